@@ -1,0 +1,30 @@
+/* text.h: a growing string, for rendered kernels, dumps, tables and JSON lines.
+ *
+ * Invariant: `data` is always NUL-terminated once anything was appended. A failed allocation sets `failed` and makes
+ * every later append a no-op; check it once, at the end. Release with an_text_free. */
+#ifndef AN_TEXT_H
+#define AN_TEXT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct an_text {
+    char *data;
+    size_t len, cap;
+    bool failed;
+} an_text;
+
+void an_text_puts(an_text *t, const char *s);
+void an_text_putn(an_text *t, const char *s, size_t n);
+void an_text_printf(an_text *t, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void an_text_clear(an_text *t); /* length 0, memory kept */
+void an_text_free(an_text *t);
+
+/* Nearest name to `word` among `n` names (Damerau-Levenshtein distance), or NULL when none is close: for
+ * "unknown key `max_iter`; did you mean `max_iters`?". */
+const char *an_nearest(const char *word, const char *const *names, size_t n);
+
+/* "1.5 GiB", "384 MiB", "12 KiB", "96 B" into `out` (at least 16 bytes); returns out. */
+const char *an_bytes_text(double bytes, char *out);
+
+#endif
