@@ -1,0 +1,51 @@
+# test.mk: test programs and checks. tests/DIR/test_x.c becomes build/tests/DIR/test_x, linked with tests/lib and the library;
+# tests/DIR/test_x.sh is run as it is. All of them print TAP, which tools/run_tests counts.
+
+TEST_SRCS  := $(sort $(wildcard tests/*/test_*.c))
+TEST_SHELL := $(sort $(wildcard tests/*/test_*.sh))
+TEST_LIB   := $(sort $(wildcard tests/lib/*.c))
+TEST_BINS  := $(TEST_SRCS:tests/%.c=$(BUILD)/tests/%)
+TEST_LIB_OBJS := $(TEST_LIB:tests/%.c=$(BUILD)/tests/%.o)
+CHECKS     := tools/layers tools/names tools/lines
+
+CMOCKA_CFLAGS = $(shell $(PKG_CONFIG) --cflags cmocka)
+CMOCKA_LIBS   = $(shell $(PKG_CONFIG) --libs cmocka)
+
+$(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LIB_CFLAGS) $(CMOCKA_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIB_OBJS) $(CLI_A) $(LIB_A)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< $(TEST_LIB_OBJS) $(CLI_A) $(LIB_A) $(LIBS) $(CMOCKA_LIBS)
+
+.SECONDARY: $(TEST_BINS:=.o) $(TEST_LIB_OBJS)
+-include $(TEST_BINS:=.d) $(TEST_LIB_OBJS:.o=.d)
+
+# T=unit/test_map or T=unit narrows the list; checks run only in a whole run of an ordinary build.
+only = $(if $(T),$(foreach t,$(1),$(if $(or $(findstring /$(T)/,$(t)),$(filter %/$(T) %/$(T).sh,$(t))),$(t))),$(1))
+RUN_BINS  := $(call only,$(TEST_BINS))
+RUN_SHELL := $(call only,$(TEST_SHELL))
+RUN_CHECKS := $(if $(T)$(SAN)$(WRAP),,$(CHECKS))
+
+.PHONY: build-tests test soak asan ubsan tsan valgrind
+build-tests: all $(RUN_BINS)
+
+# A test that does not build is a failed test, and the others still run: hence -k and the runner's own list.
+#: test        every check and test, a closing line of counts (T=unit/test_map: one; T=unit: a folder)
+test:
+	@failed=; $(MAKE) -k --no-print-directory build-tests || failed=1; \
+	 BUILD_FAILED=$$failed AN_BUILD='$(BUILD)' WRAP='$(WRAP)' sh tools/run_tests $(RUN_CHECKS) $(RUN_BINS) $(RUN_SHELL)
+
+#: soak        the same tests with AN_SOAK=1: random and fuzz tests run for minutes
+soak:
+	@AN_SOAK=1 TEST_TIMEOUT=7200 $(MAKE) --no-print-directory test T='$(T)'
+
+#: asan ubsan tsan valgrind   the tests under a sanitizer or valgrind (T= narrows them)
+asan:
+	@$(MAKE) --no-print-directory SAN=address test T='$(T)'
+ubsan:
+	@$(MAKE) --no-print-directory SAN=undefined test T='$(T)'
+tsan:
+	@$(MAKE) --no-print-directory SAN=thread test T='$(T)'
+valgrind:
+	@$(MAKE) --no-print-directory WRAP='valgrind -q --error-exitcode=9 --leak-check=full --errors-for-leak-kinds=definite' test T='$(T)'

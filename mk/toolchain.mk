@@ -1,0 +1,47 @@
+# toolchain.mk: the compiler, its flags, the instruction sets and what differs between Linux and macOS.
+
+HOSTCC ?= cc
+MACHINE := $(shell $(CC) -dumpmachine)
+ARCH    := $(if $(filter x86_64-% amd64-%,$(MACHINE)),x86_64,$(if $(filter aarch64-% arm64-%,$(MACHINE)),arm64,other))
+DARWIN  := $(findstring darwin,$(MACHINE))
+
+# V=1 prints whole commands.
+say = $(if $(V),,@printf '  %-4s%s\n' '$(1)' '$(2)';)
+
+WERROR   ?= -Werror
+CPPFLAGS += -Isrc -Iinclude
+CFLAGS   += -std=c17 -O2 -g -ffp-contract=off -fvisibility=hidden -fPIC -pthread -Wall -Wextra -Wpedantic $(WERROR) $(EXTRA_CFLAGS)
+LDFLAGS  += -pthread $(EXTRA_LDFLAGS)
+TMPL_CFLAGS := -O3 -fno-math-errno -fno-trapping-math
+
+ifneq ($(SAN),)
+CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
+LDFLAGS += -fsanitize=$(SAN)
+endif
+
+# ---- instruction sets of src/device/cpu/tmpl, best first
+ISA_FLAGS_avx2       := -mavx2 -mfma -mf16c -mbmi2
+ISA_FLAGS_avx512     := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi2 -mprefer-vector-width=512
+ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
+ISA_FLAGS_neon       :=
+ISA_FLAGS_portable   :=
+ISAS_x86_64 := avx512bf16 avx512 avx2 portable
+ISAS_arm64  := neon portable
+ISAS_other  := portable
+ISAS        := $(ISAS_$(ARCH))
+
+# Tells the one file that lists the tables (which sets are linked in) without a second list: -DAN_HAVE_ISA_avx2 ...
+CPPFLAGS += $(foreach isa,$(ISAS),-DAN_HAVE_ISA_$(isa))
+
+ifneq ($(DARWIN),)
+LIB_SO       := $(BUILD)/libanneal.$(SONAME).dylib
+LIB_SO_LINK  := libanneal.dylib
+SHARED_FLAGS  = -dynamiclib -install_name $(PREFIX)/lib/$(notdir $(LIB_SO)) -current_version $(VERSION) -Wl,-dead_strip_dylibs
+SYSTEM_LIBS  := -lm
+else
+LIB_SO       := $(BUILD)/libanneal.so.$(SONAME)
+LIB_SO_LINK  := libanneal.so
+SHARED_FLAGS  = -shared -Wl,-soname,$(notdir $(LIB_SO)) $(if $(SAN),,-Wl,-z,defs)
+SYSTEM_LIBS  := -lm -ldl -lpthread
+LDFLAGS      += -Wl,--as-needed
+endif
