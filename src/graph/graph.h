@@ -1,0 +1,140 @@
+/* graph.h: what to compute. A tensor is a node in an array; the array is in topological order.
+ *
+ * Owns:      nodes, emission (fold and common-subexpression elimination at the door), shapes, composites, autograd, printing.
+ * Does not:  know kernels, devices, memory or time. No function here runs anything.
+ * Invariants: a node's sources have smaller ids; nodes never move and never change once appended; nodes with RAND as op never merge.
+ *            Reductions are rank 3 [O,R,I] over axis 1 with keepdim; broadcast is EXPAND; no implicit dtype promotion.
+ *            A failed build records its sentence once and returns the poison node; ops on poison return poison.
+ */
+#ifndef AN_GRAPH_H
+#define AN_GRAPH_H
+
+#include "base/arena.h"
+#include "base/base.h"
+#include "base/map.h"
+
+#define AN_MAX_RANK 8
+
+typedef enum an_op {
+#define AN_ELEM(NAME, ...) AN_OP_##NAME,
+#define AN_OP(NAME, ...)   AN_OP_##NAME,
+#include "graph/ops.def"
+    AN_N_OPS
+} an_op;
+
+typedef enum an_class {
+    AN_CLS_ELEM, AN_CLS_LEAF, AN_CLS_CAST, AN_CLS_MOVE, AN_CLS_REDUCE, AN_CLS_MATMUL, AN_CLS_INDEX, AN_CLS_ATTENTION, AN_CLS_WINDOW, AN_CLS_CALL,
+    AN_CLS_PICK, AN_CLS_EFFECT, AN_CLS_COLLECTIVE
+} an_class;
+
+typedef enum an_domain { AN_DOM_FLOAT, AN_DOM_NUMBER, AN_DOM_INT, AN_DOM_BOOL, AN_DOM_BITS, AN_DOM_ANY } an_domain;
+typedef enum an_result { AN_RES_SAME, AN_RES_BOOL } an_result;
+
+typedef struct an_op_info {
+    const char *name;    /* "ADD" */
+    an_class cls;
+    int8_t arity;        /* -1: any number */
+    int8_t outputs;
+    bool has_grad;       /* false: declared none */
+    an_domain domain;    /* ELEM only */
+    an_result result;    /* ELEM only */
+    const char *kernel;  /* ELEM only: the expression's text over a, b, c */
+    const char *meaning; /* others */
+} an_op_info;
+extern const an_op_info an_ops[AN_N_OPS];
+
+/* What a LEAF refers to: attr[0]; attr[1] is the index in the context's table of that kind. */
+typedef enum an_leaf { AN_LEAF_PARAM, AN_LEAF_STATE, AN_LEAF_INPUT, AN_LEAF_SCALAR, AN_LEAF_BLOCK } an_leaf;
+
+typedef struct an_graph an_graph;
+
+struct an_tensor { /* a node */
+    an_graph *g;
+    int32_t id;               /* place in the array; -1: poison or persistent (see `leaf_epoch`) */
+    uint16_t op;              /* an_op */
+    uint8_t dtype, rank;
+    uint8_t n_src, n_attr;    /* PACK and CONCAT: up to 255 sources... more are nested (CONCAT) or chained (PACK) */
+    uint8_t poison;
+    uint8_t spare;
+    int32_t scope;            /* index into g->scopes */
+    int32_t shape[AN_MAX_RANK];
+    int64_t numel;
+    const int32_t *src;       /* ids [n_src] */
+    const int64_t *attr;      /* [n_attr] */
+    double imm[2];
+    int64_t imm_i;            /* CONST of an integer dtype */
+    const char *at;           /* "file.c:88", where the user wrote it; may be NULL */
+    uint64_t hash;
+    /* persistent tensors (parameters, states): not in the array; their LEAF is appended at first use after a reset */
+    int32_t leaf_id;
+    uint32_t leaf_epoch;
+};
+
+struct an_graph {
+    an_arena arena;           /* nodes and all they point to; reset with the graph */
+    an_arena forever;         /* persistent tensors and scope names */
+    struct an_tensor **node;  /* [n] */
+    int32_t n, cap;
+    uint32_t epoch;           /* counts resets; a node of an older epoch is an error that says so */
+    uint64_t key;             /* running hash of the array: the plan's key */
+    an_map cse;               /* node hash → id */
+    int32_t *grad;            /* after an_graph_backward: gradient's id per node id, -1: none */
+    int32_t n_grad;
+    const char **scopes;      /* full paths, "gpt.h.0.mlp" */
+    int32_t n_scopes, cap_scopes, scope;
+    uint32_t rand_ordinal;    /* random nodes so far in the current scope counter (mixed into streams) */
+    struct an_tensor *poison;
+    an_err *err;              /* the context's */
+    void *owner;              /* the an_ctx */
+    bool keep_duplicates;     /* compile=False and tests: no fold, no CSE */
+};
+
+typedef struct an_emit_args { /* zero fields mean none */
+    an_op op;
+    an_dtype dtype;
+    int rank;
+    const int32_t *shape;
+    int n_src;
+    struct an_tensor *const *src;
+    int n_attr;
+    const int64_t *attr;
+    double imm[2];
+    int64_t imm_i;
+    const char *at;
+} an_emit_args;
+
+an_status an_graph_open(an_err *err, void *owner, an_graph *out);
+void an_graph_reset(an_graph *g); /* drops every node, keeps memory, persistent tensors and scopes */
+void an_graph_close(an_graph *g);
+
+/* The only door into the array: checks the row's rules, folds, merges with an equal node, appends. Never NULL. */
+struct an_tensor *an_emit(an_graph *g, const an_emit_args *e);
+
+/* A tensor that outlives resets; its LEAF {kind,index} enters the array at first use. */
+struct an_tensor *an_persistent(an_graph *g, an_leaf kind, int index, an_dtype dtype, int rank, const int32_t *shape);
+/* The node to use for `t` now: t itself, or the persistent tensor's LEAF of this epoch; poison (with a sentence) for tensors of another graph
+ * or an ended step. */
+struct an_tensor *an_use(an_graph *g, struct an_tensor *t, const char *at, const char *op);
+
+/* Records "AT: OP: sentence in SCOPE" and returns the poison node. */
+struct an_tensor *an_poison(an_graph *g, an_status code, const char *at, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+
+/* Appends the gradient nodes of scalar `loss` (one backward loop over the array); g->grad maps node ids to gradient ids. */
+an_status an_graph_backward(an_graph *g, struct an_tensor *loss);
+
+/* Text of nodes [from, n): one line a node, golden-tested. */
+struct an_text;
+void an_graph_print(const an_graph *g, int32_t from, struct an_text *out);
+
+const char *an_dtype_name(an_dtype t);  /* "float32", … */
+size_t an_dtype_bytes(an_dtype t);
+bool an_dtype_is_float(an_dtype t);
+const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap); /* "[64,256,384]" */
+
+/* Shape inference of classes with a rule (shape.c); used by emit to check and by compose to build. */
+an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape);
+
+/* Shape of output `k` of a several-output node. */
+void an_output_shape(const an_graph *g, const struct an_tensor *n, int k, an_dtype *dtype, int *rank, int32_t *shape);
+
+#endif
