@@ -362,6 +362,8 @@ AN_API void an_set_policy(an_ctx *cx, an_policy p);
 AN_API an_policy an_get_policy(const an_ctx *cx);
 
 /* ------------------------------------------------------------------------------------------------------------ the caller's place */
+/* Inside the library (base/base.h defines the macro) the short names belong to the kernel dialect, and the _at forms are called. */
+#ifndef AN_NO_PLACE_MACROS
 #define an_where(c, a, b)                an_where_at(AN_AT, c, a, b)
 #define an_cast(a, t)                    an_cast_at(AN_AT, a, t)
 #define an_add_num(a, x)                 an_add_num_at(AN_AT, a, x)
@@ -451,6 +453,7 @@ AN_API an_policy an_get_policy(const an_ctx *cx);
 #define an_and(a, b)     an_and_at(AN_AT, a, b)
 #define an_or(a, b)      an_or_at(AN_AT, a, b)
 #define an_xor(a, b)     an_xor_at(AN_AT, a, b)
+#endif
 
 #ifdef __cplusplus
 }

@@ -9,6 +9,7 @@
 #ifndef AN_BASE_H
 #define AN_BASE_H
 
+#define AN_NO_PLACE_MACROS /* an_exp is base/exact.h's function here, not the public header's macro */
 #include <anneal.h>
 #include <stdbool.h>
 #include <stddef.h>
