@@ -17,10 +17,11 @@ void *an_arena_alloc(an_arena *a, size_t bytes);
 void *an_arena_copy(an_arena *a, const void *src, size_t bytes);
 char *an_arena_strdup(an_arena *a, const char *s);
 char *an_arena_printf(an_arena *a, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void *an_arena_array(an_arena *a, size_t item_bytes, size_t n); /* NULL also where the product overflows */
 void an_arena_reset(an_arena *a);
 void an_arena_free(an_arena *a);
 
 #define AN_NEW(arena, type)           ((type *)an_arena_alloc((arena), sizeof(type)))
-#define AN_NEW_ARRAY(arena, type, n)  ((type *)an_arena_alloc((arena), sizeof(type) * (size_t)(n)))
+#define AN_NEW_ARRAY(arena, type, n)  ((type *)an_arena_array((arena), sizeof(type), (size_t)(n)))
 
 #endif

@@ -1,0 +1,133 @@
+/* text.c: the growing string, the nearest name, and byte counts for people.
+ *
+ * Invariant: cap is 0 or larger than len; nothing is appended after a failure. */
+#include "base/text.h"
+
+#include <math.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Makes room for `n` more characters and the NUL. */
+static bool reserve(an_text *t, size_t n)
+{
+    if (t->failed) return false;
+    if (n < t->cap - t->len) return true;
+    size_t cap = t->cap ? t->cap : 128;
+    while (cap - t->len <= n && cap <= SIZE_MAX / 4) cap *= 2;
+    char *data = cap - t->len > n ? realloc(t->data, cap) : NULL;
+    if (data == NULL) {
+        t->failed = true;
+        return false;
+    }
+    t->data = data;
+    t->cap = cap;
+    return true;
+}
+
+void an_text_putn(an_text *t, const char *s, size_t n)
+{
+    if (!reserve(t, n)) return;
+    if (n != 0) memcpy(t->data + t->len, s, n);
+    t->len += n;
+    t->data[t->len] = '\0';
+}
+
+void an_text_puts(an_text *t, const char *s)
+{
+    an_text_putn(t, s, strlen(s));
+}
+
+void an_text_printf(an_text *t, const char *fmt, ...)
+{
+    va_list args, again;
+    va_start(args, fmt);
+    va_copy(again, args);
+    size_t room = t->cap - t->len;
+    int n = t->failed ? -1 : vsnprintf(room ? t->data + t->len : NULL, room, fmt, args);
+    va_end(args);
+    if (n < 0) {
+        t->failed = true;
+    } else if ((size_t)n < room) {
+        t->len += (size_t)n;
+    } else if (reserve(t, (size_t)n)) {
+        vsnprintf(t->data + t->len, t->cap - t->len, fmt, again);
+        t->len += (size_t)n;
+    } else if (t->data != NULL) {
+        t->data[t->len] = '\0'; /* the first attempt wrote a part */
+    }
+    va_end(again);
+}
+
+void an_text_clear(an_text *t)
+{
+    t->len = 0;
+    if (t->data != NULL) t->data[0] = '\0';
+}
+
+void an_text_free(an_text *t)
+{
+    free(t->data);
+    *t = (an_text){0};
+}
+
+enum { WORD_MAX = 63 };
+
+/* Damerau-Levenshtein distance with adjacent transpositions (optimal string alignment), three rolling rows. */
+static size_t distance(const char *a, size_t na, const char *b, size_t nb)
+{
+    unsigned char rows[3][WORD_MAX + 1];
+    unsigned char *before = rows[0], *above = rows[1], *row = rows[2];
+    for (size_t j = 0; j <= nb; j++) above[j] = (unsigned char)j;
+    for (size_t i = 1; i <= na; i++) {
+        row[0] = (unsigned char)i;
+        for (size_t j = 1; j <= nb; j++) {
+            int best = above[j - 1] + (a[i - 1] != b[j - 1]);
+            if (above[j] + 1 < best) best = above[j] + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] && before[j - 2] + 1 < best)
+                best = before[j - 2] + 1;
+            row[j] = (unsigned char)best;
+        }
+        unsigned char *free_row = before;
+        before = above;
+        above = row;
+        row = free_row;
+    }
+    return above[nb];
+}
+
+const char *an_nearest(const char *word, const char *const *names, size_t n)
+{
+    size_t len = strlen(word);
+    if (len == 0 || len > WORD_MAX) return NULL;
+    /* One slip in a short word, one in three letters in a longer one: beyond that a guess misleads. */
+    size_t limit = len < 6 ? 1 + (len > 3) : len / 3;
+    const char *nearest = NULL;
+    for (size_t i = 0; i < n; i++) {
+        size_t name_len = strlen(names[i]);
+        if (name_len > WORD_MAX) continue;
+        size_t d = distance(word, len, names[i], name_len);
+        if (d > limit || d >= name_len) continue;
+        nearest = names[i];
+        if (d == 0) break;
+        limit = d - 1; /* the first of equals wins */
+    }
+    return nearest;
+}
+
+const char *an_bytes_text(double bytes, char *out)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    while (fabs(bytes) >= 1023.5 && unit + 1 < sizeof units / sizeof units[0]) {
+        bytes /= 1024;
+        unit++;
+    }
+    double tenths = nearbyint(bytes * 10) / 10;
+    bool whole = fabs(bytes) >= 99.95 || tenths == nearbyint(tenths);
+    snprintf(out, 16, whole ? "%.0f %s" : "%.1f %s", tenths, units[unit]);
+    return out;
+}
