@@ -1,0 +1,231 @@
+#!/usr/bin/env python3
+"""goldens.py: writes tests/torch/*.safetensors with PyTorch. What is in them, and when they were made: tests/torch/README.md.
+
+Every value is computed in float64 on one thread from inputs that float32 holds exactly, by plain formulas (no fused kernels), so
+a file is an oracle and not one library's rounding. Files are rewritten only when a formula or a shape changes.
+"""
+import argparse
+import json
+import math
+import pathlib
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+
+F64 = torch.float64
+
+
+def f32_normal(g, *shape, mean=0.0, std=1.0):
+    """Random values that float32 holds exactly, as float64."""
+    return (torch.randn(*shape, generator=g, dtype=F64) * std + mean).float().double()
+
+
+# ---- GPT as nanoGPT defines it: pre-norm, learned positions, exact GELU, tied head
+
+
+def gpt_parameters(g, L, C, T, V, bias):
+    """Names and shapes of nanoGPT's state dict. The spread is wider than its initialisation, gains and biases are not 1 and 0, so
+    that every gradient is large enough to be compared."""
+    p = {"transformer.wte.weight": f32_normal(g, V, C, std=0.1), "transformer.wpe.weight": f32_normal(g, T, C, std=0.1)}
+
+    def norm(name):
+        p[name + ".weight"] = f32_normal(g, C, mean=1.0, std=0.1)
+        if bias:
+            p[name + ".bias"] = f32_normal(g, C, std=0.1)
+
+    def linear(name, rows, cols):
+        p[name + ".weight"] = f32_normal(g, rows, cols, std=1.0 / math.sqrt(cols))
+        if bias:
+            p[name + ".bias"] = f32_normal(g, rows, std=0.1)
+
+    for i in range(L):
+        h = f"transformer.h.{i}."
+        norm(h + "ln_1")
+        linear(h + "attn.c_attn", 3 * C, C)
+        linear(h + "attn.c_proj", C, C)
+        norm(h + "ln_2")
+        linear(h + "mlp.c_fc", 4 * C, C)
+        linear(h + "mlp.c_proj", C, 4 * C)
+    norm("transformer.ln_f")
+    return p
+
+
+def layer_norm(x, gain, bias):
+    centred = x - x.mean(-1, keepdim=True)
+    y = centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5) * gain
+    return y if bias is None else y + bias
+
+
+def gpt_logits(p, x, L, H):
+    B, T = x.shape
+    C = p["transformer.wte.weight"].shape[1]
+
+    def norm(name, v):
+        return layer_norm(v, p[name + ".weight"], p.get(name + ".bias"))
+
+    def linear(name, v):
+        y = v @ p[name + ".weight"].T
+        return y if name + ".bias" not in p else y + p[name + ".bias"]
+
+    causal = torch.ones(T, T).tril().bool()
+    v = p["transformer.wte.weight"][x.long()] + p["transformer.wpe.weight"][:T]
+    for i in range(L):
+        h = f"transformer.h.{i}."
+        qkv = linear(h + "attn.c_attn", norm(h + "ln_1", v))
+        q, k, u = (t.reshape(B, T, H, C // H).transpose(1, 2) for t in qkv.chunk(3, dim=-1))  # [B,H,T,C/H]
+        scores = (q @ k.transpose(-1, -2)) / math.sqrt(C // H)
+        weights = torch.softmax(scores.masked_fill(~causal, float("-inf")), -1)
+        v = v + linear(h + "attn.c_proj", (weights @ u).transpose(1, 2).reshape(B, T, C))
+        a = linear(h + "mlp.c_fc", norm(h + "ln_2", v))
+        v = v + linear(h + "mlp.c_proj", 0.5 * a * (1.0 + torch.erf(a / math.sqrt(2.0))))
+    return norm("transformer.ln_f", v) @ p["transformer.wte.weight"].T
+
+
+def gpt_loss(p, x, y, L, H):
+    """Mean over the targets that are not -1."""
+    logits = gpt_logits(p, x, L, H).reshape(-1, p["transformer.wte.weight"].shape[0])
+    return F.cross_entropy(logits, y.long().reshape(-1), ignore_index=-1)
+
+
+def gradients(p, loss):
+    return dict(zip(p, torch.autograd.grad(loss, list(p.values()))))
+
+
+ADAMW = dict(lr=3e-3, beta1=0.9, beta2=0.95, eps=1e-8, weight_decay=0.1)
+
+
+def adamw_steps(p, xs, ys, L, H, dtype, clip):
+    """Losses before each update, gradient norms before clipping, and the parameters at the end."""
+    a = ADAMW
+    p = {n: t.to(dtype, copy=True).requires_grad_() for n, t in p.items()}
+    m, v = ({n: torch.zeros_like(t) for n, t in p.items()} for _ in range(2))
+    losses, norms = [], []
+    for t, (x, y) in enumerate(zip(xs, ys), 1):
+        loss = gpt_loss(p, x, y, L, H)
+        g = gradients(p, loss)
+        norm = torch.sqrt(sum((u * u).sum() for u in g.values()))
+        losses.append(loss.item())
+        norms.append(norm.item())
+        scale = min(1.0, clip / (norm.item() + 1e-6))
+        with torch.no_grad():
+            for n, w in p.items():
+                u = g[n] * scale
+                if w.dim() >= 2:
+                    w.mul_(1.0 - a["lr"] * a["weight_decay"])
+                m[n] = a["beta1"] * m[n] + (1.0 - a["beta1"]) * u
+                v[n] = a["beta2"] * v[n] + (1.0 - a["beta2"]) * u * u
+                denominator = v[n].sqrt() / math.sqrt(1.0 - a["beta2"] ** t) + a["eps"]
+                w.sub_(a["lr"] / (1.0 - a["beta1"] ** t) * m[n] / denominator)
+    return losses, norms, {n: w.detach() for n, w in p.items()}
+
+
+def check_against_library(p, xs, ys, L, H, losses, clip):
+    """The formulas above against torch.optim and clip_grad_norm_, which are written independently of them."""
+    a = ADAMW
+    p = {n: t.clone().requires_grad_() for n, t in p.items()}
+    groups = [dict(params=[w for w in p.values() if (w.dim() >= 2) == decayed], weight_decay=a["weight_decay"] * decayed)
+              for decayed in (True, False)]
+    opt = torch.optim.AdamW(groups, lr=a["lr"], betas=(a["beta1"], a["beta2"]), eps=a["eps"])
+    for x, y, expected in zip(xs, ys, losses):
+        opt.zero_grad()
+        loss = gpt_loss(p, x, y, L, H)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(p.values(), clip)
+        opt.step()
+        assert abs(loss.item() - expected) < 1e-9, (loss.item(), expected)
+
+
+def gpt_golden(path, seed, L, H, C, T, B, V, bias, clip, steps=10):
+    g = torch.Generator().manual_seed(seed)
+    p = gpt_parameters(g, L, C, T, V, bias)
+    xs = torch.randint(0, V, (steps, B, T), generator=g, dtype=torch.int32)
+    ys = torch.randint(0, V, (steps, B, T), generator=g, dtype=torch.int32)
+    masked = ys[0].clone()
+    masked[torch.rand(B, T, generator=g) < 0.3] = -1
+
+    q = {n: t.clone().requires_grad_() for n, t in p.items()}
+    loss = gpt_loss(q, xs[0], ys[0], L, H)
+    out = {n: t.float() for n, t in p.items()}
+    out |= {"x": xs, "y": ys, "y_masked": masked, "logits": gpt_logits(q, xs[0], L, H).detach()}
+    out |= {"loss": loss.detach().reshape(1), "loss_masked": gpt_loss(q, xs[0], masked, L, H).detach().reshape(1)}
+    out |= {"grad." + n: t.float() for n, t in gradients(q, loss).items()}
+
+    losses, norms, after = adamw_steps(p, xs, ys, L, H, F64, clip)
+    check_against_library(p, xs, ys, L, H, losses, clip)
+    out |= {"steps.loss_f64": torch.tensor(losses, dtype=F64), "steps.grad_norm": torch.tensor(norms, dtype=F64)}
+    out["steps.loss_f32"] = torch.tensor(adamw_steps(p, xs, ys, L, H, torch.float32, clip)[0], dtype=F64)
+    for n in ("transformer.wpe.weight", "transformer.h.0.ln_1.weight", "transformer.h.0.attn.c_proj.weight"):
+        out["after." + n] = after[n].float()
+
+    config = dict(n_layer=L, n_head=H, n_embd=C, block_size=T, vocab_size=V, batch_size=B, bias=int(bias), clip=clip, **ADAMW)
+    write(path, out, config)
+
+
+# ---- single operations: inputs, result and the gradient of sum(result * upstream) for each input
+
+
+def op_goldens(path, seed):
+    g = torch.Generator().manual_seed(seed)
+    out, about = {}, {}
+
+    def golden(name, f, text, **inputs):
+        leaf = {n: (t.clone().requires_grad_() if t.is_floating_point() else t) for n, t in inputs.items()}
+        y = f(**leaf)
+        up = f32_normal(g, *y.shape)
+        moving = {n: t for n, t in leaf.items() if t.is_floating_point()}
+        grads = torch.autograd.grad((y * up).sum(), list(moving.values()))
+        about[name] = text
+        out[f"{name}.result"], out[f"{name}.upstream"] = y.detach(), up.float()
+        for n, t in inputs.items():
+            out[f"{name}.{n}"] = t.float() if t.is_floating_point() else t.int()
+        for n, t in zip(moving, grads):
+            out[f"{name}.grad.{n}"] = t
+
+    image, row = f32_normal(g, 2, 3, 9, 8), f32_normal(g, 4, 7, std=3.0)
+    golden("conv2d", lambda x, w, b: F.conv2d(x, w, b, stride=2, padding=1), "NCHW, OIHW, kernel 3, stride 2, padding 1",
+           x=image, w=f32_normal(g, 4, 3, 3, 3), b=f32_normal(g, 4))
+    golden("conv2d_dilated", lambda x, w: F.conv2d(x, w, padding=2, dilation=2, groups=3), "kernel 3, padding 2, dilation 2, groups 3",
+           x=image, w=f32_normal(g, 6, 1, 3, 3))
+    golden("conv1d", lambda x, w: F.conv1d(x, w, stride=3, padding=2), "NCL, kernel 5, stride 3, padding 2",
+           x=f32_normal(g, 2, 3, 17), w=f32_normal(g, 5, 3, 5))
+    golden("max_pool2d", lambda x: F.max_pool2d(x, 3, 2, 1), "kernel 3, stride 2, padding 1", x=image)
+    golden("avg_pool2d", lambda x: F.avg_pool2d(x, 2), "kernel 2, stride 2, the odd last row dropped", x=image)
+    golden("batch_norm", lambda x, w, b: F.batch_norm(x, None, None, w, b, True, 0.1, 1e-5), "training: biased variance, eps 1e-5",
+           x=image, w=f32_normal(g, 3, mean=1.0), b=f32_normal(g, 3))
+    golden("layer_norm", lambda x, w, b: layer_norm(x, w, b), "last axis, eps 1e-5", x=row, w=f32_normal(g, 7), b=f32_normal(g, 7))
+    golden("rms_norm", lambda x, w: x / torch.sqrt((x * x).mean(-1, keepdim=True) + 1e-5) * w, "last axis, eps 1e-5",
+           x=row, w=f32_normal(g, 7))
+    golden("softmax", lambda x: torch.softmax(x, -1), "last axis", x=row)
+    golden("log_softmax", lambda x: torch.log_softmax(x, 0), "first axis", x=row)
+    golden("gelu", lambda x: F.gelu(x), "erf form", x=row)
+    golden("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"), "tanh form", x=row)
+    golden("silu", lambda x: F.silu(x), "x * sigmoid(x)", x=row)
+    target = torch.tensor([6, 0, -1, 3])
+    golden("cross_entropy", lambda x, target: F.cross_entropy(x, target, ignore_index=-1, reduction="none"),
+           "a row each; the row with target -1 is 0", x=row, target=target)
+    golden("cross_entropy_smooth", lambda x, target: F.cross_entropy(x, target, ignore_index=-1, label_smoothing=0.1).reshape(1),
+           "mean over targets that are not -1, smoothing 0.1", x=row, target=target)
+    golden("embedding", lambda w, index: F.embedding(index, w), "rows by index, one index twice",
+           w=f32_normal(g, 6, 5), index=torch.tensor([[3, 0, 3], [5, 1, 2]]))
+    write(path, out, about)
+
+
+def write(path, tensors, about):
+    save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata={"about": json.dumps(about)})
+    print(f"{path}: {path.stat().st_size} bytes, {len(tensors)} tensors")
+
+
+def main():
+    ap = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    ap.add_argument("folder", nargs="?", type=pathlib.Path, default=pathlib.Path(__file__).resolve().parent.parent / "tests/torch")
+    folder = ap.parse_args().folder
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    gpt_golden(folder / "gpt_c32.safetensors", seed=1, L=2, H=2, C=32, T=16, B=3, V=65, bias=False, clip=1.7)
+    gpt_golden(folder / "gpt_c48_bias.safetensors", seed=2, L=1, H=3, C=48, T=11, B=2, V=37, bias=True, clip=1.0)
+    op_goldens(folder / "ops.safetensors", seed=3)
+
+
+if __name__ == "__main__":
+    main()
