@@ -1,0 +1,300 @@
+#define _DEFAULT_SOURCE
+#include "io/checkpoint.h"
+#include "base/os.h"
+#include "io/json.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+enum { STEP_LAST = -1, STEP_BEST = -2, STEP_NONE = -3 };
+static const char suffix[] = ".safetensors";
+
+/* "last", "best", "step_120" -> -1, -2, 120. Digits without a leading zero, so that a step has one name. */
+static int64_t step_of(const char *name, size_t n)
+{
+    if (n == 4 && memcmp(name, "last", 4) == 0) return STEP_LAST;
+    if (n == 4 && memcmp(name, "best", 4) == 0) return STEP_BEST;
+    if (n < 6 || n > 5 + 18 || memcmp(name, "step_", 5) != 0 || (name[5] == '0' && n > 6)) return STEP_NONE;
+    int64_t step = 0;
+    for (size_t i = 5; i < n; i++) {
+        if (name[i] < '0' || name[i] > '9') return STEP_NONE;
+        step = 10 * step + (name[i] - '0');
+    }
+    return step;
+}
+
+static an_status make_path(an_err *err, const char *dir, const char *name, const char *end,
+                           char out[AN_CKPT_PATH_BYTES])
+{
+    int n = snprintf(out, AN_CKPT_PATH_BYTES, "%s/%s%s", dir, name, end);
+    if (n >= 0 && n < AN_CKPT_PATH_BYTES) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "%.200s...: the path of a checkpoint is longer than %d bytes", dir,
+                   AN_CKPT_PATH_BYTES - 1);
+}
+
+static an_status path_of(an_err *err, const char *dir, const char *which, char out[AN_CKPT_PATH_BYTES])
+{
+    char quoted[AN_QUOTED_BYTES];
+    if (step_of(which, strlen(which)) == STEP_NONE)
+        return an_fail(err, AN_E_USAGE, "%s: no checkpoint is called %s; say last, best or step_N", dir,
+                       an_quoted(which, quoted));
+    return make_path(err, dir, which, suffix, out);
+}
+
+/* ---- saving */
+
+/* Temporary files are .NAME.safetensors.XXXXXX.tmp (base/os.h). Their writer holds a lock while it lives. */
+static bool is_temp_name(const char *name)
+{
+    size_t n = strlen(name);
+    const char *dot = n > 4 && name[0] == '.' && strcmp(name + n - 4, ".tmp") == 0 ? strstr(name, suffix) : NULL;
+    return dot && dot[sizeof suffix - 1] == '.' && step_of(name + 1, (size_t)(dot - name - 1)) != STEP_NONE;
+}
+
+static void remove_stale_temps(const char *dir)
+{
+    DIR *d = opendir(dir);
+    if (!d) return;
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        if (!is_temp_name(e->d_name)) continue;
+        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0) (void)unlinkat(dirfd(d), e->d_name, 0);
+        close(fd);
+    }
+    closedir(d);
+}
+
+static an_status add_all(an_err *err, an_st_writer *w, const an_ckpt *what)
+{
+    for (size_t i = 0; i < what->n_meta; i++) AN_TRY(an_st_set_meta(err, w, what->meta[i].key, what->meta[i].value));
+    for (size_t i = 0; i < what->n_tensors; i++) {
+        const an_ckpt_tensor *t = &what->tensors[i];
+        char name[512];
+        int n = snprintf(name, sizeof name, "%s%s", t->prefix ? t->prefix : "", t->name);
+        if (n < 0 || n >= (int)sizeof name)
+            return an_fail(err, AN_E_USAGE, "the name of tensor %.64s... is longer than %zu bytes", t->name,
+                           sizeof name - 1);
+        if (t->data)
+            AN_TRY(an_st_add(err, w, name, t->dtype, t->rank, t->shape, t->data));
+        else
+            AN_TRY(an_st_add_read(err, w, name, t->dtype, t->rank, t->shape, t->read, t->arg));
+    }
+    return AN_OK;
+}
+
+an_status an_ckpt_save(an_err *err, const char *dir, const char *which, const an_ckpt *what)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    AN_TRY(path_of(err, dir, which, path));
+    AN_TRY(an_make_dirs(err, dir, 0777));
+    remove_stale_temps(dir);
+    an_st_writer *w;
+    AN_TRY(an_st_begin(err, path, &w));
+    an_status status = add_all(err, w, what);
+    if (status == AN_OK) return an_st_commit(err, w);
+    an_st_abort(w);
+    return status;
+}
+
+static an_status copy_file(an_err *err, const char *from, const char *to)
+{
+    an_map_file map;
+    AN_TRY(an_file_map(err, from, &map));
+    an_save save;
+    an_status status = an_save_begin(err, to, &save);
+    if (status == AN_OK) {
+        status = an_save_write(err, &save, map.data, map.bytes);
+        if (status == AN_OK)
+            status = an_save_commit(err, &save);
+        else
+            an_save_abort(&save);
+    }
+    an_file_unmap(&map);
+    return status;
+}
+
+/* link() does not replace a file, rename() does: link to a name aside, then rename. When both names are the same file
+ * already, rename() does nothing and leaves the name aside: hence the unlink. */
+an_status an_ckpt_link(an_err *err, const char *dir, const char *from, const char *to)
+{
+    char source[AN_CKPT_PATH_BYTES], target[AN_CKPT_PATH_BYTES], aside[AN_CKPT_PATH_BYTES];
+    AN_TRY(path_of(err, dir, from, source));
+    AN_TRY(path_of(err, dir, to, target));
+    char name[64];
+    snprintf(name, sizeof name, ".%s%s.link%ld", to, suffix, (long)getpid());
+    AN_TRY(make_path(err, dir, name, ".tmp", aside));
+    (void)unlink(aside);
+    if (link(source, aside) != 0) return copy_file(err, source, target);
+    if (rename(aside, target) != 0) {
+        int why = errno;
+        (void)unlink(aside);
+        return an_fail(err, AN_E_IO, "%s: %s", target, strerror(why));
+    }
+    (void)unlink(aside);
+    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC); /* the new name survives a power cut */
+    if (fd >= 0) {
+        (void)fsync(fd);
+        close(fd);
+    }
+    return AN_OK;
+}
+
+/* ---- finding */
+
+static int compare_steps(const void *a, const void *b)
+{
+    const an_ckpt_entry *x = a, *y = b;
+    return x->step < y->step ? -1 : x->step > y->step;
+}
+
+an_status an_ckpt_list(an_err *err, const char *dir, an_ckpt_entry **out, size_t *n)
+{
+    *out = NULL;
+    *n = 0;
+    DIR *d = opendir(dir);
+    if (!d) return an_fail(err, AN_E_IO, "%s: %s; name a run folder or a checkpoint file", dir, strerror(errno));
+    an_status status = AN_OK;
+    an_ckpt_entry *list = NULL;
+    size_t cap = 0;
+    for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
+        const char *dot = strstr(e->d_name, suffix);
+        int64_t step = dot && strcmp(dot, suffix) == 0 ? step_of(e->d_name, (size_t)(dot - e->d_name)) : STEP_NONE;
+        if (step == STEP_NONE) continue;
+        if (*n == cap) {
+            cap = cap ? 2 * cap : 16;
+            an_ckpt_entry *more = realloc(list, cap * sizeof *list);
+            if (!more) {
+                status = an_fail_nomem(err, dir, cap * sizeof *list);
+                break;
+            }
+            list = more;
+        }
+        list[*n].step = step;
+        status = make_path(err, dir, e->d_name, "", list[*n].path);
+        *n += status == AN_OK;
+    }
+    closedir(d);
+    if (status != AN_OK) {
+        free(list);
+        *n = 0;
+        return status;
+    }
+    if (*n > 0) qsort(list, *n, sizeof *list, compare_steps);
+    *out = list;
+    return AN_OK;
+}
+
+an_status an_ckpt_prune(an_err *err, const char *dir, int keep)
+{
+    if (keep <= 0) return AN_OK;
+    an_ckpt_entry *list;
+    size_t n, numbered = 0;
+    AN_TRY(an_ckpt_list(err, dir, &list, &n));
+    for (size_t i = 0; i < n; i++) numbered += list[i].step >= 0;
+    an_status status = AN_OK;
+    for (size_t i = n - numbered; i < n && numbered > (size_t)keep && status == AN_OK; i++, numbered--)
+        if (unlink(list[i].path) != 0)
+            status = an_fail(err, AN_E_IO, "%s: cannot remove an old checkpoint: %s", list[i].path, strerror(errno));
+    free(list);
+    return status;
+}
+
+an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out[AN_CKPT_PATH_BYTES])
+{
+    struct stat info;
+    if (stat(run_or_file, &info) != 0)
+        return an_fail(err, AN_E_IO, "%s: %s; name a run folder or a checkpoint file", run_or_file, strerror(errno));
+    if (!S_ISDIR(info.st_mode)) {
+        if (snprintf(out, AN_CKPT_PATH_BYTES, "%s", run_or_file) < AN_CKPT_PATH_BYTES) return AN_OK;
+        return an_fail(err, AN_E_USAGE, "%.200s...: the path of a checkpoint is longer than %d bytes", run_or_file,
+                       AN_CKPT_PATH_BYTES - 1);
+    }
+    an_ckpt_entry *list;
+    size_t n;
+    AN_TRY(an_ckpt_list(err, run_or_file, &list, &n));
+    const an_ckpt_entry *found = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (best ? list[i].step == STEP_BEST : list[i].step == STEP_LAST) found = &list[i];
+        if (!best && list[i].step >= 0 && !(found && found->step == STEP_LAST))
+            found = &list[i]; /* sorted: the newest stays */
+    }
+    if (found) memcpy(out, found->path, sizeof found->path);
+    free(list);
+    if (found) return AN_OK;
+    return an_fail(err, AN_E_IO, "%s: the folder has no %s checkpoint%s", run_or_file, best ? "best" : "last or step_N",
+                   n > 0 ? "; it has others" : "; has the run saved one yet?");
+}
+
+an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const char *name, an_dtype dtype, int rank,
+                         const int64_t *shape, const an_st_tensor **out)
+{
+    char full[512], has[AN_ST_SHAPE_BYTES], wants[AN_ST_SHAPE_BYTES];
+    int n = snprintf(full, sizeof full, "%s%s", prefix ? prefix : "", name);
+    *out = n >= 0 && n < (int)sizeof full ? an_st_find(st, full) : NULL;
+    if (!*out)
+        return an_fail(err, AN_E_IO,
+                       "%s: there is no tensor \"%.400s\", which the model has; is it a checkpoint of this model?",
+                       an_st_path(st), full);
+    const an_st_tensor *t = *out;
+    if (t->rank == rank && (rank == 0 || memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0) &&
+        t->dtype == dtype)
+        return AN_OK;
+    bool same_shape = t->rank == rank && memcmp(t->shape, shape, (size_t)rank * sizeof *shape) == 0;
+    return an_fail(err, same_shape ? AN_E_DTYPE : AN_E_SHAPE,
+                   "%s: byte %" PRIu64 ": tensor \"%.400s\" is %s%s here, the model wants %s%s; compare the settings",
+                   an_st_path(st), t->at, full, an_st_dtype_name(t->dtype), an_st_shape_text(t->rank, t->shape, has),
+                   an_st_dtype_name(dtype), an_st_shape_text(rank, shape, wants));
+}
+
+/* ---- state hashes */
+
+/* Lengths stand before names and shapes, so that no two different tensors give the same bytes to hash. */
+an_status an_ckpt_hash_tensor(an_err *err, const an_st_tensor *t, an_hash128 *out)
+{
+    XXH3_state_t *state = XXH3_createState();
+    if (!state) return an_fail_nomem(err, "a hash", sizeof *state);
+    const char *dtype = an_st_dtype_name(t->dtype);
+    uint64_t head[3] = {strlen(t->name), strlen(dtype), (uint64_t)t->rank};
+    bool ok = XXH3_128bits_reset(state) == XXH_OK && XXH3_128bits_update(state, head, sizeof head) == XXH_OK &&
+              XXH3_128bits_update(state, t->name, head[0]) == XXH_OK &&
+              XXH3_128bits_update(state, dtype, head[1]) == XXH_OK &&
+              XXH3_128bits_update(state, t->shape, (size_t)t->rank * sizeof *t->shape) == XXH_OK &&
+              (t->bytes == 0 || XXH3_128bits_update(state, t->data, t->bytes) == XXH_OK);
+    XXH128_canonical_t digest;
+    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
+    memcpy(out->bytes, digest.digest, sizeof out->bytes);
+    XXH3_freeState(state);
+    return ok ? AN_OK : an_fail(err, AN_E_INTERNAL, "tensor %.200s: the hash failed", t->name);
+}
+
+an_status an_ckpt_hash(an_err *err, const an_st *st, an_hash128 *out, an_hash128 *each)
+{
+    size_t n = an_st_count(st);
+    an_hash128 *all = each ? each : malloc((n + 1) * sizeof *all);
+    if (!all) return an_fail_nomem(err, "the hashes of a checkpoint", n * sizeof *all);
+    an_status status = AN_OK;
+    for (size_t i = 0; i < n && status == AN_OK; i++)
+        status = an_ckpt_hash_tensor(err, an_st_tensor_by_name(st, i), &all[i]);
+    if (status == AN_OK) {
+        XXH128_canonical_t digest;
+        XXH128_canonicalFromHash(&digest, XXH3_128bits(all, n * sizeof *all));
+        memcpy(out->bytes, digest.digest, sizeof out->bytes);
+    }
+    if (!each) free(all);
+    return status;
+}
+
+const char *an_hash_text(an_hash128 h, char out[AN_HASH_TEXT_BYTES])
+{
+    for (size_t i = 0; i < sizeof h.bytes; i++) snprintf(out + 2 * i, 3, "%02x", h.bytes[i]);
+    return out;
+}

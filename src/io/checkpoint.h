@@ -1,0 +1,83 @@
+/* checkpoint.h: the checkpoints of a run folder: last.safetensors, best.safetensors and step_N.safetensors.
+ *
+ * Owns:      the names of files, tensors and metadata keys; retention; finding a checkpoint; state hashes.
+ * Does not:  know what the state means: the caller passes tensors and JSON text.
+ *
+ * A checkpoint is a safetensors file: parameters under their own names, the optimizer's moments as optimizer.m.NAME and
+ * optimizer.v.NAME, anything else under a prefix of its own (ema.NAME); the run's state as JSON in the metadata.
+ * Invariants: a file under its name is whole at every moment, whatever kills the process or fills the disk; a run
+ * folder has one writer at a time; temporary files of dead writers are removed by the next save, those of living ones
+ * are not. */
+#ifndef AN_IO_CHECKPOINT_H
+#define AN_IO_CHECKPOINT_H
+
+#include "io/safetensors.h"
+
+#define AN_CKPT_M         "optimizer.m."
+#define AN_CKPT_V         "optimizer.v."
+#define AN_CKPT_EMA       "ema."
+#define AN_CKPT_STATE     "anneal.state"     /* metadata: JSON of the run: step, seed, best loss, ... */
+#define AN_CKPT_CONFIG    "anneal.config"    /* metadata: JSON of the settings */
+#define AN_CKPT_TOKENIZER "anneal.tokenizer" /* metadata: JSON of the tokenizer */
+
+enum { AN_CKPT_PATH_BYTES = 1024 };
+
+typedef struct an_ckpt_tensor {
+    const char *prefix; /* NULL or "": a parameter */
+    const char *name;
+    an_dtype dtype;
+    int rank;
+    const int64_t *shape;
+    const void *data;   /* or, when NULL: */
+    an_st_read_fn read; /* gives the bytes piece by piece, in order */
+    void *arg;
+} an_ckpt_tensor;
+
+typedef struct an_ckpt_meta {
+    const char *key, *value;
+} an_ckpt_meta;
+
+typedef struct an_ckpt {
+    const an_ckpt_tensor *tensors;
+    size_t n_tensors;
+    const an_ckpt_meta *meta;
+    size_t n_meta;
+} an_ckpt;
+
+/* Writes DIR/WHICH.safetensors; `which` is "last", "best" or "step_N". The folder is created. */
+an_status an_ckpt_save(an_err *err, const char *dir, const char *which, const an_ckpt *what);
+/* Gives an existing checkpoint a second name without writing its data again (a hard link; a copy where there are none).
+ */
+an_status an_ckpt_link(an_err *err, const char *dir, const char *from, const char *to);
+/* Removes all but the `keep` newest numbered checkpoints; keep <= 0 removes none. */
+an_status an_ckpt_prune(an_err *err, const char *dir, int keep);
+
+typedef struct an_ckpt_entry {
+    char path[AN_CKPT_PATH_BYTES];
+    int64_t step; /* of step_N; -1 for last, -2 for best */
+} an_ckpt_entry;
+
+/* The checkpoints of a folder: best, last, then numbered ones by step. free(*out). */
+an_status an_ckpt_list(an_err *err, const char *dir, an_ckpt_entry **out, size_t *n);
+
+/* A file is itself. A folder means its last checkpoint, else its newest numbered one; with `best`, its best one. */
+an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out[AN_CKPT_PATH_BYTES]);
+
+/* The tensor PREFIX NAME of an open checkpoint, which must have this dtype and shape. */
+an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const char *name, an_dtype dtype, int rank,
+                         const int64_t *shape, const an_st_tensor **out);
+
+/* State hashes, for "the same bits again": XXH3-128, printed as 32 hexadecimal digits.
+ * A tensor's hash covers name, dtype, shape and bytes; a state's hash covers its tensors' hashes in the order of names.
+ */
+typedef struct an_hash128 {
+    unsigned char bytes[16];
+} an_hash128;
+enum { AN_HASH_TEXT_BYTES = 33 };
+
+an_status an_ckpt_hash_tensor(an_err *err, const an_st_tensor *t, an_hash128 *out);
+/* `each` has an_st_count() elements in the order of names, or is NULL. */
+an_status an_ckpt_hash(an_err *err, const an_st *st, an_hash128 *out, an_hash128 *each);
+const char *an_hash_text(an_hash128 h, char out[AN_HASH_TEXT_BYTES]);
+
+#endif

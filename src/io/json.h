@@ -1,0 +1,23 @@
+/* json.h: strict JSON for files that others wrote: where a text is wrong, and names that are safe to print.
+ *
+ * Owns:      the parser's settings (duplicate keys are refused, nesting is limited, text must be UTF-8) and its
+ * sentences. Does not:  know what a file means. */
+#ifndef AN_IO_JSON_H
+#define AN_IO_JSON_H
+
+#include "base/base.h"
+#include <jansson.h>
+
+/* Parses the `n` bytes at `text`, an object or an array, which stand at byte `at` of `where` (a path, for the
+ * sentence). The caller releases *out with json_decref. */
+an_status an_json_parse(an_err *err, const char *where, uint64_t at, const char *text, size_t n, json_t **out);
+
+/* The members of an object, with a sentence when one is missing or of another type. `what` names the object. */
+an_status an_json_string(an_err *err, const char *what, const json_t *object, const char *key, const char **out);
+
+/* `s` between double quotes, shortened, with control characters replaced: names from a file go into sentences, and a
+ * sentence is one line. Returns out. */
+enum { AN_QUOTED_BYTES = 96 };
+const char *an_quoted(const char *s, char out[AN_QUOTED_BYTES]);
+
+#endif
