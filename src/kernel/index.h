@@ -9,7 +9,7 @@
 #ifndef AN_INDEX_H
 #define AN_INDEX_H
 
-#include "base/arena.h"
+#include "base/base.h"
 #include "base/text.h"
 
 #define AN_IX_TERMS 10 /* longest sum */
