@@ -9,8 +9,8 @@
 # Variables: CC, BUILD (output folder), SAN=address|undefined|thread (a build of its own in build/address, ...), WERROR= (turns
 # warnings back into warnings), SRCS (the library's sources: every .c under src/ by default), EXTRA_CFLAGS, EXTRA_LDFLAGS.
 
-VERSION  := 0.1.0
-SONAME   := 0
+VERSION := $(shell sed -n 's/^.define AN_VERSION "\(.*\)"/\1/p' include/anneal.h)
+SONAME  := $(firstword $(subst ., ,$(VERSION)))
 .DEFAULT_GOAL := all
 .SUFFIXES:
 .DELETE_ON_ERROR:

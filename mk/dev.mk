@@ -21,7 +21,7 @@ claims: all
 
 #: bench-cpu   ours against a peer, interleaved: PRESETS, DTYPES, ROUNDS, STEPS, THREADS, PEERS=folder (bench/cpu/README.md)
 bench-cpu: all
-	@python3 bench/cpu/compare.py --anneal $(PROGRAM)
+	@python3 bench/cpu/compare.py --anneal $(BUILD)/anneal
 
 # The cross build needs a foreign root with the third-party libraries: tools/cross_sysroot makes one from the distribution's packages.
 CROSS_TRIPLE ?= aarch64-linux-gnu
