@@ -1,0 +1,66 @@
+/* device.h: where plans run: one table of functions. A backend sees plans as data and knows nothing of tensors.
+ * To add a backend: copy null.c, add its table to an_backends in device.c. */
+#ifndef AN_DEVICE_H
+#define AN_DEVICE_H
+
+#include "kernel/plan.h"
+
+typedef struct an_device an_device;
+typedef struct an_exec an_exec;    /* a plan made ready: kernels compiled and bound */
+typedef uint64_t an_ticket;
+
+typedef struct an_buffer {
+    void *host;      /* address when the CPU can reach it, else NULL */
+    uint64_t handle; /* the backend's own */
+    size_t bytes;
+} an_buffer;
+
+typedef struct an_device_info {
+    bool built, available;
+    char name[64];     /* "cpu" */
+    char reason[256];  /* why not available; or what it is: "2 threads, avx512bf16, gcc 12.2.0" */
+} an_device_info;
+
+typedef struct an_device_options {
+    int threads;
+    const char *isa, *cc, *cache_dir;
+} an_device_options;
+
+/* What the planner must know about a device: data, a pure function of the device and its options. */
+typedef struct an_target {
+    const char *dialect;   /* "c", "cuda", "msl" */
+    int threads;           /* for per-thread scratch */
+    const void *templates; /* the CPU's an_cpu_templates */
+    int max_args;          /* buffers a kernel may take */
+    size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template wants */
+} an_target;
+
+typedef struct an_load_stats {
+    int32_t compiled, cached, interpreted;
+    double compile_ms;
+    char note[512];        /* "no C compiler ...: row programs are interpreted" or "" */
+} an_load_stats;
+
+typedef struct an_backend {
+    const char *name;
+    int (*probe)(an_device_info *out); /* 1: available; 0: not, with the reason: a missing driver is no error */
+    an_status (*open)(an_err *err, const an_device_options *o, an_device **out);
+    void (*close)(an_device *d);
+    const an_target *(*target)(an_device *d);
+    an_status (*alloc)(an_err *err, an_device *d, size_t bytes, an_buffer *out); /* zeroed */
+    void (*free)(an_device *d, an_buffer *b);
+    an_status (*write)(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n);
+    an_status (*read)(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n);
+    an_status (*load)(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats); /* all kernels in bulk */
+    void (*unload)(an_device *d, an_exec *e);
+    an_status (*submit)(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out); /* may return before the work ends */
+    an_status (*wait)(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns); /* checks for failure, always */
+    double (*step_seconds)(an_device *d, an_exec *e, int step); /* after a profiled run */
+    double (*fma_peak)(an_device *d, an_dtype dtype, double seconds); /* measured GFLOP/s, 0 unknown */
+} an_backend;
+
+/* "cpu", "null:cuda", ... ; NULL and a sentence listing the devices for an unknown name. */
+const an_backend *an_backend_find(an_err *err, const char *name);
+const an_backend *const *an_backend_all(int *n);
+
+#endif
