@@ -1,0 +1,678 @@
+/* test_attn.c: the attention kernels of every instruction set this machine runs, against plain loops in double
+ * precision, against each other bit for bit, and over thread counts; no write outside the views, the scratch or lse. */
+#include "base/base.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "device/cpu/templates.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+enum { GUARD_BYTES = 256, Q = 0, K, V, O, G, DQ, DK, DV, N_VIEWS };
+static const uint8_t POISON = 0xa5;
+
+typedef struct shape {
+    int B, H, T, S, D;
+    bool causal, bf16, bf16_mul;
+    float dropout;
+    int n_keys;       /* -1: absent */
+    uint32_t sample0; /* global index of sample 0 */
+    bool apart;       /* separate buffers with odd strides instead of one [B,T,3C] */
+} shape;
+
+static const shape SHAPES[] = {
+    {.B = 2, .H = 3, .T = 64, .S = 64, .D = 32, .causal = true, .n_keys = -1},
+    {.B = 1, .H = 2, .T = 256, .S = 256, .D = 64, .causal = true, .n_keys = -1},
+    {.B = 1, .H = 2, .T = 256, .S = 256, .D = 64, .causal = true, .n_keys = -1, .dropout = 0.2f},
+    {.B = 1, .H = 1, .T = 330, .S = 330, .D = 16, .causal = true, .n_keys = -1, .dropout = 0.5f},
+    {.B = 1, .H = 2, .T = 1, .S = 1, .D = 8, .causal = true, .n_keys = -1},
+    {.B = 2, .H = 2, .T = 1, .S = 300, .D = 64, .causal = true, .n_keys = -1},
+    {.B = 2, .H = 2, .T = 1, .S = 300, .D = 64, .causal = true, .n_keys = 77},
+    {.B = 1, .H = 2, .T = 5, .S = 300, .D = 24, .causal = true, .n_keys = 131},
+    {.B = 1, .H = 2, .T = 9, .S = 70, .D = 24, .causal = false, .n_keys = 65},
+    {.B = 2, .H = 1, .T = 37, .S = 101, .D = 40, .causal = true, .n_keys = -1, .apart = true},
+    {.B = 2, .H = 1, .T = 101, .S = 37, .D = 40, .causal = true, .n_keys = -1, .apart = true},
+    {.B = 1, .H = 2, .T = 70, .S = 129, .D = 24, .causal = false, .n_keys = -1, .dropout = 0.1f, .apart = true},
+    {.B = 1, .H = 1, .T = 67, .S = 67, .D = 128, .causal = true, .n_keys = -1, .dropout = 0.3f},
+    {.B = 1, .H = 1, .T = 65, .S = 65, .D = 256, .causal = true, .n_keys = -1},
+    {.B = 1, .H = 1, .T = 66, .S = 90, .D = 1, .causal = false, .n_keys = -1},
+    {.B = 1, .H = 2, .T = 33, .S = 33, .D = 7, .causal = true, .n_keys = -1, .apart = true},
+    {.B = 1, .H = 1, .T = 3, .S = 100, .D = 8, .n_keys = -1, .dropout = 0.5f, .sample0 = 14316557u},
+    {.B = 2, .H = 2, .T = 64, .S = 64, .D = 32, .causal = true, .n_keys = -1, .bf16 = true},
+    {.B = 1, .H = 2, .T = 130, .S = 130, .D = 64, .causal = true, .n_keys = -1, .bf16_mul = true},
+    {.B = 1,
+     .H = 2,
+     .T = 130,
+     .S = 130,
+     .D = 64,
+     .causal = true,
+     .n_keys = -1,
+     .bf16 = true,
+     .bf16_mul = true,
+     .dropout = 0.2f},
+    {.B = 1,
+     .H = 1,
+     .T = 41,
+     .S = 99,
+     .D = 23,
+     .causal = true,
+     .n_keys = -1,
+     .bf16 = true,
+     .bf16_mul = true,
+     .apart = true},
+    {.B = 1, .H = 1, .T = 1, .S = 150, .D = 64, .causal = true, .n_keys = 149, .bf16 = true, .bf16_mul = true},
+};
+
+/* ---- buffers --------------------------------------------------------------------------------------------------- */
+
+static uint32_t random_word(uint32_t *state)
+{
+    *state = *state * 1664525u + 1013904223u;
+    return *state >> 8;
+}
+
+static float random_value(uint32_t *state)
+{
+    float x = 0;
+    for (int i = 0; i < 4; i++) x += (float)random_word(state) * 0x1p-24f - 0.5f;
+    return x * 1.7f;
+}
+
+static void *checked_alloc(size_t bytes)
+{
+    void *p = malloc(bytes ? bytes : 1);
+    assert_non_null(p);
+    return p;
+}
+
+typedef struct buffer {
+    uint8_t *base;
+    size_t bytes; /* with a guard zone on each side */
+} buffer;
+
+static buffer buffer_new(size_t bytes)
+{
+    size_t whole = (bytes + 63) / 64 * 64 + 2 * GUARD_BYTES;
+    buffer b = {aligned_alloc(64, whole), whole};
+    assert_non_null(b.base);
+    memset(b.base, POISON, whole);
+    return b;
+}
+
+static void *buffer_data(const buffer *b)
+{
+    return b->base + GUARD_BYTES;
+}
+
+static void expect_guards(const buffer *b, size_t data_bytes)
+{
+    for (size_t i = 0; i < GUARD_BYTES; i++) assert_int_equal(b->base[i], POISON);
+    for (size_t i = GUARD_BYTES + data_bytes; i < b->bytes; i++) assert_int_equal(b->base[i], POISON);
+}
+
+/* A call's memory: the views in order Q K V O G DQ DK DV, lse, and the double twins of the inputs. */
+typedef struct fixture {
+    shape s;
+    an_attn_spec spec;
+    buffer memory[N_VIEWS]; /* Q K V share one unless apart, and so do DQ DK DV */
+    size_t memory_bytes[N_VIEWS];
+    uint8_t *view[N_VIEWS];
+    int64_t *stride[N_VIEWS];
+    buffer lse;
+    uint32_t rng[2];
+    int32_t n_keys;
+    int item;
+} fixture;
+
+static int view_rows(const fixture *f, int v)
+{
+    return v == K || v == V || v == DK || v == DV ? f->s.S : f->s.T;
+}
+
+static size_t view_at(const fixture *f, int v, int b, int h, int t, int d)
+{
+    const int64_t *s = f->stride[v];
+    return (size_t)(b * s[0] + h * s[1] + t * s[2] + d) * (size_t)f->item;
+}
+
+static double view_get(const fixture *f, int v, int b, int h, int t, int d)
+{
+    const uint8_t *p = f->view[v] + view_at(f, v, b, h, t, d);
+    if (f->item == 4) {
+        float x;
+        memcpy(&x, p, 4);
+        return x;
+    }
+    uint16_t half;
+    memcpy(&half, p, 2);
+    uint32_t bits = (uint32_t)half << 16;
+    float x;
+    memcpy(&x, &bits, 4);
+    return x;
+}
+
+static void view_set(const fixture *f, int v, int b, int h, int t, int d, float x)
+{
+    uint8_t *p = f->view[v] + view_at(f, v, b, h, t, d);
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    uint16_t half = (uint16_t)(bits >> 16);
+    memcpy(p, f->item == 4 ? (const void *)&x : (const void *)&half, (size_t)f->item);
+}
+
+static void lay_out(fixture *f)
+{
+    const shape *s = &f->s;
+    const int C = s->H * s->D;
+    for (int v = 0; v < N_VIEWS; v++) {
+        const int rows = view_rows(f, v);
+        const bool fused = !s->apart && v != O && v != G && s->T == s->S;
+        if (!fused) {
+            int64_t t = C + (s->apart ? 3 + v : 0), b = t * rows + (s->apart ? 5 : 0);
+            memcpy(f->stride[v], (int64_t[3]){b, s->D, t}, sizeof(int64_t[3]));
+            f->memory_bytes[v] = (size_t)(b * s->B * f->item);
+            f->memory[v] = buffer_new(f->memory_bytes[v]);
+            f->view[v] = buffer_data(&f->memory[v]);
+            continue;
+        }
+        const int first = v < O ? Q : DQ;
+        memcpy(f->stride[v], (int64_t[3]){(int64_t)rows * 3 * C, s->D, 3 * C}, sizeof(int64_t[3]));
+        if (v == first) {
+            f->memory_bytes[v] = (size_t)(s->B * rows * 3 * C * f->item);
+            f->memory[v] = buffer_new(f->memory_bytes[v]);
+        }
+        f->view[v] = (uint8_t *)buffer_data(&f->memory[first]) + (v - first) * C * f->item;
+    }
+}
+
+static void fixture_open(fixture *f, shape s)
+{
+    memset(f, 0, sizeof *f);
+    f->s = s;
+    f->item = s.bf16 ? 2 : 4;
+    f->spec = (an_attn_spec){.B = s.B,
+                             .H = s.H,
+                             .T = s.T,
+                             .S = s.S,
+                             .D = s.D,
+                             .scale = 1.0f / sqrtf((float)s.D),
+                             .causal = s.causal,
+                             .dtype = s.bf16 ? AN_BF16 : AN_F32,
+                             .mul_dtype = s.bf16_mul ? AN_BF16 : AN_F32,
+                             .dropout = s.dropout,
+                             .stream = 0x51ed270bu};
+    int64_t *strides[] = {f->spec.q, f->spec.k, f->spec.v, f->spec.o, f->spec.do_, f->spec.dq, f->spec.dk, f->spec.dv};
+    memcpy(f->stride, strides, sizeof strides);
+    lay_out(f);
+    f->lse = buffer_new(sizeof(float) * (size_t)(s.B * s.H * s.T));
+    f->rng[0] = 0xC0FFEE01u;
+    f->rng[1] = s.sample0;
+    f->n_keys = s.n_keys;
+    uint32_t state = 12345;
+    for (int v = Q; v <= G; v++)
+        for (int b = 0; b < s.B && v != O; b++)
+            for (int h = 0; h < s.H; h++)
+                for (int t = 0; t < view_rows(f, v); t++)
+                    for (int d = 0; d < s.D; d++) view_set(f, v, b, h, t, d, random_value(&state));
+}
+
+static void fixture_close(fixture *f)
+{
+    for (int v = 0; v < N_VIEWS; v++) free(f->memory[v].base);
+    free(f->lse.base);
+}
+
+/* Everything outside the output views still holds the poison, everything inside was written. */
+static void expect_untouched(const fixture *f, int first, int last)
+{
+    for (int v = first; v <= last; v++) {
+        if (!f->memory[v].base) continue;
+        expect_guards(&f->memory[v], f->memory_bytes[v]);
+        uint8_t *owned = checked_alloc(f->memory_bytes[v]);
+        memset(owned, 0, f->memory_bytes[v]);
+        const uint8_t *data = buffer_data(&f->memory[v]);
+        for (int u = v; u <= last; u++) {
+            if (u != v && f->memory[u].base) break;
+            for (int b = 0; b < f->s.B; b++)
+                for (int h = 0; h < f->s.H; h++)
+                    for (int t = 0; t < view_rows(f, u); t++)
+                        memset(owned + (f->view[u] - data) + view_at(f, u, b, h, t, 0), 1, (size_t)(f->s.D * f->item));
+        }
+        for (size_t i = 0; i < f->memory_bytes[v]; i++)
+            if (!owned[i]) assert_int_equal(data[i], POISON);
+        free(owned);
+    }
+}
+
+/* ---- the reference: plain loops in double ---------------------------------------------------------------------- */
+
+typedef struct reference {
+    double *o, *lse, *dq, *dk, *dv; /* [B,H,T,D], [B,H,T], ... */
+} reference;
+
+static double round_bf16(double x)
+{
+    float f = (float)x;
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    bits += 0x7fffu + ((bits >> 16) & 1u);
+    bits &= 0xffff0000u;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+static double operand(const fixture *f, int v, int b, int h, int t, int d)
+{
+    double x = view_get(f, v, b, h, t, d);
+    return f->s.bf16_mul ? round_bf16(x) : x;
+}
+
+static int keys_in_use(const fixture *f)
+{
+    return f->s.n_keys < 0 ? f->s.S : AN_MIN(f->s.n_keys, f->s.S);
+}
+
+/* p [S] before dropout, keep [S] the dropout factor; returns the log of the sum of exponentials. */
+static double reference_row(const fixture *f, int b, int h, int i, double *p, double *keep)
+{
+    const shape *s = &f->s;
+    const int n = keys_in_use(f);
+    double most = -INFINITY, sum = 0;
+    for (int j = 0; j < s->S; j++) {
+        p[j] = -INFINITY;
+        keep[j] = 1;
+        if (j >= n || (s->causal && j > i + n - s->T)) continue;
+        p[j] = 0;
+        for (int d = 0; d < s->D; d++) p[j] += operand(f, Q, b, h, i, d) * operand(f, K, b, h, j, d);
+        p[j] *= f->spec.scale;
+        most = fmax(most, p[j]);
+        if (s->dropout > 0) {
+            uint64_t index = (((uint64_t)f->rng[1] + (uint64_t)b) * (uint64_t)s->H + (uint64_t)h) * (uint64_t)s->T;
+            index = (index + (uint64_t)i) * (uint64_t)s->S + (uint64_t)j;
+            bool kept = an_rng_uniform(f->rng[0], f->spec.stream, index) >= s->dropout;
+            keep[j] = kept ? 1 / (1 - (double)s->dropout) : 0;
+        }
+    }
+    for (int j = 0; j < s->S; j++) sum += p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - most);
+    for (int j = 0; j < s->S && sum > 0; j++) p[j] /= sum;
+    return sum > 0 ? most + log(sum) : -INFINITY;
+}
+
+static void reference_forward(const fixture *f, reference *r)
+{
+    const shape *s = &f->s;
+    double *p = checked_alloc(sizeof(double) * (size_t)s->S), *keep = checked_alloc(sizeof(double) * (size_t)s->S);
+    r->o = calloc((size_t)(s->B * s->H * s->T * s->D), sizeof(double));
+    r->lse = calloc((size_t)(s->B * s->H * s->T), sizeof(double));
+    assert_true(r->o && r->lse);
+    for (int row = 0; row < s->B * s->H * s->T; row++) {
+        const int i = row % s->T, h = row / s->T % s->H, b = row / s->T / s->H;
+        r->lse[row] = reference_row(f, b, h, i, p, keep);
+        for (int j = 0; j < s->S; j++)
+            for (int d = 0; d < s->D && p[j] != 0; d++)
+                r->o[row * s->D + d] += p[j] * keep[j] * operand(f, V, b, h, j, d);
+    }
+    free(p);
+    free(keep);
+}
+
+static void reference_backward(const fixture *f, reference *r)
+{
+    const shape *s = &f->s;
+    const int D = s->D;
+    double *p = checked_alloc(sizeof(double) * (size_t)s->S), *keep = checked_alloc(sizeof(double) * (size_t)s->S);
+    double *dp = checked_alloc(sizeof(double) * (size_t)s->S);
+    r->dq = calloc((size_t)(s->B * s->H * s->T * D), sizeof(double));
+    r->dk = calloc((size_t)(s->B * s->H * s->S * D), sizeof(double));
+    r->dv = calloc((size_t)(s->B * s->H * s->S * D), sizeof(double));
+    assert_true(r->dq && r->dk && r->dv);
+    for (int row = 0; row < s->B * s->H * s->T; row++) {
+        const int i = row % s->T, h = row / s->T % s->H, b = row / s->T / s->H;
+        double sum = 0;
+        reference_row(f, b, h, i, p, keep);
+        for (int j = 0; j < s->S; j++) {
+            dp[j] = 0;
+            for (int d = 0; d < D; d++) dp[j] += operand(f, G, b, h, i, d) * operand(f, V, b, h, j, d);
+            dp[j] *= keep[j];
+            sum += p[j] * dp[j];
+        }
+        for (int j = 0; j < s->S; j++) {
+            const double ds = p[j] * (dp[j] - sum) * f->spec.scale;
+            double *dk = r->dk + ((b * s->H + h) * s->S + j) * D, *dv = r->dv + ((b * s->H + h) * s->S + j) * D;
+            for (int d = 0; d < D; d++) {
+                r->dq[row * D + d] += ds * operand(f, K, b, h, j, d);
+                dk[d] += ds * operand(f, Q, b, h, i, d);
+                dv[d] += p[j] * keep[j] * operand(f, G, b, h, i, d);
+            }
+        }
+    }
+    free(p);
+    free(keep);
+    free(dp);
+}
+
+static void reference_free(reference *r)
+{
+    free(r->o);
+    free(r->lse);
+    free(r->dq);
+    free(r->dk);
+    free(r->dv);
+}
+
+/* ---- running and comparing ------------------------------------------------------------------------------------- */
+
+static void run_forward(fixture *f, const an_cpu_templates *t, an_pool *pool)
+{
+    const size_t bytes = t->attn_scratch(&f->spec, false, an_pool_threads(pool));
+    buffer scratch = buffer_new(bytes);
+    memset(f->memory[O].base, POISON, f->memory[O].bytes);
+    memset(f->lse.base, POISON, f->lse.bytes);
+    void *args[] = {f->view[Q],
+                    f->view[K],
+                    f->view[V],
+                    f->s.dropout > 0 ? f->rng : NULL,
+                    f->view[O],
+                    buffer_data(&f->lse),
+                    f->s.n_keys < 0 ? NULL : &f->n_keys};
+    t->attn_forward(&f->spec, args, buffer_data(&scratch), pool);
+    expect_guards(&scratch, bytes);
+    free(scratch.base);
+}
+
+static void run_backward(fixture *f, const an_cpu_templates *t, an_pool *pool)
+{
+    const size_t bytes = t->attn_scratch(&f->spec, true, an_pool_threads(pool));
+    buffer scratch = buffer_new(bytes);
+    for (int v = DQ; v <= DV; v++)
+        if (f->memory[v].base) memset(f->memory[v].base, POISON, f->memory[v].bytes);
+    void *args[] = {f->view[Q],
+                    f->view[K],
+                    f->view[V],
+                    f->view[O],
+                    buffer_data(&f->lse),
+                    f->view[G],
+                    f->s.dropout > 0 ? f->rng : NULL,
+                    f->view[DQ],
+                    f->view[DK],
+                    f->view[DV]};
+    t->attn_backward(&f->spec, args, buffer_data(&scratch), pool);
+    expect_guards(&scratch, bytes);
+    free(scratch.base);
+}
+
+/* Largest difference over the largest magnitude of the whole tensor (inputs are near 1; gradients can be all zero). */
+static double view_error(const fixture *f, int v, const double *expected)
+{
+    double worst = 0, size = 0.05;
+    const int rows = view_rows(f, v), D = f->s.D;
+    for (int at = 0; at < f->s.B * f->s.H * rows; at++)
+        for (int d = 0; d < D; d++) {
+            const double got = view_get(f, v, at / rows / f->s.H, at / rows % f->s.H, at % rows, d);
+            const double e = fabs(got - expected[at * D + d]);
+            worst = e > worst || isnan(e) ? e : worst;
+            size = fmax(size, fabs(expected[at * D + d]));
+        }
+    return worst / size;
+}
+
+static double lse_error(const fixture *f, const double *expected)
+{
+    double worst = 0;
+    const float *lse = buffer_data(&f->lse);
+    for (int i = 0; i < f->s.B * f->s.H * f->s.T; i++) {
+        if (expected[i] == -INFINITY && lse[i] == -INFINITY) continue;
+        const double e = fabs(lse[i] - expected[i]);
+        worst = e > worst || isnan(e) ? e : worst;
+    }
+    return worst;
+}
+
+static void expect_below(double error, double bound, const char *what, const char *isa, size_t shape_at)
+{
+    if (!(error <= bound)) fail_msg("%s, %s, shape %zu: error %.3g, allowed %.3g", what, isa, shape_at, error, bound);
+}
+
+static double bound_of(const shape *s, double f32)
+{
+    return s->bf16_mul ? 1.2e-2 : s->bf16 ? 4.5e-3 : f32; /* bf16 has 8 bits: half a unit is 2^-9 */
+}
+
+static void forward_agrees_with_loops_in_double(void **state)
+{
+    (void)state;
+    int n = 0;
+    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
+        fixture f;
+        reference r = {0};
+        fixture_open(&f, SHAPES[at]);
+        reference_forward(&f, &r);
+        for (int i = 0; i < n; i++) {
+            if (!an_cpu_templates_find(sets[i]->isa)) continue;
+            run_forward(&f, sets[i], NULL);
+            expect_below(view_error(&f, O, r.o), bound_of(&f.s, 2e-6), "o", sets[i]->isa, at);
+            expect_below(lse_error(&f, r.lse), f.s.bf16_mul ? 1e-2 : 2e-6, "lse", sets[i]->isa, at);
+            expect_untouched(&f, O, O);
+            expect_guards(&f.lse, sizeof(float) * (size_t)(f.s.B * f.s.H * f.s.T));
+        }
+        reference_free(&r);
+        fixture_close(&f);
+    }
+}
+
+static void backward_agrees_with_loops_in_double(void **state)
+{
+    (void)state;
+    int n = 0;
+    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
+        if (SHAPES[at].n_keys >= 0) continue; /* decoding has no gradient */
+        fixture f;
+        reference r = {0};
+        fixture_open(&f, SHAPES[at]);
+        reference_backward(&f, &r);
+        for (int i = 0; i < n; i++) {
+            if (!an_cpu_templates_find(sets[i]->isa)) continue;
+            run_forward(&f, sets[i], NULL);
+            run_backward(&f, sets[i], NULL);
+            expect_below(view_error(&f, DQ, r.dq), bound_of(&f.s, 4e-6), "dq", sets[i]->isa, at);
+            expect_below(view_error(&f, DK, r.dk), bound_of(&f.s, 4e-6), "dk", sets[i]->isa, at);
+            expect_below(view_error(&f, DV, r.dv), bound_of(&f.s, 4e-6), "dv", sets[i]->isa, at);
+            expect_untouched(&f, DQ, DV);
+        }
+        reference_free(&r);
+        fixture_close(&f);
+    }
+}
+
+/* Both directions' outputs, concatenated: o, lse, dq dk dv. */
+static size_t snapshot(const fixture *f, uint8_t **out)
+{
+    size_t bytes = f->lse.bytes, at = 0;
+    for (int v = O; v < N_VIEWS; v++) bytes += f->memory[v].base ? f->memory[v].bytes : 0;
+    *out = checked_alloc(bytes);
+    for (int v = O; v < N_VIEWS; v++) {
+        if (!f->memory[v].base) continue;
+        memcpy(*out + at, f->memory[v].base, f->memory[v].bytes);
+        at += f->memory[v].bytes;
+    }
+    memcpy(*out + at, f->lse.base, f->lse.bytes);
+    return bytes;
+}
+
+static void expect_same_bits(const fixture *f, const uint8_t *first, size_t bytes, const char *isa, int threads,
+                             size_t at)
+{
+    uint8_t *now;
+    assert_int_equal(snapshot(f, &now), bytes);
+    if (memcmp(first, now, bytes)) fail_msg("%s with %d threads differs on shape %zu", isa, threads, at);
+    free(now);
+}
+
+static void run_both(fixture *f, const an_cpu_templates *t, an_pool *pool)
+{
+    run_forward(f, t, pool);
+    if (f->s.n_keys < 0) run_backward(f, t, pool);
+}
+
+static void bits_do_not_depend_on_the_number_of_threads(void **state)
+{
+    (void)state;
+    int n = 0;
+    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    an_pool *pools[3] = {NULL};
+    for (int i = 1; i < 3; i++) assert_int_equal(an_pool_open(NULL, i + 1, &pools[i]), AN_OK);
+    for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
+        fixture f;
+        fixture_open(&f, SHAPES[at]);
+        for (int i = 0; i < n; i++) {
+            if (!an_cpu_templates_find(sets[i]->isa)) continue;
+            uint8_t *first;
+            run_both(&f, sets[i], NULL);
+            const size_t bytes = snapshot(&f, &first);
+            for (int threads = 2; threads <= 3; threads++) {
+                run_both(&f, sets[i], pools[threads - 1]);
+                expect_same_bits(&f, first, bytes, sets[i]->isa, threads, at);
+            }
+            free(first);
+        }
+        fixture_close(&f);
+    }
+    for (int i = 1; i < 3; i++) an_pool_close(pools[i]);
+}
+
+static void f32_bits_do_not_depend_on_the_instruction_set(void **state)
+{
+    (void)state;
+    int n = 0;
+    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
+        if (SHAPES[at].bf16_mul) continue;
+        fixture f;
+        uint8_t *first = NULL;
+        size_t bytes = 0;
+        fixture_open(&f, SHAPES[at]);
+        for (int i = 0; i < n; i++) {
+            if (!an_cpu_templates_find(sets[i]->isa)) continue;
+            run_both(&f, sets[i], NULL);
+            if (first)
+                expect_same_bits(&f, first, bytes, sets[i]->isa, 1, at);
+            else
+                bytes = snapshot(&f, &first);
+        }
+        free(first);
+        fixture_close(&f);
+    }
+}
+
+/* Central differences of the double forward pass: the reference of the tests above is checked against itself. */
+static double weighted_output(const fixture *f)
+{
+    reference r = {0};
+    double sum = 0;
+    const int D = f->s.D;
+    reference_forward(f, &r);
+    for (int row = 0; row < f->s.B * f->s.H * f->s.T; row++)
+        for (int d = 0; d < D; d++)
+            sum += r.o[row * D + d] * view_get(f, G, row / f->s.T / f->s.H, row / f->s.T % f->s.H, row % f->s.T, d);
+    reference_free(&r);
+    return sum;
+}
+
+static void the_reference_gradient_agrees_with_differences(void **state)
+{
+    (void)state;
+    fixture f;
+    reference r = {0};
+    fixture_open(&f, (shape){.B = 1, .H = 2, .T = 5, .S = 7, .D = 3, .causal = true, .dropout = 0.3f, .n_keys = -1});
+    reference_backward(&f, &r);
+    for (int v = Q; v <= V; v++) {
+        const double *grad = v == Q ? r.dq : v == K ? r.dk : r.dv;
+        const int rows = view_rows(&f, v);
+        for (int at = 0; at < f.s.H * rows * f.s.D; at++) {
+            const int d = at % f.s.D, t = at / f.s.D % rows, h = at / f.s.D / rows;
+            const float x = (float)view_get(&f, v, 0, h, t, d), step = 0x1p-10f;
+            const float up = x + step, down = x - step;
+            view_set(&f, v, 0, h, t, d, up);
+            double slope = weighted_output(&f);
+            view_set(&f, v, 0, h, t, d, down);
+            slope = (slope - weighted_output(&f)) / ((double)up - (double)down);
+            view_set(&f, v, 0, h, t, d, x);
+            assert_true(fabs(slope - grad[at]) < 1e-5);
+        }
+    }
+    reference_free(&r);
+    fixture_close(&f);
+}
+
+static void a_query_that_sees_no_key_gives_zeros_and_minus_infinity(void **state)
+{
+    (void)state;
+    int n = 0;
+    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    for (int i = 0; i < n; i++) {
+        if (!an_cpu_templates_find(sets[i]->isa)) continue;
+        fixture f;
+        fixture_open(&f, (shape){.B = 1, .H = 1, .T = 20, .S = 4, .D = 8, .causal = true, .n_keys = -1});
+        run_both(&f, sets[i], NULL);
+        for (int t = 0; t < 16; t++) {
+            assert_true(((float *)buffer_data(&f.lse))[t] == -INFINITY);
+            for (int d = 0; d < 8; d++)
+                assert_true(view_get(&f, O, 0, 0, t, d) == 0 && view_get(&f, DQ, 0, 0, t, d) == 0);
+        }
+        f.n_keys = f.s.n_keys = 0;
+        run_forward(&f, sets[i], NULL);
+        for (int t = 0; t < 20; t++) assert_true(view_get(&f, O, 0, 0, t, 0) == 0);
+        f.n_keys = f.s.n_keys = -5; /* untrusted: clamped to 0 */
+        void *args[] = {f.view[Q], f.view[K], f.view[V], NULL, f.view[O], NULL, &f.n_keys};
+        buffer scratch = buffer_new(sets[i]->attn_scratch(&f.spec, false, 1));
+        sets[i]->attn_forward(&f.spec, args, buffer_data(&scratch), NULL);
+        for (int t = 0; t < 20; t++) assert_true(view_get(&f, O, 0, 0, t, 0) == 0);
+        free(scratch.base);
+        fixture_close(&f);
+    }
+}
+
+/* Scores of several hundred, falling and rising over the key blocks: the running maximum must carry the sums. */
+static void large_scores_neither_overflow_nor_vanish(void **state)
+{
+    (void)state;
+    int n = 0;
+    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    for (int i = 0; i < n; i++) {
+        if (!an_cpu_templates_find(sets[i]->isa)) continue;
+        fixture f;
+        reference r = {0};
+        fixture_open(&f, (shape){.B = 1, .H = 1, .T = 8, .S = 200, .D = 16, .n_keys = -1});
+        for (int t = 0; t < 200; t++)
+            for (int d = 0; d < 16; d++) view_set(&f, K, 0, 0, t, d, (float)((t * 37) % 200 - 100));
+        reference_forward(&f, &r);
+        reference_backward(&f, &r);
+        run_both(&f, sets[i], NULL);
+        expect_below(view_error(&f, O, r.o), 1e-4, "o", sets[i]->isa, 0); /* scores of 1e3 carry an error of 1e-4 */
+        expect_below(view_error(&f, DV, r.dv), 1e-4, "dv", sets[i]->isa, 0);
+        reference_free(&r);
+        fixture_close(&f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_reference_gradient_agrees_with_differences),
+        cmocka_unit_test(forward_agrees_with_loops_in_double),
+        cmocka_unit_test(backward_agrees_with_loops_in_double),
+        cmocka_unit_test(bits_do_not_depend_on_the_number_of_threads),
+        cmocka_unit_test(f32_bits_do_not_depend_on_the_instruction_set),
+        cmocka_unit_test(a_query_that_sees_no_key_gives_zeros_and_minus_infinity),
+        cmocka_unit_test(large_scores_neither_overflow_nor_vanish),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
