@@ -1,0 +1,58 @@
+/* anneal_nn.h: what stands between the tensors of anneal.h and a training program: learning rate schedules and token
+ * samplers.
+ *
+ * Everything here is host arithmetic in IEEE double with functions of our own, so that a schedule or a drawn token has
+ * the same bits on every machine, whatever its mathematics library.
+ */
+#ifndef ANNEAL_NN_H
+#define ANNEAL_NN_H
+
+#include <anneal.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ------------------------------------------------------------------------------------------------------------
+ * schedules */
+
+/* Linear warm-up, then half a cosine down to `min_lr`, then constant (Loshchilov and Hutter, "SGDR", ICLR 2017, in
+ * nanoGPT's form): it < warmup      lr (it + 1) / (warmup + 1) it > decay       min_lr else             min_lr + (1 +
+ * cos(pi r)) / 2 (lr - min_lr), r = (it - warmup) / (decay - warmup) with `it` counted from 0. `constant` keeps lr
+ * throughout. */
+typedef struct an_lr_schedule {
+    double lr, min_lr;
+    int64_t warmup, decay;
+    bool constant;
+} an_lr_schedule;
+AN_API double an_lr_at(const an_lr_schedule *s, int64_t it);
+
+/* cos(pi r) and exp(x) in double, within 2 ulp for |r| <= 1 and for x <= 0 (below -708: 0): what schedules and samplers
+ * use. */
+AN_API double an_cospi(double r);
+AN_API double an_exp_host(double x);
+
+/* ------------------------------------------------------------------------------------------------------------ token
+ * sampling */
+
+typedef struct an_sampler_options {
+    double temperature; /* 0: always the most probable token */
+    int64_t top_k;      /* keep the k most probable (ties with the k-th too); 0: all */
+    double top_p; /* then keep the fewest most probable whose probabilities reach p (Holtzman et al., ICLR 2020); 0 or
+                     1: all */
+    uint64_t seed;
+} an_sampler_options;
+
+typedef struct an_sampler an_sampler;
+
+/* NULL: no memory, or options that mean nothing (a negative or NaN temperature, top_p outside [0,1], n_tokens < 1). */
+AN_API an_sampler *an_sampler_open(const an_sampler_options *o, int64_t n_tokens);
+AN_API void an_sampler_close(an_sampler *s);
+/* Draws from softmax(logits / temperature). A pure function of (options, logits, draw): `draw` numbers the random
+ * numbers, one a token. Returns the token, or -1 when a logit is NaN or none is finite. */
+AN_API int64_t an_sampler_next(an_sampler *s, const float *logits, uint64_t draw);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
