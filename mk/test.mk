@@ -17,8 +17,11 @@ $(BUILD)/tests/%.o: tests/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) -Itests $(CFLAGS) $(LIB_CFLAGS) $(CMOCKA_CFLAGS) -MMD -MP -c -o $@ $<
 
+# tests/lib/alloc.c refuses allocations of our objects.
+ALLOC_WRAP := $(if $(DARWIN),,$(foreach f,malloc calloc realloc aligned_alloc posix_memalign,-Wl,--wrap=$(f)))
+
 $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIB_OBJS) $(CLI_A) $(LIB_A)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< $(TEST_LIB_OBJS) $(CLI_A) $(LIB_A) $(LIBS) $(CMOCKA_LIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) $(ALLOC_WRAP) -o $@ $< $(TEST_LIB_OBJS) $(CLI_A) $(LIB_A) $(LIBS) $(CMOCKA_LIBS)
 
 .SECONDARY: $(TEST_BINS:=.o) $(TEST_LIB_OBJS)
 -include $(TEST_BINS:=.d) $(TEST_LIB_OBJS:.o=.d)

@@ -2,8 +2,8 @@
  *
  *     embed NAME FILE OUT.c      gives  const char an_embed_NAME[];  size_t an_embed_NAME_bytes;
  *
- * The array ends with a NUL that `bytes` does not count. Numbers and not a string literal: C17 promises only 4095 characters
- * for a literal, and -Wpedantic holds us to it. Runs on the machine that builds. */
+ * The array ends with a NUL that `bytes` does not count. Numbers and not a string literal: C17 promises only 4095
+ * characters for a literal, and -Wpedantic holds us to it. Runs on the machine that builds. */
 #include <stdio.h>
 #include <stdlib.h>
 

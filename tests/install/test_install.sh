@@ -41,7 +41,9 @@ exports_match() {
     lib=$(find "$stage/lib" -name 'libanneal.so.*' -o -name 'libanneal.*.dylib' | head -n 1)
     { case $lib in *.dylib) nm -gU "$lib" ;; *) nm -D --defined-only "$lib" ;; esac } |
         awk '{ print $3 }' | sed 's/^_an_/an_/' | sort -u >"$stage/exported"
-    grep -hoE '^AN_API [^(]*\(' "$stage"/include/anneal*.h | grep -oE 'an_[a-z0-9_]+\($' | tr -d '(' | sort -u >"$stage/declared"
+    for header in "$stage"/include/*.h; do printf '#include <%s>\n' "${header##*/}"; done |
+        ${CC:-cc} -std=c17 -I"$stage/include" -E -P - | tr '\n' ' ' | tr ';' '\n' |
+        sed -n 's/.*__attribute__((visibility("default"))) \([^(]*\)(.*/\1/p' | grep -oE 'an_[a-z0-9_]+$' | sort -u >"$stage/declared"
     comm -3 "$stage/declared" "$stage/exported" | sed 's/^\t/exported, not declared: /; t; s/^/declared, not exported: /' | tee "$stage/difference"
     [ -s "$stage/declared" ] && [ ! -s "$stage/difference" ]
 }
