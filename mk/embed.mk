@@ -1,9 +1,12 @@
-# embed.mk: files that the library carries as text: `const char an_embed_NAME[]` (NUL added) and `size_t an_embed_NAME_bytes`.
-# EMBED lists name:file pairs. A kernel template's name is its file name with the dot as an underscore: gemm.msl is gemm_msl.
+# embed.mk: files that the library carries. As text, `const char an_embed_NAME[]` (NUL added) and `size_t an_embed_NAME_bytes`: EMBED lists
+# name:file pairs. A kernel template's name is its file name with the dot as an underscore, gemm.msl is gemm_msl; a dialect's
+# is dialect_msl_h for msl.h. And the built-in training text, an_corpus (src/io/corpus.h).
 
 TEMPLATE_TEXTS := $(sort $(foreach e,h inc msl cu,$(wildcard src/kernel/templates/*.$(e))))
+DIALECT_TEXTS  := $(sort $(wildcard src/kernel/dialect/*.h))
 EMBED := $(if $(wildcard src/base/exact.h),exact:src/base/exact.h) \
-         $(foreach f,$(TEMPLATE_TEXTS),$(subst .,_,$(notdir $(f))):$(f))
+         $(foreach f,$(TEMPLATE_TEXTS),$(subst .,_,$(notdir $(f))):$(f)) \
+         $(foreach f,$(DIALECT_TEXTS),dialect_$(subst .,_,$(notdir $(f))):$(f))
 
 embed_name = $(firstword $(subst :, ,$(1)))
 embed_file = $(lastword $(subst :, ,$(1)))
@@ -11,7 +14,7 @@ GEN_SRCS  := $(foreach e,$(EMBED),$(BUILD)/gen/embed_$(call embed_name,$(e)).c)
 
 $(BUILD)/tools/%: tools/%.c
 	@mkdir -p $(@D)
-	$(call say,HOST,$<)$(HOSTCC) -std=c17 -O2 -Wall -Wextra -o $@ $<
+	$(call say,CC,$<)$(HOSTCC) -std=c17 -O2 -Wall -Wextra -o $@ $<
 
 define embed_rule
 $(BUILD)/gen/embed_$(call embed_name,$(1)).c: $(call embed_file,$(1)) $(BUILD)/tools/embed
@@ -20,3 +23,12 @@ $(BUILD)/gen/embed_$(call embed_name,$(1)).c: $(call embed_file,$(1)) $(BUILD)/t
 
 endef
 $(eval $(foreach e,$(EMBED),$(call embed_rule,$(e))))
+
+# The corpus is the project's own documents and sources. Sources are order-only: an edit does not pack and compile a megabyte again, so in a
+# used build folder the corpus may show yesterday's code; nothing but the demo reads it.
+CORPUS_DOCUMENTS := $(sort $(wildcard *.md docs/*.md bench/*/*.md tests/*/*.md))
+CORPUS_SOURCES   := $(sort $(wildcard include/*.h) $(shell find src -name '*.[ch]' -o -name '*.def' -o -name '*.inc'))
+GEN_SRCS += $(BUILD)/gen/corpus.c
+$(BUILD)/gen/corpus.c: tools/pack_corpus.sh $(CORPUS_DOCUMENTS) | $(CORPUS_SOURCES)
+	@mkdir -p $(@D)
+	$(call say,GEN,$@)sh tools/pack_corpus.sh $@ $(CORPUS_DOCUMENTS) $(CORPUS_SOURCES)
