@@ -13,8 +13,7 @@
 extern "C" {
 #endif
 
-/* ------------------------------------------------------------------------------------------------------------
- * schedules */
+/* ---- schedules */
 
 /* Linear warm-up, then half a cosine down to `min_lr`, then constant (Loshchilov and Hutter, "SGDR", ICLR 2017, in
  * nanoGPT's form): it < warmup      lr (it + 1) / (warmup + 1) it > decay       min_lr else             min_lr + (1 +
@@ -32,8 +31,7 @@ AN_API double an_lr_at(const an_lr_schedule *s, int64_t it);
 AN_API double an_cospi(double r);
 AN_API double an_exp_host(double x);
 
-/* ------------------------------------------------------------------------------------------------------------ token
- * sampling */
+/* ---- token sampling */
 
 typedef struct an_sampler_options {
     double temperature; /* 0: always the most probable token */
