@@ -165,6 +165,9 @@ AN_API an_status an_report(const an_ctx *cx, an_bill *out);
 /* Texts for people, owned by the context until the next call: "plan" (one line a step), "memory" (timeline: tensor x step), "kernels" (rendered source),
  * "miss" (why the last plan was built anew: the first node that differs). NULL when unknown. */
 AN_API const char *an_report_text(an_ctx *cx, const char *what);
+/* The multiply-add peak of this context's threads now, in GFLOP/s, measured in some tens of milliseconds (AN_F32; AN_BF16: of the dot product, or of
+ * f32 where there is none). 0: the device cannot say. What a benchmark's figures are a share of. */
+AN_API double an_fma_peak(an_ctx *cx, an_dtype dtype);
 
 /* ------------------------------------------------------------------------------------------------------------ leaves */
 
