@@ -36,7 +36,7 @@ LIB_A   := $(BUILD)/libanneal.a
 CLI_A   := $(if $(CLI_SRCS),$(BUILD)/libcli.a)
 PROGRAM := $(if $(CLI_SRCS),$(BUILD)/anneal)
 
-all: $(LIB_A) $(if $(NO_SHARED),,$(LIB_SO)) $(PROGRAM)
+all: $(LIB_A) $(LIB_SO) $(PROGRAM)
 
 $(LIB_A): $(LIB_OBJS)
 	@mkdir -p $(@D)
