@@ -26,10 +26,10 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.o $(TEST_LIB_OBJS) $(CLI_A) $(LIB_A)
 .SECONDARY: $(TEST_BINS:=.o) $(TEST_LIB_OBJS)
 -include $(TEST_BINS:=.d) $(TEST_LIB_OBJS:.o=.d)
 
-# T=unit/test_map or T=unit narrows the list; checks run only in a whole run of an ordinary build.
+# T=unit/test_map or T=unit narrows the list; checks and the install test run only in a run of an ordinary build.
 only = $(if $(T),$(foreach t,$(1),$(if $(or $(findstring /$(T)/,$(t)),$(filter %/$(T) %/$(T).sh,$(t))),$(t))),$(1))
 RUN_BINS  := $(call only,$(TEST_BINS))
-RUN_SHELL := $(call only,$(TEST_SHELL))
+RUN_SHELL := $(call only,$(if $(SAN)$(WRAP),$(filter-out tests/install/%,$(TEST_SHELL)),$(TEST_SHELL)))
 RUN_CHECKS := $(if $(T)$(SAN)$(WRAP),,$(CHECKS))
 
 .PHONY: build-tests test soak asan ubsan tsan valgrind
