@@ -32,6 +32,7 @@ typedef struct an_target {
     int threads;           /* for per-thread scratch */
     const void *templates; /* the CPU's an_cpu_templates */
     int max_args;          /* buffers a kernel may take */
+    bool no_templates;     /* every op as a row program or call: tests of shape N */
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template wants */
 } an_target;
 

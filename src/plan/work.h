@@ -77,6 +77,8 @@ an_status an_pass_place(an_work *w);
 an_status an_pass_report(an_work *w);
 an_status an_verify_plan(an_err *err, const an_plan *p);
 
+an_status an_find_uses(an_work *w); /* live.c: needs to know the copies */
+
 /* views.c */
 bool an_is_move(const an_work *w, int32_t id);             /* walks through it; a move marked as_copy is not one */
 int32_t an_base(const an_work *w, int32_t id);             /* first node that is not a move */

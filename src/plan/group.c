@@ -1,0 +1,446 @@
+/* group.c: pass 2: nodes → groups; a group is one launch.
+ *
+ * The rule, whole. Visit live nodes in order. Moves never make a group: they become index arithmetic in their reader. A product, attention, scatter, window or
+ * call starts its own group. Any other node joins the newest group G among its producers' when
+ *     - it has one value per element of G, or per row of G, in G's own linear order;
+ *     - what it reads of G it reads at the same place (or the value of the same row);
+ *     - G is not closed.
+ * A sum or maximum over the last axis joins like that and makes G a row group: softmax, a norm and a cross-entropy row are one launch each. One over
+ * another axis starts a column group. Because a node joins the newest of its producers' groups, every group depends on older groups only: the numbering
+ * is already an order, and no cycle can arise.
+ *
+ * Then: what must exist in memory. Roots, assigned values, operands of products and calls, reductions used elsewhere. An elementwise value read by
+ * another group is computed again there when that costs little and reads at most one large tensor that is in memory anyway; otherwise it is
+ * stored. Random masks are always computed again.
+ */
+#include "plan/lower_row.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { RECOMPUTE_COST = 64 };
+
+bool an_is_leaf(const an_work *w, int32_t id) { return w->g->node[id]->op == AN_OP_LEAF; }
+
+static bool float16ish(an_dtype t) { return t == AN_F32 || t == AN_BF16 || t == AN_F16; }
+
+/* Products the template takes; others (f64, integers) are column groups with one chain. */
+static bool gemm_takes(const an_work *w, const struct an_tensor *n)
+{
+    return float16ish((an_dtype)n->dtype) && float16ish((an_dtype)w->g->node[n->src[0]]->dtype) && !w->rq->target->no_templates;
+}
+
+bool an_is_heavy(const an_work *w, int32_t id)
+{
+    an_class c = an_ops[w->g->node[id]->op].cls;
+    return c == AN_CLS_MATMUL || c == AN_CLS_ATTENTION || c == AN_CLS_WINDOW || c == AN_CLS_CALL || w->g->node[id]->op == AN_OP_SCATTER_ADD ||
+           w->g->node[id]->op == AN_OP_PACK || w->g->node[id]->op == AN_OP_PICK;
+}
+
+bool an_is_virtual(const an_work *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    return an_ops[n->op].cls == AN_CLS_ELEM || n->op == AN_OP_CAST || n->op == AN_OP_GATHER || n->op == AN_OP_PAD || n->op == AN_OP_CONCAT || n->op == AN_OP_RAND ||
+           n->op == AN_OP_IOTA || n->op == AN_OP_CONST || w->node[id].as_copy;
+}
+
+bool an_reads_memory(const an_work *w, int32_t user, int source)
+{
+    const struct an_tensor *n = w->g->node[user];
+    if (n->op == AN_OP_GATHER) return source == 0;
+    if (n->op == AN_OP_ASSIGN) return source == 1;
+    return an_is_heavy(w, user);
+}
+
+/* ---------------------------------------------------------------------------------------------- layouts that readers wish for */
+
+/* A product or attention output whose reader permutes it is stored permuted: then the reader needs no copy. */
+static void wish_layout(an_work *w, int32_t perm_id)
+{
+    const struct an_tensor *p = w->g->node[perm_id];
+    int32_t id = p->src[0];
+    const struct an_tensor *n = w->g->node[id];
+    an_wnode *wn = &w->node[id];
+    bool attn = n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD || (n->op == AN_OP_PICK && w->g->node[n->src[0]]->op == AN_OP_ATTENTION_GRAD);
+    if (wn->stride || wn->swapped || !(attn || (n->op == AN_OP_MATMUL && gemm_takes(w, n)))) return;
+    int last = (int)p->attr[n->rank - 1]; /* the axis that becomes contiguous */
+    if (attn && last != n->rank - 1) return;
+    if (!attn && last < n->rank - 2) return;
+    int64_t *stride = AN_NEW_ARRAY(&w->scratch, int64_t, AN_MAX_RANK);
+    if (!stride) return; /* only a missed optimisation; the next allocation reports */
+    int64_t s = 1;
+    for (int i = n->rank - 1; i >= 0; i--) {
+        stride[p->attr[i]] = s;
+        s *= p->shape[i];
+    }
+    wn->stride = stride;
+    wn->swapped = !attn && last == n->rank - 2;
+}
+
+/* Operands that no strides describe are copied: the move becomes a value of its own. */
+static void mark_copies(an_work *w)
+{
+    for (int32_t id = 0; id < w->g->n; id++) {
+        if (!w->node[id].live) continue;
+        const struct an_tensor *n = w->g->node[id];
+        for (int s = 0; s < n->n_src; s++) {
+            if (!an_reads_memory(w, id, s) || n->op == AN_OP_PICK) continue;
+            int32_t src = n->src[s];
+            if (w->g->node[src]->op == AN_OP_CONST) w->node[src].as_copy = 1;
+            if (!an_is_move(w, src)) continue;
+            if (w->g->node[an_base(w, src)]->op == AN_OP_CONST) {
+                w->node[src].as_copy = 1;
+                continue;
+            }
+            an_view v = an_view_of(w, src, n->op == AN_OP_MATMUL);
+            bool strided = n->op == AN_OP_MATMUL || n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD;
+            bool ok = v.affine;
+            if (n->op == AN_OP_MATMUL && !gemm_takes(w, n)) continue; /* a column group reads at any index */
+            if (an_ops[n->op].cls == AN_CLS_WINDOW && n->op != AN_OP_POOL_MAX_GRAD) continue;
+            if (strided && ok && n->op != AN_OP_MATMUL) ok = n->rank < 1 || w->g->node[src]->rank < 4 || v.stride[3] == 1 || w->g->node[src]->shape[3] == 1;
+            if (ok && !strided) { /* calls, tables, packs: contiguous, from the base's start or inside it */
+                int64_t expect = 1;
+                const struct an_tensor *t = w->g->node[src];
+                for (int i = t->rank - 1; i >= 0; i--) {
+                    if (t->shape[i] > 1 && v.stride[i] != expect) ok = false;
+                    expect *= t->shape[i];
+                }
+                if ((n->op == AN_OP_PACK || n->op == AN_OP_ASSIGN) && t->numel != w->g->node[v.base]->numel) ok = false;
+            }
+            if (!ok) w->node[src].as_copy = 1;
+        }
+    }
+    for (int i = 0; i < w->rq->n_roots; i++) { /* roots are read back whole and in order */
+        int32_t id = w->rq->root[i], base = an_base(w, id);
+        const struct an_tensor *n = w->g->node[id];
+        an_view v = an_view_of(w, id, false);
+        int64_t expect = 1;
+        bool ok = v.affine && v.offset == 0 && n->numel == w->g->node[base]->numel;
+        for (int d = n->rank - 1; d >= 0; expect *= n->shape[d--]) ok &= n->shape[d] == 1 || v.stride[d] == expect;
+        if (!ok || w->g->node[base]->op == AN_OP_CONST) w->node[id].as_copy = 1;
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- joining */
+
+static int32_t group_new(an_work *w, an_group_kind kind, int32_t anchor, int64_t rows, int64_t cols)
+{
+    if (w->n_groups == w->cap_groups) {
+        int32_t cap = w->cap_groups ? 2 * w->cap_groups : 256;
+        an_group *bigger = AN_NEW_ARRAY(&w->scratch, an_group, cap);
+        if (!bigger) return -1;
+        if (w->n_groups) memcpy(bigger, w->group, sizeof *bigger * (size_t)w->n_groups);
+        w->group = bigger;
+        w->cap_groups = cap;
+    }
+    w->group[w->n_groups] = (an_group){.kind = (uint8_t)kind, .anchor = anchor, .rows = rows, .cols = cols, .red = 1, .lanes = 1, .step = -1};
+    w->group[w->n_groups].closed = kind > AN_G_GEMM;
+    return w->n_groups++;
+}
+
+/* The newest group among the producers of `id`, -1 when there is none. */
+static int32_t newest(const an_work *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    int32_t g = -1;
+    for (int s = 0; s < n->n_src; s++) g = AN_MAX(g, w->node[an_base(w, n->src[s])].group);
+    return g;
+}
+
+/* Loop variables of G, as the linear index of a column-level or row-level node. */
+static an_ix level_index(an_work *w, const an_group *gr, int level)
+{
+    an_ix r = an_ix_var(&w->ix, AN_VAR_ROW, gr->rows);
+    if (level == AN_LEVEL_ROW) return r;
+    return an_ix_add(&w->ix, an_ix_mul(&w->ix, r, gr->cols), an_ix_var(&w->ix, AN_VAR_COL, gr->cols));
+}
+
+/* The linear place of base node `id` as group G counts it: products stored swapped are counted as stored. */
+static an_ix place_in_group(an_work *w, int32_t id, const an_ix *iv)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (!w->node[id].swapped) return an_ix_linear(&w->ix, n->rank, n->shape, iv);
+    int32_t shape[AN_MAX_RANK];
+    an_ix at[AN_MAX_RANK];
+    memcpy(shape, n->shape, sizeof shape);
+    memcpy(at, iv, sizeof *at * n->rank);
+    shape[n->rank - 1] = n->shape[n->rank - 2];
+    shape[n->rank - 2] = n->shape[n->rank - 1];
+    at[n->rank - 1] = iv[n->rank - 2];
+    at[n->rank - 2] = iv[n->rank - 1];
+    return an_ix_linear(&w->ix, n->rank, shape, at);
+}
+
+/* Does `id`, standing at linear index `here` of group g, read everything it takes from g at its own place or row? */
+static bool sources_fit(an_work *w, int32_t id, int32_t g, int level, an_ix here)
+{
+    const struct an_tensor *n = w->g->node[id];
+    const an_group *gr = &w->group[g];
+    an_ix at_col = level_index(w, gr, AN_LEVEL_COL), at_row = level_index(w, gr, AN_LEVEL_ROW);
+    an_ix own[AN_MAX_RANK], iv[AN_MAX_RANK], base_iv[AN_MAX_RANK];
+    an_ix_unlinear(&w->ix, here, n->rank, n->shape, own);
+    if (w->node[id].as_copy && !n->n_src) return false;
+    for (int s = 0; s < n->n_src; s++) {
+        int32_t base = an_base(w, n->src[s]);
+        if (w->node[base].group != g) continue;
+        if (n->op == AN_OP_GATHER || n->op == AN_OP_PAD || n->op == AN_OP_CONCAT) return false;
+        if (w->node[id].as_copy) return false; /* a copy exists because its order differs */
+        memcpy(iv, own, sizeof iv);
+        an_walk(w, &w->ix, n->src[s], iv, &base, base_iv);
+        an_ix place = place_in_group(w, base, base_iv);
+        if (w->ix.failed) return false;
+        bool row_value = w->node[base].level == AN_LEVEL_ROW;
+        if (row_value ? place != at_row : (level == AN_LEVEL_ROW || place != at_col)) return false;
+    }
+    return true;
+}
+
+static bool try_join(an_work *w, int32_t id, int32_t g)
+{
+    if (g < 0 || w->group[g].closed || w->rq->unfused) return false;
+    an_group *gr = &w->group[g];
+    const struct an_tensor *n = w->g->node[id];
+    int level;
+    if (n->numel == gr->rows * gr->cols)
+        level = AN_LEVEL_COL;
+    else if (gr->kind == AN_G_ROW && n->numel == gr->rows)
+        level = AN_LEVEL_ROW;
+    else
+        return false;
+    if (!sources_fit(w, id, g, level, level_index(w, gr, level))) return false;
+    w->node[id].group = g;
+    w->node[id].level = (uint8_t)level;
+    return true;
+}
+
+/* A reduction over the last axis: [O,R,1] to [O,1,1]. */
+static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
+{
+    if (g < 0 || w->group[g].closed || w->rq->unfused) return false;
+    const struct an_tensor *s = w->g->node[w->g->node[id]->src[0]];
+    an_group *gr = &w->group[g], saved = *gr;
+    int64_t rows = s->shape[0], cols = s->shape[1];
+    if (rows * cols != gr->rows * gr->cols || cols == 1) return false;
+    if (gr->kind == AN_G_ROW ? rows != gr->rows : gr->kind != AN_G_ELEM) return false;
+    gr->rows = rows;
+    gr->cols = cols;
+    /* The source stands at (r,c); its base must too. */
+    int32_t base;
+    an_ix iv[AN_MAX_RANK], base_iv[AN_MAX_RANK];
+    an_ix_unlinear(&w->ix, level_index(w, gr, AN_LEVEL_COL), s->rank, s->shape, iv);
+    an_walk(w, &w->ix, w->g->node[id]->src[0], iv, &base, base_iv);
+    bool fits = w->node[base].level == AN_LEVEL_COL && place_in_group(w, base, base_iv) == level_index(w, gr, AN_LEVEL_COL) && !w->ix.failed;
+    if (!fits) {
+        *gr = saved;
+        return false;
+    }
+    gr->kind = AN_G_ROW;
+    w->node[id].group = g;
+    w->node[id].level = AN_LEVEL_ROW;
+    return true;
+}
+
+static int32_t column_group(an_work *w, int32_t id, int64_t rows, int64_t cols)
+{
+    int32_t g = group_new(w, AN_G_COL, id, rows, cols);
+    if (g >= 0) w->group[g].red = an_window_red(w, id);
+    return g;
+}
+
+static int32_t start_heavy(an_work *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    int64_t cols = n->rank ? n->shape[n->rank - 1] : 1, rows = cols ? n->numel / cols : 0;
+    switch (an_ops[n->op].cls) {
+    case AN_CLS_MATMUL: {
+        if (gemm_takes(w, n)) {
+            if (w->node[id].swapped) {
+                cols = n->shape[n->rank - 2];
+                rows = n->numel / cols;
+            }
+            return group_new(w, AN_G_GEMM, id, rows, cols);
+        }
+        return column_group(w, id, rows, cols);
+    }
+    case AN_CLS_ATTENTION: return group_new(w, n->op == AN_OP_ATTENTION ? AN_G_ATTN : AN_G_ATTN_GRAD, id, rows, cols);
+    case AN_CLS_WINDOW:
+        if (n->op == AN_OP_POOL_MAX_GRAD) return group_new(w, AN_G_CALL, id, rows, cols);
+        return column_group(w, id, rows, cols);
+    case AN_CLS_INDEX: return group_new(w, n->dtype == AN_F32 && !w->rq->target->no_templates ? AN_G_SCATTER : AN_G_CALL, id, rows, cols);
+    case AN_CLS_EFFECT: return group_new(w, AN_G_PACK, id, rows, cols);
+    default: return group_new(w, AN_G_CALL, id, rows, cols);
+    }
+}
+
+static an_status make_group(an_work *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    an_wnode *wn = &w->node[id];
+    wn->level = AN_LEVEL_COL;
+    if (n->op == AN_OP_PICK) {
+        wn->group = w->node[n->src[0]].group;
+        return AN_OK;
+    }
+    if (an_is_heavy(w, id)) {
+        wn->group = start_heavy(w, id);
+    } else if (an_ops[n->op].cls == AN_CLS_REDUCE) {
+        const struct an_tensor *s = w->g->node[n->src[0]];
+        bool row = s->shape[2] == 1;
+        if (row && try_join_reduction(w, id, newest(w, id))) return AN_OK;
+        wn->group = group_new(w, row ? AN_G_ROW : AN_G_COL, id, s->shape[0], row ? s->shape[1] : s->shape[2]);
+        if (wn->group >= 0 && row) wn->level = AN_LEVEL_ROW;
+        if (wn->group >= 0 && !row) {
+            w->group[wn->group].red = s->shape[1];
+            w->group[wn->group].lanes = 8;
+        }
+    } else {
+        if (try_join(w, id, newest(w, id))) return AN_OK;
+        int64_t cols = n->rank ? n->shape[n->rank - 1] : 1, rows = cols ? n->numel / cols : 0;
+        for (int i = n->rank - 2; i >= 0 && cols < 512; i--) { /* short rows: fold the outer axes in */
+            cols *= n->shape[i];
+            rows /= n->shape[i] ? n->shape[i] : 1;
+        }
+        wn->group = group_new(w, AN_G_ELEM, id, rows, cols);
+    }
+    if (wn->group < 0) return an_fail_nomem(w->err, "the planner's groups", sizeof(an_group) * (size_t)w->n_groups * 2);
+    return AN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- what exists in memory */
+
+typedef struct cone {
+    int cost, large; /* operations; tensors of about the value's size that it reads */
+    bool possible;
+    int32_t seen[48];
+    int n_seen;
+} cone;
+
+static void measure_cone(an_work *w, int32_t id, int64_t numel, cone *c)
+{
+    for (int i = 0; i < c->n_seen; i++)
+        if (c->seen[i] == id) return;
+    if (c->n_seen == (int)AN_COUNT(c->seen)) {
+        c->possible = false;
+        return;
+    }
+    c->seen[c->n_seen++] = id;
+    const struct an_tensor *n = w->g->node[id];
+    if (an_is_leaf(w, id) || w->node[id].mat) {
+        c->large += n->numel * 4 > numel;
+        return;
+    }
+    if (n->op == AN_OP_CONST || n->op == AN_OP_IOTA) return;
+    bool row_value = w->node[id].level == AN_LEVEL_ROW || an_ops[n->op].cls == AN_CLS_REDUCE;
+    if (row_value && n->numel * 8 <= numel) return; /* small: stored for this purpose, see store_cone_rows */
+    if (!an_is_virtual(w, id)) {
+        c->possible = false;
+        return;
+    }
+    c->cost += an_op_cost((an_op)n->op);
+    for (int s = 0; s < n->n_src && c->possible; s++) {
+        if (n->op == AN_OP_GATHER && s == 0) {
+            c->large++;
+            continue;
+        }
+        measure_cone(w, an_base(w, n->src[s]), numel, c);
+    }
+}
+
+static void store_cone_rows(an_work *w, const cone *c)
+{
+    for (int i = 0; i < c->n_seen; i++) {
+        int32_t id = c->seen[i];
+        const struct an_tensor *n = w->g->node[id];
+        if (an_is_leaf(w, id) || n->op == AN_OP_CONST || n->op == AN_OP_IOTA) continue;
+        if (w->node[id].level == AN_LEVEL_ROW || an_ops[n->op].cls == AN_CLS_REDUCE) w->node[id].mat = 1;
+    }
+}
+
+static bool only_random(const an_work *w, int32_t id, int depth)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (n->op == AN_OP_RAND || n->op == AN_OP_CONST || n->op == AN_OP_IOTA) return true;
+    if (!an_is_virtual(w, id) || depth > 4) return false;
+    for (int s = 0; s < n->n_src; s++)
+        if (!only_random(w, an_base(w, n->src[s]), depth + 1)) return false;
+    return n->n_src > 0;
+}
+
+static void decide_memory(an_work *w, int32_t id)
+{
+    an_wnode *wn = &w->node[id];
+    const struct an_tensor *n = w->g->node[id];
+    if ((n->op == AN_OP_CONST && !wn->as_copy) || n->op == AN_OP_ASSIGN || n->op == AN_OP_LEAF) return;
+    bool elsewhere = false;
+    for (int u = 0; u < wn->n_uses; u++) {
+        int32_t user = w->use[wn->first_use + u];
+        const struct an_tensor *un = w->g->node[user];
+        if (un->op == AN_OP_PICK) continue;
+        for (int s = 0; s < un->n_src; s++) {
+            if (an_base(w, un->src[s]) != id) continue;
+            if (an_reads_memory(w, user, s)) {
+                bool folded = un->op == AN_OP_MATMUL && gemm_takes(w, un) && n->op == AN_OP_CAST && an_is_leaf(w, an_base(w, n->src[0]));
+                if (!folded) wn->mat = 1;
+            } else if (w->node[user].group != wn->group) {
+                elsewhere = true;
+            }
+        }
+    }
+    if (w->rq->unfused && !an_is_leaf(w, id)) elsewhere = wn->n_uses > 0;
+    if (wn->mat || !elsewhere) return;
+    if (!an_is_virtual(w, id)) {
+        wn->mat = 1;
+        return;
+    }
+    if (n->op == AN_OP_IOTA || n->op == AN_OP_RAND || only_random(w, id, 0)) return;
+    if (w->rq->unfused || wn->level == AN_LEVEL_ROW) {
+        wn->mat = 1;
+        return;
+    }
+    cone c = {.possible = true};
+    measure_cone(w, id, n->numel, &c);
+    if (c.possible && c.cost <= RECOMPUTE_COST && c.large <= 1)
+        store_cone_rows(w, &c);
+    else
+        wn->mat = 1;
+}
+
+static an_status list_outputs(an_work *w)
+{
+    for (int32_t id = 0; id < w->g->n; id++)
+        if (w->node[id].live && w->node[id].mat && w->node[id].group >= 0) w->group[w->node[id].group].n_out++;
+    for (int32_t g = 0; g < w->n_groups; g++) {
+        w->group[g].out = AN_NEW_ARRAY(&w->scratch, int32_t, w->group[g].n_out + 1);
+        if (!w->group[g].out) return an_fail_nomem(w->err, "the planner's groups", 0);
+        w->group[g].n_out = 0;
+    }
+    for (int32_t id = 0; id < w->g->n; id++) {
+        if (!w->node[id].live || !w->node[id].mat || w->node[id].group < 0) continue;
+        an_group *gr = &w->group[w->node[id].group];
+        gr->out[gr->n_out++] = id;
+    }
+    return AN_OK;
+}
+
+an_status an_pass_group(an_work *w)
+{
+    an_graph *g = w->g;
+    for (int32_t id = 0; id < g->n; id++)
+        if (w->node[id].live && g->node[id]->op == AN_OP_PERMUTE) wish_layout(w, id);
+    mark_copies(w);
+    AN_TRY(an_find_uses(w));
+    for (int32_t id = 0; id < g->n; id++) {
+        an_op op = (an_op)g->node[id]->op;
+        w->node[id].group = -1;
+        if (!w->node[id].live || an_is_move(w, id) || op == AN_OP_LEAF || op == AN_OP_ASSIGN || (op == AN_OP_CONST && !w->node[id].as_copy)) continue;
+        AN_TRY(make_group(w, id));
+    }
+    for (int i = 0; i < w->rq->n_roots; i++) {
+        int32_t base = an_base(w, w->rq->root[i]);
+        if (g->node[base]->op != AN_OP_LEAF) w->node[base].mat = 1;
+    }
+    for (int32_t id = 0; id < g->n; id++)
+        if (w->node[id].live && !an_is_move(w, id)) decide_memory(w, id);
+    if (w->ix.failed && w->ix.n == 0) return an_fail_nomem(w->err, "index arithmetic", 0);
+    return list_outputs(w);
+}
