@@ -12,6 +12,7 @@
 VERSION := $(shell sed -n 's/^.define AN_VERSION "\(.*\)"/\1/p' include/anneal.h)
 SONAME  := $(firstword $(subst ., ,$(VERSION)))
 .DEFAULT_GOAL := all
+MAKEFLAGS += -r
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .PHONY: all help clean

@@ -3,7 +3,16 @@
 # Kernel templates and dialects are GPU code in macros, which clang-format does not know.
 FORMATTED := $(filter-out src/kernel/templates/% src/kernel/dialect/%,$(sort $(shell find src include tests tools bench -name '*.[ch]')))
 
-.PHONY: demo format check-format claims bench-cpu cross
+# Kernel ladders: bench/DIR/bench_x.c becomes build/bench/DIR/bench_x.
+BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(sort $(wildcard bench/*/bench_*.c)))
+
+.PHONY: demo format check-format claims bench bench-cpu cross
+
+#: bench       the kernel benchmarks of bench/ (they are run by hand)
+bench: $(BENCH_BINS)
+$(BUILD)/bench/%: bench/%.c $(LIB_A)
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(LIBS)
 
 #: demo        trains a small model on the built-in text, then samples from it
 demo: all

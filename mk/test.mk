@@ -33,7 +33,7 @@ RUN_SHELL := $(call only,$(if $(SAN)$(WRAP),$(filter-out tests/install/%,$(TEST_
 RUN_CHECKS := $(if $(T)$(SAN)$(WRAP),,$(CHECKS))
 
 .PHONY: build-tests test soak asan ubsan tsan valgrind
-build-tests: all $(RUN_BINS)
+build-tests: all $(RUN_BINS) $(if $(T),,bench)
 
 # A test that does not build is a failed test, and the others still run: hence -k and the runner's own list.
 #: test        every check and test, a closing line of counts (T=unit/test_map: one; T=unit: a folder)
