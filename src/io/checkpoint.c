@@ -261,7 +261,7 @@ an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const
 an_status an_ckpt_hash_tensor(an_err *err, const an_st_tensor *t, an_hash128 *out)
 {
     XXH3_state_t *state = XXH3_createState();
-    if (!state) return an_fail_nomem(err, "a hash", sizeof *state);
+    if (!state) return an_fail_nomem(err, "a hash", 576);
     const char *dtype = an_st_dtype_name(t->dtype);
     uint64_t head[3] = {strlen(t->name), strlen(dtype), (uint64_t)t->rank};
     bool ok = XXH3_128bits_reset(state) == XXH_OK && XXH3_128bits_update(state, head, sizeof head) == XXH_OK &&

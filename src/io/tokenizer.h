@@ -1,0 +1,47 @@
+/* tokenizer.h: text to token ids and back: characters, or GPT-2's byte-level byte pair encoding.
+ *
+ * Owns:      vocabularies and both directions. Does not: read corpora, know models or datasets.
+ *
+ * Character tokenizer: the sorted code points of a text; id = place in that order (nanoGPT's rule). Text outside of the
+ * vocabulary is an error that names the character and where it stands.
+ * BPE (Sennrich, Haddow, Birch, ACL 2016, on bytes as in GPT-2, Radford et al. 2019): any UTF-8 text can be encoded,
+ * and decode(encode(text)) == text. Encoding a word of n bytes takes O(n log n). Both are stored as JSON (in a
+ * checkpoint's metadata), so that a checkpoint needs no other file to be sampled from. A tokenizer is immutable once
+ * made: threads may share it. */
+#ifndef AN_IO_TOKENIZER_H
+#define AN_IO_TOKENIZER_H
+
+#include "base/base.h"
+#include "base/text.h"
+
+typedef struct an_tokenizer an_tokenizer;
+
+/* Token ids that grow; zero-initialised, released with an_ids_free. */
+typedef struct an_ids {
+    int32_t *data;
+    size_t len, cap;
+} an_ids;
+an_status an_ids_push(an_err *err, an_ids *ids, int32_t id);
+void an_ids_free(an_ids *ids);
+
+/* From the characters of a text of `n` bytes; `where` is its name in sentences. */
+an_status an_tokenizer_chars(an_err *err, const char *where, const char *text, size_t n, an_tokenizer **out);
+/* From GPT-2's two files: encoder.json {token: id} and vocab.bpe (a comment line, then one merge a line). */
+an_status an_tokenizer_gpt2(an_err *err, const char *encoder_path, const char *merges_path, an_tokenizer **out);
+/* From the JSON that an_tokenizer_json wrote; `where` names its origin. */
+an_status an_tokenizer_from_json(an_err *err, const char *where, const char *json, size_t n, an_tokenizer **out);
+an_status an_tokenizer_json(an_err *err, const an_tokenizer *t, an_text *out);
+void an_tokenizer_free(an_tokenizer *t);
+
+int32_t an_tokenizer_vocab(const an_tokenizer *t);
+const char *an_tokenizer_kind(const an_tokenizer *t); /* "char" or "bpe" */
+int32_t an_tokenizer_end(const an_tokenizer *t);      /* id of <|endoftext|>, -1 when there is none */
+
+/* Appends the ids of `n` bytes of text. With `special`, the text <|endoftext|> is its one token; without, it is text.
+ */
+an_status an_tokenizer_encode(an_err *err, const an_tokenizer *t, const char *where, const char *text, size_t n,
+                              bool special, an_ids *out);
+/* Appends bytes. With BPE a single token may be part of a character. */
+an_status an_tokenizer_decode(an_err *err, const an_tokenizer *t, const int32_t *ids, size_t n, an_text *out);
+
+#endif
