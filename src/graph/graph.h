@@ -67,11 +67,27 @@ struct an_tensor { /* a node */
     uint64_t hash;
     /* persistent tensors (parameters, states): not in the array; their LEAF is appended at first use after a reset */
     int32_t leaf_id;
-    uint32_t leaf_epoch;
+    uint32_t leaf_epoch;      /* persistent: epoch in which leaf_id is right; a node: the epoch it was made in */
+    int32_t rule;             /* g->rules[rule - 1] is the gradient of this composite's output; 0: none. Not part of hash or key */
 };
+
+/* A gradient written by hand for a composite: the gradient of node `n` that carries it goes straight to node `x`. All but GELU are rank 3 over
+ * axis 1. Everything else follows from ops.def. */
+typedef enum an_rule_kind {
+    AN_RULE_LOGSUMEXP,  /* n = logsumexp(x) [O,1,I]:        exp(x - n) g                                    */
+    AN_RULE_SOFTMAX,    /* n = softmax(x) [O,R,I]:          n (g - sum(g n))                                */
+    AN_RULE_LAYER_NORM, /* n = (x - mean(x)) aux [O,R,I]:   aux (g - mean(g) - n mean(g n)), aux = 1/sigma  */
+    AN_RULE_RMS_NORM,   /* n = x aux [O,R,I]:               aux (g - n mean(g n))                           */
+    AN_RULE_GELU        /* n = x aux, aux = Phi(x):         g (aux + x phi(x))                              */
+} an_rule_kind;
+typedef struct an_rule {
+    an_rule_kind kind;
+    int32_t x, aux;
+} an_rule;
 
 struct an_graph {
     an_arena arena;           /* nodes and all they point to; reset with the graph */
+    an_arena previous;        /* the ended step's, kept until the next reset: a stale tensor is an error, not a wild pointer */
     an_arena forever;         /* persistent tensors and scope names */
     struct an_tensor **node;  /* [n] */
     int32_t n, cap;
@@ -81,8 +97,15 @@ struct an_graph {
     int32_t *grad;            /* after an_graph_backward: gradient's id per node id, -1: none */
     int32_t n_grad;
     const char **scopes;      /* full paths, "gpt.h.0.mlp" */
-    int32_t n_scopes, cap_scopes, scope;
-    uint32_t rand_ordinal;    /* random nodes so far in the current scope counter (mixed into streams) */
+    int32_t *scope_parent;    /* [n_scopes] */
+    an_map scope_index;       /* hash of (parent, name) → index into scopes */
+    int32_t n_scopes, cap_scopes, scope; /* scope 0 is the root, "" */
+    uint32_t rand_ordinal;    /* random nodes so far in this step (mixed into streams) */
+    an_rule *rules;           /* [n_rules], of this step */
+    int32_t n_rules, cap_rules;
+    an_dtype matmul_dtype;    /* the policy: an_linear and attention cast to it */
+    const char *device_name;  /* for sentences; may be NULL */
+    const char *at, *doing;   /* the public function being built and its caller's place, for sentences and nodes */
     struct an_tensor *poison;
     an_err *err;              /* the context's */
     void *owner;              /* the an_ctx */
@@ -106,6 +129,13 @@ typedef struct an_emit_args { /* zero fields mean none */
 an_status an_graph_open(an_err *err, void *owner, an_graph *out);
 void an_graph_reset(an_graph *g); /* drops every node, keeps memory, persistent tensors and scopes */
 void an_graph_close(an_graph *g);
+an_graph *an_ctx_graph(an_ctx *cx); /* src/anneal.c: the graph of a context */
+
+/* "gpt", then "h.0" within it: the scope "gpt.h.0". Returns false (and records it) without memory. */
+bool an_graph_scope_push(an_graph *g, const char *name);
+void an_graph_scope_pop(an_graph *g);
+/* The stream of the next random node: a hash of the scope's path and the node's ordinal in the step. */
+uint32_t an_graph_stream(an_graph *g);
 
 /* The only door into the array: checks the row's rules, folds, merges with an equal node, appends. Never NULL. */
 struct an_tensor *an_emit(an_graph *g, const an_emit_args *e);
@@ -121,6 +151,8 @@ struct an_tensor *an_poison(an_graph *g, an_status code, const char *at, const c
 
 /* Appends the gradient nodes of scalar `loss` (one backward loop over the array); g->grad maps node ids to gradient ids. */
 an_status an_graph_backward(an_graph *g, struct an_tensor *loss);
+/* The gradient of node or persistent tensor `t` after it, NULL when the loss does not depend on it. */
+struct an_tensor *an_graph_grad(an_graph *g, const struct an_tensor *t);
 
 /* Text of nodes [from, n): one line a node, golden-tested. */
 struct an_text;
@@ -131,7 +163,10 @@ size_t an_dtype_bytes(an_dtype t);
 bool an_dtype_is_float(an_dtype t);
 const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap); /* "[64,256,384]" */
 
-/* Shape inference of classes with a rule (shape.c); used by emit to check and by compose to build. */
+bool an_dtype_is_int(an_dtype t);       /* i32, i64, u8 */
+
+/* Checks the sources of `e` and gives the result's dtype and shape (shape.c). From e->shape: CONST LEAF IOTA RAND, RESHAPE EXPAND SLICE (lengths),
+ * SCATTER_ADD, CONV2D_DX, CONV2D_DW, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF, CAST, MATMUL, PACK. Everything else follows from the sources. */
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape);
 
 /* Shape of output `k` of a several-output node. */

@@ -1,0 +1,258 @@
+/* compose_nn.c: composites with weights, windows and masks: norms, linear layers, attention, convolution, pooling, losses of heads.
+ *
+ * Owns:      their public functions, their checks and their formulas; the matmul policy's casts.
+ * Does not:  know layers, parameters' names or initialisation (src/nn).
+ */
+#include "graph/compose.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TEXT = 8 * 12 + 3 };
+
+static const char *text_of(const an_tensor *t, char *out)
+{
+    return an_shape_text(t->rank, t->shape, out, TEXT);
+}
+
+/* Axes but the last, multiplied. */
+static int32_t row_count(const an_tensor *t)
+{
+    return an_merge(t->shape, 0, t->rank - 1);
+}
+
+static int32_t last_of(const an_tensor *t)
+{
+    return t->rank ? t->shape[t->rank - 1] : 1;
+}
+
+/* A weight vector [C] in x's dtype as [1,C,1] or [1,1,C]; poison when it is not [C]. */
+static an_tensor *vector_like(an_tensor *w, an_tensor *x, const char *what, int32_t C, const int32_t *as)
+{
+    char text[TEXT];
+    if (w->rank != 1 || w->shape[0] != C)
+        return an_refuse(w->g, AN_E_SHAPE, "the %s is %s; [%d] is needed", what, text_of(w, text), (int)C);
+    return CAST(an_make_reshape(w, 3, as), (an_dtype)x->dtype);
+}
+
+static an_tensor *want_float_rows(an_tensor *a)
+{
+    char text[TEXT];
+    if (!an_dtype_is_float((an_dtype)a->dtype))
+        return an_refuse(a->g, AN_E_DTYPE, "takes floats, not %s: cast first", an_dtype_name((an_dtype)a->dtype));
+    if (a->rank < 1) return an_refuse(a->g, AN_E_SHAPE, "%s has no last axis", text_of(a, text));
+    return a;
+}
+
+/* ------------------------------------------------------------------------------------------------ norms */
+
+/* (x - mean) / sqrt(mean((x - mean)^2) + eps) over axis 1 of x [O,R,I]. The automatic gradient of this formula is three dependent row sums
+ * and a dozen elementwise nodes; the rule's closed form is two independent sums and five. mean, var (may be NULL): [O,1,I]. */
+static an_tensor *standardize(an_tensor *x, double eps, an_tensor **mean, an_tensor **var)
+{
+    an_tensor *n = NUM(x, x->poison ? 1 : x->shape[1]);
+    an_tensor *m = DIV(SUM3(x), n);
+    an_tensor *d = SUB(x, m);
+    an_tensor *v = DIV(SUM3(MUL(d, d)), n);
+    an_tensor *rstd = RSQRT(ADD(v, NUM(v, eps)));
+    an_tensor *y = MUL(d, rstd);
+    an_set_rule(y, AN_RULE_LAYER_NORM, x, rstd);
+    if (mean != NULL) *mean = m;
+    if (var != NULL) *var = v;
+    return y;
+}
+
+an_tensor *an_layer_norm_at(const char *at, an_tensor *a, an_tensor *gain, an_tensor *bias, double eps)
+{
+    an_tensor *t[] = {a, gain, bias};
+    if (!an_enter(at, "an_layer_norm", 3, 1, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
+    int32_t C = last_of(t[0]), as[3] = {1, C, 1};
+    an_tensor *x = an_wide(an_make_reshape(t[0], 3, (int32_t[]){row_count(t[0]), C, 1})); /* [O,C,1] */
+    an_tensor *y = standardize(x, eps, NULL, NULL);
+    if (t[1] != NULL) y = MUL(y, vector_like(t[1], x, "gain", C, as));
+    if (t[2] != NULL) y = ADD(y, vector_like(t[2], x, "bias", C, as));
+    return an_make_like(CAST(y, (an_dtype)t[0]->dtype), t[0]);
+}
+
+an_tensor *an_rms_norm_at(const char *at, an_tensor *a, an_tensor *gain, double eps)
+{
+    an_tensor *t[] = {a, gain};
+    if (!an_enter(at, "an_rms_norm", 2, 1, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
+    int32_t C = last_of(t[0]), as[3] = {1, C, 1};
+    an_tensor *x = an_wide(an_make_reshape(t[0], 3, (int32_t[]){row_count(t[0]), C, 1})); /* [O,C,1] */
+    an_tensor *rstd = RSQRT(ADD(DIV(SUM3(MUL(x, x)), NUM(x, C)), NUM(x, eps)));             /* [O,1,1] */
+    an_tensor *y = MUL(x, rstd);
+    an_set_rule(y, AN_RULE_RMS_NORM, x, rstd);
+    if (t[1] != NULL) y = MUL(y, vector_like(t[1], x, "gain", C, as));
+    return an_make_like(CAST(y, (an_dtype)t[0]->dtype), t[0]);
+}
+
+/* running + momentum (batch - running), as an effect. running [C], batch [1,1,C]. */
+static void move_running(an_tensor *running, an_tensor *batch, double momentum)
+{
+    an_tensor *old = CAST(running, AN_F32);
+    an_tensor *now = an_make_reshape(batch, 1, running->shape);
+    an_tensor *next = ADD(MUL(old, NUM(old, 1 - momentum)), MUL(now, NUM(now, momentum)));
+    an_tensor *src[2] = {running, CAST(next, (an_dtype)running->dtype)};
+    an_make_call(AN_OP_ASSIGN, 2, src, 0, NULL);
+}
+
+an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_tensor *bias, an_tensor *running_mean,
+                            an_tensor *running_var, double momentum, double eps, bool training)
+{
+    an_tensor *t[] = {x, running_mean, running_var, gain, bias};
+    if (!an_enter(at, "an_batch_norm", 5, 3, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
+    int32_t C = last_of(t[0]), N = row_count(t[0]), as[3] = {1, 1, C};
+    an_tensor *a = an_wide(an_make_reshape(t[0], 3, (int32_t[]){1, N, C})), *y; /* [1,N,C] */
+    an_tensor *rm = vector_like(t[1], a, "running mean", C, as), *rv = vector_like(t[2], a, "running variance", C, as);
+    if (rm->poison || rv->poison) return an_poison_of(a->g);
+    if (training) {
+        an_tensor *mean, *var;
+        y = standardize(a, eps, &mean, &var);
+        move_running(t[1], mean, momentum);
+        move_running(t[2], MUL(var, NUM(var, (double)N / (N > 1 ? N - 1 : 1))), momentum);
+    } else {
+        y = MUL(SUB(a, rm), RSQRT(ADD(rv, NUM(rv, eps))));
+    }
+    if (t[3] != NULL) y = MUL(y, vector_like(t[3], a, "gain", C, as));
+    if (t[4] != NULL) y = ADD(y, vector_like(t[4], a, "bias", C, as));
+    return an_make_like(CAST(y, (an_dtype)t[0]->dtype), t[0]);
+}
+
+/* ------------------------------------------------------------------------------------------------ products */
+
+/* What the policy makes of operands of dtypes a and b: its dtype, save that equal dtypes stay under the default f32, and f64 stays f64. */
+static an_dtype policy_dtype(const an_tensor *a, const an_tensor *b)
+{
+    an_dtype policy = a->g->matmul_dtype;
+    bool same = a->dtype == b->dtype;
+    return same && (policy == AN_F32 || a->dtype == AN_F64) ? (an_dtype)a->dtype : policy;
+}
+
+static an_dtype sum_dtype(an_dtype t)
+{
+    return t == AN_F64 ? AN_F64 : AN_F32;
+}
+
+/* x [...,in] as [N,in] times w [out,in] transposed: [N,out]. */
+static an_tensor *project(an_tensor *x, an_tensor *w, bool wide)
+{
+    char tx[TEXT], tw[TEXT];
+    if (want_float_rows(x)->poison || want_float_rows(w)->poison) return an_poison_of(x->g);
+    if (w->rank != 2 || w->shape[1] != last_of(x))
+        return an_refuse(x->g, AN_E_SHAPE, "x %s and w %s are not [...,in] and [out,in]", text_of(x, tx), text_of(w, tw));
+    an_dtype t = policy_dtype(x, w);
+    an_tensor *rows = CAST(an_make_reshape(x, 2, (int32_t[]){row_count(x), last_of(x)}), t);
+    return an_make_matmul(rows, an_make_swap(CAST(w, t), 0, 1), wide ? sum_dtype(t) : t);
+}
+
+an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias)
+{
+    an_tensor *t[] = {x, w, bias};
+    char text[TEXT];
+    if (!an_enter(at, "an_linear", 3, 2, t)) return t[0];
+    an_tensor *y = project(t[0], t[1], false); /* [N,out] */
+    if (y->poison) return y;
+    if (t[2] != NULL && (t[2]->rank != 1 || t[2]->shape[0] != y->shape[1]))
+        return an_refuse(y->g, AN_E_SHAPE, "the bias is %s; [%d] is needed", text_of(t[2], text), y->shape[1]);
+    if (t[2] != NULL) y = ADD(y, CAST(t[2], (an_dtype)y->dtype));
+    int32_t shape[AN_MAX_RANK];
+    memcpy(shape, t[0]->shape, sizeof shape);
+    shape[t[0]->rank - 1] = y->poison ? 0 : y->shape[1];
+    return an_make_reshape(y, t[0]->rank, shape);
+}
+
+/* Labels as [N,1,1], after the check that they index rows of `rows` axes. */
+static an_tensor *label_rows(an_tensor *labels, const an_tensor *of)
+{
+    char tl[TEXT], to[TEXT];
+    bool fits = labels->rank + 1 == of->rank;
+    for (int i = 0; fits && i < labels->rank; i++) fits = labels->shape[i] == of->shape[i];
+    if (!fits)
+        return an_refuse(of->g, AN_E_SHAPE, "labels %s do not fit rows of %s", text_of(labels, tl), text_of(of, to));
+    if (labels->dtype != AN_I32)
+        return an_refuse(of->g, AN_E_DTYPE, "labels are %s; int32 is needed", an_dtype_name((an_dtype)labels->dtype));
+    return an_make_reshape(labels, 3, (int32_t[]){(int32_t)labels->numel, 1, 1});
+}
+
+an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels)
+{
+    an_tensor *t[] = {logits, labels};
+    if (!an_enter(at, "an_cross_entropy", 2, 2, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
+    an_tensor *rows = label_rows(t[1], t[0]);
+    an_tensor *x = an_wide(an_make_reshape(t[0], 3, (int32_t[]){row_count(t[0]), last_of(t[0]), 1}));
+    return an_make_like(an_cross_entropy_of(x, rows), t[1]);
+}
+
+an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *labels)
+{
+    an_tensor *t[] = {x, w, labels};
+    if (!an_enter(at, "an_linear_cross_entropy", 3, 3, t)) return t[0];
+    an_tensor *rows = label_rows(t[2], t[0]);
+    an_tensor *logits = project(t[0], t[1], true); /* [N,V], f32 */
+    if (logits->poison || rows->poison) return an_poison_of(t[0]->g);
+    logits = an_make_reshape(logits, 3, (int32_t[]){logits->shape[0], logits->shape[1], 1});
+    return an_make_like(an_cross_entropy_of(logits, rows), t[2]);
+}
+
+/* q [B,H,T,D], k v [B,H,S,D]; the result has q's shape and the policy's dtype. */
+an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
+                           double dropout, an_tensor *n_keys)
+{
+    an_tensor *t[] = {q, k, v, n_keys};
+    if (!an_enter(at, "an_attention", 4, 3, t)) return t[0];
+    an_graph *g = t[0]->g;
+    if (!(dropout >= 0 && dropout < 1)) return an_refuse(g, AN_E_USAGE, "dropout %g is not in [0,1)", dropout);
+    an_dtype as = policy_dtype(t[0], t[1]);
+    if (t[1]->dtype != t[2]->dtype) as = g->matmul_dtype;
+    for (int i = 0; i < 3; i++) {
+        if (!an_dtype_is_float((an_dtype)t[i]->dtype))
+            return an_refuse(g, AN_E_DTYPE, "takes floats, not %s: cast first", an_dtype_name((an_dtype)t[i]->dtype));
+        t[i] = CAST(t[i], as);
+    }
+    int64_t attr[2] = {causal, dropout > 0 ? (int64_t)an_graph_stream(g) : 0};
+    an_emit_args e = {.op = AN_OP_ATTENTION, .n_src = t[3] != NULL ? 4 : 3, .src = t, .n_attr = 2, .attr = attr};
+    e.imm[0] = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
+    e.imm[1] = dropout;
+    e.at = at;
+    return an_emit(g, &e);
+}
+
+/* ------------------------------------------------------------------------------------------------ windows */
+
+static int64_t or_one(int x)
+{
+    return x == 0 ? 1 : x;
+}
+
+an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias, an_window s)
+{
+    an_tensor *t[] = {x, w, bias};
+    char text[TEXT];
+    if (!an_enter(at, "an_conv2d", 3, 2, t)) return t[0];
+    int64_t attr[7] = {or_one(s.stride_h), or_one(s.stride_w),   s.pad_h, s.pad_w, or_one(s.dilation_h),
+                       or_one(s.dilation_w), or_one(s.groups)};
+    an_tensor *y = an_make_call(AN_OP_CONV2D, 2, t, 7, attr);
+    if (y->poison || t[2] == NULL) return y;
+    if (t[2]->rank != 1 || t[2]->shape[0] != y->shape[3])
+        return an_refuse(y->g, AN_E_SHAPE, "the bias is %s; [%d] is needed", text_of(t[2], text), y->shape[3]);
+    return ADD(y, CAST(t[2], (an_dtype)y->dtype));
+}
+
+static an_tensor *pool(an_op op, an_tensor *x, an_window s)
+{
+    int64_t attr[6] = {s.kernel_h, s.kernel_w, or_one(s.stride_h), or_one(s.stride_w), s.pad_h, s.pad_w};
+    return an_make_call(op, 1, &x, 6, attr);
+}
+
+an_tensor *an_max_pool_at(const char *at, an_tensor *x, an_window s)
+{
+    return an_enter(at, "an_max_pool", 1, 1, &x) ? pool(AN_OP_POOL_MAX, x, s) : x;
+}
+
+an_tensor *an_avg_pool_at(const char *at, an_tensor *x, an_window s)
+{
+    if (!an_enter(at, "an_avg_pool", 1, 1, &x)) return x;
+    an_tensor *sum = pool(AN_OP_POOL_SUM, an_wide(x), s);
+    return CAST(DIV(sum, NUM(sum, (double)s.kernel_h * s.kernel_w)), (an_dtype)x->dtype);
+}

@@ -1,0 +1,408 @@
+/* emit.c: the door into the array, and the array's life: open, reset, close, scopes, persistent tensors, sentences.
+ *
+ * Owns:      the memory of nodes; CSE (equal nodes are one node); the running key.
+ * Does not:  know what ops mean: shape.c says what fits, fold.c what is equal to something simpler.
+ * Invariants: a node and its sources and attributes are one allocation in the step's arena; a warm step calls no malloc. CSE compares whole
+ *            nodes: a collision of hashes costs a duplicate, never a wrong answer. The key is a function of the emitted nodes alone
+ *            (not of scopes, places or addresses).
+ */
+#include "graph/compose.h"
+#include "base/rng.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHUNK_BYTES = 256 * 1024, NONE = -1 };
+#define KEY_START 0x616E6E65616C3031u /* "anneal01" */
+
+/* ------------------------------------------------------------------------------------------------ sentences */
+
+/* The poison of "no graph at all": an operand is NULL and there is no other. */
+static const an_tensor lost = {.id = NONE, .poison = 1};
+
+an_tensor *an_poison_of(an_graph *g)
+{
+    return g != NULL ? g->poison : (an_tensor *)&lost;
+}
+
+static an_tensor *poison_with(an_graph *g, an_status code, const char *at, const char *text)
+{
+    const char *scope = g->scopes[g->scope];
+    an_fail(g->err, code, "%s%s%s%s%s", at ? at : "", at ? ": " : "", text, *scope ? " in " : "", scope);
+    return g->poison;
+}
+
+an_tensor *an_poison(an_graph *g, an_status code, const char *at, const char *fmt, ...)
+{
+    char text[700];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    return poison_with(g, code, at, text);
+}
+
+an_tensor *an_refuse(an_graph *g, an_status code, const char *fmt, ...)
+{
+    char text[700];
+    int n = snprintf(text, sizeof text, "%s: ", g->doing ? g->doing : "?");
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text + n, sizeof text - (size_t)n, fmt, args);
+    va_end(args);
+    return poison_with(g, code, g->at, text);
+}
+
+static an_tensor *poison_nomem(an_graph *g, size_t bytes)
+{
+    an_fail_nomem(g->err, "graph", bytes);
+    return g->poison;
+}
+
+const char *an_doing(const an_graph *g, an_op op, const char *at, char *out)
+{
+    if (at == g->at && g->doing != NULL) return g->doing;
+    int n = snprintf(out, 32, "an_%s", an_ops[op].name);
+    for (int i = 3; i < n && i < 32; i++) out[i] = (char)tolower((unsigned char)out[i]);
+    return out;
+}
+
+/* ------------------------------------------------------------------------------------------------ life */
+
+an_status an_graph_open(an_err *err, void *owner, an_graph *out)
+{
+    *out = (an_graph){.err = err, .owner = owner, .key = KEY_START, .epoch = 1};
+    out->arena.chunk_bytes = out->previous.chunk_bytes = CHUNK_BYTES;
+    out->cap = 1024;
+    out->cap_scopes = 64;
+    out->node = malloc((size_t)out->cap * sizeof *out->node);
+    out->scopes = malloc((size_t)out->cap_scopes * sizeof *out->scopes);
+    out->scope_parent = malloc((size_t)out->cap_scopes * sizeof *out->scope_parent);
+    out->poison = AN_NEW(&out->forever, an_tensor);
+    if (out->node == NULL || out->scopes == NULL || out->scope_parent == NULL || out->poison == NULL) {
+        an_graph_close(out);
+        return an_fail_nomem(err, "graph", (size_t)out->cap * sizeof *out->node);
+    }
+    *out->poison = (an_tensor){.g = out, .id = NONE, .poison = 1, .op = AN_OP_CONST};
+    out->scopes[0] = "";
+    out->scope_parent[0] = NONE;
+    out->n_scopes = 1;
+    return AN_OK;
+}
+
+void an_graph_reset(an_graph *g)
+{
+    an_arena ended = g->arena;
+    g->arena = g->previous;
+    g->previous = ended;
+    an_arena_reset(&g->arena);
+    an_map_clear(&g->cse);
+    g->n = g->n_grad = g->n_rules = 0;
+    g->grad = NULL;
+    g->rand_ordinal = 0;
+    g->key = KEY_START;
+    g->epoch++;
+    g->at = g->doing = NULL;
+}
+
+void an_graph_close(an_graph *g)
+{
+    an_arena_free(&g->arena);
+    an_arena_free(&g->previous);
+    an_arena_free(&g->forever);
+    an_map_free(&g->cse);
+    an_map_free(&g->scope_index);
+    free(g->node);
+    free(g->scopes);
+    free(g->scope_parent);
+    free(g->rules);
+    *g = (an_graph){0};
+}
+
+/* ------------------------------------------------------------------------------------------------ scopes, streams */
+
+static int32_t add_scope(an_graph *g, const char *name)
+{
+    if (g->n_scopes == g->cap_scopes) {
+        int32_t cap = g->cap_scopes * 2;
+        const char **scopes = realloc(g->scopes, (size_t)cap * sizeof *scopes);
+        if (scopes != NULL) g->scopes = scopes;
+        int32_t *parents = realloc(g->scope_parent, (size_t)cap * sizeof *parents);
+        if (parents != NULL) g->scope_parent = parents;
+        if (scopes == NULL || parents == NULL) return NONE;
+        g->cap_scopes = cap;
+    }
+    const char *parent = g->scopes[g->scope];
+    char *path = an_arena_printf(&g->forever, "%s%s%s", parent, *parent ? "." : "", name);
+    if (path == NULL) return NONE;
+    g->scopes[g->n_scopes] = path;
+    g->scope_parent[g->n_scopes] = g->scope;
+    return g->n_scopes++;
+}
+
+/* True when scope i is `name` within the current scope. */
+static bool is_scope(const an_graph *g, int32_t i, const char *name)
+{
+    if (g->scope_parent[i] != g->scope) return false;
+    size_t parent = strlen(g->scopes[g->scope]);
+    return strcmp(g->scopes[i] + parent + (parent > 0), name) == 0;
+}
+
+bool an_graph_scope_push(an_graph *g, const char *name)
+{
+    uint64_t key = an_hash(name, strlen(name), (uint64_t)g->scope), found;
+    if (an_map_get(&g->scope_index, key, &found) && is_scope(g, (int32_t)found, name)) {
+        g->scope = (int32_t)found;
+        return true;
+    }
+    int32_t made = add_scope(g, name);
+    if (made == NONE || !an_map_set(&g->scope_index, key, (uint64_t)made)) {
+        an_fail_nomem(g->err, "graph: scope", strlen(name) + 1);
+        return false;
+    }
+    g->scope = made;
+    return true;
+}
+
+void an_graph_scope_pop(an_graph *g)
+{
+    if (g->scope_parent[g->scope] == NONE) {
+        an_fail(g->err, AN_E_USAGE, "an_scope_pop: no scope is open");
+        return;
+    }
+    g->scope = g->scope_parent[g->scope];
+}
+
+uint32_t an_graph_stream(an_graph *g)
+{
+    const char *scope = g->scopes[g->scope];
+    return an_rng_stream(an_hash(scope, strlen(scope), 0), g->rand_ordinal++);
+}
+
+/* ------------------------------------------------------------------------------------------------ using tensors */
+
+an_tensor *an_persistent(an_graph *g, an_leaf kind, int index, an_dtype dtype, int rank, const int32_t *shape)
+{
+    an_tensor *t = AN_NEW(&g->forever, an_tensor);
+    int64_t *attr = AN_NEW_ARRAY(&g->forever, int64_t, 2);
+    if (t == NULL || attr == NULL) return poison_nomem(g, sizeof *t);
+    attr[0] = kind;
+    attr[1] = index;
+    *t = (an_tensor){.g = g, .id = NONE, .op = AN_OP_LEAF, .dtype = (uint8_t)dtype, .rank = (uint8_t)rank};
+    t->attr = attr;
+    t->n_attr = 2;
+    if (rank > 0) memcpy(t->shape, shape, (size_t)rank * sizeof *shape);
+    t->numel = an_count(rank, shape);
+    t->leaf_id = NONE;
+    return t;
+}
+
+static an_tensor *use_leaf(an_graph *g, an_tensor *t, const char *at)
+{
+    if (t->leaf_epoch == g->epoch) return g->node[t->leaf_id];
+    an_emit_args e = {.op = AN_OP_LEAF, .dtype = (an_dtype)t->dtype, .rank = t->rank, .shape = t->shape, .n_attr = 2};
+    e.attr = t->attr;
+    e.at = at;
+    an_tensor *leaf = an_emit(g, &e);
+    if (leaf->poison) return leaf;
+    t->leaf_id = leaf->id;
+    t->leaf_epoch = g->epoch;
+    return leaf;
+}
+
+/* Cold: says why `t` cannot be used in `g`. */
+static an_tensor *refuse_use(an_graph *g, const an_tensor *t, const char *at, const char *op)
+{
+    char shape[8 * 12 + 3];
+    an_shape_text(t->rank, t->shape, shape, sizeof shape);
+    if (t->g == g) {
+        const char *scope = g->scopes[t->scope];
+        return an_poison(g, AN_E_CONTEXT, at,
+                         "%s: the operand %s%s%s%s%s is of a step that an_reset has ended; build it again, or keep it in "
+                         "a state",
+                         op, shape, *scope ? " of " : "", scope, t->at ? " from " : "", t->at ? t->at : "");
+    }
+    const char *here = g->device_name ? g->device_name : "?", *there = t->g->device_name ? t->g->device_name : "?";
+    return an_poison(g, AN_E_CONTEXT, at, "%s: the operand %s belongs to another context (on %s, this one is on %s)", op,
+                     shape, there, here);
+}
+
+an_tensor *an_use(an_graph *g, an_tensor *t, const char *at, const char *op)
+{
+    if (t == NULL) return an_poison(g, AN_E_USAGE, at, "%s: an operand is NULL", op);
+    if (t->poison) return g->poison;
+    if (t->g == g && t->id >= 0 && t->leaf_epoch == g->epoch) return t;
+    if (t->g == g && t->id < 0) return use_leaf(g, t, at);
+    return refuse_use(g, t, at, op);
+}
+
+bool an_enter(const char *at, const char *name, int n, int required, an_tensor **t)
+{
+    an_graph *g = NULL;
+    for (int i = 0; i < n && g == NULL; i++) g = t[i] ? t[i]->g : NULL;
+    bool fine = g != NULL;
+    if (fine) {
+        g->at = at;
+        g->doing = name;
+    }
+    for (int i = 0; i < n && fine; i++) {
+        if (t[i] == NULL && i >= required) continue;
+        if (t[i] == NULL)
+            t[i] = an_refuse(g, AN_E_USAGE, "operand %d is NULL", i + 1);
+        else
+            t[i] = an_use(g, t[i], at, name);
+        fine = !t[i]->poison;
+    }
+    if (!fine) t[0] = an_poison_of(g);
+    return fine;
+}
+
+an_graph *an_enter_ctx(const char *at, const char *name, an_ctx *cx)
+{
+    an_graph *g = cx != NULL ? an_ctx_graph(cx) : NULL;
+    if (g == NULL || g->poison == NULL) return NULL;
+    g->at = at;
+    g->doing = name;
+    return g;
+}
+
+/* ------------------------------------------------------------------------------------------------ the door */
+
+/* A node before it is one: everything that makes it equal to another. */
+typedef struct draft {
+    an_dtype dtype;
+    int rank;
+    int32_t shape[AN_MAX_RANK];
+    int32_t src[UINT8_MAX];
+} draft;
+
+static uint64_t bits_of(double x)
+{
+    uint64_t u;
+    memcpy(&u, &x, sizeof u);
+    return u;
+}
+
+/* One multiply a word, and a full mix at the end: about 2 ns a node. */
+static inline uint64_t mix(uint64_t h, uint64_t word)
+{
+    h = (h ^ word) * 0x9E3779B97F4A7C15u;
+    return h ^ (h >> 32);
+}
+
+static uint64_t hash_draft(const an_emit_args *e, const draft *d)
+{
+    uint64_t h = mix(KEY_START, (uint64_t)e->op | (uint64_t)d->dtype << 16 | (uint64_t)d->rank << 24 |
+                                    (uint64_t)e->n_src << 32 | (uint64_t)e->n_attr << 40);
+    for (int i = 0; i < e->n_src; i++) h = mix(h, (uint32_t)d->src[i]);
+    for (int i = 0; i < d->rank; i++) h = mix(h, (uint32_t)d->shape[i]);
+    for (int i = 0; i < e->n_attr; i++) h = mix(h, (uint64_t)e->attr[i]);
+    h = mix(mix(h, bits_of(e->imm[0])), bits_of(e->imm[1]));
+    return an_hash_u64((uint64_t)e->imm_i, h);
+}
+
+static bool equals(const an_tensor *t, const an_emit_args *e, const draft *d)
+{
+    return t->op == e->op && t->dtype == d->dtype && t->rank == d->rank && t->n_src == e->n_src &&
+           t->n_attr == e->n_attr && t->imm_i == e->imm_i && bits_of(t->imm[0]) == bits_of(e->imm[0]) &&
+           bits_of(t->imm[1]) == bits_of(e->imm[1]) &&
+           (d->rank == 0 || memcmp(t->shape, d->shape, (size_t)d->rank * sizeof *d->shape) == 0) &&
+           (e->n_src == 0 || memcmp(t->src, d->src, (size_t)e->n_src * sizeof *d->src) == 0) &&
+           (e->n_attr == 0 || memcmp(t->attr, e->attr, (size_t)e->n_attr * sizeof *e->attr) == 0);
+}
+
+static bool room_for_node(an_graph *g)
+{
+    if (g->n < g->cap) return true;
+    if (g->cap > INT32_MAX / 2) return false;
+    an_tensor **more = realloc(g->node, (size_t)g->cap * 2 * sizeof(an_tensor *));
+    if (more == NULL) return false;
+    g->node = more;
+    g->cap *= 2;
+    return true;
+}
+
+static an_tensor *append(an_graph *g, const an_emit_args *e, const draft *d, uint64_t hash)
+{
+    size_t attr_bytes = (size_t)e->n_attr * sizeof(int64_t), src_bytes = (size_t)e->n_src * sizeof(int32_t);
+    size_t bytes = sizeof(an_tensor) + attr_bytes + src_bytes;
+    an_tensor *t = room_for_node(g) ? an_arena_alloc(&g->arena, bytes) : NULL;
+    if (t == NULL || (!g->keep_duplicates && !an_map_set(&g->cse, hash, (uint64_t)g->n))) return poison_nomem(g, bytes);
+    t->g = g;
+    t->id = g->n;
+    t->op = (uint16_t)e->op;
+    t->dtype = (uint8_t)d->dtype;
+    t->rank = (uint8_t)d->rank;
+    t->n_src = (uint8_t)e->n_src;
+    t->n_attr = (uint8_t)e->n_attr;
+    t->scope = g->scope;
+    memcpy(t->shape, d->shape, sizeof t->shape);
+    t->numel = an_count(d->rank, d->shape);
+    if (e->n_attr > 0) t->attr = memcpy(t + 1, e->attr, attr_bytes);
+    if (e->n_src > 0) t->src = memcpy((char *)(t + 1) + attr_bytes, d->src, src_bytes);
+    t->imm[0] = e->imm[0];
+    t->imm[1] = e->imm[1];
+    t->imm_i = e->imm_i;
+    t->at = e->at;
+    t->hash = hash;
+    t->leaf_id = t->id;
+    t->leaf_epoch = g->epoch;
+    g->node[g->n++] = t;
+    g->key = mix(g->key, hash);
+    return t;
+}
+
+/* Two random nodes are two even where their streams were equal; effects happen as often as they are said. */
+static bool may_merge(const an_graph *g, an_op op)
+{
+    return !g->keep_duplicates && op != AN_OP_RAND && an_ops[op].cls != AN_CLS_EFFECT;
+}
+
+an_tensor *an_emit(an_graph *g, const an_emit_args *e)
+{
+    draft d;
+    an_tensor *src[UINT8_MAX];
+    char name[32];
+    if (e->n_src < 0 || e->n_src > UINT8_MAX || e->n_attr < 0 || e->n_attr > UINT8_MAX)
+        return an_poison(g, AN_E_INTERNAL, e->at, "%s: %d sources, %d attributes", an_ops[e->op].name, e->n_src, e->n_attr);
+    an_emit_args checked = *e;
+    for (int i = 0; i < e->n_src; i++) {
+        src[i] = e->src[i];
+        if (src[i] == NULL || src[i]->g != g || src[i]->id < 0 || src[i]->leaf_epoch != g->epoch)
+            src[i] = an_use(g, src[i], e->at, an_doing(g, e->op, e->at, name));
+        if (src[i]->poison) return g->poison;
+        d.src[i] = src[i]->id;
+    }
+    checked.src = src;
+    memset(d.shape, 0, sizeof d.shape);
+    if (an_infer(g, &checked, &d.dtype, &d.rank, d.shape) != AN_OK) return g->poison;
+    if (an_count(d.rank, d.shape) < 0)
+        return an_poison(g, AN_E_SHAPE, e->at, "%s: the result has more elements than any machine holds",
+                         an_doing(g, e->op, e->at, name));
+    if (!g->keep_duplicates) {
+        an_tensor *simpler = an_fold(g, &checked, d.dtype, d.rank, d.shape);
+        if (simpler != NULL) return simpler;
+    }
+    uint64_t hash = hash_draft(&checked, &d), found;
+    if (may_merge(g, e->op) && an_map_get(&g->cse, hash, &found) && equals(g->node[found], &checked, &d))
+        return g->node[found];
+    return append(g, &checked, &d, hash);
+}
+
+an_rule *an_graph_new_rule(an_graph *g)
+{
+    if (g->n_rules == g->cap_rules) {
+        int32_t cap = g->cap_rules ? g->cap_rules * 2 : 64;
+        an_rule *more = realloc(g->rules, (size_t)cap * sizeof *more);
+        if (more == NULL) {
+            an_fail_nomem(g->err, "graph: rules", (size_t)cap * sizeof *more);
+            return NULL;
+        }
+        g->rules = more;
+        g->cap_rules = cap;
+    }
+    return &g->rules[g->n_rules++];
+}

@@ -1,0 +1,317 @@
+/* make.c: the words of build.h: small functions that emit one node, or a broadcast and a node.
+ *
+ * Owns:      broadcasting, numbers as CONST nodes, single-axis forms of the moves.
+ * Does not:  check what shape.c checks, or know composites.
+ */
+#include "graph/build.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { TEXT = 8 * 12 + 3 };
+
+bool an_same_shape(const an_tensor *a, const an_tensor *b)
+{
+    return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
+}
+
+/* Axes [from, to) multiplied; -1, which no shape may hold, where an axis cannot be that long. */
+int32_t an_merge(const int32_t *shape, int from, int to)
+{
+    int64_t n = from < to ? an_count(to - from, shape + from) : 1;
+    return n > INT32_MAX ? -1 : (int32_t)n;
+}
+
+/* ------------------------------------------------------------------------------------------------ numbers */
+
+/* To `digits` significant bits, nearest even, gradual underflow below 2^least, infinity from `top` (what would round to 2^(greatest+1)). */
+static double round_bits(double x, int digits, int least, double top)
+{
+    if (x == 0 || !isfinite(x)) return x;
+    if (fabs(x) >= top) return copysign(INFINITY, x);
+    int e = AN_MAX(ilogb(x), least);
+    return ldexp(rint(ldexp(x, digits - 1 - e)), e - (digits - 1));
+}
+
+double an_round_to(an_dtype t, double x)
+{
+    switch (t) {
+    case AN_F32: return (double)(float)x;
+    case AN_BF16: return round_bits((double)(float)x, 8, -126, 0x1.FFp127);
+    case AN_F16: return round_bits((double)(float)x, 11, -14, 65520.0);
+    default: return x;
+    }
+}
+
+int64_t an_wrap_to(an_dtype t, int64_t i)
+{
+    switch (t) {
+    case AN_I32: return (int64_t)(((uint64_t)i & 0xFFFFFFFFu) ^ 0x80000000u) - 0x80000000;
+    case AN_U8: return i & 0xFF;
+    case AN_BOOL: return i != 0;
+    default: return i;
+    }
+}
+
+/* A float as an integer dtype: truncated, saturated, NaN is 0; bool: != 0. */
+static int64_t saturate(an_dtype t, double x)
+{
+    if (t == AN_BOOL) return x != 0;
+    if (isnan(x)) return 0;
+    int64_t low = t == AN_U8 ? 0 : t == AN_I32 ? INT32_MIN : INT64_MIN;
+    int64_t high = t == AN_U8 ? UINT8_MAX : t == AN_I32 ? INT32_MAX : INT64_MAX;
+    if (x <= (double)low) return low;
+    return x >= (double)high ? high : (int64_t)x;
+}
+
+bool an_uniform(const an_tensor *t, double *x, int64_t *i)
+{
+    while (t->op == AN_OP_RESHAPE || t->op == AN_OP_EXPAND) t = an_src(t, 0);
+    if (t->op != AN_OP_CONST) return false;
+    *x = t->imm[0];
+    *i = t->imm_i;
+    return true;
+}
+
+an_tensor *an_make_full(an_graph *g, an_dtype t, int rank, const int32_t *shape, double x, int64_t i)
+{
+    an_emit_args e = {.op = AN_OP_CONST, .dtype = t, .at = g->at};
+    bool real = an_dtype_is_float(t);
+    e.imm_i = real ? 0 : an_wrap_to(t, i);
+    e.imm[0] = real ? an_round_to(t, x) : (double)e.imm_i;
+    return an_make_broadcast(an_emit(g, &e), rank, shape);
+}
+
+an_tensor *an_make_num(an_tensor *like, double x)
+{
+    if (like->poison) return like;
+    an_dtype t = (an_dtype)like->dtype;
+    return an_make_full(like->g, t, 0, NULL, x, an_dtype_is_float(t) ? 0 : saturate(t, x));
+}
+
+an_tensor *an_make_iota(an_graph *g, int rank, const int32_t *shape, int axis)
+{
+    int64_t attr = axis;
+    an_emit_args e = {.op = AN_OP_IOTA, .rank = rank, .shape = shape, .n_attr = 1, .attr = &attr, .at = g->at};
+    return an_emit(g, &e);
+}
+
+an_tensor *an_make_rand(an_graph *g, int rank, const int32_t *shape)
+{
+    int64_t attr[2] = {an_graph_stream(g), 1};
+    an_emit_args e = {.op = AN_OP_RAND, .rank = rank, .shape = shape, .n_attr = 2, .attr = attr, .at = g->at};
+    return an_emit(g, &e);
+}
+
+/* ------------------------------------------------------------------------------------------------ elementwise */
+
+/* Shape both operands broadcast to; false: they do not, and it has been said. */
+static bool join_shapes(const an_tensor *a, const an_tensor *b, int *rank, int32_t *shape)
+{
+    char ta[TEXT], tb[TEXT];
+    *rank = AN_MAX(a->rank, b->rank);
+    for (int i = 0; i < *rank; i++) {
+        int ia = i - (*rank - a->rank), ib = i - (*rank - b->rank);
+        int32_t da = ia < 0 ? 1 : a->shape[ia], db = ib < 0 ? 1 : b->shape[ib];
+        if (da != db && da != 1 && db != 1) {
+            an_refuse(a->g, AN_E_SHAPE, "shapes %s and %s do not broadcast (axis %d)",
+                      an_shape_text(a->rank, a->shape, ta, TEXT), an_shape_text(b->rank, b->shape, tb, TEXT), i);
+            return false;
+        }
+        shape[i] = da == 1 ? db : da;
+    }
+    return true;
+}
+
+static an_tensor *emit_elem(an_op op, int n, an_tensor *const *t)
+{
+    an_emit_args e = {.op = op, .n_src = n, .src = t, .at = t[0]->g->at};
+    return an_emit(t[0]->g, &e);
+}
+
+an_tensor *an_make1(an_op op, an_tensor *a)
+{
+    return a->poison ? a : emit_elem(op, 1, &a);
+}
+
+an_tensor *an_make2(an_op op, an_tensor *a, an_tensor *b)
+{
+    if (a->poison) return a;
+    if (b->poison) return b;
+    an_tensor *t[2] = {a, b};
+    int rank;
+    int32_t shape[AN_MAX_RANK];
+    if (!an_same_shape(a, b)) {
+        if (!join_shapes(a, b, &rank, shape)) return an_poison_of(a->g);
+        for (int i = 0; i < 2; i++) t[i] = an_make_broadcast(t[i], rank, shape);
+    }
+    return emit_elem(op, 2, t);
+}
+
+an_tensor *an_make3(an_op op, an_tensor *a, an_tensor *b, an_tensor *c)
+{
+    an_tensor *t[3] = {a, b, c};
+    for (int i = 0; i < 3; i++)
+        if (t[i]->poison) return t[i];
+    if (an_same_shape(a, b) && an_same_shape(a, c)) return emit_elem(op, 3, t);
+    int rank;
+    int32_t shape[AN_MAX_RANK];
+    an_tensor joined = {.g = a->g};
+    if (!join_shapes(b, c, &rank, joined.shape)) return an_poison_of(a->g);
+    joined.rank = (uint8_t)rank;
+    if (!join_shapes(a, &joined, &rank, shape)) return an_poison_of(a->g);
+    for (int i = 0; i < 3; i++) t[i] = an_make_broadcast(t[i], rank, shape);
+    return emit_elem(op, 3, t);
+}
+
+an_tensor *an_make_cast(an_tensor *a, an_dtype t)
+{
+    if (a->poison || a->dtype == t) return a;
+    an_emit_args e = {.op = AN_OP_CAST, .dtype = t, .n_src = 1, .src = &a, .at = a->g->at};
+    return an_emit(a->g, &e);
+}
+
+/* ------------------------------------------------------------------------------------------------ moves */
+
+static an_tensor *emit_move(an_op op, an_tensor *a, int rank, const int32_t *shape, int n_attr, const int64_t *attr,
+                            double value)
+{
+    if (a->poison) return a;
+    an_emit_args e = {.op = op, .rank = rank, .shape = shape, .n_src = 1, .src = &a, .n_attr = n_attr, .attr = attr};
+    e.imm[0] = value;
+    e.at = a->g->at;
+    return an_emit(a->g, &e);
+}
+
+an_tensor *an_make_reshape(an_tensor *a, int rank, const int32_t *shape)
+{
+    bool same = a->rank == rank && (rank == 0 || memcmp(a->shape, shape, (size_t)rank * sizeof *shape) == 0);
+    return same ? a : emit_move(AN_OP_RESHAPE, a, rank, shape, 0, NULL, 0);
+}
+
+an_tensor *an_make_like(an_tensor *a, const an_tensor *shape_of)
+{
+    return an_make_reshape(a, shape_of->rank, shape_of->shape);
+}
+
+an_tensor *an_make_expand(an_tensor *a, int rank, const int32_t *shape)
+{
+    bool same = a->rank == rank && (rank == 0 || memcmp(a->shape, shape, (size_t)rank * sizeof *shape) == 0);
+    return same ? a : emit_move(AN_OP_EXPAND, a, rank, shape, 0, NULL, 0);
+}
+
+an_tensor *an_make_broadcast(an_tensor *a, int rank, const int32_t *shape)
+{
+    if (a->poison) return a;
+    int32_t aligned[AN_MAX_RANK];
+    if (a->rank < rank) {
+        for (int i = 0; i < rank; i++) aligned[i] = i < rank - a->rank ? 1 : a->shape[i - (rank - a->rank)];
+        a = an_make_reshape(a, rank, aligned);
+    }
+    return an_make_expand(a, rank, shape);
+}
+
+an_tensor *an_make_permute(an_tensor *a, const int *perm)
+{
+    int64_t attr[AN_MAX_RANK];
+    for (int i = 0; i < a->rank; i++) attr[i] = perm[i];
+    return emit_move(AN_OP_PERMUTE, a, 0, NULL, a->rank, attr, 0);
+}
+
+an_tensor *an_make_swap(an_tensor *a, int axis1, int axis2)
+{
+    int perm[AN_MAX_RANK];
+    for (int i = 0; i < a->rank; i++) perm[i] = i == axis1 ? axis2 : i == axis2 ? axis1 : i;
+    return an_make_permute(a, perm);
+}
+
+an_tensor *an_make_slice(an_tensor *a, int axis, int64_t start, int64_t length, int64_t step)
+{
+    int64_t attr[2 * AN_MAX_RANK];
+    int32_t shape[AN_MAX_RANK];
+    memcpy(shape, a->shape, sizeof shape);
+    for (int i = 0; i < a->rank; i++) {
+        attr[2 * i] = i == axis ? start : 0;
+        attr[2 * i + 1] = i == axis ? step : 1;
+    }
+    shape[axis] = (int32_t)length;
+    return emit_move(AN_OP_SLICE, a, a->rank, shape, 2 * a->rank, attr, 0);
+}
+
+an_tensor *an_make_pad(an_tensor *a, int axis, int64_t before, int64_t after, double value)
+{
+    int64_t attr[2 * AN_MAX_RANK] = {0};
+    attr[2 * axis] = before;
+    attr[2 * axis + 1] = after;
+    an_dtype t = (an_dtype)a->dtype;
+    double held = an_dtype_is_float(t) ? an_round_to(t, value) : (double)saturate(t, value);
+    return emit_move(AN_OP_PAD, a, 0, NULL, 2 * a->rank, attr, held);
+}
+
+an_tensor *an_make_flip(an_tensor *a, uint32_t mask)
+{
+    int64_t attr = mask;
+    return emit_move(AN_OP_FLIP, a, 0, NULL, 1, &attr, 0);
+}
+
+/* More parts than a node holds are joined in runs. */
+an_tensor *an_make_concat(an_graph *g, an_tensor *const *parts, int n, int axis)
+{
+    enum { MOST = UINT8_MAX };
+    an_tensor *runs[MOST];
+    int64_t attr = axis;
+    int n_runs = (n + MOST - 1) / MOST;
+    if (n_runs > MOST) return an_refuse(g, AN_E_UNSUPPORTED, "%d parts; at most %d are possible", n, MOST * MOST);
+    for (int i = 0; i < n_runs; i++) {
+        an_emit_args e = {.op = AN_OP_CONCAT, .n_src = AN_MIN(MOST, n - i * MOST), .src = parts + i * MOST};
+        e.n_attr = 1;
+        e.attr = &attr;
+        e.at = g->at;
+        runs[i] = an_emit(g, &e);
+    }
+    return n_runs == 1 ? runs[0] : an_make_concat(g, runs, n_runs, axis);
+}
+
+/* ------------------------------------------------------------------------------------------------ products, rows, calls */
+
+static an_tensor *emit2(an_op op, an_tensor *a, an_tensor *b, an_dtype dtype, int rank, const int32_t *shape)
+{
+    if (a->poison) return a;
+    an_tensor *src[2] = {a, b};
+    an_emit_args e = {.op = op, .dtype = dtype, .rank = rank, .shape = shape, .n_src = 2, .src = src, .at = a->g->at};
+    return an_emit(a->g, &e);
+}
+
+an_tensor *an_make_matmul(an_tensor *a, an_tensor *b, an_dtype result)
+{
+    return emit2(AN_OP_MATMUL, a, b, result, 0, NULL);
+}
+
+an_tensor *an_make_gather(an_tensor *table, an_tensor *index)
+{
+    return emit2(AN_OP_GATHER, table, index, AN_F32, 0, NULL);
+}
+
+/* index [n...], src [n...,c...] to [rows,c...], f32 (f64 for f64). */
+an_tensor *an_make_scatter(an_tensor *index, an_tensor *src, int64_t rows)
+{
+    if (index->poison) return index;
+    if (src->poison) return src;
+    int32_t shape[AN_MAX_RANK] = {(int32_t)rows};
+    int rank = AN_MAX(1, src->rank - index->rank + 1);
+    for (int i = 1; i < rank; i++) shape[i] = src->shape[index->rank + i - 1];
+    return emit2(AN_OP_SCATTER_ADD, index, src, AN_F32, rank, shape);
+}
+
+an_tensor *an_make_call(an_op op, int n_src, an_tensor *const *src, int n_attr, const int64_t *attr)
+{
+    if (src[0]->poison) return src[0];
+    an_emit_args e = {.op = op, .n_src = n_src, .src = src, .n_attr = n_attr, .attr = attr, .at = src[0]->g->at};
+    return an_emit(src[0]->g, &e);
+}
+
+an_tensor *an_make_pick(an_tensor *a, int k)
+{
+    int64_t attr = k;
+    return k == 0 ? a : an_make_call(AN_OP_PICK, 1, &a, 1, &attr);
+}
