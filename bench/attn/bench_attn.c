@@ -1,7 +1,7 @@
 /* bench_attn.c: milliseconds and GFLOP/s of attention forward and backward for the shapes that matter, beside the peak
  * of independent multiply-adds measured in the same minute.
  *
- *     bench_attn [isa] [seconds a row]
+ *     bench_attn [isa] [seconds a row] [start of a shape's name]
  *
  * Flops are counted 4*B*H*T*S*D forward and 10*B*H*T*S*D backward, halved when causal: masked work is not counted, so
  * the part of a diagonal block above the diagonal shows as loss. The best of interleaved rounds is kept: other programs
@@ -147,6 +147,7 @@ int main(int argc, char **argv)
 {
     const an_cpu_templates *t = an_cpu_templates_find(argc > 1 ? argv[1] : NULL);
     const double seconds = argc > 2 ? atof(argv[2]) : 0.3;
+    const char *only = argc > 3 ? argv[3] : "";
     if (!t) {
         fprintf(stderr, "bench_attn: instruction set %s does not run here\n", argv[1]);
         return 1;
@@ -160,7 +161,8 @@ int main(int argc, char **argv)
             return 1;
         }
         for (size_t i = 0; i < AN_COUNT(ROWS); i++)
-            for (int bf16 = 0; bf16 < 2; bf16++) bench(&ROWS[i], t, bf16, p, seconds);
+            for (int bf16 = 0; bf16 < 2; bf16++)
+                if (!strncmp(ROWS[i].name, only, strlen(only))) bench(&ROWS[i], t, bf16, p, seconds);
         an_pool_close(p);
     }
     return 0;

@@ -93,26 +93,35 @@ static void *take(uint8_t *base, size_t *at, size_t words)
 
 /* ---- packing --------------------------------------------------------------------------------------------------- */
 
-/* Rows [0, n) from `src`, `stride` elements apart, zero rows up to `padded`, as the panels that are not NULL:
- * across [padded, dw], to be summed over d;  along [padded or padded/2, dn], to be summed over the rows. With f32
- * products the two are the same and `along` is not written. line: 2*dn floats. */
-static void pack(const job *w, const uint8_t *src, int64_t stride, int n, int padded, an_word *across, an_word *along,
-                 float *line)
+/* Rows [0, n) from `src`, `stride` elements apart, then zero rows up to `padded`, as a panel [padded, dw] to be summed
+ * over d; with f32 products it is the panel [padded, dn] to be summed over the rows at the same time. */
+static void pack_rows(const job *w, const uint8_t *src, int64_t stride, int n, int padded, an_word *panel)
 {
-    const int D = w->s->D;
-    for (int i = 0; i < padded; i++) {
-        float *row = w->dot ? line + (i & 1) * w->dn : (float *)(across + (int64_t)i * w->dw);
-        if (i < n)
-            load_row(row, src + i * stride * w->item, w->s->dtype, D, w->dn);
-        else
-            memset(row, 0, sizeof(float) * (size_t)w->dn);
-        if (w->round) round_row(row, w->dn);
-        if (!w->dot) continue;
-        if (across) {
-            narrow_row(across + (int64_t)i * w->dw, row, w->dn);
-            for (int x = w->dn / 2; x < w->dw; x++) across[(int64_t)i * w->dw + x] = 0;
+    const int D = w->s->D, dw = w->dw;
+    for (int i = 0; i < n; i++) {
+        const uint8_t *row = src + i * stride * w->item;
+        an_word *out = panel + (int64_t)i * dw;
+        if (!w->dot) {
+            load_row((float *)out, row, w->s->dtype, D, dw);
+            if (w->round) round_row((float *)out, dw);
+        } else {
+            out[(D - 1) / 2] = 0; /* where an odd D leaves half a pair */
+            if (w->s->dtype == AN_BF16)
+                memcpy(out, row, sizeof(an_half) * (size_t)D);
+            else
+                narrow_row(out, (const float *)(const void *)row, D);
+            for (int x = (D + 1) / 2; x < dw; x++) out[x] = 0;
         }
-        if (along && (i & 1)) pair_rows(along + (int64_t)(i / 2) * w->dn, line, line + w->dn, w->dn);
+    }
+    memset(panel + (int64_t)n * dw, 0, sizeof(an_word) * (size_t)(padded - n) * (size_t)dw);
+}
+
+/* The same rows, packed before as pairs along d, as pairs along the rows: [padded/2, dn]. */
+static void pair_panel(const job *w, const an_word *panel, int padded, an_word *out)
+{
+    for (int i = 0; i < padded / 2; i++) {
+        const an_half *even = (const an_half *)(panel + (int64_t)(2 * i) * w->dw);
+        pair_halves(out + (int64_t)i * w->dn, even, even + 2 * w->dw, w->dn);
     }
 }
 
@@ -124,11 +133,11 @@ typedef struct forward_room {
     float *l, *m;   /* [CHUNK, 16], [CHUNK] */
     an_word *kt;    /* [dw, 64] */
     an_word *v;     /* [64, dn], or pairs [32, dn] */
-    an_word *rows;  /* [64, dw]: keys before they are transposed */
+    an_word *rows;  /* [64, dw]: keys before they are transposed, values before they are paired */
     float *p;       /* [64, 64] scores, then probabilities */
     an_word *pairs; /* [64, 32] probabilities as pairs of bf16 */
     an_word *mask;  /* [64] */
-    float *line;    /* [2, dn] */
+    float *sums;    /* [CHUNK] */
 } forward_room;
 
 static size_t forward_room_of(const job *w, uint8_t *base, forward_room *r)
@@ -144,51 +153,49 @@ static size_t forward_room_of(const job *w, uint8_t *base, forward_room *r)
     r->p = take(base, &at, BLOCK * BLOCK);
     r->pairs = take(base, &at, BLOCK * BLOCK / 2);
     r->mask = take(base, &at, BLOCK);
-    r->line = take(base, &at, 2 * dn);
+    r->sums = take(base, &at, chunk);
     return at;
 }
 
-/* Scales and masks the scores of one row; returns their maximum, at least `least`. n is a multiple of 16. */
-static float score_row(float *s, int n, int seen, float scale, float least)
+/* Scales and masks the n scores of a row, n a multiple of 16; returns their maximum, at least `least`. */
+static inline float score_row(float *s, int n, int seen, float scale, float least)
 {
-    for (int j = 0; j < n; j++) s[j] = j < seen ? s[j] * scale : -INFINITY;
-    float lanes[LANES];
-    vf most[LANES / AN_VL];
-    AN_UNROLL for (int x = 0; x < LANES / AN_VL; x++) most[x] = vf_set(least);
+    lanes most = lanes_set(least);
     for (int j = 0; j < n; j += LANES) {
-        AN_UNROLL for (int x = 0; x < LANES / AN_VL; x++) most[x] = vf_max(vf_load(s + j + x * AN_VL), most[x]);
+        const lanes t = lanes_first(lanes_scale(lanes_load(s + j), scale), seen - j, -INFINITY);
+        lanes_store(s + j, t);
+        most = lanes_max(t, most);
     }
-    AN_UNROLL for (int x = 0; x < LANES / AN_VL; x++) vf_store(lanes + x * AN_VL, most[x]);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
-    return lanes[0];
+    return lanes_most(most);
 }
 
-/* s[j] = exp(s[j] - m); lane sums into l. */
-static void exp_row(float *s, int n, float m, float *l)
+/* s[j] = exp(s[j] - m), their lane sums added to l. */
+static inline void exp_row(float *s, int n, float m, float *l)
 {
     for (int j = 0; j < n; j += LANES)
         for (int x = 0; x < LANES; x++) s[j + x] = an_exp(s[j + x] - m);
-    for (int j = 0; j < n; j += LANES)
-        for (int x = 0; x < LANES; x++) l[x] += s[j + x];
+    lanes sum = lanes_load(l);
+    for (int j = 0; j < n; j += LANES) sum = lanes_add(sum, lanes_load(s + j));
+    lanes_store(l, sum);
 }
 
 /* Scores of one row, s [n], to probabilities relative to the new running maximum. */
-static void softmax_row(const job *w, const forward_room *r, int row, float *s, int n, int seen, uint64_t index)
+static inline void softmax_row(const job *w, const forward_room *r, int row, float *s, int n, int seen, uint64_t index)
 {
     float *l = r->l + row * LANES, *o = r->o + (int64_t)row * w->dn;
-    float m = score_row(s, n, seen, w->s->scale, r->m[row]);
-    if (m > r->m[row]) {
-        float shrink = an_exp(r->m[row] - m);
-        for (int x = 0; x < LANES; x++) l[x] *= shrink;
-        for (int x = 0; x < w->dn; x++) o[x] *= shrink;
+    const float before = r->m[row], m = score_row(s, n, seen, w->s->scale, before);
+    if (m > before) {
         r->m[row] = m;
+        if (before > -FLT_MAX) { /* else both are still zero */
+            const float shrink = an_exp(before - m);
+            lanes_store(l, lanes_scale(lanes_load(l), shrink));
+            for (int x = 0; x < w->dn; x += LANES) lanes_store(o + x, lanes_scale(lanes_load(o + x), shrink));
+        }
     }
     exp_row(s, n, m, l);
     if (w->drop.on) {
         keep_mask(&w->drop, index, n, r->mask);
-        an_word *bits = (an_word *)s;
-        for (int j = 0; j < n; j++) bits[j] &= r->mask[j];
+        for (int j = 0; j < n; j += AN_VL) vf_store(s + j, (vf)((vu)vf_load(s + j) & vu_load(r->mask + j)));
     }
     if (w->round) round_row(s, n);
 }
@@ -229,7 +236,7 @@ static void forward_task(void *arg, int64_t task, int thread)
     forward_room room;
     forward_room_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &room);
 
-    pack(w, row_at(w, w->q, s->q, b, h, i0), s->q[2], rows, rows, room.q, NULL, room.line);
+    pack_rows(w, row_at(w, w->q, s->q, b, h, i0), s->q[2], rows, rows, room.q);
     memset(room.o, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
     memset(room.l, 0, sizeof(float) * (size_t)rows * LANES);
     for (int i = 0; i < rows; i++) room.m[i] = -FLT_MAX; /* finite: a row that sees nothing makes no NaN */
@@ -237,19 +244,21 @@ static void forward_task(void *arg, int64_t task, int thread)
     const int64_t end = visible(w, i0 + rows - 1, 0, w->keys);
     for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, w->keys - k0);
-        pack(w, row_at(w, w->k, s->k, b, h, k0), s->k[2], n, BLOCK, room.rows, NULL, room.line);
+        pack_rows(w, row_at(w, w->k, s->k, b, h, k0), s->k[2], n, BLOCK, room.rows);
         transpose(room.kt, room.rows, w->dw, w->dw);
-        /* f32: `across` is the panel; pairs: `along` is */
-        pack(w, row_at(w, w->v, s->v, b, h, k0), s->v[2], n, BLOCK, w->dot ? NULL : room.v, room.v, room.line);
+        pack_rows(w, row_at(w, w->v, s->v, b, h, k0), s->v[2], n, BLOCK, w->dot ? room.rows : room.v);
+        if (w->dot) pair_panel(w, room.rows, BLOCK, room.v);
         for (int row = 0; row < rows; row += BLOCK)
             forward_tile(w, &room, b, h, i0, row, AN_MIN(BLOCK, rows - row), k0, n);
     }
+    for (int i = 0; i < rows; i++) room.sums[i] = lanes_sum(lanes_load(room.l + i * LANES));
     for (int i = 0; i < rows; i++) {
-        float l = sum_lanes(room.l + i * LANES), factor = l == 0.0f ? 0.0f : w->drop.scale / l;
+        const float factor = room.sums[i] == 0.0f ? 0.0f : w->drop.scale / room.sums[i];
         store_row((uint8_t *)(uintptr_t)row_at(w, w->out, s->o, b, h, i0 + i), s->dtype, room.o + (int64_t)i * w->dn,
                   factor, s->D);
-        if (w->lse) w->lse[head * s->T + i0 + i] = l == 0.0f ? -INFINITY : room.m[i] + an_log(l);
     }
+    for (int i = 0; i < rows && w->lse; i++) /* log(0) is the -inf of a row that sees nothing */
+        w->lse[head * s->T + i0 + i] = room.m[i] + an_log(room.sums[i]);
 }
 
 void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p)
@@ -286,7 +295,7 @@ typedef struct backward_room {
     an_word *dsw;        /* [64, 32] ds as pairs along the keys */
     float *delta;        /* [64] */
     an_word *mask;       /* [64] */
-    float *line, *gline; /* [2, dn] each */
+    float *line, *gline; /* [dn] each */
 } backward_room;
 
 static size_t backward_room_of(const job *w, uint8_t *base, backward_room *r)
@@ -309,7 +318,7 @@ static size_t backward_room_of(const job *w, uint8_t *base, backward_room *r)
     r->dsw = take(base, &at, half * BLOCK);
     r->delta = take(base, &at, BLOCK);
     r->mask = take(base, &at, BLOCK);
-    r->line = take(base, &at, 2 * dn);
+    r->line = take(base, &at, dn);
     r->gline = take(base, &at, dn);
     r->dq = take(base, &at, (size_t)w->s->T * dn);
     return at;
@@ -318,18 +327,23 @@ static size_t backward_room_of(const job *w, uint8_t *base, backward_room *r)
 static void load_keys(const job *w, const backward_room *r, int b, int h, int64_t k0, int n)
 {
     const an_attn_spec *s = w->s;
-    pack(w, row_at(w, w->v, s->v, b, h, k0), s->v[2], n, BLOCK, r->k, NULL, r->line);
+    pack_rows(w, row_at(w, w->v, s->v, b, h, k0), s->v[2], n, BLOCK, r->k);
     transpose(r->vt, r->k, w->dw, w->dw);
-    pack(w, row_at(w, w->k, s->k, b, h, k0), s->k[2], n, BLOCK, r->k, r->ka, r->line);
+    pack_rows(w, row_at(w, w->k, s->k, b, h, k0), s->k[2], n, BLOCK, r->k);
     transpose(r->kt, r->k, w->dw, w->dw);
+    if (w->dot) pair_panel(w, r->k, BLOCK, r->ka);
 }
 
 static void load_queries(const job *w, const backward_room *r, int b, int h, int64_t i0, int rows)
 {
     const an_attn_spec *s = w->s;
     const int padded = (rows + 1) / 2 * 2;
-    pack(w, row_at(w, w->q, s->q, b, h, i0), s->q[2], rows, padded, r->q, r->qa, r->line);
-    pack(w, row_at(w, w->g, s->do_, b, h, i0), s->do_[2], rows, padded, r->g, r->ga, r->line);
+    pack_rows(w, row_at(w, w->q, s->q, b, h, i0), s->q[2], rows, padded, r->q);
+    pack_rows(w, row_at(w, w->g, s->do_, b, h, i0), s->do_[2], rows, padded, r->g);
+    if (w->dot) {
+        pair_panel(w, r->q, padded, r->qa);
+        pair_panel(w, r->g, padded, r->ga);
+    }
     for (int i = 0; i < rows; i++) {
         load_row(r->gline, row_at(w, w->g, s->do_, b, h, i0 + i), s->dtype, s->D, w->dn);
         load_row(r->line, row_at(w, w->o, s->o, b, h, i0 + i), s->dtype, s->D, w->dn);
@@ -339,25 +353,20 @@ static void load_queries(const job *w, const backward_room *r, int b, int h, int
 
 /* p [64] scores -> probabilities after dropout but for the factor; ds [64] do*v -> gradient of the scores but for
  * `scale`. */
-static void gradient_row(const job *w, float *p, float *ds, int n, int seen, float lse, float delta,
-                         const an_word *mask)
+static inline void gradient_row(const job *w, float *restrict p, float *restrict ds, int n, int seen, float lse,
+                                float delta, const an_word *restrict mask)
 {
     const float scale = w->s->scale, keep = w->drop.scale;
-    const an_word *d = (const an_word *)ds;
     for (int j = 0; j < n; j += LANES)
-        for (int x = j; x < j + LANES; x++) {
-            float prob = x < seen ? an_exp(p[x] * scale - lse) : 0.0f;
-            p[x] = prob;
-        }
-    if (mask) {
-        an_word *bits = (an_word *)p, *grad = (an_word *)ds;
-        for (int x = 0; x < n; x++) grad[x] &= mask[x];
-        for (int x = 0; x < n; x++) ds[x] = x < seen ? p[x] * (ds[x] * keep - delta) : 0.0f;
-        for (int x = 0; x < n; x++) bits[x] &= mask[x];
-    } else {
-        for (int x = 0; x < n; x++) ds[x] = x < seen ? p[x] * (ds[x] - delta) : 0.0f;
+        for (int x = 0; x < LANES; x++) p[j + x] = an_exp(p[j + x] * scale - lse);
+    for (int j = 0; j < n; j += AN_VL) {
+        const vu visible = (vu)((vi)vu_iota() < vi_set(seen - j));
+        vu kept = visible;
+        if (w->drop.on) kept &= vu_load(mask + j);
+        const vf prob = vf_load(p + j), grad = (vf)((vu)(vf_load(ds + j) * keep) & kept);
+        vf_store(p + j, (vf)((vu)prob & kept));
+        vf_store(ds + j, (vf)((vu)(prob * (grad - delta)) & visible));
     }
-    (void)d;
     for (int x = n; x < BLOCK; x++) p[x] = ds[x] = 0.0f;
     if (w->round) {
         round_row(p, n);
@@ -380,7 +389,7 @@ static void gradient_tile(const job *w, const backward_room *r, int b, int h, in
         for (int i = g; i < g + m; i++) {
             if (w->drop.on) keep_mask(&w->drop, dropout_index(w, b, h, i0 + i, k0), width, r->mask);
             gradient_row(w, r->p + i * BLOCK, r->ds + i * BLOCK, width, visible(w, i0 + i, k0, n), lse[i], r->delta[i],
-                         w->drop.on ? r->mask : NULL);
+                         r->mask);
         }
     }
     if (!w->dot) return;

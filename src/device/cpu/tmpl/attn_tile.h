@@ -19,8 +19,7 @@
 
 enum {
     BLOCK = 64, /* keys and queries of one score tile: AN_ATTN_KEYS, and the same for queries */
-    GROUP = 8,  /* what a causal mask skips comes in this many rows, on every instruction set */
-    LANES = 16  /* panels are padded to this; row sums are this many chains, then a fixed tree */
+    GROUP = 8   /* what a causal mask skips comes in this many rows, on every instruction set */
 };
 
 /* ---- rows of a view -------------------------------------------------------------------------------------------- */
@@ -67,18 +66,26 @@ static inline void store_row(void *dst, uint8_t dtype, const float *row, float f
     }
 }
 
-/* `n` floats (a multiple of 16) to n/2 words, each a pair of neighbours. */
-static inline void narrow_row(an_word *out, const float *row, int n)
+/* n floats to (n+1)/2 words, each a pair of neighbours, the last one with 0 when n is odd. */
+static inline void narrow_row(an_word *restrict out, const float *restrict row, int n)
 {
     const an_word *bits = (const an_word *)row;
-    for (int i = 0; i < n / 2; i++) out[i] = bf16_bits(bits[2 * i]) >> 16 | bf16_bits(bits[2 * i + 1]);
+    int i = 0;
+    for (; i + 2 * AN_VL <= n; i += 2 * AN_VL)
+        vu_store(out + i / 2, vu_narrow(vf_load(row + i), vf_load(row + i + AN_VL)));
+    for (; i < n; i += 2) out[i / 2] = bf16_bits(bits[i]) >> 16 | (i + 1 < n ? bf16_bits(bits[i + 1]) : 0);
 }
 
 /* Two rows to one row of pairs (even[i], odd[i]). */
-static inline void pair_rows(an_word *out, const float *even, const float *odd, int n)
+static inline void pair_rows(an_word *restrict out, const float *even, const float *odd, int n)
 {
-    const an_word *lo = (const an_word *)even, *hi = (const an_word *)odd;
-    for (int i = 0; i < n; i++) out[i] = bf16_bits(lo[i]) >> 16 | bf16_bits(hi[i]);
+    for (int i = 0; i < n; i += AN_VL) vu_store(out + i, vu_pair(vf_load(even + i), vf_load(odd + i)));
+}
+
+/* The same of two rows that are bf16 already. */
+static inline void pair_halves(an_word *restrict out, const an_half *even, const an_half *odd, int n)
+{
+    for (int i = 0; i < n; i++) out[i] = even[i] | (an_word)odd[i] << 16;
 }
 
 /* src [64, ld] words to out [width, 64]; width and ld are multiples of 16. */
@@ -164,30 +171,12 @@ static void product_columns(bool dot, int m, int n, int64_t k, const an_word *a,
     panels(false, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
 }
 
-/* ---- reductions over 16 lanes ---------------------------------------------------------------------------------- */
-
-/* Halves are folded 16 -> 8 -> 4 -> 2 -> 1: the same tree on every width. */
-static inline float sum_lanes(const float *x)
-{
-    float t[LANES];
-    memcpy(t, x, sizeof t);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int i = 0; i < half; i++) t[i] += t[i + half];
-    return t[0];
-}
-
 /* Row dot product in 16 fused chains and the tree; n a multiple of 16. */
 static inline float dot_rows(const float *a, const float *b, int n)
 {
-    vf acc[LANES / AN_VL];
-    AN_UNROLL for (int x = 0; x < LANES / AN_VL; x++) acc[x] = vf_set(0.0f);
-    for (int i = 0; i < n; i += LANES) {
-        AN_UNROLL for (int x = 0; x < LANES / AN_VL; x++) acc[x] =
-            vf_fma(vf_load(a + i + x * AN_VL), vf_load(b + i + x * AN_VL), acc[x]);
-    }
-    float lanes[LANES];
-    AN_UNROLL for (int x = 0; x < LANES / AN_VL; x++) vf_store(lanes + x * AN_VL, acc[x]);
-    return sum_lanes(lanes);
+    lanes sum = lanes_set(0.0f);
+    for (int i = 0; i < n; i += LANES) sum = lanes_fma(lanes_load(a + i), lanes_load(b + i), sum);
+    return lanes_sum(sum);
 }
 
 /* ---- dropout --------------------------------------------------------------------------------------------------- */
