@@ -109,7 +109,7 @@ typedef struct an_options {
 
 /* Opens a context on a device. `o` may be NULL. NULL is returned only when there is no memory for the context itself; every other failure is
  * in an_error, and every later call is harmless. */
-#define an_open(o) an_open_sized((o), sizeof(an_options))
+#define an_open(...) an_open_sized((__VA_ARGS__), sizeof(an_options)) /* variadic: a compound literal has commas */
 AN_API an_ctx *an_open_sized(const an_options *o, size_t options_size);
 AN_API void an_close(an_ctx *cx);
 
@@ -352,7 +352,7 @@ typedef struct an_adamw_options {
     double lr, beta1, beta2, eps, weight_decay, clip; /* zero means zero, save beta1 0.9, beta2 0.999, eps 1e-8 when all three are 0 */
     int64_t t;                                        /* 1-based update count for bias correction; 0: counted by the context */
 } an_adamw_options;
-#define an_adamw(cx, o) an_adamw_at(AN_AT, cx, o)
+#define an_adamw(cx, ...) an_adamw_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o);
 #define an_sgd(cx, lr) an_sgd_at(AN_AT, cx, lr)
 AN_API an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr);
