@@ -214,7 +214,8 @@ an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out
     if (stat(run_or_file, &info) != 0)
         return an_fail(err, AN_E_IO, "%s: %s; name a run folder or a checkpoint file", run_or_file, strerror(errno));
     if (!S_ISDIR(info.st_mode)) {
-        if (snprintf(out, AN_CKPT_PATH_BYTES, "%s", run_or_file) < AN_CKPT_PATH_BYTES) return AN_OK;
+        size_t n = strlen(run_or_file);
+        if (n < AN_CKPT_PATH_BYTES) return memmove(out, run_or_file, n + 1), AN_OK; /* out may be run_or_file */
         return an_fail(err, AN_E_USAGE, "%.200s...: the path of a checkpoint is longer than %d bytes", run_or_file,
                        AN_CKPT_PATH_BYTES - 1);
     }
