@@ -69,6 +69,7 @@ static bool parse_dtype(const char *s, an_dtype *out)
 static bool in_choices(const char *choices, const char *s)
 {
     size_t n = strlen(s);
+    if (strchr(s, '|')) return false;
     for (const char *p = choices; p; p = strchr(p, '|') ? strchr(p, '|') + 1 : NULL)
         if (strncmp(p, s, n) == 0 && (p[n] == '|' || p[n] == 0)) return true;
     return false;
