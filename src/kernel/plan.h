@@ -25,11 +25,15 @@ typedef enum an_kernel_kind {
     AN_KERNEL_COPY      /* contiguous bytes */
 } an_kernel_kind;
 
+typedef struct an_call_tensor {
+    uint8_t rank, dtype;
+    int32_t shape[AN_MAX_RANK];
+} an_call_tensor;
 typedef struct an_call_spec { /* args: sources in order, then outputs; all contiguous */
     an_op op;
-    uint8_t dtype;
-    int64_t batch, m, n, k; /* see device/cpu/call.h for the meaning per op */
-    int64_t attr[2];
+    uint8_t dtype, n_src, n_out;
+    an_call_tensor src[2], out[3];
+    int64_t attr[6]; /* the node's */
 } an_call_spec;
 
 typedef struct an_kernel {
@@ -75,7 +79,7 @@ typedef struct an_value { /* a tensor that exists in memory */
     int32_t node;       /* graph node, -1: scratch */
     int32_t output;     /* which output of it */
     int32_t slot;
-    int64_t offset, bytes;
+    int64_t offset, bytes; /* offset: in the slot, or in the value it is inside of */
     int32_t first, last; /* steps of its life; last == n_steps: until the plan's end */
     int32_t inside;     /* value whose memory this one is part of, -1 */
     uint8_t usage; /* an_usage */
@@ -103,6 +107,7 @@ typedef struct an_plan {
 } an_plan;
 
 void an_plan_free(an_plan *p);
+int64_t an_value_offset(const an_plan *p, int32_t value, int32_t *slot); /* where it begins in its slot, through all it is inside of */
 void an_plan_print(const an_plan *p, an_text *out);
 
 #endif

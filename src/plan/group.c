@@ -387,6 +387,16 @@ static void decide_memory(an_work *w, int32_t id)
         }
     }
     if (w->rq->unfused && !an_is_leaf(w, id)) elsewhere = wn->n_uses > 0;
+    if (wn->mat && w->rq->recompute && an_is_virtual(w, id) && wn->level == AN_LEVEL_COL) {
+        cone again = {.possible = true};
+        wn->mat = 0; /* look beneath it */
+        measure_cone(w, id, n->numel, &again);
+        wn->mat = 1;
+        if (again.possible && again.cost <= RECOMPUTE_COST && again.large <= 1) {
+            wn->remat = 1;
+            store_cone_rows(w, &again);
+        }
+    }
     if (wn->mat || !elsewhere) return;
     if (!an_is_virtual(w, id)) {
         wn->mat = 1;

@@ -26,7 +26,8 @@ typedef struct an_plan_request {
     an_pack_fn pack;
     void *user;
     bool unfused, apart, verify;
-    int recompute;          /* 0 off, 1 on */
+    int recompute;          /* 0 off, 1 on, 2 by budget */
+    int32_t loss;           /* node of the last an_backward, -1: launches after its own are the backward pass */
     uint64_t budget_bytes;  /* 0: none; what persists counts */
     uint64_t persistent_bytes;
     void (*dump)(void *user, const char *pass, const char *text); /* may be NULL */

@@ -37,6 +37,8 @@ typedef struct an_wnode {
     int32_t group;      /* -1: leaf, move or dead */
     int32_t value;      /* output 0's value, -1 */
     uint8_t live, mat, as_copy, level; /* level: an_level within the group */
+    uint8_t remat;      /* computed again for the backward pass instead of kept */
+    uint8_t again;      /* the second instance exists: `value` is its */
     uint8_t swapped;    /* product stored with its last two axes exchanged */
     int32_t first_use, n_uses; /* live compute nodes that read this one, through moves: w->use[first_use ...] */
     int64_t *stride;    /* of the value in memory, NULL: contiguous */
@@ -56,6 +58,7 @@ typedef struct an_work {
     an_group *group;
     int32_t n_groups, cap_groups;
     an_ix_pool ix;      /* of grouping and views */
+    int32_t cap_steps, cap_values, cap_kernels, cap_inputs;
     int32_t n_live;
 } an_work;
 
@@ -71,9 +74,10 @@ typedef struct an_view {
 an_status an_pass_live(an_work *w);
 an_status an_pass_group(an_work *w);
 an_status an_pass_layout(an_work *w);  /* where values of products and attention stand: strides and homes */
-an_status an_pass_order(an_work *w);
+
 an_status an_pass_lower(an_work *w);
 an_status an_pass_place(an_work *w);
+an_status an_pass_render(an_work *w);
 an_status an_pass_report(an_work *w);
 an_status an_verify_plan(an_err *err, const an_plan *p);
 
@@ -96,7 +100,11 @@ bool an_is_heavy(const an_work *w, int32_t id);
 bool an_is_virtual(const an_work *w, int32_t id);
 bool an_is_leaf(const an_work *w, int32_t id);
 
-/* values.c: the plan's values */
+/* values.c: the plan's tables */
+int32_t an_kernel_new(an_work *w, an_kernel k);        /* -1: no memory */
+an_step *an_step_new(an_work *w, int32_t kernel, const an_arg *arg, int n_args, const char *scope);
+/* May the output argument take the input's memory: is every element read at the place, and not after, it is written? */
+bool an_same_place(const an_row_prog *p, int in, int out);
 int32_t an_value_new(an_work *w, int32_t node, int32_t output, int64_t bytes, an_usage usage, const char *name);
 an_arg an_arg_of(an_work *w, int32_t base, int32_t output, bool written); /* value or leaf as an argument */
 
