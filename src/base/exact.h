@@ -1,0 +1,571 @@
+/* exact.h: elementary functions, conversions and random words with the same bits on every machine.
+ *
+ * Owns:      exp, expm1, exp2, log, log1p, log2, tanh, sigmoid, erf, sin, cos, pow, sqrt, rsqrt, floor, rint, min, max
+ * in f32; bf16 and f16 conversions; the Philox generator; the reduction tree's reference. Does not:  include anything
+ * or use a library, a table, a loop or a branch.
+ *
+ * One text, three uses: a C header, the inside of rendered C loops (gcc and clang vectorise every function), and the
+ * text in front of CUDA and MSL kernels. What differs is in the macros below; a dialect may define them first.
+ *
+ * Why the bits agree: only additions, multiplications, fused multiply-adds, comparisons and integer operations are
+ * used, and IEEE 754 leaves no choice in those. Three things could still differ, and are taken care of here:
+ *   contraction   no product is an operand of an addition, unless it is exact; fused operations are written AN_FMA. So
+ *                 -ffp-contract does not matter. Reassociation does: -ffast-math, and Metal's default fast math, are
+ * wrong. subnormals    inputs below 2^-126 count as zeros with their sign, and such results are zeros with their sign.
+ * No intermediate result that matters is subnormal. So it does not matter whether the hardware flushes. NaN every NaN
+ * that a function returns is 0x7fc00000. tests/unit/test_exact.c pins the bits by a hash; tests/unknowns/exact_bits.sh
+ * compares compilers and machines.
+ *
+ * Compile loops with -fno-math-errno -fno-trapping-math, or gcc will not vectorise the selects. Accuracy is given in
+ * units in the last place of the exact result: the largest error over all 2^32 arguments (pow: over 2^30 random pairs).
+ * Coefficients: bench/exact/fit.py. */
+#ifndef AN_EXACT_H
+#define AN_EXACT_H
+
+#if defined(__METAL_VERSION__)
+#define AN_EXACT_DEVICE 1
+#ifndef AN_FN
+#define AN_FN static inline
+#endif
+#ifndef AN_FMA
+#define AN_FMA(a, b, c) fma(a, b, c)
+#endif
+#ifndef AN_F2U
+#define AN_F2U(x) as_type<uint>(x)
+#define AN_U2F(u) as_type<float>(u)
+#endif
+#ifndef AN_MULHI_U32
+#define AN_MULHI_U32(a, b) mulhi(a, b)
+#endif
+#ifndef AN_RINT
+#define AN_RINT(x) rint(x)
+#endif
+#ifndef AN_SQRT
+#define AN_SQRT(x) precise::sqrt(x)
+#endif
+#elif defined(__CUDACC__)
+#define AN_EXACT_DEVICE 1
+#ifndef AN_FN
+#define AN_FN static __device__ __forceinline__
+#endif
+#ifndef AN_FMA
+#define AN_FMA(a, b, c) __fmaf_rn(a, b, c)
+#endif
+#ifndef AN_F2U
+#define AN_F2U(x) __float_as_uint(x)
+#define AN_U2F(u) __uint_as_float(u)
+#endif
+#ifndef AN_MULHI_U32
+#define AN_MULHI_U32(a, b) __umulhi(a, b)
+#endif
+#ifndef AN_RINT
+#define AN_RINT(x) rintf(x)
+#endif
+#ifndef AN_SQRT
+#define AN_SQRT(x) __fsqrt_rn(x)
+#endif
+#ifndef AN_DIV
+#define AN_DIV(a, b) __fdiv_rn(a, b)
+#endif
+#endif
+
+#ifndef AN_FN
+#define AN_FN static inline
+#endif
+#ifndef AN_FMA
+#define AN_FMA(a, b, c) __builtin_fmaf(a, b, c)
+#endif
+#ifndef AN_MULHI_U32
+#define AN_MULHI_U32(a, b) ((an_u32)(((unsigned long long)(a) * (b)) >> 32))
+#endif
+#ifndef AN_RINT /* to nearest, ties to even */
+#define AN_RINT(x) __builtin_rintf(x)
+#endif
+#ifndef AN_SQRT /* correctly rounded */
+#define AN_SQRT(x) __builtin_sqrtf(x)
+#endif
+#ifndef AN_DIV /* correctly rounded */
+#define AN_DIV(a, b) ((a) / (b))
+#endif
+#ifndef AN_SEL
+#define AN_SEL(c, a, b) ((c) ? (a) : (b))
+#endif
+
+typedef unsigned int an_u32;
+
+#ifndef AN_F2U
+AN_FN an_u32 an_f32_as_u32(float x)
+{
+    an_u32 u;
+    __builtin_memcpy(&u, &x, sizeof u);
+    return u;
+}
+AN_FN float an_u32_as_f32(an_u32 u)
+{
+    float x;
+    __builtin_memcpy(&x, &u, sizeof x);
+    return x;
+}
+#define AN_F2U(x) an_f32_as_u32(x)
+#define AN_U2F(u) an_u32_as_f32(u)
+#endif
+
+#define AN_SIGN_BIT  0x80000000u
+#define AN_EXACT_INF AN_U2F(0x7f800000u)
+#define AN_EXACT_NAN AN_U2F(0x7fc00000u)
+#define AN_TINY      1.17549435e-38f /* 2^-126, the smallest normal number */
+
+/* ---- pieces ---- */
+
+/* 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits of the sum; subtracting it gives that
+ * integer as a float. Good for |x| < 2^22. */
+#define AN_ROUNDER 12582912.0f
+#define AN_LOG2E   1.44269502f
+#define AN_LN2     0.693147182f
+#define AN_LN2_LO  1.90465432e-9f /* AN_LN2 - ln 2 */
+
+AN_FN float an_abs_(float x)
+{
+    return AN_U2F(AN_F2U(x) & 0x7fffffffu);
+}
+AN_FN float an_signed_zero_(float x)
+{
+    return AN_U2F(AN_F2U(x) & AN_SIGN_BIT);
+}
+/* |y| with the sign of x, for y >= 0 */
+AN_FN float an_with_sign_(float y, float x)
+{
+    return AN_U2F(AN_F2U(y) | (AN_F2U(x) & AN_SIGN_BIT));
+}
+/* What a function with f(x) = x near 0 gives for zeros and subnormals. */
+AN_FN float an_flush_small_(float y, float x)
+{
+    return an_abs_(x) < AN_TINY ? an_signed_zero_(x) : y;
+}
+
+/* e^r = 1 + r + r^2 q(r) for |r| <= ln(2)/2; this is q, to 2^-26 of e^r - 1. */
+AN_FN float an_exp_q_(float r)
+{
+    float q = 0.00138706516f;
+    q = AN_FMA(q, r, 0.00836625881f);
+    q = AN_FMA(q, r, 0.0416674353f);
+    q = AN_FMA(q, r, 0.166665465f);
+    return AN_FMA(q, r, 0.49999997f);
+}
+
+/* 2^n e^r, with the integer n in the low bits of t (see AN_ROUNDER), where the result is normal. */
+AN_FN float an_exp_scaled_(float t, float r)
+{
+    float p = AN_FMA(an_exp_q_(r), r, 1.0f);
+    p = AN_FMA(p, r, 1.0f);
+    return AN_U2F(AN_F2U(p) + (AN_F2U(t) << 23));
+}
+
+/* log(2^k (1 + f)) for -0.25 <= f < 0.5 */
+AN_FN float an_log_(float f, float k)
+{
+    float q = -0.0451120548f;
+    q = AN_FMA(q, f, 0.104688786f);
+    q = AN_FMA(q, f, -0.131638736f);
+    q = AN_FMA(q, f, 0.144783214f);
+    q = AN_FMA(q, f, -0.166469991f);
+    q = AN_FMA(q, f, 0.199908197f);
+    q = AN_FMA(q, f, -0.250001043f);
+    q = AN_FMA(q, f, 0.333334506f);
+    q = AN_FMA(q, f, -0.5f);
+    q = AN_FMA(f * f, q, f);
+    return AN_FMA(k, AN_LN2, q);
+}
+
+/* 1/d for 1 <= d <= 2, within 0.7 ulp, exact at both ends: a cubic of 2^-9 and one step of third order. */
+AN_FN float an_recip_1_2_(float d)
+{
+    float r = -0.221833423f;
+    r = AN_FMA(r, d, 1.33100605f);
+    r = AN_FMA(r, d, -2.93931723f);
+    r = AN_FMA(r, d, 2.82841134f);
+    float e = AN_FMA(-d, r, 1.0f);
+    return AN_FMA(r, AN_FMA(e, e, e), r);
+}
+
+/* ---- exponentials and logarithms ---- */
+
+/* 0.9 ulp; 0 below -87.3365402, inf above 88.7228317 */
+AN_FN float an_exp(float x)
+{
+    float t = AN_FMA(x, AN_LOG2E, AN_ROUNDER);
+    float n = t - AN_ROUNDER;
+    float r = AN_FMA(n, -AN_LN2, x);
+    r = AN_FMA(n, AN_LN2_LO, r);
+    float y = an_exp_scaled_(t, r);
+    y = x > 88.7228317f ? AN_EXACT_INF : y;
+    y = x < -87.3365402f ? 0.0f : y;
+    return x == x ? y : AN_EXACT_NAN;
+}
+
+/* 1.2 ulp; 0 below -126, inf from 128 */
+AN_FN float an_exp2(float x)
+{
+    float t = x + AN_ROUNDER;
+    float n = t - AN_ROUNDER;
+    float y = an_exp_scaled_(t, (x - n) * AN_LN2);
+    y = x >= 128.0f ? AN_EXACT_INF : y;
+    y = x < -126.0f ? 0.0f : y;
+    return x == x ? y : AN_EXACT_NAN;
+}
+
+/* e^r - 1 = p; e^x - 1 = 2^n p + (2^n - 1), by way of 2^(n-1), which does not overflow. */
+AN_FN float an_expm1(float x)
+{
+    float a = x < -18.0f ? -18.0f : x; /* there e^x - 1 has become -1 */
+    float t = AN_FMA(a, AN_LOG2E, AN_ROUNDER);
+    float n = t - AN_ROUNDER;
+    float r = AN_FMA(n, -AN_LN2, a);
+    r = AN_FMA(n, AN_LN2_LO, r);
+    float p = AN_FMA(r * r, an_exp_q_(r), r);
+    float half_scale = AN_U2F(0x3f000000u + (AN_F2U(t) << 23));
+    float y = AN_FMA(p, half_scale, half_scale - 0.5f);
+    y = n == 0.0f ? p : y + y;
+    y = x > 88.7228317f ? AN_EXACT_INF : y;
+    y = an_flush_small_(y, x);
+    return x == x ? y : AN_EXACT_NAN;
+}
+
+AN_FN float an_log(float x)
+{
+    an_u32 u = AN_F2U(x);
+    an_u32 e = (u - 0x3f400000u) & 0xff800000u; /* x = 2^k m, 0.75 <= m < 1.5, k in the place of the exponent */
+    float k = (float)(int)e * 1.1920929e-7f;
+    float y = an_log_(AN_U2F(u - e) - 1.0f, k);
+    y = x == AN_EXACT_INF ? x : y;
+    return x >= AN_TINY ? y : x > -AN_TINY ? -AN_EXACT_INF : AN_EXACT_NAN;
+}
+
+/* log2 m by a division of logarithms: one rounding more */
+AN_FN float an_log2(float x)
+{
+    an_u32 u = AN_F2U(x);
+    an_u32 e = (u - 0x3f400000u) & 0xff800000u;
+    float k = (float)(int)e * 1.1920929e-7f;
+    float y = AN_FMA(an_log_(AN_U2F(u - e) - 1.0f, 0.0f), AN_LOG2E, k);
+    y = x == AN_EXACT_INF ? x : y;
+    return x >= AN_TINY ? y : x > -AN_TINY ? -AN_EXACT_INF : AN_EXACT_NAN;
+}
+
+/* k from the rounded 1 + x, but f = 2^-k x + (2^-k - 1) from x itself: one rounding */
+AN_FN float an_log1p(float x)
+{
+    an_u32 e = (AN_F2U(1.0f + x) - 0x3f400000u) & 0xff800000u;
+    float f = AN_U2F(AN_F2U(x) - e) + AN_FMA(0.25f, AN_U2F(0x40800000u - e), -1.0f);
+    float y = an_log_(f, (float)(int)e * 1.1920929e-7f);
+    y = x == AN_EXACT_INF ? x : y;
+    y = an_flush_small_(y, x);
+    return x > -1.0f ? y : x == -1.0f ? -AN_EXACT_INF : AN_EXACT_NAN;
+}
+
+/* x^y with C's special cases; log |x| in two floats. */
+AN_FN float an_pow(float x, float y)
+{
+    float a = an_abs_(x), b = an_abs_(y);
+    an_u32 u = AN_F2U(a);
+    an_u32 e = (u - 0x3f3504f3u) & 0xff800000u; /* |x| = 2^k m, sqrt(1/2) <= m < sqrt(2) */
+    float k = (float)(int)e * 1.1920929e-7f;
+    float m = AN_U2F(u - e);
+
+    /* log m = 2 (s + s_lo) + s^3 a(s^2), s = (m-1)/(m+1) */
+    float d = m + 1.0f, d_lo = m - (d - 1.0f);
+    float r = AN_U2F(0x7ef311c7u - AN_F2U(d));
+    float c = AN_FMA(-d, r, 1.0f);
+    r = AN_FMA(r, AN_FMA(c, c, c), r);
+    c = AN_FMA(-d, r, 1.0f);
+    r = AN_FMA(r, AN_FMA(c, c, c), r);
+    float f = m - 1.0f;
+    float s = f * r;
+    float rest = AN_FMA(-s, d, f);
+    float s_lo = AN_FMA(-s, d_lo, rest) * r;
+    float z = s * s;
+    float p = AN_FMA(0.24151592f, z, 0.285035163f);
+    p = AN_FMA(p, z, 0.400009334f);
+    p = AN_FMA(p, z, 0.666666627f);
+    float lo = AN_FMA(s * z, p, 2.0f * s_lo);
+
+    /* log |x| = hi + lo; k * 0.693145752 is exact */
+    float s2 = 2.0f * s;
+    float hi = AN_FMA(k, 0.693145752f, s2);
+    lo = AN_FMA(k, 1.42860677e-6f, lo) + (s2 + AN_FMA(k, 0.693145752f, -hi));
+    hi = a < AN_TINY ? -AN_EXACT_INF : a == AN_EXACT_INF ? AN_EXACT_INF : hi;
+
+    /* e^(y log |x|) */
+    float w = y * hi;
+    float w_lo = AN_FMA(y, lo, AN_FMA(y, hi, -w));
+    float t = AN_FMA(w, AN_LOG2E, AN_ROUNDER);
+    float n = t - AN_ROUNDER;
+    float g = AN_FMA(n, -AN_LN2, w) + AN_FMA(n, AN_LN2_LO, w_lo);
+    float v = an_exp_scaled_(t, g);
+    int bits = (int)AN_F2U(v); /* beyond the largest and below the smallest normal number the exponent has run over */
+    v = bits >= 0x7f800000 ? AN_EXACT_INF : bits < 0x00800000 ? 0.0f : v;
+    v = w > 89.0f ? AN_EXACT_INF : w < -88.0f ? 0.0f : v;
+    v = a == 1.0f ? 1.0f : v;
+
+    /* the sign, for x < 0: y beyond 2^24 is an even integer */
+    float y_small = b < 16777216.0f ? y : 0.0f;
+    int i = (int)y_small;
+    float whole = (float)i - y_small; /* 0 when y is an integer */
+    v = AN_U2F(AN_F2U(v) | (whole == 0.0f ? AN_F2U(x) & ((an_u32)i << 31) : 0u));
+    float of_fraction = x > -AN_TINY ? v : a == AN_EXACT_INF ? v : AN_EXACT_NAN;
+    v = whole == 0.0f ? v : of_fraction;
+    v = x == x ? v : AN_EXACT_NAN;
+    v = y == y ? v : AN_EXACT_NAN;
+    v = x == 1.0f ? 1.0f : v;
+    return b < AN_TINY ? 1.0f : v;
+}
+
+/* ---- sigmoids and the error function ---- */
+
+/* Below 0.55 an odd polynomial, above 1 - 2E/(1+E) with E = e^(-2|x|), 1 from 9.02. */
+AN_FN float an_tanh(float x)
+{
+    float a = an_abs_(x);
+    float z = a * a;
+    float p = -0.00624614116f;
+    p = AN_FMA(p, z, 0.0210525393f);
+    p = AN_FMA(p, z, -0.0538478568f);
+    p = AN_FMA(p, z, 0.133325458f);
+    p = AN_FMA(p, z, -0.333333164f);
+    p = AN_FMA(p * z, a, a);
+
+    float t = AN_FMA(a, -2.0f * AN_LOG2E, AN_ROUNDER);
+    float n = t - AN_ROUNDER;
+    float e = an_exp_scaled_(t, AN_FMA(n, -AN_LN2, -2.0f * a));
+    float y = AN_FMA(-2.0f * e, an_recip_1_2_(1.0f + e), 1.0f);
+
+    y = a < 0.55f ? p : y;
+    y = a < 9.02f ? y : 1.0f;
+    y = an_flush_small_(an_with_sign_(y, x), x);
+    return x == x ? y : AN_EXACT_NAN;
+}
+
+/* 0 below -87.33 */
+AN_FN float an_sigmoid(float x)
+{
+    float a = an_abs_(x);
+    float t = AN_FMA(a, -AN_LOG2E, AN_ROUNDER);
+    float n = t - AN_ROUNDER;
+    float r = AN_FMA(n, -AN_LN2, -a);
+    r = AN_FMA(n, AN_LN2_LO, r);
+    float e = an_exp_scaled_(t, r); /* e^-|x| */
+    e = a > 87.33f ? 0.0f : e;
+    float y = an_recip_1_2_(1.0f + e);
+    y = x < 0.0f ? e * y : y;
+    return x == x ? y : AN_EXACT_NAN;
+}
+
+/* Below 0.9375 an odd polynomial, above 1 - e^-q(x) with q = -log erfc, 1 from 3.92. */
+AN_FN float an_erf(float x)
+{
+    float a = an_abs_(x);
+    float z = a * a;
+    float p = -0.000594680547f;
+    p = AN_FMA(p, z, 0.00498529803f);
+    p = AN_FMA(p, z, -0.0267619509f);
+    p = AN_FMA(p, z, 0.112817161f);
+    p = AN_FMA(p, z, -0.376124889f);
+    p = AN_FMA(p, z, 0.128379151f);
+    p = AN_FMA(p, a, a);
+
+    float q = -0.00019380865f;
+    q = AN_FMA(q, a, 0.00302246516f);
+    q = AN_FMA(q, a, -0.0221447404f);
+    q = AN_FMA(q, a, 0.103762299f);
+    q = AN_FMA(q, a, 0.637373745f);
+    q = AN_FMA(q, a, 1.12756276f);
+    q = AN_FMA(q, a, 0.000222781469f);
+    float t = AN_FMA(q, -AN_LOG2E, AN_ROUNDER);
+    float n = t - AN_ROUNDER;
+    float y = 1.0f - an_exp_scaled_(t, AN_FMA(n, -AN_LN2, -q));
+
+    y = a < 0.9375f ? p : y;
+    y = a < 3.92f ? y : 1.0f;
+    y = an_flush_small_(an_with_sign_(y, x), x);
+    return x == x ? y : AN_EXACT_NAN;
+}
+
+/* ---- sine and cosine: x = n pi/2 + r, |r| <= 0.81, for |x| <= 2^20; NaN beyond, where neighbouring numbers are far
+ * apart ---- */
+
+AN_FN float an_sin_or_cos_(float x, an_u32 quarter)
+{
+    float t = AN_FMA(x, 0.636619747f, AN_ROUNDER);
+    float n = t - AN_ROUNDER;
+    float r = AN_FMA(n, -1.57079637f, x); /* exact: a multiple of 2^-23 below 1, or n is 0 */
+    r = AN_FMA(n, 4.37113883e-8f, r);
+    r = AN_FMA(n, 1.71512489e-15f, r);
+    float z = r * r;
+    float s = AN_FMA(-0.000194945838f, z, 0.00833200943f);
+    s = AN_FMA(s, z, -0.166666523f);
+    s = AN_FMA(r * z, s, r);
+    float c = AN_FMA(2.44100593e-05f, z, -0.00138871197f);
+    c = AN_FMA(c, z, 0.0416666418f);
+    c = AN_FMA(z * z, c, AN_FMA(z, -0.5f, 1.0f));
+    an_u32 q = AN_F2U(t) + quarter;
+    float y = (q & 1u) != 0u ? c : s;
+    y = AN_U2F(AN_F2U(y) ^ ((q & 2u) << 30));
+    return an_abs_(x) <= 1048576.0f ? y : AN_EXACT_NAN;
+}
+
+AN_FN float an_sin(float x)
+{
+    return an_flush_small_(an_sin_or_cos_(x, 0u), x);
+}
+AN_FN float an_cos(float x)
+{
+    return an_sin_or_cos_(x, 1u);
+}
+
+/* ---- roots, rounding, minimum and maximum ---- */
+
+/* correctly rounded */
+AN_FN float an_sqrt(float x)
+{
+    float y = AN_SQRT(x);
+    return x >= AN_TINY ? y : x > -AN_TINY ? an_signed_zero_(x) : AN_EXACT_NAN;
+}
+
+/* 1 / sqrt(x), each correctly rounded; inf with the sign of x at zeros */
+AN_FN float an_rsqrt(float x)
+{
+    float y = AN_DIV(1.0f, AN_SQRT(x));
+    return x >= AN_TINY ? y : x > -AN_TINY ? an_with_sign_(AN_EXACT_INF, x) : AN_EXACT_NAN;
+}
+
+AN_FN float an_rint(float x)
+{
+    float y = AN_RINT(x);
+    return x == x ? y : AN_EXACT_NAN;
+}
+
+AN_FN float an_floor(float x)
+{
+    float a = an_flush_small_(x, x);
+    float y = AN_RINT(a);
+    y = y > a ? y - 1.0f : y;
+    return x == x ? y : AN_EXACT_NAN;
+}
+
+/* NaN wins; of equals (zeros of both signs) the second is returned. */
+AN_FN float an_max(float a, float b)
+{
+    float y = a > b ? a : b;
+    return a == a ? y : a;
+}
+AN_FN float an_min(float a, float b)
+{
+    float y = a < b ? a : b;
+    return a == a ? y : a;
+}
+
+/* ---- storage types: a 16-bit pattern in the low half of a word; round to nearest even, NaN stays NaN and becomes
+ * quiet ---- */
+
+/* Subnormal numbers become zeros, as in the processors' own instruction (vcvtneps2bf16). */
+AN_FN an_u32 an_f32_to_bf16(float x)
+{
+    an_u32 u = AN_F2U(x);
+    an_u32 size = u & 0x7fffffffu;
+    an_u32 rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
+    rounded = size < 0x00800000u ? (u & AN_SIGN_BIT) >> 16 : rounded;
+    return size > 0x7f800000u ? (u >> 16) | 0x40u : rounded;
+}
+AN_FN float an_bf16_to_f32(an_u32 bits)
+{
+    return AN_U2F(bits << 16);
+}
+
+/* f16's subnormals are normal numbers of f32 and are kept: adding 0.5 rounds to multiples of 2^-24. */
+AN_FN an_u32 an_f32_to_f16(float x)
+{
+    an_u32 u = AN_F2U(x);
+    an_u32 size = u & 0x7fffffffu;
+    an_u32 normal = (size - 0x38000000u + 0xfffu + ((size >> 13) & 1u)) >> 13;
+    an_u32 small = AN_F2U(AN_U2F(size) + 0.5f) - 0x3f000000u;
+    an_u32 bits = size < 0x38800000u ? small : normal; /* 2^-14 */
+    bits = size >= 0x477ff000u ? 0x7c00u : bits;       /* 65520 */
+    bits = size > 0x7f800000u ? 0x7e00u | ((size >> 13) & 0x1ffu) : bits;
+    return bits | ((u & AN_SIGN_BIT) >> 16);
+}
+AN_FN float an_f16_to_f32(an_u32 bits)
+{
+    an_u32 size = (bits & 0x7fffu) << 13;
+    an_u32 normal = size + 0x38000000u;
+    an_u32 small = AN_F2U((float)(int)(bits & 0x3ffu) * 5.9604645e-8f); /* 2^-24 */
+    an_u32 u = size < 0x00800000u ? small : normal;
+    u = size >= 0x0f800000u ? size | 0x7f800000u : u; /* infinity and NaN */
+    u = size > 0x0f800000u ? u | 0x00400000u : u;
+    return AN_U2F(u | ((bits & 0x8000u) << 16));
+}
+
+/* ---- random words: see base/rng.h ---- */
+
+#define AN_PHILOX_ROUND_                                                                                               \
+    {                                                                                                                  \
+        an_u32 high = AN_MULHI_U32(0xd256d193u, a);                                                                    \
+        an_u32 low = 0xd256d193u * a;                                                                                  \
+        a = high ^ key ^ b;                                                                                            \
+        b = low;                                                                                                       \
+        key += 0x9e3779b9u;                                                                                            \
+    }
+
+/* Philox2x32 with 7 rounds: word 0 for the counter (lo, stream ^ hi * 0x9e3779b9). */
+AN_FN an_u32 an_philox(an_u32 key, an_u32 stream, an_u32 lo, an_u32 hi)
+{
+    an_u32 a = lo, b = stream ^ (hi * 0x9e3779b9u);
+    AN_PHILOX_ROUND_ AN_PHILOX_ROUND_ AN_PHILOX_ROUND_ AN_PHILOX_ROUND_ AN_PHILOX_ROUND_ AN_PHILOX_ROUND_
+        AN_PHILOX_ROUND_ return a;
+}
+
+/* [0, 1) from a random word */
+AN_FN float an_word_uniform(an_u32 word)
+{
+    return (float)(int)(word >> 8) * 5.9604645e-8f;
+}
+AN_FN float an_philox_uniform(an_u32 key, an_u32 stream, an_u32 lo, an_u32 hi)
+{
+    return an_word_uniform(an_philox(key, stream, lo, hi));
+}
+
+/* ---- the reduction tree over a row, on the host; kernels spell it with their own lanes ----
+ * 32 virtual lanes. Lane l starts from 0 (maximum: -inf) and takes elements l, l+32, l+64, ... in order; then lanes
+ * fold: 16, 8, 4, 2, 1. The number of real lanes and threads does not show. */
+#ifndef AN_EXACT_DEVICE
+AN_FN float an_tree_sum32(const float *lanes)
+{
+    float a[32];
+    for (int l = 0; l < 32; l++) a[l] = lanes[l];
+    for (int s = 16; s > 0; s >>= 1)
+        for (int l = 0; l < s; l++) a[l] += a[l + s];
+    return a[0];
+}
+AN_FN float an_tree_max32(const float *lanes)
+{
+    float a[32];
+    for (int l = 0; l < 32; l++) a[l] = lanes[l];
+    for (int s = 16; s > 0; s >>= 1)
+        for (int l = 0; l < s; l++) a[l] = an_max(a[l], a[l + s]);
+    return a[0];
+}
+AN_FN float an_sum_r(const float *x, long long n)
+{
+    float lanes[32] = {0};
+    for (long long i = 0; i < n; i++) lanes[i % 32] += x[i];
+    return an_tree_sum32(lanes);
+}
+AN_FN float an_max_r(const float *x, long long n)
+{
+    float lanes[32];
+    for (int l = 0; l < 32; l++) lanes[l] = -AN_EXACT_INF;
+    for (long long i = 0; i < n; i++) lanes[i % 32] = an_max(lanes[i % 32], x[i]);
+    return an_tree_max32(lanes);
+}
+#endif
+
+#endif
