@@ -196,30 +196,40 @@ static inline an_dropout dropout_of(float p, const uint32_t *rng, uint32_t strea
     return (an_dropout){rng[0], stream, least > 0xffffffu ? UINT32_MAX : least << 8, 1.0f / (1.0f - p), true};
 }
 
-/* mask[j] = all ones where element index + j is kept, for j < n, a multiple of 16. Philox2x32-7 (see base/rng.h) on
- * 64-bit lanes, even and odd counters apart: a round is one widening multiply, one shift and two exclusive ors, because
- * nothing reads the upper half of a lane. */
-static inline void keep_mask(const an_dropout *d, uint64_t index, int n, an_word *mask)
+/* mask[j] = all ones where element index + j is kept, for j < n; writes up to the next multiple of 32. Philox2x32-7 (see
+ * base/rng.h) on 64-bit lanes, even and odd counters apart: a round is one widening multiply, one shift and two exclusive
+ * ors, because nothing reads the upper half of a lane. Two vectors at once hide the multiply's latency. */
+static inline void keep_mask(const an_dropout *d, uint64_t index, int n, an_word *restrict mask)
 {
     const uint32_t lo = (uint32_t)index, hi = (uint32_t)(index >> 32);
     const uint32_t second = d->stream ^ hi * 0x9E3779B9u, carried = d->stream ^ (hi + 1) * 0x9E3779B9u;
+    const vu least = vu_set(d->floor);
     const vq low_half = vq_set(0xffffffffu), factor = vq_set(0xD256D193u);
-    for (int j = 0; j < n; j += AN_VL) {
-        vu count = vu_iota() + vu_set(lo + (uint32_t)j);
-        vu wrapped = (vu)(count < vu_set(lo)); /* the low word passed 2^32 inside the row */
-        vu other = (vu_set(carried) & wrapped) | (vu_set(second) & ~wrapped);
-        vq even = (vq)count, odd = even >> 32, even2 = (vq)other, odd2 = even2 >> 32;
-        uint32_t key = d->key;
-        AN_UNROLL for (int round = 0; round < 7; round++, key += 0x9E3779B9u)
+    vq keys[7];
+    AN_UNROLL for (uint32_t round = 0; round < 7; round++) keys[round] = vq_set(d->key + round * 0x9E3779B9u);
+    for (int j = 0; j < n; j += 2 * AN_VL) {
+        vq a[4], b[4]; /* the two words of the counter: even, odd, even, odd */
+        AN_UNROLL for (int x = 0; x < 4; x += 2)
         {
-            vq k = vq_set(key), a = vq_mul32(even, factor), b = vq_mul32(odd, factor);
-            even = (a >> 32) ^ k ^ even2;
-            odd = (b >> 32) ^ k ^ odd2;
-            even2 = a;
-            odd2 = b;
+            const vu count = vu_iota() + vu_set(lo + (uint32_t)(j + x / 2 * AN_VL));
+            const vu wrapped = (vu)(count < vu_set(lo)); /* the low word passed 2^32 inside the row */
+            a[x] = (vq)count, a[x + 1] = a[x] >> 32;
+            b[x] = (vq)((vu_set(carried) & wrapped) | (vu_set(second) & ~wrapped)), b[x + 1] = b[x] >> 32;
         }
-        vu word = (vu)((even & low_half) | (odd << 32));
-        vu_store(mask + j, (vu)(word >= vu_set(d->floor)));
+        AN_UNROLL for (int round = 0; round < 7; round++)
+        {
+            AN_UNROLL for (int x = 0; x < 4; x++)
+            {
+                const vq product = vq_mul32(a[x], factor);
+                a[x] = (product >> 32) ^ keys[round] ^ b[x];
+                b[x] = product;
+            }
+        }
+        AN_UNROLL for (int x = 0; x < 4; x += 2)
+        {
+            const vu word = (vu)((a[x] & low_half) | (a[x + 1] << 32));
+            vu_store(mask + j + x / 2 * AN_VL, (vu)(word >= least));
+        }
     }
 }
 
