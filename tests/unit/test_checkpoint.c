@@ -1,15 +1,12 @@
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
 #include "base/os.h"
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <cmocka.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include "temp_folder.h"
+#include "io_files.h"
 
 enum { WORDS = 3000 };
 
@@ -56,7 +53,7 @@ static int32_t step_in(const char *path)
 static void saves_and_finds_last_best_and_numbered_ones(void **state)
 {
     (void)state;
-    const char *dir = temp_path("run");
+    const char *dir = test_path("run");
     an_err err = {0};
     char path[AN_CKPT_PATH_BYTES];
     assert_int_equal(save(&err, dir, "step_9", 9), AN_OK);
@@ -81,7 +78,7 @@ static void saves_and_finds_last_best_and_numbered_ones(void **state)
 static void lists_only_checkpoints_in_order(void **state)
 {
     (void)state;
-    const char *dir = temp_path("run");
+    const char *dir = test_path("run");
     temp_text("run/step_07.safetensors", "");
     temp_text("run/step_.safetensors", "");
     temp_text("run/step_1x.safetensors", "");
@@ -100,7 +97,7 @@ static void lists_only_checkpoints_in_order(void **state)
 static void keeps_the_newest_numbered_ones_and_last_and_best(void **state)
 {
     (void)state;
-    const char *dir = temp_path("keep");
+    const char *dir = test_path("keep");
     an_err err = {0};
     assert_int_equal(save(&err, dir, "last", 1), AN_OK);
     for (int step = 8; step <= 11; step++) {
@@ -127,7 +124,7 @@ static void refuses_names_that_lead_elsewhere(void **state)
     static const char *const names[] = {"../last", "step_-1", "step_01", "", "last.safetensors", "step_1/../../x"};
     for (size_t i = 0; i < AN_COUNT(names); i++) {
         an_err err = {0};
-        assert_int_equal(save(&err, temp_path("run"), names[i], 1), AN_E_USAGE);
+        assert_int_equal(save(&err, test_path("run"), names[i], 1), AN_E_USAGE);
         assert_contains(err.text, "say last, best or step_N");
     }
 }
@@ -135,25 +132,25 @@ static void refuses_names_that_lead_elsewhere(void **state)
 static void links_one_file_to_two_names(void **state)
 {
     (void)state;
-    const char *dir = temp_path("link");
+    const char *dir = test_path("link");
     an_err err = {0};
     assert_int_equal(save(&err, dir, "last", 5), AN_OK);
     assert_int_equal(save(&err, dir, "best", 4), AN_OK);
     assert_int_equal(an_ckpt_link(&err, dir, "last", "best"), AN_OK);
     assert_int_equal(an_ckpt_link(&err, dir, "last", "best"), AN_OK); /* again: they are one file already */
-    assert_int_equal(step_in(temp_path("link/best.safetensors")), 5);
+    assert_int_equal(step_in(test_path("link/best.safetensors")), 5);
     assert_int_equal(save(&err, dir, "last", 6), AN_OK); /* replaces the name, not the file */
-    assert_int_equal(step_in(temp_path("link/best.safetensors")), 5);
-    assert_int_equal(step_in(temp_path("link/last.safetensors")), 6);
+    assert_int_equal(step_in(test_path("link/best.safetensors")), 5);
+    assert_int_equal(step_in(test_path("link/last.safetensors")), 6);
     assert_int_equal(temp_count(dir, ".tmp"), 0);
     assert_int_equal(an_ckpt_link(&err, dir, "step_1", "best"), AN_E_IO);
-    assert_int_equal(step_in(temp_path("link/best.safetensors")), 5);
+    assert_int_equal(step_in(test_path("link/best.safetensors")), 5);
 }
 
 static void removes_temporary_files_of_the_dead_and_not_of_the_living(void **state)
 {
     (void)state;
-    const char *dir = temp_path("stale");
+    const char *dir = test_path("stale");
     an_err err = {0};
     assert_int_equal(save(&err, dir, "last", 1), AN_OK);
     temp_text("stale/.last.safetensors.abc123.tmp", "half");
@@ -174,7 +171,7 @@ static void removes_temporary_files_of_the_dead_and_not_of_the_living(void **sta
 static void a_full_disk_leaves_the_old_checkpoint_and_no_temporary_file(void **state)
 {
     (void)state;
-    const char *dir = temp_path("full");
+    const char *dir = test_path("full");
     an_err err = {0};
     assert_int_equal(save(&err, dir, "last", 1), AN_OK);
     fflush(NULL);
@@ -188,7 +185,7 @@ static void a_full_disk_leaves_the_old_checkpoint_and_no_temporary_file(void **s
     int status;
     assert_int_equal(waitpid(child, &status, 0), child);
     assert_int_equal(status, 0);
-    assert_int_equal(step_in(temp_path("full/last.safetensors")), 1);
+    assert_int_equal(step_in(test_path("full/last.safetensors")), 1);
     assert_int_equal(temp_count(dir, ".tmp"), 0);
 }
 
@@ -197,7 +194,7 @@ static void a_killed_process_leaves_a_whole_checkpoint(void **state)
 {
     (void)state;
     char dir[512];
-    snprintf(dir, sizeof dir, "%s", temp_path("killed"));
+    snprintf(dir, sizeof dir, "%s", test_path("killed"));
     an_err err = {0};
     assert_int_equal(save(&err, dir, "last", 0), AN_OK);
     int32_t before = 0;
@@ -215,7 +212,7 @@ static void a_killed_process_leaves_a_whole_checkpoint(void **state)
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFSIGNALED(status));
         left_a_temp += temp_count(dir, ".tmp") > 0;
-        int32_t now = step_in(temp_path("killed/last.safetensors"));
+        int32_t now = step_in(test_path("killed/last.safetensors"));
         assert_true(now >= before);
         before = now;
     }
@@ -229,11 +226,11 @@ static void names_what_differs_from_the_model(void **state)
 {
     (void)state;
     an_err err = {0};
-    assert_int_equal(save(&err, temp_path("differs"), "last", 1), AN_OK);
+    assert_int_equal(save(&err, test_path("differs"), "last", 1), AN_OK);
     an_st *st;
     const an_st_tensor *t;
     const int64_t shape[] = {30, 100}, other[] = {30, 10};
-    assert_int_equal(an_st_open(&err, temp_path("differs/last.safetensors"), &st), AN_OK);
+    assert_int_equal(an_st_open(&err, test_path("differs/last.safetensors"), &st), AN_OK);
     assert_int_equal(an_ckpt_expect(&err, st, NULL, "b", AN_I32, 2, shape, &t), AN_E_IO);
     assert_contains(err.text, "there is no tensor \"b\"");
     err = (an_err){0};
@@ -250,13 +247,13 @@ static void names_what_differs_from_the_model(void **state)
 /* The hash of a file of these tensors, in this order. */
 static an_hash128 hash_of(const an_ckpt_tensor *tensors, size_t n, const char *meta, an_hash128 *each)
 {
-    const char *dir = temp_path("hash");
+    const char *dir = test_path("hash");
     an_err err = {0};
     an_ckpt_meta m = {AN_CKPT_STATE, meta};
     assert_int_equal(an_ckpt_save(&err, dir, "last", &(an_ckpt){tensors, n, &m, 1}), AN_OK);
     an_st *st;
     an_hash128 h;
-    assert_int_equal(an_st_open(&err, temp_path("hash/last.safetensors"), &st), AN_OK);
+    assert_int_equal(an_st_open(&err, test_path("hash/last.safetensors"), &st), AN_OK);
     assert_int_equal(an_ckpt_hash(&err, st, &h, each), AN_OK);
     an_st_close(st);
     return h;
@@ -292,11 +289,11 @@ static void says_what_is_wrong_with_a_folder(void **state)
     (void)state;
     an_err err = {0};
     char path[AN_CKPT_PATH_BYTES];
-    assert_int_equal(an_ckpt_find(&err, temp_path("nowhere"), false, path), AN_E_IO);
+    assert_int_equal(an_ckpt_find(&err, test_path("nowhere"), false, path), AN_E_IO);
     assert_contains(err.text, "nowhere: No such file or directory; name a run folder or a checkpoint file");
     err = (an_err){0};
-    assert_int_equal(mkdir(temp_path("bare"), 0777), 0);
-    assert_int_equal(an_ckpt_find(&err, temp_path("bare"), false, path), AN_E_IO);
+    assert_int_equal(mkdir(test_path("bare"), 0777), 0);
+    assert_int_equal(an_ckpt_find(&err, test_path("bare"), false, path), AN_E_IO);
     assert_contains(err.text, "has the run saved one yet?");
 }
 
@@ -315,5 +312,5 @@ int main(void)
         cmocka_unit_test(hashes_tensors_and_nothing_else),
         cmocka_unit_test(says_what_is_wrong_with_a_folder),
     };
-    return cmocka_run_group_tests(tests, temp_folder_begin, temp_folder_end);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "io/config.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
 #include <math.h>
-#include "temp_folder.h"
+#include "io_files.h"
 
 typedef struct settings {
     int64_t max_iters;
@@ -215,5 +212,5 @@ int main(void)
         cmocka_unit_test(values_survive_json),
         cmocka_unit_test(help_lists_every_key_with_default_and_meaning),
     };
-    return cmocka_run_group_tests(tests, temp_folder_begin, temp_folder_end);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

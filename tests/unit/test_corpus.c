@@ -1,10 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "io/corpus.h"
 #include "base/os.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-#include "temp_folder.h"
+#include "io_files.h"
 
 static void the_corpus_is_printable_ascii_and_large_enough_to_train_on(void **state)
 {
@@ -19,7 +16,7 @@ static void the_corpus_is_printable_ascii_and_large_enough_to_train_on(void **st
 /* Runs the packer from the project's root, where tests are started; returns its exit code. */
 static int pack(const char *const *files, char *output, size_t cap)
 {
-    const char *argv[8] = {"sh", "tools/pack_corpus.sh", temp_path("corpus.c")};
+    const char *argv[8] = {"sh", "tools/pack_corpus.sh", test_path("corpus.c")};
     for (int i = 0; i < 4 && files[i]; i++) argv[3 + i] = files[i];
     int code = -2;
     an_err err = {0};
@@ -33,7 +30,7 @@ static size_t packed_bytes(char *out, size_t cap)
     char *text;
     size_t n, count = 0;
     an_err err = {0};
-    if (an_file_read(&err, temp_path("corpus.c"), 0, &text, &n) != AN_OK) fail_msg("%s", err.text);
+    if (an_file_read(&err, test_path("corpus.c"), 0, &text, &n) != AN_OK) fail_msg("%s", err.text);
     char *p = strchr(text, '{');
     assert_non_null(p);
     for (p++; *p && *p != '}' && count < cap;) {
@@ -63,7 +60,7 @@ static void files_are_packed_in_one_order_without_foreign_bytes(void **state)
         assert_int_equal(n, m);
         assert_memory_equal(bytes, expected, n);
     }
-    assert_int_equal(temp_count(temp_dir, "corpus.c."), 0); /* no temporary file stays */
+    assert_int_equal(temp_count(test_folder(), "corpus.c."), 0); /* no temporary file stays */
 }
 
 static void a_file_that_is_not_there_fails_and_keeps_the_old_output(void **state)
@@ -71,7 +68,7 @@ static void a_file_that_is_not_there_fails_and_keeps_the_old_output(void **state
     (void)state;
     char output[512];
     temp_text("corpus.c", "old {1}");
-    const char *files[] = {temp_path("absent"), NULL};
+    const char *files[] = {test_path("absent"), NULL};
     assert_int_equal(pack(files, output, sizeof output), 1);
     assert_contains(output, "absent: no such file");
     char bytes[8];
@@ -88,5 +85,5 @@ int main(void)
         cmocka_unit_test(files_are_packed_in_one_order_without_foreign_bytes),
         cmocka_unit_test(a_file_that_is_not_there_fails_and_keeps_the_old_output),
     };
-    return cmocka_run_group_tests(tests, temp_folder_begin, temp_folder_end);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

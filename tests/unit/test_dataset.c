@@ -1,10 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "io/dataset.h"
 #include "io/corpus.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-#include "temp_folder.h"
+#include "io_files.h"
 
 static an_data *open_data(const char *source, int64_t vocab)
 {
@@ -172,10 +169,10 @@ static void an_id_outside_of_the_vocabulary_is_named_with_its_byte(void **state)
 static void a_folder_has_train_and_val(void **state)
 {
     (void)state;
-    assert_int_equal(mkdir(temp_path("set"), 0777), 0);
+    assert_int_equal(mkdir(test_path("set"), 0777), 0);
     counting_bin("set/train.bin", 300);
     counting_bin("set/val.bin", 40);
-    an_data *d = open_data(temp_path("set"), 300);
+    an_data *d = open_data(test_path("set"), 300);
     assert_int_equal(an_data_tokens(d, AN_TRAIN), 300);
     assert_int_equal(an_data_tokens(d, AN_VAL), 40);
     assert_null(an_data_tokenizer(d));
@@ -189,13 +186,13 @@ static void files_that_cannot_be_data_are_refused(void **state)
         const char *source, *part;
         int64_t vocab;
     } cases[] = {
-        {temp_path("absent.txt"), "absent.txt: cannot open", 0},
+        {test_path("absent.txt"), "absent.txt: cannot open", 0},
         {temp_text("empty.txt", ""), "empty.txt: the file is empty", 0},
         {temp_text("empty.bin", ""), "empty.bin: the file is empty", 9},
         {temp_text("odd.bin", "abc"), "odd.bin: 3 bytes is odd", 9},
         {temp_text("plain.bin", "abcd"), "set vocab_size", 0},
         {temp_text("latin1.txt", "caf\xe9 noir and more text"), "latin1.txt: byte 3: not UTF-8", 0},
-        {temp_dir, "train.bin: cannot open", 9},
+        {test_folder(), "train.bin: cannot open", 9},
     };
     for (size_t i = 0; i < AN_COUNT(cases); i++) {
         an_err err = {0};
@@ -334,5 +331,5 @@ int main(void)
         cmocka_unit_test(a_failure_comes_at_its_step_and_stays),
         cmocka_unit_test(impossible_loaders_are_refused),
     };
-    return cmocka_run_group_tests(tests, temp_folder_begin, temp_folder_end);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,13 +1,10 @@
 #define _DEFAULT_SOURCE
 #include "io/json.h"
 #include "io/jsonl.h"
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <cmocka.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include "temp_folder.h"
+#include "io_files.h"
 
 static void damage_is_named_with_file_and_byte(void **state)
 {
@@ -66,7 +63,7 @@ static const char *content(const char *path)
 static void lines_are_appended_across_openings(void **state)
 {
     (void)state;
-    const char *path = temp_path("lines");
+    const char *path = test_path("lines");
     an_err err = {0};
     an_jsonl j;
     for (int i = 0; i < 2; i++) {
@@ -153,8 +150,8 @@ static void resuming_cuts_later_steps(void **state)
         assert_string_equal(content(path), cases[i].after);
         assert_int_equal(removed, n - strlen(cases[i].after));
     }
-    assert_int_equal(an_jsonl_cut_after(NULL, temp_path("absent"), "step", 10, NULL), AN_OK);
-    assert_int_equal(an_jsonl_cut_after(NULL, temp_dir, "step", 10, NULL), AN_E_IO);
+    assert_int_equal(an_jsonl_cut_after(NULL, test_path("absent"), "step", 10, NULL), AN_OK);
+    assert_int_equal(an_jsonl_cut_after(NULL, test_folder(), "step", 10, NULL), AN_E_IO);
 }
 
 int main(void)
@@ -167,5 +164,5 @@ int main(void)
         cmocka_unit_test(a_full_disk_leaves_whole_lines),
         cmocka_unit_test(resuming_cuts_later_steps),
     };
-    return cmocka_run_group_tests(tests, temp_folder_begin, temp_folder_end);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

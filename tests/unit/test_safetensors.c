@@ -1,13 +1,10 @@
 #define _DEFAULT_SOURCE
 #include "io/safetensors.h"
-#include <setjmp.h>
 #include <signal.h>
-#include <stdarg.h>
-#include <cmocka.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-#include "temp_folder.h"
+#include "io_files.h"
 
 /* The bytes at the end of a page that is followed by a forbidden one: reading past them is a crash, in every build. */
 typedef struct guarded {
@@ -223,7 +220,7 @@ static an_status give_counting(an_err *err, void *arg, uint64_t at, void *out, s
 static void writes_what_it_reads_back_with_aligned_data(void **state)
 {
     (void)state;
-    const char *path = temp_path("all.safetensors");
+    const char *path = test_path("all.safetensors");
     an_err err = {0};
     an_st_writer *w;
     double f64[3] = {1, 2, 3};
@@ -261,7 +258,7 @@ static void writes_what_it_reads_back_with_aligned_data(void **state)
     assert_int_equal(an_st_find(st, "none")->bytes, 0);
     assert_string_equal(an_st_meta(st, "quote\"d"), "line\nbreak \xc3\xa9");
     an_st_close(st);
-    assert_int_equal(temp_count(temp_dir, ".tmp"), 0);
+    assert_int_equal(temp_count(test_folder(), ".tmp"), 0);
 }
 
 static an_status write_one(an_err *err, const char *path, int64_t n, const void *data)
@@ -280,8 +277,8 @@ static void writes_equal_bytes_for_equal_input(void **state)
     char one[4096], two[4096];
     an_err err = {0};
     for (int i = 0; i < 2; i++) {
-        assert_int_equal(write_one(&err, temp_path("same"), 100, small_header), AN_OK);
-        FILE *f = fopen(temp_path("same"), "rb");
+        assert_int_equal(write_one(&err, test_path("same"), 100, small_header), AN_OK);
+        FILE *f = fopen(test_path("same"), "rb");
         assert_int_equal(fread(i ? two : one, 1, sizeof one, f), 256 + 100);
         fclose(f);
     }
@@ -293,7 +290,7 @@ static void refuses_to_write_what_it_would_not_read(void **state)
     (void)state;
     an_err err = {0};
     an_st_writer *w;
-    assert_int_equal(an_st_begin(&err, temp_path("never"), &w), AN_OK);
+    assert_int_equal(an_st_begin(&err, test_path("never"), &w), AN_OK);
     int64_t two = 2, negative = -1, huge[2] = {INT64_MAX, 2};
     int64_t nine[9] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
     assert_int_equal(an_st_add(&err, w, "t", AN_U8, 1, &two, "ab"), AN_OK);
@@ -308,7 +305,7 @@ static void refuses_to_write_what_it_would_not_read(void **state)
     assert_int_equal(an_st_add(NULL, w, "n", AN_N_DTYPES, 1, &two, "ab"), AN_E_USAGE);
     assert_int_equal(an_st_set_meta(NULL, w, "k", "\xff"), AN_E_USAGE);
     an_st_abort(w);
-    assert_int_equal(access(temp_path("never"), F_OK), -1);
+    assert_int_equal(access(test_path("never"), F_OK), -1);
 }
 
 static an_status give_nothing(an_err *err, void *arg, uint64_t at, void *out, size_t bytes)
@@ -320,7 +317,7 @@ static an_status give_nothing(an_err *err, void *arg, uint64_t at, void *out, si
 static void keeps_the_old_file_when_the_data_cannot_be_read(void **state)
 {
     (void)state;
-    const char *path = temp_path("kept");
+    const char *path = test_path("kept");
     an_err err = {0};
     assert_int_equal(write_one(&err, path, 5, "first"), AN_OK);
     an_st_writer *w;
@@ -333,14 +330,14 @@ static void keeps_the_old_file_when_the_data_cannot_be_read(void **state)
     assert_int_equal(an_st_open(&err, path, &st), AN_OK);
     assert_memory_equal(an_st_find(st, "t")->data, "first", 5);
     an_st_close(st);
-    assert_int_equal(temp_count(temp_dir, ".tmp"), 0);
+    assert_int_equal(temp_count(test_folder(), ".tmp"), 0);
 }
 
 /* A limit on the size of files stands in for a full disk: the same failing write(). */
 static void keeps_the_old_file_when_the_disk_is_full(void **state)
 {
     (void)state;
-    const char *path = temp_path("full");
+    const char *path = test_path("full");
     an_err err = {0};
     assert_int_equal(write_one(&err, path, 5, "first"), AN_OK);
     fflush(NULL);
@@ -361,7 +358,7 @@ static void keeps_the_old_file_when_the_disk_is_full(void **state)
         assert_int_equal(an_st_open(&err, path, &st), AN_OK);
         assert_memory_equal(an_st_find(st, "t")->data, "first", 5);
         an_st_close(st);
-        assert_int_equal(temp_count(temp_dir, ".tmp"), 0);
+        assert_int_equal(temp_count(test_folder(), ".tmp"), 0);
     }
 }
 
@@ -370,7 +367,7 @@ static void names_the_file_that_is_not_there(void **state)
     (void)state;
     an_err err = {0};
     an_st *st;
-    assert_int_equal(an_st_open(&err, temp_path("absent"), &st), AN_E_IO);
+    assert_int_equal(an_st_open(&err, test_path("absent"), &st), AN_E_IO);
     assert_null(st);
     assert_contains(err.text, "absent");
     err = (an_err){0};
@@ -395,5 +392,5 @@ int main(void)
         cmocka_unit_test(keeps_the_old_file_when_the_disk_is_full),
         cmocka_unit_test(names_the_file_that_is_not_there),
     };
-    return cmocka_run_group_tests(tests, temp_folder_begin, temp_folder_end);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,10 +2,7 @@
 #include "io/tokenizer.h"
 #include "base/os.h"
 #include "io/dataset.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <cmocka.h>
-#include "temp_folder.h"
+#include "io_files.h"
 
 static an_tokenizer *chars(const char *text)
 {
@@ -187,7 +184,7 @@ static int id_of[256];
 
 static an_tokenizer *small_bpe(void)
 {
-    const char *encoder = temp_path("encoder.json"), *bpe = temp_path("vocab.bpe");
+    const char *encoder = test_path("encoder.json"), *bpe = test_path("vocab.bpe");
     write_small_vocabulary(encoder, bpe, id_of);
     an_err err = {0};
     an_tokenizer *t;
@@ -328,7 +325,7 @@ static void damaged_vocabularies_are_refused_with_the_line(void **state)
     for (size_t i = 0; i < AN_COUNT(cases); i++) {
         an_err err = {0};
         assert_int_equal(
-            an_tokenizer_gpt2(&err, temp_path("encoder.json"), temp_text("vocab.bpe", cases[i].merges), &t), AN_E_IO);
+            an_tokenizer_gpt2(&err, test_path("encoder.json"), temp_text("vocab.bpe", cases[i].merges), &t), AN_E_IO);
         assert_contains(err.text, cases[i].part);
     }
     static const char *const encoders[] = {"{\"a\": 1}", "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}",
@@ -406,8 +403,7 @@ int main(void)
         cmocka_unit_test(ids_outside_of_the_vocabulary_are_refused),
     };
     const struct CMUnitTest large[] = {cmocka_unit_test(gpt2_ids_are_those_of_openai)};
-    int failed = cmocka_run_group_tests(tests, temp_folder_begin, temp_folder_end);
-    if (getenv("AN_SOAK") || getenv("AN_GPT2_DIR"))
-        failed += cmocka_run_group_tests(large, temp_folder_begin, temp_folder_end);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (getenv("AN_SOAK") || getenv("AN_GPT2_DIR")) failed += cmocka_run_group_tests(large, NULL, NULL);
     return failed;
 }
