@@ -1,5 +1,5 @@
-/* build.c: the public functions of anneal.h's section "operations" and the leaves that are formulas: operands checked and resolved, axes and
- * sizes brought to the graph's terms, then one word of build.h or one formula of compose.h.
+/* build.c: the public functions of anneal.h's section "operations" and the leaves that are formulas: operands checked
+ * and resolved, axes and sizes brought to the graph's terms, then one word of build.h or one formula of compose.h.
  *
  * Owns:      negative axes, -1 in shapes, int64 to int32, and the sentences about them.
  * Does not:  own layers with weights (compose_nn.c), parameters, states and inputs (src/anneal.c).
@@ -306,7 +306,8 @@ static an_tensor *want_numbers(an_tensor *a, bool real)
 {
     an_dtype t = (an_dtype)a->dtype;
     if (t == AN_BOOL || (real && !an_dtype_is_float(t)))
-        return an_refuse(a->g, AN_E_DTYPE, "takes %s, not %s: cast first", real ? "floats" : "numbers", an_dtype_name(t));
+        return an_refuse(a->g, AN_E_DTYPE, "takes %s, not %s: cast first", real ? "floats" : "numbers",
+                         an_dtype_name(t));
     return a;
 }
 
@@ -403,7 +404,8 @@ static an_tensor *multiply(an_tensor *t[2], an_dtype result)
         return an_refuse(a->g, AN_E_SHAPE, "shapes %s and %s are not [...,M,K] and [...,K,N]", text_of(a, ta),
                          text_of(b, tb));
     int32_t K = a->shape[a->rank - 1], N = b->shape[b->rank - 1];
-    bool flat = a->rank > 2 && b->rank <= a->rank && b->numel == (int64_t)K * N && an_merge(b->shape, 0, b->rank - 2) == 1;
+    bool flat =
+        a->rank > 2 && b->rank <= a->rank && b->numel == (int64_t)K * N && an_merge(b->shape, 0, b->rank - 2) == 1;
     if (!flat) return join_batches(t) ? an_make_matmul(t[0], t[1], result) : bad(a);
     an_tensor *rows = an_make_reshape(a, 2, (int32_t[]){an_merge(a->shape, 0, a->rank - 1), K});
     memcpy(shape, a->shape, sizeof shape);

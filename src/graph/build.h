@@ -1,33 +1,41 @@
 /* build.h: the words in which public functions, composites and gradients are written. Private to src/graph.
  *
- * Owns:      nothing. Every function takes tensors already resolved by an_enter (or made by another function here), finds the graph in
- *            them and the place in g->at, and returns a node or the poison node, never NULL.
- * Invariant: elementwise words broadcast by visible RESHAPE and EXPAND; dtypes must agree.
+ * Owns:      nothing. Every function takes tensors already resolved by an_enter (or made by another function here),
+ * finds the graph in them and the place in g->at, and returns a node or the poison node, never NULL. Invariant:
+ * elementwise words broadcast by visible RESHAPE and EXPAND; dtypes must agree.
  */
 #ifndef AN_GRAPH_BUILD_H
 #define AN_GRAPH_BUILD_H
 
 #include "graph/graph.h"
 
-/* Starts a public function: resolves operands [0, n) in place (NULL is an error in the first `required`, skipped after them) and notes
- * caller and name in their graph. False: t[0] is the poison node to return. */
+/* Starts a public function: resolves operands [0, n) in place (NULL is an error in the first `required`, skipped after
+ * them) and notes caller and name in their graph. False: t[0] is the poison node to return. */
 bool an_enter(const char *at, const char *name, int n, int required, an_tensor **t);
 /* The same for a function with a context instead of operands; NULL: nothing can be recorded. */
 an_graph *an_enter_ctx(const char *at, const char *name, an_ctx *cx);
 /* "at: doing: sentence in scope" from g->at and g->doing. */
 an_tensor *an_refuse(an_graph *g, an_status code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* What a sentence calls the operation `op` emitted at `at`: the public function, or an_ and the op's name in `out` [32]. */
+/* What a sentence calls the operation `op` emitted at `at`: the public function, or an_ and the op's name in `out`
+ * [32]. */
 const char *an_doing(const an_graph *g, an_op op, const char *at, char *out);
 /* An error on the way, and the poison node for when there is no graph at all. */
 an_tensor *an_poison_of(an_graph *g);
 
-static inline an_tensor *an_node(const an_graph *g, int32_t id) { return g->node[id]; }
-static inline an_tensor *an_src(const an_tensor *t, int i) { return t->g->node[t->src[i]]; }
-int64_t an_count(int rank, const int32_t *shape); /* elements; -1: too many */
+static inline an_tensor *an_node(const an_graph *g, int32_t id)
+{
+    return g->node[id];
+}
+static inline an_tensor *an_src(const an_tensor *t, int i)
+{
+    return t->g->node[t->src[i]];
+}
+int64_t an_count(int rank, const int32_t *shape);         /* elements; -1: too many */
 int32_t an_merge(const int32_t *shape, int from, int to); /* axes [from,to) as one; -1: too long */
 bool an_same_shape(const an_tensor *a, const an_tensor *b);
 
-/* True for a node whose every element is one number: a CONST under any moves. Floats in *x, integers and bools in *i (and *x). */
+/* True for a node whose every element is one number: a CONST under any moves. Floats in *x, integers and bools in *i
+ * (and *x). */
 bool an_uniform(const an_tensor *t, double *x, int64_t *i);
 /* A number of a dtype as CONST holds it: floats rounded to it, integers saturated. */
 double an_round_to(an_dtype t, double x);
@@ -69,32 +77,32 @@ an_tensor *an_make_rows(an_tensor *a, int axis); /* [O,R,I] around `axis` */
 /* Gives `out` a hand-written gradient. */
 void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an_tensor *aux);
 
-#define NUM(like, v)    an_make_num(like, v)
-#define CAST(x, t)      an_make_cast(x, t)
-#define NEG(x)          an_make1(AN_OP_NEG, x)
-#define SIGN(x)         an_make1(AN_OP_SIGN, x)
-#define EXP(x)          an_make1(AN_OP_EXP, x)
-#define LOG(x)          an_make1(AN_OP_LOG, x)
-#define LOG1P(x)        an_make1(AN_OP_LOG1P, x)
-#define SIN(x)          an_make1(AN_OP_SIN, x)
-#define COS(x)          an_make1(AN_OP_COS, x)
-#define TANH(x)         an_make1(AN_OP_TANH, x)
-#define ERF(x)          an_make1(AN_OP_ERF, x)
-#define SIGMOID(x)      an_make1(AN_OP_SIGMOID, x)
-#define RSQRT(x)        an_make1(AN_OP_RSQRT, x)
-#define RECIP(x)        an_make1(AN_OP_RECIP, x)
-#define ABS(x)          an_make1(AN_OP_ABS, x)
-#define ADD(x, y)       an_make2(AN_OP_ADD, x, y)
-#define SUB(x, y)       an_make2(AN_OP_SUB, x, y)
-#define MUL(x, y)       an_make2(AN_OP_MUL, x, y)
-#define DIV(x, y)       an_make2(AN_OP_DIV, x, y)
-#define POW(x, y)       an_make2(AN_OP_POW, x, y)
-#define MAXIMUM(x, y)   an_make2(AN_OP_MAXIMUM, x, y)
-#define EQ(x, y)        an_make2(AN_OP_EQ, x, y)
-#define LT(x, y)        an_make2(AN_OP_LT, x, y)
-#define LE(x, y)        an_make2(AN_OP_LE, x, y)
-#define WHERE(x, y, z)  an_make3(AN_OP_WHERE, x, y, z)
-#define SUM3(x)         an_make_reduce3(AN_OP_SUM, x)
-#define MAX3(x)         an_make_reduce3(AN_OP_MAX, x)
+#define NUM(like, v)   an_make_num(like, v)
+#define CAST(x, t)     an_make_cast(x, t)
+#define NEG(x)         an_make1(AN_OP_NEG, x)
+#define SIGN(x)        an_make1(AN_OP_SIGN, x)
+#define EXP(x)         an_make1(AN_OP_EXP, x)
+#define LOG(x)         an_make1(AN_OP_LOG, x)
+#define LOG1P(x)       an_make1(AN_OP_LOG1P, x)
+#define SIN(x)         an_make1(AN_OP_SIN, x)
+#define COS(x)         an_make1(AN_OP_COS, x)
+#define TANH(x)        an_make1(AN_OP_TANH, x)
+#define ERF(x)         an_make1(AN_OP_ERF, x)
+#define SIGMOID(x)     an_make1(AN_OP_SIGMOID, x)
+#define RSQRT(x)       an_make1(AN_OP_RSQRT, x)
+#define RECIP(x)       an_make1(AN_OP_RECIP, x)
+#define ABS(x)         an_make1(AN_OP_ABS, x)
+#define ADD(x, y)      an_make2(AN_OP_ADD, x, y)
+#define SUB(x, y)      an_make2(AN_OP_SUB, x, y)
+#define MUL(x, y)      an_make2(AN_OP_MUL, x, y)
+#define DIV(x, y)      an_make2(AN_OP_DIV, x, y)
+#define POW(x, y)      an_make2(AN_OP_POW, x, y)
+#define MAXIMUM(x, y)  an_make2(AN_OP_MAXIMUM, x, y)
+#define EQ(x, y)       an_make2(AN_OP_EQ, x, y)
+#define LT(x, y)       an_make2(AN_OP_LT, x, y)
+#define LE(x, y)       an_make2(AN_OP_LE, x, y)
+#define WHERE(x, y, z) an_make3(AN_OP_WHERE, x, y, z)
+#define SUM3(x)        an_make_reduce3(AN_OP_SUM, x)
+#define MAX3(x)        an_make_reduce3(AN_OP_MAX, x)
 
 #endif

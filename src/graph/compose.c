@@ -1,10 +1,11 @@
-/* compose.c: reductions over any axes, softmax, activations and losses as formulas. The decomposition is the specification: a fused kernel
- * must give the same bits.
+/* compose.c: reductions over any axes, softmax, activations and losses as formulas. The decomposition is the
+ * specification: a fused kernel must give the same bits.
  *
  * Owns:      how sums are split, and the formulas.
  * Does not:  know operands' places or names (build.c), layers with weights (compose_nn.c) or kernels.
- * Invariants: formulas over a row work on [O,R,I], axis 1, from the first node to the last, so that nothing stands between them but
- *            elementwise nodes, row sums and EXPANDs. bf16 and f16 operands are widened to f32 first and narrowed once at the end.
+ * Invariants: formulas over a row work on [O,R,I], axis 1, from the first node to the last, so that nothing stands
+ * between them but elementwise nodes, row sums and EXPANDs. bf16 and f16 operands are widened to f32 first and narrowed
+ * once at the end.
  */
 #include "graph/compose.h"
 
@@ -14,8 +15,8 @@
 /* ------------------------------------------------------------------------------------------------ reductions */
 
 /* One sum over everything would be one thread's work; one over many rows a column's. So these are split here, in the
- * graph, the same for every device: totals of more than TOTAL_MOST elements into chunks of TOTAL_CHUNK, again and again;
- * columns of COLUMN_LEAST rows and more into chunks of COLUMN_CHUNK rows, once. Rows are never split. */
+ * graph, the same for every device: totals of more than TOTAL_MOST elements into chunks of TOTAL_CHUNK, again and
+ * again; columns of COLUMN_LEAST rows and more into chunks of COLUMN_CHUNK rows, once. Rows are never split. */
 enum { TOTAL_MOST = 8192, TOTAL_CHUNK = 4096, COLUMN_LEAST = 256, COLUMN_CHUNK = 128 };
 
 static an_tensor *emit_reduce(an_op op, an_tensor *x)
@@ -89,7 +90,8 @@ void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an
 
 /* ------------------------------------------------------------------------------------------------ statistics */
 
-/* sum / n: n is exact in f32 for any axis a machine holds up to 2^24; beyond it the rounding of n is the specification. */
+/* sum / n: n is exact in f32 for any axis a machine holds up to 2^24; beyond it the rounding of n is the specification.
+ */
 an_tensor *an_mean_of(an_tensor *a, uint32_t mask, bool keep)
 {
     double n = 1;
@@ -140,7 +142,8 @@ an_tensor *an_relu_of(an_tensor *a)
     return MAXIMUM(a, NUM(a, 0));
 }
 
-/* x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, 2016). Halving is exact, so this has the bits of x/2 (1 + erf). */
+/* x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, 2016). Halving is exact, so this has the bits of
+ * x/2 (1 + erf). */
 an_tensor *an_gelu_of(an_tensor *a)
 {
     an_tensor *x = an_wide(a);
@@ -190,8 +193,9 @@ an_tensor *an_dropout_of(an_tensor *a, double p)
 
 /* ------------------------------------------------------------------------------------------------ losses */
 
-/* logits [N,V,1] f32, labels [N,1,1] to [N,1,1]: lse - logit[label]. The backward pass is exp(logits - lse) g minus g at
- * the label: elementwise, no row sums. A negative label is ignored (PyTorch's -100 among them): loss 0, gradient 0. */
+/* logits [N,V,1] f32, labels [N,1,1] to [N,1,1]: lse - logit[label]. The backward pass is exp(logits - lse) g minus g
+ * at the label: elementwise, no row sums. A negative label is ignored (PyTorch's -100 among them): loss 0, gradient 0.
+ */
 an_tensor *an_cross_entropy_of(an_tensor *logits, an_tensor *labels)
 {
     if (logits->poison || labels->poison) return an_poison_of(logits->poison ? labels->g : logits->g);

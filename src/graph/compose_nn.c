@@ -1,4 +1,5 @@
-/* compose_nn.c: composites with weights, windows and masks: norms, linear layers, attention, convolution, pooling, losses of heads.
+/* compose_nn.c: composites with weights, windows and masks: norms, linear layers, attention, convolution, pooling,
+ * losses of heads.
  *
  * Owns:      their public functions, their checks and their formulas; the matmul policy's casts.
  * Does not:  know layers, parameters' names or initialisation (src/nn).
@@ -46,8 +47,9 @@ static an_tensor *want_float_rows(an_tensor *a)
 
 /* ------------------------------------------------------------------------------------------------ norms */
 
-/* (x - mean) / sqrt(mean((x - mean)^2) + eps) over axis 1 of x [O,R,I]. The automatic gradient of this formula is three dependent row sums
- * and a dozen elementwise nodes; the rule's closed form is two independent sums and five. mean, var (may be NULL): [O,1,I]. */
+/* (x - mean) / sqrt(mean((x - mean)^2) + eps) over axis 1 of x [O,R,I]. The automatic gradient of this formula is three
+ * dependent row sums and a dozen elementwise nodes; the rule's closed form is two independent sums and five. mean, var
+ * (may be NULL): [O,1,I]. */
 static an_tensor *standardize(an_tensor *x, double eps, an_tensor **mean, an_tensor **var)
 {
     an_tensor *n = NUM(x, x->poison ? 1 : x->shape[1]);
@@ -80,7 +82,7 @@ an_tensor *an_rms_norm_at(const char *at, an_tensor *a, an_tensor *gain, double 
     if (!an_enter(at, "an_rms_norm", 2, 1, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
     int32_t C = last_of(t[0]), as[3] = {1, C, 1};
     an_tensor *x = an_wide(an_make_reshape(t[0], 3, (int32_t[]){row_count(t[0]), C, 1})); /* [O,C,1] */
-    an_tensor *rstd = RSQRT(ADD(DIV(SUM3(MUL(x, x)), NUM(x, C)), NUM(x, eps)));             /* [O,1,1] */
+    an_tensor *rstd = RSQRT(ADD(DIV(SUM3(MUL(x, x)), NUM(x, C)), NUM(x, eps)));           /* [O,1,1] */
     an_tensor *y = MUL(x, rstd);
     an_set_rule(y, AN_RULE_RMS_NORM, x, rstd);
     if (t[1] != NULL) y = MUL(y, vector_like(t[1], x, "gain", C, as));
@@ -121,7 +123,8 @@ an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_te
 
 /* ------------------------------------------------------------------------------------------------ products */
 
-/* What the policy makes of operands of dtypes a and b: its dtype, save that equal dtypes stay under the default f32, and f64 stays f64. */
+/* What the policy makes of operands of dtypes a and b: its dtype, save that equal dtypes stay under the default f32,
+ * and f64 stays f64. */
 static an_dtype policy_dtype(const an_tensor *a, const an_tensor *b)
 {
     an_dtype policy = a->g->matmul_dtype;
@@ -140,7 +143,8 @@ static an_tensor *project(an_tensor *x, an_tensor *w, bool wide)
     char tx[TEXT], tw[TEXT];
     if (want_float_rows(x)->poison || want_float_rows(w)->poison) return an_poison_of(x->g);
     if (w->rank != 2 || w->shape[1] != last_of(x))
-        return an_refuse(x->g, AN_E_SHAPE, "x %s and w %s are not [...,in] and [out,in]", text_of(x, tx), text_of(w, tw));
+        return an_refuse(x->g, AN_E_SHAPE, "x %s and w %s are not [...,in] and [out,in]", text_of(x, tx),
+                         text_of(w, tw));
     an_dtype t = policy_dtype(x, w);
     an_tensor *rows = CAST(an_make_reshape(x, 2, (int32_t[]){row_count(x), last_of(x)}), t);
     return an_make_matmul(rows, an_make_swap(CAST(w, t), 0, 1), wide ? sum_dtype(t) : t);
@@ -230,8 +234,8 @@ an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *b
     an_tensor *t[] = {x, w, bias};
     char text[TEXT];
     if (!an_enter(at, "an_conv2d", 3, 2, t)) return t[0];
-    int64_t attr[7] = {or_one(s.stride_h), or_one(s.stride_w),   s.pad_h, s.pad_w, or_one(s.dilation_h),
-                       or_one(s.dilation_w), or_one(s.groups)};
+    int64_t attr[7] = {or_one(s.stride_h),   or_one(s.stride_w),   s.pad_h,         s.pad_w,
+                       or_one(s.dilation_h), or_one(s.dilation_w), or_one(s.groups)};
     an_tensor *y = an_make_call(AN_OP_CONV2D, 2, t, 7, attr);
     if (y->poison || t[2] == NULL) return y;
     if (t[2]->rank != 1 || t[2]->shape[0] != y->shape[3])

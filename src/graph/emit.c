@@ -2,9 +2,9 @@
  *
  * Owns:      the memory of nodes; CSE (equal nodes are one node); the running key.
  * Does not:  know what ops mean: shape.c says what fits, fold.c what is equal to something simpler.
- * Invariants: a node and its sources and attributes are one allocation in the step's arena; a warm step calls no malloc. CSE compares whole
- *            nodes: a collision of hashes costs a duplicate, never a wrong answer. The key is a function of the emitted nodes alone
- *            (not of scopes, places or addresses).
+ * Invariants: a node and its sources and attributes are one allocation in the step's arena; a warm step calls no
+ * malloc. CSE compares whole nodes: a collision of hashes costs a duplicate, never a wrong answer. The key is a
+ * function of the emitted nodes alone (not of scopes, places or addresses).
  */
 #include "graph/compose.h"
 #include "base/rng.h"
@@ -220,14 +220,15 @@ static an_tensor *refuse_use(an_graph *g, const an_tensor *t, const char *at, co
     an_shape_text(t->rank, t->shape, shape, sizeof shape);
     if (t->g == g) {
         const char *scope = g->scopes[t->scope];
-        return an_poison(g, AN_E_CONTEXT, at,
-                         "%s: the operand %s%s%s%s%s is of a step that an_reset has ended; build it again, or keep it in "
-                         "a state",
-                         op, shape, *scope ? " of " : "", scope, t->at ? " from " : "", t->at ? t->at : "");
+        return an_poison(
+            g, AN_E_CONTEXT, at,
+            "%s: the operand %s%s%s%s%s is of a step that an_reset has ended; build it again, or keep it in "
+            "a state",
+            op, shape, *scope ? " of " : "", scope, t->at ? " from " : "", t->at ? t->at : "");
     }
     const char *here = g->device_name ? g->device_name : "?", *there = t->g->device_name ? t->g->device_name : "?";
-    return an_poison(g, AN_E_CONTEXT, at, "%s: the operand %s belongs to another context (on %s, this one is on %s)", op,
-                     shape, there, here);
+    return an_poison(g, AN_E_CONTEXT, at, "%s: the operand %s belongs to another context (on %s, this one is on %s)",
+                     op, shape, there, here);
 }
 
 an_tensor *an_use(an_graph *g, an_tensor *t, const char *at, const char *op)
@@ -367,7 +368,8 @@ an_tensor *an_emit(an_graph *g, const an_emit_args *e)
     an_tensor *src[UINT8_MAX];
     char name[32];
     if (e->n_src < 0 || e->n_src > UINT8_MAX || e->n_attr < 0 || e->n_attr > UINT8_MAX)
-        return an_poison(g, AN_E_INTERNAL, e->at, "%s: %d sources, %d attributes", an_ops[e->op].name, e->n_src, e->n_attr);
+        return an_poison(g, AN_E_INTERNAL, e->at, "%s: %d sources, %d attributes", an_ops[e->op].name, e->n_src,
+                         e->n_attr);
     an_emit_args checked = *e;
     for (int i = 0; i < e->n_src; i++) {
         src[i] = e->src[i];

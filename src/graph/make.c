@@ -24,7 +24,8 @@ int32_t an_merge(const int32_t *shape, int from, int to)
 
 /* ------------------------------------------------------------------------------------------------ numbers */
 
-/* To `digits` significant bits, nearest even, gradual underflow below 2^least, infinity from `top` (what would round to 2^(greatest+1)). */
+/* To `digits` significant bits, nearest even, gradual underflow below 2^least, infinity from `top` (what would round to
+ * 2^(greatest+1)). */
 static double round_bits(double x, int digits, int least, double top)
 {
     if (x == 0 || !isfinite(x)) return x;
@@ -272,7 +273,8 @@ an_tensor *an_make_concat(an_graph *g, an_tensor *const *parts, int n, int axis)
     return n_runs == 1 ? runs[0] : an_make_concat(g, runs, n_runs, axis);
 }
 
-/* ------------------------------------------------------------------------------------------------ products, rows, calls */
+/* ------------------------------------------------------------------------------------------------ products, rows,
+ * calls */
 
 static an_tensor *emit2(an_op op, an_tensor *a, an_tensor *b, an_dtype dtype, int rank, const int32_t *shape)
 {

@@ -12,7 +12,8 @@
 #define NO_GRAD    false
 #define AN_NO_GRAD 0
 
-/* An elementwise row has a gradient when it spells one for some operand: its text is longer than the words that declare none. */
+/* An elementwise row has a gradient when it spells one for some operand: its text is longer than the words that declare
+ * none. */
 #define SPELLED(...) (sizeof(#__VA_ARGS__) != sizeof("AN_NO_GRAD, AN_NO_GRAD, AN_NO_GRAD"))
 
 const an_op_info an_ops[AN_N_OPS] = {
@@ -38,9 +39,9 @@ const an_op_info an_ops[AN_N_OPS] = {
 static const struct {
     const char *name;
     uint8_t bytes;
-} dtypes[AN_N_DTYPES] = {[AN_F32] = {"float32", 4}, [AN_BF16] = {"bfloat16", 2}, [AN_F16] = {"float16", 2},
-                         [AN_F64] = {"float64", 8}, [AN_I32] = {"int32", 4},     [AN_I64] = {"int64", 8},
-                         [AN_U8] = {"uint8", 1},    [AN_BOOL] = {"bool", 1}};
+} dtypes[AN_N_DTYPES] = {
+    [AN_F32] = {"float32", 4}, [AN_BF16] = {"bfloat16", 2}, [AN_F16] = {"float16", 2}, [AN_F64] = {"float64", 8},
+    [AN_I32] = {"int32", 4},   [AN_I64] = {"int64", 8},     [AN_U8] = {"uint8", 1},    [AN_BOOL] = {"bool", 1}};
 
 const char *an_dtype_name(an_dtype t)
 {

@@ -265,7 +265,8 @@ static an_status rule_move(const rule_ctx *r)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ reductions, products, rows */
+/* ------------------------------------------------------------------------------------------------ reductions,
+ * products, rows */
 
 static an_status rule_reduce(const rule_ctx *r)
 {
@@ -332,7 +333,8 @@ static an_status rule_scatter(const rule_ctx *r)
     return AN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ attention, windows */
+/* ------------------------------------------------------------------------------------------------ attention, windows
+ */
 
 static an_status rule_attention(const rule_ctx *r)
 {
@@ -365,7 +367,7 @@ static int64_t window_length(int64_t length, int64_t kernel, int64_t stride, int
 static an_status rule_conv(const rule_ctx *r)
 {
     const an_tensor *x = r->e->src[0], *w = r->e->src[1]; /* [N,H,W,C] [O,KH,KW,C/groups] */
-    const int64_t *s = r->e->attr; /* stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups */
+    const int64_t *s = r->e->attr;                        /* stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups */
     char ta[TEXT], tb[TEXT];
     AN_TRY(want_attrs(r, 7));
     AN_TRY(want_float(r, 0));
@@ -519,7 +521,8 @@ static an_status rule_pick(const rule_ctx *r)
     return AN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ the door's question */
+/* ------------------------------------------------------------------------------------------------ the door's question
+ */
 
 static an_status by_class(const rule_ctx *r)
 {
@@ -553,7 +556,8 @@ static bool right_arity(const an_emit_args *e)
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape)
 {
     rule_ctx r = {g, e, dtype, rank, shape};
-    if (!right_arity(e)) return refuse(&r, AN_E_INTERNAL, "%d sources where %d are needed", e->n_src, an_ops[e->op].arity);
+    if (!right_arity(e))
+        return refuse(&r, AN_E_INTERNAL, "%d sources where %d are needed", e->n_src, an_ops[e->op].arity);
     if (e->rank < 0 || e->rank > AN_MAX_RANK)
         return refuse(&r, AN_E_SHAPE, "%d axes; at most %d are possible", e->rank, AN_MAX_RANK);
     for (int i = 0; i < e->rank; i++)

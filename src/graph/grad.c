@@ -1,0 +1,420 @@
+/* grad.c: autograd as one loop over the array, from the loss down.
+ *
+ * Owns:      the loop, the sums of gradients, elementwise rules (spelled in ops.def), moves, reductions, products and
+ * hand-written composites. Does not:  own windows, attention and matrix calls (grad_call.c) or gradient blocks and
+ * optimizers (src/anneal.c). No gradients of gradients. Invariants: a gradient has its value's dtype and shape.
+ * Contributions to one tensor are added in the order of its readers in the array, whatever order they were found in.
+ * Slices that tile their source are concatenated, never padded and added.
+ */
+#include "graph/grad.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { NONE = -1 };
+
+/* One contribution to output `out` of a node; the list of a node is ascending in `reader`, because readers are visited
+ * descending. */
+typedef struct gift {
+    int32_t value, reader, out, next;
+} gift;
+
+typedef struct pass {
+    an_graph *g;
+    bool *need;    /* [n]: leads to a floating leaf */
+    int32_t *head; /* [n]: first gift, NONE */
+    gift *gifts;
+    int32_t n, n_gifts, cap_gifts;
+} pass;
+
+/* ------------------------------------------------------------------------------------------------ elementwise */
+
+#define AN_NO_GRAD ((an_tensor *)NULL)
+#undef NUM
+#define NUM(x) an_make_num(g, x)
+
+static void grad_elem(an_backward_node *node)
+{
+    an_tensor *g = node->dy[0], *y = node->n;
+    an_tensor *a = an_src(y, 0), *b = y->n_src > 1 ? an_src(y, 1) : NULL, *c = y->n_src > 2 ? an_src(y, 2) : NULL;
+    const bool *need = node->need;
+    an_tensor **dx = node->dx;
+    (void)a, (void)b, (void)c;
+    switch (y->op) {
+#define AN_ELEM(NAME, arity, domain, result, kernel, reference, grad_a, grad_b, grad_c)                                \
+    case AN_OP_##NAME:                                                                                                 \
+        if (need[0]) dx[0] = grad_a;                                                                                   \
+        if ((arity) > 1 && need[1]) dx[1] = grad_b;                                                                    \
+        if ((arity) > 2 && need[2]) dx[2] = grad_c;                                                                    \
+        break;
+#include "graph/ops.def"
+    default: break;
+    }
+}
+
+#undef NUM
+#define NUM(like, v) an_make_num(like, v)
+
+/* ------------------------------------------------------------------------------------------------ moves */
+
+/* Puts zeros between elements `step` apart along `axis`, then before and after them: the transpose of a slice. */
+static an_tensor *unslice_axis(an_tensor *d, int axis, int64_t start, int64_t step, int32_t length)
+{
+    int32_t n = d->shape[axis];
+    if (d->poison) return d;
+    if (step > 1 && n > 0) {
+        int32_t split[AN_MAX_RANK], merged[AN_MAX_RANK];
+        an_tensor *wide = an_make_rows(d, axis); /* [O,n,I] */
+        if (wide->poison) return wide;
+        memcpy(split, (int32_t[]){wide->shape[0], n, 1, wide->shape[2]}, 4 * sizeof *split);
+        wide = an_make_pad(an_make_reshape(wide, 4, split), 2, 0, step - 1, 0); /* [O,n,step,I] */
+        memcpy(merged, d->shape, sizeof merged);
+        merged[axis] = (int32_t)(n * step);
+        d = an_make_reshape(wide, d->rank, merged);
+        if (!d->poison)
+            d = an_make_slice(d, axis, 0, (n - 1) * step + 1, 1); /* the last element has no zeros after it */
+        n = (int32_t)((n - 1) * step + 1);
+    }
+    return d->poison ? d : an_make_pad(d, axis, start, length - start - n, 0);
+}
+
+static an_tensor *unslice(an_tensor *d, const an_tensor *slice)
+{
+    const an_tensor *x = an_src(slice, 0);
+    for (int i = 0; i < x->rank && !d->poison; i++)
+        if (slice->shape[i] != x->shape[i])
+            d = unslice_axis(d, i, slice->attr[2 * i], slice->attr[2 * i + 1], x->shape[i]);
+    return d;
+}
+
+static an_tensor *grad_pad(an_tensor *d, const an_tensor *pad)
+{
+    const an_tensor *x = an_src(pad, 0);
+    for (int i = 0; i < x->rank && !d->poison; i++)
+        if (x->shape[i] != pad->shape[i]) d = an_make_slice(d, i, pad->attr[2 * i], x->shape[i], 1);
+    return d;
+}
+
+static an_tensor *grad_expand(an_tensor *d, const an_tensor *x)
+{
+    uint32_t mask = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (x->shape[i] != d->shape[i]) mask |= 1u << i;
+    return an_make_reduce(AN_OP_SUM, d, mask, true);
+}
+
+static an_tensor *grad_permute(an_tensor *d, const an_tensor *n)
+{
+    int back[AN_MAX_RANK];
+    for (int i = 0; i < n->rank; i++) back[n->attr[i]] = i;
+    return an_make_permute(d, back);
+}
+
+static void grad_concat(an_backward_node *b)
+{
+    int axis = (int)b->n->attr[0];
+    int64_t at = 0;
+    for (int i = 0; i < b->n->n_src; i++) {
+        int32_t length = an_src(b->n, i)->shape[axis];
+        if (b->need[i]) b->dx[i] = an_make_slice(b->dy[0], axis, at, length, 1);
+        at += length;
+    }
+}
+
+/* A slice's gradient stays as it is here: whether it is padded or concatenated is known when all of its source's are
+ * (sum_gifts). */
+static void grad_move(an_backward_node *b)
+{
+    an_tensor *d = b->dy[0], *n = b->n, *x = an_src(n, 0);
+    switch (n->op) {
+    case AN_OP_RESHAPE: b->dx[0] = an_make_like(d, x); break;
+    case AN_OP_PERMUTE: b->dx[0] = grad_permute(d, n); break;
+    case AN_OP_EXPAND: b->dx[0] = grad_expand(d, x); break;
+    case AN_OP_SLICE: b->dx[0] = d; break;
+    case AN_OP_PAD: b->dx[0] = grad_pad(d, n); break;
+    case AN_OP_FLIP: b->dx[0] = an_make_flip(d, (uint32_t)n->attr[0]); break;
+    case AN_OP_CONCAT: grad_concat(b); break;
+    default: break; /* DETACH */
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ reductions,
+ * products, rows */
+
+/* To the first maximum alone: where the position is argmax. x [O,R,I]. */
+static an_tensor *grad_max(an_tensor *d, an_tensor *x)
+{
+    an_tensor *first = an_make_call(AN_OP_ARGMAX, 1, &x, 0, NULL); /* [O,1,I] */
+    return WHERE(EQ(an_make_iota(x->g, 3, x->shape, 1), first), d, NUM(d, 0));
+}
+
+static an_tensor *transposed(an_tensor *a)
+{
+    return an_make_swap(a, a->rank - 2, a->rank - 1);
+}
+
+/* True for a PERMUTE that swaps the last two axes: a transposed operand. */
+static bool is_transpose(const an_tensor *t)
+{
+    if (t->op != AN_OP_PERMUTE) return false;
+    int last = t->rank - 1;
+    for (int i = 0; i < last - 1; i++)
+        if (t->attr[i] != i) return false;
+    return t->attr[last] == last - 1 && t->attr[last - 1] == last;
+}
+
+/* da = d b^T, db = a^T d. Of a transposed operand the product is built the other way round, so that its gradient lies
+ * as the operand does and the two transposes meet and vanish: for y = x w^T, dw = d^T x. */
+static void grad_matmul(an_backward_node *n)
+{
+    an_tensor *a = an_src(n->n, 0), *b = an_src(n->n, 1);
+    an_dtype t = (an_dtype)a->dtype;
+    an_tensor *d = CAST(n->dy[0], t);
+    if (n->need[0])
+        n->dx[0] =
+            is_transpose(a) ? transposed(an_make_matmul(b, transposed(d), t)) : an_make_matmul(d, transposed(b), t);
+    if (n->need[1])
+        n->dx[1] =
+            is_transpose(b) ? transposed(an_make_matmul(transposed(d), a, t)) : an_make_matmul(transposed(a), d, t);
+}
+
+static void grad_index(an_backward_node *b)
+{
+    an_tensor *d = b->dy[0], *n = b->n;
+    if (n->op == AN_OP_GATHER && b->need[0]) {
+        an_tensor *table = an_src(n, 0);
+        b->dx[0] = CAST(an_make_scatter(an_src(n, 1), d, table->shape[0]), (an_dtype)table->dtype);
+    }
+    if (n->op == AN_OP_SCATTER_ADD && b->need[1]) {
+        an_tensor *src = an_src(n, 1);
+        b->dx[1] = CAST(an_make_gather(d, an_src(n, 0)), (an_dtype)src->dtype);
+    }
+}
+
+/* ------------------------------------------------------------------------------------------------ composites by hand
+ */
+
+static an_tensor *row_mean(an_tensor *x)
+{
+    an_tensor *sum = SUM3(x);
+    return DIV(sum, NUM(sum, x->poison ? 1 : x->shape[1]));
+}
+
+/* The rules of graph.h; `d` is the gradient of n. */
+static an_tensor *grad_rule(an_graph *g, const an_rule *rule, an_tensor *n, an_tensor *d)
+{
+    an_tensor *x = an_node(g, rule->x), *aux = rule->aux >= 0 ? an_node(g, rule->aux) : NULL;
+    switch (rule->kind) {
+    case AN_RULE_LOGSUMEXP: return MUL(EXP(SUB(x, n)), d);
+    case AN_RULE_SOFTMAX: return MUL(n, SUB(d, SUM3(MUL(d, n))));
+    case AN_RULE_LAYER_NORM: return MUL(SUB(SUB(d, row_mean(d)), MUL(n, row_mean(MUL(d, n)))), aux);
+    case AN_RULE_RMS_NORM: return MUL(SUB(d, MUL(n, row_mean(MUL(d, n)))), aux);
+    case AN_RULE_GELU: { /* phi(x) = exp(-x^2/2) / sqrt(2 pi) */
+        an_tensor *phi = MUL(EXP(MUL(MUL(x, x), NUM(x, -0.5))), NUM(x, 0.39894228040143268));
+        return MUL(d, ADD(aux, MUL(x, phi)));
+    }
+    }
+    return an_poison_of(g);
+}
+
+/* ------------------------------------------------------------------------------------------------ sums */
+
+static bool give(pass *p, int32_t to, int32_t out, int32_t reader, const an_tensor *value)
+{
+    if (p->n_gifts == p->cap_gifts) {
+        int32_t cap = p->cap_gifts ? p->cap_gifts * 2 : 2 * p->n + 64;
+        gift *more = AN_NEW_ARRAY(&p->g->arena, gift, cap);
+        if (more == NULL) return false;
+        if (p->n_gifts > 0) memcpy(more, p->gifts, (size_t)p->n_gifts * sizeof *more);
+        p->gifts = more;
+        p->cap_gifts = cap;
+    }
+    p->gifts[p->n_gifts] = (gift){value->id, reader, out, p->head[to]};
+    p->head[to] = p->n_gifts++;
+    return true;
+}
+
+/* Axis along which `s` is a contiguous part of its source; NONE for any other slice. */
+static int tile_axis(const an_tensor *s)
+{
+    const an_tensor *x = an_src(s, 0);
+    int axis = NONE;
+    for (int i = 0; i < x->rank; i++) {
+        if (s->shape[i] == x->shape[i]) continue;
+        if (axis != NONE || s->attr[2 * i + 1] != 1) return NONE;
+        axis = i;
+    }
+    return axis;
+}
+
+/* The SLICE of n that a gift came from, whose value is still in the slice's shape; NULL for gifts of every other kind.
+ */
+static const an_tensor *slice_of(const pass *p, const gift *from, const an_tensor *n)
+{
+    const an_tensor *reader = an_node(p->g, from->reader);
+    return reader->op == AN_OP_SLICE && reader != n ? reader : NULL;
+}
+
+/* The gradients of slices that tile n along one axis, in order, as one CONCAT; NULL when they do not. */
+static an_tensor *join_slices(pass *p, const an_tensor *n)
+{
+    an_tensor *part[UINT8_MAX];
+    int32_t at = 0;
+    int axis = NONE, count = 0, total = 0;
+    for (int32_t i = p->head[n->id]; i != NONE; i = p->gifts[i].next) {
+        const an_tensor *s = slice_of(p, &p->gifts[i], n);
+        if (s == NULL) continue;
+        int own = tile_axis(s);
+        if (own == NONE || (axis != NONE && own != axis)) return NULL;
+        axis = own;
+        total++;
+    }
+    while (axis != NONE && at < n->shape[axis] &&
+           count < UINT8_MAX) { /* the slice that starts where the last one ended */
+        int before = count;
+        for (int32_t i = p->head[n->id]; i != NONE && count == before; i = p->gifts[i].next) {
+            const an_tensor *s = slice_of(p, &p->gifts[i], n);
+            if (s == NULL || s->attr[2 * axis] != at || s->shape[axis] == 0) continue;
+            part[count++] = an_node(p->g, p->gifts[i].value);
+            at += s->shape[axis];
+        }
+        if (count == before) return NULL;
+    }
+    if (count < 2 || count != total) return NULL;
+    return an_make_concat(p->g, part, count, axis);
+}
+
+/* The gradient of output `out` of node n: its gifts added in the order of their readers; NULL when there is none. */
+static an_tensor *sum_gifts(pass *p, const an_tensor *n, int out)
+{
+    an_tensor *sum = NULL, *joined = out == 0 ? join_slices(p, n) : NULL;
+    bool joined_used = false;
+    for (int32_t i = p->head[n->id]; i != NONE; i = p->gifts[i].next) {
+        const gift *from = &p->gifts[i];
+        if (from->out != out) continue;
+        an_tensor *value = an_node(p->g, from->value);
+        const an_tensor *slice = slice_of(p, from, n);
+        if (slice != NULL) {
+            if (joined != NULL && joined_used) continue;
+            value = joined != NULL ? joined : unslice(value, slice);
+            joined_used = true;
+        }
+        sum = sum == NULL ? value : ADD(sum, value);
+    }
+    return sum;
+}
+
+/* ------------------------------------------------------------------------------------------------ the loop */
+
+/* What leads to a floating leaf; the loss' gradient is of no use to anything else. */
+static void mark_need(pass *p)
+{
+    for (int32_t id = 0; id < p->n; id++) {
+        const an_tensor *t = p->g->node[id];
+        bool need = t->op == AN_OP_LEAF;
+        if (an_ops[t->op].has_grad)
+            for (int i = 0; i < t->n_src; i++) need |= p->need[t->src[i]];
+        p->need[id] = need && (an_dtype_is_float((an_dtype)t->dtype) || an_ops[t->op].outputs > 1);
+    }
+}
+
+static void node_rule(an_backward_node *b)
+{
+    an_tensor *n = b->n, *d = b->dy[0];
+    if (an_grad_call(b)) return;
+    switch (an_ops[n->op].cls) {
+    case AN_CLS_ELEM: grad_elem(b); break;
+    case AN_CLS_MOVE: grad_move(b); break;
+    case AN_CLS_CAST: b->dx[0] = CAST(d, (an_dtype)an_src(n, 0)->dtype); break;
+    case AN_CLS_REDUCE:
+        b->dx[0] = n->op == AN_OP_SUM ? an_make_expand(d, 3, an_src(n, 0)->shape) : grad_max(d, an_src(n, 0));
+        break;
+    case AN_CLS_MATMUL: grad_matmul(b); break;
+    case AN_CLS_INDEX: grad_index(b); break;
+    case AN_CLS_COLLECTIVE: b->dx[0] = an_make_call(AN_OP_ALLREDUCE, 1, &d, 0, NULL); break;
+    default: break;
+    }
+}
+
+/* Sums what node `id` was given and hands its sources their parts. */
+static bool visit(pass *p, int32_t id)
+{
+    an_graph *g = p->g;
+    an_backward_node b = {.g = g, .n = g->node[id]};
+    an_tensor *n = b.n;
+    bool need[UINT8_MAX], any = false;
+    if (p->head[id] == NONE) return true;
+    g->scope = n->scope; /* a gradient belongs where its value does */
+    g->at = n->at;
+    for (int k = 0; k < an_ops[n->op].outputs; k++) {
+        b.dy[k] = sum_gifts(p, n, k);
+        if (b.dy[k] != NULL && b.dy[k]->poison) return false;
+        any |= b.dy[k] != NULL;
+    }
+    g->grad[id] = b.dy[0] != NULL ? b.dy[0]->id : NONE;
+    if (!any) return true;
+    if (n->rule != 0) {
+        const an_rule rule = g->rules[n->rule - 1];
+        if (!p->need[rule.x]) return true;
+        an_tensor *d = grad_rule(g, &rule, n, b.dy[0]);
+        return !d->poison && give(p, rule.x, 0, id, d);
+    }
+    if (n->op == AN_OP_PICK) return !p->need[n->src[0]] || give(p, n->src[0], (int32_t)n->attr[0], id, b.dy[0]);
+    for (int i = 0; i < n->n_src; i++) need[i] = p->need[n->src[i]];
+    b.need = need;
+    memset(b.dx, 0, (size_t)n->n_src * sizeof *b.dx);
+    if (an_ops[n->op].has_grad) node_rule(&b);
+    for (int i = n->n_src - 1; i >= 0; i--) { /* descending, as the lists are prepended to */
+        if (b.dx[i] == NULL || !need[i]) continue;
+        if (b.dx[i]->poison || !give(p, n->src[i], 0, id, b.dx[i])) return false;
+    }
+    return true;
+}
+
+static an_status run(pass *p, an_tensor *loss)
+{
+    an_graph *g = p->g;
+    p->n = loss->id + 1;
+    p->need = AN_NEW_ARRAY(&g->arena, bool, p->n);
+    p->head = AN_NEW_ARRAY(&g->arena, int32_t, p->n);
+    g->grad = AN_NEW_ARRAY(&g->arena, int32_t, p->n);
+    g->n_grad = 0;
+    if (p->need == NULL || p->head == NULL || g->grad == NULL)
+        return an_fail_nomem(g->err, "graph: gradients", (size_t)p->n * sizeof *p->head);
+    for (int32_t i = 0; i < p->n; i++) p->head[i] = g->grad[i] = NONE;
+    g->n_grad = p->n;
+    mark_need(p);
+    an_tensor *one = an_make_full(g, (an_dtype)loss->dtype, loss->rank, loss->shape, 1, 0);
+    bool fine = !one->poison && give(p, loss->id, 0, loss->id, one);
+    for (int32_t id = loss->id; id >= 0 && fine; id--)
+        if (p->need[id]) fine = visit(p, id);
+    if (fine) return AN_OK;
+    an_fail_nomem(g->err, "graph: gradients", sizeof(gift)); /* unless a rule has said something else before */
+    return g->err->code;
+}
+
+an_status an_graph_backward(an_graph *g, an_tensor *loss)
+{
+    char text[8 * 12 + 3];
+    if (!an_enter(g->at, "an_backward", 1, 1, &loss)) return g->err->code != AN_OK ? g->err->code : AN_E_USAGE;
+    if (loss->g != g) return an_fail(g->err, AN_E_CONTEXT, "an_backward: the loss belongs to another context");
+    if (loss->numel != 1 || !an_dtype_is_float((an_dtype)loss->dtype)) {
+        an_refuse(g, AN_E_SHAPE, "the loss is %s %s; one floating number is needed",
+                  an_dtype_name((an_dtype)loss->dtype), an_shape_text(loss->rank, loss->shape, text, sizeof text));
+        return AN_E_SHAPE;
+    }
+    pass p = {.g = g};
+    int32_t scope = g->scope;
+    const char *at = g->at;
+    an_status status = run(&p, loss);
+    g->scope = scope;
+    g->at = at;
+    return status;
+}
+
+an_tensor *an_graph_grad(an_graph *g, const an_tensor *t)
+{
+    if (t == NULL || t->poison || t->g != g || t->leaf_epoch != g->epoch) return NULL;
+    int32_t id = t->id >= 0 ? t->id : t->leaf_id;
+    return id < g->n_grad && g->grad[id] != NONE ? g->node[g->grad[id]] : NULL;
+}

@@ -1,0 +1,18 @@
+/* grad.h: one node of the backward pass, and the rules that are functions. Private to src/graph. */
+#ifndef AN_GRAPH_GRAD_H
+#define AN_GRAPH_GRAD_H
+
+#include "graph/compose.h"
+
+typedef struct an_backward_node {
+    an_graph *g;
+    an_tensor *n;
+    an_tensor *dy[3];         /* gradient of each output; NULL: none */
+    const bool *need;         /* [n_src]: does source i lead to a leaf */
+    an_tensor *dx[UINT8_MAX]; /* out: gradient of each source; NULL: none */
+} an_backward_node;
+
+/* Rules of the classes in grad_call.c: windows, attention, rows and matrices. False: `op` is none of theirs. */
+bool an_grad_call(an_backward_node *b);
+
+#endif
