@@ -81,6 +81,8 @@ static int arg_for(an_builder *b, int32_t base, bool written)
     const char *label = an_is_leaf(b->w, base) ? b->w->rq->leaf(b->w->rq->user, (an_leaf)n->attr[0], (int)n->attr[1]).name : an_ops[n->op].name;
     b->p->arg[i].note = an_arena_printf(b->w->arena, "%s %s %s", an_shape_text(n->rank, n->shape, shape, sizeof shape), label ? label : "", an_scope_of(b->w, base));
     if (!b->p->arg[i].name || !b->p->arg[i].note) return an_row_fail(b, "no memory");
+    for (char *c = (char *)b->p->arg[i].note; *c; c++) /* it stands in a comment, and names are the user's */
+        if (*c == '*' || *c == '\\' || (unsigned char)*c < ' ') *c = '.';
     return i;
 }
 

@@ -1,0 +1,21 @@
+/* render.h: row programs as source text, one renderer a dialect. */
+#ifndef AN_RENDER_H
+#define AN_RENDER_H
+
+#include "kernel/row.h"
+
+/* The kernel `name` as a C function `void name(const an_tile *t, void *const *arg)`, without the prelude. It covers rows [t->row0, t->row1) and columns
+ * [t->col0, t->col1) (all columns when the program reduces rows). With `notes` it says whose kernel it is; without, equal layers have equal text. */
+void an_render_c(const an_row_prog *p, const char *name, bool notes, an_text *out);
+/* What stands in front of it, once a file: part 0 is base/exact.h, part 1 dialect/rows_c.h. */
+const char *an_render_c_prelude(int part);
+
+/* The same in any dialect: "c", "cuda" or "msl". An unknown dialect marks `out` failed. */
+void an_render(const char *dialect, const an_row_prog *p, const char *name, bool notes, an_text *out);
+/* CUDA and MSL: a thread a column element, 32 lanes a row reduction (render_gpu.c). */
+void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes, an_text *out);
+
+/* An elementwise op's kernel expression with its operands' texts in place of a, b, c. */
+void an_render_expression(const char *expression, const char *a, const char *b, const char *c, an_text *out);
+
+#endif
