@@ -30,9 +30,11 @@ static float in_float(an_op op, float a, float b, float c)
 {
     (void)c; /* WHERE alone has three operands, and is answered before */
     switch (op) {
+/* clang-format off */
 #define AN_ELEM(NAME, arity, domain, result, kernel, ...)                                                              \
-    case AN_OP_##NAME: return (float)(FLOAT_##domain(kernel));                                                         \
-        #include "graph/ops.def"
+    case AN_OP_##NAME: return (float)(FLOAT_##domain(kernel));
+#include "graph/ops.def"
+        /* clang-format on */
     default: return NAN;
     }
 }
@@ -59,9 +61,11 @@ static int64_t in_int(an_op op, int64_t a, int64_t b, int64_t c)
 {
     (void)c;
     switch (op) {
+/* clang-format off */
 #define AN_ELEM(NAME, arity, domain, result, kernel, ...)                                                              \
-    case AN_OP_##NAME: return (int64_t)(INT_##domain(kernel));                                                         \
-        #include "graph/ops.def"
+    case AN_OP_##NAME: return (int64_t)(INT_##domain(kernel));
+#include "graph/ops.def"
+        /* clang-format on */
     default: return 0;
     }
 }
