@@ -1,0 +1,46 @@
+#include "train/evaluate.h"
+#include "train/step.h"
+#include <stdlib.h>
+
+/* Fills x, y [B,T] with windows first .. first + count; rows beyond `count` have no labels, so that a last batch that
+ * is not full runs the plan of the full ones. */
+static an_status read_windows(an_err *err, const an_run *r, int split, int64_t first, int64_t count, int32_t *x,
+                              int32_t *y)
+{
+    const int64_t B = r->cfg.batch_size, T = r->cfg.block_size;
+    AN_TRY(an_data_window(err, r->data, split, T, first, count, x, y));
+    for (int64_t i = count * T; i < B * T; i++) {
+        x[i] = 0;
+        y[i] = AN_NO_LABEL;
+    }
+    return AN_OK;
+}
+
+static an_status add_batch(an_err *err, an_run *r, const int32_t *x, const int32_t *y, double *sum)
+{
+    an_tensor *loss = an_step_evaluation(r->cx, r->model, r->cfg.batch_size, r->cfg.block_size, x, y);
+    an_status status = an_run_result(err, r->cx, an_eval(loss));
+    if (status == AN_OK) *sum += an_item(loss);
+    an_reset(r->cx);
+    return status;
+}
+
+an_status an_evaluate(an_err *err, an_run *r, int split, int64_t most, an_evaluation *out)
+{
+    const int64_t B = r->cfg.batch_size, T = r->cfg.block_size, all = an_data_windows(r->data, split, T);
+    const int64_t windows = most > 0 && most < all ? most : all;
+    if (windows < 1)
+        return an_fail(err, AN_E_DATA, "%s: %lld tokens are not one window of block_size=%lld and its next token",
+                       r->cfg.data, (long long)an_data_tokens(r->data, split), (long long)T);
+    int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x), *y = x + B * T; /* [B,T] each */
+    if (!x) return an_fail_nomem(err, "an evaluation batch", (size_t)(2 * B * T) * sizeof *x);
+    an_status status = AN_OK;
+    double sum = 0;
+    for (int64_t first = 0; first < windows && status == AN_OK; first += B) {
+        status = read_windows(err, r, split, first, AN_MIN(B, windows - first), x, y);
+        if (status == AN_OK) status = add_batch(err, r, x, y, &sum);
+    }
+    free(x);
+    *out = (an_evaluation){.loss = sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
+    return status;
+}

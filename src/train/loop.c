@@ -1,0 +1,273 @@
+#define _DEFAULT_SOURCE
+#include "train/loop.h"
+#include "train/evaluate.h"
+#include "train/record.h"
+#include "train/step.h"
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct loop {
+    an_run *r;
+    const an_train_listener *listener;
+    an_loader *loader;
+    an_jsonl metrics;
+    int64_t saved_step;             /* updates in the newest checkpoint; -1: none yet */
+    double began, first_done;       /* clock */
+    double busy_s, waited_s;        /* in updates since the last line; loader's total at the last line */
+    int64_t begin_step, busy_steps; /* updates done at the start; updates since the last line */
+    an_train_result *result;
+} loop;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void tell(const loop *l, an_train_event *e, an_train_event_kind kind)
+{
+    e->kind = kind;
+    if (l->listener->tell) l->listener->tell(l->listener->arg, l->r, e);
+}
+
+static bool wants_stop(const loop *l)
+{
+    return l->listener->stop && l->listener->stop(l->listener->arg);
+}
+
+/* ---- one update */
+
+/* The bill of the plan that ends in the update, before anything runs. */
+static an_status show_bill(an_err *err, loop *l, const an_step *s)
+{
+    an_train_event e = {.step = l->r->step};
+    AN_TRY(an_run_result(err, l->r->cx, an_plan(s->loss, s->norm)));
+    AN_TRY(an_run_result(err, l->r->cx, an_report(l->r->cx, &e.bill)));
+    tell(l, &e, AN_TRAIN_PLANNED);
+    return AN_OK;
+}
+
+static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x, const int32_t *y, an_train_event *e,
+                           bool logged)
+{
+    an_run *r = l->r;
+    const int64_t micros = r->cfg.gradient_accumulation_steps;
+    const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step, micro, x, y);
+    const bool last = micro == micros - 1;
+    if (last && r->step == l->begin_step) AN_TRY(show_bill(err, l, &s));
+    AN_TRY(an_run_result(err, r->cx, last ? an_eval(s.loss, s.norm) : an_eval(s.loss)));
+    if (logged) e->loss += an_item(s.loss) / (double)micros;
+    if (logged && last) e->norm = an_item(s.norm);
+    return logged ? an_run_fault(err, r->cx) : AN_OK;
+}
+
+/* Update r->step. Its numbers are read, and so waited for, only when it is logged. */
+static an_status update(an_err *err, loop *l, an_train_event *e, bool logged)
+{
+    an_run *r = l->r;
+    const int64_t micros = r->cfg.gradient_accumulation_steps, size = r->cfg.batch_size * r->cfg.block_size;
+    const double begin = seconds();
+    const int32_t *x, *y; /* [micros * batch_size, block_size] */
+    AN_TRY(an_loader_next(err, l->loader, &x, &y));
+    an_status status = AN_OK;
+    for (int64_t micro = 0; micro < micros && status == AN_OK; micro++) {
+        status = run_micro(err, l, micro, x + micro * size, y + micro * size, e, logged);
+        an_reset(r->cx);
+    }
+    AN_TRY(status);
+    r->step++;
+    l->busy_s += seconds() - begin;
+    l->busy_steps++;
+    if (r->step == l->begin_step + 1) l->first_done = seconds();
+    return AN_OK;
+}
+
+/* ---- lines, evaluations, checkpoints */
+
+static an_status not_finite(an_err *err, const loop *l, const char *what, int64_t step, double value)
+{
+    const char *advice = "try a lower learning_rate, a smaller grad_clip or dtype=float32";
+    if (l->saved_step < 0)
+        return an_fail(err, AN_E_NUMERIC, "update %lld: the %s is %f; nothing was saved; %s", (long long)step, what,
+                       value, advice);
+    return an_fail(err, AN_E_NUMERIC,
+                   "update %lld: the %s is %f; %s/last.safetensors holds the run after %lld updates; %s",
+                   (long long)step, what, value, l->r->cfg.out, (long long)l->saved_step, advice);
+}
+
+static void measure(loop *l, an_train_event *e)
+{
+    const an_run *r = l->r;
+    const double tokens = (double)(r->cfg.batch_size * r->cfg.gradient_accumulation_steps * r->cfg.block_size);
+    const double waited = an_loader_wait_seconds(l->loader), n = (double)l->busy_steps;
+    e->lr = an_step_lr(&r->cfg, e->step);
+    e->ms = 1e3 * l->busy_s / n;
+    e->tokens_per_s = l->busy_s > 0 ? tokens * n / l->busy_s : 0;
+    e->data_wait_ms = 1e3 * (waited - l->waited_s) / n;
+    /* The first update plans and compiles: it says nothing about the others. */
+    const double later = (double)(r->step - l->begin_step - 1);
+    e->eta_s = later > 0 ? (seconds() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
+    l->waited_s = waited;
+    l->busy_s = 0;
+    l->busy_steps = 0;
+}
+
+static an_status evaluate(an_err *err, loop *l, an_train_event *e)
+{
+    an_run *r = l->r;
+    an_evaluation v;
+    AN_TRY(an_evaluate(err, r, AN_VAL, r->cfg.eval_iters * r->cfg.batch_size, &v));
+    e->val_loss = l->result->val_loss = v.loss;
+    if (!isfinite(v.loss)) return not_finite(err, l, "validation loss", r->step - 1, v.loss);
+    e->improved = v.loss < r->best_val;
+    if (e->improved) {
+        r->best_val = v.loss;
+        r->best_step = r->step;
+    }
+    return AN_OK;
+}
+
+static an_status save(an_err *err, loop *l, bool improved)
+{
+    AN_TRY(an_run_save(err, l->r, improved));
+    l->saved_step = l->r->step;
+    an_train_event e = {.step = l->r->step, .improved = improved};
+    tell(l, &e, AN_TRAIN_SAVED);
+    return AN_OK;
+}
+
+static bool every(int64_t step, int64_t interval)
+{
+    return interval > 0 && step % interval == 0;
+}
+
+/* An update and all that follows from it. */
+static an_status iterate(an_err *err, loop *l)
+{
+    an_run *r = l->r;
+    const an_train_config *c = &r->cfg;
+    const int64_t done = r->step + 1;
+    const bool evaluated = every(done, c->eval_interval) || done == c->max_iters;
+    const bool logged = evaluated || every(r->step, c->log_interval);
+    an_train_event e = {.step = r->step};
+    AN_TRY(update(err, l, &e, logged));
+    if (logged) {
+        l->result->loss = e.loss;
+        measure(l, &e);
+        tell(l, &e, AN_TRAIN_LOGGED);
+        if (!isfinite(e.loss) && strcmp(c->nan, "stop") == 0) return not_finite(err, l, "loss", e.step, e.loss);
+    }
+    if (evaluated) AN_TRY(evaluate(err, l, &e));
+    if (logged) AN_TRY(an_metrics_write(err, &l->metrics, &e, evaluated));
+    if (evaluated) {
+        an_train_event told = e;
+        told.step = r->step;
+        tell(l, &told, AN_TRAIN_EVALUATED);
+    }
+    const bool due = every(done, c->save_interval) || evaluated;
+    return due ? save(err, l, e.improved) : AN_OK;
+}
+
+static an_status train_until_done(an_err *err, loop *l)
+{
+    an_run *r = l->r;
+    while (r->step < r->cfg.max_iters) {
+        if (wants_stop(l)) {
+            l->result->interrupted = true;
+            return l->saved_step == r->step ? AN_OK : save(err, l, false);
+        }
+        AN_TRY(iterate(err, l));
+    }
+    return AN_OK;
+}
+
+static an_status train_with_loader(an_err *err, loop *l)
+{
+    an_run *r = l->r;
+    const an_batch batch = {.split = AN_TRAIN,
+                            .seed = (uint64_t)r->cfg.seed,
+                            .B = r->cfg.batch_size * r->cfg.gradient_accumulation_steps,
+                            .T = r->cfg.block_size};
+    AN_TRY(an_loader_open(err, r->data, &batch, (uint64_t)r->step, (int)r->cfg.workers, &l->loader));
+    an_status status = train_until_done(err, l);
+    an_loader_close(l->loader);
+    return status;
+}
+
+/* Folder, first checkpoint (so that a run can be resumed from its first second on), metrics, updates. */
+static an_status train_and_record(an_err *err, loop *l)
+{
+    an_run *r = l->r;
+    if (l->saved_step < 0) AN_TRY(save(err, l, false));
+    AN_TRY(an_metrics_open(err, r->cfg.out, r->step, &l->metrics));
+    an_status status = an_logbook_write(err, r, "begin", NULL);
+    if (status == AN_OK) status = train_with_loader(err, l);
+    an_jsonl_close(&l->metrics);
+    return status;
+}
+
+an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an_train_result *out)
+{
+    *out = (an_train_result){.loss = NAN, .val_loss = NAN};
+    loop l = {
+        .r = r, .listener = listener, .result = out, .begin_step = r->step, .saved_step = r->step > 0 ? r->step : -1};
+    l.began = seconds();
+    an_status status = train_and_record(err, &l);
+    out->seconds = seconds() - l.began;
+    an_err late = {0}; /* a full disk must not cover why training ended */
+    const char *how = status != AN_OK ? "failed" : out->interrupted ? "interrupted" : "end";
+    an_status noted = an_logbook_write(&late, r, how, out);
+    return status != AN_OK ? status : noted == AN_OK ? AN_OK : an_fail(err, noted, "%s", late.text);
+}
+
+/* ---- making room for a new run */
+
+static bool is_ours(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    if (!dot || name[0] == '.') return false;
+    if (strcmp(dot, ".jsonl") == 0) return strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "logbook.jsonl") == 0;
+    return strcmp(dot, ".safetensors") == 0 &&
+           (strncmp(name, "step_", 5) == 0 || strcmp(name, "last.safetensors") == 0 ||
+            strcmp(name, "best.safetensors") == 0);
+}
+
+/* Removes our files in `from`, or with `to` moves them there. */
+static an_status clear_folder(an_err *err, const char *from, const char *to)
+{
+    DIR *d = opendir(from);
+    if (!d) return errno == ENOENT ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", from, strerror(errno));
+    an_status status = AN_OK;
+    for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
+        if (!is_ours(e->d_name)) continue;
+        char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
+        snprintf(old, sizeof old, "%s/%s", from, e->d_name);
+        snprintf(new, sizeof new, "%s/%s", to ? to : "", e->d_name);
+        if ((to ? rename(old, new) : unlink(old)) != 0) status = an_fail(err, AN_E_IO, "%s: %s", old, strerror(errno));
+    }
+    closedir(d);
+    return status;
+}
+
+an_status an_train_set_aside(an_err *err, const char *dir, bool *moved)
+{
+    char previous[AN_CKPT_PATH_BYTES], last[AN_CKPT_PATH_BYTES];
+    struct stat info;
+    *moved = false;
+    int n = snprintf(previous, sizeof previous, "%s/previous", dir);
+    if (n >= AN_CKPT_PATH_BYTES - 32) return an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
+    snprintf(last, sizeof last, "%s/last.safetensors", dir);
+    if (stat(last, &info) != 0) return clear_folder(err, dir, NULL); /* metrics of a run that never saved */
+    if (mkdir(previous, 0777) != 0 && errno != EEXIST)
+        return an_fail(err, AN_E_IO, "%s: %s", previous, strerror(errno));
+    AN_TRY(clear_folder(err, previous, NULL));
+    *moved = true;
+    return clear_folder(err, dir, previous);
+}

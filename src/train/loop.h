@@ -1,0 +1,52 @@
+/* loop.h: training: updates, evaluations, checkpoints, metrics, in an order that a resumed run repeats bit for bit.
+ *
+ * Owns:      the order of one iteration; when to log, evaluate and save; metrics.jsonl and logbook.jsonl; what happens
+ * when a loss is not finite or somebody wants to stop. Does not:  print: it tells a listener; know models (step.h) or
+ * files' formats (io/).
+ *
+ * One iteration `it`, counted from 0: learning rate, micro-batches, update; a line of metrics where log_interval asks
+ * for one; after every eval_interval updates and after the last one an evaluation and a checkpoint. The line of update
+ * `it` has the loss before it and, where evaluated, `val_loss` after it.
+ */
+#ifndef AN_TRAIN_LOOP_H
+#define AN_TRAIN_LOOP_H
+
+#include "train/run.h"
+
+typedef enum an_train_event_kind {
+    AN_TRAIN_PLANNED,   /* before the first update: `bill` */
+    AN_TRAIN_LOGGED,    /* a line of metrics: loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s */
+    AN_TRAIN_EVALUATED, /* val_loss, improved */
+    AN_TRAIN_SAVED,     /* a checkpoint of `step` updates */
+    AN_TRAIN_NOTE       /* `note`: a sentence for people */
+} an_train_event_kind;
+
+typedef struct an_train_event {
+    an_train_event_kind kind;
+    int64_t step; /* the update's number; in EVALUATED and SAVED how many are done */
+    double loss, val_loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s;
+    bool improved;
+    an_bill bill;
+    const char *note;
+} an_train_event;
+
+typedef struct an_train_listener {
+    void (*tell)(void *arg, const an_run *r, const an_train_event *e);
+    bool (*stop)(void *arg); /* asked between updates: finish, save, return */
+    void *arg;
+} an_train_listener;
+
+typedef struct an_train_result {
+    bool interrupted;
+    double loss, val_loss; /* the last ones; NaN: none */
+    double seconds;
+} an_train_result;
+
+/* Trains from r->step to max_iters. AN_E_NUMERIC: a loss was not finite and nan=stop. */
+an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an_train_result *out);
+
+/* Moves a finished or abandoned run in DIR aside, into DIR/previous, so that a new one can begin there. *moved: there
+ * was one. */
+an_status an_train_set_aside(an_err *err, const char *dir, bool *moved);
+
+#endif

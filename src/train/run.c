@@ -1,0 +1,315 @@
+#include "train/run.h"
+#include "train/step.h"
+#include "io/json.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+an_status an_run_fault(an_err *err, an_ctx *cx)
+{
+    if (!cx) return an_fail(err, AN_E_NOMEM, "no memory for a context");
+    const char *sentence = an_error(cx);
+    return sentence ? an_fail(err, an_error_status(cx), "%s", sentence) : AN_OK;
+}
+
+an_status an_run_result(an_err *err, an_ctx *cx, an_status status)
+{
+    if (status == AN_OK) return AN_OK;
+    an_status recorded = an_run_fault(err, cx);
+    return recorded != AN_OK ? recorded
+                             : an_fail(err, status, "the device gave status %d and no sentence", (int)status);
+}
+
+/* ---- opening, in order: tokenizer, data, context, model, weights */
+
+static an_status open_tokenizer(an_err *err, const an_st *from, an_run *r)
+{
+    const char *json = from ? an_st_meta(from, AN_CKPT_TOKENIZER) : NULL;
+    const char *folder = r->cfg.tokenizer;
+    if (json)
+        AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &r->own_tokenizer));
+    else if (strcmp(folder, "char") != 0) {
+        char encoder[AN_CONFIG_TEXT_BYTES + 16], merges[AN_CONFIG_TEXT_BYTES + 16];
+        snprintf(encoder, sizeof encoder, "%s/encoder.json", folder);
+        snprintf(merges, sizeof merges, "%s/vocab.bpe", folder);
+        AN_TRY(an_tokenizer_gpt2(err, encoder, merges, &r->own_tokenizer));
+    }
+    r->tokenizer = r->own_tokenizer;
+    return AN_OK;
+}
+
+static an_status open_data(an_err *err, an_run *r)
+{
+    const an_data_options o = {.source = r->cfg.data, .tokenizer = r->own_tokenizer, .vocab_size = r->cfg.vocab_size};
+    AN_TRY(an_data_open(err, &o, &r->data));
+    r->tokenizer = an_data_tokenizer(r->data);
+    return AN_OK;
+}
+
+static an_status settle_vocabulary(an_err *err, an_run *r)
+{
+    int64_t have = r->data ? an_data_vocab(r->data) : r->tokenizer ? an_tokenizer_vocab(r->tokenizer) : 0;
+    if (r->cfg.vocab_size == 0) r->cfg.vocab_size = have;
+    if (r->cfg.vocab_size == 0) return an_fail(err, AN_E_USAGE, "the number of token ids is not known: set vocab_size");
+    if (have <= r->cfg.vocab_size) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "vocab_size=%lld, but %s has %lld different tokens", (long long)r->cfg.vocab_size,
+                   r->cfg.data, (long long)have);
+}
+
+static an_status open_context(an_err *err, an_run *r)
+{
+    const an_train_config *c = &r->cfg;
+    const an_options o = {.device = c->device,
+                          .seed = (uint64_t)c->seed,
+                          .threads = (int)c->threads,
+                          .isa = c->isa[0] ? c->isa : NULL,
+                          .cc = c->cc[0] ? c->cc : NULL,
+                          .cache_dir = c->cache_dir[0] ? c->cache_dir : NULL,
+                          .budget_bytes = (uint64_t)(c->budget * 1073741824.0),
+                          .recompute = c->recompute,
+                          .unfused = !c->compile,
+                          .place_apart = c->place_apart,
+                          .verify = c->verify,
+                          .dump = c->dump[0] ? c->dump : NULL,
+                          .dump_dir = c->dump_dir[0] ? c->dump_dir : NULL};
+    r->cx = an_open(&o);
+    AN_TRY(an_run_fault(err, r->cx));
+    an_set_policy(r->cx, (an_policy){.matmul = c->dtype});
+    const an_gpt_config m = an_train_model(c, c->vocab_size);
+    r->model = an_gpt_open(r->cx, &m);
+    AN_TRY(an_run_fault(err, r->cx));
+    return r->model ? AN_OK : an_fail_nomem(err, "the model's tables", (size_t)m.layers * 128);
+}
+
+/* ---- weights and progress from a checkpoint */
+
+/* Moments come into being with the first optimizer call: one step is built and thrown away unrun. */
+static an_status make_moments(an_err *err, an_run *r)
+{
+    const size_t n = (size_t)(r->cfg.batch_size * r->cfg.block_size);
+    int32_t *zeros = calloc(n, sizeof *zeros);
+    if (!zeros) return an_fail_nomem(err, "a batch", n * sizeof *zeros);
+    an_step_build(r->cx, r->model, &r->cfg, 0, r->cfg.gradient_accumulation_steps - 1, zeros, zeros);
+    free(zeros);
+    an_status status = an_run_fault(err, r->cx);
+    an_reset(r->cx);
+    return status;
+}
+
+static an_status read_tensors(an_err *err, const an_st *from, an_run *r, bool moments)
+{
+    const int n = an_persist_count(r->cx);
+    for (int i = 0; i < n; i++) {
+        an_persist p;
+        const an_st_tensor *t;
+        AN_TRY(an_run_result(err, r->cx, an_persist_get(r->cx, i, &p)));
+        if (p.kind != 0 && !(p.kind == 1 && moments)) continue;
+        AN_TRY(an_ckpt_expect(err, from, "", p.name, p.dtype, p.shape.rank, p.shape.dim, &t));
+        AN_TRY(an_run_result(err, r->cx, an_persist_write(r->cx, i, t->data, t->bytes)));
+    }
+    return AN_OK;
+}
+
+static an_status read_progress(an_err *err, const an_st *from, an_run *r)
+{
+    const char *path = an_st_path(from), *text = an_st_meta(from, AN_CKPT_STATE);
+    if (!text) return an_fail(err, AN_E_IO, "%s: no state of a run in it: weights only, which init_from= takes", path);
+    json_t *state;
+    AN_TRY(an_json_parse(err, path, 0, text, strlen(text), &state));
+    const json_t *best = json_object_get(state, "best_val");
+    const json_int_t train = json_integer_value(json_object_get(state, "train_tokens"));
+    const json_int_t val = json_integer_value(json_object_get(state, "val_tokens"));
+    r->step = json_integer_value(json_object_get(state, "step"));
+    r->best_val = json_is_number(best) ? json_number_value(best) : INFINITY;
+    r->best_step = json_integer_value(json_object_get(state, "best_step"));
+    json_decref(state);
+    if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state says step %lld", path, (long long)r->step);
+    if (!r->data || (train == an_data_tokens(r->data, AN_TRAIN) && val == an_data_tokens(r->data, AN_VAL)))
+        return AN_OK;
+    return an_fail(err, AN_E_DATA,
+                   "%s: the run began with %lld and %lld tokens, %s has %lld and %lld now; set data=", path,
+                   (long long)train, (long long)val, r->cfg.data, (long long)an_data_tokens(r->data, AN_TRAIN),
+                   (long long)an_data_tokens(r->data, AN_VAL));
+}
+
+an_status an_run_config(an_err *err, const an_st *from, an_train_config *out)
+{
+    const char *json = an_st_meta(from, AN_CKPT_CONFIG);
+    if (!json)
+        return an_fail(err, AN_E_IO, "%s: no settings of a run in it: it was not written by anneal train",
+                       an_st_path(from));
+    memset(out, 0, sizeof *out);
+    AN_TRY(an_config_defaults(err, &an_train_keys, out));
+    AN_TRY(an_config_from_json(err, &an_train_keys, out, an_st_path(from), json, strlen(json)));
+    return an_train_config_check(err, out);
+}
+
+static an_status read_weights_of(an_err *err, const char *run_or_file, an_run *r)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    an_st *st;
+    AN_TRY(an_ckpt_find(err, run_or_file, false, path));
+    AN_TRY(an_st_open(err, path, &st));
+    an_status status = read_tensors(err, st, r, false);
+    an_st_close(st);
+    return status;
+}
+
+static an_status open_all(an_err *err, const an_st *from, int flags, an_run *r)
+{
+    AN_TRY(open_tokenizer(err, from, r));
+    if (flags & AN_RUN_DATA) AN_TRY(open_data(err, r));
+    AN_TRY(settle_vocabulary(err, r));
+    AN_TRY(an_train_config_check(err, &r->cfg));
+    AN_TRY(open_context(err, r));
+    if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false) : AN_OK;
+    AN_TRY(make_moments(err, r));
+    if (!from) return strcmp(r->cfg.init_from, "scratch") == 0 ? AN_OK : read_weights_of(err, r->cfg.init_from, r);
+    AN_TRY(read_tensors(err, from, r, true));
+    return read_progress(err, from, r);
+}
+
+an_status an_run_open(an_err *err, const an_train_config *c, const an_st *from, int flags, an_run **out)
+{
+    *out = NULL;
+    an_run *r = calloc(1, sizeof *r);
+    if (!r) return an_fail_nomem(err, "a run", sizeof *r);
+    r->cfg = *c;
+    r->best_val = INFINITY;
+    an_status status = open_all(err, from, flags, r);
+    if (status == AN_OK)
+        *out = r;
+    else
+        an_run_close(r);
+    return status;
+}
+
+void an_run_close(an_run *r)
+{
+    if (!r) return;
+    an_gpt_close(r->model);
+    an_close(r->cx);
+    an_data_close(r->data);
+    an_tokenizer_free(r->own_tokenizer);
+    free(r);
+}
+
+/* ---- writing a checkpoint */
+
+/* One tensor of the context, read whole into a buffer that all of them share and given piece by piece. */
+typedef struct shared_buffer {
+    char *data;
+    size_t capacity;
+    int holds; /* index of the tensor in it, -1: none */
+} shared_buffer;
+
+typedef struct source {
+    an_ctx *cx;
+    shared_buffer *buffer;
+    int index;
+    size_t bytes;
+} source;
+
+static an_status read_source(an_err *err, void *arg, uint64_t at, void *out, size_t bytes)
+{
+    const source *s = arg;
+    shared_buffer *b = s->buffer;
+    if (b->capacity < s->bytes) {
+        char *more = realloc(b->data, s->bytes);
+        if (!more) return an_fail_nomem(err, "a tensor on its way to a checkpoint", s->bytes);
+        b->data = more;
+        b->capacity = s->bytes;
+        b->holds = -1;
+    }
+    if (b->holds != s->index) {
+        AN_TRY(an_run_result(err, s->cx, an_persist_read(s->cx, s->index, b->data, s->bytes)));
+        b->holds = s->index;
+    }
+    memcpy(out, b->data + at, bytes);
+    return AN_OK;
+}
+
+static an_status list_tensors(an_err *err, an_run *r, shared_buffer *buffer, an_ckpt_tensor *tensors,
+                              an_persist *persist, source *sources, size_t *out_n)
+{
+    const int n = an_persist_count(r->cx);
+    for (int i = 0; i < n; i++) {
+        an_persist *p = &persist[*out_n];
+        AN_TRY(an_run_result(err, r->cx, an_persist_get(r->cx, i, p)));
+        if (p->kind > 1) continue;
+        size_t bytes = an_dtype_size(p->dtype);
+        for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
+        sources[*out_n] = (source){r->cx, buffer, i, bytes};
+        tensors[*out_n] = (an_ckpt_tensor){.name = p->name,
+                                           .dtype = p->dtype,
+                                           .rank = p->shape.rank,
+                                           .shape = p->shape.dim,
+                                           .read = read_source,
+                                           .arg = &sources[*out_n]};
+        ++*out_n;
+    }
+    return AN_OK;
+}
+
+static void state_json(const an_run *r, an_text *out)
+{
+    an_text_printf(out, "{\"anneal\":\"%s\",\"step\":%lld,\"best_val\":", AN_VERSION, (long long)r->step);
+    if (isfinite(r->best_val))
+        an_text_printf(out, "%.17g", r->best_val);
+    else
+        an_text_puts(out, "null");
+    an_text_printf(out, ",\"best_step\":%lld,\"train_tokens\":%lld,\"val_tokens\":%lld}", (long long)r->best_step,
+                   (long long)an_data_tokens(r->data, AN_TRAIN), (long long)an_data_tokens(r->data, AN_VAL));
+}
+
+/* One file is written, the other names are links to it. `last` comes at the end: a run killed in between resumes from
+ * the checkpoint before, does the same steps again and writes the same files. */
+static an_status write_names(an_err *err, const an_run *r, const an_ckpt *what, bool improved)
+{
+    char numbered[32];
+    const char *dir = r->cfg.out;
+    snprintf(numbered, sizeof numbered, "step_%lld", (long long)r->step);
+    const bool keep = r->cfg.keep != 0 && r->step > 0;
+    const char *first = keep ? numbered : improved ? "best" : "last";
+    AN_TRY(an_ckpt_save(err, dir, first, what));
+    if (improved && strcmp(first, "best") != 0) AN_TRY(an_ckpt_link(err, dir, first, "best"));
+    if (strcmp(first, "last") != 0) AN_TRY(an_ckpt_link(err, dir, first, "last"));
+    return an_ckpt_prune(err, dir, (int)r->cfg.keep);
+}
+
+static an_status save_tensors(an_err *err, an_run *r, const an_ckpt_meta *meta, size_t n_meta, bool improved)
+{
+    const size_t n = (size_t)an_persist_count(r->cx);
+    an_ckpt_tensor *tensors = calloc(n + 1, sizeof *tensors);
+    an_persist *persist = calloc(n + 1, sizeof *persist);
+    source *sources = calloc(n + 1, sizeof *sources);
+    shared_buffer buffer = {.holds = -1};
+    an_ckpt what = {.tensors = tensors, .meta = meta, .n_meta = n_meta};
+    an_status status = tensors && persist && sources
+                           ? list_tensors(err, r, &buffer, tensors, persist, sources, &what.n_tensors)
+                           : an_fail_nomem(err, "a checkpoint's table", n * sizeof *tensors);
+    if (status == AN_OK) status = write_names(err, r, &what, improved);
+    free(buffer.data);
+    free(sources);
+    free(persist);
+    free(tensors);
+    return status;
+}
+
+an_status an_run_save(an_err *err, an_run *r, bool improved)
+{
+    an_text config = {0}, state = {0}, tokenizer = {0};
+    state_json(r, &state);
+    an_status status = an_config_json(err, &an_train_keys, &r->cfg, &config);
+    if (status == AN_OK && r->tokenizer) status = an_tokenizer_json(err, r->tokenizer, &tokenizer);
+    if (status == AN_OK && (state.failed || config.failed || tokenizer.failed))
+        status = an_fail_nomem(err, "a checkpoint's metadata", config.len + tokenizer.len);
+    const an_ckpt_meta meta[] = {
+        {AN_CKPT_CONFIG, config.data}, {AN_CKPT_STATE, state.data}, {AN_CKPT_TOKENIZER, tokenizer.data}};
+    if (status == AN_OK) status = save_tensors(err, r, meta, r->tokenizer ? 3 : 2, improved);
+    an_text_free(&tokenizer);
+    an_text_free(&state);
+    an_text_free(&config);
+    return status;
+}

@@ -1,0 +1,50 @@
+/* run.h: what a training run, an evaluation and a sampler share: settings, data, context and model, and the way they
+ * come from and go to a checkpoint.
+ *
+ * Owns:      opening all of it in order, the contents of a checkpoint, what a resumed run continues with.
+ * Does not:  train, evaluate or draw tokens.
+ *
+ * Invariants: a checkpoint holds everything that the next update depends on: parameters, moments, the number of updates
+ * done, the seed, the settings and the tokenizer. Batches and dropout are functions of (seed, step), so that no
+ * generator has a state to save.
+ */
+#ifndef AN_TRAIN_RUN_H
+#define AN_TRAIN_RUN_H
+
+#include "train/config.h"
+#include "io/checkpoint.h"
+#include "io/dataset.h"
+
+typedef struct an_run {
+    an_train_config cfg; /* vocab_size is settled */
+    an_tokenizer *own_tokenizer;
+    const an_tokenizer *tokenizer; /* NULL: the tokens came without one */
+    an_data *data;                 /* NULL: opened without data */
+    an_ctx *cx;
+    an_gpt *model;
+    int64_t step;      /* updates done */
+    double best_val;   /* the lowest validation loss so far, infinity before the first */
+    int64_t best_step; /* updates done when it was measured */
+} an_run;
+
+enum { AN_RUN_DATA = 1, AN_RUN_PARAMETERS_ONLY = 2 };
+
+/* Opens what the settings say. `from` is NULL for a new run, else an open checkpoint whose weights are taken and,
+ * without AN_RUN_PARAMETERS_ONLY, moments and progress too. AN_RUN_DATA opens the data as well. */
+an_status an_run_open(an_err *err, const an_train_config *c, const an_st *from, int flags, an_run **out);
+void an_run_close(an_run *r);
+
+/* The settings stored in a checkpoint. */
+an_status an_run_config(an_err *err, const an_st *from, an_train_config *out);
+
+/* Writes the run's state as last.safetensors, as best.safetensors too when `improved`, as step_N.safetensors if `keep`
+ * says so. Whatever happens in between, each name holds a whole checkpoint, and `last` is never newer than `best`
+ * should be. */
+an_status an_run_save(an_err *err, an_run *r, bool improved);
+
+/* The context's recorded error as ours; AN_OK when there is none. */
+an_status an_run_fault(an_err *err, an_ctx *cx);
+/* The same after a call that gave `status`. */
+an_status an_run_result(an_err *err, an_ctx *cx, an_status status);
+
+#endif
