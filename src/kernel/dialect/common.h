@@ -1,0 +1,183 @@
+/* common.h: what every GPU template shares, in the words of cuda.h or msl.h; base/exact.h stands between.
+ *
+ * Owns:      storage formats, tiles (device memory to shared memory and back), products of a strip, the row tree.
+ * Does not:  know attention or matrix products as such.
+ * Invariant: a strip is 16 rows of a tile that belong to one subgroup: nobody else touches them, so a subgroup barrier orders them.
+ *            Within it, lane l works on row l / 2, on the columns of parity l % 2.
+ *
+ * Defined before this text by the renderer:
+ *     AN_STORE    kind of the tensors in device memory (AN_KIND_F32, _BF16, _F16)
+ *     AN_MUL      kind of the products (AN_KIND_F32, _TF32, _BF16, _F16); sums are always f32
+ *     AN_THREADS  threads a group, a multiple of 32
+ *     AN_VEC      8 when every row of every tensor starts on 16 bytes and has a multiple of 8 elements, else 1
+ *     AN_EXACT    1: exp and log of base/exact.h, the same bits on every device; 0: the device's own */
+#if AN_EXACT
+#define AN_EXP(x) an_exp(x)
+#define AN_LOG(x) an_log(x)
+#else
+#define AN_EXP(x) AN_FAST_EXP(x)
+#define AN_LOG(x) AN_FAST_LOG(x)
+#endif
+
+/* ---- storage: f32, or 16 bits kept as bits, since not every language has the type */
+#if AN_STORE == AN_KIND_F32
+typedef float an_store;
+AN_FN float an_value(an_store x) { return x; }
+AN_FN an_store an_stored(float x) { return x; }
+#elif AN_STORE == AN_KIND_BF16
+typedef an_u16 an_store;
+AN_FN float an_value(an_u32 x) { return AN_U2F(x << 16); }
+AN_FN an_store an_stored(float x) { return (an_store)an_bf16_bits(x); }
+#else
+typedef an_u16 an_store;
+AN_FN float an_value(an_u32 x) { return an_f16_value(x); }
+AN_FN an_store an_stored(float x) { return (an_store)an_f16_bits(x); }
+#endif
+
+/* x as an operand of products, rounded to their kind; a 16-bit kind that the language lacks is kept as its value. */
+AN_FN an_mul an_to_mul(float x)
+{
+#if AN_MUL == AN_KIND_F32
+    return x;
+#elif AN_MUL == AN_KIND_TF32
+    return an_tf32(x);
+#else
+    an_u32 bits = AN_MUL == AN_KIND_BF16 ? an_bf16_bits(x) : an_f16_bits(x);
+    return sizeof(an_mul) == 2 ? (an_mul)bits : (an_mul)AN_U2F(bits << 16);
+#endif
+}
+
+/* Length in memory of a tile's row of n elements: the rows start 4 banks apart, so 8 of them are read without a conflict, on 16 bytes. */
+#define AN_LD(type, n) ((n) + 16 / (int)sizeof(type))
+
+/* x[0..7] = p[0..7], one 16-byte read (two for f32). */
+AN_FN void an_read8(AN_PRIVATE float *x, AN_DEVICE const an_store *p)
+{
+    AN_DEVICE const uint4 *words = (AN_DEVICE const uint4 *)p;
+#if AN_STORE == AN_KIND_F32
+    uint4 a = words[0], b = words[1];
+    x[0] = AN_U2F(a.x), x[1] = AN_U2F(a.y), x[2] = AN_U2F(a.z), x[3] = AN_U2F(a.w);
+    x[4] = AN_U2F(b.x), x[5] = AN_U2F(b.y), x[6] = AN_U2F(b.z), x[7] = AN_U2F(b.w);
+#else
+    uint4 a = words[0];
+    x[0] = an_value(a.x & 0xffffu), x[1] = an_value(a.x >> 16), x[2] = an_value(a.y & 0xffffu), x[3] = an_value(a.y >> 16);
+    x[4] = an_value(a.z & 0xffffu), x[5] = an_value(a.z >> 16), x[6] = an_value(a.w & 0xffffu), x[7] = an_value(a.w >> 16);
+#endif
+}
+
+/* p[0..7] = x[0..7] as operands of products; p lies on 16 bytes. */
+AN_FN void an_place8(AN_SHARED an_mul *p, AN_PRIVATE const float *x)
+{
+    an_u32 w[8];
+    AN_UNROLL for (int i = 0; i < 8; i++)
+    {
+        an_mul m = an_to_mul(x[i]);
+        w[i] = sizeof(an_mul) == 4 ? AN_F2U((float)m) : (an_u32)m;
+    }
+    AN_SHARED uint4 *words = (AN_SHARED uint4 *)p;
+    if (sizeof(an_mul) == 4) {
+        uint4 a, b;
+        a.x = w[0], a.y = w[1], a.z = w[2], a.w = w[3];
+        b.x = w[4], b.y = w[5], b.z = w[6], b.w = w[7];
+        words[0] = a, words[1] = b;
+    } else {
+        uint4 a;
+        a.x = w[0] | w[1] << 16, a.y = w[2] | w[3] << 16, a.z = w[4] | w[5] << 16, a.w = w[6] | w[7] << 16;
+        words[0] = a;
+    }
+}
+
+/* tile[r][c] = src[r*stride + c] for all r < rows, c < cols (constants); zero where r >= rows_in or c >= cols_in, so that products never
+ * see what lies outside a tensor. By the whole group; cols and cols_in are multiples of AN_VEC. */
+AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVICE const an_store *src, an_i64 stride, int rows_in,
+                    int cols_in, int me)
+{
+    for (int at = me * AN_VEC; at < rows * cols; at += AN_THREADS * AN_VEC) {
+        int r = at / cols, c = at % cols;
+        bool inside = r < rows_in && c < cols_in;
+#if AN_VEC == 8
+        float x[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
+        if (inside) an_read8(x, src + r * stride + c);
+        an_place8(tile + r * ld + c, x);
+#else
+        tile[r * ld + c] = an_to_mul(inside ? an_value(src[r * stride + c]) : 0.0f);
+#endif
+    }
+}
+
+/* acc[j] += A B[:, 8j..8j+7] for a strip A of 16 x depth: B stands as rows of k (ab) or as rows of n (abt, B transposed). */
+AN_FN void an_strip_ab(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mul *a, int lda, AN_SHARED const an_mul *b, int ldb, int depth)
+{
+    AN_UNROLL for (int k = 0; k < depth; k += 16)
+    {
+        an_frag_a fa;
+        an_load_a(fa, a + k, lda);
+        AN_UNROLL for (int j = 0; j < n8; j++)
+        {
+            an_frag_b fb;
+            an_load_b(fb, b + k * ldb + 8 * j, ldb);
+            an_mma(acc[j], fa, fb);
+        }
+    }
+}
+AN_FN void an_strip_abt(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mul *a, int lda, AN_SHARED const an_mul *b, int ldb, int depth)
+{
+    AN_UNROLL for (int k = 0; k < depth; k += 16)
+    {
+        an_frag_a fa;
+        an_load_a(fa, a + k, lda);
+        AN_UNROLL for (int j = 0; j < n8; j++)
+        {
+            an_frag_b fb;
+            an_load_bt(fb, b + 8 * j * ldb + k, ldb);
+            an_mma(acc[j], fa, fb);
+        }
+    }
+}
+
+AN_FN void an_strip_zero(AN_PRIVATE an_frag_c *acc, int n8)
+{
+    AN_UNROLL for (int j = 0; j < n8; j++) an_zero_c(acc[j]);
+}
+
+/* strip[r][8j + c] = acc[j][r][c], and the subgroup sees it. The first barrier ends the reads of what stood there. */
+AN_FN void an_strip_store(AN_SHARED float *strip, int ld, AN_PRIVATE const an_frag_c *acc, int n8)
+{
+    AN_SUBGROUP_BARRIER();
+    AN_UNROLL for (int j = 0; j < n8; j++) an_store_c(strip + 8 * j, ld, acc[j]);
+    AN_SUBGROUP_BARRIER();
+}
+
+/* dst[r*stride + c] = acc[r][c] * factor of row r, for r < rows_in, c < cols_in: 8*wide columns at a time, through the strip so that the
+ * writes are coalesced. `factor` belongs to this lane's row; the lanes that write the row ask for it. */
+AN_FN void an_strip_write(AN_DEVICE an_store *dst, an_i64 stride, int rows_in, int cols_in, AN_PRIVATE const an_frag_c *acc, int n8,
+                          float factor, AN_SHARED float *strip, int ld, int wide, int lane)
+{
+    AN_UNROLL for (int j = 0; j < n8; j += wide)
+    {
+        int n = n8 - j < wide ? n8 - j : wide;
+        an_strip_store(strip, ld, acc + j, n);
+        for (int r = 0; r < 16; r++) {
+            float f = an_shuffle(factor, 2 * r);
+            if (r < rows_in)
+                for (int c = lane; c < 8 * n && 8 * j + c < cols_in; c += 32)
+                    dst[r * stride + 8 * j + c] = an_stored(strip[r * ld + c] * f);
+        }
+    }
+}
+
+/* Over a strip's row of 2n values, of which this lane holds x[i] = column 2i + parity and the lane beside it the rest: the sum, as a tree in
+ * which column c meets column c + half until one is left (n a power of two; x is used up), and the maximum. */
+AN_FN float an_row_sum(AN_PRIVATE float *x, int n)
+{
+    AN_UNROLL for (int most = n / 2; most > 0; most /= 2)
+        AN_UNROLL for (int i = 0; i < most; i++) x[i] += x[i + most];
+    return x[0] + an_shuffle_xor(x[0], 1);
+}
+AN_FN float an_row_max(AN_PRIVATE const float *x, int n)
+{
+    float m = x[0];
+    AN_UNROLL for (int i = 1; i < n; i++) m = x[i] > m ? x[i] : m;
+    float other = an_shuffle_xor(m, 1);
+    return other > m ? other : m;
+}

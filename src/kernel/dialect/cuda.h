@@ -1,0 +1,221 @@
+/* cuda.h: the kernel dialect on NVIDIA GPUs: text put in front of every template body, compiled by NVRTC or nvcc (sm_80 and up).
+ *
+ * Owns:      what the dialect's words mean in CUDA C++: entry, address spaces, ids, barriers, shuffles, bits, matrix fragments.
+ * Does not:  include any header (NVRTC has none at hand), allocate, or know a template.
+ * Invariant: the same words as msl.h; docs/gpu-dialect.md is their manual. AN_MUL (the kind of the products) is defined before.
+ *
+ * Fragments of one subgroup (a warp): A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. The element a lane holds is nobody's business:
+ * templates only load, store, multiply and scale rows, so that the same body is right on a GPU whose layout is not documented.
+ * Where each element sits here is in the PTX manual under mma.m16n8k16 and mma.m16n8k8; g = lane / 4, t = lane % 4. */
+#pragma nv_diag_suppress 177 /* a body does not use every word */
+
+#define AN_KIND_F32  0 /* exact: one ascending chain of fused multiply-adds */
+#define AN_KIND_TF32 1
+#define AN_KIND_BF16 2
+#define AN_KIND_F16  3
+
+typedef unsigned int an_u32;
+typedef unsigned short an_u16;
+typedef unsigned long long an_u64;
+typedef long long an_i64;
+
+/* ---- entry, address spaces, ids */
+#define AN_KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
+#define AN_IN(i, type, name)     const type *__restrict__ name
+#define AN_OUT(i, type, name)    type *__restrict__ name
+#define AN_ARGS(i, type, name)   const type name
+#define AN_ARGS_REF(type)        const type & /* AN_ARGS handed to a function */
+#define AN_IDS /* built in; MSL wants them as arguments */
+
+#define AN_DEVICE
+#define AN_SHARED
+#define AN_PRIVATE
+#define AN_CONSTANT __device__ const
+/* 16-byte aligned, for vector stores and ldmatrix. */
+#define AN_SHARED_ARRAY(type, name, n)                                                                                 \
+    __shared__ uint4 name##_raw[((n) * sizeof(type) + 15) / 16];                                                       \
+    type *name = (type *)name##_raw
+
+#define an_group    blockIdx /* .x .y .z */
+#define an_thread   ((int)threadIdx.x)
+#define an_lane     ((int)(threadIdx.x & 31))
+#define an_subgroup ((int)(threadIdx.x >> 5))
+
+#define AN_BARRIER()          __syncthreads()
+#define AN_SUBGROUP_BARRIER() __syncwarp()
+#define AN_UNROLL             _Pragma("unroll")
+
+/* ---- scalars: what base/exact.h is written in, and what fast kernels use in its place */
+#define AN_FN               static __device__ __forceinline__
+#define AN_FMA(a, b, c)     __fmaf_rn(a, b, c)
+#define AN_F2U(x)           __float_as_uint(x)
+#define AN_U2F(x)           __uint_as_float(x)
+#define AN_MULHI_U32(a, b)  __umulhi(a, b)
+#define AN_RINT(x)          rintf(x)
+#define AN_SQRT(x)          __fsqrt_rn(x)
+#define AN_DIV(a, b)        __fdiv_rn(a, b)
+#define AN_FAST_EXP(x)      __expf(x)
+#define AN_FAST_LOG(x)      __logf(x)
+#define AN_INF              __uint_as_float(0x7f800000u)
+#define AN_FLT_MAX          __uint_as_float(0x7f7fffffu)
+#define an_shuffle(x, lane)  __shfl_sync(0xffffffffu, x, lane)
+#define an_shuffle_xor(x, m) __shfl_xor_sync(0xffffffffu, x, m)
+
+/* Conversions that exact.h spells in integer operations and this processor has as instructions. */
+AN_FN float an_f16_value(an_u32 bits)
+{
+    float x;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"((an_u16)bits));
+    return x;
+}
+AN_FN an_u32 an_f16_bits(float x)
+{
+    an_u16 bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+AN_FN an_u32 an_bf16_bits(float x)
+{
+    an_u16 bits;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
+    return bits;
+}
+AN_FN float an_tf32(float x)
+{
+    an_u32 bits;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+    return __uint_as_float(bits);
+}
+
+/* ---- an_mul: what a tile in shared memory holds */
+#if AN_MUL == AN_KIND_F32 || AN_MUL == AN_KIND_TF32
+typedef float an_mul;
+#else
+typedef an_u16 an_mul;
+#endif
+
+/* ---- C: x = (g, 2t) (g, 2t+1) (g+8, 2t) (g+8, 2t+1), whatever the kind of the operands */
+struct an_frag_c {
+    float x[4];
+};
+AN_FN void an_zero_c(an_frag_c &c) { c.x[0] = c.x[1] = c.x[2] = c.x[3] = 0.0f; }
+/* p[i*ld + j] = c[i][j] */
+AN_FN void an_store_c(float *p, int ld, const an_frag_c &c)
+{
+    p += (an_lane >> 2) * ld + (an_lane & 3) * 2;
+    *(float2 *)p = make_float2(c.x[0], c.x[1]);
+    *(float2 *)(p + 8 * ld) = make_float2(c.x[2], c.x[3]);
+}
+/* c[i][j] *= factor i; the factors stand on the diagonals of two 8 x 8 matrices, one after the other. */
+AN_FN void an_scale_rows(an_frag_c &c, const float *diagonals)
+{
+    const float *f = diagonals + (an_lane >> 2) * 9;
+    c.x[0] *= f[0], c.x[1] *= f[0];
+    c.x[2] *= f[64], c.x[3] *= f[64];
+}
+
+#if AN_MUL == AN_KIND_F32
+/* Each lane keeps the two whole rows of A and the two whole columns of B that its four sums need: no tensor core keeps f32 exact. */
+struct an_frag_a {
+    float x[2][16]; /* rows g, g+8 */
+};
+struct an_frag_b {
+    float x[16][2]; /* columns 2t, 2t+1 */
+};
+AN_FN void an_load_a_strided(an_frag_a &a, const an_mul *p, int row, int col)
+{
+    AN_UNROLL for (int k = 0; k < 16; k++)
+        AN_UNROLL for (int r = 0; r < 2; r++) a.x[r][k] = p[((an_lane >> 2) + 8 * r) * row + k * col];
+}
+AN_FN void an_load_b_strided(an_frag_b &b, const an_mul *p, int row, int col)
+{
+    AN_UNROLL for (int k = 0; k < 16; k++)
+        AN_UNROLL for (int j = 0; j < 2; j++) b.x[k][j] = p[k * row + ((an_lane & 3) * 2 + j) * col];
+}
+AN_FN void an_mma(an_frag_c &c, const an_frag_a &a, const an_frag_b &b)
+{
+    AN_UNROLL for (int k = 0; k < 16; k++)
+        AN_UNROLL for (int i = 0; i < 4; i++) c.x[i] = AN_FMA(a.x[i >> 1][k], b.x[k][i & 1], c.x[i]);
+}
+#elif AN_MUL == AN_KIND_TF32
+struct an_frag_a {
+    an_u32 x[8]; /* for k in 0..7, then 8..15: (g, t) (g+8, t) (g, t+4) (g+8, t+4) */
+};
+struct an_frag_b {
+    an_u32 x[4]; /* for k in 0..7, then 8..15: (t, g) (t+4, g) */
+};
+AN_FN void an_load_a_strided(an_frag_a &a, const an_mul *p, int row, int col)
+{
+    AN_UNROLL for (int i = 0; i < 8; i++)
+        a.x[i] = __float_as_uint(p[((an_lane >> 2) + 8 * (i & 1)) * row + ((an_lane & 3) + 4 * (i >> 1)) * col]);
+}
+AN_FN void an_load_b_strided(an_frag_b &b, const an_mul *p, int row, int col)
+{
+    AN_UNROLL for (int i = 0; i < 4; i++) b.x[i] = __float_as_uint(p[((an_lane & 3) + 4 * i) * row + (an_lane >> 2) * col]);
+}
+AN_FN void an_mma(an_frag_c &c, const an_frag_a &a, const an_frag_b &b)
+{
+    AN_UNROLL for (int h = 0; h < 2; h++)
+        asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+            : "+f"(c.x[0]), "+f"(c.x[1]), "+f"(c.x[2]), "+f"(c.x[3])
+            : "r"(a.x[4 * h]), "r"(a.x[4 * h + 1]), "r"(a.x[4 * h + 2]), "r"(a.x[4 * h + 3]), "r"(b.x[2 * h]),
+              "r"(b.x[2 * h + 1]));
+}
+#endif
+
+#if AN_MUL == AN_KIND_F32 || AN_MUL == AN_KIND_TF32
+AN_FN void an_load_a(an_frag_a &a, const an_mul *p, int ld) { an_load_a_strided(a, p, ld, 1); }  /* a[i][k] = p[i*ld + k] */
+AN_FN void an_load_at(an_frag_a &a, const an_mul *p, int ld) { an_load_a_strided(a, p, 1, ld); } /* a[i][k] = p[k*ld + i] */
+AN_FN void an_load_b(an_frag_b &b, const an_mul *p, int ld) { an_load_b_strided(b, p, ld, 1); }  /* b[k][j] = p[k*ld + j] */
+AN_FN void an_load_bt(an_frag_b &b, const an_mul *p, int ld) { an_load_b_strided(b, p, 1, ld); } /* b[k][j] = p[j*ld + k] */
+#else
+/* ldmatrix reads 8 x 8 blocks of 16-bit elements; lanes 8q..8q+7 give the addresses of the rows of block q, which must lie on 16 bytes
+ * (AN_LD rounds row lengths so). With .trans each block arrives transposed. */
+struct an_frag_a {
+    an_u32 x[4]; /* blocks (rows 0-7, k 0-7) (rows 8-15, k 0-7) (rows 0-7, k 8-15) (rows 8-15, k 8-15) */
+};
+struct an_frag_b {
+    an_u32 x[2]; /* blocks k 0-7, k 8-15 */
+};
+#define AN_LDMATRIX_X4(x, p, trans)                                                                                    \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0,%1,%2,%3}, [%4];"                              \
+                 : "=r"((x)[0]), "=r"((x)[1]), "=r"((x)[2]), "=r"((x)[3])                                              \
+                 : "r"((an_u32)__cvta_generic_to_shared(p))                                                            \
+                 : "memory")
+#define AN_LDMATRIX_X2(x, p, trans)                                                                                    \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x2" trans ".shared.b16 {%0,%1}, [%2];"                                    \
+                 : "=r"((x)[0]), "=r"((x)[1])                                                                          \
+                 : "r"((an_u32)__cvta_generic_to_shared(p))                                                            \
+                 : "memory")
+AN_FN void an_load_a(an_frag_a &a, const an_mul *p, int ld) /* a[i][k] = p[i*ld + k] */
+{
+    p += (an_lane & 15) * ld + (an_lane >> 4) * 8;
+    AN_LDMATRIX_X4(a.x, p, "");
+}
+AN_FN void an_load_at(an_frag_a &a, const an_mul *p, int ld) /* a[i][k] = p[k*ld + i] */
+{
+    p += ((an_lane & 7) + (an_lane >> 4) * 8) * ld + ((an_lane >> 3) & 1) * 8;
+    AN_LDMATRIX_X4(a.x, p, ".trans");
+}
+AN_FN void an_load_b(an_frag_b &b, const an_mul *p, int ld) /* b[k][j] = p[k*ld + j] */
+{
+    p += (an_lane & 15) * ld;
+    AN_LDMATRIX_X2(b.x, p, ".trans");
+}
+AN_FN void an_load_bt(an_frag_b &b, const an_mul *p, int ld) /* b[k][j] = p[j*ld + k] */
+{
+    p += (an_lane & 7) * ld + ((an_lane >> 3) & 1) * 8;
+    AN_LDMATRIX_X2(b.x, p, "");
+}
+#if AN_MUL == AN_KIND_BF16
+#define AN_MMA_PTX "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32"
+#else
+#define AN_MMA_PTX "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"
+#endif
+AN_FN void an_mma(an_frag_c &c, const an_frag_a &a, const an_frag_b &b)
+{
+    asm(AN_MMA_PTX " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c.x[0]), "+f"(c.x[1]), "+f"(c.x[2]), "+f"(c.x[3])
+        : "r"(a.x[0]), "r"(a.x[1]), "r"(a.x[2]), "r"(a.x[3]), "r"(b.x[0]), "r"(b.x[1]));
+}
+#endif

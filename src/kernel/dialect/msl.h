@@ -1,0 +1,140 @@
+/* msl.h: the kernel dialect on Apple GPUs: text put in front of every template body, compiled by Metal from MSL 3.0 on.
+ *
+ * Owns:      what the dialect's words mean in the Metal shading language: entry, address spaces, ids, barriers, shuffles, bits, fragments.
+ * Does not:  use anything newer than MSL 3.0, except bfloat matrices where __METAL_VERSION__ says 3.1.
+ * Invariant: the same words as cuda.h; docs/gpu-dialect.md is their manual. AN_MUL (the kind of the products) is defined before.
+ *
+ * A fragment is a group of simdgroup_matrix<T, 8, 8>: A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. Only load, store and multiply are
+ * used: which lane holds which element is undocumented, so rows are scaled by a product with a diagonal matrix. */
+#include <metal_stdlib>
+#include <metal_simdgroup_matrix>
+using namespace metal;
+#pragma METAL fp contract(off)
+
+#define AN_KIND_F32  0
+#define AN_KIND_TF32 1 /* Apple has no such unit: f32 */
+#define AN_KIND_BF16 2
+#define AN_KIND_F16  3
+
+typedef uint an_u32;
+typedef ushort an_u16;
+typedef ulong an_u64;
+typedef long an_i64;
+
+/* ---- entry, address spaces, ids */
+#define AN_KERNEL(name, threads) [[kernel, max_total_threads_per_threadgroup(threads)]] void name
+#define AN_IN(i, type, name)     device const type *name [[buffer(i)]]
+#define AN_OUT(i, type, name)    device type *name [[buffer(i)]]
+#define AN_ARGS(i, type, name)   constant type &name [[buffer(i)]]
+#define AN_ARGS_REF(type)        constant type & /* AN_ARGS handed to a function */
+#define AN_IDS                                                                                                         \
+    , uint3 an_group [[threadgroup_position_in_grid]], uint an_thread [[thread_index_in_threadgroup]],                 \
+        uint an_lane [[thread_index_in_simdgroup]], uint an_subgroup [[simdgroup_index_in_threadgroup]]
+
+#define AN_DEVICE   device
+#define AN_SHARED   threadgroup
+#define AN_PRIVATE  thread
+#define AN_CONSTANT constant
+#ifndef AN_SHARED_STORAGE /* a C++ compiler that checks or runs this text needs `static` here */
+#define AN_SHARED_STORAGE threadgroup
+#endif
+/* uint4, so that it is 16-byte aligned for vector stores. */
+#define AN_SHARED_ARRAY(type, name, n)                                                                                 \
+    AN_SHARED_STORAGE uint4 name##_raw[((n) * sizeof(type) + 15) / 16];                                                \
+    threadgroup type *name = (threadgroup type *)name##_raw
+
+#define AN_BARRIER()          threadgroup_barrier(mem_flags::mem_threadgroup)
+#define AN_SUBGROUP_BARRIER() simdgroup_barrier(mem_flags::mem_threadgroup)
+#define AN_UNROLL             _Pragma("unroll")
+
+/* ---- scalars: what base/exact.h is written in, and what fast kernels use in its place */
+#define AN_FN                static inline
+#define AN_FMA(a, b, c)      fma(a, b, c)
+#define AN_F2U(x)            as_type<uint>(x)
+#define AN_U2F(x)            as_type<float>(x)
+#define AN_MULHI_U32(a, b)   mulhi(a, b)
+#define AN_RINT(x)           rint(x)
+#define AN_SQRT(x)           precise::sqrt(x)
+#define AN_DIV(a, b)         ((a) / (b)) /* correctly rounded: compiled with mathMode safe */
+#define AN_FAST_EXP(x)       fast::exp(x)
+#define AN_FAST_LOG(x)       fast::log(x)
+#define AN_INF               as_type<float>(0x7f800000u)
+#define AN_FLT_MAX           as_type<float>(0x7f7fffffu)
+#define an_shuffle(x, lane)  simd_shuffle(x, ushort(lane))
+#define an_shuffle_xor(x, m) simd_shuffle_xor(x, ushort(m))
+
+AN_FN float an_f16_value(an_u32 bits) { return float(as_type<half>(ushort(bits))); }
+AN_FN an_u32 an_f16_bits(float x) { return as_type<ushort>(half(x)); }
+#define an_bf16_bits(x) an_f32_to_bf16(x) /* of exact.h */
+#define an_tf32(x)      (x)
+
+/* ---- an_mul: what a tile in threadgroup memory holds. Before MSL 3.1 there is no bfloat: values are rounded to bf16 and kept as f32,
+ * which gives the same products. */
+#if AN_MUL == AN_KIND_F16
+typedef ushort an_mul;
+typedef half an_matrix_element;
+#elif AN_MUL == AN_KIND_BF16 && __METAL_VERSION__ >= 310
+typedef ushort an_mul;
+typedef bfloat an_matrix_element;
+#else
+typedef float an_mul;
+typedef float an_matrix_element;
+#endif
+
+/* ---- fragments: blocks of 8 x 8 */
+typedef simdgroup_matrix<an_matrix_element, 8, 8> an_matrix;
+struct an_frag_a {
+    an_matrix x[2][2]; /* [rows / 8][k / 8] */
+};
+struct an_frag_b {
+    an_matrix x[2]; /* [k / 8] */
+};
+struct an_frag_c {
+    simdgroup_matrix<float, 8, 8> x[2]; /* [rows / 8] */
+};
+#define AN_MATRIX_AT(p) ((threadgroup const an_matrix_element *)(p))
+
+AN_FN void an_zero_c(thread an_frag_c &c)
+{
+    c.x[0] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+    c.x[1] = make_filled_simdgroup_matrix<float, 8, 8>(0.0f);
+}
+/* p[i*ld + j] = c[i][j] */
+AN_FN void an_store_c(threadgroup float *p, int ld, thread const an_frag_c &c)
+{
+    simdgroup_store(c.x[0], p, ulong(ld));
+    simdgroup_store(c.x[1], p + 8 * ld, ulong(ld));
+}
+/* c[i][j] *= factor i; the factors stand on the diagonals of two 8 x 8 matrices, one after the other. */
+AN_FN void an_scale_rows(thread an_frag_c &c, threadgroup const float *diagonals)
+{
+    AN_UNROLL for (int r = 0; r < 2; r++) {
+        simdgroup_matrix<float, 8, 8> diagonal;
+        simdgroup_load(diagonal, diagonals + 64 * r, 8ul);
+        simdgroup_multiply(c.x[r], diagonal, c.x[r]);
+    }
+}
+AN_FN void an_load_a(thread an_frag_a &a, threadgroup const an_mul *p, int ld) /* a[i][k] = p[i*ld + k] */
+{
+    AN_UNROLL for (int r = 0; r < 2; r++)
+        AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(a.x[r][k], AN_MATRIX_AT(p + 8 * r * ld + 8 * k), ulong(ld));
+}
+AN_FN void an_load_at(thread an_frag_a &a, threadgroup const an_mul *p, int ld) /* a[i][k] = p[k*ld + i] */
+{
+    AN_UNROLL for (int r = 0; r < 2; r++)
+        AN_UNROLL for (int k = 0; k < 2; k++)
+            simdgroup_load(a.x[r][k], AN_MATRIX_AT(p + 8 * k * ld + 8 * r), ulong(ld), ulong2(0), true);
+}
+AN_FN void an_load_b(thread an_frag_b &b, threadgroup const an_mul *p, int ld) /* b[k][j] = p[k*ld + j] */
+{
+    AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(b.x[k], AN_MATRIX_AT(p + 8 * k * ld), ulong(ld));
+}
+AN_FN void an_load_bt(thread an_frag_b &b, threadgroup const an_mul *p, int ld) /* b[k][j] = p[j*ld + k] */
+{
+    AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(b.x[k], AN_MATRIX_AT(p + 8 * k), ulong(ld), ulong2(0), true);
+}
+AN_FN void an_mma(thread an_frag_c &c, thread const an_frag_a &a, thread const an_frag_b &b)
+{
+    AN_UNROLL for (int k = 0; k < 2; k++)
+        AN_UNROLL for (int r = 0; r < 2; r++) simdgroup_multiply_accumulate(c.x[r], a.x[r][k], b.x[k], c.x[r]);
+}
