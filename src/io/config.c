@@ -228,14 +228,8 @@ an_status an_config_json(an_err *err, const an_config *c, const void *values, an
             an_text_puts(out, text);
             continue;
         }
-        json_t *string = json_string(text); /* NULL also for text that is not UTF-8, which JSON cannot hold */
-        char *escaped = string ? json_dumps(string, JSON_ENCODE_ANY) : NULL;
-        if (escaped)
-            an_text_puts(out, escaped);
-        else
-            status = an_fail(err, AN_E_USAGE, "%s: the value is not UTF-8, or there is no memory for it", f->name);
-        free(escaped);
-        json_decref(string);
+        status = an_json_check_text(err, f->name, text);
+        if (status == AN_OK) an_json_put(out, text);
     }
     an_text_puts(out, "}");
     if (status == AN_OK && (out->failed || value.failed)) status = an_fail_nomem(err, "settings as JSON", out->len);

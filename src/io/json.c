@@ -1,4 +1,5 @@
 #include "io/json.h"
+#include "io/utf8.h"
 #include <string.h>
 
 an_status an_json_parse(an_err *err, const char *where, uint64_t at, const char *text, size_t n, json_t **out)
@@ -7,7 +8,8 @@ an_status an_json_parse(an_err *err, const char *where, uint64_t at, const char 
     json_error_t why;
     *out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
     if (*out) return AN_OK;
-    if (json_error_code(&why) == json_error_out_of_memory) return an_fail_nomem(err, where, n);
+    /* jansson has no code for some allocations that failed, and no text either. */
+    if (json_error_code(&why) == json_error_out_of_memory || !why.text[0]) return an_fail_nomem(err, where, n);
     char token[AN_QUOTED_BYTES];
     uint64_t byte = at + (why.position > 0 ? (uint64_t)why.position : 0);
     return an_fail(err, AN_E_IO, "%s: byte %llu: not valid JSON: %s; the file is damaged or not what its name says",
@@ -18,6 +20,36 @@ an_status an_json_string(an_err *err, const char *what, const json_t *object, co
 {
     *out = json_string_value(json_object_get(object, key));
     return *out ? AN_OK : an_fail(err, AN_E_IO, "%s: \"%s\" is missing or not a string", what, key);
+}
+
+an_status an_json_check_text(an_err *err, const char *what, const char *s)
+{
+    size_t n = strlen(s);
+    char quoted[AN_QUOTED_BYTES];
+    uint32_t c;
+    for (size_t at = 0; at < n;) {
+        int len = an_utf8_next(s + at, n - at, &c);
+        if (len == 0)
+            return an_fail(err, AN_E_USAGE, "%s: %s is not UTF-8, which JSON demands", what, an_quoted(s, quoted));
+        at += (size_t)len;
+    }
+    return AN_OK;
+}
+
+void an_json_put(an_text *out, const char *s)
+{
+    an_text_puts(out, "\"");
+    while (*s) {
+        size_t plain = 0;
+        while ((unsigned char)s[plain] >= 32 && s[plain] != '"' && s[plain] != '\\') plain++;
+        an_text_putn(out, s, plain);
+        s += plain;
+        if (*s == '"' || *s == '\\')
+            an_text_printf(out, "\\%c", *s++);
+        else if (*s)
+            an_text_printf(out, "\\u%04x", (unsigned char)*s++);
+    }
+    an_text_puts(out, "\"");
 }
 
 const char *an_quoted(const char *s, char out[AN_QUOTED_BYTES])

@@ -6,6 +6,7 @@
 #define AN_IO_JSON_H
 
 #include "base/base.h"
+#include "base/text.h"
 #include <jansson.h>
 
 /* Parses the `n` bytes at `text`, an object or an array, which stand at byte `at` of `where` (a path, for the
@@ -14,6 +15,14 @@ an_status an_json_parse(an_err *err, const char *where, uint64_t at, const char 
 
 /* The members of an object, with a sentence when one is missing or of another type. `what` names the object. */
 an_status an_json_string(an_err *err, const char *what, const json_t *object, const char *key, const char **out);
+
+/* JSON holds UTF-8 only: refuses other text with a sentence that begins with `what`. After it, jansson can fail at `s`
+ * only for want of memory. */
+an_status an_json_check_text(an_err *err, const char *what, const char *s);
+
+/* Appends s as a JSON string. JSON is written with an_text, not with jansson's dumps: jansson 2.14 gives a text with
+ * parts missing, and no error, when one of its small allocations fails. */
+void an_json_put(an_text *out, const char *s);
 
 /* `s` between double quotes, shortened, with control characters replaced: names from a file go into sentences, and a
  * sentence is one line. Returns out. */

@@ -93,9 +93,9 @@ static an_status add(an_err *err, an_st_writer *w, const char *name, item it, co
     strcpy(it.name, name);
     it.order = w->n;
     an_status status = item_bytes(err, w, &it);
+    if (status == AN_OK) status = an_json_check_text(err, w->path, name);
     if (status == AN_OK && json_object_set_new(w->names, name, json_true()) != 0)
-        status = an_fail(err, AN_E_USAGE, "%s: tensor %s: the name is not UTF-8, or there is no memory for it", w->path,
-                         an_quoted(name, quoted));
+        status = an_fail_nomem(err, name, strlen(name));
     if (status == AN_OK)
         w->items[w->n++] = it;
     else
@@ -117,10 +117,9 @@ an_status an_st_add_read(an_err *err, an_st_writer *w, const char *name, an_dtyp
 
 an_status an_st_set_meta(an_err *err, an_st_writer *w, const char *key, const char *value)
 {
-    char quoted[AN_QUOTED_BYTES];
-    if (json_object_set_new(w->meta, key, json_string(value)) == 0) return AN_OK;
-    return an_fail(err, AN_E_USAGE, "%s: metadata %s: key or value is not UTF-8, or there is no memory for it", w->path,
-                   an_quoted(key, quoted));
+    AN_TRY(an_json_check_text(err, w->path, key));
+    AN_TRY(an_json_check_text(err, key, value));
+    return json_object_set_new(w->meta, key, json_string(value)) == 0 ? AN_OK : an_fail_nomem(err, key, strlen(value));
 }
 
 /* Multiples of 256 bytes first, as added; then the rest, large elements before small ones. */
@@ -133,43 +132,54 @@ static int compare_layout(const void *a, const void *b)
     return x->order < y->order ? -1 : x->order > y->order;
 }
 
-static json_t *describe(const item *it)
+static void put_item(an_text *t, const item *it)
 {
-    json_t *shape = json_array();
-    for (int i = 0; i < it->rank; i++)
-        if (json_array_append_new(shape, json_integer(it->shape[i])) != 0) return json_decref(shape), NULL;
-    return json_pack("{s:s, s:o, s:[I,I]}", "dtype", an_st_dtype_name(it->dtype), "shape", shape, "data_offsets",
-                     (json_int_t)it->begin, (json_int_t)(it->begin + it->bytes));
+    an_json_put(t, it->name);
+    an_text_printf(t, ":{\"dtype\":\"%s\",\"shape\":[", an_st_dtype_name(it->dtype));
+    for (int i = 0; i < it->rank; i++) an_text_printf(t, "%s%" PRId64, i ? "," : "", it->shape[i]);
+    an_text_printf(t, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", it->begin, it->begin + it->bytes);
 }
 
-/* The header's text, padded with blanks so that the data starts at a multiple of AN_ST_ALIGN; free() it. */
-static an_status make_header(an_err *err, an_st_writer *w, char **out, size_t *out_bytes)
+static void put_meta(an_text *t, json_t *meta)
 {
-    json_t *root = json_object();
-    bool ok = root && (json_object_size(w->meta) == 0 || json_object_set(root, "__metadata__", w->meta) == 0);
+    const char *key, *comma = "";
+    json_t *value;
+    an_text_puts(t, "\"__metadata__\":{");
+    json_object_foreach(meta, key, value)
+    {
+        an_text_puts(t, comma);
+        an_json_put(t, key);
+        an_text_puts(t, ":");
+        an_json_put(t, json_string_value(value));
+        comma = ",";
+    }
+    an_text_puts(t, "}");
+}
+
+/* The header's text, padded with blanks so that the data starts at a multiple of AN_ST_ALIGN. */
+static an_status make_header(an_err *err, an_st_writer *w, an_text *out)
+{
+    const char *comma = "";
     uint64_t at = 0;
-    for (size_t i = 0; ok && i < w->n; at += w->items[i++].bytes) {
+    an_text_puts(out, "{");
+    if (json_object_size(w->meta) > 0) {
+        put_meta(out, w->meta);
+        comma = ",";
+    }
+    for (size_t i = 0; i < w->n; i++, comma = ",") {
         w->items[i].begin = at;
-        ok = at <= (uint64_t)INT64_MAX - w->items[i].bytes &&
-             json_object_set_new(root, w->items[i].name, describe(&w->items[i])) == 0;
+        if (w->items[i].bytes > (uint64_t)INT64_MAX - at)
+            return an_fail(err, AN_E_SHAPE, "%s: more than 2^63 bytes", w->path);
+        at += w->items[i].bytes;
+        an_text_puts(out, comma);
+        put_item(out, &w->items[i]);
     }
-    size_t n = ok ? json_dumpb(root, NULL, 0, JSON_COMPACT) : 0;
-    size_t padded = (size_t)an_round_up((int64_t)n + 8, AN_ST_ALIGN) - 8;
-    char *text = n > 0 ? malloc(padded) : NULL;
-    if (text) {
-        json_dumpb(root, text, n, JSON_COMPACT);
-        memset(text + n, ' ', padded - n);
-    }
-    json_decref(root);
-    if (!text) return an_fail_nomem(err, w->path, padded);
-    if (padded > AN_ST_MAX_HEADER_BYTES) {
-        free(text);
-        return an_fail(err, AN_E_USAGE, "%s: a header of %zu bytes is too large (at most %d): metadata is not for data",
-                       w->path, padded, AN_ST_MAX_HEADER_BYTES);
-    }
-    *out = text;
-    *out_bytes = padded;
-    return AN_OK;
+    an_text_puts(out, "}");
+    while (!out->failed && (out->len + 8) % AN_ST_ALIGN != 0) an_text_puts(out, " ");
+    if (out->failed) return an_fail_nomem(err, w->path, out->len);
+    if (out->len <= AN_ST_MAX_HEADER_BYTES) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "%s: a header of %zu bytes is too large (at most %d): metadata is not for data",
+                   w->path, out->len, AN_ST_MAX_HEADER_BYTES);
 }
 
 static an_status write_item(an_err *err, an_save *save, const item *it, char *buffer)
@@ -185,42 +195,42 @@ static an_status write_item(an_err *err, an_save *save, const item *it, char *bu
     return AN_OK;
 }
 
-static an_status stream(an_err *err, an_st_writer *w, an_save *save, const char *header, size_t bytes, char *buffer)
+static an_status stream(an_err *err, an_st_writer *w, an_save *save, const an_text *header, char *buffer)
 {
-    uint64_t length = bytes;
+    uint64_t length = header->len;
     AN_TRY(an_save_write(err, save, &length, 8));
-    AN_TRY(an_save_write(err, save, header, bytes));
+    AN_TRY(an_save_write(err, save, header->data, header->len));
     for (size_t i = 0; i < w->n; i++) AN_TRY(write_item(err, save, &w->items[i], buffer));
     return AN_OK;
 }
 
-static an_status write_file(an_err *err, an_st_writer *w)
+static an_status write_file(an_err *err, an_st_writer *w, const an_text *header)
 {
-    char *header = NULL;
-    size_t bytes = 0;
-    if (w->n > 0) qsort(w->items, w->n, sizeof *w->items, compare_layout);
-    AN_TRY(make_header(err, w, &header, &bytes));
     char *buffer = malloc(BUFFER_BYTES);
+    if (!buffer) return an_fail_nomem(err, w->path, BUFFER_BYTES);
     an_save save;
-    an_status status = buffer ? an_save_begin(err, w->path, &save) : an_fail_nomem(err, w->path, BUFFER_BYTES);
+    an_status status = an_save_begin(err, w->path, &save);
     if (status == AN_OK) {
         /* The lock says "a living process writes this": checkpoint.c removes temporary files that nobody holds. Where
          * the file system has no locks, nobody removes any. */
         (void)flock(save.fd, LOCK_EX | LOCK_NB);
-        status = stream(err, w, &save, header, bytes, buffer);
+        status = stream(err, w, &save, header, buffer);
         if (status == AN_OK)
             status = an_save_commit(err, &save);
         else
             an_save_abort(&save);
     }
     free(buffer);
-    free(header);
     return status;
 }
 
 an_status an_st_commit(an_err *err, an_st_writer *w)
 {
-    an_status status = write_file(err, w);
+    an_text header = {0};
+    if (w->n > 0) qsort(w->items, w->n, sizeof *w->items, compare_layout);
+    an_status status = make_header(err, w, &header);
+    if (status == AN_OK) status = write_file(err, w, &header);
+    an_text_free(&header);
     an_st_abort(w);
     return status;
 }

@@ -253,19 +253,12 @@ an_status an_tokenizer_from_json(an_err *err, const char *where, const char *jso
 
 an_status an_tokenizer_json(an_err *err, const an_tokenizer *t, an_text *out)
 {
-    json_t *root = NULL;
     if (t->points) {
-        json_t *points = json_array();
-        for (int32_t i = 0; points && i < t->vocab; i++)
-            if (json_array_append_new(points, json_integer(t->points[i])) != 0) json_decref(points), points = NULL;
-        root = points ? json_pack("{s:s, s:o}", "type", "char", "code_points", points) : NULL;
+        an_text_puts(out, "{\"type\":\"char\",\"code_points\":[");
+        for (int32_t i = 0; i < t->vocab; i++) an_text_printf(out, "%s%u", i ? "," : "", (unsigned)t->points[i]);
+        an_text_puts(out, "]}");
     } else {
-        root = an_bpe_json(t);
+        an_bpe_json(t, out);
     }
-    char *text = root ? json_dumps(root, JSON_COMPACT) : NULL;
-    if (text) an_text_puts(out, text);
-    bool ok = text && !out->failed;
-    free(text);
-    json_decref(root);
-    return ok ? AN_OK : an_fail_nomem(err, "a tokenizer as JSON", (size_t)t->vocab);
+    return out->failed ? an_fail_nomem(err, "a tokenizer as JSON", (size_t)t->vocab) : AN_OK;
 }

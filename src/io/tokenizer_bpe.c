@@ -287,29 +287,27 @@ an_status an_tokenizer_gpt2(an_err *err, const char *encoder_path, const char *m
     return status;
 }
 
-json_t *an_bpe_json(const an_tokenizer *t)
+void an_bpe_json(const an_tokenizer *t, an_text *out)
 {
     uint32_t point_of[256];
     byte_alphabet(point_of);
-    json_t *tokens = json_array(), *merges = json_array();
-    bool ok = tokens && merges;
     an_text piece = {0};
-    for (int32_t id = 0; ok && id < t->vocab; id++) {
+    an_text_puts(out, "{\"type\":\"bpe\",\"tokens\":[");
+    for (int32_t id = 0; id < t->vocab; id++) {
         an_text_clear(&piece);
         for (uint32_t i = t->start[id]; i < t->start[id + 1]; i++) {
             char c[4];
             an_text_putn(&piece, c, (size_t)an_utf8_put(point_of[(unsigned char)t->bytes[i]], c));
         }
-        ok = !piece.failed && json_array_append_new(tokens, json_stringn(piece.len ? piece.data : "", piece.len)) == 0;
+        if (id > 0) an_text_puts(out, ",");
+        an_json_put(out, piece.len ? piece.data : "");
     }
-    for (size_t i = 0; ok && i < t->bpe->n_pairs; i++)
-        ok = json_array_append_new(merges, json_integer((json_int_t)(t->bpe->pairs[i] >> 32))) == 0 &&
-             json_array_append_new(merges, json_integer((json_int_t)(uint32_t)t->bpe->pairs[i])) == 0;
+    an_text_puts(out, "],\"merges\":[");
+    for (size_t i = 0; i < t->bpe->n_pairs; i++)
+        an_text_printf(out, "%s%u,%u", i ? "," : "", (unsigned)(t->bpe->pairs[i] >> 32), (unsigned)t->bpe->pairs[i]);
+    an_text_puts(out, "]}");
+    if (piece.failed) out->failed = true;
     an_text_free(&piece);
-    if (ok) return json_pack("{s:s, s:o, s:o}", "type", "bpe", "tokens", tokens, "merges", merges);
-    json_decref(tokens);
-    json_decref(merges);
-    return NULL;
 }
 
 /* ---- encoding */

@@ -25,7 +25,7 @@ an_status an_tokenizer_alloc(an_err *err, int32_t vocab, size_t bytes, an_tokeni
  * rank. `where` for sentences. */
 an_status an_bpe_build(an_err *err, const char *where, const json_t *tokens, const json_t *merges, an_tokenizer **out);
 an_status an_bpe_encode(an_err *err, const an_tokenizer *t, const char *where, const char *text, size_t n, an_ids *out);
-json_t *an_bpe_json(const an_tokenizer *t); /* NULL: no memory */
+void an_bpe_json(const an_tokenizer *t, an_text *out);
 void an_bpe_free(an_bpe *b);
 
 #endif
