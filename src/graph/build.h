@@ -69,6 +69,10 @@ an_tensor *an_make_scatter(an_tensor *index, an_tensor *src, int64_t rows);
 an_tensor *an_make_call(an_op op, int n_src, an_tensor *const *src, int n_attr, const int64_t *attr);
 an_tensor *an_make_pick(an_tensor *a, int k);
 
+void an_put_aside(an_tensor *left);
+an_tensor *an_make2_after(an_op op, an_tensor *right); /* with the tensor put aside last; MATMUL too, in its dtype */
+an_tensor *an_make3_after(an_op op, an_tensor *right);
+
 /* x [O,R,I] over axis 1 to [O,1,I], split as the specification says (compose.c). op is SUM or MAX. */
 an_tensor *an_make_reduce3(an_op op, an_tensor *x);
 /* Over a mask of axes (bit i is axis i), any rank; length-1 axes stay when `keep`. */
@@ -77,32 +81,37 @@ an_tensor *an_make_rows(an_tensor *a, int axis); /* [O,R,I] around `axis` */
 /* Gives `out` a hand-written gradient. */
 void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an_tensor *aux);
 
-#define NUM(like, v)   an_make_num(like, v)
-#define CAST(x, t)     an_make_cast(x, t)
-#define NEG(x)         an_make1(AN_OP_NEG, x)
-#define SIGN(x)        an_make1(AN_OP_SIGN, x)
-#define EXP(x)         an_make1(AN_OP_EXP, x)
-#define LOG(x)         an_make1(AN_OP_LOG, x)
-#define LOG1P(x)       an_make1(AN_OP_LOG1P, x)
-#define SIN(x)         an_make1(AN_OP_SIN, x)
-#define COS(x)         an_make1(AN_OP_COS, x)
-#define TANH(x)        an_make1(AN_OP_TANH, x)
-#define ERF(x)         an_make1(AN_OP_ERF, x)
-#define SIGMOID(x)     an_make1(AN_OP_SIGMOID, x)
-#define RSQRT(x)       an_make1(AN_OP_RSQRT, x)
-#define RECIP(x)       an_make1(AN_OP_RECIP, x)
-#define ABS(x)         an_make1(AN_OP_ABS, x)
-#define ADD(x, y)      an_make2(AN_OP_ADD, x, y)
-#define SUB(x, y)      an_make2(AN_OP_SUB, x, y)
-#define MUL(x, y)      an_make2(AN_OP_MUL, x, y)
-#define DIV(x, y)      an_make2(AN_OP_DIV, x, y)
-#define POW(x, y)      an_make2(AN_OP_POW, x, y)
-#define MAXIMUM(x, y)  an_make2(AN_OP_MAXIMUM, x, y)
-#define EQ(x, y)       an_make2(AN_OP_EQ, x, y)
-#define LT(x, y)       an_make2(AN_OP_LT, x, y)
-#define LE(x, y)       an_make2(AN_OP_LE, x, y)
-#define WHERE(x, y, z) an_make3(AN_OP_WHERE, x, y, z)
-#define SUM3(x)        an_make_reduce3(AN_OP_SUM, x)
-#define MAX3(x)        an_make_reduce3(AN_OP_MAX, x)
+#define NUM(like, v) an_make_num(like, v)
+#define CAST(x, t)   an_make_cast(x, t)
+#define NEG(x)       an_make1(AN_OP_NEG, x)
+#define SIGN(x)      an_make1(AN_OP_SIGN, x)
+#define EXP(x)       an_make1(AN_OP_EXP, x)
+#define LOG(x)       an_make1(AN_OP_LOG, x)
+#define LOG1P(x)     an_make1(AN_OP_LOG1P, x)
+#define SIN(x)       an_make1(AN_OP_SIN, x)
+#define COS(x)       an_make1(AN_OP_COS, x)
+#define TANH(x)      an_make1(AN_OP_TANH, x)
+#define ERF(x)       an_make1(AN_OP_ERF, x)
+#define SIGMOID(x)   an_make1(AN_OP_SIGMOID, x)
+#define RSQRT(x)     an_make1(AN_OP_RSQRT, x)
+#define RECIP(x)     an_make1(AN_OP_RECIP, x)
+#define ABS(x)       an_make1(AN_OP_ABS, x)
+
+/* C leaves the order of arguments open, and compilers differ; ids, and with them the order in which gradients are
+ * added, must not. A comma fixes it: the left operand is built and put aside, then the right one. */
+#define an_in_order2(op, x, y) (an_put_aside(x), an_make2_after(op, y))
+#define ADD(x, y)              an_in_order2(AN_OP_ADD, x, y)
+#define SUB(x, y)              an_in_order2(AN_OP_SUB, x, y)
+#define MUL(x, y)              an_in_order2(AN_OP_MUL, x, y)
+#define DIV(x, y)              an_in_order2(AN_OP_DIV, x, y)
+#define POW(x, y)              an_in_order2(AN_OP_POW, x, y)
+#define MAXIMUM(x, y)          an_in_order2(AN_OP_MAXIMUM, x, y)
+#define EQ(x, y)               an_in_order2(AN_OP_EQ, x, y)
+#define LT(x, y)               an_in_order2(AN_OP_LT, x, y)
+#define LE(x, y)               an_in_order2(AN_OP_LE, x, y)
+#define MM(x, y)               an_in_order2(AN_OP_MATMUL, x, y)
+#define WHERE(x, y, z)         (an_put_aside(x), an_put_aside(y), an_make3_after(AN_OP_WHERE, z))
+#define SUM3(x)                an_make_reduce3(AN_OP_SUM, x)
+#define MAX3(x)                an_make_reduce3(AN_OP_MAX, x)
 
 #endif

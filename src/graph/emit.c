@@ -248,6 +248,7 @@ bool an_enter(const char *at, const char *name, int n, int required, an_tensor *
     if (fine) {
         g->at = at;
         g->doing = name;
+        g->n_operands = 0;
     }
     for (int i = 0; i < n && fine; i++) {
         if (t[i] == NULL && i >= required) continue;
@@ -267,6 +268,7 @@ an_graph *an_enter_ctx(const char *at, const char *name, an_ctx *cx)
     if (g == NULL || g->poison == NULL) return NULL;
     g->at = at;
     g->doing = name;
+    g->n_operands = 0;
     return g;
 }
 

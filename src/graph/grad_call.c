@@ -15,11 +15,6 @@ static an_tensor *T(an_tensor *a)
     return a->poison ? a : an_make_swap(a, a->rank - 2, a->rank - 1);
 }
 
-static an_tensor *MM(an_tensor *a, an_tensor *b)
-{
-    return a->poison ? a : an_make_matmul(a, b, (an_dtype)a->dtype);
-}
-
 static an_tensor *half(an_tensor *a)
 {
     return MUL(a, NUM(a, 0.5));
@@ -114,7 +109,8 @@ static void grad_cholesky(an_backward_node *b)
 static void grad_qr(an_backward_node *b)
 {
     an_tensor *Q = b->n, *R = an_make_pick(Q, 1), *dQ = b->dy[0], *dR = b->dy[1];
-    an_tensor *M = plus(dR ? MM(R, T(upper(dR))) : NULL, dQ ? NEG(MM(T(dQ), Q)) : NULL);
+    an_tensor *M = dR ? MM(R, T(upper(dR))) : NULL;
+    if (dQ != NULL) M = plus(M, NEG(MM(T(dQ), Q)));
     an_tensor *Y = plus(dQ, MM(Q, ADD(lower(M), T(below(M)))));
     b->dx[0] = T(solve_triangle(R, T(Y), true, false));
 }
@@ -189,7 +185,8 @@ static void grad_sort(an_backward_node *b)
     int32_t shape[2] = {(int32_t)rows, k}, flat[1] = {(int32_t)(rows * k)};
     an_tensor *row = an_make_iota(b->g, 2, shape, 0);
     an_tensor *index = ADD(MUL(row, NUM(row, K)), an_make_reshape(positions, 2, shape));
-    an_tensor *d = an_make_scatter(an_make_reshape(index, 1, flat), an_make_reshape(b->dy[0], 1, flat), x->numel);
+    index = an_make_reshape(index, 1, flat);
+    an_tensor *d = an_make_scatter(index, an_make_reshape(b->dy[0], 1, flat), x->numel);
     b->dx[0] = an_make_like(CAST(d, (an_dtype)x->dtype), x);
 }
 

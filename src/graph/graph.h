@@ -105,6 +105,8 @@ struct an_graph {
     int32_t n_rules, cap_rules;
     an_dtype matmul_dtype;    /* the policy: an_linear and attention cast to it */
     const char *device_name;  /* for sentences; may be NULL */
+    struct an_tensor *operand[24]; /* left operands waiting for their right ones (build.h) */
+    int32_t n_operands;
     const char *at, *doing;   /* the public function being built and its caller's place, for sentences and nodes */
     struct an_tensor *poison;
     an_err *err;              /* the context's */

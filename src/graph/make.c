@@ -165,6 +165,32 @@ an_tensor *an_make3(an_op op, an_tensor *a, an_tensor *b, an_tensor *c)
     return emit_elem(op, 3, t);
 }
 
+void an_put_aside(an_tensor *left)
+{
+    an_graph *g = left->g;
+    if (g->n_operands < (int)AN_COUNT(g->operand)) g->operand[g->n_operands] = left;
+    g->n_operands++; /* counted beyond the end too, so that ends still meet */
+}
+
+static an_tensor *take_back(an_graph *g)
+{
+    int i = --g->n_operands;
+    if (i >= 0 && i < (int)AN_COUNT(g->operand)) return g->operand[i];
+    return an_refuse(g, AN_E_INTERNAL, "a formula nests deeper than %d", (int)AN_COUNT(g->operand));
+}
+
+an_tensor *an_make2_after(an_op op, an_tensor *right)
+{
+    an_tensor *left = take_back(right->g);
+    return op == AN_OP_MATMUL ? an_make_matmul(left, right, (an_dtype)left->dtype) : an_make2(op, left, right);
+}
+
+an_tensor *an_make3_after(an_op op, an_tensor *right)
+{
+    an_tensor *middle = take_back(right->g), *left = take_back(right->g);
+    return an_make3(op, left, middle, right);
+}
+
 an_tensor *an_make_cast(an_tensor *a, an_dtype t)
 {
     if (a->poison || a->dtype == t) return a;
