@@ -11,8 +11,9 @@
 #include <string.h>
 
 enum {
-    ZERO_BYTES = 4 << 20, /* a task's share of the table; large enough for memset to bypass the caches */
-    LINE = 16             /* columns of a cache line of the table: the narrowest task */
+    ZERO_BYTES = 32 << 20, /* a task's share of the table: large enough for memset to write past the caches (154 MB
+                              table: 5.2 ms instead of 9.5 with 4 MB; EPYC Zen 4, 2026-11) */
+    LINE = 16              /* columns of a cache line of the table: the narrowest task */
 };
 
 typedef struct scatter_job {
