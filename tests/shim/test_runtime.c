@@ -43,7 +43,7 @@ static void a_correct_kernel_is_clean_and_right(void **state)
 static void a_missing_barrier_is_found(void **state)
 {
     (void)state;
-    check_finds("s[t] = float(t); out[g.x * 64 + t] = s[63 - t];", "race in threadgroup memory: reads");
+    check_finds("s[t] = float(t); out[g.x * 64 + t] = s[63 - t];", "race in threadgroup memory");
 }
 
 static void a_missing_barrier_after_a_read_is_found(void **state)

@@ -1,0 +1,106 @@
+/* test_nvrtc.c: every configuration compiles for three generations of NVIDIA GPU, fits its shared memory, and says how many registers it takes
+ * and spills. Without NVRTC the test is skipped by name, with the reason. */
+#include "configs.h"
+#include "lib/test.h"
+#include "nvrtc.h"
+
+static const int ARCHS[] = {80, 90, 100};
+/* A configuration compiles in seconds, so that an ordinary run takes them in turn, one generation each; AN_SOAK=1 takes all. */
+static bool skips(size_t config, size_t arch) { return !getenv("AN_SOAK") && config % COUNT_OF(ARCHS) != arch; }
+static nvrtc compiler;
+
+static int open_compiler(void **state)
+{
+    (void)state;
+    char why[512];
+    compiler.library = NULL;
+    if (nvrtc_open(&compiler, why, sizeof why)) {
+        print_message("CUDA texts are NOT compiled here: %s\n", why);
+        compiler.library = NULL;
+    } else {
+        int major = 0, minor = 0;
+        compiler.version(&major, &minor);
+        print_message("# NVRTC %d.%d\n", major, minor);
+    }
+    return 0;
+}
+
+/* One line a kernel out of ptxas's: name, registers, spilled bytes, shared memory. Returns the kernels seen. */
+static int report(const char *log, const char *what, int arch, long *spilled)
+{
+    char name[64] = "?";
+    int kernels = 0;
+    long spill = 0;
+    for (const char *line = log; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        const char *end = strchr(line, '\n'), *p;
+        char text[512];
+        snprintf(text, sizeof text, "%.*s", end ? (int)(end - line) : 511, line);
+        if ((p = strstr(text, "Compiling entry function '"))) sscanf(p, "Compiling entry function '%63[^']", name);
+        if ((p = strstr(text, "bytes stack frame,"))) sscanf(p, "bytes stack frame, %ld", &spill);
+        if (!(p = strstr(text, "Used "))) continue;
+        int registers = 0, shared = 0;
+        sscanf(p, "Used %d", &registers);
+        const char *s = strstr(text, " bytes smem");
+        while (s && s > text && s[-1] >= '0' && s[-1] <= '9') s--;
+        if (s) shared = atoi(s);
+        print_message("# sm_%-3d %-44s %-13s %3d registers, %4ld bytes spilled, %5d shared\n", arch, what, name, registers, spill, shared);
+        if (shared > 48 << 10) fail_msg("%s: %d bytes of shared memory", name, shared);
+        *spilled += spill;
+        kernels++;
+    }
+    return kernels;
+}
+
+static void compile(size_t config, const char *body, const char *defines, const char *what, int exact, int kernels)
+{
+    char *text = kernel_text("cuda", body, defines);
+    for (size_t a = 0; a < COUNT_OF(ARCHS); a++) {
+        if (skips(config, a)) continue;
+        char *log = NULL, *cubin = nvrtc_cubin(&compiler, text, body, ARCHS[a], !exact, &log);
+        long spilled = 0;
+        if (!cubin) fail_msg("%s for sm_%d: %s", what, ARCHS[a], log ? log : "no log");
+        if (log && strstr(log, "warning")) fail_msg("%s for sm_%d: %s", what, ARCHS[a], log);
+        assert_int_equal(report(log, what, ARCHS[a], &spilled), kernels);
+        free(cubin), free(log);
+    }
+    free(text);
+}
+
+static void attention_compiles_for_every_generation(void **state)
+{
+    (void)state;
+    if (!compiler.library) skip();
+    for (size_t i = 0; i < COUNT_OF(cuda_attention); i++) {
+        const attn_config *c = &cuda_attention[i];
+        char defines[1024], what[128];
+        snprintf(what, sizeof what, "%s*%s D=%d%s%s%s", kind_name(c->store), kind_name(c->mul), c->D, c->causal ? " causal" : "",
+                 c->dropout ? " dropout" : "", c->exact ? " exact" : "");
+        attn_defines(defines, sizeof defines, c, 0);
+        compile(i, "attn_forward", defines, what, c->exact, 1);
+        attn_defines(defines, sizeof defines, c, 1);
+        compile(i, "attn_backward", defines, what, c->exact, 3);
+    }
+}
+
+static void matrix_products_compile_for_every_generation(void **state)
+{
+    (void)state;
+    if (!compiler.library) skip();
+    for (size_t i = 0; i < COUNT_OF(cuda_gemm); i++) {
+        const gemm_config *c = &cuda_gemm[i];
+        char defines[1024], what[128];
+        snprintf(what, sizeof what, "%s*%s %dx%dx%d %c%c", kind_name(c->store), kind_name(c->mul), c->bm, c->bn, c->bk, c->a_along_k ? 'n' : 't',
+                 c->b_along_k ? 't' : 'n');
+        gemm_defines(defines, sizeof defines, c);
+        compile(i, "gemm", defines, what, 1, 2);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_compiles_for_every_generation),
+        cmocka_unit_test(matrix_products_compile_for_every_generation),
+    };
+    return cmocka_run_group_tests(tests, open_compiler, NULL);
+}
