@@ -9,7 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 typedef struct loop {
@@ -23,13 +22,6 @@ typedef struct loop {
     int64_t begin_step, busy_steps; /* updates done at the start; updates since the last line */
     an_train_result *result;
 } loop;
-
-static double seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void tell(const loop *l, an_train_event *e, an_train_event_kind kind)
 {
@@ -73,7 +65,7 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged)
 {
     an_run *r = l->r;
     const int64_t micros = r->cfg.gradient_accumulation_steps, size = r->cfg.batch_size * r->cfg.block_size;
-    const double begin = seconds();
+    const double begin = an_run_clock();
     const int32_t *x, *y; /* [micros * batch_size, block_size] */
     AN_TRY(an_loader_next(err, l->loader, &x, &y));
     an_status status = AN_OK;
@@ -83,9 +75,9 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged)
     }
     AN_TRY(status);
     r->step++;
-    l->busy_s += seconds() - begin;
+    l->busy_s += an_run_clock() - begin;
     l->busy_steps++;
-    if (r->step == l->begin_step + 1) l->first_done = seconds();
+    if (r->step == l->begin_step + 1) l->first_done = an_run_clock();
     return AN_OK;
 }
 
@@ -113,7 +105,7 @@ static void measure(loop *l, an_train_event *e)
     e->data_wait_ms = 1e3 * (waited - l->waited_s) / n;
     /* The first update plans and compiles: it says nothing about the others. */
     const double later = (double)(r->step - l->begin_step - 1);
-    e->eta_s = later > 0 ? (seconds() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
+    e->eta_s = later > 0 ? (an_run_clock() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
     l->waited_s = waited;
     l->busy_s = 0;
     l->busy_steps = 0;
@@ -218,9 +210,9 @@ an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an
     *out = (an_train_result){.loss = NAN, .val_loss = NAN};
     loop l = {
         .r = r, .listener = listener, .result = out, .begin_step = r->step, .saved_step = r->step > 0 ? r->step : -1};
-    l.began = seconds();
+    l.began = an_run_clock();
     an_status status = train_and_record(err, &l);
-    out->seconds = seconds() - l.began;
+    out->seconds = an_run_clock() - l.began;
     an_err late = {0}; /* a full disk must not cover why training ended */
     const char *how = status != AN_OK ? "failed" : out->interrupted ? "interrupted" : "end";
     an_status noted = an_logbook_write(&late, r, how, out);

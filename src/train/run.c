@@ -1,3 +1,4 @@
+#define _DEFAULT_SOURCE
 #include "train/run.h"
 #include "train/step.h"
 #include "io/json.h"
@@ -5,6 +6,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
+
+double an_run_clock(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
 
 an_status an_run_fault(an_err *err, an_ctx *cx)
 {
@@ -39,9 +48,10 @@ static an_status open_tokenizer(an_err *err, const an_st *from, an_run *r)
     return AN_OK;
 }
 
-static an_status open_data(an_err *err, an_run *r)
+static an_status open_data(an_err *err, bool whole, an_run *r)
 {
-    const an_data_options o = {.source = r->cfg.data, .tokenizer = r->own_tokenizer, .vocab_size = r->cfg.vocab_size};
+    const an_data_options o = {
+        .source = r->cfg.data, .tokenizer = r->own_tokenizer, .vocab_size = r->cfg.vocab_size, .whole = whole};
     AN_TRY(an_data_open(err, &o, &r->data));
     r->tokenizer = an_data_tokenizer(r->data);
     return AN_OK;
@@ -159,7 +169,7 @@ static an_status read_weights_of(an_err *err, const char *run_or_file, an_run *r
 static an_status open_all(an_err *err, const an_st *from, int flags, an_run *r)
 {
     AN_TRY(open_tokenizer(err, from, r));
-    if (flags & AN_RUN_DATA) AN_TRY(open_data(err, r));
+    if (flags & AN_RUN_DATA) AN_TRY(open_data(err, flags & AN_RUN_WHOLE_FILE, r));
     AN_TRY(settle_vocabulary(err, r));
     AN_TRY(an_train_config_check(err, &r->cfg));
     AN_TRY(open_context(err, r));

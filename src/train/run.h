@@ -27,10 +27,11 @@ typedef struct an_run {
     int64_t best_step; /* updates done when it was measured */
 } an_run;
 
-enum { AN_RUN_DATA = 1, AN_RUN_PARAMETERS_ONLY = 2 };
+enum { AN_RUN_DATA = 1, AN_RUN_PARAMETERS_ONLY = 2, AN_RUN_WHOLE_FILE = 4 };
 
 /* Opens what the settings say. `from` is NULL for a new run, else an open checkpoint whose weights are taken and,
- * without AN_RUN_PARAMETERS_ONLY, moments and progress too. AN_RUN_DATA opens the data as well. */
+ * without AN_RUN_PARAMETERS_ONLY, moments and progress too. AN_RUN_DATA opens the data as well, with AN_RUN_WHOLE_FILE
+ * as one validation split. */
 an_status an_run_open(an_err *err, const an_train_config *c, const an_st *from, int flags, an_run **out);
 void an_run_close(an_run *r);
 
@@ -46,5 +47,7 @@ an_status an_run_save(an_err *err, an_run *r, bool improved);
 an_status an_run_fault(an_err *err, an_ctx *cx);
 /* The same after a call that gave `status`. */
 an_status an_run_result(an_err *err, an_ctx *cx, an_status status);
+
+double an_run_clock(void); /* monotonic seconds */
 
 #endif

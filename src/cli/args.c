@@ -1,0 +1,114 @@
+#include "cli/cli.h"
+#include <string.h>
+
+/* Tables of a command, up to two. */
+static const an_config_field *find_key(const an_command *c, const char *key)
+{
+    for (size_t t = 0; t < 2 && c->keys[t]; t++)
+        for (size_t i = 0; i < c->keys[t]->n; i++)
+            if (strcmp(c->keys[t]->fields[i].name, key) == 0) return &c->keys[t]->fields[i];
+    return NULL;
+}
+
+static an_status unknown_key(an_err *err, const an_command *c, const char *key)
+{
+    const char *names[128];
+    size_t n = 0;
+    for (size_t t = 0; t < 2 && c->keys[t]; t++)
+        for (size_t i = 0; i < c->keys[t]->n && n + 2 < 128; i++) names[n++] = c->keys[t]->fields[i].name;
+    if (c->json) names[n++] = "json";
+    names[n++] = "quiet";
+    const char *near = an_nearest(key, names, n);
+    if (near) return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; did you mean %s?", c->name, key, near);
+    return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; anneal help %s lists them", c->name, key, c->name);
+}
+
+/* "--top-k" and "top_k" are one key: copied without leading dashes, with underscores, up to `n` bytes. */
+static an_status add_setting(an_err *err, const an_command *c, an_args *a, const char *key, size_t n, const char *value)
+{
+    if (a->n_settings == AN_CLI_MAX_SETTINGS)
+        return an_fail(err, AN_E_USAGE, "%s: more than %d settings", c->name, AN_CLI_MAX_SETTINGS);
+    char *copy = a->keys[a->n_settings];
+    if (n >= sizeof a->keys[0]) n = sizeof a->keys[0] - 1;
+    for (size_t i = 0; i < n; i++) copy[i] = key[i] == '-' ? '_' : key[i];
+    copy[n] = 0;
+    if (!find_key(c, copy)) return unknown_key(err, c, copy);
+    a->settings[a->n_settings++] = (an_setting){copy, value};
+    return AN_OK;
+}
+
+static bool is_key(const char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!(text[i] == '_' || text[i] == '-' || (text[i] >= 'a' && text[i] <= 'z') ||
+              (text[i] >= '0' && text[i] <= '9')))
+            return false;
+    return n > 0;
+}
+
+static bool is_truth(const char *text)
+{
+    return text && (strcmp(text, "true") == 0 || strcmp(text, "false") == 0);
+}
+
+/* --name: a flag, or a key whose value is the next argument (a switch may stand alone). *used counts what was consumed.
+ */
+static an_status add_dashed(an_err *err, const an_command *c, an_args *a, const char *name, const char *next, int *used)
+{
+    char key[64];
+    *used = 1;
+    if (strcmp(name, "json") == 0 && c->json) return a->json = true, AN_OK;
+    if (strcmp(name, "quiet") == 0) return a->quiet = true, AN_OK;
+    snprintf(key, sizeof key, "%s", name);
+    for (char *p = key; *p; p++)
+        if (*p == '-') *p = '_';
+    const an_config_field *f = find_key(c, key);
+    if (!f) return unknown_key(err, c, key);
+    if (f->type == AN_CONFIG_BOOL && !is_truth(next)) return add_setting(err, c, a, key, strlen(key), "true");
+    if (!next) return an_fail(err, AN_E_USAGE, "%s: --%s needs a value (%s)", c->name, name, f->doc);
+    *used = 2;
+    return add_setting(err, c, a, key, strlen(key), next);
+}
+
+static an_status add_word(an_err *err, const an_command *c, an_args *a, const char *word)
+{
+    if (a->n_words == c->max_words)
+        return an_fail(err, AN_E_USAGE, "%s: %.128s is one argument too many; usage: anneal %s", c->name, word,
+                       c->usage);
+    a->words[a->n_words++] = word;
+    return AN_OK;
+}
+
+an_status an_args_parse(an_err *err, const an_command *c, int argc, char **argv, an_args *out)
+{
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < argc;) {
+        const char *arg = argv[i], *name = strncmp(arg, "--", 2) == 0 ? arg + 2 : arg, *equals = strchr(name, '=');
+        int used = 1;
+        if (equals && is_key(name, (size_t)(equals - name)))
+            AN_TRY(add_setting(err, c, out, name, (size_t)(equals - name), equals + 1));
+        else if (name != arg)
+            AN_TRY(add_dashed(err, c, out, name, i + 1 < argc ? argv[i + 1] : NULL, &used));
+        else
+            AN_TRY(add_word(err, c, out, arg));
+        i += used;
+    }
+    if (out->n_words < c->min_words) return an_fail(err, AN_E_USAGE, "%s: usage: anneal %s", c->name, c->usage);
+    return AN_OK;
+}
+
+an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets, size_t n_sets)
+{
+    for (size_t i = 0; i < args->n_settings; i++) {
+        const an_setting *s = &args->settings[i];
+        for (size_t t = 0; t < n_sets; t++) {
+            bool has = false;
+            for (size_t k = 0; k < sets[t].keys->n && !has; k++)
+                has = strcmp(sets[t].keys->fields[k].name, s->key) == 0;
+            if (!has) continue;
+            AN_TRY(an_config_set(err, sets[t].keys, sets[t].values, "", s->key, s->value));
+            break;
+        }
+    }
+    return AN_OK;
+}

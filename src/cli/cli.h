@@ -1,0 +1,86 @@
+/* cli.h: what the commands share: arguments, exit codes, interruption, output.
+ *
+ * Owns:      the command table, the meaning of an argument, exit codes.
+ * Rules:     stdout is data, stderr is narration. --json gives one line of JSON on stdout. No colour, no cursor
+ * movement when stderr is no terminal. An error is one sentence on stderr.
+ */
+#ifndef AN_CLI_H
+#define AN_CLI_H
+
+#include "train/run.h"
+#include <stdio.h>
+
+enum { AN_EXIT_OK = 0, AN_EXIT_USAGE = 1, AN_EXIT_ENVIRONMENT = 2, AN_EXIT_NUMERIC = 3, AN_EXIT_INTERRUPTED = 130 };
+
+/* A table of keys and the struct they go to. */
+typedef struct an_key_set {
+    const an_config *keys;
+    void *values;
+} an_key_set;
+
+typedef struct an_setting {
+    const char *key, *value; /* key without dashes in front and with underscores */
+} an_setting;
+
+enum { AN_CLI_MAX_WORDS = 2, AN_CLI_MAX_SETTINGS = 128 };
+
+typedef struct an_args {
+    const char *words[AN_CLI_MAX_WORDS]; /* what is neither a setting nor a flag; NULL past the last */
+    int n_words;
+    an_setting settings[AN_CLI_MAX_SETTINGS];
+    size_t n_settings;
+    bool json, quiet;
+    char keys[AN_CLI_MAX_SETTINGS][64]; /* memory of the settings' keys */
+} an_args;
+
+typedef struct an_command {
+    const char *name, *usage, *summary, *details;
+    const an_config *keys[2]; /* tables whose keys it takes; NULL: none */
+    int min_words, max_words;
+    bool json; /* takes --json */
+    an_status (*run)(an_err *err, const an_args *args, int *exit_code);
+} an_command;
+
+extern const an_command an_commands[];
+extern const size_t an_n_commands;
+const an_command *an_command_find(const char *name);
+
+/* argv after the command's name: words, key=value, --key=value, --key value, --flag. Every key is checked against the
+ * tables of the command. */
+an_status an_args_parse(an_err *err, const an_command *c, int argc, char **argv, an_args *out);
+/* Applies the settings in their order to the first set that has the key. */
+an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets, size_t n_sets);
+/* Usage, summary and keys of a command, to stdout. */
+void an_command_help(const an_command *c);
+
+int an_exit_code(an_status status);
+
+/* From now on the first SIGINT or SIGTERM only sets a flag; the second one ends the process. */
+void an_interrupt_catch(void);
+bool an_interrupt_seen(void *unused);
+
+/* Opens a checkpoint for a command that only reads weights: settings from the file, then the command's, then the run.
+ */
+an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, an_train_config *cfg, an_st **out);
+
+/* A JSON number, null when it is not finite; `,"key":` in front. */
+void an_put_json(an_text *out, const char *key, double value);
+/* "text" with the escapes that JSON needs. */
+void an_put_json_text(an_text *out, const char *text);
+/* Writes a line to stdout; a failure to write (a full disk, a closed pipe) is an error. Frees the text. */
+an_status an_print_line(an_err *err, an_text *line);
+
+/* One row of the table each. */
+an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_sample(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);
+
+extern const an_config an_sample_keys, an_plan_keys, an_bench_keys, an_eval_keys, an_inspect_keys;
+
+#endif

@@ -1,0 +1,58 @@
+#include "cli/cli.h"
+#include "train/evaluate.h"
+
+typedef struct eval_values {
+    int64_t threads, batch_size;
+    an_dtype dtype;
+    bool best;
+    char device[AN_CONFIG_TEXT_BYTES];
+} eval_values;
+
+#define AT(name) offsetof(eval_values, name)
+static const an_config_field fields[] = {
+    {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
+    {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL, "float32 or bfloat16, of matrix products"},
+    {"batch_size", AN_CONFIG_INT, AT(batch_size), "0", 0, 1 << 20, NULL, "windows at a time; 0: as in training"},
+    {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
+    {"threads", AN_CONFIG_INT, AT(threads), "0", 0, 4096, NULL, "CPU threads; 0: every core"},
+};
+const an_config an_eval_keys = {fields, AN_COUNT(fields)};
+
+static an_status evaluate(an_err *err, an_run *r, const an_args *args)
+{
+    an_evaluation e;
+    an_text line = {0};
+    AN_TRY(an_evaluate(err, r, AN_VAL, 0, &e));
+    if (!args->json) {
+        an_text_printf(&line, "loss %.6f over %lld tokens (%lld windows of %lld)", e.loss, (long long)e.tokens,
+                       (long long)e.windows, (long long)r->cfg.block_size);
+        return an_print_line(err, &line);
+    }
+    an_text_printf(&line, "{\"windows\":%lld,\"tokens\":%lld", (long long)e.windows, (long long)e.tokens);
+    an_put_json(&line, "loss", e.loss);
+    an_text_puts(&line, "}");
+    return an_print_line(err, &line);
+}
+
+an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
+{
+    (void)exit_code;
+    eval_values v;
+    an_train_config c;
+    an_st *st;
+    an_run *r = NULL;
+    AN_TRY(an_config_defaults(err, &an_eval_keys, &v));
+    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_eval_keys, &v}, 1));
+    AN_TRY(an_cli_open_weights(err, args->words[0], v.best, &c, &st));
+    const int whole = args->n_words == 2 ? AN_RUN_WHOLE_FILE : 0;
+    if (whole) snprintf(c.data, sizeof c.data, "%s", args->words[1]);
+    if (v.batch_size) c.batch_size = v.batch_size;
+    snprintf(c.device, sizeof c.device, "%s", v.device);
+    c.threads = v.threads;
+    c.dtype = v.dtype;
+    an_status status = an_run_open(err, &c, st, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY | whole, &r);
+    an_st_close(st);
+    if (status == AN_OK) status = evaluate(err, r, args);
+    an_run_close(r);
+    return status;
+}

@@ -1,0 +1,37 @@
+#include "cli/cli.h"
+#include <string.h>
+
+void an_command_help(const an_command *c)
+{
+    printf("anneal %s\n    %s\n", c->usage, c->summary);
+    if (c->details[0]) printf("\n%s", c->details);
+    if (c->keys[0] == &an_train_keys || c->keys[1] == &an_train_keys) {
+        printf("\nPresets:\n");
+        for (size_t i = 0; i < an_n_presets; i++) printf("  %-18s%s\n", an_presets[i].name, an_presets[i].summary);
+    }
+    for (size_t t = 0; t < 2 && c->keys[t]; t++) {
+        an_text text = {0};
+        an_config_help(c->keys[t], &text);
+        if (!text.failed && text.len) printf("%s%s", t ? "" : "\nSettings and their defaults:\n", text.data);
+        an_text_free(&text);
+    }
+    if (c->json) printf("  --json    one line of JSON on stdout\n");
+}
+
+an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code)
+{
+    (void)exit_code;
+    if (args->n_words == 1) {
+        const an_command *c = an_command_find(args->words[0]);
+        if (!c) return an_fail(err, AN_E_USAGE, "help: unknown command %.64s", args->words[0]);
+        an_command_help(c);
+        return AN_OK;
+    }
+    printf("anneal %s: trains, resumes and samples small language models\n\n", AN_VERSION);
+    for (size_t i = 0; i < an_n_commands; i++)
+        printf("  anneal %-40s %s\n", an_commands[i].usage, an_commands[i].summary);
+    printf("\nBegin with\n  anneal train demo out=run && anneal sample run\n"
+           "anneal help COMMAND lists its settings. Exit codes: 0 done, 1 usage, 2 environment, 3 numeric, 130 "
+           "interrupted.\n");
+    return AN_OK;
+}

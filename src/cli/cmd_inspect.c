@@ -1,0 +1,84 @@
+#define _DEFAULT_SOURCE
+#include "cli/cli.h"
+#include "io/json.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct inspect_values {
+    bool best;
+} inspect_values;
+
+static const an_config_field fields[] = {
+    {"best", AN_CONFIG_BOOL, offsetof(inspect_values, best), "false", 0, 0, NULL,
+     "of a run: the checkpoint with the lowest validation loss"},
+};
+const an_config an_inspect_keys = {fields, AN_COUNT(fields)};
+
+static void put_tensor(an_text *out, const an_st_tensor *t, an_hash128 hash, bool json)
+{
+    char shape[AN_ST_SHAPE_BYTES], digits[AN_HASH_TEXT_BYTES];
+    an_st_shape_text(t->rank, t->shape, shape);
+    an_hash_text(hash, digits);
+    if (!json) {
+        an_text_printf(out, "%s  %-9s %-16s %s\n", digits, an_dtype_text(t->dtype), shape, t->name);
+        return;
+    }
+    an_text_puts(out, "{\"name\":");
+    an_put_json_text(out, t->name);
+    an_text_printf(out, ",\"shape\":%s,\"dtype\":\"%s\",\"hash\":\"%s\"}", shape, an_dtype_text(t->dtype), digits);
+}
+
+/* The run's state as one line of JSON, or "null": it stands in a file that anybody may have written. free() it. */
+static char *state_of(const an_st *st)
+{
+    const char *text = an_st_meta(st, AN_CKPT_STATE);
+    json_t *state;
+    if (!text || an_json_parse(NULL, an_st_path(st), 0, text, strlen(text), &state) != AN_OK) return strdup("null");
+    char *line = json_dumps(state, JSON_COMPACT);
+    json_decref(state);
+    return line;
+}
+
+/* Tensors in the order of names, so that two checkpoints can be compared line by line. */
+static an_status print(an_err *err, const an_st *st, bool json)
+{
+    const size_t n = an_st_count(st);
+    char digits[AN_HASH_TEXT_BYTES];
+    an_text out = {0};
+    an_hash128 whole, *each = malloc((n + 1) * sizeof *each);
+    char *state = state_of(st);
+    an_status status =
+        each && state ? an_ckpt_hash(err, st, &whole, each) : an_fail_nomem(err, "hashes", n * sizeof *each);
+    if (json) an_text_puts(&out, "{\"tensors\":[");
+    for (size_t i = 0; i < n && status == AN_OK; i++) {
+        if (json && i) an_text_puts(&out, ",");
+        put_tensor(&out, an_st_tensor_by_name(st, i), each[i], json);
+    }
+    if (status == AN_OK) {
+        an_hash_text(whole, digits);
+        if (json)
+            an_text_printf(&out, "],\"state\":%s,\"state_hash\":\"%s\"}", state, digits);
+        else
+            an_text_printf(&out, "%s  state_hash; state %s", digits, state);
+    }
+    free(state);
+    free(each);
+    if (status == AN_OK) return an_print_line(err, &out);
+    an_text_free(&out);
+    return status;
+}
+
+an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code)
+{
+    (void)exit_code;
+    inspect_values v;
+    char path[AN_CKPT_PATH_BYTES];
+    an_st *st;
+    AN_TRY(an_config_defaults(err, &an_inspect_keys, &v));
+    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_inspect_keys, &v}, 1));
+    AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
+    AN_TRY(an_st_open(err, path, &st));
+    an_status status = print(err, st, args->json);
+    an_st_close(st);
+    return status;
+}

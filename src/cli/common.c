@@ -1,0 +1,96 @@
+/* common.c: exit codes, interruption, JSON on stdout. */
+#define _DEFAULT_SOURCE
+#include "cli/cli.h"
+#include <math.h>
+#include <signal.h>
+#include <string.h>
+
+int an_exit_code(an_status status)
+{
+    switch (status) {
+    case AN_OK: return AN_EXIT_OK;
+    case AN_E_USAGE:
+    case AN_E_SHAPE:
+    case AN_E_DTYPE:
+    case AN_E_CONTEXT:
+    case AN_E_UNSUPPORTED: return AN_EXIT_USAGE;
+    case AN_E_NUMERIC: return AN_EXIT_NUMERIC;
+    case AN_E_NOMEM:
+    case AN_E_BUDGET:
+    case AN_E_ENV:
+    case AN_E_DEVICE:
+    case AN_E_IO:
+    case AN_E_DATA:
+    case AN_E_INTERNAL: break;
+    }
+    return AN_EXIT_ENVIRONMENT;
+}
+
+static volatile sig_atomic_t interrupted;
+
+static void on_signal(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+void an_interrupt_catch(void)
+{
+    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+}
+
+bool an_interrupt_seen(void *unused)
+{
+    (void)unused;
+    return interrupted != 0;
+}
+
+an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, an_train_config *cfg, an_st **out)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    AN_TRY(an_ckpt_find(err, run_or_file, best, path));
+    AN_TRY(an_st_open(err, path, out));
+    an_status status = an_run_config(err, *out, cfg);
+    if (status != AN_OK) {
+        an_st_close(*out);
+        *out = NULL;
+    }
+    return status;
+}
+
+void an_put_json(an_text *out, const char *key, double value)
+{
+    if (isfinite(value))
+        an_text_printf(out, ",\"%s\":%.12g", key, value);
+    else
+        an_text_printf(out, ",\"%s\":null", key);
+}
+
+void an_put_json_text(an_text *out, const char *text)
+{
+    an_text_puts(out, "\"");
+    for (const char *p = text; *p; p++) {
+        if (*p == '"' || *p == '\\')
+            an_text_printf(out, "\\%c", *p);
+        else if ((unsigned char)*p < 32)
+            an_text_printf(out, "\\u%04x", *p);
+        else
+            an_text_putn(out, p, 1);
+    }
+    an_text_puts(out, "\"");
+}
+
+an_status an_print_line(an_err *err, an_text *line)
+{
+    an_status status = AN_OK;
+    an_text_puts(line, "\n");
+    if (line->failed)
+        status = an_fail_nomem(err, "a line of output", line->len);
+    else if (fwrite(line->data, 1, line->len, stdout) != line->len || fflush(stdout) != 0)
+        status = an_fail(err, AN_E_IO, "stdout cannot be written to");
+    an_text_free(line);
+    return status;
+}

@@ -1,0 +1,104 @@
+/* main.c: the table of commands and the way in and out of the program. */
+#include "cli/cli.h"
+#include <string.h>
+
+#define RUN_DETAILS                                                                                                    \
+    "The run's folder gets metrics.jsonl (a line a logged update), last.safetensors, best.safetensors (of the "        \
+    "lowest\n"                                                                                                         \
+    "validation loss) and step_N.safetensors. Ctrl-C finishes the update and saves.\n"
+
+/* clang-format off */
+const an_command an_commands[] = {
+    {.name = "train", .run = an_cmd_train, .min_words = 1, .max_words = 1, .json = true, .keys = {&an_train_keys},
+     .usage = "train PRESET|FILE.yaml [key=value ...]",
+     .summary = "train a GPT",
+     .details = RUN_DETAILS},
+    {.name = "resume", .run = an_cmd_resume, .min_words = 1, .max_words = 1, .json = true, .keys = {&an_train_keys},
+     .usage = "resume RUN|FILE [key=value ...]",
+     .summary = "continue a run, to the same bits as if it had never stopped",
+     .details = RUN_DETAILS},
+    {.name = "sample", .run = an_cmd_sample, .min_words = 1, .max_words = 1, .json = false, .keys = {&an_sample_keys},
+     .usage = "sample RUN|FILE [key=value ...]",
+     .summary = "write text with a trained model",
+     .details = "Text goes to stdout as it is drawn, narration to stderr.\n"},
+    {.name = "eval", .run = an_cmd_eval, .min_words = 1, .max_words = 2, .json = true, .keys = {&an_eval_keys},
+     .usage = "eval RUN|FILE [DATA] [key=value ...]",
+     .summary = "mean loss over all windows of a file, or of the run's validation split",
+     .details = "DATA is a .bin file of 16-bit token ids or a text, taken whole.\n"},
+    {.name = "plan", .run = an_cmd_plan, .min_words = 1, .max_words = 1, .json = true, .keys = {&an_plan_keys, &an_train_keys},
+     .usage = "plan PRESET|FILE.yaml [key=value ...]",
+     .summary = "what a training step needs: memory, launches, work; runs nothing",
+     .details = ""},
+    {.name = "bench", .run = an_cmd_bench, .min_words = 1, .max_words = 1, .json = true, .keys = {&an_bench_keys, &an_train_keys},
+     .usage = "bench PRESET [key=value ...]",
+     .summary = "time training steps on random tokens",
+     .details = "Batch, shape and dropout are the preset's; clip 1.0, AdamW.\n"},
+    {.name = "inspect", .run = an_cmd_inspect, .min_words = 1, .max_words = 1, .json = true, .keys = {&an_inspect_keys},
+     .usage = "inspect RUN|FILE",
+     .summary = "a checkpoint's tensors and hashes",
+     .details = ""},
+    {.name = "help", .run = an_cmd_help, .min_words = 0, .max_words = 1, .json = false, .keys = {NULL},
+     .usage = "help [COMMAND]",
+     .summary = "this, or a command's settings",
+     .details = ""},
+    {.name = "version", .run = an_cmd_version, .min_words = 0, .max_words = 0, .json = true, .keys = {NULL},
+     .usage = "version",
+     .summary = "the version",
+     .details = ""},
+};
+/* clang-format on */
+const size_t an_n_commands = sizeof an_commands / sizeof an_commands[0];
+
+const an_command *an_command_find(const char *name)
+{
+    for (size_t i = 0; i < an_n_commands; i++)
+        if (strcmp(an_commands[i].name, name) == 0) return &an_commands[i];
+    return NULL;
+}
+
+static an_status unknown_command(an_err *err, const char *name)
+{
+    const char *names[32];
+    for (size_t i = 0; i < an_n_commands; i++) names[i] = an_commands[i].name;
+    const char *near = an_nearest(name, names, an_n_commands);
+    return an_fail(err, AN_E_USAGE, "unknown command %.64s%s%s%s; try anneal help", name, near ? "; did you mean " : "",
+                   near ? near : "", near ? "?" : "");
+}
+
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
+static an_status run(an_err *err, int argc, char **argv, int *exit_code)
+{
+    const char *name = argc > 1 ? argv[1] : "help";
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0) name = "help";
+    if (strcmp(name, "--version") == 0) name = "version";
+    const an_command *c = an_command_find(name);
+    if (!c) return unknown_command(err, name);
+    if (asks_for_help(argc - 1, argv + 1) && strcmp(name, "help") != 0) {
+        an_command_help(c);
+        return AN_OK;
+    }
+    an_args args;
+    if (argc > 1 && argv[1][0] != '-')
+        AN_TRY(an_args_parse(err, c, argc - 2, argv + 2, &args));
+    else
+        AN_TRY(an_args_parse(err, c, 0, NULL, &args));
+    return c->run(err, &args, exit_code);
+}
+
+int main(int argc, char **argv)
+{
+    an_err err = {0};
+    int exit_code = AN_EXIT_OK;
+    an_status status = run(&err, argc, argv, &exit_code);
+    if (status == AN_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        status = an_fail(&err, AN_E_IO, "stdout cannot be written to");
+    if (status == AN_OK) return exit_code;
+    fprintf(stderr, "anneal: %s\n", err.text);
+    return an_exit_code(status);
+}
