@@ -164,6 +164,7 @@ typedef struct forward_room {
     an_word *pairs; /* [64, 32] probabilities as pairs of bf16 */
     an_word *mask;  /* [64] */
     float *sums;    /* [CHUNK] */
+    float *most;    /* [64] maxima of the rows of a tile */
     ahead next;
 } forward_room;
 
@@ -181,6 +182,7 @@ static size_t forward_room_of(const job *w, uint8_t *base, forward_room *r)
     r->pairs = take(base, &at, BLOCK * BLOCK / 2);
     r->mask = take(base, &at, BLOCK);
     r->sums = take(base, &at, chunk);
+    r->most = take(base, &at, BLOCK);
     return at;
 }
 
@@ -206,25 +208,40 @@ static inline void exp_row(float *s, int n, float m, float *l)
     lanes_store(l, sum);
 }
 
-/* Scores of one row, s [n], to probabilities relative to the new running maximum. */
-static inline void softmax_row(const job *w, const forward_room *r, int row, float *s, int n, int seen, uint64_t index)
+/* l and o of rows [row, row+m) to their new maxima r->most. The exponentials are one vector loop: most rows need none.
+ */
+static inline void rescale_rows(const job *w, const forward_room *r, int row, int m)
 {
-    float *l = r->l + row * LANES, *o = r->o + (int64_t)row * w->dn;
-    const float before = r->m[row], m = score_row(s, n, seen, w->s->scale, before);
-    if (m > before) {
-        r->m[row] = m;
-        if (before > -FLT_MAX) { /* else both are still zero */
-            const float shrink = an_exp(before - m);
-            lanes_store(l, lanes_scale(lanes_load(l), shrink));
-            for (int x = 0; x < w->dn; x += LANES) lanes_store(o + x, lanes_scale(lanes_load(o + x), shrink));
-        }
+    float shrink[BLOCK];
+    for (int i = 0; i < m; i++) shrink[i] = an_exp(r->m[row + i] - r->most[i]);
+    for (int i = 0; i < m; i++) {
+        const float before = r->m[row + i];
+        if (!(r->most[i] > before)) continue;
+        r->m[row + i] = r->most[i];
+        if (before == -FLT_MAX) continue; /* both are still zero */
+        float *l = r->l + (row + i) * LANES, *o = r->o + (int64_t)(row + i) * w->dn;
+        lanes_store(l, lanes_scale(lanes_load(l), shrink[i]));
+        for (int x = 0; x < w->dn; x += LANES) lanes_store(o + x, lanes_scale(lanes_load(o + x), shrink[i]));
     }
-    exp_row(s, n, m, l);
-    if (w->drop.on) {
-        keep_mask(&w->drop, index, n, r->mask);
-        for (int j = 0; j < n; j += AN_VL) vf_store(s + j, (vf)((vu)vf_load(s + j) & vu_load(r->mask + j)));
+}
+
+/* Scores p [m, 64] of rows [row, row+m) of the chunk, the first being query i0, against n keys from k0, to
+ * probabilities relative to the new running maxima, in loops that do one thing for all rows: nothing then waits for a
+ * row's maximum. */
+static void softmax_rows(const job *w, const forward_room *r, int row, int m, float *p, int64_t i0, int64_t k0, int n,
+                         uint64_t index)
+{
+    const int width = (int)an_round_up(visible(w, i0 + m - 1, k0, n), LANES);
+    for (int i = 0; i < m; i++)
+        r->most[i] = score_row(p + i * BLOCK, width, visible(w, i0 + i, k0, n), w->s->scale, r->m[row + i]);
+    rescale_rows(w, r, row, m);
+    for (int i = 0; i < m; i++) exp_row(p + i * BLOCK, width, r->m[row + i], r->l + (row + i) * LANES);
+    for (int i = 0; i < m && w->drop.on; i++) {
+        float *s = p + i * BLOCK;
+        keep_mask(&w->drop, index + (uint64_t)i * (uint64_t)w->s->S, width, r->mask);
+        for (int j = 0; j < width; j += AN_VL) vf_store(s + j, (vf)((vu)vf_load(s + j) & vu_load(r->mask + j)));
     }
-    if (w->round) round_row(s, n);
+    for (int i = 0; i < m && w->round; i++) round_row(p + i * BLOCK, width);
 }
 
 /* Queries [row, row+rows) of the chunk that starts at i0 against the packed block of n keys at k0. */
@@ -239,12 +256,8 @@ static void forward_tile(const job *w, const forward_room *r, int b, int h, int6
         float *p = r->p + g * BLOCK;
         if (!seen) continue;
         product_rows(w->dot, m, width, kd, r->q + (int64_t)(row + g) * w->dw, w->dw, r->kt, BLOCK, p, BLOCK, false);
-        for (int i = 0; i < m; i++) {
-            int64_t query = i0 + row + g + i;
-            fetch_ahead(w, &r->next, g + i, rows);
-            softmax_row(w, r, row + g + i, p + i * BLOCK, width, visible(w, query, k0, n),
-                        dropout_index(w, b, h, query, k0));
-        }
+        for (int i = 0; i < m; i++) fetch_ahead(w, &r->next, g + i, rows);
+        softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
         const an_word *a = (const an_word *)p;
         if (w->dot) {
             for (int i = 0; i < m; i++) narrow_row(r->pairs + i * BLOCK / 2, p + i * BLOCK, width);

@@ -25,7 +25,7 @@ enum {
 /* ---- rows of a view -------------------------------------------------------------------------------------------- */
 
 /* Row `src` of n elements as f32, zero up to `padded`. */
-static inline void load_row(float *out, const void *src, uint8_t dtype, int n, int padded)
+static inline void load_row(float *restrict out, const void *restrict src, uint8_t dtype, int n, int padded)
 {
     if (dtype == AN_F32) {
         memcpy(out, src, sizeof(float) * (size_t)n);
@@ -50,7 +50,7 @@ static inline void round_row(float *row, int n)
     for (int i = 0; i < n; i++) bits[i] = bf16_bits(bits[i]);
 }
 
-static inline void store_row(void *dst, uint8_t dtype, const float *row, float factor, int n)
+static inline void store_row(void *restrict dst, uint8_t dtype, const float *restrict row, float factor, int n)
 {
     if (dtype == AN_F32) {
         float *out = dst;
@@ -83,7 +83,7 @@ static inline void pair_rows(an_word *restrict out, const float *even, const flo
 }
 
 /* The same of two rows that are bf16 already. */
-static inline void pair_halves(an_word *restrict out, const an_half *even, const an_half *odd, int n)
+static inline void pair_halves(an_word *restrict out, const an_half *restrict even, const an_half *restrict odd, int n)
 {
     for (int i = 0; i < n; i++) out[i] = even[i] | (an_word)odd[i] << 16;
 }
@@ -182,7 +182,8 @@ static inline float dot_rows(const float *a, const float *b, int n)
 /* ---- dropout --------------------------------------------------------------------------------------------------- */
 
 typedef struct an_dropout {
-    uint32_t key, stream;
+    vq keys[7]; /* of the rounds */
+    uint32_t stream;
     uint32_t floor; /* kept when the random word is at least this: (word >> 8) * 2^-24 >= p, without the float */
     float scale;    /* 1 / (1 - p), or 1 when there is none */
     bool on;
@@ -193,20 +194,21 @@ static inline an_dropout dropout_of(float p, const uint32_t *rng, uint32_t strea
     if (!rng || !(p > 0.0f)) return (an_dropout){.scale = 1.0f};
     double t = (double)p * 16777216.0; /* exact */
     uint32_t least = (uint32_t)t + ((double)(uint32_t)t < t);
-    return (an_dropout){rng[0], stream, least > 0xffffffu ? UINT32_MAX : least << 8, 1.0f / (1.0f - p), true};
+    an_dropout d = {.stream = stream, .scale = 1.0f / (1.0f - p), .on = true};
+    d.floor = least > 0xffffffu ? UINT32_MAX : least << 8;
+    for (uint32_t round = 0; round < 7; round++) d.keys[round] = vq_set(rng[0] + round * 0x9E3779B9u);
+    return d;
 }
 
-/* mask[j] = all ones where element index + j is kept, for j < n; writes up to the next multiple of 32. Philox2x32-7 (see
- * base/rng.h) on 64-bit lanes, even and odd counters apart: a round is one widening multiply, one shift and two exclusive
- * ors, because nothing reads the upper half of a lane. Two vectors at once hide the multiply's latency. */
+/* mask[j] = all ones where element index + j is kept, for j < n; writes up to the next multiple of 32. Philox2x32-7
+ * (see base/rng.h) on 64-bit lanes, even and odd counters apart: a round is one widening multiply, one shift and two
+ * exclusive ors, because nothing reads the upper half of a lane. Two vectors at once hide the multiply's latency. */
 static inline void keep_mask(const an_dropout *d, uint64_t index, int n, an_word *restrict mask)
 {
     const uint32_t lo = (uint32_t)index, hi = (uint32_t)(index >> 32);
     const uint32_t second = d->stream ^ hi * 0x9E3779B9u, carried = d->stream ^ (hi + 1) * 0x9E3779B9u;
     const vu least = vu_set(d->floor);
     const vq low_half = vq_set(0xffffffffu), factor = vq_set(0xD256D193u);
-    vq keys[7];
-    AN_UNROLL for (uint32_t round = 0; round < 7; round++) keys[round] = vq_set(d->key + round * 0x9E3779B9u);
     for (int j = 0; j < n; j += 2 * AN_VL) {
         vq a[4], b[4]; /* the two words of the counter: even, odd, even, odd */
         AN_UNROLL for (int x = 0; x < 4; x += 2)
@@ -221,7 +223,7 @@ static inline void keep_mask(const an_dropout *d, uint64_t index, int n, an_word
             AN_UNROLL for (int x = 0; x < 4; x++)
             {
                 const vq product = vq_mul32(a[x], factor);
-                a[x] = (product >> 32) ^ keys[round] ^ b[x];
+                a[x] = (product >> 32) ^ d->keys[round] ^ b[x];
                 b[x] = product;
             }
         }
