@@ -1,0 +1,474 @@
+/* gemm.c: matrix products: which blocks exist, who packs and multiplies them, and where sums wait until they are
+ * complete.
+ *
+ * Owns:      the blocking, the layout of scratch, the task grid, handing finished blocks to C or to the epilogue.
+ * Does not:  know registers (gemm_micro.h) or storage (gemm_pack.h); allocate.
+ * Invariants: an f32 element is one chain of fused multiply-adds in ascending k from +0; a chain that spans several
+ * blocks of k goes on from its stored partial sum. So blocks, threads and instruction sets leave no trace in the bits.
+ *            The epilogue sees every element exactly once, in tiles of at most STRIP * PANEL columns of one batch
+ * member.
+ *
+ * m is cut into tiles of at most TILE_ROWS rows, and those into row blocks; n into panels of PANEL columns, and those
+ * into column blocks; k into blocks of BLOCK_WORDS words. A batch member and a split of k make a chain. A task
+ * multiplies a row block by a column block of one chain, over all blocks of k: panel by panel, whose words stay in the
+ * first-level cache or near, while the row block's stay in the second.
+ *
+ * Panels of B are packed first, by all threads, for as many chains, panels or blocks of k as fit in SHARED_BYTES (a
+ * group), then used by all. With few rows each panel is used once, and whoever uses it packs it.
+ *
+ * Sums wait in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when
+ * their chain is not finished by one task (several groups along k, splits), in `partial`, as large as the result. */
+#include "isa.h"
+
+#include "gemm_micro.h"
+#include "gemm_pack.h"
+
+#include "device/cpu/templates.h"
+
+enum {
+    BLOCK_WORDS = 384,        /* of k: rows of A and a panel of B, 14 and 48 KiB at AVX-512 */
+    BLOCK_ROWS = 112,         /* of A: 172 KiB packed */
+    STRIP = 128 / PANEL,      /* panels finished together */
+    WIDE = 512 / PANEL,       /* panels of a block of sums, over several blocks of k */
+    FEW_ROWS = 4 * TILE_ROWS, /* not worth a shared B */
+    SHARED_BYTES = 4 << 20,   /* of packed B: stays in the last-level cache */
+    TASKS = 24,               /* wanted, where the problem has that many blocks of some size */
+    SLICE = 64,               /* words of k packed at a time along rows of B */
+};
+
+typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;
+
+typedef struct plan {
+    an_gemm_spec s; /* normalised */
+    word_kind kind;
+    int64_t batch, splits, chains; /* chain = batch member * splits + split */
+    int64_t split_k;               /* k of a chain; the last of a member may have less */
+    int64_t block, blocks;         /* words of a block of k; blocks of a chain */
+    int64_t tiles, row_blocks, panels;
+    bool share_b;
+    int64_t group_chains, group_panels, group_blocks, column_blocks; /* column blocks of a group */
+    int64_t block_tiles, block_panels;                               /* the most a task has */
+    int64_t partial_bytes, shared_bytes;
+    int64_t left_bytes, right_bytes, sums_bytes, thread_bytes; /* of one thread */
+} plan;
+
+static int64_t part_begin(int64_t n, int64_t parts, int64_t i) /* of n things in `parts` nearly equal runs */
+{
+    return n * i / parts;
+}
+
+static int64_t bytes_up(int64_t words)
+{
+    return an_round_up(words * 4, 64);
+}
+
+/* ---- plan: a pure function of the spec -----------------------------------------------------------------------------
+ */
+
+/* A batch extent whose members lie under each other in A and C and share B is more rows. */
+static an_gemm_spec normalised(const an_gemm_spec *spec)
+{
+    an_gemm_spec s = *spec;
+    for (int i = 2; i >= 0; i--) {
+        if (s.nb[i] == 1) continue;
+        const int64_t rows = (int64_t)s.m * s.nb[i];
+        const bool under = s.a_b[i] == s.m * s.a_m && s.c_b[i] == s.m * s.c_m;
+        if (s.b_b[i] != 0 || !under || rows > INT32_MAX) break;
+        s.m = (int32_t)rows;
+        s.nb[i] = 1;
+    }
+    return s;
+}
+
+/* Rows and columns of a task: large enough that packed words are used often, small enough that there is work for all.
+ */
+static void plan_tasks(plan *p)
+{
+    const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 2, 1);
+    const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
+    p->row_blocks = an_ceil_div(p->tiles, most_tiles);
+    p->column_blocks = an_ceil_div(p->group_panels, widest);
+    while (p->group_chains * p->row_blocks * p->column_blocks < TASKS) {
+        if (p->tiles > least_tiles * p->row_blocks)
+            p->row_blocks = AN_MIN(p->row_blocks * 2, p->tiles);
+        else if (p->group_panels > 2 * p->column_blocks)
+            p->column_blocks *= 2;
+        else
+            break;
+    }
+    p->block_tiles = an_ceil_div(p->tiles, p->row_blocks);
+    p->block_panels = an_ceil_div(p->group_panels, p->column_blocks);
+}
+
+/* What is packed and used together. Cutting k costs passes over C, cutting n costs passes over A. */
+static void plan_groups(plan *p)
+{
+    const int64_t panel_bytes = p->block * PANEL * 4, all = p->panels * p->blocks * panel_bytes;
+    p->group_chains = p->chains;
+    p->group_panels = p->panels;
+    p->group_blocks = p->blocks;
+    if (!p->share_b) return;
+    p->group_chains = AN_MAX(AN_MIN(SHARED_BYTES / all, p->chains), 1);
+    if (all > SHARED_BYTES) {
+        if (p->s.k > 2 * (int64_t)p->s.n)
+            p->group_blocks = AN_MAX(SHARED_BYTES / (p->panels * panel_bytes), 1);
+        else
+            p->group_panels = AN_MAX(SHARED_BYTES / (p->blocks * panel_bytes), 1);
+    }
+    p->shared_bytes = p->group_chains * p->group_panels * p->group_blocks * panel_bytes;
+}
+
+static plan plan_make(const an_gemm_spec *spec)
+{
+    plan p = {.s = normalised(spec)};
+    const an_gemm_spec *s = &p.s;
+    p.kind = s->mul_dtype != AN_BF16 ? WORD_F32 : AN_BF16_DOT ? WORD_PAIR : WORD_ROUNDED;
+    p.batch = (int64_t)s->nb[0] * s->nb[1] * s->nb[2];
+    p.splits = AN_MAX(s->splits, 1);
+    p.chains = p.batch * p.splits;
+    p.split_k = an_ceil_div(s->k, p.splits);
+    const int64_t pairs = an_ceil_div(p.split_k, 2);
+    const int64_t words = p.kind == WORD_F32 ? p.split_k : p.kind == WORD_PAIR ? pairs : 2 * pairs;
+    p.blocks = AN_MAX(an_ceil_div(words, BLOCK_WORDS), 1);
+    p.block = an_round_up(AN_MAX(an_ceil_div(words, p.blocks), 1), AN_VL);
+    p.tiles = an_ceil_div(s->m, TILE_ROWS);
+    p.panels = an_ceil_div(s->n, PANEL);
+    p.share_b = s->m > FEW_ROWS;
+    if (p.chains == 0 || p.tiles == 0 || p.panels == 0) return p;
+    plan_groups(&p);
+    plan_tasks(&p);
+    if (p.splits > 1 || p.group_blocks < p.blocks) p.partial_bytes = bytes_up(p.chains * s->m * p.panels * PANEL);
+    const int64_t rows = p.block_tiles * TILE_ROWS;
+    const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
+    p.left_bytes = bytes_up(AN_MAX(p.block_tiles * (p.block * TILE_ROWS + AN_VL), rows * (p.block + 16)));
+    p.right_bytes = p.share_b ? 0 : bytes_up(p.block * PANEL);
+    p.sums_bytes = bytes_up(rows * strip * PANEL);
+    p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
+    return p;
+}
+
+size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads)
+{
+    const plan p = plan_make(s);
+    return (size_t)(p.partial_bytes + p.shared_bytes + AN_MAX(threads, 1) * p.thread_bytes);
+}
+
+/* ---- a call
+ * ---------------------------------------------------------------------------------------------------------- */
+
+typedef struct call {
+    plan p;
+    const uint8_t *a, *b;
+    uint8_t *c;
+    uint8_t *scratch; /* partial, shared B, then each thread's: left, right, sums, edge tile */
+    an_epilogue_fn epilogue;
+    void *user;
+    sums sums;
+    /* the group in work */
+    int64_t chain0, chain1, panel0, panel1, block0, block1;
+    int64_t slices, strips; /* what a panel is packed in */
+} call;
+
+static int dtype_bytes(uint8_t dtype)
+{
+    return dtype == AN_F32 ? 4 : 2;
+}
+
+static int64_t batch_offset(const an_gemm_spec *s, const int64_t strides[3], int64_t member)
+{
+    const int64_t i2 = member % s->nb[2], i1 = member / s->nb[2] % s->nb[1], i0 = member / s->nb[2] / s->nb[1];
+    return i0 * strides[0] + i1 * strides[1] + i2 * strides[2];
+}
+
+static int64_t chain_k(const plan *p, int64_t chain, int64_t *begin)
+{
+    *begin = AN_MIN(chain % p->splits * p->split_k, p->s.k);
+    return AN_MIN(p->split_k, p->s.k - *begin);
+}
+
+static operand left_operand(const call *g, int64_t chain)
+{
+    const an_gemm_spec *s = &g->p.s;
+    int64_t begin;
+    const int64_t k = chain_k(&g->p, chain, &begin);
+    const int64_t at = batch_offset(s, s->a_b, chain / g->p.splits) + begin * s->a_k;
+    return (operand){g->a + at * dtype_bytes(s->a_dtype), s->m, k, s->a_m, s->a_k, s->a_dtype};
+}
+
+static operand right_operand(const call *g, int64_t chain)
+{
+    const an_gemm_spec *s = &g->p.s;
+    int64_t begin;
+    const int64_t k = chain_k(&g->p, chain, &begin);
+    const int64_t at = batch_offset(s, s->b_b, chain / g->p.splits) + begin * s->b_k;
+    return (operand){g->b + at * dtype_bytes(s->b_dtype), s->n, k, s->b_n, s->b_k, s->b_dtype};
+}
+
+/* Words of a chain in block j of k: [*w0, *w1), empty beyond a short chain's end. */
+static void block_words(const plan *p, int64_t k, int64_t j, int64_t *w0, int64_t *w1)
+{
+    const int64_t words = p->kind == WORD_F32 ? k : p->kind == WORD_PAIR ? (k + 1) / 2 : an_round_up(k, 2);
+    *w0 = AN_MIN(j * p->block, words);
+    *w1 = AN_MIN(*w0 + p->block, words);
+}
+
+static int64_t panel_width(const plan *p, int64_t panel)
+{
+    return p->s.n - panel * PANEL <= AN_VL ? AN_VL : PANEL;
+}
+
+static an_word *shared_panel(const call *g, int64_t chain, int64_t j, int64_t panel)
+{
+    const int64_t blocks = g->block1 - g->block0, panels = g->panel1 - g->panel0;
+    const int64_t i = ((chain - g->chain0) * blocks + j - g->block0) * panels + panel - g->panel0;
+    return (an_word *)(g->scratch + g->p.partial_bytes) + i * g->p.block * PANEL;
+}
+
+static void pack_panel(const plan *p, const operand *b, int64_t panel, int64_t w0, int64_t w1, an_word *out)
+{
+    const part q = {panel * PANEL, AN_MIN((panel + 1) * PANEL, p->s.n), w0, w1};
+    pack(b, q, out, panel_width(p, panel), b->along_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, p->kind);
+}
+
+/* Task: a strip of panels of one block of k; of operands side by side in n a slice of its words. */
+static void pack_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const call *g = arg;
+    const plan *p = &g->p;
+    const int64_t slice = task % g->slices, strip = task / g->slices % g->strips;
+    const int64_t rest = task / g->slices / g->strips, blocks = g->block1 - g->block0;
+    const int64_t chain = g->chain0 + rest / blocks, j = g->block0 + rest % blocks;
+    const int64_t panels = g->panel1 - g->panel0;
+    const operand b = right_operand(g, chain);
+    int64_t first, end;
+    block_words(p, b.k, j, &first, &end);
+    const int64_t w0 = first + slice * SLICE, w1 = g->slices == 1 ? end : AN_MIN(w0 + SLICE, end);
+    const int64_t last = g->panel0 + part_begin(panels, g->strips, strip + 1);
+    for (int64_t i = g->panel0 + part_begin(panels, g->strips, strip); i < last; i++)
+        if (w0 < w1) pack_panel(p, &b, i, w0, w1, shared_panel(g, chain, j, i) + (w0 - first) * panel_width(p, i));
+}
+
+static void pack_group(call *g, an_pool *pool)
+{
+    const plan *p = &g->p;
+    const bool transposed = p->s.b_k == 1;
+    const int64_t panels = g->panel1 - g->panel0;
+    g->slices = transposed ? 1 : an_ceil_div(p->block, SLICE);
+    g->strips = an_ceil_div(panels, transposed ? 2 : WIDE);
+    an_pool_run(pool, (g->chain1 - g->chain0) * (g->block1 - g->block0) * g->strips * g->slices, pack_task, g);
+}
+
+/* ---- multiplying
+ * ------------------------------------------------------------------------------------------------------- */
+
+/* A task's block of C and the memory of its thread. */
+typedef struct job {
+    int64_t chain;
+    int64_t tile0, tile1, row0, row1, panel0, panel1;
+    an_word *left, *right;
+    float *sums, *edge;
+} job;
+
+static int64_t tile_row(const plan *p, int64_t tile)
+{
+    return part_begin(p->s.m, p->tiles, tile);
+}
+
+static job job_of(const call *g, int64_t task, int thread)
+{
+    const plan *p = &g->p;
+    const int64_t panels = g->panel1 - g->panel0;
+    const int64_t column_blocks = AN_MIN(p->column_blocks, panels); /* the last group may be narrow */
+    const int64_t column = task % column_blocks, row = task / column_blocks % p->row_blocks;
+    job b = {.chain = g->chain0 + task / column_blocks / p->row_blocks};
+    b.tile0 = part_begin(p->tiles, p->row_blocks, row);
+    b.tile1 = part_begin(p->tiles, p->row_blocks, row + 1);
+    b.row0 = tile_row(p, b.tile0);
+    b.row1 = tile_row(p, b.tile1);
+    b.panel0 = g->panel0 + part_begin(panels, column_blocks, column);
+    b.panel1 = g->panel0 + part_begin(panels, column_blocks, column + 1);
+    uint8_t *mine = g->scratch + p->partial_bytes + p->shared_bytes + thread * p->thread_bytes;
+    b.left = (an_word *)mine;
+    b.right = (an_word *)(mine + p->left_bytes);
+    b.sums = (float *)(mine + p->left_bytes + p->right_bytes);
+    b.edge = (float *)(mine + p->left_bytes + p->right_bytes + p->sums_bytes);
+    return b;
+}
+
+/* Where the sums of a panel stand: element (row, column) of C at at[(row - row0) * ld + column - panel * PANEL]. */
+typedef struct place {
+    float *at;
+    int64_t ld;
+} place;
+
+static place place_of(const call *g, const job *b, int64_t panel)
+{
+    const plan *p = &g->p;
+    const an_gemm_spec *s = &p->s;
+    if (g->sums == SUMS_IN_C) {
+        const int64_t at = batch_offset(s, s->c_b, b->chain) + b->row0 * s->c_m + panel * PANEL;
+        return (place){(float *)g->c + at, s->c_m};
+    }
+    if (g->sums == SUMS_IN_PARTIAL) {
+        const int64_t ld = p->panels * PANEL;
+        return (place){(float *)g->scratch + (b->chain * s->m + b->row0) * ld + panel * PANEL, ld};
+    }
+    const int64_t held = p->blocks > 1 ? p->block_panels : STRIP; /* one block of k: each strip is finished at once */
+    return (place){b->sums + (panel - b->panel0) % held * PANEL, AN_MAX(held, STRIP) * PANEL};
+}
+
+/* The row block's words of A: where they stand, or packed. Pairs can be read where they stand when none is torn. */
+typedef struct left {
+    const an_word *at; /* of the first tile */
+    int64_t stride, tile_stride;
+    a_layout layout;
+} left;
+
+static left take_left(const call *g, const job *b, const operand *a, int64_t w0, int64_t w1)
+{
+    const plan *p = &g->p;
+    const bool by_row = a->along_k == 1;
+    if (by_row && p->kind == WORD_F32 && a->dtype == AN_F32)
+        return (left){(const an_word *)a->p + b->row0 * a->along_x + w0, a->along_x, 0, A_ROWS};
+    if (by_row) {
+        const int64_t stride = p->block + 16;
+        pack(a, (part){b->row0, b->row1, w0, w1}, b->left, stride, PACK_ROWS, p->kind);
+        return (left){b->left, stride, 0, A_ROWS};
+    }
+    const int64_t tile_stride = p->block * TILE_ROWS + AN_VL;
+    for (int64_t w = w0; w < w1; w += SLICE)
+        for (int64_t t = b->tile0; t < b->tile1; t++) {
+            const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + SLICE, w1)};
+            const int64_t rows = q.x1 - q.x0;
+            pack(a, q, b->left + (t - b->tile0) * tile_stride + (w - w0) * rows, rows, PACK_ALONG_X, p->kind);
+        }
+    return (left){b->left, 0, tile_stride, A_COLUMNS};
+}
+
+static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < columns; i++) to[r * to_ld + i] = from[r * from_ld + i];
+}
+
+/* All tiles of the row block by one panel. */
+static void multiply_panel(const call *g, const job *b, const left *a, int64_t panel, const an_word *right,
+                           int64_t words, bool go_on)
+{
+    const plan *p = &g->p;
+    const place c = place_of(g, b, panel);
+    const int64_t width = panel_width(p, panel), columns = AN_MIN(width, p->s.n - panel * PANEL);
+    const bool torn = g->sums == SUMS_IN_C && columns < width; /* whole vectors would overrun C */
+    const micro_fn *micro = (p->kind == WORD_PAIR ? MICRO_1 : MICRO_0)[a->layout][width == PANEL];
+    for (int64_t t = b->tile0; t < b->tile1; t++) {
+        const int64_t row = tile_row(p, t) - b->row0, rows = tile_row(p, t + 1) - tile_row(p, t);
+        const an_word *words_a = a->at + (a->layout == A_ROWS ? row * a->stride : (t - b->tile0) * a->tile_stride);
+        const int64_t stride = a->layout == A_ROWS ? a->stride : rows;
+        float *at = c.at + row * c.ld;
+        if (!torn) {
+            micro[rows - 1](words, words_a, stride, right, at, c.ld, go_on);
+            continue;
+        }
+        if (go_on) copy_tile(b->edge, PANEL, at, c.ld, rows, columns);
+        micro[rows - 1](words, words_a, stride, right, b->edge, PANEL, go_on);
+        copy_tile(at, c.ld, b->edge, PANEL, rows, columns);
+    }
+}
+
+/* Complete sums of rows [row0, row1) and panels [panel0, panel1) of a batch member go to the epilogue or to C. */
+static void finish(const call *g, int64_t member, const job *b, int64_t panel0, int64_t panel1, place from)
+{
+    const an_gemm_spec *s = &g->p.s;
+    const int64_t col0 = panel0 * PANEL, col1 = AN_MIN(panel1 * PANEL, s->n);
+    if (g->epilogue) {
+        const int64_t above = member * s->m;
+        const an_tile tile = {above + b->row0, above + b->row1, col0, col1, from.at, from.ld};
+        g->epilogue(&tile, g->user);
+        return;
+    }
+    const int64_t at = batch_offset(s, s->c_b, member) + col0;
+    for (int64_t r = b->row0; r < b->row1; r++)
+        store_row(g->c, at + r * s->c_m, from.at + (r - b->row0) * from.ld, col1 - col0, s->accumulate, s->c_dtype);
+}
+
+/* Task: a row block by a column block of a chain, over the group's blocks of k. */
+static void multiply_task(void *arg, int64_t task, int thread)
+{
+    const call *g = arg;
+    const plan *p = &g->p;
+    const job b = job_of(g, task, thread);
+    const operand a = left_operand(g, b.chain), right = right_operand(g, b.chain);
+    for (int64_t j = g->block0; j < g->block1; j++) {
+        int64_t w0, w1;
+        block_words(p, a.k, j, &w0, &w1);
+        const left rows = take_left(g, &b, &a, w0, w1);
+        const bool complete = j + 1 == p->blocks && p->splits == 1 && g->sums != SUMS_IN_C;
+        int64_t begin = b.panel0;
+        for (int64_t i = b.panel0; i < b.panel1; i++) {
+            if (!p->share_b) pack_panel(p, &right, i, w0, w1, b.right);
+            multiply_panel(g, &b, &rows, i, p->share_b ? shared_panel(g, b.chain, j, i) : b.right, w1 - w0, j > 0);
+            if (!complete || (i + 1 < b.panel1 && i + 1 - begin < STRIP)) continue;
+            finish(g, b.chain, &b, begin, i + 1, place_of(g, &b, begin));
+            begin = i + 1;
+        }
+    }
+}
+
+/* Task: a row block by a strip of panels of a batch member: adds its splits in order. */
+static void add_splits_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const call *g = arg;
+    const plan *p = &g->p;
+    const int64_t strips = an_ceil_div(p->panels, STRIP), strip = task % strips;
+    const int64_t row = task / strips % p->row_blocks, member = task / strips / p->row_blocks;
+    job b = {.chain = member * p->splits};
+    b.row0 = tile_row(p, part_begin(p->tiles, p->row_blocks, row));
+    b.row1 = tile_row(p, part_begin(p->tiles, p->row_blocks, row + 1));
+    const int64_t panel0 = strip * STRIP, panel1 = AN_MIN(panel0 + STRIP, p->panels);
+    const place sum = place_of(g, &b, panel0);
+    for (int64_t split = 1; split < p->splits; split++) {
+        job other = b;
+        other.chain += split;
+        const place more = place_of(g, &other, panel0);
+        for (int64_t r = 0; r < b.row1 - b.row0; r++)
+            for (int64_t i = 0; i < (panel1 - panel0) * PANEL; i += AN_VL) {
+                float *at = sum.at + r * sum.ld + i;
+                vf_store(at, vf_load(at) + vf_load(more.at + r * more.ld + i));
+            }
+    }
+    finish(g, member, &b, panel0, panel1, sum);
+}
+
+static void run_group(call *g, an_pool *pool)
+{
+    const plan *p = &g->p;
+    if (p->share_b) pack_group(g, pool);
+    const int64_t column_blocks = AN_MIN(p->column_blocks, g->panel1 - g->panel0);
+    an_pool_run(pool, (g->chain1 - g->chain0) * p->row_blocks * column_blocks, multiply_task, g);
+}
+
+void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                       an_pool *pool)
+{
+    call g = {plan_make(s), args[0], args[1], args[2], scratch, epi, user, SUMS_IN_C, 0, 0, 0, 0, 0, 0, 0, 0};
+    const plan *p = &g.p;
+    if (p->chains == 0 || p->tiles == 0 || p->panels == 0) return;
+    const bool plain = s->c_dtype == AN_F32 && !s->accumulate && !epi;
+    if (p->splits > 1 || (!plain && p->group_blocks < p->blocks))
+        g.sums = SUMS_IN_PARTIAL;
+    else if (!plain)
+        g.sums = SUMS_IN_BLOCK;
+    for (g.chain0 = 0; g.chain0 < p->chains; g.chain0 = g.chain1) {
+        g.chain1 = AN_MIN(g.chain0 + p->group_chains, p->chains);
+        for (g.panel0 = 0; g.panel0 < p->panels; g.panel0 = g.panel1) {
+            g.panel1 = AN_MIN(g.panel0 + p->group_panels, p->panels);
+            for (g.block0 = 0; g.block0 < p->blocks; g.block0 = g.block1) {
+                g.block1 = AN_MIN(g.block0 + p->group_blocks, p->blocks);
+                run_group(&g, pool);
+            }
+        }
+    }
+    if (p->splits > 1) an_pool_run(pool, p->batch * p->row_blocks * an_ceil_div(p->panels, STRIP), add_splits_task, &g);
+}

@@ -1,0 +1,103 @@
+/* gemm_micro.h: the innermost loop of a product: a tile of C in registers, one multiply-add an element and a k.
+ *
+ * Owns:      the tile's size, and one function for every number of rows, both layouts of A, and full or narrow panels.
+ * Does not:  know matrices: it is handed packed panels and writes whole vectors; what is padding there is the caller's.
+ * Invariant: an element's multiply-adds are in ascending k and start from +0, or from what stands in C when the chain
+ * goes on.
+ *
+ * Operands are 32-bit words: an f32, or a pair of bf16 of neighbouring k for the dot product.
+ * B is a panel [words][TILE_VECS * AN_VL] (narrow: [words][AN_VL]).
+ * A is either rows, the words of a row side by side and rows `stride` words apart, or columns, [words][stride].
+ *
+ * A tile of 14 x 32 on AVX-512 is 28 accumulators; each step loads two vectors of B and broadcasts 14 words of A, half
+ * of what the multiply-add ports take in that time. AVX2 has 16 registers: 6 x 16, 12 accumulators. NEON has 32 of 4
+ * lanes. */
+#ifndef AN_GEMM_MICRO_H
+#define AN_GEMM_MICRO_H
+
+#include "attn_vec.h"
+
+#include <stdbool.h>
+
+#if AN_VL == 16
+enum { TILE_ROWS = 14, TILE_VECS = 2 };
+#elif AN_VL == 8
+enum { TILE_ROWS = 6, TILE_VECS = 2 };
+#elif defined(__ARM_NEON)
+enum { TILE_ROWS = 8, TILE_VECS = 3 };
+#else
+enum { TILE_ROWS = 4, TILE_VECS = 2 };
+#endif
+enum { PANEL = TILE_VECS * AN_VL }; /* columns of a full panel */
+
+typedef enum a_layout { A_ROWS, A_COLUMNS } a_layout;
+typedef void (*micro_fn)(int64_t words, const an_word *a, int64_t stride, const an_word *b, float *c, int64_t ldc,
+                         bool go_on);
+
+AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, const bool dot, int64_t words,
+                     const an_word *a, int64_t stride, const an_word *b, float *c, int64_t ldc, bool go_on)
+{
+    vf sum[TILE_ROWS][TILE_VECS];
+    AN_UNROLL for (int r = 0; r < rows; r++) AN_UNROLL for (int v = 0; v < vecs; v++) sum[r][v] =
+        go_on ? vf_load(c + r * ldc + v * AN_VL) : (vf){0};
+    for (int64_t k = 0; k < words; k++) {
+        vu right[TILE_VECS];
+        AN_UNROLL for (int v = 0; v < vecs; v++) right[v] = vu_load(b + (k * vecs + v) * AN_VL);
+        AN_UNROLL for (int r = 0; r < rows; r++)
+        {
+            const vu left = vu_set(layout == A_ROWS ? a[r * stride + k] : a[k * stride + r]);
+            AN_UNROLL for (int v = 0; v < vecs; v++) sum[r][v] =
+                dot ? vf_dot((vf)left, (vf)right[v], sum[r][v]) : vf_fma((vf)left, (vf)right[v], sum[r][v]);
+        }
+    }
+    AN_UNROLL for (int r = 0; r < rows; r++) AN_UNROLL for (int v = 0; v < vecs; v++)
+        vf_store(c + r * ldc + v * AN_VL, sum[r][v]);
+}
+
+/* Tables by [layout][narrow, full][rows - 1]: f32 sums of products of f32, or of pairs of bf16. */
+#define MICRO_NAME(rows, vecs, layout, dot) micro_##rows##_##vecs##_##layout##_##dot
+#define MICRO(rows, vecs, layout, dot)                                                                                 \
+    static void MICRO_NAME(rows, vecs, layout, dot)(int64_t words, const an_word *a, int64_t stride, const an_word *b, \
+                                                    float *c, int64_t ldc, bool go_on)                                 \
+    {                                                                                                                  \
+        micro(rows, vecs, layout, dot, words, a, stride, b, c, ldc, go_on);                                            \
+    }
+#define MICRO_ROWS_4(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#if AN_VL == 16
+#define MICRO_ROWS(X, ...)                                                                                             \
+    MICRO_ROWS_4(X, __VA_ARGS__)                                                                                       \
+    X(5, __VA_ARGS__)                                                                                                  \
+    X(6, __VA_ARGS__)                                                                                                  \
+    X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)     \
+        X(13, __VA_ARGS__) X(14, __VA_ARGS__)
+#elif AN_VL == 8
+#define MICRO_ROWS(X, ...) MICRO_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#elif defined(__ARM_NEON)
+#define MICRO_ROWS(X, ...)                                                                                             \
+    MICRO_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
+#else
+#define MICRO_ROWS(X, ...) MICRO_ROWS_4(X, __VA_ARGS__)
+#endif
+#if AN_VL == 4 && defined(__ARM_NEON)
+#define MICRO_FULL 3
+#else
+#define MICRO_FULL 2
+#endif
+#define MICRO_ENTRY(rows, vecs, layout, dot) MICRO_NAME(rows, vecs, layout, dot),
+#define MICRO_KIND(dot)                                                                                                \
+    MICRO_ROWS(MICRO, 1, A_ROWS, dot)                                                                                  \
+    MICRO_ROWS(MICRO, 1, A_COLUMNS, dot)                                                                               \
+    MICRO_ROWS(MICRO, MICRO_FULL, A_ROWS, dot)                                                                         \
+    MICRO_ROWS(MICRO, MICRO_FULL, A_COLUMNS, dot)                                                                      \
+    static const micro_fn MICRO_##dot[2][2][TILE_ROWS] = {                                                             \
+        {{MICRO_ROWS(MICRO_ENTRY, 1, A_ROWS, dot)}, {MICRO_ROWS(MICRO_ENTRY, MICRO_FULL, A_ROWS, dot)}},               \
+        {{MICRO_ROWS(MICRO_ENTRY, 1, A_COLUMNS, dot)}, {MICRO_ROWS(MICRO_ENTRY, MICRO_FULL, A_COLUMNS, dot)}},         \
+    };
+MICRO_KIND(0)
+#if AN_BF16_DOT
+MICRO_KIND(1)
+#else
+#define MICRO_1 MICRO_0 /* there are no pairs to multiply */
+#endif
+
+#endif
