@@ -2,6 +2,7 @@
 #include "io/config.h"
 #include <math.h>
 #include "io_files.h"
+#include "train/config.h"
 
 typedef struct settings {
     int64_t max_iters;
@@ -201,6 +202,31 @@ static void help_lists_every_key_with_default_and_meaning(void **state)
     an_text_free(&out);
 }
 
+/* The files show, with comments, what the built-in presets of the same name are. */
+static void the_files_in_configs_are_the_presets_of_their_name(void **state)
+{
+    (void)state;
+    int files = 0;
+    for (size_t i = 0; i < an_n_presets; i++) {
+        char path[300];
+        snprintf(path, sizeof path, "configs/%s.yaml", an_presets[i].name);
+        if (access(path, F_OK) != 0) continue;
+        files++;
+        an_train_config built_in, file;
+        an_text a = {0}, b = {0};
+        an_err err = {0};
+        assert_int_equal(an_train_config_open(&err, an_presets[i].name, &built_in), AN_OK);
+        if (an_train_config_open(&err, path, &file) != AN_OK) fail_msg("%s", err.text);
+        assert_int_equal(an_config_json(&err, &an_train_keys, &built_in, &a), AN_OK);
+        assert_int_equal(an_config_json(&err, &an_train_keys, &file, &b), AN_OK);
+        assert_string_equal(a.data, b.data);
+        an_text_free(&a);
+        an_text_free(&b);
+    }
+    assert_int_equal(files, temp_count("configs", ".yaml"));
+    assert_true(files > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -210,6 +236,7 @@ int main(void)
         cmocka_unit_test(yaml_sets_values),
         cmocka_unit_test(yaml_refusals_have_the_line_and_change_nothing),
         cmocka_unit_test(values_survive_json),
+        cmocka_unit_test(the_files_in_configs_are_the_presets_of_their_name),
         cmocka_unit_test(help_lists_every_key_with_default_and_meaning),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
