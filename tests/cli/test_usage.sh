@@ -1,0 +1,101 @@
+#!/bin/sh
+# test_usage.sh: what is said, where, and with which exit code, when arguments are wrong or only information is wanted.
+plan=14
+. "$(dirname "$0")/tap.sh"
+
+run
+code_is 0; says stdout "anneal train"; silent stderr
+ok "no argument shows the commands on stdout"
+
+run --version
+code_is 0; says stdout "anneal 0."; one_line stdout
+run version --json
+has_keys "$dir/stdout" anneal compiler
+ok "the version is one line, and JSON on request"
+
+run trian macbook
+code_is 1; says stderr "did you mean train?"; silent stdout; one_line stderr
+ok "an unknown command suggests the nearest"
+
+run train mcbook
+code_is 1; says stderr "did you mean macbook?"; silent stdout
+run train nonsense
+code_is 1; says stderr "shakespeare_char"
+ok "an unknown preset suggests the nearest, or lists them"
+
+run train macbook max_itres=3
+code_is 1; says stderr "did you mean max_iters?"
+run train macbook --max-itres 3
+code_is 1; says stderr "did you mean max_iters?"
+run sample somewhere tmperature=1
+code_is 1; says stderr "did you mean temperature?"
+ok "an unknown key suggests the nearest, however it is written"
+
+run train macbook max_iters=many
+code_is 1; says stderr "max_iters=\"many\""
+run train macbook max_iters=0
+code_is 1; says stderr "max_iters=0"
+run train macbook n_embd=100 n_head=3
+code_is 1; says stderr "n_embd must be a multiple of n_head"
+run train macbook dtype=float16 out="$dir/x"
+code_is 1; says stderr "float32 or bfloat16"
+ok "values out of range or of the wrong type are refused by name"
+
+run train
+code_is 1; says stderr "usage: anneal train PRESET"
+run train macbook extra
+code_is 1; says stderr "extra"
+run train macbook --max_iters
+code_is 1; says stderr "needs a value"
+ok "missing and surplus arguments name the usage"
+
+run train macbook data="$dir/missing.txt" out="$dir/x"
+code_is 2; says stderr "missing.txt"; silent stdout
+ok "a data file that is not there is exit code 2"
+
+printf 'ab' >"$dir/short.txt"
+run train macbook data="$dir/short.txt" out="$dir/x"
+[ "$code" -eq 2 ] || [ "$code" -eq 1 ] || fault "exit code $code"
+says stderr "short.txt"
+ok "a text that is too short is named"
+
+run inspect "$dir/none"
+code_is 2; says stderr "none"
+printf 'not a checkpoint' >"$dir/bad.safetensors"
+run inspect "$dir/bad.safetensors"
+code_is 2; says stderr "bad.safetensors"
+run sample "$dir/bad.safetensors"
+code_is 2
+run resume "$dir"
+code_is 2
+ok "a checkpoint that is missing or damaged is exit code 2"
+
+run help train
+code_is 0; says stdout "gradient_accumulation_steps"; says stdout "shakespeare_char"; silent stderr
+run train --help
+code_is 0; says stdout "gradient_accumulation_steps"
+run help nothing
+code_is 1
+ok "help lists a command's settings and presets"
+
+printf 'n_layr: 3\n' >"$dir/bad.yaml"
+run train "$dir/bad.yaml"
+code_is 1; says stderr "bad.yaml"; says stderr "n_layer"
+ok "a YAML file's unknown key is named with its place"
+
+run inspect "$dir/bad.safetensors" json=1
+code_is 1
+run sample x --json
+code_is 1
+ok "a flag that a command does not take is refused"
+
+if [ -w /dev/full ]; then
+    "$program" help >/dev/full 2>"$dir/stderr"
+    code=$?
+    code_is 2; says stderr "stdout"
+    ok "output that cannot be written is exit code 2"
+else
+    tests=$((tests + 1))
+    echo "ok $tests - output that cannot be written is exit code 2 # SKIP this system has no /dev/full"
+fi
+done_testing
