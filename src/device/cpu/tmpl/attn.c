@@ -260,7 +260,8 @@ static void forward_tile(const job *w, const forward_room *r, int b, int h, int6
         softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
         const an_word *a = (const an_word *)p;
         if (w->dot) {
-            for (int i = 0; i < m; i++) narrow_row(r->pairs + i * BLOCK / 2, p + i * BLOCK, width);
+            const int whole = (int)an_round_up(width, 2 * LANES); /* no ragged end: what follows is not read */
+            for (int i = 0; i < m; i++) narrow_row(r->pairs + i * BLOCK / 2, p + i * BLOCK, whole);
             a = r->pairs;
         }
         product_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, a, w->dot ? BLOCK / 2 : BLOCK, r->v, w->dn,
