@@ -92,7 +92,7 @@ an_tensor *an_rms_norm_at(const char *at, an_tensor *a, an_tensor *gain, double 
 /* running + momentum (batch - running), as an effect. running [C], batch [1,1,C]. */
 static void move_running(an_tensor *running, an_tensor *batch, double momentum)
 {
-    an_tensor *old = CAST(running, AN_F32);
+    an_tensor *old = CAST(running, (an_dtype)batch->dtype);
     an_tensor *now = an_make_reshape(batch, 1, running->shape);
     an_tensor *next = ADD(MUL(old, NUM(old, 1 - momentum)), MUL(now, NUM(now, momentum)));
     an_tensor *src[2] = {running, CAST(next, (an_dtype)running->dtype)};

@@ -8,21 +8,19 @@
 #include <stdio.h>
 #include <string.h>
 
-#define HAS_GRAD   true
-#define NO_GRAD    false
-#define AN_NO_GRAD 0
+/* An elementwise row has a gradient when some operand's text is not AN_NO_GRAD: no other word has an N there. */
+#define SPELLED(text) ((text)[1] != 'N')
 
-/* An elementwise row has a gradient when it spells one for some operand: its text is longer than the words that declare
- * none. */
-#define SPELLED(...) (sizeof(#__VA_ARGS__) != sizeof("AN_NO_GRAD, AN_NO_GRAD, AN_NO_GRAD"))
+#define HAS_GRAD true
+#define NO_GRAD  false
 
 const an_op_info an_ops[AN_N_OPS] = {
-#define AN_ELEM(NAME, arity_, domain_, result_, kernel_, reference_, ...)                                              \
+#define AN_ELEM(NAME, arity_, domain_, result_, kernel_, reference_, grad_a, grad_b, grad_c)                           \
     [AN_OP_##NAME] = {.name = #NAME,                                                                                   \
                       .cls = AN_CLS_ELEM,                                                                              \
                       .arity = (arity_),                                                                               \
                       .outputs = 1,                                                                                    \
-                      .has_grad = SPELLED(__VA_ARGS__),                                                                \
+                      .has_grad = SPELLED(#grad_a) || SPELLED(#grad_b) || SPELLED(#grad_c),                            \
                       .domain = (domain_),                                                                             \
                       .result = (result_),                                                                             \
                       .kernel = #kernel_},
