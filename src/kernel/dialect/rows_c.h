@@ -6,11 +6,13 @@
 #include <math.h>
 #include <stdint.h>
 
+#ifndef AN_CPU_TEMPLATES_H /* device/cpu/templates.h has the same */
 typedef struct an_tile {
     int64_t row0, row1, col0, col1;
     float *acc;
     int64_t ld;
 } an_tile;
+#endif
 
 #if defined(__clang__)
 #define AN_EACH _Pragma("clang loop vectorize(assume_safety)")

@@ -1,0 +1,521 @@
+/* anneal.c: the context's life and an_eval: find the plan or make it, bind memory, run.
+ *
+ * Owns:      the plan cache (least recently used out), the arena all plans share, the input block, what is readable after a run.
+ * Does not:  build nodes (graph/), plan (plan/) or run (device/).
+ */
+#include "anneal_internal.h"
+#include "base/exact.h"
+#include "base/os.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "kernel/render.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------- open and close */
+
+static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
+{
+    memcpy(&cx->options, o, AN_MIN(size, sizeof cx->options)); /* a program built against an older header passes fewer fields */
+    const char **text[] = {&cx->options.device, &cx->options.isa, &cx->options.cc, &cx->options.cache_dir, &cx->options.recompute, &cx->options.dump, &cx->options.dump_dir};
+    for (size_t i = 0; i < AN_COUNT(text); i++)
+        if (*text[i] && !(*text[i] = an_arena_strdup(&cx->forever, *text[i]))) return an_fail_nomem(&cx->err, "the options", 0);
+    const char *r = cx->options.recompute;
+    static const char *const words[] = {"off", "on", "auto"};
+    cx->recompute = 2;
+    for (int i = 0; r && i < 3; i++)
+        if (!strcmp(r, words[i])) cx->recompute = i;
+    if (r && strcmp(r, words[cx->recompute])) return an_fail(&cx->err, AN_E_USAGE, "an_open: recompute is \"%s\"; it is \"auto\", \"on\" or \"off\"", r);
+#ifndef NDEBUG
+    cx->options.verify = true;
+#endif
+    return AN_OK;
+}
+
+static an_status open_device(an_ctx *cx)
+{
+    const char *name = cx->options.device && *cx->options.device ? cx->options.device : "auto";
+    an_device_options o = {.threads = cx->options.threads, .isa = cx->options.isa, .cc = cx->options.cc, .cache_dir = cx->options.cache_dir};
+    const an_backend *b = an_backend_find(&cx->err, !strcmp(name, "auto") ? "cpu" : name);
+    if (!b) return cx->err.code;
+    an_device_info info = {0};
+    if (!b->probe(&info)) return an_fail(&cx->err, AN_E_ENV, "%s: not available: %s", name, info.reason);
+    AN_TRY(b->open(&cx->err, &o, &cx->device));
+    cx->backend = b;
+    cx->device_text = an_arena_printf(&cx->forever, "%s: %s", info.name, info.reason);
+    cx->graph.device_name = b->name;
+    return AN_OK;
+}
+
+an_ctx *an_open_sized(const an_options *o, size_t size)
+{
+    an_ctx *cx = calloc(1, sizeof *cx);
+    static const an_options none;
+    if (!cx) return NULL;
+    cx->loss = -1;
+    if (an_graph_open(&cx->err, cx, &cx->graph) != AN_OK) {
+        an_graph_close(&cx->graph);
+        free(cx);
+        return NULL;
+    }
+    if (keep_options(cx, o ? o : &none, o ? size : sizeof none) == AN_OK) open_device(cx);
+    return cx;
+}
+
+static void drop_plan(an_ctx *cx, an_cached_plan *p)
+{
+    if (p->exec) cx->backend->unload(cx->device, p->exec);
+    an_plan_free(p->plan);
+    free(p->node_hash);
+    *p = (an_cached_plan){0};
+}
+
+void an_close(an_ctx *cx)
+{
+    if (!cx) return;
+    if (cx->device) {
+        for (int i = 0; i < AN_PLAN_CACHE; i++) drop_plan(cx, &cx->plans[i]);
+        if (cx->arena.bytes) cx->backend->free(cx->device, &cx->arena);
+        if (cx->inputs.bytes) cx->backend->free(cx->device, &cx->inputs);
+    }
+    an_leaves_close(cx);
+    if (cx->device) cx->backend->close(cx->device);
+    an_graph_close(&cx->graph);
+    an_arena_free(&cx->step);
+    an_arena_free(&cx->forever);
+    free(cx->miss);
+    free(cx->text);
+    free(cx);
+}
+
+const char *an_error(const an_ctx *cx) { return !cx ? "an_open: no memory" : cx->err.code ? cx->err.text : NULL; }
+an_status an_error_status(const an_ctx *cx) { return cx ? cx->err.code : AN_E_NOMEM; }
+void an_error_clear(an_ctx *cx)
+{
+    if (cx) an_err_clear(&cx->err);
+}
+
+an_graph *an_ctx_graph(an_ctx *cx) { return cx ? &cx->graph : NULL; }
+
+void an_reset(an_ctx *cx)
+{
+    if (!cx) return;
+    an_graph_reset(&cx->graph);
+    an_arena_reset(&cx->step);
+    cx->n_inputs = cx->n_scalars = 0;
+    cx->effects_from = 0;
+    cx->loss = -1;
+    cx->n_roots = 0;
+    for (int b = 0; b < cx->n_blocks; b++) cx->block[b].pack = NULL;
+    if (cx->device) an_err_clear(&cx->err); /* a context that never opened keeps saying why */
+}
+
+void an_scope_push(an_ctx *cx, const char *name)
+{
+    if (cx) an_graph_scope_push(&cx->graph, name ? name : "");
+}
+
+void an_scope_pop(an_ctx *cx)
+{
+    if (cx) an_graph_scope_pop(&cx->graph);
+}
+
+void an_set_step(an_ctx *cx, uint64_t step)
+{
+    if (cx) cx->step_number = step;
+}
+
+void an_set_sample(an_ctx *cx, uint64_t first)
+{
+    if (cx) cx->sample = first;
+}
+
+void an_set_policy(an_ctx *cx, an_policy p)
+{
+    if (cx) cx->graph.matmul_dtype = p.matmul;
+}
+
+an_policy an_get_policy(const an_ctx *cx) { return (an_policy){.matmul = cx ? cx->graph.matmul_dtype : AN_F32}; }
+
+/* ---------------------------------------------------------------------------------------------- finding the plan */
+
+static void dump_to_file(void *user, const char *pass, const char *text)
+{
+    an_ctx *cx = user;
+    char path[1024];
+    an_err quiet = {0};
+    an_save s;
+    const char *wanted = cx->options.dump;
+    if (strcmp(wanted, "all") && !strstr(wanted, pass)) return;
+    snprintf(path, sizeof path, "%s/%s.txt", cx->options.dump_dir ? cx->options.dump_dir : ".", pass);
+    if (an_save_begin(&quiet, path, &s) != AN_OK) return;
+    if (an_save_write(&quiet, &s, text, strlen(text)) == AN_OK) an_save_commit(&quiet, &s);
+    else an_save_abort(&s);
+}
+
+/* Says which node made the difference to the plan used last. */
+static void explain_miss(an_ctx *cx)
+{
+    free(cx->miss);
+    cx->miss = NULL;
+    if (!cx->last || !cx->last->node_hash) return;
+    int32_t i = 0, n = AN_MIN(cx->graph.n, cx->last->n_nodes);
+    while (i < n && cx->graph.node[i]->hash == cx->last->node_hash[i]) i++;
+    an_text t = {0};
+    if (i < cx->graph.n) {
+        const an_tensor *x = cx->graph.node[i];
+        char shape[128];
+        an_text_printf(&t, "plan rebuilt at step %llu: node %d %s %s differs from the last plan's", (unsigned long long)cx->step_number, i, an_ops[x->op].name, an_shape_text(x->rank, x->shape, shape, sizeof shape));
+        if (x->op == AN_OP_CONST) an_text_printf(&t, " (it is %.9g now; for a number that changes use an_scalar)", x->imm[0]);
+        if (x->at) an_text_printf(&t, ", built at %s", x->at);
+    } else {
+        an_text_printf(&t, "plan rebuilt at step %llu: %d nodes now, %d in the last plan", (unsigned long long)cx->step_number, cx->graph.n, cx->last->n_nodes);
+    }
+    cx->miss = t.data;
+}
+
+static an_cached_plan *find_plan(an_ctx *cx, uint64_t key)
+{
+    for (int i = 0; i < AN_PLAN_CACHE; i++)
+        if (cx->plans[i].plan && cx->plans[i].key == key) return &cx->plans[i];
+    return NULL;
+}
+
+static an_status refuse_if_large(an_ctx *cx, const an_plan *p)
+{
+    uint64_t budget = cx->options.budget_bytes;
+    if (!budget || p->bill.peak_bytes <= budget) return AN_OK;
+    char need[16], have[16], big[16];
+    const an_value *largest = NULL;
+    for (int v = 0; v < p->n_values; v++)
+        if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && (!largest || p->value[v].bytes > largest->bytes)) largest = &p->value[v];
+    return an_fail(&cx->err, AN_E_BUDGET, "%s: the step needs %s, the budget is %s. Largest: %s %s. Try a smaller batch, recompute=on, or a larger budget", cx->backend->name, an_bytes_text((double)p->bill.peak_bytes, need),
+                   an_bytes_text((double)budget, have), largest ? largest->name : "", largest ? an_bytes_text((double)largest->bytes, big) : "");
+}
+
+static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n, an_cached_plan **out)
+{
+    an_cached_plan *slot = &cx->plans[0];
+    for (int i = 0; i < AN_PLAN_CACHE; i++)
+        if (!cx->plans[i].plan || (slot->plan && cx->plans[i].used < slot->used)) slot = &cx->plans[i];
+    explain_miss(cx);
+    an_plan_request rq = {.graph = &cx->graph, .root = roots, .n_roots = n, .effects_from = cx->effects_from, .target = cx->backend->target(cx->device), .leaf = an_leaf_place_of, .pack = an_pack_place, .user = cx,
+                          .unfused = cx->options.unfused, .apart = cx->options.place_apart, .verify = cx->options.verify, .recompute = cx->recompute, .loss = cx->loss, .budget_bytes = cx->options.budget_bytes,
+                          .persistent_bytes = (uint64_t)an_persistent_bytes(cx, NULL), .dump = cx->options.dump ? dump_to_file : NULL};
+    an_plan *p;
+    double start = an_seconds();
+    AN_TRY(an_plan_make(&cx->err, &rq, &p));
+    p->bill.plan_ms = (an_seconds() - start) * 1e3;
+    an_status status = refuse_if_large(cx, p);
+    uint64_t *hashes = status == AN_OK ? malloc(sizeof *hashes * (size_t)(cx->graph.n + 1)) : NULL;
+    if (!hashes) {
+        an_plan_free(p);
+        return status != AN_OK ? status : an_fail_nomem(&cx->err, "the plan cache", 0);
+    }
+    if (slot == cx->last) cx->last = NULL;
+    drop_plan(cx, slot);
+    for (int i = 0; i < cx->graph.n; i++) hashes[i] = cx->graph.node[i]->hash;
+    *slot = (an_cached_plan){.key = key, .plan = p, .node_hash = hashes, .n_nodes = cx->graph.n};
+    *out = slot;
+    return AN_OK;
+}
+
+static an_status plan_for(an_ctx *cx, const int32_t *roots, int n, an_cached_plan **out)
+{
+    uint64_t key = an_hash(roots, sizeof *roots * (size_t)n, cx->graph.key);
+    key = an_hash_u64((uint64_t)(uint32_t)cx->effects_from << 32 | (uint32_t)cx->loss, key);
+    *out = find_plan(cx, key);
+    bool found = *out != NULL;
+    if (!found) AN_TRY(make_plan(cx, key, roots, n, out));
+    (*out)->used = ++cx->clock;
+    (*out)->plan->bill.plan_cached = found;
+    cx->last = *out;
+    return AN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- running */
+
+static an_status room_for(an_ctx *cx, an_buffer *b, int64_t bytes)
+{
+    if ((int64_t)b->bytes >= bytes) return AN_OK;
+    if (b->bytes) {
+        cx->allocated_bytes -= b->bytes;
+        cx->backend->free(cx->device, b);
+    }
+    *b = (an_buffer){0};
+    return an_device_alloc(cx, (size_t)bytes, b);
+}
+
+static an_status fill_inputs(an_ctx *cx, const an_plan *p)
+{
+    uint32_t rng[2] = {an_rng_key(cx->options.seed, cx->step_number), (uint32_t)cx->sample};
+    AN_TRY(cx->backend->write(&cx->err, cx->device, &cx->inputs, AN_INPUT_RNG, rng, sizeof rng));
+    for (int i = 0; i < p->n_inputs; i++) {
+        const an_plan_input *in = &p->input[i];
+        float f;
+        int32_t n;
+        const void *src = NULL;
+        if (in->leaf_kind == AN_LEAF_INPUT) {
+            src = cx->input[in->leaf_index].data;
+        } else if (cx->scalar_int[in->leaf_index]) {
+            n = (int32_t)cx->scalar[in->leaf_index];
+            src = &n;
+        } else {
+            f = (float)cx->scalar[in->leaf_index];
+            src = &f;
+        }
+        AN_TRY(cx->backend->write(&cx->err, cx->device, &cx->inputs, (size_t)in->offset, src, (size_t)in->bytes));
+    }
+    return AN_OK;
+}
+
+static an_status run(an_ctx *cx, an_cached_plan *c)
+{
+    an_buffer small[64], *slots = small;
+    int n = AN_SLOT_FIRST + cx->n_stores;
+    AN_TRY(an_stores_ready(cx));
+    AN_TRY(room_for(cx, &cx->arena, c->plan->arena_bytes));
+    AN_TRY(room_for(cx, &cx->inputs, c->plan->input_bytes));
+    if (!c->exec) {
+        AN_TRY(cx->backend->load(&cx->err, cx->device, c->plan, &c->exec, &c->stats));
+        c->plan->bill.compile_ms = c->stats.compile_ms;
+        c->plan->bill.compiled = c->stats.compiled;
+        c->plan->bill.cached = c->stats.cached;
+    }
+    AN_TRY(fill_inputs(cx, c->plan));
+    if (n > 64 && !(slots = an_arena_alloc(&cx->step, sizeof *slots * (size_t)n))) return an_fail_nomem(&cx->err, "slots", 0);
+    slots[AN_SLOT_ARENA] = cx->arena;
+    slots[AN_SLOT_INPUT] = cx->inputs;
+    for (int i = 0; i < cx->n_stores; i++) slots[AN_SLOT_FIRST + i] = cx->store[i].mem;
+    an_ticket ticket;
+    AN_TRY(cx->backend->submit(&cx->err, cx->device, c->exec, slots, n, &ticket));
+    return cx->backend->wait(&cx->err, cx->device, ticket, INT64_MAX);
+}
+
+static an_status roots_of(an_ctx *cx, const char *at, const char *who, an_tensor *const *t, int n, int32_t *ids)
+{
+    if (n > 16) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "%s: %d tensors; at most 16 are evaluated together", who, n);
+        return cx->err.code;
+    }
+    for (int i = 0; i < n; i++) {
+        an_tensor *node = an_use(&cx->graph, t[i], at, who);
+        if (node->poison) return cx->err.code ? cx->err.code : AN_E_USAGE;
+        ids[i] = node->id;
+    }
+    return cx->err.code;
+}
+
+static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor *const *t, int n, int32_t *ids, an_cached_plan **out)
+{
+    if (cx->err.code) return cx->err.code;
+    if (!cx->device) return AN_E_ENV;
+    AN_TRY(an_freeze(cx));
+    AN_TRY(roots_of(cx, at, who, t, n, ids));
+    an_flush_gradients(cx);
+    if (cx->err.code) return cx->err.code;
+    return plan_for(cx, ids, n, out);
+}
+
+static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
+{
+    an_cached_plan *c;
+    int32_t ids[16];
+    cx->n_roots = 0;
+    AN_TRY(prepare(cx, at, "an_eval", t, n, ids, &c));
+    AN_TRY(run(cx, c));
+    cx->effects_from = cx->graph.n;
+    memcpy(cx->root, ids, sizeof *ids * (size_t)n);
+    cx->n_roots = n;
+    cx->root_epoch = cx->graph.epoch;
+    if (n && cx->graph.node[ids[0]]->numel == 1) {
+        double x = an_item_at(at, t[0]);
+        cx->syncs--; /* this read waits for nothing: the run has ended */
+        cx->peek_value = x;
+        cx->peek_step = (int64_t)cx->step_number;
+        cx->peek_valid = true;
+    }
+    return AN_OK;
+}
+
+static an_ctx *ctx_of(an_tensor *const *t, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (t[i]) return t[i]->g->owner;
+    return NULL;
+}
+
+an_status an_eval_at(const char *at, an_tensor *const *roots, int n)
+{
+    an_ctx *cx = ctx_of(roots, n);
+    return cx ? eval(cx, at, roots, n) : AN_E_USAGE;
+}
+
+an_status an_eval_effects_at(const char *at, an_ctx *cx) { return cx ? eval(cx, at, NULL, 0) : AN_E_USAGE; }
+
+an_status an_plan_at(const char *at, an_tensor *const *roots, int n)
+{
+    an_ctx *cx = ctx_of(roots, n);
+    an_cached_plan *c;
+    int32_t ids[16];
+    return cx ? prepare(cx, at, "an_plan", roots, n, ids, &c) : AN_E_USAGE;
+}
+
+/* ---------------------------------------------------------------------------------------------- reading */
+
+an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes)
+{
+    if (!t || !dst) return AN_E_USAGE;
+    an_ctx *cx = t->g->owner;
+    if (cx->err.code) return cx->err.code;
+    int which = -1;
+    an_tensor *node = an_use(&cx->graph, t, at, "an_read");
+    for (int i = 0; i < cx->n_roots && cx->root_epoch == cx->graph.epoch; i++)
+        if (cx->root[i] == node->id) which = i;
+    if (node->poison) return cx->err.code;
+    if (which < 0) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: this tensor was not evaluated; name it in the last an_eval");
+        return AN_E_USAGE;
+    }
+    size_t want = (size_t)node->numel * an_dtype_bytes((an_dtype)node->dtype);
+    if (bytes != want) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: the tensor has %zu bytes, not %zu", want, bytes);
+        return AN_E_USAGE;
+    }
+    cx->syncs++;
+    const an_plan *p = cx->last->plan;
+    int32_t slot = AN_SLOT_ARENA, value = p->root[which];
+    int64_t offset = 0;
+    if (value >= 0) {
+        offset = an_value_offset(p, value, &slot);
+    } else { /* a leaf, perhaps under moves that keep its order */
+        while (node->op != AN_OP_LEAF && node->n_src) node = cx->graph.node[node->src[0]];
+        if (node->attr[0] == AN_LEAF_INPUT) {
+            memcpy(dst, cx->input[node->attr[1]].data, bytes);
+            return AN_OK;
+        }
+        if (node->attr[0] == AN_LEAF_SCALAR) {
+            float f = (float)cx->scalar[node->attr[1]];
+            int32_t i = (int32_t)cx->scalar[node->attr[1]];
+            memcpy(dst, node->dtype == AN_I32 ? (void *)&i : (void *)&f, 4);
+            return AN_OK;
+        }
+        an_leaf_place place = an_leaf_place_of(cx, (an_leaf)node->attr[0], (int)node->attr[1]);
+        slot = place.slot;
+        offset = place.offset;
+    }
+    const an_buffer *b = slot == AN_SLOT_ARENA ? &cx->arena : &cx->store[slot - AN_SLOT_FIRST].mem;
+    return cx->backend->read(&cx->err, cx->device, b, (size_t)offset, dst, bytes);
+}
+
+static double number(int dtype, const void *raw)
+{
+    switch (dtype) {
+    case AN_F32: return *(const float *)raw;
+    case AN_F64: return *(const double *)raw;
+    case AN_BF16: return an_bf16_to_f32(*(const uint16_t *)raw);
+    case AN_F16: return an_f16_to_f32(*(const uint16_t *)raw);
+    case AN_I32: return *(const int32_t *)raw;
+    case AN_I64: return (double)*(const int64_t *)raw;
+    default: return *(const uint8_t *)raw;
+    }
+}
+
+double an_item_at(const char *at, an_tensor *t)
+{
+    _Alignas(8) char raw[8] = {0};
+    if (!t) return NAN;
+    if (t->numel != 1) {
+        an_poison(t->g, AN_E_SHAPE, at, "an_item: the tensor has %lld elements, not 1", (long long)t->numel);
+        return NAN;
+    }
+    if (an_read_at(at, t, raw, an_dtype_bytes((an_dtype)t->dtype)) != AN_OK) return NAN;
+    return number(t->dtype, raw);
+}
+
+bool an_peek(an_ctx *cx, double *value, int64_t *step)
+{
+    if (!cx || !cx->peek_valid) return false;
+    *value = cx->peek_value;
+    *step = cx->peek_step;
+    return true;
+}
+
+an_status an_synchronize(an_ctx *cx) { return cx ? cx->err.code : AN_E_USAGE; } /* devices that return early wait in eval for now: nothing is under way */
+
+/* ---------------------------------------------------------------------------------------------- reporting */
+
+an_status an_report(const an_ctx *cx, an_bill *out)
+{
+    if (!cx || !out || !cx->last) return AN_E_USAGE;
+    *out = cx->last->plan->bill;
+    uint64_t by[AN_N_USES] = {0};
+    out->peak_bytes = (uint64_t)an_persistent_bytes(cx, by) + (uint64_t)cx->last->plan->arena_bytes + (uint64_t)cx->last->plan->input_bytes;
+    out->weight_bytes = by[AN_USE_WEIGHT];
+    out->gradient_bytes += by[AN_USE_GRADIENT];
+    out->moment_bytes = by[AN_USE_MOMENT];
+    out->state_bytes = by[AN_USE_STATE];
+    out->allocated_bytes = cx->allocated_bytes;
+    out->allocations = cx->allocations;
+    out->syncs = cx->syncs;
+    return AN_OK;
+}
+
+const char *an_report_text(an_ctx *cx, const char *what)
+{
+    if (!cx || !what) return NULL;
+    if (!strcmp(what, "device")) return cx->device_text;
+    if (!strcmp(what, "miss")) return cx->miss;
+    if (!cx->last) return NULL;
+    if (!strcmp(what, "note")) return cx->last->stats.note;
+    if (!strcmp(what, "plan")) return cx->last->plan->text_plan;
+    if (!strcmp(what, "memory")) return cx->last->plan->text_memory;
+    if (strcmp(what, "kernels") && strcmp(what, "time")) return NULL;
+    an_text t = {0};
+    const an_plan *p = cx->last->plan;
+    if (!strcmp(what, "kernels")) {
+        for (int k = 0; k < p->n_kernels; k++)
+            if (p->kernel[k].text) {
+                an_render(cx->backend->target(cx->device)->dialect, p->kernel[k].u.row, p->kernel[k].name, true, &t);
+                an_text_puts(&t, "\n");
+            }
+    } else if (cx->last->exec) {
+        for (int s = 0; s < p->n_steps; s++) {
+            double sec = cx->backend->step_seconds(cx->device, cx->last->exec, s);
+            an_text_printf(&t, "%4d %9.1f us %8.1f GFLOP/s %7.1f GB/s  %s\n", s, sec * 1e6, (double)p->step[s].flops / AN_MAX(sec, 1e-9) * 1e-9, (double)p->step[s].bytes / AN_MAX(sec, 1e-9) * 1e-9, p->kernel[p->step[s].kernel].name);
+        }
+    }
+    free(cx->text);
+    return cx->text = t.data;
+}
+
+double an_fma_peak(an_ctx *cx, an_dtype dtype)
+{
+    if (!cx || !cx->device || !cx->backend->fma_peak) return 0;
+    return cx->backend->fma_peak(cx->device, dtype, 0.05);
+}
+
+const char *an_dtype_text(an_dtype t) { return an_dtype_name(t); }
+size_t an_dtype_size(an_dtype t) { return an_dtype_bytes(t); }
+
+bool an_dtype_parse(const char *name, an_dtype *out)
+{
+    static const struct {
+        const char *name;
+        an_dtype t;
+    } also[] = {{"f32", AN_F32}, {"fp32", AN_F32}, {"bf16", AN_BF16}, {"f16", AN_F16}, {"fp16", AN_F16}, {"f64", AN_F64}, {"i32", AN_I32}, {"i64", AN_I64}, {"u8", AN_U8}};
+    for (int t = 0; name && t < AN_N_DTYPES; t++)
+        if (!strcmp(name, an_dtype_name((an_dtype)t))) {
+            *out = (an_dtype)t;
+            return true;
+        }
+    for (size_t i = 0; name && i < AN_COUNT(also); i++)
+        if (!strcmp(name, also[i].name)) {
+            *out = also[i].t;
+            return true;
+        }
+    return false;
+}

@@ -1,0 +1,369 @@
+/* cpu.c: the CPU backend: runs a plan's steps in order on a thread pool.
+ *
+ * Owns:      the pool, the templates chosen for this processor, loaded programs, the pointers bound to each step.
+ * Does not:  allocate in a submit, or split work by the number of threads: tasks are blocks of the problem.
+ */
+#include "base/os.h"
+#include "device/cpu/cpu_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define AN_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define AN_ASAN 1
+#endif
+#endif
+#ifdef AN_ASAN
+#include <sanitizer/asan_interface.h>
+#endif
+
+struct an_device {
+    an_pool *pool;
+    const an_cpu_templates *templates;
+    an_compiler compiler;
+    an_target target;
+    an_ticket tickets;
+};
+
+struct an_exec {
+    const an_plan *plan;
+    an_row_fn *fn;          /* [n_kernels]; NULL: interpreted */
+    an_library *libs;
+    void **ptr;             /* all steps' argument pointers, one after the other */
+    int32_t *first;         /* [n_steps]: where a step's pointers begin */
+    char *interp;           /* scratch of the interpreter, per thread */
+    size_t interp_bytes;
+    double *seconds;        /* [n_steps] of the last run */
+    const void *bound[2];   /* arena and input the pointers were bound for */
+    size_t bound_slots;
+};
+
+enum { GUARD = 0xA5, GUARD_BYTES = 256 };
+
+static size_t scratch_of(const an_target *t, const an_kernel *k)
+{
+    const an_cpu_templates *cpu = t->templates;
+    switch (k->kind) {
+    case AN_KERNEL_GEMM: return cpu->gemm_scratch(&k->u.gemm, t->threads);
+    case AN_KERNEL_ATTN: return cpu->attn_scratch(&k->u.attn, false, t->threads);
+    case AN_KERNEL_ATTN_GRAD: return cpu->attn_scratch(&k->u.attn, true, t->threads);
+    case AN_KERNEL_CALL: return an_call_scratch(&k->u.call, t->threads);
+    default: return 0;
+    }
+}
+
+static int cpu_probe(an_device_info *out)
+{
+    const an_cpu_templates *t = an_cpu_templates_find(NULL);
+    snprintf(out->name, sizeof out->name, "cpu");
+    out->built = out->available = true;
+    snprintf(out->reason, sizeof out->reason, "%d cores, %s", an_cores_available(), t->isa);
+    return 1;
+}
+
+static void cpu_close(an_device *d)
+{
+    if (!d) return;
+    an_pool_close(d->pool);
+    free(d);
+}
+
+static an_status cpu_open(an_err *err, const an_device_options *o, an_device **out)
+{
+    an_device *d = calloc(1, sizeof *d);
+    if (!d) return an_fail_nomem(err, "the cpu device", sizeof *d);
+    d->templates = an_cpu_templates_find(o->isa);
+    if (!d->templates) {
+        free(d);
+        return an_fail(err, AN_E_ENV, "cpu: this processor cannot run the instruction set \"%s\"; leave isa out for the best one", o->isa);
+    }
+    an_status status = an_pool_open(err, o->threads, &d->pool);
+    if (status != AN_OK) {
+        free(d);
+        return status;
+    }
+    an_compiler_find(&d->compiler, o, d->templates->isa);
+    d->target = (an_target){.dialect = "c", .threads = an_pool_threads(d->pool), .templates = d->templates, .max_args = AN_ROW_ARGS, .scratch = scratch_of};
+    *out = d;
+    return AN_OK;
+}
+
+static const an_target *cpu_target(an_device *d) { return &d->target; }
+
+static an_status cpu_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
+{
+    (void)d;
+    void *p = an_pages_alloc(AN_MAX(bytes, 64));
+    if (!p) return an_fail_nomem(err, "the cpu device", bytes);
+    *out = (an_buffer){.host = p, .bytes = bytes};
+    return AN_OK;
+}
+
+static void cpu_free(an_device *d, an_buffer *b)
+{
+    (void)d;
+#ifdef AN_ASAN
+    if (b->host) __asan_unpoison_memory_region(b->host, AN_MAX(b->bytes, 64));
+#endif
+    if (b->host) an_pages_free(b->host, AN_MAX(b->bytes, 64));
+    *b = (an_buffer){0};
+}
+
+static an_status cpu_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
+{
+    (void)d;
+    if (at > dst->bytes || n > dst->bytes - at) return an_fail(err, AN_E_INTERNAL, "cpu: write of %zu bytes at %zu into a buffer of %zu", n, at, dst->bytes);
+    memcpy((char *)dst->host + at, src, n);
+    return AN_OK;
+}
+
+static an_status cpu_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n)
+{
+    (void)d;
+    if (at > src->bytes || n > src->bytes - at) return an_fail(err, AN_E_INTERNAL, "cpu: read of %zu bytes at %zu from a buffer of %zu", n, at, src->bytes);
+    memcpy(dst, (const char *)src->host + at, n);
+    return AN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- making ready */
+
+static void cpu_unload(an_device *d, an_exec *e)
+{
+    (void)d;
+    if (!e) return;
+    while (e->libs) {
+        an_library *next = e->libs->next;
+        an_dl_close(e->libs->handle);
+        free(e->libs);
+        e->libs = next;
+    }
+    free(e->fn);
+    free(e->ptr);
+    free(e->first);
+    free(e->interp);
+    free(e->seconds);
+    free(e);
+}
+
+static an_status make_room(an_err *err, an_device *d, an_exec *e)
+{
+    const an_plan *p = e->plan;
+    size_t args = 0, interp = 0;
+    e->first = malloc(sizeof *e->first * (size_t)(p->n_steps + 1));
+    for (int s = 0; e->first && s < p->n_steps; s++) {
+        e->first[s] = (int32_t)args;
+        args += (size_t)p->step[s].n_args;
+    }
+    for (int k = 0; k < p->n_kernels; k++)
+        if (p->kernel[k].kind == AN_KERNEL_ROW && p->kernel[k].text && !e->fn[k]) interp = AN_MAX(interp, an_interp_scratch(p->kernel[k].u.row));
+    e->interp_bytes = (size_t)an_round_up((int64_t)interp, 64);
+    e->ptr = calloc(args + 1, sizeof *e->ptr);
+    e->seconds = calloc((size_t)p->n_steps + 1, sizeof *e->seconds);
+    if (interp) e->interp = aligned_alloc(64, e->interp_bytes * (size_t)d->target.threads);
+    if (!e->first || !e->ptr || !e->seconds || (interp && !e->interp)) return an_fail_nomem(err, "a loaded plan", args * sizeof *e->ptr);
+    return AN_OK;
+}
+
+static an_status cpu_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats)
+{
+    an_exec *e = calloc(1, sizeof *e);
+    if (!e) return an_fail_nomem(err, "a loaded plan", sizeof *e);
+    e->plan = p;
+    e->fn = calloc((size_t)p->n_kernels + 1, sizeof *e->fn);
+    an_status status = e->fn ? an_compile_plan(err, &d->compiler, d->target.threads, p, e->fn, &e->libs, stats) : an_fail_nomem(err, "a loaded plan", 0);
+    if (status == AN_OK) status = make_room(err, d, e);
+    if (status != AN_OK) {
+        cpu_unload(d, e);
+        return status;
+    }
+    *out = e;
+    return AN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- running */
+
+typedef struct row_run {
+    const an_exec *e;
+    const an_row_prog *p;
+    an_row_fn fn;
+    void *const *arg;
+    int64_t row_chunk, col_chunk, col_tasks;
+} row_run;
+
+static void run_rows(void *user, int64_t task, int thread)
+{
+    const row_run *r = user;
+    int64_t row = task / r->col_tasks * r->row_chunk, col = task % r->col_tasks * r->col_chunk;
+    an_tile t = {.row0 = row, .row1 = AN_MIN(row + r->row_chunk, r->p->rows), .col0 = col, .col1 = AN_MIN(col + r->col_chunk, r->p->cols)};
+    if (r->fn) r->fn(&t, r->arg);
+    else an_interp_run(r->p, &t, r->arg, r->e->interp + r->e->interp_bytes * (size_t)thread);
+}
+
+/* Blocks of about 16 k elements: large enough to hide the dispatch, small enough to share. */
+static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *const *arg)
+{
+    enum { BLOCK = 16384 };
+    const an_row_prog *p = e->plan->kernel[kernel].u.row;
+    row_run r = {.e = e, .p = p, .fn = e->fn[kernel], .arg = arg, .row_chunk = p->rows, .col_chunk = AN_MAX(p->cols, 1), .col_tasks = 1};
+    if (!p->rows || !p->cols) return;
+    bool reduces = p->shape == AN_ROW && p->n_phases > 1;
+    for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
+    int64_t weight = p->shape == AN_COL ? p->red : 1;
+    if (!reduces && p->cols * weight > 2 * BLOCK) {
+        r.col_chunk = AN_MAX(64, an_round_up(BLOCK / weight, 64));
+        r.col_tasks = an_ceil_div(p->cols, r.col_chunk);
+    }
+    r.row_chunk = AN_MAX(1, BLOCK / (AN_MIN(p->cols, r.col_chunk) * weight));
+    an_pool_run(d->pool, an_ceil_div(p->rows, r.row_chunk) * r.col_tasks, run_rows, &r);
+}
+
+typedef struct epilogue_run {
+    const an_exec *e;
+    const an_row_prog *p;
+    an_row_fn fn;
+    void *const *arg;
+} epilogue_run;
+
+static void run_epilogue(const an_tile *t, void *user)
+{
+    const epilogue_run *r = user;
+    if (r->fn) {
+        r->fn(t, r->arg);
+        return;
+    }
+    _Alignas(64) char scratch[32768];
+    an_interp_run(r->p, t, r->arg, scratch);
+}
+
+typedef struct copy_run {
+    char *dst;
+    const char *src; /* NULL: zero */
+    size_t bytes;
+} copy_run;
+enum { COPY_BLOCK = 1 << 18 };
+
+static void run_copy(void *user, int64_t task, int thread)
+{
+    const copy_run *c = user;
+    size_t at = (size_t)task * COPY_BLOCK, n = AN_MIN(COPY_BLOCK, c->bytes - at);
+    (void)thread;
+    if (c->src) memmove(c->dst + at, c->src + at, n);
+    else memset(c->dst + at, 0, n);
+}
+
+static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, void *scratch)
+{
+    const an_step *st = &e->plan->step[s];
+    const an_kernel *k = &e->plan->kernel[st->kernel];
+    void **arg = e->ptr + e->first[s];
+    switch (k->kind) {
+    case AN_KERNEL_ROW: run_program(d, e, st->kernel, arg); break;
+    case AN_KERNEL_GEMM: {
+        epilogue_run r = {.e = e};
+        if (st->epilogue >= 0) r = (epilogue_run){e, e->plan->kernel[st->epilogue].u.row, e->fn[st->epilogue], arg + st->n_own};
+        d->templates->gemm(&k->u.gemm, arg, scratch, st->epilogue >= 0 ? run_epilogue : NULL, &r, d->pool);
+        break;
+    }
+    case AN_KERNEL_ATTN: {
+        void *a[7] = {arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], st->n_args > 6 ? arg[6] : NULL};
+        d->templates->attn_forward(&k->u.attn, a, scratch, d->pool);
+        break;
+    }
+    case AN_KERNEL_ATTN_GRAD: d->templates->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
+    case AN_KERNEL_SCATTER: d->templates->scatter(&k->u.scatter, arg, d->pool); break;
+    case AN_KERNEL_CALL: return an_call_run(err, &k->u.call, arg, scratch, d->pool);
+    case AN_KERNEL_ZERO: case AN_KERNEL_COPY: {
+        const an_arg *dst = &st->arg[k->kind == AN_KERNEL_COPY];
+        copy_run c = {arg[k->kind == AN_KERNEL_COPY], k->kind == AN_KERNEL_COPY ? arg[0] : NULL, (size_t)dst->bytes};
+        an_pool_run(d->pool, an_ceil_div((int64_t)c.bytes, COPY_BLOCK), run_copy, &c);
+        break;
+    }
+    }
+    return AN_OK;
+}
+
+static void bind(an_exec *e, const an_buffer *slots)
+{
+    for (int s = 0; s < e->plan->n_steps; s++)
+        for (int a = 0; a < e->plan->step[s].n_args; a++) {
+            const an_arg *x = &e->plan->step[s].arg[a];
+            e->ptr[e->first[s] + a] = x->slot < 0 ? NULL : (char *)slots[x->slot].host + x->offset;
+        }
+}
+
+/* With `apart`, every byte of the arena outside the values is a guard. */
+static void guards(const an_plan *p, char *arena, bool set)
+{
+#ifdef AN_ASAN
+    if (set) __asan_poison_memory_region(arena, (size_t)p->arena_bytes);
+    else __asan_unpoison_memory_region(arena, (size_t)p->arena_bytes);
+    for (int v = 0; set && v < p->n_values; v++)
+        if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && p->value[v].first >= 0) __asan_unpoison_memory_region(arena + p->value[v].offset, (size_t)p->value[v].bytes);
+#else
+    for (int v = 0; set && v < p->n_values; v++) {
+        const an_value *x = &p->value[v];
+        if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->first < 0) continue;
+        memset(arena + x->offset, 0x7F, (size_t)x->bytes); /* poison: a number nobody computes */
+        memset(arena + x->offset - GUARD_BYTES, GUARD, GUARD_BYTES);
+        memset(arena + x->offset + x->bytes, GUARD, (size_t)(an_round_up(x->bytes + GUARD_BYTES, GUARD_BYTES) - x->bytes));
+    }
+#endif
+}
+
+static an_status check_guards(an_err *err, const an_plan *p, const char *arena, int step)
+{
+#ifdef AN_ASAN
+    (void)err; (void)p; (void)arena; (void)step;
+#else
+    for (int v = 0; v < p->n_values; v++) {
+        const an_value *x = &p->value[v];
+        if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->first < 0) continue;
+        for (int i = 1; i <= GUARD_BYTES; i++)
+            if ((unsigned char)arena[x->offset - i] != GUARD || (unsigned char)arena[x->offset + x->bytes + i - 1] != GUARD)
+                return an_fail(err, AN_E_INTERNAL, "cpu: step %d (%s) wrote outside value %d (%s)", step, p->kernel[p->step[step].kernel].name, v, x->name);
+    }
+#endif
+    return AN_OK;
+}
+
+static an_status cpu_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out)
+{
+    (void)n_slots;
+    char *arena = slots[AN_SLOT_ARENA].host;
+    bind(e, slots);
+    if (e->plan->apart) guards(e->plan, arena, true);
+    an_status status = AN_OK;
+    double before = an_seconds();
+    for (int s = 0; s < e->plan->n_steps && status == AN_OK; s++) {
+        const an_step *st = &e->plan->step[s];
+        status = run_step(err, d, e, s, st->scratch >= 0 ? arena + st->scratch : NULL);
+        double now = an_seconds();
+        e->seconds[s] = now - before;
+        before = now;
+        if (e->plan->apart && status == AN_OK) status = check_guards(err, e->plan, arena, s);
+    }
+    if (e->plan->apart) guards(e->plan, arena, false);
+    *out = ++d->tickets;
+    return status;
+}
+
+static an_status cpu_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns)
+{
+    (void)timeout_ns; /* submit runs to the end */
+    return t <= d->tickets ? AN_OK : an_fail(err, AN_E_INTERNAL, "cpu: wait for ticket %llu that was never given", (unsigned long long)t);
+}
+
+static double cpu_step_seconds(an_device *d, an_exec *e, int step)
+{
+    (void)d;
+    return e->seconds[step];
+}
+
+static double cpu_fma_peak(an_device *d, an_dtype dtype, double seconds) { return d->templates->fma_peak(d->pool, dtype == AN_BF16 ? AN_BF16 : AN_F32, seconds); }
+
+const an_backend an_backend_cpu = {.name = "cpu", .probe = cpu_probe, .open = cpu_open, .close = cpu_close, .target = cpu_target, .alloc = cpu_alloc, .free = cpu_free, .write = cpu_write,
+                                   .read = cpu_read, .load = cpu_load, .unload = cpu_unload, .submit = cpu_submit, .wait = cpu_wait, .step_seconds = cpu_step_seconds, .fma_peak = cpu_fma_peak};
