@@ -1,0 +1,151 @@
+/* fuzz.h: one body, two programs. With libFuzzer (clang -DAN_LIBFUZZER -fsanitize=fuzzer,address, the test's file and
+ * the library), a search without end. Without, a test that runs the seeds, their prefixes and some thousand mutations
+ * of them, the same every time (millions with AN_SOAK=1).
+ *
+ * A file that includes this defines fuzz_one, which checks what must hold for any bytes and says whether they were
+ * taken, and fuzz_seeds, all of which must be taken. */
+#include "lib/test.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fuzz_seed {
+    const char *data;
+    size_t bytes;
+} fuzz_seed;
+#define SEED(text)                                                                                                     \
+    {                                                                                                                  \
+        text, sizeof(text) - 1                                                                                         \
+    }
+
+/* What must hold. Not assert(): the checks stay in every build. */
+#define FUZZ_CHECK(condition)                                                                                          \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                                            \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static bool fuzz_one(const char *data, size_t bytes);
+static size_t fuzz_seeds(const fuzz_seed **out);
+
+/* Ends the run when a call that must fail with a sentence has none, or one of several lines. */
+static inline void fuzz_check_sentence(an_status status, const an_err *err)
+{
+    FUZZ_CHECK((status == AN_OK) == (err->text[0] == 0));
+    FUZZ_CHECK(strchr(err->text, '\n') == NULL);
+}
+
+#ifdef AN_LIBFUZZER
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    (void)fuzz_seeds; /* only the plain test needs them */
+    fuzz_one((const char *)data, bytes);
+    return 0;
+}
+#else
+static uint64_t fuzz_random(uint64_t *state)
+{
+    *state += 0x9E3779B97F4A7C15u; /* splitmix64 */
+    uint64_t x = (*state ^ (*state >> 30)) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+    return x ^ (x >> 31);
+}
+
+/* One to four small changes: a byte, a bit, a piece removed, doubled or taken from another seed, a number made extreme.
+ */
+static size_t fuzz_mutate(char *data, size_t bytes, size_t cap, uint64_t *state)
+{
+    static const char *const words[] = {"0",
+                                        "-1",
+                                        "9223372036854775807",
+                                        "18446744073709551616",
+                                        "[",
+                                        "]",
+                                        "{",
+                                        "}",
+                                        "\"",
+                                        ",",
+                                        ":",
+                                        "\n",
+                                        " ",
+                                        "null",
+                                        "1e999",
+                                        "\xff",
+                                        "\\u0000",
+                                        "--- ",
+                                        "&a ",
+                                        "*a ",
+                                        "<|endoftext|>"};
+    const fuzz_seed *seeds;
+    size_t n_seeds = fuzz_seeds(&seeds);
+    for (uint64_t changes = 1 + fuzz_random(state) % 4; changes > 0; changes--) {
+        size_t at = bytes ? fuzz_random(state) % bytes : 0, n = 1 + fuzz_random(state) % 16;
+        n = bytes - at < n ? bytes - at : n;
+        const char *piece = data + at;
+        char copy[64];
+        switch (bytes ? fuzz_random(state) % 6 : 5) {
+        case 0: data[at] = (char)fuzz_random(state); continue;
+        case 1: data[at] = (char)(data[at] ^ (1 << fuzz_random(state) % 8)); continue;
+        case 2:
+            memmove(data + at, data + at + n, bytes - at - n);
+            bytes -= n;
+            continue;
+        case 3: break; /* doubled */
+        case 4: {
+            const fuzz_seed *s = &seeds[fuzz_random(state) % n_seeds];
+            if (s->bytes < 16) continue;
+            piece = s->data + fuzz_random(state) % (s->bytes - 15);
+            n = 16;
+            break;
+        }
+        default: piece = words[fuzz_random(state) % (sizeof words / sizeof words[0])]; n = strlen(piece);
+        }
+        if (bytes + n > cap) continue;
+        memcpy(copy, piece, n);
+        memmove(data + at + n, data + at, bytes - at);
+        memcpy(data + at, copy, n);
+        bytes += n;
+    }
+    return bytes;
+}
+
+/* In a block of its exact size, so that ASan and valgrind see a read past the end. */
+static bool fuzz_exact(const char *data, size_t bytes)
+{
+    char *exact = malloc(bytes ? bytes : 1);
+    assert_non_null(exact);
+    if (bytes > 0) memcpy(exact, data, bytes);
+    bool taken = fuzz_one(exact, bytes);
+    free(exact);
+    return taken;
+}
+
+static void survives_seeds_their_prefixes_and_mutations(void **unused)
+{
+    (void)unused;
+    enum { CAP = 1 << 16 };
+    static char buffer[CAP];
+    const fuzz_seed *seeds;
+    size_t n = fuzz_seeds(&seeds);
+    uint64_t state = 1, rounds = getenv("AN_SOAK") ? 2000000 : 4000;
+    for (size_t i = 0; i < n; i++) {
+        size_t step = seeds[i].bytes / 200 + 1;
+        for (size_t keep = 0; keep < seeds[i].bytes; keep += step) fuzz_exact(seeds[i].data, keep);
+        if (!fuzz_exact(seeds[i].data, seeds[i].bytes)) fail_msg("seed %zu is not valid", i);
+    }
+    for (uint64_t round = 0; round < rounds; round++) {
+        const fuzz_seed *s = &seeds[fuzz_random(&state) % n];
+        memcpy(buffer, s->data, s->bytes);
+        fuzz_exact(buffer, fuzz_mutate(buffer, s->bytes, CAP, &state));
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(survives_seeds_their_prefixes_and_mutations)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+#endif
