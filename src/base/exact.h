@@ -291,8 +291,10 @@ AN_FN float an_pow(float x, float y)
 
     /* log |x| = hi + lo; k * 0.693145752 is exact */
     float s2 = 2.0f * s;
-    float hi = AN_FMA(k, 0.693145752f, s2);
-    lo = AN_FMA(k, 1.42860677e-6f, lo) + (s2 + AN_FMA(k, 0.693145752f, -hi));
+    float sum = AN_FMA(k, 0.693145752f, s2);
+    lo = AN_FMA(k, 1.42860677e-6f, lo) + (s2 + AN_FMA(k, 0.693145752f, -sum));
+    float hi = sum + lo;
+    lo = lo - (hi - sum);
     hi = a < AN_TINY ? -AN_EXACT_INF : a == AN_EXACT_INF ? AN_EXACT_INF : hi;
 
     /* e^(y log |x|) */
