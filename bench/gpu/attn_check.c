@@ -1,8 +1,10 @@
-/* attn_check.c: the portable attention bodies on an NVIDIA GPU: against loops in double precision, in exact mode against the CPU template bit
- * for bit, then timed. In the root of the source tree, on a machine with a driver and NVRTC:
+/* attn_check.c: the portable attention bodies on an NVIDIA GPU: against loops in double precision, in exact mode
+ * against the CPU template bit for bit, then timed. In the root of the source tree, on a machine with a driver and
+ * NVRTC:
  *
- *     cc -std=c17 -O2 -ffp-contract=off -D_GNU_SOURCE -DAN_ISA=portable -Isrc -Iinclude -Itests -Itests/shim -o /tmp/attn_check \
- *        bench/gpu/attn_check.c src/device/cpu/tmpl/attn.c src/base/'*'.c -ldl -lm -lpthread && /tmp/attn_check
+ *     cc -std=c17 -O2 -ffp-contract=off -D_GNU_SOURCE -DAN_ISA=portable -Isrc -Iinclude -Itests -Itests/shim -o
+ * /tmp/attn_check \ bench/gpu/attn_check.c src/device/cpu/tmpl/attn.c src/base/[a-z]*.c -ldl -lm -lpthread &&
+ * /tmp/attn_check
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"
@@ -36,12 +38,16 @@ static kernels build(const attn_config *c)
     attn_defines(defines, sizeof defines, c, 1);
     text = kernel_text("cuda", "attn_backward", defines);
     void *module = cuda_module(text, "attn_backward", !c->exact);
-    k.delta = cuda_kernel(module, "attn_delta"), k.dq = cuda_kernel(module, "attn_dq"), k.dkv = cuda_kernel(module, "attn_dkv");
+    k.delta = cuda_kernel(module, "attn_delta"), k.dq = cuda_kernel(module, "attn_dq"),
+    k.dkv = cuda_kernel(module, "attn_dkv");
     free(text);
     return k;
 }
 
-static size_t tensor_bytes(const attn_case *c, int t) { return case_elements(c, t) * case_item(c->store); }
+static size_t tensor_bytes(const attn_case *c, int t)
+{
+    return case_elements(c, t) * case_item(c->store);
+}
 
 static buffers upload(const attn_case *c)
 {
@@ -66,7 +72,10 @@ static void release(buffers *b)
     cuda.release(b->lse), cuda.release(b->delta), cuda.release(b->rng), cuda.release(b->n_keys);
 }
 
-static unsigned blocks(int n, int block) { return (unsigned)((n + block - 1) / block); }
+static unsigned blocks(int n, int block)
+{
+    return (unsigned)((n + block - 1) / block);
+}
 
 static void forward(const kernels *k, attn_case *c, buffers *b)
 {
@@ -80,8 +89,10 @@ static void backward(const kernels *k, attn_case *c, buffers *b)
     int threads = k->config.backward_threads;
     unsigned H = (unsigned)c->H, B = (unsigned)c->B, n = (unsigned)threads;
     void *delta[] = {&b->x[CASE_O], &b->x[CASE_DO], &b->delta, &c->args};
-    void *dq[] = {&b->x[CASE_Q], &b->x[CASE_K], &b->x[CASE_V], &b->x[CASE_DO], &b->lse, &b->delta, &b->rng, &b->x[CASE_DQ], &c->args};
-    void *dkv[] = {&b->x[CASE_Q], &b->x[CASE_K], &b->x[CASE_V], &b->x[CASE_DO], &b->lse, &b->delta, &b->rng, &b->x[CASE_DK], &b->x[CASE_DV], &c->args};
+    void *dq[] = {&b->x[CASE_Q], &b->x[CASE_K], &b->x[CASE_V],  &b->x[CASE_DO], &b->lse,
+                  &b->delta,     &b->rng,       &b->x[CASE_DQ], &c->args};
+    void *dkv[] = {&b->x[CASE_Q], &b->x[CASE_K], &b->x[CASE_V],  &b->x[CASE_DO], &b->lse,
+                   &b->delta,     &b->rng,       &b->x[CASE_DK], &b->x[CASE_DV], &c->args};
     cuda_run(k->delta, blocks(c->T, threads / 16), H, B, n, delta);
     cuda_run(k->dq, blocks(c->T, threads / 2), H, B, n, dq);
     cuda_run(k->dkv, blocks(c->S, threads / 2), H, B, n, dkv);
@@ -91,16 +102,30 @@ static void backward(const kernels *k, attn_case *c, buffers *b)
 static void run_cpu(const attn_case *c, void *x[CASE_TENSORS], float *lse)
 {
     const struct an_attn_args *a = &c->args;
-    an_attn_spec s = {.B = c->B, .H = c->H, .T = c->T, .S = c->S, .D = c->D, .scale = a->scale, .causal = (uint8_t)c->causal, .dtype = AN_F32,
-                      .mul_dtype = AN_F32, .dropout = c->p, .stream = a->stream};
-    memcpy(s.q, a->q, sizeof s.q), memcpy(s.k, a->k, sizeof s.k), memcpy(s.v, a->v, sizeof s.v), memcpy(s.o, a->o, sizeof s.o);
-    memcpy(s.do_, a->do_, sizeof s.do_), memcpy(s.dq, a->dq, sizeof s.dq), memcpy(s.dk, a->dk, sizeof s.dk), memcpy(s.dv, a->dv, sizeof s.dv);
+    an_attn_spec s = {.B = c->B,
+                      .H = c->H,
+                      .T = c->T,
+                      .S = c->S,
+                      .D = c->D,
+                      .scale = a->scale,
+                      .causal = (uint8_t)c->causal,
+                      .dtype = AN_F32,
+                      .mul_dtype = AN_F32,
+                      .dropout = c->p,
+                      .stream = a->stream};
+    memcpy(s.q, a->q, sizeof s.q), memcpy(s.k, a->k, sizeof s.k), memcpy(s.v, a->v, sizeof s.v),
+        memcpy(s.o, a->o, sizeof s.o);
+    memcpy(s.do_, a->do_, sizeof s.do_), memcpy(s.dq, a->dq, sizeof s.dq), memcpy(s.dk, a->dk, sizeof s.dk),
+        memcpy(s.dv, a->dv, sizeof s.dv);
     size_t bytes = an_portable_attn_scratch(&s, false, 1) + an_portable_attn_scratch(&s, true, 1);
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64), *rng = (void *)(uintptr_t)c->rng;
     if (!scratch) cuda_die("out of memory");
-    an_portable_attn_forward(&s, (void *const[]){x[CASE_Q], x[CASE_K], x[CASE_V], rng, x[CASE_O], lse, NULL}, scratch, NULL);
-    an_portable_attn_backward(&s, (void *const[]){x[CASE_Q], x[CASE_K], x[CASE_V], x[CASE_O], lse, x[CASE_DO], rng, x[CASE_DQ], x[CASE_DK],
-                                                  x[CASE_DV]}, scratch, NULL);
+    an_portable_attn_forward(&s, (void *const[]){x[CASE_Q], x[CASE_K], x[CASE_V], rng, x[CASE_O], lse, NULL}, scratch,
+                             NULL);
+    an_portable_attn_backward(&s,
+                              (void *const[]){x[CASE_Q], x[CASE_K], x[CASE_V], x[CASE_O], lse, x[CASE_DO], rng,
+                                              x[CASE_DQ], x[CASE_DK], x[CASE_DV]},
+                              scratch, NULL);
     free(scratch);
 }
 
@@ -116,7 +141,8 @@ static size_t different_bits(attn_case *c, void *gpu[CASE_TENSORS])
     }
     run_cpu(c, x, lse);
     for (int t = CASE_O; t < CASE_TENSORS; t++)
-        for (size_t i = 0; i < case_elements(c, t); i++) different += memcmp((float *)x[t] + i, (float *)gpu[t] + i, sizeof(float)) != 0;
+        for (size_t i = 0; i < case_elements(c, t); i++)
+            different += memcmp((float *)x[t] + i, (float *)gpu[t] + i, sizeof(float)) != 0;
     for (int t = 0; t < CASE_TENSORS; t++) free(x[t]);
     free(lse);
     return different;
@@ -126,7 +152,9 @@ static size_t different_bits(attn_case *c, void *gpu[CASE_TENSORS])
 static int check(const attn_config *config, attn_case c)
 {
     static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv"};
-    const double tolerance = config->mul == KIND_BF16 || config->store == KIND_BF16 ? 2e-2 : config->exact ? 3e-6 : 3e-3;
+    const double tolerance = config->mul == KIND_BF16 || config->store == KIND_BF16 ? 2e-2
+                             : config->exact                                        ? 3e-6
+                                                                                    : 3e-3;
     int wrong = 0;
     kernels k = build(config);
     c.D = config->D, c.causal = config->causal, c.store = config->store;
@@ -136,8 +164,8 @@ static int check(const attn_config *config, attn_case c)
     forward(&k, &c, &b);
     if (c.n_keys < 0) backward(&k, &c, &b);
     cuda_check(cuda.synchronize(), "running");
-    printf("%s*%s%s D=%d T=%d S=%d%s p=%g keys=%d:", kind_name(config->store), kind_name(config->mul), config->exact ? " exact" : "", c.D, c.T, c.S,
-           c.causal ? " causal" : "", (double)c.p, c.n_keys);
+    printf("%s*%s%s D=%d T=%d S=%d%s p=%g keys=%d:", kind_name(config->store), kind_name(config->mul),
+           config->exact ? " exact" : "", c.D, c.T, c.S, c.causal ? " causal" : "", (double)c.p, c.n_keys);
     void *x[CASE_TENSORS] = {0};
     for (int t = CASE_O; t <= (c.n_keys < 0 ? CASE_DV : CASE_O); t++) {
         if (!(x[t] = malloc(tensor_bytes(&c, t)))) cuda_die("out of memory");
@@ -161,7 +189,15 @@ static int check(const attn_config *config, attn_case c)
 
 static void time_case(const attn_config *config, int B, int H, int T)
 {
-    attn_case c = {.B = B, .H = H, .T = T, .S = T, .D = config->D, .causal = config->causal, .n_keys = -1, .p = config->dropout ? 0.1f : 0.0f, .store = config->store};
+    attn_case c = {.B = B,
+                   .H = H,
+                   .T = T,
+                   .S = T,
+                   .D = config->D,
+                   .causal = config->causal,
+                   .n_keys = -1,
+                   .p = config->dropout ? 0.1f : 0.0f,
+                   .store = config->store};
     kernels k = build(config);
     case_new(&c, 3);
     buffers b = upload(&c);
@@ -175,9 +211,12 @@ static void time_case(const attn_config *config, int B, int H, int T)
             if (round && ms < best[which]) best[which] = ms;
         }
     }
-    printf("%s*%s%s B=%d H=%d T=%d D=%d%s%s, %d and %d threads: forward %.3f ms (%.0f TFLOP/s), backward %.3f ms (%.0f TFLOP/s)\n", kind_name(config->store),
-           kind_name(config->mul), config->exact ? " exact" : "", B, H, T, c.D, c.causal ? " causal" : "", config->dropout ? " dropout" : "",
-           config->forward_threads, config->backward_threads, (double)best[0], flop / (double)best[0] / 1e9, (double)best[1], 2.5 * flop / (double)best[1] / 1e9);
+    printf("%s*%s%s B=%d H=%d T=%d D=%d%s%s, %d and %d threads: forward %.3f ms (%.0f TFLOP/s), backward %.3f ms (%.0f "
+           "TFLOP/s)\n",
+           kind_name(config->store), kind_name(config->mul), config->exact ? " exact" : "", B, H, T, c.D,
+           c.causal ? " causal" : "", config->dropout ? " dropout" : "", config->forward_threads,
+           config->backward_threads, (double)best[0], flop / (double)best[0] / 1e9, (double)best[1],
+           2.5 * flop / (double)best[1] / 1e9);
     release(&b);
     case_free(&c);
 }
@@ -196,11 +235,13 @@ int main(void)
     }
     printf("%s\n", wrong ? "WRONG" : "all right");
     for (size_t i = 0; i < COUNT_OF(cuda_attention); i++)
-        if (cuda_attention[i].D % 32 == 0 && cuda_attention[i].store != KIND_F16) time_case(&cuda_attention[i], 4, 12, 2048);
+        if (cuda_attention[i].D % 32 == 0 && cuda_attention[i].store != KIND_F16)
+            time_case(&cuda_attention[i], 4, 12, 2048);
     /* Other tiles for the most common case. */
     attn_config c = cuda_attention[0];
     for (int threads = 64; threads <= 256; threads *= 2) {
-        c.forward_threads = threads < 256 ? threads : 128, c.backward_threads = threads < 256 ? threads : 64, c.cols = threads < 256 ? 32 : 64;
+        c.forward_threads = threads < 256 ? threads : 128, c.backward_threads = threads < 256 ? threads : 64,
+        c.cols = threads < 256 ? 32 : 64;
         time_case(&c, 4, 12, 2048);
     }
     return wrong != 0;

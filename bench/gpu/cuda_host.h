@@ -1,5 +1,5 @@
-/* cuda_host.h: the CUDA driver loaded at run time, as little of it as a bench needs: one device, memory, kernels from text, a clock.
- * Every failure ends the program with a sentence. */
+/* cuda_host.h: the CUDA driver loaded at run time, as little of it as a bench needs: one device, memory, kernels from
+ * text, a clock. Every failure ends the program with a sentence. */
 #ifndef AN_CUDA_HOST_H
 #define AN_CUDA_HOST_H
 
@@ -17,9 +17,12 @@ static struct {
     int (*retain)(void **, int), (*set_current)(void *), (*synchronize)(void);
     int (*alloc)(cuda_pointer *, size_t), (*release)(cuda_pointer), (*to_device)(cuda_pointer, const void *, size_t);
     int (*to_host)(void *, cuda_pointer, size_t), (*set8)(cuda_pointer, unsigned char, size_t);
-    int (*load)(void **, const void *), (*function)(void **, void *, const char *), (*function_attribute)(int *, int, void *);
-    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **, void **);
-    int (*event_create)(void **, unsigned), (*event_record)(void *, void *), (*event_synchronize)(void *), (*event_elapsed)(float *, void *, void *);
+    int (*load)(void **, const void *), (*function)(void **, void *, const char *),
+        (*function_attribute)(int *, int, void *);
+    int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
+                  void **);
+    int (*event_create)(void **, unsigned), (*event_record)(void *, void *), (*event_synchronize)(void *),
+        (*event_elapsed)(float *, void *, void *);
     int (*error_name)(int, const char **);
 } cuda;
 
@@ -51,16 +54,31 @@ static inline void cuda_begin(void)
         const char *name;
         void *function;
     } symbols[] = {
-        {"cuInit", &cuda.init}, {"cuDeviceGet", &cuda.device_get}, {"cuDeviceGetAttribute", &cuda.attribute}, {"cuDeviceGetName", &cuda.name},
-        {"cuDevicePrimaryCtxRetain", &cuda.retain}, {"cuCtxSetCurrent", &cuda.set_current}, {"cuCtxSynchronize", &cuda.synchronize},
-        {"cuMemAlloc_v2", &cuda.alloc}, {"cuMemFree_v2", &cuda.release}, {"cuMemcpyHtoD_v2", &cuda.to_device},
-        {"cuMemcpyDtoH_v2", &cuda.to_host}, {"cuMemsetD8_v2", &cuda.set8}, {"cuModuleLoadData", &cuda.load},
-        {"cuModuleGetFunction", &cuda.function}, {"cuFuncGetAttribute", &cuda.function_attribute}, {"cuLaunchKernel", &cuda.launch},
-        {"cuEventCreate", &cuda.event_create}, {"cuEventRecord", &cuda.event_record}, {"cuEventSynchronize", &cuda.event_synchronize},
-        {"cuEventElapsedTime", &cuda.event_elapsed}, {"cuGetErrorName", &cuda.error_name},
+        {"cuInit", &cuda.init},
+        {"cuDeviceGet", &cuda.device_get},
+        {"cuDeviceGetAttribute", &cuda.attribute},
+        {"cuDeviceGetName", &cuda.name},
+        {"cuDevicePrimaryCtxRetain", &cuda.retain},
+        {"cuCtxSetCurrent", &cuda.set_current},
+        {"cuCtxSynchronize", &cuda.synchronize},
+        {"cuMemAlloc_v2", &cuda.alloc},
+        {"cuMemFree_v2", &cuda.release},
+        {"cuMemcpyHtoD_v2", &cuda.to_device},
+        {"cuMemcpyDtoH_v2", &cuda.to_host},
+        {"cuMemsetD8_v2", &cuda.set8},
+        {"cuModuleLoadData", &cuda.load},
+        {"cuModuleGetFunction", &cuda.function},
+        {"cuFuncGetAttribute", &cuda.function_attribute},
+        {"cuLaunchKernel", &cuda.launch},
+        {"cuEventCreate", &cuda.event_create},
+        {"cuEventRecord", &cuda.event_record},
+        {"cuEventSynchronize", &cuda.event_synchronize},
+        {"cuEventElapsedTime", &cuda.event_elapsed},
+        {"cuGetErrorName", &cuda.error_name},
     };
     for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++)
-        if (!dl_symbol(driver, symbols[i].name, symbols[i].function)) cuda_die("libcuda.so.1 has no %s", symbols[i].name);
+        if (!dl_symbol(driver, symbols[i].name, symbols[i].function))
+            cuda_die("libcuda.so.1 has no %s", symbols[i].name);
     cuda_check(cuda.init(0), "cuInit");
     cuda_check(cuda.device_get(&device, 0), "cuDeviceGet");
     cuda.attribute(&major, 75, device), cuda.attribute(&minor, 76, device); /* compute capability */

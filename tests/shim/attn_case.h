@@ -1,5 +1,6 @@
-/* attn_case.h: one attention problem on the host: random tensors in a storage kind, the answer in double, and how far another answer is from
- * it. Shared by the CPU shim's test and by bench/gpu/attn_check.c. Tensors are [B,T|S,H,D] seen as [B,H,T|S,D]. */
+/* attn_case.h: one attention problem on the host: random tensors in a storage kind, the answer in double, and how far
+ * another answer is from it. Shared by the CPU shim's test and by bench/gpu/attn_check.c. Tensors are [B,T|S,H,D] seen
+ * as [B,H,T|S,D]. */
 #ifndef AN_ATTN_CASE_H
 #define AN_ATTN_CASE_H
 
@@ -16,8 +17,8 @@ typedef struct attn_case {
     int store;
     struct an_attn_args args;
     uint32_t rng[2];
-    double *x[CASE_TENSORS];           /* values: inputs after rounding to storage, and the answer */
-    double *lse;                       /* [B,H,T] */
+    double *x[CASE_TENSORS]; /* values: inputs after rounding to storage, and the answer */
+    double *lse;             /* [B,H,T] */
 } attn_case;
 
 static inline double case_uniform(uint64_t *state)
@@ -40,7 +41,10 @@ static inline float case_value(uint32_t bits, int store)
     memcpy(&x, &u, sizeof x);
     return x;
 }
-static inline size_t case_item(int store) { return store == KIND_F32 ? 4 : 2; }
+static inline size_t case_item(int store)
+{
+    return store == KIND_F32 ? 4 : 2;
+}
 static inline float case_read(const void *base, size_t i, int store)
 {
     return case_value(store == KIND_F32 ? ((const uint32_t *)base)[i] : ((const uint16_t *)base)[i], store);
@@ -56,7 +60,10 @@ static inline void case_pack(void *base, const double *x, size_t n, int store)
     }
 }
 
-static inline int case_is_query_side(int t) { return t == CASE_Q || t == CASE_O || t == CASE_DO || t == CASE_DQ; }
+static inline int case_is_query_side(int t)
+{
+    return t == CASE_Q || t == CASE_O || t == CASE_DO || t == CASE_DQ;
+}
 static inline size_t case_elements(const attn_case *c, int t)
 {
     return (size_t)c->B * (size_t)c->H * (size_t)c->D * (size_t)(case_is_query_side(t) ? c->T : c->S);
@@ -114,14 +121,19 @@ static inline double case_row(const attn_case *c, int b, int h, int i, double *p
     end = end < 0 ? 0 : end > n ? n : end;
     double most = -INFINITY, sum = 0;
     for (int j = 0; j < end; j++) {
-        p[j] = (double)c->args.scale * case_dot(c->x[CASE_Q] + case_at(c, CASE_Q, b, h, i), c->x[CASE_K] + case_at(c, CASE_K, b, h, j), c->D);
+        p[j] = (double)c->args.scale *
+               case_dot(c->x[CASE_Q] + case_at(c, CASE_Q, b, h, i), c->x[CASE_K] + case_at(c, CASE_K, b, h, j), c->D);
         most = fmax(most, p[j]);
     }
     for (int j = 0; j < end; j++) sum += p[j] = exp(p[j] - most);
     for (int j = 0; j < c->S; j++) {
-        uint64_t index = ((((uint64_t)c->rng[1] + (uint64_t)b) * (uint64_t)c->H + (uint64_t)h) * (uint64_t)c->T + (uint64_t)i) * (uint64_t)c->S + (uint64_t)j;
+        uint64_t index =
+            ((((uint64_t)c->rng[1] + (uint64_t)b) * (uint64_t)c->H + (uint64_t)h) * (uint64_t)c->T + (uint64_t)i) *
+                (uint64_t)c->S +
+            (uint64_t)j;
         p[j] = j < end ? p[j] / sum : 0;
-        keep[j] = c->p > 0 ? (an_rng_uniform(c->rng[0], c->args.stream, index) >= c->p ? 1.0 / (1.0 - (double)c->p) : 0) : 1;
+        keep[j] =
+            c->p > 0 ? (an_rng_uniform(c->rng[0], c->args.stream, index) >= c->p ? 1.0 / (1.0 - (double)c->p) : 0) : 1;
     }
     return sum > 0 ? most + log(sum) : -INFINITY;
 }
@@ -134,12 +146,15 @@ static inline void case_solve(attn_case *c)
     for (int b = 0; b < c->B; b++)
         for (int h = 0; h < c->H; h++)
             for (int i = 0; i < c->T; i++) {
-                c->lse[((size_t)b * (size_t)c->H + (size_t)h) * (size_t)c->T + (size_t)i] = case_row(c, b, h, i, p, keep);
+                c->lse[((size_t)b * (size_t)c->H + (size_t)h) * (size_t)c->T + (size_t)i] =
+                    case_row(c, b, h, i, p, keep);
                 size_t qi = case_at(c, CASE_Q, b, h, i);
                 double *o = c->x[CASE_O] + qi, *g = c->x[CASE_DO] + qi, *dq = c->x[CASE_DQ] + qi, delta = 0;
                 for (int j = 0; j < c->S; j++)
-                    for (int d = 0; d < c->D && p[j] > 0; d++) o[d] += p[j] * keep[j] * c->x[CASE_V][case_at(c, CASE_V, b, h, j) + (size_t)d];
-                for (int d = 0; d < c->D; d++) delta += g[d] * (double)case_value(case_bits((float)o[d], c->store), c->store);
+                    for (int d = 0; d < c->D && p[j] > 0; d++)
+                        o[d] += p[j] * keep[j] * c->x[CASE_V][case_at(c, CASE_V, b, h, j) + (size_t)d];
+                for (int d = 0; d < c->D; d++)
+                    delta += g[d] * (double)case_value(case_bits((float)o[d], c->store), c->store);
                 for (int j = 0; j < c->S; j++) {
                     if (p[j] <= 0) continue;
                     size_t kj = case_at(c, CASE_K, b, h, j);
@@ -154,7 +169,8 @@ static inline void case_solve(attn_case *c)
     free(p);
 }
 
-/* Largest difference over the largest value of tensor t: what a dot product's rounding error scales with. NaN counts as infinite. */
+/* Largest difference over the largest value of tensor t: what a dot product's rounding error scales with. NaN counts as
+ * infinite. */
 static inline double case_error(const attn_case *c, int t, const void *got)
 {
     double worst = 0, largest = 1e-30;

@@ -1,5 +1,6 @@
-/* configs.h: the kernels that a backend would ask for: head sizes and kinds of the models here, plus awkward ones. The NVRTC test and the MSL
- * lint go through all of them. Tiles of the `metal` tables fit 32 KiB of threadgroup memory, those of `cuda` 48 KiB. */
+/* configs.h: the kernels that a backend would ask for: head sizes and kinds of the models here, plus awkward ones. The
+ * NVRTC test and the MSL lint go through all of them. Tiles of the `metal` tables fit 32 KiB of threadgroup memory
+ * (where bf16 takes four bytes too, in MSL 3.0), those of `cuda` 48 KiB. */
 #ifndef AN_KERNEL_CONFIGS_H
 #define AN_KERNEL_CONFIGS_H
 
@@ -7,24 +8,16 @@
 
 static const attn_config cuda_attention[] = {
     /* store    mul      exact vec D dc causal dropout threads: forward, backward; cols */
-    {KIND_BF16, KIND_BF16, 0, 8, 64, 64, 1, 0, 128, 128, 32},
-    {KIND_BF16, KIND_BF16, 0, 8, 64, 64, 1, 1, 128, 128, 32},
-    {KIND_BF16, KIND_BF16, 0, 8, 128, 64, 1, 0, 64, 64, 32},
-    {KIND_BF16, KIND_BF16, 0, 8, 256, 64, 0, 0, 32, 32, 32},
-    {KIND_F16, KIND_F16, 0, 8, 96, 48, 0, 0, 64, 64, 32},
-    {KIND_F32, KIND_TF32, 0, 8, 64, 32, 1, 0, 128, 64, 32},
-    {KIND_F32, KIND_BF16, 0, 8, 32, 32, 1, 1, 128, 128, 64},
-    {KIND_F32, KIND_F32, 1, 8, 64, 32, 1, 1, 128, 64, 32},
-    {KIND_F32, KIND_F32, 1, 1, 7, 16, 0, 0, 32, 64, 64},
-    {KIND_F32, KIND_F32, 1, 8, 128, 32, 1, 0, 64, 32, 32},
+    {KIND_BF16, KIND_BF16, 0, 8, 64, 64, 1, 0, 128, 128, 32}, {KIND_BF16, KIND_BF16, 0, 8, 64, 64, 1, 1, 128, 128, 32},
+    {KIND_BF16, KIND_BF16, 0, 8, 128, 64, 1, 0, 64, 64, 32},  {KIND_BF16, KIND_BF16, 0, 8, 256, 64, 0, 0, 32, 32, 32},
+    {KIND_F16, KIND_F16, 0, 8, 96, 48, 0, 0, 64, 64, 32},     {KIND_F32, KIND_TF32, 0, 8, 64, 32, 1, 0, 128, 64, 32},
+    {KIND_F32, KIND_BF16, 0, 8, 32, 32, 1, 1, 128, 128, 64},  {KIND_F32, KIND_F32, 1, 8, 64, 32, 1, 1, 128, 64, 32},
+    {KIND_F32, KIND_F32, 1, 1, 7, 16, 0, 0, 32, 64, 64},      {KIND_F32, KIND_F32, 1, 8, 128, 32, 1, 0, 64, 32, 32},
 };
 static const attn_config metal_attention[] = {
-    {KIND_BF16, KIND_BF16, 0, 8, 64, 64, 1, 0, 64, 64, 32},
-    {KIND_BF16, KIND_BF16, 0, 8, 64, 32, 1, 1, 64, 32, 32},
-    {KIND_BF16, KIND_BF16, 0, 8, 128, 32, 1, 0, 32, 32, 32},
-    {KIND_F16, KIND_F16, 0, 8, 96, 48, 0, 0, 32, 32, 32},
-    {KIND_F32, KIND_F32, 1, 8, 64, 32, 1, 1, 64, 32, 32},
-    {KIND_F32, KIND_F32, 1, 1, 7, 16, 0, 0, 32, 64, 64},
+    {KIND_BF16, KIND_BF16, 0, 8, 64, 32, 1, 0, 64, 64, 32},  {KIND_BF16, KIND_BF16, 0, 8, 64, 32, 1, 1, 64, 32, 32},
+    {KIND_BF16, KIND_BF16, 0, 8, 128, 32, 1, 0, 32, 32, 32}, {KIND_F16, KIND_F16, 0, 8, 96, 48, 0, 0, 32, 32, 32},
+    {KIND_F32, KIND_F32, 1, 8, 64, 32, 1, 1, 64, 32, 32},    {KIND_F32, KIND_F32, 1, 1, 7, 16, 0, 0, 32, 64, 64},
     {KIND_F32, KIND_F32, 1, 8, 128, 32, 1, 0, 32, 32, 32},
 };
 static const gemm_config cuda_gemm[] = {

@@ -1,5 +1,6 @@
-/* kernel_text.h: kernel source as a renderer will make it: defines, dialect, exact.h, common.h, arguments, body; and the configurations that
- * the tests of every dialect go through. Files are read from the source tree: tests and benches run in its root. */
+/* kernel_text.h: kernel source as a renderer will make it: defines, dialect, exact.h, common.h, arguments, body; and
+ * the configurations that the tests of every dialect go through. Files are read from the source tree: tests and benches
+ * run in its root. */
 #ifndef AN_KERNEL_TEXT_H
 #define AN_KERNEL_TEXT_H
 
@@ -40,7 +41,8 @@ static inline char *kernel_text(const char *dialect, const char *body, const cha
     kernel_append(text, room, &at, path);
     kernel_append(text, room, &at, "src/base/exact.h");
     kernel_append(text, room, &at, "src/kernel/dialect/common.h");
-    kernel_append(text, room, &at, strncmp(body, "gemm", 4) ? "src/kernel/templates/attn_args.h" : "src/kernel/templates/gemm_args.h");
+    kernel_append(text, room, &at,
+                  strncmp(body, "gemm", 4) ? "src/kernel/templates/attn_args.h" : "src/kernel/templates/gemm_args.h");
     snprintf(path, sizeof path, "src/kernel/templates/%s.inc", body);
     kernel_append(text, room, &at, path);
     return text;
@@ -59,11 +61,13 @@ static inline const char *kind_name(int kind)
 
 static inline void attn_defines(char *out, size_t room, const attn_config *c, int backward)
 {
-    snprintf(out, room,
-             "#define AN_STORE AN_KIND_%s\n#define AN_MUL AN_KIND_%s\n#define AN_EXACT %d\n#define AN_VEC %d\n#define AN_D %d\n"
-             "#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_THREADS %d\n#define AN_COLS %d\n",
-             kind_name(c->store), kind_name(c->mul), c->exact, c->vec, c->D, c->dc, c->causal, c->dropout,
-             backward ? c->backward_threads : c->forward_threads, c->cols);
+    snprintf(
+        out, room,
+        "#define AN_STORE AN_KIND_%s\n#define AN_MUL AN_KIND_%s\n#define AN_EXACT %d\n#define AN_VEC %d\n#define AN_D "
+        "%d\n"
+        "#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_THREADS %d\n#define AN_COLS %d\n",
+        kind_name(c->store), kind_name(c->mul), c->exact, c->vec, c->D, c->dc, c->causal, c->dropout,
+        backward ? c->backward_threads : c->forward_threads, c->cols);
 }
 
 typedef struct gemm_config {
@@ -72,12 +76,14 @@ typedef struct gemm_config {
 
 static inline void gemm_defines(char *out, size_t room, const gemm_config *c)
 {
-    snprintf(out, room,
-             "#define AN_STORE AN_KIND_%s\n#define AN_STORE_C AN_KIND_%s\n#define AN_MUL AN_KIND_%s\n#define AN_EXACT 1\n#define AN_VEC %d\n"
-             "#define AN_BM %d\n#define AN_BN %d\n#define AN_BK %d\n#define AN_SUBGROUPS_M %d\n#define AN_SUBGROUPS_N %d\n"
-             "#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n#define AN_THREADS %d\n",
-             kind_name(c->store), kind_name(c->store_c), kind_name(c->mul), c->vec, c->bm, c->bn, c->bk, c->subgroups_m, c->subgroups_n,
-             c->a_along_k, c->b_along_k, 32 * c->subgroups_m * c->subgroups_n);
+    snprintf(
+        out, room,
+        "#define AN_STORE AN_KIND_%s\n#define AN_STORE_C AN_KIND_%s\n#define AN_MUL AN_KIND_%s\n#define AN_EXACT "
+        "1\n#define AN_VEC %d\n"
+        "#define AN_BM %d\n#define AN_BN %d\n#define AN_BK %d\n#define AN_SUBGROUPS_M %d\n#define AN_SUBGROUPS_N %d\n"
+        "#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n#define AN_THREADS %d\n",
+        kind_name(c->store), kind_name(c->store_c), kind_name(c->mul), c->vec, c->bm, c->bn, c->bk, c->subgroups_m,
+        c->subgroups_n, c->a_along_k, c->b_along_k, 32 * c->subgroups_m * c->subgroups_n);
 }
 
 /* ceil(p * 2^24): see keep_at_least. Exact in double. */

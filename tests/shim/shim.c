@@ -1,7 +1,7 @@
 /* shim.c: the runtime behind shim.h: fibers, scheduler, meetings of a subgroup, shadow memory.
  *
- * Linked into the object of each kernel, so that its state is that object's own; one launch at a time. Linux and ELF, x86-64 or arm64: the
- * stack switch is a few lines of assembly, since swapcontext makes a system call each time. */
+ * Linked into the object of each kernel, so that its state is that object's own; one launch at a time. Linux and ELF,
+ * x86-64 or arm64: the stack switch is a few lines of assembly, since swapcontext makes a system call each time. */
 #define _GNU_SOURCE
 #include "shim.h"
 
@@ -26,8 +26,8 @@ typedef struct fiber {
     void *mine;
 } fiber;
 
-/* Who touched a byte of threadgroup memory last, and between which barriers. A party is a thread (1..threads), or a subgroup as a whole
- * (MAX_THREADS + 1 + subgroup), or MANY. */
+/* Who touched a byte of threadgroup memory last, and between which barriers. A party is a thread (1..threads), or a
+ * subgroup as a whole (MAX_THREADS + 1 + subgroup), or MANY. */
 typedef struct touch {
     uint16_t party;
     uint32_t epoch, sub_epoch;
@@ -47,14 +47,16 @@ static struct {
     unsigned group[3];
     long group_number;
     int at_barrier, met[MAX_THREADS / SHIM_LANES];
-    uint32_t epoch, sub_epoch[MAX_THREADS / SHIM_LANES]; /* barriers passed by the group; and by a subgroup, its own included */
-    uint8_t place[64];                                   /* of element lane * 2 + e in an 8 x 8 matrix */
+    uint32_t epoch,
+        sub_epoch[MAX_THREADS / SHIM_LANES]; /* barriers passed by the group; and by a subgroup, its own included */
+    uint8_t place[64];                       /* of element lane * 2 + e in an 8 x 8 matrix */
     shadow shared[SHARED_MAX];
     uint32_t *writer[SHIM_MAX_BUFFERS]; /* of each byte: 1 + number of the thread in the launch, 0: nobody */
     uint64_t random;
 } S;
 
-/* Threadgroup arrays are `static` in this section: one group runs at a time. The linker gives its ends, and those of the object. */
+/* Threadgroup arrays are `static` in this section: one group runs at a time. The linker gives its ends, and those of
+ * the object. */
 extern uint8_t __start_shim_shared[] __attribute__((weak, visibility("hidden")));
 extern uint8_t __stop_shim_shared[] __attribute__((weak, visibility("hidden")));
 extern uint8_t __ehdr_start[] __attribute__((visibility("hidden")));
@@ -70,7 +72,8 @@ __attribute__((format(printf, 1, 2))) static void fault(const char *fmt, ...)
 {
     if (S.report->faults++) return;
     char *at = S.report->first;
-    int n = snprintf(at, sizeof S.report->first, "group %u,%u,%u thread %d: ", S.group[0], S.group[1], S.group[2], S.current);
+    int n = snprintf(at, sizeof S.report->first, "group %u,%u,%u thread %d: ", S.group[0], S.group[1], S.group[2],
+                     S.current);
     va_list args;
     va_start(args, fmt);
     vsnprintf(at + n, sizeof S.report->first - (size_t)n, fmt, args);
@@ -86,14 +89,20 @@ __asm__(".text\n.globl shim_switch\n.hidden shim_switch\n.type shim_switch,@func
         "pushq %rbp\npushq %rbx\npushq %r12\npushq %r13\npushq %r14\npushq %r15\n"
         "movq %rsp,(%rdi)\nmovq %rsi,%rsp\n"
         "popq %r15\npopq %r14\npopq %r13\npopq %r12\npopq %rbx\npopq %rbp\nret\n");
-enum { SAVED_WORDS = 6, RETURN_WORD = 6, FRAME_WORDS = 8 }; /* so that rsp is 8 past a multiple of 16 in main, as after a call */
+enum {
+    SAVED_WORDS = 6,
+    RETURN_WORD = 6,
+    FRAME_WORDS = 8
+}; /* so that rsp is 8 past a multiple of 16 in main, as after a call */
 #elif defined(__aarch64__)
-__asm__(".text\n.globl shim_switch\n.hidden shim_switch\n.type shim_switch,%function\nshim_switch:\n"
-        "stp x29,x30,[sp,#-160]!\nstp x19,x20,[sp,#16]\nstp x21,x22,[sp,#32]\nstp x23,x24,[sp,#48]\nstp x25,x26,[sp,#64]\n"
-        "stp x27,x28,[sp,#80]\nstp d8,d9,[sp,#96]\nstp d10,d11,[sp,#112]\nstp d12,d13,[sp,#128]\nstp d14,d15,[sp,#144]\n"
-        "mov x9,sp\nstr x9,[x0]\nmov sp,x1\n"
-        "ldp x19,x20,[sp,#16]\nldp x21,x22,[sp,#32]\nldp x23,x24,[sp,#48]\nldp x25,x26,[sp,#64]\nldp x27,x28,[sp,#80]\n"
-        "ldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\nldp d12,d13,[sp,#128]\nldp d14,d15,[sp,#144]\nldp x29,x30,[sp],#160\nret\n");
+__asm__(
+    ".text\n.globl shim_switch\n.hidden shim_switch\n.type shim_switch,%function\nshim_switch:\n"
+    "stp x29,x30,[sp,#-160]!\nstp x19,x20,[sp,#16]\nstp x21,x22,[sp,#32]\nstp x23,x24,[sp,#48]\nstp x25,x26,[sp,#64]\n"
+    "stp x27,x28,[sp,#80]\nstp d8,d9,[sp,#96]\nstp d10,d11,[sp,#112]\nstp d12,d13,[sp,#128]\nstp d14,d15,[sp,#144]\n"
+    "mov x9,sp\nstr x9,[x0]\nmov sp,x1\n"
+    "ldp x19,x20,[sp,#16]\nldp x21,x22,[sp,#32]\nldp x23,x24,[sp,#48]\nldp x25,x26,[sp,#64]\nldp x27,x28,[sp,#80]\n"
+    "ldp d8,d9,[sp,#96]\nldp d10,d11,[sp,#112]\nldp d12,d13,[sp,#128]\nldp d14,d15,[sp,#144]\nldp "
+    "x29,x30,[sp],#160\nret\n");
 enum { SAVED_WORDS = 20, RETURN_WORD = 1, FRAME_WORDS = 20 };
 #else
 #error "shim_switch is not written for this processor"
@@ -135,8 +144,14 @@ static void fiber_begin(int t)
 
 /* ---- barriers and meetings ------------------------------------------------------------------------------------- */
 
-unsigned shim_group(int axis) { return S.group[axis]; }
-unsigned shim_thread(void) { return (unsigned)S.current; }
+unsigned shim_group(int axis)
+{
+    return S.group[axis];
+}
+unsigned shim_thread(void)
+{
+    return (unsigned)S.current;
+}
 
 void shim_group_barrier(void)
 {
@@ -182,13 +197,22 @@ static void pass_subgroup_barrier(void *const mine[SHIM_LANES])
     S.sub_epoch[S.current / SHIM_LANES]++;
 }
 
-void shim_subgroup_barrier(void) { shim_meet("simdgroup_barrier", NULL, pass_subgroup_barrier); }
+void shim_subgroup_barrier(void)
+{
+    shim_meet("simdgroup_barrier", NULL, pass_subgroup_barrier);
+}
 
-int shim_matrix_place(int lane, int e) { return S.place[lane * 2 + e]; }
+int shim_matrix_place(int lane, int e)
+{
+    return S.place[lane * 2 + e];
+}
 
 /* ---- every access ---------------------------------------------------------------------------------------------- */
 
-static int subgroup_of(uint16_t party) { return party > MAX_THREADS ? party - MAX_THREADS - 1 : (party - 1) / SHIM_LANES; }
+static int subgroup_of(uint16_t party)
+{
+    return party > MAX_THREADS ? party - MAX_THREADS - 1 : (party - 1) / SHIM_LANES;
+}
 
 /* Whether `past` and an access now by `party` may be of different threads with no barrier between that both passed. */
 static int unordered(const touch *past, uint16_t party)
@@ -223,8 +247,8 @@ static void access_shared(size_t at, size_t bytes, int write, uint16_t party)
         shadow *s = &S.shared[i];
         if (unordered(&s->write, party) || (write && unordered(&s->read, party))) {
             const touch *past = unordered(&s->write, party) ? &s->write : &s->read;
-            fault("race in threadgroup memory: %s byte %zu that party %d %s since the last barrier", write ? "writes" : "reads", i,
-                  past->party, past == &s->write ? "wrote" : "read");
+            fault("race in threadgroup memory: %s byte %zu that party %d %s since the last barrier",
+                  write ? "writes" : "reads", i, past->party, past == &s->write ? "wrote" : "read");
         }
         if (write)
             s->write = touch_of(party);
@@ -239,7 +263,8 @@ static void access_buffer(int b, size_t at, size_t bytes, int write)
     for (size_t i = at; i < at + bytes; i++) {
         uint32_t *w = &S.writer[b][i];
         if (*w && *w != me)
-            fault("race in device memory: %s byte %zu of buffer %d, written by another thread", write ? "writes" : "reads", i, b);
+            fault("race in device memory: %s byte %zu of buffer %d, written by another thread",
+                  write ? "writes" : "reads", i, b);
         if (write) *w = me;
     }
 }
@@ -269,10 +294,16 @@ void shim_subgroup_access(const void *at, size_t bytes, int write)
 }
 
 /* What code compiled with -fsanitize=thread calls. */
-static void by_thread(const void *at, size_t bytes, int write) { on_access(at, bytes, write, (uint16_t)(S.current + 1)); }
+static void by_thread(const void *at, size_t bytes, int write)
+{
+    on_access(at, bytes, write, (uint16_t)(S.current + 1));
+}
 #define TSAN(name, bytes, write)                                                                                       \
     void __tsan_##name(const void *at);                                                                                \
-    void __tsan_##name(const void *at) { by_thread(at, bytes, write); }
+    void __tsan_##name(const void *at)                                                                                 \
+    {                                                                                                                  \
+        by_thread(at, bytes, write);                                                                                   \
+    }
 #define TSAN_BOTH(n)                                                                                                   \
     TSAN(read##n, n, 0) TSAN(write##n, n, 1) TSAN(unaligned_read##n, n, 0) TSAN(unaligned_write##n, n, 1)
 TSAN_BOTH(1)
@@ -283,15 +314,27 @@ TSAN_BOTH(16)
 void __tsan_init(void);
 void __tsan_init(void) {}
 void __tsan_func_entry(void *pc);
-void __tsan_func_entry(void *pc) { (void)pc; }
+void __tsan_func_entry(void *pc)
+{
+    (void)pc;
+}
 void __tsan_func_exit(void);
 void __tsan_func_exit(void) {}
 void __tsan_read_range(const void *at, size_t bytes);
-void __tsan_read_range(const void *at, size_t bytes) { by_thread(at, bytes, 0); }
+void __tsan_read_range(const void *at, size_t bytes)
+{
+    by_thread(at, bytes, 0);
+}
 void __tsan_write_range(const void *at, size_t bytes);
-void __tsan_write_range(const void *at, size_t bytes) { by_thread(at, bytes, 1); }
+void __tsan_write_range(const void *at, size_t bytes)
+{
+    by_thread(at, bytes, 1);
+}
 void *__tsan_memset(void *at, int c, size_t bytes);
-void *__tsan_memset(void *at, int c, size_t bytes) { return by_thread(at, bytes, 1), memset(at, c, bytes); }
+void *__tsan_memset(void *at, int c, size_t bytes)
+{
+    return by_thread(at, bytes, 1), memset(at, c, bytes);
+}
 void *__tsan_memcpy(void *to, const void *from, size_t bytes);
 void *__tsan_memcpy(void *to, const void *from, size_t bytes)
 {
@@ -354,7 +397,8 @@ void shim_run(shim_kernel kernel, const shim_launch *l, shim_report *out)
         uint32_t j = draw((uint32_t)i + 1);
         S.place[i] = S.place[j], S.place[j] = (uint8_t)i;
     }
-    for (int b = 0; b < SHIM_MAX_BUFFERS; b++) S.writer[b] = l->buffers[b].bytes ? calloc(l->buffers[b].bytes, sizeof(uint32_t)) : NULL;
+    for (int b = 0; b < SHIM_MAX_BUFFERS; b++)
+        S.writer[b] = l->buffers[b].bytes ? calloc(l->buffers[b].bytes, sizeof(uint32_t)) : NULL;
 
 #if defined(__x86_64__) /* Apple's GPUs flush f32 subnormals, on the way in and out */
     const unsigned mxcsr = _mm_getcsr();

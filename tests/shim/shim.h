@@ -1,13 +1,16 @@
-/* shim.h: MSL kernels on the CPU, strictly: what the C++ face (msl/metal_stdlib) and a test ask of the runtime (shim.c).
+/* shim.h: MSL kernels on the CPU, strictly: what the C++ face (msl/metal_stdlib) and a test ask of the runtime
+ * (shim.c).
  *
- * A group's threads are fibers that run one at a time; which one goes on is drawn from a seed, as are the order of the groups and which lane
- * holds which element of a simdgroup_matrix. Every load and store of the kernel is seen (the kernel is compiled with -fsanitize=thread and
- * the runtime plays that library's part) and held against what Metal promises:
+ * A group's threads are fibers that run one at a time; which one goes on is drawn from a seed, as are the order of the
+ * groups and which lane holds which element of a simdgroup_matrix. Every load and store of the kernel is seen (the
+ * kernel is compiled with -fsanitize=thread and the runtime plays that library's part) and held against what Metal
+ * promises:
  *     - it hits one of the launch's buffers, threadgroup memory, the thread's own stack or the program's constants;
  *     - in threadgroup memory, two threads' accesses, one of them a write, are separated by a barrier that both passed
  *       (simdgroup_barrier only separates threads of one simdgroup);
  *     - in device memory no thread touches what another has written in the same launch.
- * Threadgroup memory starts as signalling garbage. A barrier or a simdgroup function that some threads never reach is reported. */
+ * Threadgroup memory starts as signalling garbage. A barrier or a simdgroup function that some threads never reach is
+ * reported. */
 #ifndef AN_SHIM_H
 #define AN_SHIM_H
 
@@ -37,7 +40,8 @@ typedef struct shim_report {
     char first[256]; /* the first fault, as a sentence */
 } shim_report;
 
-/* Runs `kernel` for every thread of the launch. A kernel's object exports it as shim_NAME, a shim_entry (SHIM_EXPORT in msl/metal_stdlib). */
+/* Runs `kernel` for every thread of the launch. A kernel's object exports it as shim_NAME, a shim_entry (SHIM_EXPORT in
+ * msl/metal_stdlib). */
 typedef void (*shim_kernel)(const shim_launch *l);
 typedef void (*shim_entry)(const shim_launch *l, shim_report *out);
 void shim_run(shim_kernel kernel, const shim_launch *l, shim_report *out);
@@ -47,7 +51,8 @@ unsigned shim_group(int axis);
 unsigned shim_thread(void);
 void shim_group_barrier(void);
 void shim_subgroup_barrier(void);
-/* Waits until all 32 lanes of the subgroup have come with the same `what`; the last one calls act on everyone's `mine`. */
+/* Waits until all 32 lanes of the subgroup have come with the same `what`; the last one calls act on everyone's `mine`.
+ */
 void shim_meet(const char *what, void *mine, void (*act)(void *const mine[SHIM_LANES]));
 /* A memory access that belongs to the subgroup as a whole: which of its lanes makes it is nobody's business. */
 void shim_subgroup_access(const void *at, size_t bytes, int write);

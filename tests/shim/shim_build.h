@@ -1,5 +1,5 @@
-/* shim_build.h: MSL text to something that runs here: compiles it with the C++ compiler against msl/ and the runtime, loads it, and finds its
- * kernels. Skips the test, with the reason, where that cannot be done. */
+/* shim_build.h: MSL text to something that runs here: compiles it with the C++ compiler against msl/ and the runtime,
+ * loads it, and finds its kernels. Skips the test, with the reason, where that cannot be done. */
 #ifndef AN_SHIM_BUILD_H
 #define AN_SHIM_BUILD_H
 
@@ -29,7 +29,10 @@ static inline int shim_command(const char *command, const char *log)
     return status;
 }
 
-static inline const char *shim_compiler(void) { return getenv("CXX") ? getenv("CXX") : "c++"; }
+static inline const char *shim_compiler(void)
+{
+    return getenv("CXX") ? getenv("CXX") : "c++";
+}
 
 /* `kernels`: names between spaces. metal_version: 300, 310, ... */
 static inline shim_object shim_build(const char *text, const char *kernels, int metal_version)
@@ -60,12 +63,14 @@ static inline shim_object shim_build(const char *text, const char *kernels, int 
     fputs("\n", f);
     fclose(f);
 
-    snprintf(command, sizeof command,
-             "%s -x c++ -std=c++14 -O1 -fPIC -fsanitize=thread -ffp-contract=off -fno-strict-aliasing -fno-exceptions -w "
-             "-D__METAL_VERSION__=%d -Itests/shim/msl -Itests/shim -c %s -o %s",
-             shim_compiler(), metal_version, source, kernel_o);
+    snprintf(
+        command, sizeof command,
+        "%s -x c++ -std=c++14 -O1 -fPIC -fsanitize=thread -ffp-contract=off -fno-strict-aliasing -fno-exceptions -w "
+        "-D__METAL_VERSION__=%d -Itests/shim/msl -Itests/shim -c %s -o %s",
+        shim_compiler(), metal_version, source, kernel_o);
     if (shim_command(command, log)) fail_msg("the kernel does not compile");
-    snprintf(command, sizeof command, "%s -std=c17 -O2 -fPIC -Itests/shim -c tests/shim/shim.c -o %s", getenv("CC") ? getenv("CC") : "cc", runtime_o);
+    snprintf(command, sizeof command, "%s -std=c17 -O2 -fPIC -Itests/shim -c tests/shim/shim.c -o %s",
+             getenv("CC") ? getenv("CC") : "cc", runtime_o);
     if (shim_command(command, log)) fail_msg("the runtime does not compile");
     snprintf(command, sizeof command, "%s -shared -o %s %s %s", shim_compiler(), so, kernel_o, runtime_o);
     if (shim_command(command, log)) fail_msg("the kernel does not link");
@@ -94,6 +99,9 @@ static inline void shim_launch_clean(shim_object o, const char *kernel, const sh
     if (r.faults) fail_msg("%s: %ld faults; the first: %s", kernel, r.faults, r.first);
 }
 
-static inline void shim_unload(shim_object o) { dlclose(o.handle); }
+static inline void shim_unload(shim_object o)
+{
+    dlclose(o.handle);
+}
 
 #endif

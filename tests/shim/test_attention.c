@@ -1,5 +1,5 @@
-/* test_attention.c: the portable attention bodies, as MSL, on the CPU shim: against loops in double precision; in exact mode against the CPU
- * template, bit for bit; under several schedules, which must not show. */
+/* test_attention.c: the portable attention bodies, as MSL, on the CPU shim: against loops in double precision; in exact
+ * mode against the CPU template, bit for bit; under several schedules, which must not show. */
 #include "attn_case.h"
 #include "device/cpu/templates.h"
 #include "shim_build.h"
@@ -40,8 +40,14 @@ static void unload(run r)
     shim_unload(r.backward);
 }
 
-static size_t lse_bytes(const attn_case *c) { return (size_t)c->B * (size_t)c->H * (size_t)c->T * sizeof(float); }
-static size_t tensor_bytes(const attn_case *c, int t) { return case_elements(c, t) * case_item(c->store); }
+static size_t lse_bytes(const attn_case *c)
+{
+    return (size_t)c->B * (size_t)c->H * (size_t)c->T * sizeof(float);
+}
+static size_t tensor_bytes(const attn_case *c, int t)
+{
+    return case_elements(c, t) * case_item(c->store);
+}
 
 static memory memory_new(const attn_case *c)
 {
@@ -63,15 +69,23 @@ static void memory_free(memory *m)
     free(m->lse), free(m->delta);
 }
 
-static shim_buffer tensor(const attn_case *c, const memory *m, int t) { return (shim_buffer){m->x[t], tensor_bytes(c, t)}; }
-static unsigned blocks(int n, int block) { return (unsigned)((n + block - 1) / block); }
+static shim_buffer tensor(const attn_case *c, const memory *m, int t)
+{
+    return (shim_buffer){m->x[t], tensor_bytes(c, t)};
+}
+static unsigned blocks(int n, int block)
+{
+    return (unsigned)((n + block - 1) / block);
+}
 
 static void forward(const run *r, attn_case *c, memory *m, uint64_t seed)
 {
     const unsigned threads = (unsigned)r->config.forward_threads;
-    shim_launch l = {.groups = {blocks(c->T, (int)threads / 2), (unsigned)c->H, (unsigned)c->B}, .threads = threads, .seed = seed};
-    const shim_buffer buffers[] = {tensor(c, m, CASE_Q), tensor(c, m, CASE_K), tensor(c, m, CASE_V), {c->rng, sizeof c->rng},
-                                   {m->n_keys, sizeof m->n_keys}, tensor(c, m, CASE_O), {m->lse, lse_bytes(c)}, {&c->args, sizeof c->args}};
+    shim_launch l = {
+        .groups = {blocks(c->T, (int)threads / 2), (unsigned)c->H, (unsigned)c->B}, .threads = threads, .seed = seed};
+    const shim_buffer buffers[] = {tensor(c, m, CASE_Q),    tensor(c, m, CASE_K),          tensor(c, m, CASE_V),
+                                   {c->rng, sizeof c->rng}, {m->n_keys, sizeof m->n_keys}, tensor(c, m, CASE_O),
+                                   {m->lse, lse_bytes(c)},  {&c->args, sizeof c->args}};
     memcpy(l.buffers, buffers, sizeof buffers);
     shim_launch_clean(r->forward, "attn_forward", &l);
 }
@@ -79,8 +93,10 @@ static void forward(const run *r, attn_case *c, memory *m, uint64_t seed)
 static void backward(const run *r, attn_case *c, memory *m, uint64_t seed)
 {
     const unsigned threads = (unsigned)r->config.backward_threads;
-    const shim_buffer args = {&c->args, sizeof c->args}, rng = {c->rng, sizeof c->rng}, lse = {m->lse, lse_bytes(c)}, delta = {m->delta, lse_bytes(c)};
-    const shim_buffer q = tensor(c, m, CASE_Q), k = tensor(c, m, CASE_K), v = tensor(c, m, CASE_V), g = tensor(c, m, CASE_DO);
+    const shim_buffer args = {&c->args, sizeof c->args}, rng = {c->rng, sizeof c->rng}, lse = {m->lse, lse_bytes(c)},
+                      delta = {m->delta, lse_bytes(c)};
+    const shim_buffer q = tensor(c, m, CASE_Q), k = tensor(c, m, CASE_K), v = tensor(c, m, CASE_V),
+                      g = tensor(c, m, CASE_DO);
     shim_launch a = {.groups = {blocks(c->T, (int)threads / 16), (unsigned)c->H, (unsigned)c->B},
                      .threads = threads,
                      .seed = seed,
@@ -136,8 +152,18 @@ static void check_case(const run *r, attn_case c, double tolerance)
 static void exact_f32_with_dropout_odd_lengths_and_more_queries_than_keys(void **state)
 {
     (void)state;
-    run r = build((attn_config){.store = KIND_F32, .mul = KIND_F32, .exact = 1, .vec = 8, .D = 40, .dc = 16, .causal = 1, .dropout = 1,
-                                .forward_threads = 64, .backward_threads = 32, .cols = 32}, METAL_3_0);
+    run r = build((attn_config){.store = KIND_F32,
+                                .mul = KIND_F32,
+                                .exact = 1,
+                                .vec = 8,
+                                .D = 40,
+                                .dc = 16,
+                                .causal = 1,
+                                .dropout = 1,
+                                .forward_threads = 64,
+                                .backward_threads = 32,
+                                .cols = 32},
+                  METAL_3_0);
     check_case(&r, (attn_case){.B = 1, .H = 2, .T = 67, .S = 67, .D = 40, .causal = 1, .n_keys = -1, .p = 0.2f}, 3e-6);
     check_case(&r, (attn_case){.B = 2, .H = 1, .T = 21, .S = 83, .D = 40, .causal = 1, .n_keys = -1, .p = 0.5f}, 3e-6);
     check_case(&r, (attn_case){.B = 1, .H = 1, .T = 45, .S = 13, .D = 40, .causal = 1, .n_keys = -1}, 3e-6);
@@ -147,8 +173,18 @@ static void exact_f32_with_dropout_odd_lengths_and_more_queries_than_keys(void *
 static void exact_f32_of_one_column_and_keys_in_use(void **state)
 {
     (void)state;
-    run r = build((attn_config){.store = KIND_F32, .mul = KIND_F32, .exact = 1, .vec = 1, .D = 7, .dc = 16, .causal = 0, .dropout = 0,
-                                .forward_threads = 32, .backward_threads = 64, .cols = 64}, METAL_3_0);
+    run r = build((attn_config){.store = KIND_F32,
+                                .mul = KIND_F32,
+                                .exact = 1,
+                                .vec = 1,
+                                .D = 7,
+                                .dc = 16,
+                                .causal = 0,
+                                .dropout = 0,
+                                .forward_threads = 32,
+                                .backward_threads = 64,
+                                .cols = 64},
+                  METAL_3_0);
     check_case(&r, (attn_case){.B = 1, .H = 3, .T = 33, .S = 66, .D = 7, .n_keys = -1}, 3e-6);
     check_case(&r, (attn_case){.B = 1, .H = 2, .T = 3, .S = 140, .D = 7, .n_keys = 71}, 3e-6);
     check_case(&r, (attn_case){.B = 1, .H = 1, .T = 1, .S = 5, .D = 7, .n_keys = 0}, 3e-6);
@@ -158,8 +194,17 @@ static void exact_f32_of_one_column_and_keys_in_use(void **state)
 static void bf16_products_as_bfloat_matrices(void **state)
 {
     (void)state;
-    run r = build((attn_config){.store = KIND_BF16, .mul = KIND_BF16, .vec = 8, .D = 32, .dc = 32, .causal = 1, .dropout = 1,
-                                .forward_threads = 64, .backward_threads = 64, .cols = 32}, METAL_3_1);
+    run r = build((attn_config){.store = KIND_BF16,
+                                .mul = KIND_BF16,
+                                .vec = 8,
+                                .D = 32,
+                                .dc = 32,
+                                .causal = 1,
+                                .dropout = 1,
+                                .forward_threads = 64,
+                                .backward_threads = 64,
+                                .cols = 32},
+                  METAL_3_1);
     check_case(&r, (attn_case){.B = 1, .H = 2, .T = 70, .S = 70, .D = 32, .causal = 1, .n_keys = -1, .p = 0.1f}, 2e-2);
     unload(r);
 }
@@ -167,8 +212,17 @@ static void bf16_products_as_bfloat_matrices(void **state)
 static void bf16_products_without_bfloat_in_the_language(void **state)
 {
     (void)state;
-    run r = build((attn_config){.store = KIND_BF16, .mul = KIND_BF16, .vec = 8, .D = 32, .dc = 32, .causal = 1, .dropout = 0,
-                                .forward_threads = 64, .backward_threads = 32, .cols = 64}, METAL_3_0);
+    run r = build((attn_config){.store = KIND_BF16,
+                                .mul = KIND_BF16,
+                                .vec = 8,
+                                .D = 32,
+                                .dc = 32,
+                                .causal = 1,
+                                .dropout = 0,
+                                .forward_threads = 64,
+                                .backward_threads = 32,
+                                .cols = 64},
+                  METAL_3_0);
     check_case(&r, (attn_case){.B = 1, .H = 1, .T = 65, .S = 65, .D = 32, .causal = 1, .n_keys = -1}, 2e-2);
     unload(r);
 }
@@ -176,8 +230,17 @@ static void bf16_products_without_bfloat_in_the_language(void **state)
 static void f16_products_of_f32_tensors(void **state)
 {
     (void)state;
-    run r = build((attn_config){.store = KIND_F32, .mul = KIND_F16, .vec = 1, .D = 18, .dc = 32, .causal = 0, .dropout = 0,
-                                .forward_threads = 32, .backward_threads = 32, .cols = 32}, METAL_3_0);
+    run r = build((attn_config){.store = KIND_F32,
+                                .mul = KIND_F16,
+                                .vec = 1,
+                                .D = 18,
+                                .dc = 32,
+                                .causal = 0,
+                                .dropout = 0,
+                                .forward_threads = 32,
+                                .backward_threads = 32,
+                                .cols = 32},
+                  METAL_3_0);
     check_case(&r, (attn_case){.B = 1, .H = 1, .T = 35, .S = 47, .D = 18, .n_keys = -1}, 3e-3);
     unload(r);
 }
@@ -185,18 +248,32 @@ static void f16_products_of_f32_tensors(void **state)
 static void run_on_cpu(const attn_case *c, memory *m)
 {
     const struct an_attn_args *a = &c->args;
-    an_attn_spec s = {.B = c->B, .H = c->H, .T = c->T, .S = c->S, .D = c->D, .scale = a->scale, .causal = (uint8_t)c->causal, .dtype = AN_F32,
-                      .mul_dtype = AN_F32, .dropout = c->p, .stream = a->stream};
-    memcpy(s.q, a->q, sizeof s.q), memcpy(s.k, a->k, sizeof s.k), memcpy(s.v, a->v, sizeof s.v), memcpy(s.o, a->o, sizeof s.o);
-    memcpy(s.do_, a->do_, sizeof s.do_), memcpy(s.dq, a->dq, sizeof s.dq), memcpy(s.dk, a->dk, sizeof s.dk), memcpy(s.dv, a->dv, sizeof s.dv);
+    an_attn_spec s = {.B = c->B,
+                      .H = c->H,
+                      .T = c->T,
+                      .S = c->S,
+                      .D = c->D,
+                      .scale = a->scale,
+                      .causal = (uint8_t)c->causal,
+                      .dtype = AN_F32,
+                      .mul_dtype = AN_F32,
+                      .dropout = c->p,
+                      .stream = a->stream};
+    memcpy(s.q, a->q, sizeof s.q), memcpy(s.k, a->k, sizeof s.k), memcpy(s.v, a->v, sizeof s.v),
+        memcpy(s.o, a->o, sizeof s.o);
+    memcpy(s.do_, a->do_, sizeof s.do_), memcpy(s.dq, a->dq, sizeof s.dq), memcpy(s.dk, a->dk, sizeof s.dk),
+        memcpy(s.dv, a->dv, sizeof s.dv);
     const an_cpu_templates *cpu = an_cpu_templates_find(NULL);
     an_pool *pool = NULL; /* the caller alone */
     size_t bytes = AN_MAX(cpu->attn_scratch(&s, false, 1), cpu->attn_scratch(&s, true, 1));
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64), *rng = (void *)(uintptr_t)c->rng;
     assert_non_null(scratch);
-    cpu->attn_forward(&s, (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], rng, m->x[CASE_O], m->lse, NULL}, scratch, pool);
-    cpu->attn_backward(&s, (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], m->x[CASE_O], m->lse, m->x[CASE_DO], rng, m->x[CASE_DQ],
-                                           m->x[CASE_DK], m->x[CASE_DV]}, scratch, pool);
+    cpu->attn_forward(&s, (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], rng, m->x[CASE_O], m->lse, NULL},
+                      scratch, pool);
+    cpu->attn_backward(&s,
+                       (void *const[]){m->x[CASE_Q], m->x[CASE_K], m->x[CASE_V], m->x[CASE_O], m->lse, m->x[CASE_DO],
+                                       rng, m->x[CASE_DQ], m->x[CASE_DK], m->x[CASE_DV]},
+                       scratch, pool);
     free(scratch);
 }
 
@@ -204,8 +281,18 @@ static void exact_mode_gives_the_bits_of_the_cpu_template(void **state)
 {
     (void)state;
     static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv"};
-    run r = build((attn_config){.store = KIND_F32, .mul = KIND_F32, .exact = 1, .vec = 8, .D = 24, .dc = 16, .causal = 1, .dropout = 1,
-                                .forward_threads = 64, .backward_threads = 64, .cols = 32}, METAL_3_0);
+    run r = build((attn_config){.store = KIND_F32,
+                                .mul = KIND_F32,
+                                .exact = 1,
+                                .vec = 8,
+                                .D = 24,
+                                .dc = 16,
+                                .causal = 1,
+                                .dropout = 1,
+                                .forward_threads = 64,
+                                .backward_threads = 64,
+                                .cols = 32},
+                  METAL_3_0);
     attn_case c = {.B = 1, .H = 2, .T = 91, .S = 131, .D = 24, .causal = 1, .n_keys = -1, .p = 0.2f, .store = KIND_F32};
     case_new(&c, 5);
     memory gpu = memory_new(&c), cpu = memory_new(&c);

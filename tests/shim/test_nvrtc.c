@@ -1,12 +1,16 @@
-/* test_nvrtc.c: every configuration compiles for three generations of NVIDIA GPU, fits its shared memory, and says how many registers it takes
- * and spills. Without NVRTC the test is skipped by name, with the reason. */
+/* test_nvrtc.c: every configuration compiles for three generations of NVIDIA GPU, fits its shared memory, and says how
+ * many registers it takes and spills. Without NVRTC the test is skipped by name, with the reason. */
 #include "configs.h"
 #include "lib/test.h"
 #include "nvrtc.h"
 
 static const int ARCHS[] = {80, 90, 100};
-/* A configuration compiles in seconds, so that an ordinary run takes them in turn, one generation each; AN_SOAK=1 takes all. */
-static bool skips(size_t config, size_t arch) { return !getenv("AN_SOAK") && config % COUNT_OF(ARCHS) != arch; }
+/* A configuration compiles in seconds, so that an ordinary run takes them in turn, one generation each; AN_SOAK=1 takes
+ * all. */
+static bool skips(size_t config, size_t arch)
+{
+    return !getenv("AN_SOAK") && config % COUNT_OF(ARCHS) != arch;
+}
 static nvrtc compiler;
 
 static int open_compiler(void **state)
@@ -43,7 +47,8 @@ static int report(const char *log, const char *what, int arch, long *spilled)
         const char *s = strstr(text, " bytes smem");
         while (s && s > text && s[-1] >= '0' && s[-1] <= '9') s--;
         if (s) shared = atoi(s);
-        print_message("# sm_%-3d %-44s %-13s %3d registers, %4ld bytes spilled, %5d shared\n", arch, what, name, registers, spill, shared);
+        print_message("# sm_%-3d %-44s %-13s %3d registers, %4ld bytes spilled, %5d shared\n", arch, what, name,
+                      registers, spill, shared);
         if (shared > 48 << 10) fail_msg("%s: %d bytes of shared memory", name, shared);
         *spilled += spill;
         kernels++;
@@ -73,8 +78,8 @@ static void attention_compiles_for_every_generation(void **state)
     for (size_t i = 0; i < COUNT_OF(cuda_attention); i++) {
         const attn_config *c = &cuda_attention[i];
         char defines[1024], what[128];
-        snprintf(what, sizeof what, "%s*%s D=%d%s%s%s", kind_name(c->store), kind_name(c->mul), c->D, c->causal ? " causal" : "",
-                 c->dropout ? " dropout" : "", c->exact ? " exact" : "");
+        snprintf(what, sizeof what, "%s*%s D=%d%s%s%s", kind_name(c->store), kind_name(c->mul), c->D,
+                 c->causal ? " causal" : "", c->dropout ? " dropout" : "", c->exact ? " exact" : "");
         attn_defines(defines, sizeof defines, c, 0);
         compile(i, "attn_forward", defines, what, c->exact, 1);
         attn_defines(defines, sizeof defines, c, 1);
@@ -89,8 +94,8 @@ static void matrix_products_compile_for_every_generation(void **state)
     for (size_t i = 0; i < COUNT_OF(cuda_gemm); i++) {
         const gemm_config *c = &cuda_gemm[i];
         char defines[1024], what[128];
-        snprintf(what, sizeof what, "%s*%s %dx%dx%d %c%c", kind_name(c->store), kind_name(c->mul), c->bm, c->bn, c->bk, c->a_along_k ? 'n' : 't',
-                 c->b_along_k ? 't' : 'n');
+        snprintf(what, sizeof what, "%s*%s %dx%dx%d %c%c", kind_name(c->store), kind_name(c->mul), c->bm, c->bn, c->bk,
+                 c->a_along_k ? 'n' : 't', c->b_along_k ? 't' : 'n');
         gemm_defines(defines, sizeof defines, c);
         compile(i, "gemm", defines, what, 1, 2);
     }

@@ -1,4 +1,5 @@
-/* test_runtime.c: the shim finds what it promises to find. Each kernel has one mistake that often goes unnoticed on a GPU. */
+/* test_runtime.c: the shim finds what it promises to find. Each kernel has one mistake that often goes unnoticed on a
+ * GPU. */
 #include "kernel_text.h"
 #include "shim_build.h"
 
@@ -15,7 +16,8 @@ static shim_report run(const char *body, unsigned threads, size_t floats, float 
     shim_object o = shim_build(text, "k", 310);
     float *memory = calloc(floats, sizeof(float));
     assert_non_null(memory);
-    shim_launch l = {.groups = {2, 1, 1}, .threads = threads, .seed = 42, .buffers = {{memory, floats * sizeof(float)}}};
+    shim_launch l = {
+        .groups = {2, 1, 1}, .threads = threads, .seed = 42, .buffers = {{memory, floats * sizeof(float)}}};
     shim_report r = shim_launch_kernel(o, "k", &l);
     if (out) memcpy(out, memory, floats * sizeof(float));
     free(memory);
@@ -34,7 +36,9 @@ static void a_correct_kernel_is_clean_and_right(void **state)
 {
     (void)state;
     float out[128];
-    shim_report r = run("s[t] = float(t); threadgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = s[63 - t];", 64, 128, out);
+    shim_report r =
+        run("s[t] = float(t); threadgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = s[63 - t];", 64, 128,
+            out);
     if (r.faults) fail_msg("%s", r.first);
     for (int i = 0; i < 128; i++) assert_true(out[i] == (float)(63 - i % 64));
     assert_true(r.switches >= 128);
@@ -49,20 +53,24 @@ static void a_missing_barrier_is_found(void **state)
 static void a_missing_barrier_after_a_read_is_found(void **state)
 {
     (void)state;
-    check_finds("s[t] = 0.0f; threadgroup_barrier(mem_flags::mem_threadgroup); float x = s[63 - t]; s[t] = x; out[g.x * 64 + t] = x;",
+    check_finds("s[t] = 0.0f; threadgroup_barrier(mem_flags::mem_threadgroup); float x = s[63 - t]; s[t] = x; out[g.x "
+                "* 64 + t] = x;",
                 "race in threadgroup memory: ");
 }
 
 static void a_simdgroup_barrier_does_not_order_two_simdgroups(void **state)
 {
     (void)state;
-    check_finds("s[t] = float(t); simdgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = s[63 - t];", "race in threadgroup memory");
+    check_finds("s[t] = float(t); simdgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = s[63 - t];",
+                "race in threadgroup memory");
 }
 
 static void a_simdgroup_barrier_orders_one_simdgroup(void **state)
 {
     (void)state;
-    shim_report r = run("s[t] = float(t); simdgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = s[t ^ 31];", 64, 128, NULL);
+    shim_report r =
+        run("s[t] = float(t); simdgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = s[t ^ 31];", 64, 128,
+            NULL);
     if (r.faults) fail_msg("%s", r.first);
 }
 
@@ -95,19 +103,22 @@ static void two_groups_that_write_one_place_are_found(void **state)
 static void a_barrier_that_some_threads_skip_is_found(void **state)
 {
     (void)state;
-    check_finds("if (t < 40) threadgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = 1.0f;", "stuck at threadgroup_barrier");
+    check_finds("if (t < 40) threadgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = 1.0f;",
+                "stuck at threadgroup_barrier");
 }
 
 static void a_shuffle_in_a_divergent_branch_is_found(void **state)
 {
     (void)state;
-    check_finds("float x = 1.0f; if (lane < 16) x = simd_shuffle_xor(x, 1); out[g.x * 64 + t] = x;", "stuck at simd_shuffle_xor");
+    check_finds("float x = 1.0f; if (lane < 16) x = simd_shuffle_xor(x, 1); out[g.x * 64 + t] = x;",
+                "stuck at simd_shuffle_xor");
 }
 
 static void different_functions_in_two_branches_are_found(void **state)
 {
     (void)state;
-    check_finds("float x = 1.0f; if (lane < 16) x = simd_shuffle_xor(x, 1); else x = simd_shuffle(x, 0); out[g.x * 64 + t] = x;",
+    check_finds("float x = 1.0f; if (lane < 16) x = simd_shuffle_xor(x, 1); else x = simd_shuffle(x, 0); out[g.x * 64 "
+                "+ t] = x;",
                 "of its simdgroup is at simd_shuffle");
 }
 
@@ -124,10 +135,27 @@ static void attention_without_its_barriers_is_found(void **state)
 {
     (void)state;
     static const char *const removed[] = {"AN_BARRIER", "AN_SUBGROUP_BARRIER"};
-    const attn_config c = {.store = KIND_F32, .mul = KIND_F32, .exact = 1, .vec = 1, .D = 16, .dc = 16, .forward_threads = 64, .backward_threads = 64, .cols = 32};
+    const attn_config c = {.store = KIND_F32,
+                           .mul = KIND_F32,
+                           .exact = 1,
+                           .vec = 1,
+                           .D = 16,
+                           .dc = 16,
+                           .forward_threads = 64,
+                           .backward_threads = 64,
+                           .cols = 32};
     static float q[70 * 16], o[70 * 16], lse[70];
     static uint32_t words[2];
-    struct an_attn_args a = {.q = {0, 0, 16}, .k = {0, 0, 16}, .v = {0, 0, 16}, .o = {0, 0, 16}, .B = 1, .H = 1, .T = 70, .S = 70, .scale = 1, .keep_scale = 1};
+    struct an_attn_args a = {.q = {0, 0, 16},
+                             .k = {0, 0, 16},
+                             .v = {0, 0, 16},
+                             .o = {0, 0, 16},
+                             .B = 1,
+                             .H = 1,
+                             .T = 70,
+                             .S = 70,
+                             .scale = 1,
+                             .keep_scale = 1};
     for (int i = 0; i < 3; i++) {
         char defines[1024];
         attn_defines(defines, sizeof defines, &c, 0);
@@ -139,8 +167,17 @@ static void attention_without_its_barriers_is_found(void **state)
             free(text), text = longer;
         }
         shim_object object = shim_build(text, "attn_forward", 310);
-        shim_launch l = {.groups = {3, 1, 1}, .threads = 64, .seed = 9,
-                         .buffers = {{q, sizeof q}, {q, sizeof q}, {q, sizeof q}, {words, 8}, {words, 8}, {o, sizeof o}, {lse, sizeof lse}, {&a, sizeof a}}};
+        shim_launch l = {.groups = {3, 1, 1},
+                         .threads = 64,
+                         .seed = 9,
+                         .buffers = {{q, sizeof q},
+                                     {q, sizeof q},
+                                     {q, sizeof q},
+                                     {words, 8},
+                                     {words, 8},
+                                     {o, sizeof o},
+                                     {lse, sizeof lse},
+                                     {&a, sizeof a}}};
         shim_report r = shim_launch_kernel(object, "attn_forward", &l);
         if (i == 2)
             assert_int_equal(r.faults, 0);

@@ -1,0 +1,7 @@
+// expect: space
+#include <metal_stdlib>
+using namespace metal;
+kernel void k(device float *out [[buffer(0)]], uint t [[thread_index_in_threadgroup]], uint sub [[simdgroup_index_in_threadgroup]], uint3 g [[threadgroup_position_in_grid]])
+{
+    float *p = 0; out[t] = *p;
+}

@@ -1,0 +1,7 @@
+// expect: reserved
+#include <metal_stdlib>
+using namespace metal;
+kernel void k(device float *out [[buffer(0)]], uint t [[thread_index_in_threadgroup]], uint sub [[simdgroup_index_in_threadgroup]], uint3 g [[threadgroup_position_in_grid]])
+{
+    float half = 0.5f; out[t] = half;
+}

@@ -1,0 +1,7 @@
+// expect: divergent
+#include <metal_stdlib>
+using namespace metal;
+kernel void k(device float *out [[buffer(0)]], uint t [[thread_index_in_threadgroup]], uint sub [[simdgroup_index_in_threadgroup]], uint3 g [[threadgroup_position_in_grid]])
+{
+    if (t % 2u == 0u) out[t] = simd_shuffle_xor(1.0f, ushort(1));
+}

@@ -1,0 +1,9 @@
+// expect: threadgroup
+#include <metal_stdlib>
+using namespace metal;
+kernel void k(device float *out [[buffer(0)]], uint t [[thread_index_in_threadgroup]], uint sub [[simdgroup_index_in_threadgroup]], uint3 g [[threadgroup_position_in_grid]])
+{
+    threadgroup float s[64 * 129];
+    s[t] = 1.0f;
+    out[t] = s[t];
+}

@@ -1,0 +1,134 @@
+/* test_gemm.c: the portable matrix product, as MSL, on the CPU shim: bits of one ascending chain for f32, near the
+ * answer for 16-bit products; every orientation, batches, splits, accumulation, an epilogue of one's own. */
+#include "attn_case.h"
+#include "configs.h"
+#include "shim_build.h"
+
+typedef struct product {
+    int m, n, k, batch, splits, accumulate;
+} product;
+
+static void gemm_strides(struct an_gemm_args *g, const gemm_config *c, const product *p)
+{
+    *g = (struct an_gemm_args){.m = p->m,
+                               .n = p->n,
+                               .k = p->k,
+                               .nb = {1, p->batch, 1},
+                               .chain = (p->k + p->splits - 1) / p->splits,
+                               .accumulate = p->accumulate};
+    g->a_m = c->a_along_k ? p->k : 1, g->a_k = c->a_along_k ? 1 : p->m;
+    g->b_n = c->b_along_k ? p->k : 1, g->b_k = c->b_along_k ? 1 : p->n;
+    g->a_b[1] = (an_i64)p->m * p->k, g->b_b[1] = (an_i64)p->k * p->n, g->c_b[1] = (an_i64)p->m * p->n, g->c_m = p->n;
+}
+
+/* The chain of the specification, in f32 (exact) or double. */
+static double chain(const struct an_gemm_args *g, const double *a, const double *b, int row, int col, int exact)
+{
+    double total = 0;
+    for (int k0 = 0; k0 < g->k; k0 += g->chain) {
+        double sum = 0;
+        for (int k = k0; k < k0 + g->chain && k < g->k; k++) {
+            double x = a[row * g->a_m + k * g->a_k], y = b[k * g->b_k + col * g->b_n];
+            sum = exact ? (double)fmaf((float)x, (float)y, (float)sum) : sum + x * y;
+        }
+        total = k0 == 0 ? sum : exact ? (double)((float)total + (float)sum) : total + sum;
+    }
+    return total;
+}
+
+/* epilogue: defines to add, or "". Its effect is `scale` and `shift` on the sum. */
+static void check(gemm_config c, product p, const char *epilogue, float scale, float shift, double tolerance)
+{
+    const int exact = c.mul == KIND_F32, threads = 32 * c.subgroups_m * c.subgroups_n;
+    char defines[2048];
+    struct an_gemm_args g;
+    uint64_t state = 3;
+    size_t na = (size_t)p.batch * (size_t)p.m * (size_t)p.k, nb = (size_t)p.batch * (size_t)p.k * (size_t)p.n;
+    size_t nc = (size_t)p.batch * (size_t)p.m * (size_t)p.n, np = nc * (size_t)p.splits;
+    double *a = calloc(na, sizeof *a), *b = calloc(nb, sizeof *b);
+    void *pa = aligned_alloc(64, (na * 4 + 64) & ~(size_t)63), *pb = aligned_alloc(64, (nb * 4 + 64) & ~(size_t)63);
+    float *out = malloc(nc * sizeof *out), *part = malloc(np * sizeof *part);
+    assert_true(a && b && pa && pb && out && part);
+    for (size_t i = 0; i < na; i++) a[i] = case_value(case_bits((float)case_uniform(&state), c.store), c.store);
+    for (size_t i = 0; i < nb; i++) b[i] = case_value(case_bits((float)case_uniform(&state), c.store), c.store);
+    for (size_t i = 0; i < nc; i++) out[i] = 0.25f;
+    case_pack(pa, a, na, c.store), case_pack(pb, b, nb, c.store);
+    gemm_strides(&g, &c, &p);
+
+    gemm_defines(defines, sizeof defines, &c);
+    strcat(defines, epilogue);
+    char *text = kernel_text("msl", "gemm", defines);
+    shim_object o = shim_build(text, "gemm gemm_join", 310);
+    shim_buffer out_buffer = {out, nc * sizeof *out}, part_buffer = {part, np * sizeof *part}, args = {&g, sizeof g};
+    shim_launch l = {
+        .groups = {(unsigned)((p.n + c.bn - 1) / c.bn), (unsigned)((p.m + c.bm - 1) / c.bm),
+                   (unsigned)(p.batch * p.splits)},
+        .threads = (unsigned)threads,
+        .seed = 17,
+        .buffers = {{pa, na * case_item(c.store)}, {pb, nb * case_item(c.store)}, out_buffer, part_buffer, args}};
+    shim_launch_clean(o, "gemm", &l);
+    if (p.splits > 1) {
+        shim_launch j = {.groups = {(unsigned)((p.n + threads - 1) / threads), (unsigned)p.m, (unsigned)p.batch},
+                         .threads = (unsigned)threads,
+                         .seed = 18,
+                         .buffers = {out_buffer, part_buffer, args}};
+        shim_launch_clean(o, "gemm_join", &j);
+    }
+    for (int t = 0; t < p.batch; t++)
+        for (int i = 0; i < p.m; i++)
+            for (int j = 0; j < p.n; j++) {
+                double want = chain(&g, a + t * g.a_b[1], b + t * g.b_b[1], i, j, exact);
+                float got = out[t * g.c_b[1] + i * g.c_m + j], f = (float)want;
+                f = (p.accumulate ? 0.25f + f : f) * scale + shift;
+                if (exact ? memcmp(&got, &f, sizeof f) != 0 : !(fabs((double)got - (double)f) <= tolerance * p.k))
+                    fail_msg("C[%d,%d,%d] is %.9g, not %.9g", t, i, j, (double)got, (double)f);
+            }
+    shim_unload(o);
+    free(text), free(a), free(b), free(pa), free(pb), free(out), free(part);
+}
+
+static void f32_products_have_the_bits_of_one_chain_in_every_orientation(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 4; way++) {
+        gemm_config c = {KIND_F32, KIND_F32, KIND_F32, way % 2 ? 8 : 1, 32, 16, 16, 2, 1, way & 1, way >> 1};
+        product p = {way % 2 ? 40 : 37, way % 2 ? 24 : 21, way % 2 ? 40 : 43, 2, 1, way == 2};
+        check(c, p, "", 1, 0, 0);
+    }
+}
+
+static void split_chains_are_added_in_order(void **state)
+{
+    (void)state;
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 2, 1, 0}, (product){19, 35, 100, 2, 3, 0}, "",
+          1, 0, 0);
+}
+
+static void bf16_products_are_near_and_may_store_f32(void **state)
+{
+    (void)state;
+    check((gemm_config){KIND_BF16, KIND_F32, KIND_BF16, 8, 32, 32, 32, 2, 1, 1, 0}, (product){40, 56, 72, 1, 1, 1}, "",
+          1, 0, 1e-6);
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F16, 1, 32, 16, 16, 1, 2, 0, 1}, (product){33, 17, 20, 1, 1, 0}, "", 1,
+          0, 1e-3);
+}
+
+static void the_epilogue_is_a_hole(void **state)
+{
+    (void)state;
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 1, 1, 0}, (product){20, 18, 9, 1, 1, 0},
+          "#define AN_EPILOGUE_ARGS\n#define AN_EPILOGUE(row, col, acc) c[c_at + (row) * g.c_m + (col)] = (acc) * 2.0f "
+          "+ 1.0f\n",
+          2, 1, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f32_products_have_the_bits_of_one_chain_in_every_orientation),
+        cmocka_unit_test(split_chains_are_added_in_order),
+        cmocka_unit_test(bf16_products_are_near_and_may_store_f32),
+        cmocka_unit_test(the_epilogue_is_a_hole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
