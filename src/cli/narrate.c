@@ -78,10 +78,15 @@ void an_narrate_bill(const an_bill *b)
             an_bytes_text((double)b->peak_bytes, peak), an_bytes_text((double)b->weight_bytes, weights),
             an_bytes_text((double)b->gradient_bytes, gradients), an_bytes_text((double)b->moment_bytes, moments),
             an_bytes_text((double)b->activation_bytes, activations), an_bytes_text(other, rest));
-    fprintf(stderr, "step    %d launches of %d kernels (%d compiled in %.2f s, %d from the cache), %.2f GFLOP",
-            b->launches, b->kernels, b->compiled, 1e-3 * b->compile_ms, b->cached, 1e-9 * (double)b->flops);
+    fprintf(stderr, "step    %d launches of %d kernels, %.2f GFLOP", b->launches, b->kernels, 1e-9 * (double)b->flops);
     if (b->fallbacks) fprintf(stderr, ", %d FALLBACKS", b->fallbacks);
     fputc('\n', stderr);
+}
+
+static void narrate_compilation(const an_bill *b)
+{
+    fprintf(stderr, "compile %d kernels compiled in %.2f s, %d from the cache; planned in %.1f ms\n", b->compiled,
+            1e-3 * b->compile_ms, b->cached, b->plan_ms);
 }
 
 /* A curve needs a few hundred points: when the table is full, every second one goes. */
@@ -126,6 +131,7 @@ void an_narrate(void *arg, const an_run *r, const an_train_event *e)
     if (n->quiet) return;
     switch (e->kind) {
     case AN_TRAIN_PLANNED: an_narrate_bill(&e->bill); break;
+    case AN_TRAIN_COMPILED: narrate_compilation(&e->bill); break;
     case AN_TRAIN_LOGGED: show_progress(n, r, e); break;
     case AN_TRAIN_EVALUATED:
         if (n->terminal && n->open_line) fputs("\r\033[K", stderr);

@@ -36,14 +36,21 @@ static bool wants_stop(const loop *l)
 
 /* ---- one update */
 
-/* The bill of the plan that ends in the update, before anything runs. */
-static an_status show_bill(an_err *err, loop *l, const an_step *s)
+static an_status show_bill(an_err *err, const loop *l, an_train_event_kind kind)
 {
     an_train_event e = {.step = l->r->step};
-    AN_TRY(an_run_result(err, l->r->cx, an_plan(s->loss, s->norm)));
     AN_TRY(an_run_result(err, l->r->cx, an_report(l->r->cx, &e.bill)));
-    tell(l, &e, AN_TRAIN_PLANNED);
+    tell(l, &e, kind);
     return AN_OK;
+}
+
+/* The first update's bill comes before anything runs, so that a user can still say no. */
+static an_status run_first(an_err *err, const loop *l, const an_step *s)
+{
+    AN_TRY(an_run_result(err, l->r->cx, an_plan(s->loss, s->norm)));
+    AN_TRY(show_bill(err, l, AN_TRAIN_PLANNED));
+    AN_TRY(an_run_result(err, l->r->cx, an_eval(s->loss, s->norm)));
+    return show_bill(err, l, AN_TRAIN_COMPILED);
 }
 
 static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x, const int32_t *y, an_train_event *e,
@@ -53,8 +60,10 @@ static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x
     const int64_t micros = r->cfg.gradient_accumulation_steps;
     const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step, micro, x, y);
     const bool last = micro == micros - 1;
-    if (last && r->step == l->begin_step) AN_TRY(show_bill(err, l, &s));
-    AN_TRY(an_run_result(err, r->cx, last ? an_eval(s.loss, s.norm) : an_eval(s.loss)));
+    if (last && r->step == l->begin_step)
+        AN_TRY(run_first(err, l, &s));
+    else
+        AN_TRY(an_run_result(err, r->cx, last ? an_eval(s.loss, s.norm) : an_eval(s.loss)));
     if (logged) e->loss += an_item(s.loss) / (double)micros;
     if (logged && last) e->norm = an_item(s.norm);
     return logged ? an_run_fault(err, r->cx) : AN_OK;

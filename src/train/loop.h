@@ -15,6 +15,7 @@
 
 typedef enum an_train_event_kind {
     AN_TRAIN_PLANNED,   /* before the first update: `bill` */
+    AN_TRAIN_COMPILED,  /* after it: `bill` with what was compiled */
     AN_TRAIN_LOGGED,    /* a line of metrics: loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s */
     AN_TRAIN_EVALUATED, /* val_loss, improved */
     AN_TRAIN_SAVED,     /* a checkpoint of `step` updates */

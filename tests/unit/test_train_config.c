@@ -1,0 +1,151 @@
+/* test_train_config.c: presets, defaults and what no single key can be blamed for. */
+#include <anneal.h>
+#include "lib/test.h"
+#include "train/config.h"
+#include "train/step.h"
+#include <math.h>
+#include <string.h>
+
+static an_train_config open_preset(const char *name)
+{
+    an_err err = {0};
+    an_train_config c;
+    if (an_train_config_open(&err, name, &c) != AN_OK) fail_msg("%s", err.text);
+    if (an_train_config_check(&err, &c) != AN_OK) fail_msg("%s", err.text);
+    return c;
+}
+
+static void every_preset_opens_and_makes_a_model(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < an_n_presets; i++) {
+        const an_train_config c = open_preset(an_presets[i].name);
+        const an_gpt_config m = an_train_model(&c, 65);
+        assert_null(an_gpt_fault(&m));
+        assert_string_equal(c.preset, an_presets[i].name);
+    }
+}
+
+static void shakespeare_char_is_nanogpts(void **state)
+{
+    (void)state;
+    const an_train_config c = open_preset("shakespeare_char");
+    assert_int_equal(c.batch_size, 64);
+    assert_int_equal(c.block_size, 256);
+    assert_int_equal(c.n_layer, 6);
+    assert_int_equal(c.n_head, 6);
+    assert_int_equal(c.n_embd, 384);
+    assert_int_equal(c.max_iters, 5000);
+    assert_int_equal(c.lr_decay_iters, 5000);
+    assert_int_equal(c.warmup_iters, 100);
+    assert_int_equal(c.eval_interval, 250);
+    assert_int_equal(c.eval_iters, 200);
+    assert_int_equal(c.gradient_accumulation_steps, 1);
+    assert_true(c.dropout == 0.2 && c.learning_rate == 1e-3 && c.min_lr == 1e-4 && c.beta1 == 0.9 && c.beta2 == 0.99);
+    assert_true(c.weight_decay == 0.1 && c.grad_clip == 1.0 && !c.bias && c.decay_lr);
+}
+
+static void macbook_is_the_readmes_command(void **state)
+{
+    (void)state;
+    const an_train_config c = open_preset("macbook");
+    assert_int_equal(c.batch_size, 12);
+    assert_int_equal(c.block_size, 64);
+    assert_int_equal(c.n_layer, 4);
+    assert_int_equal(c.n_embd, 128);
+    assert_int_equal(c.max_iters, 2000);
+    assert_int_equal(c.eval_iters, 20);
+    assert_true(c.dropout == 0.0 && c.beta2 == 0.99);
+}
+
+static void gpt2_accumulates_to_half_a_million_tokens(void **state)
+{
+    (void)state;
+    const an_train_config c = open_preset("gpt2");
+    assert_int_equal(c.batch_size * c.block_size * c.gradient_accumulation_steps, 491520);
+    const an_gpt_config m = an_train_model(&c, c.vocab_size);
+    assert_int_equal(an_gpt_parameters(&m), 124373760);
+}
+
+static void an_unknown_preset_names_the_nearest(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_train_config c;
+    assert_int_equal(an_train_config_open(&err, "shakespere_char", &c), AN_E_USAGE);
+    assert_non_null(strstr(err.text, "did you mean shakespeare_char?"));
+    an_err_clear(&err);
+    assert_int_equal(an_train_config_open(&err, "zzz", &c), AN_E_USAGE);
+    assert_non_null(strstr(err.text, "macbook"));
+}
+
+static void what_does_not_fit_together_is_refused(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_train_config c = open_preset("macbook");
+    c.n_head = 5;
+    assert_int_equal(an_train_config_check(&err, &c), AN_E_USAGE);
+    assert_non_null(strstr(err.text, "n_head=5"));
+    c = open_preset("macbook"), c.dtype = AN_F64, an_err_clear(&err);
+    assert_int_equal(an_train_config_check(&err, &c), AN_E_USAGE);
+    c = open_preset("macbook"), c.lr_decay_iters = 50, an_err_clear(&err);
+    assert_int_equal(an_train_config_check(&err, &c), AN_E_USAGE);
+    c.decay_lr = false, an_err_clear(&err);
+    assert_int_equal(an_train_config_check(&err, &c), AN_OK);
+    c.out[0] = 0;
+    assert_int_equal(an_train_config_check(&err, &c), AN_E_USAGE);
+}
+
+static void settings_survive_a_checkpoint(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_train_config c = open_preset("shakespeare_char"), back = {0};
+    c.learning_rate = 1.0 / 3.0;
+    c.dtype = AN_BF16;
+    strcpy(c.data, "a \"file\" \\ with \xC3\xA4 name");
+    an_text json = {0};
+    assert_int_equal(an_config_json(&err, &an_train_keys, &c, &json), AN_OK);
+    assert_int_equal(an_config_defaults(&err, &an_train_keys, &back), AN_OK);
+    assert_int_equal(an_config_from_json(&err, &an_train_keys, &back, "test", json.data, json.len), AN_OK);
+    assert_true(back.learning_rate == c.learning_rate && back.dtype == AN_BF16 && back.n_embd == 384);
+    assert_string_equal(back.data, c.data);
+    an_text_free(&json);
+}
+
+static void the_learning_rate_follows_the_settings(void **state)
+{
+    (void)state;
+    an_train_config c = open_preset("shakespeare_char");
+    assert_true(an_step_lr(&c, 0) == 1e-3 / 101);
+    assert_true(an_step_lr(&c, 9999) == 1e-4);
+    c.decay_lr = false;
+    assert_true(an_step_lr(&c, 0) == 1e-3 && an_step_lr(&c, 9999) == 1e-3);
+}
+
+static void shapes_and_seeds_are_fixed_for_a_resumed_run_and_learning_rates_are_not(void **state)
+{
+    (void)state;
+    assert_true(an_train_key_is_fixed("n_layer") && an_train_key_is_fixed("seed") &&
+                an_train_key_is_fixed("vocab_size"));
+    assert_false(an_train_key_is_fixed("learning_rate") || an_train_key_is_fixed("max_iters") ||
+                 an_train_key_is_fixed("threads"));
+    for (size_t i = 0; i < an_train_keys.n; i++) assert_true(strlen(an_train_keys.fields[i].doc) > 4);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_preset_opens_and_makes_a_model),
+        cmocka_unit_test(shakespeare_char_is_nanogpts),
+        cmocka_unit_test(macbook_is_the_readmes_command),
+        cmocka_unit_test(gpt2_accumulates_to_half_a_million_tokens),
+        cmocka_unit_test(an_unknown_preset_names_the_nearest),
+        cmocka_unit_test(what_does_not_fit_together_is_refused),
+        cmocka_unit_test(settings_survive_a_checkpoint),
+        cmocka_unit_test(the_learning_rate_follows_the_settings),
+        cmocka_unit_test(shapes_and_seeds_are_fixed_for_a_resumed_run_and_learning_rates_are_not),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
