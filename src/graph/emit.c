@@ -78,11 +78,14 @@ an_status an_graph_open(an_err *err, void *owner, an_graph *out)
     out->arena.chunk_bytes = out->previous.chunk_bytes = CHUNK_BYTES;
     out->cap = 1024;
     out->cap_scopes = 64;
+    out->cap_cse = 4096;
+    out->cse = calloc((size_t)out->cap_cse, sizeof *out->cse);
     out->node = malloc((size_t)out->cap * sizeof *out->node);
     out->scopes = malloc((size_t)out->cap_scopes * sizeof *out->scopes);
     out->scope_parent = malloc((size_t)out->cap_scopes * sizeof *out->scope_parent);
     out->poison = AN_NEW(&out->forever, an_tensor);
-    if (out->node == NULL || out->scopes == NULL || out->scope_parent == NULL || out->poison == NULL) {
+    if (out->cse == NULL || out->node == NULL || out->scopes == NULL || out->scope_parent == NULL ||
+        out->poison == NULL) {
         an_graph_close(out);
         return an_fail_nomem(err, "graph", (size_t)out->cap * sizeof *out->node);
     }
@@ -99,7 +102,7 @@ void an_graph_reset(an_graph *g)
     g->arena = g->previous;
     g->previous = ended;
     an_arena_reset(&g->arena);
-    an_map_clear(&g->cse);
+    memset(g->cse, 0, (size_t)g->cap_cse * sizeof *g->cse);
     g->n = g->n_grad = g->n_rules = 0;
     g->grad = NULL;
     g->rand_ordinal = 0;
@@ -113,8 +116,8 @@ void an_graph_close(an_graph *g)
     an_arena_free(&g->arena);
     an_arena_free(&g->previous);
     an_arena_free(&g->forever);
-    an_map_free(&g->cse);
     an_map_free(&g->scope_index);
+    free(g->cse);
     free(g->node);
     free(g->scopes);
     free(g->scope_parent);
@@ -279,6 +282,8 @@ typedef struct draft {
     an_dtype dtype;
     int rank;
     int32_t shape[AN_MAX_RANK];
+    int64_t numel;
+    uint64_t hash;
     int32_t src[UINT8_MAX];
 } draft;
 
@@ -289,32 +294,64 @@ static uint64_t bits_of(double x)
     return u;
 }
 
-/* One multiply a word, and a full mix at the end: about 2 ns a node. */
+/* One multiply a word; an_hash_u64 mixes at the end. */
 static inline uint64_t mix(uint64_t h, uint64_t word)
 {
     h = (h ^ word) * 0x9E3779B97F4A7C15u;
     return h ^ (h >> 32);
 }
 
+/* Two 32-bit numbers a word: the chain of multiplies is what hashing costs. */
+static inline uint64_t mix_pairs(uint64_t h, const int32_t *x, int n)
+{
+    for (int i = 0; i + 1 < n; i += 2) h = mix(h, (uint64_t)(uint32_t)x[i] << 32 | (uint32_t)x[i + 1]);
+    return n & 1 ? mix(h, (uint32_t)x[n - 1]) : h;
+}
+
 static uint64_t hash_draft(const an_emit_args *e, const draft *d)
 {
     uint64_t h = mix(KEY_START, (uint64_t)e->op | (uint64_t)d->dtype << 16 | (uint64_t)d->rank << 24 |
                                     (uint64_t)e->n_src << 32 | (uint64_t)e->n_attr << 40);
-    for (int i = 0; i < e->n_src; i++) h = mix(h, (uint32_t)d->src[i]);
-    for (int i = 0; i < d->rank; i++) h = mix(h, (uint32_t)d->shape[i]);
+    h = mix_pairs(h, d->src, e->n_src);
+    h = mix_pairs(h, d->shape, d->rank);
     for (int i = 0; i < e->n_attr; i++) h = mix(h, (uint64_t)e->attr[i]);
-    h = mix(mix(h, bits_of(e->imm[0])), bits_of(e->imm[1]));
-    return an_hash_u64((uint64_t)e->imm_i, h);
+    uint64_t numbers = bits_of(e->imm[0]) ^ bits_of(e->imm[1]) * 3 ^ (uint64_t)e->imm_i * 5;
+    return an_hash_u64(numbers, h);
 }
 
 static bool equals(const an_tensor *t, const an_emit_args *e, const draft *d)
 {
-    return t->op == e->op && t->dtype == d->dtype && t->rank == d->rank && t->n_src == e->n_src &&
+    return t->hash == d->hash && t->op == e->op && t->dtype == d->dtype && t->rank == d->rank && t->n_src == e->n_src &&
            t->n_attr == e->n_attr && t->imm_i == e->imm_i && bits_of(t->imm[0]) == bits_of(e->imm[0]) &&
            bits_of(t->imm[1]) == bits_of(e->imm[1]) &&
            (d->rank == 0 || memcmp(t->shape, d->shape, (size_t)d->rank * sizeof *d->shape) == 0) &&
            (e->n_src == 0 || memcmp(t->src, d->src, (size_t)e->n_src * sizeof *d->src) == 0) &&
            (e->n_attr == 0 || memcmp(t->attr, e->attr, (size_t)e->n_attr * sizeof *e->attr) == 0);
+}
+
+/* The slot of the node equal to the draft, or the empty one where it belongs; the table is never more than half full.
+ */
+static int32_t *find_slot(const an_graph *g, const an_emit_args *e, const draft *d)
+{
+    uint32_t mask = (uint32_t)g->cap_cse - 1, i = (uint32_t)d->hash & mask;
+    while (g->cse[i] != 0 && !(e != NULL && equals(g->node[g->cse[i] - 1], e, d))) i = (i + 1) & mask;
+    return &g->cse[i];
+}
+
+static bool grow_cse(an_graph *g)
+{
+    if (g->cap_cse > INT32_MAX / 2) return false;
+    int32_t *more = calloc((size_t)g->cap_cse * 2, sizeof *more);
+    if (more == NULL) return false;
+    free(g->cse);
+    g->cse = more;
+    g->cap_cse *= 2;
+    for (int32_t id = 0; id < g->n; id++) {
+        draft d;
+        d.hash = g->node[id]->hash;
+        *find_slot(g, NULL, &d) = id + 1;
+    }
+    return true;
 }
 
 static bool room_for_node(an_graph *g)
@@ -328,12 +365,12 @@ static bool room_for_node(an_graph *g)
     return true;
 }
 
-static an_tensor *append(an_graph *g, const an_emit_args *e, const draft *d, uint64_t hash)
+static an_tensor *append(an_graph *g, const an_emit_args *e, const draft *d)
 {
     size_t attr_bytes = (size_t)e->n_attr * sizeof(int64_t), src_bytes = (size_t)e->n_src * sizeof(int32_t);
     size_t bytes = sizeof(an_tensor) + attr_bytes + src_bytes;
     an_tensor *t = room_for_node(g) ? an_arena_alloc(&g->arena, bytes) : NULL;
-    if (t == NULL || (!g->keep_duplicates && !an_map_set(&g->cse, hash, (uint64_t)g->n))) return poison_nomem(g, bytes);
+    if (t == NULL) return poison_nomem(g, bytes);
     t->g = g;
     t->id = g->n;
     t->op = (uint16_t)e->op;
@@ -343,18 +380,18 @@ static an_tensor *append(an_graph *g, const an_emit_args *e, const draft *d, uin
     t->n_attr = (uint8_t)e->n_attr;
     t->scope = g->scope;
     memcpy(t->shape, d->shape, sizeof t->shape);
-    t->numel = an_count(d->rank, d->shape);
+    t->numel = d->numel;
     if (e->n_attr > 0) t->attr = memcpy(t + 1, e->attr, attr_bytes);
     if (e->n_src > 0) t->src = memcpy((char *)(t + 1) + attr_bytes, d->src, src_bytes);
     t->imm[0] = e->imm[0];
     t->imm[1] = e->imm[1];
     t->imm_i = e->imm_i;
     t->at = e->at;
-    t->hash = hash;
+    t->hash = d->hash;
     t->leaf_id = t->id;
     t->leaf_epoch = g->epoch;
     g->node[g->n++] = t;
-    g->key = mix(g->key, hash);
+    g->key = mix(g->key, d->hash);
     return t;
 }
 
@@ -364,36 +401,60 @@ static bool may_merge(const an_graph *g, an_op op)
     return !g->keep_duplicates && op != AN_OP_RAND && an_ops[op].cls != AN_CLS_EFFECT;
 }
 
+/* Sources as they are now, their ids in the draft; false: poison. *changed: some were persistent and are their leaves
+ * now. */
+static bool take_sources(an_graph *g, const an_emit_args *e, an_tensor **src, draft *d, bool *changed)
+{
+    char name[32];
+    *changed = false;
+    for (int i = 0; i < e->n_src; i++) {
+        src[i] = e->src[i];
+        if (src[i] == NULL || src[i]->g != g || src[i]->id < 0 || src[i]->leaf_epoch != g->epoch) {
+            src[i] = an_use(g, src[i], e->at, an_doing(g, e->op, e->at, name));
+            *changed = true;
+        }
+        if (src[i]->poison) return false;
+        d->src[i] = src[i]->id;
+    }
+    return true;
+}
+
+static an_tensor *merge_or_append(an_graph *g, const an_emit_args *e, draft *d)
+{
+    d->hash = hash_draft(e, d);
+    if (!may_merge(g, e->op)) return append(g, e, d);
+    int32_t *slot = find_slot(g, e, d);
+    if (*slot != 0) return g->node[*slot - 1];
+    an_tensor *t = append(g, e, d);
+    if (t->poison) return t;
+    *slot = g->n;
+    return g->n <= g->cap_cse / 2 || grow_cse(g) ? t : poison_nomem(g, (size_t)g->cap_cse * 2 * sizeof *g->cse);
+}
+
 an_tensor *an_emit(an_graph *g, const an_emit_args *e)
 {
     draft d;
     an_tensor *src[UINT8_MAX];
+    an_emit_args current;
+    bool changed;
     char name[32];
     if (e->n_src < 0 || e->n_src > UINT8_MAX || e->n_attr < 0 || e->n_attr > UINT8_MAX)
         return an_poison(g, AN_E_INTERNAL, e->at, "%s: %d sources, %d attributes", an_ops[e->op].name, e->n_src,
                          e->n_attr);
-    an_emit_args checked = *e;
-    for (int i = 0; i < e->n_src; i++) {
-        src[i] = e->src[i];
-        if (src[i] == NULL || src[i]->g != g || src[i]->id < 0 || src[i]->leaf_epoch != g->epoch)
-            src[i] = an_use(g, src[i], e->at, an_doing(g, e->op, e->at, name));
-        if (src[i]->poison) return g->poison;
-        d.src[i] = src[i]->id;
+    if (!take_sources(g, e, src, &d, &changed)) return g->poison;
+    if (changed) {
+        current = *e;
+        current.src = src;
+        e = &current;
     }
-    checked.src = src;
     memset(d.shape, 0, sizeof d.shape);
-    if (an_infer(g, &checked, &d.dtype, &d.rank, d.shape) != AN_OK) return g->poison;
-    if (an_count(d.rank, d.shape) < 0)
+    if (an_infer(g, e, &d.dtype, &d.rank, d.shape) != AN_OK) return g->poison;
+    d.numel = an_count(d.rank, d.shape);
+    if (d.numel < 0)
         return an_poison(g, AN_E_SHAPE, e->at, "%s: the result has more elements than any machine holds",
                          an_doing(g, e->op, e->at, name));
-    if (!g->keep_duplicates) {
-        an_tensor *simpler = an_fold(g, &checked, d.dtype, d.rank, d.shape);
-        if (simpler != NULL) return simpler;
-    }
-    uint64_t hash = hash_draft(&checked, &d), found;
-    if (may_merge(g, e->op) && an_map_get(&g->cse, hash, &found) && equals(g->node[found], &checked, &d))
-        return g->node[found];
-    return append(g, &checked, &d, hash);
+    an_tensor *simpler = g->keep_duplicates ? NULL : an_fold(g, e, d.dtype, d.rank, d.shape);
+    return simpler != NULL ? simpler : merge_or_append(g, e, &d);
 }
 
 an_rule *an_graph_new_rule(an_graph *g)

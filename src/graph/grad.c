@@ -341,7 +341,7 @@ static bool visit(pass *p, int32_t id)
 {
     an_graph *g = p->g;
     an_backward_node b = {.g = g, .n = g->node[id]};
-    an_tensor *n = b.n;
+    an_tensor *n = b.n, *dx[UINT8_MAX];
     bool need[UINT8_MAX], any = false;
     if (p->head[id] == NONE) return true;
     g->scope = n->scope; /* a gradient belongs where its value does */
@@ -362,7 +362,8 @@ static bool visit(pass *p, int32_t id)
     if (n->op == AN_OP_PICK) return !p->need[n->src[0]] || give(p, n->src[0], (int32_t)n->attr[0], id, b.dy[0]);
     for (int i = 0; i < n->n_src; i++) need[i] = p->need[n->src[i]];
     b.need = need;
-    memset(b.dx, 0, (size_t)n->n_src * sizeof *b.dx);
+    b.dx = dx;
+    memset(dx, 0, (size_t)n->n_src * sizeof *dx);
     if (an_ops[n->op].has_grad) node_rule(&b);
     for (int i = n->n_src - 1; i >= 0; i--) { /* descending, as the lists are prepended to */
         if (b.dx[i] == NULL || !need[i]) continue;

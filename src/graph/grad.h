@@ -7,9 +7,9 @@
 typedef struct an_backward_node {
     an_graph *g;
     an_tensor *n;
-    an_tensor *dy[3];         /* gradient of each output; NULL: none */
-    const bool *need;         /* [n_src]: does source i lead to a leaf */
-    an_tensor *dx[UINT8_MAX]; /* out: gradient of each source; NULL: none */
+    an_tensor *dy[3]; /* gradient of each output; NULL: none */
+    const bool *need; /* [n_src]: does source i lead to a leaf */
+    an_tensor **dx;   /* [n_src] out: gradient of each source; NULL: none */
 } an_backward_node;
 
 /* Rules of the classes in grad_call.c: windows, attention, rows and matrices. False: `op` is none of theirs. */

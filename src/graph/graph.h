@@ -93,7 +93,8 @@ struct an_graph {
     int32_t n, cap;
     uint32_t epoch;           /* counts resets; a node of an older epoch is an error that says so */
     uint64_t key;             /* running hash of the array: the plan's key */
-    an_map cse;               /* node hash → id */
+    int32_t *cse;             /* [cap_cse], a power of two: id + 1 of the node whose hash leads here, 0: none */
+    int32_t cap_cse;
     int32_t *grad;            /* after an_graph_backward: gradient's id per node id, -1: none */
     int32_t n_grad;
     const char **scopes;      /* full paths, "gpt.h.0.mlp" */

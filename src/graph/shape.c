@@ -16,14 +16,11 @@ enum { TEXT = 8 * 12 + 3 };
 /* Elements of a shape; -1: more than any machine holds. The bound leaves room for products with element sizes. */
 int64_t an_count(int rank, const int32_t *shape)
 {
-    const int64_t most = (int64_t)1 << 48;
+    double most = 1;
     int64_t n = 1;
-    for (int i = 0; i < rank; i++)
-        if (shape[i] == 0) return 0;
-    for (int i = 0; i < rank; i++) {
-        if (n > most / shape[i]) return -1;
-        n *= shape[i];
-    }
+    for (int i = 0; i < rank; i++) most *= shape[i];
+    if (most > 0x1p48) return -1;
+    for (int i = 0; i < rank; i++) n = most == 0 ? 0 : n * shape[i]; /* no partial product is above the whole */
     return n;
 }
 
