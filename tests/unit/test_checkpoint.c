@@ -197,6 +197,9 @@ static void a_killed_process_leaves_a_whole_checkpoint(void **state)
     snprintf(dir, sizeof dir, "%s", test_path("killed"));
     an_err err = {0};
     assert_int_equal(save(&err, dir, "last", 0), AN_OK);
+    double start = an_seconds();
+    assert_int_equal(save(&err, dir, "last", 0), AN_OK);
+    double one_save_us = 1e6 * (an_seconds() - start);
     int32_t before = 0;
     int left_a_temp = 0, rounds = getenv("AN_SOAK") ? 2000 : 60;
     fflush(NULL);
@@ -206,7 +209,7 @@ static void a_killed_process_leaves_a_whole_checkpoint(void **state)
             for (int32_t step = before + 1;; step++)
                 if (save(NULL, dir, "last", step) != AN_OK) _exit(1);
         }
-        usleep((useconds_t)(500 + round * 977 % 7000));
+        usleep((useconds_t)(4 * one_save_us * (round + 1) / rounds)); /* from the first save to after the third */
         kill(child, SIGKILL);
         int status;
         assert_int_equal(waitpid(child, &status, 0), child);
