@@ -419,6 +419,23 @@ static bool take_sources(an_graph *g, const an_emit_args *e, an_tensor **src, dr
     return true;
 }
 
+/* a + b and b + a are one node: the older operand comes first. Exact for these ops (MAXIMUM is not: zeros of two
+ * signs). */
+static bool commutes(an_op op)
+{
+    return op == AN_OP_ADD || op == AN_OP_MUL || op == AN_OP_EQ || op == AN_OP_NE || op == AN_OP_AND ||
+           op == AN_OP_OR || op == AN_OP_XOR;
+}
+
+static void order_operands(an_tensor **src, draft *d)
+{
+    an_tensor *t = src[0];
+    src[0] = src[1];
+    src[1] = t;
+    d->src[0] = src[0]->id;
+    d->src[1] = src[1]->id;
+}
+
 static an_tensor *merge_or_append(an_graph *g, const an_emit_args *e, draft *d)
 {
     d->hash = hash_draft(e, d);
@@ -442,6 +459,10 @@ an_tensor *an_emit(an_graph *g, const an_emit_args *e)
         return an_poison(g, AN_E_INTERNAL, e->at, "%s: %d sources, %d attributes", an_ops[e->op].name, e->n_src,
                          e->n_attr);
     if (!take_sources(g, e, src, &d, &changed)) return g->poison;
+    if (e->n_src == 2 && d.src[0] > d.src[1] && commutes(e->op) && !g->keep_duplicates) {
+        order_operands(src, &d);
+        changed = true;
+    }
     if (changed) {
         current = *e;
         current.src = src;

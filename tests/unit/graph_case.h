@@ -14,6 +14,7 @@
 #include "graph/graph.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
