@@ -93,8 +93,7 @@ static void the_type_check_rejects_mixed_address_spaces(void **state)
         "static inline float f(threadgroup const float *p) { return p[0]; }\nvoid k(device const float *p) { f(p); }",
         "static inline float f(const float *p) { return p[0]; }\nvoid k(device const float *p) { f(p); }",
         "void k(constant float *p) { p[0] = 1.0f; }",
-        "void k(device float *p) { simdgroup_matrix<float, 8, 8> m; simdgroup_load(m, (threadgroup const half *)p, "
-        "8ul); }",
+        "void k(threadgroup half *p) { simdgroup_matrix<float, 8, 8> m; simdgroup_load(m, p, 8ul); }",
     };
     char text[512], command[1024], path[256], log[256];
     snprintf(path, sizeof path, "%s", test_path("wrong.metal")),
