@@ -1,10 +1,5 @@
 /* attn_check.c: the portable attention bodies on an NVIDIA GPU: against loops in double precision, in exact mode
- * against the CPU template bit for bit, then timed. In the root of the source tree, on a machine with a driver and
- * NVRTC:
- *
- *     cc -std=c17 -O2 -ffp-contract=off -D_GNU_SOURCE -DAN_ISA=portable -Isrc -Iinclude -Itests -Itests/shim -o
- * /tmp/attn_check \ bench/gpu/attn_check.c src/device/cpu/tmpl/attn.c src/base/[a-z]*.c -ldl -lm -lpthread &&
- * /tmp/attn_check
+ * against the CPU template bit for bit, then timed. bench/gpu/run.sh builds and runs it.
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"

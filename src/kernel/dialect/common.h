@@ -135,6 +135,35 @@ AN_FN void an_strip_abt(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mu
     }
 }
 
+/* The same with a B of `rows` x D in device memory (zero outside rows_in x D) that passes through `tile`, AN_DC of its columns at a time. By
+ * the whole group: the first barrier ends the use of what stood in the tile. AN_DP is D rounded up to 16. */
+#ifdef AN_DC
+#define AN_DP     ((AN_D + 15) / 16 * 16)
+#define AN_LD_DC  AN_LD(an_mul, AN_DC)
+AN_FN void an_stream_abt(AN_PRIVATE an_frag_c *acc, AN_SHARED const an_mul *a, int lda, AN_SHARED an_mul *tile, int rows, AN_DEVICE const an_store *b,
+                         an_i64 stride, int rows_in, int me)
+{
+    AN_UNROLL for (int d = 0; d < AN_DP; d += AN_DC)
+    {
+        AN_BARRIER();
+        an_stage(tile, AN_LD_DC, rows, AN_DC, b + d, stride, rows_in, AN_D - d, me);
+        AN_BARRIER();
+        an_strip_abt(acc, rows / 8, a + d, lda, tile, AN_LD_DC, AN_DC);
+    }
+}
+AN_FN void an_stream_ab(AN_PRIVATE an_frag_c *acc, AN_SHARED const an_mul *a, int lda, AN_SHARED an_mul *tile, int rows, AN_DEVICE const an_store *b,
+                        an_i64 stride, int rows_in, int me)
+{
+    AN_UNROLL for (int d = 0; d < AN_DP; d += AN_DC)
+    {
+        AN_BARRIER();
+        an_stage(tile, AN_LD_DC, rows, AN_DC, b + d, stride, rows_in, AN_D - d, me);
+        AN_BARRIER();
+        an_strip_ab(acc + d / 8, AN_DC / 8, a, lda, tile, AN_LD_DC, rows);
+    }
+}
+#endif
+
 AN_FN void an_strip_zero(AN_PRIVATE an_frag_c *acc, int n8)
 {
     AN_UNROLL for (int j = 0; j < n8; j++) an_zero_c(acc[j]);
