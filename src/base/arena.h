@@ -1,7 +1,8 @@
 /* arena.h: bump allocation with one free for everything: a step's nodes, a plan's tables.
  *
  * Invariants: memory is zeroed, 16-byte aligned, and lives until an_arena_reset (which keeps the chunks, so that a warm
- * step allocates nothing) or an_arena_free. Every function returns NULL when the system has no memory; nothing aborts. */
+ * step allocates nothing) or an_arena_free. Every function returns NULL when the system has no memory; nothing
+ * aborts. */
 #ifndef AN_ARENA_H
 #define AN_ARENA_H
 
@@ -21,7 +22,7 @@ void *an_arena_array(an_arena *a, size_t item_bytes, size_t n); /* NULL also whe
 void an_arena_reset(an_arena *a);
 void an_arena_free(an_arena *a);
 
-#define AN_NEW(arena, type)           ((type *)an_arena_alloc((arena), sizeof(type)))
-#define AN_NEW_ARRAY(arena, type, n)  ((type *)an_arena_array((arena), sizeof(type), (size_t)(n)))
+#define AN_NEW(arena, type)          ((type *)an_arena_alloc((arena), sizeof(type)))
+#define AN_NEW_ARRAY(arena, type, n) ((type *)an_arena_array((arena), sizeof(type), (size_t)(n)))
 
 #endif

@@ -3,8 +3,9 @@
  * Owns:      the error record and how a sentence gets into it.
  * Does not:  know tensors, devices, or print anything. The library never prints, exits or aborts.
  *
- * A function that can fail returns an_status and takes an `an_err *` first. The sentence says what, where, and what to do:
- *     return an_fail(err, AN_E_IO, "%s: byte %zu: header is not JSON; the file is damaged, load an older one", path, at);
+ * A function that can fail returns an_status and takes an `an_err *` first. The sentence says what, where, and what to
+ * do:
+ *     return an_fail(err, AN_E_IO, "%s: byte %zu: not JSON; the file is damaged, load an older one", path, at);
  */
 #ifndef AN_BASE_H
 #define AN_BASE_H
@@ -39,7 +40,13 @@ void an_err_clear(an_err *err);
 #define AN_MIN(a, b)    ((a) < (b) ? (a) : (b))
 #define AN_MAX(a, b)    ((a) > (b) ? (a) : (b))
 
-static inline int64_t an_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-static inline int64_t an_round_up(int64_t a, int64_t b) { return an_ceil_div(a, b) * b; }
+static inline int64_t an_ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+static inline int64_t an_round_up(int64_t a, int64_t b)
+{
+    return an_ceil_div(a, b) * b;
+}
 
 #endif

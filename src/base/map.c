@@ -2,7 +2,7 @@
  *
  * Owns:      linear probing at a load of at most 3/4.
  * Invariant: an entry is in use when its mark is the map's epoch + 1, so that zeroed memory is empty and clearing is
- * one increment. */
+ *            one increment. */
 #include "base/map.h"
 
 #include <stdlib.h>

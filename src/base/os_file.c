@@ -1,8 +1,9 @@
 /* os_file.c: whole files in, maps of files, folders, and crash-safe replacement.
  *
  * Owns:      the promise of an_save: a reader, or the next start after a crash, sees the old file or the new one,
- * whole. Invariant: every return value is checked, also close's: a network file system may say only there that the disk
- * is full.
+ *            and sees it whole.
+ * Invariant: every return value is checked, also close's: a network file system may say only there that the disk is
+ *            full.
  *
  * strerror is used for its sentences: glibc (2.32 on) and macOS give constants or per-thread text for it. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)

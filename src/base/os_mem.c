@@ -1,7 +1,7 @@
 /* os_mem.c: pages, and what this process may use of the machine: memory and cores.
  *
- * Owns:      the reading of cgroup limits (v1 and v2). In a container the limit is the truth and the machine's size is
- * not. Does not:  cache anything: limits may change while we run. */
+ * Owns:      the reading of cgroup limits (v1 and v2). In a container the limit is the truth, not the machine's size.
+ * Does not:  cache anything: limits may change while we run. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
 #endif

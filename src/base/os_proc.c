@@ -1,7 +1,7 @@
 /* os_proc.c: programs run to their end, and shared objects.
  *
- * Owns:      the children of one call: when an_spawn_many returns, all of them are reaped and their process groups
- * killed. Does not:  use a shell, touch signal handlers, or leave descriptors open in the children.
+ * Owns:      the children of one call: when an_spawn_many returns, all are reaped and their process groups killed.
+ * Does not:  use a shell, touch signal handlers, or leave descriptors open in the children.
  *
  * posix_spawn, not fork: the process may hold gigabytes of page tables and running threads. A child leads its own
  * process group, so that a timeout also ends what it has started (a compiler driver runs cc1 and ld), and Ctrl-C
@@ -176,6 +176,8 @@ an_status an_spawn_many(an_err *err, const char *const *const *argvs, int n, dou
                         int *exit_codes)
 {
     if (n <= 0) return AN_OK;
+    char nothing;
+    if (cap == 0) output = &nothing; /* never written, but a pointer that may be added to */
     child *kids = calloc((size_t)n, sizeof *kids);
     struct pollfd *fds = calloc((size_t)n, sizeof *fds);
     if (kids == NULL || fds == NULL) {

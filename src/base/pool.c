@@ -6,11 +6,12 @@
  * A run is three words. `remaining` holds the tasks not yet taken: whoever subtracts one from a positive value owns
  * task n - value. `done` counts finished tasks; the run is over when it reaches n. `epoch` tells idle workers to look.
  *
- * Invariants: fn, arg and n are written while done == n of the run before, that is, while nobody owns a task, and read
- * only by owners of a task. A worker that comes late finds remaining <= 0, or takes a task of the newer run, which is
- * as good. So the caller never waits for a worker that sleeps, only for tasks that were taken. A sleeper and its waker
- * each write their word, then read the other's, in sequentially consistent order: one of the two sees the other, and no
- * wake-up is lost. */
+ * Invariants:
+ *   - fn, arg and n are written while done == n of the run before, that is, while nobody owns a task, and read only by
+ *     owners of a task. A worker that comes late finds remaining <= 0, or takes a task of the newer run, which is as
+ *     good. So the caller never waits for a worker that sleeps, only for tasks that were taken.
+ *   - A sleeper and its waker each write their word, then read the other's, in sequentially consistent order: one of
+ *     the two sees the other, and no wake-up is lost. */
 #include "base/pool.h"
 #include "base/os.h"
 

@@ -1,5 +1,5 @@
-/* rng.h: the counter-based generator: Philox2x32 with 7 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random numbers: as
- * easy as 1, 2, 3", SC11; 7 is the paper's crush-resistant round count for 2x32).
+/* rng.h: the counter-based generator: Philox2x32 with 7 rounds (Salmon, Moraes, Dror, Shaw, "Parallel random numbers:
+ * as easy as 1, 2, 3", SC11; 7 is the paper's crush-resistant round count for 2x32).
  *
  * A number is a pure function of (key, stream, index):
  *     key     a hash of the run's seed and the step

@@ -1,6 +1,6 @@
-/* exact_bits.c: prints one hash a function of base/exact.h, over the inputs of exact_cases.h. exact_bits.sh builds it
- * with every compiler, optimisation level and machine at hand and compares; exact_bits.cu prints the same lines from a
- * GPU.
+/* exact_bits.c: prints one hash a function of base/exact.h, over the inputs of exact_cases.h. Exits with 1
+ * when one is not the pinned one. exact_bits.sh builds it with every compiler, optimisation level and machine at hand;
+ * exact_bits.cu does the same on a GPU.
  *
  * `exact_bits flush` does it with the processor set to flush subnormal numbers, which must change nothing. */
 #include "base/exact.h"
