@@ -77,7 +77,7 @@ static an_status verify_operand(an_err *err, const an_row_prog *p, int i, int32_
     const an_ins *in = &p->ins[i], *o = &p->ins[operand];
     if (o->kind == AN_INS_STORE) return bad(err, p, i, "operand is a store");
     if (p->shape == AN_ROW && o->level == AN_LEVEL_COL && o->kind != AN_INS_REDUCE) {
-        if (in->level == AN_LEVEL_ROW) return bad(err, p, i, "row-level instruction uses a column-level value");
+        if (in->level == AN_LEVEL_ROW && in->kind != AN_INS_REDUCE) return bad(err, p, i, "row-level instruction uses a column-level value");
         if (o->phase != in->phase) return bad(err, p, i, "column-level value crosses a phase");
     }
     if (o->kind == AN_INS_REDUCE && o->phase >= in->phase) return bad(err, p, i, "uses a reduction before its phase has ended");

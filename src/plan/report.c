@@ -5,6 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Extents need not stand in the text: loops run over what the tile says. */
+static bool same_work(const an_row_prog *a, const an_row_prog *b) { return a->shape == b->shape && a->rows == b->rows && a->cols == b->cols && a->red == b->red; }
+
 /* Layers of equal shape give equal programs: one kernel, compiled once. */
 static an_status share_kernels(an_work *w)
 {
@@ -21,9 +24,12 @@ static an_status share_kernels(an_work *w)
             ok = false;
             break;
         }
-        p->kernel[k].key = an_hash(t.data, t.len, 0);
+        /* The text of an elementwise program does not hold its extents, the launch does: [7936] and [320] are two kernels. */
+        const an_row_prog *row = p->kernel[k].u.row;
+        const int64_t extents[3] = {row->rows, row->cols, row->red};
+        p->kernel[k].key = an_hash(t.data, t.len, an_hash(extents, sizeof extents, 0));
         for (int j = 0; j < k && same[k] == k; j++)
-            if (p->kernel[j].kind == AN_KERNEL_ROW && p->kernel[j].key == p->kernel[k].key && !strcmp(p->kernel[j].text, t.data)) same[k] = j;
+            if (p->kernel[j].kind == AN_KERNEL_ROW && p->kernel[j].text && same_work(p->kernel[j].u.row, p->kernel[k].u.row) && !strcmp(p->kernel[j].text, t.data)) same[k] = j;
         if (same[k] == k) ok = (p->kernel[k].text = an_arena_strdup(w->arena, t.data)) != NULL;
     }
     an_text_free(&t);

@@ -6,6 +6,8 @@
  * name and renamed, so that a reader sees all or nothing. The folder must be a real directory, ours, and closed to others (0700), and the files ours and
  * not writable by others, or nothing in it is loaded: a shared object is code.
  */
+#define _GNU_SOURCE        /* mkdtemp, realpath, lstat on Linux ... */
+#define _DARWIN_C_SOURCE   /* ... and on macOS */
 #include "base/map.h"
 #include "base/os.h"
 #include "base/text.h"
@@ -296,8 +298,11 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
         return AN_OK;
     }
     for (int i = 0; i < n_units; i++) begin_unit(&units[i]);
-    for (int k = 0; k < p->n_kernels; k++)
-        if (missing[k]) add_program(&units[at++ % n_units], c, &p->kernel[k]);
+    for (int k = 0; k < p->n_kernels; k++) {
+        bool twice = false; /* programs that differ in extents alone have one text */
+        for (int j = 0; j < k; j++) twice |= missing[j] && p->kernel[j].key == p->kernel[k].key;
+        if (missing[k] && !twice) add_program(&units[at++ % n_units], c, &p->kernel[k]);
+    }
     bool ok = true;
     for (int i = 0; i < n_units; i++) {
         unit *u = &units[i];
