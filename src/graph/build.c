@@ -287,7 +287,7 @@ an_tensor *an_concat_at(const char *at, an_tensor *const *parts, int n, int axis
 {
     enum { MOST = 1024 };
     an_tensor *t[MOST];
-    if (n < 1 || parts == NULL || parts[0] == NULL) return an_poison_of(NULL);
+    if (n < 1 || parts == NULL) return an_poison_of(NULL);
     memcpy(t, parts, (size_t)AN_MIN(n, MOST) * sizeof(an_tensor *));
     if (!an_enter(at, "an_concat", AN_MIN(n, MOST), n, t)) return t[0];
     if (n > MOST) return an_refuse(t[0]->g, AN_E_UNSUPPORTED, "%d parts; at most %d are possible", n, MOST);

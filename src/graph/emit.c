@@ -458,6 +458,8 @@ an_tensor *an_emit(an_graph *g, const an_emit_args *e)
     if (e->n_src < 0 || e->n_src > UINT8_MAX || e->n_attr < 0 || e->n_attr > UINT8_MAX)
         return an_poison(g, AN_E_INTERNAL, e->at, "%s: %d sources, %d attributes", an_ops[e->op].name, e->n_src,
                          e->n_attr);
+    memset(d.shape, 0, sizeof d.shape);
+    d.src[0] = d.src[1] = 0;
     if (!take_sources(g, e, src, &d, &changed)) return g->poison;
     if (e->n_src == 2 && d.src[0] > d.src[1] && commutes(e->op) && !g->keep_duplicates) {
         order_operands(src, &d);
@@ -468,7 +470,6 @@ an_tensor *an_emit(an_graph *g, const an_emit_args *e)
         current.src = src;
         e = &current;
     }
-    memset(d.shape, 0, sizeof d.shape);
     if (an_infer(g, e, &d.dtype, &d.rank, d.shape) != AN_OK) return g->poison;
     d.numel = an_count(d.rank, d.shape);
     if (d.numel < 0)

@@ -96,6 +96,44 @@ static void the_key_follows_the_nodes_and_nothing_else(void **state)
     case_close(&c);
 }
 
+/* C leaves the order of arguments open. Every formula and gradient here must come out in one order all the same, or
+ * sums of gradients would depend on the compiler. When a formula changes on purpose, take the new key, with gcc and
+ * with clang. */
+static void formulas_give_the_same_array_under_every_compiler(void **state)
+{
+    (void)state;
+    graph_case c;
+    case_open(&c);
+    an_tensor *x = case_leaf(&c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(3, 300, 4), -1, 1);
+    an_tensor *w = case_leaf(&c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(4, 4), -1, 1);
+    an_tensor *b = case_leaf(&c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(4), -1, 1);
+    an_tensor *ids = case_leaf(&c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(3, 300), 0, 4);
+    an_tensor *h = an_linear_at(AT, an_layer_norm_at(AT, x, b, b, 1e-5), w, b), *r, *s, *v;
+    h = an_gelu_tanh_at(AT, an_gelu_at(AT, an_silu_at(AT, an_softplus_at(AT, h))));
+    h = an_rms_norm_at(AT, an_dropout_at(AT, h, 0.1), b, 1e-5);
+    h = an_batch_norm_at(AT, h, b, b, b, b, 0.1, 1e-5, true);
+    h = an_add_at(AT, h, an_softmax_at(AT, h, 1));
+    h = an_add_at(AT, h, an_log_softmax_at(AT, h, -1));
+    h = an_add_at(AT, h, an_var_at(AT, h, AN_AXIS(1), true));
+    h = an_mul_at(AT, h, an_reshape_at(AT, an_min_at(AT, w, AN_ALL, false), AN_SHAPE(1)));
+    an_tensor *q = an_qr_at(AT, w, &r), *u = an_svd_at(AT, w, &s, &v);
+    h = an_matmul_at(AT, h, q);
+    h = an_matmul_at(AT, h, r);
+    h = an_add_at(AT, an_matmul_at(AT, h, u), s);
+    h = an_matmul_at(AT, h, v);
+    h = an_matmul_at(AT, h, an_cholesky_at(AT, w));
+    h = an_add_at(AT, h, an_eigh_at(AT, w, &v));
+    h = an_matmul_at(AT, h, an_solve_at(AT, w, v));
+    h = an_matmul_at(AT, h, an_trisolve_at(AT, w, w, true, false));
+    h = an_max_at(AT, an_cumsum_at(AT, an_sort_at(AT, h, true, NULL), true), AN_AXIS(0), true);
+    h = an_expand_at(AT, h, AN_SHAPE(3, 300, 4));
+    an_tensor *loss = an_mean_at(AT, an_linear_cross_entropy_at(AT, h, w, ids), AN_ALL, false);
+    assert_int_equal(an_graph_backward(c.g, loss), AN_OK);
+    const uint64_t want = 0xd624f91c6ac96664u;
+    if (c.g->key != want) fail_msg("the key of %d nodes is 0x%016llx", c.g->n, (unsigned long long)c.g->key);
+    case_close(&c);
+}
+
 static void a_persistent_tensor_is_one_leaf_a_step(void **state)
 {
     (void)state;
@@ -298,6 +336,7 @@ int main(void)
         cmocka_unit_test(many_nodes_are_still_found),
         cmocka_unit_test(random_nodes_never_merge_and_repeat_after_a_reset),
         cmocka_unit_test(the_key_follows_the_nodes_and_nothing_else),
+        cmocka_unit_test(formulas_give_the_same_array_under_every_compiler),
         cmocka_unit_test(a_persistent_tensor_is_one_leaf_a_step),
         cmocka_unit_test(scopes_nest_and_name_nodes),
         cmocka_unit_test(more_scopes_than_there_was_room_for_keep_their_names),
