@@ -56,7 +56,8 @@ static const an_config_field fields[] = {
     INT(log_interval, "1", 1, 1LL << 40, "updates between lines of metrics"),
     INT(save_interval, "0", 0, 1LL << 40, "updates between checkpoints; 0: with each evaluation"),
     INT(keep, "2", -1, 1 << 20, "numbered checkpoints to keep; -1: all"),
-    TEXT(nan, "stop", "stop|skip", "when a loss is not finite: stop, or go on (such an update is never applied)"),
+    TEXT(nan, "stop", "stop|skip",
+         "when a loss or gradient is not finite: stop, or go on (such an update is never applied)"),
 
     TEXT(device, "auto", NULL, "auto, cpu, ref, null:cpu, null:cuda, null:metal"),
     INT(threads, "0", 0, 4096, "CPU threads; 0: every core. Results do not depend on it"),

@@ -163,7 +163,10 @@ static an_status iterate(an_err *err, loop *l)
         l->result->loss = e.loss;
         measure(l, &e);
         tell(l, &e, AN_TRAIN_LOGGED);
-        if (!isfinite(e.loss) && strcmp(c->nan, "stop") == 0) return not_finite(err, l, "loss", e.step, e.loss);
+        if (strcmp(c->nan, "stop") == 0 && !isfinite(e.loss)) return not_finite(err, l, "loss", e.step, e.loss);
+        /* The device skips such an update: without a word here a run could stand still for days at a finite loss. */
+        if (strcmp(c->nan, "stop") == 0 && !isfinite(e.norm))
+            return not_finite(err, l, "norm of the gradients", e.step, e.norm);
     }
     if (evaluated) AN_TRY(evaluate(err, l, &e));
     if (logged) AN_TRY(an_metrics_write(err, &l->metrics, &e, evaluated));

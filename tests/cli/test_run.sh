@@ -118,7 +118,7 @@ equal "$(wc -l <"$dir/a/metrics.jsonl" | tr -d ' ')" 2 "lines of metrics"
 ok "a new run in a used folder moves the old one aside"
 
 # shellcheck disable=SC2086
-run train macbook out="$dir/n" $tiny max_iters=30 learning_rate=100 min_lr=100 grad_clip=0 warmup_iters=0 decay_lr=false weight_decay=50 log_interval=1
+run train macbook out="$dir/n" $tiny max_iters=30 learning_rate=100 min_lr=100 grad_clip=0 warmup_iters=0 decay_lr=false weight_decay=100 log_interval=1
 code_is 3; says stderr "last.safetensors"
 is_file "$dir/n/last.safetensors"
 ok "a loss that is not finite is exit code 3 and leaves the last checkpoint"
