@@ -1,0 +1,32 @@
+#!/bin/sh
+# test_one_hash.sh: parameters and moments after training have one hash, whatever the machine is asked to do: threads, cache,
+# compiler or interpreter, fusion, recomputation, placement, instruction set, loader threads. AN_SOAK=1: a larger model too.
+plan=2
+. "$(dirname "$0")/tap.sh"
+settings="$tiny seed=9 --quiet"
+[ -z "${AN_SOAK:-}" ] || settings="eval_iters=2 dropout=0.2 seed=9 --quiet"
+updates=6
+
+# hash_of DTYPE SETTING...: trains and leaves the state hash in $hash.
+hash_of() {
+    rm -rf "$dir/run"
+    # shellcheck disable=SC2086  # $settings is a list
+    run train macbook out="$dir/run" $settings max_iters=$updates dtype="$@"
+    code_is 0
+    hash=$(state_hash "$dir/run")
+}
+
+for dtype in float32 bfloat16; do
+    hash_of $dtype threads=1
+    want=$hash
+    [ ${#want} -eq 32 ] || fault "no state hash: '$want'"
+    for setting in threads=2 threads=3 workers=0 workers=3 cc=none compile=false recompute=on recompute=off place_apart=true \
+        cache_dir="$dir/cache" cache_dir="$dir/cache" isa=portable verify=true; do
+        hash_of $dtype $setting
+        equal "$hash" "$want" "state hash with $setting in $dtype"
+    done
+    hash_of $dtype cc=none compile=false threads=2 isa=portable
+    equal "$hash" "$want" "state hash of the portable interpreter, unfused, in $dtype"
+    ok "$dtype: one state hash for threads, caches, compiler and interpreter, fusion, recomputation, placement and instruction set"
+done
+done_testing
