@@ -317,7 +317,8 @@ static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor 
     AN_TRY(roots_of(cx, at, who, t, n, ids));
     an_flush_gradients(cx);
     if (cx->err.code) return cx->err.code;
-    return plan_for(cx, ids, n, out);
+    *out = NULL;
+    return an_is_ref(cx) ? AN_OK : plan_for(cx, ids, n, out); /* the oracle evaluates nodes and has no plan */
 }
 
 static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
@@ -326,7 +327,7 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
     int32_t ids[16];
     cx->n_roots = 0;
     AN_TRY(prepare(cx, at, "an_eval", t, n, ids, &c));
-    AN_TRY(run(cx, c));
+    AN_TRY(c ? run(cx, c) : an_ref_run(cx, ids, n));
     cx->effects_from = cx->graph.n;
     memcpy(cx->root, ids, sizeof *ids * (size_t)n);
     cx->n_roots = n;
@@ -361,7 +362,9 @@ an_status an_plan_at(const char *at, an_tensor *const *roots, int n)
     an_ctx *cx = ctx_of(roots, n);
     an_cached_plan *c;
     int32_t ids[16];
-    return cx ? prepare(cx, at, "an_plan", roots, n, ids, &c) : AN_E_USAGE;
+    if (!cx) return AN_E_USAGE;
+    if (an_is_ref(cx)) return an_fail(&cx->err, AN_E_UNSUPPORTED, "an_plan: the device ref evaluates node by node and has no plan; use device=null:cpu for the plan of a CPU");
+    return prepare(cx, at, "an_plan", roots, n, ids, &c);
 }
 
 /* ---------------------------------------------------------------------------------------------- reading */
@@ -386,6 +389,7 @@ an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes)
         return AN_E_USAGE;
     }
     cx->syncs++;
+    if (an_is_ref(cx)) return an_ref_read(cx, which, dst, bytes);
     const an_plan *p = cx->last->plan;
     int32_t slot = AN_SLOT_ARENA, value = p->root[which];
     int64_t offset = 0;

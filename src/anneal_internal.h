@@ -115,6 +115,11 @@ int an_block_leaf(int block, an_role role); /* index of a LEAF of kind BLOCK */
 an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out); /* counted */
 void an_leaves_close(an_ctx *cx);
 
+/* anneal_ref.c: a context on the device "ref" has no plans */
+bool an_is_ref(const an_ctx *cx);
+an_status an_ref_run(an_ctx *cx, const int32_t *roots, int n_roots);
+an_status an_ref_read(an_ctx *cx, int which, void *dst, size_t bytes); /* root number `which` of the last eval */
+
 /* anneal_train.c */
 void an_flush_gradients(an_ctx *cx); /* gradients no optimizer took in this step are kept for the next */
 
