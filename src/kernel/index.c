@@ -145,6 +145,26 @@ static bool split(an_ix_pool *p, an_ix a, int64_t k, an_ix *whole, an_ix *rest)
     return *whole >= 0 && *rest >= 0 && p->expr[*rest].lo >= 0 && p->expr[*rest].hi < k;
 }
 
+static int64_t gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t t = a % b;
+        a = b;
+        b = t;
+    }
+    return a < 0 ? -a : a;
+}
+
+/* A proper divisor g > 1 of k with a = g * high + low and 0 <= low < g; 0: none. */
+static int64_t factor(an_ix_pool *p, an_ix a, int64_t k, an_ix *high, an_ix *low)
+{
+    for (int i = 0; i < p->expr[a].n; i++) {
+        int64_t g = gcd(k, p->expr[a].term[i].k);
+        if (g > 1 && g < k && split(p, a, g, high, low)) return g;
+    }
+    return 0;
+}
+
 an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k)
 {
     if (a < 0) return fail(p);
@@ -163,18 +183,9 @@ an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k)
         whole = an_ix_const(p, 0);
         r = p->expr[rest];
     }
-    /* a common factor of the coefficients and of k leaves the quotient unchanged */
-    for (int64_t f = 2; f <= k; f++) {
-        while (k % f == 0 && k > f) {
-            bool all = true;
-            for (int i = 0; i < r.n; i++) all &= r.term[i].k % f == 0;
-            if (!all || !r.n) break;
-            for (int i = 0; i < r.n; i++) r.term[i].k /= f;
-            r.c = floor_div(r.c, f);
-            k /= f;
-        }
-        if (f * f > k && f > 64) break;
-    }
+    an_ix high, low;
+    int64_t g = factor(p, rest, k, &high, &low); /* (g x + y) / (g m) is x / m for 0 <= y < g */
+    if (g) return an_ix_add(p, whole, an_ix_div(p, high, k / g));
     rest = intern(p, &r);
     if (rest < 0) return fail(p);
     an_ix_expr now = p->expr[rest];
@@ -197,6 +208,9 @@ an_ix an_ix_mod(an_ix_pool *p, an_ix a, int64_t k)
         an_atom in = p->atom[r.term[0].atom];
         if (in.by % k == 0) return an_ix_mod(p, in.e, k);
     }
+    an_ix high, low;
+    int64_t g = factor(p, rest, k, &high, &low);
+    if (g) return an_ix_add(p, an_ix_mul(p, an_ix_mod(p, high, k / g), g), low);
     int32_t atom = intern_atom(p, (an_atom){.kind = AN_ATOM_MOD, .e = rest, .by = k, .lo = 0, .hi = k - 1});
     return of_atom(p, atom);
 }

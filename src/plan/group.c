@@ -7,7 +7,8 @@
  *     - G is not closed.
  * A sum or maximum over the last axis joins like that and makes G a row group: softmax, a norm and a cross-entropy row are one launch each. One over
  * another axis starts a column group. Because a node joins the newest of its producers' groups, every group depends on older groups only: the numbering
- * is already an order, and no cycle can arise.
+ * is already an order, and no cycle can arise. Groups that read leaves alone are loose: they attract nobody (so that p, m and v of an optimizer meet in the
+ * group of the gradient), and an older group that reads one of their members computes it itself.
  *
  * Then: what must exist in memory. Roots, assigned values, operands of products and calls, reductions used elsewhere. An elementwise value read by
  * another group is computed again there when that costs little and reads at most one large tensor that is in memory anyway; otherwise it is
@@ -138,13 +139,17 @@ static int32_t group_new(an_work *w, an_group_kind kind, int32_t anchor, int64_t
     return w->n_groups++;
 }
 
-/* The newest group among the producers of `id`, -1 when there is none. */
+/* The newest group among the producers of `id`, -1 when there is none; loose ones count only when there is no other. */
 static int32_t newest(const an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
-    int32_t g = -1;
-    for (int s = 0; s < n->n_src; s++) g = AN_MAX(g, w->node[an_base(w, n->src[s])].group);
-    return g;
+    int32_t firm = -1, loose = -1;
+    for (int s = 0; s < n->n_src; s++) {
+        int32_t g = w->node[an_base(w, n->src[s])].group;
+        if (g >= 0 && w->group[g].loose) loose = AN_MAX(loose, g);
+        else firm = AN_MAX(firm, g);
+    }
+    return firm >= 0 ? firm : loose;
 }
 
 /* Loop variables of G, as the linear index of a column-level or row-level node. */
@@ -200,6 +205,7 @@ static bool try_join(an_work *w, int32_t id, int32_t g)
     if (g < 0 || w->group[g].closed || w->rq->unfused) return false;
     an_group *gr = &w->group[g];
     const struct an_tensor *n = w->g->node[id];
+    if (w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && gr->anchor <= w->rq->loss) return false; /* what only the backward pass needs is not kept from the forward pass */
     int level;
     if (n->numel == gr->rows * gr->cols)
         level = AN_LEVEL_COL;
@@ -300,7 +306,9 @@ static an_status make_group(an_work *w, int32_t id)
             cols *= n->shape[i];
             rows /= n->shape[i] ? n->shape[i] : 1;
         }
+        bool loose = newest(w, id) < 0 || w->group[newest(w, id)].loose;
         wn->group = group_new(w, AN_G_ELEM, id, rows, cols);
+        if (wn->group >= 0) w->group[wn->group].loose = loose;
     }
     if (wn->group < 0) return an_fail_nomem(w->err, "the planner's groups", sizeof(an_group) * (size_t)w->n_groups * 2);
     return AN_OK;

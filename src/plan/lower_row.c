@@ -333,7 +333,7 @@ int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, 
     bool mine = w->node[base].group == b->g;
     int out = mine ? output_number(b, base) : -1;
     int32_t r;
-    if (an_is_leaf(w, base) || (!mine && w->node[base].mat) || (out >= 0 && b->stored_phase[out] >= 0 && b->stored_phase[out] < phase && !(n->op == AN_OP_CONST)))
+    if (an_is_leaf(w, base) || (!mine && w->node[base].mat && w->node[base].group < b->g) || (out >= 0 && b->stored_phase[out] >= 0 && b->stored_phase[out] < phase && !(n->op == AN_OP_CONST)))
         r = load(b, base, at, guard, phase); /* in memory, or stored by an earlier phase of this very program */
     else
         r = compute(b, base, at, guard, phase);

@@ -25,6 +25,7 @@ typedef enum an_group_kind {
 typedef struct an_group {
     uint8_t kind;
     bool closed;        /* nothing may join */
+    bool loose;         /* reads leaves alone: attracts nobody, and an older group computes its members itself */
     int32_t anchor;     /* node, -1 for elementwise groups */
     int64_t rows, cols, red;
     int32_t lanes;

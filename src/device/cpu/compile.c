@@ -208,6 +208,8 @@ static int split_flags(char *flags, const char **argv, int n)
 
 static void begin_unit(unit *u)
 {
+    /* A call that is not inlined ends vectorisation, and compilers tire of inlining in large files. */
+    an_text_puts(&u->source, "#define AN_FN static inline __attribute__((always_inline, unused))\n");
     an_text_puts(&u->source, an_render_c_prelude(0));
     an_text_puts(&u->source, an_render_c_prelude(1));
 }
