@@ -1,3 +1,4 @@
+/* args.c: from argv to words, flags and checked settings. */
 #include "cli/cli.h"
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* cmd_bench.c: the time of a training step, printed as the benchmarks of other programs print it (bench/cpu). */
 #include "cli/cli.h"
 #include "cli/narrate.h"
 #include "train/bench.h"

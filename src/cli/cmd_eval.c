@@ -1,3 +1,4 @@
+/* cmd_eval.c: the mean loss of a checkpoint over a whole file or split. */
 #include "cli/cli.h"
 #include "train/evaluate.h"
 

@@ -1,3 +1,4 @@
+/* cmd_help.c: the list of commands, and the settings of one. */
 #include "cli/cli.h"
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* cmd_inspect.c: tensors and hashes of a checkpoint: what to compare when two runs should have the same bits. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "io/json.h"

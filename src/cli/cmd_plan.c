@@ -1,3 +1,4 @@
+/* cmd_plan.c: the bill of a training step, without running it. */
 #include "cli/cli.h"
 #include "cli/narrate.h"
 #include "train/step.h"

@@ -1,3 +1,4 @@
+/* cmd_sample.c: text from a checkpoint, streamed token by token. */
 #include "cli/cli.h"
 #include "train/generate.h"
 #include <string.h>

@@ -1,3 +1,4 @@
+/* cmd_version.c: which anneal this is. */
 #include "cli/cli.h"
 
 an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code)
