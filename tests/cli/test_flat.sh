@@ -1,0 +1,30 @@
+#!/bin/sh
+# test_flat.sh: resident memory of a training run does not grow: after the first evaluations and checkpoints, ten thousand
+# updates (AN_SOAK=1; two thousand otherwise) with evaluations and checkpoints among them add less than a mebibyte.
+plan=1
+. "$(dirname "$0")/tap.sh"
+updates=$([ -n "${AN_SOAK:-}" ] && echo 10000 || echo 2000)
+
+# shellcheck disable=SC2086  # $tiny is a list of settings
+"$program" train macbook out="$dir/flat" $tiny eval_interval=100 log_interval=1 max_iters=$((updates + 100000)) \
+    >"$dir/stdout" 2>"$dir/stderr" </dev/null &
+pid=$!
+# Waits until so many updates are logged; prints the resident KiB then.
+resident_after() {
+    until [ -s "$dir/flat/metrics.jsonl" ] && [ "$(wc -l <"$dir/flat/metrics.jsonl")" -ge "$1" ]; do
+        kill -0 "$pid" 2>/dev/null || return
+        sleep 0.1
+    done
+    ps -o rss= -p "$pid" | tr -d ' '
+}
+early=$(resident_after 400)
+late=$(resident_after $((400 + updates)))
+kill -TERM "$pid"
+wait "$pid"
+code=$?
+code_is 130
+if [ -z "$early" ] || [ -z "$late" ]; then fault "no resident size: '$early', '$late'"; else
+    [ $((late - early)) -lt 1024 ] || fault "$early KiB after 400 updates, $late KiB after $updates more"
+fi
+ok "resident memory after $updates more updates is what it was"
+done_testing
