@@ -16,6 +16,7 @@ TMPL_CFLAGS := -O3 -fno-math-errno -fno-trapping-math
 
 ifneq ($(SAN),)
 CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
+CPPFLAGS += -DAN_SANITIZE=$(SAN)
 LDFLAGS += -fsanitize=$(SAN)
 endif
 

@@ -50,6 +50,8 @@ static an_status run_first(an_err *err, const loop *l, const an_step *s)
     AN_TRY(an_run_result(err, l->r->cx, an_plan(s->loss, s->norm)));
     AN_TRY(show_bill(err, l, AN_TRAIN_PLANNED));
     AN_TRY(an_run_result(err, l->r->cx, an_eval(s->loss, s->norm)));
+    an_train_event e = {.step = l->r->step, .note = an_report_text(l->r->cx, "note")};
+    if (e.note && *e.note) tell(l, &e, AN_TRAIN_NOTE);
     return show_bill(err, l, AN_TRAIN_COMPILED);
 }
 

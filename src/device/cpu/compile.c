@@ -2,9 +2,10 @@
  *
  * Owns:      finding the compiler, the cache folder and its safety, the compile call, loading.
  * Does not:  decide what is compiled: the plan does.
- * Layout of the cache: KEY.so holds the programs compiled together; for each program PROGRAM.ref holds the name of its .so. Both are written to a temporary
- * name and renamed, so that a reader sees all or nothing. The folder must be a real directory, ours, and closed to others (0700), and the files ours and
- * not writable by others, or nothing in it is loaded: a shared object is code.
+ * Layout of the cache: KEY.so holds the programs compiled together; for each program PROGRAM.ref holds "KEY.so HASH", the file's name and the hash of its
+ * bytes. Both are written to a temporary name and renamed, so that a reader sees all or nothing; the hash is checked before a file is loaded, because loading
+ * a damaged one may crash the process. The folder must be a real directory, ours, and closed to others (0700), and the files ours and not writable by
+ * others, or nothing in it is loaded: a shared object is code.
  */
 #define _GNU_SOURCE        /* mkdtemp, realpath, lstat on Linux ... */
 #define _DARWIN_C_SOURCE   /* ... and on macOS */
@@ -32,7 +33,15 @@ static const struct {
     {"portable", ""},
 };
 /* Results must not depend on the compiler: no contraction, no reassociation. The last two let loops with square roots and selects be vectorised. */
-static const char common_flags[] = "-std=gnu17 -O2 -ftree-vectorize -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -shared -nostdlib -w";
+/* A library built with sanitizers (the build defines AN_SANITIZE as address,undefined ...) has them look at the kernels too. */
+#ifdef AN_SANITIZE
+#define TEXT_OF(...)  #__VA_ARGS__
+#define SANITIZE(...) " -fno-sanitize-recover=all -fno-omit-frame-pointer -fsanitize=" TEXT_OF(__VA_ARGS__)
+#define KERNEL_SANITIZE SANITIZE(AN_SANITIZE)
+#else
+#define KERNEL_SANITIZE ""
+#endif
+static const char common_flags[] = "-std=gnu17 -O2 -ftree-vectorize -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -shared -nostdlib -w" KERNEL_SANITIZE;
 
 /* ---------------------------------------------------------------------------------------------- finding */
 
@@ -112,10 +121,17 @@ static void find_cache(an_compiler *c, const char *wish)
     c->cache_dir[0] = 0;
 }
 
+/* Seconds a compiler may take: 120, or ANNEAL_CC_TIMEOUT. */
+static double timeout_of(const char *text)
+{
+    double seconds = text ? strtod(text, NULL) : 0;
+    return seconds > 0 && seconds < 1e6 ? seconds : 120;
+}
+
 void an_compiler_find(an_compiler *c, const an_device_options *o, const char *isa)
 {
     memset(c, 0, sizeof *c);
-    c->timeout_s = 120;
+    c->timeout_s = timeout_of(getenv("ANNEAL_CC_TIMEOUT"));
     c->isa_flags = "";
     for (size_t i = 0; i < AN_COUNT(isa_flags); i++)
         if (!strcmp(isa, isa_flags[i].isa)) c->isa_flags = isa_flags[i].flags;
@@ -154,31 +170,52 @@ static an_status remember_library(an_err *err, void *handle, an_library **libs)
 
 static void symbol_name(uint64_t key, char *out) { snprintf(out, 32, "an_k_%016llx", (unsigned long long)key); }
 
-/* The function of a program from the cache, or NULL: a missing, foreign or damaged entry is just not there. */
-static an_row_fn look_up(an_err *err, const an_compiler *c, uint64_t key, an_library **libs, an_map *open_libs)
+/* The hash of a file that is safe to load; 0: it is not there, not ours, or cannot be read. */
+static uint64_t file_hash(const char *path)
 {
-    char path[1024], name[64], symbol[32], *so = NULL;
+    an_err quiet = {0};
+    an_map_file f;
+    if (!ours(path) || an_file_map(&quiet, path, &f) != AN_OK) return 0;
+    uint64_t hash = an_hash(f.data, f.bytes, f.bytes);
+    an_file_unmap(&f);
+    return hash;
+}
+
+/* Reads PROGRAM.ref. False: it is missing, foreign or damaged. */
+static bool read_ref(const an_compiler *c, uint64_t key, uint64_t *lib_key, uint64_t *hash)
+{
+    enum { REF_BYTES = 16 + 4 + 16 };
+    char path[1024], *ref = NULL, *end;
     size_t n;
     an_err quiet = {0};
     snprintf(path, sizeof path, "%s/%016llx.ref", c->cache_dir, (unsigned long long)key);
-    if (!ours(path) || an_file_read(&quiet, path, 40, &so, &n) != AN_OK) return NULL;
-    bool wellformed = n == 19 && strspn(so, "0123456789abcdef") == 16 && !strcmp(so + 16, ".so");
-    snprintf(name, sizeof name, "%.40s", so);
-    free(so);
-    if (!wellformed) return NULL;
-    uint64_t lib_key = strtoull(name, NULL, 16), known;
+    if (!ours(path) || an_file_read(&quiet, path, 40, &ref, &n) != AN_OK) return false;
+    bool good = n == REF_BYTES && strspn(ref, "0123456789abcdef") == 16 && !strncmp(ref + 16, ".so ", 4);
+    *lib_key = good ? strtoull(ref, &end, 16) : 0;
+    good = good && strspn(ref + 20, "0123456789abcdef") == 16;
+    *hash = good ? strtoull(ref + 20, &end, 16) : 0;
+    free(ref);
+    return good;
+}
+
+/* The function of a program from the cache, or NULL: a missing, foreign or damaged entry is just not there. */
+static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_library **libs, an_map *open_libs, an_row_fn *out)
+{
+    char path[1024], symbol[32];
+    uint64_t lib_key, hash, known;
+    an_err quiet = {0};
+    if (!read_ref(c, key, &lib_key, &hash)) return AN_OK;
     void *handle = an_map_get(open_libs, lib_key, &known) ? (void *)(uintptr_t)known : NULL;
     if (!handle) {
-        snprintf(path, sizeof path, "%s/%s", c->cache_dir, name);
-        if (!ours(path) || !(handle = an_dl_open(&quiet, path))) return NULL;
-        if (remember_library(err, handle, libs) != AN_OK) return NULL;
-        an_map_set(open_libs, lib_key, (uint64_t)(uintptr_t)handle); /* a failed insertion only opens it twice */
+        snprintf(path, sizeof path, "%s/%016llx.so", c->cache_dir, (unsigned long long)lib_key);
+        if (hash == 0 || file_hash(path) != hash || !(handle = an_dl_open(&quiet, path))) return AN_OK;
+        AN_TRY(remember_library(err, handle, libs));
+        if (!an_map_set(open_libs, lib_key, (uint64_t)(uintptr_t)handle)) return an_fail_nomem(err, "the table of loaded kernel files", 0);
     }
     symbol_name(key, symbol);
     void *address = an_dl_sym(handle, symbol);
-    an_row_fn fn = NULL;
-    memcpy(&fn, &address, sizeof fn);
-    return fn;
+    memcpy(out, &address, sizeof *out);
+    return AN_OK;
 }
 
 static an_status write_file(an_err *err, const char *path, const char *data, size_t n)
@@ -223,9 +260,19 @@ static void add_program(unit *u, const an_compiler *c, const an_kernel *k)
     u->key = an_hash_u64(key, u->key);
 }
 
+/* What a program said, as one printable line of at most 200 characters. */
+static const char *first_line(char *output)
+{
+    size_t n = strcspn(output, "\r\n");
+    output[AN_MIN(n, 200)] = 0;
+    for (char *p = output; *p; p++)
+        if ((unsigned char)*p < ' ' || *p == 127) *p = '?';
+    return *output ? output : "nothing";
+}
+
 static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, int n_units, an_load_stats *stats, bool *ok)
 {
-    char flags[4][1024], output[2000];
+    char flags[4][1024], output[4][2000];
     const char *argv[4][64];
     const char *const *argvs[4];
     int codes[4];
@@ -244,36 +291,42 @@ static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, in
         argvs[i] = argv[i];
         AN_TRY(write_file(err, u->c_path, u->source.data, u->source.len));
     }
-    an_status status = an_spawn_many(err, argvs, n_units, c->timeout_s, output, sizeof output, codes);
+    an_status status = an_spawn_many(err, argvs, n_units, c->timeout_s, output[0], sizeof output[0], codes);
     for (int i = 0; i < n_units; i++) unlink(units[i].c_path);
     if (status != AN_OK) return status;
     for (int i = 0; i < n_units; i++) {
         if (codes[i] == 0) continue;
-        output[strcspn(output, "\n")] = 0;
-        snprintf(stats->note, sizeof stats->note, codes[i] == -1 ? "cpu: %s did not finish in %.0f s: row programs are interpreted, slower%s" : "cpu: %s failed (exit %.0f): row programs are interpreted, slower. It said: %.200s",
-                 c->path, codes[i] == -1 ? c->timeout_s : codes[i], codes[i] == -1 ? "" : output);
+        if (codes[i] == -1) snprintf(stats->note, sizeof stats->note, "cpu: %.200s did not finish in %.0f s: row programs are interpreted, slower. Set ANNEAL_CC_TIMEOUT, or another cc", c->path, c->timeout_s);
+        else if (codes[i] > 128) snprintf(stats->note, sizeof stats->note, "cpu: %.200s was killed by signal %d: row programs are interpreted, slower. Try again, or set another cc", c->path, codes[i] - 128);
+        else snprintf(stats->note, sizeof stats->note, "cpu: %.150s failed (exit code %d): row programs are interpreted, slower. It said: %s", c->path, codes[i], first_line(output[i]));
         return AN_OK;
     }
     *ok = true;
     return AN_OK;
 }
 
-/* Loads what was compiled; into the cache when there is one. */
-static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_plan *p, const bool *missing, an_row_fn *fn, an_library **libs)
+/* Loads what was compiled; into the cache when there is one. What cannot be loaded is interpreted: the compiler lied, or the folder forbids programs. */
+static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_plan *p, const bool *missing, an_row_fn *fn, an_library **libs, an_load_stats *stats)
 {
     an_err quiet = {0};
     char path[1024];
+    bool cached = false;
     snprintf(path, sizeof path, "%s", u->so_path);
+    chmod(path, 0700);
+    uint64_t hash = file_hash(path);
     if (c->cache_dir[0]) {
         snprintf(path, sizeof path, "%s/%s", c->cache_dir, u->so_name);
-        chmod(u->so_path, 0700);
-        if (rename(u->so_path, path)) snprintf(path, sizeof path, "%s", u->so_path);
+        cached = !rename(u->so_path, path);
+        if (!cached) snprintf(path, sizeof path, "%s", u->so_path);
     }
-    void *handle = an_dl_open(err, path);
-    if (!handle) return err->code;
+    void *handle = an_dl_open(&quiet, path);
+    if (!handle) {
+        snprintf(stats->note, sizeof stats->note, "cpu: what %.100s compiled cannot be loaded: row programs are interpreted, slower (%.300s)", c->path, quiet.text);
+        return AN_OK;
+    }
     AN_TRY(remember_library(err, handle, libs));
     for (int k = 0; k < p->n_kernels; k++) {
-        char symbol[32], ref[1024];
+        char symbol[32], ref[1024], text[64];
         if (!missing[k] || fn[k]) continue;
         uint64_t key = program_key(c, &p->kernel[k]);
         symbol_name(key, symbol);
@@ -281,7 +334,8 @@ static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_
         if (!address) continue;
         memcpy(&fn[k], &address, sizeof fn[k]);
         snprintf(ref, sizeof ref, "%s/%016llx.ref", c->cache_dir, (unsigned long long)key);
-        if (c->cache_dir[0]) write_file(&quiet, ref, u->so_name, strlen(u->so_name)); /* a full disk costs only a compile next time */
+        int n = snprintf(text, sizeof text, "%s %016llx", u->so_name, (unsigned long long)hash);
+        if (cached) write_file(&quiet, ref, text, (size_t)n); /* a full disk costs only a compile next time */
     }
     return AN_OK;
 }
@@ -315,9 +369,11 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
     }
     an_status status = ok ? AN_OK : an_fail_nomem(err, "kernel source", 0);
     bool compiled = false;
-    if (status == AN_OK && run_compiler(&quiet, c, units, n_units, stats, &compiled) != AN_OK)
+    if (status == AN_OK && run_compiler(&quiet, c, units, n_units, stats, &compiled) != AN_OK) {
+        if (quiet.code == AN_E_NOMEM) status = an_fail(err, AN_E_NOMEM, "%s", quiet.text);
         snprintf(stats->note, sizeof stats->note, "%.300s: row programs are interpreted, slower", quiet.text);
-    for (int i = 0; i < n_units && status == AN_OK && compiled; i++) status = take_unit(err, c, &units[i], p, missing, fn, libs);
+    }
+    for (int i = 0; i < n_units && status == AN_OK && compiled; i++) status = take_unit(err, c, &units[i], p, missing, fn, libs, stats);
     for (int i = 0; i < n_units; i++) {
         unlink(units[i].so_path);
         an_text_free(&units[i].source);
@@ -333,15 +389,16 @@ an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_
     if (!missing) return an_fail_nomem(err, "loading kernels", (size_t)p->n_kernels);
     double start = an_seconds();
     int n = 0, programs = 0;
-    for (int k = 0; k < p->n_kernels; k++) {
+    an_status status = AN_OK;
+    for (int k = 0; k < p->n_kernels && status == AN_OK; k++) {
         if (p->kernel[k].kind != AN_KERNEL_ROW || !p->kernel[k].text) continue;
         programs++;
-        if (c->path[0] && c->cache_dir[0]) fn[k] = look_up(err, c, program_key(c, &p->kernel[k]), libs, &open_libs);
+        if (c->path[0] && c->cache_dir[0]) status = look_up(err, c, program_key(c, &p->kernel[k]), libs, &open_libs, &fn[k]);
         if (fn[k]) stats->cached++;
         else if (c->path[0]) missing[k] = true, n++;
     }
     an_map_free(&open_libs);
-    an_status status = n ? compile_missing(err, c, jobs, p, missing, n, fn, libs, stats) : AN_OK;
+    if (n && status == AN_OK) status = compile_missing(err, c, jobs, p, missing, n, fn, libs, stats);
     int have = 0;
     for (int k = 0; k < p->n_kernels; k++) have += fn[k] != NULL;
     stats->compiled = have - stats->cached;
