@@ -1,6 +1,7 @@
 /* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
 #include "cli/cli.h"
 #include "cli/narrate.h"
+#include "train/folder.h"
 #include <string.h>
 
 static an_status print_summary(an_err *err, const an_run *r, const an_train_result *result)
@@ -44,10 +45,13 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1));
     AN_TRY(an_train_config_check(err, &c));
     AN_TRY(an_run_open(err, &c, NULL, AN_RUN_DATA, &r));
-    bool moved;
-    an_status status = an_train_set_aside(err, c.out, &moved);
+    int lock;
+    bool moved = false;
+    an_status status = an_folder_lock(err, c.out, &lock);
+    if (status == AN_OK) status = an_folder_set_aside(err, c.out, &moved);
     if (moved && !args->quiet) fprintf(stderr, "%s held a run: it is in %s/previous now\n", c.out, c.out);
     if (status == AN_OK) status = train(err, r, args, exit_code);
+    an_folder_unlock(lock);
     an_run_close(r);
     return status;
 }
@@ -71,23 +75,31 @@ static void folder_of(const char *run_or_file, const char *path, char out[AN_CON
         snprintf(out, AN_CONFIG_TEXT_BYTES, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
 }
 
-an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
+static an_status resume(an_err *err, const an_args *args, const char *path, int *exit_code)
 {
-    char path[AN_CKPT_PATH_BYTES];
     an_train_config c;
     an_st *st;
     an_run *r = NULL;
-    AN_TRY(refuse_fixed_keys(err, args));
-    AN_TRY(an_ckpt_find(err, args->words[0], false, path));
+    int lock = -1;
     AN_TRY(an_cli_open_weights(err, path, false, &c, &st));
     folder_of(args->words[0], path, c.out);
     an_status status = an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1);
     if (status == AN_OK) status = an_train_config_check(err, &c);
+    if (status == AN_OK) status = an_folder_lock(err, c.out, &lock);
     if (status == AN_OK) status = an_run_open(err, &c, st, AN_RUN_DATA, &r);
     an_st_close(st);
     if (status == AN_OK && r->step >= c.max_iters && !args->quiet)
         fprintf(stderr, "the run has done its %lld updates; max_iters=N asks for more\n", (long long)r->step);
     if (status == AN_OK) status = train(err, r, args, exit_code);
+    an_folder_unlock(lock);
     an_run_close(r);
     return status;
+}
+
+an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    AN_TRY(refuse_fixed_keys(err, args));
+    AN_TRY(an_ckpt_find(err, args->words[0], false, path));
+    return resume(err, args, path, exit_code);
 }

@@ -1,15 +1,9 @@
-#define _DEFAULT_SOURCE
 #include "train/loop.h"
 #include "train/evaluate.h"
 #include "train/record.h"
 #include "train/step.h"
-#include <dirent.h>
-#include <errno.h>
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 typedef struct loop {
     an_run *r;
@@ -231,49 +225,4 @@ an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an
     const char *how = status != AN_OK ? "failed" : out->interrupted ? "interrupted" : "end";
     an_status noted = an_logbook_write(&late, r, how, out);
     return status != AN_OK ? status : noted == AN_OK ? AN_OK : an_fail(err, noted, "%s", late.text);
-}
-
-/* ---- making room for a new run */
-
-static bool is_ours(const char *name)
-{
-    const char *dot = strrchr(name, '.');
-    if (!dot || name[0] == '.') return false;
-    if (strcmp(dot, ".jsonl") == 0) return strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "logbook.jsonl") == 0;
-    return strcmp(dot, ".safetensors") == 0 &&
-           (strncmp(name, "step_", 5) == 0 || strcmp(name, "last.safetensors") == 0 ||
-            strcmp(name, "best.safetensors") == 0);
-}
-
-/* Removes our files in `from`, or with `to` moves them there. */
-static an_status clear_folder(an_err *err, const char *from, const char *to)
-{
-    DIR *d = opendir(from);
-    if (!d) return errno == ENOENT ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", from, strerror(errno));
-    an_status status = AN_OK;
-    for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
-        if (!is_ours(e->d_name)) continue;
-        char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
-        snprintf(old, sizeof old, "%s/%s", from, e->d_name);
-        snprintf(new, sizeof new, "%s/%s", to ? to : "", e->d_name);
-        if ((to ? rename(old, new) : unlink(old)) != 0) status = an_fail(err, AN_E_IO, "%s: %s", old, strerror(errno));
-    }
-    closedir(d);
-    return status;
-}
-
-an_status an_train_set_aside(an_err *err, const char *dir, bool *moved)
-{
-    char previous[AN_CKPT_PATH_BYTES], last[AN_CKPT_PATH_BYTES];
-    struct stat info;
-    *moved = false;
-    int n = snprintf(previous, sizeof previous, "%s/previous", dir);
-    if (n >= AN_CKPT_PATH_BYTES - 32) return an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
-    snprintf(last, sizeof last, "%s/last.safetensors", dir);
-    if (stat(last, &info) != 0) return clear_folder(err, dir, NULL); /* metrics of a run that never saved */
-    if (mkdir(previous, 0777) != 0 && errno != EEXIST)
-        return an_fail(err, AN_E_IO, "%s: %s", previous, strerror(errno));
-    AN_TRY(clear_folder(err, previous, NULL));
-    *moved = true;
-    return clear_folder(err, dir, previous);
 }

@@ -46,8 +46,4 @@ typedef struct an_train_result {
 /* Trains from r->step to max_iters. AN_E_NUMERIC: a loss was not finite and nan=stop. */
 an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an_train_result *out);
 
-/* Moves a finished or abandoned run in DIR aside, into DIR/previous, so that a new one can begin there. *moved: there
- * was one. */
-an_status an_train_set_aside(an_err *err, const char *dir, bool *moved);
-
 #endif

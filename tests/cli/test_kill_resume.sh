@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_kill_resume.sh: kill -9 at random moments, resume, until done: the same bits as a run that nobody disturbed. A few
 # moments as a test, a hundred under AN_SOAK=1.
-plan=2
+plan=3
 . "$(dirname "$0")/tap.sh"
 kills=${AN_KILLS:-$([ -n "${AN_SOAK:-}" ] && echo 100 || echo 4)}
 settings="$tiny max_iters=40 eval_interval=10 save_interval=5 log_interval=1 seed=11 --quiet"
@@ -52,6 +52,14 @@ ok "killed $killed times at random moments and resumed, a run ends in the same b
 pid=$!
 tries=0
 until [ -s "$dir/term/metrics.jsonl" ] || [ $tries -ge 200 ]; do sleep 0.05; tries=$((tries + 1)); done
+mv "$dir/stderr" "$dir/stderr.first"
+# shellcheck disable=SC2086
+run train macbook out="$dir/term" $settings
+code_is 2; says stderr "another process trains here"
+run resume "$dir/term" --quiet
+code_is 2; says stderr "another process trains here"
+ok "a folder in which a run is going on takes no second one"
+
 kill -TERM "$pid"
 wait "$pid"
 code=$?
