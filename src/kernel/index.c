@@ -291,7 +291,7 @@ void an_ix_unlinear(an_ix_pool *p, an_ix linear, int rank, const int32_t *shape,
 {
     int64_t stride = 1;
     for (int i = rank - 1; i >= 0; i--) {
-        if (shape[i] == 1) {
+        if (shape[i] <= 1) { /* of an empty axis nothing is ever read */
             iv[i] = an_ix_const(p, 0);
             continue;
         }
