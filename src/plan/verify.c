@@ -35,7 +35,7 @@ an_status an_verify_plan(an_err *err, const an_plan *p)
             if (x->slot < 0) continue;
             if (x->slot == AN_SLOT_ARENA && (x->offset < 0 || x->offset + x->bytes > p->arena_bytes)) return wrong(err, p, s, a, "leaves the arena");
             if (x->slot == AN_SLOT_INPUT && (x->written || x->offset + x->bytes > p->input_bytes)) return wrong(err, p, s, a, "leaves the inputs");
-            if (x->value < 0 || x->written) continue;
+            if (x->value < 0 || x->written || !x->bytes) continue;
             bool made = false;
             for (int e = 0; e < s && !made; e++)
                 for (int b = 0; b < p->step[e].n_args && !made; b++) {

@@ -209,15 +209,15 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
     enum { BLOCK = 16384 };
     const an_row_prog *p = e->plan->kernel[kernel].u.row;
     row_run r = {.e = e, .p = p, .fn = e->fn[kernel], .arg = arg, .row_chunk = p->rows, .col_chunk = AN_MAX(p->cols, 1), .col_tasks = 1};
-    if (!p->rows || !p->cols) return;
     bool reduces = p->shape == AN_ROW && p->n_phases > 1;
     for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
-    int64_t weight = p->shape == AN_COL ? p->red : 1;
+    if (!p->rows || (!p->cols && !reduces)) return; /* a sum of no columns is still written */
+    int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : 1;
     if (!reduces && p->cols * weight > 2 * BLOCK) {
         r.col_chunk = AN_MAX(64, an_round_up(BLOCK / weight, 64));
         r.col_tasks = an_ceil_div(p->cols, r.col_chunk);
     }
-    r.row_chunk = AN_MAX(1, BLOCK / (AN_MIN(p->cols, r.col_chunk) * weight));
+    r.row_chunk = AN_MAX(1, BLOCK / (AN_MAX(AN_MIN(p->cols, r.col_chunk), 1) * weight));
     an_pool_run(d->pool, an_ceil_div(p->rows, r.row_chunk) * r.col_tasks, run_rows, &r);
 }
 
