@@ -4,10 +4,11 @@
 
 static an_ix var(an_builder *b, int v, int64_t extent) { return an_ix_var(&b->p->ix, v, extent); }
 
+/* Products of 16-bit numbers are summed as they are, in f32: only the sum is rounded. */
 static int32_t multiply(an_builder *b, int32_t x, int32_t y)
 {
     if (b->failed) return 0;
-    an_ins in = an_row_ins(AN_INS_ELEM, b->p->ins[x].dtype, 0);
+    an_ins in = an_row_ins(AN_INS_ELEM, b->p->ins[x].dtype == AN_F64 ? AN_F64 : AN_F32, 0);
     in.op = AN_OP_MUL;
     in.a = x;
     in.b = y;
