@@ -200,12 +200,15 @@ static bool sources_fit(an_work *w, int32_t id, int32_t g, int level, an_ix here
     return true;
 }
 
+/* When recomputing, what only the backward pass needs is not kept from the forward pass: it is computed where it is used. */
+static bool late_for(const an_work *w, int32_t id, int32_t g) { return w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && g >= 0 && w->group[g].anchor <= w->rq->loss; }
+
 static bool try_join(an_work *w, int32_t id, int32_t g)
 {
     if (g < 0 || w->group[g].closed || w->rq->unfused) return false;
     an_group *gr = &w->group[g];
     const struct an_tensor *n = w->g->node[id];
-    if (w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && gr->anchor <= w->rq->loss) return false; /* what only the backward pass needs is not kept from the forward pass */
+    if (late_for(w, id, g)) return false;
     int level;
     if (n->numel == gr->rows * gr->cols)
         level = AN_LEVEL_COL;
@@ -241,6 +244,7 @@ static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
         return false;
     }
     gr->kind = AN_G_ROW;
+    gr->loose = false;
     w->node[id].group = g;
     w->node[id].level = AN_LEVEL_ROW;
     return true;
@@ -306,7 +310,8 @@ static an_status make_group(an_work *w, int32_t id)
             cols *= n->shape[i];
             rows /= n->shape[i] ? n->shape[i] : 1;
         }
-        bool loose = newest(w, id) < 0 || w->group[newest(w, id)].loose;
+        int32_t g = newest(w, id);
+        bool loose = g < 0 || w->group[g].loose || late_for(w, id, g);
         wn->group = group_new(w, AN_G_ELEM, id, rows, cols);
         if (wn->group >= 0) w->group[wn->group].loose = loose;
     }
@@ -413,6 +418,11 @@ static void decide_memory(an_work *w, int32_t id)
     if (n->op == AN_OP_IOTA || n->op == AN_OP_RAND || only_random(w, id, 0)) return;
     if (w->rq->unfused || wn->level == AN_LEVEL_ROW) {
         wn->mat = 1;
+        return;
+    }
+    int32_t below = n->op == AN_OP_CAST ? an_base(w, n->src[0]) : -1;
+    if (below >= 0 && !an_is_leaf(w, below) && an_dtype_bytes((an_dtype)w->g->node[below]->dtype) < an_dtype_bytes((an_dtype)n->dtype)) {
+        w->node[below].mat = 1; /* a widening cast: keep the narrow value */
         return;
     }
     cone c = {.possible = true};

@@ -82,8 +82,11 @@ static an_status make_once(an_err *err, const an_plan_request *rq, int recompute
 an_status an_plan_make(an_err *err, const an_plan_request *rq, an_plan **out)
 {
     if (rq->recompute != 2) return make_once(err, rq, rq->recompute, out);
-    AN_TRY(make_once(err, rq, 0, out)); /* "auto": keep everything if that fits */
-    if (!rq->budget_bytes || (*out)->bill.peak_bytes <= rq->budget_bytes) return AN_OK;
+    /* "auto": keep everything if that fits. Without a budget, below 1 GiB of activations: above it recomputing costs 2 to 4 % of a step (measured on shakespeare_char) and saves
+     * a third of the memory. A pure function of the plan, and the same bits either way. */
+    AN_TRY(make_once(err, rq, 0, out));
+    bool fits = rq->budget_bytes ? (*out)->bill.peak_bytes <= rq->budget_bytes : (*out)->bill.activation_bytes <= 1u << 30;
+    if (fits || rq->loss < 0) return AN_OK;
     an_plan *smaller;
     AN_TRY(make_once(err, rq, 1, &smaller));
     an_plan_free(*out);
