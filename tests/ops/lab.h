@@ -1,0 +1,325 @@
+/* lab.h: one graph, run in every way the CPU can run it, compared bit for bit and with the oracle.
+ *
+ * Owns:      the ways (compiled, interpreted, one kernel an op, values apart between guards; one thread or two), inputs
+ *            and their data, what equal means.
+ * Does not:  know which graphs are worth running: tests/ops has a table, tests/random a generator.
+ * Invariants: a build function gives the same graph and the same data every time it is called.
+ */
+#ifndef AN_TESTS_LAB_H
+#define AN_TESTS_LAB_H
+
+#include "lib/test.h"
+
+#include "base/exact.h"
+#include "base/rng.h"
+#include "base/text.h"
+#include "device/ref/ref.h"
+#include "graph/graph.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define AT "lab.h:1"
+
+enum { LAB_WAYS = 4, LAB_ROOTS = 16, LAB_INPUTS = 128, LAB_SEED = 11, LAB_STEP = 3, LAB_SAMPLE = 5 };
+
+/* What a root must be. `ulps` counts units of the result's last place; with a `scale` (a node of the same shape,
+ * evaluated by the oracle only) it counts float epsilons of the sums' dtype times that: norm-wise. */
+typedef struct lab_root {
+    an_tensor *t, *scale;
+    double ulps; /* < 0: the ways must agree, the oracle is not asked */
+    char what[96];
+} lab_root;
+
+typedef struct lab {
+    an_ctx *cx[LAB_WAYS];
+    uint8_t covered[AN_N_OPS];
+    long roots, elements;
+    /* of the graph being built */
+    an_ctx *now;
+    uint64_t random;
+    int n_roots, n_inputs;
+    lab_root root[LAB_ROOTS];
+    void *data[LAB_INPUTS];
+    char why[1200];
+} lab;
+
+typedef void (*lab_build)(lab *l, const void *arg);
+
+static const char *const lab_way_names[LAB_WAYS] = {"interpreted", "compiled", "unfused", "apart"};
+
+static inline void lab_open(lab *l)
+{
+    memset(l, 0, sizeof *l);
+    for (int w = 0; w < LAB_WAYS; w++) {
+        an_options o = {
+            .device = "cpu", .seed = LAB_SEED, .threads = w & 1 ? 2 : 1, .cc = w == 1 ? NULL : "none", .verify = true};
+        o.unfused = w == 2;
+        o.place_apart = w == 3;
+        l->cx[w] = an_open(&o);
+        assert_non_null(l->cx[w]);
+        if (an_error(l->cx[w])) fail_msg("%s", an_error(l->cx[w]));
+    }
+}
+
+static inline void lab_forget(lab *l)
+{
+    for (int i = 0; i < l->n_inputs; i++) free(l->data[i]);
+    l->n_inputs = l->n_roots = 0;
+}
+
+static inline void lab_close(lab *l)
+{
+    lab_forget(l);
+    for (int w = 0; w < LAB_WAYS; w++) an_close(l->cx[w]);
+}
+
+/* ---- numbers */
+
+static inline uint64_t lab_word(lab *l)
+{
+    l->random = l->random * 6364136223846793005u + 1442695040888963407u;
+    uint64_t x = l->random;
+    x = (x ^ (x >> 31)) * 0x9E3779B97F4A7C15u;
+    return x ^ (x >> 29);
+}
+
+static inline double lab_uniform(lab *l) /* [0,1) */
+{
+    return (double)(lab_word(l) >> 11) * 0x1p-53;
+}
+
+static inline double lab_get(int dtype, const void *p, int64_t i)
+{
+    switch (dtype) {
+    case AN_F32: return (double)((const float *)p)[i];
+    case AN_F64: return ((const double *)p)[i];
+    case AN_BF16: return (double)an_bf16_to_f32(((const uint16_t *)p)[i]);
+    case AN_F16: return (double)an_f16_to_f32(((const uint16_t *)p)[i]);
+    case AN_I32: return ((const int32_t *)p)[i];
+    case AN_I64: return (double)((const int64_t *)p)[i];
+    default: return ((const uint8_t *)p)[i];
+    }
+}
+
+static inline void lab_put(int dtype, void *p, int64_t i, double x)
+{
+    switch (dtype) {
+    case AN_F32: ((float *)p)[i] = (float)x; break;
+    case AN_F64: ((double *)p)[i] = x; break;
+    case AN_BF16: ((uint16_t *)p)[i] = (uint16_t)an_f32_to_bf16((float)x); break;
+    case AN_F16: ((uint16_t *)p)[i] = (uint16_t)an_f32_to_f16((float)x); break;
+    case AN_I32: ((int32_t *)p)[i] = x >= INT32_MAX ? INT32_MAX : x <= INT32_MIN ? INT32_MIN : (int32_t)x; break;
+    case AN_I64: ((int64_t *)p)[i] = x >= 0x1p63 ? INT64_MAX : x <= -0x1p63 ? INT64_MIN : (int64_t)x; break;
+    case AN_U8: ((uint8_t *)p)[i] = (uint8_t)(int64_t)x; break;
+    default: ((uint8_t *)p)[i] = x != 0; break;
+    }
+}
+
+static inline int64_t lab_numel(an_shape s)
+{
+    int64_t n = 1;
+    for (int i = 0; i < s.rank; i++) n *= s.dim[i];
+    return n;
+}
+
+/* An input of numbers from [low, high), whole ones for integers; `special` numbers first (cyclic offset `turn`). */
+static inline an_tensor *lab_input(lab *l, an_dtype t, an_shape s, double low, double high, const double *special,
+                                   int n_special, int turn)
+{
+    int64_t numel = lab_numel(s);
+    assert_true(l->n_inputs < LAB_INPUTS);
+    void *data = l->data[l->n_inputs++] = calloc((size_t)numel + 1, an_dtype_size(t));
+    assert_non_null(data);
+    for (int64_t i = 0; i < numel; i++) {
+        double x = low + (high - low) * lab_uniform(l);
+        if (i < (int64_t)n_special * n_special) x = turn ? special[i / n_special] : special[i % n_special];
+        lab_put(t, data, i, an_dtype_is_float(t) ? x : floor(x));
+    }
+    return an_input_at(AT, l->now, t, s, data);
+}
+
+static inline an_tensor *lab_fill(lab *l, an_dtype t, an_shape s, double low, double high)
+{
+    return lab_input(l, t, s, low, high, NULL, 0, 0);
+}
+
+static inline void lab_root_scaled(lab *l, an_tensor *t, double ulps, an_tensor *scale, const char *what)
+{
+    assert_true(l->n_roots < LAB_ROOTS);
+    lab_root *r = &l->root[l->n_roots++];
+    *r = (lab_root){.t = t, .ulps = ulps, .scale = scale};
+    snprintf(r->what, sizeof r->what, "%s", what);
+}
+
+/* ---- the oracle's side */
+
+static inline an_status lab_leaf(an_err *err, void *user, const an_tensor *leaf, void *out)
+{
+    const lab *l = user;
+    if (leaf->attr[0] != AN_LEAF_INPUT) return an_fail(err, AN_E_USAGE, "lab: a leaf that is no input");
+    const void *data = l->data[leaf->attr[1]];
+    for (int64_t i = 0; i < leaf->numel; i++)
+        if (an_dtype_is_float((an_dtype)leaf->dtype))
+            ((double *)out)[i] = lab_get(leaf->dtype, data, i);
+        else if (leaf->dtype == AN_I64)
+            ((int64_t *)out)[i] = ((const int64_t *)data)[i];
+        else
+            ((int64_t *)out)[i] = (int64_t)lab_get(leaf->dtype, data, i);
+    return AN_OK;
+}
+
+/* One unit of x's last place in a dtype; integers: 1. */
+static inline double lab_ulp(int dtype, double x)
+{
+    static const struct {
+        int digits, least;
+    } f[] = {[AN_F32] = {24, -126}, [AN_BF16] = {8, -126}, [AN_F16] = {11, -14}, [AN_F64] = {53, -1022}};
+    if (!an_dtype_is_float((an_dtype)dtype)) return 1;
+    int e;
+    frexp(x, &e);
+    if (x == 0 || e - 1 < f[dtype].least) e = f[dtype].least + 1;
+    return ldexp(1, e - f[dtype].digits);
+}
+
+/* Results about the smallest normal number may be zero (base/exact.h); above the largest, infinite. */
+static inline bool lab_near(int dtype, double got, double want, double ulps, double scale)
+{
+    if (isnan(got) || isnan(want)) return isnan(got) && isnan(want);
+    if (got == want) return true;
+    double top = dtype == AN_F32 ? FLT_MAX : dtype == AN_BF16 ? 0x1.FEp127 : dtype == AN_F16 ? 65504 : DBL_MAX;
+    if (isinf(got))
+        return an_dtype_is_float((an_dtype)dtype) && fabs(want) > top * (1 - 0x1p-20) && (want > 0) == (got > 0) &&
+               dtype != AN_F64;
+    double unit = lab_ulp(dtype, want), room = ulps * unit;
+    if (scale >= 0) room = ulps * scale * (dtype == AN_F64 ? DBL_EPSILON : (double)FLT_EPSILON) + unit;
+    if (an_dtype_is_float((an_dtype)dtype) && dtype != AN_F16)
+        room += 2 * (dtype == AN_F64 ? DBL_MIN : (double)FLT_MIN);
+    return fabs(got - want) <= room;
+}
+
+static inline bool lab_against_oracle(lab *l, void *const *raw)
+{
+    const an_graph *g = an_ctx_graph(l->cx[0]);
+    an_ref_options o = {.rng_key = an_rng_key(LAB_SEED, LAB_STEP), .first_sample = LAB_SAMPLE};
+    int32_t ids[2 * LAB_ROOTS];
+    double *values[2 * LAB_ROOTS];
+    int n = 0;
+    an_err err = {0};
+    for (int r = 0; r < l->n_roots; r++)
+        for (int k = 0; k < 2; k++) {
+            an_tensor *t = k ? l->root[r].scale : l->root[r].t;
+            if (!t || l->root[r].ulps < 0) continue;
+            ids[n] = t->leaf_id >= 0 && t->id < 0 ? t->leaf_id : t->id;
+            values[n] = calloc((size_t)t->numel + 1, sizeof(double));
+            assert_non_null(values[n++]);
+        }
+    bool good = an_ref_eval(&err, g, &o, lab_leaf, l, ids, n, values) == AN_OK;
+    if (!good) snprintf(l->why, sizeof l->why, "oracle: %s", err.text);
+    for (int r = 0, v = 0; r < l->n_roots; r++) {
+        const lab_root *x = &l->root[r];
+        if (x->ulps < 0) continue;
+        const double *want = values[v++], *scale = x->scale ? values[v++] : NULL;
+        for (int64_t i = 0; good && i < x->t->numel; i++) {
+            double got = lab_get(x->t->dtype, raw[r], i);
+            good = lab_near(x->t->dtype, got, want[i], x->ulps, scale ? scale[i] : -1);
+            if (!good)
+                snprintf(l->why, sizeof l->why,
+                         "%s (%s): element %lld is %.17g, the oracle says %.17g: %.3g ulp, allowed %g", x->what,
+                         an_dtype_text((an_dtype)x->t->dtype), (long long)i, got, want[i],
+                         fabs(got - want[i]) / lab_ulp(x->t->dtype, want[i]), x->ulps);
+        }
+        l->elements += x->t->numel;
+    }
+    for (int i = 0; i < n; i++) free(values[i]);
+    return good;
+}
+
+/* ---- running */
+
+static inline bool lab_same_bits(lab *l, int way, void *const *raw, void *const *first)
+{
+    for (int r = 0; r < l->n_roots; r++) {
+        const an_tensor *t = l->root[r].t;
+        size_t size = an_dtype_size((an_dtype)t->dtype);
+        for (int64_t i = 0; i < t->numel; i++) {
+            const char *a = (const char *)raw[r] + (size_t)i * size, *b = (const char *)first[r] + (size_t)i * size;
+            double x = lab_get(t->dtype, a, 0), y = lab_get(t->dtype, b, 0);
+            if (!memcmp(a, b, size) || (isnan(x) && isnan(y))) continue; /* C does not say which NaN */
+            snprintf(l->why, sizeof l->why, "%s (%s): element %lld is %.17g %s, %.17g %s", l->root[r].what,
+                     an_dtype_text((an_dtype)t->dtype), (long long)i, x, lab_way_names[way], y, lab_way_names[0]);
+            return false;
+        }
+    }
+    return true;
+}
+
+static inline bool lab_eval(lab *l, int way, void **raw)
+{
+    an_tensor *roots[LAB_ROOTS];
+    for (int r = 0; r < l->n_roots; r++) roots[r] = l->root[r].t;
+    bool good = an_eval_at(AT, roots, l->n_roots) == AN_OK;
+    for (int r = 0; good && r < l->n_roots; r++) {
+        size_t bytes = (size_t)roots[r]->numel * an_dtype_size((an_dtype)roots[r]->dtype);
+        raw[r] = calloc(1, bytes + 1);
+        assert_non_null(raw[r]);
+        good = an_read_at(AT, roots[r], raw[r], bytes) == AN_OK;
+    }
+    if (!good)
+        snprintf(l->why, sizeof l->why, "%s: %s", lab_way_names[way],
+                 an_error(l->cx[way]) ? an_error(l->cx[way]) : "failed without a sentence");
+    return good;
+}
+
+/* Notes the ops that the roots are made of. */
+static inline void lab_mark(lab *l, const an_graph *g)
+{
+    uint8_t *used = calloc((size_t)g->n + 1, 1);
+    assert_non_null(used);
+    for (int r = 0; r < l->n_roots; r++)
+        if (l->root[r].t->id >= 0) used[l->root[r].t->id] = 1;
+    for (int32_t id = g->n - 1; id >= 0; id--) {
+        if (!used[id]) continue;
+        l->covered[g->node[id]->op] = 1;
+        for (int i = 0; i < g->node[id]->n_src; i++) used[g->node[id]->src[i]] = 1;
+    }
+    free(used);
+}
+
+static inline void lab_build_in(lab *l, int way, uint64_t seed, lab_build build, const void *arg)
+{
+    lab_forget(l);
+    l->now = l->cx[way];
+    l->random = seed * 0x9E3779B97F4A7C15u + 1;
+    an_reset(l->now);
+    an_set_step(l->now, LAB_STEP);
+    an_set_sample(l->now, LAB_SAMPLE);
+    build(l, arg);
+}
+
+/* Builds and runs the graph in every way. False: l->why says what differs (the graph of way 0 is still there). */
+static inline bool lab_run(lab *l, uint64_t seed, lab_build build, const void *arg)
+{
+    void *raw[LAB_WAYS][LAB_ROOTS] = {{0}};
+    bool good = true;
+    l->why[0] = 0;
+    for (int w = 0; w < LAB_WAYS && good; w++) {
+        lab_build_in(l, w, seed, build, arg);
+        good = lab_eval(l, w, raw[w]);
+        if (w > 0 && good) good = lab_same_bits(l, w, raw[w], raw[0]);
+    }
+    if (good) { /* the roots of the last build have the ids of the first one's: ask way 0's graph */
+        lab_build_in(l, 0, seed, build, arg);
+        good = lab_against_oracle(l, raw[0]);
+        lab_mark(l, an_ctx_graph(l->cx[0]));
+        l->roots += l->n_roots;
+    }
+    for (int w = 0; w < LAB_WAYS; w++)
+        for (int r = 0; r < LAB_ROOTS; r++) free(raw[w][r]);
+    return good;
+}
+
+#endif

@@ -1,0 +1,196 @@
+/* test_ops.c: the conformance table: every op of ops.def, in the dtypes it takes, in the shapes that break things, run
+ * in every way (lab.h) and compared with the oracle within the budget its row states.
+ *
+ * Owns:      that no op is without a row, and that rows are run.
+ * Does not:  check gradients (test_ops_grad.c) or combinations of ops (tests/random).
+ */
+#include "ops/elementwise.h"
+#include "ops/other.h"
+
+static lab the_lab;
+
+/* Cases wait until their roots fill an eval: sixteen programs are compiled in one go. */
+typedef struct waiting {
+    const elem_row *elem;
+    const op_case *other;
+    an_dtype t;
+    int variant;
+} waiting;
+
+typedef struct queue {
+    waiting w[LAB_ROOTS];
+    int n, roots, failed, place; /* place: of the first case in the batch its data was made for */
+    uint64_t seed;
+} queue;
+
+static void build_queue(lab *l, const void *arg)
+{
+    const queue *q = arg;
+    for (int i = 0; i < q->n; i++) {
+        l->random = (q->seed * 31 + (uint64_t)(i + q->place)) * 0x9E3779B97F4A7C15u + 1;
+        if (q->w[i].elem)
+            elem_build(l, q->w[i].elem, q->w[i].t, q->w[i].variant);
+        else
+            q->w[i].other->build(l, q->w[i].other, q->w[i].t, q->w[i].variant);
+    }
+}
+
+static bool run_queue(const queue *q)
+{
+    return lab_run(&the_lab, q->seed, build_queue, q);
+}
+
+/* Runs what waits; a batch that fails is run case by case, so that every failing case is named. */
+static void flush(queue *q)
+{
+    if (q->n > 0 && !run_queue(q)) {
+        int before = q->failed;
+        char why[1200];
+        memcpy(why, the_lab.why, sizeof why);
+        for (int i = 0; i < q->n; i++) {
+            const waiting *w = &q->w[i];
+            queue one = {.w = {*w}, .n = 1, .seed = q->seed, .place = i};
+            if (run_queue(&one)) continue;
+            print_error("%s of %s, variant %d: %s\n", w->elem ? w->elem->name : w->other->name, an_dtype_text(w->t),
+                        w->variant, the_lab.why);
+            q->failed++;
+        }
+        if (q->failed == before) print_error("only beside other cases: %s\n", why), q->failed++;
+    }
+    q->n = q->roots = 0;
+    q->seed++;
+}
+
+static void wait_for(queue *q, waiting w, int roots)
+{
+    if (q->n == LAB_ROOTS || q->roots + roots > LAB_ROOTS) flush(q);
+    q->w[q->n++] = w;
+    q->roots += roots;
+}
+
+static void elementwise_ops_equal_the_oracle_within_their_budgets(void **state)
+{
+    (void)state;
+    queue q = {.seed = 1};
+    for (size_t i = 0; i < AN_COUNT(elem_rows); i++)
+        for (int t = 0; t < AN_N_DTYPES; t++)
+            for (int shape = 0; shape < ELEM_SHAPES; shape++) {
+                if (!(elem_dtypes(elem_rows[i].op) >> t & 1)) continue;
+                if (shape == SEVERAL_TASKS && t != AN_F32 && t != AN_I32 && t != AN_BOOL) continue;
+                wait_for(&q, (waiting){.elem = &elem_rows[i], .t = (an_dtype)t, .variant = shape}, 1);
+            }
+    flush(&q);
+    assert_int_equal(q.failed, 0);
+}
+
+static void all_other_ops_equal_the_oracle_within_their_budgets(void **state)
+{
+    (void)state;
+    queue q = {.seed = 100000};
+    for (size_t i = 0; i < AN_COUNT(other_rows); i++)
+        for (int t = 0; t < AN_N_DTYPES; t++)
+            for (int v = 0; v < other_rows[i].variants; v++)
+                if (other_rows[i].dtypes >> t & 1)
+                    wait_for(&q, (waiting){.other = &other_rows[i], .t = (an_dtype)t, .variant = v},
+                             other_rows[i].roots);
+    flush(&q);
+    assert_int_equal(q.failed, 0);
+}
+
+/* ---- effects and collectives: what they do is seen in persistent memory, not in a root */
+
+static void cover_whole_graph(an_ctx *cx)
+{
+    const an_graph *g = an_ctx_graph(cx);
+    for (int32_t i = 0; i < g->n; i++) the_lab.covered[g->node[i]->op] = 1;
+}
+
+static void a_state_takes_its_value_when_the_step_ends(void **state)
+{
+    (void)state;
+    for (int w = 0; w < LAB_WAYS; w++) {
+        an_ctx *cx = the_lab.cx[w];
+        float x[3];
+        an_reset(cx);
+        an_tensor *s = an_state_at(AT, cx, "counter", AN_F32, AN_SHAPE(3), AN_ZEROS);
+        for (int step = 0; step < 3; step++) {
+            an_reset(cx);
+            an_assign_at(AT, s, an_add_at(AT, s, an_cast_at(AT, an_iota_at(AT, cx, AN_SHAPE(3), 0), AN_F32)));
+            an_tensor *before = an_add_num_at(AT, s, 0.5); /* readers in this step see the old value */
+            assert_int_equal(an_eval_at(AT, &before, 1), AN_OK);
+            assert_int_equal(an_read_at(AT, before, x, sizeof x), AN_OK);
+            assert_true(x[2] == 2 * (float)step + 0.5f);
+        }
+        cover_whole_graph(cx);
+        assert_int_equal(an_persist_read(cx, an_persist_find(cx, "counter"), x, sizeof x), AN_OK);
+        assert_true(x[0] == 0 && x[1] == 3 && x[2] == 6);
+    }
+}
+
+/* A step of descent on two parameters: their gradients are packed into one block. */
+static void gradients_are_packed_into_their_parameters_block(void **state)
+{
+    (void)state;
+    for (int w = 0; w < LAB_WAYS; w++) {
+        an_ctx *cx = the_lab.cx[w];
+        float a[6], b[5];
+        an_reset(cx);
+        an_tensor *pa = an_param_at(AT, cx, "pack.a", AN_F32, AN_SHAPE(2, 3), AN_FILL(2)),
+                  *pb = an_param_at(AT, cx, "pack.b", AN_F32, AN_SHAPE(5, 1), AN_FILL(-1));
+        an_tensor *loss = an_add_at(AT, an_sum_at(AT, an_square_at(AT, pa), AN_ALL, false),
+                                    an_sum_at(AT, an_mul_num_at(AT, pb, 3), AN_ALL, false));
+        an_backward_at(AT, loss);
+        an_sgd_at(AT, cx, 0.25);
+        if (an_eval_at(AT, &loss, 1) != AN_OK) fail_msg("%s: %s", lab_way_names[w], an_error(cx));
+        cover_whole_graph(cx);
+        assert_int_equal(an_persist_read(cx, an_persist_find(cx, "pack.a"), a, sizeof a), AN_OK);
+        assert_int_equal(an_persist_read(cx, an_persist_find(cx, "pack.b"), b, sizeof b), AN_OK);
+        for (int i = 0; i < 6; i++) assert_true(a[i] == 2 - 0.25f * 4);
+        for (int i = 0; i < 5; i++) assert_true(b[i] == -1 - 0.25f * 3);
+    }
+}
+
+static void matrices_that_are_not_positive_definite_have_no_factor_but_nan(void **state)
+{
+    (void)state;
+    static const float bad[2][4] = {{1, 2, 2, 1}, {0, 0, 0, 0}};
+    float y[8];
+    an_reset(the_lab.cx[0]);
+    an_tensor *l = an_cholesky_at(AT, an_input_at(AT, the_lab.cx[0], AN_F32, AN_SHAPE(2, 2, 2), bad));
+    assert_int_equal(an_eval_at(AT, &l, 1), AN_OK);
+    assert_int_equal(an_read_at(AT, l, y, sizeof y), AN_OK);
+    assert_true(y[0] == 1 && y[1] == 0 && y[2] == 2 && isnan(y[3]) && isnan(y[4]) && y[5] == 0 && isnan(y[7]));
+}
+
+static void no_op_is_without_a_row(void **state)
+{
+    (void)state;
+    int missing = 0;
+    for (int op = 0; op < AN_N_OPS; op++) {
+        bool row = false;
+        for (size_t i = 0; i < AN_COUNT(elem_rows); i++) row |= elem_rows[i].op == (an_op)op;
+        for (size_t i = 0; i < AN_COUNT(other_rows); i++) row |= other_rows[i].op == (an_op)op;
+        row |= op == AN_OP_PACK || op == AN_OP_ASSIGN; /* tests of their own, above */
+        if (!row) print_error("%s has no row\n", an_ops[op].name);
+        if (!the_lab.covered[op]) print_error("%s was in no graph that ran\n", an_ops[op].name);
+        missing += !row || !the_lab.covered[op];
+    }
+    assert_int_equal(missing, 0);
+    print_message("# %ld roots, %ld elements, %d ways\n", the_lab.roots, the_lab.elements, LAB_WAYS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(elementwise_ops_equal_the_oracle_within_their_budgets),
+        cmocka_unit_test(all_other_ops_equal_the_oracle_within_their_budgets),
+        cmocka_unit_test(a_state_takes_its_value_when_the_step_ends),
+        cmocka_unit_test(gradients_are_packed_into_their_parameters_block),
+        cmocka_unit_test(matrices_that_are_not_positive_definite_have_no_factor_but_nan),
+        cmocka_unit_test(no_op_is_without_a_row),
+    };
+    lab_open(&the_lab);
+    int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    lab_close(&the_lab);
+    return failed;
+}
