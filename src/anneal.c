@@ -8,7 +8,7 @@
 #include "base/os.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "kernel/render.h"
+#include "kernel/render_unit.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -481,11 +481,7 @@ const char *an_report_text(an_ctx *cx, const char *what)
     an_text t = {0};
     const an_plan *p = cx->last->plan;
     if (!strcmp(what, "kernels")) {
-        for (int k = 0; k < p->n_kernels; k++)
-            if (p->kernel[k].text) {
-                an_render(cx->backend->target(cx->device)->dialect, p->kernel[k].u.row, p->kernel[k].name, true, &t);
-                an_text_puts(&t, "\n");
-            }
+        an_render_plan(cx->backend->target(cx->device)->dialect, p, &t);
     } else if (cx->last->exec) {
         for (int s = 0; s < p->n_steps; s++) {
             double sec = cx->backend->step_seconds(cx->device, cx->last->exec, s);

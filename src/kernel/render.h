@@ -14,6 +14,14 @@ const char *an_render_c_prelude(int part);
 void an_render(const char *dialect, const an_row_prog *p, const char *name, bool notes, an_text *out);
 /* CUDA and MSL: a thread a column element, 32 lanes a row reduction (render_gpu.c). */
 void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes, an_text *out);
+/* How that kernel is launched: groups along x, threads in each. */
+typedef struct an_launch {
+    int64_t groups;
+    int threads;
+} an_launch;
+an_launch an_render_gpu_launch(const an_row_prog *p);
+/* Why a GPU cannot run a program ("uses float64, ..."), NULL when it can. Rendering one that is refused marks the text failed. */
+const char *an_render_gpu_refusal(const an_row_prog *p, bool msl);
 
 /* An elementwise op's kernel expression with its operands' texts in place of a, b, c. */
 void an_render_expression(const char *expression, const char *a, const char *b, const char *c, an_text *out);

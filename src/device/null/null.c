@@ -30,18 +30,18 @@ static int null_probe(an_device_info *out)
     return 1;
 }
 
-static an_status open_as(an_err *err, const char *dialect, an_device **out)
+static an_status open_as(an_err *err, const char *dialect, int max_args, an_device **out)
 {
     an_device *d = calloc(1, sizeof *d);
     if (!d) return an_fail_nomem(err, "the null device", sizeof *d);
-    d->target = (an_target){.dialect = dialect, .threads = 1, .max_args = AN_ROW_ARGS, .scratch = no_scratch};
+    d->target = (an_target){.dialect = dialect, .threads = 1, .max_args = max_args, .scratch = no_scratch};
     *out = d;
     return AN_OK;
 }
 
-static an_status open_c(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "c", out); }
-static an_status open_cuda(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "cuda", out); }
-static an_status open_metal(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "msl", out); }
+static an_status open_c(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "c", AN_ROW_ARGS, out); }
+static an_status open_cuda(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "cuda", AN_ROW_ARGS, out); }
+static an_status open_metal(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "msl", 31, out); }
 
 static void null_close(an_device *d) { free(d); }
 static const an_target *null_target(an_device *d) { return &d->target; }

@@ -1,0 +1,147 @@
+/* rows_gpu.h: what stands in front of rendered row programs in CUDA and MSL, after the dialect and base/exact.h: the words of rows_c.h for a GPU.
+ *
+ * Owns:      arguments, integer arithmetic that never traps, conversions, random numbers at an index, folds of a subgroup.
+ * Does not:  know a program. Doubles exist on CUDA only; the renderer refuses them for MSL.
+ * Invariant: the bits of rows_c.h. A subgroup is the 32 virtual lanes of base/exact.h's tree: lane l meets lane l + 16, then l + 8, ... */
+typedef unsigned char an_u8;
+
+/* Arguments: unlike AN_IN and AN_OUT they may overlap, for an elementwise result may take over the memory of its operand. */
+#ifdef __METAL_VERSION__
+#define AN_ROW_IN(i, type, name)  device const type *name [[buffer(i)]]
+#define AN_ROW_OUT(i, type, name) device type *name [[buffer(i)]]
+#else
+#define AN_ROW_IN(i, type, name)  const type *name
+#define AN_ROW_OUT(i, type, name) type *name
+#endif
+
+#define AN_INT_MIN  (-2147483647 - 1)
+#define AN_INT_MAX  2147483647
+#define AN_LONG_MAX ((an_i64)(~(an_u64)0 >> 1))
+#define AN_LONG_MIN (-AN_LONG_MAX - 1)
+
+/* ---- overloads of exact.h's names for integers */
+AN_FN int an_max(int a, int b) { return a > b ? a : b; }
+AN_FN int an_min(int a, int b) { return a < b ? a : b; }
+AN_FN an_i64 an_max(an_i64 a, an_i64 b) { return a > b ? a : b; }
+AN_FN an_i64 an_min(an_i64 a, an_i64 b) { return a < b ? a : b; }
+AN_FN int an_isfinite(float a) { return (AN_F2U(a) & 0x7f800000u) != 0x7f800000u; }
+/* toward minus infinity; 0 for a zero divisor, and no overflow for the least number / -1 */
+AN_FN int an_idiv(int a, int b)
+{
+    if (b == 0) return 0;
+    if (b == -1) return (int)(0u - (an_u32)a);
+    return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
+}
+AN_FN an_i64 an_idiv(an_i64 a, an_i64 b)
+{
+    if (b == 0) return 0;
+    if (b == -1) return (an_i64)((an_u64)0 - (an_u64)a);
+    return a / b - ((a % b != 0 && (a < 0) != (b < 0)) ? 1 : 0);
+}
+AN_FN int an_imod(int a, int b)
+{
+    if (b == 0 || b == -1) return 0;
+    int r = a % b;
+    return r + ((r != 0 && (r < 0) != (b < 0)) ? b : 0);
+}
+AN_FN an_i64 an_imod(an_i64 a, an_i64 b)
+{
+    if (b == 0 || b == -1) return 0;
+    an_i64 r = a % b;
+    return r + ((r != 0 && (r < 0) != (b < 0)) ? b : 0);
+}
+
+/* ---- conversions: rounding to a storage kind in registers; float to integer toward zero, saturating, NaN is 0 */
+AN_FN float an_to_bf16(float x) { return an_bf16_to_f32(an_f32_to_bf16(x)); }
+AN_FN float an_to_f16(float x) { return an_f16_to_f32(an_f32_to_f16(x)); }
+AN_FN int an_f_to_i32(float x) { return x != x ? 0 : x >= 2147483648.0f ? AN_INT_MAX : x <= -2147483648.0f ? AN_INT_MIN : (int)x; }
+AN_FN an_i64 an_f_to_i64(float x) { return x != x ? 0 : x >= 9223372036854775808.0f ? AN_LONG_MAX : x <= -9223372036854775808.0f ? AN_LONG_MIN : (an_i64)x; }
+AN_FN int an_f_to_u8(float x) { return x != x ? 0 : x >= 255.0f ? 255 : x <= 0.0f ? 0 : (int)x; }
+AN_FN int an_clamp(int i, int n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
+AN_FN int an_clamp(an_i64 i, int n) { return i < 0 ? 0 : i >= n ? n - 1 : (int)i; }
+
+/* [0, 1) for one element: rng is {key, global number of sample 0} */
+AN_FN float an_uniform_at(AN_DEVICE const an_u32 *rng, an_u32 stream, an_u64 index, an_u64 per_sample)
+{
+    an_u64 i = index + per_sample * rng[1];
+    return an_philox_uniform(rng[0], stream, (an_u32)i, (an_u32)(i >> 32));
+}
+
+/* ---- doubles: libm's functions, as in rows_c.h */
+#ifndef __METAL_VERSION__
+AN_FN double an_max(double a, double b) { return a == a ? (a > b ? a : b) : a; }
+AN_FN double an_min(double a, double b) { return a == a ? (a < b ? a : b) : a; }
+AN_FN double an_exp(double a) { return exp(a); }
+AN_FN double an_expm1(double a) { return expm1(a); }
+AN_FN double an_log(double a) { return log(a); }
+AN_FN double an_log1p(double a) { return log1p(a); }
+AN_FN double an_sin(double a) { return sin(a); }
+AN_FN double an_cos(double a) { return cos(a); }
+AN_FN double an_tanh(double a) { return tanh(a); }
+AN_FN double an_erf(double a) { return erf(a); }
+AN_FN double an_pow(double a, double b) { return pow(a, b); }
+AN_FN double an_sqrt(double a) { return sqrt(a); }
+AN_FN double an_rsqrt(double a) { return 1.0 / sqrt(a); }
+AN_FN double an_sigmoid(double a) { return 1.0 / (1.0 + exp(-a)); }
+AN_FN double an_rint(double a) { return rint(a); }
+AN_FN double an_floor(double a) { return floor(a); }
+AN_FN int an_isfinite(double a) { return a - a == 0.0; }
+AN_FN int an_f_to_i32(double x) { return x != x ? 0 : x >= 2147483647.0 ? AN_INT_MAX : x <= -2147483648.0 ? AN_INT_MIN : (int)x; }
+AN_FN an_i64 an_f_to_i64(double x) { return x != x ? 0 : x >= 9223372036854775808.0 ? AN_LONG_MAX : x <= -9223372036854775808.0 ? AN_LONG_MIN : (an_i64)x; }
+AN_FN int an_f_to_u8(double x) { return x != x ? 0 : x >= 255.0 ? 255 : x <= 0.0 ? 0 : (int)x; }
+#endif
+
+/* ---- folds over the 32 lanes of a subgroup; every lane gets the result. Metal moves 32 bits between lanes, so wide ones go in halves. */
+AN_FN float an_swap(float x, int m) { return an_shuffle_xor(x, m); }
+AN_FN int an_swap(int x, int m) { return an_shuffle_xor(x, m); }
+AN_FN an_i64 an_swap(an_i64 x, int m)
+{
+    an_u32 low = an_shuffle_xor((an_u32)x, m), high = an_shuffle_xor((an_u32)((an_u64)x >> 32), m);
+    return (an_i64)((an_u64)high << 32 | low);
+}
+AN_FN float an_plus(float a, float b) { return a + b; }
+AN_FN int an_plus(int a, int b) { return (int)((an_u32)a + (an_u32)b); }
+AN_FN an_i64 an_plus(an_i64 a, an_i64 b) { return (an_i64)((an_u64)a + (an_u64)b); }
+AN_FN int an_is_nan(float x) { return x != x; }
+AN_FN int an_is_nan(int x) { return x != x; }
+AN_FN int an_is_nan(an_i64 x) { return x != x; }
+
+/* Maximum: an_max tells zeros of two signs apart by their order, so all lanes take the value of one that keeps the tree's: a lane whose
+ * bit s is set has its partner first. Place of the best, -1 for none: NaN is above all, of equals the first. */
+#define AN_FOLDS(type)                                                                                                 \
+    AN_FN type an_fold_sum(type x)                                                                                     \
+    {                                                                                                                  \
+        AN_UNROLL for (int s = 16; s > 0; s /= 2) x = an_plus(x, an_swap(x, s));                                       \
+        return x;                                                                                                      \
+    }                                                                                                                  \
+    AN_FN type an_fold_max(type x, int lane)                                                                           \
+    {                                                                                                                  \
+        AN_UNROLL for (int s = 16; s > 0; s /= 2)                                                                      \
+        {                                                                                                              \
+            type other = an_swap(x, s);                                                                                \
+            x = (lane & s) != 0 ? an_max(other, x) : an_max(x, other);                                                 \
+        }                                                                                                              \
+        return x;                                                                                                      \
+    }                                                                                                                  \
+    AN_FN int an_fold_argmax(type best, int place)                                                                     \
+    {                                                                                                                  \
+        AN_UNROLL for (int s = 16; s > 0; s /= 2)                                                                      \
+        {                                                                                                              \
+            type other = an_swap(best, s);                                                                             \
+            int q = an_swap(place, s);                                                                                 \
+            bool above = other > best || (an_is_nan(other) && !an_is_nan(best));                                       \
+            bool equal = other == best || (an_is_nan(other) && an_is_nan(best));                                       \
+            bool take = q >= 0 && (place < 0 || above || (equal && q < place));                                        \
+            best = take ? other : best, place = take ? q : place;                                                      \
+        }                                                                                                              \
+        return place;                                                                                                  \
+    }
+AN_FOLDS(float)
+AN_FOLDS(int)
+AN_FOLDS(an_i64)
+#ifndef __METAL_VERSION__
+AN_FN double an_swap(double x, int m) { return an_shuffle_xor(x, m); }
+AN_FN double an_plus(double a, double b) { return a + b; }
+AN_FN int an_is_nan(double x) { return x != x; }
+AN_FOLDS(double)
+#endif

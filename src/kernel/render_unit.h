@@ -1,0 +1,36 @@
+/* render_unit.h: what a GPU's compiler is given: whole texts of a plan's kernels, templates with their holes filled.
+ *
+ * Owns:      which templates a GPU has, their tile sizes, the order of the texts in a unit.
+ * Does not:  compile, launch, or know a driver. Tiles are a pure function of (spec, dialect, version): no timing
+ * decides bits.
+ */
+#ifndef AN_RENDER_UNIT_H
+#define AN_RENDER_UNIT_H
+
+#include "kernel/plan.h"
+#include "kernel/render.h"
+
+typedef struct an_gpu { /* whose compiler */
+    bool msl;
+    int version; /* MSL: 300, 310, ...; CUDA: not asked yet */
+} an_gpu;
+
+typedef enum an_unit { AN_UNIT_ROW, AN_UNIT_GEMM, AN_UNIT_ATTN, AN_UNIT_ATTN_GRAD } an_unit;
+
+typedef struct an_tiles {              /* what the templates are told by #define lines; unused ones are 0 */
+    const char *store, *store_c, *mul; /* "F32", "BF16", "F16" */
+    an_unit unit;
+    int exact, vec, threads;
+    int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* products */
+    int d, dc, cols, causal, dropout;                               /* attention */
+} an_tiles;
+
+/* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
+const char *an_unit_tiles(const an_plan *p, const an_step *s, const an_gpu *gpu, an_tiles *out);
+/* The whole text of step `s`: compiled alone. A row program's kernel is named `name`, a template's are gemm, gemm_join,
+ * attn_forward, attn_delta, attn_dq and attn_dkv. Marks `out` failed when an_unit_tiles gives a reason. */
+void an_render_unit(const an_plan *p, const an_step *s, const an_gpu *gpu, const char *name, an_text *out);
+/* All kernels of a plan for people: each text once, templates' bodies at the end. Any dialect. */
+void an_render_plan(const char *dialect, const an_plan *p, an_text *out);
+
+#endif
