@@ -150,7 +150,10 @@ static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
     if (b.numel > INT32_MAX) return an_fail(&cx->err, AN_E_UNSUPPORTED, "parameters of one kind have %lld elements; a block holds at most 2147483647: give some of them another dtype or decay", (long long)b.numel);
     const char *name = an_arena_printf(&cx->forever, "%s parameters %s", an_dtype_name(dtype), frozen ? "(frozen)" : decay ? "with weight decay" : "without weight decay");
     b.store[AN_ROLE_PARAM] = an_store_new(cx, bytes, AN_USE_WEIGHT, name);
-    if (!name || b.store[AN_ROLE_PARAM] < 0) return an_fail_nomem(&cx->err, "parameter blocks", 0);
+    if (!name || b.store[AN_ROLE_PARAM] < 0) {
+        for (int i = 0; i < b.n; i++) cx->param[b.param[i]].block = -1; /* for the next attempt */
+        return an_fail_nomem(&cx->err, "parameter blocks", 0);
+    }
     cx->block[cx->n_blocks++] = b;
     return AN_OK;
 }

@@ -17,6 +17,12 @@ static an_ix fail(an_ix_pool *p)
     return -1;
 }
 
+static an_ix no_memory(an_ix_pool *p)
+{
+    p->no_memory = true;
+    return fail(p);
+}
+
 static an_ix intern(an_ix_pool *p, an_ix_expr *e)
 {
     e->lo = e->hi = e->c;
@@ -33,7 +39,7 @@ static an_ix intern(an_ix_pool *p, an_ix_expr *e)
     if (p->n == p->cap) {
         int32_t cap = p->cap ? 2 * p->cap : 64;
         an_ix_expr *bigger = realloc(p->expr, sizeof *bigger * (size_t)cap);
-        if (!bigger) return fail(p);
+        if (!bigger) return no_memory(p);
         p->expr = bigger;
         p->cap = cap;
     }
@@ -50,7 +56,7 @@ static int32_t intern_atom(an_ix_pool *p, an_atom a)
     if (p->n_atom == p->cap_atom) {
         int32_t cap = p->cap_atom ? 2 * p->cap_atom : 32;
         an_atom *bigger = realloc(p->atom, sizeof *bigger * (size_t)cap);
-        if (!bigger) return fail(p);
+        if (!bigger) return no_memory(p);
         p->atom = bigger;
         p->cap_atom = cap;
     }

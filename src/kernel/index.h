@@ -49,7 +49,8 @@ typedef struct an_ix_pool {
     an_ix_expr *expr;
     an_atom *atom;
     int32_t n, cap, n_atom, cap_atom;
-    bool failed; /* out of memory or too complex: every result since is -1 */
+    bool failed;    /* out of memory or too complex: every result since is -1 */
+    bool no_memory; /* it was memory: the caller's result is no result */
 } an_ix_pool;
 
 void an_ix_pool_free(an_ix_pool *p);

@@ -469,6 +469,5 @@ an_status an_pass_group(an_work *w)
     }
     for (int32_t id = 0; id < g->n; id++)
         if (w->node[id].live && !an_is_move(w, id)) decide_memory(w, id);
-    if (w->ix.failed && w->ix.n == 0) return an_fail_nomem(w->err, "index arithmetic", 0);
     return list_outputs(w);
 }

@@ -69,6 +69,10 @@ static an_status make_once(an_err *err, const an_plan_request *rq, int recompute
     p->apart = rq->apart;
     w.node = AN_NEW_ARRAY(&w.scratch, an_wnode, rq->graph->n + 1);
     an_status status = w.node ? run_passes(&w) : an_fail_nomem(err, "the planner", sizeof *w.node * (size_t)rq->graph->n);
+    if (w.ix.no_memory) { /* a pass that could not follow an index chose otherwise than it would have, or found a fault that is none */
+        an_err_clear(err);
+        status = an_fail_nomem(err, "index arithmetic", 0);
+    }
     an_arena_free(&w.scratch);
     an_ix_pool_free(&w.ix);
     if (status != AN_OK) {

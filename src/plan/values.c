@@ -19,7 +19,7 @@ static bool grow(an_arena *arena, void **array, int32_t n, int32_t *cap, size_t 
 int32_t an_kernel_new(an_work *w, an_kernel k)
 {
     an_plan *p = w->plan;
-    if (!grow(w->arena, (void **)&p->kernel, p->n_kernels, &w->cap_kernels, sizeof k)) return -1;
+    if (!k.name || !grow(w->arena, (void **)&p->kernel, p->n_kernels, &w->cap_kernels, sizeof k)) return -1; /* a name is NULL when there was no memory for it */
     p->kernel[p->n_kernels] = k;
     return p->n_kernels++;
 }
