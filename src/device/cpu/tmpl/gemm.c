@@ -26,14 +26,13 @@
 #include "device/cpu/templates.h"
 
 enum {
-    BLOCK_WORDS = 384,        /* of k: rows of A and a panel of B, 14 and 48 KiB at AVX-512 */
-    BLOCK_ROWS = 112,         /* of A: 172 KiB packed */
+    BLOCK_WORDS = 512,        /* of k: rows of A and a panel of B, 14 and 48 KiB at AVX-512 */
+    BLOCK_ROWS = 96,          /* of A: 172 KiB packed */
     STRIP = 128 / PANEL,      /* panels finished together */
     WIDE = 512 / PANEL,       /* panels of a block of sums, over several blocks of k */
     FEW_ROWS = 4 * TILE_ROWS, /* not worth a shared B */
     SHARED_BYTES = 4 << 20,   /* of packed B: stays in the last-level cache */
-    TASKS = 24,               /* wanted, where the problem has that many blocks of some size */
-    SLICE = 64,               /* words of k packed at a time along rows of B */
+    TASKS = 16,               /* wanted, where the problem has that many blocks of some size */
 };
 
 typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;
@@ -84,7 +83,7 @@ static an_gemm_spec normalised(const an_gemm_spec *spec)
  */
 static void plan_tasks(plan *p)
 {
-    const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 2, 1);
+    const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 4, 1);
     const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
     p->row_blocks = an_ceil_div(p->tiles, most_tiles);
     p->column_blocks = an_ceil_div(p->group_panels, widest);

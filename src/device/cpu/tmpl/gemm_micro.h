@@ -20,7 +20,7 @@
 #include <stdbool.h>
 
 #if AN_VL == 16
-enum { TILE_ROWS = 14, TILE_VECS = 2 };
+enum { TILE_ROWS = 12, TILE_VECS = 2 };
 #elif AN_VL == 8
 enum { TILE_ROWS = 6, TILE_VECS = 2 };
 #elif defined(__ARM_NEON)
@@ -38,6 +38,8 @@ AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, cons
                      const an_word *a, int64_t stride, const an_word *b, float *c, int64_t ldc, bool go_on)
 {
     vf sum[TILE_ROWS][TILE_VECS];
+    AN_UNROLL for (int r = 0; r < rows; r++) AN_UNROLL for (int v = 0; v < vecs; v++)
+        __builtin_prefetch(c + r * ldc + v * AN_VL, 1);
     AN_UNROLL for (int r = 0; r < rows; r++) AN_UNROLL for (int v = 0; v < vecs; v++) sum[r][v] =
         go_on ? vf_load(c + r * ldc + v * AN_VL) : (vf){0};
     for (int64_t k = 0; k < words; k++) {
@@ -62,21 +64,19 @@ AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, cons
     {                                                                                                                  \
         micro(rows, vecs, layout, dot, words, a, stride, b, c, ldc, go_on);                                            \
     }
-#define MICRO_ROWS_4(X, ...) X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#define MICRO_ROWS_4(X, ...)  X(1, __VA_ARGS__) X(2, __VA_ARGS__) X(3, __VA_ARGS__) X(4, __VA_ARGS__)
+#define MICRO_ROWS_6(X, ...)  MICRO_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define MICRO_ROWS_8(X, ...)  MICRO_ROWS_6(X, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
+#define MICRO_ROWS_10(X, ...) MICRO_ROWS_8(X, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__)
+#define MICRO_ROWS_12(X, ...) MICRO_ROWS_10(X, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)
 #if AN_VL == 16
-#define MICRO_ROWS(X, ...)                                                                                             \
-    MICRO_ROWS_4(X, __VA_ARGS__)                                                                                       \
-    X(5, __VA_ARGS__)                                                                                                  \
-    X(6, __VA_ARGS__)                                                                                                  \
-    X(7, __VA_ARGS__) X(8, __VA_ARGS__) X(9, __VA_ARGS__) X(10, __VA_ARGS__) X(11, __VA_ARGS__) X(12, __VA_ARGS__)     \
-        X(13, __VA_ARGS__) X(14, __VA_ARGS__)
+#define MICRO_ROWS MICRO_ROWS_12
 #elif AN_VL == 8
-#define MICRO_ROWS(X, ...) MICRO_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__)
+#define MICRO_ROWS MICRO_ROWS_6
 #elif defined(__ARM_NEON)
-#define MICRO_ROWS(X, ...)                                                                                             \
-    MICRO_ROWS_4(X, __VA_ARGS__) X(5, __VA_ARGS__) X(6, __VA_ARGS__) X(7, __VA_ARGS__) X(8, __VA_ARGS__)
+#define MICRO_ROWS MICRO_ROWS_8
 #else
-#define MICRO_ROWS(X, ...) MICRO_ROWS_4(X, __VA_ARGS__)
+#define MICRO_ROWS MICRO_ROWS_4
 #endif
 #if AN_VL == 4 && defined(__ARM_NEON)
 #define MICRO_FULL 3

@@ -102,10 +102,25 @@ AN_INLINE float load_one(const uint8_t *p, int64_t at, const uint8_t dtype)
     return x.f;
 }
 
+/* The first `count` < AN_VL of consecutive f32; zeros in the other lanes. */
+AN_INLINE vf load_first(const float *p, int64_t count)
+{
+#if AN_VL == 16
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), p);
+#elif AN_VL == 8
+    return (vf)_mm256_maskload_ps(p, (__m256i)((vi)vu_iota() < vi_set((int32_t)count)));
+#else
+    vf x = {0};
+    for (int64_t i = 0; i < count; i++) x[i] = p[i];
+    return x;
+#endif
+}
+
 /* `count` elements `stride` apart, which may be any; zeros in the other lanes. */
 AN_INLINE vf load_some(const uint8_t *p, int64_t at, int64_t stride, int64_t count, const uint8_t dtype)
 {
     if (stride == 1 && count >= AN_VL) return load_one_vector(p, at, dtype);
+    if (stride == 1 && dtype == AN_F32) return load_first((const float *)p + at, AN_MAX(count, 0));
     float lane[AN_VL] = {0};
     for (int64_t i = 0; i < AN_MIN(count, AN_VL); i++) lane[i] = load_one(p, at + i * stride, dtype);
     return vf_load(lane);
@@ -153,15 +168,51 @@ typedef struct part {
     int64_t x0, x1, w0, w1;
 } part;
 
+/* Whoever reads a slice of words asks for the next one: reads along x jump from row to row, too far for the hardware to
+ * see where next. Addresses beyond the operand are harmless here, but not as pointers. */
+enum { SLICE = 64 };
+AN_INLINE void prefetch(const uint8_t *p, int64_t bytes)
+{
+    __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)bytes), 0, 2);
+}
+
+/* One vector of each word, where whole vectors can be read: the loop nearly all words go through. */
+AN_INLINE void pack_whole(const operand *o, int64_t x, const part q, an_word *out, int64_t width, const word_kind kind,
+                          const uint8_t dtype)
+{
+    const int64_t size = dtype == AN_F32 ? 4 : 2, row = o->along_k * size, ahead = SLICE * (kind == WORD_PAIR ? 2 : 1);
+    const uint8_t *p = o->p + x * size;
+    for (int64_t w = q.w0; w < q.w1; w++, out += width) {
+        const uint8_t *at = p + row * (kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w);
+        prefetch(at, ahead * row);
+        const vf even = load_one_vector(at, 0, dtype);
+        if (kind == WORD_PAIR) {
+            prefetch(at, (ahead + 1) * row);
+            vu_store(out, vu_pair(even, load_one_vector(at + row, 0, dtype)));
+        } else {
+            vu_store(out, kind == WORD_F32 ? (vu)even : vu_round_bf16(even));
+        }
+    }
+}
+
 /* out[w][width]: columns of A, panels of B; width is the rows of a tile, or whole vectors. Operands side by side in x,
  * and those of no unit stride. Whole vectors are stored: of a tile of A what is beyond `width` is overwritten by the
  * next word, so AN_VL words behind the last are the packing's as well. */
-AN_INLINE void pack_along_x(const operand *o, const part q, an_word *out, int64_t width, const word_kind kind,
+AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t width, const word_kind kind,
                             const uint8_t dtype)
 {
+    const int64_t room = an_round_up(width, AN_VL);
+    if (o->along_x == 1 && q.x0 + room <= o->x) {
+        part whole = q; /* all but the last word of an odd k */
+        whole.w1 = AN_MIN(q.w1, kind == WORD_PAIR ? o->k / 2 : kind == WORD_ROUNDED ? o->k & ~INT64_C(1) : o->k);
+        /* from the right, so that a vector overwrites what the one on its right spilled */
+        for (int64_t x = room - AN_VL; x >= 0; x -= AN_VL) pack_whole(o, q.x0 + x, whole, out + x, width, kind, dtype);
+        out += (whole.w1 - q.w0) * width;
+        q.w0 = whole.w1;
+    }
     for (int64_t w = q.w0; w < q.w1; w++, out += width)
         for (int64_t x = 0; x < width; x += AN_VL)
-            vu_store(out + x, words_along_x(o, q.x0 + x, q.x1 - q.x0 - x, w, kind, dtype));
+            vu_store(out + x, words_along_x(o, q.x0 + x, o->x - q.x0 - x, w, kind, dtype));
 }
 
 /* The same for operands side by side in k and whole vectors: a square of words at a time is transposed in registers. */
@@ -189,14 +240,18 @@ AN_INLINE void pack_rows(const operand *o, const part q, an_word *out, int64_t s
                          const uint8_t dtype)
 {
     for (int64_t x = q.x0; x < q.x1; x++, out += stride)
-        for (int64_t w = q.w0; w < q.w1; w += AN_VL) vu_store(out + w - q.w0, words_along_k(o, x, w, kind, dtype));
+        for (int64_t w = q.w0; w < q.w1; w += AN_VL) {
+            prefetch(o->p, ((x + 2) * o->along_x + w) * (dtype == AN_F32 ? 4 : 2));
+            vu_store(out + w - q.w0, words_along_k(o, x, w, kind, dtype));
+        }
 }
 
 typedef enum pack_order { PACK_ALONG_X, PACK_TRANSPOSED, PACK_ROWS } pack_order;
 
-AN_INLINE void pack_typed(const operand *o, const part q, an_word *out, int64_t width, pack_order order,
+AN_INLINE void pack_typed(const operand *from, const part q, an_word *out, int64_t width, pack_order order,
                           const word_kind kind, const uint8_t dtype)
 {
+    const operand copy = *from, *const o = &copy; /* in registers: what is stored may alias anything */
     if (order == PACK_TRANSPOSED)
         pack_transposed(o, q, out, width, kind, dtype);
     else if (order == PACK_ROWS)
