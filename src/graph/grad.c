@@ -285,6 +285,14 @@ static an_tensor *join_slices(pass *p, const an_tensor *n)
 }
 
 /* The gradient of output `out` of node n: its gifts added in the order of their readers; NULL when there is none. */
+/* A scattered gradient is added to the other one row by row: an embedding tied to the head needs no second table. */
+static an_tensor *add_gifts(an_tensor *a, an_tensor *b)
+{
+    if (a->op == AN_OP_SCATTER_ADD && a->n_src == 2 && !b->poison) return an_make_scatter_onto(a, b);
+    if (b->op == AN_OP_SCATTER_ADD && b->n_src == 2 && !a->poison) return an_make_scatter_onto(b, a);
+    return ADD(a, b);
+}
+
 static an_tensor *sum_gifts(pass *p, const an_tensor *n, int out)
 {
     an_tensor *sum = NULL, *joined = out == 0 ? join_slices(p, n) : NULL;
@@ -299,7 +307,7 @@ static an_tensor *sum_gifts(pass *p, const an_tensor *n, int out)
             value = joined != NULL ? joined : unslice(value, slice);
             joined_used = true;
         }
-        sum = sum == NULL ? value : ADD(sum, value);
+        sum = sum == NULL ? value : add_gifts(sum, value);
     }
     return sum;
 }

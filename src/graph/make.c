@@ -320,6 +320,16 @@ an_tensor *an_make_gather(an_tensor *table, an_tensor *index)
     return emit2(AN_OP_GATHER, table, index, AN_F32, 0, NULL);
 }
 
+/* `scatter`, an SCATTER_ADD from zeros, added to `onto` instead. */
+an_tensor *an_make_scatter_onto(an_tensor *scatter, an_tensor *onto)
+{
+    if (scatter->poison) return scatter;
+    if (onto->poison) return onto;
+    an_tensor *src[3] = {an_src(scatter, 0), an_src(scatter, 1), onto};
+    an_emit_args e = {.op = AN_OP_SCATTER_ADD, .rank = scatter->rank, .shape = scatter->shape, .n_src = 3, .src = src, .at = onto->g->at};
+    return an_emit(onto->g, &e);
+}
+
 /* index [n...], src [n...,c...] to [rows,c...], f32 (f64 for f64). */
 an_tensor *an_make_scatter(an_tensor *index, an_tensor *src, int64_t rows)
 {

@@ -327,6 +327,12 @@ static an_status rule_scatter(const rule_ctx *r)
         return refuse(r, AN_E_SHAPE, "index %s does not lead rows of %s", shape_of(index, ta), shape_of(src, tb));
     *r->dtype = src->dtype == AN_F64 ? AN_F64 : AN_F32; /* rows are added in f32 and stay so */
     copy_shape(r, r->e->rank, r->e->shape);
+    if (r->e->n_src > 2) { /* what they are added to */
+        const an_tensor *onto = r->e->src[2];
+        bool same = onto->dtype == *r->dtype && onto->rank == r->e->rank;
+        for (int i = 0; same && i < onto->rank; i++) same = onto->shape[i] == r->e->shape[i];
+        if (!same) return refuse(r, AN_E_SHAPE, "rows cannot be added to a tensor of another shape or dtype, %s", shape_of(onto, ta));
+    }
     return AN_OK;
 }
 
@@ -543,11 +549,11 @@ static an_status by_class(const rule_ctx *r)
     return AN_OK;
 }
 
-/* ATTENTION takes n_keys as an optional fourth source. */
+/* ATTENTION takes n_keys as an optional fourth source, SCATTER_ADD what it adds to as a third. */
 static bool right_arity(const an_emit_args *e)
 {
     int arity = an_ops[e->op].arity;
-    return arity < 0 ? e->n_src <= UINT8_MAX : e->n_src == arity || (e->op == AN_OP_ATTENTION && e->n_src == 4);
+    return arity < 0 ? e->n_src <= UINT8_MAX : e->n_src == arity || (e->op == AN_OP_ATTENTION && e->n_src == 4) || (e->op == AN_OP_SCATTER_ADD && e->n_src == 3);
 }
 
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape)

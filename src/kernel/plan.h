@@ -32,7 +32,7 @@ typedef struct an_call_tensor {
 typedef struct an_call_spec { /* args: sources in order, then outputs; all contiguous */
     an_op op;
     uint8_t dtype, n_src, n_out;
-    an_call_tensor src[2], out[3];
+    an_call_tensor src[3], out[3];
     int64_t attr[6]; /* the node's */
 } an_call_spec;
 

@@ -96,6 +96,18 @@ static void house_pack(an_work *w, int32_t id)
     }
 }
 
+/* What rows are scattered onto is written where the sum will stand, when nobody else reads it. */
+static void house_scatter(an_work *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (n->n_src < 3 || w->group[w->node[id].group].kind != AN_G_SCATTER) return;
+    int32_t base = an_base(w, n->src[2]);
+    an_wnode *wn = &w->node[base];
+    if (an_is_leaf(w, base) || wn->home >= 0 || wn->n_uses != 1 || is_root_base(w, base) || w->g->node[base]->numel != n->numel || w->g->node[base]->op == AN_OP_PACK) return;
+    wn->home = id;
+    wn->home_offset = 0;
+}
+
 static an_status make_value(an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
@@ -115,6 +127,8 @@ an_status an_pass_layout(an_work *w)
     }
     for (int32_t id = 0; id < w->g->n; id++)
         if (w->node[id].live && w->g->node[id]->op == AN_OP_PACK) house_pack(w, id);
+    for (int32_t id = 0; id < w->g->n; id++)
+        if (w->node[id].live && w->g->node[id]->op == AN_OP_SCATTER_ADD && w->node[id].mat) house_scatter(w, id);
     for (int32_t id = 0; id < w->g->n; id++)
         if (w->node[id].live && w->node[id].mat && w->node[id].group >= 0) AN_TRY(make_value(w, id));
     for (int32_t id = 0; id < w->g->n; id++) { /* homes are values by now: a home is always materialised */

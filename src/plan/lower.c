@@ -239,8 +239,13 @@ static an_status lower_scatter(an_work *w, an_group *gr)
     arg[0] = operand(w, n->src[0], false, &v);
     arg[1] = operand(w, n->src[1], false, &v);
     arg[2] = an_arg_of(w, gr->anchor, 0, true);
+    if (n->n_src > 2 && w->node[an_base(w, n->src[2])].home != gr->anchor) { /* else it stands there already: layout.c */
+        an_arg onto[2] = {operand(w, n->src[2], false, &v), arg[2]};
+        AN_TRY(add_step(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "copy", .bytes = 2 * (uint64_t)arg[2].bytes}, onto, 2, gr->anchor, NULL));
+        w->plan->bill.copies++;
+    }
     an_kernel k = {.kind = AN_KERNEL_SCATTER, .name = short_name(w, gr->anchor, "scatter_add"), .flops = (uint64_t)src->numel,
-                   .u.scatter = {.n = ids->numel, .rows = n->shape[0], .c = c, .src_stride = c, .out_stride = c, .src_dtype = src->dtype}};
+                   .u.scatter = {.n = ids->numel, .rows = n->shape[0], .c = c, .src_stride = c, .out_stride = c, .src_dtype = src->dtype, .accumulate = n->n_src > 2}};
     for (int i = 0; i < 3; i++) k.bytes += (uint64_t)arg[i].bytes;
     return add_step(w, k, arg, 3, gr->anchor, NULL);
 }

@@ -219,15 +219,20 @@ static void scatter_columns(const an_call_job *j, int64_t u, void *scratch)
     const int32_t *index = j->arg[0];
     double row[COLUMNS];
     const size_t size = an_dtype_bytes((an_dtype)out->dtype);
-    for (int64_t r = 0; r < rows; r++) memset((char *)j->arg[2] + (size_t)(r * c + from) * size, 0, (size_t)m * size);
+    char *to = j->arg[j->s->n_src];
+    for (int64_t r = 0; r < rows; r++) {
+        const size_t at = (size_t)(r * c + from) * size;
+        if (j->s->n_src > 2) memcpy(to + at, (const char *)j->arg[2] + at, (size_t)m * size);
+        else memset(to + at, 0, (size_t)m * size);
+    }
     for (int64_t i = 0; i < n; i++) {
         if (index[i] < 0 || index[i] >= rows) continue;
         const int64_t at = index[i] * c + from;
         an_call_load(row, j->arg[1], src->dtype, i * c + from, m);
         if (out->dtype == AN_F64)
-            for (int64_t k = 0; k < m; k++) ((double *)j->arg[2])[at + k] += row[k];
+            for (int64_t k = 0; k < m; k++) ((double *)(void *)to)[at + k] += row[k];
         else
-            for (int64_t k = 0; k < m; k++) ((float *)j->arg[2])[at + k] += (float)row[k];
+            for (int64_t k = 0; k < m; k++) ((float *)(void *)to)[at + k] += (float)row[k];
     }
 }
 

@@ -304,6 +304,7 @@ static void eval_index(an_ref_node *r)
     bool gather = r->n->op == AN_OP_GATHER;
     const struct an_tensor *table = gather ? r->src[0] : r->n, *index = r->src[gather];
     int64_t rows = table->shape[0], row = rows > 0 ? table->numel / rows : 0;
+    if (!gather && r->n->n_src > 2) memcpy(r->out[0].w, r->in[2].w, (size_t)r->n->numel * sizeof(uint64_t));
     for (int64_t j = 0; j < index->numel; j++) {
         int64_t id = r->in[gather].i[j];
         if (gather) {
