@@ -291,7 +291,8 @@ AN_API an_tensor *an_argmax_at(const char *at, an_tensor *a, int axis, bool keep
 AN_API an_tensor *an_matmul_at(const char *at, an_tensor *a, an_tensor *b);
 AN_API an_tensor *an_matmul_as_at(const char *at, an_tensor *a, an_tensor *b, an_dtype result);
 
-/* table [V,...], index i32 [I...] to [I...,...]. scatter_add: the reverse, rows of src [I...,C...] added into zeros [rows,C...]. */
+/* table [V,...], index i32 [I...] to [I...,...]. scatter_add: the reverse, rows of src [I...,C...] added into zeros [rows,C...].
+ * Ids and labels that come straight from an input are checked before a run: one out of range is AN_E_DATA and a sentence. */
 AN_API an_tensor *an_gather_at(const char *at, an_tensor *table, an_tensor *index);
 AN_API an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, int64_t rows);
 
@@ -307,7 +308,7 @@ AN_API an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain
                                    double momentum, double eps, bool training);
 /* Each element kept with probability 1-p and scaled by 1/(1-p); the mask is recomputed from the counter, never stored. */
 AN_API an_tensor *an_dropout_at(const char *at, an_tensor *a, double p);
-/* logits [...,V], labels i32 [...]: -log softmax at the label, [...]; positions with label == ignore give 0. f32 inside and out. */
+/* logits [...,V], labels i32 [...]: -log softmax at the label, [...]; a negative label is ignored and gives 0. f32 inside and out. */
 AN_API an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels);
 /* The loss of a linear head: x [...,C], w [V,C], labels [...]: cross entropy of x w^T without a second copy of the logits. */
 AN_API an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *labels);

@@ -309,12 +309,33 @@ static an_status roots_of(an_ctx *cx, const char *at, const char *who, an_tensor
     return cx->err.code;
 }
 
+/* Kernels clamp an id, so a wrong one would pass unseen: those that the caller gave are looked at here. */
+static an_status check_ids(an_ctx *cx)
+{
+    an_graph *g = &cx->graph;
+    for (const an_id_range *r = g->id_ranges; r; r = r->next) {
+        const an_tensor *leaf = g->node[r->leaf];
+        const int32_t *id = cx->input[leaf->attr[1]].data;
+        int64_t i = 0;
+        while (i < leaf->numel && id[i] < r->limit && (id[i] >= 0 || r->negative_too)) i++;
+        if (i == leaf->numel) continue;
+        char shape[128];
+        int32_t scope = g->scope;
+        g->scope = r->scope; /* where it was built */
+        an_poison(g, AN_E_DATA, r->at, "%s: element %lld of the int32 input %s is %d, outside [0,%d)", r->doing, (long long)i, an_shape_text(leaf->rank, leaf->shape, shape, sizeof shape), (int)id[i], (int)r->limit);
+        g->scope = scope;
+        return cx->err.code;
+    }
+    return AN_OK;
+}
+
 static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor *const *t, int n, int32_t *ids, an_cached_plan **out)
 {
     if (cx->err.code) return cx->err.code;
     if (!cx->device) return AN_E_ENV;
     AN_TRY(an_freeze(cx));
     AN_TRY(roots_of(cx, at, who, t, n, ids));
+    AN_TRY(check_ids(cx));
     an_flush_gradients(cx);
     if (cx->err.code) return cx->err.code;
     *out = NULL;

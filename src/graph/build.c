@@ -425,10 +425,29 @@ an_tensor *an_matmul_as_at(const char *at, an_tensor *a, an_tensor *b, an_dtype 
     return an_enter(at, "an_matmul_as", 2, 2, t) ? multiply(t, result) : t[0];
 }
 
+/* Only moves that keep every element are looked through: a slice may leave the odd ones out. */
+void an_expect_ids(an_tensor *index, int64_t limit, bool negative_too)
+{
+    an_graph *g = index->g;
+    if (index->poison) return;
+    while (index->op == AN_OP_RESHAPE || index->op == AN_OP_EXPAND || index->op == AN_OP_PERMUTE) index = g->node[index->src[0]];
+    if (index->op != AN_OP_LEAF || index->attr[0] != AN_LEAF_INPUT || index->dtype != AN_I32) return;
+    an_id_range *r = AN_NEW(&g->arena, an_id_range);
+    if (!r) {
+        an_fail_nomem(g->err, "the ranges of ids", sizeof *r);
+        return;
+    }
+    *r = (an_id_range){g->id_ranges, index->id, (int32_t)AN_MIN(limit, INT32_MAX), g->scope, negative_too, g->at, g->doing};
+    g->id_ranges = r;
+}
+
 an_tensor *an_gather_at(const char *at, an_tensor *table, an_tensor *index)
 {
     an_tensor *t[] = {table, index};
-    return an_enter(at, "an_gather", 2, 2, t) ? an_make_gather(t[0], t[1]) : t[0];
+    if (!an_enter(at, "an_gather", 2, 2, t)) return t[0];
+    an_tensor *rows = an_make_gather(t[0], t[1]);
+    if (!rows->poison) an_expect_ids(t[1], t[0]->shape[0], false);
+    return rows;
 }
 
 an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, int64_t rows)

@@ -166,8 +166,8 @@ an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *b
     return an_make_reshape(y, t[0]->rank, shape);
 }
 
-/* Labels as [N,1,1], after the check that they index rows of `rows` axes. */
-static an_tensor *label_rows(an_tensor *labels, const an_tensor *of)
+/* Labels as [N,1,1], after the check that they fit the rows of `of`; each is one of n_labels. */
+static an_tensor *label_rows(an_tensor *labels, const an_tensor *of, int32_t n_labels)
 {
     char tl[TEXT], to[TEXT];
     bool fits = labels->rank + 1 == of->rank;
@@ -176,6 +176,7 @@ static an_tensor *label_rows(an_tensor *labels, const an_tensor *of)
         return an_refuse(of->g, AN_E_SHAPE, "labels %s do not fit rows of %s", text_of(labels, tl), text_of(of, to));
     if (labels->dtype != AN_I32)
         return an_refuse(of->g, AN_E_DTYPE, "labels are %s; int32 is needed", an_dtype_name((an_dtype)labels->dtype));
+    an_expect_ids(labels, n_labels, true);
     return an_make_reshape(labels, 3, (int32_t[]){(int32_t)labels->numel, 1, 1});
 }
 
@@ -183,7 +184,7 @@ an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *lab
 {
     an_tensor *t[] = {logits, labels};
     if (!an_enter(at, "an_cross_entropy", 2, 2, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
-    an_tensor *rows = label_rows(t[1], t[0]);
+    an_tensor *rows = label_rows(t[1], t[0], last_of(t[0]));
     an_tensor *x = an_wide(an_make_reshape(t[0], 3, (int32_t[]){row_count(t[0]), last_of(t[0]), 1}));
     return an_make_like(an_cross_entropy_of(x, rows), t[1]);
 }
@@ -192,7 +193,7 @@ an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w
 {
     an_tensor *t[] = {x, w, labels};
     if (!an_enter(at, "an_linear_cross_entropy", 3, 3, t)) return t[0];
-    an_tensor *rows = label_rows(t[2], t[0]);
+    an_tensor *rows = label_rows(t[2], t[0], t[1]->rank > 0 ? t[1]->shape[0] : 0);
     an_tensor *logits = project(t[0], t[1], true); /* [N,V], f32 */
     if (logits->poison || rows->poison) return an_poison_of(t[0]->g);
     logits = an_make_reshape(logits, 3, (int32_t[]){logits->shape[0], logits->shape[1], 1});

@@ -105,6 +105,7 @@ void an_graph_reset(an_graph *g)
     memset(g->cse, 0, (size_t)g->cap_cse * sizeof *g->cse);
     g->n = g->n_grad = g->n_rules = 0;
     g->grad = NULL;
+    g->id_ranges = NULL;
     g->rand_ordinal = 0;
     g->key = KEY_START;
     g->epoch++;

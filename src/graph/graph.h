@@ -80,6 +80,14 @@ typedef enum an_rule_kind {
     AN_RULE_RMS_NORM,   /* n = x aux [O,R,I]:               aux (g - n mean(g n))                           */
     AN_RULE_GELU        /* n = x aux, aux = Phi(x):         g (aux + x phi(x))                              */
 } an_rule_kind;
+/* An input whose elements index `limit` rows of something: looked at before a run, because a kernel can only clamp. */
+typedef struct an_id_range {
+    struct an_id_range *next;
+    int32_t leaf, limit, scope;
+    bool negative_too;        /* labels: a negative one means "ignore" */
+    const char *at, *doing;
+} an_id_range;
+
 typedef struct an_rule {
     an_rule_kind kind;
     int32_t x, aux;
@@ -103,6 +111,7 @@ struct an_graph {
     int32_t n_scopes, cap_scopes, scope; /* scope 0 is the root, "" */
     uint32_t rand_ordinal;    /* random nodes so far in this step (mixed into streams) */
     an_rule *rules;           /* [n_rules], of this step */
+    an_id_range *id_ranges;   /* of this step */
     int32_t n_rules, cap_rules;
     an_dtype matmul_dtype;    /* the policy: an_linear and attention cast to it */
     const char *device_name;  /* for sentences; may be NULL */

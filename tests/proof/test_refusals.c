@@ -1,0 +1,208 @@
+/* test_refusals.c: a mistake is told before anything runs: a tensor of another context or of a step that is over, a
+ * wrong shape, dtype or id. The sentence names the file and line, the operation, the shapes, the scope and, where two
+ * contexts are involved, both devices; and the context works again after an_reset. */
+#include <anneal.h>
+#include "proof/train_case.h"
+
+static uint64_t requested_before; /* by usable_again */
+
+static an_ctx *open_on(const char *device)
+{
+    an_ctx *cx = an_open(&(an_options){.device = device, .cc = "none", .threads = 1});
+    if (!cx || an_error(cx)) fail_msg("%s: %s", device, an_error(cx));
+    requested_before = 0;
+    return cx;
+}
+
+static an_tensor *zeros(an_ctx *cx, an_dtype t, an_shape s)
+{
+    static const char none[1 << 16];
+    return an_input(cx, t, s, none);
+}
+
+/* Evaluating `t` gives `status` and a sentence with all of the words, and nothing was requested or run. */
+static void refused(an_ctx *cx, an_tensor *t, an_status status, const char *const *words)
+{
+    an_bill b;
+    if (t) assert_int_equal(an_eval(t), status);
+    assert_int_equal(an_error_status(cx), status);
+    const char *sentence = an_error(cx);
+    assert_non_null(sentence);
+    for (; *words; words++)
+        if (!strstr(sentence, *words)) fail_msg("\"%s\" lacks \"%s\"", sentence, *words);
+    if (an_report(cx, &b) == AN_OK && b.allocated_bytes != requested_before)
+        fail_msg("%llu bytes were requested", (unsigned long long)b.allocated_bytes);
+    print_message("# %s\n", sentence);
+}
+
+static void usable_again(an_ctx *cx)
+{
+    an_reset(cx);
+    assert_null(an_error(cx));
+    an_tensor *x = an_add_num(zeros(cx, AN_F32, AN_SHAPE(1)), 2);
+    assert_int_equal(an_eval(x), AN_OK);
+    assert_true(an_item(x) == 2);
+    an_bill b;
+    assert_int_equal(an_report(cx, &b), AN_OK);
+    requested_before = b.allocated_bytes;
+    an_reset(cx);
+}
+
+#define WORDS(...) ((const char *const[]){"test_refusals.c:", __VA_ARGS__, NULL})
+
+static void shapes_that_do_not_fit_are_named_with_operation_and_scope(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    an_scope_push(cx, "gpt");
+    an_scope_push(cx, "h.0");
+    refused(cx, an_add(zeros(cx, AN_F32, AN_SHAPE(4, 8, 16)), zeros(cx, AN_F32, AN_SHAPE(4, 8, 15))), AN_E_SHAPE,
+            WORDS("an_add", "[4,8,16]", "[4,8,15]", "gpt.h.0"));
+    usable_again(cx);
+    refused(cx, an_matmul(zeros(cx, AN_F32, AN_SHAPE(4, 8)), zeros(cx, AN_F32, AN_SHAPE(9, 4))), AN_E_SHAPE,
+            WORDS("an_matmul", "[4,8]", "[9,4]", "gpt.h.0"));
+    usable_again(cx);
+    refused(cx, an_reshape(zeros(cx, AN_F32, AN_SHAPE(4, 8)), AN_SHAPE(5, 7)), AN_E_SHAPE,
+            WORDS("an_reshape", "[4,8]", "[5,7]", "gpt.h.0"));
+    an_scope_pop(cx);
+    an_scope_pop(cx);
+    an_close(cx);
+}
+
+static void dtypes_that_do_not_agree_are_named_with_operation_and_scope(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    an_scope_push(cx, "head");
+    refused(cx, an_add(zeros(cx, AN_F32, AN_SHAPE(4)), zeros(cx, AN_BF16, AN_SHAPE(4))), AN_E_DTYPE,
+            WORDS("an_add", "float32", "bfloat16", "head"));
+    usable_again(cx);
+    refused(cx, an_gather(zeros(cx, AN_F32, AN_SHAPE(4, 2)), zeros(cx, AN_F32, AN_SHAPE(3))), AN_E_DTYPE,
+            WORDS("an_gather", "float32", "head"));
+    usable_again(cx);
+    refused(cx, an_exp(zeros(cx, AN_I32, AN_SHAPE(3))), AN_E_DTYPE, WORDS("an_exp", "int32", "head"));
+    an_scope_pop(cx);
+    an_close(cx);
+}
+
+static void a_tensor_of_another_context_is_refused_and_both_devices_are_named(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu"), *other = open_on("null:cuda");
+    an_scope_push(cx, "mlp");
+    an_tensor *here = zeros(cx, AN_F32, AN_SHAPE(4)), *there = zeros(other, AN_F32, AN_SHAPE(4));
+    refused(cx, an_add(here, there), AN_E_CONTEXT, WORDS("an_add", "cpu", "null", "mlp"));
+    assert_null(an_error(other));
+    usable_again(cx);
+    an_scope_pop(cx);
+    an_tensor *mine = an_exp(zeros(cx, AN_F32, AN_SHAPE(4))), *theirs = an_exp(there);
+    assert_int_equal(an_eval(mine, theirs), AN_E_CONTEXT);
+    refused(cx, NULL, AN_E_CONTEXT, WORDS("an_eval", "cpu", "null"));
+    an_close(other);
+    an_close(cx);
+}
+
+static void a_tensor_of_a_step_that_is_over_is_refused(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    an_tensor *old = an_exp(zeros(cx, AN_F32, AN_SHAPE(4)));
+    an_reset(cx);
+    an_scope_push(cx, "later");
+    refused(cx, an_neg(old), AN_E_CONTEXT, WORDS("an_neg", "[4]", "an_reset has ended", "later"));
+    usable_again(cx);
+    old = an_exp(zeros(cx, AN_F32, AN_SHAPE(4)));
+    an_reset(cx);
+    refused(cx, old, AN_E_CONTEXT, WORDS("an_eval", "an_reset has ended"));
+    an_scope_pop(cx);
+    an_close(cx);
+}
+
+/* One id too many, one below zero, and a label, in a model's step: the run stops before a kernel sees them. */
+static void an_id_out_of_range_is_named_before_anything_runs(void **state)
+{
+    (void)state;
+    static const struct {
+        bool label;
+        int32_t id;
+    } bad[] = {{false, 5}, {false, -1}, {false, INT32_MAX}, {false, INT32_MIN}, {true, 5}, {true, INT32_MAX}};
+    const train_case c = {.B = 1, .T = 4, .C = 8, .L = 1, .H = 1, .V = 5};
+    for (size_t i = 0; i < AN_COUNT(bad); i++) {
+        an_err err = {0};
+        an_ctx *cx;
+        an_gpt *m;
+        int32_t x[4] = {0, 1, 2, 3}, y[4] = {1, 2, 3, 4};
+        char id[32];
+        if (case_open(&err, &c, &(an_options){.device = "cpu", .cc = "none", .threads = 1}, &cx, &m) != AN_OK)
+            fail_msg("%s", err.text);
+        (bad[i].label ? y : x)[2] = bad[i].id;
+        an_tensor *tokens = an_input(cx, AN_I32, AN_SHAPE(1, 4), x), *labels = an_input(cx, AN_I32, AN_SHAPE(1, 4), y);
+        an_tensor *loss = an_mean(an_gpt_losses(m, tokens, labels, true), AN_ALL);
+        snprintf(id, sizeof id, "%d", bad[i].id);
+        assert_int_equal(an_eval(loss), AN_E_DATA);
+        const char *const words[] = {"gpt.c:", bad[i].label ? "cross_entropy" : "an_gather",
+                                     id,       "element 2",
+                                     "[0,5)",  "[1,4]",
+                                     "int32",  " in gpt",
+                                     NULL};
+        refused(cx, NULL, AN_E_DATA, words);
+        an_reset(cx);
+        if (case_train(&err, cx, m, &c, 0, 1, NULL) != AN_OK) fail_msg("%s", err.text);
+        case_close(cx, m);
+    }
+}
+
+static void a_parameter_under_one_name_has_one_shape_and_dtype(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    an_param(cx, "w", AN_F32, AN_SHAPE(2, 3), AN_ZEROS);
+    refused(cx, an_param(cx, "w", AN_F32, AN_SHAPE(3, 2), AN_ZEROS), AN_E_SHAPE,
+            WORDS("an_param", "\"w\"", "[2,3]", "[3,2]"));
+    usable_again(cx);
+    refused(cx, an_param(cx, "i", AN_I32, AN_SHAPE(2), AN_ZEROS), AN_E_DTYPE, WORDS("an_param", "\"i\"", "int32"));
+    an_close(cx);
+}
+
+static void an_unknown_device_or_setting_is_refused_and_every_later_call_is_harmless(void **state)
+{
+    (void)state;
+    static const struct {
+        an_options o;
+        an_status status;
+        const char *word;
+    } bad[] = {
+        {{.device = "abacus"}, AN_E_USAGE, "abacus"},
+        {{.device = "cpu", .isa = "sse9"}, AN_E_ENV, "sse9"},
+        {{.device = "cpu", .recompute = "perhaps"}, AN_E_USAGE, "perhaps"},
+    };
+    for (size_t i = 0; i < AN_COUNT(bad); i++) {
+        an_ctx *cx = an_open(&bad[i].o);
+        assert_non_null(cx);
+        assert_int_equal(an_error_status(cx), bad[i].status);
+        assert_non_null(strstr(an_error(cx), bad[i].word));
+        print_message("# %s\n", an_error(cx));
+        an_tensor *w = an_param(cx, "w", AN_F32, AN_SHAPE(2), AN_ONES), *y = an_sum(w, AN_ALL);
+        an_backward(y);
+        an_sgd(cx, 0.1);
+        assert_int_not_equal(an_eval(y), AN_OK);
+        an_item(y);
+        an_reset(cx);
+        assert_int_not_equal(an_eval_effects(cx), AN_OK);
+        an_close(cx);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(shapes_that_do_not_fit_are_named_with_operation_and_scope),
+        cmocka_unit_test(dtypes_that_do_not_agree_are_named_with_operation_and_scope),
+        cmocka_unit_test(a_tensor_of_another_context_is_refused_and_both_devices_are_named),
+        cmocka_unit_test(a_tensor_of_a_step_that_is_over_is_refused),
+        cmocka_unit_test(an_id_out_of_range_is_named_before_anything_runs),
+        cmocka_unit_test(a_parameter_under_one_name_has_one_shape_and_dtype),
+        cmocka_unit_test(an_unknown_device_or_setting_is_refused_and_every_later_call_is_harmless),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
