@@ -64,13 +64,15 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
     int each = operand_bytes(gpu, s->mul_dtype);
     *t = (an_tiles){.unit = AN_UNIT_GEMM,
                     .store = kind_of[s->a_dtype],
+                    .store_b = kind_of[s->b_dtype],
                     .store_c = kind_of[s->c_dtype],
                     .mul = kind_of[s->mul_dtype],
                     .exact = 1};
     if (!t->store || !kind_of[s->b_dtype] || !t->store_c) return "float64 products have no GPU template";
-    if (s->a_dtype != s->b_dtype) return "the operands are stored in two dtypes; cast one of them";
-    if (s->c_dtype != AN_F32 && s->c_dtype != s->a_dtype)
-        return "the result's dtype is neither float32 nor the operands'";
+    bool mixed = s->a_dtype != s->b_dtype, has_f32 = s->a_dtype == AN_F32 || s->b_dtype == AN_F32;
+    if (mixed && !has_f32) return "the operands are stored in two dtypes of 16 bits; cast one of them";
+    if (s->accumulate && s->c_dtype != AN_F32 && s->c_dtype != s->a_dtype && s->c_dtype != s->b_dtype)
+        return "sums are added to a dtype that is neither float32 nor an operand's";
     t->a_along_k = s->a_k == 1 || s->k == 1;
     t->b_along_k = s->b_k == 1 && s->b_n != 1;
     if (!t->a_along_k && s->a_m != 1 && s->m > 1)
@@ -169,9 +171,10 @@ static void defines(const an_tiles *t, an_text *out)
     if (t->unit == AN_UNIT_GEMM)
         an_text_printf(
             out,
-            "#define AN_STORE_C AN_KIND_%s\n#define AN_BM %d\n#define AN_BN %d\n#define AN_BK %d\n#define "
+            "#define AN_STORE_B AN_KIND_%s\n#define AN_STORE_C AN_KIND_%s\n#define AN_BM %d\n#define AN_BN %d\n#define "
+            "AN_BK %d\n#define "
             "AN_SUBGROUPS_M %d\n#define AN_SUBGROUPS_N %d\n#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n",
-            t->store_c, t->bm, t->bn, t->bk, t->subgroups_m, t->subgroups_n, t->a_along_k, t->b_along_k);
+            t->store_b, t->store_c, t->bm, t->bn, t->bk, t->subgroups_m, t->subgroups_n, t->a_along_k, t->b_along_k);
     else
         an_text_printf(
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
@@ -235,7 +238,7 @@ static void describe(const an_plan *p, const an_step *s, an_text *out)
  * products share one. */
 static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
-    _Static_assert(sizeof(an_tiles) == 3 * sizeof(char *) + 16 * sizeof(int), "compared as bytes");
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 16 * sizeof(int), "compared as bytes");
     an_tiles t, o;
     if (an_unit_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {

@@ -7,6 +7,7 @@
  *
  * Defined before this text by the renderer:
  *     AN_STORE    kind of the tensors in device memory (AN_KIND_F32, _BF16, _F16)
+ *     AN_STORE_B  kind of a product's right operand when it differs: one of the two is then f32 (weights kept in f32 meet bf16 activations)
  *     AN_MUL      kind of the products (AN_KIND_F32, _TF32, _BF16, _F16); sums are always f32
  *     AN_THREADS  threads a group, a multiple of 32
  *     AN_VEC      8 when every row of every tensor starts on 16 bytes and has a multiple of 8 elements, else 1
@@ -20,17 +21,31 @@
 #endif
 
 /* ---- storage: f32, or 16 bits kept as bits, since not every language has the type */
+#ifndef AN_STORE_B
+#define AN_STORE_B AN_STORE
+#endif
 #if AN_STORE == AN_KIND_F32
 typedef float an_store;
-AN_FN float an_value(an_store x) { return x; }
-AN_FN an_store an_stored(float x) { return x; }
-#elif AN_STORE == AN_KIND_BF16
-typedef an_u16 an_store;
-AN_FN float an_value(an_u32 x) { return AN_U2F(x << 16); }
-AN_FN an_store an_stored(float x) { return (an_store)an_bf16_bits(x); }
 #else
 typedef an_u16 an_store;
-AN_FN float an_value(an_u32 x) { return an_f16_value(x); }
+#endif
+#if AN_STORE_B == AN_KIND_F32
+typedef float an_store_b;
+#else
+typedef an_u16 an_store_b;
+#endif
+
+AN_FN float an_value(float x) { return x; }
+#if AN_STORE == AN_KIND_F16 || AN_STORE_B == AN_KIND_F16
+AN_FN float an_value(an_u16 x) { return an_f16_value(x); }
+#else
+AN_FN float an_value(an_u16 x) { return AN_U2F((an_u32)x << 16); }
+#endif
+#if AN_STORE == AN_KIND_F32
+AN_FN an_store an_stored(float x) { return x; }
+#elif AN_STORE == AN_KIND_BF16
+AN_FN an_store an_stored(float x) { return (an_store)an_bf16_bits(x); }
+#else
 AN_FN an_store an_stored(float x) { return (an_store)an_f16_bits(x); }
 #endif
 
@@ -51,18 +66,19 @@ AN_FN an_mul an_to_mul(float x)
 #define AN_LD(type, n) ((n) + 16 / (int)sizeof(type))
 
 /* x[0..7] = p[0..7], one 16-byte read (two for f32). */
-AN_FN void an_read8(AN_PRIVATE float *x, AN_DEVICE const an_store *p)
+AN_FN void an_read8(AN_PRIVATE float *x, AN_DEVICE const float *p)
 {
     AN_DEVICE const uint4 *words = (AN_DEVICE const uint4 *)p;
-#if AN_STORE == AN_KIND_F32
     uint4 a = words[0], b = words[1];
     x[0] = AN_U2F(a.x), x[1] = AN_U2F(a.y), x[2] = AN_U2F(a.z), x[3] = AN_U2F(a.w);
     x[4] = AN_U2F(b.x), x[5] = AN_U2F(b.y), x[6] = AN_U2F(b.z), x[7] = AN_U2F(b.w);
-#else
+}
+AN_FN void an_read8(AN_PRIVATE float *x, AN_DEVICE const an_u16 *p)
+{
+    AN_DEVICE const uint4 *words = (AN_DEVICE const uint4 *)p;
     uint4 a = words[0];
-    x[0] = an_value(a.x & 0xffffu), x[1] = an_value(a.x >> 16), x[2] = an_value(a.y & 0xffffu), x[3] = an_value(a.y >> 16);
-    x[4] = an_value(a.z & 0xffffu), x[5] = an_value(a.z >> 16), x[6] = an_value(a.w & 0xffffu), x[7] = an_value(a.w >> 16);
-#endif
+    x[0] = an_value((an_u16)a.x), x[1] = an_value((an_u16)(a.x >> 16)), x[2] = an_value((an_u16)a.y), x[3] = an_value((an_u16)(a.y >> 16));
+    x[4] = an_value((an_u16)a.z), x[5] = an_value((an_u16)(a.z >> 16)), x[6] = an_value((an_u16)a.w), x[7] = an_value((an_u16)(a.w >> 16));
 }
 
 /* p[0..7] = x[0..7] as operands of products; p lies on 16 bytes. */
@@ -89,8 +105,8 @@ AN_FN void an_place8(AN_SHARED an_mul *p, AN_PRIVATE const float *x)
 
 /* tile[r][c] = src[r*stride + c] for all r < rows, c < cols (constants); zero where r >= rows_in or c >= cols_in, so that products never
  * see what lies outside a tensor. By the whole group; cols and cols_in are multiples of AN_VEC. */
-AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVICE const an_store *src, an_i64 stride, int rows_in,
-                    int cols_in, int me)
+template <class stored>
+AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVICE const stored *src, an_i64 stride, int rows_in, int cols_in, int me)
 {
     for (int at = me * AN_VEC; at < rows * cols; at += AN_THREADS * AN_VEC) {
         int r = at / cols, c = at % cols;
