@@ -55,7 +55,8 @@ void an_command_help(const an_command *c);
 
 int an_exit_code(an_status status);
 
-/* From now on the first SIGINT or SIGTERM only sets a flag; the second one ends the process. */
+/* From now on the first SIGINT or SIGTERM only sets a flag; the second one ends the process. A file size limit is an
+ * error. */
 void an_interrupt_catch(void);
 bool an_interrupt_seen(void *unused);
 

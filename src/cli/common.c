@@ -40,6 +40,7 @@ void an_interrupt_catch(void)
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows over a limit is an error with a sentence, not the end */
 }
 
 bool an_interrupt_seen(void *unused)
