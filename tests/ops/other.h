@@ -391,9 +391,9 @@ BUILD(qr)
 BUILD(eigh)
 {
     an_tensor *vectors, *w = an_eigh_at(AT, square(l, t, v, true), &vectors);
-    root_sum(l, c, w, t == AN_F64 ? 16 : 4, sized(l, w, 50), v); /* the oracle turns on in its own noise */
+    root_sum(l, c, w, t == AN_F64 ? 64 : 4, sized(l, w, 50), v); /* the oracle turns on in its own noise */
     root_bits(l, c, vectors, v);
-    root_sum(l, c, an_abs_at(AT, vectors), 60, NULL, v);
+    root_sum(l, c, an_abs_at(AT, vectors), t == AN_F64 ? 1000 : 60, NULL, v);
 }
 
 BUILD(svd)

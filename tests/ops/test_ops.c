@@ -162,6 +162,47 @@ static void matrices_that_are_not_positive_definite_have_no_factor_but_nan(void 
     assert_true(y[0] == 1 && y[1] == 0 && y[2] == 2 && isnan(y[3]) && isnan(y[4]) && y[5] == 0 && isnan(y[7]));
 }
 
+/* Largest |a - b diag(s) c^T| or, without s, |a - b c^T|, of a [m,n], b [m,k], c [n,k]. */
+static double residual(const double *a, const double *b, const double *s, const double *c, int m, int n, int k)
+{
+    double worst = 0;
+    for (int i = 0; i < m * n; i++) {
+        double sum = a[i];
+        for (int j = 0; j < k; j++) sum -= b[i / n * k + j] * (s ? s[j] : 1) * c[i % n * k + j];
+        worst = fmax(worst, fabs(sum));
+    }
+    return worst;
+}
+
+/* In doubles, to a few units of the matrix's size: the oracle's own iterations are no judge of that. */
+static void factors_multiply_to_their_matrix(void **state)
+{
+    (void)state;
+    enum { M = 30, N = 24 };
+    static double a[M * N], b[N * N], u[M * N], s[N], v[N * N], q[M * N], r[N * N], rt[N * N], l[N * N], w[N], e[N * N];
+    an_ctx *cx = the_lab.cx[0];
+    for (int i = 0; i < M * N; i++) a[i] = lab_uniform(&the_lab) - 0.5;
+    for (int i = 0; i < N * N; i++) b[i] = (i / N == i % N ? 6 : 0) + (i / N <= i % N ? a[i] : b[i % N * N + i / N]);
+    an_reset(cx);
+    an_tensor *x = an_input_at(AT, cx, AN_F64, AN_SHAPE(M, N), a), *y = an_input_at(AT, cx, AN_F64, AN_SHAPE(N, N), b),
+              *t[8];
+    t[0] = an_svd_at(AT, x, &t[1], &t[2]);
+    t[3] = an_qr_at(AT, x, &t[4]);
+    t[5] = an_cholesky_at(AT, y);
+    t[6] = an_eigh_at(AT, y, &t[7]);
+    assert_int_equal(an_eval_at(AT, t, 8), AN_OK);
+    double *const out[8] = {u, s, v, q, r, l, w, e};
+    const size_t bytes[8] = {sizeof u, sizeof s, sizeof v, sizeof q, sizeof r, sizeof l, sizeof w, sizeof e};
+    for (int i = 0; i < 8; i++) assert_int_equal(an_read_at(AT, t[i], out[i], bytes[i]), AN_OK);
+    for (int i = 0; i < N * N; i++) rt[i] = r[i % N * N + i / N];
+    assert_true(residual(a, u, s, v, M, N, N) < 40 * DBL_EPSILON);
+    assert_true(residual(a, q, NULL, rt, M, N, N) < 40 * DBL_EPSILON);
+    assert_true(residual(b, l, NULL, l, N, N, N) < 80 * DBL_EPSILON);
+    assert_true(residual(b, e, w, e, N, N, N) < 160 * DBL_EPSILON);
+    for (int i = 1; i < N; i++) assert_true(s[i] <= s[i - 1] && w[i] >= w[i - 1]);
+    for (int i = 0; i < N; i++) assert_true(r[i * N + i] >= 0);
+}
+
 static void no_op_is_without_a_row(void **state)
 {
     (void)state;
@@ -187,6 +228,7 @@ int main(void)
         cmocka_unit_test(a_state_takes_its_value_when_the_step_ends),
         cmocka_unit_test(gradients_are_packed_into_their_parameters_block),
         cmocka_unit_test(matrices_that_are_not_positive_definite_have_no_factor_but_nan),
+        cmocka_unit_test(factors_multiply_to_their_matrix),
         cmocka_unit_test(no_op_is_without_a_row),
     };
     lab_open(&the_lab);
