@@ -41,6 +41,13 @@ test:
 	@failed=; $(MAKE) -k --no-print-directory build-tests || failed=1; \
 	 BUILD_FAILED=$$failed AN_BUILD='$(BUILD)' WRAP='$(WRAP)' sh tools/run_tests $(RUN_CHECKS) $(RUN_BINS) $(RUN_SHELL)
 
+#: goldens     rewrites the texts of tests/golden; counts: only the table of launches, flops and bytes. Read the difference before committing it
+.PHONY: goldens counts
+goldens: $(BUILD)/tests/golden/test_texts counts
+	UPDATE=1 $(BUILD)/tests/golden/test_texts
+counts: $(BUILD)/tests/golden/test_counts
+	UPDATE=1 $(BUILD)/tests/golden/test_counts
+
 #: soak        the same tests with AN_SOAK=1: random and fuzz tests run for minutes
 soak:
 	@AN_SOAK=1 TEST_TIMEOUT=7200 $(MAKE) --no-print-directory test T='$(T)'
