@@ -216,6 +216,7 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
         return status != AN_OK ? status : an_fail_nomem(&cx->err, "the plan cache", 0);
     }
     if (slot == cx->last) cx->last = NULL;
+    if (slot == cx->ran) cx->n_roots = 0; /* what it left is about to be overwritten */
     drop_plan(cx, slot);
     for (int i = 0; i < cx->graph.n; i++) hashes[i] = cx->graph.node[i]->hash;
     *slot = (an_cached_plan){.key = key, .plan = p, .node_hash = hashes, .n_nodes = cx->graph.n};
@@ -349,6 +350,7 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
     cx->n_roots = 0;
     AN_TRY(prepare(cx, at, "an_eval", t, n, ids, &c));
     AN_TRY(c ? run(cx, c) : an_ref_run(cx, ids, n));
+    cx->ran = c;
     cx->effects_from = cx->graph.n;
     memcpy(cx->root, ids, sizeof *ids * (size_t)n);
     cx->n_roots = n;
@@ -411,7 +413,7 @@ an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes)
     }
     cx->syncs++;
     if (an_is_ref(cx)) return an_ref_read(cx, which, dst, bytes);
-    const an_plan *p = cx->last->plan;
+    const an_plan *p = cx->ran->plan;
     int32_t slot = AN_SLOT_ARENA, value = p->root[which];
     int64_t offset = 0;
     if (value >= 0) {

@@ -84,7 +84,8 @@ struct an_ctx {
     int32_t n_params, cap_params, n_blocks, cap_blocks, n_states, cap_states, n_stores, cap_stores, n_inputs, cap_inputs, n_scalars, cap_scalars;
 
     an_cached_plan plans[AN_PLAN_CACHE];
-    an_cached_plan *last;/* of the last eval or plan */
+    an_cached_plan *last;/* of the last eval or plan: what an_report tells about */
+    an_cached_plan *ran; /* of the last eval: where its roots stand */
     an_buffer arena, inputs;
     uint64_t clock, allocations, allocated_bytes;
     char *miss;
