@@ -26,8 +26,8 @@
 #include "device/cpu/templates.h"
 
 enum {
-    BLOCK_WORDS = 512,        /* of k: rows of A and a panel of B, 14 and 48 KiB at AVX-512 */
-    BLOCK_ROWS = 96,          /* of A: 172 KiB packed */
+    BLOCK_WORDS = 512,        /* of k: a tile of A and a panel of B are 24 and 64 KiB at AVX-512 */
+    BLOCK_ROWS = 96,          /* of A: 192 KiB packed */
     STRIP = 128 / PANEL,      /* panels finished together */
     WIDE = 512 / PANEL,       /* panels of a block of sums, over several blocks of k */
     FEW_ROWS = 4 * TILE_ROWS, /* not worth a shared B */
@@ -117,6 +117,11 @@ static void plan_groups(plan *p)
     p->shared_bytes = p->group_chains * p->group_panels * p->group_blocks * panel_bytes;
 }
 
+static int64_t packed_tile(const plan *p) /* words of a tile packed in columns */
+{
+    return p->block * TILE_ROWS + AN_VL;
+}
+
 static plan plan_make(const an_gemm_spec *spec)
 {
     plan p = {.s = normalised(spec)};
@@ -139,7 +144,7 @@ static plan plan_make(const an_gemm_spec *spec)
     if (p.splits > 1 || p.group_blocks < p.blocks) p.partial_bytes = bytes_up(p.chains * s->m * p.panels * PANEL);
     const int64_t rows = p.block_tiles * TILE_ROWS;
     const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
-    p.left_bytes = bytes_up(AN_MAX(p.block_tiles * (p.block * TILE_ROWS + AN_VL), rows * (p.block + 16)));
+    p.left_bytes = bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * (p.block + 16)));
     p.right_bytes = p.share_b ? 0 : bytes_up(p.block * PANEL);
     p.sums_bytes = bytes_up(rows * strip * PANEL);
     p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
@@ -317,32 +322,42 @@ static place place_of(const call *g, const job *b, int64_t panel)
     return (place){b->sums + (panel - b->panel0) % held * PANEL, AN_MAX(held, STRIP) * PANEL};
 }
 
-/* The row block's words of A: where they stand, or packed. Pairs can be read where they stand when none is torn. */
+/* The row block's words of A: tile t of the block begins at at + offset(t), its rows or words are stride(t) apart. */
 typedef struct left {
-    const an_word *at; /* of the first tile */
-    int64_t stride, tile_stride;
+    const an_word *at;
     a_layout layout;
+    bool packed;
+    int64_t stride; /* of rows or columns that are read where they stand, or of packed rows */
 } left;
+
+/* f32 are words already, and are read where they stand if rows or columns do: packing would be a pass that a product
+ * with few panels does not earn back. Not if all of a tile falls on the same few sets of the first cache. */
+static bool stands_well(const plan *p, const operand *a)
+{
+    const int64_t stride = a->along_k == 1 ? a->along_x : a->along_k;
+    return p->kind == WORD_F32 && a->dtype == AN_F32 && (a->along_k == 1 || a->along_x == 1) && stride % 1024 != 0;
+}
 
 static left take_left(const call *g, const job *b, const operand *a, int64_t w0, int64_t w1)
 {
     const plan *p = &g->p;
     const bool by_row = a->along_k == 1;
-    if (by_row && p->kind == WORD_F32 && a->dtype == AN_F32)
-        return (left){(const an_word *)a->p + b->row0 * a->along_x + w0, a->along_x, 0, A_ROWS};
+    if (stands_well(p, a)) {
+        const an_word *at = (const an_word *)a->p + b->row0 * a->along_x + w0 * a->along_k;
+        return (left){at, by_row ? A_ROWS : A_COLUMNS, false, by_row ? a->along_x : a->along_k};
+    }
     if (by_row) {
         const int64_t stride = p->block + 16;
         pack(a, (part){b->row0, b->row1, w0, w1}, b->left, stride, PACK_ROWS, p->kind);
-        return (left){b->left, stride, 0, A_ROWS};
+        return (left){b->left, A_ROWS, true, stride};
     }
-    const int64_t tile_stride = p->block * TILE_ROWS + AN_VL;
     for (int64_t w = w0; w < w1; w += SLICE)
         for (int64_t t = b->tile0; t < b->tile1; t++) {
             const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + SLICE, w1)};
             const int64_t rows = q.x1 - q.x0;
-            pack(a, q, b->left + (t - b->tile0) * tile_stride + (w - w0) * rows, rows, PACK_ALONG_X, p->kind);
+            pack(a, q, b->left + (t - b->tile0) * packed_tile(p) + (w - w0) * rows, rows, PACK_ALONG_X, p->kind);
         }
-    return (left){b->left, 0, tile_stride, A_COLUMNS};
+    return (left){b->left, A_COLUMNS, true, 0};
 }
 
 static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows, int64_t columns)
@@ -362,15 +377,16 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t p
     const micro_fn *micro = (p->kind == WORD_PAIR ? MICRO_1 : MICRO_0)[a->layout][width == PANEL];
     for (int64_t t = b->tile0; t < b->tile1; t++) {
         const int64_t row = tile_row(p, t) - b->row0, rows = tile_row(p, t + 1) - tile_row(p, t);
-        const an_word *words_a = a->at + (a->layout == A_ROWS ? row * a->stride : (t - b->tile0) * a->tile_stride);
-        const int64_t stride = a->layout == A_ROWS ? a->stride : rows;
+        const bool by_row = a->layout == A_ROWS;
+        const int64_t offset = by_row ? row * a->stride : a->packed ? (t - b->tile0) * packed_tile(p) : row;
+        const int64_t stride = a->packed && !by_row ? rows : a->stride;
         float *at = c.at + row * c.ld;
         if (!torn) {
-            micro[rows - 1](words, words_a, stride, right, at, c.ld, go_on);
+            micro[rows - 1](words, a->at + offset, stride, right, at, c.ld, go_on);
             continue;
         }
         if (go_on) copy_tile(b->edge, PANEL, at, c.ld, rows, columns);
-        micro[rows - 1](words, words_a, stride, right, b->edge, PANEL, go_on);
+        micro[rows - 1](words, a->at + offset, stride, right, b->edge, PANEL, go_on);
         copy_tile(at, c.ld, b->edge, PANEL, rows, columns);
     }
 }
