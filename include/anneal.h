@@ -21,16 +21,19 @@
  *         an_close(cx);
  *     }
  *
- * How it works: building a tensor appends a node; nothing runs. an_eval turns what the given tensors and the effects (assignments) need into a
- * plan: kernels, memory and order, all known before the first byte is allocated, and runs it. Rebuilding the same step finds the same plan.
+ * How it works: building a tensor appends a node; nothing runs. an_eval turns what the given tensors and the effects
+ * (assignments) need into a plan: kernels, memory and order, all known before the first byte is allocated, and runs it.
+ * Rebuilding the same step finds the same plan.
  *
- * Errors: building never fails visibly. The first bad call records a sentence (file, line, operation, shapes, scope) in the context and returns
- * a poison tensor; an_eval returns the status and an_error the sentence. Nothing here prints, exits or aborts.
+ * Errors: building never fails visibly. The first bad call records a sentence (file, line, operation, shapes, scope) in
+ * the context and returns a poison tensor; an_eval returns the status and an_error the sentence. Nothing here prints,
+ * exits or aborts.
  *
- * Ownership: nobody frees a tensor. Parameters and states live until an_close, everything else until an_reset. One context is used by one thread
- * at a time; contexts are independent. There are no globals.
+ * Ownership: nobody frees a tensor. Parameters and states live until an_close, everything else until an_reset. One
+ * context is used by one thread at a time; contexts are independent. There are no globals.
  *
- * DOES NOT: data-dependent shapes, complex numbers, gradients of gradients, implicit broadcasting across dtypes (cast first).
+ * DOES NOT: data-dependent shapes, complex numbers, gradients of gradients, implicit broadcasting across dtypes (cast
+ * first).
  */
 #ifndef ANNEAL_H
 #define ANNEAL_H
@@ -51,23 +54,24 @@ extern "C" {
 
 #define AN_VERSION "0.1.0"
 
-/* ------------------------------------------------------------------------------------------------------------ status and dtypes */
+/* ------------------------------------------------------------------------------------------------------------ status
+ * and dtypes */
 
 typedef enum an_status {
     AN_OK = 0,
-    AN_E_USAGE,    /* a wrong argument, key or value                                   */
-    AN_E_SHAPE,    /* shapes, axes or ranks that do not fit                            */
-    AN_E_DTYPE,    /* a dtype the operation does not take                              */
-    AN_E_CONTEXT,  /* a tensor of another context, or one that an_reset has ended      */
-    AN_E_NOMEM,    /* the host or the device has no memory                             */
-    AN_E_BUDGET,   /* the plan does not fit the memory budget                          */
-    AN_E_ENV,      /* something outside is missing or refuses: compiler, cache, driver */
-    AN_E_DEVICE,   /* the device failed or disappeared                                 */
-    AN_E_IO,       /* a file cannot be read or written, or is damaged                  */
-    AN_E_DATA,     /* data out of range: an id, a label                                */
-    AN_E_NUMERIC,  /* NaN or infinity where training cannot go on                      */
+    AN_E_USAGE,   /* a wrong argument, key or value                                   */
+    AN_E_SHAPE,   /* shapes, axes or ranks that do not fit                            */
+    AN_E_DTYPE,   /* a dtype the operation does not take                              */
+    AN_E_CONTEXT, /* a tensor of another context, or one that an_reset has ended      */
+    AN_E_NOMEM,   /* the host or the device has no memory                             */
+    AN_E_BUDGET,  /* the plan does not fit the memory budget                          */
+    AN_E_ENV,     /* something outside is missing or refuses: compiler, cache, driver */
+    AN_E_DEVICE,  /* the device failed or disappeared                                 */
+    AN_E_IO,      /* a file cannot be read or written, or is damaged                  */
+    AN_E_DATA,    /* data out of range: an id, a label                                */
+    AN_E_NUMERIC, /* NaN or infinity where training cannot go on                      */
     AN_E_UNSUPPORTED,
-    AN_E_INTERNAL  /* a check of our own failed: please report it                      */
+    AN_E_INTERNAL /* a check of our own failed: please report it                      */
 } an_status;
 
 /* AN_BOOL is one byte, 0 or 1. AN_F64 runs on the CPU only. */
@@ -81,34 +85,38 @@ typedef struct an_shape {
     int rank;
     int64_t dim[8];
 } an_shape;
-#define AN_SHAPE(...) ((an_shape){.rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = {__VA_ARGS__}})
-#define AN_SCALAR     ((an_shape){.rank = 0})
+#define AN_SHAPE(...)                                                                                                  \
+    ((an_shape){.rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = {__VA_ARGS__}})
+#define AN_SCALAR ((an_shape){.rank = 0})
 
 /* A set of axes: AN_AXIS(-1), AN_AXIS(0) | AN_AXIS(2), or AN_ALL. Negative axes count from the end. */
 typedef uint32_t an_axes;
-#define AN_AXIS(i) ((an_axes)1u << ((unsigned)(i) & 15u))
+#define AN_AXIS(i) ((an_axes)1u << ((unsigned)(i)&15u))
 #define AN_ALL     ((an_axes)0xFFFFFFFFu)
 
-/* ------------------------------------------------------------------------------------------------------------ the context */
+/* ------------------------------------------------------------------------------------------------------------ the
+ * context */
 
 typedef struct an_options {
-    const char *device;     /* "auto" (default), "cpu", "ref" (slow oracle), "null:cpu", "null:cuda", "null:metal" (plan and render only) */
-    uint64_t seed;          /* of parameters and dropout */
-    int threads;            /* CPU threads; 0: every core this process may use. Results do not depend on it */
-    const char *isa;        /* CPU instruction set by name; NULL: the best */
-    const char *cc;         /* C compiler for row programs; NULL: $CC, cc, clang, gcc; "none": interpret */
-    const char *cache_dir;  /* compiled kernels; NULL: $ANNEAL_CACHE, else the user's cache folder */
-    uint64_t budget_bytes;  /* memory the plan may ask for; 0: no limit */
-    const char *recompute;  /* "auto" (default: by budget), "off", "on": drop cheap activations and compute them again in the backward pass */
-    bool unfused;           /* one kernel an op (compile=False); same bits */
-    bool place_apart;       /* every value its own guarded allocation, for sanitizers; same bits */
-    bool verify;            /* run the plan verifier between passes (always on in debug builds) */
-    const char *dump;       /* names of passes whose text goes to dump_dir: "all" or "group,place" */
+    const char *device; /* "auto" (default), "cpu", "ref" (slow oracle), "null:cpu", "null:cuda", "null:metal" (plan and
+                           render only) */
+    uint64_t seed;      /* of parameters and dropout */
+    int threads;        /* CPU threads; 0: every core this process may use. Results do not depend on it */
+    const char *isa;    /* CPU instruction set by name; NULL: the best */
+    const char *cc;     /* C compiler for row programs; NULL: $CC, cc, clang, gcc; "none": interpret */
+    const char *cache_dir; /* compiled kernels; NULL: $ANNEAL_CACHE, else the user's cache folder */
+    uint64_t budget_bytes; /* memory the plan may ask for; 0: no limit */
+    const char *recompute; /* "auto" (default: by budget), "off", "on": drop cheap activations and compute them again in
+                              the backward pass */
+    bool unfused;          /* one kernel an op (compile=False); same bits */
+    bool place_apart;      /* every value its own guarded allocation, for sanitizers; same bits */
+    bool verify;           /* run the plan verifier between passes (always on in debug builds) */
+    const char *dump;      /* names of passes whose text goes to dump_dir: "all" or "group,place" */
     const char *dump_dir;
 } an_options;
 
-/* Opens a context on a device. `o` may be NULL. NULL is returned only when there is no memory for the context itself; every other failure is
- * in an_error, and every later call is harmless. */
+/* Opens a context on a device. `o` may be NULL. NULL is returned only when there is no memory for the context itself;
+ * every other failure is in an_error, and every later call is harmless. */
 #define an_open(...) an_open_sized((__VA_ARGS__), sizeof(an_options)) /* variadic: a compound literal has commas */
 AN_API an_ctx *an_open_sized(const an_options *o, size_t options_size);
 AN_API void an_close(an_ctx *cx);
@@ -121,58 +129,66 @@ AN_API void an_error_clear(an_ctx *cx);
 /* Ends the step: every tensor but parameters and states is gone. Also clears a building error. */
 AN_API void an_reset(an_ctx *cx);
 
-/* Names what is built until the matching pop: "gpt", then "h.0" gives "gpt.h.0". Errors, kernels and reports carry the path; streams of random
- * numbers depend on it. */
+/* Names what is built until the matching pop: "gpt", then "h.0" gives "gpt.h.0". Errors, kernels and reports carry the
+ * path; streams of random numbers depend on it. */
 AN_API void an_scope_push(an_ctx *cx, const char *name);
 AN_API void an_scope_pop(an_ctx *cx);
 
-/* ------------------------------------------------------------------------------------------------------------ running */
+/* ------------------------------------------------------------------------------------------------------------ running
+ */
 
-/* Plans (or finds the plan of) everything needed for the given tensors and all effects recorded since the last eval or reset, and runs it.
- * an_eval(a, b, c): up to 16 tensors, of one context. With `cx` alone use an_eval_effects(cx). */
-#define an_eval(...) an_eval_at(AN_AT, (an_tensor *[]){__VA_ARGS__}, (int)(sizeof((an_tensor *[]){__VA_ARGS__}) / sizeof(an_tensor *)))
+/* Plans (or finds the plan of) everything needed for the given tensors and all effects recorded since the last eval or
+ * reset, and runs it. an_eval(a, b, c): up to 16 tensors, of one context. With `cx` alone use an_eval_effects(cx). */
+#define an_eval(...)                                                                                                   \
+    an_eval_at(AN_AT, (an_tensor *[]){__VA_ARGS__}, (int)(sizeof((an_tensor *[]){__VA_ARGS__}) / sizeof(an_tensor *)))
 AN_API an_status an_eval_at(const char *at, an_tensor *const *roots, int n);
 #define an_eval_effects(cx) an_eval_effects_at(AN_AT, cx)
 AN_API an_status an_eval_effects_at(const char *at, an_ctx *cx);
 
 /* Plans without running or allocating; an_report then tells the bill. */
-#define an_plan(...) an_plan_at(AN_AT, (an_tensor *[]){__VA_ARGS__}, (int)(sizeof((an_tensor *[]){__VA_ARGS__}) / sizeof(an_tensor *)))
+#define an_plan(...)                                                                                                   \
+    an_plan_at(AN_AT, (an_tensor *[]){__VA_ARGS__}, (int)(sizeof((an_tensor *[]){__VA_ARGS__}) / sizeof(an_tensor *)))
 AN_API an_status an_plan_at(const char *at, an_tensor *const *roots, int n);
 
-/* Reads an evaluated tensor. an_item: a one-element tensor as a double (NaN and a recorded error when it was not evaluated); it waits for the
- * device and is counted as a sync. an_read copies `bytes` (exactly the tensor's) in the tensor's dtype. */
+/* Reads an evaluated tensor. an_item: a one-element tensor as a double (NaN and a recorded error when it was not
+ * evaluated); it waits for the device and is counted as a sync. an_read copies `bytes` (exactly the tensor's) in the
+ * tensor's dtype. */
 #define an_item(t) an_item_at(AN_AT, t)
 AN_API double an_item_at(const char *at, an_tensor *t);
 #define an_read(t, dst, bytes) an_read_at(AN_AT, t, dst, bytes)
 AN_API an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes);
-/* The newest finished value of the scalar last evaluated as first root, and its step; never waits. False: nothing has finished yet. */
+/* The newest finished value of the scalar last evaluated as first root, and its step; never waits. False: nothing has
+ * finished yet. */
 AN_API bool an_peek(an_ctx *cx, double *value, int64_t *step);
 AN_API an_status an_synchronize(an_ctx *cx);
 
 /* The bill of the last plan. */
 typedef struct an_bill {
-    uint64_t peak_bytes;       /* all below together: what the plan requests from the device */
+    uint64_t peak_bytes; /* all below together: what the plan requests from the device */
     uint64_t weight_bytes, gradient_bytes, moment_bytes, state_bytes, activation_bytes, scratch_bytes, input_bytes;
     uint64_t flops, moved_bytes; /* of one run: multiply-add counts 2; bytes read and written by kernels */
     int32_t launches, kernels, fallbacks, syncs, copies;
-    int32_t compiled, cached;    /* row programs compiled now, found in the cache */
+    int32_t compiled, cached; /* row programs compiled now, found in the cache */
     double plan_ms, compile_ms;
-    bool plan_cached;            /* found whole, by key */
-    uint64_t allocated_bytes;    /* what has in fact been requested from the device so far */
-    uint64_t allocations;        /* and in how many calls */
+    bool plan_cached;         /* found whole, by key */
+    uint64_t allocated_bytes; /* what has in fact been requested from the device so far */
+    uint64_t allocations;     /* and in how many calls */
 } an_bill;
 AN_API an_status an_report(const an_ctx *cx, an_bill *out);
-/* Texts for people, owned by the context until the next call: "plan" (one line a step), "memory" (timeline: tensor x step), "kernels" (rendered source),
- * "miss" (why the last plan was built anew: the first node that differs). NULL when unknown. */
+/* Texts for people, owned by the context until the next call: "plan" (one line a step), "memory" (timeline: tensor x
+ * step), "kernels" (rendered source), "miss" (why the last plan was built anew: the first node that differs). NULL when
+ * unknown. */
 AN_API const char *an_report_text(an_ctx *cx, const char *what);
-/* The multiply-add peak of this context's threads now, in GFLOP/s, measured in some tens of milliseconds (AN_F32; AN_BF16: of the dot product, or of
- * f32 where there is none). 0: the device cannot say. What a benchmark's figures are a share of. */
+/* The multiply-add peak of this context's threads now, in GFLOP/s, measured in some tens of milliseconds (AN_F32;
+ * AN_BF16: of the dot product, or of f32 where there is none). 0: the device cannot say. What a benchmark's figures are
+ * a share of. */
 AN_API double an_fma_peak(an_ctx *cx, an_dtype dtype);
 
-/* ------------------------------------------------------------------------------------------------------------ leaves */
+/* ------------------------------------------------------------------------------------------------------------ leaves
+ */
 
 typedef struct an_init {
-    int kind;     /* 0 zeros, 1 constant a, 2 normal (mean 0, std a), 3 uniform in [a, b) */
+    int kind; /* 0 zeros, 1 constant a, 2 normal (mean 0, std a), 3 uniform in [a, b) */
     double a, b;
 } an_init;
 #define AN_ZEROS         ((an_init){0, 0, 0})
@@ -181,16 +197,20 @@ typedef struct an_init {
 #define AN_NORMAL(std)   ((an_init){2, (std), 0})
 #define AN_UNIFORM(a, b) ((an_init){3, (a), (b)})
 
-/* A parameter, named as in PyTorch's state_dict. The same name returns the same tensor (shape and dtype must agree). Weight decay applies to
- * parameters of rank >= 2 unless an_param_decay says otherwise. The layout freezes at the first optimizer call. */
+/* A parameter, named as in PyTorch's state_dict. The same name returns the same tensor (shape and dtype must agree).
+ * Weight decay applies to parameters of rank >= 2 unless an_param_decay says otherwise. The layout freezes at the first
+ * optimizer call. */
 #define an_param(cx, name, dtype, shape, init) an_param_at(AN_AT, cx, name, dtype, shape, init)
-AN_API an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dtype, an_shape shape, an_init init);
+AN_API an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dtype, an_shape shape,
+                              an_init init);
 AN_API void an_param_decay(an_tensor *p, bool decay);
 AN_API void an_param_freeze(an_tensor *p, bool frozen); /* no gradient, no update */
 
-/* State that lives across steps and is no parameter: KV caches, running statistics, carries. Changed by an_assign alone. */
+/* State that lives across steps and is no parameter: KV caches, running statistics, carries. Changed by an_assign
+ * alone. */
 #define an_state(cx, name, dtype, shape, init) an_state_at(AN_AT, cx, name, dtype, shape, init)
-AN_API an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dtype, an_shape shape, an_init init);
+AN_API an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dtype, an_shape shape,
+                              an_init init);
 /* The state takes `value` when the step ends; readers in this step see the old value. */
 #define an_assign(state, value) an_assign_at(AN_AT, state, value)
 AN_API void an_assign_at(const char *at, an_tensor *state, an_tensor *value);
@@ -214,7 +234,8 @@ AN_API an_tensor *an_iota_at(const char *at, an_ctx *cx, an_shape shape, int axi
 #define an_rand(cx, shape) an_rand_at(AN_AT, cx, shape)
 AN_API an_tensor *an_rand_at(const char *at, an_ctx *cx, an_shape shape);
 
-/* The step number and the global number of this micro-batch's first sample, which random streams depend on. an_reset keeps them. */
+/* The step number and the global number of this micro-batch's first sample, which random streams depend on. an_reset
+ * keeps them. */
 AN_API void an_set_step(an_ctx *cx, uint64_t step);
 AN_API void an_set_sample(an_ctx *cx, uint64_t first_sample);
 
@@ -226,8 +247,9 @@ AN_API const char *an_dtype_text(an_dtype t); /* "float32", "bfloat16", ... */
 AN_API size_t an_dtype_size(an_dtype t);
 AN_API bool an_dtype_parse(const char *name, an_dtype *out);
 
-/* Everything that persists, for checkpoints and imports: parameters, then optimizer moments ("optimizer.m.NAME", "optimizer.v.NAME"), then states, each in
- * order of creation. an_persist_read/write copy the whole tensor, contiguous, in its dtype. */
+/* Everything that persists, for checkpoints and imports: parameters, then optimizer moments ("optimizer.m.NAME",
+ * "optimizer.v.NAME"), then states, each in order of creation. an_persist_read/write copy the whole tensor, contiguous,
+ * in its dtype. */
 typedef struct an_persist {
     const char *name;
     an_dtype dtype;
@@ -240,14 +262,16 @@ AN_API int an_persist_find(an_ctx *cx, const char *name); /* -1: none */
 AN_API an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes);
 AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes);
 
-/* ------------------------------------------------------------------------------------------------------------ operations
- * Operands of elementwise functions broadcast as in NumPy: shapes are aligned at the end and axes of length 1 are repeated. Dtypes must agree.
- * The list below is one macro a function, so that an error names the caller's file and line. */
+/* ------------------------------------------------------------------------------------------------------------
+ * operations Operands of elementwise functions broadcast as in NumPy: shapes are aligned at the end and axes of length
+ * 1 are repeated. Dtypes must agree. The list below is one macro a function, so that an error names the caller's file
+ * and line. */
 
 #define AN_STR_(x) #x
 #define AN_STR(x)  AN_STR_(x)
 #define AN_AT      __FILE__ ":" AN_STR(__LINE__)
 
+/* clang-format off */
 /* Elementwise, one operand: float (neg, abs, sign: any number) */
 #define AN_UNARY_FUNCTIONS(X)                                                                                                                \
     X(neg) X(abs) X(sign) X(floor) X(round) X(sqrt) X(rsqrt) X(recip) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(sigmoid)    \
@@ -256,6 +280,7 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
 /* Elementwise, two operands. Comparisons give bool. idiv and imod: integers, rounding toward minus infinity. */
 #define AN_BINARY_FUNCTIONS(X)                                                                                                               \
     X(add) X(sub) X(mul) X(div) X(idiv) X(imod) X(pow) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(and) X(or) X(xor)
+/* clang-format on */
 
 #define AN_DECLARE_UNARY(name)  AN_API an_tensor *an_##name##_at(const char *at, an_tensor *a);
 #define AN_DECLARE_BINARY(name) AN_API an_tensor *an_##name##_at(const char *at, an_tensor *a, an_tensor *b);
@@ -267,8 +292,9 @@ AN_API an_tensor *an_cast_at(const char *at, an_tensor *a, an_dtype dtype);
 AN_API an_tensor *an_add_num_at(const char *at, an_tensor *a, double x); /* a + x, the number in a's dtype */
 AN_API an_tensor *an_mul_num_at(const char *at, an_tensor *a, double x);
 
-/* Moves: no arithmetic, no copy. reshape: one axis may be -1. permute: new axis i is old axis perm[i]. slice: [start, stop) along one axis,
- * negative numbers count from the end. pad: `before` and `after` elements of `value` along one axis. */
+/* Moves: no arithmetic, no copy. reshape: one axis may be -1. permute: new axis i is old axis perm[i]. slice: [start,
+ * stop) along one axis, negative numbers count from the end. pad: `before` and `after` elements of `value` along one
+ * axis. */
 AN_API an_tensor *an_reshape_at(const char *at, an_tensor *a, an_shape shape);
 AN_API an_tensor *an_permute_at(const char *at, an_tensor *a, an_shape perm);
 AN_API an_tensor *an_transpose_at(const char *at, an_tensor *a, int axis1, int axis2);
@@ -279,7 +305,8 @@ AN_API an_tensor *an_flip_at(const char *at, an_tensor *a, an_axes axes);
 AN_API an_tensor *an_concat_at(const char *at, an_tensor *const *parts, int n, int axis);
 AN_API an_tensor *an_detach_at(const char *at, an_tensor *a);
 
-/* Reductions over a set of axes; `keep` leaves axes of length 1. Sums of bf16 and f16 run in f32 and round once. argmax: one axis, i32. */
+/* Reductions over a set of axes; `keep` leaves axes of length 1. Sums of bf16 and f16 run in f32 and round once.
+ * argmax: one axis, i32. */
 AN_API an_tensor *an_sum_at(const char *at, an_tensor *a, an_axes axes, bool keep);
 AN_API an_tensor *an_mean_at(const char *at, an_tensor *a, an_axes axes, bool keep);
 AN_API an_tensor *an_max_at(const char *at, an_tensor *a, an_axes axes, bool keep);
@@ -287,12 +314,14 @@ AN_API an_tensor *an_min_at(const char *at, an_tensor *a, an_axes axes, bool kee
 AN_API an_tensor *an_var_at(const char *at, an_tensor *a, an_axes axes, bool keep); /* biased: mean((x - mean(x))^2) */
 AN_API an_tensor *an_argmax_at(const char *at, an_tensor *a, int axis, bool keep);
 
-/* [...,M,K] x [...,K,N]; batch axes broadcast. Result in the operands' dtype; an_matmul_as chooses (f32 for bf16/f16 operands). */
+/* [...,M,K] x [...,K,N]; batch axes broadcast. Result in the operands' dtype; an_matmul_as chooses (f32 for bf16/f16
+ * operands). */
 AN_API an_tensor *an_matmul_at(const char *at, an_tensor *a, an_tensor *b);
 AN_API an_tensor *an_matmul_as_at(const char *at, an_tensor *a, an_tensor *b, an_dtype result);
 
-/* table [V,...], index i32 [I...] to [I...,...]. scatter_add: the reverse, rows of src [I...,C...] added into zeros [rows,C...].
- * Ids and labels that come straight from an input are checked before a run: one out of range is AN_E_DATA and a sentence. */
+/* table [V,...], index i32 [I...] to [I...,...]. scatter_add: the reverse, rows of src [I...,C...] added into zeros
+ * [rows,C...]. Ids and labels that come straight from an input are checked before a run: one out of range is AN_E_DATA
+ * and a sentence. */
 AN_API an_tensor *an_gather_at(const char *at, an_tensor *table, an_tensor *index);
 AN_API an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, int64_t rows);
 
@@ -300,27 +329,36 @@ AN_API an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor 
 AN_API an_tensor *an_softmax_at(const char *at, an_tensor *a, int axis);
 AN_API an_tensor *an_log_softmax_at(const char *at, an_tensor *a, int axis);
 AN_API an_tensor *an_logsumexp_at(const char *at, an_tensor *a, int axis, bool keep);
-/* Over the last axis; gain and bias may be NULL. Statistics in f32, result in a's dtype. layer_norm: (x - mean) / sqrt(var + eps) * gain + bias. rms_norm: x / sqrt(mean(x^2) + eps) * gain. */
+/* Over the last axis; gain and bias may be NULL. Statistics in f32, result in a's dtype. layer_norm: (x - mean) /
+ * sqrt(var + eps) * gain + bias. rms_norm: x / sqrt(mean(x^2) + eps) * gain. */
 AN_API an_tensor *an_layer_norm_at(const char *at, an_tensor *a, an_tensor *gain, an_tensor *bias, double eps);
 AN_API an_tensor *an_rms_norm_at(const char *at, an_tensor *a, an_tensor *gain, double eps);
-/* x [...,C]; statistics over all axes but the last. training: batch statistics, running ones updated with `momentum` (PyTorch's meaning, unbiased running variance); else the running ones. */
-AN_API an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_tensor *bias, an_tensor *running_mean, an_tensor *running_var,
-                                   double momentum, double eps, bool training);
-/* Each element kept with probability 1-p and scaled by 1/(1-p); the mask is recomputed from the counter, never stored. */
+/* x [...,C]; statistics over all axes but the last. training: batch statistics, running ones updated with `momentum`
+ * (PyTorch's meaning, unbiased running variance); else the running ones. */
+AN_API an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_tensor *bias,
+                                   an_tensor *running_mean, an_tensor *running_var, double momentum, double eps,
+                                   bool training);
+/* Each element kept with probability 1-p and scaled by 1/(1-p); the mask is recomputed from the counter, never stored.
+ */
 AN_API an_tensor *an_dropout_at(const char *at, an_tensor *a, double p);
-/* logits [...,V], labels i32 [...]: -log softmax at the label, [...]; a negative label is ignored and gives 0. f32 inside and out. */
+/* logits [...,V], labels i32 [...]: -log softmax at the label, [...]; a negative label is ignored and gives 0. f32
+ * inside and out. */
 AN_API an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels);
-/* The loss of a linear head: x [...,C], w [V,C], labels [...]: cross entropy of x w^T without a second copy of the logits. */
+/* The loss of a linear head: x [...,C], w [V,C], labels [...]: cross entropy of x w^T without a second copy of the
+ * logits. */
 AN_API an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *labels);
-/* x [...,in] times w [out,in] transposed (PyTorch's layout), plus bias [out] if not NULL, in the matmul dtype of the policy. */
+/* x [...,in] times w [out,in] transposed (PyTorch's layout), plus bias [out] if not NULL, in the matmul dtype of the
+ * policy. */
 AN_API an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias);
 
-/* softmax(q k^T * scale + mask) v. q [B,H,T,D], k v [B,H,S,D]; scale 0 means 1/sqrt(D); causal: query i sees key j <= i + S - T. Memory linear in T.
- * n_keys (i32 scalar or NULL): only the first n <= S keys are in use and S - T becomes n - T: one plan serves a growing KV cache. */
-AN_API an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal, double dropout, an_tensor *n_keys);
+/* softmax(q k^T * scale + mask) v. q [B,H,T,D], k v [B,H,S,D]; scale 0 means 1/sqrt(D); causal: query i sees key j <= i
+ * + S - T. Memory linear in T. n_keys (i32 scalar or NULL): only the first n <= S keys are in use and S - T becomes n -
+ * T: one plan serves a growing KV cache. */
+AN_API an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
+                                  double dropout, an_tensor *n_keys);
 
 typedef struct an_window {
-    int kernel_h, kernel_w;                    /* pooling only */
+    int kernel_h, kernel_w;                                               /* pooling only */
     int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups; /* 0 means 1 (padding: 0) */
 } an_window;
 /* NHWC. conv2d: x [N,H,W,C], w [O,KH,KW,C/groups], bias [O] or NULL. */
@@ -339,35 +377,43 @@ AN_API an_tensor *an_svd_at(const char *at, an_tensor *a, an_tensor **s, an_tens
 AN_API an_tensor *an_solve_at(const char *at, an_tensor *a, an_tensor *b);
 AN_API an_tensor *an_trisolve_at(const char *at, an_tensor *t, an_tensor *b, bool upper, bool transpose);
 
-/* ------------------------------------------------------------------------------------------------------------ training */
+/* ------------------------------------------------------------------------------------------------------------ training
+ */
 
-/* Gradients of a scalar with respect to every parameter; added to those of earlier micro-batches since the last optimizer step. */
+/* Gradients of a scalar with respect to every parameter; added to those of earlier micro-batches since the last
+ * optimizer step. */
 #define an_backward(loss) an_backward_at(AN_AT, loss)
 AN_API void an_backward_at(const char *at, an_tensor *loss);
 /* After an_backward, the gradient of any tensor of this step (NULL when the loss does not depend on it). */
 AN_API an_tensor *an_grad(an_tensor *t);
 
-/* Updates, for all parameters not frozen. An update is skipped as a whole, on the device, when the gradient norm is not finite. Both return the global gradient norm (f32 scalar).
- * AdamW: Loshchilov and Hutter, "Decoupled weight decay regularization", ICLR 2019; clip: global norm clipping by min(1, clip/(norm+1e-6)), 0 for none. */
+/* Updates, for all parameters not frozen. An update is skipped as a whole, on the device, when the gradient norm is not
+ * finite. Both return the global gradient norm (f32 scalar). AdamW: Loshchilov and Hutter, "Decoupled weight decay
+ * regularization", ICLR 2019; clip: global norm clipping by min(1, clip/(norm+1e-6)), 0 for none. */
 typedef struct an_adamw_options {
-    double lr, beta1, beta2, eps, weight_decay, clip; /* zero means zero, save beta1 0.9, beta2 0.999, eps 1e-8 when all three are 0 */
-    int64_t t;                                        /* 1-based update count for bias correction; 0: counted by the context */
+    double lr, beta1, beta2, eps, weight_decay,
+        clip;  /* zero means zero, save beta1 0.9, beta2 0.999, eps 1e-8 when all three are 0 */
+    int64_t t; /* 1-based update count for bias correction; 0: counted by the context */
 } an_adamw_options;
 #define an_adamw(cx, ...) an_adamw_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o);
 #define an_sgd(cx, lr) an_sgd_at(AN_AT, cx, lr)
 AN_API an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr);
 
-/* Mixed precision, by kind of operation: an_linear, an_matmul in nn code and attention cast to `matmul`; norms, softmax, losses and reductions stay in f32. */
+/* Mixed precision, by kind of operation: an_linear, an_matmul in nn code and attention cast to `matmul`; norms,
+ * softmax, losses and reductions stay in f32. */
 typedef struct an_policy {
     an_dtype matmul; /* AN_F32 (default), AN_BF16, AN_F16 */
 } an_policy;
 AN_API void an_set_policy(an_ctx *cx, an_policy p);
 AN_API an_policy an_get_policy(const an_ctx *cx);
 
-/* ------------------------------------------------------------------------------------------------------------ the caller's place */
-/* Inside the library (base/base.h defines the macro) the short names belong to the kernel dialect, and the _at forms are called. */
+/* ------------------------------------------------------------------------------------------------------------ the
+ * caller's place */
+/* Inside the library (base/base.h defines the macro) the short names belong to the kernel dialect, and the _at forms
+ * are called. */
 #ifndef AN_NO_PLACE_MACROS
+/* clang-format off */
 #define an_where(c, a, b)                an_where_at(AN_AT, c, a, b)
 #define an_cast(a, t)                    an_cast_at(AN_AT, a, t)
 #define an_add_num(a, x)                 an_add_num_at(AN_AT, a, x)
@@ -457,6 +503,7 @@ AN_API an_policy an_get_policy(const an_ctx *cx);
 #define an_and(a, b)     an_and_at(AN_AT, a, b)
 #define an_or(a, b)      an_or_at(AN_AT, a, b)
 #define an_xor(a, b)     an_xor_at(AN_AT, a, b)
+/* clang-format on */
 #endif
 
 #ifdef __cplusplus

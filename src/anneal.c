@@ -1,7 +1,7 @@
 /* anneal.c: the context's life and an_eval: find the plan or make it, bind memory, run.
  *
- * Owns:      the plan cache (least recently used out), the arena all plans share, the input block, what is readable after a run.
- * Does not:  build nodes (graph/), plan (plan/) or run (device/).
+ * Owns:      the plan cache (least recently used out), the arena all plans share, the input block, what is readable
+ * after a run. Does not:  build nodes (graph/), plan (plan/) or run (device/).
  */
 #include "anneal_internal.h"
 #include "base/exact.h"
@@ -19,16 +19,20 @@
 
 static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
 {
-    memcpy(&cx->options, o, AN_MIN(size, sizeof cx->options)); /* a program built against an older header passes fewer fields */
-    const char **text[] = {&cx->options.device, &cx->options.isa, &cx->options.cc, &cx->options.cache_dir, &cx->options.recompute, &cx->options.dump, &cx->options.dump_dir};
+    memcpy(&cx->options, o,
+           AN_MIN(size, sizeof cx->options)); /* a program built against an older header passes fewer fields */
+    const char **text[] = {&cx->options.device,    &cx->options.isa,  &cx->options.cc,      &cx->options.cache_dir,
+                           &cx->options.recompute, &cx->options.dump, &cx->options.dump_dir};
     for (size_t i = 0; i < AN_COUNT(text); i++)
-        if (*text[i] && !(*text[i] = an_arena_strdup(&cx->forever, *text[i]))) return an_fail_nomem(&cx->err, "the options", 0);
+        if (*text[i] && !(*text[i] = an_arena_strdup(&cx->forever, *text[i])))
+            return an_fail_nomem(&cx->err, "the options", 0);
     const char *r = cx->options.recompute;
     static const char *const words[] = {"off", "on", "auto"};
     cx->recompute = 2;
     for (int i = 0; r && i < 3; i++)
         if (!strcmp(r, words[i])) cx->recompute = i;
-    if (r && strcmp(r, words[cx->recompute])) return an_fail(&cx->err, AN_E_USAGE, "an_open: recompute is \"%s\"; it is \"auto\", \"on\" or \"off\"", r);
+    if (r && strcmp(r, words[cx->recompute]))
+        return an_fail(&cx->err, AN_E_USAGE, "an_open: recompute is \"%s\"; it is \"auto\", \"on\" or \"off\"", r);
 #ifndef NDEBUG
     cx->options.verify = true;
 #endif
@@ -38,7 +42,10 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
 static an_status open_device(an_ctx *cx)
 {
     const char *name = cx->options.device && *cx->options.device ? cx->options.device : "auto";
-    an_device_options o = {.threads = cx->options.threads, .isa = cx->options.isa, .cc = cx->options.cc, .cache_dir = cx->options.cache_dir};
+    an_device_options o = {.threads = cx->options.threads,
+                           .isa = cx->options.isa,
+                           .cc = cx->options.cc,
+                           .cache_dir = cx->options.cache_dir};
     const an_backend *b = an_backend_find(&cx->err, !strcmp(name, "auto") ? "cpu" : name);
     if (!b) return cx->err.code;
     an_device_info info = {0};
@@ -91,14 +98,23 @@ void an_close(an_ctx *cx)
     free(cx);
 }
 
-const char *an_error(const an_ctx *cx) { return !cx ? "an_open: no memory" : cx->err.code ? cx->err.text : NULL; }
-an_status an_error_status(const an_ctx *cx) { return cx ? cx->err.code : AN_E_NOMEM; }
+const char *an_error(const an_ctx *cx)
+{
+    return !cx ? "an_open: no memory" : cx->err.code ? cx->err.text : NULL;
+}
+an_status an_error_status(const an_ctx *cx)
+{
+    return cx ? cx->err.code : AN_E_NOMEM;
+}
 void an_error_clear(an_ctx *cx)
 {
     if (cx) an_err_clear(&cx->err);
 }
 
-an_graph *an_ctx_graph(an_ctx *cx) { return cx ? &cx->graph : NULL; }
+an_graph *an_ctx_graph(an_ctx *cx)
+{
+    return cx ? &cx->graph : NULL;
+}
 
 void an_reset(an_ctx *cx)
 {
@@ -138,7 +154,10 @@ void an_set_policy(an_ctx *cx, an_policy p)
     if (cx) cx->graph.matmul_dtype = p.matmul;
 }
 
-an_policy an_get_policy(const an_ctx *cx) { return (an_policy){.matmul = cx ? cx->graph.matmul_dtype : AN_F32}; }
+an_policy an_get_policy(const an_ctx *cx)
+{
+    return (an_policy){.matmul = cx ? cx->graph.matmul_dtype : AN_F32};
+}
 
 /* ---------------------------------------------------------------------------------------------- finding the plan */
 
@@ -152,8 +171,10 @@ static void dump_to_file(void *user, const char *pass, const char *text)
     if (strcmp(wanted, "all") && !strstr(wanted, pass)) return;
     snprintf(path, sizeof path, "%s/%s.txt", cx->options.dump_dir ? cx->options.dump_dir : ".", pass);
     if (an_save_begin(&quiet, path, &s) != AN_OK) return;
-    if (an_save_write(&quiet, &s, text, strlen(text)) == AN_OK) an_save_commit(&quiet, &s);
-    else an_save_abort(&s);
+    if (an_save_write(&quiet, &s, text, strlen(text)) == AN_OK)
+        an_save_commit(&quiet, &s);
+    else
+        an_save_abort(&s);
 }
 
 /* Says which node made the difference to the plan used last. */
@@ -168,11 +189,15 @@ static void explain_miss(an_ctx *cx)
     if (i < cx->graph.n) {
         const an_tensor *x = cx->graph.node[i];
         char shape[128];
-        an_text_printf(&t, "plan rebuilt at step %llu: node %d %s %s differs from the last plan's", (unsigned long long)cx->step_number, i, an_ops[x->op].name, an_shape_text(x->rank, x->shape, shape, sizeof shape));
-        if (x->op == AN_OP_CONST) an_text_printf(&t, " (it is %.9g now; for a number that changes use an_scalar)", x->imm[0]);
+        an_text_printf(&t, "plan rebuilt at step %llu: node %d %s %s differs from the last plan's",
+                       (unsigned long long)cx->step_number, i, an_ops[x->op].name,
+                       an_shape_text(x->rank, x->shape, shape, sizeof shape));
+        if (x->op == AN_OP_CONST)
+            an_text_printf(&t, " (it is %.9g now; for a number that changes use an_scalar)", x->imm[0]);
         if (x->at) an_text_printf(&t, ", built at %s", x->at);
     } else {
-        an_text_printf(&t, "plan rebuilt at step %llu: %d nodes now, %d in the last plan", (unsigned long long)cx->step_number, cx->graph.n, cx->last->n_nodes);
+        an_text_printf(&t, "plan rebuilt at step %llu: %d nodes now, %d in the last plan",
+                       (unsigned long long)cx->step_number, cx->graph.n, cx->last->n_nodes);
     }
     cx->miss = t.data;
 }
@@ -191,9 +216,15 @@ static an_status refuse_if_large(an_ctx *cx, const an_plan *p)
     char need[16], have[16], big[16];
     const an_value *largest = NULL;
     for (int v = 0; v < p->n_values; v++)
-        if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && (!largest || p->value[v].bytes > largest->bytes)) largest = &p->value[v];
-    return an_fail(&cx->err, AN_E_BUDGET, "%s: the step needs %s, the budget is %s. Largest: %s %s. Try a smaller batch, recompute=on, or a larger budget", cx->backend->name, an_bytes_text((double)p->bill.peak_bytes, need),
-                   an_bytes_text((double)budget, have), largest ? largest->name : "", largest ? an_bytes_text((double)largest->bytes, big) : "");
+        if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 &&
+            (!largest || p->value[v].bytes > largest->bytes))
+            largest = &p->value[v];
+    return an_fail(&cx->err, AN_E_BUDGET,
+                   "%s: the step needs %s, the budget is %s. Largest: %s %s. Try a smaller batch, recompute=on, or a "
+                   "larger budget",
+                   cx->backend->name, an_bytes_text((double)p->bill.peak_bytes, need),
+                   an_bytes_text((double)budget, have), largest ? largest->name : "",
+                   largest ? an_bytes_text((double)largest->bytes, big) : "");
 }
 
 static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n, an_cached_plan **out)
@@ -202,9 +233,22 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
     for (int i = 0; i < AN_PLAN_CACHE; i++)
         if (!cx->plans[i].plan || (slot->plan && cx->plans[i].used < slot->used)) slot = &cx->plans[i];
     explain_miss(cx);
-    an_plan_request rq = {.graph = &cx->graph, .root = roots, .n_roots = n, .effects_from = cx->effects_from, .target = cx->backend->target(cx->device), .leaf = an_leaf_place_of, .pack = an_pack_place, .user = cx,
-                          .unfused = cx->options.unfused, .apart = cx->options.place_apart, .verify = cx->options.verify, .recompute = cx->recompute, .loss = cx->loss, .budget_bytes = cx->options.budget_bytes,
-                          .persistent_bytes = (uint64_t)an_persistent_bytes(cx, NULL), .dump = cx->options.dump ? dump_to_file : NULL};
+    an_plan_request rq = {.graph = &cx->graph,
+                          .root = roots,
+                          .n_roots = n,
+                          .effects_from = cx->effects_from,
+                          .target = cx->backend->target(cx->device),
+                          .leaf = an_leaf_place_of,
+                          .pack = an_pack_place,
+                          .user = cx,
+                          .unfused = cx->options.unfused,
+                          .apart = cx->options.place_apart,
+                          .verify = cx->options.verify,
+                          .recompute = cx->recompute,
+                          .loss = cx->loss,
+                          .budget_bytes = cx->options.budget_bytes,
+                          .persistent_bytes = (uint64_t)an_persistent_bytes(cx, NULL),
+                          .dump = cx->options.dump ? dump_to_file : NULL};
     an_plan *p;
     double start = an_seconds();
     AN_TRY(an_plan_make(&cx->err, &rq, &p));
@@ -287,7 +331,8 @@ static an_status run(an_ctx *cx, an_cached_plan *c)
         c->plan->bill.cached = c->stats.cached;
     }
     AN_TRY(fill_inputs(cx, c->plan));
-    if (n > 64 && !(slots = an_arena_alloc(&cx->step, sizeof *slots * (size_t)n))) return an_fail_nomem(&cx->err, "slots", 0);
+    if (n > 64 && !(slots = an_arena_alloc(&cx->step, sizeof *slots * (size_t)n)))
+        return an_fail_nomem(&cx->err, "slots", 0);
     slots[AN_SLOT_ARENA] = cx->arena;
     slots[AN_SLOT_INPUT] = cx->inputs;
     for (int i = 0; i < cx->n_stores; i++) slots[AN_SLOT_FIRST + i] = cx->store[i].mem;
@@ -323,14 +368,16 @@ static an_status check_ids(an_ctx *cx)
         char shape[128];
         int32_t scope = g->scope;
         g->scope = r->scope; /* where it was built */
-        an_poison(g, AN_E_DATA, r->at, "%s: element %lld of the int32 input %s is %d, outside [0,%d)", r->doing, (long long)i, an_shape_text(leaf->rank, leaf->shape, shape, sizeof shape), (int)id[i], (int)r->limit);
+        an_poison(g, AN_E_DATA, r->at, "%s: element %lld of the int32 input %s is %d, outside [0,%d)", r->doing,
+                  (long long)i, an_shape_text(leaf->rank, leaf->shape, shape, sizeof shape), (int)id[i], (int)r->limit);
         g->scope = scope;
         return cx->err.code;
     }
     return AN_OK;
 }
 
-static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor *const *t, int n, int32_t *ids, an_cached_plan **out)
+static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor *const *t, int n, int32_t *ids,
+                         an_cached_plan **out)
 {
     if (cx->err.code) return cx->err.code;
     if (!cx->device) return AN_E_ENV;
@@ -378,7 +425,10 @@ an_status an_eval_at(const char *at, an_tensor *const *roots, int n)
     return cx ? eval(cx, at, roots, n) : AN_E_USAGE;
 }
 
-an_status an_eval_effects_at(const char *at, an_ctx *cx) { return cx ? eval(cx, at, NULL, 0) : AN_E_USAGE; }
+an_status an_eval_effects_at(const char *at, an_ctx *cx)
+{
+    return cx ? eval(cx, at, NULL, 0) : AN_E_USAGE;
+}
 
 an_status an_plan_at(const char *at, an_tensor *const *roots, int n)
 {
@@ -386,7 +436,10 @@ an_status an_plan_at(const char *at, an_tensor *const *roots, int n)
     an_cached_plan *c;
     int32_t ids[16];
     if (!cx) return AN_E_USAGE;
-    if (an_is_ref(cx)) return an_fail(&cx->err, AN_E_UNSUPPORTED, "an_plan: the device ref evaluates node by node and has no plan; use device=null:cpu for the plan of a CPU");
+    if (an_is_ref(cx))
+        return an_fail(&cx->err, AN_E_UNSUPPORTED,
+                       "an_plan: the device ref evaluates node by node and has no plan; use device=null:cpu for the "
+                       "plan of a CPU");
     return prepare(cx, at, "an_plan", roots, n, ids, &c);
 }
 
@@ -471,7 +524,10 @@ bool an_peek(an_ctx *cx, double *value, int64_t *step)
     return true;
 }
 
-an_status an_synchronize(an_ctx *cx) { return cx ? cx->err.code : AN_E_USAGE; } /* devices that return early wait in eval for now: nothing is under way */
+an_status an_synchronize(an_ctx *cx)
+{
+    return cx ? cx->err.code : AN_E_USAGE;
+} /* devices that return early wait in eval for now: nothing is under way */
 
 /* ---------------------------------------------------------------------------------------------- reporting */
 
@@ -480,7 +536,8 @@ an_status an_report(const an_ctx *cx, an_bill *out)
     if (!cx || !out || !cx->last) return AN_E_USAGE;
     *out = cx->last->plan->bill;
     uint64_t by[AN_N_USES] = {0};
-    out->peak_bytes = (uint64_t)an_persistent_bytes(cx, by) + (uint64_t)cx->last->plan->arena_bytes + (uint64_t)cx->last->plan->input_bytes;
+    out->peak_bytes = (uint64_t)an_persistent_bytes(cx, by) + (uint64_t)cx->last->plan->arena_bytes +
+                      (uint64_t)cx->last->plan->input_bytes;
     out->weight_bytes = by[AN_USE_WEIGHT];
     out->gradient_bytes += by[AN_USE_GRADIENT];
     out->moment_bytes = by[AN_USE_MOMENT];
@@ -508,7 +565,9 @@ const char *an_report_text(an_ctx *cx, const char *what)
     } else if (cx->last->exec) {
         for (int s = 0; s < p->n_steps; s++) {
             double sec = cx->backend->step_seconds(cx->device, cx->last->exec, s);
-            an_text_printf(&t, "%4d %9.1f us %8.1f GFLOP/s %7.1f GB/s  %s\n", s, sec * 1e6, (double)p->step[s].flops / AN_MAX(sec, 1e-9) * 1e-9, (double)p->step[s].bytes / AN_MAX(sec, 1e-9) * 1e-9, p->kernel[p->step[s].kernel].name);
+            an_text_printf(&t, "%4d %9.1f us %8.1f GFLOP/s %7.1f GB/s  %s\n", s, sec * 1e6,
+                           (double)p->step[s].flops / AN_MAX(sec, 1e-9) * 1e-9,
+                           (double)p->step[s].bytes / AN_MAX(sec, 1e-9) * 1e-9, p->kernel[p->step[s].kernel].name);
         }
     }
     free(cx->text);
@@ -521,15 +580,22 @@ double an_fma_peak(an_ctx *cx, an_dtype dtype)
     return cx->backend->fma_peak(cx->device, dtype, 0.05);
 }
 
-const char *an_dtype_text(an_dtype t) { return an_dtype_name(t); }
-size_t an_dtype_size(an_dtype t) { return an_dtype_bytes(t); }
+const char *an_dtype_text(an_dtype t)
+{
+    return an_dtype_name(t);
+}
+size_t an_dtype_size(an_dtype t)
+{
+    return an_dtype_bytes(t);
+}
 
 bool an_dtype_parse(const char *name, an_dtype *out)
 {
     static const struct {
         const char *name;
         an_dtype t;
-    } also[] = {{"f32", AN_F32}, {"fp32", AN_F32}, {"bf16", AN_BF16}, {"f16", AN_F16}, {"fp16", AN_F16}, {"f64", AN_F64}, {"i32", AN_I32}, {"i64", AN_I64}, {"u8", AN_U8}};
+    } also[] = {{"f32", AN_F32}, {"fp32", AN_F32}, {"bf16", AN_BF16}, {"f16", AN_F16}, {"fp16", AN_F16},
+                {"f64", AN_F64}, {"i32", AN_I32},  {"i64", AN_I64},   {"u8", AN_U8}};
     for (int t = 0; name && t < AN_N_DTYPES; t++)
         if (!strcmp(name, an_dtype_name((an_dtype)t))) {
             *out = (an_dtype)t;

@@ -1,8 +1,9 @@
-/* anneal_internal.h: the context. It joins the layers below: graph, planner, device. Shared by anneal.c (open, eval, read), anneal_leaves.c (parameters, states,
- * inputs, what persists) and anneal_train.c (backward, optimizers).
+/* anneal_internal.h: the context. It joins the layers below: graph, planner, device. Shared by anneal.c (open, eval,
+ * read), anneal_leaves.c (parameters, states, inputs, what persists) and anneal_train.c (backward, optimizers).
  *
- * Persistent memory is a table of buffers: the parts of parameter blocks, and states. A buffer is declared (its bytes are in the bill) before it is
- * allocated, and allocated at the first eval or access. Slot AN_SLOT_FIRST + i of every plan is buffer i.
+ * Persistent memory is a table of buffers: the parts of parameter blocks, and states. A buffer is declared (its bytes
+ * are in the bill) before it is allocated, and allocated at the first eval or access. Slot AN_SLOT_FIRST + i of every
+ * plan is buffer i.
  */
 #ifndef AN_ANNEAL_INTERNAL_H
 #define AN_ANNEAL_INTERNAL_H
@@ -16,7 +17,7 @@ typedef enum an_role { AN_ROLE_PARAM, AN_ROLE_M, AN_ROLE_V, AN_ROLE_GRAD, AN_N_R
 typedef struct an_store { /* a persistent buffer */
     int64_t bytes;
     an_usage usage;
-    an_buffer mem;       /* host NULL and handle 0 until allocated */
+    an_buffer mem; /* host NULL and handle 0 until allocated */
     bool ready;
     const char *name;
 } an_store;
@@ -26,19 +27,19 @@ typedef struct an_param_info {
     an_tensor *tensor;
     an_init init;
     bool decay, frozen;
-    int32_t block;       /* -1 until the layout freezes */
-    int64_t offset;      /* bytes in the block */
+    int32_t block;  /* -1 until the layout freezes */
+    int64_t offset; /* bytes in the block */
 } an_param_info;
 
 typedef struct an_block { /* parameters of one dtype and decay, laid out one after the other, each 256-byte aligned */
     an_dtype dtype;
     bool decay, frozen;
-    int64_t numel;       /* padding included */
-    int32_t n, *param;   /* in order of creation */
-    int32_t store[AN_N_ROLES]; /* -1: not there */
+    int64_t numel;                 /* padding included */
+    int32_t n, *param;             /* in order of creation */
+    int32_t store[AN_N_ROLES];     /* -1: not there */
     an_tensor *tensor[AN_N_ROLES]; /* persistent leaves [numel] */
-    an_tensor *pack;     /* this step's gradients, NULL */
-    bool pending;        /* the gradient store holds earlier micro-batches */
+    an_tensor *pack;               /* this step's gradients, NULL */
+    bool pending;                  /* the gradient store holds earlier micro-batches */
 } an_block;
 
 typedef struct an_state_info {
@@ -49,7 +50,7 @@ typedef struct an_state_info {
 } an_state_info;
 
 typedef struct an_input_info {
-    void *data;          /* this step's copy */
+    void *data; /* this step's copy */
     size_t bytes;
 } an_input_info;
 
@@ -67,32 +68,33 @@ enum { AN_PLAN_CACHE = 16 };
 struct an_ctx {
     an_err err;
     an_graph graph;
-    an_arena forever;    /* names and tables */
-    an_arena step;       /* this step's input data */
+    an_arena forever; /* names and tables */
+    an_arena step;    /* this step's input data */
     const an_backend *backend;
     an_device *device;
     an_options options;
-    char *device_text, *text;   /* an_device_text; the last an_report_text */
+    char *device_text, *text; /* an_device_text; the last an_report_text */
 
     an_param_info *param;
     an_block *block;
     an_state_info *state;
     an_store *store;
     an_input_info *input;
-    double *scalar;      /* this step's; i32 ones too */
+    double *scalar; /* this step's; i32 ones too */
     bool *scalar_int;
-    int32_t n_params, cap_params, n_blocks, cap_blocks, n_states, cap_states, n_stores, cap_stores, n_inputs, cap_inputs, n_scalars, cap_scalars;
+    int32_t n_params, cap_params, n_blocks, cap_blocks, n_states, cap_states, n_stores, cap_stores, n_inputs,
+        cap_inputs, n_scalars, cap_scalars;
 
     an_cached_plan plans[AN_PLAN_CACHE];
-    an_cached_plan *last;/* of the last eval or plan: what an_report tells about */
-    an_cached_plan *ran; /* of the last eval: where its roots stand */
+    an_cached_plan *last; /* of the last eval or plan: what an_report tells about */
+    an_cached_plan *ran;  /* of the last eval: where its roots stand */
     an_buffer arena, inputs;
     uint64_t clock, allocations, allocated_bytes;
     char *miss;
 
     uint64_t step_number, sample, updates;
     int32_t effects_from, loss;
-    int32_t root[16], n_roots;  /* nodes readable now */
+    int32_t root[16], n_roots; /* nodes readable now */
     uint32_t root_epoch;
     double peek_value;
     int64_t peek_step;
@@ -107,12 +109,12 @@ an_status an_ctx_status(an_ctx *cx); /* the recorded error's code */
 /* anneal_leaves.c */
 bool an_grow(void **array, int32_t n, int32_t *cap, size_t bytes); /* room for one more element, malloc'ed */
 int32_t an_store_new(an_ctx *cx, int64_t bytes, an_usage usage, const char *name);
-an_status an_freeze(an_ctx *cx);     /* puts parameters made since the last call into blocks */
+an_status an_freeze(an_ctx *cx);       /* puts parameters made since the last call into blocks */
 an_status an_stores_ready(an_ctx *cx); /* allocates and initialises what is declared */
 int64_t an_persistent_bytes(const an_ctx *cx, uint64_t by_usage[AN_N_USES]);
 an_leaf_place an_leaf_place_of(void *cx, an_leaf kind, int index);
 int64_t an_pack_place(void *cx, int block, int source, int64_t *block_bytes);
-int an_block_leaf(int block, an_role role); /* index of a LEAF of kind BLOCK */
+int an_block_leaf(int block, an_role role);                          /* index of a LEAF of kind BLOCK */
 an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out); /* counted */
 void an_leaves_close(an_ctx *cx);
 

@@ -31,7 +31,9 @@ static bool take_shape(an_ctx *cx, const char *at, const char *what, an_shape s,
     }
     for (int i = 0; i < s.rank; i++) {
         if (s.dim[i] < 0 || s.dim[i] > INT32_MAX || (s.dim[i] && *numel > INT64_MAX / 16 / s.dim[i])) {
-            an_poison(&cx->graph, AN_E_SHAPE, at, "%s: axis %d has length %lld; lengths are 0 to 2147483647 and their product must be addressable", what, i, (long long)s.dim[i]);
+            an_poison(&cx->graph, AN_E_SHAPE, at,
+                      "%s: axis %d has length %lld; lengths are 0 to 2147483647 and their product must be addressable",
+                      what, i, (long long)s.dim[i]);
             return false;
         }
         out[i] = (int32_t)s.dim[i];
@@ -50,13 +52,16 @@ int32_t an_store_new(an_ctx *cx, int64_t bytes, an_usage usage, const char *name
     return cx->n_stores++;
 }
 
-/* ---------------------------------------------------------------------------------------------- parameters and states */
+/* ---------------------------------------------------------------------------------------------- parameters and states
+ */
 
-static an_tensor *same_again(an_ctx *cx, const char *at, const char *what, const char *name, an_tensor *t, an_dtype dtype, int rank, const int32_t *shape)
+static an_tensor *same_again(an_ctx *cx, const char *at, const char *what, const char *name, an_tensor *t,
+                             an_dtype dtype, int rank, const int32_t *shape)
 {
     if (t->dtype == dtype && t->rank == rank && !memcmp(t->shape, shape, sizeof *shape * (size_t)rank)) return t;
     char have[128], want[128];
-    return an_poison(&cx->graph, AN_E_SHAPE, at, "%s: \"%s\" is %s %s already; it cannot also be %s %s", what, name, an_dtype_name((an_dtype)t->dtype), an_shape_text(t->rank, t->shape, have, sizeof have),
+    return an_poison(&cx->graph, AN_E_SHAPE, at, "%s: \"%s\" is %s %s already; it cannot also be %s %s", what, name,
+                     an_dtype_name((an_dtype)t->dtype), an_shape_text(t->rank, t->shape, have, sizeof have),
                      an_dtype_name(dtype), an_shape_text(rank, shape, want, sizeof want));
 }
 
@@ -67,9 +72,13 @@ an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     if (!cx) return NULL;
     if (!name || !*name) return an_poison(&cx->graph, AN_E_USAGE, at, "an_param: a parameter needs a name");
     if (!take_shape(cx, at, "an_param", s, shape, &numel)) return cx->graph.poison;
-    if (!an_dtype_is_float(dtype)) return an_poison(&cx->graph, AN_E_DTYPE, at, "an_param: \"%s\" is %s; parameters are float32, float64, bfloat16 or float16", name, an_dtype_name(dtype));
+    if (!an_dtype_is_float(dtype))
+        return an_poison(&cx->graph, AN_E_DTYPE, at,
+                         "an_param: \"%s\" is %s; parameters are float32, float64, bfloat16 or float16", name,
+                         an_dtype_name(dtype));
     for (int i = 0; i < cx->n_params; i++)
-        if (!strcmp(cx->param[i].name, name)) return same_again(cx, at, "an_param", name, cx->param[i].tensor, dtype, s.rank, shape);
+        if (!strcmp(cx->param[i].name, name))
+            return same_again(cx, at, "an_param", name, cx->param[i].tensor, dtype, s.rank, shape);
     an_param_info p = {.name = an_arena_strdup(&cx->forever, name), .init = init, .decay = s.rank >= 2, .block = -1};
     p.tensor = p.name ? an_persistent(&cx->graph, AN_LEAF_PARAM, cx->n_params, dtype, s.rank, shape) : NULL;
     if (!p.tensor || p.tensor->poison || !an_grow((void **)&cx->param, cx->n_params, &cx->cap_params, sizeof p)) {
@@ -88,10 +97,12 @@ an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     if (!name || !*name) return an_poison(&cx->graph, AN_E_USAGE, at, "an_state: a state needs a name");
     if (!take_shape(cx, at, "an_state", s, shape, &numel)) return cx->graph.poison;
     for (int i = 0; i < cx->n_states; i++)
-        if (!strcmp(cx->state[i].name, name)) return same_again(cx, at, "an_state", name, cx->state[i].tensor, dtype, s.rank, shape);
+        if (!strcmp(cx->state[i].name, name))
+            return same_again(cx, at, "an_state", name, cx->state[i].tensor, dtype, s.rank, shape);
     an_state_info st = {.name = an_arena_strdup(&cx->forever, name), .init = init, .store = -1};
     st.tensor = st.name ? an_persistent(&cx->graph, AN_LEAF_STATE, cx->n_states, dtype, s.rank, shape) : NULL;
-    if (st.tensor && !st.tensor->poison) st.store = an_store_new(cx, numel * (int64_t)an_dtype_bytes(dtype), AN_USE_STATE, st.name);
+    if (st.tensor && !st.tensor->poison)
+        st.store = an_store_new(cx, numel * (int64_t)an_dtype_bytes(dtype), AN_USE_STATE, st.name);
     if (st.store < 0 || !an_grow((void **)&cx->state, cx->n_states, &cx->cap_states, sizeof st)) {
         an_fail_nomem(&cx->err, name, (size_t)numel * an_dtype_bytes(dtype));
         return cx->graph.poison;
@@ -113,7 +124,9 @@ static void set_flag(an_tensor *p, const char *what, bool *flag, bool value)
 {
     an_param_info *i = param_of(p);
     an_ctx *cx = p->g->owner;
-    if (i->block >= 0 && *flag != value) an_fail(&cx->err, AN_E_USAGE, "%s: \"%s\" has its place already; say so before the first an_eval or optimizer", what, i->name);
+    if (i->block >= 0 && *flag != value)
+        an_fail(&cx->err, AN_E_USAGE, "%s: \"%s\" has its place already; say so before the first an_eval or optimizer",
+                what, i->name);
     *flag = value;
 }
 
@@ -137,18 +150,27 @@ static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
     size_t each = an_dtype_bytes(dtype);
     int64_t bytes = 0;
     b.param = AN_NEW_ARRAY(&cx->forever, int32_t, cx->n_params);
-    if (!b.param || !an_grow((void **)&cx->block, cx->n_blocks, &cx->cap_blocks, sizeof b)) return an_fail_nomem(&cx->err, "parameter blocks", 0);
+    if (!b.param || !an_grow((void **)&cx->block, cx->n_blocks, &cx->cap_blocks, sizeof b))
+        return an_fail_nomem(&cx->err, "parameter blocks", 0);
     for (int i = 0; i < cx->n_params; i++) {
         an_param_info *p = &cx->param[i];
-        if (p->block >= 0 || p->tensor->dtype != dtype || p->decay != decay || p->frozen != frozen || b.n == 255) continue;
+        if (p->block >= 0 || p->tensor->dtype != dtype || p->decay != decay || p->frozen != frozen || b.n == 255)
+            continue;
         p->block = cx->n_blocks;
         p->offset = bytes;
         bytes = an_round_up(bytes + p->tensor->numel * (int64_t)each, PARAM_ALIGN);
         b.param[b.n++] = i;
     }
     b.numel = bytes / (int64_t)each;
-    if (b.numel > INT32_MAX) return an_fail(&cx->err, AN_E_UNSUPPORTED, "parameters of one kind have %lld elements; a block holds at most 2147483647: give some of them another dtype or decay", (long long)b.numel);
-    const char *name = an_arena_printf(&cx->forever, "%s parameters %s", an_dtype_name(dtype), frozen ? "(frozen)" : decay ? "with weight decay" : "without weight decay");
+    if (b.numel > INT32_MAX)
+        return an_fail(&cx->err, AN_E_UNSUPPORTED,
+                       "parameters of one kind have %lld elements; a block holds at most 2147483647: give some of them "
+                       "another dtype or decay",
+                       (long long)b.numel);
+    const char *name = an_arena_printf(&cx->forever, "%s parameters %s", an_dtype_name(dtype),
+                                       frozen  ? "(frozen)"
+                                       : decay ? "with weight decay"
+                                               : "without weight decay");
     b.store[AN_ROLE_PARAM] = an_store_new(cx, bytes, AN_USE_WEIGHT, name);
     if (!name || b.store[AN_ROLE_PARAM] < 0) {
         for (int i = 0; i < b.n; i++) cx->param[b.param[i]].block = -1; /* for the next attempt */
@@ -161,11 +183,15 @@ static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
 an_status an_freeze(an_ctx *cx)
 {
     for (int i = 0; i < cx->n_params; i++)
-        if (cx->param[i].block < 0) AN_TRY(new_block(cx, (an_dtype)cx->param[i].tensor->dtype, cx->param[i].decay, cx->param[i].frozen));
+        if (cx->param[i].block < 0)
+            AN_TRY(new_block(cx, (an_dtype)cx->param[i].tensor->dtype, cx->param[i].decay, cx->param[i].frozen));
     return AN_OK;
 }
 
-int an_block_leaf(int block, an_role role) { return block * AN_N_ROLES + (int)role; }
+int an_block_leaf(int block, an_role role)
+{
+    return block * AN_N_ROLES + (int)role;
+}
 
 an_leaf_place an_leaf_place_of(void *user, an_leaf kind, int index)
 {
@@ -174,15 +200,26 @@ an_leaf_place an_leaf_place_of(void *user, an_leaf kind, int index)
     if (kind == AN_LEAF_PARAM) {
         const an_param_info *p = &cx->param[index];
         const an_store *s = &cx->store[cx->block[p->block].store[AN_ROLE_PARAM]];
-        at = (an_leaf_place){.slot = AN_SLOT_FIRST + (int32_t)(s - cx->store), .offset = p->offset, .bytes = p->tensor->numel * (int64_t)an_dtype_bytes((an_dtype)p->tensor->dtype), .usage = s->usage, .name = p->name};
+        at = (an_leaf_place){.slot = AN_SLOT_FIRST + (int32_t)(s - cx->store),
+                             .offset = p->offset,
+                             .bytes = p->tensor->numel * (int64_t)an_dtype_bytes((an_dtype)p->tensor->dtype),
+                             .usage = s->usage,
+                             .name = p->name};
     } else if (kind == AN_LEAF_BLOCK) {
         int32_t i = cx->block[index / AN_N_ROLES].store[index % AN_N_ROLES];
-        at = (an_leaf_place){.slot = AN_SLOT_FIRST + i, .bytes = cx->store[i].bytes, .usage = cx->store[i].usage, .name = cx->store[i].name};
+        at = (an_leaf_place){.slot = AN_SLOT_FIRST + i,
+                             .bytes = cx->store[i].bytes,
+                             .usage = cx->store[i].usage,
+                             .name = cx->store[i].name};
     } else if (kind == AN_LEAF_STATE) {
         int32_t i = cx->state[index].store;
-        at = (an_leaf_place){.slot = AN_SLOT_FIRST + i, .bytes = cx->store[i].bytes, .usage = AN_USE_STATE, .name = cx->state[index].name};
+        at = (an_leaf_place){.slot = AN_SLOT_FIRST + i,
+                             .bytes = cx->store[i].bytes,
+                             .usage = AN_USE_STATE,
+                             .name = cx->state[index].name};
     } else {
-        at = (an_leaf_place){.slot = AN_SLOT_INPUT, .usage = AN_USE_INPUT, .name = kind == AN_LEAF_SCALAR ? "scalar" : "input"};
+        at = (an_leaf_place){
+            .slot = AN_SLOT_INPUT, .usage = AN_USE_INPUT, .name = kind == AN_LEAF_SCALAR ? "scalar" : "input"};
     }
     return at;
 }
@@ -208,17 +245,25 @@ an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out)
 static void put(an_dtype t, void *dst, int64_t i, double x)
 {
     /* The device casts; here only what initial values need, rounded as everywhere. */
-    if (t == AN_F32) ((float *)dst)[i] = (float)x;
-    else if (t == AN_F64) ((double *)dst)[i] = x;
-    else if (t == AN_I32) ((int32_t *)dst)[i] = (int32_t)x;
-    else if (t == AN_I64) ((int64_t *)dst)[i] = (int64_t)x;
-    else if (t == AN_U8) ((uint8_t *)dst)[i] = (uint8_t)x;
-    else if (t == AN_BOOL) ((uint8_t *)dst)[i] = x != 0;
-    else ((uint16_t *)dst)[i] = (uint16_t)(t == AN_BF16 ? an_f32_to_bf16((float)x) : an_f32_to_f16((float)x));
+    if (t == AN_F32)
+        ((float *)dst)[i] = (float)x;
+    else if (t == AN_F64)
+        ((double *)dst)[i] = x;
+    else if (t == AN_I32)
+        ((int32_t *)dst)[i] = (int32_t)x;
+    else if (t == AN_I64)
+        ((int64_t *)dst)[i] = (int64_t)x;
+    else if (t == AN_U8)
+        ((uint8_t *)dst)[i] = (uint8_t)x;
+    else if (t == AN_BOOL)
+        ((uint8_t *)dst)[i] = x != 0;
+    else
+        ((uint16_t *)dst)[i] = (uint16_t)(t == AN_BF16 ? an_f32_to_bf16((float)x) : an_f32_to_f16((float)x));
 }
 
 /* Initial values: a function of (seed, name, element) alone, whatever else the model holds. */
-static an_status initialise(an_ctx *cx, int32_t store, int64_t offset, const an_tensor *t, const char *name, an_init init)
+static an_status initialise(an_ctx *cx, int32_t store, int64_t offset, const an_tensor *t, const char *name,
+                            an_init init)
 {
     enum { CHUNK = 4096 };
     char chunk[CHUNK * 8];
@@ -233,7 +278,8 @@ static an_status initialise(an_ctx *cx, int32_t store, int64_t offset, const an_
             if (init.kind == 3) x = init.a + (init.b - init.a) * an_rng_uniform(key, stream, (uint64_t)(at + i));
             put((an_dtype)t->dtype, chunk, i, x);
         }
-        AN_TRY(cx->backend->write(&cx->err, cx->device, &cx->store[store].mem, (size_t)offset + (size_t)at * each, chunk, (size_t)n * each));
+        AN_TRY(cx->backend->write(&cx->err, cx->device, &cx->store[store].mem, (size_t)offset + (size_t)at * each,
+                                  chunk, (size_t)n * each));
     }
     return AN_OK;
 }
@@ -245,9 +291,12 @@ an_status an_stores_ready(an_ctx *cx)
         if (s->ready) continue;
         if (!s->mem.bytes) AN_TRY(an_device_alloc(cx, (size_t)s->bytes, &s->mem));
         for (int p = 0; p < cx->n_params; p++)
-            if (cx->param[p].block >= 0 && cx->block[cx->param[p].block].store[AN_ROLE_PARAM] == i) AN_TRY(initialise(cx, i, cx->param[p].offset, cx->param[p].tensor, cx->param[p].name, cx->param[p].init));
+            if (cx->param[p].block >= 0 && cx->block[cx->param[p].block].store[AN_ROLE_PARAM] == i)
+                AN_TRY(
+                    initialise(cx, i, cx->param[p].offset, cx->param[p].tensor, cx->param[p].name, cx->param[p].init));
         for (int p = 0; p < cx->n_states; p++)
-            if (cx->state[p].store == i) AN_TRY(initialise(cx, i, 0, cx->state[p].tensor, cx->state[p].name, cx->state[p].init));
+            if (cx->state[p].store == i)
+                AN_TRY(initialise(cx, i, 0, cx->state[p].tensor, cx->state[p].name, cx->state[p].init));
         s->ready = true;
     }
     return AN_OK;
@@ -278,10 +327,14 @@ void an_leaves_close(an_ctx *cx)
 
 /* ---------------------------------------------------------------------------------------------- this step's data */
 
-static an_tensor *leaf(an_ctx *cx, const char *at, an_leaf kind, int index, an_dtype dtype, int rank, const int32_t *shape)
+static an_tensor *leaf(an_ctx *cx, const char *at, an_leaf kind, int index, an_dtype dtype, int rank,
+                       const int32_t *shape)
 {
     int64_t attr[2] = {kind, index};
-    return an_emit(&cx->graph, &(an_emit_args){.op = AN_OP_LEAF, .dtype = dtype, .rank = rank, .shape = shape, .n_attr = 2, .attr = attr, .at = at});
+    return an_emit(
+        &cx->graph,
+        &(an_emit_args){
+            .op = AN_OP_LEAF, .dtype = dtype, .rank = rank, .shape = shape, .n_attr = 2, .attr = attr, .at = at});
 }
 
 an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, const void *data)
@@ -290,7 +343,8 @@ an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, c
     int64_t numel;
     if (!cx) return NULL;
     if (!take_shape(cx, at, "an_input", s, shape, &numel)) return cx->graph.poison;
-    if ((unsigned)dtype >= AN_N_DTYPES) return an_poison(&cx->graph, AN_E_DTYPE, at, "an_input: %d is no dtype", (int)dtype);
+    if ((unsigned)dtype >= AN_N_DTYPES)
+        return an_poison(&cx->graph, AN_E_DTYPE, at, "an_input: %d is no dtype", (int)dtype);
     if (!data && numel) return an_poison(&cx->graph, AN_E_USAGE, at, "an_input: data is NULL");
     size_t bytes = (size_t)numel * an_dtype_bytes(dtype);
     void *copy = an_arena_copy(&cx->step, numel ? data : "", numel ? bytes : 1);
@@ -306,7 +360,8 @@ static an_tensor *scalar(const char *at, an_ctx *cx, double x, bool integer)
 {
     if (!cx) return NULL;
     int32_t cap = cx->cap_scalars;
-    if (!an_grow((void **)&cx->scalar, cx->n_scalars, &cap, sizeof *cx->scalar) || !an_grow((void **)&cx->scalar_int, cx->n_scalars, &cx->cap_scalars, sizeof *cx->scalar_int)) {
+    if (!an_grow((void **)&cx->scalar, cx->n_scalars, &cap, sizeof *cx->scalar) ||
+        !an_grow((void **)&cx->scalar_int, cx->n_scalars, &cx->cap_scalars, sizeof *cx->scalar_int)) {
         an_fail_nomem(&cx->err, "a scalar", sizeof x);
         return cx->graph.poison;
     }
@@ -315,8 +370,14 @@ static an_tensor *scalar(const char *at, an_ctx *cx, double x, bool integer)
     return leaf(cx, at, AN_LEAF_SCALAR, cx->n_scalars++, integer ? AN_I32 : AN_F32, 0, NULL);
 }
 
-an_tensor *an_scalar_at(const char *at, an_ctx *cx, double x) { return scalar(at, cx, x, false); }
-an_tensor *an_scalar_i32_at(const char *at, an_ctx *cx, int32_t x) { return scalar(at, cx, x, true); }
+an_tensor *an_scalar_at(const char *at, an_ctx *cx, double x)
+{
+    return scalar(at, cx, x, false);
+}
+an_tensor *an_scalar_i32_at(const char *at, an_ctx *cx, int32_t x)
+{
+    return scalar(at, cx, x, true);
+}
 
 /* ---------------------------------------------------------------------------------------------- what persists */
 
@@ -334,13 +395,16 @@ static bool piece_at(an_ctx *cx, int i, piece *out, int *count)
     int n = 0;
     for (int p = 0; p < cx->n_params; p++) {
         const an_param_info *q = &cx->param[p];
-        if (n++ == i) *out = (piece){q->name, q->tensor, q->block >= 0 ? cx->block[q->block].store[AN_ROLE_PARAM] : -1, q->offset, 0};
+        if (n++ == i)
+            *out = (piece){q->name, q->tensor, q->block >= 0 ? cx->block[q->block].store[AN_ROLE_PARAM] : -1, q->offset,
+                           0};
     }
     for (an_role role = AN_ROLE_M; role <= AN_ROLE_V; role++)
         for (int p = 0; p < cx->n_params; p++) {
             const an_param_info *q = &cx->param[p];
             if (q->block < 0 || cx->block[q->block].store[role] < 0) continue;
-            if (n++ == i) *out = (piece){NULL, q->tensor, cx->block[q->block].store[role], q->offset, role == AN_ROLE_M ? 1 : 2};
+            if (n++ == i)
+                *out = (piece){NULL, q->tensor, cx->block[q->block].store[role], q->offset, role == AN_ROLE_M ? 1 : 2};
         }
     for (int s = 0; s < cx->n_states; s++)
         if (n++ == i) *out = (piece){cx->state[s].name, cx->state[s].tensor, cx->state[s].store, 0, 3};
@@ -352,7 +416,8 @@ static const char *piece_name(an_ctx *cx, const piece *p)
 {
     if (p->name) return p->name;
     for (int i = 0; i < cx->n_params; i++)
-        if (cx->param[i].tensor == p->t) return an_arena_printf(&cx->step, "optimizer.%c.%s", p->kind == 1 ? 'm' : 'v', cx->param[i].name);
+        if (cx->param[i].tensor == p->t)
+            return an_arena_printf(&cx->step, "optimizer.%c.%s", p->kind == 1 ? 'm' : 'v', cx->param[i].name);
     return NULL;
 }
 
@@ -367,8 +432,14 @@ int an_persist_count(an_ctx *cx)
 an_status an_persist_get(an_ctx *cx, int i, an_persist *out)
 {
     piece p;
-    if (!piece_at(cx, i, &p, NULL)) return an_fail(&cx->err, AN_E_USAGE, "an_persist_get: there is no entry %d of %d", i, an_persist_count(cx));
-    *out = (an_persist){.name = piece_name(cx, &p), .dtype = (an_dtype)p.t->dtype, .shape = an_shape_of(p.t), .kind = p.kind == 0 ? 0 : p.kind == 3 ? 2 : 1};
+    if (!piece_at(cx, i, &p, NULL))
+        return an_fail(&cx->err, AN_E_USAGE, "an_persist_get: there is no entry %d of %d", i, an_persist_count(cx));
+    *out = (an_persist){.name = piece_name(cx, &p),
+                        .dtype = (an_dtype)p.t->dtype,
+                        .shape = an_shape_of(p.t),
+                        .kind = p.kind == 0   ? 0
+                                : p.kind == 3 ? 2
+                                              : 1};
     return out->name ? AN_OK : an_fail_nomem(&cx->err, "a name", 0);
 }
 
@@ -386,7 +457,8 @@ static an_status whole_piece(an_ctx *cx, int i, size_t bytes, piece *out)
 {
     AN_TRY(an_freeze(cx));
     AN_TRY(an_stores_ready(cx));
-    if (!piece_at(cx, i, out, NULL)) return an_fail(&cx->err, AN_E_USAGE, "an_persist: there is no entry %d of %d", i, an_persist_count(cx));
+    if (!piece_at(cx, i, out, NULL))
+        return an_fail(&cx->err, AN_E_USAGE, "an_persist: there is no entry %d of %d", i, an_persist_count(cx));
     size_t want = (size_t)out->t->numel * an_dtype_bytes((an_dtype)out->t->dtype);
     if (bytes == want) return AN_OK;
     return an_fail(&cx->err, AN_E_USAGE, "an_persist: \"%s\" has %zu bytes, not %zu", piece_name(cx, out), want, bytes);
@@ -413,7 +485,10 @@ an_shape an_shape_of(const an_tensor *t)
     return s;
 }
 
-an_dtype an_dtype_of(const an_tensor *t) { return t ? (an_dtype)t->dtype : AN_F32; }
+an_dtype an_dtype_of(const an_tensor *t)
+{
+    return t ? (an_dtype)t->dtype : AN_F32;
+}
 
 const char *an_name_of(const an_tensor *t)
 {

@@ -1,8 +1,9 @@
 /* anneal_train.c: gradients of parameters and the optimizers, as formulas over whole blocks.
  *
- * A backward pass packs each block's gradients into one array of the block's layout; an optimizer is elementwise arithmetic over the arrays p, m, v, g, so that
- * clipping and the update of every parameter of a block are one launch. When no optimizer follows in the same step, the packed gradients are added to
- * the block's gradient store (accumulation over micro-batches); the next optimizer takes the sum and the store is free again.
+ * A backward pass packs each block's gradients into one array of the block's layout; an optimizer is elementwise
+ * arithmetic over the arrays p, m, v, g, so that clipping and the update of every parameter of a block are one launch.
+ * When no optimizer follows in the same step, the packed gradients are added to the block's gradient store
+ * (accumulation over micro-batches); the next optimizer takes the sum and the store is free again.
  */
 #include "anneal_internal.h"
 
@@ -18,7 +19,8 @@ static an_tensor *block_leaf(an_ctx *cx, int b, an_role role, const char *name)
         bl->store[role] = an_store_new(cx, bl->numel * (int64_t)an_dtype_bytes(bl->dtype), usage, name);
         if (bl->store[role] < 0) return cx->graph.poison;
     }
-    if (!bl->tensor[role]) bl->tensor[role] = an_persistent(&cx->graph, AN_LEAF_BLOCK, an_block_leaf(b, role), bl->dtype, 1, shape);
+    if (!bl->tensor[role])
+        bl->tensor[role] = an_persistent(&cx->graph, AN_LEAF_BLOCK, an_block_leaf(b, role), bl->dtype, 1, shape);
     return bl->tensor[role] ? bl->tensor[role] : cx->graph.poison;
 }
 
@@ -32,7 +34,15 @@ static an_tensor *pack(an_ctx *cx, const char *at, int b)
         an_tensor *p = cx->param[bl->param[i]].tensor, *g = an_graph_grad(&cx->graph, p);
         src[i] = g ? g : an_full_at(at, cx, bl->dtype, an_shape_of(p), 0);
     }
-    return an_emit(&cx->graph, &(an_emit_args){.op = AN_OP_PACK, .dtype = bl->dtype, .rank = 1, .shape = shape, .n_src = bl->n, .src = src, .n_attr = 1, .attr = attr, .at = at});
+    return an_emit(&cx->graph, &(an_emit_args){.op = AN_OP_PACK,
+                                               .dtype = bl->dtype,
+                                               .rank = 1,
+                                               .shape = shape,
+                                               .n_src = bl->n,
+                                               .src = src,
+                                               .n_attr = 1,
+                                               .attr = attr,
+                                               .at = at});
 }
 
 void an_backward_at(const char *at, an_tensor *loss)
@@ -44,7 +54,8 @@ void an_backward_at(const char *at, an_tensor *loss)
     if (node->poison) return;
     for (int b = 0; b < cx->n_blocks; b++)
         if (cx->block[b].pack) {
-            an_poison(&cx->graph, AN_E_USAGE, at, "an_backward: called twice in one step; add the losses, or run an_eval and an_reset between");
+            an_poison(&cx->graph, AN_E_USAGE, at,
+                      "an_backward: called twice in one step; add the losses, or run an_eval and an_reset between");
             return;
         }
     cx->loss = node->id;
@@ -73,7 +84,8 @@ void an_flush_gradients(an_ctx *cx)
     for (int b = 0; b < cx->n_blocks; b++) {
         an_block *bl = &cx->block[b];
         if (!bl->pack) continue;
-        an_tensor *sum = gradient_of(cx, AN_AT, b), *kept = block_leaf(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches");
+        an_tensor *sum = gradient_of(cx, AN_AT, b),
+                  *kept = block_leaf(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches");
         an_assign_at(AN_AT, kept, sum);
         bl->pack = NULL;
         bl->pending = true;
@@ -111,12 +123,14 @@ static bool begin_update(an_ctx *cx, const char *at, const char *who, an_tensor 
     *norm = any ? global_norm(cx, at, grad) : NULL;
     if (!any) {
         an_scope_pop(cx);
-        if (!cx->err.code) an_poison(&cx->graph, AN_E_USAGE, at, "%s: there are no gradients; call an_backward first", who);
+        if (!cx->err.code)
+            an_poison(&cx->graph, AN_E_USAGE, at, "%s: there are no gradients; call an_backward first", who);
     }
     return any;
 }
 
-/* x to the power n by squaring: plain multiplications in one order, so that every machine has the same bits (libm's pow may differ). */
+/* x to the power n by squaring: plain multiplications in one order, so that every machine has the same bits (libm's pow
+ * may differ). */
 static double power(double x, int64_t n)
 {
     double y = 1;
@@ -125,9 +139,11 @@ static double power(double x, int64_t n)
     return y;
 }
 
-static void adamw_block(an_ctx *cx, const char *at, int b, an_tensor *g, an_tensor *ok, an_tensor *factor, const an_adamw_options *o, an_tensor *rate, an_tensor *keep, an_tensor *root)
+static void adamw_block(an_ctx *cx, const char *at, int b, an_tensor *g, an_tensor *ok, an_tensor *factor,
+                        const an_adamw_options *o, an_tensor *rate, an_tensor *keep, an_tensor *root)
 {
-    an_tensor *p = block_leaf(cx, b, AN_ROLE_PARAM, NULL), *m = block_leaf(cx, b, AN_ROLE_M, "first moments"), *v = block_leaf(cx, b, AN_ROLE_V, "second moments");
+    an_tensor *p = block_leaf(cx, b, AN_ROLE_PARAM, NULL), *m = block_leaf(cx, b, AN_ROLE_M, "first moments"),
+              *v = block_leaf(cx, b, AN_ROLE_V, "second moments");
     if (factor) g = an_mul_at(at, g, factor);
     an_tensor *m1 = an_add_at(at, an_mul_num_at(at, m, o->beta1), an_mul_num_at(at, g, 1 - o->beta1));
     an_tensor *v1 = an_add_at(at, an_mul_num_at(at, v, o->beta2), an_mul_at(at, an_mul_num_at(at, g, 1 - o->beta2), g));
@@ -152,8 +168,12 @@ an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o)
     cx->updates = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
     int64_t t = (int64_t)cx->updates;
     an_tensor *ok = an_isfinite_at(at, norm), *factor = NULL;
-    if (o.clip > 0) factor = an_minimum_at(at, an_const_at(at, cx, AN_F32, 1), an_div_at(at, an_const_at(at, cx, AN_F32, o.clip), an_add_num_at(at, norm, 1e-6)));
-    an_tensor *rate = an_scalar_at(at, cx, o.lr / (1 - power(o.beta1, t))), *keep = an_scalar_at(at, cx, 1 - o.lr * o.weight_decay), *root = an_scalar_at(at, cx, 1 / sqrt(1 - power(o.beta2, t)));
+    if (o.clip > 0)
+        factor = an_minimum_at(at, an_const_at(at, cx, AN_F32, 1),
+                               an_div_at(at, an_const_at(at, cx, AN_F32, o.clip), an_add_num_at(at, norm, 1e-6)));
+    an_tensor *rate = an_scalar_at(at, cx, o.lr / (1 - power(o.beta1, t))),
+              *keep = an_scalar_at(at, cx, 1 - o.lr * o.weight_decay),
+              *root = an_scalar_at(at, cx, 1 / sqrt(1 - power(o.beta2, t)));
     for (int b = 0; b < cx->n_blocks; b++)
         if (grad[b]) adamw_block(cx, at, b, grad[b], ok, factor, &o, rate, keep, root);
     an_scope_pop(cx);
@@ -186,5 +206,11 @@ void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
         an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: the first tensor must be a state or parameter");
         return;
     }
-    an_emit(&cx->graph, &(an_emit_args){.op = AN_OP_ASSIGN, .dtype = (an_dtype)s->dtype, .rank = s->rank, .shape = s->shape, .n_src = 2, .src = (an_tensor *[]){s, v}, .at = at});
+    an_emit(&cx->graph, &(an_emit_args){.op = AN_OP_ASSIGN,
+                                        .dtype = (an_dtype)s->dtype,
+                                        .rank = s->rank,
+                                        .shape = s->shape,
+                                        .n_src = 2,
+                                        .src = (an_tensor *[]){s, v},
+                                        .at = at});
 }

@@ -8,7 +8,8 @@
 
 extern const an_backend an_backend_cpu, an_backend_null_cpu, an_backend_null_cuda, an_backend_null_metal;
 
-static const an_backend *const backends[] = {&an_backend_cpu, &an_backend_ref, &an_backend_null_cpu, &an_backend_null_cuda, &an_backend_null_metal};
+static const an_backend *const backends[] = {&an_backend_cpu, &an_backend_ref, &an_backend_null_cpu,
+                                             &an_backend_null_cuda, &an_backend_null_metal};
 
 const an_backend *const *an_backend_all(int *n)
 {
@@ -27,7 +28,8 @@ const an_backend *an_backend_find(an_err *err, const char *name)
     const char *near = an_nearest(name, names, AN_COUNT(backends));
     an_text all = {0};
     for (size_t i = 0; i < AN_COUNT(backends); i++) an_text_printf(&all, "%s%s", i ? ", " : "", names[i]);
-    an_fail(err, AN_E_USAGE, "there is no device \"%.60s\"%s%s%s; there are auto, %s", name, near ? "; did you mean \"" : "", near ? near : "", near ? "\"" : "", all.data ? all.data : "");
+    an_fail(err, AN_E_USAGE, "there is no device \"%.60s\"%s%s%s; there are auto, %s", name,
+            near ? "; did you mean \"" : "", near ? near : "", near ? "\"" : "", all.data ? all.data : "");
     an_text_free(&all);
     return NULL;
 }

@@ -6,7 +6,7 @@
 #include "kernel/plan.h"
 
 typedef struct an_device an_device;
-typedef struct an_exec an_exec;    /* a plan made ready: kernels compiled and bound */
+typedef struct an_exec an_exec; /* a plan made ready: kernels compiled and bound */
 typedef uint64_t an_ticket;
 
 typedef struct an_buffer {
@@ -17,8 +17,8 @@ typedef struct an_buffer {
 
 typedef struct an_device_info {
     bool built, available;
-    char name[64];     /* "cpu" */
-    char reason[256];  /* why not available; or what it is: "2 threads, avx512bf16, gcc 12.2.0" */
+    char name[64];    /* "cpu" */
+    char reason[256]; /* why not available; or what it is: "2 threads, avx512bf16, gcc 12.2.0" */
 } an_device_info;
 
 typedef struct an_device_options {
@@ -39,7 +39,7 @@ typedef struct an_target {
 typedef struct an_load_stats {
     int32_t compiled, cached, interpreted;
     double compile_ms;
-    char note[512];        /* "no C compiler ...: row programs are interpreted" or "" */
+    char note[512]; /* "no C compiler ...: row programs are interpreted" or "" */
 } an_load_stats;
 
 typedef struct an_backend {
@@ -52,12 +52,14 @@ typedef struct an_backend {
     void (*free)(an_device *d, an_buffer *b);
     an_status (*write)(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n);
     an_status (*read)(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n);
-    an_status (*load)(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats); /* all kernels in bulk */
+    an_status (*load)(an_err *err, an_device *d, const an_plan *p, an_exec **out,
+                      an_load_stats *stats); /* all kernels in bulk */
     void (*unload)(an_device *d, an_exec *e);
-    an_status (*submit)(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out); /* may return before the work ends */
+    an_status (*submit)(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots,
+                        an_ticket *out);                                           /* may return before the work ends */
     an_status (*wait)(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns); /* checks for failure, always */
-    double (*step_seconds)(an_device *d, an_exec *e, int step); /* after a profiled run */
-    double (*fma_peak)(an_device *d, an_dtype dtype, double seconds); /* measured GFLOP/s, 0 unknown */
+    double (*step_seconds)(an_device *d, an_exec *e, int step);                    /* after a profiled run */
+    double (*fma_peak)(an_device *d, an_dtype dtype, double seconds);              /* measured GFLOP/s, 0 unknown */
 } an_backend;
 
 /* "cpu", "null:cuda", ... ; NULL and a sentence listing the devices for an unknown name. */

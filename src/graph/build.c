@@ -430,14 +430,16 @@ void an_expect_ids(an_tensor *index, int64_t limit, bool negative_too)
 {
     an_graph *g = index->g;
     if (index->poison) return;
-    while (index->op == AN_OP_RESHAPE || index->op == AN_OP_EXPAND || index->op == AN_OP_PERMUTE) index = g->node[index->src[0]];
+    while (index->op == AN_OP_RESHAPE || index->op == AN_OP_EXPAND || index->op == AN_OP_PERMUTE)
+        index = g->node[index->src[0]];
     if (index->op != AN_OP_LEAF || index->attr[0] != AN_LEAF_INPUT || index->dtype != AN_I32) return;
     an_id_range *r = AN_NEW(&g->arena, an_id_range);
     if (!r) {
         an_fail_nomem(g->err, "the ranges of ids", sizeof *r);
         return;
     }
-    *r = (an_id_range){g->id_ranges, index->id, (int32_t)AN_MIN(limit, INT32_MAX), g->scope, negative_too, g->at, g->doing};
+    *r = (an_id_range){g->id_ranges, index->id, (int32_t)AN_MIN(limit, INT32_MAX), g->scope, negative_too,
+                       g->at,        g->doing};
     g->id_ranges = r;
 }
 

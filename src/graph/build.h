@@ -16,7 +16,8 @@ bool an_enter(const char *at, const char *name, int n, int required, an_tensor *
 an_graph *an_enter_ctx(const char *at, const char *name, an_ctx *cx);
 /* "at: doing: sentence in scope" from g->at and g->doing. */
 an_tensor *an_refuse(an_graph *g, an_status code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Notes that `index`, when it is an input's data as it was given, must lie in [0, limit), or below when `negative_too`. */
+/* Notes that `index`, when it is an input's data as it was given, must lie in [0, limit), or below when `negative_too`.
+ */
 void an_expect_ids(an_tensor *index, int64_t limit, bool negative_too);
 /* What a sentence calls the operation `op` emitted at `at`: the public function, or an_ and the op's name in `out`
  * [32]. */

@@ -1,8 +1,8 @@
 /* graph.h: what to compute. A tensor is a node in an array; the array is in topological order.
  *
- * Owns:      nodes, emission (fold and common-subexpression elimination at the door), shapes, composites, autograd, printing.
- * Does not:  know kernels, devices, memory or time. No function here runs anything.
- * Invariants: a node's sources have smaller ids; nodes never move and never change once appended; nodes with RAND as op never merge.
+ * Owns:      nodes, emission (fold and common-subexpression elimination at the door), shapes, composites, autograd,
+ * printing. Does not:  know kernels, devices, memory or time. No function here runs anything. Invariants: a node's
+ * sources have smaller ids; nodes never move and never change once appended; nodes with RAND as op never merge.
  *            Reductions are rank 3 [O,R,I] over axis 1 with keepdim; broadcast is EXPAND; no implicit dtype promotion.
  *            A failed build records its sentence once and returns the poison node; ops on poison return poison.
  */
@@ -23,17 +23,28 @@ typedef enum an_op {
 } an_op;
 
 typedef enum an_class {
-    AN_CLS_ELEM, AN_CLS_LEAF, AN_CLS_CAST, AN_CLS_MOVE, AN_CLS_REDUCE, AN_CLS_MATMUL, AN_CLS_INDEX, AN_CLS_ATTENTION, AN_CLS_WINDOW, AN_CLS_CALL,
-    AN_CLS_PICK, AN_CLS_EFFECT, AN_CLS_COLLECTIVE
+    AN_CLS_ELEM,
+    AN_CLS_LEAF,
+    AN_CLS_CAST,
+    AN_CLS_MOVE,
+    AN_CLS_REDUCE,
+    AN_CLS_MATMUL,
+    AN_CLS_INDEX,
+    AN_CLS_ATTENTION,
+    AN_CLS_WINDOW,
+    AN_CLS_CALL,
+    AN_CLS_PICK,
+    AN_CLS_EFFECT,
+    AN_CLS_COLLECTIVE
 } an_class;
 
 typedef enum an_domain { AN_DOM_FLOAT, AN_DOM_NUMBER, AN_DOM_INT, AN_DOM_BOOL, AN_DOM_BITS, AN_DOM_ANY } an_domain;
 typedef enum an_result { AN_RES_SAME, AN_RES_BOOL } an_result;
 
 typedef struct an_op_info {
-    const char *name;    /* "ADD" */
+    const char *name; /* "ADD" */
     an_class cls;
-    int8_t arity;        /* -1: any number */
+    int8_t arity; /* -1: any number */
     int8_t outputs;
     bool has_grad;       /* false: declared none */
     an_domain domain;    /* ELEM only */
@@ -50,29 +61,29 @@ typedef struct an_graph an_graph;
 
 struct an_tensor { /* a node */
     an_graph *g;
-    int32_t id;               /* place in the array; -1: poison or persistent (see `leaf_epoch`) */
-    uint16_t op;              /* an_op */
+    int32_t id;  /* place in the array; -1: poison or persistent (see `leaf_epoch`) */
+    uint16_t op; /* an_op */
     uint8_t dtype, rank;
-    uint8_t n_src, n_attr;    /* PACK and CONCAT: up to 255 sources... more are nested (CONCAT) or chained (PACK) */
+    uint8_t n_src, n_attr; /* PACK and CONCAT: up to 255 sources... more are nested (CONCAT) or chained (PACK) */
     uint8_t poison;
     uint8_t spare;
-    int32_t scope;            /* index into g->scopes */
+    int32_t scope; /* index into g->scopes */
     int32_t shape[AN_MAX_RANK];
     int64_t numel;
-    const int32_t *src;       /* ids [n_src] */
-    const int64_t *attr;      /* [n_attr] */
+    const int32_t *src;  /* ids [n_src] */
+    const int64_t *attr; /* [n_attr] */
     double imm[2];
-    int64_t imm_i;            /* CONST of an integer dtype */
-    const char *at;           /* "file.c:88", where the user wrote it; may be NULL */
+    int64_t imm_i;  /* CONST of an integer dtype */
+    const char *at; /* "file.c:88", where the user wrote it; may be NULL */
     uint64_t hash;
     /* persistent tensors (parameters, states): not in the array; their LEAF is appended at first use after a reset */
     int32_t leaf_id;
-    uint32_t leaf_epoch;      /* persistent: epoch in which leaf_id is right; a node: the epoch it was made in */
-    int32_t rule;             /* g->rules[rule - 1] is the gradient of this composite's output; 0: none. Not part of hash or key */
+    uint32_t leaf_epoch; /* persistent: epoch in which leaf_id is right; a node: the epoch it was made in */
+    int32_t rule; /* g->rules[rule - 1] is the gradient of this composite's output; 0: none. Not part of hash or key */
 };
 
-/* A gradient written by hand for a composite: the gradient of node `n` that carries it goes straight to node `x`. All but GELU are rank 3 over
- * axis 1. Everything else follows from ops.def. */
+/* A gradient written by hand for a composite: the gradient of node `n` that carries it goes straight to node `x`. All
+ * but GELU are rank 3 over axis 1. Everything else follows from ops.def. */
 typedef enum an_rule_kind {
     AN_RULE_LOGSUMEXP,  /* n = logsumexp(x) [O,1,I]:        exp(x - n) g                                    */
     AN_RULE_SOFTMAX,    /* n = softmax(x) [O,R,I]:          n (g - sum(g n))                                */
@@ -84,7 +95,7 @@ typedef enum an_rule_kind {
 typedef struct an_id_range {
     struct an_id_range *next;
     int32_t leaf, limit, scope;
-    bool negative_too;        /* labels: a negative one means "ignore" */
+    bool negative_too; /* labels: a negative one means "ignore" */
     const char *at, *doing;
 } an_id_range;
 
@@ -94,34 +105,34 @@ typedef struct an_rule {
 } an_rule;
 
 struct an_graph {
-    an_arena arena;           /* nodes and all they point to; reset with the graph */
-    an_arena previous;        /* the ended step's, kept until the next reset: a stale tensor is an error, not a wild pointer */
-    an_arena forever;         /* persistent tensors and scope names */
-    struct an_tensor **node;  /* [n] */
+    an_arena arena;    /* nodes and all they point to; reset with the graph */
+    an_arena previous; /* the ended step's, kept until the next reset: a stale tensor is an error, not a wild pointer */
+    an_arena forever;  /* persistent tensors and scope names */
+    struct an_tensor **node; /* [n] */
     int32_t n, cap;
-    uint32_t epoch;           /* counts resets; a node of an older epoch is an error that says so */
-    uint64_t key;             /* running hash of the array: the plan's key */
-    int32_t *cse;             /* [cap_cse], a power of two: id + 1 of the node whose hash leads here, 0: none */
+    uint32_t epoch; /* counts resets; a node of an older epoch is an error that says so */
+    uint64_t key;   /* running hash of the array: the plan's key */
+    int32_t *cse;   /* [cap_cse], a power of two: id + 1 of the node whose hash leads here, 0: none */
     int32_t cap_cse;
-    int32_t *grad;            /* after an_graph_backward: gradient's id per node id, -1: none */
+    int32_t *grad; /* after an_graph_backward: gradient's id per node id, -1: none */
     int32_t n_grad;
-    const char **scopes;      /* full paths, "gpt.h.0.mlp" */
-    int32_t *scope_parent;    /* [n_scopes] */
-    an_map scope_index;       /* hash of (parent, name) → index into scopes */
+    const char **scopes;                 /* full paths, "gpt.h.0.mlp" */
+    int32_t *scope_parent;               /* [n_scopes] */
+    an_map scope_index;                  /* hash of (parent, name) → index into scopes */
     int32_t n_scopes, cap_scopes, scope; /* scope 0 is the root, "" */
-    uint32_t rand_ordinal;    /* random nodes so far in this step (mixed into streams) */
-    an_rule *rules;           /* [n_rules], of this step */
-    an_id_range *id_ranges;   /* of this step */
+    uint32_t rand_ordinal;               /* random nodes so far in this step (mixed into streams) */
+    an_rule *rules;                      /* [n_rules], of this step */
+    an_id_range *id_ranges;              /* of this step */
     int32_t n_rules, cap_rules;
-    an_dtype matmul_dtype;    /* the policy: an_linear and attention cast to it */
-    const char *device_name;  /* for sentences; may be NULL */
+    an_dtype matmul_dtype;         /* the policy: an_linear and attention cast to it */
+    const char *device_name;       /* for sentences; may be NULL */
     struct an_tensor *operand[24]; /* left operands waiting for their right ones (build.h) */
     int32_t n_operands;
-    const char *at, *doing;   /* the public function being built and its caller's place, for sentences and nodes */
+    const char *at, *doing; /* the public function being built and its caller's place, for sentences and nodes */
     struct an_tensor *poison;
-    an_err *err;              /* the context's */
-    void *owner;              /* the an_ctx */
-    bool keep_duplicates;     /* compile=False and tests: no fold, no CSE */
+    an_err *err;          /* the context's */
+    void *owner;          /* the an_ctx */
+    bool keep_duplicates; /* compile=False and tests: no fold, no CSE */
 };
 
 typedef struct an_emit_args { /* zero fields mean none */
@@ -154,14 +165,16 @@ struct an_tensor *an_emit(an_graph *g, const an_emit_args *e);
 
 /* A tensor that outlives resets; its LEAF {kind,index} enters the array at first use. */
 struct an_tensor *an_persistent(an_graph *g, an_leaf kind, int index, an_dtype dtype, int rank, const int32_t *shape);
-/* The node to use for `t` now: t itself, or the persistent tensor's LEAF of this epoch; poison (with a sentence) for tensors of another graph
- * or an ended step. */
+/* The node to use for `t` now: t itself, or the persistent tensor's LEAF of this epoch; poison (with a sentence) for
+ * tensors of another graph or an ended step. */
 struct an_tensor *an_use(an_graph *g, struct an_tensor *t, const char *at, const char *op);
 
 /* Records "AT: OP: sentence in SCOPE" and returns the poison node. */
-struct an_tensor *an_poison(an_graph *g, an_status code, const char *at, const char *fmt, ...) __attribute__((format(printf, 4, 5)));
+struct an_tensor *an_poison(an_graph *g, an_status code, const char *at, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
 
-/* Appends the gradient nodes of scalar `loss` (one backward loop over the array); g->grad maps node ids to gradient ids. */
+/* Appends the gradient nodes of scalar `loss` (one backward loop over the array); g->grad maps node ids to gradient
+ * ids. */
 an_status an_graph_backward(an_graph *g, struct an_tensor *loss);
 /* The gradient of node or persistent tensor `t` after it, NULL when the loss does not depend on it. */
 struct an_tensor *an_graph_grad(an_graph *g, const struct an_tensor *t);
@@ -170,15 +183,16 @@ struct an_tensor *an_graph_grad(an_graph *g, const struct an_tensor *t);
 struct an_text;
 void an_graph_print(const an_graph *g, int32_t from, struct an_text *out);
 
-const char *an_dtype_name(an_dtype t);  /* "float32", … */
+const char *an_dtype_name(an_dtype t); /* "float32", … */
 size_t an_dtype_bytes(an_dtype t);
 bool an_dtype_is_float(an_dtype t);
 const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap); /* "[64,256,384]" */
 
-bool an_dtype_is_int(an_dtype t);       /* i32, i64, u8 */
+bool an_dtype_is_int(an_dtype t); /* i32, i64, u8 */
 
-/* Checks the sources of `e` and gives the result's dtype and shape (shape.c). From e->shape: CONST LEAF IOTA RAND, RESHAPE EXPAND SLICE (lengths),
- * SCATTER_ADD, CONV2D_DX, CONV2D_DW, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF, CAST, MATMUL, PACK. Everything else follows from the sources. */
+/* Checks the sources of `e` and gives the result's dtype and shape (shape.c). From e->shape: CONST LEAF IOTA RAND,
+ * RESHAPE EXPAND SLICE (lengths), SCATTER_ADD, CONV2D_DX, CONV2D_DW, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF,
+ * CAST, MATMUL, PACK. Everything else follows from the sources. */
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape);
 
 /* Shape of output `k` of a several-output node. */

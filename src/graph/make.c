@@ -326,7 +326,12 @@ an_tensor *an_make_scatter_onto(an_tensor *scatter, an_tensor *onto)
     if (scatter->poison) return scatter;
     if (onto->poison) return onto;
     an_tensor *src[3] = {an_src(scatter, 0), an_src(scatter, 1), onto};
-    an_emit_args e = {.op = AN_OP_SCATTER_ADD, .rank = scatter->rank, .shape = scatter->shape, .n_src = 3, .src = src, .at = onto->g->at};
+    an_emit_args e = {.op = AN_OP_SCATTER_ADD,
+                      .rank = scatter->rank,
+                      .shape = scatter->shape,
+                      .n_src = 3,
+                      .src = src,
+                      .at = onto->g->at};
     return an_emit(onto->g, &e);
 }
 

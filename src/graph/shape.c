@@ -331,7 +331,9 @@ static an_status rule_scatter(const rule_ctx *r)
         const an_tensor *onto = r->e->src[2];
         bool same = onto->dtype == *r->dtype && onto->rank == r->e->rank;
         for (int i = 0; same && i < onto->rank; i++) same = onto->shape[i] == r->e->shape[i];
-        if (!same) return refuse(r, AN_E_SHAPE, "rows cannot be added to a tensor of another shape or dtype, %s", shape_of(onto, ta));
+        if (!same)
+            return refuse(r, AN_E_SHAPE, "rows cannot be added to a tensor of another shape or dtype, %s",
+                          shape_of(onto, ta));
     }
     return AN_OK;
 }
@@ -553,7 +555,9 @@ static an_status by_class(const rule_ctx *r)
 static bool right_arity(const an_emit_args *e)
 {
     int arity = an_ops[e->op].arity;
-    return arity < 0 ? e->n_src <= UINT8_MAX : e->n_src == arity || (e->op == AN_OP_ATTENTION && e->n_src == 4) || (e->op == AN_OP_SCATTER_ADD && e->n_src == 3);
+    return arity < 0 ? e->n_src <= UINT8_MAX
+                     : e->n_src == arity || (e->op == AN_OP_ATTENTION && e->n_src == 4) ||
+                           (e->op == AN_OP_SCATTER_ADD && e->n_src == 3);
 }
 
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape)

@@ -51,7 +51,9 @@ static int32_t intern_atom(an_ix_pool *p, an_atom a)
 {
     for (int32_t i = 0; i < p->n_atom; i++) {
         const an_atom *o = &p->atom[i];
-        if (o->kind == a.kind && (a.kind == AN_ATOM_VAR ? o->var == a.var && o->hi == a.hi : o->e == a.e && o->by == a.by)) return i;
+        if (o->kind == a.kind &&
+            (a.kind == AN_ATOM_VAR ? o->var == a.var && o->hi == a.hi : o->e == a.e && o->by == a.by))
+            return i;
     }
     if (p->n_atom == p->cap_atom) {
         int32_t cap = p->cap_atom ? 2 * p->cap_atom : 32;
@@ -109,7 +111,9 @@ an_ix an_ix_add(an_ix_pool *p, an_ix a, an_ix b)
         if (mod->kind != AN_ATOM_MOD) continue;
         for (int d = 0; d < e.n; d++) {
             const an_atom *div = &p->atom[e.term[d].atom];
-            if (div->kind != AN_ATOM_DIV || div->e != mod->e || div->by != mod->by || e.term[d].k != e.term[m].k * mod->by) continue;
+            if (div->kind != AN_ATOM_DIV || div->e != mod->e || div->by != mod->by ||
+                e.term[d].k != e.term[m].k * mod->by)
+                continue;
             an_ix whole = an_ix_mul(p, mod->e, e.term[m].k);
             an_ix_expr rest = {.c = e.c};
             for (int t = 0; t < e.n; t++)
@@ -130,7 +134,10 @@ an_ix an_ix_mul(an_ix_pool *p, an_ix a, int64_t k)
     return intern(p, &e);
 }
 
-static int64_t floor_div(int64_t a, int64_t k) { return a >= 0 ? a / k : -((-a + k - 1) / k); }
+static int64_t floor_div(int64_t a, int64_t k)
+{
+    return a >= 0 ? a / k : -((-a + k - 1) / k);
+}
 
 /* Splits a = k * whole + rest with whole made of the terms k divides; true when the rest stays in [0, k). */
 static bool split(an_ix_pool *p, an_ix a, int64_t k, an_ix *whole, an_ix *rest)
@@ -196,7 +203,8 @@ an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k)
     if (rest < 0) return fail(p);
     an_ix_expr now = p->expr[rest];
     if (now.lo >= 0 && now.hi < k) return whole;
-    int32_t atom = intern_atom(p, (an_atom){.kind = AN_ATOM_DIV, .e = rest, .by = k, .lo = floor_div(now.lo, k), .hi = floor_div(now.hi, k)});
+    int32_t atom = intern_atom(
+        p, (an_atom){.kind = AN_ATOM_DIV, .e = rest, .by = k, .lo = floor_div(now.lo, k), .hi = floor_div(now.hi, k)});
     return an_ix_add(p, whole, of_atom(p, atom));
 }
 
@@ -325,7 +333,8 @@ void an_ix_text(const an_ix_pool *p, an_ix a, const char *const *names, an_text 
         } else {
             an_text_puts(out, k == 1 || k == -1 ? "(" : "((");
             an_ix_text(p, t->e, names, out);
-            an_text_printf(out, ") %c %lld%s", t->kind == AN_ATOM_DIV ? '/' : '%', (long long)t->by, k == 1 || k == -1 ? "" : ")");
+            an_text_printf(out, ") %c %lld%s", t->kind == AN_ATOM_DIV ? '/' : '%', (long long)t->by,
+                           k == 1 || k == -1 ? "" : ")");
         }
         if (k != 1 && k != -1) an_text_printf(out, " * %lld", (long long)(k < 0 ? -k : k));
     }

@@ -1,10 +1,11 @@
-/* index.h: index arithmetic as data. Every memory access of a row program is an expression over the loop variables, simplified here once.
+/* index.h: index arithmetic as data. Every memory access of a row program is an expression over the loop variables,
+ * simplified here once.
  *
- * Owns:      integer expressions in normal form: constant + sum of coefficient * atom, an atom being a loop variable, a floor division or a remainder
- *            of another expression by a positive constant; and predicates (conjunctions of bounds) for padding and concatenation.
- * Does not:  know tensors or kernels.
- * Invariants: expressions are interned, so equal means same id. Every expression carries its inclusive range; simplification relies on it:
- *            (a*k + b) / k is a when 0 <= b < k. All values are non-negative where they are divided.
+ * Owns:      integer expressions in normal form: constant + sum of coefficient * atom, an atom being a loop variable, a
+ * floor division or a remainder of another expression by a positive constant; and predicates (conjunctions of bounds)
+ * for padding and concatenation. Does not:  know tensors or kernels. Invariants: expressions are interned, so equal
+ * means same id. Every expression carries its inclusive range; simplification relies on it: (a*k + b) / k is a when 0
+ * <= b < k. All values are non-negative where they are divided.
  */
 #ifndef AN_INDEX_H
 #define AN_INDEX_H
@@ -19,9 +20,9 @@ typedef int32_t an_ix; /* index into the pool; < 0: no memory or too complex */
 typedef enum an_atom_kind { AN_ATOM_VAR, AN_ATOM_DIV, AN_ATOM_MOD } an_atom_kind;
 typedef struct an_atom {
     uint8_t kind;
-    int32_t var;    /* VAR */
-    an_ix e;        /* DIV, MOD: the expression ... */
-    int64_t by;     /* ... and the constant */
+    int32_t var; /* VAR */
+    an_ix e;     /* DIV, MOD: the expression ... */
+    int64_t by;  /* ... and the constant */
     int64_t lo, hi;
 } an_atom;
 
@@ -63,7 +64,8 @@ an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k);
 an_ix an_ix_mod(an_ix_pool *p, an_ix a, int64_t k);
 
 bool an_ix_is_const(const an_ix_pool *p, an_ix a, int64_t *value);
-/* The coefficient of `var` if `a` depends on it only linearly (0: not at all); false when it also stands inside a division or remainder. */
+/* The coefficient of `var` if `a` depends on it only linearly (0: not at all); false when it also stands inside a
+ * division or remainder. */
 bool an_ix_stride(const an_ix_pool *p, an_ix a, int32_t var, int64_t *stride);
 bool an_ix_uses(const an_ix_pool *p, an_ix a, int32_t var);
 int64_t an_ix_eval(const an_ix_pool *p, an_ix a, const int64_t *vars);
@@ -73,7 +75,8 @@ an_ix an_ix_without(an_ix_pool *p, an_ix a, int32_t var);
 an_ix an_ix_linear(an_ix_pool *p, int rank, const int32_t *shape, const an_ix *iv);
 void an_ix_unlinear(an_ix_pool *p, an_ix linear, int rank, const int32_t *shape, an_ix *iv);
 
-/* C text, "r * 384 + c / 64"; names[var] are the loop variables' names. `cast` prefixes variables ("(int64_t)") or is "". */
+/* C text, "r * 384 + c / 64"; names[var] are the loop variables' names. `cast` prefixes variables ("(int64_t)") or is
+ * "". */
 void an_ix_text(const an_ix_pool *p, an_ix a, const char *const *names, an_text *out);
 
 #endif

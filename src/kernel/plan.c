@@ -34,7 +34,8 @@ static void print_step(const an_plan *p, int i, an_text *out)
         const an_gemm_spec *g = &k->u.gemm;
         int64_t batch = (int64_t)g->nb[0] * g->nb[1] * g->nb[2];
         if (batch > 1) an_text_printf(out, " %lld x", (long long)batch);
-        an_text_printf(out, " %dx%dx%d %s%s", g->m, g->n, g->k, g->mul_dtype == AN_BF16 ? "bf16" : "f32", s->epilogue >= 0 ? " + " : "");
+        an_text_printf(out, " %dx%dx%d %s%s", g->m, g->n, g->k, g->mul_dtype == AN_BF16 ? "bf16" : "f32",
+                       s->epilogue >= 0 ? " + " : "");
         if (s->epilogue >= 0) an_text_puts(out, p->kernel[s->epilogue].name);
     } else if (k->kind == AN_KERNEL_ROW) {
         an_text_printf(out, " %lld x %lld", (long long)k->u.row->rows, (long long)k->u.row->cols);
@@ -43,20 +44,23 @@ static void print_step(const an_plan *p, int i, an_text *out)
     an_text_printf(out, "  flops %llu bytes %llu", (unsigned long long)s->flops, (unsigned long long)s->bytes);
     for (int a = 0; a < s->n_args; a++) {
         if (s->arg[a].slot < 0) continue;
-        an_text_printf(out, "%s%s%d:%lld", a ? " " : "  [", s->arg[a].written ? ">" : "", s->arg[a].slot, (long long)s->arg[a].offset);
+        an_text_printf(out, "%s%s%d:%lld", a ? " " : "  [", s->arg[a].written ? ">" : "", s->arg[a].slot,
+                       (long long)s->arg[a].offset);
     }
     an_text_printf(out, "]%s%s\n", s->recompute ? " again" : "", s->commit ? " commit" : "");
 }
 
 void an_plan_print(const an_plan *p, an_text *out)
 {
-    an_text_printf(out, "plan: %d steps, %d kernels, arena %lld bytes, inputs %lld bytes\n", p->n_steps, p->n_kernels, (long long)p->arena_bytes, (long long)p->input_bytes);
+    an_text_printf(out, "plan: %d steps, %d kernels, arena %lld bytes, inputs %lld bytes\n", p->n_steps, p->n_kernels,
+                   (long long)p->arena_bytes, (long long)p->input_bytes);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, out);
     for (int v = 0; v < p->n_values; v++) {
         const an_value *x = &p->value[v];
         int32_t slot;
         int64_t at = an_value_offset(p, v, &slot);
-        an_text_printf(out, "  v%-4d %-10s slot %d at %-12lld %12lld bytes  steps %d..%d%s  %s\n", v, usages[x->usage], slot, (long long)at, (long long)x->bytes, x->first, x->last,
-                       x->inside >= 0 ? " (inside)" : "", x->name);
+        an_text_printf(out, "  v%-4d %-10s slot %d at %-12lld %12lld bytes  steps %d..%d%s  %s\n", v, usages[x->usage],
+                       slot, (long long)at, (long long)x->bytes, x->first, x->last, x->inside >= 0 ? " (inside)" : "",
+                       x->name);
     }
 }

@@ -5,8 +5,12 @@
 
 void an_render(const char *dialect, const an_row_prog *p, const char *name, bool notes, an_text *out)
 {
-    if (!strcmp(dialect, "c")) an_render_c(p, name, notes, out);
-    else if (!strcmp(dialect, "cuda")) an_render_gpu(p, name, false, notes, out);
-    else if (!strcmp(dialect, "msl")) an_render_gpu(p, name, true, notes, out);
-    else out->failed = true;
+    if (!strcmp(dialect, "c"))
+        an_render_c(p, name, notes, out);
+    else if (!strcmp(dialect, "cuda"))
+        an_render_gpu(p, name, false, notes, out);
+    else if (!strcmp(dialect, "msl"))
+        an_render_gpu(p, name, true, notes, out);
+    else
+        out->failed = true;
 }

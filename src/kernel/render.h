@@ -4,8 +4,9 @@
 
 #include "kernel/row.h"
 
-/* The kernel `name` as a C function `void name(const an_tile *t, void *const *arg)`, without the prelude. It covers rows [t->row0, t->row1) and columns
- * [t->col0, t->col1) (all columns when the program reduces rows). With `notes` it says whose kernel it is; without, equal layers have equal text. */
+/* The kernel `name` as a C function `void name(const an_tile *t, void *const *arg)`, without the prelude. It covers
+ * rows [t->row0, t->row1) and columns [t->col0, t->col1) (all columns when the program reduces rows). With `notes` it
+ * says whose kernel it is; without, equal layers have equal text. */
 void an_render_c(const an_row_prog *p, const char *name, bool notes, an_text *out);
 /* What stands in front of it, once a file: part 0 is base/exact.h, part 1 dialect/rows_c.h. */
 const char *an_render_c_prelude(int part);
@@ -20,7 +21,8 @@ typedef struct an_launch {
     int threads;
 } an_launch;
 an_launch an_render_gpu_launch(const an_row_prog *p);
-/* Why a GPU cannot run a program ("uses float64, ..."), NULL when it can. Rendering one that is refused marks the text failed. */
+/* Why a GPU cannot run a program ("uses float64, ..."), NULL when it can. Rendering one that is refused marks the text
+ * failed. */
 const char *an_render_gpu_refusal(const an_row_prog *p, bool msl);
 
 /* An elementwise op's kernel expression with its operands' texts in place of a, b, c. */

@@ -1,5 +1,5 @@
-/* render_c.c: row programs as C. One instruction is one line; loops over columns are written so that gcc and clang vectorise them: no branches, a loop of 32 lanes
- * inside where a sum needs its fixed tree. */
+/* render_c.c: row programs as C. One instruction is one line; loops over columns are written so that gcc and clang
+ * vectorise them: no branches, a loop of 32 lanes inside where a sum needs its fixed tree. */
 #include "kernel/render.h"
 
 #include <ctype.h>
@@ -9,10 +9,15 @@
 
 extern const char an_embed_exact[], an_embed_dialect_rows_c_h[];
 
-const char *an_render_c_prelude(int part) { return part ? an_embed_dialect_rows_c_h : an_embed_exact; }
+const char *an_render_c_prelude(int part)
+{
+    return part ? an_embed_dialect_rows_c_h : an_embed_exact;
+}
 
-static const char *const storage[AN_N_DTYPES] = {"float", "uint16_t", "uint16_t", "double", "int32_t", "int64_t", "uint8_t", "uint8_t"};
-static const char *const computed[AN_N_DTYPES] = {"float", "float", "float", "double", "int32_t", "int64_t", "int32_t", "int32_t"};
+static const char *const storage[AN_N_DTYPES] = {"float",   "uint16_t", "uint16_t", "double",
+                                                 "int32_t", "int64_t",  "uint8_t",  "uint8_t"};
+static const char *const computed[AN_N_DTYPES] = {"float",   "float",   "float",   "double",
+                                                  "int32_t", "int64_t", "int32_t", "int32_t"};
 static const char *const vars[AN_N_VARS] = {"r", "c", "q"};
 
 void an_render_expression(const char *e, const char *a, const char *b, const char *c, an_text *out)
@@ -25,10 +30,14 @@ void an_render_expression(const char *e, const char *a, const char *b, const cha
         const char *start = e;
         while (isalnum((unsigned char)*e) || *e == '_') e++;
         bool operand = e - start == 1;
-        if (operand && *start == 'a') an_text_puts(out, a);
-        else if (operand && *start == 'b') an_text_puts(out, b);
-        else if (operand && *start == 'c') an_text_puts(out, c);
-        else an_text_putn(out, start, (size_t)(e - start));
+        if (operand && *start == 'a')
+            an_text_puts(out, a);
+        else if (operand && *start == 'b')
+            an_text_puts(out, b);
+        else if (operand && *start == 'c')
+            an_text_puts(out, c);
+        else
+            an_text_putn(out, start, (size_t)(e - start));
     }
 }
 
@@ -40,8 +49,10 @@ static void constant(const an_ins *in, an_text *out)
     }
     const char *suffix = in->dtype == AN_F64 ? "" : "f";
     double x = in->dtype == AN_F64 ? in->imm : (double)(float)in->imm;
-    if (isnan(x)) an_text_puts(out, "NAN");
-    else if (isinf(x)) an_text_puts(out, x > 0 ? "INFINITY" : "-INFINITY");
+    if (isnan(x))
+        an_text_puts(out, "NAN");
+    else if (isinf(x))
+        an_text_puts(out, x > 0 ? "INFINITY" : "-INFINITY");
     else {
         char text[64];
         snprintf(text, sizeof text, in->dtype == AN_F64 ? "%.17g" : "%.9g", x);
@@ -72,10 +83,14 @@ static void guard(const an_row_prog *p, int32_t g, an_text *out)
 /* What rounding to `dtype` does to the text `e`. */
 static void rounded(int dtype, const char *e, an_text *out)
 {
-    if (dtype == AN_BF16) an_text_printf(out, "an_to_bf16(%s)", e);
-    else if (dtype == AN_F16) an_text_printf(out, "an_to_f16(%s)", e);
-    else if (dtype == AN_U8) an_text_printf(out, "(uint8_t)(%s)", e);
-    else an_text_puts(out, e);
+    if (dtype == AN_BF16)
+        an_text_printf(out, "an_to_bf16(%s)", e);
+    else if (dtype == AN_F16)
+        an_text_printf(out, "an_to_f16(%s)", e);
+    else if (dtype == AN_U8)
+        an_text_printf(out, "(uint8_t)(%s)", e);
+    else
+        an_text_puts(out, e);
 }
 
 static void load(const an_row_prog *p, const an_ins *in, an_text *out)
@@ -90,7 +105,8 @@ static void load(const an_row_prog *p, const an_ins *in, an_text *out)
     if (arg->dtype == AN_F16) an_text_puts(out, "an_f16_to_f32(");
     an_text_printf(out, "%s[", arg->name);
     an_ix_text(&p->ix, in->ix, vars, out);
-    if (in->a >= 0) an_text_printf(out, " + an_clamp(v%d, %lld) * %lld", in->a, (long long)in->clamp, (long long)in->scale);
+    if (in->a >= 0)
+        an_text_printf(out, " + an_clamp(v%d, %lld) * %lld", in->a, (long long)in->clamp, (long long)in->scale);
     an_text_puts(out, "]");
     if (arg->dtype == AN_BF16 || arg->dtype == AN_F16) an_text_puts(out, ")");
     if (in->guard >= 0) an_text_puts(out, " : 0");
@@ -102,11 +118,16 @@ static void cast(const an_row_prog *p, const an_ins *in, an_text *out)
     int from = p->ins[in->a].dtype, to = in->dtype;
     snprintf(v, sizeof v, "v%d", in->a);
     bool from_float = an_dtype_is_float((an_dtype)from);
-    if (to == AN_BOOL) an_text_printf(out, "%s != 0", v);
-    else if (to == AN_I32) an_text_printf(out, from_float ? "an_f_to_i32(%s)" : "(int32_t)%s", v);
-    else if (to == AN_I64) an_text_printf(out, from_float ? "an_f_to_i64(%s)" : "(int64_t)%s", v);
-    else if (to == AN_U8) an_text_printf(out, from_float ? "an_f_to_u8(%s)" : "(uint8_t)%s", v);
-    else if (to == AN_F64) an_text_printf(out, "(double)%s", v);
+    if (to == AN_BOOL)
+        an_text_printf(out, "%s != 0", v);
+    else if (to == AN_I32)
+        an_text_printf(out, from_float ? "an_f_to_i32(%s)" : "(int32_t)%s", v);
+    else if (to == AN_I64)
+        an_text_printf(out, from_float ? "an_f_to_i64(%s)" : "(int64_t)%s", v);
+    else if (to == AN_U8)
+        an_text_printf(out, from_float ? "an_f_to_u8(%s)" : "(uint8_t)%s", v);
+    else if (to == AN_F64)
+        an_text_printf(out, "(double)%s", v);
     else {
         char e[32];
         snprintf(e, sizeof e, "(float)%s", v);
@@ -115,7 +136,11 @@ static void cast(const an_row_prog *p, const an_ins *in, an_text *out)
 }
 
 /* Integer sums and products wrap; C would call that undefined. */
-static bool wraps(const an_ins *in) { return !an_dtype_is_float((an_dtype)in->dtype) && (in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL || in->op == AN_OP_NEG); }
+static bool wraps(const an_ins *in)
+{
+    return !an_dtype_is_float((an_dtype)in->dtype) &&
+           (in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL || in->op == AN_OP_NEG);
+}
 
 static void elementwise(const an_ins *in, an_text *out)
 {
@@ -142,10 +167,14 @@ static void store(const an_row_prog *p, const an_ins *in, an_text *out)
     an_text_printf(out, "%s[", arg->name);
     an_ix_text(&p->ix, in->ix, vars, out);
     an_text_puts(out, "] = ");
-    if (arg->dtype == AN_BF16) an_text_printf(out, "(uint16_t)an_f32_to_bf16(v%d);\n", in->a);
-    else if (arg->dtype == AN_F16) an_text_printf(out, "(uint16_t)an_f32_to_f16(v%d);\n", in->a);
-    else if (arg->dtype == AN_BOOL) an_text_printf(out, "v%d != 0;\n", in->a);
-    else an_text_printf(out, "(%s)v%d;\n", storage[arg->dtype], in->a);
+    if (arg->dtype == AN_BF16)
+        an_text_printf(out, "(uint16_t)an_f32_to_bf16(v%d);\n", in->a);
+    else if (arg->dtype == AN_F16)
+        an_text_printf(out, "(uint16_t)an_f32_to_f16(v%d);\n", in->a);
+    else if (arg->dtype == AN_BOOL)
+        an_text_printf(out, "v%d != 0;\n", in->a);
+    else
+        an_text_printf(out, "(%s)v%d;\n", storage[arg->dtype], in->a);
 }
 
 static void instruction(const an_row_prog *p, int i, const char *indent, an_text *out)
@@ -186,12 +215,16 @@ static const char *worst(int dtype)
     switch (dtype) {
     case AN_I32: return "INT32_MIN";
     case AN_I64: return "INT64_MIN";
-    case AN_U8: case AN_BOOL: return "0";
+    case AN_U8:
+    case AN_BOOL: return "0";
     default: return "-INFINITY";
     }
 }
 
-static const char *first_value(const an_ins *in) { return in->op == AN_OP_MAX ? worst(in->dtype) : "0"; }
+static const char *first_value(const an_ins *in)
+{
+    return in->op == AN_OP_MAX ? worst(in->dtype) : "0";
+}
 
 static void accumulate(const an_row_prog *p, int i, const char *lane, an_text *out)
 {
@@ -202,7 +235,9 @@ static void accumulate(const an_row_prog *p, int i, const char *lane, an_text *o
     else if (real)
         an_text_printf(out, "s%d%s += v%d;\n", i, lane, in->a);
     else
-        an_text_printf(out, "s%d%s = (%s)((%s)s%d%s + (%s)v%d);\n", i, lane, computed[in->dtype], in->dtype == AN_I64 ? "uint64_t" : "uint32_t", i, lane, in->dtype == AN_I64 ? "uint64_t" : "uint32_t", in->a);
+        an_text_printf(out, "s%d%s = (%s)((%s)s%d%s + (%s)v%d);\n", i, lane, computed[in->dtype],
+                       in->dtype == AN_I64 ? "uint64_t" : "uint32_t", i, lane,
+                       in->dtype == AN_I64 ? "uint64_t" : "uint32_t", in->a);
 }
 
 static void argmax_update(const an_row_prog *p, int i, const char *place, const char *indent, an_text *out)
@@ -220,7 +255,9 @@ static void argmax_update(const an_row_prog *p, int i, const char *place, const 
 static bool has(const an_row_prog *p, int phase, bool reduce, an_op op)
 {
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && (reduce ? p->ins[i].kind == AN_INS_REDUCE && (p->ins[i].op == AN_OP_ARGMAX) == (op == AN_OP_ARGMAX) : p->ins[i].level == AN_LEVEL_COL && p->ins[i].kind != AN_INS_REDUCE))
+        if (p->ins[i].phase == phase &&
+            (reduce ? p->ins[i].kind == AN_INS_REDUCE && (p->ins[i].op == AN_OP_ARGMAX) == (op == AN_OP_ARGMAX)
+                    : p->ins[i].level == AN_LEVEL_COL && p->ins[i].kind != AN_INS_REDUCE))
             return true;
     return false;
 }
@@ -247,30 +284,40 @@ static void column_body(const an_row_prog *p, int phase, const char *indent, boo
 static void row_phase(const an_row_prog *p, int phase, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && p->ins[i].level == AN_LEVEL_ROW && p->ins[i].kind != AN_INS_REDUCE) instruction(p, i, "        ", out);
+        if (p->ins[i].phase == phase && p->ins[i].level == AN_LEVEL_ROW && p->ins[i].kind != AN_INS_REDUCE)
+            instruction(p, i, "        ", out);
     bool tree = has(p, phase, true, AN_OP_SUM), best = has(p, phase, true, AN_OP_ARGMAX);
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase || in->kind != AN_INS_REDUCE) continue;
         if (in->op == AN_OP_ARGMAX)
-            an_text_printf(out, "        %s b%d = 0;\n        int32_t q%d = -1;\n", computed[p->ins[in->a].dtype], i, i);
+            an_text_printf(out, "        %s b%d = 0;\n        int32_t q%d = -1;\n", computed[p->ins[in->a].dtype], i,
+                           i);
         else
-            an_text_printf(out, "        %s s%d[32];\n        for (int l = 0; l < 32; l++) s%d[l] = %s;\n", computed[in->dtype], i, i, first_value(in));
+            an_text_printf(out, "        %s s%d[32];\n        for (int l = 0; l < 32; l++) s%d[l] = %s;\n",
+                           computed[in->dtype], i, i, first_value(in));
     }
     long long cols = (long long)p->cols, full = cols / 32 * 32;
     if (tree && !best) {
         if (full) {
-            an_text_printf(out, "        for (int64_t c0 = 0; c0 < %lld; c0 += 32) {\n            AN_EACH for (int l = 0; l < 32; l++) {\n                const int64_t c = c0 + l;\n", full);
+            an_text_printf(out,
+                           "        for (int64_t c0 = 0; c0 < %lld; c0 += 32) {\n            AN_EACH for (int l = 0; l "
+                           "< 32; l++) {\n                const int64_t c = c0 + l;\n",
+                           full);
             column_body(p, phase, "                ", true, false, out);
             an_text_puts(out, "            }\n        }\n");
         }
         if (cols % 32) {
-            an_text_printf(out, "        for (int l = 0; l < %lld; l++) {\n            const int64_t c = %lld + l;\n", cols % 32, full);
+            an_text_printf(out, "        for (int l = 0; l < %lld; l++) {\n            const int64_t c = %lld + l;\n",
+                           cols % 32, full);
             column_body(p, phase, "            ", true, false, out);
             an_text_puts(out, "        }\n");
         }
     } else if (tree || best) { /* an argmax walks in order; sums beside it keep their lanes */
-        an_text_printf(out, "        for (int64_t c = 0; c < %lld; c++) {\n            const int l = (int)(c & 31);\n            (void)l;\n", cols);
+        an_text_printf(out,
+                       "        for (int64_t c = 0; c < %lld; c++) {\n            const int l = (int)(c & 31);\n       "
+                       "     (void)l;\n",
+                       cols);
         column_body(p, phase, "            ", true, true, out);
         an_text_puts(out, "        }\n");
     } else if (has(p, phase, false, AN_OP_SUM)) {
@@ -287,7 +334,8 @@ static void row_phase(const an_row_prog *p, int phase, an_text *out)
         }
         char e[32];
         snprintf(e, sizeof e, "s%d[0]", i);
-        an_text_printf(out, "        AN_FOLD(s%d, 32, %s);\n        const %s v%d = ", i, in->op == AN_OP_MAX ? "an_max" : "AN_PLUS", computed[in->dtype], i);
+        an_text_printf(out, "        AN_FOLD(s%d, 32, %s);\n        const %s v%d = ", i,
+                       in->op == AN_OP_MAX ? "an_max" : "AN_PLUS", computed[in->dtype], i);
         rounded(in->dtype, e, out);
         an_text_puts(out, ";\n");
     }
@@ -302,26 +350,43 @@ static void column_program(const an_row_prog *p, an_text *out)
         if (p->ins[i].kind == AN_INS_REDUCE) red = i;
     const an_ins *in = &p->ins[red];
     const char *type = computed[in->op == AN_OP_ARGMAX ? p->ins[in->a].dtype : in->dtype];
-    an_text_puts(out, "        for (int64_t c0 = t->col0; c0 < t->col1; c0 += 64) {\n            const int n = t->col1 - c0 < 64 ? (int)(t->col1 - c0) : 64;\n");
+    an_text_puts(out, "        for (int64_t c0 = t->col0; c0 < t->col1; c0 += 64) {\n            const int n = t->col1 "
+                      "- c0 < 64 ? (int)(t->col1 - c0) : 64;\n");
     if (in->op == AN_OP_ARGMAX)
-        an_text_printf(out, "            %s b%d[64];\n            int32_t q%d[64];\n            for (int l = 0; l < 64; l++) b%d[l] = 0, q%d[l] = -1;\n", type, red, red, red, red);
+        an_text_printf(out,
+                       "            %s b%d[64];\n            int32_t q%d[64];\n            for (int l = 0; l < 64; "
+                       "l++) b%d[l] = 0, q%d[l] = -1;\n",
+                       type, red, red, red, red);
     else
-        an_text_printf(out, "            %s s%d[%d][64];\n            for (int l = 0; l < %d; l++) for (int j = 0; j < 64; j++) s%d[l][j] = %s;\n", type, red, p->lanes, p->lanes, red, first_value(in));
+        an_text_printf(out,
+                       "            %s s%d[%d][64];\n            for (int l = 0; l < %d; l++) for (int j = 0; j < 64; "
+                       "j++) s%d[l][j] = %s;\n",
+                       type, red, p->lanes, p->lanes, red, first_value(in));
     an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
     if (in->op != AN_OP_ARGMAX) an_text_printf(out, "                %s *lane = s%d[q %% %d];\n", type, red, p->lanes);
-    an_text_puts(out, "                AN_EACH for (int l = 0; l < n; l++) {\n                    const int64_t c = c0 + l;\n                    (void)c;\n");
+    an_text_puts(out, "                AN_EACH for (int l = 0; l < n; l++) {\n                    const int64_t c = c0 "
+                      "+ l;\n                    (void)c;\n");
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE) instruction(p, i, "                    ", out);
-    if (in->op == AN_OP_ARGMAX) argmax_update(p, red, "q", "                    ", out);
-    else if (in->op == AN_OP_MAX) an_text_printf(out, "                    lane[l] = an_max(lane[l], v%d);\n", in->a);
-    else if (an_dtype_is_float((an_dtype)in->dtype)) an_text_printf(out, "                    lane[l] += v%d;\n", in->a);
-    else an_text_printf(out, "                    lane[l] = (%s)((uint64_t)lane[l] + (uint64_t)v%d);\n", type, in->a);
-    an_text_puts(out, "                }\n            }\n            AN_EACH for (int l = 0; l < n; l++) {\n                const int64_t c = c0 + l;\n");
+    if (in->op == AN_OP_ARGMAX)
+        argmax_update(p, red, "q", "                    ", out);
+    else if (in->op == AN_OP_MAX)
+        an_text_printf(out, "                    lane[l] = an_max(lane[l], v%d);\n", in->a);
+    else if (an_dtype_is_float((an_dtype)in->dtype))
+        an_text_printf(out, "                    lane[l] += v%d;\n", in->a);
+    else
+        an_text_printf(out, "                    lane[l] = (%s)((uint64_t)lane[l] + (uint64_t)v%d);\n", type, in->a);
+    an_text_puts(out, "                }\n            }\n            AN_EACH for (int l = 0; l < n; l++) {\n           "
+                      "     const int64_t c = c0 + l;\n");
     if (in->op == AN_OP_ARGMAX) {
         an_text_printf(out, "                const int32_t v%d = q%d[l];\n", red, red);
     } else {
         for (int s = p->lanes / 2; s; s /= 2)
-            for (int l = 0; l < s; l++) an_text_printf(out, in->op == AN_OP_MAX ? "                s%d[%d][l] = an_max(s%d[%d][l], s%d[%d][l]);\n" : "                s%d[%d][l] = s%d[%d][l] + s%d[%d][l];\n", red, l, red, l, red, l + s);
+            for (int l = 0; l < s; l++)
+                an_text_printf(out,
+                               in->op == AN_OP_MAX ? "                s%d[%d][l] = an_max(s%d[%d][l], s%d[%d][l]);\n"
+                                                   : "                s%d[%d][l] = s%d[%d][l] + s%d[%d][l];\n",
+                               red, l, red, l, red, l + s);
         char e[32];
         snprintf(e, sizeof e, "s%d[0][l]", red);
         an_text_printf(out, "                const %s v%d = ", computed[in->dtype], red);
@@ -335,16 +400,21 @@ static void column_program(const an_row_prog *p, an_text *out)
 
 void an_render_c(const an_row_prog *p, const char *name, bool notes, an_text *out)
 {
-    if (notes) an_text_printf(out, "/* %s: %lld x %lld, %llu flops, %llu bytes */\n", p->name, (long long)p->rows, (long long)p->cols, (unsigned long long)p->flops, (unsigned long long)p->bytes);
+    if (notes)
+        an_text_printf(out, "/* %s: %lld x %lld, %llu flops, %llu bytes */\n", p->name, (long long)p->rows,
+                       (long long)p->cols, (unsigned long long)p->flops, (unsigned long long)p->bytes);
     an_text_printf(out, "void %s(const an_tile *t, void *const *arg)\n{\n", name);
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, notes ? "    %s%s *%s = arg[%d]; /* %s */\n" : "    %s%s *%s = arg[%d];\n", p->arg[i].written ? "" : "const ",
-                       strcmp(p->arg[i].name, "rng") ? storage[p->arg[i].dtype] : "uint32_t", p->arg[i].name, i, p->arg[i].note);
+        an_text_printf(out, notes ? "    %s%s *%s = arg[%d]; /* %s */\n" : "    %s%s *%s = arg[%d];\n",
+                       p->arg[i].written ? "" : "const ",
+                       strcmp(p->arg[i].name, "rng") ? storage[p->arg[i].dtype] : "uint32_t", p->arg[i].name, i,
+                       p->arg[i].note);
     an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n");
     if (p->shape == AN_COL) {
         column_program(p, out);
     } else if (p->shape == AN_TILE) {
-        an_text_puts(out, "        const float *acc = t->acc + (r - t->row0) * t->ld;\n        (void)acc;\n        AN_EACH for (int64_t c = t->col0; c < t->col1; c++) {\n");
+        an_text_puts(out, "        const float *acc = t->acc + (r - t->row0) * t->ld;\n        (void)acc;\n        "
+                          "AN_EACH for (int64_t c = t->col0; c < t->col1; c++) {\n");
         column_body(p, 0, "            ", false, false, out);
         an_text_puts(out, "        }\n");
     } else {

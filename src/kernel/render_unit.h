@@ -17,7 +17,7 @@ typedef struct an_gpu { /* whose compiler */
 
 typedef enum an_unit { AN_UNIT_ROW, AN_UNIT_GEMM, AN_UNIT_ATTN, AN_UNIT_ATTN_GRAD } an_unit;
 
-typedef struct an_tiles {              /* what the templates are told by #define lines; unused ones are 0 */
+typedef struct an_tiles {                        /* what the templates are told by #define lines; unused ones are 0 */
     const char *store, *store_b, *store_c, *mul; /* "F32", "BF16", "F16" */
     an_unit unit;
     int exact, vec, threads;

@@ -12,10 +12,19 @@ void an_row_free(an_row_prog *p)
 int an_op_cost(an_op op)
 {
     switch (op) {
-    case AN_OP_EXP: case AN_OP_LOG: case AN_OP_SIGMOID: return 12;
-    case AN_OP_EXPM1: case AN_OP_LOG1P: case AN_OP_SIN: case AN_OP_COS: case AN_OP_TANH: case AN_OP_ERF: return 16;
+    case AN_OP_EXP:
+    case AN_OP_LOG:
+    case AN_OP_SIGMOID: return 12;
+    case AN_OP_EXPM1:
+    case AN_OP_LOG1P:
+    case AN_OP_SIN:
+    case AN_OP_COS:
+    case AN_OP_TANH:
+    case AN_OP_ERF: return 16;
     case AN_OP_POW: return 30;
-    case AN_OP_SQRT: case AN_OP_DIV: case AN_OP_RECIP: return 4;
+    case AN_OP_SQRT:
+    case AN_OP_DIV:
+    case AN_OP_RECIP: return 4;
     case AN_OP_RSQRT: return 8;
     case AN_OP_RAND: return 30;
     default: return 1;
@@ -23,7 +32,8 @@ int an_op_cost(an_op op)
 }
 
 static const char *const var_names[AN_N_VARS] = {"r", "c", "q"};
-static const char *const kind_names[] = {"const", "index", "test", "load", "tile", "rand", "elem", "cast", "reduce", "store"};
+static const char *const kind_names[] = {"const", "index", "test", "load",   "tile",
+                                         "rand",  "elem",  "cast", "reduce", "store"};
 
 static void print_guard(const an_row_prog *p, const an_guard *g, an_text *out)
 {
@@ -37,16 +47,20 @@ static void print_guard(const an_row_prog *p, const an_guard *g, an_text *out)
 static void print_ins(const an_row_prog *p, int i, an_text *out)
 {
     const an_ins *in = &p->ins[i];
-    an_text_printf(out, "  %3d %d%c %-8s %-6s", i, in->phase, in->level == AN_LEVEL_ROW ? 'r' : 'c', an_dtype_name((an_dtype)in->dtype),
+    an_text_printf(out, "  %3d %d%c %-8s %-6s", i, in->phase, in->level == AN_LEVEL_ROW ? 'r' : 'c',
+                   an_dtype_name((an_dtype)in->dtype),
                    in->kind == AN_INS_ELEM || in->kind == AN_INS_REDUCE ? an_ops[in->op].name : kind_names[in->kind]);
     if (in->arg >= 0) an_text_printf(out, " %s", p->arg[in->arg].name);
     if (in->ix >= 0) {
         an_text_puts(out, "[");
         an_ix_text(&p->ix, in->ix, var_names, out);
-        if (in->kind == AN_INS_LOAD && in->a >= 0) an_text_printf(out, " + clamp(%%%d, %lld) * %lld", in->a, (long long)in->clamp, (long long)in->scale);
+        if (in->kind == AN_INS_LOAD && in->a >= 0)
+            an_text_printf(out, " + clamp(%%%d, %lld) * %lld", in->a, (long long)in->clamp, (long long)in->scale);
         an_text_puts(out, "]");
     }
-    if (in->kind == AN_INS_CONST) an_text_printf(out, an_dtype_is_float((an_dtype)in->dtype) ? " %.9g" : " %.0f", an_dtype_is_float((an_dtype)in->dtype) ? in->imm : (double)in->imm_i);
+    if (in->kind == AN_INS_CONST)
+        an_text_printf(out, an_dtype_is_float((an_dtype)in->dtype) ? " %.9g" : " %.0f",
+                       an_dtype_is_float((an_dtype)in->dtype) ? in->imm : (double)in->imm_i);
     if (in->kind != AN_INS_LOAD && in->a >= 0) an_text_printf(out, " %%%d", in->a);
     if (in->b >= 0) an_text_printf(out, " %%%d", in->b);
     if (in->c >= 0) an_text_printf(out, " %%%d", in->c);
@@ -61,7 +75,8 @@ void an_row_print(const an_row_prog *p, an_text *out)
     if (p->shape == AN_COL) an_text_printf(out, " red=%lld lanes=%d", (long long)p->red, p->lanes);
     an_text_printf(out, " flops=%llu bytes=%llu\n", (unsigned long long)p->flops, (unsigned long long)p->bytes);
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, "  arg %s %s %s%s %s\n", p->arg[i].name, an_dtype_name((an_dtype)p->arg[i].dtype), p->arg[i].read ? "r" : "", p->arg[i].written ? "w" : "", p->arg[i].note);
+        an_text_printf(out, "  arg %s %s %s%s %s\n", p->arg[i].name, an_dtype_name((an_dtype)p->arg[i].dtype),
+                       p->arg[i].read ? "r" : "", p->arg[i].written ? "w" : "", p->arg[i].note);
     for (int i = 0; i < p->n_ins; i++) print_ins(p, i, out);
 }
 
@@ -77,10 +92,12 @@ static an_status verify_operand(an_err *err, const an_row_prog *p, int i, int32_
     const an_ins *in = &p->ins[i], *o = &p->ins[operand];
     if (o->kind == AN_INS_STORE) return bad(err, p, i, "operand is a store");
     if (p->shape == AN_ROW && o->level == AN_LEVEL_COL && o->kind != AN_INS_REDUCE) {
-        if (in->level == AN_LEVEL_ROW && in->kind != AN_INS_REDUCE) return bad(err, p, i, "row-level instruction uses a column-level value");
+        if (in->level == AN_LEVEL_ROW && in->kind != AN_INS_REDUCE)
+            return bad(err, p, i, "row-level instruction uses a column-level value");
         if (o->phase != in->phase) return bad(err, p, i, "column-level value crosses a phase");
     }
-    if (o->kind == AN_INS_REDUCE && o->phase >= in->phase) return bad(err, p, i, "uses a reduction before its phase has ended");
+    if (o->kind == AN_INS_REDUCE && o->phase >= in->phase)
+        return bad(err, p, i, "uses a reduction before its phase has ended");
     return AN_OK;
 }
 
@@ -92,13 +109,16 @@ an_status an_row_verify(an_err *err, const an_row_prog *p)
         AN_TRY(verify_operand(err, p, i, in->a));
         AN_TRY(verify_operand(err, p, i, in->b));
         AN_TRY(verify_operand(err, p, i, in->c));
-        if (in->arg >= p->n_args || in->guard >= p->n_guards || in->ix >= p->ix.n) return bad(err, p, i, "number out of range");
+        if (in->arg >= p->n_args || in->guard >= p->n_guards || in->ix >= p->ix.n)
+            return bad(err, p, i, "number out of range");
         if (in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE) continue;
         if (in->arg < 0 || in->ix < 0) return bad(err, p, i, "memory access without an argument or index");
         const an_ix_expr *e = &p->ix.expr[in->ix];
         int64_t reach = in->kind == AN_INS_LOAD && in->a >= 0 ? (in->clamp - 1) * in->scale : 0;
-        bool runs = p->rows > 0 && p->cols > 0 && (p->shape != AN_COL || in->phase > 0 || p->red > 0); /* an index of an empty loop has no range */
-        if (runs && in->guard < 0 && (e->lo < 0 || e->hi + reach >= p->arg[in->arg].numel)) return bad(err, p, i, "index out of the argument's range");
+        bool runs = p->rows > 0 && p->cols > 0 &&
+                    (p->shape != AN_COL || in->phase > 0 || p->red > 0); /* an index of an empty loop has no range */
+        if (runs && in->guard < 0 && (e->lo < 0 || e->hi + reach >= p->arg[in->arg].numel))
+            return bad(err, p, i, "index out of the argument's range");
         if (i && in->phase < p->ins[i - 1].phase) return bad(err, p, i, "phases are not in order");
     }
     return AN_OK;

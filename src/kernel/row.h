@@ -1,15 +1,17 @@
-/* row.h: the row program: what a generated kernel does, as data. The planner writes it, renderers spell it, the interpreter runs it.
+/* row.h: the row program: what a generated kernel does, as data. The planner writes it, renderers spell it, the
+ * interpreter runs it.
  *
  *     AN_ROW  for each row r { phase 0: for each column c {...}  phase 1: for each column c {...}  ... }
  *             reductions run along c, end with their phase and give one value a row, which later phases use
  *     AN_COL  for each row r, for each column c { reduce over q: {...}  then the rest at (r,c) }
- *             phase 0 is the body of the loop over q; phase 1 runs once at (r,c). With lanes == 1 the sum is one chain (shape N: windows,
- *             products of other dtypes); with lanes == 8 element q goes to lane q mod 8, folded 4, 2, 1 (shape C: column sums)
- *     AN_TILE the epilogue of a product: no reductions; runs over a block of (r,c) and reads the f32 tile
+ *             phase 0 is the body of the loop over q; phase 1 runs once at (r,c). With lanes == 1 the sum is one chain
+ * (shape N: windows, products of other dtypes); with lanes == 8 element q goes to lane q mod 8, folded 4, 2, 1 (shape
+ * C: column sums) AN_TILE the epilogue of a product: no reductions; runs over a block of (r,c) and reads the f32 tile
  *
- * Instructions are in execution order: sorted by phase, row-level before column-level, operands before users. A column-level value
- * of an earlier phase is computed again (or loaded again from the output it was stored to); a row-level one is kept.
- * Invariant: the value of an instruction is rounded to its dtype, so that fusing never changes bits.
+ * Instructions are in execution order: sorted by phase, row-level before column-level, operands before users. A
+ * column-level value of an earlier phase is computed again (or loaded again from the output it was stored to); a
+ * row-level one is kept. Invariant: the value of an instruction is rounded to its dtype, so that fusing never changes
+ * bits.
  */
 #ifndef AN_ROW_H
 #define AN_ROW_H
@@ -17,8 +19,8 @@
 #include "graph/graph.h"
 #include "kernel/index.h"
 
-#define AN_ROW_ARGS 64  /* most buffers one program touches */
-#define AN_VAR_ROW  0   /* loop variables of the index expressions */
+#define AN_ROW_ARGS 64 /* most buffers one program touches */
+#define AN_VAR_ROW  0  /* loop variables of the index expressions */
 #define AN_VAR_COL  1
 #define AN_VAR_RED  2
 #define AN_N_VARS   3
@@ -42,37 +44,37 @@ typedef enum an_level { AN_LEVEL_ROW, AN_LEVEL_COL } an_level;
 
 typedef struct an_ins {
     uint8_t kind, dtype, level, phase;
-    uint16_t op;       /* ELEM, REDUCE: an_op */
-    int16_t arg;       /* LOAD, STORE, RAND: argument; -1 none */
-    int32_t a, b, c;   /* operands: instruction numbers, -1 none */
+    uint16_t op;     /* ELEM, REDUCE: an_op */
+    int16_t arg;     /* LOAD, STORE, RAND: argument; -1 none */
+    int32_t a, b, c; /* operands: instruction numbers, -1 none */
     an_ix ix;
-    int32_t guard;     /* index into guards, -1: always */
+    int32_t guard; /* index into guards, -1: always */
     int64_t clamp, scale;
     double imm;
     int64_t imm_i;
-    int32_t node;      /* the graph node this computes, for names in rendered text; -1 */
+    int32_t node; /* the graph node this computes, for names in rendered text; -1 */
 } an_ins;
 
 typedef struct an_row_arg {
     uint8_t dtype;
     bool written, read;
-    const char *name;  /* identifier, unique in the program */
-    const char *note;  /* "[64,256,384] transformer.h.0.ln_1" */
+    const char *name; /* identifier, unique in the program */
+    const char *note; /* "[64,256,384] transformer.h.0.ln_1" */
     int64_t numel;
 } an_row_arg;
 
 typedef struct an_row_prog {
     an_row_shape shape;
-    int64_t rows, cols, red;   /* extents of r, c, q (red: AN_COL only) */
-    int32_t lanes;             /* AN_COL: 8 or 1 */
+    int64_t rows, cols, red; /* extents of r, c, q (red: AN_COL only) */
+    int32_t lanes;           /* AN_COL: 8 or 1 */
     int32_t n_phases;
     int32_t n_ins, n_args, n_guards;
     an_ins *ins;
     an_row_arg *arg;
     an_guard *guard;
-    an_ix_pool ix;             /* owned: freed with the program */
-    const char *name;          /* identifier of the kernel, "gpt_h_0_ln_1" */
-    const char *title;         /* a line for the header comment */
+    an_ix_pool ix;     /* owned: freed with the program */
+    const char *name;  /* identifier of the kernel, "gpt_h_0_ln_1" */
+    const char *title; /* a line for the header comment */
     uint64_t flops, bytes;
 } an_row_prog;
 

@@ -1,18 +1,20 @@
 /* group.c: pass 2: nodes → groups; a group is one launch.
  *
- * The rule, whole. Visit live nodes in order. Moves never make a group: they become index arithmetic in their reader. A product, attention, scatter, window or
- * call starts its own group. Any other node joins the newest group G among its producers' when
+ * The rule, whole. Visit live nodes in order. Moves never make a group: they become index arithmetic in their reader. A
+ * product, attention, scatter, window or call starts its own group. Any other node joins the newest group G among its
+ * producers' when
  *     - it has one value per element of G, or per row of G, in G's own linear order;
  *     - what it reads of G it reads at the same place (or the value of the same row);
  *     - G is not closed.
- * A sum or maximum over the last axis joins like that and makes G a row group: softmax, a norm and a cross-entropy row are one launch each. One over
- * another axis starts a column group. Because a node joins the newest of its producers' groups, every group depends on older groups only: the numbering
- * is already an order, and no cycle can arise. Groups that read leaves alone are loose: they attract nobody (so that p, m and v of an optimizer meet in the
- * group of the gradient), and an older group that reads one of their members computes it itself.
+ * A sum or maximum over the last axis joins like that and makes G a row group: softmax, a norm and a cross-entropy row
+ * are one launch each. One over another axis starts a column group. Because a node joins the newest of its producers'
+ * groups, every group depends on older groups only: the numbering is already an order, and no cycle can arise. Groups
+ * that read leaves alone are loose: they attract nobody (so that p, m and v of an optimizer meet in the group of the
+ * gradient), and an older group that reads one of their members computes it itself.
  *
- * Then: what must exist in memory. Roots, assigned values, operands of products and calls, reductions used elsewhere. An elementwise value read by
- * another group is computed again there when that costs little and reads at most one large tensor that is in memory anyway; otherwise it is
- * stored. Random masks are always computed again.
+ * Then: what must exist in memory. Roots, assigned values, operands of products and calls, reductions used elsewhere.
+ * An elementwise value read by another group is computed again there when that costs little and reads at most one large
+ * tensor that is in memory anyway; otherwise it is stored. Random masks are always computed again.
  */
 #include "plan/lower_row.h"
 
@@ -21,28 +23,37 @@
 
 enum { RECOMPUTE_COST = 64 };
 
-bool an_is_leaf(const an_work *w, int32_t id) { return w->g->node[id]->op == AN_OP_LEAF; }
+bool an_is_leaf(const an_work *w, int32_t id)
+{
+    return w->g->node[id]->op == AN_OP_LEAF;
+}
 
-static bool float16ish(an_dtype t) { return t == AN_F32 || t == AN_BF16 || t == AN_F16; }
+static bool float16ish(an_dtype t)
+{
+    return t == AN_F32 || t == AN_BF16 || t == AN_F16;
+}
 
 /* Products the template takes; others (f64, integers) are column groups with one chain. */
 static bool gemm_takes(const an_work *w, const struct an_tensor *n)
 {
-    return float16ish((an_dtype)n->dtype) && float16ish((an_dtype)w->g->node[n->src[0]]->dtype) && !w->rq->target->no_templates;
+    return float16ish((an_dtype)n->dtype) && float16ish((an_dtype)w->g->node[n->src[0]]->dtype) &&
+           !w->rq->target->no_templates;
 }
 
 bool an_is_heavy(const an_work *w, int32_t id)
 {
     an_class c = an_ops[w->g->node[id]->op].cls;
-    return c == AN_CLS_MATMUL || c == AN_CLS_ATTENTION || c == AN_CLS_WINDOW || c == AN_CLS_CALL || w->g->node[id]->op == AN_OP_SCATTER_ADD ||
-           w->g->node[id]->op == AN_OP_PACK || w->g->node[id]->op == AN_OP_PICK;
+    return c == AN_CLS_MATMUL || c == AN_CLS_ATTENTION || c == AN_CLS_WINDOW || c == AN_CLS_CALL ||
+           w->g->node[id]->op == AN_OP_SCATTER_ADD || w->g->node[id]->op == AN_OP_PACK ||
+           w->g->node[id]->op == AN_OP_PICK;
 }
 
 bool an_is_virtual(const an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
-    return an_ops[n->op].cls == AN_CLS_ELEM || n->op == AN_OP_CAST || n->op == AN_OP_GATHER || n->op == AN_OP_PAD || n->op == AN_OP_CONCAT || n->op == AN_OP_RAND ||
-           n->op == AN_OP_IOTA || n->op == AN_OP_CONST || w->node[id].as_copy;
+    return an_ops[n->op].cls == AN_CLS_ELEM || n->op == AN_OP_CAST || n->op == AN_OP_GATHER || n->op == AN_OP_PAD ||
+           n->op == AN_OP_CONCAT || n->op == AN_OP_RAND || n->op == AN_OP_IOTA || n->op == AN_OP_CONST ||
+           w->node[id].as_copy;
 }
 
 bool an_reads_memory(const an_work *w, int32_t user, int source)
@@ -53,7 +64,8 @@ bool an_reads_memory(const an_work *w, int32_t user, int source)
     return an_is_heavy(w, user);
 }
 
-/* ---------------------------------------------------------------------------------------------- layouts that readers wish for */
+/* ---------------------------------------------------------------------------------------------- layouts that readers
+ * wish for */
 
 /* A product or attention output whose reader permutes it is stored permuted: then the reader needs no copy. */
 static void wish_layout(an_work *w, int32_t perm_id)
@@ -62,7 +74,8 @@ static void wish_layout(an_work *w, int32_t perm_id)
     int32_t id = p->src[0];
     const struct an_tensor *n = w->g->node[id];
     an_wnode *wn = &w->node[id];
-    bool attn = n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD || (n->op == AN_OP_PICK && w->g->node[n->src[0]]->op == AN_OP_ATTENTION_GRAD);
+    bool attn = n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD ||
+                (n->op == AN_OP_PICK && w->g->node[n->src[0]]->op == AN_OP_ATTENTION_GRAD);
     if (wn->stride || wn->swapped || !(attn || (n->op == AN_OP_MATMUL && gemm_takes(w, n)))) return;
     int last = (int)p->attr[n->rank - 1]; /* the axis that becomes contiguous */
     if (attn && last != n->rank - 1) return;
@@ -98,7 +111,8 @@ static void mark_copies(an_work *w)
             bool ok = v.affine;
             if (n->op == AN_OP_MATMUL && !gemm_takes(w, n)) continue; /* a column group reads at any index */
             if (an_ops[n->op].cls == AN_CLS_WINDOW && n->op != AN_OP_POOL_MAX_GRAD) continue;
-            if (strided && ok && n->op != AN_OP_MATMUL) ok = n->rank < 1 || w->g->node[src]->rank < 4 || v.stride[3] == 1 || w->g->node[src]->shape[3] == 1;
+            if (strided && ok && n->op != AN_OP_MATMUL)
+                ok = n->rank < 1 || w->g->node[src]->rank < 4 || v.stride[3] == 1 || w->g->node[src]->shape[3] == 1;
             if (ok && !strided) { /* calls, tables, packs: contiguous, from the base's start or inside it */
                 int64_t expect = 1;
                 const struct an_tensor *t = w->g->node[src];
@@ -134,7 +148,8 @@ static int32_t group_new(an_work *w, an_group_kind kind, int32_t anchor, int64_t
         w->group = bigger;
         w->cap_groups = cap;
     }
-    w->group[w->n_groups] = (an_group){.kind = (uint8_t)kind, .anchor = anchor, .rows = rows, .cols = cols, .red = 1, .lanes = 1, .step = -1};
+    w->group[w->n_groups] = (an_group){
+        .kind = (uint8_t)kind, .anchor = anchor, .rows = rows, .cols = cols, .red = 1, .lanes = 1, .step = -1};
     w->group[w->n_groups].closed = kind > AN_G_GEMM;
     return w->n_groups++;
 }
@@ -146,8 +161,10 @@ static int32_t newest(const an_work *w, int32_t id)
     int32_t firm = -1, loose = -1;
     for (int s = 0; s < n->n_src; s++) {
         int32_t g = w->node[an_base(w, n->src[s])].group;
-        if (g >= 0 && w->group[g].loose) loose = AN_MAX(loose, g);
-        else firm = AN_MAX(firm, g);
+        if (g >= 0 && w->group[g].loose)
+            loose = AN_MAX(loose, g);
+        else
+            firm = AN_MAX(firm, g);
     }
     return firm >= 0 ? firm : loose;
 }
@@ -200,8 +217,12 @@ static bool sources_fit(an_work *w, int32_t id, int32_t g, int level, an_ix here
     return true;
 }
 
-/* When recomputing, what only the backward pass needs is not kept from the forward pass: it is computed where it is used. */
-static bool late_for(const an_work *w, int32_t id, int32_t g) { return w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && g >= 0 && w->group[g].anchor <= w->rq->loss; }
+/* When recomputing, what only the backward pass needs is not kept from the forward pass: it is computed where it is
+ * used. */
+static bool late_for(const an_work *w, int32_t id, int32_t g)
+{
+    return w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && g >= 0 && w->group[g].anchor <= w->rq->loss;
+}
 
 static bool try_join(an_work *w, int32_t id, int32_t g)
 {
@@ -238,7 +259,8 @@ static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
     an_ix iv[AN_MAX_RANK], base_iv[AN_MAX_RANK];
     an_ix_unlinear(&w->ix, level_index(w, gr, AN_LEVEL_COL), s->rank, s->shape, iv);
     an_walk(w, &w->ix, w->g->node[id]->src[0], iv, &base, base_iv);
-    bool fits = w->node[base].level == AN_LEVEL_COL && place_in_group(w, base, base_iv) == level_index(w, gr, AN_LEVEL_COL) && !w->ix.failed;
+    bool fits = w->node[base].level == AN_LEVEL_COL &&
+                place_in_group(w, base, base_iv) == level_index(w, gr, AN_LEVEL_COL) && !w->ix.failed;
     if (!fits) {
         *gr = saved;
         return false;
@@ -276,7 +298,9 @@ static int32_t start_heavy(an_work *w, int32_t id)
     case AN_CLS_WINDOW:
         if (n->op == AN_OP_POOL_MAX_GRAD) return group_new(w, AN_G_CALL, id, rows, cols);
         return column_group(w, id, rows, cols);
-    case AN_CLS_INDEX: return group_new(w, n->dtype == AN_F32 && !w->rq->target->no_templates ? AN_G_SCATTER : AN_G_CALL, id, rows, cols);
+    case AN_CLS_INDEX:
+        return group_new(w, n->dtype == AN_F32 && !w->rq->target->no_templates ? AN_G_SCATTER : AN_G_CALL, id, rows,
+                         cols);
     case AN_CLS_EFFECT: return group_new(w, AN_G_PACK, id, rows, cols);
     default: return group_new(w, AN_G_CALL, id, rows, cols);
     }
@@ -319,7 +343,8 @@ static an_status make_group(an_work *w, int32_t id)
     return AN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- what exists in memory */
+/* ---------------------------------------------------------------------------------------------- what exists in memory
+ */
 
 typedef struct cone {
     int cost, large; /* operations; tensors of about the value's size that it reads */
@@ -392,7 +417,8 @@ static void decide_memory(an_work *w, int32_t id)
         for (int s = 0; s < un->n_src; s++) {
             if (an_base(w, un->src[s]) != id) continue;
             if (an_reads_memory(w, user, s)) {
-                bool folded = un->op == AN_OP_MATMUL && gemm_takes(w, un) && n->op == AN_OP_CAST && an_is_leaf(w, an_base(w, n->src[0]));
+                bool folded = un->op == AN_OP_MATMUL && gemm_takes(w, un) && n->op == AN_OP_CAST &&
+                              an_is_leaf(w, an_base(w, n->src[0]));
                 if (!folded) wn->mat = 1;
             } else if (w->node[user].group != wn->group) {
                 elsewhere = true;
@@ -421,7 +447,8 @@ static void decide_memory(an_work *w, int32_t id)
         return;
     }
     int32_t below = n->op == AN_OP_CAST ? an_base(w, n->src[0]) : -1;
-    if (below >= 0 && !an_is_leaf(w, below) && an_dtype_bytes((an_dtype)w->g->node[below]->dtype) < an_dtype_bytes((an_dtype)n->dtype)) {
+    if (below >= 0 && !an_is_leaf(w, below) &&
+        an_dtype_bytes((an_dtype)w->g->node[below]->dtype) < an_dtype_bytes((an_dtype)n->dtype)) {
         w->node[below].mat = 1; /* a widening cast: keep the narrow value */
         return;
     }
@@ -460,7 +487,9 @@ an_status an_pass_group(an_work *w)
     for (int32_t id = 0; id < g->n; id++) {
         an_op op = (an_op)g->node[id]->op;
         w->node[id].group = -1;
-        if (!w->node[id].live || an_is_move(w, id) || op == AN_OP_LEAF || op == AN_OP_ASSIGN || (op == AN_OP_CONST && !w->node[id].as_copy)) continue;
+        if (!w->node[id].live || an_is_move(w, id) || op == AN_OP_LEAF || op == AN_OP_ASSIGN ||
+            (op == AN_OP_CONST && !w->node[id].as_copy))
+            continue;
         AN_TRY(make_group(w, id));
     }
     for (int i = 0; i < w->rq->n_roots; i++) {

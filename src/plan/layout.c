@@ -1,12 +1,14 @@
-/* layout.c: pass 3: where values are written. Every value gets a record; parts of a CONCAT and gradients of a PACK are written straight into the whole, so that
- * joining costs nothing. A product already stands as its reader wants it (group.c's wishes). */
+/* layout.c: pass 3: where values are written. Every value gets a record; parts of a CONCAT and gradients of a PACK are
+ * written straight into the whole, so that joining costs nothing. A product already stands as its reader wants it
+ * (group.c's wishes). */
 #include "plan/work.h"
 
 #include <string.h>
 
-/* Memory strides of `base` when it is written through the moves of `top` into an array of shape `whole` at `start` along `axis`; false when no
- * strides describe that. */
-static bool strides_through(an_work *w, int32_t top, int32_t base, const struct an_tensor *whole, int axis, int64_t start, int64_t *stride, int64_t *offset)
+/* Memory strides of `base` when it is written through the moves of `top` into an array of shape `whole` at `start`
+ * along `axis`; false when no strides describe that. */
+static bool strides_through(an_work *w, int32_t top, int32_t base, const struct an_tensor *whole, int axis,
+                            int64_t start, int64_t *stride, int64_t *offset)
 {
     int32_t chain[32];
     int n = 0;
@@ -51,7 +53,8 @@ static bool is_root_base(const an_work *w, int32_t id)
     return false;
 }
 
-/* qkv's gradient: when every part of the CONCAT comes from attention and nobody else reads it, attention writes the whole. */
+/* qkv's gradient: when every part of the CONCAT comes from attention and nobody else reads it, attention writes the
+ * whole. */
 static void house_concat(an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
@@ -65,7 +68,8 @@ static void house_concat(an_work *w, int32_t id)
         bool whole = w->g->node[n->src[s]]->numel == b->numel;
         if (!attention_gradient(w, base) || !whole || w->node[base].home >= 0 || is_root_base(w, base)) return;
         int users = 0;
-        for (int u = 0; u < w->node[base].n_uses; u++) users += w->g->node[w->use[w->node[base].first_use + u]]->op != AN_OP_PICK;
+        for (int u = 0; u < w->node[base].n_uses; u++)
+            users += w->g->node[w->use[w->node[base].first_use + u]]->op != AN_OP_PICK;
         if (users != 1 || !strides_through(w, n->src[s], base, n, axis, start, stride[s], &offset[s])) return;
         if (stride[s][b->rank - 1] != 1) return;
         start += w->g->node[n->src[s]]->shape[axis];
@@ -88,7 +92,9 @@ static void house_pack(an_work *w, int32_t id)
     for (int s = 0; s < n->n_src; s++) {
         int32_t base = an_base(w, n->src[s]);
         an_wnode *wn = &w->node[base];
-        if (an_is_leaf(w, base) || wn->home >= 0 || w->g->node[base]->dtype != w->g->node[id]->dtype || w->g->node[base]->op == AN_OP_PACK) continue;
+        if (an_is_leaf(w, base) || wn->home >= 0 || w->g->node[base]->dtype != w->g->node[id]->dtype ||
+            w->g->node[base]->op == AN_OP_PACK)
+            continue;
         int64_t block_bytes;
         int64_t at = w->rq->pack(w->rq->user, (int)n->attr[0], s, &block_bytes);
         wn->home = id;
@@ -103,7 +109,9 @@ static void house_scatter(an_work *w, int32_t id)
     if (n->n_src < 3 || w->group[w->node[id].group].kind != AN_G_SCATTER) return;
     int32_t base = an_base(w, n->src[2]);
     an_wnode *wn = &w->node[base];
-    if (an_is_leaf(w, base) || wn->home >= 0 || wn->n_uses != 1 || is_root_base(w, base) || w->g->node[base]->numel != n->numel || w->g->node[base]->op == AN_OP_PACK) return;
+    if (an_is_leaf(w, base) || wn->home >= 0 || wn->n_uses != 1 || is_root_base(w, base) ||
+        w->g->node[base]->numel != n->numel || w->g->node[base]->op == AN_OP_PACK)
+        return;
     wn->home = id;
     wn->home_offset = 0;
 }
@@ -114,7 +122,8 @@ static an_status make_value(an_work *w, int32_t id)
     int64_t bytes = n->numel * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     if (n->op == AN_OP_PACK) w->rq->pack(w->rq->user, (int)n->attr[0], 0, &bytes);
     const char *name = an_arena_printf(w->arena, "%s %s", an_scope_of(w, id), an_ops[n->op].name);
-    w->node[id].value = name ? an_value_new(w, id, 0, bytes, n->op == AN_OP_PACK ? AN_USE_GRADIENT : AN_USE_ACTIVATION, name) : -1;
+    w->node[id].value =
+        name ? an_value_new(w, id, 0, bytes, n->op == AN_OP_PACK ? AN_USE_GRADIENT : AN_USE_ACTIVATION, name) : -1;
     return w->node[id].value < 0 ? an_fail_nomem(w->err, "the plan's values", sizeof(an_value)) : AN_OK;
 }
 

@@ -1,7 +1,8 @@
 /* live.c: pass 1: which nodes the roots and effects need, and who reads whom.
  *
- * Rule: a node is live when a root, or an assignment not yet run, reaches it through its sources. Uses are recorded between compute nodes:
- * moves are transparent, so that "the users of x" means the arithmetic that reads x, whatever views stand between. */
+ * Rule: a node is live when a root, or an assignment not yet run, reaches it through its sources. Uses are recorded
+ * between compute nodes: moves are transparent, so that "the users of x" means the arithmetic that reads x, whatever
+ * views stand between. */
 #include "plan/work.h"
 
 static bool is_root(const an_work *w, int32_t id)

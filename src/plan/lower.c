@@ -1,15 +1,22 @@
-/* lower.c: pass 4 and 5: groups → steps. Groups are taken in order; each becomes one launch (a pack: one a part that is not already in place).
+/* lower.c: pass 4 and 5: groups → steps. Groups are taken in order; each becomes one launch (a pack: one a part that is
+ * not already in place).
  *
- * Recomputation lives here: when the backward pass first reads a value marked `remat`, a second instance of it is launched just before, into memory of its own;
- * the first copy's life then ends in the forward pass. */
+ * Recomputation lives here: when the backward pass first reads a value marked `remat`, a second instance of it is
+ * launched just before, into memory of its own; the first copy's life then ends in the forward pass. */
 #include "plan/work.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-static an_status no_memory(an_work *w) { return an_fail_nomem(w->err, "the plan's steps", sizeof(an_step)); }
+static an_status no_memory(an_work *w)
+{
+    return an_fail_nomem(w->err, "the plan's steps", sizeof(an_step));
+}
 
-static an_arg absent(void) { return (an_arg){.slot = -1, .value = -1}; }
+static an_arg absent(void)
+{
+    return (an_arg){.slot = -1, .value = -1};
+}
 
 static const char *short_name(an_work *w, int32_t id, const char *kind)
 {
@@ -41,7 +48,8 @@ static an_status add_step(an_work *w, an_kernel k, const an_arg *arg, int n_args
 {
     an_step *s = an_step_new(w, an_kernel_new(w, k), arg, n_args, an_scope_of(w, id));
     if (!s) return no_memory(w);
-    if (w->plan->kernel[s->kernel].kind != AN_KERNEL_ROW && w->rq->target->scratch) s->scratch_bytes = (int64_t)w->rq->target->scratch(w->rq->target, &w->plan->kernel[s->kernel]);
+    if (w->plan->kernel[s->kernel].kind != AN_KERNEL_ROW && w->rq->target->scratch)
+        s->scratch_bytes = (int64_t)w->rq->target->scratch(w->rq->target, &w->plan->kernel[s->kernel]);
     if (out) *out = s;
     return AN_OK;
 }
@@ -52,19 +60,24 @@ static an_status lower_program(an_work *w, an_group *gr, int32_t id)
     an_arg args[AN_ROW_ARGS];
     int n_args;
     AN_TRY(an_lower_row(w, gr, false, &p, args, &n_args));
-    return add_step(w, (an_kernel){.kind = AN_KERNEL_ROW, .name = p->name, .u.row = p, .flops = p->flops, .bytes = p->bytes}, args, n_args, id, NULL);
+    return add_step(
+        w, (an_kernel){.kind = AN_KERNEL_ROW, .name = p->name, .u.row = p, .flops = p->flops, .bytes = p->bytes}, args,
+        n_args, id, NULL);
 }
 
 /* ---------------------------------------------------------------------------------------------- products */
 
-/* Batch axes with the strides of A, B and C, merged where one pair of strides describes two axes; then the innermost into m when B does not depend on it. */
-static an_status batch_axes(an_work *w, const struct an_tensor *n, const int64_t *a, const int64_t *b, const int64_t *c, an_gemm_spec *s)
+/* Batch axes with the strides of A, B and C, merged where one pair of strides describes two axes; then the innermost
+ * into m when B does not depend on it. */
+static an_status batch_axes(an_work *w, const struct an_tensor *n, const int64_t *a, const int64_t *b, const int64_t *c,
+                            an_gemm_spec *s)
 {
     int64_t e[AN_MAX_RANK], sa[AN_MAX_RANK], sb[AN_MAX_RANK], sc[AN_MAX_RANK];
     int k = 0;
     for (int i = 0; i < n->rank - 2; i++) {
         if (n->shape[i] == 1) continue;
-        if (k && sa[k - 1] == a[i] * n->shape[i] && sb[k - 1] == b[i] * n->shape[i] && sc[k - 1] == c[i] * n->shape[i]) {
+        if (k && sa[k - 1] == a[i] * n->shape[i] && sb[k - 1] == b[i] * n->shape[i] &&
+            sc[k - 1] == c[i] * n->shape[i]) {
             e[k - 1] *= n->shape[i];
             sa[k - 1] = a[i];
             sb[k - 1] = b[i];
@@ -76,8 +89,12 @@ static an_status batch_axes(an_work *w, const struct an_tensor *n, const int64_t
         sb[k] = b[i];
         sc[k++] = c[i];
     }
-    if (k && sb[k - 1] == 0 && sa[k - 1] == s->m * s->a_m && sc[k - 1] == s->m * s->c_m && e[k - 1] * s->m < INT32_MAX) s->m *= (int32_t)e[--k];
-    if (k > 3) return an_fail(w->err, AN_E_UNSUPPORTED, "an_matmul: %d batch axes that do not merge in %s; reshape them into at most 3", k, an_scope_of(w, n->id));
+    if (k && sb[k - 1] == 0 && sa[k - 1] == s->m * s->a_m && sc[k - 1] == s->m * s->c_m && e[k - 1] * s->m < INT32_MAX)
+        s->m *= (int32_t)e[--k];
+    if (k > 3)
+        return an_fail(w->err, AN_E_UNSUPPORTED,
+                       "an_matmul: %d batch axes that do not merge in %s; reshape them into at most 3", k,
+                       an_scope_of(w, n->id));
     for (int i = 0; i < 3; i++) {
         int from = i - (3 - k);
         s->nb[i] = from >= 0 ? (int32_t)e[from] : 1;
@@ -98,8 +115,17 @@ static an_status gemm_spec(an_work *w, int32_t id, an_gemm_spec *s, an_arg *arg)
     arg[1] = operand(w, n->src[1], true, &b);
     strides_of(w, id, c);
     an_dtype mul = (an_dtype)w->g->node[n->src[0]]->dtype;
-    *s = (an_gemm_spec){.m = n->shape[r - 2], .n = n->shape[r - 1], .k = w->g->node[n->src[0]]->shape[r - 1], .a_m = a.stride[r - 2], .a_k = a.stride[r - 1],
-                        .b_k = b.stride[r - 2], .b_n = b.stride[r - 1], .a_dtype = a.dtype, .b_dtype = b.dtype, .c_dtype = n->dtype, .c_m = c[r - 2],
+    *s = (an_gemm_spec){.m = n->shape[r - 2],
+                        .n = n->shape[r - 1],
+                        .k = w->g->node[n->src[0]]->shape[r - 1],
+                        .a_m = a.stride[r - 2],
+                        .a_k = a.stride[r - 1],
+                        .b_k = b.stride[r - 2],
+                        .b_n = b.stride[r - 1],
+                        .a_dtype = a.dtype,
+                        .b_dtype = b.dtype,
+                        .c_dtype = n->dtype,
+                        .c_m = c[r - 2],
                         .mul_dtype = mul == AN_BF16 ? AN_BF16 : AN_F32};
     const int64_t *sa = a.stride, *sb = b.stride;
     if (w->node[id].swapped) { /* C^T = B^T A^T: each element is the same chain */
@@ -131,7 +157,9 @@ static an_status lower_gemm(an_work *w, an_group *gr)
     AN_TRY(gemm_spec(w, id, &k.u.gemm, arg));
     int64_t batch = (int64_t)k.u.gemm.nb[0] * k.u.gemm.nb[1] * k.u.gemm.nb[2];
     k.flops = 2u * (uint64_t)n->numel * (uint64_t)k.u.gemm.k;
-    k.bytes = (uint64_t)batch * ((uint64_t)k.u.gemm.m * (uint64_t)k.u.gemm.k * an_dtype_bytes((an_dtype)k.u.gemm.a_dtype) + (uint64_t)k.u.gemm.k * (uint64_t)k.u.gemm.n * an_dtype_bytes((an_dtype)k.u.gemm.b_dtype));
+    k.bytes =
+        (uint64_t)batch * ((uint64_t)k.u.gemm.m * (uint64_t)k.u.gemm.k * an_dtype_bytes((an_dtype)k.u.gemm.a_dtype) +
+                           (uint64_t)k.u.gemm.k * (uint64_t)k.u.gemm.n * an_dtype_bytes((an_dtype)k.u.gemm.b_dtype));
     bool plain = gr->n_out == 1 && gr->out[0] == id;
     if (plain) {
         arg[2] = an_arg_of(w, id, 0, true);
@@ -145,7 +173,9 @@ static an_status lower_gemm(an_work *w, an_group *gr)
     an_step *s;
     AN_TRY(add_step(w, k, arg, 3 + n_tail, id, &s));
     s->n_own = 3;
-    s->epilogue = an_kernel_new(w, (an_kernel){.kind = AN_KERNEL_ROW, .name = tail->name, .u.row = tail, .flops = tail->flops, .bytes = tail->bytes});
+    s->epilogue = an_kernel_new(
+        w, (an_kernel){
+               .kind = AN_KERNEL_ROW, .name = tail->name, .u.row = tail, .flops = tail->flops, .bytes = tail->bytes});
     if (s->epilogue < 0) return no_memory(w);
     s->flops += tail->flops;
     s->bytes += tail->bytes;
@@ -154,12 +184,15 @@ static an_status lower_gemm(an_work *w, an_group *gr)
 
 /* ---------------------------------------------------------------------------------------------- attention */
 
-/* Output `k` of `id`: the value of its PICK when somebody reads it, else memory nobody reads (templates write all their outputs). */
+/* Output `k` of `id`: the value of its PICK when somebody reads it, else memory nobody reads (templates write all their
+ * outputs). */
 static an_arg output_arg(an_work *w, int32_t id, int k, int64_t *stride, int64_t bytes)
 {
     int32_t reader = k ? -1 : id;
     for (int32_t i = id + 1; k && i < w->g->n; i++)
-        if (w->node[i].live && w->g->node[i]->op == AN_OP_PICK && w->g->node[i]->src[0] == id && w->g->node[i]->attr[0] == k) reader = i;
+        if (w->node[i].live && w->g->node[i]->op == AN_OP_PICK && w->g->node[i]->src[0] == id &&
+            w->g->node[i]->attr[0] == k)
+            reader = i;
     if (reader >= 0 && w->node[reader].value >= 0) {
         if (stride) strides_of(w, reader, stride);
         return an_arg_of(w, reader, 0, true);
@@ -193,15 +226,27 @@ static an_status lower_attention(an_work *w, an_group *gr)
     int32_t id = gr->anchor;
     const struct an_tensor *n = w->g->node[id], *q = w->g->node[n->src[0]], *k = w->g->node[n->src[1]];
     bool grad = n->op == AN_OP_ATTENTION_GRAD;
-    an_attn_spec s = {.B = q->shape[0], .H = q->shape[1], .T = q->shape[2], .S = k->shape[2], .D = q->shape[3], .scale = (float)n->imm[0], .causal = (uint8_t)n->attr[0],
-                      .dtype = q->dtype, .mul_dtype = q->dtype == AN_BF16 ? AN_BF16 : AN_F32, .dropout = (float)n->imm[1], .stream = (uint32_t)n->attr[1]};
-    an_arg arg[10], rng = s.dropout > 0 ? (an_arg){.slot = AN_SLOT_INPUT, .offset = AN_INPUT_RNG, .bytes = 8, .value = -1} : absent();
+    an_attn_spec s = {.B = q->shape[0],
+                      .H = q->shape[1],
+                      .T = q->shape[2],
+                      .S = k->shape[2],
+                      .D = q->shape[3],
+                      .scale = (float)n->imm[0],
+                      .causal = (uint8_t)n->attr[0],
+                      .dtype = q->dtype,
+                      .mul_dtype = q->dtype == AN_BF16 ? AN_BF16 : AN_F32,
+                      .dropout = (float)n->imm[1],
+                      .stream = (uint32_t)n->attr[1]};
+    an_arg arg[10], rng = s.dropout > 0
+                              ? (an_arg){.slot = AN_SLOT_INPUT, .offset = AN_INPUT_RNG, .bytes = 8, .value = -1}
+                              : absent();
     int64_t stride[AN_MAX_RANK], lse_bytes = (int64_t)s.B * s.H * s.T * 4;
     int n_args = 0;
     arg[n_args++] = strided(w, n->src[0], s.q);
     arg[n_args++] = strided(w, n->src[1], s.k);
     arg[n_args++] = strided(w, n->src[2], s.v);
-    uint64_t pairs = (uint64_t)s.B * (uint64_t)s.H * (uint64_t)s.T * (uint64_t)s.S, work = pairs * (uint64_t)s.D * (grad ? 10u : 4u);
+    uint64_t pairs = (uint64_t)s.B * (uint64_t)s.H * (uint64_t)s.T * (uint64_t)s.S,
+             work = pairs * (uint64_t)s.D * (grad ? 10u : 4u);
     if (grad) {
         an_view lse;
         arg[n_args++] = strided(w, n->src[3], s.o);
@@ -223,7 +268,10 @@ static an_status lower_attention(an_work *w, an_group *gr)
             arg[n_args++] = operand(w, n->src[3], false, &keys);
         }
     }
-    an_kernel kernel = {.kind = grad ? AN_KERNEL_ATTN_GRAD : AN_KERNEL_ATTN, .name = short_name(w, id, grad ? "attention_grad" : "attention"), .u.attn = s, .flops = s.causal ? work / 2 : work};
+    an_kernel kernel = {.kind = grad ? AN_KERNEL_ATTN_GRAD : AN_KERNEL_ATTN,
+                        .name = short_name(w, id, grad ? "attention_grad" : "attention"),
+                        .u.attn = s,
+                        .flops = s.causal ? work / 2 : work};
     for (int i = 0; i < n_args; i++) kernel.bytes += (uint64_t)arg[i].bytes;
     return add_step(w, kernel, arg, n_args, id, NULL);
 }
@@ -239,13 +287,23 @@ static an_status lower_scatter(an_work *w, an_group *gr)
     arg[0] = operand(w, n->src[0], false, &v);
     arg[1] = operand(w, n->src[1], false, &v);
     arg[2] = an_arg_of(w, gr->anchor, 0, true);
-    if (n->n_src > 2 && w->node[an_base(w, n->src[2])].home != gr->anchor) { /* else it stands there already: layout.c */
+    if (n->n_src > 2 &&
+        w->node[an_base(w, n->src[2])].home != gr->anchor) { /* else it stands there already: layout.c */
         an_arg onto[2] = {operand(w, n->src[2], false, &v), arg[2]};
-        AN_TRY(add_step(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "copy", .bytes = 2 * (uint64_t)arg[2].bytes}, onto, 2, gr->anchor, NULL));
+        AN_TRY(add_step(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "copy", .bytes = 2 * (uint64_t)arg[2].bytes},
+                        onto, 2, gr->anchor, NULL));
         w->plan->bill.copies++;
     }
-    an_kernel k = {.kind = AN_KERNEL_SCATTER, .name = short_name(w, gr->anchor, "scatter_add"), .flops = (uint64_t)src->numel,
-                   .u.scatter = {.n = ids->numel, .rows = n->shape[0], .c = c, .src_stride = c, .out_stride = c, .src_dtype = src->dtype, .accumulate = n->n_src > 2}};
+    an_kernel k = {.kind = AN_KERNEL_SCATTER,
+                   .name = short_name(w, gr->anchor, "scatter_add"),
+                   .flops = (uint64_t)src->numel,
+                   .u.scatter = {.n = ids->numel,
+                                 .rows = n->shape[0],
+                                 .c = c,
+                                 .src_stride = c,
+                                 .out_stride = c,
+                                 .src_dtype = src->dtype,
+                                 .accumulate = n->n_src > 2}};
     for (int i = 0; i < 3; i++) k.bytes += (uint64_t)arg[i].bytes;
     return add_step(w, k, arg, 3, gr->anchor, NULL);
 }
@@ -254,7 +312,9 @@ static an_status lower_call(an_work *w, an_group *gr)
 {
     int32_t id = gr->anchor;
     const struct an_tensor *n = w->g->node[id];
-    an_kernel k = {.kind = AN_KERNEL_CALL, .name = short_name(w, id, an_ops[n->op].name), .u.call = {.op = (an_op)n->op, .dtype = n->dtype}};
+    an_kernel k = {.kind = AN_KERNEL_CALL,
+                   .name = short_name(w, id, an_ops[n->op].name),
+                   .u.call = {.op = (an_op)n->op, .dtype = n->dtype}};
     an_arg arg[8];
     int n_args = 0;
     for (int s = 0; s < n->n_src; s++) {
@@ -310,7 +370,8 @@ static an_status lower_pack(an_work *w, an_group *gr)
         an_arg arg[2] = {operand(w, n->src[s], false, &v), whole};
         arg[0].bytes = arg[1].bytes = bytes;
         arg[1].offset += span[s][0];
-        AN_TRY(add_step(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "copy", .bytes = 2 * (uint64_t)bytes}, arg, 2, gr->anchor, NULL));
+        AN_TRY(add_step(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "copy", .bytes = 2 * (uint64_t)bytes}, arg, 2,
+                        gr->anchor, NULL));
         w->plan->bill.copies++;
     }
     qsort(span, n->n_src, sizeof *span, by_offset);
@@ -320,7 +381,8 @@ static an_status lower_pack(an_work *w, an_group *gr)
             an_arg gap = whole;
             gap.offset += done;
             gap.bytes = until - done;
-            AN_TRY(add_step(w, (an_kernel){.kind = AN_KERNEL_ZERO, .name = "zero", .bytes = (uint64_t)gap.bytes}, &gap, 1, gr->anchor, NULL));
+            AN_TRY(add_step(w, (an_kernel){.kind = AN_KERNEL_ZERO, .name = "zero", .bytes = (uint64_t)gap.bytes}, &gap,
+                            1, gr->anchor, NULL));
         }
         if (s < n->n_src) done = AN_MAX(done, span[s][0] + span[s][1]);
     }
@@ -332,7 +394,8 @@ static an_status lower_group(an_work *w, int32_t g)
     an_group *gr = &w->group[g];
     switch (gr->kind) {
     case AN_G_GEMM: return lower_gemm(w, gr);
-    case AN_G_ATTN: case AN_G_ATTN_GRAD: return lower_attention(w, gr);
+    case AN_G_ATTN:
+    case AN_G_ATTN_GRAD: return lower_attention(w, gr);
     case AN_G_SCATTER: return lower_scatter(w, gr);
     case AN_G_CALL: return lower_call(w, gr);
     case AN_G_PACK: return lower_pack(w, gr);
@@ -350,10 +413,12 @@ static an_status second_instance(an_work *w, int32_t id)
     const char *name = an_arena_printf(w->arena, "%s %s again", an_scope_of(w, id), an_ops[n->op].name);
     int32_t value = name ? an_value_new(w, id, 0, bytes, AN_USE_ACTIVATION, name) : -1, was = wn->group;
     an_group *of = &w->group[was];
-    if (value < 0 || w->n_groups == w->cap_groups) return no_memory(w); /* one spare group is kept for this: see an_pass_lower */
+    if (value < 0 || w->n_groups == w->cap_groups)
+        return no_memory(w); /* one spare group is kept for this: see an_pass_lower */
     an_group *gr = &w->group[w->n_groups];
     int64_t rows = of->rows, cols = of->cols;
-    *gr = (an_group){.kind = AN_G_ELEM, .anchor = id, .rows = rows, .cols = cols, .red = 1, .lanes = 1, .n_out = 1, .out = &id};
+    *gr = (an_group){
+        .kind = AN_G_ELEM, .anchor = id, .rows = rows, .cols = cols, .red = 1, .lanes = 1, .n_out = 1, .out = &id};
     wn->group = w->n_groups++;
     wn->value = value;
     wn->again = 1;
@@ -373,8 +438,10 @@ static an_status instances_beneath(an_work *w, int32_t id, int32_t g, int depth)
     for (int s = 0; s < n->n_src && depth < 64; s++) {
         int32_t base = an_base(w, n->src[s]);
         if (an_is_leaf(w, base) || w->node[base].group == g) continue;
-        if (w->node[base].mat) AN_TRY(instances_for(w, base, g));
-        else AN_TRY(instances_beneath(w, base, g, depth + 1));
+        if (w->node[base].mat)
+            AN_TRY(instances_for(w, base, g));
+        else
+            AN_TRY(instances_beneath(w, base, g, depth + 1));
     }
     return AN_OK;
 }
@@ -395,7 +462,8 @@ static an_status recompute_for(an_work *w, int32_t g)
 
 an_status an_pass_lower(an_work *w)
 {
-    int32_t loss_group = w->rq->loss >= 0 && w->node[an_base(w, w->rq->loss)].live ? w->node[an_base(w, w->rq->loss)].group : -1;
+    int32_t loss_group =
+        w->rq->loss >= 0 && w->node[an_base(w, w->rq->loss)].live ? w->node[an_base(w, w->rq->loss)].group : -1;
     int32_t n = w->n_groups;
     if (n == w->cap_groups) { /* the spare group of second_instance */
         an_group *bigger = AN_NEW_ARRAY(&w->scratch, an_group, n + 1);

@@ -1,8 +1,10 @@
-/* lower_row.c: group → row program. Index arithmetic lives here: every view becomes an expression over the loop variables.
+/* lower_row.c: group → row program. Index arithmetic lives here: every view becomes an expression over the loop
+ * variables.
  *
- * Rule: start from what the group must write (its outputs) and what it must reduce, in order; walk down to values in memory, inlining everything virtual. A
- * column-level value is asked for in a phase: the first phase in which the reductions it depends on are known. Asked for again in a later
- * phase it is loaded back if it was stored and is dear, else computed again: the same bits either way. */
+ * Rule: start from what the group must write (its outputs) and what it must reduce, in order; walk down to values in
+ * memory, inlining everything virtual. A column-level value is asked for in a phase: the first phase in which the
+ * reductions it depends on are known. Asked for again in a later phase it is loaded back if it was stored and is dear,
+ * else computed again: the same bits either way. */
 #include "plan/lower_row.h"
 
 #include <stdlib.h>
@@ -32,7 +34,16 @@ static int32_t ins_new(an_builder *b, an_ins in)
 
 an_ins an_row_ins(an_ins_kind kind, int dtype, int phase)
 {
-    return (an_ins){.kind = (uint8_t)kind, .dtype = (uint8_t)dtype, .phase = (uint8_t)phase, .arg = -1, .a = -1, .b = -1, .c = -1, .ix = -1, .guard = -1, .node = -1};
+    return (an_ins){.kind = (uint8_t)kind,
+                    .dtype = (uint8_t)dtype,
+                    .phase = (uint8_t)phase,
+                    .arg = -1,
+                    .a = -1,
+                    .b = -1,
+                    .c = -1,
+                    .ix = -1,
+                    .guard = -1,
+                    .node = -1};
 }
 
 int32_t an_row_guard(an_builder *b, int32_t guard, an_bound bound)
@@ -46,7 +57,8 @@ int32_t an_row_guard(an_builder *b, int32_t guard, an_bound bound)
     if (g.n == (int)AN_COUNT(g.bound)) return an_row_fail(b, "more than four nested pads");
     g.bound[g.n++] = bound;
     for (int i = 0; i < b->p->n_guards; i++)
-        if (b->p->guard[i].n == g.n && !memcmp(b->p->guard[i].bound, g.bound, sizeof g.bound[0] * (size_t)g.n)) return i;
+        if (b->p->guard[i].n == g.n && !memcmp(b->p->guard[i].bound, g.bound, sizeof g.bound[0] * (size_t)g.n))
+            return i;
     if (b->p->n_guards == b->cap_guards) {
         int32_t cap = b->cap_guards ? 2 * b->cap_guards : 8;
         an_guard *bigger = AN_NEW_ARRAY(&b->w->scratch, an_guard, cap);
@@ -65,7 +77,9 @@ static int arg_for(an_builder *b, int32_t base, bool written)
     an_arg a = an_arg_of(b->w, base, 0, written);
     const struct an_tensor *n = b->w->g->node[base];
     for (int i = 0; i < b->p->n_args; i++) {
-        if (b->args[i].slot != a.slot || b->args[i].offset != a.offset || b->args[i].value != a.value || b->p->arg[i].dtype != n->dtype) continue;
+        if (b->args[i].slot != a.slot || b->args[i].offset != a.offset || b->args[i].value != a.value ||
+            b->p->arg[i].dtype != n->dtype)
+            continue;
         b->p->arg[i].written |= written;
         b->p->arg[i].read |= !written;
         b->args[i].written |= written;
@@ -75,11 +89,17 @@ static int arg_for(an_builder *b, int32_t base, bool written)
     char shape[128];
     int i = b->p->n_args++;
     b->args[i] = a;
-    b->p->arg[i] = (an_row_arg){.dtype = n->dtype, .written = written, .read = !written, .numel = a.bytes / (int64_t)an_dtype_bytes((an_dtype)n->dtype)};
+    b->p->arg[i] = (an_row_arg){.dtype = n->dtype,
+                                .written = written,
+                                .read = !written,
+                                .numel = a.bytes / (int64_t)an_dtype_bytes((an_dtype)n->dtype)};
     const char *stem = an_is_leaf(b->w, base) ? "p" : written ? "y" : "x";
     b->p->arg[i].name = an_arena_printf(b->w->arena, "%s%d", stem, i);
-    const char *label = an_is_leaf(b->w, base) ? b->w->rq->leaf(b->w->rq->user, (an_leaf)n->attr[0], (int)n->attr[1]).name : an_ops[n->op].name;
-    b->p->arg[i].note = an_arena_printf(b->w->arena, "%s %s %s", an_shape_text(n->rank, n->shape, shape, sizeof shape), label ? label : "", an_scope_of(b->w, base));
+    const char *label = an_is_leaf(b->w, base)
+                            ? b->w->rq->leaf(b->w->rq->user, (an_leaf)n->attr[0], (int)n->attr[1]).name
+                            : an_ops[n->op].name;
+    b->p->arg[i].note = an_arena_printf(b->w->arena, "%s %s %s", an_shape_text(n->rank, n->shape, shape, sizeof shape),
+                                        label ? label : "", an_scope_of(b->w, base));
     if (!b->p->arg[i].name || !b->p->arg[i].note) return an_row_fail(b, "no memory");
     for (char *c = (char *)b->p->arg[i].note; *c; c++) /* it stands in a comment, and names are the user's */
         if (*c == '*' || *c == '\\' || (unsigned char)*c < ' ') *c = '.';
@@ -130,7 +150,8 @@ int32_t an_row_append(an_builder *b, an_ins in, int phase)
     return ins_new(b, in);
 }
 
-/* First phase in which `id` can be computed: one past the last reduction of this group beneath it. Reductions of the group are numbered as met. */
+/* First phase in which `id` can be computed: one past the last reduction of this group beneath it. Reductions of the
+ * group are numbered as met. */
 static int phase_of(an_builder *b, int32_t id)
 {
     an_work *w = b->w;
@@ -139,11 +160,13 @@ static int phase_of(an_builder *b, int32_t id)
     if (b->phase[id] >= 0) return b->phase[id];
     const struct an_tensor *n = w->g->node[id];
     for (int i = 0; i < b->n_memo; i++) /* known already: a reduction or something above one */
-        if (b->memo[i].node == id && b->p->ins[b->memo[i].ins].kind == AN_INS_REDUCE) return b->p->ins[b->memo[i].ins].phase + 1;
+        if (b->memo[i].node == id && b->p->ins[b->memo[i].ins].kind == AN_INS_REDUCE)
+            return b->p->ins[b->memo[i].ins].phase + 1;
     int phase = 0;
     for (int s = 0; s < n->n_src; s++) {
         int32_t base = an_base(w, n->src[s]);
-        if (w->node[base].group == b->g || (w->node[base].group >= 0 && !w->node[base].mat)) phase = AN_MAX(phase, phase_of(b, base));
+        if (w->node[base].group == b->g || (w->node[base].group >= 0 && !w->node[base].mat))
+            phase = AN_MAX(phase, phase_of(b, base));
     }
     b->phase[id] = (int8_t)phase;
     return phase;
@@ -170,7 +193,9 @@ static int32_t constant(an_builder *b, int dtype, double imm, int64_t imm_i, int
     in.imm_i = an_dtype_is_float((an_dtype)dtype) ? 0 : imm_i;
     for (int i = 0; i < b->p->n_ins; i++) {
         const an_ins *o = &b->p->ins[i];
-        if (o->kind == AN_INS_CONST && o->dtype == dtype && !memcmp(&o->imm, &in.imm, sizeof imm) && o->imm_i == in.imm_i && (o->level == AN_LEVEL_ROW || o->phase == phase)) return i;
+        if (o->kind == AN_INS_CONST && o->dtype == dtype && !memcmp(&o->imm, &in.imm, sizeof imm) &&
+            o->imm_i == in.imm_i && (o->level == AN_LEVEL_ROW || o->phase == phase))
+            return i;
     }
     return an_row_append(b, in, b->p->shape == AN_ROW ? 0 : phase);
 }
@@ -333,7 +358,8 @@ int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, 
     bool mine = w->node[base].group == b->g;
     int out = mine ? output_number(b, base) : -1;
     int32_t r;
-    if (an_is_leaf(w, base) || (!mine && w->node[base].mat && w->node[base].group < b->g) || (out >= 0 && b->stored_phase[out] >= 0 && b->stored_phase[out] < phase && !(n->op == AN_OP_CONST)))
+    if (an_is_leaf(w, base) || (!mine && w->node[base].mat && w->node[base].group < b->g) ||
+        (out >= 0 && b->stored_phase[out] >= 0 && b->stored_phase[out] < phase && !(n->op == AN_OP_CONST)))
         r = load(b, base, at, guard, phase); /* in memory, or stored by an earlier phase of this very program */
     else
         r = compute(b, base, at, guard, phase);
@@ -439,7 +465,8 @@ static void store(an_builder *b, int out)
     int32_t at = an_row_append(b, in, phase);
     if (b->failed) return;
     b->stored_phase[out] = b->p->ins[at].phase;
-    if (b->p->shape == AN_ROW && b->gr->kind == AN_G_ROW && b->w->node[id].level == AN_LEVEL_COL) b->p->ins[at].level = AN_LEVEL_COL;
+    if (b->p->shape == AN_ROW && b->gr->kind == AN_G_ROW && b->w->node[id].level == AN_LEVEL_COL)
+        b->p->ins[at].level = AN_LEVEL_COL;
 }
 
 /* The reduction of a column group: its element at (r, q, c) in phase 0, its result remembered for phase 1. */
@@ -450,7 +477,8 @@ static void reduce_col(an_builder *b, int32_t id)
     an_ins in = an_row_ins(AN_INS_REDUCE, n->dtype, 0);
     in.op = AN_OP_SUM;
     if (an_ops[n->op].cls == AN_CLS_REDUCE) {
-        an_ix src_iv[3] = {an_ix_var(&b->p->ix, AN_VAR_ROW, b->p->rows), an_ix_var(&b->p->ix, AN_VAR_RED, b->p->red), an_ix_var(&b->p->ix, AN_VAR_COL, b->p->cols)};
+        an_ix src_iv[3] = {an_ix_var(&b->p->ix, AN_VAR_ROW, b->p->rows), an_ix_var(&b->p->ix, AN_VAR_RED, b->p->red),
+                           an_ix_var(&b->p->ix, AN_VAR_COL, b->p->cols)};
         in.op = n->op;
         in.a = an_row_value(b, n->src[0], src_iv, -1, 0);
     } else {
@@ -465,7 +493,8 @@ static void reduce_col(an_builder *b, int32_t id)
     remember(b, id, iv, 1, r);
 }
 
-/* Execution order: by phase, row level first; operands keep coming earlier because a value's phase is never below its operands'. */
+/* Execution order: by phase, row level first; operands keep coming earlier because a value's phase is never below its
+ * operands'. */
 static void sort_instructions(an_builder *b)
 {
     an_row_prog *p = b->p;
@@ -500,13 +529,20 @@ static void count_work(an_builder *b)
     uint64_t per_row = 0, per_col = 0;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        uint64_t c = in->kind == AN_INS_ELEM ? (uint64_t)an_op_cost((an_op)in->op) : in->kind == AN_INS_REDUCE ? 1u : in->kind == AN_INS_RAND ? 30u : 0u;
+        uint64_t c = in->kind == AN_INS_ELEM     ? (uint64_t)an_op_cost((an_op)in->op)
+                     : in->kind == AN_INS_REDUCE ? 1u
+                     : in->kind == AN_INS_RAND   ? 30u
+                                                 : 0u;
         if (p->shape == AN_COL && in->phase == 0) c *= (uint64_t)p->red;
-        if (in->level == AN_LEVEL_COL || in->kind == AN_INS_REDUCE) per_col += c;
-        else per_row += c;
+        if (in->level == AN_LEVEL_COL || in->kind == AN_INS_REDUCE)
+            per_col += c;
+        else
+            per_row += c;
     }
     p->flops = (per_row + per_col * (uint64_t)p->cols) * (uint64_t)p->rows;
-    for (int i = 0; i < p->n_args; i++) p->bytes += (uint64_t)(p->arg[i].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype)) * (uint64_t)(p->arg[i].read + p->arg[i].written);
+    for (int i = 0; i < p->n_args; i++)
+        p->bytes += (uint64_t)(p->arg[i].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype)) *
+                    (uint64_t)(p->arg[i].read + p->arg[i].written);
 }
 
 static const char *kernel_name(an_work *w, const an_group *gr, bool tile)
@@ -558,7 +594,8 @@ an_status an_lower_row(an_work *w, an_group *gr, bool tile, an_row_prog **out, a
     p->lanes = gr->lanes;
     p->arg = arg;
     p->name = kernel_name(w, gr, tile);
-    an_builder b = {.w = w, .gr = gr, .g = (int32_t)(gr - w->group), .p = p, .args = args, .stored_phase = stored, .phase = phase};
+    an_builder b = {
+        .w = w, .gr = gr, .g = (int32_t)(gr - w->group), .p = p, .args = args, .stored_phase = stored, .phase = phase};
     build(&b, tile);
     an_guard *guards = p->n_guards ? an_arena_copy(w->arena, p->guard, sizeof *guards * (size_t)p->n_guards) : NULL;
     if (p->n_guards && !guards) return an_fail_nomem(w->err, "a row program", 0);

@@ -18,17 +18,19 @@ typedef struct an_builder {
     an_memo *memo;
     int32_t n_memo, cap_memo, cap_ins, cap_guards;
     int32_t *stored_phase; /* per output of gr: phase of its store, -1 */
-    int8_t *phase; /* per node: first phase, -1 unknown */
+    int8_t *phase;         /* per node: first phase, -1 unknown */
     int depth;
     bool failed;
     const char *why;
 } an_builder;
 
-/* The instruction holding node `id` (through its moves) at index iv under `guard`, for use in `phase`. 0 after a failure (b->failed). */
+/* The instruction holding node `id` (through its moves) at index iv under `guard`, for use in `phase`. 0 after a
+ * failure (b->failed). */
 int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, int phase);
-int32_t an_row_guard(an_builder *b, int32_t guard, an_bound bound); /* guard and bound; guards that always hold vanish (-1) */
-int32_t an_row_append(an_builder *b, an_ins in, int phase);         /* works out level and phase */
-an_ins an_row_ins(an_ins_kind kind, int dtype, int phase);          /* with every number absent */
+int32_t an_row_guard(an_builder *b, int32_t guard,
+                     an_bound bound);                       /* guard and bound; guards that always hold vanish (-1) */
+int32_t an_row_append(an_builder *b, an_ins in, int phase); /* works out level and phase */
+an_ins an_row_ins(an_ins_kind kind, int dtype, int phase);  /* with every number absent */
 int32_t an_row_fail(an_builder *b, const char *why);
 
 /* lower_window.c: the element at (r, q, c) that a window or a product without a template sums. */

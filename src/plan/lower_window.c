@@ -1,8 +1,12 @@
-/* lower_window.c: shape N: convolutions, pooling and products without a template as one serial sum an output. Every index is arithmetic over
- * (row, column, element), padding is a guard. Slow and right on every device; templates replace the ones that matter. */
+/* lower_window.c: shape N: convolutions, pooling and products without a template as one serial sum an output. Every
+ * index is arithmetic over (row, column, element), padding is a guard. Slow and right on every device; templates
+ * replace the ones that matter. */
 #include "plan/lower_row.h"
 
-static an_ix var(an_builder *b, int v, int64_t extent) { return an_ix_var(&b->p->ix, v, extent); }
+static an_ix var(an_builder *b, int v, int64_t extent)
+{
+    return an_ix_var(&b->p->ix, v, extent);
+}
 
 /* Products of 16-bit numbers are summed as they are, in f32: only the sum is rounded. */
 static int32_t multiply(an_builder *b, int32_t x, int32_t y)
@@ -28,8 +32,9 @@ int64_t an_window_red(const an_work *w, int32_t id)
         const struct an_tensor *k = w->g->node[n->src[1]];
         return (int64_t)k->shape[1] * k->shape[2] * (k->shape[0] / n->attr[6]);
     }
-    case AN_OP_CONV2D_DW: return (int64_t)a->shape[0] * a->shape[1] * a->shape[2]; /* every position of dy [N,H',W',O] */
-    default: return n->attr[0] * n->attr[1];                                      /* pooling: kh x kw */
+    case AN_OP_CONV2D_DW:
+        return (int64_t)a->shape[0] * a->shape[1] * a->shape[2]; /* every position of dy [N,H',W',O] */
+    default: return n->attr[0] * n->attr[1];                     /* pooling: kh x kw */
     }
 }
 
@@ -67,12 +72,14 @@ static int32_t conv(an_builder *b, const struct an_tensor *n) /* x, w at (n h w,
     xi[3] = an_ix_add(p, an_ix_mul(p, an_ix_div(p, o, k->shape[0] / n->attr[6]), k->shape[3]), t[2]);
     wi[0] = o;
     for (int i = 0; i < 3; i++) wi[i + 1] = t[i];
-    int32_t guard = an_row_guard(b, an_row_guard(b, -1, (an_bound){xi[1], 0, x->shape[1]}), (an_bound){xi[2], 0, x->shape[2]});
+    int32_t guard =
+        an_row_guard(b, an_row_guard(b, -1, (an_bound){xi[1], 0, x->shape[1]}), (an_bound){xi[2], 0, x->shape[2]});
     int32_t u = an_row_value(b, n->src[0], xi, guard, 0), v = an_row_value(b, n->src[1], wi, -1, 0);
     return multiply(b, u, v);
 }
 
-/* dx[n,h,w,c] sums dy[n,oh,ow,o] w[o,kh,kw,c] where oh*stride = h + pad - kh*dilation divides: divisibility is a guard on the remainder. */
+/* dx[n,h,w,c] sums dy[n,oh,ow,o] w[o,kh,kw,c] where oh*stride = h + pad - kh*dilation divides: divisibility is a guard
+ * on the remainder. */
 static int32_t conv_dx(an_builder *b, const struct an_tensor *n)
 {
     an_ix_pool *p = &b->p->ix;
@@ -87,7 +94,8 @@ static int32_t conv_dx(an_builder *b, const struct an_tensor *n)
         int64_t stride = n->attr[d], reach = (taps[d] - 1) * n->attr[4 + d];
         /* shifted by a multiple of the stride, so that what is divided is never negative */
         int64_t shift = an_round_up(AN_MAX(reach - n->attr[2 + d], 0), stride);
-        an_ix z = an_ix_add(p, an_ix_add(p, at[1 + d], an_ix_mul(p, t[d], -n->attr[4 + d])), an_ix_const(p, n->attr[2 + d] + shift));
+        an_ix z = an_ix_add(p, an_ix_add(p, at[1 + d], an_ix_mul(p, t[d], -n->attr[4 + d])),
+                            an_ix_const(p, n->attr[2 + d] + shift));
         if (stride > 1) guard = an_row_guard(b, guard, (an_bound){an_ix_mod(p, z, stride), 0, 1});
         yi[1 + d] = an_ix_add(p, an_ix_div(p, z, stride), an_ix_const(p, -shift / stride));
         guard = an_row_guard(b, guard, (an_bound){yi[1 + d], 0, dy->shape[1 + d]});
@@ -115,12 +123,15 @@ static int32_t conv_dw(an_builder *b, const struct an_tensor *n) /* dy, x at (o 
     xi[1] = tap(b, t[1], at[1], n->attr[0], n->attr[4], n->attr[2]);
     xi[2] = tap(b, t[2], at[2], n->attr[1], n->attr[5], n->attr[3]);
     xi[3] = an_ix_add(p, an_ix_mul(p, an_ix_div(p, at[0], n->shape[0] / n->attr[6]), n->shape[3]), c);
-    int32_t guard = an_row_guard(b, an_row_guard(b, -1, (an_bound){xi[1], 0, x->shape[1]}), (an_bound){xi[2], 0, x->shape[2]});
+    int32_t guard =
+        an_row_guard(b, an_row_guard(b, -1, (an_bound){xi[1], 0, x->shape[1]}), (an_bound){xi[2], 0, x->shape[2]});
     int32_t u = an_row_value(b, n->src[0], yi, -1, 0), v = an_row_value(b, n->src[1], xi, guard, 0);
     return multiply(b, u, v);
 }
 
-static int32_t pool(an_builder *b, const struct an_tensor *n) /* x at (n oh ow, tap, c); attr {kh, kw, stride_h, stride_w, pad_h, pad_w} */
+static int32_t pool(
+    an_builder *b,
+    const struct an_tensor *n) /* x at (n oh ow, tap, c); attr {kh, kw, stride_h, stride_w, pad_h, pad_w} */
 {
     an_ix_pool *p = &b->p->ix;
     const struct an_tensor *x = b->w->g->node[n->src[0]];
@@ -132,10 +143,12 @@ static int32_t pool(an_builder *b, const struct an_tensor *n) /* x at (n oh ow, 
     xi[1] = tap(b, at[1], t[0], n->attr[2], 1, n->attr[4]);
     xi[2] = tap(b, at[2], t[1], n->attr[3], 1, n->attr[5]);
     xi[3] = var(b, AN_VAR_COL, b->p->cols);
-    int32_t guard = an_row_guard(b, an_row_guard(b, -1, (an_bound){xi[1], 0, x->shape[1]}), (an_bound){xi[2], 0, x->shape[2]});
+    int32_t guard =
+        an_row_guard(b, an_row_guard(b, -1, (an_bound){xi[1], 0, x->shape[1]}), (an_bound){xi[2], 0, x->shape[2]});
     int32_t v = an_row_value(b, n->src[0], xi, guard, 0);
     if (n->op != AN_OP_POOL_MAX || guard < 0 || b->failed) return v;
-    an_ins cond = an_row_ins(AN_INS_TEST, AN_BOOL, 0), low = an_row_ins(AN_INS_CONST, n->dtype, 0), pick = an_row_ins(AN_INS_ELEM, n->dtype, 0);
+    an_ins cond = an_row_ins(AN_INS_TEST, AN_BOOL, 0), low = an_row_ins(AN_INS_CONST, n->dtype, 0),
+           pick = an_row_ins(AN_INS_ELEM, n->dtype, 0);
     cond.guard = guard;
     low.imm = -__builtin_inf();
     low.imm_i = INT64_MIN;
@@ -175,7 +188,8 @@ int32_t an_window_element(an_builder *b, int32_t id)
     case AN_OP_CONV2D: return conv(b, n);
     case AN_OP_CONV2D_DX: return conv_dx(b, n);
     case AN_OP_CONV2D_DW: return conv_dw(b, n);
-    case AN_OP_POOL_MAX: case AN_OP_POOL_SUM: return pool(b, n);
+    case AN_OP_POOL_MAX:
+    case AN_OP_POOL_SUM: return pool(b, n);
     case AN_OP_POOL_SUM_GRAD: return pool_sum_grad(b, n);
     default: return an_row_fail(b, "no window of this kind");
     }

@@ -1,9 +1,11 @@
 /* place.c: pass 6: values → offsets in one arena, by lifetimes.
  *
- * Rule: a value lives from the step that writes it to the last that reads it; parts of a whole live with it. First, values are placed where they must
- * end up: an assigned value is written straight into its state when every earlier reader of the old value is done by then, else it is
- * copied at the end of the step. Second, an elementwise result takes over the memory of an input that dies there (dlogits over logits). Third, what is left is
- * laid out greedily, largest first, at the lowest offset free during its life. With `apart` nothing is shared and guard zones stand between. */
+ * Rule: a value lives from the step that writes it to the last that reads it; parts of a whole live with it. First,
+ * values are placed where they must end up: an assigned value is written straight into its state when every earlier
+ * reader of the old value is done by then, else it is copied at the end of the step. Second, an elementwise result
+ * takes over the memory of an input that dies there (dlogits over logits). Third, what is left is laid out greedily,
+ * largest first, at the lowest offset free during its life. With `apart` nothing is shared and guard zones stand
+ * between. */
 #include "plan/work.h"
 
 #include <stdlib.h>
@@ -38,7 +40,10 @@ static void lifetimes(an_plan *p)
 
 /* ---------------------------------------------------------------------------------------------- assignments */
 
-static bool overlaps(const an_arg *a, const an_leaf_place *l) { return a->slot == l->slot && a->offset < l->offset + l->bytes && l->offset < a->offset + a->bytes; }
+static bool overlaps(const an_arg *a, const an_leaf_place *l)
+{
+    return a->slot == l->slot && a->offset < l->offset + l->bytes && l->offset < a->offset + a->bytes;
+}
 
 /* The step that writes value v whole, -1 when there is more than one. */
 static int writer_of(const an_plan *p, int32_t v, int *arg)
@@ -74,7 +79,9 @@ static bool may_write_state(const an_work *w, int32_t v, const an_leaf_place *to
         for (int a = 0; a < p->step[later].n_args; a++) {
             const an_arg *x = &p->step[later].arg[a];
             if (!overlaps(x, to)) continue;
-            if (later > made || x->written || x->offset != to->offset || x->bytes != to->bytes || !an_same_place(prog, a - first, out - first)) return false;
+            if (later > made || x->written || x->offset != to->offset || x->bytes != to->bytes ||
+                !an_same_place(prog, a - first, out - first))
+                return false;
         }
     return true;
 }
@@ -95,8 +102,11 @@ static an_status assignments(an_work *w)
             p->step[made].commit = true;
             continue;
         }
-        an_arg arg[2] = {an_arg_of(w, base, 0, false), {.slot = to.slot, .offset = to.offset, .bytes = to.bytes, .written = true, .value = -1}};
-        an_step *s = an_step_new(w, an_kernel_new(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "commit", .bytes = 2 * (uint64_t)to.bytes}), arg, 2, an_scope_of(w, id));
+        an_arg arg[2] = {an_arg_of(w, base, 0, false),
+                         {.slot = to.slot, .offset = to.offset, .bytes = to.bytes, .written = true, .value = -1}};
+        an_step *s = an_step_new(
+            w, an_kernel_new(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "commit", .bytes = 2 * (uint64_t)to.bytes}),
+            arg, 2, an_scope_of(w, id));
         if (!s) return an_fail_nomem(w->err, "the plan's steps", sizeof *s);
         s->commit = true;
         p->bill.copies++;
@@ -111,16 +121,23 @@ static void take_over(an_plan *p, int step)
     an_step *s = &p->step[step];
     for (int o = 0; o < s->n_args; o++) {
         int32_t ov = s->arg[o].value;
-        if (!s->arg[o].written || ov < 0 || p->value[ov].slot != AN_SLOT_ARENA || p->value[ov].inside >= 0 || p->value[ov].first != step) continue;
+        if (!s->arg[o].written || ov < 0 || p->value[ov].slot != AN_SLOT_ARENA || p->value[ov].inside >= 0 ||
+            p->value[ov].first != step)
+            continue;
         int first;
         const an_row_prog *prog = program_of(p, s, o, &first);
         for (int i = first; prog && i < s->n_args; i++) {
             int32_t iv = s->arg[i].value;
-            if (s->arg[i].written || iv < 0 || iv == ov || p->value[iv].slot != AN_SLOT_ARENA || p->value[iv].bytes != p->value[ov].bytes) continue;
+            if (s->arg[i].written || iv < 0 || iv == ov || p->value[iv].slot != AN_SLOT_ARENA ||
+                p->value[iv].bytes != p->value[ov].bytes)
+                continue;
             int32_t whole = whole_of(p, iv);
-            if (p->value[whole].last != step || p->value[whole].bytes != p->value[iv].bytes || p->value[whole].usage == AN_USE_GRADIENT || whole == ov) continue;
+            if (p->value[whole].last != step || p->value[whole].bytes != p->value[iv].bytes ||
+                p->value[whole].usage == AN_USE_GRADIENT || whole == ov)
+                continue;
             bool others = false; /* no other argument of this step may stand on the same memory */
-            for (int k = 0; k < s->n_args; k++) others |= k != i && k != o && s->arg[k].value >= 0 && whole_of(p, s->arg[k].value) == whole;
+            for (int k = 0; k < s->n_args; k++)
+                others |= k != i && k != o && s->arg[k].value >= 0 && whole_of(p, s->arg[k].value) == whole;
             if (others || !an_same_place(prog, i - first, o - first)) continue;
             p->value[ov].inside = whole;
             p->value[whole].last = AN_MAX(p->value[whole].last, p->value[ov].last);
@@ -165,7 +182,8 @@ static int64_t lowest_free(const an_plan *p, const int32_t *placed, int n, int32
 static an_status offsets(an_work *w)
 {
     an_plan *p = w->plan;
-    int32_t *order = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_values + 1), *placed = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_values + 1);
+    int32_t *order = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_values + 1),
+            *placed = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_values + 1);
     if (!order || !placed) return an_fail_nomem(w->err, "placing", 0);
     int n = 0, done = 0;
     for (int v = 0; v < p->n_values; v++)
@@ -204,7 +222,8 @@ an_status an_pass_place(an_work *w)
     p->n_roots = w->rq->n_roots;
     p->root = AN_NEW_ARRAY(w->arena, int32_t, p->n_roots + 1);
     if (!p->root) return an_fail_nomem(w->err, "the plan's roots", 0);
-    for (int i = 0; i < p->n_roots; i++) p->root[i] = w->node[an_base(w, w->rq->root[i])].value; /* -1: a leaf, read where it stands */
+    for (int i = 0; i < p->n_roots; i++)
+        p->root[i] = w->node[an_base(w, w->rq->root[i])].value; /* -1: a leaf, read where it stands */
     lifetimes(p);
     AN_TRY(assignments(w));
     lifetimes(p);

@@ -10,7 +10,8 @@
 
 static void print_groups(const an_work *w, an_text *out)
 {
-    static const char *const kinds[] = {"elem", "row", "col", "gemm", "attention", "attention_grad", "scatter", "call", "pack"};
+    static const char *const kinds[] = {"elem",           "row",     "col",  "gemm", "attention",
+                                        "attention_grad", "scatter", "call", "pack"};
     for (int g = 0; g < w->n_groups; g++) {
         const an_group *gr = &w->group[g];
         if (!gr->n_out) continue;
@@ -18,7 +19,8 @@ static void print_groups(const an_work *w, an_text *out)
         if (gr->red > 1) an_text_printf(out, " over %lld", (long long)gr->red);
         an_text_puts(out, ":");
         for (int32_t id = 0; id < w->g->n; id++)
-            if (w->node[id].live && w->node[id].group == g) an_text_printf(out, " %d%s", id, w->node[id].mat ? w->node[id].remat ? "~" : "!" : "");
+            if (w->node[id].live && w->node[id].group == g)
+                an_text_printf(out, " %d%s", id, w->node[id].mat ? w->node[id].remat ? "~" : "!" : "");
         an_text_printf(out, "  %s\n", an_scope_of(w, gr->out[gr->n_out - 1]));
     }
 }
@@ -46,6 +48,7 @@ static void dump(an_work *w, const char *pass)
 
 static an_status run_passes(an_work *w)
 {
+    /* clang-format off */
     AN_TRY(an_pass_live(w));     dump(w, "live");    /* 1  nodes the roots and effects need                */
     AN_TRY(an_pass_group(w));    dump(w, "group");   /* 2  nodes → groups; a group is one launch           */
     AN_TRY(an_pass_layout(w));   dump(w, "layout");  /* 3  what exists in memory, and how it is laid out   */
@@ -53,6 +56,7 @@ static an_status run_passes(an_work *w)
     AN_TRY(an_pass_place(w));    dump(w, "place");   /* 5  values → offsets in one arena                   */
     AN_TRY(an_pass_render(w));   dump(w, "render");  /* 6  programs → source text of the device's dialect  */
     AN_TRY(an_pass_report(w));   dump(w, "report");  /* 7  the bill                                        */
+    /* clang-format on */
     if (w->rq->verify) AN_TRY(an_verify_plan(w->err, w->plan));
     return AN_OK;
 }
@@ -68,8 +72,10 @@ static an_status make_once(an_err *err, const an_plan_request *rq, int recompute
     p->arena = arena;
     p->apart = rq->apart;
     w.node = AN_NEW_ARRAY(&w.scratch, an_wnode, rq->graph->n + 1);
-    an_status status = w.node ? run_passes(&w) : an_fail_nomem(err, "the planner", sizeof *w.node * (size_t)rq->graph->n);
-    if (w.ix.no_memory) { /* a pass that could not follow an index chose otherwise than it would have, or found a fault that is none */
+    an_status status =
+        w.node ? run_passes(&w) : an_fail_nomem(err, "the planner", sizeof *w.node * (size_t)rq->graph->n);
+    if (w.ix.no_memory) { /* a pass that could not follow an index chose otherwise than it would have, or found a fault
+                             that is none */
         an_err_clear(err);
         status = an_fail_nomem(err, "index arithmetic", 0);
     }
@@ -86,10 +92,12 @@ static an_status make_once(an_err *err, const an_plan_request *rq, int recompute
 an_status an_plan_make(an_err *err, const an_plan_request *rq, an_plan **out)
 {
     if (rq->recompute != 2) return make_once(err, rq, rq->recompute, out);
-    /* "auto": keep everything if that fits. Without a budget, below 1 GiB of activations: above it recomputing costs 2 to 4 % of a step (measured on shakespeare_char) and saves
-     * a third of the memory. A pure function of the plan, and the same bits either way. */
+    /* "auto": keep everything if that fits. Without a budget, below 1 GiB of activations: above it recomputing costs 2
+     * to 4 % of a step (measured on shakespeare_char) and saves a third of the memory. A pure function of the plan, and
+     * the same bits either way. */
     AN_TRY(make_once(err, rq, 0, out));
-    bool fits = rq->budget_bytes ? (*out)->bill.peak_bytes <= rq->budget_bytes : (*out)->bill.activation_bytes <= 1u << 30;
+    bool fits =
+        rq->budget_bytes ? (*out)->bill.peak_bytes <= rq->budget_bytes : (*out)->bill.activation_bytes <= 1u << 30;
     if (fits || rq->loss < 0) return AN_OK;
     an_plan *smaller;
     AN_TRY(make_once(err, rq, 1, &smaller));

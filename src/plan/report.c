@@ -1,4 +1,5 @@
-/* report.c: rendering of the programs (equal texts are one kernel) and the bill: what the plan will ask for, known before a byte is allocated. */
+/* report.c: rendering of the programs (equal texts are one kernel) and the bill: what the plan will ask for, known
+ * before a byte is allocated. */
 #include "kernel/render.h"
 #include "plan/work.h"
 
@@ -6,7 +7,10 @@
 #include <string.h>
 
 /* Extents need not stand in the text: loops run over what the tile says. */
-static bool same_work(const an_row_prog *a, const an_row_prog *b) { return a->shape == b->shape && a->rows == b->rows && a->cols == b->cols && a->red == b->red; }
+static bool same_work(const an_row_prog *a, const an_row_prog *b)
+{
+    return a->shape == b->shape && a->rows == b->rows && a->cols == b->cols && a->red == b->red;
+}
 
 /* Layers of equal shape give equal programs: one kernel, compiled once. */
 static an_status share_kernels(an_work *w)
@@ -24,12 +28,15 @@ static an_status share_kernels(an_work *w)
             ok = false;
             break;
         }
-        /* The text of an elementwise program does not hold its extents, the launch does: [7936] and [320] are two kernels. */
+        /* The text of an elementwise program does not hold its extents, the launch does: [7936] and [320] are two
+         * kernels. */
         const an_row_prog *row = p->kernel[k].u.row;
         const int64_t extents[3] = {row->rows, row->cols, row->red};
         p->kernel[k].key = an_hash(t.data, t.len, an_hash(extents, sizeof extents, 0));
         for (int j = 0; j < k && same[k] == k; j++)
-            if (p->kernel[j].kind == AN_KERNEL_ROW && p->kernel[j].text && same_work(p->kernel[j].u.row, p->kernel[k].u.row) && !strcmp(p->kernel[j].text, t.data)) same[k] = j;
+            if (p->kernel[j].kind == AN_KERNEL_ROW && p->kernel[j].text &&
+                same_work(p->kernel[j].u.row, p->kernel[k].u.row) && !strcmp(p->kernel[j].text, t.data))
+                same[k] = j;
         if (same[k] == k) ok = (p->kernel[k].text = an_arena_strdup(w->arena, t.data)) != NULL;
     }
     an_text_free(&t);
@@ -41,7 +48,10 @@ static an_status share_kernels(an_work *w)
     return AN_OK;
 }
 
-an_status an_pass_render(an_work *w) { return share_kernels(w); }
+an_status an_pass_render(an_work *w)
+{
+    return share_kernels(w);
+}
 
 static int count_kernels(const an_plan *p)
 {
@@ -69,7 +79,8 @@ static void count_bytes(an_plan *p)
     }
     p->bill.gradient_bytes += best[AN_USE_GRADIENT];
     p->bill.activation_bytes += best[AN_USE_ACTIVATION];
-    p->bill.scratch_bytes += best[AN_USE_SCRATCH] + ((uint64_t)p->arena_bytes > most ? (uint64_t)p->arena_bytes - most : 0); /* holes between */
+    p->bill.scratch_bytes += best[AN_USE_SCRATCH] + ((uint64_t)p->arena_bytes > most ? (uint64_t)p->arena_bytes - most
+                                                                                     : 0); /* holes between */
     p->bill.input_bytes += (uint64_t)p->input_bytes;
     p->bill.peak_bytes += (uint64_t)p->arena_bytes + (uint64_t)p->input_bytes;
 }
@@ -79,7 +90,8 @@ static void timeline(const an_plan *p, an_text *out)
 {
     enum { WIDTH = 64, ROWS = 24 };
     char taken[16], name[16];
-    an_text_printf(out, "arena %s over %d steps; # is memory a tensor holds\n", an_bytes_text((double)p->arena_bytes, taken), p->n_steps);
+    an_text_printf(out, "arena %s over %d steps; # is memory a tensor holds\n",
+                   an_bytes_text((double)p->arena_bytes, taken), p->n_steps);
     int64_t shown_below = INT64_MAX;
     for (int row = 0, last = -1; row < ROWS; row++) {
         int best = -1;

@@ -19,7 +19,8 @@ static bool grow(an_arena *arena, void **array, int32_t n, int32_t *cap, size_t 
 int32_t an_kernel_new(an_work *w, an_kernel k)
 {
     an_plan *p = w->plan;
-    if (!k.name || !grow(w->arena, (void **)&p->kernel, p->n_kernels, &w->cap_kernels, sizeof k)) return -1; /* a name is NULL when there was no memory for it */
+    if (!k.name || !grow(w->arena, (void **)&p->kernel, p->n_kernels, &w->cap_kernels, sizeof k))
+        return -1; /* a name is NULL when there was no memory for it */
     p->kernel[p->n_kernels] = k;
     return p->n_kernels++;
 }
@@ -29,7 +30,12 @@ an_step *an_step_new(an_work *w, int32_t kernel, const an_arg *arg, int n_args, 
     an_plan *p = w->plan;
     if (kernel < 0 || !grow(w->arena, (void **)&p->step, p->n_steps, &w->cap_steps, sizeof(an_step))) return NULL;
     an_step *s = &p->step[p->n_steps];
-    *s = (an_step){.kernel = kernel, .epilogue = -1, .n_args = n_args, .n_own = n_args, .scratch = -1, .scope = an_arena_strdup(w->arena, scope)};
+    *s = (an_step){.kernel = kernel,
+                   .epilogue = -1,
+                   .n_args = n_args,
+                   .n_own = n_args,
+                   .scratch = -1,
+                   .scope = an_arena_strdup(w->arena, scope)};
     s->arg = an_arena_copy(w->arena, arg, sizeof *arg * (size_t)AN_MAX(n_args, 1));
     if (!s->arg || !s->scope) return NULL;
     s->flops = p->kernel[kernel].flops;
@@ -42,7 +48,14 @@ int32_t an_value_new(an_work *w, int32_t node, int32_t output, int64_t bytes, an
 {
     an_plan *p = w->plan;
     if (!grow(w->arena, (void **)&p->value, p->n_values, &w->cap_values, sizeof(an_value))) return -1;
-    p->value[p->n_values] = (an_value){.node = node, .output = output, .bytes = bytes, .first = -1, .last = -1, .inside = -1, .usage = (uint8_t)usage, .name = name};
+    p->value[p->n_values] = (an_value){.node = node,
+                                       .output = output,
+                                       .bytes = bytes,
+                                       .first = -1,
+                                       .last = -1,
+                                       .inside = -1,
+                                       .usage = (uint8_t)usage,
+                                       .name = name};
     return p->n_values++;
 }
 
@@ -51,13 +64,15 @@ static an_arg input_arg(an_work *w, const struct an_tensor *n)
     an_plan *p = w->plan;
     int64_t bytes = n->numel * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     for (int i = 0; i < p->n_inputs; i++)
-        if (p->input[i].leaf_kind == n->attr[0] && p->input[i].leaf_index == n->attr[1]) return (an_arg){.slot = AN_SLOT_INPUT, .offset = p->input[i].offset, .bytes = bytes, .value = -1};
+        if (p->input[i].leaf_kind == n->attr[0] && p->input[i].leaf_index == n->attr[1])
+            return (an_arg){.slot = AN_SLOT_INPUT, .offset = p->input[i].offset, .bytes = bytes, .value = -1};
     an_arg none = {.slot = -1, .value = -1};
     if (!grow(w->arena, (void **)&p->input, p->n_inputs, &w->cap_inputs, sizeof *p->input)) return none;
     int64_t align = n->attr[0] == AN_LEAF_SCALAR ? 8 : 64;
     if (!p->input_bytes) p->input_bytes = 64; /* the generator's two words stand first */
     p->input_bytes = an_round_up(p->input_bytes, align);
-    p->input[p->n_inputs++] = (an_plan_input){.leaf_kind = (int32_t)n->attr[0], .leaf_index = (int32_t)n->attr[1], .offset = p->input_bytes, .bytes = bytes};
+    p->input[p->n_inputs++] = (an_plan_input){
+        .leaf_kind = (int32_t)n->attr[0], .leaf_index = (int32_t)n->attr[1], .offset = p->input_bytes, .bytes = bytes};
     an_arg a = {.slot = AN_SLOT_INPUT, .offset = p->input_bytes, .bytes = bytes, .value = -1};
     p->input_bytes += bytes;
     return a;
@@ -69,7 +84,8 @@ an_arg an_arg_of(an_work *w, int32_t base, int32_t output, bool written)
     (void)output;
     if (!an_is_leaf(w, base)) {
         int32_t v = w->node[base].value;
-        return (an_arg){.slot = AN_SLOT_ARENA, .bytes = v >= 0 ? w->plan->value[v].bytes : 0, .written = written, .value = v};
+        return (an_arg){
+            .slot = AN_SLOT_ARENA, .bytes = v >= 0 ? w->plan->value[v].bytes : 0, .written = written, .value = v};
     }
     if (n->attr[0] == AN_LEAF_INPUT || n->attr[0] == AN_LEAF_SCALAR) return input_arg(w, n);
     an_leaf_place at = w->rq->leaf(w->rq->user, (an_leaf)n->attr[0], (int)n->attr[1]);
@@ -91,8 +107,11 @@ bool an_same_place(const an_row_prog *p, int in, int out)
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *l = &p->ins[i];
         if (l->arg != in || l->kind == AN_INS_STORE) continue;
-        if (l->kind != AN_INS_LOAD || l->ix != where || l->a >= 0 || l->phase > phase || (p->shape == AN_COL && l->phase == 0)) return false;
+        if (l->kind != AN_INS_LOAD || l->ix != where || l->a >= 0 || l->phase > phase ||
+            (p->shape == AN_COL && l->phase == 0))
+            return false;
     }
-    return p->arg[in].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[in].dtype) == p->arg[out].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[out].dtype) &&
+    return p->arg[in].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[in].dtype) ==
+               p->arg[out].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[out].dtype) &&
            an_dtype_bytes((an_dtype)p->arg[in].dtype) == an_dtype_bytes((an_dtype)p->arg[out].dtype);
 }

@@ -7,7 +7,13 @@ bool an_is_move(const an_work *w, int32_t id)
 {
     if (w->node[id].as_copy) return false;
     switch (w->g->node[id]->op) {
-    case AN_OP_RESHAPE: case AN_OP_PERMUTE: case AN_OP_EXPAND: case AN_OP_SLICE: case AN_OP_FLIP: case AN_OP_DETACH: case AN_OP_ALLREDUCE: return true;
+    case AN_OP_RESHAPE:
+    case AN_OP_PERMUTE:
+    case AN_OP_EXPAND:
+    case AN_OP_SLICE:
+    case AN_OP_FLIP:
+    case AN_OP_DETACH:
+    case AN_OP_ALLREDUCE: return true;
     default: return false; /* PAD and CONCAT choose between values: they are arithmetic */
     }
 }
@@ -30,11 +36,13 @@ void an_move_index(const an_work *w, an_ix_pool *p, int32_t id, const an_ix *iv,
         for (int i = 0; i < n->rank; i++) out[i] = s->shape[i] == 1 ? an_ix_const(p, 0) : iv[i];
         break;
     case AN_OP_SLICE:
-        for (int i = 0; i < n->rank; i++) out[i] = an_ix_add(p, an_ix_mul(p, iv[i], n->attr[2 * i + 1]), an_ix_const(p, n->attr[2 * i]));
+        for (int i = 0; i < n->rank; i++)
+            out[i] = an_ix_add(p, an_ix_mul(p, iv[i], n->attr[2 * i + 1]), an_ix_const(p, n->attr[2 * i]));
         break;
     case AN_OP_FLIP:
         for (int i = 0; i < n->rank; i++)
-            out[i] = n->attr[0] >> i & 1 ? an_ix_add(p, an_ix_const(p, n->shape[i] - 1), an_ix_mul(p, iv[i], -1)) : iv[i];
+            out[i] =
+                n->attr[0] >> i & 1 ? an_ix_add(p, an_ix_const(p, n->shape[i] - 1), an_ix_mul(p, iv[i], -1)) : iv[i];
         break;
     default: memcpy(out, iv, sizeof *out * n->rank); break; /* DETACH, ALLREDUCE of one rank, copies of any kind */
     }
@@ -70,7 +78,8 @@ an_view an_view_of(an_work *w, int32_t id, bool through_cast)
     an_ix iv[AN_MAX_RANK], at[AN_MAX_RANK];
     for (int i = 0; i < n->rank; i++) iv[i] = an_ix_var(&w->ix, i, n->shape[i]);
     an_walk(w, &w->ix, id, iv, &v.base, at);
-    /* A weight's cast to the product's dtype happens while the operand is packed; other casts are values of their own. */
+    /* A weight's cast to the product's dtype happens while the operand is packed; other casts are values of their own.
+     */
     if (through_cast && w->g->node[v.base]->op == AN_OP_CAST) {
         int32_t below = an_base(w, w->g->node[v.base]->src[0]);
         if (an_is_leaf(w, below)) {
@@ -85,7 +94,8 @@ an_view an_view_of(an_work *w, int32_t id, bool through_cast)
     if (w->ix.failed) v.affine = false;
     if (v.affine) {
         v.offset = w->ix.expr[where].c;
-        for (int i = 0; i < w->ix.expr[where].n; i++) v.affine &= w->ix.atom[w->ix.expr[where].term[i].atom].kind == AN_ATOM_VAR;
+        for (int i = 0; i < w->ix.expr[where].n; i++)
+            v.affine &= w->ix.atom[w->ix.expr[where].term[i].atom].kind == AN_ATOM_VAR;
     }
     return v;
 }

@@ -16,34 +16,39 @@
 #include "plan/plan_make.h"
 
 typedef enum an_group_kind {
-    AN_G_ELEM,    /* elementwise over `cols` elements: becomes AN_G_ROW when a row reduction joins */
-    AN_G_ROW,     /* rows x cols with row reductions */
-    AN_G_COL,     /* anchor reduces over the middle axis: rows x red x cols */
-    AN_G_GEMM, AN_G_ATTN, AN_G_ATTN_GRAD, AN_G_SCATTER, AN_G_CALL, AN_G_PACK
+    AN_G_ELEM, /* elementwise over `cols` elements: becomes AN_G_ROW when a row reduction joins */
+    AN_G_ROW,  /* rows x cols with row reductions */
+    AN_G_COL,  /* anchor reduces over the middle axis: rows x red x cols */
+    AN_G_GEMM,
+    AN_G_ATTN,
+    AN_G_ATTN_GRAD,
+    AN_G_SCATTER,
+    AN_G_CALL,
+    AN_G_PACK
 } an_group_kind;
 
 typedef struct an_group {
     uint8_t kind;
-    bool closed;        /* nothing may join */
-    bool loose;         /* reads leaves alone: attracts nobody, and an older group computes its members itself */
-    int32_t anchor;     /* node, -1 for elementwise groups */
+    bool closed;    /* nothing may join */
+    bool loose;     /* reads leaves alone: attracts nobody, and an older group computes its members itself */
+    int32_t anchor; /* node, -1 for elementwise groups */
     int64_t rows, cols, red;
     int32_t lanes;
-    int32_t n_out;      /* materialised members, ascending */
+    int32_t n_out; /* materialised members, ascending */
     int32_t *out;
-    int32_t step;       /* number in the plan, -1: nothing of it is needed in memory */
+    int32_t step; /* number in the plan, -1: nothing of it is needed in memory */
 } an_group;
 
 typedef struct an_wnode {
-    int32_t group;      /* -1: leaf, move or dead */
-    int32_t value;      /* output 0's value, -1 */
+    int32_t group;                     /* -1: leaf, move or dead */
+    int32_t value;                     /* output 0's value, -1 */
     uint8_t live, mat, as_copy, level; /* level: an_level within the group */
-    uint8_t remat;      /* computed again for the backward pass instead of kept */
-    uint8_t again;      /* the second instance exists: `value` is its */
-    uint8_t swapped;    /* product stored with its last two axes exchanged */
-    int32_t first_use, n_uses; /* live compute nodes that read this one, through moves: w->use[first_use ...] */
-    int64_t *stride;    /* of the value in memory, NULL: contiguous */
-    int32_t home;       /* node whose memory this value is written into (CONCAT parts), -1 */
+    uint8_t remat;                     /* computed again for the backward pass instead of kept */
+    uint8_t again;                     /* the second instance exists: `value` is its */
+    uint8_t swapped;                   /* product stored with its last two axes exchanged */
+    int32_t first_use, n_uses;         /* live compute nodes that read this one, through moves: w->use[first_use ...] */
+    int64_t *stride;                   /* of the value in memory, NULL: contiguous */
+    int32_t home;                      /* node whose memory this value is written into (CONCAT parts), -1 */
     int64_t home_offset;
 } an_wnode;
 
@@ -51,30 +56,30 @@ typedef struct an_work {
     an_err *err;
     const an_plan_request *rq;
     an_graph *g;
-    an_arena *arena;    /* the plan's */
-    an_arena scratch;   /* this run's */
+    an_arena *arena;  /* the plan's */
+    an_arena scratch; /* this run's */
     an_plan *plan;
-    an_wnode *node;     /* [g->n] */
+    an_wnode *node; /* [g->n] */
     int32_t *use, n_use;
     an_group *group;
     int32_t n_groups, cap_groups;
-    an_ix_pool ix;      /* of grouping and views */
+    an_ix_pool ix; /* of grouping and views */
     int32_t cap_steps, cap_values, cap_kernels, cap_inputs;
     int32_t n_live;
 } an_work;
 
 /* A source seen through its moves: `base` at strides, in elements of the base's memory. */
 typedef struct an_view {
-    int32_t base;       /* compute node or leaf */
-    int32_t output;     /* which output of it */
+    int32_t base;   /* compute node or leaf */
+    int32_t output; /* which output of it */
     bool affine;
-    uint8_t dtype;      /* storage */
+    uint8_t dtype; /* storage */
     int64_t offset, stride[AN_MAX_RANK];
 } an_view;
 
 an_status an_pass_live(an_work *w);
 an_status an_pass_group(an_work *w);
-an_status an_pass_layout(an_work *w);  /* where values of products and attention stand: strides and homes */
+an_status an_pass_layout(an_work *w); /* where values of products and attention stand: strides and homes */
 
 an_status an_pass_lower(an_work *w);
 an_status an_pass_place(an_work *w);
@@ -85,8 +90,8 @@ an_status an_verify_plan(an_err *err, const an_plan *p);
 an_status an_find_uses(an_work *w); /* live.c: needs to know the copies */
 
 /* views.c */
-bool an_is_move(const an_work *w, int32_t id);             /* walks through it; a move marked as_copy is not one */
-int32_t an_base(const an_work *w, int32_t id);             /* first node that is not a move */
+bool an_is_move(const an_work *w, int32_t id); /* walks through it; a move marked as_copy is not one */
+int32_t an_base(const an_work *w, int32_t id); /* first node that is not a move */
 /* One step through move `id`: the index of its source for index iv of its result. */
 void an_move_index(const an_work *w, an_ix_pool *p, int32_t id, const an_ix *iv, an_ix *out);
 /* From node `id` at iv down to its base: *base and the base's index vector. */
@@ -96,13 +101,14 @@ an_ix an_memory_index(const an_work *w, an_ix_pool *p, int32_t base, const an_ix
 an_view an_view_of(an_work *w, int32_t id, bool through_cast);
 
 /* group.c's knowledge others use */
-bool an_reads_memory(const an_work *w, int32_t user, int source); /* does `user` need that source in memory (not as an expression)? */
+bool an_reads_memory(const an_work *w, int32_t user,
+                     int source); /* does `user` need that source in memory (not as an expression)? */
 bool an_is_heavy(const an_work *w, int32_t id);
 bool an_is_virtual(const an_work *w, int32_t id);
 bool an_is_leaf(const an_work *w, int32_t id);
 
 /* values.c: the plan's tables */
-int32_t an_kernel_new(an_work *w, an_kernel k);        /* -1: no memory */
+int32_t an_kernel_new(an_work *w, an_kernel k); /* -1: no memory */
 an_step *an_step_new(an_work *w, int32_t kernel, const an_arg *arg, int n_args, const char *scope);
 /* May the output argument take the input's memory: is every element read at the place, and not after, it is written? */
 bool an_same_place(const an_row_prog *p, int in, int out);

@@ -72,7 +72,8 @@ static inline shim_object shim_build(const char *text, const char *kernels, int 
     snprintf(command, sizeof command, "%s -std=c17 -O2 -fPIC -Itests/shim -c tests/shim/shim.c -o %s",
              getenv("CC") ? getenv("CC") : "cc", runtime_o);
     if (shim_command(command, log)) fail_msg("the runtime does not compile");
-    snprintf(command, sizeof command, "%s -shared -Wl,-Bsymbolic -o %s %s %s", shim_compiler(), so, kernel_o, runtime_o);
+    snprintf(command, sizeof command, "%s -shared -Wl,-Bsymbolic -o %s %s %s", shim_compiler(), so, kernel_o,
+             runtime_o);
     if (shim_command(command, log)) fail_msg("the kernel does not link");
     void *handle = dlopen(so, RTLD_NOW | RTLD_LOCAL);
     if (!handle) fail_msg("%s", dlerror());

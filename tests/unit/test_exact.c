@@ -33,8 +33,9 @@ typedef struct function {
     }
 WRAP(exp)
 WRAP(exp2)
-WRAP(expm1) WRAP(log) WRAP(log2) WRAP(log1p) WRAP(tanh) WRAP(sigmoid) WRAP(erf) WRAP(sin) WRAP(cos) WRAP(sqrt)
-    WRAP(rsqrt) WRAP(rint) WRAP(floor)
+WRAP(expm1)
+WRAP(log) WRAP(log2) WRAP(log1p) WRAP(tanh) WRAP(sigmoid) WRAP(erf) WRAP(sin) WRAP(cos) WRAP(sqrt) WRAP(rsqrt)
+    WRAP(rint) WRAP(floor)
 
         static const function functions[] = {
             {"exp", call_exp, exp, -INFINITY, INFINITY, 0.95},

@@ -222,8 +222,10 @@ static void scatter_columns(const an_call_job *j, int64_t u, void *scratch)
     char *to = j->arg[j->s->n_src];
     for (int64_t r = 0; r < rows; r++) {
         const size_t at = (size_t)(r * c + from) * size;
-        if (j->s->n_src > 2) memcpy(to + at, (const char *)j->arg[2] + at, (size_t)m * size);
-        else memset(to + at, 0, (size_t)m * size);
+        if (j->s->n_src > 2)
+            memcpy(to + at, (const char *)j->arg[2] + at, (size_t)m * size);
+        else
+            memset(to + at, 0, (size_t)m * size);
     }
     for (int64_t i = 0; i < n; i++) {
         if (index[i] < 0 || index[i] >= rows) continue;

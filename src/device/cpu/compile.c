@@ -2,13 +2,14 @@
  *
  * Owns:      finding the compiler, the cache folder and its safety, the compile call, loading.
  * Does not:  decide what is compiled: the plan does.
- * Layout of the cache: KEY.so holds the programs compiled together; for each program PROGRAM.ref holds "KEY.so HASH", the file's name and the hash of its
- * bytes. Both are written to a temporary name and renamed, so that a reader sees all or nothing; the hash is checked before a file is loaded, because loading
- * a damaged one may crash the process. The folder must be a real directory, ours, and closed to others (0700), and the files ours and not writable by
- * others, or nothing in it is loaded: a shared object is code.
+ * Layout of the cache: KEY.so holds the programs compiled together; for each program PROGRAM.ref holds "KEY.so HASH",
+ * the file's name and the hash of its bytes. Both are written to a temporary name and renamed, so that a reader sees
+ * all or nothing; the hash is checked before a file is loaded, because loading a damaged one may crash the process. The
+ * folder must be a real directory, ours, and closed to others (0700), and the files ours and not writable by others, or
+ * nothing in it is loaded: a shared object is code.
  */
-#define _GNU_SOURCE        /* mkdtemp, realpath, lstat on Linux ... */
-#define _DARWIN_C_SOURCE   /* ... and on macOS */
+#define _GNU_SOURCE      /* mkdtemp, realpath, lstat on Linux ... */
+#define _DARWIN_C_SOURCE /* ... and on macOS */
 #include "base/map.h"
 #include "base/os.h"
 #include "base/text.h"
@@ -32,16 +33,19 @@ static const struct {
     {"neon", ""},
     {"portable", ""},
 };
-/* Results must not depend on the compiler: no contraction, no reassociation. The last two let loops with square roots and selects be vectorised. */
-/* A library built with sanitizers (the build defines AN_SANITIZE as address,undefined ...) has them look at the kernels too. */
+/* Results must not depend on the compiler: no contraction, no reassociation. The last two let loops with square roots
+ * and selects be vectorised. */
+/* A library built with sanitizers (the build defines AN_SANITIZE as address,undefined ...) has them look at the kernels
+ * too. */
 #ifdef AN_SANITIZE
-#define TEXT_OF(...)  #__VA_ARGS__
-#define SANITIZE(...) " -fno-sanitize-recover=all -fno-omit-frame-pointer -fsanitize=" TEXT_OF(__VA_ARGS__)
+#define TEXT_OF(...)    #__VA_ARGS__
+#define SANITIZE(...)   " -fno-sanitize-recover=all -fno-omit-frame-pointer -fsanitize=" TEXT_OF(__VA_ARGS__)
 #define KERNEL_SANITIZE SANITIZE(AN_SANITIZE)
 #else
 #define KERNEL_SANITIZE ""
 #endif
-static const char common_flags[] = "-std=gnu17 -O2 -ftree-vectorize -ffp-contract=off -fno-math-errno -fno-trapping-math -fPIC -shared -nostdlib -w" KERNEL_SANITIZE;
+static const char common_flags[] = "-std=gnu17 -O2 -ftree-vectorize -ffp-contract=off -fno-math-errno "
+                                   "-fno-trapping-math -fPIC -shared -nostdlib -w" KERNEL_SANITIZE;
 
 /* ---------------------------------------------------------------------------------------------- finding */
 
@@ -59,7 +63,9 @@ static bool search_path(const char *name, char *out, size_t cap)
     char file[700];
     while (path && *path) {
         size_t n = strcspn(path, ":");
-        if (n && snprintf(file, sizeof file, "%.*s/%s", (int)n, path, name) < (int)sizeof file && runnable(file, out, cap)) return true;
+        if (n && snprintf(file, sizeof file, "%.*s/%s", (int)n, path, name) < (int)sizeof file &&
+            runnable(file, out, cap))
+            return true;
         path += n + (path[n] == ':');
     }
     return false;
@@ -76,8 +82,14 @@ static void find_compiler(an_compiler *c, const char *wish)
     for (size_t i = 0; i < AN_COUNT(names); i++)
         if (names[i] && *names[i] && search_path(names[i], c->path, sizeof c->path)) return;
     c->path[0] = 0;
-    if (wish) snprintf(c->why, sizeof c->why, "cpu: the C compiler \"%.100s\" cannot be run: row programs are interpreted, slower. Correct cc", wish);
-    else snprintf(c->why, sizeof c->why, "cpu: no C compiler (tried $CC, cc, clang, gcc): row programs are interpreted, slower. Install one, or set cc");
+    if (wish)
+        snprintf(c->why, sizeof c->why,
+                 "cpu: the C compiler \"%.100s\" cannot be run: row programs are interpreted, slower. Correct cc",
+                 wish);
+    else
+        snprintf(c->why, sizeof c->why,
+                 "cpu: no C compiler (tried $CC, cc, clang, gcc): row programs are interpreted, slower. Install one, "
+                 "or set cc");
 }
 
 /* NULL when the folder is safe to load code from, else why not. */
@@ -102,22 +114,29 @@ static void find_cache(an_compiler *c, const char *wish)
         snprintf(parent, sizeof parent, "%s/Library/Caches", home ? home : "");
         (void)xdg;
 #else
-        if (xdg && *xdg) snprintf(parent, sizeof parent, "%s", xdg);
-        else snprintf(parent, sizeof parent, "%s/.cache", home ? home : "");
+        if (xdg && *xdg)
+            snprintf(parent, sizeof parent, "%s", xdg);
+        else
+            snprintf(parent, sizeof parent, "%s/.cache", home ? home : "");
 #endif
         snprintf(c->cache_dir, sizeof c->cache_dir, "%s/anneal", parent);
         if (!home && !(xdg && *xdg)) c->cache_dir[0] = 0;
     }
     an_err e = {0};
     if (!c->cache_dir[0]) {
-        snprintf(c->why_cache, sizeof c->why_cache, "cpu: no folder for compiled kernels (HOME is not set): they are compiled anew each time. Set ANNEAL_CACHE");
+        snprintf(c->why_cache, sizeof c->why_cache,
+                 "cpu: no folder for compiled kernels (HOME is not set): they are compiled anew each time. Set "
+                 "ANNEAL_CACHE");
         return;
     }
     if (parent[0]) an_make_dirs(&e, parent, 0755);
     an_make_dirs(&e, c->cache_dir, 0700);
     const char *bad = unsafe(c->cache_dir);
     if (!bad) return;
-    snprintf(c->why_cache, sizeof c->why_cache, "cpu: the kernel cache %.300s %s: nothing is loaded from it and kernels are compiled anew. Repair it, or set ANNEAL_CACHE", c->cache_dir, bad);
+    snprintf(c->why_cache, sizeof c->why_cache,
+             "cpu: the kernel cache %.300s %s: nothing is loaded from it and kernels are compiled anew. Repair it, or "
+             "set ANNEAL_CACHE",
+             c->cache_dir, bad);
     c->cache_dir[0] = 0;
 }
 
@@ -143,12 +162,16 @@ void an_compiler_find(an_compiler *c, const an_device_options *o, const char *is
     c->identity = an_hash(real, strlen(real), (uint64_t)st.st_mtime * 31 + (uint64_t)st.st_size);
     c->identity = an_hash(c->isa_flags, strlen(c->isa_flags), c->identity);
     c->identity = an_hash(common_flags, strlen(common_flags), c->identity);
-    for (int part = 0; part < 2; part++) c->identity = an_hash(an_render_c_prelude(part), strlen(an_render_c_prelude(part)), c->identity);
+    for (int part = 0; part < 2; part++)
+        c->identity = an_hash(an_render_c_prelude(part), strlen(an_render_c_prelude(part)), c->identity);
 }
 
 /* ---------------------------------------------------------------------------------------------- the cache */
 
-static uint64_t program_key(const an_compiler *c, const an_kernel *k) { return an_hash_u64(k->key, c->identity); }
+static uint64_t program_key(const an_compiler *c, const an_kernel *k)
+{
+    return an_hash_u64(k->key, c->identity);
+}
 
 static bool ours(const char *path)
 {
@@ -168,7 +191,10 @@ static an_status remember_library(an_err *err, void *handle, an_library **libs)
     return AN_OK;
 }
 
-static void symbol_name(uint64_t key, char *out) { snprintf(out, 32, "an_k_%016llx", (unsigned long long)key); }
+static void symbol_name(uint64_t key, char *out)
+{
+    snprintf(out, 32, "an_k_%016llx", (unsigned long long)key);
+}
 
 /* The hash of a file that is safe to load; 0: it is not there, not ours, or cannot be read. */
 static uint64_t file_hash(const char *path)
@@ -199,7 +225,8 @@ static bool read_ref(const an_compiler *c, uint64_t key, uint64_t *lib_key, uint
 }
 
 /* The function of a program from the cache, or NULL: a missing, foreign or damaged entry is just not there. */
-static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_library **libs, an_map *open_libs, an_row_fn *out)
+static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_library **libs, an_map *open_libs,
+                         an_row_fn *out)
 {
     char path[1024], symbol[32];
     uint64_t lib_key, hash, known;
@@ -210,7 +237,8 @@ static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_lib
         snprintf(path, sizeof path, "%s/%016llx.so", c->cache_dir, (unsigned long long)lib_key);
         if (hash == 0 || file_hash(path) != hash || !(handle = an_dl_open(&quiet, path))) return AN_OK;
         AN_TRY(remember_library(err, handle, libs));
-        if (!an_map_set(open_libs, lib_key, (uint64_t)(uintptr_t)handle)) return an_fail_nomem(err, "the table of loaded kernel files", 0);
+        if (!an_map_set(open_libs, lib_key, (uint64_t)(uintptr_t)handle))
+            return an_fail_nomem(err, "the table of loaded kernel files", 0);
     }
     symbol_name(key, symbol);
     void *address = an_dl_sym(handle, symbol);
@@ -270,7 +298,8 @@ static const char *first_line(char *output)
     return *output ? output : "nothing";
 }
 
-static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, int n_units, an_load_stats *stats, bool *ok)
+static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, int n_units, an_load_stats *stats,
+                              bool *ok)
 {
     char flags[4][1024], output[4][2000];
     const char *argv[4][64];
@@ -296,17 +325,30 @@ static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, in
     if (status != AN_OK) return status;
     for (int i = 0; i < n_units; i++) {
         if (codes[i] == 0) continue;
-        if (codes[i] == -1) snprintf(stats->note, sizeof stats->note, "cpu: %.200s did not finish in %.0f s: row programs are interpreted, slower. Set ANNEAL_CC_TIMEOUT, or another cc", c->path, c->timeout_s);
-        else if (codes[i] > 128) snprintf(stats->note, sizeof stats->note, "cpu: %.200s was killed by signal %d: row programs are interpreted, slower. Try again, or set another cc", c->path, codes[i] - 128);
-        else snprintf(stats->note, sizeof stats->note, "cpu: %.150s failed (exit code %d): row programs are interpreted, slower. It said: %s", c->path, codes[i], first_line(output[i]));
+        if (codes[i] == -1)
+            snprintf(stats->note, sizeof stats->note,
+                     "cpu: %.200s did not finish in %.0f s: row programs are interpreted, slower. Set "
+                     "ANNEAL_CC_TIMEOUT, or another cc",
+                     c->path, c->timeout_s);
+        else if (codes[i] > 128)
+            snprintf(stats->note, sizeof stats->note,
+                     "cpu: %.200s was killed by signal %d: row programs are interpreted, slower. Try again, or set "
+                     "another cc",
+                     c->path, codes[i] - 128);
+        else
+            snprintf(stats->note, sizeof stats->note,
+                     "cpu: %.150s failed (exit code %d): row programs are interpreted, slower. It said: %s", c->path,
+                     codes[i], first_line(output[i]));
         return AN_OK;
     }
     *ok = true;
     return AN_OK;
 }
 
-/* Loads what was compiled; into the cache when there is one. What cannot be loaded is interpreted: the compiler lied, or the folder forbids programs. */
-static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_plan *p, const bool *missing, an_row_fn *fn, an_library **libs, an_load_stats *stats)
+/* Loads what was compiled; into the cache when there is one. What cannot be loaded is interpreted: the compiler lied,
+ * or the folder forbids programs. */
+static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_plan *p, const bool *missing,
+                           an_row_fn *fn, an_library **libs, an_load_stats *stats)
 {
     an_err quiet = {0};
     char path[1024];
@@ -321,7 +363,9 @@ static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_
     }
     void *handle = an_dl_open(&quiet, path);
     if (!handle) {
-        snprintf(stats->note, sizeof stats->note, "cpu: what %.100s compiled cannot be loaded: row programs are interpreted, slower (%.300s)", c->path, quiet.text);
+        snprintf(stats->note, sizeof stats->note,
+                 "cpu: what %.100s compiled cannot be loaded: row programs are interpreted, slower (%.300s)", c->path,
+                 quiet.text);
         return AN_OK;
     }
     AN_TRY(remember_library(err, handle, libs));
@@ -340,17 +384,22 @@ static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_
     return AN_OK;
 }
 
-static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, const an_plan *p, const bool *missing, int n, an_row_fn *fn, an_library **libs, an_load_stats *stats)
+static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, const an_plan *p, const bool *missing,
+                                 int n, an_row_fn *fn, an_library **libs, an_load_stats *stats)
 {
     unit units[4];
     memset(units, 0, sizeof units);
     int n_units = AN_MAX(1, AN_MIN(AN_MIN(jobs, 4), n / 3)), at = 0;
     char work[1000];
     an_err quiet = {0};
-    if (c->cache_dir[0]) snprintf(work, sizeof work, "%s/work-XXXXXX", c->cache_dir);
-    else snprintf(work, sizeof work, "%s/anneal-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
+    if (c->cache_dir[0])
+        snprintf(work, sizeof work, "%s/work-XXXXXX", c->cache_dir);
+    else
+        snprintf(work, sizeof work, "%s/anneal-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!mkdtemp(work)) {
-        snprintf(stats->note, sizeof stats->note, "cpu: no folder to compile in (%.300s: %s): row programs are interpreted, slower", work, strerror(errno));
+        snprintf(stats->note, sizeof stats->note,
+                 "cpu: no folder to compile in (%.300s: %s): row programs are interpreted, slower", work,
+                 strerror(errno));
         return AN_OK;
     }
     for (int i = 0; i < n_units; i++) begin_unit(&units[i]);
@@ -373,7 +422,8 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
         if (quiet.code == AN_E_NOMEM) status = an_fail(err, AN_E_NOMEM, "%s", quiet.text);
         snprintf(stats->note, sizeof stats->note, "%.300s: row programs are interpreted, slower", quiet.text);
     }
-    for (int i = 0; i < n_units && status == AN_OK && compiled; i++) status = take_unit(err, c, &units[i], p, missing, fn, libs, stats);
+    for (int i = 0; i < n_units && status == AN_OK && compiled; i++)
+        status = take_unit(err, c, &units[i], p, missing, fn, libs, stats);
     for (int i = 0; i < n_units; i++) {
         unlink(units[i].so_path);
         an_text_free(&units[i].source);
@@ -382,7 +432,8 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
     return status;
 }
 
-an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_row_fn *fn, an_library **libs, an_load_stats *stats)
+an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_row_fn *fn,
+                          an_library **libs, an_load_stats *stats)
 {
     bool *missing = calloc((size_t)p->n_kernels + 1, sizeof *missing);
     an_map open_libs = {0};
@@ -393,9 +444,12 @@ an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_
     for (int k = 0; k < p->n_kernels && status == AN_OK; k++) {
         if (p->kernel[k].kind != AN_KERNEL_ROW || !p->kernel[k].text) continue;
         programs++;
-        if (c->path[0] && c->cache_dir[0]) status = look_up(err, c, program_key(c, &p->kernel[k]), libs, &open_libs, &fn[k]);
-        if (fn[k]) stats->cached++;
-        else if (c->path[0]) missing[k] = true, n++;
+        if (c->path[0] && c->cache_dir[0])
+            status = look_up(err, c, program_key(c, &p->kernel[k]), libs, &open_libs, &fn[k]);
+        if (fn[k])
+            stats->cached++;
+        else if (c->path[0])
+            missing[k] = true, n++;
     }
     an_map_free(&open_libs);
     if (n && status == AN_OK) status = compile_missing(err, c, jobs, p, missing, n, fn, libs, stats);
@@ -404,8 +458,10 @@ an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_
     stats->compiled = have - stats->cached;
     stats->interpreted = programs - have;
     stats->compile_ms = (an_seconds() - start) * 1e3;
-    if (!c->path[0] && programs) snprintf(stats->note, sizeof stats->note, "%s", c->why);
-    else if (!stats->note[0] && c->why_cache[0]) snprintf(stats->note, sizeof stats->note, "%s", c->why_cache);
+    if (!c->path[0] && programs)
+        snprintf(stats->note, sizeof stats->note, "%s", c->why);
+    else if (!stats->note[0] && c->why_cache[0])
+        snprintf(stats->note, sizeof stats->note, "%s", c->why_cache);
     free(missing);
     return status;
 }

@@ -31,14 +31,14 @@ struct an_device {
 
 struct an_exec {
     const an_plan *plan;
-    an_row_fn *fn;          /* [n_kernels]; NULL: interpreted */
+    an_row_fn *fn; /* [n_kernels]; NULL: interpreted */
     an_library *libs;
-    void **ptr;             /* all steps' argument pointers, one after the other */
-    int32_t *first;         /* [n_steps]: where a step's pointers begin */
-    char *interp;           /* scratch of the interpreter, per thread */
+    void **ptr;     /* all steps' argument pointers, one after the other */
+    int32_t *first; /* [n_steps]: where a step's pointers begin */
+    char *interp;   /* scratch of the interpreter, per thread */
     size_t interp_bytes;
-    double *seconds;        /* [n_steps] of the last run */
-    const void *bound[2];   /* arena and input the pointers were bound for */
+    double *seconds;      /* [n_steps] of the last run */
+    const void *bound[2]; /* arena and input the pointers were bound for */
     size_t bound_slots;
 };
 
@@ -79,7 +79,9 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
     d->templates = an_cpu_templates_find(o->isa);
     if (!d->templates) {
         free(d);
-        return an_fail(err, AN_E_ENV, "cpu: this processor cannot run the instruction set \"%s\"; leave isa out for the best one", o->isa);
+        return an_fail(err, AN_E_ENV,
+                       "cpu: this processor cannot run the instruction set \"%s\"; leave isa out for the best one",
+                       o->isa);
     }
     an_status status = an_pool_open(err, o->threads, &d->pool);
     if (status != AN_OK) {
@@ -87,12 +89,19 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
         return status;
     }
     an_compiler_find(&d->compiler, o, d->templates->isa);
-    d->target = (an_target){.dialect = "c", .threads = an_pool_threads(d->pool), .templates = d->templates, .max_args = AN_ROW_ARGS, .scratch = scratch_of};
+    d->target = (an_target){.dialect = "c",
+                            .threads = an_pool_threads(d->pool),
+                            .templates = d->templates,
+                            .max_args = AN_ROW_ARGS,
+                            .scratch = scratch_of};
     *out = d;
     return AN_OK;
 }
 
-static const an_target *cpu_target(an_device *d) { return &d->target; }
+static const an_target *cpu_target(an_device *d)
+{
+    return &d->target;
+}
 
 static an_status cpu_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
 {
@@ -116,7 +125,8 @@ static void cpu_free(an_device *d, an_buffer *b)
 static an_status cpu_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
 {
     (void)d;
-    if (at > dst->bytes || n > dst->bytes - at) return an_fail(err, AN_E_INTERNAL, "cpu: write of %zu bytes at %zu into a buffer of %zu", n, at, dst->bytes);
+    if (at > dst->bytes || n > dst->bytes - at)
+        return an_fail(err, AN_E_INTERNAL, "cpu: write of %zu bytes at %zu into a buffer of %zu", n, at, dst->bytes);
     memcpy((char *)dst->host + at, src, n);
     return AN_OK;
 }
@@ -124,7 +134,8 @@ static an_status cpu_write(an_err *err, an_device *d, an_buffer *dst, size_t at,
 static an_status cpu_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n)
 {
     (void)d;
-    if (at > src->bytes || n > src->bytes - at) return an_fail(err, AN_E_INTERNAL, "cpu: read of %zu bytes at %zu from a buffer of %zu", n, at, src->bytes);
+    if (at > src->bytes || n > src->bytes - at)
+        return an_fail(err, AN_E_INTERNAL, "cpu: read of %zu bytes at %zu from a buffer of %zu", n, at, src->bytes);
     memcpy(dst, (const char *)src->host + at, n);
     return AN_OK;
 }
@@ -159,12 +170,14 @@ static an_status make_room(an_err *err, an_device *d, an_exec *e)
         args += (size_t)p->step[s].n_args;
     }
     for (int k = 0; k < p->n_kernels; k++)
-        if (p->kernel[k].kind == AN_KERNEL_ROW && p->kernel[k].text && !e->fn[k]) interp = AN_MAX(interp, an_interp_scratch(p->kernel[k].u.row));
+        if (p->kernel[k].kind == AN_KERNEL_ROW && p->kernel[k].text && !e->fn[k])
+            interp = AN_MAX(interp, an_interp_scratch(p->kernel[k].u.row));
     e->interp_bytes = (size_t)an_round_up((int64_t)interp, 64);
     e->ptr = calloc(args + 1, sizeof *e->ptr);
     e->seconds = calloc((size_t)p->n_steps + 1, sizeof *e->seconds);
     if (interp) e->interp = aligned_alloc(64, e->interp_bytes * (size_t)d->target.threads);
-    if (!e->first || !e->ptr || !e->seconds || (interp && !e->interp)) return an_fail_nomem(err, "a loaded plan", args * sizeof *e->ptr);
+    if (!e->first || !e->ptr || !e->seconds || (interp && !e->interp))
+        return an_fail_nomem(err, "a loaded plan", args * sizeof *e->ptr);
     return AN_OK;
 }
 
@@ -174,7 +187,8 @@ static an_status cpu_load(an_err *err, an_device *d, const an_plan *p, an_exec *
     if (!e) return an_fail_nomem(err, "a loaded plan", sizeof *e);
     e->plan = p;
     e->fn = calloc((size_t)p->n_kernels + 1, sizeof *e->fn);
-    an_status status = e->fn ? an_compile_plan(err, &d->compiler, d->target.threads, p, e->fn, &e->libs, stats) : an_fail_nomem(err, "a loaded plan", 0);
+    an_status status = e->fn ? an_compile_plan(err, &d->compiler, d->target.threads, p, e->fn, &e->libs, stats)
+                             : an_fail_nomem(err, "a loaded plan", 0);
     if (status == AN_OK) status = make_room(err, d, e);
     if (status != AN_OK) {
         cpu_unload(d, e);
@@ -198,9 +212,14 @@ static void run_rows(void *user, int64_t task, int thread)
 {
     const row_run *r = user;
     int64_t row = task / r->col_tasks * r->row_chunk, col = task % r->col_tasks * r->col_chunk;
-    an_tile t = {.row0 = row, .row1 = AN_MIN(row + r->row_chunk, r->p->rows), .col0 = col, .col1 = AN_MIN(col + r->col_chunk, r->p->cols)};
-    if (r->fn) r->fn(&t, r->arg);
-    else an_interp_run(r->p, &t, r->arg, r->e->interp + r->e->interp_bytes * (size_t)thread);
+    an_tile t = {.row0 = row,
+                 .row1 = AN_MIN(row + r->row_chunk, r->p->rows),
+                 .col0 = col,
+                 .col1 = AN_MIN(col + r->col_chunk, r->p->cols)};
+    if (r->fn)
+        r->fn(&t, r->arg);
+    else
+        an_interp_run(r->p, &t, r->arg, r->e->interp + r->e->interp_bytes * (size_t)thread);
 }
 
 /* Blocks of about 16 k elements: large enough to hide the dispatch, small enough to share. */
@@ -208,7 +227,13 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
 {
     enum { BLOCK = 16384 };
     const an_row_prog *p = e->plan->kernel[kernel].u.row;
-    row_run r = {.e = e, .p = p, .fn = e->fn[kernel], .arg = arg, .row_chunk = p->rows, .col_chunk = AN_MAX(p->cols, 1), .col_tasks = 1};
+    row_run r = {.e = e,
+                 .p = p,
+                 .fn = e->fn[kernel],
+                 .arg = arg,
+                 .row_chunk = p->rows,
+                 .col_chunk = AN_MAX(p->cols, 1),
+                 .col_tasks = 1};
     bool reduces = p->shape == AN_ROW && p->n_phases > 1;
     for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
     if (!p->rows || (!p->cols && !reduces)) return; /* a sum of no columns is still written */
@@ -251,8 +276,10 @@ static void run_copy(void *user, int64_t task, int thread)
     const copy_run *c = user;
     size_t at = (size_t)task * COPY_BLOCK, n = AN_MIN(COPY_BLOCK, c->bytes - at);
     (void)thread;
-    if (c->src) memmove(c->dst + at, c->src + at, n);
-    else memset(c->dst + at, 0, n);
+    if (c->src)
+        memmove(c->dst + at, c->src + at, n);
+    else
+        memset(c->dst + at, 0, n);
 }
 
 static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, void *scratch)
@@ -264,7 +291,8 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     case AN_KERNEL_ROW: run_program(d, e, st->kernel, arg); break;
     case AN_KERNEL_GEMM: {
         epilogue_run r = {.e = e};
-        if (st->epilogue >= 0) r = (epilogue_run){e, e->plan->kernel[st->epilogue].u.row, e->fn[st->epilogue], arg + st->n_own};
+        if (st->epilogue >= 0)
+            r = (epilogue_run){e, e->plan->kernel[st->epilogue].u.row, e->fn[st->epilogue], arg + st->n_own};
         d->templates->gemm(&k->u.gemm, arg, scratch, st->epilogue >= 0 ? run_epilogue : NULL, &r, d->pool);
         break;
     }
@@ -276,7 +304,8 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     case AN_KERNEL_ATTN_GRAD: d->templates->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
     case AN_KERNEL_SCATTER: d->templates->scatter(&k->u.scatter, arg, d->pool); break;
     case AN_KERNEL_CALL: return an_call_run(err, &k->u.call, arg, scratch, d->pool);
-    case AN_KERNEL_ZERO: case AN_KERNEL_COPY: {
+    case AN_KERNEL_ZERO:
+    case AN_KERNEL_COPY: {
         const an_arg *dst = &st->arg[k->kind == AN_KERNEL_COPY];
         copy_run c = {arg[k->kind == AN_KERNEL_COPY], k->kind == AN_KERNEL_COPY ? arg[0] : NULL, (size_t)dst->bytes};
         an_pool_run(d->pool, an_ceil_div((int64_t)c.bytes, COPY_BLOCK), run_copy, &c);
@@ -299,17 +328,21 @@ static void bind(an_exec *e, const an_buffer *slots)
 static void guards(const an_plan *p, char *arena, bool set)
 {
 #ifdef AN_ASAN
-    if (set) __asan_poison_memory_region(arena, (size_t)p->arena_bytes);
-    else __asan_unpoison_memory_region(arena, (size_t)p->arena_bytes);
+    if (set)
+        __asan_poison_memory_region(arena, (size_t)p->arena_bytes);
+    else
+        __asan_unpoison_memory_region(arena, (size_t)p->arena_bytes);
     for (int v = 0; set && v < p->n_values; v++)
-        if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && p->value[v].first >= 0) __asan_unpoison_memory_region(arena + p->value[v].offset, (size_t)p->value[v].bytes);
+        if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && p->value[v].first >= 0)
+            __asan_unpoison_memory_region(arena + p->value[v].offset, (size_t)p->value[v].bytes);
 #else
     for (int v = 0; set && v < p->n_values; v++) {
         const an_value *x = &p->value[v];
         if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->first < 0) continue;
         memset(arena + x->offset, 0x7F, (size_t)x->bytes); /* poison: a number nobody computes */
         memset(arena + x->offset - GUARD_BYTES, GUARD, GUARD_BYTES);
-        memset(arena + x->offset + x->bytes, GUARD, (size_t)(an_round_up(x->bytes + GUARD_BYTES, GUARD_BYTES) - x->bytes));
+        memset(arena + x->offset + x->bytes, GUARD,
+               (size_t)(an_round_up(x->bytes + GUARD_BYTES, GUARD_BYTES) - x->bytes));
     }
 #endif
 }
@@ -317,14 +350,19 @@ static void guards(const an_plan *p, char *arena, bool set)
 static an_status check_guards(an_err *err, const an_plan *p, const char *arena, int step)
 {
 #ifdef AN_ASAN
-    (void)err; (void)p; (void)arena; (void)step;
+    (void)err;
+    (void)p;
+    (void)arena;
+    (void)step;
 #else
     for (int v = 0; v < p->n_values; v++) {
         const an_value *x = &p->value[v];
         if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->first < 0) continue;
         for (int i = 1; i <= GUARD_BYTES; i++)
-            if ((unsigned char)arena[x->offset - i] != GUARD || (unsigned char)arena[x->offset + x->bytes + i - 1] != GUARD)
-                return an_fail(err, AN_E_INTERNAL, "cpu: step %d (%s) wrote outside value %d (%s)", step, p->kernel[p->step[step].kernel].name, v, x->name);
+            if ((unsigned char)arena[x->offset - i] != GUARD ||
+                (unsigned char)arena[x->offset + x->bytes + i - 1] != GUARD)
+                return an_fail(err, AN_E_INTERNAL, "cpu: step %d (%s) wrote outside value %d (%s)", step,
+                               p->kernel[p->step[step].kernel].name, v, x->name);
     }
 #endif
     return AN_OK;
@@ -354,7 +392,9 @@ static an_status cpu_submit(an_err *err, an_device *d, an_exec *e, const an_buff
 static an_status cpu_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns)
 {
     (void)timeout_ns; /* submit runs to the end */
-    return t <= d->tickets ? AN_OK : an_fail(err, AN_E_INTERNAL, "cpu: wait for ticket %llu that was never given", (unsigned long long)t);
+    return t <= d->tickets
+               ? AN_OK
+               : an_fail(err, AN_E_INTERNAL, "cpu: wait for ticket %llu that was never given", (unsigned long long)t);
 }
 
 static double cpu_step_seconds(an_device *d, an_exec *e, int step)
@@ -363,7 +403,23 @@ static double cpu_step_seconds(an_device *d, an_exec *e, int step)
     return e->seconds[step];
 }
 
-static double cpu_fma_peak(an_device *d, an_dtype dtype, double seconds) { return d->templates->fma_peak(d->pool, dtype == AN_BF16 ? AN_BF16 : AN_F32, seconds); }
+static double cpu_fma_peak(an_device *d, an_dtype dtype, double seconds)
+{
+    return d->templates->fma_peak(d->pool, dtype == AN_BF16 ? AN_BF16 : AN_F32, seconds);
+}
 
-const an_backend an_backend_cpu = {.name = "cpu", .probe = cpu_probe, .open = cpu_open, .close = cpu_close, .target = cpu_target, .alloc = cpu_alloc, .free = cpu_free, .write = cpu_write,
-                                   .read = cpu_read, .load = cpu_load, .unload = cpu_unload, .submit = cpu_submit, .wait = cpu_wait, .step_seconds = cpu_step_seconds, .fma_peak = cpu_fma_peak};
+const an_backend an_backend_cpu = {.name = "cpu",
+                                   .probe = cpu_probe,
+                                   .open = cpu_open,
+                                   .close = cpu_close,
+                                   .target = cpu_target,
+                                   .alloc = cpu_alloc,
+                                   .free = cpu_free,
+                                   .write = cpu_write,
+                                   .read = cpu_read,
+                                   .load = cpu_load,
+                                   .unload = cpu_unload,
+                                   .submit = cpu_submit,
+                                   .wait = cpu_wait,
+                                   .step_seconds = cpu_step_seconds,
+                                   .fma_peak = cpu_fma_peak};

@@ -1,4 +1,5 @@
-/* cpu_internal.h: shared by cpu.c (the backend), compile.c (row programs through the system's compiler), interp.c (without one) and call.c. */
+/* cpu_internal.h: shared by cpu.c (the backend), compile.c (row programs through the system's compiler), interp.c
+ * (without one) and call.c. */
 #ifndef AN_CPU_INTERNAL_H
 #define AN_CPU_INTERNAL_H
 
@@ -9,12 +10,12 @@
 typedef void (*an_row_fn)(const an_tile *t, void *const *arg);
 
 typedef struct an_compiler {
-    char path[512];     /* empty: none, row programs are interpreted */
-    char why[256];      /* when there is none */
-    char cache_dir[900];/* empty: no cache folder could be used, see why_cache */
+    char path[512];      /* empty: none, row programs are interpreted */
+    char why[256];       /* when there is none */
+    char cache_dir[900]; /* empty: no cache folder could be used, see why_cache */
     char why_cache[512];
     const char *isa_flags;
-    uint64_t identity;  /* of the compiler's file and our flags: part of every key */
+    uint64_t identity; /* of the compiler's file and our flags: part of every key */
     double timeout_s;
 } an_compiler;
 
@@ -26,9 +27,10 @@ typedef struct an_library { /* a loaded shared object */
     struct an_library *next;
 } an_library;
 
-/* Looks every distinct program of the plan up in the cache, compiles what is missing in one go, and fills fn[kernel] (NULL: interpret). A failing compiler is no
- * error: the programs are interpreted and stats->note says so. */
-an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_row_fn *fn, an_library **libs, an_load_stats *stats);
+/* Looks every distinct program of the plan up in the cache, compiles what is missing in one go, and fills fn[kernel]
+ * (NULL: interpret). A failing compiler is no error: the programs are interpreted and stats->note says so. */
+an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_row_fn *fn,
+                          an_library **libs, an_load_stats *stats);
 
 /* Runs a row program without compiled code: the same bits, slower. */
 size_t an_interp_scratch(const an_row_prog *p);

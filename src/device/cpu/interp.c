@@ -1,7 +1,9 @@
-/* interp.c: the strip interpreter: row programs without a compiler. Each instruction is a loop over a strip of columns; arithmetic comes from the same expressions of
- * ops.def and the same functions as rendered kernels, so the bits are equal.
+/* interp.c: the strip interpreter: row programs without a compiler. Each instruction is a loop over a strip of columns;
+ * arithmetic comes from the same expressions of ops.def and the same functions as rendered kernels, so the bits are
+ * equal.
  *
- * Registers: one strip of 8-byte cells an instruction. A row-level value fills its whole strip, so that every operand is read alike.
+ * Registers: one strip of 8-byte cells an instruction. A row-level value fills its whole strip, so that every operand
+ * is read alike.
  */
 #include "base/exact.h"
 #include "device/cpu/cpu_internal.h"
@@ -20,7 +22,10 @@ typedef struct machine {
     int n;                   /* columns in this strip */
 } machine;
 
-static size_t acc_cells(const an_row_prog *p) { return p->shape == AN_COL ? (size_t)p->lanes * STRIP * 2 : LANES * 2; }
+static size_t acc_cells(const an_row_prog *p)
+{
+    return p->shape == AN_COL ? (size_t)p->lanes * STRIP * 2 : LANES * 2;
+}
 
 size_t an_interp_scratch(const an_row_prog *p)
 {
@@ -29,11 +34,23 @@ size_t an_interp_scratch(const an_row_prog *p)
     return ((size_t)p->n_ins * STRIP + (reds ? (size_t)p->n_ins * acc_cells(p) : 0)) * CELL + 64;
 }
 
-static void *reg(const machine *m, int i) { return m->reg + (size_t)AN_MAX(i, 0) * STRIP * CELL; }
-static void *acc(const machine *m, int i) { return m->acc + (size_t)i * acc_cells(m->p) * CELL; }
+static void *reg(const machine *m, int i)
+{
+    return m->reg + (size_t)AN_MAX(i, 0) * STRIP * CELL;
+}
+static void *acc(const machine *m, int i)
+{
+    return m->acc + (size_t)i * acc_cells(m->p) * CELL;
+}
 
 typedef enum kind { K_F32, K_F64, K_I32, K_I64 } kind; /* what a dtype computes in */
-static kind kind_of(int dtype) { return dtype == AN_F64 ? K_F64 : dtype == AN_I64 ? K_I64 : dtype == AN_F32 || dtype == AN_BF16 || dtype == AN_F16 ? K_F32 : K_I32; }
+static kind kind_of(int dtype)
+{
+    return dtype == AN_F64                                          ? K_F64
+           : dtype == AN_I64                                        ? K_I64
+           : dtype == AN_F32 || dtype == AN_BF16 || dtype == AN_F16 ? K_F32
+                                                                    : K_I32;
+}
 
 /* ---------------------------------------------------------------------------------------------- indices */
 
@@ -76,18 +93,21 @@ static void load(machine *m, const an_ins *in, int i)
     const void *src = m->arg[in->arg];
     void *dst = reg(m, i);
     int64_t stride;
-    if (in->guard < 0 && in->a < 0 && dtype == AN_F32 && an_ix_stride(&m->p->ix, in->ix, AN_VAR_COL, &stride) && stride == 1) {
+    if (in->guard < 0 && in->a < 0 && dtype == AN_F32 && an_ix_stride(&m->p->ix, in->ix, AN_VAR_COL, &stride) &&
+        stride == 1) {
         memcpy(dst, (const float *)src + index_at(m, in->ix, 0), sizeof(float) * (size_t)m->n);
         return;
     }
     for (int j = 0; j < m->n; j++) {
         if (!guard_at(m, in->guard, j)) {
-            memset((char *)dst + (size_t)j * (kind_of(dtype) == K_F64 || kind_of(dtype) == K_I64 ? 8 : 4), 0, kind_of(dtype) == K_F64 || kind_of(dtype) == K_I64 ? 8 : 4);
+            memset((char *)dst + (size_t)j * (kind_of(dtype) == K_F64 || kind_of(dtype) == K_I64 ? 8 : 4), 0,
+                   kind_of(dtype) == K_F64 || kind_of(dtype) == K_I64 ? 8 : 4);
             continue;
         }
         int64_t at = index_at(m, in->ix, j);
         if (in->a >= 0) {
-            int64_t which = m->p->ins[in->a].dtype == AN_I64 ? ((int64_t *)reg(m, in->a))[j] : ((int32_t *)reg(m, in->a))[j];
+            int64_t which =
+                m->p->ins[in->a].dtype == AN_I64 ? ((int64_t *)reg(m, in->a))[j] : ((int32_t *)reg(m, in->a))[j];
             at += an_clamp(which, in->clamp) * in->scale;
         }
         load_one(dtype, src, at, dst, j);
@@ -116,6 +136,7 @@ static void store(machine *m, const an_ins *in)
 
 /* ---------------------------------------------------------------------------------------------- arithmetic */
 
+/* clang-format off */
 #define EACH for (int j = 0; j < n; j++)
 #define RUN(T, R, expr)                                                                                                                      \
     {                                                                                                                                        \
@@ -141,6 +162,7 @@ static void store(machine *m, const an_ins *in)
 #define ON_AN_DOM_ANY(how, expr)    FLOATS(how, expr) INTS(how, expr)
 #define HOW_AN_RES_SAME RUN_SAME
 #define HOW_AN_RES_BOOL RUN_BOOL
+/* clang-format on */
 
 /* The one op whose first operand has another type. */
 static void where(const machine *m, const an_ins *in, void *ry, int n)
@@ -148,10 +170,10 @@ static void where(const machine *m, const an_ins *in, void *ry, int n)
     const int32_t *a = reg(m, in->a);
     const void *rb = reg(m, in->b), *rc = reg(m, in->c);
     switch (kind_of(in->dtype)) {
-    case K_F32: EACH ((float *)ry)[j] = a[j] ? ((const float *)rb)[j] : ((const float *)rc)[j]; break;
-    case K_F64: EACH ((double *)ry)[j] = a[j] ? ((const double *)rb)[j] : ((const double *)rc)[j]; break;
-    case K_I32: EACH ((int32_t *)ry)[j] = a[j] ? ((const int32_t *)rb)[j] : ((const int32_t *)rc)[j]; break;
-    case K_I64: EACH ((int64_t *)ry)[j] = a[j] ? ((const int64_t *)rb)[j] : ((const int64_t *)rc)[j]; break;
+    case K_F32: EACH((float *)ry)[j] = a[j] ? ((const float *)rb)[j] : ((const float *)rc)[j]; break;
+    case K_F64: EACH((double *)ry)[j] = a[j] ? ((const double *)rb)[j] : ((const double *)rc)[j]; break;
+    case K_I32: EACH((int32_t *)ry)[j] = a[j] ? ((const int32_t *)rb)[j] : ((const int32_t *)rc)[j]; break;
+    case K_I64: EACH((int64_t *)ry)[j] = a[j] ? ((const int64_t *)rb)[j] : ((const int64_t *)rc)[j]; break;
     }
 }
 
@@ -163,11 +185,17 @@ static bool wrapping(const machine *m, const an_ins *in, void *ry, int n)
     if (kind_of(in->dtype) == K_I32) {
         const uint32_t *a = ra, *b = rb;
         uint32_t *y = ry;
-        EACH y[j] = in->op == AN_OP_ADD ? a[j] + b[j] : in->op == AN_OP_SUB ? a[j] - b[j] : in->op == AN_OP_MUL ? a[j] * b[j] : 0u - a[j];
+        EACH y[j] = in->op == AN_OP_ADD   ? a[j] + b[j]
+                    : in->op == AN_OP_SUB ? a[j] - b[j]
+                    : in->op == AN_OP_MUL ? a[j] * b[j]
+                                          : 0u - a[j];
     } else if (kind_of(in->dtype) == K_I64) {
         const uint64_t *a = ra, *b = rb;
         uint64_t *y = ry;
-        EACH y[j] = in->op == AN_OP_ADD ? a[j] + b[j] : in->op == AN_OP_SUB ? a[j] - b[j] : in->op == AN_OP_MUL ? a[j] * b[j] : 0u - a[j];
+        EACH y[j] = in->op == AN_OP_ADD   ? a[j] + b[j]
+                    : in->op == AN_OP_SUB ? a[j] - b[j]
+                    : in->op == AN_OP_MUL ? a[j] * b[j]
+                                          : 0u - a[j];
     } else {
         return false;
     }
@@ -195,9 +223,11 @@ static void elementwise(const machine *m, const an_ins *in, int i)
     if (!wrapping(m, in, ry, n)) {
         kind k = kind_of(m->p->ins[in->a].dtype);
         switch (in->op) {
-#define AN_ELEM(NAME, arity, domain, result, kernel, reference, ga, gb, gc)                                                                  \
-    case AN_OP_##NAME:                                                                                                                       \
-        switch (k) { ON_##domain(HOW_##result, kernel) }                                                                                     \
+#define AN_ELEM(NAME, arity, domain, result, kernel, reference, ga, gb, gc)                                            \
+    case AN_OP_##NAME:                                                                                                 \
+        switch (k) {                                                                                                   \
+            ON_##domain(HOW_##result, kernel)                                                                          \
+        }                                                                                                              \
         break;
 #include "graph/ops.def"
         default: break;
@@ -206,6 +236,7 @@ static void elementwise(const machine *m, const an_ins *in, int i)
     round_to(in->dtype, ry, n);
 }
 
+/* clang-format off */
 #define CONVERT(FROM, TO, expr)                                                                                                              \
     EACH                                                                                                                                     \
     {                                                                                                                                        \
@@ -224,6 +255,7 @@ static void elementwise(const machine *m, const an_ins *in, int i)
     }                                                                                                                                        \
     break;
 
+/* clang-format on */
 static void cast(const machine *m, const an_ins *in, int i)
 {
     const void *src = reg(m, in->a);
@@ -243,22 +275,25 @@ static void constant(const machine *m, const an_ins *in, int i)
     void *dst = reg(m, i);
     int n = m->n;
     switch (kind_of(in->dtype)) {
-    case K_F32: EACH ((float *)dst)[j] = (float)in->imm; break;
-    case K_F64: EACH ((double *)dst)[j] = in->imm; break;
-    case K_I32: EACH ((int32_t *)dst)[j] = (int32_t)in->imm_i; break;
-    case K_I64: EACH ((int64_t *)dst)[j] = in->imm_i; break;
+    case K_F32: EACH((float *)dst)[j] = (float)in->imm; break;
+    case K_F64: EACH((double *)dst)[j] = in->imm; break;
+    case K_I32: EACH((int32_t *)dst)[j] = (int32_t)in->imm_i; break;
+    case K_I64: EACH((int64_t *)dst)[j] = in->imm_i; break;
     }
 }
 
 static void random_words(const machine *m, const an_ins *in, int i)
 {
     float *dst = reg(m, i);
-    for (int j = 0; j < m->n; j++) dst[j] = an_uniform_at(m->arg[in->arg], (uint32_t)in->imm_i, (uint64_t)index_at(m, in->ix, j), (uint64_t)in->scale);
+    for (int j = 0; j < m->n; j++)
+        dst[j] =
+            an_uniform_at(m->arg[in->arg], (uint32_t)in->imm_i, (uint64_t)index_at(m, in->ix, j), (uint64_t)in->scale);
 }
 
 static void tile(const machine *m, const an_ins *in, int i)
 {
-    memcpy(reg(m, i), m->t->acc + (m->vars[AN_VAR_ROW] - m->t->row0) * m->t->ld + (m->vars[AN_VAR_COL] - m->t->col0), sizeof(float) * (size_t)m->n);
+    memcpy(reg(m, i), m->t->acc + (m->vars[AN_VAR_ROW] - m->t->row0) * m->t->ld + (m->vars[AN_VAR_COL] - m->t->col0),
+           sizeof(float) * (size_t)m->n);
     round_to(in->dtype, reg(m, i), m->n);
 }
 
@@ -301,7 +336,8 @@ static void clear_lanes(const machine *m, int i)
         case AN_F64: ((double *)a)[j] = -INFINITY; break;
         case AN_I64: ((int64_t *)a)[j] = INT64_MIN; break;
         case AN_I32: ((int32_t *)a)[j] = INT32_MIN; break;
-        case AN_U8: case AN_BOOL: break;
+        case AN_U8:
+        case AN_BOOL: break;
         default: ((float *)a)[j] = -INFINITY; break;
         }
 }
@@ -311,25 +347,35 @@ static void clear_lanes(const machine *m, int i)
 static void merge(an_op op, int dtype, void *lane, int64_t to, const void *v, int64_t from, int k)
 {
     for (int j = 0; j < k; j++) switch (kind_of(dtype)) {
-        case K_F32: ((float *)lane)[to + j] = MERGE(float, ((float *)lane)[to + j], ((const float *)v)[from + j]); break;
-        case K_F64: ((double *)lane)[to + j] = MERGE(double, ((double *)lane)[to + j], ((const double *)v)[from + j]); break;
+        case K_F32:
+            ((float *)lane)[to + j] = MERGE(float, ((float *)lane)[to + j], ((const float *)v)[from + j]);
+            break;
+        case K_F64:
+            ((double *)lane)[to + j] = MERGE(double, ((double *)lane)[to + j], ((const double *)v)[from + j]);
+            break;
         case K_I32:
-            if (op == AN_OP_MAX) ((int32_t *)lane)[to + j] = an_max_i32(((int32_t *)lane)[to + j], ((const int32_t *)v)[from + j]);
-            else ((uint32_t *)lane)[to + j] += ((const uint32_t *)v)[from + j];
+            if (op == AN_OP_MAX)
+                ((int32_t *)lane)[to + j] = an_max_i32(((int32_t *)lane)[to + j], ((const int32_t *)v)[from + j]);
+            else
+                ((uint32_t *)lane)[to + j] += ((const uint32_t *)v)[from + j];
             break;
         case K_I64:
-            if (op == AN_OP_MAX) ((int64_t *)lane)[to + j] = an_max_i64(((int64_t *)lane)[to + j], ((const int64_t *)v)[from + j]);
-            else ((uint64_t *)lane)[to + j] += ((const uint64_t *)v)[from + j];
+            if (op == AN_OP_MAX)
+                ((int64_t *)lane)[to + j] = an_max_i64(((int64_t *)lane)[to + j], ((const int64_t *)v)[from + j]);
+            else
+                ((uint64_t *)lane)[to + j] += ((const uint64_t *)v)[from + j];
             break;
         }
 }
 
+/* clang-format off */
 #define ARGMAX_STEP(T, is_nan)                                                                                                               \
     {                                                                                                                                        \
         T x = ((const T *)v)[from], *best = (T *)lane + to;                                                                                  \
         if (q[to] < 0 || x > *best || (is_nan)) *best = x, q[to] = (int32_t)place;                                                            \
     }                                                                                                                                        \
     break;
+/* clang-format on */
 static void argmax_step(const machine *m, int i, int64_t to, int64_t from, int64_t place)
 {
     const an_ins *in = &m->p->ins[i];
@@ -381,7 +427,8 @@ static void row_columns(machine *m, int phase, int first, int last, bool reduces
             if (in->op == AN_OP_ARGMAX)
                 for (int j = 0; j < m->n; j++) argmax_step(m, i, 0, j, c + j);
             else
-                for (int j = 0; j < m->n; j += LANES) merge((an_op)in->op, in->dtype, acc(m, i), 0, reg(m, in->a), j, AN_MIN(LANES, m->n - j));
+                for (int j = 0; j < m->n; j += LANES)
+                    merge((an_op)in->op, in->dtype, acc(m, i), 0, reg(m, in->a), j, AN_MIN(LANES, m->n - j));
         }
     }
 }
@@ -398,7 +445,8 @@ static void run_row(machine *m)
         for (; i < p->n_ins && p->ins[i].phase == phase; i++) {
             columns |= p->ins[i].level == AN_LEVEL_COL;
             reduces |= p->ins[i].kind == AN_INS_REDUCE;
-            if (p->ins[i].kind == AN_INS_REDUCE) clear_lanes(m, i);
+            if (p->ins[i].kind == AN_INS_REDUCE)
+                clear_lanes(m, i);
             else if (p->ins[i].level == AN_LEVEL_ROW) {
                 m->n = p->ins[i].kind == AN_INS_STORE ? 1 : STRIP;
                 run(m, i);
@@ -433,7 +481,8 @@ static void run_col(machine *m)
             memcpy(reg(m, red), (char *)acc(m, red) + acc_cells(p) / 2 * CELL, 4 * (size_t)m->n);
         } else {
             for (int s = p->lanes / 2; s; s >>= 1)
-                for (int l = 0; l < s; l++) merge((an_op)in->op, in->dtype, acc(m, red), l * STRIP, acc(m, red), (l + s) * STRIP, m->n);
+                for (int l = 0; l < s; l++)
+                    merge((an_op)in->op, in->dtype, acc(m, red), l * STRIP, acc(m, red), (l + s) * STRIP, m->n);
             memcpy(reg(m, red), acc(m, red), CELL * (size_t)m->n);
             round_to(in->dtype, reg(m, red), m->n);
         }

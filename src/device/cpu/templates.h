@@ -6,8 +6,8 @@
  *            All f32 arithmetic is in source order (-ffp-contract=off, fma where written), the same on every set;
  *            bf16 dot products may differ between sets (vdpbf16ps is one of them).
  *
- * Strides are in elements. Storage dtypes are AN_F32, AN_BF16, AN_F16. Pointers arrive in `void *const *args`, in the order
- * each spec documents; NULL for what is absent.
+ * Strides are in elements. Storage dtypes are AN_F32, AN_BF16, AN_F16. Pointers arrive in `void *const *args`, in the
+ * order each spec documents; NULL for what is absent.
  */
 #ifndef AN_CPU_TEMPLATES_H
 #define AN_CPU_TEMPLATES_H
@@ -16,9 +16,9 @@
 #include "base/pool.h"
 #include "kernel/spec.h"
 
-/* A finished block of a product, handed to the fused epilogue while it is hot: rows [row0,row1) of the flattened (batch, m)
- * rows and columns [col0,col1), f32, element (i,j) at acc[(i-row0)*ld + (j-col0)]. `user` is what the caller passed. The epilogue
- * loads its other inputs, computes, and stores every output itself; it may overwrite acc. */
+/* A finished block of a product, handed to the fused epilogue while it is hot: rows [row0,row1) of the flattened
+ * (batch, m) rows and columns [col0,col1), f32, element (i,j) at acc[(i-row0)*ld + (j-col0)]. `user` is what the caller
+ * passed. The epilogue loads its other inputs, computes, and stores every output itself; it may overwrite acc. */
 typedef struct an_tile {
     int64_t row0, row1, col0, col1;
     float *acc;
@@ -27,9 +27,10 @@ typedef struct an_tile {
 typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
 
 typedef struct an_cpu_templates {
-    const char *isa;                 /* "avx512bf16", "avx512", "avx2", "neon", "portable" */
-    bool bf16_dot;                   /* mul_dtype AN_BF16 runs on a hardware dot product */
-    double (*fma_peak)(an_pool *p, uint8_t mul_dtype, double seconds); /* measured GFLOP/s of independent FMAs (bf16: dot products) in registers */
+    const char *isa; /* "avx512bf16", "avx512", "avx2", "neon", "portable" */
+    bool bf16_dot;   /* mul_dtype AN_BF16 runs on a hardware dot product */
+    double (*fma_peak)(an_pool *p, uint8_t mul_dtype,
+                       double seconds); /* measured GFLOP/s of independent FMAs (bf16: dot products) in registers */
 
     /* Scratch the caller must supply (64-byte aligned), for `threads` threads. */
     size_t (*gemm_scratch)(const an_gemm_spec *s, int threads);
@@ -42,7 +43,8 @@ typedef struct an_cpu_templates {
     void (*scatter)(const an_scatter_spec *s, void *const *args, an_pool *p);
 } an_cpu_templates;
 
-/* The best table this processor can run; `name` (NULL: the best) picks one by name, NULL result if it is not runnable here. */
+/* The best table this processor can run; `name` (NULL: the best) picks one by name, NULL result if it is not runnable
+ * here. */
 const an_cpu_templates *an_cpu_templates_find(const char *name);
 /* All compiled in, best first; for tests that compare sets. */
 const an_cpu_templates *const *an_cpu_templates_all(int *n);

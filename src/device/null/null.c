@@ -1,5 +1,6 @@
-/* null.c: plans and renders for any target, never runs: `anneal plan --device metal` and most tests need no device at all. Also the skeleton of a backend:
- * copy this file, replace "null", fill the functions in, add a line to device.c. */
+/* null.c: plans and renders for any target, never runs: `anneal plan --device metal` and most tests need no device at
+ * all. Also the skeleton of a backend: copy this file, replace "null", fill the functions in, add a line to device.c.
+ */
 #include "device/device.h"
 
 #include <stdio.h>
@@ -39,28 +40,77 @@ static an_status open_as(an_err *err, const char *dialect, int max_args, an_devi
     return AN_OK;
 }
 
-static an_status open_c(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "c", AN_ROW_ARGS, out); }
-static an_status open_cuda(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "cuda", AN_ROW_ARGS, out); }
-static an_status open_metal(an_err *err, const an_device_options *o, an_device **out) { return (void)o, open_as(err, "msl", 31, out); }
+static an_status open_c(an_err *err, const an_device_options *o, an_device **out)
+{
+    return (void)o, open_as(err, "c", AN_ROW_ARGS, out);
+}
+static an_status open_cuda(an_err *err, const an_device_options *o, an_device **out)
+{
+    return (void)o, open_as(err, "cuda", AN_ROW_ARGS, out);
+}
+static an_status open_metal(an_err *err, const an_device_options *o, an_device **out)
+{
+    return (void)o, open_as(err, "msl", 31, out);
+}
 
-static void null_close(an_device *d) { free(d); }
-static const an_target *null_target(an_device *d) { return &d->target; }
+static void null_close(an_device *d)
+{
+    free(d);
+}
+static const an_target *null_target(an_device *d)
+{
+    return &d->target;
+}
 
-static an_status never(an_err *err) { return an_fail(err, AN_E_UNSUPPORTED, "null: this device plans and renders but does not run; use an_plan, or another device"); }
+static an_status never(an_err *err)
+{
+    return an_fail(err, AN_E_UNSUPPORTED,
+                   "null: this device plans and renders but does not run; use an_plan, or another device");
+}
 
-static an_status null_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out) { return (void)d, (void)bytes, (void)out, never(err); }
-static void null_free(an_device *d, an_buffer *b) { (void)d, (void)b; }
-static an_status null_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n) { return (void)d, (void)dst, (void)at, (void)src, (void)n, never(err); }
-static an_status null_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n) { return (void)d, (void)src, (void)at, (void)dst, (void)n, never(err); }
-static an_status null_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats) { return (void)d, (void)p, (void)out, (void)stats, never(err); }
-static void null_unload(an_device *d, an_exec *e) { (void)d, free(e); }
-static an_status null_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out) { return (void)d, (void)e, (void)slots, (void)n_slots, (void)out, never(err); }
-static an_status null_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns) { return (void)d, (void)t, (void)timeout_ns, never(err); }
-static double null_step_seconds(an_device *d, an_exec *e, int step) { return (void)d, (void)e, (void)step, 0; }
+static an_status null_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
+{
+    return (void)d, (void)bytes, (void)out, never(err);
+}
+static void null_free(an_device *d, an_buffer *b)
+{
+    (void)d, (void)b;
+}
+static an_status null_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
+{
+    return (void)d, (void)dst, (void)at, (void)src, (void)n, never(err);
+}
+static an_status null_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n)
+{
+    return (void)d, (void)src, (void)at, (void)dst, (void)n, never(err);
+}
+static an_status null_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats)
+{
+    return (void)d, (void)p, (void)out, (void)stats, never(err);
+}
+static void null_unload(an_device *d, an_exec *e)
+{
+    (void)d, free(e);
+}
+static an_status null_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out)
+{
+    return (void)d, (void)e, (void)slots, (void)n_slots, (void)out, never(err);
+}
+static an_status null_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns)
+{
+    return (void)d, (void)t, (void)timeout_ns, never(err);
+}
+static double null_step_seconds(an_device *d, an_exec *e, int step)
+{
+    return (void)d, (void)e, (void)step, 0;
+}
 
-#define NULL_BACKEND(NAME, OPEN)                                                                                                             \
-    {.name = NAME, .probe = null_probe, .open = OPEN, .close = null_close, .target = null_target, .alloc = null_alloc, .free = null_free, .write = null_write, .read = null_read, .load = null_load,   \
-     .unload = null_unload, .submit = null_submit, .wait = null_wait, .step_seconds = null_step_seconds}
+#define NULL_BACKEND(NAME, OPEN)                                                                                       \
+    {                                                                                                                  \
+        .name = NAME, .probe = null_probe, .open = OPEN, .close = null_close, .target = null_target,                   \
+        .alloc = null_alloc, .free = null_free, .write = null_write, .read = null_read, .load = null_load,             \
+        .unload = null_unload, .submit = null_submit, .wait = null_wait, .step_seconds = null_step_seconds             \
+    }
 
 const an_backend an_backend_null_cpu = NULL_BACKEND("null:cpu", open_c);
 const an_backend an_backend_null_cuda = NULL_BACKEND("null:cuda", open_cuda);

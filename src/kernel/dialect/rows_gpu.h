@@ -103,8 +103,8 @@ AN_FN float an_plus(float a, float b) { return a + b; }
 AN_FN int an_plus(int a, int b) { return (int)((an_u32)a + (an_u32)b); }
 AN_FN an_i64 an_plus(an_i64 a, an_i64 b) { return (an_i64)((an_u64)a + (an_u64)b); }
 AN_FN int an_is_nan(float x) { return x != x; }
-AN_FN int an_is_nan(int x) { return x != x; }
-AN_FN int an_is_nan(an_i64 x) { return x != x; }
+AN_FN int an_is_nan(int x) { return x & 0; }
+AN_FN int an_is_nan(an_i64 x) { return (int)(x & 0); }
 
 /* Maximum: an_max tells zeros of two signs apart by their order, so all lanes take the value of one that keeps the tree's: a lane whose
  * bit s is set has its partner first. Place of the best, -1 for none: NaN is above all, of equals the first. */
