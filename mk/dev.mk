@@ -25,9 +25,9 @@ format:
 check-format:
 	clang-format --dry-run -Werror $(FORMATTED)
 
-#: claims      runs the command behind each claim in the documents (a comment "shown by: COMMAND")
+#: claims      runs the command behind each promise (tools/claims.list, and "shown by: COMMAND" in the documents) and prints its figures
 claims: all
-	@sh tools/claims README.md DESIGN.md SPEED.md $(wildcard docs/*.md)
+	@AN_BUILD='$(BUILD)' sh tools/claims tools/claims.list README.md DESIGN.md CONTRIBUTING.md SPEED.md CHANGELOG.md $(wildcard docs/*.md)
 
 #: bench-cpu   ours against a peer, interleaved: PRESETS, DTYPES, ROUNDS, STEPS, THREADS, PEERS=folder (bench/cpu/README.md)
 bench-cpu: all
