@@ -230,15 +230,42 @@ static an_status check_length(an_err *err, const part *p, int split, int64_t T)
         p->path, split == AN_TRAIN ? "training" : "validation", (long long)p->n, (long long)T);
 }
 
+/* Place of `i` in a random order of [0, n): four rounds over twice `half` bits, again while the result is outside. */
+static uint64_t shuffled(uint64_t i, uint64_t n, uint32_t key, uint32_t stream)
+{
+    int half = 1;
+    while (half < 31 && (1ull << (2 * half)) < n) half++;
+    const uint64_t mask = (1ull << half) - 1;
+    do {
+        for (uint64_t round = 0; round < 4; round++) {
+            uint64_t left = i >> half, right = i & mask;
+            i = right << half | (left ^ (an_rng_u32(key, stream, 4 * right + round) & mask));
+        }
+    } while (i >= n);
+    return i;
+}
+
+/* First token of sample `s` of the step, of `range` possible ones. */
+static int64_t start_of(const an_batch *b, uint64_t step, uint64_t s, uint64_t range)
+{
+    uint32_t stream = an_rng_stream(an_hash("data", 4, 0), (uint32_t)b->split), key = an_rng_key(b->seed, step);
+    uint64_t windows = range / (uint64_t)b->T, number = step * (uint64_t)b->per_step + s;
+    if (b->per_step > 0 && windows > 1) {
+        key = an_rng_key(b->seed, number / windows); /* of the epoch */
+        uint64_t spare = range - (windows - 1) * (uint64_t)b->T;
+        uint64_t u = (uint64_t)an_rng_u32(key, ~stream, 0) << 32 | an_rng_u32(key, ~stream, 1);
+        return (int64_t)(multiply_high(u, spare) + shuffled(number % windows, windows, key, stream) * (uint64_t)b->T);
+    }
+    uint64_t u = (uint64_t)an_rng_u32(key, stream, 2 * s) << 32 | an_rng_u32(key, stream, 2 * s + 1);
+    return (int64_t)multiply_high(u, range);
+}
+
 an_status an_data_batch(an_err *err, const an_data *d, const an_batch *b, uint64_t step, int32_t *x, int32_t *y)
 {
     const part *p = &d->parts[b->split];
     AN_TRY(check_length(err, p, b->split, b->T));
-    uint32_t key = an_rng_key(b->seed, step), stream = an_rng_stream(an_hash("data", 4, 0), (uint32_t)b->split);
     for (int64_t i = 0; i < b->B; i++) {
-        uint64_t sample = (uint64_t)(b->first + i);
-        uint64_t u = (uint64_t)an_rng_u32(key, stream, 2 * sample) << 32 | an_rng_u32(key, stream, 2 * sample + 1);
-        int64_t at = (int64_t)multiply_high(u, (uint64_t)(p->n - b->T));
+        int64_t at = start_of(b, step, (uint64_t)(b->first + i), (uint64_t)(p->n - b->T));
         AN_TRY(gather(err, d, p, at, b->T, x + i * b->T, y + i * b->T));
     }
     return AN_OK;

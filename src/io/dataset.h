@@ -39,11 +39,15 @@ typedef struct an_batch {
     int split;
     uint64_t seed;
     int64_t first, B, T;
+    int64_t per_step; /* samples of a step's whole batch: epochs; 0: every sample is drawn alone */
 } an_batch;
 
 /* x[B,T] and y[B,T], y being x one token later. Sample s of a step starts at floor(u * (n - T) / 2^64), u the 64 bits
- * that the generator gives for (seed, step, s): uniform in [0, n - T) but for a bias below n / 2^64. With replacement,
- * no epochs. */
+ * that the generator gives for (seed, step, s): uniform in [0, n - T) but for a bias below n / 2^64, with replacement.
+ * With per_step > 0 the samples are taken in epochs instead: sample number step * per_step + s of the run is one of the
+ * floor((n - T) / T) windows that follow one another from a random first token, each once an epoch, in a random order
+ * (a Feistel network walked until it stays inside, Black and Rogaway, "Ciphers with arbitrary finite domains",
+ * CT-RSA 2002). So every token is learnt from equally often; the order is a function of (seed, step) still. */
 an_status an_data_batch(an_err *err, const an_data *d, const an_batch *b, uint64_t step, int32_t *x, int32_t *y);
 
 /* Evaluation over a whole split: window w is tokens [w*T, w*T + T] for all floor((n-1)/T) windows; x[count,T],

@@ -194,7 +194,8 @@ static an_status train_with_loader(an_err *err, loop *l)
     const an_batch batch = {.split = AN_TRAIN,
                             .seed = (uint64_t)r->cfg.seed,
                             .B = r->cfg.batch_size * r->cfg.gradient_accumulation_steps,
-                            .T = r->cfg.block_size};
+                            .T = r->cfg.block_size,
+                            .per_step = r->cfg.batch_size * r->cfg.gradient_accumulation_steps};
     AN_TRY(an_loader_open(err, r->data, &batch, (uint64_t)r->step, (int)r->cfg.workers, &l->loader));
     an_status status = train_until_done(err, l);
     an_loader_close(l->loader);

@@ -105,6 +105,32 @@ static void starts_are_uniform_and_reach_both_ends(void **state)
     an_data_close(d);
 }
 
+static void an_epoch_holds_every_window_once_in_an_order_of_its_own(void **state)
+{
+    (void)state;
+    enum { T = 7, N = 900, WINDOWS = (N - T) / T, EPOCHS = 3 };
+    an_data *d = open_data(counting_bin("epochs.bin", 1000), 1000); /* token i is i: a window says where it stands */
+    assert_int_equal(an_data_tokens(d, AN_TRAIN), N);
+    int32_t x[2 * T], y[2 * T], order[EPOCHS][WINDOWS + 1];
+    char seen[EPOCHS][N] = {{0}};
+    for (int sample = 0; sample < EPOCHS * WINDOWS; sample += 2) {
+        an_batch b = {.seed = 11, .B = 2, .T = T, .per_step = 2};
+        assert_int_equal(an_data_batch(NULL, d, &b, (uint64_t)sample / 2, x, y), AN_OK);
+        for (int i = 0; i < 2 && sample + i < EPOCHS * WINDOWS; i++) {
+            int epoch = (sample + i) / WINDOWS, at = x[i * T];
+            assert_in_range(at, 0, N - T - 1);
+            assert_int_equal(seen[epoch][at], 0);
+            seen[epoch][at] = 1;
+            order[epoch][(sample + i) % WINDOWS] = at;
+            assert_int_equal(at % T, order[epoch][0] % T); /* windows follow one another */
+        }
+    }
+    int moved = 0;
+    for (int i = 0; i < WINDOWS; i++) moved += order[0][i] / T != order[1][i] / T;
+    assert_true(moved > WINDOWS / 2);
+    an_data_close(d);
+}
+
 static void micro_batches_hold_what_one_large_batch_holds(void **state)
 {
     (void)state;
@@ -319,6 +345,7 @@ int main(void)
         cmocka_unit_test(shakespeare_counts_are_nanogpts),
         cmocka_unit_test(batches_are_windows_of_the_text_and_targets_are_one_later),
         cmocka_unit_test(starts_are_uniform_and_reach_both_ends),
+        cmocka_unit_test(an_epoch_holds_every_window_once_in_an_order_of_its_own),
         cmocka_unit_test(micro_batches_hold_what_one_large_batch_holds),
         cmocka_unit_test(windows_cover_a_split_once),
         cmocka_unit_test(an_id_outside_of_the_vocabulary_is_named_with_its_byte),
