@@ -179,13 +179,10 @@ BUILD(matmul)
 
 BUILD(gather)
 {
-    an_tensor *ids = lab_fill(l, AN_I32,
-                              v == 1   ? AN_SHAPE(0)
-                              : v == 3 ? AN_SCALAR
-                                       : AN_SHAPE(4, 3),
-                              -4, 14); /* clamped */
+    an_tensor *ids = lab_fill(l, AN_I32, v == 1 ? AN_SHAPE(0) : v == 3 ? AN_SCALAR : AN_SHAPE(4, 3), -13, 5);
     an_tensor *table = v == 2 ? an_transpose_at(AT, some(l, t, AN_SHAPE(6, 10)), 0, 1)
                               : some(l, t, v == 3 ? AN_SHAPE(10) : AN_SHAPE(10, 2, 3));
+    ids = an_neg_at(AT, ids); /* ids of inputs are checked; computed ones are clamped */
     root(l, c, an_gather_at(AT, table, ids), v);
 }
 
