@@ -14,3 +14,8 @@ void an_render(const char *dialect, const an_row_prog *p, const char *name, bool
     else
         out->failed = true;
 }
+
+const char *an_render_refusal(const char *dialect, const an_row_prog *p)
+{
+    return strcmp(dialect, "c") ? an_render_gpu_refusal(p, !strcmp(dialect, "msl")) : NULL;
+}

@@ -13,6 +13,8 @@ const char *an_render_c_prelude(int part);
 
 /* The same in any dialect: "c", "cuda" or "msl". An unknown dialect marks `out` failed. */
 void an_render(const char *dialect, const an_row_prog *p, const char *name, bool notes, an_text *out);
+/* Why a dialect cannot spell a program ("uses float64, ..."), NULL when it can. */
+const char *an_render_refusal(const char *dialect, const an_row_prog *p);
 /* CUDA and MSL: a thread a column element, 32 lanes a row reduction (render_gpu.c). */
 void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes, an_text *out);
 /* How that kernel is launched: groups along x, threads in each. */

@@ -22,6 +22,11 @@ static an_status share_kernels(an_work *w)
     for (int k = 0; ok && k < p->n_kernels; k++) {
         same[k] = k;
         if (p->kernel[k].kind != AN_KERNEL_ROW) continue;
+        const char *why = an_render_refusal(w->rq->target->dialect, p->kernel[k].u.row);
+        if (why) {
+            an_text_free(&t);
+            return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s", w->rq->target->dialect, p->kernel[k].u.row->name, why);
+        }
         an_text_clear(&t);
         an_render(w->rq->target->dialect, p->kernel[k].u.row, "NAME", false, &t);
         if (t.failed || !t.data) {
