@@ -226,6 +226,10 @@ static an_status lower_attention(an_work *w, an_group *gr)
     int32_t id = gr->anchor;
     const struct an_tensor *n = w->g->node[id], *q = w->g->node[n->src[0]], *k = w->g->node[n->src[1]];
     bool grad = n->op == AN_OP_ATTENTION_GRAD;
+    if (q->dtype != AN_F32 && q->dtype != AN_BF16)
+        return an_fail(w->err, AN_E_UNSUPPORTED,
+                       "%s: an_attention: %s has no attention kernel; cast q, k and v to float32 or bfloat16 (in %s)",
+                       n->at ? n->at : "plan", an_dtype_name((an_dtype)q->dtype), an_scope_of(w, id));
     an_attn_spec s = {.B = q->shape[0],
                       .H = q->shape[1],
                       .T = q->shape[2],
