@@ -19,10 +19,11 @@ typedef struct scene {
     const an_plan *plan;
 } scene;
 
-static scene scene_open(size_t which, const char *device)
+static scene scene_open(size_t which, an_dtype dtype)
 {
-    scene s = {.cx = an_open(&(an_options){.device = device, .seed = 1, .verify = true})};
+    scene s = {.cx = an_open(&(an_options){.device = "null:metal", .seed = 1, .verify = true})};
     assert_non_null(s.cx);
+    an_set_policy(s.cx, (an_policy){.matmul = dtype});
     s.p = program_build(s.cx, which);
     if (an_plan(s.p.loss, s.p.norm) != AN_OK) fail_msg("%s: %s", s.p.name, an_error(s.cx));
     s.plan = s.cx->last->plan;
@@ -71,9 +72,9 @@ static void run_tool(const char *tool, int version, const char *text, const char
 static void each_text(const char *tool)
 {
     int units = 0;
-    for (size_t i = 0; i < AN_COUNT(programs); i++)
+    for (size_t i = 0; i < 2 * AN_COUNT(programs); i++) /* each in f32 and with products in bf16 */
         for (size_t v = 0; v < AN_COUNT(VERSIONS); v++) {
-            scene s = scene_open(i, "null:metal");
+            scene s = scene_open(i / 2, i % 2 ? AN_BF16 : AN_F32);
             const an_gpu gpu = {.msl = true, .version = VERSIONS[v]};
             an_text rows = {0}, names = {0}, unit = {0}, seen = {0};
             assert_true(row_programs(s.plan, &gpu, &rows, &names) > 3);
@@ -183,9 +184,9 @@ static void compare_program(const scene *s, shim_object o, int k)
     }
 }
 
-static void compare_programs(size_t which)
+static void compare_programs(size_t which, an_dtype dtype)
 {
-    scene s = scene_open(which, "null:metal");
+    scene s = scene_open(which, dtype);
     const an_gpu gpu = {.msl = true, .version = 300};
     an_text rows = {0}, names = {0};
     int n = row_programs(s.plan, &gpu, &rows, &names);
@@ -204,15 +205,20 @@ static void compare_programs(size_t which)
 
 static void row_programs_of_a_classifier_have_the_interpreters_bits(void **state)
 {
-    (void)state, compare_programs(0);
+    (void)state, compare_programs(0, AN_F32);
 }
 static void row_programs_of_a_gpt_block_have_the_interpreters_bits(void **state)
 {
-    (void)state, compare_programs(1);
+    (void)state, compare_programs(1, AN_F32);
+}
+static void row_programs_of_a_gpt_block_in_bf16_have_the_interpreters_bits(void **state)
+{
+    (void)state;
+    compare_programs(1, AN_BF16);
 }
 static void row_programs_of_a_conv_net_have_the_interpreters_bits(void **state)
 {
-    (void)state, compare_programs(2);
+    (void)state, compare_programs(2, AN_F32);
 }
 
 int main(void)
@@ -223,6 +229,7 @@ int main(void)
         cmocka_unit_test(float64_is_refused_with_a_sentence),
         cmocka_unit_test(row_programs_of_a_classifier_have_the_interpreters_bits),
         cmocka_unit_test(row_programs_of_a_gpt_block_have_the_interpreters_bits),
+        cmocka_unit_test(row_programs_of_a_gpt_block_in_bf16_have_the_interpreters_bits),
         cmocka_unit_test(row_programs_of_a_conv_net_have_the_interpreters_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
