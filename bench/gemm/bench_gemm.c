@@ -2,12 +2,16 @@
  * measured in the same second, and the ladder that leads from three loops to the library's kernel.
  *
  *     bench_gemm [-i isa] [-t threads] [-s milliseconds a measurement] [-p start of a preset's name] [-k fwd|dX|dW]
- * [-l]
+ *                [-c] [-l]
  *
  * Of y[M,N] = x[M,K] W[N,K]^T a step multiplies three times: forward, dX = dY W, dW = dY^T X. All packing is inside the
  * times. For each the median of interleaved rounds is printed: each round measures the peak, then every product once.
  * -l runs the ladder instead: naive, blocked, and the library, single threaded, checked against each other bit for bit.
+ * -c counts the processor time of the only thread, for a machine that others use at the same time.
  */
+#if !defined(_GNU_SOURCE) && defined(__linux__)
+#define _GNU_SOURCE /* clock_gettime, getopt */
+#endif
 #include "base/base.h"
 #include "base/os.h"
 #include "base/pool.h"
@@ -17,6 +21,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct shape {
@@ -87,11 +92,19 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
+static double thread_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 typedef struct options {
     const an_cpu_templates *isa;
     const char *preset, *kind;
     int threads;
     double seconds;
+    double (*now)(void);
 } options;
 
 typedef struct bench {
@@ -108,12 +121,12 @@ static double measure(const bench *t, const an_gemm_spec *s)
     void *const args[] = {t->a, t->b, t->c};
     int calls = 0;
     t->o->isa->gemm(s, args, t->scratch, NULL, NULL, t->pool); /* warm */
-    const double begin = an_seconds();
+    const double begin = t->o->now();
     double now;
     do {
         t->o->isa->gemm(s, args, t->scratch, NULL, NULL, t->pool);
         calls++;
-        now = an_seconds();
+        now = t->o->now();
     } while (now - begin < t->o->seconds);
     return flops * calls / (now - begin) * 1e-9;
 }
@@ -208,9 +221,18 @@ static void table(const options *o)
 
 enum { LADDER_M = 768, LADDER_N = 384, LADDER_K = 384 };
 
+/* The rungs are plain C, with the compiler's best effort on the AVX2 set, where every step shows. */
+#if defined(__x86_64__) && defined(__clang__)
+#define RUNG __attribute__((noinline, target("avx2,fma")))
+#elif defined(__x86_64__)
+#define RUNG __attribute__((noinline, target("avx2,fma"), optimize("O3")))
+#else
+#define RUNG __attribute__((noinline))
+#endif
+
 /* 1. The definition: a row of A by a column of B, which is a cache line a step and one chain's latency a multiply-add.
  */
-static void naive(const float *a, const float *b, float *c)
+RUNG static void naive(const float *a, const float *b, float *c)
 {
     for (int i = 0; i < LADDER_M; i++)
         for (int j = 0; j < LADDER_N; j++) {
@@ -222,7 +244,7 @@ static void naive(const float *a, const float *b, float *c)
 
 /* 2. The loops in another order: rows of B and C, so lines are read whole and chains are independent; C is loaded and
  * stored at every step. The result is the same: each element's chain is still ascending in k. */
-static void row_by_row(const float *a, const float *b, float *c)
+RUNG static void row_by_row(const float *a, const float *b, float *c)
 {
     memset(c, 0, sizeof(float) * LADDER_M * LADDER_N);
     for (int i = 0; i < LADDER_M; i++)
@@ -232,7 +254,7 @@ static void row_by_row(const float *a, const float *b, float *c)
 }
 
 /* 3. A tile of C stays in local sums over all of k: 4 x 32, in registers where the instruction set has enough. */
-static void blocked(const float *a, const float *b, float *c)
+RUNG static void blocked(const float *a, const float *b, float *c)
 {
     enum { R = 4, W = 32 };
     _Static_assert(LADDER_M % R == 0 && LADDER_N % W == 0, "whole tiles");
@@ -281,6 +303,12 @@ static void ladder(void)
     s.a_dtype = s.b_dtype = s.c_dtype = s.mul_dtype = AN_F32;
     int n;
     const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+#ifdef __x86_64__
+    if (!an_cpu_templates_find("avx2")) {
+        fprintf(stderr, "bench_gemm: the ladder needs AVX2\n");
+        exit(1);
+    }
+#endif
     printf("%d x %d x %d, f32, 1 thread, best of %d\n", LADDER_M, LADDER_K, LADDER_N, ROUNDS);
     for (int rung = 0; rung < (int)AN_COUNT(RUNGS) + n; rung++) {
         const int set = (int)AN_COUNT(RUNGS) + n - 1 - rung; /* the best last */
@@ -301,19 +329,20 @@ static void ladder(void)
 
 int main(int argc, char **argv)
 {
-    options o = {an_cpu_templates_find(NULL), NULL, NULL, 0, 0.004};
+    options o = {an_cpu_templates_find(NULL), NULL, NULL, 0, 0.004, an_seconds};
     int option;
     bool climb = false;
-    while ((option = getopt(argc, argv, "i:t:s:p:k:l")) != -1) {
+    while ((option = getopt(argc, argv, "i:t:s:p:k:cl")) != -1) {
         if (option == 'i') o.isa = an_cpu_templates_find(optarg);
         if (option == 't') o.threads = atoi(optarg);
         if (option == 's') o.seconds = atof(optarg) * 1e-3;
         if (option == 'p') o.preset = optarg;
         if (option == 'k') o.kind = optarg;
+        if (option == 'c') o.now = thread_seconds, o.threads = 1;
         if (option == 'l') climb = true;
         if (option == '?' || !o.isa) {
-            fprintf(stderr,
-                    "usage: bench_gemm [-i isa that runs here] [-t threads] [-s ms] [-p preset] [-k fwd|dX|dW] [-l]\n");
+            fprintf(stderr, "usage: bench_gemm [-i isa that runs here] [-t threads] [-s ms] [-p preset] [-k fwd|dX|dW] "
+                            "[-c] [-l]\n");
             return 2;
         }
     }

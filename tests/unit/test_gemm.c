@@ -61,15 +61,15 @@ static const example EXAMPLES[] = {
     {20, 200, 800, 'n', 'n', F32, ONE, 0, 0, 0, 1},
     {300, 130, 40, 't', 'n', F32, ONE, 0, 0, 1, 0},
     {300, 300, 40, 'n', 'n', F32, ONE, 0, 0, 0, 1},
-    /* strides of a multiple of 1024: A is packed for that (row strides are k + 3, column strides m + 5) */
+    /* strides of a multiple of 512: A is packed for that (row strides are k + 3, column strides m + 5) */
     {70, 40, 1021, 'n', 't', F32, ONE, 0, 0, 0, 0},
     {1019, 40, 70, 't', 'n', F32, ONE, 0, 0, 0, 0},
     /* more of B than is packed at once: groups along n, and along k, where sums wait in partial */
-    {60, 2100, 530, 'n', 't', F32, ONE, 0, 0, 0, 0},
-    {60, 2100, 530, 't', 'n', F32, ONE, 0, 0, 0, 1},
-    {60, 100, 12000, 't', 'n', F32, ONE, 0, 0, 0, 0},
-    {60, 100, 12000, 't', 'n', F32, ONE, 0, 0, 1, 0},
-    {60, 100, 12000, 'n', 't', F32, ONE, 0, 0, 0, 1},
+    {50, 2100, 530, 'n', 't', F32, ONE, 0, 0, 0, 0},
+    {50, 2100, 530, 't', 'n', F32, ONE, 0, 0, 0, 1},
+    {50, 70, 11200, 't', 'n', F32, ONE, 0, 0, 0, 0},
+    {50, 70, 11200, 't', 'n', F32, ONE, 0, 0, 1, 0},
+    {50, 70, 11200, 'n', 't', F32, ONE, 0, 0, 0, 1},
     /* storage */
     {30, 40, 50, 'n', 't', BF16, ONE, 0, 0, 0, 0},
     {70, 40, 401, 't', 'n', BF16, ONE, 0, 0, 1, 0},

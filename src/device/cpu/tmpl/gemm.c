@@ -335,7 +335,7 @@ typedef struct left {
 static bool stands_well(const plan *p, const operand *a)
 {
     const int64_t stride = a->along_k == 1 ? a->along_x : a->along_k;
-    return p->kind == WORD_F32 && a->dtype == AN_F32 && (a->along_k == 1 || a->along_x == 1) && stride % 1024 != 0;
+    return p->kind == WORD_F32 && a->dtype == AN_F32 && (a->along_k == 1 || a->along_x == 1) && stride % 512 != 0;
 }
 
 static left take_left(const call *g, const job *b, const operand *a, int64_t w0, int64_t w1)

@@ -9,9 +9,10 @@
  * B is a panel [words][TILE_VECS * AN_VL] (narrow: [words][AN_VL]).
  * A is either rows, the words of a row side by side and rows `stride` words apart, or columns, [words][stride].
  *
- * A tile of 14 x 32 on AVX-512 is 28 accumulators; each step loads two vectors of B and broadcasts 14 words of A, half
- * of what the multiply-add ports take in that time. AVX2 has 16 registers: 6 x 16, 12 accumulators. NEON has 32 of 4
- * lanes. */
+ * A tile of 12 x 32 on AVX-512 is 24 accumulators: each step loads two vectors of B and broadcasts 12 words of A for 24
+ * multiply-adds, so loads are not what limits. (14 x 32 would use all 32 registers, and the compiler runs out of the
+ * others for the addresses of 14 rows.) AVX2 has 16 registers: 6 x 16, 12 accumulators. NEON has 32 of 4 lanes: 6 x
+ * 12, 18. */
 #ifndef AN_GEMM_MICRO_H
 #define AN_GEMM_MICRO_H
 
@@ -24,7 +25,7 @@ enum { TILE_ROWS = 12, TILE_VECS = 2 };
 #elif AN_VL == 8
 enum { TILE_ROWS = 6, TILE_VECS = 2 };
 #elif defined(__ARM_NEON)
-enum { TILE_ROWS = 8, TILE_VECS = 3 };
+enum { TILE_ROWS = 6, TILE_VECS = 3 };
 #else
 enum { TILE_ROWS = 4, TILE_VECS = 2 };
 #endif
@@ -74,7 +75,7 @@ AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, cons
 #elif AN_VL == 8
 #define MICRO_ROWS MICRO_ROWS_6
 #elif defined(__ARM_NEON)
-#define MICRO_ROWS MICRO_ROWS_8
+#define MICRO_ROWS MICRO_ROWS_6
 #else
 #define MICRO_ROWS MICRO_ROWS_4
 #endif
