@@ -151,8 +151,9 @@ AN_API an_status an_eval_effects_at(const char *at, an_ctx *cx);
 AN_API an_status an_plan_at(const char *at, an_tensor *const *roots, int n);
 
 /* Reads an evaluated tensor. an_item: a one-element tensor as a double (NaN and a recorded error when it was not
- * evaluated); it waits for the device and is counted as a sync. an_read copies `bytes` (exactly the tensor's) in the
- * tensor's dtype. */
+ * evaluated); it waits for the device and is counted as a sync. A state or parameter
+ * that is itself named as a root is read after the step: its new value. an_read copies `bytes` (exactly the tensor's)
+ * in the tensor's dtype. */
 #define an_item(t) an_item_at(AN_AT, t)
 AN_API double an_item_at(const char *at, an_tensor *t);
 #define an_read(t, dst, bytes) an_read_at(AN_AT, t, dst, bytes)

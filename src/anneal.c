@@ -125,7 +125,11 @@ void an_reset(an_ctx *cx)
     cx->effects_from = 0;
     cx->loss = -1;
     cx->n_roots = 0;
-    for (int b = 0; b < cx->n_blocks; b++) cx->block[b].pack = NULL;
+    for (int b = 0; b < cx->n_blocks; b++) { /* what did not run has not happened */
+        cx->block[b].pack = cx->block[b].sum = NULL;
+        cx->block[b].after = cx->block[b].pending;
+    }
+    cx->updates_after = cx->updates;
     if (cx->device) an_err_clear(&cx->err); /* a context that never opened keeps saying why */
 }
 
@@ -398,6 +402,11 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
     AN_TRY(prepare(cx, at, "an_eval", t, n, ids, &c));
     AN_TRY(c ? run(cx, c) : an_ref_run(cx, ids, n));
     cx->ran = c;
+    for (int b = 0; b < cx->n_blocks; b++) {
+        cx->block[b].pending = cx->block[b].after;
+        cx->block[b].sum = NULL;
+    }
+    cx->updates = cx->updates_after;
     cx->effects_from = cx->graph.n;
     memcpy(cx->root, ids, sizeof *ids * (size_t)n);
     cx->n_roots = n;
@@ -519,8 +528,8 @@ double an_item_at(const char *at, an_tensor *t)
 bool an_peek(an_ctx *cx, double *value, int64_t *step)
 {
     if (!cx || !cx->peek_valid) return false;
-    *value = cx->peek_value;
-    *step = cx->peek_step;
+    if (value) *value = cx->peek_value;
+    if (step) *step = cx->peek_step;
     return true;
 }
 

@@ -40,6 +40,8 @@ typedef struct an_block { /* parameters of one dtype and decay, laid out one aft
     an_tensor *tensor[AN_N_ROLES]; /* persistent leaves [numel] */
     an_tensor *pack;               /* this step's gradients, NULL */
     bool pending;                  /* the gradient store holds earlier micro-batches */
+    bool after;                    /* pending once this step has run */
+    an_tensor *sum;                /* this step's, when it is to be kept */
 } an_block;
 
 typedef struct an_state_info {
@@ -93,6 +95,7 @@ struct an_ctx {
     char *miss;
 
     uint64_t step_number, sample, updates;
+    uint64_t updates_after; /* once this step has run */
     int32_t effects_from, loss;
     int32_t root[16], n_roots; /* nodes readable now */
     uint32_t root_epoch;

@@ -95,6 +95,8 @@ an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     int64_t numel;
     if (!cx) return NULL;
     if (!name || !*name) return an_poison(&cx->graph, AN_E_USAGE, at, "an_state: a state needs a name");
+    if ((unsigned)dtype >= AN_N_DTYPES)
+        return an_poison(&cx->graph, AN_E_DTYPE, at, "an_state: %d is no dtype", (int)dtype);
     if (!take_shape(cx, at, "an_state", s, shape, &numel)) return cx->graph.poison;
     for (int i = 0; i < cx->n_states; i++)
         if (!strcmp(cx->state[i].name, name))
@@ -162,11 +164,13 @@ static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
         b.param[b.n++] = i;
     }
     b.numel = bytes / (int64_t)each;
-    if (b.numel > INT32_MAX)
+    if (b.numel > INT32_MAX) {
+        for (int i = 0; i < b.n; i++) cx->param[b.param[i]].block = -1; /* it has no place: each an_eval says so */
         return an_fail(&cx->err, AN_E_UNSUPPORTED,
                        "parameters of one kind have %lld elements; a block holds at most 2147483647: give some of them "
                        "another dtype or decay",
                        (long long)b.numel);
+    }
     const char *name = an_arena_printf(&cx->forever, "%s parameters %s", an_dtype_name(dtype),
                                        frozen  ? "(frozen)"
                                        : decay ? "with weight decay"
@@ -266,7 +270,7 @@ static an_status initialise(an_ctx *cx, int32_t store, int64_t offset, const an_
                             an_init init)
 {
     enum { CHUNK = 4096 };
-    char chunk[CHUNK * 8];
+    _Alignas(8) char chunk[CHUNK * 8];
     size_t each = an_dtype_bytes((an_dtype)t->dtype);
     uint32_t key = an_rng_key(cx->options.seed, UINT64_MAX), stream = an_rng_stream(an_hash(name, strlen(name), 0), 0);
     if (init.kind == 0) return AN_OK; /* memory arrives zeroed */
@@ -423,6 +427,7 @@ static const char *piece_name(an_ctx *cx, const piece *p)
 
 int an_persist_count(an_ctx *cx)
 {
+    if (!cx) return 0;
     piece p;
     int n = 0;
     piece_at(cx, -1, &p, &n);
@@ -431,6 +436,7 @@ int an_persist_count(an_ctx *cx)
 
 an_status an_persist_get(an_ctx *cx, int i, an_persist *out)
 {
+    if (!cx || !out) return AN_E_USAGE;
     piece p;
     if (!piece_at(cx, i, &p, NULL))
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_get: there is no entry %d of %d", i, an_persist_count(cx));
@@ -445,6 +451,7 @@ an_status an_persist_get(an_ctx *cx, int i, an_persist *out)
 
 int an_persist_find(an_ctx *cx, const char *name)
 {
+    if (!cx || !name) return -1;
     int n = an_persist_count(cx);
     for (int i = 0; i < n; i++) {
         an_persist p;
@@ -455,6 +462,8 @@ int an_persist_find(an_ctx *cx, const char *name)
 
 static an_status whole_piece(an_ctx *cx, int i, size_t bytes, piece *out)
 {
+    if (!cx) return AN_E_USAGE;
+    if (!cx->device && !an_is_ref(cx)) return cx->err.code ? cx->err.code : AN_E_ENV;
     AN_TRY(an_freeze(cx));
     AN_TRY(an_stores_ready(cx));
     if (!piece_at(cx, i, out, NULL))
@@ -466,6 +475,7 @@ static an_status whole_piece(an_ctx *cx, int i, size_t bytes, piece *out)
 
 an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
 {
+    if (!cx || (!dst && bytes)) return AN_E_USAGE;
     piece p;
     AN_TRY(whole_piece(cx, i, bytes, &p));
     return cx->backend->read(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, dst, bytes);
@@ -473,6 +483,7 @@ an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
 
 an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
 {
+    if (!cx || (!src && bytes)) return AN_E_USAGE;
     piece p;
     AN_TRY(whole_piece(cx, i, bytes, &p));
     return cx->backend->write(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, src, bytes);

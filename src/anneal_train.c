@@ -74,6 +74,7 @@ an_tensor *an_grad(an_tensor *t)
 static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
 {
     an_block *bl = &cx->block[b];
+    if (bl->sum) return bl->sum; /* an_plan looked at the step before its optimizer came */
     if (!bl->pending) return bl->pack;
     an_tensor *kept = block_leaf(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches");
     return bl->pack ? an_add_at(at, kept, bl->pack) : kept;
@@ -88,7 +89,8 @@ void an_flush_gradients(an_ctx *cx)
                   *kept = block_leaf(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches");
         an_assign_at(AN_AT, kept, sum);
         bl->pack = NULL;
-        bl->pending = true;
+        bl->sum = sum;
+        bl->after = true;
     }
 }
 
@@ -102,6 +104,13 @@ static an_tensor *global_norm(an_ctx *cx, const char *at, an_tensor **grad)
         sum = sum ? an_add_at(at, sum, s) : s;
     }
     return sum ? an_sqrt_at(at, sum) : NULL;
+}
+
+static bool all_frozen(const an_ctx *cx)
+{
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (!cx->block[b].frozen) return false;
+    return cx->n_blocks > 0;
 }
 
 /* Gradients of all blocks into grad[]; the norm; false when there is nothing to update. */
@@ -118,13 +127,15 @@ static bool begin_update(an_ctx *cx, const char *at, const char *who, an_tensor 
         grad[b] = cx->block[b].frozen ? NULL : gradient_of(cx, at, b);
         any |= grad[b] != NULL;
         cx->block[b].pack = NULL;
-        cx->block[b].pending = false;
+        cx->block[b].sum = NULL;
+        cx->block[b].after = false;
     }
     *norm = any ? global_norm(cx, at, grad) : NULL;
     if (!any) {
         an_scope_pop(cx);
         if (!cx->err.code)
-            an_poison(&cx->graph, AN_E_USAGE, at, "%s: there are no gradients; call an_backward first", who);
+            an_poison(&cx->graph, AN_E_USAGE, at, "%s: there are no gradients: %s", who,
+                      all_frozen(cx) ? "every parameter is frozen" : "call an_backward first");
     }
     return any;
 }
@@ -165,8 +176,8 @@ an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o)
         o.eps = 1e-8;
     }
     if (!begin_update(cx, at, "an_adamw", grad, &norm)) return cx->graph.poison;
-    cx->updates = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
-    int64_t t = (int64_t)cx->updates;
+    cx->updates_after = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
+    int64_t t = (int64_t)cx->updates_after;
     an_tensor *ok = an_isfinite_at(at, norm), *factor = NULL;
     if (o.clip > 0)
         factor = an_minimum_at(at, an_const_at(at, cx, AN_F32, 1),

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECOMPUTE_COST = 64 };
+enum { RECOMPUTE_COST = 64, MOST_REDUCTIONS = 24 };
 
 bool an_is_leaf(const an_work *w, int32_t id)
 {
@@ -250,7 +250,7 @@ static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
     const struct an_tensor *s = w->g->node[w->g->node[id]->src[0]];
     an_group *gr = &w->group[g], saved = *gr;
     int64_t rows = s->shape[0], cols = s->shape[1];
-    if (rows * cols != gr->rows * gr->cols || cols == 1) return false;
+    if (rows * cols != gr->rows * gr->cols || cols == 1 || gr->n_red == MOST_REDUCTIONS) return false;
     if (gr->kind == AN_G_ROW ? rows != gr->rows : gr->kind != AN_G_ELEM) return false;
     gr->rows = rows;
     gr->cols = cols;
@@ -266,6 +266,7 @@ static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
         return false;
     }
     gr->kind = AN_G_ROW;
+    gr->n_red++;
     gr->loose = false;
     w->node[id].group = g;
     w->node[id].level = AN_LEVEL_ROW;

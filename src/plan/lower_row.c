@@ -606,7 +606,7 @@ an_status an_lower_row(an_work *w, an_group *gr, bool tile, an_row_prog **out, a
         bool no_memory = p->ix.no_memory || !strcmp(b.why, "no memory");
         an_row_free(p);
         if (no_memory) return an_fail_nomem(w->err, p->name ? p->name : "a row program", 0);
-        return an_fail(w->err, AN_E_INTERNAL, "%s: %s", p->name ? p->name : "kernel", b.why);
+        return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s", p->name ? p->name : "kernel", b.why);
     }
     return w->rq->verify ? an_row_verify(w->err, p) : AN_OK;
 }

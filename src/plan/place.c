@@ -67,6 +67,38 @@ static const an_row_prog *program_of(const an_plan *p, const an_step *s, int arg
     return p->kernel[k].u.row;
 }
 
+/* Where assignment `id` puts its value. */
+static an_leaf_place target_of(const an_work *w, int32_t id)
+{
+    const struct an_tensor *leaf = w->g->node[w->g->node[id]->src[0]];
+    return w->rq->leaf(w->rq->user, (an_leaf)leaf->attr[0], (int)leaf->attr[1]);
+}
+
+static bool meet(const an_leaf_place *a, const an_leaf_place *b)
+{
+    return a->slot == b->slot && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
+}
+
+static bool assigns(const an_work *w, int32_t id)
+{
+    return w->g->node[id]->op == AN_OP_ASSIGN && w->node[id].live;
+}
+
+/* Is the memory at `to` needed as it was, or written again, by another assignment? */
+static bool contended(const an_work *w, int32_t id, const an_leaf_place *to)
+{
+    for (int32_t other = w->rq->effects_from; other < w->g->n; other++) {
+        if (other == id || !assigns(w, other)) continue;
+        an_leaf_place there = target_of(w, other);
+        if (meet(&there, to)) return true;
+        int32_t base = an_base(w, w->g->node[other]->src[1]);
+        if (w->g->node[base]->op != AN_OP_LEAF) continue;
+        an_arg from = an_arg_of((an_work *)w, base, 0, false);
+        if (overlaps(&from, to)) return true;
+    }
+    return false;
+}
+
 static bool may_write_state(const an_work *w, int32_t v, const an_leaf_place *to)
 {
     const an_plan *p = w->plan;
@@ -89,21 +121,47 @@ static bool may_write_state(const an_work *w, int32_t v, const an_leaf_place *to
 static an_status assignments(an_work *w)
 {
     an_plan *p = w->plan;
+    int32_t *old = AN_NEW_ARRAY(&w->scratch, int32_t, w->g->n + 1); /* of a leaf that is assigned too: its old value */
+    if (!old) return an_fail_nomem(w->err, "the plan's assignments", 0);
+    for (int32_t id = w->rq->effects_from; id < w->g->n; id++) {
+        old[id] = -1;
+        if (!assigns(w, id)) continue;
+        int32_t base = an_base(w, w->g->node[id]->src[1]);
+        if (w->g->node[base]->op != AN_OP_LEAF) continue;
+        an_arg from = an_arg_of(w, base, 0, false);
+        bool changes = false;
+        for (int32_t other = w->rq->effects_from; other < w->g->n && !changes; other++) {
+            if (!assigns(w, other)) continue;
+            an_leaf_place there = target_of(w, other);
+            changes = overlaps(&from, &there);
+        }
+        if (!changes) continue;
+        old[id] = an_value_new(w, -1, 0, from.bytes, AN_USE_SCRATCH, "old value");
+        an_arg arg[2] = {from, {.slot = AN_SLOT_ARENA, .bytes = from.bytes, .written = true, .value = old[id]}};
+        if (old[id] < 0 ||
+            !an_step_new(
+                w,
+                an_kernel_new(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "old", .bytes = 2 * (uint64_t)from.bytes}),
+                arg, 2, an_scope_of(w, id)))
+            return an_fail_nomem(w->err, "the plan's steps", sizeof(an_step));
+        p->bill.copies++;
+    }
     for (int32_t id = w->rq->effects_from; id < w->g->n; id++) {
         const struct an_tensor *n = w->g->node[id];
-        if (n->op != AN_OP_ASSIGN || !w->node[id].live) continue;
-        const struct an_tensor *leaf = w->g->node[n->src[0]];
-        an_leaf_place to = w->rq->leaf(w->rq->user, (an_leaf)leaf->attr[0], (int)leaf->attr[1]);
+        if (!assigns(w, id)) continue;
+        an_leaf_place to = target_of(w, id);
         int32_t base = an_base(w, n->src[1]), v = w->node[base].value;
-        if (v >= 0 && p->value[v].slot == AN_SLOT_ARENA && may_write_state(w, v, &to)) {
+        if (v >= 0 && p->value[v].slot == AN_SLOT_ARENA && !contended(w, id, &to) && may_write_state(w, v, &to)) {
             int arg = -1, made = writer_of(p, v, &arg);
             p->value[v].slot = to.slot;
             p->value[v].offset = to.offset;
             p->step[made].commit = true;
             continue;
         }
-        an_arg arg[2] = {an_arg_of(w, base, 0, false),
-                         {.slot = to.slot, .offset = to.offset, .bytes = to.bytes, .written = true, .value = -1}};
+        if (old[id] >= 0) v = old[id];
+        an_arg from = old[id] >= 0 ? (an_arg){.slot = AN_SLOT_ARENA, .bytes = to.bytes, .value = v}
+                                   : an_arg_of(w, base, 0, false);
+        an_arg arg[2] = {from, {.slot = to.slot, .offset = to.offset, .bytes = to.bytes, .written = true, .value = -1}};
         an_step *s = an_step_new(
             w, an_kernel_new(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "commit", .bytes = 2 * (uint64_t)to.bytes}),
             arg, 2, an_scope_of(w, id));

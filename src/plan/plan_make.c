@@ -61,7 +61,7 @@ static an_status run_passes(an_work *w)
     return AN_OK;
 }
 
-static an_status make_once(an_err *err, const an_plan_request *rq, int recompute, an_plan **out)
+static an_status make_as_is(an_err *err, const an_plan_request *rq, int recompute, an_plan **out)
 {
     an_arena arena = {0};
     an_plan_request mine = *rq;
@@ -87,6 +87,17 @@ static an_status make_once(an_err *err, const an_plan_request *rq, int recompute
     }
     *out = p;
     return AN_OK;
+}
+
+/* A kernel may outgrow its tables (buffers, depth, nested pads): then one kernel an op, the same bits. */
+static an_status make_once(an_err *err, const an_plan_request *rq, int recompute, an_plan **out)
+{
+    an_status status = make_as_is(err, rq, recompute, out);
+    if (status != AN_E_UNSUPPORTED || rq->unfused) return status;
+    an_plan_request apart = *rq;
+    apart.unfused = true;
+    an_err_clear(err);
+    return make_as_is(err, &apart, 0, out);
 }
 
 an_status an_plan_make(an_err *err, const an_plan_request *rq, an_plan **out)

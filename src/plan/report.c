@@ -25,7 +25,8 @@ static an_status share_kernels(an_work *w)
         const char *why = an_render_refusal(w->rq->target->dialect, p->kernel[k].u.row);
         if (why) {
             an_text_free(&t);
-            return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s", w->rq->target->dialect, p->kernel[k].u.row->name, why);
+            return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s", w->rq->target->dialect, p->kernel[k].u.row->name,
+                           why);
         }
         an_text_clear(&t);
         an_render(w->rq->target->dialect, p->kernel[k].u.row, "NAME", false, &t);

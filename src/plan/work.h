@@ -34,6 +34,7 @@ typedef struct an_group {
     int32_t anchor; /* node, -1 for elementwise groups */
     int64_t rows, cols, red;
     int32_t lanes;
+    int32_t n_red; /* row reductions: each is a phase, and later phases compute again what earlier ones had */
     int32_t n_out; /* materialised members, ascending */
     int32_t *out;
     int32_t step; /* number in the plan, -1: nothing of it is needed in memory */

@@ -18,10 +18,10 @@
  *
  * Sums wait in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when
  * their chain is not finished by one task (several groups along k, splits), in `partial`, as large as the result. */
-#include "isa.h"
+#include "device/cpu/tmpl/isa.h"
 
-#include "gemm_micro.h"
-#include "gemm_pack.h"
+#include "device/cpu/tmpl/gemm_micro.h"
+#include "device/cpu/tmpl/gemm_pack.h"
 
 #include "device/cpu/templates.h"
 

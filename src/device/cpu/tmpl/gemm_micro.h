@@ -16,7 +16,7 @@
 #ifndef AN_GEMM_MICRO_H
 #define AN_GEMM_MICRO_H
 
-#include "attn_vec.h"
+#include "device/cpu/tmpl/attn_vec.h"
 
 #include <stdbool.h>
 

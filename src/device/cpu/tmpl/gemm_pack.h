@@ -14,7 +14,7 @@
 #ifndef AN_GEMM_PACK_H
 #define AN_GEMM_PACK_H
 
-#include "gemm_micro.h"
+#include "device/cpu/tmpl/gemm_micro.h"
 
 #include "base/base.h"
 

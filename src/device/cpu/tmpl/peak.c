@@ -2,9 +2,9 @@
  *
  * Owns:      the measurement that benchmarks are a share of.
  * Does not:  assume a clock: it is measured where and when the benchmark runs, on as many threads. */
-#include "isa.h"
+#include "device/cpu/tmpl/isa.h"
 
-#include "attn_vec.h"
+#include "device/cpu/tmpl/attn_vec.h"
 
 #include "base/os.h"
 #include "device/cpu/templates.h"
