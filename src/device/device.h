@@ -1,5 +1,5 @@
 /* device.h: where plans run: one table of functions. A backend sees plans as data and knows nothing of tensors.
- * To add a backend: copy null.c, add its table to an_backends in device.c. */
+ * To add a backend: copy null.c, add its table to the list in device.c. */
 #ifndef AN_DEVICE_H
 #define AN_DEVICE_H
 
