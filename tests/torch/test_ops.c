@@ -180,11 +180,11 @@ static void compare_op(const char *device, const char *op, an_tensor *(*build)(s
     test_golden_close(&s.golden);
 }
 
-#define OPS(X)                                                                                                         \
-    X(conv2d)                                                                                                          \
-    X(conv2d_dilated)                                                                                                  \
-    X(conv1d) X(max_pool2d) X(avg_pool2d) X(batch_norm) X(layer_norm) X(rms_norm) X(softmax) X(log_softmax) X(gelu)    \
-        X(gelu_tanh) X(silu) X(cross_entropy) X(embedding)
+/* clang-format off */
+#define OPS(X) \
+    X(conv2d) X(conv2d_dilated) X(conv1d) X(max_pool2d) X(avg_pool2d) X(batch_norm) X(layer_norm) X(rms_norm) \
+    X(softmax) X(log_softmax) X(gelu) X(gelu_tanh) X(silu) X(cross_entropy) X(embedding)
+/* clang-format on */
 
 /* The device is the test's state. */
 #define OP_TEST(op)                                                                                                    \

@@ -31,28 +31,27 @@ typedef struct function {
     {                                                                                                                  \
         return an_##name(x);                                                                                           \
     }
-WRAP(exp)
-WRAP(exp2)
-WRAP(expm1)
-WRAP(log) WRAP(log2) WRAP(log1p) WRAP(tanh) WRAP(sigmoid) WRAP(erf) WRAP(sin) WRAP(cos) WRAP(sqrt) WRAP(rsqrt)
-    WRAP(rint) WRAP(floor)
+/* clang-format off */
+WRAP(exp) WRAP(exp2) WRAP(expm1) WRAP(log) WRAP(log2) WRAP(log1p) WRAP(tanh) WRAP(sigmoid) WRAP(erf)
+WRAP(sin) WRAP(cos) WRAP(sqrt) WRAP(rsqrt) WRAP(rint) WRAP(floor)
+    /* clang-format on */
 
-        static const function functions[] = {
-            {"exp", call_exp, exp, -INFINITY, INFINITY, 0.95},
-            {"exp2", call_exp2, exp2, -INFINITY, INFINITY, 0.95},
-            {"expm1", call_expm1, expm1, -INFINITY, INFINITY, 1.6},
-            {"log", call_log, log, 0, INFINITY, 0.95},
-            {"log2", call_log2, log2, 0, INFINITY, 1.8},
-            {"log1p", call_log1p, log1p, -1, INFINITY, 0.95},
-            {"tanh", call_tanh, tanh, -INFINITY, INFINITY, 1.5},
-            {"sigmoid", call_sigmoid, sigmoid_f64, -87.33, INFINITY, 2.8},
-            {"erf", call_erf, erf, -INFINITY, INFINITY, 1.2},
-            {"sin", call_sin, sin, -1048576, 1048576, 1.9},
-            {"cos", call_cos, cos, -1048576, 1048576, 1.9},
-            {"sqrt", call_sqrt, sqrt, 0, INFINITY, 0.5},
-            {"rsqrt", call_rsqrt, rsqrt_f64, 0, INFINITY, 1.5},
-            {"rint", call_rint, rint, -INFINITY, INFINITY, 0},
-            {"floor", call_floor, floor, -INFINITY, INFINITY, 0},
+    static const function functions[] = {
+        {"exp", call_exp, exp, -INFINITY, INFINITY, 0.95},
+        {"exp2", call_exp2, exp2, -INFINITY, INFINITY, 0.95},
+        {"expm1", call_expm1, expm1, -INFINITY, INFINITY, 1.6},
+        {"log", call_log, log, 0, INFINITY, 0.95},
+        {"log2", call_log2, log2, 0, INFINITY, 1.8},
+        {"log1p", call_log1p, log1p, -1, INFINITY, 0.95},
+        {"tanh", call_tanh, tanh, -INFINITY, INFINITY, 1.5},
+        {"sigmoid", call_sigmoid, sigmoid_f64, -87.33, INFINITY, 2.8},
+        {"erf", call_erf, erf, -INFINITY, INFINITY, 1.2},
+        {"sin", call_sin, sin, -1048576, 1048576, 1.9},
+        {"cos", call_cos, cos, -1048576, 1048576, 1.9},
+        {"sqrt", call_sqrt, sqrt, 0, INFINITY, 0.5},
+        {"rsqrt", call_rsqrt, rsqrt_f64, 0, INFINITY, 1.5},
+        {"rint", call_rint, rint, -INFINITY, INFINITY, 0},
+        {"floor", call_floor, floor, -INFINITY, INFINITY, 0},
 };
 
 /* Error in units of the last place of `want`. Overflow must be infinity; below the smallest normal number 0 is right.
