@@ -10,7 +10,7 @@
 static const an_gpt_config shakespeare = {.vocab = 65, .block = 256, .layers = 6, .heads = 6, .width = 384};
 static const an_gpt_config macbook = {.vocab = 65, .block = 64, .layers = 4, .heads = 4, .width = 128};
 static const an_gpt_config gpt2 = {.vocab = 50304, .block = 1024, .layers = 12, .heads = 12, .width = 768};
-static const an_gpt_config openai = {
+static const an_gpt_config released = {
     .vocab = 50257, .block = 1024, .layers = 12, .heads = 12, .width = 768, .bias = true};
 static const an_gpt_config tiny = {
     .vocab = 11, .block = 8, .layers = 2, .heads = 2, .width = 8, .bias = true, .dropout = 0.5};
@@ -22,7 +22,7 @@ static void parameter_counts_are_those_nanogpt_prints(void **state)
     assert_int_equal(an_gpt_parameters_printed(&shakespeare), 10646784);
     assert_int_equal(an_gpt_parameters(&macbook), 804096);
     assert_int_equal(an_gpt_parameters(&gpt2), 124373760);
-    assert_int_equal(an_gpt_parameters(&openai), 124439808);
+    assert_int_equal(an_gpt_parameters(&released), 124439808);
 }
 
 static void flops_are_those_of_the_formula(void **state)
