@@ -15,7 +15,11 @@ resident_after() {
         kill -0 "$pid" 2>/dev/null || return
         sleep 0.1
     done
-    ps -o rss= -p "$pid" | tr -d ' '
+    if [ -r "/proc/$pid/status" ]; then
+        sed -n 's/^VmRSS:[^0-9]*\([0-9]*\).*/\1/p' "/proc/$pid/status" # a bare Debian has no ps
+    else
+        ps -o rss= -p "$pid" | tr -d ' '
+    fi
 }
 early=$(resident_after 400)
 late=$(resident_after $((400 + updates)))
