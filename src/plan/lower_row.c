@@ -334,6 +334,30 @@ static int output_number(const an_builder *b, int32_t id)
     return -1;
 }
 
+/* Notes that `ins` holds `node` at linear index `at`. */
+static void remember(an_builder *b, int32_t node, an_ix at, int32_t guard, int phase, int32_t ins)
+{
+    if (b->n_memo == b->cap_memo) {
+        int32_t cap = b->cap_memo ? 2 * b->cap_memo : 128;
+        an_memo *bigger = AN_NEW_ARRAY(&b->w->scratch, an_memo, cap);
+        if (!bigger) {
+            an_row_fail(b, "no memory");
+            return;
+        }
+        if (b->n_memo) memcpy(bigger, b->memo, sizeof *bigger * (size_t)b->n_memo);
+        b->memo = bigger;
+        b->cap_memo = cap;
+    }
+    b->memo[b->n_memo++] = (an_memo){node, guard, phase, ins, at};
+}
+
+/* The same for a member of the group at its own place. */
+static void remember_member(an_builder *b, int32_t id, const an_ix *iv, int phase, int32_t ins)
+{
+    const struct an_tensor *n = b->w->g->node[id];
+    remember(b, id, an_ix_linear(&b->p->ix, n->rank, n->shape, iv), -1, phase, ins);
+}
+
 /* The instruction holding `id` (through its moves) at index iv, for use in `phase`. */
 int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, int phase)
 {
@@ -365,34 +389,8 @@ int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, 
         r = compute(b, base, at, guard, phase);
     b->depth--;
     if (b->failed) return 0;
-    if (b->n_memo == b->cap_memo) {
-        int32_t cap = b->cap_memo ? 2 * b->cap_memo : 128;
-        an_memo *bigger = AN_NEW_ARRAY(&w->scratch, an_memo, cap);
-        if (!bigger) return an_row_fail(b, "no memory");
-        if (b->n_memo) memcpy(bigger, b->memo, sizeof *bigger * (size_t)b->n_memo);
-        b->memo = bigger;
-        b->cap_memo = cap;
-    }
-    b->memo[b->n_memo++] = (an_memo){base, guard, phase, r, key};
+    remember(b, base, key, guard, phase, r);
     return r;
-}
-
-static void remember(an_builder *b, int32_t id, const an_ix *iv, int phase, int32_t ins)
-{
-    const struct an_tensor *n = b->w->g->node[id];
-    an_ix key = an_ix_linear(&b->p->ix, n->rank, n->shape, iv);
-    if (b->n_memo == b->cap_memo) { /* val grows the table: make room through it */
-        int32_t cap = b->cap_memo ? 2 * b->cap_memo : 128;
-        an_memo *bigger = AN_NEW_ARRAY(&b->w->scratch, an_memo, cap);
-        if (!bigger) {
-            an_row_fail(b, "no memory");
-            return;
-        }
-        if (b->n_memo) memcpy(bigger, b->memo, sizeof *bigger * (size_t)b->n_memo);
-        b->memo = bigger;
-        b->cap_memo = cap;
-    }
-    b->memo[b->n_memo++] = (an_memo){id, -1, phase, ins, key};
 }
 
 /* ---------------------------------------------------------------------------------------------- programs */
@@ -446,7 +444,7 @@ static void reduce_row(an_builder *b, int32_t id)
     in.level = AN_LEVEL_ROW;
     int32_t r = ins_new(b, in);
     own_index(b, id, iv);
-    remember(b, id, iv, in.phase, r);
+    remember_member(b, id, iv, in.phase, r);
 }
 
 static void store(an_builder *b, int out)
@@ -490,7 +488,7 @@ static void reduce_col(an_builder *b, int32_t id)
     in.node = id;
     int32_t r = ins_new(b, in);
     own_index(b, id, iv);
-    remember(b, id, iv, 1, r);
+    remember_member(b, id, iv, 1, r);
 }
 
 /* Execution order: by phase, row level first; operands keep coming earlier because a value's phase is never below its
@@ -564,7 +562,7 @@ static void build(an_builder *b, bool tile)
         an_ins in = an_row_ins(AN_INS_TILE, w->g->node[b->gr->anchor]->dtype, 0);
         in.level = AN_LEVEL_COL;
         in.node = b->gr->anchor;
-        remember(b, b->gr->anchor, iv, 0, ins_new(b, in));
+        remember_member(b, b->gr->anchor, iv, 0, ins_new(b, in));
     }
     if (b->gr->kind == AN_G_COL) reduce_col(b, b->gr->anchor);
     int32_t last = b->gr->n_out ? b->gr->out[b->gr->n_out - 1] : -1;
