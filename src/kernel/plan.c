@@ -27,7 +27,7 @@ int64_t an_value_offset(const an_plan *p, int32_t v, int32_t *slot)
 
 static void print_step(const an_plan *p, int i, an_text *out)
 {
-    const an_step *s = &p->step[i];
+    const an_plan_step *s = &p->step[i];
     const an_kernel *k = &p->kernel[s->kernel];
     an_text_printf(out, "%4d %-14s %-40s", i, kinds[k->kind], k->name ? k->name : "");
     if (k->kind == AN_KERNEL_GEMM) {

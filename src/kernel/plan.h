@@ -59,7 +59,7 @@ typedef struct an_arg {
     int32_t value; /* index into plan values, -1 */
 } an_arg;
 
-typedef struct an_step {
+typedef struct an_plan_step {
     int32_t kernel;
     int32_t epilogue; /* kernel number of a product's AN_TILE program, -1 none; its arguments follow the product's */
     int32_t n_args, n_own; /* n_own: the product's own arguments (A, B, C) */
@@ -72,7 +72,7 @@ typedef struct an_step {
     bool recompute; /* a second instance of forward work */
     const char *scope;
     uint64_t flops, bytes;
-} an_step;
+} an_plan_step;
 
 typedef enum an_usage {
     AN_USE_WEIGHT,
@@ -106,7 +106,7 @@ typedef struct an_plan {
     uint64_t key;
     int32_t n_kernels, n_steps, n_values, n_inputs, n_roots;
     an_kernel *kernel;
-    an_step *step;
+    an_plan_step *step;
     an_value *value;
     an_plan_input *input;
     int32_t *root; /* value of each root */

@@ -140,7 +140,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
     return "the head is too large for this GPU's shared memory; use more heads";
 }
 
-const char *an_unit_tiles(const an_plan *p, const an_step *s, const an_gpu *gpu, an_tiles *out)
+const char *an_unit_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out)
 {
     const an_kernel *k = &p->kernel[s->kernel];
     const an_row_prog *tail = s->epilogue >= 0 ? p->kernel[s->epilogue].u.row : NULL;
@@ -192,7 +192,7 @@ static const char *body_text(an_unit u)
                                : an_embed_attn_backward_inc;
 }
 
-void an_render_unit(const an_plan *p, const an_step *s, const an_gpu *gpu, const char *name, an_text *out)
+void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out)
 {
     an_tiles t;
     if (an_unit_tiles(p, s, gpu, &t)) {
@@ -215,7 +215,7 @@ void an_render_unit(const an_plan *p, const an_step *s, const an_gpu *gpu, const
 
 /* ---------------------------------------------------------------------------------------------- for people */
 
-static void describe(const an_plan *p, const an_step *s, an_text *out)
+static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
 {
     const an_kernel *k = &p->kernel[s->kernel];
     if (k->kind == AN_KERNEL_GEMM) {
@@ -242,7 +242,7 @@ static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gp
     an_tiles t, o;
     if (an_unit_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {
-        const an_step *s = &p->step[i];
+        const an_plan_step *s = &p->step[i];
         bool row = p->kernel[s->kernel].kind == AN_KERNEL_ROW;
         if (!row && s->epilogue == p->step[like].epilogue && !an_unit_tiles(p, s, gpu, &o) && !memcmp(&o, &t, sizeof o))
             return i;
@@ -252,7 +252,7 @@ static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gp
 
 static void template_step(const an_plan *p, int32_t step, const an_gpu *gpu, bool *body_used, an_text *out)
 {
-    const an_step *s = &p->step[step];
+    const an_plan_step *s = &p->step[step];
     an_tiles t;
     const char *why = an_unit_tiles(p, s, gpu, &t);
     if (why) {

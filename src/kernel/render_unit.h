@@ -26,10 +26,10 @@ typedef struct an_tiles {                        /* what the templates are told 
 } an_tiles;
 
 /* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
-const char *an_unit_tiles(const an_plan *p, const an_step *s, const an_gpu *gpu, an_tiles *out);
+const char *an_unit_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out);
 /* The whole text of step `s`: compiled alone. A row program's kernel is named `name`, a template's are gemm, gemm_join,
  * attn_forward, attn_delta, attn_dq and attn_dkv. Marks `out` failed when an_unit_tiles gives a reason. */
-void an_render_unit(const an_plan *p, const an_step *s, const an_gpu *gpu, const char *name, an_text *out);
+void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out);
 /* All kernels of a plan for people: each text once, templates' bodies at the end. Any dialect. */
 void an_render_plan(const char *dialect, const an_plan *p, an_text *out);
 

@@ -10,7 +10,7 @@
 
 static an_status no_memory(an_work *w)
 {
-    return an_fail_nomem(w->err, "the plan's steps", sizeof(an_step));
+    return an_fail_nomem(w->err, "the plan's steps", sizeof(an_plan_step));
 }
 
 static an_arg absent(void)
@@ -44,9 +44,9 @@ static void strides_of(const an_work *w, int32_t id, int64_t *stride)
     }
 }
 
-static an_status add_step(an_work *w, an_kernel k, const an_arg *arg, int n_args, int32_t id, an_step **out)
+static an_status add_step(an_work *w, an_kernel k, const an_arg *arg, int n_args, int32_t id, an_plan_step **out)
 {
-    an_step *s = an_step_new(w, an_kernel_new(w, k), arg, n_args, an_scope_of(w, id));
+    an_plan_step *s = an_step_new(w, an_kernel_new(w, k), arg, n_args, an_scope_of(w, id));
     if (!s) return no_memory(w);
     if (w->plan->kernel[s->kernel].kind != AN_KERNEL_ROW && w->rq->target->scratch)
         s->scratch_bytes = (int64_t)w->rq->target->scratch(w->rq->target, &w->plan->kernel[s->kernel]);
@@ -170,7 +170,7 @@ static an_status lower_gemm(an_work *w, an_group *gr)
     int n_tail;
     arg[2] = absent();
     AN_TRY(an_lower_row(w, gr, true, &tail, arg + 3, &n_tail));
-    an_step *s;
+    an_plan_step *s;
     AN_TRY(add_step(w, k, arg, 3 + n_tail, id, &s));
     s->n_own = 3;
     s->epilogue = an_kernel_new(

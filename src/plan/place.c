@@ -59,7 +59,7 @@ static int writer_of(const an_plan *p, int32_t v, int *arg)
     return found;
 }
 
-static const an_row_prog *program_of(const an_plan *p, const an_step *s, int arg, int *first)
+static const an_row_prog *program_of(const an_plan *p, const an_plan_step *s, int arg, int *first)
 {
     *first = s->epilogue >= 0 ? s->n_own : 0;
     int k = s->epilogue >= 0 ? s->epilogue : s->kernel;
@@ -104,7 +104,7 @@ static bool may_write_state(const an_work *w, int32_t v, const an_leaf_place *to
     const an_plan *p = w->plan;
     int out = -1, first, made = writer_of(p, v, &out);
     if (made < 0 || p->value[v].inside >= 0) return false;
-    const an_step *s = &p->step[made];
+    const an_plan_step *s = &p->step[made];
     const an_row_prog *prog = program_of(p, s, out, &first);
     if (!prog || prog->shape == AN_TILE) return false;
     for (int later = made; later < p->n_steps; later++)
@@ -143,7 +143,7 @@ static an_status assignments(an_work *w)
                 w,
                 an_kernel_new(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "old", .bytes = 2 * (uint64_t)from.bytes}),
                 arg, 2, an_scope_of(w, id)))
-            return an_fail_nomem(w->err, "the plan's steps", sizeof(an_step));
+            return an_fail_nomem(w->err, "the plan's steps", sizeof(an_plan_step));
         p->bill.copies++;
     }
     for (int32_t id = w->rq->effects_from; id < w->g->n; id++) {
@@ -162,7 +162,7 @@ static an_status assignments(an_work *w)
         an_arg from = old[id] >= 0 ? (an_arg){.slot = AN_SLOT_ARENA, .bytes = to.bytes, .value = v}
                                    : an_arg_of(w, base, 0, false);
         an_arg arg[2] = {from, {.slot = to.slot, .offset = to.offset, .bytes = to.bytes, .written = true, .value = -1}};
-        an_step *s = an_step_new(
+        an_plan_step *s = an_step_new(
             w, an_kernel_new(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "commit", .bytes = 2 * (uint64_t)to.bytes}),
             arg, 2, an_scope_of(w, id));
         if (!s) return an_fail_nomem(w->err, "the plan's steps", sizeof *s);
@@ -176,7 +176,7 @@ static an_status assignments(an_work *w)
 
 static void take_over(an_plan *p, int step)
 {
-    an_step *s = &p->step[step];
+    an_plan_step *s = &p->step[step];
     for (int o = 0; o < s->n_args; o++) {
         int32_t ov = s->arg[o].value;
         if (!s->arg[o].written || ov < 0 || p->value[ov].slot != AN_SLOT_ARENA || p->value[ov].inside >= 0 ||

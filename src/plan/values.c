@@ -25,17 +25,17 @@ int32_t an_kernel_new(an_work *w, an_kernel k)
     return p->n_kernels++;
 }
 
-an_step *an_step_new(an_work *w, int32_t kernel, const an_arg *arg, int n_args, const char *scope)
+an_plan_step *an_step_new(an_work *w, int32_t kernel, const an_arg *arg, int n_args, const char *scope)
 {
     an_plan *p = w->plan;
-    if (kernel < 0 || !grow(w->arena, (void **)&p->step, p->n_steps, &w->cap_steps, sizeof(an_step))) return NULL;
-    an_step *s = &p->step[p->n_steps];
-    *s = (an_step){.kernel = kernel,
-                   .epilogue = -1,
-                   .n_args = n_args,
-                   .n_own = n_args,
-                   .scratch = -1,
-                   .scope = an_arena_strdup(w->arena, scope)};
+    if (kernel < 0 || !grow(w->arena, (void **)&p->step, p->n_steps, &w->cap_steps, sizeof(an_plan_step))) return NULL;
+    an_plan_step *s = &p->step[p->n_steps];
+    *s = (an_plan_step){.kernel = kernel,
+                        .epilogue = -1,
+                        .n_args = n_args,
+                        .n_own = n_args,
+                        .scratch = -1,
+                        .scope = an_arena_strdup(w->arena, scope)};
     s->arg = an_arena_copy(w->arena, arg, sizeof *arg * (size_t)AN_MAX(n_args, 1));
     if (!s->arg || !s->scope) return NULL;
     s->flops = p->kernel[kernel].flops;

@@ -33,7 +33,7 @@ an_status an_verify_plan(an_err *err, const an_plan *p)
 {
     AN_TRY(no_overlap(err, p));
     for (int s = 0; s < p->n_steps; s++) {
-        const an_step *st = &p->step[s];
+        const an_plan_step *st = &p->step[s];
         if (st->scratch >= 0 && st->scratch + st->scratch_bytes > p->arena_bytes)
             return wrong(err, p, s, -1, "scratch leaves the arena");
         for (int a = 0; a < st->n_args; a++) {

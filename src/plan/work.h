@@ -110,7 +110,7 @@ bool an_is_leaf(const an_work *w, int32_t id);
 
 /* values.c: the plan's tables */
 int32_t an_kernel_new(an_work *w, an_kernel k); /* -1: no memory */
-an_step *an_step_new(an_work *w, int32_t kernel, const an_arg *arg, int n_args, const char *scope);
+an_plan_step *an_step_new(an_work *w, int32_t kernel, const an_arg *arg, int n_args, const char *scope);
 /* May the output argument take the input's memory: is every element read at the place, and not after, it is written? */
 bool an_same_place(const an_row_prog *p, int in, int out);
 int32_t an_value_new(an_work *w, int32_t node, int32_t output, int64_t bytes, an_usage usage, const char *name);

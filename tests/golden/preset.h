@@ -6,9 +6,7 @@
 #include "lib/test.h"
 
 #include "anneal_internal.h"
-#define an_step an_training_step /* kernel/plan.h has an an_step too */
 #include "train/step.h"
-#undef an_step
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,7 +34,7 @@ static inline preset_plan preset_open(const char *name, const char *device, an_d
     p.model = an_gpt_open(p.cx, &m);
     int32_t *zeros = calloc((size_t)(c.batch_size * c.block_size), sizeof *zeros);
     assert_non_null(zeros);
-    const an_training_step s = an_step_build(p.cx, p.model, &c, 0, c.gradient_accumulation_steps - 1, zeros, zeros);
+    const an_step s = an_step_build(p.cx, p.model, &c, 0, c.gradient_accumulation_steps - 1, zeros, zeros);
     free(zeros);
     if (an_plan(s.loss, s.norm) != AN_OK) fail_msg("%s on %s: %s", name, device, an_error(p.cx));
     p.plan = p.cx->last->plan;

@@ -48,7 +48,7 @@ static int compile_plan(const preset_plan *p, int arch)
     an_text rows = {0}, unit = {0}, seen = {0};
     int n_rows = 0, n_units = 0;
     for (int s = 0; s < plan->n_steps; s++) {
-        const an_step *st = &plan->step[s];
+        const an_plan_step *st = &plan->step[s];
         const an_kernel *k = &plan->kernel[st->kernel];
         an_tiles t;
         char name[24];

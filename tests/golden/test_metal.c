@@ -41,7 +41,7 @@ static int row_programs(const an_plan *plan, const an_gpu *gpu, an_text *out, an
 {
     int n = 0;
     for (int s = 0; s < plan->n_steps; s++) {
-        const an_step *st = &plan->step[s];
+        const an_plan_step *st = &plan->step[s];
         bool first = plan->kernel[st->kernel].kind == AN_KERNEL_ROW;
         for (int i = 0; i < s; i++) first &= plan->step[i].kernel != st->kernel;
         if (!first) continue;
@@ -81,7 +81,7 @@ static void each_text(const char *tool)
             run_tool(tool, VERSIONS[v], rows.data, s.p.name);
             for (int k = 0; k < s.plan->n_steps; k++) {
                 an_tiles t;
-                const an_step *st = &s.plan->step[k];
+                const an_plan_step *st = &s.plan->step[k];
                 if (s.plan->kernel[st->kernel].kind == AN_KERNEL_ROW || an_unit_tiles(s.plan, st, &gpu, &t)) continue;
                 an_text_clear(&unit);
                 an_render_unit(s.plan, st, &gpu, "", &unit);

@@ -284,7 +284,7 @@ static void run_copy(void *user, int64_t task, int thread)
 
 static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, void *scratch)
 {
-    const an_step *st = &e->plan->step[s];
+    const an_plan_step *st = &e->plan->step[s];
     const an_kernel *k = &e->plan->kernel[st->kernel];
     void **arg = e->ptr + e->first[s];
     switch (k->kind) {
@@ -377,7 +377,7 @@ static an_status cpu_submit(an_err *err, an_device *d, an_exec *e, const an_buff
     an_status status = AN_OK;
     double before = an_seconds();
     for (int s = 0; s < e->plan->n_steps && status == AN_OK; s++) {
-        const an_step *st = &e->plan->step[s];
+        const an_plan_step *st = &e->plan->step[s];
         status = run_step(err, d, e, s, st->scratch >= 0 ? arena + st->scratch : NULL);
         double now = an_seconds();
         e->seconds[s] = now - before;
