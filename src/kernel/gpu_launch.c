@@ -1,0 +1,190 @@
+/* gpu_launch.c: see gpu_launch.h. The grids stand in the head of each template's text; here they are computed. */
+#include "kernel/gpu_launch.h"
+
+#include <string.h>
+
+enum { MOST_GROUPS_YZ = 65535 }; /* of CUDA; Metal takes more */
+
+/* ---------------------------------------------------------------------------------------------- words */
+
+static void bind(an_gpu_launch *l, an_bind_kind kind, int index, int arg, int64_t offset)
+{
+    l->bind[l->n_binds++] =
+        (an_bind){.kind = (uint8_t)kind, .index = (uint8_t)index, .arg = (int16_t)arg, .offset = offset};
+}
+
+static void bind_arg(an_gpu_launch *l, int index, const an_plan_step *s, int arg)
+{
+    bool there = arg < s->n_args && s->arg[arg].slot >= 0;
+    bind(l, there ? AN_BIND_ARG : AN_BIND_ANY, index, there ? arg : 0, 0);
+}
+
+static const char *launch(an_gpu_step *out, const char *entry, int64_t x, int64_t y, int64_t z, int threads,
+                          an_gpu_launch **l)
+{
+    if (x > INT32_MAX || y > MOST_GROUPS_YZ || z > MOST_GROUPS_YZ)
+        return "needs a larger grid than a GPU takes; use a smaller batch";
+    *l = &out->launch[out->n_launches];
+    **l = (an_gpu_launch){
+        .entry = entry, .groups = {(uint32_t)x, (uint32_t)y, (uint32_t)z}, .threads = (uint32_t)threads};
+    if (x > 0 && y > 0 && z > 0) out->n_launches++; /* else its binds are filled in and forgotten */
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------- kinds */
+
+static const char *row_step(const an_plan *p, const an_plan_step *s, an_gpu_step *out)
+{
+    const an_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.row);
+    an_gpu_launch *l;
+    const char *why = launch(out, NULL, of.groups, 1, 1, of.threads, &l);
+    for (int i = 0; !why && i < s->n_args; i++) bind_arg(l, i, s, i);
+    return why;
+}
+
+static struct an_gemm_args gemm_args(const an_gemm_spec *s)
+{
+    struct an_gemm_args g = {.a_m = s->a_m,
+                             .a_k = s->a_k,
+                             .b_k = s->b_k,
+                             .b_n = s->b_n,
+                             .c_m = s->c_m,
+                             .m = s->m,
+                             .n = s->n,
+                             .k = s->k,
+                             .chain = AN_MAX(1, (int)an_ceil_div(s->k, AN_MAX(1, s->splits))),
+                             .accumulate = s->accumulate};
+    memcpy(g.a_b, s->a_b, sizeof g.a_b);
+    memcpy(g.b_b, s->b_b, sizeof g.b_b);
+    memcpy(g.c_b, s->c_b, sizeof g.c_b);
+    memcpy(g.nb, s->nb, sizeof g.nb);
+    return g;
+}
+
+static int64_t batches(const an_gemm_spec *s)
+{
+    return (int64_t)s->nb[0] * s->nb[1] * s->nb[2];
+}
+/* Chains that a sum over k is cut into: an empty product still has one, which is 0. */
+static int64_t chains(const an_gemm_spec *s)
+{
+    return s->splits > 1 && s->k > 0 ? an_ceil_div(s->k, an_ceil_div(s->k, s->splits)) : 1;
+}
+
+static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+{
+    const an_gemm_spec *g = &p->kernel[s->kernel].u.gemm;
+    const int64_t splits = chains(g);
+    out->params.gemm = gemm_args(g);
+    out->params_bytes = sizeof out->params.gemm;
+    for (int join = 0; join < (splits > 1 ? 2 : 1); join++) {
+        an_gpu_launch *l;
+        const char *why =
+            join ? launch(out, "gemm_join", an_ceil_div(g->n, t->threads), g->m, batches(g), t->threads, &l)
+                 : launch(out, "gemm", an_ceil_div(g->n, t->bn), an_ceil_div(g->m, t->bm), batches(g) * splits,
+                          t->threads, &l);
+        if (why) return why;
+        if (!join) bind_arg(l, 0, s, 0), bind_arg(l, 1, s, 1);
+        bind_arg(l, 2, s, 2);
+        bind(l, splits > 1 ? AN_BIND_SCRATCH : AN_BIND_ANY, 3, 0, 0);
+        bind(l, AN_BIND_PARAMS, 4, 0, 0);
+        for (int i = 3; s->epilogue >= 0 && i < s->n_args; i++) bind_arg(l, 2 + i, s, i);
+    }
+    return NULL;
+}
+
+static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
+{
+    const double at_least = (double)s->dropout * 0x1p24; /* exact */
+    struct an_attn_args a = {.B = s->B,
+                             .H = s->H,
+                             .T = s->T,
+                             .S = s->S,
+                             .scale = s->scale,
+                             .keep_scale = s->dropout > 0 ? 1.0f / (1.0f - s->dropout) : 1.0f,
+                             .keep_at_least = (an_u32)at_least + ((double)(an_u32)at_least < at_least),
+                             .stream = s->stream,
+                             .has_n_keys = has_n_keys};
+    an_i64 *const to[] = {a.q, a.k, a.v, a.o, a.do_, a.dq, a.dk, a.dv};
+    const int64_t *const from[] = {s->q, s->k, s->v, s->o, s->do_, s->dq, s->dk, s->dv};
+    for (size_t i = 0; i < AN_COUNT(to); i++) memcpy(to[i], from[i], 3 * sizeof *to[i]);
+    return a;
+}
+
+static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+{
+    enum { N_KEYS = 6 };
+    static const int order[] = {0, 1, 2, 3, N_KEYS, 4, 5}; /* q k v rng n_keys o lse */
+    const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
+    an_gpu_launch *l;
+    out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
+    out->params_bytes = sizeof out->params.attn;
+    const char *why = launch(out, "attn_forward", an_ceil_div(a->T, t->threads / 2), a->H, a->B, t->threads, &l);
+    if (why) return why;
+    for (int i = 0; i < (int)AN_COUNT(order); i++) bind_arg(l, i, s, order[i]);
+    bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
+    return NULL;
+}
+
+static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+{
+    enum { Q, K, V, O, LSE, DO, RNG, DQ, DK, DV, DELTA }; /* arguments of the step; DELTA is its scratch */
+    static const int delta[] = {O, DO, DELTA}, dq[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ},
+                     dkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DK, DV};
+    const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
+    const struct {
+        const char *entry;
+        int64_t groups;
+        const int *arg;
+        size_t n;
+    } of[] = {{"attn_delta", an_ceil_div(a->T, t->threads / 16), delta, AN_COUNT(delta)},
+              {"attn_dq", an_ceil_div(a->T, t->threads / 2), dq, AN_COUNT(dq)},
+              {"attn_dkv", an_ceil_div(a->S, t->threads / 2), dkv, AN_COUNT(dkv)}};
+    out->params.attn = attn_args(a, false);
+    out->params_bytes = sizeof out->params.attn;
+    for (size_t i = 0; i < AN_COUNT(of); i++) {
+        an_gpu_launch *l;
+        const char *why = launch(out, of[i].entry, of[i].groups, a->H, a->B, t->threads, &l);
+        if (why) return why;
+        for (int k = 0; k < (int)of[i].n; k++) {
+            if (of[i].arg[k] == DELTA)
+                bind(l, AN_BIND_SCRATCH, k, 0, 0);
+            else
+                bind_arg(l, k, s, of[i].arg[k]);
+        }
+        bind(l, AN_BIND_PARAMS, (int)of[i].n, 0, 0);
+    }
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------- the step */
+
+const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out)
+{
+    an_tiles t;
+    const char *why = an_unit_tiles(p, s, gpu, &t);
+    *out = (an_gpu_step){0};
+    if (why) return why;
+    switch (t.unit) {
+    case AN_UNIT_ROW: return row_step(p, s, out);
+    case AN_UNIT_GEMM: return gemm_step(p, s, &t, out);
+    case AN_UNIT_ATTN: return attn_step(p, s, &t, out);
+    case AN_UNIT_ATTN_GRAD: return attn_grad_step(p, s, &t, out);
+    }
+    return "there is no GPU template for it";
+}
+
+size_t an_gpu_scratch(const an_kernel *k)
+{
+    switch (k->kind) {
+    case AN_KERNEL_GEMM: {
+        const an_gemm_spec *g = &k->u.gemm;
+        return chains(g) > 1 ? sizeof(float) * (size_t)(batches(g) * chains(g) * g->m * g->n) : 0;
+    }
+    case AN_KERNEL_ATTN_GRAD: {
+        const an_attn_spec *a = &k->u.attn;
+        return sizeof(float) * (size_t)a->B * (size_t)a->H * (size_t)a->T; /* delta */
+    }
+    default: return 0;
+    }
+}
