@@ -50,8 +50,9 @@ void an_dl_close(void *lib);
 void *an_pages_alloc(size_t bytes);
 void an_pages_free(void *p, size_t bytes);
 
-uint64_t an_rss_bytes(void);      /* resident now */
-uint64_t an_peak_rss_bytes(void); /* highest so far */
-uint64_t an_memory_bytes(void);   /* what this process may use: the lower of RAM and the cgroup limit */
+uint64_t an_rss_bytes(void);              /* resident now */
+uint64_t an_peak_rss_bytes(void);         /* highest so far */
+uint64_t an_memory_bytes(void);           /* what this process may use: the lower of RAM and the cgroup limit */
+uint64_t an_cgroup_limits(double *cores); /* memory and processors a cgroup leaves us; 0: no limit */
 
 #endif

@@ -1,8 +1,10 @@
 /* os_facts.h: what is known about this machine without root: for `anneal doctor`, the logbook of a run, and warnings.
  *
- * Owns:      the reading of /proc, /sys and cgroups on Linux and of what sysctl, pmset, sw_vers and xcode-select print
- * on macOS. All readers are compiled everywhere and take a root folder or a text, so that tests on Linux read a Mac's
- * answers. Does not:  fail. What is not known is "" in a text, 0 in an amount and AN_UNKNOWN in the rest.
+ * Owns:      the reading of /proc, /sys and cgroups on Linux and of what sysctl, pmset, sw_vers and xcode-select say on
+ *            macOS. All of it is compiled everywhere and takes a root folder or texts, which tests give.
+ * Does not:  fail. What is not known is "" in a text, 0 in an amount and AN_UNKNOWN in the rest.
+ *
+ * Files of train/ and cli/ include io/facts.h, which is this header.
  */
 #ifndef AN_OS_FACTS_H
 #define AN_OS_FACTS_H
@@ -61,7 +63,8 @@ void an_facts_linux(const char *root, an_os_facts *out);
 
 /* What macOS' programs printed; NULL: did not run. */
 typedef struct an_mac_texts {
-    const char *sysctl;       /* sysctl hw machdep.cpu kern vm.swapusage sysctl.proc_translated */
+    const char *sysctl;       /* sysctl hw machdep.cpu vm.swapusage kern.hv_vmm_present kern.memorystatus_level */
+    const char *translated;   /* sysctl sysctl.proc_translated, which Intel Macs do not have */
     const char *pmset;        /* pmset -g */
     const char *pmset_batt;   /* pmset -g batt */
     const char *pmset_therm;  /* pmset -g therm */

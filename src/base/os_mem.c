@@ -196,6 +196,14 @@ uint64_t an_memory_bytes(void)
     return (uint64_t)fmin(ram, cgroup_limit("memory", memory_v1, memory_v2));
 }
 
+uint64_t an_cgroup_limits(double *cores)
+{
+    double n = cgroup_limit("cpu", cores_v1, cores_v2), bytes = cgroup_limit("memory", memory_v1, memory_v2);
+    *cores = isfinite(n) ? n : 0;
+    /* v1 says "none" by the largest multiple of a page. */
+    return bytes < 0x1p62 ? (uint64_t)bytes : 0;
+}
+
 uint64_t an_rss_bytes(void)
 {
     return status_bytes("VmRSS");
@@ -220,6 +228,12 @@ uint64_t an_memory_bytes(void)
     uint64_t bytes = 0;
     size_t size = sizeof bytes;
     return sysctlbyname("hw.memsize", &bytes, &size, NULL, 0) == 0 ? bytes : 0;
+}
+
+uint64_t an_cgroup_limits(double *cores)
+{
+    *cores = 0; /* there are none */
+    return 0;
 }
 
 uint64_t an_rss_bytes(void)
