@@ -1,0 +1,71 @@
+/* anneal_tools.h: looking inside, for the program `anneal` and for whoever debugs a machine: devices and why one is not
+ * available, the launches of a plan with their times, kernels checked one by one.
+ *
+ * Not installed and no promise: what stands here may change with any version. anneal.h is the library.
+ */
+#ifndef ANNEAL_TOOLS_H
+#define ANNEAL_TOOLS_H
+
+#include <anneal.h>
+
+/* ---- devices */
+
+typedef struct an_device_facts {
+    char name[32];
+    bool built, available, runs; /* runs: false for null:*, which plan and render only, and for the oracle */
+    char reason[256];            /* what it is, or why it is not available */
+} an_device_facts;
+
+/* Asks every backend; at most `cap` go to `out`. Returns how many there are. Touches no context. */
+int an_devices(an_device_facts *out, int cap);
+/* The same for one name; false: no such device. */
+bool an_device_find(const char *name, an_device_facts *out);
+
+/* The compiler of fused CPU kernels and the folder they are kept in, as a context with these options would find them.
+ * An empty path means none, and the text beside it says why. */
+typedef struct an_compiler_facts {
+    char path[512], why[256], version[128];
+    char cache_dir[900], why_cache[512];
+    int64_t cached_files, cached_bytes;
+} an_compiler_facts;
+void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_facts *out);
+
+/* ---- launches of the plan that ran last */
+
+typedef struct an_launch {
+    const char *kernel, *scope; /* of the plan: valid until the next eval, plan or reset */
+    const char *kind;           /* "row", "product", "attention", ... */
+    double device_s;            /* 0: the device does not say */
+    double enqueue_s;           /* on the host, to hand it over; < 0: the device does not say, or runs it there */
+    uint64_t flops, bytes;
+    bool recompute; /* forward work done a second time */
+} an_launch;
+
+/* Devices that run ahead or replay a whole step time each launch only when asked to; slower. */
+void an_profile(an_ctx *cx, bool on);
+int an_launch_count(const an_ctx *cx); /* 0: nothing ran */
+bool an_launch_get(const an_ctx *cx, int i, an_launch *out);
+
+/* ---- kernels against the oracle */
+
+typedef struct an_kernel_check {
+    const char *kernel, *scope, *kind;
+    int launches;      /* of this kernel in the plan; the first is checked */
+    int64_t elements;  /* compared */
+    double worst;      /* largest difference found, in allowed ones: above 1 is a fault */
+    char fault[256];   /* what was wrong with it; "" */
+    char skipped[128]; /* why it was not checked; "" */
+} an_kernel_check;
+typedef void (*an_kernel_check_fn)(void *user, const an_kernel_check *c);
+
+typedef struct an_check_result {
+    int kernels, faults, skipped; /* distinct kernels; those wrong; those not checked */
+    int64_t elements;
+} an_check_result;
+
+/* Runs the plan of the last eval once more, launch by launch, with what memory holds, and compares samples of what each
+ * distinct kernel wrote with plain loops in double precision over what it read. Faults are in the result, not in the
+ * status. `tell` (or NULL) hears of each kernel. Persistent state takes one more update. */
+an_status an_check_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_check_result *out);
+
+#endif
