@@ -17,8 +17,8 @@ typedef enum an_role { AN_ROLE_PARAM, AN_ROLE_M, AN_ROLE_V, AN_ROLE_GRAD, AN_N_R
 typedef struct an_store { /* a persistent buffer */
     int64_t bytes;
     an_usage usage;
-    an_buffer mem; /* host NULL and handle 0 until allocated */
-    bool ready;
+    an_buffer mem;
+    bool allocated, ready; /* of zero bytes too; ready: with its initial values */
     const char *name;
 } an_store;
 

@@ -1,8 +1,9 @@
 /* anneal_leaves.c: parameters, states, inputs; the layout of parameter blocks; what persists, for checkpoints. */
 #include "anneal_internal.h"
-#include "base/exact.h"
 #include "base/map.h"
+#include "base/pool.h"
 #include "base/rng.h"
+#include "device/cpu/templates.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -246,64 +247,93 @@ an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out)
     return AN_OK;
 }
 
-static void put(an_dtype t, void *dst, int64_t i, double x)
+/* Initial values are a function of (seed, name, element) alone, whatever else the model holds and whoever draws them.
+ */
+typedef struct drawing {
+    const an_cpu_templates *isa;
+    an_draw what;
+    int64_t first, n; /* elements */
+    char *out;        /* where element `first` goes */
+} drawing;
+
+enum { DRAW_TASK = 1 << 15, DRAW_PIECE = 1 << 20 /* elements on their way to a device the host cannot reach */ };
+
+static void draw_task(void *arg, int64_t task, int thread)
 {
-    /* The device casts; here only what initial values need, rounded as everywhere. */
-    if (t == AN_F32)
-        ((float *)dst)[i] = (float)x;
-    else if (t == AN_F64)
-        ((double *)dst)[i] = x;
-    else if (t == AN_I32)
-        ((int32_t *)dst)[i] = (int32_t)x;
-    else if (t == AN_I64)
-        ((int64_t *)dst)[i] = (int64_t)x;
-    else if (t == AN_U8)
-        ((uint8_t *)dst)[i] = (uint8_t)x;
-    else if (t == AN_BOOL)
-        ((uint8_t *)dst)[i] = x != 0;
-    else
-        ((uint16_t *)dst)[i] = (uint16_t)(t == AN_BF16 ? an_f32_to_bf16((float)x) : an_f32_to_f16((float)x));
+    (void)thread;
+    const drawing *w = arg;
+    int64_t at = task * DRAW_TASK;
+    w->isa->draw(&w->what, w->first + at, AN_MIN(DRAW_TASK, w->n - at),
+                 w->out + (size_t)at * an_dtype_bytes((an_dtype)w->what.dtype));
 }
 
-/* Initial values: a function of (seed, name, element) alone, whatever else the model holds. */
-static an_status initialise(an_ctx *cx, int32_t store, int64_t offset, const an_tensor *t, const char *name,
-                            an_init init)
+static void draw(drawing *w, an_pool *pool)
 {
-    enum { CHUNK = 4096 };
-    _Alignas(8) char chunk[CHUNK * 8];
+    an_pool_run(pool, an_ceil_div(w->n, DRAW_TASK), draw_task, w);
+}
+
+static an_status initialise(an_ctx *cx, an_pool *pool, an_store *store, int64_t offset, const an_tensor *t,
+                            const char *name, an_init init)
+{
+    if (init.kind == 0 || !t->numel) return AN_OK; /* memory arrives zeroed */
     size_t each = an_dtype_bytes((an_dtype)t->dtype);
-    uint32_t key = an_rng_key(cx->options.seed, UINT64_MAX), stream = an_rng_stream(an_hash(name, strlen(name), 0), 0);
-    if (init.kind == 0) return AN_OK; /* memory arrives zeroed */
-    for (int64_t at = 0; at < t->numel; at += CHUNK) {
-        int64_t n = AN_MIN(CHUNK, t->numel - at);
-        for (int64_t i = 0; i < n; i++) {
-            double x = init.a;
-            if (init.kind == 2) x = init.a * an_rng_normal(key, stream, (uint64_t)(at + i));
-            if (init.kind == 3) x = init.a + (init.b - init.a) * an_rng_uniform(key, stream, (uint64_t)(at + i));
-            put((an_dtype)t->dtype, chunk, i, x);
-        }
-        AN_TRY(cx->backend->write(&cx->err, cx->device, &cx->store[store].mem, (size_t)offset + (size_t)at * each,
-                                  chunk, (size_t)n * each));
+    drawing w = {.isa = an_cpu_templates_find(NULL),
+                 .what = {.kind = (uint8_t)init.kind,
+                          .dtype = t->dtype,
+                          .key = an_rng_key(cx->options.seed, UINT64_MAX),
+                          .stream = an_rng_stream(an_hash(name, strlen(name), 0), 0),
+                          .a = init.a,
+                          .b = init.b},
+                 .n = t->numel};
+    if (store->mem.host) {
+        w.out = (char *)store->mem.host + offset;
+        draw(&w, pool);
+        return AN_OK;
     }
+    char *piece = malloc((size_t)AN_MIN(t->numel, DRAW_PIECE) * each);
+    an_status status = piece ? AN_OK : an_fail_nomem(&cx->err, name, (size_t)AN_MIN(t->numel, DRAW_PIECE) * each);
+    for (w.out = piece; w.first < t->numel && status == AN_OK; w.first += w.n) {
+        w.n = AN_MIN(DRAW_PIECE, t->numel - w.first);
+        draw(&w, pool);
+        status = cx->backend->write(&cx->err, cx->device, &store->mem, (size_t)offset + (size_t)w.first * each, piece,
+                                    (size_t)w.n * each);
+    }
+    free(piece);
+    return status;
+}
+
+static an_status initialise_store(an_ctx *cx, an_pool *pool, int32_t i)
+{
+    an_store *s = &cx->store[i];
+    for (int p = 0; p < cx->n_params; p++) {
+        const an_param_info *q = &cx->param[p];
+        if (q->block >= 0 && cx->block[q->block].store[AN_ROLE_PARAM] == i)
+            AN_TRY(initialise(cx, pool, s, q->offset, q->tensor, q->name, q->init));
+    }
+    for (int p = 0; p < cx->n_states; p++)
+        if (cx->state[p].store == i)
+            AN_TRY(initialise(cx, pool, s, 0, cx->state[p].tensor, cx->state[p].name, cx->state[p].init));
+    s->ready = true;
     return AN_OK;
 }
 
 an_status an_stores_ready(an_ctx *cx)
 {
+    int64_t weights = 0;
     for (int i = 0; i < cx->n_stores; i++) {
         an_store *s = &cx->store[i];
         if (s->ready) continue;
-        if (!s->mem.bytes) AN_TRY(an_device_alloc(cx, (size_t)s->bytes, &s->mem));
-        for (int p = 0; p < cx->n_params; p++)
-            if (cx->param[p].block >= 0 && cx->block[cx->param[p].block].store[AN_ROLE_PARAM] == i)
-                AN_TRY(
-                    initialise(cx, i, cx->param[p].offset, cx->param[p].tensor, cx->param[p].name, cx->param[p].init));
-        for (int p = 0; p < cx->n_states; p++)
-            if (cx->state[p].store == i)
-                AN_TRY(initialise(cx, i, 0, cx->state[p].tensor, cx->state[p].name, cx->state[p].init));
-        s->ready = true;
+        if (!s->allocated) AN_TRY(an_device_alloc(cx, (size_t)s->bytes, &s->mem));
+        s->allocated = true;
+        if (s->usage == AN_USE_WEIGHT || s->usage == AN_USE_STATE) weights += s->bytes;
     }
-    return AN_OK;
+    an_pool *pool = NULL; /* a device's own threads are not ours to use; starting some pays for large models */
+    if (weights > DRAW_PIECE) AN_TRY(an_pool_open(&cx->err, cx->options.threads, &pool));
+    an_status status = AN_OK;
+    for (int i = 0; i < cx->n_stores && status == AN_OK; i++)
+        if (!cx->store[i].ready) status = initialise_store(cx, pool, i);
+    if (pool) an_pool_close(pool);
+    return status;
 }
 
 int64_t an_persistent_bytes(const an_ctx *cx, uint64_t by_usage[AN_N_USES])
@@ -319,7 +349,7 @@ int64_t an_persistent_bytes(const an_ctx *cx, uint64_t by_usage[AN_N_USES])
 void an_leaves_close(an_ctx *cx)
 {
     for (int i = 0; i < cx->n_stores; i++)
-        if (cx->store[i].mem.bytes) cx->backend->free(cx->device, &cx->store[i].mem);
+        if (cx->store[i].allocated) cx->backend->free(cx->device, &cx->store[i].mem);
     free(cx->param);
     free(cx->block);
     free(cx->state);

@@ -14,7 +14,8 @@
     size_t an_##isa##_attn_scratch(const an_attn_spec *s, bool backward, int threads);                                 \
     void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                 \
     void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                \
-    void an_##isa##_scatter(const an_scatter_spec *s, void *const *args, an_pool *p);
+    void an_##isa##_scatter(const an_scatter_spec *s, void *const *args, an_pool *p);                                  \
+    void an_##isa##_draw(const an_draw *d, int64_t first, int64_t n, void *out);
 
 #define TABLE(isa, dot)                                                                                                \
     DECLARE(isa)                                                                                                       \
@@ -28,6 +29,7 @@
         an_##isa##_attn_forward,                                                                                       \
         an_##isa##_attn_backward,                                                                                      \
         an_##isa##_scatter,                                                                                            \
+        an_##isa##_draw,                                                                                               \
     };
 
 #ifdef AN_HAVE_ISA_avx512bf16

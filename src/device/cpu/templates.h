@@ -26,6 +26,14 @@ typedef struct an_tile {
 } an_tile;
 typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
 
+/* Initial values of a tensor: element i is a function of (key, stream, i), see base/rng.h. */
+typedef enum an_draw_kind { AN_DRAW_CONSTANT = 1, AN_DRAW_NORMAL, AN_DRAW_UNIFORM } an_draw_kind; /* as an_init.kind */
+typedef struct an_draw {
+    uint8_t kind, dtype; /* any dtype */
+    uint32_t key, stream;
+    double a, b; /* constant a; mean 0 and deviation a; [a, b) */
+} an_draw;
+
 typedef struct an_cpu_templates {
     const char *isa; /* "avx512bf16", "avx512", "avx2", "neon", "portable" */
     bool bf16_dot;   /* mul_dtype AN_BF16 runs on a hardware dot product */
@@ -41,6 +49,8 @@ typedef struct an_cpu_templates {
     void (*attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
 
     void (*scatter)(const an_scatter_spec *s, void *const *args, an_pool *p);
+
+    void (*draw)(const an_draw *d, int64_t first, int64_t n, void *out); /* elements [first, first + n) */
 } an_cpu_templates;
 
 /* The best table this processor can run; `name` (NULL: the best) picks one by name, NULL result if it is not runnable
