@@ -13,6 +13,7 @@
 #include "base/map.h"
 #include "base/os.h"
 #include "base/text.h"
+#include "device/cache.h"
 #include "device/cpu/cpu_internal.h"
 #include "kernel/render.h"
 
@@ -92,54 +93,6 @@ static void find_compiler(an_compiler *c, const char *wish)
                  "or set cc");
 }
 
-/* NULL when the folder is safe to load code from, else why not. */
-static const char *unsafe(const char *dir)
-{
-    struct stat st;
-    if (lstat(dir, &st)) return "cannot be made";
-    if (!S_ISDIR(st.st_mode)) return "is not a directory";
-    if (st.st_uid != geteuid()) return "belongs to somebody else";
-    if (st.st_mode & 077) return "is open to other users (its mode should be 0700)";
-    return access(dir, W_OK | X_OK) ? "cannot be written" : NULL;
-}
-
-static void find_cache(an_compiler *c, const char *wish)
-{
-    const char *env = getenv("ANNEAL_CACHE"), *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char parent[800] = "";
-    if (wish || env) {
-        snprintf(c->cache_dir, sizeof c->cache_dir, "%s", wish ? wish : env);
-    } else {
-#ifdef __APPLE__
-        snprintf(parent, sizeof parent, "%s/Library/Caches", home ? home : "");
-        (void)xdg;
-#else
-        if (xdg && *xdg)
-            snprintf(parent, sizeof parent, "%s", xdg);
-        else
-            snprintf(parent, sizeof parent, "%s/.cache", home ? home : "");
-#endif
-        snprintf(c->cache_dir, sizeof c->cache_dir, "%s/anneal", parent);
-        if (!home && !(xdg && *xdg)) c->cache_dir[0] = 0;
-    }
-    an_err e = {0};
-    if (!c->cache_dir[0]) {
-        snprintf(c->why_cache, sizeof c->why_cache,
-                 "cpu: no folder for compiled kernels (HOME is not set): they are compiled anew each time. Set "
-                 "ANNEAL_CACHE");
-        return;
-    }
-    if (parent[0]) an_make_dirs(&e, parent, 0755);
-    an_make_dirs(&e, c->cache_dir, 0700);
-    const char *bad = unsafe(c->cache_dir);
-    if (!bad) return;
-    snprintf(c->why_cache, sizeof c->why_cache,
-             "cpu: the kernel cache %.300s %s: nothing is loaded from it and kernels are compiled anew. Repair it, or "
-             "set ANNEAL_CACHE",
-             c->cache_dir, bad);
-    c->cache_dir[0] = 0;
-}
-
 /* Seconds a compiler may take: 120, or ANNEAL_CC_TIMEOUT. */
 static double timeout_of(const char *text)
 {
@@ -155,7 +108,7 @@ void an_compiler_find(an_compiler *c, const an_device_options *o, const char *is
     for (size_t i = 0; i < AN_COUNT(isa_flags); i++)
         if (!strcmp(isa, isa_flags[i].isa)) c->isa_flags = isa_flags[i].flags;
     find_compiler(c, o->cc);
-    find_cache(c, o->cache_dir);
+    an_cache_find("cpu", o->cache_dir, c->cache_dir, sizeof c->cache_dir, c->why_cache, sizeof c->why_cache);
     struct stat st;
     char real[1024];
     if (!c->path[0] || !realpath(c->path, real) || stat(real, &st)) return;
@@ -171,12 +124,6 @@ void an_compiler_find(an_compiler *c, const an_device_options *o, const char *is
 static uint64_t program_key(const an_compiler *c, const an_kernel *k)
 {
     return an_hash_u64(k->key, c->identity);
-}
-
-static bool ours(const char *path)
-{
-    struct stat st;
-    return !lstat(path, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 022);
 }
 
 static an_status remember_library(an_err *err, void *handle, an_library **libs)
@@ -201,7 +148,7 @@ static uint64_t file_hash(const char *path)
 {
     an_err quiet = {0};
     an_map_file f;
-    if (!ours(path) || an_file_map(&quiet, path, &f) != AN_OK) return 0;
+    if (!an_cache_ours(path) || an_file_map(&quiet, path, &f) != AN_OK) return 0;
     uint64_t hash = an_hash(f.data, f.bytes, f.bytes);
     an_file_unmap(&f);
     return hash;
@@ -215,7 +162,7 @@ static bool read_ref(const an_compiler *c, uint64_t key, uint64_t *lib_key, uint
     size_t n;
     an_err quiet = {0};
     snprintf(path, sizeof path, "%s/%016llx.ref", c->cache_dir, (unsigned long long)key);
-    if (!ours(path) || an_file_read(&quiet, path, 40, &ref, &n) != AN_OK) return false;
+    if (!an_cache_ours(path) || an_file_read(&quiet, path, 40, &ref, &n) != AN_OK) return false;
     bool good = n == REF_BYTES && strspn(ref, "0123456789abcdef") == 16 && !strncmp(ref + 16, ".so ", 4);
     *lib_key = good ? strtoull(ref, &end, 16) : 0;
     good = good && strspn(ref + 20, "0123456789abcdef") == 16;
@@ -244,16 +191,6 @@ static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_lib
     void *address = an_dl_sym(handle, symbol);
     memcpy(out, &address, sizeof *out);
     return AN_OK;
-}
-
-static an_status write_file(an_err *err, const char *path, const char *data, size_t n)
-{
-    an_save s;
-    AN_TRY(an_save_begin(err, path, &s));
-    an_status status = an_save_write(err, &s, data, n);
-    if (status == AN_OK) return an_save_commit(err, &s);
-    an_save_abort(&s);
-    return status;
 }
 
 /* ---------------------------------------------------------------------------------------------- compiling */
@@ -318,7 +255,7 @@ static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, in
         argv[i][n++] = "-lm";
         argv[i][n] = NULL;
         argvs[i] = argv[i];
-        AN_TRY(write_file(err, u->c_path, u->source.data, u->source.len));
+        AN_TRY(an_cache_write(err, u->c_path, u->source.data, u->source.len));
     }
     an_status status = an_spawn_many(err, argvs, n_units, c->timeout_s, output[0], sizeof output[0], codes);
     for (int i = 0; i < n_units; i++) unlink(units[i].c_path);
@@ -379,7 +316,7 @@ static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_
         memcpy(&fn[k], &address, sizeof fn[k]);
         snprintf(ref, sizeof ref, "%s/%016llx.ref", c->cache_dir, (unsigned long long)key);
         int n = snprintf(text, sizeof text, "%s %016llx", u->so_name, (unsigned long long)hash);
-        if (cached) write_file(&quiet, ref, text, (size_t)n); /* a full disk costs only a compile next time */
+        if (cached) an_cache_write(&quiet, ref, text, (size_t)n); /* a full disk costs only a compile next time */
     }
     return AN_OK;
 }
