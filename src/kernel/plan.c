@@ -17,6 +17,13 @@ void an_plan_free(an_plan *p)
     an_arena_free(&arena);
 }
 
+int32_t an_kernel_first(const an_plan *p, int32_t k)
+{
+    int32_t first = 0;
+    while (p->kernel[first].text != p->kernel[k].text) first++;
+    return first;
+}
+
 int64_t an_value_offset(const an_plan *p, int32_t v, int32_t *slot)
 {
     int64_t at = 0;

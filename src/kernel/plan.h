@@ -47,7 +47,7 @@ typedef struct an_kernel {
         an_scatter_spec scatter;
         an_call_spec call;
     } u;
-    const char *text; /* rendered source, row programs */
+    const char *text; /* rendered source, row programs; the same pointer in kernels of one text */
     uint64_t key;     /* hash of text */
     uint64_t flops, bytes;
 } an_kernel;
@@ -117,6 +117,8 @@ typedef struct an_plan {
 } an_plan;
 
 void an_plan_free(an_plan *p);
+/* The first kernel with the text of kernel k, k itself when it is the first: what a device compiles once. */
+int32_t an_kernel_first(const an_plan *p, int32_t k);
 int64_t an_value_offset(const an_plan *p, int32_t value,
                         int32_t *slot); /* where it begins in its slot, through all it is inside of */
 void an_plan_print(const an_plan *p, an_text *out);

@@ -1,4 +1,4 @@
-/* report.c: rendering of the programs (equal texts are one kernel) and the bill: what the plan will ask for, known
+/* report.c: rendering of the programs (equal texts are compiled once) and the bill: what the plan will ask for, known
  * before a byte is allocated. */
 #include "kernel/render.h"
 #include "plan/work.h"
@@ -12,14 +12,38 @@ static bool same_work(const an_row_prog *a, const an_row_prog *b)
     return a->shape == b->shape && a->rows == b->rows && a->cols == b->cols && a->red == b->red;
 }
 
-/* Layers of equal shape give equal programs: one kernel, compiled once. */
+/* Renders kernel k. An earlier one's text is taken when it is the same; returns that earlier kernel when its extents
+ * are the same too, else k. -1: no memory. */
+static int32_t render_one(an_work *w, int32_t k, an_text *t)
+{
+    an_plan *p = w->plan;
+    an_kernel *mine = &p->kernel[k];
+    an_text_clear(t);
+    an_render(w->rq->target->dialect, mine->u.row, "NAME", false, t);
+    if (t->failed || !t->data) return -1;
+    mine->key = an_hash(t->data, t->len, 0);
+    for (int32_t j = 0; j < k; j++) {
+        const an_kernel *other = &p->kernel[j];
+        if (!other->text || other->key != mine->key || strcmp(other->text, t->data)) continue;
+        if (same_work(other->u.row, mine->u.row)) {
+            mine->text = NULL;
+            return j;
+        }
+        mine->text = other->text;
+    }
+    if (!mine->text) mine->text = an_arena_strdup(w->arena, t->data);
+    return mine->text ? k : -1;
+}
+
+/* Layers of equal shape give equal programs: one kernel. Programs that differ in extents alone, [7936] and [320], are
+ * two kernels of one text, compiled once. */
 static an_status share_kernels(an_work *w)
 {
     an_plan *p = w->plan;
     an_text t = {0};
     int32_t *same = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_kernels + 1);
     bool ok = same != NULL;
-    for (int k = 0; ok && k < p->n_kernels; k++) {
+    for (int32_t k = 0; ok && k < p->n_kernels; k++) {
         same[k] = k;
         if (p->kernel[k].kind != AN_KERNEL_ROW) continue;
         const char *why = an_render_refusal(w->rq->target->dialect, p->kernel[k].u.row);
@@ -28,22 +52,8 @@ static an_status share_kernels(an_work *w)
             return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s", w->rq->target->dialect, p->kernel[k].u.row->name,
                            why);
         }
-        an_text_clear(&t);
-        an_render(w->rq->target->dialect, p->kernel[k].u.row, "NAME", false, &t);
-        if (t.failed || !t.data) {
-            ok = false;
-            break;
-        }
-        /* The text of an elementwise program does not hold its extents, the launch does: [7936] and [320] are two
-         * kernels. */
-        const an_row_prog *row = p->kernel[k].u.row;
-        const int64_t extents[3] = {row->rows, row->cols, row->red};
-        p->kernel[k].key = an_hash(t.data, t.len, an_hash(extents, sizeof extents, 0));
-        for (int j = 0; j < k && same[k] == k; j++)
-            if (p->kernel[j].kind == AN_KERNEL_ROW && p->kernel[j].text &&
-                same_work(p->kernel[j].u.row, p->kernel[k].u.row) && !strcmp(p->kernel[j].text, t.data))
-                same[k] = j;
-        if (same[k] == k) ok = (p->kernel[k].text = an_arena_strdup(w->arena, t.data)) != NULL;
+        same[k] = render_one(w, k, &t);
+        ok = same[k] >= 0;
     }
     an_text_free(&t);
     if (!ok) return an_fail_nomem(w->err, "rendered kernels", 0);
@@ -59,10 +69,11 @@ an_status an_pass_render(an_work *w)
     return share_kernels(w);
 }
 
+/* Distinct texts: what a compiler is asked for. */
 static int count_kernels(const an_plan *p)
 {
     int n = 0;
-    for (int k = 0; k < p->n_kernels; k++) n += p->kernel[k].kind == AN_KERNEL_ROW && p->kernel[k].text;
+    for (int k = 0; k < p->n_kernels; k++) n += p->kernel[k].text && an_kernel_first(p, k) == k;
     return n;
 }
 

@@ -341,9 +341,7 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
     }
     for (int i = 0; i < n_units; i++) begin_unit(&units[i]);
     for (int k = 0; k < p->n_kernels; k++) {
-        bool twice = false; /* programs that differ in extents alone have one text */
-        for (int j = 0; j < k; j++) twice |= missing[j] && p->kernel[j].key == p->kernel[k].key;
-        if (missing[k] && !twice) add_program(&units[at++ % n_units], c, &p->kernel[k]);
+        if (missing[k]) add_program(&units[at++ % n_units], c, &p->kernel[k]);
     }
     bool ok = true;
     for (int i = 0; i < n_units; i++) {
@@ -379,7 +377,7 @@ an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_
     int n = 0, programs = 0;
     an_status status = AN_OK;
     for (int k = 0; k < p->n_kernels && status == AN_OK; k++) {
-        if (p->kernel[k].kind != AN_KERNEL_ROW || !p->kernel[k].text) continue;
+        if (!p->kernel[k].text || an_kernel_first(p, k) != k) continue;
         programs++;
         if (c->path[0] && c->cache_dir[0])
             status = look_up(err, c, program_key(c, &p->kernel[k]), libs, &open_libs, &fn[k]);
@@ -394,6 +392,8 @@ an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_
     for (int k = 0; k < p->n_kernels; k++) have += fn[k] != NULL;
     stats->compiled = have - stats->cached;
     stats->interpreted = programs - have;
+    for (int k = 0; k < p->n_kernels; k++)
+        if (p->kernel[k].text) fn[k] = fn[an_kernel_first(p, k)];
     stats->compile_ms = (an_seconds() - start) * 1e3;
     if (!c->path[0] && programs)
         snprintf(stats->note, sizeof stats->note, "%s", c->why);
