@@ -6,10 +6,11 @@
 
 #include <string.h>
 
-extern const an_backend an_backend_cpu, an_backend_null_cpu, an_backend_null_cuda, an_backend_null_metal;
+extern const an_backend an_backend_cpu, an_backend_metal, an_backend_null_cpu, an_backend_null_cuda,
+    an_backend_null_metal;
 
-static const an_backend *const backends[] = {&an_backend_cpu, &an_backend_ref, &an_backend_null_cpu,
-                                             &an_backend_null_cuda, &an_backend_null_metal};
+static const an_backend *const backends[] = {&an_backend_cpu,      &an_backend_metal,     &an_backend_ref,
+                                             &an_backend_null_cpu, &an_backend_null_cuda, &an_backend_null_metal};
 
 const an_backend *const *an_backend_all(int *n)
 {
@@ -20,6 +21,7 @@ const an_backend *const *an_backend_all(int *n)
 const an_backend *an_backend_find(an_err *err, const char *name)
 {
     const char *names[AN_COUNT(backends)];
+    if (!strcmp(name, "mps")) name = "metal";
     if (!strcmp(name, "null:mps")) name = "null:metal";
     for (size_t i = 0; i < AN_COUNT(backends); i++) {
         if (!strcmp(name, backends[i]->name)) return backends[i];

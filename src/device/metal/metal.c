@@ -1,0 +1,227 @@
+/* metal.c: the Apple GPU as a device: which one, what it can do, its memory. Running is metal_run.c's.
+ *
+ * Invariants: every entry point that sends messages pushes a pool and pops it on all ways out. Buffers are in shared
+ * storage: the host reads and writes them where they stand, after the work that uses them has ended. */
+#include "device/metal/metal_internal.h"
+
+#include "base/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAMILY_APPLE_7 = 1007, FAMILY_APPLE_LAST = 1010, FAMILY_METAL_3 = 5001 };
+enum { MOST_BUFFERS = 31 }; /* arguments of a kernel */
+
+/* ---------------------------------------------------------------------------------------------- which device */
+
+static void read_facts(an_id device, an_mtl_facts *f)
+{
+    *f = (an_mtl_facts){.working_set = an_send0(device_working_set, device),
+                        .max_buffer = an_send0(device_max_buffer, device),
+                        .max_shared = (uint32_t)an_send0(device_max_shared, device)};
+    snprintf(f->name, sizeof f->name, "%s", an_utf8(an_send0(device_name, device)));
+    for (int family = 1001; family <= FAMILY_APPLE_LAST; family++)
+        if (an_send(device_supports, device, family)) f->family = family;
+}
+
+/* Why this device cannot train, NULL when it can. docs/metal.md has the table. */
+static const char *refusal(an_id device, const an_mtl_facts *f)
+{
+    if (!an_send0(device_unified, device))
+        return "the GPU has memory of its own (an AMD card or an external one); only GPUs that share the processor's "
+               "memory are supported";
+    if (f->family < FAMILY_APPLE_7)
+        return f->family ? "the GPU is older than Apple7 (M1), or a virtual machine's, and has no matrix instructions"
+                         : "the GPU is Intel's; an Apple GPU (M1 or newer) is needed";
+    if (!an_send(device_supports, device, FAMILY_METAL_3)) return "the GPU does not have Metal 3";
+    return NULL;
+}
+
+static int metal_probe(an_device_info *out)
+{
+    an_err err = {0};
+    an_mtl_facts f;
+    char memory[24];
+    *out = (an_device_info){.name = "metal", .built = true};
+    if (an_objc_load(&err) != AN_OK) {
+        snprintf(out->reason, sizeof out->reason, "%.255s", err.text);
+        return 0;
+    }
+    void *pool = an_mtl.pool_push();
+    an_id device = an_mtl.create_device();
+    if (!device) {
+        snprintf(out->reason, sizeof out->reason, "macOS gives no Metal device (a virtual machine without a GPU?)");
+    } else {
+        read_facts(device, &f);
+        const char *why = refusal(device, &f);
+        if (why)
+            snprintf(out->reason, sizeof out->reason, "%s: %s", f.name, why);
+        else
+            snprintf(out->reason, sizeof out->reason, "%s, Apple%d, macOS %d.%d, %s for the GPU", f.name,
+                     f.family - 1000, an_mtl.macos / 100, an_mtl.macos % 100,
+                     an_bytes_text((double)f.working_set, memory));
+        out->available = !why;
+    }
+    an_release(device);
+    an_mtl.pool_pop(pool);
+    return out->available;
+}
+
+static size_t scratch_of(const an_target *t, const an_kernel *k)
+{
+    (void)t;
+    return an_gpu_scratch(k);
+}
+
+static void metal_close(an_device *d)
+{
+    if (!d) return;
+    void *pool = an_mtl.pool_push();
+    an_mtl_run_free(d);
+    for (int i = 0; i < AN_N_OWN; i++) an_release(d->own[i]);
+    an_release(d->queue);
+    an_release(d->device);
+    an_mtl.pool_pop(pool);
+    free(d);
+}
+
+static an_status open_device(an_err *err, an_device *d)
+{
+    if (!(d->device = an_mtl.create_device()))
+        return an_fail(err, AN_E_ENV, "metal: macOS gives no device; `anneal doctor` says more, device=cpu works here");
+    read_facts(d->device, &d->facts);
+    const char *why = refusal(d->device, &d->facts);
+    if (why) return an_fail(err, AN_E_ENV, "metal: %s: %s; use device=cpu", d->facts.name, why);
+    if (!(d->queue = an_send(device_new_queue, d->device, AN_QUEUE_BUFFERS)))
+        return an_fail(err, AN_E_DEVICE, "metal: %s gives no command queue", d->facts.name);
+    d->gpu = (an_gpu){.msl = true, .version = an_mtl.macos >= 1400 ? 310 : 300};
+    d->target = (an_target){.dialect = "msl", .threads = 1, .max_args = MOST_BUFFERS, .scratch = scratch_of};
+    return an_mtl_own_make(err, d);
+}
+
+static an_status metal_open(an_err *err, const an_device_options *o, an_device **out)
+{
+    (void)o;
+    AN_TRY(an_objc_load(err));
+    an_device *d = calloc(1, sizeof *d);
+    if (!d) return an_fail_nomem(err, "the metal device", sizeof *d);
+    void *pool = an_mtl.pool_push();
+    an_status status = open_device(err, d);
+    an_mtl.pool_pop(pool);
+    if (status != AN_OK) {
+        metal_close(d);
+        return status;
+    }
+    *out = d;
+    return AN_OK;
+}
+
+static const an_target *metal_target(an_device *d)
+{
+    return &d->target;
+}
+
+/* ---------------------------------------------------------------------------------------------- memory */
+
+an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what)
+{
+    enum { STORAGE_SHARED = 0 };
+    char want[24], have[24];
+    an_bytes_text((double)bytes, want);
+    if (bytes > d->facts.max_buffer) {
+        an_fail(err, AN_E_NOMEM, "metal: %s needs a buffer of %s, and %s takes at most %s; use a smaller batch", what,
+                want, d->facts.name, an_bytes_text((double)d->facts.max_buffer, have));
+        return NULL;
+    }
+    /* Beyond the recommended size macOS begins to move memory in and out: the machine stalls long before it fails. */
+    if (bytes > d->facts.working_set || d->allocated > d->facts.working_set - bytes) {
+        an_fail(err, AN_E_NOMEM,
+                "metal: %s needs %s more, and of the %s that macOS recommends for the GPU too little is left; use a "
+                "smaller batch or recompute=on",
+                what, want, an_bytes_text((double)d->facts.working_set, have));
+        return NULL;
+    }
+    an_id buffer = an_send(device_new_buffer, d->device, bytes, STORAGE_SHARED);
+    void *contents = buffer ? an_send0(buffer_contents, buffer) : NULL;
+    if (!contents) {
+        an_release(buffer);
+        an_fail(err, AN_E_NOMEM, "metal: no memory for %s: %s; close other programs or use a smaller batch", what,
+                want);
+        return NULL;
+    }
+    memset(contents, 0, bytes);
+    d->allocated += bytes;
+    return buffer;
+}
+
+static an_status metal_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
+{
+    void *pool = an_mtl.pool_push();
+    an_id buffer = an_mtl_buffer(err, d, AN_MAX(bytes, 16), "a plan");
+    if (buffer)
+        *out = (an_buffer){
+            .host = an_send0(buffer_contents, buffer), .handle = (uint64_t)(uintptr_t)buffer, .bytes = bytes};
+    an_mtl.pool_pop(pool);
+    return buffer ? AN_OK : AN_E_NOMEM;
+}
+
+static void metal_free(an_device *d, an_buffer *b)
+{
+    if (!b->handle) return;
+    void *pool = an_mtl.pool_push();
+    an_release((an_id)(uintptr_t)b->handle);
+    an_mtl.pool_pop(pool);
+    d->allocated -= AN_MAX(b->bytes, 16);
+    *b = (an_buffer){0};
+}
+
+static an_status settled(an_err *err, an_device *d)
+{
+    return an_mtl_wait(err, d, d->tickets, INT64_MAX);
+}
+
+static an_status metal_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
+{
+    if (at > dst->bytes || n > dst->bytes - at)
+        return an_fail(err, AN_E_INTERNAL, "metal: write of %zu bytes at %zu into a buffer of %zu", n, at, dst->bytes);
+    AN_TRY(settled(err, d));
+    memcpy((char *)dst->host + at, src, n);
+    return AN_OK;
+}
+
+static an_status metal_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n)
+{
+    if (at > src->bytes || n > src->bytes - at)
+        return an_fail(err, AN_E_INTERNAL, "metal: read of %zu bytes at %zu from a buffer of %zu", n, at, src->bytes);
+    AN_TRY(settled(err, d));
+    memcpy(dst, (const char *)src->host + at, n);
+    return AN_OK;
+}
+
+static double metal_step_seconds(an_device *d, an_exec *e, int step)
+{
+    (void)d;
+    return e->seconds[step];
+}
+
+static void metal_profile(an_device *d, bool on)
+{
+    d->profile = on;
+}
+
+const an_backend an_backend_metal = {.name = "metal",
+                                     .probe = metal_probe,
+                                     .open = metal_open,
+                                     .close = metal_close,
+                                     .target = metal_target,
+                                     .alloc = metal_alloc,
+                                     .free = metal_free,
+                                     .write = metal_write,
+                                     .read = metal_read,
+                                     .load = an_mtl_load,
+                                     .unload = an_mtl_unload,
+                                     .submit = an_mtl_submit,
+                                     .wait = an_mtl_wait,
+                                     .step_seconds = metal_step_seconds,
+                                     .profile = metal_profile};

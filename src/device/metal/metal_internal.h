@@ -1,0 +1,83 @@
+/* metal_internal.h: what the files of the Metal backend share. metal.c: device and memory; metal_load.c: plan to
+ * pipelines; metal_run.c: a step to command buffers, their failures and their times. */
+#ifndef AN_METAL_INTERNAL_H
+#define AN_METAL_INTERNAL_H
+
+#include "device/device.h"
+#include "device/metal/objc.h"
+#include "kernel/gpu_launch.h"
+
+/* Kernels of the backend itself (metal_load.c has their text). */
+typedef enum an_mtl_own {
+    AN_OWN_ZERO, /* words; then the same for bytes */
+    AN_OWN_COPY,
+    AN_OWN_ZERO_BYTES,
+    AN_OWN_COPY_BYTES,
+    AN_OWN_GATE,
+    AN_OWN_CHAIN,
+    AN_OWN_COMMIT,
+    AN_N_OWN
+} an_mtl_own;
+
+enum { AN_QUEUE_BUFFERS = 512 }; /* command buffers that may be under way; the default, 64, blocks beyond */
+
+/* Device words of the commit protocol (DESIGN.md): the host clears them before a step. */
+enum { AN_WORD_PROGRESS, AN_WORD_BEGUN, AN_WORD_COMMITTED, AN_WORDS };
+/* Behind the words stand, for each launch that writes state, the three group counts of its indirect launch: 0 until the
+ * gate has opened. */
+enum { AN_GATE_AT = 16, AN_GATE_BYTES = 3 * sizeof(uint32_t) };
+
+typedef struct an_mtl_facts {
+    char name[64];
+    int family; /* 1007 ...: the highest Apple family; 0: not an Apple GPU */
+    uint64_t working_set, max_buffer;
+    uint32_t max_shared;
+} an_mtl_facts;
+
+struct an_device {
+    an_id device, queue;
+    an_mtl_facts facts;
+    an_gpu gpu;
+    an_target target;
+    an_id own[AN_N_OWN]; /* pipelines */
+    uint64_t allocated;
+    an_ticket tickets;
+    struct an_mtl_run *run; /* the step in flight or the last one */
+    bool profile;           /* a command buffer a launch, for its time */
+};
+
+typedef struct an_mtl_launch {
+    an_id pipeline;       /* not owned */
+    int32_t step, commit; /* number of the plan's step; number among the launches that write state, -1 */
+    uint32_t groups[3], threads;
+    int32_t n_binds;
+    const an_bind *bind;
+    const void *params; /* for setBytes: what AN_BIND_PARAMS names */
+    uint32_t params_bytes;
+} an_mtl_launch;
+
+struct an_exec {
+    const an_plan *plan;
+    an_arena arena;
+    an_id *library, *pipeline; /* owned */
+    int32_t n_libraries, n_pipelines, n_launches, n_commits;
+    an_mtl_launch *launch;
+    an_id gate;       /* buffer: words and indirect group counts */
+    uint32_t *words;  /* its contents */
+    an_id counts;     /* buffer: the group counts that an open gate gives */
+    int32_t a_buffer; /* launches a command buffer takes: moved by its time */
+    double *seconds;  /* [n_steps], of the last run with a command buffer a launch */
+};
+
+an_status an_mtl_own_make(an_err *err, an_device *d);
+an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);
+void an_mtl_unload(an_device *d, an_exec *e);
+
+an_status an_mtl_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out);
+an_status an_mtl_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns);
+void an_mtl_run_free(an_device *d);
+
+/* A shared buffer of `bytes`, zeroed; NULL and a sentence. */
+an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what);
+
+#endif

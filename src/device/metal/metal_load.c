@@ -1,0 +1,410 @@
+/* metal_load.c: a plan to pipelines: texts, libraries compiled from them, and the list of launches.
+ *
+ * Row programs share what stands in front of them, so they are compiled together, in one library; a template's text is
+ * a library of its own. When the common library does not compile, its programs are compiled one by one: the sentence
+ * names the one that fails. Metal keeps what it has compiled on disk by itself. */
+#include "device/metal/metal_internal.h"
+
+#include "base/map.h"
+#include "base/os.h"
+#include "base/text.h"
+#include "kernel/render.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The kernels that are not a plan's: memory, and the commit protocol of DESIGN.md. */
+static const char own_text[] =
+    "#include <metal_stdlib>\n"
+    "using namespace metal;\n"
+    "#define MEMORY(type, zero, copy) \\\n"
+    "    kernel void zero(device type *to [[buffer(0)]], constant uint &n [[buffer(1)]], \\\n"
+    "                     uint i [[thread_position_in_grid]]) { if (i < n) to[i] = 0; } \\\n"
+    "    kernel void copy(device const type *from [[buffer(0)]], device type *to [[buffer(1)]], \\\n"
+    "                     constant uint &n [[buffer(2)]], uint i [[thread_position_in_grid]]) { if (i < n) to[i] = "
+    "from[i]; }\n"
+    "MEMORY(uint, an_zero, an_copy)\n"
+    "MEMORY(uchar, an_zero_bytes, an_copy_bytes)\n"
+    "/* words: progress, begun, committed. All command buffers before this one have completed in an unbroken row when\n"
+    " * progress is this one's number: then state may be written, and the launches behind get their group counts. */\n"
+    "kernel void an_gate(device uint *words [[buffer(0)]], device const uint *counts [[buffer(1)]],\n"
+    "                    constant uint2 &buffer_and_counts [[buffer(2)]], uint i [[thread_position_in_grid]])\n"
+    "{\n"
+    "    bool open = words[0] == buffer_and_counts.x;\n"
+    "    if (i < buffer_and_counts.y) words[4 + i] = open ? counts[i] : 0u;\n"
+    "    if (i == 0 && open) words[1] = 1u;\n"
+    "}\n"
+    "/* Last in each command buffer. */\n"
+    "kernel void an_chain(device uint *words [[buffer(0)]], constant uint &buffer_number [[buffer(1)]])\n"
+    "{\n"
+    "    if (words[0] == buffer_number) words[0] = buffer_number + 1u;\n"
+    "}\n"
+    "/* Behind all of a step's work. */\n"
+    "kernel void an_commit(device uint *words [[buffer(0)]], constant uint &buffer_number [[buffer(1)]])\n"
+    "{\n"
+    "    if (words[1] == 1u && words[0] == buffer_number) words[2] = 1u;\n"
+    "}\n";
+
+/* ---------------------------------------------------------------------------------------------- compiling */
+
+/* Everything about arithmetic is said: defaults differ between systems. */
+static an_id compile_options(const an_device *d)
+{
+    enum { MATH_SAFE = 0, FUNCTIONS_PRECISE = 1, MSL_3_0 = 0x30000, MSL_3_1 = 0x30001 };
+    an_id o = an_objc_new("MTLCompileOptions");
+    if (!o) return NULL;
+    an_send(options_language, o, (uint64_t)(d->gpu.version >= 310 ? MSL_3_1 : MSL_3_0));
+    if (an_can(options_math_mode, o) && an_can(options_functions, o)) {
+        an_send(options_math_mode, o, MATH_SAFE);
+        an_send(options_functions, o, FUNCTIONS_PRECISE);
+    } else if (an_can(options_fast_math, o)) {
+        an_send(options_fast_math, o, 0);
+    }
+    return o;
+}
+
+/* A library (+1), or NULL and what the compiler says. A warning is set beside a library: that is no failure. */
+static an_id compile(an_err *err, an_device *d, const char *text, const char *what)
+{
+    an_id options = compile_options(d), error = NULL;
+    if (!options) {
+        an_fail(err, AN_E_ENV, "metal: this macOS has no MTLCompileOptions");
+        return NULL;
+    }
+    an_id library = an_send(device_new_library, d->device, an_string(text), options, &error);
+    an_release(options);
+    if (!library) {
+        char sentence[200];
+        snprintf(sentence, sizeof sentence, "Apple's compiler refuses %.150s", what);
+        an_fail_ns(err, AN_E_DEVICE, error, sentence);
+    }
+    return library;
+}
+
+/* A pipeline (+1) of a kernel that is launched with `threads` threads a group. */
+static an_id pipeline_of(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads,
+                         const char *what)
+{
+    an_id error = NULL, function = an_send(library_function, library, an_string(entry));
+    if (!function) {
+        an_fail(err, AN_E_DEVICE, "metal: the library of %s has no kernel %s", what, entry);
+        return NULL;
+    }
+    an_id pipeline = an_send(device_new_pipeline, d->device, function, &error);
+    an_release(function);
+    if (!pipeline) {
+        char sentence[200];
+        snprintf(sentence, sizeof sentence, "no pipeline for %.120s (%s)", what, entry);
+        an_fail_ns(err, AN_E_DEVICE, error, sentence);
+        return NULL;
+    }
+    const uint64_t most = an_send0(pipeline_threads, pipeline), width = an_send0(pipeline_width, pipeline);
+    if (threads > most || width != 32) {
+        an_fail(err, AN_E_DEVICE,
+                "metal: %s (%s) runs with at most %llu threads a group in groups of %llu, and needs %u in groups of 32",
+                what, entry, (unsigned long long)most, (unsigned long long)width, threads);
+        an_release(pipeline);
+        return NULL;
+    }
+    return pipeline;
+}
+
+an_status an_mtl_own_make(an_err *err, an_device *d)
+{
+    static const char *const names[AN_N_OWN] = {"an_zero", "an_copy",  "an_zero_bytes", "an_copy_bytes",
+                                                "an_gate", "an_chain", "an_commit"};
+    static const uint32_t threads[AN_N_OWN] = {256, 256, 256, 256, 32, 32, 32};
+    an_id library = compile(err, d, own_text, "anneal's own small kernels");
+    if (!library) return AN_E_DEVICE;
+    an_status status = AN_OK;
+    for (int i = 0; i < AN_N_OWN && status == AN_OK; i++) {
+        d->own[i] = pipeline_of(err, d, library, names[i], threads[i], "anneal's own small kernels");
+        if (!d->own[i]) status = AN_E_DEVICE;
+    }
+    an_release(library);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- texts of a plan */
+
+typedef struct unit { /* a template's library, or a row program's place in the common one */
+    uint64_t hash;
+    int32_t library;
+    char *text; /* NULL for row programs */
+} unit;
+
+typedef struct loading {
+    an_err *err;
+    an_device *d;
+    an_exec *e;
+    unit *unit; /* [n_units] */
+    int32_t n_units;
+    int32_t *row_library; /* [n_kernels]: library of a row program, -1: not yet */
+    int32_t n_compiled;
+} loading;
+
+static void row_name(char *out, size_t cap, int32_t kernel)
+{
+    snprintf(out, cap, "row_%d", (int)kernel);
+}
+
+static int32_t add_library(loading *l, const char *text, const char *what)
+{
+    an_id library = compile(l->err, l->d, text, what);
+    if (!library) return -1;
+    l->e->library[l->e->n_libraries] = library;
+    l->n_compiled++;
+    return l->e->n_libraries++;
+}
+
+static bool is_row(const an_plan *p, int32_t step)
+{
+    return p->kernel[p->step[step].kernel].kind == AN_KERNEL_ROW;
+}
+
+/* What a GPU of Apple's cannot run: `fallback=cpu` is not there yet, so it is an error that names the op. */
+static an_status refuse(loading *l, int32_t step, const char *why)
+{
+    const an_plan_step *s = &l->e->plan->step[step];
+    return an_fail(l->err, AN_E_UNSUPPORTED, "metal: %s (%s): %s", l->e->plan->kernel[s->kernel].name,
+                   s->scope ? s->scope : "no scope", why);
+}
+
+/* Each row program alone: after the common library failed, to find the one that does not compile. */
+static an_status compile_rows_apart(loading *l)
+{
+    const an_plan *p = l->e->plan;
+    for (int32_t s = 0; s < p->n_steps; s++) {
+        const int32_t k = p->step[s].kernel;
+        if (!is_row(p, s) || l->row_library[k] >= 0) continue;
+        char name[32];
+        an_text t = {0};
+        row_name(name, sizeof name, k);
+        an_render_unit(p, &p->step[s], &l->d->gpu, name, &t);
+        l->row_library[k] = t.failed ? -1 : add_library(l, t.data, p->kernel[k].name);
+        an_text_free(&t);
+        if (l->row_library[k] < 0) return l->err->code ? l->err->code : an_fail_nomem(l->err, "a kernel's text", 0);
+    }
+    return AN_OK;
+}
+
+static an_status compile_rows(loading *l)
+{
+    const an_plan *p = l->e->plan;
+    an_text all = {0};
+    for (int32_t s = 0; s < p->n_steps; s++) {
+        const int32_t k = p->step[s].kernel;
+        char name[32];
+        if (!is_row(p, s) || l->row_library[k] >= 0) continue;
+        const char *why = an_render_gpu_refusal(p->kernel[k].u.row, true);
+        if (why) {
+            an_text_free(&all);
+            return refuse(l, s, why);
+        }
+        row_name(name, sizeof name, k);
+        if (!all.len)
+            an_render_unit(p, &p->step[s], &l->d->gpu, name, &all);
+        else
+            an_render_gpu(p->kernel[k].u.row, name, true, false, &all);
+        l->row_library[k] = 0;
+    }
+    if (!all.len) return AN_OK;
+    an_err first = {0};
+    an_err *const err = l->err;
+    l->err = &first;
+    const int32_t library = all.failed ? -1 : add_library(l, all.data, "the row programs");
+    l->err = err;
+    an_text_free(&all);
+    for (int32_t k = 0; k < p->n_kernels; k++)
+        if (l->row_library[k] >= 0) l->row_library[k] = library;
+    return library >= 0 ? AN_OK : compile_rows_apart(l);
+}
+
+/* The library of a template's step: equal texts are compiled once. */
+static int32_t template_library(loading *l, const an_plan_step *s)
+{
+    an_text t = {0};
+    an_render_unit(l->e->plan, s, &l->d->gpu, "kernel", &t);
+    if (t.failed) {
+        an_text_free(&t);
+        an_fail_nomem(l->err, "a kernel's text", 0);
+        return -1;
+    }
+    const uint64_t hash = an_hash(t.data, t.len, 0);
+    for (int32_t i = 0; i < l->n_units; i++)
+        if (l->unit[i].hash == hash && !strcmp(l->unit[i].text, t.data)) {
+            an_text_free(&t);
+            return l->unit[i].library;
+        }
+    const int32_t library = add_library(l, t.data, l->e->plan->kernel[s->kernel].name);
+    if (library < 0)
+        an_text_free(&t);
+    else
+        l->unit[l->n_units++] = (unit){.hash = hash, .library = library, .text = t.data};
+    return library;
+}
+
+/* ---------------------------------------------------------------------------------------------- launches */
+
+typedef struct entry_key { /* pipelines are shared by launches of the same kernel */
+    int32_t library, pipeline;
+    char name[32];
+} entry_key;
+
+static an_id find_pipeline(loading *l, entry_key *known, int32_t library, const char *entry, uint32_t threads,
+                           const char *what)
+{
+    an_exec *e = l->e;
+    for (int32_t i = 0; i < e->n_pipelines; i++)
+        if (known[i].library == library && !strcmp(known[i].name, entry)) return e->pipeline[i];
+    an_id pipeline = pipeline_of(l->err, l->d, e->library[library], entry, threads, what);
+    if (!pipeline) return NULL;
+    known[e->n_pipelines].library = library;
+    snprintf(known[e->n_pipelines].name, sizeof known->name, "%s", entry);
+    return e->pipeline[e->n_pipelines++] = pipeline;
+}
+
+/* Fills and copies are kernels too: a blit encoder would cut the command buffer's encoder in two. */
+static an_status memory_launch(loading *l, int32_t s)
+{
+    enum { THREADS = 256 };
+    const an_plan_step *st = &l->e->plan->step[s];
+    const bool copy = l->e->plan->kernel[st->kernel].kind == AN_KERNEL_COPY;
+    const an_arg *from = &st->arg[0], *to = &st->arg[copy];
+    const bool words = (to->bytes | to->offset | from->offset) % 4 == 0;
+    const int64_t elements = words ? to->bytes / 4 : to->bytes;
+    if (elements == 0) return AN_OK;
+    if (elements > UINT32_MAX)
+        return an_fail(l->err, AN_E_UNSUPPORTED, "metal: %lld bytes are too many for one copy; use a smaller batch",
+                       (long long)to->bytes);
+    an_bind *b = AN_NEW_ARRAY(&l->e->arena, an_bind, 3);
+    uint32_t *n = AN_NEW(&l->e->arena, uint32_t);
+    if (!b || !n) return an_fail_nomem(l->err, "a loaded plan", 0);
+    *n = (uint32_t)elements;
+    for (int i = 0; i <= copy; i++) b[i] = (an_bind){.kind = AN_BIND_ARG, .index = (uint8_t)i, .arg = (int16_t)i};
+    b[1 + copy] = (an_bind){.kind = AN_BIND_PARAMS, .index = (uint8_t)(1 + copy)};
+    l->e->launch[l->e->n_launches++] = (an_mtl_launch){.pipeline = l->d->own[AN_OWN_ZERO + copy + 2 * !words],
+                                                       .step = s,
+                                                       .commit = st->commit ? l->e->n_commits++ : -1,
+                                                       .groups = {(uint32_t)an_ceil_div(elements, THREADS), 1, 1},
+                                                       .threads = THREADS,
+                                                       .n_binds = 2 + copy,
+                                                       .bind = b,
+                                                       .params = n,
+                                                       .params_bytes = sizeof *n};
+    return AN_OK;
+}
+
+static an_status step_launches(loading *l, entry_key *known, int32_t s)
+{
+    const an_plan *p = l->e->plan;
+    const an_plan_step *st = &p->step[s];
+    const an_kernel *k = &p->kernel[st->kernel];
+    an_gpu_step g;
+    if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY) return memory_launch(l, s);
+    const char *why = an_gpu_step_make(p, st, &l->d->gpu, &g);
+    if (why) return refuse(l, s, why);
+    if (g.n_launches == 0) return AN_OK;
+    const int32_t library = is_row(p, s) ? l->row_library[st->kernel] : template_library(l, st);
+    if (library < 0) return l->err->code;
+    void *params = an_arena_copy(&l->e->arena, &g.params, AN_MAX(g.params_bytes, 1));
+    char name[32];
+    row_name(name, sizeof name, st->kernel);
+    for (int i = 0; i < g.n_launches; i++) {
+        const an_gpu_launch *from = &g.launch[i];
+        an_mtl_launch *to = &l->e->launch[l->e->n_launches++];
+        *to = (an_mtl_launch){
+            .pipeline = find_pipeline(l, known, library, from->entry ? from->entry : name, from->threads, k->name),
+            .step = s,
+            .commit = st->commit ? l->e->n_commits++ : -1,
+            .groups = {from->groups[0], from->groups[1], from->groups[2]},
+            .threads = from->threads,
+            .n_binds = from->n_binds,
+            .bind = an_arena_copy(&l->e->arena, from->bind, sizeof *from->bind * (size_t)AN_MAX(from->n_binds, 1)),
+            .params = params,
+            .params_bytes = (uint32_t)g.params_bytes};
+        if (!to->pipeline) return l->err->code;
+        if (!to->bind || !params) return an_fail_nomem(l->err, "a loaded plan", 0);
+    }
+    return AN_OK;
+}
+
+/* The buffer of the commit protocol and what an open gate copies into it. */
+static an_status make_gate(loading *l)
+{
+    an_exec *e = l->e;
+    const size_t table = AN_GATE_BYTES * (size_t)AN_MAX(e->n_commits, 1);
+    if (!(e->gate = an_mtl_buffer(l->err, l->d, AN_GATE_AT + table, "the commit protocol")) ||
+        !(e->counts = an_mtl_buffer(l->err, l->d, table, "the commit protocol")))
+        return AN_E_NOMEM;
+    e->words = an_send0(buffer_contents, e->gate);
+    uint32_t *counts = an_send0(buffer_contents, e->counts);
+    for (int32_t i = 0; i < e->n_launches; i++)
+        if (e->launch[i].commit >= 0) memcpy(counts + 3 * e->launch[i].commit, e->launch[i].groups, AN_GATE_BYTES);
+    return AN_OK;
+}
+
+static an_status load_plan(loading *l)
+{
+    an_exec *e = l->e;
+    const an_plan *p = e->plan;
+    const size_t n = (size_t)p->n_steps + 1, launches = n * AN_GPU_LAUNCHES;
+    e->launch = AN_NEW_ARRAY(&e->arena, an_mtl_launch, launches);
+    e->library = AN_NEW_ARRAY(&e->arena, an_id, n + (size_t)p->n_kernels);
+    e->pipeline = AN_NEW_ARRAY(&e->arena, an_id, launches);
+    e->seconds = AN_NEW_ARRAY(&e->arena, double, n);
+    l->unit = calloc(n, sizeof *l->unit);
+    l->row_library = malloc(sizeof *l->row_library * ((size_t)p->n_kernels + 1));
+    entry_key *known = calloc(launches, sizeof *known);
+    an_status status = AN_OK;
+    if (!e->launch || !e->library || !e->pipeline || !e->seconds || !l->unit || !l->row_library || !known)
+        status = an_fail_nomem(l->err, "a loaded plan", launches * sizeof *known);
+    for (int32_t k = 0; status == AN_OK && k < p->n_kernels; k++) l->row_library[k] = -1;
+    if (status == AN_OK) status = compile_rows(l);
+    for (int32_t s = 0; status == AN_OK && s < p->n_steps; s++) status = step_launches(l, known, s);
+    if (status == AN_OK) status = make_gate(l);
+    free(known);
+    return status;
+}
+
+an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats)
+{
+    enum { FIRST_A_BUFFER = 100 };
+    an_exec *e = calloc(1, sizeof *e);
+    if (!e) return an_fail_nomem(err, "a loaded plan", sizeof *e);
+    e->plan = p;
+    e->a_buffer = FIRST_A_BUFFER;
+    loading l = {.err = err, .d = d, .e = e};
+    const double began = an_seconds();
+    void *pool = an_mtl.pool_push();
+    const an_status status = load_plan(&l);
+    an_mtl.pool_pop(pool);
+    for (int32_t i = 0; i < l.n_units; i++) free(l.unit[i].text);
+    free(l.unit);
+    free(l.row_library);
+    if (status != AN_OK) {
+        an_mtl_unload(d, e);
+        return status;
+    }
+    stats->compiled = e->n_pipelines;
+    stats->compile_ms = 1e3 * (an_seconds() - began);
+    *out = e;
+    return AN_OK;
+}
+
+void an_mtl_unload(an_device *d, an_exec *e)
+{
+    if (!e) return;
+    void *pool = an_mtl.pool_push();
+    for (int32_t i = 0; i < e->n_pipelines; i++) an_release(e->pipeline[i]);
+    for (int32_t i = 0; i < e->n_libraries; i++) an_release(e->library[i]);
+    const size_t table = AN_GATE_BYTES * (size_t)AN_MAX(e->n_commits, 1);
+    if (e->gate) d->allocated -= AN_GATE_AT + table;
+    if (e->counts) d->allocated -= table;
+    an_release(e->gate);
+    an_release(e->counts);
+    an_mtl.pool_pop(pool);
+    an_arena_free(&e->arena);
+    free(e);
+}

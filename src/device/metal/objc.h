@@ -1,0 +1,73 @@
+/* objc.h: the Objective-C runtime and Metal from plain C: messages as typed calls, strings, pools, versions.
+ *
+ * Owns:      loading of libobjc, Foundation, CoreGraphics and Metal at run time ($ANNEAL_METAL_PATH: one file in place
+ * of them all, for tests), the table of selectors, the ABI's pitfalls. Does not:  know devices, buffers or plans.
+ *
+ * Rules of use: an entry point of the backend pushes a pool and pops it at every exit, last in, first out. What
+ * `new...` returns is owned (an_release); everything else lives until the pool is popped, unless an_retain. A message
+ * to nil returns 0, so each object is checked where it is made. No method with a result above 16 bytes is called: those
+ * need another entry on x86-64.
+ */
+#ifndef AN_METAL_OBJC_H
+#define AN_METAL_OBJC_H
+
+#include "base/base.h"
+
+typedef void *an_id;
+typedef void *an_sel;
+#if defined(__x86_64__)
+typedef signed char an_bool; /* BOOL there; `bool` on arm64 */
+#else
+typedef bool an_bool;
+#endif
+typedef struct an_mtl_size {
+    uint64_t x, y, z;
+} an_mtl_size;
+
+/* One function type and one number for each row of selectors.def. */
+#define ARGS0                                                         (an_id, an_sel)
+#define ARGS(...)                                                     (an_id, an_sel, __VA_ARGS__)
+#define X(name, owner, selector, result, args, encoding, need, since) typedef result(*an_fn_##name) args;
+#include "device/metal/selectors.def"
+#undef X
+#undef ARGS0
+#undef ARGS
+#define X(name, owner, selector, result, args, encoding, need, since) AN_SEL_##name,
+enum an_selector_number {
+#include "device/metal/selectors.def"
+    AN_N_SELECTORS
+};
+#undef X
+
+typedef struct an_objc {
+    void (*send)(void); /* objc_msgSend: only ever called through a type of selectors.def */
+    an_sel sel[AN_N_SELECTORS];
+    void *(*pool_push)(void);
+    void (*pool_pop)(void *);
+    an_id (*retain)(an_id);
+    void (*release)(an_id);
+    an_id (*get_class)(const char *);
+    an_id (*create_device)(void);
+    int macos; /* major * 100 + minor */
+} an_objc;
+extern an_objc an_mtl;
+
+/* Sends the message `name` of selectors.def to `object`. */
+#define an_send0(name, object)     (((an_fn_##name)an_mtl.send)((object), an_mtl.sel[AN_SEL_##name]))
+#define an_send(name, object, ...) (((an_fn_##name)an_mtl.send)((object), an_mtl.sel[AN_SEL_##name], __VA_ARGS__))
+/* Whether `object` has the method: for OPTIONAL ones. */
+#define an_can(name, object) (an_send(object_responds, (object), an_mtl.sel[AN_SEL_##name]) != 0)
+
+/* Loads everything, once a process. AN_E_ENV with the reason where it is not to be had. */
+an_status an_objc_load(an_err *err);
+
+an_id an_objc_class(const char *name);     /* NULL: this macOS has none */
+an_id an_objc_new(const char *class_name); /* +1; NULL: no such class */
+an_id an_string(const char *utf8);         /* lives until the pool is popped */
+void an_release(an_id object);             /* NULL is nothing */
+const char *an_utf8(an_id string);         /* lives as long as the string; "" for nil */
+
+/* Fails with `what` and what the NSError says (domain, code, description). */
+an_status an_fail_ns(an_err *err, an_status code, an_id error, const char *what);
+
+#endif
