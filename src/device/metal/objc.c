@@ -10,15 +10,8 @@
 
 an_objc an_mtl;
 
-static const char *const frameworks[] = {
-    /* files that exist in the shared cache only: asked of the loader, never of the disk. CoreGraphics: without it a
-     * program without windows gets no device */
-    "/usr/lib/libobjc.A.dylib",
-    "/System/Library/Frameworks/Foundation.framework/Foundation",
-    "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics",
-    "/System/Library/Frameworks/Metal.framework/Metal",
-};
-static void *libs[AN_COUNT(frameworks)]; /* never closed: images with Objective-C classes stay */
+enum { MOST_LIBRARIES = 4 };
+static void *libs[MOST_LIBRARIES]; /* never closed: images with Objective-C classes stay */
 static an_err load_error;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
@@ -44,6 +37,12 @@ static an_status open_libraries(an_err *err)
 #ifndef __APPLE__
     return an_fail(err, AN_E_ENV, "Metal is a part of macOS, and this is another system");
 #else
+    /* Files that exist in the shared cache only: asked of the loader, never of the disk. CoreGraphics: without it a
+     * program without windows gets no device. */
+    static const char *const frameworks[MOST_LIBRARIES] = {
+        "/usr/lib/libobjc.A.dylib", "/System/Library/Frameworks/Foundation.framework/Foundation",
+        "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics",
+        "/System/Library/Frameworks/Metal.framework/Metal"};
     for (size_t i = 0; i < AN_COUNT(frameworks); i++)
         if (!(libs[i] = an_dl_open(err, frameworks[i]))) return AN_E_ENV;
     return AN_OK;
