@@ -20,7 +20,8 @@
 static void ask(const an_backend *b, an_device_facts *out)
 {
     an_device_info info = {0};
-    *out = (an_device_facts){.available = b->probe(&info) != 0, .built = info.built};
+    const bool available = b->probe(&info) != 0;
+    *out = (an_device_facts){.available = available, .built = info.built};
     out->runs = strncmp(b->name, "null:", 5) != 0 && b != &an_backend_ref;
     snprintf(out->name, sizeof out->name, "%s", b->name);
     snprintf(out->reason, sizeof out->reason, "%s", info.reason);

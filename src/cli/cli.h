@@ -79,9 +79,10 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);
 
-extern const an_config an_sample_keys, an_plan_keys, an_bench_keys, an_eval_keys, an_inspect_keys;
+extern const an_config an_sample_keys, an_plan_keys, an_bench_keys, an_eval_keys, an_inspect_keys, an_doctor_keys;
 
 #endif

@@ -1,0 +1,118 @@
+#include "train/bench_op.h"
+#include "train/run.h"
+#include <stdlib.h>
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+double an_median(double *v, int64_t n)
+{
+    qsort(v, (size_t)n, sizeof *v, ascending);
+    return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
+}
+
+enum { CONV_N = 8, CONV_SIDE = 56 };
+
+/* Operands are states, so that an iteration moves nothing to the device; uniform numbers, because a processor may be
+ * faster with zeros. */
+static an_tensor *operand(an_ctx *cx, const char *name, an_dtype dtype, an_shape shape)
+{
+    return an_state(cx, name, dtype, shape, AN_UNIFORM(-1, 1));
+}
+
+/* Builds an iteration. The result is NULL for a copy, which is an effect. */
+static an_tensor *build(an_ctx *cx, const an_bench_op *op)
+{
+    const int64_t n = op->n;
+    if (op->kind == AN_BENCH_MATMUL)
+        return an_matmul(operand(cx, "a", op->dtype, AN_SHAPE(n, n)), operand(cx, "b", op->dtype, AN_SHAPE(n, n)));
+    if (op->kind == AN_BENCH_CONV) {
+        an_tensor *x = operand(cx, "x", op->dtype, AN_SHAPE(CONV_N, CONV_SIDE, CONV_SIDE, n)); /* [N,H,W,C] */
+        an_tensor *w = operand(cx, "w", op->dtype, AN_SHAPE(n, 3, 3, n));                      /* [O,KH,KW,C] */
+        return an_conv2d(x, w, NULL, (an_window){.pad_h = 1, .pad_w = 1});
+    }
+    const an_shape shape = AN_SHAPE(n << 18); /* n MiB of f32 */
+    an_assign(operand(cx, "to", AN_F32, shape), operand(cx, "from", AN_F32, shape));
+    return NULL;
+}
+
+static void amounts(const an_bench_op *op, double *flops, double *bytes)
+{
+    const double n = (double)op->n, pixels = (double)CONV_N * CONV_SIDE * CONV_SIDE;
+    const double size = (double)an_dtype_size(op->dtype);
+    *flops = op->kind == AN_BENCH_MATMUL ? 2 * n * n * n : op->kind == AN_BENCH_CONV ? 18 * pixels * n * n : 0;
+    *bytes = op->kind == AN_BENCH_MATMUL ? 3 * size * n * n
+             : op->kind == AN_BENCH_CONV ? size * (2 * pixels * n + 9 * n * n)
+                                         : 2 * n * 1048576;
+}
+
+static an_status iterate(an_err *err, an_ctx *cx, const an_bench_op *op, double *ms)
+{
+    const double begin = an_run_clock();
+    an_tensor *result = build(cx, op);
+    an_status status = result ? an_eval(result) : an_eval_effects(cx);
+    if (status == AN_OK) status = an_synchronize(cx);
+    status = an_run_result(err, cx, status);
+    an_reset(cx);
+    *ms = 1e3 * (an_run_clock() - begin);
+    return status;
+}
+
+static an_status measure(an_err *err, an_ctx *cx, const an_bench_op *op, double *ms, an_bench_op_result *out)
+{
+    double flops, bytes, unused;
+    AN_TRY(iterate(err, cx, op, &out->first_s));
+    out->first_s *= 1e-3;
+    for (int64_t i = 0; i < 2 + op->iters / 10; i++) AN_TRY(iterate(err, cx, op, &unused));
+    for (int64_t i = 0; i < op->iters; i++) AN_TRY(iterate(err, cx, op, &ms[i]));
+    out->ms = an_median(ms, op->iters);
+    out->min_ms = ms[0];
+    amounts(op, &flops, &bytes);
+    out->gflops = flops / out->ms / 1e6;
+    out->gbytes = bytes / out->ms / 1e6;
+    return AN_OK;
+}
+
+static an_ctx *open_context(const an_train_config *c)
+{
+    an_ctx *cx = an_open(&(an_options){.device = c->device,
+                                       .seed = 1,
+                                       .threads = (int)c->threads,
+                                       .isa = c->isa[0] ? c->isa : NULL,
+                                       .cc = c->cc[0] ? c->cc : NULL,
+                                       .cache_dir = c->cache_dir[0] ? c->cache_dir : NULL});
+    return cx;
+}
+
+an_status an_bench_run_op(an_err *err, const an_train_config *cfg, const an_bench_op *op, an_bench_op_result *out)
+{
+    *out = (an_bench_op_result){0};
+    double *ms = malloc((size_t)op->iters * sizeof *ms);
+    if (!ms) return an_fail_nomem(err, "a benchmark", (size_t)op->iters * sizeof *ms);
+    an_ctx *cx = open_context(cfg);
+    an_status status = an_run_fault(err, cx);
+    if (status == AN_OK) status = measure(err, cx, op, ms, out);
+    an_close(cx);
+    free(ms);
+    return status;
+}
+
+an_status an_bench_roof(an_err *err, const an_train_config *cfg, an_roof *out)
+{
+    an_bench_op_result r;
+    an_ctx *cx = open_context(cfg);
+    an_status status = an_run_fault(err, cx);
+    *out = (an_roof){.gflops = status == AN_OK ? an_fma_peak(cx, cfg->dtype) : 0};
+    an_close(cx);
+    AN_TRY(status);
+    if (out->gflops <= 0) {
+        AN_TRY(an_bench_run_op(err, cfg, &(an_bench_op){AN_BENCH_MATMUL, cfg->dtype, 4096, 8}, &r));
+        out->gflops = r.gflops * r.ms / r.min_ms;
+    }
+    AN_TRY(an_bench_run_op(err, cfg, &(an_bench_op){AN_BENCH_COPY, AN_F32, 128, 8}, &r));
+    out->gbytes = r.gbytes * r.ms / r.min_ms;
+    return AN_OK;
+}
