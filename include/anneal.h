@@ -174,11 +174,12 @@ typedef struct an_bill {
     bool plan_cached;         /* found whole, by key */
     uint64_t allocated_bytes; /* what has in fact been requested from the device so far */
     uint64_t allocations;     /* and in how many calls */
+    int32_t splits;           /* groups of operations cut in two because one kernel cannot hold them; "plan" says why */
 } an_bill;
 AN_API an_status an_report(const an_ctx *cx, an_bill *out);
 /* Texts for people, owned by the context until the next call: "plan" (one line a step), "memory" (timeline: tensor x
- * step), "kernels" (rendered source), "miss" (why the last plan was built anew: the first node that differs). NULL when
- * unknown. */
+ * step), "kernels" (rendered source), "miss" (why the last plan was built anew: the first node that differs), "chips"
+ * (an estimate of the step's time on Apple's chips). NULL when unknown. */
 AN_API const char *an_report_text(an_ctx *cx, const char *what);
 /* The multiply-add peak of this context's threads now, in GFLOP/s, measured in some tens of milliseconds (AN_F32;
  * AN_BF16: of the dot product, or of f32 where there is none). 0: the device cannot say. What a benchmark's figures are

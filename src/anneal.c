@@ -4,6 +4,8 @@
  * after a run. Does not:  build nodes (graph/), plan (plan/) or run (device/).
  */
 #include "anneal_internal.h"
+
+#include "device/metal/chips.h"
 #include "base/exact.h"
 #include "base/os.h"
 #include "base/rng.h"
@@ -566,11 +568,13 @@ const char *an_report_text(an_ctx *cx, const char *what)
     if (!strcmp(what, "note")) return cx->last->stats.note;
     if (!strcmp(what, "plan")) return cx->last->plan->text_plan;
     if (!strcmp(what, "memory")) return cx->last->plan->text_memory;
-    if (strcmp(what, "kernels") && strcmp(what, "time")) return NULL;
+    if (strcmp(what, "kernels") && strcmp(what, "time") && strcmp(what, "chips")) return NULL;
     an_text t = {0};
     const an_plan *p = cx->last->plan;
     if (!strcmp(what, "kernels")) {
         an_render_plan(cx->backend->target(cx->device)->dialect, p, &t);
+    } else if (!strcmp(what, "chips")) {
+        an_chips_text(p, &t);
     } else if (cx->last->exec) {
         for (int s = 0; s < p->n_steps; s++) {
             double sec = cx->backend->step_seconds(cx->device, cx->last->exec, s);

@@ -94,13 +94,13 @@ static an_status find_version(an_err *err)
 
 static void load_all(void)
 {
-    if (open_libraries(&load_error) == AN_OK && find_symbols(&load_error) == AN_OK) find_version(&load_error);
+    if (open_libraries(&load_error) == AN_OK) find_symbols(&load_error);
 }
 
 an_status an_objc_load(an_err *err)
 {
     pthread_once(&once, load_all);
-    return load_error.code == AN_OK ? AN_OK : an_fail(err, load_error.code, "%s", load_error.text);
+    return load_error.code == AN_OK ? find_version(err) : an_fail(err, load_error.code, "%s", load_error.text);
 }
 
 an_id an_objc_class(const char *name)
