@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-extern const an_backend an_backend_cpu, an_backend_metal, an_backend_null_cpu, an_backend_null_cuda,
+extern const an_backend an_backend_cpu, an_backend_cuda, an_backend_metal, an_backend_null_cpu, an_backend_null_cuda,
     an_backend_null_metal;
 
 static const an_backend *const backends[] = {&an_backend_cpu,      &an_backend_metal,     &an_backend_ref,

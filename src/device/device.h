@@ -24,6 +24,8 @@ typedef struct an_device_info {
 typedef struct an_device_options {
     int threads;
     const char *isa, *cc, *cache_dir;
+    bool exact; /* GPUs: f32 products and attention with the bits of the CPU */
+    bool tf32;  /* CUDA: f32 products on tensor cores, operands rounded to 11 bits; never without being asked */
 } an_device_options;
 
 /* What the planner must know about a device: data, a pure function of the device and its options. */
@@ -34,6 +36,8 @@ typedef struct an_target {
     int max_args;          /* buffers a kernel may take */
     bool no_templates;     /* every op as a row program or call: tests of shape N */
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template wants */
+    /* The same for a product whose epilogue is known: NULL, or what `scratch` said is replaced. */
+    size_t (*product_scratch)(const struct an_target *t, const an_kernel *k, const an_row_prog *epilogue);
 } an_target;
 
 typedef struct an_load_stats {

@@ -17,6 +17,9 @@ void an_render(const char *dialect, const an_row_prog *p, const char *name, bool
 const char *an_render_refusal(const char *dialect, const an_row_prog *p);
 /* CUDA and MSL: a thread a column element, 32 lanes a row reduction (render_gpu.c). */
 void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes, an_text *out);
+/* The epilogue of a product that a library has left in memory (f32 or bf16, rows behind each other), as a kernel of its
+ * own: the product first, then the program's arguments. Launched as an_render_gpu_launch says. */
+void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product, an_text *out);
 /* How that kernel is launched: groups along x, threads in each. */
 typedef struct an_launch {
     int64_t groups;

@@ -351,6 +351,7 @@ static void place_of_thread(const an_row_prog *p, int threads, an_text *out)
 static void elements(const an_row_prog *p, const an_launch *launch, an_text *out)
 {
     place_of_thread(p, launch->threads, out);
+    if (p->shape == AN_TILE) an_text_puts(out, "    const float acc = an_product_value(product[i]);\n");
     for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", out);
 }
 
@@ -462,6 +463,21 @@ const char *an_render_gpu_refusal(const an_row_prog *p, bool msl)
         if (msl && in->dtype == AN_F64) return "uses float64, which Apple GPUs do not have; use float32, or device=cpu";
     }
     return NULL;
+}
+
+void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product, an_text *out)
+{
+    an_launch launch = an_render_gpu_launch(p);
+    bool half = product == AN_BF16;
+    an_text_printf(out, "AN_FN float an_product_value(%s x) { return %s; }\n", storage[product],
+                   half ? "an_bf16_to_f32(x)" : "x");
+    an_text_printf(out, "AN_KERNEL(%s, %d)\n(AN_ROW_IN(0, %s, product)", name, launch.threads, storage[product]);
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i + 1,
+                       type_of(&p->arg[i]), p->arg[i].name);
+    an_text_puts(out, " AN_IDS)\n{\n");
+    elements(p, &launch, out);
+    an_text_puts(out, "}\n");
 }
 
 void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes, an_text *out)

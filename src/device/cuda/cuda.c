@@ -1,0 +1,362 @@
+/* cuda.c: the backend "cuda": the device, its memory, its one stream, and waiting.
+ *
+ * Owns:      the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, pinned staging memory, tickets.
+ * Does not:  compile (compile.c) or launch (exec.c). Nothing of CUDA is needed to build it: see api.h.
+ * Invariants: a write returns before it has arrived, and whatever is asked of the stream later sees it; a read waits.
+ * Nothing is allocated in a submit.
+ */
+#define _GNU_SOURCE
+#include "base/os.h"
+#include "base/text.h"
+#include "device/cache.h"
+#include "device/cuda/cuda_internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { DEFAULT_TIMEOUT_S = 600 };
+
+/* ---------------------------------------------------------------------------------------------- errors */
+
+/* After these the context is gone, and the memory with it (CUresult: illegal address, launch timeout, assert, hardware,
+ * illegal instruction, misaligned, invalid address space or program counter, launch failed, ECC, unknown ...). */
+static bool is_fatal(cu_result r)
+{
+    static const int16_t fatal[] = {4, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999};
+    for (size_t i = 0; i < AN_COUNT(fatal); i++)
+        if (r == fatal[i]) return true;
+    return false;
+}
+
+an_status an_cuda_check(an_err *err, an_device *d, cu_result r, const char *fmt, ...)
+{
+    if (!r) return AN_OK;
+    char what[300];
+    const char *name = NULL, *text = NULL;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(what, sizeof what, fmt, args);
+    va_end(args);
+    if (d->cu.error_name(r, &name) || !name) name = "an unknown error";
+    if (d->cu.error_text(r, &text) || !text) text = "no text";
+    if (r == CU_OUT_OF_MEMORY) {
+        size_t unused = 0, all = 0;
+        char a[16], b[16];
+        d->cu.memory_info(&unused, &all);
+        return an_fail(err, AN_E_NOMEM,
+                       "cuda: %s: out of memory: %s of %s are free on %s; try a smaller batch, recompute=on, or end "
+                       "other programs on this GPU",
+                       what, an_bytes_text((double)unused, a), an_bytes_text((double)all, b), d->name);
+    }
+    if (!is_fatal(r))
+        return an_fail(err, AN_E_DEVICE, "cuda: %s: %s (%s); if it happens again, report it with this sentence", what,
+                       name, text);
+    if (!d->lost)
+        snprintf(d->lost_text, sizeof d->lost_text,
+                 "cuda: %s: %s (%s): %s and what its memory held are lost to this program; resume from the last "
+                 "checkpoint. ANNEAL_CUDA_LAUNCH=sync names the kernel",
+                 what, name, text, d->name);
+    d->lost = true;
+    return an_fail(err, AN_E_DEVICE, "%s", d->lost_text);
+}
+
+an_status an_cuda_enter(an_err *err, an_device *d)
+{
+    if (d->lost) return an_fail(err, AN_E_DEVICE, "%s", d->lost_text);
+    return an_cuda_check(err, d, d->cu.context_use(d->context), "taking the GPU's context");
+}
+
+/* ---------------------------------------------------------------------------------------------- probing */
+
+static an_status first_device(an_err *err, an_cuda_driver *cu, cu_device *out)
+{
+    const char *text = NULL;
+    int n = 0;
+    cu_result r = cu->init(0);
+    if (!r) r = cu->device_count(&n);
+    if (r == CU_NO_DEVICE || (!r && n == 0))
+        return an_fail(err, AN_E_ENV, "the driver finds no GPU; is CUDA_VISIBLE_DEVICES right?");
+    if (!r) r = cu->device_get(out, 0);
+    if (!r) return AN_OK;
+    return an_fail(err, AN_E_ENV, "the NVIDIA driver does not start: %s",
+                   cu->error_text(r, &text) || !text ? "no reason given" : text);
+}
+
+static an_status find_all(an_err *err, an_cuda_driver *cu, an_nvrtc *nvrtc, cu_device *device, int *arch)
+{
+    int major = 0, minor = 0;
+    AN_TRY(an_cuda_driver_find(err, cu));
+    AN_TRY(first_device(err, cu, device));
+    cu->device_attribute(&major, CU_ATTR_MAJOR, *device);
+    cu->device_attribute(&minor, CU_ATTR_MINOR, *device);
+    *arch = major * 10 + minor;
+    if (*arch < 80)
+        return an_fail(err, AN_E_ENV, "the GPU has compute capability %d.%d; 8.0 (Ampere) or newer is needed", major,
+                       minor);
+    return an_nvrtc_find(err, cu->version / 1000, nvrtc);
+}
+
+static int cuda_probe(an_device_info *out)
+{
+    an_cuda_driver cu;
+    an_nvrtc nvrtc;
+    cu_device device;
+    int arch;
+    an_err err = {0};
+    char name[64] = "", all[16];
+    size_t bytes = 0;
+    snprintf(out->name, sizeof out->name, "cuda");
+    out->built = true;
+    out->available = find_all(&err, &cu, &nvrtc, &device, &arch) == AN_OK;
+    if (!out->available) {
+        snprintf(out->reason, sizeof out->reason, "%.255s", err.text);
+        return 0;
+    }
+    cu.device_name(name, sizeof name, device);
+    cu.device_memory(&bytes, device);
+    snprintf(out->reason, sizeof out->reason, "%s, %s, sm_%d, driver for CUDA %d.%d, NVRTC %d.%d", name,
+             an_bytes_text((double)bytes, all), arch, cu.version / 1000, cu.version % 1000 / 10, nvrtc.major,
+             nvrtc.minor);
+    return 1;
+}
+
+/* ---------------------------------------------------------------------------------------------- open and close */
+
+static size_t scratch_of(const an_target *t, const an_kernel *k)
+{
+    (void)t;
+    return an_gpu_scratch(k);
+}
+
+static size_t product_scratch(const an_target *t, const an_kernel *k, const an_row_prog *epilogue)
+{
+    an_product p;
+    bool library = an_cuda_product(t->templates, &k->u.gemm, epilogue, &p);
+    return library ? (size_t)p.scratch_bytes : an_gpu_scratch(k);
+}
+
+static void settings(an_device *d, const an_device_options *o)
+{
+    const char *how = getenv("ANNEAL_CUDA_LAUNCH"), *timeout = getenv("ANNEAL_CUDA_TIMEOUT"),
+               *exact = getenv("ANNEAL_EXACT"), *tf32 = getenv("ANNEAL_TF32");
+    d->how = how && !strcmp(how, "plain") ? AN_CUDA_PLAIN : how && !strcmp(how, "sync") ? AN_CUDA_SYNC : AN_CUDA_GRAPH;
+    d->timeout_s = timeout ? strtod(timeout, NULL) : 0;
+    if (!(d->timeout_s > 0)) d->timeout_s = DEFAULT_TIMEOUT_S;
+    d->exact = o->exact || (exact && !strcmp(exact, "1"));
+    d->tf32 = o->tf32 || (tf32 && !strcmp(tf32, "1"));
+    d->gpu = (an_gpu){.msl = false};
+    an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
+    d->target = (an_target){.dialect = "cuda",
+                            .threads = 1,
+                            .templates = d,
+                            .max_args = AN_ROW_ARGS,
+                            .scratch = scratch_of,
+                            .product_scratch = product_scratch};
+}
+
+static void cuda_close(an_device *d)
+{
+    if (!d) return;
+    if (d->context && !d->lost && !d->cu.context_use(d->context)) {
+        if (d->stream) d->cu.stream_wait(d->stream);
+        if (d->lt_handle) d->lt.destroy(d->lt_handle);
+        for (int i = 0; i < AN_CUDA_EVENTS; i++)
+            if (d->event[i]) d->cu.event_free(d->event[i]);
+        for (int i = 0; i < 2; i++) {
+            if (d->staged[i]) d->cu.event_free(d->staged[i]);
+            if (d->stage[i]) d->cu.host_free(d->stage[i]);
+        }
+        if (d->stream) d->cu.stream_free(d->stream);
+    }
+    if (d->context) d->cu.context_release(d->device);
+    free(d);
+}
+
+static an_status make_device(an_err *err, an_device *d)
+{
+    an_err quiet = {0};
+    AN_TRY(find_all(err, &d->cu, &d->nvrtc, &d->device, &d->arch));
+    d->cu.device_name(d->name, sizeof d->name, d->device);
+    d->cu.device_attribute(&d->multiprocessors, CU_ATTR_MULTIPROCESSORS, d->device);
+    AN_TRY(an_cuda_check(err, d, d->cu.context_retain(&d->context, d->device), "making a context"));
+    AN_TRY(an_cuda_enter(err, d));
+    AN_TRY(an_cuda_check(err, d, d->cu.stream_new(&d->stream, CU_STREAM_NON_BLOCKING), "making a stream"));
+    for (int i = 0; i < AN_CUDA_EVENTS; i++)
+        AN_TRY(an_cuda_check(err, d, d->cu.event_new(&d->event[i], CU_EVENT_NO_TIMING), "making an event"));
+    for (int i = 0; i < 2; i++) {
+        void *p = NULL;
+        AN_TRY(an_cuda_check(err, d, d->cu.event_new(&d->staged[i], CU_EVENT_NO_TIMING), "making an event"));
+        AN_TRY(an_cuda_check(err, d, d->cu.host_new(&p, AN_CUDA_STAGE_BYTES, 0), "taking %d bytes of pinned memory",
+                             AN_CUDA_STAGE_BYTES));
+        d->stage[i] = p;
+    }
+    d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
+    if (!d->has_lt && !d->exact) snprintf(d->note, sizeof d->note, "cuda: %.480s", quiet.text);
+    return AN_OK;
+}
+
+static an_status cuda_open(an_err *err, const an_device_options *o, an_device **out)
+{
+    an_device *d = calloc(1, sizeof *d);
+    an_err why = {0};
+    if (!d) return an_fail_nomem(err, "the cuda device", sizeof *d);
+    settings(d, o);
+    an_status status = make_device(&why, d);
+    if (status != AN_OK) {
+        cuda_close(d);
+        return an_fail(err, status, "%s%s", strncmp(why.text, "cuda: ", 6) ? "cuda: " : "", why.text);
+    }
+    *out = d;
+    return AN_OK;
+}
+
+static const an_target *cuda_target(an_device *d)
+{
+    return &d->target;
+}
+
+/* ---------------------------------------------------------------------------------------------- memory */
+
+static an_status cuda_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
+{
+    cu_pointer p = 0;
+    char text[16];
+    AN_TRY(an_cuda_enter(err, d));
+    AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&p, AN_MAX(bytes, 256)), "taking %s of device memory",
+                         an_bytes_text((double)bytes, text)));
+    an_status status = an_cuda_check(err, d, d->cu.fill(p, 0, AN_MAX(bytes, 256), d->stream), "clearing memory");
+    if (status != AN_OK) {
+        d->cu.memory_free(p);
+        return status;
+    }
+    *out = (an_buffer){.handle = p, .bytes = bytes};
+    return AN_OK;
+}
+
+static void cuda_free(an_device *d, an_buffer *b)
+{
+    an_err quiet = {0};
+    if (b->handle && an_cuda_enter(&quiet, d) == AN_OK) {
+        d->cu.stream_wait(d->stream); /* nothing under way may still use it */
+        d->cu.memory_free(b->handle);
+    }
+    *b = (an_buffer){0};
+}
+
+static an_status in_bounds(an_err *err, const an_buffer *b, size_t at, size_t n, const char *what)
+{
+    if (at <= b->bytes && n <= b->bytes - at) return AN_OK;
+    return an_fail(err, AN_E_INTERNAL, "cuda: %s of %zu bytes at %zu, the buffer has %zu", what, n, at, b->bytes);
+}
+
+/* The next n bytes of pinned memory; waits until what was written from them last has been copied. */
+static an_status stage(an_err *err, an_device *d, size_t n, char **out)
+{
+    if (d->stage_used + n > AN_CUDA_STAGE_BYTES) {
+        int now = d->stage_now;
+        AN_TRY(an_cuda_check(err, d, d->cu.event_record(d->staged[now], d->stream, 0), "recording an event"));
+        d->staging[now] = true;
+        d->stage_now = now = !now;
+        d->stage_used = 0;
+        if (d->staging[now])
+            AN_TRY(an_cuda_check(err, d, d->cu.event_wait(d->staged[now]), "waiting for a copy to the GPU"));
+    }
+    *out = d->stage[d->stage_now] + d->stage_used;
+    d->stage_used += (size_t)an_round_up((int64_t)n, 64);
+    if (d->stage_used > AN_CUDA_STAGE_BYTES) d->stage_used = AN_CUDA_STAGE_BYTES;
+    return AN_OK;
+}
+
+static an_status cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
+{
+    AN_TRY(in_bounds(err, dst, at, n, "write"));
+    AN_TRY(an_cuda_enter(err, d));
+    for (size_t done = 0; done < n;) {
+        size_t part = AN_MIN(n - done, (size_t)AN_CUDA_STAGE_BYTES);
+        char *pinned;
+        AN_TRY(stage(err, d, part, &pinned));
+        memcpy(pinned, (const char *)src + done, part);
+        AN_TRY(an_cuda_check(err, d, d->cu.to_device(dst->handle + at + done, pinned, part, d->stream),
+                             "copying %zu bytes to the GPU", part));
+        done += part;
+    }
+    return AN_OK;
+}
+
+static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t timeout_ns, const char *what);
+
+static an_status cuda_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n)
+{
+    AN_TRY(in_bounds(err, src, at, n, "read"));
+    AN_TRY(an_cuda_enter(err, d));
+    for (size_t done = 0; done < n;) {
+        size_t part = AN_MIN(n - done, (size_t)AN_CUDA_STAGE_BYTES);
+        char *pinned;
+        AN_TRY(stage(err, d, part, &pinned));
+        AN_TRY(an_cuda_check(err, d, d->cu.to_host(pinned, src->handle + at + done, part, d->stream),
+                             "copying %zu bytes from the GPU", part));
+        cu_event e = d->event[++d->tickets % AN_CUDA_EVENTS];
+        AN_TRY(an_cuda_check(err, d, d->cu.event_record(e, d->stream, 0), "recording an event"));
+        AN_TRY(wait_for_event(err, d, e, INT64_MAX, "reading from the GPU"));
+        memcpy((char *)dst + done, pinned, part);
+        done += part;
+    }
+    return AN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- waiting */
+
+static void nap(int64_t ns)
+{
+    nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
+}
+
+/* Asks again and again, at first without a pause: a step is often done within a millisecond. A GPU that hangs must not
+ * hang us. */
+static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t timeout_ns, const char *what)
+{
+    const double start = an_seconds(), most = AN_MIN(d->timeout_s, (double)timeout_ns * 1e-9);
+    for (long polls = 0;; polls++) {
+        cu_result r = d->cu.event_query(e);
+        if (r != CU_NOT_READY) return an_cuda_check(err, d, r, "%s", what);
+        double waited = an_seconds() - start;
+        if (waited > most) break;
+        if (waited > 2e-3) nap(waited < 0.1 ? 20000 : 200000);
+    }
+    if (most < d->timeout_s) return an_fail(err, AN_E_DEVICE, "cuda: %s: not done after %.3g s", what, most);
+    snprintf(d->lost_text, sizeof d->lost_text,
+             "cuda: %s: %s has not finished after %.0f s: it hangs, or needs longer than ANNEAL_CUDA_TIMEOUT (in "
+             "seconds) allows; resume from the last checkpoint",
+             what, d->name, d->timeout_s);
+    d->lost = true; /* freeing or synchronizing would hang too */
+    return an_fail(err, AN_E_DEVICE, "%s", d->lost_text);
+}
+
+static an_status cuda_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns)
+{
+    if (t > d->tickets)
+        return an_fail(err, AN_E_INTERNAL, "cuda: wait for ticket %llu that was never given", (unsigned long long)t);
+    AN_TRY(an_cuda_enter(err, d));
+    if (d->tickets - t >= AN_CUDA_EVENTS) t = d->tickets; /* its event serves a later one by now */
+    return wait_for_event(err, d, d->event[t % AN_CUDA_EVENTS], timeout_ns, "waiting for a step");
+}
+
+const an_backend an_backend_cuda = {.name = "cuda",
+                                    .probe = cuda_probe,
+                                    .open = cuda_open,
+                                    .close = cuda_close,
+                                    .target = cuda_target,
+                                    .alloc = cuda_alloc,
+                                    .free = cuda_free,
+                                    .write = cuda_write,
+                                    .read = cuda_read,
+                                    .load = an_cuda_load,
+                                    .unload = an_cuda_unload,
+                                    .submit = an_cuda_submit,
+                                    .wait = cuda_wait,
+                                    .step_seconds = an_cuda_step_seconds,
+                                    .profile = an_cuda_profile,
+                                    .enqueue_seconds = an_cuda_enqueue_seconds};

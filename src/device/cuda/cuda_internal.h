@@ -1,0 +1,104 @@
+/* cuda_internal.h: shared by the files of the CUDA backend: cuda.c (device, memory, waiting), compile.c (texts to
+ * machine code), exec.c (a plan as launches), product.c (matrix products by cuBLASLt).
+ *
+ * Invariants: everything of a device goes through its one stream, in order; every code that the driver returns is
+ * looked at; after an error that the driver calls sticky the device is `lost` and says so at once, whatever is asked.
+ */
+#ifndef AN_CUDA_INTERNAL_H
+#define AN_CUDA_INTERNAL_H
+
+#include "device/cuda/api.h"
+#include "device/device.h"
+#include "kernel/gpu_launch.h"
+
+enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20 };
+
+typedef enum an_cuda_how {                /* ANNEAL_CUDA_LAUNCH */
+                           AN_CUDA_GRAPH, /* the plan is captured once and replayed */
+                           AN_CUDA_PLAIN, /* launch by launch */
+                           AN_CUDA_SYNC   /* and wait after each: a fault is found at its kernel */
+} an_cuda_how;
+
+struct an_device {
+    an_cuda_driver cu;
+    an_nvrtc nvrtc;
+    an_cublaslt lt;
+    lt_handle lt_handle;
+    cu_device device;
+    cu_context context;
+    cu_stream stream;
+    char name[64], cache_dir[900], note[512];
+    int arch, multiprocessors; /* arch: 90 for compute capability 9.0 */
+    bool has_lt, exact, tf32, lost, profile;
+    an_cuda_how how;
+    double timeout_s; /* of one submit */
+    char lost_text[512];
+    an_target target;
+    an_gpu gpu;
+    cu_event event[AN_CUDA_EVENTS]; /* of the last tickets */
+    an_ticket tickets;
+    char *stage[2]; /* pinned; writes pass through in turn */
+    cu_event staged[2];
+    bool staging[2]; /* staged[i] was recorded */
+    size_t stage_used;
+    int stage_now;
+};
+
+/* Records "cuda: <what>: <name of the error> (<text>)" and what to do; returns AN_OK for 0. */
+an_status an_cuda_check(an_err *err, an_device *d, cu_result r, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+/* Makes the device's context the calling thread's; fails when the device is lost. */
+an_status an_cuda_enter(an_err *err, an_device *d);
+
+/* ---- compile.c: a unit is one text, compiled alone and kept on disk under its hash. */
+typedef struct an_cuda_unit {
+    char *text; /* NULL once it is machine code */
+    uint64_t key, check;
+    bool fmad; /* contraction allowed: not where bits are promised */
+    const char *what;
+    char *image; /* cubin or PTX */
+    size_t image_bytes;
+    char *log; /* what the compiler said when it failed */
+    bool cached;
+    cu_module module;
+} an_cuda_unit;
+/* Gives every unit its module. */
+an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_unit *unit, int n, an_load_stats *stats);
+void an_cuda_unit_free(an_device *d, an_cuda_unit *u);
+
+/* ---- product.c: a matrix product that cuBLASLt takes, with what has to be cast before and the tail after it. */
+typedef struct an_product {
+    bool cast[2];       /* operand A, B is rounded to `mul` in scratch first */
+    int64_t span[2];    /* elements of an operand's memory, gaps included */
+    int64_t cast_at[2]; /* bytes in the step's scratch */
+    int64_t out_at;     /* the product itself, when a tail reads it; -1 */
+    int64_t workspace_at;
+    int64_t scratch_bytes;
+    int32_t batches;
+    int64_t stride[3]; /* of A, B, C from one product of the batch to the next */
+    uint8_t mul, out;  /* dtypes of operands and result as cuBLASLt sees them */
+    bool a_along_k, b_along_k;
+    int64_t lda, ldb, ldc;
+} an_product;
+typedef struct an_product_ready {
+    lt_desc desc;
+    lt_layout a, b, c;
+    lt_algo algo;
+} an_product_ready;
+/* Whether the library takes a product on this device: a pure function of (spec, epilogue, the device's settings). */
+bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out);
+an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
+                             const cu_pointer address[3], an_product_ready *out);
+an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
+                         const an_product_ready *r, const cu_pointer address[3], cu_pointer workspace);
+void an_product_free(an_device *d, an_product_ready *r);
+
+/* ---- exec.c */
+an_status an_cuda_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);
+void an_cuda_unload(an_device *d, an_exec *e);
+an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out);
+double an_cuda_step_seconds(an_device *d, an_exec *e, int step);
+double an_cuda_enqueue_seconds(an_device *d, an_exec *e, int step);
+void an_cuda_profile(an_device *d, bool on);
+
+#endif

@@ -1,0 +1,198 @@
+/* product.c: matrix products by cuBLASLt.
+ *
+ * Owns:      which products the library takes, how our strides are told to it, the algorithm.
+ * Does not:  launch casts and tails (exec.c), or measure: the algorithm is the first that the library's own heuristic
+ * names for the shape, a pure function of (spec, device, library version). No atomics: each scheme it may choose sums
+ * in a fixed order, so two runs have the same bits.
+ *
+ * The library's matrices are columns first. A row-major C[m,n] is its C^T, so its left operand is our B and its right
+ * one our A: what it calls rows is our n.
+ */
+#include "device/cuda/cuda_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t distance(int64_t extent, int64_t stride)
+{
+    return extent > 1 ? (extent - 1) * llabs(stride) : 0;
+}
+
+/* Elements from the first to the last that an operand has. */
+static int64_t span_of(const an_gemm_spec *s, const int64_t *batch, int64_t rows, int64_t row, int64_t cols,
+                       int64_t col)
+{
+    int64_t n = 1 + distance(rows, row) + distance(cols, col);
+    for (int i = 0; i < 3; i++) n += distance(s->nb[i], batch[i]);
+    return n;
+}
+
+/* The one axis of the batch that is more than 1; false when there are more. */
+static bool one_batch(const an_gemm_spec *s, an_product *out)
+{
+    int axis = -1;
+    out->batches = 1;
+    for (int i = 0; i < 3; i++) {
+        if (s->nb[i] == 1) continue;
+        if (axis >= 0 || s->nb[i] == 0) return false;
+        axis = i;
+    }
+    if (axis < 0) return true;
+    out->batches = s->nb[axis];
+    out->stride[0] = s->a_b[axis];
+    out->stride[1] = s->b_b[axis];
+    out->stride[2] = s->c_b[axis];
+    return true;
+}
+
+/* How wide the epilogue wants the product: AN_INS_TILE rounds it to this. */
+static int tile_dtype(const an_row_prog *epilogue)
+{
+    for (int i = 0; epilogue && i < epilogue->n_ins; i++)
+        if (epilogue->ins[i].kind == AN_INS_TILE) return epilogue->ins[i].dtype;
+    return AN_F32;
+}
+
+bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out)
+{
+    if (!d->has_lt || d->exact) return false;
+    *out = (an_product){.mul = s->mul_dtype, .out_at = -1};
+    if (s->m < 1 || s->n < 1 || s->k < 1 || !one_batch(s, out)) return false;
+    if (s->mul_dtype != AN_F32 && s->mul_dtype != AN_BF16) return false;
+    const uint8_t dtype[2] = {s->a_dtype, s->b_dtype};
+    for (int i = 0; i < 2; i++)
+        if (dtype[i] != AN_F32 && dtype[i] != AN_BF16 && dtype[i] != AN_F16) return false;
+    out->a_along_k = s->a_k == 1 || s->k == 1;
+    out->b_along_k = s->b_n != 1 && s->n > 1;
+    out->lda = out->a_along_k ? s->a_m : s->a_k;
+    out->ldb = out->b_along_k ? s->b_n : s->b_k;
+    if (!out->a_along_k && s->a_m != 1 && s->m > 1) return false;
+    if (out->b_along_k && s->b_k != 1 && s->k > 1) return false;
+    /* a leading dimension is at least the extent it strides over; a single row or column may say anything */
+    const int64_t inner_a = out->a_along_k ? s->k : s->m, outer_a = out->a_along_k ? s->m : s->k,
+                  inner_b = out->b_along_k ? s->k : s->n, outer_b = out->b_along_k ? s->n : s->k;
+    if (outer_a == 1) out->lda = inner_a;
+    if (outer_b == 1) out->ldb = inner_b;
+    if (out->lda < inner_a || out->ldb < inner_b) return false;
+    out->span[0] = span_of(s, s->a_b, s->m, s->a_m, s->k, s->a_k);
+    out->span[1] = span_of(s, s->b_b, s->k, s->b_k, s->n, s->b_n);
+    int64_t at = 0;
+    const int64_t dense[2] = {(int64_t)s->m * s->k * out->batches, (int64_t)s->k * s->n * out->batches};
+    for (int i = 0; i < 2; i++) {
+        out->cast[i] = dtype[i] != s->mul_dtype;
+        if (!out->cast[i]) continue;
+        if (out->span[i] > 2 * dense[i] + 4096) return false; /* mostly gaps */
+        out->cast_at[i] = at;
+        at += an_round_up(out->span[i] * (int64_t)an_dtype_bytes((an_dtype)s->mul_dtype), 256);
+    }
+    if (!epilogue) {
+        out->out = s->c_dtype;
+        out->ldc = s->m > 1 ? s->c_m : s->n;
+        if (out->ldc < s->n) return false;
+        if (out->out != AN_F32 && out->out != s->mul_dtype) return false;
+    } else {
+        if (s->accumulate) return false;
+        out->out = tile_dtype(epilogue) == AN_BF16 && s->mul_dtype == AN_BF16 ? AN_BF16 : AN_F32;
+        out->ldc = s->n;
+        out->stride[2] = (int64_t)s->m * s->n;
+        out->out_at = at;
+        at += an_round_up((int64_t)s->m * s->n * out->batches * (int64_t)an_dtype_bytes((an_dtype)out->out), 256);
+    }
+    out->workspace_at = at;
+    out->scratch_bytes = at + AN_CUDA_WORKSPACE;
+    return true;
+}
+
+static int kind_of(int dtype)
+{
+    return dtype == AN_BF16 ? LT_BF16 : dtype == AN_F16 ? LT_F16 : LT_F32;
+}
+
+static uint32_t alignment(cu_pointer p)
+{
+    uint32_t a = 256;
+    while (a > 1 && p % a) a /= 2;
+    return a;
+}
+
+static an_status check(an_err *err, cu_result r, const an_gemm_spec *s, const char *what)
+{
+    if (!r) return AN_OK;
+    return an_fail(err, AN_E_DEVICE,
+                   "cuda: cuBLASLt: %s for a product of %d x %d x %d: status %d; set ANNEAL_EXACT=1 to run without it",
+                   what, s->m, s->n, s->k, r);
+}
+
+static an_status layout(an_err *err, const an_cublaslt *lt, const an_gemm_spec *s, int dtype, int64_t rows,
+                        int64_t cols, int64_t ld, int32_t batches, int64_t stride, lt_layout *out)
+{
+    AN_TRY(check(err, lt->layout_new(out, kind_of(dtype), (uint64_t)rows, (uint64_t)cols, ld), s, "no layout"));
+    if (batches == 1) return AN_OK;
+    AN_TRY(check(err, lt->layout_set(*out, LT_LAYOUT_BATCHES, &batches, sizeof batches), s, "no batch"));
+    return check(err, lt->layout_set(*out, LT_LAYOUT_BATCH_STRIDE, &stride, sizeof stride), s,
+                 "no stride of the batch");
+}
+
+static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const cu_pointer address[3],
+                        an_product_ready *out)
+{
+    const an_cublaslt *lt = &d->lt;
+    const uint64_t workspace = AN_CUDA_WORKSPACE;
+    const uint32_t align[4] = {alignment(address[1]), alignment(address[0]), alignment(address[2]),
+                               alignment(address[2])};
+    lt_preference p = NULL;
+    lt_choice choice;
+    int got = 0;
+    AN_TRY(check(err, lt->preference_new(&p), s, "no preference"));
+    an_status status =
+        check(err, lt->preference_set(p, LT_PREF_WORKSPACE, &workspace, sizeof workspace), s, "workspace");
+    for (int i = 0; i < 4 && status == AN_OK; i++)
+        status = check(err, lt->preference_set(p, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]), s, "alignment");
+    if (status == AN_OK)
+        status = check(err, lt->heuristic(d->lt_handle, out->desc, out->b, out->a, out->c, out->c, p, 1, &choice, &got),
+                       s, "no algorithm");
+    lt->preference_free(p);
+    if (status == AN_OK && (got < 1 || choice.state))
+        status = check(err, choice.state ? choice.state : -1, s, "no algorithm");
+    if (status == AN_OK) out->algo = choice.algo;
+    return status;
+}
+
+an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
+                             const cu_pointer address[3], an_product_ready *out)
+{
+    const an_cublaslt *lt = &d->lt;
+    *out = (an_product_ready){0};
+    if (!d->lt_handle) AN_TRY(check(err, lt->create(&d->lt_handle), s, "it does not start"));
+    const int compute = p->mul == AN_F32 && d->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_F32;
+    const int32_t left = p->b_along_k ? LT_OP_T : LT_OP_N, right = p->a_along_k ? LT_OP_N : LT_OP_T;
+    AN_TRY(check(err, lt->desc_new(&out->desc, compute, LT_F32), s, "no description"));
+    AN_TRY(check(err, lt->desc_set(out->desc, LT_DESC_TRANSA, &left, sizeof left), s, "no transposition"));
+    AN_TRY(check(err, lt->desc_set(out->desc, LT_DESC_TRANSB, &right, sizeof right), s, "no transposition"));
+    AN_TRY(layout(err, lt, s, p->mul, p->b_along_k ? s->k : s->n, p->b_along_k ? s->n : s->k, p->ldb, p->batches,
+                  p->stride[1], &out->b));
+    AN_TRY(layout(err, lt, s, p->mul, p->a_along_k ? s->k : s->m, p->a_along_k ? s->m : s->k, p->lda, p->batches,
+                  p->stride[0], &out->a));
+    AN_TRY(layout(err, lt, s, p->out, s->n, s->m, p->ldc, p->batches, p->stride[2], &out->c));
+    return choose(err, d, s, address, out);
+}
+
+an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
+                         const an_product_ready *r, const cu_pointer address[3], cu_pointer workspace)
+{
+    (void)p;
+    const float one = 1, beta = s->accumulate ? 1 : 0;
+    return check(err,
+                 d->lt.matmul(d->lt_handle, r->desc, &one, address[1], r->b, address[0], r->a, &beta, address[2], r->c,
+                              address[2], r->c, &r->algo, workspace, AN_CUDA_WORKSPACE, d->stream),
+                 s, "it failed");
+}
+
+void an_product_free(an_device *d, an_product_ready *r)
+{
+    if (r->a) d->lt.layout_free(r->a);
+    if (r->b) d->lt.layout_free(r->b);
+    if (r->c) d->lt.layout_free(r->c);
+    if (r->desc) d->lt.desc_free(r->desc);
+    *r = (an_product_ready){0};
+}

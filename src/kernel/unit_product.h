@@ -1,0 +1,16 @@
+/* unit_product.h: texts that stand beside a library's matrix product on CUDA: what is cast before it, what happens to
+ * its result after it. */
+#ifndef AN_UNIT_PRODUCT_H
+#define AN_UNIT_PRODUCT_H
+
+#include "kernel/plan.h"
+#include "kernel/render.h"
+
+enum { AN_CAST_ITEMS = 8, AN_CAST_THREADS = 256 };
+
+/* The epilogue of step `s` as the kernel `name`: an_render_gpu_tail with its prelude. */
+void an_render_tail_unit(const an_plan *p, const an_plan_step *s, const char *name, an_dtype product, an_text *out);
+/* The kernel `cast`(const from *x, to *y, an_i64 n): templates/cast.inc. */
+void an_render_cast_unit(an_dtype from, an_dtype to, an_text *out);
+
+#endif
