@@ -161,17 +161,21 @@ static an_status lower_gemm(an_work *w, an_group *gr)
         (uint64_t)batch * ((uint64_t)k.u.gemm.m * (uint64_t)k.u.gemm.k * an_dtype_bytes((an_dtype)k.u.gemm.a_dtype) +
                            (uint64_t)k.u.gemm.k * (uint64_t)k.u.gemm.n * an_dtype_bytes((an_dtype)k.u.gemm.b_dtype));
     bool plain = gr->n_out == 1 && gr->out[0] == id;
+    const an_target *target = w->rq->target;
+    an_plan_step *s;
     if (plain) {
         arg[2] = an_arg_of(w, id, 0, true);
         k.bytes += (uint64_t)n->numel * an_dtype_bytes((an_dtype)n->dtype);
-        return add_step(w, k, arg, 3, id, NULL);
+        AN_TRY(add_step(w, k, arg, 3, id, &s));
+        if (target->product_scratch) s->scratch_bytes = (int64_t)target->product_scratch(target, &k, NULL);
+        return AN_OK;
     }
     an_row_prog *tail;
     int n_tail;
     arg[2] = absent();
     AN_TRY(an_lower_row(w, gr, true, &tail, arg + 3, &n_tail));
-    an_plan_step *s;
     AN_TRY(add_step(w, k, arg, 3 + n_tail, id, &s));
+    if (target->product_scratch) s->scratch_bytes = (int64_t)target->product_scratch(target, &k, tail);
     s->n_own = 3;
     s->epilogue = an_kernel_new(
         w, (an_kernel){
