@@ -162,6 +162,94 @@ def gpt_golden(path, seed, L, H, C, T, B, V, bias, clip, steps=10):
     write(path, out, config)
 
 
+# ---- files of weights as other programs write them: nanoGPT's ckpt.pt and Hugging Face's GPT-2
+
+
+class Block(torch.nn.Module):
+    def __init__(self, C, bias):
+        super().__init__()
+        self.ln_1 = torch.nn.LayerNorm(C, bias=bias)
+        self.attn = torch.nn.ModuleDict({"c_attn": torch.nn.Linear(C, 3 * C, bias), "c_proj": torch.nn.Linear(C, C, bias)})
+        self.ln_2 = torch.nn.LayerNorm(C, bias=bias)
+        self.mlp = torch.nn.ModuleDict({"c_fc": torch.nn.Linear(C, 4 * C, bias), "c_proj": torch.nn.Linear(4 * C, C, bias)})
+
+    def forward(self, x, H):
+        B, T, C = x.shape
+        q, k, v = (t.view(B, T, H, C // H).transpose(1, 2) for t in self.attn["c_attn"](self.ln_1(x)).split(C, dim=2))
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.attn["c_proj"](y.transpose(1, 2).reshape(B, T, C))
+        return x + self.mlp["c_proj"](F.gelu(self.mlp["c_fc"](self.ln_2(x))))
+
+
+class Gpt(torch.nn.Module):
+    """A module whose state dict has nanoGPT's names, order and tied head."""
+
+    def __init__(self, L, H, C, T, V, bias):
+        super().__init__()
+        self.H = H
+        self.transformer = torch.nn.ModuleDict({
+            "wte": torch.nn.Embedding(V, C), "wpe": torch.nn.Embedding(T, C),
+            "h": torch.nn.ModuleList(Block(C, bias) for _ in range(L)), "ln_f": torch.nn.LayerNorm(C, bias=bias)})
+        self.lm_head = torch.nn.Linear(C, V, bias=False)
+        self.transformer["wte"].weight = self.lm_head.weight
+
+    def forward(self, x):
+        t = self.transformer
+        v = t["wte"](x) + t["wpe"](torch.arange(x.shape[1]))
+        for block in t["h"]:
+            v = block(v, self.H)
+        return self.lm_head(t["ln_f"](v))
+
+
+def weight_files(folder, seed):
+    """nanogpt.pt: a model without biases after three updates, saved as nanoGPT's train.py saves it, with torch.compile's prefix.
+    hf/model.safetensors and config.json: a model with biases in Hugging Face's names and layout, masks included.
+    weights.safetensors: tokens, and what PyTorch's modules make of them in float64 with either file's weights."""
+    L, H, C, T, V, B = 2, 2, 16, 12, 33, 3
+    torch.manual_seed(seed)
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, V, (B, T), generator=g)
+    y = torch.randint(0, V, (B, T), generator=g)
+    out = {"x": x.int()}
+
+    model = Gpt(L, H, C, T, V, bias=False)
+    decayed = [p for p in model.parameters() if p.dim() >= 2]
+    others = [p for p in model.parameters() if p.dim() < 2]
+    opt = torch.optim.AdamW([dict(params=decayed, weight_decay=0.1), dict(params=others, weight_decay=0.0)], lr=3e-2, betas=(0.9, 0.95))
+    for _ in range(3):
+        opt.zero_grad()
+        loss = F.cross_entropy(model(x).view(-1, V), y.view(-1))
+        loss.backward()
+        opt.step()
+    out["nanogpt.logits"] = model.double()(x).detach()
+    model.float()
+    args = dict(n_layer=L, n_head=H, n_embd=C, block_size=T, bias=False, vocab_size=V, dropout=0.2)
+    config = dict(out_dir="out", eval_interval=2000, log_interval=1, eval_iters=200, eval_only=False, always_save_checkpoint=True,
+                  init_from="scratch", wandb_log=False, dataset="shakespeare_char", gradient_accumulation_steps=5, batch_size=B,
+                  learning_rate=3e-2, max_iters=600000, weight_decay=0.1, beta1=0.9, beta2=0.95, grad_clip=1.0, decay_lr=True,
+                  warmup_iters=2000, lr_decay_iters=600000, min_lr=6e-5, backend="nccl", device="cpu", dtype="float32", compile=True)
+    state = {"_orig_mod." + n: t for n, t in model.state_dict().items()}
+    assert len(state) == 2 + 6 * L + 1 + 1
+    torch.save(dict(model=state, optimizer=opt.state_dict(), model_args=args, iter_num=3, best_val_loss=loss.detach(), config=config),
+               folder / "nanogpt.pt")
+
+    model = Gpt(L, H, C, T, V, bias=True)
+    with torch.no_grad():
+        for p in model.parameters():
+            p.copy_(f32_normal(g, *p.shape, mean=float(p.dim() < 2), std=0.2))
+    out["hf.logits"] = model.double()(x).detach()
+    conv1d = ("c_attn.weight", "c_proj.weight", "c_fc.weight")
+    hf = {n.removeprefix("transformer."): (t.T if n.endswith(conv1d) else t).float().contiguous()
+          for n, t in model.state_dict().items() if n != "lm_head.weight"}
+    for i in range(L):
+        hf[f"h.{i}.attn.bias"] = torch.ones(T, T).tril().reshape(1, 1, T, T)
+    (folder / "hf").mkdir(exist_ok=True)
+    save_file(hf, folder / "hf/model.safetensors", metadata={"format": "pt"})
+    hf_config = dict(model_type="gpt2", n_layer=L, n_head=H, n_embd=C, n_positions=T, vocab_size=V, layer_norm_epsilon=1e-5)
+    (folder / "hf/config.json").write_text(json.dumps(hf_config) + "\n")
+    write(folder / "weights.safetensors", out, args)
+
+
 # ---- single operations: inputs, result and the gradient of sum(result * upstream) for each input
 
 
@@ -223,6 +311,7 @@ def main():
     gpt_golden(folder / "gpt_c32.safetensors", seed=1, L=2, H=2, C=32, T=16, B=3, V=65, bias=False, clip=1.7)
     gpt_golden(folder / "gpt_c48_bias.safetensors", seed=2, L=1, H=3, C=48, T=11, B=2, V=37, bias=True, clip=1.0)
     op_goldens(folder / "ops.safetensors", seed=3)
+    weight_files(folder, seed=4)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "io/json.h"
+#include "io/weights.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -78,7 +79,7 @@ an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_config_defaults(err, &an_inspect_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_inspect_keys, &v}, 1));
     AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
-    AN_TRY(an_st_open(err, path, &st));
+    AN_TRY(an_weights_open(err, path, &st));
     an_status status = print(err, st, args->json);
     an_st_close(st);
     return status;

@@ -1,6 +1,7 @@
 /* common.c: exit codes, interruption, JSON on stdout. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "models/gpt_weights.h"
 #include <math.h>
 #include <signal.h>
 #include <string.h>
@@ -53,7 +54,7 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, a
 {
     char path[AN_CKPT_PATH_BYTES];
     AN_TRY(an_ckpt_find(err, run_or_file, best, path));
-    AN_TRY(an_st_open(err, path, out));
+    AN_TRY(an_gpt_weights_open(err, path, out));
     an_status status = an_run_config(err, *out, cfg);
     if (status != AN_OK) {
         an_st_close(*out);

@@ -22,6 +22,8 @@ struct an_st {
     an_st_tensor *tensors;
     size_t *by_name; /* indices into tensors */
     size_t n;
+    void *owner; /* of a view's data */
+    void (*release)(void *owner);
 };
 
 static const struct {
@@ -270,10 +272,62 @@ an_status an_st_open_memory(an_err *err, const char *name, const void *data, siz
     return open_over(err, name, (an_map_file){0}, data, bytes, out);
 }
 
+/* Names and metadata go into a JSON tree, as those of a file are. */
+static an_status fill_view(an_err *err, an_st *st, const an_st_view *view)
+{
+    char quoted[AN_QUOTED_BYTES];
+    json_t *meta = json_object();
+    st->header = json_object();
+    st->tensors = calloc(view->n + 1, sizeof *st->tensors);
+    if (json_object_set_new(st->header, "__metadata__", meta) != 0 || !st->tensors)
+        return an_fail_nomem(err, st->path, view->n * sizeof *st->tensors);
+    for (size_t i = 0; i < view->n_meta; i++) {
+        AN_TRY(an_json_check_text(err, st->path, view->meta[i][1]));
+        if (json_object_set_new(meta, view->meta[i][0], json_string(view->meta[i][1])) != 0)
+            return an_fail_nomem(err, st->path, strlen(view->meta[i][1]));
+    }
+    st->meta = meta;
+    for (size_t i = 0; i < view->n; i++) {
+        const char *name = view->tensors[i].name;
+        AN_TRY(an_json_check_text(err, st->path, name));
+        if (json_object_get(st->header, name))
+            return an_fail(err, AN_E_IO, "%s: tensor %s is there twice", st->path, an_quoted(name, quoted));
+        if (json_object_set_new(st->header, name, json_true()) != 0) return an_fail_nomem(err, st->path, strlen(name));
+        st->tensors[i] = view->tensors[i];
+        st->tensors[i].name = json_object_iter_key(json_object_iter_at(st->header, name));
+    }
+    st->n = view->n;
+    if (st->n > 0) qsort(st->tensors, st->n, sizeof *st->tensors, compare_data);
+    return index_names(err, st);
+}
+
+an_status an_st_open_view(an_err *err, const char *path, const an_st_view *view, an_st **out)
+{
+    *out = NULL;
+    an_st *st = calloc(1, sizeof *st);
+    char *copy = malloc(strlen(path) + 1);
+    if (!st || !copy) {
+        free(st);
+        free(copy);
+        if (view->release) view->release(view->owner);
+        return an_fail_nomem(err, path, sizeof *st);
+    }
+    st->path = strcpy(copy, path);
+    st->owner = view->owner;
+    st->release = view->release;
+    an_status status = fill_view(err, st, view);
+    if (status == AN_OK)
+        *out = st;
+    else
+        an_st_close(st);
+    return status;
+}
+
 void an_st_close(an_st *st)
 {
     if (!st) return;
     if (st->map.data) an_file_unmap(&st->map);
+    if (st->release) st->release(st->owner);
     json_decref(st->header);
     free(st->tensors);
     free(st->by_name);

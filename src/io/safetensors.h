@@ -33,6 +33,18 @@ typedef struct an_st an_st;
 an_status an_st_open(an_err *err, const char *path, an_st **out);
 /* The same over `bytes` bytes of memory that outlives the reader; `name` stands in for the path in sentences. */
 an_status an_st_open_memory(an_err *err, const char *name, const void *data, size_t bytes, an_st **out);
+/* A reader of tensors that are in memory already, whatever file they came from: `at` is their place in it. Names and
+ * metadata (UTF-8) are copied; the invariants above on ranges are the caller's. `release(owner)` is called when the
+ * reader is closed, and when this fails. */
+typedef struct an_st_view {
+    const an_st_tensor *tensors;
+    size_t n;
+    const char *const (*meta)[2]; /* key, value */
+    size_t n_meta;
+    void *owner;
+    void (*release)(void *owner); /* NULL: nothing to release */
+} an_st_view;
+an_status an_st_open_view(an_err *err, const char *path, const an_st_view *view, an_st **out);
 void an_st_close(an_st *st);
 
 const char *an_st_path(const an_st *st);

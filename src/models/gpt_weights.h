@@ -25,10 +25,6 @@ typedef enum an_gpt_layout { AN_GPT_NANOGPT, AN_GPT_HUGGING_FACE } an_gpt_layout
  * FOLDER/model.safetensors or any name, and config.json is written beside it. Opened again it has the same bits. */
 an_status an_gpt_weights_write(an_err *err, const an_st *st, an_gpt_layout layout, const char *path);
 
-/* Parameter `i` of a model in the order of nanoGPT's state dict; false past the end. `name` has room for 64 bytes. */
-bool an_gpt_parameter_at(const an_gpt_config *c, int64_t i, char *name, an_shape *shape);
-/* One of the four matrices of a block that Hugging Face keeps transposed. */
-bool an_gpt_is_conv1d(const char *name);
 /* What the settings of an opened file say; AN_E_IO with a sentence when it has none. */
 an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out);
 
