@@ -39,7 +39,7 @@ typedef struct object {
     const struct class *isa;
     uint32_t magic;
     int32_t owned, pooled, held;
-    bool is_class;
+    bool is_class, lent; /* lent: a getter gave it out, so that the host may use it without owning it */
     void *body;
     const char *made_by;
     void *made_at[MADE_AT];
@@ -60,7 +60,8 @@ typedef struct module {
     int n_methods;
     void (*reset)(void); /* a new world begins */
 } module;
-extern const module foundation_module, device_module, library_module, command_module, indirect_module;
+extern const module foundation_module, device_module, library_module, command_module, execute_module,
+    indirect_module;
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
 
 /* ---- the world */
@@ -74,13 +75,14 @@ void misuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 id object_new(const char *class_name); /* owned once by the caller; the body is zero */
 id object_pooled(const char *class_name);
 void *object_body(id o);
-const char *object_class(id o);
+const char *object_class(const object *o);
 bool object_is(id o, const char *class_name);
 bool object_alive(id o);
 id object_retain(id o);
 void object_release(id o);
 id object_autorelease(id o);
 void object_hold(id o); /* the stand-in's own reference; NULL is nothing */
+id object_lend(id o); /* +0, kept alive by what it was asked of */
 void object_drop(id o);
 /* For an argument: a misuse unless it is an alive object of that class; the body, or NULL. */
 void *argument(id o, const char *class_name, const char *what);
@@ -107,7 +109,7 @@ void *argument(id o, const char *class_name, const char *what);
     {                                                                                                                  \
         (void)cmd;                                                                                                     \
         SELF(body, b);                                                                                                 \
-        return b->field;                                                                                               \
+        return object_lend(b->field);                                                                                  \
     }                                                                                                                  \
     static void setter(id self, SEL cmd, id value)                                                                     \
     {                                                                                                                  \
@@ -123,6 +125,7 @@ id string_new(const char *text); /* owned once */
 id string_pooled(const char *text);
 const char *string_text(id string);
 id array_new(const id *item, int n);
+id error_new(const char *domain, int64_t code, const char *description, id key, id value);
 id error_pooled(const char *domain, int64_t code, const char *description, id key, id value);
 BOOL bool_argument(BOOL value);
 

@@ -1,0 +1,327 @@
+/* test_metal.c: the Metal backend's own object code against the strict stand-in: a GPT trains with the CPU's bits,
+ * counted per step; command buffers fail, and nothing is lost or wrong; no object leaks and no rule of Metal's is
+ * broken.
+ *
+ * Owns:      devices and refusals, steps, counts, failures.
+ * Does not:  know that a Mac behaves like the stand-in: `anneal selftest --device metal` asks one.
+ */
+#include "metal/standin/load.h"
+#include "proof/train_case.h"
+
+#include "device/device.h"
+#include "device/metal/objc.h"
+
+static const standin_api *mac;
+
+static const train_case tiny = {
+    .B = 2, .T = 8, .C = 32, .L = 1, .H = 2, .V = 33, .matmul = AN_F32, .dropout = 0.1, .bias = true};
+
+/* ---- the table of selectors */
+
+static const char *const owners[] = {
+#define X(name, owner, selector, result, args, encoding, need, since) #owner,
+#include "device/metal/selectors.def"
+#undef X
+};
+static const char *const selectors[] = {
+#define X(name, owner, selector, result, args, encoding, need, since) selector,
+#include "device/metal/selectors.def"
+#undef X
+};
+static const char *const encodings[] = {
+#define X(name, owner, selector, result, args, encoding, need, since) encoding,
+#include "device/metal/selectors.def"
+#undef X
+};
+static const char *const types[] = {
+#define X(name, owner, selector, result, args, encoding, need, since) #result " " #args,
+#include "device/metal/selectors.def"
+#undef X
+};
+static const int versions[] = {
+#define X(name, owner, selector, result, args, encoding, need, since) since,
+#include "device/metal/selectors.def"
+#undef X
+};
+enum { REQUIRED, OPTIONAL };
+static const int needs[] = {
+#define X(name, owner, selector, result, args, encoding, need, since) need,
+#include "device/metal/selectors.def"
+#undef X
+};
+
+/* Apple's facts: tests/metal/standin/api.def. Frameworks' plain classes are in no table of protocols: Foundation's
+ * seven rows are compared with the stand-in when it registers them. */
+typedef struct fact {
+    const char *owner, *sign, *selector, *result, *args;
+    int since;
+} fact;
+static const fact facts[] = {
+#define METHOD(owner, kind, sign, selector, result, args, since, gone) {#owner, sign, selector, result, args, since},
+#define VALUE(e, name, value)
+#include "metal/standin/api.def"
+#undef METHOD
+#undef VALUE
+};
+
+static void every_selector_is_apples(void **state)
+{
+    (void)state;
+    int compared = 0;
+    for (size_t i = 0; i < AN_COUNT(selectors); i++) {
+        if (!strncmp(owners[i], "NS", 2)) continue;
+        const fact *f = NULL;
+        for (size_t k = 0; k < AN_COUNT(facts) && !f; k++)
+            if (!strcmp(facts[k].owner, owners[i]) && !strcmp(facts[k].selector, selectors[i])) f = &facts[k];
+        if (!f) fail_msg("%s has no %s in Apple's metadata", owners[i], selectors[i]);
+        char encoding[160];
+        snprintf(encoding, sizeof encoding, "%s(%s)", f->result, f->args);
+        assert_string_equal(encodings[i], encoding);
+        assert_int_equal(versions[i], f->since);
+        /* what macOS 13, the floor, may lack must be asked for before it is used */
+        if (versions[i] > 1300) assert_int_equal(needs[i], OPTIONAL);
+        compared++;
+    }
+    assert_true(compared > 30);
+}
+
+/* The letters that a C type stands for: the two columns of a row cannot say different things. */
+static const char *letters_of(const char *type)
+{
+    static const char *const table[][2] = {{"an_id *", "^@"},      {"an_id", "@"},   {"an_sel", ":"},
+                                           {"uint64_t", "Q"},      {"int64_t", "q"}, {"an_bool", "Z"},
+                                           {"double", "d"},        {"void *", "^v"}, {"const void *", "^v"},
+                                           {"const char *", "^v"}, {"void", "v"},    {"an_mtl_size", "{MTLSize=QQQ}"}};
+    for (size_t i = 0; i < AN_COUNT(table); i++)
+        if (!strcmp(type, table[i][0])) return table[i][1];
+    fail_msg("no letters for the C type %s", type);
+    return "";
+}
+
+static void c_types_and_encodings_agree(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AN_COUNT(types); i++) {
+        char built[200] = "", text[200], *save = NULL, *at = strstr(types[i], " ARGS");
+        assert_non_null(at);
+        snprintf(text, sizeof text, "%.*s", (int)(at - types[i]), types[i]);
+        snprintf(built, sizeof built, "%s(", letters_of(text));
+        char *open = strchr(at, '(');
+        snprintf(text, sizeof text, "%s", open ? open + 1 : "");
+        if (open) *strrchr(text, ')') = 0;
+        int n = 0;
+        for (char *type = open ? strtok_r(text, ",", &save) : NULL; type; type = strtok_r(NULL, ",", &save), n++) {
+            while (*type == ' ') type++;
+            snprintf(built + strlen(built), sizeof built - strlen(built), "%s%s", n ? "," : "", letters_of(type));
+        }
+        strcat(built, ")");
+        if (strcmp(built, encodings[i]))
+            fail_msg("%s: the C types say %s, the encoding %s", selectors[i], built, encodings[i]);
+    }
+}
+
+/* ---- a world of the stand-in: what it found wrong is the test's failure */
+
+static void world(const char *settings)
+{
+    const char *why = mac->configure(settings);
+    if (why) fail_msg("stand-in: %s", why);
+}
+
+static void nothing_was_wrong(void)
+{
+    char leaks[2000];
+    for (int i = 0; mac->misuse(i); i++) print_error("stand-in: %s\n", mac->misuse(i));
+    assert_int_equal(mac->misuses(), 0);
+    if (mac->leaks(leaks, sizeof leaks)) fail_msg("objects are alive at the end:\n%s", leaks);
+}
+
+static const an_backend *metal(void)
+{
+    const an_backend *b = an_backend_find(NULL, "mps"); /* the name people know */
+    assert_non_null(b);
+    return b;
+}
+
+static void probe_says(const char *settings, int available, const char *reason)
+{
+    an_device_info info;
+    world(settings);
+    assert_int_equal(metal()->probe(&info), available);
+    if (!strstr(info.reason, reason)) fail_msg("with %s: \"%s\" does not say \"%s\"", settings, info.reason, reason);
+    nothing_was_wrong();
+}
+
+static void each_gpu_is_taken_or_refused_with_the_reason(void **state)
+{
+    (void)state;
+    probe_says("gpu=apple7", 1, "Apple7");
+    probe_says("gpu=apple9,macos=13", 1, "macOS 13.0");
+    probe_says("gpu=apple10,macos=26", 1, "Apple10");
+    probe_says("gpu=none", 0, "no Metal device");
+    probe_says("gpu=amd", 0, "memory of its own");
+    probe_says("gpu=intel", 0, "Intel");
+    probe_says("gpu=paravirtual", 0, "no matrix instructions");
+}
+
+/* ---- training */
+
+typedef struct outcome {
+    an_status status;
+    double loss;
+    uint64_t hash;
+    char sentence[1024];
+} outcome;
+
+/* Trains `steps` steps; the counts of the steps after the first go into `warm`. */
+static outcome train(const char *device, const train_case *c, int steps, standin_counts *warm)
+{
+    const an_options o = {.device = device, .seed = 5, .threads = 1, .cc = "none"};
+    outcome out = {0};
+    an_err err = {0};
+    an_ctx *cx;
+    an_gpt *m;
+    standin_counts before = {0};
+    out.status = case_open(&err, c, &o, &cx, &m);
+    if (out.status == AN_OK) out.status = case_train(&err, cx, m, c, 0, 1, &out.loss);
+    if (warm) mac->counts(&before);
+    if (out.status == AN_OK && steps > 1) out.status = case_train(&err, cx, m, c, 1, steps - 1, &out.loss);
+    if (warm) {
+        standin_counts after;
+        mac->counts(&after);
+        uint64_t *w = (uint64_t *)warm, *a = (uint64_t *)&after, *b = (uint64_t *)&before;
+        for (size_t i = 0; i < sizeof after / sizeof *a; i++) w[i] = a[i] - b[i];
+    }
+    if (out.status == AN_OK) out.status = case_hash(&err, cx, &out.hash);
+    snprintf(out.sentence, sizeof out.sentence, "%s", err.text);
+    case_close(cx, m);
+    return out;
+}
+
+static void a_gpt_trains_with_the_cpus_bits(void **state)
+{
+    (void)state;
+    const outcome cpu = train("cpu", &tiny, 5, NULL);
+    assert_int_equal(cpu.status, AN_OK);
+    world("gpu=apple7");
+    const outcome gpu = train("metal", &tiny, 5, NULL);
+    if (gpu.status != AN_OK) fail_msg("%s", gpu.sentence);
+    assert_true(cpu.loss == gpu.loss);
+    assert_true(cpu.hash == gpu.hash);
+    nothing_was_wrong();
+}
+
+static void a_warm_step_allocates_nothing_blits_nothing_and_fails_nothing(void **state)
+{
+    (void)state;
+    enum { STEPS = 4 };
+    standin_counts warm;
+    world("gpu=apple8,kernels=fast");
+    const outcome gpu = train("metal", &tiny, STEPS, &warm);
+    if (gpu.status != AN_OK) fail_msg("%s", gpu.sentence);
+    assert_int_equal(warm.buffers_made, 0);
+    assert_int_equal(warm.blits, 0);
+    assert_int_equal(warm.libraries, 0);
+    assert_int_equal(warm.pipelines, 0);
+    assert_int_equal(warm.failed, 0);
+    assert_int_equal(warm.waits, 0); /* waitUntilCompleted may block for ever: never used */
+    assert_true(warm.commits >= STEPS - 1 && warm.commits <= 2 * (STEPS - 1)); /* one or few a step */
+    assert_int_equal(warm.encoders, warm.commits);
+    assert_true(warm.launches > 0);
+    nothing_was_wrong();
+}
+
+/* ---- failures: command buffer j of the run, in three forms. Either the end is that of the undisturbed run, or a
+ * sentence. */
+
+static void a_failed_command_buffer_is_repeated_or_stops_the_run(void **state)
+{
+    (void)state;
+    enum { STEPS = 3 };
+    static const char *const forms[] = {"nothing", "prefix", "all"};
+    standin_counts warm;
+    world("gpu=apple7,kernels=fast");
+    const outcome calm = train("metal", &tiny, STEPS, &warm);
+    assert_int_equal(calm.status, AN_OK);
+    const int a_step = (int)warm.commits / (STEPS - 1);
+    int recovered = 0, stopped = 0;
+    for (int j = 1; j <= STEPS * a_step; j++)
+        for (size_t f = 0; f < AN_COUNT(forms); f++) {
+            char settings[160];
+            snprintf(settings, sizeof settings, "gpu=apple7,kernels=fast,seed=%d,fault=commit:%d:%s:timeout", j + 1, j,
+                     forms[f]);
+            world(settings);
+            const outcome o = train("metal", &tiny, STEPS, NULL);
+            if (o.status == AN_OK) {
+                if (o.hash != calm.hash) fail_msg("with %s the parameters are others", settings);
+                recovered++;
+            } else {
+                assert_int_equal(o.status, AN_E_DEVICE);
+                if (!strstr(o.sentence, "checkpoint")) fail_msg("with %s: %s", settings, o.sentence);
+                stopped++;
+            }
+            nothing_was_wrong();
+        }
+    assert_true(recovered >= 2 * STEPS * a_step); /* "nothing" and "all" always are */
+    (void)stopped;
+}
+
+static void a_gpu_that_goes_on_failing_is_a_sentence(void **state)
+{
+    (void)state;
+    world("gpu=apple7,kernels=fast,fault=commit:2:nothing:timeout:on");
+    outcome o = train("metal", &tiny, 4, NULL);
+    assert_int_equal(o.status, AN_E_DEVICE);
+    assert_non_null(strstr(o.sentence, "Nothing of this update was written"));
+    nothing_was_wrong();
+    world("gpu=apple7,kernels=fast,fault=commit:2:nothing:removed:on");
+    o = train("metal", &tiny, 4, NULL);
+    assert_int_equal(o.status, AN_E_DEVICE);
+    assert_non_null(strstr(o.sentence, "tried 1 times"));
+    nothing_was_wrong();
+}
+
+static void what_is_refused_to_the_backend_is_a_sentence(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"queue:1",    "library:1",  "library:2",  "library:3",
+                                         "function:1", "function:7", "pipeline:1", "pipeline:8",
+                                         "buffer:1",   "buffer:2",   "buffer:3"};
+    for (size_t i = 0; i < AN_COUNT(faults); i++) {
+        char settings[120];
+        snprintf(settings, sizeof settings, "gpu=apple7,kernels=fast,fault=%s", faults[i]);
+        world(settings);
+        const outcome o = train("metal", &tiny, 1, NULL);
+        /* a common library that fails is compiled again program by program: then the run goes on */
+        if (o.status == AN_OK && strncmp(faults[i], "library", 7)) fail_msg("%s was not noticed", faults[i]);
+        if (o.status != AN_OK) assert_non_null(strstr(o.sentence, "metal: "));
+        nothing_was_wrong();
+    }
+}
+
+static void too_much_memory_is_refused_before_macos_stalls(void **state)
+{
+    (void)state;
+    world("gpu=apple7,kernels=fast,memory=1m");
+    const outcome o = train("metal", &tiny, 1, NULL);
+    assert_int_equal(o.status, AN_E_NOMEM);
+    assert_non_null(strstr(o.sentence, "smaller batch"));
+    nothing_was_wrong();
+}
+
+int main(void)
+{
+    mac = standin_load();
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_selector_is_apples),
+        cmocka_unit_test(c_types_and_encodings_agree),
+        cmocka_unit_test(each_gpu_is_taken_or_refused_with_the_reason),
+        cmocka_unit_test(a_gpt_trains_with_the_cpus_bits),
+        cmocka_unit_test(a_warm_step_allocates_nothing_blits_nothing_and_fails_nothing),
+        cmocka_unit_test(a_failed_command_buffer_is_repeated_or_stops_the_run),
+        cmocka_unit_test(a_gpu_that_goes_on_failing_is_a_sentence),
+        cmocka_unit_test(what_is_refused_to_the_backend_is_a_sentence),
+        cmocka_unit_test(too_much_memory_is_refused_before_macos_stalls),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
