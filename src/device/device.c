@@ -9,8 +9,9 @@
 extern const an_backend an_backend_cpu, an_backend_cuda, an_backend_metal, an_backend_null_cpu, an_backend_null_cuda,
     an_backend_null_metal;
 
-static const an_backend *const backends[] = {&an_backend_cpu,      &an_backend_metal,     &an_backend_ref,
-                                             &an_backend_null_cpu, &an_backend_null_cuda, &an_backend_null_metal};
+static const an_backend *const backends[] = {&an_backend_cpu,       &an_backend_cuda,     &an_backend_metal,
+                                             &an_backend_ref,       &an_backend_null_cpu, &an_backend_null_cuda,
+                                             &an_backend_null_metal};
 
 const an_backend *const *an_backend_all(int *n)
 {
