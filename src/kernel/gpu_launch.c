@@ -1,5 +1,6 @@
 /* gpu_launch.c: see gpu_launch.h. The grids stand in the head of each template's text; here they are computed. */
 #include "kernel/gpu_launch.h"
+#include "kernel/unit_call.h"
 
 #include <string.h>
 
@@ -7,20 +8,20 @@ enum { MOST_GROUPS_YZ = 65535 }; /* of CUDA; Metal takes more */
 
 /* ---------------------------------------------------------------------------------------------- words */
 
-static void bind(an_gpu_launch *l, an_bind_kind kind, int index, int arg, int64_t offset)
+void an_gpu_bind(an_gpu_launch *l, an_bind_kind kind, int index, int arg, int64_t offset)
 {
     l->bind[l->n_binds++] =
         (an_bind){.kind = (uint8_t)kind, .index = (uint8_t)index, .arg = (int16_t)arg, .offset = offset};
 }
 
-static void bind_arg(an_gpu_launch *l, int index, const an_plan_step *s, int arg)
+void an_gpu_bind_arg(an_gpu_launch *l, int index, const an_plan_step *s, int arg)
 {
     bool there = arg < s->n_args && s->arg[arg].slot >= 0;
-    bind(l, there ? AN_BIND_ARG : AN_BIND_ANY, index, there ? arg : 0, 0);
+    an_gpu_bind(l, there ? AN_BIND_ARG : AN_BIND_ANY, index, there ? arg : 0, 0);
 }
 
-static const char *launch(an_gpu_step *out, const char *entry, int64_t x, int64_t y, int64_t z, int threads,
-                          an_gpu_launch **l)
+const char *an_gpu_launch_add(an_gpu_step *out, const char *entry, int64_t x, int64_t y, int64_t z, int threads,
+                              an_gpu_launch **l)
 {
     if (x > INT32_MAX || y > MOST_GROUPS_YZ || z > MOST_GROUPS_YZ)
         return "needs a larger grid than a GPU takes; use a smaller batch";
@@ -37,8 +38,8 @@ static const char *row_step(const an_plan *p, const an_plan_step *s, an_gpu_step
 {
     const an_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.row);
     an_gpu_launch *l;
-    const char *why = launch(out, NULL, of.groups, 1, 1, of.threads, &l);
-    for (int i = 0; !why && i < s->n_args; i++) bind_arg(l, i, s, i);
+    const char *why = an_gpu_launch_add(out, NULL, of.groups, 1, 1, of.threads, &l);
+    for (int i = 0; !why && i < s->n_args; i++) an_gpu_bind_arg(l, i, s, i);
     return why;
 }
 
@@ -80,15 +81,15 @@ static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_t
     for (int join = 0; join < (splits > 1 ? 2 : 1); join++) {
         an_gpu_launch *l;
         const char *why =
-            join ? launch(out, "gemm_join", an_ceil_div(g->n, t->threads), g->m, batches(g), t->threads, &l)
-                 : launch(out, "gemm", an_ceil_div(g->n, t->bn), an_ceil_div(g->m, t->bm), batches(g) * splits,
-                          t->threads, &l);
+            join ? an_gpu_launch_add(out, "gemm_join", an_ceil_div(g->n, t->threads), g->m, batches(g), t->threads, &l)
+                 : an_gpu_launch_add(out, "gemm", an_ceil_div(g->n, t->bn), an_ceil_div(g->m, t->bm),
+                                     batches(g) * splits, t->threads, &l);
         if (why) return why;
-        if (!join) bind_arg(l, 0, s, 0), bind_arg(l, 1, s, 1);
-        bind_arg(l, 2, s, 2);
-        bind(l, splits > 1 ? AN_BIND_SCRATCH : AN_BIND_ANY, 3, 0, 0);
-        bind(l, AN_BIND_PARAMS, 4, 0, 0);
-        for (int i = 3; s->epilogue >= 0 && i < s->n_args; i++) bind_arg(l, 2 + i, s, i);
+        if (!join) an_gpu_bind_arg(l, 0, s, 0), an_gpu_bind_arg(l, 1, s, 1);
+        an_gpu_bind_arg(l, 2, s, 2);
+        an_gpu_bind(l, splits > 1 ? AN_BIND_SCRATCH : AN_BIND_ANY, 3, 0, 0);
+        an_gpu_bind(l, AN_BIND_PARAMS, 4, 0, 0);
+        for (int i = 3; s->epilogue >= 0 && i < s->n_args; i++) an_gpu_bind_arg(l, 2 + i, s, i);
     }
     return NULL;
 }
@@ -119,10 +120,11 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_t
     an_gpu_launch *l;
     out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
     out->params_bytes = sizeof out->params.attn;
-    const char *why = launch(out, "attn_forward", an_ceil_div(a->T, t->threads / 2), a->H, a->B, t->threads, &l);
+    const char *why =
+        an_gpu_launch_add(out, "attn_forward", an_ceil_div(a->T, t->threads / 2), a->H, a->B, t->threads, &l);
     if (why) return why;
-    for (int i = 0; i < (int)AN_COUNT(order); i++) bind_arg(l, i, s, order[i]);
-    bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
+    for (int i = 0; i < (int)AN_COUNT(order); i++) an_gpu_bind_arg(l, i, s, order[i]);
+    an_gpu_bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
     return NULL;
 }
 
@@ -144,15 +146,15 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
     out->params_bytes = sizeof out->params.attn;
     for (size_t i = 0; i < AN_COUNT(of); i++) {
         an_gpu_launch *l;
-        const char *why = launch(out, of[i].entry, of[i].groups, a->H, a->B, t->threads, &l);
+        const char *why = an_gpu_launch_add(out, of[i].entry, of[i].groups, a->H, a->B, t->threads, &l);
         if (why) return why;
         for (int k = 0; k < (int)of[i].n; k++) {
             if (of[i].arg[k] == DELTA)
-                bind(l, AN_BIND_SCRATCH, k, 0, 0);
+                an_gpu_bind(l, AN_BIND_SCRATCH, k, 0, 0);
             else
-                bind_arg(l, k, s, of[i].arg[k]);
+                an_gpu_bind_arg(l, k, s, of[i].arg[k]);
         }
-        bind(l, AN_BIND_PARAMS, (int)of[i].n, 0, 0);
+        an_gpu_bind(l, AN_BIND_PARAMS, (int)of[i].n, 0, 0);
     }
     return NULL;
 }
@@ -170,8 +172,8 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     case AN_UNIT_GEMM: return gemm_step(p, s, &t, out);
     case AN_UNIT_ATTN: return attn_step(p, s, &t, out);
     case AN_UNIT_ATTN_GRAD: return attn_grad_step(p, s, &t, out);
+    default: return an_call_step(p, s, &t, out);
     }
-    return "there is no GPU template for it";
 }
 
 size_t an_gpu_scratch(const an_kernel *k)
@@ -185,6 +187,8 @@ size_t an_gpu_scratch(const an_kernel *k)
         const an_attn_spec *a = &k->u.attn;
         return sizeof(float) * (size_t)a->B * (size_t)a->H * (size_t)a->T; /* delta */
     }
+    case AN_KERNEL_SCATTER:
+    case AN_KERNEL_CALL: return an_call_gpu_scratch(k);
     default: return 0;
     }
 }

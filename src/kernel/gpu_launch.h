@@ -14,7 +14,9 @@
 typedef int64_t an_i64; /* the spelling of the texts that C and kernels share */
 typedef uint32_t an_u32;
 #include "kernel/templates/attn_args.h"
+#include "kernel/templates/call_args.h"
 #include "kernel/templates/gemm_args.h"
+#include "kernel/templates/scatter_args.h"
 
 typedef enum an_bind_kind {
     AN_BIND_ARG,     /* argument `arg` of the step */
@@ -45,6 +47,8 @@ typedef struct an_gpu_step {
     union {
         struct an_gemm_args gemm;
         struct an_attn_args attn;
+        struct an_scatter_args scatter;
+        struct an_call_args call;
     } params;
 } an_gpu_step;
 

@@ -3,14 +3,15 @@
 #include "kernel/render_unit.h"
 
 #include "kernel/render_notes.h"
+#include "kernel/unit_call.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_msl_h[], an_embed_dialect_common_h[],
-    an_embed_dialect_rows_gpu_h[];
-extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_forward_inc[],
-    an_embed_attn_backward_inc[];
+    an_embed_dialect_rows_gpu_h[], an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
+extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[],
+    an_embed_attn_forward_inc[], an_embed_attn_backward_inc[];
 
 /* Shared memory a group may take: what every GPU of the kind has without asking. */
 enum { CUDA_SHARED = 48 << 10, METAL_SHARED = 32 << 10, MOST_USERS = 8 };
@@ -154,6 +155,8 @@ const char *an_unit_tiles(const an_plan *p, const an_plan_step *s, const an_gpu 
     case AN_KERNEL_ATTN:
     case AN_KERNEL_ATTN_GRAD:
         return choose_attn(&k->u.attn, s->arg, s->n_args, gpu, k->kind == AN_KERNEL_ATTN_GRAD, out);
+    case AN_KERNEL_SCATTER:
+    case AN_KERNEL_CALL: return an_call_tiles(k, gpu, out);
     case AN_KERNEL_ZERO:
     case AN_KERNEL_COPY: return "the driver fills and copies memory";
     default: return "there is no GPU template for it yet";
@@ -166,6 +169,10 @@ static void defines(const an_tiles *t, an_text *out)
 {
     an_text_printf(out, "#define AN_MUL AN_KIND_%s\n#define AN_EXACT %d\n", t->mul, t->exact);
     if (t->unit == AN_UNIT_ROW) return;
+    if (t->unit >= AN_UNIT_SCATTER) {
+        an_call_defines(t, out);
+        return;
+    }
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_VEC %d\n#define AN_THREADS %d\n", t->store, t->vec,
                    t->threads);
     if (t->unit == AN_UNIT_GEMM)
@@ -183,13 +190,16 @@ static void defines(const an_tiles *t, an_text *out)
 
 static const char *args_text(an_unit u)
 {
-    return u == AN_UNIT_GEMM ? an_embed_gemm_args_h : an_embed_attn_args_h;
+    return u >= AN_UNIT_SCATTER ? an_call_args_text(u)
+           : u == AN_UNIT_GEMM  ? an_embed_gemm_args_h
+                                : an_embed_attn_args_h;
 }
 static const char *body_text(an_unit u)
 {
-    return u == AN_UNIT_GEMM   ? an_embed_gemm_inc
-           : u == AN_UNIT_ATTN ? an_embed_attn_forward_inc
-                               : an_embed_attn_backward_inc;
+    return u >= AN_UNIT_SCATTER ? an_call_body_text(u)
+           : u == AN_UNIT_GEMM  ? an_embed_gemm_inc
+           : u == AN_UNIT_ATTN  ? an_embed_attn_forward_inc
+                                : an_embed_attn_backward_inc;
 }
 
 void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out)
@@ -207,7 +217,12 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
         an_render_gpu(p->kernel[s->kernel].u.row, name, gpu->msl, false, out);
         return;
     }
-    an_text_puts(out, an_embed_dialect_common_h);
+    if (t.unit >= AN_UNIT_SCATTER) {
+        an_text_puts(out, an_embed_dialect_wide_h);
+        an_text_puts(out, an_embed_dialect_calls_h);
+    } else {
+        an_text_puts(out, an_embed_dialect_common_h);
+    }
     an_text_puts(out, args_text(t.unit));
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, "an_tail", gpu->msl, false, out);
     an_text_puts(out, body_text(t.unit));
@@ -223,6 +238,15 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
         an_text_printf(out, "/* %s: C[%d,%d] = A[%d,%d] B[%d,%d]", k->name, g->m, g->n, g->m, g->k, g->k, g->n);
         if (g->nb[0] * g->nb[1] * g->nb[2] > 1) an_text_printf(out, ", %d of them", g->nb[0] * g->nb[1] * g->nb[2]);
         if (g->splits > 1) an_text_printf(out, ", in %d chains", g->splits);
+    } else if (k->kind == AN_KERNEL_SCATTER) {
+        const an_scatter_spec *c = &k->u.scatter;
+        an_text_printf(out, "/* %s: %lld rows of %lld into %lld", k->name, (long long)c->n, (long long)c->c,
+                       (long long)c->rows);
+    } else if (k->kind == AN_KERNEL_CALL) {
+        const an_call_tensor *x = &k->u.call.src[0];
+        an_text_printf(out, "/* %s: %s of [", k->name, an_ops[k->u.call.op].name);
+        for (int i = 0; i < x->rank; i++) an_text_printf(out, i ? ",%d" : "%d", x->shape[i]);
+        an_text_puts(out, "]");
     } else {
         const an_attn_spec *a = &k->u.attn;
         an_text_printf(out, "/* %s: q [%d,%d,%d,%d], k v [%d,%d,%d,%d]%s", k->name, a->B, a->H, a->T, a->D, a->B, a->H,
@@ -238,7 +262,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
  * products share one. */
 static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
-    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 16 * sizeof(int), "compared as bytes");
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 18 * sizeof(int), "compared as bytes");
     an_tiles t, o;
     if (an_unit_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {
@@ -288,7 +312,7 @@ void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
         return;
     }
     const an_gpu gpu = {.msl = !strcmp(dialect, "msl"), .version = 300};
-    bool body_used[4] = {false}, *printed = calloc((size_t)p->n_kernels + 1, sizeof *printed);
+    bool body_used[AN_N_UNITS] = {false}, *printed = calloc((size_t)p->n_kernels + 1, sizeof *printed);
     if (!printed) {
         out->failed = true;
         return;
@@ -304,6 +328,6 @@ void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
         }
     }
     free(printed);
-    for (int u = AN_UNIT_GEMM; u <= AN_UNIT_ATTN_GRAD; u++)
+    for (int u = AN_UNIT_GEMM; u < AN_N_UNITS; u++)
         if (body_used[u]) an_text_puts(out, body_text((an_unit)u));
 }

@@ -15,7 +15,17 @@ typedef struct an_gpu { /* whose compiler */
     int version; /* MSL: 300, 310, ...; CUDA: not asked yet */
 } an_gpu;
 
-typedef enum an_unit { AN_UNIT_ROW, AN_UNIT_GEMM, AN_UNIT_ATTN, AN_UNIT_ATTN_GRAD } an_unit;
+typedef enum an_unit {
+    AN_UNIT_ROW,
+    AN_UNIT_GEMM,
+    AN_UNIT_ATTN,
+    AN_UNIT_ATTN_GRAD,
+    AN_UNIT_SCATTER, /* this and the rest: unit_call.h */
+    AN_UNIT_ROWS,
+    AN_UNIT_SORT,
+    AN_UNIT_MATRIX,
+    AN_N_UNITS
+} an_unit;
 
 typedef struct an_tiles {                        /* what the templates are told by #define lines; unused ones are 0 */
     const char *store, *store_b, *store_c, *mul; /* "F32", "BF16", "F16" */
@@ -23,12 +33,14 @@ typedef struct an_tiles {                        /* what the templates are told 
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* products */
     int d, dc, cols, causal, dropout;                               /* attention */
+    int call, work; /* calls: which of a template's; words of shared memory, 0: scratch */
 } an_tiles;
 
 /* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
 const char *an_unit_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out);
 /* The whole text of step `s`: compiled alone. A row program's kernel is named `name`, a template's are gemm, gemm_join,
- * attn_forward, attn_delta, attn_dq and attn_dkv. Marks `out` failed when an_unit_tiles gives a reason. */
+ * attn_forward, attn_delta, attn_dq, attn_dkv, scatter_rank, scatter_starts, scatter_rows, running_sum, pool_max_grad,
+ * sort_rows and matrix. Marks `out` failed when an_unit_tiles gives a reason. */
 void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out);
 /* All kernels of a plan for people: each text once, templates' bodies at the end. Any dialect. */
 void an_render_plan(const char *dialect, const an_plan *p, an_text *out);

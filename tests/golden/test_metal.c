@@ -190,7 +190,7 @@ static void compare_programs(size_t which, an_dtype dtype)
     const an_gpu gpu = {.msl = true, .version = 300};
     an_text rows = {0}, names = {0};
     int n = row_programs(s.plan, &gpu, &rows, &names);
-    shim_object o = shim_build(rows.data, names.data, gpu.version);
+    shim_object o = shim_build(rows.data, gpu.version);
     for (int k = 0; k < s.plan->n_kernels; k++) {
         char name[24];
         snprintf(name, sizeof name, "row%d ", k);

@@ -34,7 +34,16 @@ typedef struct touch {
 } touch;
 typedef struct shadow {
     touch write, read;
+    uint32_t writer,
+        reader; /* device memory: 1 + number of the group, 0: nobody's; readers of several are MANY_GROUPS */
 } shadow;
+#define MANY_GROUPS UINT32_MAX
+
+/* Barriers that a group has passed, and each of its subgroups (its own included): what separates accesses to one
+ * memory. */
+typedef struct barriers {
+    uint32_t epoch, sub_epoch[MAX_THREADS / SHIM_LANES];
+} barriers;
 
 static struct {
     const shim_launch *launch;
@@ -47,11 +56,11 @@ static struct {
     unsigned group[3];
     long group_number;
     int at_barrier, met[MAX_THREADS / SHIM_LANES];
-    uint32_t epoch,
-        sub_epoch[MAX_THREADS / SHIM_LANES]; /* barriers passed by the group; and by a subgroup, its own included */
-    uint8_t place[64];                       /* of element lane * 2 + e in an 8 x 8 matrix */
+    int memories; /* of the barrier that threads wait at */
+    barriers shared_barriers, device_barriers;
+    uint8_t place[64]; /* of element lane * 2 + e in an 8 x 8 matrix */
     shadow shared[SHARED_MAX];
-    uint32_t *writer[SHIM_MAX_BUFFERS]; /* of each byte: 1 + number of the thread in the launch, 0: nobody */
+    shadow *device[SHIM_MAX_BUFFERS]; /* of each byte */
     uint64_t random;
 } S;
 
@@ -153,17 +162,35 @@ unsigned shim_thread(void)
     return (unsigned)S.current;
 }
 
-void shim_group_barrier(void)
+unsigned shim_axis(int axis)
+{
+    const unsigned *a = S.launch->axis;
+    return a[0] ? a[axis] : axis ? 1 : S.launch->threads;
+}
+unsigned shim_groups(int axis)
+{
+    return S.launch->groups[axis];
+}
+
+static void pass(barriers *b, int threads)
+{
+    b->epoch++;
+    for (int s = 0; s < threads / SHIM_LANES; s++) b->sub_epoch[s]++;
+}
+
+void shim_group_barrier(int memories)
 {
     const int threads = (int)S.launch->threads;
+    if (S.at_barrier && memories != S.memories) fault("threads come to barriers of different memories");
+    S.memories = memories;
     if (++S.at_barrier < threads) {
         S.fibers[S.current].state = AT_BARRIER;
         yield();
         return;
     }
     S.at_barrier = 0;
-    S.epoch++;
-    for (int s = 0; s < threads / SHIM_LANES; s++) S.sub_epoch[s]++;
+    if (memories & SHIM_THREADGROUP) pass(&S.shared_barriers, threads);
+    if (memories & SHIM_DEVICE) pass(&S.device_barriers, threads);
     for (int t = 0; t < threads; t++)
         if (t != S.current) wake(t);
 }
@@ -193,13 +220,14 @@ void shim_meet(const char *what, void *mine, void (*act)(void *const mine[SHIM_L
 
 static void pass_subgroup_barrier(void *const mine[SHIM_LANES])
 {
-    (void)mine;
-    S.sub_epoch[S.current / SHIM_LANES]++;
+    const int memories = *(const int *)mine[0], sub = S.current / SHIM_LANES;
+    if (memories & SHIM_THREADGROUP) S.shared_barriers.sub_epoch[sub]++;
+    if (memories & SHIM_DEVICE) S.device_barriers.sub_epoch[sub]++;
 }
 
-void shim_subgroup_barrier(void)
+void shim_subgroup_barrier(int memories)
 {
-    shim_meet("simdgroup_barrier", NULL, pass_subgroup_barrier);
+    shim_meet("simdgroup_barrier", &memories, pass_subgroup_barrier);
 }
 
 int shim_matrix_place(int lane, int e)
@@ -215,25 +243,25 @@ static int subgroup_of(uint16_t party)
 }
 
 /* Whether `past` and an access now by `party` may be of different threads with no barrier between that both passed. */
-static int unordered(const touch *past, uint16_t party)
+static int unordered(const touch *past, uint16_t party, const barriers *b)
 {
-    if (past->party == NOBODY || past->epoch < S.epoch) return 0;
+    if (past->party == NOBODY || past->epoch < b->epoch) return 0;
     if (past->party == MANY) return 1;
     if (past->party == party && party <= MAX_THREADS) return 0;
     int sub = subgroup_of(party);
-    return subgroup_of(past->party) != sub || past->sub_epoch >= S.sub_epoch[sub];
+    return subgroup_of(past->party) != sub || past->sub_epoch >= b->sub_epoch[sub];
 }
 
-static touch touch_of(uint16_t party)
+static touch touch_of(uint16_t party, const barriers *b)
 {
-    return (touch){.party = party, .epoch = S.epoch, .sub_epoch = S.sub_epoch[subgroup_of(party)]};
+    return (touch){.party = party, .epoch = b->epoch, .sub_epoch = b->sub_epoch[subgroup_of(party)]};
 }
 
 /* Readers are summed up as one thread, one subgroup or MANY. */
-static void note_read(touch *r, uint16_t party)
+static void note_read(touch *r, uint16_t party, const barriers *b)
 {
-    touch now = touch_of(party);
-    if (r->epoch == S.epoch && r->party != NOBODY && r->party != party) {
+    touch now = touch_of(party, b);
+    if (r->epoch == b->epoch && r->party != NOBODY && r->party != party) {
         int sub = subgroup_of(party);
         int alike = r->party != MANY && subgroup_of(r->party) == sub;
         now.party = alike ? (uint16_t)(MAX_THREADS + 1 + sub) : MANY;
@@ -241,32 +269,41 @@ static void note_read(touch *r, uint16_t party)
     *r = now;
 }
 
-static void access_shared(size_t at, size_t bytes, int write, uint16_t party)
+/* `buffer`: -1 for threadgroup memory; `at` in it. Bytes are looked at one by one: accesses may overlap in part. */
+static void access_bytes(shadow *of, int buffer, size_t at, size_t bytes, int write, uint16_t party, const barriers *b)
 {
     for (size_t i = at; i < at + bytes; i++) {
-        shadow *s = &S.shared[i];
-        if (unordered(&s->write, party) || (write && unordered(&s->read, party))) {
-            const touch *past = unordered(&s->write, party) ? &s->write : &s->read;
-            fault("race in threadgroup memory: %s byte %zu that party %d %s since the last barrier",
-                  write ? "writes" : "reads", i, past->party, past == &s->write ? "wrote" : "read");
-        }
+        shadow *s = &of[i];
+        const touch *past = unordered(&s->write, party, b)           ? &s->write
+                            : write && unordered(&s->read, party, b) ? &s->read
+                                                                     : NULL;
+        if (past)
+            fault("race in %s memory: %s byte %zu of buffer %d that party %d %s since the last barrier",
+                  buffer < 0 ? "threadgroup" : "device", write ? "writes" : "reads", i, buffer, past->party,
+                  past == &s->write ? "wrote" : "read");
         if (write)
-            s->write = touch_of(party);
+            s->write = touch_of(party, b);
         else
-            note_read(&s->read, party);
+            note_read(&s->read, party, b);
     }
 }
 
-static void access_buffer(int b, size_t at, size_t bytes, int write)
+static void access_buffer(int b, size_t at, size_t bytes, int write, uint16_t party)
 {
-    const uint32_t me = (uint32_t)(S.group_number * (long)S.launch->threads + S.current + 1);
+    const uint32_t me = (uint32_t)S.group_number + 1;
     for (size_t i = at; i < at + bytes; i++) {
-        uint32_t *w = &S.writer[b][i];
-        if (*w && *w != me)
-            fault("race in device memory: %s byte %zu of buffer %d, written by another thread",
-                  write ? "writes" : "reads", i, b);
-        if (write) *w = me;
+        shadow *s = &S.device[b][i];
+        if ((s->writer && s->writer != me) || (write && s->reader && s->reader != me))
+            fault("race in device memory: %s byte %zu of buffer %d, %s by another group", write ? "writes" : "reads", i,
+                  b, s->writer && s->writer != me ? "written" : "read");
+        if (s->writer != me) s->write = (touch){0};
+        if (s->reader != me) s->read = (touch){0};
+        if (write)
+            s->writer = me;
+        else
+            s->reader = s->reader && s->reader != me ? MANY_GROUPS : me;
     }
+    access_bytes(S.device[b], b, at, bytes, write, party, &S.device_barriers);
 }
 
 static void on_access(const void *pointer, size_t bytes, int write, uint16_t party)
@@ -274,14 +311,14 @@ static void on_access(const void *pointer, size_t bytes, int write, uint16_t par
     const uint8_t *p = pointer, *stack = S.fibers[S.current].stack;
     if (p >= stack && p < stack + STACK_BYTES) return;
     if (p >= __start_shim_shared && p + bytes <= __stop_shim_shared) {
-        access_shared((size_t)(p - __start_shim_shared), bytes, write, party);
+        access_bytes(S.shared, -1, (size_t)(p - __start_shim_shared), bytes, write, party, &S.shared_barriers);
         return;
     }
     for (int b = 0; b < SHIM_MAX_BUFFERS; b++) {
         const shim_buffer *buffer = &S.launch->buffers[b];
         const uint8_t *base = buffer->base;
         if (!base || p < base || p + bytes > base + buffer->bytes) continue;
-        access_buffer(b, (size_t)(p - base), bytes, write);
+        access_buffer(b, (size_t)(p - base), bytes, write, party);
         return;
     }
     if (p >= __ehdr_start && p < _end && !write) return;
@@ -360,8 +397,9 @@ static void run_group(void)
     memset(S.shared, 0, shared * sizeof *S.shared);
     memset(S.met, 0, sizeof S.met);
     S.at_barrier = S.n_ready = 0;
-    S.epoch = 1;
-    for (int s = 0; s < MAX_THREADS / SHIM_LANES; s++) S.sub_epoch[s] = 1;
+    memset(&S.shared_barriers, 0, sizeof S.shared_barriers);
+    pass(&S.shared_barriers, MAX_THREADS);
+    S.device_barriers = S.shared_barriers;
     for (int t = 0; t < threads; t++) fiber_begin(t);
 
     while (S.n_ready) {
@@ -398,7 +436,7 @@ void shim_run(shim_kernel kernel, const shim_launch *l, shim_report *out)
         S.place[i] = S.place[j], S.place[j] = (uint8_t)i;
     }
     for (int b = 0; b < SHIM_MAX_BUFFERS; b++)
-        S.writer[b] = l->buffers[b].bytes ? calloc(l->buffers[b].bytes, sizeof(uint32_t)) : NULL;
+        S.device[b] = l->buffers[b].bytes ? calloc(l->buffers[b].bytes, sizeof(shadow)) : NULL;
 
 #if defined(__x86_64__) /* Apple's GPUs flush f32 subnormals, on the way in and out */
     const unsigned mxcsr = _mm_getcsr();
@@ -414,6 +452,6 @@ void shim_run(shim_kernel kernel, const shim_launch *l, shim_report *out)
 #if defined(__x86_64__)
     _mm_setcsr(mxcsr);
 #endif
-    for (int b = 0; b < SHIM_MAX_BUFFERS; b++) free(S.writer[b]);
+    for (int b = 0; b < SHIM_MAX_BUFFERS; b++) free(S.device[b]);
     free(order);
 }

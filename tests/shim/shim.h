@@ -8,7 +8,8 @@
  *     - it hits one of the launch's buffers, threadgroup memory, the thread's own stack or the program's constants;
  *     - in threadgroup memory, two threads' accesses, one of them a write, are separated by a barrier that both passed
  *       (simdgroup_barrier only separates threads of one simdgroup);
- *     - in device memory no thread touches what another has written in the same launch.
+ *     - in device memory the same, with barriers that name it (mem_device); between groups nothing separates, so that
+ *       what one writes no other may touch in the same launch.
  * Threadgroup memory starts as signalling garbage. A barrier or a simdgroup function that some threads never reach is
  * reported. */
 #ifndef AN_SHIM_H
@@ -21,7 +22,7 @@
 extern "C" {
 #endif
 
-enum { SHIM_LANES = 32, SHIM_MAX_BUFFERS = 16 };
+enum { SHIM_LANES = 32, SHIM_MAX_BUFFERS = 32 };
 
 typedef struct shim_buffer {
     void *base;
@@ -29,9 +30,11 @@ typedef struct shim_buffer {
 } shim_buffer;
 
 typedef struct shim_launch {
-    unsigned groups[3], threads;
-    shim_buffer buffers[SHIM_MAX_BUFFERS]; /* in the order of the kernel's parameters, without the built-ins */
+    unsigned groups[3];
+    unsigned threads;                      /* of a group, all axes together */
+    shim_buffer buffers[SHIM_MAX_BUFFERS]; /* by Metal's buffer number */
     uint64_t seed;
+    unsigned axis[3]; /* threads of a group along x, y and z; 0,0,0: all along x */
 } shim_launch;
 
 typedef struct shim_report {
@@ -49,8 +52,11 @@ void shim_run(shim_kernel kernel, const shim_launch *l, shim_report *out);
 /* ---- what a running thread is, and what it may do */
 unsigned shim_group(int axis);
 unsigned shim_thread(void);
-void shim_group_barrier(void);
-void shim_subgroup_barrier(void);
+unsigned shim_axis(int axis);                   /* threads of a group along it */
+unsigned shim_groups(int axis);                 /* groups of the launch along it */
+enum { SHIM_DEVICE = 1, SHIM_THREADGROUP = 2 }; /* memories that a barrier orders */
+void shim_group_barrier(int memories);
+void shim_subgroup_barrier(int memories);
 /* Waits until all 32 lanes of the subgroup have come with the same `what`; the last one calls act on everyone's `mine`.
  */
 void shim_meet(const char *what, void *mine, void (*act)(void *const mine[SHIM_LANES]));

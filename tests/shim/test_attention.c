@@ -25,11 +25,11 @@ static run build(attn_config c, int metal)
     char defines[1024], *text;
     attn_defines(defines, sizeof defines, &c, 0);
     text = kernel_text("msl", "attn_forward", defines);
-    r.forward = shim_build(text, "attn_forward", metal);
+    r.forward = shim_build(text, metal);
     free(text);
     attn_defines(defines, sizeof defines, &c, 1);
     text = kernel_text("msl", "attn_backward", defines);
-    r.backward = shim_build(text, "attn_delta attn_dq attn_dkv", metal);
+    r.backward = shim_build(text, metal);
     free(text);
     return r;
 }

@@ -58,7 +58,7 @@ static void check(gemm_config c, product p, const char *epilogue, float scale, f
     gemm_defines(defines, sizeof defines, &c);
     strcat(defines, epilogue);
     char *text = kernel_text("msl", "gemm", defines);
-    shim_object o = shim_build(text, "gemm gemm_join", 310);
+    shim_object o = shim_build(text, 310);
     shim_buffer out_buffer = {out, nc * sizeof *out}, part_buffer = {part, np * sizeof *part}, args = {&g, sizeof g};
     shim_launch l = {
         .groups = {(unsigned)((p.n + c.bn - 1) / c.bn), (unsigned)((p.m + c.bm - 1) / c.bm),
@@ -71,7 +71,7 @@ static void check(gemm_config c, product p, const char *epilogue, float scale, f
         shim_launch j = {.groups = {(unsigned)((p.n + threads - 1) / threads), (unsigned)p.m, (unsigned)p.batch},
                          .threads = (unsigned)threads,
                          .seed = 18,
-                         .buffers = {out_buffer, part_buffer, args}};
+                         .buffers = {[2] = out_buffer, part_buffer, args}};
         shim_launch_clean(o, "gemm_join", &j);
     }
     for (int t = 0; t < p.batch; t++)

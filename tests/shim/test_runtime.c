@@ -13,7 +13,7 @@ static shim_report run(const char *body, unsigned threads, size_t floats, float 
 {
     char text[4096];
     snprintf(text, sizeof text, HEAD "%s\n}", body);
-    shim_object o = shim_build(text, "k", 310);
+    shim_object o = shim_build(text, 310);
     float *memory = calloc(floats, sizeof(float));
     assert_non_null(memory);
     shim_launch l = {
@@ -166,7 +166,7 @@ static void attention_without_its_barriers_is_found(void **state)
             sprintf(longer, "%.*s#undef %s\n#define %s()\n%s", (int)(body - text), text, removed[i], removed[i], body);
             free(text), text = longer;
         }
-        shim_object object = shim_build(text, "attn_forward", 310);
+        shim_object object = shim_build(text, 310);
         shim_launch l = {.groups = {3, 1, 1},
                          .threads = 64,
                          .seed = 9,

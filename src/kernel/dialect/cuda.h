@@ -42,6 +42,7 @@ typedef long long an_i64;
 #define an_subgroup ((int)(threadIdx.x >> 5))
 
 #define AN_BARRIER()          __syncthreads()
+#define AN_DEVICE_BARRIER()   __syncthreads() /* orders device memory within a group */
 #define AN_SUBGROUP_BARRIER() __syncwarp()
 #define AN_UNROLL             _Pragma("unroll")
 

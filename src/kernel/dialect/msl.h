@@ -44,6 +44,7 @@ typedef long an_i64;
     threadgroup type *name = (threadgroup type *)name##_raw
 
 #define AN_BARRIER()          threadgroup_barrier(mem_flags::mem_threadgroup)
+#define AN_DEVICE_BARRIER()   threadgroup_barrier(mem_flags::mem_device) /* orders device memory within a group */
 #define AN_SUBGROUP_BARRIER() simdgroup_barrier(mem_flags::mem_threadgroup)
 #define AN_UNROLL             _Pragma("unroll")
 

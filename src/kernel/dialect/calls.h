@@ -1,0 +1,135 @@
+/* calls.h: what the kernels of calls (sorting, running sums, factorisations, scattering) share; after base/exact.h and wide.h.
+ *
+ * Owns:      elements of every kind as values and as sort keys, work memory, teams of eight threads.
+ * Does not:  know an operation.
+ * Invariant: a float element becomes a wide number exactly and is rounded once on the way back: the bits of device/cpu/call*.c, for subnormal
+ *            numbers too, which a GPU's own f32 instructions may flush.
+ *
+ * Defined before this text by the renderer:
+ *     AN_STORE        kind of the elements (AN_KIND_...)
+ *     AN_THREADS      threads a group, a multiple of 32
+ *     AN_WORK_WORDS   0: work memory is scratch in device memory; else its 8-byte words, in shared memory */
+#define AN_CALL_RUNNING_SUM   0 /* what AN_CALL may be, where a template computes several */
+#define AN_CALL_POOL_MAX_GRAD 1
+#define AN_CALL_CHOLESKY      2
+#define AN_CALL_QR            3
+#define AN_CALL_EIGH          4
+#define AN_CALL_SVD           5
+#define AN_CALL_SOLVE         6
+#define AN_CALL_TRISOLVE      7
+
+#define AN_KIND_F64 4 /* CUDA only */
+#define AN_KIND_I32 5
+#define AN_KIND_I64 6
+#define AN_KIND_U8  7
+#define AN_IS_FLOAT (AN_STORE <= AN_KIND_F64)
+
+typedef unsigned char an_u8;
+
+/* An argument that may be another one's memory. */
+#ifdef __METAL_VERSION__
+#define AN_IN_PLACE(i, type, name) device type *name [[buffer(i)]]
+#else
+#define AN_IN_PLACE(i, type, name) type *name
+#endif
+
+#if AN_STORE == AN_KIND_F32
+typedef float an_element;
+#elif AN_STORE == AN_KIND_BF16 || AN_STORE == AN_KIND_F16
+typedef an_u16 an_element;
+#elif AN_STORE == AN_KIND_F64
+typedef double an_element;
+#elif AN_STORE == AN_KIND_I32
+typedef an_u32 an_element; /* integers wrap: unsigned */
+#elif AN_STORE == AN_KIND_I64
+typedef an_u64 an_element;
+#else
+typedef an_u8 an_element;
+#endif
+
+#if AN_IS_FLOAT
+AN_FN an_wide an_w_load(an_element x)
+{
+#if AN_STORE == AN_KIND_F64
+    return x;
+#elif AN_STORE == AN_KIND_F32
+    return an_w_of_f32(x);
+#elif AN_STORE == AN_KIND_BF16
+    return an_w_of_f32(an_bf16_to_f32(x));
+#else
+    return an_w_of_f32(an_f16_to_f32(x));
+#endif
+}
+AN_FN an_element an_w_stored(an_wide x)
+{
+#if AN_STORE == AN_KIND_F64
+    return x;
+#elif AN_STORE == AN_KIND_F32
+    return an_w_to_f32(x);
+#elif AN_STORE == AN_KIND_BF16
+    return (an_element)an_f32_to_bf16(an_w_to_f32(x));
+#else
+    return (an_element)an_f32_to_f16(an_w_to_f32(x));
+#endif
+}
+#endif
+
+/* ---- keys: unsigned numbers in the order of the elements. Zeros of both signs are equal, NaN is above all. */
+#if AN_STORE == AN_KIND_F64 || AN_STORE == AN_KIND_I64
+typedef an_u64 an_key;
+#else
+typedef an_u32 an_key;
+#endif
+AN_FN an_key an_float_key(an_key bits, an_key sign, an_key inf)
+{
+    an_key size = bits & ~sign;
+    if (size > inf) return ~(an_key)0;
+    if (size == 0u) return sign;
+    return (bits & sign) != 0u ? ~bits & (sign | (sign - 1u)) : bits | sign;
+}
+AN_FN an_key an_key_of(an_element x)
+{
+#if AN_STORE == AN_KIND_F64
+    return an_float_key(an_w_bits(x), AN_WIDE_SIGN, AN_WIDE_INF);
+#elif AN_STORE == AN_KIND_F32
+    return an_float_key(AN_F2U(x), 0x80000000u, 0x7f800000u);
+#elif AN_STORE == AN_KIND_BF16
+    return an_float_key(x, 0x8000u, 0x7f80u);
+#elif AN_STORE == AN_KIND_F16
+    return an_float_key(x, 0x8000u, 0x7c00u);
+#elif AN_STORE == AN_KIND_I32
+    return x ^ 0x80000000u;
+#elif AN_STORE == AN_KIND_I64
+    return x ^ 0x8000000000000000u;
+#else
+    return x;
+#endif
+}
+
+/* ---- work memory of a group: where it stands decides what a pointer to it is called, and which barrier orders it. */
+#if AN_WORK_WORDS > 0
+#define AN_WORK           AN_SHARED
+#define AN_WORK_BARRIER() AN_BARRIER()
+#else
+#define AN_WORK           AN_DEVICE
+#define AN_WORK_BARRIER() AN_DEVICE_BARRIER()
+#endif
+
+/* ---- a team: eight neighbours, the eight chains of a sum. All lanes of a subgroup come to each of these together. */
+#define AN_TEAMS (AN_THREADS / 8)
+
+AN_FN an_wide an_w_swap(an_wide x, int m)
+{
+    an_u64 bits = an_w_bits(x);
+    an_u32 low = an_shuffle_xor((an_u32)bits, m), high = an_shuffle_xor((an_u32)(bits >> 32), m);
+    return an_w_of_bits((an_u64)high << 32 | low);
+}
+
+/* x . y of n elements, known to the whole team: element i in chain i % 8, chains folded 4, 2, 1. Without `live` it is 0 and nothing is read. */
+AN_FN an_wide an_team_dot(AN_WORK const an_wide *x, AN_WORK const an_wide *y, int n, bool live, int me)
+{
+    an_wide sum = an_w_of_bits(0u);
+    for (int i = me % 8; i < n && live; i += 8) sum = an_w_add(sum, an_w_mul(x[i], y[i]));
+    AN_UNROLL for (int m = 4; m > 0; m /= 2) sum = an_w_add(sum, an_w_swap(sum, m));
+    return sum;
+}

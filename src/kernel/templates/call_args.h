@@ -1,0 +1,12 @@
+/* call_args.h: what the launch of a call is told at run time. The same bytes in C, CUDA and MSL: the wide member comes first. */
+struct an_call_args {
+    an_i64 each;    /* elements of work memory of one group, where that is device memory */
+    int units;      /* rows or matrices */
+    int m, n;       /* of a matrix; a row has n elements */
+    int k;          /* columns of a right side; elements kept of a sorted row; padded length of a row */
+    int flag, also; /* descending, reverse or upper; transposed */
+    /* windows: x and dx [units,H,W,C], dy [units,OH,OW,C] */
+    int H, W, C, OH, OW;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    int zero; /* the size is a multiple of 8 in every language */
+};
