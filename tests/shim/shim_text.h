@@ -192,9 +192,11 @@ static inline int shim_compile_found(shim_object *out, const char *text, int met
                  getenv("CC") ? getenv("CC") : "cc", runtime);
         if (shim_try(command, log, "the runtime does not compile", why, room)) return -1;
     }
-    snprintf(command, sizeof command, "%s -x c++-cpp-output %s -shared -Wl,-Bsymbolic %s.ii -x none %s -o %s.so",
-             shim_compiler(), flags, base, runtime, base);
+    snprintf(command, sizeof command, "%s -x c++-cpp-output %s -c %s.ii -o %s.o", shim_compiler(), flags, base, base);
     if (shim_try(command, log, "the kernels do not compile", why, room)) return -1;
+    snprintf(command, sizeof command, "%s -shared -Wl,-Bsymbolic -o %s.so %s.o %s", shim_compiler(), base, base,
+             runtime);
+    if (shim_try(command, log, "the kernels do not link", why, room)) return -1;
     snprintf(path, sizeof path, "%s.so", base);
     out->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (!out->handle) return snprintf(why, room, "%s", dlerror()), -1;
