@@ -471,6 +471,20 @@ static void encoder_wait_fence(id self, SEL cmd, id fence)
 
 /* ---- compute */
 
+static buffer *range_of(id o, uint64_t at, uint64_t bytes, const char *what)
+{
+    buffer *b = argument(o, "MTLBuffer", what);
+    if (b && (at > b->length || bytes > b->length - at || !bytes)) {
+        misuse("%s: bytes %llu to %llu of %llu", what, (unsigned long long)at, (unsigned long long)(at + bytes),
+               (unsigned long long)b->length);
+        return NULL;
+    }
+    if (b && !the()->gpu->apple && (at % 4 || bytes % 4)) {
+        misuse("%s: offset and size are multiples of 4 on macOS", what);
+        return NULL;
+    }
+    return b;
+}
 static void compute_set_pipeline(id self, SEL cmd, id pipeline)
 {
     (void)cmd;
@@ -650,6 +664,23 @@ static void compute_dispatch_threads(id self, SEL cmd, MTLSize grid, MTLSize thr
     else
         launch(e, (MTLSize){grid.width / threads.width, grid.height / threads.height, grid.depth / threads.depth}, threads);
 }
+/* Groups that another launch has written into a buffer: three uint32_t, looked at when the launch runs; 0 is nothing to do. */
+static void compute_dispatch_indirect(id self, SEL cmd, id groups, uint64_t offset, MTLSize threads)
+{
+    (void)cmd;
+    encoder *e = open_encoder(self);
+    if (!e || !range_of(groups, offset, 12, "the groups")) return;
+    if (offset % 4) {
+        misuse("offset %llu is no multiple of 4", (unsigned long long)offset);
+        return;
+    }
+    int before = e->cb->n_commands;
+    launch(e, (MTLSize){1, 1, 1}, threads);
+    if (e->cb->n_commands == before) return;
+    command *c = &e->cb->command[before];
+    c->from = groups, c->from_at = offset;
+    command_buffer_use(e->cb, groups, false);
+}
 static uint64_t compute_type(id self, SEL cmd)
 {
     (void)cmd;
@@ -690,20 +721,6 @@ static void compute_use_many(id self, SEL cmd, const id *resource, uint64_t n, u
 
 /* ---- blit */
 
-static buffer *range_of(id o, uint64_t at, uint64_t bytes, const char *what)
-{
-    buffer *b = argument(o, "MTLBuffer", what);
-    if (b && (at > b->length || bytes > b->length - at || !bytes)) {
-        misuse("%s: bytes %llu to %llu of %llu", what, (unsigned long long)at, (unsigned long long)(at + bytes),
-               (unsigned long long)b->length);
-        return NULL;
-    }
-    if (b && !the()->gpu->apple && (at % 4 || bytes % 4)) {
-        misuse("%s: offset and size are multiples of 4 on macOS", what);
-        return NULL;
-    }
-    return b;
-}
 static void blit_copy(id self, SEL cmd, id from, uint64_t from_at, id to, uint64_t to_at, uint64_t bytes)
 {
     (void)cmd;
@@ -808,6 +825,9 @@ static const method_row methods[] = {
     {"MTLComputeCommandEncoder", "setThreadgroupMemoryLength:atIndex:", METHOD_OF(compute_set_group_memory)},
     {"MTLComputeCommandEncoder", "dispatchThreadgroups:threadsPerThreadgroup:", METHOD_OF(compute_dispatch_groups)},
     {"MTLComputeCommandEncoder", "dispatchThreads:threadsPerThreadgroup:", METHOD_OF(compute_dispatch_threads)},
+    {"MTLComputeCommandEncoder",
+     "dispatchThreadgroupsWithIndirectBuffer:indirectBufferOffset:threadsPerThreadgroup:",
+     METHOD_OF(compute_dispatch_indirect)},
     {"MTLComputeCommandEncoder", "dispatchType", METHOD_OF(compute_type)},
     {"MTLComputeCommandEncoder", "memoryBarrierWithScope:", METHOD_OF(compute_barrier)},
     {"MTLComputeCommandEncoder", "memoryBarrierWithResources:count:", METHOD_OF(compute_barrier_resources)},

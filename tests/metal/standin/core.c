@@ -581,6 +581,7 @@ static void bind(struct class *c, const method_row *m)
     bound *b = calloc(1, sizeof *b);
     if (!b) abort();
     *b = (bound){.fn = m->fn, .selector = selector_of(name), .fact = fact_of(m->owner, own ? "+" : "-", name)};
+    if (!b->fact) b->fact = fact_of("NSObject", own ? "+" : "-", name);
     if (!b->fact) {
         fprintf(stderr, "metal stand-in: no fact about %s %s\n", m->owner, m->selector);
         abort();

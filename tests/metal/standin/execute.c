@@ -74,6 +74,10 @@ static void run_launch(const command *c)
     msl_launch l = {.groups = {(uint32_t)c->groups.width, (uint32_t)c->groups.height, (uint32_t)c->groups.depth},
                     .threads = {(uint32_t)c->threads.width, (uint32_t)c->threads.height, (uint32_t)c->threads.depth},
                     .seed = draw(1u << 30)};
+    if (c->from) { /* groups from a buffer */
+        memcpy(l.groups, ((buffer *)object_body(c->from))->gpu + c->from_at, sizeof l.groups);
+        if (!l.groups[0] || !l.groups[1] || !l.groups[2]) return;
+    }
     for (int i = 0; i < p->n_arguments; i++) {
         const kernel_argument *a = &p->argument[i];
         if (a->kind == ARGUMENT_THREADGROUP) {
@@ -350,11 +354,14 @@ static void run(command_buffer *cb)
 void execute_until(command_buffer *cb)
 {
     queue *q = object_body(cb->queue);
+    id self = cb->self;
+    object_hold(self);
     while (cb->status == COMMITTED || cb->status == SCHEDULED) {
         command_buffer *first = q->first;
-        if (first->status < COMMITTED || first->hangs) return; /* it stands in the way */
+        if (first->status < COMMITTED || first->hangs || first->running) break; /* it stands in the way */
         run(first);
     }
+    object_drop(self);
 }
 
 bool execute_poll(command_buffer *cb)

@@ -26,7 +26,7 @@ BEGIN {
     n = split(values, o, " "); for (i = 1; i <= n; i++) enumerated[o[i]] = 1
 }
 # What only graphics or ray tracing asks, and Metal 4 beyond its own classes.
-/[Tt]exture|[Ss]ampl(er|e[A-Z]|ePos)|cceleration|[Rr]ender|[Vv]isibleFunction|ntersection|[Ss]parse|IO(File|Command|Handle)|[Dd]epth|[Rr]asterOrder|Drawable|Barycentric|MSAA|Imageblock|StageIn|Remote|remote|patch(Type|Control)|Attributes/ { next }
+/[Tt]exture|[Ss]ampl(er|e[A-Z]|ePos)|cceleration|[Rr]ender|[Vv]isibleFunction|ntersection|[Ss]parse|IO(File|Command|Handle)|[Dd]epth|[Rr]asterOrder|Drawable|Barycentric|MSAA|Imageblock|StageIn|Remote|remote|\tpatch(Type|Control)|Attributes/ { next }
 ($1 == "protocol" || $1 == "class") && $2 in wanted {
     printf "METHOD(%s, %s, \"%s\", \"%s\", \"%s\", \"%s\", %d, %d)\n", $2, $1, $3, $4, $5, $6, version($7), version($8)
 }

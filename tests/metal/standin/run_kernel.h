@@ -13,7 +13,7 @@ struct standin_report { /* msl_report */
 };
 
 static const standin_launch *standin_now;
-AN_SHARED_STORAGE uchar standin_group_bytes[STANDIN_GROUP_BYTES + 16] __attribute__((aligned(16)));
+AN_SHARED_STORAGE uchar standin_group_bytes[STANDIN_GROUP_BYTES + 16] __attribute__((aligned(16), used));
 
 struct standin_pointer { /* becomes what the parameter is */
     void *p;
