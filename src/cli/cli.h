@@ -55,14 +55,21 @@ void an_command_help(const an_command *c);
 
 int an_exit_code(an_status status);
 
+/* The commit that the program was built from, "-dirty" behind it when files differed; "" outside of a git checkout. */
+extern const char an_commit[];
+
 /* From now on the first SIGINT or SIGTERM only sets a flag; the second one ends the process. A file size limit is an
  * error. */
 void an_interrupt_catch(void);
 bool an_interrupt_seen(void *unused);
 
-/* Opens a checkpoint for a command that only reads weights: settings from the file, then the command's, then the run.
- */
-an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, an_train_config *cfg, an_st **out);
+/* The file a run's name stands for: its last checkpoint, with `best` its best, with step >= 0 the one after so many
+ * updates. A file is itself. */
+an_status an_cli_find_checkpoint(an_err *err, const char *run_or_file, bool best, int64_t step,
+                                 char out[AN_CKPT_PATH_BYTES]);
+/* Opens it for a command that only reads weights, with the settings in it. */
+an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, int64_t step, an_train_config *cfg,
+                              an_st **out);
 
 /* A JSON number, null when it is not finite; `,"key":` in front. */
 void an_put_json(an_text *out, const char *key, double value);
@@ -79,10 +86,12 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);
 
-extern const an_config an_sample_keys, an_plan_keys, an_bench_keys, an_eval_keys, an_inspect_keys, an_doctor_keys;
+extern const an_config an_resume_keys, an_sample_keys, an_plan_keys, an_bench_keys, an_eval_keys, an_inspect_keys,
+    an_doctor_keys, an_profile_keys;
 
 #endif

@@ -1,58 +1,223 @@
-/* cmd_bench.c: the time of a training step, printed as the benchmarks of other programs print it (bench/cpu). */
+/* cmd_bench.c: the time of a training step, or of one operation, on one device or several side by side. A step's line
+ * is printed as the benchmarks of other programs print it (bench/cpu). */
 #include "cli/cli.h"
 #include "cli/narrate.h"
 #include "train/bench.h"
+#include "train/bench_op.h"
 #include <string.h>
 
+enum { MOST_DEVICES = 8 };
+
 typedef struct bench_values {
-    int64_t steps;
+    int64_t steps, warmup, n, iters;
 } bench_values;
 
+#define AT(name) offsetof(bench_values, name)
 static const an_config_field fields[] = {
-    {"steps", AN_CONFIG_INT, offsetof(bench_values, steps), "0", 0, 1e6, NULL,
-     "steps to time; 0: as many as the preset deserves"},
+    {"steps", AN_CONFIG_INT, AT(steps), "0", 0, 1e6, NULL, "steps to time; 0: as many as the preset deserves"},
+    {"warmup", AN_CONFIG_INT, AT(warmup), "-1", -1, 1e6, NULL, "steps before them, after the first; -1: the preset's"},
+    {"n", AN_CONFIG_INT, AT(n), "0", 0, 65536, NULL,
+     "of an operation: side of the matrices, MiB to copy, channels; 0: 1000, 256, 64"},
+    {"iters", AN_CONFIG_INT, AT(iters), "100", 1, 1e7, NULL, "of an operation: iterations to time, after a tenth more"},
 };
 const an_config an_bench_keys = {fields, AN_COUNT(fields)};
 
-/* What other programs' benchmarks of these presets do: steps timed, steps before that. */
+/* ---- devices: "cpu,cuda" */
+
+static an_status split_devices(an_err *err, const char *list, char out[MOST_DEVICES][AN_CONFIG_TEXT_BYTES], int *n)
+{
+    *n = 0;
+    for (const char *at = list;; at++) {
+        const size_t length = strcspn(at, ",");
+        if (*n == MOST_DEVICES) return an_fail(err, AN_E_USAGE, "bench: more than %d devices", MOST_DEVICES);
+        if (length == 0) return an_fail(err, AN_E_USAGE, "bench: device=%.100s: a name is missing at a comma", list);
+        snprintf(out[(*n)++], AN_CONFIG_TEXT_BYTES, "%.*s", (int)length, at);
+        at += length;
+        if (!*at) return AN_OK;
+    }
+}
+
+/* ---- one operation */
+
+static const struct {
+    const char *name;
+    an_bench_kind kind;
+    int64_t n;
+} operations[] = {{"matmul", AN_BENCH_MATMUL, 1000}, {"copy", AN_BENCH_COPY, 256}, {"conv", AN_BENCH_CONV, 64}};
+
+static int operation_of(const char *word)
+{
+    for (size_t i = 0; i < AN_COUNT(operations); i++)
+        if (strcmp(operations[i].name, word) == 0) return (int)i;
+    return -1;
+}
+
+static void print_operation(an_text *out, int which, const an_bench_op *op, const char *device,
+                            const an_bench_op_result *r, double speed_up, bool json)
+{
+    if (json) {
+        an_text_printf(out, "%s{\"operation\":\"%s\",\"device\":", out->len ? "," : "[", operations[which].name);
+        an_put_json_text(out, device);
+        an_text_printf(out, ",\"dtype\":\"%s\",\"n\":%lld,\"iters\":%lld", an_dtype_text(op->dtype), (long long)op->n,
+                       (long long)op->iters);
+        an_put_json(out, "ms", r->ms);
+        an_put_json(out, "min_ms", r->min_ms);
+        an_put_json(out, "first_s", r->first_s);
+        an_put_json(out, "gflops", r->gflops);
+        an_put_json(out, "gbytes", r->gbytes);
+        an_put_json(out, "speed_up", speed_up);
+        an_text_puts(out, "}");
+        return;
+    }
+    char what[64];
+    if (op->kind == AN_BENCH_MATMUL)
+        snprintf(what, sizeof what, "product %lldx%lld", (long long)op->n, (long long)op->n);
+    else
+        snprintf(what, sizeof what, op->kind == AN_BENCH_COPY ? "copy %lld MiB" : "conv 8x56x56x%lld",
+                 (long long)op->n);
+    an_text_printf(out, "%s%-10s %s %s: %.3f ms (fastest %.3f), ", out->len ? "\n" : "", device, what,
+                   an_dtype_text(op->dtype), r->ms, r->min_ms);
+    if (op->kind != AN_BENCH_COPY) an_text_printf(out, "%.1f GFLOP/s, ", r->gflops);
+    an_text_printf(out, "%.2f GB/s", r->gbytes);
+}
+
+static an_status bench_operation(an_err *err, const an_args *args, int which, const bench_values *v, an_train_config *c)
+{
+    char device[MOST_DEVICES][AN_CONFIG_TEXT_BYTES];
+    double first_ms = 0;
+    int n;
+    an_text out = {0};
+    const an_bench_op op = {.kind = operations[which].kind,
+                            .dtype = operations[which].kind == AN_BENCH_COPY ? AN_F32 : c->dtype,
+                            .n = v->n ? v->n : operations[which].n,
+                            .iters = v->iters};
+    an_status status = split_devices(err, c->device, device, &n);
+    for (int i = 0; i < n && status == AN_OK; i++) {
+        an_bench_op_result r;
+        memcpy(c->device, device[i], sizeof c->device);
+        status = an_bench_run_op(err, c, &op, &r);
+        if (status != AN_OK) break;
+        if (i == 0) first_ms = r.ms;
+        print_operation(&out, which, &op, device[i], &r, first_ms / r.ms, args->json);
+        if (i > 0 && !args->json)
+            an_text_printf(&out, "\n%-10s is %.2f times as fast as %s", device[i], first_ms / r.ms, device[0]);
+    }
+    if (status == AN_OK && args->json) an_text_puts(&out, "]");
+    if (status == AN_OK) return an_print_line(err, &out);
+    an_text_free(&out);
+    return status;
+}
+
+/* ---- training steps */
+
+/* What other programs' benchmarks of these presets do on a CPU: steps timed, steps before that. */
 static const struct {
     const char *preset;
-    int64_t steps, warm_up;
+    int64_t steps, warmup;
 } protocols[] = {{"macbook", 60, 10},        {"demo", 60, 10}, {"char", 4, 2},
                  {"shakespeare_char", 4, 2}, {"gpt2s", 6, 2},  {"gpt2", 2, 2}};
 
-static void protocol_of(const char *preset, int64_t *steps, int64_t *warm_up)
+/* nanoGPT's bench.py times 20 steps after 10: that is what a GPU gets. */
+static void protocol_of(const an_train_config *c, bench_values *v)
 {
-    int64_t asked = *steps;
-    *steps = 4;
-    *warm_up = 2;
-    for (size_t i = 0; i < AN_COUNT(protocols); i++)
-        if (strcmp(protocols[i].preset, preset) == 0) {
-            *steps = protocols[i].steps;
-            *warm_up = protocols[i].warm_up;
+    const bool cpu = strcmp(c->device, "cpu") == 0 || strcmp(c->device, "auto") == 0;
+    int64_t steps = cpu ? 4 : 20, warmup = cpu ? 2 : 10;
+    for (size_t i = 0; cpu && i < AN_COUNT(protocols); i++)
+        if (strcmp(protocols[i].preset, c->preset) == 0) {
+            steps = protocols[i].steps;
+            warmup = protocols[i].warmup;
         }
-    if (asked) *steps = asked;
+    if (v->steps == 0) v->steps = steps;
+    if (v->warmup < 0) v->warmup = warmup;
 }
 
-static an_status print_result(an_err *err, const an_train_config *c, const an_bench_result *b, bool json)
+typedef struct step_row {
+    const char *device;
+    const an_bench_result *b, *fused; /* fused: of the same step with compile=true, NULL where it is that */
+    double share, first_ms;           /* of the peak; of the first device, 0: this is it */
+} step_row;
+
+static void print_step(an_text *out, const an_train_config *c, const step_row *row)
 {
-    an_text line = {0};
-    const double share = b->fma_peak_gflops > 0 ? b->gflops / b->fma_peak_gflops : 0;
-    if (!json) {
-        an_text_printf(&line, "%s %s: %.3f ms a step (fastest %.3f), first step %.2f s, %.1f GFLOP/s", c->preset,
-                       an_dtype_text(c->dtype), b->ms, b->min_ms, b->first_s, b->gflops);
-        if (share > 0) an_text_printf(&line, " (%.0f %% of the peak of %.0f)", 100 * share, b->fma_peak_gflops);
-        an_text_printf(&line, ", peak RSS %.0f MiB", b->peak_rss_mib);
-        return an_print_line(err, &line);
-    }
-    an_text_printf(&line, "{\"peer\":\"anneal-%s\",\"preset\":", AN_VERSION);
-    an_put_json_text(&line, c->preset);
-    an_text_printf(&line, ",\"dtype\":\"%s\",\"compile\":\"%d\",\"threads\":%lld", an_dtype_text(c->dtype), c->compile,
+    enum { A100 = 312000 }; /* GFLOP/s: nanoGPT's MFU is a share of what an A100 does in bfloat16 */
+    const an_bench_result *b = row->b;
+    an_text_printf(out, "%s%s %s on %s%s: %.3f ms a step (fastest %.3f), first step %.2f s, %.1f GFLOP/s",
+                   out->len ? "\n" : "", c->preset, an_dtype_text(c->dtype), row->device, c->compile ? "" : ", unfused",
+                   b->ms, b->min_ms, b->first_s, b->gflops);
+    if (row->share > 0)
+        an_text_printf(out, " (MFU %.0f %% of the peak of %.0f measured, %.2f %% of an A100's)", 100 * row->share,
+                       b->fma_peak_gflops, 100 * b->gflops / A100);
+    else
+        an_text_printf(out, " (MFU %.2f %% of an A100's 312 TFLOP/s)", 100 * b->gflops / A100);
+    an_text_printf(out, ", peak RSS %.0f MiB", b->peak_rss_mib);
+    if (row->fused)
+        an_text_printf(out, "\n%s fused: %.3f ms a step (fastest %.3f): %.2f times as fast, %d launches instead of %d",
+                       c->preset, row->fused->ms, row->fused->min_ms, b->ms / row->fused->ms, row->fused->bill.launches,
+                       b->bill.launches);
+    if (row->first_ms > 0) an_text_printf(out, "\n%s is %.2f times as fast", row->device, row->first_ms / b->ms);
+}
+
+static void json_step(an_text *out, const an_train_config *c, const step_row *row)
+{
+    const an_bench_result *b = row->b;
+    an_text_printf(out, "%s{\"peer\":\"anneal-%s\",\"preset\":", out->len ? "\n" : "", AN_VERSION);
+    an_put_json_text(out, c->preset);
+    an_text_puts(out, ",\"device\":");
+    an_put_json_text(out, row->device);
+    an_text_printf(out, ",\"dtype\":\"%s\",\"compile\":\"%d\",\"threads\":%lld", an_dtype_text(c->dtype), c->compile,
                    (long long)c->threads);
-    an_text_printf(&line, ",\"ms\":%.3f,\"min_ms\":%.3f,\"first_s\":%.3f,\"gflops\":%.1f,\"peak_rss_mib\":%.0f", b->ms,
+    an_text_printf(out, ",\"ms\":%.3f,\"min_ms\":%.3f,\"first_s\":%.3f,\"gflops\":%.1f,\"peak_rss_mib\":%.0f", b->ms,
                    b->min_ms, b->first_s, b->gflops, b->peak_rss_mib);
-    an_text_printf(&line, ",\"fma_peak_gflops\":%.1f,\"share_of_peak\":%.4f}", b->fma_peak_gflops, share);
-    return an_print_line(err, &line);
+    an_text_printf(out, ",\"fma_peak_gflops\":%.1f,\"share_of_peak\":%.4f", b->fma_peak_gflops, row->share);
+    an_text_printf(out, ",\"launches\":%d", b->bill.launches);
+    if (row->fused) an_put_json(out, "fused_ms", row->fused->ms);
+    if (row->fused) an_put_json(out, "fusion_speed_up", b->ms / row->fused->ms);
+    if (row->first_ms > 0) an_put_json(out, "speed_up", row->first_ms / b->ms);
+    an_text_puts(out, "}");
+}
+
+/* One device; with compile=false, the fused step beside it. */
+static an_status bench_device(an_err *err, const an_args *args, const an_train_config *c, bench_values v,
+                              double *first_ms, an_text *out)
+{
+    an_bench_result b, fused;
+    protocol_of(c, &v);
+    AN_TRY(an_bench(err, c, v.warmup, v.steps, &b));
+    if (!args->quiet) an_narrate_bill(&b.bill);
+    if (!c->compile) {
+        an_train_config with = *c;
+        with.compile = true;
+        AN_TRY(an_bench(err, &with, v.warmup, v.steps, &fused));
+    }
+    const step_row row = {.device = c->device,
+                          .b = &b,
+                          .fused = c->compile ? NULL : &fused,
+                          .share = b.fma_peak_gflops > 0 ? b.gflops / b.fma_peak_gflops : 0,
+                          .first_ms = *first_ms};
+    if (args->json)
+        json_step(out, c, &row);
+    else
+        print_step(out, c, &row);
+    if (*first_ms == 0) *first_ms = b.ms;
+    return AN_OK;
+}
+
+static an_status bench_steps(an_err *err, const an_args *args, const bench_values *v, an_train_config *c)
+{
+    char device[MOST_DEVICES][AN_CONFIG_TEXT_BYTES];
+    double first_ms = 0;
+    int n;
+    an_text out = {0};
+    if (c->vocab_size == 0) c->vocab_size = 65; /* the characters of Shakespeare */
+    AN_TRY(an_train_config_check(err, c));
+    an_status status = split_devices(err, c->device, device, &n);
+    for (int i = 0; i < n && status == AN_OK; i++) {
+        memcpy(c->device, device[i], sizeof c->device);
+        status = bench_device(err, args, c, *v, &first_ms, &out);
+    }
+    if (status == AN_OK) return an_print_line(err, &out);
+    an_text_free(&out);
+    return status;
 }
 
 an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code)
@@ -60,16 +225,13 @@ an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code)
     (void)exit_code;
     bench_values v;
     an_train_config c;
-    an_bench_result result;
-    int64_t warm_up;
-    AN_TRY(an_train_config_open(err, args->words[0], &c));
+    const int which = operation_of(args->words[0]);
+    if (which >= 0)
+        AN_TRY(an_config_defaults(err, &an_train_keys, &c));
+    else
+        AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_bench_keys, &v));
-    c.threads = 2; /* as the programs it is compared with */
+    if (which < 0) c.threads = 2; /* as the programs it is compared with */
     AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_bench_keys, &v}, {&an_train_keys, &c}}, 2));
-    if (c.vocab_size == 0) c.vocab_size = 65; /* the characters of Shakespeare */
-    AN_TRY(an_train_config_check(err, &c));
-    protocol_of(c.preset, &v.steps, &warm_up);
-    AN_TRY(an_bench(err, &c, warm_up, v.steps, &result));
-    if (!args->quiet) an_narrate_bill(&result.bill);
-    return print_result(err, &c, &result, args->json);
+    return which >= 0 ? bench_operation(err, args, which, &v, &c) : bench_steps(err, args, &v, &c);
 }

@@ -1,0 +1,130 @@
+/* cmd_profile.c: where the time of a step goes, launch by launch. */
+#include "cli/cli.h"
+#include "train/profile.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct profile_values {
+    int64_t warmup, steps, top;
+    bool forward_only, data_only;
+    char trace[AN_CONFIG_TEXT_BYTES];
+} profile_values;
+
+#define AT(name) offsetof(profile_values, name)
+static const an_config_field fields[] = {
+    {"warmup", AN_CONFIG_INT, AT(warmup), "5", 0, 1e6, NULL, "steps before the timed ones, after the first"},
+    {"steps", AN_CONFIG_INT, AT(steps), "10", 1, 1e5, NULL, "steps to time; medians are shown"},
+    {"forward_only", AN_CONFIG_BOOL, AT(forward_only), "false", 0, 0, NULL, "the loss alone, as in an evaluation"},
+    {"data_only", AN_CONFIG_BOOL, AT(data_only), "false", 0, 0, NULL, "only the preparation of batches"},
+    {"top", AN_CONFIG_INT, AT(top), "0", 0, 1e6, NULL, "show the slowest launches only; 0: all, in the plan's order"},
+    {"trace", AN_CONFIG_TEXT, AT(trace), "", 0, 0, NULL, "file for Chrome's about:tracing or ui.perfetto.dev"},
+};
+const an_config an_profile_keys = {fields, AN_COUNT(fields)};
+
+static int slower_first(const void *a, const void *b)
+{
+    const an_profile_launch *x = a, *y = b;
+    return x->device_s > y->device_s ? -1 : x->device_s < y->device_s;
+}
+
+static void print_launches(an_text *out, const an_profile_result *p, int shown)
+{
+    char bytes[16];
+    an_text_puts(out, "      us  enqueue    GFLOP      moved  roof  launch\n");
+    for (int i = 0; i < shown; i++) {
+        const an_profile_launch *l = &p->launch[i];
+        an_text_printf(out, "%8.1f ", 1e6 * l->device_s);
+        if (l->enqueue_s >= 0)
+            an_text_printf(out, "%8.1f ", 1e6 * l->enqueue_s);
+        else
+            an_text_printf(out, "%8s ", "-");
+        an_text_printf(out, "%8.3f %10s ", 1e-9 * (double)l->flops, an_bytes_text((double)l->bytes, bytes));
+        an_text_printf(out, "%4.0f%%  %s%s\n", 100 * l->share, l->kernel, l->recompute ? " (again)" : "");
+    }
+}
+
+static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c)
+{
+    an_text_printf(out, "step      %.3f ms, %.0f tokens/s on %s\n", p->step_ms, 1e3 * (double)p->tokens / p->step_ms,
+                   c->device);
+    an_text_printf(out, "          data %.3f ms, graph %.3f ms, run %.3f ms", p->data_ms, p->build_ms, p->run_ms);
+    if (p->n_launches) {
+        double flops = 0, bytes = 0;
+        for (int i = 0; i < p->n_launches; i++) {
+            flops += (double)p->launch[i].flops;
+            bytes += (double)p->launch[i].bytes;
+        }
+        an_text_printf(out, "\nlaunches  %d in %.3f ms: %.1f GFLOP/s of %.1f, %.1f GB/s of %.1f", p->n_launches,
+                       p->device_ms, flops / p->device_ms / 1e6, p->roof.gflops, bytes / p->device_ms / 1e6,
+                       p->roof.gbytes);
+    }
+}
+
+static void json_launches(an_text *out, const an_profile_result *p, int shown)
+{
+    for (int i = 0; i < shown; i++) {
+        const an_profile_launch *l = &p->launch[i];
+        an_text_printf(out, "%s{\"kernel\":", i ? "," : "");
+        an_put_json_text(out, l->kernel);
+        an_text_puts(out, ",\"scope\":");
+        an_put_json_text(out, l->scope);
+        an_text_printf(out, ",\"kind\":\"%s\",\"recompute\":%s", l->kind, l->recompute ? "true" : "false");
+        an_put_json(out, "device_us", 1e6 * l->device_s);
+        an_put_json(out, "enqueue_us", l->enqueue_s >= 0 ? 1e6 * l->enqueue_s : 0.0 / 0.0);
+        an_put_json(out, "flops", (double)l->flops);
+        an_put_json(out, "bytes", (double)l->bytes);
+        an_put_json(out, "share_of_roof", l->share);
+        an_text_puts(out, "}");
+    }
+}
+
+static void json_all(an_text *out, const an_profile_result *p, const an_train_config *c, int shown)
+{
+    an_text_puts(out, "{\"preset\":");
+    an_put_json_text(out, c->preset);
+    an_text_puts(out, ",\"device\":");
+    an_put_json_text(out, c->device);
+    an_text_printf(out, ",\"dtype\":\"%s\"", an_dtype_text(c->dtype));
+    an_put_json(out, "step_ms", p->step_ms);
+    an_put_json(out, "data_ms", p->data_ms);
+    an_put_json(out, "graph_ms", p->build_ms);
+    an_put_json(out, "run_ms", p->run_ms);
+    an_put_json(out, "device_ms", p->device_ms);
+    an_put_json(out, "peak_gflops", p->roof.gflops);
+    an_put_json(out, "peak_gbytes", p->roof.gbytes);
+    an_text_puts(out, ",\"launches\":[");
+    json_launches(out, p, shown);
+    an_text_puts(out, "]}");
+}
+
+an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
+{
+    (void)exit_code;
+    profile_values v;
+    an_train_config c;
+    an_profile_result p;
+    an_text out = {0};
+    AN_TRY(an_train_config_open(err, args->words[0], &c));
+    AN_TRY(an_config_defaults(err, &an_profile_keys, &v));
+    AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_profile_keys, &v}, {&an_train_keys, &c}}, 2));
+    AN_TRY(an_train_config_check(err, &c));
+    if (v.forward_only && v.data_only)
+        return an_fail(err, AN_E_USAGE, "profile: forward_only and data_only exclude each other; leave one out");
+    const an_profile_options o = {.what = v.data_only      ? AN_PROFILE_DATA
+                                          : v.forward_only ? AN_PROFILE_FORWARD
+                                                           : AN_PROFILE_TRAIN,
+                                  .warmup = v.warmup,
+                                  .steps = v.steps,
+                                  .trace = v.trace[0] ? v.trace : NULL};
+    AN_TRY(an_profile_steps(err, &c, &o, &p));
+    if (v.top && p.n_launches) qsort(p.launch, (size_t)p.n_launches, sizeof *p.launch, slower_first);
+    const int shown = v.top ? (int)AN_MIN(v.top, p.n_launches) : p.n_launches;
+    if (args->json) {
+        json_all(&out, &p, &c, shown);
+    } else {
+        if (shown) print_launches(&out, &p, shown);
+        print_summary(&out, &p, &c);
+    }
+    an_profile_free(&p);
+    return an_print_line(err, &out);
+}

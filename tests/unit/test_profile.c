@@ -1,0 +1,154 @@
+/* test_profile.c: a tiny model's step, profiled: every launch has a time, the trace is what viewers read; and the
+ * benchmarks of single operations. */
+#include "lib/test.h"
+
+#include "train/profile.h"
+
+#include <jansson.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static an_train_config tiny(void)
+{
+    an_err err = {0};
+    an_train_config c;
+    if (an_train_config_open(&err, "demo", &c) != AN_OK) fail_msg("%s", err.text);
+    c.n_layer = 2;
+    c.n_head = 2;
+    c.n_embd = 32;
+    c.block_size = 16;
+    c.batch_size = 4;
+    c.threads = 1;
+    c.dropout = 0.1;
+    snprintf(c.device, sizeof c.device, "cpu");
+    return c;
+}
+
+static an_profile_result profile(an_profile_what what, const char *trace)
+{
+    an_err err = {0};
+    an_profile_result p;
+    const an_train_config c = tiny();
+    const an_profile_options o = {.what = what, .warmup = 1, .steps = 3, .trace = trace};
+    if (an_profile_steps(&err, &c, &o, &p) != AN_OK) fail_msg("%s", err.text);
+    return p;
+}
+
+static void every_launch_of_a_training_step_has_a_time_and_a_share(void **state)
+{
+    (void)state;
+    an_profile_result p = profile(AN_PROFILE_TRAIN, NULL);
+    bool product = false, optimizer = false;
+    assert_true(p.n_launches > 20);
+    for (int i = 0; i < p.n_launches; i++) {
+        assert_true(p.launch[i].device_s > 0);
+        assert_true(p.launch[i].enqueue_s < 0); /* the CPU runs where it is called */
+        assert_true(p.launch[i].bytes == 0 || p.launch[i].share > 0);
+        product |= strcmp(p.launch[i].kind, "product") == 0 && p.launch[i].flops > 0;
+        optimizer |= strncmp(p.launch[i].kernel, "optimizer", 9) == 0;
+    }
+    assert_true(product && optimizer);
+    assert_true(p.device_ms > 0 && p.device_ms < 1.2 * p.run_ms); /* medians of parts, so not exactly a sum */
+    assert_true(p.run_ms <= p.step_ms);
+    assert_true(p.roof.gflops > 0 && p.roof.gbytes > 0);
+    assert_int_equal(p.tokens, 64);
+    an_profile_free(&p);
+}
+
+static void forward_only_has_fewer_launches_and_data_only_none(void **state)
+{
+    (void)state;
+    an_profile_result all = profile(AN_PROFILE_TRAIN, NULL), forward = profile(AN_PROFILE_FORWARD, NULL),
+                      data = profile(AN_PROFILE_DATA, NULL);
+    assert_true(forward.n_launches > 5 && forward.n_launches < all.n_launches / 2);
+    assert_int_equal(data.n_launches, 0);
+    assert_true(data.run_ms == 0 && data.step_ms >= data.data_ms);
+    an_profile_free(&all);
+    an_profile_free(&forward);
+    an_profile_free(&data);
+}
+
+static void the_trace_is_json_with_an_event_a_launch_a_step(void **state)
+{
+    (void)state;
+    const char *path = test_path("trace.json");
+    an_profile_result p = profile(AN_PROFILE_TRAIN, path);
+    json_t *j = json_load_file(path, 0, NULL), *events = json_object_get(j, "traceEvents");
+    assert_int_equal(json_array_size(events), 3 + 3 * (3 + (size_t)p.n_launches));
+    double last_end = 0;
+    for (size_t i = 3; i < json_array_size(events); i++) {
+        json_t *e = json_array_get(events, i);
+        assert_string_equal(json_string_value(json_object_get(e, "ph")), "X");
+        const double ts = json_number_value(json_object_get(e, "ts")),
+                     us = json_number_value(json_object_get(e, "dur"));
+        assert_true(ts >= 0 && us >= 0);
+        if (json_integer_value(json_object_get(e, "tid")) != 2) continue;
+        assert_true(ts >= last_end - 0.01); /* launches of a device do not overlap */
+        last_end = ts + us;
+    }
+    json_decref(j);
+    an_profile_free(&p);
+}
+
+static void a_trace_that_cannot_be_written_is_a_sentence(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_profile_result p;
+    const an_train_config c = tiny();
+    const an_profile_options o = {.what = AN_PROFILE_DATA, .steps = 1, .trace = "/nonexistent/trace.json"};
+    assert_int_equal(an_profile_steps(&err, &c, &o, &p), AN_E_IO);
+    assert_non_null(strstr(err.text, "/nonexistent/trace.json"));
+    assert_null(p.memory);
+}
+
+static void operations_are_timed_and_counted(void **state)
+{
+    (void)state;
+    const an_train_config c = tiny();
+    for (an_bench_kind kind = AN_BENCH_MATMUL; kind <= AN_BENCH_CONV; kind++) {
+        an_err err = {0};
+        an_bench_op_result r;
+        const an_bench_op op = {.kind = kind, .dtype = AN_F32, .n = 4, .iters = 3};
+        if (an_bench_run_op(&err, &c, &op, &r) != AN_OK) fail_msg("%s", err.text);
+        assert_true(r.min_ms > 0 && r.min_ms <= r.ms && r.first_s > 0);
+        assert_true((kind == AN_BENCH_COPY) == (r.gflops == 0));
+        if (kind == AN_BENCH_COPY) assert_true(fabs(r.gbytes * r.ms * 1e6 - 8 * 1048576) < 1);
+        if (kind == AN_BENCH_MATMUL) assert_true(fabs(r.gflops * r.ms * 1e6 - 128) < 1e-6);
+    }
+}
+
+static void a_device_that_does_not_run_is_a_sentence(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_bench_op_result r;
+    an_train_config c = tiny();
+    snprintf(c.device, sizeof c.device, "null:cuda");
+    const an_bench_op op = {.kind = AN_BENCH_MATMUL, .dtype = AN_F32, .n = 4, .iters = 1};
+    assert_int_equal(an_bench_run_op(&err, &c, &op, &r), AN_E_UNSUPPORTED);
+    assert_non_null(strstr(err.text, "does not run"));
+}
+
+static void a_median_is_the_middle(void **state)
+{
+    (void)state;
+    double odd[] = {3, 1, 2}, even[] = {4, 1, 2, 3};
+    assert_true(an_median(odd, 3) == 2);
+    assert_true(an_median(even, 4) == 2.5);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_launch_of_a_training_step_has_a_time_and_a_share),
+        cmocka_unit_test(forward_only_has_fewer_launches_and_data_only_none),
+        cmocka_unit_test(the_trace_is_json_with_an_event_a_launch_a_step),
+        cmocka_unit_test(a_trace_that_cannot_be_written_is_a_sentence),
+        cmocka_unit_test(operations_are_timed_and_counted),
+        cmocka_unit_test(a_device_that_does_not_run_is_a_sentence),
+        cmocka_unit_test(a_median_is_the_middle),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
