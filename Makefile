@@ -50,8 +50,8 @@ $(BUILD)/libcli.a: $(CLI_OBJS)
 	@mkdir -p $(@D)
 	$(call say,AR,$@)rm -f $@ && $(AR) rcs $@ $(CLI_OBJS)
 
-$(BUILD)/anneal: $(CLI_A) $(LIB_A)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(CLI_A) $(LIB_A) $(LIBS)
+$(BUILD)/anneal: $(CLI_A) $(LIB_A) $(COMMIT_OBJ)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(COMMIT_OBJ) $(CLI_A) $(LIB_A) $(LIBS)
 
 # ---- objects
 $(BUILD)/obj/%.o: src/%.c $(BUILD)/flags

@@ -32,3 +32,10 @@ GEN_SRCS += $(BUILD)/gen/corpus.c
 $(BUILD)/gen/corpus.c: tools/pack_corpus.sh $(CORPUS_DOCUMENTS) | $(CORPUS_SOURCES)
 	@mkdir -p $(@D)
 	$(call say,GEN,$@)sh tools/pack_corpus.sh $@ $(CORPUS_DOCUMENTS) $(CORPUS_SOURCES)
+
+# The commit, for `anneal version` and the logbook. It is linked into the program alone, so that a commit relinks one file.
+COMMIT_OBJ := $(BUILD)/obj/gen/commit.o
+$(BUILD)/gen/commit.c: FORCE
+	@mkdir -p $(@D)
+	@printf 'extern const char an_commit[];\nconst char an_commit[] = "%s";\n' "$$(git describe --always --dirty --exclude='*' 2>/dev/null)" >$@.new; \
+	 if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi

@@ -5,10 +5,9 @@
 /* Tables of a command, up to two. */
 static const an_config_field *find_key(const an_command *c, const char *key)
 {
-    for (size_t t = 0; t < 2 && c->keys[t]; t++)
-        for (size_t i = 0; i < c->keys[t]->n; i++)
-            if (strcmp(c->keys[t]->fields[i].name, key) == 0) return &c->keys[t]->fields[i];
-    return NULL;
+    const an_config_field *f = NULL;
+    for (size_t t = 0; t < 2 && c->keys[t] && !f; t++) f = an_config_find(c->keys[t], key);
+    return f;
 }
 
 static an_status unknown_key(an_err *err, const an_command *c, const char *key)
@@ -103,10 +102,7 @@ an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets
     for (size_t i = 0; i < args->n_settings; i++) {
         const an_setting *s = &args->settings[i];
         for (size_t t = 0; t < n_sets; t++) {
-            bool has = false;
-            for (size_t k = 0; k < sets[t].keys->n && !has; k++)
-                has = strcmp(sets[t].keys->fields[k].name, s->key) == 0;
-            if (!has) continue;
+            if (!an_config_find(sets[t].keys, s->key)) continue;
             AN_TRY(an_config_set(err, sets[t].keys, sets[t].values, "", s->key, s->value));
             break;
         }

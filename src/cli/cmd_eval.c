@@ -3,7 +3,7 @@
 #include "train/evaluate.h"
 
 typedef struct eval_values {
-    int64_t threads, batch_size;
+    int64_t threads, batch_size, step;
     an_dtype dtype;
     bool best;
     char device[AN_CONFIG_TEXT_BYTES];
@@ -12,6 +12,7 @@ typedef struct eval_values {
 #define AT(name) offsetof(eval_values, name)
 static const an_config_field fields[] = {
     {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
+    {"step", AN_CONFIG_INT, AT(step), "-1", -1, 9e15, NULL, "of a run: the checkpoint after so many updates"},
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL, "float32 or bfloat16, of matrix products"},
     {"batch_size", AN_CONFIG_INT, AT(batch_size), "0", 0, 1 << 20, NULL, "windows at a time; 0: as in training"},
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
@@ -44,7 +45,7 @@ an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
     an_run *r = NULL;
     AN_TRY(an_config_defaults(err, &an_eval_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_eval_keys, &v}, 1));
-    AN_TRY(an_cli_open_weights(err, args->words[0], v.best, &c, &st));
+    AN_TRY(an_cli_open_weights(err, args->words[0], v.best, v.step, &c, &st));
     const int whole = args->n_words == 2 ? AN_RUN_WHOLE_FILE : 0;
     if (whole) snprintf(c.data, sizeof c.data, "%s", args->words[1]);
     if (v.batch_size) c.batch_size = v.batch_size;

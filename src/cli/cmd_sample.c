@@ -1,27 +1,34 @@
 /* cmd_sample.c: text from a checkpoint, streamed token by token. */
 #include "cli/cli.h"
 #include "train/generate.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct sample_values {
-    int64_t tokens, num_samples, top_k, seed, threads;
+    int64_t tokens, num_samples, top_k, seed, threads, step;
     double temperature, top_p;
     bool best;
-    char start[AN_CONFIG_TEXT_BYTES], device[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES];
+    char start[AN_CONFIG_TEXT_BYTES], device[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES],
+        stop[AN_CONFIG_TEXT_BYTES];
 } sample_values;
 
 #define AT(name) offsetof(sample_values, name)
 static const an_config_field fields[] = {
-    {"start", AN_CONFIG_TEXT, AT(start), "", 0, 0, NULL,
-     "the prompt, or FILE:PATH for a file's text; empty: a new line"},
+    {"prompt", AN_CONFIG_TEXT, AT(start), "", 0, 0, NULL,
+     "the prompt; FILE:PATH for a file's text, - for standard input; empty: a new line"},
+    {"start", AN_CONFIG_TEXT, AT(start), "", 0, 0, NULL, "nanoGPT's name for prompt"},
     {"tokens", AN_CONFIG_INT, AT(tokens), "500", 0, 1e9, NULL, "tokens to draw for each sample"},
+    {"max_new_tokens", AN_CONFIG_INT, AT(tokens), "500", 0, 1e9, NULL, "nanoGPT's name for tokens"},
     {"num_samples", AN_CONFIG_INT, AT(num_samples), "1", 1, 1e6, NULL, "texts to write, each from the prompt"},
     {"temperature", AN_CONFIG_FLOAT, AT(temperature), "0.8", 0, 100, NULL, "0: always the most probable token"},
     {"top_k", AN_CONFIG_INT, AT(top_k), "200", 0, 1e6, NULL, "draw from the k most probable tokens; 0: from all"},
     {"top_p", AN_CONFIG_FLOAT, AT(top_p), "1", 0, 1, NULL,
      "then from the fewest that reach probability p; 0 or 1: all"},
+    {"stop", AN_CONFIG_TEXT, AT(stop), "", 0, 0, NULL,
+     "end a text before this one (\\n is a new line); may be given several times"},
     {"seed", AN_CONFIG_INT, AT(seed), "1337", 0, 9e15, NULL, "of the drawing"},
     {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
+    {"step", AN_CONFIG_INT, AT(step), "-1", -1, 9e15, NULL, "of a run: the checkpoint after so many updates"},
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
     {"threads", AN_CONFIG_INT, AT(threads), "0", 0, 4096, NULL, "CPU threads; 0: every core"},
     {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "", 0, 0, NULL,
@@ -29,48 +36,127 @@ static const an_config_field fields[] = {
 };
 const an_config an_sample_keys = {fields, AN_COUNT(fields)};
 
+enum { MAX_STOPS = 16 };
+
 typedef struct output {
     an_err *err;
     const an_tokenizer *tokenizer;
     an_status status;
+    const char *stop[MAX_STOPS];
+    size_t n_stops;
+    an_text held; /* drawn but not written: it may be the beginning of a stop text */
+    bool stopped;
 } output;
 
-static an_status write_tokens(an_err *err, const an_tokenizer *t, const int32_t *ids, size_t n)
+static an_status write_bytes(an_err *err, const char *bytes, size_t n)
 {
-    an_text text = {0};
-    an_status status = an_tokenizer_decode(err, t, ids, n, &text);
-    if (status == AN_OK && text.len && fwrite(text.data, 1, text.len, stdout) != text.len)
-        status = an_fail(err, AN_E_IO, "stdout cannot be written to");
-    if (status == AN_OK) fflush(stdout);
-    an_text_free(&text);
-    return status;
+    if (n > 0 && fwrite(bytes, 1, n, stdout) != n) return an_fail(err, AN_E_IO, "stdout cannot be written to");
+    fflush(stdout);
+    return AN_OK;
 }
+
+/* ---- stop texts */
+
+/* How many bytes at the end of the held text may still become a stop text; *at: where a whole one begins, if any. */
+static size_t undecided(const output *o, size_t *at)
+{
+    size_t most = 0;
+    *at = o->held.len;
+    for (size_t s = 0; s < o->n_stops; s++) {
+        const size_t n = strlen(o->stop[s]);
+        for (size_t begin = 0; begin < o->held.len; begin++) {
+            const size_t there = o->held.len - begin;
+            if (memcmp(o->held.data + begin, o->stop[s], there < n ? there : n) != 0) continue;
+            if (there >= n)
+                *at = begin < *at ? begin : *at;
+            else
+                most = there > most ? there : most;
+            break;
+        }
+    }
+    return most;
+}
+
+/* Writes what is decided of the held text; all of it at the `end`. */
+static an_status write_held(output *o, bool end)
+{
+    size_t at;
+    const size_t keep = undecided(o, &at);
+    o->stopped = at < o->held.len;
+    const size_t n = o->stopped ? at : end ? o->held.len : o->held.len - keep;
+    if (o->held.failed) return an_fail_nomem(o->err, "text that may be a stop text", o->held.len);
+    AN_TRY(write_bytes(o->err, o->held.data, n));
+    if (n > 0) memmove(o->held.data, o->held.data + n, o->held.len - n);
+    o->held.len -= n;
+    return AN_OK;
+}
+
+/* \n and \t in `text`, which is changed in place. */
+static void unescape(char *text)
+{
+    char *to = text;
+    for (const char *p = text; *p; p++) {
+        const bool escape = *p == '\\' && (p[1] == 'n' || p[1] == 't' || p[1] == '\\');
+        *to++ = !escape ? *p : *++p == 'n' ? '\n' : *p == 't' ? '\t' : '\\';
+    }
+    *to = 0;
+}
+
+static void free_stops(output *o)
+{
+    for (size_t i = 0; i < o->n_stops; i++) free((char *)o->stop[i]);
+    an_text_free(&o->held);
+}
+
+static an_status read_stops(an_err *err, const an_args *args, output *o)
+{
+    for (size_t i = 0; i < args->n_settings; i++) {
+        const an_setting *s = &args->settings[i];
+        if (strcmp(s->key, "stop") != 0 || !*s->value) continue;
+        if (o->n_stops == MAX_STOPS) return an_fail(err, AN_E_USAGE, "sample: more than %d stop texts", MAX_STOPS);
+        const size_t n = strlen(s->value) + 1;
+        char *copy = malloc(n);
+        if (!copy) return an_fail_nomem(err, "a stop text", n);
+        memcpy(copy, s->value, n);
+        unescape(copy);
+        o->stop[o->n_stops++] = copy;
+    }
+    return AN_OK;
+}
+
+/* ---- drawing */
 
 /* A vocabulary that was rounded up has ids without text: they end a text as <|endoftext|> does. */
 static bool write_token(void *arg, int32_t id)
 {
     output *o = arg;
     if (id >= an_tokenizer_vocab(o->tokenizer) || id == an_tokenizer_end(o->tokenizer)) return false;
-    o->status = write_tokens(o->err, o->tokenizer, &id, 1);
-    return o->status == AN_OK && !an_interrupt_seen(NULL);
+    o->status = an_tokenizer_decode(o->err, o->tokenizer, &id, 1, &o->held);
+    if (o->status == AN_OK) o->status = write_held(o, false);
+    return o->status == AN_OK && !o->stopped && !an_interrupt_seen(NULL);
 }
 
-static an_status read_prompt(an_err *err, const char *start, const an_tokenizer *t, an_ids *out)
+static an_status read_stream(an_err *err, FILE *f, const char *name, an_text *out)
 {
-    if (strncmp(start, "FILE:", 5) != 0) return an_tokenizer_encode(err, t, "start", start, strlen(start), true, out);
-    FILE *f = fopen(start + 5, "rb");
-    if (!f) return an_fail(err, AN_E_IO, "start=%s: the file cannot be read", start);
-    an_text text = {0};
     char piece[4096];
-    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) an_text_putn(&text, piece, n);
-    an_status status = ferror(f) ? an_fail(err, AN_E_IO, "start=%s: the file cannot be read", start) : AN_OK;
+    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) an_text_putn(out, piece, n);
+    if (ferror(f)) return an_fail(err, AN_E_IO, "prompt=%s cannot be read", name);
+    return out->failed ? an_fail_nomem(err, "the prompt", out->len) : AN_OK;
+}
+
+static an_status read_prompt(an_err *err, const char *prompt, an_text *out)
+{
+    if (strcmp(prompt, "-") == 0) return read_stream(err, stdin, "-", out);
+    if (strncmp(prompt, "FILE:", 5) != 0) return an_text_puts(out, *prompt ? prompt : "\n"), AN_OK;
+    FILE *f = fopen(prompt + 5, "rb");
+    if (!f) return an_fail(err, AN_E_IO, "prompt=%s: the file cannot be read", prompt);
+    an_status status = read_stream(err, f, prompt, out);
     fclose(f);
-    if (status == AN_OK && text.len) status = an_tokenizer_encode(err, t, start + 5, text.data, text.len, true, out);
-    an_text_free(&text);
     return status;
 }
 
-static an_status write_samples(an_err *err, an_run *r, const sample_values *v, const an_ids *prompt, bool quiet)
+static an_status write_samples(an_err *err, an_run *r, const sample_values *v, const an_text *text, const an_ids *ids,
+                               output *sink, bool quiet)
 {
     double seconds = 0, first = 0;
     int64_t drawn = 0;
@@ -79,11 +165,12 @@ static an_status write_samples(an_err *err, an_run *r, const sample_values *v, c
             .sampler = {.temperature = v->temperature, .top_k = v->top_k, .top_p = v->top_p, .seed = (uint64_t)v->seed},
             .tokens = v->tokens,
             .sample = (uint32_t)i};
-        output sink = {err, r->tokenizer, AN_OK};
         an_generate_result result;
-        AN_TRY(write_tokens(err, r->tokenizer, prompt->data, prompt->len));
-        AN_TRY(an_generate(err, r, &o, prompt->data, prompt->len, write_token, &sink, &result));
-        AN_TRY(sink.status);
+        an_text_clear(&sink->held);
+        AN_TRY(write_bytes(err, text->data, text->len));
+        AN_TRY(an_generate(err, r, &o, ids->data, ids->len, write_token, sink, &result));
+        AN_TRY(sink->status);
+        if (!sink->stopped) AN_TRY(write_held(sink, true));
         fputs(v->num_samples > 1 ? "\n---------------\n" : "\n", stdout);
         fflush(stdout);
         drawn += result.tokens;
@@ -96,15 +183,22 @@ static an_status write_samples(an_err *err, an_run *r, const sample_values *v, c
     return AN_OK;
 }
 
-static an_status sample(an_err *err, an_run *r, const sample_values *v, bool quiet)
+static an_status sample(an_err *err, an_run *r, const sample_values *v, const an_args *args)
 {
     if (!r->tokenizer)
         return an_fail(err, AN_E_USAGE,
                        "the checkpoint has no tokenizer (its data was a .bin file): set tokenizer=FOLDER");
-    an_ids prompt = {0};
-    an_status status = read_prompt(err, v->start[0] ? v->start : "\n", r->tokenizer, &prompt);
-    if (status == AN_OK) status = write_samples(err, r, v, &prompt, quiet);
-    an_ids_free(&prompt);
+    an_text text = {0};
+    an_ids ids = {0};
+    output sink = {.err = err, .tokenizer = r->tokenizer};
+    an_status status = read_prompt(err, v->start, &text);
+    if (status == AN_OK && text.len)
+        status = an_tokenizer_encode(err, r->tokenizer, "prompt", text.data, text.len, true, &ids);
+    if (status == AN_OK) status = read_stops(err, args, &sink);
+    if (status == AN_OK) status = write_samples(err, r, v, &text, &ids, &sink, args->quiet);
+    free_stops(&sink);
+    an_ids_free(&ids);
+    an_text_free(&text);
     return status;
 }
 
@@ -116,14 +210,14 @@ an_status an_cmd_sample(an_err *err, const an_args *args, int *exit_code)
     an_run *r = NULL;
     AN_TRY(an_config_defaults(err, &an_sample_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_sample_keys, &v}, 1));
-    AN_TRY(an_cli_open_weights(err, args->words[0], v.best, &c, &st));
+    AN_TRY(an_cli_open_weights(err, args->words[0], v.best, v.step, &c, &st));
     snprintf(c.device, sizeof c.device, "%s", v.device);
     if (v.tokenizer[0]) snprintf(c.tokenizer, sizeof c.tokenizer, "%s", v.tokenizer);
     c.threads = v.threads;
     an_interrupt_catch();
     an_status status = an_run_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
-    if (status == AN_OK) status = sample(err, r, &v, args->quiet);
+    if (status == AN_OK) status = sample(err, r, &v, args);
     if (status == AN_OK && an_interrupt_seen(NULL)) *exit_code = AN_EXIT_INTERRUPTED;
     an_run_close(r);
     return status;

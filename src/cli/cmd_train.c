@@ -2,7 +2,18 @@
 #include "cli/cli.h"
 #include "cli/narrate.h"
 #include "train/folder.h"
+#include <math.h>
 #include <string.h>
+
+typedef struct resume_values {
+    int64_t step;
+} resume_values;
+
+static const an_config_field fields[] = {
+    {"step", AN_CONFIG_INT, offsetof(resume_values, step), "-1", -1, 9e15, NULL,
+     "go on from the checkpoint after so many updates; -1: from the last one"},
+};
+const an_config an_resume_keys = {fields, AN_COUNT(fields)};
 
 static an_status print_summary(an_err *err, const an_run *r, const an_train_result *result)
 {
@@ -22,36 +33,82 @@ static an_status train(an_err *err, an_run *r, const an_args *args, int *exit_co
 {
     an_narrator narrator;
     an_train_result result;
-    an_narrate_begin(&narrator, args->quiet);
+    r->commit = an_commit;
+    an_narrate_begin(&narrator, r, args->quiet);
     an_narrate_run(&narrator, r);
     an_interrupt_catch();
     const an_train_listener listener = {.tell = an_narrate, .stop = an_interrupt_seen, .arg = &narrator};
     an_status status = an_train(err, r, &listener, &result);
     if (status == AN_OK)
         an_narrate_end(&narrator, r, &result);
-    else if (narrator.open_line)
-        fputc('\n', stderr);
-    an_narrate_free(&narrator);
+    else
+        an_narrate_close(&narrator);
     AN_TRY(status);
     if (result.interrupted) *exit_code = AN_EXIT_INTERRUPTED;
     return args->json ? print_summary(err, r, &result) : AN_OK;
 }
 
+/* A run that had nothing left to do. */
+static an_status finished(an_err *err, const an_run *r, const an_args *args)
+{
+    const an_train_result none = {.loss = NAN, .val_loss = NAN};
+    return args->json ? print_summary(err, r, &none) : AN_OK;
+}
+
+static an_status resume(an_err *err, const an_args *args, const char *path, const an_train_config *settings,
+                        int *exit_code);
+
+/* A new run in its folder, locked, with what was there set aside. */
+static an_status train_in_folder(an_err *err, an_run *r, const an_args *args, int *exit_code)
+{
+    int lock;
+    bool moved = false;
+    AN_TRY(an_folder_lock(err, r->cfg.out, &lock));
+    an_status status = an_folder_set_aside(err, r->cfg.out, &moved);
+    if (moved && !args->quiet)
+        fprintf(stderr, "note    %s held a run: it is in %s/previous now\n", r->cfg.out, r->cfg.out);
+    if (status == AN_OK) status = train(err, r, args, exit_code);
+    an_folder_unlock(lock);
+    return status;
+}
+
+/* Weights force their shape on a model: over a preset's numbers in silence, over those of a command line not. */
+static an_status refuse_other_shape(an_err *err, const an_args *args, const an_train_config *asked, const an_run *r)
+{
+    static const char *const shape[] = {"n_layer", "n_head", "n_embd", "vocab_size", "bias"};
+    an_status status = AN_OK;
+    for (size_t i = 0; i < args->n_settings; i++)
+        for (size_t k = 0; k < AN_COUNT(shape) && status == AN_OK; k++) {
+            const an_config_field *f = an_config_find(&an_train_keys, shape[k]);
+            an_text want = {0}, have = {0};
+            if (strcmp(args->settings[i].key, shape[k]) != 0) continue;
+            an_config_value_text(f, asked, &want);
+            an_config_value_text(f, &r->cfg, &have);
+            if (want.data && have.data && strcmp(want.data, have.data) != 0 && strcmp(want.data, "0") != 0)
+                status = an_fail(err, AN_E_USAGE, "%s=%s, but the weights of init_from=%s have %s", shape[k], want.data,
+                                 asked->init_from, have.data);
+            an_text_free(&want);
+            an_text_free(&have);
+        }
+    return status;
+}
+
 an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
 {
+    char path[AN_CKPT_PATH_BYTES];
     an_train_config c;
     an_run *r;
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1));
     AN_TRY(an_train_config_check(err, &c));
+    if (strcmp(c.init_from, "resume") == 0) {
+        AN_TRY(an_ckpt_find(err, c.out, false, path));
+        return resume(err, args, path, &c, exit_code);
+    }
     AN_TRY(an_run_open(err, &c, NULL, AN_RUN_DATA, &r));
-    int lock;
-    bool moved = false;
-    an_status status = an_folder_lock(err, c.out, &lock);
-    if (status == AN_OK) status = an_folder_set_aside(err, c.out, &moved);
-    if (moved && !args->quiet) fprintf(stderr, "%s held a run: it is in %s/previous now\n", c.out, c.out);
-    if (status == AN_OK) status = train(err, r, args, exit_code);
-    an_folder_unlock(lock);
+    an_status status = refuse_other_shape(err, args, &c, r);
+    if (status == AN_OK)
+        status = c.eval_only ? train(err, r, args, exit_code) : train_in_folder(err, r, args, exit_code);
     an_run_close(r);
     return status;
 }
@@ -75,22 +132,37 @@ static void folder_of(const char *run_or_file, const char *path, char out[AN_CON
         snprintf(out, AN_CONFIG_TEXT_BYTES, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
 }
 
-static an_status resume(an_err *err, const an_args *args, const char *path, int *exit_code)
+/* The settings of a run that goes on: the checkpoint's with the command line's over them; or those of `settings`, as
+ * nanoGPT's init_from=resume has it, but for what the checkpoint settles. */
+static an_status settings_of(an_err *err, const an_args *args, const an_train_config *settings, an_train_config *c)
+{
+    if (!settings) return an_args_apply(err, args, &(an_key_set){&an_train_keys, c}, 1);
+    const an_train_config file = *c;
+    *c = *settings;
+    an_train_config_fix(c, &file);
+    return AN_OK;
+}
+
+static an_status resume(an_err *err, const an_args *args, const char *path, const an_train_config *settings,
+                        int *exit_code)
 {
     an_train_config c;
     an_st *st;
     an_run *r = NULL;
     int lock = -1;
-    AN_TRY(an_cli_open_weights(err, path, false, &c, &st));
-    folder_of(args->words[0], path, c.out);
-    an_status status = an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1);
+    AN_TRY(an_cli_open_weights(err, path, false, -1, &c, &st));
+    folder_of(settings ? settings->out : args->words[0], path, c.out);
+    an_status status = settings_of(err, args, settings, &c);
     if (status == AN_OK) status = an_train_config_check(err, &c);
-    if (status == AN_OK) status = an_folder_lock(err, c.out, &lock);
+    if (status == AN_OK && !c.eval_only) status = an_folder_lock(err, c.out, &lock);
     if (status == AN_OK) status = an_run_open(err, &c, st, AN_RUN_DATA, &r);
     an_st_close(st);
-    if (status == AN_OK && r->step >= c.max_iters && !args->quiet)
-        fprintf(stderr, "the run has done its %lld updates; max_iters=N asks for more\n", (long long)r->step);
-    if (status == AN_OK) status = train(err, r, args, exit_code);
+    const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only;
+    if (done)
+        fprintf(stderr,
+                "the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more\n",
+                (long long)r->step, (long long)c.max_iters);
+    if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, args, exit_code);
     an_folder_unlock(lock);
     an_run_close(r);
     return status;
@@ -99,7 +171,10 @@ static an_status resume(an_err *err, const an_args *args, const char *path, int 
 an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
 {
     char path[AN_CKPT_PATH_BYTES];
+    resume_values v;
     AN_TRY(refuse_fixed_keys(err, args));
-    AN_TRY(an_ckpt_find(err, args->words[0], false, path));
-    return resume(err, args, path, exit_code);
+    AN_TRY(an_config_defaults(err, &an_resume_keys, &v));
+    AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_resume_keys, &v}}, 1));
+    AN_TRY(an_cli_find_checkpoint(err, args->words[0], false, v.step, path));
+    return resume(err, args, path, NULL, exit_code);
 }

@@ -5,7 +5,10 @@ an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
     an_text line = {0};
-    an_text_printf(&line, args->json ? "{\"anneal\":\"%s\",\"compiler\":\"%s\"}" : "anneal %s (%s)", AN_VERSION,
-                   __VERSION__);
+    if (args->json)
+        an_text_printf(&line, "{\"anneal\":\"%s\",\"commit\":\"%s\",\"compiler\":\"%s\"}", AN_VERSION, an_commit,
+                       __VERSION__);
+    else
+        an_text_printf(&line, "anneal %s%s%s (%s)", AN_VERSION, *an_commit ? " " : "", an_commit, __VERSION__);
     return an_print_line(err, &line);
 }

@@ -4,7 +4,9 @@
 #include "models/gpt_weights.h"
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int an_exit_code(an_status status)
 {
@@ -50,11 +52,37 @@ bool an_interrupt_seen(void *unused)
     return interrupted != 0;
 }
 
-an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, an_train_config *cfg, an_st **out)
+/* The numbered checkpoints of a folder, as "250 500 750". */
+static void list_steps(const char *dir, an_text *out)
+{
+    an_ckpt_entry *entry;
+    size_t n;
+    if (an_ckpt_list(NULL, dir, &entry, &n) != AN_OK) return;
+    for (size_t i = 0; i < n; i++)
+        if (entry[i].step >= 0) an_text_printf(out, "%s%lld", out->len ? " " : "", (long long)entry[i].step);
+    free(entry);
+}
+
+an_status an_cli_find_checkpoint(an_err *err, const char *run_or_file, bool best, int64_t step,
+                                 char out[AN_CKPT_PATH_BYTES])
+{
+    if (step < 0) return an_ckpt_find(err, run_or_file, best, out);
+    const int n = snprintf(out, AN_CKPT_PATH_BYTES, "%s/step_%lld.safetensors", run_or_file, (long long)step);
+    if (n < AN_CKPT_PATH_BYTES && access(out, R_OK) == 0) return AN_OK;
+    an_text steps = {0};
+    list_steps(run_or_file, &steps);
+    an_status status = an_fail(err, AN_E_IO, "%s: no checkpoint after %lld updates; there are %s", run_or_file,
+                               (long long)step, steps.len ? steps.data : "no numbered ones");
+    an_text_free(&steps);
+    return status;
+}
+
+an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, int64_t step, an_train_config *cfg,
+                              an_st **out)
 {
     char path[AN_CKPT_PATH_BYTES];
-    AN_TRY(an_ckpt_find(err, run_or_file, best, path));
-    AN_TRY(an_gpt_weights_open(err, path, out));
+    AN_TRY(an_cli_find_checkpoint(err, run_or_file, best, step, path));
+    AN_TRY(an_st_open(err, path, out));
     an_status status = an_run_config(err, *out, cfg);
     if (status != AN_OK) {
         an_st_close(*out);

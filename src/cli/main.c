@@ -3,17 +3,18 @@
 #include <string.h>
 
 #define RUN_DETAILS                                                                                                    \
-    "The run's folder gets metrics.jsonl (a line a logged update), last.safetensors, best.safetensors (of the "        \
-    "lowest\n"                                                                                                         \
-    "validation loss) and step_N.safetensors. Ctrl-C finishes the update and saves.\n"
+    "The run's folder gets metrics.jsonl (a line a logged update), loss.svg, config.yaml, logbook.jsonl (versions,\n"   \
+    "machine, data, bill), last.safetensors, best.safetensors (of the lowest validation loss) and\n"                   \
+    "step_N.safetensors. Ctrl-C finishes the update and saves. FILE.py is one of nanoGPT's: read as assignments of\n"  \
+    "literals, never executed.\n"
 
 /* clang-format off */
 const an_command an_commands[] = {
     {.name = "train", .run = an_cmd_train, .min_words = 1, .max_words = 1, .json = true, .keys = {&an_train_keys},
-     .usage = "train PRESET|FILE.yaml [key=value ...]",
+     .usage = "train PRESET|FILE.yaml|FILE.py [key=value ...]",
      .summary = "train a GPT",
      .details = RUN_DETAILS},
-    {.name = "resume", .run = an_cmd_resume, .min_words = 1, .max_words = 1, .json = true, .keys = {&an_train_keys},
+    {.name = "resume", .run = an_cmd_resume, .min_words = 1, .max_words = 1, .json = true, .keys = {&an_resume_keys, &an_train_keys},
      .usage = "resume RUN|FILE [key=value ...]",
      .summary = "continue a run, to the same bits as if it had never stopped",
      .details = RUN_DETAILS},

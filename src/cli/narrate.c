@@ -1,26 +1,27 @@
 #define _DEFAULT_SOURCE
 #include "cli/narrate.h"
+#include "train/curve.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
-enum { CURVE_WIDTH = 64, CURVE_HEIGHT = 10 };
+enum { CURVE_WIDTH = 64, CURVE_HEIGHT = 10, COLUMNS = 79 }; /* a cursor in column 80 may wrap the line */
 
-void an_narrate_begin(an_narrator *n, bool quiet)
+void an_narrate_begin(an_narrator *n, const an_run *r, bool quiet)
 {
-    *n = (an_narrator){.quiet = quiet, .terminal = isatty(STDERR_FILENO) == 1, .shown = -1e9};
+    *n = (an_narrator){.quiet = quiet,
+                       .terminal = isatty(STDERR_FILENO) == 1,
+                       .nanogpt = strcmp(r->cfg.log_format, "nanogpt") == 0,
+                       .shown = -1e9,
+                       .peak_gflops = -1,
+                       .mfu = -1};
 }
 
-void an_narrate_free(an_narrator *n)
-{
-    free(n->points);
-    n->points = NULL;
-}
-
-/* 1234567 as "1,234,567". */
-static const char *grouped(int64_t v, char out[32])
+const char *an_grouped(int64_t v, char out[32])
 {
     char digits[32];
     const int n = snprintf(digits, sizeof digits, "%lld", (long long)v);
@@ -33,8 +34,15 @@ static const char *grouped(int64_t v, char out[32])
     return out;
 }
 
-/* "3 s", "4:07", "2:03:55". */
-static const char *duration(double seconds, char out[32])
+const char *an_short_number(double v, char out[32])
+{
+    const char *unit = v >= 999.5e6 ? "G" : v >= 999.5e3 ? "M" : v >= 9999.5 ? "k" : "";
+    const double x = v / (*unit == 'G' ? 1e9 : *unit == 'M' ? 1e6 : *unit == 'k' ? 1e3 : 1);
+    snprintf(out, 32, "%.*f%s", *unit ? x < 9.995 ? 2 : x < 99.95 ? 1 : 0 : 0, x, unit);
+    return out;
+}
+
+const char *an_duration(double seconds, char out[32])
 {
     if (!(seconds >= 0 && seconds < 1e7)) return strcpy(out, "?");
     const int s = (int)(seconds + 0.5);
@@ -47,38 +55,48 @@ static const char *duration(double seconds, char out[32])
     return out;
 }
 
-static void close_line(an_narrator *n)
+void an_narrate_close(an_narrator *n)
 {
     if (n->open_line) fputc('\n', stderr);
     n->open_line = false;
 }
 
+/* ---- before the first update */
+
 void an_narrate_run(an_narrator *n, const an_run *r)
 {
+    if (n->nanogpt) an_nanogpt_begin(r);
     if (n->quiet) return;
     char total[32], train[32], val[32];
+    const an_train_config *c = &r->cfg;
     const an_gpt_config *m = an_gpt_config_of(r->model);
     fprintf(stderr,
-            "model   %.2fM parameters (%s with positions): %lld layers, %lld heads, width %lld, vocabulary %lld, "
-            "context %lld\n",
-            (double)an_gpt_parameters_printed(m) / 1e6, grouped(an_gpt_parameters(m), total), (long long)m->layers,
+            "model   %.2fM parameters (%s with positions): %lld layers,\n"
+            "        %lld heads, width %lld, vocabulary %lld, context %lld\n",
+            (double)an_gpt_parameters_printed(m) / 1e6, an_grouped(an_gpt_parameters(m), total), (long long)m->layers,
             (long long)m->heads, (long long)m->width, (long long)m->vocab, (long long)m->block);
     if (r->data)
-        fprintf(stderr, "data    %s: %s tokens to train on, %s to validate\n",
-                strcmp(r->cfg.data, "corpus") == 0 ? "the built-in text (data=FILE for your own)" : r->cfg.data,
-                grouped(an_data_tokens(r->data, AN_TRAIN), train), grouped(an_data_tokens(r->data, AN_VAL), val));
+        fprintf(stderr, "data    %s\n        %s tokens to train on, %s to validate\n",
+                strcmp(c->data, "corpus") == 0 ? "the built-in text (data=FILE for your own)" : c->data,
+                an_grouped(an_data_tokens(r->data, AN_TRAIN), train), an_grouped(an_data_tokens(r->data, AN_VAL), val));
+    fprintf(stderr, "mode    %s, %s\n", an_dtype_text(c->dtype),
+            c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
+    if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
+        fprintf(stderr, "weights %s\n", c->init_from);
     if (r->step > 0) fprintf(stderr, "resume  after %lld updates\n", (long long)r->step);
+    if (c->wandb_log) fprintf(stderr, "note    wandb_log: nothing is sent anywhere, metrics.jsonl has the numbers\n");
 }
 
 void an_narrate_bill(const an_bill *b)
 {
-    char peak[16], weights[16], gradients[16], moments[16], activations[16], rest[16];
+    char peak[16], weights[16], gradients[16], moments[16], activations[16], rest[16], moved[16];
     const double other = (double)(b->state_bytes + b->scratch_bytes + b->input_bytes);
-    fprintf(stderr, "memory  %s: weights %s, gradients %s, moments %s, activations %s, other %s\n",
+    fprintf(stderr, "memory  %s: weights %s, gradients %s, moments %s,\n        activations %s, other %s\n",
             an_bytes_text((double)b->peak_bytes, peak), an_bytes_text((double)b->weight_bytes, weights),
             an_bytes_text((double)b->gradient_bytes, gradients), an_bytes_text((double)b->moment_bytes, moments),
             an_bytes_text((double)b->activation_bytes, activations), an_bytes_text(other, rest));
-    fprintf(stderr, "step    %d launches of %d kernels, %.2f GFLOP", b->launches, b->kernels, 1e-9 * (double)b->flops);
+    fprintf(stderr, "step    %d launches of %d kernels, %.2f GFLOP, %s moved", b->launches, b->kernels,
+            1e-9 * (double)b->flops, an_bytes_text((double)b->moved_bytes, moved));
     if (b->fallbacks) fprintf(stderr, ", %d FALLBACKS", b->fallbacks);
     fputc('\n', stderr);
 }
@@ -89,79 +107,100 @@ static void narrate_compilation(const an_bill *b)
             1e-3 * b->compile_ms, b->cached, b->plan_ms);
 }
 
-/* A curve needs a few hundred points: when the table is full, every second one goes. */
-static an_point *add_point(an_narrator *n)
+/* ---- progress */
+
+/* What this process has had in memory at most. */
+static double resident_bytes(void)
 {
-    if (n->n == n->cap && n->cap < 4096) {
-        const size_t cap = n->cap ? 2 * n->cap : 256;
-        an_point *more = realloc(n->points, cap * sizeof *more);
-        if (!more) return NULL;
-        n->points = more;
-        n->cap = cap;
-    } else if (n->n == n->cap) {
-        size_t kept = 0;
-        for (size_t i = 0; i < n->n; i++)
-            if (i % 2 == 0 || isfinite(n->points[i].val_loss)) n->points[kept++] = n->points[i];
-        if (kept == n->n) return NULL;
-        n->n = kept;
-    }
-    return &n->points[n->n++];
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+#if defined(__APPLE__)
+    return (double)usage.ru_maxrss; /* bytes there, KiB elsewhere */
+#else
+    return 1024.0 * (double)usage.ru_maxrss;
+#endif
+}
+
+/* Columns of the terminal, at most 79. */
+static int columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20 || size.ws_col > COLUMNS) return COLUMNS;
+    return size.ws_col - 1;
+}
+
+/* Fields with two blanks between them, or one where that is too wide; what is wider still is cut. */
+static void put_fields(const an_narrator *n, char fields[][40], int count)
+{
+    char line[400];
+    int wide = n->terminal ? columns() : COLUMNS, used = 0, total = 0;
+    for (int i = 0; i < count; i++) total += (int)strlen(fields[i]) + (i > 0 ? 2 : 0);
+    for (int i = 0; i < count; i++)
+        used += snprintf(line + used, sizeof line - (size_t)used, "%s%s",
+                         i == 0         ? ""
+                         : total > wide ? " "
+                                        : "  ",
+                         fields[i]);
+    fprintf(stderr, "%s%.*s", n->terminal ? "\r\033[K" : "", wide, line);
 }
 
 /* On a terminal one line that changes; elsewhere a line every two seconds. */
 static void show_progress(an_narrator *n, const an_run *r, const an_train_event *e)
 {
     const double now = an_run_clock();
-    if (now - n->shown < (n->terminal ? 0.1 : 2.0) && e->step + 1 < r->cfg.max_iters) return;
+    const bool last = e->step + 1 >= r->cfg.max_iters;
+    if (now - n->shown < (n->terminal ? 0.1 : 2.0) && !last) return;
     n->shown = now;
-    char eta[32];
-    fprintf(stderr, "%sstep %lld/%lld  loss %.4f  %.0f tokens/s  %.1f ms", n->terminal ? "\r\033[K" : "",
-            (long long)e->step, (long long)r->cfg.max_iters, e->loss, e->tokens_per_s, e->ms);
-    if (isfinite(e->eta_s)) fprintf(stderr, "  %s left", duration(e->eta_s, eta));
+    char fields[7][40] = {{0}}, text[32];
+    int k = 0;
+    if (n->peak_gflops < 0) n->peak_gflops = an_fma_peak(r->cx, r->cfg.dtype);
+    const double flops = an_gpt_flops(an_gpt_config_of(r->model), r->cfg.batch_size, r->cfg.block_size) *
+                         (double)r->cfg.gradient_accumulation_steps;
+    snprintf(fields[k++], 40, "%lld/%lld", (long long)e->step, (long long)r->cfg.max_iters);
+    snprintf(fields[k++], 40, "loss %.4f", e->loss);
+    snprintf(fields[k++], 40, "%s tok/s", an_short_number(e->tokens_per_s, text));
+    if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", flops / e->ms / 1e4 / n->peak_gflops);
+    snprintf(fields[k++], 40, "data %.0f%%", 100 * e->data_wait_ms / e->ms);
+    snprintf(fields[k++], 40, "%s", an_bytes_text(resident_bytes(), text));
+    if (isfinite(e->eta_s)) snprintf(fields[k++], 40, "%s left", an_duration(e->eta_s, text));
+    put_fields(n, fields, k);
     n->open_line = true;
-    if (!n->terminal) close_line(n);
+    if (!n->terminal) an_narrate_close(n);
+}
+
+static void show_evaluation(an_narrator *n, const an_train_event *e)
+{
+    if (n->terminal && n->open_line) fputs("\r\033[K", stderr);
+    n->open_line = false;
+    fprintf(stderr, "after %lld updates: ", (long long)e->step);
+    if (isfinite(e->loss)) fprintf(stderr, "loss %.4f, ", e->loss);
+    if (isfinite(e->train_loss)) fprintf(stderr, "train loss %.4f, ", e->train_loss);
+    fprintf(stderr, "val loss %.4f%s\n", e->val_loss, e->improved ? " (best)" : "");
 }
 
 void an_narrate(void *arg, const an_run *r, const an_train_event *e)
 {
     an_narrator *n = arg;
-    an_point *p = e->kind == AN_TRAIN_LOGGED ? add_point(n) : NULL;
-    if (p) *p = (an_point){e->step, e->loss, NAN};
-    if (e->kind == AN_TRAIN_EVALUATED && n->n > 0) n->points[n->n - 1].val_loss = e->val_loss;
+    if (n->nanogpt) an_nanogpt_tell(n, r, e);
     if (n->quiet) return;
     switch (e->kind) {
     case AN_TRAIN_PLANNED: an_narrate_bill(&e->bill); break;
     case AN_TRAIN_COMPILED: narrate_compilation(&e->bill); break;
-    case AN_TRAIN_LOGGED: show_progress(n, r, e); break;
+    case AN_TRAIN_LOGGED:
+        if (!n->nanogpt) show_progress(n, r, e);
+        break;
     case AN_TRAIN_EVALUATED:
-        if (n->terminal && n->open_line) fputs("\r\033[K", stderr);
-        n->open_line = false;
-        fprintf(stderr, "after %lld updates: loss %.4f, val loss %.4f%s\n", (long long)e->step, e->loss, e->val_loss,
-                e->improved ? " (best)" : "");
+        if (!n->nanogpt) show_evaluation(n, e);
         break;
     case AN_TRAIN_SAVED: break;
     case AN_TRAIN_NOTE:
-        close_line(n);
-        fprintf(stderr, "%s\n", e->note);
+        an_narrate_close(n);
+        fprintf(stderr, "note    %s\n", e->note);
         break;
     }
 }
 
-/* ---- the curve */
-
-static void scale_of(const an_narrator *n, double *low, double *high)
-{
-    *low = INFINITY;
-    *high = -INFINITY;
-    for (size_t i = 0; i < n->n; i++) {
-        const double both[2] = {n->points[i].loss, n->points[i].val_loss};
-        for (int k = 0; k < 2; k++) {
-            if (!isfinite(both[k])) continue;
-            *low = fmin(*low, both[k]);
-            *high = fmax(*high, both[k]);
-        }
-    }
-}
+/* ---- the end */
 
 static void plot(char grid[CURVE_HEIGHT][CURVE_WIDTH + 1], double value, double low, double high, int column, char mark)
 {
@@ -170,23 +209,30 @@ static void plot(char grid[CURVE_HEIGHT][CURVE_WIDTH + 1], double value, double 
     grid[(int)(at * (CURVE_HEIGHT - 1) + 0.5)][column] = mark;
 }
 
-static void show_curve(const an_narrator *n)
+static void show_curve(const char *dir)
 {
     double low, high;
-    scale_of(n, &low, &high);
-    if (n->n < 8 || !isfinite(low)) return;
+    an_curve c;
+    if (an_curve_read(NULL, dir, &c) != AN_OK) return;
+    if (c.n < 8 || !an_curve_range(&c, &low, &high)) {
+        an_curve_free(&c);
+        return;
+    }
     char grid[CURVE_HEIGHT][CURVE_WIDTH + 1];
     memset(grid, ' ', sizeof grid);
-    const int64_t first = n->points[0].step, last = n->points[n->n - 1].step, span = last > first ? last - first : 1;
+    const int64_t first = c.point[0].step, last = c.point[c.n - 1].step, span = last > first ? last - first : 1;
     for (int pass = 0; pass < 2; pass++)
-        for (size_t i = 0; i < n->n; i++) {
-            const an_point *p = &n->points[i];
+        for (size_t i = 0; i < c.n; i++) {
+            const an_curve_point *p = &c.point[i];
             const int column = (int)((p->step - first) * (CURVE_WIDTH - 1) / span);
             plot(grid, pass ? p->val_loss : p->loss, low, high, column, pass ? 'o' : '.');
         }
+    an_curve_free(&c);
     fputc('\n', stderr);
     for (int row = 0; row < CURVE_HEIGHT; row++) {
-        grid[row][CURVE_WIDTH] = 0;
+        int end = CURVE_WIDTH;
+        while (end > 0 && grid[row][end - 1] == ' ') end--;
+        grid[row][end] = 0;
         fprintf(stderr, "%7.3f |%s\n", high - (high - low) * row / (CURVE_HEIGHT - 1), grid[row]);
     }
     fprintf(stderr, "        +%.*s\n", CURVE_WIDTH, "----------------------------------------------------------------");
@@ -194,16 +240,22 @@ static void show_curve(const an_narrator *n)
             (long long)last);
 }
 
-void an_narrate_end(an_narrator *n, const an_run *r, const an_train_result *result)
+void an_narrate_end(an_narrator *n, const an_run *r, const an_train_result *t)
 {
-    close_line(n);
+    an_narrate_close(n);
     if (n->quiet) return;
     char took[32];
-    show_curve(n);
-    if (result->interrupted)
-        fprintf(stderr, "interrupted after %lld updates; continue with: anneal resume %s\n", (long long)r->step,
+    if (r->cfg.eval_only) return;
+    if (!n->nanogpt) show_curve(r->cfg.out);
+    fprintf(stderr,
+            "time    %s: %.1f s user, %.1f s system; compiling %.1f s,\n        evaluation %.1f s, saving %.1f s, "
+            "waiting for data %.1f s\n",
+            an_duration(t->seconds, took), t->user_s, t->system_s, t->compile_s, t->evaluate_s, t->save_s,
+            t->data_wait_s);
+    if (t->interrupted)
+        fprintf(stderr, "interrupted after %lld updates; continue with\n    anneal resume %s\n", (long long)r->step,
                 r->cfg.out);
-    else
-        fprintf(stderr, "%lld updates in %s; best val loss %.4f after %lld; write with: anneal sample %s\n",
-                (long long)r->step, duration(result->seconds, took), r->best_val, (long long)r->best_step, r->cfg.out);
+    else if (isfinite(r->best_val))
+        fprintf(stderr, "%lld updates; best val loss %.4f after %lld; write with\n    anneal sample %s\n",
+                (long long)r->step, r->best_val, (long long)r->best_step, r->cfg.out);
 }

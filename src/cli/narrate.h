@@ -1,29 +1,38 @@
-/* narrate.h: what training says on stderr: the bill, the progress line, evaluations, a curve at the end. */
+/* narrate.h: what training says: on stderr the bill, a progress line of at most 80 columns, evaluations, a curve and
+ * where the time went; with log_format=nanogpt nanoGPT's lines on stdout instead of the progress (narrate_nanogpt.c).
+ */
 #ifndef AN_CLI_NARRATE_H
 #define AN_CLI_NARRATE_H
 
 #include "train/loop.h"
 
-typedef struct an_point {
-    int64_t step;
-    double loss, val_loss; /* val_loss NaN: not evaluated here */
-} an_point;
-
 typedef struct an_narrator {
-    bool quiet, terminal;
-    double shown;   /* clock when progress was last shown */
-    bool open_line; /* a progress line without its newline stands on the terminal */
-    an_point *points;
-    size_t n, cap;
+    bool quiet, terminal, nanogpt;
+    double shown;        /* clock when progress was last shown */
+    bool open_line;      /* a progress line without its newline stands on the terminal */
+    double peak_gflops;  /* of this machine's multiply-adds, measured once; 0: not known, < 0: not measured yet */
+    uint64_t peak_bytes; /* what the plan takes */
+    int64_t lines;       /* told so far: nanoGPT gives no MFU for the first five */
+    double mfu;          /* running, as nanoGPT has it; < 0: none yet */
 } an_narrator;
 
-void an_narrate_begin(an_narrator *n, bool quiet);
+void an_narrate_begin(an_narrator *n, const an_run *r, bool quiet);
 void an_narrate_run(an_narrator *n, const an_run *r);
 /* A listener's `tell`; `arg` is the narrator. */
 void an_narrate(void *arg, const an_run *r, const an_train_event *e);
 void an_narrate_end(an_narrator *n, const an_run *r, const an_train_result *result);
-void an_narrate_free(an_narrator *n);
-/* The bill in two lines, on stderr. */
+/* Ends a progress line that stands open. */
+void an_narrate_close(an_narrator *n);
+/* The bill in a few lines, on stderr. */
 void an_narrate_bill(const an_bill *b);
+
+/* nanoGPT's lines (train.py of its commit 3adf61e): before the first update, and of an event. */
+void an_nanogpt_begin(const an_run *r);
+void an_nanogpt_tell(an_narrator *n, const an_run *r, const an_train_event *e);
+
+/* 1234567 as "1,234,567"; 76543 as "76.5k", 1234567 as "1.23M"; seconds as "3 s", "4:07", "2:03:55". */
+const char *an_grouped(int64_t v, char out[32]);
+const char *an_short_number(double v, char out[32]);
+const char *an_duration(double seconds, char out[32]);
 
 #endif

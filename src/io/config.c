@@ -125,7 +125,8 @@ static an_status set_field(an_err *err, const an_config_field *f, void *values, 
         memcpy(place, &b, sizeof b);
         return AN_OK;
     case AN_CONFIG_DTYPE:
-        if (!parse_dtype(value, &dtype)) return refuse(err, origin, f, value, "f32, bf16, f16 or f64 is needed");
+        if (!parse_dtype(value, &dtype))
+            return refuse(err, origin, f, value, "float32, bfloat16, float16 or float64 is needed");
         memcpy(place, &dtype, sizeof dtype);
         return AN_OK;
     case AN_CONFIG_TEXT:
@@ -150,12 +151,18 @@ static an_status unknown_key(an_err *err, const an_config *c, const char *origin
                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
+const an_config_field *an_config_find(const an_config *c, const char *key)
+{
+    for (size_t i = 0; i < c->n; i++)
+        if (strcmp(c->fields[i].name, key) == 0) return &c->fields[i];
+    return NULL;
+}
+
 an_status an_config_set(an_err *err, const an_config *c, void *values, const char *origin, const char *key,
                         const char *value)
 {
-    for (size_t i = 0; i < c->n; i++)
-        if (strcmp(c->fields[i].name, key) == 0) return set_field(err, &c->fields[i], values, origin, value);
-    return unknown_key(err, c, origin, key);
+    const an_config_field *f = an_config_find(c, key);
+    return f ? set_field(err, f, values, origin, value) : unknown_key(err, c, origin, key);
 }
 
 an_status an_config_defaults(an_err *err, const an_config *c, void *values)
@@ -208,7 +215,7 @@ void an_config_value_text(const an_config_field *f, const void *values, an_text 
     case AN_CONFIG_DTYPE:
         memcpy(&dtype, place, sizeof dtype);
         for (size_t k = 0; k < AN_COUNT(dtypes); k++)
-            if (dtypes[k].dtype == dtype) an_text_puts(out, dtypes[k].name);
+            if (dtypes[k].dtype == dtype) an_text_puts(out, dtypes[k].long_name); /* one name everywhere */
         break;
     }
 }

@@ -36,6 +36,8 @@ typedef struct an_config {
     size_t n;
 } an_config;
 
+/* The field of a key; NULL: there is none. */
+const an_config_field *an_config_find(const an_config *c, const char *key);
 an_status an_config_defaults(an_err *err, const an_config *c, void *values);
 /* `origin` begins the sentence of a refusal: "configs/gpt.yaml:12", or "" on a command line. */
 an_status an_config_set(an_err *err, const an_config *c, void *values, const char *origin, const char *key,

@@ -141,13 +141,6 @@ static an_status read_string(reader *r, value *out)
     return AN_OK;
 }
 
-static const an_config_field *find_field(const reader *r, const char *name)
-{
-    for (size_t i = 0; i < r->keys->n; i++)
-        if (strcmp(r->keys->fields[i].name, name) == 0) return &r->keys->fields[i];
-    return NULL;
-}
-
 /* The present value of a setting. */
 static void read_setting(const reader *r, const an_config_field *f, value *out)
 {
@@ -205,7 +198,7 @@ static an_status read_name(reader *r, value *out)
     if (strcmp(name, "str") == 0 && take(r, "(")) return read_str(r, out);
     skip_blanks(r);
     if (r->p < r->end && strchr("('\"[.", *r->p)) return fault_at(r, begin, "calls and objects are not taken");
-    const an_config_field *f = find_field(r, name);
+    const an_config_field *f = an_config_find(r->keys, name);
     if (!f) return fault_at(r, begin, "this is not the name of a setting");
     read_setting(r, f, out);
     return AN_OK;

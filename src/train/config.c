@@ -1,4 +1,6 @@
 #include "train/config.h"
+#include "io/config_py.h"
+#include "io/json.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -20,12 +22,22 @@
 #k, AN_CONFIG_BOOL, AT(k), d, 0, 0, NULL, doc                                                                  \
     }
 
+/* A second name for the setting `place`. It follows the first one, as an_train_config_yaml expects. */
+#define ALIAS(k, place, d, doc)                                                                                        \
+    {                                                                                                                  \
+#k, AN_CONFIG_TEXT, AT(place), d, 0, 0, NULL, doc                                                              \
+    }
+
 static const an_config_field fields[] = {
-    TEXT(out, "out", NULL, "folder of the run: metrics.jsonl and checkpoints"),
+    TEXT(out, "out", NULL, "folder of the run: metrics, logbook, curve and checkpoints"),
+    ALIAS(out_dir, out, "out", "nanoGPT's name for out"),
     TEXT(data, "corpus", NULL,
          "a text file, a folder with train.bin and val.bin, a .bin file, or corpus, the built-in text"),
+    ALIAS(dataset, data, "corpus", "nanoGPT's name for data: NAME is data/NAME where that is a folder"),
     TEXT(tokenizer, "char", NULL, "of a text: char, or a folder with GPT-2's encoder.json and vocab.bpe"),
-    TEXT(init_from, "scratch", NULL, "scratch, or a run or checkpoint whose weights to start from"),
+    TEXT(init_from, "scratch", NULL,
+         "scratch; resume, the run in out; a run, checkpoint or weights file; gpt2, gpt2-medium, -large, -xl"),
+    TEXT(note, "", NULL, "a free text for the logbook"),
     INT(vocab_size, "0", 0, 65536, "token ids of the model; 0: as many as the tokenizer has"),
     INT(workers, "1", 0, 64, "threads that prepare batches; 0: none"),
     INT(seed, "1337", 0, 9e15, "of initialisation, batches and dropout"),
@@ -52,10 +64,18 @@ static const an_config_field fields[] = {
 
     INT(eval_interval, "2000", 1, 1LL << 40,
         "updates between evaluations on the validation split (and after the last)"),
-    INT(eval_iters, "200", 0, 1LL << 40, "batches of consecutive windows in an evaluation; 0: the whole split"),
+    INT(eval_iters, "200", 0, 1LL << 40, "batches in an evaluation of a split; 0: the whole split"),
+    TEXT(eval_batches, "fixed", "fixed|random",
+         "consecutive windows, the same every time, or drawn anew each time as nanoGPT does"),
+    BOOL(eval_first, "false", "evaluate before the first update too"),
+    BOOL(eval_train, "false", "evaluate the training split too"),
+    BOOL(eval_only, "false", "evaluate both splits and train nothing"),
     INT(log_interval, "1", 1, 1LL << 40, "updates between lines of metrics"),
     INT(save_interval, "0", 0, 1LL << 40, "updates between checkpoints; 0: with each evaluation"),
     INT(keep, "2", -1, 1 << 20, "numbered checkpoints to keep; -1: all"),
+    {"always_save_checkpoint", AN_CONFIG_BOOL, AT(always_save), "true", 0, 0, NULL,
+     "false: after an evaluation only when it was the best; the end and Ctrl-C save anyway"},
+    TEXT(log_format, "anneal", "anneal|nanogpt", "nanogpt: its iter and step lines, on standard output"),
     TEXT(nan, "stop", "stop|skip",
          "when a loss or gradient is not finite: stop, or go on (such an update is never applied)"),
 
@@ -73,6 +93,11 @@ static const an_config_field fields[] = {
     BOOL(verify, "false", "check the plan between passes"),
     TEXT(dump, "", NULL, "passes whose text goes to dump_dir: all, or group,place,..."),
     TEXT(dump_dir, "", NULL, "folder for dumps"),
+
+    BOOL(wandb_log, "false", "nanoGPT's; nothing is sent anywhere: metrics.jsonl has the numbers"),
+    TEXT(wandb_project, "owt", NULL, "nanoGPT's; kept in the logbook"),
+    TEXT(wandb_run_name, "gpt2", NULL, "nanoGPT's; kept in the logbook"),
+    TEXT(backend, "nccl", NULL, "nanoGPT's, of several processes; there is one here"),
 };
 
 const an_config an_train_keys = {fields, sizeof fields / sizeof fields[0]};
@@ -88,6 +113,13 @@ const an_config an_train_keys = {fields, sizeof fields / sizeof fields[0]};
 #define GPT2                                                                                                           \
     "vocab_size=50304 batch_size=12 block_size=1024 gradient_accumulation_steps=40 eval_interval=1000 eval_iters=200 " \
     "log_interval=10"
+/* nanoGPT's config/finetune_shakespeare.py, but for gpt2 in place of gpt2-xl, whose 1.6 G parameters need 25 GB. */
+#define FINETUNE                                                                                                       \
+    "data=shakespeare init_from=gpt2 eval_interval=5 eval_iters=40 batch_size=1 block_size=1024 "                      \
+    "gradient_accumulation_steps=32 max_iters=20 learning_rate=3e-5 decay_lr=false log_interval=1 "                    \
+    "always_save_checkpoint=false"
+/* What nanoGPT does where a file of its own says nothing. */
+#define NANOGPT "data=openwebtext gradient_accumulation_steps=40 eval_batches=random eval_first=true eval_train=true"
 
 const an_preset an_presets[] = {
     {"demo", "half a minute on a laptop's CPU: watch a small GPT learn the built-in text",
@@ -98,6 +130,10 @@ const an_preset an_presets[] = {
     {"gpt2", "GPT-2 124M as nanoGPT trains it; needs data=FOLDER of GPT-2 tokens", GPT2},
     {"gpt2s", "GPT-2 124M in small batches (4 x 64), for a CPU",
      GPT2 " batch_size=4 block_size=64 gradient_accumulation_steps=1"},
+    {"gpt2-medium", "GPT-2 354M", GPT2 " n_layer=24 n_head=16 n_embd=1024"},
+    {"gpt2-large", "GPT-2 773M", GPT2 " n_layer=36 n_head=20 n_embd=1280"},
+    {"gpt2-xl", "GPT-2 1.6G", GPT2 " n_layer=48 n_head=25 n_embd=1600"},
+    {"finetune_shakespeare", "nanoGPT's: GPT-2's weights, 20 updates on Shakespeare in GPT-2 tokens", FINETUNE},
 };
 const size_t an_n_presets = sizeof an_presets / sizeof an_presets[0];
 
@@ -119,8 +155,8 @@ static an_status apply(an_err *err, const char *settings, an_train_config *c)
 
 static an_status unknown_preset(an_err *err, const char *name)
 {
-    const char *names[16];
-    char list[256];
+    const char *names[32];
+    char list[512];
     size_t used = 0;
     for (size_t i = 0; i < an_n_presets; i++) {
         names[i] = an_presets[i].name;
@@ -128,13 +164,13 @@ static an_status unknown_preset(an_err *err, const char *name)
     }
     const char *near = an_nearest(name, names, an_n_presets);
     if (near) return an_fail(err, AN_E_USAGE, "unknown preset %.64s; did you mean %s?", name, near);
-    return an_fail(err, AN_E_USAGE, "unknown preset %.64s; there are %s, or a file NAME.yaml", name, list);
+    return an_fail(err, AN_E_USAGE, "unknown preset %.64s; there are %s, or a file NAME.yaml or NAME.py", name, list);
 }
 
-static bool is_yaml(const char *name)
+static bool ends_in(const char *name, const char *ending)
 {
     const char *dot = strrchr(name, '.');
-    return dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+    return dot && strcmp(dot, ending) == 0;
 }
 
 an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train_config *out)
@@ -142,7 +178,12 @@ an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train
     memset(out, 0, sizeof *out);
     AN_TRY(an_config_defaults(err, &an_train_keys, out));
     snprintf(out->preset, sizeof out->preset, "%s", preset_or_file);
-    if (is_yaml(preset_or_file)) return an_config_yaml(err, &an_train_keys, out, preset_or_file);
+    if (ends_in(preset_or_file, ".yaml") || ends_in(preset_or_file, ".yml"))
+        return an_config_yaml(err, &an_train_keys, out, preset_or_file);
+    if (ends_in(preset_or_file, ".py")) {
+        AN_TRY(apply(err, NANOGPT, out));
+        return an_config_py(err, &an_train_keys, out, preset_or_file);
+    }
     const an_preset *p = find_preset(preset_or_file);
     return p ? apply(err, p->settings, out) : unknown_preset(err, preset_or_file);
 }
@@ -163,13 +204,48 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
     return AN_OK;
 }
 
+void an_train_config_yaml(const an_train_config *c, an_text *out)
+{
+    an_text_puts(out, "# The settings of this run: anneal train config.yaml begins it anew.\n");
+    for (size_t i = 0; i < an_train_keys.n; i++) {
+        const an_config_field *f = &an_train_keys.fields[i];
+        an_text value = {0};
+        if (i > 0 && f->offset == f[-1].offset) continue; /* a second name */
+        an_config_value_text(f, c, &value);
+        an_text_printf(out, "%s: ", f->name);
+        if (f->type == AN_CONFIG_TEXT)
+            an_json_put(out, value.len ? value.data : "");
+        else
+            an_text_puts(out, value.data);
+        an_text_puts(out, "\n");
+        out->failed |= value.failed;
+        an_text_free(&value);
+    }
+}
+
+/* clang-format off */
+static const char *const fixed[] = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd",
+                                    "bias", "seed", "tokenizer", "init_from"};
+/* clang-format on */
+
 bool an_train_key_is_fixed(const char *key)
 {
-    static const char *const fixed[] = {"vocab_size", "block_size", "n_layer",   "n_head",   "n_embd",
-                                        "bias",       "seed",       "tokenizer", "init_from"};
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
         if (strcmp(fixed[i], key) == 0) return true;
     return false;
+}
+
+void an_train_config_fix(an_train_config *c, const an_train_config *from)
+{
+    c->vocab_size = from->vocab_size;
+    c->block_size = from->block_size;
+    c->n_layer = from->n_layer;
+    c->n_head = from->n_head;
+    c->n_embd = from->n_embd;
+    c->bias = from->bias;
+    c->seed = from->seed;
+    memcpy(c->tokenizer, from->tokenizer, sizeof c->tokenizer);
+    memcpy(c->init_from, from->init_from, sizeof c->init_from);
 }
 
 an_gpt_config an_train_model(const an_train_config *c, int64_t vocab)

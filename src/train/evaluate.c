@@ -1,6 +1,10 @@
 #include "train/evaluate.h"
 #include "train/step.h"
 #include <stdlib.h>
+#include <string.h>
+
+/* Of the seed of random evaluation batches, so that they are not those of training. */
+enum { EVALUATION_SEED = 0x5EED };
 
 /* Fills x, y [B,T] with windows first .. first + count; rows beyond `count` have no labels, so that a last batch that
  * is not full runs the plan of the full ones. */
@@ -43,4 +47,30 @@ an_status an_evaluate(an_err *err, an_run *r, int split, int64_t most, an_evalua
     free(x);
     *out = (an_evaluation){.loss = sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
     return status;
+}
+
+an_status an_evaluate_random(an_err *err, an_run *r, int split, int64_t batches, an_evaluation *out)
+{
+    const int64_t B = r->cfg.batch_size, T = r->cfg.block_size;
+    const an_batch batch = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .B = B, .T = T};
+    int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x), *y = x + B * T; /* [B,T] each */
+    if (!x) return an_fail_nomem(err, "an evaluation batch", (size_t)(2 * B * T) * sizeof *x);
+    an_status status = AN_OK;
+    double sum = 0;
+    for (int64_t i = 0; i < batches && status == AN_OK; i++) {
+        status = an_data_batch(err, r->data, &batch, (uint64_t)(r->step * batches + i), x, y);
+        if (status == AN_OK) status = add_batch(err, r, x, y, &sum);
+    }
+    free(x);
+    const int64_t windows = batches * B;
+    *out = (an_evaluation){.loss = sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
+    return status;
+}
+
+an_status an_evaluate_split(an_err *err, an_run *r, int split, an_evaluation *out)
+{
+    const an_train_config *c = &r->cfg;
+    if (c->eval_iters > 0 && strcmp(c->eval_batches, "random") == 0)
+        return an_evaluate_random(err, r, split, c->eval_iters, out);
+    return an_evaluate(err, r, split, c->eval_iters * c->batch_size, out);
 }

@@ -1,5 +1,5 @@
-/* evaluate.h: the mean loss over consecutive windows of a split: the same windows every time, so that two evaluations
- * can be compared, and all floor((n-1)/T) of them when a whole split is asked for. */
+/* evaluate.h: the mean loss of a split: over consecutive windows, the same every time, so that two evaluations can be
+ * compared, and all floor((n-1)/T) of them when a whole split is asked for; or over random batches, as nanoGPT does. */
 #ifndef AN_TRAIN_EVALUATE_H
 #define AN_TRAIN_EVALUATE_H
 
@@ -12,5 +12,10 @@ typedef struct an_evaluation {
 
 /* The first `most` windows of block_size tokens, or all of them when `most` is 0, batch_size windows at a time. */
 an_status an_evaluate(an_err *err, an_run *r, int split, int64_t most, an_evaluation *out);
+
+/* `batches` batches of samples drawn with replacement, as a function of (seed, updates done, split). */
+an_status an_evaluate_random(an_err *err, an_run *r, int split, int64_t batches, an_evaluation *out);
+/* What the run's settings ask for. */
+an_status an_evaluate_split(an_err *err, an_run *r, int split, an_evaluation *out);
 
 #endif

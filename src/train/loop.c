@@ -1,9 +1,12 @@
+#define _DEFAULT_SOURCE
 #include "train/loop.h"
+#include "train/curve.h"
 #include "train/evaluate.h"
 #include "train/record.h"
 #include "train/step.h"
 #include <math.h>
 #include <string.h>
+#include <sys/resource.h>
 
 typedef struct loop {
     an_run *r;
@@ -14,6 +17,7 @@ typedef struct loop {
     double began, first_done;       /* clock */
     double busy_s, waited_s;        /* in updates since the last line; loader's total at the last line */
     int64_t begin_step, busy_steps; /* updates done at the start; updates since the last line */
+    bool evaluated;                 /* once: its plan is compiled */
     an_train_result *result;
 } loop;
 
@@ -21,6 +25,12 @@ static void tell(const loop *l, an_train_event *e, an_train_event_kind kind)
 {
     e->kind = kind;
     if (l->listener->tell) l->listener->tell(l->listener->arg, l->r, e);
+}
+
+static void note(const loop *l, const char *text)
+{
+    an_train_event e = {.step = l->r->step, .note = text};
+    if (text && *text) tell(l, &e, AN_TRAIN_NOTE);
 }
 
 static bool wants_stop(const loop *l)
@@ -34,6 +44,7 @@ static an_status show_bill(an_err *err, const loop *l, an_train_event_kind kind)
 {
     an_train_event e = {.step = l->r->step};
     AN_TRY(an_run_result(err, l->r->cx, an_report(l->r->cx, &e.bill)));
+    if (kind == AN_TRAIN_COMPILED) l->result->compile_s += 1e-3 * (e.bill.plan_ms + e.bill.compile_ms);
     tell(l, &e, kind);
     return AN_OK;
 }
@@ -44,9 +55,9 @@ static an_status run_first(an_err *err, const loop *l, const an_step *s)
     AN_TRY(an_run_result(err, l->r->cx, an_plan(s->loss, s->norm)));
     AN_TRY(show_bill(err, l, AN_TRAIN_PLANNED));
     AN_TRY(an_run_result(err, l->r->cx, an_eval(s->loss, s->norm)));
-    an_train_event e = {.step = l->r->step, .note = an_report_text(l->r->cx, "note")};
-    if (e.note && *e.note) tell(l, &e, AN_TRAIN_NOTE);
-    return show_bill(err, l, AN_TRAIN_COMPILED);
+    note(l, an_report_text(l->r->cx, "note"));
+    AN_TRY(show_bill(err, l, AN_TRAIN_COMPILED));
+    return an_logbook_plan(err, l->r);
 }
 
 static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x, const int32_t *y, an_train_event *e,
@@ -116,24 +127,55 @@ static void measure(loop *l, an_train_event *e)
     l->busy_steps = 0;
 }
 
-static an_status evaluate(an_err *err, loop *l, an_train_event *e)
+static bool wants_train_loss(const an_train_config *c)
+{
+    return c->eval_train || c->eval_only || strcmp(c->log_format, "nanogpt") == 0;
+}
+
+static an_status evaluate_splits(an_err *err, loop *l, an_train_event *e)
 {
     an_run *r = l->r;
-    an_evaluation v;
-    AN_TRY(an_evaluate(err, r, AN_VAL, r->cfg.eval_iters * r->cfg.batch_size, &v));
+    an_evaluation v = {.loss = NAN};
+    an_bill bill;
+    e->train_loss = NAN;
+    if (wants_train_loss(&r->cfg)) {
+        AN_TRY(an_evaluate_split(err, r, AN_TRAIN, &v));
+        e->train_loss = l->result->train_loss = v.loss;
+    }
+    AN_TRY(an_evaluate_split(err, r, AN_VAL, &v));
     e->val_loss = l->result->val_loss = v.loss;
+    if (!l->evaluated && an_report(r->cx, &bill) == AN_OK)
+        l->result->compile_s += 1e-3 * (bill.plan_ms + bill.compile_ms);
+    l->evaluated = true;
     if (!isfinite(v.loss)) return not_finite(err, l, "validation loss", r->step - 1, v.loss);
     e->improved = v.loss < r->best_val;
-    if (e->improved) {
-        r->best_val = v.loss;
-        r->best_step = r->step;
-    }
     return AN_OK;
+}
+
+static an_status evaluate(an_err *err, loop *l, an_train_event *e)
+{
+    const double begin = an_run_clock(), compiled = l->result->compile_s;
+    AN_TRY(evaluate_splits(err, l, e));
+    l->result->evaluate_s += an_run_clock() - begin - (l->result->compile_s - compiled);
+    if (!e->improved) return AN_OK;
+    l->r->best_val = e->val_loss;
+    l->r->best_step = l->r->step;
+    return AN_OK;
+}
+
+/* An evaluation between updates, told with the number of updates done. */
+static void tell_evaluated(const loop *l, const an_train_event *e)
+{
+    an_train_event told = *e;
+    told.step = l->r->step;
+    tell(l, &told, AN_TRAIN_EVALUATED);
 }
 
 static an_status save(an_err *err, loop *l, bool improved)
 {
+    const double begin = an_run_clock();
     AN_TRY(an_run_save(err, l->r, improved));
+    l->result->save_s += an_run_clock() - begin;
     l->saved_step = l->r->step;
     an_train_event e = {.step = l->r->step, .improved = improved};
     tell(l, &e, AN_TRAIN_SAVED);
@@ -166,13 +208,26 @@ static an_status iterate(an_err *err, loop *l)
     }
     if (evaluated) AN_TRY(evaluate(err, l, &e));
     if (logged) AN_TRY(an_metrics_write(err, &l->metrics, &e, evaluated));
-    if (evaluated) {
-        an_train_event told = e;
-        told.step = r->step;
-        tell(l, &told, AN_TRAIN_EVALUATED);
-    }
-    const bool due = every(done, c->save_interval) || evaluated;
+    if (evaluated) tell_evaluated(l, &e);
+    const bool due =
+        every(done, c->save_interval) || done == c->max_iters || (evaluated && (c->always_save || e.improved));
     return due ? save(err, l, e.improved) : AN_OK;
+}
+
+/* As nanoGPT's evaluation at iteration 0; nothing is saved for it. */
+static an_status evaluate_first(an_err *err, loop *l)
+{
+    an_train_event e = {
+        .step = -1, .loss = NAN, .lr = NAN, .norm = NAN, .ms = NAN, .tokens_per_s = NAN, .data_wait_ms = NAN};
+    const double best = l->r->best_val;
+    const int64_t best_step = l->r->best_step;
+    AN_TRY(evaluate(err, l, &e));
+    l->r->best_val = best; /* what no checkpoint holds is no best one */
+    l->r->best_step = best_step;
+    e.improved = false;
+    if (!l->r->cfg.eval_only) AN_TRY(an_metrics_write(err, &l->metrics, &e, true));
+    tell_evaluated(l, &e);
+    return AN_OK;
 }
 
 static an_status train_until_done(an_err *err, loop *l)
@@ -198,8 +253,15 @@ static an_status train_with_loader(an_err *err, loop *l)
                             .per_step = r->cfg.batch_size * r->cfg.gradient_accumulation_steps};
     AN_TRY(an_loader_open(err, r->data, &batch, (uint64_t)r->step, (int)r->cfg.workers, &l->loader));
     an_status status = train_until_done(err, l);
+    l->result->data_wait_s = an_loader_wait_seconds(l->loader);
     an_loader_close(l->loader);
     return status;
+}
+
+static bool begins_with_evaluation(const loop *l)
+{
+    const an_train_config *c = &l->r->cfg;
+    return l->r->step == 0 && (c->eval_first || strcmp(c->log_format, "nanogpt") == 0);
 }
 
 /* Folder, first checkpoint (so that a run can be resumed from its first second on), metrics, updates. */
@@ -208,22 +270,52 @@ static an_status train_and_record(an_err *err, loop *l)
     an_run *r = l->r;
     if (l->saved_step < 0) AN_TRY(save(err, l, false));
     AN_TRY(an_metrics_open(err, r->cfg.out, r->step, &l->metrics));
-    an_status status = an_logbook_write(err, r, "begin", NULL);
+    an_text notes = {0};
+    an_status status = an_logbook_begin(err, r, &notes);
+    note(l, notes.data);
+    an_text_free(&notes);
+    if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
     if (status == AN_OK) status = train_with_loader(err, l);
     an_jsonl_close(&l->metrics);
     return status;
 }
 
+static double seconds_of(struct timeval t)
+{
+    return (double)t.tv_sec + 1e-6 * (double)t.tv_usec;
+}
+
+/* Processor time of this program so far. */
+static void processor_time(double *user_s, double *system_s)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    *user_s = seconds_of(usage.ru_utime);
+    *system_s = seconds_of(usage.ru_stime);
+}
+
+/* The end's line and curve. A full disk must not cover why training ended. */
+static an_status record_end(an_err *err, const loop *l, an_status status)
+{
+    an_err late = {0};
+    const char *how = status != AN_OK ? "failed" : l->result->interrupted ? "interrupted" : "end";
+    an_status noted = an_logbook_end(&late, l->r, how, l->result);
+    if (noted == AN_OK) noted = an_curve_save(&late, l->r->cfg.out);
+    return status != AN_OK ? status : noted == AN_OK ? AN_OK : an_fail(err, noted, "%s", late.text);
+}
+
 an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an_train_result *out)
 {
-    *out = (an_train_result){.loss = NAN, .val_loss = NAN};
+    *out = (an_train_result){.loss = NAN, .val_loss = NAN, .train_loss = NAN};
     loop l = {
         .r = r, .listener = listener, .result = out, .begin_step = r->step, .saved_step = r->step > 0 ? r->step : -1};
+    double user_s, system_s;
+    processor_time(&user_s, &system_s);
     l.began = an_run_clock();
-    an_status status = train_and_record(err, &l);
+    an_status status = r->cfg.eval_only ? evaluate_first(err, &l) : train_and_record(err, &l);
     out->seconds = an_run_clock() - l.began;
-    an_err late = {0}; /* a full disk must not cover why training ended */
-    const char *how = status != AN_OK ? "failed" : out->interrupted ? "interrupted" : "end";
-    an_status noted = an_logbook_write(&late, r, how, out);
-    return status != AN_OK ? status : noted == AN_OK ? AN_OK : an_fail(err, noted, "%s", late.text);
+    processor_time(&out->user_s, &out->system_s);
+    out->user_s -= user_s;
+    out->system_s -= system_s;
+    return r->cfg.eval_only ? status : record_end(err, &l, status);
 }

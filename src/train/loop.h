@@ -1,8 +1,8 @@
 /* loop.h: training: updates, evaluations, checkpoints, metrics, in an order that a resumed run repeats bit for bit.
  *
- * Owns:      the order of one iteration; when to log, evaluate and save; metrics.jsonl and logbook.jsonl; what happens
- * when a loss is not finite or somebody wants to stop. Does not:  print: it tells a listener; know models (step.h) or
- * files' formats (io/).
+ * Owns:      the order of one iteration; when to log, evaluate and save; what happens when a loss is not finite or
+ *            somebody wants to stop; what of the time went where.
+ * Does not:  print: it tells a listener; write lines (record.h), know models (step.h) or files' formats (io/).
  *
  * One iteration `it`, counted from 0: learning rate, micro-batches, update; a line of metrics where log_interval asks
  * for one; after every eval_interval updates and after the last one an evaluation and a checkpoint. The line of update
@@ -17,7 +17,7 @@ typedef enum an_train_event_kind {
     AN_TRAIN_PLANNED,   /* before the first update: `bill` */
     AN_TRAIN_COMPILED,  /* after it: `bill` with what was compiled */
     AN_TRAIN_LOGGED,    /* a line of metrics: loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s */
-    AN_TRAIN_EVALUATED, /* val_loss, improved */
+    AN_TRAIN_EVALUATED, /* val_loss, improved; train_loss where that split was evaluated too */
     AN_TRAIN_SAVED,     /* a checkpoint of `step` updates */
     AN_TRAIN_NOTE       /* `note`: a sentence for people */
 } an_train_event_kind;
@@ -25,7 +25,7 @@ typedef enum an_train_event_kind {
 typedef struct an_train_event {
     an_train_event_kind kind;
     int64_t step; /* the update's number; in EVALUATED and SAVED how many are done */
-    double loss, val_loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s;
+    double loss, val_loss, train_loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s;
     bool improved;
     an_bill bill;
     const char *note;
@@ -39,11 +39,14 @@ typedef struct an_train_listener {
 
 typedef struct an_train_result {
     bool interrupted;
-    double loss, val_loss; /* the last ones; NaN: none */
-    double seconds;
+    double loss, val_loss, train_loss; /* the last ones; NaN: none */
+    double seconds;                    /* of the wall clock, of which: */
+    double compile_s, evaluate_s, save_s, data_wait_s;
+    double user_s, system_s; /* of all threads of this program, in that time */
 } an_train_result;
 
-/* Trains from r->step to max_iters. AN_E_NUMERIC: a loss was not finite and nan=stop. */
+/* Trains from r->step to max_iters; with eval_only it evaluates and writes nothing. AN_E_NUMERIC: a loss was not finite
+ * and nan=stop. */
 an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an_train_result *out);
 
 #endif

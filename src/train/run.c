@@ -1,5 +1,6 @@
 #define _DEFAULT_SOURCE
 #include "train/run.h"
+#include "train/initial.h"
 #include "train/step.h"
 #include "io/json.h"
 #include <math.h>
@@ -7,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 double an_run_clock(void)
 {
@@ -32,6 +34,7 @@ an_status an_run_result(an_err *err, an_ctx *cx, an_status status)
 
 /* ---- opening, in order: tokenizer, data, context, model, weights */
 
+/* Of the checkpoint that weights come from, so that its ids keep their meaning; else what the settings name. */
 static an_status open_tokenizer(an_err *err, const an_st *from, an_run *r)
 {
     const char *json = from ? an_st_meta(from, AN_CKPT_TOKENIZER) : NULL;
@@ -48,8 +51,36 @@ static an_status open_tokenizer(an_err *err, const an_st *from, an_run *r)
     return AN_OK;
 }
 
+static bool exists(const char *folder, const char *name)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s%s%s", folder, *name ? "/" : "", name);
+    return access(path, F_OK) == 0;
+}
+
+/* nanoGPT's dataset=NAME is the folder data/NAME; and for its own settings files, where it has no meta.pkl, the ids are
+ * GPT-2's, whose number is rounded up for the products' sake. */
+static an_status settle_data(an_err *err, an_run *r)
+{
+    const char *dot = strrchr(r->cfg.preset, '.');
+    char folder[AN_CONFIG_TEXT_BYTES + 8];
+    char *data = r->cfg.data;
+    if (strcmp(data, "corpus") == 0) return AN_OK;
+    if (!exists(data, "")) {
+        snprintf(folder, sizeof folder, "data/%s", data);
+        if (!exists(folder, "") || strlen(folder) >= sizeof r->cfg.data)
+            return an_fail(err, AN_E_IO, "data=%s: no such file or folder, and no data/%s; anneal prepare makes one",
+                           data, data);
+        memcpy(data, folder, strlen(folder) + 1);
+    }
+    const bool known = r->cfg.vocab_size > 0 || exists(data, "meta.pkl") || exists(data, "meta.json");
+    if (!known && exists(data, "train.bin") && dot && strcmp(dot, ".py") == 0) r->cfg.vocab_size = 50304;
+    return AN_OK;
+}
+
 static an_status open_data(an_err *err, bool whole, an_run *r)
 {
+    AN_TRY(settle_data(err, r));
     const an_data_options o = {
         .source = r->cfg.data, .tokenizer = r->own_tokenizer, .vocab_size = r->cfg.vocab_size, .whole = whole};
     AN_TRY(an_data_open(err, &o, &r->data));
@@ -107,16 +138,27 @@ static an_status make_moments(an_err *err, an_run *r)
     return status;
 }
 
+static an_status read_tensor(an_err *err, const an_st *from, an_run *r, int i, const an_persist *p)
+{
+    const an_st_tensor *t;
+    size_t bytes = an_dtype_size(p->dtype);
+    int64_t dim[8];
+    memcpy(dim, p->shape.dim, sizeof dim);
+    /* A model with a shorter context than its weights takes the first rows of the table of positions. */
+    if (strcmp(p->name, "transformer.wpe.weight") == 0 && (t = an_st_find(from, p->name)) != NULL && t->rank == 2)
+        dim[0] = AN_MAX(dim[0], t->shape[0]);
+    AN_TRY(an_ckpt_expect(err, from, "", p->name, p->dtype, p->shape.rank, dim, &t));
+    for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
+    return an_run_result(err, r->cx, an_persist_write(r->cx, i, t->data, bytes));
+}
+
 static an_status read_tensors(an_err *err, const an_st *from, an_run *r, bool moments)
 {
     const int n = an_persist_count(r->cx);
     for (int i = 0; i < n; i++) {
         an_persist p;
-        const an_st_tensor *t;
         AN_TRY(an_run_result(err, r->cx, an_persist_get(r->cx, i, &p)));
-        if (p.kind != 0 && !(p.kind == 1 && moments)) continue;
-        AN_TRY(an_ckpt_expect(err, from, "", p.name, p.dtype, p.shape.rank, p.shape.dim, &t));
-        AN_TRY(an_run_result(err, r->cx, an_persist_write(r->cx, i, t->data, t->bytes)));
+        if (p.kind == 0 || (p.kind == 1 && moments)) AN_TRY(read_tensor(err, from, r, i, &p));
     }
     return AN_OK;
 }
@@ -155,29 +197,28 @@ an_status an_run_config(an_err *err, const an_st *from, an_train_config *out)
     return an_train_config_check(err, out);
 }
 
-static an_status read_weights_of(an_err *err, const char *run_or_file, an_run *r)
+/* `initial`: weights to start from, of a new run. */
+static an_status open_parts(an_err *err, const an_st *from, const an_st *initial, int flags, an_run *r)
 {
-    char path[AN_CKPT_PATH_BYTES];
-    an_st *st;
-    AN_TRY(an_ckpt_find(err, run_or_file, false, path));
-    AN_TRY(an_st_open(err, path, &st));
-    an_status status = read_tensors(err, st, r, false);
-    an_st_close(st);
-    return status;
-}
-
-static an_status open_all(an_err *err, const an_st *from, int flags, an_run *r)
-{
-    AN_TRY(open_tokenizer(err, from, r));
+    AN_TRY(open_tokenizer(err, from ? from : initial, r));
     if (flags & AN_RUN_DATA) AN_TRY(open_data(err, flags & AN_RUN_WHOLE_FILE, r));
     AN_TRY(settle_vocabulary(err, r));
     AN_TRY(an_train_config_check(err, &r->cfg));
     AN_TRY(open_context(err, r));
     if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false) : AN_OK;
     AN_TRY(make_moments(err, r));
-    if (!from) return strcmp(r->cfg.init_from, "scratch") == 0 ? AN_OK : read_weights_of(err, r->cfg.init_from, r);
+    if (!from) return initial ? read_tensors(err, initial, r, false) : AN_OK;
     AN_TRY(read_tensors(err, from, r, true));
     return read_progress(err, from, r);
+}
+
+static an_status open_all(an_err *err, const an_st *from, int flags, an_run *r)
+{
+    an_st *initial = NULL;
+    if (!from) AN_TRY(an_initial_open(err, &r->cfg, flags & AN_RUN_PARAMETERS_ONLY, &initial));
+    an_status status = open_parts(err, from, initial, flags, r);
+    an_st_close(initial);
+    return status;
 }
 
 an_status an_run_open(an_err *err, const an_train_config *c, const an_st *from, int flags, an_run **out)

@@ -22,9 +22,10 @@ typedef struct an_run {
     an_data *data;                 /* NULL: opened without data */
     an_ctx *cx;
     an_gpt *model;
-    int64_t step;      /* updates done */
-    double best_val;   /* the lowest validation loss so far, infinity before the first */
-    int64_t best_step; /* updates done when it was measured */
+    int64_t step;       /* updates done */
+    double best_val;    /* the lowest validation loss so far, infinity before the first */
+    int64_t best_step;  /* updates done when it was measured */
+    const char *commit; /* of the program, for the logbook; NULL: not known. The caller's */
 } an_run;
 
 enum { AN_RUN_DATA = 1, AN_RUN_PARAMETERS_ONLY = 2, AN_RUN_WHOLE_FILE = 4 };

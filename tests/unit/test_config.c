@@ -18,7 +18,7 @@ static const an_config_field fields[] = {
     {"bias", AN_CONFIG_BOOL, offsetof(settings, bias), "false", 0, 0, NULL, "biases in linear layers"},
     {"device", AN_CONFIG_TEXT, offsetof(settings, device), "auto", 0, 0, "auto|cpu|cuda", "where to run"},
     {"start", AN_CONFIG_TEXT, offsetof(settings, start), "", 0, 0, NULL, "the prompt"},
-    {"dtype", AN_CONFIG_DTYPE, offsetof(settings, dtype), "f32", 0, 0, NULL, "of the model"},
+    {"dtype", AN_CONFIG_DTYPE, offsetof(settings, dtype), "float32", 0, 0, NULL, "of the model"},
 };
 static const an_config table = {fields, sizeof fields / sizeof fields[0]};
 
@@ -88,7 +88,7 @@ static void refusals_name_the_key_and_what_is_allowed_and_change_nothing(void **
         {"device=cpu|cuda", "auto|cpu|cuda"},
         {"device=", "auto|cpu|cuda"},
         {"device=cu", "auto|cpu|cuda"},
-        {"dtype=int8", "f32, bf16, f16 or f64 is needed"},
+        {"dtype=int8", "float32, bfloat16, float16 or float64 is needed"},
     };
     const settings before = defaults();
     for (size_t i = 0; i < AN_COUNT(cases); i++) {
@@ -176,7 +176,7 @@ static void values_survive_json(void **state)
     assert_int_equal(an_config_json(&err, &table, &s, &json), AN_OK);
     assert_string_equal(json.data,
                         "{\"max_iters\":123456789,\"lr\":0.30000000000000004,\"bias\":true,\"device\":\"auto\","
-                        "\"start\":\"\\\"\\\\\\u000a\xc3\xa9\",\"dtype\":\"bf16\"}");
+                        "\"start\":\"\\\"\\\\\\u000a\xc3\xa9\",\"dtype\":\"bfloat16\"}");
     if (an_config_from_json(&err, &table, &back, "meta", json.data, json.len) != AN_OK) fail_msg("%s", err.text);
     assert_memory_equal(&s, &back, offsetof(settings, device));
     assert_string_equal(s.start, back.start);

@@ -1,0 +1,98 @@
+#define _DEFAULT_SOURCE
+#include "train/proof.h"
+#include <anneal_tools.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* ---- the device */
+
+enum { M = 48, K = 64, N = 32 };
+
+/* A x B in the run's dtype with a float32 result, into out [M,N]. */
+static an_status product(an_err *err, an_ctx *cx, an_dtype dtype, float out[M * N])
+{
+    float a[M * K], b[K * N];
+    for (int i = 0; i < M * K; i++) a[i] = (float)(i * 7 % 17 - 8) / 8;
+    for (int i = 0; i < K * N; i++) b[i] = (float)(i * 5 % 13 - 6) / 8;
+    an_tensor *x = an_cast(an_input(cx, AN_F32, AN_SHAPE(M, K), a), dtype); /* [M,K] */
+    an_tensor *y = an_cast(an_input(cx, AN_F32, AN_SHAPE(K, N), b), dtype); /* [K,N] */
+    an_tensor *z = an_matmul_as(x, y, AN_F32);                              /* [M,N] */
+    an_status status = an_run_result(err, cx, an_eval(z));
+    if (status == AN_OK) status = an_run_result(err, cx, an_read(z, out, M * N * sizeof *out));
+    an_reset(cx);
+    return status;
+}
+
+an_status an_prove_device(an_err *err, const an_run *r, an_device_proof *out)
+{
+    float device[M * N], ref[M * N];
+    an_device_facts facts;
+    *out = (an_device_proof){.built = true, .available = true}; /* it opened, whatever name it goes by */
+    if (an_device_find(r->cfg.device, &facts)) {
+        out->built = facts.built;
+        out->available = facts.available;
+    }
+    an_ctx *oracle = an_open(&(an_options){.device = "ref"});
+    an_status status = an_run_fault(err, oracle);
+    if (status == AN_OK) status = product(err, oracle, r->cfg.dtype, ref);
+    an_close(oracle);
+    AN_TRY(status);
+    AN_TRY(product(err, r->cx, r->cfg.dtype, device));
+    for (int i = 0; i < M * N; i++)
+        if (device[i] != ref[i])
+            return an_fail(
+                err, AN_E_DEVICE,
+                "the device's product [%d,%d]x[%d,%d] has %.9g at [%d,%d], where the oracle has %.9g: do not "
+                "train on it; anneal selftest looks at every kernel",
+                M, K, K, N, (double)device[i], i / N, i % N, (double)ref[i]);
+    snprintf(out->sentence, sizeof out->sentence, "[%d,%d]x[%d,%d] %s equals ref to the bit", M, K, K, N,
+             an_dtype_text(r->cfg.dtype));
+    return AN_OK;
+}
+
+/* ---- the data */
+
+enum { WINDOW = 1024, MOST = 4096, SPREAD = 1024 };
+
+const char *an_proof_data(const an_run *r, int split, char out[AN_HASH_TEXT_BYTES])
+{
+    int32_t x[WINDOW], y[WINDOW];
+    const int64_t windows = an_data_windows(r->data, split, WINDOW), used = windows > MOST ? SPREAD : windows;
+    XXH3_state_t *state = XXH3_createState();
+    bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
+    for (int64_t i = 0; i < used && ok; i++) {
+        const int64_t at = windows > MOST ? i * (windows / SPREAD) : i;
+        ok = an_data_window(NULL, r->data, split, WINDOW, at, 1, x, y) == AN_OK &&
+             XXH3_128bits_update(state, x, sizeof x) == XXH_OK;
+    }
+    *out = 0;
+    if (ok) {
+        XXH128_canonical_t digest;
+        an_hash128 hash;
+        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
+        memcpy(hash.bytes, digest.digest, sizeof hash.bytes);
+        an_hash_text(hash, out);
+    }
+    XXH3_freeState(state);
+    return out;
+}
+
+/* ---- small files */
+
+an_status an_write_file(an_err *err, const char *path, const char *text, size_t n)
+{
+    char temp[AN_CKPT_PATH_BYTES + 8];
+    snprintf(temp, sizeof temp, "%s.tmp", path);
+    FILE *f = fopen(temp, "wb");
+    if (!f) return an_fail(err, AN_E_IO, "%s: %s", temp, strerror(errno));
+    const bool written = fwrite(text, 1, n, f) == n;
+    const bool closed = fclose(f) == 0;
+    if (written && closed && rename(temp, path) == 0) return AN_OK;
+    const int why = errno;
+    (void)unlink(temp);
+    return an_fail(err, AN_E_IO, "%s: %s", path, strerror(why));
+}
