@@ -57,6 +57,7 @@ static inline void lab_open(lab *l)
     for (int w = 0; w < LAB_WAYS; w++) {
         an_options o = {
             .device = "cpu", .seed = LAB_SEED, .threads = w & 1 ? 2 : 1, .cc = w == 1 ? NULL : "none", .verify = true};
+        if (w > 0 && getenv("AN_LAB_DEVICE")) o.device = getenv("AN_LAB_DEVICE"); /* another device: same bits */
         o.unfused = w == 2;
         o.place_apart = w == 3;
         l->cx[w] = an_open(&o);
