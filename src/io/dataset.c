@@ -61,12 +61,29 @@ static int64_t cut_at(int64_t n)
     return (int64_t)((double)n * 0.9);
 }
 
+/* The tokenizer that the folder of the tokens names, unless the caller has one. */
+static an_status find_tokenizer(an_err *err, const an_data_options *o, bool folder, an_data *d)
+{
+    char dir[1024];
+    const char *slash = strrchr(o->source, '/');
+    if (folder)
+        snprintf(dir, sizeof dir, "%s", o->source);
+    else
+        snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - o->source) : 1, slash ? o->source : ".");
+    if (o->tokenizer || !an_tokenizer_is_in(dir)) return AN_OK;
+    AN_TRY(an_tokenizer_open(err, dir, &d->own_tokenizer));
+    d->tokenizer = d->own_tokenizer;
+    return AN_OK;
+}
+
 static an_status open_bin(an_err *err, const an_data_options *o, bool folder, an_data *d)
 {
-    d->vocab = o->vocab_size > 0 ? o->vocab_size : o->tokenizer ? an_tokenizer_vocab(o->tokenizer) : 0;
+    AN_TRY(find_tokenizer(err, o, folder, d));
+    d->vocab = o->vocab_size > 0 ? o->vocab_size : d->tokenizer ? an_tokenizer_vocab(d->tokenizer) : 0;
     if (d->vocab == 0)
         return an_fail(err, AN_E_USAGE,
-                       "%s: the file does not say how many token ids there are; set vocab_size (GPT-2 has 50257)",
+                       "%s: there is no meta.json or meta.pkl beside the tokens to say how many ids there are; set "
+                       "vocab_size (GPT-2 has 50257)",
                        o->source);
     if (folder) {
         AN_TRY(keep_path(err, d, AN_TRAIN, o->source, "train.bin"));

@@ -20,7 +20,8 @@ typedef struct an_data_options {
      * file NAME.bin: the same, split. Any other file: UTF-8 text, split. A split is the first 90 % and the rest: of the
      * characters of a text, of the tokens of a .bin. */
     const char *source;
-    const an_tokenizer *tokenizer; /* for text; NULL: its characters. Must outlive the data */
+    const an_tokenizer *tokenizer; /* NULL: of a text its characters, of .bin files that of the meta.json (anneal
+                                    * prepare) or meta.pkl (nanoGPT) in their folder. Must outlive the data */
     int64_t vocab_size;            /* for .bin; 0: the tokenizer's */
     bool whole;                    /* a file is not split: all of it is the validation split (evaluation) */
 } an_data_options;
@@ -67,6 +68,7 @@ an_status an_loader_next(an_err *err, an_loader *l, const int32_t **x, const int
 double an_loader_wait_seconds(
     const an_loader *l);                    /* how long all calls of next have waited (or worked, with 0 workers) */
 size_t an_loader_bytes(const an_loader *l); /* of its buffers */
+size_t an_loader_bytes_for(const an_batch *b, int workers); /* the same, of one that is not open: for a bill */
 void an_loader_close(an_loader *l);
 
 #endif

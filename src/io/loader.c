@@ -62,6 +62,11 @@ static void *work(void *arg)
     return NULL;
 }
 
+size_t an_loader_bytes_for(const an_batch *b, int workers)
+{
+    return (size_t)b->B * (size_t)b->T * 2 * sizeof(int32_t) * ((size_t)workers + 1);
+}
+
 static an_status allocate(an_err *err, an_loader *l, int workers)
 {
     uint64_t B = (uint64_t)l->batch.B, T = (uint64_t)l->batch.T;
@@ -69,7 +74,7 @@ static an_status allocate(an_err *err, an_loader *l, int workers)
     if (l->batch.B <= 0 || l->batch.T <= 0 || B > (uint64_t)INT64_MAX / 8 / T / l->n_slots)
         return an_fail(err, AN_E_USAGE, "a batch of %lld samples of %lld tokens cannot be loaded",
                        (long long)l->batch.B, (long long)l->batch.T);
-    l->bytes = (size_t)(B * T * 2 * sizeof *l->memory * l->n_slots);
+    l->bytes = an_loader_bytes_for(&l->batch, workers);
     l->memory = malloc(l->bytes);
     l->slots = calloc(l->n_slots, sizeof *l->slots);
     l->threads = calloc((size_t)workers + 1, sizeof *l->threads);

@@ -203,6 +203,21 @@ an_status an_tokenizer_decode(an_err *err, const an_tokenizer *t, const int32_t 
 
 /* ---- JSON: {"type":"char","code_points":[10,32,...]} or {"type":"bpe","tokens":[...],"merges":[...]} */
 
+an_status an_tokenizer_points(an_err *err, const char *where, const uint32_t *points, size_t n, an_tokenizer **out)
+{
+    *out = NULL;
+    for (size_t i = 0; i < n; i++)
+        if (points[i] > 0x10FFFF || (points[i] >= 0xD800 && points[i] <= 0xDFFF) ||
+            (i > 0 && points[i] <= points[i - 1]))
+            return an_fail(
+                err, AN_E_IO,
+                "%s: id %zu is no character, or not above that of the id before; the file is damaged, or its "
+                "characters are not numbered in their order",
+                where, i);
+    if (n == 0 || n > 0x110000) return an_fail(err, AN_E_IO, "%s: there are no characters in it", where);
+    return from_points(err, points, n, out);
+}
+
 static an_status chars_from_json(an_err *err, const char *where, const json_t *root, an_tokenizer **out)
 {
     const json_t *list = json_object_get(root, "code_points");

@@ -26,11 +26,19 @@ void an_ids_free(an_ids *ids);
 
 /* From the characters of a text of `n` bytes; `where` is its name in sentences. */
 an_status an_tokenizer_chars(an_err *err, const char *where, const char *text, size_t n, an_tokenizer **out);
+/* From whatever of these `path` is, or has in it when it is a folder, the first of: meta.json (anneal prepare),
+ * meta.pkl (nanoGPT, of characters), tokenizer.json (Hugging Face, byte-level BPE with GPT-2's splitting), encoder.json
+ * and vocab.bpe (OpenAI), vocab.json and merges.txt (the same under Hugging Face's names). */
+an_status an_tokenizer_open(an_err *err, const char *path, an_tokenizer **out);
+/* Whether a folder of tokens says which tokenizer made them (meta.json, meta.pkl). */
+bool an_tokenizer_is_in(const char *folder);
 /* From GPT-2's two files: encoder.json {token: id} and vocab.bpe (a comment line, then one merge a line). */
 an_status an_tokenizer_gpt2(an_err *err, const char *encoder_path, const char *merges_path, an_tokenizer **out);
 /* From the JSON that an_tokenizer_json wrote; `where` names its origin. */
 an_status an_tokenizer_from_json(an_err *err, const char *where, const char *json, size_t n, an_tokenizer **out);
 an_status an_tokenizer_json(an_err *err, const an_tokenizer *t, an_text *out);
+/* From code points in ascending order, the ids 0, 1, ...; `where` names their origin. */
+an_status an_tokenizer_points(an_err *err, const char *where, const uint32_t *points, size_t n, an_tokenizer **out);
 void an_tokenizer_free(an_tokenizer *t);
 
 int32_t an_tokenizer_vocab(const an_tokenizer *t);

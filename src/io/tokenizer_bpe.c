@@ -5,7 +5,6 @@
  * tokens because a merge's parts are made by earlier merges only, which an_bpe_build checks: no merge can make a pair
  * of better rank. */
 #define PCRE2_CODE_UNIT_WIDTH 8
-#include "base/os.h"
 #include "io/tokenizer_impl.h"
 #include "io/utf8.h"
 #include <pcre2.h>
@@ -20,7 +19,7 @@ struct an_bpe {
     int32_t byte_id[256]; /* token of a single byte */
 };
 
-enum { MAX_VOCAB = 1 << 20, MAX_FILE_BYTES = 64 << 20 };
+enum { MAX_VOCAB = 1 << 20, MAX_PIECES_BYTES = 64 << 20 };
 
 /* GPT-2's pattern. Its \s is Unicode White_Space; PCRE2's \s under UCP lacks U+0085 of that. */
 static const char split_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\x{85}\\p{L}\\p{N}]+"
@@ -187,8 +186,8 @@ an_status an_bpe_build(an_err *err, const char *where, const json_t *tokens, con
             return an_fail(err, AN_E_IO, "%s: token %zu is not a string", where, i);
         bytes += json_string_length(json_array_get(tokens, i));
     }
-    if (bytes > MAX_FILE_BYTES)
-        return an_fail(err, AN_E_IO, "%s: the tokens have more than %d bytes", where, MAX_FILE_BYTES);
+    if (bytes > MAX_PIECES_BYTES)
+        return an_fail(err, AN_E_IO, "%s: the tokens have more than %d bytes", where, MAX_PIECES_BYTES);
     an_tokenizer *t;
     AN_TRY(an_tokenizer_alloc(err, (int32_t)n, bytes, &t));
     an_status status = build(err, where, tokens, merges, t);
@@ -196,94 +195,6 @@ an_status an_bpe_build(an_err *err, const char *where, const json_t *tokens, con
         *out = t;
     else
         an_tokenizer_free(t);
-    return status;
-}
-
-/* ---- GPT-2's files */
-
-/* {token: id} to an array by id; every id from 0 to n-1 once. *out is the caller's, also on failure. */
-static an_status tokens_by_id(an_err *err, const char *path, json_t *encoder, json_t **out)
-{
-    size_t n = json_object_size(encoder);
-    const char **by_id = calloc(n + 1, sizeof *by_id);
-    *out = json_array();
-    if (!by_id || !*out) {
-        free(by_id);
-        return an_fail_nomem(err, path, n * sizeof *by_id);
-    }
-    an_status status = AN_OK;
-    const char *token;
-    json_t *id;
-    json_object_foreach(encoder, token, id)
-    {
-        char quoted[AN_QUOTED_BYTES];
-        json_int_t i = json_is_integer(id) ? json_integer_value(id) : -1;
-        if (i < 0 || (size_t)i >= n || by_id[i])
-            status = an_fail(err, AN_E_IO, "%s: token %s has an id that is not a number from 0 to %zu of its own", path,
-                             an_quoted(token, quoted), n - 1);
-        else
-            by_id[i] = token;
-    }
-    for (size_t i = 0; status == AN_OK && i < n; i++)
-        if (json_array_append_new(*out, json_string(by_id[i])) != 0) status = an_fail_nomem(err, path, n);
-    free(by_id);
-    return status;
-}
-
-/* One line "left right" to two ids. The line is cut at its blank. */
-static an_status read_merge(an_err *err, const char *path, size_t line, const json_t *encoder, char *s, json_t *out)
-{
-    char *blank = strchr(s, ' ');
-    if (blank) *blank = 0;
-    const char *parts[2] = {s, blank ? blank + 1 : ""};
-    for (int i = 0; i < 2; i++) {
-        const json_t *id = json_object_get(encoder, parts[i]);
-        if (!json_is_integer(id))
-            return an_fail(err, AN_E_IO, "%s: line %zu: not two tokens of the vocabulary with a blank between them",
-                           path, line);
-        if (json_array_append_new(out, json_integer(json_integer_value(id))) != 0)
-            return an_fail_nomem(err, path, sizeof *id);
-    }
-    return AN_OK;
-}
-
-static an_status read_merges(an_err *err, const char *path, const json_t *encoder, json_t *out)
-{
-    char *text;
-    size_t n;
-    AN_TRY(an_file_read(err, path, MAX_FILE_BYTES, &text, &n));
-    an_status status = AN_OK;
-    size_t line = 1;
-    for (char *p = text, *end = text + n; status == AN_OK && p < end; line++) {
-        char *eol = memchr(p, '\n', (size_t)(end - p)), *stop = eol ? eol : end;
-        *stop = 0;
-        if (stop > p && stop[-1] == '\r') stop[-1] = 0;
-        bool comment = line == 1 && strncmp(p, "#version", 8) == 0;
-        if (!comment && *p) status = read_merge(err, path, line, encoder, p, out);
-        p = stop + 1;
-    }
-    free(text);
-    return status;
-}
-
-an_status an_tokenizer_gpt2(an_err *err, const char *encoder_path, const char *merges_path, an_tokenizer **out)
-{
-    *out = NULL;
-    char *text;
-    size_t n;
-    json_t *encoder = NULL, *tokens = NULL, *merges = json_array();
-    if (!merges) return an_fail_nomem(err, merges_path, sizeof merges);
-    an_status status = an_file_read(err, encoder_path, MAX_FILE_BYTES, &text, &n);
-    if (status == AN_OK) {
-        status = an_json_parse(err, encoder_path, 0, text, n, &encoder);
-        free(text);
-    }
-    if (status == AN_OK) status = tokens_by_id(err, encoder_path, encoder, &tokens);
-    if (status == AN_OK) status = read_merges(err, merges_path, encoder, merges);
-    if (status == AN_OK) status = an_bpe_build(err, encoder_path, tokens, merges, out);
-    json_decref(encoder);
-    json_decref(tokens);
-    json_decref(merges);
     return status;
 }
 

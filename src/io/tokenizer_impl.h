@@ -24,6 +24,9 @@ an_status an_tokenizer_alloc(an_err *err, int32_t vocab, size_t bytes, an_tokeni
 /* tokens: array of strings in GPT-2's byte alphabet, index = id. merges: array of [left id, right id] flattened, by
  * rank. `where` for sentences. */
 an_status an_bpe_build(an_err *err, const char *where, const json_t *tokens, const json_t *merges, an_tokenizer **out);
+/* A meta.json or tokenizer.json; a meta.pkl of `n` bytes. */
+an_status an_tokenizer_from_file(an_err *err, const char *path, an_tokenizer **out);
+an_status an_tokenizer_from_pickle(an_err *err, const char *path, const void *data, size_t n, an_tokenizer **out);
 an_status an_bpe_encode(an_err *err, const an_tokenizer *t, const char *where, const char *text, size_t n, an_ids *out);
 void an_bpe_json(const an_tokenizer *t, an_text *out);
 void an_bpe_free(an_bpe *b);

@@ -3,6 +3,7 @@
 #ifndef AN_IO_UTF8_H
 #define AN_IO_UTF8_H
 
+#include "base/text.h"
 #include <stddef.h>
 #include <stdint.h>
 
@@ -32,5 +33,8 @@ static inline int an_utf8_put(uint32_t c, char out[4])
     out[0] = (char)((0xF00u >> len & 0xFF) | c);
     return len;
 }
+
+/* Appends the text with each piece that is no UTF-8 as U+FFFD, as Python's errors="replace" does; returns how many. */
+size_t an_utf8_repair(const char *text, size_t n, an_text *out);
 
 #endif
