@@ -92,6 +92,15 @@ an_arg an_arg_of(an_work *w, int32_t base, int32_t output, bool written)
     return (an_arg){.slot = at.slot, .offset = at.offset, .bytes = at.bytes, .written = written, .value = -1};
 }
 
+/* Whether one worker (a thread's tile, a GPU's subgroup) has whole rows. Else a row's value is loaded by many of them
+ * and stored by one, in no order. */
+static bool rows_are_whole(const an_row_prog *p)
+{
+    bool whole = p->cols <= 1 || p->n_phases > 1;
+    for (int i = 0; i < p->n_ins; i++) whole |= p->ins[i].kind == AN_INS_REDUCE;
+    return whole && p->shape == AN_ROW;
+}
+
 bool an_same_place(const an_row_prog *p, int in, int out)
 {
     an_ix where = -1;
@@ -100,6 +109,7 @@ bool an_same_place(const an_row_prog *p, int in, int out)
         const an_ins *s = &p->ins[i];
         if (s->kind != AN_INS_STORE || s->arg != out) continue;
         if (where >= 0 || s->guard >= 0) return false;
+        if (s->level == AN_LEVEL_ROW && !rows_are_whole(p)) return false;
         where = s->ix;
         phase = s->phase;
     }
