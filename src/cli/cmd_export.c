@@ -1,0 +1,34 @@
+/* cmd_export.c: a run's weights, or any file's, as others read them. */
+#include "cli/cli.h"
+#include "models/gpt_weights.h"
+#include <string.h>
+
+typedef struct export_values {
+    bool best;
+    char out[AN_CONFIG_TEXT_BYTES], layout[AN_CONFIG_TEXT_BYTES];
+} export_values;
+
+#define AT(name) offsetof(export_values, name)
+static const an_config_field fields[] = {
+    {"out", AN_CONFIG_TEXT, AT(out), "model.safetensors", 0, 0, NULL, "the file to write"},
+    {"layout", AN_CONFIG_TEXT, AT(layout), "nanogpt", 0, 0, "nanogpt|hf",
+     "names and matrices as in nanoGPT's state dict, or as in Hugging Face's GPT-2, with a config.json beside"},
+    {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
+};
+const an_config an_export_keys = {fields, AN_COUNT(fields)};
+
+an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
+{
+    (void)exit_code;
+    export_values v;
+    char path[AN_CKPT_PATH_BYTES];
+    an_st *st;
+    AN_TRY(an_config_defaults(err, &an_export_keys, &v));
+    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_export_keys, &v}, 1));
+    AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
+    AN_TRY(an_gpt_weights_open(err, path, &st));
+    const bool theirs = strcmp(v.layout, "hf") == 0;
+    an_status status = an_gpt_weights_write(err, st, theirs ? AN_GPT_HUGGING_FACE : AN_GPT_NANOGPT, v.out);
+    an_st_close(st);
+    return status;
+}
