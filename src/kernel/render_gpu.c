@@ -3,9 +3,9 @@
  * Rule: a row with reductions belongs to a subgroup, whose lane l takes columns l, l + 32, ...: the 32 virtual lanes of
  * the reduction tree are real ones, and the fold is five shuffles: the bits of render_c.c. Any other element, and any
  * column sum, belongs to one thread. The epilogue of a product is a function that templates/gemm.inc calls through its
- * hole. Invariants: no barrier, no shared memory, no atomics; an element is written by the thread that later phases
- * have read it in; index arithmetic is in 32 bits unless the argument is too large for that. Extents are literals:
- * equal texts are equal kernels.
+ * hole. Invariants: no barrier of a group, no shared memory, no atomics; an element is written by the thread that later
+ * phases have read it in; index arithmetic is in 32 bits unless the argument is too large for that. Extents are
+ * literals: equal texts are equal kernels.
  */
 #include "kernel/render.h"
 #include "kernel/render_notes.h"
@@ -284,14 +284,27 @@ static bool has_rows(const an_row_prog *p)
     return p->shape == AN_ROW && rows;
 }
 
+/* An output of the row may take over the memory of an input of the row: the lane that writes it waits until all lanes
+ * have read. */
+static bool row_is_read(const an_row_prog *p, int until)
+{
+    for (int i = 0; i < until; i++)
+        if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].level == AN_LEVEL_ROW) return true;
+    return false;
+}
+
 static void row_phase(const an_row_prog *p, int phase, an_text *out)
 {
-    bool columns = false;
+    bool columns = false, stored = false;
     if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase) continue;
         columns |= is_column(in) || in->kind == AN_INS_REDUCE;
+        if (in->kind == AN_INS_STORE && in->level == AN_LEVEL_ROW && !stored && row_is_read(p, i)) {
+            an_text_puts(out, "    AN_SUBGROUP_DEVICE_BARRIER();\n");
+            stored = true;
+        }
         if (in->kind == AN_INS_REDUCE)
             declare_lanes(p, i, 1, out);
         else if (in->level == AN_LEVEL_ROW)

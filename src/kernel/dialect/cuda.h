@@ -43,6 +43,7 @@ typedef long long an_i64;
 
 #define AN_BARRIER()          __syncthreads()
 #define AN_DEVICE_BARRIER()   __syncthreads() /* orders device memory within a group */
+#define AN_SUBGROUP_DEVICE_BARRIER() __syncwarp()
 #define AN_SUBGROUP_BARRIER() __syncwarp()
 #define AN_UNROLL             _Pragma("unroll")
 

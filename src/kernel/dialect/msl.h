@@ -45,6 +45,7 @@ typedef long an_i64;
 
 #define AN_BARRIER()          threadgroup_barrier(mem_flags::mem_threadgroup)
 #define AN_DEVICE_BARRIER()   threadgroup_barrier(mem_flags::mem_device) /* orders device memory within a group */
+#define AN_SUBGROUP_DEVICE_BARRIER() simdgroup_barrier(mem_flags::mem_device)
 #define AN_SUBGROUP_BARRIER() simdgroup_barrier(mem_flags::mem_threadgroup)
 #define AN_UNROLL             _Pragma("unroll")
 

@@ -1,0 +1,117 @@
+/* test_plan.c: whole training steps of three small models, every kernel of the plan as MSL on the CPU shim, beside the
+ * CPU device: in f32 the same bits in the loss and in every parameter, step after step; with products in bf16 the
+ * numbers to what bf16 holds. */
+#include "golden/programs.h"
+
+#include "shim_device.h"
+
+#include <math.h>
+
+enum { STEPS = 3, MOST = 1 << 14 };
+
+typedef struct trace { /* loss and norm of each step, parameters after the last */
+    float loss[STEPS], norm[STEPS];
+    int n;
+    float param[MOST];
+} trace;
+
+static void train(an_ctx *cx, size_t which, an_dtype dtype, trace *out)
+{
+    an_set_policy(cx, (an_policy){.matmul = dtype});
+    an_gpt *gpt = NULL;
+    for (int step = 0; step < STEPS; step++) {
+        an_reset(cx);
+        an_set_step(cx, (uint64_t)step);
+        program p = program_build(cx, which);
+        an_tensor *roots[2] = {p.loss, p.norm};
+        if (an_eval(roots[0], roots[1]) != AN_OK) fail_msg("%s, step %d: %s", p.name, step, an_error(cx));
+        assert_int_equal(an_read(p.loss, &out->loss[step], sizeof(float)), AN_OK);
+        assert_int_equal(an_read(p.norm, &out->norm[step], sizeof(float)), AN_OK);
+        if (gpt) an_gpt_close(gpt);
+        gpt = p.gpt;
+    }
+    out->n = 0;
+    for (int i = 0; i < an_persist_count(cx); i++) {
+        an_persist info;
+        assert_int_equal(an_persist_get(cx, i, &info), AN_OK);
+        if (info.dtype != AN_F32) continue;
+        size_t n = 1;
+        for (int k = 0; k < info.shape.rank; k++) n *= (size_t)info.shape.dim[k];
+        assert_true(out->n + (int)n <= MOST);
+        assert_int_equal(an_persist_read(cx, i, out->param + out->n, n * sizeof(float)), AN_OK);
+        out->n += (int)n;
+    }
+    assert_true(out->n > 100);
+    an_gpt_close(gpt);
+    an_close(cx);
+}
+
+static double most(const float *a, const float *b, int n, double *scale)
+{
+    double worst = 0;
+    *scale = 1e-30;
+    for (int i = 0; i < n; i++) {
+        worst = fmax(worst, isfinite(b[i]) ? fabs((double)a[i] - (double)b[i]) : (double)INFINITY);
+        *scale = fmax(*scale, fabs((double)a[i]));
+    }
+    return worst;
+}
+
+static trace cpu, shim;
+
+static void run_both(size_t which, an_dtype dtype, int version)
+{
+    an_ctx *cx = shim_context(&(an_options){.seed = 1, .verify = true}, version);
+    train(an_open(&(an_options){.device = "cpu", .seed = 1, .cc = "none"}), which, dtype, &cpu);
+    train(cx, which, dtype, &shim);
+    assert_int_equal(cpu.n, shim.n);
+}
+
+static void same_bits(size_t which)
+{
+    run_both(which, AN_F32, 300);
+    for (int s = 0; s < STEPS; s++)
+        if (memcmp(&cpu.loss[s], &shim.loss[s], 4) || memcmp(&cpu.norm[s], &shim.norm[s], 4))
+            fail_msg("step %d: loss %.9g and %.9g, norm %.9g and %.9g", s, (double)cpu.loss[s], (double)shim.loss[s],
+                     (double)cpu.norm[s], (double)shim.norm[s]);
+    for (int i = 0; i < cpu.n; i++)
+        if (memcmp(&cpu.param[i], &shim.param[i], 4))
+            fail_msg("parameter %d is %.9g and %.9g", i, (double)cpu.param[i], (double)shim.param[i]);
+}
+
+static void a_classifier_trains_with_the_bits_of_the_cpu(void **state)
+{
+    (void)state, same_bits(0);
+}
+static void a_gpt_block_trains_with_the_bits_of_the_cpu(void **state)
+{
+    (void)state, same_bits(1);
+}
+static void a_conv_net_trains_with_the_bits_of_the_cpu(void **state)
+{
+    (void)state, same_bits(2);
+}
+
+static void a_gpt_block_in_bf16_trains_to_the_same_numbers(void **state)
+{
+    (void)state;
+    for (int version = 300; version <= 310; version += 10) {
+        double scale;
+        run_both(1, AN_BF16, version);
+        assert_true(most(cpu.loss, shim.loss, STEPS, &scale) <= 2e-3 * scale);
+        assert_true(most(cpu.norm, shim.norm, STEPS, &scale) <= 2e-2 * scale);
+        /* a step of AdamW is as large for a gradient of rounding noise as for any */
+        assert_true(most(cpu.param, shim.param, cpu.n, &scale) <= STEPS * 0.021);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_classifier_trains_with_the_bits_of_the_cpu),
+        cmocka_unit_test(a_gpt_block_trains_with_the_bits_of_the_cpu),
+        cmocka_unit_test(a_conv_net_trains_with_the_bits_of_the_cpu),
+        cmocka_unit_test(a_gpt_block_in_bf16_trains_to_the_same_numbers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
