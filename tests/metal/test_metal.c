@@ -5,8 +5,10 @@
  * Owns:      devices and refusals, steps, counts, failures.
  * Does not:  know that a Mac behaves like the stand-in: `anneal selftest --device metal` asks one.
  */
-#include "metal/standin/load.h"
+#define _POSIX_C_SOURCE 200809L /* setenv, strtok_r */
 #include "proof/train_case.h"
+
+#include "metal/standin/load.h"
 
 #include "device/device.h"
 #include "device/metal/objc.h"
@@ -311,7 +313,7 @@ static void too_much_memory_is_refused_before_macos_stalls(void **state)
 
 int main(void)
 {
-    mac = standin_load();
+    mac = standin_load("");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_selector_is_apples),
         cmocka_unit_test(c_types_and_encodings_agree),
