@@ -304,7 +304,7 @@ static void what_is_refused_to_the_backend_is_a_sentence(void **state)
 static void too_much_memory_is_refused_before_macos_stalls(void **state)
 {
     (void)state;
-    world("gpu=apple7,kernels=fast,memory=1m");
+    world("gpu=apple7,kernels=fast,working_set=64k");
     const outcome o = train("metal", &tiny, 1, NULL);
     assert_int_equal(o.status, AN_E_NOMEM);
     assert_non_null(strstr(o.sentence, "smaller batch"));
