@@ -293,7 +293,7 @@ an_status an_cuda_load(an_err *err, an_device *d, const an_plan *p, an_exec **ou
 
 static cu_pointer address(const an_exec *e, ref r)
 {
-    return r.slot < 0 ? e->base[AN_SLOT_INPUT] : e->base[r.slot] + (cu_pointer)r.offset;
+    return r.slot < 0 ? e->base[AN_SLOT_ARENA] : e->base[r.slot] + (cu_pointer)r.offset;
 }
 
 static cu_result launch_kernel(const an_exec *e, const call *c)
@@ -399,7 +399,7 @@ an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer 
     if (timed && (moved || !e->graph_timed)) memset(e->enqueue_s, 0, sizeof *e->enqueue_s * (size_t)e->plan->n_steps);
     if (d->how != AN_CUDA_GRAPH) {
         AN_TRY(run_calls(err, e, timed, false));
-    } else {
+    } else if (e->n_calls) { /* a plan of empty tensors has nothing to do */
         if (moved || !e->graph || e->graph_timed != timed) AN_TRY(capture(err, e, timed));
         AN_TRY(an_cuda_check(err, d, d->cu.graph_launch(e->graph, d->stream), "launching the plan"));
     }

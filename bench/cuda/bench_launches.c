@@ -1,0 +1,116 @@
+/* bench_launches.c: where the time of a training step goes on a GPU: steps on fixed random tokens, timed whole, then
+ * with events around each launch; launches of one kernel are added up.
+ *
+ *     build/bench/cuda/bench_launches PRESET [key=value ...]      (device=cuda unless said otherwise) */
+#include "train/run.h"
+#include "train/step.h"
+
+#include <anneal_tools.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WARM_UP = 5, STEPS = 20, MOST = 4096 };
+
+typedef struct line {
+    char name[96];
+    const char *kind;
+    int n;
+    double s, flops, bytes;
+} line;
+
+static void die(const char *text)
+{
+    fprintf(stderr, "%s\n", text);
+    exit(1);
+}
+
+static double step(an_run *r, const int32_t *x, const int32_t *y, float *loss)
+{
+    an_err err = {0};
+    double begin = an_run_clock();
+    const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, x, y);
+    an_status status = an_eval(s.loss, s.norm);
+    *loss = (float)an_item(s.loss);
+    if (status != AN_OK || an_run_fault(&err, r->cx) != AN_OK) die(an_error(r->cx) ? an_error(r->cx) : err.text);
+    an_reset(r->cx);
+    return 1e3 * (an_run_clock() - begin);
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const line *x = a, *y = b;
+    return x->s < y->s ? 1 : x->s > y->s ? -1 : 0;
+}
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static void print_launches(an_run *r, const char *title)
+{
+    static line all[MOST];
+    int n = 0;
+    double total = 0;
+    for (int i = 0; i < an_launch_count(r->cx); i++) {
+        an_launch l;
+        if (!an_launch_get(r->cx, i, &l)) continue;
+        char name[96];
+        snprintf(name, sizeof name, "%s %s", l.kind, l.kernel);
+        char *layer = strstr(name, "h.");
+        if (layer && !strncmp(l.kind, "row", 3)) layer = NULL;
+        for (char *c = layer; c && *c; c++) /* layers alike */
+            if (*c >= '0' && *c <= '9') *c = '#';
+        int at = 0;
+        while (at < n && (strcmp(all[at].name, name) || (double)l.flops != all[at].flops / all[at].n)) at++;
+        if (at == n && n < MOST) snprintf(all[n++].name, sizeof all->name, "%s", name);
+        all[at].n++, all[at].s += l.device_s, all[at].flops += (double)l.flops, all[at].bytes += (double)l.bytes;
+        total += l.device_s;
+    }
+    qsort(all, (size_t)n, sizeof *all, by_time);
+    printf("%s: launches by kernel, %.3f ms in all\n", title, total * 1e3);
+    for (int i = 0; i < n && i < 45; i++)
+        printf("%4d x %9.1f us = %8.3f ms %5.1f %%  %7.1f TFLOP/s %7.0f GB/s  %s\n", all[i].n,
+               all[i].s / all[i].n * 1e6, all[i].s * 1e3, 100 * all[i].s / total, all[i].flops / all[i].s * 1e-12,
+               all[i].bytes / all[i].s * 1e-9, all[i].name);
+}
+
+int main(int argc, char **argv)
+{
+    an_err err = {0};
+    an_train_config c;
+    an_run *r;
+    if (argc < 2) die("bench_launches PRESET [key=value ...]");
+    if (an_train_config_open(&err, argv[1], &c) != AN_OK) die(err.text);
+    if (!c.vocab_size) c.vocab_size = 65;
+    c.gradient_accumulation_steps = 1;
+    snprintf(c.device, sizeof c.device, "cuda");
+    for (int i = 2; i < argc; i++)
+        if (an_config_argument(&err, &an_train_keys, &c, argv[i]) != AN_OK) die(err.text);
+    if (an_run_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) die(err.text);
+    size_t n = (size_t)(c.batch_size * c.block_size);
+    int32_t *tokens = malloc(2 * n * sizeof *tokens);
+    if (!tokens) die("no memory");
+    uint64_t state = 1;
+    for (size_t i = 0; i < 2 * n; i++) {
+        state = state * 6364136223846793005u + 1442695040888963407u;
+        tokens[i] = (int32_t)((state >> 33) % (uint64_t)c.vocab_size);
+    }
+    float loss;
+    double ms[STEPS], first = step(r, tokens, tokens + n, &loss);
+    for (int i = 0; i < WARM_UP; i++) step(r, tokens, tokens + n, &loss);
+    for (int i = 0; i < STEPS; i++) ms[i] = step(r, tokens, tokens + n, &loss);
+    qsort(ms, STEPS, sizeof *ms, ascending);
+    an_bill bill;
+    an_report(r->cx, &bill);
+    printf("%s: %.3f ms a step (fastest %.3f), first %.0f ms (%d compiled in %.0f ms, %d cached), loss %.6f, %.2f GB\n",
+           argv[1], ms[STEPS / 2], ms[0], first, bill.compiled, bill.compile_ms, bill.cached, (double)loss,
+           (double)bill.peak_bytes * 1e-9);
+    an_profile(r->cx, true);
+    for (int i = 0; i < 3; i++) step(r, tokens, tokens + n, &loss);
+    print_launches(r, argv[1]);
+    free(tokens);
+    an_run_close(r);
+    return 0;
+}

@@ -1,0 +1,752 @@
+/* fake_cuda.c: libcuda.so.1, libnvrtc.so.13 and libcublasLt.so.13 in one shared library that needs no GPU, strict about
+ * how it is used. tests/cuda/fake.h builds it and points ANNEAL_CUDA_PATH at it.
+ *
+ * Owns:      device memory (malloc, filled with signalling garbage), contexts, streams, events, modules, graphs; what
+ *            the real libraries would do with them, at once and in order; a count of every call, so that the Nth can be
+ *            made to fail.
+ * Does not:  compute. A kernel's launch is checked (its function, its grid, its parameters, that every pointer lies in
+ *            live memory), and so is a product's; what they would write is left as it was.
+ * "Machine code" is the kernel's text: the parameters of an entry are read from its AN_KERNEL line.
+ *
+ * Environment: FAKE_CUDA_FAIL  "NAME:N=CODE,..." the Nth call of NAME returns CODE; "NAME:N+=CODE" and every later one
+ *              FAKE_CUDA_VERSION, FAKE_CUDA_ARCH, FAKE_CUDA_BYTES   of the driver and the device
+ *              FAKE_CUDA_LOG   where misuse and, at the end, what was left behind are written, a line each */
+#define _GNU_SOURCE
+#include <ctype.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXPORT __attribute__((visibility("default")))
+enum { MOST = 1 << 16, INVALID_VALUE = 1, NO_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum { MOST_PARAMS = 96, NAME = 64 };
+
+typedef enum kind {
+    NOTHING,
+    MEMORY,
+    PINNED,
+    STREAM,
+    EVENT,
+    MODULE,
+    FUNCTION,
+    GRAPH,
+    GRAPH_EXEC,
+    PROGRAM,
+    DESC,
+    LAYOUT,
+    PREFERENCE,
+    HANDLE
+} kind;
+
+typedef struct thing { /* anything with a handle */
+    kind kind;
+    void *host;
+    size_t bytes;
+    char *text;
+    char name[NAME];
+    int n_params, recorded, type;
+    uint64_t rows, cols;
+    int64_t ld;
+    char param[MOST_PARAMS]; /* 'p' a pointer, 'v' a value */
+    size_t ops;
+} thing;
+
+static thing things[MOST];
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+    int context, current, captures;
+    size_t used_bytes, ops, kernels, products, graphs;
+    thing *capturing;
+} state;
+
+__attribute__((format(printf, 1, 2))) static void complain(const char *fmt, ...)
+{
+    const char *path = getenv("FAKE_CUDA_LOG");
+    FILE *f = path ? fopen(path, "a") : stderr;
+    va_list args;
+    va_start(args, fmt);
+    if (f) vfprintf(f, fmt, args), fputc('\n', f);
+    va_end(args);
+    if (f && path) fclose(f);
+}
+
+/* ---- injected failures */
+
+static struct {
+    const char *name;
+    long calls;
+} counts[MOST];
+
+static int injected(const char *name)
+{
+    const char *list = getenv("FAKE_CUDA_FAIL");
+    long n = 0;
+    for (int i = 0; i < MOST; i++) {
+        if (!counts[i].name) counts[i].name = name;
+        if (strcmp(counts[i].name, name)) continue;
+        n = ++counts[i].calls;
+        break;
+    }
+    for (const char *at = list; at && *at; at = strchr(at, ',') ? strchr(at, ',') + 1 : NULL) {
+        char who[NAME];
+        long nth = 0;
+        int code = 0, used = 0;
+        if (sscanf(at, "%63[^:]:%ld%n", who, &nth, &used) != 2 || strcmp(who, name)) continue;
+        int on = at[used] == '+';
+        if (sscanf(at + used + on, "=%d", &code) == 1 && (n == nth || (on && n >= nth))) return code;
+    }
+    return 0;
+}
+#define CALL(name)                                                                                                     \
+    pthread_mutex_lock(&lock);                                                                                         \
+    int code = injected(name);                                                                                         \
+    if (code) return pthread_mutex_unlock(&lock), code
+#define DONE(result) return pthread_mutex_unlock(&lock), (result)
+
+/* ---- handles */
+
+static thing *new_thing(kind kind)
+{
+    for (int i = 0; i < MOST; i++)
+        if (things[i].kind == NOTHING) {
+            things[i] = (thing){.kind = kind};
+            return &things[i];
+        }
+    complain("more than %d handles", MOST);
+    return NULL;
+}
+
+static int is(const thing *t, kind kind, const char *who)
+{
+    if (t >= things && t < things + MOST && t->kind == kind) return 1;
+    complain("%s: not a live handle", who);
+    return 0;
+}
+
+static thing *memory_at(uint64_t p, size_t n)
+{
+    for (int i = 0; i < MOST; i++)
+        if (things[i].kind == MEMORY && p >= (uint64_t)(uintptr_t)things[i].host &&
+            p + n <= (uint64_t)(uintptr_t)things[i].host + things[i].bytes)
+            return &things[i];
+    return NULL;
+}
+static int pinned_at(const void *p, size_t n)
+{
+    for (int i = 0; i < MOST; i++)
+        if (things[i].kind == PINNED && (const char *)p >= (char *)things[i].host &&
+            (const char *)p + n <= (char *)things[i].host + things[i].bytes)
+            return 1;
+    return 0;
+}
+
+static int ready(const char *who)
+{
+    if (state.current && state.context > 0) return 1;
+    complain("%s: no current context", who);
+    return 0;
+}
+
+static void free_thing(thing *t)
+{
+    free(t->text);
+    if (t->kind == MEMORY || t->kind == PINNED) free(t->host);
+    *t = (thing){.kind = NOTHING};
+}
+
+/* ---- the driver: context and device */
+
+EXPORT int cuInit(unsigned flags)
+{
+    CALL("cuInit");
+    DONE(flags ? INVALID_VALUE : 0);
+}
+EXPORT int cuDriverGetVersion(int *v)
+{
+    CALL("cuDriverGetVersion");
+    *v = getenv("FAKE_CUDA_VERSION") ? atoi(getenv("FAKE_CUDA_VERSION")) : 13000;
+    DONE(0);
+}
+EXPORT int cuDeviceGetCount(int *n)
+{
+    CALL("cuDeviceGetCount");
+    *n = 1;
+    DONE(0);
+}
+EXPORT int cuDeviceGet(int *d, int i)
+{
+    CALL("cuDeviceGet");
+    *d = 0;
+    DONE(i ? INVALID_VALUE : 0);
+}
+EXPORT int cuDeviceGetName(char *s, int n, int d)
+{
+    CALL("cuDeviceGetName");
+    (void)d;
+    snprintf(s, (size_t)n, "Fake GPU");
+    DONE(0);
+}
+static size_t all_bytes(void)
+{
+    return getenv("FAKE_CUDA_BYTES") ? strtoull(getenv("FAKE_CUDA_BYTES"), NULL, 10) : (size_t)4 << 30;
+}
+EXPORT int cuDeviceTotalMem_v2(size_t *n, int d)
+{
+    CALL("cuDeviceTotalMem_v2");
+    (void)d;
+    *n = all_bytes();
+    DONE(0);
+}
+EXPORT int cuDeviceGetAttribute(int *out, int which, int d)
+{
+    CALL("cuDeviceGetAttribute");
+    int arch = getenv("FAKE_CUDA_ARCH") ? atoi(getenv("FAKE_CUDA_ARCH")) : 90;
+    (void)d;
+    *out = which == 75 ? arch / 10 : which == 76 ? arch % 10 : which == 16 ? 132 : 0;
+    DONE(0);
+}
+EXPORT int cuDevicePrimaryCtxRetain(void **c, int d)
+{
+    CALL("cuDevicePrimaryCtxRetain");
+    (void)d;
+    state.context++;
+    *c = &state;
+    DONE(0);
+}
+EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
+{
+    static const char *const names[] = {
+        "",      "allocation", "pinned block", "stream",      "event",  "module",     "function",
+        "graph", "graph exec", "program",      "description", "layout", "preference", "cuBLASLt handle"};
+    CALL("cuDevicePrimaryCtxRelease_v2");
+    (void)d;
+    if (--state.context > 0) DONE(0);
+    for (int i = 0; i < MOST; i++) {
+        if (things[i].kind == FUNCTION) free_thing(&things[i]);
+        if (things[i].kind != NOTHING) complain("left behind: %s", names[things[i].kind]), free_thing(&things[i]);
+    }
+    state.current = 0;
+    if (getenv("FAKE_CUDA_COUNTS")) {
+        FILE *f = fopen(getenv("FAKE_CUDA_COUNTS"), "w");
+        if (f) {
+            fprintf(f, "kernels %zu products %zu captures %d replays %zu\n", state.kernels, state.products,
+                    state.captures, state.graphs);
+            fclose(f);
+        }
+    }
+    DONE(0);
+}
+EXPORT int cuCtxSetCurrent(void *c)
+{
+    CALL("cuCtxSetCurrent");
+    state.current = c == &state;
+    DONE(state.current ? 0 : INVALID_CONTEXT);
+}
+EXPORT int cuGetErrorName(int code, const char **s)
+{
+    static __thread char t[32];
+    snprintf(t, sizeof t, "CUDA_ERROR_%d", code);
+    *s = t;
+    return 0;
+}
+EXPORT int cuGetErrorString(int code, const char **s)
+{
+    *s = code == 2 ? "out of memory" : code == 700 ? "an illegal memory access was encountered" : "injected";
+    return 0;
+}
+
+/* ---- memory */
+
+EXPORT int cuMemGetInfo_v2(size_t *unused, size_t *all)
+{
+    CALL("cuMemGetInfo_v2");
+    *all = all_bytes();
+    *unused = *all - state.used_bytes;
+    DONE(0);
+}
+EXPORT int cuMemAlloc_v2(uint64_t *p, size_t n)
+{
+    CALL("cuMemAlloc_v2");
+    if (!ready("cuMemAlloc") || !n) DONE(INVALID_VALUE);
+    if (state.capturing) complain("cuMemAlloc while a stream is captured");
+    if (state.used_bytes + n > all_bytes()) DONE(NO_MEMORY);
+    thing *t = new_thing(MEMORY);
+    void *host = t ? aligned_alloc(512, (n + 511) & ~(size_t)511) : NULL;
+    if (!host) DONE(NO_MEMORY);
+    t->host = host, t->bytes = n, state.used_bytes += n;
+    memset(host, 0x7f, n); /* not zero: what nobody cleared is seen */
+    *p = (uint64_t)(uintptr_t)host;
+    DONE(0);
+}
+EXPORT int cuMemFree_v2(uint64_t p)
+{
+    CALL("cuMemFree_v2");
+    thing *t = memory_at(p, 1);
+    if (!ready("cuMemFree") || !t || (uint64_t)(uintptr_t)t->host != p)
+        complain("cuMemFree of what was not allocated");
+    else
+        state.used_bytes -= t->bytes, free_thing(t);
+    DONE(0);
+}
+EXPORT int cuMemHostAlloc(void **p, size_t n, unsigned flags)
+{
+    CALL("cuMemHostAlloc");
+    (void)flags;
+    thing *t = ready("cuMemHostAlloc") ? new_thing(PINNED) : NULL;
+    if (!t || !(t->host = malloc(n))) DONE(NO_MEMORY);
+    t->bytes = n, *p = t->host;
+    DONE(0);
+}
+EXPORT int cuMemFreeHost(void *p)
+{
+    CALL("cuMemFreeHost");
+    for (int i = 0; i < MOST; i++)
+        if (things[i].kind == PINNED && things[i].host == p) {
+            free_thing(&things[i]);
+            DONE(0);
+        }
+    complain("cuMemFreeHost of what was not allocated");
+    DONE(INVALID_VALUE);
+}
+static int moves(const char *who, thing *s, uint64_t device, const void *host, size_t n)
+{
+    if (!ready(who) || !is(s, STREAM, who)) return 0;
+    if (!memory_at(device, n)) return complain("%s: %zu bytes outside the device's memory", who, n), 0;
+    if (host && !pinned_at(host, n)) return complain("%s: host memory is not pinned", who), 0;
+    if (state.capturing && host) return complain("%s: host memory in a captured plan", who), 0;
+    state.ops++;
+    return 1;
+}
+EXPORT int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, thing *s)
+{
+    CALL("cuMemcpyHtoDAsync_v2");
+    if (!moves("cuMemcpyHtoDAsync", s, dst, src, n)) DONE(INVALID_VALUE);
+    memcpy((void *)(uintptr_t)dst, src, n);
+    DONE(0);
+}
+EXPORT int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t n, thing *s)
+{
+    CALL("cuMemcpyDtoHAsync_v2");
+    if (!moves("cuMemcpyDtoHAsync", s, src, dst, n)) DONE(INVALID_VALUE);
+    memcpy(dst, (void *)(uintptr_t)src, n);
+    DONE(0);
+}
+EXPORT int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, thing *s)
+{
+    CALL("cuMemcpyDtoDAsync_v2");
+    if (!moves("cuMemcpyDtoDAsync", s, dst, NULL, n) || !memory_at(src, n)) DONE(INVALID_VALUE);
+    memmove((void *)(uintptr_t)dst, (void *)(uintptr_t)src, n);
+    DONE(0);
+}
+EXPORT int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, thing *s)
+{
+    CALL("cuMemsetD8Async");
+    if (!moves("cuMemsetD8Async", s, p, NULL, n)) DONE(INVALID_VALUE);
+    memset((void *)(uintptr_t)p, v, n);
+    DONE(0);
+}
+
+/* ---- streams, events, graphs */
+
+static int make(thing **out, kind kind, const char *who)
+{
+    *out = ready(who) ? new_thing(kind) : NULL;
+    return *out ? 0 : INVALID_VALUE;
+}
+static int drop(thing *t, kind kind, const char *who)
+{
+    if (!is(t, kind, who)) return INVALID_HANDLE;
+    free_thing(t);
+    return 0;
+}
+EXPORT int cuStreamCreate(thing **out, unsigned flags)
+{
+    CALL("cuStreamCreate");
+    (void)flags;
+    DONE(make(out, STREAM, "cuStreamCreate"));
+}
+EXPORT int cuStreamDestroy_v2(thing *s)
+{
+    CALL("cuStreamDestroy_v2");
+    DONE(drop(s, STREAM, "cuStreamDestroy"));
+}
+EXPORT int cuStreamSynchronize(thing *s)
+{
+    CALL("cuStreamSynchronize");
+    if (state.capturing) complain("cuStreamSynchronize while capturing");
+    DONE(is(s, STREAM, "cuStreamSynchronize") ? 0 : INVALID_HANDLE);
+}
+EXPORT int cuStreamBeginCapture_v2(thing *s, int mode)
+{
+    CALL("cuStreamBeginCapture_v2");
+    (void)mode;
+    if (!is(s, STREAM, "cuStreamBeginCapture") || state.capturing) DONE(INVALID_VALUE);
+    state.capturing = s, state.captures++, s->ops = state.ops;
+    DONE(0);
+}
+EXPORT int cuStreamEndCapture(thing *s, thing **out)
+{
+    CALL("cuStreamEndCapture");
+    if (state.capturing != s) {
+        complain("cuStreamEndCapture: nothing is captured");
+        DONE(INVALID_VALUE);
+    }
+    state.capturing = NULL;
+    int r = make(out, GRAPH, "cuStreamEndCapture");
+    if (!r) (*out)->ops = state.ops - s->ops;
+    DONE(r);
+}
+EXPORT int cuGraphInstantiateWithFlags(thing **out, thing *g, unsigned long long flags)
+{
+    CALL("cuGraphInstantiateWithFlags");
+    if (flags || !is(g, GRAPH, "cuGraphInstantiate")) DONE(INVALID_VALUE);
+    int r = make(out, GRAPH_EXEC, "cuGraphInstantiate");
+    if (!r) (*out)->ops = g->ops;
+    DONE(r);
+}
+EXPORT int cuGraphDestroy(thing *g)
+{
+    CALL("cuGraphDestroy");
+    DONE(drop(g, GRAPH, "cuGraphDestroy"));
+}
+EXPORT int cuGraphExecDestroy(thing *g)
+{
+    CALL("cuGraphExecDestroy");
+    DONE(drop(g, GRAPH_EXEC, "cuGraphExecDestroy"));
+}
+EXPORT int cuGraphLaunch(thing *g, thing *s)
+{
+    CALL("cuGraphLaunch");
+    if (!ready("cuGraphLaunch") || !is(g, GRAPH_EXEC, "cuGraphLaunch") || !is(s, STREAM, "cuGraphLaunch"))
+        DONE(INVALID_HANDLE);
+    if (!g->ops) complain("cuGraphLaunch: an empty graph");
+    state.graphs++;
+    DONE(0);
+}
+EXPORT int cuEventCreate(thing **out, unsigned flags)
+{
+    CALL("cuEventCreate");
+    (void)flags;
+    DONE(make(out, EVENT, "cuEventCreate"));
+}
+EXPORT int cuEventDestroy_v2(thing *e)
+{
+    CALL("cuEventDestroy_v2");
+    DONE(drop(e, EVENT, "cuEventDestroy"));
+}
+EXPORT int cuEventRecordWithFlags(thing *e, thing *s, unsigned flags)
+{
+    CALL("cuEventRecordWithFlags");
+    if (!is(e, EVENT, "cuEventRecord") || !is(s, STREAM, "cuEventRecord")) DONE(INVALID_HANDLE);
+    if ((flags == 1) != (state.capturing != NULL))
+        complain("cuEventRecord: external exactly where a stream is captured");
+    e->recorded = 1;
+    DONE(0);
+}
+static int recorded(thing *e, const char *who)
+{
+    if (!is(e, EVENT, who)) return INVALID_HANDLE;
+    if (!e->recorded) complain("%s: an event that was never recorded", who);
+    return 0;
+}
+EXPORT int cuEventQuery(thing *e)
+{
+    CALL("cuEventQuery");
+    DONE(recorded(e, "cuEventQuery"));
+}
+EXPORT int cuEventSynchronize(thing *e)
+{
+    CALL("cuEventSynchronize");
+    DONE(recorded(e, "cuEventSynchronize"));
+}
+EXPORT int cuEventElapsedTime(float *ms, thing *a, thing *b)
+{
+    CALL("cuEventElapsedTime");
+    *ms = 0.001f;
+    DONE(recorded(a, "cuEventElapsedTime") | recorded(b, "cuEventElapsedTime"));
+}
+
+/* ---- modules and launches */
+
+EXPORT int cuModuleLoadData(thing **out, const char *image)
+{
+    CALL("cuModuleLoadData");
+    if (make(out, MODULE, "cuModuleLoadData")) DONE(INVALID_VALUE);
+    if (!strstr(image, "AN_KERNEL(")) complain("cuModuleLoadData: not one of our kernels");
+    (*out)->text = strdup(image);
+    DONE(0);
+}
+EXPORT int cuModuleUnload(thing *m)
+{
+    CALL("cuModuleUnload");
+    DONE(drop(m, MODULE, "cuModuleUnload"));
+}
+
+/* "AN_KERNEL(name, threads) (AN_IN(0, float, x), AN_ARGS(1, args, a) AN_IDS)" in order; a hole is expanded first. */
+static void read_params(const char *text, const char *at, thing *f)
+{
+    for (int depth = 0; *at; at++) {
+        depth += (*at == '(') - (*at == ')');
+        if (!depth && *at == ')') return;
+        if (strncmp(at, "AN_", 3) || (at[-1] != '(' && !isspace((unsigned char)at[-1]) && at[-1] != ',')) continue;
+        if (!strncmp(at, "AN_EPILOGUE_ARGS", 16)) {
+            const char *hole = strstr(text, "#define AN_EPILOGUE_ARGS ,");
+            for (const char *p = hole; p && p < strchr(hole + 1, '\n'); p++)
+                if (!strncmp(p, "AN_ROW_", 7)) f->param[f->n_params++] = 'p';
+        } else if (!strncmp(at, "AN_ARGS(", 8)) {
+            f->param[f->n_params++] = 'v';
+        } else if (!strncmp(at, "AN_IN(", 6) || !strncmp(at, "AN_OUT(", 7) || !strncmp(at, "AN_ROW_IN(", 10) ||
+                   !strncmp(at, "AN_ROW_OUT(", 11)) {
+            f->param[f->n_params++] = 'p';
+        }
+    }
+}
+EXPORT int cuModuleGetFunction(thing **out, thing *m, const char *name)
+{
+    CALL("cuModuleGetFunction");
+    if (!is(m, MODULE, "cuModuleGetFunction")) DONE(INVALID_HANDLE);
+    char want[96];
+    snprintf(want, sizeof want, "\nAN_KERNEL(%s,", name);
+    const char *at = strstr(m->text, want);
+    if (!at) {
+        complain("cuModuleGetFunction: there is no %s", name);
+        DONE(NOT_FOUND);
+    }
+    thing *f = *out = new_thing(FUNCTION);
+    if (!f) DONE(INVALID_VALUE);
+    snprintf(f->name, sizeof f->name, "%s", name);
+    at = strchr(strchr(at + 11, ')'), '(');
+    read_params(m->text, at, f);
+    DONE(0);
+}
+EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                          unsigned shared, thing *s, void **params, void **extra)
+{
+    CALL("cuLaunchKernel");
+    if (!ready("cuLaunchKernel") || !is(f, FUNCTION, "cuLaunchKernel") || !is(s, STREAM, "cuLaunchKernel") || extra)
+        DONE(INVALID_HANDLE);
+    if (!gx || !gy || !gz || gx > 0x7fffffffu || gy > 65535 || gz > 65535 || bx * by * bz > 1024 || !bx || bx % 32 ||
+        shared > 232448) {
+        complain("cuLaunchKernel: %s: grid %u %u %u of %u threads", f->name, gx, gy, gz, bx);
+        DONE(INVALID_VALUE);
+    }
+    for (int i = 0; i < f->n_params; i++) {
+        uint64_t p;
+        if (!params[i]) {
+            complain("cuLaunchKernel: %s: parameter %d is missing", f->name, i);
+            DONE(INVALID_VALUE);
+        }
+        if (f->param[i] != 'p') continue;
+        memcpy(&p, params[i], sizeof p);
+        if (!memory_at(p, 0)) complain("cuLaunchKernel: %s: parameter %d points nowhere", f->name, i);
+    }
+    state.ops++, state.kernels++;
+    DONE(0);
+}
+
+/* ---- NVRTC: the text is the code */
+
+EXPORT int nvrtcVersion(int *major, int *minor)
+{
+    *major = 13, *minor = 0;
+    return 0;
+}
+EXPORT int nvrtcGetNumSupportedArchs(int *n)
+{
+    *n = 3;
+    return 0;
+}
+EXPORT int nvrtcGetSupportedArchs(int *a)
+{
+    a[0] = 80, a[1] = 90, a[2] = 100;
+    return 0;
+}
+EXPORT int nvrtcCreateProgram(thing **out, const char *text, const char *name, int n, const char *const *h,
+                              const char *const *names)
+{
+    CALL("nvrtcCreateProgram");
+    (void)name, (void)h, (void)names;
+    *out = n ? NULL : new_thing(PROGRAM);
+    if (!*out) DONE(1);
+    (*out)->text = strdup(text);
+    DONE(0);
+}
+EXPORT int nvrtcDestroyProgram(thing **p)
+{
+    CALL("nvrtcDestroyProgram");
+    DONE(drop(*p, PROGRAM, "nvrtcDestroyProgram"));
+}
+EXPORT int nvrtcCompileProgram(thing *p, int n, const char *const *o)
+{
+    CALL("nvrtcCompileProgram");
+    int arch = 0, fmad = 0;
+    for (int i = 0; i < n; i++) arch |= !strncmp(o[i], "--gpu-architecture=", 19), fmad |= !strncmp(o[i], "--fmad=", 7);
+    if (!arch || !fmad) complain("nvrtcCompileProgram: architecture and contraction must be said");
+    DONE(is(p, PROGRAM, "nvrtcCompileProgram") ? 0 : 6);
+}
+EXPORT int nvrtcGetProgramLogSize(thing *p, size_t *n)
+{
+    (void)p;
+    *n = 30;
+    return 0;
+}
+EXPORT int nvrtcGetProgramLog(thing *p, char *s)
+{
+    (void)p;
+    snprintf(s, 30, "anneal.cu(7): error: injected");
+    return 0;
+}
+EXPORT int nvrtcGetCUBINSize(thing *p, size_t *n)
+{
+    CALL("nvrtcGetCUBINSize");
+    *n = strlen(p->text) + 1;
+    DONE(0);
+}
+EXPORT int nvrtcGetCUBIN(thing *p, char *s)
+{
+    CALL("nvrtcGetCUBIN");
+    strcpy(s, p->text);
+    DONE(0);
+}
+EXPORT int nvrtcGetPTXSize(thing *p, size_t *n)
+{
+    *n = strlen(p->text) + 1;
+    return 0;
+}
+EXPORT int nvrtcGetPTX(thing *p, char *s)
+{
+    strcpy(s, p->text);
+    return 0;
+}
+
+/* ---- cuBLASLt */
+
+EXPORT size_t cublasLtGetVersion(void)
+{
+    return 130000;
+}
+EXPORT int cublasLtCreate(thing **out)
+{
+    CALL("cublasLtCreate");
+    DONE(make(out, HANDLE, "cublasLtCreate"));
+}
+EXPORT int cublasLtDestroy(thing *h)
+{
+    CALL("cublasLtDestroy");
+    DONE(drop(h, HANDLE, "cublasLtDestroy"));
+}
+EXPORT int cublasLtMatmulDescCreate(thing **out, int compute, int scale)
+{
+    CALL("cublasLtMatmulDescCreate");
+    if ((compute != 68 && compute != 77) || scale) complain("cublasLtMatmulDescCreate: %d %d", compute, scale);
+    DONE(make(out, DESC, "cublasLtMatmulDescCreate"));
+}
+EXPORT int cublasLtMatmulDescDestroy(thing *d)
+{
+    CALL("cublasLtMatmulDescDestroy");
+    DONE(drop(d, DESC, "cublasLtMatmulDescDestroy"));
+}
+EXPORT int cublasLtMatmulDescSetAttribute(thing *d, int which, const int *v, size_t n)
+{
+    CALL("cublasLtMatmulDescSetAttribute");
+    if (!is(d, DESC, "cublasLtMatmulDescSetAttribute") || n != 4 || (which != 3 && which != 4)) DONE(7);
+    if (which == 3)
+        d->rows = (uint64_t)*v;
+    else
+        d->cols = (uint64_t)*v;
+    DONE(0);
+}
+EXPORT int cublasLtMatrixLayoutCreate(thing **out, int type, uint64_t rows, uint64_t cols, int64_t ld)
+{
+    CALL("cublasLtMatrixLayoutCreate");
+    if (make(out, LAYOUT, "cublasLtMatrixLayoutCreate")) DONE(7);
+    (*out)->type = type, (*out)->rows = rows, (*out)->cols = cols, (*out)->ld = ld, (*out)->n_params = 1;
+    if (!rows || !cols || ld < (int64_t)rows)
+        complain("cublasLtMatrixLayoutCreate: %llu x %llu, leading dimension %lld", (unsigned long long)rows,
+                 (unsigned long long)cols, (long long)ld);
+    DONE(0);
+}
+EXPORT int cublasLtMatrixLayoutDestroy(thing *l)
+{
+    CALL("cublasLtMatrixLayoutDestroy");
+    DONE(drop(l, LAYOUT, "cublasLtMatrixLayoutDestroy"));
+}
+EXPORT int cublasLtMatrixLayoutSetAttribute(thing *l, int which, const void *v, size_t n)
+{
+    CALL("cublasLtMatrixLayoutSetAttribute");
+    int64_t stride = 0;
+    if (!is(l, LAYOUT, "cublasLtMatrixLayoutSetAttribute")) DONE(7);
+    if (which == 5 && n == 4)
+        memcpy(&l->n_params, v, 4);
+    else if (which == 6 && n == 8)
+        memcpy(&stride, v, 8), l->bytes = (size_t)stride;
+    else
+        complain("cublasLtMatrixLayoutSetAttribute: %d of %zu bytes", which, n);
+    DONE(0);
+}
+EXPORT int cublasLtMatmulPreferenceCreate(thing **out)
+{
+    CALL("cublasLtMatmulPreferenceCreate");
+    DONE(make(out, PREFERENCE, "cublasLtMatmulPreferenceCreate"));
+}
+EXPORT int cublasLtMatmulPreferenceDestroy(thing *p)
+{
+    CALL("cublasLtMatmulPreferenceDestroy");
+    DONE(drop(p, PREFERENCE, "cublasLtMatmulPreferenceDestroy"));
+}
+EXPORT int cublasLtMatmulPreferenceSetAttribute(thing *p, int which, const void *v, size_t n)
+{
+    CALL("cublasLtMatmulPreferenceSetAttribute");
+    (void)v;
+    DONE(is(p, PREFERENCE, "preference") && n == (which == 1 ? 8 : 4) ? 0 : 7);
+}
+/* Shapes must agree: out[rows, cols] = op(a)[rows, k] op(b)[k, cols]. */
+static int agree(const thing *d, const thing *a, const thing *b, const thing *c)
+{
+    uint64_t m = d->rows ? a->cols : a->rows, k = d->rows ? a->rows : a->cols, kb = d->cols ? b->cols : b->rows,
+             n = d->cols ? b->rows : b->cols;
+    if (m == c->rows && n == c->cols && k == kb && a->n_params == b->n_params && b->n_params == c->n_params &&
+        a->type == b->type)
+        return 1;
+    complain("cuBLASLt: shapes do not agree");
+    return 0;
+}
+EXPORT int cublasLtMatmulAlgoGetHeuristic(thing *h, thing *d, thing *a, thing *b, thing *c, thing *o, thing *p,
+                                          int want, char *out, int *got)
+{
+    CALL("cublasLtMatmulAlgoGetHeuristic");
+    if (!is(h, HANDLE, "heuristic") || !is(p, PREFERENCE, "heuristic") || !agree(d, a, b, c) || c != o || want != 1)
+        DONE(7);
+    memset(out, 0, 96);
+    out[0] = 42, *got = 1;
+    DONE(0);
+}
+static size_t item(int type)
+{
+    return type == 0 ? 4 : 2;
+}
+static int spans(const char *what, uint64_t p, const thing *l)
+{
+    size_t n = ((size_t)(l->n_params - 1) * l->bytes + (l->cols - 1) * (size_t)l->ld + l->rows) * item(l->type);
+    if (memory_at(p, n)) return 1;
+    complain("cublasLtMatmul: %s: %zu bytes outside the device's memory", what, n);
+    return 0;
+}
+EXPORT int cublasLtMatmul(thing *h, thing *d, const float *alpha, uint64_t a, thing *la, uint64_t b, thing *lb,
+                          const float *beta, uint64_t c, thing *lc, uint64_t o, thing *lo, const char *algo,
+                          uint64_t work, size_t n, thing *s)
+{
+    CALL("cublasLtMatmul");
+    if (!ready("cublasLtMatmul") || !is(h, HANDLE, "cublasLtMatmul") || !is(s, STREAM, "cublasLtMatmul") ||
+        *alpha != 1 || (*beta != 0 && *beta != 1) || algo[0] != 42)
+        DONE(7);
+    if (!agree(d, la, lb, lc) || c != o || lc != lo || !spans("left", a, la) || !spans("right", b, lb) ||
+        !spans("result", c, lc))
+        DONE(7);
+    if (!memory_at(work, n)) complain("cublasLtMatmul: the workspace is outside the device's memory");
+    state.ops++, state.products++;
+    DONE(0);
+}
