@@ -16,6 +16,7 @@ struct an_device { /* this test program's own: backends do not share theirs */
     plan_text *texts;
     int version;
     uint64_t runs;
+    long launches;
 };
 
 struct an_exec {
@@ -93,6 +94,7 @@ static an_status shim_submit(an_err *err, an_device *d, an_exec *e, const an_buf
     for (int i = 0; i < n_slots; i++) base[i] = slots[i].host;
     for (size_t i = 0; i < slots[AN_SLOT_ARENA].bytes / 4; i++) ((uint32_t *)base[AN_SLOT_ARENA])[i] = 0x7fc0dead;
     int failed = plan_run_all(&e->run, base, ++d->runs);
+    d->launches += e->run.launches;
     free(base);
     *out = d->runs;
     return failed ? an_fail(err, AN_E_INTERNAL, "shim: %.900s", e->run.why) : AN_OK;
