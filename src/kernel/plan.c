@@ -61,6 +61,9 @@ void an_plan_print(const an_plan *p, an_text *out)
 {
     an_text_printf(out, "plan: %d steps, %d kernels, arena %lld bytes, inputs %lld bytes\n", p->n_steps, p->n_kernels,
                    (long long)p->arena_bytes, (long long)p->input_bytes);
+    if (p->n_split)
+        an_text_printf(out, "%d group%s split, first %s\n", p->n_split, p->n_split == 1 ? " was" : "s were",
+                       p->first_split);
     for (int i = 0; i < p->n_steps; i++) print_step(p, i, out);
     for (int v = 0; v < p->n_values; v++) {
         const an_value *x = &p->value[v];

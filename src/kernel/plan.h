@@ -111,7 +111,9 @@ typedef struct an_plan {
     an_plan_input *input;
     int32_t *root; /* value of each root */
     int64_t arena_bytes, input_bytes;
-    bool apart; /* offsets are in separate guarded allocations: see device/cpu */
+    bool apart;              /* offsets are in separate guarded allocations: see device/cpu */
+    int32_t n_split;         /* groups that outgrew a kernel and were cut */
+    const char *first_split; /* name and reason of the first, NULL */
     an_bill bill;
     char *text_plan, *text_memory;
 } an_plan;

@@ -19,11 +19,12 @@
 #include "graph/graph.h"
 #include "kernel/index.h"
 
-#define AN_ROW_ARGS 64 /* most buffers one program touches */
-#define AN_VAR_ROW  0  /* loop variables of the index expressions */
-#define AN_VAR_COL  1
-#define AN_VAR_RED  2
-#define AN_N_VARS   3
+#define AN_ROW_ARGS  64 /* most buffers one program touches */
+#define AN_TILE_ARGS 5  /* of them taken by the product that a AN_TILE program is the end of */
+#define AN_VAR_ROW   0  /* loop variables of the index expressions */
+#define AN_VAR_COL   1
+#define AN_VAR_RED   2
+#define AN_N_VARS    3
 
 typedef enum an_row_shape { AN_ROW, AN_COL, AN_TILE } an_row_shape;
 

@@ -45,15 +45,20 @@ bool an_is_heavy(const an_work *w, int32_t id)
     an_class c = an_ops[w->g->node[id]->op].cls;
     return c == AN_CLS_MATMUL || c == AN_CLS_ATTENTION || c == AN_CLS_WINDOW || c == AN_CLS_CALL ||
            w->g->node[id]->op == AN_OP_SCATTER_ADD || w->g->node[id]->op == AN_OP_PACK ||
-           w->g->node[id]->op == AN_OP_PICK;
+           w->g->node[id]->op == AN_OP_PICK || an_is_join(w, id);
+}
+
+bool an_is_join(const an_work *w, int32_t id)
+{
+    return w->g->node[id]->op == AN_OP_CONCAT && w->g->node[id]->n_src > AN_JOIN_PARTS;
 }
 
 bool an_is_virtual(const an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
     return an_ops[n->op].cls == AN_CLS_ELEM || n->op == AN_OP_CAST || n->op == AN_OP_GATHER || n->op == AN_OP_PAD ||
-           n->op == AN_OP_CONCAT || n->op == AN_OP_RAND || n->op == AN_OP_IOTA || n->op == AN_OP_CONST ||
-           w->node[id].as_copy;
+           (n->op == AN_OP_CONCAT && !an_is_join(w, id)) || n->op == AN_OP_RAND || n->op == AN_OP_IOTA ||
+           n->op == AN_OP_CONST || w->node[id].as_copy;
 }
 
 bool an_reads_memory(const an_work *w, int32_t user, int source)
@@ -61,7 +66,7 @@ bool an_reads_memory(const an_work *w, int32_t user, int source)
     const struct an_tensor *n = w->g->node[user];
     if (n->op == AN_OP_GATHER) return source == 0;
     if (n->op == AN_OP_ASSIGN) return source == 1;
-    return an_is_heavy(w, user);
+    return an_is_heavy(w, user) && !an_is_join(w, user);
 }
 
 /* ---------------------------------------------------------------------------------------------- layouts that readers
@@ -151,6 +156,7 @@ static int32_t group_new(an_work *w, an_group_kind kind, int32_t anchor, int64_t
     w->group[w->n_groups] = (an_group){
         .kind = (uint8_t)kind, .anchor = anchor, .rows = rows, .cols = cols, .red = 1, .lanes = 1, .step = -1};
     w->group[w->n_groups].closed = kind > AN_G_GEMM;
+    w->group[w->n_groups].part = w->cuts->node[anchor].part;
     return w->n_groups++;
 }
 
@@ -224,9 +230,14 @@ static bool late_for(const an_work *w, int32_t id, int32_t g)
     return w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && g >= 0 && w->group[g].anchor <= w->rq->loss;
 }
 
+static bool open_to(const an_work *w, int32_t g, int32_t id)
+{
+    return g >= 0 && !w->group[g].closed && !w->rq->unfused && w->group[g].part == w->cuts->node[id].part;
+}
+
 static bool try_join(an_work *w, int32_t id, int32_t g)
 {
-    if (g < 0 || w->group[g].closed || w->rq->unfused) return false;
+    if (!open_to(w, g, id)) return false;
     an_group *gr = &w->group[g];
     const struct an_tensor *n = w->g->node[id];
     if (late_for(w, id, g)) return false;
@@ -246,7 +257,7 @@ static bool try_join(an_work *w, int32_t id, int32_t g)
 /* A reduction over the last axis: [O,R,1] to [O,1,1]. */
 static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
 {
-    if (g < 0 || w->group[g].closed || w->rq->unfused) return false;
+    if (!open_to(w, g, id)) return false;
     const struct an_tensor *s = w->g->node[w->g->node[id]->src[0]];
     an_group *gr = &w->group[g], saved = *gr;
     int64_t rows = s->shape[0], cols = s->shape[1];
@@ -303,8 +314,19 @@ static int32_t start_heavy(an_work *w, int32_t id)
         return group_new(w, n->dtype == AN_F32 && !w->rq->target->no_templates ? AN_G_SCATTER : AN_G_CALL, id, rows,
                          cols);
     case AN_CLS_EFFECT: return group_new(w, AN_G_PACK, id, rows, cols);
+    case AN_CLS_MOVE: return group_new(w, AN_G_JOIN, id, rows, cols);
     default: return group_new(w, AN_G_CALL, id, rows, cols);
     }
+}
+
+/* Rows and columns of an elementwise group over `shape`, of n's rank: outer axes are folded into short rows. */
+void an_fold_short_rows(const struct an_tensor *n, const int32_t *shape, int64_t *rows, int64_t *cols)
+{
+    *rows = *cols = 1;
+    int i = n->rank - 1;
+    for (; i >= 0 && (i == n->rank - 1 || *cols < 512); i--) *cols *= shape[i];
+    for (; i >= 0; i--) *rows *= shape[i];
+    if (!*cols && n->rank) *rows = 0;
 }
 
 static an_status make_group(an_work *w, int32_t id)
@@ -330,11 +352,8 @@ static an_status make_group(an_work *w, int32_t id)
         }
     } else {
         if (try_join(w, id, newest(w, id))) return AN_OK;
-        int64_t cols = n->rank ? n->shape[n->rank - 1] : 1, rows = cols ? n->numel / cols : 0;
-        for (int i = n->rank - 2; i >= 0 && cols < 512; i--) { /* short rows: fold the outer axes in */
-            cols *= n->shape[i];
-            rows /= n->shape[i] ? n->shape[i] : 1;
-        }
+        int64_t rows, cols;
+        an_fold_short_rows(n, n->shape, &rows, &cols);
         int32_t g = newest(w, id);
         bool loose = g < 0 || w->group[g].loose || late_for(w, id, g);
         wn->group = group_new(w, AN_G_ELEM, id, rows, cols);
@@ -427,7 +446,7 @@ static void decide_memory(an_work *w, int32_t id)
         }
     }
     if (w->rq->unfused && !an_is_leaf(w, id)) elsewhere = wn->n_uses > 0;
-    if (wn->mat && w->rq->recompute && an_is_virtual(w, id) && wn->level == AN_LEVEL_COL) {
+    if (wn->mat && w->rq->recompute && an_is_virtual(w, id) && wn->level == AN_LEVEL_COL && !w->cuts->node[id].keep) {
         cone again = {.possible = true};
         wn->mat = 0; /* look beneath it */
         measure_cone(w, id, n->numel, &again);
@@ -443,7 +462,7 @@ static void decide_memory(an_work *w, int32_t id)
         return;
     }
     if (n->op == AN_OP_IOTA || n->op == AN_OP_RAND || only_random(w, id, 0)) return;
-    if (w->rq->unfused || wn->level == AN_LEVEL_ROW) {
+    if (w->rq->unfused || wn->level == AN_LEVEL_ROW || w->cuts->node[id].store) {
         wn->mat = 1;
         return;
     }

@@ -54,15 +54,20 @@ static an_status add_step(an_work *w, an_kernel k, const an_arg *arg, int n_args
     return AN_OK;
 }
 
+static an_status add_program(an_work *w, an_row_prog *p, const an_arg *args, int n_args, int32_t id)
+{
+    return add_step(
+        w, (an_kernel){.kind = AN_KERNEL_ROW, .name = p->name, .u.row = p, .flops = p->flops, .bytes = p->bytes}, args,
+        n_args, id, NULL);
+}
+
 static an_status lower_program(an_work *w, an_group *gr, int32_t id)
 {
     an_row_prog *p;
     an_arg args[AN_ROW_ARGS];
     int n_args;
     AN_TRY(an_lower_row(w, gr, false, &p, args, &n_args));
-    return add_step(
-        w, (an_kernel){.kind = AN_KERNEL_ROW, .name = p->name, .u.row = p, .flops = p->flops, .bytes = p->bytes}, args,
-        n_args, id, NULL);
+    return add_program(w, p, args, n_args, id);
 }
 
 /* ---------------------------------------------------------------------------------------------- products */
@@ -353,6 +358,23 @@ static an_status lower_call(an_work *w, an_group *gr)
     return add_step(w, k, arg, n_args, id, NULL);
 }
 
+/* A CONCAT of many parts: a launch a run of them, each writes its place in the whole. */
+static an_status lower_join(an_work *w, an_group *gr)
+{
+    const struct an_tensor *n = w->g->node[gr->anchor];
+    int64_t start = 0;
+    for (int from = 0; from < n->n_src; from += AN_JOIN_PARTS) {
+        int to = AN_MIN(from + AN_JOIN_PARTS, n->n_src);
+        an_row_prog *p;
+        an_arg args[AN_ROW_ARGS];
+        int n_args;
+        AN_TRY(an_lower_join(w, gr, from, to, start, &p, args, &n_args));
+        AN_TRY(add_program(w, p, args, n_args, gr->anchor));
+        for (int s = from; s < to; s++) start += w->g->node[n->src[s]]->shape[n->attr[0]];
+    }
+    return AN_OK;
+}
+
 static int by_offset(const void *x, const void *y)
 {
     const int64_t *a = x, *b = y;
@@ -406,6 +428,7 @@ static an_status lower_group(an_work *w, int32_t g)
     case AN_G_ATTN_GRAD: return lower_attention(w, gr);
     case AN_G_SCATTER: return lower_scatter(w, gr);
     case AN_G_CALL: return lower_call(w, gr);
+    case AN_G_JOIN: return lower_join(w, gr);
     case AN_G_PACK: return lower_pack(w, gr);
     default: return lower_program(w, gr, gr->n_out ? gr->out[gr->n_out - 1] : gr->anchor);
     }
@@ -434,7 +457,7 @@ static an_status second_instance(an_work *w, int32_t id)
     if (status == AN_OK) w->plan->step[w->plan->n_steps - 1].recompute = true;
     w->n_groups--;
     wn->group = was;
-    return status;
+    return status == AN_E_UNSUPPORTED && w->outgrown && an_split_group(w, -1, id) ? AN_OK : status;
 }
 
 static an_status instances_for(an_work *w, int32_t id, int32_t g);
@@ -473,6 +496,7 @@ an_status an_pass_lower(an_work *w)
     int32_t loss_group =
         w->rq->loss >= 0 && w->node[an_base(w, w->rq->loss)].live ? w->node[an_base(w, w->rq->loss)].group : -1;
     int32_t n = w->n_groups;
+    w->cuts->more = false;
     if (n == w->cap_groups) { /* the spare group of second_instance */
         an_group *bigger = AN_NEW_ARRAY(&w->scratch, an_group, n + 1);
         if (!bigger) return no_memory(w);
@@ -484,7 +508,9 @@ an_status an_pass_lower(an_work *w)
         if (!w->group[g].n_out && w->group[g].kind != AN_G_ATTN_GRAD) continue;
         if (w->group[g].step == -2) continue; /* its parts are written in place */
         if (w->rq->recompute && loss_group >= 0 && g > loss_group) AN_TRY(recompute_for(w, g));
-        AN_TRY(lower_group(w, g));
+        w->outgrown = false;
+        an_status status = lower_group(w, g);
+        if (status != AN_OK && !(w->outgrown && an_split_group(w, g, -1))) return status;
     }
-    return AN_OK;
+    return w->cuts->more ? an_fail(w->err, AN_E_UNSUPPORTED, "%s", w->cuts->first) : AN_OK;
 }

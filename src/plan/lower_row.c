@@ -85,7 +85,7 @@ static int arg_for(an_builder *b, int32_t base, bool written)
         b->args[i].written |= written;
         return i;
     }
-    if (b->p->n_args == AN_ROW_ARGS) return an_row_fail(b, "too many buffers in one kernel");
+    if (b->p->n_args >= b->max_args) return an_row_fail(b, "more buffers than a kernel takes");
     char shape[128];
     int i = b->p->n_args++;
     b->args[i] = a;
@@ -110,7 +110,7 @@ static int rng_arg(an_builder *b)
 {
     for (int i = 0; i < b->p->n_args; i++)
         if (b->args[i].slot == AN_SLOT_INPUT && b->args[i].offset == AN_INPUT_RNG && b->args[i].bytes == 8) return i;
-    if (b->p->n_args == AN_ROW_ARGS) return an_row_fail(b, "too many buffers in one kernel");
+    if (b->p->n_args >= b->max_args) return an_row_fail(b, "more buffers than a kernel takes");
     int i = b->p->n_args++;
     b->args[i] = (an_arg){.slot = AN_SLOT_INPUT, .offset = AN_INPUT_RNG, .bytes = 8, .value = -1};
     b->p->arg[i] = (an_row_arg){.dtype = AN_I32, .read = true, .numel = 2, .name = "rng", .note = "[2] key, sample 0"};
@@ -238,12 +238,13 @@ static int32_t pad(an_builder *b, const struct an_tensor *n, const an_ix *iv, in
     return select(b, cond, v, constant(b, n->dtype, n->imm[0], (int64_t)n->imm[0], phase), n->dtype, phase);
 }
 
-static int32_t concat(an_builder *b, const struct an_tensor *n, const an_ix *iv, int32_t guard, int phase)
+/* Parts [from, to) of a CONCAT, the first of them at `start` along its axis; iv lies in one of them. */
+static int32_t concat(an_builder *b, const struct an_tensor *n, int from, int to, int64_t start, const an_ix *iv,
+                      int32_t guard, int phase)
 {
     int axis = (int)n->attr[0];
-    int64_t start = 0;
     int32_t result = -1;
-    for (int s = 0; s < n->n_src; s++) {
+    for (int s = from; s < to; s++) {
         an_ix at[AN_MAX_RANK];
         memcpy(at, iv, sizeof *at * n->rank);
         int64_t len = b->w->g->node[n->src[s]]->shape[axis];
@@ -300,7 +301,7 @@ static int32_t compute(an_builder *b, int32_t id, const an_ix *iv, int32_t guard
     if (b->w->node[id].as_copy && n->n_src) {
         an_ix at[AN_MAX_RANK];
         if (n->op == AN_OP_PAD) return pad(b, n, iv, guard, phase);
-        if (n->op == AN_OP_CONCAT) return concat(b, n, iv, guard, phase);
+        if (n->op == AN_OP_CONCAT) return concat(b, n, 0, n->n_src, 0, iv, guard, phase);
         an_move_index(b->w, &b->p->ix, id, iv, at);
         return an_row_value(b, n->src[0], at, guard, phase);
     }
@@ -319,7 +320,7 @@ static int32_t compute(an_builder *b, int32_t id, const an_ix *iv, int32_t guard
         in.node = id;
         return an_row_append(b, in, phase);
     case AN_OP_PAD: return pad(b, n, iv, guard, phase);
-    case AN_OP_CONCAT: return concat(b, n, iv, guard, phase);
+    case AN_OP_CONCAT: return concat(b, n, 0, n->n_src, 0, iv, guard, phase);
     case AN_OP_GATHER: return gather(b, n, iv, guard, phase);
     default:
         if (an_ops[n->op].cls == AN_CLS_ELEM || n->op == AN_OP_CAST) return elementwise(b, id, iv, guard, phase);
@@ -447,6 +448,16 @@ static void reduce_row(an_builder *b, int32_t id)
     remember_member(b, id, iv, in.phase, r);
 }
 
+static int32_t store_at(an_builder *b, int32_t id, const an_ix *iv, int32_t v, int phase)
+{
+    an_ins in = an_row_ins(AN_INS_STORE, b->w->g->node[id]->dtype, phase);
+    in.arg = (int16_t)arg_for(b, id, true);
+    in.ix = an_memory_index(b->w, &b->p->ix, id, iv);
+    in.a = v;
+    in.node = id;
+    return an_row_append(b, in, phase);
+}
+
 static void store(an_builder *b, int out)
 {
     int32_t id = b->gr->out[out];
@@ -455,12 +466,7 @@ static void store(an_builder *b, int out)
     int phase = b->p->shape == AN_ROW ? phase_of(b, id) : b->p->shape == AN_COL;
     int32_t v = an_row_value(b, id, iv, -1, phase);
     if (b->failed) return;
-    an_ins in = an_row_ins(AN_INS_STORE, b->w->g->node[id]->dtype, phase);
-    in.arg = (int16_t)arg_for(b, id, true);
-    in.ix = an_memory_index(b->w, &b->p->ix, id, iv);
-    in.a = v;
-    in.node = id;
-    int32_t at = an_row_append(b, in, phase);
+    int32_t at = store_at(b, id, iv, v, phase);
     if (b->failed) return;
     b->stored_phase[out] = b->p->ins[at].phase;
     if (b->p->shape == AN_ROW && b->gr->kind == AN_G_ROW && b->w->node[id].level == AN_LEVEL_COL)
@@ -546,7 +552,11 @@ static void count_work(an_builder *b)
 static const char *kernel_name(an_work *w, const an_group *gr, bool tile)
 {
     const char *scope = an_scope_of(w, gr->n_out ? gr->out[gr->n_out - 1] : gr->anchor);
-    const char *kind = tile ? "tail" : gr->kind == AN_G_ROW ? "rows" : gr->kind == AN_G_COL ? "cols" : "each";
+    const char *kind = tile                    ? "tail"
+                       : gr->kind == AN_G_ROW  ? "rows"
+                       : gr->kind == AN_G_COL  ? "cols"
+                       : gr->kind == AN_G_JOIN ? "join"
+                                               : "each";
     char *name = an_arena_printf(w->arena, "%s%s%s_%d", scope, *scope ? "_" : "", kind, (int)(gr - w->group));
     for (char *c = name; c && *c; c++)
         if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9'))) *c = '_';
@@ -572,39 +582,79 @@ static void build(an_builder *b, bool tile)
         if (b->gr->kind == AN_G_ROW && an_ops[w->g->node[id]->op].cls == AN_CLS_REDUCE) reduce_row(b, id);
         if (!b->failed && out < b->gr->n_out && b->gr->out[out] == id) store(b, out++);
     }
-    if (!b->failed) sort_instructions(b);
-    if (!b->failed) count_work(b);
 }
 
-an_status an_lower_row(an_work *w, an_group *gr, bool tile, an_row_prog **out, an_arg *args, int *n_args)
+static an_status begin(an_builder *b, bool tile)
 {
-    an_row_prog *p = AN_NEW(w->arena, an_row_prog);
+    an_work *w = b->w;
+    an_row_prog *p = b->p = AN_NEW(w->arena, an_row_prog);
     an_row_arg *arg = AN_NEW_ARRAY(w->arena, an_row_arg, AN_ROW_ARGS);
-    int32_t *stored = AN_NEW_ARRAY(&w->scratch, int32_t, gr->n_out + 1);
-    int8_t *phase = AN_NEW_ARRAY(&w->scratch, int8_t, w->g->n);
-    if (!p || !arg || !stored || !phase) return an_fail_nomem(w->err, "a row program", sizeof *arg * AN_ROW_ARGS);
-    for (int i = 0; i < gr->n_out; i++) stored[i] = -1;
-    memset(phase, -1, (size_t)w->g->n);
-    p->shape = tile ? AN_TILE : gr->kind == AN_G_COL ? AN_COL : AN_ROW;
-    p->rows = gr->rows;
-    p->cols = gr->cols;
-    p->red = gr->red;
-    p->lanes = gr->lanes;
+    b->stored_phase = AN_NEW_ARRAY(&w->scratch, int32_t, b->gr->n_out + 1);
+    b->phase = AN_NEW_ARRAY(&w->scratch, int8_t, w->g->n);
+    if (!p || !arg || !b->stored_phase || !b->phase)
+        return an_fail_nomem(w->err, "a row program", sizeof *arg * AN_ROW_ARGS);
+    for (int i = 0; i < b->gr->n_out; i++) b->stored_phase[i] = -1;
+    memset(b->phase, -1, (size_t)w->g->n);
+    p->shape = tile ? AN_TILE : b->gr->kind == AN_G_COL ? AN_COL : AN_ROW;
+    p->rows = b->gr->rows;
+    p->cols = b->gr->cols;
+    p->red = b->gr->red;
+    p->lanes = b->gr->lanes;
     p->arg = arg;
-    p->name = kernel_name(w, gr, tile);
-    an_builder b = {
-        .w = w, .gr = gr, .g = (int32_t)(gr - w->group), .p = p, .args = args, .stored_phase = stored, .phase = phase};
-    build(&b, tile);
+    b->g = (int32_t)(b->gr - w->group);
+    b->max_args = AN_MIN(AN_ROW_ARGS, w->rq->target->max_args) - (tile ? AN_TILE_ARGS : 0);
+    w->outgrown = false;
+    return AN_OK;
+}
+
+static an_status end(an_builder *b, an_row_prog **out, int *n_args)
+{
+    an_work *w = b->w;
+    an_row_prog *p = b->p;
+    if (!b->failed) sort_instructions(b);
+    if (!b->failed) count_work(b);
     an_guard *guards = p->n_guards ? an_arena_copy(w->arena, p->guard, sizeof *guards * (size_t)p->n_guards) : NULL;
     if (p->n_guards && !guards) return an_fail_nomem(w->err, "a row program", 0);
     p->guard = guards;
     *n_args = p->n_args;
     *out = p;
-    if (b.failed) {
-        bool no_memory = p->ix.no_memory || !strcmp(b.why, "no memory");
+    if (b->failed) {
+        bool no_memory = p->ix.no_memory || !strcmp(b->why, "no memory");
         an_row_free(p);
         if (no_memory) return an_fail_nomem(w->err, p->name ? p->name : "a row program", 0);
-        return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s", p->name ? p->name : "kernel", b.why);
+        w->outgrown = true;
+        return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s", p->name ? p->name : "kernel", b->why);
     }
     return w->rq->verify ? an_row_verify(w->err, p) : AN_OK;
+}
+
+an_status an_lower_row(an_work *w, an_group *gr, bool tile, an_row_prog **out, an_arg *args, int *n_args)
+{
+    an_builder b = {.w = w, .gr = gr, .args = args};
+    AN_TRY(begin(&b, tile));
+    b.p->name = kernel_name(w, gr, tile);
+    build(&b, tile);
+    return end(&b, out, n_args);
+}
+
+an_status an_lower_join(an_work *w, an_group *gr, int from, int to, int64_t start, an_row_prog **out, an_arg *args,
+                        int *n_args)
+{
+    const struct an_tensor *n = w->g->node[gr->anchor];
+    int axis = (int)n->attr[0];
+    int32_t shape[AN_MAX_RANK];
+    an_builder b = {.w = w, .gr = gr, .args = args};
+    AN_TRY(begin(&b, false));
+    memcpy(shape, n->shape, sizeof shape);
+    shape[axis] = 0;
+    for (int s = from; s < to; s++) shape[axis] += w->g->node[n->src[s]]->shape[axis];
+    an_fold_short_rows(n, shape, &b.p->rows, &b.p->cols);
+    b.p->name = an_arena_printf(w->arena, "%s_%d", kernel_name(w, gr, false), from / AN_JOIN_PARTS);
+    an_ix iv[AN_MAX_RANK];
+    an_ix_unlinear(&b.p->ix, linear_here(&b, false), n->rank, shape, iv);
+    iv[axis] = an_ix_add(&b.p->ix, iv[axis], an_ix_const(&b.p->ix, start));
+    int32_t v =
+        iv[axis] < 0 ? an_row_fail(&b, "index arithmetic is too complex") : concat(&b, n, from, to, start, iv, -1, 0);
+    if (!b.failed) store_at(&b, gr->anchor, iv, v, 0);
+    return end(&b, out, n_args);
 }

@@ -19,7 +19,7 @@ typedef struct an_builder {
     int32_t n_memo, cap_memo, cap_ins, cap_guards;
     int32_t *stored_phase; /* per output of gr: phase of its store, -1 */
     int8_t *phase;         /* per node: first phase, -1 unknown */
-    int depth;
+    int depth, max_args;
     bool failed;
     const char *why;
 } an_builder;

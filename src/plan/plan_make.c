@@ -11,7 +11,7 @@
 static void print_groups(const an_work *w, an_text *out)
 {
     static const char *const kinds[] = {"elem",           "row",     "col",  "gemm", "attention",
-                                        "attention_grad", "scatter", "call", "pack"};
+                                        "attention_grad", "scatter", "call", "join", "pack"};
     for (int g = 0; g < w->n_groups; g++) {
         const an_group *gr = &w->group[g];
         if (!gr->n_out) continue;
@@ -61,14 +61,14 @@ static an_status run_passes(an_work *w)
     return AN_OK;
 }
 
-static an_status make_as_is(an_err *err, const an_plan_request *rq, int recompute, an_plan **out)
+static an_status make_as_cut(an_err *err, const an_plan_request *rq, int recompute, an_cuts *cuts, an_plan **out)
 {
     an_arena arena = {0};
     an_plan_request mine = *rq;
     mine.recompute = recompute;
     an_plan *p = AN_NEW(&arena, an_plan);
     if (!p) return an_fail_nomem(err, "a plan", sizeof *p);
-    an_work w = {.err = err, .rq = &mine, .g = rq->graph, .arena = &p->arena, .plan = p};
+    an_work w = {.err = err, .rq = &mine, .cuts = cuts, .g = rq->graph, .arena = &p->arena, .plan = p};
     p->arena = arena;
     p->apart = rq->apart;
     w.node = AN_NEW_ARRAY(&w.scratch, an_wnode, rq->graph->n + 1);
@@ -89,15 +89,18 @@ static an_status make_as_is(an_err *err, const an_plan_request *rq, int recomput
     return AN_OK;
 }
 
-/* A kernel may outgrow its tables (buffers, depth, nested pads): then one kernel an op, the same bits. */
+/* A kernel may outgrow its tables (buffers, depth, nested pads): its group is split, the others stay as they are. */
 static an_status make_once(an_err *err, const an_plan_request *rq, int recompute, an_plan **out)
 {
-    an_status status = make_as_is(err, rq, recompute, out);
-    if (status != AN_E_UNSUPPORTED || rq->unfused) return status;
-    an_plan_request apart = *rq;
-    apart.unfused = true;
-    an_err_clear(err);
-    return make_as_is(err, &apart, 0, out);
+    an_cuts cuts = {.node = calloc((size_t)rq->graph->n + 1, sizeof *cuts.node)};
+    if (!cuts.node) return an_fail_nomem(err, "the planner", sizeof *cuts.node * (size_t)rq->graph->n);
+    an_status status;
+    do {
+        if (cuts.more) an_err_clear(err);
+        status = make_as_cut(err, rq, recompute, &cuts, out);
+    } while (status == AN_E_UNSUPPORTED && cuts.more);
+    free(cuts.node);
+    return status;
 }
 
 an_status an_plan_make(an_err *err, const an_plan_request *rq, an_plan **out)

@@ -145,6 +145,10 @@ an_status an_pass_report(an_work *w)
         p->bill.flops += p->step[s].flops;
         p->bill.moved_bytes += p->step[s].bytes;
     }
+    p->n_split = w->cuts->n_split;
+    p->first_split = p->n_split ? an_arena_strdup(w->arena, w->cuts->first) : NULL;
+    if (p->n_split && !p->first_split) return an_fail_nomem(w->err, "the plan's report", sizeof w->cuts->first);
+    p->bill.splits = p->n_split;
     an_text plan = {0}, memory = {0};
     an_plan_print(p, &plan);
     timeline(p, &memory);

@@ -24,14 +24,18 @@ typedef enum an_group_kind {
     AN_G_ATTN_GRAD,
     AN_G_SCATTER,
     AN_G_CALL,
+    AN_G_JOIN, /* a CONCAT of many parts: one launch a run of them */
     AN_G_PACK
 } an_group_kind;
+
+enum { AN_JOIN_PARTS = 12 }; /* most parts of a CONCAT that is arithmetic in its reader, and of one launch of a join */
 
 typedef struct an_group {
     uint8_t kind;
     bool closed;    /* nothing may join */
     bool loose;     /* reads leaves alone: attracts nobody, and an older group computes its members itself */
     int32_t anchor; /* node, -1 for elementwise groups */
+    int32_t part;   /* an_cut.part of its members */
     int64_t rows, cols, red;
     int32_t lanes;
     int32_t n_red; /* row reductions: each is a phase, and later phases compute again what earlier ones had */
@@ -53,9 +57,26 @@ typedef struct an_wnode {
     int64_t home_offset;
 } an_wnode;
 
+/* What earlier attempts have learnt about a node: its group outgrew a kernel (split.c). */
+typedef struct an_cut {
+    int32_t part; /* only nodes of one part share a group */
+    bool store;   /* read by another group it is stored, never computed again there */
+    bool keep;    /* kept for the backward pass, never recomputed */
+} an_cut;
+
+typedef struct an_cuts {
+    an_cut *node;    /* [g->n] */
+    int32_t n_parts; /* besides part 0 */
+    int32_t n_split; /* groups that outgrew a kernel, over all attempts */
+    bool more;       /* this attempt cut something: plan again */
+    char first[160]; /* the first one's name, and why */
+} an_cuts;
+
 typedef struct an_work {
     an_err *err;
     const an_plan_request *rq;
+    an_cuts *cuts;
+    bool outgrown; /* the last row program could not be made as it was asked for */
     an_graph *g;
     an_arena *arena;  /* the plan's */
     an_arena scratch; /* this run's */
@@ -90,6 +111,10 @@ an_status an_verify_plan(an_err *err, const an_plan *p);
 
 an_status an_find_uses(an_work *w); /* live.c: needs to know the copies */
 
+/* split.c: group g (or, alone >= 0, the second instance of that node) outgrew a kernel: cuts it for the next attempt.
+ * False: there is nothing left to cut; true: the error is cleared. */
+bool an_split_group(an_work *w, int32_t g, int32_t alone);
+
 /* views.c */
 bool an_is_move(const an_work *w, int32_t id); /* walks through it; a move marked as_copy is not one */
 int32_t an_base(const an_work *w, int32_t id); /* first node that is not a move */
@@ -107,6 +132,8 @@ bool an_reads_memory(const an_work *w, int32_t user,
 bool an_is_heavy(const an_work *w, int32_t id);
 bool an_is_virtual(const an_work *w, int32_t id);
 bool an_is_leaf(const an_work *w, int32_t id);
+bool an_is_join(const an_work *w, int32_t id); /* a CONCAT with launches of its own */
+void an_fold_short_rows(const struct an_tensor *n, const int32_t *shape, int64_t *rows, int64_t *cols);
 
 /* values.c: the plan's tables */
 int32_t an_kernel_new(an_work *w, an_kernel k); /* -1: no memory */
@@ -118,6 +145,9 @@ an_arg an_arg_of(an_work *w, int32_t base, int32_t output, bool written); /* val
 
 /* lower_row.c: group → row program; `tile` for a product's epilogue. Arguments' values are appended to `args`. */
 an_status an_lower_row(an_work *w, an_group *gr, bool tile, an_row_prog **out, an_arg *args, int *n_args);
+/* Parts [from, to) of a join, the first of them at `start` along its axis. */
+an_status an_lower_join(an_work *w, an_group *gr, int from, int to, int64_t start, an_row_prog **out, an_arg *args,
+                        int *n_args);
 
 const char *an_scope_of(const an_work *w, int32_t id);
 
