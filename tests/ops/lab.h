@@ -66,6 +66,13 @@ static inline void lab_open(lab *l)
     }
 }
 
+/* Apple GPUs have no float64: test_metal shows the refusal. */
+static inline bool lab_takes(an_dtype t)
+{
+    const char *device = getenv("AN_LAB_DEVICE");
+    return t != AN_F64 || !device || strcmp(device, "metal") != 0;
+}
+
 static inline void lab_forget(lab *l)
 {
     for (int i = 0; i < l->n_inputs; i++) free(l->data[i]);

@@ -63,6 +63,7 @@ static void flush(queue *q)
 
 static void wait_for(queue *q, waiting w, int roots)
 {
+    if (!lab_takes(w.t)) return;
     if (q->n == LAB_ROOTS || q->roots + roots > LAB_ROOTS) flush(q);
     q->w[q->n++] = w;
     q->roots += roots;

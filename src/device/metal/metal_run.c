@@ -42,13 +42,13 @@ static void bind_all(const an_mtl_run *r, const an_mtl_launch *l, an_id encoder)
     const an_plan_step *s = &r->e->plan->step[l->step];
     for (int i = 0; i < l->n_binds; i++) {
         const an_bind *b = &l->bind[i];
-        an_id buffer = r->e->counts; /* AN_BIND_ANY: never read */
+        an_id buffer = r->e->counts; /* never read: AN_BIND_ANY, and what is empty */
         int64_t at = 0;
         if (b->kind == AN_BIND_PARAMS) {
             an_send(encoder_bytes, encoder, l->params, l->params_bytes, b->index);
             continue;
         }
-        if (b->kind == AN_BIND_ARG) {
+        if (b->kind == AN_BIND_ARG && s->arg[b->arg].bytes > 0) { /* an empty tensor may stand at a buffer's end */
             buffer = (an_id)(uintptr_t)r->slot[s->arg[b->arg].slot].handle;
             at = s->arg[b->arg].offset + b->offset;
         } else if (b->kind == AN_BIND_SCRATCH) {
