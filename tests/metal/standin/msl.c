@@ -89,7 +89,7 @@ static uint64_t environment_hash(void)
 {
     static const char *const files[] = {STANDIN_DIR "/run_kernel.h",           STANDIN_DIR "/../../shim/shim.h",
                                         STANDIN_DIR "/../../shim/shim.c",      STANDIN_DIR "/../../shim/msl/metal_stdlib",
-                                        STANDIN_DIR "/../../shim/msl/metal_simdgroup_matrix"};
+                                        STANDIN_DIR "/../../shim/msl/metal_simdgroup_matrix", STANDIN_DIR "/foreign/metal_stdlib"};
     static uint64_t known;
     if (known) return known;
     uint64_t h = hash(14695981039346656037u, compiler());
@@ -489,7 +489,7 @@ static char *flags(const msl_text *t)
     const char *fused = "";
 #endif
     return say("%s -x c++ -std=%s -O1 -fPIC -ffp-contract=%s%s%s -fno-strict-aliasing -fno-exceptions -w "
-               "-D__METAL_VERSION__=%d -I" STANDIN_DIR "/../../shim/msl -I" STANDIN_DIR "/../../shim",
+               "-D__METAL_VERSION__=%d -I" STANDIN_DIR "/foreign -I" STANDIN_DIR "/../../shim/msl -I" STANDIN_DIR "/../../shim",
                compiler(), t->version >= 400 ? "c++17" : "c++14", t->contract ? "fast" : "off",
                t->contract ? fused : "", t->fast_math ? " -ffast-math" : "", t->version);
 }
