@@ -153,7 +153,8 @@ static an_status fetch(an_err *err, transfer *t)
     long code;
     if (t->have == t->d->bytes) return AN_OK; /* only the name was missing */
     int result = perform(t, why, &code);
-    if (result != 0 && t->have > 0 && !t->write_error && (result == CURLE_RANGE_ERROR || code == HTTP_RANGE_ERROR)) {
+    /* libcurl calls a 416 a success: there is nothing after what is here. There is, or it is another file. */
+    if (t->have > 0 && !t->write_error && (result == CURLE_RANGE_ERROR || code == HTTP_RANGE_ERROR)) {
         if (!start_over(t)) return an_fail(err, AN_E_IO, "%s: %s", t->part, strerror(errno));
         result = perform(t, why, &code);
     }
