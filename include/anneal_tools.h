@@ -46,6 +46,19 @@ void an_profile(an_ctx *cx, bool on);
 int an_launch_count(const an_ctx *cx); /* 0: nothing ran */
 bool an_launch_get(const an_ctx *cx, int i, an_launch *out);
 
+/* ---- memory of the plan made last, run or not */
+
+typedef struct an_plan_tensor {
+    const char *name, *kind; /* scope and operation; "activations", "gradients", "scratch": valid until the next plan */
+    const char *scope;       /* of the launch that writes it first */
+    uint64_t bytes;
+    int first, last; /* launches between which it holds its part of the arena */
+} an_plan_tensor;
+
+int an_plan_tensor_count(const an_ctx *cx);
+/* False: number `i` holds no memory of its own. */
+bool an_plan_tensor_get(const an_ctx *cx, int i, an_plan_tensor *out);
+
 /* ---- kernels against the oracle */
 
 typedef struct an_kernel_check {

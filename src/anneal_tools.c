@@ -115,3 +115,27 @@ bool an_launch_get(const an_ctx *cx, int i, an_launch *out)
     if (cx->backend->enqueue_seconds) out->enqueue_s = cx->backend->enqueue_seconds(cx->device, cx->last->exec, i);
     return true;
 }
+
+int an_plan_tensor_count(const an_ctx *cx)
+{
+    return cx && cx->last ? cx->last->plan->n_values : 0;
+}
+
+bool an_plan_tensor_get(const an_ctx *cx, int i, an_plan_tensor *out)
+{
+    static const char *const kinds[AN_N_USES] = {
+        [AN_USE_WEIGHT] = "weights", [AN_USE_GRADIENT] = "gradients",     [AN_USE_MOMENT] = "moments",
+        [AN_USE_STATE] = "state",    [AN_USE_ACTIVATION] = "activations", [AN_USE_SCRATCH] = "scratch",
+        [AN_USE_INPUT] = "inputs"};
+    if (i < 0 || i >= an_plan_tensor_count(cx)) return false;
+    const an_plan *p = cx->last->plan;
+    const an_value *v = &p->value[i];
+    if (v->slot != AN_SLOT_ARENA || v->inside >= 0 || v->first < 0) return false;
+    *out = (an_plan_tensor){.name = v->name ? v->name : "",
+                            .kind = kinds[v->usage],
+                            .scope = v->first < p->n_steps && p->step[v->first].scope ? p->step[v->first].scope : "",
+                            .bytes = (uint64_t)v->bytes,
+                            .first = v->first,
+                            .last = AN_MIN(v->last, p->n_steps - 1)};
+    return true;
+}

@@ -1,84 +1,145 @@
-/* cmd_plan.c: the bill of a training step, without running it. */
-#include "cli/cli.h"
-#include "cli/narrate.h"
-#include "train/step.h"
+/* cmd_plan.c: the bill of a run, without running it. */
+#include "cli/plan.h"
+#include <anneal_tools.h>
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct plan_values {
-    char show[AN_CONFIG_TEXT_BYTES];
+    char show[AN_CONFIG_TEXT_BYTES], fit[AN_CONFIG_TEXT_BYTES], what_if[AN_CONFIG_TEXT_BYTES],
+        svg[AN_CONFIG_TEXT_BYTES];
 } plan_values;
 
+#define AT(name) offsetof(plan_values, name)
 static const an_config_field fields[] = {
-    {"show", AN_CONFIG_TEXT, offsetof(plan_values, show), "bill", 0, 0, "bill|plan|memory|kernels",
-     "the bill, a line a step, memory over time, or the rendered kernels"},
+    {"show", AN_CONFIG_TEXT, AT(show), "bill", 0, 0, "bill|plan|memory|kernels|chips",
+     "the bill, a line a step, memory over time, the rendered kernels, or an estimate for Apple's chips"},
+    {"fit", AN_CONFIG_TEXT, AT(fit), "", 0, 0, NULL,
+     "an amount of memory, as 8GiB: the largest micro-batch and the recompute choice that fit it"},
+    {"what_if", AN_CONFIG_TEXT, AT(what_if), "", 0, 0, NULL,
+     "a change, as batch/2, seq*2 or n_layer=3: what each kind would take; may be given several times"},
+    {"svg", AN_CONFIG_TEXT, AT(svg), "", 0, 0, NULL, "a file for a picture of memory over the step"},
 };
-const an_config an_plan_keys = {fields, 1};
+const an_config an_plan_keys = {fields, AN_COUNT(fields)};
 
-static an_status print_bill_json(an_err *err, const an_run *r, const an_bill *b)
+enum { LARGEST = 5 };
+
+void an_price_kinds(const an_price *p, an_price_kind out[AN_PRICE_KINDS])
 {
+    const an_bill *b = &p->bill;
+    const an_price_kind kinds[AN_PRICE_KINDS] = {
+        {"weights", "weight_bytes", b->weight_bytes},   {"gradients", "gradient_bytes", b->gradient_bytes},
+        {"moments", "moment_bytes", b->moment_bytes},   {"activations", "activation_bytes", b->activation_bytes},
+        {"scratch", "scratch_bytes", b->scratch_bytes}, {"state", "state_bytes", b->state_bytes},
+        {"inputs", "input_bytes", b->input_bytes},      {"data", "data_bytes", p->data_bytes},
+        {"workers", "worker_bytes", p->worker_bytes},   {"host buffers", "host_bytes", p->host_bytes}};
+    memcpy(out, kinds, sizeof kinds);
+}
+
+/* The largest tensors of the plan, largest first. */
+static int find_largest(const an_ctx *cx, an_plan_tensor out[LARGEST])
+{
+    int n = 0;
+    an_plan_tensor t;
+    for (int i = 0; i < an_plan_tensor_count(cx); i++) {
+        if (!an_plan_tensor_get(cx, i, &t)) continue;
+        int at = n;
+        while (at > 0 && out[at - 1].bytes < t.bytes) at--;
+        if (at == LARGEST) continue;
+        const int moved = (n < LARGEST ? n : LARGEST - 1) - at;
+        memmove(&out[at + 1], &out[at], (size_t)moved * sizeof *out);
+        out[at] = t;
+        if (n < LARGEST) n++;
+    }
+    return n;
+}
+
+static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p)
+{
+    const an_bill *b = &p->bill;
+    an_price_kind kinds[AN_PRICE_KINDS];
+    an_plan_tensor big[LARGEST];
+    char name[160];
     const struct {
         const char *key;
         uint64_t value;
-    } row[] = {{"parameters", (uint64_t)an_gpt_parameters(an_gpt_config_of(r->model))},
-               {"peak_bytes", b->peak_bytes},
-               {"weight_bytes", b->weight_bytes},
-               {"gradient_bytes", b->gradient_bytes},
-               {"moment_bytes", b->moment_bytes},
-               {"state_bytes", b->state_bytes},
-               {"activation_bytes", b->activation_bytes},
-               {"scratch_bytes", b->scratch_bytes},
-               {"input_bytes", b->input_bytes},
-               {"launches", (uint64_t)b->launches},
-               {"kernels", (uint64_t)b->kernels},
-               {"flops", b->flops},
-               {"bytes", b->moved_bytes},
-               {"fallbacks", (uint64_t)b->fallbacks},
-               {"syncs", (uint64_t)b->syncs},
-               {"copies", (uint64_t)b->copies},
-               {"compiled", (uint64_t)b->compiled},
-               {"cached", (uint64_t)b->cached}};
+    } row[] = {
+        {"total_bytes", p->total_bytes},     {"process_bytes", p->process_bytes},   {"address_bytes", p->address_bytes},
+        {"launches", (uint64_t)b->launches}, {"kernels", (uint64_t)b->kernels},     {"flops", b->flops},
+        {"bytes", b->moved_bytes},           {"fallbacks", (uint64_t)b->fallbacks}, {"syncs", (uint64_t)b->syncs},
+        {"copies", (uint64_t)b->copies},     {"compiled", (uint64_t)b->compiled},   {"cached", (uint64_t)b->cached}};
     an_text line = {0};
     an_text_puts(&line, "{\"preset\":");
     an_put_json_text(&line, r->cfg.preset);
     an_text_puts(&line, ",\"device\":");
     an_put_json_text(&line, r->cfg.device);
-    an_text_printf(&line, ",\"dtype\":\"%s\"", an_dtype_text(r->cfg.dtype));
+    an_text_printf(&line, ",\"dtype\":\"%s\",\"parameters\":%lld,\"peak_bytes\":%llu", an_dtype_text(r->cfg.dtype),
+                   (long long)an_gpt_parameters(an_gpt_config_of(r->model)), (unsigned long long)b->peak_bytes);
+    an_price_kinds(p, kinds);
+    for (size_t i = 0; i < AN_PRICE_KINDS; i++)
+        an_text_printf(&line, ",\"%s\":%llu", kinds[i].key, (unsigned long long)kinds[i].bytes);
     for (size_t i = 0; i < AN_COUNT(row); i++)
         an_text_printf(&line, ",\"%s\":%llu", row[i].key, (unsigned long long)row[i].value);
     an_put_json(&line, "plan_ms", b->plan_ms);
     an_put_json(&line, "compile_ms", b->compile_ms);
-    an_text_puts(&line, "}");
+    an_text_puts(&line, ",\"largest\":[");
+    for (int i = 0, n = find_largest(r->cx, big); i < n; i++) {
+        an_text_printf(&line, "%s{\"bytes\":%llu,\"kind\":\"%s\",\"first\":%d,\"last\":%d,\"name\":", i ? "," : "",
+                       (unsigned long long)big[i].bytes, big[i].kind, big[i].first, big[i].last);
+        an_put_json_text(&line, an_price_name(&big[i], name));
+        an_text_puts(&line, "}");
+    }
+    an_text_puts(&line, "]}");
     return an_print_line(err, &line);
 }
 
-static void print_bill(const an_bill *b)
+static void print_bill(const an_run *r, const an_price *p)
 {
-    char text[16];
-    printf("peak memory   %s\n", an_bytes_text((double)b->peak_bytes, text));
-    printf("  weights     %s\n", an_bytes_text((double)b->weight_bytes, text));
-    printf("  gradients   %s\n", an_bytes_text((double)b->gradient_bytes, text));
-    printf("  moments     %s\n", an_bytes_text((double)b->moment_bytes, text));
-    printf("  activations %s\n", an_bytes_text((double)b->activation_bytes, text));
-    printf("  scratch     %s\n", an_bytes_text((double)b->scratch_bytes, text));
-    printf("  state       %s\n", an_bytes_text((double)b->state_bytes, text));
-    printf("  inputs      %s\n", an_bytes_text((double)b->input_bytes, text));
-    printf("launches      %d of %d kernels; %d copies, %d fallbacks, %d syncs\n", b->launches, b->kernels, b->copies,
+    const an_bill *b = &p->bill;
+    char text[16], other[16];
+    char name[160];
+    an_price_kind kinds[AN_PRICE_KINDS];
+    an_plan_tensor big[LARGEST];
+    printf("peak memory    %s, of which %s on the device\n", an_bytes_text((double)p->total_bytes, text),
+           an_bytes_text((double)b->peak_bytes, other));
+    an_price_kinds(p, kinds);
+    for (size_t i = 0; i < AN_PRICE_KINDS; i++)
+        printf("  %-12s %s\n", kinds[i].name, an_bytes_text((double)kinds[i].bytes, text));
+    printf("program        about %s more for itself\n", an_bytes_text((double)p->process_bytes, text));
+    printf("launches       %d of %d kernels; %d copies, %d fallbacks, %d syncs\n", b->launches, b->kernels, b->copies,
            b->fallbacks, b->syncs);
-    printf("work          %.3f GFLOP, %s moved\n", 1e-9 * (double)b->flops,
+    printf("work           %.3f GFLOP, %s moved\n", 1e-9 * (double)b->flops,
            an_bytes_text((double)b->moved_bytes, text));
+    const int n = find_largest(r->cx, big);
+    for (int i = 0; i < n; i++)
+        printf("%-15s%-9s %.36s, launches %d to %d\n", i == 0 ? "largest" : "",
+               an_bytes_text((double)big[i].bytes, text), an_price_name(&big[i], name), big[i].first, big[i].last);
 }
 
-/* The plan of the last micro-batch, which ends in the update, and its bill. */
-static an_status plan_step(an_err *err, an_run *r, an_bill *out)
+/* The data matters for its size alone: a plan can be made before it is there, when the number of token ids is known. */
+static an_status open_run(an_err *err, const an_train_config *c, an_run **out)
 {
-    const size_t n = (size_t)(r->cfg.batch_size * r->cfg.block_size);
-    int32_t *zeros = calloc(n, sizeof *zeros);
-    if (!zeros) return an_fail_nomem(err, "a batch", n * sizeof *zeros);
-    const an_step s = an_step_build(r->cx, r->model, &r->cfg, 0, r->cfg.gradient_accumulation_steps - 1, zeros, zeros);
-    free(zeros);
-    AN_TRY(an_run_result(err, r->cx, an_plan(s.loss, s.norm)));
-    return an_run_result(err, r->cx, an_report(r->cx, out));
+    an_err missing = {0};
+    an_status status = an_run_open(&missing, c, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, out);
+    if (status == AN_OK) return AN_OK;
+    const bool known = c->vocab_size > 0 || strncmp(c->init_from, "gpt2", 4) == 0;
+    if (!known || (status != AN_E_IO && status != AN_E_ENV)) return an_fail(err, status, "%s", missing.text);
+    AN_TRY(an_run_open(err, c, NULL, AN_RUN_PARAMETERS_ONLY, out));
+    fprintf(stderr, "note    without the data: %s\n", missing.text);
+    return AN_OK;
+}
+
+static an_status show(an_err *err, an_run *r, const an_price *p, const plan_values *v, const an_args *args)
+{
+    if (*v->svg) AN_TRY(an_plan_svg(err, r, p, v->svg));
+    if (args->json) return print_bill_json(err, r, p);
+    if (strcmp(v->show, "bill") == 0) {
+        print_bill(r, p);
+        return an_plan_what_if(err, r, p, args);
+    }
+    const char *text = an_report_text(r->cx, v->show);
+    if (!text) return an_fail(err, AN_E_UNSUPPORTED, "device %s has no text of its %s", r->cfg.device, v->show);
+    fputs(text, stdout);
+    return AN_OK;
 }
 
 an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
@@ -87,24 +148,18 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     an_train_config c;
     plan_values v;
     an_run *r;
-    an_bill bill;
+    an_price price;
+    uint64_t budget = 0;
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_plan_keys, &v));
     AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_plan_keys, &v}, {&an_train_keys, &c}}, 2));
     AN_TRY(an_train_config_check(err, &c));
-    AN_TRY(an_run_open(err, &c, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, &r));
-    an_status status = plan_step(err, r, &bill);
-    if (status == AN_OK && args->json)
-        status = print_bill_json(err, r, &bill);
-    else if (status == AN_OK && strcmp(v.show, "bill") == 0)
-        print_bill(&bill);
-    else if (status == AN_OK) {
-        const char *text = an_report_text(r->cx, v.show);
-        if (text)
-            fputs(text, stdout);
-        else
-            status = an_fail(err, AN_E_UNSUPPORTED, "device %s has no text of its %s", c.device, v.show);
-    }
+    if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));
+    AN_TRY(open_run(err, &c, &r));
+    an_status status = *v.fit         ? an_plan_fit(err, r, budget, args->json)
+                       : c.budget > 0 ? an_price_check(err, r, &price)
+                                      : an_price_run(err, r, &price);
+    if (status == AN_OK && !*v.fit) status = show(err, r, &price, &v, args);
     an_run_close(r);
     return status;
 }

@@ -1,6 +1,7 @@
 /* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
 #include "cli/cli.h"
 #include "cli/narrate.h"
+#include "io/storage.h"
 #include "train/folder.h"
 #include <math.h>
 #include <string.h>
@@ -29,13 +30,26 @@ static an_status print_summary(an_err *err, const an_run *r, const an_train_resu
     return an_print_line(err, &line);
 }
 
-static an_status train(an_err *err, an_run *r, const an_args *args, int *exit_code)
+/* Data on a slow or network mount makes a run wait: better said before than found out after. */
+static void warn_of_storage(const an_run *r)
+{
+    an_storage look;
+    char text[AN_STORAGE_TEXT_BYTES];
+    if (strcmp(r->cfg.data, "corpus") == 0) return;
+    an_storage_look(r->cfg.data, &look);
+    if (an_storage_warning(&look, "data", r->cfg.data, text)) fprintf(stderr, "note    %s\n", text);
+}
+
+/* `price`: what the run takes, checked. */
+static an_status train(an_err *err, an_run *r, const an_price *price, const an_args *args, int *exit_code)
 {
     an_narrator narrator;
     an_train_result result;
     r->commit = an_commit;
     an_narrate_begin(&narrator, r, args->quiet);
     an_narrate_run(&narrator, r);
+    if (!args->quiet) warn_of_storage(r);
+    narrator.price = price;
     an_interrupt_catch();
     const an_train_listener listener = {.tell = an_narrate, .stop = an_interrupt_seen, .arg = &narrator};
     an_status status = an_train(err, r, &listener, &result);
@@ -59,7 +73,7 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                         int *exit_code);
 
 /* A new run in its folder, locked, with what was there set aside. */
-static an_status train_in_folder(an_err *err, an_run *r, const an_args *args, int *exit_code)
+static an_status train_in_folder(an_err *err, an_run *r, const an_price *price, const an_args *args, int *exit_code)
 {
     int lock;
     bool moved = false;
@@ -67,7 +81,7 @@ static an_status train_in_folder(an_err *err, an_run *r, const an_args *args, in
     an_status status = an_folder_set_aside(err, r->cfg.out, &moved);
     if (moved && !args->quiet)
         fprintf(stderr, "note    %s held a run: it is in %s/previous now\n", r->cfg.out, r->cfg.out);
-    if (status == AN_OK) status = train(err, r, args, exit_code);
+    if (status == AN_OK) status = train(err, r, price, args, exit_code);
     an_folder_unlock(lock);
     return status;
 }
@@ -98,6 +112,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     char path[AN_CKPT_PATH_BYTES];
     an_train_config c;
     an_run *r;
+    an_price price;
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1));
     AN_TRY(an_train_config_check(err, &c));
@@ -107,8 +122,10 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     }
     AN_TRY(an_run_open(err, &c, NULL, AN_RUN_DATA, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
+    if (status == AN_OK) status = an_price_check(err, r, &price);
     if (status == AN_OK)
-        status = c.eval_only ? train(err, r, args, exit_code) : train_in_folder(err, r, args, exit_code);
+        status =
+            c.eval_only ? train(err, r, &price, args, exit_code) : train_in_folder(err, r, &price, args, exit_code);
     an_run_close(r);
     return status;
 }
@@ -149,6 +166,7 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     an_train_config c;
     an_st *st;
     an_run *r = NULL;
+    an_price price;
     int lock = -1;
     AN_TRY(an_cli_open_weights(err, path, false, -1, &c, &st));
     folder_of(settings ? settings->out : args->words[0], path, c.out);
@@ -162,7 +180,8 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
         fprintf(stderr,
                 "the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more\n",
                 (long long)r->step, (long long)c.max_iters);
-    if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, args, exit_code);
+    if (status == AN_OK && !done) status = an_price_check(err, r, &price);
+    if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, &price, args, exit_code);
     an_folder_unlock(lock);
     an_run_close(r);
     return status;

@@ -82,7 +82,7 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 {
     char path[AN_CKPT_PATH_BYTES];
     AN_TRY(an_cli_find_checkpoint(err, run_or_file, best, step, path));
-    AN_TRY(an_st_open(err, path, out));
+    AN_TRY(an_gpt_weights_open(err, path, out));
     an_status status = an_run_config(err, *out, cfg);
     if (status != AN_OK) {
         an_st_close(*out);

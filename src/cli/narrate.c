@@ -101,6 +101,16 @@ void an_narrate_bill(const an_bill *b)
     fputc('\n', stderr);
 }
 
+/* What a run takes beside its device's memory. */
+static void narrate_beside(const an_price *p)
+{
+    char data[16], buffers[16], program[16];
+    fprintf(stderr, "        beside it data %s, batches and buffers %s, the program %s\n",
+            an_bytes_text((double)p->data_bytes, data),
+            an_bytes_text((double)(p->worker_bytes + p->host_bytes), buffers),
+            an_bytes_text((double)p->process_bytes, program));
+}
+
 static void narrate_compilation(const an_bill *b)
 {
     fprintf(stderr, "compile %d kernels compiled in %.2f s, %d from the cache; planned in %.1f ms\n", b->compiled,
@@ -184,7 +194,10 @@ void an_narrate(void *arg, const an_run *r, const an_train_event *e)
     if (n->nanogpt) an_nanogpt_tell(n, r, e);
     if (n->quiet) return;
     switch (e->kind) {
-    case AN_TRAIN_PLANNED: an_narrate_bill(&e->bill); break;
+    case AN_TRAIN_PLANNED:
+        an_narrate_bill(n->price ? &n->price->bill : &e->bill);
+        if (n->price) narrate_beside(n->price);
+        break;
     case AN_TRAIN_COMPILED: narrate_compilation(&e->bill); break;
     case AN_TRAIN_LOGGED:
         if (!n->nanogpt) show_progress(n, r, e);

@@ -5,15 +5,16 @@
 #define AN_CLI_NARRATE_H
 
 #include "train/loop.h"
+#include "train/price.h"
 
 typedef struct an_narrator {
     bool quiet, terminal, nanogpt;
-    double shown;        /* clock when progress was last shown */
-    bool open_line;      /* a progress line without its newline stands on the terminal */
-    double peak_gflops;  /* of this machine's multiply-adds, measured once; 0: not known, < 0: not measured yet */
-    uint64_t peak_bytes; /* what the plan takes */
-    int64_t lines;       /* told so far: nanoGPT gives no MFU for the first five */
-    double mfu;          /* running, as nanoGPT has it; < 0: none yet */
+    double shown;          /* clock when progress was last shown */
+    bool open_line;        /* a progress line without its newline stands on the terminal */
+    double peak_gflops;    /* of this machine's multiply-adds, measured once; 0: not known, < 0: not measured yet */
+    const an_price *price; /* what the run takes; NULL: not told */
+    int64_t lines;         /* told so far: nanoGPT gives no MFU for the first five */
+    double mfu;            /* running, as nanoGPT has it; < 0: none yet */
 } an_narrator;
 
 void an_narrate_begin(an_narrator *n, const an_run *r, bool quiet);

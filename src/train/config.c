@@ -83,7 +83,7 @@ static const an_config_field fields[] = {
     INT(threads, "0", 0, 4096, "CPU threads; 0: every core. Results do not depend on it"),
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL,
      "float32 or bfloat16, of matrix products; weights stay float32"},
-    REAL(budget, "0", 0, 1e6, "GiB that a plan may ask for; 0: no limit"),
+    REAL(budget, "0", 0, 1e6, "GiB that the run may take, data and loader included; 0: what the machine has"),
     TEXT(recompute, "auto", "auto|on|off", "compute cheap activations again instead of keeping them"),
     BOOL(compile, "true", "false: one kernel an operation; same bits, slower"),
     TEXT(isa, "", NULL, "CPU instruction set by name; empty: the best here"),

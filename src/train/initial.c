@@ -1,6 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "train/initial.h"
 #include "train/run.h"
+#include "models/gpt_weights.h"
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -47,7 +48,7 @@ static an_status open_gpt2(an_err *err, size_t which, an_train_config *c, bool s
     AN_TRY(shorten(err, c, GPT2_BLOCK));
     if (shape_only) return AN_OK;
     AN_TRY(find_gpt2(err, gpt2[which].name, path));
-    return an_st_open(err, path, out);
+    return an_gpt_weights_open(err, path, out);
 }
 
 static an_status take_shape(an_err *err, const an_st *st, an_train_config *c)
@@ -71,7 +72,7 @@ an_status an_initial_open(an_err *err, an_train_config *c, bool shape_only, an_s
     for (size_t i = 0; i < AN_COUNT(gpt2); i++)
         if (strcmp(c->init_from, gpt2[i].name) == 0) return open_gpt2(err, i, c, shape_only, out);
     AN_TRY(an_ckpt_find(err, c->init_from, false, path));
-    AN_TRY(an_st_open(err, path, out));
+    AN_TRY(an_gpt_weights_open(err, path, out));
     an_status status = take_shape(err, *out, c);
     if (status == AN_OK) return AN_OK;
     an_st_close(*out);

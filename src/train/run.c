@@ -1,6 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "train/run.h"
 #include "train/initial.h"
+#include "train/price.h"
 #include "train/step.h"
 #include "io/json.h"
 #include <math.h>
@@ -41,12 +42,8 @@ static an_status open_tokenizer(an_err *err, const an_st *from, an_run *r)
     const char *folder = r->cfg.tokenizer;
     if (json)
         AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &r->own_tokenizer));
-    else if (strcmp(folder, "char") != 0) {
-        char encoder[AN_CONFIG_TEXT_BYTES + 16], merges[AN_CONFIG_TEXT_BYTES + 16];
-        snprintf(encoder, sizeof encoder, "%s/encoder.json", folder);
-        snprintf(merges, sizeof merges, "%s/vocab.bpe", folder);
-        AN_TRY(an_tokenizer_gpt2(err, encoder, merges, &r->own_tokenizer));
-    }
+    else if (strcmp(folder, "char") != 0)
+        AN_TRY(an_tokenizer_open(err, folder, &r->own_tokenizer));
     r->tokenizer = r->own_tokenizer;
     return AN_OK;
 }
@@ -98,6 +95,13 @@ static an_status settle_vocabulary(an_err *err, an_run *r)
                    r->cfg.data, (long long)have);
 }
 
+/* The budget is the run's; the device gets what data, loader and buffers leave. 0: no limit. */
+static uint64_t device_budget(const an_run *r)
+{
+    const uint64_t all = (uint64_t)(r->cfg.budget * 1073741824.0), beside = an_price_beside(&r->cfg, r->data);
+    return r->cfg.budget == 0 ? 0 : all > beside ? all - beside : 1;
+}
+
 static an_status open_context(an_err *err, an_run *r)
 {
     const an_train_config *c = &r->cfg;
@@ -107,7 +111,7 @@ static an_status open_context(an_err *err, an_run *r)
                           .isa = c->isa[0] ? c->isa : NULL,
                           .cc = c->cc[0] ? c->cc : NULL,
                           .cache_dir = c->cache_dir[0] ? c->cache_dir : NULL,
-                          .budget_bytes = (uint64_t)(c->budget * 1073741824.0),
+                          .budget_bytes = device_budget(r),
                           .recompute = c->recompute,
                           .unfused = !c->compile,
                           .place_apart = c->place_apart,

@@ -1,0 +1,26 @@
+/* plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_fit.c (--fit, --what-if), plan_svg.c. */
+#ifndef AN_CLI_PLAN_H
+#define AN_CLI_PLAN_H
+
+#include "cli/cli.h"
+#include "train/price.h"
+
+/* The kinds of a price in the order they are shown. */
+typedef struct an_price_kind {
+    const char *name, *key; /* "activations", "activation_bytes" */
+    uint64_t bytes;
+} an_price_kind;
+enum { AN_PRICE_KINDS = 10 };
+void an_price_kinds(const an_price *p, an_price_kind out[AN_PRICE_KINDS]);
+
+/* "8GiB", "512 MiB", "1.5G", "8GB" (of 10^9) or bytes. */
+an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64_t *out);
+
+/* The largest batches for a budget; the change of each kind by each `what_if` among the arguments. */
+an_status an_plan_fit(an_err *err, const an_run *r, uint64_t budget, bool json);
+an_status an_plan_what_if(an_err *err, const an_run *r, const an_price *now, const an_args *args);
+
+/* The update's memory over its launches, stacked by kind, with the names of the largest tensors. */
+an_status an_plan_svg(an_err *err, const an_run *r, const an_price *p, const char *path);
+
+#endif

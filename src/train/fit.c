@@ -1,0 +1,208 @@
+/* fit.c: the questions that are asked of a price: how large a batch, which change. A price is a plan away, some
+ * milliseconds, so they are answered by asking for prices: memory grows with the batch, and halving finds the place. */
+#define _DEFAULT_SOURCE
+#include "train/price.h"
+#include "io/facts.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static void set_recompute(an_train_config *c, bool on)
+{
+    snprintf(c->recompute, sizeof c->recompute, "%s", on ? "on" : "off");
+}
+
+static an_status bytes_of(an_err *err, const an_train_config *c, const an_data *data, uint64_t *out)
+{
+    an_price p;
+    AN_TRY(an_price_settings(err, c, data, &p));
+    *out = p.total_bytes;
+    return AN_OK;
+}
+
+/* ---- the largest batch */
+
+enum { MOST = 1 << 20 };
+
+an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget, bool recompute,
+                       an_fit *out)
+{
+    an_train_config t = *c;
+    int64_t fits = 0, not = 1;
+    *out = (an_fit){.recompute = recompute};
+    set_recompute(&t, recompute);
+    for (;; not *= 2) { /* the first power of two that does not fit */
+        uint64_t bytes;
+        if (not > MOST) return AN_OK;
+        t.batch_size = not ;
+        AN_TRY(bytes_of(err, &t, data, &bytes));
+        out->next_bytes = bytes;
+        if (bytes > budget) break;
+        fits = out->batch_size = not ;
+        out->total_bytes = bytes;
+    }
+    while (not -fits > 1) {
+        uint64_t bytes;
+        t.batch_size = fits + (not -fits) / 2;
+        AN_TRY(bytes_of(err, &t, data, &bytes));
+        if (bytes <= budget) {
+            fits = out->batch_size = t.batch_size;
+            out->total_bytes = bytes;
+        } else {
+            not = t.batch_size;
+            out->next_bytes = bytes;
+        }
+    }
+    return AN_OK;
+}
+
+/* ---- the smallest changes */
+
+/* Adds "CHANGE (SIZE)" when these settings fit. */
+static an_status suggest(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget,
+                         const char *change, int *found, an_text *out)
+{
+    uint64_t bytes;
+    char size[16];
+    if (*found == 3) return AN_OK;
+    AN_TRY(bytes_of(err, c, data, &bytes));
+    if (bytes > budget) return AN_OK;
+    an_text_printf(out, "%s%s (%s)", *found ? ", or " : "", change, an_bytes_text((double)bytes, size));
+    ++*found;
+    return AN_OK;
+}
+
+/* A smaller micro-batch, and as many more of them that an update keeps its size where that comes out even. */
+static an_status suggest_batch(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget,
+                               bool recompute, int *found, an_text *out)
+{
+    an_fit fit;
+    char change[128];
+    if (*found == 3 || c->batch_size == 1) return AN_OK;
+    AN_TRY(an_fit_batch(err, c, data, budget, recompute, &fit));
+    if (fit.batch_size < 1) return AN_OK;
+    an_train_config t = *c;
+    const int64_t all = c->batch_size * c->gradient_accumulation_steps;
+    t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
+    int64_t even = t.batch_size;
+    while (all % even != 0) even--;
+    const char *with = recompute ? "recompute=on " : "";
+    if (2 * even > t.batch_size) { /* gradients kept over micro-batches cost memory of their own: looked at again */
+        t.batch_size = even;
+        t.gradient_accumulation_steps = all / even;
+        snprintf(change, sizeof change, "%sbatch_size=%lld gradient_accumulation_steps=%lld", with, (long long)even,
+                 (long long)(all / even));
+        const int before = *found;
+        set_recompute(&t, recompute);
+        AN_TRY(suggest(err, &t, data, budget, change, found, out));
+        if (*found > before) return AN_OK;
+        t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
+        t.gradient_accumulation_steps = c->gradient_accumulation_steps;
+    }
+    set_recompute(&t, recompute);
+    snprintf(change, sizeof change, "%sbatch_size=%lld", with, (long long)t.batch_size);
+    return suggest(err, &t, data, budget, change, found, out);
+}
+
+/* Half as often as it takes, down to `least`; the key's name in the change. */
+static an_status suggest_half(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget,
+                              const char *key, int64_t least, int *found, an_text *out)
+{
+    an_train_config t = *c;
+    char value[32], change[96];
+    int64_t *field = strcmp(key, "block_size") == 0 ? &t.block_size : &t.n_layer;
+    const int before = *found;
+    set_recompute(&t, true);
+    while (*field / 2 >= least && *found == before && *found < 3) {
+        *field /= 2;
+        snprintf(value, sizeof value, "%lld", (long long)*field);
+        snprintf(change, sizeof change, "recompute=on %s=%s", key, value);
+        AN_TRY(suggest(err, &t, data, budget, change, found, out));
+    }
+    return AN_OK;
+}
+
+/* In the order of what they change: nothing, the rounding of a sum, the rounding of products, the context, the model.
+ */
+an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget, an_text *out)
+{
+    an_train_config t = *c;
+    int found = 0;
+    const bool off = strcmp(c->recompute, "on") != 0;
+    set_recompute(&t, true);
+    if (off) AN_TRY(suggest(err, &t, data, budget, "recompute=on", &found, out));
+    AN_TRY(suggest_batch(err, c, data, budget, !off, &found, out));
+    if (off) AN_TRY(suggest_batch(err, c, data, budget, true, &found, out));
+    if (c->dtype == AN_F32) {
+        t.dtype = AN_BF16;
+        AN_TRY(suggest(err, &t, data, budget, "recompute=on dtype=bfloat16", &found, out));
+    }
+    AN_TRY(suggest_half(err, c, data, budget, "block_size", 1, &found, out));
+    t = *c;
+    t.batch_size = 1;
+    AN_TRY(suggest_half(err, &t, data, budget, "n_layer", 1, &found, out));
+    if (found == 0) an_text_puts(out, "no smaller batch or context: a smaller model (n_embd) or more memory");
+    return AN_OK;
+}
+
+/* ---- limits */
+
+static void lower(uint64_t limit, uint64_t taken, const char *what, uint64_t *bytes, const char **name)
+{
+    const uint64_t left = limit > taken ? limit - taken : 0;
+    if (limit == 0 || left >= *bytes) return;
+    *bytes = left;
+    *name = what;
+}
+
+void an_limit_of(const an_train_config *c, const an_price *p, uint64_t *bytes, const char **name)
+{
+    an_os_facts f;
+    an_os_facts_read(&f);
+    *bytes = UINT64_MAX;
+    *name = "";
+    lower((uint64_t)(c->budget * 1073741824.0), 0, "the budget", bytes, name);
+    lower(f.ram_bytes, p->process_bytes, "this machine's memory", bytes, name);
+    lower(f.cgroup_bytes, p->process_bytes, "the cgroup's limit", bytes, name);
+    lower(f.limit_data_bytes, p->process_bytes, "the limit of ulimit -d", bytes, name);
+    lower(f.limit_address_bytes, p->address_bytes - p->total_bytes, "the limit of ulimit -v", bytes, name);
+}
+
+/* "the budget is 10.2 MiB", "this machine's memory leaves 3 GiB". */
+static void say_limit(const char *name, uint64_t limit, an_text *out)
+{
+    char have[16];
+    an_text_printf(out, "%s %s %s", name, strcmp(name, "the budget") == 0 ? "is" : "leaves",
+                   an_bytes_text((double)limit, have));
+}
+
+static an_status refuse(an_err *err, const an_run *r, const an_price *p, uint64_t limit, const char *name)
+{
+    char need[16], big[16];
+    an_text text = {0};
+    say_limit(name, limit, &text);
+    an_text_printf(&text, ". Largest: %s %s. Smallest changes that fit: ", p->largest,
+                   an_bytes_text((double)p->largest_bytes, big));
+    an_status status = an_fit_advice(err, &r->cfg, r->data, limit, &text);
+    if (status == AN_OK)
+        status = an_fail(err, text.failed ? AN_E_NOMEM : AN_E_BUDGET, "the run needs %s, %s",
+                         an_bytes_text((double)p->total_bytes, need), text.data ? text.data : "");
+    an_text_free(&text);
+    return status;
+}
+
+an_status an_price_check(an_err *err, an_run *r, an_price *out)
+{
+    uint64_t limit;
+    const char *name;
+    an_status status = an_price_run(err, r, out);
+    const bool over = status == AN_E_BUDGET; /* the planner's refusal is about the device's part alone */
+    if (over) {
+        an_err_clear(err);
+        an_error_clear(r->cx);
+        status = an_price_settings(err, &r->cfg, r->data, out);
+    }
+    AN_TRY(status);
+    an_limit_of(&r->cfg, out, &limit, &name);
+    return over || out->total_bytes > limit ? refuse(err, r, out, limit, name) : AN_OK;
+}

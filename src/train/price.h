@@ -1,0 +1,61 @@
+/* price.h: what a run will take, before it takes anything; whether it fits; what would.
+ *
+ * Owns:      adding up the plans of a run (micro-batches, update, evaluation), its data, loader and checkpoint buffers;
+ *            the limits of this process; the largest batch for a budget; the smallest changes that fit.
+ * Does not:  allocate or run a plan, or print.
+ *
+ * What is counted as the run's is exact: what is requested of the device and of the heap for tensors. The program
+ * itself (code, libraries, stacks, the C library's reserve) is measured, an estimate, and named apart. */
+#ifndef AN_TRAIN_PRICE_H
+#define AN_TRAIN_PRICE_H
+
+#include "train/run.h"
+
+typedef struct an_price {
+    an_bill bill;           /* of the update's plan, but peak_bytes and the kinds are of the run's fullest plan */
+    uint64_t data_bytes;    /* tokens held in memory; files that are mapped are not */
+    uint64_t worker_bytes;  /* the loader's batches */
+    uint64_t host_bytes;    /* an evaluation's batch, a tensor on its way to a checkpoint */
+    uint64_t total_bytes;   /* peak_bytes and the three above: what `budget` and --fit are about */
+    uint64_t process_bytes; /* the program itself: resident now without the data, and what its threads will add */
+    uint64_t address_bytes; /* of address space, all together: what ulimit -v must grant */
+    char largest[160];      /* the largest tensor in the update's plan, with its scope */
+    uint64_t largest_bytes;
+} an_price;
+
+/* Of an open run, whose plans are found again when it trains. AN_E_BUDGET: the device's plan is over the budget. */
+an_status an_price_run(an_err *err, an_run *r, an_price *out);
+/* Of settings whose vocab_size is set; `data` may be NULL. The budget in them is not looked at; recompute=auto means
+ * off. */
+an_status an_price_settings(an_err *err, const an_train_config *c, const an_data *data, an_price *out);
+
+/* A tensor of a plan for people: what it is and where. */
+struct an_plan_tensor;
+const char *an_price_name(const struct an_plan_tensor *t, char out[160]);
+
+/* What is not the device's: worker, host and data bytes. */
+uint64_t an_price_beside(const an_train_config *c, const an_data *data);
+
+/* ---- fitting */
+
+typedef struct an_fit {
+    int64_t batch_size; /* 0: not even one sequence */
+    bool recompute;
+    uint64_t total_bytes, next_bytes; /* with this batch, and with one more; next_bytes 0: more than 2^20 fit */
+} an_fit;
+
+/* The largest micro-batch with which `c` takes at most `budget` bytes, without and with recomputation. */
+an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget, bool recompute,
+                       an_fit *out);
+
+/* A sentence that ends with the three smallest changes, each of which would make `c` fit. */
+an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget, an_text *out);
+
+/* The lowest limit on this process: settings' budget, physical memory, cgroup, ulimit -d; *name says which, *bytes what
+ * is left of it for the run (the program's own part taken off, but not of the budget). */
+void an_limit_of(const an_train_config *c, const an_price *p, uint64_t *bytes, const char **name);
+
+/* AN_E_BUDGET, with need, limit and the smallest changes, when the run will not fit. */
+an_status an_price_check(an_err *err, an_run *r, an_price *out);
+
+#endif
