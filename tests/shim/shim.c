@@ -175,7 +175,7 @@ unsigned shim_groups(int axis)
 static void pass(barriers *b, int threads)
 {
     b->epoch++;
-    for (int s = 0; s < threads / SHIM_LANES; s++) b->sub_epoch[s]++;
+    for (int s = 0; s < (threads + SHIM_LANES - 1) / SHIM_LANES; s++) b->sub_epoch[s]++;
 }
 
 void shim_group_barrier(int memories)
@@ -198,6 +198,10 @@ void shim_group_barrier(int memories)
 void shim_meet(const char *what, void *mine, void (*act)(void *const mine[SHIM_LANES]))
 {
     const int sub = S.current / SHIM_LANES, first = sub * SHIM_LANES;
+    if (first + SHIM_LANES > (int)S.launch->threads) { /* what it would do there depends on which lanes are active */
+        fault("%s in a simdgroup of %d threads", what, (int)S.launch->threads - first);
+        return;
+    }
     fiber *me = &S.fibers[S.current];
     me->mine = mine;
     me->what = what;
@@ -426,7 +430,7 @@ void shim_run(shim_kernel kernel, const shim_launch *l, shim_report *out)
     memset(S.group, 0, sizeof S.group);
     long n = (long)l->groups[0] * l->groups[1] * l->groups[2];
     uint32_t *order = malloc((size_t)n * sizeof *order);
-    if (!order || l->threads > MAX_THREADS || l->threads % SHIM_LANES) abort();
+    if (!order || l->threads > MAX_THREADS) abort();
     for (long i = 0; i < n; i++) { /* a shuffle from inside out */
         uint32_t j = draw((uint32_t)i + 1);
         order[i] = order[j], order[j] = (uint32_t)i;
