@@ -83,6 +83,10 @@ static int arg_for(an_builder *b, int32_t base, bool written)
         b->p->arg[i].written |= written;
         b->p->arg[i].read |= !written;
         b->args[i].written |= written;
+        if (a.bytes > b->args[i].bytes) { /* an empty tensor stands where the next one begins */
+            b->args[i].bytes = a.bytes;
+            b->p->arg[i].numel = a.bytes / (int64_t)an_dtype_bytes((an_dtype)n->dtype);
+        }
         return i;
     }
     if (b->p->n_args >= b->max_args) return an_row_fail(b, "more buffers than a kernel takes");

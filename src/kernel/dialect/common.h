@@ -103,10 +103,11 @@ AN_FN void an_place8(AN_SHARED an_mul *p, AN_PRIVATE const float *x)
     }
 }
 
-/* tile[r][c] = src[r*stride + c] for all r < rows, c < cols (constants); zero where r >= rows_in or c >= cols_in, so that products never
- * see what lies outside a tensor. By the whole group; cols and cols_in are multiples of AN_VEC. */
+/* tile[r][c] = src[r*stride + c*step] for all r < rows, c < cols (constants); zero where r >= rows_in or c >= cols_in, so that products never
+ * see what lies outside a tensor. By the whole group; cols and cols_in are multiples of AN_VEC, and with 8 step is 1. */
 template <class stored>
-AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVICE const stored *src, an_i64 stride, int rows_in, int cols_in, int me)
+AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVICE const stored *src, an_i64 stride, an_i64 step, int rows_in,
+                    int cols_in, int me)
 {
     for (int at = me * AN_VEC; at < rows * cols; at += AN_THREADS * AN_VEC) {
         int r = at / cols, c = at % cols;
@@ -116,7 +117,7 @@ AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVIC
         if (inside) an_read8(x, src + r * stride + c);
         an_place8(tile + r * ld + c, x);
 #else
-        tile[r * ld + c] = an_to_mul(inside ? an_value(src[r * stride + c]) : 0.0f);
+        tile[r * ld + c] = an_to_mul(inside ? an_value(src[r * stride + c * step]) : 0.0f);
 #endif
     }
 }
@@ -162,7 +163,7 @@ AN_FN void an_stream_abt(AN_PRIVATE an_frag_c *acc, AN_SHARED const an_mul *a, i
     AN_UNROLL for (int d = 0; d < AN_DP; d += AN_DC)
     {
         AN_BARRIER();
-        an_stage(tile, AN_LD_DC, rows, AN_DC, b + d, stride, rows_in, AN_D - d, me);
+        an_stage(tile, AN_LD_DC, rows, AN_DC, b + d, stride, 1, rows_in, AN_D - d, me);
         AN_BARRIER();
         an_strip_abt(acc, rows / 8, a + d, lda, tile, AN_LD_DC, AN_DC);
     }
@@ -173,7 +174,7 @@ AN_FN void an_stream_ab(AN_PRIVATE an_frag_c *acc, AN_SHARED const an_mul *a, in
     AN_UNROLL for (int d = 0; d < AN_DP; d += AN_DC)
     {
         AN_BARRIER();
-        an_stage(tile, AN_LD_DC, rows, AN_DC, b + d, stride, rows_in, AN_D - d, me);
+        an_stage(tile, AN_LD_DC, rows, AN_DC, b + d, stride, 1, rows_in, AN_D - d, me);
         AN_BARRIER();
         an_strip_ab(acc + d / 8, AN_DC / 8, a, lda, tile, AN_LD_DC, rows);
     }
