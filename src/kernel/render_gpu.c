@@ -15,7 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { EACH_THREADS = 256, COL_THREADS = 64, ROWS_A_GROUP = 4, FIRST_EPILOGUE_BUFFER = 5, METAL_BUFFERS = 31 };
+enum {
+    EACH_THREADS = 256,
+    COL_THREADS = 64,
+    ROWS_A_GROUP = 4,
+    FIRST_EPILOGUE_BUFFER = 5,
+    METAL_BUFFERS = 31,
+    AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
+    WIDE_FROM = 1 << 20 /* elements from which it still fills a GPU */
+};
 
 static const char *const storage[AN_N_DTYPES] = {"float", "an_u16", "an_u16", "double",
                                                  "int",   "an_i64", "an_u8",  "an_u8"};
@@ -113,11 +121,42 @@ static void rounded(int dtype, const char *e, an_text *out)
         an_text_puts(out, e);
 }
 
-static void load(const an_row_prog *p, const an_ins *in, an_text *out)
+/* ---- wide accesses (CUDA): a thread has AN_WIDE neighbouring columns of one row, c0 and up, and loads and stores them
+ * together where they stand together. Its instructions are those of one column, in a loop over k. */
+
+/* Whether instruction `in` takes AN_WIDE elements that begin at a multiple of AN_WIDE: its index is c plus what is such
+ * a multiple in every row. */
+static bool moves_together(const an_row_prog *p, const an_ins *in, int wide)
+{
+    int64_t stride;
+    if (!wide || in->ix < 0 || in->guard >= 0 || in->level != AN_LEVEL_COL ||
+        (in->kind == AN_INS_LOAD ? in->a >= 0 : in->kind != AN_INS_STORE))
+        return false;
+    if (!an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) || stride != 1) return false;
+    const an_ix_expr *e = &p->ix.expr[in->ix];
+    if (e->c % wide) return false;
+    for (int i = 0; i < e->n; i++) {
+        const an_atom *t = &p->ix.atom[e->term[i].atom];
+        bool col = t->kind == AN_ATOM_VAR && t->var == AN_VAR_COL;
+        if (!col && e->term[i].k % wide) return false;
+    }
+    return true;
+}
+
+static void load(const an_row_prog *p, int i, int wide, an_text *out)
 {
     static const char *const widen[AN_N_DTYPES] = {[AN_BF16] = "an_bf16_to_f32(", [AN_F16] = "an_f16_to_f32("};
+    const an_ins *in = &p->ins[i];
     const an_row_arg *arg = &p->arg[in->arg];
+    if (moves_together(p, in, wide)) {
+        an_text_printf(out, "%sw%d[k]%s", widen[arg->dtype] ? widen[arg->dtype] : "", i, widen[arg->dtype] ? ")" : "");
+        return;
+    }
     int64_t reach = in->a >= 0 ? (in->clamp - 1) * in->scale : 0;
+    if (arg->numel == 0) { /* of a row without columns */
+        an_text_puts(out, "0");
+        return;
+    }
     if (in->guard >= 0) {
         guard(p, in->guard, out);
         an_text_puts(out, " ? ");
@@ -166,11 +205,16 @@ static void elementwise(const an_ins *in, an_text *out)
     an_text_free(&e);
 }
 
-static void store(const an_row_prog *p, const an_ins *in, an_text *out)
+static void store(const an_row_prog *p, int i, int wide, an_text *out)
 {
+    const an_ins *in = &p->ins[i];
     const an_row_arg *arg = &p->arg[in->arg];
-    an_text_printf(out, "%s[", arg->name);
-    index_text(p, in->ix, 0, out);
+    if (moves_together(p, in, wide)) {
+        an_text_printf(out, "w%d[k", i);
+    } else {
+        an_text_printf(out, "%s[", arg->name);
+        index_text(p, in->ix, 0, out);
+    }
     if (arg->dtype == AN_BF16)
         an_text_printf(out, "] = (an_u16)an_f32_to_bf16(v%d);\n", in->a);
     else if (arg->dtype == AN_F16)
@@ -184,13 +228,13 @@ static void store(const an_row_prog *p, const an_ins *in, an_text *out)
 }
 
 /* `once`: the condition under which one thread of a row writes what belongs to the row. */
-static void instruction(const an_row_prog *p, int i, const char *indent, const char *once, an_text *out)
+static void instruction(const an_row_prog *p, int i, const char *indent, const char *once, int wide, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     an_text_puts(out, indent);
     if (in->kind == AN_INS_STORE) {
         if (in->level == AN_LEVEL_ROW) an_text_puts(out, once);
-        store(p, in, out);
+        store(p, i, wide, out);
         return;
     }
     an_text_printf(out, "const %s v%d = ", computed[in->dtype], i);
@@ -202,7 +246,7 @@ static void instruction(const an_row_prog *p, int i, const char *indent, const c
         an_text_puts(out, ")");
         break;
     case AN_INS_TEST: guard(p, in->guard, out); break;
-    case AN_INS_LOAD: load(p, in, out); break;
+    case AN_INS_LOAD: load(p, i, wide, out); break;
     case AN_INS_TILE: rounded(in->dtype, "acc", out); break;
     case AN_INS_RAND:
         an_text_printf(out, "an_uniform_at(%s, %uu, (an_u64)(", p->arg[in->arg].name, (unsigned)in->imm_i);
@@ -308,12 +352,12 @@ static void row_phase(const an_row_prog *p, int phase, an_text *out)
         if (in->kind == AN_INS_REDUCE)
             declare_lanes(p, i, 1, out);
         else if (in->level == AN_LEVEL_ROW)
-            instruction(p, i, "    ", "if (l == 0) ", out);
+            instruction(p, i, "    ", "if (l == 0) ", 0, out);
     }
     if (!columns) return;
     an_text_printf(out, "    for (int c = l; c < %lld; c += 32) {\n", (long long)p->cols);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "        ", "", out);
+        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "        ", "", 0, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) accumulate(p, i, "", "c", "        ", out);
     an_text_puts(out, "    }\n");
@@ -361,11 +405,58 @@ static void place_of_thread(const an_row_prog *p, int threads, an_text *out)
     if (!uses(p, AN_VAR_ROW) && !uses(p, AN_VAR_COL)) an_text_puts(out, "    (void)i;\n");
 }
 
+/* Loads and stores of the wide form that stand outside its loop; at c0. */
+static void moves(const an_row_prog *p, bool stores, an_text *out)
+{
+    static const char *const narrow_c0[AN_N_VARS] = {"r", "c0", "q"};
+    static const char *const wide_c0[AN_N_VARS] = {"(an_i64)r", "(an_i64)c0", "(an_i64)q"};
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (!moves_together(p, in, AN_WIDE)) continue;
+        const an_row_arg *arg = &p->arg[in->arg];
+        if (!stores) an_text_printf(out, "    %s w%d[%d];\n", storage[arg->dtype], i, AN_WIDE);
+        if (stores != (in->kind == AN_INS_STORE)) continue;
+        if (stores)
+            an_text_printf(out, "    an_wide_store(%s + ", arg->name);
+        else
+            an_text_printf(out, "    an_wide_load(w%d, %s + ", i, arg->name);
+        an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
+        if (stores) an_text_printf(out, ", w%d", i);
+        an_text_puts(out, ");\n");
+    }
+}
+
+static void wide_elements(const an_row_prog *p, const an_launch *launch, an_text *out)
+{
+    int64_t n = p->rows * p->cols;
+    const bool is_long = n > INT32_MAX - EACH_THREADS * AN_WIDE; /* the last group reaches beyond n */
+    const char *type = is_long ? "an_i64" : "int", *unsigned_type = is_long ? "an_u64" : "an_u32";
+    an_text_printf(out, "    const %s i = ((%s)an_group.x * %d + (int)an_thread) * %d; /* %d columns a thread */\n",
+                   type, type, launch->threads, AN_WIDE, AN_WIDE);
+    if (n % ((int64_t)launch->threads * AN_WIDE)) an_text_printf(out, "    if (i >= %lld) return;\n", (long long)n);
+    an_text_printf(out, "    const int r = (int)((%s)i / %lldu), c0 = (int)((%s)i %% %lldu);\n    (void)r;\n",
+                   unsigned_type, (long long)p->cols, unsigned_type, (long long)p->cols);
+    if (p->shape == AN_TILE)
+        an_text_printf(out, "    an_product wp[%d];\n    an_wide_load(wp, product + i);\n", AN_WIDE);
+    moves(p, false, out);
+    an_text_printf(
+        out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
+        AN_WIDE);
+    if (p->shape == AN_TILE) an_text_puts(out, "        const float acc = an_product_value(wp[k]);\n");
+    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "        ", "if (c == 0) ", AN_WIDE, out);
+    an_text_puts(out, "    }\n");
+    moves(p, true, out);
+}
+
 static void elements(const an_row_prog *p, const an_launch *launch, an_text *out)
 {
+    if (launch->wide) {
+        wide_elements(p, launch, out);
+        return;
+    }
     place_of_thread(p, launch->threads, out);
     if (p->shape == AN_TILE) an_text_puts(out, "    const float acc = an_product_value(product[i]);\n");
-    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", out);
+    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", 0, out);
 }
 
 static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
@@ -388,7 +479,7 @@ static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
         an_text_printf(out, "    for (int q = 0; q < %lld; q++) {\n", (long long)p->red);
     }
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == 0 && i != red) instruction(p, i, indent, "", out);
+        if (p->ins[i].phase == 0 && i != red) instruction(p, i, indent, "", 0, out);
     accumulate(p, red, lanes > 1 ? "[k]" : "", "q", indent, out);
     an_text_puts(out, lanes > 1 ? "        }\n" : "    }\n");
     for (int s = lanes / 2; s; s /= 2)
@@ -401,7 +492,7 @@ static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
     rounded(in->dtype, e, out);
     an_text_puts(out, ";\n");
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase > 0 && i != red) instruction(p, i, "    ", "if (c == 0) ", out);
+        if (p->ins[i].phase > 0 && i != red) instruction(p, i, "    ", "if (c == 0) ", 0, out);
 }
 
 /* ---------------------------------------------------------------------------------------------- kernels */
@@ -440,7 +531,7 @@ static void epilogue(const an_row_prog *p, const char *name, an_text *out)
     an_text_puts(out, ")\n{\n");
     if (!uses(p, AN_VAR_ROW)) an_text_puts(out, "    (void)r;\n");
     if (!uses(p, AN_VAR_COL)) an_text_puts(out, "    (void)c;\n");
-    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", out);
+    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", 0, out);
     an_text_puts(out, "}\n#define AN_EPILOGUE_ARGS ");
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN",
@@ -450,13 +541,16 @@ static void epilogue(const an_row_prog *p, const char *name, an_text *out)
     an_text_puts(out, ")\n");
 }
 
-an_launch an_render_gpu_launch(const an_row_prog *p)
+an_launch an_render_gpu_launch(const an_row_prog *p, bool msl)
 {
     if (has_rows(p)) {
         int64_t at_once = AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
         return (an_launch){.groups = an_ceil_div(p->rows, at_once), .threads = 32 * (int)at_once};
     }
     int64_t n = p->rows * p->cols;
+    if (!msl && p->shape != AN_COL && p->cols % AN_WIDE == 0 && n >= WIDE_FROM && n / AN_WIDE <= INT32_MAX)
+        return (an_launch){
+            .groups = an_ceil_div(n, (int64_t)EACH_THREADS * AN_WIDE), .threads = EACH_THREADS, .wide = true};
     int threads = (int)AN_MIN(p->shape == AN_COL ? COL_THREADS : EACH_THREADS, AN_MAX(an_round_up(n, 32), 32));
     return (an_launch){.groups = an_ceil_div(n, threads), .threads = threads};
 }
@@ -480,10 +574,10 @@ const char *an_render_gpu_refusal(const an_row_prog *p, bool msl)
 
 void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product, an_text *out)
 {
-    an_launch launch = an_render_gpu_launch(p);
+    an_launch launch = an_render_gpu_launch(p, false);
     bool half = product == AN_BF16;
-    an_text_printf(out, "AN_FN float an_product_value(%s x) { return %s; }\n", storage[product],
-                   half ? "an_bf16_to_f32(x)" : "x");
+    an_text_printf(out, "typedef %s an_product;\nAN_FN float an_product_value(an_product x) { return %s; }\n",
+                   storage[product], half ? "an_bf16_to_f32(x)" : "x");
     an_text_printf(out, "AN_KERNEL(%s, %d)\n(AN_ROW_IN(0, %s, product)", name, launch.threads, storage[product]);
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i + 1,
@@ -504,7 +598,7 @@ void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes,
         epilogue(p, name, out);
         return;
     }
-    an_launch launch = an_render_gpu_launch(p);
+    an_launch launch = an_render_gpu_launch(p, msl);
     an_text_printf(out, "AN_KERNEL(%s, %d)\n(", name, launch.threads);
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i,

@@ -76,14 +76,11 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
         return "sums are added to a dtype that is neither float32 nor an operand's";
     t->a_along_k = s->a_k == 1 || s->k == 1;
     t->b_along_k = s->b_k == 1 && s->b_n != 1;
-    if (!t->a_along_k && s->a_m != 1 && s->m > 1)
-        return "neither direction of the left operand is contiguous; copy it first";
-    if (!t->b_along_k && s->b_n != 1 && s->n > 1)
-        return "neither direction of the right operand is contiguous; copy it first";
+    bool apart = (t->a_along_k ? s->a_k : s->a_m) != 1 || (t->b_along_k ? s->b_k : s->b_n) != 1; /* one by one */
     const int64_t a[4] = {s->a_b[0], s->a_b[1], s->a_b[2], t->a_along_k ? s->a_m : s->a_k},
                   b[4] = {s->b_b[0], s->b_b[1], s->b_b[2], t->b_along_k ? s->b_n : s->b_k};
     bool extents = (t->a_along_k ? s->k : s->m) % 8 == 0 && (t->b_along_k ? s->k : s->n) % 8 == 0;
-    t->vec = extents && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) && starts_on_16(&arg[1])
+    t->vec = extents && !apart && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) && starts_on_16(&arg[1])
                  ? 8
                  : 1;
     for (size_t i = s->mul_dtype == AN_F32 ? 2 : gpu->msl ? 1 : 0; i < AN_COUNT(gemm_tiles); i++) {
@@ -149,7 +146,7 @@ const char *an_unit_tiles(const an_plan *p, const an_plan_step *s, const an_gpu 
     if (why) return why;
     switch (k->kind) {
     case AN_KERNEL_ROW:
-        *out = (an_tiles){.unit = AN_UNIT_ROW, .store = "F32", .mul = "F32", .exact = 1, .vec = 1};
+        *out = (an_tiles){.unit = AN_UNIT_ROW, .store = "F32", .mul = "F32", .exact = !gpu->fast, .vec = 1};
         return an_render_gpu_refusal(k->u.row, gpu->msl);
     case AN_KERNEL_GEMM: return choose_gemm(&k->u.gemm, s->arg, gpu, out);
     case AN_KERNEL_ATTN:

@@ -5,7 +5,7 @@ extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_
 
 static void prelude(an_text *out)
 {
-    an_text_puts(out, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 1\n");
+    an_text_puts(out, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n"); /* exact mode asks no library */
     an_text_puts(out, an_embed_dialect_cuda_h);
     an_text_puts(out, an_embed_exact);
     an_text_puts(out, an_embed_dialect_rows_gpu_h);

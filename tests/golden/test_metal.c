@@ -156,7 +156,7 @@ static void compare_program(const scene *s, shim_object o, int k)
     const an_row_prog *p = s->plan->kernel[k].u.row;
     uint64_t state = 7 + (uint64_t)k;
     void *arg[AN_ROW_ARGS], *mine[AN_ROW_ARGS];
-    an_launch launch = an_render_gpu_launch(p);
+    an_launch launch = an_render_gpu_launch(p, true);
     shim_launch l = {.groups = {(unsigned)launch.groups, 1, 1}, .threads = (unsigned)launch.threads, .seed = 5};
     assert_true(p->n_args <= SHIM_MAX_BUFFERS);
     for (int a = 0; a < p->n_args; a++) {

@@ -117,7 +117,9 @@ static an_status template_calls(an_err *err, an_exec *e, int32_t step, const an_
     an_tiles t = {0};
     an_unit_tiles(e->plan, s, &e->d->gpu, &t);
     an_render_unit(e->plan, s, &e->d->gpu, "row", &text);
-    int32_t unit = unit_of(e, &text, !t.exact, name_of(e->plan, s));
+    /* Contraction is for attention alone: elsewhere a value computed twice, fused otherwise, stays the same. */
+    bool fmad = !t.exact && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD);
+    int32_t unit = unit_of(e, &text, fmad, name_of(e->plan, s));
     void *params = g->params_bytes ? an_arena_copy(&e->arena, &g->params, g->params_bytes) : NULL;
     if (unit < 0 || (g->params_bytes && !params)) return no_room(err);
     for (int l = 0; l < g->n_launches; l++) {
@@ -162,7 +164,7 @@ static an_status tail_call(an_err *err, an_exec *e, int32_t step, const an_produ
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_row_prog *tail = e->plan->kernel[s->epilogue].u.row;
-    const an_launch of = an_render_gpu_launch(tail);
+    const an_launch of = an_render_gpu_launch(tail, false);
     an_text text = {0};
     an_render_tail_unit(e->plan, s, "tail", (an_dtype)p->out, &text);
     int32_t unit = unit_of(e, &text, false, name_of(e->plan, s));

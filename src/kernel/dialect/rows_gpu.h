@@ -51,6 +51,37 @@ AN_FN an_i64 an_imod(an_i64 a, an_i64 b)
     return r + ((r != 0 && (r < 0) != (b < 0)) ? b : 0);
 }
 
+#ifndef __METAL_VERSION__
+/* The processor's own instructions: the bits of exact.h's integer operations. */
+#define an_f32_to_bf16(x) an_bf16_bits(x)
+#define an_f32_to_f16(x)  an_f16_bits(x)
+#define an_f16_to_f32(x)  an_f16_value(x)
+
+/* Neighbours moved together, 16 bytes at a time where they begin on 16. */
+template <class T, int n> struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) an_pack {
+    T x[n];
+};
+template <class T, int n> AN_FN void an_wide_load(T (&x)[n], const T *p)
+{
+    if ((an_u64)p % alignof(an_pack<T, n>) == 0) {
+        an_pack<T, n> w = *(const an_pack<T, n> *)p;
+        AN_UNROLL for (int i = 0; i < n; i++) x[i] = w.x[i];
+    } else {
+        AN_UNROLL for (int i = 0; i < n; i++) x[i] = p[i];
+    }
+}
+template <class T, int n> AN_FN void an_wide_store(T *p, const T (&x)[n])
+{
+    if ((an_u64)p % alignof(an_pack<T, n>) == 0) {
+        an_pack<T, n> w;
+        AN_UNROLL for (int i = 0; i < n; i++) w.x[i] = x[i];
+        *(an_pack<T, n> *)p = w;
+    } else {
+        AN_UNROLL for (int i = 0; i < n; i++) p[i] = x[i];
+    }
+}
+#endif
+
 /* ---- conversions: rounding to a storage kind in registers; float to integer toward zero, saturating, NaN is 0 */
 AN_FN float an_to_bf16(float x) { return an_bf16_to_f32(an_f32_to_bf16(x)); }
 AN_FN float an_to_f16(float x) { return an_f16_to_f32(an_f32_to_f16(x)); }
@@ -144,4 +175,20 @@ AN_FN double an_swap(double x, int m) { return an_shuffle_xor(x, m); }
 AN_FN double an_plus(double a, double b) { return a + b; }
 AN_FN int an_is_nan(double x) { return x != x; }
 AN_FOLDS(double)
+#endif
+
+/* ---- where equal bits on all devices are not asked for: CUDA's functions, accurate to 2 units of the last place and two to three times
+ * shorter. Not contracted either way, so that a value computed twice is the same. */
+#if !defined(__METAL_VERSION__) && !AN_EXACT
+#define AN_FAST_PAIR(name, function)                                                                                   \
+    AN_FN float an_fast_##name(float x) { return function(x); }                                                        \
+    AN_FN double an_fast_##name(double x) { return an_##name(x); }
+AN_FAST_PAIR(exp, expf)
+AN_FAST_PAIR(log, logf)
+AN_FAST_PAIR(tanh, tanhf)
+AN_FAST_PAIR(erf, erff)
+#define an_exp  an_fast_exp
+#define an_log  an_fast_log
+#define an_tanh an_fast_tanh
+#define an_erf  an_fast_erf
 #endif
