@@ -89,6 +89,7 @@ an_status an_cmd_prepare(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_selftest(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #define RUN_DETAILS                                                                                                    \
-    "The run's folder gets metrics.jsonl (a line a logged update), loss.svg, config.yaml, logbook.jsonl (versions,\n"   \
+    "The run's folder gets metrics.jsonl (a line a logged update), loss.svg, config.yaml, logbook.jsonl (versions,\n"  \
     "machine, data, bill), last.safetensors, best.safetensors (of the lowest validation loss) and\n"                   \
     "step_N.safetensors. Ctrl-C finishes the update and saves. FILE.py is one of nanoGPT's: read as assignments of\n"  \
     "literals, never executed.\n"
@@ -55,6 +55,10 @@ const an_command an_commands[] = {
      .usage = "doctor [key=value ...]",
      .summary = "this machine: devices, compiler, memory, limits, speeds; what is wrong",
      .details = "Exit code 2: something is wrong, and a line says what.\n"},
+    {.name = "selftest", .run = an_cmd_selftest, .min_words = 0, .max_words = 1, .json = true, .keys = {&an_train_keys},
+     .usage = "selftest [PRESET|FILE.yaml] [key=value ...]",
+     .summary = "every kernel of a model at its shapes, against plain loops in double",
+     .details = "The preset is demo when none is given. Exit code 3: a kernel is wrong. Large models want batch_size=1.\n"},
     {.name = "help", .run = an_cmd_help, .min_words = 0, .max_words = 1, .json = false, .keys = {NULL},
      .usage = "help [COMMAND]",
      .summary = "this, or a command's settings",

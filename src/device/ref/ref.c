@@ -25,7 +25,7 @@ static double to_bits(double x, int digits, int least, double top)
     return fabs(y) > top ? copysign(INFINITY, x) : y;
 }
 
-static double round_float(const an_ref_options *o, an_dtype t, double x)
+double an_ref_round(const an_ref_options *o, an_dtype t, double x)
 {
     if (o->round_nothing) return x;
     switch (t) {
@@ -36,7 +36,7 @@ static double round_float(const an_ref_options *o, an_dtype t, double x)
     }
 }
 
-static int64_t round_int(an_dtype t, int64_t x)
+int64_t an_ref_round_int(an_dtype t, int64_t x)
 {
     switch (t) {
     case AN_I32: return (int32_t)(uint32_t)(uint64_t)x;
@@ -46,7 +46,7 @@ static int64_t round_int(an_dtype t, int64_t x)
     }
 }
 
-static int64_t float_to_int(an_dtype t, double x)
+int64_t an_ref_to_int(an_dtype t, double x)
 {
     if (t == AN_BOOL) return x != 0;
     if (isnan(x)) return 0;
@@ -64,9 +64,9 @@ static bool is_float(const struct an_tensor *t)
 static void round_output(const an_ref_options *o, an_dtype t, an_ref_value v, int64_t numel)
 {
     if (an_dtype_is_float(t))
-        for (int64_t j = 0; j < numel; j++) v.d[j] = round_float(o, t, v.d[j]);
+        for (int64_t j = 0; j < numel; j++) v.d[j] = an_ref_round(o, t, v.d[j]);
     else
-        for (int64_t j = 0; j < numel; j++) v.i[j] = round_int(t, v.i[j]);
+        for (int64_t j = 0; j < numel; j++) v.i[j] = an_ref_round_int(t, v.i[j]);
 }
 
 /* ------------------------------------------------------------------------------------------------ elementwise */
@@ -98,7 +98,7 @@ static int64_t floor_div(int64_t a, int64_t b)
 #define INT_AN_DOM_BITS(x)     x
 #define INT_AN_DOM_BOOL(x)     x
 
-static double elem_float(int op, double a, double b, double c)
+double an_ref_elem(int op, double a, double b, double c)
 {
     switch (op) {
 /* clang-format off */
@@ -111,7 +111,7 @@ static double elem_float(int op, double a, double b, double c)
 }
 
 #define fabs(x) llabs(x)
-static int64_t elem_int(int op, int64_t a, int64_t b, int64_t c)
+int64_t an_ref_elem_int(int op, int64_t a, int64_t b, int64_t c)
 {
     switch (op) {
 /* clang-format off */
@@ -132,13 +132,13 @@ static void eval_elem(an_ref_node *r)
         if (n->op == AN_OP_WHERE) {
             r->out[0].w[j] = r->in[0].i[j] ? r->in[1].w[j] : r->in[2].w[j];
         } else if (floats) {
-            double y = elem_float(n->op, r->in[0].d[j], n->n_src > 1 ? r->in[1].d[j] : 0, 0);
+            double y = an_ref_elem(n->op, r->in[0].d[j], n->n_src > 1 ? r->in[1].d[j] : 0, 0);
             if (result)
                 r->out[0].d[j] = y;
             else
                 r->out[0].i[j] = y != 0;
         } else {
-            r->out[0].i[j] = elem_int(n->op, r->in[0].i[j], n->n_src > 1 ? r->in[1].i[j] : 0, 0);
+            r->out[0].i[j] = an_ref_elem_int(n->op, r->in[0].i[j], n->n_src > 1 ? r->in[1].i[j] : 0, 0);
         }
     }
 }
@@ -148,7 +148,7 @@ static void eval_cast(an_ref_node *r)
     bool from = is_float(r->src[0]), to = is_float(r->n);
     for (int64_t j = 0; j < r->n->numel; j++) {
         if (from && !to)
-            r->out[0].i[j] = float_to_int((an_dtype)r->n->dtype, r->in[0].d[j]);
+            r->out[0].i[j] = an_ref_to_int((an_dtype)r->n->dtype, r->in[0].d[j]);
         else if (!from && to)
             r->out[0].d[j] = (double)r->in[0].i[j];
         else

@@ -29,7 +29,13 @@ typedef struct an_ref_options { /* zero: the default */
 an_status an_ref_eval(an_err *err, const an_graph *g, const an_ref_options *o, an_ref_leaf_fn leaf, void *user,
                       const int32_t *ids, int n, double **out_values);
 
-/* ---- shared by ref.c and ref_call.c */
+/* ---- shared by ref.c, ref_call.c and ref_row.c */
+double an_ref_elem(int op, double a, double b, double c); /* an elementwise op but WHERE; comparisons give 0 or 1 */
+int64_t an_ref_elem_int(int op, int64_t a, int64_t b, int64_t c);
+double an_ref_round(const an_ref_options *o, an_dtype t, double x); /* to a floating dtype */
+int64_t an_ref_round_int(an_dtype t, int64_t x);
+int64_t an_ref_to_int(an_dtype t, double x); /* truncates and saturates */
+
 typedef union an_ref_value { /* one word an element, whatever it is */
     double *d;
     int64_t *i;

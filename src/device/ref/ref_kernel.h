@@ -1,0 +1,51 @@
+/* ref_kernel.h: the oracle for one kernel of a plan: what it should have written, from what it read.
+ *
+ * Owns:      samples of what each kind of kernel writes, computed in double by the plainest loops over its spec or row
+ *            program, and the comparison with what a device wrote.
+ * Does not:  run kernels, or know devices: memory comes as bytes on the host.
+ *
+ * Samples: rows, columns and elements spread over the output, its first and last always among them; all of it where it
+ * is small. The amount of work is bounded, so that a model's largest product takes as long as a small one.
+ */
+#ifndef AN_DEVICE_REF_KERNEL_H
+#define AN_DEVICE_REF_KERNEL_H
+
+#include "kernel/plan.h"
+
+typedef struct an_ref_memory { /* an argument of the step */
+    const void *before;        /* its bytes before the kernel ran; NULL: absent */
+    const void *after;         /* after; NULL: not written */
+    int64_t bytes;             /* of both */
+} an_ref_memory;
+
+typedef struct an_ref_verdict {
+    int64_t elements;  /* compared */
+    double worst;      /* largest difference in allowed ones; infinite: NaN or an infinity where there should be none */
+    char fault[256];   /* the first element above 1; "" */
+    char skipped[128]; /* why nothing was compared; "" */
+} an_ref_verdict;
+
+/* Bytes from where argument `i` of the step points to the end of what the kernel may touch there; at least those the
+ * step says, and perhaps beyond the buffer. */
+int64_t an_ref_extent(const an_plan *p, const an_plan_step *s, int i);
+
+/* Checks a step's kernel and epilogue; arg[s->n_args]. AN_E_NOMEM only: faults are in *out. */
+an_status an_ref_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_ref_memory *arg,
+                       an_ref_verdict *out);
+
+/* ---- between ref_kernel.c and ref_row.c */
+
+typedef struct an_ref_samples { /* what is expected, one entry an element */
+    int64_t *at, n, cap;
+    double *want; /* integers too: all are exact in a double, or were int64 sums that wrapped and are not compared */
+    int32_t *arg;
+} an_ref_samples;
+bool an_ref_expect(an_ref_samples *e, int arg, int64_t at, double want); /* false: no memory */
+
+double an_ref_load(int dtype, const void *raw, int64_t at);
+/* Runs samples of a row program. `arg` begins at its first argument; `product` gives the tile's element (r,c). */
+typedef double (*an_ref_product_fn)(void *user, int64_t r, int64_t c);
+an_status an_ref_row(an_err *err, const an_row_prog *p, const an_ref_memory *arg, int first_arg,
+                     an_ref_product_fn product, void *user, an_ref_samples *out, const char **skipped);
+
+#endif

@@ -1,0 +1,91 @@
+#include "train/selftest.h"
+#include "train/run.h"
+#include "train/step.h"
+#include <anneal_nn.h>
+#include <stdlib.h>
+
+/* Knuth's MMIX generator; its high bits are good enough here. */
+static double uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) * 0x1p-53;
+}
+
+/* Adds noise to a tensor of f32: biases are zero and gains one in a new model, which would hide a kernel that leaves
+ * them out. Moments get what they may have; the second is never negative. */
+static an_status disturb(an_err *err, an_run *r, int i, uint64_t *state)
+{
+    an_persist p;
+    AN_TRY(an_run_result(err, r->cx, an_persist_get(r->cx, i, &p)));
+    if (p.dtype != AN_F32) return AN_OK;
+    size_t n = 1;
+    for (int k = 0; k < p.shape.rank; k++) n *= (size_t)p.shape.dim[k];
+    float *x = malloc(n * sizeof *x); /* p.shape */
+    if (!x) return an_fail_nomem(err, p.name, n * sizeof *x);
+    const bool second = p.kind == 1 && p.name[10] == 'v'; /* "optimizer.v.NAME" */
+    an_status status = an_run_result(err, r->cx, an_persist_read(r->cx, i, x, n * sizeof *x));
+    for (size_t k = 0; k < n; k++) {
+        const double u = uniform(state);
+        x[k] += (float)(p.kind == 0 ? 0.1 * (u - 0.5) : second ? 1e-6 * (u + 0.1) : 1e-3 * (u - 0.5));
+    }
+    if (status == AN_OK) status = an_run_result(err, r->cx, an_persist_write(r->cx, i, x, n * sizeof *x));
+    free(x);
+    return status;
+}
+
+static void add(an_check_result *sum, const an_check_result *x)
+{
+    sum->kernels += x->kernels;
+    sum->faults += x->faults;
+    sum->skipped += x->skipped;
+    sum->elements += x->elements;
+}
+
+/* The plan of what was built, checked. */
+static an_status check(an_err *err, an_run *r, an_status built, an_kernel_check_fn tell, void *user,
+                       an_check_result *out)
+{
+    an_check_result one;
+    an_status status = built == AN_OK ? an_check_kernels(r->cx, tell, user, &one) : built;
+    status = an_run_result(err, r->cx, status);
+    an_reset(r->cx);
+    if (status == AN_OK) add(out, &one);
+    return status;
+}
+
+static an_status run(an_err *err, an_run *r, const int32_t *x, const int32_t *y, an_kernel_check_fn tell, void *user,
+                     an_check_result *out)
+{
+    const int64_t last = r->cfg.gradient_accumulation_steps - 1;
+    const int64_t warm = r->cfg.warmup_iters; /* an update of full size: the rate is at its peak */
+    uint64_t state = 1;
+    an_step s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, x, y); /* makes the moments */
+    AN_TRY(an_run_fault(err, r->cx));
+    an_reset(r->cx);
+    if (last > 0) { /* gradients that are kept for the next micro-batch have kernels of their own */
+        s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, x, y);
+        AN_TRY(check(err, r, an_eval(s.loss), tell, user, out));
+    }
+    s = an_step_build(r->cx, r->model, &r->cfg, warm, last, x, y);
+    AN_TRY(an_run_result(err, r->cx, an_plan(s.loss, s.norm)));
+    for (int i = 0; i < an_persist_count(r->cx); i++) AN_TRY(disturb(err, r, i, &state));
+    AN_TRY(check(err, r, an_eval(s.loss, s.norm), tell, user, out));
+    an_tensor *loss = an_step_evaluation(r->cx, r->model, r->cfg.batch_size, r->cfg.block_size, x, y);
+    return check(err, r, an_eval(loss), tell, user, out);
+}
+
+an_status an_selftest(an_err *err, const an_train_config *c, an_kernel_check_fn tell, void *user, an_check_result *out)
+{
+    an_run *r;
+    uint64_t state = 2;
+    *out = (an_check_result){0};
+    AN_TRY(an_run_open(err, c, NULL, AN_RUN_PARAMETERS_ONLY, &r));
+    const int64_t n = r->cfg.batch_size * r->cfg.block_size;
+    int32_t *tokens = malloc((size_t)(2 * n) * sizeof *tokens); /* x then y, [B,T] each */
+    an_status status = tokens ? AN_OK : an_fail_nomem(err, "a batch", (size_t)(2 * n) * sizeof *tokens);
+    for (int64_t i = 0; tokens && i < 2 * n; i++) tokens[i] = (int32_t)(uniform(&state) * (double)r->cfg.vocab_size);
+    if (status == AN_OK) status = run(err, r, tokens, tokens + n, tell, user, out);
+    free(tokens);
+    an_run_close(r);
+    return status;
+}

@@ -1,0 +1,271 @@
+/* test_check.c: kernels against the oracle: right ones pass, and a wrong one of every kind is found. A device is made
+ * wrong by changing what it loads; the oracle goes by the plan. */
+#include "lib/test.h"
+
+#include "anneal_internal.h"
+#define an_step an_training_step
+#include "train/selftest.h"
+#include "train/run.h"
+#include "train/step.h"
+#undef an_step
+
+#include <anneal_tools.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static an_train_config small(void)
+{
+    an_err err = {0};
+    an_train_config c;
+    if (an_train_config_open(&err, "demo", &c) != AN_OK) fail_msg("%s", err.text);
+    c.n_layer = 1;
+    c.n_head = 2;
+    c.n_embd = 32;
+    c.block_size = 16;
+    c.batch_size = 2;
+    c.vocab_size = 33;
+    c.threads = 1;
+    c.dropout = 0.2;
+    c.bias = true;
+    snprintf(c.cc, sizeof c.cc, "none"); /* interpreted: a wrong program must not enter the cache */
+    return c;
+}
+
+/* ---- a device that loads something else */
+
+typedef void (*spoil_fn)(an_kernel *k);
+
+static an_backend wrong;
+static const an_backend *right;
+static spoil_fn spoil;
+
+static an_status load_spoiled(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats)
+{
+    static an_plan plan; /* lives as long as the loaded plan: one is loaded at a time */
+    static an_kernel kernel[2];
+    static an_row_prog row[2];
+    static an_ins ins[2][512];
+    if (p->n_kernels > 2) return right->load(err, d, p, out, stats); /* a whole plan */
+    plan = *p;
+    plan.kernel = kernel;
+    memcpy(kernel, p->kernel, sizeof *kernel * (size_t)p->n_kernels);
+    for (int i = 0; i < p->n_kernels; i++) {
+        if (kernel[i].kind != AN_KERNEL_ROW) continue;
+        row[i] = *p->kernel[i].u.row;
+        assert_true(row[i].n_ins <= 512);
+        memcpy(ins[i], row[i].ins, sizeof *ins[i] * (size_t)row[i].n_ins);
+        row[i].ins = ins[i];
+        kernel[i].u.row = &row[i];
+    }
+    for (int i = 0; i < p->n_kernels; i++) spoil(&kernel[i]);
+    return right->load(err, d, &plan, out, stats);
+}
+
+typedef struct seen {
+    int wrong, in_epilogues, of_kind;
+    const char *kind;
+} seen;
+
+static void look(void *user, const an_kernel_check *k)
+{
+    seen *s = user;
+    s->wrong += k->fault[0] != '\0';
+    s->of_kind += k->fault[0] != '\0' && strcmp(k->kind, s->kind) == 0;
+    assert_true(k->launches >= 1);
+    assert_true(k->fault[0] || k->worst < 0.5); /* room is left for other machines, and none to hide in */
+    assert_true(k->skipped[0] || k->elements > 0);
+}
+
+/* One training step of the small model, with its kernels spoiled. */
+static seen check(spoil_fn how, const char *kind)
+{
+    an_err err = {0};
+    an_run *r;
+    an_check_result result;
+    seen s = {.kind = kind};
+    int32_t tokens[64];
+    const an_train_config c = small();
+    for (int i = 0; i < 64; i++) tokens[i] = i * 7 % 33;
+    if (an_run_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
+    const an_training_step step = an_step_build(r->cx, r->model, &r->cfg, c.warmup_iters, 0, tokens, tokens + 32);
+    assert_int_equal(an_eval(step.loss, step.norm), AN_OK);
+    right = r->cx->backend;
+    wrong = *right;
+    wrong.load = load_spoiled;
+    spoil = how;
+    if (how) r->cx->backend = &wrong;
+    if (an_check_kernels(r->cx, look, &s, &result) != AN_OK) fail_msg("%s", an_error(r->cx));
+    assert_int_equal(result.faults, s.wrong);
+    assert_int_equal(result.skipped, 0);
+    assert_true(result.kernels > 15);
+    r->cx->backend = right;
+    an_run_close(r);
+    return s;
+}
+
+static void short_product(an_kernel *k)
+{
+    if (k->kind == AN_KERNEL_GEMM) k->u.gemm.k--;
+}
+static void other_scale(an_kernel *k)
+{
+    if (k->kind == AN_KERNEL_ATTN) k->u.attn.scale *= 1.01f;
+}
+static void other_scale_backward(an_kernel *k)
+{
+    if (k->kind == AN_KERNEL_ATTN_GRAD) k->u.attn.scale *= 1.01f;
+}
+static void other_dropout(an_kernel *k)
+{
+    if (k->kind == AN_KERNEL_ATTN) k->u.attn.stream++;
+}
+static void last_index_left_out(an_kernel *k)
+{
+    if (k->kind == AN_KERNEL_SCATTER) k->u.scatter.n--;
+}
+static void sum_for_difference(an_kernel *k)
+{
+    for (int i = 0; k->kind == AN_KERNEL_ROW && k->u.row->shape == AN_ROW && i < k->u.row->n_ins; i++)
+        if (k->u.row->ins[i].kind == AN_INS_ELEM && k->u.row->ins[i].op == AN_OP_ADD) {
+            k->u.row->ins[i].op = AN_OP_SUB;
+            return;
+        }
+}
+static void short_column(an_kernel *k)
+{
+    if (k->kind == AN_KERNEL_ROW && k->u.row->shape == AN_COL) k->u.row->red--;
+}
+static void wrong_epilogue(an_kernel *k)
+{
+    for (int i = 0; k->kind == AN_KERNEL_ROW && k->u.row->shape == AN_TILE && i < k->u.row->n_ins; i++)
+        if (k->u.row->ins[i].kind == AN_INS_ELEM && k->u.row->ins[i].op == AN_OP_MUL) {
+            k->u.row->ins[i].op = AN_OP_ADD;
+            return;
+        }
+}
+static void other_constant(an_kernel *k)
+{
+    for (int i = 0; k->kind == AN_KERNEL_ROW && i < k->u.row->n_ins; i++)
+        if (k->u.row->ins[i].kind == AN_INS_CONST) k->u.row->ins[i].imm *= 1.001;
+}
+
+static void right_kernels_pass(void **state)
+{
+    (void)state;
+    assert_int_equal(check(NULL, "").wrong, 0);
+}
+
+static void a_product_that_leaves_out_its_last_term_is_found(void **state)
+{
+    (void)state;
+    const seen s = check(short_product, "product");
+    assert_true(s.of_kind >= 5 && s.wrong == s.of_kind);
+}
+
+static void attention_with_another_scale_or_other_dropout_is_found(void **state)
+{
+    (void)state;
+    assert_int_equal(check(other_scale, "attention").of_kind, 1);
+    assert_int_equal(check(other_dropout, "attention").of_kind, 1);
+    assert_int_equal(check(other_scale_backward, "attention'").of_kind, 1);
+}
+
+static void a_scatter_that_leaves_out_an_index_is_found(void **state)
+{
+    (void)state;
+    assert_int_equal(check(last_index_left_out, "scatter").of_kind, 1);
+}
+
+static void a_row_program_with_one_wrong_operation_is_found(void **state)
+{
+    (void)state;
+    assert_true(check(sum_for_difference, "row").of_kind >= 3);
+    assert_true(check(short_column, "row").of_kind >= 3);
+    assert_true(check(other_constant, "row").of_kind >= 1);
+}
+
+static void a_product_with_a_wrong_epilogue_is_found(void **state)
+{
+    (void)state;
+    const seen s = check(wrong_epilogue, "product");
+    assert_true(s.of_kind >= 1 && s.wrong == s.of_kind);
+}
+
+static void the_selftest_of_a_model_passes_in_every_mode(void **state)
+{
+    (void)state;
+    static const struct {
+        bool compile, apart;
+        an_dtype dtype;
+        int64_t micros;
+        const char *recompute;
+    } mode[] = {{true, false, AN_F32, 2, "auto"},
+                {false, false, AN_F32, 1, "off"},
+                {true, true, AN_F32, 1, "on"},
+                {true, false, AN_BF16, 1, "auto"}};
+    for (size_t i = 0; i < AN_COUNT(mode); i++) {
+        an_err err = {0};
+        an_check_result r;
+        seen s = {.kind = ""};
+        an_train_config c = small();
+        c.compile = mode[i].compile;
+        c.place_apart = mode[i].apart;
+        c.dtype = mode[i].dtype;
+        c.gradient_accumulation_steps = mode[i].micros;
+        snprintf(c.recompute, sizeof c.recompute, "%s", mode[i].recompute);
+        if (an_selftest(&err, &c, look, &s, &r) != AN_OK) fail_msg("%s", err.text);
+        assert_int_equal(r.faults, 0);
+        assert_int_equal(r.skipped, 0);
+        assert_true(r.elements > 10000);
+    }
+}
+
+static void without_a_plan_there_is_nothing_to_check(void **state)
+{
+    (void)state;
+    an_check_result r;
+    an_ctx *cx = an_open(&(an_options){.device = "ref"});
+    assert_int_equal(an_check_kernels(cx, NULL, NULL, &r), AN_E_USAGE);
+    assert_non_null(strstr(an_error(cx), "nothing has run"));
+    an_close(cx);
+    assert_int_equal(an_check_kernels(NULL, NULL, NULL, &r), AN_E_USAGE);
+}
+
+/* Calls, copies and f64, which no GPT has. */
+static void operations_of_other_models_are_checked_too(void **state)
+{
+    (void)state;
+    float x[60];
+    for (int i = 0; i < 60; i++) x[i] = (float)((i * 37 % 60) - 30) / 7.0f;
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .threads = 1, .cc = "none", .seed = 3});
+    an_tensor *a = an_input(cx, AN_F32, AN_SHAPE(6, 10), x), *position;
+    an_tensor *sum = an_cumsum_at(AN_AT, a, false), *sorted = an_sort_at(AN_AT, a, true, &position);
+    an_tensor *memory = an_state(cx, "memory", AN_F32, AN_SHAPE(6, 10), AN_UNIFORM(0, 1));
+    an_tensor *other = an_state(cx, "other", AN_F32, AN_SHAPE(6, 10), AN_UNIFORM(0, 1));
+    an_tensor *wide = an_exp_at(AN_AT, an_cast_at(AN_AT, a, AN_F64)), *top = an_argmax_at(AN_AT, a, 1, false);
+    an_assign(memory, other);
+    assert_int_equal(an_eval(sum, sorted, position, wide, top), AN_OK);
+    an_check_result r;
+    seen s = {.kind = ""};
+    if (an_check_kernels(cx, look, &s, &r) != AN_OK) fail_msg("%s", an_error(cx));
+    assert_int_equal(r.faults + r.skipped, 0);
+    assert_true(r.kernels >= 5);
+    an_close(cx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(right_kernels_pass),
+        cmocka_unit_test(a_product_that_leaves_out_its_last_term_is_found),
+        cmocka_unit_test(attention_with_another_scale_or_other_dropout_is_found),
+        cmocka_unit_test(a_scatter_that_leaves_out_an_index_is_found),
+        cmocka_unit_test(a_row_program_with_one_wrong_operation_is_found),
+        cmocka_unit_test(a_product_with_a_wrong_epilogue_is_found),
+        cmocka_unit_test(the_selftest_of_a_model_passes_in_every_mode),
+        cmocka_unit_test(without_a_plan_there_is_nothing_to_check),
+        cmocka_unit_test(operations_of_other_models_are_checked_too),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
