@@ -136,6 +136,7 @@ static an_status show(an_err *err, an_run *r, const an_price *p, const plan_valu
         print_bill(r, p);
         return an_plan_what_if(err, r, p, args);
     }
+    if (strcmp(v->show, "memory") == 0) return an_plan_timeline(err, r, p);
     const char *text = an_report_text(r->cx, v->show);
     if (!text) return an_fail(err, AN_E_UNSUPPORTED, "device %s has no text of its %s", r->cfg.device, v->show);
     fputs(text, stdout);

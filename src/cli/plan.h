@@ -1,4 +1,5 @@
-/* plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_fit.c (--fit, --what-if), plan_svg.c. */
+/* plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_fit.c (--fit, --what-if), plan_draw.c
+ * (memory over time). */
 #ifndef AN_CLI_PLAN_H
 #define AN_CLI_PLAN_H
 
@@ -20,7 +21,8 @@ an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64
 an_status an_plan_fit(an_err *err, const an_run *r, uint64_t budget, bool json);
 an_status an_plan_what_if(an_err *err, const an_run *r, const an_price *now, const an_args *args);
 
-/* The update's memory over its launches, stacked by kind, with the names of the largest tensors. */
+/* The update's memory over its launches: on a terminal, with the largest tensors; as a picture, stacked by kind. */
+an_status an_plan_timeline(an_err *err, const an_run *r, const an_price *p);
 an_status an_plan_svg(an_err *err, const an_run *r, const an_price *p, const char *path);
 
 #endif

@@ -50,8 +50,8 @@ static an_status read_lines(an_err *err, FILE *f, const char *path, an_curve *c)
         json_t *line;
         if (an_json_parse(NULL, path, 0, text, (size_t)n, &line) != AN_OK) continue; /* a half line of a killed run */
         if (make_room(c, &room))
-            c->point[c->n++] = (an_curve_point){json_integer_value(json_object_get(line, "step")), number(line, "loss"),
-                                                number(line, "val_loss")};
+            c->point[c->n++] = (an_curve_point){AN_MAX(json_integer_value(json_object_get(line, "step")), 0),
+                                                number(line, "loss"), number(line, "val_loss")};
         else
             status = an_fail_nomem(err, path, 2 * room * sizeof *c->point);
         json_decref(line);

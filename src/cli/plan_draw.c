@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { WIDTH = 900, HEIGHT = 460, LEFT = 84, RIGHT = 16, TOP = 56, BOTTOM = 44, LARGEST = 5 };
+enum { WIDTH = 900, HEIGHT = 460, LEFT = 84, RIGHT = 16, TOP = 56, BOTTOM = 44 };
 
 typedef struct layer {
     const char *kind, *colour;
@@ -114,26 +114,120 @@ static void draw(const an_run *r, const an_price *p, const layer *layers, int n_
                    HEIGHT - BOTTOM, WIDTH - RIGHT);
 }
 
-an_status an_plan_svg(an_err *err, const an_run *r, const an_price *p, const char *path)
+/* ---- layers */
+
+enum { N_LAYERS = 6 };
+
+/* The layers of the plan made last; free(*table) when done. */
+static an_status open_layers(an_err *err, const an_run *r, const an_price *p, layer layers[N_LAYERS], int *steps,
+                             uint64_t **table)
 {
     const an_bill *b = &p->bill;
-    layer layers[] = {{"weights", "#4878a8", b->weight_bytes, NULL}, {"moments", "#8fb3d4", b->moment_bytes, NULL},
-                      {"state", "#6a9a6a", b->state_bytes, NULL},    {"gradients", "#c9a227", 0, NULL},
-                      {"activations", "#c44e22", 0, NULL},           {"scratch", "#999999", 0, NULL}};
-    enum { N = AN_COUNT(layers) };
-    const int steps = count_steps(r->cx);
-    uint64_t *table = calloc((size_t)(steps + 1) * N, sizeof *table);
+    const layer all[N_LAYERS] = {
+        {"weights", "#4878a8", b->weight_bytes, NULL}, {"moments", "#8fb3d4", b->moment_bytes, NULL},
+        {"state", "#6a9a6a", b->state_bytes, NULL},    {"gradients", "#c9a227", 0, NULL},
+        {"activations", "#c44e22", 0, NULL},           {"scratch", "#999999", 0, NULL}};
+    *steps = count_steps(r->cx);
+    if (*steps == 0) return an_fail(err, AN_E_UNSUPPORTED, "device %s has no plan to draw", r->cfg.device);
+    *table = calloc((size_t)*steps * N_LAYERS, sizeof **table);
+    if (!*table) return an_fail_nomem(err, "a timeline", (size_t)*steps * N_LAYERS * sizeof **table);
+    memcpy(layers, all, sizeof all);
+    for (int k = 0; k < N_LAYERS; k++) layers[k].at = *table + (size_t)k * (size_t)*steps;
+    add_tensors(r->cx, layers, N_LAYERS);
+    return AN_OK;
+}
+
+an_status an_plan_svg(an_err *err, const an_run *r, const an_price *p, const char *path)
+{
+    layer layers[N_LAYERS];
+    int steps;
+    uint64_t *table;
     an_text out = {0};
-    if (!table) return an_fail_nomem(err, path, (size_t)steps * N * sizeof *table);
-    if (steps == 0) {
-        free(table);
-        return an_fail(err, AN_E_UNSUPPORTED, "device %s has no plan to draw", r->cfg.device);
-    }
-    for (int k = 0; k < N; k++) layers[k].at = table + (size_t)k * (size_t)steps;
-    add_tensors(r->cx, layers, N);
-    draw(r, p, layers, N, steps, &out);
+    AN_TRY(open_layers(err, r, p, layers, &steps, &table));
+    draw(r, p, layers, N_LAYERS, steps, &out);
     an_status status = out.failed ? an_fail_nomem(err, path, out.len) : an_write_file(err, path, out.data, out.len);
     an_text_free(&out);
     free(table);
+    return status;
+}
+
+/* ---- on a terminal: 79 columns */
+
+enum { COLUMNS = 64, ROWS = 12, TENSORS = 16, BAR = 32 };
+
+/* The highest sum of all layers among the launches of a column. */
+static uint64_t in_column(const layer *layers, int steps, int column)
+{
+    uint64_t most = 0;
+    const int from = column * steps / COLUMNS, to = AN_MAX((column + 1) * steps / COLUMNS, from + 1);
+    for (int s = from; s < to; s++) {
+        uint64_t sum = 0;
+        for (int k = 0; k < N_LAYERS; k++) sum += layers[k].floor + layers[k].at[s];
+        most = AN_MAX(most, sum);
+    }
+    return most;
+}
+
+static void put_profile(const layer *layers, int steps, an_text *out)
+{
+    const uint64_t top = highest(layers, N_LAYERS, steps), floor = layers[0].floor + layers[1].floor + layers[2].floor;
+    char text[16];
+    for (int row = ROWS; row > 0; row--) {
+        const double least = (double)top * (row - 0.5) / ROWS;
+        char line[COLUMNS + 1];
+        int end = 0;
+        for (int i = 0; i < COLUMNS; i++) {
+            line[i] = least <= (double)floor ? '=' : least <= (double)in_column(layers, steps, i) ? '#' : ' ';
+            if (line[i] != ' ') end = i + 1;
+        }
+        line[end] = 0;
+        an_text_printf(out, "%10s |%s\n", row % 4 ? "" : an_bytes_text((double)top * row / ROWS, text), line);
+    }
+    an_text_printf(out, "%10s +", "0 B");
+    for (int i = 0; i < COLUMNS; i++) an_text_puts(out, "-");
+    an_text_printf(out, "\n%12slaunches 0 to %d; = lives on (weights, moments), # comes and goes\n\n", "", steps - 1);
+}
+
+static int larger(const void *a, const void *b)
+{
+    const an_plan_tensor *x = a, *y = b;
+    return x->bytes != y->bytes ? x->bytes < y->bytes ? 1 : -1 : x->first - y->first;
+}
+
+static an_status put_tensors(an_err *err, const an_ctx *cx, int steps, an_text *out)
+{
+    const int count = an_plan_tensor_count(cx);
+    an_plan_tensor *t = malloc((size_t)(count + 1) * sizeof *t);
+    int n = 0;
+    char size[16], name[160], bar[BAR + 1];
+    if (!t) return an_fail_nomem(err, "a table of tensors", (size_t)count * sizeof *t);
+    for (int i = 0; i < count; i++) n += an_plan_tensor_get(cx, i, &t[n]);
+    qsort(t, (size_t)n, sizeof *t, larger);
+    for (int i = 0; i < n && i < TENSORS; i++) {
+        for (int k = 0; k < BAR; k++) {
+            const int from = k * steps / BAR, to = AN_MAX((k + 1) * steps / BAR, from + 1);
+            bar[k] = t[i].first < to && t[i].last >= from ? '#' : '.';
+        }
+        bar[BAR] = 0;
+        an_text_printf(out, "%10s |%s| %.30s\n", an_bytes_text((double)t[i].bytes, size), bar,
+                       an_price_name(&t[i], name));
+    }
+    free(t);
+    return AN_OK;
+}
+
+an_status an_plan_timeline(an_err *err, const an_run *r, const an_price *p)
+{
+    layer layers[N_LAYERS];
+    int steps;
+    uint64_t *table;
+    an_text out = {0};
+    AN_TRY(open_layers(err, r, p, layers, &steps, &table));
+    put_profile(layers, steps, &out);
+    free(table);
+    an_status status = put_tensors(err, r->cx, steps, &out);
+    if (status == AN_OK && !out.failed) out.len--; /* the line's end is an_print_line's */
+    if (status == AN_OK) return an_print_line(err, &out);
+    an_text_free(&out);
     return status;
 }
