@@ -120,8 +120,7 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_t
     an_gpu_launch *l;
     out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
     out->params_bytes = sizeof out->params.attn;
-    const char *why =
-        an_gpu_launch_add(out, "attn_forward", an_ceil_div(a->T, t->threads / 2), a->H, a->B, t->threads, &l);
+    const char *why = an_gpu_launch_add(out, "attn_forward", an_ceil_div(a->T, t->bm), a->H, a->B, t->threads, &l);
     if (why) return why;
     for (int i = 0; i < (int)AN_COUNT(order); i++) an_gpu_bind_arg(l, i, s, order[i]);
     an_gpu_bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
@@ -139,9 +138,9 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
         int64_t groups;
         const int *arg;
         size_t n;
-    } of[] = {{"attn_delta", an_ceil_div(a->T, t->threads / 16), delta, AN_COUNT(delta)},
-              {"attn_dq", an_ceil_div(a->T, t->threads / 2), dq, AN_COUNT(dq)},
-              {"attn_dkv", an_ceil_div(a->S, t->threads / 2), dkv, AN_COUNT(dkv)}};
+    } of[] = {{"attn_delta", an_ceil_div(a->T, t->bn), delta, AN_COUNT(delta)},
+              {"attn_dq", an_ceil_div(a->T, t->bm), dq, AN_COUNT(dq)},
+              {"attn_dkv", an_ceil_div(a->S, t->bm), dkv, AN_COUNT(dkv)}};
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
     for (size_t i = 0; i < AN_COUNT(of); i++) {

@@ -10,7 +10,7 @@
 
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_msl_h[], an_embed_dialect_common_h[],
     an_embed_dialect_rows_gpu_h[], an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
-extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[],
+extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_cuda_inc[],
     an_embed_attn_forward_inc[], an_embed_attn_backward_inc[];
 
 /* Shared memory a group may take: what every GPU of the kind has without asking. */
@@ -80,7 +80,8 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
     const int64_t a[4] = {s->a_b[0], s->a_b[1], s->a_b[2], t->a_along_k ? s->a_m : s->a_k},
                   b[4] = {s->b_b[0], s->b_b[1], s->b_b[2], t->b_along_k ? s->b_n : s->b_k};
     bool extents = (t->a_along_k ? s->k : s->m) % 8 == 0 && (t->b_along_k ? s->k : s->n) % 8 == 0;
-    t->vec = extents && !apart && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) && starts_on_16(&arg[1])
+    t->vec = extents && !apart && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) &&
+                     starts_on_16(&arg[1])
                  ? 8
                  : 1;
     for (size_t i = s->mul_dtype == AN_F32 ? 2 : gpu->msl ? 1 : 0; i < AN_COUNT(gemm_tiles); i++) {
@@ -126,6 +127,15 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
                 multiples_of_8(s->dv, 3);
     for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]);
     t->vec = wide ? 8 : 1;
+    if (gpu->fast && wide && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 && s->D <= 128) {
+        t->cuda = 1;
+        t->threads = 128;
+        t->bm = grad ? 64 : 128;
+        t->bn = 128 / 8;
+        t->dc = 16; /* unused */
+        t->cols = s->D <= 64 ? 64 : 32;
+        return NULL;
+    }
     for (size_t i = s->D > 128    ? 2
                     : s->D >= 128 ? 1
                                   : 0;
@@ -133,6 +143,8 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         for (size_t c = 0; c < AN_COUNT(chunks); c++) {
             t->threads = threads[i];
             t->dc = chunks[c];
+            t->bm = t->threads / 2;
+            t->bn = t->threads / 16;
             if (dp % t->dc == 0 && attn_shared(t, each, grad) <= shared_limit(gpu)) return NULL;
         }
     return "the head is too large for this GPU's shared memory; use more heads";
@@ -183,6 +195,7 @@ static void defines(const an_tiles *t, an_text *out)
         an_text_printf(
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
+    if (t->cuda) an_text_printf(out, "#define AN_FORWARD %d\n", t->unit == AN_UNIT_ATTN);
 }
 
 static const char *args_text(an_unit u)
@@ -191,12 +204,13 @@ static const char *args_text(an_unit u)
            : u == AN_UNIT_GEMM  ? an_embed_gemm_args_h
                                 : an_embed_attn_args_h;
 }
-static const char *body_text(an_unit u)
+static const char *body_text(an_unit u, int cuda)
 {
-    return u >= AN_UNIT_SCATTER ? an_call_body_text(u)
-           : u == AN_UNIT_GEMM  ? an_embed_gemm_inc
-           : u == AN_UNIT_ATTN  ? an_embed_attn_forward_inc
-                                : an_embed_attn_backward_inc;
+    return cuda                   ? an_embed_attn_cuda_inc
+           : u >= AN_UNIT_SCATTER ? an_call_body_text(u)
+           : u == AN_UNIT_GEMM    ? an_embed_gemm_inc
+           : u == AN_UNIT_ATTN    ? an_embed_attn_forward_inc
+                                  : an_embed_attn_backward_inc;
 }
 
 void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out)
@@ -222,7 +236,7 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
     }
     an_text_puts(out, args_text(t.unit));
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, "an_tail", gpu->msl, false, out);
-    an_text_puts(out, body_text(t.unit));
+    an_text_puts(out, body_text(t.unit, t.cuda));
 }
 
 /* ---------------------------------------------------------------------------------------------- for people */
@@ -259,7 +273,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
  * products share one. */
 static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
-    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 18 * sizeof(int), "compared as bytes");
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 20 * sizeof(int), "compared as bytes");
     an_tiles t, o;
     if (an_unit_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {
@@ -326,5 +340,5 @@ void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
     }
     free(printed);
     for (int u = AN_UNIT_GEMM; u < AN_N_UNITS; u++)
-        if (body_used[u]) an_text_puts(out, body_text((an_unit)u));
+        if (body_used[u]) an_text_puts(out, body_text((an_unit)u, 0));
 }

@@ -33,7 +33,8 @@ typedef struct an_tiles {                        /* what the templates are told 
     an_unit unit;
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* products */
-    int d, dc, cols, causal, dropout;                               /* attention */
+    int d, dc, cols, causal, dropout;                               /* attention; bm: rows a group, bn: of attn_delta */
+    int cuda; /* the body for NVIDIA GPUs alone: attn_cuda.inc */
     int call, work; /* calls: which of a template's; words of shared memory, 0: scratch */
 } an_tiles;
 

@@ -1,0 +1,130 @@
+/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 against the CPU, and the same
+ * bits again. Skipped by name, with the reason, where there is no GPU: CI has none; tests/cuda/test_faults.c runs
+ * there. */
+#define _GNU_SOURCE /* setenv */
+#include "proof/train_case.h"
+
+#include "device/device.h"
+
+#include <math.h>
+
+static bool no_gpu(void)
+{
+    an_err err = {0};
+    an_device_info info = {0};
+    const an_backend *b = an_backend_find(&err, "cuda");
+    if (b && b->probe(&info)) return false;
+    print_message("no GPU: %s\n", info.reason);
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------- attention */
+
+typedef struct attention {
+    int B, H, T, S, D;
+    bool causal;
+    double dropout;
+} attention;
+
+static const attention attentions[] = {
+    {2, 3, 256, 256, 64, true, 0},   {2, 2, 256, 256, 64, true, 0.2}, {1, 2, 200, 200, 64, false, 0},
+    {1, 2, 130, 197, 32, true, 0.1}, {1, 3, 77, 77, 16, true, 0},     {1, 2, 64, 33, 128, false, 0.3},
+    {1, 1, 300, 300, 128, true, 0},  {2, 2, 129, 65, 48, true, 0},    {1, 2, 65, 65, 96, true, 0},
+};
+
+enum { N_OUT = 4 };
+static const char *const out_names[N_OUT] = {"o", "dq", "dk", "dv"};
+
+/* o and the gradients of sum(o * w) as floats; free() each. */
+static void run_attention(const attention *a, const char *device, float *out[N_OUT], int64_t n[N_OUT])
+{
+    an_ctx *cx = an_open(&(an_options){.device = device, .seed = 5});
+    const an_shape qs = AN_SHAPE(a->B, a->H, a->T, a->D), ks = AN_SHAPE(a->B, a->H, a->S, a->D);
+    an_tensor *q = an_param(cx, "q", AN_F32, qs, AN_NORMAL(1)), *k = an_param(cx, "k", AN_F32, ks, AN_NORMAL(1)),
+              *v = an_param(cx, "v", AN_F32, ks, AN_NORMAL(1)), *w = an_param(cx, "w", AN_F32, qs, AN_NORMAL(1));
+    an_tensor *o =
+        an_attention(an_cast(q, AN_BF16), an_cast(k, AN_BF16), an_cast(v, AN_BF16), 0, a->causal, a->dropout);
+    an_backward(an_sum(an_mul(an_cast(o, AN_F32), w), AN_ALL));
+    an_tensor *want[N_OUT] = {an_cast(o, AN_F32), an_grad(q), an_grad(k), an_grad(v)};
+    if (an_eval(want[0], want[1], want[2], want[3]) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    for (int i = 0; i < N_OUT; i++) {
+        n[i] = (int64_t)a->B * a->H * (i < 2 ? a->T : a->S) * a->D;
+        out[i] = malloc((size_t)n[i] * sizeof(float));
+        assert_non_null(out[i]);
+        assert_int_equal(an_read(want[i], out[i], (size_t)n[i] * sizeof(float)), AN_OK);
+    }
+    an_close(cx);
+}
+
+static void attention_in_bf16_is_that_of_the_cpu(void **state)
+{
+    (void)state;
+    if (no_gpu()) skip();
+    for (size_t s = 0; s < AN_COUNT(attentions); s++) {
+        const attention *a = &attentions[s];
+        float *gpu[N_OUT], *cpu[N_OUT];
+        int64_t n[N_OUT];
+        run_attention(a, "cuda", gpu, n);
+        run_attention(a, "cpu", cpu, n);
+        for (int i = 0; i < N_OUT; i++) {
+            double difference = 0, norm = 0;
+            for (int64_t e = 0; e < n[i]; e++) {
+                double d = (double)gpu[i][e] - (double)cpu[i][e];
+                difference += d * d, norm += (double)cpu[i][e] * (double)cpu[i][e];
+            }
+            double relative = sqrt(difference / norm);
+            print_message("# B%d H%d T%d S%d D%d%s dropout %g: %s: relative difference %.2g\n", a->B, a->H, a->T, a->S,
+                          a->D, a->causal ? " causal" : "", a->dropout, out_names[i], relative);
+            if (!(relative < 6e-3)) fail_msg("%s differs by %g", out_names[i], relative);
+            free(gpu[i]);
+            free(cpu[i]);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- training */
+
+static const train_case small = {.B = 4, .T = 64, .C = 64, .L = 2, .H = 2, .V = 65, .matmul = AN_F32, .dropout = 0.1},
+                        half = {.B = 4, .T = 128, .C = 128, .L = 2, .H = 2, .V = 65, .matmul = AN_BF16, .dropout = 0.2};
+
+static uint64_t hash_after(const train_case *c, const char *device, int steps)
+{
+    an_err err = {0};
+    uint64_t hash = 0;
+    if (case_run(&err, c, &(an_options){.device = device, .seed = 3}, steps, &hash, NULL) != AN_OK)
+        fail_msg("%s: %s", device, err.text);
+    return hash;
+}
+
+static void exact_mode_has_the_bits_of_the_cpu_after_twenty_steps(void **state)
+{
+    (void)state;
+    if (no_gpu()) skip();
+    setenv("ANNEAL_EXACT", "1", 1);
+    uint64_t gpu = hash_after(&small, "cuda", 20);
+    unsetenv("ANNEAL_EXACT");
+    assert_true(gpu == hash_after(&small, "cpu", 20));
+}
+
+static void two_runs_and_plain_launches_have_the_same_bits(void **state)
+{
+    (void)state;
+    if (no_gpu()) skip();
+    uint64_t first = hash_after(&half, "cuda", 10);
+    assert_true(first == hash_after(&half, "cuda", 10));
+    setenv("ANNEAL_CUDA_LAUNCH", "plain", 1);
+    assert_true(first == hash_after(&half, "cuda", 10));
+    setenv("ANNEAL_CUDA_LAUNCH", "sync", 1);
+    assert_true(first == hash_after(&half, "cuda", 10));
+    unsetenv("ANNEAL_CUDA_LAUNCH");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(attention_in_bf16_is_that_of_the_cpu),
+        cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),
+        cmocka_unit_test(two_runs_and_plain_launches_have_the_same_bits),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
