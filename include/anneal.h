@@ -112,7 +112,10 @@ typedef struct an_options {
     bool place_apart;      /* every value its own guarded allocation, for sanitizers; same bits */
     bool verify;           /* run the plan verifier between passes (always on in debug builds) */
     const char *dump;      /* names of passes whose text goes to dump_dir: "all" or "group,place" */
-    const char *dump_dir;
+    const char *dump_dir;  /* an existing folder; NULL: the current one */
+    double low_watermark, high_watermark; /* parts of the memory the device recommends; see an_memory_limits */
+    bool exact; /* fp32 training with the same bits on every device: see DESIGN.md; costs speed */
+    bool tf32;  /* CUDA: float32 products on tensor cores, operands rounded to 11 bits; never without being asked */
 } an_options;
 
 /* Opens a context on a device. `o` may be NULL. NULL is returned only when there is no memory for the context itself;
@@ -161,7 +164,37 @@ AN_API an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t byte
 /* The newest finished value of the scalar last evaluated as first root, and its step; never waits. False: nothing has
  * finished yet. */
 AN_API bool an_peek(an_ctx *cx, double *value, int64_t *step);
+/* Waits until the device has finished all that was asked of it; says how that went. Not counted as a sync: nothing is
+ * read. */
 AN_API an_status an_synchronize(an_ctx *cx);
+
+/* Memory of the device, counted by the context that asks for it. */
+typedef struct an_memory {
+    uint64_t live_bytes;            /* what persists, and arena and inputs of the plan that ran last */
+    uint64_t requested_bytes;       /* asked of the device and not given back */
+    uint64_t peak_bytes;            /* the highest of it since an_memory_reset_peak */
+    uint64_t driver_bytes;          /* what the driver holds for this process (CPU: resident memory); 0: unknown */
+    uint64_t recommended_bytes;     /* the most the device recommends to use; 0: unknown, and there are no marks */
+    uint64_t low_bytes, high_bytes; /* the watermarks in bytes; UINT64_MAX: none */
+    uint64_t allocations;
+    int32_t plans; /* in the cache */
+} an_memory;
+AN_API an_status an_memory_read(const an_ctx *cx, an_memory *out);
+AN_API void an_memory_reset_peak(an_ctx *cx);
+/* Gives back what no tensor needs: cached plans with their kernels, arena and input block. What was evaluated can no
+ * longer be read; parameters, moments and states stay. The next eval plans anew. */
+AN_API an_status an_empty_cache(an_ctx *cx);
+/* Watermarks as parts of recommended_bytes; 0: the usual one (low 0.8, high 0.95), negative: none. A step that would
+ * bring the requests above the high one is refused before anything is requested (AN_E_NOMEM); above the low one idle
+ * memory is given back first. Without a high mark an_report_text(cx, "warning") says what may happen. */
+AN_API an_status an_memory_limits(an_ctx *cx, double low, double high);
+/* Reads of results, each of which waits for the device: where, and how often. At most `cap` go to `out`; returns how
+ * many places there are. an_bill.syncs is the sum of all counts. */
+typedef struct an_sync {
+    const char *at; /* "file.c:88" */
+    int64_t count;
+} an_sync;
+AN_API int an_syncs(const an_ctx *cx, an_sync *out, int cap);
 
 /* The bill of the last plan. */
 typedef struct an_bill {
@@ -179,7 +212,7 @@ typedef struct an_bill {
 AN_API an_status an_report(const an_ctx *cx, an_bill *out);
 /* Texts for people, owned by the context until the next call: "plan" (one line a step), "memory" (timeline: tensor x
  * step), "kernels" (rendered source), "miss" (why the last plan was built anew: the first node that differs), "chips"
- * (an estimate of the step's time on Apple's chips). NULL when unknown. */
+ * (an estimate of the step's time on Apple's chips), "warning" (about the context's settings). NULL when unknown. */
 AN_API const char *an_report_text(an_ctx *cx, const char *what);
 /* The multiply-add peak of this context's threads now, in GFLOP/s, measured in some tens of milliseconds (AN_F32;
  * AN_BF16: of the dot product, or of f32 where there is none). 0: the device cannot say. What a benchmark's figures are

@@ -33,6 +33,8 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
     cx->recompute = 2;
     for (int i = 0; r && i < 3; i++)
         if (!strcmp(r, words[i])) cx->recompute = i;
+    const an_options *mine = &cx->options;
+    AN_TRY(an_memory_limits(cx, mine->low_watermark, mine->high_watermark));
     if (r && strcmp(r, words[cx->recompute]))
         return an_fail(&cx->err, AN_E_USAGE, "an_open: recompute is \"%s\"; it is \"auto\", \"on\" or \"off\"", r);
 #ifndef NDEBUG
@@ -47,7 +49,9 @@ static an_status open_device(an_ctx *cx)
     an_device_options o = {.threads = cx->options.threads,
                            .isa = cx->options.isa,
                            .cc = cx->options.cc,
-                           .cache_dir = cx->options.cache_dir};
+                           .cache_dir = cx->options.cache_dir,
+                           .exact = cx->options.exact,
+                           .tf32 = cx->options.tf32};
     const an_backend *b = an_backend_find(&cx->err, !strcmp(name, "auto") ? "cpu" : name);
     if (!b) return cx->err.code;
     an_device_info info = {0};
@@ -79,6 +83,7 @@ static void drop_plan(an_ctx *cx, an_cached_plan *p)
     if (p->exec) cx->backend->unload(cx->device, p->exec);
     an_plan_free(p->plan);
     free(p->node_hash);
+    free(p->request);
     *p = (an_cached_plan){0};
 }
 
@@ -97,7 +102,23 @@ void an_close(an_ctx *cx)
     an_arena_free(&cx->forever);
     free(cx->miss);
     free(cx->text);
+    free(cx->wait);
     free(cx);
+}
+
+void an_drop_idle(an_ctx *cx, const an_cached_plan *kept)
+{
+    for (int i = 0; i < AN_PLAN_CACHE; i++) {
+        an_cached_plan *p = &cx->plans[i];
+        if (p == kept || !p->plan) continue;
+        if (p == cx->ran) cx->ran = NULL, cx->n_roots = 0; /* its results go with it */
+        if (p == cx->last) cx->last = NULL;
+        drop_plan(cx, p);
+    }
+    const uint64_t arena = kept ? (uint64_t)kept->plan->arena_bytes : 0,
+                   inputs = kept ? (uint64_t)kept->plan->input_bytes : 0;
+    if (cx->arena.bytes && cx->arena.bytes != arena) an_memory_freed(cx, &cx->arena);
+    if (cx->inputs.bytes && cx->inputs.bytes != inputs) an_memory_freed(cx, &cx->inputs);
 }
 
 const char *an_error(const an_ctx *cx)
@@ -176,11 +197,16 @@ static void dump_to_file(void *user, const char *pass, const char *text)
     const char *wanted = cx->options.dump;
     if (strcmp(wanted, "all") && !strstr(wanted, pass)) return;
     snprintf(path, sizeof path, "%s/%s.txt", cx->options.dump_dir ? cx->options.dump_dir : ".", pass);
-    if (an_save_begin(&quiet, path, &s) != AN_OK) return;
-    if (an_save_write(&quiet, &s, text, strlen(text)) == AN_OK)
-        an_save_commit(&quiet, &s);
-    else
-        an_save_abort(&s);
+    an_status status = an_save_begin(&quiet, path, &s);
+    if (status == AN_OK) {
+        status = an_save_write(&quiet, &s, text, strlen(text));
+        if (status == AN_OK)
+            status = an_save_commit(&quiet, &s);
+        else
+            an_save_abort(&s);
+    }
+    if (status != AN_OK)
+        an_fail(&cx->dump_err, status, "dump: %s. Make the folder dump_dir names, or leave dump out", quiet.text);
 }
 
 /* Says which node made the difference to the plan used last. */
@@ -208,11 +234,63 @@ static void explain_miss(an_ctx *cx)
     cx->miss = t.data;
 }
 
-static an_cached_plan *find_plan(an_ctx *cx, uint64_t key)
+/* A plan is found by the graph's key, a hash of 64 bits, and taken only if all it was made from is the same: the
+ * request written out, a few bytes a number. */
+typedef struct writer {
+    char *out;        /* NULL: only counts */
+    const char *with; /* compares instead of writing */
+    size_t n, size;   /* of `with` */
+    bool same;
+} writer;
+
+static void put(writer *w, const void *data, size_t bytes)
 {
-    for (int i = 0; i < AN_PLAN_CACHE; i++)
-        if (cx->plans[i].plan && cx->plans[i].key == key) return &cx->plans[i];
+    if (!bytes) return;
+    if (w->out) memcpy(w->out + w->n, data, bytes);
+    if (w->with) w->same = w->same && bytes <= w->size - w->n && !memcmp(w->with + w->n, data, bytes);
+    if (w->same) w->n += bytes;
+}
+
+static void put_request(writer *w, const an_ctx *cx, const int32_t *roots, int n)
+{
+    const an_graph *g = &cx->graph;
+    const int32_t head[] = {g->n, n, cx->effects_from, cx->loss};
+    w->same = true;
+    put(w, head, sizeof head);
+    put(w, roots, sizeof *roots * (size_t)n);
+    for (int32_t id = 0; id < g->n && w->same; id++) {
+        const an_tensor *t = g->node[id];
+        const uint8_t counts[] = {t->dtype, t->rank, t->n_src, t->n_attr};
+        uint64_t fixed[4] = {t->op, 0, 0, (uint64_t)t->imm_i};
+        memcpy((char *)fixed + 4, counts, sizeof counts);
+        memcpy(fixed + 1, t->imm, sizeof t->imm);
+        put(w, fixed, sizeof fixed);
+        put(w, t->shape, sizeof *t->shape * t->rank);
+        put(w, t->src, sizeof *t->src * t->n_src);
+        put(w, t->attr, sizeof *t->attr * t->n_attr);
+    }
+}
+
+static an_cached_plan *find_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n)
+{
+    for (int i = 0; i < AN_PLAN_CACHE; i++) {
+        an_cached_plan *p = &cx->plans[i];
+        if (!p->plan || p->key != key) continue;
+        writer w = {.with = p->request, .size = p->request_bytes};
+        put_request(&w, cx, roots, n);
+        if (w.same && w.n == w.size) return p;
+    }
     return NULL;
+}
+
+static char *request_copy(const an_ctx *cx, const int32_t *roots, int n, size_t *bytes)
+{
+    writer w = {0};
+    put_request(&w, cx, roots, n);
+    *bytes = w.n;
+    w = (writer){.out = malloc(w.n)};
+    if (w.out) put_request(&w, cx, roots, n);
+    return w.out;
 }
 
 static an_status refuse_if_large(an_ctx *cx, const an_plan *p)
@@ -257,11 +335,16 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
                           .dump = cx->options.dump ? dump_to_file : NULL};
     an_plan *p;
     double start = an_seconds();
+    an_err_clear(&cx->dump_err);
     AN_TRY(an_plan_make(&cx->err, &rq, &p));
     p->bill.plan_ms = (an_seconds() - start) * 1e3;
     an_status status = refuse_if_large(cx, p);
+    if (status == AN_OK && cx->dump_err.code) status = an_fail(&cx->err, cx->dump_err.code, "%s", cx->dump_err.text);
     uint64_t *hashes = status == AN_OK ? malloc(sizeof *hashes * (size_t)(cx->graph.n + 1)) : NULL;
-    if (!hashes) {
+    size_t request_bytes = 0;
+    char *request = hashes ? request_copy(cx, roots, n, &request_bytes) : NULL;
+    if (!request) {
+        free(hashes);
         an_plan_free(p);
         return status != AN_OK ? status : an_fail_nomem(&cx->err, "the plan cache", 0);
     }
@@ -269,7 +352,12 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
     if (slot == cx->ran) cx->n_roots = 0; /* what it left is about to be overwritten */
     drop_plan(cx, slot);
     for (int i = 0; i < cx->graph.n; i++) hashes[i] = cx->graph.node[i]->hash;
-    *slot = (an_cached_plan){.key = key, .plan = p, .node_hash = hashes, .n_nodes = cx->graph.n};
+    *slot = (an_cached_plan){.key = key,
+                             .plan = p,
+                             .node_hash = hashes,
+                             .n_nodes = cx->graph.n,
+                             .request = request,
+                             .request_bytes = request_bytes};
     *out = slot;
     return AN_OK;
 }
@@ -278,7 +366,7 @@ static an_status plan_for(an_ctx *cx, const int32_t *roots, int n, an_cached_pla
 {
     uint64_t key = an_hash(roots, sizeof *roots * (size_t)n, cx->graph.key);
     key = an_hash_u64((uint64_t)(uint32_t)cx->effects_from << 32 | (uint32_t)cx->loss, key);
-    *out = find_plan(cx, key);
+    *out = find_plan(cx, key, roots, n);
     bool found = *out != NULL;
     if (!found) AN_TRY(make_plan(cx, key, roots, n, out));
     (*out)->used = ++cx->clock;
@@ -292,11 +380,7 @@ static an_status plan_for(an_ctx *cx, const int32_t *roots, int n, an_cached_pla
 static an_status room_for(an_ctx *cx, an_buffer *b, int64_t bytes)
 {
     if ((int64_t)b->bytes >= bytes) return AN_OK;
-    if (b->bytes) {
-        cx->allocated_bytes -= b->bytes;
-        cx->backend->free(cx->device, b);
-    }
-    *b = (an_buffer){0};
+    if (b->bytes) an_memory_freed(cx, b);
     return an_device_alloc(cx, (size_t)bytes, b);
 }
 
@@ -327,6 +411,7 @@ static an_status run(an_ctx *cx, an_cached_plan *c)
 {
     an_buffer small[64], *slots = small;
     int n = AN_SLOT_FIRST + cx->n_stores;
+    AN_TRY(an_memory_admit(cx, c));
     AN_TRY(an_stores_ready(cx));
     AN_TRY(room_for(cx, &cx->arena, c->plan->arena_bytes));
     AN_TRY(room_for(cx, &cx->inputs, c->plan->input_bytes));
@@ -396,6 +481,62 @@ static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor 
     return an_is_ref(cx) ? AN_OK : plan_for(cx, ids, n, out); /* the oracle evaluates nodes and has no plan */
 }
 
+static an_status read_root(an_ctx *cx, const char *at, an_tensor *t, void *dst, size_t bytes)
+{
+    if (cx->err.code) return cx->err.code;
+    int which = -1;
+    an_tensor *node = an_use(&cx->graph, t, at, "an_read");
+    for (int i = 0; i < cx->n_roots && cx->root_epoch == cx->graph.epoch; i++)
+        if (cx->root[i] == node->id) which = i;
+    if (node->poison) return cx->err.code;
+    if (which < 0) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: this tensor was not evaluated; name it in the last an_eval");
+        return AN_E_USAGE;
+    }
+    size_t want = (size_t)node->numel * an_dtype_bytes((an_dtype)node->dtype);
+    if (bytes != want) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: the tensor has %zu bytes, not %zu", want, bytes);
+        return AN_E_USAGE;
+    }
+    if (an_is_ref(cx)) return an_ref_read(cx, which, dst, bytes);
+    const an_plan *p = cx->ran->plan;
+    int32_t slot = AN_SLOT_ARENA, value = p->root[which];
+    int64_t offset = 0;
+    if (value >= 0) {
+        offset = an_value_offset(p, value, &slot);
+    } else { /* a leaf, perhaps under moves that keep its order */
+        while (node->op != AN_OP_LEAF && node->n_src) node = cx->graph.node[node->src[0]];
+        if (node->attr[0] == AN_LEAF_INPUT) {
+            memcpy(dst, cx->input[node->attr[1]].data, bytes);
+            return AN_OK;
+        }
+        if (node->attr[0] == AN_LEAF_SCALAR) {
+            float f = (float)cx->scalar[node->attr[1]];
+            int32_t i = (int32_t)cx->scalar[node->attr[1]];
+            memcpy(dst, node->dtype == AN_I32 ? (void *)&i : (void *)&f, 4);
+            return AN_OK;
+        }
+        an_leaf_place place = an_leaf_place_of(cx, (an_leaf)node->attr[0], (int)node->attr[1]);
+        slot = place.slot;
+        offset = place.offset;
+    }
+    const an_buffer *b = slot == AN_SLOT_ARENA ? &cx->arena : &cx->store[slot - AN_SLOT_FIRST].mem;
+    return cx->backend->read(&cx->err, cx->device, b, (size_t)offset, dst, bytes);
+}
+
+static double number(int dtype, const void *raw)
+{
+    switch (dtype) {
+    case AN_F32: return *(const float *)raw;
+    case AN_F64: return *(const double *)raw;
+    case AN_BF16: return an_bf16_to_f32(*(const uint16_t *)raw);
+    case AN_F16: return an_f16_to_f32(*(const uint16_t *)raw);
+    case AN_I32: return *(const int32_t *)raw;
+    case AN_I64: return (double)*(const int64_t *)raw;
+    default: return *(const uint8_t *)raw;
+    }
+}
+
 static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
 {
     an_cached_plan *c;
@@ -414,9 +555,10 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
     cx->n_roots = n;
     cx->root_epoch = cx->graph.epoch;
     if (n && cx->graph.node[ids[0]]->numel == 1) {
-        double x = an_item_at(at, t[0]);
-        cx->syncs--; /* this read waits for nothing: the run has ended */
-        cx->peek_value = x;
+        _Alignas(8) char raw[8] = {0};
+        AN_TRY(read_root(cx, at, t[0], raw,
+                         an_dtype_bytes((an_dtype)t[0]->dtype))); /* waits for nothing: the run is over */
+        cx->peek_value = number(t[0]->dtype, raw);
         cx->peek_step = (int64_t)cx->step_number;
         cx->peek_valid = true;
     }
@@ -460,59 +602,9 @@ an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes)
 {
     if (!t || !dst) return AN_E_USAGE;
     an_ctx *cx = t->g->owner;
-    if (cx->err.code) return cx->err.code;
-    int which = -1;
-    an_tensor *node = an_use(&cx->graph, t, at, "an_read");
-    for (int i = 0; i < cx->n_roots && cx->root_epoch == cx->graph.epoch; i++)
-        if (cx->root[i] == node->id) which = i;
-    if (node->poison) return cx->err.code;
-    if (which < 0) {
-        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: this tensor was not evaluated; name it in the last an_eval");
-        return AN_E_USAGE;
-    }
-    size_t want = (size_t)node->numel * an_dtype_bytes((an_dtype)node->dtype);
-    if (bytes != want) {
-        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: the tensor has %zu bytes, not %zu", want, bytes);
-        return AN_E_USAGE;
-    }
-    cx->syncs++;
-    if (an_is_ref(cx)) return an_ref_read(cx, which, dst, bytes);
-    const an_plan *p = cx->ran->plan;
-    int32_t slot = AN_SLOT_ARENA, value = p->root[which];
-    int64_t offset = 0;
-    if (value >= 0) {
-        offset = an_value_offset(p, value, &slot);
-    } else { /* a leaf, perhaps under moves that keep its order */
-        while (node->op != AN_OP_LEAF && node->n_src) node = cx->graph.node[node->src[0]];
-        if (node->attr[0] == AN_LEAF_INPUT) {
-            memcpy(dst, cx->input[node->attr[1]].data, bytes);
-            return AN_OK;
-        }
-        if (node->attr[0] == AN_LEAF_SCALAR) {
-            float f = (float)cx->scalar[node->attr[1]];
-            int32_t i = (int32_t)cx->scalar[node->attr[1]];
-            memcpy(dst, node->dtype == AN_I32 ? (void *)&i : (void *)&f, 4);
-            return AN_OK;
-        }
-        an_leaf_place place = an_leaf_place_of(cx, (an_leaf)node->attr[0], (int)node->attr[1]);
-        slot = place.slot;
-        offset = place.offset;
-    }
-    const an_buffer *b = slot == AN_SLOT_ARENA ? &cx->arena : &cx->store[slot - AN_SLOT_FIRST].mem;
-    return cx->backend->read(&cx->err, cx->device, b, (size_t)offset, dst, bytes);
-}
-
-static double number(int dtype, const void *raw)
-{
-    switch (dtype) {
-    case AN_F32: return *(const float *)raw;
-    case AN_F64: return *(const double *)raw;
-    case AN_BF16: return an_bf16_to_f32(*(const uint16_t *)raw);
-    case AN_F16: return an_f16_to_f32(*(const uint16_t *)raw);
-    case AN_I32: return *(const int32_t *)raw;
-    case AN_I64: return (double)*(const int64_t *)raw;
-    default: return *(const uint8_t *)raw;
-    }
+    AN_TRY(read_root(cx, at, t, dst, bytes));
+    an_sync_note(cx, at);
+    return AN_OK;
 }
 
 double an_item_at(const char *at, an_tensor *t)
@@ -564,6 +656,7 @@ const char *an_report_text(an_ctx *cx, const char *what)
     if (!cx || !what) return NULL;
     if (!strcmp(what, "device")) return cx->device_text;
     if (!strcmp(what, "miss")) return cx->miss;
+    if (!strcmp(what, "warning")) return cx->warning;
     if (!cx->last) return NULL;
     if (!strcmp(what, "note")) return cx->last->stats.note;
     if (!strcmp(what, "plan")) return cx->last->plan->text_plan;

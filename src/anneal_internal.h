@@ -63,6 +63,8 @@ typedef struct an_cached_plan {
     an_load_stats stats;
     uint64_t *node_hash; /* of the graph it was made for: to explain the next miss */
     int32_t n_nodes;
+    char *request; /* what it was asked for, whole: a key is only a hash */
+    size_t request_bytes;
 } an_cached_plan;
 
 enum { AN_PLAN_CACHE = 16 };
@@ -91,8 +93,12 @@ struct an_ctx {
     an_cached_plan *last; /* of the last eval or plan: what an_report tells about */
     an_cached_plan *ran;  /* of the last eval: where its roots stand */
     an_buffer arena, inputs;
-    uint64_t clock, allocations, allocated_bytes;
+    uint64_t clock, allocations, allocated_bytes, peak_bytes;
     char *miss;
+    const char *warning; /* NULL: none */
+    an_sync *wait;       /* [n_waits], by place */
+    int32_t n_waits, cap_waits;
+    an_err dump_err; /* the first dump that could not be written */
 
     uint64_t step_number, sample, updates;
     uint64_t updates_after; /* once this step has run */
@@ -117,9 +123,17 @@ an_status an_stores_ready(an_ctx *cx); /* allocates and initialises what is decl
 int64_t an_persistent_bytes(const an_ctx *cx, uint64_t by_usage[AN_N_USES]);
 an_leaf_place an_leaf_place_of(void *cx, an_leaf kind, int index);
 int64_t an_pack_place(void *cx, int block, int source, int64_t *block_bytes);
-int an_block_leaf(int block, an_role role);                          /* index of a LEAF of kind BLOCK */
-an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out); /* counted */
+int an_block_leaf(int block, an_role role); /* index of a LEAF of kind BLOCK */
 void an_leaves_close(an_ctx *cx);
+
+/* anneal_memory.c */
+an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out); /* counted */
+void an_memory_freed(an_ctx *cx, an_buffer *b);
+an_status an_memory_admit(an_ctx *cx, const an_cached_plan *c); /* may what the plan still lacks be requested? */
+void an_sync_note(an_ctx *cx, const char *at);
+
+/* anneal.c: gives back plans but `kept` (NULL: all), and the arena and input block where it does not fill them */
+void an_drop_idle(an_ctx *cx, const an_cached_plan *kept);
 
 /* anneal_ref.c: a context on the device "ref" has no plans */
 bool an_is_ref(const an_ctx *cx);

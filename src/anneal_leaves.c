@@ -239,14 +239,6 @@ int64_t an_pack_place(void *user, int block, int source, int64_t *block_bytes)
 
 /* ---------------------------------------------------------------------------------------------- memory */
 
-an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out)
-{
-    AN_TRY(cx->backend->alloc(&cx->err, cx->device, bytes, out));
-    cx->allocations++;
-    cx->allocated_bytes += bytes;
-    return AN_OK;
-}
-
 /* Initial values are a function of (seed, name, element) alone, whatever else the model holds and whoever draws them.
  */
 typedef struct drawing {

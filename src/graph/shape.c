@@ -369,6 +369,20 @@ static int64_t window_length(int64_t length, int64_t kernel, int64_t stride, int
     return room < 0 ? -1 : room / stride + 1;
 }
 
+static an_status want_window(const rule_ctx *r, const int64_t *stride, const int64_t *pad, const int64_t *dilation)
+{
+    if (stride[0] < 1 || stride[1] < 1)
+        return refuse(r, AN_E_USAGE, "a stride of %lld x %lld; strides begin at 1", (long long)stride[0],
+                      (long long)stride[1]);
+    if (pad[0] < 0 || pad[1] < 0)
+        return refuse(r, AN_E_USAGE, "a padding of %lld x %lld; paddings begin at 0", (long long)pad[0],
+                      (long long)pad[1]);
+    if (dilation[0] < 1 || dilation[1] < 1)
+        return refuse(r, AN_E_USAGE, "a dilation of %lld x %lld; dilations begin at 1", (long long)dilation[0],
+                      (long long)dilation[1]);
+    return AN_OK;
+}
+
 static an_status rule_conv(const rule_ctx *r)
 {
     const an_tensor *x = r->e->src[0], *w = r->e->src[1]; /* [N,H,W,C] [O,KH,KW,C/groups] */
@@ -385,8 +399,9 @@ static an_status rule_conv(const rule_ctx *r)
     if (x->rank != 4 || w->rank != 4 || s[6] < 1 || x->shape[3] != w->shape[3] * s[6] || w->shape[0] % s[6] != 0)
         return refuse(r, AN_E_SHAPE, "x %s and w %s are not [N,H,W,C] and [O,KH,KW,C/groups] with %d groups",
                       shape_of(x, ta), shape_of(w, tb), (int)s[6]);
-    int64_t h = s[0] < 1 || s[4] < 1 || s[2] < 0 ? -1 : window_length(x->shape[1], w->shape[1], s[0], s[2], s[4]);
-    int64_t v = s[1] < 1 || s[5] < 1 || s[3] < 0 ? -1 : window_length(x->shape[2], w->shape[2], s[1], s[3], s[5]);
+    AN_TRY(want_window(r, s, s + 2, s + 4));
+    int64_t h = window_length(x->shape[1], w->shape[1], s[0], s[2], s[4]);
+    int64_t v = window_length(x->shape[2], w->shape[2], s[1], s[3], s[5]);
     if (h < 0 || v < 0 || w->shape[1] < 1 || w->shape[2] < 1)
         return refuse(r, AN_E_SHAPE, "a kernel %s does not fit into %s", shape_of(w, tb), shape_of(x, ta));
     copy_shape(r, 4, (int32_t[]){x->shape[0], (int32_t)h, (int32_t)v, w->shape[0]});
@@ -405,7 +420,8 @@ static an_status rule_pool(const rule_ctx *r)
     if (r->e->op == AN_OP_POOL_SUM_GRAD) copy_shape(r, 4, r->e->shape);
     if (r->e->op == AN_OP_POOL_MAX_GRAD || r->e->op == AN_OP_POOL_SUM_GRAD) return AN_OK;
     AN_TRY(want_rank(r, 0, 4));
-    bool fits = s[0] >= 1 && s[1] >= 1 && s[2] >= 1 && s[3] >= 1 && s[4] >= 0 && s[5] >= 0;
+    AN_TRY(want_window(r, s + 2, s + 4, (int64_t[]){1, 1}));
+    bool fits = s[0] >= 1 && s[1] >= 1;
     int64_t h = fits ? window_length(x->shape[1], s[0], s[2], s[4], 1) : -1;
     int64_t w = fits ? window_length(x->shape[2], s[1], s[3], s[5], 1) : -1;
     /* A window that holds padding only would have no maximum. */

@@ -121,7 +121,8 @@ static an_status make_value(an_work *w, int32_t id)
     const struct an_tensor *n = w->g->node[id];
     int64_t bytes = n->numel * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     if (n->op == AN_OP_PACK) w->rq->pack(w->rq->user, (int)n->attr[0], 0, &bytes);
-    const char *name = an_arena_printf(w->arena, "%s %s", an_scope_of(w, id), an_ops[n->op].name);
+    const char *scope = an_scope_of(w, id), *op = n->op == AN_OP_PACK ? "gradients" : an_ops[n->op].name;
+    const char *name = an_arena_printf(w->arena, "%s%s%s", scope, *scope ? " " : "", op);
     w->node[id].value =
         name ? an_value_new(w, id, 0, bytes, n->op == AN_OP_PACK ? AN_USE_GRADIENT : AN_USE_ACTIVATION, name) : -1;
     return w->node[id].value < 0 ? an_fail_nomem(w->err, "the plan's values", sizeof(an_value)) : AN_OK;

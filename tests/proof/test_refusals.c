@@ -69,6 +69,24 @@ static void shapes_that_do_not_fit_are_named_with_operation_and_scope(void **sta
     an_close(cx);
 }
 
+static void a_bad_assignment_names_its_target(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    an_tensor *cache = an_state(cx, "cache", AN_F32, AN_SHAPE(4, 8), AN_ZEROS);
+    an_tensor *w = an_param(cx, "w", AN_F32, AN_SHAPE(3), AN_ZEROS); /* before it has its place */
+    an_assign(cache, zeros(cx, AN_F32, AN_SHAPE(4, 9)));
+    refused(cx, NULL, AN_E_SHAPE, WORDS("an_assign", "\"cache\" is float32 [4,8]", "float32 [4,9]"));
+    usable_again(cx);
+    an_assign(w, zeros(cx, AN_BF16, AN_SHAPE(3)));
+    refused(cx, NULL, AN_E_DTYPE, WORDS("an_assign", "\"w\" is float32 [3]", "bfloat16 [3]"));
+    usable_again(cx);
+    an_assign(an_add_num(cache, 1), cache);
+    refused(cx, NULL, AN_E_USAGE, WORDS("an_assign", "the result of ADD", "[4,8]"));
+    usable_again(cx);
+    an_close(cx);
+}
+
 static void dtypes_that_do_not_agree_are_named_with_operation_and_scope(void **state)
 {
     (void)state;
@@ -197,6 +215,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(shapes_that_do_not_fit_are_named_with_operation_and_scope),
+        cmocka_unit_test(a_bad_assignment_names_its_target),
         cmocka_unit_test(dtypes_that_do_not_agree_are_named_with_operation_and_scope),
         cmocka_unit_test(a_tensor_of_another_context_is_refused_and_both_devices_are_named),
         cmocka_unit_test(a_tensor_of_a_step_that_is_over_is_refused),

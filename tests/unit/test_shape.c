@@ -136,6 +136,10 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
                    "an_conv2d: a kernel [6,5,3,2] does not fit into [1,4,4,2]");
     expect_refusal(&c, an_conv2d_at(AT, x, w, NULL, (an_window){.groups = 2}), AN_E_SHAPE,
                    "an_conv2d: x [1,4,4,2] and w [6,5,3,2] are not [N,H,W,C] and [O,KH,KW,C/groups] with 2 groups");
+    expect_refusal(&c, an_conv2d_at(AT, x, w, NULL, (an_window){.stride_h = -1, .stride_w = 1}), AN_E_USAGE,
+                   "an_conv2d: a stride of -1 x 1; strides begin at 1");
+    expect_refusal(&c, an_max_pool_at(AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .pad_w = -1}), AN_E_USAGE,
+                   "an_max_pool: a padding of 0 x -1; paddings begin at 0");
     expect_refusal(&c, an_max_pool_at(AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .pad_h = 2}), AN_E_SHAPE,
                    "an_max_pool: a window of 2 x 2 (padding 2, 0) does not fit into [1,4,4,2]");
     expect_refusal(&c, an_attention_at(AT, x, x, v, 0, true, 0, NULL), AN_E_SHAPE,

@@ -408,6 +408,13 @@ static double cpu_fma_peak(an_device *d, an_dtype dtype, double seconds)
     return d->templates->fma_peak(d->pool, dtype == AN_BF16 ? AN_BF16 : AN_F32, seconds);
 }
 
+static void cpu_memory(an_device *d, uint64_t *driver, uint64_t *recommended)
+{
+    (void)d;
+    *driver = an_rss_bytes();
+    *recommended = an_memory_bytes();
+}
+
 const an_backend an_backend_cpu = {.name = "cpu",
                                    .probe = cpu_probe,
                                    .open = cpu_open,
@@ -422,4 +429,5 @@ const an_backend an_backend_cpu = {.name = "cpu",
                                    .submit = cpu_submit,
                                    .wait = cpu_wait,
                                    .step_seconds = cpu_step_seconds,
-                                   .fma_peak = cpu_fma_peak};
+                                   .fma_peak = cpu_fma_peak,
+                                   .memory = cpu_memory};
