@@ -1,5 +1,5 @@
-/* call.h: Metal from C, for tests of the stand-in: each message through a cast of objc_msgSend. Not the backend's: that has its own,
- * so that the two cannot be wrong together. */
+/* call.h: Metal from C, for tests of the stand-in: each message through a cast of objc_msgSend. Not the backend's: that
+ * has its own, so that the two cannot be wrong together. */
 #ifndef STANDIN_CALL_H
 #define STANDIN_CALL_H
 
@@ -34,7 +34,7 @@ static inline object class_of_name(const char *name)
 }
 
 /* SEND(result, (types), object, "selector", arguments...): types are those after self and _cmd. */
-#define UNPACK(...) __VA_ARGS__
+#define UNPACK(...)            __VA_ARGS__
 #define SEND0(result, o, name) (((result(*)(object, const void *))message())(o, selector(name)))
 #define SEND(result, types, o, name, ...)                                                                              \
     (((result(*)(object, const void *, UNPACK types))message())(o, selector(name), __VA_ARGS__))
@@ -80,8 +80,8 @@ static inline object new_library(object d, const char *text, object *error)
     object options = SEND0(object, class_of_name("MTLCompileOptions"), "new");
     SEND(void, (uint64_t), options, "setLanguageVersion:", 0x30000);
     SEND(void, (signed char), options, "setFastMathEnabled:", 0);
-    object library =
-        SEND(object, (object, object, object *), d, "newLibraryWithSource:options:error:", text_of(text), options, error);
+    object library = SEND(object, (object, object, object *), d, "newLibraryWithSource:options:error:", text_of(text),
+                          options, error);
     release(options);
     return library;
 }

@@ -71,7 +71,8 @@ static id queue_buffer(id self, bool retained, uint64_t error_options)
     while (q->under_way >= q->most && q->first && q->first->status >= COMMITTED && !q->first->hangs)
         execute_until(q->first); /* a Mac would block here */
     if (q->under_way >= q->most)
-        misuse("%llu command buffers of this queue are under way: this would wait for ever", (unsigned long long)q->most);
+        misuse("%llu command buffers of this queue are under way: this would wait for ever",
+               (unsigned long long)q->most);
     id o = object_pooled("MTLCommandBuffer");
     command_buffer *cb = object_body(o);
     *cb = (command_buffer){.self = o, .queue = self, .retained = retained, .error_options = error_options};
@@ -317,7 +318,7 @@ struct block {
     void (*invoke)(struct block *self, id buffer);
     struct {
         uint64_t reserved, bytes;
-    } *descriptor;
+    } * descriptor;
 };
 extern void *_NSConcreteGlobalBlock[32];
 
@@ -509,7 +510,8 @@ static void bind_buffer(encoder *e, id buffer_object, uint64_t offset, uint64_t 
         buffer *target = argument(buffer_object, "MTLBuffer", "the buffer");
         if (!target) return;
         if (offset >= target->length) {
-            misuse("offset %llu of a buffer of %llu bytes", (unsigned long long)offset, (unsigned long long)target->length);
+            misuse("offset %llu of a buffer of %llu bytes", (unsigned long long)offset,
+                   (unsigned long long)target->length);
             return;
         }
         if (offset % the()->gpu->offset_alignment) {
@@ -590,14 +592,16 @@ static bool sizes_good(const pipeline *p, MTLSize groups, MTLSize threads)
     return false;
 }
 
-bool launch_check(const pipeline *p, const binding *bound, const uint64_t *group_memory, MTLSize groups, MTLSize threads)
+bool launch_check(const pipeline *p, const binding *bound, const uint64_t *group_memory, MTLSize groups,
+                  MTLSize threads)
 {
     if (!sizes_good(p, groups, threads)) return false;
     uint64_t total = p->entry.group_memory;
     for (int i = 0; i < p->n_arguments; i++) {
         const kernel_argument *a = &p->argument[i];
         if (a->kind == ARGUMENT_THREADGROUP) {
-            if (!group_memory[a->index]) return misuse("%s: threadgroup memory %d has no length", p->kernel->name, a->index), false;
+            if (!group_memory[a->index])
+                return misuse("%s: threadgroup memory %d has no length", p->kernel->name, a->index), false;
             total += group_memory[a->index];
             continue;
         }
@@ -609,8 +613,8 @@ bool launch_check(const pipeline *p, const binding *bound, const uint64_t *group
             return misuse("%s: bytes at %d, where the kernel may write", p->kernel->name, a->index), false;
         uint64_t length = b->bytes ? b->length : ((buffer *)object_body(b->buffer))->length - b->offset;
         if (length < a->least_bytes)
-            return misuse("%s: %llu bytes at %d, its type has %llu", p->kernel->name, (unsigned long long)length, a->index,
-                          (unsigned long long)a->least_bytes),
+            return misuse("%s: %llu bytes at %d, its type has %llu", p->kernel->name, (unsigned long long)length,
+                          a->index, (unsigned long long)a->least_bytes),
                    false;
     }
     if (total > MAX_GROUP_MEMORY)
@@ -662,9 +666,11 @@ static void compute_dispatch_threads(id self, SEL cmd, MTLSize grid, MTLSize thr
     else if (grid.width % threads.width || grid.height % threads.height || grid.depth % threads.depth)
         misuse("a ragged grid of threads: the stand-in runs whole threadgroups, with bounds checked in the kernel");
     else
-        launch(e, (MTLSize){grid.width / threads.width, grid.height / threads.height, grid.depth / threads.depth}, threads);
+        launch(e, (MTLSize){grid.width / threads.width, grid.height / threads.height, grid.depth / threads.depth},
+               threads);
 }
-/* Groups that another launch has written into a buffer: three uint32_t, looked at when the launch runs; 0 is nothing to do. */
+/* Groups that another launch has written into a buffer: three uint32_t, looked at when the launch runs; 0 is nothing to
+ * do. */
 static void compute_dispatch_indirect(id self, SEL cmd, id groups, uint64_t offset, MTLSize threads)
 {
     (void)cmd;
@@ -825,8 +831,7 @@ static const method_row methods[] = {
     {"MTLComputeCommandEncoder", "setThreadgroupMemoryLength:atIndex:", METHOD_OF(compute_set_group_memory)},
     {"MTLComputeCommandEncoder", "dispatchThreadgroups:threadsPerThreadgroup:", METHOD_OF(compute_dispatch_groups)},
     {"MTLComputeCommandEncoder", "dispatchThreads:threadsPerThreadgroup:", METHOD_OF(compute_dispatch_threads)},
-    {"MTLComputeCommandEncoder",
-     "dispatchThreadgroupsWithIndirectBuffer:indirectBufferOffset:threadsPerThreadgroup:",
+    {"MTLComputeCommandEncoder", "dispatchThreadgroupsWithIndirectBuffer:indirectBufferOffset:threadsPerThreadgroup:",
      METHOD_OF(compute_dispatch_indirect)},
     {"MTLComputeCommandEncoder", "dispatchType", METHOD_OF(compute_type)},
     {"MTLComputeCommandEncoder", "memoryBarrierWithScope:", METHOD_OF(compute_barrier)},

@@ -35,7 +35,8 @@ typedef struct bound {
     const fact *fact;
     char encoding[320]; /* as method_getTypeEncoding gives it */
 } bound;
-struct class {
+struct class
+{
     object *object;
     const class_row *row;
     const bound *instance[MAX_SELECTORS], *own[MAX_SELECTORS]; /* own: methods of the class object */
@@ -50,8 +51,8 @@ static const fact facts[] = {
 #undef METHOD
 #undef VALUE
 };
-static const module *const modules[] = {&foundation_module, &device_module, &library_module, &command_module,
-                                        &execute_module,    &indirect_module};
+static const module *const modules[] = {&foundation_module, &device_module,  &library_module,
+                                        &command_module,    &execute_module, &indirect_module};
 
 static struct world {
     pthread_mutex_t lock;
@@ -546,7 +547,9 @@ static const char *encode(const char *type, int place, int *bytes, char *out)
     if (type[0] == '@' && type[1] == '?') n = 2;
     *bytes = 8;
     if (type[0] == '{')
-        *bytes = strstr(type, "QQQ") == strchr(type, '=') + 1 || strstr(type, "qqq") ? 24 : strstr(type, "QQ}") ? 16 : 8;
+        *bytes = strstr(type, "QQQ") == strchr(type, '=') + 1 || strstr(type, "qqq") ? 24
+                 : strstr(type, "QQ}")                                               ? 16
+                                                                                     : 8;
     else if (strchr("ZCifI", type[0]))
         *bytes = 4;
     char *at = out + strlen(out);

@@ -60,8 +60,7 @@ typedef struct module {
     int n_methods;
     void (*reset)(void); /* a new world begins */
 } module;
-extern const module foundation_module, device_module, library_module, command_module, execute_module,
-    indirect_module;
+extern const module foundation_module, device_module, library_module, command_module, execute_module, indirect_module;
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
 
 /* ---- the world */
@@ -82,7 +81,7 @@ id object_retain(id o);
 void object_release(id o);
 id object_autorelease(id o);
 void object_hold(id o); /* the stand-in's own reference; NULL is nothing */
-id object_lend(id o); /* +0, kept alive by what it was asked of */
+id object_lend(id o);   /* +0, kept alive by what it was asked of */
 void object_drop(id o);
 /* For an argument: a misuse unless it is an alive object of that class; the body, or NULL. */
 void *argument(id o, const char *class_name, const char *what);

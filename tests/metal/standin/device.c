@@ -1,7 +1,8 @@
 /* device.c: MTLDevice and MTLBuffer: memory in two views, guarded, poisoned, shut while work is in flight.
  *
- * A host access that is not allowed raises SIGSEGV, which the handler here turns into a misuse with the buffer's name. Invariant: a
- * buffer's address is never given out again while fewer than MAX_GRAVES others have been freed after it. */
+ * A host access that is not allowed raises SIGSEGV, which the handler here turns into a misuse with the buffer's name.
+ * Invariant: a buffer's address is never given out again while fewer than MAX_GRAVES others have been freed after it.
+ */
 #define _GNU_SOURCE
 #include "metal.h"
 
@@ -57,7 +58,8 @@ static uint8_t *guarded(int fd, uint64_t bytes)
 static void bury(uint8_t *at, uint64_t bytes)
 {
     if (!at) return;
-    mmap(at - MAC_PAGE, bytes + 2 * MAC_PAGE, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    mmap(at - MAC_PAGE, bytes + 2 * MAC_PAGE, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+         0);
     struct grave *g = &D.grave[D.n_graves++ % MAX_GRAVES];
     if (g->at) munmap(g->at - MAC_PAGE, g->bytes + 2 * MAC_PAGE);
     *g = (struct grave){at, bytes};
@@ -98,13 +100,20 @@ void buffer_shut(buffer *b, bool again)
         mprotect(b->host, b->mapped, PROT_READ | PROT_WRITE);
 }
 
-/* What stands behind the last byte is what was put there, in the device's memory and in the host's. */
+/* What stands behind the last byte is what was put there, in the device's memory and in the host's. Puts it there
+ * again: once said is enough. */
 bool buffer_tail_clean(buffer *b)
 {
-    if (b->no_copy) return true;
-    for (uint64_t i = b->length; i < b->mapped; i++)
-        if (b->gpu[i] != TAIL || (b->two_memories && b->host[i] != TAIL)) return false;
-    return true;
+    bool clean = true;
+    for (uint64_t i = b->length; i < b->mapped && !b->no_copy; i++) {
+        clean &= b->gpu[i] == TAIL;
+        b->gpu[i] = TAIL;
+    }
+    for (uint64_t i = b->length; i < b->mapped && b->two_memories && !b->shut; i++) {
+        clean &= b->host[i] == TAIL;
+        b->host[i] = TAIL;
+    }
+    return clean;
 }
 
 static void poison(uint8_t *at, uint64_t bytes)
@@ -157,7 +166,8 @@ static void buffer_end(void *body)
 {
     buffer *b = body;
     if (!b->length) return;
-    if (!buffer_tail_clean(b)) misuse("bytes behind the %llu of a buffer have been written", (unsigned long long)b->length);
+    if (!buffer_tail_clean(b))
+        misuse("bytes behind the %llu of a buffer have been written", (unsigned long long)b->length);
     if (b->no_copy) {
         mprotect(b->host, b->mapped, PROT_READ | PROT_WRITE);
     } else {
@@ -175,7 +185,8 @@ static bool buffer_may(uint64_t length, uint64_t options)
 {
     int storage = (int)(options >> 4 & 15);
     if (!length || length > the()->max_buffer)
-        misuse("a length of %llu; maxBufferLength is %llu", (unsigned long long)length, (unsigned long long)the()->max_buffer);
+        misuse("a length of %llu; maxBufferLength is %llu", (unsigned long long)length,
+               (unsigned long long)the()->max_buffer);
     else if (storage > STORAGE_PRIVATE || options >> 8 > 2)
         misuse("options %#llx: no compute buffer is like that", (unsigned long long)options);
     else
@@ -189,8 +200,12 @@ static id buffer_make(uint64_t length, uint64_t options, void *no_copy)
     if (!buffer_may(length, options)) return world_unlock(), NULL;
     id o = object_new("MTLBuffer");
     buffer *b = object_body(o);
-    *b = (buffer){.length = length, .mapped = pages(length), .options = options, .storage = (int)(options >> 4 & 15),
-                  .untracked = (options >> 8 & 3) == 1, .no_copy = no_copy != NULL};
+    *b = (buffer){.length = length,
+                  .mapped = pages(length),
+                  .options = options,
+                  .storage = (int)(options >> 4 & 15),
+                  .untracked = (options >> 8 & 3) == 1,
+                  .no_copy = no_copy != NULL};
     b->two_memories = b->storage == STORAGE_MANAGED && !the()->gpu->unified;
     if (no_copy) {
         b->host = b->gpu = no_copy;
@@ -270,8 +285,8 @@ static void buffer_did_modify(id self, SEL cmd, NSRange r)
     if (b->storage != STORAGE_MANAGED)
         misuse("only a Managed buffer is told what has changed");
     else if (r.location > b->length || r.length > b->length - r.location)
-        misuse("bytes %llu to %llu of %llu", (unsigned long long)r.location, (unsigned long long)(r.location + r.length),
-               (unsigned long long)b->length);
+        misuse("bytes %llu to %llu of %llu", (unsigned long long)r.location,
+               (unsigned long long)(r.location + r.length), (unsigned long long)b->length);
     else if (b->two_memories)
         memcpy(b->gpu + r.location, b->host + r.location, r.length);
 }

@@ -1,4 +1,5 @@
-/* execute.c: when committed work runs, in which order, what of it when a fault is set, and who may touch its memory again.
+/* execute.c: when committed work runs, in which order, what of it when a fault is set, and who may touch its memory
+ * again.
  *
  * Nothing runs on a thread of its own: time passes when the host waits or asks for a status. So a run is repeatable,
  * and a host that hopes instead of waiting always loses. Command buffers of a queue run in order; the launches of a
@@ -215,8 +216,8 @@ static void run_commands(command_buffer *cb, int n, bool torn)
         command *c = &cb->command[i];
         if (c->encoder >= 0 && c->encoder != encoder) begin_encoder(cb, encoder = c->encoder);
         int end = i;
-        while (c->encoder >= 0 && cb->encoder[c->encoder].concurrent && end < n && cb->command[end].kind == COMMAND_LAUNCH &&
-               cb->command[end].encoder == c->encoder)
+        while (c->encoder >= 0 && cb->encoder[c->encoder].concurrent && end < n &&
+               cb->command[end].kind == COMMAND_LAUNCH && cb->command[end].encoder == c->encoder)
             end++;
         if (end - i > 1) {
             run_unordered(cb, i, end);
@@ -277,7 +278,8 @@ static void fail(command_buffer *cb, int code, int ran)
     } texts[] = {{1, "Internal Error (0000000e:Internal Error)"},
                  {2, "Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)"},
                  {3, "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)"},
-                 {4, "Ignored (for causing prior/excessive GPU errors) (00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"},
+                 {4, "Ignored (for causing prior/excessive GPU errors) "
+                     "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"},
                  {8, "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"},
                  {11, "Device removed (0000000b)"},
                  {14, "Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)"}};
@@ -286,7 +288,8 @@ static void fail(command_buffer *cb, int code, int ran)
         if (texts[i].code == code) text = texts[i].text;
     int encoder = ran < cb->n_commands ? cb->command[ran].encoder : cb->n_encoders - 1;
     id infos = cb->error_options & 1 ? encoder_infos(cb, encoder) : NULL;
-    cb->error = error_new("MTLCommandBufferErrorDomain", code, text, infos ? MTLCommandBufferEncoderInfoErrorKey : NULL, infos);
+    cb->error =
+        error_new("MTLCommandBufferErrorDomain", code, text, infos ? MTLCommandBufferEncoderInfoErrorKey : NULL, infos);
     object_hold(cb->error);
     object_release(cb->error);
     object_release(infos);
@@ -332,7 +335,8 @@ static void run(command_buffer *cb)
     }
     for (int i = 0; i < cb->n_used; i++)
         if (!object_alive(cb->used[i])) {
-            misuse("command buffer %llu uses a resource that was freed before it completed", (unsigned long long)cb->number);
+            misuse("command buffer %llu uses a resource that was freed before it completed",
+                   (unsigned long long)cb->number);
             n = 0;
         }
     X.depth++;
@@ -445,7 +449,8 @@ static void event_set_value(id self, SEL cmd, uint64_t value)
 {
     (void)cmd;
     SELF(event, e);
-    if (value < e->value) misuse("an event's value goes from %llu to %llu", (unsigned long long)e->value, (unsigned long long)value);
+    if (value < e->value)
+        misuse("an event's value goes from %llu to %llu", (unsigned long long)e->value, (unsigned long long)value);
     e->value = value;
 }
 

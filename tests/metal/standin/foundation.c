@@ -1,5 +1,5 @@
-/* foundation.c: as much of Foundation and libSystem as a Metal backend asks. A string's UTF8String dies with the pool it was asked
- * in: its letters become '#'. */
+/* foundation.c: as much of Foundation and libSystem as a Metal backend asks. A string's UTF8String dies with the pool
+ * it was asked in: its letters become '#'. */
 #define _GNU_SOURCE
 #include "core.h"
 #include "settings.h"
@@ -18,7 +18,7 @@ typedef struct string {
 static struct kept {
     struct kept *next;
     char text[];
-} *kept;
+} * kept;
 
 static char *keep(const char *text)
 {
@@ -318,7 +318,8 @@ EXPORT int sysctlbyname(const char *name, void *old, size_t *room, void *new, si
     bool is_text = true;
     snprintf(text, sizeof text, "%d.%d", the()->macos / 100, the()->macos % 100);
     if (!strcmp(name, "machdep.cpu.brand_string"))
-        snprintf(text, sizeof text, "%s", the()->gpu->apple ? the()->gpu->name : "Intel(R) Core(TM) i9-9880H CPU @ 2.30GHz");
+        snprintf(text, sizeof text, "%s",
+                 the()->gpu->apple ? the()->gpu->name : "Intel(R) Core(TM) i9-9880H CPU @ 2.30GHz");
     else if (!strcmp(name, "hw.model"))
         snprintf(text, sizeof text, "%s", the()->gpu->apple ? "Mac14,2" : "MacBookPro16,1");
     else if (strcmp(name, "kern.osproductversion"))
@@ -342,8 +343,11 @@ EXPORT int sysctlbyname(const char *name, void *old, size_t *room, void *new, si
 EXPORT void *_NSConcreteGlobalBlock[32];
 EXPORT void *_NSConcreteStackBlock[32];
 
-#define CONSTANT_STRINGS(X) X(MTLCommandBufferErrorDomain) X(MTLLibraryErrorDomain) X(MTLCommandBufferEncoderInfoErrorKey)
-#define X(name) EXPORT extern id name; id name;
+#define CONSTANT_STRINGS(X)                                                                                            \
+    X(MTLCommandBufferErrorDomain) X(MTLLibraryErrorDomain) X(MTLCommandBufferEncoderInfoErrorKey)
+#define X(name)                                                                                                        \
+    EXPORT extern id name;                                                                                             \
+    id name;
 CONSTANT_STRINGS(X)
 #undef X
 

@@ -1,5 +1,5 @@
-/* indirect.c: what a first version of a backend does without: residency sets, and indirect command buffers (recorded launches that an encoder
- * replays). */
+/* indirect.c: what a first version of a backend does without: residency sets, and indirect command buffers (recorded
+ * launches that an encoder replays). */
 #include "metal.h"
 
 #include <stdlib.h>
@@ -139,9 +139,11 @@ static id device_icb(id self, SEL cmd, id descriptor, uint64_t n, uint64_t optio
     (void)self, (void)cmd;
     icb_descriptor *d = argument(descriptor, "MTLIndirectCommandBufferDescriptor", "the descriptor");
     if (!d) return NULL;
-    if (d->types != 32 && d->types != 64) return misuse("command types %llu; concurrent dispatches are 32 and 64", (unsigned long long)d->types), NULL;
+    if (d->types != 32 && d->types != 64)
+        return misuse("command types %llu; concurrent dispatches are 32 and 64", (unsigned long long)d->types), NULL;
     if (!n || n > 16384 || options >> 4 & 15 || d->most_buffers > MAX_BUFFERS)
-        return misuse("%llu commands, %llu buffers each", (unsigned long long)n, (unsigned long long)d->most_buffers), NULL;
+        return misuse("%llu commands, %llu buffers each", (unsigned long long)n, (unsigned long long)d->most_buffers),
+               NULL;
     id o = object_new("MTLIndirectCommandBuffer");
     icb *i = object_body(o);
     *i = (icb){.made = *d, .command = calloc(n, sizeof *i->command), .n = n};
@@ -200,7 +202,8 @@ static void place_set_buffer(id self, SEL cmd, id buffer_object, uint64_t offset
     buffer *b = argument(buffer_object, "MTLBuffer", "the buffer");
     if (!b) return;
     if (index >= i->made.most_buffers)
-        misuse("index %llu; the descriptor allows %llu", (unsigned long long)index, (unsigned long long)i->made.most_buffers);
+        misuse("index %llu; the descriptor allows %llu", (unsigned long long)index,
+               (unsigned long long)i->made.most_buffers);
     else if (offset >= b->length || offset % the()->gpu->offset_alignment || offset >> 32)
         misuse("offset %llu of a buffer of %llu bytes", (unsigned long long)offset, (unsigned long long)b->length);
     else
@@ -270,7 +273,8 @@ static void compute_execute(id self, SEL cmd, id icb_object, NSRange range)
         for (int a = 0; a < p->n_arguments; a++)
             if (p->argument[a].kind == ARGUMENT_BUFFER &&
                 !declared(cb, c->bound[p->argument[a].index].buffer, p->argument[a].writes))
-                misuse("%s uses a buffer at %d that useResource: has not declared", p->kernel->name, p->argument[a].index);
+                misuse("%s uses a buffer at %d that useResource: has not declared", p->kernel->name,
+                       p->argument[a].index);
         if (c->barrier) command_add(cb, COMMAND_BARRIER);
         command *out = command_add(cb, COMMAND_LAUNCH);
         object_hold(out->pipeline = c->pipeline);

@@ -1,4 +1,5 @@
-/* library.c: MTLCompileOptions, MTLLibrary, MTLFunction, pipelines, and MTLCompiler's private compile service, which makes libraries as data. */
+/* library.c: MTLCompileOptions, MTLLibrary, MTLFunction, pipelines, and MTLCompiler's private compile service, which
+ * makes libraries as data. */
 #define _GNU_SOURCE
 #include "metal.h"
 
@@ -287,7 +288,8 @@ PROPERTY(pipeline_descriptor, BOOL, multiple, descriptor_multiple, descriptor_se
 PROPERTY(pipeline_descriptor, BOOL, indirect, descriptor_indirect, descriptor_set_indirect)
 PROPERTY(pipeline_descriptor, int64_t, validation, descriptor_validation, descriptor_set_validation)
 
-/* ---- libraries as data: what MTLCompiler's service hands back is `MTLB`, a line of settings, the source, `ENDT` -------------------- */
+/* ---- libraries as data: what MTLCompiler's service hands back is `MTLB`, a line of settings, the source, `ENDT`
+ * -------------------- */
 
 typedef struct data {
     uint8_t *bytes;
@@ -339,7 +341,8 @@ EXPORT void *MTLCodeGenServiceCreate(const char *name)
     (void)name;
     return &service;
 }
-EXPORT void MTLCodeGenServiceBuildRequest(void *service, void *unused, int type, const void *request, size_t n, struct reply_block *reply)
+EXPORT void MTLCodeGenServiceBuildRequest(void *service, void *unused, int type, const void *request, size_t n,
+                                          struct reply_block *reply)
 {
     (void)service, (void)unused;
     uint64_t length[2];
@@ -351,7 +354,9 @@ EXPORT void MTLCodeGenServiceBuildRequest(void *service, void *unused, int type,
     const char *source = (const char *)request + sizeof length, *options = source + length[0];
     const char *standard = strstr(options, "-std=");
     int major = 2, minor = 0;
-    if (standard) sscanf(standard, standard[5] == 'm' && standard[6] == 'a' ? "-std=macos-metal%d.%d" : "-std=metal%d.%d", &major, &minor);
+    if (standard)
+        sscanf(standard, standard[5] == 'm' && standard[6] == 'a' ? "-std=macos-metal%d.%d" : "-std=metal%d.%d", &major,
+               &minor);
     int version = major * 100 + minor * 10, fast = !strstr(options, "-fno-fast-math");
     msl_text text;
     world_lock();
@@ -408,7 +413,8 @@ static const method_row methods[] = {
     {"MTLFunction", "functionType", METHOD_OF(function_type)},
     {"MTLFunction", "device", METHOD_OF(device_of)},
     {"MTLDevice", "newComputePipelineStateWithFunction:error:", METHOD_OF(device_pipeline)},
-    {"MTLDevice", "newComputePipelineStateWithDescriptor:options:reflection:error:", METHOD_OF(device_pipeline_described)},
+    {"MTLDevice",
+     "newComputePipelineStateWithDescriptor:options:reflection:error:", METHOD_OF(device_pipeline_described)},
     {"MTLComputePipelineState", "maxTotalThreadsPerThreadgroup", METHOD_OF(pipeline_max_threads)},
     {"MTLComputePipelineState", "threadExecutionWidth", METHOD_OF(pipeline_width)},
     {"MTLComputePipelineState", "staticThreadgroupMemoryLength", METHOD_OF(pipeline_group_memory)},
@@ -422,7 +428,8 @@ static const method_row methods[] = {
     {"MTLComputePipelineDescriptor", "maxTotalThreadsPerThreadgroup", METHOD_OF(descriptor_max_threads)},
     {"MTLComputePipelineDescriptor", "setMaxTotalThreadsPerThreadgroup:", METHOD_OF(descriptor_set_max_threads)},
     {"MTLComputePipelineDescriptor", "threadGroupSizeIsMultipleOfThreadExecutionWidth", METHOD_OF(descriptor_multiple)},
-    {"MTLComputePipelineDescriptor", "setThreadGroupSizeIsMultipleOfThreadExecutionWidth:", METHOD_OF(descriptor_set_multiple)},
+    {"MTLComputePipelineDescriptor",
+     "setThreadGroupSizeIsMultipleOfThreadExecutionWidth:", METHOD_OF(descriptor_set_multiple)},
     {"MTLComputePipelineDescriptor", "supportIndirectCommandBuffers", METHOD_OF(descriptor_indirect)},
     {"MTLComputePipelineDescriptor", "setSupportIndirectCommandBuffers:", METHOD_OF(descriptor_set_indirect)},
     {"MTLComputePipelineDescriptor", "shaderValidation", METHOD_OF(descriptor_validation)},

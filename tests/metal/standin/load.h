@@ -1,7 +1,10 @@
-/* load.h: builds the stand-in for a test, loads it, and points ANNEAL_METAL_PATH at it. Skips the test, with the reason, where that
- * cannot be done. */
+/* load.h: builds the stand-in for a test, loads it, and points ANNEAL_METAL_PATH at it. Skips the test, with the
+ * reason, where that cannot be done. */
 #ifndef STANDIN_LOAD_H
 #define STANDIN_LOAD_H
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* setenv */
+#endif
 
 #include "lib/test.h"
 #include "standin.h"

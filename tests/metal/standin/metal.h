@@ -1,5 +1,5 @@
-/* metal.h: inside the stand-in: what Metal's objects are made of. device.c owns buffers and the device, library.c texts and pipelines, command.c what
- * is encoded, execute.c when and how it runs. */
+/* metal.h: inside the stand-in: what Metal's objects are made of. device.c owns buffers and the device, library.c texts
+ * and pipelines, command.c what is encoded, execute.c when and how it runs. */
 #ifndef STANDIN_METAL_H
 #define STANDIN_METAL_H
 
@@ -16,8 +16,8 @@ enum {
 };
 enum { STORAGE_SHARED, STORAGE_MANAGED, STORAGE_PRIVATE }; /* MTLStorageMode */
 
-/* ---- buffers: two views of the same memory, so that the host's can be shut while the device works. A Managed buffer of a discrete
- * GPU has two memories. */
+/* ---- buffers: two views of the same memory, so that the host's can be shut while the device works. A Managed buffer
+ * of a discrete GPU has two memories. */
 typedef struct buffer {
     uint8_t *host, *gpu; /* host NULL: Private */
     uint64_t length, mapped, options;
@@ -43,7 +43,7 @@ typedef enum argument_kind { ARGUMENT_BUFFER, ARGUMENT_THREADGROUP } argument_ki
 typedef struct kernel_argument {
     argument_kind kind;
     int index;
-    bool writes; /* may: not const, not constant */
+    bool writes;          /* may: not const, not constant */
     uint64_t least_bytes; /* of what a reference refers to; 1 behind a pointer */
 } kernel_argument;
 
@@ -109,10 +109,18 @@ typedef struct binding {
     bool set;
 } binding;
 
-typedef enum command_kind { COMMAND_LAUNCH, COMMAND_COPY, COMMAND_FILL, COMMAND_SYNCHRONIZE, COMMAND_BARRIER, COMMAND_SIGNAL, COMMAND_WAIT } command_kind;
+typedef enum command_kind {
+    COMMAND_LAUNCH,
+    COMMAND_COPY,
+    COMMAND_FILL,
+    COMMAND_SYNCHRONIZE,
+    COMMAND_BARRIER,
+    COMMAND_SIGNAL,
+    COMMAND_WAIT
+} command_kind;
 typedef struct command {
     command_kind kind;
-    int encoder; /* number within the command buffer; -1: between encoders */
+    int encoder;         /* number within the command buffer; -1: between encoders */
     id pipeline, object; /* object: event, buffer to synchronize */
     binding bound[MAX_BUFFERS];
     uint64_t group_memory[MAX_BUFFERS];
@@ -170,13 +178,14 @@ command *command_add(command_buffer *cb, command_kind kind);
 command_buffer *encoder_buffer(id encoder); /* of an open compute encoder; NULL after a misuse */
 void command_buffer_use(command_buffer *cb, id object, bool writes);
 /* Checks a launch against its pipeline's arguments; false after a misuse. */
-bool launch_check(const pipeline *p, const binding *bound, const uint64_t *group_memory, MTLSize groups, MTLSize threads);
+bool launch_check(const pipeline *p, const binding *bound, const uint64_t *group_memory, MTLSize groups,
+                  MTLSize threads);
 
 /* ---- execute.c */
-void execute_until(command_buffer *cb); /* everything before it on its queue, and it */
-bool execute_poll(command_buffer *cb);  /* lets time pass */
-void execute_some(queue *q);            /* when=random */
+void execute_until(command_buffer *cb);    /* everything before it on its queue, and it */
+bool execute_poll(command_buffer *cb);     /* lets time pass */
+void execute_some(queue *q);               /* when=random */
 void execute_queue(queue *q, bool begins); /* a queue is made; it ends */
-void execute_handlers(void);            /* of what has completed; not under the lock */
+void execute_handlers(void);               /* of what has completed; not under the lock */
 
 #endif

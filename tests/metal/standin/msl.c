@@ -1,9 +1,10 @@
-/* msl.c: MSL text to something that runs: finds its kernels and what they take, prepares the text, has the C++ compiler build one
- * kernel against tests/shim, loads it. Compiled things are kept in the cache folder under a hash of everything that went in.
+/* msl.c: MSL text to something that runs: finds its kernels and what they take, prepares the text, has the C++ compiler
+ * build one kernel against tests/shim, loads it. Compiled things are kept in the cache folder under a hash of
+ * everything that went in.
  *
- * Preparing: the preprocessor expands the text's own macros while Metal's words stay; then [[...]] are taken out, threadgroup
- * variables become static (one group runs at a time), and `kernel` goes. An object holds one kernel, so that threadgroup memory is
- * that kernel's own. */
+ * Preparing: the preprocessor expands the text's own macros while Metal's words stay; then [[...]] are taken out,
+ * threadgroup variables become static (one group runs at a time), and `kernel` goes. An object holds one kernel, so
+ * that threadgroup memory is that kernel's own. */
 #define _GNU_SOURCE
 #include "metal.h"
 
@@ -87,9 +88,12 @@ static const char *c_compiler(void)
 /* What a compiled kernel depends on besides its text. */
 static uint64_t environment_hash(void)
 {
-    static const char *const files[] = {STANDIN_DIR "/run_kernel.h",           STANDIN_DIR "/../../shim/shim.h",
-                                        STANDIN_DIR "/../../shim/shim.c",      STANDIN_DIR "/../../shim/msl/metal_stdlib",
-                                        STANDIN_DIR "/../../shim/msl/metal_simdgroup_matrix", STANDIN_DIR "/foreign/metal_stdlib"};
+    static const char *const files[] = {STANDIN_DIR "/run_kernel.h",
+                                        STANDIN_DIR "/../../shim/shim.h",
+                                        STANDIN_DIR "/../../shim/shim.c",
+                                        STANDIN_DIR "/../../shim/msl/metal_stdlib",
+                                        STANDIN_DIR "/../../shim/msl/metal_simdgroup_matrix",
+                                        STANDIN_DIR "/foreign/metal_stdlib"};
     static uint64_t known;
     if (known) return known;
     uint64_t h = hash(14695981039346656037u, compiler());
@@ -166,7 +170,8 @@ static bool same_word(const char *p, const char *word)
     return word_at(p) == strlen(word) && !memcmp(p, word, strlen(word));
 }
 
-/* Past a string, a character, an attribute [[...]] or a line of the preprocessor that begins at p; p itself when none does. */
+/* Past a string, a character, an attribute [[...]] or a line of the preprocessor that begins at p; p itself when none
+ * does. */
 static const char *past_special(const char *p)
 {
     if (*p == '"' || *p == '\'') {
@@ -211,12 +216,19 @@ static bool has_word(const char *from, const char *end, const char *word)
 
 /* ---- a kernel's parameters ------------------------------------------------------------------------------------- */
 
-static const char *const builtins[] = {
-    "thread_position_in_grid",       "thread_position_in_threadgroup", "threadgroup_position_in_grid",
-    "threads_per_threadgroup",       "threads_per_grid",               "threadgroups_per_grid",
-    "thread_index_in_threadgroup",   "thread_index_in_simdgroup",      "simdgroup_index_in_threadgroup",
-    "simdgroups_per_threadgroup",    "threads_per_simdgroup",          "thread_execution_width",
-    "dispatch_threads_per_threadgroup"};
+static const char *const builtins[] = {"thread_position_in_grid",
+                                       "thread_position_in_threadgroup",
+                                       "threadgroup_position_in_grid",
+                                       "threads_per_threadgroup",
+                                       "threads_per_grid",
+                                       "threadgroups_per_grid",
+                                       "thread_index_in_threadgroup",
+                                       "thread_index_in_simdgroup",
+                                       "simdgroup_index_in_threadgroup",
+                                       "simdgroups_per_threadgroup",
+                                       "threads_per_simdgroup",
+                                       "thread_execution_width",
+                                       "dispatch_threads_per_threadgroup"};
 
 static void add(char *out, size_t room, const char *what)
 {
@@ -236,7 +248,8 @@ static void read_attribute(const char *p, const char *end, parameter *out)
         size_t n = word_at(p);
         if (!n) continue;
         snprintf(out->attribute, sizeof out->attribute, "%.*s", (int)n, p);
-        for (p += n; isspace((uint8_t)*p); p++) {}
+        for (p += n; isspace((uint8_t)*p); p++) {
+        }
         if (*p == '(') out->index = atoi(p + 1);
         return;
     }
@@ -403,8 +416,13 @@ static void put_prepared(text *out, const char *p, const char *end, bool in_kern
 
 static bool is_matrix_word(const char *p)
 {
-    static const char *const words[] = {"simdgroup_matrix", "simdgroup_float8x8", "simdgroup_half8x8", "simdgroup_bfloat8x8",
-                                        "simdgroup_load", "simdgroup_store", "simdgroup_multiply_accumulate"};
+    static const char *const words[] = {"simdgroup_matrix",
+                                        "simdgroup_float8x8",
+                                        "simdgroup_half8x8",
+                                        "simdgroup_bfloat8x8",
+                                        "simdgroup_load",
+                                        "simdgroup_store",
+                                        "simdgroup_multiply_accumulate"};
     for (int i = 0; i < COUNT(words); i++)
         if (same_word(p, words[i])) return true;
     return false;
@@ -489,7 +507,8 @@ static char *flags(const msl_text *t)
     const char *fused = "";
 #endif
     return say("%s -x c++ -std=%s -O1 -fPIC -ffp-contract=%s%s%s -fno-strict-aliasing -fno-exceptions -w "
-               "-D__METAL_VERSION__=%d -I" STANDIN_DIR "/foreign -I" STANDIN_DIR "/../../shim/msl -I" STANDIN_DIR "/../../shim",
+               "-D__METAL_VERSION__=%d -I" STANDIN_DIR "/foreign -I" STANDIN_DIR "/../../shim/msl -I" STANDIN_DIR
+               "/../../shim",
                compiler(), t->version >= 400 ? "c++17" : "c++14", t->contract ? "fast" : "off",
                t->contract ? fused : "", t->fast_math ? " -ffast-math" : "", t->version);
 }
@@ -525,8 +544,8 @@ static char *preprocess(const msl_text *t, const char *source, const char *out)
 
 char *msl_read(const char *source, int version, bool fast_math, msl_text *out)
 {
-    *out = (msl_text){
-        .version = version, .fast_math = fast_math, .contract = !strstr(source, "METAL fp contract(off)")};
+    *out =
+        (msl_text){.version = version, .fast_math = fast_math, .contract = !strstr(source, "METAL fp contract(off)")};
     out->key = hash(environment_hash() * 31 + (uint64_t)version * 2 + fast_math, source);
     make_folders(the()->cache);
     char *expanded = cache_path(out->key, ".i", false);

@@ -13,7 +13,7 @@ struct standin_report { /* msl_report */
 };
 
 static const standin_launch *standin_now;
-AN_SHARED_STORAGE uchar standin_group_bytes[STANDIN_GROUP_BYTES + 16] __attribute__((aligned(16), used));
+AN_SHARED_STORAGE uchar standin_group_bytes[STANDIN_GROUP_BYTES + 64] __attribute__((aligned(64), used));
 
 struct standin_pointer { /* becomes what the parameter is */
     void *p;
@@ -23,22 +23,38 @@ struct standin_reference {
     void *p;
     template <class T> SHIM_UNSEEN operator T &() const { return *static_cast<T *>(p); }
 };
-SHIM_UNSEEN static standin_pointer standin_p(int i) { return standin_pointer{standin_now->argument[i]}; }
-SHIM_UNSEEN static standin_reference standin_r(int i) { return standin_reference{standin_now->argument[i]}; }
+SHIM_UNSEEN static standin_pointer standin_p(int i)
+{
+    return standin_pointer{standin_now->argument[i]};
+}
+SHIM_UNSEEN static standin_reference standin_r(int i)
+{
+    return standin_reference{standin_now->argument[i]};
+}
 /* Threadgroup memory that setThreadgroupMemoryLength gives: `argument` holds its length. */
 SHIM_UNSEEN static standin_pointer standin_t(int i)
 {
     unsigned long long at = 0;
-    static const int threadgroup_arguments[] = {STANDIN_GROUP_ARGUMENTS -1};
+    static const int threadgroup_arguments[] = {STANDIN_GROUP_ARGUMENTS - 1};
     for (int a : threadgroup_arguments)
         if (a >= 0 && a < i) at += (unsigned long long)standin_now->argument[a];
     return standin_pointer{standin_group_bytes + at};
 }
 
 enum standin_word {
-    thread_position_in_grid, thread_position_in_threadgroup, threadgroup_position_in_grid, threads_per_threadgroup,
-    dispatch_threads_per_threadgroup, threads_per_grid, threadgroups_per_grid, thread_index_in_threadgroup, thread_index_in_simdgroup,
-    simdgroup_index_in_threadgroup, simdgroups_per_threadgroup, threads_per_simdgroup, thread_execution_width
+    thread_position_in_grid,
+    thread_position_in_threadgroup,
+    threadgroup_position_in_grid,
+    threads_per_threadgroup,
+    dispatch_threads_per_threadgroup,
+    threads_per_grid,
+    threadgroups_per_grid,
+    thread_index_in_threadgroup,
+    thread_index_in_simdgroup,
+    simdgroup_index_in_threadgroup,
+    simdgroups_per_threadgroup,
+    threads_per_simdgroup,
+    thread_execution_width
 };
 SHIM_UNSEEN static unsigned standin_v(standin_word word, int axis)
 {

@@ -1,5 +1,5 @@
-/* settings.c: reads the words of README.md's tables. The machines: names and families as Apple's Feature Set Tables (October 2025) have them;
- * AMD and Intel are those of the last Intel Macs. */
+/* settings.c: reads the words of README.md's tables. The machines: names and families as Apple's Feature Set Tables
+ * (October 2025) have them; AMD and Intel are those of the last Intel Macs. */
 #include "settings.h"
 
 #include <stdio.h>
@@ -54,7 +54,8 @@ const char *fault_read(const char *text, settings *out)
     static const char *const kinds[] = {"commit",   "hang",     "buffer",  "queue",  "library",
                                         "function", "pipeline", "warning", "device", NULL};
     static const char *const forms[] = {"nothing", "prefix", "all", NULL};
-    static const char *const codes[] = {"internal", "timeout", "page", "access", "memory", "removed", "interactivity", NULL};
+    static const char *const codes[] = {"internal", "timeout", "page",          "access",
+                                        "memory",   "removed", "interactivity", NULL};
     static const int values[] = {1, 2, 3, 4, 8, 11, 14};
     char copy[96], *part[5] = {0};
     int n = 0;
@@ -68,7 +69,8 @@ const char *fault_read(const char *text, settings *out)
     int kind = place_of(part[0], kinds);
     if (kind < 0) return "a fault is commit, hang, buffer, queue, library, function, pipeline, warning or device";
     f.kind = (fault_kind)kind;
-    if (f.kind != FAULT_DEVICE && (n < 2 || !(f.at = strtoull(part[1], NULL, 10)))) return "a fault lacks its number, from 1";
+    if (f.kind != FAULT_DEVICE && (n < 2 || !(f.at = strtoull(part[1], NULL, 10))))
+        return "a fault lacks its number, from 1";
     if (f.kind == FAULT_COMMIT) {
         int form = n > 2 ? place_of(part[2], forms) : -1, code = n > 3 ? place_of(part[3], codes) : -1;
         if (form < 0 || code < 0) return "a commit fault is commit:NUMBER:nothing|prefix|all:CODE";

@@ -31,6 +31,7 @@ typedef struct standin_api {
 #ifdef __cplusplus
 extern "C"
 #endif
-    const standin_api *standin(void);
+    const standin_api *
+    standin(void);
 
 #endif
