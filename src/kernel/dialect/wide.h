@@ -16,6 +16,8 @@
 #define AN_WIDE_INF  0x7ff0000000000000u
 #define AN_WIDE_NAN  0x7ff8000000000000u
 
+AN_FN bool an_w_is_nan(an_u64 bits) { return (bits & ~AN_WIDE_SIGN) > AN_WIDE_INF; }
+
 #if !AN_SOFT_DOUBLE
 typedef double an_wide;
 AN_FN an_u64 an_w_bits(an_wide a) { return (an_u64)__double_as_longlong(a); }
@@ -78,8 +80,6 @@ AN_FN an_wide an_w_round(an_u64 sign, int e, an_u64 m)
     if (rest > 0x200u || (rest == 0x200u && (digits & 1u) != 0u)) digits++;
     return sign | (((an_u64)(e > 0 ? e - 1 : 0) << 52) + digits);
 }
-
-AN_FN bool an_w_is_nan(an_u64 a) { return (a & ~AN_WIDE_SIGN) > AN_WIDE_INF; }
 
 AN_FN an_wide an_w_add(an_wide a, an_wide b)
 {
