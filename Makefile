@@ -81,7 +81,10 @@ FORCE:
 -include $(LIB_OBJS:.o=.d) $(CLI_OBJS:.o=.d)
 
 include mk/test.mk
+include mk/words.mk
 include mk/install.mk
+include mk/package.mk
+include mk/cross.mk
 include mk/dev.mk
 
 clean:

@@ -53,6 +53,9 @@ an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets
 /* Usage, summary and keys of a command, to stdout. */
 void an_command_help(const an_command *c);
 
+/* The tables as parts of a manual page ("man") or as a shell's completion ("bash", "zsh", "fish"). */
+void an_words(const char *format, an_text *out);
+
 int an_exit_code(an_status status);
 
 /* The commit that the program was built from, "-dirty" behind it when files differed; "" outside of a git checkout. */
@@ -95,6 +98,6 @@ an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);
 
 extern const an_config an_resume_keys, an_sample_keys, an_plan_keys, an_bench_keys, an_eval_keys, an_inspect_keys,
-    an_doctor_keys, an_profile_keys, an_prepare_keys, an_export_keys;
+    an_doctor_keys, an_profile_keys, an_prepare_keys, an_export_keys, an_help_keys;
 
 #endif

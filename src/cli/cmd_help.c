@@ -2,6 +2,16 @@
 #include "cli/cli.h"
 #include <string.h>
 
+typedef struct help_values {
+    char format[AN_CONFIG_TEXT_BYTES];
+} help_values;
+
+static const an_config_field fields[] = {
+    {"format", AN_CONFIG_TEXT, offsetof(help_values, format), "text", 0, 0, "text|man|bash|zsh|fish",
+     "text for people, commands and settings for a manual page, or a shell's completion"},
+};
+const an_config an_help_keys = {fields, AN_COUNT(fields)};
+
 void an_command_help(const an_command *c)
 {
     printf("anneal %s\n    %s\n", c->usage, c->summary);
@@ -22,6 +32,15 @@ void an_command_help(const an_command *c)
 an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
+    help_values v;
+    AN_TRY(an_config_defaults(err, &an_help_keys, &v));
+    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_help_keys, &v}, 1));
+    if (strcmp(v.format, "text") != 0) {
+        an_text out = {0};
+        an_words(v.format, &out);
+        if (out.len) out.data[--out.len] = '\0'; /* the last line's end is an_print_line's */
+        return an_print_line(err, &out);
+    }
     if (args->n_words == 1) {
         const an_command *c = an_command_find(args->words[0]);
         if (!c) return an_fail(err, AN_E_USAGE, "help: unknown command %.64s", args->words[0]);
