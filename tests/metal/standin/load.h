@@ -24,7 +24,12 @@ static inline void *standin_handle(void)
 #endif
     const char *build = getenv("AN_BUILD") ? getenv("AN_BUILD") : "build";
     char command[1024], path[600];
-    snprintf(command, sizeof command, "sh tests/metal/standin/build.sh '%s/standin'", build);
+#if defined(__aarch64__)
+    const char *processor = "aarch64";
+#else
+    const char *processor = "x86_64";
+#endif
+    snprintf(command, sizeof command, "sh tests/metal/standin/build.sh '%s/standin' %s", build, processor);
     if (system(command)) fail_msg("the Metal stand-in does not build");
     snprintf(path, sizeof path, "%s%s/standin/libmetal_standin.so", build[0] == '/' ? "" : "./", build);
     handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);

@@ -17,8 +17,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#ifndef STANDIN_DIR /* where run_kernel.h is; ../../shim is beside it */
-#define STANDIN_DIR "tests/metal/standin"
+/* build.sh says where this folder is (../../shim is beside it), and what compiles kernels. */
+#if !defined(STANDIN_DIR) || !defined(STANDIN_CC) || !defined(STANDIN_CXX)
+#error "built by build.sh"
 #endif
 
 /* ---- text ------------------------------------------------------------------------------------------------------ */
@@ -78,11 +79,11 @@ static uint64_t hash(uint64_t h, const char *text)
 
 static const char *compiler(void)
 {
-    return getenv("STANDIN_CXX") ? getenv("STANDIN_CXX") : getenv("CXX") ? getenv("CXX") : "c++";
+    return getenv("STANDIN_CXX") ? getenv("STANDIN_CXX") : STANDIN_CXX;
 }
 static const char *c_compiler(void)
 {
-    return getenv("STANDIN_CC") ? getenv("STANDIN_CC") : getenv("CC") ? getenv("CC") : "cc";
+    return getenv("STANDIN_CC") ? getenv("STANDIN_CC") : STANDIN_CC;
 }
 
 /* What a compiled kernel depends on besides its text. */
