@@ -24,7 +24,7 @@ typedef struct an_device_info {
 typedef struct an_device_options {
     int threads;
     const char *isa, *cc, *cache_dir;
-    bool exact; /* GPUs: f32 products and attention with the bits of the CPU */
+    bool exact; /* f32 products and attention with the same bits on every device; the CPU flushes subnormals as GPUs do */
     bool tf32;  /* CUDA: f32 products on tensor cores, operands rounded to 11 bits; never without being asked */
 } an_device_options;
 
@@ -34,6 +34,7 @@ typedef struct an_target {
     int threads;           /* for per-thread scratch */
     const void *templates; /* the CPU's an_cpu_templates */
     int max_args;          /* buffers a kernel may take */
+    bool exact;            /* every result has one value on every device: products of bf16 are refused */
     bool no_templates;     /* every op as a row program or call: tests of shape N */
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template wants */
     /* The same for a product whose epilogue is known: NULL, or what `scratch` said is replaced. */

@@ -153,6 +153,16 @@ static an_status gemm_spec(an_work *w, int32_t id, an_gemm_spec *s, an_arg *arg)
     return batch_axes(w, n, sa, sb, c, s);
 }
 
+/* Tensor units, dot products and chains sum products of bf16 in their own orders. */
+static an_status refuse_inexact(an_work *w, int32_t id, const char *what)
+{
+    return an_fail(
+        w->err, AN_E_UNSUPPORTED,
+        "%s: %s in %s multiplies bfloat16 numbers, whose sums differ from device to device; exact mode is for "
+        "float32: set dtype=float32, or exact=false",
+        w->g->node[id]->at ? w->g->node[id]->at : "plan", what, an_scope_of(w, id));
+}
+
 static an_status lower_gemm(an_work *w, an_group *gr)
 {
     int32_t id = gr->anchor;
@@ -160,6 +170,7 @@ static an_status lower_gemm(an_work *w, an_group *gr)
     an_kernel k = {.kind = AN_KERNEL_GEMM, .name = short_name(w, id, "matmul")};
     an_arg arg[3 + AN_ROW_ARGS];
     AN_TRY(gemm_spec(w, id, &k.u.gemm, arg));
+    if (w->rq->target->exact && k.u.gemm.mul_dtype == AN_BF16) return refuse_inexact(w, id, "an_matmul");
     int64_t batch = (int64_t)k.u.gemm.nb[0] * k.u.gemm.nb[1] * k.u.gemm.nb[2];
     k.flops = 2u * (uint64_t)n->numel * (uint64_t)k.u.gemm.k;
     k.bytes =
@@ -239,6 +250,7 @@ static an_status lower_attention(an_work *w, an_group *gr)
         return an_fail(w->err, AN_E_UNSUPPORTED,
                        "%s: an_attention: %s has no attention kernel; cast q, k and v to float32 or bfloat16 (in %s)",
                        n->at ? n->at : "plan", an_dtype_name((an_dtype)q->dtype), an_scope_of(w, id));
+    if (w->rq->target->exact && q->dtype == AN_BF16) return refuse_inexact(w, id, "an_attention");
     an_attn_spec s = {.B = q->shape[0],
                       .H = q->shape[1],
                       .T = q->shape[2],

@@ -5,6 +5,7 @@
  */
 #include "base/os.h"
 #include "device/cpu/cpu_internal.h"
+#include "device/cpu/float_mode.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +84,15 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
                        "cpu: this processor cannot run the instruction set \"%s\"; leave isa out for the best one",
                        o->isa);
     }
+#ifdef AN_NO_FLOAT_MODE
+    if (o->exact) {
+        free(d);
+        return an_fail(err, AN_E_UNSUPPORTED, "cpu: exact mode needs an x86-64 or arm64 processor");
+    }
+#endif
+    const uint64_t mode = an_float_mode_set(o->exact);
     an_status status = an_pool_open(err, o->threads, &d->pool);
+    an_float_mode_restore(mode);
     if (status != AN_OK) {
         free(d);
         return status;
@@ -93,6 +102,7 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
                             .threads = an_pool_threads(d->pool),
                             .templates = d->templates,
                             .max_args = AN_ROW_ARGS,
+                            .exact = o->exact,
                             .scratch = scratch_of};
     *out = d;
     return AN_OK;
@@ -375,6 +385,7 @@ static an_status cpu_submit(an_err *err, an_device *d, an_exec *e, const an_buff
     bind(e, slots);
     if (e->plan->apart) guards(e->plan, arena, true);
     an_status status = AN_OK;
+    const uint64_t mode = an_float_mode_set(d->target.exact);
     double before = an_seconds();
     for (int s = 0; s < e->plan->n_steps && status == AN_OK; s++) {
         const an_plan_step *st = &e->plan->step[s];
@@ -384,6 +395,7 @@ static an_status cpu_submit(an_err *err, an_device *d, an_exec *e, const an_buff
         before = now;
         if (e->plan->apart && status == AN_OK) status = check_guards(err, e->plan, arena, s);
     }
+    an_float_mode_restore(mode);
     if (e->plan->apart) guards(e->plan, arena, false);
     *out = ++d->tickets;
     return status;
