@@ -411,11 +411,11 @@ static BOOL device_family(id self, SEL cmd, int64_t family)
 {
     (void)self, (void)cmd;
     const gpu *g = the()->gpu;
-    if (family > 1000 && family <= 1010) return family <= 1000 + g->apple;
-    if (family == 2001 || family == 2002) return g->apple == 0 || g->apple >= 7;
-    if (family > 3000 && family <= 3003) return 1;
-    if (family == 5001) return the()->macos >= 1300 && (g->apple == 0 || g->apple >= 7);
-    if (family == 5002) return the()->macos >= 2600 && g->apple >= 7;
+    if (family >= MTLGPUFamilyApple1 && family <= MTLGPUFamilyApple10) return family < MTLGPUFamilyApple1 + g->apple;
+    if (family == MTLGPUFamilyMac1 || family == MTLGPUFamilyMac2) return g->apple == 0 || g->apple >= 7;
+    if (family >= MTLGPUFamilyCommon1 && family <= MTLGPUFamilyCommon3) return 1;
+    if (family == MTLGPUFamilyMetal3) return the()->macos >= 1300 && (g->apple == 0 || g->apple >= 7);
+    if (family == MTLGPUFamilyMetal4) return the()->macos >= 2600 && g->apple >= 7;
     return 0;
 }
 

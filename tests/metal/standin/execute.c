@@ -260,7 +260,9 @@ static id encoder_infos(command_buffer *cb, int faulted)
     for (int i = 0; i < n; i++) {
         info[i] = object_new("MTLCommandBufferEncoderInfo");
         encoder_info *e = object_body(info[i]);
-        e->state = i < faulted ? 1 : i == faulted ? 4 : 3; /* completed, faulted, pending */
+        e->state = i < faulted    ? MTLCommandEncoderErrorStateCompleted
+                   : i == faulted ? MTLCommandEncoderErrorStateFaulted
+                                  : MTLCommandEncoderErrorStatePending;
         object_hold(e->label = cb->encoder[i].label);
     }
     id all = array_new(info, n);
@@ -275,19 +277,23 @@ static void fail(command_buffer *cb, int code, int ran)
     static const struct {
         int code;
         const char *text;
-    } texts[] = {{1, "Internal Error (0000000e:Internal Error)"},
-                 {2, "Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)"},
-                 {3, "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)"},
-                 {4, "Ignored (for causing prior/excessive GPU errors) "
-                     "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"},
-                 {8, "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"},
-                 {11, "Device removed (0000000b)"},
-                 {14, "Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)"}};
+    } texts[] = {
+        {MTLCommandBufferErrorInternal, "Internal Error (0000000e:Internal Error)"},
+        {MTLCommandBufferErrorTimeout, "Caused GPU Timeout Error (00000002:kIOGPUCommandBufferCallbackErrorTimeout)"},
+        {MTLCommandBufferErrorPageFault,
+         "Caused GPU Address Fault Error (0000000b:kIOGPUCommandBufferCallbackErrorPageFault)"},
+        {MTLCommandBufferErrorAccessRevoked, "Ignored (for causing prior/excessive GPU errors) "
+                                             "(00000004:kIOGPUCommandBufferCallbackErrorSubmissionsIgnored)"},
+        {MTLCommandBufferErrorOutOfMemory,
+         "Insufficient Memory (00000008:kIOGPUCommandBufferCallbackErrorOutOfMemory)"},
+        {MTLCommandBufferErrorDeviceRemoved, "Device removed (0000000b)"},
+        {14, "Impacting Interactivity (0000000e:kIOGPUCommandBufferCallbackErrorImpactingInteractivity)"}};
     const char *text = "Unknown error";
     for (int i = 0; i < COUNT(texts); i++)
         if (texts[i].code == code) text = texts[i].text;
     int encoder = ran < cb->n_commands ? cb->command[ran].encoder : cb->n_encoders - 1;
-    id infos = cb->error_options & 1 ? encoder_infos(cb, encoder) : NULL;
+    id infos =
+        cb->error_options & MTLCommandBufferErrorOptionEncoderExecutionStatus ? encoder_infos(cb, encoder) : NULL;
     cb->error =
         error_new("MTLCommandBufferErrorDomain", code, text, infos ? MTLCommandBufferEncoderInfoErrorKey : NULL, infos);
     object_hold(cb->error);

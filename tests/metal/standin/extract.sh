@@ -19,10 +19,10 @@ BEGIN {
         "MTLPipelineBufferDescriptor MTLPipelineBufferDescriptorArray MTLResidencySet MTLResidencySetDescriptor MTLResource MTLSharedEvent"
     n = split(owners, o, " "); for (i = 1; i <= n; i++) wanted[o[i]] = 1
     values = "MTLArgumentBuffersTier MTLBarrierScope MTLCPUCacheMode MTLCommandBufferError MTLCommandBufferErrorOption " \
-        "MTLCommandBufferStatus MTLCommandEncoderErrorState MTLDataType MTLDeviceLocation MTLDispatchType MTLFunctionType MTLGPUFamily " \
+        "MTLCommandBufferStatus MTLCommandEncoderErrorState MTLDataType MTLDispatchType MTLFunctionType MTLGPUFamily " \
         "MTLHazardTrackingMode MTLHeapType MTLIndirectCommandType MTLLanguageVersion MTLLibraryError MTLLibraryOptimizationLevel " \
         "MTLLibraryType MTLMathFloatingPointFunctions MTLMathMode MTLMutability MTLPipelineOption MTLPurgeableState MTLResourceOptions " \
-        "MTLResourceUsage MTLShaderValidation MTLStages MTLStorageMode"
+        "MTLResourceUsage MTLShaderValidation MTLStorageMode"
     n = split(values, o, " "); for (i = 1; i <= n; i++) enumerated[o[i]] = 1
 }
 # What only graphics or ray tracing asks, and Metal 4 beyond its own classes.
@@ -30,5 +30,5 @@ BEGIN {
 ($1 == "protocol" || $1 == "class") && $2 in wanted {
     printf "METHOD(%s, %s, \"%s\", \"%s\", \"%s\", \"%s\", %d, %d)\n", $2, $1, $3, $4, $5, $6, version($7), version($8)
 }
-$1 == "enum" && $2 in enumerated { printf "VALUE(%s, %s, %s)\n", $2, $4, $5 (length($5) > 18 ? "u" : "") }
+$1 == "enum" && $2 in enumerated { printf "VALUE(%s, %s, %s)\n", $2, $4, $5 }
 ' "$1"

@@ -139,7 +139,8 @@ static id device_icb(id self, SEL cmd, id descriptor, uint64_t n, uint64_t optio
     (void)self, (void)cmd;
     icb_descriptor *d = argument(descriptor, "MTLIndirectCommandBufferDescriptor", "the descriptor");
     if (!d) return NULL;
-    if (d->types != 32 && d->types != 64)
+    if (d->types != MTLIndirectCommandTypeConcurrentDispatch &&
+        d->types != MTLIndirectCommandTypeConcurrentDispatchThreads)
         return misuse("command types %llu; concurrent dispatches are 32 and 64", (unsigned long long)d->types), NULL;
     if (!n || n > 16384 || options >> 4 & 15 || d->most_buffers > MAX_BUFFERS)
         return misuse("%llu commands, %llu buffers each", (unsigned long long)n, (unsigned long long)d->most_buffers),

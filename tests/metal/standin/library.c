@@ -116,9 +116,11 @@ static id library_make(const char *source, int version, bool fast_math, id *erro
     char *wrong = f ? strdup("program_source:1:1: error: injected") : msl_read(source, version, fast_math, &l->text);
     if (wrong) object_release(o), o = NULL;
     if (error) *error = NULL;
-    if (wrong && error) *error = error_pooled("MTLLibraryErrorDomain", 3, wrong, NULL, NULL);
+    if (wrong && error)
+        *error = error_pooled("MTLLibraryErrorDomain", MTLLibraryErrorCompileFailure, wrong, NULL, NULL);
     if (warning && !wrong && error)
-        *error = error_pooled("MTLLibraryErrorDomain", 4, "program_source:1:1: warning: injected", NULL, NULL);
+        *error = error_pooled("MTLLibraryErrorDomain", MTLLibraryErrorCompileWarning,
+                              "program_source:1:1: warning: injected", NULL, NULL);
     free(wrong);
     world_unlock();
     return o;
@@ -187,7 +189,7 @@ static id function_name(id self, SEL cmd)
 static uint64_t function_type(id self, SEL cmd)
 {
     (void)self, (void)cmd;
-    return 3;
+    return MTLFunctionTypeKernel;
 }
 
 /* ---- pipelines ------------------------------------------------------------------------------------------------- */
@@ -320,7 +322,9 @@ static id device_library_data(id self, SEL cmd, id bytes, id *error)
     if (!d) return NULL;
     if (d->n < 16 || memcmp(d->bytes + d->n - 4, "ENDT", 4) ||
         sscanf((const char *)d->bytes, "MTLB %d %d\n%n", &version, &fast, &at) < 2 || !at) {
-        if (error) *error = error_pooled("MTLLibraryErrorDomain", 1, "Invalid library file", NULL, NULL);
+        if (error)
+            *error =
+                error_pooled("MTLLibraryErrorDomain", MTLLibraryErrorUnsupported, "Invalid library file", NULL, NULL);
         return NULL;
     }
     char *source = strndup((const char *)d->bytes + at, d->n - 4 - (uint64_t)at);

@@ -14,7 +14,18 @@ enum {
     MAC_PAGE = 16 << 10,
     LANES = 32
 };
-enum { STORAGE_SHARED, STORAGE_MANAGED, STORAGE_PRIVATE }; /* MTLStorageMode */
+enum apple_value { /* under Apple's names */
+#define METHOD(owner, kind, sign, selector, result, arguments, since, until)
+#define VALUE(type, name, value) name = value,
+#include "api.def"
+#undef METHOD
+#undef VALUE
+};
+enum {
+    STORAGE_SHARED = MTLStorageModeShared,
+    STORAGE_MANAGED = MTLStorageModeManaged,
+    STORAGE_PRIVATE = MTLStorageModePrivate
+};
 
 /* ---- buffers: two views of the same memory, so that the host's can be shut while the device works. A Managed buffer
  * of a discrete GPU has two memories. */
@@ -139,7 +150,14 @@ typedef struct encoder_note { /* kept by the command buffer after the encoder it
     int n_waited, n_updated;
 } encoder_note;
 
-enum { NOT_ENQUEUED, ENQUEUED, COMMITTED, SCHEDULED, COMPLETED, FAILED }; /* MTLCommandBufferStatus */
+enum { /* of a command buffer */
+       NOT_ENQUEUED = MTLCommandBufferStatusNotEnqueued,
+       ENQUEUED = MTLCommandBufferStatusEnqueued,
+       COMMITTED = MTLCommandBufferStatusCommitted,
+       SCHEDULED = MTLCommandBufferStatusScheduled,
+       COMPLETED = MTLCommandBufferStatusCompleted,
+       FAILED = MTLCommandBufferStatusError
+};
 typedef struct command_buffer {
     id self, queue, label;
     BOOL retained;

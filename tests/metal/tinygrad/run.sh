@@ -1,0 +1,24 @@
+#!/bin/sh
+# run.sh: a program that is not ours, and that runs on Macs, trains on the stand-in: tinygrad's Metal device against its CPU device, launch by
+# launch and through an indirect command buffer. Needs python3 and the package index (once: the environment is kept).
+# Lines that begin with "# " are its figures.
+set -eu
+cd "$(dirname "$0")/../../.."
+AN_BUILD=${AN_BUILD:-build}
+mkdir -p "$AN_BUILD"
+AN_BUILD=$(cd "$AN_BUILD" && pwd)
+export AN_BUILD
+env=$AN_BUILD/tinygrad
+if [ ! -x "$env/bin/python" ] || ! "$env/bin/python" -c 'import tinygrad, numpy' 2>/dev/null; then
+    python3 -m venv "$env"
+    "$env/bin/pip" install -q tinygrad==0.14.0 numpy
+fi
+sh tests/metal/standin/build.sh "$AN_BUILD/standin"
+export STANDIN="$AN_BUILD/standin/libmetal_standin.so"
+export PARALLEL=0 CACHELEVEL=0 # tinygrad: compile in this process, keep nothing between runs
+for way in "" jit; do
+    for more in when=late when=random,seed=5 gpu=apple7; do
+        ANNEAL_STANDIN="macos=15,gpu=apple9,pool=absent,misuse=record,$more" \
+            timeout 600 "$env/bin/python" tests/metal/tinygrad/train.py $way | sed "s/^/# ${way:-plain} $more: /"
+    done
+done
