@@ -25,6 +25,7 @@ typedef struct an_launch {
     int64_t groups;
     int threads;
     bool wide; /* CUDA: several columns a thread, in wide accesses */
+    bool team; /* CUDA: a group a row, where rows are few and long */
 } an_launch;
 an_launch an_render_gpu_launch(const an_row_prog *p, bool msl);
 /* Why a GPU cannot run a program ("uses float64, ..."), NULL when it can. Rendering one that is refused marks the text

@@ -21,6 +21,8 @@ enum {
     ROWS_A_GROUP = 4,
     FIRST_EPILOGUE_BUFFER = 5,
     METAL_BUFFERS = 31,
+    TEAM_ROWS = 16,
+    TEAM_THREADS = 1024,
     AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
     WIDE_FROM = 1 << 20 /* elements from which it still fills a GPU */
 };
@@ -337,25 +339,51 @@ static bool row_is_read(const an_row_prog *p, int until)
     return false;
 }
 
-static void row_phase(const an_row_prog *p, int phase, an_text *out)
+/* Whether a phase ends in a reduction. */
+static bool reduces(const an_row_prog *p, int phase)
 {
-    bool columns = false, stored = false;
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) return true;
+    return false;
+}
+
+/* One long row and few others (CUDA): a group a row. Its subgroups all reduce the row, each for itself, in the one
+ * order that the bits want; what is done to columns afterwards they share. Not where a column is written while it is
+ * still reduced. */
+static bool is_team(const an_row_prog *p, bool msl)
+{
+    bool shared = false;
+    if (msl || p->rows > TEAM_ROWS || p->cols < TEAM_THREADS) return false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (!is_column(in)) continue;
+        shared |= !reduces(p, in->phase);
+        if (in->kind == AN_INS_STORE && reduces(p, in->phase)) return false;
+    }
+    return shared;
+}
+
+static void row_phase(const an_row_prog *p, int phase, bool team, an_text *out)
+{
+    bool columns = false, stored = false, shared = team && !reduces(p, phase);
     if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
+    if (shared) an_text_puts(out, "    AN_BARRIER();\n");
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase) continue;
         columns |= is_column(in) || in->kind == AN_INS_REDUCE;
-        if (in->kind == AN_INS_STORE && in->level == AN_LEVEL_ROW && !stored && row_is_read(p, i)) {
-            an_text_puts(out, "    AN_SUBGROUP_DEVICE_BARRIER();\n");
+        if (in->kind == AN_INS_STORE && in->level == AN_LEVEL_ROW && !stored && (team || row_is_read(p, i))) {
+            an_text_puts(out, team ? "    AN_BARRIER();\n" : "    AN_SUBGROUP_DEVICE_BARRIER();\n");
             stored = true;
         }
         if (in->kind == AN_INS_REDUCE)
             declare_lanes(p, i, 1, out);
         else if (in->level == AN_LEVEL_ROW)
-            instruction(p, i, "    ", "if (l == 0) ", 0, out);
+            instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", 0, out);
     }
     if (!columns) return;
-    an_text_printf(out, "    for (int c = l; c < %lld; c += 32) {\n", (long long)p->cols);
+    an_text_printf(out, "    for (int c = %s; c < %lld; c += %d) {\n", shared ? "an_thread" : "l", (long long)p->cols,
+                   shared ? TEAM_THREADS : 32);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "        ", "", 0, out);
     for (int i = 0; i < p->n_ins; i++)
@@ -365,18 +393,18 @@ static void row_phase(const an_row_prog *p, int phase, an_text *out)
         if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) end_row_reduction(p, i, out);
 }
 
-static void rows(const an_row_prog *p, an_text *out)
+static void rows(const an_row_prog *p, const an_launch *launch, an_text *out)
 {
-    int at_once = (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
+    int at_once = launch->team ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
     an_text_puts(out, "    const int l = (int)an_lane, r = ");
     if (at_once > 1)
         an_text_printf(out, "(int)an_group.x * %d + (int)an_subgroup; /* a row a subgroup */\n", at_once);
     else
-        an_text_puts(out, "(int)an_group.x; /* a row a subgroup */\n");
+        an_text_printf(out, "(int)an_group.x; /* a row a %s */\n", launch->team ? "group" : "subgroup");
     if (p->rows % at_once)
         an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
-    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, out);
+    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch->team, out);
 }
 
 /* i, and r and c where they are read. */
@@ -543,6 +571,7 @@ static void epilogue(const an_row_prog *p, const char *name, an_text *out)
 
 an_launch an_render_gpu_launch(const an_row_prog *p, bool msl)
 {
+    if (has_rows(p) && is_team(p, msl)) return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true};
     if (has_rows(p)) {
         int64_t at_once = AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
         return (an_launch){.groups = an_ceil_div(p->rows, at_once), .threads = 32 * (int)at_once};
@@ -607,7 +636,7 @@ void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes,
     if (p->shape == AN_COL)
         columns(p, &launch, out);
     else if (has_rows(p))
-        rows(p, out);
+        rows(p, &launch, out);
     else
         elements(p, &launch, out);
     an_text_puts(out, "}\n");

@@ -113,8 +113,8 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
     int each = operand_bytes(gpu, s->mul_dtype), dp = (s->D + 15) / 16 * 16;
     *t = (an_tiles){.unit = grad ? AN_UNIT_ATTN_GRAD : AN_UNIT_ATTN,
                     .store = kind_of[s->dtype],
-                    .mul = kind_of[s->mul_dtype],
-                    .exact = s->mul_dtype == AN_F32,
+                    .mul = gpu->tf32 && s->mul_dtype == AN_F32 ? "TF32" : kind_of[s->mul_dtype],
+                    .exact = s->mul_dtype == AN_F32 && !gpu->fast,
                     .d = s->D,
                     .causal = s->causal,
                     .dropout = s->dropout > 0,

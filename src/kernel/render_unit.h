@@ -14,6 +14,7 @@ typedef struct an_gpu { /* whose compiler */
     bool msl;
     int version; /* MSL: 300, 310, ...; CUDA: not asked yet */
     bool fast;   /* CUDA: bits of other devices are not asked for */
+    bool tf32;   /* CUDA: products of f32 on tensor cores */
 } an_gpu;
 
 typedef enum an_unit {

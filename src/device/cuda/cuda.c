@@ -147,7 +147,7 @@ static void settings(an_device *d, const an_device_options *o)
     if (!(d->timeout_s > 0)) d->timeout_s = DEFAULT_TIMEOUT_S;
     d->exact = o->exact || (exact && !strcmp(exact, "1"));
     d->tf32 = o->tf32 || (tf32 && !strcmp(tf32, "1"));
-    d->gpu = (an_gpu){.msl = false, .fast = !d->exact};
+    d->gpu = (an_gpu){.msl = false, .fast = !d->exact, .tf32 = d->tf32 && !d->exact};
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
                             .threads = 1,
