@@ -24,8 +24,13 @@ static an_status print_summary(an_err *err, const an_run *r, const an_train_resu
     an_put_json(&line, "step", (double)r->step);
     an_put_json(&line, "loss", result->loss);
     an_put_json(&line, "val_loss", result->val_loss);
+    an_put_json(&line, "train_loss", result->train_loss);
     an_put_json(&line, "best_val_loss", r->best_val);
     an_put_json(&line, "seconds", result->seconds);
+    an_put_json(&line, "user_s", result->user_s);
+    an_put_json(&line, "system_s", result->system_s);
+    an_put_json(&line, "compile_s", result->compile_s);
+    an_put_json(&line, "evaluate_s", result->evaluate_s);
     an_text_printf(&line, ",\"interrupted\":%s}", result->interrupted ? "true" : "false");
     return an_print_line(err, &line);
 }
@@ -65,7 +70,7 @@ static an_status train(an_err *err, an_run *r, const an_price *price, const an_a
 /* A run that had nothing left to do. */
 static an_status finished(an_err *err, const an_run *r, const an_args *args)
 {
-    const an_train_result none = {.loss = NAN, .val_loss = NAN};
+    const an_train_result none = {.loss = NAN, .val_loss = NAN, .train_loss = NAN};
     return args->json ? print_summary(err, r, &none) : AN_OK;
 }
 

@@ -105,7 +105,7 @@ void an_narrate_bill(const an_bill *b)
 static void narrate_beside(const an_price *p)
 {
     char data[16], buffers[16], program[16];
-    fprintf(stderr, "        beside it data %s, batches and buffers %s, the program %s\n",
+    fprintf(stderr, "        and data %s, batches and buffers %s, the program %s\n",
             an_bytes_text((double)p->data_bytes, data),
             an_bytes_text((double)(p->worker_bytes + p->host_bytes), buffers),
             an_bytes_text((double)p->process_bytes, program));

@@ -157,15 +157,17 @@ static void lower(uint64_t limit, uint64_t taken, const char *what, uint64_t *by
 
 void an_limit_of(const an_train_config *c, const an_price *p, uint64_t *bytes, const char **name)
 {
+    const uint64_t process = p->process_bytes - AN_PRICE_MARGIN_BYTES;
+    const uint64_t addresses = p->address_bytes - AN_PRICE_MARGIN_BYTES - p->total_bytes;
     an_os_facts f;
     an_os_facts_read(&f);
     *bytes = UINT64_MAX;
     *name = "";
     lower((uint64_t)(c->budget * 1073741824.0), 0, "the budget", bytes, name);
-    lower(f.ram_bytes, p->process_bytes, "this machine's memory", bytes, name);
-    lower(f.cgroup_bytes, p->process_bytes, "the cgroup's limit", bytes, name);
-    lower(f.limit_data_bytes, p->process_bytes, "the limit of ulimit -d", bytes, name);
-    lower(f.limit_address_bytes, p->address_bytes - p->total_bytes, "the limit of ulimit -v", bytes, name);
+    lower(f.ram_bytes, process, "this machine's memory", bytes, name);
+    lower(f.cgroup_bytes, process, "the cgroup's limit", bytes, name);
+    lower(f.limit_data_bytes, process, "ulimit -d", bytes, name);
+    lower(f.limit_address_bytes, addresses, "ulimit -v", bytes, name);
 }
 
 /* "the budget is 10.2 MiB", "this machine's memory leaves 3 GiB". */

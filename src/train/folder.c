@@ -11,18 +11,20 @@
 
 /* ---- the lock */
 
-/* Like mkdir -p. What fails here fails again, with its reason, when the lock is opened. */
-static void make_folders(const char *dir)
+/* Like mkdir -p; gives the reason of the first folder that could not be made, 0 when there is none. */
+static int make_folders(const char *dir)
 {
     char path[AN_CKPT_PATH_BYTES];
+    int why = 0;
     snprintf(path, sizeof path, "%s", dir);
-    for (char *p = path + 1; *p; p++) {
-        if (*p != '/') continue;
+    for (char *p = path + 1;; p++) {
+        const char end = *p;
+        if (end != '/' && end != 0) continue;
         *p = 0;
-        (void)mkdir(path, 0777);
-        *p = '/';
+        if (mkdir(path, 0777) != 0 && errno != EEXIST && why == 0) why = errno;
+        *p = end;
+        if (end == 0) return why;
     }
-    (void)mkdir(path, 0777);
 }
 
 an_status an_folder_lock(an_err *err, const char *dir, int *out)
@@ -31,9 +33,10 @@ an_status an_folder_lock(an_err *err, const char *dir, int *out)
     *out = -1;
     if (snprintf(path, sizeof path, "%s/.lock", dir) >= (int)sizeof path)
         return an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
-    make_folders(dir);
-    const int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) return an_fail(err, AN_E_IO, "%s: %s; name another folder with out=", path, strerror(errno));
+    const int unmade = make_folders(dir), fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return an_fail(err, AN_E_IO, "%s: %s; name another folder with out=", unmade ? dir : path,
+                       strerror(unmade ? unmade : errno));
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         const int why = errno;
         close(fd);

@@ -104,9 +104,9 @@ static void size_now(uint64_t *address, uint64_t *resident)
     *address = *resident = (uint64_t)usage.ru_maxrss;
 }
 
-/* What is still to come: compiled kernels, and for each loader thread a stack and the C library's reserve of addresses
+/* What is still to come beside the margin: for each loader thread a stack and the C library's reserve of addresses
  * (glibc: 64 MiB, aligned, so up to twice that for a moment). */
-enum { KERNELS_BYTES = 8 << 20, STACK_BYTES = 8 << 20, RESERVE_BYTES = 128 << 20, TOUCHED_BYTES = 256 << 10 };
+enum { STACK_BYTES = 8 << 20, RESERVE_BYTES = 128 << 20, TOUCHED_BYTES = 256 << 10 };
 
 static void add_process(const an_train_config *c, an_price *p)
 {
@@ -114,8 +114,8 @@ static void add_process(const an_train_config *c, an_price *p)
     size_now(&address, &resident);
     const uint64_t threads = (uint64_t)c->workers;
     p->process_bytes =
-        (resident > p->data_bytes ? resident - p->data_bytes : 0) + KERNELS_BYTES + threads * TOUCHED_BYTES;
-    p->address_bytes = address - AN_MIN(address, p->data_bytes) + p->total_bytes + KERNELS_BYTES +
+        (resident > p->data_bytes ? resident - p->data_bytes : 0) + AN_PRICE_MARGIN_BYTES + threads * TOUCHED_BYTES;
+    p->address_bytes = address - AN_MIN(address, p->data_bytes) + p->total_bytes + AN_PRICE_MARGIN_BYTES +
                        threads * (STACK_BYTES + RESERVE_BYTES);
 }
 

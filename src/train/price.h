@@ -11,6 +11,10 @@
 
 #include "train/run.h"
 
+/* Of the program's own bytes, what is foreseen for kernels that are loaded later, and for two runs of a program not
+ * being equally large. A limit that lacks no more than this is tried. */
+enum { AN_PRICE_MARGIN_BYTES = 8 << 20 };
+
 typedef struct an_price {
     an_bill bill;           /* of the update's plan, but peak_bytes and the kinds are of the run's fullest plan */
     uint64_t data_bytes;    /* tokens held in memory; files that are mapped are not */

@@ -1,0 +1,116 @@
+#!/bin/sh
+# test_bill.sh: what a run will take, asked before it runs; and that it lives with as much as was said and no more.
+plan=8
+. "$(dirname "$0")/tap.sh"
+
+# shellcheck disable=SC2086  # $tiny is a list of settings
+run plan macbook $tiny --json
+code_is 0; one_line stdout
+has_keys "$dir/stdout" peak_bytes data_bytes worker_bytes host_bytes total_bytes process_bytes address_bytes name kind
+sum=0
+for k in peak data worker host; do sum=$((sum + $(value "$dir/stdout" ${k}_bytes))); done
+equal "$(value "$dir/stdout" total_bytes)" "$sum" "total_bytes"
+kinds=0
+for k in weight gradient moment activation scratch state input; do kinds=$((kinds + $(value "$dir/stdout" ${k}_bytes))); done
+equal "$(value "$dir/stdout" peak_bytes)" "$kinds" "peak_bytes"
+ok "the kinds of the bill add up"
+
+run plan macbook svg="$dir/memory.svg"
+code_is 0; says stdout "largest"; says stdout "gpt"; says stdout "fallbacks"; says stdout "syncs"
+says memory.svg "</svg>"; says memory.svg "activations"
+run plan macbook show=memory
+code_is 0; says stdout "lives on"
+for f in stdout memory.svg; do [ "$(wc -c <"$dir/$f")" -gt 1000 ] || fault "$f is short"; done
+awk 'length($0) > 79 { exit 1 }' "$dir/stdout" || fault "a line of show=memory is wider than 79 columns"
+ok "memory over the step is drawn in text and as a picture"
+
+run plan macbook --what-if batch/2 --what-if seq/2 --what-if n_layer=8
+code_is 0; says stdout "batch/2"; says stdout "seq/2"; says stdout "n_layer=8"
+equal "$(grep -c 'activations' "$dir/stdout")" 4 "lines of activations"
+grep -A5 '^batch/2' "$dir/stdout" | grep 'activations' | grep -q -- '-12.9 MiB' || fault "half the batch is not half the activations: $(cat "$dir/stdout")"
+grep -A2 '^batch/2' "$dir/stdout" | grep 'weights' | grep -q '=$' || fault "the weights changed with the batch"
+run plan macbook --what-if batch%2
+code_is 1; says stderr "batch/2, seq*2"
+run plan macbook --what-if dropout/2
+code_is 1; says stderr "whole numbers"
+ok "what-if prints the change of each kind"
+
+run plan macbook --fit 32MiB --json
+code_is 0; batch=$(value "$dir/stdout" batch_size) recompute=$(value "$dir/stdout" recompute)
+[ "$batch" -gt 1 ] || fault "batch_size $batch"
+run plan macbook batch_size="$batch" recompute="$recompute" budget=0.03125
+code_is 0
+run plan macbook batch_size=$((batch + 1)) recompute="$recompute" budget=0.03125
+code_is 2; says stderr "the budget is 32 MiB"
+run plan macbook --fit 32MiB
+code_is 0; says stdout "fits     batch_size=$batch recompute=$recompute"; says stdout "one more sequence"
+run plan macbook --fit 1MiB
+code_is 2; says stderr "no batch fits"
+run plan macbook --fit some
+code_is 1; says stderr "8GiB"
+run plan gpt2 device=null:metal --fit 16GiB --json
+code_is 0; [ "$(value "$dir/stdout" batch_size)" -ge 1 ] || fault "nothing of gpt2 fits 16 GiB"
+ok "fit names the largest batch and the recompute choice, of any device"
+
+run train macbook out="$dir/no" recompute=off budget=0.036
+code_is 2; says stderr "the run needs"; says stderr "the budget is 36.9 MiB"; says stderr "Largest:"
+says stderr "Smallest changes that fit: recompute=on"; one_line stderr
+[ ! -e "$dir/no" ] || fault "a refused run made its folder"
+ok "what does not fit is refused before anything is written, with the smallest changes that would"
+
+# address space: as much as was said, and a good deal less
+# shellcheck disable=SC2086
+settings="$tiny n_embd=64 n_layer=4 batch_size=64 block_size=64 max_iters=4 eval_interval=2 cc=none"
+# shellcheck disable=SC2086
+run plan macbook $settings --json
+kib=$(($(value "$dir/stdout" address_bytes) / 1024)) total=$(($(value "$dir/stdout" total_bytes) / 1024))
+limited() {
+    limit=$1
+    shift
+    (ulimit -v "$limit" && exec "$program" "$@" >"$dir/stdout" 2>"$dir/stderr" </dev/null)
+    code=$?
+}
+if [ -n "${WRAP:-}" ] || nm "$program" 2>/dev/null | grep -q __asan_init; then
+    tests=$((tests + 1))
+    echo "ok $tests - a run under ulimit -v # SKIP a sanitizer or valgrind takes address space of its own"
+else
+    # shellcheck disable=SC2086
+    limited "$kib" train macbook out="$dir/limited" $settings
+    code_is 0; says stderr "after 4 updates"
+    # shellcheck disable=SC2086
+    limited $((kib - total / 2)) train macbook out="$dir/refused" $settings
+    code_is 2; says stderr "ulimit -v leaves"; says stderr "Smallest changes that fit"
+    echo "# $kib KiB of addresses were said to be enough, of which the run's own are $total KiB"
+    ok "a run lives under ulimit -v with the addresses that were said, and is refused with less"
+fi
+
+# physical memory: a cgroup of its own
+cgroup=/sys/fs/cgroup/memory/anneal-test-$$
+if [ -n "${WRAP:-}" ] || ! mkdir "$cgroup" 2>/dev/null || [ ! -w "$cgroup/memory.limit_in_bytes" ]; then
+    for name in "a run lives in a cgroup of the predicted size" "a run that a cgroup has no room for is refused"; do
+        tests=$((tests + 1))
+        echo "ok $tests - $name # SKIP a memory cgroup needs root and version 1"
+    done
+else
+    trap 'rmdir "$cgroup"; rm -rf "$dir"' EXIT
+    # shellcheck disable=SC2086
+    run plan macbook $settings --json
+    need=$(($(value "$dir/stdout" total_bytes) + $(value "$dir/stdout" process_bytes)))
+    in_cgroup() {
+        bytes=$1
+        shift
+        echo "$bytes" >"$cgroup/memory.limit_in_bytes"
+        sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup" "$program" "$@" >"$dir/stdout" 2>"$dir/stderr" </dev/null
+        code=$?
+    }
+    # shellcheck disable=SC2086
+    in_cgroup "$need" train macbook out="$dir/cgroup" $settings
+    code_is 0; says stderr "after 4 updates"
+    echo "# $((need >> 20)) MiB were said; the cgroup's peak was $(($(cat "$cgroup/memory.max_usage_in_bytes") >> 20)) MiB, files in the page cache included"
+    ok "a run lives in a cgroup of the predicted size"
+    # shellcheck disable=SC2086
+    in_cgroup $((need * 2 / 3)) train macbook out="$dir/small" $settings
+    code_is 2; says stderr "the cgroup's limit leaves"
+    ok "a run that a cgroup has no room for is refused"
+fi
+done_testing

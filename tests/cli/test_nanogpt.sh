@@ -1,0 +1,129 @@
+#!/bin/sh
+# test_nanogpt.sh: somebody who comes from nanoGPT: settings files, keys, log lines, evaluation, resuming, GPT-2's names.
+plan=9
+. "$(dirname "$0")/tap.sh"
+
+# nanoGPT's config/train_shakespeare_char.py, said again with its own values
+mkdir "$dir/config" "$dir/data"
+cat >"$dir/config/train_shakespeare_char.py" <<'PY'
+# a character-level model of Shakespeare
+out_dir = 'out-shakespeare-char'
+eval_interval = 250 # often, because it overfits
+eval_iters = 200
+log_interval = 10
+
+always_save_checkpoint = False
+
+wandb_log = False # override on the command line
+wandb_project = 'shakespeare-char'
+wandb_run_name = 'mini-gpt'
+
+dataset = 'shakespeare_char'
+gradient_accumulation_steps = 1
+batch_size = 64
+block_size = 256 # context of up to 256 previous characters
+
+n_layer = 6
+n_head = 6
+n_embd = 384
+dropout = 0.2
+
+learning_rate = 1e-3
+max_iters = 5000
+lr_decay_iters = 5000
+min_lr = 1e-4 # learning_rate / 10
+beta2 = 0.99
+
+warmup_iters = 100
+PY
+i=0
+while [ $i -lt 400 ]; do echo "To be, or not to be, that is the question $i:"; i=$((i + 1)); done >"$dir/input.txt"
+run prepare "$dir/input.txt" out="$dir/data/shakespeare_char"
+code_is 0
+cd "$dir" || exit 1
+
+# what makes it a blink; the rest is the file's
+small="--eval_iters=2 --batch_size=4 --block_size=16 --n_layer=2 --n_head=2 --n_embd=16 --max_iters=20 --eval_interval=10"
+# shellcheck disable=SC2086  # a list of settings
+run train config/train_shakespeare_char.py --device=cpu --compile=False $small --log_format=nanogpt
+code_is 0
+says stderr "one unfused kernel an operation"
+grep -q '^step 0: train loss [0-9]\.[0-9]\{4\}, val loss [0-9]\.[0-9]\{4\}$' stdout || fault "no step line at 0: $(head -n 12 stdout)"
+grep -q '^step 20: train loss' stdout || fault "no step line at 20"
+grep -q '^iter 0: loss [0-9]\.[0-9]\{4\}, time [0-9]*\.[0-9][0-9]ms, mfu -100.00%$' stdout || fault "no iter line at 0: $(cat stdout)"
+equal "$(grep -c '^iter ' stdout)" 2 "iter lines with log_interval=10"
+says stdout "tokens per iteration will be: 64"
+says stdout "num decayed parameter tensors: 10, with"
+says stdout "saving checkpoint to out-shakespeare-char"
+is_file out-shakespeare-char/last.safetensors
+ok "nanoGPT's settings file and flags do what they say, and its lines come out letter for letter"
+
+says out-shakespeare-char/config.yaml "dropout: 0.2"
+says out-shakespeare-char/config.yaml "beta2: 0.99"
+says out-shakespeare-char/config.yaml "n_layer: 2"
+says out-shakespeare-char/logbook.jsonl '"wandb_run_name":"mini-gpt"'
+ok "the file's values stand where the command line says nothing else"
+
+unfused=$(state_hash out-shakespeare-char)
+# shellcheck disable=SC2086
+run train config/train_shakespeare_char.py $small --out_dir=fused --quiet
+code_is 0; equal "$(state_hash fused)" "$unfused" "state hash fused and unfused"
+run train fused/config.yaml --out=again --quiet
+code_is 0; equal "$(state_hash again)" "$unfused" "state hash of the settings that the run left"
+ok "compile=False has the same bits, and so has a run from the settings that another one left"
+
+# shellcheck disable=SC2086
+run train config/train_shakespeare_char.py $small --out_dir=whole --max_iters=30 --quiet
+# shellcheck disable=SC2086
+run train config/train_shakespeare_char.py $small --out_dir=fused --init_from=resume --max_iters=30 --log_format=nanogpt
+code_is 0; says stdout "Resuming training from fused"
+equal "$(state_hash fused)" "$(state_hash whole)" "state hash of a run resumed nanoGPT's way"
+run resume fused
+code_is 0; says stderr "nothing to do"; says stderr "max_iters=N"
+ok "init_from=resume goes on in out_dir to the same bits; past max_iters it says that there is nothing to do"
+
+run train config/train_shakespeare_char.py --init_from=resume --out_dir=fused --eval_only=True --eval_iters=3 --json
+code_is 0; says stderr "after 30 updates"; has_keys stdout val_loss train_loss
+equal "$(state_hash fused)" "$(state_hash whole)" "state hash after eval_only"
+# shellcheck disable=SC2086
+run train config/train_shakespeare_char.py $small --out_dir=nothing --eval_only --quiet
+code_is 0; [ ! -e nothing ] || fault "eval_only made a folder"
+ok "eval_only evaluates both splits and writes nothing"
+
+printf 'import os\nos.system("touch harm")\n' >evil.py
+run train evil.py
+code_is 1; says stderr "evil.py:1"; silent stdout
+printf 'max_iters = 3\nbatch_sise = 3\n' >typo.py
+run train typo.py
+code_is 1; says stderr "typo.py:2"; says stderr "did you mean batch_size?"
+printf 'dataset = "nowhere"\n' >where.py
+run train where.py
+code_is 2; says stderr "data/nowhere"; says stderr "prepare"
+[ ! -e harm ] || fault "the file was executed"
+ok "a settings file is never executed; what is not an assignment is refused with its line"
+
+# the 33 keys of train.py
+for key in out_dir eval_interval log_interval eval_iters eval_only always_save_checkpoint init_from wandb_log wandb_project \
+    wandb_run_name dataset gradient_accumulation_steps batch_size block_size n_layer n_head n_embd dropout bias learning_rate \
+    max_iters weight_decay beta1 beta2 grad_clip decay_lr warmup_iters lr_decay_iters min_lr backend device dtype compile; do
+    "$program" help train | grep -q "^  $key=" || fault "no key $key"
+done
+ok "help lists nanoGPT's 33 keys"
+
+for name in gpt2-medium:353.77 gpt2-large:772.72 gpt2-xl:1555.97; do
+    "$program" plan finetune_shakespeare init_from="${name%:*}" --json >stdout 2>stderr || fault "plan of $name: $(cat stderr)"
+done
+equal "$(value stdout parameters)" 1557611200 "parameters of gpt2-xl with OpenAI's biases and vocabulary"
+says stderr "without the data"
+run train finetune_shakespeare data="$dir/data/shakespeare_char"
+code_is 2; says stderr "model.safetensors"; says stderr "init_from"
+ok "GPT-2's sizes can be planned without their weights, and training says where the weights are looked for"
+
+# shellcheck disable=SC2086
+run train config/train_shakespeare_char.py $small --out_dir=best --always_save_checkpoint=True --keep=-1 --eval_interval=5 --quiet
+equal "$(find best -name 'step_*.safetensors' | wc -l | tr -d ' ')" 4 "checkpoints with always_save_checkpoint"
+# shellcheck disable=SC2086
+run train config/train_shakespeare_char.py $small --out_dir=best --keep=-1 --eval_interval=5 --learning_rate=0 --min_lr=0 --eval_batches=fixed --quiet
+equal "$(find best -maxdepth 1 -name 'step_*.safetensors' | wc -l | tr -d ' ')" 2 "checkpoints of a loss that does not move: first and last"
+ok "always_save_checkpoint=False saves after an evaluation only when it was the best"
+done_testing
