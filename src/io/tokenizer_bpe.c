@@ -21,9 +21,12 @@ struct an_bpe {
 
 enum { MAX_VOCAB = 1 << 20, MAX_PIECES_BYTES = 64 << 20 };
 
-/* GPT-2's pattern. Its \s is Unicode White_Space; PCRE2's \s under UCP lacks U+0085 of that. */
-static const char split_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\x{85}\\p{L}\\p{N}]+"
-                                    "|[\\s\\x{85}]+(?![^\\s\\x{85}])|[\\s\\x{85}]+";
+/* GPT-2's pattern. Its \s is Unicode's White_Space; PCRE2's \s under UCP lacks U+0085 of that and has U+180E besides.
+ */
+#define WHITE                                                                                                          \
+    "\\x{9}-\\x{d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}"
+static const char split_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WHITE "\\p{L}\\p{N}]+"
+                                    "|[" WHITE "]+(?![^" WHITE "])|[" WHITE "]+";
 
 /* The byte alphabet: bytes that print stand for themselves (as code points), the other 68 for U+0100 on, in order. */
 static bool stands_for_itself(uint32_t c)

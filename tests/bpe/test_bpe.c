@@ -110,7 +110,7 @@ static an_text make_text(void)
 }
 
 /* A line of expected.txt: name, count, hash. */
-static void check_expected(const char *name, size_t count, const char *sha256)
+static void compare_line(const char *name, size_t count, const char *sha256)
 {
     char *text, line[160];
     size_t n;
@@ -126,7 +126,7 @@ static an_text repaired_text(void)
     char sha256[AN_SHA256_TEXT_BYTES];
     an_text raw = make_text(), out = {0};
     an_sha256(raw.data, raw.len, sha256);
-    check_expected("text", raw.len, sha256);
+    compare_line("text", raw.len, sha256);
     assert_true(an_utf8_repair(raw.data, raw.len, &out) > 1000);
     an_text_free(&raw);
     return out;
@@ -143,7 +143,7 @@ static void check_ids(const char *name, const an_tokenizer *t, const an_text *te
     assert_non_null(words);
     for (size_t i = 0; i < ids.len; i++) words[i] = (uint16_t)ids.data[i];
     an_sha256(words, ids.len * sizeof *words, sha256);
-    check_expected(name, ids.len, sha256);
+    compare_line(name, ids.len, sha256);
     assert_int_equal(an_tokenizer_decode(&err, t, ids.data, ids.len, &back), AN_OK);
     assert_int_equal(back.len, text->len);
     assert_memory_equal(back.data, text->data, text->len);
@@ -158,7 +158,7 @@ static void broken_utf8_is_replaced_as_python_replaces_it(void **unused)
     char sha256[AN_SHA256_TEXT_BYTES];
     an_text text = repaired_text();
     an_sha256(text.data, text.len, sha256);
-    check_expected("repaired", text.len, sha256);
+    compare_line("repaired", text.len, sha256);
     an_text_free(&text);
 }
 
