@@ -18,10 +18,11 @@ enum { CUDA_SHARED = 48 << 10, METAL_SHARED = 32 << 10, MOST_USERS = 8 };
 
 static const char *const kind_of[AN_N_DTYPES] = {[AN_F32] = "F32", [AN_BF16] = "BF16", [AN_F16] = "F16"};
 
-/* Bytes of an operand in shared memory: before MSL 3.1 a bf16 is kept as f32. */
+/* Bytes of an operand in shared memory: before MSL 3.1 a bf16 is kept as f32, without matrix instructions everything.
+ */
 static int operand_bytes(const an_gpu *gpu, int mul)
 {
-    return mul == AN_F32 || (mul == AN_BF16 && gpu->msl && gpu->version < 310) ? 4 : 2;
+    return mul == AN_F32 || (gpu->msl && gpu->plain) || (mul == AN_BF16 && gpu->msl && gpu->version < 310) ? 4 : 2;
 }
 static int shared_limit(const an_gpu *gpu)
 {
@@ -220,6 +221,7 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
         out->failed = true;
         return;
     }
+    if (gpu->msl && gpu->plain) an_text_puts(out, "#define AN_PLAIN 1\n");
     defines(&t, out);
     an_text_puts(out, gpu->msl ? an_embed_dialect_msl_h : an_embed_dialect_cuda_h);
     an_text_puts(out, an_embed_exact);

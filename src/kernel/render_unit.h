@@ -15,6 +15,7 @@ typedef struct an_gpu { /* whose compiler */
     int version; /* MSL: 300, 310, ...; CUDA: not asked yet */
     bool fast;   /* CUDA: bits of other devices are not asked for */
     bool tf32;   /* CUDA: products of f32 on tensor cores */
+    bool plain;  /* MSL: a GPU without matrix instructions (a virtual machine's) */
 } an_gpu;
 
 typedef enum an_unit {
@@ -35,7 +36,7 @@ typedef struct an_tiles {                        /* what the templates are told 
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* products */
     int d, dc, cols, causal, dropout;                               /* attention; bm: rows a group, bn: of attn_delta */
-    int cuda; /* the body for NVIDIA GPUs alone: attn_cuda.inc */
+    int cuda;                                                       /* the body for NVIDIA GPUs alone: attn_cuda.inc */
     int call, work; /* calls: which of a template's; words of shared memory, 0: scratch */
 } an_tiles;
 

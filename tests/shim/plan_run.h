@@ -95,10 +95,10 @@ static inline void plan_run_close(plan_run *r)
     r->of = NULL;
 }
 
-/* version: of MSL, 300, 310, ... 0, or -1 and r->why: the sentence of the step that has no kernel, or a compiler's. */
-static inline int plan_run_open(plan_run *r, const an_plan *p, int version, const char *folder, plan_text **texts)
+/* 0, or -1 and r->why: the sentence of the step that has no kernel, or a compiler's. */
+static inline int plan_run_open(plan_run *r, const an_plan *p, an_gpu gpu, const char *folder, plan_text **texts)
 {
-    *r = (plan_run){.plan = p, .gpu = {.msl = true, .version = version}, .folder = folder, .texts = texts};
+    *r = (plan_run){.plan = p, .gpu = gpu, .folder = folder, .texts = texts};
     r->of = calloc((size_t)p->n_steps + 1, sizeof *r->of);
     if (!r->of) return snprintf(r->why, sizeof r->why, "out of memory"), -1;
     for (int s = 0; s < p->n_steps; s++) {

@@ -1,7 +1,7 @@
 /* shim_device.h: a device that runs plans as MSL on the CPU shim, so that whatever a context can do (evaluate, train,
  * read) can be done with it. It takes the place of null:metal in a context that a test has opened.
  *
- *     an_ctx *cx = shim_context(&(an_options){.seed = 1}, 300);
+ *     an_ctx *cx = shim_context(&(an_options){.seed = 1}, MSL_300);
  *
  * Invariant: the arena is poison when a step begins: what a step reads, it has written, or it is in another slot. */
 #ifndef AN_SHIM_DEVICE_H
@@ -11,10 +11,12 @@
 #include "plan_run.h"
 #include "shim_build.h"
 
+#define MSL_300 ((an_gpu){.msl = true, .version = 300})
+
 struct an_device { /* this test program's own: backends do not share theirs */
     an_target target;
     plan_text *texts;
-    int version;
+    an_gpu gpu;
     uint64_t runs;
     long launches;
 };
@@ -73,7 +75,7 @@ static an_status shim_load(an_err *err, an_device *d, const an_plan *p, an_exec 
     an_exec *e = calloc(1, sizeof *e);
     if (!e) return an_fail_nomem(err, "the shim", sizeof *e);
     *stats = (an_load_stats){0};
-    if (plan_run_open(&e->run, p, d->version, test_folder(), &d->texts)) {
+    if (plan_run_open(&e->run, p, d->gpu, test_folder(), &d->texts)) {
         an_fail(err, AN_E_UNSUPPORTED, "shim: %.900s", e->run.why);
         free(e);
         return AN_E_UNSUPPORTED;
@@ -123,8 +125,8 @@ static const an_backend shim_backend = {.name = "shim",
                                         .wait = shim_wait,
                                         .step_seconds = shim_step_seconds};
 
-/* A context whose device is the shim; version: of MSL. Skips the test where MSL cannot be run. */
-static inline an_ctx *shim_context(const an_options *options, int version)
+/* A context whose device is the shim, taken for the GPU that `gpu` says. Skips the test where MSL cannot be run. */
+static inline an_ctx *shim_context(const an_options *options, an_gpu gpu)
 {
     an_options o = *options;
     shim_need();
@@ -134,7 +136,7 @@ static inline an_ctx *shim_context(const an_options *options, int version)
     assert_true(cx && d && !an_error(cx));
     cx->backend->close(cx->device);
     d->target = (an_target){.dialect = "msl", .threads = 1, .max_args = 31, .scratch = shim_scratch};
-    d->version = version;
+    d->gpu = gpu;
     cx->backend = &shim_backend;
     cx->device = d;
     return cx;

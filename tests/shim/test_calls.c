@@ -109,7 +109,7 @@ static void same(const char *what, graph g)
 {
     char *cpu[MOST_OUT], *shim[MOST_OUT];
     size_t bytes[MOST_OUT];
-    an_ctx *on_shim = shim_context(&(an_options){.seed = 1, .verify = true}, 300),
+    an_ctx *on_shim = shim_context(&(an_options){.seed = 1, .verify = true}, MSL_300),
            *on_cpu = an_open(&(an_options){.device = "cpu", .cc = "none"});
     int n = evaluate(on_cpu, g, cpu, bytes);
     assert_int_equal(evaluate(on_shim, g, shim, bytes), n);

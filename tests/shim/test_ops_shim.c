@@ -166,7 +166,7 @@ static int open_both(void **state)
     (void)state;
     memset(&both, 0, sizeof both);
     both.cx[CPU] = an_open(&(an_options){.device = "cpu", .seed = LAB_SEED, .cc = "none", .verify = true});
-    both.cx[SHIM] = shim_context(&(an_options){.seed = LAB_SEED, .verify = true}, 300);
+    both.cx[SHIM] = shim_context(&(an_options){.seed = LAB_SEED, .verify = true}, MSL_300);
     return an_error(both.cx[CPU]) != NULL;
 }
 

@@ -58,7 +58,8 @@ AN_FN an_mul an_to_mul(float x)
     return an_tf32(x);
 #else
     an_u32 bits = AN_MUL == AN_KIND_BF16 ? an_bf16_bits(x) : an_f16_bits(x);
-    return sizeof(an_mul) == 2 ? (an_mul)bits : (an_mul)AN_U2F(bits << 16);
+    float kept = AN_MUL == AN_KIND_BF16 ? AN_U2F(bits << 16) : an_f16_value(bits);
+    return sizeof(an_mul) == 2 ? (an_mul)bits : (an_mul)kept;
 #endif
 }
 

@@ -4,6 +4,8 @@
  * Does not:  use anything newer than MSL 3.0, except bfloat matrices where __METAL_VERSION__ says 3.1.
  * Invariant: the same words as cuda.h; docs/gpu-dialect.md is their manual. AN_MUL (the kind of the products) is defined before.
  *
+ * AN_PLAIN 1 is for GPUs without matrix instructions: fragments are then numbers of each lane, multiplied one by one, in the same order.
+ *
  * A fragment is a group of simdgroup_matrix<T, 8, 8>: A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. Only load, store and multiply are
  * used: which lane holds which element is undocumented, so rows are scaled by a product with a diagonal matrix. */
 #include <metal_stdlib>
@@ -70,9 +72,15 @@ AN_FN an_u32 an_f16_bits(float x) { return as_type<ushort>(half(x)); }
 #define an_bf16_bits(x) an_f32_to_bf16(x) /* of exact.h */
 #define an_tf32(x)      (x)
 
+#ifndef AN_PLAIN
+#define AN_PLAIN 0
+#endif
+
 /* ---- an_mul: what a tile in threadgroup memory holds. Before MSL 3.1 there is no bfloat: values are rounded to bf16 and kept as f32,
  * which gives the same products. */
-#if AN_MUL == AN_KIND_F16
+#if AN_PLAIN
+typedef float an_mul;
+#elif AN_MUL == AN_KIND_F16
 typedef ushort an_mul;
 typedef half an_matrix_element;
 #elif AN_MUL == AN_KIND_BF16 && __METAL_VERSION__ >= 310
@@ -83,6 +91,53 @@ typedef float an_mul;
 typedef float an_matrix_element;
 #endif
 
+#if AN_PLAIN
+/* ---- fragments: each lane keeps the two whole rows of A and the two whole columns of B that its four sums need; g = lane / 4, t = lane % 4 */
+struct an_frag_a {
+    float x[2][16]; /* rows g, g+8 */
+};
+struct an_frag_b {
+    float x[16][2]; /* columns 2t, 2t+1 */
+};
+struct an_frag_c {
+    float x[4]; /* (g, 2t) (g, 2t+1) (g+8, 2t) (g+8, 2t+1) */
+};
+AN_FN int an_own_lane() { return int(simd_prefix_exclusive_sum(1u)); } /* a function is not told its lane */
+
+AN_FN void an_zero_c(thread an_frag_c &c) { c.x[0] = c.x[1] = c.x[2] = c.x[3] = 0.0f; }
+AN_FN void an_store_c(threadgroup float *p, int ld, thread const an_frag_c &c) /* p[i*ld + j] = c[i][j] */
+{
+    int lane = an_own_lane();
+    AN_UNROLL for (int i = 0; i < 4; i++) p[(lane / 4 + i / 2 * 8) * ld + lane % 4 * 2 + i % 2] = c.x[i];
+}
+/* c[i][j] *= factor i; the factors stand on the diagonals of two 8 x 8 matrices, one after the other. */
+AN_FN void an_scale_rows(thread an_frag_c &c, threadgroup const float *diagonals)
+{
+    int g = an_own_lane() / 4;
+    AN_UNROLL for (int i = 0; i < 4; i++) c.x[i] *= diagonals[g * 9 + i / 2 * 64];
+}
+AN_FN void an_load_a_strided(thread an_frag_a &a, threadgroup const float *p, int row, int col)
+{
+    int g = an_own_lane() / 4;
+    AN_UNROLL for (int k = 0; k < 16; k++)
+        AN_UNROLL for (int r = 0; r < 2; r++) a.x[r][k] = p[(g + 8 * r) * row + k * col];
+}
+AN_FN void an_load_b_strided(thread an_frag_b &b, threadgroup const float *p, int row, int col)
+{
+    int t = an_own_lane() % 4;
+    AN_UNROLL for (int k = 0; k < 16; k++)
+        AN_UNROLL for (int j = 0; j < 2; j++) b.x[k][j] = p[k * row + (2 * t + j) * col];
+}
+AN_FN void an_load_a(thread an_frag_a &a, threadgroup const float *p, int ld) { an_load_a_strided(a, p, ld, 1); }  /* a[i][k] = p[i*ld + k] */
+AN_FN void an_load_at(thread an_frag_a &a, threadgroup const float *p, int ld) { an_load_a_strided(a, p, 1, ld); } /* a[i][k] = p[k*ld + i] */
+AN_FN void an_load_b(thread an_frag_b &b, threadgroup const float *p, int ld) { an_load_b_strided(b, p, ld, 1); }  /* b[k][j] = p[k*ld + j] */
+AN_FN void an_load_bt(thread an_frag_b &b, threadgroup const float *p, int ld) { an_load_b_strided(b, p, 1, ld); } /* b[k][j] = p[j*ld + k] */
+AN_FN void an_mma(thread an_frag_c &c, thread const an_frag_a &a, thread const an_frag_b &b)
+{
+    AN_UNROLL for (int k = 0; k < 16; k++)
+        AN_UNROLL for (int i = 0; i < 4; i++) c.x[i] = AN_FMA(a.x[i / 2][k], b.x[k][i % 2], c.x[i]);
+}
+#else
 /* ---- fragments: blocks of 8 x 8 */
 typedef simdgroup_matrix<an_matrix_element, 8, 8> an_matrix;
 struct an_frag_a {
@@ -140,3 +195,4 @@ AN_FN void an_mma(thread an_frag_c &c, thread const an_frag_a &a, thread const a
     AN_UNROLL for (int k = 0; k < 2; k++)
         AN_UNROLL for (int r = 0; r < 2; r++) simdgroup_multiply_accumulate(c.x[r], a.x[r][k], b.x[k], c.x[r]);
 }
+#endif
