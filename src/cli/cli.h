@@ -58,6 +58,9 @@ void an_words(const char *format, an_text *out);
 
 int an_exit_code(an_status status);
 
+/* A sentence and a newline to stderr; on a terminal folded between words, further lines indented. */
+void an_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* The commit that the program was built from, "-dirty" behind it when files differed; "" outside of a git checkout. */
 extern const char an_commit[];
 

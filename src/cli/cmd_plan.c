@@ -124,7 +124,7 @@ static an_status open_run(an_err *err, const an_train_config *c, an_run **out)
     const bool known = c->vocab_size > 0 || strncmp(c->init_from, "gpt2", 4) == 0;
     if (!known || (status != AN_E_IO && status != AN_E_ENV)) return an_fail(err, status, "%s", missing.text);
     AN_TRY(an_run_open(err, c, NULL, AN_RUN_PARAMETERS_ONLY, out));
-    fprintf(stderr, "note    without the data: %s\n", missing.text);
+    an_say("note    without the data: %s", missing.text);
     return AN_OK;
 }
 

@@ -42,7 +42,7 @@ static void warn_of_storage(const an_run *r)
     char text[AN_STORAGE_TEXT_BYTES];
     if (strcmp(r->cfg.data, "corpus") == 0) return;
     an_storage_look(r->cfg.data, &look);
-    if (an_storage_warning(&look, "data", r->cfg.data, text)) fprintf(stderr, "note    %s\n", text);
+    if (an_storage_warning(&look, "data", r->cfg.data, text)) an_say("note    %s", text);
 }
 
 /* `price`: what the run takes, checked. */
@@ -84,8 +84,7 @@ static an_status train_in_folder(an_err *err, an_run *r, const an_price *price, 
     bool moved = false;
     AN_TRY(an_folder_lock(err, r->cfg.out, &lock));
     an_status status = an_folder_set_aside(err, r->cfg.out, &moved);
-    if (moved && !args->quiet)
-        fprintf(stderr, "note    %s held a run: it is in %s/previous now\n", r->cfg.out, r->cfg.out);
+    if (moved && !args->quiet) an_say("note    %s held a run: it is in %s/previous now", r->cfg.out, r->cfg.out);
     if (status == AN_OK) status = train(err, r, price, args, exit_code);
     an_folder_unlock(lock);
     return status;
@@ -182,9 +181,8 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only;
     if (done)
-        fprintf(stderr,
-                "the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more\n",
-                (long long)r->step, (long long)c.max_iters);
+        an_say("the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more",
+               (long long)r->step, (long long)c.max_iters);
     if (status == AN_OK && !done) status = an_price_check(err, r, &price);
     if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, &price, args, exit_code);
     an_folder_unlock(lock);

@@ -4,6 +4,7 @@
 #include "models/gpt_weights.h"
 #include <math.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -123,4 +124,32 @@ an_status an_print_line(an_err *err, an_text *line)
         status = an_fail(err, AN_E_IO, "stdout cannot be written to");
     an_text_free(line);
     return status;
+}
+
+/* At most 79 columns: a cursor behind the 80th may begin a new line. */
+enum { COLUMNS = 79, INDENT = 8 };
+
+void an_say(const char *format, ...)
+{
+    char text[2048];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    if (isatty(STDERR_FILENO) != 1) {
+        fprintf(stderr, "%s\n", text);
+        return;
+    }
+    int room = COLUMNS;
+    for (const char *p = text; *p; room = COLUMNS - INDENT) {
+        int n = (int)strcspn(p, "\n");
+        if (n > room) {
+            n = room;
+            while (n > 0 && p[n] != ' ') n--;
+            if (n == 0) n = (int)strcspn(p, " \n"); /* a path, say: better whole on two lines than cut in two */
+        }
+        fprintf(stderr, "%s%.*s\n", p == text ? "" : "        ", n, p);
+        p += n;
+        p += strspn(p, " \n");
+    }
 }

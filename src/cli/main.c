@@ -121,6 +121,6 @@ int main(int argc, char **argv)
     if (status == AN_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = an_fail(&err, AN_E_IO, "stdout cannot be written to");
     if (status == AN_OK) return exit_code;
-    fprintf(stderr, "anneal: %s\n", err.text);
+    an_say("anneal: %s", err.text);
     return an_exit_code(status);
 }

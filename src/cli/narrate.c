@@ -1,5 +1,6 @@
 #define _DEFAULT_SOURCE
 #include "cli/narrate.h"
+#include "cli/cli.h"
 #include "train/curve.h"
 #include <math.h>
 #include <stdio.h>
@@ -84,7 +85,7 @@ void an_narrate_run(an_narrator *n, const an_run *r)
     if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
         fprintf(stderr, "weights %s\n", c->init_from);
     if (r->step > 0) fprintf(stderr, "resume  after %lld updates\n", (long long)r->step);
-    if (c->wandb_log) fprintf(stderr, "note    wandb_log: nothing is sent anywhere, metrics.jsonl has the numbers\n");
+    if (c->wandb_log) an_say("note    wandb_log: nothing is sent anywhere, metrics.jsonl has the numbers");
 }
 
 void an_narrate_bill(const an_bill *b)
@@ -208,7 +209,7 @@ void an_narrate(void *arg, const an_run *r, const an_train_event *e)
     case AN_TRAIN_SAVED: break;
     case AN_TRAIN_NOTE:
         an_narrate_close(n);
-        fprintf(stderr, "note    %s\n", e->note);
+        an_say("note    %s", e->note);
         break;
     }
 }
