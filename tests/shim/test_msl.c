@@ -17,24 +17,31 @@ static void write_text(const char *path, const char *text)
     fclose(f);
 }
 
-/* Calls visit(text, what) for every body and configuration. */
-static void each_text(void (*visit)(const char *text, const char *what))
+/* Calls visit(text, what) for every body and configuration, with matrix instructions or without. */
+static void each_text_of(bool plain, void (*visit)(const char *text, const char *what))
 {
     char defines[1024], what[64], *text;
+    const size_t at = plain ? strlen(strcpy(defines, "#define AN_PLAIN 1\n")) : 0;
     for (size_t i = 0; i < COUNT_OF(metal_attention); i++)
         for (int backward = 0; backward < 2; backward++) {
             const char *body = backward ? "attn_backward" : "attn_forward";
-            attn_defines(defines, sizeof defines, &metal_attention[i], backward);
-            snprintf(what, sizeof what, "%s %zu", body, i);
+            attn_defines(defines + at, sizeof defines - at, &metal_attention[i], backward);
+            snprintf(what, sizeof what, "%s %zu%s", body, i, plain ? " plain" : "");
             visit(text = kernel_text("msl", body, defines), what);
             free(text);
         }
     for (size_t i = 0; i < COUNT_OF(metal_gemm); i++) {
-        gemm_defines(defines, sizeof defines, &metal_gemm[i]);
-        snprintf(what, sizeof what, "gemm %zu", i);
+        gemm_defines(defines + at, sizeof defines - at, &metal_gemm[i]);
+        snprintf(what, sizeof what, "gemm %zu%s", i, plain ? " plain" : "");
         visit(text = kernel_text("msl", "gemm", defines), what);
         free(text);
     }
+}
+
+static void each_text(void (*visit)(const char *text, const char *what))
+{
+    each_text_of(false, visit);
+    each_text_of(true, visit);
 }
 
 static void lint(const char *text, const char *what)

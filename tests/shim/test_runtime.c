@@ -100,6 +100,47 @@ static void two_groups_that_write_one_place_are_found(void **state)
     check_finds("out[t] = 1.0f;", "race in device memory");
 }
 
+/* Thread t writes, thread 63 - t reads: in device memory only a barrier that names it lies between. */
+#define HANDED_OVER(flags)                                                                                             \
+    "out[g.x * 64 + t] = float(t); threadgroup_barrier(mem_flags::" flags ");"                                         \
+    "float x = out[g.x * 64 + 63 - t]; threadgroup_barrier(mem_flags::" flags "); out[g.x * 64 + t] = x;"
+
+static void a_barrier_of_device_memory_orders_it(void **state)
+{
+    (void)state;
+    float out[128];
+    shim_report r = run(HANDED_OVER("mem_device"), 64, 128, out);
+    if (r.faults) fail_msg("%s", r.first);
+    for (int i = 0; i < 128; i++) assert_true(out[i] == (float)(63 - i % 64));
+}
+
+static void a_barrier_of_threadgroup_memory_does_not_order_device_memory(void **state)
+{
+    (void)state;
+    check_finds(HANDED_OVER("mem_threadgroup"), "race in device memory: reads");
+}
+
+static void a_write_over_what_another_lane_may_still_read_is_found(void **state)
+{
+    (void)state;
+    check_finds("float x = out[g.x * 64]; if (t == 0) out[g.x * 64] = x + 1.0f; out[g.x * 64 + 32 + t % 32] = x;",
+                "race in device memory");
+#define TAKES_OVER(barrier)                                                                                            \
+    "float x = out[g.x * 64 + sub * 32]; " barrier " if (lane == 0) out[g.x * 64 + sub * 32] = x + 1.0f; "             \
+    "if (lane == 31) out[g.x * 64 + t] = x;"
+    check_finds(TAKES_OVER(""), "race in device memory: ");
+    shim_report r = run(TAKES_OVER("simdgroup_barrier(mem_flags::mem_device);"), 64, 128, NULL);
+    if (r.faults) fail_msg("%s", r.first);
+}
+
+static void barriers_of_different_memories_are_not_one(void **state)
+{
+    (void)state;
+    check_finds("if (t < 32) threadgroup_barrier(mem_flags::mem_device); else "
+                "threadgroup_barrier(mem_flags::mem_threadgroup); out[g.x * 64 + t] = 1.0f;",
+                "different memories");
+}
+
 static void a_barrier_that_some_threads_skip_is_found(void **state)
 {
     (void)state;
@@ -200,6 +241,10 @@ int main(void)
         cmocka_unit_test(a_matrix_load_after_a_store_without_a_barrier_is_found),
         cmocka_unit_test(an_access_past_a_buffer_is_found),
         cmocka_unit_test(two_groups_that_write_one_place_are_found),
+        cmocka_unit_test(a_barrier_of_device_memory_orders_it),
+        cmocka_unit_test(a_barrier_of_threadgroup_memory_does_not_order_device_memory),
+        cmocka_unit_test(a_write_over_what_another_lane_may_still_read_is_found),
+        cmocka_unit_test(barriers_of_different_memories_are_not_one),
         cmocka_unit_test(a_barrier_that_some_threads_skip_is_found),
         cmocka_unit_test(a_shuffle_in_a_divergent_branch_is_found),
         cmocka_unit_test(different_functions_in_two_branches_are_found),
