@@ -205,14 +205,15 @@ static void test_updates(void **device)
 
 int main(void)
 {
-    static char ref[] = "ref", cpu[] = "cpu";
+    static char ref[] = "ref", device[32] = "cpu"; /* AN_LAB_DEVICE: another one */
+    if (getenv("AN_LAB_DEVICE")) snprintf(device, sizeof device, "%s", getenv("AN_LAB_DEVICE"));
     const struct CMUnitTest tests[] = {
         {"logits_and_losses_on_ref_are_pytorchs", test_logits, NULL, NULL, ref},
-        {"logits_and_losses_on_cpu_are_pytorchs", test_logits, NULL, NULL, cpu},
+        {"logits_and_losses_on_the_device_are_pytorchs", test_logits, NULL, NULL, device},
         {"every_gradient_on_ref_is_pytorchs", test_gradients, NULL, NULL, ref},
-        {"every_gradient_on_cpu_is_pytorchs", test_gradients, NULL, NULL, cpu},
+        {"every_gradient_on_the_device_is_pytorchs", test_gradients, NULL, NULL, device},
         {"ten_adamw_updates_on_ref_are_pytorchs", test_updates, NULL, NULL, ref},
-        {"ten_adamw_updates_on_cpu_are_pytorchs", test_updates, NULL, NULL, cpu},
+        {"ten_adamw_updates_on_the_device_are_pytorchs", test_updates, NULL, NULL, device},
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
