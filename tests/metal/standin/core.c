@@ -39,7 +39,7 @@ struct class
 {
     object *object;
     const class_row *row;
-    const bound *instance[MAX_SELECTORS], *own[MAX_SELECTORS]; /* own: methods of the class object */
+    bound *instance[MAX_SELECTORS], *own[MAX_SELECTORS]; /* own: methods of the class object */
 };
 
 static const fact facts[] = {
@@ -590,7 +590,9 @@ static void bind(struct class *c, const method_row *m)
         abort();
     }
     encode_all(b);
-    (own ? c->own : c->instance)[b->selector->number] = b;
+    bound **slot = &(own ? c->own : c->instance)[b->selector->number];
+    free(*slot); /* NSObject's, which the class has its own of */
+    *slot = b;
 }
 
 static void add_class(const class_row *row)
@@ -641,6 +643,9 @@ EXPORT id objc_getProtocol(const char *name) /* as in a program without Objectiv
 
 /* ---- the test's side ------------------------------------------------------------------------------------------- */
 
+/* Objects are no memory of malloc's: a leak checker must be told to look for pointers in them. */
+__attribute__((weak)) void __lsan_register_root_region(const void *at, size_t bytes);
+
 static void world_begin(void)
 {
     pthread_mutexattr_t recursive;
@@ -651,6 +656,7 @@ static void world_begin(void)
     W.objects = mmap(NULL, MAX_OBJECTS * sizeof *W.objects, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (W.objects == MAP_FAILED) abort();
+    if (__lsan_register_root_region) __lsan_register_root_region(W.objects, MAX_OBJECTS * sizeof *W.objects);
     for (int m = 0; m < COUNT(modules); m++)
         for (int i = 0; i < modules[m]->n_classes; i++) add_class(&modules[m]->classes[i]);
 }

@@ -126,8 +126,14 @@ static void on_fault(int signal, siginfo_t *info, void *context)
 {
     const uint8_t *at = info->si_addr;
     for (buffer *b = D.all; b; b = b->next) {
-        if (!b->host || at < b->host - MAC_PAGE || at >= b->host + b->mapped + MAC_PAGE) continue;
         const char *name = b->label ? string_text(b->label) : "";
+        if (!b->no_copy && ((at >= b->gpu - MAC_PAGE && at < b->gpu) ||
+                            (at >= b->gpu + b->mapped && at < b->gpu + b->mapped + MAC_PAGE))) {
+            fprintf(stderr, "metal stand-in: a kernel touches memory %s buffer %s of %llu bytes\n",
+                    at < b->gpu ? "in front of" : "behind", name, (unsigned long long)b->length);
+            abort();
+        }
+        if (!b->host || at < b->host - MAC_PAGE || at >= b->host + b->mapped + MAC_PAGE) continue;
         if (!b->shut) {
             if (at >= b->host && at < b->host + b->mapped) continue;
             fprintf(stderr, "metal stand-in: the host touches memory %s buffer %s of %llu bytes\n",

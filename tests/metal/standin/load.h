@@ -22,6 +22,10 @@ static inline void *standin_handle(void)
     print_message("the Metal stand-in needs Linux on x86-64 or arm64\n");
     skip();
 #endif
+    if (system("c++ --version >/dev/null 2>&1")) {
+        print_message("no C++ compiler (c++): the Metal stand-in cannot run kernels\n");
+        skip();
+    }
     const char *build = getenv("AN_BUILD") ? getenv("AN_BUILD") : "build";
     char command[1024], path[600];
 #if defined(__aarch64__)
