@@ -24,7 +24,8 @@ typedef struct an_device_info {
 typedef struct an_device_options {
     int threads;
     const char *isa, *cc, *cache_dir;
-    bool exact; /* f32 products and attention with the same bits on every device; the CPU flushes subnormals as GPUs do */
+    bool exact; /* f32 products and attention with the same bits on every device; the CPU flushes subnormals as GPUs do
+                 */
     bool tf32;  /* CUDA: f32 products on tensor cores, operands rounded to 11 bits; never without being asked */
 } an_device_options;
 
@@ -35,10 +36,13 @@ typedef struct an_target {
     const void *templates; /* the CPU's an_cpu_templates */
     int max_args;          /* buffers a kernel may take */
     bool exact;            /* every result has one value on every device: products of bf16 are refused */
+    bool puts;             /* has AN_KERNEL_PUT; else such a row is written with all the others */
     bool no_templates;     /* every op as a row program or call: tests of shape N */
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template wants */
     /* The same for a product whose epilogue is known: NULL, or what `scratch` said is replaced. */
     size_t (*product_scratch)(const struct an_target *t, const an_kernel *k, const an_row_prog *epilogue);
+    bool library_products; /* an epilogue would be a launch of its own: what follows a product is grouped without it */
+    uint64_t keep_bytes;   /* activations up to which recompute=auto keeps everything; 0: 1 GiB */
 } an_target;
 
 typedef struct an_load_stats {

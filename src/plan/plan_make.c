@@ -10,8 +10,8 @@
 
 static void print_groups(const an_work *w, an_text *out)
 {
-    static const char *const kinds[] = {"elem",           "row",     "col",  "gemm", "attention",
-                                        "attention_grad", "scatter", "call", "join", "pack"};
+    static const char *const kinds[] = {"elem",    "row",  "col",  "gemm", "attention", "attention_grad",
+                                        "scatter", "call", "join", "pack", "put"};
     for (int g = 0; g < w->n_groups; g++) {
         const an_group *gr = &w->group[g];
         if (!gr->n_out) continue;
@@ -106,12 +106,12 @@ static an_status make_once(an_err *err, const an_plan_request *rq, int recompute
 an_status an_plan_make(an_err *err, const an_plan_request *rq, an_plan **out)
 {
     if (rq->recompute != 2) return make_once(err, rq, rq->recompute, out);
-    /* "auto": keep everything if that fits. Without a budget, below 1 GiB of activations: above it recomputing costs 2
-     * to 4 % of a step (measured on shakespeare_char) and saves a third of the memory. A pure function of the plan, and
-     * the same bits either way. */
+    /* "auto": keep everything if that fits. Without a budget, below a limit on activations (1 GiB, more on a GPU):
+     * above it recomputing costs 2 to 4 % of a step (measured on shakespeare_char) and saves a third of the memory. A
+     * pure function of the plan, and the same bits either way. */
     AN_TRY(make_once(err, rq, 0, out));
-    bool fits =
-        rq->budget_bytes ? (*out)->bill.peak_bytes <= rq->budget_bytes : (*out)->bill.activation_bytes <= 1u << 30;
+    const uint64_t keep = rq->target->keep_bytes ? rq->target->keep_bytes : 1u << 30;
+    bool fits = rq->budget_bytes ? (*out)->bill.peak_bytes <= rq->budget_bytes : (*out)->bill.activation_bytes <= keep;
     if (fits || rq->loss < 0) return AN_OK;
     an_plan *smaller;
     AN_TRY(make_once(err, rq, 1, &smaller));
