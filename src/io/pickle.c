@@ -340,10 +340,10 @@ static an_status push_persistent(reader *r)
 
 static an_status unknown_opcode(const reader *r)
 {
-    char what[64];
-    unsigned char c = *r->opcode;
-    snprintf(what, sizeof what, "opcode 0x%02x%s%c%s is not read", c, c > 32 && c < 127 ? " '" : "",
-             c > 32 && c < 127 ? c : ' ', c > 32 && c < 127 ? "'" : "");
+    char what[64], letter[8] = "";
+    const unsigned char c = *r->opcode;
+    if (c > 32 && c < 127) snprintf(letter, sizeof letter, " '%c'", c);
+    snprintf(what, sizeof what, "opcode 0x%02x%s is not read", c, letter);
     return refuse(r, what);
 }
 

@@ -309,8 +309,9 @@ an_status an_st_open_view(an_err *err, const char *path, const an_st_view *view,
     if (!st || !copy) {
         free(st);
         free(copy);
+        an_status status = an_fail_nomem(err, path, sizeof *st); /* first: the path may be the owner's */
         if (view->release) view->release(view->owner);
-        return an_fail_nomem(err, path, sizeof *st);
+        return status;
     }
     st->path = strcpy(copy, path);
     st->owner = view->owner;

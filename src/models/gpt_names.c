@@ -50,14 +50,29 @@ static const char *after(const char *name, const char *prefix)
     return strncmp(name, prefix, n) == 0 ? name + n : name;
 }
 
-bool an_gpt_is_conv1d(const char *name)
+/* The part of a block that "REST.weight" or "REST.bias" names, -1: none. */
+static int part_of(const char *rest)
 {
-    const char *rest = rest_of_block(after(name, "transformer."));
     for (int i = 0; rest && i < PARTS; i++) {
         size_t n = strlen(parts[i].name);
-        if (parts[i].rows && strncmp(rest, parts[i].name, n) == 0 && strcmp(rest + n, ".weight") == 0) return true;
+        if (strncmp(rest, parts[i].name, n) == 0 &&
+            (strcmp(rest + n, ".weight") == 0 || strcmp(rest + n, ".bias") == 0))
+            return i;
     }
-    return false;
+    return -1;
+}
+
+bool an_gpt_is_conv1d(const char *name)
+{
+    const int part = part_of(rest_of_block(after(name, "transformer.")));
+    return part >= 0 && parts[part].rows > 0 && name[strlen(name) - 1] == 't';
+}
+
+bool an_gpt_is_parameter(const char *name)
+{
+    const char *plain = after(name, "transformer.");
+    return part_of(rest_of_block(plain)) >= 0 || strcmp(plain, "wte.weight") == 0 || strcmp(plain, "wpe.weight") == 0 ||
+           strcmp(plain, "ln_f.weight") == 0 || strcmp(plain, "ln_f.bias") == 0;
 }
 
 /* Masks that old versions of both stored with the weights. */

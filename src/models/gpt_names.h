@@ -14,6 +14,9 @@ bool an_gpt_parameter_at(const an_gpt_config *c, int64_t i, char name[AN_GPT_NAM
 /* One of the four matrices of a block, which Hugging Face keeps as [in,out]. */
 bool an_gpt_is_conv1d(const char *name);
 
+/* A name that the table gives for some config. */
+bool an_gpt_is_parameter(const char *name);
+
 typedef enum an_gpt_name_kind {
     AN_GPT_NAME_PARAMETER, /* or may be one: `name` is what we would call it */
     AN_GPT_NAME_HEAD,      /* lm_head.weight, which is wte again */
