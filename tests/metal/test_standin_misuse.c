@@ -231,6 +231,29 @@ static void a_host_that_waits_for_the_wrong_buffer_is_caught(void **state)
     end(&f);
 }
 
+static void the_hosts_own_memory_is_shut_too(void **state)
+{
+    (void)state;
+    fixture f = begin("misuse=record");
+    volatile float *memory = aligned_alloc(16384, 16384);
+    object p = new_pipeline(f.device, kernels_text, "twice");
+    object b = SEND(object, (void *, uint64_t, uint64_t, void *), f.device,
+                    "newBufferWithBytesNoCopy:length:options:deallocator:", (void *)(uintptr_t)memory, 16384, 0, NULL);
+    for (int i = 0; i < 64; i++) memory[i] = 3;
+    object cb = SEND0(object, f.queue, "commandBuffer"), e = compute(cb);
+    set_pipeline(e, p), set_buffer(e, b, 0, 0), dispatch(e, 2, 32);
+    SEND0(void, e, "endEncoding");
+    commit(cb);
+    float x = memory[0];
+    expect(&f, "committed work writes and nobody has waited for");
+    wait_for(cb);
+    x = memory[0];
+    assert_true(x == 6);
+    release(b), release(p);
+    free((void *)(uintptr_t)memory);
+    end(&f);
+}
+
 /* Runs `body` in a child, which must end by abort after saying `words`. */
 static void expect_abort(void (*body)(void), const char *words)
 {
@@ -550,6 +573,7 @@ int main(void)
         cmocka_unit_test(lengths_and_places_of_buffers),
         cmocka_unit_test(memory_in_flight_is_shut),
         cmocka_unit_test(a_host_that_waits_for_the_wrong_buffer_is_caught),
+        cmocka_unit_test(the_hosts_own_memory_is_shut_too),
         cmocka_unit_test(a_misuse_ends_the_program_with_a_sentence),
         cmocka_unit_test(command_buffers_go_through_their_states_once),
         cmocka_unit_test(encoders_must_end),

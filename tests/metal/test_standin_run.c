@@ -131,6 +131,113 @@ static void copies_and_fills(void **state)
     end(&f);
 }
 
+static void events_carry_values_between_queues_and_to_the_host(void **state)
+{
+    (void)state;
+    fixture f = begin("fault=commit:3:nothing:timeout");
+    static const char *const wait = "waitUntilSignaledValue:timeoutMS:";
+    object p = new_pipeline(f.device, kernels_text, "twice"), other = SEND0(object, f.device, "newCommandQueue");
+    object event = SEND0(object, f.device, "newSharedEvent");
+    object waits = SEND0(object, other, "commandBuffer"), cb = one_launch(&f, p, 64);
+    SEND(void, (object, uint64_t), waits, "encodeWaitForEvent:value:", event, 7);
+    SEND(void, (object, uint64_t), cb, "encodeSignalEvent:value:", event, 7);
+    commit(waits), commit(cb);
+    assert_false(SEND(signed char, (uint64_t, uint64_t), event, wait, 8, 1));
+    assert_true(SEND(signed char, (uint64_t, uint64_t), event, wait, 7, 1000));
+    assert_int_equal(SEND0(uint64_t, event, "signaledValue"), 7);
+    wait_for(waits), wait_for(cb);
+    cb = one_launch(&f, p, 64); /* fails: what it would have signalled never comes */
+    SEND(void, (object, uint64_t), cb, "encodeSignalEvent:value:", event, 9);
+    commit(cb);
+    assert_false(SEND(signed char, (uint64_t, uint64_t), event, wait, 9, 1));
+    assert_int_equal(status_of(cb), 5);
+    release(event), release(other), release(p);
+    end(&f);
+}
+
+static void recorded_launches_are_replayed(void **state)
+{
+    (void)state;
+    fixture f = begin("misuse=record");
+    object error = NULL, library = new_library(f.device, kernels_text, &error);
+    object function = SEND(object, (object), library, "newFunctionWithName:", text_of("twice"));
+    object d = SEND0(object, class_of_name("MTLComputePipelineDescriptor"), "new");
+    SEND(void, (object), d, "setComputeFunction:", function);
+    SEND(void, (signed char), d, "setSupportIndirectCommandBuffers:", 1);
+    object p = SEND(object, (object, uint64_t, object *, object *), f.device,
+                    "newComputePipelineStateWithDescriptor:options:reflection:error:", d, 0, NULL, &error);
+    object i = SEND0(object, class_of_name("MTLIndirectCommandBufferDescriptor"), "new");
+    SEND(void, (uint64_t), i, "setCommandTypes:", 32);
+    SEND(void, (uint64_t), i, "setMaxKernelBufferBindCount:", 1);
+    object icb = SEND(object, (object, uint64_t, uint64_t), f.device,
+                      "newIndirectCommandBufferWithDescriptor:maxCommandCount:options:", i, 2, 0);
+    for (uint64_t k = 0; k < 2; k++) {
+        object c = SEND(object, (uint64_t), icb, "indirectComputeCommandAtIndex:", k);
+        SEND(void, (object), c, "setComputePipelineState:", p);
+        SEND(void, (object, uint64_t, uint64_t), c, "setKernelBuffer:offset:atIndex:", f.b, 0, 0);
+        SEND(void, (size3, size3), c, "concurrentDispatchThreadgroups:threadsPerThreadgroup:", ((size3){2, 1, 1}),
+             ((size3){32, 1, 1}));
+        SEND0(void, c, "setBarrier");
+    }
+    for (int declared = 0; declared < 2; declared++) {
+        object cb = SEND0(object, f.queue, "commandBuffer"), e = compute(cb);
+        if (declared) SEND(void, (object, uint64_t), e, "useResource:usage:", f.b, 3);
+        SEND(void, (object, range), e, "executeCommandsInBuffer:withRange:", icb, ((range){0, 2}));
+        SEND0(void, e, "endEncoding");
+        if (!declared) expect(&f, "twice uses a buffer at 0 that useResource: has not declared");
+        if (declared) commit(cb), wait_for(cb);
+    }
+    assert_true(floats(f.b)[9] == 400.0f);
+    release(icb), release(i), release(p), release(d), release(function), release(library);
+    end(&f);
+}
+
+static void a_residency_set_counts_its_members(void **state)
+{
+    (void)state;
+    fixture f = begin("misuse=record");
+    object error = NULL, d = SEND0(object, class_of_name("MTLResidencySetDescriptor"), "new");
+    object set = SEND(object, (object, object *), f.device, "newResidencySetWithDescriptor:error:", d, &error);
+    SEND(void, (object), set, "addAllocation:", f.a);
+    SEND0(void, set, "requestResidency");
+    expect(&f, "what was added has not been committed");
+    SEND0(void, set, "commit");
+    SEND(void, (object), f.queue, "addResidencySet:", set);
+    assert_int_equal(SEND0(uint64_t, set, "allocationCount"), 1);
+    assert_true(SEND(signed char, (object), set, "containsAllocation:", f.a) &&
+                !SEND(signed char, (object), set, "containsAllocation:", f.b));
+    SEND0(void, set, "endResidency");
+    release(set), release(d);
+    end(&f);
+}
+
+/* Apple's default is fast: a host that does not ask for safe loses its NaN. */
+static void math_is_fast_unless_the_host_says_otherwise(void **state)
+{
+    (void)state;
+    static const char *const text = "#include <metal_stdlib>\nusing namespace metal;\n"
+                                    "kernel void k(device float *b [[buffer(0)]], uint i [[thread_position_in_grid]])\n"
+                                    "{\n    b[i] = b[i] != b[i] ? 1.0f : 0.0f;\n}\n";
+    fixture f = begin("");
+    for (int safe = 0; safe < 3; safe++) {
+        object options = safe ? SEND0(object, class_of_name("MTLCompileOptions"), "new") : NULL, error = NULL;
+        if (safe == 1) SEND(void, (int64_t), options, "setMathMode:", 0);
+        if (safe == 2) SEND(void, (signed char), options, "setFastMathEnabled:", 0);
+        object library = SEND(object, (object, object, object *), f.device,
+                              "newLibraryWithSource:options:error:", text_of(text), options, &error);
+        object function = SEND(object, (object), library, "newFunctionWithName:", text_of("k"));
+        object p =
+            SEND(object, (object, object *), f.device, "newComputePipelineStateWithFunction:error:", function, &error);
+        memset(floats(f.b), 0xff, 256);
+        object cb = one_launch(&f, p, 64);
+        commit(cb), wait_for(cb);
+        assert_true(floats(f.b)[3] == (safe ? 1.0f : 0.0f));
+        release(p), release(function), release(library);
+        if (options) release(options);
+    }
+    end(&f);
+}
+
 /* ---- faults ---------------------------------------------------------------------------------------------------- */
 
 static void a_command_buffer_fails_in_three_forms(void **state)
@@ -391,6 +498,10 @@ int main(void)
         cmocka_unit_test(a_groups_number_may_come_from_a_buffer),
         cmocka_unit_test(nothing_runs_before_somebody_waits_or_asks),
         cmocka_unit_test(copies_and_fills),
+        cmocka_unit_test(events_carry_values_between_queues_and_to_the_host),
+        cmocka_unit_test(recorded_launches_are_replayed),
+        cmocka_unit_test(a_residency_set_counts_its_members),
+        cmocka_unit_test(math_is_fast_unless_the_host_says_otherwise),
         cmocka_unit_test(a_command_buffer_fails_in_three_forms),
         cmocka_unit_test(a_fault_that_stays_fails_what_follows),
         cmocka_unit_test(encoders_say_which_of_them_failed),
