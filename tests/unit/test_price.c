@@ -17,7 +17,8 @@ static an_train_config tiny(const char *const *more, size_t n)
 {
     static const char *const settings[] = {"block_size=16", "n_layer=2",      "n_head=2",         "n_embd=32",
                                            "batch_size=3",  "eval_iters=2",   "eval_interval=2",  "max_iters=2",
-                                           "dropout=0.1",   "warmup_iters=1", "lr_decay_iters=2", "cc=none"};
+                                           "dropout=0.1",   "warmup_iters=1", "lr_decay_iters=2", "threads=1",
+                                           "cc=none",       "threads=1"};
     an_err err = {0};
     an_train_config c;
     assert_int_equal(an_train_config_open(&err, "macbook", &c), AN_OK);
@@ -48,7 +49,7 @@ static void train(an_run *r)
 static void a_runs_price_is_what_it_requests_of_the_device(void **state)
 {
     static const char *const cases[][4] = {
-        {"threads=1"},
+        {"threads=2"},
         {"gradient_accumulation_steps=3"},
         {"gradient_accumulation_steps=2", "recompute=on"},
         {"recompute=on", "eval_first=true", "eval_train=true"},

@@ -134,6 +134,96 @@ static void shapes_and_seeds_are_fixed_for_a_resumed_run_and_learning_rates_are_
     for (size_t i = 0; i < an_train_keys.n; i++) assert_true(strlen(an_train_keys.fields[i].doc) > 4);
 }
 
+/* nanoGPT, model.py: GPT-2's sizes; its README: parameters. */
+static void the_sizes_of_gpt2_are_presets(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t parameters; /* with nanoGPT's vocabulary and without biases */
+    } rows[] = {{"gpt2-medium", 354599936}, {"gpt2-large", 773582080}, {"gpt2-xl", 1556840000}};
+    (void)state;
+    for (size_t i = 0; i < AN_COUNT(rows); i++) {
+        const an_train_config c = open_preset(rows[i].name);
+        const int64_t L = c.n_layer, C = c.n_embd;
+        const an_gpt_config m = an_train_model(&c, c.vocab_size);
+        assert_int_equal(an_gpt_parameters(&m), (50304 + 1024) * C + L * (12 * C * C + 2 * C) + C);
+        assert_int_equal(an_gpt_parameters(&m), rows[i].parameters);
+        assert_int_equal(c.batch_size * c.block_size * c.gradient_accumulation_steps, 491520);
+    }
+}
+
+static void fine_tuning_is_nanogpts(void **state)
+{
+    (void)state;
+    const an_train_config c = open_preset("finetune_shakespeare");
+    assert_string_equal(c.init_from, "gpt2");
+    assert_string_equal(c.data, "shakespeare");
+    assert_int_equal(c.max_iters, 20);
+    assert_int_equal(c.eval_interval, 5);
+    assert_int_equal(c.eval_iters, 40);
+    assert_int_equal(c.batch_size * c.gradient_accumulation_steps, 32);
+    assert_true(c.learning_rate == 3e-5 && !c.decay_lr && !c.always_save);
+}
+
+static void a_py_file_begins_with_nanogpts_habits(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_train_config c;
+    const char *path = test_path("train_some.py");
+    test_write_file(path, "batch_size = 5 * 8\ndataset = 'some'\n", 36);
+    assert_int_equal(an_train_config_open(&err, path, &c), AN_OK);
+    assert_int_equal(c.batch_size, 40);
+    assert_int_equal(c.gradient_accumulation_steps, 40);
+    assert_string_equal(c.data, "some");
+    assert_string_equal(c.eval_batches, "random");
+    assert_true(c.eval_first && c.eval_train && c.always_save);
+    assert_int_equal(an_train_config_open(&err, test_path("nowhere.py"), &c), AN_E_IO);
+    assert_non_null(strstr(err.text, "nowhere.py"));
+}
+
+static void second_names_are_the_same_setting(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_train_config c = open_preset("macbook");
+    assert_int_equal(an_config_argument(&err, &an_train_keys, &c, "--out_dir=here"), AN_OK);
+    assert_string_equal(c.out, "here");
+    assert_int_equal(an_config_argument(&err, &an_train_keys, &c, "out=there"), AN_OK);
+    assert_string_equal(c.out, "there");
+    assert_int_equal(an_config_argument(&err, &an_train_keys, &c, "dataset=shakespeare"), AN_OK);
+    assert_string_equal(c.data, "shakespeare");
+}
+
+static void the_settings_a_run_leaves_are_read_back(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_train_config c = open_preset("shakespeare_char"), back;
+    an_text text = {0};
+    c.learning_rate = 1.0 / 3.0;
+    c.dtype = AN_BF16;
+    c.eval_first = true;
+    strcpy(c.out, "a: \"folder\" # with\tmarks");
+    strcpy(c.note, "");
+    an_train_config_yaml(&c, &text);
+    assert_false(text.failed);
+    const char *path = test_path("config.yaml");
+    test_write_file(path, text.data, text.len);
+    if (an_train_config_open(&err, path, &back) != AN_OK) fail_msg("%s", err.text);
+    strcpy(back.preset, c.preset);
+    for (size_t i = 0; i < an_train_keys.n; i++) {
+        an_text was = {0}, is = {0};
+        an_config_value_text(&an_train_keys.fields[i], &c, &was);
+        an_config_value_text(&an_train_keys.fields[i], &back, &is);
+        if (was.len != is.len || (was.len && strcmp(was.data, is.data) != 0))
+            fail_msg("%s: %s was written, %s read", an_train_keys.fields[i].name, was.data, is.data);
+        an_text_free(&was);
+        an_text_free(&is);
+    }
+    an_text_free(&text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -141,6 +231,11 @@ int main(void)
         cmocka_unit_test(shakespeare_char_is_nanogpts),
         cmocka_unit_test(macbook_is_the_readmes_command),
         cmocka_unit_test(gpt2_accumulates_to_half_a_million_tokens),
+        cmocka_unit_test(the_sizes_of_gpt2_are_presets),
+        cmocka_unit_test(fine_tuning_is_nanogpts),
+        cmocka_unit_test(a_py_file_begins_with_nanogpts_habits),
+        cmocka_unit_test(second_names_are_the_same_setting),
+        cmocka_unit_test(the_settings_a_run_leaves_are_read_back),
         cmocka_unit_test(an_unknown_preset_names_the_nearest),
         cmocka_unit_test(what_does_not_fit_together_is_refused),
         cmocka_unit_test(settings_survive_a_checkpoint),
