@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FAMILY_APPLE_7 = 1007, FAMILY_APPLE_LAST = 1010, FAMILY_METAL_3 = 5001 };
+enum { FAMILY_APPLE_5 = 1005, FAMILY_APPLE_7 = 1007, FAMILY_APPLE_LAST = 1010 };
 enum { MOST_BUFFERS = 31 }; /* arguments of a kernel */
 
 /* ---------------------------------------------------------------------------------------------- which device */
@@ -29,12 +29,11 @@ static void read_facts(an_id device, an_mtl_facts *f)
 static const char *refusal(an_id device, const an_mtl_facts *f)
 {
     if (!an_send0(device_unified, device))
-        return "the GPU has memory of its own (an AMD card or an external one); only GPUs that share the processor's "
-               "memory are supported";
-    if (f->family < FAMILY_APPLE_7)
-        return f->family ? "the GPU is older than Apple7 (M1), or a virtual machine's, and has no matrix instructions"
-                         : "the GPU is Intel's; an Apple GPU (M1 or newer) is needed";
-    if (!an_send(device_supports, device, FAMILY_METAL_3)) return "the GPU does not have Metal 3";
+        return "the GPU has memory of its own (an AMD card or an external one), and groups of 64 lanes; GPUs that "
+               "share "
+               "the processor's memory are supported";
+    if (!f->family) return "the GPU is Intel's, whose groups have 8 to 32 lanes; an Apple GPU (M1 or newer) is needed";
+    if (f->family < FAMILY_APPLE_5) return "the GPU is older than Apple5";
     return NULL;
 }
 
@@ -58,9 +57,9 @@ static int metal_probe(an_device_info *out)
         if (why)
             snprintf(out->reason, sizeof out->reason, "%s: %s", f.name, why);
         else
-            snprintf(out->reason, sizeof out->reason, "%s, Apple%d, macOS %d.%d, %s for the GPU", f.name,
-                     f.family - 1000, an_mtl.macos / 100, an_mtl.macos % 100,
-                     an_bytes_text((double)f.working_set, memory));
+            snprintf(out->reason, sizeof out->reason, "%s, Apple%d%s, macOS %d.%d, %s for the GPU", f.name,
+                     f.family - 1000, f.family < FAMILY_APPLE_7 ? " (no matrix instructions)" : "", an_mtl.macos / 100,
+                     an_mtl.macos % 100, an_bytes_text((double)f.working_set, memory));
         out->available = !why;
     }
     an_release(device);
@@ -95,7 +94,8 @@ static an_status open_device(an_err *err, an_device *d)
     if (why) return an_fail(err, AN_E_ENV, "metal: %s: %s; use device=cpu", d->facts.name, why);
     if (!(d->queue = an_send(device_new_queue, d->device, AN_QUEUE_BUFFERS)))
         return an_fail(err, AN_E_DEVICE, "metal: %s gives no command queue", d->facts.name);
-    d->gpu = (an_gpu){.msl = true, .version = an_mtl.macos >= 1400 ? 310 : 300};
+    d->gpu =
+        (an_gpu){.msl = true, .version = an_mtl.macos >= 1400 ? 310 : 300, .plain = d->facts.family < FAMILY_APPLE_7};
     d->target = (an_target){.dialect = "msl", .threads = 1, .max_args = MOST_BUFFERS, .scratch = scratch_of};
     return an_mtl_own_make(err, d);
 }
