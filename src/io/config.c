@@ -192,6 +192,7 @@ static void put_float(an_text *out, double v)
     char text[40];
     snprintf(text, sizeof text, "%.15g", v);
     if (strtod(text, NULL) != v) snprintf(text, sizeof text, "%.17g", v);
+    if (strcmp(text, "-0") == 0) snprintf(text, sizeof text, "-0.0"); /* JSON's -0 is an integer, which has no sign */
     an_text_puts(out, text);
 }
 
