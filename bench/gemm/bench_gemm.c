@@ -2,12 +2,16 @@
  * measured in the same second, and the ladder that leads from three loops to the library's kernel.
  *
  *     bench_gemm [-i isa] [-t threads] [-s milliseconds a measurement] [-p start of a preset's name] [-k fwd|dX|dW]
- *                [-c] [-l]
+ *                [-d f32|bf16] [-r MiB] [-w] [-l]
  *
  * Of y[M,N] = x[M,K] W[N,K]^T a step multiplies three times: forward, dX = dY W, dW = dY^T X. All packing is inside the
  * times. For each the median of interleaved rounds is printed: each round measures the peak, then every product once.
+ * Each call takes other operands and another result, in turn through -r MiB of each. 8, as in a step of training: small
+ * ones are in the last-level cache at best, large ones in none. 64: none; 0: always the same ones.
+ *
+ * Time is the process's processor time divided by its threads, for a machine that others use at the same time: waiting
+ * for one another counts while threads spin, being suspended does not. -w takes the clock's.
  * -l runs the ladder instead: naive, blocked, and the library, single threaded, checked against each other bit for bit.
- * -c counts the processor time of the only thread, for a machine that others use at the same time.
  */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE /* clock_gettime, getopt */
@@ -39,7 +43,7 @@ static const shape SHAPES[] = {
     {"decode", 1, 768, 2304, 12},  {"decode", 1, 768, 3072, 12},  {"decode", 1, 3072, 768, 12},
     {"decode", 1, 768, 50304, 1},
 };
-enum { FORWARD, DX, DW, KINDS, ROUNDS = 9 };
+enum { FORWARD, DX, DW, KINDS, ROUNDS = 9, ALIGN = 1024 /* floats: a page */ };
 static const char *const KIND_NAMES[KINDS] = {"fwd", "dX", "dW"};
 
 static void *memory(size_t bytes)
@@ -92,43 +96,62 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-static double thread_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 typedef struct options {
     const an_cpu_templates *isa;
-    const char *preset, *kind;
+    const char *preset, *kind, *dtype;
     int threads;
     double seconds;
-    double (*now)(void);
+    int64_t rotated; /* floats of each operand */
+    bool clock;
 } options;
+
+static double now(const options *o)
+{
+    struct timespec t;
+    if (o->clock) return an_seconds();
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return ((double)t.tv_sec + 1e-9 * (double)t.tv_nsec) / o->threads;
+}
 
 typedef struct bench {
     const options *o;
     an_pool *pool;
     float *a, *b, *c; /* large enough for every shape */
+    int64_t a_size, b_size, c_size;
     void *scratch;
+    int64_t calls; /* so far: who is next */
 } bench;
 
+/* The operand of `need` floats whose turn it is, of `size` floats. */
+static float *next_of(float *all, int64_t size, int64_t need, int64_t turn)
+{
+    const int64_t room = an_round_up(need, ALIGN);
+    return all + turn % (size / room) * room;
+}
+
+static void call(bench *t, const an_gemm_spec *s)
+{
+    const int64_t turn = t->calls++;
+    void *const args[] = {next_of(t->a, t->a_size, (int64_t)s->m * s->k, turn),
+                          next_of(t->b, t->b_size, (int64_t)s->k * s->n, turn),
+                          next_of(t->c, t->c_size, (int64_t)s->m * s->n, turn)};
+    t->o->isa->gemm(s, args, t->scratch, NULL, NULL, t->pool);
+}
+
 /* GFLOP/s of one product, repeated for about o->seconds. */
-static double measure(const bench *t, const an_gemm_spec *s)
+static double measure(bench *t, const an_gemm_spec *s)
 {
     const double flops = 2.0 * s->m * s->n * s->k;
-    void *const args[] = {t->a, t->b, t->c};
+    call(t, s); /* warm: code and scratch */
+    const double begin = now(t->o);
+    double end;
     int calls = 0;
-    t->o->isa->gemm(s, args, t->scratch, NULL, NULL, t->pool); /* warm */
-    const double begin = t->o->now();
-    double now;
     do {
-        t->o->isa->gemm(s, args, t->scratch, NULL, NULL, t->pool);
+        call(t, s);
         calls++;
-        now = t->o->now();
-    } while (now - begin < t->o->seconds);
-    return flops * calls / (now - begin) * 1e-9;
+        end = now(t->o);
+    } while (end - begin < t->o->seconds);
+    return flops * calls / (end - begin) * 1e-9;
 }
 
 static bool wanted_kind(const options *o, int kind)
@@ -167,8 +190,9 @@ static void print_table(const options *o, uint8_t mul_dtype, double rate[][KINDS
     }
 }
 
-static void run_table(const options *o, const bench *t, uint8_t mul_dtype)
+static void run_table(const options *o, bench *t, uint8_t mul_dtype)
 {
+    if (o->dtype && strcmp(o->dtype, mul_dtype == AN_F32 ? "f32" : "bf16") != 0) return;
     static double rate[AN_COUNT(SHAPES)][KINDS][ROUNDS], share[AN_COUNT(SHAPES)][KINDS][ROUNDS];
     for (int round = 0; round < ROUNDS; round++)
         for (size_t i = 0; i < AN_COUNT(SHAPES); i++) {
@@ -192,15 +216,18 @@ static void table(const options *o)
         fprintf(stderr, "bench_gemm: %s\n", err.text);
         exit(1);
     }
-    int64_t a = 0, b = 0, c = 0;
+    int64_t a = o->rotated, b = o->rotated, c = o->rotated;
     size_t scratch = 0;
     for (size_t i = 0; i < AN_COUNT(SHAPES); i++)
         for (int kind = 0; kind < 2 * KINDS && wanted(o, &SHAPES[i]); kind++) {
             const an_gemm_spec s = spec_of(&SHAPES[i], kind % KINDS, kind < KINDS ? AN_F32 : AN_BF16);
-            a = AN_MAX(a, (int64_t)s.m * s.k), b = AN_MAX(b, (int64_t)s.k * s.n), c = AN_MAX(c, (int64_t)s.m * s.n);
+            a = AN_MAX(a, an_round_up((int64_t)s.m * s.k, ALIGN)),
+            b = AN_MAX(b, an_round_up((int64_t)s.k * s.n, ALIGN));
+            c = AN_MAX(c, an_round_up((int64_t)s.m * s.n, ALIGN));
             scratch = AN_MAX(scratch, o->isa->gemm_scratch(&s, o->threads));
         }
     t.a = memory((size_t)a * 4), t.b = memory((size_t)b * 4), t.c = memory((size_t)c * 4), t.scratch = memory(scratch);
+    t.a_size = a, t.b_size = b, t.c_size = c;
     fill(t.a, a);
     fill(t.b, b);
     memset(t.c, 0, (size_t)c * 4);
@@ -329,20 +356,22 @@ static void ladder(void)
 
 int main(int argc, char **argv)
 {
-    options o = {an_cpu_templates_find(NULL), NULL, NULL, 0, 0.004, an_seconds};
+    options o = {an_cpu_templates_find(NULL), NULL, NULL, NULL, 0, 0.004, INT64_C(8) << 18, false};
     int option;
     bool climb = false;
-    while ((option = getopt(argc, argv, "i:t:s:p:k:cl")) != -1) {
+    while ((option = getopt(argc, argv, "i:t:s:p:k:d:r:wl")) != -1) {
         if (option == 'i') o.isa = an_cpu_templates_find(optarg);
         if (option == 't') o.threads = atoi(optarg);
         if (option == 's') o.seconds = atof(optarg) * 1e-3;
         if (option == 'p') o.preset = optarg;
         if (option == 'k') o.kind = optarg;
-        if (option == 'c') o.now = thread_seconds, o.threads = 1;
+        if (option == 'd') o.dtype = optarg;
+        if (option == 'r') o.rotated = atoll(optarg) << 18;
+        if (option == 'w') o.clock = true;
         if (option == 'l') climb = true;
         if (option == '?' || !o.isa) {
             fprintf(stderr, "usage: bench_gemm [-i isa that runs here] [-t threads] [-s ms] [-p preset] [-k fwd|dX|dW] "
-                            "[-c] [-l]\n");
+                            "[-d f32|bf16] [-r MiB] [-w] [-l]\n");
             return 2;
         }
     }

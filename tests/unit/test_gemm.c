@@ -70,6 +70,9 @@ static const example EXAMPLES[] = {
     {50, 70, 11200, 't', 'n', F32, ONE, 0, 0, 0, 0},
     {50, 70, 11200, 't', 'n', F32, ONE, 0, 0, 1, 0},
     {50, 70, 11200, 'n', 't', F32, ONE, 0, 0, 0, 1},
+    /* the same of two members with both operands packed for all, in pairs as well: one group is packed during another
+     */
+    {40, 40, 20001, 't', 'n', BF16, {1, 2, 1}, false, 0, 1, 0},
     /* storage */
     {30, 40, 50, 'n', 't', BF16, ONE, 0, 0, 0, 0},
     {70, 40, 401, 't', 'n', BF16, ONE, 0, 0, 1, 0},

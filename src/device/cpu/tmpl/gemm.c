@@ -31,7 +31,9 @@ enum {
     STRIP = 128 / PANEL,      /* panels finished together */
     WIDE = 512 / PANEL,       /* panels of a block of sums, over several blocks of k */
     FEW_ROWS = 4 * TILE_ROWS, /* not worth a shared B */
-    SHARED_BYTES = 4 << 20,   /* of packed B: stays in the last-level cache */
+    SHARED_BYTES = 4 << 20,   /* of packed operands: stay in the last-level cache */
+    GROUP_BYTES = 2 << 20,    /* where k is cut into groups: what a group reads is asked for during the one before */
+    CHUNK = 32,               /* words of a row of panels that are packed before those below: lines are read whole */
     TASKS = 16,               /* wanted, where the problem has that many blocks of some size */
 };
 
@@ -44,10 +46,11 @@ typedef struct plan {
     int64_t split_k;               /* k of a chain; the last of a member may have less */
     int64_t block, blocks;         /* words of a block of k; blocks of a chain */
     int64_t tiles, row_blocks, panels;
-    bool share_b;
+    bool share_b, share_a;
     int64_t group_chains, group_panels, group_blocks, column_blocks; /* column blocks of a group */
     int64_t block_tiles, block_panels;                               /* the most a task has */
-    int64_t partial_bytes, shared_bytes;
+    int64_t partial_bytes, shared_b_bytes, shared_a_bytes;
+    int buffers; /* of shared words: one is packed while the other is used */
     int64_t left_bytes, right_bytes, sums_bytes, thread_bytes; /* of one thread */
 } plan;
 
@@ -99,27 +102,43 @@ static void plan_tasks(plan *p)
     p->block_panels = an_ceil_div(p->group_panels, p->column_blocks);
 }
 
+static int64_t packed_tile(const plan *p) /* words of a tile packed in columns */
+{
+    return p->block * TILE_ROWS;
+}
+
+/* f32 are words already, and are read where they stand if rows or columns do: packing would be a pass that a product
+ * with few panels does not earn back. Not if all of a tile falls on the same few sets of the first cache. */
+static bool stands_well(const plan *p)
+{
+    const an_gemm_spec *s = &p->s;
+    const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k;
+    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || s->a_m == 1) && stride % 512 != 0;
+}
+
 /* What is packed and used together. Cutting k costs passes over C, cutting n costs passes over A. */
 static void plan_groups(plan *p)
 {
-    const int64_t panel_bytes = p->block * PANEL * 4, all = p->panels * p->blocks * panel_bytes;
+    const int64_t panel_bytes = p->block * PANEL * 4, b_block = p->panels * panel_bytes;
+    const int64_t a_block = p->tiles * packed_tile(p) * 4;
     p->group_chains = p->chains;
     p->group_panels = p->panels;
     p->group_blocks = p->blocks;
     if (!p->share_b) return;
+    p->share_a = p->s.a_k != 1 && p->s.a_m == 1 && a_block <= SHARED_BYTES / 2;
+    const int64_t both = b_block + (p->share_a ? a_block : 0), all = both * p->blocks;
     p->group_chains = AN_MAX(AN_MIN(SHARED_BYTES / all, p->chains), 1);
-    if (all > SHARED_BYTES) {
-        if (p->s.k > 2 * (int64_t)p->s.n)
-            p->group_blocks = AN_MAX(SHARED_BYTES / (p->panels * panel_bytes), 1);
-        else
-            p->group_panels = AN_MAX(SHARED_BYTES / (p->blocks * panel_bytes), 1);
+    if (all > SHARED_BYTES && (p->s.k > 2 * (int64_t)p->s.n || (p->share_a && p->blocks > 1))) {
+        p->group_blocks = AN_MAX(GROUP_BYTES / both, 1);
+    } else if (all <= SHARED_BYTES) {
+        p->share_a = p->share_a && !stands_well(p); /* one group: nothing to multiply while it is packed */
+    } else {
+        p->share_a = false;
+        p->group_panels = AN_MAX(SHARED_BYTES / (p->blocks * panel_bytes), 1);
     }
-    p->shared_bytes = p->group_chains * p->group_panels * p->group_blocks * panel_bytes;
-}
-
-static int64_t packed_tile(const plan *p) /* words of a tile packed in columns */
-{
-    return p->block * TILE_ROWS + AN_VL;
+    p->buffers = p->group_chains < p->chains || p->group_panels < p->panels || p->group_blocks < p->blocks ? 2 : 1;
+    p->shared_b_bytes = p->group_chains * p->group_panels * p->group_blocks * panel_bytes;
+    p->shared_a_bytes = p->share_a ? p->group_chains * p->group_blocks * a_block : 0;
 }
 
 static plan plan_make(const an_gemm_spec *spec)
@@ -144,33 +163,47 @@ static plan plan_make(const an_gemm_spec *spec)
     if (p.splits > 1 || p.group_blocks < p.blocks) p.partial_bytes = bytes_up(p.chains * s->m * p.panels * PANEL);
     const int64_t rows = p.block_tiles * TILE_ROWS;
     const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
-    p.left_bytes = bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * (p.block + 16)));
+    p.left_bytes = p.share_a ? 0 : bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * (p.block + 16)));
     p.right_bytes = p.share_b ? 0 : bytes_up(p.block * PANEL);
     p.sums_bytes = bytes_up(rows * strip * PANEL);
     p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
     return p;
 }
 
+static int64_t shared_bytes(const plan *p)
+{
+    return p->buffers * (p->shared_b_bytes + p->shared_a_bytes);
+}
+
 size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads)
 {
     const plan p = plan_make(s);
-    return (size_t)(p.partial_bytes + p.shared_bytes + AN_MAX(threads, 1) * p.thread_bytes);
+    return (size_t)(p.partial_bytes + shared_bytes(&p) + AN_MAX(threads, 1) * p.thread_bytes);
 }
 
 /* ---- a call
  * ---------------------------------------------------------------------------------------------------------- */
 
+/* Bytes that are needed later, in two runs. */
+typedef struct run_ahead {
+    uintptr_t at[2];
+    int64_t bytes[2];
+} run_ahead;
+
 typedef struct call {
     plan p;
     const uint8_t *a, *b;
     uint8_t *c;
-    uint8_t *scratch; /* partial, shared B, then each thread's: left, right, sums, edge tile */
+    uint8_t *scratch; /* partial, shared B, shared A, then each thread's: left, right, sums, edge tile */
     an_epilogue_fn epilogue;
     void *user;
     sums sums;
     /* the group in work */
     int64_t chain0, chain1, panel0, panel1, block0, block1;
-    int64_t slices, strips; /* what a panel is packed in */
+    uint8_t *shared;                    /* its packed words */
+    int64_t slices, b_strips, a_strips; /* in which they are packed */
+    int64_t tasks;                      /* that multiply them */
+    const struct call *next;            /* the group that is packed meanwhile, or NULL */
 } call;
 
 static int dtype_bytes(uint8_t dtype)
@@ -225,7 +258,7 @@ static an_word *shared_panel(const call *g, int64_t chain, int64_t j, int64_t pa
 {
     const int64_t blocks = g->block1 - g->block0, panels = g->panel1 - g->panel0;
     const int64_t i = ((chain - g->chain0) * blocks + j - g->block0) * panels + panel - g->panel0;
-    return (an_word *)(g->scratch + g->p.partial_bytes) + i * g->p.block * PANEL;
+    return (an_word *)g->shared + i * g->p.block * PANEL;
 }
 
 static void pack_panel(const plan *p, const operand *b, int64_t panel, int64_t w0, int64_t w1, an_word *out)
@@ -234,33 +267,81 @@ static void pack_panel(const plan *p, const operand *b, int64_t panel, int64_t w
     pack(b, q, out, panel_width(p, panel), b->along_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, p->kind);
 }
 
-/* Task: a strip of panels of one block of k; of operands side by side in n a slice of its words. */
+static int64_t tile_row(const plan *p, int64_t tile)
+{
+    return part_begin(p->s.m, p->tiles, tile);
+}
+
+static an_word *shared_tile(const call *g, int64_t chain, int64_t j, int64_t tile)
+{
+    const int64_t i = ((chain - g->chain0) * (g->block1 - g->block0) + j - g->block0) * g->p.tiles + tile;
+    return (an_word *)(g->shared + g->p.shared_b_bytes) + i * packed_tile(&g->p);
+}
+
+/* Words [w0, w1) of tiles [t0, t1) of A, in a block of k that begins at `first`; tile t0's begin at `out`. */
+static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, int64_t first, int64_t w0, int64_t w1,
+                       an_word *out)
+{
+    for (int64_t w = w0; w < w1; w += CHUNK)
+        for (int64_t t = t0; t < t1; t++) {
+            const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + CHUNK, w1)};
+            const int64_t rows = q.x1 - q.x0;
+            pack(a, q, out + (t - t0) * packed_tile(p) + (w - first) * rows, rows, PACK_ALONG_X, p->kind);
+        }
+}
+
+static void pack_a_task(const call *g, int64_t chain, int64_t j, int64_t slice)
+{
+    const plan *p = &g->p;
+    const operand a = left_operand(g, chain);
+    int64_t first, end;
+    block_words(p, a.k, j, &first, &end);
+    const int64_t w0 = first + slice * SLICE;
+    pack_tiles(p, &a, 0, p->tiles, first, w0, AN_MIN(w0 + SLICE, end), shared_tile(g, chain, j, 0));
+}
+
+static void pack_b_task(const call *g, int64_t chain, int64_t j, int64_t strip, int64_t slice)
+{
+    const plan *p = &g->p;
+    const int64_t panels = g->panel1 - g->panel0, last = g->panel0 + part_begin(panels, g->b_strips, strip + 1);
+    const operand b = right_operand(g, chain);
+    int64_t first, end;
+    block_words(p, b.k, j, &first, &end);
+    const bool whole = g->slices == 1;
+    const int64_t w0 = first + slice * SLICE, w1 = whole ? end : AN_MIN(w0 + SLICE, end);
+    const int64_t chunk = whole ? AN_MAX(w1 - w0, 1) : CHUNK;
+    for (int64_t w = w0; w < w1; w += chunk)
+        for (int64_t i = g->panel0 + part_begin(panels, g->b_strips, strip); i < last; i++)
+            pack_panel(p, &b, i, w, AN_MIN(w + chunk, w1),
+                       shared_panel(g, chain, j, i) + (w - first) * panel_width(p, i));
+}
+
+/* Task: a strip of panels, or of tiles of A, of one block of k; of operands side by side in x a slice of its words. */
 static void pack_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
     const call *g = arg;
-    const plan *p = &g->p;
-    const int64_t slice = task % g->slices, strip = task / g->slices % g->strips;
-    const int64_t rest = task / g->slices / g->strips, blocks = g->block1 - g->block0;
+    const int64_t slice = task % g->slices, strips = g->b_strips + g->a_strips, strip = task / g->slices % strips;
+    const int64_t rest = task / g->slices / strips, blocks = g->block1 - g->block0;
     const int64_t chain = g->chain0 + rest / blocks, j = g->block0 + rest % blocks;
-    const int64_t panels = g->panel1 - g->panel0;
-    const operand b = right_operand(g, chain);
-    int64_t first, end;
-    block_words(p, b.k, j, &first, &end);
-    const int64_t w0 = first + slice * SLICE, w1 = g->slices == 1 ? end : AN_MIN(w0 + SLICE, end);
-    const int64_t last = g->panel0 + part_begin(panels, g->strips, strip + 1);
-    for (int64_t i = g->panel0 + part_begin(panels, g->strips, strip); i < last; i++)
-        if (w0 < w1) pack_panel(p, &b, i, w0, w1, shared_panel(g, chain, j, i) + (w0 - first) * panel_width(p, i));
+    if (strip < g->b_strips)
+        pack_b_task(g, chain, j, strip, slice);
+    else
+        pack_a_task(g, chain, j, slice);
 }
 
-static void pack_group(call *g, an_pool *pool)
+static void choose_strips(call *g)
 {
     const plan *p = &g->p;
-    const bool transposed = p->s.b_k == 1;
-    const int64_t panels = g->panel1 - g->panel0;
+    const bool transposed = p->s.b_k == 1 && !p->share_a;
     g->slices = transposed ? 1 : an_ceil_div(p->block, SLICE);
-    g->strips = an_ceil_div(panels, transposed ? 2 : WIDE);
-    an_pool_run(pool, (g->chain1 - g->chain0) * (g->block1 - g->block0) * g->strips * g->slices, pack_task, g);
+    g->b_strips = transposed ? an_ceil_div(g->panel1 - g->panel0, 2) : 1;
+    g->a_strips = p->share_a;
+}
+
+static int64_t pack_tasks(const call *g)
+{
+    return (g->chain1 - g->chain0) * (g->block1 - g->block0) * (g->b_strips + g->a_strips) * g->slices;
 }
 
 /* ---- multiplying
@@ -272,12 +353,8 @@ typedef struct job {
     int64_t tile0, tile1, row0, row1, panel0, panel1;
     an_word *left, *right;
     float *sums, *edge;
+    run_ahead later; /* this task's part, for each block of k */
 } job;
-
-static int64_t tile_row(const plan *p, int64_t tile)
-{
-    return part_begin(p->s.m, p->tiles, tile);
-}
 
 static job job_of(const call *g, int64_t task, int thread)
 {
@@ -292,7 +369,7 @@ static job job_of(const call *g, int64_t task, int thread)
     b.row1 = tile_row(p, b.tile1);
     b.panel0 = g->panel0 + part_begin(panels, column_blocks, column);
     b.panel1 = g->panel0 + part_begin(panels, column_blocks, column + 1);
-    uint8_t *mine = g->scratch + p->partial_bytes + p->shared_bytes + thread * p->thread_bytes;
+    uint8_t *mine = g->scratch + p->partial_bytes + shared_bytes(p) + thread * p->thread_bytes;
     b.left = (an_word *)mine;
     b.right = (an_word *)(mine + p->left_bytes);
     b.sums = (float *)(mine + p->left_bytes + p->right_bytes);
@@ -330,19 +407,12 @@ typedef struct left {
     int64_t stride; /* of rows or columns that are read where they stand, or of packed rows */
 } left;
 
-/* f32 are words already, and are read where they stand if rows or columns do: packing would be a pass that a product
- * with few panels does not earn back. Not if all of a tile falls on the same few sets of the first cache. */
-static bool stands_well(const plan *p, const operand *a)
-{
-    const int64_t stride = a->along_k == 1 ? a->along_x : a->along_k;
-    return p->kind == WORD_F32 && a->dtype == AN_F32 && (a->along_k == 1 || a->along_x == 1) && stride % 512 != 0;
-}
-
-static left take_left(const call *g, const job *b, const operand *a, int64_t w0, int64_t w1)
+static left take_left(const call *g, const job *b, const operand *a, int64_t j, int64_t w0, int64_t w1)
 {
     const plan *p = &g->p;
     const bool by_row = a->along_k == 1;
-    if (stands_well(p, a)) {
+    if (p->share_a) return (left){shared_tile(g, b->chain, j, b->tile0), A_COLUMNS, true, 0};
+    if (stands_well(p)) {
         const an_word *at = (const an_word *)a->p + b->row0 * a->along_x + w0 * a->along_k;
         return (left){at, by_row ? A_ROWS : A_COLUMNS, false, by_row ? a->along_x : a->along_k};
     }
@@ -351,12 +421,7 @@ static left take_left(const call *g, const job *b, const operand *a, int64_t w0,
         pack(a, (part){b->row0, b->row1, w0, w1}, b->left, stride, PACK_ROWS, p->kind);
         return (left){b->left, A_ROWS, true, stride};
     }
-    for (int64_t w = w0; w < w1; w += SLICE)
-        for (int64_t t = b->tile0; t < b->tile1; t++) {
-            const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + SLICE, w1)};
-            const int64_t rows = q.x1 - q.x0;
-            pack(a, q, b->left + (t - b->tile0) * packed_tile(p) + (w - w0) * rows, rows, PACK_ALONG_X, p->kind);
-        }
+    pack_tiles(p, a, b->tile0, b->tile1, w0, w0, w1, b->left);
     return (left){b->left, A_COLUMNS, true, 0};
 }
 
@@ -364,6 +429,14 @@ static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_
 {
     for (int64_t r = 0; r < rows; r++)
         for (int64_t i = 0; i < columns; i++) to[r * to_ld + i] = from[r * from_ld + i];
+}
+
+/* Part i of n of what is needed later, as the run of a tile of `words`. */
+static void ask_for(const run_ahead *r, int64_t i, int64_t n, int64_t words, soon *out)
+{
+    const int64_t all = r->bytes[0] + r->bytes[1], begin = all / n * i, second = begin >= r->bytes[0];
+    out->at = r->at[second] + (uintptr_t)(begin - (second ? r->bytes[0] : 0));
+    out->step = all == 0 ? 0 : AN_MIN(an_ceil_div(all / n, AN_MAX(words - TILE_ROWS, 1)), 64);
 }
 
 /* All tiles of the row block by one panel. */
@@ -375,18 +448,22 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t p
     const int64_t width = panel_width(p, panel), columns = AN_MIN(width, p->s.n - panel * PANEL);
     const bool torn = g->sums == SUMS_IN_C && columns < width; /* whole vectors would overrun C */
     const micro_fn *micro = (p->kind == WORD_PAIR ? MICRO_1 : MICRO_0)[a->layout][width == PANEL];
+    const int64_t count = b->tile1 - b->tile0;
     for (int64_t t = b->tile0; t < b->tile1; t++) {
         const int64_t row = tile_row(p, t) - b->row0, rows = tile_row(p, t + 1) - tile_row(p, t);
         const bool by_row = a->layout == A_ROWS;
         const int64_t offset = by_row ? row * a->stride : a->packed ? (t - b->tile0) * packed_tile(p) : row;
         const int64_t stride = a->packed && !by_row ? rows : a->stride;
         float *at = c.at + row * c.ld;
+        soon next = {
+            (uintptr_t)(t + 1 < b->tile1 ? at : c.at) + (uintptr_t)(t + 1 < b->tile1 ? rows * c.ld : PANEL) * 4, 0, 0};
+        ask_for(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words, &next);
         if (!torn) {
-            micro[rows - 1](words, a->at + offset, stride, right, at, c.ld, go_on);
+            micro[rows - 1](words, a->at + offset, stride, right, at, c.ld, go_on, &next);
             continue;
         }
         if (go_on) copy_tile(b->edge, PANEL, at, c.ld, rows, columns);
-        micro[rows - 1](words, a->at + offset, stride, right, b->edge, PANEL, go_on);
+        micro[rows - 1](words, a->at + offset, stride, right, b->edge, PANEL, go_on, &next);
         copy_tile(at, c.ld, b->edge, PANEL, rows, columns);
     }
 }
@@ -407,17 +484,60 @@ static void finish(const call *g, int64_t member, const job *b, int64_t panel0, 
         store_row(g->c, at + r * s->c_m, from.at + (r - b->row0) * from.ld, col1 - col0, s->accumulate, s->c_dtype);
 }
 
+static void share_of(int64_t tasks, const call *g, int64_t task, int64_t *begin, int64_t *end)
+{
+    *begin = part_begin(tasks, g->tasks, task);
+    *end = part_begin(tasks, g->tasks, task + 1);
+}
+
+/* Where a pack task reads, if in one piece. */
+static int64_t pack_source(const call *g, int64_t task, uintptr_t *at)
+{
+    const plan *p = &g->p;
+    const int64_t slice = task % g->slices, strips = g->b_strips + g->a_strips, strip = task / g->slices % strips;
+    const int64_t rest = task / g->slices / strips, blocks = g->block1 - g->block0;
+    const int64_t chain = g->chain0 + rest / blocks, j = g->block0 + rest % blocks;
+    const operand o = strip < g->b_strips ? right_operand(g, chain) : left_operand(g, chain);
+    int64_t first, end;
+    block_words(p, o.k, j, &first, &end);
+    if (o.along_x != 1 || o.along_k > 2 * o.x || g->panel1 - g->panel0 < p->panels) return 0;
+    const int64_t row = o.along_k * dtype_bytes(o.dtype) * (p->kind == WORD_PAIR ? 2 : 1), w0 = first + slice * SLICE;
+    *at = (uintptr_t)o.p + (uintptr_t)(w0 * row);
+    return AN_MAX(AN_MIN(SLICE, end - w0), 0) * row;
+}
+
+/* What a task asks for: what it packs afterwards, else the rows of A that the next row block reads or packs. */
+static run_ahead later_of(const call *g, int64_t task, const job *b, const operand *a)
+{
+    const plan *p = &g->p;
+    run_ahead r = {{0, 0}, {0, 0}};
+    const int64_t size = dtype_bytes(a->dtype), blocks = g->block1 - g->block0;
+    if (g->next) {
+        int64_t begin, end;
+        share_of(pack_tasks(g->next), g, task, &begin, &end);
+        if (begin < end) r.bytes[0] = pack_source(g->next, begin, &r.at[0]) / blocks;
+        if (begin + 1 < end) r.bytes[1] = pack_source(g->next, begin + 1, &r.at[1]) / blocks;
+    }
+    const int64_t columns = AN_MIN(p->column_blocks, g->panel1 - g->panel0);
+    if (r.bytes[0] == 0 && a->along_k == 1 && a->along_x <= 2 * a->k && blocks == p->blocks) {
+        r.bytes[0] = (b->row1 - b->row0) * a->along_x * size / (columns * blocks);
+        r.at[0] = (uintptr_t)a->p + (uintptr_t)(b->row1 * a->along_x * size + r.bytes[0] * blocks * (task % columns));
+    }
+    return r;
+}
+
 /* Task: a row block by a column block of a chain, over the group's blocks of k. */
 static void multiply_task(void *arg, int64_t task, int thread)
 {
     const call *g = arg;
     const plan *p = &g->p;
-    const job b = job_of(g, task, thread);
+    job b = job_of(g, task, thread);
     const operand a = left_operand(g, b.chain), right = right_operand(g, b.chain);
+    b.later = later_of(g, task, &b, &a);
     for (int64_t j = g->block0; j < g->block1; j++) {
         int64_t w0, w1;
         block_words(p, a.k, j, &w0, &w1);
-        const left rows = take_left(g, &b, &a, w0, w1);
+        const left rows = take_left(g, &b, &a, j, w0, w1);
         const bool complete = j + 1 == p->blocks && p->splits == 1 && g->sums != SUMS_IN_C;
         int64_t begin = b.panel0;
         for (int64_t i = b.panel0; i < b.panel1; i++) {
@@ -427,7 +547,12 @@ static void multiply_task(void *arg, int64_t task, int thread)
             finish(g, b.chain, &b, begin, i + 1, place_of(g, &b, begin));
             begin = i + 1;
         }
+        for (int i = 0; i < 2; i++) b.later.at[i] += (uintptr_t)b.later.bytes[i];
     }
+    if (!g->next) return;
+    int64_t begin, end;
+    share_of(pack_tasks(g->next), g, task, &begin, &end);
+    for (int64_t i = begin; i < end; i++) pack_task((void *)(uintptr_t)g->next, i, thread);
 }
 
 /* Task: a row block by a strip of panels of a batch member: adds its splits in order. */
@@ -456,18 +581,43 @@ static void add_splits_task(void *arg, int64_t task, int thread)
     finish(g, member, &b, panel0, panel1, sum);
 }
 
-static void run_group(call *g, an_pool *pool)
+/* To group i: block by block, then panels, then chains; false behind the last. */
+static bool choose_group(call *g, int64_t i)
 {
     const plan *p = &g->p;
-    if (p->share_b) pack_group(g, pool);
-    const int64_t column_blocks = AN_MIN(p->column_blocks, g->panel1 - g->panel0);
-    an_pool_run(pool, (g->chain1 - g->chain0) * p->row_blocks * column_blocks, multiply_task, g);
+    const int64_t along_k = an_ceil_div(p->blocks, p->group_blocks), along_n = an_ceil_div(p->panels, p->group_panels);
+    g->block0 = i % along_k * p->group_blocks;
+    g->block1 = AN_MIN(g->block0 + p->group_blocks, p->blocks);
+    g->panel0 = i / along_k % along_n * p->group_panels;
+    g->panel1 = AN_MIN(g->panel0 + p->group_panels, p->panels);
+    g->chain0 = i / along_k / along_n * p->group_chains;
+    g->chain1 = AN_MIN(g->chain0 + p->group_chains, p->chains);
+    const int64_t buffer = p->buffers == 2 ? i % 2 : 0;
+    g->shared = g->scratch + p->partial_bytes + buffer * (p->shared_b_bytes + p->shared_a_bytes);
+    g->tasks = (g->chain1 - g->chain0) * p->row_blocks * AN_MIN(p->column_blocks, g->panel1 - g->panel0);
+    choose_strips(g);
+    return g->chain0 < p->chains;
+}
+
+static void run_groups(call *g, an_pool *pool)
+{
+    call next = *g;
+    choose_group(g, 0);
+    if (g->p.share_b) an_pool_run(pool, pack_tasks(g), pack_task, g);
+    for (int64_t i = 1;; i++) {
+        const bool more = choose_group(&next, i);
+        g->next = more && g->p.share_b ? &next : NULL;
+        an_pool_run(pool, g->tasks, multiply_task, g);
+        if (!more) return;
+        *g = next;
+    }
 }
 
 void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
                        an_pool *pool)
 {
-    call g = {plan_make(s), args[0], args[1], args[2], scratch, epi, user, SUMS_IN_C, 0, 0, 0, 0, 0, 0, 0, 0};
+    call g = {
+        .p = plan_make(s), .a = args[0], .b = args[1], .c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
     const plan *p = &g.p;
     if (p->chains == 0 || p->tiles == 0 || p->panels == 0) return;
     const bool plain = s->c_dtype == AN_F32 && !s->accumulate && !epi;
@@ -475,15 +625,6 @@ void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, 
         g.sums = SUMS_IN_PARTIAL;
     else if (!plain)
         g.sums = SUMS_IN_BLOCK;
-    for (g.chain0 = 0; g.chain0 < p->chains; g.chain0 = g.chain1) {
-        g.chain1 = AN_MIN(g.chain0 + p->group_chains, p->chains);
-        for (g.panel0 = 0; g.panel0 < p->panels; g.panel0 = g.panel1) {
-            g.panel1 = AN_MIN(g.panel0 + p->group_panels, p->panels);
-            for (g.block0 = 0; g.block0 < p->blocks; g.block0 = g.block1) {
-                g.block1 = AN_MIN(g.block0 + p->group_blocks, p->blocks);
-                run_group(&g, pool);
-            }
-        }
-    }
+    run_groups(&g, pool);
     if (p->splits > 1) an_pool_run(pool, p->batch * p->row_blocks * an_ceil_div(p->panels, STRIP), add_splits_task, &g);
 }

@@ -170,34 +170,50 @@ typedef struct part {
 
 /* Whoever reads a slice of words asks for the next one: reads along x jump from row to row, too far for the hardware to
  * see where next. Addresses beyond the operand are harmless here, but not as pointers. */
-enum { SLICE = 64 };
+enum { SLICE = 32 };
 AN_INLINE void prefetch(const uint8_t *p, int64_t bytes)
 {
     __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)bytes), 0, 2);
 }
 
-/* One vector of each word, where whole vectors can be read: the loop nearly all words go through. */
-AN_INLINE void pack_whole(const operand *o, int64_t x, const part q, an_word *out, int64_t width, const word_kind kind,
-                          const uint8_t dtype)
+/* The first `count` words of x, at most AN_VL. */
+AN_INLINE void store_words(an_word *out, vu x, int64_t count)
 {
-    const int64_t size = dtype == AN_F32 ? 4 : 2, row = o->along_k * size, ahead = SLICE * (kind == WORD_PAIR ? 2 : 1);
-    const uint8_t *p = o->p + x * size;
-    for (int64_t w = q.w0; w < q.w1; w++, out += width) {
-        const uint8_t *at = p + row * (kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w);
-        prefetch(at, ahead * row);
-        const vf even = load_one_vector(at, 0, dtype);
-        if (kind == WORD_PAIR) {
-            prefetch(at, (ahead + 1) * row);
-            vu_store(out, vu_pair(even, load_one_vector(at + row, 0, dtype)));
-        } else {
-            vu_store(out, kind == WORD_F32 ? (vu)even : vu_round_bf16(even));
-        }
+    if (count >= AN_VL) {
+        vu_store(out, x);
+        return;
     }
+#if AN_VL == 16
+    _mm512_mask_storeu_epi32(out, (__mmask16)((1u << count) - 1), (__m512i)x);
+#else
+    for (int64_t i = 0; i < count; i++) out[i] = x[i];
+#endif
+}
+
+/* One vector of each word, where whole vectors can be read: the loop nearly all words go through. */
+AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const word_kind kind, const uint8_t dtype)
+{
+    const int64_t row = o->along_k * (dtype == AN_F32 ? 4 : 2), ahead = SLICE * (kind == WORD_PAIR ? 2 : 1);
+    const uint8_t *at = p + row * (kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w);
+    prefetch(at, ahead * row);
+    const vf even = load_one_vector(at, 0, dtype);
+    if (kind != WORD_PAIR) return kind == WORD_F32 ? (vu)even : vu_round_bf16(even);
+    prefetch(at, (ahead + 1) * row);
+    return vu_pair(even, load_one_vector(at + row, 0, dtype));
+}
+
+AN_INLINE void pack_whole(const operand *o, int64_t x, const part q, an_word *out, int64_t width, int64_t count,
+                          const word_kind kind, const uint8_t dtype)
+{
+    const uint8_t *p = o->p + x * (dtype == AN_F32 ? 4 : 2);
+    int64_t w = q.w0;
+    for (; w + 1 < q.w1; w++, out += width) vu_store(out, whole_word(o, p, w, kind, dtype));
+    if (w < q.w1) store_words(out, whole_word(o, p, w, kind, dtype), count);
 }
 
 /* out[w][width]: columns of A, panels of B; width is the rows of a tile, or whole vectors. Operands side by side in x,
- * and those of no unit stride. Whole vectors are stored: of a tile of A what is beyond `width` is overwritten by the
- * next word, so AN_VL words behind the last are the packing's as well. */
+ * and those of no unit stride. Whole vectors are stored, what is beyond `width` is overwritten by the next word; behind
+ * the last word nothing is written: that may be another thread's. */
 AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t width, const word_kind kind,
                             const uint8_t dtype)
 {
@@ -206,25 +222,29 @@ AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t widt
         part whole = q; /* all but the last word of an odd k */
         whole.w1 = AN_MIN(q.w1, kind == WORD_PAIR ? o->k / 2 : kind == WORD_ROUNDED ? o->k & ~INT64_C(1) : o->k);
         /* from the right, so that a vector overwrites what the one on its right spilled */
-        for (int64_t x = room - AN_VL; x >= 0; x -= AN_VL) pack_whole(o, q.x0 + x, whole, out + x, width, kind, dtype);
-        out += (whole.w1 - q.w0) * width;
-        q.w0 = whole.w1;
+        for (int64_t x = room - AN_VL; x >= 0; x -= AN_VL)
+            pack_whole(o, q.x0 + x, whole, out + x, width, width - x, kind, dtype);
+        out += AN_MAX(whole.w1 - q.w0, 0) * width;
+        q.w0 = AN_MAX(whole.w1, q.w0);
     }
     for (int64_t w = q.w0; w < q.w1; w++, out += width)
         for (int64_t x = 0; x < width; x += AN_VL)
-            vu_store(out + x, words_along_x(o, q.x0 + x, o->x - q.x0 - x, w, kind, dtype));
+            store_words(out + x, words_along_x(o, q.x0 + x, o->x - q.x0 - x, w, kind, dtype), width - x);
 }
 
 /* The same for operands side by side in k and whole vectors: a square of words at a time is transposed in registers. */
 AN_INLINE void pack_transposed(const operand *o, const part q, an_word *out, int64_t width, const word_kind kind,
                                const uint8_t dtype)
 {
+    const int64_t size = dtype == AN_F32 ? 4 : 2;
     for (int64_t x = 0; x < width; x += AN_VL)
         for (int64_t w = q.w0; w < q.w1; w += AN_VL) {
             vu square[AN_VL];
             AN_UNROLL for (int i = 0; i < AN_VL; i++)
             {
                 const int64_t row = q.x0 + x + i;
+                prefetch(o->p, ((row + AN_VL) * o->along_x + w * (kind == WORD_PAIR ? 2 : 1)) * size);
+                if (kind == WORD_PAIR) prefetch(o->p, ((row + AN_VL) * o->along_x + 2 * w + AN_VL) * size);
                 square[i] = row < q.x1 ? words_along_k(o, row, w, kind, dtype) : (vu){0};
             }
             vu_transpose(square);
@@ -239,11 +259,22 @@ AN_INLINE void pack_transposed(const operand *o, const part q, an_word *out, int
 AN_INLINE void pack_rows(const operand *o, const part q, an_word *out, int64_t stride, const word_kind kind,
                          const uint8_t dtype)
 {
-    for (int64_t x = q.x0; x < q.x1; x++, out += stride)
-        for (int64_t w = q.w0; w < q.w1; w += AN_VL) {
-            prefetch(o->p, ((x + 2) * o->along_x + w) * (dtype == AN_F32 ? 4 : 2));
-            vu_store(out + w - q.w0, words_along_k(o, x, w, kind, dtype));
+    const int64_t per = kind == WORD_PAIR ? 2 : 1, size = dtype == AN_F32 ? 4 : 2;
+    const int64_t whole = AN_MIN(q.w1, o->k / per) - AN_VL; /* the last word that begins a vector within the operand */
+    for (int64_t x = q.x0; x < q.x1; x++, out += stride) {
+        const uint8_t *row = o->p + x * o->along_x * size;
+        int64_t w = q.w0;
+        for (; o->along_k == 1 && w <= whole; w += AN_VL) {
+            const uint8_t *at = row + w * per * size;
+            const vf low = load_one_vector(at, 0, dtype);
+            prefetch(at, 2 * o->along_x * size);
+            if (kind == WORD_PAIR) prefetch(at, (2 * o->along_x + AN_VL) * size);
+            vu_store(out + w - q.w0, kind == WORD_F32    ? (vu)low
+                                     : kind == WORD_PAIR ? vu_narrow(low, load_one_vector(at, AN_VL, dtype))
+                                                         : swap_neighbours(vu_round_bf16(low)));
         }
+        for (; w < q.w1; w += AN_VL) vu_store(out + w - q.w0, words_along_k(o, x, w, kind, dtype));
+    }
 }
 
 typedef enum pack_order { PACK_ALONG_X, PACK_TRANSPOSED, PACK_ROWS } pack_order;
