@@ -16,7 +16,12 @@ void an_render(const char *dialect, const an_row_prog *p, const char *name, bool
 /* Why a dialect cannot spell a program ("uses float64, ..."), NULL when it can. */
 const char *an_render_refusal(const char *dialect, const an_row_prog *p);
 /* CUDA and MSL: a thread a column element, 32 lanes a row reduction (render_gpu.c). */
-void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes, an_text *out);
+typedef enum an_gpu_kind {
+    AN_GPU_CUDA,
+    AN_GPU_MSL,
+    AN_GPU_CUDA_FAST /* sums in an order of its own: the bits of other devices are not asked for */
+} an_gpu_kind;
+void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool notes, an_text *out);
 /* The epilogue of a product that a library has left in memory (f32 or bf16, rows behind each other), as a kernel of its
  * own: the product first, then the program's arguments. Launched as an_render_gpu_launch says. */
 void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product, an_text *out);

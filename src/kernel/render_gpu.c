@@ -23,6 +23,7 @@ enum {
     METAL_BUFFERS = 31,
     TEAM_ROWS = 16,
     TEAM_THREADS = 1024,
+    ROW_WIDE = 4,       /* columns a lane of a row: 16 bytes of f32 */
     AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
     WIDE_FROM = 1 << 20 /* elements from which it still fills a GPU */
 };
@@ -300,16 +301,20 @@ static void accumulate(const an_row_prog *p, int i, const char *lane, const char
                        i, lane, in->a);
 }
 
-static void end_row_reduction(const an_row_prog *p, int i, an_text *out)
+static void end_row_reduction(const an_row_prog *p, int i, bool wide, an_text *out)
 {
     const an_ins *in = &p->ins[i];
+    const char *lane = wide ? "[0]" : "", *join = in->op == AN_OP_MAX ? "an_max" : "an_plus";
     char e[48];
+    for (int step = ROW_WIDE / 2; wide && step; step /= 2)
+        for (int l = 0; l < step; l++)
+            an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", i, l, join, i, l, i, l + step);
     if (in->op == AN_OP_ARGMAX)
         snprintf(e, sizeof e, "an_fold_argmax(b%d, q%d)", i, i);
     else if (in->op == AN_OP_MAX)
-        snprintf(e, sizeof e, "an_fold_max(s%d, l)", i);
+        snprintf(e, sizeof e, "an_fold_max(s%d%s, l)", i, lane);
     else
-        snprintf(e, sizeof e, "an_fold_sum(s%d)", i);
+        snprintf(e, sizeof e, "an_fold_sum(s%d%s)", i, lane);
     an_text_printf(out, "    const %s v%d = ", computed[in->dtype], i);
     rounded(in->dtype, e, out);
     an_text_puts(out, ";\n");
@@ -339,6 +344,27 @@ static bool row_is_read(const an_row_prog *p, int until)
     return false;
 }
 
+/* Loads and stores of the wide form that stand outside its loop; at c0. */
+static void moves(const an_row_prog *p, int phase, int wide, bool stores, const char *indent, an_text *out)
+{
+    static const char *const narrow_c0[AN_N_VARS] = {"r", "c0", "q"};
+    static const char *const wide_c0[AN_N_VARS] = {"(an_i64)r", "(an_i64)c0", "(an_i64)q"};
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase || !moves_together(p, in, wide)) continue;
+        const an_row_arg *arg = &p->arg[in->arg];
+        if (!stores) an_text_printf(out, "%s%s w%d[%d];\n", indent, storage[arg->dtype], i, wide);
+        if (stores != (in->kind == AN_INS_STORE)) continue;
+        if (stores)
+            an_text_printf(out, "%san_wide_store(%s + ", indent, arg->name);
+        else
+            an_text_printf(out, "%san_wide_load(w%d, %s + ", indent, i, arg->name);
+        an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
+        if (stores) an_text_printf(out, ", w%d", i);
+        an_text_puts(out, ");\n");
+    }
+}
+
 /* Whether a phase ends in a reduction. */
 static bool reduces(const an_row_prog *p, int phase)
 {
@@ -363,11 +389,52 @@ static bool is_team(const an_row_prog *p, bool msl)
     return shared;
 }
 
-static void row_phase(const an_row_prog *p, int phase, bool team, an_text *out)
+static void narrow_columns(const an_row_prog *p, int phase, bool shared, an_text *out)
+{
+    an_text_printf(out, "    for (int c = %s; c < %lld; c += %d) {\n", shared ? "an_thread" : "l", (long long)p->cols,
+                   shared ? TEAM_THREADS : 32);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "        ", "", 0, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) accumulate(p, i, "", "c", "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
+/* Four columns a lane at a time: 128 chains instead of 32, so only where the bits of other devices are not asked for.
+ */
+static void wide_columns(const an_row_prog *p, int phase, bool shared, an_text *out)
+{
+    an_text_printf(out, "    for (int c0 = %d * %s; c0 < %lld; c0 += %d) {\n", ROW_WIDE, shared ? "an_thread" : "l",
+                   (long long)p->cols, ROW_WIDE * (shared ? TEAM_THREADS : 32));
+    moves(p, phase, ROW_WIDE, false, "        ", out);
+    an_text_printf(
+        out,
+        "        AN_UNROLL for (int k = 0; k < %d; k++)\n        {\n            const int c = c0 + k;\n         "
+        "   (void)c;\n",
+        ROW_WIDE);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "            ", "", ROW_WIDE, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
+            accumulate(p, i, "[k]", "c", "            ", out);
+    an_text_puts(out, "        }\n");
+    moves(p, phase, ROW_WIDE, true, "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
+/* Arg max keeps its one order of columns. */
+static bool wide_rows(const an_row_prog *p, an_gpu_kind gpu)
+{
+    bool wide = gpu == AN_GPU_CUDA_FAST && p->cols % ROW_WIDE == 0 && p->cols >= 32 * ROW_WIDE;
+    for (int i = 0; i < p->n_ins; i++) wide &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
+    return wide;
+}
+
+static void row_phase(const an_row_prog *p, int phase, bool team, bool wide, an_text *out)
 {
     bool columns = false, stored = false, shared = team && !reduces(p, phase);
     if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
-    if (shared) an_text_puts(out, "    AN_BARRIER();\n");
+    if (team && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads have stored */
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase) continue;
@@ -377,23 +444,20 @@ static void row_phase(const an_row_prog *p, int phase, bool team, an_text *out)
             stored = true;
         }
         if (in->kind == AN_INS_REDUCE)
-            declare_lanes(p, i, 1, out);
+            declare_lanes(p, i, wide ? ROW_WIDE : 1, out);
         else if (in->level == AN_LEVEL_ROW)
             instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", 0, out);
     }
     if (!columns) return;
-    an_text_printf(out, "    for (int c = %s; c < %lld; c += %d) {\n", shared ? "an_thread" : "l", (long long)p->cols,
-                   shared ? TEAM_THREADS : 32);
+    if (wide)
+        wide_columns(p, phase, shared, out);
+    else
+        narrow_columns(p, phase, shared, out);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "        ", "", 0, out);
-    for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) accumulate(p, i, "", "c", "        ", out);
-    an_text_puts(out, "    }\n");
-    for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) end_row_reduction(p, i, out);
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) end_row_reduction(p, i, wide, out);
 }
 
-static void rows(const an_row_prog *p, const an_launch *launch, an_text *out)
+static void rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
 {
     int at_once = launch->team ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
     an_text_puts(out, "    const int l = (int)an_lane, r = ");
@@ -404,7 +468,7 @@ static void rows(const an_row_prog *p, const an_launch *launch, an_text *out)
     if (p->rows % at_once)
         an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
-    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch->team, out);
+    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch->team, wide_rows(p, gpu), out);
 }
 
 /* i, and r and c where they are read. */
@@ -433,27 +497,6 @@ static void place_of_thread(const an_row_prog *p, int threads, an_text *out)
     if (!uses(p, AN_VAR_ROW) && !uses(p, AN_VAR_COL)) an_text_puts(out, "    (void)i;\n");
 }
 
-/* Loads and stores of the wide form that stand outside its loop; at c0. */
-static void moves(const an_row_prog *p, bool stores, an_text *out)
-{
-    static const char *const narrow_c0[AN_N_VARS] = {"r", "c0", "q"};
-    static const char *const wide_c0[AN_N_VARS] = {"(an_i64)r", "(an_i64)c0", "(an_i64)q"};
-    for (int i = 0; i < p->n_ins; i++) {
-        const an_ins *in = &p->ins[i];
-        if (!moves_together(p, in, AN_WIDE)) continue;
-        const an_row_arg *arg = &p->arg[in->arg];
-        if (!stores) an_text_printf(out, "    %s w%d[%d];\n", storage[arg->dtype], i, AN_WIDE);
-        if (stores != (in->kind == AN_INS_STORE)) continue;
-        if (stores)
-            an_text_printf(out, "    an_wide_store(%s + ", arg->name);
-        else
-            an_text_printf(out, "    an_wide_load(w%d, %s + ", i, arg->name);
-        an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
-        if (stores) an_text_printf(out, ", w%d", i);
-        an_text_puts(out, ");\n");
-    }
-}
-
 static void wide_elements(const an_row_prog *p, const an_launch *launch, an_text *out)
 {
     int64_t n = p->rows * p->cols;
@@ -466,14 +509,14 @@ static void wide_elements(const an_row_prog *p, const an_launch *launch, an_text
                    unsigned_type, (long long)p->cols, unsigned_type, (long long)p->cols);
     if (p->shape == AN_TILE)
         an_text_printf(out, "    an_product wp[%d];\n    an_wide_load(wp, product + i);\n", AN_WIDE);
-    moves(p, false, out);
+    moves(p, 0, AN_WIDE, false, "    ", out);
     an_text_printf(
         out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
         AN_WIDE);
     if (p->shape == AN_TILE) an_text_puts(out, "        const float acc = an_product_value(wp[k]);\n");
     for (int i = 0; i < p->n_ins; i++) instruction(p, i, "        ", "if (c == 0) ", AN_WIDE, out);
     an_text_puts(out, "    }\n");
-    moves(p, true, out);
+    moves(p, 0, AN_WIDE, true, "    ", out);
 }
 
 static void elements(const an_row_prog *p, const an_launch *launch, an_text *out)
@@ -616,8 +659,9 @@ void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product
     an_text_puts(out, "}\n");
 }
 
-void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes, an_text *out)
+void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool notes, an_text *out)
 {
+    const bool msl = gpu == AN_GPU_MSL;
     if (an_render_gpu_refusal(p, msl)) {
         out->failed = true;
         return;
@@ -636,7 +680,7 @@ void an_render_gpu(const an_row_prog *p, const char *name, bool msl, bool notes,
     if (p->shape == AN_COL)
         columns(p, &launch, out);
     else if (has_rows(p))
-        rows(p, &launch, out);
+        rows(p, &launch, gpu, out);
     else
         elements(p, &launch, out);
     an_text_puts(out, "}\n");
