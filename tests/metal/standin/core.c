@@ -450,46 +450,55 @@ static const method_row nsobject_methods[] = {
 /* ---- messages: the trampoline asks lookup for the method, then jumps to it with everything as it was. Method lookup
  * must not touch the host's arguments, so registers are saved around it. ------------------------------------------ */
 
-void standin_nil(void);
+void standin_nil(void), standin_nil_stret(void);
 imp standin_lookup(id self, SEL selector, int stret);
 
-imp standin_lookup(id self, SEL selector, int stret)
+/* The method that answers; NULL after a misuse. */
+static const bound *answer(id self, SEL selector)
 {
-    __atomic_fetch_add(&W.counts.messages, 1, __ATOMIC_RELAXED);
-    if (!self) return standin_nil;
-    bool known = selector >= W.selectors && selector < W.selectors + W.n_selectors;
-    now.class_name = "a message", now.selector = known ? selector->name : "?";
-    if (!known) {
-        misuse("the selector %p has not been registered", (const void *)selector);
-        return standin_nil;
-    }
     if (!is_slot(self)) {
         misuse("%p is no object", (void *)self);
-        return standin_nil;
+        return NULL;
     }
     now.class_name = object_class(self);
     if (self->magic != ALIVE) {
         misuse("it has been freed");
-        return standin_nil;
+        return NULL;
     }
-    const bound *b = bound_of(self, selector);
-    if (!b) {
-        misuse("unrecognized selector in macOS %d.%d", the()->macos / 100, the()->macos % 100);
-        return standin_nil;
-    }
-    if (!self->is_class && !self->lent && self->owned == 0) {
+    const bound *b = (self->is_class ? self->isa->own : self->isa->instance)[selector->number];
+    const int macos = the()->macos;
+    if (!b)
+        misuse("unrecognized selector: a %s of this stand-in has no such method", object_class(self));
+    else if (b->fact->since > macos)
+        misuse("unrecognized selector in macOS %d.%d: it came with %d.%d", macos / 100, macos % 100,
+               b->fact->since / 100, b->fact->since % 100);
+    else if (!self->is_class && !self->lent && self->owned == 0)
         misuse("the host has released it; it lives only as long as something uses it");
-        return standin_nil;
+    else
+        return b;
+    return NULL;
+}
+
+imp standin_lookup(id self, SEL selector, int stret)
+{
+    const imp nil = stret ? standin_nil_stret : standin_nil;
+    __atomic_fetch_add(&W.counts.messages, 1, __ATOMIC_RELAXED);
+    if (!self) return nil;
+    bool known = selector >= W.selectors && selector < W.selectors + W.n_selectors;
+    now.class_name = "a message", now.selector = known ? selector->name : "?";
+    if (!known) {
+        misuse("the selector %p has not been registered", (const void *)selector);
+        return nil;
     }
+    const bound *b = answer(self, selector);
+    if (!b) return nil;
 #if defined(__x86_64__)
     bool wants_stret = b->fact->result[0] == '{' && (strstr(b->fact->result, "QQQ") || strstr(b->fact->result, "qqq"));
     if (wants_stret != stret) {
         misuse(stret ? "objc_msgSend_stret for a method without a large struct"
                      : "a 24-byte result needs objc_msgSend_stret");
-        return standin_nil;
+        return nil;
     }
-#else
-    (void)stret;
 #endif
     return b->fn;
 }
@@ -510,7 +519,9 @@ __asm__(".text\n.globl objc_msgSend\n.type objc_msgSend,@function\nobjc_msgSend:
         "xorl %edx,%edx\n" LOOK_AND_JUMP ".globl objc_msgSend_stret\n.type objc_msgSend_stret,@function\n"
         "objc_msgSend_stret:\n" SAVE_ALL "movq %rsi,%rdi\nmovq 16(%rsp),%rsi\nmovl $1,%edx\n" LOOK_AND_JUMP
         ".globl standin_nil\n.hidden standin_nil\n.type standin_nil,@function\nstandin_nil:\n"
-        "xorl %eax,%eax\nxorl %edx,%edx\nxorps %xmm0,%xmm0\nxorps %xmm1,%xmm1\nret\n");
+        "xorl %eax,%eax\nxorl %edx,%edx\nxorps %xmm0,%xmm0\nxorps %xmm1,%xmm1\nret\n"
+        ".globl standin_nil_stret\n.hidden standin_nil_stret\n.type standin_nil_stret,@function\nstandin_nil_stret:\n"
+        "movq %rdi,%rax\nret\n"); /* the memory is left as it is */
 #elif defined(__aarch64__)
 __asm__(".text\n.globl objc_msgSend\n.type objc_msgSend,%function\nobjc_msgSend:\n"
         "stp x29,x30,[sp,#-224]!\nmov x29,sp\nstp x0,x1,[sp,#16]\nstp x2,x3,[sp,#32]\nstp x4,x5,[sp,#48]\n"
@@ -520,6 +531,7 @@ __asm__(".text\n.globl objc_msgSend\n.type objc_msgSend,%function\nobjc_msgSend:
         "ldp q0,q1,[sp,#96]\nldp q2,q3,[sp,#128]\nldp q4,q5,[sp,#160]\nldp q6,q7,[sp,#192]\n"
         "ldp x29,x30,[sp],#224\nbr x16\n"
         ".globl standin_nil\n.hidden standin_nil\n.type standin_nil,%function\nstandin_nil:\n"
+        ".globl standin_nil_stret\n.hidden standin_nil_stret\nstandin_nil_stret:\n" /* never asked for here */
         "mov x0,#0\nmov x1,#0\nmovi d0,#0\nmovi d1,#0\nmovi d2,#0\nmovi d3,#0\nret\n");
 #else
 #error "objc_msgSend is not written for this processor"

@@ -396,10 +396,13 @@ struct block {
 static void *call_handlers(void *body)
 {
     command_buffer *cb = body;
+    const bool lent = cb->self->lent; /* the host may have released it: the handler may use it all the same */
+    object_lend(cb->self);
     for (int i = 0; i < cb->n_handlers; i++) {
         struct block *b = cb->handler[i];
         b->invoke(b, cb->self);
     }
+    cb->self->lent = lent;
     return NULL;
 }
 
