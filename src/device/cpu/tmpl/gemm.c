@@ -13,8 +13,11 @@
  * multiplies a row block by a column block of one chain, over all blocks of k: panel by panel, whose words stay in the
  * first-level cache or near, while the row block's stay in the second.
  *
- * Panels of B are packed first, by all threads, for as many chains, panels or blocks of k as fit in SHARED_BYTES (a
- * group), then used by all. With few rows each panel is used once, and whoever uses it packs it.
+ * Panels of B are packed by all threads, for as many chains, panels or blocks of k as fit in SHARED_BYTES (a group),
+ * then used by all; so are the tiles of an A that lies along m (of dW), unless it is read where it stands. Where there
+ * are several groups, the next one's words are packed by whoever has multiplied a block of this one, into a second
+ * buffer: while it multiplied it asked memory for just what it packs. With few rows each panel is used once, and
+ * whoever uses it packs it.
  *
  * Sums wait in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when
  * their chain is not finished by one task (several groups along k, splits), in `partial`, as large as the result. */

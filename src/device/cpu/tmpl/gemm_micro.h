@@ -10,9 +10,8 @@
  * A is either rows, the words of a row side by side and rows `stride` words apart, or columns, [words][stride].
  *
  * A tile of 12 x 32 on AVX-512 is 24 accumulators: each step loads two vectors of B and broadcasts 12 words of A for 24
- * multiply-adds, so loads are not what limits. (14 x 32 would use all 32 registers, and the compiler runs out of the
- * others for the addresses of 14 rows.) AVX2 has 16 registers: 6 x 16, 12 accumulators. NEON has 32 of 4 lanes: 6 x
- * 12, 18. */
+ * multiply-adds, so loads are not what limits. (14 x 32 would use all 32 registers, and leave fewer of the others for
+ * addresses.) AVX2 has 16 registers: 6 x 16, 12 accumulators. NEON has 32 of 4 lanes: 6 x 12, 18. */
 #ifndef AN_GEMM_MICRO_H
 #define AN_GEMM_MICRO_H
 
