@@ -348,10 +348,32 @@ static void creations_fail_by_number(void **state)
         SEND(object, (object, object *), f.device, "newComputePipelineStateWithFunction:error:", function, &error));
     assert_non_null(error);
     release(function), release(library);
+    assert_null(f.api->inject("commands:1+encoder:1"));
+    assert_null(SEND0(object, f.queue, "commandBuffer"));
+    assert_null(compute(SEND0(object, f.queue, "commandBuffer")));
+    assert_non_null(f.api->inject("coffee:1"));
+    assert_non_null(f.api->inject("commit:1:sideways:timeout"));
     assert_null(f.api->inject("queue:2"));
     assert_null(SEND0(object, f.device, "newCommandQueue"));
     assert_null(f.api->inject("device"));
     assert_null(device());
+    end(&f);
+}
+
+static void work_that_is_larger_than_the_working_set_fails(void **state)
+{
+    (void)state;
+    fixture f = begin("memory=4m,working_set=1m,max_buffer=2m");
+    object p = new_pipeline(f.device, kernels_text, "twice"), big = new_buffer(f.device, 2 << 20);
+    for (int i = 0; i < 2; i++) {
+        object cb = SEND0(object, f.queue, "commandBuffer"), e = compute(cb);
+        set_pipeline(e, p), set_buffer(e, i ? f.b : big, 0, 0), dispatch(e, 2, 32);
+        SEND0(void, e, "endEncoding");
+        commit(cb), wait_for(cb);
+        assert_int_equal(status_of(cb), i ? 4 : 5);
+        if (!i) assert_int_equal(SEND0(int64_t, SEND0(object, cb, "error"), "code"), 8);
+    }
+    release(big), release(p);
     end(&f);
 }
 
@@ -508,6 +530,7 @@ int main(void)
         cmocka_unit_test(a_hang_leaves_the_status_where_it_was),
         cmocka_unit_test(creations_fail_by_number),
         cmocka_unit_test(memory_runs_out_with_nil),
+        cmocka_unit_test(work_that_is_larger_than_the_working_set_fails),
         cmocka_unit_test(a_text_is_compiled_as_the_version_asked_for),
         cmocka_unit_test(machines_without_simdgroup_matrix_refuse_it_as_a_pipeline),
         cmocka_unit_test(what_a_macos_lacks_is_not_there),

@@ -67,6 +67,7 @@ static void queue_end(void *body)
 static id queue_buffer(id self, bool retained, uint64_t error_options)
 {
     SELF(queue, q);
+    if (fault_now(FAULT_COMMANDS)) return NULL;
     world_lock();
     while (q->under_way >= q->most && q->first && q->first->status >= COMMITTED && !q->first->hangs)
         execute_until(q->first); /* a Mac would block here */
@@ -180,7 +181,7 @@ static command_buffer *encodable(id self)
 static id encoder_make(id self, encoder_kind kind, bool concurrent)
 {
     command_buffer *cb = encodable(self);
-    if (!cb) return NULL;
+    if (!cb || fault_now(FAULT_ENCODER)) return NULL;
     if (cb->n_encoders == cb->room_encoders) {
         cb->room_encoders = cb->room_encoders ? 2 * cb->room_encoders : 4;
         cb->encoder = realloc(cb->encoder, (size_t)cb->room_encoders * sizeof *cb->encoder);

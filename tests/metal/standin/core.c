@@ -749,7 +749,7 @@ static int leaks(char *out, size_t room)
 
 static const char *inject(const char *text)
 {
-    return fault_read(text, the());
+    return faults_read(text, the());
 }
 
 EXPORT const standin_api *standin(void)

@@ -327,28 +327,44 @@ static void open_all(command_buffer *cb, bool open)
         if (object_is(cb->used[i], "MTLBuffer")) buffer_open(object_body(cb->used[i]), open);
 }
 
-static void run(command_buffer *cb)
+/* How many commands are to run; *code: of the failure, or 0; *torn: whether the next one stops half way. */
+static int how_much(command_buffer *cb, int *code, bool *torn)
 {
     queue *q = object_body(cb->queue);
-    int n = cb->n_commands, code = q->error_code;
     const fault *f = cb->fault;
-    if (code) {
-        n = 0;
-    } else if (f) {
-        code = f->code;
+    uint64_t bytes = 0;
+    int n = cb->n_commands;
+    *code = q->error_code, *torn = false;
+    if (*code) return 0;
+    if (f) {
+        *code = f->code;
         n = f->form == RAN_NOTHING ? 0 : f->form == RAN_ALL ? n : (int)draw((uint32_t)n + 1);
-        if (f->on) q->error_code = code;
+        *torn = f->form == RAN_PREFIX;
+        if (f->on) q->error_code = *code;
     }
-    for (int i = 0; i < cb->n_used; i++)
+    for (int i = 0; i < cb->n_used; i++) {
         if (!object_alive(cb->used[i])) {
             misuse("command buffer %llu uses a resource that was freed before it completed",
                    (unsigned long long)cb->number);
-            n = 0;
+            n = 0, *torn = false;
+        } else if (object_is(cb->used[i], "MTLBuffer")) {
+            bytes += ((buffer *)object_body(cb->used[i]))->length;
         }
+    }
+    if (bytes <= the()->working_set) return n;
+    *torn = false;
+    *code = MTLCommandBufferErrorOutOfMemory; /* comes here, not where memory was allocated */
+    return 0;
+}
+
+static void run(command_buffer *cb)
+{
+    bool torn;
+    int code, n = how_much(cb, &code, &torn);
     X.depth++;
     cb->running = true;
     open_all(cb, true);
-    run_commands(cb, n, f && f->form == RAN_PREFIX && !q->error_code);
+    run_commands(cb, n, torn);
     open_all(cb, false);
     X.depth--;
     uint64_t launches = 0;

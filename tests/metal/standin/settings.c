@@ -49,10 +49,10 @@ static bool read_bytes(const char *text, uint64_t *out)
     return end != text && !*end;
 }
 
-const char *fault_read(const char *text, settings *out)
+static const char *fault_read(const char *text, settings *out)
 {
-    static const char *const kinds[] = {"commit",   "hang",     "buffer",  "queue",  "library",
-                                        "function", "pipeline", "warning", "device", NULL};
+    static const char *const kinds[] = {"commit",   "hang",    "buffer", "queue",    "library", "function",
+                                        "pipeline", "warning", "device", "commands", "encoder", NULL};
     static const char *const forms[] = {"nothing", "prefix", "all", NULL};
     static const char *const codes[] = {"internal", "timeout", "page",          "access",
                                         "memory",   "removed", "interactivity", NULL};
@@ -67,7 +67,9 @@ const char *fault_read(const char *text, settings *out)
     }
     fault f = {.at = 1};
     int kind = place_of(part[0], kinds);
-    if (kind < 0) return "a fault is commit, hang, buffer, queue, library, function, pipeline, warning or device";
+    if (kind < 0)
+        return "a fault is commit, hang, buffer, queue, commands, encoder, library, function, pipeline, warning or "
+               "device";
     f.kind = (fault_kind)kind;
     if (f.kind != FAULT_DEVICE && (n < 2 || !(f.at = strtoull(part[1], NULL, 10))))
         return "a fault lacks its number, from 1";
@@ -92,13 +94,15 @@ const fault *fault_now(fault_kind kind)
     return NULL;
 }
 
-static const char *read_fault_list(char *text, settings *out)
+const char *faults_read(const char *text, settings *out)
 {
+    char copy[1024];
     const char *wrong = NULL;
-    for (char *next; text && !wrong; text = next) {
-        next = strchr(text, '+');
+    if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy) return "too many letters";
+    for (char *p = copy, *next; p && !wrong; p = next) {
+        next = strchr(p, '+');
         if (next) *next++ = 0;
-        wrong = fault_read(text, out);
+        wrong = fault_read(p, out);
     }
     return wrong;
 }
@@ -140,7 +144,7 @@ static const char *read_one(const char *key, char *value, settings *out)
     } else if (!strcmp(key, "cache")) {
         snprintf(out->cache, sizeof out->cache, "%s", value);
     } else if (!strcmp(key, "fault")) {
-        return read_fault_list(value, out);
+        return faults_read(value, out);
     } else {
         return "an unknown key; README.md lists them";
     }

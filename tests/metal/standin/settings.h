@@ -26,6 +26,8 @@ typedef enum fault_kind {
     FAULT_PIPELINE,
     FAULT_WARNING,
     FAULT_DEVICE,
+    FAULT_COMMANDS,
+    FAULT_ENCODER,
     FAULT_KINDS
 } fault_kind;
 typedef enum fault_form { RAN_NOTHING, RAN_PREFIX, RAN_ALL } fault_form;
@@ -54,7 +56,7 @@ typedef struct settings {
 
 settings *the(void);
 const char *settings_read(const char *text, settings *out); /* from the defaults; NULL, or what is wrong */
-const char *fault_read(const char *text, settings *out);    /* adds one */
+const char *faults_read(const char *text, settings *out);   /* adds some, joined with + */
 /* Counts one event of this kind; the fault that is set for it, or NULL. */
 const fault *fault_now(fault_kind kind);
 uint32_t draw(uint32_t below); /* from the seed */
