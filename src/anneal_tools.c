@@ -85,7 +85,8 @@ static const char *kind_name(an_kernel_kind kind)
     static const char *const names[] = {[AN_KERNEL_ROW] = "row",         [AN_KERNEL_GEMM] = "product",
                                         [AN_KERNEL_ATTN] = "attention",  [AN_KERNEL_ATTN_GRAD] = "attention'",
                                         [AN_KERNEL_SCATTER] = "scatter", [AN_KERNEL_CALL] = "call",
-                                        [AN_KERNEL_ZERO] = "zero",       [AN_KERNEL_COPY] = "copy"};
+                                        [AN_KERNEL_ZERO] = "zero",       [AN_KERNEL_COPY] = "copy",
+                                        [AN_KERNEL_PUT] = "put"};
     return (size_t)kind < AN_COUNT(names) && names[kind] ? names[kind] : "other";
 }
 

@@ -3,7 +3,8 @@
 
 #include <stdlib.h>
 
-static const char *const kinds[] = {"row", "gemm", "attention", "attention_grad", "scatter", "call", "zero", "copy"};
+static const char *const kinds[] = {"row",  "gemm", "attention", "attention_grad", "scatter", "call",
+                                    "zero", "copy", "put"};
 static const char *const usages[] = {"weight", "gradient", "moment", "state", "activation", "scratch", "input"};
 
 void an_plan_free(an_plan *p)

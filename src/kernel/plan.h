@@ -23,7 +23,8 @@ typedef enum an_kernel_kind {
     AN_KERNEL_SCATTER,
     AN_KERNEL_CALL, /* an op with a loop inside */
     AN_KERNEL_ZERO, /* fill with zero bytes: gaps of a packed block */
-    AN_KERNEL_COPY  /* contiguous bytes */
+    AN_KERNEL_COPY, /* contiguous bytes */
+    AN_KERNEL_PUT   /* a row at a position known at run time; for targets that say `puts` */
 } an_kernel_kind;
 
 typedef struct an_call_tensor {
@@ -46,6 +47,7 @@ typedef struct an_kernel {
         an_attn_spec attn;
         an_scatter_spec scatter;
         an_call_spec call;
+        an_put_spec put;
     } u;
     const char *text; /* rendered source, row programs; the same pointer in kernels of one text */
     uint64_t key;     /* hash of text */

@@ -56,4 +56,12 @@ typedef struct an_scatter_spec {
     uint8_t src_dtype, accumulate;
 } an_scatter_spec;
 
+/* dst[o, *index, :] = src[o, :] in a contiguous dst [outer, rows, inner] whose other rows stay; nothing happens when
+ * the index is outside [0, rows). args: index (i32), src (o apart by `stride`, inner contiguous), dst. Elements of 1,
+ * 2, 4 or 8 bytes are moved, not computed. */
+typedef struct an_put_spec {
+    int64_t outer, rows, inner, stride;
+    uint8_t bytes; /* of an element */
+} an_put_spec;
+
 #endif

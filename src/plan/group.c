@@ -45,7 +45,7 @@ bool an_is_heavy(const an_work *w, int32_t id)
     an_class c = an_ops[w->g->node[id]->op].cls;
     return c == AN_CLS_MATMUL || c == AN_CLS_ATTENTION || c == AN_CLS_WINDOW || c == AN_CLS_CALL ||
            w->g->node[id]->op == AN_OP_SCATTER_ADD || w->g->node[id]->op == AN_OP_PACK ||
-           w->g->node[id]->op == AN_OP_PICK || an_is_join(w, id);
+           w->g->node[id]->op == AN_OP_PICK || an_is_join(w, id) || w->node[id].put;
 }
 
 bool an_is_join(const an_work *w, int32_t id)
@@ -56,6 +56,7 @@ bool an_is_join(const an_work *w, int32_t id)
 bool an_is_virtual(const an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
+    if (w->node[id].put) return false;
     return an_ops[n->op].cls == AN_CLS_ELEM || n->op == AN_OP_CAST || n->op == AN_OP_GATHER || n->op == AN_OP_PAD ||
            (n->op == AN_OP_CONCAT && !an_is_join(w, id)) || n->op == AN_OP_RAND || n->op == AN_OP_IOTA ||
            n->op == AN_OP_CONST || w->node[id].as_copy;
@@ -66,6 +67,7 @@ bool an_reads_memory(const an_work *w, int32_t user, int source)
     const struct an_tensor *n = w->g->node[user];
     if (n->op == AN_OP_GATHER) return source == 0;
     if (n->op == AN_OP_ASSIGN) return source == 1;
+    if (w->node[user].put) return source == 1; /* the row; of the others only leaves are read */
     return an_is_heavy(w, user) && !an_is_join(w, user);
 }
 
@@ -103,7 +105,7 @@ static void mark_copies(an_work *w)
         if (!w->node[id].live) continue;
         const struct an_tensor *n = w->g->node[id];
         for (int s = 0; s < n->n_src; s++) {
-            if (!an_reads_memory(w, id, s) || n->op == AN_OP_PICK) continue;
+            if (!an_reads_memory(w, id, s) || n->op == AN_OP_PICK || w->node[id].put) continue;
             int32_t src = n->src[s];
             if (w->g->node[src]->op == AN_OP_CONST) w->node[src].as_copy = 1;
             if (!an_is_move(w, src)) continue;
@@ -295,6 +297,7 @@ static int32_t start_heavy(an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
     int64_t cols = n->rank ? n->shape[n->rank - 1] : 1, rows = cols ? n->numel / cols : 0;
+    if (w->node[id].put) return group_new(w, AN_G_PUT, id, rows, cols);
     switch (an_ops[n->op].cls) {
     case AN_CLS_MATMUL: {
         if (gemm_takes(w, n)) {
@@ -502,6 +505,7 @@ an_status an_pass_group(an_work *w)
     an_graph *g = w->g;
     for (int32_t id = 0; id < g->n; id++)
         if (w->node[id].live && g->node[id]->op == AN_OP_PERMUTE) wish_layout(w, id);
+    an_find_puts(w);
     mark_copies(w);
     AN_TRY(an_find_uses(w));
     for (int32_t id = 0; id < g->n; id++) {

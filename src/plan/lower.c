@@ -387,6 +387,23 @@ static an_status lower_join(an_work *w, an_group *gr)
     return AN_OK;
 }
 
+/* The state's copy, which place.c leaves out where it can, and the row. */
+static an_status lower_put(an_work *w, an_group *gr)
+{
+    int32_t id = gr->anchor;
+    an_put put;
+    an_view v;
+    if (!an_put_of(w, id, &put)) return an_fail(w->err, AN_E_INTERNAL, "plan: node %d is no put any more", id);
+    an_arg whole = an_arg_of(w, id, 0, true), copy[2] = {an_arg_of(w, put.state, 0, false), whole};
+    AN_TRY(add_step(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "copy", .bytes = 2 * (uint64_t)whole.bytes}, copy, 2,
+                    id, NULL));
+    w->plan->bill.copies++;
+    an_arg arg[3] = {an_arg_of(w, put.index, 0, false), operand(w, put.row, false, &v), whole};
+    an_kernel k = {.kind = AN_KERNEL_PUT, .name = short_name(w, id, "put"), .u.put = put.spec};
+    k.bytes = 2 * (uint64_t)(put.spec.outer * put.spec.inner * put.spec.bytes);
+    return add_step(w, k, arg, 3, id, NULL);
+}
+
 static int by_offset(const void *x, const void *y)
 {
     const int64_t *a = x, *b = y;
@@ -442,6 +459,7 @@ static an_status lower_group(an_work *w, int32_t g)
     case AN_G_CALL: return lower_call(w, gr);
     case AN_G_JOIN: return lower_join(w, gr);
     case AN_G_PACK: return lower_pack(w, gr);
+    case AN_G_PUT: return lower_put(w, gr);
     default: return lower_program(w, gr, gr->n_out ? gr->out[gr->n_out - 1] : gr->anchor);
     }
 }

@@ -151,6 +151,7 @@ static an_status assignments(an_work *w)
         if (!assigns(w, id)) continue;
         an_leaf_place to = target_of(w, id);
         int32_t base = an_base(w, n->src[1]), v = w->node[base].value;
+        if (w->node[base].put && !contended(w, id, &to) && an_put_in_place(p, v, &to)) continue;
         if (v >= 0 && p->value[v].slot == AN_SLOT_ARENA && !contended(w, id, &to) && may_write_state(w, v, &to)) {
             int arg = -1, made = writer_of(p, v, &arg);
             p->value[v].slot = to.slot;

@@ -25,7 +25,8 @@ typedef enum an_group_kind {
     AN_G_SCATTER,
     AN_G_CALL,
     AN_G_JOIN, /* a CONCAT of many parts: one launch a run of them */
-    AN_G_PACK
+    AN_G_PACK,
+    AN_G_PUT /* one row of a state: put.c */
 } an_group_kind;
 
 enum { AN_JOIN_PARTS = 12 }; /* most parts of a CONCAT that is arithmetic in its reader, and of one launch of a join */
@@ -50,6 +51,7 @@ typedef struct an_wnode {
     uint8_t live, mat, as_copy, level; /* level: an_level within the group */
     uint8_t remat;                     /* computed again for the backward pass instead of kept */
     uint8_t again;                     /* the second instance exists: `value` is its */
+    uint8_t put;                       /* one row of a state: a kernel of its own */
     uint8_t swapped;                   /* product stored with its last two axes exchanged */
     int32_t first_use, n_uses;         /* live compute nodes that read this one, through moves: w->use[first_use ...] */
     int64_t *stride;                   /* of the value in memory, NULL: contiguous */
@@ -110,6 +112,16 @@ an_status an_pass_report(an_work *w);
 an_status an_verify_plan(an_err *err, const an_plan *p);
 
 an_status an_find_uses(an_work *w); /* live.c: needs to know the copies */
+
+/* put.c: is node `id` one row put into a state, and how? */
+typedef struct an_put {
+    int32_t index, state, row; /* nodes: the scalar, the state's leaf, the row as it is seen through moves */
+    an_put_spec spec;
+} an_put;
+bool an_put_of(an_work *w, int32_t id, an_put *out);
+void an_find_puts(an_work *w); /* fills an_wnode.put */
+/* Leaves the copy of the state out and writes value v where the state stands, if nobody reads it later. */
+bool an_put_in_place(an_plan *p, int32_t v, const an_leaf_place *to);
 
 /* split.c: group g (or, alone >= 0, the second instance of that node) outgrew a kernel: cuts it for the next attempt.
  * False: there is nothing left to cut; true: the error is cleared. */

@@ -103,6 +103,7 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
                             .templates = d->templates,
                             .max_args = AN_ROW_ARGS,
                             .exact = o->exact,
+                            .puts = true,
                             .scratch = scratch_of};
     *out = d;
     return AN_OK;
@@ -292,6 +293,17 @@ static void run_copy(void *user, int64_t task, int thread)
         memset(c->dst + at, 0, n);
 }
 
+/* A row is a few kilobytes: not worth waking a thread. */
+static void run_put(const an_put_spec *s, void *const *arg)
+{
+    const int32_t at = *(const int32_t *)arg[0];
+    const size_t row = (size_t)(s->inner * s->bytes), all = row * (size_t)s->rows,
+                 apart = (size_t)(s->stride * s->bytes);
+    if (at < 0 || at >= s->rows) return;
+    for (int64_t o = 0; o < s->outer; o++)
+        memcpy((char *)arg[2] + all * (size_t)o + row * (size_t)at, (const char *)arg[1] + apart * (size_t)o, row);
+}
+
 static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, void *scratch)
 {
     const an_plan_step *st = &e->plan->step[s];
@@ -314,6 +326,7 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     case AN_KERNEL_ATTN_GRAD: d->templates->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
     case AN_KERNEL_SCATTER: d->templates->scatter(&k->u.scatter, arg, d->pool); break;
     case AN_KERNEL_CALL: return an_call_run(err, &k->u.call, arg, scratch, d->pool);
+    case AN_KERNEL_PUT: run_put(&k->u.put, arg); break;
     case AN_KERNEL_ZERO:
     case AN_KERNEL_COPY: {
         const an_arg *dst = &st->arg[k->kind == AN_KERNEL_COPY];

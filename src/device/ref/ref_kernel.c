@@ -542,6 +542,7 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
         break;
     case AN_KERNEL_ZERO: good = sample_bytes(&arg[0], NULL, 0, e); break;
     case AN_KERNEL_COPY: good = sample_bytes(&arg[1], &arg[0], 1, e); break;
+    case AN_KERNEL_PUT: *skipped = "it moves one row and computes nothing"; break;
     }
     return good ? AN_OK : an_fail_nomem(err, "the oracle's samples", (size_t)e->cap * 20);
 }
