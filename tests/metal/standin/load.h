@@ -35,10 +35,12 @@ static inline void *standin_handle(void)
 #endif
     snprintf(command, sizeof command, "sh tests/metal/standin/build.sh '%s/standin' %s", build, processor);
     if (system(command)) fail_msg("the Metal stand-in does not build");
-    snprintf(path, sizeof path, "%s%s/standin/libmetal_standin.so", build[0] == '/' ? "" : "./", build);
-    handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (!handle) fail_msg("%s", dlerror());
-    setenv("ANNEAL_METAL_PATH", path, 1);
+    snprintf(path, sizeof path, "%s/standin/libmetal_standin.so", build);
+    char *whole = realpath(path, NULL); /* for programs that run elsewhere */
+    handle = whole ? dlopen(whole, RTLD_NOW | RTLD_LOCAL) : NULL;
+    if (!handle) fail_msg("%s: %s", path, dlerror());
+    setenv("ANNEAL_METAL_PATH", whole, 1);
+    free(whole);
     return handle;
 }
 

@@ -1,5 +1,6 @@
 /* settings.c: reads the words of README.md's tables. The machines: names and families as Apple's Feature Set Tables
  * (October 2025) have them; AMD and Intel are those of the last Intel Macs. */
+#define _GNU_SOURCE
 #include "settings.h"
 
 #include <stdio.h>
@@ -153,9 +154,11 @@ static const char *read_one(const char *key, char *value, settings *out)
 
 const char *settings_read(const char *text, settings *out)
 {
-    const char *build = getenv("AN_BUILD"), *wrong = NULL;
+    const char *build = getenv("AN_BUILD") ? getenv("AN_BUILD") : "build", *wrong = NULL;
+    char *whole = realpath(build, NULL);
     *out = (settings){.macos = 1500, .gpu = &gpus[0], .seed = 1, .memory = 16ull << 30, .launch_us = 100};
-    snprintf(out->cache, sizeof out->cache, "%s/standin-cache", build ? build : "build");
+    snprintf(out->cache, sizeof out->cache, "%s/standin-cache", whole ? whole : build);
+    free(whole);
     char copy[2048];
     if (!text) text = "";
     if (snprintf(copy, sizeof copy, "%s", text) >= (int)sizeof copy) return "too many letters";
