@@ -62,6 +62,7 @@ static struct {
     shadow shared[SHARED_MAX];
     shadow *device[SHIM_MAX_BUFFERS]; /* of each byte */
     uint64_t random;
+    int stopped;
 } S;
 
 /* Threadgroup arrays are `static` in this section: one group runs at a time. The linker gives its ends, and those of
@@ -327,6 +328,9 @@ static void on_access(const void *pointer, size_t bytes, int write, uint16_t par
     }
     if (p >= __ehdr_start && p < _end && !write) return;
     fault("%s %zu bytes outside every buffer", write ? "writes" : "reads", bytes);
+    S.stopped = 1; /* the access would follow: this fiber never goes on, nor does the launch */
+    S.fibers[S.current].state = DONE;
+    yield();
 }
 
 void shim_subgroup_access(const void *at, size_t bytes, int write)
@@ -406,13 +410,13 @@ static void run_group(void)
     S.device_barriers = S.shared_barriers;
     for (int t = 0; t < threads; t++) fiber_begin(t);
 
-    while (S.n_ready) {
+    while (S.n_ready && !S.stopped) {
         int pick = (int)draw((uint32_t)S.n_ready);
         S.current = S.ready[pick];
         S.ready[pick] = S.ready[--S.n_ready];
         shim_switch(&S.scheduler_sp, S.fibers[S.current].sp);
     }
-    for (int t = 0; t < threads; t++) {
+    for (int t = 0; t < threads && !S.stopped; t++) {
         if (S.fibers[t].state == DONE) continue;
         int other = 0;
         while (other + 1 < threads && !strcmp(where(other), where(t))) other++;
@@ -426,7 +430,7 @@ void shim_run(shim_kernel kernel, const shim_launch *l, shim_report *out)
 {
     *out = (shim_report){0};
     S.launch = l, S.report = out, S.kernel = kernel, S.random = l->seed * 2 + 1;
-    S.current = 0, S.group_number = 0;
+    S.current = 0, S.group_number = 0, S.stopped = 0;
     memset(S.group, 0, sizeof S.group);
     long n = (long)l->groups[0] * l->groups[1] * l->groups[2];
     uint32_t *order = malloc((size_t)n * sizeof *order);
@@ -446,7 +450,7 @@ void shim_run(shim_kernel kernel, const shim_launch *l, shim_report *out)
     const unsigned mxcsr = _mm_getcsr();
     _mm_setcsr(mxcsr | 0x8040u);
 #endif
-    for (long i = 0; i < n; i++) {
+    for (long i = 0; i < n && !S.stopped; i++) {
         S.group_number = order[i];
         S.group[0] = order[i] % l->groups[0];
         S.group[1] = order[i] / l->groups[0] % l->groups[1];

@@ -5,7 +5,8 @@
  * groups and which lane holds which element of a simdgroup_matrix. Every load and store of the kernel is seen (the
  * kernel is compiled with -fsanitize=thread and the runtime plays that library's part) and held against what Metal
  * promises:
- *     - it hits one of the launch's buffers, threadgroup memory, the thread's own stack or the program's constants;
+ *     - it hits one of the launch's buffers, threadgroup memory, the thread's own stack or the program's constants:
+ * else the launch ends there, before the access;
  *     - in threadgroup memory, two threads' accesses, one of them a write, are separated by a barrier that both passed
  *       (simdgroup_barrier only separates threads of one simdgroup);
  *     - in device memory the same, with barriers that name it (mem_device); between groups nothing separates, so that
