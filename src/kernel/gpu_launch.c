@@ -34,9 +34,9 @@ const char *an_gpu_launch_add(an_gpu_step *out, const char *entry, int64_t x, in
 
 /* ---------------------------------------------------------------------------------------------- kinds */
 
-static const char *row_step(const an_plan *p, const an_plan_step *s, bool msl, an_gpu_step *out)
+static const char *row_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out)
 {
-    const an_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.row, msl);
+    const an_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.row, an_gpu_kind_of(gpu));
     an_gpu_launch *l;
     const char *why = an_gpu_launch_add(out, NULL, of.groups, 1, 1, of.threads, &l);
     for (int i = 0; !why && i < s->n_args; i++) an_gpu_bind_arg(l, i, s, i);
@@ -167,7 +167,7 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     *out = (an_gpu_step){0};
     if (why) return why;
     switch (t.unit) {
-    case AN_UNIT_ROW: return row_step(p, s, gpu->msl, out);
+    case AN_UNIT_ROW: return row_step(p, s, gpu, out);
     case AN_UNIT_GEMM: return gemm_step(p, s, &t, out);
     case AN_UNIT_ATTN: return attn_step(p, s, &t, out);
     case AN_UNIT_ATTN_GRAD: return attn_grad_step(p, s, &t, out);

@@ -29,10 +29,11 @@ void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product
 typedef struct an_launch {
     int64_t groups;
     int threads;
-    bool wide; /* CUDA: several columns a thread, in wide accesses */
-    bool team; /* CUDA: a group a row, where rows are few and long */
+    bool wide;   /* CUDA: several columns a thread, in wide accesses */
+    bool team;   /* CUDA: a group a row, where rows are few and long */
+    bool shares; /* and each reduction is shared by the group */
 } an_launch;
-an_launch an_render_gpu_launch(const an_row_prog *p, bool msl);
+an_launch an_render_gpu_launch(const an_row_prog *p, an_gpu_kind gpu);
 /* Why a GPU cannot run a program ("uses float64, ..."), NULL when it can. Rendering one that is refused marks the text
  * failed. */
 const char *an_render_gpu_refusal(const an_row_prog *p, bool msl);

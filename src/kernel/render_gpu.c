@@ -23,6 +23,7 @@ enum {
     METAL_BUFFERS = 31,
     TEAM_ROWS = 16,
     TEAM_THREADS = 1024,
+    LONG_ROW = 8192,    /* columns from which a group takes a row, whose second reading then comes from the cache */
     ROW_WIDE = 4,       /* columns a lane of a row: 16 bytes of f32 */
     AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
     WIDE_FROM = 1 << 20 /* elements from which it still fills a GPU */
@@ -301,7 +302,7 @@ static void accumulate(const an_row_prog *p, int i, const char *lane, const char
                        i, lane, in->a);
 }
 
-static void end_row_reduction(const an_row_prog *p, int i, bool wide, an_text *out)
+static void end_row_reduction(const an_row_prog *p, int i, bool wide, bool shares, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     const char *lane = wide ? "[0]" : "", *join = in->op == AN_OP_MAX ? "an_max" : "an_plus";
@@ -311,6 +312,8 @@ static void end_row_reduction(const an_row_prog *p, int i, bool wide, an_text *o
             an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", i, l, join, i, l, i, l + step);
     if (in->op == AN_OP_ARGMAX)
         snprintf(e, sizeof e, "an_fold_argmax(b%d, q%d)", i, i);
+    else if (shares)
+        snprintf(e, sizeof e, "an_group_%s(s%d%s)", in->op == AN_OP_MAX ? "max" : "sum", i, lane);
     else if (in->op == AN_OP_MAX)
         snprintf(e, sizeof e, "an_fold_max(s%d%s, l)", i, lane);
     else
@@ -430,9 +433,10 @@ static bool wide_rows(const an_row_prog *p, an_gpu_kind gpu)
     return wide;
 }
 
-static void row_phase(const an_row_prog *p, int phase, bool team, bool wide, an_text *out)
+static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, bool wide, an_text *out)
 {
-    bool columns = false, stored = false, shared = team && !reduces(p, phase);
+    const bool team = launch->team;
+    bool columns = false, stored = false, shared = team && (launch->shares || !reduces(p, phase));
     if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
     if (team && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads have stored */
     for (int i = 0; i < p->n_ins; i++) {
@@ -454,7 +458,8 @@ static void row_phase(const an_row_prog *p, int phase, bool team, bool wide, an_
     else
         narrow_columns(p, phase, shared, out);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) end_row_reduction(p, i, wide, out);
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
+            end_row_reduction(p, i, wide, launch->shares, out);
 }
 
 static void rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
@@ -468,7 +473,7 @@ static void rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu,
     if (p->rows % at_once)
         an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
-    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch->team, wide_rows(p, gpu), out);
+    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch, wide_rows(p, gpu), out);
 }
 
 /* i, and r and c where they are read. */
@@ -612,8 +617,11 @@ static void epilogue(const an_row_prog *p, const char *name, an_text *out)
     an_text_puts(out, ")\n");
 }
 
-an_launch an_render_gpu_launch(const an_row_prog *p, bool msl)
+an_launch an_render_gpu_launch(const an_row_prog *p, an_gpu_kind gpu)
 {
+    const bool msl = gpu == AN_GPU_MSL;
+    if (has_rows(p) && wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX)
+        return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true, .shares = true};
     if (has_rows(p) && is_team(p, msl)) return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true};
     if (has_rows(p)) {
         int64_t at_once = AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
@@ -646,7 +654,7 @@ const char *an_render_gpu_refusal(const an_row_prog *p, bool msl)
 
 void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product, an_text *out)
 {
-    an_launch launch = an_render_gpu_launch(p, false);
+    an_launch launch = an_render_gpu_launch(p, AN_GPU_CUDA_FAST);
     bool half = product == AN_BF16;
     an_text_printf(out, "typedef %s an_product;\nAN_FN float an_product_value(an_product x) { return %s; }\n",
                    storage[product], half ? "an_bf16_to_f32(x)" : "x");
@@ -671,7 +679,7 @@ void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool
         epilogue(p, name, out);
         return;
     }
-    an_launch launch = an_render_gpu_launch(p, msl);
+    an_launch launch = an_render_gpu_launch(p, gpu);
     an_text_printf(out, "AN_KERNEL(%s, %d)\n(", name, launch.threads);
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i,

@@ -227,11 +227,7 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
     an_text_puts(out, an_embed_exact);
     if (t.unit == AN_UNIT_ROW || s->epilogue >= 0) an_text_puts(out, an_embed_dialect_rows_gpu_h);
     if (t.unit == AN_UNIT_ROW) {
-        an_render_gpu(p->kernel[s->kernel].u.row, name,
-                      gpu->msl    ? AN_GPU_MSL
-                      : gpu->fast ? AN_GPU_CUDA_FAST
-                                  : AN_GPU_CUDA,
-                      false, out);
+        an_render_gpu(p->kernel[s->kernel].u.row, name, an_gpu_kind_of(gpu), false, out);
         return;
     }
     if (t.unit >= AN_UNIT_SCATTER) {

@@ -17,6 +17,10 @@ typedef struct an_gpu { /* whose compiler */
     bool tf32;   /* CUDA: products of f32 on tensor cores */
     bool plain;  /* MSL: a GPU without matrix instructions (a virtual machine's) */
 } an_gpu;
+static inline an_gpu_kind an_gpu_kind_of(const an_gpu *g)
+{
+    return g->msl ? AN_GPU_MSL : g->fast ? AN_GPU_CUDA_FAST : AN_GPU_CUDA;
+}
 
 typedef enum an_unit {
     AN_UNIT_ROW,

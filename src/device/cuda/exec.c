@@ -164,7 +164,7 @@ static an_status tail_call(an_err *err, an_exec *e, int32_t step, const an_produ
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_row_prog *tail = e->plan->kernel[s->epilogue].u.row;
-    const an_launch of = an_render_gpu_launch(tail, false);
+    const an_launch of = an_render_gpu_launch(tail, AN_GPU_CUDA_FAST);
     an_text text = {0};
     an_render_tail_unit(e->plan, s, "tail", (an_dtype)p->out, &text);
     int32_t unit = unit_of(e, &text, false, name_of(e->plan, s));
