@@ -25,8 +25,6 @@ platform.mac_ver = lambda: ("15.0", ("", "", ""), "arm64")
 # 4. Metal, CoreGraphics and MTLCompiler are found through tinygrad's own variables.
 for name in ("METAL", "COREGRAPHICS", "MTLCOMPILER"):
     os.environ[name + "_PATH"] = STANDIN
-# 5. Tensor cores off: tinygrad takes the lane map of simdgroup_matrix for granted, and the shim draws another for every run.
-os.environ["TC"] = "0"
 # ---- end of PATCHES
 
 import numpy
