@@ -115,6 +115,17 @@ static void print_bill(const an_run *r, const an_price *p)
                an_bytes_text((double)big[i].bytes, text), an_price_name(&big[i], name), big[i].first, big[i].last);
 }
 
+/* A device that is not here is planned for all the same: nothing runs. */
+static void plan_for_absent(an_train_config *c)
+{
+    an_device_facts facts;
+    char name[AN_CONFIG_TEXT_BYTES];
+    if (strcmp(c->device, "auto") == 0 || strncmp(c->device, "null:", 5) == 0) return;
+    snprintf(name, sizeof name, "null:%.*s", (int)strcspn(c->device, ":"), c->device); /* cuda:1 is a cuda */
+    if ((!an_device_find(c->device, &facts) || !facts.available) && an_device_find(name, &facts))
+        memcpy(c->device, name, sizeof c->device);
+}
+
 /* The data matters for its size alone: a plan can be made before it is there, when the number of token ids is known. */
 static an_status open_run(an_err *err, const an_train_config *c, an_run **out)
 {
@@ -155,6 +166,7 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_config_defaults(err, &an_plan_keys, &v));
     AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_plan_keys, &v}, {&an_train_keys, &c}}, 2));
     AN_TRY(an_train_config_check(err, &c));
+    plan_for_absent(&c);
     if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));
     AN_TRY(open_run(err, &c, &r));
     an_status status = *v.fit         ? an_plan_fit(err, r, budget, args->json)

@@ -80,6 +80,8 @@ void an_narrate_run(an_narrator *n, const an_run *r)
         fprintf(stderr, "data    %s\n        %s tokens to train on, %s to validate\n",
                 strcmp(c->data, "corpus") == 0 ? "the built-in text (data=FILE for your own)" : c->data,
                 an_grouped(an_data_tokens(r->data, AN_TRAIN), train), an_grouped(an_data_tokens(r->data, AN_VAL), val));
+    const char *device = an_report_text(r->cx, "device");
+    an_say("device  %s", device ? device : c->device);
     fprintf(stderr, "mode    %s, %s\n", an_dtype_text(c->dtype),
             c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
     if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)

@@ -64,6 +64,7 @@ static an_status settle_data(an_err *err, an_run *r)
     char *data = r->cfg.data;
     if (strcmp(data, "corpus") == 0) return AN_OK;
     if (!exists(data, "")) {
+        if (strchr(data, '/')) return an_fail(err, AN_E_IO, "data=%s: no such file or folder", data);
         snprintf(folder, sizeof folder, "data/%s", data);
         if (!exists(folder, "") || strlen(folder) >= sizeof r->cfg.data)
             return an_fail(err, AN_E_IO, "data=%s: no such file or folder, and no data/%s; anneal prepare makes one",

@@ -50,6 +50,10 @@ run plan macbook --fit some
 code_is 1; says stderr "8GiB"
 run plan gpt2 device=null:metal --fit 16GiB --json
 code_is 0; [ "$(value "$dir/stdout" batch_size)" -ge 1 ] || fault "nothing of gpt2 fits 16 GiB"
+for device in cuda cuda:1 metal mps null:cuda; do
+    run plan macbook device=$device --json
+    code_is 0; [ "$(value "$dir/stdout" launches)" -gt 10 ] || fault "no launches on $device"
+done
 ok "fit names the largest batch and the recompute choice, of any device"
 
 run train macbook out="$dir/no" recompute=off budget=0.036
