@@ -43,6 +43,21 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
     return AN_OK;
 }
 
+/* By name; "auto" is the first GPU that answers, else the CPU, and `why` says what kept the others out. */
+static an_status choose_device(an_ctx *cx, const char *name, const an_backend **out, an_device_info *info, an_text *why)
+{
+    static const char *const order[] = {"cuda", "metal", "cpu"};
+    const bool any = !strcmp(name, "auto");
+    for (size_t i = 0; i < (any ? AN_COUNT(order) : 1); i++) {
+        *info = (an_device_info){0};
+        *out = an_backend_find(&cx->err, any ? order[i] : name);
+        if (!*out) return cx->err.code;
+        if ((*out)->probe(info)) return AN_OK;
+        if (any) an_text_printf(why, "; not %s: %s", order[i], info->reason);
+    }
+    return an_fail(&cx->err, AN_E_ENV, "%s: not available: %s", name, info->reason);
+}
+
 static an_status open_device(an_ctx *cx)
 {
     const char *name = cx->options.device && *cx->options.device ? cx->options.device : "auto";
@@ -52,13 +67,16 @@ static an_status open_device(an_ctx *cx)
                            .cache_dir = cx->options.cache_dir,
                            .exact = cx->options.exact,
                            .tf32 = cx->options.tf32};
-    const an_backend *b = an_backend_find(&cx->err, !strcmp(name, "auto") ? "cpu" : name);
-    if (!b) return cx->err.code;
     an_device_info info = {0};
-    if (!b->probe(&info)) return an_fail(&cx->err, AN_E_ENV, "%s: not available: %s", name, info.reason);
-    AN_TRY(b->open(&cx->err, &o, &cx->device));
+    an_text why = {0};
+    const an_backend *b = NULL;
+    AN_TRY(choose_device(cx, name, &b, &info, &why));
+    an_status status = b->open(&cx->err, &o, &cx->device);
+    if (status == AN_OK)
+        cx->device_text = an_arena_printf(&cx->forever, "%s: %s%s", info.name, info.reason, why.data ? why.data : "");
+    an_text_free(&why);
+    if (status != AN_OK) return status;
     cx->backend = b;
-    cx->device_text = an_arena_printf(&cx->forever, "%s: %s", info.name, info.reason);
     cx->graph.device_name = b->name;
     return AN_OK;
 }

@@ -196,6 +196,7 @@ static an_status make_device(an_err *err, an_device *d)
     size_t bytes = 0;
     d->cu.device_memory(&bytes, d->device);
     d->target.keep_bytes = bytes / 2;
+    d->target.exact = d->exact;
     d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
     d->target.library_products = d->has_lt;
     if (!d->has_lt && !d->exact) snprintf(d->note, sizeof d->note, "cuda: %.480s", quiet.text);
