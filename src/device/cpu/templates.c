@@ -5,6 +5,9 @@
 #include "device/cpu/templates.h"
 
 #include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
 
 #define DECLARE(isa)                                                                                                   \
     double an_##isa##_fma_peak(an_pool *p, uint8_t mul_dtype, double seconds);                                         \
@@ -62,17 +65,39 @@ static const an_cpu_templates *const TABLES[] = {
     &table_portable,
 };
 
+#if defined(__x86_64__)
+typedef struct x86_features {
+    bool avx2, avx512, bf16; /* each with all its kernels are compiled for, and registers that the system saves */
+} x86_features;
+
+/* Asked of the processor itself: the compilers' own question needs a runtime library that zig's does not have. Bits:
+ * Intel, "Software Developer's Manual", volume 2, CPUID and XGETBV. */
+static x86_features x86_ask(void)
+{
+    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };       /* leaf 1, ecx */
+    enum { AVX2 = 1 << 5, BMI2 = 1 << 8, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 }; /* leaf 7, ebx; VL is the sign */
+    enum { BF16 = 1 << 5, YMM = 6, ZMM = 0xE6, ONE = FMA | OSXSAVE | AVX | F16C };  /* leaf 7.1, eax; XCR0 */
+    unsigned a, b, c, d, seven_b = 0, more_a = 0, saved, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & ONE) != ONE) return (x86_features){0};
+    __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    if (__get_cpuid_count(7, 0, &a, &seven_b, &c, &d) && a >= 1) __get_cpuid_count(7, 1, &more_a, &b, &c, &d);
+#ifdef __APPLE__
+    saved |= ZMM; /* macOS begins to save them when a program first uses them */
+#endif
+    x86_features f = {.avx2 = (saved & YMM) == YMM && (seven_b & AVX2) && (seven_b & BMI2)};
+    f.avx512 = f.avx2 && (saved & ZMM) == ZMM && (seven_b & F) && (seven_b & DQ) && (seven_b & BW) && seven_b >> 31;
+    f.bf16 = f.avx512 && (more_a & BF16);
+    return f;
+}
+#endif
+
 static bool runnable(const an_cpu_templates *t)
 {
 #if defined(__x86_64__)
-    /* __builtin_cpu_supports also asks whether the system saves the wide registers */
-    const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-                      __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("avx");
-    const bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    if (!strcmp(t->isa, "avx2")) return avx2;
-    if (!strcmp(t->isa, "avx512")) return avx512;
-    if (!strcmp(t->isa, "avx512bf16")) return avx512 && __builtin_cpu_supports("avx512bf16");
+    const x86_features f = x86_ask();
+    if (!strcmp(t->isa, "avx2")) return f.avx2;
+    if (!strcmp(t->isa, "avx512")) return f.avx512;
+    if (!strcmp(t->isa, "avx512bf16")) return f.bf16;
 #endif
     (void)t; /* NEON is part of every arm64 */
     return true;
