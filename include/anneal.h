@@ -246,7 +246,8 @@ AN_API void an_param_freeze(an_tensor *p, bool frozen); /* no gradient, no updat
 #define an_state(cx, name, dtype, shape, init) an_state_at(AN_AT, cx, name, dtype, shape, init)
 AN_API an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dtype, an_shape shape,
                               an_init init);
-/* The state takes `value` when the step ends; readers in this step see the old value. */
+/* The state takes `value` when the step ends; readers in this step see the old value. Where the device can,
+ * an_where(an_eq(iota, i), row, state) assigned to that state writes one row in place. */
 #define an_assign(state, value) an_assign_at(AN_AT, state, value)
 AN_API void an_assign_at(const char *at, an_tensor *state, an_tensor *value);
 
@@ -356,7 +357,8 @@ AN_API an_tensor *an_matmul_as_at(const char *at, an_tensor *a, an_tensor *b, an
 
 /* table [V,...], index i32 [I...] to [I...,...]. scatter_add: the reverse, rows of src [I...,C...] added into zeros
  * [rows,C...]. Ids and labels that come straight from an input are checked before a run: one out of range is AN_E_DATA
- * and a sentence. */
+ * and a sentence. An id computed on the device counts as the nearest that is in range: in gather, in its gradient and
+ * in scatter_add. */
 AN_API an_tensor *an_gather_at(const char *at, an_tensor *table, an_tensor *index);
 AN_API an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, int64_t rows);
 

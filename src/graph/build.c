@@ -457,7 +457,9 @@ an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, i
     an_tensor *t[] = {index, src};
     if (!an_enter(at, "an_scatter_add", 2, 2, t)) return t[0];
     if (rows < 0 || rows > INT32_MAX) return an_refuse(t[0]->g, AN_E_SHAPE, "%lld rows", (long long)rows);
-    return CAST(an_make_scatter(t[0], t[1], rows), (an_dtype)t[1]->dtype);
+    an_tensor *sum = CAST(an_make_scatter(an_make_ids(t[0], rows), t[1], rows), (an_dtype)t[1]->dtype);
+    if (!sum->poison) an_expect_ids(t[0], rows, false);
+    return sum;
 }
 
 /* ------------------------------------------------------------------------------------------------ calls */

@@ -68,6 +68,7 @@ an_tensor *an_make_flip(an_tensor *a, uint32_t mask);
 an_tensor *an_make_concat(an_graph *g, an_tensor *const *parts, int n, int axis);
 an_tensor *an_make_matmul(an_tensor *a, an_tensor *b, an_dtype result); /* equal batch axes */
 an_tensor *an_make_gather(an_tensor *table, an_tensor *index);
+an_tensor *an_make_ids(an_tensor *index, int64_t rows); /* clamped into [0, rows) unless they are an input's */
 an_tensor *an_make_scatter(an_tensor *index, an_tensor *src, int64_t rows);
 an_tensor *an_make_scatter_onto(an_tensor *scatter, an_tensor *onto);
 an_tensor *an_make_call(an_op op, int n_src, an_tensor *const *src, int n_attr, const int64_t *attr);

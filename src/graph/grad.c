@@ -183,7 +183,8 @@ static void grad_index(an_backward_node *b)
     an_tensor *d = b->dy[0], *n = b->n;
     if (n->op == AN_OP_GATHER && b->need[0]) {
         an_tensor *table = an_src(n, 0);
-        b->dx[0] = CAST(an_make_scatter(an_src(n, 1), d, table->shape[0]), (an_dtype)table->dtype);
+        b->dx[0] = CAST(an_make_scatter(an_make_ids(an_src(n, 1), table->shape[0]), d, table->shape[0]),
+                        (an_dtype)table->dtype);
     }
     if (n->op == AN_OP_SCATTER_ADD && b->need[1]) {
         an_tensor *src = an_src(n, 1);

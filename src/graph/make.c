@@ -335,6 +335,18 @@ an_tensor *an_make_scatter_onto(an_tensor *scatter, an_tensor *onto)
     return an_emit(onto->g, &e);
 }
 
+/* The id in [0, rows) nearest to each: GATHER's rule, for those who scatter by ids they do not know. An input's ids
+ * were looked at before the run. */
+an_tensor *an_make_ids(an_tensor *index, int64_t rows)
+{
+    if (index->poison || rows < 1) return index;
+    const an_tensor *base = index;
+    while (base->op == AN_OP_RESHAPE || base->op == AN_OP_EXPAND || base->op == AN_OP_PERMUTE) base = an_src(base, 0);
+    if (base->op == AN_OP_LEAF && base->attr[0] == AN_LEAF_INPUT) return index;
+    an_tensor *low = an_make2(AN_OP_MAXIMUM, index, an_make_num(index, 0));
+    return an_make2(AN_OP_MINIMUM, low, an_make_num(low, (double)(rows - 1)));
+}
+
 /* index [n...], src [n...,c...] to [rows,c...], f32 (f64 for f64). */
 an_tensor *an_make_scatter(an_tensor *index, an_tensor *src, int64_t rows)
 {

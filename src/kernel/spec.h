@@ -50,7 +50,7 @@ typedef struct an_attn_spec {
 
 /* out[table, :] += sum over i with index[i] == row of src[i, :], i ascending: the embedding gradient, without atomics.
  * args: index (i32 [n]), src ([n, c], row stride), out ([rows, c] f32, fully written: zero first unless accumulate).
- * Out-of-range ids are skipped (and reported by the loader, which validates them). */
+ * Out-of-range ids are skipped; the graph clamps those that nobody has looked at. */
 typedef struct an_scatter_spec {
     int64_t n, rows, c, src_stride, out_stride;
     uint8_t src_dtype, accumulate;

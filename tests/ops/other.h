@@ -189,7 +189,8 @@ BUILD(gather)
 
 BUILD(scatter_add)
 {
-    an_tensor *ids = lab_fill(l, AN_I32, v == 1 ? AN_SHAPE(0) : AN_SHAPE(40), -2, 13); /* those outside are skipped */
+    an_tensor *ids = lab_fill(l, AN_I32, v == 1 ? AN_SHAPE(0) : AN_SHAPE(40), -13, 2);
+    ids = an_neg_at(AT, ids); /* ids of inputs are checked; computed ones are clamped */
     an_tensor *src = v == 1   ? some(l, t, AN_SHAPE(0, 5))
                      : v == 2 ? some(l, t, AN_SHAPE(40))
                               : some(l, t, AN_SHAPE(40, 3, v == 3 ? 50 : 1));
