@@ -3,10 +3,11 @@
 #include <string.h>
 
 #define RUN_DETAILS                                                                                                    \
-    "The run's folder gets metrics.jsonl (a line a logged update), loss.svg, config.yaml, logbook.jsonl (versions,\n"  \
-    "machine, data, bill), last.safetensors, best.safetensors (of the lowest validation loss) and\n"                   \
-    "step_N.safetensors. Ctrl-C finishes the update and saves. FILE.py is one of nanoGPT's: read as assignments of\n"  \
-    "literals, never executed.\n"
+    "The run's folder gets metrics.jsonl (a line a logged update), loss.svg,\n"                                        \
+    "config.yaml, logbook.jsonl (versions, machine, data, bill), last.safetensors,\n"                                  \
+    "best.safetensors (of the lowest validation loss) and step_N.safetensors.\n"                                       \
+    "Ctrl-C finishes the update and saves. FILE.py is one of nanoGPT's: read as\n"                                     \
+    "assignments of literals, never executed.\n"
 
 /* clang-format off */
 const an_command an_commands[] = {
