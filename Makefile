@@ -86,6 +86,7 @@ include mk/install.mk
 include mk/package.mk
 include mk/cross.mk
 include mk/dev.mk
+include mk/fuzz.mk
 
 clean:
 	rm -rf $(BUILD)

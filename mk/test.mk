@@ -48,9 +48,12 @@ goldens: $(BUILD)/tests/golden/test_texts counts
 counts: $(BUILD)/tests/golden/test_counts
 	UPDATE=1 $(BUILD)/tests/golden/test_counts
 
-#: soak        the same tests with AN_SOAK=1: random and fuzz tests run for minutes
+#: soak        the same tests with AN_SOAK=1: random and fuzz tests run for minutes; then make fuzz, ten minutes a target
 soak:
 	@AN_SOAK=1 TEST_TIMEOUT=7200 $(MAKE) --no-print-directory test T='$(T)'
+	@$(if $(T),,if printf 'int x;' | $(FUZZ_CC) -fsanitize=fuzzer-no-link -xc -c -o /dev/null - 2>/dev/null; \
+	     then $(MAKE) --no-print-directory fuzz; \
+	     else echo "soak: $(FUZZ_CC) has no libFuzzer, the searches of make fuzz were not run"; fi)
 
 #: asan ubsan tsan valgrind   the tests under a sanitizer or valgrind (T= narrows them)
 asan:

@@ -1,6 +1,8 @@
 /* cmd_export.c: a run's weights, or any file's, as others read them. */
+#define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "models/gpt_weights.h"
+#include <signal.h>
 #include <string.h>
 
 typedef struct export_values {
@@ -27,6 +29,7 @@ an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_export_keys, &v}, 1));
     AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
     AN_TRY(an_gpt_weights_open(err, path, &st));
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error with a sentence, not the end */
     const bool theirs = strcmp(v.layout, "hf") == 0;
     an_status status = an_gpt_weights_write(err, st, theirs ? AN_GPT_HUGGING_FACE : AN_GPT_NANOGPT, v.out);
     an_st_close(st);

@@ -5,6 +5,7 @@
 #include "io/download.h"
 #include "io/prepare.h"
 #include "io/sha256.h"
+#include <signal.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -146,6 +147,7 @@ an_status an_cmd_prepare(an_err *err, const an_args *args, int *exit_code)
     an_prepared result;
     AN_TRY(an_config_defaults(err, &an_prepare_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_prepare_keys, &v}, 1));
+    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error with a sentence, not the end */
     const bool is_shakespeare = strcmp(source, "shakespeare") == 0;
     if (v.from[0] && !is_shakespeare)
         return an_fail(err, AN_E_USAGE, "prepare: --from is for shakespeare; name the text itself: anneal prepare %s",

@@ -1,10 +1,14 @@
 /* fuzz.h: one body, two programs. With libFuzzer (clang -DAN_LIBFUZZER -fsanitize=fuzzer,address, the test's file and
  * the library), a search without end. Without, a test that runs the seeds, their prefixes and some thousand mutations
- * of them, the same every time (millions with AN_SOAK=1).
+ * of them, the same every time (millions with AN_SOAK=1), and the files that searches have kept: tests/fuzz/corpus/NAME
+ * for test_fuzz_NAME.c. `make fuzz` (mk/fuzz.mk) searches and keeps.
  *
  * A file that includes this defines fuzz_one, which checks what must hold for any bytes and says whether they were
  * taken, and fuzz_seeds, all of which must be taken. */
+#define _DEFAULT_SOURCE
 #include "lib/test.h"
+#include "base/os.h"
+#include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,6 +127,47 @@ static bool fuzz_exact(const char *data, size_t bytes)
     return taken;
 }
 
+/* tests/fuzz/corpus/NAME, from this program's source file. */
+static void fuzz_folder(const char *file, char out[256])
+{
+    const char *name = strstr(file, "test_fuzz_");
+    assert_non_null(name);
+    name += strlen("test_fuzz_");
+    snprintf(out, 256, "tests/fuzz/corpus/%.*s", (int)strcspn(name, "."), name);
+}
+
+/* With AN_FUZZ_SEEDS=FOLDER the seeds are written there, for a search to begin with. */
+static void fuzz_write_seeds(const fuzz_seed *seeds, size_t n)
+{
+    const char *folder = getenv("AN_FUZZ_SEEDS");
+    for (size_t i = 0; folder && i < n; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/seed_%zu", folder, i);
+        test_write_file(path, seeds[i].data, seeds[i].bytes);
+    }
+}
+
+static void survives_what_searches_have_kept(void **file)
+{
+    char folder[256], path[512];
+    size_t count = 0;
+    fuzz_folder(*file, folder);
+    DIR *d = opendir(folder);
+    if (!d) fail_msg("no folder %s (tests run in the repository's root)", folder);
+    for (struct dirent *e; (e = readdir(d)) != NULL;) {
+        char *data;
+        size_t bytes;
+        if (e->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", folder, e->d_name);
+        assert_int_equal(an_file_read(NULL, path, 1 << 20, &data, &bytes), AN_OK);
+        fuzz_exact(data, bytes);
+        free(data);
+        count++;
+    }
+    closedir(d);
+    assert_true(count > 0);
+}
+
 static void survives_seeds_their_prefixes_and_mutations(void **unused)
 {
     (void)unused;
@@ -130,6 +175,7 @@ static void survives_seeds_their_prefixes_and_mutations(void **unused)
     static char buffer[CAP];
     const fuzz_seed *seeds;
     size_t n = fuzz_seeds(&seeds);
+    fuzz_write_seeds(seeds, n);
     uint64_t state = 1, rounds = getenv("AN_SOAK") ? 2000000 : 4000;
     for (size_t i = 0; i < n; i++) {
         size_t step = seeds[i].bytes / 200 + 1;
@@ -145,7 +191,9 @@ static void survives_seeds_their_prefixes_and_mutations(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(survives_seeds_their_prefixes_and_mutations)};
+    static char file[] = __BASE_FILE__;
+    const struct CMUnitTest tests[] = {cmocka_unit_test(survives_seeds_their_prefixes_and_mutations),
+                                       cmocka_unit_test_prestate(survives_what_searches_have_kept, file)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
 #endif

@@ -1,0 +1,87 @@
+#!/bin/sh
+# test_prepare.sh: token folders from texts, weights from and for other programs. Nothing here needs a network: that downloads
+# survive what networks do is tests/unit/test_download.c.
+plan=8
+. "$(dirname "$0")/tap.sh"
+
+i=0
+while [ $i -lt 400 ]; do echo "line $i: schöne Grüße"; i=$((i + 1)); done >"$dir/text.txt"
+
+run prepare "$dir/text.txt" out="$dir/folder" --json
+code_is 0; one_line stdout; has_keys "$dir/stdout" vocab_size train_tokens val_tokens
+vocab=$(value "$dir/stdout" vocab_size)
+equal "$(wc -c <"$dir/folder/train.bin" | tr -d ' ')" "$((2 * $(value "$dir/stdout" train_tokens)))" "bytes of train.bin"
+equal "$(wc -c <"$dir/folder/val.bin" | tr -d ' ')" "$((2 * $(value "$dir/stdout" val_tokens)))" "bytes of val.bin"
+run prepare "$dir/text.txt" out="$dir/folder"
+code_is 0; silent stderr; says stdout "tokens of $vocab kinds"
+ok "a text becomes train.bin, val.bin and meta.json, and the same again"
+
+# shellcheck disable=SC2086  # $tiny is a list of settings
+run train macbook data="$dir/folder" out="$dir/run" $tiny max_iters=20 learning_rate=1e-2
+code_is 0
+run sample "$dir/run" start="Grüße" tokens=20
+code_is 0; says stdout "Grüße"
+ok "a prepared folder is trained on and sampled from without a word on its vocabulary"
+
+printf 'abc\377def' >"$dir/broken.txt"
+run prepare "$dir/broken.txt" out="$dir/no"
+code_is 2; one_line stderr; says stderr "broken.txt: byte 3: not UTF-8"; says stderr "errors=replace"
+[ ! -e "$dir/no/train.bin" ] || fault "files of a text that was refused"
+run prepare "$dir/broken.txt" out="$dir/yes" errors=replace
+code_is 0; says stdout "1 places were no UTF-8"
+ok "what is no UTF-8 is named with its byte, or replaced when asked"
+
+run prepare shakespeare out="$dir/shakespeare" mirror=http://127.0.0.1:1 </dev/null
+code_is 2; one_line stderr; says stderr "--from FILE"
+run prepare shakespeare out="$dir/shakespeare" --from "$dir/text.txt"
+code_is 2; says stderr "not tinyshakespeare (1115394 bytes, sha256 86c4e6aa"
+run prepare "$dir/text.txt" tokenizer=gpt2 out="$dir/gpt2" mirror=http://127.0.0.1:1
+code_is 2; says stderr "tokenizer=FOLDER"
+run prepare "$dir/text.txt" tokenizer="$dir/folder" out="$dir/again"
+code_is 0
+equal "$(cksum <"$dir/again/train.bin")" "$(cksum <"$dir/folder/train.bin")" "tokens with the tokenizer of a folder"
+ok "without a network the sentence says how to do without; a tokenizer can be a folder's"
+
+run inspect tests/torch/nanogpt.pt
+code_is 0; says stdout "model._orig_mod.transformer.wte.weight"; says stdout "optimizer.state.9.exp_avg"
+run inspect tests/torch/hf/model.safetensors
+code_is 0; says stdout "h.1.mlp.c_proj.bias"
+ok "inspect reads nanoGPT's ckpt.pt and Hugging Face's weights"
+
+mkdir "$dir/hf"
+run export tests/torch/nanogpt.pt out="$dir/hf/model.safetensors" layout=hf
+code_is 0; silent stdout; is_file "$dir/hf/config.json"
+run export "$dir/hf/model.safetensors" out="$dir/one.safetensors"
+code_is 0
+run export tests/torch/nanogpt.pt out="$dir/two.safetensors"
+code_is 0
+equal "$(state_hash "$dir/one.safetensors")" "$(state_hash "$dir/two.safetensors")" "weights by way of the other layout, and not"
+run export "$dir/run" out="$dir/run.safetensors"
+code_is 0
+run sample "$dir/run.safetensors" start="Grüße" tokens=20
+code_is 0
+cp "$dir/stdout" "$dir/exported"
+run sample "$dir/run" start="Grüße" tokens=20
+cmp -s "$dir/exported" "$dir/stdout" || fault "an exported model writes another text"
+ok "weights go out in each layout and back with the same bits; an exported run is sampled from"
+
+head -c 60000 tests/torch/nanogpt.pt >"$dir/cut.pt"
+run sample "$dir/cut.pt"
+code_is 2; one_line stderr; says stderr "cut.pt: byte "
+printf 'PK\003\004' >"$dir/tiny.pt"
+run export "$dir/tiny.pt" out="$dir/no.safetensors"
+code_is 2; one_line stderr; says stderr "tiny.pt: byte 4: the zip archive has no end record"
+# shellcheck disable=SC2086
+run train macbook data="$dir/folder" out="$dir/from_cut" $tiny max_iters=1 init_from="$dir/cut.pt"
+code_is 2; says stderr "cut.pt: byte "
+ok "a checkpoint that was cut short is a sentence with file and byte"
+
+(
+    ulimit -f 8 # blocks of 512 or 1024 bytes; train.bin has some 17 KiB
+    exec ${WRAP:-} "$program" prepare "$dir/text.txt" out="$dir/full"
+) >"$dir/stdout" 2>"$dir/stderr" </dev/null
+code=$?
+code_is 2; one_line stderr; says stderr "full/"
+[ ! -e "$dir/full/train.bin" ] && [ ! -e "$dir/full/meta.json" ] || fault "half a folder has its names"
+ok "a full disk leaves no half folder"
+done_testing
