@@ -53,7 +53,7 @@ static an_status choose_device(an_ctx *cx, const char *name, const an_backend **
         *out = an_backend_find(&cx->err, any ? order[i] : name);
         if (!*out) return cx->err.code;
         if ((*out)->probe(info)) return AN_OK;
-        if (any) an_text_printf(why, "; not %s: %s", order[i], info->reason);
+        if (any) an_text_printf(why, "; not %s: %.*s", order[i], (int)strcspn(info->reason, ";"), info->reason);
     }
     return an_fail(&cx->err, AN_E_ENV, "%s: not available: %s", name, info->reason);
 }
