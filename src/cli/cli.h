@@ -58,7 +58,10 @@ void an_words(const char *format, an_text *out);
 
 int an_exit_code(an_status status);
 
-/* A sentence and a newline to stderr; on a terminal folded between words, further lines indented. */
+/* Lines of text; on a terminal those of more than 79 columns are folded between words, further ones indented to the
+ * second column of a table. */
+void an_print_folded(FILE *f, const char *text);
+/* A sentence and a newline to stderr, folded. */
 void an_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The commit that the program was built from, "-dirty" behind it when files differed; "" outside of a git checkout. */

@@ -14,19 +14,34 @@ const an_config an_help_keys = {fields, AN_COUNT(fields)};
 
 void an_command_help(const an_command *c)
 {
-    printf("anneal %s\n    %s\n", c->usage, c->summary);
-    if (c->details[0]) printf("\n%s", c->details);
+    an_text out = {0};
+    an_text_printf(&out, "anneal %s\n    %s\n", c->usage, c->summary);
+    if (c->details[0]) an_text_printf(&out, "\n%s", c->details);
     if (c->keys[0] == &an_train_keys || c->keys[1] == &an_train_keys) {
-        printf("\nPresets:\n");
-        for (size_t i = 0; i < an_n_presets; i++) printf("  %-18s%s\n", an_presets[i].name, an_presets[i].summary);
+        an_text_puts(&out, "\nPresets:\n");
+        for (size_t i = 0; i < an_n_presets; i++)
+            an_text_printf(&out, "  %-22s%s\n", an_presets[i].name, an_presets[i].summary);
     }
     for (size_t t = 0; t < 2 && c->keys[t]; t++) {
-        an_text text = {0};
-        an_config_help(c->keys[t], &text);
-        if (!text.failed && text.len) printf("%s%s", t ? "" : "\nSettings and their defaults:\n", text.data);
-        an_text_free(&text);
+        if (t == 0) an_text_puts(&out, "\nSettings and their defaults:\n");
+        an_config_help(c->keys[t], &out);
     }
-    if (c->json) printf("  --json    one line of JSON on stdout\n");
+    if (c->json) an_text_puts(&out, "  --json    one line of JSON on stdout\n");
+    an_print_folded(stdout, out.data ? out.data : "");
+    an_text_free(&out);
+}
+
+static void list_commands(void)
+{
+    an_text out = {0};
+    an_text_printf(&out, "anneal %s: trains, resumes and samples small language models\n\n", AN_VERSION);
+    for (size_t i = 0; i < an_n_commands; i++)
+        an_text_printf(&out, "  anneal %-10s  %s\n", an_commands[i].name, an_commands[i].summary);
+    an_text_puts(&out, "\nBegin with\n  anneal train demo out=run && anneal sample run\nanneal help COMMAND lists its "
+                       "arguments and settings.\nExit codes: 0 done, 1 usage, 2 environment, 3 numeric, 130 "
+                       "interrupted.\n");
+    an_print_folded(stdout, out.data ? out.data : "");
+    an_text_free(&out);
 }
 
 an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code)
@@ -47,11 +62,6 @@ an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code)
         an_command_help(c);
         return AN_OK;
     }
-    printf("anneal %s: trains, resumes and samples small language models\n\n", AN_VERSION);
-    for (size_t i = 0; i < an_n_commands; i++)
-        printf("  anneal %-40s %s\n", an_commands[i].usage, an_commands[i].summary);
-    printf("\nBegin with\n  anneal train demo out=run && anneal sample run\n"
-           "anneal help COMMAND lists its settings. Exit codes: 0 done, 1 usage, 2 environment, 3 numeric, 130 "
-           "interrupted.\n");
+    list_commands();
     return AN_OK;
 }

@@ -129,27 +129,52 @@ an_status an_print_line(an_err *err, an_text *line)
 /* At most 79 columns: a cursor behind the 80th may begin a new line. */
 enum { COLUMNS = 79, INDENT = 8 };
 
+/* Where the second column of a table's line begins: behind the first two blanks that follow a word. */
+static int second_column(const char *line, int n)
+{
+    int at = (int)strspn(line, " ");
+    while (at + 1 < n && !(line[at] == ' ' && line[at + 1] == ' ')) at++;
+    at += (int)strspn(line + at, " ");
+    return at > 0 && at < COLUMNS / 2 ? at : INDENT;
+}
+
+static void fold_line(FILE *f, const char *line, int n)
+{
+    const int indent = n > COLUMNS ? second_column(line, n) : 0;
+    for (int room = COLUMNS, left; n > 0 || room == COLUMNS; room = COLUMNS - indent) {
+        left = n;
+        if (n > room) {
+            for (n = room; n > 0 && line[n] != ' ';) n--;
+            if (n == 0) n = (int)strcspn(line, " \n"); /* a path, say: better whole on two lines than cut in two */
+        }
+        fprintf(f, "%*s%.*s\n", room == COLUMNS ? 0 : indent, "", n, line);
+        const int blanks = (int)strspn(line + n, " ");
+        line += n + blanks;
+        n = left - n - blanks;
+        if (indent == 0) return;
+    }
+}
+
+void an_print_folded(FILE *f, const char *text)
+{
+    if (isatty(fileno(f)) != 1) {
+        fputs(text, f);
+        return;
+    }
+    while (*text) {
+        const int n = (int)strcspn(text, "\n");
+        fold_line(f, text, n);
+        text += n + (text[n] == '\n');
+    }
+}
+
 void an_say(const char *format, ...)
 {
     char text[2048];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(text, sizeof text, format, arguments);
+    vsnprintf(text, sizeof text - 1, format, arguments);
     va_end(arguments);
-    if (isatty(STDERR_FILENO) != 1) {
-        fprintf(stderr, "%s\n", text);
-        return;
-    }
-    int room = COLUMNS;
-    for (const char *p = text; *p; room = COLUMNS - INDENT) {
-        int n = (int)strcspn(p, "\n");
-        if (n > room) {
-            n = room;
-            while (n > 0 && p[n] != ' ') n--;
-            if (n == 0) n = (int)strcspn(p, " \n"); /* a path, say: better whole on two lines than cut in two */
-        }
-        fprintf(stderr, "%s%.*s\n", p == text ? "" : "        ", n, p);
-        p += n;
-        p += strspn(p, " \n");
-    }
+    strcat(text, "\n");
+    an_print_folded(stderr, text);
 }
