@@ -80,9 +80,15 @@ static struct {
     long calls;
 } counts[MOST];
 
+/* Counts begin anew when another failure is asked for. */
 static int injected(const char *name)
 {
+    static char last[256];
     const char *list = getenv("FAKE_CUDA_FAIL");
+    if (strncmp(last, list ? list : "", sizeof last - 1)) {
+        snprintf(last, sizeof last, "%s", list ? list : "");
+        memset(counts, 0, sizeof counts);
+    }
     long n = 0;
     for (int i = 0; i < MOST; i++) {
         if (!counts[i].name) counts[i].name = name;
@@ -389,12 +395,13 @@ EXPORT int cuStreamBeginCapture_v2(thing *s, int mode)
 }
 EXPORT int cuStreamEndCapture(thing *s, thing **out)
 {
+    const thing *was = state.capturing;
+    state.capturing = NULL; /* whatever happens */
     CALL("cuStreamEndCapture");
-    if (state.capturing != s) {
+    if (was != s) {
         complain("cuStreamEndCapture: nothing is captured");
         DONE(INVALID_VALUE);
     }
-    state.capturing = NULL;
     int r = make(out, GRAPH, "cuStreamEndCapture");
     if (!r) (*out)->ops = state.ops - s->ops;
     DONE(r);

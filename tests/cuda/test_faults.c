@@ -1,0 +1,204 @@
+/* test_faults.c: the CUDA backend against a driver that is absent, old, out of memory, failing or hanging: a sentence
+ * that says what and what to do, no crash, no hang, no handle left behind, and the last checkpoint whole. No GPU is
+ * needed: fake_cuda.c is the driver. */
+#define _GNU_SOURCE           /* setenv */
+#include "proof/train_case.h" /* first: it wants the short names of anneal.h */
+
+#include "cuda/fake.h"
+
+static const train_case half = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_BF16, .dropout = 0.1},
+                        full = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_F32};
+
+/* Trains until something fails; the sentence is in `err`. */
+static an_status train(an_err *err, const train_case *c, int steps)
+{
+    const an_options o = {.device = "cuda", .seed = 3, .cache_dir = test_path("cache"), .verify = true};
+    uint64_t hash;
+    memset(err, 0, sizeof *err);
+    return case_run(err, c, &o, steps, &hash, NULL);
+}
+
+static void says(const an_err *err, an_status got, an_status want, const char *words)
+{
+    if (got != want || !strstr(err->text, words))
+        fail_msg("status %d: \"%s\"; wanted status %d and \"%s\"", got, err->text, want, words);
+}
+
+static int start(void **state)
+{
+    (void)state;
+    fake_build();
+    return 0;
+}
+
+/* ---------------------------------------------------------------------------------------------- used rightly */
+
+static void training_uses_the_driver_rightly_in_every_way_of_launching(void **state)
+{
+    (void)state;
+    static const char *const how[] = {"graph", "plain", "sync"};
+    an_err err;
+    for (int i = 0; i < 3; i++)
+        for (int which = 0; which < 4; which++) {
+            fake_reset();
+            setenv("ANNEAL_CUDA_LAUNCH", how[i], 1);
+            if (which == 2) setenv("ANNEAL_EXACT", "1", 1);
+            if (which == 3) setenv("ANNEAL_TF32", "1", 1);
+            if (train(&err, which ? &full : &half, 3) != AN_OK) fail_msg("%s: %s", how[i], err.text);
+            fake_clean();
+        }
+}
+
+static void a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again(void **state)
+{
+    (void)state;
+    an_err err;
+    char command[512];
+    fake_reset();
+    assert_int_equal(train(&err, &half, 1), AN_OK);
+    setenv("FAKE_CUDA_FAIL", "nvrtcCompileProgram:1+=6", 1);
+    if (train(&err, &half, 1) != AN_OK) fail_msg("the cache was not used: %s", err.text);
+    snprintf(command, sizeof command,
+             "for f in %s/*.cubin; do printf x | dd of=$f bs=1 seek=200 conv=notrunc 2>/dev/null; done",
+             test_path("cache"));
+    assert_int_equal(system(command), 0);
+    says(&err, train(&err, &half, 1), AN_E_DEVICE, "cannot compile");
+    fake_reset();
+    assert_int_equal(train(&err, &half, 1), AN_OK);
+    fake_clean();
+}
+
+/* ---------------------------------------------------------------------------------------------- not there */
+
+static void what_is_missing_or_too_old_is_named(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *words;
+    } faults[] = {
+        {"ANNEAL_CUDA_PATH", "/nonexistent", "libcuda.so.1 not found"},
+        {"FAKE_CUDA_VERSION", "11040", "the NVIDIA driver is for CUDA 11.4"},
+        {"FAKE_CUDA_ARCH", "75", "compute capability 7.5; 8.0"},
+        {"FAKE_CUDA_FAIL", "cuInit:1+=100", "the driver finds no GPU"},
+        {"FAKE_CUDA_FAIL", "cuInit:1+=803", "the NVIDIA driver does not start"},
+    };
+    an_err err;
+    for (size_t i = 0; i < AN_COUNT(faults); i++) {
+        char *was = getenv(faults[i].name) ? strdup(getenv(faults[i].name)) : NULL;
+        setenv(faults[i].name, faults[i].value, 1);
+        says(&err, train(&err, &half, 1), AN_E_ENV, faults[i].words);
+        an_ctx *cx = an_open(&(an_options){.device = "auto"}); /* goes on without it, and says why */
+        assert_null(an_error(cx));
+        assert_non_null(strstr(an_report_text(cx, "device"), "cpu: "));
+        assert_non_null(strstr(an_report_text(cx, "device"), faults[i].words));
+        an_close(cx);
+        if (was) setenv(faults[i].name, was, 1);
+        free(was);
+        fake_reset();
+    }
+}
+
+static void without_nvrtc_there_is_a_sentence_and_without_cublas_a_note(void **state)
+{
+    (void)state;
+    an_err err;
+    char path[512], away[600];
+    for (int i = 0; i < 2; i++) {
+        fake_reset();
+        snprintf(path, sizeof path, "%s/%s", getenv("ANNEAL_CUDA_PATH"), i ? "libcublasLt.so.13" : "libnvrtc.so.13");
+        snprintf(away, sizeof away, "%s.away", path);
+        assert_int_equal(rename(path, away), 0);
+        an_status status = train(&err, &half, 1);
+        if (i)
+            assert_int_equal(status, AN_OK);
+        else
+            says(&err, status, AN_E_ENV, "libnvrtc.so.13 not found");
+        assert_int_equal(rename(away, path), 0);
+        fake_clean();
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- failing */
+
+static void no_memory_at_the_start_or_later_is_a_sentence(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"cuMemAlloc_v2:1=2",    "cuMemAlloc_v2:3=2",
+                                         "cuMemAlloc_v2:5=2",    "cuMemHostAlloc:1=2",
+                                         "cuModuleLoadData:4=2", "cuGraphInstantiateWithFlags:1=2"};
+    an_err err;
+    for (size_t i = 0; i < AN_COUNT(faults); i++) {
+        fake_reset();
+        setenv("FAKE_CUDA_FAIL", faults[i], 1);
+        says(&err, train(&err, &half, 3), AN_E_NOMEM, "out of memory");
+        fake_clean();
+    }
+    fake_reset();
+    setenv("FAKE_CUDA_BYTES", "100000", 1);
+    says(&err, train(&err, &half, 3), AN_E_NOMEM, "of 97.7 KiB are free");
+    fake_clean();
+}
+
+/* Each function of the driver that a step calls, failing once with an error of its own or one that takes the device. */
+static void a_call_that_fails_is_named_and_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"cuLaunchKernel",       "cublasLtMatmul",
+                                        "cuGraphLaunch",        "cuMemcpyHtoDAsync_v2",
+                                        "cuStreamCreate",       "cuStreamEndCapture",
+                                        "cuMemcpyDtoHAsync_v2", "cuEventRecordWithFlags",
+                                        "cuModuleGetFunction",  "cublasLtMatmulAlgoGetHeuristic",
+                                        "cuMemsetD8Async"};
+    an_err err;
+    for (size_t i = 0; i < AN_COUNT(names); i++)
+        for (int nth = 1; nth < 4; nth += 2) {
+            char fault[96];
+            fake_reset();
+            snprintf(fault, sizeof fault, "%s:%d=801", names[i], nth);
+            setenv("FAKE_CUDA_FAIL", fault, 1);
+            an_status status = train(&err, &half, 3);
+            if (status == AN_OK && nth == 1) fail_msg("%s failed and nobody noticed", names[i]);
+            if (status != AN_OK) says(&err, status, AN_E_DEVICE, "cuda: ");
+            fake_clean();
+        }
+}
+
+static void a_kernel_that_faults_loses_the_device_with_a_sentence(void **state)
+{
+    (void)state;
+    an_err err;
+    fake_reset();
+    setenv("FAKE_CUDA_FAIL", "cuEventQuery:6+=700", 1);
+    says(&err, train(&err, &half, 50), AN_E_DEVICE, "an illegal memory access was encountered");
+    assert_non_null(strstr(err.text, "resume from the last checkpoint"));
+    fake_reset();
+    setenv("ANNEAL_CUDA_LAUNCH", "sync", 1); /* names the kernel */
+    setenv("FAKE_CUDA_FAIL", "cuStreamSynchronize:9+=700", 1);
+    says(&err, train(&err, &half, 50), AN_E_DEVICE, "running step");
+}
+
+static void a_gpu_that_hangs_is_given_up_after_the_timeout(void **state)
+{
+    (void)state;
+    an_err err;
+    fake_reset();
+    setenv("FAKE_CUDA_FAIL", "cuEventQuery:5+=600", 1);
+    setenv("ANNEAL_CUDA_TIMEOUT", "0.2", 1);
+    says(&err, train(&err, &half, 50), AN_E_DEVICE, "has not finished after");
+    unsetenv("ANNEAL_CUDA_TIMEOUT");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(training_uses_the_driver_rightly_in_every_way_of_launching),
+        cmocka_unit_test(a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again),
+        cmocka_unit_test(what_is_missing_or_too_old_is_named),
+        cmocka_unit_test(without_nvrtc_there_is_a_sentence_and_without_cublas_a_note),
+        cmocka_unit_test(no_memory_at_the_start_or_later_is_a_sentence),
+        cmocka_unit_test(a_call_that_fails_is_named_and_leaves_nothing_behind),
+        cmocka_unit_test(a_kernel_that_faults_loses_the_device_with_a_sentence),
+        cmocka_unit_test(a_gpu_that_hangs_is_given_up_after_the_timeout),
+    };
+    return cmocka_run_group_tests(tests, start, NULL);
+}
