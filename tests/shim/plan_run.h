@@ -23,9 +23,11 @@ typedef struct plan_run {
     const an_plan *plan;
     an_gpu gpu;
     const char *folder;
-    plan_text **texts; /* shared by plans: the caller's list */
-    plan_text **of;    /* [n_steps]; NULL: filled or copied by the driver */
-    long launches;     /* of the last run */
+    plan_text **texts;     /* shared by plans: the caller's list */
+    plan_text **of;        /* [n_steps]; NULL: filled or copied by the driver */
+    long launches;         /* of the last run */
+    const char *from, *to; /* a mistake to make: the first `from` in each text becomes `to`; NULL: none */
+    int mistakes;
     char why[PLAN_RUN_WHY];
 } plan_run;
 
@@ -40,9 +42,21 @@ static inline void plan_texts_free(plan_text **list)
     *list = NULL;
 }
 
+static inline void plan_text_spoil(plan_run *r, an_text *text)
+{
+    const char *at = r->from && text->data ? strstr(text->data, r->from) : NULL;
+    an_text spoilt = {0};
+    if (!at) return;
+    an_text_printf(&spoilt, "%.*s%s%s", (int)(at - text->data), text->data, r->to, at + strlen(r->from));
+    an_text_free(text);
+    *text = spoilt;
+    r->mistakes++;
+}
+
 /* The object of a text, compiled now or before. NULL: r->why. Takes over `text`. */
 static inline plan_text *plan_text_find(plan_run *r, an_text *text)
 {
+    plan_text_spoil(r, text);
     for (plan_text *t = *r->texts; t && text->data; t = t->next)
         if (!strcmp(t->text, text->data)) return an_text_free(text), t;
     plan_text *t = calloc(1, sizeof *t);
@@ -98,7 +112,8 @@ static inline void plan_run_close(plan_run *r)
 /* 0, or -1 and r->why: the sentence of the step that has no kernel, or a compiler's. */
 static inline int plan_run_open(plan_run *r, const an_plan *p, an_gpu gpu, const char *folder, plan_text **texts)
 {
-    *r = (plan_run){.plan = p, .gpu = gpu, .folder = folder, .texts = texts};
+    const char *from = r->from, *to = r->to;
+    *r = (plan_run){.plan = p, .gpu = gpu, .folder = folder, .texts = texts, .from = from, .to = to};
     r->of = calloc((size_t)p->n_steps + 1, sizeof *r->of);
     if (!r->of) return snprintf(r->why, sizeof r->why, "out of memory"), -1;
     for (int s = 0; s < p->n_steps; s++) {

@@ -19,6 +19,8 @@ struct an_device { /* this test program's own: backends do not share theirs */
     an_gpu gpu;
     uint64_t runs;
     long launches;
+    const char *from, *to; /* see plan_run.h */
+    int mistakes;
 };
 
 struct an_exec {
@@ -75,11 +77,13 @@ static an_status shim_load(an_err *err, an_device *d, const an_plan *p, an_exec 
     an_exec *e = calloc(1, sizeof *e);
     if (!e) return an_fail_nomem(err, "the shim", sizeof *e);
     *stats = (an_load_stats){0};
+    e->run.from = d->from, e->run.to = d->to;
     if (plan_run_open(&e->run, p, d->gpu, test_folder(), &d->texts)) {
         an_fail(err, AN_E_UNSUPPORTED, "shim: %.900s", e->run.why);
         free(e);
         return AN_E_UNSUPPORTED;
     }
+    d->mistakes += e->run.mistakes;
     *out = e;
     return AN_OK;
 }
