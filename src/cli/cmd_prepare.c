@@ -1,6 +1,5 @@
 /* cmd_prepare.c: from a text to a folder that train reads: a file, a folder of files, or tinyshakespeare. */
 #define _DEFAULT_SOURCE
-#include "base/os.h"
 #include "cli/cli.h"
 #include "io/download.h"
 #include "io/prepare.h"
@@ -60,7 +59,6 @@ static an_status fetch(an_err *err, const known_file *f, const prepare_values *v
     int n = snprintf(url, sizeof url, "%s/%s", folder, f->name),
         m = snprintf(path, PATH_BYTES, "%s/%s", v->out, f->name);
     if (n >= PATH_BYTES || m >= PATH_BYTES) return an_fail(err, AN_E_USAGE, "out=%s: the path is too long", v->out);
-    AN_TRY(an_make_dirs(err, v->out, 0777));
     const an_download d = {.url = url,
                            .path = path,
                            .sha256 = f->sha256,

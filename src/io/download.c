@@ -207,8 +207,18 @@ static an_status accept(an_err *err, const transfer *t)
     return AN_OK;
 }
 
+static an_status make_folder(an_err *err, const char *path)
+{
+    char folder[1024];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path || (size_t)(slash - path) >= sizeof folder) return AN_OK;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return an_make_dirs(err, folder, 0777);
+}
+
 static an_status download(an_err *err, transfer *t)
 {
+    AN_TRY(make_folder(err, t->d->path));
     AN_TRY(open_part(err, t));
     t->handle = t->api->easy_init();
     if (!t->handle) return an_fail_nomem(err, "a download", 4096);

@@ -18,7 +18,7 @@ typedef struct an_download {
     void *arg;
 } an_download;
 
-/* A file of this SHA-256 that is there already is not fetched again. */
+/* A file of this SHA-256 that is there already is not fetched again. The file's folder is made. */
 an_status an_download_file(an_err *err, const an_download *d);
 
 #endif

@@ -1,5 +1,7 @@
 #include "io/json.h"
+#include "base/os.h"
 #include "io/utf8.h"
+#include <stdlib.h>
 #include <string.h>
 
 an_status an_json_parse(an_err *err, const char *where, uint64_t at, const char *text, size_t n, json_t **out)
@@ -14,6 +16,28 @@ an_status an_json_parse(an_err *err, const char *where, uint64_t at, const char 
     uint64_t byte = at + (why.position > 0 ? (uint64_t)why.position : 0);
     return an_fail(err, AN_E_IO, "%s: byte %llu: not valid JSON: %s; the file is damaged or not what its name says",
                    where, (unsigned long long)byte, an_quoted(why.text, token));
+}
+
+an_status an_json_read(an_err *err, const char *path, size_t max_bytes, json_t **out)
+{
+    char *text;
+    size_t n;
+    *out = NULL;
+    AN_TRY(an_file_read(err, path, max_bytes, &text, &n));
+    an_status status = an_json_parse(err, path, 0, text, n, out);
+    free(text);
+    return status;
+}
+
+an_status an_json_save(an_err *err, const char *path, const an_text *text)
+{
+    an_save save;
+    if (text->failed) return an_fail_nomem(err, path, text->len);
+    AN_TRY(an_save_begin(err, path, &save));
+    an_status status = an_save_write(err, &save, text->data, text->len);
+    if (status == AN_OK) return an_save_commit(err, &save);
+    an_save_abort(&save);
+    return status;
 }
 
 an_status an_json_string(an_err *err, const char *what, const json_t *object, const char *key, const char **out)

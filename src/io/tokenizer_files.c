@@ -11,17 +11,6 @@
 
 enum { MAX_FILE_BYTES = 64 << 20, MAX_PICKLE_BYTES = 16 << 20, PATH_BYTES = 1024 };
 
-static an_status read_json(an_err *err, const char *path, json_t **out)
-{
-    char *text;
-    size_t n;
-    *out = NULL;
-    AN_TRY(an_file_read(err, path, MAX_FILE_BYTES, &text, &n));
-    an_status status = an_json_parse(err, path, 0, text, n, out);
-    free(text);
-    return status;
-}
-
 /* ---- {token: id} and merges */
 
 /* {token: id} to an array by id; every id from 0 to n-1 once. *out is the caller's, also on failure. */
@@ -112,7 +101,7 @@ an_status an_tokenizer_gpt2(an_err *err, const char *encoder_path, const char *m
     *out = NULL;
     json_t *encoder = NULL, *merges = json_array();
     if (!merges) return an_fail_nomem(err, merges_path, sizeof merges);
-    an_status status = read_json(err, encoder_path, &encoder);
+    an_status status = an_json_read(err, encoder_path, MAX_FILE_BYTES, &encoder);
     if (status == AN_OK) status = read_merges(err, merges_path, encoder, merges);
     if (status == AN_OK) status = build(err, encoder_path, encoder, merges, out);
     json_decref(encoder);
@@ -212,7 +201,7 @@ an_status an_tokenizer_from_file(an_err *err, const char *path, an_tokenizer **o
 {
     json_t *root;
     *out = NULL;
-    AN_TRY(read_json(err, path, &root));
+    AN_TRY(an_json_read(err, path, MAX_FILE_BYTES, &root));
     an_status status = from_json(err, path, root, out);
     json_decref(root);
     return status;

@@ -9,6 +9,7 @@
 #ifndef AN_IO_WEIGHTS_H
 #define AN_IO_WEIGHTS_H
 
+#include "base/arena.h" /* what converts tensors keeps them in an arena that an_st_view's owner has */
 #include "io/safetensors.h"
 
 #define AN_WEIGHTS_VALUES "torch.values"

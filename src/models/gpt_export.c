@@ -1,5 +1,4 @@
 /* gpt_export.c: writing weights for others. See gpt_weights.h. */
-#include "base/os.h"
 #include "io/checkpoint.h"
 #include "models/gpt_import.h"
 #include "models/gpt_names.h"
@@ -118,15 +117,7 @@ static an_status write_config_beside(an_err *err, const an_gpt_config *c, const 
                    "  \"attn_pdrop\": %.6g,\n  \"embd_pdrop\": %.6g,\n  \"resid_pdrop\": %.6g,\n"
                    "  \"tie_word_embeddings\": true\n}\n",
                    c->block, c->block, c->vocab, c->dropout, c->dropout, c->dropout);
-    an_save save;
-    an_status status = text.failed ? an_fail_nomem(err, beside, text.len) : an_save_begin(err, beside, &save);
-    if (status == AN_OK) {
-        status = an_save_write(err, &save, text.data, text.len);
-        if (status == AN_OK)
-            status = an_save_commit(err, &save);
-        else
-            an_save_abort(&save);
-    }
+    an_status status = an_json_save(err, beside, &text);
     an_text_free(&text);
     return status;
 }

@@ -1,11 +1,9 @@
 /* gpt_import.c: the settings and the progress that files of others hold. See gpt_weights.h. */
 #include "models/gpt_import.h"
-#include "base/os.h"
 #include "io/checkpoint.h"
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum { MAX_CONFIG_BYTES = 1 << 20, GPT2_HEAD_WIDTH = 64 };
@@ -15,19 +13,15 @@ enum { MAX_CONFIG_BYTES = 1 << 20, GPT2_HEAD_WIDTH = 64 };
 /* The JSON of config.json in the folder of `path`; NULL: there is none. */
 static an_status read_config_beside(an_err *err, const char *path, json_t **out)
 {
-    char beside[AN_CKPT_PATH_BYTES], *text;
+    char beside[AN_CKPT_PATH_BYTES];
     const char *slash = strrchr(path, '/');
-    size_t n;
     *out = NULL;
     int length = snprintf(beside, sizeof beside, "%.*sconfig.json", slash ? (int)(slash - path + 1) : 0, path);
     if (length < 0 || length >= (int)sizeof beside) return AN_OK;
     FILE *f = fopen(beside, "rb");
     if (!f) return AN_OK;
     fclose(f);
-    AN_TRY(an_file_read(err, beside, MAX_CONFIG_BYTES, &text, &n));
-    an_status status = an_json_parse(err, beside, 0, text, n, out);
-    free(text);
-    return status;
+    return an_json_read(err, beside, MAX_CONFIG_BYTES, out);
 }
 
 /* What a Hugging Face config says that our model cannot do. */

@@ -5,8 +5,6 @@
  * What needs no change is used where it lies in the file's map. */
 #define _DEFAULT_SOURCE
 #include "models/gpt_weights.h"
-#include "base/arena.h"
-#include "base/os.h"
 #include "io/checkpoint.h"
 #include "io/json.h"
 #include "io/weights.h"
