@@ -53,6 +53,7 @@ static uint64_t kernel_hash(const an_plan *p, int32_t kernel, uint64_t seed)
         return an_hash(&s, sizeof s, seed);
     }
     case AN_KERNEL_SCATTER: return an_hash(&k->u.scatter, sizeof k->u.scatter, seed);
+    case AN_KERNEL_PUT: return an_hash(&k->u.put, sizeof k->u.put, seed);
     case AN_KERNEL_CALL: return an_hash(&k->u.call, sizeof k->u.call, seed);
     default: return seed; /* fills and copies: one kernel each */
     }

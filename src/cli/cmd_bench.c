@@ -4,6 +4,7 @@
 #include "cli/narrate.h"
 #include "train/bench.h"
 #include "train/bench_op.h"
+#include <anneal_tools.h>
 #include <string.h>
 
 enum { MOST_DEVICES = 8 };
@@ -117,10 +118,18 @@ static const struct {
 } protocols[] = {{"macbook", 60, 10},        {"demo", 60, 10}, {"char", 4, 2},
                  {"shakespeare_char", 4, 2}, {"gpt2s", 6, 2},  {"gpt2", 2, 2}};
 
+/* "auto" is a GPU where there is one. */
+static bool is_cpu(const char *device)
+{
+    an_device_facts f;
+    if (strcmp(device, "auto") != 0) return strcmp(device, "cpu") == 0;
+    return !(an_device_find("cuda", &f) && f.available) && !(an_device_find("metal", &f) && f.available);
+}
+
 /* nanoGPT's bench.py times 20 steps after 10: that is what a GPU gets. */
 static void protocol_of(const an_train_config *c, bench_values *v)
 {
-    const bool cpu = strcmp(c->device, "cpu") == 0 || strcmp(c->device, "auto") == 0;
+    const bool cpu = is_cpu(c->device);
     int64_t steps = cpu ? 4 : 20, warmup = cpu ? 2 : 10;
     for (size_t i = 0; cpu && i < AN_COUNT(protocols); i++)
         if (strcmp(protocols[i].preset, c->preset) == 0) {

@@ -44,6 +44,9 @@ static void judge_machine(an_doctor *d)
 
 static void judge_compiler(an_doctor *d)
 {
+    /* A Mac has /usr/bin/cc before there is a compiler behind it. */
+    if (strncmp(d->os.system, "macOS", 5) == 0 && !d->os.developer[0])
+        find(d, true, "the command-line tools are not installed: run xcode-select --install");
     if (!d->cc.path[0])
         find(d, true, "%s", d->cc.why);
     else if (!d->cc.version[0])

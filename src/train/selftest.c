@@ -53,6 +53,20 @@ static an_status check(an_err *err, an_run *r, an_status built, an_kernel_check_
     return status;
 }
 
+/* What sampling runs: a context taken in whole, then a token with the keys and values kept from it. */
+static an_status check_sampling(an_err *err, an_run *r, const int32_t *x, an_kernel_check_fn tell, void *user,
+                                an_check_result *out)
+{
+    const int64_t P = r->cfg.block_size > 16 ? 16 : r->cfg.block_size, seen = P - 1;
+    an_tensor *tokens = an_input(r->cx, AN_I32, AN_SHAPE(1, P), x); /* [1,P] */
+    an_tensor *logits = an_gpt_prefill(r->model, tokens, an_scalar_i32(r->cx, (int32_t)(seen - 1)));
+    AN_TRY(check(err, r, an_eval(logits), tell, user, out));
+    an_tensor *token = an_input(r->cx, AN_I32, AN_SHAPE(1, 1), &x[seen]); /* [1,1] */
+    an_tensor *position = an_scalar_i32(r->cx, (int32_t)seen), *n_keys = an_scalar_i32(r->cx, (int32_t)P);
+    logits = an_gpt_decode(r->model, token, position, n_keys);
+    return check(err, r, an_eval(logits), tell, user, out);
+}
+
 static an_status run(an_err *err, an_run *r, const int32_t *x, const int32_t *y, an_kernel_check_fn tell, void *user,
                      an_check_result *out)
 {
@@ -71,7 +85,8 @@ static an_status run(an_err *err, an_run *r, const int32_t *x, const int32_t *y,
     for (int i = 0; i < an_persist_count(r->cx); i++) AN_TRY(disturb(err, r, i, &state));
     AN_TRY(check(err, r, an_eval(s.loss, s.norm), tell, user, out));
     an_tensor *loss = an_step_evaluation(r->cx, r->model, r->cfg.batch_size, r->cfg.block_size, x, y);
-    return check(err, r, an_eval(loss), tell, user, out);
+    AN_TRY(check(err, r, an_eval(loss), tell, user, out));
+    return r->cfg.block_size > 1 ? check_sampling(err, r, x, tell, user, out) : AN_OK;
 }
 
 an_status an_selftest(an_err *err, const an_train_config *c, an_kernel_check_fn tell, void *user, an_check_result *out)

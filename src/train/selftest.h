@@ -1,4 +1,4 @@
-/* selftest.h: every kernel of a model's training step and evaluation, at its shapes, against the oracle.
+/* selftest.h: every kernel of a model's training step, evaluation and sampling, at its shapes, against the oracle.
  *
  * Owns:      the numbers the kernels meet: weights and moments disturbed so that none is zero, random tokens.
  * Does not:  print, or know kernels.

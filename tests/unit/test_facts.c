@@ -68,6 +68,10 @@ static void what_keeps_it_from_running_is_a_fault(void **state)
     an_doctor_judge(&d);
     assert_true(finding(&d, "open to others")->fault);
     d = healthy();
+    snprintf(d.os.system, sizeof d.os.system, "macOS 14.5 (23F79)");
+    an_doctor_judge(&d);
+    assert_true(finding(&d, "xcode-select --install")->fault);
+    d = healthy();
     d.os.limit_address_bytes = 100 << 20;
     an_doctor_judge(&d);
     assert_true(finding(&d, "ulimit -v is 100 MiB")->fault);

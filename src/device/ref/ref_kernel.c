@@ -353,6 +353,22 @@ static bool sample_bytes(const an_ref_memory *to, const an_ref_memory *from, int
     return true;
 }
 
+/* Bytes of the row that is put, and of rows that must have stayed. */
+static bool sample_put(const an_put_spec *s, const an_ref_memory *arg, an_ref_samples *out)
+{
+    const int32_t row = *(const int32_t *)arg[0].before;
+    const int64_t line = s->inner * s->bytes, all = s->outer * s->rows * line, n = AN_MIN(all, 1 << 14);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = spread(k, n, all), o = at / (s->rows * line), byte = at % line;
+        if (k % 2 && row >= 0 && row < s->rows) at = (o * s->rows + row) * line + byte;
+        const bool put = at / line % s->rows == row;
+        const uint8_t *from = put ? (const uint8_t *)arg[1].before + o * s->stride * s->bytes + byte
+                                  : (const uint8_t *)arg[2].before + at;
+        if (!an_ref_expect(out, 2, at, *from)) return false;
+    }
+    return true;
+}
+
 /* ---------------------------------------------------------------------------------------------- comparing */
 
 typedef struct limits {
@@ -508,6 +524,9 @@ int64_t an_ref_extent(const an_plan *p, const an_plan_step *s, int i)
     if (s->epilogue >= 0 && i >= s->n_own) bytes = row_extent(p->kernel[s->epilogue].u.row, i - s->n_own);
     if (k->kind == AN_KERNEL_ATTN || k->kind == AN_KERNEL_ATTN_GRAD)
         bytes = attn_extent(&k->u.attn, k->kind == AN_KERNEL_ATTN_GRAD, i);
+    if (k->kind == AN_KERNEL_PUT && i == 1)
+        bytes = ((k->u.put.outer - 1) * k->u.put.stride + k->u.put.inner) * k->u.put.bytes;
+    if (k->kind == AN_KERNEL_PUT && i == 2) bytes = k->u.put.outer * k->u.put.rows * k->u.put.inner * k->u.put.bytes;
     if (k->kind == AN_KERNEL_SCATTER && i == 1)
         bytes = ((k->u.scatter.n - 1) * k->u.scatter.src_stride + k->u.scatter.c) *
                 (int64_t)an_dtype_bytes((an_dtype)k->u.scatter.src_dtype);
@@ -542,7 +561,7 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
         break;
     case AN_KERNEL_ZERO: good = sample_bytes(&arg[0], NULL, 0, e); break;
     case AN_KERNEL_COPY: good = sample_bytes(&arg[1], &arg[0], 1, e); break;
-    case AN_KERNEL_PUT: *skipped = "it moves one row and computes nothing"; break;
+    case AN_KERNEL_PUT: good = sample_put(&k->u.put, arg, e); break;
     }
     return good ? AN_OK : an_fail_nomem(err, "the oracle's samples", (size_t)e->cap * 20);
 }
