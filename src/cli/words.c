@@ -244,9 +244,10 @@ static void zsh(an_text *out)
         if (strcmp(c->name, "help") == 0) put_commands(out);
         an_text_printf(out, "%s)\n        ;;\n", c->json ? " --json --quiet" : " --quiet");
     }
-    an_text_puts(out,
-                 "    esac\n    if [[ $words[CURRENT] == *=* ]]; then\n"
-                      "        local key=${${words[CURRENT]%%=*}#--}\n        compset -P '*='\n        case $words[2]:$key in\n");
+    an_text_puts(
+        out,
+        "    esac\n    if [[ $words[CURRENT] == *=* ]]; then\n"
+        "        local key=${${words[CURRENT]%%=*}#--}\n        compset -P '*='\n        case $words[2]:$key in\n");
     for (size_t i = 0; i < an_n_commands; i++) each_key(out, &an_commands[i], zsh_values);
     an_text_puts(out, "        esac\n        _files\n        return\n    fi\n    compset -P '--'\n"
                       "    _describe -t settings setting keys -S '='\n    compadd -- $presets\n    _files\n}\n"

@@ -77,29 +77,53 @@ static void look(void *user, const an_kernel_check *k)
     assert_true(k->skipped[0] || k->elements > 0);
 }
 
-/* One training step of the small model, with its kernels spoiled. */
+/* The last plan of a context, with its kernels spoiled. */
+static seen check_last(an_ctx *cx, spoil_fn how, const char *kind)
+{
+    an_check_result result;
+    seen s = {.kind = kind};
+    right = cx->backend;
+    wrong = *right;
+    wrong.load = load_spoiled;
+    spoil = how;
+    if (how) cx->backend = &wrong;
+    if (an_check_kernels(cx, look, &s, &result) != AN_OK) fail_msg("%s", an_error(cx));
+    cx->backend = right;
+    assert_int_equal(result.faults, s.wrong);
+    assert_int_equal(result.skipped, 0);
+    assert_true(result.kernels > 8);
+    return s;
+}
+
+/* One training step of the small model. */
 static seen check(spoil_fn how, const char *kind)
 {
     an_err err = {0};
     an_run *r;
-    an_check_result result;
-    seen s = {.kind = kind};
     int32_t tokens[64];
     const an_train_config c = small();
     for (int i = 0; i < 64; i++) tokens[i] = i * 7 % 33;
     if (an_run_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
     const an_training_step step = an_step_build(r->cx, r->model, &r->cfg, c.warmup_iters, 0, tokens, tokens + 32);
     assert_int_equal(an_eval(step.loss, step.norm), AN_OK);
-    right = r->cx->backend;
-    wrong = *right;
-    wrong.load = load_spoiled;
-    spoil = how;
-    if (how) r->cx->backend = &wrong;
-    if (an_check_kernels(r->cx, look, &s, &result) != AN_OK) fail_msg("%s", an_error(r->cx));
-    assert_int_equal(result.faults, s.wrong);
-    assert_int_equal(result.skipped, 0);
-    assert_true(result.kernels > 15);
-    r->cx->backend = right;
+    const seen s = check_last(r->cx, how, kind);
+    an_run_close(r);
+    return s;
+}
+
+/* A token with the keys and values of those before it. */
+static seen check_decoding(spoil_fn how, const char *kind)
+{
+    an_err err = {0};
+    an_run *r;
+    const int32_t token = 5;
+    const an_train_config c = small();
+    if (an_run_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
+    an_tensor *x = an_input_at(AN_AT, r->cx, AN_I32, AN_SHAPE(1, 1), &token); /* [1,1] */
+    an_tensor *logits =
+        an_gpt_decode(r->model, x, an_scalar_i32_at(AN_AT, r->cx, 3), an_scalar_i32_at(AN_AT, r->cx, 4));
+    assert_int_equal(an_eval(logits), AN_OK);
+    const seen s = check_last(r->cx, how, kind);
     an_run_close(r);
     return s;
 }
@@ -150,6 +174,11 @@ static void other_constant(an_kernel *k)
         if (k->u.row->ins[i].kind == AN_INS_CONST) k->u.row->ins[i].imm *= 1.001;
 }
 
+static void short_row_put(an_kernel *k)
+{
+    if (k->kind == AN_KERNEL_PUT) k->u.put.inner--;
+}
+
 static void right_kernels_pass(void **state)
 {
     (void)state;
@@ -189,6 +218,14 @@ static void a_product_with_a_wrong_epilogue_is_found(void **state)
 {
     (void)state;
     const seen s = check(wrong_epilogue, "product");
+    assert_true(s.of_kind >= 1 && s.wrong == s.of_kind);
+}
+
+static void keys_that_are_not_put_whole_are_found(void **state)
+{
+    (void)state;
+    assert_int_equal(check_decoding(NULL, "").wrong, 0);
+    const seen s = check_decoding(short_row_put, "put");
     assert_true(s.of_kind >= 1 && s.wrong == s.of_kind);
 }
 
@@ -263,6 +300,7 @@ int main(void)
         cmocka_unit_test(a_scatter_that_leaves_out_an_index_is_found),
         cmocka_unit_test(a_row_program_with_one_wrong_operation_is_found),
         cmocka_unit_test(a_product_with_a_wrong_epilogue_is_found),
+        cmocka_unit_test(keys_that_are_not_put_whole_are_found),
         cmocka_unit_test(the_selftest_of_a_model_passes_in_every_mode),
         cmocka_unit_test(without_a_plan_there_is_nothing_to_check),
         cmocka_unit_test(operations_of_other_models_are_checked_too),
