@@ -37,7 +37,7 @@ typedef struct an_train_config {
     an_dtype dtype;
     int64_t threads;
     double budget;
-    bool compile, place_apart, verify;
+    bool compile, exact, tf32, place_apart, verify;
 } an_train_config;
 
 extern const an_config an_train_keys;

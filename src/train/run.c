@@ -115,6 +115,8 @@ static an_status open_context(an_err *err, an_run *r)
                           .budget_bytes = device_budget(r),
                           .recompute = c->recompute,
                           .unfused = !c->compile,
+                          .exact = c->exact,
+                          .tf32 = c->tf32,
                           .place_apart = c->place_apart,
                           .verify = c->verify,
                           .dump = c->dump[0] ? c->dump : NULL,
