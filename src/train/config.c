@@ -218,7 +218,7 @@ void an_train_config_yaml(const an_train_config *c, an_text *out)
         if (f->type == AN_CONFIG_TEXT)
             an_json_put(out, value.len ? value.data : "");
         else
-            an_text_puts(out, value.data);
+            an_text_puts(out, value.data ? value.data : "");
         an_text_puts(out, "\n");
         out->failed |= value.failed;
         an_text_free(&value);

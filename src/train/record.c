@@ -126,6 +126,7 @@ static void put_environment(an_text *out)
         an_json_put(out, name.data ? name.data : "");
         an_text_puts(out, ":");
         an_json_put(out, equals + 1);
+        out->failed |= name.failed;
         an_text_free(&name);
         comma = ",";
     }
