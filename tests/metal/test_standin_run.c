@@ -270,6 +270,32 @@ static void a_command_buffer_fails_in_three_forms(void **state)
     }
 }
 
+static void a_launch_may_stop_half_way(void **state)
+{
+    (void)state;
+    int torn = 0;
+    for (int seed = 1; seed < 12; seed++) {
+        char settings[64];
+        snprintf(settings, sizeof settings, "fault=commit:1:prefix:timeout,seed=%d", seed);
+        fixture f = begin(settings);
+        object p = new_pipeline(f.device, kernels_text, "more"), big = new_buffer(f.device, 16384);
+        memset(floats(big), 0, 16384);
+        object cb = SEND0(object, f.queue, "commandBuffer"), e = compute(cb);
+        set_pipeline(e, p), set_buffer(e, big, 0, 0), dispatch(e, 64, 64);
+        SEND0(void, e, "endEncoding");
+        commit(cb), wait_for(cb);
+        int changed = 0;
+        for (int i = 0; i < 4096; i++) {
+            assert_true(floats(big)[i] == 0.0f || floats(big)[i] == 1.0f);
+            changed += floats(big)[i] == 1.0f;
+        }
+        torn += changed > 0 && changed < 4096;
+        release(big), release(p);
+        end(&f);
+    }
+    assert_true(torn > 0);
+}
+
 static void a_fault_that_stays_fails_what_follows(void **state)
 {
     (void)state;
@@ -525,6 +551,7 @@ int main(void)
         cmocka_unit_test(a_residency_set_counts_its_members),
         cmocka_unit_test(math_is_fast_unless_the_host_says_otherwise),
         cmocka_unit_test(a_command_buffer_fails_in_three_forms),
+        cmocka_unit_test(a_launch_may_stop_half_way),
         cmocka_unit_test(a_fault_that_stays_fails_what_follows),
         cmocka_unit_test(encoders_say_which_of_them_failed),
         cmocka_unit_test(a_hang_leaves_the_status_where_it_was),

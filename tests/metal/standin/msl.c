@@ -89,7 +89,8 @@ static const char *c_compiler(void)
 /* What a compiled kernel depends on besides its text. */
 static uint64_t environment_hash(void)
 {
-    static const char *const files[] = {STANDIN_DIR "/run_kernel.h",
+    static const char *const files[] = {STANDIN_DIR "/msl.c",
+                                        STANDIN_DIR "/run_kernel.h",
                                         STANDIN_DIR "/../../shim/shim.h",
                                         STANDIN_DIR "/../../shim/shim.c",
                                         STANDIN_DIR "/../../shim/msl/metal_stdlib",
