@@ -73,7 +73,10 @@ static an_status find_tokenizer(an_err *err, const an_data_options *o, bool fold
     if (o->tokenizer || !an_tokenizer_is_in(dir)) return AN_OK;
     AN_TRY(an_tokenizer_open(err, dir, &d->own_tokenizer));
     d->tokenizer = d->own_tokenizer;
-    return AN_OK;
+    if (o->vocab_size == 0 || an_tokenizer_vocab(d->tokenizer) <= o->vocab_size) return AN_OK;
+    return an_fail(err, AN_E_DATA,
+                   "%s: the tokens are of %d kinds, the model knows %lld; was it trained on other data?", o->source,
+                   (int)an_tokenizer_vocab(d->tokenizer), (long long)o->vocab_size);
 }
 
 static an_status open_bin(an_err *err, const an_data_options *o, bool folder, an_data *d)

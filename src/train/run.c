@@ -179,12 +179,13 @@ static an_status read_progress(an_err *err, const an_st *from, an_run *r)
     const json_t *best = json_object_get(state, "best_val");
     const json_int_t train = json_integer_value(json_object_get(state, "train_tokens"));
     const json_int_t val = json_integer_value(json_object_get(state, "val_tokens"));
+    const bool counted = json_object_get(state, "train_tokens") != NULL; /* nanoGPT's ckpt.pt does not say */
     r->step = json_integer_value(json_object_get(state, "step"));
     r->best_val = json_is_number(best) ? json_number_value(best) : INFINITY;
     r->best_step = json_integer_value(json_object_get(state, "best_step"));
     json_decref(state);
     if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state says step %lld", path, (long long)r->step);
-    if (!r->data || (train == an_data_tokens(r->data, AN_TRAIN) && val == an_data_tokens(r->data, AN_VAL)))
+    if (!r->data || !counted || (train == an_data_tokens(r->data, AN_TRAIN) && val == an_data_tokens(r->data, AN_VAL)))
         return AN_OK;
     return an_fail(err, AN_E_DATA,
                    "%s: the run began with %lld and %lld tokens, %s has %lld and %lld now; set data=", path,

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_prepare.sh: token folders from texts, weights from and for other programs. Nothing here needs a network: that downloads
 # survive what networks do is tests/unit/test_download.c.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -47,6 +47,29 @@ code_is 0; says stdout "model._orig_mod.transformer.wte.weight"; says stdout "op
 run inspect tests/torch/hf/model.safetensors
 code_is 0; says stdout "h.1.mlp.c_proj.bias"
 ok "inspect reads nanoGPT's ckpt.pt and Hugging Face's weights"
+
+# 33 different characters, as the checkpoint has
+i=0
+while [ $i -lt 60 ]; do echo "abcdefghijklmnopqrstuvwxyz,.;:!  the quick brown fox $i" | tr '0123456789' 'aaaaaaaaaa'; i=$((i + 1)); done >"$dir/33.txt"
+run prepare "$dir/33.txt" out="$dir/33" --json
+equal "$(value "$dir/stdout" vocab_size)" 33 "vocabulary"
+run sample tests/torch/nanogpt.pt tokenizer="$dir/33" start=abc tokens=5
+code_is 0; says stdout "abc"
+for weights in nanogpt.pt hf/model.safetensors; do
+    run eval "tests/torch/$weights" "$dir/33/val.bin" --json
+    code_is 0; has_keys "$dir/stdout" loss
+    run train macbook data="$dir/33" init_from="tests/torch/$weights" out="$dir/init" $tiny block_size=12 max_iters=1
+    code_is 0
+done
+sed 's/quick/quick9/' "$dir/33.txt" >"$dir/34.txt"
+run prepare "$dir/34.txt" out="$dir/34"
+run eval tests/torch/nanogpt.pt "$dir/34/val.bin"
+code_is 2; says stderr "the tokens are of 34 kinds, the model knows 33"
+cp tests/torch/nanogpt.pt "$dir/ckpt.pt"
+run resume "$dir/ckpt.pt" data="$dir/33" out="$dir/resumed" max_iters=5
+code_is 0
+equal "$(sed -n '1s/.*"step":\([0-9]*\).*/\1/p' "$dir/resumed/metrics.jsonl")" 3 "first update of a resumed ckpt.pt"
+ok "sample, eval, train and resume take weights of nanoGPT and Hugging Face"
 
 mkdir "$dir/hf"
 run export tests/torch/nanogpt.pt out="$dir/hf/model.safetensors" layout=hf
