@@ -3,7 +3,9 @@
 # installed on this machine by apt-get, run, and removed. Prints TAP.
 build=${AN_BUILD:-build}
 command -v dpkg-deb >/dev/null || { echo "1..0 # SKIP dpkg-deb is not here"; exit 0; }
-plan=6
+plan=5
+for_real=
+[ -n "${CI:-}" ] && [ "$(id -u)" -eq 0 ] && for_real=1 plan=6
 . "$(dirname "$0")/../cli/tap.sh"
 log=$dir/log
 sane() { [ "$1" -eq 0 ] || fault "$2: $(tail -n 3 "$log" | tr '\n' ' ')"; }
@@ -45,7 +47,7 @@ LD_LIBRARY_PATH=$root/usr/lib "$dir/train" >"$log" 2>&1
 sane $? "the program"
 ok "a program compiles against its headers and runs with its library"
 
-if [ -n "${CI:-}" ] && [ "$(id -u)" -eq 0 ]; then
+if [ -n "$for_real" ]; then
     apt-get install -y "$(cd "$(dirname "$package")" && pwd)/$(basename "$package")" >"$log" 2>&1
     sane $? "apt-get install"
     anneal version >"$dir/stdout" 2>&1 || fault "the installed program does not run"
@@ -54,8 +56,5 @@ if [ -n "${CI:-}" ] && [ "$(id -u)" -eq 0 ]; then
     sane $? "apt-get remove"
     [ ! -e /usr/bin/anneal ] || fault "the program is still there"
     ok "apt-get installs and removes it here"
-else
-    tests=$((tests + 1))
-    echo "ok $tests - apt-get installs and removes it here # SKIP only with CI set, as root"
 fi
 done_testing
