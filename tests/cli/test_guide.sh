@@ -24,7 +24,7 @@ small="n_layer=1 n_head=2 n_embd=16 block_size=8 batch_size=2"
 run="max_iters=6 eval_interval=3 eval_iters=2 warmup_iters=2 lr_decay_iters=6"
 case "\$*" in
 "prepare shakespeare"*" out="*) exec ${WRAP:-} $program prepare '$dir/short.txt' "out=\${*##* out=}" ;;
-"prepare shakespeare"*) exec ${WRAP:-} $program prepare '$dir/short.txt' out=data/shakespeare ;;
+"prepare shakespeare"*) exec ${WRAP:-} $program prepare '$dir/short.txt' out=data/shakespeare_char ;;
 *finetune_shakespeare*) exec ${WRAP:-} $program "\$@" n_layer=2 n_head=2 n_embd=16 vocab_size=33 bias=true block_size=8 \\
     init_from=gpt2/model.safetensors max_iters=2 eval_iters=2 gradient_accumulation_steps=2 ;;
 "train "*) exec ${WRAP:-} $program "\$@" \$small \$run ;;
@@ -65,6 +65,6 @@ done
 
 cd "$dir/work" || exit 1
 for file in run/last.safetensors bard/best.safetensors bard/metrics.jsonl bard/loss.svg bard/config.yaml \
-    bard/logbook.jsonl data/shakespeare/train.bin data/shakespeare/meta.json trace.json finetuned/hf.safetensors; do is_file "$file"; done
+    bard/logbook.jsonl data/shakespeare_char/train.bin data/shakespeare_char/meta.json trace.json finetuned/hf.safetensors; do is_file "$file"; done
 ok "the files that the guide speaks of are there"
 done_testing
