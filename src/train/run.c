@@ -35,6 +35,15 @@ an_status an_run_result(an_err *err, an_ctx *cx, an_status status)
 
 /* ---- opening, in order: tokenizer, data, context, model, weights */
 
+/* Hugging Face keeps the vocabulary beside the weights. There may be none. */
+static void open_tokenizer_beside(const an_st *from, an_run *r)
+{
+    char folder[AN_CKPT_PATH_BYTES];
+    const char *path = an_st_path(from), *slash = strrchr(path, '/');
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
+    if (an_tokenizer_open(NULL, folder, &r->own_tokenizer) != AN_OK) r->own_tokenizer = NULL;
+}
+
 /* Of the checkpoint that weights come from, so that its ids keep their meaning; else what the settings name. */
 static an_status open_tokenizer(an_err *err, const an_st *from, an_run *r)
 {
@@ -44,6 +53,8 @@ static an_status open_tokenizer(an_err *err, const an_st *from, an_run *r)
         AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &r->own_tokenizer));
     else if (strcmp(folder, "char") != 0)
         AN_TRY(an_tokenizer_open(err, folder, &r->own_tokenizer));
+    else if (from)
+        open_tokenizer_beside(from, r);
     r->tokenizer = r->own_tokenizer;
     return AN_OK;
 }
