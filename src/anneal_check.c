@@ -31,6 +31,7 @@ typedef struct checker {
     an_kernel_check_fn tell;
     void *user;
     an_check_result *result;
+    bool tf32;
 } checker;
 
 /* ---------------------------------------------------------------------------------------------- which kernel it is */
@@ -162,7 +163,7 @@ static an_status check_step(checker *c, int step, const alone *a)
         memory[i].after = copy[2 * i + 1];
     }
     an_ref_verdict v;
-    if (status == AN_OK) status = an_ref_check(&c->cx->err, c->plan, s, memory, &v);
+    if (status == AN_OK) status = an_ref_check(&c->cx->err, c->plan, s, memory, c->tf32, &v);
     if (status == AN_OK) report(c, step, &v);
     for (size_t i = 0; copy && i < 2 * n; i++) free(copy[i]);
     free(copy);
@@ -171,6 +172,14 @@ static an_status check_step(checker *c, int step, const alone *a)
 }
 
 /* ---------------------------------------------------------------------------------------------- the whole plan */
+
+/* Asked for by the options or, as the CUDA device has it, by ANNEAL_TF32=1; a CPU never does. */
+static bool rounds_to_tf32(const an_ctx *cx)
+{
+    const char *env = getenv("ANNEAL_TF32");
+    const bool asked = cx->options.tf32 || (env && !strcmp(env, "1"));
+    return asked && !cx->options.exact && !strcmp(cx->backend->name, "cuda");
+}
 
 static an_status check_steps(checker *c)
 {
@@ -192,6 +201,7 @@ an_status an_check_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_c
     const an_plan *p = cx->last->plan;
     checker c = {
         .cx = cx, .plan = p, .tell = tell, .user = user, .result = out, .n_slots = AN_SLOT_FIRST + cx->n_stores};
+    c.tf32 = rounds_to_tf32(cx);
     c.slots = calloc((size_t)c.n_slots, sizeof *c.slots);
     c.identity = calloc((size_t)p->n_steps + 1, sizeof *c.identity);
     an_status status = c.slots && c.identity ? AN_OK : an_fail_nomem(&cx->err, "the slots of a plan", 0);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 typedef struct table {
-    bool json, quiet;
+    bool json, quiet, begun;
     an_text rows; /* of JSON */
 } table;
 
@@ -27,6 +27,9 @@ static void tell(void *user, const an_kernel_check *k)
         return;
     }
     if (t->quiet && !k->fault[0] && !k->skipped[0]) return;
+    if (!t->begun && !t->quiet)
+        printf("verdict kind   launches  elements   worst  kernel (worst: in allowed differences from the oracle)\n");
+    t->begun = true;
     printf("%-8s%-11s%5d %9lld %7.3f  %s\n", verdict, k->kind, k->launches, (long long)k->elements, k->worst,
            k->kernel);
     if (k->fault[0] || k->skipped[0]) printf("        %s\n", k->fault[0] ? k->fault : k->skipped);
@@ -41,8 +44,6 @@ an_status an_cmd_selftest(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1));
     if (c.vocab_size == 0) c.vocab_size = 65; /* the characters of Shakespeare */
     AN_TRY(an_train_config_check(err, &c));
-    if (!t.json && !t.quiet)
-        printf("verdict kind   launches  elements   worst  kernel (worst: in allowed differences from the oracle)\n");
     an_status status = an_selftest(err, &c, tell, &t, &r);
     if (status != AN_OK) {
         an_text_free(&t.rows);

@@ -392,7 +392,7 @@ static void allow_row(limits *l, const an_row_prog *p, int first)
     if (half) l->allowed = fmax(l->allowed, 3.0 / 256);
 }
 
-static void allow(limits *l, const an_plan *p, const an_plan_step *s)
+static void allow(limits *l, const an_plan *p, const an_plan_step *s, bool tf32)
 {
     const an_kernel *k = &p->kernel[s->kernel];
     const double unit = (double)FLT_EPSILON;
@@ -426,6 +426,8 @@ static void allow(limits *l, const an_plan *p, const an_plan_step *s)
         for (size_t i = 0; i < sizeof l->dtype; i++) l->dtype[i] = AN_U8;
         break;
     }
+    const bool product = k->kind == AN_KERNEL_GEMM || k->kind == AN_KERNEL_ATTN || k->kind == AN_KERNEL_ATTN_GRAD;
+    if (tf32 && product) l->allowed = fmax(l->allowed, 8.0 / 2048); /* the factors' own errors, and those of scores */
     l->allowed = fmax(l->allowed, bf16);
 }
 
@@ -566,7 +568,7 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
     return good ? AN_OK : an_fail_nomem(err, "the oracle's samples", (size_t)e->cap * 20);
 }
 
-an_status an_ref_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_ref_memory *arg,
+an_status an_ref_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_ref_memory *arg, bool tf32,
                        an_ref_verdict *out)
 {
     an_ref_samples e = {0};
@@ -576,7 +578,7 @@ an_status an_ref_check(an_err *err, const an_plan *p, const an_plan_step *s, con
     an_status status = sample(err, p, s, arg, &e, &skipped);
     if (skipped) snprintf(out->skipped, sizeof out->skipped, "%s", skipped);
     if (status == AN_OK) {
-        allow(&l, p, s);
+        allow(&l, p, s, tf32);
         compare(&l, arg, s->n_args, &e, out);
     }
     if (status == AN_OK && !out->elements && !skipped)

@@ -29,8 +29,9 @@ typedef struct an_ref_verdict {
  * step says, and perhaps beyond the buffer. */
 int64_t an_ref_extent(const an_plan *p, const an_plan_step *s, int i);
 
-/* Checks a step's kernel and epilogue; arg[s->n_args]. AN_E_NOMEM only: faults are in *out. */
-an_status an_ref_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_ref_memory *arg,
+/* Checks a step's kernel and epilogue; arg[s->n_args]. With `tf32` factors of f32 products may have been rounded to 11
+ * bits. AN_E_NOMEM only: faults are in *out. */
+an_status an_ref_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_ref_memory *arg, bool tf32,
                        an_ref_verdict *out);
 
 /* ---- between ref_kernel.c and ref_row.c */
