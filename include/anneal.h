@@ -403,7 +403,9 @@ AN_API an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_te
 AN_API an_tensor *an_max_pool_at(const char *at, an_tensor *x, an_window s);
 AN_API an_tensor *an_avg_pool_at(const char *at, an_tensor *x, an_window s); /* padding counts, as PyTorch's default */
 
-/* Calls over the last axes, batched. Several outputs come through pointers. */
+/* Calls over the last axes, batched. Several outputs come through pointers. an_cholesky and an_eigh take (a + a^T)/2
+ * for a. A pivot of an_cholesky that is not positive (the matrix is not positive definite, or singular) is NaN, and so
+ * is all that depends on it; an_solve of a singular matrix gives infinities and NaN. */
 AN_API an_tensor *an_cumsum_at(const char *at, an_tensor *a, bool reverse);
 AN_API an_tensor *an_sort_at(const char *at, an_tensor *a, bool descending, an_tensor **positions);
 AN_API an_tensor *an_topk_at(const char *at, an_tensor *a, int k, an_tensor **positions);

@@ -219,13 +219,14 @@ static an_status eval_sort(an_err *err, an_ref_node *r)
 
 /* ------------------------------------------------------------------------------------------------ matrices */
 
+/* A pivot that is not positive is NaN, and so is what depends on it. */
 static void cholesky(const double *a, double *l, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j <= i; j++) {
-            double s = a[i * n + j];
+            double s = 0.5 * a[i * n + j] + 0.5 * a[j * n + i];
             for (int64_t k = 0; k < j; k++) s -= l[i * n + k] * l[j * n + k];
-            l[i * n + j] = i == j ? sqrt(s) : s / l[j * n + j];
+            l[i * n + j] = i != j ? s / l[j * n + j] : s > 0 ? sqrt(s) : (double)NAN;
         }
 }
 
@@ -302,38 +303,54 @@ static void svd(const double *a, double *u, double *s, double *v, int64_t m, int
             }
 }
 
-/* Cyclic Jacobi on a copy of symmetric a [n,n]: values ascending into w, vectors into columns of v. */
-static void eigh(const double *symmetric, double *a, double *w, double *v, int64_t n)
+/* More than a double where the processor has it: thousands of rotations must not cost the oracle its last digits. */
+typedef long double wide;
+
+/* Turns rows and columns p and q of a [n,n] so that their element vanishes; columns of v follow. False: it had. */
+static bool eigh_turn(wide *a, wide *v, int64_t n, int64_t p, int64_t q)
 {
-    memcpy(a, symmetric, (size_t)(n * n) * sizeof *a);
-    for (int64_t i = 0; i < n; i++) v[i * n + i] = 1;
-    for (int sweep = 0; sweep < 60; sweep++)
+    const wide app = a[p * n + p], aqq = a[q * n + q], off = a[p * n + q];
+    a[p * n + q] = a[q * n + p] = 0;
+    if (app + off == app && aqq + off == aqq) return false;
+    const wide theta = (aqq - app) / (2 * off), t = copysignl(1, theta) / (fabsl(theta) + sqrtl(1 + theta * theta));
+    const wide c = 1 / sqrtl(1 + t * t), s = c * t;
+    for (int64_t i = 0; i < n; i++) {
+        wide x = v[i * n + p], y = v[i * n + q];
+        v[i * n + p] = c * x - s * y;
+        v[i * n + q] = s * x + c * y;
+        x = a[i * n + p], y = a[i * n + q];
+        if (i == p || i == q) continue;
+        a[i * n + p] = a[p * n + i] = c * x - s * y;
+        a[i * n + q] = a[q * n + i] = s * x + c * y;
+    }
+    a[p * n + p] = app - t * off;
+    a[q * n + q] = aqq + t * off;
+    return true;
+}
+
+/* Cyclic Jacobi on (symmetric + its transpose) / 2 [n,n]: values ascending into w, vectors into columns of out; work:
+ * 2 [n,n]. */
+static void eigh(const double *symmetric, wide *work, double *w, double *out, int64_t n)
+{
+    wide *a = work, *v = work + n * n;
+    for (int64_t i = 0; i < n; i++)
+        for (int64_t j = 0; j < n; j++) {
+            a[i * n + j] = ((wide)symmetric[i * n + j] + (wide)symmetric[j * n + i]) / 2;
+            v[i * n + j] = i == j;
+        }
+    bool turned = true;
+    for (int sweep = 0; sweep < 60 && turned; sweep++) {
+        turned = false;
         for (int64_t p = 0; p < n; p++)
-            for (int64_t q = p + 1; q < n; q++) {
-                if (fabs(a[p * n + q]) <= 1e-300) continue;
-                double theta = (a[q * n + q] - a[p * n + p]) / (2 * a[p * n + q]);
-                double t = copysign(1, theta) / (fabs(theta) + sqrt(1 + theta * theta));
-                double c = 1 / sqrt(1 + t * t), s = c * t;
-                for (int64_t i = 0; i < n; i++) {
-                    double x = a[i * n + p], y = a[i * n + q];
-                    a[i * n + p] = c * x - s * y;
-                    a[i * n + q] = s * x + c * y;
-                    x = v[i * n + p], y = v[i * n + q];
-                    v[i * n + p] = c * x - s * y;
-                    v[i * n + q] = s * x + c * y;
-                }
-                for (int64_t i = 0; i < n; i++) {
-                    double x = a[p * n + i], y = a[q * n + i];
-                    a[p * n + i] = c * x - s * y;
-                    a[q * n + i] = s * x + c * y;
-                }
-            }
-    for (int64_t i = 0; i < n; i++) w[i] = a[i * n + i];
+            for (int64_t q = p + 1; q < n; q++) turned |= eigh_turn(a, v, n, p, q);
+    }
+    for (int64_t i = 0; i < n; i++) w[i] = (double)a[i * n + i];
+    for (int64_t i = 0; i < n * n; i++) out[i] = (double)v[i];
     for (int64_t j = 0; j < n; j++)
         for (int64_t k = n - 1; k > j; k--)
             if (w[k] < w[k - 1]) {
                 swap_columns(w, 1, n, k, k - 1);
-                swap_columns(v, n, n, k, k - 1);
+                swap_columns(out, n, n, k, k - 1);
             }
 }
 
@@ -377,8 +394,8 @@ static an_status eval_matrices(an_err *err, an_ref_node *r)
 {
     const struct an_tensor *a = r->src[0];
     int64_t m = a->shape[a->rank - 2], n = a->shape[a->rank - 1], cols = r->n->shape[r->n->rank - 1];
-    double *work = malloc((size_t)(n * n + 1) * sizeof *work);
-    if (work == NULL) return an_fail_nomem(err, "ref: matrices", (size_t)(n * n) * sizeof *work);
+    wide *work = malloc((size_t)(2 * n * n + 1) * sizeof *work);
+    if (work == NULL) return an_fail_nomem(err, "ref: matrices", (size_t)(2 * n * n) * sizeof *work);
     for (int64_t i = 0; m * n > 0 && i < a->numel / (m * n); i++) {
         const double *x = r->in[0].d + i * m * n;
         double *y = r->out[0].d, *second = r->out[1].d ? r->out[1].d + i * n * n : NULL;
@@ -390,8 +407,8 @@ static an_status eval_matrices(an_err *err, an_ref_node *r)
         case AN_OP_EIGH: eigh(x, work, y + i * n, second, n); break;
         case AN_OP_SVD: svd(x, y + i * m * n, r->out[1].d + i * n, r->out[2].d + i * n * n, m, n); break;
         case AN_OP_SOLVE:
-            memcpy(work, x, (size_t)(n * n) * sizeof *work);
-            solve(work, y + i * n * cols, n, cols);
+            memcpy(work, x, (size_t)(n * n) * sizeof *x);
+            solve((double *)(void *)work, y + i * n * cols, n, cols);
             break;
         default: trisolve(x, y + i * n * cols, n, cols, r->n->attr[0] != 0, r->n->attr[1] != 0); break;
         }
