@@ -521,10 +521,18 @@ static an_status recompute_for(an_work *w, int32_t g)
     return AN_OK;
 }
 
+/* The last group of the forward pass, -1 without a backward pass. What an_backward was given need not be computed itself
+ * (a loss scaled by 1 / micro-batches has no reader): the newest live node up to it is the border. */
+static int32_t loss_group_of(const an_work *w)
+{
+    int32_t id = w->rq->loss;
+    while (id >= 0 && (!w->node[id].live || w->node[id].group < 0)) id--;
+    return id >= 0 ? w->node[id].group : -1;
+}
+
 an_status an_pass_lower(an_work *w)
 {
-    int32_t loss_group =
-        w->rq->loss >= 0 && w->node[an_base(w, w->rq->loss)].live ? w->node[an_base(w, w->rq->loss)].group : -1;
+    const int32_t loss_group = loss_group_of(w);
     int32_t n = w->n_groups;
     w->cuts->more = false;
     if (n == w->cap_groups) { /* the spare group of second_instance */
