@@ -53,7 +53,7 @@ static int find_largest(const an_ctx *cx, an_plan_tensor out[LARGEST])
     return n;
 }
 
-static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p)
+static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p, const an_args *args)
 {
     const an_bill *b = &p->bill;
     an_price_kind kinds[AN_PRICE_KINDS];
@@ -88,8 +88,12 @@ static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p
         an_put_json_text(&line, an_price_name(&big[i], name));
         an_text_puts(&line, "}");
     }
-    an_text_puts(&line, "]}");
-    return an_print_line(err, &line);
+    an_text_puts(&line, "]");
+    an_status status = an_plan_what_if_json(err, r, p, args, &line);
+    an_text_puts(&line, "}");
+    if (status == AN_OK) return an_print_line(err, &line);
+    an_text_free(&line);
+    return status;
 }
 
 static void print_bill(const an_run *r, const an_price *p)
@@ -142,7 +146,7 @@ static an_status open_run(an_err *err, const an_train_config *c, an_run **out)
 static an_status show(an_err *err, an_run *r, const an_price *p, const plan_values *v, const an_args *args)
 {
     if (*v->svg) AN_TRY(an_plan_svg(err, r, p, v->svg));
-    if (args->json) return print_bill_json(err, r, p);
+    if (args->json) return print_bill_json(err, r, p, args);
     if (strcmp(v->show, "bill") == 0) {
         print_bill(r, p);
         return an_plan_what_if(err, r, p, args);

@@ -20,6 +20,8 @@ an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64
 /* The largest batches for a budget; the change of each kind by each `what_if` among the arguments. */
 an_status an_plan_fit(an_err *err, const an_run *r, uint64_t budget, bool json);
 an_status an_plan_what_if(an_err *err, const an_run *r, const an_price *now, const an_args *args);
+/* The same as ,"what_if":[{"change":"batch/2",...}]. */
+an_status an_plan_what_if_json(an_err *err, const an_run *r, const an_price *now, const an_args *args, an_text *out);
 
 /* The update's memory over its launches: on a terminal, with the largest tensors; as a picture, stacked by kind. */
 an_status an_plan_timeline(an_err *err, const an_run *r, const an_price *p);

@@ -123,8 +123,9 @@ static const char *signed_bytes(double bytes, char out[24])
     return bytes == 0 ? strcpy(out, "=") : out;
 }
 
-static an_status print_change(an_err *err, const char *text, const an_price *now, const an_price *then)
+static an_status print_change(an_err *err, const char *text, const an_price *now, const an_price *then, void *unused)
 {
+    (void)unused;
     an_price_kind a[AN_PRICE_KINDS], b[AN_PRICE_KINDS];
     char was[16], is[16], by[24];
     an_text out = {0};
@@ -144,7 +145,11 @@ static an_status print_change(an_err *err, const char *text, const an_price *now
     return an_print_line(err, &out);
 }
 
-an_status an_plan_what_if(an_err *err, const an_run *r, const an_price *now, const an_args *args)
+/* Each change among the arguments, with its price. */
+typedef an_status (*on_change)(an_err *err, const char *text, const an_price *now, const an_price *then, void *arg);
+
+static an_status each_change(an_err *err, const an_run *r, const an_price *now, const an_args *args, on_change tell,
+                             void *arg)
 {
     for (size_t i = 0; i < args->n_settings; i++) {
         an_train_config c = r->cfg;
@@ -153,7 +158,34 @@ an_status an_plan_what_if(an_err *err, const an_run *r, const an_price *now, con
         AN_TRY(change(err, args->settings[i].value, &c));
         AN_TRY(an_train_config_check(err, &c));
         AN_TRY(an_price_settings(err, &c, r->data, &then));
-        AN_TRY(print_change(err, args->settings[i].value, now, &then));
+        AN_TRY(tell(err, args->settings[i].value, now, &then, arg));
     }
+    return AN_OK;
+}
+
+an_status an_plan_what_if(an_err *err, const an_run *r, const an_price *now, const an_args *args)
+{
+    return each_change(err, r, now, args, print_change, NULL);
+}
+
+static an_status put_change(an_err *err, const char *text, const an_price *now, const an_price *then, void *arg)
+{
+    (void)err, (void)now;
+    an_text *out = arg;
+    an_price_kind kinds[AN_PRICE_KINDS];
+    an_price_kinds(then, kinds);
+    an_text_puts(out, out->data[out->len - 1] == '[' ? "{\"change\":" : ",{\"change\":");
+    an_put_json_text(out, text);
+    for (int i = 0; i < AN_PRICE_KINDS; i++) an_text_printf(out, ",\"%s\":%" PRIu64, kinds[i].key, kinds[i].bytes);
+    an_text_printf(out, ",\"total_bytes\":%" PRIu64 ",\"flops\":%" PRIu64 "}", then->total_bytes, then->bill.flops);
+    return AN_OK;
+}
+
+an_status an_plan_what_if_json(an_err *err, const an_run *r, const an_price *now, const an_args *args, an_text *out)
+{
+    an_text_puts(out, ",\"what_if\":[");
+    if (out->failed) return an_fail_nomem(err, "the bill", out->len);
+    AN_TRY(each_change(err, r, now, args, put_change, out));
+    an_text_puts(out, "]");
     return AN_OK;
 }

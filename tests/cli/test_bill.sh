@@ -29,6 +29,8 @@ code_is 0; says stdout "batch/2"; says stdout "seq/2"; says stdout "n_layer=8"
 equal "$(grep -c 'activations' "$dir/stdout")" 4 "lines of activations"
 grep -A5 '^batch/2' "$dir/stdout" | grep 'activations' | grep -q -- '-12.9 MiB' || fault "half the batch is not half the activations: $(cat "$dir/stdout")"
 grep -A2 '^batch/2' "$dir/stdout" | grep 'weights' | grep -q '=$' || fault "the weights changed with the batch"
+run plan macbook --what-if batch/2 --what-if seq/2 --json
+code_is 0; one_line stdout; equal "$(grep -o '"change":' "$dir/stdout" | wc -l | tr -d ' ')" 2 "changes in JSON"
 run plan macbook --what-if batch%2
 code_is 1; says stderr "batch/2, seq*2"
 run plan macbook --what-if dropout/2
