@@ -97,6 +97,18 @@ static void recomputing_gives_the_same_bits(void **state)
     same(&o, "recompute=on");
 }
 
+static void recomputing_saves_memory_with_micro_batches_too(void **state)
+{
+    (void)state;
+    train_case c = cases[0];
+    an_options o = base();
+    c.micros = 2;
+    const uint64_t off = bill_of(&c, &o).peak_bytes, bits = case_bits(&c, &o, STEPS, NULL);
+    o.recompute = "on";
+    assert_true(bill_of(&c, &o).peak_bytes < off);
+    assert_true(case_bits(&c, &o, STEPS, NULL) == bits);
+}
+
 static void recomputing_some_of_it_to_fit_a_budget_gives_the_same_bits(void **state)
 {
     (void)state;
@@ -213,6 +225,7 @@ int main(void)
         cmocka_unit_test(two_and_three_threads_give_the_bits_of_one),
         cmocka_unit_test(a_cold_and_a_warm_cache_give_the_same_bits),
         cmocka_unit_test(recomputing_gives_the_same_bits),
+        cmocka_unit_test(recomputing_saves_memory_with_micro_batches_too),
         cmocka_unit_test(recomputing_some_of_it_to_fit_a_budget_gives_the_same_bits),
         cmocka_unit_test(unfused_kernels_give_the_same_bits),
         cmocka_unit_test(the_interpreter_gives_the_bits_of_the_compiler),
