@@ -19,9 +19,11 @@
 enum { MAX_PICKLE_BYTES = 4 << 20, MAX_DEPTH = 16, MAX_TENSORS = 1 << 17, MAX_VALUES_BYTES = 16 << 20 };
 
 static const char rebuild_tensor[] = "torch._utils._rebuild_tensor_v2";
-static const char *const globals[] = {
-    "collections.OrderedDict", rebuild_tensor,      "torch.FloatStorage", "torch.DoubleStorage", "torch.HalfStorage",
-    "torch.BFloat16Storage",   "torch.LongStorage", "torch.IntStorage",   "torch.ByteStorage",   "torch.BoolStorage"};
+static const char rebuild_parameter[] = "torch._utils._rebuild_parameter"; /* (tensor, requires_grad, hooks) */
+static const char *const globals[] = {"collections.OrderedDict", rebuild_tensor,        rebuild_parameter,
+                                      "torch.FloatStorage",      "torch.DoubleStorage", "torch.HalfStorage",
+                                      "torch.BFloat16Storage",   "torch.LongStorage",   "torch.IntStorage",
+                                      "torch.ByteStorage",       "torch.BoolStorage"};
 static const struct {
     const char *name;
     an_dtype dtype;
@@ -127,6 +129,8 @@ static an_status read_shape(const reader *r, const an_pickle_value *call, const 
 static an_status read_tensor(reader *r, const an_pickle_value *call)
 {
     const an_pickle_value *args = call->items[1];
+    if (strcmp(call->items[0]->text, rebuild_parameter) == 0 && args->n == 3 && args->items[0]->kind == AN_PICKLE_CALL)
+        call = args->items[0], args = call->items[1];
     an_st_tensor t = {0};
     const an_zip_member *m = NULL;
     uint64_t count = 0;

@@ -99,6 +99,10 @@ static fuzz_seed seeds[] = {
     SEED("m\x80\4\x95\x30\0\0\0\0\0\0\0}\x94(\x8c\nvocab_size\x94K\2\x8c\4itos\x94}\x94("
          "K\0\x8c\1a\x94K\1\x8c\1b\x94u\x8c\4stoi\x94}\x94u."),
     {NULL, 0}, /* the archive of the first */
+    /* {"w": a parameter} */
+    SEED("p\x80\2}q\0(X\1\0\0\0wq\1"
+         "ctorch._utils\n_rebuild_parameter\n(" TENSOR "\x88"
+         "ccollections\nOrderedDict\n)RtRu."),
 };
 
 static size_t fuzz_seeds(const fuzz_seed **out)
