@@ -171,6 +171,9 @@ an_status an_save_begin(an_err *err, const char *path, an_save *out)
     int dir_len = (int)(name - path);
     if (*name == '\0') return fail_io(err, path, "save", EISDIR);
     if (strlen(path) >= sizeof out->path) return fail_io(err, path, "save", ENAMETOOLONG);
+    struct stat there; /* a rename would put a file in the place of a device, a pipe or a socket */
+    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
+        return an_fail(err, AN_E_IO, "%s: is not a regular file, and is not replaced; name another file", path);
     memcpy(out->path, path, strlen(path) + 1);
     /* Our own O_EXCL loop, not mkstemp: the file gets the permissions that the user's umask gives, not 0600. */
     for (uint64_t attempt = 0; attempt < 100; attempt++) {

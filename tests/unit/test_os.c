@@ -426,6 +426,20 @@ static void several_programs_run_at_once_each_with_its_own_room(void **state)
     assert_int_equal(an_spawn_many(NULL, all, 0, 1, NULL, 0, NULL), AN_OK);
 }
 
+static void a_save_replaces_files_and_nothing_else(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_save save;
+    char pipe[1100];
+    snprintf(pipe, sizeof pipe, "%s", test_path("a_pipe"));
+    assert_int_equal(mkfifo(pipe, 0600), 0);
+    assert_int_equal(an_save_begin(&err, pipe, &save), AN_E_IO);
+    assert_contains(err.text, "is not a regular file");
+    assert_int_equal(an_save_begin(NULL, "/dev/null", &save), AN_E_IO);
+    assert_int_equal(an_save_begin(NULL, test_folder(), &save), AN_E_IO);
+}
+
 static void a_program_that_is_not_there_is_an_error_and_the_others_are_ended(void **state)
 {
     (void)state;
@@ -540,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_program_that_takes_too_long_is_killed_with_all_it_started),
         cmocka_unit_test(a_left_behind_grandchild_does_not_hold_the_call),
         cmocka_unit_test(several_programs_run_at_once_each_with_its_own_room),
+        cmocka_unit_test(a_save_replaces_files_and_nothing_else),
         cmocka_unit_test(a_program_that_is_not_there_is_an_error_and_the_others_are_ended),
         cmocka_unit_test(a_refused_allocation_before_a_program_starts_is_reported),
         cmocka_unit_test(a_shared_object_is_loaded_by_name_or_its_absence_is_a_sentence),
