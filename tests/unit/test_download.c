@@ -20,6 +20,10 @@
 #endif
 #endif
 
+#ifndef MSG_NOSIGNAL
+#define MSG_NOSIGNAL 0 /* macOS: SIGPIPE is ignored in start() */
+#endif
+
 enum { CONTENT_BYTES = 300000 };
 static char content[CONTENT_BYTES], content_sha256[AN_SHA256_TEXT_BYTES];
 
@@ -112,6 +116,7 @@ static int start(void **unused)
     struct sockaddr_in a = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t n = sizeof a;
     uint32_t x = 1;
+    signal(SIGPIPE, SIG_IGN);
     for (size_t i = 0; i < CONTENT_BYTES; i++) content[i] = (char)((x = x * 1664525 + 1013904223) >> 24);
     an_sha256(content, CONTENT_BYTES, content_sha256);
     s.listener = socket(AF_INET, SOCK_STREAM, 0);
