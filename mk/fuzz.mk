@@ -9,12 +9,13 @@ FUZZ_NAMES   := $(patsubst tests/fuzz/test_fuzz_%.c,%,$(sort $(wildcard tests/fu
 FUZZ_MAKE     = $(MAKE) --no-print-directory CC=$(FUZZ_CC) SAN=address,undefined BUILD=$(FUZZ_BUILD) \
                 SRCS='$(sort $(wildcard src/base/*.c src/io/*.c))' TMPL_SRCS= EXTRA_CFLAGS='-fsanitize=fuzzer-no-link -fno-sanitize=function'
 
-.PHONY: fuzz fuzz-programs fuzz-corpus
+.PHONY: fuzz fuzz-library fuzz-programs fuzz-corpus
 
 fuzz-programs: $(FUZZ_NAMES:%=$(FUZZ_BUILD)/search/%)
-$(FUZZ_BUILD)/search/%: tests/fuzz/test_fuzz_%.c tests/fuzz/fuzz.h FORCE
-	@mkdir -p $(@D)
+fuzz-library:
 	@$(FUZZ_MAKE) $(FUZZ_BUILD)/libanneal.a
+$(FUZZ_BUILD)/search/%: tests/fuzz/test_fuzz_%.c tests/fuzz/fuzz.h fuzz-library
+	@mkdir -p $(@D)
 	$(call say,CC,$< (libFuzzer))$(FUZZ_CC) $(CPPFLAGS) -Itests $(filter-out -Werror,$(CFLAGS)) $(LIB_CFLAGS) -DAN_LIBFUZZER \
 	    -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_BUILD)/libanneal.a $(LIBS)
 
