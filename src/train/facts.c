@@ -117,7 +117,7 @@ an_status an_doctor_examine(an_err *err, const an_doctor_options *o, an_doctor *
         if (d->runs && d->available)
             measure(o, d->name, &out->measured[i]);
         else if (o->device) /* asked for by name: that it does not run is a fault */
-            snprintf(out->measured[i].fault, sizeof out->measured[i].fault, "%s", d->reason);
+            memcpy(out->measured[i].fault, d->reason, sizeof d->reason);
     }
     an_doctor_judge(out);
     return AN_OK;
