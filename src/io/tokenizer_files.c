@@ -177,7 +177,7 @@ static an_status from_json(an_err *err, const char *path, const json_t *root, an
 {
     const json_t *own = json_object_get(root, "tokenizer");
     if (!own && json_is_string(json_object_get(root, "type"))) own = root;
-    if (own) {
+    if (json_is_object(own)) {
         char *text = json_dumps(own, JSON_COMPACT);
         if (!text) return an_fail_nomem(err, path, MAX_FILE_BYTES);
         an_status status = an_tokenizer_from_json(err, path, text, strlen(text), out);

@@ -112,6 +112,9 @@ static void a_folder_has_one_of_the_known_files(void **state)
     err = (an_err){0};
     assert_int_equal(an_tokenizer_open(&err, temp_text("other.json", "{\"a\": 1}"), &t), AN_E_IO);
     assert_contains(err.text, "other.json: no tokenizer is in it; name a meta.json, a tokenizer.json");
+    err = (an_err){0};
+    assert_int_equal(an_tokenizer_open(&err, temp_text("meta.json", "{\"tokenizer\": 5}"), &t), AN_E_IO);
+    assert_contains(err.text, "meta.json: no tokenizer is in it");
 }
 
 int main(void)
