@@ -55,10 +55,10 @@ static const mutant mutants[] = {
     {0, "for (int c = l; c < 16; c += 32) {", "for (int c = l; c < 15; c += 32) {"},
     {0, "if (l == 0) ", ""},
     /* scatter */
-    {0, "k < before) ? 1 : 0", "k <= before) ? 1 : 0"},
+    {0, "k < me) ? 1 : 0", "k <= me) ? 1 : 0"},
     {0, "if (ids[middle] < row)", "if (ids[middle] <= row)"},
     {0, "AN_BARRIER(); /* all have used the tile before */", ""},
-    {0, "order[k] * a.src_stride + c", "order[k] * a.src_stride"},
+    {0, "end - 1)] * a.src_stride + c", "end - 1)] * a.src_stride"},
     {0, "if (row > a.rows) return;", ""},
     /* sorting and running sums */
     {1, "(q == p && qf < pf)", "(q == p && qf > pf)"},
