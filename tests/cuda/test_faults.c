@@ -78,7 +78,7 @@ static void what_is_missing_or_too_old_is_named(void **state)
     } faults[] = {
         {"ANNEAL_CUDA_PATH", "/nonexistent", "libcuda.so.1 not found"},
         {"FAKE_CUDA_VERSION", "11040", "the NVIDIA driver is for CUDA 11.4"},
-        {"FAKE_CUDA_ARCH", "75", "compute capability 7.5; 8.0"},
+        {"FAKE_CUDA_ARCH", "75", "compute capability 7.5, less than 8.0"},
         {"FAKE_CUDA_FAIL", "cuInit:1+=100", "the driver finds no GPU"},
         {"FAKE_CUDA_FAIL", "cuInit:1+=803", "the NVIDIA driver does not start"},
     };

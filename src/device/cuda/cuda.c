@@ -94,7 +94,7 @@ static an_status find_all(an_err *err, an_cuda_driver *cu, an_nvrtc *nvrtc, cu_d
     cu->device_attribute(&minor, CU_ATTR_MINOR, *device);
     *arch = major * 10 + minor;
     if (*arch < 80)
-        return an_fail(err, AN_E_ENV, "the GPU has compute capability %d.%d; 8.0 (Ampere) or newer is needed", major,
+        return an_fail(err, AN_E_ENV, "the GPU has compute capability %d.%d, less than 8.0 (Ampere): too old", major,
                        minor);
     return an_nvrtc_find(err, cu->version / 1000, nvrtc);
 }
