@@ -15,6 +15,7 @@ LDFLAGS  += -pthread $(EXTRA_LDFLAGS)
 TMPL_CFLAGS := -O3 -fno-math-errno -fno-trapping-math
 
 ifneq ($(SAN),)
+TMPL_CFLAGS := $(subst -O3,-O1,$(TMPL_CFLAGS)) # eight times faster to compile; the same bits
 CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 CPPFLAGS += -DAN_SANITIZE=$(SAN)
 LDFLAGS += -fsanitize=$(SAN)
