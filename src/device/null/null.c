@@ -2,6 +2,7 @@
  * all. Also the skeleton of a backend: copy this file, replace "null", fill the functions in, add a line to device.c.
  */
 #include "device/device.h"
+#include "kernel/gpu_launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,12 +16,10 @@ struct an_exec {
     const an_plan *plan;
 };
 
-/* Templates of other devices keep their scratch on chip; the CPU's is planned as for one thread of the portable set. */
-static size_t no_scratch(const an_target *t, const an_kernel *k)
+/* What a GPU's templates want, so that its bill is the device's; the CPU's want depends on its threads: none here. */
+static size_t scratch_of(const an_target *t, const an_kernel *k)
 {
-    (void)t;
-    (void)k;
-    return 0;
+    return strcmp(t->dialect, "c") ? an_gpu_scratch(k) : 0;
 }
 
 static int null_probe(an_device_info *out)
@@ -36,7 +35,7 @@ static an_status open_as(an_err *err, const char *dialect, int max_args, an_devi
     an_device *d = calloc(1, sizeof *d);
     if (!d) return an_fail_nomem(err, "the null device", sizeof *d);
     d->target = (an_target){
-        .dialect = dialect, .threads = 1, .max_args = max_args, .puts = !strcmp(dialect, "c"), .scratch = no_scratch};
+        .dialect = dialect, .threads = 1, .max_args = max_args, .puts = !strcmp(dialect, "c"), .scratch = scratch_of};
     *out = d;
     return AN_OK;
 }
