@@ -5,7 +5,7 @@
  * Owns:      devices and refusals, steps, counts, failures.
  * Does not:  know that a Mac behaves like the stand-in: `anneal selftest --device metal` asks one.
  */
-#define _POSIX_C_SOURCE 200809L /* setenv, strtok_r */
+#define _XOPEN_SOURCE 700 /* setenv, strtok_r, realpath */
 #include "proof/train_case.h"
 
 #include "metal/standin/load.h"
