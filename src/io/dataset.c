@@ -61,7 +61,7 @@ static int64_t cut_at(int64_t n)
     return (int64_t)((double)n * 0.9);
 }
 
-/* The tokenizer that the folder of the tokens names, unless the caller has one. */
+/* The tokenizer that the folder of the tokens names. When the caller has one, its ids must mean the same. */
 static an_status find_tokenizer(an_err *err, const an_data_options *o, bool folder, an_data *d)
 {
     char dir[1024];
@@ -70,8 +70,9 @@ static an_status find_tokenizer(an_err *err, const an_data_options *o, bool fold
         snprintf(dir, sizeof dir, "%s", o->source);
     else
         snprintf(dir, sizeof dir, "%.*s", slash ? (int)(slash - o->source) : 1, slash ? o->source : ".");
-    if (o->tokenizer || !an_tokenizer_is_in(dir)) return AN_OK;
+    if (!an_tokenizer_is_in(dir)) return AN_OK;
     AN_TRY(an_tokenizer_open(err, dir, &d->own_tokenizer));
+    if (o->tokenizer) return an_tokenizer_match(err, o->source, d->own_tokenizer, o->tokenizer);
     d->tokenizer = d->own_tokenizer;
     if (o->vocab_size == 0 || an_tokenizer_vocab(d->tokenizer) <= o->vocab_size) return AN_OK;
     return an_fail(err, AN_E_DATA,

@@ -21,7 +21,8 @@ typedef struct an_data_options {
      * characters of a text, of the tokens of a .bin. */
     const char *source;
     const an_tokenizer *tokenizer; /* NULL: of a text its characters, of .bin files that of the meta.json (anneal
-                                    * prepare) or meta.pkl (nanoGPT) in their folder. Must outlive the data */
+                                    * prepare) or meta.pkl (nanoGPT) in their folder; one that is there must agree
+                                    * with this one. Must outlive the data */
     int64_t vocab_size;            /* for .bin; 0: the tokenizer's */
     bool whole;                    /* a file is not split: all of it is the validation split (evaluation) */
 } an_data_options;

@@ -65,6 +65,47 @@ int32_t an_tokenizer_end(const an_tokenizer *t)
     return t->end;
 }
 
+/* ---- comparison */
+
+/* Piece `id` as a sentence shows it: U+0061 'a' of characters, the bytes of others. */
+static void put_piece(const an_tokenizer *t, int32_t id, an_text *out)
+{
+    const int n = (int)(t->start[id + 1] - t->start[id]);
+    const unsigned char *p = (const unsigned char *)t->bytes + t->start[id];
+    bool plain = n > 0;
+    for (int i = 0; i < n; i++) plain &= t->points ? p[i] >= 32 : p[i] >= 32 && p[i] < 127;
+    if (t->points) an_text_printf(out, "U+%04X", (unsigned)t->points[id]);
+    if (plain) an_text_printf(out, "%s'%.*s'", t->points ? " " : "", AN_MIN(n, 40), (const char *)p);
+    for (int i = 0; !t->points && !plain && i < AN_MIN(n, 16); i++) an_text_printf(out, "%s%02x", i ? " " : "", p[i]);
+}
+
+static bool same_piece(const an_tokenizer *a, const an_tokenizer *b, int32_t id)
+{
+    const uint32_t n = a->start[id + 1] - a->start[id];
+    return n == b->start[id + 1] - b->start[id] && memcmp(a->bytes + a->start[id], b->bytes + b->start[id], n) == 0;
+}
+
+an_status an_tokenizer_match(an_err *err, const char *where, const an_tokenizer *data, const an_tokenizer *model)
+{
+    const int32_t both = AN_MIN(data->vocab, model->vocab);
+    int32_t id = 0;
+    while (id < both && same_piece(data, model, id)) id++;
+    if (id == data->vocab) return AN_OK;
+    an_text one = {0}, other = {0};
+    put_piece(data, id, &one);
+    if (id < model->vocab)
+        put_piece(model, id, &other);
+    else
+        an_text_puts(&other, "nothing");
+    an_status status = an_fail(err, AN_E_DATA,
+                               "%s: its tokens were made with another vocabulary than the model's: id %d is %s there "
+                               "and %s in the model; prepare the text again, or train a new model on it",
+                               where, (int)id, one.data ? one.data : "", other.data ? other.data : "");
+    an_text_free(&one);
+    an_text_free(&other);
+    return status;
+}
+
 /* ---- characters */
 
 /* `points` is ascending, without equals, all valid. */

@@ -44,6 +44,9 @@ void an_tokenizer_free(an_tokenizer *t);
 int32_t an_tokenizer_vocab(const an_tokenizer *t);
 const char *an_tokenizer_kind(const an_tokenizer *t); /* "char" or "bpe" */
 int32_t an_tokenizer_end(const an_tokenizer *t);      /* id of <|endoftext|>, -1 when there is none */
+/* Whether ids made with `data` mean the same to a model made with `model`; else AN_E_DATA and the first that does not.
+ * `model` may know more of them. `where` is where `data` comes from, for the sentence. */
+an_status an_tokenizer_match(an_err *err, const char *where, const an_tokenizer *data, const an_tokenizer *model);
 
 /* Appends the ids of `n` bytes of text. With `special`, the text <|endoftext|> is its one token; without, it is text.
  */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_data.sh: where tokens and weights may come from: a text, token files, another run, a YAML file.
-plan=6
+plan=7
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -55,6 +55,26 @@ run resume "$dir/bin" data="$dir/text.txt" max_iters=130
 [ "$code" -ne 0 ] || fault "resumed on other data"
 says stderr "text.txt"
 ok "a resumed run refuses other data"
+
+# The same number of characters, other ones: their ids would mean something else without anybody noticing.
+for case in upper lower; do
+    tr '[:lower:]' "[:$case:]" <"$dir/text.txt" | tr -cd '[:lower:][:upper:]\n' | head -c 9000 >"$dir/$case.txt"
+    run prepare "$dir/$case.txt" out="$dir/$case"
+    code_is 0
+done
+# shellcheck disable=SC2086
+run train macbook data="$dir/upper" out="$dir/capitals" $tiny max_iters=2
+code_is 0
+# shellcheck disable=SC2086
+run train macbook data="$dir/lower" init_from="$dir/capitals" out="$dir/no" $tiny max_iters=2
+code_is 2; says stderr "id 1 is U+0061 'a' there and U+0041 'A' in the model"
+run resume "$dir/capitals" data="$dir/lower" max_iters=3
+code_is 2; says stderr "another vocabulary"
+run eval "$dir/capitals" "$dir/lower/val.bin"
+code_is 2; says stderr "another vocabulary"
+run eval "$dir/capitals" "$dir/upper/val.bin"
+code_is 0
+ok "tokens of another vocabulary are refused, with the first character that differs"
 
 printf 'batch_size: 4\nblock_size: 16\nn_layer: 1\nn_head: 2\nn_embd: 16\nmax_iters: 3\nwarmup_iters: 1\nlr_decay_iters: 3\neval_iters: 1\n' >"$dir/own.yaml"
 run train "$dir/own.yaml" out="$dir/yaml" max_iters=2

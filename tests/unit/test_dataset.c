@@ -205,6 +205,45 @@ static void a_folder_has_train_and_val(void **state)
     an_data_close(d);
 }
 
+static void tokens_of_another_vocabulary_are_refused_by_name(void **state)
+{
+    (void)state;
+    char dir[512], meta[600], bin[600];
+    snprintf(dir, sizeof dir, "%s", test_path("prepared"));
+    snprintf(meta, sizeof meta, "%s/meta.json", dir);
+    snprintf(bin, sizeof bin, "%s/val.bin", dir);
+    mkdir(dir, 0777);
+    test_write_file(bin, "\0\0\1\0", 4);
+    const struct {
+        const char *model, *data, *fault;
+    } row[] = {{"abc", "abc", NULL},
+               {"abcd", "abc", NULL}, /* a model may know more */
+               {"abc", "abx", "id 2 is U+0078 'x' there and U+0063 'c' in the model"},
+               {"AB", "ab", "id 0 is U+0061 'a'"},
+               {"ab", "abc", "id 2 is U+0063 'c' there and nothing in the model"}};
+    for (size_t i = 0; i < AN_COUNT(row); i++) {
+        an_tokenizer *model, *own;
+        an_text json = {0};
+        an_err err = {0};
+        an_data *d;
+        assert_int_equal(an_tokenizer_chars(&err, "t", row[i].model, strlen(row[i].model), &model), AN_OK);
+        assert_int_equal(an_tokenizer_chars(&err, "t", row[i].data, strlen(row[i].data), &own), AN_OK);
+        an_text_puts(&json, "{\"vocab_size\":3,\"tokenizer\":");
+        assert_int_equal(an_tokenizer_json(&err, own, &json), AN_OK);
+        an_text_puts(&json, "}");
+        test_write_file(meta, json.data, json.len);
+        const an_status status =
+            an_data_open(&err, &(an_data_options){.source = bin, .tokenizer = model, .vocab_size = 9}, &d);
+        assert_int_equal(status, row[i].fault ? AN_E_DATA : AN_OK);
+        if (row[i].fault) assert_contains(err.text, row[i].fault);
+        if (!row[i].fault) assert_ptr_equal(an_data_tokenizer(d), model);
+        an_data_close(d);
+        an_text_free(&json);
+        an_tokenizer_free(own);
+        an_tokenizer_free(model);
+    }
+}
+
 static void files_that_cannot_be_data_are_refused(void **state)
 {
     (void)state;
@@ -350,6 +389,7 @@ int main(void)
         cmocka_unit_test(windows_cover_a_split_once),
         cmocka_unit_test(an_id_outside_of_the_vocabulary_is_named_with_its_byte),
         cmocka_unit_test(a_folder_has_train_and_val),
+        cmocka_unit_test(tokens_of_another_vocabulary_are_refused_by_name),
         cmocka_unit_test(files_that_cannot_be_data_are_refused),
         cmocka_unit_test(a_text_that_is_too_short_for_a_sample_is_refused),
         cmocka_unit_test(the_corpus_is_built_in),
