@@ -81,10 +81,10 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
 static an_status train_in_folder(an_err *err, an_run *r, const an_price *price, const an_args *args, int *exit_code)
 {
     int lock;
-    bool moved = false;
+    char aside[AN_CKPT_PATH_BYTES];
     AN_TRY(an_folder_lock(err, r->cfg.out, &lock));
-    an_status status = an_folder_set_aside(err, r->cfg.out, &moved);
-    if (moved && !args->quiet) an_say("note    %s held a run: it is in %s/previous now", r->cfg.out, r->cfg.out);
+    an_status status = an_folder_set_aside(err, r->cfg.out, -1, aside);
+    if (*aside && !args->quiet) an_say("note    %s held a run: it is in %s now", r->cfg.out, aside);
     if (status == AN_OK) status = train(err, r, price, args, exit_code);
     an_folder_unlock(lock);
     return status;
@@ -171,11 +171,19 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     an_st *st;
     an_run *r = NULL;
     an_price price;
+    char began[AN_CONFIG_TEXT_BYTES], aside[AN_CKPT_PATH_BYTES];
     int lock = -1;
     AN_TRY(an_cli_open_weights(err, path, false, -1, &c, &st));
     folder_of(settings ? settings->out : args->words[0], path, c.out);
+    snprintf(began, sizeof began, "%s", c.out);
     an_status status = settings_of(err, args, settings, &c);
     if (status == AN_OK) status = an_train_config_check(err, &c);
+    if (status == AN_OK && !settings && !an_folder_is_a_run(began) && strcmp(began, c.out) == 0)
+        status =
+            an_fail(err, AN_E_USAGE,
+                    "%s is not in the folder of a run: say where it goes on, with out=DIR, so that nothing beside it "
+                    "is touched",
+                    path);
     if (status == AN_OK && !c.eval_only) status = an_folder_lock(err, c.out, &lock);
     if (status == AN_OK) status = an_run_open(err, &c, st, AN_RUN_DATA, &r);
     an_st_close(st);
@@ -184,6 +192,10 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
         an_say("the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more",
                (long long)r->step, (long long)c.max_iters);
     if (status == AN_OK && !done) status = an_price_check(err, r, &price);
+    if (status == AN_OK && !done && !c.eval_only) {
+        status = an_folder_set_aside(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, aside);
+        if (*aside && !args->quiet) an_say("note    later checkpoints of %s are in %s now", c.out, aside);
+    }
     if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, &price, args, exit_code);
     an_folder_unlock(lock);
     an_run_close(r);

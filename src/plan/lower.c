@@ -521,8 +521,8 @@ static an_status recompute_for(an_work *w, int32_t g)
     return AN_OK;
 }
 
-/* The last group of the forward pass, -1 without a backward pass. What an_backward was given need not be computed itself
- * (a loss scaled by 1 / micro-batches has no reader): the newest live node up to it is the border. */
+/* The last group of the forward pass, -1 without a backward pass. What an_backward was given need not be computed
+ * itself (a loss scaled by 1 / micro-batches has no reader): the newest live node up to it is the border. */
 static int32_t loss_group_of(const an_work *w)
 {
     int32_t id = w->rq->loss;

@@ -175,16 +175,50 @@ static bool ends_in(const char *name, const char *ending)
     return dot && strcmp(dot, ending) == 0;
 }
 
+/* The settings that name programs to run or places to write. A file that somebody else may have made does not decide
+ * them: the command line does, and the environment. */
+static const size_t trusted[] = {offsetof(an_train_config, cc), offsetof(an_train_config, cache_dir),
+                                 offsetof(an_train_config, dump), offsetof(an_train_config, dump_dir)};
+
+static bool is_trusted(const an_config_field *f)
+{
+    bool found = false;
+    for (size_t i = 0; i < sizeof trusted / sizeof trusted[0]; i++) found |= f->offset == trusted[i];
+    return found;
+}
+
+void an_train_config_untrusted(an_train_config *c)
+{
+    for (size_t i = 0; i < sizeof trusted / sizeof trusted[0]; i++) ((char *)c)[trusted[i]] = 0;
+}
+
+static an_status refuse_programs(an_err *err, const char *file, const an_train_config *c)
+{
+    for (size_t i = 0; i < an_train_keys.n; i++) {
+        const an_config_field *f = &an_train_keys.fields[i];
+        if (is_trusted(f) && ((const char *)c)[f->offset] != 0)
+            return an_fail(
+                err, AN_E_USAGE,
+                "%s: %s names a program to run or a place to write, which a settings file may not: say it on "
+                "the command line",
+                file, f->name);
+    }
+    return AN_OK;
+}
+
 an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train_config *out)
 {
     memset(out, 0, sizeof *out);
     AN_TRY(an_config_defaults(err, &an_train_keys, out));
     snprintf(out->preset, sizeof out->preset, "%s", preset_or_file);
-    if (ends_in(preset_or_file, ".yaml") || ends_in(preset_or_file, ".yml"))
-        return an_config_yaml(err, &an_train_keys, out, preset_or_file);
+    if (ends_in(preset_or_file, ".yaml") || ends_in(preset_or_file, ".yml")) {
+        AN_TRY(an_config_yaml(err, &an_train_keys, out, preset_or_file));
+        return refuse_programs(err, preset_or_file, out);
+    }
     if (ends_in(preset_or_file, ".py")) {
         AN_TRY(apply(err, NANOGPT, out));
-        return an_config_py(err, &an_train_keys, out, preset_or_file);
+        AN_TRY(an_config_py(err, &an_train_keys, out, preset_or_file));
+        return refuse_programs(err, preset_or_file, out);
     }
     const an_preset *p = find_preset(preset_or_file);
     return p ? apply(err, p->settings, out) : unknown_preset(err, preset_or_file);
@@ -213,6 +247,7 @@ void an_train_config_yaml(const an_train_config *c, an_text *out)
         const an_config_field *f = &an_train_keys.fields[i];
         an_text value = {0};
         if (i > 0 && f->offset == f[-1].offset) continue; /* a second name */
+        if (is_trusted(f)) continue;
         an_config_value_text(f, c, &value);
         an_text_printf(out, "%s: ", f->name);
         if (f->type == AN_CONFIG_TEXT)

@@ -52,6 +52,9 @@ extern const size_t an_n_presets;
  * begins with what nanoGPT does where it differs: evaluations of both splits on random batches, the first one before
  * any update, and 40 micro-batches. */
 an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train_config *out);
+/* Forgets the settings that name programs to run or places to write: a file that somebody else may have made does not
+ * decide them. The command line does, and the environment. */
+void an_train_config_untrusted(an_train_config *c);
 /* What no single key can be blamed for: shapes that do not fit one another, a precision that cannot train. */
 an_status an_train_config_check(an_err *err, const an_train_config *c);
 /* The settings of a run as a YAML file that an_train_config_open reads back. */

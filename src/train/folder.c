@@ -55,45 +55,98 @@ void an_folder_unlock(int lock)
 
 /* ---- making room for a new run */
 
-static bool is_ours(const char *name)
+/* N of step_N.safetensors, -1 for any other name. */
+static int64_t step_of(const char *name)
 {
-    const char *dot = strrchr(name, '.');
-    if (!dot || name[0] == '.') return false;
-    if (strcmp(dot, ".jsonl") == 0) return strcmp(name, "metrics.jsonl") == 0 || strcmp(name, "logbook.jsonl") == 0;
-    return strcmp(dot, ".safetensors") == 0 &&
-           (strncmp(name, "step_", 5) == 0 || strcmp(name, "last.safetensors") == 0 ||
-            strcmp(name, "best.safetensors") == 0);
+    long long step = 0;
+    int end = 0;
+    if (sscanf(name, "step_%18lld%n", &step, &end) != 1 || strcmp(name + end, ".safetensors") != 0) return -1;
+    return name[5] >= '0' && name[5] <= '9' ? step : -1;
 }
 
-/* Removes our files in `from`, or with `to` moves them there. */
-static an_status clear_folder(an_err *err, const char *from, const char *to)
+static bool is_ours(const char *name)
 {
-    DIR *d = opendir(from);
-    if (!d) return errno == ENOENT ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", from, strerror(errno));
+    static const char *const names[] = {"metrics.jsonl", "logbook.jsonl",    "config.yaml",
+                                        "loss.svg",      "last.safetensors", "best.safetensors"};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return step_of(name) >= 0;
+}
+
+/* What a run that is taken up at update `after` will write anew. */
+static bool is_later(const char *name, int64_t after)
+{
+    return step_of(name) > after || strcmp(name, "last.safetensors") == 0 || strcmp(name, "best.safetensors") == 0;
+}
+
+static bool goes(const char *name, int64_t after)
+{
+    return after < 0 ? is_ours(name) : is_later(name, after);
+}
+
+/* Whether `dir` has a file that would go: for a run taken up at `after`, a later checkpoint. */
+static bool holds_a_run(const char *dir, int64_t after)
+{
+    DIR *d = opendir(dir);
+    bool found = false;
+    for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;)
+        found = after < 0 ? is_ours(e->d_name) : step_of(e->d_name) > after;
+    if (d) closedir(d);
+    return found;
+}
+
+/* previous, previous-2, ...: the first that does not exist. Nothing is ever put into an older one. */
+static an_status make_previous(an_err *err, const char *dir, char out[AN_CKPT_PATH_BYTES])
+{
+    for (int i = 1; i < 100000; i++) {
+        const int n = i == 1 ? snprintf(out, AN_CKPT_PATH_BYTES, "%s/previous", dir)
+                             : snprintf(out, AN_CKPT_PATH_BYTES, "%s/previous-%d", dir, i);
+        if (n >= AN_CKPT_PATH_BYTES - 32) return an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
+        if (mkdir(out, 0777) == 0) return AN_OK;
+        if (errno != EEXIST) return an_fail(err, AN_E_IO, "%s: %s", out, strerror(errno));
+    }
+    return an_fail(err, AN_E_IO, "%s: holds too many earlier runs; name another folder", dir);
+}
+
+static an_status copy_metrics(an_err *err, const char *dir, const char *to)
+{
+    char path[AN_CKPT_PATH_BYTES + 32], block[65536];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    FILE *in = fopen(path, "rb");
+    if (!in) return AN_OK;
+    snprintf(path, sizeof path, "%s/metrics.jsonl", to);
+    FILE *out = fopen(path, "wb");
+    bool good = out != NULL;
+    for (size_t n; good && (n = fread(block, 1, sizeof block, in)) > 0;) good = fwrite(block, 1, n, out) == n;
+    good &= !ferror(in);
+    fclose(in);
+    if (out) good &= fclose(out) == 0;
+    return good ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", path, strerror(errno));
+}
+
+an_status an_folder_set_aside(an_err *err, const char *dir, int64_t after, char to[AN_CKPT_PATH_BYTES])
+{
+    to[0] = 0;
+    if (!holds_a_run(dir, after)) return AN_OK;
+    AN_TRY(make_previous(err, dir, to));
+    if (after >= 0) AN_TRY(copy_metrics(err, dir, to));
+    DIR *d = opendir(dir);
+    if (!d) return an_fail(err, AN_E_IO, "%s: %s", dir, strerror(errno));
     an_status status = AN_OK;
     for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
-        if (!is_ours(e->d_name)) continue;
+        if (!goes(e->d_name, after)) continue;
         char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
-        snprintf(old, sizeof old, "%s/%s", from, e->d_name);
-        snprintf(new, sizeof new, "%s/%s", to ? to : "", e->d_name);
-        if ((to ? rename(old, new) : unlink(old)) != 0) status = an_fail(err, AN_E_IO, "%s: %s", old, strerror(errno));
+        snprintf(old, sizeof old, "%s/%s", dir, e->d_name);
+        snprintf(new, sizeof new, "%s/%s", to, e->d_name);
+        if (rename(old, new) != 0) status = an_fail(err, AN_E_IO, "%s: %s", old, strerror(errno));
     }
     closedir(d);
     return status;
 }
 
-an_status an_folder_set_aside(an_err *err, const char *dir, bool *moved)
+bool an_folder_is_a_run(const char *dir)
 {
-    char previous[AN_CKPT_PATH_BYTES], last[AN_CKPT_PATH_BYTES];
-    struct stat info;
-    *moved = false;
-    int n = snprintf(previous, sizeof previous, "%s/previous", dir);
-    if (n >= AN_CKPT_PATH_BYTES - 32) return an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
-    snprintf(last, sizeof last, "%s/last.safetensors", dir);
-    if (stat(last, &info) != 0) return clear_folder(err, dir, NULL); /* metrics of a run that never saved */
-    if (mkdir(previous, 0777) != 0 && errno != EEXIST)
-        return an_fail(err, AN_E_IO, "%s: %s", previous, strerror(errno));
-    AN_TRY(clear_folder(err, previous, NULL));
-    *moved = true;
-    return clear_folder(err, dir, previous);
+    char path[AN_CKPT_PATH_BYTES + 32];
+    snprintf(path, sizeof path, "%s/logbook.jsonl", dir);
+    return access(path, F_OK) == 0;
 }

@@ -12,8 +12,12 @@
 an_status an_folder_lock(an_err *err, const char *dir, int *out);
 void an_folder_unlock(int lock); /* -1 is fine */
 
-/* Moves the files of a finished or abandoned run in `dir` into dir/previous, where those of the run before are removed,
- * so that a new run can begin. *moved: there was one. */
-an_status an_folder_set_aside(an_err *err, const char *dir, bool *moved);
+/* Moves the files of an earlier run in `dir` into dir/previous (or previous-2, ...: nothing is ever removed), so that a
+ * new run can begin; with after >= 0 those that a run which is taken up at that update will write anew, where there is
+ * a later checkpoint, and a copy of its metrics. `to` is where they are now, "" when there were none. */
+an_status an_folder_set_aside(an_err *err, const char *dir, int64_t after, char to[AN_CKPT_PATH_BYTES]);
+
+/* Whether a run of ours was trained in `dir`. */
+bool an_folder_is_a_run(const char *dir);
 
 #endif

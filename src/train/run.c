@@ -213,6 +213,7 @@ an_status an_run_config(an_err *err, const an_st *from, an_train_config *out)
     memset(out, 0, sizeof *out);
     AN_TRY(an_config_defaults(err, &an_train_keys, out));
     AN_TRY(an_config_from_json(err, &an_train_keys, out, an_st_path(from), json, strlen(json)));
+    an_train_config_untrusted(out);
     return an_train_config_check(err, out);
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_folder.sh: the folder of a run: what it holds, who may write in it, and what happens to it: two runs at once, a
 # read-only disk, a clock that jumps, another machine, a signal.
-plan=8
+plan=10
 . "$(dirname "$0")/tap.sh"
 settings="$tiny max_iters=12 eval_interval=4 log_interval=1 seed=3"
 
@@ -108,4 +108,36 @@ for f in "$dir/a" "$dir/busy"; do if ls -a "$f" | grep -q 'tmp$'; then fault "a 
 awk 'length($0) > 79 && !/^data|^device|^note|anneal (sample|resume)/ { print; exit 1 }' "$dir/first" >"$dir/wide" || fault "wider than 79 columns: $(cat "$dir/wide")"
 if grep -q '[^[:print:][:space:]]' "$dir/first"; then fault "control characters although stderr is a file"; fi
 ok "what training says has at most 79 columns and no control characters"
+# shellcheck disable=SC2086
+run train macbook out="$dir/twice" $settings max_iters=3 --quiet
+rm "$dir/twice/last.safetensors"
+echo mine >"$dir/twice/step_notes.safetensors"
+# shellcheck disable=SC2086
+run train macbook out="$dir/twice" $settings max_iters=2 --quiet
+# shellcheck disable=SC2086
+run train macbook out="$dir/twice" $settings max_iters=1 --quiet
+is_file "$dir/twice/previous/step_3.safetensors"; is_file "$dir/twice/previous-2/step_2.safetensors"
+is_file "$dir/twice/step_notes.safetensors"; is_file "$dir/twice/previous/loss.svg"
+mkdir "$dir/beside"
+cp "$dir/twice/previous/best.safetensors" "$dir/beside/model.safetensors"
+cp "$dir/twice/previous/step_3.safetensors" "$dir/beside/"
+run resume "$dir/beside/model.safetensors" max_iters=5
+code_is 1; says stderr "out=DIR"; is_file "$dir/beside/step_3.safetensors"
+run resume "$dir/beside/model.safetensors" max_iters=5 out="$dir/elsewhere" --quiet
+code_is 0; is_file "$dir/elsewhere/step_5.safetensors"
+ok "no new run and no resumed one removes what lies in a folder"
+
+printf '#!/bin/sh\ntouch "%s/ran"\nexec cc "$@"\n' "$dir" >"$dir/compiler"
+chmod +x "$dir/compiler"
+# shellcheck disable=SC2086
+run train macbook out="$dir/named" $settings max_iters=2 cc="$dir/compiler" cache_dir="$dir/cold" --quiet
+code_is 0; is_file "$dir/ran"
+rm "$dir/ran"
+ANNEAL_CACHE="$dir/cold2" run sample "$dir/named" tokens=2
+code_is 0; [ ! -e "$dir/ran" ] || fault "a checkpoint had a program run"
+printf 'cc = "%s/compiler"\n' "$dir" >"$dir/hostile.py"
+run train "$dir/hostile.py" max_iters=1
+code_is 1; says stderr "names a program to run"; [ ! -e "$dir/ran" ] || fault "a settings file had a program run"
+ok "neither a checkpoint nor a settings file names a program to run"
+
 done_testing
