@@ -58,7 +58,7 @@ ok "a resumed run refuses other data"
 
 # The same number of characters, other ones: their ids would mean something else without anybody noticing.
 for case in upper lower; do
-    tr '[:lower:]' "[:$case:]" <"$dir/text.txt" | tr -cd '[:lower:][:upper:]\n' | head -c 9000 >"$dir/$case.txt"
+    tr '[:lower:][:upper:]' "[:$case:][:$case:]" <"$dir/text.txt" | tr -cd '[:lower:][:upper:]\n' | head -c 9000 >"$dir/$case.txt"
     run prepare "$dir/$case.txt" out="$dir/$case"
     code_is 0
 done
