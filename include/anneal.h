@@ -54,8 +54,7 @@ extern "C" {
 
 #define AN_VERSION "0.1.0"
 
-/* ------------------------------------------------------------------------------------------------------------ status
- * and dtypes */
+/* ---- status and dtypes */
 
 typedef enum an_status {
     AN_OK = 0,
@@ -94,16 +93,15 @@ typedef uint32_t an_axes;
 #define AN_AXIS(i) ((an_axes)1u << ((unsigned)(i)&15u))
 #define AN_ALL     ((an_axes)0xFFFFFFFFu)
 
-/* ------------------------------------------------------------------------------------------------------------ the
- * context */
+/* ---- the context */
 
 typedef struct an_options {
-    const char *device; /* "auto" (default), "cpu", "ref" (slow oracle), "null:cpu", "null:cuda", "null:metal" (plan and
-                           render only) */
-    uint64_t seed;      /* of parameters and dropout */
-    int threads;        /* CPU threads; 0: every core this process may use. Results do not depend on it */
-    const char *isa;    /* CPU instruction set by name; NULL: the best */
-    const char *cc;     /* C compiler for row programs; NULL: $CC, cc, clang, gcc; "none": interpret */
+    const char *device;    /* "auto" (default: the first GPU that answers, else the CPU), "cpu", "cuda", "metal", "ref"
+                              (slow oracle); "null:cpu", "null:cuda", "null:metal" plan and render only */
+    uint64_t seed;         /* of parameters and dropout */
+    int threads;           /* CPU threads; 0: every core this process may use. Results do not depend on it */
+    const char *isa;       /* CPU instruction set by name; NULL: the best */
+    const char *cc;        /* C compiler for row programs; NULL: $CC, cc, clang, gcc; "none": interpret */
     const char *cache_dir; /* compiled kernels; NULL: $ANNEAL_CACHE, else the user's cache folder */
     uint64_t budget_bytes; /* memory the plan may ask for; 0: no limit */
     const char *recompute; /* "auto" (default: by budget), "off", "on": drop cheap activations and compute them again in
@@ -137,8 +135,7 @@ AN_API void an_reset(an_ctx *cx);
 AN_API void an_scope_push(an_ctx *cx, const char *name);
 AN_API void an_scope_pop(an_ctx *cx);
 
-/* ------------------------------------------------------------------------------------------------------------ running
- */
+/* ---- running */
 
 /* Plans (or finds the plan of) everything needed for the given tensors and all effects recorded since the last eval or
  * reset, and runs it. an_eval(a, b, c): up to 16 tensors, of one context. With `cx` alone use an_eval_effects(cx). */
@@ -219,8 +216,7 @@ AN_API const char *an_report_text(an_ctx *cx, const char *what);
  * a share of. */
 AN_API double an_fma_peak(an_ctx *cx, an_dtype dtype);
 
-/* ------------------------------------------------------------------------------------------------------------ leaves
- */
+/* ---- leaves */
 
 typedef struct an_init {
     int kind; /* 0 zeros, 1 constant a, 2 normal (mean 0, std a), 3 uniform in [a, b) */
@@ -416,8 +412,7 @@ AN_API an_tensor *an_svd_at(const char *at, an_tensor *a, an_tensor **s, an_tens
 AN_API an_tensor *an_solve_at(const char *at, an_tensor *a, an_tensor *b);
 AN_API an_tensor *an_trisolve_at(const char *at, an_tensor *t, an_tensor *b, bool upper, bool transpose);
 
-/* ------------------------------------------------------------------------------------------------------------ training
- */
+/* ---- training */
 
 /* Gradients of a scalar with respect to every parameter; added to those of earlier micro-batches since the last
  * optimizer step. */
@@ -447,8 +442,7 @@ typedef struct an_policy {
 AN_API void an_set_policy(an_ctx *cx, an_policy p);
 AN_API an_policy an_get_policy(const an_ctx *cx);
 
-/* ------------------------------------------------------------------------------------------------------------ the
- * caller's place */
+/* ---- the caller's place */
 /* Inside the library (base/base.h defines the macro) the short names belong to the kernel dialect, and the _at forms
  * are called. */
 #ifndef AN_NO_PLACE_MACROS

@@ -16,9 +16,13 @@ extern "C" {
 /* ---- schedules */
 
 /* Linear warm-up, then half a cosine down to `min_lr`, then constant (Loshchilov and Hutter, "SGDR", ICLR 2017, in
- * nanoGPT's form): it < warmup      lr (it + 1) / (warmup + 1) it > decay       min_lr else             min_lr + (1 +
- * cos(pi r)) / 2 (lr - min_lr), r = (it - warmup) / (decay - warmup) with `it` counted from 0. `constant` keeps lr
- * throughout. */
+ * nanoGPT's form). With `it` counted from 0 and r = (it - warmup) / (decay - warmup):
+ *
+ *    - it < warmup: lr (it + 1) / (warmup + 1)
+ *    - it > decay, or decay <= warmup: min_lr
+ *    - else: min_lr + (1 + cos(pi r)) / 2 (lr - min_lr)
+ *
+ * `constant` keeps lr throughout. */
 typedef struct an_lr_schedule {
     double lr, min_lr;
     int64_t warmup, decay;
