@@ -79,7 +79,7 @@ static const an_config_field fields[] = {
     TEXT(nan, "stop", "stop|skip",
          "when a loss or gradient is not finite: stop, or go on (such an update is never applied)"),
 
-    TEXT(device, "auto", NULL, "auto, cpu, ref, null:cpu, null:cuda, null:metal"),
+    TEXT(device, "auto", NULL, "auto, cpu, cuda, metal, ref; to plan for: null:cpu, null:cuda, null:metal"),
     INT(threads, "0", 0, 4096, "CPU threads; 0: every core. Results do not depend on it"),
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL,
      "float32 or bfloat16, of matrix products; weights stay float32"},
@@ -233,9 +233,6 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
                        (long long)m.layers, (long long)m.heads, (long long)m.width, (long long)m.block);
     if (c->dtype != AN_F32 && c->dtype != AN_BF16)
         return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32 or bfloat16", an_dtype_text(c->dtype));
-    if (c->decay_lr && c->lr_decay_iters < c->warmup_iters)
-        return an_fail(err, AN_E_USAGE, "lr_decay_iters=%lld is before the end of warmup_iters=%lld",
-                       (long long)c->lr_decay_iters, (long long)c->warmup_iters);
     if (!c->out[0]) return an_fail(err, AN_E_USAGE, "out= is empty: name a folder for the run");
     return AN_OK;
 }
