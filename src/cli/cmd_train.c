@@ -126,6 +126,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     }
     AN_TRY(an_run_open(err, &c, NULL, AN_RUN_DATA, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
+    if (status == AN_OK) status = an_data_check(err, r->data, r->cfg.block_size);
     if (status == AN_OK) status = an_price_check(err, r, &price);
     if (status == AN_OK)
         status =
@@ -186,6 +187,7 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                     path);
     if (status == AN_OK && !c.eval_only) status = an_folder_lock(err, c.out, &lock);
     if (status == AN_OK) status = an_run_open(err, &c, st, AN_RUN_DATA, &r);
+    if (status == AN_OK) status = an_data_check(err, r->data, c.block_size);
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only;
     if (done)

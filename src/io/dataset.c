@@ -251,6 +251,12 @@ static an_status check_length(an_err *err, const part *p, int split, int64_t T)
         p->path, split == AN_TRAIN ? "training" : "validation", (long long)p->n, (long long)T);
 }
 
+an_status an_data_check(an_err *err, const an_data *d, int64_t T)
+{
+    for (int split = 0; split < AN_N_SPLITS; split++) AN_TRY(check_length(err, &d->parts[split], split, T));
+    return AN_OK;
+}
+
 /* Place of `i` in a random order of [0, n): four rounds over twice `half` bits, again while the result is outside. */
 static uint64_t shuffled(uint64_t i, uint64_t n, uint32_t key, uint32_t stream)
 {

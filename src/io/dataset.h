@@ -52,6 +52,9 @@ typedef struct an_batch {
  * CT-RSA 2002). So every token is learnt from equally often; the order is a function of (seed, step) still. */
 an_status an_data_batch(an_err *err, const an_data *d, const an_batch *b, uint64_t step, int32_t *x, int32_t *y);
 
+/* Whether both splits have a sample of T tokens. */
+an_status an_data_check(an_err *err, const an_data *d, int64_t T);
+
 /* Evaluation over a whole split: window w is tokens [w*T, w*T + T] for all floor((n-1)/T) windows; x[count,T],
  * y[count,T]. */
 int64_t an_data_windows(const an_data *d, int split, int64_t T);

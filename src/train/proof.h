@@ -13,9 +13,9 @@ typedef struct an_device_proof {
  * that every sum is exact in float32 and the two must be equal to the last bit. AN_E_DEVICE: they are not. */
 an_status an_prove_device(an_err *err, const an_run *r, an_device_proof *out);
 
-/* XXH3-128 of a split's tokens, as little-endian int32, in windows of 1024 and no overlap; of more than 4 Mi tokens,
- * 1024 windows spread evenly. 32 hexadecimal digits in `out`, which is returned; "" when it cannot be read. */
-const char *an_proof_data(const an_run *r, int split, char out[AN_HASH_TEXT_BYTES]);
+/* XXH3-128 of a split's tokens, as little-endian int32: of all of them; of more than 4 Mi tokens, of 1024 windows of
+ * 1024 spread evenly, and of the last 1024. 32 hexadecimal digits in `out`; "" when it cannot be read. */
+void an_proof_data(const an_data *d, int split, char out[AN_HASH_TEXT_BYTES]);
 
 /* Replaces a file, by way of a temporary one beside it. */
 an_status an_write_file(an_err *err, const char *path, const char *text, size_t n);

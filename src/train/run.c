@@ -2,6 +2,7 @@
 #include "train/run.h"
 #include "train/initial.h"
 #include "train/price.h"
+#include "train/proof.h"
 #include "train/step.h"
 #include "io/json.h"
 #include <math.h>
@@ -191,17 +192,28 @@ static an_status read_progress(an_err *err, const an_st *from, an_run *r)
     const json_int_t train = json_integer_value(json_object_get(state, "train_tokens"));
     const json_int_t val = json_integer_value(json_object_get(state, "val_tokens"));
     const bool counted = json_object_get(state, "train_tokens") != NULL; /* nanoGPT's ckpt.pt does not say */
-    r->step = json_integer_value(json_object_get(state, "step"));
+    const char *xxh3[] = {json_string_value(json_object_get(state, "train_xxh3")),
+                          json_string_value(json_object_get(state, "val_xxh3"))};
+    bool same = true;
+    for (int split = 0; split < AN_N_SPLITS; split++)
+        same &= !xxh3[split] || !*xxh3[split] || strcmp(xxh3[split], r->data_xxh3[split]) == 0;
+    r->step = json_is_integer(json_object_get(state, "step")) ? json_integer_value(json_object_get(state, "step")) : -1;
     r->best_val = json_is_number(best) ? json_number_value(best) : INFINITY;
     r->best_step = json_integer_value(json_object_get(state, "best_step"));
     json_decref(state);
-    if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state says step %lld", path, (long long)r->step);
-    if (!r->data || !counted || (train == an_data_tokens(r->data, AN_TRAIN) && val == an_data_tokens(r->data, AN_VAL)))
-        return AN_OK;
-    return an_fail(err, AN_E_DATA,
-                   "%s: the run began with %lld and %lld tokens, %s has %lld and %lld now; set data=", path,
-                   (long long)train, (long long)val, r->cfg.data, (long long)an_data_tokens(r->data, AN_TRAIN),
-                   (long long)an_data_tokens(r->data, AN_VAL));
+    if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state says no number of updates", path);
+    if (!r->data || !counted) return AN_OK;
+    if (train != an_data_tokens(r->data, AN_TRAIN) || val != an_data_tokens(r->data, AN_VAL))
+        return an_fail(err, AN_E_DATA,
+                       "%s: the run began with %lld and %lld tokens, %s has %lld and %lld now; set data=", path,
+                       (long long)train, (long long)val, r->cfg.data, (long long)an_data_tokens(r->data, AN_TRAIN),
+                       (long long)an_data_tokens(r->data, AN_VAL));
+    if (same) return AN_OK;
+    return an_fail(
+        err, AN_E_DATA,
+        "%s: %s has as many tokens as the run began with, but other ones; set data=, or train with init_from= "
+        "to learn from these",
+        path, r->cfg.data);
 }
 
 an_status an_run_config(an_err *err, const an_st *from, an_train_config *out)
@@ -226,6 +238,7 @@ static an_status open_parts(an_err *err, const an_st *from, const an_st *initial
     AN_TRY(an_train_config_check(err, &r->cfg));
     AN_TRY(open_context(err, r));
     if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false) : AN_OK;
+    for (int split = 0; r->data && split < AN_N_SPLITS; split++) an_proof_data(r->data, split, r->data_xxh3[split]);
     AN_TRY(make_moments(err, r));
     if (!from) return initial ? read_tensors(err, initial, r, false) : AN_OK;
     AN_TRY(read_tensors(err, from, r, true));
@@ -330,8 +343,9 @@ static void state_json(const an_run *r, an_text *out)
         an_text_printf(out, "%.17g", r->best_val);
     else
         an_text_puts(out, "null");
-    an_text_printf(out, ",\"best_step\":%lld,\"train_tokens\":%lld,\"val_tokens\":%lld}", (long long)r->best_step,
+    an_text_printf(out, ",\"best_step\":%lld,\"train_tokens\":%lld,\"val_tokens\":%lld", (long long)r->best_step,
                    (long long)an_data_tokens(r->data, AN_TRAIN), (long long)an_data_tokens(r->data, AN_VAL));
+    an_text_printf(out, ",\"train_xxh3\":\"%s\",\"val_xxh3\":\"%s\"}", r->data_xxh3[AN_TRAIN], r->data_xxh3[AN_VAL]);
 }
 
 /* One file is written, the other names are links to it. `last` comes at the end: a run killed in between resumes from

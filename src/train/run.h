@@ -18,8 +18,9 @@
 typedef struct an_run {
     an_train_config cfg; /* vocab_size is settled */
     an_tokenizer *own_tokenizer;
-    const an_tokenizer *tokenizer; /* NULL: the tokens came without one */
-    an_data *data;                 /* NULL: opened without data */
+    const an_tokenizer *tokenizer;                   /* NULL: the tokens came without one */
+    an_data *data;                                   /* NULL: opened without data */
+    char data_xxh3[AN_N_SPLITS][AN_HASH_TEXT_BYTES]; /* see an_proof_data; of a run that can be trained */
     an_ctx *cx;
     an_gpt *model;
     int64_t step;       /* updates done */

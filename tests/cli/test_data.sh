@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_data.sh: where tokens and weights may come from: a text, token files, another run, a YAML file.
-plan=7
+plan=9
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -75,6 +75,29 @@ code_is 2; says stderr "another vocabulary"
 run eval "$dir/capitals" "$dir/upper/val.bin"
 code_is 0
 ok "tokens of another vocabulary are refused, with the first character that differs"
+
+# Edited where it stands: as many characters, other ones.
+head -c 9000 "$dir/upper.txt" >"$dir/edited.txt"
+# shellcheck disable=SC2086
+run train macbook data="$dir/edited.txt" out="$dir/edited" $tiny max_iters=2
+code_is 0
+has_keys "$dir/edited/logbook.jsonl" train_xxh3 val_xxh3
+[ "$(value "$dir/edited/logbook.jsonl" train_xxh3)" != "$(value "$dir/edited/logbook.jsonl" val_xxh3)" ] || fault "both splits have one hash"
+cp "$dir/edited.txt" "$dir/before.txt"
+sed '$s/G/U/' "$dir/before.txt" >"$dir/edited.txt"
+if cmp -s "$dir/before.txt" "$dir/edited.txt"; then fault "nothing was edited"; fi
+run resume "$dir/edited" max_iters=3
+code_is 2; says stderr "as many tokens as the run began with, but other ones"
+cp "$dir/before.txt" "$dir/edited.txt"
+run resume "$dir/edited" max_iters=3
+code_is 0
+ok "a run does not go on with data that were edited, be it one character near the end"
+
+head -c 300 "$dir/upper.txt" >"$dir/few.txt"
+# shellcheck disable=SC2086
+run train macbook data="$dir/few.txt" out="$dir/edited" $tiny block_size=32 max_iters=2
+code_is 2; says stderr "the validation split has 30 tokens"; is_file "$dir/edited/last.safetensors"
+ok "a validation split without one sample is refused before anything begins"
 
 printf 'batch_size: 4\nblock_size: 16\nn_layer: 1\nn_head: 2\nn_embd: 16\nmax_iters: 3\nwarmup_iters: 1\nlr_decay_iters: 3\neval_iters: 1\n' >"$dir/own.yaml"
 run train "$dir/own.yaml" out="$dir/yaml" max_iters=2
