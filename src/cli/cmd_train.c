@@ -4,6 +4,7 @@
 #include "io/storage.h"
 #include "train/folder.h"
 #include <math.h>
+#include <signal.h>
 #include <string.h>
 
 typedef struct resume_values {
@@ -67,6 +68,12 @@ static an_status train(an_err *err, an_run *r, const an_price *price, const an_a
     return args->json ? print_summary(err, r, &result) : AN_OK;
 }
 
+/* Who reads the narration may leave (head, a pager, a closed connection): training goes on. */
+static void outlive_readers(void)
+{
+    signal(SIGPIPE, SIG_IGN);
+}
+
 /* A run that had nothing left to do. */
 static an_status finished(an_err *err, const an_run *r, const an_args *args)
 {
@@ -117,6 +124,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     an_train_config c;
     an_run *r;
     an_price price;
+    outlive_readers();
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1));
     AN_TRY(an_train_config_check(err, &c));
@@ -208,6 +216,7 @@ an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
 {
     char path[AN_CKPT_PATH_BYTES];
     resume_values v;
+    outlive_readers();
     AN_TRY(refuse_fixed_keys(err, args));
     AN_TRY(an_config_defaults(err, &an_resume_keys, &v));
     AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_resume_keys, &v}}, 1));

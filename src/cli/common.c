@@ -40,10 +40,12 @@ static void on_signal(int signal_number)
 
 void an_interrupt_catch(void)
 {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
+    struct sigaction was, action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
     sigemptyset(&action.sa_mask);
     sigaction(SIGINT, &action, NULL);
     sigaction(SIGTERM, &action, NULL);
+    sigaction(SIGHUP, NULL, &was);
+    if (was.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup stays nohup */
     signal(SIGXFSZ, SIG_IGN); /* a file that grows over a limit is an error with a sentence, not the end */
 }
 

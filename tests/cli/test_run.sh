@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_run.sh: a tiny run from training to text: files, keys of JSON, equal bits.
-plan=14
+plan=16
 . "$(dirname "$0")/tap.sh"
 
 # shellcheck disable=SC2086  # $tiny is a list of settings
@@ -122,4 +122,21 @@ run train macbook out="$dir/n" $tiny max_iters=30 learning_rate=100 min_lr=100 g
 code_is 3; says stderr "last.safetensors"
 is_file "$dir/n/last.safetensors"
 ok "a loss that is not finite is exit code 3 and leaves the last checkpoint"
+# shellcheck disable=SC2086
+{ ${WRAP:-} "$program" train macbook out="$dir/pipe" $tiny max_iters=30 log_interval=1 eval_interval=10 2>&1 >/dev/null </dev/null; echo $? >"$dir/code"; } | head -n 1 >/dev/null
+equal "$(cat "$dir/code")" 0 "exit code of a run whose reader left"
+grep -q '"event":"end"' "$dir/pipe/logbook.jsonl" || fault "the logbook has no end"
+ok "a run whose narration nobody reads any more goes on to its end"
+
+# shellcheck disable=SC2086
+${WRAP:-} "$program" train macbook out="$dir/hangup" $tiny max_iters=1000000 eval_interval=1000000 >"$dir/stdout" 2>"$dir/stderr" </dev/null &
+pid=$!
+i=0
+while [ ! -s "$dir/hangup/metrics.jsonl" ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i + 1)); done
+kill -HUP "$pid"
+wait "$pid"
+code=$?
+code_is 130; is_file "$dir/hangup/last.safetensors"
+grep -q '"event":"interrupted"' "$dir/hangup/logbook.jsonl" || fault "the logbook does not say that the run was interrupted"
+ok "a terminal that is closed ends a run as Ctrl-C does: saved"
 done_testing
