@@ -8,15 +8,16 @@ typedef struct sample_values {
     int64_t tokens, num_samples, top_k, seed, threads, step;
     double temperature, top_p;
     bool best;
-    char start[AN_CONFIG_TEXT_BYTES], device[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES],
+    const char *start; /* the argument itself: it may be longer than a setting's text */
+    char prompt[AN_CONFIG_TEXT_BYTES], device[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES],
         stop[AN_CONFIG_TEXT_BYTES];
 } sample_values;
 
 #define AT(name) offsetof(sample_values, name)
 static const an_config_field fields[] = {
-    {"prompt", AN_CONFIG_TEXT, AT(start), "", 0, 0, NULL,
+    {"prompt", AN_CONFIG_TEXT, AT(prompt), "", 0, 0, NULL,
      "the prompt; FILE:PATH for a file's text, - for standard input; empty: a new line"},
-    {"start", AN_CONFIG_TEXT, AT(start), "", 0, 0, NULL, "nanoGPT's name for prompt"},
+    {"start", AN_CONFIG_TEXT, AT(prompt), "", 0, 0, NULL, "nanoGPT's name for prompt"},
     {"tokens", AN_CONFIG_INT, AT(tokens), "500", 0, 1e9, NULL, "tokens to draw for each sample"},
     {"max_new_tokens", AN_CONFIG_INT, AT(tokens), "500", 0, 1e9, NULL, "nanoGPT's name for tokens"},
     {"num_samples", AN_CONFIG_INT, AT(num_samples), "1", 1, 1e6, NULL, "texts to write, each from the prompt"},
@@ -144,10 +145,20 @@ static an_status read_stream(an_err *err, FILE *f, const char *name, an_text *ou
     return out->failed ? an_fail_nomem(err, "the prompt", out->len) : AN_OK;
 }
 
-static an_status read_prompt(an_err *err, const char *prompt, an_text *out)
+/* A text without a prompt begins with a new line; where the model knows none, with the first character it knows. */
+static an_status default_prompt(an_err *err, const an_tokenizer *t, an_text *out)
 {
+    an_ids ids = {0};
+    const bool line = an_tokenizer_encode(NULL, t, "prompt", "\n", 1, false, &ids) == AN_OK;
+    an_ids_free(&ids);
+    return line ? an_text_puts(out, "\n"), AN_OK : an_tokenizer_decode(err, t, &(int32_t){0}, 1, out);
+}
+
+static an_status read_prompt(an_err *err, const an_tokenizer *t, const char *prompt, an_text *out)
+{
+    if (!*prompt) return default_prompt(err, t, out);
     if (strcmp(prompt, "-") == 0) return read_stream(err, stdin, "-", out);
-    if (strncmp(prompt, "FILE:", 5) != 0) return an_text_puts(out, *prompt ? prompt : "\n"), AN_OK;
+    if (strncmp(prompt, "FILE:", 5) != 0) return an_text_puts(out, prompt), AN_OK;
     FILE *f = fopen(prompt + 5, "rb");
     if (!f) return an_fail(err, AN_E_IO, "prompt=%s: the file cannot be read", prompt);
     an_status status = read_stream(err, f, prompt, out);
@@ -191,7 +202,7 @@ static an_status sample(an_err *err, an_run *r, const sample_values *v, const an
     an_text text = {0};
     an_ids ids = {0};
     output sink = {.err = err, .tokenizer = r->tokenizer};
-    an_status status = read_prompt(err, v->start, &text);
+    an_status status = read_prompt(err, r->tokenizer, v->start, &text);
     if (status == AN_OK && text.len)
         status = an_tokenizer_encode(err, r->tokenizer, "prompt", text.data, text.len, true, &ids);
     if (status == AN_OK) status = read_stops(err, args, &sink);
@@ -202,22 +213,37 @@ static an_status sample(an_err *err, an_run *r, const sample_values *v, const an
     return status;
 }
 
-an_status an_cmd_sample(an_err *err, const an_args *args, int *exit_code)
+/* The last prompt among the arguments, which are then those without it. */
+static const char *take_prompt(an_args *args)
 {
+    const char *prompt = "";
+    for (size_t i = 0; i < args->n_settings; i++) {
+        an_setting *s = &args->settings[i];
+        if (strcmp(s->key, "prompt") != 0 && strcmp(s->key, "start") != 0) continue;
+        prompt = s->value;
+        s->value = "";
+    }
+    return prompt;
+}
+
+an_status an_cmd_sample(an_err *err, const an_args *given, int *exit_code)
+{
+    an_args args = *given;
     sample_values v;
     an_train_config c;
     an_st *st;
     an_run *r = NULL;
     AN_TRY(an_config_defaults(err, &an_sample_keys, &v));
-    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_sample_keys, &v}, 1));
-    AN_TRY(an_cli_open_weights(err, args->words[0], v.best, v.step, &c, &st));
+    v.start = take_prompt(&args);
+    AN_TRY(an_args_apply(err, &args, &(an_key_set){&an_sample_keys, &v}, 1));
+    AN_TRY(an_cli_open_weights(err, args.words[0], v.best, v.step, &c, &st));
     snprintf(c.device, sizeof c.device, "%s", v.device);
     if (v.tokenizer[0]) snprintf(c.tokenizer, sizeof c.tokenizer, "%s", v.tokenizer);
     c.threads = v.threads;
     an_interrupt_catch();
     an_status status = an_run_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
-    if (status == AN_OK) status = sample(err, r, &v, args);
+    if (status == AN_OK) status = sample(err, r, &v, &args);
     if (status == AN_OK && an_interrupt_seen(NULL)) *exit_code = AN_EXIT_INTERRUPTED;
     an_run_close(r);
     return status;

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_sample.sh: where a prompt may come from, when a text ends, and what a sample is a function of.
-plan=5
+plan=6
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -70,4 +70,15 @@ code=$?
 code_is 130; says stderr "tokens/s"
 "$program" sample "$dir/a" tokens=100000000 2>/dev/null </dev/null | head -c 100 >/dev/null
 ok "text streams; Ctrl-C and a closed pipe end it"
+# A model of three characters, none of them a new line; and a prompt longer than a setting's text.
+i=0
+while [ $i -lt 600 ]; do printf 'abcb'; i=$((i + 1)); done >"$dir/abc"
+# shellcheck disable=SC2086
+run train macbook data="$dir/abc" out="$dir/abc.run" $tiny max_iters=2 --quiet
+code_is 0
+run sample "$dir/abc.run" tokens=3 --quiet
+code_is 0; equal "$(head -c 1 "$dir/stdout")" a "the first character of a text without a prompt"
+run sample "$dir/abc.run" --prompt "$(cat "$dir/abc")" tokens=3 --quiet
+code_is 0; equal "$(wc -c <"$dir/stdout" | tr -d ' ')" 2404 "bytes of a prompt of 2400, three tokens and a new line"
+ok "without a prompt a text begins with what the model knows; a prompt may be of any length"
 done_testing
