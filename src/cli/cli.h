@@ -80,11 +80,15 @@ an_status an_cli_find_checkpoint(an_err *err, const char *run_or_file, bool best
 an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, int64_t step, an_train_config *cfg,
                               an_st **out);
 
+/* The device that a name stands for: of "auto", the one that a context takes. */
+const char *an_cli_device(const char *name);
+
 /* A JSON number, null when it is not finite; `,"key":` in front. */
 void an_put_json(an_text *out, const char *key, double value);
 /* "text" with the escapes that JSON needs. */
 void an_put_json_text(an_text *out, const char *text);
-/* Writes a line to stdout; a failure to write (a full disk, a closed pipe) is an error. Frees the text. */
+/* Writes a line (or several) to stdout, folded on a terminal where it is not JSON; a failure to write (a full disk, a
+ * closed pipe) is an error. Frees the text. */
 an_status an_print_line(an_err *err, an_text *line);
 
 /* One row of the table each. */

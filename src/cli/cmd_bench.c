@@ -32,7 +32,9 @@ static an_status split_devices(an_err *err, const char *list, char out[MOST_DEVI
         const size_t length = strcspn(at, ",");
         if (*n == MOST_DEVICES) return an_fail(err, AN_E_USAGE, "bench: more than %d devices", MOST_DEVICES);
         if (length == 0) return an_fail(err, AN_E_USAGE, "bench: device=%.100s: a name is missing at a comma", list);
-        snprintf(out[(*n)++], AN_CONFIG_TEXT_BYTES, "%.*s", (int)length, at);
+        snprintf(out[*n], AN_CONFIG_TEXT_BYTES, "%.*s", (int)length, at);
+        if (strcmp(out[*n], "auto") == 0) snprintf(out[*n], AN_CONFIG_TEXT_BYTES, "%s", an_cli_device("auto"));
+        ++*n;
         at += length;
         if (!*at) return AN_OK;
     }
@@ -118,18 +120,10 @@ static const struct {
 } protocols[] = {{"macbook", 60, 10},        {"demo", 60, 10}, {"char", 4, 2},
                  {"shakespeare_char", 4, 2}, {"gpt2s", 6, 2},  {"gpt2", 2, 2}};
 
-/* "auto" is a GPU where there is one. */
-static bool is_cpu(const char *device)
-{
-    an_device_facts f;
-    if (strcmp(device, "auto") != 0) return strcmp(device, "cpu") == 0;
-    return !(an_device_find("cuda", &f) && f.available) && !(an_device_find("metal", &f) && f.available);
-}
-
 /* nanoGPT's bench.py times 20 steps after 10: that is what a GPU gets. */
 static void protocol_of(const an_train_config *c, bench_values *v)
 {
-    const bool cpu = is_cpu(c->device);
+    const bool cpu = strcmp(c->device, "cpu") == 0;
     int64_t steps = cpu ? 4 : 20, warmup = cpu ? 2 : 10;
     for (size_t i = 0; cpu && i < AN_COUNT(protocols); i++)
         if (strcmp(protocols[i].preset, c->preset) == 0) {

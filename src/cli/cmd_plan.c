@@ -71,7 +71,7 @@ static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p
     an_text_puts(&line, "{\"preset\":");
     an_put_json_text(&line, r->cfg.preset);
     an_text_puts(&line, ",\"device\":");
-    an_put_json_text(&line, r->cfg.device);
+    an_put_json_text(&line, an_cli_device(r->cfg.device));
     an_text_printf(&line, ",\"dtype\":\"%s\",\"parameters\":%lld,\"peak_bytes\":%llu", an_dtype_text(r->cfg.dtype),
                    (long long)an_gpt_parameters(an_gpt_config_of(r->model)), (unsigned long long)b->peak_bytes);
     an_price_kinds(p, kinds);
@@ -154,7 +154,10 @@ static an_status show(an_err *err, an_run *r, const an_price *p, const plan_valu
     if (strcmp(v->show, "memory") == 0) return an_plan_timeline(err, r, p);
     const char *text = an_report_text(r->cx, v->show);
     if (!text) return an_fail(err, AN_E_UNSUPPORTED, "device %s has no text of its %s", r->cfg.device, v->show);
-    fputs(text, stdout);
+    if (strcmp(v->show, "kernels") == 0)
+        fputs(text, stdout);
+    else
+        an_print_folded(stdout, text);
     return AN_OK;
 }
 

@@ -46,7 +46,7 @@ static void print_launches(an_text *out, const an_profile_result *p, int shown)
 static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c)
 {
     an_text_printf(out, "step      %.3f ms, %.0f tokens/s on %s\n", p->step_ms, 1e3 * (double)p->tokens / p->step_ms,
-                   c->device);
+                   an_cli_device(c->device));
     an_text_printf(out, "          data %.3f ms, graph %.3f ms, run %.3f ms", p->data_ms, p->build_ms, p->run_ms);
     if (p->n_launches) {
         double flops = 0, bytes = 0;
@@ -83,7 +83,7 @@ static void json_all(an_text *out, const an_profile_result *p, const an_train_co
     an_text_puts(out, "{\"preset\":");
     an_put_json_text(out, c->preset);
     an_text_puts(out, ",\"device\":");
-    an_put_json_text(out, c->device);
+    an_put_json_text(out, an_cli_device(c->device));
     an_text_printf(out, ",\"dtype\":\"%s\"", an_dtype_text(c->dtype));
     an_put_json(out, "step_ms", p->step_ms);
     an_put_json(out, "data_ms", p->data_ms);

@@ -28,7 +28,7 @@ static void tell(void *user, const an_kernel_check *k)
     }
     if (t->quiet && !k->fault[0] && !k->skipped[0]) return;
     if (!t->begun && !t->quiet)
-        printf("verdict kind   launches  elements   worst  kernel (worst: in allowed differences from the oracle)\n");
+        printf("verdict kind   launches  elements   worst  kernel (worst: 1 is what is allowed)\n");
     t->begun = true;
     printf("%-8s%-11s%5d %9lld %7.3f  %s\n", verdict, k->kind, k->launches, (long long)k->elements, k->worst,
            k->kernel);
@@ -55,13 +55,13 @@ an_status an_cmd_selftest(an_err *err, const an_args *args, int *exit_code)
         an_text_puts(&line, "{\"preset\":");
         an_put_json_text(&line, c.preset);
         an_text_puts(&line, ",\"device\":");
-        an_put_json_text(&line, c.device);
+        an_put_json_text(&line, an_cli_device(c.device));
         an_text_printf(&line, ",\"kernels\":%d,\"faults\":%d,\"skipped\":%d,\"elements\":%lld,\"checks\":[%s]}",
                        r.kernels, r.faults, r.skipped, (long long)r.elements, t.rows.data ? t.rows.data : "");
         line.failed |= t.rows.failed;
     } else {
-        an_text_printf(&line, "%s on %s: %d kernels, %lld elements compared, %d skipped: %s", c.preset, c.device,
-                       r.kernels, (long long)r.elements, r.skipped,
+        an_text_printf(&line, "%s on %s: %d kernels, %lld elements compared, %d skipped: %s", c.preset,
+                       an_cli_device(c.device), r.kernels, (long long)r.elements, r.skipped,
                        r.faults ? "SOMETHING IS WRONG, see above" : "all as the oracle has them");
     }
     an_text_free(&t.rows);

@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "models/gpt_weights.h"
+#include <anneal_tools.h>
 #include <math.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -94,6 +95,16 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
     return status;
 }
 
+const char *an_cli_device(const char *name)
+{
+    static const char *const order[] = {"cuda", "metal"};
+    an_device_facts f;
+    if (strcmp(name, "auto") != 0) return name;
+    for (size_t i = 0; i < AN_COUNT(order); i++)
+        if (an_device_find(order[i], &f) && f.available) return order[i];
+    return "cpu";
+}
+
 void an_put_json(an_text *out, const char *key, double value)
 {
     if (isfinite(value))
@@ -120,10 +131,15 @@ an_status an_print_line(an_err *err, an_text *line)
 {
     an_status status = AN_OK;
     an_text_puts(line, "\n");
-    if (line->failed)
+    const bool json = line->data && (*line->data == '{' || *line->data == '[');
+    if (line->failed) {
         status = an_fail_nomem(err, "a line of output", line->len);
-    else if (fwrite(line->data, 1, line->len, stdout) != line->len || fflush(stdout) != 0)
+    } else if (!json && isatty(STDOUT_FILENO) == 1) {
+        an_print_folded(stdout, line->data);
+        if (fflush(stdout) != 0 || ferror(stdout)) status = an_fail(err, AN_E_IO, "stdout cannot be written to");
+    } else if (fwrite(line->data, 1, line->len, stdout) != line->len || fflush(stdout) != 0) {
         status = an_fail(err, AN_E_IO, "stdout cannot be written to");
+    }
     an_text_free(line);
     return status;
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_usage.sh: what is said, where, and with which exit code, when arguments are wrong or only information is wanted.
-plan=14
+plan=15
 . "$(dirname "$0")/tap.sh"
 
 run
@@ -97,5 +97,24 @@ if [ -w /dev/full ]; then
 else
     tests=$((tests + 1))
     echo "ok $tests - output that cannot be written is exit code 2 # SKIP this system has no /dev/full"
+fi
+# util-linux's script gives a terminal; another one's takes other arguments.
+name="at a terminal no line has more than 80 columns, but JSON is one line everywhere"
+if script --version 2>/dev/null | grep -q util-linux; then
+    # shellcheck disable=SC2086
+    run train macbook out="$dir/folded" $tiny max_iters=1 --quiet
+    for command in "help train" "plan demo show=plan" "inspect $dir/folded" "bench matmul n=16 iters=1"; do
+        script -qec "$program $command" /dev/null </dev/null 2>/dev/null | tr -d '\r' >"$dir/shown"
+        [ "$(wc -l <"$dir/shown")" -gt 0 ] || fault "$command shows nothing"
+        awk 'length($0) > 80 && / [^ ]/ && !/^ *[^ ]*$/ { print; exit 1 }' "$dir/shown" >"$dir/wide" || fault "$command: $(cat "$dir/wide")"
+    done
+    script -qec "$program plan demo --json" /dev/null </dev/null 2>/dev/null | tr -d '\r' >"$dir/shown"
+    one_line shown
+    has_keys "$dir/shown" peak_bytes
+    [ "$(value "$dir/shown" device)" != auto ] || fault "the device that was taken is not named"
+    ok "$name"
+else
+    tests=$((tests + 1))
+    echo "ok $tests - $name # SKIP there is no script of util-linux here"
 fi
 done_testing
