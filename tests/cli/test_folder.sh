@@ -11,7 +11,8 @@ code_is 0
 for f in config.yaml logbook.jsonl metrics.jsonl loss.svg; do is_file "$dir/a/$f"; done
 equal "$(sed -n 's/.*"event":"\([a-z]*\)".*/\1/p' "$dir/a/logbook.jsonl" | tr '\n' ' ')" "begin plan end " "events"
 sed -n 1p "$dir/a/logbook.jsonl" >"$dir/begin"
-has_keys "$dir/begin" time host cpu ram_bytes anneal commit compiler train_xxh3 val_xxh3 device built available mode preset
+has_keys "$dir/begin" time host cpu ram_bytes anneal compiler train_xxh3 val_xxh3 device built available mode preset
+git rev-parse HEAD >/dev/null 2>&1 && has_keys "$dir/begin" commit
 says begin '"OMP_NUM_THREADS":"3"'; says begin '"note":"a \"first\" try"'; says begin '"dtype":"float32"'
 says begin 'equals ref to the bit'; says begin '"on_battery":'; says begin '"low_power":'; says begin '"mount":'
 sed -n 2p "$dir/a/logbook.jsonl" >"$dir/plan"

@@ -2,7 +2,7 @@
 # test_formula.sh: the Homebrew formula that `make formula` makes: of this version, with the hash of the tarball it names, and with the
 # libraries that bootstrap installs. Prints TAP.
 build=${AN_BUILD:-build}
-git rev-parse HEAD >/dev/null 2>&1 || { echo "1..0 # SKIP not a git checkout: there is nothing to pack"; exit 0; }
+git rev-parse HEAD >/dev/null 2>&1 || { echo "1..1"; echo "ok 1 - # SKIP not a git checkout, or no git: there is nothing to pack"; exit 0; }
 plan=3
 . "$(dirname "$0")/../cli/tap.sh"
 make --no-print-directory BUILD="$build" formula >"$dir/stdout" 2>&1 || fault "make formula: $(tail -n 3 "$dir/stdout" | tr '\n' ' ')"

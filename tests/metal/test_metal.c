@@ -126,6 +126,7 @@ static void c_types_and_encodings_agree(void **state)
 
 static void world(const char *settings)
 {
+    if (!mac) mac = standin_load(""); /* skips the test where it cannot be had */
     const char *why = mac->configure(settings);
     if (why) fail_msg("stand-in: %s", why);
 }
@@ -319,7 +320,6 @@ static void too_much_memory_is_refused_before_macos_stalls(void **state)
 
 int main(void)
 {
-    mac = standin_load("");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_selector_is_apples),
         cmocka_unit_test(c_types_and_encodings_agree),

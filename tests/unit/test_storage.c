@@ -14,8 +14,8 @@ static void a_local_file_is_measured_quickly(void **state)
     an_storage_look(path, &s);
     assert_true(s.mb_s > 0);
     assert_true(s.seconds > 0 && s.seconds < 30); /* asks for 0.3; one block of a slow disk may take longer */
-    assert_true(s.mount.folder[0] == '/');
-    an_storage_look(test_folder(), &folder); /* its largest file */
+    assert_true(s.mount.folder[0] == '/' || s.mount.type[0] == '\0'); /* not told in a changed root */
+    an_storage_look(test_folder(), &folder);                          /* its largest file */
     assert_true(folder.mb_s > 0);
 }
 
