@@ -16,7 +16,9 @@ enum { MAX_FILE_BYTES = 64 << 20, MAX_PICKLE_BYTES = 16 << 20, PATH_BYTES = 1024
 /* {token: id} to an array by id; every id from 0 to n-1 once. *out is the caller's, also on failure. */
 static an_status tokens_by_id(an_err *err, const char *path, const json_t *encoder, json_t **out)
 {
-    size_t n = json_object_size(encoder);
+    size_t n = json_object_size(encoder); /* 0: of an empty one, and of what is none */
+    *out = NULL;
+    if (n == 0) return an_fail(err, AN_E_IO, "%s: not an object of tokens and their ids: {\"token\": id, ...}", path);
     const char **by_id = calloc(n + 1, sizeof *by_id);
     *out = json_array();
     if (!by_id || !*out) {
@@ -99,12 +101,17 @@ static an_status read_merges(an_err *err, const char *path, const json_t *encode
 an_status an_tokenizer_gpt2(an_err *err, const char *encoder_path, const char *merges_path, an_tokenizer **out)
 {
     *out = NULL;
-    json_t *encoder = NULL, *merges = json_array();
+    json_t *encoder = NULL, *tokens = NULL, *merges = json_array();
     if (!merges) return an_fail_nomem(err, merges_path, sizeof merges);
     an_status status = an_json_read(err, encoder_path, MAX_FILE_BYTES, &encoder);
+    if (status == AN_OK) status = tokens_by_id(err, encoder_path, encoder, &tokens);
     if (status == AN_OK) status = read_merges(err, merges_path, encoder, merges);
-    if (status == AN_OK) status = build(err, encoder_path, encoder, merges, out);
+    if (status == AN_OK && json_array_size(merges) == 0)
+        status = an_fail(err, AN_E_IO, "%s: there is no merge in it; is it the file that belongs to %s?", merges_path,
+                         encoder_path);
+    if (status == AN_OK) status = an_bpe_build(err, encoder_path, tokens, merges, out);
     json_decref(encoder);
+    json_decref(tokens);
     json_decref(merges);
     return status;
 }

@@ -320,6 +320,8 @@ static void damaged_vocabularies_are_refused_with_the_line(void **state)
         {"h e\nzz z\n", "vocab.bpe: line 2: not two tokens"},
         {"he ll\n", "merge 0 joins a token that no earlier merge makes"},
         {"h e\nh e\n", "merge 1 is there twice"},
+        {"", "vocab.bpe: there is no merge in it"},
+        {"#version: 0.2\n", "vocab.bpe: there is no merge in it"},
         {"x y\n", "merge 0 makes a token that is not in the vocabulary"},
     };
     for (size_t i = 0; i < AN_COUNT(cases); i++) {
@@ -328,13 +330,14 @@ static void damaged_vocabularies_are_refused_with_the_line(void **state)
             an_tokenizer_gpt2(&err, test_path("encoder.json"), temp_text("vocab.bpe", cases[i].merges), &t), AN_E_IO);
         assert_contains(err.text, cases[i].part);
     }
-    static const char *const encoders[] = {"{\"a\": 1}", "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}",
-                                           "[]",         "{\"a\": 0}",           "nothing"};
+    static const char *const encoders[] = {"{\"a\": 1}",  "{\"a\": 0, \"b\": 0}", "{\"a\": \"0\"}", "[]",     "{}",
+                                           "{\"a\": -1}", "{\"a\": 1.5}",         "{\"a\": 0}",     "nothing"};
     for (size_t i = 0; i < AN_COUNT(encoders); i++) {
         an_err err = {0};
-        assert_int_equal(an_tokenizer_gpt2(&err, temp_text("wrong.json", encoders[i]), temp_text("vocab.bpe", ""), &t),
-                         AN_E_IO);
-        assert_contains(err.text, "wrong.json");
+        assert_int_equal(
+            an_tokenizer_gpt2(&err, temp_text("wrong.json", encoders[i]), temp_text("vocab.bpe", "a a\n"), &t),
+            AN_E_IO);
+        assert_contains(err.text, "wrong.json: ");
     }
 }
 
