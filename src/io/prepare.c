@@ -263,6 +263,11 @@ static an_status write_folder(worker *w)
     if (status == AN_OK) status = for_each_file(w, encode_text);
     if (status == AN_OK && w->at != w->out->characters)
         status = an_fail(w->err, AN_E_DATA, "%s: the text changed while it was read; run it again", w->p->source);
+    for (int i = 0; i < 2 && status == AN_OK; i++)
+        if (w->out->tokens[i] < 2)
+            status = an_fail(w->err, AN_E_DATA,
+                             "%s: the %s part has %llu tokens, and even a context of one needs two; take a longer text",
+                             w->p->source, i == 0 ? "training" : "validation", (unsigned long long)w->out->tokens[i]);
     if (status == AN_OK) status = begin(w, "meta.json", &meta);
     if (status == AN_OK) status = write_meta(w, &meta);
     for (int i = 0; i < 2 && status == AN_OK; i++) status = an_save_commit(w->err, &w->saves[i]);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_prepare.sh: token folders from texts, weights from and for other programs. Nothing here needs a network: that downloads
 # survive what networks do is tests/unit/test_download.c.
-plan=9
+plan=10
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -23,13 +23,19 @@ run sample "$dir/run" start="Grüße" tokens=20
 code_is 0; says stdout "Grüße"
 ok "a prepared folder is trained on and sampled from without a word on its vocabulary"
 
-printf 'abc\377def' >"$dir/broken.txt"
+printf 'abc\377defghijklmnopqrstuvwxyz' >"$dir/broken.txt"
 run prepare "$dir/broken.txt" out="$dir/no"
 code_is 2; one_line stderr; says stderr "broken.txt: byte 3: not UTF-8"; says stderr "errors=replace"
 [ ! -e "$dir/no/train.bin" ] || fault "files of a text that was refused"
 run prepare "$dir/broken.txt" out="$dir/yes" errors=replace
 code_is 0; says stdout "1 places were no UTF-8"
 ok "what is no UTF-8 is named with its byte, or replaced when asked"
+
+printf 'abcdefghij' >"$dir/ten.txt"
+run prepare "$dir/ten.txt" out="$dir/ten"
+code_is 2; one_line stderr; says stderr "ten.txt: the validation part has 1 tokens"
+[ ! -e "$dir/ten/train.bin" ] || fault "files of a text that is too short"
+ok "a text without one token and its next in each part is refused"
 
 run prepare shakespeare out="$dir/shakespeare" mirror=http://127.0.0.1:1 </dev/null
 code_is 2; one_line stderr; says stderr "--from FILE"

@@ -179,7 +179,7 @@ static void a_refused_allocation_is_a_sentence(void **state)
 {
     (void)state;
     an_prepare p = {.source = temp_text("t.txt", "ab\xff"
-                                                 "cab"),
+                                                 "cabcabcabcabcab"),
                     .out = test_path("refused"),
                     .replace = true};
     test_refuse_each_allocation(prepare_once, &p);
