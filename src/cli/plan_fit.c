@@ -21,8 +21,8 @@ an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64
                  {"MB", 1e6},
                  {"GB", 1e9},
                  {"TiB", 1099511627776.0}};
-    char *unit;
-    const double number = strtod(text, &unit);
+    char *unit = (char *)text + strspn(text, "0123456789.");
+    const double number = unit == text ? 0 : strtod(text, NULL);
     unit += strspn(unit, " ");
     for (size_t i = 0; i < AN_COUNT(units) && unit != text && number > 0 && number < 1e15; i++)
         if (strcmp(unit, units[i].name) == 0) {
@@ -34,17 +34,25 @@ an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64
 
 /* ---- --fit */
 
+/* A digit more than elsewhere: the budget and what goes just over it must not look the same. */
+static const char *close_bytes(uint64_t bytes, char out[24])
+{
+    const double mib = (double)bytes / 1048576;
+    snprintf(out, 24, mib < 1000 ? "%.3f MiB" : "%.3f GiB", mib < 1000 ? mib : mib / 1024);
+    return out;
+}
+
 static void put_fit(an_text *out, const an_fit *f, uint64_t budget)
 {
-    char bytes[16], next[16], all[16];
+    char bytes[24], next[24], all[24];
     const char *with = f->recompute ? "recompute=on" : "recompute=off";
     if (f->batch_size == 0) {
-        an_text_printf(out, "nothing  %s: one sequence needs %s\n", with, an_bytes_text((double)f->next_bytes, next));
+        an_text_printf(out, "nothing  %s: one sequence needs %s\n", with, close_bytes(f->next_bytes, next));
         return;
     }
     an_text_printf(out, "fits     batch_size=%lld %s: %s of %s\n", (long long)f->batch_size, with,
-                   an_bytes_text((double)f->total_bytes, bytes), an_bytes_text((double)budget, all));
-    an_text_printf(out, "         one more sequence: %s\n", an_bytes_text((double)f->next_bytes, next));
+                   close_bytes(f->total_bytes, bytes), close_bytes(budget, all));
+    an_text_printf(out, "         one more sequence: %s\n", close_bytes(f->next_bytes, next));
 }
 
 an_status an_plan_fit(an_err *err, const an_run *r, uint64_t budget, bool json)

@@ -28,28 +28,28 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *dat
                        an_fit *out)
 {
     an_train_config t = *c;
-    int64_t fits = 0, not = 1;
+    int64_t fits = 0, over = 1;
     *out = (an_fit){.recompute = recompute};
     set_recompute(&t, recompute);
-    for (;; not *= 2) { /* the first power of two that does not fit */
+    for (;; over *= 2) { /* the first power of two that does not fit */
         uint64_t bytes;
-        if (not > MOST) return AN_OK;
-        t.batch_size = not ;
+        if (over > MOST) return AN_OK;
+        t.batch_size = over;
         AN_TRY(bytes_of(err, &t, data, &bytes));
         out->next_bytes = bytes;
         if (bytes > budget) break;
-        fits = out->batch_size = not ;
+        fits = out->batch_size = over;
         out->total_bytes = bytes;
     }
-    while (not -fits > 1) {
+    while (over - fits > 1) {
         uint64_t bytes;
-        t.batch_size = fits + (not -fits) / 2;
+        t.batch_size = fits + (over - fits) / 2;
         AN_TRY(bytes_of(err, &t, data, &bytes));
         if (bytes <= budget) {
             fits = out->batch_size = t.batch_size;
             out->total_bytes = bytes;
         } else {
-            not = t.batch_size;
+            over = t.batch_size;
             out->next_bytes = bytes;
         }
     }

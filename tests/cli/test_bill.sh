@@ -48,8 +48,13 @@ run plan macbook --fit 32MiB
 code_is 0; says stdout "fits     batch_size=$batch recompute=$recompute"; says stdout "one more sequence"
 run plan macbook --fit 1MiB
 code_is 2; says stderr "no batch fits"
-run plan macbook --fit some
-code_is 1; says stderr "8GiB"
+for size in some 0x10GiB -1GiB; do
+    run plan macbook --fit $size
+    code_is 1; says stderr "8GiB"
+done
+run plan macbook --fit 1GiB
+says stdout " of 1.000 GiB"
+if grep -q 'sequence: 1.000 GiB' "$dir/stdout"; then fault "one more sequence looks as if it fitted"; fi
 run plan gpt2 device=null:metal --fit 16GiB --json
 code_is 0; [ "$(value "$dir/stdout" batch_size)" -ge 1 ] || fault "nothing of gpt2 fits 16 GiB"
 for device in cuda cuda:1 metal mps null:cuda; do
