@@ -126,6 +126,7 @@ ok "a loss that is not finite is exit code 3 and leaves the last checkpoint"
 { ${WRAP:-} "$program" train macbook out="$dir/pipe" $tiny max_iters=30 log_interval=1 eval_interval=10 2>&1 >/dev/null </dev/null; echo $? >"$dir/code"; } | head -n 1 >/dev/null
 equal "$(cat "$dir/code")" 0 "exit code of a run whose reader left"
 grep -q '"event":"end"' "$dir/pipe/logbook.jsonl" || fault "the logbook has no end"
+awk '/"evaluate_s":-/ { exit 1 }' "$dir"/*/logbook.jsonl || fault "an evaluation took less than no time"
 ok "a run whose narration nobody reads any more goes on to its end"
 
 # shellcheck disable=SC2086
