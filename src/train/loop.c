@@ -60,6 +60,11 @@ static an_status run_first(an_err *err, const loop *l, const an_step *s)
     return an_logbook_plan(err, l->r);
 }
 
+static bool stops_at_nan(const an_train_config *c)
+{
+    return strcmp(c->nan, "stop") == 0;
+}
+
 static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x, const int32_t *y, an_train_event *e,
                            bool logged)
 {
@@ -72,11 +77,12 @@ static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x
     else
         AN_TRY(an_run_result(err, r->cx, last ? an_eval(s.loss, s.norm) : an_eval(s.loss)));
     if (logged) e->loss += an_item(s.loss) / (double)micros;
-    if (logged && last) e->norm = an_item(s.norm);
-    return logged ? an_run_fault(err, r->cx) : AN_OK;
+    if (last && (logged || stops_at_nan(&r->cfg))) e->norm = an_item(s.norm);
+    return an_run_fault(err, r->cx);
 }
 
-/* Update r->step. Its numbers are read, and so waited for, only when it is logged. */
+/* Update r->step. Its loss is read only when it is logged; its norm always, if the run is to stop at a bad one: the
+ * step has been waited for, and it is one number. */
 static an_status update(an_err *err, loop *l, an_train_event *e, bool logged)
 {
     an_run *r = l->r;
@@ -185,6 +191,20 @@ static an_status save(an_err *err, loop *l, bool improved)
     return AN_OK;
 }
 
+/* The device skips an update whose gradients are not finite: without a word here a run could stand still for days. */
+static an_status stop_at_nan(an_err *err, loop *l, an_train_event *e, bool logged)
+{
+    const bool bad_loss = logged && !isfinite(e->loss);
+    if (!stops_at_nan(&l->r->cfg) || (isfinite(e->norm) && !bad_loss)) return AN_OK;
+    if (!logged) {
+        e->loss = NAN; /* nobody asked for it */
+        measure(l, e);
+    }
+    AN_TRY(an_metrics_write(err, &l->metrics, e, false));
+    return bad_loss ? not_finite(err, l, "loss", e->step, e->loss)
+                    : not_finite(err, l, "norm of the gradients", e->step, e->norm);
+}
+
 static bool every(int64_t step, int64_t interval)
 {
     return interval > 0 && step % interval == 0;
@@ -204,11 +224,8 @@ static an_status iterate(an_err *err, loop *l)
         l->result->loss = e.loss;
         measure(l, &e);
         tell(l, &e, AN_TRAIN_LOGGED);
-        if (strcmp(c->nan, "stop") == 0 && !isfinite(e.loss)) return not_finite(err, l, "loss", e.step, e.loss);
-        /* The device skips such an update: without a word here a run could stand still for days at a finite loss. */
-        if (strcmp(c->nan, "stop") == 0 && !isfinite(e.norm))
-            return not_finite(err, l, "norm of the gradients", e.step, e.norm);
     }
+    AN_TRY(stop_at_nan(err, l, &e, logged));
     if (evaluated) AN_TRY(evaluate(err, l, &e));
     if (logged) AN_TRY(an_metrics_write(err, &l->metrics, &e, evaluated));
     if (evaluated) tell_evaluated(l, &e);

@@ -121,6 +121,11 @@ ok "a new run in a used folder moves the old one aside"
 run train macbook out="$dir/n" $tiny max_iters=30 learning_rate=100 min_lr=100 grad_clip=0 warmup_iters=0 decay_lr=false weight_decay=100 log_interval=1
 code_is 3; says stderr "last.safetensors"
 is_file "$dir/n/last.safetensors"
+tail -n 1 "$dir/n/metrics.jsonl" | grep -q '"grad_norm":null' || fault "the update that failed has no line"
+update=$(sed -n 's/.*\(update [0-9]*\): .*/\1/p' "$dir/stderr")
+# shellcheck disable=SC2086
+run train macbook out="$dir/n2" $tiny max_iters=30 learning_rate=100 min_lr=100 grad_clip=0 warmup_iters=0 decay_lr=false weight_decay=100 log_interval=1000
+code_is 3; says stderr "$update: "
 ok "a loss that is not finite is exit code 3 and leaves the last checkpoint"
 # shellcheck disable=SC2086
 { ${WRAP:-} "$program" train macbook out="$dir/pipe" $tiny max_iters=30 log_interval=1 eval_interval=10 2>&1 >/dev/null </dev/null; echo $? >"$dir/code"; } | head -n 1 >/dev/null
