@@ -36,8 +36,9 @@ an_status an_evaluate(an_err *err, an_run *r, int split, int64_t most, an_evalua
     if (windows < 1)
         return an_fail(err, AN_E_DATA, "%s: %lld tokens are not one window of block_size=%lld and its next token",
                        r->cfg.data, (long long)an_data_tokens(r->data, split), (long long)T);
-    int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x), *y = x + B * T; /* [B,T] each */
+    int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x); /* [B,T], and y behind it */
     if (!x) return an_fail_nomem(err, "an evaluation batch", (size_t)(2 * B * T) * sizeof *x);
+    int32_t *y = x + B * T; /* [B,T] */
     an_status status = AN_OK;
     double sum = 0;
     for (int64_t first = 0; first < windows && status == AN_OK; first += B) {
@@ -53,8 +54,9 @@ an_status an_evaluate_random(an_err *err, an_run *r, int split, int64_t batches,
 {
     const int64_t B = r->cfg.batch_size, T = r->cfg.block_size;
     const an_batch batch = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .B = B, .T = T};
-    int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x), *y = x + B * T; /* [B,T] each */
+    int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x); /* [B,T], and y behind it */
     if (!x) return an_fail_nomem(err, "an evaluation batch", (size_t)(2 * B * T) * sizeof *x);
+    int32_t *y = x + B * T; /* [B,T] */
     an_status status = AN_OK;
     double sum = 0;
     for (int64_t i = 0; i < batches && status == AN_OK; i++) {
