@@ -187,7 +187,8 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     snprintf(began, sizeof began, "%s", c.out);
     an_status status = settings_of(err, args, settings, &c);
     if (status == AN_OK) status = an_train_config_check(err, &c);
-    if (status == AN_OK && !settings && !an_folder_is_a_run(began) && strcmp(began, c.out) == 0)
+    const bool by_file = !settings && strcmp(args->words[0], path) == 0;
+    if (status == AN_OK && by_file && !an_folder_is_a_run(began) && strcmp(began, c.out) == 0)
         status =
             an_fail(err, AN_E_USAGE,
                     "%s is not in the folder of a run: say where it goes on, with out=DIR, so that nothing beside it "

@@ -146,7 +146,12 @@ an_status an_folder_set_aside(an_err *err, const char *dir, int64_t after, char 
 
 bool an_folder_is_a_run(const char *dir)
 {
+    static const char *const signs[] = {".lock", "logbook.jsonl"}; /* the first is there from the start */
     char path[AN_CKPT_PATH_BYTES + 32];
-    snprintf(path, sizeof path, "%s/logbook.jsonl", dir);
-    return access(path, F_OK) == 0;
+    bool found = false;
+    for (int i = 0; i < 2 && !found; i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, signs[i]);
+        found = access(path, F_OK) == 0;
+    }
+    return found;
 }

@@ -60,6 +60,7 @@ run sample "$dir/a" --prompt "one" tokens=20 seed=9 temperature=5 top_p=0.0001 -
 cmp -s "$dir/stdout" "$dir/greedy" || fault "a tiny top_p is not temperature=0"
 ok "samples are functions of the seed; top_k=1 and a tiny top_p are greedy"
 
+: >"$dir/long" # before the background shell opens it
 "$program" sample "$dir/a" tokens=100000000 temperature=1 >"$dir/long" 2>"$dir/stderr" </dev/null &
 pid=$!
 n=0
