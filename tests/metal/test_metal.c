@@ -87,6 +87,38 @@ static void every_selector_is_apples(void **state)
     assert_true(compared > 30);
 }
 
+/* Enumerations: of the backend, and of Apple. */
+typedef struct number {
+    const char *enumeration, *name;
+    int64_t value;
+} number;
+static const number ours[] = {
+#define V(enumeration, name, value) {#enumeration, #name, value},
+#include "device/metal/values.def"
+#undef V
+};
+static const number apples[] = {
+#define METHOD(owner, kind, sign, selector, result, args, since, gone)
+#define VALUE(enumeration, name, value) {#enumeration, #name, value},
+#include "metal/standin/api.def"
+#undef METHOD
+#undef VALUE
+};
+
+static void every_number_is_apples(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AN_COUNT(ours); i++) {
+        const number *a = NULL;
+        for (size_t k = 0; k < AN_COUNT(apples) && !a; k++)
+            if (!strcmp(apples[k].name, ours[i].name)) a = &apples[k];
+        if (!a) fail_msg("%s is not in Apple's metadata", ours[i].name);
+        assert_string_equal(ours[i].enumeration, a->enumeration);
+        if (ours[i].value != a->value)
+            fail_msg("%s is %lld, and Apple's is %lld", a->name, (long long)ours[i].value, (long long)a->value);
+    }
+}
+
 /* The letters that a C type stands for: the two columns of a row cannot say different things. */
 static const char *letters_of(const char *type)
 {
@@ -322,6 +354,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_selector_is_apples),
+        cmocka_unit_test(every_number_is_apples),
         cmocka_unit_test(c_types_and_encodings_agree),
         cmocka_unit_test(each_gpu_is_taken_or_refused_with_the_reason),
         cmocka_unit_test(a_gpt_trains_with_the_cpus_bits),

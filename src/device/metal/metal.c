@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FAMILY_APPLE_5 = 1005, FAMILY_APPLE_7 = 1007, FAMILY_APPLE_LAST = 1010 };
 enum { MOST_BUFFERS = 31 }; /* arguments of a kernel */
 
 /* ---------------------------------------------------------------------------------------------- which device */
@@ -21,7 +20,7 @@ static void read_facts(an_id device, an_mtl_facts *f)
                         .max_buffer = an_send0(device_max_buffer, device),
                         .max_shared = (uint32_t)an_send0(device_max_shared, device)};
     snprintf(f->name, sizeof f->name, "%s", an_utf8(an_send0(device_name, device)));
-    for (int family = 1001; family <= FAMILY_APPLE_LAST; family++)
+    for (int family = AN_MTLGPUFamilyApple1; family <= AN_MTLGPUFamilyApple10; family++)
         if (an_send(device_supports, device, family)) f->family = family;
 }
 
@@ -33,7 +32,7 @@ static const char *refusal(an_id device, const an_mtl_facts *f)
                "share "
                "the processor's memory are supported";
     if (!f->family) return "the GPU is Intel's, whose groups have 8 to 32 lanes; an Apple GPU (M1 or newer) is needed";
-    if (f->family < FAMILY_APPLE_5) return "the GPU is older than Apple5";
+    if (f->family < AN_MTLGPUFamilyApple5) return "the GPU is older than Apple5";
     return NULL;
 }
 
@@ -58,8 +57,8 @@ static int metal_probe(an_device_info *out)
             snprintf(out->reason, sizeof out->reason, "%s: %s", f.name, why);
         else
             snprintf(out->reason, sizeof out->reason, "%s, Apple%d%s, macOS %d.%d, %s for the GPU", f.name,
-                     f.family - 1000, f.family < FAMILY_APPLE_7 ? " (no matrix instructions)" : "", an_mtl.macos / 100,
-                     an_mtl.macos % 100, an_bytes_text((double)f.working_set, memory));
+                     f.family - 1000, f.family < AN_MTLGPUFamilyApple7 ? " (no matrix instructions)" : "",
+                     an_mtl.macos / 100, an_mtl.macos % 100, an_bytes_text((double)f.working_set, memory));
         out->available = !why;
     }
     an_release(device);
@@ -94,8 +93,8 @@ static an_status open_device(an_err *err, an_device *d)
     if (why) return an_fail(err, AN_E_ENV, "metal: %s: %s; use device=cpu", d->facts.name, why);
     if (!(d->queue = an_send(device_new_queue, d->device, AN_QUEUE_BUFFERS)))
         return an_fail(err, AN_E_DEVICE, "metal: %s gives no command queue", d->facts.name);
-    d->gpu =
-        (an_gpu){.msl = true, .version = an_mtl.macos >= 1400 ? 310 : 300, .plain = d->facts.family < FAMILY_APPLE_7};
+    d->gpu = (an_gpu){
+        .msl = true, .version = an_mtl.macos >= 1400 ? 310 : 300, .plain = d->facts.family < AN_MTLGPUFamilyApple7};
     d->target = (an_target){.dialect = "msl", .threads = 1, .max_args = MOST_BUFFERS, .scratch = scratch_of};
     return an_mtl_own_make(err, d);
 }
@@ -126,7 +125,6 @@ static const an_target *metal_target(an_device *d)
 
 an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what)
 {
-    enum { STORAGE_SHARED = 0 };
     char want[24], have[24];
     an_bytes_text((double)bytes, want);
     if (bytes > d->facts.max_buffer) {
@@ -142,7 +140,7 @@ an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what)
                 what, want, an_bytes_text((double)d->facts.working_set, have));
         return NULL;
     }
-    an_id buffer = an_send(device_new_buffer, d->device, bytes, STORAGE_SHARED);
+    an_id buffer = an_send(device_new_buffer, d->device, bytes, AN_MTLResourceStorageModeShared);
     void *contents = buffer ? an_send0(buffer_contents, buffer) : NULL;
     if (!contents) {
         an_release(buffer);

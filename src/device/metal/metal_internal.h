@@ -25,7 +25,10 @@ enum { AN_QUEUE_BUFFERS = 512 }; /* command buffers that may be under way; the d
 enum { AN_WORD_PROGRESS, AN_WORD_BEGUN, AN_WORD_COMMITTED, AN_WORDS };
 /* Behind the words stand, for each launch that writes state, the three group counts of its indirect launch: 0 until the
  * gate has opened. */
-enum { AN_GATE_AT = 16, AN_GATE_BYTES = 3 * sizeof(uint32_t) };
+enum {
+    AN_GATE_AT = 16,
+    AN_GATE_BYTES = 3 * sizeof(uint32_t)
+}; /* MTLDispatchThreadgroupsIndirectArguments: uint32_t[3] */
 
 typedef struct an_mtl_facts {
     char name[64];

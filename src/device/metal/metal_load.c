@@ -51,13 +51,13 @@ static const char own_text[] =
 /* Everything about arithmetic is said: defaults differ between systems. */
 static an_id compile_options(const an_device *d)
 {
-    enum { MATH_SAFE = 0, FUNCTIONS_PRECISE = 1, MSL_3_0 = 0x30000, MSL_3_1 = 0x30001 };
     an_id o = an_objc_new("MTLCompileOptions");
     if (!o) return NULL;
-    an_send(options_language, o, (uint64_t)(d->gpu.version >= 310 ? MSL_3_1 : MSL_3_0));
+    an_send(options_language, o,
+            (uint64_t)(d->gpu.version >= 310 ? AN_MTLLanguageVersion3_1 : AN_MTLLanguageVersion3_0));
     if (an_can(options_math_mode, o) && an_can(options_functions, o)) {
-        an_send(options_math_mode, o, MATH_SAFE);
-        an_send(options_functions, o, FUNCTIONS_PRECISE);
+        an_send(options_math_mode, o, AN_MTLMathModeSafe);
+        an_send(options_functions, o, AN_MTLMathFloatingPointFunctionsPrecise);
     } else if (an_can(options_fast_math, o)) {
         an_send(options_fast_math, o, 0);
     }

@@ -22,7 +22,6 @@
 #include <time.h>
 
 enum { MOST_SLOTS = 64, MOST_ATTEMPTS = 4, MOST_A_BUFFER = 400, MOST_BUFFERS_A_STEP = AN_QUEUE_BUFFERS - 8 };
-enum { STATUS_COMPLETED = 4, STATUS_ERROR = 5, ERROR_REMOVED = 11 };
 #define AIM_SECONDS  0.05 /* GPU time of a command buffer: what keeps a display alive */
 #define HANG_SECONDS 60.0 /* without any command buffer coming to an end */
 
@@ -150,7 +149,7 @@ static an_status wait_all(an_err *err, const an_device *d, const an_mtl_run *r, 
     const double began = an_seconds();
     double moved = began, pause = 20e-6;
     for (int b = 0; b < r->n_buffers;) {
-        if (an_send0(commands_status, r->buffer[b]) >= STATUS_COMPLETED) {
+        if (an_send0(commands_status, r->buffer[b]) >= AN_MTLCommandBufferStatusCompleted) {
             b++;
             moved = an_seconds();
             pause = 20e-6;
@@ -174,12 +173,12 @@ static an_status wait_all(an_err *err, const an_device *d, const an_mtl_run *r, 
 static int failed_buffer(const an_mtl_run *r, an_err *why, bool *removed)
 {
     for (int b = 0; b < r->n_buffers; b++) {
-        if (an_send0(commands_status, r->buffer[b]) != STATUS_ERROR) continue;
+        if (an_send0(commands_status, r->buffer[b]) != AN_MTLCommandBufferStatusError) continue;
         an_id error = an_send0(commands_error, r->buffer[b]);
         char what[64];
         snprintf(what, sizeof what, "command buffer %d of %d failed", b + 1, r->n_buffers);
         an_fail_ns(why, AN_E_DEVICE, error, what);
-        *removed = error && an_send0(error_code, error) == ERROR_REMOVED;
+        *removed = error && an_send0(error_code, error) == AN_MTLCommandBufferErrorDeviceRemoved;
         return b;
     }
     return -1;

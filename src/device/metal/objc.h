@@ -39,6 +39,18 @@ enum an_selector_number {
 };
 #undef X
 
+/* AN_MTLCommandBufferStatusError and so on. */
+#define V(enumeration, name, value) AN_##name = (value),
+enum an_mtl_value {
+#include "device/metal/values.def"
+};
+#undef V
+
+/* What crosses the border by value or lies in memory that Metal reads is laid out as Apple's headers have it. */
+_Static_assert(sizeof(an_mtl_size) == 24 && offsetof(an_mtl_size, y) == 8 && offsetof(an_mtl_size, z) == 16,
+               "MTLSize is three NSUInteger");
+_Static_assert(sizeof(an_bool) == 1 && sizeof(void *) == 8 && sizeof(long) == 8, "BOOL is a byte, NSUInteger 64 bits");
+
 typedef struct an_objc {
     void (*send)(void); /* objc_msgSend: only ever called through a type of selectors.def */
     an_sel sel[AN_N_SELECTORS];
