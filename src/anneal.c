@@ -66,7 +66,8 @@ static an_status open_device(an_ctx *cx)
                            .cc = cx->options.cc,
                            .cache_dir = cx->options.cache_dir,
                            .exact = cx->options.exact,
-                           .tf32 = cx->options.tf32};
+                           .tf32 = cx->options.tf32,
+                           .guard = cx->options.place_apart};
     an_device_info info = {0};
     an_text why = {0};
     const an_backend *b = NULL;

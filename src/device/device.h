@@ -27,6 +27,7 @@ typedef struct an_device_options {
     bool exact; /* f32 products and attention with the same bits on every device; the CPU flushes subnormals as GPUs do
                  */
     bool tf32;  /* CUDA: f32 products on tensor cores, operands rounded to 11 bits; never without being asked */
+    bool guard; /* place_apart: bytes around every buffer that nobody may write, looked at after each run */
 } an_device_options;
 
 /* What the planner must know about a device: data, a pure function of the device and its options. */

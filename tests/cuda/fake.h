@@ -17,8 +17,8 @@ static char fake_log_path[256];
 /* Nothing is injected, the log is empty. */
 static inline void fake_reset(void)
 {
-    static const char *const names[] = {"FAKE_CUDA_FAIL", "FAKE_CUDA_VERSION", "FAKE_CUDA_ARCH",    "FAKE_CUDA_BYTES",
-                                        "ANNEAL_EXACT",   "ANNEAL_TF32",       "ANNEAL_CUDA_LAUNCH"};
+    static const char *const names[] = {"FAKE_CUDA_FAIL",  "FAKE_CUDA_VERSION", "FAKE_CUDA_ARCH", "FAKE_CUDA_BYTES",
+                                        "FAKE_CUDA_STRAY", "ANNEAL_EXACT",      "ANNEAL_TF32",    "ANNEAL_CUDA_LAUNCH"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) unsetenv(names[i]);
     unlink(fake_log_path);
 }

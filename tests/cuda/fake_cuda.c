@@ -10,6 +10,7 @@
  *
  * Environment: FAKE_CUDA_FAIL  "NAME:N=CODE,..." the Nth call of NAME returns CODE; "NAME:N+=CODE" and every later one
  *              FAKE_CUDA_VERSION, FAKE_CUDA_ARCH, FAKE_CUDA_BYTES   of the driver and the device
+ *              FAKE_CUDA_STRAY  N: the Nth kernel writes the byte before its last pointer
  *              FAKE_CUDA_LOG   where misuse and, at the end, what was left behind are written, a line each */
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -529,6 +530,17 @@ EXPORT int cuModuleGetFunction(thing **out, thing *m, const char *name)
     read_params(m->text, at, f);
     DONE(0);
 }
+static void stray(const thing *f, void **params)
+{
+    static unsigned long launches; /* since it was asked for */
+    const char *nth = getenv("FAKE_CUDA_STRAY");
+    uint64_t p = 0;
+    launches = nth ? launches + 1 : 0;
+    if (!nth || launches != strtoul(nth, NULL, 10)) return;
+    for (int i = 0; i < f->n_params; i++)
+        if (f->param[i] == 'p') memcpy(&p, params[i], sizeof p);
+    if (memory_at(p - 1, 1)) ((char *)(uintptr_t)p)[-1] = 0;
+}
 EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared, thing *s, void **params, void **extra)
 {
@@ -551,6 +563,7 @@ EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsig
         if (!memory_at(p, 0)) complain("cuLaunchKernel: %s: parameter %d points nowhere", f->name, i);
     }
     state.ops++, state.kernels++;
+    stray(f, params);
     DONE(0);
 }
 

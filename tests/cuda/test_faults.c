@@ -68,6 +68,33 @@ static void a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is
     fake_clean();
 }
 
+/* ---------------------------------------------------------------------------------------------- guards */
+
+static an_status train_apart(an_err *err)
+{
+    const an_options o = {
+        .device = "cuda", .seed = 3, .cache_dir = test_path("cache"), .place_apart = true, .verify = true};
+    uint64_t hash;
+    memset(err, 0, sizeof *err);
+    return case_run(err, &half, &o, 2, &hash, NULL);
+}
+
+static void a_kernel_that_writes_beside_its_value_is_found_and_named_when_launches_wait(void **state)
+{
+    (void)state;
+    static const char *const how[] = {"graph", "plain", "sync"};
+    an_err err;
+    for (int i = 0; i < 3; i++) {
+        fake_reset();
+        setenv("ANNEAL_CUDA_LAUNCH", how[i], 1);
+        if (train_apart(&err) != AN_OK) fail_msg("%s: %s", how[i], err.text); /* nothing strays */
+        setenv("FAKE_CUDA_STRAY", "5", 1);
+        says(&err, train_apart(&err), AN_E_INTERNAL, "wrote outside value");
+        if (!strstr(err.text, i == 2 ? "cuda: step " : "ANNEAL_CUDA_LAUNCH=sync says which")) fail_msg("%s", err.text);
+        fake_clean();
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- not there */
 
 static void what_is_missing_or_too_old_is_named(void **state)
@@ -135,7 +162,7 @@ static void no_memory_at_the_start_or_later_is_a_sentence(void **state)
     }
     fake_reset();
     setenv("FAKE_CUDA_BYTES", "100000", 1);
-    says(&err, train(&err, &half, 3), AN_E_NOMEM, "of 97.7 KiB are free");
+    says(&err, train(&err, &half, 3), AN_E_NOMEM, "the high watermark allows 92.8 KiB"); /* of 97.7 */
     fake_clean();
 }
 
@@ -193,6 +220,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_uses_the_driver_rightly_in_every_way_of_launching),
         cmocka_unit_test(a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again),
+        cmocka_unit_test(a_kernel_that_writes_beside_its_value_is_found_and_named_when_launches_wait),
         cmocka_unit_test(what_is_missing_or_too_old_is_named),
         cmocka_unit_test(without_nvrtc_there_is_a_sentence_and_without_cublas_a_note),
         cmocka_unit_test(no_memory_at_the_start_or_later_is_a_sentence),

@@ -147,6 +147,7 @@ static void settings(an_device *d, const an_device_options *o)
     if (!(d->timeout_s > 0)) d->timeout_s = DEFAULT_TIMEOUT_S;
     d->exact = o->exact || (exact && !strcmp(exact, "1"));
     d->tf32 = o->tf32 || (tf32 && !strcmp(tf32, "1"));
+    d->guard = o->guard;
     d->gpu = (an_gpu){.msl = false, .fast = !d->exact, .tf32 = d->tf32 && !d->exact};
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
@@ -172,6 +173,7 @@ static void cuda_close(an_device *d)
         if (d->stream) d->cu.stream_free(d->stream);
     }
     if (d->context) d->cu.context_release(d->device);
+    free(d->guarded);
     free(d);
 }
 
@@ -193,9 +195,10 @@ static an_status make_device(an_err *err, an_device *d)
                              AN_CUDA_STAGE_BYTES));
         d->stage[i] = p;
     }
-    size_t bytes = 0;
+    size_t bytes = 0, unused = 0;
     d->cu.device_memory(&bytes, d->device);
     d->target.keep_bytes = bytes / 2;
+    if (!d->cu.memory_info(&unused, &bytes)) d->free_bytes = unused;
     d->target.exact = d->exact;
     d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
     d->target.library_products = d->has_lt;
@@ -225,28 +228,32 @@ static const an_target *cuda_target(an_device *d)
 
 /* ---------------------------------------------------------------------------------------------- memory */
 
+/* With guards a buffer has them on both sides: 512 bytes that no bill knows. */
 static an_status cuda_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
 {
+    const size_t guard = d->guard ? AN_CUDA_GUARD_BYTES : 0, room = AN_MAX(bytes, 256);
     cu_pointer p = 0;
     char text[16];
     AN_TRY(an_cuda_enter(err, d));
-    AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&p, AN_MAX(bytes, 256)), "taking %s of device memory",
+    AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&p, room + 2 * guard), "taking %s of device memory",
                          an_bytes_text((double)bytes, text)));
-    an_status status = an_cuda_check(err, d, d->cu.fill(p, 0, AN_MAX(bytes, 256), d->stream), "clearing memory");
+    an_status status = an_cuda_check(err, d, d->cu.fill(p + guard, 0, room, d->stream), "clearing memory");
+    if (status == AN_OK && guard) status = an_cuda_guard_buffer(err, d, p + guard, room);
     if (status != AN_OK) {
         d->cu.memory_free(p);
         return status;
     }
-    *out = (an_buffer){.handle = p, .bytes = bytes};
+    *out = (an_buffer){.handle = p + guard, .bytes = bytes};
     return AN_OK;
 }
 
 static void cuda_free(an_device *d, an_buffer *b)
 {
     an_err quiet = {0};
+    if (b->handle) an_cuda_unguard_buffer(d, b->handle);
     if (b->handle && an_cuda_enter(&quiet, d) == AN_OK) {
         d->cu.stream_wait(d->stream); /* nothing under way may still use it */
-        d->cu.memory_free(b->handle);
+        d->cu.memory_free(b->handle - (d->guard ? AN_CUDA_GUARD_BYTES : 0));
     }
     *b = (an_buffer){0};
 }
@@ -275,7 +282,7 @@ static an_status stage(an_err *err, an_device *d, size_t n, char **out)
     return AN_OK;
 }
 
-static an_status cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
+an_status an_cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n)
 {
     AN_TRY(in_bounds(err, dst, at, n, "write"));
     AN_TRY(an_cuda_enter(err, d));
@@ -291,8 +298,6 @@ static an_status cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at
     return AN_OK;
 }
 
-static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t timeout_ns, const char *what);
-
 static an_status cuda_read(an_err *err, an_device *d, const an_buffer *src, size_t at, void *dst, size_t n)
 {
     AN_TRY(in_bounds(err, src, at, n, "read"));
@@ -303,9 +308,7 @@ static an_status cuda_read(an_err *err, an_device *d, const an_buffer *src, size
         AN_TRY(stage(err, d, part, &pinned));
         AN_TRY(an_cuda_check(err, d, d->cu.to_host(pinned, src->handle + at + done, part, d->stream),
                              "copying %zu bytes from the GPU", part));
-        cu_event e = d->event[++d->tickets % AN_CUDA_EVENTS];
-        AN_TRY(an_cuda_check(err, d, d->cu.event_record(e, d->stream, 0), "recording an event"));
-        AN_TRY(wait_for_event(err, d, e, INT64_MAX, "reading from the GPU"));
+        AN_TRY(an_cuda_wait_stream(err, d, "reading from the GPU"));
         memcpy((char *)dst + done, pinned, part);
         done += part;
     }
@@ -340,6 +343,13 @@ static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t t
     return an_fail(err, AN_E_DEVICE, "%s", d->lost_text);
 }
 
+an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what)
+{
+    cu_event e = d->event[++d->tickets % AN_CUDA_EVENTS];
+    AN_TRY(an_cuda_check(err, d, d->cu.event_record(e, d->stream, 0), "recording an event"));
+    return wait_for_event(err, d, e, INT64_MAX, what);
+}
+
 static an_status cuda_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns)
 {
     if (t > d->tickets)
@@ -356,7 +366,7 @@ const an_backend an_backend_cuda = {.name = "cuda",
                                     .target = cuda_target,
                                     .alloc = cuda_alloc,
                                     .free = cuda_free,
-                                    .write = cuda_write,
+                                    .write = an_cuda_write,
                                     .read = cuda_read,
                                     .load = an_cuda_load,
                                     .unload = an_cuda_unload,
@@ -364,4 +374,6 @@ const an_backend an_backend_cuda = {.name = "cuda",
                                     .wait = cuda_wait,
                                     .step_seconds = an_cuda_step_seconds,
                                     .profile = an_cuda_profile,
-                                    .enqueue_seconds = an_cuda_enqueue_seconds};
+                                    .enqueue_seconds = an_cuda_enqueue_seconds,
+                                    .fma_peak = an_cuda_fma_peak,
+                                    .memory = an_cuda_memory};

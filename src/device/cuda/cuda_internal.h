@@ -11,13 +11,18 @@
 #include "device/device.h"
 #include "kernel/gpu_launch.h"
 
-enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20 };
+enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
 
 typedef enum an_cuda_how {                /* ANNEAL_CUDA_LAUNCH */
                            AN_CUDA_GRAPH, /* the plan is captured once and replayed */
                            AN_CUDA_PLAIN, /* launch by launch */
                            AN_CUDA_SYNC   /* and wait after each: a fault is found at its kernel */
 } an_cuda_how;
+
+typedef struct an_cuda_guarded { /* a buffer with guards before and behind it */
+    cu_pointer at;
+    size_t bytes;
+} an_cuda_guarded;
 
 struct an_device {
     an_cuda_driver cu;
@@ -29,7 +34,7 @@ struct an_device {
     cu_stream stream;
     char name[64], cache_dir[900], note[512];
     int arch, multiprocessors; /* arch: 90 for compute capability 9.0 */
-    bool has_lt, exact, tf32, lost, profile;
+    bool has_lt, exact, tf32, lost, profile, guard;
     an_cuda_how how;
     double timeout_s; /* of one submit */
     char lost_text[512];
@@ -42,6 +47,9 @@ struct an_device {
     bool staging[2]; /* staged[i] was recorded */
     size_t stage_used;
     int stage_now;
+    uint64_t free_bytes;      /* of the GPU when it was opened: what this program may hope for */
+    an_cuda_guarded *guarded; /* with `guard`: every buffer there is */
+    int n_guarded;
 };
 
 /* Records "cuda: <what>: <name of the error> (<text>)" and what to do; returns AN_OK for 0. */
@@ -49,6 +57,9 @@ an_status an_cuda_check(an_err *err, an_device *d, cu_result r, const char *fmt,
     __attribute__((format(printf, 4, 5)));
 /* Makes the device's context the calling thread's; fails when the device is lost. */
 an_status an_cuda_enter(an_err *err, an_device *d);
+/* Until all that was asked of the stream is done, or the timeout. */
+an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what);
+an_status an_cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n);
 
 /* ---- compile.c: a unit is one text, compiled alone and kept on disk under its hash. */
 typedef struct an_cuda_unit {
@@ -92,6 +103,18 @@ an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, c
 an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
                          const an_product_ready *r, const cu_pointer address[3], cu_pointer workspace);
 void an_product_free(an_device *d, an_product_ready *r);
+
+/* ---- measure.c: functions of the backend's table. */
+void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes);
+double an_cuda_fma_peak(an_device *d, an_dtype dtype, double seconds);
+
+/* ---- guard.c: for place_apart. */
+an_status an_cuda_guard_buffer(an_err *err, an_device *d, cu_pointer p, size_t bytes);
+void an_cuda_unguard_buffer(an_device *d, cu_pointer p);
+/* Guards between the arena's values, and poison in them: in the stream, before a run. */
+an_status an_cuda_guards_set(an_err *err, an_device *d, const an_plan *p, cu_pointer arena);
+/* Waits, and fails when a guard was written. step: the launch that ran last; -1: a whole run. */
+an_status an_cuda_guards_check(an_err *err, an_device *d, const an_plan *p, cu_pointer arena, int step);
 
 /* ---- exec.c */
 an_status an_cuda_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);
