@@ -10,6 +10,7 @@
  *
  * Environment: FAKE_CUDA_FAIL  "NAME:N=CODE,..." the Nth call of NAME returns CODE; "NAME:N+=CODE" and every later one
  *              FAKE_CUDA_VERSION, FAKE_CUDA_ARCH, FAKE_CUDA_BYTES   of the driver and the device
+ *              FAKE_CUDA_BESIDE  bytes that the driver and other programs hold
  *              FAKE_CUDA_STRAY  N: the Nth kernel writes the byte before its last pointer
  *              FAKE_CUDA_LOG   where misuse and, at the end, what was left behind are written, a line each */
 #define _GNU_SOURCE
@@ -20,10 +21,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #define EXPORT __attribute__((visibility("default")))
 enum { MOST = 1 << 16, INVALID_VALUE = 1, NO_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 enum { MOST_PARAMS = 96, NAME = 64 };
+enum { LARGE = 16 << 20, PAGE = 4096 }; /* from LARGE on memory takes pages only where it is written */
 
 typedef enum kind {
     NOTHING,
@@ -59,7 +62,7 @@ static thing things[MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int context, current, captures;
-    size_t used_bytes, ops, kernels, products, graphs;
+    size_t used_bytes, most_bytes, ops, kernels, products, graphs;
     thing *capturing;
 } state;
 
@@ -160,7 +163,10 @@ static int ready(const char *who)
 static void free_thing(thing *t)
 {
     free(t->text);
-    if (t->kind == MEMORY || t->kind == PINNED) free(t->host);
+    if (t->kind == MEMORY && t->bytes >= LARGE)
+        munmap(t->host, t->bytes);
+    else if (t->kind == MEMORY || t->kind == PINNED)
+        free(t->host);
     *t = (thing){.kind = NOTHING};
 }
 
@@ -267,24 +273,51 @@ EXPORT int cuGetErrorString(int code, const char **s)
 
 /* ---- memory */
 
+static size_t beside(void)
+{
+    return getenv("FAKE_CUDA_BESIDE") ? strtoull(getenv("FAKE_CUDA_BESIDE"), NULL, 10) : 0;
+}
 EXPORT int cuMemGetInfo_v2(size_t *unused, size_t *all)
 {
     CALL("cuMemGetInfo_v2");
     *all = all_bytes();
-    *unused = *all - state.used_bytes;
+    *unused = *all - state.used_bytes - beside();
     DONE(0);
+}
+/* For tests: bytes given out now, and at most since this was asked last. */
+EXPORT void fake_bytes(size_t *now, size_t *most)
+{
+    pthread_mutex_lock(&lock);
+    *now = state.used_bytes;
+    *most = state.most_bytes;
+    state.most_bytes = state.used_bytes;
+    pthread_mutex_unlock(&lock);
+}
+/* Not zero: what nobody cleared is seen. Of large memory only the first page is filled. */
+static void *device_memory(size_t n)
+{
+    void *p;
+    if (n < LARGE) {
+        p = aligned_alloc(512, (n + 511) & ~(size_t)511);
+        return p ? memset(p, 0x7f, n) : NULL;
+    }
+    p = mmap(NULL, n, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return p == MAP_FAILED ? NULL : memset(p, 0x7f, PAGE) ? p : NULL;
 }
 EXPORT int cuMemAlloc_v2(uint64_t *p, size_t n)
 {
     CALL("cuMemAlloc_v2");
     if (!ready("cuMemAlloc") || !n) DONE(INVALID_VALUE);
     if (state.capturing) complain("cuMemAlloc while a stream is captured");
-    if (state.used_bytes + n > all_bytes()) DONE(NO_MEMORY);
+    if (state.used_bytes + beside() + n > all_bytes()) DONE(NO_MEMORY);
     thing *t = new_thing(MEMORY);
-    void *host = t ? aligned_alloc(512, (n + 511) & ~(size_t)511) : NULL;
-    if (!host) DONE(NO_MEMORY);
+    void *host = t ? device_memory(n) : NULL;
+    if (!host) {
+        if (t) t->kind = NOTHING;
+        DONE(NO_MEMORY);
+    }
     t->host = host, t->bytes = n, state.used_bytes += n;
-    memset(host, 0x7f, n); /* not zero: what nobody cleared is seen */
+    if (state.used_bytes > state.most_bytes) state.most_bytes = state.used_bytes;
     *p = (uint64_t)(uintptr_t)host;
     DONE(0);
 }
@@ -348,11 +381,22 @@ EXPORT int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, thing *s)
     memmove((void *)(uintptr_t)dst, (void *)(uintptr_t)src, n);
     DONE(0);
 }
+/* Zeros in whole pages of large memory: the system has them, and they take none. */
+static void clear(char *p, int v, size_t n, int large)
+{
+    char *first = p + (PAGE - (uintptr_t)p % PAGE) % PAGE, *last = p + n - ((uintptr_t)(p + n) % PAGE);
+    if (v || !large || last <= first || madvise(first, (size_t)(last - first), MADV_DONTNEED)) {
+        memset(p, v, n);
+        return;
+    }
+    memset(p, 0, (size_t)(first - p));
+    memset(last, 0, (size_t)(p + n - last));
+}
 EXPORT int cuMemsetD8Async(uint64_t p, unsigned char v, size_t n, thing *s)
 {
     CALL("cuMemsetD8Async");
     if (!moves("cuMemsetD8Async", s, p, NULL, n)) DONE(INVALID_VALUE);
-    memset((void *)(uintptr_t)p, v, n);
+    clear((char *)(uintptr_t)p, v, n, memory_at(p, n)->bytes >= LARGE);
     DONE(0);
 }
 
