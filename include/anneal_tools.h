@@ -21,6 +21,11 @@ int an_devices(an_device_facts *out, int cap);
 /* The same for one name; false: no such device. */
 bool an_device_find(const char *name, an_device_facts *out);
 
+/* Asks the driver of a device whether it is what anneal was written against (Metal: the types of all methods that are
+ * called, then a first kernel). `tell` hears each answer before the next question. False: there is nothing to ask. */
+typedef void an_examine_fn(void *user, const char *what, const char *found, bool fault);
+bool an_device_examine(const char *name, an_examine_fn *tell, void *user);
+
 /* The compiler of fused CPU kernels and the folder they are kept in, as a context with these options would find them.
  * An empty path means none, and the text beside it says why. */
 typedef struct an_compiler_facts {
@@ -66,7 +71,7 @@ typedef struct an_kernel_check {
     int launches;      /* of this kernel in the plan; the first is checked */
     int64_t elements;  /* compared */
     double worst;      /* largest difference found, in allowed ones: above 1 is a fault */
-    char fault[256];   /* what was wrong with it; "" */
+    char fault[1024];  /* what was wrong with it; "" */
     char skipped[128]; /* why it was not checked; "" */
 } an_kernel_check;
 typedef void (*an_kernel_check_fn)(void *user, const an_kernel_check *c);
@@ -75,6 +80,10 @@ typedef struct an_check_result {
     int kernels, faults, skipped; /* distinct kernels; those wrong; those not checked */
     int64_t elements;
 } an_check_result;
+
+/* Compiles each distinct kernel of the plan made last (an_plan is enough) by itself, so that one which the device
+ * refuses does not hide the others; `fault` has the compiler's words. */
+an_status an_compile_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_check_result *out);
 
 /* Runs the plan of the last eval once more, launch by launch, with what memory holds, and compares samples of what each
  * distinct kernel wrote with plain loops in double precision over what it read. Faults are in the result, not in the

@@ -128,10 +128,9 @@ static an_status copy_argument(checker *c, const an_arg *a, int64_t extent, void
 static void report(checker *c, int step, const an_ref_verdict *v)
 {
     const an_plan_step *s = &c->plan->step[step];
-    an_launch l;
     an_kernel_check k = {.kernel = c->plan->kernel[s->kernel].name,
                          .scope = s->scope ? s->scope : "",
-                         .kind = an_launch_get(c->cx, step, &l) ? l.kind : "",
+                         .kind = an_kernel_kind_text(c->plan->kernel[s->kernel].kind),
                          .launches = launches(c, step),
                          .elements = v->elements,
                          .worst = v->worst};
@@ -189,6 +188,37 @@ static an_status check_steps(checker *c)
         make_alone(c->plan, s, &a);
         AN_TRY(is_first(c, s) ? check_step(c, s, &a) : run_alone(c, &a));
     }
+    return AN_OK;
+}
+
+/* A kernel that does not compile is a finding, like one that computes wrong. */
+static void compile_step(checker *c, int step)
+{
+    alone a;
+    an_exec *exec = NULL;
+    an_load_stats stats = {0};
+    an_err err = {0};
+    an_ref_verdict v = {0};
+    make_alone(c->plan, step, &a);
+    if (c->cx->backend->load(&err, c->cx->device, &a.plan, &exec, &stats) == AN_OK)
+        c->cx->backend->unload(c->cx->device, exec);
+    else
+        snprintf(v.fault, sizeof v.fault, "%s", err.text);
+    report(c, step, &v);
+}
+
+an_status an_compile_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_check_result *out)
+{
+    *out = (an_check_result){0};
+    if (!cx || !cx->last)
+        return cx ? an_fail(&cx->err, AN_E_USAGE, "an_compile_kernels: nothing was planned") : AN_E_USAGE;
+    checker c = {.cx = cx, .plan = cx->last->plan, .tell = tell, .user = user, .result = out};
+    c.identity = calloc((size_t)c.plan->n_steps + 1, sizeof *c.identity);
+    if (!c.identity) return an_fail_nomem(&cx->err, "the kernels of a plan", 0);
+    identify(&c);
+    for (int s = 0; s < c.plan->n_steps; s++)
+        if (is_first(&c, s)) compile_step(&c, s);
+    free(c.identity);
     return AN_OK;
 }
 

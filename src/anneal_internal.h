@@ -140,6 +140,9 @@ bool an_is_ref(const an_ctx *cx);
 an_status an_ref_run(an_ctx *cx, const int32_t *roots, int n_roots);
 an_status an_ref_read(an_ctx *cx, int which, void *dst, size_t bytes); /* root number `which` of the last eval */
 
+/* anneal_tools.c */
+const char *an_kernel_kind_text(an_kernel_kind kind); /* "row", "product", ...: as an_launch says it */
+
 /* anneal_train.c */
 void an_flush_gradients(an_ctx *cx); /* gradients no optimizer took in this step are kept for the next */
 

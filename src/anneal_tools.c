@@ -43,6 +43,15 @@ bool an_device_find(const char *name, an_device_facts *out)
     return b != NULL;
 }
 
+bool an_device_examine(const char *name, an_examine_fn *tell, void *user)
+{
+    an_err quiet = {0};
+    const an_backend *b = an_backend_find(&quiet, name);
+    if (!b || !b->examine) return false;
+    b->examine(tell, user);
+    return true;
+}
+
 /* ---------------------------------------------------------------------------------------------- the compiler */
 
 /* The first line of `cc --version`. */
@@ -80,7 +89,7 @@ void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_f
 
 /* ---------------------------------------------------------------------------------------------- launches */
 
-static const char *kind_name(an_kernel_kind kind)
+const char *an_kernel_kind_text(an_kernel_kind kind)
 {
     static const char *const names[] = {[AN_KERNEL_ROW] = "row",         [AN_KERNEL_GEMM] = "product",
                                         [AN_KERNEL_ATTN] = "attention",  [AN_KERNEL_ATTN_GRAD] = "attention'",
@@ -107,7 +116,7 @@ bool an_launch_get(const an_ctx *cx, int i, an_launch *out)
     const an_plan_step *s = &p->step[i];
     *out = (an_launch){.kernel = p->kernel[s->kernel].name,
                        .scope = s->scope ? s->scope : "",
-                       .kind = kind_name(p->kernel[s->kernel].kind),
+                       .kind = an_kernel_kind_text(p->kernel[s->kernel].kind),
                        .device_s = cx->backend->step_seconds(cx->device, cx->last->exec, i),
                        .enqueue_s = -1,
                        .flops = s->flops,

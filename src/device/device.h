@@ -52,6 +52,9 @@ typedef struct an_load_stats {
     char note[512]; /* "no C compiler ...: row programs are interpreted" or "" */
 } an_load_stats;
 
+/* Hears a line of what a driver was asked: what, what was found, and whether that is not as it should be. */
+typedef void an_examine_fn(void *user, const char *what, const char *found, bool fault);
+
 typedef struct an_backend {
     const char *name;
     int (*probe)(an_device_info *out); /* 1: available; 0: not, with the reason: a missing driver is no error */
@@ -75,6 +78,9 @@ typedef struct an_backend {
     /* For `anneal profile`; NULL where every run is timed, or where launches are not handed over one by one. */
     void (*profile)(an_device *d, bool on); /* from the next submit on, launch by launch (no graph replay) with times */
     double (*enqueue_seconds)(an_device *d, an_exec *e, int step); /* host time to hand the launch over */
+    /* For `anneal selftest`: is the driver what this backend was written against? Opens what it needs; each line comes
+     * before the next question is asked. NULL: nothing to ask. */
+    void (*examine)(an_examine_fn *tell, void *user);
 } an_backend;
 
 /* "cpu", "null:cuda", ... ; NULL and a sentence listing the devices for an unknown name. */

@@ -222,4 +222,5 @@ const an_backend an_backend_metal = {.name = "metal",
                                      .submit = an_mtl_submit,
                                      .wait = an_mtl_wait,
                                      .step_seconds = metal_step_seconds,
-                                     .profile = metal_profile};
+                                     .profile = metal_profile,
+                                     .examine = an_mtl_examine};

@@ -72,6 +72,12 @@ struct an_exec {
     double *seconds;  /* [n_steps], of the last run with a command buffer a launch */
 };
 
+/* A library of a text (+1), and a pipeline (+1) of one of its kernels, to be launched with `threads` threads a group;
+ * NULL and a sentence. */
+an_id an_mtl_compile(an_err *err, an_device *d, const char *text, const char *what);
+an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads, const char *what);
+void an_mtl_examine(an_examine_fn *tell, void *user);
+
 an_status an_mtl_own_make(an_err *err, an_device *d);
 an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);
 void an_mtl_unload(an_device *d, an_exec *e);

@@ -65,7 +65,7 @@ static an_id compile_options(const an_device *d)
 }
 
 /* A library (+1), or NULL and what the compiler says. A warning is set beside a library: that is no failure. */
-static an_id compile(an_err *err, an_device *d, const char *text, const char *what)
+an_id an_mtl_compile(an_err *err, an_device *d, const char *text, const char *what)
 {
     an_id options = compile_options(d), error = NULL;
     if (!options) {
@@ -83,8 +83,7 @@ static an_id compile(an_err *err, an_device *d, const char *text, const char *wh
 }
 
 /* A pipeline (+1) of a kernel that is launched with `threads` threads a group. */
-static an_id pipeline_of(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads,
-                         const char *what)
+an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads, const char *what)
 {
     an_id error = NULL, function = an_send(library_function, library, an_string(entry));
     if (!function) {
@@ -115,11 +114,11 @@ an_status an_mtl_own_make(an_err *err, an_device *d)
     static const char *const names[AN_N_OWN] = {"an_zero", "an_copy",  "an_zero_bytes", "an_copy_bytes",
                                                 "an_gate", "an_chain", "an_commit"};
     static const uint32_t threads[AN_N_OWN] = {256, 256, 256, 256, 32, 32, 32};
-    an_id library = compile(err, d, own_text, "anneal's own small kernels");
+    an_id library = an_mtl_compile(err, d, own_text, "anneal's own small kernels");
     if (!library) return AN_E_DEVICE;
     an_status status = AN_OK;
     for (int i = 0; i < AN_N_OWN && status == AN_OK; i++) {
-        d->own[i] = pipeline_of(err, d, library, names[i], threads[i], "anneal's own small kernels");
+        d->own[i] = an_mtl_pipeline(err, d, library, names[i], threads[i], "anneal's own small kernels");
         if (!d->own[i]) status = AN_E_DEVICE;
     }
     an_release(library);
@@ -151,7 +150,7 @@ static void row_name(char *out, size_t cap, int32_t kernel)
 
 static int32_t add_library(loading *l, const char *text, const char *what)
 {
-    an_id library = compile(l->err, l->d, text, what);
+    an_id library = an_mtl_compile(l->err, l->d, text, what);
     if (!library) return -1;
     l->e->library[l->e->n_libraries] = library;
     l->n_compiled++;
@@ -258,7 +257,7 @@ static an_id find_pipeline(loading *l, entry_key *known, int32_t library, const 
     an_exec *e = l->e;
     for (int32_t i = 0; i < e->n_pipelines; i++)
         if (known[i].library == library && !strcmp(known[i].name, entry)) return e->pipeline[i];
-    an_id pipeline = pipeline_of(l->err, l->d, e->library[library], entry, threads, what);
+    an_id pipeline = an_mtl_pipeline(l->err, l->d, e->library[library], entry, threads, what);
     if (!pipeline) return NULL;
     known[e->n_pipelines].library = library;
     snprintf(known[e->n_pipelines].name, sizeof known->name, "%s", entry);

@@ -16,7 +16,7 @@ static an_err load_error;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 /* A symbol of any of the libraries, as bytes of a function pointer: ISO C has no cast for it. */
-static bool symbol(const char *name, void *to)
+bool an_objc_symbol(const char *name, void *to)
 {
     for (size_t i = 0; i < AN_COUNT(libs); i++) {
         void *p = libs[i] ? an_dl_sym(libs[i], name) : NULL;
@@ -64,7 +64,7 @@ static an_status find_symbols(an_err *err)
                   {"objc_getClass", &an_mtl.get_class},
                   {"MTLCreateSystemDefaultDevice", &an_mtl.create_device}};
     for (size_t i = 0; i < AN_COUNT(wanted); i++)
-        if (!symbol(wanted[i].name, wanted[i].to))
+        if (!an_objc_symbol(wanted[i].name, wanted[i].to))
             return an_fail(err, AN_E_ENV, "the system's libraries have no %s; macOS 13 or newer is needed",
                            wanted[i].name);
 #define X(name, owner, selector, result, args, encoding, need, since) selector,
@@ -83,7 +83,7 @@ static an_status find_version(an_err *err)
     char text[64] = "";
     size_t n = sizeof text - 1;
     int major = 0, minor = 0;
-    if (!symbol("sysctlbyname", &by_name) || by_name("kern.osproductversion", text, &n, NULL, 0) ||
+    if (!an_objc_symbol("sysctlbyname", &by_name) || by_name("kern.osproductversion", text, &n, NULL, 0) ||
         sscanf(text, "%d.%d", &major, &minor) < 1)
         return an_fail(err, AN_E_ENV, "the version of macOS cannot be read (sysctl kern.osproductversion)");
     an_mtl.macos = 100 * major + minor;

@@ -17,8 +17,10 @@ typedef void *an_id;
 typedef void *an_sel;
 #if defined(__x86_64__)
 typedef signed char an_bool; /* BOOL there; `bool` on arm64 */
+#define AN_BOOL_LETTER 'c'
 #else
 typedef bool an_bool;
+#define AN_BOOL_LETTER 'B'
 #endif
 typedef struct an_mtl_size {
     uint64_t x, y, z;
@@ -73,11 +75,12 @@ extern an_objc an_mtl;
 /* Loads everything, once a process. AN_E_ENV with the reason where it is not to be had. */
 an_status an_objc_load(an_err *err);
 
-an_id an_objc_class(const char *name);     /* NULL: this macOS has none */
-an_id an_objc_new(const char *class_name); /* +1; NULL: no such class */
-an_id an_string(const char *utf8);         /* lives until the pool is popped */
-void an_release(an_id object);             /* NULL is nothing */
-const char *an_utf8(an_id string);         /* lives as long as the string; "" for nil */
+bool an_objc_symbol(const char *name, void *to); /* the address of a function, as bytes; false: there is none */
+an_id an_objc_class(const char *name);           /* NULL: this macOS has none */
+an_id an_objc_new(const char *class_name);       /* +1; NULL: no such class */
+an_id an_string(const char *utf8);               /* lives until the pool is popped */
+void an_release(an_id object);                   /* NULL is nothing */
+const char *an_utf8(an_id string);               /* lives as long as the string; "" for nil */
 
 /* Fails with `what` and what the NSError says (domain, code, description). */
 an_status an_fail_ns(an_err *err, an_status code, an_id error, const char *what);

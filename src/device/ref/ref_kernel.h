@@ -21,7 +21,7 @@ typedef struct an_ref_memory { /* an argument of the step */
 typedef struct an_ref_verdict {
     int64_t elements;  /* compared */
     double worst;      /* largest difference in allowed ones; infinite: NaN or an infinity where there should be none */
-    char fault[256];   /* the first element above 1; "" */
+    char fault[1024];  /* the first element above 1; "" */
     char skipped[128]; /* why nothing was compared; "" */
 } an_ref_verdict;
 
