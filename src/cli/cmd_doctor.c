@@ -113,6 +113,7 @@ static void print_compiler(an_text *out, an_text *w, const an_doctor *d)
 
 static void print_devices(an_text *out, an_text *w, const an_doctor *d)
 {
+    char a[16], b[16];
     for (int i = 0; i < d->n_devices; i++) {
         const an_device_facts *x = &d->device[i];
         const an_measured *m = &d->measured[i];
@@ -121,6 +122,10 @@ static void print_devices(an_text *out, an_text *w, const an_doctor *d)
         if (!m->gemm_gflops) continue;
         an_text_printf(w, "product of 1024x1024 %.1f GFLOP/s in float32, %.1f in bfloat16; copy %.1f GB/s",
                        m->gemm_gflops, m->gemm_bf16_gflops, m->copy_gbytes);
+        end_row(out, "", w);
+        if (!m->driver_bytes) continue;
+        an_text_printf(w, "memory %s for programs; beside that driver and libraries (and other programs) hold %s",
+                       bytes(m->device_bytes, a), bytes(m->driver_bytes, b));
         end_row(out, "", w);
     }
 }
@@ -167,6 +172,9 @@ static void json_devices(an_text *out, const an_doctor *d)
             an_put_json(out, "gemm_bf16_gflops", m->gemm_bf16_gflops);
             an_put_json(out, "copy_gbytes", m->copy_gbytes);
         }
+        if (m->driver_bytes)
+            an_text_printf(out, ",\"device_bytes\":%llu,\"driver_bytes\":%llu", (unsigned long long)m->device_bytes,
+                           (unsigned long long)m->driver_bytes);
         an_text_puts(out, "}");
     }
 }

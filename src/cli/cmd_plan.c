@@ -62,11 +62,13 @@ static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p
     const struct {
         const char *key;
         uint64_t value;
-    } row[] = {
-        {"total_bytes", p->total_bytes},     {"process_bytes", p->process_bytes},   {"address_bytes", p->address_bytes},
-        {"launches", (uint64_t)b->launches}, {"kernels", (uint64_t)b->kernels},     {"flops", b->flops},
-        {"bytes", b->moved_bytes},           {"fallbacks", (uint64_t)b->fallbacks}, {"syncs", (uint64_t)b->syncs},
-        {"copies", (uint64_t)b->copies},     {"compiled", (uint64_t)b->compiled},   {"cached", (uint64_t)b->cached}};
+    } row[] = {{"total_bytes", p->total_bytes},     {"process_bytes", p->process_bytes},
+               {"address_bytes", p->address_bytes}, {"device_limit_bytes", p->device_limit_bytes},
+               {"driver_bytes", p->driver_bytes},   {"launches", (uint64_t)b->launches},
+               {"kernels", (uint64_t)b->kernels},   {"flops", b->flops},
+               {"bytes", b->moved_bytes},           {"fallbacks", (uint64_t)b->fallbacks},
+               {"syncs", (uint64_t)b->syncs},       {"copies", (uint64_t)b->copies},
+               {"compiled", (uint64_t)b->compiled}, {"cached", (uint64_t)b->cached}};
     an_text line = {0};
     an_text_puts(&line, "{\"preset\":");
     an_put_json_text(&line, r->cfg.preset);
@@ -109,6 +111,10 @@ static void print_bill(const an_run *r, const an_price *p)
     for (size_t i = 0; i < AN_PRICE_KINDS; i++)
         printf("  %-12s %s\n", kinds[i].name, an_bytes_text((double)kinds[i].bytes, text));
     printf("program        about %s more for itself\n", an_bytes_text((double)p->process_bytes, text));
+    if (p->device_limit_bytes)
+        printf("GPU            %s may be taken; driver, libraries and other programs hold %s,\n"
+               "               kernels add to it when they are loaded\n",
+               an_bytes_text((double)p->device_limit_bytes, text), an_bytes_text((double)p->driver_bytes, other));
     printf("launches       %d of %d kernels; %d copies, %d fallbacks, %d syncs\n", b->launches, b->kernels, b->copies,
            b->fallbacks, b->syncs);
     printf("work           %.3f GFLOP, %s moved\n", 1e-9 * (double)b->flops,

@@ -120,6 +120,16 @@ static void narrate_compilation(const an_bill *b)
             1e-3 * b->compile_ms, b->cached, b->plan_ms);
 }
 
+/* What a GPU's memory holds beside the bill, now that everything is loaded. */
+static void narrate_driver(const an_run *r)
+{
+    char text[16];
+    const uint64_t bytes = an_price_driver(r->cx);
+    if (bytes)
+        fprintf(stderr, "        driver and libraries (and other programs) hold %s of the device\n",
+                an_bytes_text((double)bytes, text));
+}
+
 /* ---- progress */
 
 /* What this process has had in memory at most. */
@@ -201,7 +211,10 @@ void an_narrate(void *arg, const an_run *r, const an_train_event *e)
         an_narrate_bill(n->price ? &n->price->bill : &e->bill);
         if (n->price) narrate_beside(n->price);
         break;
-    case AN_TRAIN_COMPILED: narrate_compilation(&e->bill); break;
+    case AN_TRAIN_COMPILED:
+        narrate_compilation(&e->bill);
+        narrate_driver(r);
+        break;
     case AN_TRAIN_LOGGED:
         if (!n->nanogpt) show_progress(n, r, e);
         break;

@@ -1,5 +1,6 @@
 #include "train/bench_op.h"
-#include "train/run.h"
+#include "train/price.h"
+#include <anneal_tools.h>
 #include <stdlib.h>
 
 static int ascending(const void *a, const void *b)
@@ -58,6 +59,11 @@ static an_status iterate(an_err *err, an_ctx *cx, const an_bench_op *op, double 
     status = an_run_result(err, cx, status);
     an_reset(cx);
     *ms = 1e3 * (an_run_clock() - begin);
+    if (!op->device_time) return status;
+    double sum = 0;
+    an_launch l;
+    for (int i = 0; i < an_launch_count(cx); i++) sum += an_launch_get(cx, i, &l) ? l.device_s : 0;
+    if (sum > 0) *ms = 1e3 * sum;
     return status;
 }
 
@@ -66,6 +72,7 @@ static an_status measure(an_err *err, an_ctx *cx, const an_bench_op *op, double 
     double flops, bytes, unused;
     AN_TRY(iterate(err, cx, op, &out->first_s));
     out->first_s *= 1e-3;
+    an_profile(cx, op->device_time);
     for (int64_t i = 0; i < 2 + op->iters / 10; i++) AN_TRY(iterate(err, cx, op, &unused));
     for (int64_t i = 0; i < op->iters; i++) AN_TRY(iterate(err, cx, op, &ms[i]));
     out->ms = an_median(ms, op->iters);
@@ -73,6 +80,9 @@ static an_status measure(an_err *err, an_ctx *cx, const an_bench_op *op, double 
     amounts(op, &flops, &bytes);
     out->gflops = flops / out->ms / 1e6;
     out->gbytes = bytes / out->ms / 1e6;
+    an_memory m;
+    out->driver_bytes = an_price_driver(cx);
+    if (an_memory_read(cx, &m) == AN_OK) out->device_bytes = m.recommended_bytes;
     return AN_OK;
 }
 
@@ -83,7 +93,9 @@ static an_ctx *open_context(const an_train_config *c)
                                        .threads = (int)c->threads,
                                        .isa = c->isa[0] ? c->isa : NULL,
                                        .cc = c->cc[0] ? c->cc : NULL,
-                                       .cache_dir = c->cache_dir[0] ? c->cache_dir : NULL});
+                                       .cache_dir = c->cache_dir[0] ? c->cache_dir : NULL,
+                                       .exact = c->exact,
+                                       .tf32 = c->tf32});
     return cx;
 }
 
@@ -109,10 +121,10 @@ an_status an_bench_roof(an_err *err, const an_train_config *cfg, an_roof *out)
     an_close(cx);
     AN_TRY(status);
     if (out->gflops <= 0) {
-        AN_TRY(an_bench_run_op(err, cfg, &(an_bench_op){AN_BENCH_MATMUL, cfg->dtype, 4096, 8}, &r));
+        AN_TRY(an_bench_run_op(err, cfg, &(an_bench_op){AN_BENCH_MATMUL, cfg->dtype, 4096, 8, true}, &r));
         out->gflops = r.gflops * r.ms / r.min_ms;
     }
-    AN_TRY(an_bench_run_op(err, cfg, &(an_bench_op){AN_BENCH_COPY, AN_F32, 128, 8}, &r));
+    AN_TRY(an_bench_run_op(err, cfg, &(an_bench_op){AN_BENCH_COPY, AN_F32, 128, 8, true}, &r));
     out->gbytes = r.gbytes * r.ms / r.min_ms;
     return AN_OK;
 }

@@ -17,12 +17,15 @@ typedef struct an_bench_op {
     /* matmul: [n,n] x [n,n]; copy: n MiB; conv: x [8,56,56,n], w [n,3,3,n], stride 1, padded: ResNet's second stage at
      * n = 64 */
     int64_t n, iters;
+    bool device_time; /* of the launches alone, where the device says it: the host's part left out */
 } an_bench_op;
 
 typedef struct an_bench_op_result {
-    double ms, min_ms;     /* median and fastest iteration */
-    double first_s;        /* the first one, planning and compiling included */
-    double gflops, gbytes; /* a second, of the median; bytes: read once and written once */
+    double ms, min_ms;                   /* median and fastest iteration */
+    double first_s;                      /* the first one, planning and compiling included */
+    double gflops, gbytes;               /* a second, of the median; bytes: read once and written once */
+    uint64_t driver_bytes, device_bytes; /* of the device: what driver and libraries hold now (see an_price_driver), and
+                                            what was free for programs before; 0: unknown */
 } an_bench_op_result;
 
 /* Runs it on `cfg`'s device, threads, isa and compiler. */

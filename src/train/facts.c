@@ -90,12 +90,16 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     snprintf(c.device, sizeof c.device, "%s", device);
     snprintf(c.cc, sizeof c.cc, "%s", o->cc ? o->cc : "");
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", o->cache_dir ? o->cache_dir : "");
-    if (status == AN_OK) status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_F32, 1024, 10}, &r);
+    if (status == AN_OK)
+        status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_F32, 1024, 10, false}, &r);
     if (status == AN_OK) out->gemm_gflops = r.gflops;
-    if (status == AN_OK) status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_COPY, AN_F32, 128, 5}, &r);
+    if (status == AN_OK) status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_COPY, AN_F32, 128, 5, false}, &r);
     if (status == AN_OK) out->copy_gbytes = r.gbytes;
-    if (status == AN_OK) status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_BF16, 1024, 10}, &r);
+    if (status == AN_OK)
+        status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_BF16, 1024, 10, false}, &r);
     if (status == AN_OK) out->gemm_bf16_gflops = r.gflops;
+    if (status == AN_OK) out->driver_bytes = r.driver_bytes;
+    if (status == AN_OK && r.driver_bytes) out->device_bytes = r.device_bytes;
     if (status != AN_OK) snprintf(out->fault, sizeof out->fault, "%.500s", err.text);
 }
 

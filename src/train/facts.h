@@ -16,7 +16,8 @@ enum { AN_DOCTOR_DEVICES = 16, AN_DOCTOR_FINDINGS = 24 };
 
 typedef struct an_measured { /* on one device; zeros: not measured */
     double gemm_gflops, gemm_bf16_gflops, copy_gbytes;
-    char fault[512]; /* why not; "" */
+    uint64_t device_bytes, driver_bytes; /* of a GPU: free for programs; held by driver and libraries after a product */
+    char fault[512];                     /* why not; "" */
 } an_measured;
 
 typedef struct an_finding {

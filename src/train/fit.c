@@ -147,9 +147,10 @@ an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *da
 
 /* ---- limits */
 
-static void lower(uint64_t limit, uint64_t taken, const char *what, uint64_t *bytes, const char **name)
+/* `taken` is the program's own part of a limit, `away` the part of the run that the limit is not about. */
+static void lower(uint64_t limit, uint64_t taken, uint64_t away, const char *what, uint64_t *bytes, const char **name)
 {
-    const uint64_t left = limit > taken ? limit - taken : 0;
+    const uint64_t left = away + (limit > taken ? limit - taken : 0);
     if (limit == 0 || left >= *bytes) return;
     *bytes = left;
     *name = what;
@@ -158,16 +159,19 @@ static void lower(uint64_t limit, uint64_t taken, const char *what, uint64_t *by
 void an_limit_of(const an_train_config *c, const an_price *p, uint64_t *bytes, const char **name)
 {
     const uint64_t process = p->process_bytes - AN_PRICE_MARGIN_BYTES;
+    /* What lies on a device with memory of its own takes none of the machine's. */
+    const uint64_t away = p->device_limit_bytes ? p->bill.peak_bytes : 0;
     const uint64_t addresses = p->address_bytes - AN_PRICE_MARGIN_BYTES - p->total_bytes;
     an_os_facts f;
     an_os_facts_read(&f);
     *bytes = UINT64_MAX;
     *name = "";
-    lower((uint64_t)(c->budget * 1073741824.0), 0, "the budget", bytes, name);
-    lower(f.ram_bytes, process, "this machine's memory", bytes, name);
-    lower(f.cgroup_bytes, process, "the cgroup's limit", bytes, name);
-    lower(f.limit_data_bytes, process, "ulimit -d", bytes, name);
-    lower(f.limit_address_bytes, addresses, "ulimit -v", bytes, name);
+    lower((uint64_t)(c->budget * 1073741824.0), 0, 0, "the budget", bytes, name);
+    lower(f.ram_bytes, process, away, "this machine's memory", bytes, name);
+    lower(f.cgroup_bytes, process, away, "the cgroup's limit", bytes, name);
+    lower(f.limit_data_bytes, process, away, "ulimit -d", bytes, name);
+    lower(f.limit_address_bytes, addresses, 0, "ulimit -v", bytes, name);
+    lower(p->device_limit_bytes, 0, p->total_bytes - p->bill.peak_bytes, "the GPU's memory", bytes, name);
 }
 
 /* "the budget is 10.2 MiB", "this machine's memory leaves 3 GiB". */

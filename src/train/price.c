@@ -119,6 +119,28 @@ static void add_process(const an_train_config *c, an_price *p)
                        threads * (STACK_BYTES + RESERVE_BYTES);
 }
 
+static bool runs_on(const an_ctx *cx, const char *device)
+{
+    const char *text = an_report_text((an_ctx *)cx, "device"); /* "cuda: NVIDIA ..." */
+    const size_t n = strlen(device);
+    return text && strncmp(text, device, n) == 0 && text[n] == ':';
+}
+
+uint64_t an_price_driver(const an_ctx *cx)
+{
+    an_memory m;
+    if (runs_on(cx, "cpu") || an_memory_read(cx, &m) != AN_OK || m.driver_bytes < m.requested_bytes) return 0;
+    return m.driver_bytes - m.requested_bytes;
+}
+
+static void add_device(const an_ctx *cx, an_price *p)
+{
+    an_memory m;
+    if (!runs_on(cx, "cuda") || an_memory_read(cx, &m) != AN_OK || !m.recommended_bytes) return;
+    p->device_limit_bytes = m.high_bytes;
+    p->driver_bytes = an_price_driver(cx);
+}
+
 static void complete(const an_train_config *c, const an_data *data, an_price *p)
 {
     p->data_bytes = data ? an_data_bytes(data) : 0;
@@ -155,6 +177,7 @@ an_status an_price_run(an_err *err, an_run *r, an_price *out)
     AN_TRY(plan_all(err, r, bill));
     join(bill, &out->bill);
     find_largest(r->cx, out);
+    add_device(r->cx, out);
     complete(&r->cfg, r->data, out);
     return AN_OK;
 }

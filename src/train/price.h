@@ -23,7 +23,10 @@ typedef struct an_price {
     uint64_t total_bytes;   /* peak_bytes and the three above: what `budget` and --fit are about */
     uint64_t process_bytes; /* the program itself: resident now without the data, and what its threads will add */
     uint64_t address_bytes; /* of address space, all together: what ulimit -v must grant */
-    char largest[160];      /* the largest tensor in the update's plan, with its scope */
+    /* Of a device that has memory of its own: what a run may ask of it, and what driver, libraries and other programs
+     * hold now, before anything was launched. Zeros: its memory is the machine's, or nobody knows. */
+    uint64_t device_limit_bytes, driver_bytes;
+    char largest[160]; /* the largest tensor in the update's plan, with its scope */
     uint64_t largest_bytes;
 } an_price;
 
@@ -32,6 +35,10 @@ an_status an_price_run(an_err *err, an_run *r, an_price *out);
 /* Of settings whose vocab_size is set; `data` may be NULL. The budget in them is not looked at; recompute=auto means
  * off. */
 an_status an_price_settings(an_err *err, const an_train_config *c, const an_data *data, an_price *out);
+
+/* Bytes of a device's memory in use beside what the context has requested: the driver's, the libraries', kernels and
+ * graphs, and other programs'. 0: unknown, or a CPU, where resident memory says it. */
+uint64_t an_price_driver(const an_ctx *cx);
 
 /* A tensor of a plan for people: what it is and where. */
 struct an_plan_tensor;

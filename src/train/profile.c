@@ -3,6 +3,7 @@
 #include "train/step.h"
 #include <anneal_tools.h>
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -142,36 +143,41 @@ static void summarize(profiler *p)
 
 enum { HOST = 1, DEVICE = 2 };
 
-static void put_event(an_text *t, const char *name, const char *category, int track, double begin_s, double seconds)
+/* Both ends are rounded to a nanosecond: events that touch do so in the file, or viewers drop them as overlapping. */
+static void put_event(an_text *t, const char *name, const char *category, int track, double begin_s, double end_s)
 {
-    an_text_printf(t, ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f",
-                   name, category, track, 1e6 * begin_s, 1e6 * seconds);
+    const long long begin = llround(1e9 * begin_s), ns = llround(1e9 * end_s) - begin;
+    an_text_printf(t,
+                   ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%lld.%03lld,"
+                   "\"dur\":%lld.%03lld",
+                   name, category, track, begin / 1000, begin % 1000, ns / 1000, ns % 1000);
 }
 
 /* Kernels' and scopes' names are identifiers and dots: they need no escapes in JSON. */
-static void put_step(an_text *t, const profiler *p, int64_t step)
+static void put_step(an_text *t, const profiler *p, int64_t step, double *device_end)
 {
     const phases *f = &p->phase[step];
     const int n = p->out->n_launches;
-    put_event(t, "data", "host", HOST, f->begin, f->got_data - f->begin);
+    put_event(t, "data", "host", HOST, f->begin, f->got_data);
     an_text_printf(t, ",\"args\":{\"step\":%lld}}", (long long)step);
     if (!n) return;
-    put_event(t, "build", "host", HOST, f->got_data, f->built - f->got_data);
+    put_event(t, "build", "host", HOST, f->got_data, f->built);
     an_text_puts(t, "}");
-    put_event(t, "run", "host", HOST, f->built, f->ran - f->built);
+    put_event(t, "run", "host", HOST, f->built, f->ran);
     an_text_puts(t, "}");
     double sum = 0;
     for (int i = 0; i < n; i++) sum += p->device[step * n + i];
     /* The device times each launch, not its beginning: they follow one another and end with the run. */
-    double at = AN_MAX(f->built, f->ran - sum);
+    double at = AN_MAX(AN_MAX(f->built, f->ran - sum), *device_end);
     for (int i = 0; i < n; i++) {
         const an_profile_launch *l = &p->out->launch[i];
         const double s = p->device[step * n + i];
-        put_event(t, l->kernel, l->kind, DEVICE, at, s);
+        put_event(t, l->kernel, l->kind, DEVICE, at, at + s);
         an_text_printf(t, ",\"args\":{\"launch\":%d,\"scope\":\"%s\",\"flops\":%llu,\"bytes\":%llu}}", i, l->scope,
                        (unsigned long long)l->flops, (unsigned long long)l->bytes);
         at += s;
     }
+    *device_end = at;
 }
 
 static an_status write_trace(an_err *err, const profiler *p)
@@ -181,7 +187,8 @@ static an_status write_trace(an_err *err, const profiler *p)
                      "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"anneal\"}},\n"
                      "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"host\"}},\n");
     an_text_printf(&t, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":2,\"args\":{\"name\":\"device\"}}");
-    for (int64_t i = 0; i < p->o->steps; i++) put_step(&t, p, i);
+    double device_end = 0;
+    for (int64_t i = 0; i < p->o->steps; i++) put_step(&t, p, i, &device_end);
     an_text_puts(&t, "\n]}\n");
     an_status status = t.failed ? an_fail_nomem(err, "the trace", t.len) : AN_OK;
     FILE *f = status == AN_OK ? fopen(p->o->trace, "w") : NULL;
