@@ -4,8 +4,9 @@
  * Owns:      device memory (malloc, filled with signalling garbage), contexts, streams, events, modules, graphs; what
  *            the real libraries would do with them, at once and in order; a count of every call, so that the Nth can be
  *            made to fail.
- * Does not:  compute. A kernel's launch is checked (its function, its grid, its parameters, that every pointer lies in
- *            live memory), and so is a product's; what they would write is left as it was.
+ * Does not:  compute, but for one small product, which a run looks at before it begins. A kernel's launch is checked
+ *            (its function, its grid, its parameters, that every pointer lies in live memory), and so is a product's;
+ *            what they would write is left as it was.
  * "Machine code" is the kernel's text: the parameters of an entry are read from its AN_KERNEL line.
  *
  * Environment: FAKE_CUDA_FAIL  "NAME:N=CODE,..." the Nth call of NAME returns CODE; "NAME:N+=CODE" and every later one
@@ -799,6 +800,38 @@ static int spans(const char *what, uint64_t p, const thing *l)
     complain("cublasLtMatmul: %s: %zu bytes outside the device's memory", what, n);
     return 0;
 }
+static float get(uint64_t p, int type, int64_t i)
+{
+    uint32_t bits = 0;
+    float x;
+    if (type == 0)
+        memcpy(&bits, (char *)(uintptr_t)p + 4 * i, 4);
+    else
+        memcpy((char *)&bits + 2, (char *)(uintptr_t)p + 2 * i, 2); /* bf16: the upper half */
+    memcpy(&x, &bits, 4);
+    return x;
+}
+static void put(uint64_t p, int type, int64_t i, float x)
+{
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    if (type != 0) bits = (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+    memcpy((char *)(uintptr_t)p + (type == 0 ? 4 : 2) * i, &bits, type == 0 ? 4 : 2);
+}
+/* Columns first, as the library has it; sums in ascending k. */
+static void multiply(const thing *d, uint64_t a, const thing *la, uint64_t b, const thing *lb, uint64_t o,
+                     const thing *lo)
+{
+    const int64_t k = (int64_t)(d->rows ? la->rows : la->cols);
+    for (int64_t c = 0; c < (int64_t)lo->cols; c++)
+        for (int64_t r = 0; r < (int64_t)lo->rows; r++) {
+            float sum = 0;
+            for (int64_t i = 0; i < k; i++)
+                sum += get(a, la->type, d->rows ? i + r * la->ld : r + i * la->ld) *
+                       get(b, lb->type, d->cols ? c + i * lb->ld : i + c * lb->ld);
+            put(o, lo->type, r + c * lo->ld, sum);
+        }
+}
 EXPORT int cublasLtMatmul(thing *h, thing *d, const float *alpha, uint64_t a, thing *la, uint64_t b, thing *lb,
                           const float *beta, uint64_t c, thing *lc, uint64_t o, thing *lo, const char *algo,
                           uint64_t work, size_t n, thing *s)
@@ -811,6 +844,8 @@ EXPORT int cublasLtMatmul(thing *h, thing *d, const float *alpha, uint64_t a, th
         !spans("result", c, lc))
         DONE(7);
     if (!memory_at(work, n)) complain("cublasLtMatmul: the workspace is outside the device's memory");
+    if (la->rows * la->cols * lb->cols <= 1 << 18 && *beta == 0 && la->type != 2 && lo->n_params == 1)
+        multiply(d, a, la, b, lb, o, lo);
     state.ops++, state.products++;
     DONE(0);
 }

@@ -107,6 +107,7 @@ static int cuda_probe(an_device_info *out)
     int arch;
     an_err err = {0};
     char name[64] = "", all[16];
+    an_cublaslt lt;
     size_t bytes = 0;
     snprintf(out->name, sizeof out->name, "cuda");
     out->built = true;
@@ -117,9 +118,10 @@ static int cuda_probe(an_device_info *out)
     }
     cu.device_name(name, sizeof name, device);
     cu.device_memory(&bytes, device);
-    snprintf(out->reason, sizeof out->reason, "%s, %s, sm_%d, driver for CUDA %d.%d, NVRTC %d.%d", name,
+    const bool library = an_cublaslt_find(&err, cu.version / 1000, &lt) == AN_OK;
+    snprintf(out->reason, sizeof out->reason, "%s, %s, sm_%d, driver for CUDA %d.%d, NVRTC %d.%d, %s", name,
              an_bytes_text((double)bytes, all), arch, cu.version / 1000, cu.version % 1000 / 10, nvrtc.major,
-             nvrtc.minor);
+             nvrtc.minor, library ? "cuBLASLt" : "no cuBLASLt (products are slower without it)");
     return 1;
 }
 
@@ -231,7 +233,7 @@ static const an_target *cuda_target(an_device *d)
 /* With guards a buffer has them on both sides: 512 bytes that no bill knows. */
 static an_status cuda_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
 {
-    const size_t guard = d->guard ? AN_CUDA_GUARD_BYTES : 0, room = AN_MAX(bytes, 256);
+    const size_t guard = d->guard ? AN_CUDA_GUARD_BYTES : 0, room = AN_MAX(bytes, 1);
     cu_pointer p = 0;
     char text[16];
     AN_TRY(an_cuda_enter(err, d));

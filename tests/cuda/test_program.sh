@@ -1,0 +1,131 @@
+#!/bin/sh
+# test_program.sh: the program on a GPU that is not there, too old, full, faulting, lost or hanging: one sentence that
+# says what and what to do, the right exit code, and the last checkpoint whole, from which a run goes on. The driver is
+# tests/cuda/fake_cuda.c: what is tested is the program, its errors and its files, not numbers.
+plan=12
+. "$(dirname "$0")/../cli/tap.sh"
+unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32
+
+mkdir "$dir/cuda"
+${CC:-cc} -std=gnu17 -O1 -fPIC -shared -fvisibility=hidden -o "$dir/cuda/libcuda.so.1" tests/cuda/fake_cuda.c -lpthread || exit 1
+ln -s libcuda.so.1 "$dir/cuda/libnvrtc.so.13"
+ln -s libcuda.so.1 "$dir/cuda/libcublasLt.so.13"
+export ANNEAL_CUDA_PATH="$dir/cuda" FAKE_CUDA_LOG="$dir/misuse"
+settings="$tiny max_iters=40 eval_interval=10 save_interval=5 log_interval=1 device=cuda cache_dir=$dir/cache"
+
+# A run until it fails: fails NAME CODE WORDS [VARIABLE=VALUE...], into the folder $dir/NAME.
+fails() {
+    name=$1 want=$2 words=$3
+    shift 3
+    # shellcheck disable=SC2086  # a list of settings
+    timeout 60 env "$@" ${WRAP:-} "$program" train macbook out="$dir/$name" $settings --quiet >"$dir/stdout" \
+        2>"$dir/stderr" </dev/null
+    code=$?
+    code_is "$want"; one_line stderr; says stderr "$words"
+}
+# The last checkpoint of $dir/NAME can be loaded, has lost at most the 5 updates since it, and the run goes on to its
+# end on a GPU that works: goes_on NAME LEAST
+goes_on() {
+    run inspect "$dir/$1" --json
+    code_is 0
+    step=$(value "$dir/stdout" step)
+    { [ "${step:-0}" -ge "$2" ] && [ $((step % 5)) -eq 0 ]; } || fault "$1: the checkpoint is after ${step:-no} updates"
+    done_before=$(grep -c '"step"' "$dir/$1/metrics.jsonl")
+    [ $((done_before - step)) -le 5 ] || fault "$1: $done_before updates were done, $step are kept"
+    if ls -a "$dir/$1" | grep -q '\.tmp$'; then fault "a temporary file is left: $(ls -a "$dir/$1")"; fi
+    run resume "$dir/$1" --quiet
+    code_is 0
+    run inspect "$dir/$1" --json
+    equal "$(value "$dir/stdout" step)" 40 "$1: updates in the end"
+}
+
+# ---- nothing there
+fails absent 2 "libcuda.so.1 not found" ANNEAL_CUDA_PATH=/nonexistent
+says stderr "driver"
+[ ! -e "$dir/absent/last.safetensors" ] || fault "a run began"
+ok "without a driver nothing begins, and what to install is said"
+
+fails old 2 "the NVIDIA driver is for CUDA 11.4" FAKE_CUDA_VERSION=11040
+fails ampere 2 "compute capability 7.5, less than 8.0" FAKE_CUDA_ARCH=75
+fails gpu 2 "the driver finds no GPU" FAKE_CUDA_FAIL=cuInit:1+=100
+ok "a driver or a GPU that is too old, or a driver without a GPU, is named"
+
+mv "$dir/cuda/libnvrtc.so.13" "$dir/away"
+fails nvrtc 2 "libnvrtc.so.13 not found"
+mv "$dir/away" "$dir/cuda/libnvrtc.so.13"
+ok "without NVRTC nothing begins, and what to install is said"
+
+mv "$dir/cuda/libcublasLt.so.13" "$dir/away"
+run doctor device=cuda cache_dir="$dir/cache" --json
+code_is 0; says stdout "NVRTC 13.0, no cuBLASLt (products are slower without it)"
+mv "$dir/away" "$dir/cuda/libcublasLt.so.13"
+run doctor device=cuda cache_dir="$dir/cache" --json
+code_is 0; says stdout "Fake GPU, 4 GiB, sm_90, driver for CUDA 13.0, NVRTC 13.0, cuBLASLt"
+ok "doctor says what there is, and that cuBLASLt is not"
+
+# ---- memory
+fails small 2 "the GPU's memory leaves" FAKE_CUDA_BYTES=34000000
+says stderr "Smallest changes that fit: "
+# shellcheck disable=SC2086
+run plan macbook $settings
+code_is 0; says stdout "GPU            3.8 GiB may be taken; driver, libraries and other programs hold 0 B"
+FAKE_CUDA_BESIDE=500000000
+export FAKE_CUDA_BESIDE
+# shellcheck disable=SC2086
+run plan macbook $settings
+says stdout "hold 477 MiB"
+# shellcheck disable=SC2086
+run train macbook out="$dir/beside" $settings max_iters=1
+code_is 0; says stderr "driver and libraries (and other programs) hold 477 MiB of the device"
+run doctor device=cuda cache_dir="$dir/cache"
+code_is 0; says stdout "memory 3.5 GiB for programs; beside that"; says stdout "hold 477 MiB"
+unset FAKE_CUDA_BESIDE
+ok "what does not fit the GPU is refused with what would; what the driver holds is told apart"
+
+fails start 2 "out of memory" FAKE_CUDA_FAIL=cuMemAlloc_v2:2=2
+says stderr "try a smaller batch"
+fails mid 2 "out of memory" FAKE_CUDA_FAIL=cuGraphInstantiateWithFlags:2=2
+goes_on mid 0
+ok "no memory at the start, or for the first evaluation: said, and the run goes on later"
+
+# ---- faults in mid-run
+fails fault 2 "an illegal memory access was encountered" FAKE_CUDA_LOG="$dir/gone.log" FAKE_CUDA_FAIL=cuEventQuery:150+=700
+says stderr "resume from the last checkpoint"
+goes_on fault 5
+ok "a kernel that faults ends the run, and the last checkpoint goes on"
+
+fails named 2 "running step" FAKE_CUDA_LOG="$dir/gone.log" ANNEAL_CUDA_LAUNCH=sync FAKE_CUDA_FAIL=cuStreamSynchronize:3000+=700
+goes_on named 0
+ok "with ANNEAL_CUDA_LAUNCH=sync the kernel that faults is named"
+
+fails lost 2 "CUDA_ERROR_214" FAKE_CUDA_LOG="$dir/gone.log" FAKE_CUDA_FAIL=cuGraphLaunch:30+=214
+goes_on lost 5
+ok "a device that is lost ends the run, and the last checkpoint goes on"
+
+fails hang 2 "has not finished after" FAKE_CUDA_LOG="$dir/gone.log" ANNEAL_CUDA_TIMEOUT=0.3 FAKE_CUDA_FAIL=cuEventQuery:150+=600
+says stderr "ANNEAL_CUDA_TIMEOUT"
+goes_on hang 5
+ok "a GPU that hangs is given up after the timeout, and the last checkpoint goes on"
+
+# ---- the other commands
+# shellcheck disable=SC2086
+run profile macbook $tiny device=cuda cache_dir="$dir/cache" --warmup 1 --steps 2 --trace "$dir/trace"
+code_is 0; says stdout "roof  launch"; says stdout "on cuda"
+python3 -c "import json,sys; json.load(open(sys.argv[1]))" "$dir/trace" 2>"$dir/stderr" || fault "the trace: $(head -c 200 "$dir/stderr")"
+# shellcheck disable=SC2086
+run profile macbook $tiny device=cuda --data-only --steps 2
+code_is 0
+run sample "$dir/hang" --tokens 20 device=cuda
+code_is 0
+run eval "$dir/hang" device=cuda
+code_is 0; says stdout loss
+run bench copy --n 1 --iters 2 device=cuda
+code_is 0; says stdout GB/s
+ok "profile, sample, eval and bench run on it"
+
+# What a lost device held cannot be given back.
+misuse=$(cat "$dir/misuse" "$dir/gone.log" 2>/dev/null | grep -v '^left behind' | sort | uniq -c | head -n 5)
+[ -z "$misuse" ] || fault "the driver was misused: $misuse"
+[ ! -s "$dir/misuse" ] || fault "left behind though the device was there: $(sort "$dir/misuse" | uniq -c | head -n 5)"
+ok "in all of this the driver was used rightly"
+done_testing
