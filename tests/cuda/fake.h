@@ -30,7 +30,7 @@ static inline void fake_build(void)
     mkdir(dir, 0700);
     snprintf(path, sizeof path, "%s/libcuda.so.1", dir);
     snprintf(command, sizeof command,
-             "%s -std=gnu17 -g -O1 -fPIC -shared -fvisibility=hidden -o %s tests/cuda/fake_cuda.c -lpthread",
+             "%s -std=gnu17 -g -O1 -fPIC -shared -fvisibility=hidden -o %s tests/cuda/fake_cuda.c -lpthread -ldl",
              getenv("CC") ? getenv("CC") : "cc", path);
     if (system(command)) fail_msg("the driver's stand-in does not compile: %s", command);
     for (int i = 0; i < 2; i++) {

@@ -12,10 +12,12 @@
  * Environment: FAKE_CUDA_FAIL  "NAME:N=CODE,..." the Nth call of NAME returns CODE; "NAME:N+=CODE" and every later one
  *              FAKE_CUDA_VERSION, FAKE_CUDA_ARCH, FAKE_CUDA_BYTES   of the driver and the device
  *              FAKE_CUDA_BESIDE  bytes that the driver and other programs hold
+ *              FAKE_NVRTC  the real NVRTC, which every FAKE_NVRTC_EVERYth text is handed on to: its word is misuse too
  *              FAKE_CUDA_STRAY  N: the Nth kernel writes the byte before its last pointer
  *              FAKE_CUDA_LOG   where misuse and, at the end, what was left behind are written, a line each */
 #define _GNU_SOURCE
 #include <ctype.h>
+#include <dlfcn.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -644,12 +646,60 @@ EXPORT int nvrtcDestroyProgram(thing **p)
     CALL("nvrtcDestroyProgram");
     DONE(drop(*p, PROGRAM, "nvrtcDestroyProgram"));
 }
+static int compiled;
+EXPORT int fake_compiled(void)
+{
+    return compiled;
+}
+/* Compiles with the real library; a refusal or a warning is misuse. Called without the lock: texts compile side by
+ * side.
+ */
+static void really_compile(const char *text, int n, const char *const *options)
+{
+    static void *library;
+    int (*create)(void **, const char *, const char *, int, const char *const *, const char *const *);
+    int (*compile)(void *, int, const char *const *), (*bytes)(void *, size_t *), (*log)(void *, char *);
+    char said[4096] = "";
+    void *program = NULL;
+    size_t n_log = 0;
+    pthread_mutex_lock(&lock);
+    if (!library) library = dlopen(getenv("FAKE_NVRTC"), RTLD_NOW | RTLD_LOCAL);
+    pthread_mutex_unlock(&lock);
+    if (!library) {
+        complain("FAKE_NVRTC: %s", dlerror());
+        return;
+    }
+    const struct {
+        const char *name;
+        void *to;
+    } symbols[] = {{"nvrtcCreateProgram", &create},
+                   {"nvrtcCompileProgram", &compile},
+                   {"nvrtcGetProgramLogSize", &bytes},
+                   {"nvrtcGetProgramLog", &log}};
+    for (size_t i = 0; i < sizeof symbols / sizeof *symbols; i++) {
+        void *p = dlsym(library, symbols[i].name);
+        memcpy(symbols[i].to, &p, sizeof p);
+    }
+    int failed = create(&program, text, "anneal.cu", 0, NULL, NULL) || compile(program, n, options);
+    if (program && !bytes(program, &n_log) && n_log < sizeof said) log(program, said);
+    if (failed || strstr(said, "warning")) complain("NVRTC, %s: %s", options[0], said[0] ? said : "no word");
+    pthread_mutex_lock(&lock);
+    compiled++;
+    pthread_mutex_unlock(&lock);
+}
 EXPORT int nvrtcCompileProgram(thing *p, int n, const char *const *o)
 {
     CALL("nvrtcCompileProgram");
     int arch = 0, fmad = 0;
     for (int i = 0; i < n; i++) arch |= !strncmp(o[i], "--gpu-architecture=", 19), fmad |= !strncmp(o[i], "--fmad=", 7);
     if (!arch || !fmad) complain("nvrtcCompileProgram: architecture and contraction must be said");
+    static long texts;
+    const long every = getenv("FAKE_NVRTC_EVERY") ? atol(getenv("FAKE_NVRTC_EVERY")) : 1;
+    if (getenv("FAKE_NVRTC") && texts++ % every == 0) {
+        pthread_mutex_unlock(&lock);
+        really_compile(p->text, n, o);
+        pthread_mutex_lock(&lock);
+    }
     DONE(is(p, PROGRAM, "nvrtcCompileProgram") ? 0 : 6);
 }
 EXPORT int nvrtcGetProgramLogSize(thing *p, size_t *n)

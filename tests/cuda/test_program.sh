@@ -7,7 +7,7 @@ plan=12
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32
 
 mkdir "$dir/cuda"
-${CC:-cc} -std=gnu17 -O1 -fPIC -shared -fvisibility=hidden -o "$dir/cuda/libcuda.so.1" tests/cuda/fake_cuda.c -lpthread || exit 1
+${CC:-cc} -std=gnu17 -O1 -fPIC -shared -fvisibility=hidden -o "$dir/cuda/libcuda.so.1" tests/cuda/fake_cuda.c -lpthread -ldl || exit 1
 ln -s libcuda.so.1 "$dir/cuda/libnvrtc.so.13"
 ln -s libcuda.so.1 "$dir/cuda/libcublasLt.so.13"
 export ANNEAL_CUDA_PATH="$dir/cuda" FAKE_CUDA_LOG="$dir/misuse"
