@@ -114,6 +114,9 @@ typedef struct an_options {
     double low_watermark, high_watermark; /* parts of the memory the device recommends; see an_memory_limits */
     bool exact; /* fp32 training with the same bits on every device: see DESIGN.md; costs speed */
     bool tf32;  /* CUDA: float32 products on tensor cores, operands rounded to 11 bits; never without being asked */
+    const char *fallback; /* Metal: what the GPU cannot run (float64) is an error that names the op: "none"; or runs on
+                             the CPU, counted in the bill: "cpu". NULL: "cpu" if PYTORCH_ENABLE_MPS_FALLBACK=1 is in
+                             the environment, else "none" */
 } an_options;
 
 /* Opens a context on a device. `o` may be NULL. NULL is returned only when there is no memory for the context itself;
@@ -204,6 +207,8 @@ typedef struct an_bill {
     bool plan_cached;         /* found whole, by key */
     uint64_t allocated_bytes; /* what has in fact been requested from the device so far */
     uint64_t allocations;     /* and in how many calls */
+    uint64_t fallback_bytes;  /* bytes that steps run by the CPU in place of the GPU read and write; none are copied */
+    double fallback_ms;       /* and the time that they took in the last run */
     int32_t splits;           /* groups of operations cut in two because one kernel cannot hold them; "plan" says why */
 } an_bill;
 AN_API an_status an_report(const an_ctx *cx, an_bill *out);

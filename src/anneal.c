@@ -19,12 +19,21 @@
 
 /* ---------------------------------------------------------------------------------------------- open and close */
 
+/* What people have set for PyTorch on a Mac is heard. */
+static an_status settle_fallback(an_ctx *cx)
+{
+    const char *asked = cx->options.fallback, *set = getenv("PYTORCH_ENABLE_MPS_FALLBACK");
+    if (!asked) cx->options.fallback = set && !strcmp(set, "1") ? "cpu" : "none";
+    if (!asked || !strcmp(asked, "cpu") || !strcmp(asked, "none")) return AN_OK;
+    return an_fail(&cx->err, AN_E_USAGE, "an_open: fallback is \"%s\"; it is \"cpu\" or \"none\"", asked);
+}
+
 static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
 {
     memcpy(&cx->options, o,
            AN_MIN(size, sizeof cx->options)); /* a program built against an older header passes fewer fields */
-    const char **text[] = {&cx->options.device,    &cx->options.isa,  &cx->options.cc,      &cx->options.cache_dir,
-                           &cx->options.recompute, &cx->options.dump, &cx->options.dump_dir};
+    const char **text[] = {&cx->options.device,    &cx->options.isa,  &cx->options.cc,       &cx->options.cache_dir,
+                           &cx->options.recompute, &cx->options.dump, &cx->options.dump_dir, &cx->options.fallback};
     for (size_t i = 0; i < AN_COUNT(text); i++)
         if (*text[i] && !(*text[i] = an_arena_strdup(&cx->forever, *text[i])))
             return an_fail_nomem(&cx->err, "the options", 0);
@@ -35,6 +44,7 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
         if (!strcmp(r, words[i])) cx->recompute = i;
     const an_options *mine = &cx->options;
     AN_TRY(an_memory_limits(cx, mine->low_watermark, mine->high_watermark));
+    AN_TRY(settle_fallback(cx));
     if (r && strcmp(r, words[cx->recompute]))
         return an_fail(&cx->err, AN_E_USAGE, "an_open: recompute is \"%s\"; it is \"auto\", \"on\" or \"off\"", r);
 #ifndef NDEBUG
@@ -67,7 +77,8 @@ static an_status open_device(an_ctx *cx)
                            .cache_dir = cx->options.cache_dir,
                            .exact = cx->options.exact,
                            .tf32 = cx->options.tf32,
-                           .guard = cx->options.place_apart};
+                           .guard = cx->options.place_apart,
+                           .fallback = cx->options.fallback && !strcmp(cx->options.fallback, "cpu")};
     an_device_info info = {0};
     an_text why = {0};
     const an_backend *b = NULL;
@@ -664,6 +675,9 @@ an_status an_report(const an_ctx *cx, an_bill *out)
     out->gradient_bytes += by[AN_USE_GRADIENT];
     out->moment_bytes = by[AN_USE_MOMENT];
     out->state_bytes = by[AN_USE_STATE];
+    for (int s = 0; cx->last->exec && s < cx->last->plan->n_steps; s++)
+        if (cx->last->plan->step[s].fallback)
+            out->fallback_ms += 1e3 * cx->backend->step_seconds(cx->device, cx->last->exec, s);
     out->allocated_bytes = cx->allocated_bytes;
     out->allocations = cx->allocations;
     out->syncs = cx->syncs;

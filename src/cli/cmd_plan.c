@@ -62,13 +62,21 @@ static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p
     const struct {
         const char *key;
         uint64_t value;
-    } row[] = {{"total_bytes", p->total_bytes},     {"process_bytes", p->process_bytes},
-               {"address_bytes", p->address_bytes}, {"device_limit_bytes", p->device_limit_bytes},
-               {"driver_bytes", p->driver_bytes},   {"launches", (uint64_t)b->launches},
-               {"kernels", (uint64_t)b->kernels},   {"flops", b->flops},
-               {"bytes", b->moved_bytes},           {"fallbacks", (uint64_t)b->fallbacks},
-               {"syncs", (uint64_t)b->syncs},       {"copies", (uint64_t)b->copies},
-               {"compiled", (uint64_t)b->compiled}, {"cached", (uint64_t)b->cached}};
+    } row[] = {{"total_bytes", p->total_bytes},
+               {"process_bytes", p->process_bytes},
+               {"address_bytes", p->address_bytes},
+               {"device_limit_bytes", p->device_limit_bytes},
+               {"driver_bytes", p->driver_bytes},
+               {"launches", (uint64_t)b->launches},
+               {"kernels", (uint64_t)b->kernels},
+               {"flops", b->flops},
+               {"bytes", b->moved_bytes},
+               {"fallbacks", (uint64_t)b->fallbacks},
+               {"fallback_bytes", b->fallback_bytes},
+               {"syncs", (uint64_t)b->syncs},
+               {"copies", (uint64_t)b->copies},
+               {"compiled", (uint64_t)b->compiled},
+               {"cached", (uint64_t)b->cached}};
     an_text line = {0};
     an_text_puts(&line, "{\"preset\":");
     an_put_json_text(&line, r->cfg.preset);
@@ -117,6 +125,9 @@ static void print_bill(const an_run *r, const an_price *p)
                an_bytes_text((double)p->device_limit_bytes, text), an_bytes_text((double)p->driver_bytes, other));
     printf("launches       %d of %d kernels; %d copies, %d fallbacks, %d syncs\n", b->launches, b->kernels, b->copies,
            b->fallbacks, b->syncs);
+    if (b->fallbacks)
+        printf("fallback       the CPU runs them (fallback=cpu), on %s\n",
+               an_bytes_text((double)b->fallback_bytes, text));
     printf("work           %.3f GFLOP, %s moved\n", 1e-9 * (double)b->flops,
            an_bytes_text((double)b->moved_bytes, text));
     const int n = find_largest(r->cx, big);

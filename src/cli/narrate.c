@@ -100,8 +100,10 @@ void an_narrate_bill(const an_bill *b)
             an_bytes_text((double)b->activation_bytes, activations), an_bytes_text(other, rest));
     fprintf(stderr, "step    %d launches of %d kernels, %.2f GFLOP, %s moved", b->launches, b->kernels,
             1e-9 * (double)b->flops, an_bytes_text((double)b->moved_bytes, moved));
-    if (b->fallbacks) fprintf(stderr, ", %d FALLBACKS", b->fallbacks);
     fputc('\n', stderr);
+    if (b->fallbacks)
+        fprintf(stderr, "        of which the CPU runs %d (fallback=cpu), on %s\n", b->fallbacks,
+                an_bytes_text((double)b->fallback_bytes, moved));
 }
 
 /* What a run takes beside its device's memory. */
@@ -118,6 +120,9 @@ static void narrate_compilation(const an_bill *b)
 {
     fprintf(stderr, "compile %d kernels compiled in %.2f s, %d from the cache; planned in %.1f ms\n", b->compiled,
             1e-3 * b->compile_ms, b->cached, b->plan_ms);
+    if (b->fallbacks)
+        fprintf(stderr, "        the CPU's %d launches took %.3g ms of the first update\n", b->fallbacks,
+                b->fallback_ms);
 }
 
 /* What a GPU's memory holds beside the bill, now that everything is loaded. */

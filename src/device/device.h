@@ -28,6 +28,7 @@ typedef struct an_device_options {
                  */
     bool tf32;  /* CUDA: f32 products on tensor cores, operands rounded to 11 bits; never without being asked */
     bool guard; /* place_apart: bytes around every buffer that nobody may write, looked at after each run */
+    bool fallback; /* Metal: the CPU may run the steps that the GPU cannot */
 } an_device_options;
 
 /* What the planner must know about a device: data, a pure function of the device and its options. */
@@ -43,6 +44,7 @@ typedef struct an_target {
     /* The same for a product whose epilogue is known: NULL, or what `scratch` said is replaced. */
     size_t (*product_scratch)(const struct an_target *t, const an_kernel *k, const an_row_prog *epilogue);
     bool library_products; /* an epilogue would be a launch of its own: what follows a product is grouped without it */
+    bool fallback;         /* steps that the dialect cannot spell are the CPU's: an_plan_step.fallback */
     uint64_t keep_bytes;   /* activations up to which recompute=auto keeps everything; 0: 1 GiB */
 } an_target;
 

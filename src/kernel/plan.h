@@ -72,6 +72,7 @@ typedef struct an_plan_step {
     int32_t *after; /* steps that must have finished */
     bool commit;    /* writes persistent state */
     bool recompute; /* a second instance of forward work */
+    bool fallback;  /* the device cannot run it: the CPU does, on the same memory */
     const char *scope;
     uint64_t flops, bytes;
 } an_plan_step;

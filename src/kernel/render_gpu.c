@@ -637,17 +637,18 @@ an_launch an_render_gpu_launch(const an_row_prog *p, an_gpu_kind gpu)
 
 const char *an_render_gpu_refusal(const an_row_prog *p, bool msl)
 {
+    static const char no_float64[] =
+        "uses float64, which Apple GPUs do not have; use float32, device=cpu, or fallback=cpu";
     int buffers = p->n_args + (p->shape == AN_TILE ? FIRST_EPILOGUE_BUFFER : 0);
     if (msl && buffers > METAL_BUFFERS)
         return "takes more than the 31 buffers of Metal; evaluate fewer tensors at once";
     if (p->rows > INT32_MAX || p->cols > INT32_MAX || p->red > INT32_MAX)
         return "has an extent of more than 2147483647; use a smaller batch";
     for (int i = 0; i < p->n_args; i++)
-        if (msl && p->arg[i].dtype == AN_F64)
-            return "uses float64, which Apple GPUs do not have; use float32, or device=cpu";
+        if (msl && p->arg[i].dtype == AN_F64) return no_float64;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if (msl && in->dtype == AN_F64) return "uses float64, which Apple GPUs do not have; use float32, or device=cpu";
+        if (msl && in->dtype == AN_F64) return no_float64;
     }
     return NULL;
 }

@@ -334,6 +334,10 @@ void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
         int32_t k = p->step[s].kernel;
         if (p->kernel[k].kind != AN_KERNEL_ROW) {
             template_step(p, s, &gpu, body_used, out);
+        } else if (!printed[k] && p->step[s].fallback) {
+            an_render_c(p->kernel[k].u.row, p->kernel[k].name, true, out);
+            an_text_puts(out, "\n");
+            printed[k] = true;
         } else if (!printed[k]) {
             an_render_gpu(p->kernel[k].u.row, p->kernel[k].name, gpu.msl, true, out);
             an_text_puts(out, "\n");

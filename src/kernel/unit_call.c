@@ -104,8 +104,9 @@ static int matrix_threads(const an_call_spec *s)
 
 static const char *no_f64(const an_gpu *gpu, int dtype)
 {
-    return gpu->msl && dtype == AN_F64 ? "uses float64, which Apple GPUs do not have; use float32, or device=cpu"
-                                       : NULL;
+    return gpu->msl && dtype == AN_F64
+               ? "uses float64, which Apple GPUs do not have; use float32, device=cpu, or fallback=cpu"
+               : NULL;
 }
 
 static const char *scatter_tiles(int src, int out, int64_t c, an_tiles *t)

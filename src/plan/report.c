@@ -1,6 +1,6 @@
 /* report.c: rendering of the programs (equal texts are compiled once) and the bill: what the plan will ask for, known
  * before a byte is allocated. */
-#include "kernel/render.h"
+#include "kernel/gpu_launch.h"
 #include "plan/work.h"
 
 #include <stdlib.h>
@@ -14,12 +14,12 @@ static bool same_work(const an_row_prog *a, const an_row_prog *b)
 
 /* Renders kernel k. An earlier one's text is taken when it is the same; returns that earlier kernel when its extents
  * are the same too, else k. -1: no memory. */
-static int32_t render_one(an_work *w, int32_t k, an_text *t)
+static int32_t render_one(an_work *w, int32_t k, const char *dialect, an_text *t)
 {
     an_plan *p = w->plan;
     an_kernel *mine = &p->kernel[k];
     an_text_clear(t);
-    an_render(w->rq->target->dialect, mine->u.row, "NAME", false, t);
+    an_render(dialect, mine->u.row, "NAME", false, t);
     if (t->failed || !t->data) return -1;
     mine->key = an_hash(t->data, t->len, 0);
     for (int32_t j = 0; j < k; j++) {
@@ -35,24 +35,39 @@ static int32_t render_one(an_work *w, int32_t k, an_text *t)
     return mine->text ? k : -1;
 }
 
+/* Names the first operation of the program that the dialect cannot spell, and where it was built. */
+static an_status refuse(an_work *w, const an_row_prog *prog, const char *why)
+{
+    const char *dialect = w->rq->target->dialect;
+    const struct an_tensor *n = NULL;
+    for (int i = 0; i < prog->n_ins && !n; i++)
+        if (prog->ins[i].dtype == AN_F64 && prog->ins[i].node >= 0) n = w->g->node[prog->ins[i].node];
+    if (!n) return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s", dialect, prog->name, why);
+    char shape[128];
+    const char *scope = an_scope_of(w, n->id);
+    return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s%s%s%s%s %s", dialect, an_ops[n->op].name,
+                   an_shape_text(n->rank, n->shape, shape, sizeof shape), scope && *scope ? " of " : "",
+                   scope ? scope : "", n->at ? " built at " : "", n->at ? n->at : "", why);
+}
+
 /* Layers of equal shape give equal programs: one kernel. Programs that differ in extents alone, [7936] and [320], are
  * two kernels of one text, compiled once. */
 static an_status share_kernels(an_work *w)
 {
     an_plan *p = w->plan;
+    const an_target *target = w->rq->target;
     an_text t = {0};
     int32_t *same = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_kernels + 1);
     bool ok = same != NULL;
     for (int32_t k = 0; ok && k < p->n_kernels; k++) {
         same[k] = k;
         if (p->kernel[k].kind != AN_KERNEL_ROW) continue;
-        const char *why = an_render_refusal(w->rq->target->dialect, p->kernel[k].u.row);
-        if (why) {
+        const char *why = an_render_refusal(target->dialect, p->kernel[k].u.row);
+        if (why && !target->fallback) {
             an_text_free(&t);
-            return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s", w->rq->target->dialect, p->kernel[k].u.row->name,
-                           why);
+            return refuse(w, p->kernel[k].u.row, why);
         }
-        same[k] = render_one(w, k, &t);
+        same[k] = render_one(w, k, why ? "c" : target->dialect, &t);
         ok = same[k] >= 0;
     }
     an_text_free(&t);
@@ -132,6 +147,21 @@ static void timeline(const an_plan *p, an_text *out)
     }
 }
 
+/* The steps that the target leaves to the CPU. */
+static void count_fallbacks(an_plan *p, const an_target *target)
+{
+    const an_gpu gpu = {.msl = !strcmp(target->dialect, "msl"), .version = 300};
+    for (int s = 0; target->fallback && s < p->n_steps; s++) {
+        an_plan_step *st = &p->step[s];
+        const an_kernel_kind kind = p->kernel[st->kernel].kind;
+        an_gpu_step launches;
+        st->fallback =
+            kind != AN_KERNEL_ZERO && kind != AN_KERNEL_COPY && an_gpu_step_make(p, st, &gpu, &launches) != NULL;
+        p->bill.fallbacks += st->fallback;
+        p->bill.fallback_bytes += st->fallback ? st->bytes : 0;
+    }
+}
+
 an_status an_pass_report(an_work *w)
 {
     an_plan *p = w->plan;
@@ -145,6 +175,7 @@ an_status an_pass_report(an_work *w)
         p->bill.flops += p->step[s].flops;
         p->bill.moved_bytes += p->step[s].bytes;
     }
+    count_fallbacks(p, w->rq->target);
     p->n_split = w->cuts->n_split;
     p->first_split = p->n_split ? an_arena_strdup(w->arena, w->cuts->first) : NULL;
     if (p->n_split && !p->first_split) return an_fail_nomem(w->err, "the plan's report", sizeof w->cuts->first);

@@ -273,6 +273,7 @@ an_status an_logbook_plan(an_err *err, const an_run *r)
                {"compiled", (uint64_t)b.compiled},
                {"cached", (uint64_t)b.cached},
                {"fallbacks", (uint64_t)b.fallbacks},
+               {"fallback_bytes", b.fallback_bytes},
                {"workers", (uint64_t)r->cfg.workers}};
     begin_line(&line, "plan", r);
     put_text(&line, "recompute", r->cfg.recompute);
@@ -280,6 +281,7 @@ an_status an_logbook_plan(an_err *err, const an_run *r)
         an_text_printf(&line, ",\"%s\":%llu", row[i].key, (unsigned long long)row[i].value);
     put_number(&line, "plan_ms", b.plan_ms);
     put_number(&line, "compile_ms", b.compile_ms);
+    put_number(&line, "fallback_ms", b.fallback_ms);
     return add_line(err, r, &line, AN_OK);
 }
 

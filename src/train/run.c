@@ -129,6 +129,7 @@ static an_status open_context(an_err *err, an_run *r)
                           .unfused = !c->compile,
                           .exact = c->exact,
                           .tf32 = c->tf32,
+                          .fallback = strcmp(c->fallback, "auto") == 0 ? NULL : c->fallback,
                           .place_apart = c->place_apart,
                           .verify = c->verify,
                           .dump = c->dump[0] ? c->dump : NULL,

@@ -81,6 +81,7 @@ static void metal_close(an_device *d)
     an_release(d->queue);
     an_release(d->device);
     an_mtl.pool_pop(pool);
+    if (d->cpu) d->cpu_backend->close(d->cpu);
     free(d);
 }
 
@@ -95,16 +96,20 @@ static an_status open_device(an_err *err, an_device *d)
         return an_fail(err, AN_E_DEVICE, "metal: %s gives no command queue", d->facts.name);
     d->gpu = (an_gpu){
         .msl = true, .version = an_mtl.macos >= 1400 ? 310 : 300, .plain = d->facts.family < AN_MTLGPUFamilyApple7};
-    d->target = (an_target){.dialect = "msl", .threads = 1, .max_args = MOST_BUFFERS, .scratch = scratch_of};
+    d->target = (an_target){.dialect = "msl",
+                            .threads = 1,
+                            .max_args = MOST_BUFFERS,
+                            .fallback = d->options.fallback,
+                            .scratch = scratch_of};
     return an_mtl_own_make(err, d);
 }
 
 static an_status metal_open(an_err *err, const an_device_options *o, an_device **out)
 {
-    (void)o;
     AN_TRY(an_objc_load(err));
     an_device *d = calloc(1, sizeof *d);
     if (!d) return an_fail_nomem(err, "the metal device", sizeof *d);
+    d->options = *o;
     void *pool = an_mtl.pool_push();
     an_status status = open_device(err, d);
     an_mtl.pool_pop(pool);

@@ -1,5 +1,6 @@
 /* metal_internal.h: what the files of the Metal backend share. metal.c: device and memory; metal_load.c: plan to
- * pipelines; metal_run.c: a step to command buffers, their failures and their times. */
+ * pipelines; metal_run.c: a step to command buffers, their failures and their times; metal_host.c: what the CPU runs in
+ * the GPU's place. */
 #ifndef AN_METAL_INTERNAL_H
 #define AN_METAL_INTERNAL_H
 
@@ -47,7 +48,19 @@ struct an_device {
     an_ticket tickets;
     struct an_mtl_run *run; /* the step in flight or the last one */
     bool profile;           /* a command buffer a launch, for its time */
+    an_device_options options;
+    const an_backend *cpu_backend; /* for fallback=cpu: NULL until a plan needs it */
+    an_device *cpu;
 };
+
+/* Steps [from, to) that are the CPU's: run when all launches before number `before` have ended, before it begins. */
+typedef struct an_mtl_host {
+    int32_t before, from, to;
+    bool commits; /* writes state */
+    an_plan plan; /* of these steps alone */
+    an_exec *exec;
+} an_mtl_host;
+enum { AN_MTL_SLOTS = 64, AN_MTL_HOSTS = 200 }; /* the most that a plan may have */
 
 typedef struct an_mtl_launch {
     an_id pipeline;       /* not owned */
@@ -65,11 +78,14 @@ struct an_exec {
     an_id *library, *pipeline; /* owned */
     int32_t n_libraries, n_pipelines, n_launches, n_commits;
     an_mtl_launch *launch;
-    an_id gate;       /* buffer: words and indirect group counts */
-    uint32_t *words;  /* its contents */
-    an_id counts;     /* buffer: the group counts that an open gate gives */
-    int32_t a_buffer; /* launches a command buffer takes: moved by its time */
-    double *seconds;  /* [n_steps], of the last run with a command buffer a launch */
+    an_id gate;        /* buffer: words and indirect group counts */
+    uint32_t *words;   /* its contents */
+    an_id counts;      /* buffer: the group counts that an open gate gives */
+    int32_t a_buffer;  /* launches a command buffer takes: moved by its time */
+    double *seconds;   /* [n_steps], of the last run with a command buffer a launch; of host steps always */
+    an_mtl_host *host; /* [n_hosts], in order */
+    int32_t n_hosts;
+    an_buffer host_scratch;
 };
 
 /* A library of a text (+1), and a pipeline (+1) of one of its kernels, to be launched with `threads` threads a group;
@@ -85,6 +101,11 @@ void an_mtl_unload(an_device *d, an_exec *e);
 an_status an_mtl_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out);
 an_status an_mtl_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns);
 void an_mtl_run_free(an_device *d);
+
+/* Makes ready what e->host[] says; runs one of them: the GPU must be done with what it reads and writes. */
+an_status an_mtl_host_load(an_err *err, an_device *d, an_exec *e, an_load_stats *stats);
+an_status an_mtl_host_run(an_err *err, an_device *d, an_exec *e, an_mtl_host *h, const an_buffer *slots, int n_slots);
+void an_mtl_host_unload(an_device *d, an_exec *e);
 
 /* A shared buffer of `bytes`, zeroed; NULL and a sentence. */
 an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what);

@@ -157,17 +157,19 @@ static int32_t add_library(loading *l, const char *text, const char *what)
     return l->e->n_libraries++;
 }
 
+/* Is the step a row program of the GPU's? */
 static bool is_row(const an_plan *p, int32_t step)
 {
-    return p->kernel[p->step[step].kernel].kind == AN_KERNEL_ROW;
+    return p->kernel[p->step[step].kernel].kind == AN_KERNEL_ROW && !p->step[step].fallback;
 }
 
-/* What a GPU of Apple's cannot run: `fallback=cpu` is not there yet, so it is an error that names the op. */
+/* What a GPU of Apple's cannot run, and the CPU was not allowed to, is an error that names the op. */
 static an_status refuse(loading *l, int32_t step, const char *why)
 {
     const an_plan_step *s = &l->e->plan->step[step];
-    return an_fail(l->err, AN_E_UNSUPPORTED, "metal: %s (%s): %s", l->e->plan->kernel[s->kernel].name,
-                   s->scope ? s->scope : "no scope", why);
+    return an_fail(l->err, AN_E_UNSUPPORTED, "metal: %s (%s): %s%s", l->e->plan->kernel[s->kernel].name,
+                   s->scope ? s->scope : "no scope", why,
+                   strstr(why, "fallback=cpu") ? "" : "; device=cpu or fallback=cpu runs it");
 }
 
 /* Each row program alone: after the common library failed, to find the one that does not compile. */
@@ -295,12 +297,29 @@ static an_status memory_launch(loading *l, int32_t s)
     return AN_OK;
 }
 
+/* Step s is the CPU's: it joins the ones before it if the GPU has nothing to do in between. */
+static an_status host_step(loading *l, int32_t s)
+{
+    an_exec *e = l->e;
+    an_mtl_host *last = e->n_hosts ? &e->host[e->n_hosts - 1] : NULL;
+    if (last && last->before == e->n_launches) {
+        last->to = s + 1;
+        return AN_OK;
+    }
+    if (e->n_hosts == AN_MTL_HOSTS)
+        return an_fail(l->err, AN_E_UNSUPPORTED,
+                       "metal: GPU and CPU would take turns more than %d times in a step; use device=cpu", e->n_hosts);
+    e->host[e->n_hosts++] = (an_mtl_host){.before = e->n_launches, .from = s, .to = s + 1};
+    return AN_OK;
+}
+
 static an_status step_launches(loading *l, entry_key *known, int32_t s)
 {
     const an_plan *p = l->e->plan;
     const an_plan_step *st = &p->step[s];
     const an_kernel *k = &p->kernel[st->kernel];
     an_gpu_step g;
+    if (st->fallback) return host_step(l, s);
     if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY) return memory_launch(l, s);
     const char *why = an_gpu_step_make(p, st, &l->d->gpu, &g);
     if (why) return refuse(l, s, why);
@@ -353,11 +372,12 @@ static an_status load_plan(loading *l)
     e->library = AN_NEW_ARRAY(&e->arena, an_id, n + (size_t)p->n_kernels);
     e->pipeline = AN_NEW_ARRAY(&e->arena, an_id, launches);
     e->seconds = AN_NEW_ARRAY(&e->arena, double, n);
+    e->host = AN_NEW_ARRAY(&e->arena, an_mtl_host, AN_MTL_HOSTS);
     l->unit = calloc(n, sizeof *l->unit);
     l->row_library = malloc(sizeof *l->row_library * ((size_t)p->n_kernels + 1));
     entry_key *known = calloc(launches, sizeof *known);
     an_status status = AN_OK;
-    if (!e->launch || !e->library || !e->pipeline || !e->seconds || !l->unit || !l->row_library || !known)
+    if (!e->launch || !e->library || !e->pipeline || !e->seconds || !e->host || !l->unit || !l->row_library || !known)
         status = an_fail_nomem(l->err, "a loaded plan", launches * sizeof *known);
     for (int32_t k = 0; status == AN_OK && k < p->n_kernels; k++) l->row_library[k] = -1;
     if (status == AN_OK) status = compile_rows(l);
@@ -377,8 +397,9 @@ an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out
     loading l = {.err = err, .d = d, .e = e};
     const double began = an_seconds();
     void *pool = an_mtl.pool_push();
-    const an_status status = load_plan(&l);
+    an_status status = load_plan(&l);
     an_mtl.pool_pop(pool);
+    if (status == AN_OK) status = an_mtl_host_load(err, d, e, stats);
     for (int32_t i = 0; i < l.n_units; i++) free(l.unit[i].text);
     free(l.unit);
     free(l.row_library);
@@ -404,6 +425,7 @@ void an_mtl_unload(an_device *d, an_exec *e)
     an_release(e->gate);
     an_release(e->counts);
     an_mtl.pool_pop(pool);
+    an_mtl_host_unload(d, e);
     an_arena_free(&e->arena);
     free(e);
 }

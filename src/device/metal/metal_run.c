@@ -21,13 +21,13 @@
 #include <string.h>
 #include <time.h>
 
-enum { MOST_SLOTS = 64, MOST_ATTEMPTS = 4, MOST_A_BUFFER = 400, MOST_BUFFERS_A_STEP = AN_QUEUE_BUFFERS - 8 };
+enum { MOST_ATTEMPTS = 4, MOST_A_BUFFER = 400, MOST_BUFFERS_A_STEP = AN_QUEUE_BUFFERS - 8 };
 #define AIM_SECONDS  0.05 /* GPU time of a command buffer: what keeps a display alive */
 #define HANG_SECONDS 60.0 /* without any command buffer coming to an end */
 
 typedef struct an_mtl_run {
     an_exec *e;
-    an_buffer slot[MOST_SLOTS];
+    an_buffer slot[AN_MTL_SLOTS];
     int n_slots, n_buffers, attempts;
     bool in_flight;
     an_id buffer[MOST_BUFFERS_A_STEP + 1];  /* retained until the step has ended */
@@ -90,18 +90,26 @@ static void encode_launches(const an_device *d, const an_mtl_run *r, int b, an_i
         else
             an_send(encoder_indirect, encoder, e->gate, AN_GATE_AT + AN_GATE_BYTES * (uint64_t)l->commit, threads);
     }
-    if (b == r->n_buffers - 1 && e->n_commits) encode_own(d, encoder, AN_OWN_COMMIT, e, &number, sizeof number);
+    if (b == r->n_buffers - 1 && (e->n_commits || e->n_hosts))
+        encode_own(d, encoder, AN_OWN_COMMIT, e, &number, sizeof number);
     encode_own(d, encoder, AN_OWN_CHAIN, e, &number, sizeof number);
 }
 
-/* Which launches go into which command buffer: `a_buffer` each. */
+/* Which launches go into which command buffer: `a_buffer` each, and a new one where the CPU takes its turn; the last
+ * may have none. */
 static void divide(const an_device *d, an_mtl_run *r)
 {
     const an_exec *e = r->e;
-    int32_t each = d->profile ? 1 : e->a_buffer;
-    each = AN_MAX(each, (int32_t)an_ceil_div(e->n_launches, MOST_BUFFERS_A_STEP));
-    r->n_buffers = AN_MAX(1, (int)an_ceil_div(e->n_launches, each));
-    for (int b = 0; b <= r->n_buffers; b++) r->first[b] = AN_MIN(b * each, e->n_launches);
+    int32_t each = d->profile ? 1 : e->a_buffer, at = 0, h = 0;
+    each = AN_MAX(each, (int32_t)an_ceil_div(e->n_launches, MOST_BUFFERS_A_STEP - e->n_hosts));
+    r->n_buffers = 0;
+    do {
+        r->first[r->n_buffers++] = at;
+        while (h < e->n_hosts && e->host[h].before <= at) h++;
+        at = AN_MIN(at + each, e->n_launches);
+        if (h < e->n_hosts) at = AN_MIN(at, e->host[h].before);
+    } while (at < e->n_launches || h < e->n_hosts);
+    r->first[r->n_buffers] = e->n_launches;
 }
 
 static void forget(an_mtl_run *r)
@@ -111,6 +119,8 @@ static void forget(an_mtl_run *r)
     r->in_flight = false;
 }
 
+static an_status host_turn(an_err *err, an_device *d, an_mtl_run *r, int b, bool *cut);
+
 /* Encodes and commits the whole step. Whatever was committed before a failure is waited for by the caller. */
 static an_status commit_step(an_err *err, an_device *d, an_mtl_run *r)
 {
@@ -118,8 +128,11 @@ static an_status commit_step(an_err *err, an_device *d, an_mtl_run *r)
     const int n = r->n_buffers;
     r->in_flight = true;
     memset(r->e->words, 0, AN_GATE_AT + AN_GATE_BYTES * (size_t)r->e->n_commits);
+    bool cut = false;
     for (int b = 0; b < n; b++) {
         r->n_buffers = b;
+        AN_TRY(host_turn(err, d, r, b, &cut));
+        if (cut) return AN_OK;
         an_id commands = an_send0(queue_buffer, d->queue), encoder = NULL;
         if (commands) encoder = an_send0(commands_encoder, commands);
         if (!encoder)
@@ -182,6 +195,28 @@ static int failed_buffer(const an_mtl_run *r, an_err *why, bool *removed)
         return b;
     }
     return -1;
+}
+
+/* What the CPU runs in front of command buffer b, after all the GPU's work before it. *cut: that work failed, so that
+ * nothing more may run: the wait finds out why. */
+static an_status host_turn(an_err *err, an_device *d, an_mtl_run *r, int b, bool *cut)
+{
+    an_exec *e = r->e;
+    an_mtl_host *h = e->host, *const end = e->host + e->n_hosts;
+    while (h < end && h->before < r->first[b]) h++;
+    if (h == end || h->before != r->first[b]) return AN_OK;
+    AN_TRY(wait_all(err, d, r, 1e9));
+    *cut = e->words[AN_WORD_PROGRESS] != (uint32_t)b;
+    if (*cut) {
+        an_err why = {0};
+        bool removed = false;
+        return failed_buffer(r, &why, &removed) >= 0
+                   ? AN_OK
+                   : an_fail(err, AN_E_DEVICE,
+                             "metal: the GPU lost work and reported no failure; resume from the last checkpoint");
+    }
+    if (h->commits) e->words[AN_WORD_BEGUN] = 1;
+    return an_mtl_host_run(err, d, e, h, r->slot, r->n_slots);
 }
 
 /* The time each command buffer took moves how many launches the next step's get. */
@@ -256,8 +291,8 @@ an_status an_mtl_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns
 
 an_status an_mtl_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out)
 {
-    if (n_slots > MOST_SLOTS)
-        return an_fail(err, AN_E_INTERNAL, "metal: %d slots, and %d are the most", n_slots, MOST_SLOTS);
+    if (n_slots > AN_MTL_SLOTS)
+        return an_fail(err, AN_E_INTERNAL, "metal: %d slots, and %d are the most", n_slots, AN_MTL_SLOTS);
     AN_TRY(an_mtl_wait(err, d, d->tickets, INT64_MAX));
     if (!d->run && !(d->run = calloc(1, sizeof *d->run))) return an_fail_nomem(err, "a step", sizeof *d->run);
     an_mtl_run *r = d->run;

@@ -50,7 +50,9 @@ static an_status open_cuda(an_err *err, const an_device_options *o, an_device **
 }
 static an_status open_metal(an_err *err, const an_device_options *o, an_device **out)
 {
-    return (void)o, open_as(err, "msl", 31, out);
+    AN_TRY(open_as(err, "msl", 31, out));
+    (*out)->target.fallback = o->fallback;
+    return AN_OK;
 }
 
 static void null_close(an_device *d)
