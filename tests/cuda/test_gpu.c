@@ -119,12 +119,70 @@ static void two_runs_and_plain_launches_have_the_same_bits(void **state)
     unsetenv("ANNEAL_CUDA_LAUNCH");
 }
 
+/* Nothing writes beside its value or a buffer, and nothing reads what was not written: that is poison. */
+static void values_apart_between_guards_have_the_same_bits(void **state)
+{
+    (void)state;
+    if (no_gpu()) skip();
+    static const char *const how[] = {"graph", "plain", "sync"};
+    const train_case *const cases[] = {&small, &half};
+    for (size_t c = 0; c < AN_COUNT(cases); c++) {
+        const uint64_t together = hash_after(cases[c], "cuda", 4);
+        for (size_t h = 0; h < AN_COUNT(how); h++) {
+            an_err err = {0};
+            uint64_t apart = 0;
+            const an_options o = {.device = "cuda", .seed = 3, .place_apart = true};
+            setenv("ANNEAL_CUDA_LAUNCH", how[h], 1);
+            if (case_run(&err, cases[c], &o, 4, &apart, NULL) != AN_OK) fail_msg("%s: %s", how[h], err.text);
+            unsetenv("ANNEAL_CUDA_LAUNCH");
+            assert_true(apart == together);
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- memory */
+
+static uint64_t beside(an_ctx *cx, const char *when)
+{
+    an_memory m;
+    assert_int_equal(an_memory_read(cx, &m), AN_OK);
+    assert_true(m.driver_bytes >= m.requested_bytes);
+    print_message("# %-46s %8.1f MiB requested, %8.1f MiB beside\n", when, (double)m.requested_bytes / 0x1p20,
+                  (double)(m.driver_bytes - m.requested_bytes) / 0x1p20);
+    return m.driver_bytes - m.requested_bytes;
+}
+
+static void what_driver_and_libraries_hold_is_measured_apart_and_does_not_grow(void **state)
+{
+    (void)state;
+    if (no_gpu()) skip();
+    an_err err = {0};
+    an_ctx *cx;
+    an_gpt *m;
+    double loss;
+    an_bill b;
+    if (case_open(&err, &half, &(an_options){.device = "cuda", .seed = 3}, &cx, &m) != AN_OK) fail_msg("%s", err.text);
+    const uint64_t context = beside(cx, "context, stream, events, pinned memory");
+    if (case_train(&err, cx, m, &half, 0, 1, &loss) != AN_OK) fail_msg("%s", err.text);
+    beside(cx, "and kernels, cuBLASLt, a graph");
+    if (case_train(&err, cx, m, &half, 1, 1, &loss) != AN_OK) fail_msg("%s", err.text);
+    const uint64_t first = beside(cx, "and the second step");
+    assert_int_equal(an_report(cx, &b), AN_OK);
+    assert_int_equal(b.peak_bytes, b.allocated_bytes);
+    if (case_train(&err, cx, m, &half, 2, 50, &loss) != AN_OK) fail_msg("%s", err.text);
+    assert_true(beside(cx, "and fifty more steps") == first);
+    assert_true(first - context < (uint64_t)2 << 30);
+    case_close(cx, m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_in_bf16_is_that_of_the_cpu),
         cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),
         cmocka_unit_test(two_runs_and_plain_launches_have_the_same_bits),
+        cmocka_unit_test(values_apart_between_guards_have_the_same_bits),
+        cmocka_unit_test(what_driver_and_libraries_hold_is_measured_apart_and_does_not_grow),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -338,7 +338,7 @@ static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t t
     }
     if (most < d->timeout_s) return an_fail(err, AN_E_DEVICE, "cuda: %s: not done after %.3g s", what, most);
     snprintf(d->lost_text, sizeof d->lost_text,
-             "cuda: %s: %s has not finished after %.0f s: it hangs, or needs longer than ANNEAL_CUDA_TIMEOUT (in "
+             "cuda: %s: %s has not finished after %.3g s: it hangs, or needs longer than ANNEAL_CUDA_TIMEOUT (in "
              "seconds) allows; resume from the last checkpoint",
              what, d->name, d->timeout_s);
     d->lost = true; /* freeing or synchronizing would hang too */
