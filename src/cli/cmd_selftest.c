@@ -1,69 +1,234 @@
-/* cmd_selftest.c: does this machine compute what it should? Every kernel of a model, checked; exit code 3 when one is
- * wrong. */
+/* cmd_selftest.c: does this machine compute what it should? Every kernel of a model, checked, and on a GPU its driver,
+ * speeds and training beside the CPU. Exit code 3 when something is wrong; that of the error when something cannot be
+ * done at all.
+ *
+ * Owns:      the report: a text for people, written line by line, so that what was found before a crash is in it. */
 #include "cli/cli.h"
+#include "train/facts.h"
 #include "train/selftest.h"
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
 #include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#ifdef __clang__
+#define COMPILER __VERSION__ /* names itself */
+#else
+#define COMPILER "gcc " __VERSION__
+#endif
+
+typedef struct selftest_values {
+    char report[AN_CONFIG_TEXT_BYTES];
+    int64_t steps, size;
+} selftest_values;
+
+#define AT(name) offsetof(selftest_values, name)
+static const an_config_field fields[] = {
+    {"report", AN_CONFIG_TEXT, AT(report), "", 0, 0, NULL, "file for all that is found, to send back; empty: none"},
+    {"steps", AN_CONFIG_INT, AT(steps), "-1", -1, 1e6, NULL,
+     "updates to train beside the CPU; -1: 50 on a GPU, none on the CPU"},
+    {"size", AN_CONFIG_INT, AT(size), "-1", -1, 65536, NULL,
+     "side of the products to time; 0: nothing is timed; -1: 1024 on a GPU, 0 on the CPU"},
+};
+const an_config an_selftest_keys = {fields, AN_COUNT(fields)};
 
 typedef struct table {
-    bool json, quiet, begun;
-    an_text rows; /* of JSON */
+    bool json, quiet, heads; /* heads: the line above a part's kernels has been printed */
+    char part[96];
+    FILE *report;          /* NULL: none */
+    an_text checks, lines; /* of JSON */
+    an_text faults;        /* once more, for the report's end */
 } table;
 
-static void tell(void *user, const an_kernel_check *k)
+/* ---- what a person reads: on the screen and in the report */
+
+__attribute__((format(printf, 3, 4))) static void put(table *t, bool fault, const char *format, ...)
+{
+    va_list arguments, again;
+    va_start(arguments, format);
+    va_copy(again, arguments);
+    if (!t->json && (!t->quiet || fault)) {
+        vprintf(format, arguments);
+        fflush(stdout);
+    }
+    if (t->report) {
+        vfprintf(t->report, format, again);
+        fflush(t->report);
+    }
+    va_end(again);
+    va_end(arguments);
+}
+
+/* ---- a crash: what is left to do is to say where */
+
+static int crash_fd = -1;
+static char crash_words[160];
+
+static void crashed(int number)
+{
+    const char digits[3] = {(char)('0' + number / 10), (char)('0' + number % 10), '\n'};
+    ssize_t wrote = write(crash_fd, crash_words, strlen(crash_words));
+    wrote += write(crash_fd, digits, sizeof digits);
+    (void)wrote;
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+static void expect_crashes(const table *t)
+{
+    static const int signals[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP, SIGTERM, SIGINT};
+    crash_fd = fileno(t->report);
+    for (size_t i = 0; i < AN_COUNT(signals); i++) signal(signals[i], crashed);
+}
+
+/* ---- what is found */
+
+static void hear_part(void *user, const char *title)
 {
     table *t = user;
-    const char *verdict = k->fault[0] ? "WRONG" : k->skipped[0] ? "skipped" : "good";
-    if (t->json) {
-        an_text_puts(&t->rows, t->rows.len ? ",{\"kernel\":" : "{\"kernel\":");
-        an_put_json_text(&t->rows, k->kernel);
-        an_text_printf(&t->rows, ",\"kind\":\"%s\",\"launches\":%d,\"elements\":%lld,\"verdict\":\"%s\"", k->kind,
-                       k->launches, (long long)k->elements, verdict);
-        an_put_json(&t->rows, "worst", k->worst);
-        if (k->fault[0] || k->skipped[0]) {
-            an_text_puts(&t->rows, ",\"why\":");
-            an_put_json_text(&t->rows, k->fault[0] ? k->fault : k->skipped);
-        }
-        an_text_puts(&t->rows, "}");
-        return;
+    snprintf(t->part, sizeof t->part, "%s", title);
+    snprintf(crash_words, sizeof crash_words, "\nFAULT   %s: the program was ended here by signal ", title);
+    t->heads = false;
+    put(t, false, "\n-- %s\n", title);
+}
+
+static void hear_line(void *user, const char *what, const char *found, bool fault)
+{
+    table *t = user;
+    put(t, fault, "%s%s: %s\n", fault ? "FAULT   " : "", what, found);
+    if (fault) an_text_printf(&t->faults, "FAULT   %s: %s: %s\n", t->part, what, found);
+    an_text_puts(&t->lines, t->lines.len ? ",{\"part\":" : "{\"part\":");
+    an_put_json_text(&t->lines, t->part);
+    an_text_puts(&t->lines, ",\"what\":");
+    an_put_json_text(&t->lines, what);
+    an_text_puts(&t->lines, ",\"found\":");
+    an_put_json_text(&t->lines, found);
+    an_text_printf(&t->lines, ",\"fault\":%s}", fault ? "true" : "false");
+}
+
+static void hear_kernel(void *user, const an_kernel_check *k)
+{
+    table *t = user;
+    const bool fault = k->fault[0] != 0;
+    const char *verdict = fault ? "WRONG" : k->skipped[0] ? "skipped" : "good", *why = fault ? k->fault : k->skipped;
+    an_text_puts(&t->checks, t->checks.len ? ",{\"kernel\":" : "{\"kernel\":");
+    an_put_json_text(&t->checks, k->kernel);
+    an_text_printf(&t->checks, ",\"kind\":\"%s\",\"launches\":%d,\"elements\":%lld,\"verdict\":\"%s\"", k->kind,
+                   k->launches, (long long)k->elements, verdict);
+    an_put_json(&t->checks, "worst", k->worst);
+    if (*why) {
+        an_text_puts(&t->checks, ",\"why\":");
+        an_put_json_text(&t->checks, why);
     }
-    if (t->quiet && !k->fault[0] && !k->skipped[0]) return;
-    if (!t->begun && !t->quiet)
-        printf("verdict kind   launches  elements   worst  kernel (worst: 1 is what is allowed)\n");
-    t->begun = true;
-    printf("%-8s%-11s%5d %9lld %7.3f  %s\n", verdict, k->kind, k->launches, (long long)k->elements, k->worst,
-           k->kernel);
-    if (k->fault[0] || k->skipped[0]) printf("        %s\n", k->fault[0] ? k->fault : k->skipped);
+    an_text_puts(&t->checks, "}");
+    if (!t->heads) put(t, false, "verdict kind   launches  elements   worst  kernel (worst: 1 is what is allowed)\n");
+    t->heads = true;
+    put(t, *why, "%-8s%-11s%5d %9lld %7.3f  %s\n", verdict, k->kind, k->launches, (long long)k->elements, k->worst,
+        k->kernel);
+    if (*why) put(t, true, "        %s\n", why);
+    if (fault) an_text_printf(&t->faults, "FAULT   %s: %s: %s\n", t->part, k->kernel, why);
+}
+
+/* ---- the report's beginning and end */
+
+static an_status open_report(an_err *err, table *t, const an_train_config *c, const char *path)
+{
+    an_text facts = {0}, settings = {0};
+    an_os_facts os;
+    char now[40];
+    const time_t seconds = time(NULL);
+    if (!(t->report = fopen(path, "w"))) return an_fail(err, AN_E_IO, "%s: %s", path, strerror(errno));
+    expect_crashes(t);
+    an_os_facts_read(&os);
+    an_os_facts_json(&os, &facts);
+    an_train_config_yaml(c, &settings);
+    strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S UTC", gmtime(&seconds));
+    fprintf(t->report, "anneal selftest: %s on %s\nversion: %s %s, compiled by " COMPILER "\ntime: %s\n\n-- machine\n",
+            c->preset, c->device, AN_VERSION, an_commit, now);
+    for (const char *p = facts.data ? facts.data : ""; *p; p++) { /* a fact a line */
+        if (*p == '{' || *p == '}') continue;
+        fputc(*p == ',' && p[1] == '"' ? '\n' : *p, t->report);
+    }
+    fprintf(t->report, "\n\n-- settings\n%s", settings.data ? settings.data : "");
+    fflush(t->report);
+    an_text_free(&facts);
+    an_text_free(&settings);
+    return AN_OK;
+}
+
+static an_status close_report(an_err *err, table *t, const char *path, const char *verdict)
+{
+    fprintf(t->report, "\n-- verdict\n%s%s\n", t->faults.data ? t->faults.data : "", verdict);
+    const bool written = !ferror(t->report), closed = fclose(t->report) == 0;
+    if (written && closed) return AN_OK;
+    return an_fail(err, AN_E_IO, "%s: the report could not be written whole: is the disk full?", path);
+}
+
+/* ---- the command */
+
+static an_status settle(an_err *err, const an_args *args, an_train_config *c, selftest_values *v)
+{
+    an_train_config chosen; /* for its device: on a GPU another model is the default */
+    const an_key_set sets[] = {{&an_train_keys, c}, {&an_selftest_keys, v}};
+    AN_TRY(an_train_config_open(err, args->n_words ? args->words[0] : "demo", c));
+    AN_TRY(an_config_defaults(err, &an_selftest_keys, v));
+    AN_TRY(an_args_apply(err, args, sets, AN_COUNT(sets)));
+    an_device_facts device = {0};
+    const bool gpu = an_device_find(an_cli_device(c->device), &device) && device.runs && strcmp(device.name, "cpu");
+    if (gpu && !args->n_words) {
+        AN_TRY(an_train_config_open(err, "shakespeare_char", &chosen));
+        *c = chosen;
+        AN_TRY(an_args_apply(err, args, sets, AN_COUNT(sets)));
+    }
+    if (strcmp(c->device, "auto") == 0) snprintf(c->device, sizeof c->device, "%s", an_cli_device("auto"));
+    if (v->steps < 0) v->steps = gpu ? 50 : 0;
+    if (v->size < 0) v->size = gpu ? 1024 : 0;
+    return AN_OK;
+}
+
+static an_status print_verdict(an_err *err, table *t, const an_train_config *c, const an_selftest_result *r,
+                               const char *verdict)
+{
+    an_text out = {0};
+    if (t->json) {
+        an_text_puts(&out, "{\"preset\":");
+        an_put_json_text(&out, c->preset);
+        an_text_puts(&out, ",\"device\":");
+        an_put_json_text(&out, c->device);
+        an_text_printf(&out, ",\"kernels\":%d,\"faults\":%d,\"skipped\":%d,\"elements\":%lld,\"checks\":[%s]",
+                       r->kernels.kernels, r->faults, r->kernels.skipped, (long long)r->kernels.elements,
+                       t->checks.data ? t->checks.data : "");
+        an_text_printf(&out, ",\"lines\":[%s]}", t->lines.data ? t->lines.data : "");
+        out.failed |= t->checks.failed || t->lines.failed;
+    } else {
+        an_text_puts(&out, verdict);
+    }
+    return an_print_line(err, &out);
 }
 
 an_status an_cmd_selftest(an_err *err, const an_args *args, int *exit_code)
 {
     an_train_config c;
-    an_check_result r;
+    selftest_values v;
+    an_selftest_result r;
+    char verdict[400];
     table t = {.json = args->json, .quiet = args->quiet};
-    AN_TRY(an_train_config_open(err, args->n_words ? args->words[0] : "demo", &c));
-    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1));
-    if (c.vocab_size == 0) c.vocab_size = 65; /* the characters of Shakespeare */
+    AN_TRY(settle(err, args, &c, &v));
     AN_TRY(an_train_config_check(err, &c));
-    an_status status = an_selftest(err, &c, tell, &t, &r);
-    if (status != AN_OK) {
-        an_text_free(&t.rows);
-        return status;
-    }
+    if (v.report[0]) AN_TRY(open_report(err, &t, &c, v.report));
+    an_selftest(&c, &(an_selftest_options){.steps = v.steps, .size = v.size},
+                &(an_selftest_listener){hear_part, hear_line, hear_kernel, &t}, &r);
+    snprintf(verdict, sizeof verdict, "%.200s on %.40s: %d kernels, %lld elements compared, %d skipped: %s", c.preset,
+             c.device, r.kernels.kernels, (long long)r.kernels.elements, r.kernels.skipped,
+             r.faults ? "SOMETHING IS WRONG, see above" : "all as the oracle has them");
     if (r.faults) *exit_code = AN_EXIT_NUMERIC;
-    an_text line = {0};
-    if (t.json) {
-        an_text_puts(&line, "{\"preset\":");
-        an_put_json_text(&line, c.preset);
-        an_text_puts(&line, ",\"device\":");
-        an_put_json_text(&line, an_cli_device(c.device));
-        an_text_printf(&line, ",\"kernels\":%d,\"faults\":%d,\"skipped\":%d,\"elements\":%lld,\"checks\":[%s]}",
-                       r.kernels, r.faults, r.skipped, (long long)r.elements, t.rows.data ? t.rows.data : "");
-        line.failed |= t.rows.failed;
-    } else {
-        an_text_printf(&line, "%s on %s: %d kernels, %lld elements compared, %d skipped: %s", c.preset,
-                       an_cli_device(c.device), r.kernels, (long long)r.elements, r.skipped,
-                       r.faults ? "SOMETHING IS WRONG, see above" : "all as the oracle has them");
-    }
-    an_text_free(&t.rows);
-    return an_print_line(err, &line);
+    an_status status = t.report ? close_report(err, &t, v.report, verdict) : AN_OK;
+    if (status == AN_OK) status = print_verdict(err, &t, &c, &r, verdict);
+    an_text_free(&t.checks);
+    an_text_free(&t.lines);
+    an_text_free(&t.faults);
+    if (status == AN_OK && r.failed.code != AN_OK) status = an_fail(err, r.failed.code, "%s", r.failed.text);
+    return status;
 }

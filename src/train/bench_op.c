@@ -15,7 +15,7 @@ double an_median(double *v, int64_t n)
     return n % 2 ? v[n / 2] : 0.5 * (v[n / 2 - 1] + v[n / 2]);
 }
 
-enum { CONV_N = 8, CONV_SIDE = 56 };
+enum { CONV_N = 8, CONV_SIDE = 56, ATTN_B = 4, ATTN_H = 6, ATTN_D = 64 };
 
 /* Operands are states, so that an iteration moves nothing to the device; uniform numbers, because a processor may be
  * faster with zeros. */
@@ -35,6 +35,11 @@ static an_tensor *build(an_ctx *cx, const an_bench_op *op)
         an_tensor *w = operand(cx, "w", op->dtype, AN_SHAPE(n, 3, 3, n));                      /* [O,KH,KW,C] */
         return an_conv2d(x, w, NULL, (an_window){.pad_h = 1, .pad_w = 1});
     }
+    if (op->kind == AN_BENCH_ATTENTION) {
+        const an_shape head = AN_SHAPE(ATTN_B, ATTN_H, n, ATTN_D); /* [B,H,T,D] */
+        an_tensor *q = operand(cx, "q", op->dtype, head), *k = operand(cx, "k", op->dtype, head);
+        return an_attention(q, k, operand(cx, "v", op->dtype, head), 0.125, true, 0);
+    }
     const an_shape shape = AN_SHAPE(n << 18); /* n MiB of f32 */
     an_assign(operand(cx, "to", AN_F32, shape), operand(cx, "from", AN_F32, shape));
     return NULL;
@@ -43,11 +48,13 @@ static an_tensor *build(an_ctx *cx, const an_bench_op *op)
 static void amounts(const an_bench_op *op, double *flops, double *bytes)
 {
     const double n = (double)op->n, pixels = (double)CONV_N * CONV_SIDE * CONV_SIDE;
-    const double size = (double)an_dtype_size(op->dtype);
-    *flops = op->kind == AN_BENCH_MATMUL ? 2 * n * n * n : op->kind == AN_BENCH_CONV ? 18 * pixels * n * n : 0;
-    *bytes = op->kind == AN_BENCH_MATMUL ? 3 * size * n * n
-             : op->kind == AN_BENCH_CONV ? size * (2 * pixels * n + 9 * n * n)
-                                         : 2 * n * 1048576;
+    const double size = (double)an_dtype_size(op->dtype), heads = (double)ATTN_B * ATTN_H * ATTN_D;
+    switch (op->kind) {
+    case AN_BENCH_MATMUL: *flops = 2 * n * n * n, *bytes = 3 * size * n * n; break;
+    case AN_BENCH_CONV: *flops = 18 * pixels * n * n, *bytes = size * (2 * pixels * n + 9 * n * n); break;
+    case AN_BENCH_ATTENTION: *flops = 2 * heads * n * (n + 1), *bytes = 4 * size * heads * n; break; /* half of them */
+    case AN_BENCH_COPY: *flops = 0, *bytes = 2 * n * 1048576; break;
+    }
 }
 
 static an_status iterate(an_err *err, an_ctx *cx, const an_bench_op *op, double *ms)
@@ -69,7 +76,7 @@ static an_status iterate(an_err *err, an_ctx *cx, const an_bench_op *op, double 
 
 static an_status measure(an_err *err, an_ctx *cx, const an_bench_op *op, double *ms, an_bench_op_result *out)
 {
-    double flops, bytes, unused;
+    double flops = 0, bytes = 0, unused;
     AN_TRY(iterate(err, cx, op, &out->first_s));
     out->first_s *= 1e-3;
     an_profile(cx, op->device_time);

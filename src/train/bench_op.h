@@ -1,4 +1,5 @@
-/* bench_op.h: the time of one operation on a device: a square product, a copy through memory, a convolution.
+/* bench_op.h: the time of one operation on a device: a square product, a copy through memory, a convolution,
+ * attention.
  *
  * Owns:      what is run and how: operands live on the device; every iteration is a plan that was made and run before
  *            (warmed) and ends when the device has done it (waited for).
@@ -9,13 +10,13 @@
 
 #include "train/config.h"
 
-typedef enum an_bench_kind { AN_BENCH_MATMUL, AN_BENCH_COPY, AN_BENCH_CONV } an_bench_kind;
+typedef enum an_bench_kind { AN_BENCH_MATMUL, AN_BENCH_COPY, AN_BENCH_CONV, AN_BENCH_ATTENTION } an_bench_kind;
 
 typedef struct an_bench_op {
     an_bench_kind kind;
     an_dtype dtype; /* of operands and products: AN_F32 or AN_BF16 */
     /* matmul: [n,n] x [n,n]; copy: n MiB; conv: x [8,56,56,n], w [n,3,3,n], stride 1, padded: ResNet's second stage at
-     * n = 64 */
+     * n = 64; attention: [4,6,n,64], causal, forward alone */
     int64_t n, iters;
     bool device_time; /* of the launches alone, where the device says it: the host's part left out */
 } an_bench_op;

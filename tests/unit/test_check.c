@@ -251,7 +251,10 @@ static void the_selftest_of_a_model_passes_in_every_mode(void **state)
         c.dtype = mode[i].dtype;
         c.gradient_accumulation_steps = mode[i].micros;
         snprintf(c.recompute, sizeof c.recompute, "%s", mode[i].recompute);
-        if (an_selftest(&err, &c, look, &s, &r) != AN_OK) fail_msg("%s", err.text);
+        if (an_selftest_kernels(&err, &c, true, NULL, NULL, &r) != AN_OK) fail_msg("%s", err.text);
+        const int compiled = r.kernels;
+        if (an_selftest_kernels(&err, &c, false, look, &s, &r) != AN_OK) fail_msg("%s", err.text);
+        assert_int_equal(compiled, r.kernels);
         assert_int_equal(r.faults, 0);
         assert_int_equal(r.skipped, 0);
         assert_true(r.elements > 10000);

@@ -5,7 +5,8 @@
  * Does not:  need an open device.
  *
  * Invariants: each line is told before the next question is asked, so that a report whose program was ended by the
- * system shows where. No message is sent once a method was found to have another type. */
+ * system shows where. No message but endEncoding is sent to an object with a method of
+ * another type. */
 #include "device/metal/metal_internal.h"
 
 #include "base/os.h"
@@ -21,6 +22,7 @@ typedef struct examiner {
     int faults;
     an_id (*class_of)(an_id);           /* object_getClass */
     void *(*method_of)(an_id, an_sel);  /* class_getInstanceMethod */
+    void *(*own_method)(an_id, an_sel); /* class_getClassMethod */
     const char *(*encoding_of)(void *); /* method_getTypeEncoding */
     const char *(*name_of)(an_id);      /* object_getClassName */
     an_device d;                        /* only what compiling and buffers ask */
@@ -112,7 +114,7 @@ static void compare_row(examiner *x, const struct row *r, an_sel selector, an_id
     const bool own = r->selector[0] == '+';
     an_text here = {0}, table = {0};
     snprintf(what, sizeof what, "%c[%s %s]", own ? '+' : '-', r->owner, r->selector + own);
-    void *method = x->method_of(own ? x->class_of(class) : class, selector);
+    void *method = (own ? x->own_method : x->method_of)(class, selector);
     const char *encoding = method ? x->encoding_of(method) : NULL;
     if (!encoding) {
         const bool there = an_mtl.macos >= r->since;
@@ -150,6 +152,7 @@ static bool find_runtime(examiner *x)
 {
     const bool all =
         an_objc_symbol("object_getClass", &x->class_of) && an_objc_symbol("class_getInstanceMethod", &x->method_of) &&
+        an_objc_symbol("class_getClassMethod", &x->own_method) &&
         an_objc_symbol("method_getTypeEncoding", &x->encoding_of) && an_objc_symbol("object_getClassName", &x->name_of);
     if (!all) say(x, true, "runtime", "libobjc has no functions to ask for the types of methods");
     return all;
@@ -157,8 +160,8 @@ static bool find_runtime(examiner *x)
 
 static bool compare_classes(examiner *x)
 {
-    static const char *const classes[] = {"NSObject", "NSString", "NSError", "MTLCompileOptions"};
-    bool good = true;
+    static const char *const classes[] = {"NSString", "NSError", "MTLCompileOptions"};
+    bool good = compare(x, "NSObject", an_objc_class("MTLCompileOptions")); /* which has inherited them */
     for (size_t i = 0; i < AN_COUNT(classes); i++) good = compare(x, classes[i], an_objc_class(classes[i])) && good;
     return good;
 }
@@ -201,12 +204,11 @@ static void tell_device(examiner *x)
 /* ---------------------------------------------------------------------------------------------- a first kernel */
 
 enum { LANES = 32 };
-static const char probe_text[] =
-    "#include <metal_stdlib>\n"
-    "kernel void an_probe(device metal::uint *out [[buffer(0)]], constant metal::uint &n "
-    "[[buffer(1)]],\n"
-    "                     metal::uint i [[thread_position_in_grid]]) { out[i] = 3u * i + n; "
-    "}\n";
+static const char probe_text[] = "#include <metal_stdlib>\nusing namespace metal;\n"
+                                 "kernel void an_probe(device uint *out [[buffer(0)]], constant uint &n "
+                                 "[[buffer(1)]],\n"
+                                 "                     uint i [[thread_position_in_grid]]) { out[i] = 3u * i + n; "
+                                 "}\n";
 
 /* Each object is made by a method that was compared before. */
 static bool make_objects(examiner *x)
@@ -246,9 +248,9 @@ static void run_probe(examiner *x)
     x->commands = an_send0(queue_buffer, x->d.queue);
     if (!compare_object(x, "MTLCommandBuffer", x->commands)) return;
     encoder = an_send0(commands_encoder, x->commands);
-    if (!compare_object(x, "MTLCommandEncoder", encoder)) return;
-    if (!compare(x, "MTLComputeCommandEncoder", x->class_of(encoder))) {
-        an_send0(encoder_end, encoder); /* one that is let go of without ends the program */
+    const bool good = compare_object(x, "MTLCommandEncoder", encoder);
+    if (!encoder || !compare(x, "MTLComputeCommandEncoder", x->class_of(encoder)) || !good) {
+        if (encoder) an_send0(encoder_end, encoder); /* letting go of an open one ends the program */
         return;
     }
     an_send(encoder_pipeline, encoder, x->pipeline);

@@ -639,13 +639,19 @@ EXPORT const void *class_getInstanceMethod(id class, SEL selector)
     object instance = {.isa = class ? class->isa : NULL};
     return class ? bound_of(&instance, selector) : NULL;
 }
+EXPORT const void *class_getClassMethod(id class, SEL selector)
+{
+    return class ? bound_of(class, selector) : NULL;
+}
 EXPORT BOOL class_respondsToSelector(id class, SEL selector)
 {
     return class_getInstanceMethod(class, selector) != NULL;
 }
 EXPORT const char *method_getTypeEncoding(const void *method)
 {
-    return method ? ((const bound *)method)->encoding : NULL;
+    if (!method) return NULL;
+    const char *encoding = ((const bound *)method)->encoding;
+    return !fault_now(FAULT_ENCODING) ? encoding : strcmp(encoding, "q16@0:8") ? "q16@0:8" : "d16@0:8";
 }
 EXPORT id objc_getProtocol(const char *name) /* as in a program without Objective-C code */
 {

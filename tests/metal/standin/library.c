@@ -106,6 +106,17 @@ static void library_end(void *body)
     object_drop(l->label);
 }
 
+/* What the setting `edit` says of a compiler that makes other kernels than it was told to: to be freed. */
+static char *edited(const char *source)
+{
+    const char *from = the()->edit_from, *at = *from ? strstr(source, from) : NULL;
+    char *text;
+    const int before = at ? (int)(at - source) : 0;
+    if (asprintf(&text, "%.*s%s%s", before, source, at ? the()->edit_to : "", at ? at + strlen(from) : source) < 0)
+        abort();
+    return text;
+}
+
 static id library_make(const char *source, int version, bool fast_math, id *error)
 {
     world_lock();
@@ -113,7 +124,9 @@ static id library_make(const char *source, int version, bool fast_math, id *erro
     const fault *f = fault_now(FAULT_LIBRARY), *warning = fault_now(FAULT_WARNING);
     id o = object_new("MTLLibrary");
     library *l = object_body(o);
-    char *wrong = f ? strdup("program_source:1:1: error: injected") : msl_read(source, version, fast_math, &l->text);
+    char *text = edited(source);
+    char *wrong = f ? strdup("program_source:1:1: error: injected") : msl_read(text, version, fast_math, &l->text);
+    free(text);
     if (wrong) object_release(o), o = NULL;
     if (error) *error = NULL;
     if (wrong && error)

@@ -52,8 +52,8 @@ static bool read_bytes(const char *text, uint64_t *out)
 
 static const char *fault_read(const char *text, settings *out)
 {
-    static const char *const kinds[] = {"commit",   "hang",    "buffer", "queue",    "library", "function",
-                                        "pipeline", "warning", "device", "commands", "encoder", NULL};
+    static const char *const kinds[] = {"commit",  "hang",   "buffer",   "queue",   "library",  "function", "pipeline",
+                                        "warning", "device", "commands", "encoder", "encoding", NULL};
     static const char *const forms[] = {"nothing", "prefix", "all", NULL};
     static const char *const codes[] = {"internal", "timeout", "page",          "access",
                                         "memory",   "removed", "interactivity", NULL};
@@ -69,8 +69,8 @@ static const char *fault_read(const char *text, settings *out)
     fault f = {.at = 1};
     int kind = place_of(part[0], kinds);
     if (kind < 0)
-        return "a fault is commit, hang, buffer, queue, commands, encoder, library, function, pipeline, warning or "
-               "device";
+        return "a fault is commit, hang, buffer, queue, commands, encoder, library, function, pipeline, warning, "
+               "encoding or device";
     f.kind = (fault_kind)kind;
     if (f.kind != FAULT_DEVICE && (n < 2 || !(f.at = strtoull(part[1], NULL, 10))))
         return "a fault lacks its number, from 1";
@@ -144,6 +144,8 @@ static const char *read_one(const char *key, char *value, settings *out)
         good = read_bytes(value, &out->max_buffer);
     } else if (!strcmp(key, "cache")) {
         snprintf(out->cache, sizeof out->cache, "%s", value);
+    } else if (!strcmp(key, "edit")) {
+        good = sscanf(value, "%79[^>]>%79[^>]", out->edit_from, out->edit_to) == 2;
     } else if (!strcmp(key, "fault")) {
         return faults_read(value, out);
     } else {

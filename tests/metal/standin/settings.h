@@ -28,6 +28,7 @@ typedef enum fault_kind {
     FAULT_DEVICE,
     FAULT_COMMANDS,
     FAULT_ENCODER,
+    FAULT_ENCODING,
     FAULT_KINDS
 } fault_kind;
 typedef enum fault_form { RAN_NOTHING, RAN_PREFIX, RAN_ALL } fault_form;
@@ -48,7 +49,7 @@ typedef struct settings {
     when when;
     kernels kernels;
     uint64_t seed, memory, working_set, max_buffer, launch_us;
-    char cache[512];
+    char cache[512], edit_from[80], edit_to[80];
     fault fault[MAX_FAULTS];
     int n_faults;
     uint64_t created[FAULT_KINDS];
