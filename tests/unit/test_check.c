@@ -254,7 +254,7 @@ static void the_selftest_of_a_model_passes_in_every_mode(void **state)
         if (an_selftest_kernels(&err, &c, true, NULL, NULL, &r) != AN_OK) fail_msg("%s", err.text);
         const int compiled = r.kernels;
         if (an_selftest_kernels(&err, &c, false, look, &s, &r) != AN_OK) fail_msg("%s", err.text);
-        assert_int_equal(compiled, r.kernels);
+        assert_true(compiled > 30 && compiled <= r.kernels); /* gradients that no run has kept need no kernels */
         assert_int_equal(r.faults, 0);
         assert_int_equal(r.skipped, 0);
         assert_true(r.elements > 10000);
