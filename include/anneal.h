@@ -141,7 +141,10 @@ AN_API void an_scope_pop(an_ctx *cx);
 /* ---- running */
 
 /* Plans (or finds the plan of) everything needed for the given tensors and all effects recorded since the last eval or
- * reset, and runs it. an_eval(a, b, c): up to 16 tensors, of one context. With `cx` alone use an_eval_effects(cx). */
+ * reset, and runs it. an_eval(a, b, c): up to 16 tensors, of one context. With `cx` alone use an_eval_effects(cx).
+ * On a GPU it returns when the work has been handed over: a few steps may be under way, in order; a read waits. What
+ * fails on the way there is said by the next call that waits or evaluates, and by each after it: nothing of that step
+ * is read, nothing behind it has changed a parameter. On the CPU the work is done when it returns. */
 #define an_eval(...)                                                                                                   \
     an_eval_at(AN_AT, (an_tensor *[]){__VA_ARGS__}, (int)(sizeof((an_tensor *[]){__VA_ARGS__}) / sizeof(an_tensor *)))
 AN_API an_status an_eval_at(const char *at, an_tensor *const *roots, int n);
@@ -161,11 +164,11 @@ AN_API an_status an_plan_at(const char *at, an_tensor *const *roots, int n);
 AN_API double an_item_at(const char *at, an_tensor *t);
 #define an_read(t, dst, bytes) an_read_at(AN_AT, t, dst, bytes)
 AN_API an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes);
-/* The newest finished value of the scalar last evaluated as first root, and its step; never waits. False: nothing has
- * finished yet. */
+/* The newest value that is there of a scalar evaluated as first root, and its step; never waits. A step is passed over
+ * when the next one was evaluated before it had ended. False: none has ended yet. */
 AN_API bool an_peek(an_ctx *cx, double *value, int64_t *step);
-/* Waits until the device has finished all that was asked of it; says how that went. Not counted as a sync: nothing is
- * read. */
+/* Waits until the device has finished all that was asked of it; says how that went. Counted as a wait, not as a sync:
+ * nothing is read. */
 AN_API an_status an_synchronize(an_ctx *cx);
 
 /* Memory of the device, counted by the context that asks for it. */
@@ -210,6 +213,8 @@ typedef struct an_bill {
     uint64_t fallback_bytes;  /* bytes that steps run by the CPU in place of the GPU read and write; none are copied */
     double fallback_ms;       /* and the time that they took in the last run */
     int32_t splits;           /* groups of operations cut in two because one kernel cannot hold them; "plan" says why */
+    int64_t waits; /* times the context waited so far until nothing was under way: reads, an_synchronize, checkpoints */
+    int64_t stalls; /* times an_eval waited for the oldest of the steps under way, with more of them queued behind it */
 } an_bill;
 AN_API an_status an_report(const an_ctx *cx, an_bill *out);
 /* Texts for people, owned by the context until the next call: "plan" (one line a step), "memory" (timeline: tensor x

@@ -1,7 +1,7 @@
-/* anneal.c: the context's life and an_eval: find the plan or make it, bind memory, run.
+/* anneal.c: the context's life and an_eval: find the plan or make it, and have it run (anneal_run.c).
  *
- * Owns:      the plan cache (least recently used out), the arena all plans share, the input block, what is readable
- * after a run. Does not:  build nodes (graph/), plan (plan/) or run (device/).
+ * Owns:      the plan cache (least recently used out).
+ * Does not:  build nodes (graph/), plan (plan/) or run (anneal_run.c, device/).
  */
 #include "anneal_internal.h"
 
@@ -110,7 +110,10 @@ an_ctx *an_open_sized(const an_options *o, size_t size)
 
 static void drop_plan(an_ctx *cx, an_cached_plan *p)
 {
-    if (p->exec) cx->backend->unload(cx->device, p->exec);
+    if (p->exec) {
+        an_settle(cx); /* a failure is said by the next call that can */
+        cx->backend->unload(cx->device, p->exec);
+    }
     an_plan_free(p->plan);
     free(p->node_hash);
     free(p->request);
@@ -121,9 +124,11 @@ void an_close(an_ctx *cx)
 {
     if (!cx) return;
     if (cx->device) {
+        an_settle(cx);
         for (int i = 0; i < AN_PLAN_CACHE; i++) drop_plan(cx, &cx->plans[i]);
         if (cx->arena.bytes) cx->backend->free(cx->device, &cx->arena);
-        if (cx->inputs.bytes) cx->backend->free(cx->device, &cx->inputs);
+        for (int i = 0; i < AN_MOST_IN_FLIGHT; i++)
+            if (cx->inputs[i].bytes) cx->backend->free(cx->device, &cx->inputs[i]);
     }
     an_leaves_close(cx);
     if (cx->device) cx->backend->close(cx->device);
@@ -133,6 +138,7 @@ void an_close(an_ctx *cx)
     free(cx->miss);
     free(cx->text);
     free(cx->wait);
+    free(cx->image);
     free(cx);
 }
 
@@ -148,7 +154,8 @@ void an_drop_idle(an_ctx *cx, const an_cached_plan *kept)
     const uint64_t arena = kept ? (uint64_t)kept->plan->arena_bytes : 0,
                    inputs = kept ? (uint64_t)kept->plan->input_bytes : 0;
     if (cx->arena.bytes && cx->arena.bytes != arena) an_memory_freed(cx, &cx->arena);
-    if (cx->inputs.bytes && cx->inputs.bytes != inputs) an_memory_freed(cx, &cx->inputs);
+    for (int i = 0; i < AN_MOST_IN_FLIGHT; i++)
+        if (cx->inputs[i].bytes && cx->inputs[i].bytes != inputs) an_memory_freed(cx, &cx->inputs[i]);
 }
 
 const char *an_error(const an_ctx *cx)
@@ -407,61 +414,6 @@ static an_status plan_for(an_ctx *cx, const int32_t *roots, int n, an_cached_pla
 
 /* ---------------------------------------------------------------------------------------------- running */
 
-static an_status room_for(an_ctx *cx, an_buffer *b, int64_t bytes)
-{
-    if ((int64_t)b->bytes >= bytes) return AN_OK;
-    if (b->bytes) an_memory_freed(cx, b);
-    return an_device_alloc(cx, (size_t)bytes, b);
-}
-
-static an_status fill_inputs(an_ctx *cx, const an_plan *p)
-{
-    uint32_t rng[2] = {an_rng_key(cx->options.seed, cx->step_number), (uint32_t)cx->sample};
-    AN_TRY(cx->backend->write(&cx->err, cx->device, &cx->inputs, AN_INPUT_RNG, rng, sizeof rng));
-    for (int i = 0; i < p->n_inputs; i++) {
-        const an_plan_input *in = &p->input[i];
-        float f;
-        int32_t n;
-        const void *src = NULL;
-        if (in->leaf_kind == AN_LEAF_INPUT) {
-            src = cx->input[in->leaf_index].data;
-        } else if (cx->scalar_int[in->leaf_index]) {
-            n = (int32_t)cx->scalar[in->leaf_index];
-            src = &n;
-        } else {
-            f = (float)cx->scalar[in->leaf_index];
-            src = &f;
-        }
-        AN_TRY(cx->backend->write(&cx->err, cx->device, &cx->inputs, (size_t)in->offset, src, (size_t)in->bytes));
-    }
-    return AN_OK;
-}
-
-static an_status run(an_ctx *cx, an_cached_plan *c)
-{
-    an_buffer small[64], *slots = small;
-    int n = AN_SLOT_FIRST + cx->n_stores;
-    AN_TRY(an_memory_admit(cx, c));
-    AN_TRY(an_stores_ready(cx));
-    AN_TRY(room_for(cx, &cx->arena, c->plan->arena_bytes));
-    AN_TRY(room_for(cx, &cx->inputs, c->plan->input_bytes));
-    if (!c->exec) {
-        AN_TRY(cx->backend->load(&cx->err, cx->device, c->plan, &c->exec, &c->stats));
-        c->plan->bill.compile_ms = c->stats.compile_ms;
-        c->plan->bill.compiled = c->stats.compiled;
-        c->plan->bill.cached = c->stats.cached;
-    }
-    AN_TRY(fill_inputs(cx, c->plan));
-    if (n > 64 && !(slots = an_arena_alloc(&cx->step, sizeof *slots * (size_t)n)))
-        return an_fail_nomem(&cx->err, "slots", 0);
-    slots[AN_SLOT_ARENA] = cx->arena;
-    slots[AN_SLOT_INPUT] = cx->inputs;
-    for (int i = 0; i < cx->n_stores; i++) slots[AN_SLOT_FIRST + i] = cx->store[i].mem;
-    an_ticket ticket;
-    AN_TRY(cx->backend->submit(&cx->err, cx->device, c->exec, slots, n, &ticket));
-    return cx->backend->wait(&cx->err, cx->device, ticket, INT64_MAX);
-}
-
 static an_status roots_of(an_ctx *cx, const char *at, const char *who, an_tensor *const *t, int n, int32_t *ids)
 {
     if (n > 16) {
@@ -502,6 +454,7 @@ static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor 
 {
     if (cx->err.code) return cx->err.code;
     if (!cx->device) return AN_E_ENV;
+    AN_TRY(an_still_whole(cx));
     AN_TRY(an_freeze(cx));
     AN_TRY(roots_of(cx, at, who, t, n, ids));
     AN_TRY(check_ids(cx));
@@ -511,69 +464,13 @@ static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor 
     return an_is_ref(cx) ? AN_OK : plan_for(cx, ids, n, out); /* the oracle evaluates nodes and has no plan */
 }
 
-static an_status read_root(an_ctx *cx, const char *at, an_tensor *t, void *dst, size_t bytes)
-{
-    if (cx->err.code) return cx->err.code;
-    int which = -1;
-    an_tensor *node = an_use(&cx->graph, t, at, "an_read");
-    for (int i = 0; i < cx->n_roots && cx->root_epoch == cx->graph.epoch; i++)
-        if (cx->root[i] == node->id) which = i;
-    if (node->poison) return cx->err.code;
-    if (which < 0) {
-        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: this tensor was not evaluated; name it in the last an_eval");
-        return AN_E_USAGE;
-    }
-    size_t want = (size_t)node->numel * an_dtype_bytes((an_dtype)node->dtype);
-    if (bytes != want) {
-        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: the tensor has %zu bytes, not %zu", want, bytes);
-        return AN_E_USAGE;
-    }
-    if (an_is_ref(cx)) return an_ref_read(cx, which, dst, bytes);
-    const an_plan *p = cx->ran->plan;
-    int32_t slot = AN_SLOT_ARENA, value = p->root[which];
-    int64_t offset = 0;
-    if (value >= 0) {
-        offset = an_value_offset(p, value, &slot);
-    } else { /* a leaf, perhaps under moves that keep its order */
-        while (node->op != AN_OP_LEAF && node->n_src) node = cx->graph.node[node->src[0]];
-        if (node->attr[0] == AN_LEAF_INPUT) {
-            memcpy(dst, cx->input[node->attr[1]].data, bytes);
-            return AN_OK;
-        }
-        if (node->attr[0] == AN_LEAF_SCALAR) {
-            float f = (float)cx->scalar[node->attr[1]];
-            int32_t i = (int32_t)cx->scalar[node->attr[1]];
-            memcpy(dst, node->dtype == AN_I32 ? (void *)&i : (void *)&f, 4);
-            return AN_OK;
-        }
-        an_leaf_place place = an_leaf_place_of(cx, (an_leaf)node->attr[0], (int)node->attr[1]);
-        slot = place.slot;
-        offset = place.offset;
-    }
-    const an_buffer *b = slot == AN_SLOT_ARENA ? &cx->arena : &cx->store[slot - AN_SLOT_FIRST].mem;
-    return cx->backend->read(&cx->err, cx->device, b, (size_t)offset, dst, bytes);
-}
-
-static double number(int dtype, const void *raw)
-{
-    switch (dtype) {
-    case AN_F32: return *(const float *)raw;
-    case AN_F64: return *(const double *)raw;
-    case AN_BF16: return an_bf16_to_f32(*(const uint16_t *)raw);
-    case AN_F16: return an_f16_to_f32(*(const uint16_t *)raw);
-    case AN_I32: return *(const int32_t *)raw;
-    case AN_I64: return (double)*(const int64_t *)raw;
-    default: return *(const uint8_t *)raw;
-    }
-}
-
 static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
 {
     an_cached_plan *c;
     int32_t ids[16];
     cx->n_roots = 0;
     AN_TRY(prepare(cx, at, "an_eval", t, n, ids, &c));
-    AN_TRY(c ? run(cx, c) : an_ref_run(cx, ids, n));
+    AN_TRY(c ? an_run_plan(cx, c) : an_ref_run(cx, ids, n));
     cx->ran = c;
     for (int b = 0; b < cx->n_blocks; b++) {
         cx->block[b].pending = cx->block[b].after;
@@ -584,15 +481,7 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
     memcpy(cx->root, ids, sizeof *ids * (size_t)n);
     cx->n_roots = n;
     cx->root_epoch = cx->graph.epoch;
-    if (n && cx->graph.node[ids[0]]->numel == 1) {
-        _Alignas(8) char raw[8] = {0};
-        AN_TRY(read_root(cx, at, t[0], raw,
-                         an_dtype_bytes((an_dtype)t[0]->dtype))); /* waits for nothing: the run is over */
-        cx->peek_value = number(t[0]->dtype, raw);
-        cx->peek_step = (int64_t)cx->step_number;
-        cx->peek_valid = true;
-    }
-    return AN_OK;
+    return an_note_peek(cx);
 }
 
 static an_ctx *ctx_of(an_tensor *const *t, int n)
@@ -626,42 +515,6 @@ an_status an_plan_at(const char *at, an_tensor *const *roots, int n)
     return prepare(cx, at, "an_plan", roots, n, ids, &c);
 }
 
-/* ---------------------------------------------------------------------------------------------- reading */
-
-an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes)
-{
-    if (!t || !dst) return AN_E_USAGE;
-    an_ctx *cx = t->g->owner;
-    AN_TRY(read_root(cx, at, t, dst, bytes));
-    an_sync_note(cx, at);
-    return AN_OK;
-}
-
-double an_item_at(const char *at, an_tensor *t)
-{
-    _Alignas(8) char raw[8] = {0};
-    if (!t) return NAN;
-    if (t->numel != 1) {
-        an_poison(t->g, AN_E_SHAPE, at, "an_item: the tensor has %lld elements, not 1", (long long)t->numel);
-        return NAN;
-    }
-    if (an_read_at(at, t, raw, an_dtype_bytes((an_dtype)t->dtype)) != AN_OK) return NAN;
-    return number(t->dtype, raw);
-}
-
-bool an_peek(an_ctx *cx, double *value, int64_t *step)
-{
-    if (!cx || !cx->peek_valid) return false;
-    if (value) *value = cx->peek_value;
-    if (step) *step = cx->peek_step;
-    return true;
-}
-
-an_status an_synchronize(an_ctx *cx)
-{
-    return cx ? cx->err.code : AN_E_USAGE;
-} /* devices that return early wait in eval for now: nothing is under way */
-
 /* ---------------------------------------------------------------------------------------------- reporting */
 
 an_status an_report(const an_ctx *cx, an_bill *out)
@@ -669,8 +522,7 @@ an_status an_report(const an_ctx *cx, an_bill *out)
     if (!cx || !out || !cx->last) return AN_E_USAGE;
     *out = cx->last->plan->bill;
     uint64_t by[AN_N_USES] = {0};
-    out->peak_bytes = (uint64_t)an_persistent_bytes(cx, by) + (uint64_t)cx->last->plan->arena_bytes +
-                      (uint64_t)cx->last->plan->input_bytes;
+    out->peak_bytes = (uint64_t)an_persistent_bytes(cx, by) + (uint64_t)cx->last->plan->arena_bytes + out->input_bytes;
     out->weight_bytes = by[AN_USE_WEIGHT];
     out->gradient_bytes += by[AN_USE_GRADIENT];
     out->moment_bytes = by[AN_USE_MOMENT];
@@ -681,6 +533,8 @@ an_status an_report(const an_ctx *cx, an_bill *out)
     out->allocated_bytes = cx->allocated_bytes;
     out->allocations = cx->allocations;
     out->syncs = cx->syncs;
+    out->waits = cx->waits;
+    out->stalls = cx->stalls;
     return AN_OK;
 }
 
@@ -702,6 +556,7 @@ const char *an_report_text(an_ctx *cx, const char *what)
     } else if (!strcmp(what, "chips")) {
         an_chips_text(p, &t);
     } else if (cx->last->exec) {
+        an_settle(cx);
         for (int s = 0; s < p->n_steps; s++) {
             double sec = cx->backend->step_seconds(cx->device, cx->last->exec, s);
             an_text_printf(&t, "%4d %9.1f us %8.1f GFLOP/s %7.1f GB/s  %s\n", s, sec * 1e6,

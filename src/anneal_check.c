@@ -234,10 +234,10 @@ an_status an_check_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_c
     c.tf32 = rounds_to_tf32(cx);
     c.slots = calloc((size_t)c.n_slots, sizeof *c.slots);
     c.identity = calloc((size_t)p->n_steps + 1, sizeof *c.identity);
-    an_status status = c.slots && c.identity ? AN_OK : an_fail_nomem(&cx->err, "the slots of a plan", 0);
+    an_status status = c.slots && c.identity ? an_settle(cx) : an_fail_nomem(&cx->err, "the slots of a plan", 0);
     if (status == AN_OK) {
         c.slots[AN_SLOT_ARENA] = cx->arena;
-        c.slots[AN_SLOT_INPUT] = cx->inputs;
+        c.slots[AN_SLOT_INPUT] = cx->inputs[cx->now];
         for (int i = 0; i < cx->n_stores; i++) c.slots[AN_SLOT_FIRST + i] = cx->store[i].mem;
         status = check_steps(&c);
     }

@@ -1,5 +1,6 @@
-/* anneal_internal.h: the context. It joins the layers below: graph, planner, device. Shared by anneal.c (open, eval,
- * read), anneal_leaves.c (parameters, states, inputs, what persists) and anneal_train.c (backward, optimizers).
+/* anneal_internal.h: the context. It joins the layers below: graph, planner, device. Shared by anneal.c (open, eval),
+ * anneal_run.c (steps in flight, reading), anneal_leaves.c (parameters, states, inputs, what persists) and
+ * anneal_train.c (backward, optimizers).
  *
  * Persistent memory is a table of buffers: the parts of parameter blocks, and states. A buffer is declared (its bytes
  * are in the bill) before it is allocated, and allocated at the first eval or access. Slot AN_SLOT_FIRST + i of every
@@ -67,7 +68,7 @@ typedef struct an_cached_plan {
     size_t request_bytes;
 } an_cached_plan;
 
-enum { AN_PLAN_CACHE = 16 };
+enum { AN_PLAN_CACHE = 16, AN_MOST_IN_FLIGHT = 4 };
 
 struct an_ctx {
     an_err err;
@@ -92,7 +93,14 @@ struct an_ctx {
     an_cached_plan plans[AN_PLAN_CACHE];
     an_cached_plan *last; /* of the last eval or plan: what an_report tells about */
     an_cached_plan *ran;  /* of the last eval: where its roots stand */
-    an_buffer arena, inputs;
+    an_buffer arena;
+    an_buffer inputs[AN_MOST_IN_FLIGHT]; /* in turn; one where the queue keeps writes in order */
+    void *image;                         /* of an input block on its way to a device that the host cannot reach */
+    size_t image_bytes;
+    int32_t now;                         /* the block of the newest step */
+    an_ticket flight[AN_MOST_IN_FLIGHT]; /* steps that have not been seen to end, oldest first */
+    int32_t n_flight;
+    an_err failed; /* of a step in flight: nothing runs after it */
     uint64_t clock, allocations, allocated_bytes, peak_bytes;
     char *miss;
     const char *warning; /* NULL: none */
@@ -108,7 +116,12 @@ struct an_ctx {
     double peek_value;
     int64_t peek_step;
     bool peek_valid;
+    bool unseen; /* the newest step's first root is a number, and nobody has looked at it: where it stands */
+    int32_t unseen_slot;
+    int64_t unseen_at, unseen_step;
+    an_dtype unseen_dtype;
     int32_t syncs;
+    int64_t waits, stalls;
     int recompute;
     char **dump_passes;
 };
@@ -131,6 +144,13 @@ an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out); /* counted 
 void an_memory_freed(an_ctx *cx, an_buffer *b);
 an_status an_memory_admit(an_ctx *cx, const an_cached_plan *c); /* may what the plan still lacks be requested? */
 void an_sync_note(an_ctx *cx, const char *at);
+
+/* anneal_run.c */
+an_status an_run_plan(an_ctx *cx, an_cached_plan *c); /* submits; may return before the work ends */
+an_status an_settle(an_ctx *cx);                      /* waits for all steps in flight; counted */
+an_status an_still_whole(an_ctx *cx);                 /* says again what failed in flight, if anything did */
+int an_input_blocks(const an_ctx *cx);
+an_status an_note_peek(an_ctx *cx); /* after a run: where an_peek will look */
 
 /* anneal.c: gives back plans but `kept` (NULL: all), and the arena and input block where it does not fill them */
 void an_drop_idle(an_ctx *cx, const an_cached_plan *kept);

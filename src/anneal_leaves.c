@@ -486,6 +486,8 @@ static an_status whole_piece(an_ctx *cx, int i, size_t bytes, piece *out)
 {
     if (!cx) return AN_E_USAGE;
     if (!cx->device && !an_is_ref(cx)) return cx->err.code ? cx->err.code : AN_E_ENV;
+    AN_TRY(an_settle(cx));
+    AN_TRY(an_still_whole(cx));
     AN_TRY(an_freeze(cx));
     AN_TRY(an_stores_ready(cx));
     if (!piece_at(cx, i, out, NULL))

@@ -30,6 +30,8 @@ static uint64_t mark(const an_ctx *cx, double asked, double usual)
 
 void an_memory_freed(an_ctx *cx, an_buffer *b)
 {
+    an_settle(cx); /* a step in flight may use it; its failure is said by the next call that can */
+    cx->unseen = false;
     cx->allocated_bytes -= b->bytes;
     cx->backend->free(cx->device, b);
     *b = (an_buffer){0};
@@ -51,7 +53,8 @@ static uint64_t missing_bytes(const an_ctx *cx, const an_plan *p)
     for (int i = 0; i < cx->n_stores; i++)
         if (!cx->store[i].allocated) sum += (uint64_t)cx->store[i].bytes;
     if ((uint64_t)p->arena_bytes > cx->arena.bytes) sum += (uint64_t)p->arena_bytes - cx->arena.bytes;
-    if ((uint64_t)p->input_bytes > cx->inputs.bytes) sum += (uint64_t)p->input_bytes - cx->inputs.bytes;
+    for (int i = 0; i < an_input_blocks(cx); i++)
+        if ((uint64_t)p->input_bytes > cx->inputs[i].bytes) sum += (uint64_t)p->input_bytes - cx->inputs[i].bytes;
     return sum;
 }
 
@@ -82,7 +85,7 @@ an_status an_memory_read(const an_ctx *cx, an_memory *out)
     for (int i = 0; i < cx->n_stores; i++)
         if (cx->store[i].allocated) out->live_bytes += (uint64_t)cx->store[i].bytes;
     if (cx->ran && cx->ran->exec)
-        out->live_bytes += (uint64_t)cx->ran->plan->arena_bytes + (uint64_t)cx->ran->plan->input_bytes;
+        out->live_bytes += (uint64_t)cx->ran->plan->arena_bytes + cx->ran->plan->bill.input_bytes;
     for (int i = 0; i < AN_PLAN_CACHE; i++) out->plans += cx->plans[i].plan != NULL;
     return AN_OK;
 }

@@ -46,6 +46,8 @@ typedef struct an_target {
     bool library_products; /* an epilogue would be a launch of its own: what follows a product is grouped without it */
     bool fallback;         /* steps that the dialect cannot spell are the CPU's: an_plan_step.fallback */
     uint64_t keep_bytes;   /* activations up to which recompute=auto keeps everything; 0: 1 GiB */
+    int32_t in_flight;     /* steps that may be under way together; 0, 1: `submit` returns when the work has ended */
+    int32_t input_blocks;  /* that the host writes in turn, where they stand; 0, 1: one, written through the queue */
 } an_target;
 
 typedef struct an_load_stats {
@@ -71,10 +73,12 @@ typedef struct an_backend {
                       an_load_stats *stats); /* all kernels in bulk */
     void (*unload)(an_device *d, an_exec *e);
     an_status (*submit)(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots,
-                        an_ticket *out);                                           /* may return before the work ends */
-    an_status (*wait)(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns); /* checks for failure, always */
-    double (*step_seconds)(an_device *d, an_exec *e, int step);                    /* after a profiled run */
-    double (*fma_peak)(an_device *d, an_dtype dtype, double seconds);              /* measured GFLOP/s, 0 unknown */
+                        an_ticket *out); /* in_flight > 1: returns before the work ends */
+    an_status (*wait)(an_err *err, an_device *d, an_ticket t,
+                      int64_t timeout_ns);   /* for t and all before it; checks for failure, always */
+    bool (*done)(an_device *d, an_ticket t); /* has it ended, well or not? never waits. NULL: in_flight is 1 */
+    double (*step_seconds)(an_device *d, an_exec *e, int step);       /* after a profiled run */
+    double (*fma_peak)(an_device *d, an_dtype dtype, double seconds); /* measured GFLOP/s, 0 unknown */
     /* What the driver holds for this process, and what the device recommends to use at most; 0: unknown. NULL: both. */
     void (*memory)(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes);
     /* For `anneal profile`; NULL where every run is timed, or where launches are not handed over one by one. */

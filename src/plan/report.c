@@ -93,7 +93,7 @@ static int count_kernels(const an_plan *p)
 }
 
 /* Bytes of each kind at the step where the arena is fullest; what lives in persistent slots is the context's to add. */
-static void count_bytes(an_plan *p)
+static void count_bytes(an_plan *p, uint64_t input_blocks)
 {
     uint64_t kind[AN_N_USES], best[AN_N_USES] = {0}, most = 0;
     for (int s = 0; s < p->n_steps; s++) {
@@ -113,8 +113,8 @@ static void count_bytes(an_plan *p)
     p->bill.activation_bytes += best[AN_USE_ACTIVATION];
     p->bill.scratch_bytes += best[AN_USE_SCRATCH] + ((uint64_t)p->arena_bytes > most ? (uint64_t)p->arena_bytes - most
                                                                                      : 0); /* holes between */
-    p->bill.input_bytes += (uint64_t)p->input_bytes;
-    p->bill.peak_bytes += (uint64_t)p->arena_bytes + (uint64_t)p->input_bytes;
+    p->bill.input_bytes += (uint64_t)p->input_bytes * input_blocks;
+    p->bill.peak_bytes += (uint64_t)p->arena_bytes + p->bill.input_bytes;
 }
 
 /* Tensor x step: a row for each of the largest values, a column for each slice of the steps. */
@@ -168,7 +168,7 @@ an_status an_pass_report(an_work *w)
     if (!p->input_bytes) p->input_bytes = 64;
     p->input_bytes = an_round_up(p->input_bytes, 64);
     p->bill.peak_bytes = w->rq->persistent_bytes;
-    count_bytes(p);
+    count_bytes(p, (uint64_t)AN_MAX(w->rq->target->input_blocks, 1));
     p->bill.launches = p->n_steps;
     p->bill.kernels = count_kernels(p);
     for (int s = 0; s < p->n_steps; s++) {

@@ -49,6 +49,30 @@ static void training_uses_the_driver_rightly_in_every_way_of_launching(void **st
         }
 }
 
+/* Only a read waits, and once. */
+static void steps_that_nobody_reads_are_not_waited_for(void **state)
+{
+    (void)state;
+    const an_options o = {.device = "cuda", .seed = 3, .cache_dir = test_path("cache")};
+    an_err err = {0};
+    an_ctx *cx;
+    an_gpt *m;
+    an_bill before, after;
+    double loss;
+    fake_reset();
+    assert_int_equal(case_open(&err, &half, &o, &cx, &m), AN_OK);
+    assert_int_equal(case_train(&err, cx, m, &half, 0, 1, NULL), AN_OK);
+    an_report(cx, &before);
+    assert_int_equal(case_train(&err, cx, m, &half, 1, 8, NULL), AN_OK);
+    an_report(cx, &after);
+    assert_true(after.waits == before.waits && after.syncs == before.syncs);
+    assert_int_equal(case_train(&err, cx, m, &half, 9, 1, &loss), AN_OK);
+    an_report(cx, &after);
+    assert_true(after.waits == before.waits + 1 && after.syncs == before.syncs + 1);
+    case_close(cx, m);
+    fake_clean();
+}
+
 static void a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again(void **state)
 {
     (void)state;
@@ -215,10 +239,36 @@ static void a_gpu_that_hangs_is_given_up_after_the_timeout(void **state)
     unsetenv("ANNEAL_CUDA_TIMEOUT");
 }
 
+/* A step that fails under way: whoever comes next says so, and everyone after. */
+static void a_failure_under_way_is_said_by_the_next_call_and_by_each_after_it(void **state)
+{
+    (void)state;
+    const an_options o = {.device = "cuda", .seed = 3, .cache_dir = test_path("cache")};
+    an_err err = {0};
+    an_ctx *cx;
+    an_gpt *m;
+    fake_reset();
+    assert_int_equal(case_open(&err, &half, &o, &cx, &m), AN_OK);
+    assert_int_equal(case_train(&err, cx, m, &half, 0, 1, NULL), AN_OK);
+    assert_int_equal(an_synchronize(cx), AN_OK);
+    setenv("FAKE_CUDA_FAIL", "cuEventQuery:1+=700", 1);
+    assert_int_equal(case_train(&err, cx, m, &half, 1, 3, NULL), AN_OK);
+    for (int i = 0; i < 2; i++) {
+        an_tensor *l = case_build(cx, m, &half, 4, 0);
+        an_status status = an_eval(l);
+        if (status == AN_OK) status = (an_item(l), an_error_status(cx));
+        assert_int_equal(status, AN_E_DEVICE);
+        assert_non_null(strstr(an_error(cx), "an illegal memory access was encountered"));
+        an_reset(cx);
+    }
+    case_close(cx, m);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_uses_the_driver_rightly_in_every_way_of_launching),
+        cmocka_unit_test(steps_that_nobody_reads_are_not_waited_for),
         cmocka_unit_test(a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again),
         cmocka_unit_test(a_kernel_that_writes_beside_its_value_is_found_and_named_when_launches_wait),
         cmocka_unit_test(what_is_missing_or_too_old_is_named),
@@ -227,6 +277,7 @@ int main(void)
         cmocka_unit_test(a_call_that_fails_is_named_and_leaves_nothing_behind),
         cmocka_unit_test(a_kernel_that_faults_loses_the_device_with_a_sentence),
         cmocka_unit_test(a_gpu_that_hangs_is_given_up_after_the_timeout),
+        cmocka_unit_test(a_failure_under_way_is_said_by_the_next_call_and_by_each_after_it),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

@@ -208,8 +208,18 @@ typedef struct outcome {
     char sentence[1024];
 } outcome;
 
-/* Trains `steps` steps; the counts of the steps after the first go into `warm`. */
-static outcome train(const char *device, const train_case *c, int steps, standin_counts *warm)
+/* Trains `steps` steps; the counts of the steps after the first go into `warm`. With READ each loss is waited for, else
+ * steps are under way together, and the last one's loss is read. */
+typedef enum reading { READ, BLIND } reading;
+static an_status train_steps(an_err *err, an_ctx *cx, an_gpt *m, const train_case *c, int from, int n, reading how,
+                             double *loss)
+{
+    if (how == READ) return case_train(err, cx, m, c, from, n, loss);
+    an_status status = n > 1 ? case_train(err, cx, m, c, from, n - 1, NULL) : AN_OK;
+    return status == AN_OK ? case_train(err, cx, m, c, from + n - 1, 1, loss) : status;
+}
+
+static outcome train_as(const char *device, const train_case *c, int steps, reading how, standin_counts *warm)
 {
     const an_options o = {.device = device, .seed = 5, .threads = 1, .cc = "none", .exact = true};
     outcome out = {0};
@@ -218,9 +228,9 @@ static outcome train(const char *device, const train_case *c, int steps, standin
     an_gpt *m;
     standin_counts before = {0};
     out.status = case_open(&err, c, &o, &cx, &m);
-    if (out.status == AN_OK) out.status = case_train(&err, cx, m, c, 0, 1, &out.loss);
+    if (out.status == AN_OK) out.status = train_steps(&err, cx, m, c, 0, 1, BLIND, how == READ ? &out.loss : NULL);
     if (warm) mac->counts(&before);
-    if (out.status == AN_OK && steps > 1) out.status = case_train(&err, cx, m, c, 1, steps - 1, &out.loss);
+    if (out.status == AN_OK && steps > 1) out.status = train_steps(&err, cx, m, c, 1, steps - 1, how, &out.loss);
     if (warm) {
         standin_counts after;
         mac->counts(&after);
@@ -231,6 +241,11 @@ static outcome train(const char *device, const train_case *c, int steps, standin
     snprintf(out.sentence, sizeof out.sentence, "%s", err.text);
     case_close(cx, m);
     return out;
+}
+
+static outcome train(const char *device, const train_case *c, int steps, standin_counts *warm)
+{
+    return train_as(device, c, steps, READ, warm);
 }
 
 /* Twenty steps: on an M1 with every kernel checked, on the newest, on the oldest macOS (MSL 3.0), on a virtual
@@ -272,39 +287,121 @@ static void a_warm_step_allocates_nothing_blits_nothing_and_fails_nothing(void *
     nothing_was_wrong();
 }
 
+/* Two steps are under way: the host encodes one while the other runs, and waits once, for the number it reads. */
+static void steps_are_under_way_together_and_only_a_read_waits(void **state)
+{
+    (void)state;
+    enum { STEPS = 6 };
+    static const char *const worlds[] = {"gpu=apple7,kernels=fast,when=late", "gpu=apple7,kernels=fast,when=random",
+                                         "gpu=apple7,kernels=fast,when=early"};
+    const an_options o = {.device = "metal", .seed = 5, .threads = 1, .cc = "none", .exact = true};
+    const outcome cpu = train("cpu", &tiny, STEPS, NULL);
+    for (size_t i = 0; i < AN_COUNT(worlds); i++) {
+        an_err err = {0};
+        an_ctx *cx;
+        an_gpt *m;
+        an_bill before, blind, after;
+        double loss = 0, peeked = 0;
+        int64_t step = -1;
+        uint64_t hash;
+        world(worlds[i]);
+        assert_int_equal(case_open(&err, &tiny, &o, &cx, &m), AN_OK);
+        assert_int_equal(case_train(&err, cx, m, &tiny, 0, 1, NULL), AN_OK);
+        an_report(cx, &before);
+        assert_int_equal(case_train(&err, cx, m, &tiny, 1, STEPS - 2, NULL), AN_OK);
+        an_report(cx, &blind);
+        assert_int_equal(blind.waits, before.waits);
+        assert_true(blind.stalls - before.stalls <= STEPS - 2);
+        assert_int_equal(case_train(&err, cx, m, &tiny, STEPS - 1, 1, &loss), AN_OK);
+        an_report(cx, &after);
+        assert_int_equal(after.waits, before.waits + 1);
+        assert_true(an_peek(cx, &peeked, &step));
+        assert_true(peeked == loss && step == STEPS - 1);
+        assert_int_equal(case_hash(&err, cx, &hash), AN_OK);
+        case_close(cx, m);
+        if (loss != cpu.loss || hash != cpu.hash) fail_msg("%s: other bits than the CPU's", worlds[i]);
+        nothing_was_wrong();
+    }
+}
+
 /* ---- failures: command buffer j of the run, in three forms. Either the end is that of the undisturbed run, or a
  * sentence. */
+
+typedef struct tally {
+    int command_buffers, recovered, stopped;
+} tally;
+
+/* Fails each command buffer of a run of `steps`, one run a failure; `world_of` is what the runs have in common. */
+static tally fail_each(const char *world_of, int steps, reading how)
+{
+    static const char *const forms[] = {"nothing", "prefix", "all"};
+    standin_counts all;
+    tally t = {0};
+    world(world_of);
+    const outcome calm = train_as("metal", &tiny, steps, how, NULL);
+    assert_int_equal(calm.status, AN_OK);
+    mac->counts(&all);
+    t.command_buffers = (int)all.commits;
+    for (int j = 1; j <= t.command_buffers; j++)
+        for (size_t f = 0; f < AN_COUNT(forms); f++) {
+            char settings[160];
+            snprintf(settings, sizeof settings, "%s,seed=%d,fault=commit:%d:%s:timeout", world_of, j + 1, j, forms[f]);
+            world(settings);
+            const outcome o = train_as("metal", &tiny, steps, how, NULL);
+            if (o.status == AN_OK) {
+                if (o.hash != calm.hash) fail_msg("with %s the parameters are others", settings);
+                t.recovered++;
+            } else {
+                assert_int_equal(o.status, AN_E_DEVICE);
+                if (!strstr(o.sentence, "checkpoint")) fail_msg("with %s: %s", settings, o.sentence);
+                if (strcmp(forms[f], "prefix")) fail_msg("with %s: %s", settings, o.sentence);
+                t.stopped++;
+            }
+            nothing_was_wrong();
+        }
+    return t;
+}
 
 static void a_failed_command_buffer_is_repeated_or_stops_the_run(void **state)
 {
     (void)state;
-    enum { STEPS = 3 };
-    static const char *const forms[] = {"nothing", "prefix", "all"};
-    standin_counts warm;
-    world("gpu=apple7,kernels=fast");
-    const outcome calm = train("metal", &tiny, STEPS, &warm);
-    assert_int_equal(calm.status, AN_OK);
-    const int a_step = (int)warm.commits / (STEPS - 1);
-    int recovered = 0, stopped = 0;
-    for (int j = 1; j <= STEPS * a_step; j++)
-        for (size_t f = 0; f < AN_COUNT(forms); f++) {
-            char settings[160];
-            snprintf(settings, sizeof settings, "gpu=apple7,kernels=fast,seed=%d,fault=commit:%d:%s:timeout", j + 1, j,
-                     forms[f]);
-            world(settings);
-            const outcome o = train("metal", &tiny, STEPS, NULL);
-            if (o.status == AN_OK) {
-                if (o.hash != calm.hash) fail_msg("with %s the parameters are others", settings);
-                recovered++;
-            } else {
-                assert_int_equal(o.status, AN_E_DEVICE);
-                if (!strstr(o.sentence, "checkpoint")) fail_msg("with %s: %s", settings, o.sentence);
-                stopped++;
-            }
-            nothing_was_wrong();
-        }
-    assert_true(recovered >= 2 * STEPS * a_step); /* "nothing" and "all" always are */
-    (void)stopped;
+    tally t = fail_each("gpu=apple7,kernels=fast", 3, READ);
+    assert_true(t.recovered >= 2 * t.command_buffers); /* "nothing" and "all" always are */
+}
+
+/* Long launches make a step several command buffers; the one that fails has a step behind it, which must wait for the
+ * repetition. */
+static void a_failure_stops_the_step_behind_it_until_it_is_repeated(void **state)
+{
+    (void)state;
+    const tally t = fail_each("gpu=apple7,kernels=fast,launch_us=6000", 3, BLIND);
+    if (t.command_buffers < 6) fail_msg("%d command buffers", t.command_buffers);
+    assert_true(t.recovered >= 2 * t.command_buffers);
+}
+
+static int command_buffers_of(const char *settings, int steps)
+{
+    standin_counts c;
+    world(settings);
+    assert_int_equal(train_as("metal", &tiny, steps, BLIND, NULL).status, AN_OK);
+    mac->counts(&c);
+    return (int)c.commits;
+}
+
+/* A launch a command buffer: the update of step 4 is cut in two, and step 5 stands behind it. */
+static void an_update_cut_in_two_ends_the_run(void **state)
+{
+    (void)state;
+    static const char slow[] = "gpu=apple7,kernels=fast,launch_us=60000";
+    const int four = command_buffers_of(slow, 4), five = command_buffers_of(slow, 5);
+    char settings[160];
+    assert_true(five - four > 20);
+    snprintf(settings, sizeof settings, "%s,fault=commit:%d:nothing:timeout", slow, four);
+    world(settings);
+    const outcome o = train_as("metal", &tiny, 5, BLIND, NULL);
+    assert_int_equal(o.status, AN_E_DEVICE);
+    if (!strstr(o.sentence, "are torn")) fail_msg("with %s: %s", settings, o.sentence);
+    nothing_was_wrong();
 }
 
 static void a_gpu_that_goes_on_failing_is_a_sentence(void **state)
@@ -359,7 +456,10 @@ int main(void)
         cmocka_unit_test(each_gpu_is_taken_or_refused_with_the_reason),
         cmocka_unit_test(a_gpt_trains_with_the_cpus_bits),
         cmocka_unit_test(a_warm_step_allocates_nothing_blits_nothing_and_fails_nothing),
+        cmocka_unit_test(steps_are_under_way_together_and_only_a_read_waits),
         cmocka_unit_test(a_failed_command_buffer_is_repeated_or_stops_the_run),
+        cmocka_unit_test(a_failure_stops_the_step_behind_it_until_it_is_repeated),
+        cmocka_unit_test(an_update_cut_in_two_ends_the_run),
         cmocka_unit_test(a_gpu_that_goes_on_failing_is_a_sentence),
         cmocka_unit_test(what_is_refused_to_the_backend_is_a_sentence),
         cmocka_unit_test(too_much_memory_is_refused_before_macos_stalls),

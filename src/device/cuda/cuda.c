@@ -17,7 +17,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { DEFAULT_TIMEOUT_S = 600 };
+enum { DEFAULT_TIMEOUT_S = 600, STEPS_IN_FLIGHT = 4 };
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
@@ -157,7 +157,8 @@ static void settings(an_device *d, const an_device_options *o)
                             .templates = d,
                             .max_args = AN_ROW_ARGS,
                             .scratch = scratch_of,
-                            .product_scratch = product_scratch};
+                            .product_scratch = product_scratch,
+                            .in_flight = STEPS_IN_FLIGHT};
 }
 
 static void cuda_close(an_device *d)
@@ -361,6 +362,15 @@ static an_status cuda_wait(an_err *err, an_device *d, an_ticket t, int64_t timeo
     return wait_for_event(err, d, d->event[t % AN_CUDA_EVENTS], timeout_ns, "waiting for a step");
 }
 
+/* Whether what was asked of the stream up to here has ended; an error too has. */
+static bool cuda_done(an_device *d, an_ticket t)
+{
+    an_err quiet = {0};
+    if (an_cuda_enter(&quiet, d) != AN_OK) return true;
+    if (d->tickets - t >= AN_CUDA_EVENTS) t = d->tickets;
+    return d->cu.event_query(d->event[t % AN_CUDA_EVENTS]) != CU_NOT_READY;
+}
+
 const an_backend an_backend_cuda = {.name = "cuda",
                                     .probe = cuda_probe,
                                     .open = cuda_open,
@@ -374,6 +384,7 @@ const an_backend an_backend_cuda = {.name = "cuda",
                                     .unload = an_cuda_unload,
                                     .submit = an_cuda_submit,
                                     .wait = cuda_wait,
+                                    .done = cuda_done,
                                     .step_seconds = an_cuda_step_seconds,
                                     .profile = an_cuda_profile,
                                     .enqueue_seconds = an_cuda_enqueue_seconds,

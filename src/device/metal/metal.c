@@ -78,6 +78,7 @@ static void metal_close(an_device *d)
     void *pool = an_mtl.pool_push();
     an_mtl_run_free(d);
     for (int i = 0; i < AN_N_OWN; i++) an_release(d->own[i]);
+    an_release(d->protocol);
     an_release(d->queue);
     an_release(d->device);
     an_mtl.pool_pop(pool);
@@ -100,7 +101,11 @@ static an_status open_device(an_err *err, an_device *d)
                             .threads = 1,
                             .max_args = MOST_BUFFERS,
                             .fallback = d->options.fallback,
-                            .scratch = scratch_of};
+                            .scratch = scratch_of,
+                            .in_flight = AN_STEPS_IN_FLIGHT,
+                            .input_blocks = AN_STEPS_IN_FLIGHT};
+    if (!(d->protocol = an_mtl_buffer(err, d, sizeof *d->words * AN_WORDS, "the commit protocol"))) return err->code;
+    d->words = an_send0(buffer_contents, d->protocol);
     return an_mtl_own_make(err, d);
 }
 
@@ -226,6 +231,7 @@ const an_backend an_backend_metal = {.name = "metal",
                                      .unload = an_mtl_unload,
                                      .submit = an_mtl_submit,
                                      .wait = an_mtl_wait,
+                                     .done = an_mtl_done,
                                      .step_seconds = metal_step_seconds,
                                      .profile = metal_profile,
                                      .examine = an_mtl_examine};

@@ -20,16 +20,17 @@ typedef enum an_mtl_own {
     AN_N_OWN
 } an_mtl_own;
 
-enum { AN_QUEUE_BUFFERS = 512 }; /* command buffers that may be under way; the default, 64, blocks beyond */
-
-/* Device words of the commit protocol (DESIGN.md): the host clears them before a step. */
-enum { AN_WORD_PROGRESS, AN_WORD_BEGUN, AN_WORD_COMMITTED, AN_WORDS };
-/* Behind the words stand, for each launch that writes state, the three group counts of its indirect launch: 0 until the
- * gate has opened. */
 enum {
-    AN_GATE_AT = 16,
-    AN_GATE_BYTES = 3 * sizeof(uint32_t)
-}; /* MTLDispatchThreadgroupsIndirectArguments: uint32_t[3] */
+    AN_QUEUE_BUFFERS = 512, /* command buffers that may be under way; the default, 64, blocks beyond */
+    AN_STEPS_IN_FLIGHT = 2  /* one runs, one waits behind it */
+};
+
+/* Device words of the commit protocol (DESIGN.md): numbers of command buffers and steps that only grow. The host reads
+ * and writes them when nothing is under way. */
+enum { AN_WORD_PROGRESS, AN_WORD_BEGUN, AN_WORD_COMMITTED, AN_WORDS };
+/* A gate is a table of the group counts of indirect launches (MTLDispatchThreadgroupsIndirectArguments: uint32_t[3]),
+ * one for each launch that writes state: 0 until the gate has opened. */
+enum { AN_GATE_BYTES = 3 * sizeof(uint32_t) };
 
 typedef struct an_mtl_facts {
     char name[64];
@@ -45,8 +46,12 @@ struct an_device {
     an_target target;
     an_id own[AN_N_OWN]; /* pipelines */
     uint64_t allocated;
-    an_ticket tickets;
-    struct an_mtl_run *run; /* the step in flight or the last one */
+    an_id protocol;         /* buffer of the words */
+    uint32_t *words;        /* its contents */
+    uint32_t last_buffer;   /* number of the newest command buffer; 0: none yet */
+    an_ticket tickets;      /* steps handed over; the step's number in the words is its ticket's low half */
+    an_ticket ended;        /* of these */
+    struct an_mtl_run *run; /* [AN_STEPS_IN_FLIGHT], step t at t % AN_STEPS_IN_FLIGHT */
     bool profile;           /* a command buffer a launch, for its time */
     an_device_options options;
     const an_backend *cpu_backend; /* for fallback=cpu: NULL until a plan needs it */
@@ -78,10 +83,10 @@ struct an_exec {
     an_id *library, *pipeline; /* owned */
     int32_t n_libraries, n_pipelines, n_launches, n_commits;
     an_mtl_launch *launch;
-    an_id gate;        /* buffer: words and indirect group counts */
-    uint32_t *words;   /* its contents */
-    an_id counts;      /* buffer: the group counts that an open gate gives */
-    int32_t a_buffer;  /* launches a command buffer takes: moved by its time */
+    an_id gate[AN_STEPS_IN_FLIGHT];       /* buffers of indirect group counts, one for each step under way */
+    uint32_t *opened[AN_STEPS_IN_FLIGHT]; /* their contents */
+    an_id counts;                         /* buffer: the group counts that an open gate gives */
+    int32_t a_buffer;                     /* launches a command buffer takes: moved by its time */
     double *seconds;   /* [n_steps], of the last run with a command buffer a launch; of host steps always */
     an_mtl_host *host; /* [n_hosts], in order */
     int32_t n_hosts;
@@ -100,6 +105,7 @@ void an_mtl_unload(an_device *d, an_exec *e);
 
 an_status an_mtl_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out);
 an_status an_mtl_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns);
+bool an_mtl_done(an_device *d, an_ticket t);
 void an_mtl_run_free(an_device *d);
 
 /* Makes ready what e->host[] says; runs one of them: the GPU must be done with what it reads and writes. */

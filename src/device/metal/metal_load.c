@@ -26,24 +26,25 @@ static const char own_text[] =
     "from[i]; }\n"
     "MEMORY(uint, an_zero, an_copy)\n"
     "MEMORY(uchar, an_zero_bytes, an_copy_bytes)\n"
-    "/* words: progress, begun, committed. All command buffers before this one have completed in an unbroken row when\n"
-    " * progress is this one's number: then state may be written, and the launches behind get their group counts. */\n"
-    "kernel void an_gate(device uint *words [[buffer(0)]], device const uint *counts [[buffer(1)]],\n"
-    "                    constant uint2 &buffer_and_counts [[buffer(2)]], uint i [[thread_position_in_grid]])\n"
+    "/* words: progress, begun, committed. All command buffers before number n have completed in an unbroken row when\n"
+    " * progress is n - 1: then state may be written, and the launches behind get their group counts. */\n"
+    "kernel void an_gate(device uint *words [[buffer(0)]], device uint *gate [[buffer(1)]],\n"
+    "                    device const uint *counts [[buffer(2)]], constant uint4 &a [[buffer(3)]],\n"
+    "                    uint i [[thread_position_in_grid]])\n"
     "{\n"
-    "    bool open = words[0] == buffer_and_counts.x;\n"
-    "    if (i < buffer_and_counts.y) words[4 + i] = open ? counts[i] : 0u;\n"
-    "    if (i == 0 && open) words[1] = 1u;\n"
+    "    bool open = words[0] == a.x - 1u;\n"
+    "    if (i < a.z) gate[i] = open ? counts[i] : 0u;\n"
+    "    if (i == 0 && open) words[1] = a.y;\n"
     "}\n"
-    "/* Last in each command buffer. */\n"
-    "kernel void an_chain(device uint *words [[buffer(0)]], constant uint &buffer_number [[buffer(1)]])\n"
+    "/* Last in command buffer a.x. */\n"
+    "kernel void an_chain(device uint *words [[buffer(0)]], constant uint4 &a [[buffer(1)]])\n"
     "{\n"
-    "    if (words[0] == buffer_number) words[0] = buffer_number + 1u;\n"
+    "    if (words[0] == a.x - 1u) words[0] = a.x;\n"
     "}\n"
-    "/* Behind all of a step's work. */\n"
-    "kernel void an_commit(device uint *words [[buffer(0)]], constant uint &buffer_number [[buffer(1)]])\n"
+    "/* Behind all work of step a.y. The row is unbroken, so the gate has opened, where the step has one. */\n"
+    "kernel void an_commit(device uint *words [[buffer(0)]], constant uint4 &a [[buffer(1)]])\n"
     "{\n"
-    "    if (words[1] == 1u && words[0] == buffer_number) words[2] = 1u;\n"
+    "    if (words[0] == a.x - 1u) words[2] = a.y;\n"
     "}\n";
 
 /* ---------------------------------------------------------------------------------------------- compiling */
@@ -348,15 +349,16 @@ static an_status step_launches(loading *l, entry_key *known, int32_t s)
     return AN_OK;
 }
 
-/* The buffer of the commit protocol and what an open gate copies into it. */
-static an_status make_gate(loading *l)
+/* The gates of the commit protocol and what an open one copies. */
+static an_status make_gates(loading *l)
 {
     an_exec *e = l->e;
     const size_t table = AN_GATE_BYTES * (size_t)AN_MAX(e->n_commits, 1);
-    if (!(e->gate = an_mtl_buffer(l->err, l->d, AN_GATE_AT + table, "the commit protocol")) ||
-        !(e->counts = an_mtl_buffer(l->err, l->d, table, "the commit protocol")))
-        return AN_E_NOMEM;
-    e->words = an_send0(buffer_contents, e->gate);
+    for (int i = 0; i < AN_STEPS_IN_FLIGHT; i++) {
+        if (!(e->gate[i] = an_mtl_buffer(l->err, l->d, table, "the commit protocol"))) return AN_E_NOMEM;
+        e->opened[i] = an_send0(buffer_contents, e->gate[i]);
+    }
+    if (!(e->counts = an_mtl_buffer(l->err, l->d, table, "the commit protocol"))) return AN_E_NOMEM;
     uint32_t *counts = an_send0(buffer_contents, e->counts);
     for (int32_t i = 0; i < e->n_launches; i++)
         if (e->launch[i].commit >= 0) memcpy(counts + 3 * e->launch[i].commit, e->launch[i].groups, AN_GATE_BYTES);
@@ -382,7 +384,7 @@ static an_status load_plan(loading *l)
     for (int32_t k = 0; status == AN_OK && k < p->n_kernels; k++) l->row_library[k] = -1;
     if (status == AN_OK) status = compile_rows(l);
     for (int32_t s = 0; status == AN_OK && s < p->n_steps; s++) status = step_launches(l, known, s);
-    if (status == AN_OK) status = make_gate(l);
+    if (status == AN_OK) status = make_gates(l);
     free(known);
     return status;
 }
@@ -420,9 +422,11 @@ void an_mtl_unload(an_device *d, an_exec *e)
     for (int32_t i = 0; i < e->n_pipelines; i++) an_release(e->pipeline[i]);
     for (int32_t i = 0; i < e->n_libraries; i++) an_release(e->library[i]);
     const size_t table = AN_GATE_BYTES * (size_t)AN_MAX(e->n_commits, 1);
-    if (e->gate) d->allocated -= AN_GATE_AT + table;
+    for (int i = 0; i < AN_STEPS_IN_FLIGHT; i++) {
+        if (e->gate[i]) d->allocated -= table;
+        an_release(e->gate[i]);
+    }
     if (e->counts) d->allocated -= table;
-    an_release(e->gate);
     an_release(e->counts);
     an_mtl.pool_pop(pool);
     an_mtl_host_unload(d, e);

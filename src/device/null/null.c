@@ -52,6 +52,7 @@ static an_status open_metal(an_err *err, const an_device_options *o, an_device *
 {
     AN_TRY(open_as(err, "msl", 31, out));
     (*out)->target.fallback = o->fallback;
+    (*out)->target.input_blocks = 2; /* as the device has: they are in the bill */
     return AN_OK;
 }
 
