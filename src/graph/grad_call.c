@@ -226,10 +226,18 @@ static an_tensor *window(an_backward_node *b, an_op op, an_tensor *with, const a
     return an_emit(b->g, &e);
 }
 
+/* w [O,KH,KW,C/groups] as [groups,KH,KW,O/groups,C/groups]: what dx sums, taps and outputs, is then one axis in memory.
+ */
+static an_tensor *taps_first(an_tensor *w, int32_t groups)
+{
+    int32_t split[5] = {groups, w->shape[0] / groups, w->shape[1], w->shape[2], w->shape[3]};
+    return an_make_permute(an_make_reshape(w, 5, split), (const int[]){0, 2, 3, 1, 4});
+}
+
 static void grad_conv(an_backward_node *b)
 {
     an_tensor *x = an_src(b->n, 0), *w = an_src(b->n, 1);
-    if (b->need[0]) b->dx[0] = window(b, AN_OP_CONV2D_DX, w, x);
+    if (b->need[0]) b->dx[0] = window(b, AN_OP_CONV2D_DX, taps_first(w, (int32_t)b->n->attr[6]), x);
     if (b->need[1]) b->dx[1] = window(b, AN_OP_CONV2D_DW, x, w);
 }
 

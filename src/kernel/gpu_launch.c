@@ -43,6 +43,30 @@ static const char *row_step(const an_plan *p, const an_plan_step *s, const an_gp
     return why;
 }
 
+static struct an_divisor divisor(int32_t d)
+{
+    struct an_divisor by = {0, 0};
+    while (((int64_t)1 << by.shift) < d) by.shift++;
+    if (d > 1) by.magic = (an_u32)an_ceil_div((int64_t)1 << (31 + by.shift), d);
+    if (d > 1) by.shift--;
+    return by;
+}
+
+static struct an_window_args window_args(const an_window_spec *v)
+{
+    struct an_window_args w = {.taps = v->taps[1],
+                               .channels = v->channels,
+                               .pixel = v->pixel,
+                               .by_taps = divisor(v->taps[1]),
+                               .by_channels = divisor(v->channels)};
+    for (int d = 0; d < 2; d++) {
+        w.out[d] = v->out[d], w.in[d] = v->in[d], w.step[d] = v->step[d];
+        w.tap[d] = v->tap[d], w.start[d] = v->start[d], w.apart[d] = v->apart[d];
+        w.by_out[d] = divisor(v->out[d]);
+    }
+    return w;
+}
+
 static struct an_gemm_args gemm_args(const an_gemm_spec *s)
 {
     struct an_gemm_args g = {.a_m = s->a_m,
@@ -55,6 +79,7 @@ static struct an_gemm_args gemm_args(const an_gemm_spec *s)
                              .k = s->k,
                              .chain = AN_MAX(1, (int)an_ceil_div(s->k, AN_MAX(1, s->splits))),
                              .accumulate = s->accumulate};
+    if (s->window.of) g.w = window_args(&s->window);
     memcpy(g.a_b, s->a_b, sizeof g.a_b);
     memcpy(g.b_b, s->b_b, sizeof g.b_b);
     memcpy(g.c_b, s->c_b, sizeof g.c_b);
@@ -78,12 +103,14 @@ static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_t
     const int64_t splits = chains(g);
     out->params.gemm = gemm_args(g);
     out->params_bytes = sizeof out->params.gemm;
+    const int64_t across = an_ceil_div(g->n, t->bn), down = an_ceil_div(g->m, t->bm);
+    const bool flat = g->window.of == AN_WINDOW_A;
     for (int join = 0; join < (splits > 1 ? 2 : 1); join++) {
         an_gpu_launch *l;
         const char *why =
             join ? an_gpu_launch_add(out, "gemm_join", an_ceil_div(g->n, t->threads), g->m, batches(g), t->threads, &l)
-                 : an_gpu_launch_add(out, "gemm", an_ceil_div(g->n, t->bn), an_ceil_div(g->m, t->bm),
-                                     batches(g) * splits, t->threads, &l);
+                 : an_gpu_launch_add(out, "gemm", flat ? across * down : across, flat ? 1 : down, batches(g) * splits,
+                                     t->threads, &l);
         if (why) return why;
         if (!join) an_gpu_bind_arg(l, 0, s, 0), an_gpu_bind_arg(l, 1, s, 1);
         an_gpu_bind_arg(l, 2, s, 2);

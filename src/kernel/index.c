@@ -89,6 +89,16 @@ an_ix an_ix_var(an_ix_pool *p, int32_t var, int64_t extent)
     return of_atom(p, intern_atom(p, (an_atom){.kind = AN_ATOM_VAR, .var = var, .e = -1, .lo = 0, .hi = extent - 1}));
 }
 
+/* What a reshape there and back leaves behind: x%k + k * (x/k) is x, x%k + k * ((x/k) % n) is x % (k*n). Of the terms
+ * low_k * low and high_k * high the sum over low_k, -1 when they are no such pair. */
+static an_ix together(an_ix_pool *p, int32_t low, int32_t high, int64_t low_k, int64_t high_k)
+{
+    const an_atom mod = p->atom[low], above = p->atom[high];
+    if (mod.kind != AN_ATOM_MOD || above.kind == AN_ATOM_VAR || high_k != low_k * mod.by) return -1;
+    if (above.kind == AN_ATOM_DIV) return above.e == mod.e && above.by == mod.by ? mod.e : -1;
+    return an_ix_div(p, mod.e, mod.by) == above.e ? an_ix_mod(p, mod.e, mod.by * above.by) : -1;
+}
+
 an_ix an_ix_add(an_ix_pool *p, an_ix a, an_ix b)
 {
     if (a < 0 || b < 0) return fail(p);
@@ -105,22 +115,15 @@ an_ix an_ix_add(an_ix_pool *p, an_ix a, an_ix b)
         e.term[e.n].k = k;
         e.term[e.n++].atom = AN_MIN(ai, aj);
     }
-    /* x%k + (x/k)*k is x: what a reshape there and back leaves behind. */
-    for (int m = 0; m < e.n; m++) {
-        const an_atom *mod = &p->atom[e.term[m].atom];
-        if (mod->kind != AN_ATOM_MOD) continue;
+    for (int m = 0; m < e.n; m++)
         for (int d = 0; d < e.n; d++) {
-            const an_atom *div = &p->atom[e.term[d].atom];
-            if (div->kind != AN_ATOM_DIV || div->e != mod->e || div->by != mod->by ||
-                e.term[d].k != e.term[m].k * mod->by)
-                continue;
-            an_ix whole = an_ix_mul(p, mod->e, e.term[m].k);
+            const an_ix whole = together(p, e.term[m].atom, e.term[d].atom, e.term[m].k, e.term[d].k);
+            if (whole < 0) continue;
             an_ix_expr rest = {.c = e.c};
             for (int t = 0; t < e.n; t++)
                 if (t != m && t != d) rest.term[rest.n++] = e.term[t];
-            return an_ix_add(p, intern(p, &rest), whole);
+            return an_ix_add(p, intern(p, &rest), an_ix_mul(p, whole, e.term[m].k));
         }
-    }
     return intern(p, &e);
 }
 
@@ -190,6 +193,11 @@ an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k)
     if (r.n == 1 && r.c == 0 && r.term[0].k == 1 && p->atom[r.term[0].atom].kind == AN_ATOM_DIV) {
         an_atom in = p->atom[r.term[0].atom];
         return an_ix_add(p, whole, an_ix_div(p, in.e, in.by * k));
+    }
+    /* (x % (m*k)) / k is (x / k) % m */
+    if (r.n == 1 && r.c == 0 && r.term[0].k == 1 && p->atom[r.term[0].atom].kind == AN_ATOM_MOD) {
+        an_atom in = p->atom[r.term[0].atom];
+        if (in.by % k == 0) return an_ix_add(p, whole, an_ix_mod(p, an_ix_div(p, in.e, k), in.by / k));
     }
     if (r.lo < 0) { /* keep divisions of non-negative values only: put the whole back */
         rest = a;

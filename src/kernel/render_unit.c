@@ -68,8 +68,9 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
                     .store = kind_of[s->a_dtype],
                     .store_b = kind_of[s->b_dtype],
                     .store_c = kind_of[s->c_dtype],
-                    .mul = kind_of[s->mul_dtype],
-                    .exact = 1};
+                    .mul = s->window.of && gpu->tf32 && s->mul_dtype == AN_F32 ? "TF32" : kind_of[s->mul_dtype],
+                    .exact = 1,
+                    .window = s->window.of};
     if (!t->store || !kind_of[s->b_dtype] || !t->store_c) return "float64 products have no GPU template";
     bool mixed = s->a_dtype != s->b_dtype, has_f32 = s->a_dtype == AN_F32 || s->b_dtype == AN_F32;
     if (mixed && !has_f32) return "the operands are stored in two dtypes of 16 bits; cast one of them";
@@ -81,7 +82,8 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
     const int64_t a[4] = {s->a_b[0], s->a_b[1], s->a_b[2], t->a_along_k ? s->a_m : s->a_k},
                   b[4] = {s->b_b[0], s->b_b[1], s->b_b[2], t->b_along_k ? s->b_n : s->b_k};
     bool extents = (t->a_along_k ? s->k : s->m) % 8 == 0 && (t->b_along_k ? s->k : s->n) % 8 == 0;
-    t->vec = extents && !apart && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) &&
+    const bool pixels = !s->window.of || (s->window.channels % 8 == 0 && s->window.pixel % 8 == 0);
+    t->vec = extents && pixels && !apart && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) &&
                      starts_on_16(&arg[1])
                  ? 8
                  : 1;
@@ -185,6 +187,7 @@ static void defines(const an_tiles *t, an_text *out)
     }
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_VEC %d\n#define AN_THREADS %d\n", t->store, t->vec,
                    t->threads);
+    if (t->window) an_text_printf(out, "#define AN_WINDOW %d\n", t->window);
     if (t->unit == AN_UNIT_GEMM)
         an_text_printf(
             out,
@@ -251,6 +254,9 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
         an_text_printf(out, "/* %s: C[%d,%d] = A[%d,%d] B[%d,%d]", k->name, g->m, g->n, g->m, g->k, g->k, g->n);
         if (g->nb[0] * g->nb[1] * g->nb[2] > 1) an_text_printf(out, ", %d of them", g->nb[0] * g->nb[1] * g->nb[2]);
         if (g->splits > 1) an_text_printf(out, ", in %d chains", g->splits);
+        if (g->window.of)
+            an_text_printf(out, ", %s a window of %d x %d", g->window.of == AN_WINDOW_A ? "A" : "B", g->window.taps[0],
+                           g->window.taps[1]);
     } else if (k->kind == AN_KERNEL_SCATTER) {
         const an_scatter_spec *c = &k->u.scatter;
         an_text_printf(out, "/* %s: %lld rows of %lld into %lld", k->name, (long long)c->n, (long long)c->c,
@@ -275,7 +281,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
  * products share one. */
 static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
-    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 20 * sizeof(int), "compared as bytes");
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 22 * sizeof(int), "compared as bytes");
     an_tiles t, o;
     if (an_unit_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {

@@ -37,6 +37,7 @@ typedef enum an_unit {
 typedef struct an_tiles {                        /* what the templates are told by #define lines; unused ones are 0 */
     const char *store, *store_b, *store_c, *mul; /* "F32", "BF16", "F16" */
     an_unit unit;
+    int window, fast; /* of products: an_window_of; 1: the body for NVIDIA GPUs alone, conv_cuda.inc */
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* products */
     int d, dc, cols, causal, dropout;                               /* attention; bm: rows a group, bn: of attn_delta */

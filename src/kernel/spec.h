@@ -9,6 +9,23 @@
 
 #include "base/base.h"
 
+/* A convolution is a product of which one operand is never stored: the matrix of positions by (tap row, tap column,
+ * channel), read out of an image [images, in, in, pixel]. Position p is (image, y, x) of [images, out, out]; along each
+ * axis d its tap t reads the image at (place * step + t * tap + start) / apart, and is zero where that is outside or
+ * does not divide. Forward and for dW, step is the stride and tap the dilation; dX reads dy backwards: step is 1, tap
+ * the negative dilation and apart the stride. A                          B                                  C forward
+ * window of x [p, (r,s,c)]   w, strides of [(r,s,c), o]         y [p, o] dX           window of dy [p, (r,s,o)]  w as
+ * [groups, r, s, o, c]          dx [p, c] dW           dy, strides of [o, p]      window of x [p, (r,s,c)]           dw
+ * [o, (r,s,c)] Where B is the window, apart is 1. A group of channels is a member of the batch. With 1 x 1 taps, no
+ * padding and a stride of 1 there is no window. */
+typedef enum an_window_of { AN_WINDOW_NONE, AN_WINDOW_A, AN_WINDOW_B } an_window_of;
+typedef struct an_window_spec {
+    int32_t of; /* an_window_of: that operand's strides are ignored, but for those of the batch */
+    int32_t out[2], in[2], taps[2], channels; /* channels of the operand: of one group */
+    int32_t step[2], tap[2], start[2], apart[2];
+    int32_t pixel; /* elements from a pixel of the image to the next: channels of all groups */
+} an_window_spec;
+
 /* C[b,m,n] = sum_k A[b,m,k] * B[b,k,n], k ascending in one fused multiply-add chain from 0 for f32 (so the blocking is
  * invisible). args: A, B, C. Any strides for A and B (transposes and broadcasts are strides; a stride of 0 is allowed);
  * C has unit stride in n. mul_dtype AN_BF16: both operands are rounded to bf16 as they are packed and multiplied by the
@@ -25,7 +42,15 @@ typedef struct an_gemm_spec {
     uint8_t mul_dtype;                 /* AN_F32 or AN_BF16 */
     uint8_t accumulate;                /* C += product (f32 add after the chain), not with an epilogue */
     int32_t splits;                    /* 0 or 1: one chain */
+    an_window_spec window;
 } an_gemm_spec;
+
+/* The pixel along axis d of position `at` and tap `t`; -1: there is none. */
+static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at, int32_t t)
+{
+    const int32_t z = at * w->step[d] + t * w->tap[d] + w->start[d], i = w->apart[d] > 1 ? z / w->apart[d] : z;
+    return z < 0 || i >= w->in[d] || i * w->apart[d] != z ? -1 : i;
+}
 
 /* Softmax attention over strided views; d contiguous. q,o: [B,H,T,D]; k,v: [B,H,S,D]; lse: [B,H,T] f32 contiguous, the
  * row maximum plus log of the sum (natural log). causal: key j is visible to query i when j <= i + (S - T). Dropout

@@ -117,7 +117,7 @@ static void mark_copies(an_work *w)
             bool strided = n->op == AN_OP_MATMUL || n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD;
             bool ok = v.affine;
             if (n->op == AN_OP_MATMUL && !gemm_takes(w, n)) continue; /* a column group reads at any index */
-            if (an_ops[n->op].cls == AN_CLS_WINDOW && n->op != AN_OP_POOL_MAX_GRAD) continue;
+            if (an_ops[n->op].cls == AN_CLS_WINDOW && n->op != AN_OP_POOL_MAX_GRAD && !an_conv_takes(w, n)) continue;
             if (strided && ok && n->op != AN_OP_MATMUL)
                 ok = n->rank < 1 || w->g->node[src]->rank < 4 || v.stride[3] == 1 || w->g->node[src]->shape[3] == 1;
             if (ok && !strided) { /* calls, tables, packs: contiguous, from the base's start or inside it */
@@ -293,6 +293,18 @@ static int32_t column_group(an_work *w, int32_t id, int64_t rows, int64_t cols)
     return g;
 }
 
+/* Rows and columns are those of the product's result, so that what joins is an epilogue; those of grouped channels lie
+ * apart. */
+static int32_t conv_group(an_work *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    const int64_t rows = n->op == AN_OP_CONV2D_DW ? n->shape[0] : n->numel / n->shape[3];
+    int32_t g = group_new(w, AN_G_GEMM, id, rows, n->numel / rows);
+    const bool library = w->rq->target->library_products && an_conv_windowless(w, n);
+    if (g >= 0) w->group[g].closed = n->attr[6] > 1 || library;
+    return g;
+}
+
 static int32_t start_heavy(an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
@@ -312,6 +324,7 @@ static int32_t start_heavy(an_work *w, int32_t id)
     case AN_CLS_ATTENTION: return group_new(w, n->op == AN_OP_ATTENTION ? AN_G_ATTN : AN_G_ATTN_GRAD, id, rows, cols);
     case AN_CLS_WINDOW:
         if (n->op == AN_OP_POOL_MAX_GRAD) return group_new(w, AN_G_CALL, id, rows, cols);
+        if (an_conv_takes(w, n)) return conv_group(w, id);
         return column_group(w, id, rows, cols);
     case AN_CLS_INDEX:
         return group_new(w, n->dtype == AN_F32 && !w->rq->target->no_templates ? AN_G_SCATTER : AN_G_CALL, id, rows,

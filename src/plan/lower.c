@@ -115,6 +115,11 @@ static an_status gemm_spec(an_work *w, int32_t id, an_gemm_spec *s, an_arg *arg)
     const struct an_tensor *n = w->g->node[id];
     an_view a, b;
     int r = n->rank;
+    if (n->op != AN_OP_MATMUL) {
+        for (int i = 0; i < 2; i++) arg[i] = operand(w, n->src[i], false, &a);
+        an_conv_spec(w, id, s);
+        return AN_OK;
+    }
     int64_t c[AN_MAX_RANK];
     arg[0] = operand(w, n->src[0], true, &a);
     arg[1] = operand(w, n->src[1], true, &b);
@@ -167,15 +172,18 @@ static an_status lower_gemm(an_work *w, an_group *gr)
 {
     int32_t id = gr->anchor;
     const struct an_tensor *n = w->g->node[id];
-    an_kernel k = {.kind = AN_KERNEL_GEMM, .name = short_name(w, id, "matmul")};
+    const bool conv = n->op != AN_OP_MATMUL;
+    an_kernel k = {.kind = AN_KERNEL_GEMM, .name = short_name(w, id, conv ? an_conv_name(n) : "matmul")};
     an_arg arg[3 + AN_ROW_ARGS];
     AN_TRY(gemm_spec(w, id, &k.u.gemm, arg));
-    if (w->rq->target->exact && k.u.gemm.mul_dtype == AN_BF16) return refuse_inexact(w, id, "an_matmul");
+    if (w->rq->target->exact && k.u.gemm.mul_dtype == AN_BF16)
+        return refuse_inexact(w, id, conv ? "an_conv2d" : "an_matmul");
     int64_t batch = (int64_t)k.u.gemm.nb[0] * k.u.gemm.nb[1] * k.u.gemm.nb[2];
     k.flops = 2u * (uint64_t)n->numel * (uint64_t)k.u.gemm.k;
     k.bytes =
         (uint64_t)batch * ((uint64_t)k.u.gemm.m * (uint64_t)k.u.gemm.k * an_dtype_bytes((an_dtype)k.u.gemm.a_dtype) +
                            (uint64_t)k.u.gemm.k * (uint64_t)k.u.gemm.n * an_dtype_bytes((an_dtype)k.u.gemm.b_dtype));
+    if (conv) an_conv_work(w, id, &k.flops, &k.bytes);
     bool plain = gr->n_out == 1 && gr->out[0] == id;
     const an_target *target = w->rq->target;
     an_plan_step *s;

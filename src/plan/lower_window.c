@@ -30,7 +30,7 @@ int64_t an_window_red(const an_work *w, int32_t id)
     }
     case AN_OP_CONV2D_DX: { /* dy, w: every tap and every output channel of the group */
         const struct an_tensor *k = w->g->node[n->src[1]];
-        return (int64_t)k->shape[1] * k->shape[2] * (k->shape[0] / n->attr[6]);
+        return (int64_t)k->shape[1] * k->shape[2] * k->shape[3];
     }
     case AN_OP_CONV2D_DW:
         return (int64_t)a->shape[0] * a->shape[1] * a->shape[2]; /* every position of dy [N,H',W',O] */
@@ -78,14 +78,14 @@ static int32_t conv(an_builder *b, const struct an_tensor *n) /* x, w at (n h w,
     return multiply(b, u, v);
 }
 
-/* dx[n,h,w,c] sums dy[n,oh,ow,o] w[o,kh,kw,c] where oh*stride = h + pad - kh*dilation divides: divisibility is a guard
- * on the remainder. */
+/* dx[n,h,w,c] sums dy[n,oh,ow,o] w[g,kh,kw,o,c] where oh*stride = h + pad - kh*dilation divides: divisibility is a
+ * guard on the remainder. */
 static int32_t conv_dx(an_builder *b, const struct an_tensor *n)
 {
     an_ix_pool *p = &b->p->ix;
-    const struct an_tensor *dy = b->w->g->node[n->src[0]], *k = b->w->g->node[n->src[1]];
-    int64_t groups = n->attr[6], per_group = k->shape[0] / groups;
-    an_ix at[3], t[3], yi[4], wi[4], c = var(b, AN_VAR_COL, b->p->cols);
+    const struct an_tensor *dy = b->w->g->node[n->src[0]], *k = b->w->g->node[n->src[1]]; /* [groups,KH,KW,o,c] */
+    int64_t per_group = k->shape[3];
+    an_ix at[3], t[3], yi[4], wi[5], c = var(b, AN_VAR_COL, b->p->cols);
     int32_t taps[3] = {k->shape[1], k->shape[2], (int32_t)per_group}, guard = -1;
     an_ix_unlinear(p, var(b, AN_VAR_ROW, b->p->rows), 3, n->shape, at);
     an_ix_unlinear(p, var(b, AN_VAR_RED, b->p->red), 3, taps, t);
@@ -100,12 +100,10 @@ static int32_t conv_dx(an_builder *b, const struct an_tensor *n)
         yi[1 + d] = an_ix_add(p, an_ix_div(p, z, stride), an_ix_const(p, -shift / stride));
         guard = an_row_guard(b, guard, (an_bound){yi[1 + d], 0, dy->shape[1 + d]});
     }
-    an_ix o = an_ix_add(p, an_ix_mul(p, an_ix_div(p, c, k->shape[3]), per_group), t[2]);
-    yi[3] = o;
-    wi[0] = o;
-    wi[1] = t[0];
-    wi[2] = t[1];
-    wi[3] = an_ix_mod(p, c, k->shape[3]);
+    wi[0] = an_ix_div(p, c, k->shape[4]);
+    yi[3] = an_ix_add(p, an_ix_mul(p, wi[0], per_group), t[2]);
+    for (int i = 0; i < 3; i++) wi[1 + i] = t[i];
+    wi[4] = an_ix_mod(p, c, k->shape[4]);
     int32_t u = an_row_value(b, n->src[0], yi, guard, 0), v = an_row_value(b, n->src[1], wi, -1, 0);
     return multiply(b, u, v);
 }

@@ -155,6 +155,13 @@ bool an_same_place(const an_row_prog *p, int in, int out);
 int32_t an_value_new(an_work *w, int32_t node, int32_t output, int64_t bytes, an_usage usage, const char *name);
 an_arg an_arg_of(an_work *w, int32_t base, int32_t output, bool written); /* value or leaf as an argument */
 
+/* lower_conv.c: is convolution n a product, one without a window, and which? Operands are contiguous. */
+bool an_conv_takes(const an_work *w, const struct an_tensor *n);
+bool an_conv_windowless(const an_work *w, const struct an_tensor *n);
+const char *an_conv_name(const struct an_tensor *n);
+void an_conv_spec(const an_work *w, int32_t id, an_gemm_spec *out);
+void an_conv_work(const an_work *w, int32_t id, uint64_t *flops, uint64_t *bytes); /* bytes: of the operands */
+
 /* lower_row.c: group → row program; `tile` for a product's epilogue. Arguments' values are appended to `args`. */
 an_status an_lower_row(an_work *w, an_group *gr, bool tile, an_row_prog **out, an_arg *args, int *n_args);
 /* Parts [from, to) of a join, the first of them at `start` along its axis. */

@@ -310,7 +310,8 @@ static inline bool lab_order_is_the_devices(const an_graph *g)
 {
     for (int32_t id = 0; id < g->n; id++) {
         const struct an_tensor *n = g->node[id];
-        if (n->op != AN_OP_MATMUL && n->op != AN_OP_ATTENTION && n->op != AN_OP_ATTENTION_GRAD) continue;
+        const bool conv = n->op == AN_OP_CONV2D || n->op == AN_OP_CONV2D_DX || n->op == AN_OP_CONV2D_DW;
+        if (!conv && n->op != AN_OP_MATMUL && n->op != AN_OP_ATTENTION && n->op != AN_OP_ATTENTION_GRAD) continue;
         for (int i = 0; i < n->n_src; i++)
             if (g->node[n->src[i]]->dtype == AN_BF16 || g->node[n->src[i]]->dtype == AN_F16) return true;
     }

@@ -243,6 +243,23 @@ BUILD(attention_grad)
 static inline an_tensor *conv(lab *l, an_dtype t, int v, an_tensor **x, an_tensor **w)
 {
     const bool groups = v == 1;
+    if (v == 4) { /* several blocks of k, more than a panel of outputs, words and vectors of 8 */
+        *x = some(l, t, AN_SHAPE(3, 9, 8, 64));
+        *w = some(l, t, AN_SHAPE(40, 3, 3, 64));
+        return an_conv2d_at(AT, *x, *w, NULL, (an_window){.pad_h = 1, .pad_w = 1, .stride_w = 2});
+    }
+    if (v == 5) { /* groups wide enough for a product, taps that are never inside */
+        *x = some(l, t, AN_SHAPE(2, 9, 7, 18));
+        *w = some(l, t, AN_SHAPE(26, 2, 3, 9));
+        return an_conv2d_at(
+            AT, *x, *w, NULL,
+            (an_window){.stride_h = 3, .stride_w = 2, .pad_h = 4, .pad_w = 1, .dilation_h = 2, .groups = 2});
+    }
+    if (v == 6) { /* few channels, many positions: dw is summed in several chains */
+        *x = some(l, t, AN_SHAPE(5, 17, 15, 3));
+        *w = some(l, t, AN_SHAPE(10, 5, 4, 3));
+        return an_conv2d_at(AT, *x, *w, NULL, (an_window){.pad_h = 2, .pad_w = 3});
+    }
     *x = v == 3 ? an_permute_at(AT, some(l, t, AN_SHAPE(2, 4, 7, 6)), AN_SHAPE(0, 2, 3, 1))
                 : some(l, t, AN_SHAPE(2, 7, 6, 4));
     *w = some(l, t, v == 2 ? AN_SHAPE(5, 1, 1, 4) : AN_SHAPE(6, 3, 2, groups ? 2 : 4));
@@ -252,10 +269,17 @@ static inline an_tensor *conv(lab *l, an_dtype t, int v, an_tensor **x, an_tenso
                                  : (an_window){.stride_w = 2});
 }
 
+/* What sums of so many products are about. */
+static inline double conv_scale(int v)
+{
+    return v < 4 ? 4 : 32;
+}
+
 BUILD(conv2d)
 {
     an_tensor *x, *w;
-    root_sum(l, c, conv(l, t, v, &x, &w), 40, an_full_at(AT, l->now, t, an_shape_of(conv(l, t, v, &x, &w)), 4), v);
+    an_tensor *y = conv(l, t, v, &x, &w);
+    root_sum(l, c, y, 40, an_full_at(AT, l->now, t, an_shape_of(y), conv_scale(v)), v);
 }
 
 BUILD(conv2d_gradients)
@@ -263,7 +287,7 @@ BUILD(conv2d_gradients)
     an_tensor *x, *w, *y = conv(l, t, v, &x, &w), *g = some(l, t, an_shape_of(y));
     an_backward_at(AT, an_sum_at(AT, an_mul_at(AT, y, g), AN_ALL, false));
     an_tensor *d = c->op == AN_OP_CONV2D_DX ? an_grad(x) : an_grad(w);
-    root_sum(l, c, d, 90, an_full_at(AT, l->now, t, an_shape_of(d), 4), v);
+    root_sum(l, c, d, 90, an_full_at(AT, l->now, t, an_shape_of(d), conv_scale(v)), v);
 }
 
 static inline an_tensor *pool(lab *l, an_dtype t, int v, bool max, an_tensor **x)
@@ -453,9 +477,9 @@ static const op_case other_rows[] = {
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
     ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 6, 1, 0),
     ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 6, 3, 0),
-    ROW_OF(CONV2D, conv2d, T_FLOAT, 4, 1, 0),
-    ROW_OF(CONV2D_DX, conv2d_gradients, T_F32 | T_F64, 4, 1, 0),
-    ROW_OF(CONV2D_DW, conv2d_gradients, T_F32 | T_F64, 4, 1, 0),
+    ROW_OF(CONV2D, conv2d, T_FLOAT, 7, 1, 0),
+    ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 7, 1, 0),
+    ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 7, 1, 0),
     ROW_OF(POOL_MAX, pool, T_FLOAT, 3, 1, 0),
     ROW_OF(POOL_MAX_GRAD, pool_gradients, T_FLOAT, 3, 1, 0),
     ROW_OF(POOL_SUM, pool, T_FLOAT, 3, 1, 0),

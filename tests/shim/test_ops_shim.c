@@ -115,7 +115,8 @@ static void add(batch *b, pending p, int roots)
 
 static bool multiplies(const op_case *c, an_dtype t)
 {
-    return t == AN_BF16 && (c->op == AN_OP_MATMUL || c->op == AN_OP_ATTENTION || c->op == AN_OP_ATTENTION_GRAD);
+    const bool conv = c->op == AN_OP_CONV2D || c->op == AN_OP_CONV2D_DX || c->op == AN_OP_CONV2D_DW;
+    return t == AN_BF16 && (conv || c->op == AN_OP_MATMUL || c->op == AN_OP_ATTENTION || c->op == AN_OP_ATTENTION_GRAD);
 }
 
 static void finish(batch *b)

@@ -55,7 +55,7 @@ static int tile_dtype(const an_row_prog *epilogue)
 
 bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out)
 {
-    if (!d->has_lt || d->exact) return false;
+    if (!d->has_lt || d->exact || s->window.of) return false;
     *out = (an_product){.mul = s->mul_dtype, .out_at = -1};
     if (s->m < 1 || s->n < 1 || s->k < 1 || !one_batch(s, out)) return false;
     if (s->mul_dtype != AN_F32 && s->mul_dtype != AN_BF16) return false;

@@ -111,18 +111,19 @@ static void eval_conv(an_ref_node *r)
     const struct an_tensor *w = forward || dx ? r->src[1] : r->n;
     double *yv = forward ? r->out[0].d : r->in[0].d, *xv = forward ? r->in[0].d : dx ? r->out[0].d : r->in[1].d;
     double *wv = forward || dx ? r->in[1].d : r->out[0].d;
-    const int64_t *s = r->n->attr; /* stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups */
-    int64_t per_group = w->shape[0] / s[6], cells = (int64_t)w->shape[1] * w->shape[2] * w->shape[3];
+    const int64_t *s = r->n->attr;   /* stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups */
+    const int32_t *k = w->shape + 1; /* KH, KW: w is [O,KH,KW,C/groups], dx has it as [groups,KH,KW,...] */
+    int64_t per_group = y->shape[3] / s[6], channels = x->shape[3] / s[6], cells = channels * k[0] * k[1];
     for (int64_t j = 0; j < y->numel; j++) {
         int64_t o = j % y->shape[3], ow = j / y->shape[3] % y->shape[2],
                 oh = j / y->shape[3] / y->shape[2] % y->shape[1];
         int64_t b = j / y->shape[3] / y->shape[2] / y->shape[1];
         for (int64_t cell = 0; cell < cells; cell++) {
-            int64_t c = cell % w->shape[3], kw = cell / w->shape[3] % w->shape[2],
-                    kh = cell / w->shape[3] / w->shape[2];
+            int64_t c = cell % channels, kw = cell / channels % k[1], kh = cell / channels / k[1];
             int64_t h = oh * s[0] - s[2] + kh * s[4], v = ow * s[1] - s[3] + kw * s[5];
             if (h < 0 || h >= x->shape[1] || v < 0 || v >= x->shape[2]) continue;
-            int64_t ix = nhwc(x, b, h, v, o / per_group * w->shape[3] + c), iw = nhwc(w, o, kh, kw, c);
+            int64_t ix = nhwc(x, b, h, v, o / per_group * channels + c), iw = o * cells + cell;
+            if (dx) iw = ((o / per_group * k[0] * k[1] + kh * k[1] + kw) * per_group + o % per_group) * channels + c;
             if (forward)
                 yv[j] += xv[ix] * wv[iw];
             else if (dx)

@@ -78,13 +78,22 @@ typedef struct product {
     const an_ref_memory *arg;
 } product;
 
+/* Where an image has position p and column t of a window, -1: it is a zero. */
+static int64_t window_at(const an_window_spec *w, int64_t p, int64_t t)
+{
+    const int64_t area = (int64_t)w->out[0] * w->out[1], tap = t / w->channels;
+    const int32_t y = an_window_along(w, 0, (int32_t)(p % area / w->out[1]), (int32_t)(tap / w->taps[1]));
+    const int32_t x = an_window_along(w, 1, (int32_t)(p % w->out[1]), (int32_t)(tap % w->taps[1]));
+    return y < 0 || x < 0 ? -1 : ((p / area * w->in[0] + y) * w->in[1] + x) * w->pixel + t % w->channels;
+}
+
 /* Element (r,c): r counts the rows of all batches. */
 static double product_at(void *user, int64_t r, int64_t c)
 {
     const product *p = user;
     const an_gemm_spec *s = p->s;
     const int64_t m = r % s->m;
-    int64_t batch = r / s->m, a = m * s->a_m, b = c * s->b_n;
+    int64_t batch = r / s->m, a = 0, b = 0;
     for (int i = 2; i >= 0; i--) {
         const int64_t k = batch % s->nb[i];
         batch /= s->nb[i];
@@ -93,8 +102,10 @@ static double product_at(void *user, int64_t r, int64_t c)
     }
     double sum = 0;
     for (int64_t k = 0; k < s->k; k++) {
-        double x = an_ref_load(s->a_dtype, p->arg[0].before, a + k * s->a_k);
-        double y = an_ref_load(s->b_dtype, p->arg[1].before, b + k * s->b_k);
+        const int64_t at_a = s->window.of == AN_WINDOW_A ? window_at(&s->window, m, k) : m * s->a_m + k * s->a_k;
+        const int64_t at_b = s->window.of == AN_WINDOW_B ? window_at(&s->window, k, c) : k * s->b_k + c * s->b_n;
+        double x = at_a < 0 ? 0 : an_ref_load(s->a_dtype, p->arg[0].before, a + at_a);
+        double y = at_b < 0 ? 0 : an_ref_load(s->b_dtype, p->arg[1].before, b + at_b);
         if (s->mul_dtype == AN_BF16) {
             x = rounded(AN_BF16, x);
             y = rounded(AN_BF16, y);
@@ -500,6 +511,7 @@ static int64_t gemm_extent(const an_gemm_spec *s, int i)
     const int64_t as[5] = {s->a_b[0], s->a_b[1], s->a_b[2], s->a_m, s->a_k};
     const int64_t bs[5] = {s->b_b[0], s->b_b[1], s->b_b[2], s->b_k, s->b_n};
     const int64_t cs[5] = {s->c_b[0], s->c_b[1], s->c_b[2], s->c_m, 1};
+    if (i < 2 && s->window.of == (i == 0 ? AN_WINDOW_A : AN_WINDOW_B)) return 0; /* what is bound is the image */
     return i == 0   ? strided_extent(s->a_dtype, 5, a, as)
            : i == 1 ? strided_extent(s->b_dtype, 5, b, bs)
                     : strided_extent(s->c_dtype, 5, c, cs);

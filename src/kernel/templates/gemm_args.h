@@ -1,5 +1,16 @@
 /* gemm_args.h: what a matrix product is told at run time; strides in elements, as in an_gemm_spec. Tile sizes and kinds are compiled in.
  * The same bytes in C, CUDA and MSL: the wide members come first. */
+
+/* n / divisor for 0 <= n < 2^31: the upper word of n * magic, shifted; magic 0: n. (Granlund and Montgomery, PLDI 1994.) */
+struct an_divisor {
+    an_u32 magic, shift;
+};
+struct an_window_args { /* an_window_spec, of a convolution */
+    int out[2], in[2], step[2], tap[2], start[2], apart[2];
+    int taps, channels, pixel; /* taps: of a row */
+    int unused;
+    struct an_divisor by_out[2], by_taps, by_channels;
+};
 struct an_gemm_args {
     an_i64 a_b[3], a_m, a_k;
     an_i64 b_b[3], b_k, b_n;
@@ -8,4 +19,5 @@ struct an_gemm_args {
     int nb[3];      /* batch extents, outermost first */
     int chain;      /* k of one chain: k, or ceil(k / splits) */
     int accumulate; /* C += product */
+    struct an_window_args w;
 };

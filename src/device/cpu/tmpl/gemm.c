@@ -19,12 +19,16 @@
  * buffer: while it multiplied it asked memory for just what it packs. With few rows each panel is used once, and
  * whoever uses it packs it.
  *
+ * Of a convolution one operand is a window (gemm_window.h): it is packed like another one, only never read where it
+ * stands.
+ *
  * Sums wait in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when
  * their chain is not finished by one task (several groups along k, splits), in `partial`, as large as the result. */
 #include "device/cpu/tmpl/isa.h"
 
 #include "device/cpu/tmpl/gemm_micro.h"
 #include "device/cpu/tmpl/gemm_pack.h"
+#include "device/cpu/tmpl/gemm_window.h"
 
 #include "device/cpu/templates.h"
 
@@ -116,7 +120,8 @@ static bool stands_well(const plan *p)
 {
     const an_gemm_spec *s = &p->s;
     const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k;
-    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || s->a_m == 1) && stride % 512 != 0;
+    const bool window = s->window.of == AN_WINDOW_A;
+    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || s->a_m == 1) && stride % 512 != 0 && !window;
 }
 
 /* What is packed and used together. Cutting k costs passes over C, cutting n costs passes over A. */
@@ -226,13 +231,22 @@ static int64_t chain_k(const plan *p, int64_t chain, int64_t *begin)
     return AN_MIN(p->split_k, p->s.k - *begin);
 }
 
+/* `o` of the batch member at `at`. */
+static operand operand_of(const an_gemm_spec *s, an_window_of which, operand o, int64_t at)
+{
+    const bool window = (int)which == s->window.of;
+    if (window) o.window = &s->window;
+    o.p += (at + (window ? 0 : o.first_k * o.along_k)) * dtype_bytes(o.dtype);
+    return o;
+}
+
 static operand left_operand(const call *g, int64_t chain)
 {
     const an_gemm_spec *s = &g->p.s;
     int64_t begin;
     const int64_t k = chain_k(&g->p, chain, &begin);
-    const int64_t at = batch_offset(s, s->a_b, chain / g->p.splits) + begin * s->a_k;
-    return (operand){g->a + at * dtype_bytes(s->a_dtype), s->m, k, s->a_m, s->a_k, s->a_dtype};
+    const int64_t at = batch_offset(s, s->a_b, chain / g->p.splits);
+    return operand_of(s, AN_WINDOW_A, (operand){g->a, s->m, k, s->a_m, s->a_k, s->a_dtype, NULL, begin}, at);
 }
 
 static operand right_operand(const call *g, int64_t chain)
@@ -240,8 +254,8 @@ static operand right_operand(const call *g, int64_t chain)
     const an_gemm_spec *s = &g->p.s;
     int64_t begin;
     const int64_t k = chain_k(&g->p, chain, &begin);
-    const int64_t at = batch_offset(s, s->b_b, chain / g->p.splits) + begin * s->b_k;
-    return (operand){g->b + at * dtype_bytes(s->b_dtype), s->n, k, s->b_n, s->b_k, s->b_dtype};
+    const int64_t at = batch_offset(s, s->b_b, chain / g->p.splits);
+    return operand_of(s, AN_WINDOW_B, (operand){g->b, s->n, k, s->b_n, s->b_k, s->b_dtype, NULL, begin}, at);
 }
 
 /* Words of a chain in block j of k: [*w0, *w1), empty beyond a short chain's end. */
@@ -267,6 +281,10 @@ static an_word *shared_panel(const call *g, int64_t chain, int64_t j, int64_t pa
 static void pack_panel(const plan *p, const operand *b, int64_t panel, int64_t w0, int64_t w1, an_word *out)
 {
     const part q = {panel * PANEL, AN_MIN((panel + 1) * PANEL, p->s.n), w0, w1};
+    if (b->window) {
+        pack_window(b, q, out, panel_width(p, panel), true, p->kind);
+        return;
+    }
     pack(b, q, out, panel_width(p, panel), b->along_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, p->kind);
 }
 
@@ -421,7 +439,11 @@ static left take_left(const call *g, const job *b, const operand *a, int64_t j, 
     }
     if (by_row) {
         const int64_t stride = p->block + 16;
-        pack(a, (part){b->row0, b->row1, w0, w1}, b->left, stride, PACK_ROWS, p->kind);
+        const part q = {b->row0, b->row1, w0, w1};
+        if (a->window)
+            pack_window(a, q, b->left, stride, false, p->kind);
+        else
+            pack(a, q, b->left, stride, PACK_ROWS, p->kind);
         return (left){b->left, A_ROWS, true, stride};
     }
     pack_tiles(p, a, b->tile0, b->tile1, w0, w0, w1, b->left);
@@ -503,7 +525,7 @@ static int64_t pack_source(const call *g, int64_t task, uintptr_t *at)
     const operand o = strip < g->b_strips ? right_operand(g, chain) : left_operand(g, chain);
     int64_t first, end;
     block_words(p, o.k, j, &first, &end);
-    if (o.along_x != 1 || o.along_k > 2 * o.x || g->panel1 - g->panel0 < p->panels) return 0;
+    if (o.window || o.along_x != 1 || o.along_k > 2 * o.x || g->panel1 - g->panel0 < p->panels) return 0;
     const int64_t row = o.along_k * dtype_bytes(o.dtype) * (p->kind == WORD_PAIR ? 2 : 1), w0 = first + slice * SLICE;
     *at = (uintptr_t)o.p + (uintptr_t)(w0 * row);
     return AN_MAX(AN_MIN(SLICE, end - w0), 0) * row;
@@ -522,7 +544,7 @@ static run_ahead later_of(const call *g, int64_t task, const job *b, const opera
         if (begin + 1 < end) r.bytes[1] = pack_source(g->next, begin + 1, &r.at[1]) / blocks;
     }
     const int64_t columns = AN_MIN(p->column_blocks, g->panel1 - g->panel0);
-    if (r.bytes[0] == 0 && a->along_k == 1 && a->along_x <= 2 * a->k && blocks == p->blocks) {
+    if (r.bytes[0] == 0 && !a->window && a->along_k == 1 && a->along_x <= 2 * a->k && blocks == p->blocks) {
         r.bytes[0] = (b->row1 - b->row0) * a->along_x * size / (columns * blocks);
         r.at[0] = (uintptr_t)a->p + (uintptr_t)(b->row1 * a->along_x * size + r.bytes[0] * blocks * (task % columns));
     }

@@ -21,12 +21,14 @@
 typedef enum word_kind { WORD_F32, WORD_PAIR, WORD_ROUNDED } word_kind;
 
 /* A or B of one batch member and chain: element (x, k), x the row of A or the column of B, at p[x * along_x + k *
- * along_k]. */
+ * along_k]; of a window (gemm_window.h) p is the image, and k begins at first_k. */
 typedef struct operand {
     const uint8_t *p;
     int64_t x, k; /* extents */
     int64_t along_x, along_k;
     uint8_t dtype;
+    const struct an_window_spec *window;
+    int64_t first_k;
 } operand;
 
 typedef float an_float __attribute__((may_alias));
