@@ -447,6 +447,25 @@ static void too_much_memory_is_refused_before_macos_stalls(void **state)
     nothing_was_wrong();
 }
 
+static void what_metal_holds_beside_the_requests_is_told_apart(void **state)
+{
+    (void)state;
+    world("gpu=apple7,kernels=fast,working_set=64m");
+    const an_options o = {.device = "metal", .seed = 5, .cc = "none"};
+    an_err err = {0};
+    an_ctx *cx;
+    an_gpt *m;
+    an_memory held;
+    if (case_open(&err, &tiny, &o, &cx, &m) != AN_OK || case_train(&err, cx, m, &tiny, 0, 1, NULL) != AN_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(an_memory_read(cx, &held), AN_OK);
+    assert_int_equal(held.recommended_bytes, 64 << 20);
+    assert_true(held.driver_bytes >= held.requested_bytes);
+    assert_true(held.driver_bytes < held.requested_bytes + (1 << 20));
+    case_close(cx, m);
+    nothing_was_wrong();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,6 +482,7 @@ int main(void)
         cmocka_unit_test(a_gpu_that_goes_on_failing_is_a_sentence),
         cmocka_unit_test(what_is_refused_to_the_backend_is_a_sentence),
         cmocka_unit_test(too_much_memory_is_refused_before_macos_stalls),
+        cmocka_unit_test(what_metal_holds_beside_the_requests_is_told_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -207,6 +207,14 @@ static an_status metal_read(an_err *err, an_device *d, const an_buffer *src, siz
     return AN_OK;
 }
 
+static void metal_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes)
+{
+    void *pool = an_mtl.pool_push();
+    *driver_bytes = an_send0(device_allocated, d->device);
+    *recommended_bytes = d->facts.working_set;
+    an_mtl.pool_pop(pool);
+}
+
 static double metal_step_seconds(an_device *d, an_exec *e, int step)
 {
     (void)d;
@@ -233,5 +241,6 @@ const an_backend an_backend_metal = {.name = "metal",
                                      .wait = an_mtl_wait,
                                      .done = an_mtl_done,
                                      .step_seconds = metal_step_seconds,
+                                     .memory = metal_memory,
                                      .profile = metal_profile,
                                      .examine = an_mtl_examine};
