@@ -11,7 +11,7 @@
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_msl_h[], an_embed_dialect_common_h[],
     an_embed_dialect_rows_gpu_h[], an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_cuda_inc[],
-    an_embed_attn_forward_inc[], an_embed_attn_backward_inc[];
+    an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[];
 
 /* Shared memory a group may take: what every GPU of the kind has without asking. */
 enum { CUDA_SHARED = 48 << 10, METAL_SHARED = 32 << 10, MOST_USERS = 8 };
@@ -131,12 +131,21 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
     for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]);
     t->vec = wide ? 8 : 1;
     if (gpu->fast && wide && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 && s->D <= 128) {
-        t->cuda = 1;
+        t->body = AN_BODY_BF16;
         t->threads = 128;
         t->bm = grad ? 64 : 128;
         t->bn = 128 / 8;
         t->dc = 16; /* unused */
         t->cols = s->D <= 64 ? 64 : 32;
+        return NULL;
+    }
+    if (gpu->fast && gpu->tf32 && wide && s->dtype == AN_F32 && s->mul_dtype == AN_F32 && s->D <= 128) {
+        t->body = AN_BODY_TF32;
+        t->threads = 128;
+        t->bm = 64;
+        t->bn = 128 / 8;
+        t->dc = 16; /* unused */
+        t->cols = s->D <= 32 ? 64 : s->D <= 64 ? 32 : 16;
         return NULL;
     }
     for (size_t i = s->D > 128    ? 2
@@ -199,7 +208,7 @@ static void defines(const an_tiles *t, an_text *out)
         an_text_printf(
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
-    if (t->cuda) an_text_printf(out, "#define AN_FORWARD %d\n", t->unit == AN_UNIT_ATTN);
+    if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->unit == AN_UNIT_ATTN);
 }
 
 static const char *args_text(an_unit u)
@@ -208,9 +217,10 @@ static const char *args_text(an_unit u)
            : u == AN_UNIT_GEMM  ? an_embed_gemm_args_h
                                 : an_embed_attn_args_h;
 }
-static const char *body_text(an_unit u, int cuda)
+static const char *body_text(an_unit u, int body)
 {
-    return cuda                   ? an_embed_attn_cuda_inc
+    return body == AN_BODY_BF16   ? an_embed_attn_cuda_inc
+           : body == AN_BODY_TF32 ? an_embed_attn_tf32_inc
            : u >= AN_UNIT_SCATTER ? an_call_body_text(u)
            : u == AN_UNIT_GEMM    ? an_embed_gemm_inc
            : u == AN_UNIT_ATTN    ? an_embed_attn_forward_inc
@@ -241,7 +251,7 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
     }
     an_text_puts(out, args_text(t.unit));
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, "an_tail", gpu->msl, false, out);
-    an_text_puts(out, body_text(t.unit, t.cuda));
+    an_text_puts(out, body_text(t.unit, t.body));
 }
 
 /* ---------------------------------------------------------------------------------------------- for people */
@@ -352,5 +362,5 @@ void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
     }
     free(printed);
     for (int u = AN_UNIT_GEMM; u < AN_N_UNITS; u++)
-        if (body_used[u]) an_text_puts(out, body_text((an_unit)u, 0));
+        if (body_used[u]) an_text_puts(out, body_text((an_unit)u, AN_BODY_PORTABLE));
 }

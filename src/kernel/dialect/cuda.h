@@ -89,6 +89,14 @@ AN_FN float an_tf32(float x)
     return __uint_as_float(bits);
 }
 
+/* ldmatrix reads 8 x 8 blocks of 16-bit elements; lanes 8q..8q+7 give the addresses of the rows of block q, which must lie on 16 bytes
+ * (AN_LD rounds row lengths so). With .trans each block arrives transposed. */
+#define AN_LDMATRIX_X4(x, p, trans)                                                                                    \
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0,%1,%2,%3}, [%4];"                              \
+                 : "=r"((x)[0]), "=r"((x)[1]), "=r"((x)[2]), "=r"((x)[3])                                              \
+                 : "r"((an_u32)__cvta_generic_to_shared(p))                                                            \
+                 : "memory")
+
 /* ---- an_mul: what a tile in shared memory holds */
 #if AN_MUL == AN_KIND_F32 || AN_MUL == AN_KIND_TF32
 typedef float an_mul;
@@ -171,19 +179,12 @@ AN_FN void an_load_at(an_frag_a &a, const an_mul *p, int ld) { an_load_a_strided
 AN_FN void an_load_b(an_frag_b &b, const an_mul *p, int ld) { an_load_b_strided(b, p, ld, 1); }  /* b[k][j] = p[k*ld + j] */
 AN_FN void an_load_bt(an_frag_b &b, const an_mul *p, int ld) { an_load_b_strided(b, p, 1, ld); } /* b[k][j] = p[j*ld + k] */
 #else
-/* ldmatrix reads 8 x 8 blocks of 16-bit elements; lanes 8q..8q+7 give the addresses of the rows of block q, which must lie on 16 bytes
- * (AN_LD rounds row lengths so). With .trans each block arrives transposed. */
 struct an_frag_a {
     an_u32 x[4]; /* blocks (rows 0-7, k 0-7) (rows 8-15, k 0-7) (rows 0-7, k 8-15) (rows 8-15, k 8-15) */
 };
 struct an_frag_b {
     an_u32 x[2]; /* blocks k 0-7, k 8-15 */
 };
-#define AN_LDMATRIX_X4(x, p, trans)                                                                                    \
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4" trans ".shared.b16 {%0,%1,%2,%3}, [%4];"                              \
-                 : "=r"((x)[0]), "=r"((x)[1]), "=r"((x)[2]), "=r"((x)[3])                                              \
-                 : "r"((an_u32)__cvta_generic_to_shared(p))                                                            \
-                 : "memory")
 #define AN_LDMATRIX_X2(x, p, trans)                                                                                    \
     asm volatile("ldmatrix.sync.aligned.m8n8.x2" trans ".shared.b16 {%0,%1}, [%2];"                                    \
                  : "=r"((x)[0]), "=r"((x)[1])                                                                          \
