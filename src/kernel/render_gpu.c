@@ -6,6 +6,10 @@
  * hole. Invariants: no barrier of a group, no shared memory, no atomics; an element is written by the thread that later
  * phases have read it in; index arithmetic is in 32 bits unless the argument is too large for that. Extents are
  * literals: equal texts are equal kernels.
+ *
+ * AN_GPU_CUDA_FAST has liberties: several columns a lane, so sums in another order; a row kept in registers from phase
+ * to phase; where all results are stored in 16 bits, exp and 1 + erf to 13 bits or more (is_brief). The last is the one
+ * that fusing can show: the same formula in a program that also stores f32 is computed in full.
  */
 #include "kernel/render.h"
 #include "kernel/render_notes.h"
@@ -23,10 +27,11 @@ enum {
     METAL_BUFFERS = 31,
     TEAM_ROWS = 16,
     TEAM_THREADS = 1024,
-    LONG_ROW = 8192,    /* columns from which a group takes a row, whose second reading then comes from the cache */
-    ROW_WIDE = 4,       /* columns a lane of a row: 16 bytes of f32 */
-    AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
-    WIDE_FROM = 1 << 20 /* elements from which it still fills a GPU */
+    LONG_ROW = 8192,     /* columns from which a group takes a row, whose second reading then comes from the cache */
+    ROW_WIDE = 4,        /* columns a lane of a row: 16 bytes of f32 */
+    KEPT_REGISTERS = 96, /* of a lane that may hold its row from phase to phase */
+    AN_WIDE = 8,         /* columns a thread of the wide form: 16 bytes of the narrowest float */
+    WIDE_FROM = 1 << 20  /* elements from which it still fills a GPU */
 };
 
 static const char *const storage[AN_N_DTYPES] = {"float", "an_u16", "an_u16", "double",
@@ -125,6 +130,14 @@ static void rounded(int dtype, const char *e, an_text *out)
         an_text_puts(out, e);
 }
 
+/* How a program is spelled where other devices' bits are not asked for; all zero: plainly. */
+typedef struct form {
+    int wide;   /* columns of a thread, 0: one */
+    int blocks; /* a lane keeps its columns of a row in registers from phase to phase, `wide` in each of so many blocks
+                 */
+    bool brief; /* every result is stored in 16 bits: exp and erf need no more than those can show */
+} form;
+
 /* ---- wide accesses (CUDA): a thread has AN_WIDE neighbouring columns of one row, c0 and up, and loads and stores them
  * together where they stand together. Its instructions are those of one column, in a loop over k. */
 
@@ -147,13 +160,50 @@ static bool moves_together(const an_row_prog *p, const an_ins *in, int wide)
     return true;
 }
 
-static void load(const an_row_prog *p, int i, int wide, an_text *out)
+/* Where the columns of a load can be had: an earlier load of the same, or what was stored there; i itself when nowhere.
+ */
+static int source_of(const an_row_prog *p, int i, int wide)
+{
+    const an_ins *in = &p->ins[i];
+    int source = i;
+    if (in->kind != AN_INS_LOAD || !moves_together(p, in, wide) || !an_ix_uses(&p->ix, in->ix, AN_VAR_ROW)) return i;
+    for (int j = 0; j < i; j++) {
+        const an_ins *e = &p->ins[j];
+        if ((e->kind != AN_INS_LOAD && e->kind != AN_INS_STORE) || e->arg != in->arg) continue;
+        bool same = e->ix == in->ix && moves_together(p, e, wide);
+        if (e->kind == AN_INS_STORE && !same) return i;
+        if (same && (e->kind == AN_INS_STORE || source == i)) source = j;
+    }
+    return source;
+}
+
+/* Whether what i loads or stores outlives its phase, in registers. */
+static bool lasts(const an_row_prog *p, int i, form f)
+{
+    const an_ins *in = &p->ins[i];
+    if (!f.blocks || !moves_together(p, in, f.wide)) return false;
+    if (in->kind == AN_INS_LOAD) return source_of(p, i, f.wide) == i && an_ix_uses(&p->ix, in->ix, AN_VAR_ROW);
+    for (int j = i + 1; j < p->n_ins; j++)
+        if (source_of(p, j, f.wide) == i) return true;
+    return false;
+}
+
+/* Column k of what instruction i moves. */
+static void moved(const an_row_prog *p, int i, form f, an_text *out)
+{
+    int source = f.blocks ? source_of(p, i, f.wide) : i;
+    an_text_printf(out, lasts(p, source, f) ? "w%d[b][k]" : "w%d[k]", source);
+}
+
+static void load(const an_row_prog *p, int i, form f, an_text *out)
 {
     static const char *const widen[AN_N_DTYPES] = {[AN_BF16] = "an_bf16_to_f32(", [AN_F16] = "an_f16_to_f32("};
     const an_ins *in = &p->ins[i];
     const an_row_arg *arg = &p->arg[in->arg];
-    if (moves_together(p, in, wide)) {
-        an_text_printf(out, "%sw%d[k]%s", widen[arg->dtype] ? widen[arg->dtype] : "", i, widen[arg->dtype] ? ")" : "");
+    if (moves_together(p, in, f.wide)) {
+        an_text_puts(out, widen[arg->dtype] ? widen[arg->dtype] : "");
+        moved(p, i, f, out);
+        an_text_puts(out, widen[arg->dtype] ? ")" : "");
         return;
     }
     int64_t reach = in->a >= 0 ? (in->clamp - 1) * in->scale : 0;
@@ -189,8 +239,26 @@ static void cast(const an_row_prog *p, const an_ins *in, an_text *out)
     }
 }
 
-static void elementwise(const an_ins *in, an_text *out)
+/* The place of x in 1 + erf(x) or erf(x) + 1, -1 when in is no such sum. */
+static int32_t one_plus_erf(const an_row_prog *p, const an_ins *in)
 {
+    for (int swap = 0; swap < 2 && in->op == AN_OP_ADD; swap++) {
+        const an_ins *one = &p->ins[swap ? in->b : in->a], *erf = &p->ins[swap ? in->a : in->b];
+        if (one->kind == AN_INS_CONST && one->imm == 1 && erf->kind == AN_INS_ELEM && erf->op == AN_OP_ERF)
+            return erf->a;
+    }
+    return -1;
+}
+
+static void elementwise(const an_row_prog *p, const an_ins *in, form f, an_text *out)
+{
+    if (f.brief && in->dtype == AN_F32) {
+        int32_t x = one_plus_erf(p, in);
+        if (x >= 0 || in->op == AN_OP_EXP) {
+            an_text_printf(out, x >= 0 ? "an_one_plus_erf(v%d)" : "an_brief_exp(v%d)", x >= 0 ? x : in->a);
+            return;
+        }
+    }
     /* Integer sums and products wrap; signed ones would be undefined. */
     bool wraps = !an_dtype_is_float((an_dtype)in->dtype) &&
                  (in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL || in->op == AN_OP_NEG),
@@ -209,36 +277,39 @@ static void elementwise(const an_ins *in, an_text *out)
     an_text_free(&e);
 }
 
-static void store(const an_row_prog *p, int i, int wide, an_text *out)
+static void store(const an_row_prog *p, int i, form f, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     const an_row_arg *arg = &p->arg[in->arg];
-    if (moves_together(p, in, wide)) {
-        an_text_printf(out, "w%d[k", i);
+    if (moves_together(p, in, f.wide)) {
+        moved(p, i, f, out);
     } else {
         an_text_printf(out, "%s[", arg->name);
         index_text(p, in->ix, 0, out);
+        an_text_puts(out, "]");
     }
-    if (arg->dtype == AN_BF16)
-        an_text_printf(out, "] = (an_u16)an_f32_to_bf16(v%d);\n", in->a);
+    if (arg->dtype == AN_BF16 && p->ins[in->a].dtype == AN_BF16) /* is rounded */
+        an_text_printf(out, " = (an_u16)(AN_F2U(v%d) >> 16);\n", in->a);
+    else if (arg->dtype == AN_BF16)
+        an_text_printf(out, " = (an_u16)an_f32_to_bf16(v%d);\n", in->a);
     else if (arg->dtype == AN_F16)
-        an_text_printf(out, "] = (an_u16)an_f32_to_f16(v%d);\n", in->a);
+        an_text_printf(out, " = (an_u16)an_f32_to_f16(v%d);\n", in->a);
     else if (arg->dtype == AN_BOOL)
-        an_text_printf(out, "] = v%d != 0;\n", in->a);
+        an_text_printf(out, " = v%d != 0;\n", in->a);
     else if (arg->dtype == AN_U8)
-        an_text_printf(out, "] = (an_u8)v%d;\n", in->a);
+        an_text_printf(out, " = (an_u8)v%d;\n", in->a);
     else
-        an_text_printf(out, "] = v%d;\n", in->a);
+        an_text_printf(out, " = v%d;\n", in->a);
 }
 
 /* `once`: the condition under which one thread of a row writes what belongs to the row. */
-static void instruction(const an_row_prog *p, int i, const char *indent, const char *once, int wide, an_text *out)
+static void instruction(const an_row_prog *p, int i, const char *indent, const char *once, form f, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     an_text_puts(out, indent);
     if (in->kind == AN_INS_STORE) {
         if (in->level == AN_LEVEL_ROW) an_text_puts(out, once);
-        store(p, i, wide, out);
+        store(p, i, f, out);
         return;
     }
     an_text_printf(out, "const %s v%d = ", computed[in->dtype], i);
@@ -250,14 +321,14 @@ static void instruction(const an_row_prog *p, int i, const char *indent, const c
         an_text_puts(out, ")");
         break;
     case AN_INS_TEST: guard(p, in->guard, out); break;
-    case AN_INS_LOAD: load(p, i, wide, out); break;
+    case AN_INS_LOAD: load(p, i, f, out); break;
     case AN_INS_TILE: rounded(in->dtype, "acc", out); break;
     case AN_INS_RAND:
         an_text_printf(out, "an_uniform_at(%s, %uu, (an_u64)(", p->arg[in->arg].name, (unsigned)in->imm_i);
         index_text(p, in->ix, 0, out);
         an_text_printf(out, "), %lldu)", (long long)in->scale);
         break;
-    case AN_INS_ELEM: elementwise(in, out); break;
+    case AN_INS_ELEM: elementwise(p, in, f, out); break;
     case AN_INS_CAST: cast(p, in, out); break;
     default: break;
     }
@@ -347,24 +418,34 @@ static bool row_is_read(const an_row_prog *p, int until)
     return false;
 }
 
-/* Loads and stores of the wide form that stand outside its loop; at c0. */
-static void moves(const an_row_prog *p, int phase, int wide, bool stores, const char *indent, an_text *out)
+/* One load or store of the wide form, at c0. */
+static void move(const an_row_prog *p, int i, const char *block, const char *indent, an_text *out)
 {
     static const char *const narrow_c0[AN_N_VARS] = {"r", "c0", "q"};
     static const char *const wide_c0[AN_N_VARS] = {"(an_i64)r", "(an_i64)c0", "(an_i64)q"};
+    const an_ins *in = &p->ins[i];
+    const bool stores = in->kind == AN_INS_STORE;
+    const char *name = p->arg[in->arg].name;
+    if (stores)
+        an_text_printf(out, "%san_wide_store(%s + ", indent, name);
+    else
+        an_text_printf(out, "%san_wide_load(w%d%s, %s + ", indent, i, block, name);
+    an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
+    if (stores) an_text_printf(out, ", w%d%s", i, block);
+    an_text_puts(out, ");\n");
+}
+
+/* Those of a phase that stand outside its loop. */
+static void moves(const an_row_prog *p, int phase, form f, bool stores, const char *indent, an_text *out)
+{
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if (in->phase != phase || !moves_together(p, in, wide)) continue;
-        const an_row_arg *arg = &p->arg[in->arg];
-        if (!stores) an_text_printf(out, "%s%s w%d[%d];\n", indent, storage[arg->dtype], i, wide);
-        if (stores != (in->kind == AN_INS_STORE)) continue;
-        if (stores)
-            an_text_printf(out, "%san_wide_store(%s + ", indent, arg->name);
-        else
-            an_text_printf(out, "%san_wide_load(w%d, %s + ", indent, i, arg->name);
-        an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
-        if (stores) an_text_printf(out, ", w%d", i);
-        an_text_puts(out, ");\n");
+        if (in->phase != phase || !moves_together(p, in, f.wide)) continue;
+        const bool is_store = in->kind == AN_INS_STORE, kept = lasts(p, i, f);
+        const bool there = kept || (f.blocks && source_of(p, i, f.wide) != i); /* declared, and loaded, before */
+        if (!stores && !there)
+            an_text_printf(out, "%s%s w%d[%d];\n", indent, storage[p->arg[in->arg].dtype], i, f.wide);
+        if (stores == is_store && (stores || !there)) move(p, i, kept ? "[b]" : "", indent, out);
     }
 }
 
@@ -397,31 +478,56 @@ static void narrow_columns(const an_row_prog *p, int phase, bool shared, an_text
     an_text_printf(out, "    for (int c = %s; c < %lld; c += %d) {\n", shared ? "an_thread" : "l", (long long)p->cols,
                    shared ? TEAM_THREADS : 32);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "        ", "", 0, out);
+        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "        ", "", (form){0}, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) accumulate(p, i, "", "c", "        ", out);
     an_text_puts(out, "    }\n");
 }
 
+/* The loop over a lane's columns; an unrolled one where the row is kept. */
+static void wide_loop(const an_row_prog *p, form f, bool shared, an_text *out)
+{
+    const int step = ROW_WIDE * (shared ? TEAM_THREADS : 32);
+    if (!f.blocks) {
+        an_text_printf(out, "    for (int c0 = %d * %s; c0 < %lld; c0 += %d) {\n", ROW_WIDE, shared ? "an_thread" : "l",
+                       (long long)p->cols, step);
+        return;
+    }
+    an_text_printf(out, "    AN_UNROLL for (int b = 0; b < %d; b++)\n    {\n        const int c0 = %d * b + %d * l;\n",
+                   f.blocks, step, ROW_WIDE);
+    if (p->cols % step) an_text_printf(out, "        if (c0 >= %lld) continue;\n", (long long)p->cols);
+}
+
+/* What the row's lane keeps; everything that it reads is asked for at once. */
+static void kept_rows(const an_row_prog *p, form f, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (lasts(p, i, f))
+            an_text_printf(out, "    %s w%d[%d][%d];\n", storage[p->arg[p->ins[i].arg].dtype], i, f.blocks, f.wide);
+    wide_loop(p, f, false, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_LOAD && lasts(p, i, f)) move(p, i, "[b]", "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
 /* Four columns a lane at a time: 128 chains instead of 32, so only where the bits of other devices are not asked for.
  */
-static void wide_columns(const an_row_prog *p, int phase, bool shared, an_text *out)
+static void wide_columns(const an_row_prog *p, int phase, form f, bool shared, an_text *out)
 {
-    an_text_printf(out, "    for (int c0 = %d * %s; c0 < %lld; c0 += %d) {\n", ROW_WIDE, shared ? "an_thread" : "l",
-                   (long long)p->cols, ROW_WIDE * (shared ? TEAM_THREADS : 32));
-    moves(p, phase, ROW_WIDE, false, "        ", out);
+    wide_loop(p, f, shared, out);
+    moves(p, phase, f, false, "        ", out);
     an_text_printf(
         out,
         "        AN_UNROLL for (int k = 0; k < %d; k++)\n        {\n            const int c = c0 + k;\n         "
         "   (void)c;\n",
         ROW_WIDE);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "            ", "", ROW_WIDE, out);
+        if (p->ins[i].phase == phase && is_column(&p->ins[i])) instruction(p, i, "            ", "", f, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
             accumulate(p, i, "[k]", "c", "            ", out);
     an_text_puts(out, "        }\n");
-    moves(p, phase, ROW_WIDE, true, "        ", out);
+    moves(p, phase, f, true, "        ", out);
     an_text_puts(out, "    }\n");
 }
 
@@ -433,7 +539,19 @@ static bool wide_rows(const an_row_prog *p, an_gpu_kind gpu)
     return wide;
 }
 
-static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, bool wide, an_text *out)
+static form rows_form(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu)
+{
+    form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
+    if (!f.wide || launch->team || p->n_phases < 2) return f;
+    const form kept = {.wide = f.wide, .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
+    size_t bytes = 0;
+    for (int i = 0; i < p->n_ins; i++)
+        if (lasts(p, i, kept))
+            bytes += an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * ROW_WIDE * (size_t)kept.blocks;
+    return bytes <= 4 * KEPT_REGISTERS ? kept : f;
+}
+
+static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, form f, an_text *out)
 {
     const bool team = launch->team;
     bool columns = false, stored = false, shared = team && (launch->shares || !reduces(p, phase));
@@ -448,18 +566,18 @@ static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, 
             stored = true;
         }
         if (in->kind == AN_INS_REDUCE)
-            declare_lanes(p, i, wide ? ROW_WIDE : 1, out);
+            declare_lanes(p, i, f.wide ? ROW_WIDE : 1, out);
         else if (in->level == AN_LEVEL_ROW)
-            instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", 0, out);
+            instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", (form){0}, out);
     }
     if (!columns) return;
-    if (wide)
-        wide_columns(p, phase, shared, out);
+    if (f.wide)
+        wide_columns(p, phase, f, shared, out);
     else
         narrow_columns(p, phase, shared, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
-            end_row_reduction(p, i, wide, launch->shares, out);
+            end_row_reduction(p, i, f.wide, launch->shares, out);
 }
 
 static void rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
@@ -473,7 +591,9 @@ static void rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu,
     if (p->rows % at_once)
         an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
-    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch, wide_rows(p, gpu), out);
+    const form f = rows_form(p, launch, gpu);
+    if (f.blocks) kept_rows(p, f, out);
+    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch, f, out);
 }
 
 /* i, and r and c where they are read. */
@@ -502,7 +622,17 @@ static void place_of_thread(const an_row_prog *p, int threads, an_text *out)
     if (!uses(p, AN_VAR_ROW) && !uses(p, AN_VAR_COL)) an_text_puts(out, "    (void)i;\n");
 }
 
-static void wide_elements(const an_row_prog *p, const an_launch *launch, an_text *out)
+/* Elementwise and nothing but 16-bit results. */
+static bool is_brief(const an_row_prog *p, an_gpu_kind gpu)
+{
+    bool brief = gpu == AN_GPU_CUDA_FAST && p->shape != AN_COL && !has_rows(p);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_STORE)
+            brief &= p->arg[p->ins[i].arg].dtype == AN_BF16 || p->arg[p->ins[i].arg].dtype == AN_F16;
+    return brief;
+}
+
+static void wide_elements(const an_row_prog *p, const an_launch *launch, form f, an_text *out)
 {
     int64_t n = p->rows * p->cols;
     const bool is_long = n > INT32_MAX - EACH_THREADS * AN_WIDE; /* the last group reaches beyond n */
@@ -514,25 +644,26 @@ static void wide_elements(const an_row_prog *p, const an_launch *launch, an_text
                    unsigned_type, (long long)p->cols, unsigned_type, (long long)p->cols);
     if (p->shape == AN_TILE)
         an_text_printf(out, "    an_product wp[%d];\n    an_wide_load(wp, product + i);\n", AN_WIDE);
-    moves(p, 0, AN_WIDE, false, "    ", out);
+    moves(p, 0, f, false, "    ", out);
     an_text_printf(
         out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
         AN_WIDE);
     if (p->shape == AN_TILE) an_text_puts(out, "        const float acc = an_product_value(wp[k]);\n");
-    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "        ", "if (c == 0) ", AN_WIDE, out);
+    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "        ", "if (c == 0) ", f, out);
     an_text_puts(out, "    }\n");
-    moves(p, 0, AN_WIDE, true, "    ", out);
+    moves(p, 0, f, true, "    ", out);
 }
 
-static void elements(const an_row_prog *p, const an_launch *launch, an_text *out)
+static void elements(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
 {
+    const form f = {.wide = launch->wide ? AN_WIDE : 0, .brief = is_brief(p, gpu)};
     if (launch->wide) {
-        wide_elements(p, launch, out);
+        wide_elements(p, launch, f, out);
         return;
     }
     place_of_thread(p, launch->threads, out);
     if (p->shape == AN_TILE) an_text_puts(out, "    const float acc = an_product_value(product[i]);\n");
-    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", 0, out);
+    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", f, out);
 }
 
 static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
@@ -555,7 +686,7 @@ static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
         an_text_printf(out, "    for (int q = 0; q < %lld; q++) {\n", (long long)p->red);
     }
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == 0 && i != red) instruction(p, i, indent, "", 0, out);
+        if (p->ins[i].phase == 0 && i != red) instruction(p, i, indent, "", (form){0}, out);
     accumulate(p, red, lanes > 1 ? "[k]" : "", "q", indent, out);
     an_text_puts(out, lanes > 1 ? "        }\n" : "    }\n");
     for (int s = lanes / 2; s; s /= 2)
@@ -568,7 +699,7 @@ static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
     rounded(in->dtype, e, out);
     an_text_puts(out, ";\n");
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase > 0 && i != red) instruction(p, i, "    ", "if (c == 0) ", 0, out);
+        if (p->ins[i].phase > 0 && i != red) instruction(p, i, "    ", "if (c == 0) ", (form){0}, out);
 }
 
 /* ---------------------------------------------------------------------------------------------- kernels */
@@ -607,7 +738,7 @@ static void epilogue(const an_row_prog *p, const char *name, an_text *out)
     an_text_puts(out, ")\n{\n");
     if (!uses(p, AN_VAR_ROW)) an_text_puts(out, "    (void)r;\n");
     if (!uses(p, AN_VAR_COL)) an_text_puts(out, "    (void)c;\n");
-    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", 0, out);
+    for (int i = 0; i < p->n_ins; i++) instruction(p, i, "    ", "if (c == 0) ", (form){0}, out);
     an_text_puts(out, "}\n#define AN_EPILOGUE_ARGS ");
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN",
@@ -664,7 +795,7 @@ void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product
         an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i + 1,
                        type_of(&p->arg[i]), p->arg[i].name);
     an_text_puts(out, " AN_IDS)\n{\n");
-    elements(p, &launch, out);
+    elements(p, &launch, AN_GPU_CUDA_FAST, out);
     an_text_puts(out, "}\n");
 }
 
@@ -691,6 +822,6 @@ void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool
     else if (has_rows(p))
         rows(p, &launch, gpu, out);
     else
-        elements(p, &launch, out);
+        elements(p, &launch, gpu, out);
     an_text_puts(out, "}\n");
 }

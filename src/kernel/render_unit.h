@@ -34,10 +34,10 @@ typedef enum an_unit {
     AN_N_UNITS
 } an_unit;
 
-typedef enum an_attn_body { /* attention: whose kernels, all with the same entries and buffers */
-    AN_BODY_PORTABLE,       /* attn_forward.inc, attn_backward.inc */
-    AN_BODY_BF16,           /* NVIDIA: attn_cuda.inc */
-    AN_BODY_TF32            /* NVIDIA: attn_tf32.inc */
+typedef enum an_attn_body {                   /* attention: whose kernels, all with the same entries and buffers */
+                            AN_BODY_PORTABLE, /* attn_forward.inc, attn_backward.inc */
+                            AN_BODY_BF16,     /* NVIDIA: attn_cuda.inc */
+                            AN_BODY_TF32      /* NVIDIA: attn_tf32.inc */
 } an_attn_body;
 
 typedef struct an_tiles {                        /* what the templates are told by #define lines; unused ones are 0 */
@@ -47,7 +47,7 @@ typedef struct an_tiles {                        /* what the templates are told 
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* products */
     int d, dc, cols, causal, dropout;                               /* attention; bm: rows a group, bn: of attn_delta */
-    int body;       /* attention: an_attn_body */
+    int body;                                                       /* attention: an_attn_body */
     int call, work; /* calls: which of a template's; words of shared memory, 0: scratch */
 } an_tiles;
 

@@ -1,6 +1,6 @@
-/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 against the CPU, and the same
- * bits again. Skipped by name, with the reason, where there is no GPU: CI has none; tests/cuda/test_faults.c runs
- * there. */
+/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32 against the CPU,
+ * and the same bits again. Skipped by name, with the reason, where there is no GPU: CI has none;
+ * tests/cuda/test_faults.c runs there. */
 #define _GNU_SOURCE /* setenv */
 #include "proof/train_case.h"
 
@@ -30,20 +30,20 @@ static const attention attentions[] = {
     {2, 3, 256, 256, 64, true, 0},   {2, 2, 256, 256, 64, true, 0.2}, {1, 2, 200, 200, 64, false, 0},
     {1, 2, 130, 197, 32, true, 0.1}, {1, 3, 77, 77, 16, true, 0},     {1, 2, 64, 33, 128, false, 0.3},
     {1, 1, 300, 300, 128, true, 0},  {2, 2, 129, 65, 48, true, 0},    {1, 2, 65, 65, 96, true, 0},
+    {2, 1, 70, 90, 40, true, 0.2},
 };
 
 enum { N_OUT = 4 };
 static const char *const out_names[N_OUT] = {"o", "dq", "dk", "dv"};
 
-/* o and the gradients of sum(o * w) as floats; free() each. */
-static void run_attention(const attention *a, const char *device, float *out[N_OUT], int64_t n[N_OUT])
+/* o and the gradients of sum(o * w) as floats; free() each. Float32 on a GPU: products in tf32. */
+static void run_attention(const attention *a, an_dtype dtype, const char *device, float *out[N_OUT], int64_t n[N_OUT])
 {
-    an_ctx *cx = an_open(&(an_options){.device = device, .seed = 5});
+    an_ctx *cx = an_open(&(an_options){.device = device, .seed = 5, .tf32 = dtype == AN_F32});
     const an_shape qs = AN_SHAPE(a->B, a->H, a->T, a->D), ks = AN_SHAPE(a->B, a->H, a->S, a->D);
     an_tensor *q = an_param(cx, "q", AN_F32, qs, AN_NORMAL(1)), *k = an_param(cx, "k", AN_F32, ks, AN_NORMAL(1)),
               *v = an_param(cx, "v", AN_F32, ks, AN_NORMAL(1)), *w = an_param(cx, "w", AN_F32, qs, AN_NORMAL(1));
-    an_tensor *o =
-        an_attention(an_cast(q, AN_BF16), an_cast(k, AN_BF16), an_cast(v, AN_BF16), 0, a->causal, a->dropout);
+    an_tensor *o = an_attention(an_cast(q, dtype), an_cast(k, dtype), an_cast(v, dtype), 0, a->causal, a->dropout);
     an_backward(an_sum(an_mul(an_cast(o, AN_F32), w), AN_ALL));
     an_tensor *want[N_OUT] = {an_cast(o, AN_F32), an_grad(q), an_grad(k), an_grad(v)};
     if (an_eval(want[0], want[1], want[2], want[3]) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
@@ -56,16 +56,14 @@ static void run_attention(const attention *a, const char *device, float *out[N_O
     an_close(cx);
 }
 
-static void attention_in_bf16_is_that_of_the_cpu(void **state)
+static void compare_attention(an_dtype dtype, double allowed)
 {
-    (void)state;
-    if (no_gpu()) skip();
     for (size_t s = 0; s < AN_COUNT(attentions); s++) {
         const attention *a = &attentions[s];
         float *gpu[N_OUT], *cpu[N_OUT];
         int64_t n[N_OUT];
-        run_attention(a, "cuda", gpu, n);
-        run_attention(a, "cpu", cpu, n);
+        run_attention(a, dtype, "cuda", gpu, n);
+        run_attention(a, dtype, "cpu", cpu, n);
         for (int i = 0; i < N_OUT; i++) {
             double difference = 0, norm = 0;
             for (int64_t e = 0; e < n[i]; e++) {
@@ -75,11 +73,81 @@ static void attention_in_bf16_is_that_of_the_cpu(void **state)
             double relative = sqrt(difference / norm);
             print_message("# B%d H%d T%d S%d D%d%s dropout %g: %s: relative difference %.2g\n", a->B, a->H, a->T, a->S,
                           a->D, a->causal ? " causal" : "", a->dropout, out_names[i], relative);
-            if (!(relative < 6e-3)) fail_msg("%s differs by %g", out_names[i], relative);
+            if (!(relative < allowed)) fail_msg("%s differs by %g", out_names[i], relative);
             free(gpu[i]);
             free(cpu[i]);
         }
     }
+}
+
+static void attention_in_bf16_is_that_of_the_cpu(void **state)
+{
+    (void)state;
+    if (no_gpu()) skip();
+    compare_attention(AN_BF16, 6e-3);
+}
+
+static void attention_in_tf32_is_that_of_the_cpu_in_f32(void **state)
+{
+    (void)state;
+    if (no_gpu()) skip();
+    compare_attention(AN_F32, 1e-3);
+}
+
+/* ---------------------------------------------------------------------------------------------- GELU */
+
+enum { N_BF16 = 1 << 16 };
+
+/* GELU of every bf16 number and its derivative there, both rounded to bf16. */
+static void run_gelu(const char *device, float *y, float *dx)
+{
+    static float x[N_BF16];
+    for (uint32_t i = 0; i < N_BF16; i++) {
+        const uint32_t bits = i << 16;
+        memcpy(&x[i], &bits, sizeof bits);
+    }
+    an_ctx *cx = an_open(&(an_options){.device = device});
+    an_tensor *zero = an_param(cx, "zero", AN_F32, AN_SHAPE(N_BF16), AN_ZEROS),
+              *in = an_cast(an_add(an_input(cx, AN_F32, AN_SHAPE(N_BF16), x), zero), AN_BF16),
+              *out = an_cast(an_gelu(in), AN_F32);
+    an_backward(an_sum(out, AN_ALL));
+    an_tensor *gradient = an_grad(zero);
+    if (an_eval(out, gradient) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    assert_int_equal(an_read(out, y, sizeof x), AN_OK);
+    assert_int_equal(an_read(gradient, dx, sizeof x), AN_OK);
+    an_close(cx);
+}
+
+/* A unit of the last place of bf16, or what 1 + erf cancels in f32: a few 2^-24, times x. */
+static void compare_gelu(const char *what, const float *gpu, const float *cpu)
+{
+    double worst = 0;
+    for (uint32_t i = 0; i < N_BF16; i++) {
+        const uint32_t bits = i << 16;
+        float x;
+        memcpy(&x, &bits, sizeof bits);
+        if (isnan(cpu[i]) || isinf(cpu[i])) {
+            if (isnan(cpu[i]) ? !isnan(gpu[i]) : gpu[i] != cpu[i])
+                fail_msg("%s(%g): %g", what, (double)x, (double)gpu[i]);
+            continue;
+        }
+        const double allowed = fabs((double)cpu[i]) / 128 + 2e-7 * fmin(fabs((double)x), 10) + 1e-30;
+        const double difference = fabs((double)gpu[i] - (double)cpu[i]);
+        worst = fmax(worst, difference / allowed);
+        if (!(difference <= allowed)) fail_msg("%s(%g): %g, not %g", what, (double)x, (double)gpu[i], (double)cpu[i]);
+    }
+    print_message("# %s: %.2f of what is allowed\n", what, worst);
+}
+
+static void gelu_of_every_bf16_number_is_that_of_the_cpu(void **state)
+{
+    (void)state;
+    static float y[2][N_BF16], dx[2][N_BF16];
+    if (no_gpu()) skip();
+    run_gelu("cuda", y[0], dx[0]);
+    run_gelu("cpu", y[1], dx[1]);
+    compare_gelu("gelu", y[0], y[1]);
+    compare_gelu("gelu'", dx[0], dx[1]);
 }
 
 /* ---------------------------------------------------------------------------------------------- training */
@@ -179,6 +247,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_in_bf16_is_that_of_the_cpu),
+        cmocka_unit_test(attention_in_tf32_is_that_of_the_cpu_in_f32),
+        cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
         cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),
         cmocka_unit_test(two_runs_and_plain_launches_have_the_same_bits),
         cmocka_unit_test(values_apart_between_guards_have_the_same_bits),

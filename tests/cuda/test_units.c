@@ -1,6 +1,6 @@
 /* test_units.c: the CUDA text of every kernel of training steps (a classifier, a convolution net, a GPT block, a GPT at
- * GPT-2's width, in f32 and bf16, exact and fast) is taken by NVRTC without a warning. An ordinary run takes every
- * fourth text, in turn for sm_80, sm_90 and sm_100; AN_SOAK=1 takes each for all three. Skipped by name, with the
+ * GPT-2's width, in f32, tf32 and bf16, exact and fast) is taken by NVRTC without a warning. An ordinary run takes
+ * every fourth text, in turn for sm_80, sm_90 and sm_100; AN_SOAK=1 takes each for all three. Skipped by name, with the
  * reason, where NVRTC is not. */
 #include "golden/programs.h"
 
@@ -37,9 +37,9 @@ static void take(const an_text *text, const char *what, bool fmad)
     }
 }
 
-static void take_plan(const an_plan *p, bool fast)
+static void take_plan(const an_plan *p, bool fast, bool tf32)
 {
-    const an_gpu gpu = {.fast = fast};
+    const an_gpu gpu = {.fast = fast, .tf32 = tf32};
     for (int s = 0; s < p->n_steps; s++) {
         const an_plan_step *st = &p->step[s];
         const an_kernel *k = &p->kernel[st->kernel];
@@ -82,7 +82,7 @@ static void kernels_of_small_steps_compile(void **state)
         an_set_policy(cx, (an_policy){.matmul = i % 2 ? AN_BF16 : AN_F32});
         program p = program_build(cx, i / 2);
         if (an_plan(p.loss, p.norm) != AN_OK) fail_msg("%s: %s", p.name, an_error(cx));
-        take_plan(cx->last->plan, i % 2 != 0);
+        take_plan(cx->last->plan, i % 2 != 0, false);
         an_gpt_close(p.gpt);
         an_close(cx);
     }
@@ -111,7 +111,8 @@ static void kernels_of_a_step_at_the_width_of_gpt2_compile(void **state)
             fail_msg("%s", err.text);
         an_tensor *loss = case_build(cx, m, &c, 0, 0);
         if (an_plan(loss) != AN_OK) fail_msg("%s", an_error(cx));
-        take_plan(cx->last->plan, true);
+        take_plan(cx->last->plan, true, false);
+        if (!half) take_plan(cx->last->plan, true, true);
         case_close(cx, m);
     }
     print_message("# %d texts, %d compiled\n", seen_units, compiled);
