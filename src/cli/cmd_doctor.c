@@ -120,8 +120,11 @@ static void print_devices(an_text *out, an_text *w, const an_doctor *d)
         an_text_printf(w, "%s%s", !x->built ? "not built: " : !x->available ? "not available: " : "", x->reason);
         end_row(out, x->name, w);
         if (!m->gemm_gflops) continue;
-        an_text_printf(w, "product of 1024x1024 %.1f GFLOP/s in float32, %.1f in bfloat16; copy %.1f GB/s",
-                       m->gemm_gflops, m->gemm_bf16_gflops, m->copy_gbytes);
+        const bool tera = m->gemm_bf16_gflops >= 1e4;
+        const double unit = tera ? 1e-3 : 1;
+        an_text_printf(w, "product of %lldx%lld %.1f %sFLOP/s in float32, %.1f in bfloat16; copy %.1f GB/s",
+                       (long long)m->gemm_side, (long long)m->gemm_side, unit * m->gemm_gflops, tera ? "T" : "G",
+                       unit * m->gemm_bf16_gflops, m->copy_gbytes);
         end_row(out, "", w);
         if (!m->driver_bytes) continue;
         an_text_printf(w, "memory %s for programs; beside that driver and libraries (and other programs) hold %s",
@@ -168,6 +171,7 @@ static void json_devices(an_text *out, const an_doctor *d)
                        x->available ? "true" : "false", x->runs ? "true" : "false");
         put_pair(out, "about", x->reason);
         if (m->gemm_gflops) {
+            an_text_printf(out, ",\"gemm_side\":%lld", (long long)m->gemm_side);
             an_put_json(out, "gemm_gflops", m->gemm_gflops);
             an_put_json(out, "gemm_bf16_gflops", m->gemm_bf16_gflops);
             an_put_json(out, "copy_gbytes", m->copy_gbytes);

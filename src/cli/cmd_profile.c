@@ -54,9 +54,11 @@ static void print_summary(an_text *out, const an_profile_result *p, const an_tra
             flops += (double)p->launch[i].flops;
             bytes += (double)p->launch[i].bytes;
         }
-        an_text_printf(out, "\nlaunches  %d in %.3f ms: %.1f GFLOP/s of %.1f, %.1f GB/s of %.1f", p->n_launches,
-                       p->device_ms, flops / p->device_ms / 1e6, p->roof.gflops, bytes / p->device_ms / 1e6,
-                       p->roof.gbytes);
+        const bool tera = p->roof.gflops >= 1e4;
+        const double unit = tera ? 1e-3 : 1;
+        an_text_printf(out, "\nlaunches  %d in %.3f ms: %.1f %sFLOP/s of %.1f, %.1f GB/s of %.1f", p->n_launches,
+                       p->device_ms, unit * flops / p->device_ms / 1e6, tera ? "T" : "G", unit * p->roof.gflops,
+                       bytes / p->device_ms / 1e6, p->roof.gbytes);
     }
 }
 

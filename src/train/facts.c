@@ -87,16 +87,17 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     an_bench_op_result r;
     an_err err = {0};
     an_status status = an_config_defaults(&err, &an_train_keys, &c);
+    out->gemm_side = strcmp(device, "cuda") == 0 ? 4096 : 1024; /* a GPU of its own is idle most of a small one */
     snprintf(c.device, sizeof c.device, "%s", device);
     snprintf(c.cc, sizeof c.cc, "%s", o->cc ? o->cc : "");
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", o->cache_dir ? o->cache_dir : "");
     if (status == AN_OK)
-        status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_F32, 1024, 10, false}, &r);
+        status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_F32, out->gemm_side, 10, false}, &r);
     if (status == AN_OK) out->gemm_gflops = r.gflops;
     if (status == AN_OK) status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_COPY, AN_F32, 128, 5, false}, &r);
     if (status == AN_OK) out->copy_gbytes = r.gbytes;
     if (status == AN_OK)
-        status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_BF16, 1024, 10, false}, &r);
+        status = an_bench_run_op(&err, &c, &(an_bench_op){AN_BENCH_MATMUL, AN_BF16, out->gemm_side, 10, false}, &r);
     if (status == AN_OK) out->gemm_bf16_gflops = r.gflops;
     if (status == AN_OK) out->driver_bytes = r.driver_bytes;
     if (status == AN_OK && r.driver_bytes) out->device_bytes = r.device_bytes;

@@ -16,6 +16,7 @@ enum { AN_DOCTOR_DEVICES = 16, AN_DOCTOR_FINDINGS = 24 };
 
 typedef struct an_measured { /* on one device; zeros: not measured */
     double gemm_gflops, gemm_bf16_gflops, copy_gbytes;
+    int64_t gemm_side;                   /* of those products */
     uint64_t device_bytes, driver_bytes; /* of a GPU: free for programs; held by driver and libraries after a product */
     char fault[512];                     /* why not; "" */
 } an_measured;
