@@ -26,6 +26,13 @@ bool an_device_find(const char *name, an_device_facts *out);
 typedef void an_examine_fn(void *user, const char *what, const char *found, bool fault);
 bool an_device_examine(const char *name, an_examine_fn *tell, void *user);
 
+/* The time that the context's device has worked, in seconds of its own clock; < 0: it does not say. */
+double an_device_busy_seconds(const an_ctx *cx);
+
+/* What macOS says of the machine: heat as NSProcessInfo has it (0 nominal, 1 fair, 2 serious, 3 critical), and
+ * low-power mode; -1: not told. False: this is no macOS. */
+bool an_mac_state(int *thermal, int *low_power);
+
 /* The compiler of fused CPU kernels and the folder they are kept in, as a context with these options would find them.
  * An empty path means none, and the text beside it says why. */
 typedef struct an_compiler_facts {

@@ -7,6 +7,7 @@
 #include "anneal_internal.h"
 #include "base/os.h"
 #include "device/cpu/cpu_internal.h"
+#include "device/metal/objc.h"
 #include "device/ref/ref_device.h"
 
 #include <anneal_tools.h>
@@ -16,6 +17,16 @@
 #include <sys/stat.h>
 
 /* ---------------------------------------------------------------------------------------------- devices */
+
+double an_device_busy_seconds(const an_ctx *cx)
+{
+    return cx && cx->device && cx->backend->busy_seconds ? cx->backend->busy_seconds(cx->device) : -1;
+}
+
+bool an_mac_state(int *thermal, int *low_power)
+{
+    return an_objc_mac_state(thermal, low_power);
+}
 
 static void ask(const an_backend *b, an_device_facts *out)
 {

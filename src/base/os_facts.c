@@ -177,7 +177,8 @@ static void read_thermal(const char *root, an_os_facts *out)
     char text[32];
     if (!line_of(root, "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count", text, sizeof text))
         return;
-    if (strcmp(text, "0") == 0)
+    out->throttled = strtoll(text, NULL, 10);
+    if (out->throttled == 0)
         snprintf(out->thermal, sizeof out->thermal, "nominal");
     else
         snprintf(out->thermal, sizeof out->thermal, "throttled %.11s times", text);
@@ -264,12 +265,19 @@ static void read_power(const char *root, an_os_facts *out)
         out->low_power = strcmp(value, "low-power") == 0 || strcmp(value, "quiet") == 0;
 }
 
-void an_facts_linux(const char *root, an_os_facts *out)
+/* "some avg10=0.12 avg60=...": of our control group where it says so, else of the machine. */
+static void read_pressure(const char *root, an_os_facts *out)
 {
-    char *text = text_of(root, "/etc/os-release");
-    if (text != NULL) field_of(text, "PRETTY_NAME", '=', out->system, sizeof out->system);
-    free(text);
-    text = text_of(root, "/proc/meminfo");
+    static const char *const paths[] = {"/sys/fs/cgroup/memory.pressure", "/proc/pressure/memory"};
+    char line[128];
+    for (size_t i = 0; i < AN_COUNT(paths); i++)
+        if (line_of(root, paths[i], line, sizeof line) && sscanf(line, "some avg10=%lf", &out->memory_stall) == 1)
+            return;
+}
+
+static void read_memory(const char *root, an_os_facts *out)
+{
+    char *text = text_of(root, "/proc/meminfo");
     if (text != NULL) {
         out->ram_bytes = kib_field(text, "MemTotal");
         out->free_bytes = kib_field(text, "MemAvailable");
@@ -277,11 +285,25 @@ void an_facts_linux(const char *root, an_os_facts *out)
         out->swap_free_bytes = kib_field(text, "SwapFree");
     }
     free(text);
-    read_cpu(root, out);
+    read_pressure(root, out);
+}
+
+void an_facts_linux_moving(const char *root, an_os_facts *out)
+{
+    read_memory(root, out);
     read_thermal(root, out);
+    read_power(root, out);
+}
+
+void an_facts_linux(const char *root, an_os_facts *out)
+{
+    char *text = text_of(root, "/etc/os-release");
+    if (text != NULL) field_of(text, "PRETTY_NAME", '=', out->system, sizeof out->system);
+    free(text);
+    an_facts_linux_moving(root, out);
+    read_cpu(root, out);
     read_container(root, out);
     read_translation(root, out);
-    read_power(root, out);
 }
 
 /* ---------------------------------------------------------------------------------------------- this machine */
@@ -319,16 +341,16 @@ static char *said(const char *const *argv)
 }
 #define SAID(...) said((const char *const[]){__VA_ARGS__, NULL})
 
-static void read_system(an_os_facts *out)
+static void read_system(an_os_facts *out, bool moving)
 {
     char *text[] = {
         SAID("/usr/sbin/sysctl", "hw", "machdep.cpu", "vm.swapusage", "kern.hv_vmm_present", "kern.memorystatus_level"),
-        SAID("/usr/sbin/sysctl", "sysctl.proc_translated"),
+        moving ? NULL : SAID("/usr/sbin/sysctl", "sysctl.proc_translated"),
         SAID("/usr/bin/pmset", "-g"),
         SAID("/usr/bin/pmset", "-g", "batt"),
         SAID("/usr/bin/pmset", "-g", "therm"),
-        SAID("/usr/bin/sw_vers"),
-        SAID("/usr/bin/xcode-select", "-p")};
+        moving ? NULL : SAID("/usr/bin/sw_vers"),
+        moving ? NULL : SAID("/usr/bin/xcode-select", "-p")};
     an_facts_macos(&(an_mac_texts){.sysctl = text[0],
                                    .translated = text[1],
                                    .pmset = text[2],
@@ -340,22 +362,34 @@ static void read_system(an_os_facts *out)
     for (size_t i = 0; i < AN_COUNT(text); i++) free(text[i]);
 }
 #else
-static void read_system(an_os_facts *out)
+static void read_system(an_os_facts *out, bool moving)
 {
-    an_facts_linux("", out);
+    if (moving)
+        an_facts_linux_moving("", out);
+    else
+        an_facts_linux("", out);
 }
 #endif
+
+void an_os_facts_update(an_os_facts *io)
+{
+    read_system(io, true);
+}
 
 void an_os_facts_read(an_os_facts *out)
 {
     struct utsname u;
-    *out = (an_os_facts){.on_battery = AN_UNKNOWN, .battery_percent = AN_UNKNOWN, .low_power = AN_UNKNOWN};
+    *out = (an_os_facts){.on_battery = AN_UNKNOWN,
+                         .battery_percent = AN_UNKNOWN,
+                         .low_power = AN_UNKNOWN,
+                         .throttled = AN_UNKNOWN,
+                         .memory_stall = AN_UNKNOWN};
     if (uname(&u) == 0) {
         snprintf(out->kernel, sizeof out->kernel, "%.70s %.70s", u.sysname, u.release);
         snprintf(out->machine, sizeof out->machine, "%.31s", u.machine);
     }
     read_limits(out);
-    read_system(out);
+    read_system(out, false);
     if (!out->threads) out->threads = out->cores_usable;
 }
 
@@ -440,6 +474,11 @@ void an_os_facts_json(const an_os_facts *f, an_text *out)
         an_text_puts(out, "null");
     put_answer(out, "on_battery", f->on_battery);
     put_answer(out, "low_power", f->low_power);
+    put_key(out, "memory_stall_percent");
+    if (f->memory_stall >= 0)
+        an_text_printf(out, "%.4g", f->memory_stall);
+    else
+        an_text_puts(out, "null");
     put_key(out, "battery_percent");
     if (f->battery_percent == AN_UNKNOWN)
         an_text_puts(out, "null}");

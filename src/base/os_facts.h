@@ -40,10 +40,14 @@ typedef struct an_os_facts {
     int on_battery;       /* 1: running from it, 0: mains, AN_UNKNOWN: no battery seen or not told */
     int battery_percent;  /* AN_UNKNOWN: no battery */
     int low_power;        /* low-power mode (macOS), power-saver platform profile (Linux) */
+    int64_t throttled;    /* Linux: how often the processor was slowed for its heat since the start; AN_UNKNOWN */
+    double memory_stall;  /* Linux: percent of the last 10 s in which a process waited for memory; AN_UNKNOWN */
 } an_os_facts;
 
 /* Of this machine now; some milliseconds on Linux, some tens on macOS, which is asked by running its tools. */
 void an_os_facts_read(an_os_facts *out);
+/* Reads again what moves while a program runs: free memory, swap, heat, power. The rest stays. */
+void an_os_facts_update(an_os_facts *io);
 /* {"system":"...",...}: every fact, null for what is not known. */
 void an_os_facts_json(const an_os_facts *f, an_text *out);
 
@@ -60,6 +64,8 @@ void an_os_mount_read(const char *path, an_os_mount *out);
 
 /* Facts from `root`/proc, `root`/sys and `root`/etc ("" for the real ones); leaves what it does not find. */
 void an_facts_linux(const char *root, an_os_facts *out);
+/* The part of it that an_os_facts_update reads. */
+void an_facts_linux_moving(const char *root, an_os_facts *out);
 
 /* What macOS' programs printed; NULL: did not run. */
 typedef struct an_mac_texts {

@@ -5,6 +5,7 @@
 #include "train/folder.h"
 #include <math.h>
 #include <signal.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct resume_values {
@@ -68,6 +69,23 @@ static an_status train(an_err *err, an_run *r, const an_price *price, const an_a
     return args->json ? print_summary(err, r, &result) : AN_OK;
 }
 
+/* One of several processes of a job, as torchrun and mpirun start them: each would train the whole run by itself. */
+static an_status refuse_jobs(an_err *err)
+{
+    static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
+    for (size_t i = 0; i < AN_COUNT(names); i++) {
+        const char *n = getenv(names[i]);
+        if (n && strtol(n, NULL, 10) > 1)
+            return an_fail(err, AN_E_ENV,
+                           "%s=%.20s: anneal trains in one process on one device, a Mac's GPU has nothing to gain from "
+                           "more, and several GPUs are not supported yet. Start it once, without torchrun or mpirun: "
+                           "the same settings make the same updates (nanoGPT divides gradient_accumulation_steps among "
+                           "processes)",
+                           names[i], n);
+    }
+    return AN_OK;
+}
+
 /* Who reads the narration may leave (head, a pager, a closed connection): training goes on. */
 static void outlive_readers(void)
 {
@@ -125,6 +143,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     an_run *r;
     an_price price;
     outlive_readers();
+    AN_TRY(refuse_jobs(err));
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1));
     AN_TRY(an_train_config_check(err, &c));
@@ -218,6 +237,7 @@ an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
     char path[AN_CKPT_PATH_BYTES];
     resume_values v;
     outlive_readers();
+    AN_TRY(refuse_jobs(err));
     AN_TRY(refuse_fixed_keys(err, args));
     AN_TRY(an_config_defaults(err, &an_resume_keys, &v));
     AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_resume_keys, &v}}, 1));

@@ -179,7 +179,7 @@ static void show_progress(an_narrator *n, const an_run *r, const an_train_event 
     const bool last = e->step + 1 >= r->cfg.max_iters;
     if (now - n->shown < (n->terminal ? 0.1 : 2.0) && !last) return;
     n->shown = now;
-    char fields[7][40] = {{0}}, text[32];
+    char fields[8][40] = {{0}}, text[32];
     int k = 0;
     if (n->peak_gflops < 0) n->peak_gflops = an_fma_peak(r->cx, r->cfg.dtype);
     const double flops = an_gpt_flops(an_gpt_config_of(r->model), r->cfg.batch_size, r->cfg.block_size) *
@@ -188,6 +188,7 @@ static void show_progress(an_narrator *n, const an_run *r, const an_train_event 
     snprintf(fields[k++], 40, "loss %.4f", e->loss);
     snprintf(fields[k++], 40, "%s tok/s", an_short_number(e->tokens_per_s, text));
     if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", flops / e->ms / 1e4 / n->peak_gflops);
+    if (isfinite(e->gpu_busy)) snprintf(fields[k++], 40, "GPU %.0f%%", 100 * e->gpu_busy);
     snprintf(fields[k++], 40, "data %.0f%%", 100 * e->data_wait_ms / e->ms);
     snprintf(fields[k++], 40, "%s", an_bytes_text(resident_bytes(), text));
     if (isfinite(e->eta_s)) snprintf(fields[k++], 40, "%s left", an_duration(e->eta_s, text));

@@ -1,4 +1,5 @@
 #include "train/facts.h"
+#include "train/watch.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -107,7 +108,7 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
 an_status an_doctor_examine(an_err *err, const an_doctor_options *o, an_doctor *out)
 {
     memset(out, 0, sizeof *out);
-    an_os_facts_read(&out->os);
+    an_watch_facts(&out->os);
     an_compiler_facts_read(o->cc, o->cache_dir, &out->cc);
     if (out->cc.cache_dir[0]) an_os_mount_read(out->cc.cache_dir, &out->cache_mount);
     an_os_mount_read(".", &out->here);

@@ -160,7 +160,7 @@ void an_limit_of(const an_train_config *c, const an_price *p, uint64_t *bytes, c
 {
     const uint64_t process = p->process_bytes - AN_PRICE_MARGIN_BYTES;
     /* What lies on a device with memory of its own takes none of the machine's. */
-    const uint64_t away = p->device_limit_bytes ? p->bill.peak_bytes : 0;
+    const uint64_t away = p->device_limit_bytes && !p->device_shares ? p->bill.peak_bytes : 0;
     const uint64_t addresses = p->address_bytes - AN_PRICE_MARGIN_BYTES - p->total_bytes;
     an_os_facts f;
     an_os_facts_read(&f);
@@ -171,7 +171,8 @@ void an_limit_of(const an_train_config *c, const an_price *p, uint64_t *bytes, c
     lower(f.cgroup_bytes, process, away, "the cgroup's limit", bytes, name);
     lower(f.limit_data_bytes, process, away, "ulimit -d", bytes, name);
     lower(f.limit_address_bytes, addresses, 0, "ulimit -v", bytes, name);
-    lower(p->device_limit_bytes, 0, p->total_bytes - p->bill.peak_bytes, "the GPU's memory", bytes, name);
+    lower(p->device_limit_bytes, 0, p->total_bytes - p->bill.peak_bytes,
+          p->device_shares ? "what macOS recommends for the GPU" : "the GPU's memory", bytes, name);
 }
 
 /* "the budget is 10.2 MiB", "this machine's memory leaves 3 GiB". */

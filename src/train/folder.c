@@ -41,7 +41,11 @@ an_status an_folder_lock(an_err *err, const char *dir, int *out)
         const int why = errno;
         close(fd);
         if (why == EWOULDBLOCK)
-            return an_fail(err, AN_E_ENV, "%s: another process trains here; name another folder", dir);
+            return an_fail(err, AN_E_ENV,
+                           "%s: another process trains here; wait for it or stop it (Ctrl-C saves first), or name "
+                           "another folder with "
+                           "out=",
+                           dir);
         return an_fail(err, AN_E_IO, "%s: %s", path, strerror(why));
     }
     *out = fd;

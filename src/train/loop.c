@@ -4,6 +4,8 @@
 #include "train/evaluate.h"
 #include "train/record.h"
 #include "train/step.h"
+#include "train/watch.h"
+#include <anneal_tools.h>
 #include <math.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -18,6 +20,8 @@ typedef struct loop {
     double busy_s, waited_s;        /* in updates since the last line; loader's total at the last line */
     int64_t begin_step, busy_steps; /* updates done at the start; updates since the last line */
     bool evaluated;                 /* once: its plan is compiled */
+    double gpu_s, gpu_before;       /* device's own time in updates since the last line; its count before an update */
+    an_watch watch;
     an_train_result *result;
 } loop;
 
@@ -31,6 +35,40 @@ static void note(const loop *l, const char *text)
 {
     an_train_event e = {.step = l->r->step, .note = text};
     if (text && *text) tell(l, &e, AN_TRAIN_NOTE);
+}
+
+/* Sentences, a line each, to people and logbook. */
+static an_status tell_machine(an_err *err, const loop *l, an_text *what)
+{
+    an_status status = what->len ? an_logbook_machine(err, l->r, what->data, &l->watch.was) : AN_OK;
+    for (char *line = what->data, *end; line && *line; line = end) {
+        end = line + strcspn(line, "\n");
+        if (*end) *end++ = 0;
+        note(l, line);
+    }
+    an_text_free(what);
+    return status;
+}
+
+static an_status begin_watch(an_err *err, loop *l)
+{
+    an_os_facts now;
+    an_text what = {0};
+    an_watch_facts(&now);
+    l->watch.looked = an_run_clock();
+    an_watch_begin(&l->watch, &now, &what);
+    return tell_machine(err, l, &what);
+}
+
+static an_status look_around(an_err *err, loop *l)
+{
+    an_text what = {0};
+    if (an_run_clock() - l->watch.looked < AN_WATCH_SECONDS) return AN_OK;
+    an_os_facts now = l->watch.was;
+    an_watch_update(&now);
+    l->watch.looked = an_run_clock();
+    an_watch_look(&l->watch, &now, &what);
+    return tell_machine(err, l, &what);
 }
 
 static bool wants_stop(const loop *l)
@@ -88,6 +126,7 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged)
     an_run *r = l->r;
     const int64_t micros = r->cfg.gradient_accumulation_steps, size = r->cfg.batch_size * r->cfg.block_size;
     const double begin = an_run_clock();
+    l->gpu_before = an_device_busy_seconds(r->cx);
     const int32_t *x, *y; /* [micros * batch_size, block_size] */
     AN_TRY(an_loader_next(err, l->loader, &x, &y));
     an_status status = AN_OK;
@@ -98,6 +137,7 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged)
     AN_TRY(status);
     r->step++;
     l->busy_s += an_run_clock() - begin;
+    l->gpu_s += an_device_busy_seconds(r->cx) - l->gpu_before;
     l->busy_steps++;
     if (r->step == l->begin_step + 1) l->first_done = an_run_clock();
     return AN_OK;
@@ -128,6 +168,8 @@ static void measure(loop *l, an_train_event *e)
     /* The first update plans and compiles: it says nothing about the others. */
     const double later = (double)(r->step - l->begin_step - 1);
     e->eta_s = later > 0 ? (an_run_clock() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
+    e->gpu_busy = l->gpu_before >= 0 && l->busy_s > 0 ? l->gpu_s / l->busy_s : NAN;
+    l->gpu_s = 0;
     l->waited_s = waited;
     l->busy_s = 0;
     l->busy_steps = 0;
@@ -224,6 +266,7 @@ static an_status iterate(an_err *err, loop *l)
         l->result->loss = e.loss;
         measure(l, &e);
         tell(l, &e, AN_TRAIN_LOGGED);
+        AN_TRY(look_around(err, l));
     }
     AN_TRY(stop_at_nan(err, l, &e, logged));
     if (evaluated) AN_TRY(evaluate(err, l, &e));
@@ -237,8 +280,14 @@ static an_status iterate(an_err *err, loop *l)
 /* As nanoGPT's evaluation at iteration 0; nothing is saved for it. */
 static an_status evaluate_first(an_err *err, loop *l)
 {
-    an_train_event e = {
-        .step = -1, .loss = NAN, .lr = NAN, .norm = NAN, .ms = NAN, .tokens_per_s = NAN, .data_wait_ms = NAN};
+    an_train_event e = {.step = -1,
+                        .loss = NAN,
+                        .lr = NAN,
+                        .norm = NAN,
+                        .ms = NAN,
+                        .tokens_per_s = NAN,
+                        .data_wait_ms = NAN,
+                        .gpu_busy = NAN};
     const double best = l->r->best_val;
     const int64_t best_step = l->r->best_step;
     AN_TRY(evaluate(err, l, &e));
@@ -294,6 +343,7 @@ static an_status train_and_record(an_err *err, loop *l)
     an_status status = an_logbook_begin(err, r, &notes);
     note(l, notes.data);
     an_text_free(&notes);
+    if (status == AN_OK) status = begin_watch(err, l);
     if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
     if (status == AN_OK) status = train_with_loader(err, l);
     an_jsonl_close(&l->metrics);

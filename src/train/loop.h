@@ -26,6 +26,7 @@ typedef struct an_train_event {
     an_train_event_kind kind;
     int64_t step; /* the update's number; in EVALUATED and SAVED how many are done */
     double loss, val_loss, train_loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s;
+    double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: it does not say */
     bool improved;
     an_bill bill;
     const char *note;

@@ -136,7 +136,8 @@ uint64_t an_price_driver(const an_ctx *cx)
 static void add_device(const an_ctx *cx, an_price *p)
 {
     an_memory m;
-    if (!runs_on(cx, "cuda") || an_memory_read(cx, &m) != AN_OK || !m.recommended_bytes) return;
+    p->device_shares = runs_on(cx, "metal");
+    if ((!runs_on(cx, "cuda") && !p->device_shares) || an_memory_read(cx, &m) != AN_OK || !m.recommended_bytes) return;
     p->device_limit_bytes = m.high_bytes;
     p->driver_bytes = an_price_driver(cx);
 }

@@ -23,10 +23,11 @@ typedef struct an_price {
     uint64_t total_bytes;   /* peak_bytes and the three above: what `budget` and --fit are about */
     uint64_t process_bytes; /* the program itself: resident now without the data, and what its threads will add */
     uint64_t address_bytes; /* of address space, all together: what ulimit -v must grant */
-    /* Of a device that has memory of its own: what a run may ask of it, and what driver, libraries and other programs
-     * hold now, before anything was launched. Zeros: its memory is the machine's, or nobody knows. */
+    /* Of a GPU: what a run may ask of it, and what driver, libraries and other programs hold now, before anything was
+     * launched. Zeros: it is the CPU, or nobody knows. */
     uint64_t device_limit_bytes, driver_bytes;
-    char largest[160]; /* the largest tensor in the update's plan, with its scope */
+    bool device_shares; /* and its memory is the machine's */
+    char largest[160];  /* the largest tensor in the update's plan, with its scope */
     uint64_t largest_bytes;
 } an_price;
 

@@ -1,7 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "train/record.h"
 #include "train/proof.h"
-#include "io/facts.h"
+#include "train/watch.h"
 #include "io/json.h"
 #include <math.h>
 #include <stdio.h>
@@ -69,6 +69,7 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_train_event *e, bo
     put_number(&line, "ms", e->ms);
     put_number(&line, "tokens_per_s", e->tokens_per_s);
     put_number(&line, "data_wait_ms", e->data_wait_ms);
+    if (isfinite(e->gpu_busy)) put_number(&line, "gpu_busy", e->gpu_busy);
     an_text_puts(&line, "}");
     return write_line(err, j, &line);
 }
@@ -154,7 +155,7 @@ static void put_machine(const an_run *r, an_text *out)
         an_text_printf(out, ",\"system\":\"%s %s\",\"machine\":\"%s\"", u.sysname, u.release, u.machine);
     host_name(host);
     put_text(out, "host", host);
-    an_os_facts_read(&facts);
+    an_watch_facts(&facts);
     an_text_puts(out, ",\"facts\":");
     an_os_facts_json(&facts, out);
     an_text_printf(out, ",\"anneal\":\"%s\"", AN_VERSION);
@@ -282,6 +283,16 @@ an_status an_logbook_plan(an_err *err, const an_run *r)
     put_number(&line, "plan_ms", b.plan_ms);
     put_number(&line, "compile_ms", b.compile_ms);
     put_number(&line, "fallback_ms", b.fallback_ms);
+    return add_line(err, r, &line, AN_OK);
+}
+
+an_status an_logbook_machine(an_err *err, const an_run *r, const char *what, const an_os_facts *facts)
+{
+    an_text line = {0};
+    begin_line(&line, "machine", r);
+    put_text(&line, "what", what);
+    an_text_puts(&line, ",\"facts\":");
+    an_os_facts_json(facts, &line);
     return add_line(err, r, &line, AN_OK);
 }
 

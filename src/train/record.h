@@ -1,15 +1,18 @@
 /* record.h: what a run writes for other programs: metrics.jsonl, a line a logged update; config.yaml, its settings; and
  * logbook.jsonl, the story of the run: a line when a program starts to train in the folder (versions, machine, data),
- * one when its first step is planned (memory, work) and one when it ends. */
+ * one when its first step is planned (memory, work), one
+ * when the machine gets hot or short of memory, and one when it ends. */
 #ifndef AN_TRAIN_RECORD_H
 #define AN_TRAIN_RECORD_H
 
 #include "train/loop.h"
+#include "io/facts.h"
 #include "io/jsonl.h"
 
 /* Opens DIR/metrics.jsonl for a run that continues at update `step`: lines of later updates are cut off. */
 an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *out);
-/* {"step":..,"loss":..,"lr":..,"grad_norm":..,"ms":..,"tokens_per_s":..,"data_wait_ms":..}, and "val_loss" (and
+/* {"step":..,"loss":..,"lr":..,"grad_norm":..,"ms":..,"tokens_per_s":..,"data_wait_ms":..}, "gpu_busy" on a device that
+ * tells its own time, and "val_loss" (and
  * "train_loss" where that split was) `evaluated`. A number that is not finite is null. */
 an_status an_metrics_write(an_err *err, an_jsonl *j, const an_train_event *e, bool evaluated);
 
@@ -18,6 +21,8 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_train_event *e, bo
 an_status an_logbook_begin(an_err *err, const an_run *r, an_text *notes);
 /* The bill, after the first update. */
 an_status an_logbook_plan(an_err *err, const an_run *r);
+/* What has changed about the machine, in the words of train/watch.h. */
+an_status an_logbook_machine(an_err *err, const an_run *r, const char *what, const an_os_facts *facts);
 /* `how` it ended and what came of it. */
 an_status an_logbook_end(an_err *err, const an_run *r, const char *how, const an_train_result *result);
 

@@ -86,6 +86,27 @@ static void a_laptop_is_read_from_its_kernels_files(void **state)
     assert_string_equal(f.translated, "");
 }
 
+static void waits_for_memory_and_throttling_are_numbers_that_move(void **state)
+{
+    (void)state;
+    const char *count = "/sys/devices/system/cpu/cpu0/thermal_throttle/package_throttle_count";
+    an_os_facts f = unknown();
+    f.cores = 7;
+    put("/proc/pressure/memory",
+        "some avg10=3.25 avg60=1.00 avg300=0.10 total=5\nfull avg10=1.00 avg60=0 avg300=0 total=1\n");
+    put(count, "0\n");
+    an_facts_linux_moving(root, &f);
+    assert_true(f.memory_stall == 3.25);
+    assert_int_equal(f.throttled, 0);
+    assert_string_equal(f.thermal, "nominal");
+    put("/sys/fs/cgroup/memory.pressure", "some avg10=40.50 avg60=1.00 avg300=0.10 total=5\n"); /* ours goes first */
+    put(count, "31\n");
+    an_facts_linux_moving(root, &f);
+    assert_true(f.memory_stall == 40.5);
+    assert_int_equal(f.throttled, 31);
+    assert_int_equal(f.cores, 7); /* what does not move is left alone */
+}
+
 static void a_laptop_on_mains_is_not_on_battery(void **state)
 {
     (void)state;
@@ -281,6 +302,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_laptop_is_read_from_its_kernels_files, empty_root),
+        cmocka_unit_test_setup(waits_for_memory_and_throttling_are_numbers_that_move, empty_root),
         cmocka_unit_test_setup(a_laptop_on_mains_is_not_on_battery, empty_root),
         cmocka_unit_test_setup(a_mouses_battery_is_not_the_machines, empty_root),
         cmocka_unit_test_setup(containers_and_translation_are_seen, empty_root),

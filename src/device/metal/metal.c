@@ -28,11 +28,12 @@ static void read_facts(an_id device, an_mtl_facts *f)
 static const char *refusal(an_id device, const an_mtl_facts *f)
 {
     if (!an_send0(device_unified, device))
-        return "the GPU has memory of its own (an AMD card or an external one), and groups of 64 lanes; GPUs that "
-               "share "
-               "the processor's memory are supported";
-    if (!f->family) return "the GPU is Intel's, whose groups have 8 to 32 lanes; an Apple GPU (M1 or newer) is needed";
-    if (f->family < AN_MTLGPUFamilyApple5) return "the GPU is older than Apple5";
+        return "the GPU has memory of its own (an AMD card or an external one), and groups of 64 lanes; train with "
+               "device=cpu, or on a Mac with an M1 or newer";
+    if (!f->family)
+        return "the GPU is Intel's, whose groups have 8 to 32 lanes; train with device=cpu, or on a Mac with an M1 or "
+               "newer";
+    if (f->family < AN_MTLGPUFamilyApple5) return "the GPU is older than Apple5; train with device=cpu";
     return NULL;
 }
 
@@ -92,7 +93,7 @@ static an_status open_device(an_err *err, an_device *d)
         return an_fail(err, AN_E_ENV, "metal: macOS gives no device; `anneal doctor` says more, device=cpu works here");
     read_facts(d->device, &d->facts);
     const char *why = refusal(d->device, &d->facts);
-    if (why) return an_fail(err, AN_E_ENV, "metal: %s: %s; use device=cpu", d->facts.name, why);
+    if (why) return an_fail(err, AN_E_ENV, "metal: %s: %s", d->facts.name, why);
     if (!(d->queue = an_send(device_new_queue, d->device, AN_QUEUE_BUFFERS)))
         return an_fail(err, AN_E_DEVICE, "metal: %s gives no command queue", d->facts.name);
     d->gpu = (an_gpu){
@@ -207,12 +208,18 @@ static an_status metal_read(an_err *err, an_device *d, const an_buffer *src, siz
     return AN_OK;
 }
 
-static void metal_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes)
+/* What macOS counts for this process, pipelines included, and what it recommends to stay below. */
+static void metal_memory(an_device *d, uint64_t *driver, uint64_t *recommended)
 {
     void *pool = an_mtl.pool_push();
-    *driver_bytes = an_send0(device_allocated, d->device);
-    *recommended_bytes = d->facts.working_set;
+    *driver = an_send0(device_allocated, d->device);
+    *recommended = d->facts.working_set;
     an_mtl.pool_pop(pool);
+}
+
+static double metal_busy_seconds(an_device *d)
+{
+    return d->busy_s;
 }
 
 static double metal_step_seconds(an_device *d, an_exec *e, int step)
@@ -241,6 +248,7 @@ const an_backend an_backend_metal = {.name = "metal",
                                      .wait = an_mtl_wait,
                                      .done = an_mtl_done,
                                      .step_seconds = metal_step_seconds,
-                                     .memory = metal_memory,
                                      .profile = metal_profile,
+                                     .memory = metal_memory,
+                                     .busy_seconds = metal_busy_seconds,
                                      .examine = an_mtl_examine};

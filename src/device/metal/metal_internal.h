@@ -53,6 +53,7 @@ struct an_device {
     an_ticket ended;        /* of these */
     struct an_mtl_run *run; /* [AN_STEPS_IN_FLIGHT], step t at t % AN_STEPS_IN_FLIGHT */
     bool profile;           /* a command buffer a launch, for its time */
+    double busy_s;          /* GPU time of all command buffers that have ended */
     an_device_options options;
     const an_backend *cpu_backend; /* for fallback=cpu: NULL until a plan needs it */
     an_device *cpu;

@@ -233,13 +233,14 @@ static an_status host_turn(an_err *err, an_device *d, an_mtl_run *r, int b, bool
 }
 
 /* The time each command buffer took moves how many launches the next step's get. */
-static void learn(const an_device *d, const an_mtl_run *r)
+static void learn(an_device *d, const an_mtl_run *r)
 {
     an_exec *e = r->e;
     double longest = 0;
     for (int b = 0; b < r->n_buffers; b++) {
         const double took = an_send0(commands_gpu_end, r->buffer[b]) - an_send0(commands_gpu_start, r->buffer[b]);
         longest = AN_MAX(longest, took);
+        d->busy_s += AN_MAX(took, 0);
         if (d->profile && r->first[b + 1] > r->first[b]) e->seconds[e->launch[r->first[b]].step] += took;
     }
     if (d->profile) return;

@@ -136,3 +136,16 @@ an_status an_fail_ns(an_err *err, an_status code, an_id error, const char *what)
     return an_fail(err, code, "metal: %s: %.600s (%s %lld)", what, an_utf8(an_send0(error_description, error)),
                    an_utf8(an_send0(error_domain, error)), (long long)an_send0(error_code, error));
 }
+
+bool an_objc_mac_state(int *thermal, int *low_power)
+{
+    an_err quiet = {0};
+    *thermal = *low_power = -1;
+    if (an_objc_load(&quiet) != AN_OK) return false;
+    void *pool = an_mtl.pool_push();
+    an_id class = an_objc_class("NSProcessInfo"), info = class ? an_send0(process_info, class) : NULL;
+    if (info && an_can(process_thermal, info)) *thermal = (int)an_send0(process_thermal, info);
+    if (info && an_can(process_low_power, info)) *low_power = an_send0(process_low_power, info) != 0;
+    an_mtl.pool_pop(pool);
+    return true;
+}

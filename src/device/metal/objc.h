@@ -82,6 +82,9 @@ an_id an_string(const char *utf8);               /* lives until the pool is popp
 void an_release(an_id object);                   /* NULL is nothing */
 const char *an_utf8(an_id string);               /* lives as long as the string; "" for nil */
 
+/* Heat (0 to 3: NSProcessInfoThermalState) and low-power mode of this Mac; -1: not told. False: this is no macOS. */
+bool an_objc_mac_state(int *thermal, int *low_power);
+
 /* Fails with `what` and what the NSError says (domain, code, description). */
 an_status an_fail_ns(an_err *err, an_status code, an_id error, const char *what);
 

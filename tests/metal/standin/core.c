@@ -772,3 +772,13 @@ __attribute__((constructor)) static void loaded(void)
     fprintf(stderr, "metal stand-in: ANNEAL_STANDIN: %s\n", wrong);
     abort();
 }
+
+/* end=check: what a program leaves behind at its end changes its exit code. */
+__attribute__((destructor)) static void ended(void)
+{
+    char text[4000];
+    if (!the()->check_end || (!leaks(text, sizeof text) && !misuses() && !W.counts.unread_errors)) return;
+    fprintf(stderr, "metal stand-in: at the end of the program %d misuses, %llu errors that nobody read, alive:\n%s",
+            misuses(), (unsigned long long)W.counts.unread_errors, text);
+    _exit(70);
+}

@@ -270,12 +270,12 @@ static version process_version(id self, SEL cmd)
 static int64_t process_thermal(id self, SEL cmd)
 {
     (void)self, (void)cmd;
-    return 0;
+    return (int64_t)the()->thermal;
 }
 static BOOL process_low_power(id self, SEL cmd)
 {
     (void)self, (void)cmd;
-    return 0;
+    return the()->low_power != 0;
 }
 static uint64_t process_memory(id self, SEL cmd)
 {

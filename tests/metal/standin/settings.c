@@ -132,10 +132,17 @@ static const char *read_one(const char *key, char *value, settings *out)
         good = (at = place_of(value, whens)) >= 0, out->when = (when)at;
     } else if (!strcmp(key, "kernels")) {
         good = (at = place_of(value, ways)) >= 0, out->kernels = (kernels)at;
+    } else if (!strcmp(key, "end")) {
+        static const char *const ends[] = {"ignore", "check", NULL};
+        good = (at = place_of(value, ends)) >= 0, out->check_end = at == 1;
     } else if (!strcmp(key, "seed")) {
         out->seed = strtoull(value, NULL, 10);
     } else if (!strcmp(key, "launch_us")) {
         out->launch_us = strtoull(value, NULL, 10);
+    } else if (!strcmp(key, "thermal")) {
+        out->thermal = strtoull(value, NULL, 10), good = out->thermal < 4;
+    } else if (!strcmp(key, "low_power")) {
+        out->low_power = strtoull(value, NULL, 10), good = out->low_power < 2;
     } else if (!strcmp(key, "memory")) {
         good = read_bytes(value, &out->memory);
     } else if (!strcmp(key, "working_set")) {

@@ -45,10 +45,10 @@ enum { MAX_FAULTS = 64 };
 typedef struct settings {
     int macos; /* major * 100 + minor */
     const gpu *gpu;
-    bool record, pools_may_lack;
+    bool record, pools_may_lack, check_end;
     when when;
     kernels kernels;
-    uint64_t seed, memory, working_set, max_buffer, launch_us;
+    uint64_t seed, memory, working_set, max_buffer, launch_us, thermal, low_power;
     char cache[512], edit_from[80], edit_to[80];
     fault fault[MAX_FAULTS];
     int n_faults;

@@ -1,0 +1,103 @@
+#!/bin/sh
+# test_program.sh: the program on the Metal stand-in, as a person on a Mac meets it: every command that takes a device, several processes of
+# one job, heat and low-power mode in doctor, log and logbook, SIGTERM. At the end of each command no object is alive and no error unread.
+if ! command -v "${CXX:-c++}" >/dev/null; then
+    printf '1..1\nok 1 - # SKIP no C++ compiler: kernels cannot run on the stand-in\n'
+    exit 0
+fi
+build=${AN_BUILD:-build}
+sh tests/metal/standin/build.sh "$build/standin" || exit 1
+plan=10
+. "$(dirname "$0")/../cli/tap.sh"
+build=$(cd "$build" && pwd)
+mac="gpu=apple8,kernels=fast,end=check,cache=$build/standin-cache"
+export ANNEAL_METAL_PATH="$build/standin/libmetal_standin.so" ANNEAL_STANDIN="$mac"
+tiny="$tiny n_layer=1 device=metal max_iters=6 eval_interval=3"
+
+# shellcheck disable=SC2086  # $tiny is a list of words
+run train demo $tiny out="$dir/run" --json
+code_is 0; says stderr "device  metal: Apple M2"; says stderr "GPU "
+equal "$(value "$dir/stdout" step)" 6 step
+has_keys "$dir/run/metrics.jsonl" gpu_busy
+run resume "$dir/run" max_iters=9 --json
+code_is 0; equal "$(value "$dir/stdout" step)" 9 step
+ok "train and resume on the GPU, which says how busy it was"
+
+# shellcheck disable=SC2086
+run train demo $tiny device=cpu out="$dir/cpu" --json
+code_is 0
+run resume "$dir/cpu" max_iters=9 device=metal --json
+code_is 0; equal "$(value "$dir/stdout" step)" 9 step
+ok "a run of the CPU goes on on the GPU"
+
+echo "To be, or not to be, that is the question: whether it is nobler in the mind to suffer the slings and arrows" >"$dir/text"
+run eval "$dir/run" "$dir/text" device=metal --json
+code_is 0; gpu=$(value "$dir/stdout" loss)
+run eval "$dir/run" "$dir/text" device=cpu --json
+code_is 0; equal "$(printf %.3f "$gpu")" "$(printf %.3f "$(value "$dir/stdout" loss)")" loss
+ok "eval measures the same loss on both"
+
+run sample "$dir/run" device=metal seed=3 max_new_tokens=12 num_samples=1
+code_is 0; cp "$dir/stdout" "$dir/gpu"
+run sample "$dir/run" device=cpu seed=3 max_new_tokens=12 num_samples=1
+code_is 0; cmp -s "$dir/stdout" "$dir/gpu" || fault "another text than on the CPU"
+ok "sample writes the same text on both"
+
+# shellcheck disable=SC2086
+run bench demo $tiny steps=2 warmup=0 --json
+code_is 0; says stdout metal
+ok "bench times it"
+
+# shellcheck disable=SC2086
+WORLD_SIZE=4 RANK=1 LOCAL_RANK=1 run train demo $tiny out="$dir/ddp"
+code_is 2; says stderr "WORLD_SIZE=4"; says stderr "without torchrun"; one_line stderr
+[ ! -e "$dir/ddp" ] || fault "a folder was made"
+WORLD_SIZE=2 run resume "$dir/run" max_iters=12
+code_is 2; says stderr "WORLD_SIZE=2"
+# shellcheck disable=SC2086
+WORLD_SIZE=1 RANK=0 run train demo $tiny max_iters=1 out="$dir/one"
+code_is 0
+ok "one of several processes of a job is refused, with what to do; one of one is not"
+
+export ANNEAL_STANDIN="$mac,thermal=2,low_power=1"
+run doctor measure=false
+code_is 0; says stdout "temperature serious"; says stdout "low-power mode on"; says stdout "hint"
+# shellcheck disable=SC2086
+run train demo $tiny max_iters=2 out="$dir/hot"
+code_is 0; says stderr "thermal state serious"; says stderr "low-power mode is on"
+equal "$(grep -c '"event":"machine"' "$dir/hot/logbook.jsonl")" 1 "events about the machine"
+equal "$(grep -c 'thermal state' "$dir/stderr")" 1 "sentences about heat"
+ok "heat and low-power mode are in doctor, on the log and in the logbook, once"
+export ANNEAL_STANDIN="$mac"
+
+# shellcheck disable=SC2086
+"$program" train demo $tiny max_iters=100000 eval_interval=100000 out="$dir/term" >"$dir/stdout" 2>"$dir/stderr" </dev/null &
+job=$!
+waited=0
+until [ -s "$dir/term/metrics.jsonl" ] || [ "$waited" -ge 300 ]; do
+    sleep 0.1
+    waited=$((waited + 1))
+done
+kill -TERM "$job"
+wait "$job"
+code=$?
+code_is 130; says stderr "anneal resume"; is_file "$dir/term/last.safetensors"
+ok "SIGTERM saves, and leaves no object of Metal's behind"
+
+export ANNEAL_STANDIN="$mac,memory=64m,working_set=1m"
+# shellcheck disable=SC2086
+run train demo $tiny batch_size=64 out="$dir/large"
+code_is 2; says stderr "what macOS recommends for the GPU"; says stderr "batch_size="; one_line stderr
+ok "a run that is larger than macOS recommends is refused with what would fit"
+export ANNEAL_STANDIN="$mac"
+
+export ANNEAL_STANDIN="gpu=amd,end=check"
+# shellcheck disable=SC2086
+run train demo $tiny out="$dir/amd"
+code_is 2; says stderr "AMD"; says stderr "device=cpu"
+export ANNEAL_STANDIN="gpu=intel,end=check"
+# shellcheck disable=SC2086
+run train demo $tiny out="$dir/intel"
+code_is 2; says stderr "Intel"; says stderr "device=cpu"
+ok "GPUs that are refused are refused with what to do"
+done_testing
