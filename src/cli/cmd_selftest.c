@@ -28,9 +28,9 @@ typedef struct selftest_values {
 static const an_config_field fields[] = {
     {"report", AN_CONFIG_TEXT, AT(report), "", 0, 0, NULL, "file for all that is found, to send back; empty: none"},
     {"steps", AN_CONFIG_INT, AT(steps), "-1", -1, 1e6, NULL,
-     "updates to train beside the CPU; -1: 50 on a GPU, none on the CPU"},
+     "updates to train beside the CPU; -1: 50 on a GPU that is named, else none"},
     {"size", AN_CONFIG_INT, AT(size), "-1", -1, 65536, NULL,
-     "side of the products to time; 0: nothing is timed; -1: 1024 on a GPU, 0 on the CPU"},
+     "side of the products to time; 0: nothing is timed; -1: 1024 on a GPU that is named, else 0"},
 };
 const an_config an_selftest_keys = {fields, AN_COUNT(fields)};
 
@@ -176,7 +176,8 @@ static an_status settle(an_err *err, const an_args *args, an_train_config *c, se
     AN_TRY(an_config_defaults(err, &an_selftest_keys, v));
     AN_TRY(an_args_apply(err, args, sets, AN_COUNT(sets)));
     an_device_facts device = {0};
-    const bool gpu = an_device_find(an_cli_device(c->device), &device) && device.runs && strcmp(device.name, "cpu");
+    const bool gpu = strcmp(c->device, "auto") && an_device_find(c->device, &device) && device.runs &&
+                     strcmp(device.name, "cpu"); /* named: all that there is; found: what takes seconds */
     if (gpu && !args->n_words) {
         AN_TRY(an_train_config_open(err, "shakespeare_char", &chosen));
         *c = chosen;

@@ -59,8 +59,8 @@ const an_command an_commands[] = {
     {.name = "selftest", .run = an_cmd_selftest, .min_words = 0, .max_words = 1, .json = true, .keys = {&an_selftest_keys, &an_train_keys},
      .usage = "selftest [PRESET|FILE.yaml] [key=value ...]",
      .summary = "every kernel of a model at its shapes, against plain loops in double; a GPU's driver, speeds and training",
-     .details = "Without a preset: demo, on a GPU shakespeare_char. Exit code 3: something is wrong. Large models want batch_size=1.\n"
-                "On a GPU also: its driver's answers, speeds, training beside the CPU. report=FILE has all of it.\n"},
+     .details = "Without a preset: demo. Exit code 3: something is wrong. Large models want batch_size=1.\n"
+                "device=metal or cuda: also the driver's answers, speeds, and training of shakespeare_char beside the CPU; minutes. report=FILE has it all.\n"},
     {.name = "help", .run = an_cmd_help, .min_words = 0, .max_words = 1, .json = false, .keys = {&an_help_keys},
      .usage = "help [COMMAND] [key=value ...]",
      .summary = "this, or a command's settings",
