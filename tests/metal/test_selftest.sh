@@ -52,16 +52,15 @@ code_is 2; has "smaller batch"
 ok "too little memory is a sentence in the report"
 
 # What ends the program leaves the report whole up to there.
+rm -f "$report"
 ANNEAL_STANDIN=gpu=apple7,kernels=fast "$program" selftest device=metal n_layer=1 n_head=2 n_embd=16 batch_size=2 block_size=8 \
-    report="$report" steps=0 size=0 >"$dir/stdout" 2>&1 &
+    report="$report" steps=2 size=8 >"$dir/stdout" 2>&1 &
 child=$!
-for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30; do
-    grep -q "^-- kernels against" "$report" 2>/dev/null && break
-    sleep 0.2
-done
+waits=300
+until grep -q "^-- kernels" "$report" 2>/dev/null || [ $((waits -= 1)) -eq 0 ]; do sleep 0.1; done
 kill -ABRT $child
 wait $child && fault "it was not ended"
-has "a first kernel: 0 of 32"; has "FAULT   kernels against the oracle"; has "the program was ended here by signal 06"
+has "a first kernel: 0 of 32"; has "FAULT   kernels"; has "the program was ended here by signal 06"
 ok "a crash is the report's last line"
 
 run selftest demo n_layer=1 n_head=2 n_embd=16 batch_size=2 block_size=8 report="$dir/no/such/folder"
