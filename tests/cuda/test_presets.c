@@ -127,8 +127,9 @@ static void a_text_that_nvrtc_refuses_is_seen(void **state)
     int (*compile)(void *, int, const char *const *);
     snprintf(path, sizeof path, "%s/libnvrtc.so.13", getenv("ANNEAL_CUDA_PATH"));
     assert_non_null(library = dlopen(path, RTLD_NOW | RTLD_LOCAL));
-    assert_true(dl_symbol(library, "nvrtcCreateProgram", &create) &&
-                dl_symbol(library, "nvrtcCompileProgram", &compile));
+    const int found =
+        dl_symbol(library, "nvrtcCreateProgram", &create) & dl_symbol(library, "nvrtcCompileProgram", &compile);
+    assert_true(found);
     setenv("FAKE_NVRTC_EVERY", "1", 1);
     assert_int_equal(create(&program, "__global__ void k() { int unused; }", "k", 0, NULL, NULL), 0);
     compile(program, 2, options);
