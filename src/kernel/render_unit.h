@@ -54,8 +54,8 @@ typedef struct an_tiles {                        /* what the templates are told 
 /* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
 const char *an_unit_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out);
 /* The whole text of step `s`: compiled alone. A row program's kernel is named `name`, a template's are gemm, gemm_join,
- * attn_forward, attn_delta, attn_dq, attn_dkv, scatter_rank, scatter_starts, scatter_rows, running_sum, pool_max_grad,
- * sort_rows and matrix. Marks `out` failed when an_unit_tiles gives a reason. */
+ * attn_forward, attn_delta, attn_dq, attn_dkv, scatter_sort, scatter_rank, scatter_starts, scatter_parts, scatter_rows,
+ * running_sum, pool_max_grad, sort_rows and matrix. Marks `out` failed when an_unit_tiles gives a reason. */
 void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out);
 /* All kernels of a plan for people: each text once, templates' bodies at the end. Any dialect. */
 void an_render_plan(const char *dialect, const an_plan *p, an_text *out);

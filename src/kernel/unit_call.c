@@ -11,6 +11,7 @@ extern const char an_embed_scatter_inc[], an_embed_scatter_args_h[], an_embed_so
 
 enum {
     SCATTER_COLUMNS = 4,     /* of a thread */
+    SCATTER_PART = 64,       /* sorted ids of a group, where chains may be cut */
     BOARD_BYTES = 8,         /* a thread, beside a matrix */
     LEAST_SHARED = 32 << 10, /* what every GPU has */
     SMALL_THREADS = 64,
@@ -109,8 +110,9 @@ static const char *no_f64(const an_gpu *gpu, int dtype)
                : NULL;
 }
 
-static const char *scatter_tiles(int src, int out, int64_t c, an_tiles *t)
+static const char *scatter_tiles(const an_gpu *gpu, int src, int out, int64_t c, an_tiles *t)
 {
+    t->exact = !gpu->fast;
     t->unit = AN_UNIT_SCATTER;
     t->store = kind_of[src];
     t->store_c = kind_of[out];
@@ -136,7 +138,7 @@ static int call_number(an_op op)
 const char *an_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
 {
     *t = (an_tiles){.mul = "F32", .exact = 1, .vec = 1};
-    if (k->kind == AN_KERNEL_SCATTER) return scatter_tiles(k->u.scatter.src_dtype, AN_F32, k->u.scatter.c, t);
+    if (k->kind == AN_KERNEL_SCATTER) return scatter_tiles(gpu, k->u.scatter.src_dtype, AN_F32, k->u.scatter.c, t);
     const an_call_spec *s = &k->u.call;
     const char *why = no_f64(gpu, s->dtype);
     if (why) return why;
@@ -145,7 +147,7 @@ const char *an_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
     t->call = call_number(s->op);
     t->threads = THREADS;
     if (s->op == AN_OP_SCATTER_ADD)
-        return scatter_tiles(s->src[1].dtype, s->out[0].dtype, s->out[0].rank ? outer(&s->out[0], 0) : 0, t);
+        return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, s->out[0].rank ? outer(&s->out[0], 0) : 0, t);
     if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD) {
         t->unit = AN_UNIT_ROWS;
         return NULL;
@@ -171,7 +173,8 @@ void an_call_defines(const an_tiles *t, an_text *out)
                                         "EIGH",        "SVD",           "SOLVE",    "TRISOLVE"};
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_THREADS %d\n#define AN_WORK_WORDS %d\n", t->store,
                    t->threads, t->work);
-    if (t->unit == AN_UNIT_SCATTER) an_text_printf(out, "#define AN_STORE_C AN_KIND_%s\n", t->store_c);
+    if (t->unit == AN_UNIT_SCATTER)
+        an_text_printf(out, "#define AN_STORE_C AN_KIND_%s\n#define AN_PART %d\n", t->store_c, SCATTER_PART);
     if (t->unit == AN_UNIT_ROWS || t->unit == AN_UNIT_MATRIX)
         an_text_printf(out, "#define AN_CALL AN_CALL_%s\n", calls[t->call]);
 }
@@ -191,25 +194,62 @@ const char *an_call_body_text(an_unit u)
 
 int an_call_entries(an_unit u)
 {
-    return u == AN_UNIT_SCATTER ? 3 : 1;
+    return u == AN_UNIT_SCATTER ? 4 : 1; /* of an exact unit */
 }
 
 /* ---------------------------------------------------------------------------------------------- launches */
 
-/* order [n], ids [n], starts [rows + 1] */
-static size_t scatter_bytes(int64_t n, int64_t rows)
+/* Bytes in scratch from which each array of a scatter stands; scatter.inc says what they hold. */
+typedef struct scatter_scratch {
+    int64_t order, ids, tile_order, tile_ids, starts, parts, end;
+} scatter_scratch;
+
+static scatter_scratch scatter_layout(const an_scatter_spec *of)
 {
-    return sizeof(int32_t) * (size_t)(2 * n + rows + 1);
+    const int64_t ids = of->n * 4, tiles = an_round_up(of->n, THREADS) * 4;
+    scatter_scratch at = {.ids = ids, .tile_order = 2 * ids};
+    at.tile_ids = at.tile_order + tiles;
+    at.starts = at.tile_ids + tiles;
+    at.parts = an_round_up(at.starts + (of->rows + 1) * 4, 8);
+    at.end = at.parts + an_ceil_div(of->n, SCATTER_PART) * of->c * 8; /* of float64 at most */
+    return at;
 }
 
-/* Arguments of the step: index, src, (onto,) out; `onto` is -1 for none. */
+static void bind_scratch(an_gpu_launch *l, int index, int64_t offset)
+{
+    an_gpu_bind(l, AN_BIND_SCRATCH, index, 0, offset);
+}
+
+static const char *scatter_sort(const an_plan_step *s, const an_scatter_spec *of, const an_tiles *t, an_gpu_step *out)
+{
+    const scatter_scratch at = scatter_layout(of);
+    const int64_t tiles = an_ceil_div(of->n, t->threads);
+    an_gpu_launch *l;
+    const char *why = an_gpu_launch_add(out, "scatter_sort", tiles, 1, 1, t->threads, &l);
+    if (why) return why;
+    an_gpu_bind_arg(l, 0, s, 0);
+    bind_scratch(l, 1, at.tile_order), bind_scratch(l, 2, at.tile_ids);
+    an_gpu_bind(l, AN_BIND_PARAMS, 3, 0, 0);
+    why = an_gpu_launch_add(out, "scatter_rank", tiles, 1, 1, t->threads, &l);
+    if (why) return why;
+    bind_scratch(l, 0, at.tile_order), bind_scratch(l, 1, at.tile_ids);
+    bind_scratch(l, 2, at.order), bind_scratch(l, 3, at.ids);
+    an_gpu_bind(l, AN_BIND_PARAMS, 4, 0, 0);
+    why = an_gpu_launch_add(out, "scatter_starts", an_ceil_div(of->rows + 1, t->threads), 1, 1, t->threads, &l);
+    if (why) return why;
+    bind_scratch(l, 0, at.ids), bind_scratch(l, 1, at.starts);
+    an_gpu_bind(l, AN_BIND_PARAMS, 2, 0, 0);
+    return NULL;
+}
+
 static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of, int onto, int to, const an_tiles *t,
                                 an_gpu_step *out)
 {
-    const int64_t ids = of->n * 4, starts = 2 * ids;
+    const scatter_scratch at = scatter_layout(of);
+    const int64_t columns = an_ceil_div(of->c, SCATTER_COLUMNS * t->threads);
     an_gpu_launch *l;
-    if (of->n > INT32_MAX || of->rows >= INT32_MAX || of->c > INT32_MAX)
-        return "scatters more than 2147483647 rows; use a smaller batch";
+    if (of->n > INT32_MAX - THREADS || of->rows >= INT32_MAX || of->c > INT32_MAX)
+        return "scatters more than 2147483391 rows; use a smaller batch";
     out->params.scatter = (struct an_scatter_args){.src_stride = of->src_stride,
                                                    .out_stride = of->out_stride,
                                                    .n = (int)of->n,
@@ -217,26 +257,27 @@ static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of
                                                    .c = (int)of->c,
                                                    .accumulate = onto >= 0};
     out->params_bytes = sizeof out->params.scatter;
-    const char *why = an_gpu_launch_add(out, "scatter_rank", an_ceil_div(of->n, t->threads), 1, 1, t->threads, &l);
+    const char *why = scatter_sort(s, of, t, out);
+    if (!why && !t->exact) {
+        why = an_gpu_launch_add(out, "scatter_parts", an_ceil_div(of->n, SCATTER_PART), columns, 1, t->threads, &l);
+        if (why) return why;
+        an_gpu_bind_arg(l, 0, s, 1);
+        an_gpu_bind_arg(l, 1, s, onto >= 0 ? onto : to);
+        an_gpu_bind_arg(l, 2, s, to);
+        bind_scratch(l, 3, at.order), bind_scratch(l, 4, at.ids), bind_scratch(l, 5, at.starts);
+        bind_scratch(l, 6, at.parts);
+        an_gpu_bind(l, AN_BIND_PARAMS, 7, 0, 0);
+    }
+    if (!why) why = an_gpu_launch_add(out, "scatter_rows", of->rows, columns, 1, t->threads, &l);
     if (why) return why;
-    an_gpu_bind_arg(l, 0, s, 0);
-    an_gpu_bind(l, AN_BIND_SCRATCH, 1, 0, 0);
-    an_gpu_bind(l, AN_BIND_SCRATCH, 2, 0, ids);
-    an_gpu_bind(l, AN_BIND_PARAMS, 3, 0, 0);
-    why = an_gpu_launch_add(out, "scatter_starts", an_ceil_div(of->rows + 1, t->threads), 1, 1, t->threads, &l);
-    if (why) return why;
-    an_gpu_bind(l, AN_BIND_SCRATCH, 0, 0, ids);
-    an_gpu_bind(l, AN_BIND_SCRATCH, 1, 0, starts);
-    an_gpu_bind(l, AN_BIND_PARAMS, 2, 0, 0);
-    why = an_gpu_launch_add(out, "scatter_rows", of->rows, an_ceil_div(of->c, SCATTER_COLUMNS * t->threads), 1,
-                            t->threads, &l);
-    if (why) return why;
-    an_gpu_bind_arg(l, 0, s, 1);
-    an_gpu_bind_arg(l, 1, s, onto >= 0 ? onto : to);
-    an_gpu_bind_arg(l, 2, s, to);
-    an_gpu_bind(l, AN_BIND_SCRATCH, 3, 0, 0);
-    an_gpu_bind(l, AN_BIND_SCRATCH, 4, 0, starts);
-    an_gpu_bind(l, AN_BIND_PARAMS, 5, 0, 0);
+    int i = 0;
+    if (t->exact) an_gpu_bind_arg(l, i++, s, 1);
+    an_gpu_bind_arg(l, i++, s, onto >= 0 ? onto : to);
+    an_gpu_bind_arg(l, i++, s, to);
+    if (t->exact) bind_scratch(l, i++, at.order);
+    bind_scratch(l, i++, at.starts);
+    if (!t->exact) bind_scratch(l, i++, at.parts);
+    an_gpu_bind(l, AN_BIND_PARAMS, i, 0, 0);
     return NULL;
 }
 
@@ -319,11 +360,11 @@ const char *an_call_step(const an_plan *p, const an_plan_step *s, const an_tiles
 
 size_t an_call_gpu_scratch(const an_kernel *k)
 {
-    if (k->kind == AN_KERNEL_SCATTER) return scatter_bytes(k->u.scatter.n, k->u.scatter.rows);
+    if (k->kind == AN_KERNEL_SCATTER) return (size_t)scatter_layout(&k->u.scatter).end;
     const an_call_spec *s = &k->u.call;
     if (s->op == AN_OP_SCATTER_ADD) {
         const an_scatter_spec of = scatter_of(s);
-        return scatter_bytes(of.n, of.rows);
+        return (size_t)scatter_layout(&of).end;
     }
     const struct an_call_args a = call_args(s);
     if (sorts(s->op) && !sort_words(s)) return (size_t)(a.units * a.each * (key_bytes(s->src[0].dtype) + 4));

@@ -1,6 +1,6 @@
-/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32 against the CPU,
- * and the same bits again. Skipped by name, with the reason, where there is no GPU: CI has none;
- * tests/cuda/test_faults.c runs there. */
+/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32, GELU and
+ * scattering against the CPU, and the same bits again. Skipped by name, with the reason, where there is no GPU: CI has
+ * none; tests/cuda/test_faults.c runs there. */
 #define _GNU_SOURCE /* setenv */
 #include "proof/train_case.h"
 
@@ -150,6 +150,39 @@ static void gelu_of_every_bf16_number_is_that_of_the_cpu(void **state)
     compare_gelu("gelu'", dx[0], dx[1]);
 }
 
+/* ---------------------------------------------------------------------------------------------- scattering */
+
+enum { IDS = 5000, TABLE = 2000, WIDTH = 300 };
+
+/* Half of all ids are one row's, others stand alone; some rows have none. */
+static void run_scatter(const char *device, float *out)
+{
+    static float src[IDS * WIDTH];
+    static int32_t id[IDS];
+    for (uint32_t i = 0; i < IDS; i++) id[i] = an_rng_u32(1, 0, i) % 2 ? 7 : (int32_t)(an_rng_u32(1, 1, i) % TABLE);
+    for (uint32_t i = 0; i < IDS * WIDTH; i++) src[i] = an_rng_uniform(1, 2, i);
+    an_ctx *cx = an_open(&(an_options){.device = device});
+    an_tensor *t =
+        an_scatter_add(an_input(cx, AN_I32, AN_SHAPE(IDS), id), an_input(cx, AN_F32, AN_SHAPE(IDS, WIDTH), src), TABLE);
+    if (an_eval(t) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    assert_int_equal(an_read(t, out, sizeof *out * TABLE * WIDTH), AN_OK);
+    an_close(cx);
+}
+
+static void scattered_rows_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    static float gpu[TABLE * WIDTH], cpu[TABLE * WIDTH], again[TABLE * WIDTH];
+    if (no_gpu()) skip();
+    run_scatter("cuda", gpu);
+    run_scatter("cuda", again);
+    run_scatter("cpu", cpu);
+    assert_memory_equal(gpu, again, sizeof gpu);
+    for (int i = 0; i < TABLE * WIDTH; i++)
+        if (!(fabs((double)gpu[i] - (double)cpu[i]) <= 1e-5 * (double)cpu[i]))
+            fail_msg("row %d, column %d: %.9g, not %.9g", i / WIDTH, i % WIDTH, (double)gpu[i], (double)cpu[i]);
+}
+
 /* ---------------------------------------------------------------------------------------------- training */
 
 static const train_case small = {.B = 4, .T = 64, .C = 64, .L = 2, .H = 2, .V = 65, .matmul = AN_F32, .dropout = 0.1},
@@ -249,6 +282,7 @@ int main(void)
         cmocka_unit_test(attention_in_bf16_is_that_of_the_cpu),
         cmocka_unit_test(attention_in_tf32_is_that_of_the_cpu_in_f32),
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
+        cmocka_unit_test(scattered_rows_are_those_of_the_cpu),
         cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),
         cmocka_unit_test(two_runs_and_plain_launches_have_the_same_bits),
         cmocka_unit_test(values_apart_between_guards_have_the_same_bits),
