@@ -13,6 +13,7 @@ typedef struct an_buffer {
     void *host;      /* address when the CPU can reach it, else NULL */
     uint64_t handle; /* the backend's own */
     size_t bytes;
+    void *parts; /* the backend's own: NULL, or the segments that it is made of */
 } an_buffer;
 
 typedef struct an_device_info {
@@ -45,6 +46,7 @@ typedef struct an_target {
     size_t (*product_scratch)(const struct an_target *t, const an_kernel *k, const an_row_prog *epilogue);
     bool library_products; /* an epilogue would be a launch of its own: what follows a product is grouped without it */
     bool fallback;         /* steps that the dialect cannot spell are the CPU's: an_plan_step.fallback */
+    int64_t segment_bytes; /* no value crosses a multiple of it: the largest buffer of the driver's; 0: any size */
     uint64_t keep_bytes;   /* activations up to which recompute=auto keeps everything; 0: 1 GiB */
     int32_t in_flight;     /* steps that may be under way together; 0, 1: `submit` returns when the work has ended */
     int32_t input_blocks;  /* that the host writes in turn, where they stand; 0, 1: one, written through the queue */

@@ -225,7 +225,13 @@ static void sort_values(const an_plan *p, int32_t *order, int n)
         }
 }
 
-static int64_t lowest_free(const an_plan *p, const int32_t *placed, int n, int32_t v)
+/* The first place from `at` on where a value of `bytes` crosses no segment. */
+static int64_t inside_segment(int64_t at, int64_t bytes, int64_t segment)
+{
+    return segment && bytes && at / segment != (at + bytes - 1) / segment ? an_round_up(at, segment) : at;
+}
+
+static int64_t lowest_free(const an_plan *p, const int32_t *placed, int n, int32_t v, int64_t segment)
 {
     const an_value *x = &p->value[v];
     int64_t at = 0;
@@ -233,7 +239,7 @@ static int64_t lowest_free(const an_plan *p, const int32_t *placed, int n, int32
         const an_value *y = &p->value[placed[i]];
         if (y->last < x->first || y->first > x->last) continue;
         if (y->offset >= at + x->bytes) break;
-        at = AN_MAX(at, an_round_up(y->offset + y->bytes, ALIGN));
+        at = inside_segment(AN_MAX(at, an_round_up(y->offset + y->bytes, ALIGN)), x->bytes, segment);
     }
     return at;
 }
@@ -249,14 +255,15 @@ static an_status offsets(an_work *w)
         if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && p->value[v].first >= 0) order[n++] = v;
     sort_values(p, order, n);
     int64_t top = w->rq->apart ? ALIGN : 0;
+    const int64_t segment = w->rq->target->segment_bytes;
     for (int i = 0; i < n; i++) {
         an_value *x = &p->value[order[i]];
         if (w->rq->apart) {
-            x->offset = top;
-            top = an_round_up(top + x->bytes + ALIGN, ALIGN);
+            x->offset = inside_segment(top, x->bytes, segment);
+            top = an_round_up(x->offset + x->bytes + ALIGN, ALIGN);
             continue;
         }
-        x->offset = lowest_free(p, placed, done, order[i]);
+        x->offset = lowest_free(p, placed, done, order[i], segment);
         top = AN_MAX(top, x->offset + x->bytes);
         int j = done++;
         for (; j > 0 && p->value[placed[j - 1]].offset > x->offset; j--) placed[j] = placed[j - 1];
@@ -273,6 +280,26 @@ static void settle(an_plan *p)
             an_arg *x = &p->step[s].arg[a];
             if (x->value >= 0) x->offset += an_value_offset(p, x->value, &x->slot);
         }
+}
+
+/* What is larger than a segment, or part of a block that is laid out across two, has no place on the device. */
+static an_status check_segments(an_work *w)
+{
+    const an_plan *p = w->plan;
+    const int64_t segment = w->rq->target->segment_bytes;
+    for (int s = 0; segment && s < p->n_steps; s++)
+        for (int a = 0; a < p->step[s].n_args; a++) {
+            const an_arg *x = &p->step[s].arg[a];
+            char need[16], most[16];
+            if (x->slot < 0 || !x->bytes || x->offset / segment == (x->offset + x->bytes - 1) / segment) continue;
+            return an_fail(w->err, AN_E_NOMEM,
+                           "%s: %s of %s needs %s in one piece, and a buffer of this GPU is at most %s; use a smaller "
+                           "batch or model, or device=cpu",
+                           w->rq->target->dialect, p->kernel[p->step[s].kernel].name,
+                           p->step[s].scope ? p->step[s].scope : "the step", an_bytes_text((double)x->bytes, need),
+                           an_bytes_text((double)segment, most));
+        }
+    return AN_OK;
 }
 
 an_status an_pass_place(an_work *w)
@@ -299,5 +326,5 @@ an_status an_pass_place(an_work *w)
     settle(p);
     for (int s = 0; s < p->n_steps; s++)
         if (p->step[s].scratch >= 0) p->step[s].scratch = p->value[p->step[s].scratch].offset;
-    return AN_OK;
+    return check_segments(w);
 }

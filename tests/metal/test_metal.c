@@ -122,10 +122,19 @@ static void every_number_is_apples(void **state)
 /* The letters that a C type stands for: the two columns of a row cannot say different things. */
 static const char *letters_of(const char *type)
 {
-    static const char *const table[][2] = {{"an_id *", "^@"},      {"an_id", "@"},   {"an_sel", ":"},
-                                           {"uint64_t", "Q"},      {"int64_t", "q"}, {"an_bool", "Z"},
-                                           {"double", "d"},        {"void *", "^v"}, {"const void *", "^v"},
-                                           {"const char *", "^v"}, {"void", "v"},    {"an_mtl_size", "{MTLSize=QQQ}"}};
+    static const char *const table[][2] = {{"an_id *", "^@"},
+                                           {"an_id", "@"},
+                                           {"an_handler", "@?"},
+                                           {"an_sel", ":"},
+                                           {"uint64_t", "Q"},
+                                           {"int64_t", "q"},
+                                           {"an_bool", "Z"},
+                                           {"double", "d"},
+                                           {"void *", "^v"},
+                                           {"const void *", "^v"},
+                                           {"const char *", "^v"},
+                                           {"void", "v"},
+                                           {"an_mtl_size", "{MTLSize=QQQ}"}};
     for (size_t i = 0; i < AN_COUNT(table); i++)
         if (!strcmp(type, table[i][0])) return table[i][1];
     fail_msg("no letters for the C type %s", type);
@@ -466,6 +475,36 @@ static void what_metal_holds_beside_the_requests_is_told_apart(void **state)
     nothing_was_wrong();
 }
 
+/* An arena larger than Metal's largest buffer lies in several: no value crosses from one to the next, and the bits are
+ * the same. What has no place in one is refused by name. */
+static void an_arena_larger_than_a_buffer_lies_in_several(void **state)
+{
+    (void)state;
+    static const train_case wide = {.B = 8, .T = 16, .C = 32, .L = 1, .H = 2, .V = 33, .matmul = AN_F32, .bias = true};
+    standin_counts one, several;
+    world("gpu=apple8,kernels=fast");
+    const outcome whole = train("metal", &wide, 2, NULL);
+    mac->counts(&one);
+    if (whole.status != AN_OK) fail_msg("%s", whole.sentence);
+    nothing_was_wrong();
+    world("gpu=apple8,kernels=fast,max_buffer=80k");
+    const outcome parts = train("metal", &wide, 2, NULL);
+    mac->counts(&several);
+    if (parts.status != AN_OK) fail_msg("%s", parts.sentence);
+    assert_true(several.buffers_made > one.buffers_made + 2);
+    assert_true(parts.hash == whole.hash && parts.loss == whole.loss);
+    nothing_was_wrong();
+    world("gpu=apple8,kernels=fast,max_buffer=80k,fault=buffer:7");
+    const outcome refused = train("metal", &wide, 1, NULL);
+    assert_int_equal(refused.status, AN_E_NOMEM);
+    nothing_was_wrong();
+    world("gpu=apple8,kernels=fast,max_buffer=16k");
+    const outcome small = train("metal", &wide, 1, NULL);
+    assert_int_equal(small.status, AN_E_NOMEM);
+    assert_non_null(strstr(small.sentence, "in one piece, and a buffer of this GPU is at most 16 KiB"));
+    nothing_was_wrong();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,6 +520,7 @@ int main(void)
         cmocka_unit_test(an_update_cut_in_two_ends_the_run),
         cmocka_unit_test(a_gpu_that_goes_on_failing_is_a_sentence),
         cmocka_unit_test(what_is_refused_to_the_backend_is_a_sentence),
+        cmocka_unit_test(an_arena_larger_than_a_buffer_lies_in_several),
         cmocka_unit_test(too_much_memory_is_refused_before_macos_stalls),
         cmocka_unit_test(what_metal_holds_beside_the_requests_is_told_apart),
     };

@@ -4,6 +4,7 @@
  * storage: the host reads and writes them where they stand, after the work that uses them has ended. */
 #include "device/metal/metal_internal.h"
 
+#include "base/os.h"
 #include "base/text.h"
 
 #include <stdio.h>
@@ -101,6 +102,7 @@ static an_status open_device(an_err *err, an_device *d)
     d->target = (an_target){.dialect = "msl",
                             .threads = 1,
                             .max_args = MOST_BUFFERS,
+                            .segment_bytes = (int64_t)(d->facts.max_buffer & ~(uint64_t)0x3fff), /* whole pages */
                             .fallback = d->options.fallback,
                             .scratch = scratch_of,
                             .in_flight = AN_STEPS_IN_FLIGHT,
@@ -134,29 +136,32 @@ static const an_target *metal_target(an_device *d)
 
 /* ---------------------------------------------------------------------------------------------- memory */
 
-an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what)
+/* Beyond the recommended size macOS begins to move memory in and out: the machine stalls long before it fails. */
+static an_status admit(an_err *err, const an_device *d, size_t bytes, const char *what)
 {
     char want[24], have[24];
-    an_bytes_text((double)bytes, want);
-    if (bytes > d->facts.max_buffer) {
-        an_fail(err, AN_E_NOMEM, "metal: %s needs a buffer of %s, and %s takes at most %s; use a smaller batch", what,
-                want, d->facts.name, an_bytes_text((double)d->facts.max_buffer, have));
-        return NULL;
-    }
-    /* Beyond the recommended size macOS begins to move memory in and out: the machine stalls long before it fails. */
-    if (bytes > d->facts.working_set || d->allocated > d->facts.working_set - bytes) {
-        an_fail(err, AN_E_NOMEM,
-                "metal: %s needs %s more, and of the %s that macOS recommends for the GPU too little is left; use a "
-                "smaller batch or recompute=on",
-                what, want, an_bytes_text((double)d->facts.working_set, have));
-        return NULL;
-    }
+    if (bytes <= d->facts.working_set && d->allocated <= d->facts.working_set - bytes) return AN_OK;
+    return an_fail(err, AN_E_NOMEM,
+                   "metal: %s needs %s more, and of the %s that macOS recommends for the GPU too little is left; use a "
+                   "smaller batch or recompute=on",
+                   what, an_bytes_text((double)bytes, want), an_bytes_text((double)d->facts.working_set, have));
+}
+
+static an_status no_memory(an_err *err, size_t bytes, const char *what)
+{
+    char want[24];
+    return an_fail(err, AN_E_NOMEM, "metal: no memory for %s: %s; close other programs or use a smaller batch", what,
+                   an_bytes_text((double)bytes, want));
+}
+
+an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what)
+{
+    if (admit(err, d, bytes, what) != AN_OK) return NULL;
     an_id buffer = an_send(device_new_buffer, d->device, bytes, AN_MTLResourceStorageModeShared);
     void *contents = buffer ? an_send0(buffer_contents, buffer) : NULL;
     if (!contents) {
         an_release(buffer);
-        an_fail(err, AN_E_NOMEM, "metal: no memory for %s: %s; close other programs or use a smaller batch", what,
-                want);
+        no_memory(err, bytes, what);
         return NULL;
     }
     memset(contents, 0, bytes);
@@ -164,22 +169,75 @@ an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what)
     return buffer;
 }
 
+/* The memory of a buffer of parts: whole pages of 16 KiB, which Metal asks for; that many are also aligned so. */
+static size_t parts_memory(size_t bytes)
+{
+    enum { PAGE = 1 << 14, LEAST = 1 << 22 };
+    return (size_t)an_round_up((int64_t)AN_MAX(bytes, LEAST), PAGE);
+}
+
+static void free_parts(an_buffer *b)
+{
+    an_mtl_parts *p = b->parts;
+    for (int i = 0; i < p->n; i++) an_release(p->part[i]);
+    an_pages_free(b->host, parts_memory(b->bytes));
+    free(p);
+}
+
+static an_status alloc_parts(an_err *err, an_device *d, size_t bytes, an_buffer *out)
+{
+    const size_t each = (size_t)d->target.segment_bytes, all = parts_memory(bytes);
+    const int n = (int)an_ceil_div((int64_t)bytes, (int64_t)each);
+    AN_TRY(admit(err, d, bytes, "a plan"));
+    an_mtl_parts *p = calloc(1, sizeof *p + sizeof p->part[0] * (size_t)n);
+    an_buffer b = {.host = p ? an_pages_alloc(all) : NULL, .bytes = bytes, .parts = p};
+    if (!b.host) {
+        free(p);
+        return no_memory(err, bytes, "a plan");
+    }
+    p->bytes = each;
+    for (int i = 0; i < n; i++) {
+        char *from = (char *)b.host + each * (size_t)i;
+        p->part[i] = an_send(device_new_buffer_over, d->device, from, AN_MIN(each, all - each * (size_t)i),
+                             AN_MTLResourceStorageModeShared, NULL);
+        if (!p->part[i]) {
+            free_parts(&b);
+            return no_memory(err, bytes, "a plan");
+        }
+        p->n++;
+    }
+    b.handle = (uint64_t)(uintptr_t)p->part[0];
+    d->allocated += bytes;
+    *out = b;
+    return AN_OK;
+}
+
 static an_status metal_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
 {
+    an_status status = AN_OK;
     void *pool = an_mtl.pool_push();
-    an_id buffer = an_mtl_buffer(err, d, AN_MAX(bytes, 16), "a plan");
-    if (buffer)
-        *out = (an_buffer){
-            .host = an_send0(buffer_contents, buffer), .handle = (uint64_t)(uintptr_t)buffer, .bytes = bytes};
+    if (bytes > d->facts.max_buffer) {
+        status = alloc_parts(err, d, bytes, out);
+    } else {
+        an_id buffer = an_mtl_buffer(err, d, AN_MAX(bytes, 16), "a plan");
+        if (buffer)
+            *out = (an_buffer){
+                .host = an_send0(buffer_contents, buffer), .handle = (uint64_t)(uintptr_t)buffer, .bytes = bytes};
+        else
+            status = AN_E_NOMEM;
+    }
     an_mtl.pool_pop(pool);
-    return buffer ? AN_OK : AN_E_NOMEM;
+    return status;
 }
 
 static void metal_free(an_device *d, an_buffer *b)
 {
     if (!b->handle) return;
     void *pool = an_mtl.pool_push();
-    an_release((an_id)(uintptr_t)b->handle);
+    if (b->parts)
+        free_parts(b);
+    else
+        an_release((an_id)(uintptr_t)b->handle);
     an_mtl.pool_pop(pool);
     d->allocated -= AN_MAX(b->bytes, 16);
     *b = (an_buffer){0};

@@ -114,6 +114,22 @@ an_status an_mtl_host_load(an_err *err, an_device *d, an_exec *e, an_load_stats 
 an_status an_mtl_host_run(an_err *err, an_device *d, an_exec *e, an_mtl_host *h, const an_buffer *slots, int n_slots);
 void an_mtl_host_unload(an_device *d, an_exec *e);
 
+/* A buffer larger than Metal makes: one piece of memory, and a Metal buffer over each `bytes` of it. */
+typedef struct an_mtl_parts {
+    uint64_t bytes;
+    int n;
+    an_id part[];
+} an_mtl_parts;
+/* The Metal buffer that holds byte *at of `b`; *at: from its own beginning. */
+static inline an_id an_mtl_part(const an_buffer *b, int64_t *at)
+{
+    const an_mtl_parts *p = b->parts;
+    if (!p) return (an_id)(uintptr_t)b->handle;
+    an_id part = p->part[(uint64_t)*at / p->bytes];
+    *at %= (int64_t)p->bytes;
+    return part;
+}
+
 /* A shared buffer of `bytes`, zeroed; NULL and a sentence. */
 an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what);
 

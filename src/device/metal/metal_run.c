@@ -55,11 +55,11 @@ static void bind_all(const an_mtl_run *r, const an_mtl_launch *l, an_id encoder)
             continue;
         }
         if (b->kind == AN_BIND_ARG && s->arg[b->arg].bytes > 0) { /* an empty tensor may stand at a buffer's end */
-            buffer = (an_id)(uintptr_t)r->slot[s->arg[b->arg].slot].handle;
             at = s->arg[b->arg].offset + b->offset;
+            buffer = an_mtl_part(&r->slot[s->arg[b->arg].slot], &at);
         } else if (b->kind == AN_BIND_SCRATCH) {
-            buffer = (an_id)(uintptr_t)r->slot[AN_SLOT_ARENA].handle;
             at = s->scratch + b->offset;
+            buffer = an_mtl_part(&r->slot[AN_SLOT_ARENA], &at);
         }
         an_send(encoder_buffer, encoder, buffer, (uint64_t)at, b->index);
     }

@@ -15,6 +15,7 @@
 
 typedef void *an_id;
 typedef void *an_sel;
+typedef void *an_handler; /* only ever NULL */
 #if defined(__x86_64__)
 typedef signed char an_bool; /* BOOL there; `bool` on arm64 */
 #define AN_BOOL_LETTER 'c'
