@@ -387,8 +387,10 @@ AN_API an_tensor *an_dropout_at(const char *at, an_tensor *a, double p);
 /* logits [...,V], labels i32 [...]: -log softmax at the label, [...]; a negative label is ignored and gives 0. f32
  * inside and out. */
 AN_API an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels);
-/* The loss of a linear head: x [...,C], w [V,C], labels [...]: cross entropy of x w^T without a second copy of the
- * logits. */
+/* The loss of a linear head: x [...,C], w [V,C], labels [...]: cross entropy of x w^T, whose logits are in
+ * the policy's dtype and never copied. More than the policy's limit are made in eight pieces or more, each with its
+ * gradient before the next, so that one piece is in memory at a time. Other pieces, other sums of w's gradient: the
+ * last bits depend on their number, never on the device. */
 AN_API an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *labels);
 /* x [...,in] times w [out,in] transposed (PyTorch's layout), plus bias [out] if not NULL, in the matmul dtype of the
  * policy. */
@@ -448,6 +450,7 @@ AN_API an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr);
  * softmax, losses and reductions stay in f32. */
 typedef struct an_policy {
     an_dtype matmul; /* AN_F32 (default), AN_BF16, AN_F16 */
+    int64_t logits;  /* more logits than this are made and used piece by piece (an_linear_cross_entropy); 0: 2^28 */
 } an_policy;
 AN_API void an_set_policy(an_ctx *cx, an_policy p);
 AN_API an_policy an_get_policy(const an_ctx *cx);

@@ -215,12 +215,14 @@ void an_set_sample(an_ctx *cx, uint64_t first)
 
 void an_set_policy(an_ctx *cx, an_policy p)
 {
-    if (cx) cx->graph.matmul_dtype = p.matmul;
+    if (!cx) return;
+    cx->graph.matmul_dtype = p.matmul;
+    cx->graph.most_logits = p.logits;
 }
 
 an_policy an_get_policy(const an_ctx *cx)
 {
-    return (an_policy){.matmul = cx ? cx->graph.matmul_dtype : AN_F32};
+    return cx ? (an_policy){.matmul = cx->graph.matmul_dtype, .logits = cx->graph.most_logits} : (an_policy){0};
 }
 
 /* ---------------------------------------------------------------------------------------------- finding the plan */

@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TEXT = 8 * 12 + 3 };
+enum { TEXT = 8 * 12 + 3, MOST_PIECES = 64 };
 
 static const char *text_of(const an_tensor *t, char *out)
 {
@@ -132,13 +132,8 @@ static an_dtype policy_dtype(const an_tensor *a, const an_tensor *b)
     return same && (policy == AN_F32 || a->dtype == AN_F64) ? (an_dtype)a->dtype : policy;
 }
 
-static an_dtype sum_dtype(an_dtype t)
-{
-    return t == AN_F64 ? AN_F64 : AN_F32;
-}
-
 /* x [...,in] as [N,in] times w [out,in] transposed: [N,out]. */
-static an_tensor *project(an_tensor *x, an_tensor *w, bool wide)
+static an_tensor *project(an_tensor *x, an_tensor *w)
 {
     char tx[TEXT], tw[TEXT];
     if (want_float_rows(x)->poison || want_float_rows(w)->poison) return an_poison_of(x->g);
@@ -147,7 +142,7 @@ static an_tensor *project(an_tensor *x, an_tensor *w, bool wide)
                          text_of(w, tw));
     an_dtype t = policy_dtype(x, w);
     an_tensor *rows = CAST(an_make_reshape(x, 2, (int32_t[]){row_count(x), last_of(x)}), t);
-    return an_make_matmul(rows, an_make_swap(CAST(w, t), 0, 1), wide ? sum_dtype(t) : t);
+    return an_make_matmul(rows, an_make_swap(CAST(w, t), 0, 1), t);
 }
 
 an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias)
@@ -155,7 +150,7 @@ an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *b
     an_tensor *t[] = {x, w, bias};
     char text[TEXT];
     if (!an_enter(at, "an_linear", 3, 2, t)) return t[0];
-    an_tensor *y = project(t[0], t[1], false); /* [N,out] */
+    an_tensor *y = project(t[0], t[1]); /* [N,out] */
     if (y->poison) return y;
     if (t[2] != NULL && (t[2]->rank != 1 || t[2]->shape[0] != y->shape[1]))
         return an_refuse(y->g, AN_E_SHAPE, "the bias is %s; [%d] is needed", text_of(t[2], text), y->shape[1]);
@@ -189,15 +184,42 @@ an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *lab
     return an_make_like(an_cross_entropy_of(x, rows), t[1]);
 }
 
+/* How many pieces N rows of V logits are cut into, so that a piece has at most the policy's number; 1: no need. Eight
+ * at least: fewer save little, and the products of an eighth are still as fast as the whole's. */
+static int32_t logit_pieces(const an_graph *g, int64_t N, int64_t V)
+{
+    const int64_t most = g->most_logits > 0 ? g->most_logits : (int64_t)1 << 28;
+    int32_t pieces = 1;
+    if (N * V > most)
+        for (pieces = 8; pieces < MOST_PIECES && N * V > most * pieces; pieces *= 2) continue;
+    return (int32_t)AN_MIN(pieces, AN_MAX(N, 1));
+}
+
+/* Logits in the policy's dtype, sums over them in f32. Large ones are made piece by piece: a piece's gradient is taken
+ * while it is there, so that no more than one is in memory. */
 an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *labels)
 {
-    an_tensor *t[] = {x, w, labels};
+    an_tensor *t[] = {x, w, labels}, *piece[MOST_PIECES];
     if (!an_enter(at, "an_linear_cross_entropy", 3, 3, t)) return t[0];
-    an_tensor *rows = label_rows(t[2], t[0], t[1]->rank > 0 ? t[1]->shape[0] : 0);
-    an_tensor *logits = project(t[0], t[1], true); /* [N,V], f32 */
-    if (logits->poison || rows->poison) return an_poison_of(t[0]->g);
-    logits = an_make_reshape(logits, 3, (int32_t[]){logits->shape[0], logits->shape[1], 1});
-    return an_make_like(an_cross_entropy_of(logits, rows), t[2]);
+    if (want_float_rows(t[0])->poison) return t[0];
+    an_graph *g = t[0]->g;
+    const int32_t N = row_count(t[0]), C = last_of(t[0]), V = t[1]->rank > 0 ? t[1]->shape[0] : 0;
+    an_tensor *id = label_rows(t[2], t[0], V), *rows = an_make_reshape(t[0], 2, (int32_t[]){N, C});
+    const int32_t wanted = logit_pieces(g, N, V), most = (N + wanted - 1) / wanted;
+    const int32_t pieces = N ? (N + most - 1) / most : 1;
+    bool fine = true;
+    g->lazy = pieces > 1;
+    for (int32_t i = 0; i < pieces && fine; i++) {
+        const int32_t from = i * most, n = AN_MIN(most, N - from);
+        an_tensor *logits = project(an_make_slice(rows, 0, from, n, 1), t[1]); /* [n,V] */
+        if (!logits->poison) logits = an_wide(an_make_reshape(logits, 3, (int32_t[]){n, V, 1}));
+        piece[i] = logits->poison || id->poison ? an_poison_of(g)
+                                                : an_cross_entropy_of(logits, an_make_slice(id, 0, from, n, 1));
+        fine = !piece[i]->poison;
+    }
+    g->lazy = false;
+    if (!fine) return an_poison_of(g);
+    return an_make_like(pieces > 1 ? an_make_concat(g, piece, pieces, 0) : piece[0], t[2]);
 }
 
 /* q [B,H,T,D], k v [B,H,S,D]; the result has q's shape and the policy's dtype. */

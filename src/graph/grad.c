@@ -163,6 +163,15 @@ static bool is_transpose(const an_tensor *t)
     return t->attr[last] == last - 1 && t->attr[last - 1] == last;
 }
 
+/* The f32 leaf that an operand is, or is a narrowed copy of, perhaps transposed; NULL: it is another. The leaf is given
+ * the product in f32: rounding it to the copy's dtype first would only lose bits. */
+static an_tensor *weight_of(an_tensor *operand)
+{
+    an_tensor *w = is_transpose(operand) ? an_src(operand, 0) : operand;
+    if (w->op == AN_OP_CAST) w = an_src(w, 0);
+    return w->op == AN_OP_LEAF && w->dtype == AN_F32 ? w : NULL;
+}
+
 /* da = d b^T, db = a^T d. Of a transposed operand the product is built the other way round, so that its gradient lies
  * as the operand does and the two transposes meet and vanish: for y = x w^T, dw = d^T x. */
 static void grad_matmul(an_backward_node *n)
@@ -170,12 +179,18 @@ static void grad_matmul(an_backward_node *n)
     an_tensor *a = an_src(n->n, 0), *b = an_src(n->n, 1);
     an_dtype t = (an_dtype)a->dtype;
     an_tensor *d = CAST(n->dy[0], t);
-    if (n->need[0])
-        n->dx[0] =
-            is_transpose(a) ? transposed(an_make_matmul(b, transposed(d), t)) : an_make_matmul(d, transposed(b), t);
-    if (n->need[1])
-        n->dx[1] =
-            is_transpose(b) ? transposed(an_make_matmul(transposed(d), a, t)) : an_make_matmul(transposed(a), d, t);
+    for (int i = 0; i < 2; i++) {
+        if (!n->need[i]) continue;
+        an_tensor *operand = i ? b : a, *weight = weight_of(operand), *dx;
+        const bool turned = is_transpose(operand);
+        const an_dtype as = weight ? AN_F32 : t;
+        if (turned)
+            dx = i ? an_make_matmul(transposed(d), a, as) : an_make_matmul(b, transposed(d), as);
+        else
+            dx = i ? an_make_matmul(transposed(a), d, as) : an_make_matmul(d, transposed(b), as);
+        n->dx[i] = turned && !weight ? transposed(dx) : dx;
+        if (weight) n->to[i] = weight->id;
+    }
 }
 
 static void grad_index(an_backward_node *b)
@@ -220,8 +235,24 @@ static an_tensor *grad_rule(an_graph *g, const an_rule *rule, an_tensor *n, an_t
 
 /* ------------------------------------------------------------------------------------------------ sums */
 
+static an_tensor *add_gifts(an_tensor *a, an_tensor *b);
+
+/* Gifts of pieces are added at once: the next piece's product adds to the sum, and no more than one stands in memory.
+ */
+static bool add_to_pieces(pass *p, int32_t to, int32_t out, int32_t reader, const an_tensor *value)
+{
+    if (p->head[to] == NONE || !an_node(p->g, reader)->lazy) return false;
+    gift *last = &p->gifts[p->head[to]];
+    const an_tensor *from = an_node(p->g, last->reader);
+    if (last->out != out || !from->lazy || from->op != AN_OP_MATMUL) return false;
+    last->value = add_gifts(an_node(p->g, last->value), an_node(p->g, value->id))->id;
+    last->reader = reader;
+    return true;
+}
+
 static bool give(pass *p, int32_t to, int32_t out, int32_t reader, const an_tensor *value)
 {
+    if (add_to_pieces(p, to, out, reader, value)) return an_node(p->g, p->gifts[p->head[to]].value)->poison == 0;
     if (p->n_gifts == p->cap_gifts) {
         int32_t cap = p->cap_gifts ? p->cap_gifts * 2 : 2 * p->n + 64;
         gift *more = AN_NEW_ARRAY(&p->g->arena, gift, cap);
@@ -285,7 +316,6 @@ static an_tensor *join_slices(pass *p, const an_tensor *n)
     return an_make_concat(p->g, part, count, axis);
 }
 
-/* The gradient of output `out` of node n: its gifts added in the order of their readers; NULL when there is none. */
 /* A scattered gradient is added to the other one row by row: an embedding tied to the head needs no second table. */
 static an_tensor *add_gifts(an_tensor *a, an_tensor *b)
 {
@@ -294,6 +324,7 @@ static an_tensor *add_gifts(an_tensor *a, an_tensor *b)
     return ADD(a, b);
 }
 
+/* The gradient of output `out` of node n: its gifts added in the order of their readers; NULL when there is none. */
 static an_tensor *sum_gifts(pass *p, const an_tensor *n, int out)
 {
     an_tensor *sum = NULL, *joined = out == 0 ? join_slices(p, n) : NULL;
@@ -352,8 +383,10 @@ static bool visit(pass *p, int32_t id)
     an_backward_node b = {.g = g, .n = g->node[id]};
     an_tensor *n = b.n, *dx[UINT8_MAX];
     bool need[UINT8_MAX], any = false;
+    int32_t to[UINT8_MAX];
     if (p->head[id] == NONE) return true;
     g->scope = n->scope; /* a gradient belongs where its value does */
+    g->lazy = n->lazy;
     g->at = n->at;
     for (int k = 0; k < an_ops[n->op].outputs; k++) {
         b.dy[k] = sum_gifts(p, n, k);
@@ -369,14 +402,15 @@ static bool visit(pass *p, int32_t id)
         return !d->poison && give(p, rule.x, 0, id, d);
     }
     if (n->op == AN_OP_PICK) return !p->need[n->src[0]] || give(p, n->src[0], (int32_t)n->attr[0], id, b.dy[0]);
-    for (int i = 0; i < n->n_src; i++) need[i] = p->need[n->src[i]];
+    for (int i = 0; i < n->n_src; i++) need[i] = p->need[to[i] = n->src[i]];
     b.need = need;
     b.dx = dx;
+    b.to = to;
     memset(dx, 0, (size_t)n->n_src * sizeof *dx);
     if (an_ops[n->op].has_grad) node_rule(&b);
     for (int i = n->n_src - 1; i >= 0; i--) { /* descending, as the lists are prepended to */
         if (b.dx[i] == NULL || !need[i]) continue;
-        if (b.dx[i]->poison || !give(p, n->src[i], 0, id, b.dx[i])) return false;
+        if (b.dx[i]->poison || !give(p, to[i], 0, id, b.dx[i])) return false;
     }
     return true;
 }
@@ -418,6 +452,7 @@ an_status an_graph_backward(an_graph *g, an_tensor *loss)
     const char *at = g->at;
     an_status status = run(&p, loss);
     g->scope = scope;
+    g->lazy = false;
     g->at = at;
     return status;
 }

@@ -10,6 +10,7 @@ typedef struct an_backward_node {
     an_tensor *dy[3]; /* gradient of each output; NULL: none */
     const bool *need; /* [n_src]: does source i lead to a leaf */
     an_tensor **dx;   /* [n_src] out: gradient of each source; NULL: none */
+    int32_t *to;      /* [n_src] in: the sources; out: who gets dx, when that is a node beneath a source */
 } an_backward_node;
 
 /* Rules of the classes in grad_call.c: windows, attention, rows and matrices. False: `op` is none of theirs. */

@@ -66,7 +66,8 @@ struct an_tensor { /* a node */
     uint8_t dtype, rank;
     uint8_t n_src, n_attr; /* PACK and CONCAT: up to 255 sources... more are nested (CONCAT) or chained (PACK) */
     uint8_t poison;
-    uint8_t spare;
+    uint8_t lazy; /* a piece of a whole that is never in memory at once: its forward part is launched when its result is
+                     first needed, which for a loss is its gradient. Not part of hash or key */
     int32_t scope; /* index into g->scopes */
     int32_t shape[AN_MAX_RANK];
     int64_t numel;
@@ -125,6 +126,7 @@ struct an_graph {
     an_id_range *id_ranges;              /* of this step */
     int32_t n_rules, cap_rules;
     an_dtype matmul_dtype;         /* the policy: an_linear and attention cast to it */
+    int64_t most_logits;           /* the policy: more are made piece by piece; 0: 2^28 */
     const char *device_name;       /* for sentences; may be NULL */
     struct an_tensor *operand[24]; /* left operands waiting for their right ones (build.h) */
     int32_t n_operands;
@@ -132,6 +134,7 @@ struct an_graph {
     struct an_tensor *poison;
     an_err *err;          /* the context's */
     void *owner;          /* the an_ctx */
+    bool lazy;            /* what is emitted now is lazy */
     bool keep_duplicates; /* compile=False and tests: no fold, no CSE */
 };
 

@@ -7,7 +7,8 @@
  *     - what it reads of G it reads at the same place (or the value of the same row);
  *     - G is not closed.
  * A sum or maximum over the last axis joins like that and makes G a row group: softmax, a norm and a cross-entropy row
- * are one launch each. One over another axis starts a column group. Because a node joins the newest of its producers'
+ * are one launch each. One that cannot join a product joins the newest row group that reads the same product. One over
+ * another axis starts a column group. Because a node joins the newest of its producers'
  * groups, every group depends on older groups only: the numbering is already an order, and no cycle can arise. Groups
  * that read leaves alone are loose: they attract nobody (so that p, m and v of an optimizer meet in the group of the
  * gradient), and an older group that reads one of their members computes it itself.
@@ -155,8 +156,14 @@ static int32_t group_new(an_work *w, an_group_kind kind, int32_t anchor, int64_t
         w->group = bigger;
         w->cap_groups = cap;
     }
-    w->group[w->n_groups] = (an_group){
-        .kind = (uint8_t)kind, .anchor = anchor, .rows = rows, .cols = cols, .red = 1, .lanes = 1, .step = -1};
+    w->group[w->n_groups] = (an_group){.kind = (uint8_t)kind,
+                                       .anchor = anchor,
+                                       .rows = rows,
+                                       .cols = cols,
+                                       .red = 1,
+                                       .lanes = 1,
+                                       .sibling = -1,
+                                       .step = -1};
     w->group[w->n_groups].closed = kind > AN_G_GEMM || (kind == AN_G_GEMM && w->rq->target->library_products);
     w->group[w->n_groups].part = w->cuts->node[anchor].part;
     return w->n_groups++;
@@ -229,7 +236,8 @@ static bool sources_fit(an_work *w, int32_t id, int32_t g, int level, an_ix here
  * used. */
 static bool late_for(const an_work *w, int32_t id, int32_t g)
 {
-    return w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && g >= 0 && w->group[g].anchor <= w->rq->loss;
+    return w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && g >= 0 && w->group[g].anchor <= w->rq->loss &&
+           !w->g->node[w->group[g].anchor]->lazy; /* a piece and its gradient are launched together */
 }
 
 static bool open_to(const an_work *w, int32_t g, int32_t id)
@@ -237,9 +245,25 @@ static bool open_to(const an_work *w, int32_t g, int32_t id)
     return g >= 0 && !w->group[g].closed && !w->rq->unfused && w->group[g].part == w->cuts->node[id].part;
 }
 
+/* A library adds a product to a sum of products as it stores it: gradients of a weight from several products. */
+static bool adds_to_sum(const an_work *w, int32_t id, int32_t g)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (g < 0 || w->group[g].kind != AN_G_GEMM || n->op != AN_OP_ADD || n->dtype != AN_F32 || w->rq->unfused ||
+        w->group[g].part != w->cuts->node[id].part)
+        return false;
+    int own = 0, sums = 0;
+    for (int s = 0; s < 2; s++) {
+        const int32_t base = an_base(w, n->src[s]), of = w->node[base].group;
+        own += base == w->group[g].anchor && w->node[base].n_uses == 1;
+        sums += of >= 0 && of != g && w->group[of].kind == AN_G_GEMM;
+    }
+    return own == 1 && sums == 1;
+}
+
 static bool try_join(an_work *w, int32_t id, int32_t g)
 {
-    if (!open_to(w, g, id)) return false;
+    if (!open_to(w, g, id) && !adds_to_sum(w, id, g)) return false;
     an_group *gr = &w->group[g];
     const struct an_tensor *n = w->g->node[id];
     if (late_for(w, id, g)) return false;
@@ -284,6 +308,15 @@ static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
     w->node[id].group = g;
     w->node[id].level = AN_LEVEL_ROW;
     return true;
+}
+
+/* Reductions of one product that could not join it share a launch: a row's maximum and what is picked from it. Not a
+ * value of the forward pass with one of the backward pass. */
+static bool try_join_sibling(an_work *w, int32_t id, int32_t g)
+{
+    if (g < 0 || w->group[g].sibling < 0) return false;
+    const int32_t s = w->group[g].sibling, loss = w->rq->loss;
+    return (id <= loss) == (w->group[s].anchor <= loss) && try_join_reduction(w, id, s);
 }
 
 static int32_t column_group(an_work *w, int32_t id, int64_t rows, int64_t cols)
@@ -359,8 +392,10 @@ static an_status make_group(an_work *w, int32_t id)
     } else if (an_ops[n->op].cls == AN_CLS_REDUCE) {
         const struct an_tensor *s = w->g->node[n->src[0]];
         bool row = s->shape[2] == 1;
-        if (row && try_join_reduction(w, id, newest(w, id))) return AN_OK;
+        const int32_t g = newest(w, id);
+        if (row && (try_join_reduction(w, id, g) || try_join_sibling(w, id, g))) return AN_OK;
         wn->group = group_new(w, row ? AN_G_ROW : AN_G_COL, id, s->shape[0], row ? s->shape[1] : s->shape[2]);
+        if (row && g >= 0 && wn->group >= 0) w->group[g].sibling = wn->group;
         if (wn->group >= 0 && row) wn->level = AN_LEVEL_ROW;
         if (wn->group >= 0 && !row) {
             w->group[wn->group].red = s->shape[1];
@@ -374,6 +409,7 @@ static an_status make_group(an_work *w, int32_t id)
         bool loose = g < 0 || w->group[g].loose || late_for(w, id, g);
         wn->group = group_new(w, AN_G_ELEM, id, rows, cols);
         if (wn->group >= 0) w->group[wn->group].loose = loose;
+        if (wn->group >= 0 && g >= 0 && w->group[g].closed) w->group[g].sibling = wn->group;
     }
     if (wn->group < 0) return an_fail_nomem(w->err, "the planner's groups", sizeof(an_group) * (size_t)w->n_groups * 2);
     return AN_OK;
@@ -462,7 +498,8 @@ static void decide_memory(an_work *w, int32_t id)
         }
     }
     if (w->rq->unfused && !an_is_leaf(w, id)) elsewhere = wn->n_uses > 0;
-    if (wn->mat && w->rq->recompute && an_is_virtual(w, id) && wn->level == AN_LEVEL_COL && !w->cuts->node[id].keep) {
+    if (wn->mat && w->rq->recompute && (w->rq->loss < 0 || id <= w->rq->loss) && an_is_virtual(w, id) &&
+        wn->level == AN_LEVEL_COL && !w->cuts->node[id].keep) {
         cone again = {.possible = true};
         wn->mat = 0; /* look beneath it */
         measure_cone(w, id, n->numel, &again);

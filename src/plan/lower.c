@@ -538,11 +538,22 @@ static int32_t loss_group_of(const an_work *w)
     return id >= 0 ? w->node[id].group : -1;
 }
 
+static an_status launch_group(an_work *w, int32_t g, int32_t loss_group)
+{
+    if (!w->group[g].n_out && w->group[g].kind != AN_G_ATTN_GRAD) return AN_OK;
+    if (w->group[g].step == -2) return AN_OK; /* its parts are written in place */
+    if (w->rq->recompute && loss_group >= 0 && g > loss_group) AN_TRY(recompute_for(w, g));
+    w->outgrown = false;
+    an_status status = lower_group(w, g);
+    return status != AN_OK && w->outgrown && an_split_group(w, g, -1) ? AN_OK : status;
+}
+
 an_status an_pass_lower(an_work *w)
 {
     const int32_t loss_group = loss_group_of(w);
-    int32_t n = w->n_groups;
+    int32_t n = w->n_groups, *order;
     w->cuts->more = false;
+    AN_TRY(an_launch_order(w, &order));
     if (n == w->cap_groups) { /* the spare group of second_instance */
         an_group *bigger = AN_NEW_ARRAY(&w->scratch, an_group, n + 1);
         if (!bigger) return no_memory(w);
@@ -550,13 +561,6 @@ an_status an_pass_lower(an_work *w)
         w->group = bigger;
         w->cap_groups = n + 1;
     }
-    for (int32_t g = 0; g < n; g++) {
-        if (!w->group[g].n_out && w->group[g].kind != AN_G_ATTN_GRAD) continue;
-        if (w->group[g].step == -2) continue; /* its parts are written in place */
-        if (w->rq->recompute && loss_group >= 0 && g > loss_group) AN_TRY(recompute_for(w, g));
-        w->outgrown = false;
-        an_status status = lower_group(w, g);
-        if (status != AN_OK && !(w->outgrown && an_split_group(w, g, -1))) return status;
-    }
+    for (int32_t i = 0; i < n; i++) AN_TRY(launch_group(w, order[i], loss_group));
     return w->cuts->more ? an_fail(w->err, AN_E_UNSUPPORTED, "%s", w->cuts->first) : AN_OK;
 }

@@ -42,7 +42,8 @@ typedef struct an_group {
     int32_t n_red; /* row reductions: each is a phase, and later phases compute again what earlier ones had */
     int32_t n_out; /* materialised members, ascending */
     int32_t *out;
-    int32_t step; /* number in the plan, -1: nothing of it is needed in memory */
+    int32_t sibling; /* newest group that reads this one's rows and could not join it, -1 */
+    int32_t step;    /* number in the plan, -1: nothing of it is needed in memory */
 } an_group;
 
 typedef struct an_wnode {
@@ -109,6 +110,7 @@ an_status an_pass_lower(an_work *w);
 an_status an_pass_place(an_work *w);
 an_status an_pass_render(an_work *w);
 an_status an_pass_report(an_work *w);
+an_status an_launch_order(an_work *w, int32_t **out); /* order.c: groups, [n_groups] */
 an_status an_verify_plan(an_err *err, const an_plan *p);
 
 an_status an_find_uses(an_work *w); /* live.c: needs to know the copies */

@@ -281,8 +281,8 @@ EXPORT int cublasLtMatmul(thing *h, thing *d, const float *alpha, uint64_t a, th
     if (!ready("cublasLtMatmul") || !is(h, HANDLE, "cublasLtMatmul") || !is(s, STREAM, "cublasLtMatmul") ||
         *alpha != 1 || (*beta != 0 && *beta != 1) || algo[0] != 42)
         DONE(7);
-    if (!agree(d, la, lb, lc) || c != o || lc != lo || !spans("left", a, la) || !spans("right", b, lb) ||
-        !spans("result", c, lc))
+    if (!agree(d, la, lb, lc) || lc != lo || !spans("left", a, la) || !spans("right", b, lb) ||
+        !spans("result", o, lo) || (*beta != 0 && !spans("addend", c, lc)))
         DONE(7);
     if (!memory_at(work, n)) complain("cublasLtMatmul: the workspace is outside the device's memory");
     if (la->rows * la->cols * lb->cols <= 1 << 18 && *beta == 0 && la->type != 2 && lo->n_params == 1)

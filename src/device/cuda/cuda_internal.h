@@ -90,6 +90,7 @@ typedef struct an_product {
     uint8_t mul, out;  /* dtypes of operands and result as cuBLASLt sees them */
     bool a_along_k, b_along_k;
     int64_t lda, ldb, ldc;
+    int32_t addend, sum; /* arguments of the tail: what the product is added to, and the sum; -1: none */
 } an_product;
 typedef struct an_product_ready {
     lt_desc desc;
@@ -101,7 +102,8 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_pro
 an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
                              const cu_pointer address[3], an_product_ready *out);
 an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
-                         const an_product_ready *r, const cu_pointer address[3], cu_pointer workspace);
+                         const an_product_ready *r, const cu_pointer address[3], cu_pointer addend,
+                         cu_pointer workspace); /* addend: what p->addend stands for, else unused */
 void an_product_free(an_device *d, an_product_ready *r);
 
 /* ---- measure.c: functions of the backend's table. */

@@ -188,17 +188,18 @@ static an_status product_calls(an_err *err, an_exec *e, int32_t step, const an_p
     if (!p) return no_room(err);
     if (p->cast[0]) AN_TRY(cast_call(err, e, step, p, 0, g->a_dtype));
     if (p->cast[1]) AN_TRY(cast_call(err, e, step, p, 1, g->b_dtype));
-    call *c = new_call(e, CALL_PRODUCT, step, 4);
+    call *c = new_call(e, CALL_PRODUCT, step, 5);
     if (!c) return no_room(err);
     c->product = p;
     for (int i = 0; i < 2; i++) c->refs[i] = p->cast[i] ? in_scratch(s, p->cast_at[i]) : ref_of(s, i);
-    c->refs[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, 2);
-    c->refs[3] = in_scratch(s, p->workspace_at);
+    c->refs[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->addend >= 0 ? s->n_own + p->sum : 2);
+    c->refs[3] = p->addend >= 0 ? ref_of(s, s->n_own + p->addend) : c->refs[2];
+    c->refs[4] = in_scratch(s, p->workspace_at);
     /* slots begin on 256 bytes, so an offset says how an address is aligned */
     const cu_pointer at[3] = {(cu_pointer)c->refs[0].offset, (cu_pointer)c->refs[1].offset,
                               (cu_pointer)c->refs[2].offset};
     AN_TRY(an_product_prepare(err, e->d, g, p, at, &c->ready));
-    return s->epilogue >= 0 ? tail_call(err, e, step, p) : AN_OK;
+    return p->out_at >= 0 ? tail_call(err, e, step, p) : AN_OK;
 }
 
 static an_status move_call(an_err *err, an_exec *e, int32_t step, bool copy)
@@ -322,7 +323,7 @@ static an_status run_call(an_err *err, an_exec *e, const call *c)
     case CALL_PRODUCT: {
         const cu_pointer at[3] = {address(e, c->refs[0]), address(e, c->refs[1]), address(e, c->refs[2])};
         AN_TRY(an_product_run(err, d, &e->plan->kernel[s->kernel].u.gemm, c->product, &c->ready, at,
-                              address(e, c->refs[3])));
+                              address(e, c->refs[3]), address(e, c->refs[4])));
         break;
     }
     }

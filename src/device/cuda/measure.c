@@ -88,7 +88,7 @@ static double time_products(an_device *d, const peak *p)
     float ms = 0;
     bool good = !d->cu.event_record(p->begin, d->stream, 0);
     for (int i = 0; i < PRODUCTS && good; i++)
-        good = an_product_run(&quiet, d, &p->spec, &p->product, &p->ready, p->at, p->workspace) == AN_OK;
+        good = an_product_run(&quiet, d, &p->spec, &p->product, &p->ready, p->at, 0, p->workspace) == AN_OK;
     good = good && !d->cu.event_record(p->end, d->stream, 0) &&
            an_cuda_wait_stream(&quiet, d, "measuring products") == AN_OK && !d->cu.event_ms(&ms, p->begin, p->end);
     return good ? (double)ms * 1e-3 / PRODUCTS : 0;

@@ -53,10 +53,34 @@ static int tile_dtype(const an_row_prog *epilogue)
     return AN_F32;
 }
 
+/* An epilogue that adds what stands at the product's place, in f32, and stores the sum: what a library does as beta. */
+static bool adds_in_place(const an_gemm_spec *s, const an_row_prog *e, an_product *out)
+{
+    if (e->n_ins != 4 || e->n_args != 2 || out->batches != 1 || e->rows * e->cols != (int64_t)s->m * s->n) return false;
+    const an_ins *tile = NULL, *load = NULL, *add = NULL, *store = NULL;
+    for (int i = 0; i < 4; i++) {
+        const an_ins *x = &e->ins[i];
+        if (x->dtype != AN_F32 || x->guard >= 0 || (x->kind == AN_INS_LOAD && x->clamp)) return false;
+        if (x->kind == AN_INS_TILE) tile = x;
+        if (x->kind == AN_INS_LOAD) load = x;
+        if (x->kind == AN_INS_ELEM && x->op == AN_OP_ADD) add = x;
+        if (x->kind == AN_INS_STORE) store = x;
+    }
+    /* equal indices are one expression; a store without gaps is the product's own order */
+    const int64_t numel = (int64_t)s->m * s->n;
+    if (!tile || !load || !add || !store || load->ix != store->ix || e->cols != s->n || e->ix.expr[store->ix].lo != 0 ||
+        e->ix.expr[store->ix].hi != numel - 1 || e->arg[load->arg].dtype != AN_F32 ||
+        e->arg[store->arg].dtype != AN_F32)
+        return false;
+    out->addend = load->arg;
+    out->sum = store->arg;
+    return true;
+}
+
 bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out)
 {
     if (!d->has_lt || d->exact || s->window.of) return false;
-    *out = (an_product){.mul = s->mul_dtype, .out_at = -1};
+    *out = (an_product){.mul = s->mul_dtype, .out_at = -1, .addend = -1};
     if (s->m < 1 || s->n < 1 || s->k < 1 || !one_batch(s, out)) return false;
     if (s->mul_dtype != AN_F32 && s->mul_dtype != AN_BF16) return false;
     const uint8_t dtype[2] = {s->a_dtype, s->b_dtype};
@@ -90,6 +114,9 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_pro
         out->ldc = s->m > 1 ? s->c_m : s->n;
         if (out->ldc < s->n) return false;
         if (out->out != AN_F32 && out->out != s->mul_dtype) return false;
+    } else if (!s->accumulate && adds_in_place(s, epilogue, out)) {
+        out->out = AN_F32;
+        out->ldc = s->n;
     } else {
         if (s->accumulate) return false;
         out->out = tile_dtype(epilogue) == AN_BF16 && s->mul_dtype == AN_BF16 ? AN_BF16 : AN_F32;
@@ -194,12 +221,13 @@ an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, c
 }
 
 an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
-                         const an_product_ready *r, const cu_pointer address[3], cu_pointer workspace)
+                         const an_product_ready *r, const cu_pointer address[3], cu_pointer addend,
+                         cu_pointer workspace)
 {
-    (void)p;
-    const float one = 1, beta = s->accumulate ? 1 : 0;
+    const float one = 1, beta = s->accumulate || p->addend >= 0 ? 1 : 0;
+    const cu_pointer onto = p->addend >= 0 ? addend : address[2];
     return check(err,
-                 d->lt.matmul(d->lt_handle, r->desc, &one, address[1], r->b, address[0], r->a, &beta, address[2], r->c,
+                 d->lt.matmul(d->lt_handle, r->desc, &one, address[1], r->b, address[0], r->a, &beta, onto, r->c,
                               address[2], r->c, &r->algo, workspace, AN_CUDA_WORKSPACE, d->stream),
                  s, "it failed");
 }

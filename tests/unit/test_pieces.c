@@ -1,0 +1,110 @@
+/* test_pieces.c: the loss of a linear head whose logits are made piece by piece. */
+#include <anneal.h>
+#include "lib/test.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { N = 50, C = 16, V = 96 }; /* 50 rows in 8 pieces: seven of 7 and one of 1 */
+static const int64_t some = N * V / 8 + V;
+
+typedef struct outcome {
+    float loss[N], dx[N * C], dw[V * C];
+    an_bill bill;
+} outcome;
+
+static void run(an_options o, an_policy policy, bool backward, outcome *out)
+{
+    int32_t y[N];
+    for (int i = 0; i < N; i++) y[i] = i % 5 == 4 ? -100 : i * 37 % V;
+    o.threads = 2;
+    o.cc = "none";
+    o.verify = true;
+    an_ctx *cx = an_open(&o);
+    an_set_policy(cx, policy);
+    assert_int_equal(an_get_policy(cx).logits, policy.logits);
+    an_tensor *px = an_param(cx, "x", AN_F32, AN_SHAPE(N, C), AN_NORMAL(1));
+    an_tensor *pw = an_param(cx, "w", AN_F32, AN_SHAPE(V, C), AN_NORMAL(1));
+    an_tensor *loss = an_linear_cross_entropy(an_tanh(px), pw, an_input(cx, AN_I32, AN_SHAPE(N), y));
+    if (backward) {
+        an_backward(an_mean(loss, AN_ALL));
+        an_tensor *dx = an_grad(px), *dw = an_grad(pw);
+        an_eval(loss, dx, dw);
+        an_read(dx, out->dx, sizeof out->dx);
+        an_read(dw, out->dw, sizeof out->dw);
+    } else {
+        an_eval(loss);
+    }
+    an_read(loss, out->loss, sizeof out->loss);
+    if (an_error(cx)) fail_msg("%s", an_error(cx));
+    if (strcmp(o.device, "ref")) assert_int_equal(an_report(cx, &out->bill), AN_OK); /* it has no plan */
+    an_close(cx);
+}
+
+/* Rows are independent: losses and the gradient of x have the same bits; w's is summed piece by piece. */
+static void expect_equal(const outcome *whole, const outcome *pieces)
+{
+    assert_memory_equal(whole->loss, pieces->loss, sizeof whole->loss);
+    assert_memory_equal(whole->dx, pieces->dx, sizeof whole->dx);
+    double far = 0, size = 0;
+    for (int i = 0; i < V * C; i++) {
+        far = fmax(far, fabs((double)whole->dw[i] - (double)pieces->dw[i]));
+        size = fmax(size, fabs((double)whole->dw[i]));
+    }
+    assert_true(size > 0.001);
+    if (!(far <= 1e-6 * size)) fail_msg("w's gradients differ by %g of %g", far, size);
+}
+
+static void pieces_give_the_same_losses_and_gradients(void **state)
+{
+    (void)state;
+    static outcome whole, pieces;
+    static const char *const recompute[] = {"off", "on"};
+    static const an_dtype matmul[] = {AN_F32, AN_BF16};
+    for (int i = 0; i < 4; i++) {
+        const an_options o = {.device = "cpu", .recompute = recompute[i / 2]};
+        run(o, (an_policy){.matmul = matmul[i % 2]}, true, &whole);
+        run(o, (an_policy){.matmul = matmul[i % 2], .logits = some}, true, &pieces);
+        expect_equal(&whole, &pieces);
+        assert_true(pieces.bill.launches > whole.bill.launches);
+    }
+}
+
+static void pieces_agree_with_the_reference(void **state)
+{
+    (void)state;
+    static outcome oracle, pieces;
+    run((an_options){.device = "ref"}, (an_policy){.matmul = AN_F32}, true, &oracle);
+    run((an_options){.device = "cpu"}, (an_policy){.matmul = AN_F32, .logits = some}, true, &pieces);
+    for (int i = 0; i < N; i++) assert_true(fabs((double)oracle.loss[i] - (double)pieces.loss[i]) < 1e-5);
+    for (int i = 0; i < N * C; i++) assert_true(fabs((double)oracle.dx[i] - (double)pieces.dx[i]) < 1e-6);
+    for (int i = 0; i < V * C; i++) assert_true(fabs((double)oracle.dw[i] - (double)pieces.dw[i]) < 1e-6);
+}
+
+/* What it is for: a piece's logits and their gradient stand in one memory, and that memory is the next piece's. */
+static void one_piece_of_the_logits_is_in_memory_at_a_time(void **state)
+{
+    (void)state;
+    static outcome whole, pieces;
+    const uint64_t piece = 7 * V * sizeof(float), slack = 1024;
+    const uint64_t results = (N + N * C + V * C) * sizeof(float), x = N * C * sizeof(float);
+    for (int backward = 0; backward < 2; backward++) {
+        run((an_options){.device = "cpu"}, (an_policy){.matmul = AN_F32}, backward, &whole);
+        run((an_options){.device = "cpu"}, (an_policy){.matmul = AN_F32, .logits = some}, backward, &pieces);
+        assert_true(whole.bill.activation_bytes >= N * V * sizeof(float));
+        if (pieces.bill.activation_bytes > piece + 2 * x + (backward ? results : 0) + slack)
+            fail_msg("%llu bytes whole, %llu in pieces", (unsigned long long)whole.bill.activation_bytes,
+                     (unsigned long long)pieces.bill.activation_bytes);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_give_the_same_losses_and_gradients),
+        cmocka_unit_test(pieces_agree_with_the_reference),
+        cmocka_unit_test(one_piece_of_the_logits_is_in_memory_at_a_time),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
