@@ -175,6 +175,9 @@ static an_status show(an_err *err, an_run *r, const an_price *p, const plan_valu
         fputs(text, stdout);
     else
         an_print_folded(stdout, text);
+    if (strcmp(v->show, "chips") == 0)
+        printf("This run: %lld updates of %lld such steps.\n", (long long)r->cfg.max_iters,
+               (long long)r->cfg.gradient_accumulation_steps);
     return AN_OK;
 }
 

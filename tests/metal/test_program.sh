@@ -7,7 +7,7 @@ if ! command -v "${CXX:-c++}" >/dev/null; then
 fi
 build=${AN_BUILD:-build}
 sh tests/metal/standin/build.sh "$build/standin" || exit 1
-plan=10
+plan=11
 . "$(dirname "$0")/../cli/tap.sh"
 build=$(cd "$build" && pwd)
 mac="gpu=apple8,kernels=fast,end=check,cache=$build/standin-cache"
@@ -100,4 +100,9 @@ export ANNEAL_STANDIN="gpu=intel,end=check"
 run train demo $tiny out="$dir/intel"
 code_is 2; says stderr "Intel"; says stderr "device=cpu"
 ok "GPUs that are refused are refused with what to do"
+run plan macbook device=null:metal show=chips
+code_is 0; says stdout ESTIMATES; says stdout "M4 Max"; says stdout "Apple's specifications"; says stdout "2000 updates of 1 such steps"
+awk '$1 ~ /^M[1-4]$/ && $2 ~ /^[0-9]/ { n++; if ($5 < 1 || $5 * $6 < 3.2e6 || $5 * $6 > 4e6) bad = 1 } END { exit n != 4 || bad }' \
+    "$dir/stdout" || fault "milliseconds and steps an hour do not agree: $(cat "$dir/stdout")"
+ok "plan show=chips estimates a step's time, and says that it is an estimate and of what"
 done_testing
