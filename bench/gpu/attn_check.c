@@ -28,11 +28,11 @@ static kernels build(const attn_config *c)
     kernels k = {.config = *c};
     attn_defines(defines, sizeof defines, c, 0);
     char *text = kernel_text("cuda", "attn_forward", defines);
-    k.forward = cuda_kernel(cuda_module(text, "attn_forward", !c->exact), "attn_forward");
+    k.forward = cuda_kernel(cuda_module(text, "attn_forward", !c->exact, 0), "attn_forward");
     free(text);
     attn_defines(defines, sizeof defines, c, 1);
     text = kernel_text("cuda", "attn_backward", defines);
-    void *module = cuda_module(text, "attn_backward", !c->exact);
+    void *module = cuda_module(text, "attn_backward", !c->exact, 0);
     k.delta = cuda_kernel(module, "attn_delta"), k.dq = cuda_kernel(module, "attn_dq"),
     k.dkv = cuda_kernel(module, "attn_dkv");
     free(text);

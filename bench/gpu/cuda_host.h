@@ -18,7 +18,7 @@ static struct {
     int (*alloc)(cuda_pointer *, size_t), (*release)(cuda_pointer), (*to_device)(cuda_pointer, const void *, size_t);
     int (*to_host)(void *, cuda_pointer, size_t), (*set8)(cuda_pointer, unsigned char, size_t);
     int (*load)(void **, const void *), (*function)(void **, void *, const char *),
-        (*function_attribute)(int *, int, void *);
+        (*function_attribute)(int *, int, void *), (*function_set)(void *, int, int);
     int (*launch)(void *, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void *, void **,
                   void **);
     int (*event_create)(void **, unsigned), (*event_record)(void *, void *), (*event_synchronize)(void *),
@@ -69,6 +69,7 @@ static inline void cuda_begin(void)
         {"cuModuleLoadData", &cuda.load},
         {"cuModuleGetFunction", &cuda.function},
         {"cuFuncGetAttribute", &cuda.function_attribute},
+        {"cuFuncSetAttribute", &cuda.function_set},
         {"cuLaunchKernel", &cuda.launch},
         {"cuEventCreate", &cuda.event_create},
         {"cuEventRecord", &cuda.event_record},
@@ -89,9 +90,12 @@ static inline void cuda_begin(void)
     printf("# %s, sm_%d\n", name, cuda.arch);
 }
 
-static inline void *cuda_module(const char *text, const char *name, int fmad)
+/* own: for this generation alone ("sm_90a"), with what later ones need not have. */
+static inline void *cuda_module(const char *text, const char *name, int fmad, int own)
 {
-    char *log = NULL, *cubin = nvrtc_cubin(&cuda.compiler, text, name, cuda.arch, fmad, &log);
+    char target[32];
+    snprintf(target, sizeof target, "sm_%d%s", cuda.arch, own ? "a" : "");
+    char *log = NULL, *cubin = nvrtc_cubin_for(&cuda.compiler, text, name, target, fmad, &log);
     void *module;
     if (!cubin) cuda_die("%s does not compile:\n%s", name, log ? log : "");
     cuda_check(cuda.load(&module, cubin), "cuModuleLoadData");
@@ -117,6 +121,14 @@ static inline cuda_pointer cuda_new(size_t bytes, const void *from)
 static inline void cuda_run(void *kernel, unsigned x, unsigned y, unsigned z, unsigned threads, void **args)
 {
     cuda_check(cuda.launch(kernel, x, y, z, threads, 1, 1, 0, NULL, args, NULL), "cuLaunchKernel");
+}
+
+/* Groups in a line, with shared memory that is asked for at launch. */
+static inline void cuda_run_shared(void *kernel, unsigned groups, unsigned threads, unsigned shared, void **args)
+{
+    enum { MOST_DYNAMIC_SHARED = 8 }; /* CUfunction_attribute */
+    cuda_check(cuda.function_set(kernel, MOST_DYNAMIC_SHARED, (int)shared), "cuFuncSetAttribute");
+    cuda_check(cuda.launch(kernel, groups, 1, 1, threads, 1, 1, shared, NULL, args, NULL), "cuLaunchKernel");
 }
 
 /* cuda_clock(0) starts the stopwatch; cuda_clock(1) waits and gives milliseconds. */

@@ -60,7 +60,7 @@ static int check(const gemm_config *c, int m, int n, int k, int timed)
     char defines[1024];
     gemm_defines(defines, sizeof defines, c);
     char *text = kernel_text("cuda", "gemm", defines);
-    void *kernel = cuda_kernel(cuda_module(text, "gemm", 0), "gemm");
+    void *kernel = cuda_kernel(cuda_module(text, "gemm", 0, 0), "gemm");
     problem p = problem_new(c, m, n, k);
     cuda_pointer a = cuda_new((size_t)m * (size_t)k * case_item(c->store), p.a),
                  b = cuda_new((size_t)k * (size_t)n * case_item(c->store), p.b);

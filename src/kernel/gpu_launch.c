@@ -139,7 +139,24 @@ static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
     return a;
 }
 
-static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+/* A launch of attention over blocks of `rows` queries, or keys, which `kept` tensors give. Groups of attn_hopper.inc
+ * share all pairs of blocks: there are as many as the GPU holds at a time. */
+static const char *attn_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_gpu *gpu,
+                               const an_tiles *t, int kept, bool keys, an_gpu_launch **l)
+{
+    const int64_t rows = keys ? a->S : a->T;
+    if (t->body != AN_BODY_HOPPER)
+        return an_gpu_launch_add(out, entry, an_ceil_div(rows, t->bm), a->H, a->B, t->threads, l);
+    const int64_t blocks = an_ceil_div(rows, 64 * AN_HOPPER_GROUPS(keys)), pairs = an_ceil_div(blocks, 2) * a->H * a->B;
+    const char *why =
+        an_gpu_launch_add(out, entry, AN_MIN(pairs, AN_HOPPER_RESIDENT(keys) * (int64_t)gpu->multiprocessors), 1, 1,
+                          AN_HOPPER_THREADS(keys), l);
+    if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(keys, kept);
+    return why;
+}
+
+static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
+                             an_gpu_step *out)
 {
     enum { N_KEYS = 6 };
     static const int order[] = {0, 1, 2, 3, N_KEYS, 4, 5}; /* q k v rng n_keys o lse */
@@ -147,14 +164,15 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_t
     an_gpu_launch *l;
     out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
     out->params_bytes = sizeof out->params.attn;
-    const char *why = an_gpu_launch_add(out, "attn_forward", an_ceil_div(a->T, t->bm), a->H, a->B, t->threads, &l);
+    const char *why = attn_launch(out, "attn_forward", a, gpu, t, 1, false, &l);
     if (why) return why;
     for (int i = 0; i < (int)AN_COUNT(order); i++) an_gpu_bind_arg(l, i, s, order[i]);
     an_gpu_bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
     return NULL;
 }
 
-static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
+                                  an_gpu_step *out)
 {
     enum { Q, K, V, O, LSE, DO, RNG, DQ, DK, DV, DELTA }; /* arguments of the step; DELTA is its scratch */
     static const int delta[] = {O, DO, DELTA}, dq[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ},
@@ -162,17 +180,15 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
     const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
     const struct {
         const char *entry;
-        int64_t groups;
         const int *arg;
         size_t n;
-    } of[] = {{"attn_delta", an_ceil_div(a->T, t->bn), delta, AN_COUNT(delta)},
-              {"attn_dq", an_ceil_div(a->T, t->bm), dq, AN_COUNT(dq)},
-              {"attn_dkv", an_ceil_div(a->S, t->bm), dkv, AN_COUNT(dkv)}};
+    } of[] = {{"attn_delta", delta, AN_COUNT(delta)}, {"attn_dq", dq, AN_COUNT(dq)}, {"attn_dkv", dkv, AN_COUNT(dkv)}};
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
     for (size_t i = 0; i < AN_COUNT(of); i++) {
         an_gpu_launch *l;
-        const char *why = an_gpu_launch_add(out, of[i].entry, of[i].groups, a->H, a->B, t->threads, &l);
+        const char *why = i ? attn_launch(out, of[i].entry, a, gpu, t, 2, i == 2, &l)
+                            : an_gpu_launch_add(out, of[i].entry, an_ceil_div(a->T, t->bn), a->H, a->B, t->threads, &l);
         if (why) return why;
         for (int k = 0; k < (int)of[i].n; k++) {
             if (of[i].arg[k] == DELTA)
@@ -196,8 +212,8 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     switch (t.unit) {
     case AN_UNIT_ROW: return row_step(p, s, gpu, out);
     case AN_UNIT_GEMM: return gemm_step(p, s, &t, out);
-    case AN_UNIT_ATTN: return attn_step(p, s, &t, out);
-    case AN_UNIT_ATTN_GRAD: return attn_grad_step(p, s, &t, out);
+    case AN_UNIT_ATTN: return attn_step(p, s, gpu, &t, out);
+    case AN_UNIT_ATTN_GRAD: return attn_grad_step(p, s, gpu, &t, out);
     default: return an_call_step(p, s, &t, out);
     }
 }

@@ -36,6 +36,7 @@ enum { AN_GPU_BINDS = AN_ROW_ARGS + 5, AN_GPU_LAUNCHES = 5 };
 typedef struct an_gpu_launch {
     const char *entry; /* NULL: the name that the row program was rendered with */
     uint32_t groups[3], threads;
+    uint32_t shared_bytes; /* CUDA: asked for at launch, on top of what the text declares */
     int n_binds;
     an_bind bind[AN_GPU_BINDS];
 } an_gpu_launch;

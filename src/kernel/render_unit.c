@@ -2,6 +2,7 @@
  * and a row program, or dialect/common.h, the template's arguments, the product's epilogue and the template's body. */
 #include "kernel/render_unit.h"
 
+#include "kernel/gpu_launch.h"
 #include "kernel/render_notes.h"
 #include "kernel/unit_call.h"
 
@@ -11,7 +12,7 @@
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_msl_h[], an_embed_dialect_common_h[],
     an_embed_dialect_rows_gpu_h[], an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_cuda_inc[],
-    an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[];
+    an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[], an_embed_attn_hopper_inc[];
 
 /* Shared memory a group may take: what every GPU of the kind has without asking. */
 enum { CUDA_SHARED = 48 << 10, METAL_SHARED = 32 << 10, MOST_USERS = 8 };
@@ -137,6 +138,11 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         t->bn = 128 / 8;
         t->dc = 16; /* unused */
         t->cols = s->D <= 64 ? 64 : 32;
+        if (gpu->own == 90 && s->D == 64 && s->T >= 64 && s->S >= 64) { /* less fills no tile */
+            t->body = AN_BODY_HOPPER;
+            t->threads = AN_HOPPER_THREADS(0);
+            t->bn = t->threads / 8;
+        }
         return NULL;
     }
     if (gpu->fast && gpu->tf32 && wide && s->dtype == AN_F32 && s->mul_dtype == AN_F32 && s->D <= 128) {
@@ -209,6 +215,7 @@ static void defines(const an_tiles *t, an_text *out)
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
     if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->unit == AN_UNIT_ATTN);
+    if (t->body == AN_BODY_HOPPER) an_text_puts(out, "#define AN_HOPPER 1\n");
 }
 
 static const char *args_text(an_unit u)
@@ -219,12 +226,12 @@ static const char *args_text(an_unit u)
 }
 static const char *body_text(an_unit u, int body)
 {
-    return body == AN_BODY_BF16   ? an_embed_attn_cuda_inc
-           : body == AN_BODY_TF32 ? an_embed_attn_tf32_inc
-           : u >= AN_UNIT_SCATTER ? an_call_body_text(u)
-           : u == AN_UNIT_GEMM    ? an_embed_gemm_inc
-           : u == AN_UNIT_ATTN    ? an_embed_attn_forward_inc
-                                  : an_embed_attn_backward_inc;
+    return body == AN_BODY_BF16 || body == AN_BODY_HOPPER ? an_embed_attn_cuda_inc
+           : body == AN_BODY_TF32                         ? an_embed_attn_tf32_inc
+           : u >= AN_UNIT_SCATTER                         ? an_call_body_text(u)
+           : u == AN_UNIT_GEMM                            ? an_embed_gemm_inc
+           : u == AN_UNIT_ATTN                            ? an_embed_attn_forward_inc
+                                                          : an_embed_attn_backward_inc;
 }
 
 void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out)
@@ -252,6 +259,7 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
     an_text_puts(out, args_text(t.unit));
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, "an_tail", gpu->msl, false, out);
     an_text_puts(out, body_text(t.unit, t.body));
+    if (t.body == AN_BODY_HOPPER) an_text_puts(out, an_embed_attn_hopper_inc);
 }
 
 /* ---------------------------------------------------------------------------------------------- for people */

@@ -16,6 +16,8 @@ typedef struct an_gpu { /* whose compiler */
     bool fast;   /* CUDA: bits of other devices are not asked for */
     bool tf32;   /* CUDA: products of f32 on tensor cores */
     bool plain;  /* MSL: a GPU without matrix instructions (a virtual machine's) */
+    int own;     /* CUDA: the architecture whose own instructions the compiler knows and the GPU has: 90, or 0 */
+    int multiprocessors; /* CUDA: how many groups fill the GPU; leaves no trace in bits */
 } an_gpu;
 static inline an_gpu_kind an_gpu_kind_of(const an_gpu *g)
 {
@@ -37,7 +39,8 @@ typedef enum an_unit {
 typedef enum an_attn_body {                   /* attention: whose kernels, all with the same entries and buffers */
                             AN_BODY_PORTABLE, /* attn_forward.inc, attn_backward.inc */
                             AN_BODY_BF16,     /* NVIDIA: attn_cuda.inc */
-                            AN_BODY_TF32      /* NVIDIA: attn_tf32.inc */
+                            AN_BODY_TF32,     /* NVIDIA: attn_tf32.inc */
+                            AN_BODY_HOPPER    /* sm_90a: attn_hopper.inc behind attn_cuda.inc */
 } an_attn_body;
 
 typedef struct an_tiles {                        /* what the templates are told by #define lines; unused ones are 0 */

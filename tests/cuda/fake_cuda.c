@@ -29,6 +29,7 @@
 #define EXPORT __attribute__((visibility("default")))
 enum { MOST = 1 << 16, INVALID_VALUE = 1, NO_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
 enum { MOST_PARAMS = 96, NAME = 64 };
+enum { PLAIN_SHARED = 48 << 10, MOST_SHARED = 227 << 10 }; /* what a launch may ask for, and after saying so */
 enum { LARGE = 16 << 20, PAGE = 4096 }; /* from LARGE on memory takes pages only where it is written */
 
 typedef enum kind {
@@ -55,6 +56,7 @@ typedef struct thing { /* anything with a handle */
     char *text;
     char name[NAME];
     int n_params, recorded, type;
+    unsigned shared; /* a function's, allowed */
     uint64_t rows, cols;
     int64_t ld;
     char param[MOST_PARAMS]; /* 'p' a pointer, 'v' a value */
@@ -588,6 +590,17 @@ static void stray(const thing *f, void **params)
         if (f->param[i] == 'p') memcpy(&p, params[i], sizeof p);
     if (memory_at(p - 1, 1)) ((char *)(uintptr_t)p)[-1] = 0;
 }
+EXPORT int cuFuncSetAttribute(thing *f, int which, int value)
+{
+    CALL("cuFuncSetAttribute");
+    if (!is(f, FUNCTION, "cuFuncSetAttribute")) DONE(INVALID_HANDLE);
+    if (which != 8 || value < 0 || value > MOST_SHARED) {
+        complain("cuFuncSetAttribute: %s: attribute %d of %d", f->name, which, value);
+        DONE(INVALID_VALUE);
+    }
+    f->shared = (unsigned)value;
+    DONE(0);
+}
 EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared, thing *s, void **params, void **extra)
 {
@@ -595,8 +608,8 @@ EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsig
     if (!ready("cuLaunchKernel") || !is(f, FUNCTION, "cuLaunchKernel") || !is(s, STREAM, "cuLaunchKernel") || extra)
         DONE(INVALID_HANDLE);
     if (!gx || !gy || !gz || gx > 0x7fffffffu || gy > 65535 || gz > 65535 || bx * by * bz > 1024 || !bx || bx % 32 ||
-        shared > 232448) {
-        complain("cuLaunchKernel: %s: grid %u %u %u of %u threads", f->name, gx, gy, gz, bx);
+        (shared > PLAIN_SHARED && shared > f->shared)) {
+        complain("cuLaunchKernel: %s: grid %u %u %u of %u threads, %u bytes", f->name, gx, gy, gz, bx, shared);
         DONE(INVALID_VALUE);
     }
     for (int i = 0; i < f->n_params; i++) {

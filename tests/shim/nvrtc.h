@@ -75,12 +75,13 @@ static inline int nvrtc_open(nvrtc *out, char *why, size_t room)
     return all ? 0 : -1;
 }
 
-/* Compiles `text` for sm_<arch>; *log always gets what the compiler and ptxas printed. The cubin, or NULL. free() both.
- * fmad 0: no contraction. */
-static inline char *nvrtc_cubin(const nvrtc *n, const char *text, const char *name, int arch, int fmad, char **log)
+/* Compiles `text` for `arch` ("sm_90a"); *log always gets what the compiler and ptxas printed. The cubin, or NULL.
+ * free() both. fmad 0: no contraction. */
+static inline char *nvrtc_cubin_for(const nvrtc *n, const char *text, const char *name, const char *arch, int fmad,
+                                    char **log)
 {
     char target[64];
-    snprintf(target, sizeof target, "--gpu-architecture=sm_%d", arch);
+    snprintf(target, sizeof target, "--gpu-architecture=%s", arch);
     const char *const options[] = {target, "--std=c++17", fmad ? "--fmad=true" : "--fmad=false", "--ptxas-options=-v"};
     void *program = NULL;
     size_t bytes = 0;
@@ -93,6 +94,12 @@ static inline char *nvrtc_cubin(const nvrtc *n, const char *text, const char *na
     if (!failed && !n->cubin_bytes(program, &bytes) && bytes && (cubin = malloc(bytes))) n->cubin(program, cubin);
     n->destroy(&program);
     return cubin;
+}
+static inline char *nvrtc_cubin(const nvrtc *n, const char *text, const char *name, int arch, int fmad, char **log)
+{
+    char target[16];
+    snprintf(target, sizeof target, "sm_%d", arch);
+    return nvrtc_cubin_for(n, text, name, target, fmad, log);
 }
 
 #endif

@@ -101,10 +101,48 @@ static void matrix_products_compile_for_every_generation(void **state)
     }
 }
 
+/* attn_hopper.inc where a register too many costs the overlap that it is for (ptxas then says so) or more than a few
+ * bytes of the stack. */
+static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void **state)
+{
+    (void)state;
+    if (!compiler.library) skip();
+    for (int variant = 0; variant < 8; variant++) {
+        const attn_config c = {.store = KIND_BF16,
+                               .mul = KIND_BF16,
+                               .vec = 8,
+                               .D = 64,
+                               .dc = 16,
+                               .cols = 64,
+                               .causal = variant & 1,
+                               .dropout = variant >> 1 & 1,
+                               .forward_threads = AN_HOPPER_THREADS(0),
+                               .backward_threads = AN_HOPPER_THREADS(0)};
+        const int backward = variant >> 2;
+        if (!getenv("AN_SOAK") && variant != 1 && variant != 7) continue;
+        char defines[1024], what[64], *log = NULL;
+        attn_defines(defines, sizeof defines, &c, backward);
+        size_t at = strlen(defines);
+        snprintf(defines + at, sizeof defines - at, "#define AN_HOPPER 1\n#define AN_FORWARD %d\n", !backward);
+        char *text = kernel_text("cuda", "attn_cuda", defines);
+        at = strlen(text);
+        kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper.inc");
+        snprintf(what, sizeof what, "BF16 for Hopper%s%s", c.causal ? " causal" : "", c.dropout ? " dropout" : "");
+        char *cubin = nvrtc_cubin_for(&compiler, text, "attn_hopper", "sm_90a", 1, &log);
+        long spilled = 0;
+        if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
+            fail_msg("%s: %s", what, log ? log : "no log");
+        assert_int_equal(report(log, what, 90, &spilled), backward ? 3 : 1);
+        assert_in_range(spilled, 0, 16);
+        free(cubin), free(log), free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_compiles_for_every_generation),
+        cmocka_unit_test(attention_for_hopper_compiles_and_keeps_its_sums_in_registers),
         cmocka_unit_test(matrix_products_compile_for_every_generation),
     };
     return cmocka_run_group_tests(tests, open_compiler, NULL);

@@ -46,6 +46,7 @@ enum { /* CUdevice_attribute */
        CU_ATTR_MAJOR = 75,
        CU_ATTR_MINOR = 76
 };
+enum { CU_FUNC_MOST_DYNAMIC_SHARED = 8 }; /* CUfunction_attribute */
 enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_NO_TIMING = 2, CU_EVENT_EXTERNAL = 1, CU_CAPTURE_THREAD_LOCAL = 1 };
 
 enum { LT_OP_N = 0, LT_OP_T = 1 };
@@ -93,6 +94,7 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(module_load, "cuModuleLoadData", (cu_module * out, const void *image))                                           \
     X(module_free, "cuModuleUnload", (cu_module m))                                                                    \
     X(module_function, "cuModuleGetFunction", (cu_function * out, cu_module m, const char *name))                      \
+    X(function_set, "cuFuncSetAttribute", (cu_function f, int which, int value))                                       \
     X(launch, "cuLaunchKernel",                                                                                        \
       (cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,   \
        cu_stream s, void **params, void **extra))                                                                      \

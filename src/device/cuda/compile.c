@@ -26,7 +26,7 @@ typedef struct options {
 } options;
 
 /* Machine code where NVRTC knows this GPU, else the newest form that it knows for the driver to translate. */
-static void options_for(const an_device *d, bool fmad, options *out)
+static void options_for(const an_device *d, bool fmad, bool own, options *out)
 {
     int n = 0, known[64] = {0}, best = 0;
     bool exact = false;
@@ -36,8 +36,8 @@ static void options_for(const an_device *d, bool fmad, options *out)
             if (known[i] <= d->arch) best = AN_MAX(best, known[i]);
         }
     out->ptx = !exact && best > 0;
-    snprintf(out->arch, sizeof out->arch, "--gpu-architecture=%s_%d", out->ptx ? "compute" : "sm",
-             out->ptx ? best : d->arch);
+    snprintf(out->arch, sizeof out->arch, "--gpu-architecture=%s_%d%s", out->ptx ? "compute" : "sm",
+             out->ptx ? best : d->arch, own ? "a" : "");
     out->flag[0] = out->arch;
     out->flag[1] = "--std=c++17";
     out->flag[2] = fmad ? "--fmad=true" : "--fmad=false"; /* contraction changes bits */
@@ -48,7 +48,7 @@ static void options_for(const an_device *d, bool fmad, options *out)
 static void key_of(const an_device *d, an_cuda_unit *u)
 {
     options o;
-    options_for(d, u->fmad, &o);
+    options_for(d, u->fmad, u->own, &o);
     uint64_t how = an_hash_u64((uint64_t)d->nvrtc.major << 32 | (uint64_t)d->nvrtc.minor, 1);
     for (int i = 0; i < o.n; i++) how = an_hash(o.flag[i], strlen(o.flag[i]), how);
     u->key = an_hash(u->text, strlen(u->text), how);
@@ -128,7 +128,7 @@ static void compile_one(void *user, int64_t task, int thread)
     const an_nvrtc *c = &j->d->nvrtc;
     options o;
     nvrtc_program p = NULL;
-    options_for(j->d, u->fmad, &o);
+    options_for(j->d, u->fmad, u->own, &o);
     if (c->program_new(&p, u->text, "anneal.cu", 0, NULL, NULL)) return;
     if (c->compile(p, o.n, o.flag)) {
         u->log = log_of(c, p);

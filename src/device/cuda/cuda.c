@@ -186,6 +186,8 @@ static an_status make_device(an_err *err, an_device *d)
     AN_TRY(find_all(err, &d->cu, &d->nvrtc, &d->device, &d->arch));
     d->cu.device_name(d->name, sizeof d->name, d->device);
     d->cu.device_attribute(&d->multiprocessors, CU_ATTR_MULTIPROCESSORS, d->device);
+    d->gpu.multiprocessors = AN_MAX(d->multiprocessors, 1);
+    d->gpu.own = d->gpu.fast && d->arch == 90 && d->nvrtc.major >= 12 ? 90 : 0; /* sm_90a came with CUDA 12.0 */
     AN_TRY(an_cuda_check(err, d, d->cu.context_retain(&d->context, d->device), "making a context"));
     AN_TRY(an_cuda_enter(err, d));
     AN_TRY(an_cuda_check(err, d, d->cu.stream_new(&d->stream, CU_STREAM_NON_BLOCKING), "making a stream"));

@@ -66,6 +66,7 @@ typedef struct an_cuda_unit {
     char *text; /* NULL once it is machine code */
     uint64_t key, check;
     bool fmad; /* contraction allowed: not where bits are promised */
+    bool own;  /* for this architecture alone (sm_90a), with what others need not have */
     const char *what;
     char *image; /* cubin or PTX */
     size_t image_bytes;

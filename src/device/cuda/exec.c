@@ -30,7 +30,7 @@ typedef struct call {
     int32_t step, n_refs, unit;
     const char *entry;
     cu_function fn;
-    uint32_t groups[3], threads;
+    uint32_t groups[3], threads, shared_bytes;
     ref *refs; /* kernels: parameters in order; fills: destination; copies: source, destination; products: A, B, C,
                   workspace */
     void *params;
@@ -121,6 +121,7 @@ static an_status template_calls(an_err *err, an_exec *e, int32_t step, const an_
     bool fmad = !t.exact && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD);
     int32_t unit = unit_of(e, &text, fmad, name_of(e->plan, s));
     void *params = g->params_bytes ? an_arena_copy(&e->arena, &g->params, g->params_bytes) : NULL;
+    if (unit >= 0) e->unit[unit].own = t.body == AN_BODY_HOPPER;
     if (unit < 0 || (g->params_bytes && !params)) return no_room(err);
     for (int l = 0; l < g->n_launches; l++) {
         const an_gpu_launch *launch = &g->launch[l];
@@ -130,6 +131,7 @@ static an_status template_calls(an_err *err, an_exec *e, int32_t step, const an_
         c->entry = launch->entry ? launch->entry : "row";
         memcpy(c->groups, launch->groups, sizeof c->groups);
         c->threads = launch->threads;
+        c->shared_bytes = launch->shared_bytes;
         c->params = params;
         for (int b = 0; b < launch->n_binds; b++) {
             const an_bind *x = &launch->bind[b];
@@ -258,6 +260,10 @@ static an_status find_functions(an_err *err, an_exec *e)
         if (c->kind != CALL_KERNEL) continue;
         AN_TRY(an_cuda_check(err, e->d, e->d->cu.module_function(&c->fn, e->unit[c->unit].module, c->entry),
                              "finding %s of %s", c->entry, e->unit[c->unit].what));
+        if (c->shared_bytes)
+            AN_TRY(an_cuda_check(
+                err, e->d, e->d->cu.function_set(c->fn, CU_FUNC_MOST_DYNAMIC_SHARED, (int)c->shared_bytes),
+                "asking for %u bytes of shared memory for %s of %s", c->shared_bytes, c->entry, e->unit[c->unit].what));
     }
     return AN_OK;
 }
@@ -307,8 +313,8 @@ static cu_result launch_kernel(const an_exec *e, const call *c)
         value[i] = address(e, c->refs[i]);
         param[i] = c->refs[i].slot == REF_PARAMS ? c->params : &value[i];
     }
-    return e->d->cu.launch(c->fn, c->groups[0], c->groups[1], c->groups[2], c->threads, 1, 1, 0, e->d->stream, param,
-                           NULL);
+    return e->d->cu.launch(c->fn, c->groups[0], c->groups[1], c->groups[2], c->threads, 1, 1, c->shared_bytes,
+                           e->d->stream, param, NULL);
 }
 
 static an_status run_call(an_err *err, an_exec *e, const call *c)

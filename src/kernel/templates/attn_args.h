@@ -13,6 +13,19 @@ struct an_attn_args {
     int zero;            /* the size is a multiple of 8 in every language */
 };
 
+/* attn_hopper.inc, kernels that keep queries (keys = 0) or keys: warpgroups that compute, groups that a multiprocessor holds, pairs of tiles on
+ * their way, places for the rows kept; and the shared memory that is asked for at launch: tiles, two numbers a row, barriers, and what is lost
+ * to alignment. The choice is measured: bench/cuda/README.md. */
+#define AN_HOPPER_TILE           8192
+#define AN_HOPPER_GROUPS(keys)   ((keys) ? 2 : 1)
+#define AN_HOPPER_THREADS(keys)  (128 * AN_HOPPER_GROUPS(keys) + 128)
+#define AN_HOPPER_RESIDENT(keys) ((keys) ? 1 : 3)
+#define AN_HOPPER_STAGES(keys)   ((keys) ? 4 : 3)
+#define AN_HOPPER_PLACES(keys)   ((keys) ? 2 : 1)
+#define AN_HOPPER_SHARED(keys, kept)                                                                                   \
+    (((kept) * AN_HOPPER_GROUPS(keys) * AN_HOPPER_PLACES(keys) + 2 * AN_HOPPER_STAGES(keys)) * AN_HOPPER_TILE +        \
+     528 * AN_HOPPER_STAGES(keys) + 16 * AN_HOPPER_PLACES(keys) + 1024)
+
 #ifdef AN_KERNEL /* compiled as a kernel, behind base/exact.h */
 /* Whether dropout keeps a probability; index as in an_attn_spec. */
 AN_FN bool an_kept(AN_ARGS_REF(an_attn_args) a, an_u32 key, an_u64 index)
