@@ -2,7 +2,7 @@
 # test_program.sh: the program on a GPU that is not there, too old, full, faulting, lost or hanging: one sentence that
 # says what and what to do, the right exit code, and the last checkpoint whole, from which a run goes on. The driver is
 # tests/cuda/fake_cuda.c: what is tested is the program, its errors and its files, not numbers.
-plan=12
+plan=13
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32
 
@@ -62,6 +62,18 @@ mv "$dir/away" "$dir/cuda/libcublasLt.so.13"
 run doctor device=cuda cache_dir="$dir/cache" --json
 code_is 0; says stdout "Fake GPU, 4 GiB, sm_90, driver for CUDA 13.0, NVRTC 13.0, cuBLASLt"
 ok "doctor says what there is, and that cuBLASLt is not"
+
+# ---- precision
+# shellcheck disable=SC2086
+run train macbook out="$dir/f32" $settings max_iters=1
+code_is 0; says stderr "mode    float32, fused"
+# shellcheck disable=SC2086
+run train macbook out="$dir/tf32" $settings max_iters=1 tf32=true
+code_is 0; says stderr "mode    float32 with products in tf32, fused"
+# shellcheck disable=SC2086
+ANNEAL_TF32=1 run train macbook out="$dir/variable" $settings max_iters=1
+code_is 0; says stderr "mode    float32 with products in tf32, fused"
+ok "tf32 is never silent"
 
 # ---- memory
 fails small 2 "the GPU's memory leaves" FAKE_CUDA_BYTES=34000000
