@@ -11,41 +11,43 @@
 typedef struct ordering {
     an_work *w;
     int32_t *order, n;
-    bool *done, *waits; /* [n_groups] */
-    int32_t *member;    /* [n_groups]: its first node; `next` chains the others, ascending */
-    int32_t *next;      /* [g->n] */
+    bool *done, *waits;  /* [n_groups] */
+    int32_t *member;     /* [n_groups]: its first node; `next` chains the others, ascending */
+    int32_t *next;       /* [g->n] */
+    int32_t *seen, walk; /* [g->n]: the walk that has been there; a value read twice is followed once */
 } ordering;
 
 enum { DEEP = 256 }; /* virtual nodes above one another; what lies deeper is launched in time by its number */
 
 static void launch(ordering *o, int32_t g);
-static void need_sources(ordering *o, int32_t id, int32_t g, int depth);
 
 /* Whether group g reads, in memory or through what it computes itself, a group that waits. */
-static bool reads_waiting(const ordering *o, int32_t id, int32_t g, int depth)
+static bool reads_waiting(ordering *o, int32_t id, int32_t g, int depth)
 {
     const an_work *w = o->w;
     const struct an_tensor *n = w->g->node[id];
     for (int s = 0; s < n->n_src && depth < DEEP; s++) {
         const int32_t base = an_base(w, n->src[s]), from = w->node[base].group;
-        if (from < 0 || from == g) continue;
+        if (from < 0 || from == g || o->seen[base] == o->walk) continue;
+        o->seen[base] = o->walk;
         if (w->node[base].mat || n->op == AN_OP_PICK ? o->waits[from] : reads_waiting(o, base, g, depth + 1))
             return true;
     }
     return false;
 }
 
-static void need_sources(ordering *o, int32_t id, int32_t g, int depth)
+static void need_sources(ordering *o, int32_t id, int32_t g, int32_t walk, int depth)
 {
     const an_work *w = o->w;
     const struct an_tensor *n = w->g->node[id];
     for (int s = 0; s < n->n_src && depth < DEEP; s++) {
         const int32_t base = an_base(w, n->src[s]), from = w->node[base].group;
-        if (from < 0 || from == g) continue;
+        if (from < 0 || from == g || o->seen[base] == walk) continue;
+        o->seen[base] = walk;
         if (w->node[base].mat || !an_is_virtual(w, base))
             launch(o, from);
         else
-            need_sources(o, base, g, depth + 1);
+            need_sources(o, base, g, walk, depth + 1);
     }
 }
 
@@ -53,7 +55,8 @@ static void launch(ordering *o, int32_t g)
 {
     if (o->done[g]) return;
     o->done[g] = true; /* sources are in older groups: no cycle comes back here */
-    for (int32_t id = o->member[g]; id >= 0; id = o->next[id]) need_sources(o, id, g, 0);
+    const int32_t walk = ++o->walk;
+    for (int32_t id = o->member[g]; id >= 0; id = o->next[id]) need_sources(o, id, g, walk, 0);
     o->order[o->n++] = g;
 }
 
@@ -69,10 +72,12 @@ static void find_waiting(ordering *o)
 {
     const an_work *w = o->w;
     const int32_t loss = w->rq->loss >= 0 ? w->rq->loss : w->g->n;
-    for (int32_t g = 0; g < w->n_groups; g++)
+    for (int32_t g = 0; g < w->n_groups; g++) {
+        o->walk++;
         for (int32_t id = o->member[g]; id >= 0 && !o->waits[g]; id = o->next[id])
             o->waits[g] = w->group[g].anchor <= loss && o->member[g] <= loss &&
                           (w->g->node[id]->lazy || reads_waiting(o, id, g, 0));
+    }
 }
 
 an_status an_launch_order(an_work *w, int32_t **out)
@@ -89,7 +94,8 @@ an_status an_launch_order(an_work *w, int32_t **out)
     o.waits = AN_NEW_ARRAY(&w->scratch, bool, n + 1);
     o.member = AN_NEW_ARRAY(&w->scratch, int32_t, n + 1);
     o.next = AN_NEW_ARRAY(&w->scratch, int32_t, w->g->n + 1);
-    if (!o.done || !o.waits || !o.member || !o.next)
+    o.seen = AN_NEW_ARRAY(&w->scratch, int32_t, w->g->n + 1); /* zero: no walk */
+    if (!o.done || !o.waits || !o.member || !o.next || !o.seen)
         return an_fail_nomem(w->err, "the order of launches", n * sizeof *o.order);
     for (int32_t g = 0; g < w->n_groups; g++) o.member[g] = -1;
     for (int32_t id = w->g->n - 1; id >= 0; id--) {
