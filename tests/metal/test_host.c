@@ -110,6 +110,7 @@ static outcome run_as(const char *device, int steps, bool exact, bool quiet)
     outcome o = {.status = AN_OK};
     standin_counts before = {0};
     an_ctx *cx = an_open(&(an_options){.device = device, .seed = 5, .threads = 1, .cc = "none", .exact = exact});
+    if (!exact) an_set_policy(cx, (an_policy){.matmul = AN_BF16});
     for (int s = 0; s < steps && !an_error(cx) && o.status == AN_OK; s++) {
         if (s == 1 && mac) mac->counts(&before);
         an_tensor *loss = build(cx, s);
@@ -134,7 +135,7 @@ static outcome run(const char *device, int steps)
     return run_as(device, steps, true, false);
 }
 
-/* Outside of exact mode products are on matrix instructions, which such a GPU refuses as a pipeline. */
+/* Products of bf16 are on matrix instructions, which such a GPU refuses as a pipeline. */
 static void a_gpu_without_matrices_is_not_given_any(void **state)
 {
     (void)state;
@@ -213,9 +214,9 @@ static void fail_everywhere(const char *slow, int steps, bool quiet)
     assert_int_equal(calm.status, AN_OK);
     mac->counts(&c);
     const int n = (int)c.commits;
-    int recovered = 0, stopped = 0;
+    int recovered = 0, stopped = 0, tried = 0;
     assert_true(n > 8);
-    for (int j = 1; j <= n; j++) {
+    for (int j = 1; j <= n; j += quiet ? 2 : 1, tried++) {
         char settings[160];
         snprintf(settings, sizeof settings, "%s,seed=%d,fault=commit:%d:%s:timeout", slow, j, j,
                  forms[(j + j / 3) % 3]);
@@ -231,8 +232,8 @@ static void fail_everywhere(const char *slow, int steps, bool quiet)
         }
         nothing_was_wrong(settings);
     }
-    print_message("# %d failures: %d recovered, %d stopped the run\n", n, recovered, stopped);
-    assert_true(recovered >= n - 2 * steps && stopped >= 1);
+    print_message("# %d failures: %d recovered, %d stopped the run\n", tried, recovered, stopped);
+    assert_true(recovered >= tried * 3 / 4 && stopped >= 1);
 }
 
 static void a_failure_anywhere_is_recovered_or_said(void **state)
