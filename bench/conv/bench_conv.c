@@ -1,13 +1,12 @@
 /* bench_conv.c: convolutions and their gradients, pooling and batch norm on a device: the time of each launch beside
  * the multiply-add peak measured in the same second.
  *
- *     bench_conv [-d device] [-t threads] [-p float32|bfloat16] [-n images] [-r rounds] [-s start of a shape's name]
- * [-f]
+ *     bench_conv [-d device] [-t threads] [-p float32|bfloat16] [-n images] [-r rounds] [-s start of a name] [-f] [-c]
  *
  * Shapes are those of ResNet's stages on small images, and those of ImageNet that differ. Each launch's time is the
  * fastest of the rounds, the peak the fastest of as many: others use the machine too. On a CPU the line `in all` is the
  * processor time of the whole plan divided by the threads, which others make longer by emptying caches only, and its
- * share of the peak. -f: tf32 where a device has it. */
+ * share of the peak. -f: tf32 where a device has it. -c: kernels are held against the oracle, and a fault is exit 1. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE /* clock_gettime, getopt */
 #endif
@@ -35,7 +34,8 @@ typedef struct options {
     const char *device, *start;
     int threads, images, rounds;
     an_dtype dtype;
-    bool tf32;
+    bool tf32, check;
+    int faults;
 } options;
 
 static void die(const char *text)
@@ -86,10 +86,23 @@ static void collect(an_ctx *cx, times *t)
     }
 }
 
-static void finish(an_ctx *cx, an_status status, double begin, times *t)
+static void tell(void *user, const an_kernel_check *c)
+{
+    (void)user;
+    printf("  %-24s %lld elements, worst %.3f of what is allowed %s%s\n", c->kernel, (long long)c->elements, c->worst,
+           c->fault, c->skipped);
+}
+
+static void finish(an_ctx *cx, options *o, an_status status, double begin, times *t)
 {
     const double all = processor() - begin;
+    an_check_result result;
+    if (status == AN_OK) status = an_synchronize(cx);
     if (status != AN_OK) die(an_error(cx));
+    if (o->check) {
+        if (an_check_kernels(cx, tell, NULL, &result) != AN_OK) die(an_error(cx));
+        o->faults += result.faults;
+    }
     if (t->all == 0 || all < t->all) t->all = all;
     collect(cx, t);
     an_reset(cx);
@@ -108,7 +121,7 @@ static an_tensor *convolved(an_ctx *cx, const options *o, const shape *s, an_ten
 }
 
 /* What: 0 y, 1 dx, 2 dw. The gradient of sum(y g) by y is g. */
-static void convolve(an_ctx *cx, const options *o, const shape *s, int what, times *t)
+static void convolve(an_ctx *cx, options *o, const shape *s, int what, times *t)
 {
     an_tensor *x, *w, *y = convolved(cx, o, s, &x, &w);
     if (what) {
@@ -118,7 +131,7 @@ static void convolve(an_ctx *cx, const options *o, const shape *s, int what, tim
         if (!y) die("no gradient");
     }
     const double begin = processor();
-    finish(cx, an_eval(y), begin, t);
+    finish(cx, o, an_eval(y), begin, t);
 }
 
 static void report(const times *t, const options *o, double peak, const char *what, const char *which)
@@ -138,7 +151,7 @@ static void report(const times *t, const options *o, double peak, const char *wh
     }
 }
 
-static void bench_shape(const options *o, const shape *s)
+static void bench_shape(options *o, const shape *s)
 {
     static const char *const names[] = {"forward", "dx", "dw"}, *const kernels[] = {"conv2d", "conv2d_dx", "conv2d_dw"};
     an_ctx *cx = open_context(o);
@@ -157,7 +170,7 @@ static void bench_shape(const options *o, const shape *s)
 }
 
 /* Batch norm and ReLU, and pooling, with their gradients: rates of the memory. */
-static void bench_rows(const options *o, const char *name, int which)
+static void bench_rows(options *o, const char *name, int which)
 {
     static times t;
     memset(&t, 0, sizeof t);
@@ -181,7 +194,7 @@ static void bench_rows(const options *o, const char *name, int which)
         an_tensor *dx = an_grad(x);
         if (!dx) die("no gradient");
         const double begin = processor();
-        finish(cx, dw ? an_eval(y, dx, an_grad(dw)) : an_eval(y, dx), begin, &t);
+        finish(cx, o, dw ? an_eval(y, dx, an_grad(dw)) : an_eval(y, dx), begin, &t);
     }
     printf("%s: %d x 32 x 32 x 64, forward and backward\n", name, o->images);
     report(&t, o, 0, "", NULL);
@@ -192,7 +205,7 @@ int main(int argc, char **argv)
 {
     static const char *const rows[] = {"batch norm", "max pool 2x2", "max pool 3x3 s2", "avg pool 2x2"};
     options o = {.device = "cpu", .start = "", .threads = 1, .images = 64, .rounds = 7, .dtype = AN_F32};
-    for (int c; (c = getopt(argc, argv, "d:t:p:n:r:s:f")) != -1;) switch (c) {
+    for (int c; (c = getopt(argc, argv, "d:t:p:n:r:s:fc")) != -1;) switch (c) {
         case 'd': o.device = optarg; break;
         case 't': o.threads = atoi(optarg); break;
         case 'p': o.dtype = strcmp(optarg, "bfloat16") ? AN_F32 : AN_BF16; break;
@@ -200,11 +213,12 @@ int main(int argc, char **argv)
         case 'r': o.rounds = atoi(optarg); break;
         case 's': o.start = optarg; break;
         case 'f': o.tf32 = true; break;
-        default: die("-d device -t threads -p float32|bfloat16 -n images -r rounds -s shape -f");
+        case 'c': o.check = true, o.rounds = 1; break;
+        default: die("-d device -t threads -p float32|bfloat16 -n images -r rounds -s shape -f -c");
         }
     for (size_t i = 0; i < sizeof SHAPES / sizeof *SHAPES; i++)
         if (!strncmp(SHAPES[i].name, o.start, strlen(o.start))) bench_shape(&o, &SHAPES[i]);
     for (int i = 0; i < 4; i++)
         if (!strncmp(rows[i], o.start, strlen(o.start))) bench_rows(&o, rows[i], i);
-    return 0;
+    return o.faults > 0;
 }

@@ -13,6 +13,7 @@ extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_
     an_embed_dialect_rows_gpu_h[], an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_cuda_inc[],
     an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[], an_embed_attn_hopper_inc[];
+extern const char an_embed_conv_cuda_inc[];
 
 /* Shared memory a group may take: what every GPU of the kind has without asking. */
 enum { CUDA_SHARED = 48 << 10, METAL_SHARED = 32 << 10, MOST_USERS = 8 };
@@ -88,6 +89,17 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
                      starts_on_16(&arg[1])
                  ? 8
                  : 1;
+    const bool bf16 = s->a_dtype == AN_BF16 && s->b_dtype == AN_BF16 && s->mul_dtype == AN_BF16;
+    t->fast = gpu->fast && s->window.of && bf16 && t->vec == 8;
+    if (t->fast) { /* conv_cuda.inc: eight subgroups, tiles of 32 of k */
+        t->bm = s->m <= 64 ? 64 : 128;
+        t->bn = s->n <= 64 ? 64 : 128;
+        t->bk = 32;
+        t->subgroups_m = t->bm > t->bn ? 4 : 2;
+        t->subgroups_n = 8 / t->subgroups_m;
+        t->threads = 256;
+        return NULL;
+    }
     for (size_t i = s->mul_dtype == AN_F32 ? 2 : gpu->msl ? 1 : 0; i < AN_COUNT(gemm_tiles); i++) {
         const int *g = gemm_tiles[i];
         t->bm = g[0], t->bn = g[1], t->bk = g[2], t->subgroups_m = g[3], t->subgroups_n = g[4],
@@ -203,6 +215,7 @@ static void defines(const an_tiles *t, an_text *out)
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_VEC %d\n#define AN_THREADS %d\n", t->store, t->vec,
                    t->threads);
     if (t->window) an_text_printf(out, "#define AN_WINDOW %d\n", t->window);
+    if (t->fast) an_text_puts(out, "#define AN_FAST 1\n");
     if (t->unit == AN_UNIT_GEMM)
         an_text_printf(
             out,
@@ -258,6 +271,7 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
     }
     an_text_puts(out, args_text(t.unit));
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, "an_tail", gpu->msl, false, out);
+    if (t.fast) an_text_puts(out, an_embed_conv_cuda_inc);
     an_text_puts(out, body_text(t.unit, t.body));
     if (t.body == AN_BODY_HOPPER) an_text_puts(out, an_embed_attn_hopper_inc);
 }

@@ -8,9 +8,9 @@
 #include <string.h>
 
 enum {
-    LEAST_GROUP = 8,   /* channels of a group, below which a row program is not slower: depthwise is the common case */
+    LEAST_GROUP = 2,   /* channels of a group: depthwise convolutions are row programs */
     CHAIN_TILE = 64,   /* of dW: tiles of this side ... */
-    CHAIN_TASKS = 256, /* ... and chains are wanted to make so many tasks: the sum over positions is long, dw small */
+    CHAIN_TASKS = 512, /* ... and chains are wanted to make so many tasks: the sum over positions is long, dw small */
     LEAST_CHAIN = 512, /* positions of a chain */
 };
 

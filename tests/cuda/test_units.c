@@ -118,6 +118,32 @@ static void kernels_of_a_step_at_the_width_of_gpt2_compile(void **state)
     print_message("# %d texts, %d compiled\n", seen_units, compiled);
 }
 
+/* Channels that are read by eight: both products of an operand and both sizes of its tile; taps apart; and odd ones. */
+static void kernels_of_convolutions_compile(void **state)
+{
+    static const int cases[][6] = {/* c, o, kernel, stride, groups, side */
+                                   {64, 64, 3, 1, 1, 16},
+                                   {64, 136, 3, 2, 1, 15},
+                                   {128, 192, 3, 1, 2, 9},
+                                   {3, 24, 7, 2, 1, 20}};
+    (void)state;
+    if (!compiler.library) skip();
+    for (size_t i = 0; i < 2 * AN_COUNT(cases); i++) {
+        const int *v = cases[i / 2];
+        const an_dtype t = i % 2 ? AN_F32 : AN_BF16;
+        an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+        assert_non_null(cx);
+        an_tensor *x = an_param(cx, "x", t, AN_SHAPE(8, v[5], v[5], v[0]), AN_ZEROS);
+        an_tensor *w = an_param(cx, "w", t, AN_SHAPE(v[1], v[2], v[2], v[0] / v[4]), AN_ZEROS);
+        an_tensor *y = an_relu(an_conv2d(x, w, NULL, (an_window){.stride_h = v[3], .stride_w = v[3], .groups = v[4]}));
+        an_backward(an_sum(an_square(y), AN_ALL));
+        if (an_plan(an_grad(x), an_grad(w)) != AN_OK) fail_msg("%s", an_error(cx));
+        take_plan(cx->last->plan, true, false);
+        if (i % 2) take_plan(cx->last->plan, true, true);
+        an_close(cx);
+    }
+}
+
 static int close_map(void **state)
 {
     (void)state;
@@ -130,6 +156,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(kernels_of_small_steps_compile),
         cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
+        cmocka_unit_test(kernels_of_convolutions_compile),
     };
     return cmocka_run_group_tests(tests, open_compiler, close_map);
 }

@@ -260,6 +260,12 @@ static inline an_tensor *conv(lab *l, an_dtype t, int v, an_tensor **x, an_tenso
         *w = some(l, t, AN_SHAPE(10, 5, 4, 3));
         return an_conv2d_at(AT, *x, *w, NULL, (an_window){.pad_h = 2, .pad_w = 3});
     }
+    if (v == 7) { /* depthwise */
+        *x = some(l, t, AN_SHAPE(3, 9, 8, 24));
+        *w = some(l, t, AN_SHAPE(24, 3, 2, 1));
+        return an_conv2d_at(AT, *x, *w, NULL,
+                            (an_window){.stride_h = 2, .pad_h = 2, .pad_w = 1, .dilation_w = 3, .groups = 24});
+    }
     *x = v == 3 ? an_permute_at(AT, some(l, t, AN_SHAPE(2, 4, 7, 6)), AN_SHAPE(0, 2, 3, 1))
                 : some(l, t, AN_SHAPE(2, 7, 6, 4));
     *w = some(l, t, v == 2 ? AN_SHAPE(5, 1, 1, 4) : AN_SHAPE(6, 3, 2, groups ? 2 : 4));
@@ -477,9 +483,9 @@ static const op_case other_rows[] = {
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
     ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 6, 1, 0),
     ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 6, 3, 0),
-    ROW_OF(CONV2D, conv2d, T_FLOAT, 7, 1, 0),
-    ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 7, 1, 0),
-    ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 7, 1, 0),
+    ROW_OF(CONV2D, conv2d, T_FLOAT, 8, 1, 0),
+    ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 8, 1, 0),
+    ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 8, 1, 0),
     ROW_OF(POOL_MAX, pool, T_FLOAT, 3, 1, 0),
     ROW_OF(POOL_MAX_GRAD, pool_gradients, T_FLOAT, 3, 1, 0),
     ROW_OF(POOL_SUM, pool, T_FLOAT, 3, 1, 0),

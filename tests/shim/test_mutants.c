@@ -17,9 +17,9 @@ static const mutant mutants[] = {
     /* products */
     {0, "AN_BARRIER(); /* all have used the tiles before */", ""},
     {0, "AN_BARRIER();\n        an_gemm_multiply", "an_gemm_multiply"},
-    {0, "g, g.m - m0, k_end - k, me", "g, g.m - m0, AN_BK, me"},
-    {0, "g, g.n - n0, k_end - k, me", "g, AN_BN, k_end - k, me"},
-    {0, "g.a_b[2]) + m0 * g.a_m", "g.a_b[2]) + n0 * g.a_m"},
+    {0, "g.m - m, k_end - k, me", "g.m - m, AN_BK, me"},
+    {0, "g.n - n, k_end - k, me", "AN_BN, k_end - k, me"},
+    {0, "a += m * g.a_m", "a += k * g.a_m"},
     {0, "row >= g.m || col >= g.n", "row > g.m || col >= g.n"},
     {0, "col = n0 + n + at % AN_SN", "col = n0 + n + at / AN_SN"},
     {0, "an_load_bt(fb, b_tile + (n + 8 * j) * AN_LD_B + k, AN_LD_B)",
@@ -68,7 +68,7 @@ static const mutant mutants[] = {
     {1, "return ~(an_key)0;\n    if (size == 0u) return sign;", "return ~(an_key)0;"},
     {1, "? a.n - 1 - at : at", "? a.n - at : at"},
     {1, "if (k == lane) kept = sum;", "if (k + 1 == lane) kept = sum;"},
-    {1, "key > top) best", "key >= top) best"},
+    {1, "(i == h && k < w)", "(i == h && k <= w)"},
     {1, "- kernel_size + 1;", "- kernel_size + 2;"},
     /* factorisations */
     {1, "AN_WORK_BARRIER();\n        AN_WORK an_wide *ak", "AN_WORK an_wide *ak"},
