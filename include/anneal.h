@@ -438,13 +438,29 @@ AN_API an_tensor *an_grad(an_tensor *t);
  * regularization", ICLR 2019; clip: global norm clipping by min(1, clip/(norm+1e-6)), 0 for none. */
 typedef struct an_adamw_options {
     double lr, beta1, beta2, eps, weight_decay,
-        clip;  /* zero means zero, save beta1 0.9, beta2 0.999, eps 1e-8 when all three are 0 */
-    int64_t t; /* 1-based update count for bias correction; 0: counted by the context */
+        clip;           /* zero means zero, save beta1 0.9, beta2 0.999, eps 1e-8 when all three are 0 */
+    int64_t t;          /* 1-based update count for bias correction; 0: counted by the context */
+    an_tensor *only_if; /* bool scalar: the update is skipped where it is false too; NULL: true */
+    bool scaled;        /* the loss given to an_backward was an_scale_loss's */
 } an_adamw_options;
 #define an_adamw(cx, ...) an_adamw_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o);
 #define an_sgd(cx, lr) an_sgd_at(AN_AT, cx, lr)
 AN_API an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr);
+
+/* Loss scaling for float16, by the rule and defaults of PyTorch's torch.amp.GradScaler:
+ *     an_backward(an_scale_loss(loss));
+ *     an_tensor *norm = an_adamw(cx, ((an_adamw_options){.lr = lr, .scaled = true}));
+ * The scale begins at 65536, is doubled after 2000 good updates in a row and halved by one whose gradients are not
+ * finite, which is skipped; gradients are divided by it in f32 before their norm is taken. Bias corrections count the
+ * updates that were applied, and `t` nothing. All of it is state of the device ("optimizer.scale" and others, of kind 2
+ * in an_persist): nothing waits. an_loss_scale and an_skipped_updates are these states, to be evaluated and read. */
+#define an_scale_loss(loss) an_scale_loss_at(AN_AT, loss)
+AN_API an_tensor *an_scale_loss_at(const char *at, an_tensor *loss);
+#define an_loss_scale(cx) an_loss_scale_at(AN_AT, cx)
+AN_API an_tensor *an_loss_scale_at(const char *at, an_ctx *cx); /* f32 scalar */
+#define an_skipped_updates(cx) an_skipped_updates_at(AN_AT, cx)
+AN_API an_tensor *an_skipped_updates_at(const char *at, an_ctx *cx); /* i32 scalar */
 
 /* Mixed precision, by kind of operation: an_linear, an_matmul in nn code and attention cast to `matmul`; norms,
  * softmax, losses and reductions stay in f32. */

@@ -163,6 +163,11 @@ an_status an_ref_read(an_ctx *cx, int which, void *dst, size_t bytes); /* root n
 /* anneal_tools.c */
 const char *an_kernel_kind_text(an_kernel_kind kind); /* "row", "product", ...: as an_launch says it */
 
+/* anneal_scaler.c */
+an_tensor *an_scaler_inverse(const char *at, an_ctx *cx); /* what gradients of a scaled loss are multiplied by */
+void an_scaler_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *may);
+an_tensor *an_scaler_mass(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok); /* `which`: 1 or 2 */
+
 /* anneal_train.c */
 void an_flush_gradients(an_ctx *cx); /* gradients no optimizer took in this step are kept for the next */
 

@@ -114,8 +114,9 @@ static bool all_frozen(const an_ctx *cx)
 }
 
 /* Gradients of all blocks into grad[]; the norm; false when there is nothing to update. */
-static bool begin_update(an_ctx *cx, const char *at, const char *who, an_tensor **grad, an_tensor **norm)
+static bool begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, an_tensor **grad, an_tensor **norm)
 {
+    an_tensor *unscale = scaled ? an_scaler_inverse(at, cx) : NULL; /* f32 scalar */
     bool any = false;
     if (an_freeze(cx) != AN_OK) return false;
     if (cx->n_blocks > 64) {
@@ -125,6 +126,7 @@ static bool begin_update(an_ctx *cx, const char *at, const char *who, an_tensor 
     an_scope_push(cx, "optimizer");
     for (int b = 0; b < cx->n_blocks; b++) {
         grad[b] = cx->block[b].frozen ? NULL : gradient_of(cx, at, b);
+        if (grad[b] && unscale) grad[b] = an_mul_at(at, grad[b], an_cast_at(at, unscale, cx->block[b].dtype));
         any |= grad[b] != NULL;
         cx->block[b].pack = NULL;
         cx->block[b].sum = NULL;
@@ -175,16 +177,21 @@ an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o)
         o.beta2 = 0.999;
         o.eps = 1e-8;
     }
-    if (!begin_update(cx, at, "an_adamw", grad, &norm)) return cx->graph.poison;
+    if (!begin_update(cx, at, "an_adamw", o.scaled, grad, &norm)) return cx->graph.poison;
     cx->updates_after = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
     int64_t t = (int64_t)cx->updates_after;
     an_tensor *ok = an_isfinite_at(at, norm), *factor = NULL;
+    if (o.scaled) an_scaler_update(at, cx, ok, o.only_if);
+    if (o.only_if) ok = an_and_at(at, ok, o.only_if);
     if (o.clip > 0)
         factor = an_minimum_at(at, an_const_at(at, cx, AN_F32, 1),
                                an_div_at(at, an_const_at(at, cx, AN_F32, o.clip), an_add_num_at(at, norm, 1e-6)));
-    an_tensor *rate = an_scalar_at(at, cx, o.lr / (1 - power(o.beta1, t))),
+    /* Of a scaled loss the device alone knows how many updates were applied. */
+    an_tensor *rate = o.scaled ? an_div_at(at, an_scalar_at(at, cx, o.lr), an_scaler_mass(at, cx, 1, o.beta1, ok))
+                               : an_scalar_at(at, cx, o.lr / (1 - power(o.beta1, t))),
               *keep = an_scalar_at(at, cx, 1 - o.lr * o.weight_decay),
-              *root = an_scalar_at(at, cx, 1 / sqrt(1 - power(o.beta2, t)));
+              *root = o.scaled ? an_rsqrt_at(at, an_scaler_mass(at, cx, 2, o.beta2, ok))
+                               : an_scalar_at(at, cx, 1 / sqrt(1 - power(o.beta2, t)));
     for (int b = 0; b < cx->n_blocks; b++)
         if (grad[b]) adamw_block(cx, at, b, grad[b], ok, factor, &o, rate, keep, root);
     an_scope_pop(cx);
@@ -195,7 +202,7 @@ an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr)
 {
     an_tensor *grad[64], *norm;
     if (!cx) return NULL;
-    if (!begin_update(cx, at, "an_sgd", grad, &norm)) return cx->graph.poison;
+    if (!begin_update(cx, at, "an_sgd", false, grad, &norm)) return cx->graph.poison;
     an_tensor *ok = an_isfinite_at(at, norm), *rate = an_scalar_at(at, cx, lr);
     for (int b = 0; b < cx->n_blocks; b++) {
         if (!grad[b]) continue;

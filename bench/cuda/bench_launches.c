@@ -30,7 +30,7 @@ static double step(an_run *r, const int32_t *x, const int32_t *y, float *loss)
     an_err err = {0};
     double begin = an_run_clock();
     const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, x, y);
-    an_status status = an_eval(s.loss, s.norm);
+    an_status status = an_step_eval(&s);
     *loss = (float)an_item(s.loss);
     if (status != AN_OK || an_run_fault(&err, r->cx) != AN_OK) die(an_error(r->cx) ? an_error(r->cx) : err.text);
     an_reset(r->cx);

@@ -200,6 +200,7 @@ static void show_progress(an_narrator *n, const an_run *r, const an_train_event 
     if (isfinite(e->gpu_busy)) snprintf(fields[k++], 40, "GPU %.0f%%", 100 * e->gpu_busy);
     snprintf(fields[k++], 40, "data %.0f%%", 100 * e->data_wait_ms / e->ms);
     snprintf(fields[k++], 40, "%s", an_bytes_text(resident_bytes(), text));
+    if (e->scale > 0) snprintf(fields[k++], 40, "scale %g, %lld skipped", e->scale, (long long)e->skipped);
     if (isfinite(e->eta_s)) snprintf(fields[k++], 40, "%s left", an_duration(e->eta_s, text));
     put_fields(n, fields, k);
     n->open_line = true;

@@ -34,25 +34,35 @@ an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64
 
 /* ---- --fit */
 
-/* A digit more than elsewhere: the budget and what goes just over it must not look the same. */
-static const char *close_bytes(uint64_t bytes, char out[24])
+static const char *close_bytes(uint64_t bytes, int digits, char out[24])
 {
     const double mib = (double)bytes / 1048576;
-    snprintf(out, 24, mib < 1000 ? "%.3f MiB" : "%.3f GiB", mib < 1000 ? mib : mib / 1024);
+    snprintf(out, 24, mib < 1000 ? "%.*f MiB" : "%.*f GiB", digits, mib < 1000 ? mib : mib / 1024);
     return out;
+}
+
+/* The budget and what goes just over it must not look the same: as many digits as that takes. */
+static int telling_digits(uint64_t next, uint64_t budget)
+{
+    char a[24], b[24];
+    int digits = 3; /* one more than elsewhere */
+    while (digits < 9 && next != budget && strcmp(close_bytes(next, digits, a), close_bytes(budget, digits, b)) == 0)
+        digits++;
+    return digits;
 }
 
 static void put_fit(an_text *out, const an_fit *f, uint64_t budget)
 {
     char bytes[24], next[24], all[24];
     const char *with = f->recompute ? "recompute=on" : "recompute=off";
+    const int digits = telling_digits(f->next_bytes, budget);
     if (f->batch_size == 0) {
-        an_text_printf(out, "nothing  %s: one sequence needs %s\n", with, close_bytes(f->next_bytes, next));
+        an_text_printf(out, "nothing  %s: one sequence needs %s\n", with, close_bytes(f->next_bytes, digits, next));
         return;
     }
     an_text_printf(out, "fits     batch_size=%lld %s: %s of %s\n", (long long)f->batch_size, with,
-                   close_bytes(f->total_bytes, bytes), close_bytes(budget, all));
-    an_text_printf(out, "         one more sequence: %s\n", close_bytes(f->next_bytes, next));
+                   close_bytes(f->total_bytes, digits, bytes), close_bytes(budget, digits, all));
+    an_text_printf(out, "         one more sequence: %s\n", close_bytes(f->next_bytes, digits, next));
 }
 
 an_status an_plan_fit(an_err *err, const an_run *r, uint64_t budget, bool json)

@@ -48,7 +48,7 @@ static void each_key(an_text *out, const an_command *c, put_key_fn put)
 static void put_values(an_text *out, const an_config_field *f)
 {
     if (f->type == AN_CONFIG_BOOL) an_text_puts(out, "true false");
-    if (f->type == AN_CONFIG_DTYPE) an_text_puts(out, "float32 bfloat16");
+    if (f->type == AN_CONFIG_DTYPE) an_text_puts(out, "float32 bfloat16 float16");
     for (const char *p = f->choices ? f->choices : ""; *p; p++) an_text_putn(out, *p == '|' ? " " : p, 1);
 }
 

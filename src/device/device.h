@@ -83,7 +83,8 @@ typedef struct an_backend {
     double (*fma_peak)(an_device *d, an_dtype dtype, double seconds); /* measured GFLOP/s, 0 unknown */
     /* What the driver holds for this process, and what the device recommends to use at most; 0: unknown. NULL: both. */
     void (*memory)(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes);
-    double (*busy_seconds)(an_device *d); /* the device's own time for all runs that have ended; NULL: it does not say */
+    double (*busy_seconds)(
+        an_device *d); /* the device's own time for all runs that have ended; NULL: it does not say */
     /* For `anneal profile`; NULL where every run is timed, or where launches are not handed over one by one. */
     void (*profile)(an_device *d, bool on); /* from the next submit on, launch by launch (no graph replay) with times */
     double (*enqueue_seconds)(an_device *d, an_exec *e, int step); /* host time to hand the launch over */

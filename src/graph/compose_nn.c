@@ -232,6 +232,8 @@ an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor
     if (!(dropout >= 0 && dropout < 1)) return an_refuse(g, AN_E_USAGE, "dropout %g is not in [0,1)", dropout);
     an_dtype as = policy_dtype(t[0], t[1]);
     if (t[1]->dtype != t[2]->dtype) as = g->matmul_dtype;
+    const bool narrow = as == AN_F16; /* there is no kernel for it: scores in f32 are what float16 needs anyway */
+    if (narrow) as = AN_F32;
     for (int i = 0; i < 3; i++) {
         if (!an_dtype_is_float((an_dtype)t[i]->dtype))
             return an_refuse(g, AN_E_DTYPE, "takes floats, not %s: cast first", an_dtype_name((an_dtype)t[i]->dtype));
@@ -242,7 +244,7 @@ an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor
     e.imm[0] = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
     e.imm[1] = dropout;
     e.at = at;
-    return an_emit(g, &e);
+    return narrow ? CAST(an_emit(g, &e), AN_F16) : an_emit(g, &e);
 }
 
 /* ------------------------------------------------------------------------------------------------ windows */

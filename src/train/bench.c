@@ -25,7 +25,7 @@ static an_status one_step(an_err *err, an_run *r, const int32_t *x, const int32_
 {
     const double begin = an_run_clock();
     const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, x, y);
-    an_status status = an_eval(s.loss, s.norm);
+    an_status status = an_step_eval(&s);
     if (status == AN_OK) (void)an_item(s.loss);
     status = an_run_result(err, r->cx, status);
     an_reset(r->cx);

@@ -82,7 +82,7 @@ static const an_config_field fields[] = {
     TEXT(device, "auto", NULL, "auto, cpu, cuda, metal, ref; to plan for: null:cpu, null:cuda, null:metal"),
     INT(threads, "0", 0, 4096, "CPU threads; 0: every core. Results do not depend on it"),
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL,
-     "float32 or bfloat16, of matrix products; weights stay float32"},
+     "float32, bfloat16 or float16 (with a loss scale), of matrix products; weights stay float32"},
     REAL(budget, "0", 0, 1e6, "GiB that the run may take, data and loader included; 0: what the machine has"),
     TEXT(recompute, "auto", "auto|on|off", "compute cheap activations again instead of keeping them"),
     BOOL(compile, "true", "false: one kernel an operation; same bits, slower"),
@@ -233,8 +233,9 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
     if (fault)
         return an_fail(err, AN_E_USAGE, "%s (n_layer=%lld n_head=%lld n_embd=%lld block_size=%lld)", fault,
                        (long long)m.layers, (long long)m.heads, (long long)m.width, (long long)m.block);
-    if (c->dtype != AN_F32 && c->dtype != AN_BF16)
-        return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32 or bfloat16", an_dtype_text(c->dtype));
+    if (c->dtype != AN_F32 && c->dtype != AN_BF16 && c->dtype != AN_F16)
+        return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32, bfloat16 or float16",
+                       an_dtype_text(c->dtype));
     if (!c->out[0]) return an_fail(err, AN_E_USAGE, "out= is empty: name a folder for the run");
     return AN_OK;
 }

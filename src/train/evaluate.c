@@ -20,11 +20,30 @@ static an_status read_windows(an_err *err, const an_run *r, int split, int64_t f
     return AN_OK;
 }
 
-static an_status add_batch(an_err *err, an_run *r, const int32_t *x, const int32_t *y, double *sum)
+/* Batches go to the device without a wait; their losses stay there until as many are kept as there is room for. */
+typedef struct tally {
+    float *loss; /* [room] */
+    int64_t room, kept;
+    double sum;
+} tally;
+
+static an_status open_tally(an_err *err, const an_run *r, tally *t)
 {
-    an_tensor *loss = an_step_evaluation(r->cx, r->model, r->cfg.batch_size, r->cfg.block_size, x, y);
-    an_status status = an_run_result(err, r->cx, an_eval(loss));
-    if (status == AN_OK) *sum += an_item(loss);
+    *t = (tally){.room = an_step_losses(&r->cfg)};
+    t->loss = malloc((size_t)t->room * sizeof *t->loss);
+    return t->loss ? AN_OK : an_fail_nomem(err, "an evaluation's losses", (size_t)t->room * sizeof *t->loss);
+}
+
+static an_status add_batch(an_err *err, an_run *r, const int32_t *x, const int32_t *y, bool last, tally *t)
+{
+    an_tensor *losses = an_step_evaluation(r->cx, r->model, &r->cfg, t->kept++, x, y); /* [room] */
+    an_status status = an_eval(losses);
+    if (status == AN_OK && (last || t->kept == t->room)) {
+        status = an_read(losses, t->loss, (size_t)t->room * sizeof *t->loss);
+        for (int64_t i = 0; i < t->kept && status == AN_OK; i++) t->sum += (double)t->loss[i];
+        t->kept = 0;
+    }
+    status = an_run_result(err, r->cx, status);
     an_reset(r->cx);
     return status;
 }
@@ -39,14 +58,15 @@ an_status an_evaluate(an_err *err, an_run *r, int split, int64_t most, an_evalua
     int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x); /* [B,T], and y behind it */
     if (!x) return an_fail_nomem(err, "an evaluation batch", (size_t)(2 * B * T) * sizeof *x);
     int32_t *y = x + B * T; /* [B,T] */
-    an_status status = AN_OK;
-    double sum = 0;
+    tally t;
+    an_status status = open_tally(err, r, &t);
     for (int64_t first = 0; first < windows && status == AN_OK; first += B) {
         status = read_windows(err, r, split, first, AN_MIN(B, windows - first), x, y);
-        if (status == AN_OK) status = add_batch(err, r, x, y, &sum);
+        if (status == AN_OK) status = add_batch(err, r, x, y, first + B >= windows, &t);
     }
+    free(t.loss);
     free(x);
-    *out = (an_evaluation){.loss = sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
+    *out = (an_evaluation){.loss = t.sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
     return status;
 }
 
@@ -57,15 +77,16 @@ an_status an_evaluate_random(an_err *err, an_run *r, int split, int64_t batches,
     int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x); /* [B,T], and y behind it */
     if (!x) return an_fail_nomem(err, "an evaluation batch", (size_t)(2 * B * T) * sizeof *x);
     int32_t *y = x + B * T; /* [B,T] */
-    an_status status = AN_OK;
-    double sum = 0;
+    tally t;
+    an_status status = open_tally(err, r, &t);
     for (int64_t i = 0; i < batches && status == AN_OK; i++) {
         status = an_data_batch(err, r->data, &batch, (uint64_t)(r->step * batches + i), x, y);
-        if (status == AN_OK) status = add_batch(err, r, x, y, &sum);
+        if (status == AN_OK) status = add_batch(err, r, x, y, i == batches - 1, &t);
     }
+    free(t.loss);
     free(x);
     const int64_t windows = batches * B;
-    *out = (an_evaluation){.loss = sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
+    *out = (an_evaluation){.loss = t.sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
     return status;
 }
 

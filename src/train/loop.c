@@ -7,6 +7,7 @@
 #include "train/watch.h"
 #include <anneal_tools.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 
@@ -90,9 +91,9 @@ static an_status show_bill(an_err *err, const loop *l, an_train_event_kind kind)
 /* The first update's bill comes before anything runs, so that a user can still say no. */
 static an_status run_first(an_err *err, const loop *l, const an_step *s)
 {
-    AN_TRY(an_run_result(err, l->r->cx, an_plan(s->loss, s->norm)));
+    AN_TRY(an_run_result(err, l->r->cx, an_step_plan(s)));
     AN_TRY(show_bill(err, l, AN_TRAIN_PLANNED));
-    AN_TRY(an_run_result(err, l->r->cx, an_eval(s->loss, s->norm)));
+    AN_TRY(an_run_result(err, l->r->cx, an_step_eval(s)));
     note(l, an_report_text(l->r->cx, "note"));
     AN_TRY(show_bill(err, l, AN_TRAIN_COMPILED));
     return an_logbook_plan(err, l->r);
@@ -103,8 +104,28 @@ static bool stops_at_nan(const an_train_config *c)
     return strcmp(c->nan, "stop") == 0;
 }
 
+/* The first of these waits for the update; the others are there by then. */
+static an_status read_numbers(an_err *err, const an_run *r, const an_step *s, an_train_event *e, int32_t *stopped)
+{
+    const int64_t micros = r->cfg.gradient_accumulation_steps, n = an_step_losses(&r->cfg);
+    if (s->losses) {
+        float *loss = malloc((size_t)n * sizeof *loss); /* [n] */
+        if (!loss) return an_fail_nomem(err, "the losses of the micro-batches", (size_t)n * sizeof *loss);
+        an_status status = an_read(s->losses, loss, (size_t)n * sizeof *loss);
+        for (int64_t i = 0; i < micros && status == AN_OK; i++) e->loss += (double)loss[i] / (double)micros;
+        free(loss);
+    } else {
+        e->loss = an_item(s->loss);
+    }
+    e->norm = an_item(s->norm);
+    if (s->stopped) *stopped = (int32_t)an_item(s->stopped);
+    if (s->scale) e->scale = an_item(s->scale);
+    if (s->skipped) e->skipped = (int64_t)an_item(s->skipped);
+    return an_run_fault(err, r->cx);
+}
+
 static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x, const int32_t *y, an_train_event *e,
-                           bool logged)
+                           bool logged, int32_t *stopped)
 {
     an_run *r = l->r;
     const int64_t micros = r->cfg.gradient_accumulation_steps;
@@ -113,15 +134,13 @@ static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x
     if (last && r->step == l->begin_step)
         AN_TRY(run_first(err, l, &s));
     else
-        AN_TRY(an_run_result(err, r->cx, last ? an_eval(s.loss, s.norm) : an_eval(s.loss)));
-    if (logged) e->loss += an_item(s.loss) / (double)micros;
-    if (last && (logged || stops_at_nan(&r->cfg))) e->norm = an_item(s.norm);
-    return an_run_fault(err, r->cx);
+        AN_TRY(an_run_result(err, r->cx, an_step_eval(&s)));
+    return last && logged ? read_numbers(err, r, &s, e, stopped) : an_run_fault(err, r->cx);
 }
 
-/* Update r->step. Its loss is read only when it is logged; its norm always, if the run is to stop at a bad one: the
- * step has been waited for, and it is one number. */
-static an_status update(an_err *err, loop *l, an_train_event *e, bool logged)
+/* Update r->step. It is waited for where its numbers are read, and before a checkpoint, so that the time is the
+ * updates' and not the checkpoint's. */
+static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bool saved, int32_t *stopped)
 {
     an_run *r = l->r;
     const int64_t micros = r->cfg.gradient_accumulation_steps, size = r->cfg.batch_size * r->cfg.block_size;
@@ -131,10 +150,11 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged)
     AN_TRY(an_loader_next(err, l->loader, &x, &y));
     an_status status = AN_OK;
     for (int64_t micro = 0; micro < micros && status == AN_OK; micro++) {
-        status = run_micro(err, l, micro, x + micro * size, y + micro * size, e, logged);
+        status = run_micro(err, l, micro, x + micro * size, y + micro * size, e, logged, stopped);
         an_reset(r->cx);
     }
     AN_TRY(status);
+    if (saved) AN_TRY(an_run_result(err, r->cx, an_synchronize(r->cx)));
     r->step++;
     l->busy_s += an_run_clock() - begin;
     l->gpu_s += an_device_busy_seconds(r->cx) - l->gpu_before;
@@ -233,18 +253,30 @@ static an_status save(an_err *err, loop *l, bool improved)
     return AN_OK;
 }
 
-/* The device skips an update whose gradients are not finite: without a word here a run could stand still for days. */
-static an_status stop_at_nan(an_err *err, loop *l, an_train_event *e, bool logged)
+/* The device applies no update from the first on whose gradients are not finite: without a word here a run could stand
+ * still for days. `stopped` is what it noted; the line is that update's. */
+static an_status stop_at_nan(an_err *err, loop *l, an_train_event *e, bool logged, int32_t stopped)
 {
-    const bool bad_loss = logged && !isfinite(e->loss);
-    if (!stops_at_nan(&l->r->cfg) || (isfinite(e->norm) && !bad_loss)) return AN_OK;
-    if (!logged) {
-        e->loss = NAN; /* nobody asked for it */
-        measure(l, e);
-    }
+    int64_t step = e->step;
+    double norm = e->norm;
+    const bool bad_update = an_step_stopped(stopped, &step, &norm);
+    if (bad_update && (step != e->step || !logged)) e->loss = NAN; /* nobody asked for it */
+    const bool bad_loss = logged && step == e->step && !isfinite(e->loss);
+    if (!stops_at_nan(&l->r->cfg) || (!bad_update && !bad_loss)) return AN_OK;
+    e->step = step;
+    e->norm = norm;
+    if (l->busy_steps > 0) measure(l, e);
+    e->lr = an_step_lr(&l->r->cfg, step);
     AN_TRY(an_metrics_write(err, &l->metrics, e, false));
-    return bad_loss ? not_finite(err, l, "loss", e->step, e->loss)
-                    : not_finite(err, l, "norm of the gradients", e->step, e->norm);
+    return bad_loss ? not_finite(err, l, "loss", step, e->loss)
+                    : not_finite(err, l, "norm of the gradients", step, norm);
+}
+
+/* What the device noted of a bad update, where no line of metrics read it. */
+static an_status read_stopped(an_err *err, const an_run *r, int32_t *stopped)
+{
+    const int i = stops_at_nan(&r->cfg) ? an_persist_find(r->cx, "stopped") : -1;
+    return i < 0 ? AN_OK : an_run_result(err, r->cx, an_persist_read(r->cx, i, stopped, sizeof *stopped));
 }
 
 static bool every(int64_t step, int64_t interval)
@@ -259,21 +291,22 @@ static an_status iterate(an_err *err, loop *l)
     const an_train_config *c = &r->cfg;
     const int64_t done = r->step + 1;
     const bool evaluated = every(done, c->eval_interval) || done == c->max_iters;
-    const bool logged = evaluated || every(r->step, c->log_interval);
+    const bool logged = evaluated || every(r->step, c->log_interval), saved = every(done, c->save_interval);
     an_train_event e = {.step = r->step};
-    AN_TRY(update(err, l, &e, logged));
-    if (logged) {
+    int32_t stopped = 0;
+    AN_TRY(update(err, l, &e, logged, saved, &stopped));
+    if (saved && !logged) AN_TRY(read_stopped(err, r, &stopped));
+    if (logged && !stopped) {
         l->result->loss = e.loss;
         measure(l, &e);
         tell(l, &e, AN_TRAIN_LOGGED);
         AN_TRY(look_around(err, l));
     }
-    AN_TRY(stop_at_nan(err, l, &e, logged));
+    AN_TRY(stop_at_nan(err, l, &e, logged, stopped));
     if (evaluated) AN_TRY(evaluate(err, l, &e));
     if (logged) AN_TRY(an_metrics_write(err, &l->metrics, &e, evaluated));
     if (evaluated) tell_evaluated(l, &e);
-    const bool due =
-        every(done, c->save_interval) || done == c->max_iters || (evaluated && (c->always_save || e.improved));
+    const bool due = saved || done == c->max_iters || (evaluated && (c->always_save || e.improved));
     return due ? save(err, l, e.improved) : AN_OK;
 }
 
@@ -299,13 +332,23 @@ static an_status evaluate_first(an_err *err, loop *l)
     return AN_OK;
 }
 
+/* Between lines of metrics nobody has asked yet whether the updates since were good. */
+static an_status save_interrupted(an_err *err, loop *l)
+{
+    an_train_event e = {.step = l->r->step - 1};
+    int32_t stopped = 0;
+    AN_TRY(read_stopped(err, l->r, &stopped));
+    AN_TRY(stop_at_nan(err, l, &e, false, stopped));
+    return save(err, l, false);
+}
+
 static an_status train_until_done(an_err *err, loop *l)
 {
     an_run *r = l->r;
     while (r->step < r->cfg.max_iters) {
         if (wants_stop(l)) {
             l->result->interrupted = true;
-            return l->saved_step == r->step ? AN_OK : save(err, l, false);
+            return l->saved_step == r->step ? AN_OK : save_interrupted(err, l);
         }
         AN_TRY(iterate(err, l));
     }

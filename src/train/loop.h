@@ -7,6 +7,10 @@
  * One iteration `it`, counted from 0: learning rate, micro-batches, update; a line of metrics where log_interval asks
  * for one; after every eval_interval updates and after the last one an evaluation and a checkpoint. The line of update
  * `it` has the loss before it and, where evaluated, `val_loss` after it.
+ *
+ * Only a line of metrics, an evaluation and a checkpoint wait for the device: between them updates are handed over as
+ * it takes them. An update whose gradients are not finite stops the run (nan=stop) on the device at once, and here at
+ * the next of these.
  */
 #ifndef AN_TRAIN_LOOP_H
 #define AN_TRAIN_LOOP_H
@@ -27,6 +31,8 @@ typedef struct an_train_event {
     int64_t step; /* the update's number; in EVALUATED and SAVED how many are done */
     double loss, val_loss, train_loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s;
     double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: it does not say */
+    double scale;    /* of float16's loss in LOGGED; 0: there is none */
+    int64_t skipped; /* updates, because that scale was too large for them */
     bool improved;
     an_bill bill;
     const char *note;

@@ -18,11 +18,11 @@ static an_status plan_one(an_err *err, an_run *r, plan_kind kind, const int32_t 
     const an_train_config *c = &r->cfg;
     an_status status;
     if (kind == EVALUATION) {
-        status = an_plan(an_step_evaluation(r->cx, r->model, c->batch_size, c->block_size, zeros, zeros));
+        status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, zeros, zeros));
     } else {
         const int64_t micro = kind == FIRST ? 0 : c->gradient_accumulation_steps - 1;
         const an_step s = an_step_build(r->cx, r->model, c, 0, micro, zeros, zeros);
-        status = s.norm ? an_plan(s.loss, s.norm) : an_plan(s.loss);
+        status = an_step_plan(&s);
     }
     status = an_run_result(err, r->cx, status);
     if (status == AN_OK) status = an_run_result(err, r->cx, an_report(r->cx, out));

@@ -36,11 +36,11 @@ static an_status run_step(an_err *err, profiler *p, phases *t)
     if (p->o->what == AN_PROFILE_DATA) return AN_OK;
     an_step s = {0};
     if (p->o->what == AN_PROFILE_FORWARD)
-        s.loss = an_step_evaluation(r->cx, r->model, r->cfg.batch_size, r->cfg.block_size, x, y);
+        s = (an_step){.root = {an_step_evaluation(r->cx, r->model, &r->cfg, 0, x, y)}, .n_roots = 1};
     else
         s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, x, y);
     t->built = an_run_clock() - p->zero;
-    an_status status = s.norm ? an_eval(s.loss, s.norm) : an_eval(s.loss);
+    an_status status = an_step_eval(&s);
     if (status == AN_OK) status = an_synchronize(r->cx);
     t->ran = an_run_clock() - p->zero;
     status = an_run_result(err, r->cx, status);

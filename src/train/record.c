@@ -66,6 +66,8 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_train_event *e, bo
     if (evaluated && isfinite(e->train_loss)) put_number(&line, "train_loss", e->train_loss);
     put_number(&line, "lr", e->lr);
     put_number(&line, "grad_norm", e->norm);
+    if (e->scale > 0) put_number(&line, "scale", e->scale);
+    if (e->scale > 0) an_text_printf(&line, ",\"skipped\":%lld", (long long)e->skipped);
     put_number(&line, "ms", e->ms);
     put_number(&line, "tokens_per_s", e->tokens_per_s);
     put_number(&line, "data_wait_ms", e->data_wait_ms);

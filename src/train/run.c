@@ -152,6 +152,7 @@ static an_status make_moments(an_err *err, an_run *r)
     int32_t *zeros = calloc(n, sizeof *zeros);
     if (!zeros) return an_fail_nomem(err, "a batch", n * sizeof *zeros);
     an_step_build(r->cx, r->model, &r->cfg, 0, r->cfg.gradient_accumulation_steps - 1, zeros, zeros);
+    an_step_kept(r->cx, &r->cfg); /* an evaluation's too: all that persists is known from here on */
     free(zeros);
     an_status status = an_run_fault(err, r->cx);
     an_reset(r->cx);
@@ -172,13 +173,35 @@ static an_status read_tensor(an_err *err, const an_st *from, an_run *r, int i, c
     return an_run_result(err, r->cx, an_persist_write(r->cx, i, t->data, bytes));
 }
 
+/* The optimizer's own states, of float16's loss scale, go where the moments go. */
+static bool is_optimizers(const an_persist *p)
+{
+    return p->kind == 1 || strncmp(p->name, "optimizer.", 10) == 0;
+}
+
+/* A run that was begun in another dtype, or by an older anneal, says nothing about the loss scale: that begins anew.
+ * Its updates count all the same (see an_scaler_mass). */
+static an_status count_updates(an_err *err, an_run *r)
+{
+    const char *const name[] = {"optimizer.mass1", "optimizer.mass2"};
+    const double beta[] = {r->cfg.beta1, r->cfg.beta2};
+    for (int i = 0; i < 2; i++) {
+        double left = 1;
+        for (int64_t t = 0; t < r->step && left > 0; t++) left *= beta[i];
+        const float mass = (float)(1 - left);
+        AN_TRY(an_run_result(err, r->cx, an_persist_write(r->cx, an_persist_find(r->cx, name[i]), &mass, sizeof mass)));
+    }
+    return AN_OK;
+}
+
 static an_status read_tensors(an_err *err, const an_st *from, an_run *r, bool moments)
 {
     const int n = an_persist_count(r->cx);
     for (int i = 0; i < n; i++) {
         an_persist p;
         AN_TRY(an_run_result(err, r->cx, an_persist_get(r->cx, i, &p)));
-        if (p.kind == 0 || (p.kind == 1 && moments)) AN_TRY(read_tensor(err, from, r, i, &p));
+        if (p.kind == 2 && !an_st_find(from, p.name)) continue;
+        if (p.kind == 0 || (is_optimizers(&p) && moments)) AN_TRY(read_tensor(err, from, r, i, &p));
     }
     return AN_OK;
 }
@@ -243,7 +266,8 @@ static an_status open_parts(an_err *err, const an_st *from, const an_st *initial
     AN_TRY(make_moments(err, r));
     if (!from) return initial ? read_tensors(err, initial, r, false) : AN_OK;
     AN_TRY(read_tensors(err, from, r, true));
-    return read_progress(err, from, r);
+    AN_TRY(read_progress(err, from, r));
+    return r->cfg.dtype == AN_F16 && !an_st_find(from, "optimizer.mass1") ? count_updates(err, r) : AN_OK;
 }
 
 static an_status open_all(an_err *err, const an_st *from, int flags, an_run *r)
@@ -322,7 +346,7 @@ static an_status list_tensors(an_err *err, an_run *r, shared_buffer *buffer, an_
     for (int i = 0; i < n; i++) {
         an_persist *p = &persist[*out_n];
         AN_TRY(an_run_result(err, r->cx, an_persist_get(r->cx, i, p)));
-        if (p->kind > 1) continue;
+        if (p->kind > 0 && !is_optimizers(p)) continue;
         size_t bytes = an_dtype_size(p->dtype);
         for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
         sources[*out_n] = (source){r->cx, buffer, i, bytes};

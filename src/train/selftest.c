@@ -90,7 +90,7 @@ static an_status check_all(an_err *err, const checker *c, const int32_t *x, cons
     an_reset(r->cx);
     if (last > 0) { /* gradients that are kept for the next micro-batch have kernels of their own */
         s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, x, y);
-        AN_TRY(check(err, c, s.loss, NULL));
+        AN_TRY(check(err, c, s.root[0], NULL));
     }
     s = an_step_build(r->cx, r->model, &r->cfg, warm, last, x, y);
     if (!c->compile_only) {
@@ -98,7 +98,7 @@ static an_status check_all(an_err *err, const checker *c, const int32_t *x, cons
         for (int i = 0; i < an_persist_count(r->cx); i++) AN_TRY(disturb(err, r, i, &state));
     }
     AN_TRY(check(err, c, s.loss, s.norm));
-    an_tensor *loss = an_step_evaluation(r->cx, r->model, r->cfg.batch_size, r->cfg.block_size, x, y);
+    an_tensor *loss = an_step_evaluation(r->cx, r->model, &r->cfg, 0, x, y);
     AN_TRY(check(err, c, loss, NULL));
     return r->cfg.block_size > 1 ? check_sampling(err, c, x) : AN_OK;
 }

@@ -37,8 +37,8 @@ run train macbook max_iters=0
 code_is 1; says stderr "max_iters=0"
 run train macbook n_embd=100 n_head=3
 code_is 1; says stderr "n_embd must be a multiple of n_head"
-run train macbook dtype=float16 out="$dir/x"
-code_is 1; says stderr "float32 or bfloat16"
+run train macbook dtype=float64 out="$dir/x"
+code_is 1; says stderr "float32, bfloat16 or float16"
 ok "values out of range or of the wrong type are refused by name"
 
 run train

@@ -36,7 +36,7 @@ static inline preset_plan preset_open(const char *name, const char *device, an_d
     assert_non_null(zeros);
     const an_step s = an_step_build(p.cx, p.model, &c, 0, c.gradient_accumulation_steps - 1, zeros, zeros);
     free(zeros);
-    if (an_plan(s.loss, s.norm) != AN_OK) fail_msg("%s on %s: %s", name, device, an_error(p.cx));
+    if (an_step_plan(&s) != AN_OK) fail_msg("%s on %s: %s", name, device, an_error(p.cx));
     p.plan = p.cx->last->plan;
     return p;
 }

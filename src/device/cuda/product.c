@@ -80,10 +80,13 @@ static bool adds_in_place(const an_gemm_spec *s, const an_row_prog *e, an_produc
 bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out)
 {
     if (!d->has_lt || d->exact || s->window.of) return false;
-    *out = (an_product){.mul = s->mul_dtype, .out_at = -1, .addend = -1};
+    const uint8_t dtype[2] = {s->a_dtype, s->b_dtype};
+    /* A product of two float16 numbers is exact in f32, so multiplying in f32 is what tensor cores do with them. */
+    const bool half = s->mul_dtype == AN_F32 && dtype[0] == AN_F16 && dtype[1] == AN_F16;
+    const uint8_t mul = half ? AN_F16 : s->mul_dtype;
+    *out = (an_product){.mul = mul, .out_at = -1, .addend = -1};
     if (s->m < 1 || s->n < 1 || s->k < 1 || !one_batch(s, out)) return false;
     if (s->mul_dtype != AN_F32 && s->mul_dtype != AN_BF16) return false;
-    const uint8_t dtype[2] = {s->a_dtype, s->b_dtype};
     for (int i = 0; i < 2; i++)
         if (dtype[i] != AN_F32 && dtype[i] != AN_BF16 && dtype[i] != AN_F16) return false;
     out->a_along_k = s->a_k == 1 || s->k == 1;
@@ -103,23 +106,23 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_pro
     int64_t at = 0;
     const int64_t dense[2] = {(int64_t)s->m * s->k * out->batches, (int64_t)s->k * s->n * out->batches};
     for (int i = 0; i < 2; i++) {
-        out->cast[i] = dtype[i] != s->mul_dtype;
+        out->cast[i] = dtype[i] != mul;
         if (!out->cast[i]) continue;
         if (out->span[i] > 2 * dense[i] + 4096) return false; /* mostly gaps */
         out->cast_at[i] = at;
-        at += an_round_up(out->span[i] * (int64_t)an_dtype_bytes((an_dtype)s->mul_dtype), 256);
+        at += an_round_up(out->span[i] * (int64_t)an_dtype_bytes((an_dtype)mul), 256);
     }
     if (!epilogue) {
         out->out = s->c_dtype;
         out->ldc = s->m > 1 ? s->c_m : s->n;
         if (out->ldc < s->n) return false;
-        if (out->out != AN_F32 && out->out != s->mul_dtype) return false;
+        if (out->out != AN_F32 && out->out != mul) return false;
     } else if (!s->accumulate && adds_in_place(s, epilogue, out)) {
         out->out = AN_F32;
         out->ldc = s->n;
     } else {
         if (s->accumulate) return false;
-        out->out = tile_dtype(epilogue) == AN_BF16 && s->mul_dtype == AN_BF16 ? AN_BF16 : AN_F32;
+        out->out = tile_dtype(epilogue) == mul ? mul : AN_F32;
         out->ldc = s->n;
         out->stride[2] = (int64_t)s->m * s->n;
         out->out_at = at;
