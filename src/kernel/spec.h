@@ -74,6 +74,7 @@ typedef struct an_attn_spec {
 } an_attn_spec;
 
 /* out[table, :] += sum over i with index[i] == row of src[i, :], i ascending: the embedding gradient, without atomics.
+ * CUDA outside exact mode cuts the chain (templates/scatter.inc).
  * args: index (i32 [n]), src ([n, c], row stride), out ([rows, c] f32, fully written: zero first unless accumulate).
  * Out-of-range ids are skipped; the graph clamps those that nobody has looked at. */
 typedef struct an_scatter_spec {
