@@ -215,7 +215,10 @@ int main(void)
     int wrong = 0;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what hangs is seen */
     cuda_begin();
-    if (cuda.arch != 90) cuda_die("hopper_check needs an sm_90 GPU; this one is sm_%d", cuda.arch);
+    if (cuda.arch != 90) {
+        printf("attn_hopper.inc is for sm_90a alone: NOT run on sm_%d\n", cuda.arch);
+        return 0;
+    }
     for (int causal = 0; causal < 2; causal++)
         for (int dropout = 0; dropout < 2; dropout++) wrong += check_all(&k[1], causal, dropout);
     printf("%s\n", wrong ? "WRONG" : "all right");

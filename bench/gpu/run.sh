@@ -1,5 +1,5 @@
 #!/bin/sh
-# run.sh: builds and runs attn_check and gemm_check; in the root of the source tree, on a machine with an NVIDIA driver and NVRTC.
+# run.sh: builds and runs attn_check, gemm_check and hopper_check; in the root of the source tree, on a machine with an NVIDIA driver and NVRTC.
 set -e
 out=${TMPDIR:-/tmp}
 flags="-std=c17 -O2 -ffp-contract=off -D_GNU_SOURCE -DAN_ISA=portable -Isrc -Iinclude -Itests"
@@ -7,7 +7,10 @@ flags="-std=c17 -O2 -ffp-contract=off -D_GNU_SOURCE -DAN_ISA=portable -Isrc -Iin
 ${CC:-cc} $flags -o "$out/attn_check" bench/gpu/attn_check.c src/device/cpu/tmpl/attn.c src/base/*.c -ldl -lm -lpthread
 # shellcheck disable=SC2086
 ${CC:-cc} $flags -o "$out/gemm_check" bench/gpu/gemm_check.c src/base/*.c -ldl -lm -lpthread
+# shellcheck disable=SC2086
+${CC:-cc} $flags -o "$out/hopper_check" bench/gpu/hopper_check.c src/base/*.c -ldl -lm -lpthread
 failed=0
 "$out/attn_check" || failed=1
 "$out/gemm_check" || failed=1
+"$out/hopper_check" || failed=1
 exit $failed

@@ -13,7 +13,7 @@
 #include "shim/nvrtc.h"
 
 static nvrtc compiler;
-static int compiled, seen_units;
+static int compiled, seen_units, hopper_units;
 static an_map seen;
 
 static void take(const an_text *text, const char *what, bool fmad)
@@ -37,6 +37,39 @@ static void take(const an_text *text, const char *what, bool fmad)
     }
 }
 
+/* A step of attention as an H200 runs it, where that is otherwise: one line of groups that fit it, and a text of its
+ * own. */
+static void take_for_hopper(const an_plan *p, const an_plan_step *st)
+{
+    const an_gpu gpu = {.fast = true, .own = 90, .multiprocessors = 132};
+    an_gpu_step g;
+    an_tiles t;
+    an_text text = {0};
+    char *log = NULL;
+    uint64_t known;
+    assert_null(an_gpu_step_make(p, st, &gpu, &g));
+    an_unit_tiles(p, st, &gpu, &t);
+    if (t.body != AN_BODY_HOPPER) return;
+    an_render_unit(p, st, &gpu, "row", &text);
+    assert_false(text.failed);
+    for (int l = 0; l < g.n_launches; l++) {
+        const an_gpu_launch *launch = &g.launch[l];
+        if (!strcmp(launch->entry, "attn_delta")) continue;
+        assert_in_range(launch->groups[0], 1, 3 * 132);
+        assert_int_equal(launch->groups[1] * launch->groups[2], 1);
+        assert_in_range(launch->shared_bytes, 1, 227 << 10);
+    }
+    uint64_t key = an_hash(text.data, text.len, 1);
+    if (!an_map_get(&seen, key, &known)) {
+        assert_true(an_map_set(&seen, key, 1));
+        char *cubin = nvrtc_cubin_for(&compiler, text.data, "attention", "sm_90a", 1, &log);
+        if (!cubin || !log || strstr(log, "warning")) fail_msg("attention for sm_90a: %s", log ? log : "no log");
+        free(cubin), free(log);
+        compiled++, hopper_units++;
+    }
+    an_text_free(&text);
+}
+
 static void take_plan(const an_plan *p, bool fast, bool tf32)
 {
     const an_gpu gpu = {.fast = fast, .tf32 = tf32};
@@ -53,6 +86,7 @@ static void take_plan(const an_plan *p, bool fast, bool tf32)
         an_render_unit(p, st, &gpu, "row", &text);
         take(&text, k->name, fast && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD));
         an_text_free(&text);
+        if (fast && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD)) take_for_hopper(p, st);
         if (k->kind != AN_KERNEL_GEMM || st->epilogue < 0 || !fast) continue;
         an_render_tail_unit(p, st, "tail", AN_BF16, &text);
         take(&text, "tail", false);
