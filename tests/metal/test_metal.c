@@ -505,9 +505,38 @@ static void an_arena_larger_than_a_buffer_lies_in_several(void **state)
     nothing_was_wrong();
 }
 
+/* A decoder has two states a layer: GPT-2 XL 96. Each kernel binds few; a step may have any number. */
+static void a_step_may_have_more_states_than_a_kernel_has_buffers(void **state)
+{
+    (void)state;
+    enum { MANY = 100 };
+    world("gpu=apple7,kernels=fast");
+    an_ctx *cx = an_open(&(an_options){.device = "metal", .seed = 5, .cc = "none"});
+    an_tensor *of[MANY];
+    for (int i = 0; i < MANY; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "s%d", i);
+        of[i] = an_state(cx, name, AN_F32, AN_SHAPE(8), AN_FILL(i));
+    }
+    for (int step = 0; step < 3; step++) {
+        for (int i = 0; i < MANY; i++) an_assign(of[i], an_add(of[i], an_scalar(cx, 1.0)));
+        an_eval_effects(cx);
+        an_reset(cx);
+    }
+    float last[8] = {0};
+    an_tensor *sum = an_add(of[MANY - 2], of[MANY - 1]);
+    an_eval(sum);
+    an_read(sum, last, sizeof last);
+    if (an_error(cx)) fail_msg("%s", an_error(cx));
+    assert_true(last[0] == MANY - 2 + 3 + MANY - 1 + 3 && last[7] == last[0]);
+    an_close(cx);
+    nothing_was_wrong();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_may_have_more_states_than_a_kernel_has_buffers),
         cmocka_unit_test(every_selector_is_apples),
         cmocka_unit_test(every_number_is_apples),
         cmocka_unit_test(c_types_and_encodings_agree),

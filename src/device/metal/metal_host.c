@@ -78,10 +78,15 @@ an_status an_mtl_host_load(an_err *err, an_device *d, an_exec *e, an_load_stats 
 
 an_status an_mtl_host_run(an_err *err, an_device *d, an_exec *e, an_mtl_host *h, const an_buffer *slots, int n_slots)
 {
-    an_buffer mine[AN_MTL_SLOTS + 1] = {e->host_scratch};
     an_ticket ticket;
-    memcpy(mine + 1, slots, sizeof *slots * (size_t)n_slots);
-    AN_TRY(d->cpu_backend->submit(err, d->cpu, h->exec, mine, n_slots + 1, &ticket));
+    if (n_slots >= e->cap_host_slots) {
+        e->host_slot = an_arena_array(&e->arena, sizeof *slots, (size_t)n_slots + 1);
+        if (!e->host_slot) return an_fail_nomem(err, "the slots of a step", sizeof *slots * (size_t)n_slots);
+        e->cap_host_slots = n_slots + 1;
+    }
+    e->host_slot[0] = e->host_scratch;
+    memcpy(e->host_slot + 1, slots, sizeof *slots * (size_t)n_slots);
+    AN_TRY(d->cpu_backend->submit(err, d->cpu, h->exec, e->host_slot, n_slots + 1, &ticket));
     AN_TRY(d->cpu_backend->wait(err, d->cpu, ticket, INT64_MAX));
     int32_t step = 0;
     for (int32_t s = h->from; s < h->to; s++)

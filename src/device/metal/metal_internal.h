@@ -66,7 +66,7 @@ typedef struct an_mtl_host {
     an_plan plan; /* of these steps alone */
     an_exec *exec;
 } an_mtl_host;
-enum { AN_MTL_SLOTS = 64, AN_MTL_HOSTS = 200 }; /* the most that a plan may have */
+enum { AN_MTL_HOSTS = 200 }; /* the most that a plan may have */
 
 typedef struct an_mtl_launch {
     an_id pipeline;       /* not owned */
@@ -91,7 +91,8 @@ struct an_exec {
     double *seconds;   /* [n_steps], of the last run with a command buffer a launch; of host steps always */
     an_mtl_host *host; /* [n_hosts], in order */
     int32_t n_hosts;
-    an_buffer host_scratch;
+    an_buffer host_scratch, *host_slot; /* [cap_host_slots]: the scratch, then the step's */
+    int cap_host_slots;
 };
 
 /* A library of a text (+1), and a pipeline (+1) of one of its kernels, to be launched with `threads` threads a group;

@@ -29,8 +29,8 @@ enum { MOST_ATTEMPTS = 4, MOST_A_BUFFER = 400, MOST_BUFFERS = AN_QUEUE_BUFFERS -
 
 typedef struct an_mtl_run {
     an_exec *e;
-    an_buffer slot[AN_MTL_SLOTS];
-    int n_slots, n_buffers, attempts;
+    an_buffer *slot; /* [cap_slots], owned */
+    int n_slots, cap_slots, n_buffers, attempts;
     uint32_t step, number;           /* of the step, and of its first command buffer, in the words */
     an_id buffer[MOST_BUFFERS + 1];  /* retained until the step has ended */
     int32_t first[MOST_BUFFERS + 2]; /* launch that a buffer begins with */
@@ -372,17 +372,27 @@ static an_status submit_failed(an_err *err, an_device *d, an_mtl_run *r)
     return status != AN_OK ? an_fail(err, status, "%s", before.text) : torn(err, why.text);
 }
 
+static an_status room_for_slots(an_err *err, an_mtl_run *r, int n)
+{
+    if (n <= r->cap_slots) return AN_OK;
+    an_buffer *slot = realloc(r->slot, sizeof *slot * (size_t)n);
+    if (!slot) return an_fail_nomem(err, "the slots of a step", sizeof *slot * (size_t)n);
+    r->slot = slot;
+    r->cap_slots = n;
+    return AN_OK;
+}
+
 an_status an_mtl_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out)
 {
-    if (n_slots > AN_MTL_SLOTS)
-        return an_fail(err, AN_E_INTERNAL, "metal: %d slots, and %d are the most", n_slots, AN_MTL_SLOTS);
     if (!d->run && !(d->run = calloc(AN_STEPS_IN_FLIGHT, sizeof *d->run)))
         return an_fail_nomem(err, "the steps under way", AN_STEPS_IN_FLIGHT * sizeof *d->run);
     /* A profiled step is alone, and so is one in which the CPU takes turns, when it begins. */
     const an_ticket behind = d->profile || e->n_hosts ? 0 : AN_STEPS_IN_FLIGHT - 1;
     if (d->tickets > behind) AN_TRY(an_mtl_wait(err, d, d->tickets - behind, INT64_MAX));
     if (d->ended == d->tickets) mend_chain(d);
-    an_mtl_run *r = run_of(d, ++d->tickets);
+    an_mtl_run *r = run_of(d, d->tickets + 1);
+    AN_TRY(room_for_slots(err, r, n_slots));
+    d->tickets++;
     r->e = e;
     r->n_slots = n_slots;
     r->attempts = 1;
@@ -402,6 +412,7 @@ void an_mtl_run_free(an_device *d)
     if (!d->run) return;
     wait_from(NULL, d, d->ended + 1, HANG_SECONDS);
     give_up(d);
+    for (int i = 0; i < AN_STEPS_IN_FLIGHT; i++) free(d->run[i].slot);
     free(d->run);
     d->run = NULL;
 }
