@@ -31,13 +31,14 @@ static an_tensor *build(an_ctx *cx, int step)
     an_tensor *wide = an_param(cx, "wide", AN_F32, AN_SHAPE(C, 40), AN_NORMAL(0.2));
     an_tensor *h = an_gather(table, an_input(cx, AN_I32, AN_SHAPE(1, T), x)), *part[3]; /* [1,T,C] */
     h = an_layer_norm(h, gain, NULL, 1e-5);
-    an_tensor *all = an_reshape(an_linear(h, qkv, NULL), AN_SHAPE(1, T, 3, 2, C / 2));
+    an_tensor *all = an_reshape(an_cast(an_linear(h, qkv, NULL), AN_F32), AN_SHAPE(1, T, 3, 2, C / 2));
     for (int i = 0; i < 3; i++)
         part[i] = an_reshape(an_permute(an_slice(all, 2, i, i + 1), AN_SHAPE(0, 3, 1, 4, 2)), AN_SHAPE(1, 2, T, C / 2));
-    h = an_add(h, an_reshape(an_permute(an_attention(part[0], part[1], part[2], 0, true, 0.2), AN_SHAPE(0, 2, 1, 3)),
+    h = an_add(h, an_reshape(an_permute(an_cast(an_attention(part[0], part[1], part[2], 0, true, 0.2), AN_F32),
+                                        AN_SHAPE(0, 2, 1, 3)),
                              AN_SHAPE(1, T, C)));
     h = an_add(h, an_matmul(an_gelu(an_matmul(h, wide)), an_transpose(wide, 0, 1)));
-    an_tensor *logits = an_linear(h, table, NULL);
+    an_tensor *logits = an_cast(an_linear(h, table, NULL), AN_F32);
     an_tensor *labels = an_input(cx, AN_I32, AN_SHAPE(1, T), y);
     an_tensor *loss = an_mean(an_cross_entropy(logits, labels), AN_ALL);
     an_backward(loss);
