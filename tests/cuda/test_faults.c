@@ -7,7 +7,8 @@
 #include "cuda/fake.h"
 
 static const train_case half = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_BF16, .dropout = 0.1},
-                        full = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_F32};
+                        full = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_F32},
+                        narrow = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_F16};
 
 /* Trains until something fails; the sentence is in `err`. */
 static an_status train(an_err *err, const train_case *c, int steps)
@@ -39,12 +40,13 @@ static void training_uses_the_driver_rightly_in_every_way_of_launching(void **st
     static const char *const how[] = {"graph", "plain", "sync"};
     an_err err;
     for (int i = 0; i < 3; i++)
-        for (int which = 0; which < 4; which++) {
+        for (int which = 0; which < 5; which++) {
             fake_reset();
             setenv("ANNEAL_CUDA_LAUNCH", how[i], 1);
             if (which == 2) setenv("ANNEAL_EXACT", "1", 1);
             if (which == 3) setenv("ANNEAL_TF32", "1", 1);
-            if (train(&err, which ? &full : &half, 3) != AN_OK) fail_msg("%s: %s", how[i], err.text);
+            if (train(&err, which == 4 ? &narrow : which ? &full : &half, 3) != AN_OK)
+                fail_msg("%s: %s", how[i], err.text);
             fake_clean();
         }
 }
