@@ -88,6 +88,7 @@ typedef struct msl_text {
     int n_kernels, version;
     bool fast_math, contract;
     uint64_t key;
+    int matrix_words; /* in kernels themselves */
 } msl_text;
 
 typedef struct msl_entry { /* a kernel that can run */

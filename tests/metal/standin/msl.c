@@ -430,6 +430,13 @@ static bool is_matrix_word(const char *p)
     return false;
 }
 
+static int matrix_words(const char *from, const char *end)
+{
+    int n = 0;
+    for (const char *p = from; p < end; p++) n += is_matrix_word(p);
+    return n;
+}
+
 /* One kernel: its definition begins at `from`, `name` is where its name stands. NULL, or what is wrong. */
 static const char *take_kernel(msl_text *t, text *out, const char *from, const char *name, const char **end)
 {
@@ -453,7 +460,9 @@ static const char *take_kernel(msl_text *t, text *out, const char *from, const c
     put_prepared(out, body, *end, true);
     puts_text(out, "\n");
     k->to = out->n;
-    for (const char *p = body; p < *end; p++) k->simdgroup_matrix |= is_matrix_word(p);
+    const int words = matrix_words(body, *end);
+    k->simdgroup_matrix = words > 0;
+    t->matrix_words += words;
     return wrong;
 }
 
@@ -556,6 +565,9 @@ char *msl_read(const char *source, int version, bool fast_math, msl_text *out)
     free(expanded);
     if (!words) return wrong ? wrong : say("the cache folder cannot be read");
     const char *reason = prepare(out, words);
+    /* Matrices in functions that kernels call: each kernel of the text is taken to call them. */
+    const bool helpers = !reason && matrix_words(words, words + strlen(words)) > out->matrix_words;
+    for (int i = 0; helpers && i < out->n_kernels; i++) out->kernel[i].simdgroup_matrix = true;
     free(words);
     if (reason) return say("%s", reason);
     return the()->kernels == KERNELS_NONE ? NULL : check_syntax(out);
