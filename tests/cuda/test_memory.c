@@ -92,13 +92,13 @@ static uint64_t train(an_run *r, const int32_t *tokens)
             const an_step s = an_step_build(r->cx, r->model, &r->cfg, step, micro, tokens, tokens);
             done(r, s.norm ? an_eval(s.loss, s.norm) : an_eval(s.loss));
         }
-    done(r, an_eval(an_step_evaluation(r->cx, r->model, r->cfg.batch_size, r->cfg.block_size, tokens, tokens)));
+    done(r, an_eval(an_step_evaluation(r->cx, r->model, &r->cfg, 0, tokens, tokens)));
     return p.bill.peak_bytes;
 }
 
 static uint64_t evaluate(an_run *r, const int32_t *tokens)
 {
-    an_tensor *loss = an_step_evaluation(r->cx, r->model, r->cfg.batch_size, r->cfg.block_size, tokens, tokens);
+    an_tensor *loss = an_step_evaluation(r->cx, r->model, &r->cfg, 0, tokens, tokens);
     const uint64_t bytes = said(r, an_plan(loss));
     done(r, an_eval(loss));
     return bytes;
