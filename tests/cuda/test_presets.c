@@ -80,7 +80,7 @@ static void load_all(an_run *r)
     if (micros > 1) load(r, an_plan(an_step_build(r->cx, r->model, &r->cfg, 0, 0, tokens, tokens).loss), "micro-batch");
     const an_step s = an_step_build(r->cx, r->model, &r->cfg, 0, micros - 1, tokens, tokens);
     load(r, an_plan(s.loss, s.norm), "update");
-    load(r, an_plan(an_step_evaluation(r->cx, r->model, B, T, tokens, tokens)), "evaluation");
+    load(r, an_plan(an_step_evaluation(r->cx, r->model, &r->cfg, 0, tokens, tokens)), "evaluation");
     an_tensor *context = an_input(r->cx, AN_I32, AN_SHAPE(1, T / 2), tokens); /* [1,T/2] */
     load(r, an_plan(an_gpt_prefill(r->model, context, an_scalar_i32(r->cx, (int32_t)T / 2 - 1))), "context");
     an_tensor *token = an_input(r->cx, AN_I32, AN_SHAPE(1, 1), tokens), *at = an_scalar_i32(r->cx, 1),
