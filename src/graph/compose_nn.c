@@ -261,6 +261,8 @@ an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *b
     if (!an_enter(at, "an_conv2d", 3, 2, t)) return t[0];
     int64_t attr[7] = {or_one(s.stride_h),   or_one(s.stride_w),   s.pad_h,         s.pad_w,
                        or_one(s.dilation_h), or_one(s.dilation_w), or_one(s.groups)};
+    const an_dtype as = policy_dtype(t[0], t[1]);
+    for (int i = 0; i < 2 && an_dtype_is_float((an_dtype)t[i]->dtype); i++) t[i] = CAST(t[i], as);
     an_tensor *y = an_make_call(AN_OP_CONV2D, 2, t, 7, attr);
     if (y->poison || t[2] == NULL) return y;
     if (t[2]->rank != 1 || t[2]->shape[0] != y->shape[3])
