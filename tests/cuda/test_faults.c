@@ -230,6 +230,62 @@ static void a_kernel_that_faults_loses_the_device_with_a_sentence(void **state)
     says(&err, train(&err, &half, 50), AN_E_DEVICE, "running step");
 }
 
+/* Each of these takes the context with it: trying again, or reporting it, is no advice. */
+static void a_context_that_is_gone_is_said_to_be_lost(void **state)
+{
+    (void)state;
+    static const int codes[] = {4, 201, 214, 220, 226, 700, 702, 709, 719, 721, 999};
+    an_err err;
+    for (size_t i = 0; i < AN_COUNT(codes); i++) {
+        char fault[64];
+        fake_reset();
+        snprintf(fault, sizeof fault, "cuGraphLaunch:2+=%d", codes[i]);
+        setenv("FAKE_CUDA_FAIL", fault, 1);
+        says(&err, train(&err, &full, 5), AN_E_DEVICE, "resume from the last checkpoint");
+    }
+}
+
+/* Nothing is read after the last step, so only the wait can find out. */
+static void a_stream_that_does_not_end_well_is_not_a_step_that_was_done(void **state)
+{
+    (void)state;
+    const an_options o = {.device = "cuda", .seed = 3, .cache_dir = test_path("cache")};
+    an_err err = {0};
+    an_ctx *cx;
+    an_gpt *m;
+    fake_reset();
+    assert_int_equal(case_open(&err, &half, &o, &cx, &m), AN_OK);
+    assert_int_equal(case_train(&err, cx, m, &half, 0, 2, NULL), AN_OK);
+    setenv("FAKE_CUDA_FAIL", "cuStreamSynchronize:1+=700", 1);
+    assert_int_equal(an_synchronize(cx), AN_E_DEVICE);
+    assert_non_null(strstr(an_error(cx), "resume from the last checkpoint"));
+    case_close(cx, m);
+}
+
+static void a_variable_that_says_nothing_known_is_refused_with_what_it_may_say(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value, *words;
+    } faults[] = {
+        {"ANNEAL_CUDA_LAUNCH", "snyc", "ANNEAL_CUDA_LAUNCH is snyc; it may be graph (the default), plain or sync"},
+        {"ANNEAL_CUDA_TIMEOUT", "abc", "ANNEAL_CUDA_TIMEOUT is abc; it is seconds, more than 0"},
+        {"ANNEAL_CUDA_TIMEOUT", "-1", "ANNEAL_CUDA_TIMEOUT is -1"},
+        {"ANNEAL_CUDA_TIMEOUT", "5m", "ANNEAL_CUDA_TIMEOUT is 5m"},
+        {"ANNEAL_CUDA_TIMEOUT", "nan", "ANNEAL_CUDA_TIMEOUT is nan"},
+    };
+    an_err err;
+    for (size_t i = 0; i < AN_COUNT(faults); i++) {
+        fake_reset();
+        setenv(faults[i].name, faults[i].value, 1);
+        says(&err, train(&err, &half, 1), AN_E_USAGE, faults[i].words);
+        setenv(faults[i].name, "", 1); /* as good as none */
+        assert_int_equal(train(&err, &half, 1), AN_OK);
+        unsetenv(faults[i].name);
+        fake_clean();
+    }
+}
+
 static void a_gpu_that_hangs_is_given_up_after_the_timeout(void **state)
 {
     (void)state;
@@ -278,6 +334,9 @@ int main(void)
         cmocka_unit_test(no_memory_at_the_start_or_later_is_a_sentence),
         cmocka_unit_test(a_call_that_fails_is_named_and_leaves_nothing_behind),
         cmocka_unit_test(a_kernel_that_faults_loses_the_device_with_a_sentence),
+        cmocka_unit_test(a_context_that_is_gone_is_said_to_be_lost),
+        cmocka_unit_test(a_stream_that_does_not_end_well_is_not_a_step_that_was_done),
+        cmocka_unit_test(a_variable_that_says_nothing_known_is_refused_with_what_it_may_say),
         cmocka_unit_test(a_gpu_that_hangs_is_given_up_after_the_timeout),
         cmocka_unit_test(a_failure_under_way_is_said_by_the_next_call_and_by_each_after_it),
     };

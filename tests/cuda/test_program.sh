@@ -2,7 +2,7 @@
 # test_program.sh: the program on a GPU that is not there, too old, full, faulting, lost or hanging: one sentence that
 # says what and what to do, the right exit code, and the last checkpoint whole, from which a run goes on. The driver is
 # tests/cuda/fake_cuda.c: what is tested is the program, its errors and its files, not numbers.
-plan=13
+plan=15
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32
 
@@ -63,6 +63,10 @@ run doctor device=cuda cache_dir="$dir/cache" --json
 code_is 0; says stdout "Fake GPU, 4 GiB, sm_90, driver for CUDA 13.0, NVRTC 13.0, cuBLASLt"
 ok "doctor says what there is, and that cuBLASLt is not"
 
+fails launch 1 "ANNEAL_CUDA_LAUNCH is snyc; it may be graph (the default), plain or sync" ANNEAL_CUDA_LAUNCH=snyc
+fails timeout 1 "ANNEAL_CUDA_TIMEOUT is 10m; it is seconds" ANNEAL_CUDA_TIMEOUT=10m
+ok "a variable that says nothing known is refused"
+
 # ---- precision
 # shellcheck disable=SC2086
 run train macbook out="$dir/f32" $settings max_iters=1
@@ -113,6 +117,9 @@ ok "with ANNEAL_CUDA_LAUNCH=sync the kernel that faults is named"
 fails lost 2 "CUDA_ERROR_214" FAKE_CUDA_LOG="$dir/gone.log" FAKE_CUDA_FAIL=cuGraphLaunch:30+=214
 goes_on lost 5
 ok "a device that is lost ends the run, and the last checkpoint goes on"
+
+fails stream 2 "resume from the last checkpoint" FAKE_CUDA_LOG="$dir/gone.log" FAKE_CUDA_FAIL=cuStreamSynchronize:1+=700
+ok "work that does not end well ends the run"
 
 fails hang 2 "has not finished after" FAKE_CUDA_LOG="$dir/gone.log" ANNEAL_CUDA_TIMEOUT=0.3 FAKE_CUDA_FAIL=cuEventQuery:150+=600
 says stderr "ANNEAL_CUDA_TIMEOUT"

@@ -21,11 +21,12 @@ enum { DEFAULT_TIMEOUT_S = 600, STEPS_IN_FLIGHT = 4 };
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
-/* After these the context is gone, and the memory with it (CUresult: illegal address, launch timeout, assert, hardware,
- * illegal instruction, misaligned, invalid address space or program counter, launch failed, ECC, unknown ...). */
+/* After these the context is gone, and the memory with it (CUresult: driver shut down, invalid context, ECC, NVLink,
+ * contained fault, illegal address, launch timeout, context destroyed, assert, hardware stack, illegal instruction,
+ * misaligned, invalid address space or program counter, launch failed, tensor leak, unknown). */
 static bool is_fatal(cu_result r)
 {
-    static const int16_t fatal[] = {4, 214, 700, 702, 710, 714, 715, 716, 717, 718, 719, 999};
+    static const int16_t fatal[] = {4, 201, 214, 220, 226, 700, 702, 709, 710, 714, 715, 716, 717, 718, 719, 721, 999};
     for (size_t i = 0; i < AN_COUNT(fatal); i++)
         if (r == fatal[i]) return true;
     return false;
@@ -45,7 +46,9 @@ an_status an_cuda_check(an_err *err, an_device *d, cu_result r, const char *fmt,
     if (r == CU_OUT_OF_MEMORY) {
         size_t unused = 0, all = 0;
         char a[16], b[16];
-        d->cu.memory_info(&unused, &all);
+        if (d->cu.memory_info(&unused, &all))
+            return an_fail(err, AN_E_NOMEM, "cuda: %s: out of memory on %s; try a smaller batch or recompute=on", what,
+                           d->name);
         return an_fail(err, AN_E_NOMEM,
                        "cuda: %s: out of memory: %s of %s are free on %s; try a smaller batch, recompute=on, or end "
                        "other programs on this GPU",
@@ -90,8 +93,8 @@ static an_status find_all(an_err *err, an_cuda_driver *cu, an_nvrtc *nvrtc, cu_d
     int major = 0, minor = 0;
     AN_TRY(an_cuda_driver_find(err, cu));
     AN_TRY(first_device(err, cu, device));
-    cu->device_attribute(&major, CU_ATTR_MAJOR, *device);
-    cu->device_attribute(&minor, CU_ATTR_MINOR, *device);
+    if (cu->device_attribute(&major, CU_ATTR_MAJOR, *device) || cu->device_attribute(&minor, CU_ATTR_MINOR, *device))
+        return an_fail(err, AN_E_ENV, "the NVIDIA driver does not say which GPU this is; is it in nvidia-smi's list?");
     *arch = major * 10 + minor;
     if (*arch < 80)
         return an_fail(err, AN_E_ENV, "the GPU has compute capability %d.%d, less than 8.0 (Ampere): too old", major,
@@ -140,13 +143,31 @@ static size_t product_scratch(const an_target *t, const an_kernel *k, const an_r
     return library ? (size_t)p.scratch_bytes : an_gpu_scratch(k);
 }
 
+/* An empty variable is none. */
+static an_status read_variables(an_err *err, an_device *d)
+{
+    static const char *const ways[] = {[AN_CUDA_GRAPH] = "graph", [AN_CUDA_PLAIN] = "plain", [AN_CUDA_SYNC] = "sync"};
+    const char *how = getenv("ANNEAL_CUDA_LAUNCH"), *timeout = getenv("ANNEAL_CUDA_TIMEOUT");
+    char *end = NULL;
+    size_t way = AN_CUDA_GRAPH;
+    d->timeout_s = DEFAULT_TIMEOUT_S;
+    if (how && *how)
+        for (way = 0; way < AN_COUNT(ways) && strcmp(how, ways[way]) != 0;) way++;
+    if (way == AN_COUNT(ways))
+        return an_fail(err, AN_E_USAGE, "ANNEAL_CUDA_LAUNCH is %.40s; it may be graph (the default), plain or sync",
+                       how);
+    d->how = (an_cuda_how)way;
+    if (!timeout || !*timeout) return AN_OK;
+    d->timeout_s = strtod(timeout, &end);
+    if (*end || !(d->timeout_s > 0) || !(d->timeout_s < 1e9))
+        return an_fail(err, AN_E_USAGE, "ANNEAL_CUDA_TIMEOUT is %.40s; it is seconds, more than 0 (%d when not set)",
+                       timeout, DEFAULT_TIMEOUT_S);
+    return AN_OK;
+}
+
 static void settings(an_device *d, const an_device_options *o)
 {
-    const char *how = getenv("ANNEAL_CUDA_LAUNCH"), *timeout = getenv("ANNEAL_CUDA_TIMEOUT"),
-               *exact = getenv("ANNEAL_EXACT"), *tf32 = getenv("ANNEAL_TF32");
-    d->how = how && !strcmp(how, "plain") ? AN_CUDA_PLAIN : how && !strcmp(how, "sync") ? AN_CUDA_SYNC : AN_CUDA_GRAPH;
-    d->timeout_s = timeout ? strtod(timeout, NULL) : 0;
-    if (!(d->timeout_s > 0)) d->timeout_s = DEFAULT_TIMEOUT_S;
+    const char *exact = getenv("ANNEAL_EXACT"), *tf32 = getenv("ANNEAL_TF32");
     d->exact = o->exact || (exact && !strcmp(exact, "1"));
     d->tf32 = o->tf32 || (tf32 && !strcmp(tf32, "1"));
     d->guard = o->guard;
@@ -165,7 +186,7 @@ static void cuda_close(an_device *d)
 {
     if (!d) return;
     if (d->context && !d->lost && !d->cu.context_use(d->context)) {
-        if (d->stream) d->cu.stream_wait(d->stream);
+        if (d->stream) an_cuda_settle(d);
         if (d->lt_handle) d->lt.destroy(d->lt_handle);
         for (int i = 0; i < AN_CUDA_EVENTS; i++)
             if (d->event[i]) d->cu.event_free(d->event[i]);
@@ -218,7 +239,8 @@ static an_status cuda_open(an_err *err, const an_device_options *o, an_device **
     an_err why = {0};
     if (!d) return an_fail_nomem(err, "the cuda device", sizeof *d);
     settings(d, o);
-    an_status status = make_device(&why, d);
+    an_status status = read_variables(&why, d);
+    if (status == AN_OK) status = make_device(&why, d);
     if (status != AN_OK) {
         cuda_close(d);
         return an_fail(err, status, "%s%s", strncmp(why.text, "cuda: ", 6) ? "cuda: " : "", why.text);
@@ -257,8 +279,9 @@ static void cuda_free(an_device *d, an_buffer *b)
 {
     an_err quiet = {0};
     if (b->handle) an_cuda_unguard_buffer(d, b->handle);
+    /* nothing under way may still use it; on a lost device it is gone already */
     if (b->handle && an_cuda_enter(&quiet, d) == AN_OK) {
-        d->cu.stream_wait(d->stream); /* nothing under way may still use it */
+        an_cuda_settle(d);
         d->cu.memory_free(b->handle - (d->guard ? AN_CUDA_GUARD_BYTES : 0));
     }
     *b = (an_buffer){0};
@@ -356,13 +379,22 @@ an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what)
     return wait_for_event(err, d, e, INT64_MAX, what);
 }
 
+bool an_cuda_settle(an_device *d)
+{
+    an_err quiet = {0};
+    return an_cuda_check(&quiet, d, d->cu.stream_wait(d->stream), "ending the GPU's work") == AN_OK;
+}
+
+/* For the newest ticket also what was written since: a copy that fails must not pass for done. */
 static an_status cuda_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns)
 {
     if (t > d->tickets)
         return an_fail(err, AN_E_INTERNAL, "cuda: wait for ticket %llu that was never given", (unsigned long long)t);
     AN_TRY(an_cuda_enter(err, d));
     if (d->tickets - t >= AN_CUDA_EVENTS) t = d->tickets; /* its event serves a later one by now */
-    return wait_for_event(err, d, d->event[t % AN_CUDA_EVENTS], timeout_ns, "waiting for a step");
+    AN_TRY(wait_for_event(err, d, d->event[t % AN_CUDA_EVENTS], timeout_ns, "waiting for a step"));
+    if (t < d->tickets) return AN_OK;
+    return an_cuda_check(err, d, d->cu.stream_wait(d->stream), "ending the GPU's work");
 }
 
 /* Whether what was asked of the stream up to here has ended; an error too has. */

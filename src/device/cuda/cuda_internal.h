@@ -2,7 +2,8 @@
  * machine code), exec.c (a plan as launches), product.c (matrix products by cuBLASLt).
  *
  * Invariants: everything of a device goes through its one stream, in order; every code that the driver returns is
- * looked at; after an error that the driver calls sticky the device is `lost` and says so at once, whatever is asked.
+ * looked at, but for those of giving back; after an error that the driver calls sticky the device is `lost` and says so
+ * at once, whatever is asked.
  */
 #ifndef AN_CUDA_INTERNAL_H
 #define AN_CUDA_INTERNAL_H
@@ -59,6 +60,9 @@ an_status an_cuda_check(an_err *err, an_device *d, cu_result r, const char *fmt,
 an_status an_cuda_enter(an_err *err, an_device *d);
 /* Until all that was asked of the stream is done, or the timeout. */
 an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what);
+/* Before something is given back: the stream is empty. False: it was not to be emptied, and when the device is lost by
+ * that the next call says so. */
+bool an_cuda_settle(an_device *d);
 an_status an_cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n);
 
 /* ---- compile.c: a unit is one text, compiled alone and kept on disk under its hash. */

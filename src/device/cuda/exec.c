@@ -239,7 +239,7 @@ void an_cuda_unload(an_device *d, an_exec *e)
 {
     an_err quiet = {0};
     if (!e) return;
-    bool reachable = an_cuda_enter(&quiet, d) == AN_OK && !d->cu.stream_wait(d->stream);
+    bool reachable = an_cuda_enter(&quiet, d) == AN_OK && an_cuda_settle(d);
     if (e->graph && reachable) d->cu.graph_exec_free(e->graph);
     for (int i = 0; i < e->n_calls; i++)
         if (e->call[i].kind == CALL_PRODUCT) an_product_free(d, &e->call[i].ready);

@@ -99,7 +99,7 @@ static void unmake(an_device *d, peak *p)
     an_err quiet = {0};
     an_product_free(d, &p->ready);
     if (an_cuda_enter(&quiet, d) != AN_OK) return; /* lost meanwhile: all of it is gone */
-    d->cu.stream_wait(d->stream);
+    an_cuda_settle(d);
     const cu_pointer memory[] = {p->at[0], p->at[2], p->workspace};
     for (size_t i = 0; i < AN_COUNT(memory); i++)
         if (memory[i]) d->cu.memory_free(memory[i]);
