@@ -430,7 +430,8 @@ AN_API an_tensor *an_trisolve_at(const char *at, an_tensor *t, an_tensor *b, boo
  * optimizer step. */
 #define an_backward(loss) an_backward_at(AN_AT, loss)
 AN_API void an_backward_at(const char *at, an_tensor *loss);
-/* After an_backward, the gradient of any tensor of this step (NULL when the loss does not depend on it). */
+/* After an_backward, the gradient of any tensor of this step (NULL when the loss does not depend on it), but for
+ * a float32 parameter's narrowed copy that a product reads: its gradient goes straight to the parameter. */
 AN_API an_tensor *an_grad(an_tensor *t);
 
 /* Updates, for all parameters not frozen. An update is skipped as a whole, on the device, when the gradient norm is not

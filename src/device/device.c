@@ -22,7 +22,15 @@ const an_backend *const *an_backend_all(int *n)
 const an_backend *an_backend_find(an_err *err, const char *name)
 {
     const char *names[AN_COUNT(backends)];
-    if (!strcmp(name, "mps")) name = "metal";
+    if (!strcmp(name, "mps") || !strcmp(name, "mps:0")) name = "metal";
+    if (!strcmp(name, "cuda:0")) name = "cuda";
+    if (!strncmp(name, "cuda:", 5)) {
+        an_fail(err, AN_E_USAGE,
+                "device \"%.60s\": a run uses one GPU, the first it sees: device=cuda, with "
+                "CUDA_VISIBLE_DEVICES in the environment to choose which",
+                name);
+        return NULL;
+    }
     if (!strcmp(name, "null:mps")) name = "null:metal";
     for (size_t i = 0; i < AN_COUNT(backends); i++) {
         if (!strcmp(name, backends[i]->name)) return backends[i];

@@ -46,6 +46,7 @@ typedef struct an_target {
     size_t (*product_scratch)(const struct an_target *t, const an_kernel *k, const an_row_prog *epilogue);
     bool library_products; /* an epilogue would be a launch of its own: what follows a product is grouped without it */
     bool fallback;         /* steps that the dialect cannot spell are the CPU's: an_plan_step.fallback */
+    int32_t bind_align;    /* bytes that an argument's place in a buffer is a multiple of; 0: its elements' */
     int64_t segment_bytes; /* no value crosses a multiple of it: the largest buffer of the driver's; 0: any size */
     uint64_t keep_bytes;   /* activations up to which recompute=auto keeps everything; 0: 1 GiB */
     int32_t in_flight;     /* steps that may be under way together; 0, 1: `submit` returns when the work has ended */

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { NONE = -1 };
+enum { NONE = -1, PASSED_BY = -2 };
 
 /* One contribution to output `out` of a node; the list of a node is ascending in `reader`, because readers are visited
  * descending. */
@@ -163,13 +163,18 @@ static bool is_transpose(const an_tensor *t)
     return t->attr[last] == last - 1 && t->attr[last - 1] == last;
 }
 
-/* The f32 leaf that an operand is, or is a narrowed copy of, perhaps transposed; NULL: it is another. The leaf is given
- * the product in f32: rounding it to the copy's dtype first would only lose bits. */
-static an_tensor *weight_of(an_tensor *operand)
+/* The f32 leaf that a product's operand is a narrowed copy of, perhaps transposed; NULL: it is another. The leaf is
+ * given the product in f32: rounding it to the copy's dtype first would only lose bits. A piece gives to the leaf even
+ * where only a transpose stands between, so that the sum of pieces grows as the products store it. The nodes in between
+ * are passed by: nobody can ask for their gradients. */
+static an_tensor *weight_of(an_graph *g, an_tensor *operand, bool piece)
 {
-    an_tensor *w = is_transpose(operand) ? an_src(operand, 0) : operand;
-    if (w->op == AN_OP_CAST) w = an_src(w, 0);
-    return w->op == AN_OP_LEAF && w->dtype == AN_F32 ? w : NULL;
+    an_tensor *below = is_transpose(operand) ? an_src(operand, 0) : operand;
+    an_tensor *w = below->op == AN_OP_CAST ? an_src(below, 0) : below;
+    if (w->op != AN_OP_LEAF || w->dtype != AN_F32 || (w == below && !piece)) return NULL;
+    if (operand != w) g->grad[operand->id] = PASSED_BY;
+    if (below != w) g->grad[below->id] = PASSED_BY;
+    return w;
 }
 
 /* da = d b^T, db = a^T d. Of a transposed operand the product is built the other way round, so that its gradient lies
@@ -181,7 +186,7 @@ static void grad_matmul(an_backward_node *n)
     an_tensor *d = CAST(n->dy[0], t);
     for (int i = 0; i < 2; i++) {
         if (!n->need[i]) continue;
-        an_tensor *operand = i ? b : a, *weight = weight_of(operand), *dx;
+        an_tensor *operand = i ? b : a, *weight = weight_of(n->g, operand, n->n->lazy), *dx;
         const bool turned = is_transpose(operand);
         const an_dtype as = weight ? AN_F32 : t;
         if (turned)
@@ -393,7 +398,7 @@ static bool visit(pass *p, int32_t id)
         if (b.dy[k] != NULL && b.dy[k]->poison) return false;
         any |= b.dy[k] != NULL;
     }
-    g->grad[id] = b.dy[0] != NULL ? b.dy[0]->id : NONE;
+    if (g->grad[id] != PASSED_BY) g->grad[id] = b.dy[0] != NULL ? b.dy[0]->id : NONE;
     if (!any) return true;
     if (n->rule != 0) {
         const an_rule rule = g->rules[n->rule - 1];
@@ -461,5 +466,10 @@ an_tensor *an_graph_grad(an_graph *g, const an_tensor *t)
 {
     if (t == NULL || t->poison || t->g != g || t->leaf_epoch != g->epoch) return NULL;
     int32_t id = t->id >= 0 ? t->id : t->leaf_id;
-    return id < g->n_grad && g->grad[id] != NONE ? g->node[g->grad[id]] : NULL;
+    if (id >= g->n_grad || g->grad[id] == NONE) return NULL;
+    if (g->grad[id] != PASSED_BY) return g->node[g->grad[id]];
+    g->doing = "an_grad";
+    return an_refuse(g, AN_E_UNSUPPORTED,
+                     "the gradient of a weight's narrowed or transposed copy is not kept: it goes to the weight "
+                     "itself, in float32; ask for that one");
 }

@@ -130,6 +130,8 @@ static void mark_copies(an_work *w)
                 }
                 if ((n->op == AN_OP_PACK || n->op == AN_OP_ASSIGN) && t->numel != w->g->node[v.base]->numel) ok = false;
             }
+            const int align = AN_MAX(w->rq->target->bind_align, 1);
+            if (v.offset * (int64_t)an_dtype_bytes((an_dtype)v.dtype) % align != 0) ok = false;
             if (!ok) w->node[src].as_copy = 1;
         }
     }

@@ -72,6 +72,7 @@ static void house_concat(an_work *w, int32_t id)
             users += w->g->node[w->use[w->node[base].first_use + u]]->op != AN_OP_PICK;
         if (users != 1 || !strides_through(w, n->src[s], base, n, axis, start, stride[s], &offset[s])) return;
         if (stride[s][b->rank - 1] != 1) return;
+        if (offset[s] * (int64_t)an_dtype_bytes((an_dtype)n->dtype) % AN_MAX(w->rq->target->bind_align, 1)) return;
         start += w->g->node[n->src[s]]->shape[axis];
     }
     for (int s = 0; s < n->n_src; s++) {

@@ -227,6 +227,11 @@ static an_status read_progress(an_err *err, const an_st *from, an_run *r)
     json_decref(state);
     if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state says no number of updates", path);
     if (!r->data || !counted) return AN_OK;
+    if (!strcmp(r->cfg.data, "corpus") && (train != an_data_tokens(r->data, AN_TRAIN) || !same))
+        return an_fail(err, AN_E_DATA,
+                       "%s: the run began on the built-in text of another build of anneal; go on with that program, or "
+                       "learn from another text with train init_from=%s data=FILE",
+                       path, path);
     if (train != an_data_tokens(r->data, AN_TRAIN) || val != an_data_tokens(r->data, AN_VAL))
         return an_fail(err, AN_E_DATA,
                        "%s: the run began with %lld and %lld tokens, %s has %lld and %lld now; set data=", path,

@@ -10,6 +10,8 @@
 
 #include "metal/standin/load.h"
 
+#include <math.h>
+
 #include "device/device.h"
 #include "device/metal/objc.h"
 
@@ -533,9 +535,35 @@ static void a_step_may_have_more_states_than_a_kernel_has_buffers(void **state)
     nothing_was_wrong();
 }
 
+/* Metal binds at multiples of four bytes: halves that begin at an odd element are copied first. */
+static double odd_slices(const char *device)
+{
+    an_ctx *cx = an_open(&(an_options){.device = device, .seed = 1, .cc = "none"});
+    an_tensor *s = an_state(cx, "s", AN_BF16, AN_SHAPE(6, 9), AN_NORMAL(1));
+    an_tensor *left = an_slice(s, 1, 3, 9), *right = an_slice(s, 1, 1, 9), *places; /* [6,6], [6,8] */
+    an_tensor *row = an_slice(an_reshape(s, AN_SHAPE(54)), 0, 1, 52);               /* [51] */
+    an_tensor *sum = an_add(an_sum(an_cast(an_matmul(left, right), AN_F32), AN_ALL),
+                            an_sum(an_slice(an_cast(an_sort(row, false, &places), AN_F32), 0, 0, 20), AN_ALL));
+    an_eval(sum);
+    const double got = an_item(sum);
+    if (an_error(cx)) fail_msg("%s", an_error(cx));
+    an_close(cx);
+    return got;
+}
+
+static void halves_that_begin_at_an_odd_element_are_copied(void **state)
+{
+    (void)state;
+    world("gpu=apple7,kernels=fast");
+    const double here = odd_slices("cpu"), there = odd_slices("metal");
+    if (!(fabs(here - there) <= 1e-2 * fabs(here))) fail_msg("%g on the CPU, %g on the GPU", here, there);
+    nothing_was_wrong();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(halves_that_begin_at_an_odd_element_are_copied),
         cmocka_unit_test(a_step_may_have_more_states_than_a_kernel_has_buffers),
         cmocka_unit_test(every_selector_is_apples),
         cmocka_unit_test(every_number_is_apples),

@@ -99,11 +99,32 @@ static void one_piece_of_the_logits_is_in_memory_at_a_time(void **state)
     }
 }
 
+/* The product's gradient goes past the copy: what the copy would say is not the whole. */
+static void the_gradient_of_a_weights_copy_is_refused_not_wrong(void **state)
+{
+    (void)state;
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .threads = 1, .cc = "none"});
+    an_tensor *w = an_param(cx, "w", AN_F32, AN_SHAPE(4, 4), AN_NORMAL(1)), *copy = an_cast(w, AN_BF16);
+    an_tensor *turned = an_transpose(w, 0, 1), *x = an_full(cx, AN_BF16, AN_SHAPE(6, 4), 1);
+    an_tensor *y = an_matmul(an_cast(x, AN_F32), turned);
+    an_backward(an_add(an_sum(an_cast(an_matmul(x, copy), AN_F32), AN_ALL),
+                       an_add(an_sum(y, AN_ALL), an_sum(an_cast(copy, AN_F32), AN_ALL))));
+    an_tensor *dw = an_sum(an_grad(w), AN_ALL), *dt = an_sum(an_grad(turned), AN_ALL);
+    an_eval(dw, dt);
+    assert_true(an_item(dw) == 6 * 16 + 6 * 16 + 16);
+    assert_true(an_item(dt) == 6 * 16);
+    assert_null(an_error(cx));
+    an_grad(copy);
+    assert_non_null(strstr(an_error(cx), "ask for that one"));
+    an_close(cx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(pieces_give_the_same_losses_and_gradients),
         cmocka_unit_test(pieces_agree_with_the_reference),
+        cmocka_unit_test(the_gradient_of_a_weights_copy_is_refused_not_wrong),
         cmocka_unit_test(one_piece_of_the_logits_is_in_memory_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

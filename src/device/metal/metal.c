@@ -102,6 +102,7 @@ static an_status open_device(an_err *err, an_device *d)
     d->target = (an_target){.dialect = "msl",
                             .threads = 1,
                             .max_args = MOST_BUFFERS,
+                            .bind_align = 4,
                             .segment_bytes = (int64_t)(d->facts.max_buffer & ~(uint64_t)0x3fff), /* whole pages */
                             .fallback = d->options.fallback,
                             .scratch = scratch_of,

@@ -34,8 +34,12 @@ static an_status open_as(an_err *err, const char *dialect, int max_args, an_devi
 {
     an_device *d = calloc(1, sizeof *d);
     if (!d) return an_fail_nomem(err, "the null device", sizeof *d);
-    d->target = (an_target){
-        .dialect = dialect, .threads = 1, .max_args = max_args, .puts = !strcmp(dialect, "c"), .scratch = scratch_of};
+    d->target = (an_target){.dialect = dialect,
+                            .threads = 1,
+                            .max_args = max_args,
+                            .puts = !strcmp(dialect, "c"),
+                            .scratch = scratch_of,
+                            .bind_align = strcmp(dialect, "msl") ? 0 : 4};
     *out = d;
     return AN_OK;
 }
