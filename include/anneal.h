@@ -257,7 +257,8 @@ AN_API an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_d
 #define an_assign(state, value) an_assign_at(AN_AT, state, value)
 AN_API void an_assign_at(const char *at, an_tensor *state, an_tensor *value);
 
-/* Data of this step; copied at once. The values do not enter the plan's key. */
+/* Data of this step; copied at once. The values do not enter the plan's key. NULL: the step can be planned, not run.
+ */
 #define an_input(cx, dtype, shape, data) an_input_at(AN_AT, cx, dtype, shape, data)
 AN_API an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape shape, const void *data);
 /* A number that changes from step to step (learning rate, position) without a new plan; f32 or i32. */

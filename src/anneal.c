@@ -437,7 +437,7 @@ static an_status check_ids(an_ctx *cx)
     for (const an_id_range *r = g->id_ranges; r; r = r->next) {
         const an_tensor *leaf = g->node[r->leaf];
         const int32_t *id = cx->input[leaf->attr[1]].data;
-        int64_t i = 0;
+        int64_t i = id ? 0 : leaf->numel;
         while (i < leaf->numel && id[i] < r->limit && (id[i] >= 0 || r->negative_too)) i++;
         if (i == leaf->numel) continue;
         char shape[128];
@@ -448,6 +448,16 @@ static an_status check_ids(an_ctx *cx)
         g->scope = scope;
         return cx->err.code;
     }
+    return AN_OK;
+}
+
+static an_status check_data(an_ctx *cx)
+{
+    for (int i = 0; i < cx->n_inputs; i++)
+        if (!cx->input[i].data)
+            return an_poison(&cx->graph, AN_E_USAGE, cx->input[i].at,
+                             "an_input: data is NULL; a step without it can be planned (an_plan) and not run"),
+                   cx->err.code;
     return AN_OK;
 }
 
@@ -471,6 +481,7 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
     an_cached_plan *c;
     int32_t ids[16];
     cx->n_roots = 0;
+    AN_TRY(check_data(cx));
     AN_TRY(prepare(cx, at, "an_eval", t, n, ids, &c));
     AN_TRY(c ? an_run_plan(cx, c) : an_ref_run(cx, ids, n));
     cx->ran = c;
@@ -556,6 +567,7 @@ const char *an_report_text(an_ctx *cx, const char *what)
     if (!strcmp(what, "kernels")) {
         an_render_plan(cx->backend->target(cx->device)->dialect, p, &t);
     } else if (!strcmp(what, "chips")) {
+        if (strcmp(cx->backend->target(cx->device)->dialect, "msl")) return NULL;
         an_chips_text(p, &t);
     } else if (cx->last->exec) {
         an_settle(cx);

@@ -53,8 +53,9 @@ typedef struct an_state_info {
 } an_state_info;
 
 typedef struct an_input_info {
-    void *data; /* this step's copy */
+    void *data; /* this step's copy; NULL: none was given */
     size_t bytes;
+    const char *at;
 } an_input_info;
 
 typedef struct an_cached_plan {

@@ -371,14 +371,14 @@ an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, c
     if (!take_shape(cx, at, "an_input", s, shape, &numel)) return cx->graph.poison;
     if ((unsigned)dtype >= AN_N_DTYPES)
         return an_poison(&cx->graph, AN_E_DTYPE, at, "an_input: %d is no dtype", (int)dtype);
-    if (!data && numel) return an_poison(&cx->graph, AN_E_USAGE, at, "an_input: data is NULL");
     size_t bytes = (size_t)numel * an_dtype_bytes(dtype);
-    void *copy = an_arena_copy(&cx->step, numel ? data : "", numel ? bytes : 1);
-    if (!copy || !an_grow((void **)&cx->input, cx->n_inputs, &cx->cap_inputs, sizeof *cx->input)) {
+    const bool none = !data && numel; /* to be planned with, not run */
+    void *copy = none ? NULL : an_arena_copy(&cx->step, numel ? data : "", numel ? bytes : 1);
+    if ((!copy && !none) || !an_grow((void **)&cx->input, cx->n_inputs, &cx->cap_inputs, sizeof *cx->input)) {
         an_fail_nomem(&cx->err, "an input", bytes);
         return cx->graph.poison;
     }
-    cx->input[cx->n_inputs] = (an_input_info){copy, bytes};
+    cx->input[cx->n_inputs] = (an_input_info){copy, bytes, at};
     return leaf(cx, at, AN_LEAF_INPUT, cx->n_inputs++, dtype, s.rank, shape);
 }
 

@@ -236,6 +236,11 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
     if (c->dtype != AN_F32 && c->dtype != AN_BF16 && c->dtype != AN_F16)
         return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32, bfloat16 or float16",
                        an_dtype_text(c->dtype));
+    if (c->batch_size > INT32_MAX / c->block_size)
+        return an_fail(err, AN_E_USAGE,
+                       "batch_size=%lld of block_size=%lld: a batch has at most %d tokens; use a smaller one, and "
+                       "gradient_accumulation_steps",
+                       (long long)c->batch_size, (long long)c->block_size, INT32_MAX);
     if (!c->out[0]) return an_fail(err, AN_E_USAGE, "out= is empty: name a folder for the run");
     return AN_OK;
 }

@@ -3,7 +3,6 @@
 #include "train/step.h"
 #include <anneal_tools.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -13,15 +12,15 @@
 typedef enum plan_kind { FIRST, UPDATE, EVALUATION, N_PLANS } plan_kind;
 
 /* Plans one of the three graphs of a run; its bill. */
-static an_status plan_one(an_err *err, an_run *r, plan_kind kind, const int32_t *zeros, an_bill *out)
+static an_status plan_one(an_err *err, an_run *r, plan_kind kind, an_bill *out)
 {
     const an_train_config *c = &r->cfg;
     an_status status;
     if (kind == EVALUATION) {
-        status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, zeros, zeros));
+        status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, NULL, NULL));
     } else {
         const int64_t micro = kind == FIRST ? 0 : c->gradient_accumulation_steps - 1;
-        const an_step s = an_step_build(r->cx, r->model, c, 0, micro, zeros, zeros);
+        const an_step s = an_step_build(r->cx, r->model, c, 0, micro, NULL, NULL);
         status = an_step_plan(&s);
     }
     status = an_run_result(err, r->cx, status);
@@ -34,16 +33,12 @@ static an_status plan_one(an_err *err, an_run *r, plan_kind kind, const int32_t 
  * is said about "the last plan" is about it. */
 static an_status plan_all(an_err *err, an_run *r, an_bill bill[N_PLANS])
 {
-    const size_t n = (size_t)(r->cfg.batch_size * r->cfg.block_size);
     static const plan_kind order[] = {FIRST, EVALUATION, UPDATE};
-    int32_t *zeros = calloc(n, sizeof *zeros);
-    if (!zeros) return an_fail_nomem(err, "a batch", n * sizeof *zeros);
     an_status status = AN_OK;
     for (int pass = 0; pass < 2 && status == AN_OK; pass++)
         for (int i = 0; i < N_PLANS && status == AN_OK; i++)
             if (order[i] != FIRST || r->cfg.gradient_accumulation_steps > 1)
-                status = plan_one(err, r, order[i], zeros, &bill[order[i]]);
-    free(zeros);
+                status = plan_one(err, r, order[i], &bill[order[i]]);
     return status;
 }
 

@@ -42,6 +42,22 @@ static void a_computed_id_counts_as_the_nearest_in_gather_its_gradient_and_scatt
     }
 }
 
+static void an_input_without_data_can_be_planned_and_not_run(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    an_tensor *table = an_full(cx, AN_F32, AN_SHAPE(V, 1), 1);
+    an_tensor *ids = an_input(cx, AN_I32, AN_SHAPE(N), NULL), *y = an_gather(table, ids);
+    int32_t out[N];
+    assert_int_equal(an_plan(y), AN_OK);
+    assert_int_equal(an_read(ids, out, sizeof out), AN_E_USAGE); /* nothing was evaluated */
+    an_error_clear(cx);
+    assert_int_equal(an_eval(y), AN_E_USAGE);
+    assert_non_null(strstr(an_error(cx), "an_input: data is NULL; a step without it can be planned"));
+    assert_non_null(strstr(an_error(cx), "test_ids.c"));
+    an_close(cx);
+}
+
 static void a_bad_id_of_an_input_is_refused_by_gather_and_scatter_add(void **state)
 {
     (void)state;
@@ -64,6 +80,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_computed_id_counts_as_the_nearest_in_gather_its_gradient_and_scatter_add),
+        cmocka_unit_test(an_input_without_data_can_be_planned_and_not_run),
         cmocka_unit_test(a_bad_id_of_an_input_is_refused_by_gather_and_scatter_add),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
