@@ -24,8 +24,11 @@ an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64
     char *unit = (char *)text + strspn(text, "0123456789.");
     const double number = unit == text ? 0 : strtod(text, NULL);
     unit += strspn(unit, " ");
-    for (size_t i = 0; i < AN_COUNT(units) && unit != text && number > 0 && number < 1e15; i++)
+    for (size_t i = 0; i < AN_COUNT(units) && unit != text && number > 0; i++)
         if (strcmp(unit, units[i].name) == 0) {
+            if (!(number * units[i].bytes < 0x1p63))
+                return an_fail(err, AN_E_USAGE, "%s=%.64s: more than there is: 8EiB and above are no amount of memory",
+                               what, text);
             *out = (uint64_t)(number * units[i].bytes);
             return AN_OK;
         }
@@ -62,14 +65,18 @@ static void put_fit(an_text *out, const an_fit *f, uint64_t budget)
     }
     an_text_printf(out, "fits     batch_size=%lld %s: %s of %s\n", (long long)f->batch_size, with,
                    close_bytes(f->total_bytes, digits, bytes), close_bytes(budget, digits, all));
-    an_text_printf(out, "         one more sequence: %s\n", close_bytes(f->next_bytes, digits, next));
+    if (f->next_bytes)
+        an_text_printf(out, "         one more sequence: %s\n", close_bytes(f->next_bytes, digits, next));
+    else
+        an_text_puts(out, "         and more: no larger batch is tried\n");
 }
 
 an_status an_plan_fit(an_err *err, const an_run *r, uint64_t budget, bool json)
 {
     an_fit fit[2];
+    const an_limit limit = {.bytes = budget};
     an_text out = {0};
-    for (int on = 0; on < 2; on++) AN_TRY(an_fit_batch(err, &r->cfg, r->data, budget, on, &fit[on]));
+    for (int on = 0; on < 2; on++) AN_TRY(an_fit_batch(err, &r->cfg, r->data, &limit, on, &fit[on]));
     const an_fit *best = &fit[fit[1].batch_size > fit[0].batch_size];
     if (json) {
         an_text_printf(&out,

@@ -12,11 +12,18 @@ static void set_recompute(an_train_config *c, bool on)
     snprintf(c->recompute, sizeof c->recompute, "%s", on ? "on" : "off");
 }
 
-static an_status bytes_of(an_err *err, const an_train_config *c, const an_data *data, uint64_t *out)
+static uint64_t part_of(const an_price *p, an_price_part part)
+{
+    return part == AN_PRICE_DEVICE ? p->bill.peak_bytes
+           : part == AN_PRICE_HOST ? p->total_bytes - p->bill.peak_bytes
+                                   : p->total_bytes;
+}
+
+static an_status bytes_of(an_err *err, const an_train_config *c, const an_data *data, an_price_part part, uint64_t *out)
 {
     an_price p;
     AN_TRY(an_price_settings(err, c, data, &p));
-    *out = p.total_bytes;
+    *out = part_of(&p, part);
     return AN_OK;
 }
 
@@ -24,8 +31,8 @@ static an_status bytes_of(an_err *err, const an_train_config *c, const an_data *
 
 enum { MOST = 1 << 20 };
 
-an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget, bool recompute,
-                       an_fit *out)
+an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+                       bool recompute, an_fit *out)
 {
     an_train_config t = *c;
     int64_t fits = 0, over = 1;
@@ -35,17 +42,19 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *dat
         uint64_t bytes;
         if (over > MOST) return AN_OK;
         t.batch_size = over;
-        AN_TRY(bytes_of(err, &t, data, &bytes));
-        out->next_bytes = bytes;
-        if (bytes > budget) break;
+        AN_TRY(bytes_of(err, &t, data, limit->part, &bytes));
+        if (bytes > limit->bytes) {
+            out->next_bytes = bytes;
+            break;
+        }
         fits = out->batch_size = over;
         out->total_bytes = bytes;
     }
     while (over - fits > 1) {
         uint64_t bytes;
         t.batch_size = fits + (over - fits) / 2;
-        AN_TRY(bytes_of(err, &t, data, &bytes));
-        if (bytes <= budget) {
+        AN_TRY(bytes_of(err, &t, data, limit->part, &bytes));
+        if (bytes <= limit->bytes) {
             fits = out->batch_size = t.batch_size;
             out->total_bytes = bytes;
         } else {
@@ -59,27 +68,27 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *dat
 /* ---- the smallest changes */
 
 /* Adds "CHANGE (SIZE)" when these settings fit. */
-static an_status suggest(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget,
+static an_status suggest(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
                          const char *change, int *found, an_text *out)
 {
     uint64_t bytes;
     char size[16];
     if (*found == 3) return AN_OK;
-    AN_TRY(bytes_of(err, c, data, &bytes));
-    if (bytes > budget) return AN_OK;
+    AN_TRY(bytes_of(err, c, data, limit->part, &bytes));
+    if (bytes > limit->bytes) return AN_OK;
     an_text_printf(out, "%s%s (%s)", *found ? ", or " : "", change, an_bytes_text((double)bytes, size));
     ++*found;
     return AN_OK;
 }
 
 /* A smaller micro-batch, and as many more of them that an update keeps its size where that comes out even. */
-static an_status suggest_batch(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget,
+static an_status suggest_batch(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
                                bool recompute, int *found, an_text *out)
 {
     an_fit fit;
     char change[128];
     if (*found == 3 || c->batch_size == 1) return AN_OK;
-    AN_TRY(an_fit_batch(err, c, data, budget, recompute, &fit));
+    AN_TRY(an_fit_batch(err, c, data, limit, recompute, &fit));
     if (fit.batch_size < 1) return AN_OK;
     an_train_config t = *c;
     const int64_t all = c->batch_size * c->gradient_accumulation_steps;
@@ -94,18 +103,18 @@ static an_status suggest_batch(an_err *err, const an_train_config *c, const an_d
                  (long long)(all / even));
         const int before = *found;
         set_recompute(&t, recompute);
-        AN_TRY(suggest(err, &t, data, budget, change, found, out));
+        AN_TRY(suggest(err, &t, data, limit, change, found, out));
         if (*found > before) return AN_OK;
         t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
         t.gradient_accumulation_steps = c->gradient_accumulation_steps;
     }
     set_recompute(&t, recompute);
     snprintf(change, sizeof change, "%sbatch_size=%lld", with, (long long)t.batch_size);
-    return suggest(err, &t, data, budget, change, found, out);
+    return suggest(err, &t, data, limit, change, found, out);
 }
 
 /* Half as often as it takes, down to `least`; the key's name in the change. */
-static an_status suggest_half(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget,
+static an_status suggest_half(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
                               const char *key, int64_t least, int *found, an_text *out)
 {
     an_train_config t = *c;
@@ -117,91 +126,98 @@ static an_status suggest_half(an_err *err, const an_train_config *c, const an_da
         *field /= 2;
         snprintf(value, sizeof value, "%lld", (long long)*field);
         snprintf(change, sizeof change, "recompute=on %s=%s", key, value);
-        AN_TRY(suggest(err, &t, data, budget, change, found, out));
+        AN_TRY(suggest(err, &t, data, limit, change, found, out));
     }
     return AN_OK;
 }
 
 /* In the order of what they change: nothing, the rounding of a sum, the rounding of products, the context, the model.
  */
-an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget, an_text *out)
+an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit, an_text *out)
 {
     an_train_config t = *c;
     int found = 0;
     const bool off = strcmp(c->recompute, "on") != 0;
     set_recompute(&t, true);
-    if (off) AN_TRY(suggest(err, &t, data, budget, "recompute=on", &found, out));
-    AN_TRY(suggest_batch(err, c, data, budget, !off, &found, out));
-    if (off) AN_TRY(suggest_batch(err, c, data, budget, true, &found, out));
+    if (off) AN_TRY(suggest(err, &t, data, limit, "recompute=on", &found, out));
+    AN_TRY(suggest_batch(err, c, data, limit, !off, &found, out));
+    if (off) AN_TRY(suggest_batch(err, c, data, limit, true, &found, out));
     if (c->dtype == AN_F32) {
         t.dtype = AN_BF16;
-        AN_TRY(suggest(err, &t, data, budget, "recompute=on dtype=bfloat16", &found, out));
+        AN_TRY(suggest(err, &t, data, limit, "recompute=on dtype=bfloat16", &found, out));
     }
-    AN_TRY(suggest_half(err, c, data, budget, "block_size", 1, &found, out));
+    AN_TRY(suggest_half(err, c, data, limit, "block_size", 1, &found, out));
     t = *c;
     t.batch_size = 1;
-    AN_TRY(suggest_half(err, &t, data, budget, "n_layer", 1, &found, out));
+    AN_TRY(suggest_half(err, &t, data, limit, "n_layer", 1, &found, out));
     if (found == 0) an_text_puts(out, "no smaller batch or context: a smaller model (n_embd) or more memory");
     return AN_OK;
 }
 
 /* ---- limits */
 
-/* `taken` is the program's own part of a limit, `away` the part of the run that the limit is not about. */
-static void lower(uint64_t limit, uint64_t taken, uint64_t away, const char *what, uint64_t *bytes, const char **name)
+/* The limit of which least is left, or most is missing. `taken` is the program's own part of it. */
+static void lower(const an_price *p, uint64_t limit, uint64_t taken, an_price_part part, const char *name,
+                  an_limit *lowest)
 {
-    const uint64_t left = away + (limit > taken ? limit - taken : 0);
-    if (limit == 0 || left >= *bytes) return;
-    *bytes = left;
-    *name = what;
+    const uint64_t left = limit > taken ? limit - taken : 0;
+    if (limit == 0) return;
+    if (*lowest->name && (int64_t)(left - part_of(p, part)) >= (int64_t)(lowest->bytes - part_of(p, lowest->part)))
+        return;
+    *lowest = (an_limit){left, part, name};
 }
 
-void an_limit_of(const an_train_config *c, const an_price *p, uint64_t *bytes, const char **name)
+/* Of this process: settings' budget, physical memory, cgroup, ulimit, the GPU's. */
+static an_limit lowest_limit(const an_train_config *c, const an_price *p)
 {
     const uint64_t process = p->process_bytes - AN_PRICE_MARGIN_BYTES;
     /* What lies on a device with memory of its own takes none of the machine's. */
-    const uint64_t away = p->device_limit_bytes && !p->device_shares ? p->bill.peak_bytes : 0;
+    const an_price_part here = p->device_limit_bytes && !p->device_shares ? AN_PRICE_HOST : AN_PRICE_ALL;
     const uint64_t addresses = p->address_bytes - AN_PRICE_MARGIN_BYTES - p->total_bytes;
+    an_limit l = {.bytes = UINT64_MAX / 2, .name = ""};
     an_os_facts f;
     an_os_facts_read(&f);
-    *bytes = UINT64_MAX;
-    *name = "";
-    lower((uint64_t)(c->budget * 1073741824.0), 0, 0, "the budget", bytes, name);
-    lower(f.ram_bytes, process, away, "this machine's memory", bytes, name);
-    lower(f.cgroup_bytes, process, away, "the cgroup's limit", bytes, name);
-    lower(f.limit_data_bytes, process, away, "ulimit -d", bytes, name);
-    lower(f.limit_address_bytes, addresses, 0, "ulimit -v", bytes, name);
-    lower(p->device_limit_bytes, 0, p->total_bytes - p->bill.peak_bytes,
-          p->device_shares ? "what macOS recommends for the GPU" : "the GPU's memory", bytes, name);
+    lower(p, (uint64_t)(c->budget * 1073741824.0), 0, AN_PRICE_ALL, "the budget", &l);
+    lower(p, f.ram_bytes, process, here, "this machine's memory", &l);
+    lower(p, f.cgroup_bytes, process, here, "the cgroup's limit", &l);
+    lower(p, f.limit_data_bytes, process, here, "ulimit -d", &l);
+    lower(p, f.limit_address_bytes, addresses, AN_PRICE_ALL, "ulimit -v", &l);
+    lower(p, p->device_limit_bytes, 0, AN_PRICE_DEVICE,
+          p->device_shares ? "what macOS recommends for the GPU" : "the GPU's memory", &l);
+    return l;
 }
 
-/* "the budget is 10.2 MiB", "this machine's memory leaves 3 GiB". */
-static void say_limit(const char *name, uint64_t limit, an_text *out)
+/* "the run needs 40 MiB, the budget is 10.2 MiB", "the run needs 5 GiB on the GPU and 1 GiB beside it, the GPU's memory
+ * leaves 3 GiB". */
+static void say_limit(const an_price *p, const an_limit *l, an_text *out)
 {
-    char have[16];
-    an_text_printf(out, "%s %s %s", name, strcmp(name, "the budget") == 0 ? "is" : "leaves",
-                   an_bytes_text((double)limit, have));
+    char need[16], beside[16], have[16];
+    if (l->part == AN_PRICE_ALL)
+        an_text_printf(out, "the run needs %s", an_bytes_text((double)p->total_bytes, need));
+    else
+        an_text_printf(out, "the run needs %s on the GPU and %s beside it",
+                       an_bytes_text((double)part_of(p, AN_PRICE_DEVICE), need),
+                       an_bytes_text((double)part_of(p, AN_PRICE_HOST), beside));
+    an_text_printf(out, ", %s %s %s", l->name, strcmp(l->name, "the budget") == 0 ? "is" : "leaves",
+                   an_bytes_text((double)l->bytes, have));
 }
 
-static an_status refuse(an_err *err, const an_run *r, const an_price *p, uint64_t limit, const char *name)
+static an_status refuse(an_err *err, const an_run *r, const an_price *p, const an_limit *l)
 {
-    char need[16], big[16];
+    char big[16];
     an_text text = {0};
-    say_limit(name, limit, &text);
+    say_limit(p, l, &text);
     an_text_printf(&text, ". Largest: %s %s. Smallest changes that fit: ", p->largest,
                    an_bytes_text((double)p->largest_bytes, big));
-    an_status status = an_fit_advice(err, &r->cfg, r->data, limit, &text);
+    an_status status = an_fit_advice(err, &r->cfg, r->data, l, &text);
     if (status == AN_OK)
-        status = an_fail(err, text.failed ? AN_E_NOMEM : AN_E_BUDGET, "the run needs %s, %s",
-                         an_bytes_text((double)p->total_bytes, need), text.data ? text.data : "");
+        status = an_fail(err, text.failed ? AN_E_NOMEM : AN_E_BUDGET, "%s", text.data ? text.data : "");
     an_text_free(&text);
     return status;
 }
 
 an_status an_price_check(an_err *err, an_run *r, an_price *out)
 {
-    uint64_t limit;
-    const char *name;
     an_status status = an_price_run(err, r, out);
     const bool over = status == AN_E_BUDGET; /* the planner's refusal is about the device's part alone */
     if (over) {
@@ -210,6 +226,6 @@ an_status an_price_check(an_err *err, an_run *r, an_price *out)
         status = an_price_settings(err, &r->cfg, r->data, out);
     }
     AN_TRY(status);
-    an_limit_of(&r->cfg, out, &limit, &name);
-    return over || out->total_bytes > limit ? refuse(err, r, out, limit, name) : AN_OK;
+    const an_limit l = lowest_limit(&r->cfg, out);
+    return over || part_of(out, l.part) > l.bytes ? refuse(err, r, out, &l) : AN_OK;
 }

@@ -50,22 +50,28 @@ uint64_t an_price_beside(const an_train_config *c, const an_data *data);
 
 /* ---- fitting */
 
+/* Which part of a price a limit is about: a GPU's memory says nothing about the host's, nor the host's about it. */
+typedef enum an_price_part { AN_PRICE_ALL, AN_PRICE_DEVICE, AN_PRICE_HOST } an_price_part;
+typedef struct an_limit {
+    uint64_t bytes; /* that the part may take */
+    an_price_part part;
+    const char *name; /* "the budget" */
+} an_limit;
+
 typedef struct an_fit {
     int64_t batch_size; /* 0: not even one sequence */
     bool recompute;
-    uint64_t total_bytes, next_bytes; /* with this batch, and with one more; next_bytes 0: more than 2^20 fit */
+    uint64_t total_bytes,
+        next_bytes; /* of the part, with this batch and with one more; next_bytes 0: more than 2^20 fit */
 } an_fit;
 
-/* The largest micro-batch with which `c` takes at most `budget` bytes, without and with recomputation. */
-an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget, bool recompute,
-                       an_fit *out);
+/* The largest micro-batch with which `c` keeps to the limit, without or with recomputation. */
+an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+                       bool recompute, an_fit *out);
 
 /* A sentence that ends with the three smallest changes, each of which would make `c` fit. */
-an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, uint64_t budget, an_text *out);
-
-/* The lowest limit on this process: settings' budget, physical memory, cgroup, ulimit -d; *name says which, *bytes what
- * is left of it for the run (the program's own part taken off, but not of the budget). */
-void an_limit_of(const an_train_config *c, const an_price *p, uint64_t *bytes, const char **name);
+an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+                        an_text *out);
 
 /* AN_E_BUDGET, with need, limit and the smallest changes, when the run will not fit. */
 an_status an_price_check(an_err *err, an_run *r, an_price *out);

@@ -82,6 +82,7 @@ ok "tf32 is never silent"
 # ---- memory
 fails small 2 "the GPU's memory leaves" FAKE_CUDA_BYTES=34000000
 says stderr "Smallest changes that fit: "
+says stderr "on the GPU and"
 # shellcheck disable=SC2086
 run plan macbook $settings
 code_is 0; says stdout "GPU            3.8 GiB may be taken; driver, libraries and other programs hold 0 B"

@@ -95,7 +95,7 @@ static void the_curve(void **state)
 static an_status advise(an_err *err, void *arg)
 {
     an_text text = {0};
-    an_status status = an_fit_advice(err, arg, NULL, 200000, &text);
+    an_status status = an_fit_advice(err, arg, NULL, &(an_limit){.bytes = 200000}, &text);
     if (status == AN_OK && text.failed) status = an_fail_nomem(err, "advice", 0);
     an_text_free(&text);
     return status;

@@ -130,7 +130,8 @@ static void what_is_said_to_fit_runs_and_one_more_does_not_for_ten_budgets(void 
         an_err err = {0};
         an_fit f;
         const bool recompute = i % 2;
-        if (an_fit_batch(&err, &c, r->data, budget, recompute, &f) != AN_OK) fail_msg("%s", err.text);
+        if (an_fit_batch(&err, &c, r->data, &(an_limit){.bytes = budget}, recompute, &f) != AN_OK)
+            fail_msg("%s", err.text);
         assert_true(f.batch_size >= 1 && f.total_bytes <= budget && f.next_bytes > budget);
         assert_true(fits(&c, f.batch_size, recompute, budget));
         assert_false(fits(&c, f.batch_size + 1, recompute, budget));
@@ -146,7 +147,7 @@ static void a_budget_below_one_sequence_fits_nothing(void **state)
     an_err err = {0};
     an_fit f;
     const an_train_config c = tiny((const char *const[]){"vocab_size=65"}, 1);
-    assert_int_equal(an_fit_batch(&err, &c, NULL, 1000, true, &f), AN_OK);
+    assert_int_equal(an_fit_batch(&err, &c, NULL, &(an_limit){.bytes = 1000}, true, &f), AN_OK);
     assert_int_equal(f.batch_size, 0);
     assert_true(f.next_bytes > 1000);
 }
