@@ -139,12 +139,15 @@ static void print_bill(const an_run *r, const an_price *p)
 /* A device that is not here is planned for all the same: nothing runs. */
 static void plan_for_absent(an_train_config *c)
 {
-    an_device_facts facts;
+    an_device_facts facts = {0}, planned;
     char name[AN_CONFIG_TEXT_BYTES];
     if (strcmp(c->device, "auto") == 0 || strncmp(c->device, "null:", 5) == 0) return;
     snprintf(name, sizeof name, "null:%.*s", (int)strcspn(c->device, ":"), c->device); /* cuda:1 is a cuda */
-    if ((!an_device_find(c->device, &facts) || !facts.available) && an_device_find(name, &facts))
-        memcpy(c->device, name, sizeof c->device);
+    if (an_device_find(c->device, &facts) && facts.available) return;
+    if (!an_device_find(name, &planned)) return;
+    an_say("note    %s is not here%s%.200s; the plan is that of %s", c->device, *facts.reason ? ": " : "", facts.reason,
+           name);
+    memcpy(c->device, name, sizeof c->device);
 }
 
 /* The data matters for its size alone: a plan can be made before it is there, when the number of token ids is known. */
@@ -170,6 +173,8 @@ static an_status show(an_err *err, an_run *r, const an_price *p, const plan_valu
     }
     if (strcmp(v->show, "memory") == 0) return an_plan_timeline(err, r, p);
     const char *text = an_report_text(r->cx, v->show);
+    if (!text && strcmp(v->show, "chips") == 0)
+        return an_fail(err, AN_E_USAGE, "show=chips is an estimate of a Metal plan: add device=null:metal");
     if (!text) return an_fail(err, AN_E_UNSUPPORTED, "device %s has no text of its %s", r->cfg.device, v->show);
     if (strcmp(v->show, "kernels") == 0)
         fputs(text, stdout);

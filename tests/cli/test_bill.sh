@@ -48,19 +48,34 @@ run plan macbook --fit 32MiB
 code_is 0; says stdout "fits     batch_size=$batch recompute=$recompute"; says stdout "one more sequence"
 run plan macbook --fit 1MiB
 code_is 2; says stderr "no batch fits"
-for size in some 0x10GiB -1GiB; do
+for size in some 0x10GiB -1GiB 99999999TiB 8388608TiB; do
     run plan macbook --fit $size
-    code_is 1; says stderr "8GiB"
+    code_is 1; says stderr "amount of memory"
 done
 run plan macbook --fit 1GiB
 says stdout " of 1.000 GiB"
 if grep -q 'sequence: 1.000 GiB' "$dir/stdout"; then fault "one more sequence looks as if it fitted"; fi
 run plan gpt2 device=null:metal --fit 16GiB --json
 code_is 0; [ "$(value "$dir/stdout" batch_size)" -ge 1 ] || fault "nothing of gpt2 fits 16 GiB"
+# shellcheck disable=SC2086
+run plan macbook block_size=1 n_layer=1 n_head=1 n_embd=1 workers=0 --fit 4096GiB
+code_is 0; says stdout "fits     batch_size=1048576"; says stdout "no larger batch is tried"
 for device in cuda cuda:1 metal mps null:cuda; do
-    run plan macbook device=$device --json
+    ANNEAL_CUDA_PATH=/nonexistent run plan macbook device=$device --json
     code_is 0; [ "$(value "$dir/stdout" launches)" -gt 10 ] || fault "no launches on $device"
+    case $device in
+    null:*) silent stderr ;;
+    cuda*) says stderr "$device is not here"; says stderr "the plan is that of null:cuda" ;;
+    esac
 done
+# shellcheck disable=SC3045  # where there is no ulimit -v, it is planned all the same
+(ulimit -v 2000000 2>/dev/null; run plan macbook batch_size=1048576 block_size=1024 device=null:cpu --json; exit "$code")
+code=$?
+code_is 0; [ "$(value "$dir/stdout" input_bytes)" -ge 8589934592 ] || fault "no bill of a batch that is larger than memory"
+run plan macbook batch_size=1048576 block_size=1048576 device=null:cuda
+code_is 1; says stderr "a batch has at most 2147483647 tokens"
+run plan macbook device=null:cuda show=chips
+code_is 1; says stderr "device=null:metal"; silent stdout
 ok "fit names the largest batch and the recompute choice, of any device"
 
 run train macbook out="$dir/no" recompute=off budget=0.036
