@@ -46,7 +46,8 @@ static void a_step_prints_one_line_a_node(void **state)
                 "%20 = MUL float32 [6,3] %15 %19  ; net\n"
                 "%21 = MATMUL float32 [6,4] %20 %1  ; net\n"
                 "%22 = PERMUTE float32 [3,6] %20 {1,0}  ; net\n"
-                "%23 = MATMUL float32 [3,4] %22 %0  ; net\n");
+                "%23 = MATMUL float32 [3,4] %22 %0  ; net\n"
+                "%24 = PERMUTE float32 [4,3] %23 {1,0}  ; net\n");
     case_close(&c);
 }
 
