@@ -66,7 +66,7 @@ static inline void conv_net(an_ctx *cx, program *p)
     an_tensor *v = an_param(cx, "out.w", AN_F32, AN_SHAPE(64, 5), AN_NORMAL(0.1));
     an_tensor *h = an_relu(an_conv2d(x, w, b, (an_window){.pad_h = 1, .pad_w = 1}));             /* [2,8,8,4] */
     h = an_avg_pool(h, (an_window){.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2}); /* [2,4,4,4] */
-    p->loss = an_mean(an_cross_entropy(an_matmul(an_reshape(h, AN_SHAPE(2, 64)), v), y), AN_ALL);
+    p->loss = an_mean(an_cross_entropy(an_matmul(an_cast(an_reshape(h, AN_SHAPE(2, 64)), AN_F32), v), y), AN_ALL);
     an_backward(p->loss);
     p->norm = an_sgd(cx, 0.1);
 }

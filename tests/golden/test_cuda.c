@@ -27,6 +27,17 @@ static int count(const char *text, const char *word)
     return n;
 }
 
+/* Kernels in a unit: splits are added up by a second one; scattering sorts, ranks, finds starts and adds rows. */
+static int kernels_of(const an_kernel *k)
+{
+    switch (k->kind) {
+    case AN_KERNEL_GEMM: return 2;
+    case AN_KERNEL_ATTN: return 1;
+    case AN_KERNEL_SCATTER: return 4;
+    default: return 3;
+    }
+}
+
 /* Compiles `text`; a warning, a spill beyond what `spills` allows, or too much shared memory fails. */
 static void compile(const char *what, const char *text, int arch, int kernels)
 {
@@ -66,7 +77,7 @@ static int compile_plan(const preset_plan *p, int arch)
         if (k->kind == AN_KERNEL_ROW || (seen.data && strstr(seen.data, unit.data)))
             continue; /* layers have equal texts */
         an_text_puts(&seen, unit.data);
-        compile(k->name, unit.data, arch, k->kind == AN_KERNEL_GEMM ? 2 : k->kind == AN_KERNEL_ATTN ? 1 : 3);
+        compile(k->name, unit.data, arch, kernels_of(k));
         n_units++;
     }
     assert_false(rows.failed || unit.failed || seen.failed);
