@@ -262,8 +262,29 @@ static void what_goes_on_failing_is_tried_four_times(void **state)
     nothing_was_wrong("timeout:on");
     world("gpu=apple7,kernels=none,fault=commit:2:nothing:removed:on");
     o = run("metal", 2);
-    assert_non_null(strstr(o.sentence, "tried 1 times"));
+    assert_non_null(strstr(o.sentence, "the GPU was taken away, so it is not tried again. Nothing of this update"));
     nothing_was_wrong("removed:on");
+}
+
+/* In the first step, between two command buffers of a step, in front of the update and in it; more than once. */
+static void a_command_buffer_that_is_not_given_is_asked_for_again(void **state)
+{
+    (void)state;
+    static const char *const faults[] = {"commands:1", "encoder:1", "commands:3+encoder:3", "commands:7",
+                                         "commands:5+commands:6+commands:7"};
+    static const char slow[] = "gpu=apple7,kernels=fast,launch_us=20000";
+    world(slow);
+    const outcome calm = run("metal", 3);
+    assert_int_equal(calm.status, AN_OK);
+    for (size_t i = 0; i < AN_COUNT(faults); i++) {
+        char settings[160];
+        snprintf(settings, sizeof settings, "%s,fault=%s", slow, faults[i]);
+        world(settings);
+        const outcome o = run("metal", 3);
+        if (o.status != AN_OK) fail_msg("with %s: %s", settings, o.sentence);
+        if (o.hash != calm.hash) fail_msg("with %s the state is another", settings);
+        nothing_was_wrong(settings);
+    }
 }
 
 /* ---- what the driver refuses */
@@ -285,10 +306,9 @@ static void what_is_refused_is_a_sentence_and_nothing_leaks(void **state)
         {"fault=pipeline:9", "no pipeline for"},
         {"fault=buffer:1", "no memory for"},
         {"fault=buffer:4", "no memory for"},
-        {"fault=commands:1", "gives no command buffer (1 of 1)"},
-        {"fault=commands:2", "gives no command buffer (1 of 1)"},
-        {"fault=encoder:1", "gives no command buffer (1 of 1)"},
-        {"launch_us=12000,fault=encoder:4", "gives no command buffer (3 of "},
+        {"fault=commands:1+commands:2+commands:3+commands:4", "gives no command buffer (1 of 1), asked 4 times"},
+        {"fault=encoder:2+encoder:3+encoder:4+encoder:5", "`anneal resume` goes on from the last checkpoint"},
+        {"launch_us=12000,fault=encoder:4+encoder:5+encoder:6+encoder:7", "gives no command buffer (3 of "},
         {"working_set=8k", "smaller batch"},
         {"gpu=amd", "memory of its own"},
         {"gpu=intel", "Intel's"},
@@ -411,6 +431,7 @@ int main(void)
         cmocka_unit_test(command_buffers_are_as_long_as_a_display_bears),
         cmocka_unit_test(what_is_refused_is_a_sentence_and_nothing_leaks),
         cmocka_unit_test(what_goes_on_failing_is_tried_four_times),
+        cmocka_unit_test(a_command_buffer_that_is_not_given_is_asked_for_again),
         cmocka_unit_test(every_world_has_the_cpus_bits),
         cmocka_unit_test(a_failure_anywhere_is_recovered_or_said),
         cmocka_unit_test(a_failure_among_steps_under_way_is_recovered_or_said),

@@ -18,8 +18,7 @@ enum { MOST_BUFFERS = 31 }; /* arguments of a kernel */
 static void read_facts(an_id device, an_mtl_facts *f)
 {
     *f = (an_mtl_facts){.working_set = an_send0(device_working_set, device),
-                        .max_buffer = an_send0(device_max_buffer, device),
-                        .max_shared = (uint32_t)an_send0(device_max_shared, device)};
+                        .max_buffer = an_send0(device_max_buffer, device)};
     snprintf(f->name, sizeof f->name, "%s", an_utf8(an_send0(device_name, device)));
     for (int family = AN_MTLGPUFamilyApple1; family <= AN_MTLGPUFamilyApple10; family++)
         if (an_send(device_supports, device, family)) f->family = family;

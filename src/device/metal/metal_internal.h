@@ -36,7 +36,6 @@ typedef struct an_mtl_facts {
     char name[64];
     int family; /* 1007 ...: the highest Apple family; 0: not an Apple GPU */
     uint64_t working_set, max_buffer;
-    uint32_t max_shared;
 } an_mtl_facts;
 
 struct an_device {
@@ -52,6 +51,7 @@ struct an_device {
     an_ticket tickets;      /* steps handed over; the step's number in the words is its ticket's low half */
     an_ticket ended;        /* of these */
     struct an_mtl_run *run; /* [AN_STEPS_IN_FLIGHT], step t at t % AN_STEPS_IN_FLIGHT */
+    bool hung;              /* a command buffer has not ended after HANG_SECONDS: nothing waits for it again */
     bool profile;           /* a command buffer a launch, for its time */
     double busy_s;          /* GPU time of all command buffers that have ended */
     an_device_options options;

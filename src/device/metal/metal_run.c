@@ -24,6 +24,7 @@
 #include <time.h>
 
 enum { MOST_ATTEMPTS = 4, MOST_A_BUFFER = 400, MOST_BUFFERS = AN_QUEUE_BUFFERS - 8 };
+#define ASK_SECONDS  1e-3 /* before a command buffer that was not given is asked for again; then ten times that, ... */
 #define AIM_SECONDS  0.05 /* GPU time of a command buffer: what keeps a display alive */
 #define HANG_SECONDS 60.0 /* without any command buffer coming to an end */
 
@@ -131,7 +132,23 @@ static void forget(an_mtl_run *r)
     r->n_buffers = 0;
 }
 
+static void sleep_for(double seconds);
+static an_status wait_from(an_err *err, an_device *d, an_ticket first, double limit);
 static an_status host_turn(an_err *err, an_device *d, an_mtl_run *r, int b, bool *cut);
+
+/* A command buffer and its encoder, neither owned; NULL: none is given. Metal gives none when it lacks memory, which
+ * comes back when what is under way has ended. */
+static an_id begin_commands(an_device *d, an_id *encoder)
+{
+    double pause = ASK_SECONDS;
+    for (int attempt = 1;; attempt++, pause *= 10) {
+        an_id commands = an_send0(queue_buffer, d->queue);
+        *encoder = commands ? an_send0(commands_encoder, commands) : NULL;
+        if (*encoder) return commands;
+        if (attempt == MOST_ATTEMPTS || wait_from(NULL, d, d->ended + 1, HANG_SECONDS) != AN_OK) return NULL;
+        sleep_for(pause);
+    }
+}
 
 /* Encodes and commits the whole step. Whatever was committed before a failure is waited for by the caller. */
 static an_status commit_step(an_err *err, an_device *d, an_mtl_run *r)
@@ -146,10 +163,10 @@ static an_status commit_step(an_err *err, an_device *d, an_mtl_run *r)
         r->n_buffers = b;
         AN_TRY(host_turn(err, d, r, b, &cut));
         if (cut) return AN_OK;
-        an_id commands = an_send0(queue_buffer, d->queue), encoder = NULL;
-        if (commands) encoder = an_send0(commands_encoder, commands);
-        if (!encoder)
-            return an_fail(err, AN_E_DEVICE, "metal: %s gives no command buffer (%d of %d)", d->facts.name, b + 1, n);
+        an_id encoder, commands = begin_commands(d, &encoder);
+        if (!commands)
+            return an_fail(err, AN_E_DEVICE, "metal: %s gives no command buffer (%d of %d), asked %d times",
+                           d->facts.name, b + 1, n, MOST_ATTEMPTS);
         r->buffer[b] = an_mtl.retain(commands);
         r->n_buffers = n; /* the encoder asks which one is the last */
         encode_launches(d, r, b, encoder);
@@ -169,8 +186,8 @@ static void sleep_for(double seconds)
 }
 
 /* Until all command buffers have ended, well or not. Asking is bounded: waitUntilCompleted may block for ever on a hung
- * GPU. */
-static an_status wait_all(an_err *err, const an_device *d, const an_mtl_run *r, double limit)
+ * GPU; once it has hung, nobody waits for it again. */
+static an_status wait_all(an_err *err, an_device *d, const an_mtl_run *r, double limit)
 {
     const double began = an_seconds();
     double moved = began, pause = 20e-6;
@@ -183,7 +200,8 @@ static an_status wait_all(an_err *err, const an_device *d, const an_mtl_run *r, 
         }
         const double now = an_seconds();
         if (now - began > limit) return an_fail(err, AN_E_DEVICE, "metal: the step has not ended after %.1f s", limit);
-        if (now - moved > HANG_SECONDS)
+        d->hung |= now - moved > HANG_SECONDS;
+        if (d->hung)
             return an_fail(
                 err, AN_E_DEVICE,
                 "metal: %s hangs: command buffer %d of %d has not ended after %.0f s; the last checkpoint is whole, "
@@ -269,11 +287,14 @@ static an_status torn(an_err *err, const char *why)
 static an_status may_be_repeated(an_err *err, const an_device *d, const an_mtl_run *r, const char *why, bool removed)
 {
     if (d->words[AN_WORD_BEGUN] == r->step) return torn(err, why);
-    if (removed || r->attempts >= MOST_ATTEMPTS)
+    if (removed || r->attempts >= MOST_ATTEMPTS) {
+        char tried[80] = "the GPU was taken away, so it is not tried again";
+        if (!removed) snprintf(tried, sizeof tried, "tried %d times, with ever smaller command buffers", r->attempts);
         return an_fail(err, AN_E_DEVICE,
-                       "%.500s; tried %d times, with ever smaller command buffers. Nothing of this update was written; "
-                       "`anneal resume` goes on from the last checkpoint",
-                       why, r->attempts);
+                       "%.500s; %s. Nothing of this update was written; `anneal resume` goes on from the last "
+                       "checkpoint",
+                       why, tried);
+    }
     return AN_OK;
 }
 
@@ -283,7 +304,7 @@ static void mend_chain(an_device *d)
     d->words[AN_WORD_PROGRESS] = d->last_buffer;
 }
 
-static an_status wait_from(an_err *err, const an_device *d, an_ticket first, double limit)
+static an_status wait_from(an_err *err, an_device *d, an_ticket first, double limit)
 {
     for (an_ticket t = first; t <= d->tickets; t++) AN_TRY(wait_all(err, d, run_of(d, t), limit));
     return AN_OK;
@@ -367,9 +388,13 @@ static an_status submit_failed(an_err *err, an_device *d, an_mtl_run *r)
     const an_status status = an_mtl_wait(&before, d, d->tickets, INT64_MAX);
     forget(r);
     d->tickets = d->ended = this;
-    if (status == AN_OK && d->words[AN_WORD_BEGUN] != r->step) return why.code;
     if (err) an_err_clear(err);
-    return status != AN_OK ? an_fail(err, status, "%s", before.text) : torn(err, why.text);
+    if (status != AN_OK) return an_fail(err, status, "%s", before.text);
+    if (d->hung) return an_fail(err, why.code, "%s", why.text); /* who knows what it has written */
+    if (d->words[AN_WORD_BEGUN] == r->step) return torn(err, why.text);
+    return an_fail(err, why.code,
+                   "%.500s. Nothing of this update was written; `anneal resume` goes on from the last checkpoint",
+                   why.text);
 }
 
 static an_status room_for_slots(an_err *err, an_mtl_run *r, int n)
