@@ -149,7 +149,8 @@ static void print_table(an_text *out)
         "table (`tests/ops`) for each device; the test\nfails when this file and the plans differ. A dtype stands here "
         "when every case of the operation in it has a kernel.\n`generated`: a kernel written for the group of "
         "operations it is fused into; the others are templates of `src/kernel/templates`; a `-`: no kernel of its "
-        "own,\nthe reader's index arithmetic or the driver does it. No launch goes to another device unasked: only with "
+        "own,\nthe reader's index arithmetic or the driver does it. No launch goes to another device unasked: only "
+        "with "
         "`fallback=cpu` does the CPU run,\nand count, what an Apple GPU cannot ([metal.md](metal.md)).\n\n"
         "| operation | on a GPU | cpu | cuda | metal |\n|---|---|---|---|---|\n");
     for (int op = 0; op < AN_N_OPS; op++) {
