@@ -167,13 +167,14 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
 
 static an_status not_finite(an_err *err, const loop *l, const char *what, int64_t step, double value)
 {
+    const char *found = isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"; /* a nan's sign says nothing */
     const char *advice = "try a lower learning_rate, a smaller grad_clip or dtype=float32";
     if (l->saved_step < 0)
-        return an_fail(err, AN_E_NUMERIC, "update %lld: the %s is %f; nothing was saved; %s", (long long)step, what,
-                       value, advice);
+        return an_fail(err, AN_E_NUMERIC, "update %lld: the %s is %s; nothing was saved; %s", (long long)step, what,
+                       found, advice);
     return an_fail(err, AN_E_NUMERIC,
-                   "update %lld: the %s is %f; %s/last.safetensors holds the run after %lld updates; %s",
-                   (long long)step, what, value, l->r->cfg.out, (long long)l->saved_step, advice);
+                   "update %lld: the %s is %s; %s/last.safetensors holds the run after %lld updates; %s",
+                   (long long)step, what, found, l->r->cfg.out, (long long)l->saved_step, advice);
 }
 
 static void measure(loop *l, an_train_event *e)
