@@ -82,6 +82,8 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 
 /* The device that a name stands for: of "auto", the one that a context takes. */
 const char *an_cli_device(const char *name);
+/* Whether float32 products of these settings are rounded to tf32 there: said beside every time and dtype. */
+bool an_cli_tf32(const an_train_config *c, const char *device);
 
 /* A JSON number, null when it is not finite; `,"key":` in front. */
 void an_put_json(an_text *out, const char *key, double value);

@@ -55,14 +55,16 @@ static int operation_of(const char *word)
     return -1;
 }
 
-static void print_operation(an_text *out, int which, const an_bench_op *op, const char *device,
+static void print_operation(an_text *out, int which, const an_bench_op *op, const an_train_config *c,
                             const an_bench_op_result *r, double speed_up, bool json)
 {
+    const char *device = c->device;
+    const bool tf32 = op->dtype == AN_F32 && op->kind != AN_BENCH_COPY && an_cli_tf32(c, device);
     if (json) {
         an_text_printf(out, "%s{\"operation\":\"%s\",\"device\":", out->len ? "," : "[", operations[which].name);
         an_put_json_text(out, device);
-        an_text_printf(out, ",\"dtype\":\"%s\",\"n\":%lld,\"iters\":%lld", an_dtype_text(op->dtype), (long long)op->n,
-                       (long long)op->iters);
+        an_text_printf(out, ",\"dtype\":\"%s\",\"tf32\":%s,\"n\":%lld,\"iters\":%lld", an_dtype_text(op->dtype),
+                       tf32 ? "true" : "false", (long long)op->n, (long long)op->iters);
         an_put_json(out, "ms", r->ms);
         an_put_json(out, "min_ms", r->min_ms);
         an_put_json(out, "first_s", r->first_s);
@@ -78,8 +80,8 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
     else
         snprintf(what, sizeof what, op->kind == AN_BENCH_COPY ? "copy %lld MiB" : "conv 8x56x56x%lld",
                  (long long)op->n);
-    an_text_printf(out, "%s%-10s %s %s: %.3f ms (fastest %.3f), ", out->len ? "\n" : "", device, what,
-                   an_dtype_text(op->dtype), r->ms, r->min_ms);
+    an_text_printf(out, "%s%-10s %s %s%s: %.3f ms (fastest %.3f), ", out->len ? "\n" : "", device, what,
+                   an_dtype_text(op->dtype), tf32 ? " in tf32" : "", r->ms, r->min_ms);
     if (op->kind != AN_BENCH_COPY) an_text_printf(out, "%.1f GFLOP/s, ", r->gflops);
     an_text_printf(out, "%.2f GB/s", r->gbytes);
 }
@@ -101,7 +103,7 @@ static an_status bench_operation(an_err *err, const an_args *args, int which, co
         status = an_bench_run_op(err, c, &op, &r);
         if (status != AN_OK) break;
         if (i == 0) first_ms = r.ms;
-        print_operation(&out, which, &op, device[i], &r, first_ms / r.ms, args->json);
+        print_operation(&out, which, &op, c, &r, first_ms / r.ms, args->json);
         if (i > 0 && !args->json)
             an_text_printf(&out, "\n%-10s is %.2f times as fast as %s", device[i], first_ms / r.ms, device[0]);
     }
@@ -144,9 +146,10 @@ static void print_step(an_text *out, const an_train_config *c, const step_row *r
 {
     enum { A100 = 312000 }; /* GFLOP/s: nanoGPT's MFU is a share of what an A100 does in bfloat16 */
     const an_bench_result *b = row->b;
-    an_text_printf(out, "%s%s %s on %s%s: %.3f ms a step (fastest %.3f), first step %.2f s, %.1f GFLOP/s",
-                   out->len ? "\n" : "", c->preset, an_dtype_text(c->dtype), row->device, c->compile ? "" : ", unfused",
-                   b->ms, b->min_ms, b->first_s, b->gflops);
+    an_text_printf(out, "%s%s %s%s on %s%s: %.3f ms a step (fastest %.3f), first step %.2f s, %.1f GFLOP/s",
+                   out->len ? "\n" : "", c->preset, an_dtype_text(c->dtype),
+                   an_cli_tf32(c, row->device) ? " with products in tf32" : "", row->device,
+                   c->compile ? "" : ", unfused", b->ms, b->min_ms, b->first_s, b->gflops);
     if (row->share > 0)
         an_text_printf(out, " (MFU %.0f %% of the peak of %.0f measured, %.2f %% of an A100's)", 100 * row->share,
                        b->fma_peak_gflops, 100 * b->gflops / A100);
@@ -167,8 +170,8 @@ static void json_step(an_text *out, const an_train_config *c, const step_row *ro
     an_put_json_text(out, c->preset);
     an_text_puts(out, ",\"device\":");
     an_put_json_text(out, row->device);
-    an_text_printf(out, ",\"dtype\":\"%s\",\"compile\":\"%d\",\"threads\":%lld", an_dtype_text(c->dtype), c->compile,
-                   (long long)c->threads);
+    an_text_printf(out, ",\"dtype\":\"%s\",\"tf32\":%s,\"compile\":\"%d\",\"threads\":%lld", an_dtype_text(c->dtype),
+                   an_cli_tf32(c, row->device) ? "true" : "false", c->compile, (long long)c->threads);
     an_text_printf(out, ",\"ms\":%.3f,\"min_ms\":%.3f,\"first_s\":%.3f,\"gflops\":%.1f,\"peak_rss_mib\":%.0f", b->ms,
                    b->min_ms, b->first_s, b->gflops, b->peak_rss_mib);
     an_text_printf(out, ",\"fma_peak_gflops\":%.1f,\"share_of_peak\":%.4f", b->fma_peak_gflops, row->share);

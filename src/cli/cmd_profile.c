@@ -45,8 +45,8 @@ static void print_launches(an_text *out, const an_profile_result *p, int shown)
 
 static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c)
 {
-    an_text_printf(out, "step      %.3f ms, %.0f tokens/s on %s\n", p->step_ms, 1e3 * (double)p->tokens / p->step_ms,
-                   an_cli_device(c->device));
+    an_text_printf(out, "step      %.3f ms, %.0f tokens/s on %s%s\n", p->step_ms, 1e3 * (double)p->tokens / p->step_ms,
+                   an_cli_device(c->device), an_cli_tf32(c, c->device) ? " with products in tf32" : "");
     an_text_printf(out, "          data %.3f ms, graph %.3f ms, run %.3f ms", p->data_ms, p->build_ms, p->run_ms);
     if (p->n_launches) {
         double flops = 0, bytes = 0;
@@ -86,7 +86,8 @@ static void json_all(an_text *out, const an_profile_result *p, const an_train_co
     an_put_json_text(out, c->preset);
     an_text_puts(out, ",\"device\":");
     an_put_json_text(out, an_cli_device(c->device));
-    an_text_printf(out, ",\"dtype\":\"%s\"", an_dtype_text(c->dtype));
+    an_text_printf(out, ",\"dtype\":\"%s\",\"tf32\":%s", an_dtype_text(c->dtype),
+                   an_cli_tf32(c, c->device) ? "true" : "false");
     an_put_json(out, "step_ms", p->step_ms);
     an_put_json(out, "data_ms", p->data_ms);
     an_put_json(out, "graph_ms", p->build_ms);

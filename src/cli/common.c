@@ -105,6 +105,19 @@ const char *an_cli_device(const char *name)
     return "cpu";
 }
 
+/* By a setting, or by the variable that the CUDA device looks at. */
+static bool asked(bool setting, const char *variable)
+{
+    const char *value = getenv(variable);
+    return setting || (value && strcmp(value, "1") == 0);
+}
+
+bool an_cli_tf32(const an_train_config *c, const char *device)
+{
+    return c->dtype == AN_F32 && strncmp(an_cli_device(device), "cuda", 4) == 0 && asked(c->tf32, "ANNEAL_TF32") &&
+           !asked(c->exact, "ANNEAL_EXACT");
+}
+
 void an_put_json(an_text *out, const char *key, double value)
 {
     if (isfinite(value))

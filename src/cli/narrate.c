@@ -64,13 +64,6 @@ void an_narrate_close(an_narrator *n)
 
 /* ---- before the first update */
 
-/* By a setting, or by the variable that the CUDA device looks at. */
-static bool asked(bool setting, const char *variable)
-{
-    const char *value = getenv(variable);
-    return setting || (value && strcmp(value, "1") == 0);
-}
-
 void an_narrate_run(an_narrator *n, const an_run *r)
 {
     if (n->nanogpt) an_nanogpt_begin(r);
@@ -89,9 +82,8 @@ void an_narrate_run(an_narrator *n, const an_run *r)
                 an_grouped(an_data_tokens(r->data, AN_TRAIN), train), an_grouped(an_data_tokens(r->data, AN_VAL), val));
     const char *device = an_report_text(r->cx, "device");
     an_say("device  %s", device ? device : c->device);
-    const bool tf32 = c->dtype == AN_F32 && device && strncmp(device, "cuda", 4) == 0 &&
-                      asked(c->tf32, "ANNEAL_TF32") && !asked(c->exact, "ANNEAL_EXACT");
-    fprintf(stderr, "mode    %s%s, %s\n", an_dtype_text(c->dtype), tf32 ? " with products in tf32" : "",
+    fprintf(stderr, "mode    %s%s, %s\n", an_dtype_text(c->dtype),
+            device && an_cli_tf32(c, device) ? " with products in tf32" : "",
             c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
     if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
         fprintf(stderr, "weights %s\n", c->init_from);

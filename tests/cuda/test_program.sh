@@ -77,6 +77,18 @@ code_is 0; says stderr "mode    float32 with products in tf32, fused"
 # shellcheck disable=SC2086
 ANNEAL_TF32=1 run train macbook out="$dir/variable" $settings max_iters=1
 code_is 0; says stderr "mode    float32 with products in tf32, fused"
+for with in tf32=true tf32=false; do
+    # shellcheck disable=SC2086
+    run bench macbook $tiny device=cuda --steps 2 --warmup 1 $with
+    code_is 0; mv "$dir/stdout" "$dir/steps"
+    # shellcheck disable=SC2086
+    run bench macbook $tiny device=cuda --steps 2 --warmup 1 $with --json
+    code_is 0; equal "$(value "$dir/stdout" tf32)" "${with#*=}" "bench --json with $with"
+    # shellcheck disable=SC2086
+    run profile macbook $tiny device=cuda --steps 2 --warmup 1 $with
+    code_is 0
+    equal "$(cat "$dir/steps" "$dir/stdout" | grep -c 'with products in tf32')" "$([ $with = tf32=true ] && echo 2 || echo 0)" "who says tf32 with $with"
+done
 ok "tf32 is never silent"
 
 # ---- memory
