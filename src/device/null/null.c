@@ -71,8 +71,10 @@ static const an_target *null_target(an_device *d)
 
 static an_status never(an_err *err)
 {
-    return an_fail(err, AN_E_UNSUPPORTED,
-                   "null: this device plans and renders but does not run; use an_plan, or another device");
+    return an_fail(
+        err, AN_E_UNSUPPORTED,
+        "null: this device does not run: `anneal plan` (in C an_plan) says what it knows; choose another device to run "
+        "on, such as cpu");
 }
 
 static an_status null_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
