@@ -96,6 +96,15 @@ fails small 2 "the GPU's memory leaves" FAKE_CUDA_BYTES=34000000
 says stderr "Smallest changes that fit: "
 says stderr "on the GPU and"
 # shellcheck disable=SC2086
+FAKE_CUDA_BYTES=150000000 run train macbook out="$dir/smaller" $settings max_iters=1 batch_size=8192
+code_is 2; says stderr "the GPU's memory leaves"
+change=$(sed -n 's/.*Smallest changes that fit: \(batch_size=[^(]*\) (.*/\1/p' "$dir/stderr" | sed 's/ (.*//')
+[ -n "$change" ] || fault "no batch is named: $(cat "$dir/stderr")"
+# shellcheck disable=SC2086
+FAKE_CUDA_BYTES=150000000 run train macbook out="$dir/smaller" $settings max_iters=1 $change
+code_is 0
+unset FAKE_CUDA_BYTES
+# shellcheck disable=SC2086
 run plan macbook $settings
 code_is 0; says stdout "GPU            3.8 GiB may be taken; driver, libraries and other programs hold 0 B"
 FAKE_CUDA_BESIDE=500000000
