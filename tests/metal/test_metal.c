@@ -298,6 +298,50 @@ static void a_warm_step_allocates_nothing_blits_nothing_and_fails_nothing(void *
     nothing_was_wrong();
 }
 
+/* What a step of shakespeare_char asks of Metal, counted where kernels are not run: the table of docs/metal.md. */
+static void a_step_of_shakespeare_char_is_counted(void **state)
+{
+    (void)state;
+    enum { STEPS = 4 };
+    static const train_case character = {
+        .B = 64, .T = 256, .C = 384, .L = 6, .H = 6, .V = 65, .matmul = AN_F32, .dropout = 0.2};
+    const an_options o = {.device = "metal", .seed = 5, .threads = 2, .cc = "none"};
+    an_err err = {0};
+    an_ctx *cx;
+    an_gpt *m;
+    an_bill before, after;
+    standin_counts warm, ended;
+    double loss = 0;
+    world("gpu=apple8,kernels=none,launch_us=10");
+    if (case_open(&err, &character, &o, &cx, &m) != AN_OK || case_train(&err, cx, m, &character, 0, 1, NULL) != AN_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(an_synchronize(cx), AN_OK);
+    mac->counts(&warm);
+    an_report(cx, &before);
+    assert_int_equal(case_train(&err, cx, m, &character, 1, STEPS, NULL), AN_OK); /* nothing is read */
+    an_report(cx, &after);
+    assert_int_equal(after.waits, before.waits);
+    assert_int_equal(case_train(&err, cx, m, &character, 1 + STEPS, 1, &loss), AN_OK); /* the loss is */
+    an_report(cx, &after);
+    assert_int_equal(after.waits, before.waits + 1);
+    mac->counts(&ended);
+    assert_int_equal(ended.waits, warm.waits);
+    assert_int_equal(ended.blits, warm.blits);
+    assert_int_equal(ended.buffers_made, warm.buffers_made);
+    assert_int_equal(ended.pipelines, warm.pipelines);
+    assert_int_equal(after.fallbacks, 0);
+    const double launches = (double)(ended.launches - warm.launches) / (STEPS + 1),
+                 buffers = (double)(ended.commits - warm.commits) / (STEPS + 1);
+    print_message("# a step: %.1f dispatches for %d launches of the plan, %.1f command buffers, %.2f GiB moved, %llu "
+                  "bytes from the host\n",
+                  launches, after.launches, buffers, (double)after.moved_bytes / (1 << 30),
+                  (unsigned long long)after.input_bytes);
+    assert_true(launches >= after.launches && launches <= 1.6 * after.launches + 8);
+    assert_true(buffers >= 1 && buffers <= 4);
+    case_close(cx, m);
+    nothing_was_wrong();
+}
+
 /* Two steps are under way: the host encodes one while the other runs, and waits once, for the number it reads. */
 static void steps_are_under_way_together_and_only_a_read_waits(void **state)
 {
@@ -563,6 +607,7 @@ static void halves_that_begin_at_an_odd_element_are_copied(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_of_shakespeare_char_is_counted),
         cmocka_unit_test(halves_that_begin_at_an_odd_element_are_copied),
         cmocka_unit_test(a_step_may_have_more_states_than_a_kernel_has_buffers),
         cmocka_unit_test(every_selector_is_apples),

@@ -24,7 +24,7 @@ typedef struct train_case {
     int micros; /* 0 means 1 */
 } train_case;
 
-enum { CASE_TOKENS = 4096 }; /* the largest micros * B * T */
+enum { CASE_TOKENS = 16384 }; /* the largest micros * B * T */
 
 static inline an_gpt_config case_model(const train_case *c)
 {
