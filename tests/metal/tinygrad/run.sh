@@ -27,3 +27,16 @@ run "" gpu=apple7,when=late
 run "" gpu=apple9,when=random,seed=5
 run jit gpu=apple9,when=late # before Apple9 tinygrad dispatches empty grids on purpose (its FIX_METAL_ICB), which is a misuse
 run jit gpu=apple9,when=random,seed=7
+# Kernels that others wrote: GPT2_METAL names the file (see kernels.py), which is not part of this project.
+if [ -n "${GPT2_METAL:-}" ]; then
+    for when in late random early; do
+        ANNEAL_STANDIN="macos=15,pool=absent,misuse=record,gpu=apple9,when=$when,seed=5" timeout 600 "$env/bin/python" \
+            tests/metal/tinygrad/kernels.py "$GPT2_METAL" >"$AN_BUILD/kernels.log" 2>&1 || {
+            cat "$AN_BUILD/kernels.log"
+            exit 1
+        }
+        tail -n 1 "$AN_BUILD/kernels.log" | sed "s/^/# when=$when: /"
+    done
+else
+    echo "# kernels.py: not run, GPT2_METAL names no file"
+fi
