@@ -3,24 +3,7 @@
 #define _XOPEN_SOURCE 700 /* setenv */
 #include "proof/train_case.h"
 
-#include "metal/standin/load.h"
-
-static const standin_api *mac;
-
-static void world(const char *settings)
-{
-    if (!mac) mac = standin_load("");
-    const char *why = mac->configure(settings);
-    if (why) fail_msg("stand-in: %s", why);
-}
-
-static void nothing_was_wrong(void)
-{
-    char leaks[2000];
-    for (int i = 0; mac->misuse(i); i++) print_error("stand-in: %s\n", mac->misuse(i));
-    assert_int_equal(mac->misuses(), 0);
-    if (mac->leaks(leaks, sizeof leaks)) fail_msg("objects are alive at the end:\n%s", leaks);
-}
+#include "metal/world.h"
 
 /* A product on the GPU, one in float64, a loss in float64, and a state in float64: the CPU's turn comes between
  * launches of the GPU, and it writes state too. */

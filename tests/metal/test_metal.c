@@ -8,14 +8,12 @@
 #define _XOPEN_SOURCE 700 /* setenv, strtok_r, realpath */
 #include "proof/train_case.h"
 
-#include "metal/standin/load.h"
+#include "metal/world.h"
 
 #include <math.h>
 
 #include "device/device.h"
 #include "device/metal/objc.h"
-
-static const standin_api *mac;
 
 static const train_case tiny = {
     .B = 2, .T = 8, .C = 32, .L = 1, .H = 2, .V = 33, .matmul = AN_F32, .dropout = 0.1, .bias = true};
@@ -163,23 +161,6 @@ static void c_types_and_encodings_agree(void **state)
         if (strcmp(built, encodings[i]))
             fail_msg("%s: the C types say %s, the encoding %s", selectors[i], built, encodings[i]);
     }
-}
-
-/* ---- a world of the stand-in: what it found wrong is the test's failure */
-
-static void world(const char *settings)
-{
-    if (!mac) mac = standin_load(""); /* skips the test where it cannot be had */
-    const char *why = mac->configure(settings);
-    if (why) fail_msg("stand-in: %s", why);
-}
-
-static void nothing_was_wrong(void)
-{
-    char leaks[2000];
-    for (int i = 0; mac->misuse(i); i++) print_error("stand-in: %s\n", mac->misuse(i));
-    assert_int_equal(mac->misuses(), 0);
-    if (mac->leaks(leaks, sizeof leaks)) fail_msg("objects are alive at the end:\n%s", leaks);
 }
 
 static const an_backend *metal(void)
