@@ -1,0 +1,216 @@
+/* render_gpu_rows.c: the rows of render_gpu.c: programs of several phases, or with reductions along a row. Which kernel
+ * a row gets is an_gpu_rows_launch; the rules, and what the fast form may do, stand at the head of render_gpu.c. */
+#include "kernel/render_gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ROWS_A_GROUP = 4,
+    TEAM_ROWS = 16,
+    TEAM_THREADS = 1024,
+    LONG_ROW = 8192,    /* columns from which a group takes a row, whose second reading then comes from the cache */
+    ROW_WIDE = 4,       /* columns a lane of a row: 16 bytes of f32 */
+    KEPT_REGISTERS = 96 /* of a lane that may hold its row from phase to phase */
+};
+
+static bool is_column(const an_ins *in)
+{
+    return in->level == AN_LEVEL_COL && in->kind != AN_INS_REDUCE;
+}
+
+bool an_gpu_has_rows(const an_row_prog *p)
+{
+    bool rows = p->n_phases > 1;
+    for (int i = 0; i < p->n_ins; i++) rows |= p->ins[i].kind == AN_INS_REDUCE;
+    return p->shape == AN_ROW && rows;
+}
+
+/* An output of the row may take over the memory of an input of the row: the lane that writes it waits until all lanes
+ * have read. */
+static bool row_is_read(const an_row_prog *p, int until)
+{
+    for (int i = 0; i < until; i++)
+        if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].level == AN_LEVEL_ROW) return true;
+    return false;
+}
+static void end_row_reduction(const an_row_prog *p, int i, bool wide, bool shares, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    const char *lane = wide ? "[0]" : "", *join = in->op == AN_OP_MAX ? "an_max" : "an_plus";
+    char e[48];
+    for (int step = ROW_WIDE / 2; wide && step; step /= 2)
+        for (int l = 0; l < step; l++)
+            an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", i, l, join, i, l, i, l + step);
+    if (in->op == AN_OP_ARGMAX)
+        snprintf(e, sizeof e, "an_fold_argmax(b%d, q%d)", i, i);
+    else if (shares)
+        snprintf(e, sizeof e, "an_group_%s(s%d%s)", in->op == AN_OP_MAX ? "max" : "sum", i, lane);
+    else if (in->op == AN_OP_MAX)
+        snprintf(e, sizeof e, "an_fold_max(s%d%s, l)", i, lane);
+    else
+        snprintf(e, sizeof e, "an_fold_sum(s%d%s)", i, lane);
+    an_text_printf(out, "    const %s v%d = ", an_gpu_computed[in->dtype], i);
+    an_gpu_rounded(in->dtype, e, out);
+    an_text_puts(out, ";\n");
+}
+
+/* Whether a phase ends in a reduction. */
+static bool reduces(const an_row_prog *p, int phase)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) return true;
+    return false;
+}
+
+/* One long row and few others (CUDA): a group a row. Its subgroups all reduce the row, each for itself, in the one
+ * order that the bits want; what is done to columns afterwards they share. Not where a column is written while it is
+ * still reduced. */
+static bool is_team(const an_row_prog *p, bool msl)
+{
+    bool shared = false;
+    if (msl || p->rows > TEAM_ROWS || p->cols < TEAM_THREADS) return false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (!is_column(in)) continue;
+        shared |= !reduces(p, in->phase);
+        if (in->kind == AN_INS_STORE && reduces(p, in->phase)) return false;
+    }
+    return shared;
+}
+
+static void narrow_columns(const an_row_prog *p, int phase, bool shared, an_text *out)
+{
+    an_text_printf(out, "    for (int c = %s; c < %lld; c += %d) {\n", shared ? "an_thread" : "l", (long long)p->cols,
+                   shared ? TEAM_THREADS : 32);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && is_column(&p->ins[i]))
+            an_gpu_instruction(p, i, "        ", "", (an_gpu_form){0}, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
+            an_gpu_accumulate(p, i, "", "c", "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
+/* The loop over a lane's columns; an unrolled one where the row is kept. */
+static void wide_loop(const an_row_prog *p, an_gpu_form f, bool shared, an_text *out)
+{
+    const int step = ROW_WIDE * (shared ? TEAM_THREADS : 32);
+    if (!f.blocks) {
+        an_text_printf(out, "    for (int c0 = %d * %s; c0 < %lld; c0 += %d) {\n", ROW_WIDE, shared ? "an_thread" : "l",
+                       (long long)p->cols, step);
+        return;
+    }
+    an_text_printf(out, "    AN_UNROLL for (int b = 0; b < %d; b++)\n    {\n        const int c0 = %d * b + %d * l;\n",
+                   f.blocks, step, ROW_WIDE);
+    if (p->cols % step) an_text_printf(out, "        if (c0 >= %lld) continue;\n", (long long)p->cols);
+}
+
+/* What the row's lane keeps; everything that it reads is asked for at once. */
+static void kept_rows(const an_row_prog *p, an_gpu_form f, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (an_gpu_lasts(p, i, f))
+            an_text_printf(out, "    %s w%d[%d][%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, f.blocks,
+                           f.wide);
+    wide_loop(p, f, false, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_LOAD && an_gpu_lasts(p, i, f)) an_gpu_move(p, i, "[b]", "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
+/* Four columns a lane at a time: 128 chains instead of 32, so only where the bits of other devices are not asked for.
+ */
+static void wide_columns(const an_row_prog *p, int phase, an_gpu_form f, bool shared, an_text *out)
+{
+    wide_loop(p, f, shared, out);
+    an_gpu_moves(p, phase, f, false, "        ", out);
+    an_text_printf(
+        out,
+        "        AN_UNROLL for (int k = 0; k < %d; k++)\n        {\n            const int c = c0 + k;\n         "
+        "   (void)c;\n",
+        ROW_WIDE);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && is_column(&p->ins[i])) an_gpu_instruction(p, i, "            ", "", f, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
+            an_gpu_accumulate(p, i, "[k]", "c", "            ", out);
+    an_text_puts(out, "        }\n");
+    an_gpu_moves(p, phase, f, true, "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
+/* Arg max keeps its one order of columns. */
+static bool wide_rows(const an_row_prog *p, an_gpu_kind gpu)
+{
+    bool wide = gpu == AN_GPU_CUDA_FAST && p->cols % ROW_WIDE == 0 && p->cols >= 32 * ROW_WIDE;
+    for (int i = 0; i < p->n_ins; i++) wide &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
+    return wide;
+}
+
+static an_gpu_form rows_form(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu)
+{
+    an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
+    if (!f.wide || launch->team || p->n_phases < 2) return f;
+    const an_gpu_form kept = {.wide = f.wide,
+                              .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
+    size_t bytes = 0;
+    for (int i = 0; i < p->n_ins; i++)
+        if (an_gpu_lasts(p, i, kept))
+            bytes += an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * ROW_WIDE * (size_t)kept.blocks;
+    return bytes <= 4 * KEPT_REGISTERS ? kept : f;
+}
+
+static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, an_gpu_form f, an_text *out)
+{
+    const bool team = launch->team;
+    bool columns = false, stored = false, shared = team && (launch->shares || !reduces(p, phase));
+    if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
+    if (team && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads have stored */
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase) continue;
+        columns |= is_column(in) || in->kind == AN_INS_REDUCE;
+        if (in->kind == AN_INS_STORE && in->level == AN_LEVEL_ROW && !stored && (team || row_is_read(p, i))) {
+            an_text_puts(out, team ? "    AN_BARRIER();\n" : "    AN_SUBGROUP_DEVICE_BARRIER();\n");
+            stored = true;
+        }
+        if (in->kind == AN_INS_REDUCE)
+            an_gpu_declare_lanes(p, i, f.wide ? ROW_WIDE : 1, out);
+        else if (in->level == AN_LEVEL_ROW)
+            an_gpu_instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", (an_gpu_form){0}, out);
+    }
+    if (!columns) return;
+    if (f.wide)
+        wide_columns(p, phase, f, shared, out);
+    else
+        narrow_columns(p, phase, shared, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
+            end_row_reduction(p, i, f.wide, launch->shares, out);
+}
+
+void an_gpu_rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
+{
+    int at_once = launch->team ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
+    an_text_puts(out, "    const int l = (int)an_lane, r = ");
+    if (at_once > 1)
+        an_text_printf(out, "(int)an_group.x * %d + (int)an_subgroup; /* a row a subgroup */\n", at_once);
+    else
+        an_text_printf(out, "(int)an_group.x; /* a row a %s */\n", launch->team ? "group" : "subgroup");
+    if (p->rows % at_once)
+        an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
+    if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
+    const an_gpu_form f = rows_form(p, launch, gpu);
+    if (f.blocks) kept_rows(p, f, out);
+    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch, f, out);
+}
+
+an_launch an_gpu_rows_launch(const an_row_prog *p, an_gpu_kind gpu)
+{
+    if (wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX)
+        return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true, .shares = true};
+    if (is_team(p, gpu == AN_GPU_MSL)) return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true};
+    int64_t at_once = AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
+    return (an_launch){.groups = an_ceil_div(p->rows, at_once), .threads = 32 * (int)at_once};
+}
