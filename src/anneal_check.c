@@ -97,8 +97,6 @@ static void make_alone(const an_plan *p, int step, alone *a)
     if (a->step.epilogue >= 0) a->kernel[1] = p->kernel[a->step.epilogue];
     a->step.kernel = 0;
     if (a->step.epilogue >= 0) a->step.epilogue = 1;
-    a->step.n_after = 0;
-    a->step.after = NULL;
 }
 
 static an_status run_alone(checker *c, const alone *a)

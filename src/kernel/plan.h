@@ -67,9 +67,6 @@ typedef struct an_plan_step {
     int32_t n_args, n_own; /* n_own: the product's own arguments (A, B, C) */
     an_arg *arg;
     int64_t scratch, scratch_bytes; /* in the arena */
-    int32_t queue;
-    int32_t n_after;
-    int32_t *after; /* steps that must have finished */
     bool commit;    /* writes persistent state */
     bool recompute; /* a second instance of forward work */
     bool fallback;  /* the device cannot run it: the CPU does, on the same memory */

@@ -478,6 +478,17 @@ static bool only_random(const an_work *w, int32_t id, int depth)
     return n->n_src > 0;
 }
 
+/* A leaf's cast that products read. A device's own product rounds its operand as it loads it, and nothing is stored. A
+ * library wants it rounded in memory: then once for all products, but while values are computed again for want of
+ * memory, where two (forward and backward) would keep it alive between them. */
+static bool folds_cast(const an_work *w, int32_t id)
+{
+    enum { MANY = 3 };
+    const struct an_tensor *n = w->g->node[id];
+    if (n->op != AN_OP_CAST || !an_is_leaf(w, an_base(w, n->src[0]))) return false;
+    return !w->rq->target->library_products || w->node[id].n_uses < (w->rq->recompute ? MANY : 2);
+}
+
 static void decide_memory(an_work *w, int32_t id)
 {
     an_wnode *wn = &w->node[id];
@@ -491,9 +502,7 @@ static void decide_memory(an_work *w, int32_t id)
         for (int s = 0; s < un->n_src; s++) {
             if (an_base(w, un->src[s]) != id) continue;
             if (an_reads_memory(w, user, s)) {
-                bool folded = un->op == AN_OP_MATMUL && gemm_takes(w, un) && n->op == AN_OP_CAST &&
-                              an_is_leaf(w, an_base(w, n->src[0]));
-                if (!folded) wn->mat = 1;
+                if (un->op != AN_OP_MATMUL || !gemm_takes(w, un) || !folds_cast(w, id)) wn->mat = 1;
             } else if (w->node[user].group != wn->group) {
                 elsewhere = true;
             }

@@ -78,9 +78,9 @@ an_view an_view_of(an_work *w, int32_t id, bool through_cast)
     an_ix iv[AN_MAX_RANK], at[AN_MAX_RANK];
     for (int i = 0; i < n->rank; i++) iv[i] = an_ix_var(&w->ix, i, n->shape[i]);
     an_walk(w, &w->ix, id, iv, &v.base, at);
-    /* A weight's cast to the product's dtype happens while the operand is packed; other casts are values of their own.
-     */
-    if (through_cast && w->g->node[v.base]->op == AN_OP_CAST) {
+    /* A weight's cast to the product's dtype happens while the operand is packed, unless it is stored; other casts are
+     * values of their own. */
+    if (through_cast && w->g->node[v.base]->op == AN_OP_CAST && !w->node[v.base].mat) {
         int32_t below = an_base(w, w->g->node[v.base]->src[0]);
         if (an_is_leaf(w, below)) {
             int32_t cast = v.base;

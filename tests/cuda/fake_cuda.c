@@ -71,6 +71,17 @@ static struct {
     thing *capturing;
 } state;
 
+/* A captured call's node is its number among all calls, as a pointer; what the stream waits for, a list of them. */
+static struct {
+    void *node[MOST];
+    size_t n;
+} waits;
+static void captured(void)
+{
+    state.ops++;
+    if (state.capturing) waits.node[0] = (void *)(uintptr_t)state.ops, waits.n = 1;
+}
+
 __attribute__((format(printf, 1, 2))) static void complain(const char *fmt, ...)
 {
     const char *path = getenv("FAKE_CUDA_LOG");
@@ -362,7 +373,7 @@ static int moves(const char *who, thing *s, uint64_t device, const void *host, s
     if (!memory_at(device, n)) return complain("%s: %zu bytes outside the device's memory", who, n), 0;
     if (host && !pinned_at(host, n)) return complain("%s: host memory is not pinned", who), 0;
     if (state.capturing && host) return complain("%s: host memory in a captured plan", who), 0;
-    state.ops++;
+    captured();
     return 1;
 }
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, thing *s)
@@ -440,7 +451,31 @@ EXPORT int cuStreamBeginCapture_v2(thing *s, int mode)
     CALL("cuStreamBeginCapture_v2");
     (void)mode;
     if (!is(s, STREAM, "cuStreamBeginCapture") || state.capturing) DONE(INVALID_VALUE);
-    state.capturing = s, state.captures++, s->ops = state.ops;
+    state.capturing = s, state.captures++, s->ops = state.ops, waits.n = 0;
+    DONE(0);
+}
+EXPORT int cuStreamGetCaptureInfo_v2(thing *s, int *status, uint64_t *id, void **graph, void *const **nodes, size_t *n)
+{
+    CALL("cuStreamGetCaptureInfo_v2");
+    (void)id, (void)graph;
+    if (!is(s, STREAM, "cuStreamGetCaptureInfo") || state.capturing != s) {
+        complain("cuStreamGetCaptureInfo: nothing is captured");
+        DONE(INVALID_VALUE);
+    }
+    *status = 1, *nodes = waits.node, *n = waits.n;
+    DONE(0);
+}
+EXPORT int cuStreamUpdateCaptureDependencies(thing *s, void **nodes, size_t n, unsigned how)
+{
+    CALL("cuStreamUpdateCaptureDependencies");
+    if (!is(s, STREAM, "cuStreamUpdateCaptureDependencies") || state.capturing != s || how != 1 || n > MOST) {
+        complain("cuStreamUpdateCaptureDependencies: %zu nodes, flags %u", n, how);
+        DONE(INVALID_VALUE);
+    }
+    for (size_t i = 0; i < n; i++)
+        if ((uintptr_t)nodes[i] <= s->ops || (uintptr_t)nodes[i] > state.ops)
+            complain("cuStreamUpdateCaptureDependencies: a node that is not of this graph");
+    memmove(waits.node, nodes, n * sizeof *nodes), waits.n = n;
     DONE(0);
 }
 EXPORT int cuStreamEndCapture(thing *s, thing **out)
@@ -622,7 +657,8 @@ EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsig
         memcpy(&p, params[i], sizeof p);
         if (!memory_at(p, 0)) complain("cuLaunchKernel: %s: parameter %d points nowhere", f->name, i);
     }
-    state.ops++, state.kernels++;
+    captured();
+    state.kernels++;
     stray(f, params);
     DONE(0);
 }

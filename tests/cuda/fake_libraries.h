@@ -287,7 +287,8 @@ EXPORT int cublasLtMatmul(thing *h, thing *d, const float *alpha, uint64_t a, th
     if (!memory_at(work, n)) complain("cublasLtMatmul: the workspace is outside the device's memory");
     if (la->rows * la->cols * lb->cols <= 1 << 18 && *beta == 0 && la->type != 2 && lo->n_params == 1)
         multiply(d, a, la, b, lb, o, lo);
-    state.ops++, state.products++;
+    captured();
+    state.products++;
     DONE(0);
 }
 

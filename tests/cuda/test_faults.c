@@ -268,7 +268,8 @@ static void a_variable_that_says_nothing_known_is_refused_with_what_it_may_say(v
     static const struct {
         const char *name, *value, *words;
     } faults[] = {
-        {"ANNEAL_CUDA_LAUNCH", "snyc", "ANNEAL_CUDA_LAUNCH is snyc; it may be graph (the default), plain or sync"},
+        {"ANNEAL_CUDA_LAUNCH", "snyc",
+         "ANNEAL_CUDA_LAUNCH is snyc; it may be graph (the default), chain, plain or sync"},
         {"ANNEAL_CUDA_TIMEOUT", "abc", "ANNEAL_CUDA_TIMEOUT is abc; it is seconds, more than 0"},
         {"ANNEAL_CUDA_TIMEOUT", "-1", "ANNEAL_CUDA_TIMEOUT is -1"},
         {"ANNEAL_CUDA_TIMEOUT", "5m", "ANNEAL_CUDA_TIMEOUT is 5m"},

@@ -63,7 +63,7 @@ run doctor device=cuda cache_dir="$dir/cache" --json
 code_is 0; says stdout "Fake GPU, 4 GiB, sm_90, driver for CUDA 13.0, NVRTC 13.0, cuBLASLt"
 ok "doctor says what there is, and that cuBLASLt is not"
 
-fails launch 1 "ANNEAL_CUDA_LAUNCH is snyc; it may be graph (the default), plain or sync" ANNEAL_CUDA_LAUNCH=snyc
+fails launch 1 "ANNEAL_CUDA_LAUNCH is snyc; it may be graph (the default), chain, plain or sync" ANNEAL_CUDA_LAUNCH=snyc
 fails timeout 1 "ANNEAL_CUDA_TIMEOUT is 10m; it is seconds" ANNEAL_CUDA_TIMEOUT=10m
 ok "a variable that says nothing known is refused"
 

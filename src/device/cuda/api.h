@@ -18,6 +18,7 @@ typedef struct cu_event *cu_event;
 typedef struct cu_module *cu_module;
 typedef struct cu_function *cu_function;
 typedef struct cu_graph *cu_graph;
+typedef struct cu_graph_node *cu_graph_node;
 typedef struct cu_graph_exec *cu_graph_exec;
 typedef struct nvrtc_program *nvrtc_program;
 typedef struct lt_handle *lt_handle;
@@ -47,7 +48,13 @@ enum { /* CUdevice_attribute */
        CU_ATTR_MINOR = 76
 };
 enum { CU_FUNC_MOST_DYNAMIC_SHARED = 8 }; /* CUfunction_attribute */
-enum { CU_STREAM_NON_BLOCKING = 1, CU_EVENT_NO_TIMING = 2, CU_EVENT_EXTERNAL = 1, CU_CAPTURE_THREAD_LOCAL = 1 };
+enum {
+    CU_STREAM_NON_BLOCKING = 1,
+    CU_EVENT_NO_TIMING = 2,
+    CU_EVENT_EXTERNAL = 1,
+    CU_CAPTURE_THREAD_LOCAL = 1,
+    CU_CAPTURE_SET = 1
+};
 
 enum { LT_OP_N = 0, LT_OP_T = 1 };
 enum { LT_F32 = 0, LT_F16 = 2, LT_BF16 = 14 };              /* cudaDataType */
@@ -81,6 +88,10 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(stream_wait, "cuStreamSynchronize", (cu_stream s))                                                               \
     X(capture_begin, "cuStreamBeginCapture_v2", (cu_stream s, int mode))                                               \
     X(capture_end, "cuStreamEndCapture", (cu_stream s, cu_graph * out))                                                \
+    X(capture_state, "cuStreamGetCaptureInfo_v2",                                                                      \
+      (cu_stream s, int *status, uint64_t *id, cu_graph *graph, const cu_graph_node **waits_for, size_t *n))           \
+    X(capture_after, "cuStreamUpdateCaptureDependencies",                                                              \
+      (cu_stream s, cu_graph_node * waits_for, size_t n, unsigned how))                                                \
     X(graph_ready, "cuGraphInstantiateWithFlags", (cu_graph_exec * out, cu_graph g, unsigned long long flags))         \
     X(graph_free, "cuGraphDestroy", (cu_graph g))                                                                      \
     X(graph_exec_free, "cuGraphExecDestroy", (cu_graph_exec e))                                                        \

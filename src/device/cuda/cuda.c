@@ -146,7 +146,8 @@ static size_t product_scratch(const an_target *t, const an_kernel *k, const an_r
 /* An empty variable is none. */
 static an_status read_variables(an_err *err, an_device *d)
 {
-    static const char *const ways[] = {[AN_CUDA_GRAPH] = "graph", [AN_CUDA_PLAIN] = "plain", [AN_CUDA_SYNC] = "sync"};
+    static const char *const ways[] = {
+        [AN_CUDA_GRAPH] = "graph", [AN_CUDA_CHAIN] = "chain", [AN_CUDA_PLAIN] = "plain", [AN_CUDA_SYNC] = "sync"};
     const char *how = getenv("ANNEAL_CUDA_LAUNCH"), *timeout = getenv("ANNEAL_CUDA_TIMEOUT");
     char *end = NULL;
     size_t way = AN_CUDA_GRAPH;
@@ -154,8 +155,8 @@ static an_status read_variables(an_err *err, an_device *d)
     if (how && *how)
         for (way = 0; way < AN_COUNT(ways) && strcmp(how, ways[way]) != 0;) way++;
     if (way == AN_COUNT(ways))
-        return an_fail(err, AN_E_USAGE, "ANNEAL_CUDA_LAUNCH is %.40s; it may be graph (the default), plain or sync",
-                       how);
+        return an_fail(err, AN_E_USAGE,
+                       "ANNEAL_CUDA_LAUNCH is %.40s; it may be graph (the default), chain, plain or sync", how);
     d->how = (an_cuda_how)way;
     if (!timeout || !*timeout) return AN_OK;
     d->timeout_s = strtod(timeout, &end);

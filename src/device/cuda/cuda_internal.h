@@ -15,7 +15,8 @@
 enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
 
 typedef enum an_cuda_how {                /* ANNEAL_CUDA_LAUNCH */
-                           AN_CUDA_GRAPH, /* the plan is captured once and replayed */
+                           AN_CUDA_GRAPH, /* the plan is captured once and replayed, what is independent side by side */
+                           AN_CUDA_CHAIN, /* the same, one launch behind the other */
                            AN_CUDA_PLAIN, /* launch by launch */
                            AN_CUDA_SYNC   /* and wait after each: a fault is found at its kernel */
 } an_cuda_how;
@@ -101,6 +102,7 @@ typedef struct an_product_ready {
     lt_desc desc;
     lt_layout a, b, c;
     lt_algo algo;
+    size_t workspace_bytes; /* that the algorithm uses */
 } an_product_ready;
 /* Whether the library takes a product on this device: a pure function of (spec, epilogue, the device's settings). */
 bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out);

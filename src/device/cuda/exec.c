@@ -1,15 +1,18 @@
 /* exec.c: a plan made ready for the GPU, and run: a list of calls (kernels, fills, copies, library products), captured
- * once as a CUDA graph and replayed as long as the memory stands where it stood.
+ * once as a CUDA graph and replayed as long as the memory stands where it stood. In the graph a step waits for those
+ * whose memory it touches and for no other (kernel/after.h), so one kernel's last groups run beside another's first.
  *
  * Owns:      the calls, modules, the captured graph, the events of a profiled run.
  * Does not:  decide what is launched (kernel/gpu_launch.h), compile (compile.c), or allocate in a submit.
- * Invariants: calls are in the plan's order, on one stream; arguments do not change between submits, for what changes
- * stands in the input block; replay and plain launches run the same calls, so the bits are the same.
+ * Invariants: calls are made in the plan's order, on one stream; arguments do not change between submits, for what
+ * changes stands in the input block; replay and plain launches run the same calls, so the bits are the same. A graph
+ * with events between its steps is one chain: only then does a launch have a time of its own.
  */
 #include "base/arena.h"
 #include "base/map.h"
 #include "base/os.h"
 #include "device/cuda/cuda_internal.h"
+#include "kernel/after.h"
 #include "kernel/unit_product.h"
 
 #include <stdio.h>
@@ -39,6 +42,11 @@ typedef struct call {
     an_product_ready ready;
 } call;
 
+typedef struct nodes { /* of the graph that is being captured */
+    cu_graph_node *node;
+    size_t n, room;
+} nodes;
+
 struct an_exec {
     an_device *d;
     const an_plan *plan;
@@ -52,6 +60,7 @@ struct an_exec {
     bool graph_timed, timed; /* has events between steps; they hold times */
     cu_event *event;         /* [n_steps + 1] */
     double *enqueue_s;       /* [n_steps] */
+    an_after after;
 };
 
 /* ---------------------------------------------------------------------------------------------- units */
@@ -268,6 +277,22 @@ static an_status find_functions(an_err *err, an_exec *e)
     return AN_OK;
 }
 
+/* The scratch that a step really uses: most products leave the library's workspace alone. */
+static an_status find_dependencies(an_err *err, an_exec *e)
+{
+    const an_plan *p = e->plan;
+    int64_t *used = AN_NEW_ARRAY(&e->arena, int64_t, p->n_steps + 1);
+    if (!used) return no_room(err);
+    for (int32_t s = 0; s < p->n_steps; s++) used[s] = p->step[s].scratch_bytes;
+    for (int32_t i = 0; i < e->n_calls; i++) {
+        const call *c = &e->call[i];
+        if (c->kind != CALL_PRODUCT) continue;
+        const int64_t workspace = (int64_t)c->ready.workspace_bytes;
+        used[c->step] = c->product->workspace_at + AN_MIN(workspace, AN_CUDA_WORKSPACE);
+    }
+    return an_after_make(err, p, used, &e->arena, &e->after);
+}
+
 static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats *stats)
 {
     const an_plan *p = e->plan;
@@ -278,6 +303,7 @@ static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats
     for (int32_t s = 0; s < p->n_steps; s++) AN_TRY(step_calls(err, e, s));
     AN_TRY(an_cuda_compile(err, d, e->unit, e->n_units, stats));
     AN_TRY(find_functions(err, e));
+    if (d->how == AN_CUDA_GRAPH) AN_TRY(find_dependencies(err, e));
     snprintf(stats->note, sizeof stats->note, "%s", d->note);
     return AN_OK;
 }
@@ -365,6 +391,75 @@ static an_status run_calls(an_err *err, an_exec *e, bool timed, bool captured)
     return AN_OK;
 }
 
+static an_status add_nodes(an_err *err, nodes *all, const cu_graph_node *node, size_t n)
+{
+    if (all->n + n > all->room) {
+        const size_t room = AN_MAX(2 * all->room, all->n + n + 64);
+        cu_graph_node *more = realloc(all->node, room * sizeof *more);
+        if (!more) return no_room(err);
+        all->node = more;
+        all->room = room;
+    }
+    if (n) memcpy(all->node + all->n, node, n * sizeof *node);
+    all->n += n;
+    return AN_OK;
+}
+
+/* What step s is done behind, to what another waits for; a node is named once. */
+static an_status add_ends(an_err *err, nodes *these, const nodes *ends, const size_t *end, int32_t s)
+{
+    for (size_t i = end[s]; i < end[s + 1]; i++) {
+        bool known = false;
+        for (size_t k = 0; k < these->n && !known; k++) known = these->node[k] == ends->node[i];
+        if (!known) AN_TRY(add_nodes(err, these, &ends->node[i], 1));
+    }
+    return AN_OK;
+}
+
+static an_status wait_for(an_err *err, an_device *d, const nodes *these)
+{
+    return an_cuda_check(err, d, d->cu.capture_after(d->stream, these->node, these->n, CU_CAPTURE_SET),
+                         "ordering the plan's launches");
+}
+
+/* All calls, each step behind those it waits for. end[s] .. end[s + 1]: of `ends`, the nodes behind which step s is
+ * done; a step without a call is done when those it waits for are. The graph ends when every step is done. */
+static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends, nodes *these)
+{
+    an_device *d = e->d;
+    const an_after *after = &e->after;
+    for (int32_t s = 0, i = 0; s < e->plan->n_steps; s++) {
+        const cu_graph_node *last = NULL;
+        size_t n_last = 0;
+        int status = 0;
+        these->n = 0;
+        for (int32_t a = after->first[s]; a < after->first[s + 1]; a++)
+            AN_TRY(add_ends(err, these, ends, end, after->step[a]));
+        AN_TRY(wait_for(err, d, these));
+        for (; i < e->n_calls && e->call[i].step == s; i++) AN_TRY(run_call(err, e, &e->call[i]));
+        AN_TRY(an_cuda_check(err, d, d->cu.capture_state(d->stream, &status, NULL, NULL, &last, &n_last),
+                             "asking for the plan's last launch"));
+        AN_TRY(add_nodes(err, ends, last, n_last));
+        end[s + 1] = ends->n;
+    }
+    these->n = 0;
+    for (int32_t s = 0; s < e->plan->n_steps; s++)
+        if (e->after.last[s]) AN_TRY(add_ends(err, these, ends, end, s));
+    return wait_for(err, d, these);
+}
+
+static an_status capture_calls(an_err *err, an_exec *e, bool timed)
+{
+    if (timed || e->d->how != AN_CUDA_GRAPH) return run_calls(err, e, timed, true);
+    nodes ends = {0}, these = {0};
+    size_t *end = calloc((size_t)e->plan->n_steps + 1, sizeof *end);
+    an_status status = end ? capture_steps(err, e, end, &ends, &these) : no_room(err);
+    free(end);
+    free(ends.node);
+    free(these.node);
+    return status;
+}
+
 static an_status capture(an_err *err, an_exec *e, bool timed)
 {
     an_device *d = e->d;
@@ -375,7 +470,7 @@ static an_status capture(an_err *err, an_exec *e, bool timed)
         e->graph = NULL;
     }
     AN_TRY(an_cuda_check(err, d, d->cu.capture_begin(d->stream, CU_CAPTURE_THREAD_LOCAL), "capturing the plan"));
-    an_status status = run_calls(err, e, timed, true);
+    an_status status = capture_calls(err, e, timed);
     cu_result end = d->cu.capture_end(d->stream, &graph); /* also after a failure: the stream must be left whole */
     if (status == AN_OK) status = an_cuda_check(err, d, end, "capturing the plan");
     if (status == AN_OK)
@@ -408,7 +503,7 @@ an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer 
     AN_TRY(bind_slots(err, e, slots, n_slots, &moved));
     if (e->plan->apart) AN_TRY(an_cuda_guards_set(err, d, e->plan, e->base[AN_SLOT_ARENA]));
     if (timed && (moved || !e->graph_timed)) memset(e->enqueue_s, 0, sizeof *e->enqueue_s * (size_t)e->plan->n_steps);
-    if (d->how != AN_CUDA_GRAPH) {
+    if (d->how != AN_CUDA_GRAPH && d->how != AN_CUDA_CHAIN) {
         AN_TRY(run_calls(err, e, timed, false));
     } else if (e->n_calls) { /* a plan of empty tensors has nothing to do */
         if (moved || !e->graph || e->graph_timed != timed) AN_TRY(capture(err, e, timed));

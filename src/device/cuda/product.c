@@ -168,13 +168,13 @@ static an_status layout(an_err *err, const an_cublaslt *lt, const an_gemm_spec *
  * bf16: n = 1536 35.8 us by the first choice, 30.3 by the one of most waves; n = 1152 28.7 and 25.3. Elsewhere (k =
  * 1152, 1536, 16384; tf32) the first of eight choices was the best or within an eighth of it, but for a gradient of
  * weights in tf32 (131 us, 105). */
-static const lt_algo *preferred(const an_gemm_spec *s, const lt_choice *choice, int n)
+static const lt_choice *preferred(const an_gemm_spec *s, const lt_choice *choice, int n)
 {
     enum { SHORT = 512, LARGE = 3 /* waves */ };
     int best = 0;
     for (int i = 1; s->k <= SHORT && choice[0].waves > LARGE && i < n; i++)
         if (!choice[i].state && choice[i].waves > choice[best].waves) best = i;
-    return &choice[best].algo;
+    return &choice[best];
 }
 
 static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const cu_pointer address[3],
@@ -200,8 +200,11 @@ static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const 
     lt->preference_free(p);
     if (status == AN_OK && (got < 1 || choice[0].state))
         status = check(err, choice[0].state ? choice[0].state : -1, s, "no algorithm");
-    if (status == AN_OK) out->algo = *preferred(s, choice, got);
-    return status;
+    if (status != AN_OK) return status;
+    const lt_choice *best = preferred(s, choice, got);
+    out->algo = best->algo;
+    out->workspace_bytes = best->workspace_bytes;
+    return AN_OK;
 }
 
 an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
