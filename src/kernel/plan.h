@@ -67,9 +67,9 @@ typedef struct an_plan_step {
     int32_t n_args, n_own; /* n_own: the product's own arguments (A, B, C) */
     an_arg *arg;
     int64_t scratch, scratch_bytes; /* in the arena */
-    bool commit;    /* writes persistent state */
-    bool recompute; /* a second instance of forward work */
-    bool fallback;  /* the device cannot run it: the CPU does, on the same memory */
+    bool commit;                    /* writes persistent state */
+    bool recompute;                 /* a second instance of forward work */
+    bool fallback;                  /* the device cannot run it: the CPU does, on the same memory */
     const char *scope;
     uint64_t flops, bytes;
 } an_plan_step;

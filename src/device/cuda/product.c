@@ -10,6 +10,7 @@
  */
 #include "device/cuda/cuda_internal.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -163,45 +164,56 @@ static an_status layout(an_err *err, const an_cublaslt *lt, const an_gemm_spec *
                  "no stride of the batch");
 }
 
-/* The library's first choice, but where the sum over k is short and the product large: there a tile's end counts as
- * much as its middle, and small tiles, many to a multiprocessor, hide it. One H200, 2026-11-21, 16384 x n x 384 in
- * bf16: n = 1536 35.8 us by the first choice, 30.3 by the one of most waves; n = 1152 28.7 and 25.3. Elsewhere (k =
- * 1152, 1536, 16384; tf32) the first of eight choices was the best or within an eighth of it, but for a gradient of
- * weights in tf32 (131 us, 105). */
-static const lt_choice *preferred(const an_gemm_spec *s, const lt_choice *choice, int n)
+/* The library's first choice has the largest tiles. Where there are many of them, one of about 128 x 144 is faster on
+ * Hopper: two to a multiprocessor, so that one's end hides behind the other's middle. Of those the one that leaves
+ * the fewest multiprocessors idle in the last wave. bench_products, one H200, cuBLASLt 13.1, 2026-11-21, bf16: for
+ * the products of `char` and `gpt2` the first choice takes up to 1.25 times as long as the fastest (65536 x 3072 x 768:
+ * 526 us, 418), this one at most 1.04 times; in a step, where the chip's power is the limit, products took 3 to 4 %
+ * less together. In tf32, and where tiles are few, the first was the best or near it. */
+static const lt_choice *preferred(const an_device *d, const an_gemm_spec *s, const an_product *p,
+                                  const lt_choice *choice, int n)
 {
-    enum { SHORT = 512, LARGE = 3 /* waves */ };
-    int best = 0;
-    for (int i = 1; s->k <= SHORT && choice[0].waves > LARGE && i < n; i++)
-        if (!choice[i].state && choice[i].waves > choice[best].waves) best = i;
-    return &choice[best];
+    enum { LEAST = 15000, MIDDLE = 18432, MOST = 23000 }; /* elements of a tile */
+    const lt_choice *best = &choice[0];
+    const double numel = (double)s->m * s->n * p->batches;
+    double idle = 0;
+    if (d->arch != 90 || p->mul == AN_F32 || numel < 3.0 * MIDDLE * d->multiprocessors) return best;
+    for (int i = 0; i < n; i++) {
+        const double waves = (double)choice[i].waves, tile = numel / (waves * d->multiprocessors),
+                     rounded = ceil(waves) / waves;
+        if (choice[i].state || !(tile > LEAST && tile < MOST) || (idle > 0 && rounded >= idle)) continue;
+        idle = rounded;
+        best = &choice[i];
+    }
+    return best;
 }
 
-static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const cu_pointer address[3],
-                        an_product_ready *out)
+static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
+                        const cu_pointer address[3], an_product_ready *out)
 {
     const an_cublaslt *lt = &d->lt;
     const uint64_t workspace = AN_CUDA_WORKSPACE;
     const uint32_t align[4] = {alignment(address[1]), alignment(address[0]), alignment(address[2]),
                                alignment(address[2])};
-    lt_preference p = NULL;
+    lt_preference preference = NULL;
     lt_choice choice[8] = {0};
     int got = 0;
-    AN_TRY(check(err, lt->preference_new(&p), s, "no preference"));
+    AN_TRY(check(err, lt->preference_new(&preference), s, "no preference"));
     an_status status =
-        check(err, lt->preference_set(p, LT_PREF_WORKSPACE, &workspace, sizeof workspace), s, "workspace");
+        check(err, lt->preference_set(preference, LT_PREF_WORKSPACE, &workspace, sizeof workspace), s, "workspace");
     for (int i = 0; i < 4 && status == AN_OK; i++)
-        status = check(err, lt->preference_set(p, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]), s, "alignment");
+        status =
+            check(err, lt->preference_set(preference, LT_PREF_ALIGN_A + i, &align[i], sizeof align[i]), s, "alignment");
     if (status == AN_OK)
         status = check(err,
-                       lt->heuristic(d->lt_handle, out->desc, out->b, out->a, out->c, out->c, p, (int)AN_COUNT(choice),
-                                     choice, &got),
+                       lt->heuristic(d->lt_handle, out->desc, out->b, out->a, out->c, out->c, preference,
+                                     (int)AN_COUNT(choice), choice, &got),
                        s, "no algorithm");
-    lt->preference_free(p);
+    lt->preference_free(preference);
     if (status == AN_OK && (got < 1 || choice[0].state))
         status = check(err, choice[0].state ? choice[0].state : -1, s, "no algorithm");
     if (status != AN_OK) return status;
-    const lt_choice *best = preferred(s, choice, got);
+    const lt_choice *best = preferred(d, s, p, choice, got);
     out->algo = best->algo;
     out->workspace_bytes = best->workspace_bytes;
     return AN_OK;
@@ -223,7 +235,7 @@ an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, c
     AN_TRY(layout(err, lt, s, p->mul, p->a_along_k ? s->k : s->m, p->a_along_k ? s->m : s->k, p->lda, p->batches,
                   p->stride[0], &out->a));
     AN_TRY(layout(err, lt, s, p->out, s->n, s->m, p->ldc, p->batches, p->stride[2], &out->c));
-    return choose(err, d, s, address, out);
+    return choose(err, d, s, p, address, out);
 }
 
 an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,

@@ -1,0 +1,160 @@
+/* bench_products.c: the matrix products of a training step by cuBLASLt, each by every algorithm that its heuristic
+ * names: is the first the best? What src/device/cuda/product.c chooses is decided by this table.
+ *
+ *     build/bench/cuda/bench_products [tf32]
+ *
+ * A line a product: m x n x k, the operands that are contiguous along k, then the microseconds of each choice in the
+ * heuristic's order (with its waves), the fastest marked. Operands are random: zeros would be faster. */
+#include "base/rng.h"
+#include "device/cuda/api.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CHOICES = 16, REPEATS = 12, ROUNDS = 3, WORKSPACE = 32 << 20 };
+
+typedef struct product {
+    const char *what;
+    int64_t m, n, k;
+    bool a_along_k, b_along_k, f32; /* f32: of the result */
+} product;
+
+static an_cuda_driver cu;
+static an_cublaslt lt;
+static lt_handle handle;
+static cu_stream stream;
+static cu_event event[2];
+
+static void die(const char *what, int code)
+{
+    fprintf(stderr, "bench_products: %s: %d\n", what, code);
+    exit(1);
+}
+static void ok(int code, const char *what)
+{
+    if (code) die(what, code);
+}
+
+static cu_pointer filled(size_t n, bool f32)
+{
+    const size_t bytes = n * (f32 ? 4 : 2);
+    uint8_t *host = malloc(bytes);
+    cu_pointer p;
+    if (!host) die("no memory", 0);
+    for (size_t i = 0; i < n; i++) {
+        const float x = (float)(an_rng_u32(1, 2, i) % 2001) * 1e-3f - 1;
+        memcpy(host + i * (f32 ? 4 : 2), (const uint8_t *)&x + (f32 ? 0 : 2), f32 ? 4 : 2);
+    }
+    ok(cu.memory_new(&p, bytes), "cuMemAlloc");
+    ok(cu.to_device(p, host, bytes, stream), "cuMemcpyHtoD");
+    ok(cu.stream_wait(stream), "cuStreamSynchronize");
+    free(host);
+    return p;
+}
+
+static float microseconds(const lt_choice *c, lt_desc desc, const cu_pointer *at, lt_layout *l)
+{
+    const float one = 1, zero = 0;
+    float ms = 0;
+    for (int i = -2; i <= REPEATS; i++) {
+        if (i == 0 || i == REPEATS) ok(cu.event_record(event[i != 0], stream, 0), "cuEventRecord");
+        if (i == REPEATS) break;
+        ok(lt.matmul(handle, desc, &one, at[1], l[1], at[0], l[0], &zero, at[2], l[2], at[2], l[2], &c->algo, at[3],
+                     WORKSPACE, stream),
+           "cublasLtMatmul");
+    }
+    ok(cu.stream_wait(stream), "cuStreamSynchronize");
+    ok(cu.event_ms(&ms, event[0], event[1]), "cuEventElapsedTime");
+    return 1e3f * ms / REPEATS;
+}
+
+static void run(const product *p, bool tf32, const cu_pointer *memory)
+{
+    /* the library's matrices are columns first: its left operand is our B */
+    const int32_t left = p->b_along_k ? LT_OP_T : LT_OP_N, right = p->a_along_k ? LT_OP_N : LT_OP_T;
+    const int type = tf32 ? LT_F32 : LT_BF16;
+    const uint64_t workspace = WORKSPACE;
+    lt_desc desc;
+    lt_layout l[3];
+    lt_preference preference;
+    static lt_choice choice[CHOICES];
+    float best[CHOICES];
+    int got = 0, first = 0;
+    ok(lt.desc_new(&desc, tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_F32, LT_F32), "description");
+    ok(lt.desc_set(desc, LT_DESC_TRANSA, &left, sizeof left), "transposition");
+    ok(lt.desc_set(desc, LT_DESC_TRANSB, &right, sizeof right), "transposition");
+    const int64_t m = p->m, n = p->n, k = p->k;
+    ok(lt.layout_new(&l[0], type, (uint64_t)(p->a_along_k ? k : m), (uint64_t)(p->a_along_k ? m : k),
+                     p->a_along_k ? k : m),
+       "layout");
+    ok(lt.layout_new(&l[1], type, (uint64_t)(p->b_along_k ? k : n), (uint64_t)(p->b_along_k ? n : k),
+                     p->b_along_k ? k : n),
+       "layout");
+    ok(lt.layout_new(&l[2], p->f32 || tf32 ? LT_F32 : LT_BF16, (uint64_t)n, (uint64_t)m, n), "layout");
+    ok(lt.preference_new(&preference), "preference");
+    ok(lt.preference_set(preference, LT_PREF_WORKSPACE, &workspace, sizeof workspace), "workspace");
+    ok(lt.heuristic(handle, desc, l[1], l[0], l[2], l[2], preference, CHOICES, choice, &got), "heuristic");
+    for (int round = 0; round < ROUNDS; round++)
+        for (int i = 0; i < got; i++) {
+            const float us = choice[i].state ? 1e9f : microseconds(&choice[i], desc, memory, l);
+            if (!round || us < best[i]) best[i] = us;
+            if (best[i] < best[first]) first = i;
+        }
+    printf("%-16s %6lld x %5lld x %5lld %s%s%s %5.0f TFLOP/s, first choice %4.2f of it:", p->what, (long long)m,
+           (long long)n, (long long)k, p->a_along_k ? "a" : "-", p->b_along_k ? "b" : "-", p->f32 ? " f32" : "    ",
+           2e-6 * (double)m * (double)n * (double)k / (double)best[first], (double)(best[first] / best[0]));
+    for (int i = 0; i < got; i++)
+        printf(" %s%.1f(%.1f%s)", i == first ? "*" : "", (double)best[i], (double)choice[i].waves,
+               choice[i].workspace_bytes ? "w" : "");
+    printf("\n");
+    lt.preference_free(preference);
+    for (int i = 0; i < 3; i++) lt.layout_free(l[i]);
+    lt.desc_free(desc);
+}
+
+/* Forward, gradient of the input, gradient of the weights: y[m,n] = x[m,k] W[n,k]^T. */
+static void layer(const char *what, int64_t m, int64_t n, int64_t k, bool tf32, const cu_pointer *memory)
+{
+    char name[3][32];
+    static const char *const part[3] = {"", " dx", " dw"};
+    for (int i = 0; i < 3; i++) snprintf(name[i], sizeof name[i], "%s%s", what, part[i]);
+    const product p[3] = {{name[0], m, n, k, true, true, false},
+                          {name[1], m, k, n, true, false, false},
+                          {name[2], n, k, m, false, false, true}};
+    for (int i = 0; i < 3; i++) run(&p[i], tf32, memory);
+}
+
+int main(int argc, char **argv)
+{
+    an_err err = {0};
+    cu_device device;
+    cu_context context;
+    const bool tf32 = argc > 1 && !strcmp(argv[1], "tf32");
+    if (an_cuda_driver_find(&err, &cu) != AN_OK || cu.init(0) || cu.device_get(&device, 0) ||
+        cu.context_retain(&context, device) || cu.context_use(context) ||
+        an_cublaslt_find(&err, cu.version / 1000, &lt) != AN_OK)
+        die(err.code ? err.text : "no GPU", 0);
+    ok(lt.create(&handle), "cublasLtCreate");
+    ok(cu.stream_new(&stream, CU_STREAM_NON_BLOCKING), "stream");
+    for (int i = 0; i < 2; i++) ok(cu.event_new(&event[i], 0), "event");
+    cu_pointer memory[4];
+    const size_t large = tf32 ? (size_t)16384 * 1536 : (size_t)4096 * 50304;
+    for (int i = 0; i < 3; i++) memory[i] = filled(large, tf32);
+    ok(cu.memory_new(&memory[3], WORKSPACE), "workspace");
+    printf("cuBLASLt %zu, %s\n", lt.library_version, tf32 ? "tf32" : "bf16");
+    layer("char qkv", 16384, 1152, 384, tf32, memory);
+    layer("char proj", 16384, 384, 384, tf32, memory);
+    layer("char fc", 16384, 1536, 384, tf32, memory);
+    layer("char down", 16384, 384, 1536, tf32, memory);
+    layer("char head", 16384, 65, 384, tf32, memory);
+    layer("char head of 72", 16384, 72, 384, tf32, memory);
+    for (int64_t m = 32768; !tf32 && m <= 65536; m *= 2) {
+        layer("gpt2 qkv", m, 2304, 768, tf32, memory);
+        layer("gpt2 proj", m, 768, 768, tf32, memory);
+        layer("gpt2 fc", m, 3072, 768, tf32, memory);
+        layer("gpt2 down", m, 768, 3072, tf32, memory);
+    }
+    for (int64_t m = 2048; !tf32 && m <= 4096; m *= 2) layer("gpt2 head", m, 50304, 768, tf32, memory);
+    return 0;
+}
