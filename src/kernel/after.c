@@ -2,7 +2,8 @@
  *
  * Two steps are in order when they touch the same bytes and one of them writes there; that values share memory one
  * after the other counts too. Of what is no value of the plan (weights, inputs) a whole slot counts as touched: a view
- * may begin anywhere in it.
+ * may begin anywhere in it. Of a part of a joined value the whole counts, for its rows may stand between other parts'
+ * rows; gradients in their block are apart.
  *
  * Steps that a step waits for by way of another are left out: walking back from it, whatever was already waited for is
  * passed over, so the work is little more than the number of steps times the width of the graph. */
@@ -19,10 +20,11 @@ typedef struct range {
 static range range_of(const an_plan *p, const an_arg *a)
 {
     range r = {.slot = a->slot, .from = 0, .to = INT64_MAX, .written = a->written};
-    if (a->value >= 0) {
-        r.from = an_value_offset(p, a->value, &r.slot);
-        r.to = r.from + p->value[a->value].bytes;
-    }
+    int32_t v = a->value;
+    if (v < 0) return r;
+    while (p->value[v].inside >= 0 && p->value[v].usage != AN_USE_GRADIENT) v = p->value[v].inside;
+    r.from = an_value_offset(p, v, &r.slot);
+    r.to = r.from + p->value[v].bytes;
     return r;
 }
 

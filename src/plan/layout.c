@@ -117,10 +117,20 @@ static void house_scatter(an_work *w, int32_t id)
     wn->home_offset = 0;
 }
 
+/* Elements from the first to the last, gaps included; of a part of a whole its own. */
+static int64_t extent_of(const an_work *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    int64_t last = 0;
+    if (!w->node[id].stride || w->node[id].home >= 0 || !n->numel) return n->numel;
+    for (int i = 0; i < n->rank; i++) last += (n->shape[i] - 1) * w->node[id].stride[i];
+    return AN_MAX(last + 1, n->numel);
+}
+
 static an_status make_value(an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
-    int64_t bytes = n->numel * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
+    int64_t bytes = extent_of(w, id) * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     if (n->op == AN_OP_PACK) w->rq->pack(w->rq->user, (int)n->attr[0], 0, &bytes);
     const char *scope = an_scope_of(w, id), *op = n->op == AN_OP_PACK ? "gradients" : an_ops[n->op].name;
     const char *name = an_arena_printf(w->arena, "%s%s%s", scope, *scope ? " " : "", op);

@@ -151,10 +151,32 @@ static void a_step_waits_for_the_nearest_alone(void **state)
     an_arena_free(&arena);
 }
 
+/* Rows of a joined value's parts stand between one another; gradients in a block do not. */
+static void of_a_part_of_a_joined_value_the_whole_counts(void **state)
+{
+    an_arg part = {.value = 1, .bytes = 8, .written = true}, other = {.value = 2, .bytes = 8};
+    an_value value[3] = {{.bytes = 64, .inside = -1, .usage = AN_USE_ACTIVATION},
+                         {.bytes = 8, .inside = 0, .usage = AN_USE_ACTIVATION},
+                         {.offset = 32, .bytes = 8, .inside = -1, .usage = AN_USE_ACTIVATION}};
+    an_plan_step step[2] = {{.arg = &other, .n_args = 1, .scratch = -1}, {.arg = &part, .n_args = 1, .scratch = -1}};
+    const an_plan p = {.n_steps = 2, .step = step, .n_values = 3, .value = value};
+    an_arena arena = {0};
+    an_after after;
+    an_err err = {0};
+    (void)state;
+    assert_int_equal(an_after_make(&err, &p, NULL, &arena, &after), AN_OK);
+    assert_int_equal(after.first[2], 1);
+    value[1].usage = AN_USE_GRADIENT;
+    assert_int_equal(an_after_make(&err, &p, NULL, &arena, &after), AN_OK);
+    assert_int_equal(after.first[2], 0);
+    an_arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_waits_for_the_nearest_alone),
+        cmocka_unit_test(of_a_part_of_a_joined_value_the_whole_counts),
         cmocka_unit_test(launches_in_any_order_that_keeps_the_dependencies_give_the_plans_bits),
         cmocka_unit_test(without_the_dependencies_the_bits_are_others),
     };

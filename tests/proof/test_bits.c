@@ -2,6 +2,8 @@
  * cache, recomputation, fusion, compiler or interpreter, placement. Dropout is on throughout. */
 #include "proof/train_case.h"
 
+#include "anneal_internal.h"
+
 #include <math.h>
 
 enum { STEPS = 20 };
@@ -218,6 +220,40 @@ static void micro_batches_equal_one_large_batch_to_rounding(void **state)
     }
 }
 
+/* A target whose products are a library's: no epilogues, weights cast once in memory, rows of logits on 16 bytes. */
+static const an_backend *real;
+static const an_target *as_a_library(an_device *d)
+{
+    static an_target changed;
+    changed = *real->target(d);
+    changed.library_products = true;
+    return &changed;
+}
+
+static void products_laid_out_for_a_library_have_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < AN_COUNT(cases); i++) {
+        an_err err = {0};
+        an_ctx *cx;
+        an_gpt *m;
+        an_bill b;
+        uint64_t got = 0;
+        const an_options o = base();
+        if (case_open(&err, &cases[i], &o, &cx, &m) != AN_OK) fail_msg("%s", err.text);
+        real = cx->backend;
+        an_backend other = *real;
+        other.target = as_a_library;
+        cx->backend = &other;
+        if (case_train(&err, cx, m, &cases[i], 0, STEPS, NULL) != AN_OK || case_hash(&err, cx, &got) != AN_OK)
+            fail_msg("%s", err.text);
+        assert_int_equal(an_report(cx, &b), AN_OK);
+        case_close(cx, m);
+        assert_true(b.launches > bill_of(&cases[i], &o).launches);
+        if (got != want(i)) fail_msg("case %zu: %016llx", i, (unsigned long long)got);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -231,6 +267,7 @@ int main(void)
         cmocka_unit_test(the_interpreter_gives_the_bits_of_the_compiler),
         cmocka_unit_test(values_placed_apart_and_verified_plans_give_the_same_bits),
         cmocka_unit_test(micro_batches_equal_one_large_batch_to_rounding),
+        cmocka_unit_test(products_laid_out_for_a_library_have_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
