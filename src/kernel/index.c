@@ -298,6 +298,20 @@ an_ix an_ix_without(an_ix_pool *p, an_ix a, int32_t var)
     return intern(p, &r);
 }
 
+bool an_ix_is_without(const an_ix_pool *p, an_ix a, int32_t var, an_ix b)
+{
+    if (a < 0 || b < 0) return false;
+    const an_ix_expr *x = &p->expr[a], *y = &p->expr[b];
+    int n = 0;
+    for (int i = 0; i < x->n; i++) {
+        const an_atom *t = &p->atom[x->term[i].atom];
+        if (t->kind == AN_ATOM_VAR ? t->var == var : an_ix_uses(p, t->e, var)) continue;
+        if (n == y->n || y->term[n].atom != x->term[i].atom || y->term[n].k != x->term[i].k) return false;
+        n++;
+    }
+    return n == y->n && x->c == y->c;
+}
+
 an_ix an_ix_linear(an_ix_pool *p, int rank, const int32_t *shape, const an_ix *iv)
 {
     an_ix sum = an_ix_const(p, 0);

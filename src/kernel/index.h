@@ -71,6 +71,8 @@ bool an_ix_uses(const an_ix_pool *p, an_ix a, int32_t var);
 int64_t an_ix_eval(const an_ix_pool *p, an_ix a, const int64_t *vars);
 /* `a` without the terms that use `var` (what does not change along it). */
 an_ix an_ix_without(an_ix_pool *p, an_ix a, int32_t var);
+/* Whether `b` is that. */
+bool an_ix_is_without(const an_ix_pool *p, an_ix a, int32_t var, an_ix b);
 /* Row-major linear index of iv over shape, and back. */
 an_ix an_ix_linear(an_ix_pool *p, int rank, const int32_t *shape, const an_ix *iv);
 void an_ix_unlinear(an_ix_pool *p, an_ix linear, int rank, const int32_t *shape, an_ix *iv);

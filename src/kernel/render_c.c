@@ -106,7 +106,8 @@ static void load(const an_row_prog *p, const an_ins *in, an_text *out)
     an_text_printf(out, "%s[", arg->name);
     an_ix_text(&p->ix, in->ix, vars, out);
     if (in->a >= 0)
-        an_text_printf(out, " + an_clamp(v%d, %lld) * %lld", in->a, (long long)in->clamp, (long long)in->scale);
+        an_text_printf(out, in->scale == 1 ? " + an_clamp(v%d, %lld)" : " + an_clamp(v%d, %lld) * %lld", in->a,
+                       (long long)in->clamp, (long long)in->scale);
     an_text_puts(out, "]");
     if (arg->dtype == AN_BF16 || arg->dtype == AN_F16) an_text_puts(out, ")");
     if (in->guard >= 0) an_text_puts(out, " : 0");

@@ -180,8 +180,9 @@ static void load(const an_row_prog *p, int i, an_gpu_form f, an_text *out)
     an_text_printf(out, "%s%s[", widen[arg->dtype] ? widen[arg->dtype] : "", arg->name);
     index_text(p, in->ix, reach, out);
     if (in->a >= 0)
-        an_text_printf(out, " + %san_clamp(v%d, %lld) * %lld", fits(&p->ix, in->ix, reach) ? "" : "(an_i64)", in->a,
-                       (long long)in->clamp, (long long)in->scale);
+        an_text_printf(out, in->scale == 1 ? " + %san_clamp(v%d, %lld)" : " + %san_clamp(v%d, %lld) * %lld",
+                       fits(&p->ix, in->ix, reach) ? "" : "(an_i64)", in->a, (long long)in->clamp,
+                       (long long)in->scale);
     an_text_puts(out, widen[arg->dtype] ? "])" : "]");
     if (in->guard >= 0) an_text_puts(out, " : 0");
 }

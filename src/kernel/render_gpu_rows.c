@@ -34,6 +34,19 @@ static bool row_is_read(const an_row_prog *p, int until)
         if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].level == AN_LEVEL_ROW) return true;
     return false;
 }
+
+/* The same of a column that was picked by address in an earlier phase. */
+static bool row_is_picked(const an_row_prog *p, int phase)
+{
+    bool picked = false, stored = false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        picked |= in->kind == AN_INS_LOAD && in->level == AN_LEVEL_ROW && in->a >= 0 && in->phase < phase;
+        stored |= in->kind == AN_INS_STORE && in->level == AN_LEVEL_COL && in->phase == phase;
+    }
+    return picked && stored;
+}
+
 static void end_row_reduction(const an_row_prog *p, int i, bool wide, bool shares, an_text *out)
 {
     const an_ins *in = &p->ins[i];
@@ -181,6 +194,7 @@ static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, 
             an_gpu_instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", (an_gpu_form){0}, out);
     }
     if (!columns) return;
+    if (!team && !stored && row_is_picked(p, phase)) an_text_puts(out, "    AN_SUBGROUP_DEVICE_BARRIER();\n");
     if (f.wide)
         wide_columns(p, phase, f, shared, out);
     else

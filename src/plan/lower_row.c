@@ -437,6 +437,10 @@ static void reduce_row(an_builder *b, int32_t id)
     in.a = an_row_value(b, n->src[0], src_iv, -1, phase);
     in.node = id;
     if (b->failed) return;
+    own_index(b, id, iv);
+    const int32_t picked = n->op == AN_OP_SUM ? an_row_pick(b, in.a) : -1;
+    if (picked >= 0 && !b->failed) remember_member(b, id, iv, b->p->ins[picked].phase, picked);
+    if (picked >= 0 || b->failed) return;
     if (b->p->ins[in.a].level == AN_LEVEL_ROW) { /* a row of equal values still sums column by column */
         an_ins cast = an_row_ins(AN_INS_CAST, b->p->ins[in.a].dtype, phase);
         cast.a = in.a;
@@ -448,7 +452,6 @@ static void reduce_row(an_builder *b, int32_t id)
     in.phase = b->p->ins[in.a].phase;
     in.level = AN_LEVEL_ROW;
     int32_t r = ins_new(b, in);
-    own_index(b, id, iv);
     remember_member(b, id, iv, in.phase, r);
 }
 
@@ -501,14 +504,30 @@ static void reduce_col(an_builder *b, int32_t id)
     remember_member(b, id, iv, 1, r);
 }
 
-/* Execution order: by phase, row level first; operands keep coming earlier because a value's phase is never below its
- * operands'. */
+/* Whether anything that is stored comes from instruction i, for each i. */
+static bool *find_wanted(an_builder *b)
+{
+    const an_row_prog *p = b->p;
+    bool *wanted = AN_NEW_ARRAY(&b->w->scratch, bool, p->n_ins + 1);
+    for (int i = p->n_ins - 1; wanted && i >= 0; i--) { /* operands are older */
+        const an_ins *in = &p->ins[i];
+        const int32_t operand[3] = {in->a, in->b, in->c};
+        wanted[i] |= in->kind == AN_INS_STORE;
+        for (int k = 0; k < 3 && wanted[i]; k++)
+            if (operand[k] >= 0) wanted[operand[k]] = true;
+    }
+    return wanted;
+}
+
+/* Execution order, of what is wanted: by phase, row level first; operands keep coming earlier because a value's phase
+ * is never below its operands'. */
 static void sort_instructions(an_builder *b)
 {
     an_row_prog *p = b->p;
     an_ins *sorted = AN_NEW_ARRAY(b->w->arena, an_ins, p->n_ins + 1);
     int32_t *where = AN_NEW_ARRAY(&b->w->scratch, int32_t, p->n_ins + 1), n = 0, last = 0;
-    if (!sorted || !where) {
+    const bool *wanted = find_wanted(b);
+    if (!sorted || !where || !wanted) {
         an_row_fail(b, "no memory");
         return;
     }
@@ -518,7 +537,7 @@ static void sort_instructions(an_builder *b)
             for (int i = 0; i < p->n_ins; i++) {
                 const an_ins *in = &p->ins[i];
                 int l = in->kind == AN_INS_REDUCE ? 2 : in->level == AN_LEVEL_COL;
-                if (in->phase != phase || l != level) continue;
+                if (in->phase != phase || l != level || !wanted[i]) continue;
                 where[i] = n;
                 sorted[n++] = *in;
             }
@@ -528,6 +547,7 @@ static void sort_instructions(an_builder *b)
         if (sorted[i].c >= 0) sorted[i].c = where[sorted[i].c];
     }
     p->ins = sorted;
+    p->n_ins = n;
     p->n_phases = last + 1;
 }
 

@@ -1,4 +1,4 @@
-/* lower_row.h: the builder of row programs, shared by lower_row.c and lower_window.c. */
+/* lower_row.h: the builder of row programs, shared by lower_row.c, lower_pick.c and lower_window.c. */
 #ifndef AN_LOWER_ROW_H
 #define AN_LOWER_ROW_H
 
@@ -32,6 +32,9 @@ int32_t an_row_guard(an_builder *b, int32_t guard,
 int32_t an_row_append(an_builder *b, an_ins in, int phase); /* works out level and phase */
 an_ins an_row_ins(an_ins_kind kind, int dtype, int phase);  /* with every number absent */
 int32_t an_row_fail(an_builder *b, const char *why);
+
+/* lower_pick.c: the sum of `summand` along the row as the one term it has, or -1. */
+int32_t an_row_pick(an_builder *b, int32_t summand);
 
 /* lower_window.c: the element at (r, q, c) that a window or a product without a template sums. */
 int32_t an_window_element(an_builder *b, int32_t id);

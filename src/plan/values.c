@@ -101,6 +101,16 @@ static bool rows_are_whole(const an_row_prog *p)
     return whole && p->shape == AN_ROW;
 }
 
+/* Whether load `l` takes one element of the row that is stored at `where`, in a phase before that: all have it by then,
+ * for reductions and the renderers' barriers stand between. */
+static bool is_picked(const an_row_prog *p, const an_ins *l, an_ix where, int phase)
+{
+    int64_t stride;
+    return l->kind == AN_INS_LOAD && l->a >= 0 && l->level == AN_LEVEL_ROW && l->phase < phase && rows_are_whole(p) &&
+           l->clamp <= p->cols && an_ix_stride(&p->ix, where, AN_VAR_COL, &stride) && stride == l->scale &&
+           an_ix_is_without(&p->ix, where, AN_VAR_COL, l->ix);
+}
+
 bool an_same_place(const an_row_prog *p, int in, int out)
 {
     an_ix where = -1;
@@ -116,7 +126,7 @@ bool an_same_place(const an_row_prog *p, int in, int out)
     if (where < 0) return false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *l = &p->ins[i];
-        if (l->arg != in || l->kind == AN_INS_STORE) continue;
+        if (l->arg != in || l->kind == AN_INS_STORE || is_picked(p, l, where, phase)) continue;
         if (l->kind != AN_INS_LOAD || l->ix != where || l->a >= 0 || l->phase > phase ||
             (p->shape == AN_COL && l->phase == 0))
             return false;

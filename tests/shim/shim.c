@@ -262,14 +262,15 @@ static touch touch_of(uint16_t party, const barriers *b)
     return (touch){.party = party, .epoch = b->epoch, .sub_epoch = b->sub_epoch[subgroup_of(party)]};
 }
 
-/* Readers are summed up as one thread, one subgroup or MANY. */
+/* Readers are summed up as one thread, one subgroup or MANY. What a thread reads behind a barrier of its subgroup comes
+ * after all that the subgroup has read before, and so does what it writes then. */
 static void note_read(touch *r, uint16_t party, const barriers *b)
 {
     touch now = touch_of(party, b);
     if (r->epoch == b->epoch && r->party != NOBODY && r->party != party) {
         int sub = subgroup_of(party);
         int alike = r->party != MANY && subgroup_of(r->party) == sub;
-        now.party = alike ? (uint16_t)(MAX_THREADS + 1 + sub) : MANY;
+        if (!alike || r->sub_epoch == b->sub_epoch[sub]) now.party = alike ? (uint16_t)(MAX_THREADS + 1 + sub) : MANY;
     }
     *r = now;
 }

@@ -113,6 +113,32 @@ static void a_gpt_block_in_bf16_trains_to_the_same_numbers(void **state)
     }
 }
 
+/* y = (t - max t) t[k], where the product t stood: no lane may write before all have read t[k]. */
+static void what_is_picked_of_a_row_is_read_before_the_row_is_written(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, COLS = 45 };
+    float got[2][ROWS * COLS], data[ROWS * 8], weight[COLS * 8];
+    const int32_t k[ROWS] = {0, 44, 31, 32, 7, 45};
+    for (int i = 0; i < ROWS * 8; i++) data[i] = (float)(i * 37 % 64) / 32 - 1;
+    for (int i = 0; i < COLS * 8; i++) weight[i] = (float)(i * 29 % 64) / 32 - 1;
+    for (int on = 0; on < 2; on++) {
+        an_ctx *cx = on ? shim_context(&(an_options){.verify = true}, MSL_300)
+                        : an_open(&(an_options){.device = "cpu", .cc = "none"});
+        an_tensor *t = an_matmul(an_input(cx, AN_F32, AN_SHAPE(ROWS, 8), data),
+                                 an_input(cx, AN_F32, AN_SHAPE(8, COLS), weight)); /* [ROWS,COLS] */
+        an_tensor *at = an_input(cx, AN_I32, AN_SHAPE(ROWS, 1), k);
+        an_tensor *there = an_eq(an_iota(cx, AN_SHAPE(ROWS, COLS), 1), at);
+        an_tensor *picked = an_sum_at(AN_AT, an_where(there, t, an_full(cx, AN_F32, AN_SHAPE(1), 0)), AN_AXIS(1), true);
+        an_tensor *y = an_mul(an_sub(t, an_max_at(AN_AT, t, AN_AXIS(1), true)), picked);
+        if (an_eval(y) != AN_OK) fail_msg("%s", an_error(cx));
+        assert_int_equal(an_read(y, got[on], sizeof got[on]), AN_OK);
+        an_close(cx);
+    }
+    assert_memory_equal(got[0], got[1], sizeof got[0]);
+    assert_true(got[0][COLS] != 0 && got[0][5 * COLS] == 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -121,6 +147,7 @@ int main(void)
         cmocka_unit_test(a_conv_net_trains_with_the_bits_of_the_cpu),
         cmocka_unit_test(without_matrix_instructions_the_bits_are_the_same),
         cmocka_unit_test(a_gpt_block_in_bf16_trains_to_the_same_numbers),
+        cmocka_unit_test(what_is_picked_of_a_row_is_read_before_the_row_is_written),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

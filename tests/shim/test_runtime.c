@@ -133,6 +133,20 @@ static void a_write_over_what_another_lane_may_still_read_is_found(void **state)
     if (r.faults) fail_msg("%s", r.first);
 }
 
+static void a_lane_reads_again_and_writes_what_others_had_read_before_a_barrier(void **state)
+{
+    (void)state;
+#define READ_TWICE(before)                                                                                             \
+    "float x = out[g.x * 64 + sub * 32]; " before " if (lane == 0) x += out[g.x * 64 + t];"                            \
+    " out[g.x * 64 + t] = x;"
+    shim_report r = run(READ_TWICE("simdgroup_barrier(mem_flags::mem_device);"), 64, 128, NULL);
+    if (r.faults) fail_msg("%s", r.first);
+    check_finds(READ_TWICE(""), "race in device memory: ");
+    check_finds("float x = out[g.x * 64]; simdgroup_barrier(mem_flags::mem_device); x += out[g.x * 64 + t];"
+                "out[g.x * 64 + t] = x;",
+                "race in device memory: "); /* the other subgroup has passed no barrier of this one */
+}
+
 static void barriers_of_different_memories_are_not_one(void **state)
 {
     (void)state;
@@ -244,6 +258,7 @@ int main(void)
         cmocka_unit_test(a_barrier_of_device_memory_orders_it),
         cmocka_unit_test(a_barrier_of_threadgroup_memory_does_not_order_device_memory),
         cmocka_unit_test(a_write_over_what_another_lane_may_still_read_is_found),
+        cmocka_unit_test(a_lane_reads_again_and_writes_what_others_had_read_before_a_barrier),
         cmocka_unit_test(barriers_of_different_memories_are_not_one),
         cmocka_unit_test(a_barrier_that_some_threads_skip_is_found),
         cmocka_unit_test(a_shuffle_in_a_divergent_branch_is_found),
