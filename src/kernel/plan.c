@@ -55,8 +55,9 @@ static void print_step(const an_plan *p, int i, an_text *out)
         an_text_printf(out, "%s%s%d:%lld", a ? " " : "  [", s->arg[a].written ? ">" : "", s->arg[a].slot,
                        (long long)s->arg[a].offset);
     }
-    an_text_printf(out, "]%s%s%s\n", s->recompute ? " again" : "", s->commit ? " commit" : "",
-                   s->fallback ? " on the CPU" : "");
+    an_text_printf(out, "]%s", s->recompute ? " again" : "");
+    if (s->guests) an_text_printf(out, " and %d again", s->guests);
+    an_text_printf(out, "%s%s\n", s->commit ? " commit" : "", s->fallback ? " on the CPU" : "");
 }
 
 void an_plan_print(const an_plan *p, an_text *out)

@@ -69,6 +69,7 @@ typedef struct an_plan_step {
     int64_t scratch, scratch_bytes; /* in the arena */
     bool commit;                    /* writes persistent state */
     bool recompute;                 /* a second instance of forward work */
+    int32_t guests;                 /* outputs that are such instances, beside the step's own */
     bool fallback;                  /* the device cannot run it: the CPU does, on the same memory */
     const char *scope;
     uint64_t flops, bytes;

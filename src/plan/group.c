@@ -561,7 +561,7 @@ static void decide_memory(an_work *w, int32_t id)
     }
     if (w->rq->unfused && !an_is_leaf(w, id)) elsewhere = wn->n_uses > 0;
     if (wn->mat && w->rq->recompute && (w->rq->loss < 0 || id <= w->rq->loss) && an_is_virtual(w, id) &&
-        wn->level == AN_LEVEL_COL && !w->cuts->node[id].keep) {
+        wn->level == AN_LEVEL_COL && !w->cuts->node[id].keep && !n->lazy) {
         cone again = {.possible = true};
         wn->mat = 0; /* look beneath it */
         measure_cone(w, id, n->numel, &again);

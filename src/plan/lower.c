@@ -2,7 +2,8 @@
  * not already in place).
  *
  * Recomputation lives here: when the backward pass first reads a value marked `remat`, a second instance of it is
- * launched just before, into memory of its own; the first copy's life then ends in the forward pass. */
+ * launched just before, into memory of its own, or has been written by its host (again.c); the first copy's life then
+ * ends in the forward pass. */
 #include "plan/work.h"
 
 #include <stdlib.h>
@@ -474,23 +475,31 @@ static an_status lower_group(an_work *w, int32_t g)
 
 /* ---------------------------------------------------------------------------------------------- recomputation */
 
-static an_status second_instance(an_work *w, int32_t id)
+/* From here on readers of `id` read memory of its second instance. */
+static an_status second_value(an_work *w, int32_t id)
 {
-    an_wnode *wn = &w->node[id];
     const struct an_tensor *n = w->g->node[id];
     int64_t bytes = n->numel * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     const char *name = an_arena_printf(w->arena, "%s %s again", an_scope_of(w, id), an_ops[n->op].name);
-    int32_t value = name ? an_value_new(w, id, 0, bytes, AN_USE_ACTIVATION, name) : -1, was = wn->group;
+    int32_t value = name ? an_value_new(w, id, 0, bytes, AN_USE_ACTIVATION, name) : -1;
+    if (value < 0) return no_memory(w);
+    w->node[id].value = value;
+    w->node[id].again = 1;
+    return AN_OK;
+}
+
+static an_status second_instance(an_work *w, int32_t id)
+{
+    an_wnode *wn = &w->node[id];
+    const int32_t was = wn->group;
     an_group *of = &w->group[was];
-    if (value < 0 || w->n_groups == w->cap_groups)
-        return no_memory(w); /* one spare group is kept for this: see an_pass_lower */
+    AN_TRY(second_value(w, id));
+    if (w->n_groups == w->cap_groups) return no_memory(w); /* one spare group is kept for this: see an_pass_lower */
     an_group *gr = &w->group[w->n_groups];
     int64_t rows = of->rows, cols = of->cols;
     *gr = (an_group){
         .kind = AN_G_ELEM, .anchor = id, .rows = rows, .cols = cols, .red = 1, .lanes = 1, .n_out = 1, .out = &id};
     wn->group = w->n_groups++;
-    wn->value = value;
-    wn->again = 1;
     an_status status = lower_program(w, gr, id);
     if (status == AN_OK) w->plan->step[w->plan->n_steps - 1].recompute = true;
     w->n_groups--;
@@ -517,15 +526,35 @@ static an_status instances_beneath(an_work *w, int32_t id, int32_t g, int depth)
 
 static an_status instances_for(an_work *w, int32_t id, int32_t g)
 {
-    if (!w->node[id].remat || w->node[id].again) return AN_OK;
+    if (!w->node[id].remat || w->node[id].again || w->node[id].host == g) return AN_OK;
+    w->node[id].host = -1; /* if it has one, that comes too late */
     AN_TRY(instances_beneath(w, id, g, 0));
     return second_instance(w, id);
 }
 
-static an_status recompute_for(an_work *w, int32_t g)
+/* What group g reads again exists, or becomes one more output of it: *guests of them, before its own. */
+static an_status recompute_for(an_work *w, int32_t g, int32_t *guests)
 {
-    for (int32_t id = 0; id < w->g->n; id++)
-        if (w->node[id].live && w->node[id].group == g && !an_is_move(w, id)) AN_TRY(instances_beneath(w, id, g, 0));
+    an_group *gr = &w->group[g];
+    int32_t n = 0;
+    for (int32_t id = 0; id < w->g->n; id++) {
+        if (!w->node[id].live || (w->node[id].group != g && w->node[id].host != g) || an_is_move(w, id)) continue;
+        AN_TRY(instances_beneath(w, id, g, 0));
+        n += w->node[id].host == g;
+    }
+    if (!n) return AN_OK;
+    int32_t *out = AN_NEW_ARRAY(&w->scratch, int32_t, n + gr->n_out);
+    if (!out) return no_memory(w);
+    *guests = n;
+    memcpy(out + n, gr->out, sizeof *out * (size_t)gr->n_out);
+    n = 0;
+    for (int32_t id = 0; id < w->g->n; id++) { /* older than all members: outputs stay in ascending order */
+        if (w->node[id].host != g) continue;
+        AN_TRY(second_value(w, id));
+        out[n++] = id;
+    }
+    gr->out = out;
+    gr->n_out += n;
     return AN_OK;
 }
 
@@ -542,9 +571,11 @@ static an_status launch_group(an_work *w, int32_t g, int32_t loss_group)
 {
     if (!w->group[g].n_out && w->group[g].kind != AN_G_ATTN_GRAD) return AN_OK;
     if (w->group[g].step == -2) return AN_OK; /* its parts are written in place */
-    if (w->rq->recompute && loss_group >= 0 && g > loss_group) AN_TRY(recompute_for(w, g));
+    int32_t guests = 0;
+    if (w->rq->recompute && loss_group >= 0 && g > loss_group) AN_TRY(recompute_for(w, g, &guests));
     w->outgrown = false;
     an_status status = lower_group(w, g);
+    if (status == AN_OK && guests) w->plan->step[w->plan->n_steps - 1].guests = guests;
     return status != AN_OK && w->outgrown && an_split_group(w, g, -1) ? AN_OK : status;
 }
 
@@ -553,7 +584,7 @@ an_status an_pass_lower(an_work *w)
     const int32_t loss_group = loss_group_of(w);
     int32_t n = w->n_groups, *order;
     w->cuts->more = false;
-    AN_TRY(an_launch_order(w, &order));
+    AN_TRY(an_launch_order(w, loss_group, &order));
     if (n == w->cap_groups) { /* the spare group of second_instance */
         an_group *bigger = AN_NEW_ARRAY(&w->scratch, an_group, n + 1);
         if (!bigger) return no_memory(w);

@@ -154,13 +154,19 @@ int32_t an_row_append(an_builder *b, an_ins in, int phase)
     return ins_new(b, in);
 }
 
+/* Whether this program computes `id` itself, for its outputs or on the way to them. */
+static bool is_member(const an_builder *b, int32_t id)
+{
+    return b->w->node[id].group == b->g || b->w->node[id].host == b->g;
+}
+
 /* First phase in which `id` can be computed: one past the last reduction of this group beneath it. Reductions of the
  * group are numbered as met. */
 static int phase_of(an_builder *b, int32_t id)
 {
     an_work *w = b->w;
     if (b->p->shape != AN_ROW) return 0;
-    if (w->node[id].group != b->g && !(w->node[id].group >= 0 && !w->node[id].mat && !an_is_leaf(w, id))) return 0;
+    if (!is_member(b, id) && !(w->node[id].group >= 0 && !w->node[id].mat && !an_is_leaf(w, id))) return 0;
     if (b->phase[id] >= 0) return b->phase[id];
     const struct an_tensor *n = w->g->node[id];
     for (int i = 0; i < b->n_memo; i++) /* known already: a reduction or something above one */
@@ -169,7 +175,7 @@ static int phase_of(an_builder *b, int32_t id)
     int phase = 0;
     for (int s = 0; s < n->n_src; s++) {
         int32_t base = an_base(w, n->src[s]);
-        if (w->node[base].group == b->g || (w->node[base].group >= 0 && !w->node[base].mat))
+        if (is_member(b, base) || (w->node[base].group >= 0 && !w->node[base].mat))
             phase = AN_MAX(phase, phase_of(b, base));
     }
     b->phase[id] = (int8_t)phase;
@@ -384,7 +390,7 @@ int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, 
             return m->ins;
         }
     }
-    bool mine = w->node[base].group == b->g;
+    bool mine = is_member(b, base);
     int out = mine ? output_number(b, base) : -1;
     int32_t r;
     if (an_is_leaf(w, base) || (!mine && w->node[base].mat && w->node[base].group < b->g) ||
@@ -602,7 +608,7 @@ static void build(an_builder *b, bool tile)
     int32_t last = b->gr->n_out ? b->gr->out[b->gr->n_out - 1] : -1;
     int out = 0;
     for (int32_t id = 0; id <= last && !b->failed; id++) { /* members in order: reductions and outputs */
-        if (w->node[id].group != b->g || !w->node[id].live) continue;
+        if (!is_member(b, id) || !w->node[id].live) continue;
         if (b->gr->kind == AN_G_ROW && an_ops[w->g->node[id]->op].cls == AN_CLS_REDUCE) reduce_row(b, id);
         if (!b->failed && out < b->gr->n_out && b->gr->out[out] == id) store(b, out++);
     }

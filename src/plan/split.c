@@ -2,9 +2,10 @@
  *
  * Rule: a row program may outgrow its tables (buffers a device binds, depth, nested pads). Its group is cut in the
  * middle: the later half of its nodes goes to a part of its own, and only nodes of one part share a group. A group of
- * one node has its operands stored that it would have computed in place. A second instance that outgrows a kernel is
- * not made: the first one's value is kept. Every cut makes something smaller, so that attempts end; the others keep
- * their groups, and the bits are the same in any case. */
+ * one node has its operands stored that it would have computed in place. A group that outgrows a kernel and writes
+ * values of the forward pass again goes without them: they get launches of their own. A second instance that outgrows
+ * a kernel is not made: the first one's value is kept. Every cut makes something smaller, so that attempts end; the
+ * others keep their groups, and the bits are the same in any case. */
 #include "plan/work.h"
 
 #include <stdio.h>
@@ -41,6 +42,14 @@ static bool store_operands(an_work *w, int32_t id, int depth)
     return any;
 }
 
+static bool without_guests(an_work *w, int32_t g)
+{
+    bool any = false;
+    for (int32_t id = 0; id < w->g->n; id++)
+        if (w->node[id].host == g) any = w->cuts->node[id].alone = true;
+    return any;
+}
+
 bool an_split_group(an_work *w, int32_t g, int32_t alone)
 {
     an_cuts *c = w->cuts;
@@ -48,7 +57,7 @@ bool an_split_group(an_work *w, int32_t g, int32_t alone)
     if (alone >= 0) {
         cut = !c->node[alone].keep;
         c->node[alone].keep = true;
-    } else if (halve(w, g)) {
+    } else if (without_guests(w, g) || halve(w, g)) {
         cut = true;
     } else {
         for (int32_t id = 0; id < w->g->n; id++)

@@ -114,20 +114,20 @@ static bool is_picked(const an_row_prog *p, const an_ins *l, an_ix where, int ph
 bool an_same_place(const an_row_prog *p, int in, int out)
 {
     an_ix where = -1;
-    int phase = 0;
+    int stored = 0;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *s = &p->ins[i];
         if (s->kind != AN_INS_STORE || s->arg != out) continue;
         if (where >= 0 || s->guard >= 0) return false;
         if (s->level == AN_LEVEL_ROW && !rows_are_whole(p)) return false;
         where = s->ix;
-        phase = s->phase;
+        stored = i;
     }
     if (where < 0) return false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *l = &p->ins[i];
-        if (l->arg != in || l->kind == AN_INS_STORE || is_picked(p, l, where, phase)) continue;
-        if (l->kind != AN_INS_LOAD || l->ix != where || l->a >= 0 || l->phase > phase ||
+        if (l->arg != in || l->kind == AN_INS_STORE || is_picked(p, l, where, p->ins[stored].phase)) continue;
+        if (l->kind != AN_INS_LOAD || l->ix != where || l->a >= 0 || i > stored ||
             (p->shape == AN_COL && l->phase == 0))
             return false;
     }

@@ -52,6 +52,7 @@ typedef struct an_wnode {
     uint8_t live, mat, as_copy, level; /* level: an_level within the group */
     uint8_t remat;                     /* computed again for the backward pass instead of kept */
     uint8_t again;                     /* the second instance exists: `value` is its */
+    int32_t host;                      /* group of the backward pass that writes it again beside its own, -1 */
     uint8_t put;                       /* one row of a state: a kernel of its own */
     uint8_t swapped;                   /* product stored with its last two axes exchanged */
     int32_t first_use, n_uses;         /* live compute nodes that read this one, through moves: w->use[first_use ...] */
@@ -65,6 +66,7 @@ typedef struct an_cut {
     int32_t part; /* only nodes of one part share a group */
     bool store;   /* read by another group it is stored, never computed again there */
     bool keep;    /* kept for the backward pass, never recomputed */
+    bool alone;   /* recomputed by a launch of its own: with it a group outgrew a kernel */
 } an_cut;
 
 typedef struct an_cuts {
@@ -110,7 +112,7 @@ an_status an_pass_lower(an_work *w);
 an_status an_pass_place(an_work *w);
 an_status an_pass_render(an_work *w);
 an_status an_pass_report(an_work *w);
-an_status an_launch_order(an_work *w, int32_t **out); /* order.c: groups, [n_groups] */
+an_status an_launch_order(an_work *w, int32_t loss_group, int32_t **out); /* order.c: groups, [n_groups] */
 an_status an_verify_plan(an_err *err, const an_plan *p);
 
 an_status an_find_uses(an_work *w); /* live.c: needs to know the copies */
@@ -124,6 +126,10 @@ bool an_put_of(an_work *w, int32_t id, an_put *out);
 void an_find_puts(an_work *w); /* fills an_wnode.put */
 /* Leaves the copy of the state out and writes value v where the state stands, if nobody reads it later. */
 bool an_put_in_place(an_plan *p, int32_t v, const an_leaf_place *to);
+
+/* again.c: can group g, whose members are first, next[first] ..., write node `id` too, at no more than the cost of a
+ * store? */
+bool an_may_host(const an_work *w, an_ix_pool *ix, int32_t g, int32_t first, const int32_t *next, int32_t id);
 
 /* split.c: group g (or, alone >= 0, the second instance of that node) outgrew a kernel: cuts it for the next attempt.
  * False: there is nothing left to cut; true: the error is cleared. */
