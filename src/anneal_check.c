@@ -205,6 +205,17 @@ static void compile_step(checker *c, int step)
     report(c, step, &v);
 }
 
+/* NVRTC takes a plan's texts side by side, and its words are in the cache when they are asked for one by one. */
+static void compile_ahead(an_ctx *cx)
+{
+    an_exec *exec = NULL;
+    an_load_stats stats = {0};
+    an_err quiet = {0};
+    if (strcmp(cx->backend->name, "cuda") != 0) return;
+    if (cx->backend->load(&quiet, cx->device, cx->last->plan, &exec, &stats) == AN_OK)
+        cx->backend->unload(cx->device, exec);
+}
+
 an_status an_compile_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_check_result *out)
 {
     *out = (an_check_result){0};
@@ -214,6 +225,7 @@ an_status an_compile_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an
     c.identity = calloc((size_t)c.plan->n_steps + 1, sizeof *c.identity);
     if (!c.identity) return an_fail_nomem(&cx->err, "the kernels of a plan", 0);
     identify(&c);
+    compile_ahead(cx);
     for (int s = 0; s < c.plan->n_steps; s++)
         if (is_first(&c, s)) compile_step(&c, s);
     free(c.identity);

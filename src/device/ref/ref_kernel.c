@@ -7,7 +7,8 @@
  * How far: differences are measured against |want| plus the root mean square of what was sampled of that output, so
  * that cancellation is allowed where the values around are large. Allowed are some units of the last place, times the
  * square root of the longest sum (rounding errors of a chain add up like a random walk); with bf16 inside, three of its
- * units: a value near the middle between two bf16 numbers may be rounded either way.
+ * units: a value near the middle between two bf16 numbers may be rounded either way. With factors in tf32 a sum that
+ * cancels may be off by half a unit of tf32 of its terms: attention's first rows have such sums and nothing to average.
  */
 #include "device/ref/ref_kernel.h"
 #include "base/exact.h"
@@ -33,13 +34,16 @@ bool an_ref_expect(an_ref_samples *e, int arg, int64_t at, double want)
         if (more_at) e->at = more_at;
         double *more_want = realloc(e->want, (size_t)cap * sizeof *more_want);
         if (more_want) e->want = more_want;
+        double *more_size = realloc(e->size, (size_t)cap * sizeof *more_size);
+        if (more_size) e->size = more_size;
         int32_t *more_arg = realloc(e->arg, (size_t)cap * sizeof *more_arg);
         if (more_arg) e->arg = more_arg;
-        if (!more_at || !more_want || !more_arg) return false;
+        if (!more_at || !more_want || !more_size || !more_arg) return false;
         e->cap = cap;
     }
     e->at[e->n] = at;
     e->want[e->n] = want;
+    e->size[e->n] = 0;
     e->arg[e->n++] = arg;
     return true;
 }
@@ -206,54 +210,69 @@ static bool sample_query(const attention *a, int64_t b, int64_t h, int64_t i, do
     return an_ref_expect(out, 5, (b * s->H + h) * s->T + i, max > -INFINITY ? max + log(sum) : -INFINITY);
 }
 
-/* p and d score of (i, j): args q k v o lse do rng dq dk dv. */
-static void backward_at(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j, double *dropped, double *ds)
+/* p and d score of (i, j), and the size of what may cancel in it: args q k v o lse do rng dq dk dv. */
+static void backward_at(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j, double *dropped, double *ds,
+                        double *size)
 {
     const an_attn_spec *s = a->s;
     const double x = score(a, b, h, i, j), lse = an_ref_load(AN_F32, a->arg[4].before, (b * s->H + h) * s->T + i);
-    *dropped = *ds = 0;
+    *dropped = *ds = *size = 0;
     if (!(x > -INFINITY)) return;
     const double p = exp(x - lse), keep = kept(a, b, h, i, j);
     double delta = 0;
     for (int64_t d = 0; d < s->D; d++) delta += element(a, 5, s->do_, b, h, i, d) * element(a, 3, s->o, b, h, i, d);
     *dropped = p * keep;
     *ds = p * (keep * rows_product(a, 5, s->do_, i, 2, s->v, j, b, h) - delta);
+    for (int64_t d = 0; d < s->D; d++)
+        *size += p * keep * fabs(element(a, 5, s->do_, b, h, i, d) * element(a, 2, s->v, b, h, j, d));
 }
 
 static bool sample_dq(const attention *a, int64_t b, int64_t h, int64_t i, double *sum, an_ref_samples *out)
 {
     const an_attn_spec *s = a->s;
-    memset(sum, 0, sizeof *sum * (size_t)s->D);
+    double *sizes = sum + s->D;
+    memset(sum, 0, 2 * sizeof *sum * (size_t)s->D);
     for (int64_t j = 0; j < s->S; j++) {
-        double dropped, ds;
-        backward_at(a, b, h, i, j, &dropped, &ds);
-        for (int64_t d = 0; ds != 0 && d < s->D; d++) sum[d] += ds * element(a, 1, s->k, b, h, j, d);
+        double dropped, ds, size;
+        backward_at(a, b, h, i, j, &dropped, &ds, &size);
+        for (int64_t d = 0; (ds != 0 || size > 0) && d < s->D; d++) {
+            const double k = element(a, 1, s->k, b, h, j, d);
+            sum[d] += ds * k;
+            sizes[d] += size * fabs(k);
+        }
     }
-    for (int64_t d = 0; d < s->D; d++)
+    for (int64_t d = 0; d < s->D; d++) {
         if (!an_ref_expect(out, 7, b * s->dq[0] + h * s->dq[1] + i * s->dq[2] + d,
                            rounded(s->dtype, (double)s->scale * sum[d])))
             return false;
+        out->size[out->n - 1] = fabs((double)s->scale) * sizes[d];
+    }
     return true;
 }
 
 static bool sample_dkv(const attention *a, int64_t b, int64_t h, int64_t j, double *sum, an_ref_samples *out)
 {
     const an_attn_spec *s = a->s;
-    double *dk = sum, *dv = sum + s->D;
-    memset(sum, 0, 2 * sizeof *sum * (size_t)s->D);
+    double *dk = sum, *dv = sum + s->D, *sizes = sum + 2 * s->D;
+    memset(sum, 0, 3 * sizeof *sum * (size_t)s->D);
     for (int64_t i = 0; i < s->T; i++) {
-        double dropped, ds;
-        backward_at(a, b, h, i, j, &dropped, &ds);
+        double dropped, ds, size;
+        backward_at(a, b, h, i, j, &dropped, &ds, &size);
         for (int64_t d = 0; (ds != 0 || dropped != 0) && d < s->D; d++) {
-            dk[d] += ds * element(a, 0, s->q, b, h, i, d);
+            const double q = element(a, 0, s->q, b, h, i, d);
+            dk[d] += ds * q;
+            sizes[d] += size * fabs(q);
             dv[d] += dropped * element(a, 5, s->do_, b, h, i, d);
         }
     }
-    for (int64_t d = 0; d < s->D; d++)
+    for (int64_t d = 0; d < s->D; d++) {
         if (!an_ref_expect(out, 8, b * s->dk[0] + h * s->dk[1] + j * s->dk[2] + d,
-                           rounded(s->dtype, (double)s->scale * dk[d])) ||
-            !an_ref_expect(out, 9, b * s->dv[0] + h * s->dv[1] + j * s->dv[2] + d, rounded(s->dtype, dv[d])))
+                           rounded(s->dtype, (double)s->scale * dk[d])))
             return false;
+        out->size[out->n - 1] = fabs((double)s->scale) * sizes[d];
+        if (!an_ref_expect(out, 9, b * s->dv[0] + h * s->dv[1] + j * s->dv[2] + d, rounded(s->dtype, dv[d])))
+            return false;
+    }
     return true;
 }
 
@@ -263,7 +282,7 @@ static bool sample_attention(const an_attn_spec *s, bool grad, const an_ref_memo
     attention a = {.s = s, .arg = arg, .rng = arg[grad ? 6 : 3].before, .keys = s->S};
     if (!grad && n_args > 6 && arg[6].before) a.keys = AN_MIN(*(const int32_t *)arg[6].before, s->S);
     a.shift = a.keys - s->T;
-    double *work = malloc(sizeof *work * (size_t)(s->S + 2 * s->D));
+    double *work = malloc(sizeof *work * (size_t)(s->S + 3 * s->D));
     bool good = work != NULL;
     const int64_t heads = (int64_t)s->B * s->H, queries = AN_MIN(QUERIES, heads * s->T),
                   keys = AN_MIN(KEYS, heads * s->S);
@@ -384,6 +403,7 @@ static bool sample_put(const an_put_spec *s, const an_ref_memory *arg, an_ref_sa
 
 typedef struct limits {
     double allowed; /* relative to |want| + rms */
+    double factors; /* relative to the size of sums that may cancel: their factors are rounded on their way */
     uint8_t dtype[AN_ROW_ARGS + 16];
 } limits;
 
@@ -437,8 +457,11 @@ static void allow(limits *l, const an_plan *p, const an_plan_step *s, bool tf32)
         for (size_t i = 0; i < sizeof l->dtype; i++) l->dtype[i] = AN_U8;
         break;
     }
-    const bool product = k->kind == AN_KERNEL_GEMM || k->kind == AN_KERNEL_ATTN || k->kind == AN_KERNEL_ATTN_GRAD;
+    const bool attention = k->kind == AN_KERNEL_ATTN || k->kind == AN_KERNEL_ATTN_GRAD;
+    const bool product = k->kind == AN_KERNEL_GEMM || attention;
+    tf32 |= attention && k->u.attn.mul_dtype == AN_F16;
     if (tf32 && product) l->allowed = fmax(l->allowed, 8.0 / 2048); /* the factors' own errors, and those of scores */
+    if (tf32) l->factors = 1.0 / 2048;
     l->allowed = fmax(l->allowed, bf16);
 }
 
@@ -469,12 +492,13 @@ static void compare(const limits *l, const an_ref_memory *arg, int n_args, const
             const int64_t size = (int64_t)an_dtype_bytes((an_dtype)l->dtype[a]);
             const bool inside = e->at[i] >= 0 && (e->at[i] + 1) * size <= arg[a].bytes;
             const double got = inside ? an_ref_load(l->dtype[a], arg[a].after, e->at[i]) : (double)NAN;
-            const double d = inside ? distance(l->dtype[a], got, e->want[i], rms, l->allowed) : (double)INFINITY;
+            const double scale = rms + l->factors / l->allowed * e->size[i];
+            const double d = inside ? distance(l->dtype[a], got, e->want[i], scale, l->allowed) : (double)INFINITY;
             out->elements++;
             if (d > 1 && !out->fault[0])
                 snprintf(out->fault, sizeof out->fault,
                          "argument %d, element %lld: %.9g, the oracle says %.9g (allowed difference %.2g)", a,
-                         (long long)e->at[i], got, e->want[i], l->allowed * (fabs(e->want[i]) + rms));
+                         (long long)e->at[i], got, e->want[i], l->allowed * (fabs(e->want[i]) + scale));
             if (d > out->worst) out->worst = d;
         }
     }
@@ -597,6 +621,7 @@ an_status an_ref_check(an_err *err, const an_plan *p, const an_plan_step *s, con
         snprintf(out->skipped, sizeof out->skipped, "it writes nothing that the oracle knows");
     free(e.at);
     free(e.want);
+    free(e.size);
     free(e.arg);
     return status;
 }

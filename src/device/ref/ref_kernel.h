@@ -39,6 +39,7 @@ an_status an_ref_check(an_err *err, const an_plan *p, const an_plan_step *s, con
 typedef struct an_ref_samples { /* what is expected, one entry an element */
     int64_t *at, n, cap;
     double *want; /* integers too: all are exact in a double, or were int64 sums that wrapped and are not compared */
+    double *size; /* of a sum of products that may cancel, the sum of their sizes; else 0 */
     int32_t *arg;
 } an_ref_samples;
 bool an_ref_expect(an_ref_samples *e, int arg, int64_t at, double want); /* false: no memory */
