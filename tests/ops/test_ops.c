@@ -64,6 +64,12 @@ static void flush(queue *q)
 static void wait_for(queue *q, waiting w, int roots)
 {
     if (!lab_takes(w.t)) return;
+    if (lab_leaves_out(w.elem ? w.elem->op : w.other->op, w.t)) {
+        const queue one = {.w = {w}, .n = 1};
+        lab_build_in(&the_lab, 0, 1, build_queue, &one);
+        lab_mark(&the_lab, an_ctx_graph(the_lab.cx[0]));
+        return;
+    }
     if (q->n == LAB_ROOTS || q->roots + roots > LAB_ROOTS) flush(q);
     q->w[q->n++] = w;
     q->roots += roots;
