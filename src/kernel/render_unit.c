@@ -126,11 +126,13 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
                                an_tiles *t)
 {
     static const int threads[] = {128, 64, 32}, chunks[] = {64, 48, 32, 16};
-    int each = operand_bytes(gpu, s->mul_dtype), dp = (s->D + 15) / 16 * 16;
+    const int mul = s->mul_dtype == AN_F16 ? AN_F32 : s->mul_dtype, each = operand_bytes(gpu, mul),
+              dp = (s->D + 15) / 16 * 16;
+    const bool tf32 = mul == AN_F32 && (gpu->tf32 || (s->mul_dtype == AN_F16 && gpu->fast && !gpu->msl));
     *t = (an_tiles){.unit = grad ? AN_UNIT_ATTN_GRAD : AN_UNIT_ATTN,
                     .store = kind_of[s->dtype],
-                    .mul = gpu->tf32 && s->mul_dtype == AN_F32 ? "TF32" : kind_of[s->mul_dtype],
-                    .exact = s->mul_dtype == AN_F32 && !gpu->fast,
+                    .mul = tf32 ? "TF32" : kind_of[mul],
+                    .exact = mul == AN_F32 && !gpu->fast,
                     .d = s->D,
                     .causal = s->causal,
                     .dropout = s->dropout > 0,
@@ -157,7 +159,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         }
         return NULL;
     }
-    if (gpu->fast && gpu->tf32 && wide && s->dtype == AN_F32 && s->mul_dtype == AN_F32 && s->D <= 128) {
+    if (gpu->fast && tf32 && wide && s->dtype == AN_F32 && s->D <= 128) {
         t->body = AN_BODY_TF32;
         t->threads = 128;
         t->bm = 64;

@@ -66,7 +66,8 @@ typedef struct an_attn_spec {
     float scale;
     uint8_t causal, dtype; /* storage of q k v o and their gradients: AN_F32 or AN_BF16; arithmetic and sums are f32,
                               products by mul_dtype */
-    uint8_t mul_dtype;
+    uint8_t mul_dtype;     /* AN_F16: q, k and v were float16, so a device may round factors to its 11 bits, in f32's
+                              range; most multiply in f32 */
     float dropout;
     uint32_t stream;
     int64_t q[3], k[3], v[3], o[3]; /* strides of (b, h, t) */

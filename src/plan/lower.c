@@ -250,6 +250,17 @@ static an_arg strided(an_work *w, int32_t src, int64_t *out)
     return a;
 }
 
+/* Whether q, k and v were float16 before they were widened. */
+static bool widened_from_half(const an_graph *g, const struct an_tensor *n)
+{
+    bool all = true;
+    for (int i = 0; i < 3; i++) {
+        const struct an_tensor *x = g->node[n->src[i]];
+        all &= x->dtype == AN_F32 && x->op == AN_OP_CAST && g->node[x->src[0]]->dtype == AN_F16;
+    }
+    return all;
+}
+
 static an_status lower_attention(an_work *w, an_group *gr)
 {
     int32_t id = gr->anchor;
@@ -268,7 +279,9 @@ static an_status lower_attention(an_work *w, an_group *gr)
                       .scale = (float)n->imm[0],
                       .causal = (uint8_t)n->attr[0],
                       .dtype = q->dtype,
-                      .mul_dtype = q->dtype == AN_BF16 ? AN_BF16 : AN_F32,
+                      .mul_dtype = q->dtype == AN_BF16          ? AN_BF16
+                                   : widened_from_half(w->g, n) ? AN_F16
+                                                                : AN_F32,
                       .dropout = (float)n->imm[1],
                       .stream = (uint32_t)n->attr[1]};
     an_arg arg[10], rng = s.dropout > 0

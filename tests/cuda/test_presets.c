@@ -18,6 +18,7 @@ typedef struct mode {
 static const mode modes[] = {{"bf16", {"dtype=bfloat16"}},
                              {"f32", {"dtype=float32"}},
                              {"tf32", {"dtype=float32", "tf32=true"}},
+                             {"f16", {"dtype=float16"}},
                              {"exact", {"dtype=float32", "exact=true"}}};
 
 static nvrtc compiler;

@@ -178,6 +178,40 @@ static void kernels_of_convolutions_compile(void **state)
     }
 }
 
+/* Factors that were float16 lose nothing in tf32; what was float32 would, and is multiplied so only where it is asked.
+ */
+static void attention_of_float16_takes_tensor_cores_and_that_of_float32_does_not(void **state)
+{
+    (void)state;
+    const an_gpu fast = {.fast = true, .multiprocessors = 132}, exact = {.multiprocessors = 132},
+                 apple = {.msl = true, .fast = true, .version = 310};
+    for (int half = 0; half < 2; half++) {
+        int n = 0;
+        an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+        assert_non_null(cx);
+        an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(2, 2, 64, 64), AN_NORMAL(1)),
+                  *q = an_cast(x, half ? AN_F16 : AN_F32);
+        an_backward(an_sum(an_cast(an_attention(q, q, q, 0, true, 0.1), AN_F32), AN_ALL));
+        if (an_plan(an_grad(x)) != AN_OK) fail_msg("%s", an_error(cx));
+        const an_plan *p = cx->last->plan;
+        for (int s = 0; s < p->n_steps; s++) {
+            const an_kernel_kind kind = p->kernel[p->step[s].kernel].kind;
+            an_tiles t;
+            if (kind != AN_KERNEL_ATTN && kind != AN_KERNEL_ATTN_GRAD) continue;
+            assert_null(an_unit_tiles(p, &p->step[s], &fast, &t));
+            assert_int_equal(t.body == AN_BODY_TF32, half);
+            assert_null(an_unit_tiles(p, &p->step[s], &exact, &t));
+            assert_true(t.body != AN_BODY_TF32 && t.exact);
+            assert_null(an_unit_tiles(p, &p->step[s], &apple, &t));
+            assert_true(t.body != AN_BODY_TF32);
+            assert_string_equal(t.mul, "F32");
+            n++;
+        }
+        assert_int_equal(n, 2);
+        an_close(cx);
+    }
+}
+
 static int close_map(void **state)
 {
     (void)state;
@@ -191,6 +225,7 @@ int main(void)
         cmocka_unit_test(kernels_of_small_steps_compile),
         cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
         cmocka_unit_test(kernels_of_convolutions_compile),
+        cmocka_unit_test(attention_of_float16_takes_tensor_cores_and_that_of_float32_does_not),
     };
     return cmocka_run_group_tests(tests, open_compiler, close_map);
 }
