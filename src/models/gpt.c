@@ -188,8 +188,9 @@ static an_tensor *attention(const pass *p, int64_t layer, an_tensor *x)
 
 static an_tensor *mlp(const pass *p, const block *b, an_tensor *x)
 {
-    an_tensor *wide = an_gelu(apply_linear(b->c_fc, x)); /* [B,T,4C] */
-    return drop(p, apply_linear(b->mlp_proj, wide));     /* [B,T,C] */
+    an_tensor *wide = apply_linear(b->c_fc, x); /* [B,T,4C] */
+    wide = p->m->c.gelu_tanh ? an_gelu_tanh(wide) : an_gelu(wide);
+    return drop(p, apply_linear(b->mlp_proj, wide)); /* [B,T,C] */
 }
 
 /* ---- the whole */

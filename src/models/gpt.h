@@ -18,6 +18,7 @@ typedef struct an_gpt_config {
     int64_t width;  /* C, a multiple of H */
     double dropout; /* one rate for every site; in training only */
     bool bias;      /* of linear layers and layer norms */
+    bool gelu_tanh; /* GELU by tanh, as OpenAI's GPT-2 has it; else by erf, as nanoGPT */
 } an_gpt_config;
 
 typedef struct an_gpt an_gpt;

@@ -109,9 +109,9 @@ static an_status write_config_beside(an_err *err, const an_gpt_config *c, const 
     if (n < 0 || n >= (int)sizeof beside) return an_fail(err, AN_E_USAGE, "%s: the path is too long", path);
     an_text_printf(&text,
                    "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n"
-                   "  \"activation_function\": \"gelu\",\n  \"layer_norm_epsilon\": 1e-05,\n"
+                   "  \"activation_function\": \"%s\",\n  \"layer_norm_epsilon\": 1e-05,\n"
                    "  \"n_layer\": %" PRId64 ",\n  \"n_head\": %" PRId64 ",\n  \"n_embd\": %" PRId64 ",\n",
-                   c->layers, c->heads, c->width);
+                   c->gelu_tanh ? "gelu_new" : "gelu", c->layers, c->heads, c->width);
     an_text_printf(&text,
                    "  \"n_positions\": %" PRId64 ",\n  \"n_ctx\": %" PRId64 ",\n  \"vocab_size\": %" PRId64 ",\n"
                    "  \"attn_pdrop\": %.6g,\n  \"embd_pdrop\": %.6g,\n  \"resid_pdrop\": %.6g,\n"
@@ -137,6 +137,8 @@ an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out
                            .dropout = json_number_value(json_object_get(json, "dropout")),
                            .bias = json_is_true(json_object_get(json, "bias"))};
 #undef INTEGER
+    const char *gelu = json_string_value(json_object_get(json, "gelu"));
+    out->gelu_tanh = gelu && strcmp(gelu, "tanh") == 0;
     json_decref(json);
     const char *fault = an_gpt_fault(out);
     return fault ? an_fail(err, AN_E_IO, "%s: its settings make no model: %s", path, fault) : AN_OK;

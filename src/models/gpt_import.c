@@ -54,6 +54,8 @@ an_status an_gpt_import_heads(an_err *err, const an_st *raw, const json_t *value
     else
         AN_TRY(read_config_beside(err, path, &config));
     c->heads = integer_of(config, "n_head");
+    const char *gelu = json_string_value(json_object_get(config, "gelu")); /* ours: we wrote the file */
+    c->gelu_tanh = gelu && strcmp(gelu, "tanh") == 0;
     an_status status = config && !own ? check_beside(err, path, config, c) : AN_OK;
     json_decref(config);
     if (status != AN_OK || c->heads) return status;
@@ -96,6 +98,7 @@ void an_gpt_import_config(const an_gpt_config *c, const json_t *values, an_text 
                    "{\"n_layer\":%" PRId64 ",\"n_head\":%" PRId64 ",\"n_embd\":%" PRId64 ",\"block_size\":%" PRId64
                    ",\"vocab_size\":%" PRId64 ",\"bias\":%s",
                    c->layers, c->heads, c->width, c->block, c->vocab, c->bias ? "true" : "false");
+    if (c->gelu_tanh) an_text_puts(out, ",\"gelu\":\"tanh\"");
     put_value(out, "dropout", dropout);
     for (size_t i = 0; i < AN_COUNT(shared_keys); i++)
         put_value(out, shared_keys[i], json_object_get(config, shared_keys[i]));

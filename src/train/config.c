@@ -48,6 +48,7 @@ static const an_config_field fields[] = {
     INT(n_embd, "768", 1, 65536, "width"),
     REAL(dropout, "0.0", 0, 0.99, "share of activations dropped in training"),
     BOOL(bias, "false", "biases in linear layers and norms"),
+    TEXT(gelu, "erf", "erf|tanh", "GELU as nanoGPT has it (erf), or as OpenAI's GPT-2 does (tanh)"),
 
     INT(batch_size, "12", 1, 1 << 20, "sequences in a micro-batch"),
     INT(gradient_accumulation_steps, "1", 1, 1 << 20, "micro-batches in an update"),
@@ -267,7 +268,7 @@ void an_train_config_yaml(const an_train_config *c, an_text *out)
 
 /* clang-format off */
 static const char *const fixed[] = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd",
-                                    "bias", "seed", "tokenizer", "init_from"};
+                                    "bias", "gelu", "seed", "tokenizer", "init_from"};
 /* clang-format on */
 
 bool an_train_key_is_fixed(const char *key)
@@ -285,6 +286,7 @@ void an_train_config_fix(an_train_config *c, const an_train_config *from)
     c->n_head = from->n_head;
     c->n_embd = from->n_embd;
     c->bias = from->bias;
+    memcpy(c->gelu, from->gelu, sizeof c->gelu);
     c->seed = from->seed;
     memcpy(c->tokenizer, from->tokenizer, sizeof c->tokenizer);
     memcpy(c->init_from, from->init_from, sizeof c->init_from);
@@ -298,5 +300,6 @@ an_gpt_config an_train_model(const an_train_config *c, int64_t vocab)
                            .heads = c->n_head,
                            .width = c->n_embd,
                            .dropout = c->dropout,
-                           .bias = c->bias};
+                           .bias = c->bias,
+                           .gelu_tanh = strcmp(c->gelu, "tanh") == 0};
 }

@@ -21,6 +21,7 @@ typedef struct an_train_config {
     int64_t block_size, n_layer, n_head, n_embd;
     double dropout;
     bool bias;
+    an_train_text gelu;
     /* the optimizer */
     int64_t batch_size, gradient_accumulation_steps, max_iters, warmup_iters, lr_decay_iters;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip;

@@ -61,6 +61,8 @@ static an_status take_shape(an_err *err, const an_st *st, an_train_config *c)
     c->n_embd = file.n_embd;
     c->vocab_size = file.vocab_size;
     c->bias = file.bias;
+    if (strcmp(file.gelu, "tanh") == 0)
+        memcpy(c->gelu, file.gelu, sizeof c->gelu); /* erf is also what others do not say */
     return shorten(err, c, file.block_size);
 }
 

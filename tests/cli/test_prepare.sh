@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_prepare.sh: token folders from texts, weights from and for other programs. Nothing here needs a network: that downloads
 # survive what networks do is tests/unit/test_download.c.
-plan=10
+plan=11
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -93,6 +93,24 @@ cp "$dir/stdout" "$dir/exported"
 run sample "$dir/run" start="Grüße" tokens=20
 cmp -s "$dir/exported" "$dir/stdout" || fault "an exported model writes another text"
 ok "weights go out in each layout and back with the same bits; an exported run is sampled from"
+
+# GPT-2's own GELU is a setting, and goes where the weights go.
+for gelu in erf tanh; do
+    run train macbook $tiny max_iters=2 eval_iters=1 gelu=$gelu out="$dir/$gelu" # shellcheck disable=SC2086
+    code_is 0
+done
+[ "$(state_hash "$dir/erf")" != "$(state_hash "$dir/tanh")" ] || fault "gelu=tanh changes nothing"
+run resume "$dir/tanh" gelu=erf max_iters=3
+code_is 1; says stderr "gelu was settled when the run began"
+run export "$dir/tanh" out="$dir/hf/model.safetensors" layout=hf
+code_is 0
+grep -q '"activation_function": "gelu_new"' "$dir/hf/config.json" || fault "config.json does not say gelu_new"
+for from in tanh hf/model.safetensors; do
+    run train macbook $tiny max_iters=1 eval_iters=1 init_from="$dir/$from" out="$dir/on"
+    code_is 0
+    grep -q '"\{0,1\}gelu"\{0,1\}: "tanh"' "$dir/on/config.yaml" || fault "init_from=$from forgets gelu=tanh: $(grep gelu "$dir/on/config.yaml")"
+done
+ok "gelu=tanh is kept by resume, export and init_from"
 
 head -c 60000 tests/torch/nanogpt.pt >"$dir/cut.pt"
 run sample "$dir/cut.pt"
