@@ -82,8 +82,13 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 
 /* The device that a name stands for: of "auto", the one that a context takes. */
 const char *an_cli_device(const char *name);
+/* Whether these settings ask for the same bits on every device there. */
+bool an_cli_exact(const an_train_config *c, const char *device);
 /* Whether float32 products of these settings are rounded to tf32 there: said beside every time and dtype. */
 bool an_cli_tf32(const an_train_config *c, const char *device);
+
+/* "211.3 TFLOP/s", below ten of them "9876.5 GFLOP/s". */
+const char *an_flops_text(double gflops, char out[32]);
 
 /* A JSON number, null when it is not finite; `,"key":` in front. */
 void an_put_json(an_text *out, const char *key, double value);

@@ -74,7 +74,7 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
         an_text_puts(out, "}");
         return;
     }
-    char what[64];
+    char what[64], flops[32];
     if (op->kind == AN_BENCH_MATMUL)
         snprintf(what, sizeof what, "product %lldx%lld", (long long)op->n, (long long)op->n);
     else
@@ -82,7 +82,7 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
                  (long long)op->n);
     an_text_printf(out, "%s%-10s %s %s%s: %.3f ms (fastest %.3f), ", out->len ? "\n" : "", device, what,
                    an_dtype_text(op->dtype), tf32 ? " in tf32" : "", r->ms, r->min_ms);
-    if (op->kind != AN_BENCH_COPY) an_text_printf(out, "%.1f GFLOP/s, ", r->gflops);
+    if (op->kind != AN_BENCH_COPY) an_text_printf(out, "%s, ", an_flops_text(r->gflops, flops));
     an_text_printf(out, "%.2f GB/s", r->gbytes);
 }
 
@@ -145,14 +145,15 @@ typedef struct step_row {
 static void print_step(an_text *out, const an_train_config *c, const step_row *row)
 {
     enum { A100 = 312000 }; /* GFLOP/s: nanoGPT's MFU is a share of what an A100 does in bfloat16 */
+    char flops[32], peak[32];
     const an_bench_result *b = row->b;
-    an_text_printf(out, "%s%s %s%s on %s%s: %.3f ms a step (fastest %.3f), first step %.2f s, %.1f GFLOP/s",
-                   out->len ? "\n" : "", c->preset, an_dtype_text(c->dtype),
-                   an_cli_tf32(c, row->device) ? " with products in tf32" : "", row->device,
-                   c->compile ? "" : ", unfused", b->ms, b->min_ms, b->first_s, b->gflops);
+    an_text_printf(out, "%s%s %s%s on %s%s: %.3f ms a step (fastest %.3f), first step %.2f s, %s", out->len ? "\n" : "",
+                   c->preset, an_dtype_text(c->dtype), an_cli_tf32(c, row->device) ? " with products in tf32" : "",
+                   row->device, c->compile ? "" : ", unfused", b->ms, b->min_ms, b->first_s,
+                   an_flops_text(b->gflops, flops));
     if (row->share > 0)
-        an_text_printf(out, " (MFU %.0f %% of the peak of %.0f measured, %.2f %% of an A100's)", 100 * row->share,
-                       b->fma_peak_gflops, 100 * b->gflops / A100);
+        an_text_printf(out, " (MFU %.0f %% of the peak of %s measured, %.2f %% of an A100's)", 100 * row->share,
+                       an_flops_text(b->fma_peak_gflops, peak), 100 * b->gflops / A100);
     else
         an_text_printf(out, " (MFU %.2f %% of an A100's 312 TFLOP/s)", 100 * b->gflops / A100);
     an_text_printf(out, ", peak RSS %.0f MiB", b->peak_rss_mib);

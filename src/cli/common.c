@@ -112,10 +112,26 @@ static bool asked(bool setting, const char *variable)
     return setting || (value && strcmp(value, "1") == 0);
 }
 
+static bool on_cuda(const char *device)
+{
+    return strncmp(an_cli_device(device), "cuda", 4) == 0;
+}
+
+bool an_cli_exact(const an_train_config *c, const char *device)
+{
+    return c->exact || (on_cuda(device) && asked(false, "ANNEAL_EXACT"));
+}
+
 bool an_cli_tf32(const an_train_config *c, const char *device)
 {
-    return c->dtype == AN_F32 && strncmp(an_cli_device(device), "cuda", 4) == 0 && asked(c->tf32, "ANNEAL_TF32") &&
-           !asked(c->exact, "ANNEAL_EXACT");
+    return c->dtype == AN_F32 && on_cuda(device) && asked(c->tf32, "ANNEAL_TF32");
+}
+
+const char *an_flops_text(double gflops, char out[32])
+{
+    const bool tera = gflops >= 1e4;
+    snprintf(out, 32, "%.1f %sFLOP/s", gflops * (tera ? 1e-3 : 1), tera ? "T" : "G");
+    return out;
 }
 
 void an_put_json(an_text *out, const char *key, double value)

@@ -82,8 +82,9 @@ void an_narrate_run(an_narrator *n, const an_run *r)
                 an_grouped(an_data_tokens(r->data, AN_TRAIN), train), an_grouped(an_data_tokens(r->data, AN_VAL), val));
     const char *device = an_report_text(r->cx, "device");
     an_say("device  %s", device ? device : c->device);
-    fprintf(stderr, "mode    %s%s, %s\n", an_dtype_text(c->dtype),
+    fprintf(stderr, "mode    %s%s%s, %s\n", an_dtype_text(c->dtype),
             device && an_cli_tf32(c, device) ? " with products in tf32" : "",
+            device && an_cli_exact(c, device) ? ", exact" : "",
             c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
     if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
         fprintf(stderr, "weights %s\n", c->init_from);

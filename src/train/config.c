@@ -237,6 +237,9 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
     if (c->dtype != AN_F32 && c->dtype != AN_BF16 && c->dtype != AN_F16)
         return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32, bfloat16 or float16",
                        an_dtype_text(c->dtype));
+    if (c->exact && (c->dtype != AN_F32 || c->tf32))
+        return an_fail(err, AN_E_USAGE, "exact=true is training in float32: %s%s is something else; leave one out",
+                       c->tf32 ? "tf32=true" : "dtype=", c->tf32 ? "" : an_dtype_text(c->dtype));
     if (c->batch_size > INT32_MAX / c->block_size)
         return an_fail(err, AN_E_USAGE,
                        "batch_size=%lld of block_size=%lld: a batch has at most %d tokens; use a smaller one, and "

@@ -2,7 +2,7 @@
 # test_program.sh: the program on a GPU that is not there, too old, full, faulting, lost or hanging: one sentence that
 # says what and what to do, the right exit code, and the last checkpoint whole, from which a run goes on. The driver is
 # tests/cuda/fake_cuda.c: what is tested is the program, its errors and its files, not numbers.
-plan=15
+plan=16
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32
 
@@ -65,7 +65,10 @@ ok "doctor says what there is, and that cuBLASLt is not"
 
 fails launch 1 "ANNEAL_CUDA_LAUNCH is snyc; it may be graph (the default), chain, plain or sync" ANNEAL_CUDA_LAUNCH=snyc
 fails timeout 1 "ANNEAL_CUDA_TIMEOUT is 10m; it is seconds" ANNEAL_CUDA_TIMEOUT=10m
-ok "a variable that says nothing known is refused"
+fails exactly 1 "ANNEAL_EXACT is yes; it may be 1, or 0" ANNEAL_EXACT=yes
+fails tensor 1 "ANNEAL_TF32 is on; it may be 1, or 0" ANNEAL_TF32=on
+fails both 1 "exact and tf32 are both asked for" ANNEAL_EXACT=1 ANNEAL_TF32=1
+ok "a variable that says nothing known is refused, and two that exclude each other"
 
 # ---- precision
 # shellcheck disable=SC2086
@@ -91,10 +94,23 @@ for with in tf32=true tf32=false; do
 done
 ok "tf32 is never silent"
 
+# shellcheck disable=SC2086
+run train macbook out="$dir/exact" $settings max_iters=1 exact=true device=cpu
+code_is 0; says stderr "mode    float32, exact, fused"
+# shellcheck disable=SC2086
+ANNEAL_EXACT=1 run train macbook out="$dir/exact2" $settings max_iters=1 # the stand-in cannot compute what it then checks
+says stderr "mode    float32, exact, fused"
+for with in dtype=float16 dtype=bfloat16 tf32=true; do
+    # shellcheck disable=SC2086
+    run train macbook out="$dir/exact3" $settings exact=true $with
+    code_is 1; says stderr "exact=true is training in float32: $with is something else; leave one out"
+done
+ok "exact is on the mode line, and is float32"
+
 # ---- memory
 fails small 2 "the GPU's memory leaves" FAKE_CUDA_BYTES=34000000
 says stderr "Smallest changes that fit: "
-says stderr "on the GPU and"
+says stderr "on the GPU"; says stderr "beside it, the GPU's memory"
 # shellcheck disable=SC2086
 FAKE_CUDA_BYTES=150000000 run train macbook out="$dir/smaller" $settings max_iters=1 batch_size=8192
 code_is 2; says stderr "the GPU's memory leaves"

@@ -166,13 +166,23 @@ static an_status read_variables(an_err *err, an_device *d)
     return AN_OK;
 }
 
-static void settings(an_device *d, const an_device_options *o)
+/* A setting, or 1 in the variable of that name. */
+static an_status switched(an_err *err, bool setting, const char *variable, bool *out)
 {
-    const char *exact = getenv("ANNEAL_EXACT"), *tf32 = getenv("ANNEAL_TF32");
-    d->exact = o->exact || (exact && !strcmp(exact, "1"));
-    d->tf32 = o->tf32 || (tf32 && !strcmp(tf32, "1"));
+    const char *value = getenv(variable);
+    *out = setting || (value && !strcmp(value, "1"));
+    if (!value || !*value || !strcmp(value, "0") || !strcmp(value, "1")) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "%s is %.40s; it may be 1, or 0", variable, value);
+}
+
+static an_status settings(an_err *err, an_device *d, const an_device_options *o)
+{
+    AN_TRY(switched(err, o->exact, "ANNEAL_EXACT", &d->exact));
+    AN_TRY(switched(err, o->tf32, "ANNEAL_TF32", &d->tf32));
+    if (d->exact && d->tf32)
+        return an_fail(err, AN_E_USAGE, "exact and tf32 are both asked for, and exclude each other: leave one out");
     d->guard = o->guard;
-    d->gpu = (an_gpu){.msl = false, .fast = !d->exact, .tf32 = d->tf32 && !d->exact};
+    d->gpu = (an_gpu){.msl = false, .fast = !d->exact, .tf32 = d->tf32};
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
                             .threads = 1,
@@ -181,6 +191,7 @@ static void settings(an_device *d, const an_device_options *o)
                             .scratch = scratch_of,
                             .product_scratch = product_scratch,
                             .in_flight = STEPS_IN_FLIGHT};
+    return read_variables(err, d);
 }
 
 static void cuda_close(an_device *d)
@@ -239,8 +250,7 @@ static an_status cuda_open(an_err *err, const an_device_options *o, an_device **
     an_device *d = calloc(1, sizeof *d);
     an_err why = {0};
     if (!d) return an_fail_nomem(err, "the cuda device", sizeof *d);
-    settings(d, o);
-    an_status status = read_variables(&why, d);
+    an_status status = settings(&why, d, o);
     if (status == AN_OK) status = make_device(&why, d);
     if (status != AN_OK) {
         cuda_close(d);
