@@ -103,7 +103,7 @@ static void print_compiler(an_text *out, an_text *w, const an_doctor *d)
     end_row(out, "compiler", w);
     if (d->os.developer[0]) put_row(out, "tools", d->os.developer);
     if (d->cc.cache_dir[0])
-        an_text_printf(w, "%s on %s: %lld files, %s", d->cc.cache_dir,
+        an_text_printf(w, "%s on %s: %lld files, %s; it may be deleted, kernels are compiled again", d->cc.cache_dir,
                        d->cache_mount.type[0] ? d->cache_mount.type : "an unknown file system",
                        (long long)d->cc.cached_files, bytes((uint64_t)d->cc.cached_bytes, a));
     else

@@ -13,6 +13,11 @@ static const an_backend *const backends[] = {&an_backend_cpu,       &an_backend_
                                              &an_backend_ref,       &an_backend_null_cpu, &an_backend_null_cuda,
                                              &an_backend_null_metal};
 
+/* PyTorch's names, which nanoGPT's settings files use. */
+static const struct {
+    const char *theirs, *ours;
+} aliases[] = {{"mps", "metal"}, {"mps:0", "metal"}, {"null:mps", "null:metal"}, {"cuda:0", "cuda"}};
+
 const an_backend *const *an_backend_all(int *n)
 {
     *n = (int)AN_COUNT(backends);
@@ -22,8 +27,8 @@ const an_backend *const *an_backend_all(int *n)
 const an_backend *an_backend_find(an_err *err, const char *name)
 {
     const char *names[AN_COUNT(backends)];
-    if (!strcmp(name, "mps") || !strcmp(name, "mps:0")) name = "metal";
-    if (!strcmp(name, "cuda:0")) name = "cuda";
+    for (size_t i = 0; i < AN_COUNT(aliases); i++)
+        if (!strcmp(name, aliases[i].theirs)) name = aliases[i].ours;
     if (!strncmp(name, "cuda:", 5)) {
         an_fail(err, AN_E_USAGE,
                 "device \"%.60s\": a run uses one GPU, the first it sees: device=cuda, with "
@@ -31,7 +36,6 @@ const an_backend *an_backend_find(an_err *err, const char *name)
                 name);
         return NULL;
     }
-    if (!strcmp(name, "null:mps")) name = "null:metal";
     for (size_t i = 0; i < AN_COUNT(backends); i++) {
         if (!strcmp(name, backends[i]->name)) return backends[i];
         names[i] = backends[i]->name;

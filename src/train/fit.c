@@ -187,16 +187,30 @@ static an_limit lowest_limit(const an_train_config *c, const an_price *p)
     return l;
 }
 
+/* " (1.7 GiB with recomputation)": recompute=auto was tried both ways. */
+static an_status say_recomputed(an_err *err, const an_run *r, const an_price *p, const an_limit *l, char out[64])
+{
+    an_train_config t = r->cfg;
+    uint64_t bytes;
+    char size[16];
+    out[0] = 0;
+    if (strcmp(t.recompute, "auto") != 0 || l->part == AN_PRICE_HOST) return AN_OK;
+    set_recompute(&t, true);
+    AN_TRY(bytes_of(err, &t, r->data, l->part, &bytes));
+    if (bytes < part_of(p, l->part)) snprintf(out, 64, " (%s with recomputation)", an_bytes_text((double)bytes, size));
+    return AN_OK;
+}
+
 /* "the run needs 40 MiB, the budget is 10.2 MiB", "the run needs 5 GiB on the GPU and 1 GiB beside it, the GPU's memory
  * leaves 3 GiB". */
-static void say_limit(const an_price *p, const an_limit *l, an_text *out)
+static void say_limit(const an_price *p, const char *recomputed, const an_limit *l, an_text *out)
 {
     char need[16], beside[16], have[16];
     if (l->part == AN_PRICE_ALL)
-        an_text_printf(out, "the run needs %s", an_bytes_text((double)p->total_bytes, need));
+        an_text_printf(out, "the run needs %s%s", an_bytes_text((double)p->total_bytes, need), recomputed);
     else
-        an_text_printf(out, "the run needs %s on the GPU and %s beside it",
-                       an_bytes_text((double)part_of(p, AN_PRICE_DEVICE), need),
+        an_text_printf(out, "the run needs %s on the GPU%s and %s beside it",
+                       an_bytes_text((double)part_of(p, AN_PRICE_DEVICE), need), recomputed,
                        an_bytes_text((double)part_of(p, AN_PRICE_HOST), beside));
     an_text_printf(out, ", %s %s %s", l->name, strcmp(l->name, "the budget") == 0 ? "is" : "leaves",
                    an_bytes_text((double)l->bytes, have));
@@ -204,9 +218,10 @@ static void say_limit(const an_price *p, const an_limit *l, an_text *out)
 
 static an_status refuse(an_err *err, const an_run *r, const an_price *p, const an_limit *l)
 {
-    char big[16];
+    char big[16], recomputed[64];
     an_text text = {0};
-    say_limit(p, l, &text);
+    AN_TRY(say_recomputed(err, r, p, l, recomputed));
+    say_limit(p, recomputed, l, &text);
     an_text_printf(&text, ". Largest: %s %s. Smallest changes that fit: ", p->largest,
                    an_bytes_text((double)p->largest_bytes, big));
     an_status status = an_fit_advice(err, &r->cfg, r->data, l, &text);
