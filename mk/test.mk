@@ -48,6 +48,16 @@ goldens: $(BUILD)/tests/golden/test_texts counts
 counts: $(BUILD)/tests/golden/test_counts
 	UPDATE=1 $(BUILD)/tests/golden/test_counts
 
+#: on-gpu      what tests/cuda/on_gpu.sh needs, stripped, in BUILD/on_gpu: for a machine with a GPU and without a compiler
+.PHONY: on-gpu
+ON_GPU := $(addprefix tests/,cuda/test_gpu cuda/test_memory ops/test_ops)
+on-gpu: all $(ON_GPU:%=$(BUILD)/%)
+	@mkdir -p $(BUILD)/on_gpu/tests/cuda $(BUILD)/on_gpu/tools $(addprefix $(BUILD)/on_gpu/build/,tests/cuda tests/ops proxy)
+	@cp tests/cuda/on_gpu.sh $(BUILD)/on_gpu/tests/cuda; cp tools/first_losses $(BUILD)/on_gpu/tools
+	@for f in anneal $(ON_GPU); do cp $(BUILD)/$$f $(BUILD)/on_gpu/build/$$f && strip $(BUILD)/on_gpu/build/$$f || exit 1; done
+	$(call say,LD,$(BUILD)/on_gpu/build/proxy/libcuda.so.1)$(CC) -std=gnu17 -O1 -Isrc -Iinclude -fPIC -shared -fvisibility=hidden \
+	    -o $(BUILD)/on_gpu/build/proxy/libcuda.so.1 tests/cuda/proxy_cuda.c -ldl
+
 #: soak        the same tests with AN_SOAK=1: random and fuzz tests run for minutes; then make fuzz, ten minutes a target
 soak:
 	@AN_SOAK=1 TEST_TIMEOUT=7200 $(MAKE) --no-print-directory test T='$(T)'

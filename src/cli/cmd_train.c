@@ -33,6 +33,8 @@ static an_status print_summary(an_err *err, const an_run *r, const an_train_resu
     an_put_json(&line, "system_s", result->system_s);
     an_put_json(&line, "compile_s", result->compile_s);
     an_put_json(&line, "evaluate_s", result->evaluate_s);
+    an_put_json(&line, "waits", (double)result->waits);
+    an_put_json(&line, "stalls", (double)result->stalls);
     an_text_printf(&line, ",\"interrupted\":%s}", result->interrupted ? "true" : "false");
     return an_print_line(err, &line);
 }

@@ -431,5 +431,7 @@ an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an
     processor_time(&out->user_s, &out->system_s);
     out->user_s -= user_s;
     out->system_s -= system_s;
+    an_bill bill;
+    if (an_report(r->cx, &bill) == AN_OK) out->waits = bill.waits, out->stalls = bill.stalls;
     return r->cfg.eval_only ? status : record_end(err, &l, status);
 }

@@ -50,6 +50,7 @@ typedef struct an_train_result {
     double seconds;                    /* of the wall clock, of which: */
     double compile_s, evaluate_s, save_s, data_wait_s;
     double user_s, system_s; /* of all threads of this program, in that time */
+    int64_t waits, stalls;   /* of the bill: how often the program stood until the device was done, or had room */
 } an_train_result;
 
 /* Trains from r->step to max_iters; with eval_only it evaluates and writes nothing. AN_E_NUMERIC: a loss was not finite

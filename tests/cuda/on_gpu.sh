@@ -1,29 +1,37 @@
 #!/bin/sh
 # on_gpu.sh: what can only be shown on an NVIDIA GPU, a line a check: "ok" or "NOT OK", what it is, its figures, seconds.
 #
-#     sh tests/cuda/on_gpu.sh BUILD LOGS [CHECK...]       needs BUILD/anneal, BUILD/tests/cuda/test_gpu and test_memory
+#     sh tests/cuda/on_gpu.sh BUILD LOGS [CHECK...]       CHECK: a name below, `alone`, `beside`; none: both of these
 #
-# Without names all checks but `seeds` and `table` run, two minutes on an H200; what programs print goes to LOGS, a file a
-# check. TEXT names a training text for `seeds`, which trains shakespeare_char three times; `table` needs
-# BUILD/tests/ops/test_ops.
+# What is timed, or asks the GPU how much memory is free, runs alone (`alone`); the rest side by side (`beside`), so its
+# seconds are those of a busy machine. Either fits a call of two minutes on an H200 with 16 cores. What programs print goes
+# to LOGS, a file a check. TEXT names tinyshakespeare for `curve` and `seeds` (shakespeare_char trained to the end, with one
+# seed and with two more; the latter in no list). Needs BUILD/anneal and of BUILD/tests cuda/test_gpu, cuda/test_memory,
+# ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler (CONTRIBUTING.md).
+alone="doctor tests bytes steps profile commands curve"
+beside="sanitizer table selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 bits exact crossing killed fault hang memory_full scaled"
 build=$1 logs=$2
-[ -x "$build/anneal" ] && [ -n "$logs" ] || { sed -n 2,9p "$0" >&2; exit 2; }
+[ -x "$build/anneal" ] && [ -n "$logs" ] || { sed -n 2,12p "$0" >&2; exit 2; }
 shift 2
-anneal=$(cd "$build" && pwd)/anneal
+build=$(cd "$build" && pwd)
+anneal=$build/anneal
 mkdir -p "$logs" && logs=$(cd "$logs" && pwd)
-work=$(mktemp -d) failed=0
-trap 'rm -rf "$work"' EXIT
-export ANNEAL_CACHE="$work/cache"
+all=$(mktemp -d)
+trap 'rm -rf "$all"' EXIT
+[ -z "${TEXT:-}" ] || TEXT=$(cd "$(dirname "$TEXT")" && pwd)/$(basename "$TEXT")
+cd "$(dirname "$0")/../.." || exit 2
+export ANNEAL_CACHE="$all/cache"
 mkdir -m 700 "$ANNEAL_CACHE"
-here=$(dirname "$0")
 
-# check NAME WORDS: runs the function NAME, whose output is the log and whose last "# " line is the figure.
-check() {
+# run CHECK: the function of that name, in a folder of its own; its output is the log, its last "# " line the figure.
+run() {
     began=$(date +%s%N)
-    if "$1" >"$logs/$1" 2>&1; then verdict="ok    "; else verdict="NOT OK" failed=$((failed + 1)); fi
+    work=$all/$1
+    mkdir -p "$work"
+    if "$1" >"$logs/$1" 2>&1; then verdict="ok    "; else verdict="NOT OK"; fi
     took=$((($(date +%s%N) - began) / 100000000))
-    echo "$verdict $1: $2: $(sed -n 's/^# //p' "$logs/$1" | tail -n 1) ($((took / 10)).$((took % 10)) s)"
-    [ "$verdict" = "ok    " ] || tail -n 5 "$logs/$1" | cut -c1-300 | sed 's/^/       /'
+    echo "$verdict $1: $(about "$1"): $(sed -n 's/^# //p' "$logs/$1" | tail -n 1) ($((took / 10)).$((took % 10)) s)" >"$all/$1.line"
+    [ "$verdict" = "ok    " ] || tail -n 5 "$logs/$1" | cut -c1-300 | sed 's/^/       /' >>"$all/$1.line"
 }
 hash_of() { "$anneal" inspect "$1" --json | sed -n 's/.*"state_hash":"\([0-9a-f]*\)".*/\1/p'; }
 # same NAME FOLDER FOLDER...: one state hash for all.
@@ -40,22 +48,33 @@ same() {
 losses() { sed -n 's/.*"step":\([0-9]*\),.*"loss":\([-0-9.e]*\).*/\1 \2/p' "$1/metrics.jsonl"; }
 # The largest difference of two runs' losses from update $3 on, at most $4.
 near() {
-    losses "$1" >"$work/a" && losses "$2" >"$work/b"
+    losses "$1" >"$work/losses" && losses "$2" >"$work/others"
     awk -v from="$3" -v most="$4" 'NR == FNR { a[$1] = $2; next }
         $1 >= from && $1 in a { d = a[$1] - $2; if (d < 0) d = -d; if (d > worst) worst = d; n++ }
-        END { printf "# %d losses, the largest difference %.2g\n", n, worst; exit !(n > 20 && worst <= most) }' "$work/a" "$work/b"
+        END { printf "# %d losses, the largest difference %.2g\n", n, worst; exit !(n > 20 && worst <= most) }' "$work/losses" "$work/others"
+}
+# The median of the milliseconds an update took, of the second half of a run's lines.
+median_ms() {
+    sed -n 's/.*"ms":\([0-9.e-]*\),.*/\1/p' "$1/metrics.jsonl" | awk '{ v[NR] = $1 } END { for (i = int(NR / 2) + 1; i <= NR; i++) print v[i] }' |
+        sort -g | awk '{ v[NR] = $1 } END { printf "%.2f", v[int((NR + 1) / 2)] }'
 }
 small="macbook log_interval=1 eval_iters=5 dropout=0.1"
 
 doctor() { "$anneal" doctor device=cuda && echo "# $("$anneal" doctor device=cuda --json | sed -n 's/.*\("device_bytes":[0-9]*,"driver_bytes":[0-9]*\).*/\1/p')"; }
 
-selftest() {
-    for settings in "macbook dropout=0.1" "char steps=0 size=0" "char tf32=true steps=0 size=0"; do
-        # shellcheck disable=SC2086  # settings are words
-        "$anneal" selftest $settings device=cuda || return 1
-    done
-    sed -n 's/^\(.* on cuda: .*\)$/\1/p' "$logs/selftest" | awk '{ n += $4; e += $6 } END { print "# " n " kernels, " e " elements, none is wrong" }'
+# Every kernel of a model's steps against the oracle, and updates beside the CPU's: judged TITLE SETTINGS...
+judged() {
+    log=$logs/$1
+    shift
+    "$anneal" selftest "$@" device=cuda || return 1
+    sed -n 's/^\(.* on cuda: .*\)$/\1/p' "$log" | awk '{ n += $4; e += $6 } END { print "# " n " kernels, " e " elements, none is wrong" }'
 }
+selftest() { judged selftest macbook dropout=0.1; }
+selftest_char() { judged selftest_char char steps=0 size=0; }
+selftest_tf32() { judged selftest_tf32 char n_layer=1 tf32=true steps=0 size=0; }
+selftest_half() { judged selftest_half char n_layer=1 dtype=float16 steps=0 size=0; }
+selftest_gpt2s() { judged selftest_gpt2s gpt2s n_layer=2 steps=0 size=0; }
+selftest_gpt2() { judged selftest_gpt2 gpt2 n_layer=1 batch_size=2 gradient_accumulation_steps=1 steps=0 size=0; }
 
 tests() {
     "$build/tests/cuda/test_gpu" || return 1
@@ -71,7 +90,7 @@ proxy() {
     products=$(grep 'libcublasLt\.so' "$work/libraries" | head -n 1)
     [ -f "$build/proxy/libcuda.so.1" ] && cp "$build/proxy/libcuda.so.1" "$work/proxy" ||
         ${CC:-cc} -std=gnu17 -O1 -Isrc -Iinclude -fPIC -shared -fvisibility=hidden -o "$work/proxy/libcuda.so.1" \
-            "$here/proxy_cuda.c" -ldl || return 1
+            tests/cuda/proxy_cuda.c -ldl || return 1
     export PROXY_DRIVER="$driver"
     export ANNEAL_CUDA_PATH="$work/proxy:$(dirname "$compiler"):$(dirname "$products")"
     echo "driver $driver, $compiler, $products"
@@ -125,14 +144,13 @@ memory_full() {
 
 bits() {
     for dtype in float32 bfloat16; do
-        for run in a b; do
+        for how in graph again plain chain; do
             # shellcheck disable=SC2086
-            "$anneal" train $small dtype=$dtype device=cuda out="$work/$dtype-$run" max_iters=200 eval_interval=100 --quiet || return 1
+            ANNEAL_CUDA_LAUNCH=$(echo $how | sed s/again/graph/) "$anneal" train $small dtype=$dtype device=cuda \
+                out="$work/$dtype-$how" max_iters=200 eval_interval=100 --quiet || return 1
         done
-        # shellcheck disable=SC2086
-        ANNEAL_CUDA_LAUNCH=plain "$anneal" train $small dtype=$dtype device=cuda out="$work/$dtype-plain" max_iters=200 eval_interval=100 \
-            --quiet || return 1
-        same "$dtype, 200 updates, two runs and plain launches" "$work/$dtype-a" "$work/$dtype-b" "$work/$dtype-plain" || return 1
+        same "$dtype, 200 updates, two runs, plain launches and one behind the other" "$work/$dtype-graph" "$work/$dtype-again" \
+            "$work/$dtype-plain" "$work/$dtype-chain" || return 1
     done
 }
 
@@ -174,12 +192,55 @@ crossing() {
         near "$work/straight" "$work/there" 100 1e-3 && near "$work/straight" "$work/back" 100 1e-3
 }
 
+# What a user types first; device=auto takes the GPU and says why.
 commands() {
     cd "$work" || return 1
-    "$anneal" plan char dtype=bfloat16 device=cuda && "$anneal" train demo device=cuda dtype=bfloat16 out="$work/demo" max_iters=300 &&
-        "$anneal" sample "$work/demo" device=cuda --tokens 200 && "$anneal" eval "$work/demo" device=cuda &&
-        "$anneal" resume "$work/demo" max_iters=400 && "$anneal" bench matmul --n 4096 --iters 20 device=cuda dtype=bfloat16 &&
-        "$anneal" bench copy --n 256 --iters 20 device=cuda && "$anneal" bench char device=cuda dtype=bfloat16 && echo "# see $logs/commands"
+    "$anneal" plan char dtype=bfloat16 device=cuda && "$anneal" train demo dtype=bfloat16 out=demo max_iters=300 2>said || { cat said; return 1; }
+    cat said
+    grep -q '^device  cuda: ' said && "$anneal" sample demo --tokens 200 && "$anneal" eval demo &&
+        "$anneal" resume demo max_iters=350 device=cpu && "$anneal" resume demo max_iters=400 device=auto &&
+        "$anneal" bench matmul --n 4096 --iters 20 device=cuda dtype=bfloat16 &&
+        "$anneal" bench copy --n 256 --iters 20 device=cuda && "$anneal" bench char device=cuda dtype=bfloat16 &&
+        echo "# auto: $(sed -n 's/^device  \(.\{60\}\).*/\1/p' said)..."
+}
+
+# Updates that nobody reads are not waited for: milliseconds an update, waits and stalls by log_interval; and a step in float16.
+steps() {
+    said=
+    for settings in "dtype=bfloat16 log_interval=1" "dtype=bfloat16 log_interval=10" "dtype=bfloat16 log_interval=100" \
+        "dtype=float16 log_interval=10"; do
+        # shellcheck disable=SC2086
+        "$anneal" train char $settings ${TEXT:+data="$TEXT"} device=cuda out="$work/run" max_iters=300 eval_interval=300 eval_iters=5 \
+            --quiet --json >"$work/json" || return 1
+        said="$said; $settings: $(median_ms "$work/run") ms, $(sed -n 's/.*"waits":\([0-9]*\),"stalls":\([0-9]*\).*/\1 waits, \2 stalls/p' "$work/json")"
+        cat "$work/json"
+        [ "$settings" != "dtype=float16 log_interval=10" ] || mv "$work/run" "$all/float16" # for `scaled`
+    done
+    echo "# char, 300 updates$said" | sed 's/dtype=//g; s/updates;/updates:/'
+}
+
+# float16 with its loss scale: the losses of float32, one hash of two runs, and of one that was killed.
+scaled() {
+    settings="char device=cuda eval_interval=300 eval_iters=5 --quiet"
+    [ -d "$all/float16" ] && cp -r "$all/float16" "$work/a" || # shellcheck disable=SC2086
+        "$anneal" train $settings ${TEXT:+data="$TEXT"} dtype=float16 out="$work/a" max_iters=300 || return 1
+    # shellcheck disable=SC2086
+    "$anneal" train $settings ${TEXT:+data="$TEXT"} dtype=float32 out="$work/f32" max_iters=300 &
+    # shellcheck disable=SC2086
+    "$anneal" train $settings ${TEXT:+data="$TEXT"} dtype=bfloat16 out="$work/bf16" max_iters=300 &
+    # shellcheck disable=SC2086
+    "$anneal" train $settings ${TEXT:+data="$TEXT"} dtype=float16 out="$work/b" max_iters=300 save_interval=20 &
+    until [ "$(losses "$work/b" 2>/dev/null | wc -l)" -ge 15 ]; do sleep 0.02; kill -0 $! || return 1; done
+    kill -9 $!
+    wait
+    kept=$("$anneal" inspect "$work/b" --json | sed -n 's/.*"step":\([0-9]*\).*/\1/p')
+    "$anneal" resume "$work/b" --quiet || return 1
+    scales=$(sed -n 's/.*"scale":\([0-9.e+]*\),"skipped":\([0-9]*\).*/scale \1, \2 skipped/p' "$work/a/metrics.jsonl" | tail -n 1)
+    echo "of update 300 $scales"
+    near "$work/f32" "$work/bf16" 0 0.05 || return 1
+    far=$(near "$work/f32" "$work/a" 0 0.05) || { echo "$far"; return 1; }
+    echo "$far from float16"
+    same "killed with $kept of 300 kept, resumed; $scales; beside float32 ${far#\# }; bits" "$work/a" "$work/b" && [ "$kept" -lt 300 ]
 }
 
 profile() {
@@ -206,8 +267,8 @@ print("#", n, "events in the last trace, none over another")' "$work/trace.json"
 sanitizer() {
     tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
     [ -n "$tool" ] || { echo "# NOT RUN: no compute-sanitizer here"; return 1; }
-    shape="char n_layer=1 block_size=64 batch_size=2 max_iters=3 eval_iters=1 log_interval=1 place_apart=true device=cuda --quiet"
-    precisions="dtype=bfloat16 dtype=float32 tf32=true exact=true"
+    shape="char n_layer=1 n_embd=128 n_head=2 block_size=64 batch_size=2 max_iters=2 eval_iters=1 log_interval=1 place_apart=true device=cuda --quiet"
+    precisions="dtype=bfloat16 dtype=float16 dtype=float32 tf32=true exact=true"
     for precision in $precisions; do # fills the cache
         # shellcheck disable=SC2086
         "$anneal" train $shape $precision out="$work/warm" || return 1
@@ -217,15 +278,15 @@ sanitizer() {
             # shellcheck disable=SC2086
             (ANNEAL_CUDA_TIMEOUT=300 timeout "${SANITIZER_S:-240}" "$tool" --tool $check --print-limit 100000 --error-exitcode 9 "$anneal" \
                 train $shape $precision out="$work/$check-$precision" >"$logs/sanitizer-$check-$precision" 2>&1
-                echo "exit code $?" >>"$logs/sanitizer-$check-$precision") &
+                echo "exit code $?, $(($(date +%s) - began / 1000000000)) s" >>"$logs/sanitizer-$check-$precision") &
         done
     done
     wait
-    clean=0 bad=0 theirs=0
+    clean=0 bad=0 theirs=0 runs=0
     for log in "$logs"/sanitizer-*; do
         ours=$(grep 'Race reported\|Write access\|Read access' "$log" | grep -c -v ' nvjet_')
         vendor=$(grep -c 'Race reported.* nvjet_' "$log")
-        theirs=$((theirs + vendor))
+        theirs=$((theirs + vendor)) runs=$((runs + 1))
         echo "$(basename "$log"): $(grep SUMMARY "$log" | tail -n 1 | tr -d =), $(tail -n 1 "$log"); $vendor hazards in nvjet_ kernels"
         if [ "$ours" -eq 0 ] && grep -q SUMMARY "$log" && { [ "$vendor" -gt 0 ] || grep -q '^exit code 0' "$log"; }; then
             clean=$((clean + 1))
@@ -233,50 +294,97 @@ sanitizer() {
             bad=1
         fi
     done
-    echo "# $clean of 16 runs (4 tools, bf16, f32, tf32, exact) without an error of ours; racecheck names $theirs hazards in NVIDIA's nvjet_ kernels"
+    echo "# $clean of $runs runs (4 tools, bf16, f16, f32, tf32, exact) without an error of ours; racecheck names $theirs hazards in NVIDIA's nvjet_ kernels"
     return $bad
 }
 
-# The table of operations, in exact mode: the CPU's bits.
+# The table of operations: in exact mode the CPU's bits (products of bf16 are refused there, float64 is held against the
+# oracle); then products of every dtype as libraries and tensor cores make them. In parts, side by side.
 table() {
     [ -x "$build/tests/ops/test_ops" ] || { echo "# NOT RUN: $build/tests/ops/test_ops is not built"; return 1; }
-    AN_LAB_DEVICE=cuda ANNEAL_EXACT=1 "$build/tests/ops/test_ops"
-    code=$?
-    echo "# $(grep -c '  OK ' "$logs/table") tests, exit code $code"
-    return $code
+    for part in 0 1 2 3 4 5; do
+        AN_LAB_PART=$part/6 AN_LAB_DEVICE=cuda ANNEAL_EXACT=1 "$build/tests/ops/test_ops" >"$work/exact.$part" 2>&1 &
+    done
+    AN_LAB_DEVICE=cuda "$build/tests/ops/test_ops" >"$work/fast.0" 2>&1 &
+    wait
+    cat "$work"/exact.* "$work"/fast.*
+    roots=$(cat "$work"/exact.* "$work"/fast.* | sed -n 's/^# \([0-9]*\) roots.*/\1/p' | awk '{ n += $1 } END { print n }')
+    good=$(cat "$work"/exact.* "$work"/fast.* | grep -c '  OK ')
+    echo "# $good of 49 tests, $roots results, four ways each"
+    [ "$good" -eq 49 ]
 }
 
-# The whole shakespeare_char run, three seeds.
+# What a whole shakespeare_char run said: trained SEED FOLDER. nanoGPT's best validation loss is near 1.47 (at most 1.49 is
+# asked); then the model learns the text by heart, and ends near 1.71.
+trained() {
+    grep 'after\|^time\|updates; best' "$logs/seed$1"
+    best=$(sed -n 's/.*best val loss \([0-9.]*\) after .*/\1/p' "$logs/seed$1")
+    end=$(sed -n 's/^after 5000 updates: .*val loss \([0-9.]*\).*/\1/p' "$logs/seed$1")
+    echo "# seed $1: $(sed -n 's/^time *\([^:]*\(:[0-9]*\)\?\): .*/\1/p' "$logs/seed$1" | head -n 1)," \
+        "$(grep -o 'best val loss [0-9.]* after [0-9]*' "$logs/seed$1"), at the end $end"
+    awk -v best="$best" -v end="$end" 'BEGIN { exit !(best > 1.4 && best <= 1.49 && end > 1.61 && end < 1.81) }'
+}
+whole() {
+    "$anneal" train char data="$TEXT" dtype=bfloat16 device=cuda seed="$1" eval_first=true out="$work/$1" >"$logs/seed$1" 2>&1
+}
+# The whole run, alone on the GPU: its first losses, its best and its last.
+curve() {
+    [ -f "${TEXT:-}" ] || { echo "# NOT RUN: TEXT=FILE names the text"; return 1; }
+    whole 1337 && sh tools/first_losses "$work/1337/metrics.jsonl" && trained 1337
+}
 seeds() {
     [ -f "${TEXT:-}" ] || { echo "# NOT RUN: TEXT=FILE names the text"; return 1; }
-    for seed in 1337 1338 1339; do
-        "$anneal" train char data="$TEXT" dtype=bfloat16 device=cuda seed=$seed out="$work/seed$seed" >"$logs/seed$seed" 2>&1 || return 1
-        grep 'after\|^time\|updates; best' "$logs/seed$seed"
-        echo "# seed $seed: $(sed -n 's/^time *\([^:]*\(:[0-9]*\)\?\): .*/\1/p' "$logs/seed$seed" | head -n 1), $(grep -o 'best val loss [0-9.]* after [0-9]*' "$logs/seed$seed")," \
-            "end $(grep -o 'after 5000 updates: .*' "$logs/seed$seed")"
-    done
+    whole 1338 &
+    whole 1339 && wait $! && trained 1338 && trained 1339
 }
 
-[ $# -gt 0 ] || set -- doctor selftest tests bytes bits exact crossing killed fault hang memory_full commands profile sanitizer
+about() {
+    case $1 in
+    doctor) echo "doctor measures the GPU" ;;
+    selftest*) echo "every kernel against the oracle" ;;
+    tests) echo "attention, exact mode, guards, memory beside the bill" ;;
+    bytes) echo "requested bytes are the bill's" ;;
+    bits) echo "the same bits" ;;
+    exact) echo "cuda has the CPU's bits" ;;
+    crossing) echo "a run goes on on another device, 100 updates" ;;
+    killed) echo "kill -9 and resume" ;;
+    fault) echo "a kernel that faults" ;;
+    hang) echo "a step beyond the timeout" ;;
+    memory_full) echo "a step the GPU has no room for" ;;
+    commands) echo "plan, train, sample, eval, resume, bench" ;;
+    steps) echo "updates under way" ;;
+    scaled) echo "float16" ;;
+    profile) echo "profile and its trace" ;;
+    sanitizer) echo "compute-sanitizer" ;;
+    table) echo "every operation, dtype and shape" ;;
+    curve) echo "a whole run of shakespeare_char" ;;
+    seeds) echo "two more" ;;
+    *) return 1 ;;
+    esac
+}
+
+[ $# -gt 0 ] || set -- alone beside
+began=$(date +%s)
+names=
 for name; do
     case $name in
-    doctor) check doctor "doctor measures the GPU" ;;
-    selftest) check selftest "every kernel of a step against the oracle" ;;
-    tests) check tests "attention, exact mode, guards, memory beside the bill" ;;
-    bytes) check bytes "requested bytes are the bill's" ;;
-    bits) check bits "the same bits" ;;
-    exact) check exact "cuda has the CPU's bits" ;;
-    crossing) check crossing "a run goes on on another device, 100 updates" ;;
-    killed) check killed "kill -9 and resume" ;;
-    fault) check fault "a kernel that faults" ;;
-    hang) check hang "a step beyond the timeout" ;;
-    memory_full) check memory_full "a step the GPU has no room for" ;;
-    commands) check commands "plan, train, sample, eval, resume, bench" ;;
-    profile) check profile "profile and its trace" ;;
-    sanitizer) check sanitizer "compute-sanitizer" ;;
-    table) check table "every operation, dtype and shape" ;;
-    seeds) check seeds "shakespeare_char, three seeds" ;;
-    *) echo "there is no check $name" >&2; exit 2 ;;
+    alone) names="$names $alone" ;;
+    beside) names="$names $beside" ;;
+    *) about "$name" >/dev/null || { echo "there is no check $name" >&2; exit 2; }
+        names="$names $name" ;;
     esac
 done
-[ "$failed" -eq 0 ] || { echo "$failed checks failed"; exit 1; }
+started=
+for name in $names; do # alone first, each in its turn; then the others together
+    case " $beside seeds " in *" $name "*) continue ;; esac
+    (run "$name")
+    cat "$all/$name.line"
+done
+for name in $names; do
+    case " $beside seeds " in *" $name "*) (run "$name") & started="$started $name" ;; esac
+done
+wait
+for name in $started; do cat "$all/$name.line"; done
+failed=$(cat "$all"/*.line | grep -c '^NOT OK')
+echo "$(echo "$names" | wc -w) checks in $(($(date +%s) - began)) s, $failed failed"
+[ "$failed" -eq 0 ]
