@@ -39,6 +39,7 @@ static const char *row_step(const an_plan *p, const an_plan_step *s, const an_gp
     const an_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.row, an_gpu_kind_of(gpu));
     an_gpu_launch *l;
     const char *why = an_gpu_launch_add(out, NULL, of.groups, 1, 1, of.threads, &l);
+    if (!why) l->shared_bytes = (uint32_t)of.shared_bytes;
     for (int i = 0; !why && i < s->n_args; i++) an_gpu_bind_arg(l, i, s, i);
     return why;
 }

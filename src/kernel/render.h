@@ -28,10 +28,10 @@ void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product
 /* How that kernel is launched: groups along x, threads in each. */
 typedef struct an_launch {
     int64_t groups;
-    int threads;
-    bool wide;   /* CUDA: several columns a thread, in wide accesses */
-    bool team;   /* CUDA: a group a row, where rows are few and long */
-    bool shares; /* and each reduction is shared by the group */
+    int threads, shared_bytes; /* the second: CUDA, asked for at launch */
+    bool wide;                 /* CUDA: several columns a thread, in wide accesses */
+    bool team;                 /* CUDA: a group a row, where rows are few and long */
+    bool shares;               /* and each reduction is shared by the group */
 } an_launch;
 an_launch an_render_gpu_launch(const an_row_prog *p, an_gpu_kind gpu);
 /* Why a GPU cannot run a program ("uses float64, ..."), NULL when it can. Rendering one that is refused marks the text

@@ -8,8 +8,9 @@
  * literals: equal texts are equal kernels.
  *
  * AN_GPU_CUDA_FAST has liberties: several columns a lane, so sums in another order; a row kept in registers from phase
- * to phase; where all results are stored in 16 bits, exp and 1 + erf to 13 bits or more (is_brief). The last is the one
- * that fusing can show: the same formula in a program that also stores f32 is computed in full.
+ * to phase, a long one by a group, in shared memory; where nothing along the columns has more than 16 bits, exp and
+ * 1 + erf to 13 bits or more (is_brief, is_brief_row). The last is the one that fusing can show: the same formula in a
+ * program that also stores f32 is computed in full.
  */
 #include "kernel/render_gpu.h"
 #include "kernel/render_notes.h"
@@ -236,7 +237,7 @@ void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool
         return;
     }
     an_launch launch = an_render_gpu_launch(p, gpu);
-    an_text_printf(out, "AN_KERNEL(%s, %d)\n(", name, launch.threads);
+    an_text_printf(out, launch.shared_bytes ? "AN_KERNEL(%s, %d, 2)\n(" : "AN_KERNEL(%s, %d)\n(", name, launch.threads);
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i,
                        type_of(&p->arg[i]), p->arg[i].name);

@@ -10,10 +10,10 @@ extern const char *const an_gpu_storage[AN_N_DTYPES], *const an_gpu_computed[AN_
 
 /* How a program is spelled where other devices' bits are not asked for; all zero: plainly. */
 typedef struct an_gpu_form {
-    int wide;   /* columns of a thread, 0: one */
-    int blocks; /* a lane keeps its columns of a row in registers from phase to phase, `wide` in each of so many blocks
-                 */
-    bool brief; /* every result is stored in 16 bits: exp and erf need no more than those can show */
+    int wide;    /* columns of a thread, 0: one */
+    int blocks;  /* a row is kept from phase to phase: by a lane in registers, in so many blocks of `wide` */
+    bool shared; /* ... or by a group in shared memory, each thread its own columns */
+    bool brief;  /* in and out there are 16 bits: exp and erf need no more than those can show */
 } an_gpu_form;
 
 /* Whether an index, a guard or a row's store reads loop variable `var`. */
@@ -26,8 +26,10 @@ void an_gpu_instruction(const an_row_prog *p, int i, const char *indent, const c
 /* Whether instruction `in` takes `wide` elements that begin at a multiple of `wide`: its index is c plus what is such a
  * multiple in every row. */
 bool an_gpu_moves_together(const an_row_prog *p, const an_ins *in, int wide);
-/* Whether what i loads or stores outlives its phase, in registers. */
+/* Whether what i loads or stores outlives its phase, in registers or shared memory. */
 bool an_gpu_lasts(const an_row_prog *p, int i, an_gpu_form f);
+/* Where it stands in memory: the index of its element at c0. */
+void an_gpu_place(const an_row_prog *p, const an_ins *in, an_text *out);
 /* One load or store of the wide form, at c0; those of a phase that stand outside its loop. */
 void an_gpu_move(const an_row_prog *p, int i, const char *block, const char *indent, an_text *out);
 void an_gpu_moves(const an_row_prog *p, int phase, an_gpu_form f, bool stores, const char *indent, an_text *out);

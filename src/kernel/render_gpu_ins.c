@@ -144,17 +144,24 @@ bool an_gpu_lasts(const an_row_prog *p, int i, an_gpu_form f)
 {
     const an_ins *in = &p->ins[i];
     if (!f.blocks || !an_gpu_moves_together(p, in, f.wide)) return false;
-    if (in->kind == AN_INS_LOAD) return source_of(p, i, f.wide) == i && an_ix_uses(&p->ix, in->ix, AN_VAR_ROW);
+    if (in->kind == AN_INS_LOAD && !f.shared)
+        return source_of(p, i, f.wide) == i && an_ix_uses(&p->ix, in->ix, AN_VAR_ROW);
     for (int j = i + 1; j < p->n_ins; j++)
-        if (source_of(p, j, f.wide) == i) return true;
+        if (source_of(p, j, f.wide) == i && p->ins[j].phase >= in->phase + f.shared) return true;
     return false;
+}
+
+/* Whether i fetches columns that stand two in a word. */
+static bool is_paired(const an_row_prog *p, int i, an_gpu_form f)
+{
+    return f.shared && p->ins[i].kind == AN_INS_LOAD && p->arg[p->ins[i].arg].dtype == AN_BF16 && an_gpu_lasts(p, i, f);
 }
 
 /* Column k of what instruction i moves. */
 static void moved(const an_row_prog *p, int i, an_gpu_form f, an_text *out)
 {
     int source = f.blocks ? source_of(p, i, f.wide) : i;
-    an_text_printf(out, an_gpu_lasts(p, source, f) ? "w%d[b][k]" : "w%d[k]", source);
+    an_text_printf(out, an_gpu_lasts(p, source, f) && !f.shared ? "w%d[b][k]" : "w%d[k]", source);
 }
 
 static void load(const an_row_prog *p, int i, an_gpu_form f, an_text *out)
@@ -162,6 +169,10 @@ static void load(const an_row_prog *p, int i, an_gpu_form f, an_text *out)
     static const char *const widen[AN_N_DTYPES] = {[AN_BF16] = "an_bf16_to_f32(", [AN_F16] = "an_f16_to_f32("};
     const an_ins *in = &p->ins[i];
     const an_row_arg *arg = &p->arg[in->arg];
+    if (an_gpu_moves_together(p, in, f.wide) && is_paired(p, source_of(p, i, f.wide), f)) {
+        an_text_printf(out, "an_bf16_of(w%d, k)", source_of(p, i, f.wide));
+        return;
+    }
     if (an_gpu_moves_together(p, in, f.wide)) {
         an_text_puts(out, widen[arg->dtype] ? widen[arg->dtype] : "");
         moved(p, i, f, out);
@@ -334,24 +345,58 @@ void an_gpu_accumulate(const an_row_prog *p, int i, const char *lane, const char
                        i, lane, in->a);
 }
 
-void an_gpu_move(const an_row_prog *p, int i, const char *block, const char *indent, an_text *out)
+void an_gpu_place(const an_row_prog *p, const an_ins *in, an_text *out)
 {
     static const char *const narrow_c0[AN_N_VARS] = {"r", "c0", "q"};
     static const char *const wide_c0[AN_N_VARS] = {"(an_i64)r", "(an_i64)c0", "(an_i64)q"};
+    an_text_printf(out, "%s + ", p->arg[in->arg].name);
+    an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
+}
+
+void an_gpu_move(const an_row_prog *p, int i, const char *block, const char *indent, an_text *out)
+{
     const an_ins *in = &p->ins[i];
     const bool stores = in->kind == AN_INS_STORE;
-    const char *name = p->arg[in->arg].name;
+    an_text_puts(out, indent);
     if (stores)
-        an_text_printf(out, "%san_wide_store(%s + ", indent, name);
+        an_text_puts(out, "an_wide_store(");
     else
-        an_text_printf(out, "%san_wide_load(w%d%s, %s + ", indent, i, block, name);
-    an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
+        an_text_printf(out, "an_wide_load(w%d%s, ", i, block);
+    an_gpu_place(p, in, out);
     if (stores) an_text_printf(out, ", w%d%s", i, block);
     an_text_puts(out, ");\n");
 }
 
+/* The same of a form that keeps rows in shared memory: what a phase needs of an earlier one is fetched by its first
+ * reader. */
+static void shared_moves(const an_row_prog *p, int phase, an_gpu_form f, bool stores, const char *indent, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase || !an_gpu_moves_together(p, in, f.wide)) continue;
+        const int source = source_of(p, i, f.wide);
+        bool first = source == i || p->ins[source].phase < phase;
+        for (int j = 0; j < i && source != i; j++)
+            first &= p->ins[j].phase != phase || source_of(p, j, f.wide) != source;
+        const bool is_store = in->kind == AN_INS_STORE, lasts = an_gpu_lasts(p, source, f);
+        const bool pairs = is_paired(p, source, f);
+        if (!stores && first)
+            an_text_printf(out, "%s%s w%d[%d];\n", indent, pairs ? "an_u32" : an_gpu_storage[p->arg[in->arg].dtype],
+                           source, f.wide >> pairs);
+        if (stores != is_store || !first) continue;
+        if (is_store || !lasts) an_gpu_move(p, i, "", indent, out);
+        if (lasts)
+            an_text_printf(out, "%san_kept_%s(w%d, row%d + at);\n", indent, is_store ? "store" : "load", source,
+                           source);
+    }
+}
+
 void an_gpu_moves(const an_row_prog *p, int phase, an_gpu_form f, bool stores, const char *indent, an_text *out)
 {
+    if (f.shared) {
+        shared_moves(p, phase, f, stores, indent, out);
+        return;
+    }
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase || !an_gpu_moves_together(p, in, f.wide)) continue;

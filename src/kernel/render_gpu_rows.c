@@ -9,9 +9,11 @@ enum {
     ROWS_A_GROUP = 4,
     TEAM_ROWS = 16,
     TEAM_THREADS = 1024,
-    LONG_ROW = 8192,    /* columns from which a group takes a row, whose second reading then comes from the cache */
-    ROW_WIDE = 4,       /* columns a lane of a row: 16 bytes of f32 */
-    KEPT_REGISTERS = 96 /* of a lane that may hold its row from phase to phase */
+    LONG_ROW = 8192,     /* columns from which a group takes a row, whose second reading then comes from the cache */
+    ROW_WIDE = 4,        /* columns a lane of a row: 16 bytes of f32 */
+    KEPT_REGISTERS = 96, /* of a lane that may hold its row from phase to phase */
+    KEPT_BYTES = (99 << 10) - 512, /* of a group, in shared memory: what each GPU from sm_80 on has, less the folds' */
+    KEPT_THREADS = 512             /* most of such a group, of which two are on a multiprocessor at a time */
 };
 
 static bool is_column(const an_ins *in)
@@ -47,18 +49,19 @@ static bool row_is_picked(const an_row_prog *p, int phase)
     return picked && stored;
 }
 
-static void end_row_reduction(const an_row_prog *p, int i, bool wide, bool shares, an_text *out)
+static void end_row_reduction(const an_row_prog *p, int i, int wide, const an_launch *launch, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     const char *lane = wide ? "[0]" : "", *join = in->op == AN_OP_MAX ? "an_max" : "an_plus";
     char e[48];
-    for (int step = ROW_WIDE / 2; wide && step; step /= 2)
+    for (int step = wide / 2; step; step /= 2)
         for (int l = 0; l < step; l++)
             an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", i, l, join, i, l, i, l + step);
     if (in->op == AN_OP_ARGMAX)
         snprintf(e, sizeof e, "an_fold_argmax(b%d, q%d)", i, i);
-    else if (shares)
-        snprintf(e, sizeof e, "an_group_%s(s%d%s)", in->op == AN_OP_MAX ? "max" : "sum", i, lane);
+    else if (launch->shares)
+        snprintf(e, sizeof e, "an_group_%s<%d>(s%d%s)", in->op == AN_OP_MAX ? "max" : "sum", launch->threads / 32, i,
+                 lane);
     else if (in->op == AN_OP_MAX)
         snprintf(e, sizeof e, "an_fold_max(s%d%s, l)", i, lane);
     else
@@ -105,17 +108,18 @@ static void narrow_columns(const an_row_prog *p, int phase, bool shared, an_text
     an_text_puts(out, "    }\n");
 }
 
-/* The loop over a lane's columns; an unrolled one where the row is kept. */
-static void wide_loop(const an_row_prog *p, an_gpu_form f, bool shared, an_text *out)
+/* The loop over a lane's columns, or over those of one of `threads`; an unrolled one where registers keep the row. */
+static void wide_loop(const an_row_prog *p, an_gpu_form f, int threads, an_text *out)
 {
-    const int step = ROW_WIDE * (shared ? TEAM_THREADS : 32);
-    if (!f.blocks) {
-        an_text_printf(out, "    for (int c0 = %d * %s; c0 < %lld; c0 += %d) {\n", ROW_WIDE, shared ? "an_thread" : "l",
+    const int step = f.wide * (threads ? threads : 32);
+    if (!f.blocks || f.shared) {
+        an_text_printf(out, "    for (int c0 = %d * %s; c0 < %lld; c0 += %d) {\n", f.wide, threads ? "an_thread" : "l",
                        (long long)p->cols, step);
+        if (f.shared) an_text_printf(out, "        const int at = (int)((an_u32)c0 / %du);\n", f.wide);
         return;
     }
     an_text_printf(out, "    AN_UNROLL for (int b = 0; b < %d; b++)\n    {\n        const int c0 = %d * b + %d * l;\n",
-                   f.blocks, step, ROW_WIDE);
+                   f.blocks, step, f.wide);
     if (p->cols % step) an_text_printf(out, "        if (c0 >= %lld) continue;\n", (long long)p->cols);
 }
 
@@ -126,23 +130,59 @@ static void kept_rows(const an_row_prog *p, an_gpu_form f, an_text *out)
         if (an_gpu_lasts(p, i, f))
             an_text_printf(out, "    %s w%d[%d][%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, f.blocks,
                            f.wide);
-    wide_loop(p, f, false, out);
+    wide_loop(p, f, 0, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_LOAD && an_gpu_lasts(p, i, f)) an_gpu_move(p, i, "[b]", "        ", out);
     an_text_puts(out, "    }\n");
 }
 
-/* Four columns a lane at a time: 128 chains instead of 32, so only where the bits of other devices are not asked for.
- */
-static void wide_columns(const an_row_prog *p, int phase, an_gpu_form f, bool shared, an_text *out)
+/* Bytes of a column that a group keeps from phase to phase; 0 when some of it does not fill accesses of 16 bytes. */
+static int64_t kept_bytes(const an_row_prog *p, an_gpu_form f)
 {
-    wide_loop(p, f, shared, out);
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_ins; i++) {
+        if (!an_gpu_lasts(p, i, f)) continue;
+        const int64_t each = (int64_t)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype);
+        if (each * f.wide % 16) return 0;
+        bytes += each;
+    }
+    return bytes;
+}
+
+/* The row on its way into the group's shared memory, `wide` columns in 16-byte pieces; each thread fetches what it will
+ * use, so that it waits for nobody else's. */
+static void shared_rows(const an_row_prog *p, an_gpu_form f, const an_launch *launch, an_text *out)
+{
+    int64_t room = 0;
+    an_text_puts(out, "    extern __shared__ uint4 an_row[];\n");
+    for (int i = 0; i < p->n_ins; i++) {
+        if (!an_gpu_lasts(p, i, f)) continue;
+        const int pieces = (int)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * f.wide / 16;
+        an_text_printf(out, "    const an_kept<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide), i,
+                       (long long)room);
+        room += p->cols / f.wide * pieces;
+    }
+    wide_loop(p, f, launch->threads, out);
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_LOAD || !an_gpu_lasts(p, i, f)) continue;
+        an_text_printf(out, "        an_kept_fetch<%d>(row%d + at, ", f.wide, i);
+        an_gpu_place(p, &p->ins[i], out);
+        an_text_puts(out, ");\n");
+    }
+    an_text_puts(out, "    }\n");
+}
+
+/* Several columns a lane at a time: 128 chains or more instead of 32, so only where the bits of other devices are not
+ * asked for. */
+static void wide_columns(const an_row_prog *p, int phase, an_gpu_form f, int threads, an_text *out)
+{
+    wide_loop(p, f, threads, out);
     an_gpu_moves(p, phase, f, false, "        ", out);
     an_text_printf(
         out,
         "        AN_UNROLL for (int k = 0; k < %d; k++)\n        {\n            const int c = c0 + k;\n         "
         "   (void)c;\n",
-        ROW_WIDE);
+        f.wide);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && is_column(&p->ins[i])) an_gpu_instruction(p, i, "            ", "", f, out);
     for (int i = 0; i < p->n_ins; i++)
@@ -161,9 +201,51 @@ static bool wide_rows(const an_row_prog *p, an_gpu_kind gpu)
     return wide;
 }
 
+/* Loads and stores of `wide` columns in one. */
+static int moves_of(const an_row_prog *p, int wide)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_ins; i++) n += an_gpu_moves_together(p, &p->ins[i], wide);
+    return n;
+}
+
+/* Nothing along the row, in or out, has more than 16 bits: sums over it show no more of exp and erf either. */
+static bool is_brief_row(const an_row_prog *p)
+{
+    bool brief = true;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if ((in->kind == AN_INS_LOAD || in->kind == AN_INS_STORE) && in->level == AN_LEVEL_COL)
+            brief &= p->arg[in->arg].dtype == AN_BF16 || p->arg[in->arg].dtype == AN_F16;
+        brief &= in->kind != AN_INS_RAND;
+    }
+    return brief;
+}
+
+/* A long row's: kept in shared memory where it fits, 8 columns at a time where all accesses allow it. */
+static an_gpu_form team_form(const an_row_prog *p)
+{
+    an_gpu_form f = {.wide = ROW_WIDE, .blocks = 1, .shared = true, .brief = is_brief_row(p)};
+    if (p->cols % (2 * ROW_WIDE) == 0 && moves_of(p, 2 * ROW_WIDE) == moves_of(p, ROW_WIDE)) f.wide *= 2;
+    const int64_t bytes = kept_bytes(p, f);
+    if (bytes && bytes * p->cols <= KEPT_BYTES) return f;
+    return (an_gpu_form){.wide = ROW_WIDE, .brief = f.brief};
+}
+
+/* Threads of a group that keeps its row: as many as leave the fewest idle in the last turn. */
+static int team_threads(const an_row_prog *p, an_gpu_form f)
+{
+    const int64_t pieces = p->cols / f.wide;
+    int best = KEPT_THREADS;
+    for (int t = KEPT_THREADS; t >= KEPT_THREADS / 2; t -= 32)
+        if (an_round_up(pieces, t) < an_round_up(pieces, best)) best = t;
+    return best;
+}
+
 static an_gpu_form rows_form(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu)
 {
     an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
+    if (launch->shares) return team_form(p);
     if (!f.wide || launch->team || p->n_phases < 2) return f;
     const an_gpu_form kept = {.wide = f.wide,
                               .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
@@ -189,19 +271,19 @@ static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, 
             stored = true;
         }
         if (in->kind == AN_INS_REDUCE)
-            an_gpu_declare_lanes(p, i, f.wide ? ROW_WIDE : 1, out);
+            an_gpu_declare_lanes(p, i, f.wide ? f.wide : 1, out);
         else if (in->level == AN_LEVEL_ROW)
             an_gpu_instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", (an_gpu_form){0}, out);
     }
     if (!columns) return;
     if (!team && !stored && row_is_picked(p, phase)) an_text_puts(out, "    AN_SUBGROUP_DEVICE_BARRIER();\n");
+    if (f.shared && phase == 0) an_text_puts(out, "    an_kept_wait();\n");
     if (f.wide)
-        wide_columns(p, phase, f, shared, out);
+        wide_columns(p, phase, f, shared ? launch->threads : 0, out);
     else
         narrow_columns(p, phase, shared, out);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
-            end_row_reduction(p, i, f.wide, launch->shares, out);
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) end_row_reduction(p, i, f.wide, launch, out);
 }
 
 void an_gpu_rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
@@ -216,14 +298,23 @@ void an_gpu_rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu,
         an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
     const an_gpu_form f = rows_form(p, launch, gpu);
-    if (f.blocks) kept_rows(p, f, out);
+    if (f.shared)
+        shared_rows(p, f, launch, out);
+    else if (f.blocks)
+        kept_rows(p, f, out);
     for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch, f, out);
 }
 
 an_launch an_gpu_rows_launch(const an_row_prog *p, an_gpu_kind gpu)
 {
-    if (wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX)
-        return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true, .shares = true};
+    if (wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX) {
+        const an_gpu_form f = team_form(p);
+        return (an_launch){.groups = p->rows,
+                           .threads = f.shared ? team_threads(p, f) : TEAM_THREADS,
+                           .shared_bytes = f.shared ? (int)(kept_bytes(p, f) * p->cols) : 0,
+                           .team = true,
+                           .shares = true};
+    }
     if (is_team(p, gpu == AN_GPU_MSL)) return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true};
     int64_t at_once = AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
     return (an_launch){.groups = an_ceil_div(p->rows, at_once), .threads = 32 * (int)at_once};

@@ -150,6 +150,57 @@ static void gelu_of_every_bf16_number_is_that_of_the_cpu(void **state)
     compare_gelu("gelu'", dx[0], dx[1]);
 }
 
+/* ---------------------------------------------------------------------------------------------- long rows */
+
+enum { LONG_ROWS = 12, LONG_COLS = 12000, LONG_IN = 64, N_LONG = 4 };
+static const char *const long_names[N_LONG] = {"losses", "dx", "softmax", "softmax of it"};
+
+/* A cross entropy in bf16, whose gradient stands where the logits stood, and rows of f32 of which one output is read
+ * again in later phases. */
+static void run_long_rows(const char *device, float *out[N_LONG], const size_t n[N_LONG])
+{
+    int32_t y[LONG_ROWS];
+    for (int i = 0; i < LONG_ROWS; i++) y[i] = i % 5 == 4 ? -100 : i * 1091 % LONG_COLS;
+    an_ctx *cx = an_open(&(an_options){.device = device, .seed = 3});
+    an_set_policy(cx, (an_policy){.matmul = AN_BF16});
+    an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(LONG_ROWS, LONG_IN), AN_NORMAL(1)),
+              *w = an_param(cx, "w", AN_F32, AN_SHAPE(LONG_COLS, LONG_IN), AN_NORMAL(0.5)),
+              *z = an_param(cx, "z", AN_F32, AN_SHAPE(LONG_ROWS, LONG_COLS), AN_NORMAL(3));
+    an_tensor *loss = an_linear_cross_entropy(x, w, an_input(cx, AN_I32, AN_SHAPE(LONG_ROWS), y));
+    an_backward(an_sum(loss, AN_ALL));
+    an_tensor *soft = an_softmax(z, 1), *want[N_LONG] = {loss, an_grad(x), soft, an_softmax(an_mul_num(soft, 50), 1)};
+    if (an_eval(want[0], want[1], want[2], want[3]) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    for (int i = 0; i < N_LONG; i++) {
+        out[i] = malloc(n[i] * sizeof(float));
+        assert_non_null(out[i]);
+        assert_int_equal(an_read(want[i], out[i], n[i] * sizeof(float)), AN_OK);
+    }
+    an_close(cx);
+}
+
+static void long_rows_are_those_of_the_cpu_and_the_same_again(void **state)
+{
+    (void)state;
+    static const size_t n[N_LONG] = {LONG_ROWS, LONG_ROWS * LONG_IN, LONG_ROWS * LONG_COLS, LONG_ROWS * LONG_COLS};
+    static const double allowed[N_LONG] = {1e-3, 6e-3, 1e-6, 3e-5}; /* the last: of 50 times the one before */
+    float *cpu[N_LONG], *gpu[2][N_LONG];
+    if (no_gpu()) skip();
+    run_long_rows("cpu", cpu, n);
+    for (int k = 0; k < 2; k++) run_long_rows("cuda", gpu[k], n);
+    for (int i = 0; i < N_LONG; i++) {
+        double difference = 0, norm = 0;
+        for (size_t e = 0; e < n[i]; e++) {
+            const double d = (double)gpu[0][i][e] - (double)cpu[i][e];
+            difference += d * d, norm += (double)cpu[i][e] * (double)cpu[i][e];
+        }
+        print_message("# %s: relative difference %.2g\n", long_names[i], sqrt(difference / norm));
+        if (!(sqrt(difference / norm) < allowed[i])) fail_msg("%s: %g", long_names[i], sqrt(difference / norm));
+        assert_memory_equal(gpu[0][i], gpu[1][i], n[i] * sizeof(float));
+        free(cpu[i]);
+        for (int k = 0; k < 2; k++) free(gpu[k][i]);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- scattering */
 
 enum { IDS = 5000, TABLE = 2000, WIDTH = 300 };
@@ -282,6 +333,7 @@ int main(void)
         cmocka_unit_test(attention_in_bf16_is_that_of_the_cpu),
         cmocka_unit_test(attention_in_tf32_is_that_of_the_cpu_in_f32),
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
+        cmocka_unit_test(long_rows_are_those_of_the_cpu_and_the_same_again),
         cmocka_unit_test(scattered_rows_are_those_of_the_cpu),
         cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),
         cmocka_unit_test(two_runs_and_plain_launches_have_the_same_bits),

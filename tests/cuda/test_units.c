@@ -152,6 +152,60 @@ static void kernels_of_a_step_at_the_width_of_gpt2_compile(void **state)
     print_message("# %d texts, %d compiled\n", seen_units, compiled);
 }
 
+/* A cross entropy and its gradient over `cols` labels: the launch and the text of its one row program. */
+static void take_long_row(int cols, an_dtype dtype, uint32_t shared_bytes)
+{
+    static const int archs[] = {80, 90, 100};
+    enum { ROWS = 64 };
+    static const int32_t labels[ROWS];
+    const an_gpu gpu = {.fast = true};
+    int rows = 0;
+    an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+    assert_non_null(cx);
+    an_set_policy(cx, (an_policy){.matmul = dtype});
+    an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(ROWS, 64), AN_ZEROS),
+              *w = an_param(cx, "w", AN_F32, AN_SHAPE(cols, 64), AN_ZEROS);
+    an_tensor *loss = an_mean(an_linear_cross_entropy(x, w, an_input(cx, AN_I32, AN_SHAPE(ROWS), labels)), AN_ALL);
+    an_backward(loss);
+    if (an_plan(loss, an_grad(x), an_grad(w)) != AN_OK) fail_msg("%s", an_error(cx));
+    const an_plan *p = cx->last->plan;
+    for (int s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        an_gpu_step g;
+        an_text text = {0};
+        if (k->kind != AN_KERNEL_ROW || k->u.row->cols != cols) continue;
+        assert_null(an_gpu_step_make(p, &p->step[s], &gpu, &g));
+        an_render_unit(p, &p->step[s], &gpu, "row", &text);
+        assert_false(text.failed);
+        const char *body = strstr(text.data, "AN_ROW_IN(0");
+        assert_non_null(body);
+        assert_int_equal(g.launch[0].shared_bytes, shared_bytes);
+        assert_int_equal(g.launch[0].groups[0], ROWS);
+        assert_int_equal(strstr(body, "an_kept_fetch") != NULL, shared_bytes > 0);
+        assert_int_equal(strstr(body, "an_brief_exp") != NULL, dtype == AN_BF16);
+        for (size_t a = 0; a < AN_COUNT(archs); a++) {
+            char *log = NULL, *cubin = nvrtc_cubin(&compiler, text.data, k->name, archs[a], 0, &log);
+            if (!cubin || !log || strstr(log, "warning") || !strstr(log, " 0 bytes spill stores"))
+                fail_msg("%d columns for sm_%d: %s", cols, archs[a], log ? log : "no log");
+            free(cubin), free(log);
+        }
+        an_text_free(&text);
+        rows++;
+    }
+    assert_int_equal(rows, 1);
+    an_close(cx);
+}
+
+static void a_long_row_is_kept_in_shared_memory_where_it_fits_and_nothing_is_spilled(void **state)
+{
+    (void)state;
+    if (!compiler.library) skip();
+    take_long_row(50304, AN_BF16, 2 * 50304);
+    take_long_row(24576, AN_F32, 4 * 24576);
+    take_long_row(8196, AN_BF16, 0); /* columns by four: not 16 bytes of bf16 */
+    take_long_row(50304, AN_F32, 0);
+}
+
 /* Channels that are read by eight: both products of an operand and both sizes of its tile; taps apart; and odd ones. */
 static void kernels_of_convolutions_compile(void **state)
 {
@@ -226,6 +280,7 @@ int main(void)
         cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
         cmocka_unit_test(kernels_of_convolutions_compile),
         cmocka_unit_test(attention_of_float16_takes_tensor_cores_and_that_of_float32_does_not),
+        cmocka_unit_test(a_long_row_is_kept_in_shared_memory_where_it_fits_and_nothing_is_spilled),
     };
     return cmocka_run_group_tests(tests, open_compiler, close_map);
 }

@@ -20,7 +20,8 @@ typedef unsigned long long an_u64;
 typedef long long an_i64;
 
 /* ---- entry, address spaces, ids */
-#define AN_KERNEL(name, threads) extern "C" __global__ void __launch_bounds__(threads) name
+/* Threads of a group; how many groups are to be on a multiprocessor at a time may follow. */
+#define AN_KERNEL(name, ...)     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name
 #define AN_IN(i, type, name)     const type *__restrict__ name
 #define AN_OUT(i, type, name)    type *__restrict__ name
 #define AN_ARGS(i, type, name)   const type name

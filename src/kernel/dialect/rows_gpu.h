@@ -171,25 +171,67 @@ AN_FOLDS(float)
 AN_FOLDS(int)
 AN_FOLDS(an_i64)
 #ifndef __METAL_VERSION__
-/* Folds of a group of 32 subgroups; every thread gets the result. */
-template <class T> AN_FN T an_group_sum(T x)
+/* Folds of a group of n subgroups; every thread gets the result. */
+template <int n, class T> AN_FN T an_group_sum(T x)
 {
-    __shared__ T part[32];
+    __shared__ T part[n];
     x = an_fold_sum(x);
     AN_BARRIER(); /* the last fold has been read */
     if (an_lane == 0) part[an_subgroup] = x;
     AN_BARRIER();
-    return an_fold_sum(part[an_lane]);
+    return an_fold_sum(an_lane < n ? part[an_lane] : (T)0);
 }
-template <class T> AN_FN T an_group_max(T x)
+template <int n, class T> AN_FN T an_group_max(T x)
 {
-    __shared__ T part[32];
+    __shared__ T part[n];
     x = an_fold_max(x, an_lane);
     AN_BARRIER();
     if (an_lane == 0) part[an_subgroup] = x;
     AN_BARRIER();
-    return an_fold_max(part[an_lane], an_lane);
+    return an_fold_max(part[an_lane < n ? an_lane : 0], an_lane);
 }
+/* A row that its group keeps in shared memory, `units` of a thread's neighbouring columns. Their 16-byte pieces stand
+ * apart, so that neighbouring threads read neighbouring pieces. Each thread fetches, reads and writes its own. */
+template <int units> struct an_kept {
+    uint4 *piece;
+};
+template <int units> struct an_kept_at {
+    uint4 *piece;
+};
+template <int units> AN_FN an_kept_at<units> operator+(an_kept<units> row, int at) { return {row.piece + at}; }
+template <class T, int n> union an_pieces {
+    uint4 piece[n * sizeof(T) / 16];
+    T x[n];
+};
+template <class T, int n, int units> AN_FN void an_kept_load(T (&x)[n], an_kept_at<units> from)
+{
+    an_pieces<T, n> w;
+    AN_UNROLL for (int i = 0; i < (int)(n * sizeof(T) / 16); i++) w.piece[i] = from.piece[i * units];
+    AN_UNROLL for (int i = 0; i < n; i++) x[i] = w.x[i];
+}
+template <class T, int n, int units> AN_FN void an_kept_store(const T (&x)[n], an_kept_at<units> to)
+{
+    an_pieces<T, n> w;
+    AN_UNROLL for (int i = 0; i < n; i++) w.x[i] = x[i];
+    AN_UNROLL for (int i = 0; i < (int)(n * sizeof(T) / 16); i++) to.piece[i * units] = w.piece[i];
+}
+template <int n, class T, int units> AN_FN void an_kept_fetch(an_kept_at<units> to, const T *from)
+{
+    if ((an_u64)from % 16 == 0) {
+        AN_UNROLL for (int i = 0; i < (int)(n * sizeof(T) / 16); i++)
+            asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                         :
+                         : "r"((an_u32)__cvta_generic_to_shared(to.piece + i * units)), "l"((const uint4 *)from + i)
+                         : "memory");
+    } else {
+        T x[n];
+        AN_UNROLL for (int i = 0; i < n; i++) x[i] = from[i];
+        an_kept_store(x, to);
+    }
+}
+/* Two bf16 in a word: number k of them as f32, one operation each. */
+AN_FN float an_bf16_of(const an_u32 *pairs, int k) { return AN_U2F(k % 2 ? pairs[k / 2] & 0xffff0000u : pairs[k / 2] << 16); }
+AN_FN void an_kept_wait() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 AN_FN double an_swap(double x, int m) { return an_shuffle_xor(x, m); }
 AN_FN double an_plus(double a, double b) { return a + b; }
 AN_FN int an_is_nan(double x) { return x != x; }
@@ -231,10 +273,19 @@ AN_FN float an_one_plus_erf(float x)
     float y = an_power_of_2(q * a);
     return x < 0.0f ? y : 2.0f - y;
 }
+/* One instruction; zeros of two signs are told apart otherwise than by an_max. */
+AN_FN float an_fast_max(float a, float b)
+{
+    float y;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(a), "f"(b));
+    return y;
+}
+template <class T> AN_FN T an_fast_max(T a, T b) { return an_max(a, b); }
 AN_FAST_PAIR(exp, an_quick_exp)
 AN_FAST_PAIR(log, logf)
 AN_FAST_PAIR(tanh, tanhf)
 AN_FAST_PAIR(erf, erff)
+#define an_max  an_fast_max
 #define an_exp  an_fast_exp
 #define an_log  an_fast_log
 #define an_tanh an_fast_tanh
