@@ -1,18 +1,18 @@
-/* hopper_check.c: attn_hopper.inc on an sm_90 GPU: against loops in double precision, against itself on another grid
+/* hopper_check.c: attn_hopper.inc on an sm_90 GPU: against loops in double precision, against itself on other grids
  * bit for bit, and timed beside attn_cuda.inc. bench/gpu/run.sh builds and runs it.
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"
 #include "shim/attn_case.h"
 
-enum { D = 64, PASSES = 4, ROUNDS = 7, RUNS = 5 };
+enum { D = 64, FORWARD = 0, DELTA, DQ, DKV, DQKV, PASSES, ROUNDS = 7, RUNS = 5 };
 
 typedef struct body {
     int hopper;         /* attn_hopper.inc behind attn_cuda.inc, or that alone */
-    void *pass[PASSES]; /* forward, delta, dq, dkv */
+    void *pass[PASSES]; /* of attn_hopper.inc neither DQ nor DKV; of attn_cuda.inc no DQKV */
 } body;
 typedef struct buffers {
-    cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys;
+    cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys; /* delta: the backward pass's scratch */
 } buffers;
 
 static char *text_of(const body *b, int causal, int dropout, int forward)
@@ -22,20 +22,27 @@ static char *text_of(const body *b, int causal, int dropout, int forward)
              "#define AN_STORE AN_KIND_BF16\n#define AN_MUL AN_KIND_BF16\n#define AN_EXACT 0\n#define AN_VEC 8\n"
              "#define AN_D 64\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS 64\n#define AN_FORWARD %d\n"
              "#define AN_HOPPER %d\n#define AN_THREADS %d\n",
-             causal, dropout, forward, b->hopper, b->hopper ? AN_HOPPER_THREADS(0) : 128);
+             causal, dropout, forward, b->hopper, 128);
     char *text = kernel_text("cuda", "attn_cuda", defines);
     size_t at = strlen(text);
     if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper.inc");
+    if (b->hopper && !forward) kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper_backward.inc");
     return text;
+}
+
+static int has(const body *b, int pass)
+{
+    return pass < DQ || b->hopper == (pass == DQKV);
 }
 
 static void build(body *b, int causal, int dropout)
 {
-    static const char *const names[PASSES] = {"attn_forward", "attn_delta", "attn_dq", "attn_dkv"};
+    static const char *const names[PASSES] = {"attn_forward", "attn_delta", "attn_dq", "attn_dkv", "attn_dqkv"};
     for (int backward = 0; backward < 2; backward++) {
         char *text = text_of(b, causal, dropout, !backward);
         void *module = cuda_module(text, backward ? "backward" : "forward", 1, b->hopper);
-        for (int p = backward; p < (backward ? PASSES : 1); p++) b->pass[p] = cuda_kernel(module, names[p]);
+        for (int p = backward; p < (backward ? PASSES : 1); p++)
+            if (has(b, p)) b->pass[p] = cuda_kernel(module, names[p]);
         free(text);
     }
 }
@@ -45,26 +52,29 @@ static unsigned blocks(int n, int block)
     return (unsigned)((n + block - 1) / block);
 }
 
+/* As the library launches it (gpu_launch.c), on a GPU of so many multiprocessors. */
 static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigned multiprocessors)
 {
     struct an_attn_args a = c->args;
-    void *args[PASSES][10] = {
-        {&b->x[CASE_Q], &b->x[CASE_K], &b->x[CASE_V], &b->rng, &b->n_keys, &b->x[CASE_O], &b->lse, &a},
-        {&b->x[CASE_O], &b->x[CASE_DO], &b->delta, &a},
-        {&b->x[CASE_Q], &b->x[CASE_K], &b->x[CASE_V], &b->x[CASE_DO], &b->lse, &b->delta, &b->rng, &b->x[CASE_DQ], &a},
-        {&b->x[CASE_Q], &b->x[CASE_K], &b->x[CASE_V], &b->x[CASE_DO], &b->lse, &b->delta, &b->rng, &b->x[CASE_DK],
-         &b->x[CASE_DV], &a}};
+    cuda_pointer *x = b->x;
+    void *args[PASSES][11] = {
+        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &b->rng, &b->n_keys, &x[CASE_O], &b->lse, &a},
+        {&x[CASE_O], &x[CASE_DO], &b->delta, &a},
+        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &b->rng, &x[CASE_DQ], &a},
+        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &b->rng, &x[CASE_DK], &x[CASE_DV], &a},
+        {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &b->rng, &x[CASE_DQ], &x[CASE_DK],
+         &x[CASE_DV], &a}};
     const unsigned H = (unsigned)c->H, B = (unsigned)c->B;
-    const int rows = pass == 3 ? c->S : c->T, keys = pass == 3, threads = k->hopper ? AN_HOPPER_THREADS(keys) : 128;
-    if (k->hopper && pass != 1) {
-        unsigned pairs = (blocks(rows, 64 * AN_HOPPER_GROUPS(keys)) + 1) / 2 * H * B,
-                 most = multiprocessors * AN_HOPPER_RESIDENT(keys);
-        cuda_run_shared(k->pass[pass], pairs < most ? pairs : most, (unsigned)threads,
-                        (unsigned)AN_HOPPER_SHARED(keys, pass ? 2 : 1), args[pass]);
+    const int back = pass == DQKV;
+    if (k->hopper && pass != DELTA) {
+        const unsigned n = blocks(back ? c->S : c->T, AN_HOPPER_ROWS(back)), all = H * B * (back ? 1 : n);
+        if (back && multiprocessors > AN_HOPPER_GRID) multiprocessors = AN_HOPPER_GRID;
+        cuda_run_shared(k->pass[pass], all < multiprocessors ? all : multiprocessors, AN_HOPPER_THREADS(back),
+                        (unsigned)AN_HOPPER_SHARED(back), args[pass]);
     } else {
-        static const int height[PASSES] = {128, 16, 64, 64};
-        cuda_run(k->pass[pass], blocks(rows, pass == 1 ? threads / 8 : height[pass]), H, B, (unsigned)threads,
-                 args[pass]);
+        static const int height[PASSES] = {128, 16, 64, 64, 0};
+        const int rows = pass == DKV ? c->S : c->T;
+        cuda_run(k->pass[pass], blocks(rows, height[pass]), H, B, 128, args[pass]);
     }
 }
 
@@ -81,8 +91,9 @@ static buffers upload(const attn_case *c)
         b.x[t] = cuda_new(n * sizeof *host, t < CASE_O || t == CASE_DO ? host : NULL);
         free(host);
     }
-    size_t rows = (size_t)c->B * (size_t)c->H * (size_t)c->T * sizeof(float);
-    b.lse = cuda_new(rows, NULL), b.delta = cuda_new(rows, NULL);
+    const size_t heads = (size_t)c->B * (size_t)c->H;
+    b.lse = cuda_new(heads * (size_t)c->T * sizeof(float), NULL);
+    b.delta = cuda_new((size_t)AN_HOPPER_WORDS(heads, c->T) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
     return b;
 }
@@ -99,7 +110,8 @@ static void run_all(const body *k, const attn_case *c, buffers *b, unsigned mult
     static const int results[] = {CASE_O, CASE_DQ, CASE_DK, CASE_DV};
     for (int i = 0; i < 4; i++)
         cuda_check(cuda.set8(b->x[results[i]], 0xff, 2 * case_elements(c, results[i])), "poisoning");
-    for (int pass = 0; pass < (c->n_keys < 0 ? PASSES : 1); pass++) run(k, c, b, pass, multiprocessors);
+    for (int pass = 0; pass < (c->n_keys < 0 ? PASSES : 1); pass++)
+        if (has(k, pass)) run(k, c, b, pass, multiprocessors);
     cuda_check(cuda.synchronize(), "running");
     for (int i = 0; i < (c->n_keys < 0 ? 4 : 1); i++) {
         size_t n = case_elements(c, results[i]) * sizeof **out;
@@ -111,20 +123,23 @@ static void run_all(const body *k, const attn_case *c, buffers *b, unsigned mult
 static int check(const body *k, attn_case c)
 {
     static const char *const names[] = {"q", "k", "v", "o", "do", "dq", "dk", "dv"};
+    static const unsigned grids[] = {1u << 20, 5, 1}; /* the last: a group has whole heads */
+    enum { GRIDS = sizeof grids / sizeof *grids };
     int wrong = 0;
-    uint16_t *one[CASE_TENSORS] = {0}, *two[CASE_TENSORS] = {0};
+    uint16_t *got[GRIDS][CASE_TENSORS] = {0};
     c.D = D, c.store = KIND_BF16;
     case_new(&c, 11), case_solve(&c);
     buffers b = upload(&c);
-    run_all(k, &c, &b, 5, one), run_all(k, &c, &b, 1u << 20, two);
+    for (int g = 0; g < GRIDS; g++) run_all(k, &c, &b, grids[g], got[g]);
     printf("T=%d S=%d%s p=%g keys=%d first=%u:", c.T, c.S, c.causal ? " causal" : "", (double)c.p, c.n_keys, c.rng[1]);
     for (int t = CASE_O; t < CASE_TENSORS; t++) {
-        if (!one[t]) continue;
-        double e = case_error(&c, t, one[t]);
-        int same = !memcmp(one[t], two[t], 2 * case_elements(&c, t));
+        if (!got[0][t]) continue;
+        double e = case_error(&c, t, got[0][t]);
+        int same = 1;
+        for (int g = 1; g < GRIDS; g++) same &= !memcmp(got[0][t], got[g][t], 2 * case_elements(&c, t));
         printf(" %s %.1e%s", names[t], e, same ? "" : " OTHER BITS");
         wrong |= !(e <= 1e-2) || !same;
-        free(one[t]), free(two[t]);
+        for (int g = 0; g < GRIDS; g++) free(got[g][t]);
     }
     printf("%s\n", wrong ? "  WRONG" : "");
     release(&b), case_free(&c);
@@ -173,8 +188,9 @@ static buffers upload_model(attn_case *c)
         strides[t][2] = (an_i64)(wide ? 3 * width : width), strides[t][1] = D, strides[t][0] = c->T * strides[t][2];
     }
     free(host);
-    size_t rows = B * (size_t)c->H * (size_t)c->T * sizeof(float);
-    b.lse = cuda_new(rows, NULL), b.delta = cuda_new(rows, NULL);
+    const size_t heads = B * (size_t)c->H;
+    b.lse = cuda_new(heads * (size_t)c->T * sizeof(float), NULL);
+    b.delta = cuda_new((size_t)AN_HOPPER_WORDS(heads, c->T) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
     return b;
 }
@@ -188,22 +204,23 @@ static void time_model(body *k, int n, attn_case c)
     c.args = (struct an_attn_args){.B = c.B, .H = c.H, .T = c.T, .S = c.T, .scale = 0.125f, .stream = 77};
     c.args.keep_scale = 1.0f / (1.0f - c.p), c.args.keep_at_least = attn_keep_at_least(c.p);
     buffers b = upload_model(&c);
-    printf(
-        "B=%d H=%d T=%d D=%d causal p=%g:      forward     delta        dq       dkv   us; TFLOP/s forward, backward\n",
-        c.B, c.H, c.T, D, (double)c.p);
+    printf("B=%d H=%d T=%d D=%d causal p=%g:        forward  backward   us; TFLOP/s forward, backward\n", c.B, c.H, c.T,
+           D, (double)c.p);
     for (int i = 0; i < n; i++) {
-        float best[PASSES] = {1e9f, 1e9f, 1e9f, 1e9f};
+        float best[2] = {0}; /* forward, all of backward */
         build(&k[i], 1, c.p > 0);
         for (int round = 0; round < ROUNDS; round++)
-            for (int pass = 0; pass < PASSES; pass++) {
+            for (int back = 0; back < 2; back++) {
                 cuda_clock(0);
-                for (int r = 0; r < RUNS; r++) run(&k[i], &c, &b, pass, (unsigned)multiprocessors);
+                for (int r = 0; r < RUNS; r++)
+                    for (int pass = back; pass < (back ? PASSES : 1); pass++)
+                        if (has(&k[i], pass)) run(&k[i], &c, &b, pass, (unsigned)multiprocessors);
                 float ms = cuda_clock(1) / RUNS;
-                if (round && ms < best[pass]) best[pass] = ms;
+                if (round == 1 || (round && ms < best[back])) best[back] = ms;
             }
-        printf("  %-38s %9.1f %9.1f %9.1f %9.1f; %4.0f %4.0f\n", k[i].hopper ? "attn_hopper.inc" : "attn_cuda.inc",
-               (double)best[0] * 1e3, (double)best[1] * 1e3, (double)best[2] * 1e3, (double)best[3] * 1e3,
-               flop / (double)best[0] / 1e9, 2.5 * flop / (double)(best[1] + best[2] + best[3]) / 1e9);
+        printf("  %-38s %9.1f %9.1f; %4.0f %4.0f\n", k[i].hopper ? "attn_hopper.inc" : "attn_cuda.inc",
+               (double)best[0] * 1e3, (double)best[1] * 1e3, flop / (double)best[0] / 1e9,
+               2.5 * flop / (double)best[1] / 1e9);
     }
     cuda.release(b.x[CASE_Q]), cuda.release(b.x[CASE_O]), cuda.release(b.x[CASE_DO]), cuda.release(b.x[CASE_DQ]);
     cuda.release(b.lse), cuda.release(b.delta), cuda.release(b.rng), cuda.release(b.n_keys);
@@ -223,6 +240,7 @@ int main(void)
         for (int dropout = 0; dropout < 2; dropout++) wrong += check_all(&k[1], causal, dropout);
     printf("%s\n", wrong ? "WRONG" : "all right");
     time_model(k, 2, (attn_case){.B = 32, .H = 12, .T = 1024});
+    time_model(k, 2, (attn_case){.B = 8, .H = 12, .T = 1024});
     time_model(k, 2, (attn_case){.B = 64, .H = 6, .T = 256, .p = 0.2f});
     return wrong != 0;
 }

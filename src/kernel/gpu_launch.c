@@ -140,19 +140,21 @@ static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
     return a;
 }
 
-/* A launch of attention over blocks of `rows` queries, or keys, which `kept` tensors give. Groups of attn_hopper.inc
- * share all pairs of blocks: there are as many as the GPU holds at a time. */
-static const char *attn_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_gpu *gpu,
-                               const an_tiles *t, int kept, bool keys, an_gpu_launch **l)
+/* A launch of attention over blocks of t->bm queries, or keys. */
+static const char *attn_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_tiles *t, bool keys,
+                               an_gpu_launch **l)
 {
-    const int64_t rows = keys ? a->S : a->T;
-    if (t->body != AN_BODY_HOPPER)
-        return an_gpu_launch_add(out, entry, an_ceil_div(rows, t->bm), a->H, a->B, t->threads, l);
-    const int64_t blocks = an_ceil_div(rows, 64 * AN_HOPPER_GROUPS(keys)), pairs = an_ceil_div(blocks, 2) * a->H * a->B;
-    const char *why =
-        an_gpu_launch_add(out, entry, AN_MIN(pairs, AN_HOPPER_RESIDENT(keys) * (int64_t)gpu->multiprocessors), 1, 1,
-                          AN_HOPPER_THREADS(keys), l);
-    if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(keys, kept);
+    return an_gpu_launch_add(out, entry, an_ceil_div(keys ? a->S : a->T, t->bm), a->H, a->B, t->threads, l);
+}
+/* The same for attn_hopper.inc and attn_hopper_backward.inc: groups share all blocks, or heads, and there are as
+ * many as the GPU holds at a time. */
+static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_gpu *gpu,
+                                 bool back, an_gpu_launch **l)
+{
+    const int64_t heads = (int64_t)a->H * a->B, units = back ? heads : heads * an_ceil_div(a->T, AN_HOPPER_ROWS(0));
+    const int64_t most = back ? AN_MIN(gpu->multiprocessors, AN_HOPPER_GRID) : gpu->multiprocessors;
+    const char *why = an_gpu_launch_add(out, entry, AN_MIN(units, most), 1, 1, AN_HOPPER_THREADS(back), l);
+    if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(back);
     return why;
 }
 
@@ -165,7 +167,8 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     an_gpu_launch *l;
     out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
     out->params_bytes = sizeof out->params.attn;
-    const char *why = attn_launch(out, "attn_forward", a, gpu, t, 1, false, &l);
+    const char *why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, false, &l)
+                                                : attn_launch(out, "attn_forward", a, t, false, &l);
     if (why) return why;
     for (int i = 0; i < (int)AN_COUNT(order); i++) an_gpu_bind_arg(l, i, s, order[i]);
     an_gpu_bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
@@ -177,19 +180,27 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
 {
     enum { Q, K, V, O, LSE, DO, RNG, DQ, DK, DV, DELTA }; /* arguments of the step; DELTA is its scratch */
     static const int delta[] = {O, DO, DELTA}, dq[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ},
-                     dkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DK, DV};
+                     dkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DK, DV},
+                     dqkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ, DK, DV};
     const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
     const struct {
         const char *entry;
         const int *arg;
         size_t n;
-    } of[] = {{"attn_delta", delta, AN_COUNT(delta)}, {"attn_dq", dq, AN_COUNT(dq)}, {"attn_dkv", dkv, AN_COUNT(dkv)}};
+    } of[] = {{"attn_delta", delta, AN_COUNT(delta)},
+              {"attn_dq", dq, AN_COUNT(dq)},
+              {"attn_dkv", dkv, AN_COUNT(dkv)},
+              {"attn_dqkv", dqkv, AN_COUNT(dqkv)}};
+    const bool hopper = t->body == AN_BODY_HOPPER; /* one kernel for dq and dkv */
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
     for (size_t i = 0; i < AN_COUNT(of); i++) {
         an_gpu_launch *l;
-        const char *why = i ? attn_launch(out, of[i].entry, a, gpu, t, 2, i == 2, &l)
-                            : an_gpu_launch_add(out, of[i].entry, an_ceil_div(a->T, t->bn), a->H, a->B, t->threads, &l);
+        if (i && hopper != (i == 3)) continue;
+        const char *why =
+            i == 3 ? hopper_launch(out, of[i].entry, a, gpu, true, &l)
+            : i    ? attn_launch(out, of[i].entry, a, t, i == 2, &l)
+                   : an_gpu_launch_add(out, of[i].entry, an_ceil_div(a->T, t->bn), a->H, a->B, t->threads, &l);
         if (why) return why;
         for (int k = 0; k < (int)of[i].n; k++) {
             if (of[i].arg[k] == DELTA)
@@ -219,7 +230,7 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     }
 }
 
-size_t an_gpu_scratch(const an_kernel *k)
+size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
 {
     switch (k->kind) {
     case AN_KERNEL_GEMM: {
@@ -228,7 +239,9 @@ size_t an_gpu_scratch(const an_kernel *k)
     }
     case AN_KERNEL_ATTN_GRAD: {
         const an_attn_spec *a = &k->u.attn;
-        return sizeof(float) * (size_t)a->B * (size_t)a->H * (size_t)a->T; /* delta */
+        const int64_t heads = (int64_t)a->B * a->H;
+        if (gpu && an_unit_attn_hopper(a, gpu, true)) return sizeof(float) * (size_t)AN_HOPPER_WORDS(heads, a->T);
+        return sizeof(float) * (size_t)(heads * a->T); /* delta */
     }
     case AN_KERNEL_SCATTER:
     case AN_KERNEL_CALL: return an_call_gpu_scratch(k);

@@ -56,7 +56,8 @@ typedef struct an_gpu_step {
 /* NULL, or why a GPU cannot run the step, as an_unit_tiles says it. A step that only fills or copies memory is such a
  * one: that is the driver's. */
 const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out);
-/* Bytes of scratch that the launches of a kernel want: what a target's `scratch` says. */
-size_t an_gpu_scratch(const an_kernel *k);
+/* Bytes of scratch that the launches of a kernel want on `gpu` (NULL: one without kernels of its own): what a target's
+ * `scratch` says. */
+size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu);
 
 #endif

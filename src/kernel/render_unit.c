@@ -12,7 +12,8 @@
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_msl_h[], an_embed_dialect_common_h[],
     an_embed_dialect_rows_gpu_h[], an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_cuda_inc[],
-    an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[], an_embed_attn_hopper_inc[];
+    an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[], an_embed_attn_hopper_inc[],
+    an_embed_attn_hopper_backward_inc[];
 extern const char an_embed_conv_cuda_inc[];
 
 /* Shared memory a group may take: what every GPU of the kind has without asking. */
@@ -122,6 +123,12 @@ static int attn_shared(const an_tiles *t, int each, bool grad)
            32 * rows;
 }
 
+bool an_unit_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad)
+{
+    return gpu->fast && gpu->own == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D == 64 && s->T >= 64 &&
+           s->S >= 64 && /* less fills no tile */
+           (!grad || s->B * s->H >= AN_HOPPER_HEADS);
+}
 static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
                                an_tiles *t)
 {
@@ -152,11 +159,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         t->bn = 128 / 8;
         t->dc = 16; /* unused */
         t->cols = s->D <= 64 ? 64 : 32;
-        if (gpu->own == 90 && s->D == 64 && s->T >= 64 && s->S >= 64) { /* less fills no tile */
-            t->body = AN_BODY_HOPPER;
-            t->threads = AN_HOPPER_THREADS(0);
-            t->bn = t->threads / 8;
-        }
+        if (an_unit_attn_hopper(s, gpu, grad)) t->body = AN_BODY_HOPPER;
         return NULL;
     }
     if (gpu->fast && tf32 && wide && s->dtype == AN_F32 && s->D <= 128) {
@@ -275,7 +278,9 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, "an_tail", gpu->msl, false, out);
     if (t.fast) an_text_puts(out, an_embed_conv_cuda_inc);
     an_text_puts(out, body_text(t.unit, t.body));
-    if (t.body == AN_BODY_HOPPER) an_text_puts(out, an_embed_attn_hopper_inc);
+    if (t.body != AN_BODY_HOPPER) return;
+    an_text_puts(out, an_embed_attn_hopper_inc);
+    if (t.unit == AN_UNIT_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);
 }
 
 /* ---------------------------------------------------------------------------------------------- for people */

@@ -40,7 +40,7 @@ typedef enum an_attn_body {                   /* attention: whose kernels, all w
                             AN_BODY_PORTABLE, /* attn_forward.inc, attn_backward.inc */
                             AN_BODY_BF16,     /* NVIDIA: attn_cuda.inc */
                             AN_BODY_TF32,     /* NVIDIA: attn_tf32.inc */
-                            AN_BODY_HOPPER    /* sm_90a: attn_hopper.inc behind attn_cuda.inc */
+                            AN_BODY_HOPPER    /* sm_90a: attn_hopper.inc, and ..._backward.inc, behind attn_cuda.inc */
 } an_attn_body;
 
 typedef struct an_tiles {                        /* what the templates are told by #define lines; unused ones are 0 */
@@ -54,11 +54,14 @@ typedef struct an_tiles {                        /* what the templates are told 
     int call, work; /* calls: which of a template's; words of shared memory, 0: scratch */
 } an_tiles;
 
+/* Whether attention is for the kernels of sm_90a, if its tensors begin and step on 16 bytes. */
+bool an_unit_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad);
 /* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
 const char *an_unit_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out);
 /* The whole text of step `s`: compiled alone. A row program's kernel is named `name`, a template's are gemm, gemm_join,
- * attn_forward, attn_delta, attn_dq, attn_dkv, scatter_sort, scatter_rank, scatter_starts, scatter_parts, scatter_rows,
- * running_sum, pool_max_grad, sort_rows and matrix. Marks `out` failed when an_unit_tiles gives a reason. */
+ * attn_forward, attn_delta, attn_dq, attn_dkv, attn_dqkv, scatter_sort, scatter_rank, scatter_starts, scatter_parts,
+ * scatter_rows, running_sum, pool_max_grad, sort_rows and matrix. Marks `out` failed when an_unit_tiles gives a reason.
+ */
 void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out);
 /* All kernels of a plan for people: each text once, templates' bodies at the end. Any dialect. */
 void an_render_plan(const char *dialect, const an_plan *p, an_text *out);

@@ -7,7 +7,7 @@
  * Does not:  compute, but for one small product, which a run looks at before it begins. A kernel's launch is checked
  *            (its function, its grid, its parameters, that every pointer lies in live memory), and so is a product's;
  *            what they would write is left as it was.
- * "Machine code" is the kernel's text: the parameters of an entry are read from its AN_KERNEL line.
+ * "Machine code" is the kernel's text: the parameters of an entry are read from its AN_KERNEL (or AN_ENTRY) line.
  *
  * Environment: FAKE_CUDA_FAIL  "NAME:N=CODE,..." the Nth call of NAME returns CODE; "NAME:N+=CODE" and every later one
  *              FAKE_CUDA_VERSION, FAKE_CUDA_ARCH, FAKE_CUDA_BYTES   of the driver and the device
@@ -600,9 +600,13 @@ EXPORT int cuModuleGetFunction(thing **out, thing *m, const char *name)
 {
     CALL("cuModuleGetFunction");
     if (!is(m, MODULE, "cuModuleGetFunction")) DONE(INVALID_HANDLE);
-    char want[96];
-    snprintf(want, sizeof want, "\nAN_KERNEL(%s,", name);
-    const char *at = strstr(m->text, want);
+    static const char *const words[] = {"KERNEL", "ENTRY"};
+    const char *at = NULL;
+    for (size_t i = 0; i < sizeof words / sizeof *words && !at; i++) {
+        char want[96];
+        snprintf(want, sizeof want, "\nAN_%s(%s,", words[i], name);
+        at = strstr(m->text, want);
+    }
     if (!at) {
         complain("cuModuleGetFunction: there is no %s", name);
         DONE(NOT_FOUND);

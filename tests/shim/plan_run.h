@@ -165,7 +165,7 @@ static inline int plan_run_step(plan_run *r, int step, void *const *slot, uint64
     an_gpu_step g;
     const char *why = an_gpu_step_make(r->plan, s, &r->gpu, &g);
     if (why) return snprintf(r->why, sizeof r->why, "step %d, %s, %s", step, k->name, why), -1;
-    const size_t bytes = an_gpu_scratch(k);
+    const size_t bytes = an_gpu_scratch(k, &r->gpu);
     uint32_t *scratch = malloc(bytes + 64);
     if (!scratch) return snprintf(r->why, sizeof r->why, "out of memory"), -1;
     for (size_t i = 0; i < bytes / 4; i++) scratch[i] = 0x7fc0dead;

@@ -29,7 +29,7 @@ struct an_exec {
 
 static size_t shim_scratch(const an_target *t, const an_kernel *k)
 {
-    return (void)t, an_gpu_scratch(k);
+    return (void)t, an_gpu_scratch(k, NULL);
 }
 static int shim_probe(an_device_info *out)
 {

@@ -101,8 +101,8 @@ static void matrix_products_compile_for_every_generation(void **state)
     }
 }
 
-/* attn_hopper.inc where a register too many costs the overlap that it is for (ptxas then says so) or more than a few
- * bytes of the stack. */
+/* attn_hopper.inc and its backward pass, where a register too many costs the overlap that it is for (ptxas then says
+ * so), or more than a few bytes of the stack; the warpgroup that adds dq, which waits anyway, may have some. */
 static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void **state)
 {
     (void)state;
@@ -116,8 +116,8 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
                                .cols = 64,
                                .causal = variant & 1,
                                .dropout = variant >> 1 & 1,
-                               .forward_threads = AN_HOPPER_THREADS(0),
-                               .backward_threads = AN_HOPPER_THREADS(0)};
+                               .forward_threads = 128,
+                               .backward_threads = 128};
         const int backward = variant >> 2;
         if (!getenv("AN_SOAK") && variant != 1 && variant != 7) continue;
         char defines[1024], what[64], *log = NULL;
@@ -127,13 +127,14 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
         char *text = kernel_text("cuda", "attn_cuda", defines);
         at = strlen(text);
         kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper.inc");
+        if (backward) kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper_backward.inc");
         snprintf(what, sizeof what, "BF16 for Hopper%s%s", c.causal ? " causal" : "", c.dropout ? " dropout" : "");
         char *cubin = nvrtc_cubin_for(&compiler, text, "attn_hopper", "sm_90a", 1, &log);
         long spilled = 0;
         if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
             fail_msg("%s: %s", what, log ? log : "no log");
-        assert_int_equal(report(log, what, 90, &spilled), backward ? 3 : 1);
-        assert_in_range(spilled, 0, 16);
+        assert_int_equal(report(log, what, 90, &spilled), backward ? 2 : 1);
+        assert_in_range(spilled, 0, backward ? 64 : 16);
         free(cubin), free(log), free(text);
     }
 }

@@ -132,15 +132,15 @@ static int cuda_probe(an_device_info *out)
 
 static size_t scratch_of(const an_target *t, const an_kernel *k)
 {
-    (void)t;
-    return an_gpu_scratch(k);
+    const an_device *d = t->templates;
+    return an_gpu_scratch(k, &d->gpu);
 }
 
 static size_t product_scratch(const an_target *t, const an_kernel *k, const an_row_prog *epilogue)
 {
     an_product p;
     bool library = an_cuda_product(t->templates, &k->u.gemm, epilogue, &p);
-    return library ? (size_t)p.scratch_bytes : an_gpu_scratch(k);
+    return library ? (size_t)p.scratch_bytes : scratch_of(t, k);
 }
 
 /* An empty variable is none. */

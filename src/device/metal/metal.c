@@ -70,7 +70,7 @@ static int metal_probe(an_device_info *out)
 static size_t scratch_of(const an_target *t, const an_kernel *k)
 {
     (void)t;
-    return an_gpu_scratch(k);
+    return an_gpu_scratch(k, NULL);
 }
 
 static void metal_close(an_device *d)

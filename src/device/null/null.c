@@ -19,7 +19,7 @@ struct an_exec {
 /* What a GPU's templates want, so that its bill is the device's; the CPU's want depends on its threads: none here. */
 static size_t scratch_of(const an_target *t, const an_kernel *k)
 {
-    return strcmp(t->dialect, "c") ? an_gpu_scratch(k) : 0;
+    return strcmp(t->dialect, "c") ? an_gpu_scratch(k, NULL) : 0;
 }
 
 static int null_probe(an_device_info *out)

@@ -13,18 +13,27 @@ struct an_attn_args {
     int zero;            /* the size is a multiple of 8 in every language */
 };
 
-/* attn_hopper.inc, kernels that keep queries (keys = 0) or keys: warpgroups that compute, groups that a multiprocessor holds, pairs of tiles on
- * their way, places for the rows kept; and the shared memory that is asked for at launch: tiles, two numbers a row, barriers, and what is lost
- * to alignment. The choice is measured: bench/cuda/README.md. */
-#define AN_HOPPER_TILE           8192
-#define AN_HOPPER_GROUPS(keys)   ((keys) ? 2 : 1)
-#define AN_HOPPER_THREADS(keys)  (128 * AN_HOPPER_GROUPS(keys) + 128)
-#define AN_HOPPER_RESIDENT(keys) ((keys) ? 1 : 3)
-#define AN_HOPPER_STAGES(keys)   ((keys) ? 4 : 3)
-#define AN_HOPPER_PLACES(keys)   ((keys) ? 2 : 1)
-#define AN_HOPPER_SHARED(keys, kept)                                                                                   \
-    (((kept) * AN_HOPPER_GROUPS(keys) * AN_HOPPER_PLACES(keys) + 2 * AN_HOPPER_STAGES(keys)) * AN_HOPPER_TILE +        \
-     528 * AN_HOPPER_STAGES(keys) + 16 * AN_HOPPER_PLACES(keys) + 1024)
+/* attn_hopper.inc (back = 0) and attn_hopper_backward.inc: warpgroups that keep 64 rows each (queries; keys when back) of one tensor, or two;
+ * pairs of tiles of the other side that pass by in a ring; places for the rows kept. Shared memory is asked for at launch: tiles, two numbers a
+ * row that passes, barriers. The choice is measured: bench/cuda/README.md. */
+#define AN_HOPPER_TILE          8192
+#define AN_HOPPER_GROUPS(back)  ((back) ? 2 : 4)
+#define AN_HOPPER_ROWS(back)    (64 * AN_HOPPER_GROUPS(back))
+#define AN_HOPPER_THREADS(back) ((back) ? 512 : 640)
+#define AN_HOPPER_STAGES(back)  ((back) ? 4 : 6)
+#define AN_HOPPER_PLACES        2
+#define AN_HOPPER_SHARED(back)                                                                                         \
+    ((((back) ? 12 + 2 * AN_HOPPER_NEAR : 8) + 2 * AN_HOPPER_STAGES(back)) * AN_HOPPER_TILE +                          \
+     ((back) ? 512 : 0) * AN_HOPPER_STAGES(back) + 128)
+/* Backward a group takes whole heads (B H are `heads`), at least AN_HOPPER_HEADS or a GPU stays half empty, and there are at most
+ * AN_HOPPER_GRID groups. The sums of dq wait meanwhile, those of a head's last AN_HOPPER_NEAR tiles of queries in shared memory, the others in
+ * scratch: its words are delta, and from a multiple of 4 on 4096 a tile for each group. */
+#define AN_HOPPER_HEADS             64
+#define AN_HOPPER_GRID              132
+#define AN_HOPPER_NEAR              4
+#define AN_HOPPER_SUMS_AT(heads, T) (((an_i64)(heads) * (T) + 3) / 4 * 4)
+#define AN_HOPPER_WORDS(heads, T)                                                                                      \
+    (AN_HOPPER_SUMS_AT(heads, T) + (an_i64)((heads) < AN_HOPPER_GRID ? (heads) : AN_HOPPER_GRID) * (((T) + 63) / 64) * 4096)
 
 #ifdef AN_KERNEL /* compiled as a kernel, behind base/exact.h */
 /* Whether dropout keeps a probability; index as in an_attn_spec. */
