@@ -32,6 +32,8 @@ typedef struct an_launch {
     bool wide;                 /* CUDA: several columns a thread, in wide accesses */
     bool team;                 /* CUDA: a group a row, where rows are few and long */
     bool shares;               /* and each reduction is shared by the group */
+    bool apart;                /* CUDA: each lane of a column sum is a subgroup's */
+    bool pair;                 /* CUDA: a multiprocessor is to hold two such groups at a time */
 } an_launch;
 an_launch an_render_gpu_launch(const an_row_prog *p, an_gpu_kind gpu);
 /* Why a GPU cannot run a program ("uses float64, ..."), NULL when it can. Rendering one that is refused marks the text

@@ -268,7 +268,10 @@ static void column_body(const an_row_prog *p, int phase, const char *indent, boo
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase || in->level != AN_LEVEL_COL || in->kind == AN_INS_REDUCE) continue;
-        instruction(p, i, indent, out);
+        if (in->kind == AN_INS_COLSUM)
+            an_text_printf(out, "%sd%d[r %% %d %% %d][c] += v%d;\n", indent, i, p->run, AN_RUN_LANES, in->a);
+        else
+            instruction(p, i, indent, out);
     }
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
@@ -399,6 +402,36 @@ static void column_program(const an_row_prog *p, an_text *out)
     an_text_puts(out, "            }\n        }\n");
 }
 
+/* The lanes of column sums, at the first row of a run. */
+static void begin_run(const an_row_prog *p, an_text *out)
+{
+    an_text_printf(out, "        if (r %% %d == 0) {\n", p->run);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_COLSUM)
+            an_text_printf(out,
+                           "            for (int l = 0; l < %d; l++)\n                for (int64_t c = 0; c < %lld; "
+                           "c++) d%d[l][c] = 0;\n",
+                           AN_RUN_LANES, (long long)p->cols, i);
+    an_text_puts(out, "        }\n");
+}
+
+/* Behind its last one they are folded. */
+static void end_run(const an_row_prog *p, an_text *out)
+{
+    an_text_printf(out, "        if ((r + 1) %% %d == 0) {\n", p->run);
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_COLSUM) continue;
+        an_text_printf(out, "            AN_EACH for (int64_t c = 0; c < %lld; c++) {\n", (long long)p->cols);
+        for (int s = AN_RUN_LANES / 2; s; s /= 2)
+            for (int l = 0; l < s; l++)
+                an_text_printf(out, "                d%d[%d][c] += d%d[%d][c];\n", i, l, i, l + s);
+        an_text_printf(out, "                %s[", p->arg[p->ins[i].arg].name);
+        an_ix_text(&p->ix, p->ins[i].ix, vars, out);
+        an_text_printf(out, "] = d%d[0][c];\n            }\n", i);
+    }
+    an_text_puts(out, "        }\n");
+}
+
 void an_render_c(const an_row_prog *p, const char *name, bool notes, an_text *out)
 {
     if (notes)
@@ -410,6 +443,9 @@ void an_render_c(const an_row_prog *p, const char *name, bool notes, an_text *ou
                        p->arg[i].written ? "" : "const ",
                        strcmp(p->arg[i].name, "rng") ? storage[p->arg[i].dtype] : "uint32_t", p->arg[i].name, i,
                        p->arg[i].note);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_COLSUM)
+            an_text_printf(out, "    float d%d[%d][%lld];\n", i, AN_RUN_LANES, (long long)p->cols);
     an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n");
     if (p->shape == AN_COL) {
         column_program(p, out);
@@ -419,7 +455,9 @@ void an_render_c(const an_row_prog *p, const char *name, bool notes, an_text *ou
         column_body(p, 0, "            ", false, false, out);
         an_text_puts(out, "        }\n");
     } else {
+        if (p->run) begin_run(p, out);
         for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, out);
+        if (p->run) end_run(p, out);
     }
     an_text_puts(out, "    }\n}\n");
 }

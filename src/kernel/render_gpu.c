@@ -1,11 +1,12 @@
 /* render_gpu.c: row programs as CUDA and MSL: one text in the words of dialect/{cuda,msl}.h and dialect/rows_gpu.h.
  *
  * Rule: a row with reductions belongs to a subgroup, whose lane l takes columns l, l + 32, ...: the 32 virtual lanes of
- * the reduction tree are real ones, and the fold is five shuffles: the bits of render_c.c. Any other element, and any
- * column sum, belongs to one thread. The epilogue of a product is a function that templates/gemm.inc calls through its
- * hole. Invariants: no barrier of a group, no shared memory, no atomics; an element is written by the thread that later
- * phases have read it in; index arithmetic is in 32 bits unless the argument is too large for that. Extents are
- * literals: equal texts are equal kernels.
+ * the reduction tree are real ones, and the fold is five shuffles: the bits of render_c.c. Rows whose columns are
+ * summed as well belong to a group, a run of them, of which each subgroup is a lane of those sums. Any other element,
+ * and any other column sum, belongs to one thread, a long column in CUDA to a group, a lane of it to a subgroup. The
+ * epilogue of a product is a function that templates/gemm.inc calls through its hole. Invariants: no atomics; an
+ * element is written by the thread that later phases have read it in; index arithmetic is in 32 bits unless the
+ * argument is too large for that. Extents are literals: equal texts are equal kernels.
  *
  * AN_GPU_CUDA_FAST has liberties: several columns a lane, so sums in another order; a row kept in registers from phase
  * to phase, a long one by a group, in shared memory; where nothing along the columns has more than 16 bits, exp and
@@ -21,6 +22,7 @@
 enum {
     EACH_THREADS = 256,
     COL_THREADS = 64,
+    APART_FROM = 64, /* elements of a column from which each of its lanes is a subgroup's */
     FIRST_EPILOGUE_BUFFER = 5,
     METAL_BUFFERS = 31,
     AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
@@ -97,14 +99,11 @@ static void elements(const an_row_prog *p, const an_launch *launch, an_gpu_kind 
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", f, out);
 }
 
-static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
+/* All lanes of a column in one thread. */
+static void columns_of_thread(const an_row_prog *p, int red, int lanes, int threads, an_text *out)
 {
-    int red = 0;
-    while (p->ins[red].kind != AN_INS_REDUCE) red++;
-    const an_ins *in = &p->ins[red];
-    int lanes = in->op == AN_OP_ARGMAX ? 1 : AN_MAX(p->lanes, 1);
     const char *indent = lanes > 1 ? "            " : "        ";
-    place_of_thread(p, launch->threads, out);
+    place_of_thread(p, threads, out);
     an_gpu_declare_lanes(p, red, lanes, out);
     if (lanes > 1) {
         an_text_printf(out,
@@ -120,6 +119,45 @@ static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
         if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, indent, "", (an_gpu_form){0}, out);
     an_gpu_accumulate(p, red, lanes > 1 ? "[k]" : "", "q", indent, out);
     an_text_puts(out, lanes > 1 ? "        }\n" : "    }\n");
+}
+
+/* A subgroup for each lane of 32 columns: what a lane reads is on its way together, 16 elements where so many divide
+ * the column. The first subgroup has the lanes in the end. */
+static void columns_apart(const an_row_prog *p, int red, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    const char *type = an_gpu_computed[in->dtype];
+    const long long across = p->cols / 32;
+    int at_once = 16;
+    while (p->red % (AN_RUN_LANES * at_once)) at_once /= 2;
+    an_text_printf(out,
+                   "    const int l = (int)an_lane, r = (int)(an_group.x / %lldu), c = (int)(an_group.x %% %lldu) * 32 "
+                   "+ l;\n    (void)r;\n",
+                   across, across);
+    an_text_printf(out,
+                   "    %s s = %s;\n    for (int q0 = (int)an_subgroup; q0 < %lld; q0 += %d)\n        AN_UNROLL for "
+                   "(int k = 0; k < %d; k++)\n        {\n            const int q = q0 + %d * k;\n",
+                   type, an_gpu_first_value(in), (long long)p->red, AN_RUN_LANES * at_once, at_once, AN_RUN_LANES);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, "            ", "", (an_gpu_form){0}, out);
+    an_text_printf(out, "            s = %s(s, v%d);\n        }\n", in->op == AN_OP_MAX ? "an_max" : "an_plus", in->a);
+    an_text_printf(out,
+                   "    AN_SHARED_ARRAY(%s, lanes, %d);\n    lanes[an_thread] = s;\n    AN_BARRIER();\n    if "
+                   "(an_subgroup > 0) return;\n"
+                   "    %s s%d[%d];\n    AN_UNROLL for (int k = 0; k < %d; k++) s%d[k] = lanes[l + 32 * k];\n",
+                   type, 32 * AN_RUN_LANES, type, red, AN_RUN_LANES, AN_RUN_LANES, red);
+}
+
+static void columns(const an_row_prog *p, const an_launch *launch, an_text *out)
+{
+    int red = 0;
+    while (p->ins[red].kind != AN_INS_REDUCE) red++;
+    const an_ins *in = &p->ins[red];
+    int lanes = in->op == AN_OP_ARGMAX ? 1 : AN_MAX(p->lanes, 1);
+    if (launch->apart)
+        columns_apart(p, red, out);
+    else
+        columns_of_thread(p, red, lanes, launch->threads, out);
     for (int s = lanes / 2; s; s /= 2)
         for (int l = 0; l < s; l++)
             an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", red, l,
@@ -179,6 +217,15 @@ static void epilogue(const an_row_prog *p, const char *name, an_text *out)
     an_text_puts(out, ")\n");
 }
 
+/* Whether a column sum is long enough, in whole lanes, and whole subgroups wide. */
+static bool lanes_apart(const an_row_prog *p)
+{
+    bool apart = p->shape == AN_COL && p->lanes == AN_RUN_LANES && p->cols % 32 == 0 && p->red >= APART_FROM &&
+                 p->red % AN_RUN_LANES == 0;
+    for (int i = 0; i < p->n_ins; i++) apart &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
+    return apart && p->rows * p->cols / 32 <= INT32_MAX;
+}
+
 an_launch an_render_gpu_launch(const an_row_prog *p, an_gpu_kind gpu)
 {
     const bool msl = gpu == AN_GPU_MSL;
@@ -187,6 +234,7 @@ an_launch an_render_gpu_launch(const an_row_prog *p, an_gpu_kind gpu)
     if (!msl && p->shape != AN_COL && p->cols % AN_WIDE == 0 && n >= WIDE_FROM && n / AN_WIDE <= INT32_MAX)
         return (an_launch){
             .groups = an_ceil_div(n, (int64_t)EACH_THREADS * AN_WIDE), .threads = EACH_THREADS, .wide = true};
+    if (!msl && lanes_apart(p)) return (an_launch){.groups = n / 32, .threads = 32 * AN_RUN_LANES, .apart = true};
     int threads = (int)AN_MIN(p->shape == AN_COL ? COL_THREADS : EACH_THREADS, AN_MAX(an_round_up(n, 32), 32));
     return (an_launch){.groups = an_ceil_div(n, threads), .threads = threads};
 }
@@ -237,7 +285,7 @@ void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool
         return;
     }
     an_launch launch = an_render_gpu_launch(p, gpu);
-    an_text_printf(out, launch.shared_bytes ? "AN_KERNEL(%s, %d, 2)\n(" : "AN_KERNEL(%s, %d)\n(", name, launch.threads);
+    an_text_printf(out, launch.pair ? "AN_KERNEL(%s, %d, 2)\n(" : "AN_KERNEL(%s, %d)\n(", name, launch.threads);
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i,
                        type_of(&p->arg[i]), p->arg[i].name);

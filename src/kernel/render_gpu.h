@@ -18,6 +18,7 @@ typedef struct an_gpu_form {
 
 /* Whether an index, a guard or a row's store reads loop variable `var`. */
 bool an_gpu_uses(const an_row_prog *p, int32_t var);
+void an_gpu_index(const an_row_prog *p, an_ix a, int64_t reach, an_text *out); /* `reach`: what is added to it yet */
 /* What rounding to `dtype` does to the text `e`. */
 void an_gpu_rounded(int dtype, const char *e, an_text *out);
 /* Instruction i, a line. `once`: the condition under which one thread of a row writes what belongs to the row. */
@@ -34,7 +35,8 @@ void an_gpu_place(const an_row_prog *p, const an_ins *in, an_text *out);
 void an_gpu_move(const an_row_prog *p, int i, const char *block, const char *indent, an_text *out);
 void an_gpu_moves(const an_row_prog *p, int phase, an_gpu_form f, bool stores, const char *indent, an_text *out);
 
-/* The lanes of reduction i, and what is added to one. lane: "" or "[k]" */
+/* What a lane of a reduction starts from; the lanes of reduction i; what is added to one. lane: "" or "[k]" */
+const char *an_gpu_first_value(const an_ins *in);
 void an_gpu_declare_lanes(const an_row_prog *p, int i, int lanes, an_text *out);
 void an_gpu_accumulate(const an_row_prog *p, int i, const char *lane, const char *place, const char *indent,
                        an_text *out);

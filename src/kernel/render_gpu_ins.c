@@ -28,7 +28,7 @@ static bool fits(const an_ix_pool *ix, an_ix a, int64_t reach)
     return most <= INT32_MAX;
 }
 
-static void index_text(const an_row_prog *p, an_ix a, int64_t reach, an_text *out)
+void an_gpu_index(const an_row_prog *p, an_ix a, int64_t reach, an_text *out)
 {
     an_ix_text(&p->ix, a, fits(&p->ix, a, reach) ? narrow : wide, out);
 }
@@ -42,7 +42,7 @@ static void guard(const an_row_prog *p, int32_t g, an_text *out)
         for (int side = 0; side < 2; side++) {
             if (side ? e->hi < b->hi : e->lo >= b->lo) continue; /* holds always */
             an_text_puts(out, any ? " && (" : "(");
-            index_text(p, b->e, 0, out);
+            an_gpu_index(p, b->e, 0, out);
             an_text_printf(out, side ? ") < %lld" : ") >= %lld", (long long)(side ? b->hi : b->lo));
             any = true;
         }
@@ -189,7 +189,7 @@ static void load(const an_row_prog *p, int i, an_gpu_form f, an_text *out)
         an_text_puts(out, " ? ");
     }
     an_text_printf(out, "%s%s[", widen[arg->dtype] ? widen[arg->dtype] : "", arg->name);
-    index_text(p, in->ix, reach, out);
+    an_gpu_index(p, in->ix, reach, out);
     if (in->a >= 0)
         an_text_printf(out, in->scale == 1 ? " + %san_clamp(v%d, %lld)" : " + %san_clamp(v%d, %lld) * %lld",
                        fits(&p->ix, in->ix, reach) ? "" : "(an_i64)", in->a, (long long)in->clamp,
@@ -259,7 +259,7 @@ static void store(const an_row_prog *p, int i, an_gpu_form f, an_text *out)
         moved(p, i, f, out);
     } else {
         an_text_printf(out, "%s[", arg->name);
-        index_text(p, in->ix, 0, out);
+        an_gpu_index(p, in->ix, 0, out);
         an_text_puts(out, "]");
     }
     if (arg->dtype == AN_BF16 && p->ins[in->a].dtype == AN_BF16) /* is rounded */
@@ -285,12 +285,17 @@ void an_gpu_instruction(const an_row_prog *p, int i, const char *indent, const c
         store(p, i, f, out);
         return;
     }
+    if (in->kind == AN_INS_COLSUM) { /* a lane's columns lie 32 apart, so that lanes meet in no bank */
+        const char *at = f.wide ? "c0 - 3 * l + 32 * k" : "c";
+        an_text_printf(out, "m%d[%s] = an_plus(m%d[%s], v%d);\n", i, at, i, at, in->a);
+        return;
+    }
     an_text_printf(out, "const %s v%d = ", an_gpu_computed[in->dtype], i);
     switch (in->kind) {
     case AN_INS_CONST: constant(in, out); break;
     case AN_INS_INDEX:
         an_text_puts(out, "(int)(");
-        index_text(p, in->ix, 0, out);
+        an_gpu_index(p, in->ix, 0, out);
         an_text_puts(out, ")");
         break;
     case AN_INS_TEST: guard(p, in->guard, out); break;
@@ -298,7 +303,7 @@ void an_gpu_instruction(const an_row_prog *p, int i, const char *indent, const c
     case AN_INS_TILE: an_gpu_rounded(in->dtype, "acc", out); break;
     case AN_INS_RAND:
         an_text_printf(out, "an_uniform_at(%s, %uu, (an_u64)(", p->arg[in->arg].name, (unsigned)in->imm_i);
-        index_text(p, in->ix, 0, out);
+        an_gpu_index(p, in->ix, 0, out);
         an_text_printf(out, "), %lldu)", (long long)in->scale);
         break;
     case AN_INS_ELEM: elementwise(p, in, f, out); break;
@@ -310,8 +315,7 @@ void an_gpu_instruction(const an_row_prog *p, int i, const char *indent, const c
 
 /* ---------------------------------------------------------------------------------------------- reductions */
 
-/* What a lane starts from. */
-static const char *first_value(const an_ins *in)
+const char *an_gpu_first_value(const an_ins *in)
 {
     bool real = an_dtype_is_float((an_dtype)in->dtype);
     if (in->op != AN_OP_MAX) return real ? "0.0f" : "0";
@@ -325,10 +329,10 @@ void an_gpu_declare_lanes(const an_row_prog *p, int i, int lanes, an_text *out)
     if (in->op == AN_OP_ARGMAX) {
         an_text_printf(out, "    %s b%d = 0;\n    int q%d = -1;\n", an_gpu_computed[p->ins[in->a].dtype], i, i);
     } else if (lanes == 1) {
-        an_text_printf(out, "    %s s%d = %s;\n", an_gpu_computed[in->dtype], i, first_value(in));
+        an_text_printf(out, "    %s s%d = %s;\n", an_gpu_computed[in->dtype], i, an_gpu_first_value(in));
     } else {
         an_text_printf(out, "    %s s%d[%d] = {", an_gpu_computed[in->dtype], i, lanes);
-        for (int l = 0; l < lanes; l++) an_text_printf(out, l ? ", %s" : "%s", first_value(in));
+        for (int l = 0; l < lanes; l++) an_text_printf(out, l ? ", %s" : "%s", an_gpu_first_value(in));
         an_text_puts(out, "};\n");
     }
 }

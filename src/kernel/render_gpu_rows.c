@@ -13,7 +13,9 @@ enum {
     ROW_WIDE = 4,        /* columns a lane of a row: 16 bytes of f32 */
     KEPT_REGISTERS = 96, /* of a lane that may hold its row from phase to phase */
     KEPT_BYTES = (99 << 10) - 512, /* of a group, in shared memory: what each GPU from sm_80 on has, less the folds' */
-    KEPT_THREADS = 512             /* most of such a group, of which two are on a multiprocessor at a time */
+    KEPT_THREADS = 512,            /* most of such a group, of which two are on a multiprocessor at a time */
+    HELD_BYTES = 10 << 20,         /* of rows, by all subgroups: what keeps the memory of a large GPU busy */
+    SHARED_BYTES = 48 << 10        /* of a group, without asking for more */
 };
 
 static bool is_column(const an_ins *in)
@@ -23,7 +25,7 @@ static bool is_column(const an_ins *in)
 
 bool an_gpu_has_rows(const an_row_prog *p)
 {
-    bool rows = p->n_phases > 1;
+    bool rows = p->n_phases > 1 || p->run;
     for (int i = 0; i < p->n_ins; i++) rows |= p->ins[i].kind == AN_INS_REDUCE;
     return p->shape == AN_ROW && rows;
 }
@@ -242,18 +244,24 @@ static int team_threads(const an_row_prog *p, an_gpu_form f)
     return best;
 }
 
+/* What a lane holds of its row in registers. */
+static size_t held_bytes(const an_row_prog *p, an_gpu_form f)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < p->n_ins; i++)
+        if (an_gpu_lasts(p, i, f))
+            bytes += an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * ROW_WIDE * (size_t)f.blocks;
+    return bytes;
+}
+
 static an_gpu_form rows_form(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu)
 {
     an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
     if (launch->shares) return team_form(p);
-    if (!f.wide || launch->team || p->n_phases < 2) return f;
+    if (!f.wide || launch->team || (p->n_phases < 2 && !p->run)) return f;
     const an_gpu_form kept = {.wide = f.wide,
                               .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
-    size_t bytes = 0;
-    for (int i = 0; i < p->n_ins; i++)
-        if (an_gpu_lasts(p, i, kept))
-            bytes += an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * ROW_WIDE * (size_t)kept.blocks;
-    return bytes <= 4 * KEPT_REGISTERS ? kept : f;
+    return held_bytes(p, kept) <= 4 * KEPT_REGISTERS ? kept : f;
 }
 
 static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, an_gpu_form f, an_text *out)
@@ -286,8 +294,96 @@ static void row_phase(const an_row_prog *p, int phase, const an_launch *launch, 
         if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) end_row_reduction(p, i, f.wide, launch, out);
 }
 
+/* The body of one row, r. */
+static void row_body(const an_row_prog *p, const an_launch *launch, an_gpu_form f, an_text *out)
+{
+    if (f.shared)
+        shared_rows(p, f, launch, out);
+    else if (f.blocks)
+        kept_rows(p, f, out);
+    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch, f, out);
+}
+
+static void indented(const char *text, an_text *out)
+{
+    while (*text) {
+        const size_t n = strcspn(text, "\n");
+        an_text_puts(out, n ? "    " : "");
+        an_text_putn(out, text, n);
+        an_text_puts(out, "\n");
+        text += n + (text[n] == '\n');
+    }
+}
+
+/* ---- runs of rows: a group has one; its subgroups take the run's rows in turn, so that subgroup s is lane s of the
+ * column sums. What a lane has so far stands in shared memory, an element for a thread alone until the run has ended.
+ */
+
+static int sums_stride(const an_row_prog *p, bool wide)
+{
+    return (int)an_round_up(p->cols, wide ? 32 * ROW_WIDE : 32);
+}
+
+static void begin_run(const an_row_prog *p, const an_launch *launch, bool wide, an_text *out)
+{
+    const int stride = sums_stride(p, wide);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_COLSUM)
+            an_text_printf(
+                out,
+                "    AN_SHARED_ARRAY(float, d%d, %d);\n    AN_SHARED float *m%d = d%d + %d * (int)an_subgroup;\n"
+                "    for (int i = l; i < %d; i += 32) m%d[i] = 0.0f;\n",
+                i, stride * launch->threads / 32, i, i, stride, stride, i);
+}
+
+static void end_run(const an_row_prog *p, const an_launch *launch, bool wide, an_text *out)
+{
+    const int stride = sums_stride(p, wide), lanes = launch->threads / 32;
+    const char *place = wide ? "c / 128 * 128 + c % 4 * 32 + c % 128 / 4" : "c";
+    an_text_printf(out,
+                   "    AN_BARRIER();\n    const int r = (int)an_group.x * %d;\n    for (int c = (int)an_thread; c < "
+                   "%lld; c += %d) {\n",
+                   p->run, (long long)p->cols, launch->threads);
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->kind != AN_INS_COLSUM) continue;
+        an_text_printf(
+            out, "        float s%d[%d];\n        AN_UNROLL for (int k = 0; k < %d; k++) s%d[k] = d%d[%d * k + %s];\n",
+            i, lanes, lanes, i, i, stride, place);
+        for (int s = lanes / 2; s; s /= 2)
+            for (int k = 0; k < s; k++)
+                an_text_printf(out, "        s%d[%d] = an_plus(s%d[%d], s%d[%d]);\n", i, k, i, k, i, k + s);
+        an_text_printf(out, "        %s[", p->arg[in->arg].name);
+        an_gpu_index(p, in->ix, 0, out);
+        an_text_printf(out, "] = s%d[0];\n", i);
+    }
+    an_text_puts(out, "    }\n");
+}
+
+static void runs_of_rows(const an_row_prog *p, const an_launch *launch, an_gpu_form f, an_text *out)
+{
+    an_text body = {0};
+    row_body(p, launch, f, &body);
+    an_text_puts(out, "    const int l = (int)an_lane;\n");
+    begin_run(p, launch, f.wide, out);
+    an_text_printf(out,
+                   "    for (int q = (int)an_subgroup; q < %d; q += %d) { /* a run of rows a group */\n"
+                   "        const int r = (int)an_group.x * %d + q;\n",
+                   p->run, launch->threads / 32, p->run);
+    indented(body.data ? body.data : "", out);
+    an_text_puts(out, "    }\n");
+    end_run(p, launch, f.wide, out);
+    out->failed |= body.failed;
+    an_text_free(&body);
+}
+
 void an_gpu_rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
 {
+    const an_gpu_form f = rows_form(p, launch, gpu);
+    if (p->run) {
+        runs_of_rows(p, launch, f, out);
+        return;
+    }
     int at_once = launch->team ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
     an_text_puts(out, "    const int l = (int)an_lane, r = ");
     if (at_once > 1)
@@ -297,22 +393,33 @@ void an_gpu_rows(const an_row_prog *p, const an_launch *launch, an_gpu_kind gpu,
     if (p->rows % at_once)
         an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
-    const an_gpu_form f = rows_form(p, launch, gpu);
-    if (f.shared)
-        shared_rows(p, f, launch, out);
-    else if (f.blocks)
-        kept_rows(p, f, out);
-    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch, f, out);
+    row_body(p, launch, f, out);
+}
+
+/* With the 8 lanes of the graph's sums; where their bits are not asked for with 16 if runs are few. (The planner
+ * asks for no more than 1024 columns, rounded up to 32: 8 lanes fit Metal's 32 KiB, and 48 rounded up to 128.) */
+static an_launch launch_of_runs(const an_row_prog *p, an_gpu_kind gpu)
+{
+    const int64_t runs = p->rows / p->run;
+    int64_t lanes = AN_RUN_LANES, sums = 0, shared;
+    for (int i = 0; i < p->n_ins; i++) sums += p->ins[i].kind == AN_INS_COLSUM;
+    shared = sums * sums_stride(p, true) * (int64_t)sizeof(float);
+    const int64_t held = 32 * (int64_t)held_bytes(p, rows_form(p, &(an_launch){0}, gpu));
+    const bool fast = gpu == AN_GPU_CUDA_FAST;
+    if (fast && runs * lanes * held < HELD_BYTES && 2 * lanes * shared <= SHARED_BYTES) lanes *= 2;
+    return (an_launch){.groups = runs, .threads = 32 * (int)lanes, .pair = fast && lanes == AN_RUN_LANES};
 }
 
 an_launch an_gpu_rows_launch(const an_row_prog *p, an_gpu_kind gpu)
 {
+    if (p->run) return launch_of_runs(p, gpu);
     if (wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX) {
         const an_gpu_form f = team_form(p);
         return (an_launch){.groups = p->rows,
                            .threads = f.shared ? team_threads(p, f) : TEAM_THREADS,
                            .shared_bytes = f.shared ? (int)(kept_bytes(p, f) * p->cols) : 0,
                            .team = true,
+                           .pair = f.shared,
                            .shares = true};
     }
     if (is_team(p, gpu == AN_GPU_MSL)) return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true};

@@ -99,9 +99,10 @@ void an_render_formulas(const an_row_prog *p, const char *prefix, an_text *out)
 {
     an_text t = {0};
     for (int32_t i = 0; i < p->n_ins; i++) {
-        if (p->ins[i].kind != AN_INS_STORE) continue;
+        if (p->ins[i].kind != AN_INS_STORE && p->ins[i].kind != AN_INS_COLSUM) continue;
         an_text_clear(&t);
-        formula(p, p->ins[i].a, i, false, &t);
+        if (p->ins[i].kind == AN_INS_COLSUM) an_text_printf(&t, "sum of %d rows of ", p->run);
+        formula(p, p->ins[i].a, i, p->ins[i].kind == AN_INS_COLSUM, &t);
         if (!t.data) break;
         an_text_printf(out, "%s%s = %.*s%s\n", prefix, p->arg[p->ins[i].arg].name, MOST, t.data,
                        t.len > MOST ? " ..." : "");

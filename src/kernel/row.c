@@ -32,8 +32,8 @@ int an_op_cost(an_op op)
 }
 
 static const char *const var_names[AN_N_VARS] = {"r", "c", "q"};
-static const char *const kind_names[] = {"const", "index", "test", "load",   "tile",
-                                         "rand",  "elem",  "cast", "reduce", "store"};
+static const char *const kind_names[] = {"const", "index", "test",   "load",  "tile",  "rand",
+                                         "elem",  "cast",  "reduce", "store", "colsum"};
 
 static void print_guard(const an_row_prog *p, const an_guard *g, an_text *out)
 {
@@ -73,6 +73,7 @@ void an_row_print(const an_row_prog *p, an_text *out)
     static const char *const shapes[] = {"row", "col", "tile"};
     an_text_printf(out, "%s %s rows=%lld cols=%lld", p->name, shapes[p->shape], (long long)p->rows, (long long)p->cols);
     if (p->shape == AN_COL) an_text_printf(out, " red=%lld lanes=%d", (long long)p->red, p->lanes);
+    if (p->run) an_text_printf(out, " run=%d", p->run);
     an_text_printf(out, " flops=%llu bytes=%llu\n", (unsigned long long)p->flops, (unsigned long long)p->bytes);
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, "  arg %s %s %s%s %s\n", p->arg[i].name, an_dtype_name((an_dtype)p->arg[i].dtype),
@@ -90,7 +91,7 @@ static an_status verify_operand(an_err *err, const an_row_prog *p, int i, int32_
     if (operand < 0) return AN_OK;
     if (operand >= i) return bad(err, p, i, "operand is not computed earlier");
     const an_ins *in = &p->ins[i], *o = &p->ins[operand];
-    if (o->kind == AN_INS_STORE) return bad(err, p, i, "operand is a store");
+    if (o->kind == AN_INS_STORE || o->kind == AN_INS_COLSUM) return bad(err, p, i, "operand is a store");
     if (p->shape == AN_ROW && o->level == AN_LEVEL_COL && o->kind != AN_INS_REDUCE) {
         if (in->level == AN_LEVEL_ROW && in->kind != AN_INS_REDUCE)
             return bad(err, p, i, "row-level instruction uses a column-level value");
@@ -111,7 +112,9 @@ an_status an_row_verify(an_err *err, const an_row_prog *p)
         AN_TRY(verify_operand(err, p, i, in->c));
         if (in->arg >= p->n_args || in->guard >= p->n_guards || in->ix >= p->ix.n)
             return bad(err, p, i, "number out of range");
-        if (in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE) continue;
+        if (in->kind == AN_INS_COLSUM && (p->shape != AN_ROW || p->run < 1 || p->rows % p->run || in->dtype != AN_F32))
+            return bad(err, p, i, "a column sum without runs of rows");
+        if (in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE && in->kind != AN_INS_COLSUM) continue;
         if (in->arg < 0 || in->ix < 0) return bad(err, p, i, "memory access without an argument or index");
         const an_ix_expr *e = &p->ix.expr[in->ix];
         int64_t reach = in->kind == AN_INS_LOAD && in->a >= 0 ? (in->clamp - 1) * in->scale : 0;

@@ -2,7 +2,9 @@
  * interpreter runs it.
  *
  *     AN_ROW  for each row r { phase 0: for each column c {...}  phase 1: for each column c {...}  ... }
- *             reductions run along c, end with their phase and give one value a row, which later phases use
+ *             reductions run along c, end with their phase and give one value a row, which later phases use. With
+ *             run > 0 columns are summed as well, down each run of so many rows: row q of a run goes to lane q mod 8,
+ *             folded 4, 2, 1, and the sum is stored when the run has ended
  *     AN_COL  for each row r, for each column c { reduce over q: {...}  then the rest at (r,c) }
  *             phase 0 is the body of the loop over q; phase 1 runs once at (r,c). With lanes == 1 the sum is one chain
  * (shape N: windows, products of other dtypes); with lanes == 8 element q goes to lane q mod 8, folded 4, 2, 1 (shape
@@ -20,6 +22,7 @@
 #include "kernel/index.h"
 
 #define AN_ROW_ARGS  64 /* most buffers one program touches */
+#define AN_RUN_LANES 8  /* chains of a column sum */
 #define AN_TILE_ARGS 5  /* of them taken by the product that a AN_TILE program is the end of */
 #define AN_VAR_ROW   0  /* loop variables of the index expressions */
 #define AN_VAR_COL   1
@@ -38,10 +41,12 @@ typedef enum an_ins_kind {
     AN_INS_ELEM,   /* op over a, b, c */
     AN_INS_CAST,   /* a to dtype */
     AN_INS_REDUCE, /* op SUM, MAX, ARGMAX over a; the result is row-level (AN_ROW) or belongs to phase 1 (AN_COL) */
-    AN_INS_STORE   /* arg[ix] = a */
+    AN_INS_STORE,  /* arg[ix] = a */
+    AN_INS_COLSUM  /* arg[ix] = f32 sum of a over the rows of the run; ix is the same for all of them */
 } an_ins_kind;
 
-typedef enum an_level { AN_LEVEL_ROW, AN_LEVEL_COL } an_level;
+/* AN_LEVEL_RUN: one value a run and column. Of nodes in a group; no instruction has one. */
+typedef enum an_level { AN_LEVEL_ROW, AN_LEVEL_COL, AN_LEVEL_RUN } an_level;
 
 typedef struct an_ins {
     uint8_t kind, dtype, level, phase;
@@ -68,6 +73,7 @@ typedef struct an_row_prog {
     an_row_shape shape;
     int64_t rows, cols, red; /* extents of r, c, q (red: AN_COL only) */
     int32_t lanes;           /* AN_COL: 8 or 1 */
+    int32_t run;             /* AN_ROW: rows under an AN_INS_COLSUM, which divide `rows`; 0: there is none */
     int32_t n_phases;
     int32_t n_ins, n_args, n_guards;
     an_ins *ins;

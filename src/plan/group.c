@@ -7,11 +7,12 @@
  *     - what it reads of G it reads at the same place (or the value of the same row);
  *     - G is not closed.
  * A sum or maximum over the last axis joins like that and makes G a row group: softmax, a norm and a cross-entropy row
- * are one launch each. One that cannot join a product joins the newest row group that reads the same product. One over
- * another axis starts a column group. Because a node joins the newest of its producers'
- * groups, every group depends on older groups only: the numbering is already an order, and no cycle can arise. Groups
- * that read leaves alone are loose: they attract nobody (so that p, m and v of an optimizer meet in the group of the
- * gradient), and an older group that reads one of their members computes it itself.
+ * are one launch each. What cannot join a product, because a library makes it, joins the newest group that reads the
+ * same product (or join). A sum down the rows of each of many runs joins what makes the rows: a norm's gradient sums
+ * its gain's. Any other reduction starts a column group. Because a node joins the newest of its producers' groups,
+ * every group depends on older groups only: the numbering is already an order, and no cycle can arise. Groups that read
+ * leaves alone are loose: they attract nobody (so that p, m and v of an optimizer meet in the group of the gradient),
+ * and an older group that reads one of their members computes it itself.
  *
  * Then: what must exist in memory. Roots, assigned values, operands of products and calls, reductions used elsewhere.
  * An elementwise value read by another group is computed again there when that costs little and reads at most one large
@@ -22,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { RECOMPUTE_COST = 64, MOST_REDUCTIONS = 24 };
+enum { RECOMPUTE_COST = 64, MOST_REDUCTIONS = 24, SHORT_RUN = 32, LEAST_RUNS = 128, RUN_COLUMNS = 1024 };
 
 bool an_is_leaf(const an_work *w, int32_t id)
 {
@@ -333,22 +334,19 @@ static bool try_join(an_work *w, int32_t id, int32_t g)
     return true;
 }
 
-/* A reduction over the last axis: [O,R,1] to [O,1,1]. */
-static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
+/* Makes g a group of rows x cols if it can be one in which `source`, a member seen through moves, stands at (r,c). */
+static bool stands_in_rows(an_work *w, int32_t source, int32_t g, int64_t rows, int64_t cols)
 {
-    if (!open_to(w, g, id)) return false;
-    const struct an_tensor *s = w->g->node[w->g->node[id]->src[0]];
     an_group *gr = &w->group[g], saved = *gr;
-    int64_t rows = s->shape[0], cols = s->shape[1];
-    if (rows * cols != gr->rows * gr->cols || cols == 1 || gr->n_red == MOST_REDUCTIONS) return false;
+    const struct an_tensor *s = w->g->node[source];
+    if (rows * cols != gr->rows * gr->cols) return false;
     if (gr->kind == AN_G_ROW ? rows != gr->rows : gr->kind != AN_G_ELEM) return false;
     gr->rows = rows;
     gr->cols = cols;
-    /* The source stands at (r,c); its base must too. */
     int32_t base;
     an_ix iv[AN_MAX_RANK], base_iv[AN_MAX_RANK];
     an_ix_unlinear(&w->ix, level_index(w, gr, AN_LEVEL_COL), s->rank, s->shape, iv);
-    an_walk(w, &w->ix, w->g->node[id]->src[0], iv, &base, base_iv);
+    an_walk(w, &w->ix, source, iv, &base, base_iv);
     bool fits = w->node[base].level == AN_LEVEL_COL &&
                 place_in_group(w, base, base_iv) == level_index(w, gr, AN_LEVEL_COL) && !w->ix.failed;
     if (!fits) {
@@ -356,20 +354,59 @@ static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
         return false;
     }
     gr->kind = AN_G_ROW;
-    gr->n_red++;
     gr->loose = false;
+    return true;
+}
+
+/* A reduction over the last axis: [O,R,1] to [O,1,1]. */
+static bool try_join_reduction(an_work *w, int32_t id, int32_t g)
+{
+    if (!open_to(w, g, id)) return false;
+    const int32_t source = w->g->node[id]->src[0];
+    const struct an_tensor *s = w->g->node[source];
+    an_group *gr = &w->group[g];
+    if (s->shape[1] == 1 || gr->n_red == MOST_REDUCTIONS) return false;
+    if (!stands_in_rows(w, source, g, s->shape[0], s->shape[1])) return false;
+    gr->n_red++;
     w->node[id].group = g;
     w->node[id].level = AN_LEVEL_ROW;
     return true;
 }
 
-/* Reductions of one product that could not join it share a launch: a row's maximum and what is picked from it. Not a
- * value of the forward pass with one of the backward pass. */
-static bool try_join_sibling(an_work *w, int32_t id, int32_t g)
+/* A sum down runs of R rows, [O,R,C] to [O,1,C], of what a group makes row by row: the group walks its rows a run at a
+ * time. Not where runs are short or too few to keep a GPU busy, or the sums more than a group of its threads can hold.
+ */
+static bool try_join_runs(an_work *w, int32_t id, int32_t g)
 {
-    if (g < 0 || w->group[g].sibling < 0) return false;
+    if (!open_to(w, g, id) || late_for(w, id, g)) return false;
+    const struct an_tensor *n = w->g->node[id], *s = w->g->node[n->src[0]];
+    an_group *gr = &w->group[g];
+    const int64_t rows = (int64_t)s->shape[0] * s->shape[1], cols = s->shape[2];
+    if (n->op != AN_OP_SUM || n->dtype != AN_F32 || cols < 32 || s->shape[1] < SHORT_RUN || s->shape[0] < LEAST_RUNS ||
+        an_round_up(cols, 32) * (gr->n_sums + 1) > RUN_COLUMNS)
+        return false;
+    if (gr->kind == AN_G_ROW && gr->run && gr->run != s->shape[1]) return false;
+    if (!stands_in_rows(w, n->src[0], g, rows, cols)) return false;
+    gr->run = s->shape[1];
+    gr->n_sums++;
+    w->node[id].group = g;
+    w->node[id].level = AN_LEVEL_RUN;
+    return true;
+}
+
+/* The newest group that reads what closed group g makes, if `id` may share its launch: not a value of the forward pass
+ * with one of the backward pass. */
+static int32_t sibling_of(const an_work *w, int32_t id, int32_t g)
+{
+    if (g < 0 || w->group[g].sibling < 0) return -1;
     const int32_t s = w->group[g].sibling, loss = w->rq->loss;
-    return (id <= loss) == (w->group[s].anchor <= loss) && try_join_reduction(w, id, s);
+    return (id <= loss) == (w->group[s].anchor <= loss) ? s : -1;
+}
+
+/* A product or a join is large: elementwise nodes that cannot be its end read it together. */
+static bool is_read_once(const an_work *w, int32_t g)
+{
+    return g >= 0 && (w->group[g].kind == AN_G_GEMM || w->group[g].kind == AN_G_JOIN);
 }
 
 static int32_t column_group(an_work *w, int32_t id, int64_t rows, int64_t cols)
@@ -446,7 +483,9 @@ static an_status make_group(an_work *w, int32_t id)
         const struct an_tensor *s = w->g->node[n->src[0]];
         bool row = s->shape[2] == 1;
         const int32_t g = newest(w, id);
-        if (row && (try_join_reduction(w, id, g) || try_join_sibling(w, id, g))) return AN_OK;
+        if (row ? try_join_reduction(w, id, g) || try_join_reduction(w, id, sibling_of(w, id, g))
+                : try_join_runs(w, id, g))
+            return AN_OK;
         wn->group = group_new(w, row ? AN_G_ROW : AN_G_COL, id, s->shape[0], row ? s->shape[1] : s->shape[2]);
         if (row && g >= 0 && wn->group >= 0) w->group[g].sibling = wn->group;
         if (wn->group >= 0 && row) wn->level = AN_LEVEL_ROW;
@@ -455,10 +494,10 @@ static an_status make_group(an_work *w, int32_t id)
             w->group[wn->group].lanes = 8;
         }
     } else {
-        if (try_join(w, id, newest(w, id))) return AN_OK;
+        const int32_t g = newest(w, id);
+        if (try_join(w, id, g) || (is_read_once(w, g) && try_join(w, id, sibling_of(w, id, g)))) return AN_OK;
         int64_t rows, cols;
         an_fold_short_rows(n, n->shape, &rows, &cols);
-        int32_t g = newest(w, id);
         bool loose = g < 0 || w->group[g].loose || late_for(w, id, g);
         wn->group = group_new(w, AN_G_ELEM, id, rows, cols);
         if (wn->group >= 0) w->group[wn->group].loose = loose;

@@ -406,10 +406,11 @@ int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, 
 
 /* ---------------------------------------------------------------------------------------------- programs */
 
-static an_ix linear_here(an_builder *b, bool row_level)
+static an_ix linear_here(an_builder *b, int level)
 {
     an_ix r = an_ix_var(&b->p->ix, AN_VAR_ROW, b->p->rows);
-    if (row_level) return r;
+    if (level == AN_LEVEL_ROW) return r;
+    if (level == AN_LEVEL_RUN) r = an_ix_div(&b->p->ix, r, b->p->run);
     return an_ix_add(&b->p->ix, an_ix_mul(&b->p->ix, r, b->p->cols), an_ix_var(&b->p->ix, AN_VAR_COL, b->p->cols));
 }
 
@@ -417,7 +418,7 @@ static an_ix linear_here(an_builder *b, bool row_level)
 static void own_index(an_builder *b, int32_t id, an_ix *iv)
 {
     const struct an_tensor *n = b->w->g->node[id];
-    an_ix here = linear_here(b, b->gr->kind == AN_G_ROW && b->w->node[id].level == AN_LEVEL_ROW);
+    an_ix here = linear_here(b, b->gr->kind == AN_G_ROW ? b->w->node[id].level : AN_LEVEL_COL);
     if (!b->w->node[id].swapped) {
         an_ix_unlinear(&b->p->ix, here, n->rank, n->shape, iv);
         return;
@@ -436,7 +437,7 @@ static void reduce_row(an_builder *b, int32_t id)
 {
     const struct an_tensor *n = b->w->g->node[id], *s = b->w->g->node[n->src[0]];
     an_ix src_iv[AN_MAX_RANK], iv[AN_MAX_RANK];
-    an_ix_unlinear(&b->p->ix, linear_here(b, false), s->rank, s->shape, src_iv);
+    an_ix_unlinear(&b->p->ix, linear_here(b, AN_LEVEL_COL), s->rank, s->shape, src_iv);
     int phase = phase_of(b, an_base(b->w, n->src[0]));
     an_ins in = an_row_ins(AN_INS_REDUCE, n->dtype, phase);
     in.op = n->op;
@@ -459,6 +460,23 @@ static void reduce_row(an_builder *b, int32_t id)
     in.level = AN_LEVEL_ROW;
     int32_t r = ins_new(b, in);
     remember_member(b, id, iv, in.phase, r);
+}
+
+/* A sum down the rows of a run, stored by the program as a whole. */
+static void sum_run(an_builder *b, int32_t id)
+{
+    const struct an_tensor *n = b->w->g->node[id], *s = b->w->g->node[n->src[0]];
+    an_ix src_iv[AN_MAX_RANK], iv[AN_MAX_RANK];
+    an_ix_unlinear(&b->p->ix, linear_here(b, AN_LEVEL_COL), s->rank, s->shape, src_iv);
+    const int phase = phase_of(b, an_base(b->w, n->src[0]));
+    an_ins in = an_row_ins(AN_INS_COLSUM, n->dtype, phase);
+    in.a = an_row_value(b, n->src[0], src_iv, -1, phase);
+    if (b->failed) return;
+    own_index(b, id, iv);
+    in.arg = (int16_t)arg_for(b, id, true);
+    in.ix = an_memory_index(b->w, &b->p->ix, id, iv);
+    in.node = id;
+    an_row_append(b, in, phase);
 }
 
 static int32_t store_at(an_builder *b, int32_t id, const an_ix *iv, int32_t v, int phase)
@@ -518,7 +536,7 @@ static bool *find_wanted(an_builder *b)
     for (int i = p->n_ins - 1; wanted && i >= 0; i--) { /* operands are older */
         const an_ins *in = &p->ins[i];
         const int32_t operand[3] = {in->a, in->b, in->c};
-        wanted[i] |= in->kind == AN_INS_STORE;
+        wanted[i] |= in->kind == AN_INS_STORE || in->kind == AN_INS_COLSUM;
         for (int k = 0; k < 3 && wanted[i]; k++)
             if (operand[k] >= 0) wanted[operand[k]] = true;
     }
@@ -563,10 +581,10 @@ static void count_work(an_builder *b)
     uint64_t per_row = 0, per_col = 0;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        uint64_t c = in->kind == AN_INS_ELEM     ? (uint64_t)an_op_cost((an_op)in->op)
-                     : in->kind == AN_INS_REDUCE ? 1u
-                     : in->kind == AN_INS_RAND   ? 30u
-                                                 : 0u;
+        uint64_t c = in->kind == AN_INS_ELEM                                  ? (uint64_t)an_op_cost((an_op)in->op)
+                     : in->kind == AN_INS_REDUCE || in->kind == AN_INS_COLSUM ? 1u
+                     : in->kind == AN_INS_RAND                                ? 30u
+                                                                              : 0u;
         if (p->shape == AN_COL && in->phase == 0) c *= (uint64_t)p->red;
         if (in->level == AN_LEVEL_COL || in->kind == AN_INS_REDUCE)
             per_col += c;
@@ -609,8 +627,14 @@ static void build(an_builder *b, bool tile)
     int out = 0;
     for (int32_t id = 0; id <= last && !b->failed; id++) { /* members in order: reductions and outputs */
         if (!is_member(b, id) || !w->node[id].live) continue;
-        if (b->gr->kind == AN_G_ROW && an_ops[w->g->node[id]->op].cls == AN_CLS_REDUCE) reduce_row(b, id);
-        if (!b->failed && out < b->gr->n_out && b->gr->out[out] == id) store(b, out++);
+        const int level = w->node[id].level;
+        if (level == AN_LEVEL_ROW && b->gr->kind == AN_G_ROW && an_ops[w->g->node[id]->op].cls == AN_CLS_REDUCE)
+            reduce_row(b, id);
+        if (b->failed || out == b->gr->n_out || b->gr->out[out] != id) continue;
+        if (level == AN_LEVEL_RUN)
+            sum_run(b, id), out++;
+        else
+            store(b, out++);
     }
 }
 
@@ -630,6 +654,7 @@ static an_status begin(an_builder *b, bool tile)
     p->cols = b->gr->cols;
     p->red = b->gr->red;
     p->lanes = b->gr->lanes;
+    p->run = b->gr->run;
     p->arg = arg;
     b->g = (int32_t)(b->gr - w->group);
     b->max_args = AN_MIN(AN_ROW_ARGS, w->rq->target->max_args) - (tile ? AN_TILE_ARGS : 0);
@@ -681,7 +706,7 @@ an_status an_lower_join(an_work *w, an_group *gr, int from, int to, int64_t star
     an_fold_short_rows(n, shape, &b.p->rows, &b.p->cols);
     b.p->name = an_arena_printf(w->arena, "%s_%d", kernel_name(w, gr, false), from / AN_JOIN_PARTS);
     an_ix iv[AN_MAX_RANK];
-    an_ix_unlinear(&b.p->ix, linear_here(&b, false), n->rank, shape, iv);
+    an_ix_unlinear(&b.p->ix, linear_here(&b, AN_LEVEL_COL), n->rank, shape, iv);
     iv[axis] = an_ix_add(&b.p->ix, iv[axis], an_ix_const(&b.p->ix, start));
     int32_t v =
         iv[axis] < 0 ? an_row_fail(&b, "index arithmetic is too complex") : concat(&b, n, from, to, start, iv, -1, 0);

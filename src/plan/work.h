@@ -39,6 +39,8 @@ typedef struct an_group {
     int32_t part;   /* an_cut.part of its members */
     int64_t rows, cols, red;
     int32_t lanes;
+    int32_t run; /* AN_G_ROW: rows that a column sum in it adds up, 0: none; with such sums in `n_sums` */
+    int32_t n_sums;
     int32_t n_red; /* row reductions: each is a phase, and later phases compute again what earlier ones had */
     int32_t n_out; /* materialised members, ascending */
     int32_t *out;

@@ -143,6 +143,20 @@ BUILD(sum)
         root_sum(l, c, y, 8, an_sum_at(AT, an_abs_at(AT, x), axes, v & 1), v);
 }
 
+/* Down runs of rows of what a kernel makes row by row: alone, with sums along the rows before and beside it, two sums
+ * at once; 67 columns and 33 rows are no multiple of anything. The runs are enough to be one kernel on every device. */
+BUILD(sum_runs)
+{
+    const int64_t O = 128, R = v == 3 ? 33 : 32, C = v < 2 ? 128 : 67;
+    an_tensor *x = some(l, t, AN_SHAPE(O, R, C)), *y = an_exp_at(AT, x), *z = an_mul_at(AT, y, x);
+    if (v > 0) y = an_sub_at(AT, y, an_mean_at(AT, y, AN_AXIS(2), true));
+    if (v > 1) z = an_mul_at(AT, y, an_sum_at(AT, z, AN_AXIS(2), true));
+    an_tensor *sum = an_sum_at(AT, y, AN_AXIS(1), false), *other = an_sum_at(AT, z, AN_AXIS(1), false);
+    root_sum(l, c, sum, 8, an_sum_at(AT, an_abs_at(AT, y), AN_AXIS(1), false), v);
+    if (v != 1) root_sum(l, c, other, 24, an_sum_at(AT, an_abs_at(AT, z), AN_AXIS(1), false), v);
+    if (v == 3) root_bits(l, c, z, v);
+}
+
 BUILD(max)
 {
     an_axes axes;
@@ -476,6 +490,7 @@ static const op_case other_rows[] = {
     ROW_OF(CONCAT, concat, T_ALL, 3, 1, 0),
     ROW_OF(DETACH, detach, T_ALL, 1, 1, 0),
     ROW_OF(SUM, sum, T_NUMBER, 17, 1, CORRECT),
+    ROW_OF(SUM, sum_runs, T_FLOAT, 4, 3, 0),
     ROW_OF(MAX, max, T_NUMBER, 15, 1, 0),
     ROW_OF(ARGMAX, argmax, T_NUMBER, 15, 1, 0),
     ROW_OF(MATMUL, matmul, T_FLOAT, 16, 2, 0),

@@ -245,7 +245,7 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
                  .row_chunk = p->rows,
                  .col_chunk = AN_MAX(p->cols, 1),
                  .col_tasks = 1};
-    bool reduces = p->shape == AN_ROW && p->n_phases > 1;
+    bool reduces = p->shape == AN_ROW && (p->n_phases > 1 || p->run);
     for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
     if (!p->rows || (!p->cols && !reduces)) return; /* a sum of no columns is still written */
     int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : 1;
@@ -254,6 +254,7 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
         r.col_tasks = an_ceil_div(p->cols, r.col_chunk);
     }
     r.row_chunk = AN_MAX(1, BLOCK / (AN_MAX(AN_MIN(p->cols, r.col_chunk), 1) * weight));
+    if (p->run) r.row_chunk = an_round_up(r.row_chunk, p->run);
     an_pool_run(d->pool, an_ceil_div(p->rows, r.row_chunk) * r.col_tasks, run_rows, &r);
 }
 

@@ -18,6 +18,7 @@ typedef struct machine {
     const an_tile *t;
     void *const *arg;
     char *reg, *acc;         /* [n_ins][STRIP] cells; lanes of reductions: [n_ins][LANES or lanes*STRIP] cells */
+    float *sums;             /* [column sums][AN_RUN_LANES][cols], in the order of the instructions */
     int64_t vars[AN_N_VARS]; /* of the strip's first column */
     int n;                   /* columns in this strip */
 } machine;
@@ -27,11 +28,28 @@ static size_t acc_cells(const an_row_prog *p)
     return p->shape == AN_COL ? (size_t)p->lanes * STRIP * 2 : LANES * 2;
 }
 
+static int count(const an_row_prog *p, an_ins_kind kind)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_ins; i++) n += p->ins[i].kind == kind;
+    return n;
+}
+
+/* Registers and lanes; what column sums have so far stands behind them. */
+static size_t fixed_bytes(const an_row_prog *p)
+{
+    const size_t lanes = count(p, AN_INS_REDUCE) ? (size_t)p->n_ins * acc_cells(p) : 0;
+    return ((size_t)p->n_ins * STRIP + lanes) * CELL;
+}
+
+static size_t sum_floats(const an_row_prog *p)
+{
+    return (size_t)count(p, AN_INS_COLSUM) * AN_RUN_LANES * (size_t)p->cols;
+}
+
 size_t an_interp_scratch(const an_row_prog *p)
 {
-    size_t reds = 0;
-    for (int i = 0; i < p->n_ins; i++) reds += p->ins[i].kind == AN_INS_REDUCE;
-    return ((size_t)p->n_ins * STRIP + (reds ? (size_t)p->n_ins * acc_cells(p) : 0)) * CELL + 64;
+    return fixed_bytes(p) + sum_floats(p) * sizeof(float) + 64;
 }
 
 static void *reg(const machine *m, int i)
@@ -411,6 +429,39 @@ static void end_row_reduction(const machine *m, int i)
     fill_strip(m, i);
 }
 
+/* ---------------------------------------------------------------------------------------------- column sums */
+
+/* The strip of every column sum of a phase, into the lane of this row. */
+static void add_to_sums(const machine *m, int phase)
+{
+    const an_row_prog *p = m->p;
+    float *lane = m->sums + m->vars[AN_VAR_ROW] % p->run % AN_RUN_LANES * p->cols + m->vars[AN_VAR_COL];
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_COLSUM) continue;
+        const float *v = reg(m, p->ins[i].a);
+        for (int j = 0; j < m->n && p->ins[i].phase == phase; j++) lane[j] += v[j];
+        lane += AN_RUN_LANES * p->cols;
+    }
+}
+
+/* The run that row r ends: lanes are folded and stored. */
+static void end_run(const machine *m)
+{
+    const an_row_prog *p = m->p;
+    float *sum = m->sums;
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_COLSUM) continue;
+        for (int64_t c = 0; c < p->cols; c++) {
+            const int64_t vars[AN_N_VARS] = {m->vars[AN_VAR_ROW], c, 0};
+            for (int s = AN_RUN_LANES / 2; s; s >>= 1)
+                for (int l = 0; l < s; l++) sum[l * p->cols + c] += sum[(l + s) * p->cols + c];
+            ((float *)m->arg[p->ins[i].arg])[an_ix_eval(&p->ix, p->ins[i].ix, vars)] = sum[c];
+        }
+        sum += AN_RUN_LANES * p->cols;
+    }
+    memset(m->sums, 0, sum_floats(p) * sizeof(float));
+}
+
 /* ---------------------------------------------------------------------------------------------- programs */
 
 static void row_columns(machine *m, int phase, int first, int last, bool reduces)
@@ -421,6 +472,7 @@ static void row_columns(machine *m, int phase, int first, int last, bool reduces
         m->n = (int)AN_MIN(STRIP, to - c);
         for (int i = first; i < last; i++)
             if (m->p->ins[i].level == AN_LEVEL_COL && m->p->ins[i].kind != AN_INS_REDUCE) run(m, i);
+        if (m->p->run) add_to_sums(m, phase);
         for (int i = first; i < last; i++) {
             const an_ins *in = &m->p->ins[i];
             if (in->kind != AN_INS_REDUCE || in->phase != phase) continue;
@@ -494,12 +546,15 @@ static void run_col(machine *m)
 void an_interp_run(const an_row_prog *p, const an_tile *t, void *const *arg, void *scratch)
 {
     machine m = {.p = p, .t = t, .arg = arg, .reg = scratch, .acc = (char *)scratch + (size_t)p->n_ins * STRIP * CELL};
+    m.sums = (float *)((char *)scratch + fixed_bytes(p));
+    if (p->run) memset(m.sums, 0, sum_floats(p) * sizeof(float));
     for (int64_t r = t->row0; r < t->row1; r++) {
         m.vars[AN_VAR_ROW] = r;
         if (p->shape == AN_COL) {
             run_col(&m);
         } else if (p->shape == AN_ROW) {
             run_row(&m);
+            if (p->run && (r + 1) % p->run == 0) end_run(&m);
         } else {
             for (int64_t c = t->col0; c < t->col1; c += STRIP) {
                 m.vars[AN_VAR_COL] = c;

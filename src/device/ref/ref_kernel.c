@@ -413,6 +413,7 @@ static void allow_row(limits *l, const an_row_prog *p, int first)
     bool half = false;
     for (int i = 0; i < p->n_ins; i++) {
         if (p->ins[i].kind == AN_INS_REDUCE) longest = AN_MAX(longest, p->shape == AN_COL ? p->red : p->cols);
+        if (p->ins[i].kind == AN_INS_COLSUM) longest = AN_MAX(longest, p->run);
         half |= p->ins[i].dtype == AN_BF16 || p->ins[i].dtype == AN_F16;
     }
     for (int i = 0; i < p->n_args; i++) {
@@ -513,7 +514,8 @@ static int64_t row_extent(const an_row_prog *p, int arg)
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         random |= in->kind == AN_INS_RAND && in->arg == arg;
-        if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE) || in->arg != arg) continue;
+        if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE && in->kind != AN_INS_COLSUM) || in->arg != arg)
+            continue;
         const int64_t above = in->a >= 0 && in->kind == AN_INS_LOAD ? (in->clamp - 1) * in->scale : 0;
         last = AN_MAX(last, p->ix.expr[in->ix].hi + above);
     }

@@ -31,6 +31,7 @@ typedef struct machine {
     cell *reg;     /* [n_ins] */
     cell *sum;     /* [n_ins] of reductions */
     int64_t *best; /* [n_ins] position of the maximum, -1 */
+    double *down;  /* [n_ins][cols], of column sums, in the order of the instructions */
     int64_t vars[AN_N_VARS];
     bool no_memory;
 } machine;
@@ -218,7 +219,33 @@ static bool reduces(const an_row_prog *p)
 {
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_REDUCE) return true;
-    return p->n_phases > 1;
+    return p->n_phases > 1 || p->run;
+}
+
+/* What stands at a column, into the column sums of a phase. */
+static void add_to_sums(machine *m, int phase)
+{
+    const an_row_prog *p = m->p;
+    double *down = m->down + m->vars[AN_VAR_COL];
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_COLSUM) continue;
+        if (p->ins[i].phase == phase) *down += m->reg[p->ins[i].a].d;
+        down += p->cols;
+    }
+}
+
+/* The run ends with the row that was last. */
+static void end_run(machine *m)
+{
+    const an_row_prog *p = m->p;
+    const double *down = m->down;
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_COLSUM) continue;
+        for (m->vars[AN_VAR_COL] = 0; m->vars[AN_VAR_COL] < p->cols; m->vars[AN_VAR_COL]++) {
+            const int64_t at = an_ix_eval(&p->ix, p->ins[i].ix, m->vars);
+            m->no_memory |= !an_ref_expect(m->out, m->first_arg + p->ins[i].arg, at, (double)(float)*down++);
+        }
+    }
 }
 
 /* One row, at `n` of its columns (all of them where it reduces). */
@@ -241,11 +268,20 @@ static void run_row(machine *m, int64_t row, int64_t n)
                 if (p->ins[j].level == AN_LEVEL_COL && p->ins[j].kind != AN_INS_REDUCE) run(m, j);
             for (int j = first; j < i; j++)
                 if (p->ins[j].kind == AN_INS_REDUCE) reduce(m, j, m->vars[AN_VAR_COL]);
+            if (p->run) add_to_sums(m, phase);
         }
         for (int j = first; j < i; j++)
             if (p->ins[j].kind == AN_INS_REDUCE) end_reduction(m, j);
     }
     an_map_clear(&m->stored);
+}
+
+static void run_of_rows(machine *m, int64_t run)
+{
+    const an_row_prog *p = m->p;
+    for (int64_t i = 0; i < p->n_ins * p->cols; i++) m->down[i] = 0;
+    for (int64_t q = 0; q < p->run && !m->no_memory; q++) run_row(m, run * p->run + q, p->cols);
+    end_run(m);
 }
 
 static void run_element(machine *m, int64_t row, int64_t col)
@@ -278,11 +314,13 @@ static void run_samples(machine *m, const char **skipped)
         const bool whole = reduces(p);
         const int64_t cols = whole ? p->cols : AN_MIN(p->cols, AN_MAX(2, BUDGET / 8 / cost));
         const int64_t rows = AN_MIN(p->rows, AN_MAX(1, BUDGET / AN_MAX(cols * cost, 1)));
+        const int64_t runs = p->run ? AN_MAX(1, rows / p->run) : 0;
         if (cols * cost > LONGEST) {
             *skipped = "a row is too long for the oracle";
             return;
         }
-        for (int64_t k = 0; k < rows && !m->no_memory; k++) run_row(m, spread(k, rows, p->rows), cols);
+        for (int64_t k = 0; k < runs && !m->no_memory; k++) run_of_rows(m, spread(k, runs, p->rows / p->run));
+        for (int64_t k = 0; k < rows && !runs && !m->no_memory; k++) run_row(m, spread(k, rows, p->rows), cols);
         return;
     }
     /* A tile's element costs a product's chain, which is bounded by the caller's number of elements. */
@@ -306,11 +344,13 @@ an_status an_ref_row(an_err *err, const an_row_prog *p, const an_ref_memory *arg
     m.reg = calloc(n, sizeof *m.reg);
     m.sum = calloc(n, sizeof *m.sum);
     m.best = calloc(n, sizeof *m.best);
-    m.no_memory = !m.reg || !m.sum || !m.best;
+    if (p->run) m.down = calloc(n * (size_t)p->cols, sizeof *m.down);
+    m.no_memory = !m.reg || !m.sum || !m.best || (p->run && !m.down);
     if (!m.no_memory) run_samples(&m, skipped);
     an_map_free(&m.stored);
     free(m.reg);
     free(m.sum);
     free(m.best);
+    free(m.down);
     return m.no_memory ? an_fail_nomem(err, "the oracle's samples", n * sizeof *m.reg) : AN_OK;
 }
