@@ -59,6 +59,7 @@ median_ms() {
         sort -g | awk '{ v[NR] = $1 } END { printf "%.2f", v[int((NR + 1) / 2)] }'
 }
 small="macbook log_interval=1 eval_iters=5 dropout=0.1"
+hopper="n_embd=256 n_head=4 batch_size=16" # 64 heads of 64: attention as larger models have it there
 
 doctor() { "$anneal" doctor device=cuda && echo "# $("$anneal" doctor device=cuda --json | sed -n 's/.*\("device_bytes":[0-9]*,"driver_bytes":[0-9]*\).*/\1/p')"; }
 
@@ -146,7 +147,7 @@ bits() {
     for dtype in float32 bfloat16; do
         for how in graph again plain chain; do
             # shellcheck disable=SC2086
-            ANNEAL_CUDA_LAUNCH=$(echo $how | sed s/again/graph/) "$anneal" train $small dtype=$dtype device=cuda \
+            ANNEAL_CUDA_LAUNCH=$(echo $how | sed s/again/graph/) "$anneal" train $small $hopper dtype=$dtype device=cuda \
                 out="$work/$dtype-$how" max_iters=200 eval_interval=100 --quiet || return 1
         done
         same "$dtype, 200 updates, two runs, plain launches and one behind the other" "$work/$dtype-graph" "$work/$dtype-again" \
@@ -155,7 +156,7 @@ bits() {
 }
 
 killed() {
-    settings="$small dtype=bfloat16 device=cuda max_iters=3000 eval_interval=500 save_interval=50 --quiet"
+    settings="$small $hopper dtype=bfloat16 device=cuda max_iters=3000 eval_interval=500 save_interval=50 --quiet"
     # shellcheck disable=SC2086
     "$anneal" train $settings out="$work/whole" || return 1
     for after in 400 1700; do
@@ -267,7 +268,7 @@ print("#", n, "events in the last trace, none over another")' "$work/trace.json"
 sanitizer() {
     tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
     [ -n "$tool" ] || { echo "# NOT RUN: no compute-sanitizer here"; return 1; }
-    shape="char n_layer=1 n_embd=128 n_head=2 block_size=64 batch_size=2 max_iters=2 eval_iters=1 log_interval=1 place_apart=true device=cuda --quiet"
+    shape="char n_layer=1 n_embd=128 n_head=2 block_size=64 batch_size=32 max_iters=2 eval_iters=1 log_interval=1 place_apart=true device=cuda --quiet"
     precisions="dtype=bfloat16 dtype=float16 dtype=float32 tf32=true exact=true"
     for precision in $precisions; do # fills the cache
         # shellcheck disable=SC2086

@@ -30,7 +30,8 @@ static const attention attentions[] = {
     {2, 3, 256, 256, 64, true, 0},   {2, 2, 256, 256, 64, true, 0.2}, {1, 2, 200, 200, 64, false, 0},
     {1, 2, 130, 197, 32, true, 0.1}, {1, 3, 77, 77, 16, true, 0},     {1, 2, 64, 33, 128, false, 0.3},
     {1, 1, 300, 300, 128, true, 0},  {2, 2, 129, 65, 48, true, 0},    {1, 2, 65, 65, 96, true, 0},
-    {2, 1, 70, 90, 40, true, 0.2},
+    {2, 1, 70, 90, 40, true, 0.2},   {8, 8, 200, 200, 64, true, 0.2}, {4, 16, 130, 197, 64, true, 0},
+    {16, 4, 256, 256, 64, true, 0},  {8, 9, 77, 141, 64, false, 0.1}, /* of 64 heads and more */
 };
 
 enum { N_OUT = 4 };
@@ -237,7 +238,8 @@ static void scattered_rows_are_those_of_the_cpu(void **state)
 /* ---------------------------------------------------------------------------------------------- training */
 
 static const train_case small = {.B = 4, .T = 64, .C = 64, .L = 2, .H = 2, .V = 65, .matmul = AN_F32, .dropout = 0.1},
-                        half = {.B = 4, .T = 128, .C = 128, .L = 2, .H = 2, .V = 65, .matmul = AN_BF16, .dropout = 0.2};
+                        half = {.B = 4, .T = 128, .C = 128, .L = 2, .H = 2, .V = 65, .matmul = AN_BF16, .dropout = 0.2},
+                        many = {.B = 16, .T = 96, .C = 256, .L = 2, .H = 4, .V = 65, .matmul = AN_BF16, .dropout = 0.2};
 
 static uint64_t hash_after(const train_case *c, const char *device, int steps)
 {
@@ -262,13 +264,16 @@ static void two_runs_and_plain_launches_have_the_same_bits(void **state)
 {
     (void)state;
     if (no_gpu()) skip();
-    uint64_t first = hash_after(&half, "cuda", 10);
-    assert_true(first == hash_after(&half, "cuda", 10));
-    setenv("ANNEAL_CUDA_LAUNCH", "plain", 1);
-    assert_true(first == hash_after(&half, "cuda", 10));
-    setenv("ANNEAL_CUDA_LAUNCH", "sync", 1);
-    assert_true(first == hash_after(&half, "cuda", 10));
-    unsetenv("ANNEAL_CUDA_LAUNCH");
+    static const char *const how[] = {"graph", "chain", "plain", "sync"};
+    const train_case *const cases[] = {&half, &many};
+    for (size_t c = 0; c < AN_COUNT(cases); c++) {
+        const uint64_t first = hash_after(cases[c], "cuda", 10);
+        for (size_t h = 0; h < AN_COUNT(how); h++) {
+            setenv("ANNEAL_CUDA_LAUNCH", how[h], 1);
+            assert_true(first == hash_after(cases[c], "cuda", 10));
+        }
+        unsetenv("ANNEAL_CUDA_LAUNCH");
+    }
 }
 
 /* Nothing writes beside its value or a buffer, and nothing reads what was not written: that is poison. */
@@ -277,7 +282,7 @@ static void values_apart_between_guards_have_the_same_bits(void **state)
     (void)state;
     if (no_gpu()) skip();
     static const char *const how[] = {"graph", "plain", "sync"};
-    const train_case *const cases[] = {&small, &half};
+    const train_case *const cases[] = {&small, &half, &many};
     for (size_t c = 0; c < AN_COUNT(cases); c++) {
         const uint64_t together = hash_after(cases[c], "cuda", 4);
         for (size_t h = 0; h < AN_COUNT(how); h++) {
