@@ -216,7 +216,7 @@ static void cast(const an_row_prog *p, const an_ins *in, an_text *out)
 /* The place of x in 1 + erf(x) or erf(x) + 1, -1 when in is no such sum. */
 static int32_t one_plus_erf(const an_row_prog *p, const an_ins *in)
 {
-    for (int swap = 0; swap < 2 && in->op == AN_OP_ADD; swap++) {
+    for (int swap = 0; swap < 2 && in->kind == AN_INS_ELEM && in->op == AN_OP_ADD; swap++) {
         const an_ins *one = &p->ins[swap ? in->b : in->a], *erf = &p->ins[swap ? in->a : in->b];
         if (one->kind == AN_INS_CONST && one->imm == 1 && erf->kind == AN_INS_ELEM && erf->op == AN_OP_ERF)
             return erf->a;
@@ -224,15 +224,42 @@ static int32_t one_plus_erf(const an_row_prog *p, const an_ins *in)
     return -1;
 }
 
+/* The place of x in k x or x k, -1 when in is no product with a constant. */
+static int32_t times_constant(const an_row_prog *p, const an_ins *in, double *k)
+{
+    for (int swap = 0; swap < 2 && in->kind == AN_INS_ELEM && in->op == AN_OP_MUL; swap++) {
+        const an_ins *constant_of = &p->ins[swap ? in->b : in->a];
+        *k = constant_of->imm;
+        if (constant_of->kind == AN_INS_CONST && constant_of->dtype == AN_F32) return swap ? in->a : in->b;
+    }
+    return -1;
+}
+
+/* Where what GELU and its gradient are made of can be had for less: half of 1 + erf(x / sqrt 2), c exp(kx), 1 + erf(x),
+ * exp(x). False: in is none of these. */
+static bool briefly(const an_row_prog *p, const an_ins *in, an_text *out)
+{
+    const double log2_e = 1.4426950408889634;
+    double c = 0, k = 0;
+    const int32_t of = times_constant(p, in, &c), x = one_plus_erf(p, of >= 0 ? &p->ins[of] : in);
+    const int32_t scaled = x >= 0 ? times_constant(p, &p->ins[x], &k) : -1;
+    if (scaled >= 0 && of >= 0 && c == 0.5 && fabs(k - sqrt(0.5)) < 1e-7) {
+        an_text_printf(out, "an_normal_below(v%d)", scaled);
+    } else if (of >= 0 && c > 0 && p->ins[of].kind == AN_INS_ELEM && p->ins[of].op == AN_OP_EXP) {
+        const int32_t of_exp = times_constant(p, &p->ins[p->ins[of].a], &k);
+        if (of_exp < 0) return false;
+        an_text_printf(out, "an_brief_exp_times(v%d, %.9gf, %.9gf)", of_exp, k * log2_e, log2(c));
+    } else if (of < 0 && (x >= 0 || in->op == AN_OP_EXP)) {
+        an_text_printf(out, x >= 0 ? "an_one_plus_erf(v%d)" : "an_brief_exp(v%d)", x >= 0 ? x : in->a);
+    } else {
+        return false;
+    }
+    return true;
+}
+
 static void elementwise(const an_row_prog *p, const an_ins *in, an_gpu_form f, an_text *out)
 {
-    if (f.brief && in->dtype == AN_F32) {
-        int32_t x = one_plus_erf(p, in);
-        if (x >= 0 || in->op == AN_OP_EXP) {
-            an_text_printf(out, x >= 0 ? "an_one_plus_erf(v%d)" : "an_brief_exp(v%d)", x >= 0 ? x : in->a);
-            return;
-        }
-    }
+    if (f.brief && in->dtype == AN_F32 && briefly(p, in, out)) return;
     /* Integer sums and products wrap; signed ones would be undefined. */
     bool wraps = !an_dtype_is_float((an_dtype)in->dtype) &&
                  (in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL || in->op == AN_OP_NEG),

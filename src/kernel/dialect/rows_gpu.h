@@ -281,6 +281,20 @@ AN_FN float an_fast_max(float a, float b)
     return y;
 }
 template <class T> AN_FN T an_fast_max(T a, T b) { return an_max(a, b); }
+/* Half of erf(x / sqrt 2) + 1, and c exp(kx) by k log2 e and log2 c. */
+AN_FN float an_normal_below(float x)
+{
+    float a, q = 2.98647483e-05f;
+    asm("min.NaN.f32 %0, %1, 0f414ba592;" : "=f"(a) : "f"(fabsf(x))); /* 9 sqrt 2 */
+    q = AN_FMA(q, a, -0.000722740003f);
+    q = AN_FMA(q, a, 0.0078667961f);
+    q = AN_FMA(q, a, -0.053010204f);
+    q = AN_FMA(q, a, -0.459090114f);
+    q = AN_FMA(q, a, -1.15110663f);
+    float y = an_power_of_2(AN_FMA(q, a, -1.0f));
+    return x < 0.0f ? y : 1.0f - y;
+}
+AN_FN float an_brief_exp_times(float x, float k, float c) { return an_power_of_2(AN_FMA(x, k, c)); }
 AN_FAST_PAIR(exp, an_quick_exp)
 AN_FAST_PAIR(log, logf)
 AN_FAST_PAIR(tanh, tanhf)
