@@ -45,6 +45,8 @@ typedef struct an_target {
     /* The same for a product whose epilogue is known: NULL, or what `scratch` said is replaced. */
     size_t (*product_scratch)(const struct an_target *t, const an_kernel *k, const an_row_prog *epilogue);
     bool library_products; /* an epilogue would be a launch of its own: what follows a product is grouped without it */
+    /* But for products [m,k] x [k,n] of bf16 of which this says that the device makes them with their epilogue. */
+    bool (*ends_products)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
     bool fallback;         /* steps that the dialect cannot spell are the CPU's: an_plan_step.fallback */
     int32_t bind_align;    /* bytes that an argument's place in a buffer is a multiple of; 0: its elements' */
     int64_t segment_bytes; /* no value crosses a multiple of it: the largest buffer of the driver's; 0: any size */

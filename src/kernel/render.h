@@ -25,6 +25,10 @@ void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool
 /* The epilogue of a product that a library has left in memory (f32 or bf16, rows behind each other), as a kernel of its
  * own: the product first, then the program's arguments. Launched as an_render_gpu_launch says. */
 void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product, an_text *out);
+/* The same as the end of templates/gemm_hopper.inc, of a product in bf16; and whether it can be one: what it stores,
+ * and what it rounds the product to, is taken eight columns at a time. */
+void an_render_gpu_end(const an_row_prog *p, an_text *out);
+bool an_render_gpu_can_end(const an_row_prog *p);
 /* How that kernel is launched: groups along x, threads in each. */
 typedef struct an_launch {
     int64_t groups;

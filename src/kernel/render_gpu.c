@@ -272,6 +272,89 @@ void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product
     an_text_puts(out, "}\n");
 }
 
+/* ---------------------------------------------------------------------------------------------- ends of products */
+
+bool an_render_gpu_can_end(const an_row_prog *p)
+{
+    bool tile = false, stores = false;
+    if (p->shape != AN_TILE || p->cols % AN_WIDE || an_render_gpu_refusal(p, false)) return false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->kind == AN_INS_TILE && in->dtype != AN_BF16) return false;
+        if (in->kind == AN_INS_RAND) return false; /* costs more than the memory it would save */
+        if (in->kind == AN_INS_STORE && !an_gpu_moves_together(p, in, AN_WIDE)) return false;
+        tile |= in->kind == AN_INS_TILE;
+        stores |= in->kind == AN_INS_STORE;
+    }
+    return tile && stores;
+}
+
+static bool is_read_ahead(const an_row_prog *p, int i)
+{
+    return p->ins[i].kind == AN_INS_LOAD && an_gpu_moves_together(p, &p->ins[i], AN_WIDE);
+}
+
+/* Parameters of one of the end's functions, behind others; and names for what was read ahead. */
+static void end_function(const an_row_prog *p, const char *head, bool reads, an_text *out)
+{
+    an_text_printf(out, "AN_FN void %s", head);
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, ", %s%s *%s", p->arg[i].written ? "" : "const ", type_of(&p->arg[i]), p->arg[i].name);
+    an_text_puts(out, ")\n{\n    (void)r;\n");
+    for (int i = 0; reads && i < p->n_ins; i++)
+        if (is_read_ahead(p, i)) an_text_printf(out, "    auto &w%d = in.w%d;\n", i, i);
+}
+
+/* Row r, from column c0 on: what is read, ahead of its use; what may come nearer before; and what is done. */
+static void end_functions(const an_row_prog *p, an_text *out)
+{
+    const an_gpu_form f = {.wide = AN_WIDE, .brief = is_brief(p, AN_GPU_CUDA_FAST), .rounded = true};
+    an_text_puts(out, "struct an_end_in {\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (is_read_ahead(p, i))
+            an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
+    an_text_puts(out, "};\n");
+    end_function(p, "an_end_read(an_end_in &in, int r, int c0", true, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (is_read_ahead(p, i)) an_gpu_move(p, i, "", "    ", out);
+    an_text_puts(out, "}\n");
+    end_function(p, "an_end_soon(int r, int c0", false, out);
+    for (int i = 0; i < p->n_ins; i++) {
+        if (!is_read_ahead(p, i) || !an_ix_uses(&p->ix, p->ins[i].ix, AN_VAR_ROW)) continue;
+        an_text_puts(out, "    an_soon(");
+        an_gpu_place(p, &p->ins[i], out);
+        an_text_puts(out, ");\n");
+    }
+    an_text_puts(out, "}\n");
+    end_function(p, "an_end(int r, int c0, const an_u16 (&wp)[8], const an_end_in &in", true, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_STORE)
+            an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
+    an_text_printf(
+        out,
+        "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n"
+        "        const float acc = an_bf16_to_f32(wp[k]);\n",
+        AN_WIDE);
+    for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "", f, out);
+    an_text_puts(out, "    }\n");
+    an_gpu_moves(p, 0, f, true, "    ", out);
+    an_text_puts(out, "}\n");
+}
+
+void an_render_gpu_end(const an_row_prog *p, an_text *out)
+{
+    end_functions(p, out);
+    an_text_puts(out, "#define AN_EPILOGUE_ARGS ");
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", 3 + i,
+                       type_of(&p->arg[i]), p->arg[i].name);
+    an_text_puts(out, "\n#define AN_EPILOGUE_NAMES ");
+    for (int i = 0; i < p->n_args; i++) an_text_printf(out, ", %s", p->arg[i].name);
+    an_text_puts(out, "\n#define AN_END_READ(in, row, col) an_end_read(in, row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_END_SOON(row, col) an_end_soon(row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_END(row, col, x, in) an_end(row, col, x, in AN_EPILOGUE_NAMES)\n");
+}
+
 void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool notes, an_text *out)
 {
     const bool msl = gpu == AN_GPU_MSL;

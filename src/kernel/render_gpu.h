@@ -10,10 +10,11 @@ extern const char *const an_gpu_storage[AN_N_DTYPES], *const an_gpu_computed[AN_
 
 /* How a program is spelled where other devices' bits are not asked for; all zero: plainly. */
 typedef struct an_gpu_form {
-    int wide;    /* columns of a thread, 0: one */
-    int blocks;  /* a row is kept from phase to phase: by a lane in registers, in so many blocks of `wide` */
-    bool shared; /* ... or by a group in shared memory, each thread its own columns */
-    bool brief;  /* in and out there are 16 bits: exp and erf need no more than those can show */
+    int wide;     /* columns of a thread, 0: one */
+    int blocks;   /* a row is kept from phase to phase: by a lane in registers, in so many blocks of `wide` */
+    bool shared;  /* ... or by a group in shared memory, each thread its own columns */
+    bool brief;   /* in and out there are 16 bits: exp and erf need no more than those can show */
+    bool rounded; /* what stands for a product has its dtype */
 } an_gpu_form;
 
 /* Whether an index, a guard or a row's store reads loop variable `var`. */

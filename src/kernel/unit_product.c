@@ -2,6 +2,7 @@
 #include "kernel/unit_product.h"
 
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_rows_gpu_h[], an_embed_cast_inc[];
+extern const char an_embed_dialect_hopper_h[], an_embed_gemm_hopper_args_h[], an_embed_gemm_hopper_inc[];
 
 static void prelude(an_text *out)
 {
@@ -15,6 +16,16 @@ void an_render_tail_unit(const an_plan *p, const an_plan_step *s, const char *na
 {
     prelude(out);
     an_render_gpu_tail(p->kernel[s->epilogue].u.row, name, product, out);
+}
+
+void an_render_product_unit(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out)
+{
+    an_text_printf(out, "#define AN_B_ALONG_K %d\n#define AN_ALIGNED %d\n", b_along_k, aligned);
+    prelude(out);
+    an_text_puts(out, an_embed_dialect_hopper_h);
+    an_text_puts(out, an_embed_gemm_hopper_args_h);
+    an_render_gpu_end(p->kernel[s->epilogue].u.row, out);
+    an_text_puts(out, an_embed_gemm_hopper_inc);
 }
 
 void an_render_cast_unit(an_dtype from, an_dtype to, an_text *out)

@@ -294,9 +294,16 @@ static bool late_for(const an_work *w, int32_t id, int32_t g)
            !w->g->node[w->group[g].anchor]->lazy; /* a piece and its gradient are launched together */
 }
 
+/* A product with an end is the forward pass's alone: what the backward pass needs beside it would have to be stored. */
+static bool ended_before(const an_work *w, int32_t g, int32_t id)
+{
+    return w->group[g].kind == AN_G_GEMM && w->rq->target->library_products && w->rq->loss >= 0 && id > w->rq->loss;
+}
+
 static bool open_to(const an_work *w, int32_t g, int32_t id)
 {
-    return g >= 0 && !w->group[g].closed && !w->rq->unfused && w->group[g].part == w->cuts->node[id].part;
+    return g >= 0 && !ended_before(w, g, id) && !w->group[g].closed && !w->rq->unfused &&
+           w->group[g].part == w->cuts->node[id].part;
 }
 
 /* A library adds a product to a sum of products as it stores it: gradients of a weight from several products. */
@@ -428,6 +435,19 @@ static int32_t conv_group(an_work *w, int32_t id)
     return g;
 }
 
+/* A product that a device which has a library's makes itself, with what is done to its elements. Of the forward pass:
+ * what comes back is multiplied with something that has to be read. */
+static bool ends_itself(const an_work *w, int32_t id, int64_t rows, int64_t cols)
+{
+    const an_target *t = w->rq->target;
+    const struct an_tensor *n = w->g->node[id];
+    if (w->rq->loss >= 0 && id > w->rq->loss) return false;
+    const struct an_tensor *a = w->g->node[n->src[0]], *b = w->g->node[n->src[1]];
+    const int64_t k = a->shape[a->rank - 1];
+    return t->library_products && t->ends_products && n->dtype == AN_BF16 && a->dtype == AN_BF16 &&
+           b->dtype == AN_BF16 && b->numel == k * cols && t->ends_products(t, rows, cols, k);
+}
+
 static int32_t start_heavy(an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
@@ -440,7 +460,9 @@ static int32_t start_heavy(an_work *w, int32_t id)
                 cols = n->shape[n->rank - 2];
                 rows = n->numel / cols;
             }
-            return group_new(w, AN_G_GEMM, id, rows, cols);
+            int32_t g = group_new(w, AN_G_GEMM, id, rows, cols);
+            if (g >= 0 && !w->node[id].swapped && ends_itself(w, id, rows, cols)) w->group[g].closed = false;
+            return g;
         }
         return column_group(w, id, rows, cols);
     }

@@ -600,7 +600,7 @@ EXPORT int cuModuleGetFunction(thing **out, thing *m, const char *name)
 {
     CALL("cuModuleGetFunction");
     if (!is(m, MODULE, "cuModuleGetFunction")) DONE(INVALID_HANDLE);
-    static const char *const words[] = {"KERNEL", "ENTRY"};
+    static const char *const words[] = {"KERNEL", "ENTRY", "KERNEL_OF_CLUSTERS"};
     const char *at = NULL;
     for (size_t i = 0; i < sizeof words / sizeof *words && !at; i++) {
         char want[96];
@@ -628,6 +628,23 @@ static void stray(const thing *f, void **params)
     for (int i = 0; i < f->n_params; i++)
         if (f->param[i] == 'p') memcpy(&p, params[i], sizeof p);
     if (memory_at(p - 1, 1)) ((char *)(uintptr_t)p)[-1] = 0;
+}
+/* Rows of 128 bytes, swizzled: what templates/gemm_hopper.inc reads. */
+EXPORT int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, uint64_t at, const uint64_t *extents,
+                                  const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
+                                  int swizzle, int promotion, int fill)
+{
+    CALL("cuTensorMapEncodeTiled");
+    const int whole = type == 9 && rank == 2 && !interleave && swizzle == 3 && promotion == 3 && !fill;
+    if (!whole || (uintptr_t)map % 64 || at % 16 || strides[0] % 16 || strides[0] < 2 * extents[0] || !extents[0] ||
+        !extents[1] || box[0] != 64 || !box[1] || box[1] > 256 || steps[0] != 1 || steps[1] != 1 ||
+        !memory_at(at, (extents[1] - 1) * strides[0] + 2 * extents[0])) {
+        complain("cuTensorMapEncodeTiled: %llu x %llu, %llu bytes a row", (unsigned long long)extents[1],
+                 (unsigned long long)extents[0], (unsigned long long)strides[0]);
+        DONE(INVALID_VALUE);
+    }
+    memcpy(map, &at, sizeof at);
+    DONE(0);
 }
 EXPORT int cuFuncSetAttribute(thing *f, int which, int value)
 {

@@ -1,6 +1,6 @@
-/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32, GELU and
- * scattering against the CPU, and the same bits again. Skipped by name, with the reason, where there is no GPU: CI has
- * none; tests/cuda/test_faults.c runs there. */
+/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32, GELU, products with
+ * GELU behind them and scattering against the CPU, and the same bits again. Skipped by name, with the reason, where there
+ * is no GPU: CI has none; tests/cuda/test_faults.c runs there. */
 #define _GNU_SOURCE /* setenv */
 #include "proof/train_case.h"
 
@@ -202,6 +202,51 @@ static void long_rows_are_those_of_the_cpu_and_the_same_again(void **state)
     }
 }
 
+/* ---------------------------------------------------------------------------------------------- ends of products */
+
+enum { UP_M = 8192, UP_C = 384, UP_W = 1536, UP_N = UP_W * UP_C };
+
+/* Gradients of a step up, GELU and a step down: on Hopper GELU and its gradient are ends of products. */
+static void run_up_and_down(const char *device, float *gradients)
+{
+    static float x[UP_M * UP_C], w[2][UP_N];
+    for (uint32_t i = 0; i < UP_M * UP_C; i++) x[i] = 2 * an_rng_uniform(1, 3, i) - 1;
+    for (uint32_t i = 0; i < 2 * UP_N; i++) (&w[0][0])[i] = 0.2f * an_rng_uniform(1, 4, i) - 0.1f;
+    an_ctx *cx = an_open(&(an_options){.device = device});
+    an_set_policy(cx, (an_policy){.matmul = AN_BF16});
+    an_tensor *up = an_add(an_param(cx, "up", AN_F32, AN_SHAPE(UP_W, UP_C), AN_ZEROS),
+                           an_input(cx, AN_F32, AN_SHAPE(UP_W, UP_C), w[0])),
+              *down = an_add(an_param(cx, "down", AN_F32, AN_SHAPE(UP_C, UP_W), AN_ZEROS),
+                             an_input(cx, AN_F32, AN_SHAPE(UP_C, UP_W), w[1])),
+              *y = an_linear(an_gelu(an_linear(an_input(cx, AN_F32, AN_SHAPE(UP_M, UP_C), x), up, NULL)), down, NULL);
+    an_backward(an_sum(an_square(an_cast(y, AN_F32)), AN_ALL));
+    an_tensor *d_up = an_grad(up), *d_down = an_grad(down);
+    if (an_eval(d_up, d_down) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    assert_int_equal(an_read(d_up, gradients, UP_N * sizeof *gradients), AN_OK);
+    assert_int_equal(an_read(d_down, gradients + UP_N, UP_N * sizeof *gradients), AN_OK);
+    an_close(cx);
+}
+
+static void products_with_gelu_behind_them_are_those_of_the_cpu(void **state)
+{
+    (void)state;
+    static float gpu[2 * UP_N], again[2 * UP_N], cpu[2 * UP_N];
+    if (no_gpu()) skip();
+    run_up_and_down("cuda", gpu);
+    run_up_and_down("cuda", again);
+    run_up_and_down("cpu", cpu);
+    assert_memory_equal(gpu, again, sizeof gpu);
+    for (int part = 0; part < 2; part++) {
+        double apart = 0, all = 0;
+        for (int i = part * UP_N; i < (part + 1) * UP_N; i++) {
+            apart += pow((double)gpu[i] - (double)cpu[i], 2);
+            all += pow((double)cpu[i], 2);
+        }
+        print_message("# gradient of the step %s: %.1e from the CPU's\n", part ? "down" : "up", sqrt(apart / all));
+        assert_true(all > 0 && sqrt(apart / all) < 1e-2);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- scattering */
 
 enum { IDS = 5000, TABLE = 2000, WIDTH = 300 };
@@ -339,6 +384,7 @@ int main(void)
         cmocka_unit_test(attention_in_tf32_is_that_of_the_cpu_in_f32),
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
         cmocka_unit_test(long_rows_are_those_of_the_cpu_and_the_same_again),
+        cmocka_unit_test(products_with_gelu_behind_them_are_those_of_the_cpu),
         cmocka_unit_test(scattered_rows_are_those_of_the_cpu),
         cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),
         cmocka_unit_test(two_runs_and_plain_launches_have_the_same_bits),

@@ -13,7 +13,7 @@
 #include "shim/nvrtc.h"
 
 static nvrtc compiler;
-static int compiled, seen_units, hopper_units;
+static int compiled, seen_units, hopper_units, ended_units;
 static an_map seen;
 
 static void take(const an_text *text, const char *what, bool fmad)
@@ -70,6 +70,30 @@ static void take_for_hopper(const an_plan *p, const an_plan_step *st)
     an_text_free(&text);
 }
 
+/* A product with its epilogue as gemm_hopper.inc makes it; two of an ordinary run's are compiled. */
+static void take_end(const an_plan *p, const an_plan_step *st)
+{
+    enum { ORDINARY = 2 };
+    const an_gemm_spec *g = &p->kernel[st->kernel].u.gemm;
+    an_text text = {0};
+    char *log = NULL;
+    uint64_t known;
+    if (g->mul_dtype != AN_BF16 || !an_render_gpu_can_end(p->kernel[st->epilogue].u.row)) return;
+    an_render_product_unit(p, st, g->b_k == 1, true, &text);
+    assert_false(text.failed);
+    uint64_t key = an_hash(text.data, text.len, 1);
+    if (!an_map_get(&seen, key, &known)) {
+        assert_true(an_map_set(&seen, key, 1));
+        if (ended_units++ < ORDINARY || getenv("AN_SOAK")) {
+            char *cubin = nvrtc_cubin_for(&compiler, text.data, "a product", "sm_90a", 0, &log);
+            if (!cubin || !log || strstr(log, "warning")) fail_msg("a product's end: %s", log ? log : "no log");
+            free(cubin), free(log);
+            compiled++;
+        }
+    }
+    an_text_free(&text);
+}
+
 static void take_plan(const an_plan *p, bool fast, bool tf32)
 {
     const an_gpu gpu = {.fast = fast, .tf32 = tf32};
@@ -91,6 +115,7 @@ static void take_plan(const an_plan *p, bool fast, bool tf32)
         an_render_tail_unit(p, st, "tail", AN_BF16, &text);
         take(&text, "tail", false);
         an_text_free(&text);
+        take_end(p, st);
     }
 }
 

@@ -139,12 +139,54 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
     }
 }
 
+/* gemm_hopper.inc with an end that reads and writes: sums of 192 registers a thread leave few for it. */
+static void products_with_an_end_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
+{
+    static const char end[] =
+        "struct an_end_in {\n    an_u16 w[8];\n};\n"
+        "AN_FN void an_end(an_u16 (&x)[8], const an_u16 (&w)[8], an_u16 *y)\n{\n"
+        "    AN_UNROLL for (int k = 0; k < 8; k++)\n"
+        "        x[k] = an_bf16_bits(an_bf16_to_f32(x[k]) * an_one_plus_erf(an_bf16_to_f32(w[k])));\n"
+        "    an_wide_store(y, x);\n}\n"
+        "#define AN_EPILOGUE_ARGS , const an_u16 *x0, an_u16 *y0\n"
+        "#define AN_EPILOGUE_NAMES , x0, y0\n"
+        "#define AN_END_READ(in, row, col) an_wide_load((in).w, x0 + (row) * g.n + (col))\n"
+        "#define AN_END_SOON(row, col) an_soon(x0 + (row) * g.n + (col))\n"
+        "#define AN_END(row, col, x, in) an_end(x, (in).w, y0 + (row) * g.n + (col))\n";
+    static const char *const files[] = {"src/kernel/dialect/cuda.h", "src/base/exact.h",
+                                        "src/kernel/dialect/rows_gpu.h", "src/kernel/dialect/hopper.h",
+                                        "src/kernel/templates/gemm_hopper_args.h"};
+    const size_t room = 1u << 18;
+    (void)state;
+    if (!compiler.library) skip();
+    for (int along_k = 0; along_k < 2; along_k++) {
+        char *text = malloc(room), *log = NULL, what[64];
+        long spilled = 0;
+        assert_non_null(text);
+        size_t at = (size_t)snprintf(text, room,
+                                     "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 1\n"
+                                     "#define AN_B_ALONG_K %d\n",
+                                     along_k);
+        for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, room, &at, files[i]);
+        at += (size_t)snprintf(text + at, room - at, "%s", end);
+        kernel_append(text, room, &at, "src/kernel/templates/gemm_hopper.inc");
+        snprintf(what, sizeof what, "a product for Hopper, B along %c", along_k ? 'k' : 'n');
+        char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_hopper", "sm_90a", 0, &log);
+        if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
+            fail_msg("%s: %s", what, log ? log : "no log");
+        assert_int_equal(report(log, what, 90, &spilled), 1);
+        assert_in_range(spilled, 0, 32);
+        free(cubin), free(log), free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_compiles_for_every_generation),
         cmocka_unit_test(attention_for_hopper_compiles_and_keeps_its_sums_in_registers),
         cmocka_unit_test(matrix_products_compile_for_every_generation),
+        cmocka_unit_test(products_with_an_end_for_hopper_compile_and_keep_their_sums_in_registers),
     };
     return cmocka_run_group_tests(tests, open_compiler, NULL);
 }

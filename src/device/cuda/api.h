@@ -26,6 +26,10 @@ typedef struct lt_desc *lt_desc;
 typedef struct lt_layout *lt_layout;
 typedef struct lt_preference *lt_preference;
 
+typedef struct cu_tensor_map { /* where a tensor lies and what is copied of it at a time: for the copy engine */
+    _Alignas(64) uint64_t opaque[16];
+} cu_tensor_map;
+
 typedef struct lt_algo {
     uint64_t data[8];
 } lt_algo;
@@ -47,7 +51,8 @@ enum { /* CUdevice_attribute */
        CU_ATTR_MAJOR = 75,
        CU_ATTR_MINOR = 76
 };
-enum { CU_FUNC_MOST_DYNAMIC_SHARED = 8 }; /* CUfunction_attribute */
+enum { CU_FUNC_MOST_DYNAMIC_SHARED = 8 };                                   /* CUfunction_attribute */
+enum { CU_MAP_BF16 = 9, CU_MAP_SWIZZLE_128B = 3, CU_MAP_PROMOTE_256B = 3 }; /* of cuTensorMapEncodeTiled */
 enum {
     CU_STREAM_NON_BLOCKING = 1,
     CU_EVENT_NO_TIMING = 2,
@@ -109,6 +114,9 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(launch, "cuLaunchKernel",                                                                                        \
       (cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,   \
        cu_stream s, void **params, void **extra))                                                                      \
+    X(tensor_map, "cuTensorMapEncodeTiled",                                                                            \
+      (cu_tensor_map * out, int type, uint32_t rank, cu_pointer at, const uint64_t *extents, const uint64_t *strides,  \
+       const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int fill))              \
     X(error_name, "cuGetErrorName", (cu_result r, const char **out))                                                   \
     X(error_text, "cuGetErrorString", (cu_result r, const char **out))
 

@@ -143,6 +143,11 @@ static size_t product_scratch(const an_target *t, const an_kernel *k, const an_r
     return library ? (size_t)p.scratch_bytes : scratch_of(t, k);
 }
 
+static bool ends_products(const an_target *t, int64_t m, int64_t n, int64_t k)
+{
+    return an_cuda_end_pays(t->templates, m, n, k);
+}
+
 /* An empty variable is none. */
 static an_status read_variables(an_err *err, an_device *d)
 {
@@ -190,6 +195,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
                             .max_args = AN_ROW_ARGS,
                             .scratch = scratch_of,
                             .product_scratch = product_scratch,
+                            .ends_products = ends_products,
                             .in_flight = STEPS_IN_FLIGHT};
     return read_variables(err, d);
 }

@@ -1,5 +1,5 @@
 /* cuda_internal.h: shared by the files of the CUDA backend: cuda.c (device, memory, waiting), compile.c (texts to
- * machine code), exec.c (a plan as launches), product.c (matrix products by cuBLASLt).
+ * machine code), exec.c (a plan as launches), product.c (matrix products by cuBLASLt), end.c (those with an end).
  *
  * Invariants: everything of a device goes through its one stream, in order; every code that the driver returns is
  * looked at, but for those of giving back; after an error that the driver calls sticky the device is `lost` and says so
@@ -11,6 +11,7 @@
 #include "device/cuda/api.h"
 #include "device/device.h"
 #include "kernel/gpu_launch.h"
+#include "kernel/templates/gemm_hopper_args.h"
 
 enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
 
@@ -97,6 +98,7 @@ typedef struct an_product {
     bool a_along_k, b_along_k;
     int64_t lda, ldb, ldc;
     int32_t addend, sum; /* arguments of the tail: what the product is added to, and the sum; -1: none */
+    bool ends;           /* no library: gemm_hopper.inc, with the tail as its end */
 } an_product;
 typedef struct an_product_ready {
     lt_desc desc;
@@ -112,6 +114,16 @@ an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const
                          const an_product_ready *r, const cu_pointer address[3], cu_pointer addend,
                          cu_pointer workspace); /* addend: what p->addend stands for, else unused */
 void an_product_free(an_device *d, an_product_ready *r);
+
+/* ---- end.c: products that are not the library's, because what follows costs nothing behind our own. */
+/* Whether such a product, of bf16 and with nothing but elementwise work behind it, is made so: for grouping. */
+bool an_cuda_end_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
+/* The same when all is known. */
+bool an_cuda_ends(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, const an_product *p);
+struct an_gemm_hopper_args an_cuda_end_args(const an_device *d, const an_gemm_spec *s, uint32_t *groups);
+/* The map of operand `which` at this address. */
+cu_result an_cuda_end_map(an_device *d, const an_gemm_spec *s, const an_product *p, int which, cu_pointer at,
+                          cu_tensor_map *out);
 
 /* ---- measure.c: functions of the backend's table. */
 void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes);

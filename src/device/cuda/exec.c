@@ -37,8 +37,8 @@ typedef struct call {
     ref *refs; /* kernels: parameters in order; fills: destination; copies: source, destination; products: A, B, C,
                   workspace */
     void *params;
-    size_t bytes; /* filled or copied */
-    an_product *product;
+    size_t bytes;        /* filled or copied */
+    an_product *product; /* of a kernel: its first two parameters are maps of A and B */
     an_product_ready ready;
 } call;
 
@@ -191,6 +191,45 @@ static an_status tail_call(an_err *err, an_exec *e, int32_t step, const an_produ
     return AN_OK;
 }
 
+/* Operand i as the product reads it. */
+static ref operand(const an_plan_step *s, const an_product *p, int i)
+{
+    return p->cast[i] ? in_scratch(s, p->cast_at[i]) : ref_of(s, i);
+}
+
+/* Slots begin on 256 bytes, so an offset says how an address is aligned. */
+static bool aligned(const an_plan_step *s, int from, int to)
+{
+    for (int i = from; i < to; i++)
+        if (s->arg[i].slot >= 0 && s->arg[i].offset % 16) return false;
+    return true;
+}
+
+static an_status end_call(an_err *err, an_exec *e, int32_t step, an_product *p)
+{
+    const an_plan_step *s = &e->plan->step[step];
+    uint32_t groups;
+    const struct an_gemm_hopper_args args = an_cuda_end_args(e->d, &e->plan->kernel[s->kernel].u.gemm, &groups);
+    an_text text = {0};
+    an_render_product_unit(e->plan, s, p->b_along_k, aligned(s, s->n_own, s->n_args), &text);
+    int32_t unit = unit_of(e, &text, false, name_of(e->plan, s));
+    call *c = unit < 0 ? NULL : new_call(e, CALL_KERNEL, step, 3 + s->n_args - s->n_own);
+    if (!c || !(c->params = an_arena_copy(&e->arena, &args, sizeof args))) return no_room(err);
+    e->unit[unit].own = true;
+    c->unit = unit;
+    c->entry = "gemm";
+    c->groups[0] = groups;
+    c->groups[1] = c->groups[2] = 1;
+    c->threads = AN_PRODUCT_THREADS;
+    c->shared_bytes = AN_PRODUCT_SHARED;
+    c->product = p;
+    c->refs[0] = operand(s, p, 0);
+    c->refs[1] = operand(s, p, 1);
+    c->refs[2] = (ref){.slot = REF_PARAMS};
+    for (int i = s->n_own; i < s->n_args; i++) c->refs[3 + i - s->n_own] = ref_of(s, i);
+    return AN_OK;
+}
+
 static an_status product_calls(an_err *err, an_exec *e, int32_t step, const an_product *product)
 {
     const an_plan_step *s = &e->plan->step[step];
@@ -199,14 +238,14 @@ static an_status product_calls(an_err *err, an_exec *e, int32_t step, const an_p
     if (!p) return no_room(err);
     if (p->cast[0]) AN_TRY(cast_call(err, e, step, p, 0, g->a_dtype));
     if (p->cast[1]) AN_TRY(cast_call(err, e, step, p, 1, g->b_dtype));
+    if (p->ends) return end_call(err, e, step, p);
     call *c = new_call(e, CALL_PRODUCT, step, 5);
     if (!c) return no_room(err);
     c->product = p;
-    for (int i = 0; i < 2; i++) c->refs[i] = p->cast[i] ? in_scratch(s, p->cast_at[i]) : ref_of(s, i);
+    for (int i = 0; i < 2; i++) c->refs[i] = operand(s, p, i);
     c->refs[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->addend >= 0 ? s->n_own + p->sum : 2);
     c->refs[3] = p->addend >= 0 ? ref_of(s, s->n_own + p->addend) : c->refs[2];
     c->refs[4] = in_scratch(s, p->workspace_at);
-    /* slots begin on 256 bytes, so an offset says how an address is aligned */
     const cu_pointer at[3] = {(cu_pointer)c->refs[0].offset, (cu_pointer)c->refs[1].offset,
                               (cu_pointer)c->refs[2].offset};
     AN_TRY(an_product_prepare(err, e->d, g, p, at, &c->ready));
@@ -233,7 +272,8 @@ static an_status step_calls(an_err *err, an_exec *e, int32_t step)
     if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY)
         return move_call(err, e, step, k->kind == AN_KERNEL_COPY);
     if (k->kind == AN_KERNEL_GEMM &&
-        an_cuda_product(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.row : NULL, &product))
+        an_cuda_product(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.row : NULL, &product) &&
+        (!product.ends || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */
         return product_calls(err, e, step, &product);
     const char *why = an_gpu_step_make(e->plan, s, &e->d->gpu, &g);
     if (why)
@@ -335,9 +375,16 @@ static cu_result launch_kernel(const an_exec *e, const call *c)
 {
     cu_pointer value[AN_GPU_BINDS];
     void *param[AN_GPU_BINDS];
+    cu_tensor_map map[2];
     for (int i = 0; i < c->n_refs; i++) {
         value[i] = address(e, c->refs[i]);
         param[i] = c->refs[i].slot == REF_PARAMS ? c->params : &value[i];
+    }
+    for (int i = 0; c->product && i < 2; i++) {
+        const an_gemm_spec *g = &e->plan->kernel[e->plan->step[c->step].kernel].u.gemm;
+        cu_result r = an_cuda_end_map(e->d, g, c->product, i, value[i], &map[i]);
+        if (r) return r;
+        param[i] = &map[i];
     }
     return e->d->cu.launch(c->fn, c->groups[0], c->groups[1], c->groups[2], c->threads, 1, 1, c->shared_bytes,
                            e->d->stream, param, NULL);

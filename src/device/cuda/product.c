@@ -126,6 +126,8 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_pro
         out->out = tile_dtype(epilogue) == mul ? mul : AN_F32;
         out->ldc = s->n;
         out->stride[2] = (int64_t)s->m * s->n;
+        out->scratch_bytes = at;
+        if ((out->ends = an_cuda_ends(d, s, epilogue, out))) return true;
         out->out_at = at;
         at += an_round_up((int64_t)s->m * s->n * out->batches * (int64_t)an_dtype_bytes((an_dtype)out->out), 256);
     }

@@ -57,13 +57,16 @@ AN_FN an_i64 an_imod(an_i64 a, an_i64 b)
 #define an_f32_to_f16(x)  an_f16_bits(x)
 #define an_f16_to_f32(x)  an_f16_value(x)
 
-/* Neighbours moved together, 16 bytes at a time where they begin on 16. */
+/* Neighbours moved together, 16 bytes at a time where they begin on 16; AN_ALIGNED: they all do. */
+#ifndef AN_ALIGNED
+#define AN_ALIGNED 0
+#endif
 template <class T, int n> struct alignas(sizeof(T) * n < 16 ? sizeof(T) * n : 16) an_pack {
     T x[n];
 };
 template <class T, int n> AN_FN void an_wide_load(T (&x)[n], const T *p)
 {
-    if ((an_u64)p % alignof(an_pack<T, n>) == 0) {
+    if (AN_ALIGNED || (an_u64)p % alignof(an_pack<T, n>) == 0) {
         an_pack<T, n> w = *(const an_pack<T, n> *)p;
         AN_UNROLL for (int i = 0; i < n; i++) x[i] = w.x[i];
     } else {
@@ -72,7 +75,7 @@ template <class T, int n> AN_FN void an_wide_load(T (&x)[n], const T *p)
 }
 template <class T, int n> AN_FN void an_wide_store(T *p, const T (&x)[n])
 {
-    if ((an_u64)p % alignof(an_pack<T, n>) == 0) {
+    if (AN_ALIGNED || (an_u64)p % alignof(an_pack<T, n>) == 0) {
         an_pack<T, n> w;
         AN_UNROLL for (int i = 0; i < n; i++) w.x[i] = x[i];
         *(an_pack<T, n> *)p = w;
