@@ -6,12 +6,14 @@
 # What is timed, or asks the GPU how much memory is free, runs alone (`alone`); the rest side by side (`beside`), so its
 # seconds are those of a busy machine. Either fits a call of two minutes on an H200 with 16 cores. What programs print goes
 # to LOGS, a file a check. TEXT names tinyshakespeare for `curve` and `seeds` (shakespeare_char trained to the end, with one
-# seed and with two more; the latter in no list). Needs BUILD/anneal and of BUILD/tests cuda/test_gpu, cuda/test_memory,
-# ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler (CONTRIBUTING.md).
+# seed and with two more). In no list, for they take minutes: `seeds`, `sanitizer_wide`. Needs BUILD/anneal and of
+# BUILD/tests cuda/test_gpu, cuda/test_memory, ops/test_ops; BUILD/proxy/libcuda.so.1 where there is no compiler
+# (make on-gpu).
 alone="doctor tests bytes steps profile commands curve"
 beside="sanitizer table selftest selftest_char selftest_tf32 selftest_half selftest_gpt2s selftest_gpt2 bits exact crossing killed fault hang memory_full scaled"
+others="seeds sanitizer_wide"
 build=$1 logs=$2
-[ -x "$build/anneal" ] && [ -n "$logs" ] || { sed -n 2,12p "$0" >&2; exit 2; }
+[ -x "$build/anneal" ] && [ -n "$logs" ] || { sed -n 2,13p "$0" >&2; exit 2; }
 shift 2
 build=$(cd "$build" && pwd)
 anneal=$build/anneal
@@ -263,28 +265,30 @@ print("#", n, "events in the last trace, none over another")' "$work/trace.json"
     done
 }
 
-# A small char step under compute-sanitizer's four tools, values apart; side by side. In bf16 cuBLASLt takes NVIDIA's own
-# kernels (nvjet_...), in which racecheck sees hazards: they are counted apart, in ours there may be none.
-sanitizer() {
+# Small char steps under compute-sanitizer's four tools, values apart; side by side. In bf16 with 64 heads, as attention of
+# its own wants them on Hopper. In bf16 cuBLASLt takes NVIDIA's own kernels (nvjet_...), in which racecheck sees hazards:
+# they are counted apart, in ours there may be none. sanitized SECONDS SETTINGS+SETTINGS...
+sanitized() {
     tool=$(command -v compute-sanitizer || ls /usr/local/cuda*/bin/compute-sanitizer 2>/dev/null | head -n 1)
     [ -n "$tool" ] || { echo "# NOT RUN: no compute-sanitizer here"; return 1; }
-    shape="char n_layer=1 n_embd=128 n_head=2 block_size=64 batch_size=32 max_iters=2 eval_iters=1 log_interval=1 place_apart=true device=cuda --quiet"
-    precisions="dtype=bfloat16 dtype=float16 dtype=float32 tf32=true exact=true"
-    for precision in $precisions; do # fills the cache
-        # shellcheck disable=SC2086
-        "$anneal" train $shape $precision out="$work/warm" || return 1
+    shape="char n_layer=1 n_embd=128 n_head=2 block_size=64 batch_size=2 max_iters=2 eval_iters=1 log_interval=1 place_apart=true device=cuda --quiet"
+    limit=$1 name=${work##*/}
+    shift
+    for settings; do # fills the cache
+        # shellcheck disable=SC2046,SC2086
+        "$anneal" train $shape $(echo "$settings" | tr + ' ') out="$work/warm" || return 1
     done
     for check in memcheck racecheck initcheck synccheck; do
-        for precision in $precisions; do
-            # shellcheck disable=SC2086
-            (ANNEAL_CUDA_TIMEOUT=300 timeout "${SANITIZER_S:-240}" "$tool" --tool $check --print-limit 100000 --error-exitcode 9 "$anneal" \
-                train $shape $precision out="$work/$check-$precision" >"$logs/sanitizer-$check-$precision" 2>&1
-                echo "exit code $?, $(($(date +%s) - began / 1000000000)) s" >>"$logs/sanitizer-$check-$precision") &
+        for settings; do
+            # shellcheck disable=SC2046,SC2086
+            (ANNEAL_CUDA_TIMEOUT=300 timeout "$limit" "$tool" --tool $check --print-limit 100000 --error-exitcode 9 "$anneal" \
+                train $shape $(echo "$settings" | tr + ' ') out="$work/$check-$settings" >"$logs/$name-$check-$settings" 2>&1
+                echo "exit code $?, $(($(date +%s) - began / 1000000000)) s" >>"$logs/$name-$check-$settings") &
         done
     done
     wait
     clean=0 bad=0 theirs=0 runs=0
-    for log in "$logs"/sanitizer-*; do
+    for log in "$logs/$name"-*; do
         ours=$(grep 'Race reported\|Write access\|Read access' "$log" | grep -c -v ' nvjet_')
         vendor=$(grep -c 'Race reported.* nvjet_' "$log")
         theirs=$((theirs + vendor)) runs=$((runs + 1))
@@ -295,9 +299,12 @@ sanitizer() {
             bad=1
         fi
     done
-    echo "# $clean of $runs runs (4 tools, bf16, f16, f32, tf32, exact) without an error of ours; racecheck names $theirs hazards in NVIDIA's nvjet_ kernels"
+    echo "# $clean of $runs runs (4 tools; $*) without an error of ours; racecheck names $theirs hazards in NVIDIA's nvjet_ kernels"
     return $bad
 }
+sanitizer() { sanitized "${SANITIZER_S:-120}" dtype=bfloat16+batch_size=32 dtype=float16 dtype=float32 tf32=true exact=true; }
+# So many tokens that the product before GELU is our own there.
+sanitizer_wide() { sanitized "${SANITIZER_S:-480}" dtype=bfloat16+batch_size=272; }
 
 # The table of operations: in exact mode the CPU's bits (products of bf16 are refused there, float64 is held against the
 # oracle); then products of every dtype as libraries and tensor cores make them. In parts, side by side.
@@ -356,7 +363,7 @@ about() {
     steps) echo "updates under way" ;;
     scaled) echo "float16" ;;
     profile) echo "profile and its trace" ;;
-    sanitizer) echo "compute-sanitizer" ;;
+    sanitizer*) echo "compute-sanitizer" ;;
     table) echo "every operation, dtype and shape" ;;
     curve) echo "a whole run of shakespeare_char" ;;
     seeds) echo "two more" ;;
@@ -376,12 +383,12 @@ for name; do
     esac
 done
 for name in $names; do # alone first, each in its turn; then the others together
-    case " $beside seeds " in *" $name "*) continue ;; esac
+    case " $beside $others " in *" $name "*) continue ;; esac
     (run "$name")
     cat "$all/$name.line"
 done
 for name in $names; do
-    case " $beside seeds " in *" $name "*) (run "$name"; cat "$all/$name.line") & ;; esac
+    case " $beside $others " in *" $name "*) (run "$name"; cat "$all/$name.line") & ;; esac
 done
 wait
 failed=$(cat "$all"/*.line | grep -c '^NOT OK')
