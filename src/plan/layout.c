@@ -5,10 +5,10 @@
 
 #include <string.h>
 
-/* Memory strides of `base` when it is written through the moves of `top` into an array of shape `whole` at `start`
- * along `axis`; false when no strides describe that. */
-static bool strides_through(an_work *w, int32_t top, int32_t base, const struct an_tensor *whole, int axis,
-                            int64_t start, int64_t *stride, int64_t *offset)
+/* Memory strides of `base` when it is written through the moves of `top` into node `whole`, wherever that stands, at
+ * `start` along `axis`; false when no strides describe that. */
+static bool strides_through(an_work *w, int32_t top, int32_t base, int32_t whole, int axis, int64_t start,
+                            int64_t *stride, int64_t *offset)
 {
     int32_t chain[32];
     int n = 0;
@@ -32,7 +32,7 @@ static bool strides_through(an_work *w, int32_t top, int32_t base, const struct 
         memcpy(iv, up, sizeof iv);
     }
     iv[axis] = an_ix_add(&w->ix, iv[axis], an_ix_const(&w->ix, start));
-    an_ix where = an_ix_linear(&w->ix, whole->rank, whole->shape, iv);
+    an_ix where = an_memory_index(w, &w->ix, whole, iv);
     for (int i = 0; i < b->rank; i++)
         if (!an_ix_stride(&w->ix, where, i, &stride[i])) return false;
     if (w->ix.failed) return false;
@@ -70,7 +70,7 @@ static void house_concat(an_work *w, int32_t id)
         int users = 0;
         for (int u = 0; u < w->node[base].n_uses; u++)
             users += w->g->node[w->use[w->node[base].first_use + u]]->op != AN_OP_PICK;
-        if (users != 1 || !strides_through(w, n->src[s], base, n, axis, start, stride[s], &offset[s])) return;
+        if (users != 1 || !strides_through(w, n->src[s], base, id, axis, start, stride[s], &offset[s])) return;
         if (stride[s][b->rank - 1] != 1) return;
         if (offset[s] * (int64_t)an_dtype_bytes((an_dtype)n->dtype) % AN_MAX(w->rq->target->bind_align, 1)) return;
         start += w->g->node[n->src[s]]->shape[axis];
@@ -117,20 +117,20 @@ static void house_scatter(an_work *w, int32_t id)
     wn->home_offset = 0;
 }
 
-/* Elements from the first to the last, gaps included; of a part of a whole its own. */
-static int64_t extent_of(const an_work *w, int32_t id)
+int64_t an_value_bytes(const an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
+    const int64_t size = (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     int64_t last = 0;
-    if (!w->node[id].stride || w->node[id].home >= 0 || !n->numel) return n->numel;
+    if (!w->node[id].stride || w->node[id].home >= 0 || !n->numel) return n->numel * size;
     for (int i = 0; i < n->rank; i++) last += (n->shape[i] - 1) * w->node[id].stride[i];
-    return AN_MAX(last + 1, n->numel);
+    return AN_MAX(last + 1, n->numel) * size;
 }
 
 static an_status make_value(an_work *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
-    int64_t bytes = extent_of(w, id) * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
+    int64_t bytes = an_value_bytes(w, id);
     if (n->op == AN_OP_PACK) w->rq->pack(w->rq->user, (int)n->attr[0], 0, &bytes);
     const char *scope = an_scope_of(w, id), *op = n->op == AN_OP_PACK ? "gradients" : an_ops[n->op].name;
     const char *name = an_arena_printf(w->arena, "%s%s%s", scope, *scope ? " " : "", op);

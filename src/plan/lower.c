@@ -491,10 +491,8 @@ static an_status lower_group(an_work *w, int32_t g)
 /* From here on readers of `id` read memory of its second instance. */
 static an_status second_value(an_work *w, int32_t id)
 {
-    const struct an_tensor *n = w->g->node[id];
-    int64_t bytes = n->numel * (int64_t)an_dtype_bytes((an_dtype)n->dtype);
-    const char *name = an_arena_printf(w->arena, "%s %s again", an_scope_of(w, id), an_ops[n->op].name);
-    int32_t value = name ? an_value_new(w, id, 0, bytes, AN_USE_ACTIVATION, name) : -1;
+    const char *name = an_arena_printf(w->arena, "%s %s again", an_scope_of(w, id), an_ops[w->g->node[id]->op].name);
+    int32_t value = name ? an_value_new(w, id, 0, an_value_bytes(w, id), AN_USE_ACTIVATION, name) : -1;
     if (value < 0) return no_memory(w);
     w->node[id].value = value;
     w->node[id].again = 1;

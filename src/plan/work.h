@@ -147,6 +147,8 @@ void an_walk(const an_work *w, an_ix_pool *p, int32_t id, const an_ix *iv, int32
 /* Element offset in memory of node `base` (a value or leaf) at iv, by its value's strides. */
 an_ix an_memory_index(const an_work *w, an_ix_pool *p, int32_t base, const an_ix *iv);
 an_view an_view_of(an_work *w, int32_t id, bool through_cast);
+/* layout.c: of a value, from its first element to its last, gaps included; of a part of a whole its own. */
+int64_t an_value_bytes(const an_work *w, int32_t id);
 
 /* group.c's knowledge others use */
 bool an_reads_memory(const an_work *w, int32_t user,
