@@ -592,13 +592,15 @@ static bool only_random(const an_work *w, int32_t id, int depth)
 
 /* A leaf's cast that products read. A device's own product rounds its operand as it loads it, and nothing is stored. A
  * library wants it rounded in memory: then once for all products, but while values are computed again for want of
- * memory, where two (forward and backward) would keep it alive between them. */
+ * memory, where two (forward and backward) would keep it alive between them. In float16 always: beside an operand in
+ * float32 the library would multiply in float32 (device/cuda/product.c). */
 static bool folds_cast(const an_work *w, int32_t id)
 {
     enum { MANY = 3 };
     const struct an_tensor *n = w->g->node[id];
     if (n->op != AN_OP_CAST || !an_is_leaf(w, an_base(w, n->src[0]))) return false;
-    return !w->rq->target->library_products || w->node[id].n_uses < (w->rq->recompute ? MANY : 2);
+    if (!w->rq->target->library_products) return true;
+    return n->dtype != AN_F16 && w->node[id].n_uses < (w->rq->recompute ? MANY : 2);
 }
 
 static void decide_memory(an_work *w, int32_t id)
