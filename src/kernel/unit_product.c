@@ -3,6 +3,7 @@
 
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_rows_gpu_h[], an_embed_cast_inc[];
 extern const char an_embed_dialect_hopper_h[], an_embed_gemm_hopper_args_h[], an_embed_gemm_hopper_inc[];
+extern const char an_embed_turn_args_h[], an_embed_turn_inc[], an_embed_gemm_tf32_args_h[], an_embed_gemm_tf32_inc[];
 
 static void prelude(an_text *out)
 {
@@ -36,4 +37,19 @@ void an_render_cast_unit(an_dtype from, an_dtype to, an_text *out)
                    "#define AN_FROM AN_KIND_%s\n#define AN_TO AN_KIND_%s\n#define AN_ITEMS %d\n#define AN_THREADS %d\n",
                    kind[from], kind[to], AN_CAST_ITEMS, AN_CAST_THREADS);
     an_text_puts(out, an_embed_cast_inc);
+}
+
+void an_render_turn_unit(an_text *out)
+{
+    prelude(out);
+    an_text_puts(out, an_embed_turn_args_h);
+    an_text_puts(out, an_embed_turn_inc);
+}
+
+void an_render_tf32_unit(an_text *out)
+{
+    prelude(out);
+    an_text_puts(out, an_embed_dialect_hopper_h);
+    an_text_puts(out, an_embed_gemm_tf32_args_h);
+    an_text_puts(out, an_embed_gemm_tf32_inc);
 }

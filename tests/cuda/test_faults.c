@@ -51,6 +51,37 @@ static void training_uses_the_driver_rightly_in_every_way_of_launching(void **st
         }
 }
 
+/* In tf32 the library makes the gradient of what a layer reads, of weights that are turned for it; the gradient of the
+ * weights is gemm_tf32.inc's. */
+static void gradients_of_weights_in_tf32_are_not_the_librarys(void **state)
+{
+    (void)state;
+    enum { NOTHING, F32, TF32, RUNS, WIDTH = 384, ROWS = 8192 };
+    size_t kernels[RUNS] = {0}, products[RUNS] = {0}; /* of this test's runs so far and others' before */
+    if (fake_is_real()) skip();
+    for (int run = NOTHING; run < RUNS; run++) {
+        fake_reset();
+        setenv("ANNEAL_CUDA_LAUNCH", "plain", 1);
+        setenv("FAKE_CUDA_COUNTS", test_path("counts"), 1);
+        an_ctx *cx = an_open(&(an_options){.device = "cuda", .tf32 = run == TF32, .cache_dir = test_path("cache")});
+        an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(ROWS, WIDTH), AN_ZEROS),
+                  *w = an_param(cx, "w", AN_F32, AN_SHAPE(WIDTH, WIDTH), AN_ZEROS),
+                  *z = an_param(cx, "z", AN_F32, AN_SHAPE(ROWS, WIDTH), AN_ZEROS);
+        an_backward(an_sum(an_mul(an_matmul(x, an_transpose(w, 0, 1)), z), AN_ALL));
+        if (run != NOTHING && an_eval(an_grad(x), an_grad(w)) != AN_OK) fail_msg("%s", an_error(cx));
+        an_close(cx);
+        FILE *f = fopen(test_path("counts"), "r");
+        assert_non_null(f);
+        assert_int_equal(fscanf(f, "kernels %zu products %zu", &kernels[run], &products[run]), 2);
+        fclose(f);
+        unsetenv("FAKE_CUDA_COUNTS");
+        fake_clean();
+    }
+    assert_int_equal(products[TF32] - products[F32], products[F32] - products[NOTHING] - 1);
+    /* turn, gemm_tf32, gemm_tf32_join */
+    assert_int_equal(kernels[TF32] - kernels[F32], kernels[F32] - kernels[NOTHING] + 3);
+}
+
 /* Only a read waits, and once. */
 static void steps_that_nobody_reads_are_not_waited_for(void **state)
 {
@@ -327,6 +358,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_uses_the_driver_rightly_in_every_way_of_launching),
+        cmocka_unit_test(gradients_of_weights_in_tf32_are_not_the_librarys),
         cmocka_unit_test(steps_that_nobody_reads_are_not_waited_for),
         cmocka_unit_test(a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again),
         cmocka_unit_test(a_kernel_that_writes_beside_its_value_is_found_and_named_when_launches_wait),

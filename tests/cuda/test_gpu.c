@@ -1,6 +1,6 @@
-/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32, GELU, products with
- * GELU behind them and scattering against the CPU, and the same bits again. Skipped by name, with the reason, where there
- * is no GPU: CI has none; tests/cuda/test_faults.c runs there. */
+/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32, GELU, products
+ * with GELU behind them and scattering against the CPU, and the same bits again. Skipped by name, with the reason,
+ * where there is no GPU: CI has none; tests/cuda/test_faults.c runs there. */
 #define _GNU_SOURCE /* setenv */
 #include "proof/train_case.h"
 
@@ -61,9 +61,10 @@ static void compare_attention(an_dtype dtype, double allowed)
 {
     for (size_t s = 0; s < AN_COUNT(attentions); s++) {
         const attention *a = &attentions[s];
-        float *gpu[N_OUT], *cpu[N_OUT];
+        float *gpu[N_OUT], *again[N_OUT], *cpu[N_OUT];
         int64_t n[N_OUT];
         run_attention(a, dtype, "cuda", gpu, n);
+        run_attention(a, dtype, "cuda", again, n);
         run_attention(a, dtype, "cpu", cpu, n);
         for (int i = 0; i < N_OUT; i++) {
             double difference = 0, norm = 0;
@@ -75,7 +76,9 @@ static void compare_attention(an_dtype dtype, double allowed)
             print_message("# B%d H%d T%d S%d D%d%s dropout %g: %s: relative difference %.2g\n", a->B, a->H, a->T, a->S,
                           a->D, a->causal ? " causal" : "", a->dropout, out_names[i], relative);
             if (!(relative < allowed)) fail_msg("%s differs by %g", out_names[i], relative);
+            assert_memory_equal(gpu[i], again[i], (size_t)n[i] * sizeof(float));
             free(gpu[i]);
+            free(again[i]);
             free(cpu[i]);
         }
     }
@@ -93,6 +96,64 @@ static void attention_in_tf32_is_that_of_the_cpu_in_f32(void **state)
     (void)state;
     if (no_gpu()) skip();
     compare_attention(AN_F32, 1e-3);
+}
+
+/* ---------------------------------------------------------------------------------------------- products */
+
+typedef struct product {
+    int rows, in, out;
+} product;
+
+enum { N_GRADIENTS = 3 };
+
+/* y = x w^T, and the gradients of sum(y * z): whoever makes them on an H200 in tf32, the library or our own kernel. */
+static void run_product(const product *p, const char *device, float *got[N_GRADIENTS], int64_t n[N_GRADIENTS])
+{
+    an_ctx *cx = an_open(&(an_options){.device = device, .seed = 7, .tf32 = true});
+    an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(p->rows, p->in), AN_NORMAL(1)),
+              *w = an_param(cx, "w", AN_F32, AN_SHAPE(p->out, p->in), AN_NORMAL(1)),
+              *z = an_param(cx, "z", AN_F32, AN_SHAPE(p->rows, p->out), AN_NORMAL(1));
+    an_tensor *y = an_matmul(x, an_transpose(w, 0, 1));
+    an_backward(an_sum(an_mul(y, z), AN_ALL));
+    an_tensor *want[N_GRADIENTS] = {y, an_grad(x), an_grad(w)};
+    if (an_eval(want[0], want[1], want[2]) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    const int64_t sizes[N_GRADIENTS] = {(int64_t)p->rows * p->out, (int64_t)p->rows * p->in, (int64_t)p->out * p->in};
+    for (int i = 0; i < N_GRADIENTS; i++) {
+        n[i] = sizes[i];
+        got[i] = malloc((size_t)n[i] * sizeof(float));
+        assert_non_null(got[i]);
+        assert_int_equal(an_read(want[i], got[i], (size_t)n[i] * sizeof(float)), AN_OK);
+    }
+    an_close(cx);
+}
+
+static void products_in_tf32_are_those_of_the_cpu_in_f32_and_the_same_again(void **state)
+{
+    (void)state;
+    static const product products[] = {
+        {16384, 384, 384}, {8192, 384, 192}, {8192, 196, 380}, {4096, 100, 260}, {4097, 64, 65}};
+    static const char *const names[N_GRADIENTS] = {"y", "dx", "dw"};
+    if (no_gpu()) skip();
+    for (size_t s = 0; s < AN_COUNT(products); s++) {
+        float *gpu[N_GRADIENTS], *again[N_GRADIENTS], *cpu[N_GRADIENTS];
+        int64_t n[N_GRADIENTS];
+        run_product(&products[s], "cuda", gpu, n);
+        run_product(&products[s], "cuda", again, n);
+        run_product(&products[s], "cpu", cpu, n);
+        for (int i = 0; i < N_GRADIENTS; i++) {
+            double difference = 0, norm = 0;
+            for (int64_t e = 0; e < n[i]; e++) {
+                const double d = (double)gpu[i][e] - (double)cpu[i][e];
+                difference += d * d, norm += (double)cpu[i][e] * (double)cpu[i][e];
+            }
+            const double relative = sqrt(difference / norm);
+            print_message("# %d x %d x %d: %s: relative difference %.2g\n", products[s].rows, products[s].in,
+                          products[s].out, names[i], relative);
+            if (!(relative < 1e-3)) fail_msg("%s differs by %g", names[i], relative);
+            assert_memory_equal(gpu[i], again[i], (size_t)n[i] * sizeof(float));
+            free(gpu[i]), free(again[i]), free(cpu[i]);
+        }
+    }
 }
 
 /* ---------------------------------------------------------------------------------------------- GELU */
@@ -382,6 +443,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_in_bf16_is_that_of_the_cpu),
         cmocka_unit_test(attention_in_tf32_is_that_of_the_cpu_in_f32),
+        cmocka_unit_test(products_in_tf32_are_those_of_the_cpu_in_f32_and_the_same_again),
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
         cmocka_unit_test(long_rows_are_those_of_the_cpu_and_the_same_again),
         cmocka_unit_test(products_with_gelu_behind_them_are_those_of_the_cpu),

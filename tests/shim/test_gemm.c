@@ -2,6 +2,7 @@
  * answer for 16-bit products; every orientation, batches, splits, accumulation, an epilogue of one's own. */
 #include "attn_case.h"
 #include "configs.h"
+#include "kernel/templates/turn_args.h"
 #include "shim_build.h"
 
 typedef struct product {
@@ -122,9 +123,46 @@ static void the_epilogue_is_a_hole(void **state)
           2, 1, 0);
 }
 
+/* What stands before a library's product on CUDA is written in words that the shim has too. */
+static void an_operand_is_turned_whatever_its_size(void **state)
+{
+    (void)state;
+    static const int sizes[][3] = {{37, 70, 75}, {64, 32, 32}, {1, 33, 40}}; /* rows, columns, stride */
+    const size_t room = 1u << 18;
+    static const char *const parts[] = {"src/kernel/dialect/msl.h", "src/base/exact.h",
+                                        "src/kernel/templates/turn_args.h", "src/kernel/templates/turn.inc"};
+    char *text = malloc(room);
+    assert_non_null(text);
+    size_t at = (size_t)snprintf(text, room, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n");
+    for (size_t i = 0; i < AN_COUNT(parts); i++) kernel_append(text, room, &at, parts[i]);
+    shim_object o = shim_build(text, 310);
+    for (size_t s = 0; s < AN_COUNT(sizes); s++) {
+        const int rows = sizes[s][0], cols = sizes[s][1], stride = sizes[s][2];
+        struct an_turn_args args = {.stride = stride, .rows = rows, .cols = cols};
+        static float x[64 * 80], y[64 * 80];
+        for (int i = 0; i < rows * stride; i++) x[i] = (float)i;
+        memset(y, 0xff, sizeof y);
+        shim_launch l = {.groups = {(unsigned)(cols + AN_TURN_TILE - 1) / AN_TURN_TILE,
+                                    (unsigned)(rows + AN_TURN_TILE - 1) / AN_TURN_TILE, 1},
+                         .threads = AN_TURN_THREADS,
+                         .seed = 5,
+                         .buffers = {{x, sizeof(float) * (size_t)(rows * stride)},
+                                     {y, sizeof(float) * (size_t)(rows * cols)},
+                                     {&args, sizeof args}}};
+        shim_launch_clean(o, "turn", &l);
+        for (int r = 0; r < rows; r++)
+            for (int c = 0; c < cols; c++)
+                if (y[c * rows + r] != x[r * stride + c])
+                    fail_msg("y[%d,%d] is %g, not %g", c, r, (double)y[c * rows + r], (double)x[r * stride + c]);
+    }
+    shim_unload(o);
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_operand_is_turned_whatever_its_size),
         cmocka_unit_test(f32_products_have_the_bits_of_one_chain_in_every_orientation),
         cmocka_unit_test(split_chains_are_added_in_order),
         cmocka_unit_test(bf16_products_are_near_and_may_store_f32),

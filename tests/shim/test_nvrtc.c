@@ -180,11 +180,33 @@ static void products_with_an_end_for_hopper_compile_and_keep_their_sums_in_regis
     }
 }
 
+/* gemm_tf32.inc: sums in registers, as above. */
+static void gradients_of_weights_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
+{
+    (void)state;
+    if (!compiler.library) skip();
+    static const char *const parts[] = {"src/kernel/dialect/cuda.h", "src/base/exact.h", "src/kernel/dialect/hopper.h",
+                                        "src/kernel/templates/gemm_tf32_args.h", "src/kernel/templates/gemm_tf32.inc"};
+    const size_t room = 1u << 18;
+    char *text = malloc(room), *log = NULL;
+    assert_non_null(text);
+    size_t at = (size_t)snprintf(text, room, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n");
+    for (size_t i = 0; i < COUNT_OF(parts); i++) kernel_append(text, room, &at, parts[i]);
+    char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_tf32", "sm_90a", 0, &log);
+    long spilled = 0;
+    if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
+        fail_msg("gemm_tf32: %s", log ? log : "no log");
+    assert_int_equal(report(log, "gemm_tf32", 90, &spilled), 2);
+    assert_int_equal(spilled, 0);
+    free(cubin), free(log), free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_compiles_for_every_generation),
         cmocka_unit_test(attention_for_hopper_compiles_and_keeps_its_sums_in_registers),
+        cmocka_unit_test(gradients_of_weights_for_hopper_compile_and_keep_their_sums_in_registers),
         cmocka_unit_test(matrix_products_compile_for_every_generation),
         cmocka_unit_test(products_with_an_end_for_hopper_compile_and_keep_their_sums_in_registers),
     };

@@ -97,8 +97,10 @@ typedef struct an_product {
     uint8_t mul, out;  /* dtypes of operands and result as cuBLASLt sees them */
     bool a_along_k, b_along_k;
     int64_t lda, ldb, ldc;
-    int32_t addend, sum; /* arguments of the tail: what the product is added to, and the sum; -1: none */
-    bool ends;           /* no library: gemm_hopper.inc, with the tail as its end */
+    int32_t addend, sum;          /* arguments of the tail: what the product is added to, and the sum; -1: none */
+    bool ends;                    /* no library: gemm_hopper.inc, with the tail as its end */
+    int32_t own_chains;           /* no library where addresses allow: gemm_tf32.inc, in so many chains; 0: never */
+    int64_t turned_at, turned_ld; /* B is turned into rows along k there first, from rows so far apart; -1: it is not */
 } an_product;
 typedef struct an_product_ready {
     lt_desc desc;

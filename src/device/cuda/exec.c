@@ -38,6 +38,7 @@ typedef struct call {
                   workspace */
     void *params;
     size_t bytes;        /* filled or copied */
+    int64_t scratch;     /* of its step's, that is used from the start on; 0: not said */
     an_product *product; /* of a kernel: its first two parameters are maps of A and B */
     an_product_ready ready;
 } call;
@@ -230,6 +231,72 @@ static an_status end_call(an_err *err, an_exec *e, int32_t step, an_product *p)
     return AN_OK;
 }
 
+/* The right operand, [k,n] with rows of n, as [n,k] in scratch. */
+static an_status turn_call(an_err *err, an_exec *e, int32_t step, const an_product *p)
+{
+    const an_plan_step *s = &e->plan->step[step];
+    const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
+    const struct an_turn_args args = {.stride = p->turned_ld, .rows = g->k, .cols = g->n};
+    an_text text = {0};
+    an_render_turn_unit(&text);
+    int32_t unit = unit_of(e, &text, false, "a transpose");
+    call *c = unit < 0 ? NULL : new_call(e, CALL_KERNEL, step, 3);
+    if (!c || !(c->params = an_arena_copy(&e->arena, &args, sizeof args))) return no_room(err);
+    c->unit = unit;
+    c->entry = "turn";
+    c->groups[0] = (uint32_t)an_ceil_div(g->n, AN_TURN_TILE);
+    c->groups[1] = (uint32_t)an_ceil_div(g->k, AN_TURN_TILE);
+    c->groups[2] = 1;
+    c->threads = AN_TURN_THREADS;
+    c->refs[0] = ref_of(s, 1);
+    c->refs[1] = in_scratch(s, p->turned_at);
+    c->refs[2] = (ref){.slot = REF_PARAMS};
+    return AN_OK;
+}
+
+/* The product by gemm_tf32.inc: its chains, then their sum. c: A, B, C, what is added to, workspace. */
+static an_status own_calls(an_err *err, an_exec *e, int32_t step, const an_product *p, const ref at[5])
+{
+    const an_plan_step *s = &e->plan->step[step];
+    const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
+    const int64_t steps = g->k / AN_TF32_DEEP, chain = an_ceil_div(steps, p->own_chains) * AN_TF32_DEEP,
+                  tiles = an_ceil_div(g->m, AN_TF32_TILE) * an_ceil_div(g->n, AN_TF32_TILE);
+    const struct an_gemm_tf32_args args = {.lda = p->lda,
+                                           .ldb = p->ldb,
+                                           .ldc = p->ldc,
+                                           .m = g->m,
+                                           .n = g->n,
+                                           .k = g->k,
+                                           .chain = (int)chain,
+                                           .add = !g->accumulate && p->addend < 0 ? 0
+                                                  : at[3].slot == at[2].slot && at[3].offset == at[2].offset
+                                                      ? AN_TF32_IN_PLACE
+                                                      : AN_TF32_ONTO};
+    const ref refs[2][4] = {{at[0], at[1], at[4], {.slot = REF_PARAMS}}, {at[4], at[3], at[2], {.slot = REF_PARAMS}}};
+    an_text text = {0};
+    an_render_tf32_unit(&text);
+    int32_t unit = unit_of(e, &text, false, name_of(e->plan, s));
+    void *params = an_arena_copy(&e->arena, &args, sizeof args);
+    if (unit < 0 || !params) return no_room(err);
+    e->unit[unit].own = true;
+    for (int join = 0; join < 2; join++) {
+        call *c = new_call(e, CALL_KERNEL, step, (int)AN_COUNT(refs[join]));
+        if (!c) return no_room(err);
+        c->unit = unit;
+        c->entry = join ? "gemm_tf32_join" : "gemm_tf32";
+        c->groups[0] = (uint32_t)(join ? tiles * (AN_TF32_TILE * AN_TF32_TILE / (4 * AN_TF32_JOIN))
+                                       : tiles * an_ceil_div(g->k, chain));
+        c->groups[1] = c->groups[2] = 1;
+        c->threads = join ? AN_TF32_JOIN : AN_TF32_THREADS;
+        c->shared_bytes = join ? 0 : AN_TF32_SHARED;
+        c->params = params;
+        c->scratch =
+            p->workspace_at + (int64_t)sizeof(float) * AN_TF32_TILE * AN_TF32_TILE * tiles * an_ceil_div(g->k, chain);
+        memcpy(c->refs, refs[join], sizeof refs[join]);
+    }
+    return AN_OK;
+}
+
 static an_status product_calls(an_err *err, an_exec *e, int32_t step, const an_product *product)
 {
     const an_plan_step *s = &e->plan->step[step];
@@ -239,16 +306,22 @@ static an_status product_calls(an_err *err, an_exec *e, int32_t step, const an_p
     if (p->cast[0]) AN_TRY(cast_call(err, e, step, p, 0, g->a_dtype));
     if (p->cast[1]) AN_TRY(cast_call(err, e, step, p, 1, g->b_dtype));
     if (p->ends) return end_call(err, e, step, p);
-    call *c = new_call(e, CALL_PRODUCT, step, 5);
+    ref at[5] = {operand(s, p, 0), operand(s, p, 1)}; /* A, B, C, what is added to, workspace */
+    at[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->addend >= 0 ? s->n_own + p->sum : 2);
+    at[3] = p->addend >= 0 ? ref_of(s, s->n_own + p->addend) : at[2];
+    at[4] = in_scratch(s, p->workspace_at);
+    if (p->own_chains && aligned(s, 0, s->n_args)) return own_calls(err, e, step, p, at);
+    if (p->turned_at >= 0) {
+        AN_TRY(turn_call(err, e, step, p));
+        at[1] = in_scratch(s, p->turned_at);
+    }
+    call *c = new_call(e, CALL_PRODUCT, step, (int)AN_COUNT(at));
     if (!c) return no_room(err);
     c->product = p;
-    for (int i = 0; i < 2; i++) c->refs[i] = operand(s, p, i);
-    c->refs[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->addend >= 0 ? s->n_own + p->sum : 2);
-    c->refs[3] = p->addend >= 0 ? ref_of(s, s->n_own + p->addend) : c->refs[2];
-    c->refs[4] = in_scratch(s, p->workspace_at);
-    const cu_pointer at[3] = {(cu_pointer)c->refs[0].offset, (cu_pointer)c->refs[1].offset,
-                              (cu_pointer)c->refs[2].offset};
-    AN_TRY(an_product_prepare(err, e->d, g, p, at, &c->ready));
+    memcpy(c->refs, at, sizeof at);
+    const cu_pointer address[3] = {(cu_pointer)at[0].offset, (cu_pointer)at[1].offset, (cu_pointer)at[2].offset};
+    AN_TRY(an_product_prepare(err, e->d, g, p, address, &c->ready));
+    c->scratch = p->workspace_at + (int64_t)AN_MIN(c->ready.workspace_bytes, (size_t)AN_CUDA_WORKSPACE);
     return p->out_at >= 0 ? tail_call(err, e, step, p) : AN_OK;
 }
 
@@ -326,9 +399,7 @@ static an_status find_dependencies(an_err *err, an_exec *e)
     for (int32_t s = 0; s < p->n_steps; s++) used[s] = p->step[s].scratch_bytes;
     for (int32_t i = 0; i < e->n_calls; i++) {
         const call *c = &e->call[i];
-        if (c->kind != CALL_PRODUCT) continue;
-        const int64_t workspace = (int64_t)c->ready.workspace_bytes;
-        used[c->step] = c->product->workspace_at + AN_MIN(workspace, AN_CUDA_WORKSPACE);
+        if (c->scratch) used[c->step] = c->scratch;
     }
     return an_after_make(err, p, used, &e->arena, &e->after);
 }

@@ -1,6 +1,7 @@
 /* product.c: matrix products by cuBLASLt.
  *
- * Owns:      which products the library takes, how our strides are told to it, the algorithm.
+ * Owns:      which products the library takes, how our strides are told to it, the algorithm; and in tf32, where it is
+ * slow unless both operands lie along k, which are turned for it and which are our own kernel's.
  * Does not:  launch casts and tails (exec.c), or measure: the algorithm is one of those that the library's own
  * heuristic names for the shape (`preferred`), a pure function of (spec, device, library version). No atomics: each
  * scheme it may choose sums in a fixed order, so two runs have the same bits.
@@ -9,6 +10,7 @@
  * one our A: what it calls rows is our n.
  */
 #include "device/cuda/cuda_internal.h"
+#include "kernel/unit_product.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -78,6 +80,31 @@ static bool adds_in_place(const an_gemm_spec *s, const an_row_prog *e, an_produc
     return true;
 }
 
+/* Whether gemm_tf32.inc takes a product: both operands along m and n, a sum over many rows, as of a gradient of
+ * weights, and tiles that fill the GPU. Chains are for 132 multiprocessors, whatever the GPU has, so that its bits are
+ * those of the shape. */
+static int32_t own_chains(const an_device *d, const an_gemm_spec *s, const an_product *p)
+{
+    enum { FULL = 132, LEAST = 256 /* rows of a chain */ };
+    const double tile = AN_TF32_TILE;
+    if (d->gpu.own != 90 || !d->tf32 || p->mul != AN_F32 || p->cast[0] || p->cast[1] || p->out != AN_F32) return 0;
+    if (p->a_along_k || p->b_along_k || p->out_at >= 0 || p->batches != 1) return 0;
+    if (s->m % 4 || s->n % 4 || p->lda % 4 || p->ldb % 4 || p->ldc % 2 || s->k % AN_TF32_DEEP) return 0;
+    const int64_t tiles = an_ceil_div(s->m, AN_TF32_TILE) * an_ceil_div(s->n, AN_TF32_TILE),
+                  chains = AN_MIN(FULL / tiles, s->k / LEAST);
+    return (double)s->m * s->n * (double)chains < 0.7 * FULL * tile * tile ? 0 : (int32_t)chains;
+}
+
+/* Whether the library is given a right operand along k that is turned for it: a layer's weights, for the gradient of
+ * what it read. One H200, 2026-11-21, m = 16384 (n x k, us without and with): 384 x 1152 70.0, 48.4; 384 x 384 34.8,
+ * 24.1; 384 x 1536 90.6, 59.8; 1536 x 384 72.2, 64.0; turning takes 2 to 3. */
+static bool turns(const an_device *d, const an_gemm_spec *s, const an_product *p)
+{
+    enum { ROWS = 4096, LEAST = 1 << 17, MOST = 1 << 23 };
+    return d->arch == 90 && d->tf32 && p->mul == AN_F32 && !p->cast[1] && p->a_along_k && !p->b_along_k &&
+           p->batches == 1 && s->m >= ROWS && (int64_t)s->k * s->n >= LEAST && (int64_t)s->k * s->n <= MOST;
+}
+
 bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out)
 {
     if (!d->has_lt || d->exact || s->window.of) return false;
@@ -85,7 +112,7 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_pro
     /* A product of two float16 numbers is exact in f32, so multiplying in f32 is what tensor cores do with them. */
     const bool half = s->mul_dtype == AN_F32 && dtype[0] == AN_F16 && dtype[1] == AN_F16;
     const uint8_t mul = half ? AN_F16 : s->mul_dtype;
-    *out = (an_product){.mul = mul, .out_at = -1, .addend = -1};
+    *out = (an_product){.mul = mul, .out_at = -1, .addend = -1, .turned_at = -1};
     if (s->m < 1 || s->n < 1 || s->k < 1 || !one_batch(s, out)) return false;
     if (s->mul_dtype != AN_F32 && s->mul_dtype != AN_BF16) return false;
     for (int i = 0; i < 2; i++)
@@ -130,6 +157,14 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_pro
         if ((out->ends = an_cuda_ends(d, s, epilogue, out))) return true;
         out->out_at = at;
         at += an_round_up((int64_t)s->m * s->n * out->batches * (int64_t)an_dtype_bytes((an_dtype)out->out), 256);
+    }
+    out->own_chains = own_chains(d, s, out);
+    if (turns(d, s, out)) {
+        out->turned_at = at;
+        at += an_round_up((int64_t)s->k * s->n * (int64_t)sizeof(float), 256);
+        out->turned_ld = out->ldb;
+        out->b_along_k = true;
+        out->ldb = s->k;
     }
     out->workspace_at = at;
     out->scratch_bytes = at + AN_CUDA_WORKSPACE;

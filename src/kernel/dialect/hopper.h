@@ -1,5 +1,5 @@
-/* hopper.h: words of templates/gemm_hopper.inc, for sm_90a alone, behind cuda.h: barriers in shared memory, rings, descriptors of tiles for
- * products of whole warpgroups (wgmma). Attention has its own (attn_hopper.inc).
+/* hopper.h: words of templates/gemm_hopper.inc and gemm_tf32.inc, for sm_90a alone, behind cuda.h: barriers in shared memory, rings, descriptors
+ * of tiles for products of whole warpgroups (wgmma). Attention has its own (attn_hopper.inc).
  *
  * Owns:      their spelling in PTX. Does not: decide what waits for what.
  * Knows:     tiles lie as wgmma's 128-byte swizzle wants them: 16-byte chunk c of row r at place c ^ r % 8, rows of 128 bytes, tiles from a
