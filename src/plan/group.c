@@ -499,6 +499,10 @@ static an_status make_group(an_work *w, int32_t id)
         wn->group = w->node[n->src[0]].group;
         return AN_OK;
     }
+    if (n->op == AN_OP_GATHER) { /* its table is in memory before any group that computes it in place */
+        const int32_t table = w->node[an_base(w, n->src[0])].group;
+        if (table >= 0) w->group[table].loose = false;
+    }
     if (an_is_heavy(w, id)) {
         wn->group = start_heavy(w, id);
     } else if (an_ops[n->op].cls == AN_CLS_REDUCE) {

@@ -342,10 +342,13 @@ static void random_graphs_are_the_same_in_every_way_and_near_the_oracle(void **s
     genome m;
     const char *soak = getenv("AN_SOAK"), *one = getenv("AN_RANDOM");
     const uint64_t first = one ? strtoull(one, NULL, 10) : 1, last = one ? first : soak ? 20000 : 200;
+    /* a table made of leaves alone, gathered in a group older than its own */
+    static const uint64_t failed_once[] = {51624, 51855, 52147};
     int failed = 0;
     lab_open(&l);
-    for (uint64_t seed = first; seed <= last && failed < 5; seed++) {
-        generate(seed, &m);
+    const size_t old = one ? 0 : AN_COUNT(failed_once);
+    for (uint64_t seed = first; seed <= last + old && failed < 5; seed++) {
+        generate(seed <= last ? seed : failed_once[seed - last - 1], &m);
         if (!fails(&l, &m)) continue;
         tell(&l, &m);
         failed++;
