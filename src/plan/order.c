@@ -31,6 +31,13 @@ enum {
 
 static void launch(ordering *o, int32_t g);
 
+/* Whether group g reads `base` in memory; else it computes it itself: what nobody stores, and what a newer group does
+ * (a loose one, whose members an older group may read). */
+static bool in_memory(const an_work *w, int32_t base, int32_t g)
+{
+    return !an_is_virtual(w, base) || (w->node[base].mat && w->node[base].group < g);
+}
+
 /* Whether group g reads, in memory or through what it computes itself, one of these groups. */
 static bool reads_any(ordering *o, const bool *these, int32_t id, int32_t g, int depth)
 {
@@ -40,8 +47,7 @@ static bool reads_any(ordering *o, const bool *these, int32_t id, int32_t g, int
         const int32_t base = an_base(w, n->src[s]), from = w->node[base].group;
         if (from < 0 || from == g || o->seen[base] == o->walk) continue;
         o->seen[base] = o->walk;
-        if (w->node[base].mat || !an_is_virtual(w, base) ? these[from] : reads_any(o, these, base, g, depth + 1))
-            return true;
+        if (in_memory(w, base, g) ? these[from] : reads_any(o, these, base, g, depth + 1)) return true;
     }
     return false;
 }
@@ -54,7 +60,7 @@ static void need_sources(ordering *o, int32_t id, int32_t g, int32_t walk, int d
         const int32_t base = an_base(w, n->src[s]), from = w->node[base].group;
         if (from < 0 || from == g || o->seen[base] == walk) continue;
         o->seen[base] = walk;
-        if (w->node[base].mat || !an_is_virtual(w, base))
+        if (in_memory(w, base, g))
             launch(o, from);
         else
             need_sources(o, base, g, walk, depth + 1);
@@ -94,7 +100,7 @@ static void need_again(ordering *o, int32_t id, int32_t g, int depth)
         const int32_t base = an_base(w, n->src[s]);
         if (w->node[base].group < 0 || w->node[base].group == g || o->met[base]) continue;
         o->met[base] = true;
-        if (w->node[base].mat && !w->node[base].remat) continue;
+        if (in_memory(w, base, g) && !w->node[base].remat) continue;
         need_again(o, base, g, depth + 1);
         if (w->node[base].remat) find_host(o, base, g);
     }

@@ -60,6 +60,7 @@ static inline void lab_open(lab *l)
         if (w > 0 && getenv("AN_LAB_DEVICE")) o.device = getenv("AN_LAB_DEVICE"); /* another device: same bits */
         o.unfused = w == 2;
         o.place_apart = w == 3;
+        o.recompute = w & 1 ? "on" : "off";
         l->cx[w] = an_open(&o);
         assert_non_null(l->cx[w]);
         if (an_error(l->cx[w])) fail_msg("%s", an_error(l->cx[w]));
