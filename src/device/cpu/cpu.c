@@ -272,8 +272,7 @@ static void run_epilogue(const an_tile *t, void *user)
         r->fn(t, r->arg);
         return;
     }
-    _Alignas(64) char scratch[32768];
-    an_interp_run(r->p, t, r->arg, scratch);
+    an_interp_run(r->p, t, r->arg, r->e->interp + r->e->interp_bytes * (size_t)t->thread);
 }
 
 typedef struct copy_run {

@@ -370,6 +370,7 @@ static int64_t pack_tasks(const call *g)
 
 /* A task's block of C and the memory of its thread. */
 typedef struct job {
+    int thread;
     int64_t chain;
     int64_t tile0, tile1, row0, row1, panel0, panel1;
     an_word *left, *right;
@@ -383,7 +384,7 @@ static job job_of(const call *g, int64_t task, int thread)
     const int64_t panels = g->panel1 - g->panel0;
     const int64_t column_blocks = AN_MIN(p->column_blocks, panels); /* the last group may be narrow */
     const int64_t column = task % column_blocks, row = task / column_blocks % p->row_blocks;
-    job b = {.chain = g->chain0 + task / column_blocks / p->row_blocks};
+    job b = {.thread = thread, .chain = g->chain0 + task / column_blocks / p->row_blocks};
     b.tile0 = part_begin(p->tiles, p->row_blocks, row);
     b.tile1 = part_begin(p->tiles, p->row_blocks, row + 1);
     b.row0 = tile_row(p, b.tile0);
@@ -500,7 +501,7 @@ static void finish(const call *g, int64_t member, const job *b, int64_t panel0, 
     const int64_t col0 = panel0 * PANEL, col1 = AN_MIN(panel1 * PANEL, s->n);
     if (g->epilogue) {
         const int64_t above = member * s->m;
-        const an_tile tile = {above + b->row0, above + b->row1, col0, col1, from.at, from.ld};
+        const an_tile tile = {above + b->row0, above + b->row1, col0, col1, from.at, from.ld, b->thread};
         g->epilogue(&tile, g->user);
         return;
     }
@@ -583,12 +584,11 @@ static void multiply_task(void *arg, int64_t task, int thread)
 /* Task: a row block by a strip of panels of a batch member: adds its splits in order. */
 static void add_splits_task(void *arg, int64_t task, int thread)
 {
-    (void)thread;
     const call *g = arg;
     const plan *p = &g->p;
     const int64_t strips = an_ceil_div(p->panels, STRIP), strip = task % strips;
     const int64_t row = task / strips % p->row_blocks, member = task / strips / p->row_blocks;
-    job b = {.chain = member * p->splits};
+    job b = {.thread = thread, .chain = member * p->splits};
     b.row0 = tile_row(p, part_begin(p->tiles, p->row_blocks, row));
     b.row1 = tile_row(p, part_begin(p->tiles, p->row_blocks, row + 1));
     const int64_t panel0 = strip * STRIP, panel1 = AN_MIN(panel0 + STRIP, p->panels);
