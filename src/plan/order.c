@@ -75,9 +75,26 @@ static bool all_there(ordering *o, int32_t g)
     return true;
 }
 
+/* Whether node m, of group g or computed there in place, needs `id` in memory before g begins: a product its operand.
+ */
+static bool needs_whole(const an_work *w, int32_t id, int32_t m, int32_t g, int depth)
+{
+    const struct an_tensor *n = w->g->node[m];
+    for (int s = 0; s < n->n_src && depth < DEEP; s++) {
+        const int32_t base = an_base(w, n->src[s]);
+        if (base == id && an_reads_memory(w, m, s)) return true;
+        if (w->node[base].group < 0 || w->node[base].group == g || in_memory(w, base, g)) continue;
+        if (needs_whole(w, id, base, g, depth + 1)) return true;
+    }
+    return false;
+}
+
 static bool may_host(ordering *o, int32_t h, int32_t id)
 {
-    return h > o->loss && an_may_host(o->w, &o->ix, h, o->member[h], o->next, id);
+    if (h <= o->loss || !an_may_host(o->w, &o->ix, h, o->member[h], o->next, id)) return false;
+    for (int32_t m = o->member[h]; m >= 0; m = o->next[m])
+        if (needs_whole(o->w, id, m, h, 0)) return false;
+    return true;
 }
 
 /* Group g, whose sources are there, is the first to read value `id` again: who writes it? */
