@@ -595,6 +595,8 @@ an_status an_pass_lower(an_work *w)
     const int32_t loss_group = loss_group_of(w);
     int32_t n = w->n_groups, *order;
     w->cuts->more = false;
+    /* What leaves alone make may be launched behind the loss: then nothing is gained by making it again. */
+    for (int32_t id = 0; id < w->g->n; id++) w->node[id].remat &= w->node[id].group <= loss_group;
     AN_TRY(an_launch_order(w, loss_group, &order));
     if (n == w->cap_groups) { /* the spare group of second_instance */
         an_group *bigger = AN_NEW_ARRAY(&w->scratch, an_group, n + 1);
