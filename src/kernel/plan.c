@@ -33,6 +33,13 @@ int64_t an_value_offset(const an_plan *p, int32_t v, int32_t *slot)
     return at + p->value[v].offset;
 }
 
+bool an_step_aligned(const an_plan_step *s)
+{
+    for (int a = 0; a < s->n_args; a++) /* a number has no neighbours */
+        if (s->arg[a].slot >= 0 && s->arg[a].offset % 16 && s->arg[a].bytes >= 8) return false;
+    return s->scratch % 16 == 0 || s->scratch_bytes <= 0;
+}
+
 static void print_step(const an_plan *p, int i, an_text *out)
 {
     const an_plan_step *s = &p->step[i];

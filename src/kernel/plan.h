@@ -124,6 +124,8 @@ void an_plan_free(an_plan *p);
 int32_t an_kernel_first(const an_plan *p, int32_t k);
 int64_t an_value_offset(const an_plan *p, int32_t value,
                         int32_t *slot); /* where it begins in its slot, through all it is inside of */
+/* Whether all tensors that the step touches begin on 16 bytes, as slots do. */
+bool an_step_aligned(const an_plan_step *s);
 void an_plan_print(const an_plan *p, an_text *out);
 
 #endif

@@ -257,6 +257,11 @@ const char *an_render_gpu_refusal(const an_row_prog *p, bool msl)
     return NULL;
 }
 
+static const char *word_of(const an_row_arg *a, an_gpu_kind gpu)
+{
+    return a->written ? "AN_ROW_OUT" : a->fixed && gpu != AN_GPU_MSL ? "AN_ROW_FIXED" : "AN_ROW_IN";
+}
+
 void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product, an_text *out)
 {
     an_launch launch = an_render_gpu_launch(p, AN_GPU_CUDA_FAST);
@@ -265,8 +270,8 @@ void an_render_gpu_tail(const an_row_prog *p, const char *name, an_dtype product
                    an_gpu_storage[product], half ? "an_bf16_to_f32(x)" : "x");
     an_text_printf(out, "AN_KERNEL(%s, %d)\n(AN_ROW_IN(0, %s, product)", name, launch.threads, an_gpu_storage[product]);
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i + 1,
-                       type_of(&p->arg[i]), p->arg[i].name);
+        an_text_printf(out, ", %s(%d, %s, %s)", word_of(&p->arg[i], AN_GPU_CUDA_FAST), i + 1, type_of(&p->arg[i]),
+                       p->arg[i].name);
     an_text_puts(out, " AN_IDS)\n{\n");
     elements(p, &launch, AN_GPU_CUDA_FAST, out);
     an_text_puts(out, "}\n");
@@ -370,8 +375,8 @@ void an_render_gpu(const an_row_prog *p, const char *name, an_gpu_kind gpu, bool
     an_launch launch = an_render_gpu_launch(p, gpu);
     an_text_printf(out, launch.pair ? "AN_KERNEL(%s, %d, 2)\n(" : "AN_KERNEL(%s, %d)\n(", name, launch.threads);
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", i,
-                       type_of(&p->arg[i]), p->arg[i].name);
+        an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", word_of(&p->arg[i], gpu), i, type_of(&p->arg[i]),
+                       p->arg[i].name);
     an_text_puts(out, " AN_IDS)\n{\n");
     if (p->shape == AN_COL)
         columns(p, &launch, out);

@@ -260,6 +260,7 @@ void an_render_unit(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, 
         return;
     }
     if (gpu->msl && gpu->plain) an_text_puts(out, "#define AN_PLAIN 1\n");
+    if (!gpu->msl && t.unit == AN_UNIT_ROW) an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
     defines(&t, out);
     an_text_puts(out, gpu->msl ? an_embed_dialect_msl_h : an_embed_dialect_cuda_h);
     an_text_puts(out, an_embed_exact);

@@ -64,6 +64,7 @@ typedef struct an_ins {
 typedef struct an_row_arg {
     uint8_t dtype;
     bool written, read;
+    bool fixed;       /* a leaf that nothing this program writes can stand on: it may be read whenever that suits */
     const char *name; /* identifier, unique in the program */
     const char *note; /* "[64,256,384] transformer.h.0.ln_1" */
     int64_t numel;

@@ -15,6 +15,7 @@ static void prelude(an_text *out)
 
 void an_render_tail_unit(const an_plan *p, const an_plan_step *s, const char *name, an_dtype product, an_text *out)
 {
+    an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
     prelude(out);
     an_render_gpu_tail(p->kernel[s->epilogue].u.row, name, product, out);
 }

@@ -96,6 +96,7 @@ static int arg_for(an_builder *b, int32_t base, bool written)
     b->p->arg[i] = (an_row_arg){.dtype = n->dtype,
                                 .written = written,
                                 .read = !written,
+                                .fixed = an_is_leaf(b->w, base),
                                 .numel = a.bytes / (int64_t)an_dtype_bytes((an_dtype)n->dtype)};
     const char *stem = an_is_leaf(b->w, base) ? "p" : written ? "y" : "x";
     b->p->arg[i].name = an_arena_printf(b->w->arena, "%s%d", stem, i);
@@ -662,12 +663,23 @@ static an_status begin(an_builder *b, bool tile)
     return AN_OK;
 }
 
+/* A state that is written in place is as large as its old value (place.c). */
+static void find_fixed(an_row_prog *p)
+{
+    for (int i = 0; i < p->n_args; i++)
+        for (int o = 0; o < p->n_args; o++)
+            if (p->arg[o].written && p->arg[o].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[o].dtype) ==
+                                         p->arg[i].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype))
+                p->arg[i].fixed = false;
+}
+
 static an_status end(an_builder *b, an_row_prog **out, int *n_args)
 {
     an_work *w = b->w;
     an_row_prog *p = b->p;
     if (!b->failed) sort_instructions(b);
     if (!b->failed) count_work(b);
+    find_fixed(p);
     an_guard *guards = p->n_guards ? an_arena_copy(w->arena, p->guard, sizeof *guards * (size_t)p->n_guards) : NULL;
     if (p->n_guards && !guards) return an_fail_nomem(w->err, "a row program", 0);
     p->guard = guards;

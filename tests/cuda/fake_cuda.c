@@ -591,7 +591,7 @@ static void read_params(const char *text, const char *at, thing *f)
         } else if (!strncmp(at, "AN_ARGS(", 8)) {
             f->param[f->n_params++] = 'v';
         } else if (!strncmp(at, "AN_IN(", 6) || !strncmp(at, "AN_OUT(", 7) || !strncmp(at, "AN_ROW_IN(", 10) ||
-                   !strncmp(at, "AN_ROW_OUT(", 11)) {
+                   !strncmp(at, "AN_ROW_FIXED(", 13) || !strncmp(at, "AN_ROW_OUT(", 11)) {
             f->param[f->n_params++] = 'p';
         }
     }
