@@ -59,7 +59,7 @@ typedef struct thing { /* anything with a handle */
     unsigned shared; /* a function's, allowed */
     uint64_t rows, cols;
     int64_t ld;
-    char param[MOST_PARAMS]; /* 'p' a pointer, 'v' a value */
+    char param[MOST_PARAMS]; /* 'p' a pointer, 'w' one whose neighbours are moved together, 'v' a value */
     size_t ops;
 } thing;
 
@@ -577,6 +577,17 @@ EXPORT int cuModuleUnload(thing *m)
     DONE(drop(m, MODULE, "cuModuleUnload"));
 }
 
+/* Whether the text moves neighbours of the array at `at`, "AN_ROW_IN(0, float, x0)", without asking where they stand.
+ */
+static int moves_16_bytes(const char *text, const char *at)
+{
+    char name[NAME], load[NAME + 8], store[NAME + 24];
+    if (strncmp(text, "#define AN_ALIGNED 1\n", 21) || sscanf(at, "%*[^,], %*[^,], %31[^)]", name) != 1) return 0;
+    snprintf(load, sizeof load, ", %s + ", name);
+    snprintf(store, sizeof store, "an_wide_store(%s + ", name);
+    return strstr(text, load) || strstr(text, store);
+}
+
 /* "AN_KERNEL(name, threads) (AN_IN(0, float, x), AN_ARGS(1, args, a) AN_IDS)" in order; a hole is expanded first. */
 static void read_params(const char *text, const char *at, thing *f)
 {
@@ -590,9 +601,11 @@ static void read_params(const char *text, const char *at, thing *f)
                 if (!strncmp(p, "AN_ROW_", 7)) f->param[f->n_params++] = 'p';
         } else if (!strncmp(at, "AN_ARGS(", 8)) {
             f->param[f->n_params++] = 'v';
-        } else if (!strncmp(at, "AN_IN(", 6) || !strncmp(at, "AN_OUT(", 7) || !strncmp(at, "AN_ROW_IN(", 10) ||
-                   !strncmp(at, "AN_ROW_FIXED(", 13) || !strncmp(at, "AN_ROW_OUT(", 11)) {
+        } else if (!strncmp(at, "AN_IN(", 6) || !strncmp(at, "AN_OUT(", 7)) {
             f->param[f->n_params++] = 'p';
+        } else if (!strncmp(at, "AN_ROW_IN(", 10) || !strncmp(at, "AN_ROW_FIXED(", 13) ||
+                   !strncmp(at, "AN_ROW_OUT(", 11)) {
+            f->param[f->n_params++] = moves_16_bytes(text, at) ? 'w' : 'p';
         }
     }
 }
@@ -626,7 +639,7 @@ static void stray(const thing *f, void **params)
     launches = nth ? launches + 1 : 0;
     if (!nth || launches != strtoul(nth, NULL, 10)) return;
     for (int i = 0; i < f->n_params; i++)
-        if (f->param[i] == 'p') memcpy(&p, params[i], sizeof p);
+        if (f->param[i] != 'v') memcpy(&p, params[i], sizeof p);
     if (memory_at(p - 1, 1)) ((char *)(uintptr_t)p)[-1] = 0;
 }
 /* Rows of 128 bytes, swizzled: what templates/gemm_hopper.inc reads. */
@@ -674,8 +687,10 @@ EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsig
             complain("cuLaunchKernel: %s: parameter %d is missing", f->name, i);
             DONE(INVALID_VALUE);
         }
-        if (f->param[i] != 'p') continue;
+        if (f->param[i] == 'v') continue;
         memcpy(&p, params[i], sizeof p);
+        if (f->param[i] == 'w' && p % 16)
+            complain("cuLaunchKernel: %s: parameter %d is read by 16 bytes and begins between them", f->name, i);
         if (!memory_at(p, 0)) complain("cuLaunchKernel: %s: parameter %d points nowhere", f->name, i);
     }
     captured();

@@ -119,6 +119,22 @@ static void take_plan(const an_plan *p, bool fast, bool tf32)
     }
 }
 
+static void what_begins_between_16_bytes_is_not_called_aligned(void **state)
+{
+    (void)state;
+    an_arg arg[2] = {{.offset = 256, .bytes = 64}, {.slot = 1, .offset = 32, .bytes = 64}};
+    an_plan_step s = {.n_args = 2, .arg = arg, .scratch = -1};
+    assert_true(an_step_aligned(&s));
+    arg[1].offset = 40;
+    assert_false(an_step_aligned(&s));
+    arg[1].bytes = 4; /* a number, and what is absent, have no neighbours */
+    assert_true(an_step_aligned(&s));
+    arg[1] = (an_arg){.slot = -1, .offset = 8, .bytes = 64};
+    assert_true(an_step_aligned(&s));
+    s.scratch = 8, s.scratch_bytes = 64;
+    assert_false(an_step_aligned(&s));
+}
+
 static int open_compiler(void **state)
 {
     (void)state;
@@ -301,6 +317,7 @@ static int close_map(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_begins_between_16_bytes_is_not_called_aligned),
         cmocka_unit_test(kernels_of_small_steps_compile),
         cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
         cmocka_unit_test(kernels_of_convolutions_compile),
