@@ -576,6 +576,20 @@ static void sort_instructions(an_builder *b)
     p->n_phases = last + 1;
 }
 
+/* Elements of an argument that pass between memory and the kernel: each once, of a slice its own. What a kernel writes
+ * and then reads again is still near. */
+static int64_t moved(const an_row_prog *p, int arg)
+{
+    int64_t touched = 0;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE) || in->arg != arg) continue;
+        const int64_t red = p->shape == AN_COL && in->phase == 0 ? AN_MAX(p->red, 1) : 1;
+        touched += p->rows * (in->level == AN_LEVEL_COL ? p->cols * red : 1);
+    }
+    return touched ? AN_MIN(touched, p->arg[arg].numel) : p->arg[arg].numel;
+}
+
 static void count_work(an_builder *b)
 {
     an_row_prog *p = b->p;
@@ -594,8 +608,7 @@ static void count_work(an_builder *b)
     }
     p->flops = (per_row + per_col * (uint64_t)p->cols) * (uint64_t)p->rows;
     for (int i = 0; i < p->n_args; i++)
-        p->bytes += (uint64_t)(p->arg[i].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype)) *
-                    (uint64_t)(p->arg[i].read + p->arg[i].written);
+        p->bytes += (uint64_t)(moved(p, i) * (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype));
 }
 
 static const char *kernel_name(an_work *w, const an_group *gr, bool tile)

@@ -126,7 +126,7 @@ static void what_is_said_to_fit_runs_and_one_more_does_not_for_ten_budgets(void 
     int64_t largest = 0;
     c.vocab_size = r->cfg.vocab_size;
     for (int i = 0; i < 10; i++) {
-        const uint64_t budget = (uint64_t)(5.2 * 1048576 * pow(1.12, i)) + (uint64_t)i;
+        const uint64_t budget = an_data_bytes(r->data) + (uint64_t)(0.62 * 1048576 * pow(1.36, i)) + (uint64_t)i;
         an_err err = {0};
         an_fit f;
         const bool recompute = i % 2;
