@@ -67,7 +67,8 @@ static thing things[MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int context, current, captures;
-    size_t used_bytes, most_bytes, ops, kernels, products, graphs;
+    size_t used_bytes, most_bytes, ops, kernels, products, graphs,
+        beside; /* beside: captured calls that do not wait for the one before */
     thing *capturing;
 } state;
 
@@ -79,6 +80,7 @@ static struct {
 static void captured(void)
 {
     state.ops++;
+    state.beside += state.capturing && waits.n && (uintptr_t)waits.node[waits.n - 1] != state.ops - 1;
     if (state.capturing) waits.node[0] = (void *)(uintptr_t)state.ops, waits.n = 1;
 }
 
@@ -261,8 +263,8 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
     if (getenv("FAKE_CUDA_COUNTS")) {
         FILE *f = fopen(getenv("FAKE_CUDA_COUNTS"), "w");
         if (f) {
-            fprintf(f, "kernels %zu products %zu captures %d replays %zu\n", state.kernels, state.products,
-                    state.captures, state.graphs);
+            fprintf(f, "kernels %zu products %zu captures %d replays %zu beside %zu\n", state.kernels, state.products,
+                    state.captures, state.graphs, state.beside);
             fclose(f);
         }
     }

@@ -37,9 +37,9 @@ static int start(void **state)
 static void training_uses_the_driver_rightly_in_every_way_of_launching(void **state)
 {
     (void)state;
-    static const char *const how[] = {"graph", "plain", "sync"};
+    static const char *const how[] = {"graph", "chain", "plain", "sync"};
     an_err err;
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         for (int which = 0; which < 5; which++) {
             fake_reset();
             setenv("ANNEAL_CUDA_LAUNCH", how[i], 1);
@@ -49,6 +49,33 @@ static void training_uses_the_driver_rightly_in_every_way_of_launching(void **st
                 fail_msg("%s: %s", how[i], err.text);
             fake_clean();
         }
+}
+
+/* Captured calls so far that do not wait for the one before them. */
+static size_t beside(const char *how)
+{
+    an_err err;
+    size_t n = 0;
+    fake_reset();
+    setenv("ANNEAL_CUDA_LAUNCH", how, 1);
+    setenv("FAKE_CUDA_COUNTS", test_path("counts"), 1);
+    if (train(&err, &half, 2) != AN_OK) fail_msg("%s", err.text);
+    unsetenv("FAKE_CUDA_COUNTS");
+    FILE *f = fopen(test_path("counts"), "r");
+    if (!f || fscanf(f, "kernels %*u products %*u captures %*d replays %*u beside %zu", &n) != 1) fail_msg("no counts");
+    fclose(f);
+    fake_clean();
+    return n;
+}
+
+static void in_a_graph_what_is_independent_waits_for_nobody_and_in_a_chain_it_does(void **state)
+{
+    (void)state;
+    if (fake_is_real()) skip();
+    const size_t before = beside("plain"), graph = beside("graph") - before, chain = beside("chain") - before - graph;
+    assert_int_equal(chain, 0);
+    assert_in_range(graph, 2 * half.L * 4,
+                    10000); /* a layer's products with x and with w wait for one another's reader */
 }
 
 /* In tf32 the library makes the gradient of what a layer reads, of weights that are turned for it; the gradient of the
@@ -358,6 +385,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_uses_the_driver_rightly_in_every_way_of_launching),
+        cmocka_unit_test(in_a_graph_what_is_independent_waits_for_nobody_and_in_a_chain_it_does),
         cmocka_unit_test(gradients_of_weights_in_tf32_are_not_the_librarys),
         cmocka_unit_test(steps_that_nobody_reads_are_not_waited_for),
         cmocka_unit_test(a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again),

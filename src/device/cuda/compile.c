@@ -1,7 +1,7 @@
 /* compile.c: kernel texts → machine code for this GPU by NVRTC, kept on disk.
  *
  * Owns:      the compiler's options, the threads it runs on, the cache's entries, modules.
- * Does not:  decide what is compiled: exec.c hands over the texts of a plan, each once.
+ * Does not:  decide what is compiled: calls.c hands over the texts of a plan, each once.
  * An entry of the cache is KEY.cubin: a line "anneal cubin CHECK HASH\n", then the code. KEY and CHECK are two hashes
  * of the text, the architecture, the options and NVRTC's version; HASH is that of the code. An entry that does not
  * agree is as if it were not there. The driver checks what it loads, so a damaged file cannot do harm.

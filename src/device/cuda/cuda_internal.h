@@ -1,5 +1,6 @@
 /* cuda_internal.h: shared by the files of the CUDA backend: cuda.c (device, memory, waiting), compile.c (texts to
- * machine code), exec.c (a plan as launches), product.c (matrix products by cuBLASLt), end.c (those with an end).
+ * machine code), calls.c and exec.c (a plan as launches), product.c (matrix products by cuBLASLt), end.c (those with an
+ * end).
  *
  * Invariants: everything of a device goes through its one stream, in order; every code that the driver returns is
  * looked at, but for those of giving back; after an error that the driver calls sticky the device is `lost` and says so

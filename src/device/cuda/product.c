@@ -2,7 +2,7 @@
  *
  * Owns:      which products the library takes, how our strides are told to it, the algorithm; and in tf32, where it is
  * slow unless both operands lie along k, which are turned for it and which are our own kernel's.
- * Does not:  launch casts and tails (exec.c), or measure: the algorithm is one of those that the library's own
+ * Does not:  launch casts and tails (calls.c), or measure: the algorithm is one of those that the library's own
  * heuristic names for the shape (`preferred`), a pure function of (spec, device, library version). No atomics: each
  * scheme it may choose sums in a fixed order, so two runs have the same bits.
  *
