@@ -594,10 +594,10 @@ static bool only_random(const an_work *w, int32_t id, int depth)
     return n->n_src > 0;
 }
 
-/* A leaf's cast that products read. A device's own product rounds its operand as it loads it, and nothing is stored. A
- * library wants it rounded in memory: then once for all products, but while values are computed again for want of
- * memory, where two (forward and backward) would keep it alive between them. In float16 always: beside an operand in
- * float32 the library would multiply in float32 (device/cuda/product.c). */
+/* A leaf's cast that products read. A device's own product rounds its operand to bf16 as it loads it (to float16 it
+ * does not round), and nothing is stored. A library wants it rounded in memory: then once for all products, but while
+ * values are computed again for want of memory, where two (forward and backward) would keep it alive between them. In
+ * float16 always: beside an operand in float32 the library would multiply in float32 (device/cuda/product.c). */
 static bool folds_cast(const an_work *w, int32_t id)
 {
     enum { MANY = 3 };

@@ -370,6 +370,14 @@ static void remember_member(an_builder *b, int32_t id, const an_ix *iv, int phas
     remember(b, id, an_ix_linear(&b->p->ix, n->rank, n->shape, iv), -1, phase, ins);
 }
 
+/* Whether output `out`, node `base`, is stored at `at` by an earlier phase. One element of it that a whole row reads is
+ * not asked for: a row's values are loaded before the first phase. */
+static bool stored_before(an_builder *b, int out, int32_t base, const an_ix *at, int phase)
+{
+    return b->stored_phase[out] >= 0 && b->stored_phase[out] < phase && b->w->g->node[base]->op != AN_OP_CONST &&
+           an_ix_uses(&b->p->ix, an_memory_index(b->w, &b->p->ix, base, at), AN_VAR_COL);
+}
+
 /* The instruction holding `id` (through its moves) at index iv, for use in `phase`. */
 int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, int phase)
 {
@@ -395,7 +403,7 @@ int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, 
     int out = mine ? output_number(b, base) : -1;
     int32_t r;
     if (an_is_leaf(w, base) || (!mine && w->node[base].mat && w->node[base].group < b->g) ||
-        (out >= 0 && b->stored_phase[out] >= 0 && b->stored_phase[out] < phase && !(n->op == AN_OP_CONST)))
+        (out >= 0 && stored_before(b, out, base, at, phase)))
         r = load(b, base, at, guard, phase); /* in memory, or stored by an earlier phase of this very program */
     else
         r = compute(b, base, at, guard, phase);

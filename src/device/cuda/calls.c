@@ -269,7 +269,8 @@ static an_status product_calls(an_err *err, an_exec *e, int32_t step, const an_p
     if (!c) return an_cuda_no_room(err);
     c->product = p;
     memcpy(c->refs, at, sizeof at);
-    const cu_pointer address[3] = {(cu_pointer)at[0].offset, (cu_pointer)at[1].offset, (cu_pointer)at[2].offset};
+    const cu_pointer address[4] = {(cu_pointer)at[0].offset, (cu_pointer)at[1].offset, (cu_pointer)at[2].offset,
+                                   (cu_pointer)at[3].offset};
     AN_TRY(an_product_prepare(err, e->d, g, p, address, &c->ready));
     c->scratch = p->workspace_at + (int64_t)AN_MIN(c->ready.workspace_bytes, (size_t)AN_CUDA_WORKSPACE);
     return p->out_at >= 0 ? tail_call(err, e, step, p) : AN_OK;

@@ -112,7 +112,7 @@ typedef struct an_product_ready {
 /* Whether the library takes a product on this device: a pure function of (spec, epilogue, the device's settings). */
 bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out);
 an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
-                             const cu_pointer address[3], an_product_ready *out);
+                             const cu_pointer address[4], an_product_ready *out); /* of A, B, C, the addend */
 an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
                          const an_product_ready *r, const cu_pointer address[3], cu_pointer addend,
                          cu_pointer workspace); /* addend: what p->addend stands for, else unused */

@@ -226,12 +226,12 @@ static const lt_choice *preferred(const an_device *d, const an_gemm_spec *s, con
 }
 
 static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
-                        const cu_pointer address[3], an_product_ready *out)
+                        const cu_pointer address[4], an_product_ready *out)
 {
     const an_cublaslt *lt = &d->lt;
     const uint64_t workspace = AN_CUDA_WORKSPACE;
-    const uint32_t align[4] = {alignment(address[1]), alignment(address[0]), alignment(address[2]),
-                               alignment(address[2])};
+    const uint32_t align[4] = {alignment(address[1]), alignment(address[0]), alignment(address[3]),
+                               alignment(address[2])}; /* the library's A, B, C, D */
     lt_preference preference = NULL;
     lt_choice choice[8] = {0};
     int got = 0;
@@ -257,7 +257,7 @@ static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const 
 }
 
 an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
-                             const cu_pointer address[3], an_product_ready *out)
+                             const cu_pointer address[4], an_product_ready *out)
 {
     const an_cublaslt *lt = &d->lt;
     *out = (an_product_ready){0};
