@@ -26,7 +26,7 @@ typedef struct peak {
     an_gemm_spec spec; /* C[ROWS,ROWS] = A[ROWS,DEPTH] B[DEPTH,ROWS]; A and B are the same memory */
     an_product product;
     an_product_ready ready;
-    cu_pointer at[3], workspace;
+    cu_pointer at[4], workspace;
     cu_event begin, end;
 } peak;
 
@@ -76,6 +76,7 @@ static bool make(an_device *d, an_dtype dtype, peak *p)
     if (d->cu.memory_new(&p->at[0], operand) || d->cu.memory_new(&p->at[2], (size_t)ROWS * ROWS * item) ||
         d->cu.memory_new(&p->workspace, (size_t)AN_MAX(p->product.scratch_bytes, 256)))
         return false;
+    p->at[3] = p->at[2];
     p->at[1] = p->at[0]; /* as it lies, also where a step would turn it: any numbers will do */
     return fill_operand(d, p->at[0], operand, dtype) &&
            an_product_prepare(&quiet, d, &p->spec, &p->product, p->at, &p->ready) == AN_OK;
