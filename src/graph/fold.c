@@ -56,9 +56,10 @@ static an_tensor *fold_unary(const fold_ctx *f)
     switch (f->e->op) {
     case AN_OP_NEG: return is_op(a, AN_OP_NEG) ? an_src(a, 0) : NULL;
     case AN_OP_NOT: return is_op(a, AN_OP_NOT) ? an_src(a, 0) : NULL;
-    case AN_OP_ABS:
+    case AN_OP_ABS: /* of an integer: the least one's negative wraps, as NEG does and -(a) in C may not */
+        if (!an_dtype_is_float((an_dtype)a->dtype)) return WHERE(LT(a, NUM(a, 0)), NEG(a), a);
         if (is_op(a, AN_OP_ABS)) return a;
-        return is_op(a, AN_OP_NEG) && an_dtype_is_float((an_dtype)a->dtype) ? ABS(an_src(a, 0)) : NULL;
+        return is_op(a, AN_OP_NEG) ? ABS(an_src(a, 0)) : NULL;
     default: return NULL;
     }
 }
