@@ -266,13 +266,14 @@ static void eval_reduce(an_ref_node *r)
     bool floats = is_float(x);
     for (int64_t j = 0; j < n->numel; j++) {
         double sum = 0;
-        int64_t sum_i = 0, best = 0, base = j / I * R * I + j % I;
+        uint64_t sum_i = 0; /* wraps */
+        int64_t best = 0, base = j / I * R * I + j % I;
         for (int64_t k = 0; k < R; k++) {
             int64_t at = base + k * I, top = base + best * I;
             if (floats)
                 sum += r->in[0].d[at];
             else
-                sum_i += r->in[0].i[at];
+                sum_i += (uint64_t)r->in[0].i[at];
             if (floats ? above(r->in[0].d[at], r->in[0].d[top]) : r->in[0].i[at] > r->in[0].i[top]) best = k;
         }
         if (n->op == AN_OP_ARGMAX)
@@ -282,7 +283,7 @@ static void eval_reduce(an_ref_node *r)
         else if (floats)
             r->out[0].d[j] = sum;
         else
-            r->out[0].i[j] = sum_i;
+            r->out[0].i[j] = (int64_t)sum_i;
     }
 }
 
