@@ -109,19 +109,27 @@ static void gradients_of_weights_in_tf32_are_not_the_librarys(void **state)
     assert_int_equal(kernels[TF32] - kernels[F32], kernels[F32] - kernels[NOTHING] + 3);
 }
 
+/* A context on the stand-in that has trained `half` for some steps, nothing injected. */
+static an_ctx *trained(int steps, an_gpt **m)
+{
+    const an_options o = {.device = "cuda", .seed = 3, .cache_dir = test_path("cache")};
+    an_err err = {0};
+    an_ctx *cx;
+    fake_reset();
+    assert_int_equal(case_open(&err, &half, &o, &cx, m), AN_OK);
+    assert_int_equal(case_train(&err, cx, *m, &half, 0, steps, NULL), AN_OK);
+    return cx;
+}
+
 /* Only a read waits, and once. */
 static void steps_that_nobody_reads_are_not_waited_for(void **state)
 {
     (void)state;
-    const an_options o = {.device = "cuda", .seed = 3, .cache_dir = test_path("cache")};
     an_err err = {0};
-    an_ctx *cx;
     an_gpt *m;
     an_bill before, after;
     double loss;
-    fake_reset();
-    assert_int_equal(case_open(&err, &half, &o, &cx, &m), AN_OK);
-    assert_int_equal(case_train(&err, cx, m, &half, 0, 1, NULL), AN_OK);
+    an_ctx *cx = trained(1, &m);
     an_report(cx, &before);
     assert_int_equal(case_train(&err, cx, m, &half, 1, 8, NULL), AN_OK);
     an_report(cx, &after);
@@ -307,13 +315,8 @@ static void a_context_that_is_gone_is_said_to_be_lost(void **state)
 static void a_stream_that_does_not_end_well_is_not_a_step_that_was_done(void **state)
 {
     (void)state;
-    const an_options o = {.device = "cuda", .seed = 3, .cache_dir = test_path("cache")};
-    an_err err = {0};
-    an_ctx *cx;
     an_gpt *m;
-    fake_reset();
-    assert_int_equal(case_open(&err, &half, &o, &cx, &m), AN_OK);
-    assert_int_equal(case_train(&err, cx, m, &half, 0, 2, NULL), AN_OK);
+    an_ctx *cx = trained(2, &m);
     setenv("FAKE_CUDA_FAIL", "cuStreamSynchronize:1+=700", 1);
     assert_int_equal(an_synchronize(cx), AN_E_DEVICE);
     assert_non_null(strstr(an_error(cx), "resume from the last checkpoint"));
@@ -360,13 +363,9 @@ static void a_gpu_that_hangs_is_given_up_after_the_timeout(void **state)
 static void a_failure_under_way_is_said_by_the_next_call_and_by_each_after_it(void **state)
 {
     (void)state;
-    const an_options o = {.device = "cuda", .seed = 3, .cache_dir = test_path("cache")};
     an_err err = {0};
-    an_ctx *cx;
     an_gpt *m;
-    fake_reset();
-    assert_int_equal(case_open(&err, &half, &o, &cx, &m), AN_OK);
-    assert_int_equal(case_train(&err, cx, m, &half, 0, 1, NULL), AN_OK);
+    an_ctx *cx = trained(1, &m);
     assert_int_equal(an_synchronize(cx), AN_OK);
     setenv("FAKE_CUDA_FAIL", "cuEventQuery:1+=700", 1);
     assert_int_equal(case_train(&err, cx, m, &half, 1, 3, NULL), AN_OK);

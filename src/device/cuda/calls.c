@@ -102,19 +102,30 @@ static an_status template_calls(an_err *err, an_exec *e, int32_t step, const an_
     return AN_OK;
 }
 
+/* A kernel that is alone in its text; takes the text over, and keeps a copy of the parameters (NULL: it has none).
+ * Its groups are one along each axis. NULL: no memory. */
+static call *kernel_call(an_exec *e, int32_t step, an_text *text, const char *what, const char *entry, int n_refs,
+                         const void *params, size_t params_bytes)
+{
+    const int32_t unit = unit_of(e, text, false, what);
+    void *kept = params ? an_arena_copy(&e->arena, params, params_bytes) : NULL;
+    call *c = unit < 0 || (params && !kept) ? NULL : new_call(e, CALL_KERNEL, step, n_refs);
+    if (!c) return NULL;
+    c->unit = unit;
+    c->entry = entry;
+    c->params = kept;
+    c->groups[0] = c->groups[1] = c->groups[2] = 1;
+    return c;
+}
+
 static an_status cast_call(an_err *err, an_exec *e, int32_t step, const an_product *p, int which, int dtype)
 {
     const an_plan_step *s = &e->plan->step[step];
     an_text text = {0};
     an_render_cast_unit((an_dtype)dtype, (an_dtype)p->mul, &text);
-    int32_t unit = unit_of(e, &text, false, "a cast");
-    call *c = unit < 0 ? NULL : new_call(e, CALL_KERNEL, step, 3);
-    if (!c || !(c->params = an_arena_copy(&e->arena, &p->span[which], sizeof p->span[which])))
-        return an_cuda_no_room(err);
-    c->unit = unit;
-    c->entry = "cast";
+    call *c = kernel_call(e, step, &text, "a cast", "cast", 3, &p->span[which], sizeof p->span[which]);
+    if (!c) return an_cuda_no_room(err);
     c->groups[0] = (uint32_t)an_ceil_div(p->span[which], (int64_t)AN_CAST_ITEMS * AN_CAST_THREADS);
-    c->groups[1] = c->groups[2] = 1;
     c->threads = AN_CAST_THREADS;
     c->refs[0] = ref_of(s, which);
     c->refs[1] = in_scratch(s, p->cast_at[which]);
@@ -129,13 +140,9 @@ static an_status tail_call(an_err *err, an_exec *e, int32_t step, const an_produ
     const an_launch of = an_render_gpu_launch(tail, AN_GPU_CUDA_FAST);
     an_text text = {0};
     an_render_tail_unit(e->plan, s, "tail", (an_dtype)p->out, &text);
-    int32_t unit = unit_of(e, &text, false, an_cuda_step_name(e->plan, s));
-    call *c = unit < 0 ? NULL : new_call(e, CALL_KERNEL, step, 1 + s->n_args - s->n_own);
+    call *c = kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "tail", 1 + s->n_args - s->n_own, NULL, 0);
     if (!c) return an_cuda_no_room(err);
-    c->unit = unit;
-    c->entry = "tail";
     c->groups[0] = (uint32_t)of.groups;
-    c->groups[1] = c->groups[2] = 1;
     c->threads = (uint32_t)of.threads;
     c->refs[0] = in_scratch(s, p->out_at);
     for (int i = s->n_own; i < s->n_args; i++) c->refs[1 + i - s->n_own] = ref_of(s, i);
@@ -163,14 +170,11 @@ static an_status end_call(an_err *err, an_exec *e, int32_t step, an_product *p)
     const struct an_gemm_hopper_args args = an_cuda_end_args(e->d, &e->plan->kernel[s->kernel].u.gemm, &groups);
     an_text text = {0};
     an_render_product_unit(e->plan, s, p->b_along_k, aligned(s, s->n_own, s->n_args), &text);
-    int32_t unit = unit_of(e, &text, false, an_cuda_step_name(e->plan, s));
-    call *c = unit < 0 ? NULL : new_call(e, CALL_KERNEL, step, 3 + s->n_args - s->n_own);
-    if (!c || !(c->params = an_arena_copy(&e->arena, &args, sizeof args))) return an_cuda_no_room(err);
-    e->unit[unit].own = true;
-    c->unit = unit;
-    c->entry = "gemm";
+    call *c = kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 3 + s->n_args - s->n_own, &args,
+                          sizeof args);
+    if (!c) return an_cuda_no_room(err);
+    e->unit[c->unit].own = true;
     c->groups[0] = groups;
-    c->groups[1] = c->groups[2] = 1;
     c->threads = AN_PRODUCT_THREADS;
     c->shared_bytes = AN_PRODUCT_SHARED;
     c->product = p;
@@ -189,14 +193,10 @@ static an_status turn_call(an_err *err, an_exec *e, int32_t step, const an_produ
     const struct an_turn_args args = {.stride = p->turned_ld, .rows = g->k, .cols = g->n};
     an_text text = {0};
     an_render_turn_unit(&text);
-    int32_t unit = unit_of(e, &text, false, "a transpose");
-    call *c = unit < 0 ? NULL : new_call(e, CALL_KERNEL, step, 3);
-    if (!c || !(c->params = an_arena_copy(&e->arena, &args, sizeof args))) return an_cuda_no_room(err);
-    c->unit = unit;
-    c->entry = "turn";
+    call *c = kernel_call(e, step, &text, "a transpose", "turn", 3, &args, sizeof args);
+    if (!c) return an_cuda_no_room(err);
     c->groups[0] = (uint32_t)an_ceil_div(g->n, AN_TURN_TILE);
     c->groups[1] = (uint32_t)an_ceil_div(g->k, AN_TURN_TILE);
-    c->groups[2] = 1;
     c->threads = AN_TURN_THREADS;
     c->refs[0] = ref_of(s, 1);
     c->refs[1] = in_scratch(s, p->turned_at);

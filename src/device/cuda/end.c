@@ -1,6 +1,6 @@
 /* end.c: matrix products by our own templates/gemm_hopper.inc, with the elementwise work behind them as their end.
  *
- * Owns:      which products, and how they are launched. Does not: compile or launch (exec.c).
+ * Owns:      which products, and how they are launched. Does not: compile or launch (calls.c, exec.c).
  * Invariant: a pure function of (spec, epilogue, device).
  *
  * The library's products are up to a tenth faster than ours, but the kernel behind them reads the result once more.
