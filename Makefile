@@ -24,9 +24,9 @@ include mk/toolchain.mk
 include mk/libs.mk
 include mk/embed.mk
 
-# ---- sources: discovered, never listed. tmpl/ is compiled once for each instruction set, cli/ is the program.
-SRCS      ?= $(filter-out src/cli/% src/device/cpu/tmpl/%,$(sort $(shell find src -name '*.c')))
-TMPL_SRCS := $(sort $(wildcard src/device/cpu/tmpl/*.c))
+# ---- sources: discovered, never listed. kernels/cpu/ is compiled once for each instruction set, cli/ is the program.
+SRCS      ?= $(filter-out src/cli/% src/kernels/cpu/%,$(sort $(shell find src -name '*.c')))
+TMPL_SRCS := $(sort $(wildcard src/kernels/cpu/*.c))
 CLI_SRCS  := $(sort $(wildcard src/cli/*.c))
 
 LIB_OBJS  := $(SRCS:src/%.c=$(BUILD)/obj/%.o) $(GEN_SRCS:$(BUILD)/gen/%.c=$(BUILD)/obj/gen/%.o) \
@@ -62,9 +62,9 @@ $(BUILD)/obj/gen/%.o: $(BUILD)/gen/%.c $(BUILD)/flags
 	@mkdir -p $(@D)
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) -c -o $@ $<
 
-# One rule for each instruction set: src/device/cpu/tmpl/x.c becomes x.avx2.o, x.portable.o, ...
+# One rule for each instruction set: src/kernels/cpu/x.c becomes x.avx2.o, x.portable.o, ...
 define isa_rule
-$(BUILD)/obj/device/cpu/tmpl/%.$(1).o: src/device/cpu/tmpl/%.c $(BUILD)/flags
+$(BUILD)/obj/kernels/cpu/%.$(1).o: src/kernels/cpu/%.c $(BUILD)/flags
 	@mkdir -p $$(@D)
 	$$(call say,CC,$$< ($(1)))$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(TMPL_CFLAGS) $$(ISA_FLAGS_$(1)) -DAN_ISA=$(1) -MMD -MP -c -o $$@ $$<
 

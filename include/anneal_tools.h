@@ -23,8 +23,8 @@ bool an_device_find(const char *name, an_device_facts *out);
 
 /* Asks the driver of a device whether it is what anneal was written against (Metal: the types of all methods that are
  * called, then a first kernel). `tell` hears each answer before the next question. False: there is nothing to ask. */
-typedef void an_examine_fn(void *user, const char *what, const char *found, bool fault);
-bool an_device_examine(const char *name, an_examine_fn *tell, void *user);
+typedef void an_self_check_fn(void *user, const char *what, const char *found, bool fault);
+bool an_device_examine(const char *name, an_self_check_fn *tell, void *user);
 
 /* The time that the context's device has worked, in seconds of its own clock; < 0: it does not say. */
 double an_device_busy_seconds(const an_ctx *cx);

@@ -1,7 +1,7 @@
 # dev.mk: what developers run: the demo, formatting, claims, benchmarks, the cross build.
 
 # Kernel templates and dialects are GPU code in macros, which clang-format does not know.
-FORMATTED := $(filter-out src/kernel/templates/% src/kernel/dialect/%,$(sort $(shell find src include tests tools bench -name '*.[ch]')))
+FORMATTED := $(filter-out src/kernels/gpu/% src/kernels/dialect/%,$(sort $(shell find src include tests tools bench -name '*.[ch]')))
 
 # Kernel ladders: bench/DIR/bench_x.c becomes build/bench/DIR/bench_x.
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(sort $(wildcard bench/*/bench_*.c)))

@@ -1,9 +1,9 @@
 # embed.mk: files that the library carries. As text, `const char an_embed_NAME[]` (NUL added) and `size_t an_embed_NAME_bytes`: EMBED lists
 # name:file pairs. A kernel template's name is its file name with the dot as an underscore, gemm.msl is gemm_msl; a dialect's
-# is dialect_msl_h for msl.h. And the built-in training text, an_corpus (src/io/corpus.h).
+# is dialect_msl_h for msl.h. And the built-in training text, an_corpus (src/io/data/corpus.h).
 
-TEMPLATE_TEXTS := $(sort $(foreach e,h inc msl cu,$(wildcard src/kernel/templates/*.$(e))))
-DIALECT_TEXTS  := $(sort $(wildcard src/kernel/dialect/*.h))
+TEMPLATE_TEXTS := $(sort $(foreach e,h inc msl cu,$(wildcard src/kernels/gpu/*.$(e))))
+DIALECT_TEXTS  := $(sort $(wildcard src/kernels/dialect/*.h))
 EMBED := $(if $(wildcard src/base/exact.h),exact:src/base/exact.h) \
          $(foreach f,$(TEMPLATE_TEXTS),$(subst .,_,$(notdir $(f))):$(f)) \
          $(foreach f,$(DIALECT_TEXTS),dialect_$(subst .,_,$(notdir $(f))):$(f))

@@ -21,7 +21,7 @@ CPPFLAGS += -DAN_SANITIZE=$(SAN)
 LDFLAGS += -fsanitize=$(SAN)
 endif
 
-# ---- instruction sets of src/device/cpu/tmpl, best first
+# ---- instruction sets of src/kernels/cpu, best first
 ISA_FLAGS_avx2       := -mavx2 -mfma -mf16c -mbmi2
 ISA_FLAGS_avx512     := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi2 -mprefer-vector-width=512
 ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512) -mavx512bf16

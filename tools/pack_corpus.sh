@@ -1,5 +1,5 @@
 #!/bin/sh
-# pack_corpus.sh OUT.c FILE...: writes the files as one C array, an_corpus (src/io/corpus.h).
+# pack_corpus.sh OUT.c FILE...: writes the files as one C array, an_corpus (src/io/data/corpus.h).
 # Sorted by path in the C locale and named once each, so that equal files give equal bytes; what is not a newline or printable
 # ASCII is dropped, so that the vocabulary stays small. OUT.c appears whole or not at all.
 set -eu
@@ -20,7 +20,7 @@ printf '%s\n' "$@" | sort -u | while IFS= read -r file; do
 done | tr -cd '\n -~' >"$out.txt"
 {
     echo '/* Made by tools/pack_corpus.sh. */'
-    echo '#include "io/corpus.h"'
+    echo '#include "io/data/corpus.h"'
     echo 'const unsigned char an_corpus[] = {'
     od -An -v -tu1 "$out.txt" | sed -e 's/  */,/g' -e 's/^,//' -e 's/,*$/,/'
     echo '};'

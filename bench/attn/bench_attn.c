@@ -7,9 +7,9 @@
  * the part of a diagonal block above the diagonal shows as loss. The best of interleaved rounds is kept: other programs
  * only ever make a round slower. */
 #include "base/base.h"
-#include "base/os.h"
-#include "base/pool.h"
-#include "device/cpu/templates.h"
+#include "platform/platform.h"
+#include "platform/thread_pool.h"
+#include "kernels/cpu_kernels.h"
 
 #include <math.h>
 #include <stdio.h>

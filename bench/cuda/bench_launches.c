@@ -3,7 +3,7 @@
  * launches of one kernel are added up.
  *
  *     build/bench/cuda/bench_launches PRESET [key=value ...]      (device=cuda unless said otherwise) */
-#include "train/run.h"
+#include "train/session.h"
 #include "train/step.h"
 
 #include <anneal_tools.h>
@@ -27,18 +27,19 @@ static void die(const char *text)
 }
 
 /* Milliseconds of n steps, from the first's building to the last's loss. */
-static double steps(an_run *r, const int32_t *x, const int32_t *y, int n, float *loss)
+static double steps(an_session *r, const int32_t *x, const int32_t *y, int n, float *loss)
 {
     an_err err = {0};
-    double begin = an_run_clock();
+    double begin = an_session_clock();
     for (int i = 0; i < n; i++) {
         const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, x, y);
         an_status status = an_step_eval(&s);
         if (i == n - 1) *loss = (float)an_item(s.loss);
-        if (status != AN_OK || an_run_fault(&err, r->cx) != AN_OK) die(an_error(r->cx) ? an_error(r->cx) : err.text);
+        if (status != AN_OK || an_session_fault(&err, r->cx) != AN_OK)
+            die(an_error(r->cx) ? an_error(r->cx) : err.text);
         an_reset(r->cx);
     }
-    return 1e3 * (an_run_clock() - begin);
+    return 1e3 * (an_session_clock() - begin);
 }
 
 static int by_time(const void *a, const void *b)
@@ -52,7 +53,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static void print_launches(an_run *r, const char *title)
+static void print_launches(an_session *r, const char *title)
 {
     static line all[MOST];
     int n = 0;
@@ -84,7 +85,7 @@ int main(int argc, char **argv)
 {
     an_err err = {0};
     an_train_config c;
-    an_run *r;
+    an_session *r;
     if (argc < 2) die("bench_launches PRESET [key=value ...]");
     if (an_train_config_open(&err, argv[1], &c) != AN_OK) die(err.text);
     if (!c.vocab_size) c.vocab_size = 65;
@@ -92,7 +93,7 @@ int main(int argc, char **argv)
     snprintf(c.device, sizeof c.device, "cuda");
     for (int i = 2; i < argc; i++)
         if (an_config_argument(&err, &an_train_keys, &c, argv[i]) != AN_OK) die(err.text);
-    if (an_run_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) die(err.text);
+    if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) die(err.text);
     size_t n = (size_t)(c.batch_size * c.block_size);
     int32_t *tokens = malloc(2 * n * sizeof *tokens);
     if (!tokens) die("no memory");
@@ -118,6 +119,6 @@ int main(int argc, char **argv)
     for (int i = 0; i < 3; i++) steps(r, tokens, tokens + n, 1, &loss);
     print_launches(r, argv[1]);
     free(tokens);
-    an_run_close(r);
+    an_session_close(r);
     return 0;
 }

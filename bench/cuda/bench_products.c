@@ -1,12 +1,12 @@
 /* bench_products.c: the matrix products of a training step by cuBLASLt, each by every algorithm that its heuristic
- * names: is the first the best? What src/device/cuda/product.c chooses is decided by this table.
+ * names: is the first the best? What src/device/cuda/gemm_cublaslt.c chooses is decided by this table.
  *
  *     build/bench/cuda/bench_products [tf32]
  *
  * A line a product: m x n x k, the operands that are contiguous along k, then the microseconds of each choice in the
  * heuristic's order (with its waves), the fastest marked. Operands are random: zeros would be faster. */
 #include "base/rng.h"
-#include "device/cuda/api.h"
+#include "device/cuda/driver.h"
 
 #include <stdio.h>
 #include <stdlib.h>

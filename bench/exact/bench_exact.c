@@ -2,8 +2,8 @@
  * join. Build with the flags of rendered kernels: make bench CFLAGS='-std=c17 -O3 -march=native -ffp-contract=off
  * -fno-math-errno -fno-trapping-math -pthread' */
 #include "base/exact.h"
-#include "base/os.h"
-#include "base/pool.h"
+#include "platform/platform.h"
+#include "platform/thread_pool.h"
 
 #include <stdatomic.h>
 #include <stdio.h>

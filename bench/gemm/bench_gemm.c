@@ -17,9 +17,9 @@
 #define _GNU_SOURCE /* clock_gettime, getopt */
 #endif
 #include "base/base.h"
-#include "base/os.h"
-#include "base/pool.h"
-#include "device/cpu/templates.h"
+#include "platform/platform.h"
+#include "platform/thread_pool.h"
+#include "kernels/cpu_kernels.h"
 
 #include <math.h>
 #include <stdio.h>

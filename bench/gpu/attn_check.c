@@ -3,7 +3,7 @@
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"
-#include "device/cpu/templates.h"
+#include "kernels/cpu_kernels.h"
 #include "shim/attn_case.h"
 #include "shim/configs.h"
 

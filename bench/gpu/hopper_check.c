@@ -25,8 +25,8 @@ static char *text_of(const body *b, int causal, int dropout, int forward)
              causal, dropout, forward, b->hopper, 128);
     char *text = kernel_text("cuda", "attn_cuda", defines);
     size_t at = strlen(text);
-    if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper.inc");
-    if (b->hopper && !forward) kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper_backward.inc");
+    if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
+    if (b->hopper && !forward) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper_backward.inc");
     return text;
 }
 

@@ -5,8 +5,8 @@
  * writes GELU again. */
 #define _GNU_SOURCE /* popen */
 #include "cuda_host.h"
-#include "device/cuda/api.h"
-#include "kernel/templates/gemm_hopper_args.h"
+#include "device/cuda/driver.h"
+#include "kernels/gpu/gemm_hopper_args.h"
 #include "shim/attn_case.h"
 
 enum { ROUNDS = 9, RUNS = 8, MOST_CHOICES = 8, WORKSPACE = 32 << 20, SAMPLES = 2000 };
@@ -101,14 +101,14 @@ static built build(const body *b, const problem *p)
         "%d\n#define "
         "AN_PRODUCT_GROUPS %d\n",
         p->b_along_k, b->m, b->n, b->stages, b->cluster, b->groups);
-    static const char *const files[] = {"src/kernel/dialect/cuda.h", "src/base/exact.h",
-                                        "src/kernel/dialect/rows_gpu.h", "src/kernel/dialect/hopper.h",
-                                        "src/kernel/templates/gemm_hopper_args.h"};
+    static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
+                                        "src/kernels/dialect/rows_gpu.h", "src/kernels/dialect/hopper.h",
+                                        "src/kernels/gpu/gemm_hopper_args.h"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) kernel_append(text, 1u << 18, &at, files[i]);
     at += (size_t)sprintf(text + at, "%s", end_text[p->end]);
     at += (size_t)sprintf(text + at, "#define AN_EPILOGUE_ARGS , const an_u16 *x0, an_u16 *y0, an_u16 *y1\n"
                                      "#define AN_EPILOGUE_NAMES , x0, y0, y1\n");
-    kernel_append(text, 1u << 18, &at, "src/kernel/templates/gemm_hopper.inc");
+    kernel_append(text, 1u << 18, &at, "src/kernels/gpu/gemm_hopper.inc");
     sprintf(text + at, "%s", end_alone);
     void *module = cuda_module(text, "gemm_hopper", 0, 1);
     free(text);

@@ -3,7 +3,7 @@
 #include "cuda_host.h"
 #include "shim/kernel_text.h"
 
-#include "kernel/templates/gemm_tf32_args.h" /* behind an_i64 */
+#include "kernels/gpu/gemm_tf32_args.h" /* behind an_i64 */
 
 #include <math.h>
 
@@ -24,8 +24,9 @@ static void build(void)
     size_t at = 0;
     if (!text) cuda_die("out of memory");
     at = (size_t)snprintf(text, room, "#define AN_MUL AN_KIND_TF32\n#define AN_EXACT 0\n");
-    static const char *const parts[] = {"src/kernel/dialect/cuda.h", "src/base/exact.h", "src/kernel/dialect/hopper.h",
-                                        "src/kernel/templates/gemm_tf32_args.h", "src/kernel/templates/gemm_tf32.inc"};
+    static const char *const parts[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
+                                        "src/kernels/dialect/hopper.h", "src/kernels/gpu/gemm_tf32_args.h",
+                                        "src/kernels/gpu/gemm_tf32.inc"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) kernel_append(text, room, &at, parts[i]);
     void *module = cuda_module(text, "gemm_tf32", 0, 1);
     kernels.multiply = cuda_kernel(module, "gemm_tf32"), kernels.join = cuda_kernel(module, "gemm_tf32_join");

@@ -3,8 +3,8 @@
  * Invariants: memory is zeroed, 16-byte aligned, and lives until an_arena_reset (which keeps the chunks, so that a warm
  * step allocates nothing) or an_arena_free. Every function returns NULL when the system has no memory; nothing
  * aborts. */
-#ifndef AN_ARENA_H
-#define AN_ARENA_H
+#ifndef AN_BASE_ARENA_H
+#define AN_BASE_ARENA_H
 
 #include <stddef.h>
 

@@ -7,8 +7,8 @@
  * do:
  *     return an_fail(err, AN_E_IO, "%s: byte %zu: not JSON; the file is damaged, load an older one", path, at);
  */
-#ifndef AN_BASE_H
-#define AN_BASE_H
+#ifndef AN_BASE_BASE_H
+#define AN_BASE_BASE_H
 
 #define AN_NO_PLACE_MACROS /* an_exp is base/exact.h's function here, not the public header's macro */
 #include <anneal.h>

@@ -1,7 +1,7 @@
 /* map.h: open-addressing hash map from a 64-bit key to a 64-bit value, and the 64/128-bit hash used for keys.
  * The map never deletes; an_map_clear empties it and keeps its memory. Keys may be any value. */
-#ifndef AN_MAP_H
-#define AN_MAP_H
+#ifndef AN_BASE_MAP_H
+#define AN_BASE_MAP_H
 
 #include <stdbool.h>
 #include <stddef.h>

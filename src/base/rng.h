@@ -8,8 +8,8 @@
  *             element's place in the sample, so that micro-batches and ranks draw the same numbers
  * counter word 0 = low 32 bits of index, word 1 = stream ^ (high 32 bits of index) * 0x9E3779B9.
  * The same three lines stand in base/exact.h in the kernel dialect; a test compares the two. */
-#ifndef AN_RNG_H
-#define AN_RNG_H
+#ifndef AN_BASE_RNG_H
+#define AN_BASE_RNG_H
 
 #include <stdint.h>
 

@@ -2,8 +2,8 @@
  *
  * Invariant: `data` is always NUL-terminated once anything was appended. A failed allocation sets `failed` and makes
  * every later append a no-op; check it once, at the end. Release with an_text_free. */
-#ifndef AN_TEXT_H
-#define AN_TEXT_H
+#ifndef AN_BASE_TEXT_H
+#define AN_BASE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,10 +4,10 @@
  * Rules:     stdout is data, stderr is narration. --json gives one line of JSON on stdout. No colour, no cursor
  * movement when stderr is no terminal. An error is one sentence on stderr.
  */
-#ifndef AN_CLI_H
-#define AN_CLI_H
+#ifndef AN_CLI_CLI_H
+#define AN_CLI_CLI_H
 
-#include "train/run.h"
+#include "train/session.h"
 #include <stdio.h>
 
 enum { AN_EXIT_OK = 0, AN_EXIT_USAGE = 1, AN_EXIT_ENVIRONMENT = 2, AN_EXIT_NUMERIC = 3, AN_EXIT_INTERRUPTED = 130 };
@@ -54,7 +54,7 @@ an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets
 void an_command_help(const an_command *c);
 
 /* The tables as parts of a manual page ("man") or as a shell's completion ("bash", "zsh", "fish"). */
-void an_words(const char *format, an_text *out);
+void an_completions(const char *format, an_text *out);
 
 int an_exit_code(an_status status);
 

@@ -1,9 +1,9 @@
 /* cmd_bench.c: the time of a training step, or of one operation, on one device or several side by side. A step's line
  * is printed as the benchmarks of other programs print it (bench/cpu). */
 #include "cli/cli.h"
-#include "cli/narrate.h"
-#include "train/bench.h"
-#include "train/bench_op.h"
+#include "cli/progress.h"
+#include "tools/bench.h"
+#include "tools/bench_op.h"
 #include <anneal_tools.h>
 #include <string.h>
 
@@ -190,7 +190,7 @@ static an_status bench_device(an_err *err, const an_args *args, const an_train_c
     an_bench_result b, fused;
     protocol_of(c, &v);
     AN_TRY(an_bench(err, c, v.warmup, v.steps, &b));
-    if (!args->quiet) an_narrate_bill(&b.bill);
+    if (!args->quiet) an_progress_bill(&b.bill);
     if (!c->compile) {
         an_train_config with = *c;
         with.compile = true;

@@ -1,6 +1,6 @@
-/* cmd_doctor.c: prints what train/facts.h finds about this machine. Exit code 2 says that something is wrong. */
+/* cmd_doctor.c: prints what tools/doctor.h finds about this machine. Exit code 2 says that something is wrong. */
 #include "cli/cli.h"
-#include "train/facts.h"
+#include "tools/doctor.h"
 #include <string.h>
 
 #ifdef __clang__
@@ -60,7 +60,7 @@ static const char *bytes(uint64_t n, char text[16])
     return n ? an_bytes_text((double)n, text) : "none";
 }
 
-static void print_machine(an_text *out, an_text *w, const an_os_facts *f)
+static void print_machine(an_text *out, an_text *w, const an_system_info *f)
 {
     char a[16], b[16], c[16];
     an_text_printf(w, "%s%s%s %s", f->system, f->system[0] ? ", " : "", f->kernel, f->machine);
@@ -198,7 +198,7 @@ static void json_all(an_text *out, const an_doctor *d)
     an_text_puts(out, "{");
     put_pair(out, "anneal", AN_VERSION);
     an_text_puts(out, ",\"machine\":");
-    an_os_facts_json(&d->os, out);
+    an_system_info_json(&d->os, out);
     an_text_puts(out, ",\"compiler\":{");
     put_pair(out, "path", d->cc.path);
     an_text_puts(out, ",");

@@ -20,7 +20,7 @@ static const an_config_field fields[] = {
 };
 const an_config an_eval_keys = {fields, AN_COUNT(fields)};
 
-static an_status evaluate(an_err *err, an_run *r, const an_args *args)
+static an_status evaluate(an_err *err, an_session *r, const an_args *args)
 {
     an_evaluation e;
     an_text line = {0};
@@ -42,7 +42,7 @@ an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
     eval_values v;
     an_train_config c;
     an_st *st;
-    an_run *r = NULL;
+    an_session *r = NULL;
     AN_TRY(an_config_defaults(err, &an_eval_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_eval_keys, &v}, 1));
     AN_TRY(an_cli_open_weights(err, args->words[0], v.best, v.step, &c, &st));
@@ -52,9 +52,9 @@ an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
     snprintf(c.device, sizeof c.device, "%s", v.device);
     c.threads = v.threads;
     c.dtype = v.dtype;
-    an_status status = an_run_open(err, &c, st, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY | whole, &r);
+    an_status status = an_session_open(err, &c, st, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY | whole, &r);
     an_st_close(st);
     if (status == AN_OK) status = evaluate(err, r, args);
-    an_run_close(r);
+    an_session_close(r);
     return status;
 }

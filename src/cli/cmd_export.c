@@ -1,7 +1,7 @@
 /* cmd_export.c: a run's weights, or any file's, as others read them. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
-#include "models/gpt_weights.h"
+#include "models/gpt/gpt_weights.h"
 #include <signal.h>
 #include <string.h>
 

@@ -52,7 +52,7 @@ an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_help_keys, &v}, 1));
     if (strcmp(v.format, "text") != 0) {
         an_text out = {0};
-        an_words(v.format, &out);
+        an_completions(v.format, &out);
         if (out.len) out.data[--out.len] = '\0'; /* the last line's end is an_print_line's */
         return an_print_line(err, &out);
     }

@@ -1,8 +1,8 @@
 /* cmd_inspect.c: tensors and hashes of a checkpoint: what to compare when two runs should have the same bits. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
-#include "io/json.h"
-#include "io/weights.h"
+#include "io/formats/json.h"
+#include "io/formats/weights.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -23,10 +23,10 @@ const an_config an_plan_keys = {fields, AN_COUNT(fields)};
 
 enum { LARGEST = 5 };
 
-void an_price_kinds(const an_price *p, an_price_kind out[AN_PRICE_KINDS])
+void an_memory_kinds(const an_estimate *p, an_memory_kind out[AN_PRICE_KINDS])
 {
     const an_bill *b = &p->bill;
-    const an_price_kind kinds[AN_PRICE_KINDS] = {
+    const an_memory_kind kinds[AN_PRICE_KINDS] = {
         {"weights", "weight_bytes", b->weight_bytes},   {"gradients", "gradient_bytes", b->gradient_bytes},
         {"moments", "moment_bytes", b->moment_bytes},   {"activations", "activation_bytes", b->activation_bytes},
         {"scratch", "scratch_bytes", b->scratch_bytes}, {"state", "state_bytes", b->state_bytes},
@@ -53,10 +53,10 @@ static int find_largest(const an_ctx *cx, an_plan_tensor out[LARGEST])
     return n;
 }
 
-static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p, const an_args *args)
+static an_status print_bill_json(an_err *err, const an_session *r, const an_estimate *p, const an_args *args)
 {
     const an_bill *b = &p->bill;
-    an_price_kind kinds[AN_PRICE_KINDS];
+    an_memory_kind kinds[AN_PRICE_KINDS];
     an_plan_tensor big[LARGEST];
     char name[160];
     const struct {
@@ -84,7 +84,7 @@ static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p
     an_put_json_text(&line, an_cli_device(r->cfg.device));
     an_text_printf(&line, ",\"dtype\":\"%s\",\"parameters\":%lld,\"peak_bytes\":%llu", an_dtype_text(r->cfg.dtype),
                    (long long)an_gpt_parameters(an_gpt_config_of(r->model)), (unsigned long long)b->peak_bytes);
-    an_price_kinds(p, kinds);
+    an_memory_kinds(p, kinds);
     for (size_t i = 0; i < AN_PRICE_KINDS; i++)
         an_text_printf(&line, ",\"%s\":%llu", kinds[i].key, (unsigned long long)kinds[i].bytes);
     for (size_t i = 0; i < AN_COUNT(row); i++)
@@ -95,7 +95,7 @@ static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p
     for (int i = 0, n = find_largest(r->cx, big); i < n; i++) {
         an_text_printf(&line, "%s{\"bytes\":%llu,\"kind\":\"%s\",\"first\":%d,\"last\":%d,\"name\":", i ? "," : "",
                        (unsigned long long)big[i].bytes, big[i].kind, big[i].first, big[i].last);
-        an_put_json_text(&line, an_price_name(&big[i], name));
+        an_put_json_text(&line, an_estimate_name(&big[i], name));
         an_text_puts(&line, "}");
     }
     an_text_puts(&line, "]");
@@ -106,16 +106,16 @@ static an_status print_bill_json(an_err *err, const an_run *r, const an_price *p
     return status;
 }
 
-static void print_bill(const an_run *r, const an_price *p)
+static void print_bill(const an_session *r, const an_estimate *p)
 {
     const an_bill *b = &p->bill;
     char text[16], other[16];
     char name[160];
-    an_price_kind kinds[AN_PRICE_KINDS];
+    an_memory_kind kinds[AN_PRICE_KINDS];
     an_plan_tensor big[LARGEST];
     printf("peak memory    %s, of which %s on the device\n", an_bytes_text((double)p->total_bytes, text),
            an_bytes_text((double)b->peak_bytes, other));
-    an_price_kinds(p, kinds);
+    an_memory_kinds(p, kinds);
     for (size_t i = 0; i < AN_PRICE_KINDS; i++)
         printf("  %-12s %s\n", kinds[i].name, an_bytes_text((double)kinds[i].bytes, text));
     printf("program        about %s more for itself\n", an_bytes_text((double)p->process_bytes, text));
@@ -133,7 +133,7 @@ static void print_bill(const an_run *r, const an_price *p)
     const int n = find_largest(r->cx, big);
     for (int i = 0; i < n; i++)
         printf("%-15s%-9s %.36s, launches %d to %d\n", i == 0 ? "largest" : "",
-               an_bytes_text((double)big[i].bytes, text), an_price_name(&big[i], name), big[i].first, big[i].last);
+               an_bytes_text((double)big[i].bytes, text), an_estimate_name(&big[i], name), big[i].first, big[i].last);
 }
 
 /* A device that is not here is planned for all the same: nothing runs. */
@@ -151,19 +151,19 @@ static void plan_for_absent(an_train_config *c)
 }
 
 /* The data matters for its size alone: a plan can be made before it is there, when the number of token ids is known. */
-static an_status open_run(an_err *err, const an_train_config *c, an_run **out)
+static an_status open_run(an_err *err, const an_train_config *c, an_session **out)
 {
     an_err missing = {0};
-    an_status status = an_run_open(&missing, c, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, out);
+    an_status status = an_session_open(&missing, c, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, out);
     if (status == AN_OK) return AN_OK;
     const bool known = c->vocab_size > 0 || strncmp(c->init_from, "gpt2", 4) == 0;
     if (!known || (status != AN_E_IO && status != AN_E_ENV)) return an_fail(err, status, "%s", missing.text);
-    AN_TRY(an_run_open(err, c, NULL, AN_RUN_PARAMETERS_ONLY, out));
+    AN_TRY(an_session_open(err, c, NULL, AN_RUN_PARAMETERS_ONLY, out));
     an_say("note    without the data: %s", missing.text);
     return AN_OK;
 }
 
-static an_status show(an_err *err, an_run *r, const an_price *p, const plan_values *v, const an_args *args)
+static an_status show(an_err *err, an_session *r, const an_estimate *p, const plan_values *v, const an_args *args)
 {
     if (*v->svg) AN_TRY(an_plan_svg(err, r, p, v->svg));
     if (args->json) return print_bill_json(err, r, p, args);
@@ -191,8 +191,8 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     (void)exit_code;
     an_train_config c;
     plan_values v;
-    an_run *r;
-    an_price price;
+    an_session *r;
+    an_estimate price;
     uint64_t budget = 0;
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_plan_keys, &v));
@@ -202,9 +202,9 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));
     AN_TRY(open_run(err, &c, &r));
     an_status status = *v.fit         ? an_plan_fit(err, r, budget, args->json)
-                       : c.budget > 0 ? an_price_check(err, r, &price)
-                                      : an_price_run(err, r, &price);
+                       : c.budget > 0 ? an_estimate_check(err, r, &price)
+                                      : an_estimate_run(err, r, &price);
     if (status == AN_OK && !*v.fit) status = show(err, r, &price, &v, args);
-    an_run_close(r);
+    an_session_close(r);
     return status;
 }

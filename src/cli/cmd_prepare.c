@@ -1,9 +1,9 @@
 /* cmd_prepare.c: from a text to a folder that train reads: a file, a folder of files, or tinyshakespeare. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
-#include "io/download.h"
-#include "io/prepare.h"
-#include "io/sha256.h"
+#include "io/data/download.h"
+#include "io/data/prepare.h"
+#include "io/formats/sha256.h"
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* cmd_profile.c: where the time of a step goes, launch by launch. */
 #include "cli/cli.h"
-#include "train/profile.h"
+#include "tools/profile.h"
 #include <stdlib.h>
 #include <string.h>
 

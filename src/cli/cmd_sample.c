@@ -1,6 +1,6 @@
 /* cmd_sample.c: text from a checkpoint, streamed token by token. */
 #include "cli/cli.h"
-#include "train/generate.h"
+#include "infer/generate.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -166,8 +166,8 @@ static an_status read_prompt(an_err *err, const an_tokenizer *t, const char *pro
     return status;
 }
 
-static an_status write_samples(an_err *err, an_run *r, const sample_values *v, const an_text *text, const an_ids *ids,
-                               output *sink, bool quiet)
+static an_status write_samples(an_err *err, an_session *r, const sample_values *v, const an_text *text,
+                               const an_ids *ids, output *sink, bool quiet)
 {
     double seconds = 0, first = 0;
     int64_t drawn = 0;
@@ -194,7 +194,7 @@ static an_status write_samples(an_err *err, an_run *r, const sample_values *v, c
     return AN_OK;
 }
 
-static an_status sample(an_err *err, an_run *r, const sample_values *v, const an_args *args)
+static an_status sample(an_err *err, an_session *r, const sample_values *v, const an_args *args)
 {
     if (!r->tokenizer)
         return an_fail(err, AN_E_USAGE,
@@ -232,7 +232,7 @@ an_status an_cmd_sample(an_err *err, const an_args *given, int *exit_code)
     sample_values v;
     an_train_config c;
     an_st *st;
-    an_run *r = NULL;
+    an_session *r = NULL;
     AN_TRY(an_config_defaults(err, &an_sample_keys, &v));
     v.start = take_prompt(&args);
     AN_TRY(an_args_apply(err, &args, &(an_key_set){&an_sample_keys, &v}, 1));
@@ -241,10 +241,10 @@ an_status an_cmd_sample(an_err *err, const an_args *given, int *exit_code)
     if (v.tokenizer[0]) snprintf(c.tokenizer, sizeof c.tokenizer, "%s", v.tokenizer);
     c.threads = v.threads;
     an_interrupt_catch();
-    an_status status = an_run_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
+    an_status status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
     if (status == AN_OK) status = sample(err, r, &v, &args);
     if (status == AN_OK && an_interrupt_seen(NULL)) *exit_code = AN_EXIT_INTERRUPTED;
-    an_run_close(r);
+    an_session_close(r);
     return status;
 }

@@ -4,8 +4,8 @@
  *
  * Owns:      the report: a text for people, written line by line, so that what was found before a crash is in it. */
 #include "cli/cli.h"
-#include "train/facts.h"
-#include "train/selftest.h"
+#include "tools/doctor.h"
+#include "tools/selftest.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -136,13 +136,13 @@ static void hear_kernel(void *user, const an_kernel_check *k)
 static an_status open_report(an_err *err, table *t, const an_train_config *c, const char *path)
 {
     an_text facts = {0}, settings = {0};
-    an_os_facts os;
+    an_system_info os;
     char now[40];
     const time_t seconds = time(NULL);
     if (!(t->report = fopen(path, "w"))) return an_fail(err, AN_E_IO, "%s: %s", path, strerror(errno));
     expect_crashes(t);
-    an_os_facts_read(&os);
-    an_os_facts_json(&os, &facts);
+    an_system_info_read(&os);
+    an_system_info_json(&os, &facts);
     an_train_config_yaml(c, &settings);
     strftime(now, sizeof now, "%Y-%m-%d %H:%M:%S UTC", gmtime(&seconds));
     fprintf(t->report, "anneal selftest: %s on %s\nversion: %s %s, compiled by " COMPILER "\ntime: %s\n\n-- machine\n",

@@ -1,8 +1,8 @@
 /* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
 #include "cli/cli.h"
-#include "cli/narrate.h"
-#include "io/storage.h"
-#include "train/folder.h"
+#include "cli/progress.h"
+#include "io/data/storage.h"
+#include "train/run_dir.h"
 #include <math.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -18,7 +18,7 @@ static const an_config_field fields[] = {
 };
 const an_config an_resume_keys = {fields, AN_COUNT(fields)};
 
-static an_status print_summary(an_err *err, const an_run *r, const an_train_result *result)
+static an_status print_summary(an_err *err, const an_session *r, const an_train_result *result)
 {
     an_text line = {0};
     an_text_puts(&line, "{\"out\":");
@@ -40,7 +40,7 @@ static an_status print_summary(an_err *err, const an_run *r, const an_train_resu
 }
 
 /* Data on a slow or network mount makes a run wait: better said before than found out after. */
-static void warn_of_storage(const an_run *r)
+static void warn_of_storage(const an_session *r)
 {
     an_storage look;
     char text[AN_STORAGE_TEXT_BYTES];
@@ -50,22 +50,22 @@ static void warn_of_storage(const an_run *r)
 }
 
 /* `price`: what the run takes, checked. */
-static an_status train(an_err *err, an_run *r, const an_price *price, const an_args *args, int *exit_code)
+static an_status train(an_err *err, an_session *r, const an_estimate *price, const an_args *args, int *exit_code)
 {
-    an_narrator narrator;
+    an_progress narrator;
     an_train_result result;
     r->commit = an_commit;
-    an_narrate_begin(&narrator, r, args->quiet);
-    an_narrate_run(&narrator, r);
+    an_progress_begin(&narrator, r, args->quiet);
+    an_progress_run(&narrator, r);
     if (!args->quiet) warn_of_storage(r);
     narrator.price = price;
     an_interrupt_catch();
-    const an_train_listener listener = {.tell = an_narrate, .stop = an_interrupt_seen, .arg = &narrator};
+    const an_train_listener listener = {.tell = an_progress_event, .stop = an_interrupt_seen, .arg = &narrator};
     an_status status = an_train(err, r, &listener, &result);
     if (status == AN_OK)
-        an_narrate_end(&narrator, r, &result);
+        an_progress_end(&narrator, r, &result);
     else
-        an_narrate_close(&narrator);
+        an_progress_close(&narrator);
     AN_TRY(status);
     if (result.interrupted) *exit_code = AN_EXIT_INTERRUPTED;
     return args->json ? print_summary(err, r, &result) : AN_OK;
@@ -95,7 +95,7 @@ static void outlive_readers(void)
 }
 
 /* A run that had nothing left to do. */
-static an_status finished(an_err *err, const an_run *r, const an_args *args)
+static an_status finished(an_err *err, const an_session *r, const an_args *args)
 {
     const an_train_result none = {.loss = NAN, .val_loss = NAN, .train_loss = NAN};
     return args->json ? print_summary(err, r, &none) : AN_OK;
@@ -105,20 +105,21 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                         int *exit_code);
 
 /* A new run in its folder, locked, with what was there set aside. */
-static an_status train_in_folder(an_err *err, an_run *r, const an_price *price, const an_args *args, int *exit_code)
+static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *price, const an_args *args,
+                                 int *exit_code)
 {
     int lock;
     char aside[AN_CKPT_PATH_BYTES];
-    AN_TRY(an_folder_lock(err, r->cfg.out, &lock));
-    an_status status = an_folder_set_aside(err, r->cfg.out, -1, aside);
+    AN_TRY(an_run_dir_lock(err, r->cfg.out, &lock));
+    an_status status = an_run_dir_set_aside(err, r->cfg.out, -1, aside);
     if (*aside && !args->quiet) an_say("note    %s held a run: it is in %s now", r->cfg.out, aside);
     if (status == AN_OK) status = train(err, r, price, args, exit_code);
-    an_folder_unlock(lock);
+    an_run_dir_unlock(lock);
     return status;
 }
 
 /* Weights force their shape on a model: over a preset's numbers in silence, over those of a command line not. */
-static an_status refuse_other_shape(an_err *err, const an_args *args, const an_train_config *asked, const an_run *r)
+static an_status refuse_other_shape(an_err *err, const an_args *args, const an_train_config *asked, const an_session *r)
 {
     static const char *const shape[] = {"n_layer", "n_head", "n_embd", "vocab_size", "bias"};
     an_status status = AN_OK;
@@ -142,8 +143,8 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
 {
     char path[AN_CKPT_PATH_BYTES];
     an_train_config c;
-    an_run *r;
-    an_price price;
+    an_session *r;
+    an_estimate price;
     outlive_readers();
     AN_TRY(refuse_jobs(err));
     AN_TRY(an_train_config_open(err, args->words[0], &c));
@@ -153,14 +154,14 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
         AN_TRY(an_ckpt_find(err, c.out, false, path));
         return resume(err, args, path, &c, exit_code);
     }
-    AN_TRY(an_run_open(err, &c, NULL, AN_RUN_DATA, &r));
+    AN_TRY(an_session_open(err, &c, NULL, AN_RUN_DATA, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
     if (status == AN_OK) status = an_data_check(err, r->data, r->cfg.block_size);
-    if (status == AN_OK) status = an_price_check(err, r, &price);
+    if (status == AN_OK) status = an_estimate_check(err, r, &price);
     if (status == AN_OK)
         status =
             c.eval_only ? train(err, r, &price, args, exit_code) : train_in_folder(err, r, &price, args, exit_code);
-    an_run_close(r);
+    an_session_close(r);
     return status;
 }
 
@@ -199,8 +200,8 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
 {
     an_train_config c;
     an_st *st;
-    an_run *r = NULL;
-    an_price price;
+    an_session *r = NULL;
+    an_estimate price;
     char began[AN_CONFIG_TEXT_BYTES], aside[AN_CKPT_PATH_BYTES];
     int lock = -1;
     AN_TRY(an_cli_open_weights(err, path, false, -1, &c, &st));
@@ -209,28 +210,28 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     an_status status = settings_of(err, args, settings, &c);
     if (status == AN_OK) status = an_train_config_check(err, &c);
     const bool by_file = !settings && strcmp(args->words[0], path) == 0;
-    if (status == AN_OK && by_file && !an_folder_is_a_run(began) && strcmp(began, c.out) == 0)
+    if (status == AN_OK && by_file && !an_run_dir_is_a_run(began) && strcmp(began, c.out) == 0)
         status =
             an_fail(err, AN_E_USAGE,
                     "%s is not in the folder of a run: say where it goes on, with out=DIR, so that nothing beside it "
                     "is touched",
                     path);
-    if (status == AN_OK && !c.eval_only) status = an_folder_lock(err, c.out, &lock);
-    if (status == AN_OK) status = an_run_open(err, &c, st, AN_RUN_DATA, &r);
+    if (status == AN_OK && !c.eval_only) status = an_run_dir_lock(err, c.out, &lock);
+    if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA, &r);
     if (status == AN_OK) status = an_data_check(err, r->data, c.block_size);
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only;
     if (done)
         an_say("the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more",
                (long long)r->step, (long long)c.max_iters);
-    if (status == AN_OK && !done) status = an_price_check(err, r, &price);
+    if (status == AN_OK && !done) status = an_estimate_check(err, r, &price);
     if (status == AN_OK && !done && !c.eval_only) {
-        status = an_folder_set_aside(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, aside);
+        status = an_run_dir_set_aside(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, aside);
         if (*aside && !args->quiet) an_say("note    later checkpoints of %s are in %s now", c.out, aside);
     }
     if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, &price, args, exit_code);
-    an_folder_unlock(lock);
-    an_run_close(r);
+    an_run_dir_unlock(lock);
+    an_session_close(r);
     return status;
 }
 

@@ -1,30 +1,31 @@
-/* plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_fit.c (--fit, --what-if), plan_draw.c
+/* plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_queries.c (--fit, --what-if), memory_svg.c
  * (memory over time). */
 #ifndef AN_CLI_PLAN_H
 #define AN_CLI_PLAN_H
 
 #include "cli/cli.h"
-#include "train/price.h"
+#include "tools/estimate.h"
 
 /* The kinds of a price in the order they are shown. */
-typedef struct an_price_kind {
+typedef struct an_memory_kind {
     const char *name, *key; /* "activations", "activation_bytes" */
     uint64_t bytes;
-} an_price_kind;
+} an_memory_kind;
 enum { AN_PRICE_KINDS = 10 };
-void an_price_kinds(const an_price *p, an_price_kind out[AN_PRICE_KINDS]);
+void an_memory_kinds(const an_estimate *p, an_memory_kind out[AN_PRICE_KINDS]);
 
 /* "8GiB", "512 MiB", "1.5G", "8GB" (of 10^9) or bytes. */
 an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64_t *out);
 
 /* The largest batches for a budget; the change of each kind by each `what_if` among the arguments. */
-an_status an_plan_fit(an_err *err, const an_run *r, uint64_t budget, bool json);
-an_status an_plan_what_if(an_err *err, const an_run *r, const an_price *now, const an_args *args);
+an_status an_plan_fit(an_err *err, const an_session *r, uint64_t budget, bool json);
+an_status an_plan_what_if(an_err *err, const an_session *r, const an_estimate *now, const an_args *args);
 /* The same as ,"what_if":[{"change":"batch/2",...}]. */
-an_status an_plan_what_if_json(an_err *err, const an_run *r, const an_price *now, const an_args *args, an_text *out);
+an_status an_plan_what_if_json(an_err *err, const an_session *r, const an_estimate *now, const an_args *args,
+                               an_text *out);
 
 /* The update's memory over its launches: on a terminal, with the largest tensors; as a picture, stacked by kind. */
-an_status an_plan_timeline(an_err *err, const an_run *r, const an_price *p);
-an_status an_plan_svg(an_err *err, const an_run *r, const an_price *p, const char *path);
+an_status an_plan_timeline(an_err *err, const an_session *r, const an_estimate *p);
+an_status an_plan_svg(an_err *err, const an_session *r, const an_estimate *p, const char *path);
 
 #endif

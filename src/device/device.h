@@ -1,9 +1,9 @@
 /* device.h: where plans run: one table of functions. A backend sees plans as data and knows nothing of tensors.
  * To add a backend: copy null.c, add its table to the list in device.c. */
-#ifndef AN_DEVICE_H
-#define AN_DEVICE_H
+#ifndef AN_DEVICE_DEVICE_H
+#define AN_DEVICE_DEVICE_H
 
-#include "kernel/plan.h"
+#include "ir/plan.h"
 
 typedef struct an_device an_device;
 typedef struct an_exec an_exec; /* a plan made ready: kernels compiled and bound */
@@ -43,7 +43,7 @@ typedef struct an_target {
     bool no_templates;     /* every op as a row program or call: tests of shape N */
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template wants */
     /* The same for a product whose epilogue is known: NULL, or what `scratch` said is replaced. */
-    size_t (*product_scratch)(const struct an_target *t, const an_kernel *k, const an_row_prog *epilogue);
+    size_t (*product_scratch)(const struct an_target *t, const an_kernel *k, const an_loop_kernel *epilogue);
     bool library_products; /* an epilogue would be a launch of its own: what follows a product is grouped without it */
     /* But for products [m,k] x [k,n] of bf16 of which this says that the device makes them with their epilogue. */
     bool (*ends_products)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
@@ -62,7 +62,7 @@ typedef struct an_load_stats {
 } an_load_stats;
 
 /* Hears a line of what a driver was asked: what, what was found, and whether that is not as it should be. */
-typedef void an_examine_fn(void *user, const char *what, const char *found, bool fault);
+typedef void an_self_check_fn(void *user, const char *what, const char *found, bool fault);
 
 typedef struct an_backend {
     const char *name;
@@ -93,7 +93,7 @@ typedef struct an_backend {
     double (*enqueue_seconds)(an_device *d, an_exec *e, int step); /* host time to hand the launch over */
     /* For `anneal selftest`: is the driver what this backend was written against? Opens what it needs; each line comes
      * before the next question is asked. NULL: nothing to ask. */
-    void (*examine)(an_examine_fn *tell, void *user);
+    void (*examine)(an_self_check_fn *tell, void *user);
 } an_backend;
 
 /* "cpu", "null:cuda", ... ; NULL and a sentence listing the devices for an unknown name. */

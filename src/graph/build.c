@@ -2,7 +2,7 @@
  * and resolved, axes and sizes brought to the graph's terms, then one word of build.h or one formula of compose.h.
  *
  * Owns:      negative axes, -1 in shapes, int64 to int32, and the sentences about them.
- * Does not:  own layers with weights (compose_nn.c), parameters, states and inputs (src/anneal.c).
+ * Does not:  own layers with weights (compose_nn.c), parameters, states and inputs (src/runtime/context.c).
  */
 #include "graph/compose.h"
 

@@ -2,7 +2,7 @@
  *
  * Owns:      the loop, the sums of gradients, elementwise rules (spelled in ops.def), moves, reductions, products and
  * hand-written composites. Does not:  own windows, attention and matrix calls (grad_call.c) or gradient blocks and
- * optimizers (src/anneal.c). No gradients of gradients. Invariants: a gradient has its value's dtype and shape.
+ * optimizers (src/runtime/context.c). No gradients of gradients. Invariants: a gradient has its value's dtype and shape.
  * Contributions to one tensor are added in the order of its readers in the array, whatever order they were found in.
  * Slices that tile their source are concatenated, never padded and added.
  */

@@ -6,8 +6,8 @@
  *            Reductions are rank 3 [O,R,I] over axis 1 with keepdim; broadcast is EXPAND; no implicit dtype promotion.
  *            A failed build records its sentence once and returns the poison node; ops on poison return poison.
  */
-#ifndef AN_GRAPH_H
-#define AN_GRAPH_H
+#ifndef AN_GRAPH_GRAPH_H
+#define AN_GRAPH_GRAPH_H
 
 #include "base/arena.h"
 #include "base/base.h"
@@ -155,7 +155,7 @@ typedef struct an_emit_args { /* zero fields mean none */
 an_status an_graph_open(an_err *err, void *owner, an_graph *out);
 void an_graph_reset(an_graph *g); /* drops every node, keeps memory, persistent tensors and scopes */
 void an_graph_close(an_graph *g);
-an_graph *an_ctx_graph(an_ctx *cx); /* src/anneal.c: the graph of a context */
+an_graph *an_ctx_graph(an_ctx *cx); /* src/runtime/context.c: the graph of a context */
 
 /* "gpt", then "h.0" within it: the scope "gpt.h.0". Returns false (and records it) without memory. */
 bool an_graph_scope_push(an_graph *g, const char *name);

@@ -1,7 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
-#include "base/os.h"
-#include "io/json.h"
+#include "platform/platform.h"
+#include "io/formats/json.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +51,7 @@ static an_status path_of(an_err *err, const char *dir, const char *which, char o
 
 /* ---- saving */
 
-/* Temporary files are .NAME.safetensors.XXXXXX.tmp (base/os.h). Their writer holds a lock while it lives. */
+/* Temporary files are .NAME.safetensors.XXXXXX.tmp (platform/platform.h). Their writer holds a lock while it lives. */
 static bool is_temp_name(const char *name)
 {
     size_t n = strlen(name);

@@ -11,7 +11,7 @@
 #ifndef AN_IO_CHECKPOINT_H
 #define AN_IO_CHECKPOINT_H
 
-#include "io/safetensors.h"
+#include "io/formats/safetensors.h"
 
 #define AN_CKPT_M         "optimizer.m."
 #define AN_CKPT_V         "optimizer.v."

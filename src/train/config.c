@@ -1,6 +1,6 @@
 #include "train/config.h"
-#include "io/config_py.h"
-#include "io/json.h"
+#include "io/config/config_py.h"
+#include "io/formats/json.h"
 #include <stdio.h>
 #include <string.h>
 

@@ -1,14 +1,14 @@
 /* config.h: the settings of a training run, under nanoGPT's names where it has them, and the presets.
  *
  * Owns:      the table of keys (defaults, ranges, one line of help each), the presets, checks across keys.
- * Does not:  parse (io/config.h), open or train anything.
+ * Does not:  parse (io/config/config.h), open or train anything.
  */
 #ifndef AN_TRAIN_CONFIG_H
 #define AN_TRAIN_CONFIG_H
 
 #include <anneal.h>
-#include "io/config.h"
-#include "models/gpt.h"
+#include "io/config/config.h"
+#include "models/gpt/gpt.h"
 
 typedef char an_train_text[AN_CONFIG_TEXT_BYTES];
 

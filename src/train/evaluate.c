@@ -8,7 +8,7 @@ enum { EVALUATION_SEED = 0x5EED };
 
 /* Fills x, y [B,T] with windows first .. first + count; rows beyond `count` have no labels, so that a last batch that
  * is not full runs the plan of the full ones. */
-static an_status read_windows(an_err *err, const an_run *r, int split, int64_t first, int64_t count, int32_t *x,
+static an_status read_windows(an_err *err, const an_session *r, int split, int64_t first, int64_t count, int32_t *x,
                               int32_t *y)
 {
     const int64_t B = r->cfg.batch_size, T = r->cfg.block_size;
@@ -27,14 +27,14 @@ typedef struct tally {
     double sum;
 } tally;
 
-static an_status open_tally(an_err *err, const an_run *r, tally *t)
+static an_status open_tally(an_err *err, const an_session *r, tally *t)
 {
     *t = (tally){.room = an_step_losses(&r->cfg)};
     t->loss = malloc((size_t)t->room * sizeof *t->loss);
     return t->loss ? AN_OK : an_fail_nomem(err, "an evaluation's losses", (size_t)t->room * sizeof *t->loss);
 }
 
-static an_status add_batch(an_err *err, an_run *r, const int32_t *x, const int32_t *y, bool last, tally *t)
+static an_status add_batch(an_err *err, an_session *r, const int32_t *x, const int32_t *y, bool last, tally *t)
 {
     an_tensor *losses = an_step_evaluation(r->cx, r->model, &r->cfg, t->kept++, x, y); /* [room] */
     an_status status = an_eval(losses);
@@ -43,12 +43,12 @@ static an_status add_batch(an_err *err, an_run *r, const int32_t *x, const int32
         for (int64_t i = 0; i < t->kept && status == AN_OK; i++) t->sum += (double)t->loss[i];
         t->kept = 0;
     }
-    status = an_run_result(err, r->cx, status);
+    status = an_session_result(err, r->cx, status);
     an_reset(r->cx);
     return status;
 }
 
-an_status an_evaluate(an_err *err, an_run *r, int split, int64_t most, an_evaluation *out)
+an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_evaluation *out)
 {
     const int64_t B = r->cfg.batch_size, T = r->cfg.block_size, all = an_data_windows(r->data, split, T);
     const int64_t windows = most > 0 && most < all ? most : all;
@@ -70,7 +70,7 @@ an_status an_evaluate(an_err *err, an_run *r, int split, int64_t most, an_evalua
     return status;
 }
 
-an_status an_evaluate_random(an_err *err, an_run *r, int split, int64_t batches, an_evaluation *out)
+an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batches, an_evaluation *out)
 {
     const int64_t B = r->cfg.batch_size, T = r->cfg.block_size;
     const an_batch batch = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .B = B, .T = T};
@@ -90,7 +90,7 @@ an_status an_evaluate_random(an_err *err, an_run *r, int split, int64_t batches,
     return status;
 }
 
-an_status an_evaluate_split(an_err *err, an_run *r, int split, an_evaluation *out)
+an_status an_evaluate_split(an_err *err, an_session *r, int split, an_evaluation *out)
 {
     const an_train_config *c = &r->cfg;
     if (c->eval_iters > 0 && strcmp(c->eval_batches, "random") == 0)

@@ -3,7 +3,7 @@
 #ifndef AN_TRAIN_EVALUATE_H
 #define AN_TRAIN_EVALUATE_H
 
-#include "train/run.h"
+#include "train/session.h"
 
 typedef struct an_evaluation {
     double loss; /* mean over all tokens, in nats */
@@ -11,11 +11,11 @@ typedef struct an_evaluation {
 } an_evaluation;
 
 /* The first `most` windows of block_size tokens, or all of them when `most` is 0, batch_size windows at a time. */
-an_status an_evaluate(an_err *err, an_run *r, int split, int64_t most, an_evaluation *out);
+an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_evaluation *out);
 
 /* `batches` batches of samples drawn with replacement, as a function of (seed, updates done, split). */
-an_status an_evaluate_random(an_err *err, an_run *r, int split, int64_t batches, an_evaluation *out);
+an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batches, an_evaluation *out);
 /* What the run's settings ask for. */
-an_status an_evaluate_split(an_err *err, an_run *r, int split, an_evaluation *out);
+an_status an_evaluate_split(an_err *err, an_session *r, int split, an_evaluation *out);
 
 #endif

@@ -1,10 +1,10 @@
 #define _DEFAULT_SOURCE
 #include "train/loop.h"
-#include "train/curve.h"
+#include "report/loss_curve.h"
 #include "train/evaluate.h"
-#include "train/record.h"
+#include "report/metrics.h"
 #include "train/step.h"
-#include "train/watch.h"
+#include "report/machine_monitor.h"
 #include <anneal_tools.h>
 #include <math.h>
 #include <stdlib.h>
@@ -12,7 +12,7 @@
 #include <sys/resource.h>
 
 typedef struct loop {
-    an_run *r;
+    an_session *r;
     const an_train_listener *listener;
     an_loader *loader;
     an_jsonl metrics;
@@ -22,7 +22,7 @@ typedef struct loop {
     int64_t begin_step, busy_steps; /* updates done at the start; updates since the last line */
     bool evaluated;                 /* once: its plan is compiled */
     double gpu_s, gpu_before;       /* device's own time in updates since the last line; its count before an update */
-    an_watch watch;
+    an_monitor watch;
     an_train_result *result;
 } loop;
 
@@ -53,22 +53,22 @@ static an_status tell_machine(an_err *err, const loop *l, an_text *what)
 
 static an_status begin_watch(an_err *err, loop *l)
 {
-    an_os_facts now;
+    an_system_info now;
     an_text what = {0};
-    an_watch_facts(&now);
-    l->watch.looked = an_run_clock();
-    an_watch_begin(&l->watch, &now, &what);
+    an_monitor_facts(&now);
+    l->watch.looked = an_session_clock();
+    an_monitor_begin(&l->watch, &now, &what);
     return tell_machine(err, l, &what);
 }
 
 static an_status look_around(an_err *err, loop *l)
 {
     an_text what = {0};
-    if (an_run_clock() - l->watch.looked < AN_WATCH_SECONDS) return AN_OK;
-    an_os_facts now = l->watch.was;
-    an_watch_update(&now);
-    l->watch.looked = an_run_clock();
-    an_watch_look(&l->watch, &now, &what);
+    if (an_session_clock() - l->watch.looked < AN_WATCH_SECONDS) return AN_OK;
+    an_system_info now = l->watch.was;
+    an_monitor_update(&now);
+    l->watch.looked = an_session_clock();
+    an_monitor_look(&l->watch, &now, &what);
     return tell_machine(err, l, &what);
 }
 
@@ -82,7 +82,7 @@ static bool wants_stop(const loop *l)
 static an_status show_bill(an_err *err, const loop *l, an_train_event_kind kind)
 {
     an_train_event e = {.step = l->r->step};
-    AN_TRY(an_run_result(err, l->r->cx, an_report(l->r->cx, &e.bill)));
+    AN_TRY(an_session_result(err, l->r->cx, an_report(l->r->cx, &e.bill)));
     if (kind == AN_TRAIN_COMPILED) l->result->compile_s += 1e-3 * (e.bill.plan_ms + e.bill.compile_ms);
     tell(l, &e, kind);
     return AN_OK;
@@ -91,9 +91,9 @@ static an_status show_bill(an_err *err, const loop *l, an_train_event_kind kind)
 /* The first update's bill comes before anything runs, so that a user can still say no. */
 static an_status run_first(an_err *err, const loop *l, const an_step *s)
 {
-    AN_TRY(an_run_result(err, l->r->cx, an_step_plan(s)));
+    AN_TRY(an_session_result(err, l->r->cx, an_step_plan(s)));
     AN_TRY(show_bill(err, l, AN_TRAIN_PLANNED));
-    AN_TRY(an_run_result(err, l->r->cx, an_step_eval(s)));
+    AN_TRY(an_session_result(err, l->r->cx, an_step_eval(s)));
     note(l, an_report_text(l->r->cx, "note"));
     AN_TRY(show_bill(err, l, AN_TRAIN_COMPILED));
     return an_logbook_plan(err, l->r);
@@ -105,7 +105,7 @@ static bool stops_at_nan(const an_train_config *c)
 }
 
 /* The first of these waits for the update; the others are there by then. */
-static an_status read_numbers(an_err *err, const an_run *r, const an_step *s, an_train_event *e, int32_t *stopped)
+static an_status read_numbers(an_err *err, const an_session *r, const an_step *s, an_train_event *e, int32_t *stopped)
 {
     const int64_t micros = r->cfg.gradient_accumulation_steps, n = an_step_losses(&r->cfg);
     if (s->losses) {
@@ -121,30 +121,30 @@ static an_status read_numbers(an_err *err, const an_run *r, const an_step *s, an
     if (s->stopped) *stopped = (int32_t)an_item(s->stopped);
     if (s->scale) e->scale = an_item(s->scale);
     if (s->skipped) e->skipped = (int64_t)an_item(s->skipped);
-    return an_run_fault(err, r->cx);
+    return an_session_fault(err, r->cx);
 }
 
 static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x, const int32_t *y, an_train_event *e,
                            bool logged, int32_t *stopped)
 {
-    an_run *r = l->r;
+    an_session *r = l->r;
     const int64_t micros = r->cfg.gradient_accumulation_steps;
     const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step, micro, x, y);
     const bool last = micro == micros - 1;
     if (last && r->step == l->begin_step)
         AN_TRY(run_first(err, l, &s));
     else
-        AN_TRY(an_run_result(err, r->cx, an_step_eval(&s)));
-    return last && logged ? read_numbers(err, r, &s, e, stopped) : an_run_fault(err, r->cx);
+        AN_TRY(an_session_result(err, r->cx, an_step_eval(&s)));
+    return last && logged ? read_numbers(err, r, &s, e, stopped) : an_session_fault(err, r->cx);
 }
 
 /* Update r->step. It is waited for where its numbers are read, and before a checkpoint, so that the time is the
  * updates' and not the checkpoint's. */
 static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bool saved, int32_t *stopped)
 {
-    an_run *r = l->r;
+    an_session *r = l->r;
     const int64_t micros = r->cfg.gradient_accumulation_steps, size = r->cfg.batch_size * r->cfg.block_size;
-    const double begin = an_run_clock();
+    const double begin = an_session_clock();
     l->gpu_before = an_device_busy_seconds(r->cx);
     const int32_t *x, *y; /* [micros * batch_size, block_size] */
     AN_TRY(an_loader_next(err, l->loader, &x, &y));
@@ -154,12 +154,12 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
         an_reset(r->cx);
     }
     AN_TRY(status);
-    if (saved) AN_TRY(an_run_result(err, r->cx, an_synchronize(r->cx)));
+    if (saved) AN_TRY(an_session_result(err, r->cx, an_synchronize(r->cx)));
     r->step++;
-    l->busy_s += an_run_clock() - begin;
+    l->busy_s += an_session_clock() - begin;
     l->gpu_s += an_device_busy_seconds(r->cx) - l->gpu_before;
     l->busy_steps++;
-    if (r->step == l->begin_step + 1) l->first_done = an_run_clock();
+    if (r->step == l->begin_step + 1) l->first_done = an_session_clock();
     return AN_OK;
 }
 
@@ -179,7 +179,7 @@ static an_status not_finite(an_err *err, const loop *l, const char *what, int64_
 
 static void measure(loop *l, an_train_event *e)
 {
-    const an_run *r = l->r;
+    const an_session *r = l->r;
     const double tokens = (double)(r->cfg.batch_size * r->cfg.gradient_accumulation_steps * r->cfg.block_size);
     const double waited = an_loader_wait_seconds(l->loader), n = (double)l->busy_steps;
     e->lr = an_step_lr(&r->cfg, e->step);
@@ -188,7 +188,7 @@ static void measure(loop *l, an_train_event *e)
     e->data_wait_ms = 1e3 * (waited - l->waited_s) / n;
     /* The first update plans and compiles: it says nothing about the others. */
     const double later = (double)(r->step - l->begin_step - 1);
-    e->eta_s = later > 0 ? (an_run_clock() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
+    e->eta_s = later > 0 ? (an_session_clock() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
     e->gpu_busy = l->gpu_before >= 0 && l->busy_s > 0 ? l->gpu_s / l->busy_s : NAN;
     l->gpu_s = 0;
     l->waited_s = waited;
@@ -203,7 +203,7 @@ static bool wants_train_loss(const an_train_config *c)
 
 static an_status evaluate_splits(an_err *err, loop *l, an_train_event *e)
 {
-    an_run *r = l->r;
+    an_session *r = l->r;
     an_evaluation v = {.loss = NAN};
     e->train_loss = NAN;
     if (wants_train_loss(&r->cfg)) {
@@ -219,10 +219,10 @@ static an_status evaluate_splits(an_err *err, loop *l, an_train_event *e)
 
 static an_status evaluate(an_err *err, loop *l, an_train_event *e)
 {
-    const double begin = an_run_clock();
+    const double begin = an_session_clock();
     AN_TRY(evaluate_splits(err, l, e));
     /* The first one compiles, and plans unless the bill had its plan made. */
-    const double all = an_run_clock() - begin;
+    const double all = an_session_clock() - begin;
     an_bill bill;
     const bool first = !l->evaluated && an_report(l->r->cx, &bill) == AN_OK;
     const double compiled = first ? AN_MIN(all, 1e-3 * (bill.plan_ms + bill.compile_ms)) : 0;
@@ -245,9 +245,9 @@ static void tell_evaluated(const loop *l, const an_train_event *e)
 
 static an_status save(an_err *err, loop *l, bool improved)
 {
-    const double begin = an_run_clock();
-    AN_TRY(an_run_save(err, l->r, improved));
-    l->result->save_s += an_run_clock() - begin;
+    const double begin = an_session_clock();
+    AN_TRY(an_session_save(err, l->r, improved));
+    l->result->save_s += an_session_clock() - begin;
     l->saved_step = l->r->step;
     an_train_event e = {.step = l->r->step, .improved = improved};
     tell(l, &e, AN_TRAIN_SAVED);
@@ -274,10 +274,10 @@ static an_status stop_at_nan(an_err *err, loop *l, an_train_event *e, bool logge
 }
 
 /* What the device noted of a bad update, where no line of metrics read it. */
-static an_status read_stopped(an_err *err, const an_run *r, int32_t *stopped)
+static an_status read_stopped(an_err *err, const an_session *r, int32_t *stopped)
 {
     const int i = stops_at_nan(&r->cfg) ? an_persist_find(r->cx, "stopped") : -1;
-    return i < 0 ? AN_OK : an_run_result(err, r->cx, an_persist_read(r->cx, i, stopped, sizeof *stopped));
+    return i < 0 ? AN_OK : an_session_result(err, r->cx, an_persist_read(r->cx, i, stopped, sizeof *stopped));
 }
 
 static bool every(int64_t step, int64_t interval)
@@ -288,7 +288,7 @@ static bool every(int64_t step, int64_t interval)
 /* An update and all that follows from it. */
 static an_status iterate(an_err *err, loop *l)
 {
-    an_run *r = l->r;
+    an_session *r = l->r;
     const an_train_config *c = &r->cfg;
     const int64_t done = r->step + 1;
     const bool evaluated = every(done, c->eval_interval) || done == c->max_iters;
@@ -345,7 +345,7 @@ static an_status save_interrupted(an_err *err, loop *l)
 
 static an_status train_until_done(an_err *err, loop *l)
 {
-    an_run *r = l->r;
+    an_session *r = l->r;
     while (r->step < r->cfg.max_iters) {
         if (wants_stop(l)) {
             l->result->interrupted = true;
@@ -358,7 +358,7 @@ static an_status train_until_done(an_err *err, loop *l)
 
 static an_status train_with_loader(an_err *err, loop *l)
 {
-    an_run *r = l->r;
+    an_session *r = l->r;
     const an_batch batch = {.split = AN_TRAIN,
                             .seed = (uint64_t)r->cfg.seed,
                             .B = r->cfg.batch_size * r->cfg.gradient_accumulation_steps,
@@ -380,7 +380,7 @@ static bool begins_with_evaluation(const loop *l)
 /* Folder, first checkpoint (so that a run can be resumed from its first second on), metrics, updates. */
 static an_status train_and_record(an_err *err, loop *l)
 {
-    an_run *r = l->r;
+    an_session *r = l->r;
     if (l->saved_step < 0) AN_TRY(save(err, l, false));
     AN_TRY(an_metrics_open(err, r->cfg.out, r->step, &l->metrics));
     an_text notes = {0};
@@ -418,16 +418,16 @@ static an_status record_end(an_err *err, const loop *l, an_status status)
     return status != AN_OK ? status : noted == AN_OK ? AN_OK : an_fail(err, noted, "%s", late.text);
 }
 
-an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an_train_result *out)
+an_status an_train(an_err *err, an_session *r, const an_train_listener *listener, an_train_result *out)
 {
     *out = (an_train_result){.loss = NAN, .val_loss = NAN, .train_loss = NAN};
     loop l = {
         .r = r, .listener = listener, .result = out, .begin_step = r->step, .saved_step = r->step > 0 ? r->step : -1};
     double user_s, system_s;
     processor_time(&user_s, &system_s);
-    l.began = an_run_clock();
+    l.began = an_session_clock();
     an_status status = r->cfg.eval_only ? evaluate_first(err, &l) : train_and_record(err, &l);
-    out->seconds = an_run_clock() - l.began;
+    out->seconds = an_session_clock() - l.began;
     processor_time(&out->user_s, &out->system_s);
     out->user_s -= user_s;
     out->system_s -= system_s;

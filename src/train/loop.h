@@ -2,7 +2,7 @@
  *
  * Owns:      the order of one iteration; when to log, evaluate and save; what happens when a loss is not finite or
  *            somebody wants to stop; what of the time went where.
- * Does not:  print: it tells a listener; write lines (record.h), know models (step.h) or files' formats (io/).
+ * Does not:  print: it tells a listener; write lines (metrics.h), know models (step.h) or files' formats (io/).
  *
  * One iteration `it`, counted from 0: learning rate, micro-batches, update; a line of metrics where log_interval asks
  * for one; after every eval_interval updates and after the last one an evaluation and a checkpoint. The line of update
@@ -15,7 +15,7 @@
 #ifndef AN_TRAIN_LOOP_H
 #define AN_TRAIN_LOOP_H
 
-#include "train/run.h"
+#include "train/session.h"
 
 typedef enum an_train_event_kind {
     AN_TRAIN_PLANNED,   /* before the first update: `bill` */
@@ -39,7 +39,7 @@ typedef struct an_train_event {
 } an_train_event;
 
 typedef struct an_train_listener {
-    void (*tell)(void *arg, const an_run *r, const an_train_event *e);
+    void (*tell)(void *arg, const an_session *r, const an_train_event *e);
     bool (*stop)(void *arg); /* asked between updates: finish, save, return */
     void *arg;
 } an_train_listener;
@@ -55,6 +55,6 @@ typedef struct an_train_result {
 
 /* Trains from r->step to max_iters; with eval_only it evaluates and writes nothing. AN_E_NUMERIC: a loss was not finite
  * and nan=stop. */
-an_status an_train(an_err *err, an_run *r, const an_train_listener *listener, an_train_result *out);
+an_status an_train(an_err *err, an_session *r, const an_train_listener *listener, an_train_result *out);
 
 #endif

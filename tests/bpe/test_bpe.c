@@ -1,11 +1,11 @@
 /* test_bpe.c: GPT-2's BPE over 1.2 MB of languages, emoji, code and broken UTF-8 gives the ids of two references. The
  * text is made here by the generator of tools/bpe_goldens.py, which made the small vocabulary and the expected hashes.
  * With AN_GPT2_DIR, a folder with encoder.json and vocab.bpe, GPT-2's own vocabulary is compared too. */
-#include "base/os.h"
+#include "platform/platform.h"
 #include "base/text.h"
-#include "io/sha256.h"
-#include "io/tokenizer.h"
-#include "io/utf8.h"
+#include "io/formats/sha256.h"
+#include "io/text/tokenizer.h"
+#include "io/text/utf8.h"
 #include "lib/test.h"
 
 #include <stdio.h>

@@ -4,8 +4,8 @@
  * Environment: PROXY_DRIVER  path of the real library (without it: libcuda.so.1 by name)
  *              PROXY_FAULT   N: the Nth launch's first parameter becomes an address that nothing lives at */
 #define _GNU_SOURCE
-#include "device/cuda/api.h"
-#include "kernel/gpu_launch.h"
+#include "device/cuda/driver.h"
+#include "codegen/gpu_launch.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE /* setenv */
 #include "cuda/fake.h"
 
-#include "train/price.h"
+#include "tools/estimate.h"
 #include "train/step.h"
 
 #include <dlfcn.h>
@@ -52,29 +52,29 @@ static void name_of(const configuration *c, char out[200])
         n += snprintf(out + n, 200 - (size_t)n, " %s", c->settings[i]);
 }
 
-static an_run *open_run(const configuration *c)
+static an_session *open_run(const configuration *c)
 {
     an_err err = {0};
     an_train_config cfg;
-    an_run *r;
+    an_session *r;
     if (an_train_config_open(&err, c->preset, &cfg) != AN_OK) fail_msg("%s", err.text);
     for (size_t i = 0; i < AN_COUNT(c->settings) && c->settings[i]; i++)
         if (an_config_argument(&err, &an_train_keys, &cfg, c->settings[i]) != AN_OK) fail_msg("%s", err.text);
     snprintf(cfg.device, sizeof cfg.device, "cuda");
     snprintf(cfg.cache_dir, sizeof cfg.cache_dir, "%s", test_path("cache"));
     if (cfg.vocab_size == 0) cfg.vocab_size = 65;
-    if (an_run_open(&err, &cfg, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
+    if (an_session_open(&err, &cfg, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
     return r;
 }
 
-static void done(const an_run *r, an_status status)
+static void done(const an_session *r, an_status status)
 {
     if (status != AN_OK) fail_msg("%s", an_error(r->cx));
     an_reset(r->cx);
 }
 
 /* What the driver must be asked for when this plan is run first. */
-static uint64_t said(const an_run *r, an_status planned)
+static uint64_t said(const an_session *r, an_status planned)
 {
     an_bill b;
     if (planned != AN_OK || an_report(r->cx, &b) != AN_OK) fail_msg("%s", an_error(r->cx));
@@ -82,11 +82,11 @@ static uint64_t said(const an_run *r, an_status planned)
 }
 
 /* All that a training run runs: micro-batches, the update, an evaluation. */
-static uint64_t train(an_run *r, const int32_t *tokens)
+static uint64_t train(an_session *r, const int32_t *tokens)
 {
     an_err err = {0};
-    an_price p;
-    if (an_price_run(&err, r, &p) != AN_OK) fail_msg("%s", err.text);
+    an_estimate p;
+    if (an_estimate_run(&err, r, &p) != AN_OK) fail_msg("%s", err.text);
     for (int64_t step = 0; step < 2; step++)
         for (int64_t micro = 0; micro < r->cfg.gradient_accumulation_steps; micro++) {
             const an_step s = an_step_build(r->cx, r->model, &r->cfg, step, micro, tokens, tokens);
@@ -96,7 +96,7 @@ static uint64_t train(an_run *r, const int32_t *tokens)
     return p.bill.peak_bytes;
 }
 
-static uint64_t evaluate(an_run *r, const int32_t *tokens)
+static uint64_t evaluate(an_session *r, const int32_t *tokens)
 {
     an_tensor *loss = an_step_evaluation(r->cx, r->model, &r->cfg, 0, tokens, tokens);
     const uint64_t bytes = said(r, an_plan(loss));
@@ -105,7 +105,7 @@ static uint64_t evaluate(an_run *r, const int32_t *tokens)
 }
 
 /* A context taken in whole; a token with the keys and values kept from it takes less and so nothing more. */
-static uint64_t sample(an_run *r, const int32_t *tokens)
+static uint64_t sample(an_session *r, const int32_t *tokens)
 {
     an_tensor *context = an_input(r->cx, AN_I32, AN_SHAPE(1, 128), tokens); /* [1,128] */
     an_tensor *logits = an_gpt_prefill(r->model, context, an_scalar_i32(r->cx, 127));
@@ -119,7 +119,7 @@ static uint64_t sample(an_run *r, const int32_t *tokens)
 static void what_is_said_is_what_the_driver_is_asked_for_in_ten_configurations(void **state)
 {
     (void)state;
-    static uint64_t (*const kinds[])(an_run *, const int32_t *) = {train, evaluate, sample};
+    static uint64_t (*const kinds[])(an_session *, const int32_t *) = {train, evaluate, sample};
     static int32_t tokens[64 * 1024];
     setenv("FAKE_CUDA_BYTES", "140000000000", 1);
     assert_int_equal(AN_COUNT(configurations), 10);
@@ -129,7 +129,7 @@ static void what_is_said_is_what_the_driver_is_asked_for_in_ten_configurations(v
         size_t now, most, left;
         name_of(c, name);
         counted(&now, &left);
-        an_run *r = open_run(c);
+        an_session *r = open_run(c);
         assert_true(r->cfg.batch_size * r->cfg.block_size <= (int64_t)AN_COUNT(tokens));
         const uint64_t bytes = kinds[c->what](r, tokens);
         counted(&now, &most);
@@ -137,7 +137,7 @@ static void what_is_said_is_what_the_driver_is_asked_for_in_ten_configurations(v
             fail_msg("%s: %llu bytes were said, %zu are held, %zu were at most", name, (unsigned long long)bytes, now,
                      most);
         print_message("# %13llu bytes: %s\n", (unsigned long long)bytes, name);
-        an_run_close(r);
+        an_session_close(r);
         counted(&now, &most);
         assert_int_equal(now, 0);
     }
@@ -155,14 +155,14 @@ static void what_the_driver_and_others_hold_is_told_apart_and_is_not_for_the_tak
     setenv("FAKE_CUDA_BESIDE", "4000000000", 1);
     const configuration c = {TRAIN, "macbook", {"dtype=bfloat16"}};
     static int32_t tokens[12 * 64];
-    an_run *r = open_run(&c);
+    an_session *r = open_run(&c);
     const uint64_t bytes = train(r, tokens);
     assert_int_equal(an_memory_read(r->cx, &m), AN_OK);
     assert_int_equal(m.requested_bytes, bytes);
     assert_int_equal(m.driver_bytes - m.requested_bytes, 4000000000);
     assert_int_equal(m.recommended_bytes, 6000000000);
     assert_int_equal(m.high_bytes, 5700000000);
-    an_run_close(r);
+    an_session_close(r);
     unsetenv("FAKE_CUDA_BESIDE");
     fake_reset();
 }

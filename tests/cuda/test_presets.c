@@ -7,9 +7,9 @@
 #include <anneal.h> /* first: it brings the spellings for users */
 #include "cuda/fake.h"
 
-#include "anneal_internal.h"
+#include "runtime/runtime.h"
 #include "shim/nvrtc.h"
-#include "train/price.h"
+#include "tools/estimate.h"
 #include "train/step.h"
 
 typedef struct mode {
@@ -42,11 +42,11 @@ static int start(void **state)
     return 0;
 }
 
-static an_run *open_run(const char *preset, const mode *m)
+static an_session *open_run(const char *preset, const mode *m)
 {
     an_err err = {0};
     an_train_config c;
-    an_run *r;
+    an_session *r;
     if (an_train_config_open(&err, preset, &c) != AN_OK) fail_msg("%s", err.text);
     for (size_t i = 0; i < AN_COUNT(m->settings) && m->settings[i]; i++)
         if (an_config_argument(&err, &an_train_keys, &c, m->settings[i]) != AN_OK) fail_msg("%s", err.text);
@@ -54,12 +54,12 @@ static an_run *open_run(const char *preset, const mode *m)
     snprintf(c.init_from, sizeof c.init_from, "scratch");
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", test_path("cache"));
     if (c.vocab_size == 0) c.vocab_size = 65;
-    if (an_run_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s: %s", preset, err.text);
+    if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s: %s", preset, err.text);
     return r;
 }
 
 /* What was planned last is made ready to run, and thrown away. */
-static void load(an_run *r, an_status planned, const char *what)
+static void load(an_session *r, an_status planned, const char *what)
 {
     an_exec *exec = NULL;
     an_load_stats stats = {0};
@@ -73,7 +73,7 @@ static void load(an_run *r, an_status planned, const char *what)
 }
 
 /* All plans of training, evaluating and sampling. */
-static void load_all(an_run *r)
+static void load_all(an_session *r)
 {
     const int64_t B = r->cfg.batch_size, T = r->cfg.block_size, micros = r->cfg.gradient_accumulation_steps;
     int32_t *tokens = calloc((size_t)(B * T), sizeof *tokens); /* [B,T] */
@@ -102,9 +102,9 @@ static void kernels_of_every_preset_in_every_precision_compile_for_three_generat
             for (size_t a = 0; a < AN_COUNT(archs); a++) {
                 if (!getenv("AN_SOAK") && (size_t)turn % AN_COUNT(archs) != a) continue;
                 setenv("FAKE_CUDA_ARCH", archs[a], 1);
-                an_run *r = open_run(an_presets[p].name, &modes[m]);
+                an_session *r = open_run(an_presets[p].name, &modes[m]);
                 load_all(r);
-                an_run_close(r);
+                an_session_close(r);
                 fake_clean();
             }
     char path[512];

@@ -2,7 +2,7 @@
  * never results: each time a sentence says what is wrong, and parameters have the same bits. */
 #define _DEFAULT_SOURCE
 #include <anneal.h>
-#include "base/os.h"
+#include "platform/platform.h"
 #include "proof/train_case.h"
 
 #include <dirent.h>

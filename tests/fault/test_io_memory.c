@@ -2,9 +2,9 @@
  * sentence, and (under ASan) leak nothing. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
-#include "io/config.h"
-#include "io/dataset.h"
-#include "io/json.h"
+#include "io/config/config.h"
+#include "io/data/dataset.h"
+#include "io/formats/json.h"
 #include "../unit/io_files.h"
 
 static json_malloc_t first_malloc;

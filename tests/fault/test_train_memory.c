@@ -1,9 +1,9 @@
 /* test_train_memory.c: every allocation of what stands beside the updates of a run is refused once: the logbook with
  * its proof of the device, the curve, the price and its advice. A sentence each time, and nothing half written. */
 #include "lib/test.h"
-#include "train/curve.h"
-#include "train/price.h"
-#include "train/record.h"
+#include "report/loss_curve.h"
+#include "tools/estimate.h"
+#include "report/metrics.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -43,17 +43,17 @@ static an_train_config settings(void)
     return c;
 }
 
-static an_run *open_run(const an_train_config *c)
+static an_session *open_run(const an_train_config *c)
 {
     an_err err = {0};
-    an_run *r;
-    if (an_run_open(&err, c, NULL, AN_RUN_DATA, &r) != AN_OK) fail_msg("%s", err.text);
+    an_session *r;
+    if (an_session_open(&err, c, NULL, AN_RUN_DATA, &r) != AN_OK) fail_msg("%s", err.text);
     return r;
 }
 
 static an_status write_logbook(an_err *err, void *arg)
 {
-    const an_run *r = arg;
+    const an_session *r = arg;
     an_text notes = {0};
     const an_train_result result = {.loss = 1, .val_loss = NAN};
     an_status status = an_logbook_begin(err, r, &notes);
@@ -66,9 +66,9 @@ static void the_logbook_and_its_proof(void **state)
 {
     (void)state;
     const an_train_config c = settings();
-    an_run *r = open_run(&c);
+    an_session *r = open_run(&c);
     assert_true(refuse_each(write_logbook, r) > 20);
-    an_run_close(r);
+    an_session_close(r);
     /* Whatever was refused: only whole lines. */
     char line[1 << 14];
     FILE *f = fopen(test_path("logbook.jsonl"), "rb");

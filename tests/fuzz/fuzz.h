@@ -7,7 +7,7 @@
  * taken, and fuzz_seeds, all of which must be taken. */
 #define _DEFAULT_SOURCE
 #include "lib/test.h"
-#include "base/os.h"
+#include "platform/platform.h"
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Files of tokens and vocabularies. The first byte picks which: 'b' a .bin of token ids with a vocabulary of 300, 'j' a
  * tokenizer.json or meta.json, 'v' a vocab.bpe beside a fixed encoder.json, 'e' an encoder.json beside a fixed
  * vocab.bpe. A token that leaves the data is in the vocabulary; a tokenizer that opens gives back what it encodes. */
-#include "base/os.h"
-#include "io/dataset.h"
-#include "io/tokenizer.h"
+#include "platform/platform.h"
+#include "io/data/dataset.h"
+#include "io/text/tokenizer.h"
 #include "fuzz.h"
 
 #include <unistd.h>

@@ -1,6 +1,6 @@
 /* Settings: the first byte picks YAML, JSON or an argument. What is taken must come back from JSON; a YAML file or an
  * argument that is refused must have changed nothing. */
-#include "io/config.h"
+#include "io/config/config.h"
 #include "fuzz.h"
 
 typedef struct settings {

@@ -1,6 +1,6 @@
 /* Tokenizers: the first byte picks what the rest is: JSON of a tokenizer, or text to encode with a small BPE. A
  * tokenizer that opens comes back from its own JSON; text that is taken comes back from its ids. */
-#include "io/tokenizer.h"
+#include "io/text/tokenizer.h"
 #include "fuzz.h"
 
 /* {"type":"bpe", ...} over the 256 bytes and a few merges. */

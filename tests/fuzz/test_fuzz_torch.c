@@ -2,9 +2,9 @@
  * checksums are right, with two storages of 64 bytes; 'm' a meta.pkl. Whatever the bytes, a file that opens has tensors
  * inside of it, and JSON for the rest; a tokenizer that opens decodes. */
 #include "io/checkpoint.h"
-#include "io/json.h"
-#include "io/tokenizer_impl.h"
-#include "io/weights.h"
+#include "io/formats/json.h"
+#include "io/text/tokenizer_impl.h"
+#include "io/formats/weights.h"
 #include "lib/make_zip.h"
 #include "fuzz.h"
 

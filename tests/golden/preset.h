@@ -5,7 +5,7 @@
 
 #include "lib/test.h"
 
-#include "anneal_internal.h"
+#include "runtime/runtime.h"
 #include "train/step.h"
 
 #include <stdio.h>

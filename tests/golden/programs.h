@@ -6,7 +6,7 @@
 #include <anneal.h> /* first: it brings the spellings for users */
 
 #include "lib/test.h"
-#include "models/gpt.h"
+#include "models/gpt/gpt.h"
 
 typedef struct program {
     const char *name;

@@ -3,7 +3,7 @@
  * takes all pairs. */
 #include "preset.h"
 
-#include "kernel/render_unit.h"
+#include "codegen/gpu_module.h"
 #include "shim/nvrtc.h"
 
 static const int ARCHS[] = {80, 90, 100};
@@ -66,14 +66,14 @@ static int compile_plan(const preset_plan *p, int arch)
         bool first = true;
         for (int i = 0; i < s; i++)
             first &= plan->step[i].kernel != st->kernel || plan->step[i].epilogue != st->epilogue;
-        if (!first || an_unit_tiles(plan, st, &gpu, &t)) continue;
+        if (!first || an_module_tiles(plan, st, &gpu, &t)) continue;
         snprintf(name, sizeof name, "k%d", s);
         an_text_clear(&unit);
         if (k->kind == AN_KERNEL_ROW && n_rows++) {
             an_render_gpu(k->u.row, name, false, false, &rows);
             continue;
         }
-        an_render_unit(plan, st, &gpu, name, k->kind == AN_KERNEL_ROW ? &rows : &unit);
+        an_render_module(plan, st, &gpu, name, k->kind == AN_KERNEL_ROW ? &rows : &unit);
         if (k->kind == AN_KERNEL_ROW || (seen.data && strstr(seen.data, unit.data)))
             continue; /* layers have equal texts */
         an_text_puts(&seen, unit.data);

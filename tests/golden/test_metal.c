@@ -3,9 +3,9 @@
  * skipped by name where its tool is missing. */
 #include "programs.h"
 
-#include "anneal_internal.h"
+#include "runtime/runtime.h"
 #include "device/cpu/cpu_internal.h"
-#include "kernel/render_unit.h"
+#include "codegen/gpu_module.h"
 #include "shim/shim_build.h"
 
 #include <stdlib.h>
@@ -51,7 +51,7 @@ static int row_programs(const an_plan *plan, const an_gpu *gpu, an_text *out, an
         if (n++)
             an_render_gpu(plan->kernel[st->kernel].u.row, name, true, false, out);
         else
-            an_render_unit(plan, st, gpu, name, out);
+            an_render_module(plan, st, gpu, name, out);
     }
     assert_false(out->failed || names->failed);
     return n;
@@ -82,9 +82,9 @@ static void each_text(const char *tool)
             for (int k = 0; k < s.plan->n_steps; k++) {
                 an_tiles t;
                 const an_plan_step *st = &s.plan->step[k];
-                if (s.plan->kernel[st->kernel].kind == AN_KERNEL_ROW || an_unit_tiles(s.plan, st, &gpu, &t)) continue;
+                if (s.plan->kernel[st->kernel].kind == AN_KERNEL_ROW || an_module_tiles(s.plan, st, &gpu, &t)) continue;
                 an_text_clear(&unit);
-                an_render_unit(s.plan, st, &gpu, "", &unit);
+                an_render_module(s.plan, st, &gpu, "", &unit);
                 assert_false(unit.failed);
                 if (seen.data && strstr(seen.data, unit.data)) continue;
                 an_text_puts(&seen, unit.data);
@@ -133,7 +133,7 @@ static void float64_is_refused_with_a_sentence(void **state)
 }
 
 /* Numbers a training step might see; indices are small and sometimes outside. */
-static void fill(const an_row_arg *a, void *memory, uint64_t *state)
+static void fill(const an_loop_arg *a, void *memory, uint64_t *state)
 {
     for (int64_t i = 0; i < a->numel; i++) {
         *state = *state * 6364136223846793005u + 1442695040888963407u;
@@ -153,7 +153,7 @@ static void fill(const an_row_arg *a, void *memory, uint64_t *state)
  * agree. */
 static void compare_program(const scene *s, shim_object o, int k)
 {
-    const an_row_prog *p = s->plan->kernel[k].u.row;
+    const an_loop_kernel *p = s->plan->kernel[k].u.row;
     uint64_t state = 7 + (uint64_t)k;
     void *arg[AN_ROW_ARGS], *mine[AN_ROW_ARGS];
     an_launch launch = an_render_gpu_launch(p, true);

@@ -4,7 +4,7 @@
 #define AN_TEST_MAKE_ZIP_H
 
 #include "base/text.h"
-#include "io/zip.h"
+#include "io/formats/zip.h"
 #include <string.h>
 
 typedef struct make_zip {

@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "base/base.h"
-#include "io/safetensors.h"
+#include "io/formats/safetensors.h"
 
 /* ---- failing allocations: malloc, calloc, realloc, aligned_alloc and posix_memalign called from our own objects. */
 

@@ -13,7 +13,7 @@
 #include "base/exact.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "device/ref/ref.h"
+#include "oracle/oracle.h"
 #include "graph/graph.h"
 
 #include <float.h>
@@ -231,7 +231,7 @@ static inline bool lab_near(int dtype, double got, double want, double ulps, dou
 static inline bool lab_against_oracle(lab *l, void *const *raw)
 {
     const an_graph *g = an_ctx_graph(l->cx[0]);
-    an_ref_options o = {.rng_key = an_rng_key(LAB_SEED, LAB_STEP), .first_sample = LAB_SAMPLE};
+    an_oracle_options o = {.rng_key = an_rng_key(LAB_SEED, LAB_STEP), .first_sample = LAB_SAMPLE};
     int32_t ids[2 * LAB_ROOTS];
     double *values[2 * LAB_ROOTS];
     int n = 0;
@@ -244,7 +244,7 @@ static inline bool lab_against_oracle(lab *l, void *const *raw)
             values[n] = calloc((size_t)t->numel + 1, sizeof(double));
             assert_non_null(values[n++]);
         }
-    bool good = an_ref_eval(&err, g, &o, lab_leaf, l, ids, n, values) == AN_OK;
+    bool good = an_oracle_eval(&err, g, &o, lab_leaf, l, ids, n, values) == AN_OK;
     if (!good) snprintf(l->why, sizeof l->why, "oracle: %s", err.text);
     for (int r = 0, v = 0; r < l->n_roots; r++) {
         const lab_root *x = &l->root[r];

@@ -3,7 +3,7 @@
  * left alone, and what has no one result is refused by name. */
 #include "proof/train_case.h"
 
-#include "device/cpu/templates.h"
+#include "kernels/cpu_kernels.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* test_warm.c: a warm step asks nobody for memory, and a long run does not grow. */
 #include <anneal.h>
-#include "base/os.h"
+#include "platform/platform.h"
 #include "proof/train_case.h"
 
 static const train_case small = {.B = 2, .T = 16, .C = 32, .L = 2, .H = 2, .V = 65, .dropout = 0.1, .micros = 2};

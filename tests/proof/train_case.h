@@ -10,7 +10,7 @@
 #include "base/map.h"
 #include "base/rng.h"
 #include "lib/test.h"
-#include "models/gpt.h"
+#include "models/gpt/gpt.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -11,8 +11,8 @@
 
 typedef int64_t an_i64;
 typedef uint32_t an_u32;
-#include "kernel/templates/attn_args.h"
-#include "kernel/templates/gemm_args.h"
+#include "kernels/gpu/attn_args.h"
+#include "kernels/gpu/gemm_args.h"
 
 enum { KIND_F32, KIND_TF32, KIND_BF16, KIND_F16 };
 
@@ -37,13 +37,13 @@ static inline char *kernel_text(const char *dialect, const char *body, const cha
     char path[256], *text = malloc(room);
     if (!text) exit(1);
     size_t at = (size_t)snprintf(text, room, "%s", defines);
-    snprintf(path, sizeof path, "src/kernel/dialect/%s.h", dialect);
+    snprintf(path, sizeof path, "src/kernels/dialect/%s.h", dialect);
     kernel_append(text, room, &at, path);
     kernel_append(text, room, &at, "src/base/exact.h");
-    kernel_append(text, room, &at, "src/kernel/dialect/common.h");
+    kernel_append(text, room, &at, "src/kernels/dialect/common.h");
     kernel_append(text, room, &at,
-                  strncmp(body, "gemm", 4) ? "src/kernel/templates/attn_args.h" : "src/kernel/templates/gemm_args.h");
-    snprintf(path, sizeof path, "src/kernel/templates/%s.inc", body);
+                  strncmp(body, "gemm", 4) ? "src/kernels/gpu/attn_args.h" : "src/kernels/gpu/gemm_args.h");
+    snprintf(path, sizeof path, "src/kernels/gpu/%s.inc", body);
     kernel_append(text, room, &at, path);
     return text;
 }

@@ -9,7 +9,7 @@
 
 #include "shim_text.h"
 
-#include "kernel/gpu_launch.h"
+#include "codegen/gpu_launch.h"
 
 enum { PLAN_RUN_WHY = 16384 };
 
@@ -94,7 +94,7 @@ static inline int plan_compile_rows(plan_run *r)
         if (n++)
             an_render_gpu(k->u.row, name, true, false, &all);
         else
-            an_render_unit(p, &p->step[s], &r->gpu, name, &all);
+            an_render_module(p, &p->step[s], &r->gpu, name, &all);
     }
     if (!n) return 0;
     plan_text *t = plan_text_find(r, &all);
@@ -119,13 +119,13 @@ static inline int plan_run_open(plan_run *r, const an_plan *p, an_gpu gpu, const
     for (int s = 0; s < p->n_steps; s++) {
         const an_kernel *k = &p->kernel[p->step[s].kernel];
         an_tiles tiles;
-        const char *why = an_unit_tiles(p, &p->step[s], &r->gpu, &tiles);
+        const char *why = an_module_tiles(p, &p->step[s], &r->gpu, &tiles);
         if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY) continue;
         if (why) {
             snprintf(r->why, sizeof r->why, "step %d, %s, %s", s, k->name, why);
         } else if (k->kind != AN_KERNEL_ROW) {
             an_text text = {0};
-            an_render_unit(p, &p->step[s], &r->gpu, "", &text);
+            an_render_module(p, &p->step[s], &r->gpu, "", &text);
             r->of[s] = plan_text_find(r, &text);
         }
         if (k->kind != AN_KERNEL_ROW && !r->of[s]) return plan_run_close(r), -1;

@@ -7,7 +7,7 @@
 #ifndef AN_SHIM_DEVICE_H
 #define AN_SHIM_DEVICE_H
 
-#include "anneal_internal.h"
+#include "runtime/runtime.h"
 #include "plan_run.h"
 #include "shim_build.h"
 

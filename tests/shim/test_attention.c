@@ -1,7 +1,7 @@
 /* test_attention.c: the portable attention bodies, as MSL, on the CPU shim: against loops in double precision; in exact
  * mode against the CPU template, bit for bit; under several schedules, which must not show. */
 #include "attn_case.h"
-#include "device/cpu/templates.h"
+#include "kernels/cpu_kernels.h"
 #include "shim_build.h"
 
 enum { METAL_3_0 = 300, METAL_3_1 = 310 };

@@ -3,7 +3,7 @@
  * in all dtypes: linter, address spaces, and NVRTC for three generations of GPU. */
 #include "nvrtc.h"
 #include "ops/cases.h"
-#include "kernel/unit_call.h"
+#include "codegen/gpu_linalg.h"
 #include "shim_device.h"
 
 enum { MOST_OUT = 5 };
@@ -190,12 +190,12 @@ static int each_text(const char *device, an_dtype t, const an_gpu *gpu,
         const an_kernel *k = &p->kernel[p->step[s].kernel];
         if (k->kind != AN_KERNEL_CALL && k->kind != AN_KERNEL_SCATTER) continue;
         an_text_clear(&unit);
-        an_render_unit(p, &p->step[s], gpu, "", &unit);
+        an_render_module(p, &p->step[s], gpu, "", &unit);
         if (unit.failed) fail_msg("%s of %s on %s has no text", k->name, an_dtype_text(t), device);
         if (seen.data && strstr(seen.data, unit.data)) continue;
         an_text_puts(&seen, unit.data);
         an_tiles tiles;
-        assert_null(an_unit_tiles(p, &p->step[s], gpu, &tiles));
+        assert_null(an_module_tiles(p, &p->step[s], gpu, &tiles));
         check(unit.data, an_call_entries(tiles.unit), arg);
         n++;
     }

@@ -2,7 +2,7 @@
  * answer for 16-bit products; every orientation, batches, splits, accumulation, an epilogue of one's own. */
 #include "attn_case.h"
 #include "configs.h"
-#include "kernel/templates/turn_args.h"
+#include "kernels/gpu/transpose_args.h"
 #include "shim_build.h"
 
 typedef struct product {
@@ -129,8 +129,8 @@ static void an_operand_is_turned_whatever_its_size(void **state)
     (void)state;
     static const int sizes[][3] = {{37, 70, 75}, {64, 32, 32}, {1, 33, 40}}; /* rows, columns, stride */
     const size_t room = 1u << 18;
-    static const char *const parts[] = {"src/kernel/dialect/msl.h", "src/base/exact.h",
-                                        "src/kernel/templates/turn_args.h", "src/kernel/templates/turn.inc"};
+    static const char *const parts[] = {"src/kernels/dialect/msl.h", "src/base/exact.h",
+                                        "src/kernels/gpu/transpose_args.h", "src/kernels/gpu/transpose.inc"};
     char *text = malloc(room);
     assert_non_null(text);
     size_t at = (size_t)snprintf(text, room, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n");

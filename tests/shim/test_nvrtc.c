@@ -126,8 +126,8 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
         snprintf(defines + at, sizeof defines - at, "#define AN_HOPPER 1\n#define AN_FORWARD %d\n", !backward);
         char *text = kernel_text("cuda", "attn_cuda", defines);
         at = strlen(text);
-        kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper.inc");
-        if (backward) kernel_append(text, 1u << 18, &at, "src/kernel/templates/attn_hopper_backward.inc");
+        kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
+        if (backward) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper_backward.inc");
         snprintf(what, sizeof what, "BF16 for Hopper%s%s", c.causal ? " causal" : "", c.dropout ? " dropout" : "");
         char *cubin = nvrtc_cubin_for(&compiler, text, "attn_hopper", "sm_90a", 1, &log);
         long spilled = 0;
@@ -153,9 +153,9 @@ static void products_with_an_end_for_hopper_compile_and_keep_their_sums_in_regis
         "#define AN_END_READ(in, row, col) an_wide_load((in).w, x0 + (row) * g.n + (col))\n"
         "#define AN_END_SOON(row, col) an_soon(x0 + (row) * g.n + (col))\n"
         "#define AN_END(row, col, x, in) an_end(x, (in).w, y0 + (row) * g.n + (col))\n";
-    static const char *const files[] = {"src/kernel/dialect/cuda.h", "src/base/exact.h",
-                                        "src/kernel/dialect/rows_gpu.h", "src/kernel/dialect/hopper.h",
-                                        "src/kernel/templates/gemm_hopper_args.h"};
+    static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
+                                        "src/kernels/dialect/rows_gpu.h", "src/kernels/dialect/hopper.h",
+                                        "src/kernels/gpu/gemm_hopper_args.h"};
     const size_t room = 1u << 18;
     (void)state;
     if (!compiler.library) skip();
@@ -169,7 +169,7 @@ static void products_with_an_end_for_hopper_compile_and_keep_their_sums_in_regis
                                      along_k);
         for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, room, &at, files[i]);
         at += (size_t)snprintf(text + at, room - at, "%s", end);
-        kernel_append(text, room, &at, "src/kernel/templates/gemm_hopper.inc");
+        kernel_append(text, room, &at, "src/kernels/gpu/gemm_hopper.inc");
         snprintf(what, sizeof what, "a product for Hopper, B along %c", along_k ? 'k' : 'n');
         char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_hopper", "sm_90a", 0, &log);
         if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
@@ -185,8 +185,9 @@ static void gradients_of_weights_for_hopper_compile_and_keep_their_sums_in_regis
 {
     (void)state;
     if (!compiler.library) skip();
-    static const char *const parts[] = {"src/kernel/dialect/cuda.h", "src/base/exact.h", "src/kernel/dialect/hopper.h",
-                                        "src/kernel/templates/gemm_tf32_args.h", "src/kernel/templates/gemm_tf32.inc"};
+    static const char *const parts[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
+                                        "src/kernels/dialect/hopper.h", "src/kernels/gpu/gemm_tf32_args.h",
+                                        "src/kernels/gpu/gemm_tf32.inc"};
     const size_t room = 1u << 18;
     char *text = malloc(room), *log = NULL;
     assert_non_null(text);

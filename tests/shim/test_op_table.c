@@ -4,8 +4,8 @@
 #include "ops/elementwise.h"
 #include "ops/other.h"
 
-#include "anneal_internal.h"
-#include "kernel/render_unit.h"
+#include "runtime/runtime.h"
+#include "codegen/gpu_module.h"
 
 static const char *const path = "docs/ops.md";
 static const char *const devices[] = {"cpu", "null:cuda", "null:metal"};
@@ -14,7 +14,7 @@ enum { CPU, CUDA, METAL, N_DEVICES, MOST_REASONS = 16 };
 
 typedef struct row {
     int dtypes[N_DEVICES], asked; /* bits */
-    unsigned units;               /* bits of an_unit, on CUDA */
+    unsigned units;               /* bits of an_gpu_module, on CUDA */
 } row;
 
 static lab tables;
@@ -46,7 +46,7 @@ static bool has_kernels(int device, unsigned *units)
         an_tiles t;
         const an_kernel *k = &p->kernel[p->step[s].kernel];
         if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY) continue;
-        const char *why = an_unit_tiles(p, &p->step[s], &gpus[device], &t);
+        const char *why = an_module_tiles(p, &p->step[s], &gpus[device], &t);
         if (why) return note(why), false;
         *units |= 1u << t.unit;
     }
@@ -148,7 +148,7 @@ static void print_table(an_text *out)
         "conformance "
         "table (`tests/ops`) for each device; the test\nfails when this file and the plans differ. A dtype stands here "
         "when every case of the operation in it has a kernel.\n`generated`: a kernel written for the group of "
-        "operations it is fused into; the others are templates of `src/kernel/templates`; a `-`: no kernel of its "
+        "operations it is fused into; the others are templates of `src/kernels/gpu`; a `-`: no kernel of its "
         "own,\nthe reader's index arithmetic or the driver does it. No launch goes to another device unasked: only "
         "with "
         "`fallback=cpu` does the CPU run,\nand count, what an Apple GPU cannot ([metal.md](metal.md)).\n\n"

@@ -28,7 +28,7 @@ static float f32_of_bits(an_u32 u)
 #define AN_F2U(x)      bits_of_f32(x)
 #define AN_U2F(x)      f32_of_bits(x)
 #define AN_SOFT_DOUBLE 1
-#include "kernel/dialect/wide.h"
+#include "kernels/dialect/wide.h"
 
 static uint64_t state = 1;
 

@@ -7,7 +7,7 @@
 #include <anneal.h>
 
 #include "lib/test.h"
-#include "models/gpt.h"
+#include "models/gpt/gpt.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
 
 #include "io/checkpoint.h"
 #include "lib/test.h"
-#include "models/gpt_weights.h"
+#include "models/gpt/gpt_weights.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* graph_case.h: a graph without a context or a device, for the tests of src/graph: leaves with data, evaluated by the
  * reference.
  *
- * Owns:     an_ctx_graph of these programs (src/anneal.c has the library's).
+ * Owns:     an_ctx_graph of these programs (src/runtime/context.c has the library's).
  * Does not: hold more than CASE_LEAVES leaves at a time. Every helper ends the running test when it cannot do its part.
  */
 #ifndef AN_GRAPH_CASE_H
@@ -10,7 +10,7 @@
 #include "lib/test.h"
 
 #include "base/text.h"
-#include "device/ref/ref.h"
+#include "oracle/oracle.h"
 #include "graph/graph.h"
 
 #include <math.h>
@@ -35,7 +35,7 @@ typedef struct graph_case {
     an_tensor *leaf[CASE_LEAVES]; /* persistent parameters and inputs */
     double *data[CASE_LEAVES];
     int n;
-    an_ref_options ref;
+    an_oracle_options ref;
     uint32_t random;
 } graph_case;
 
@@ -102,7 +102,7 @@ static inline double *case_eval(graph_case *c, const an_tensor *t)
     assert_false(t->poison);
     double *values = malloc((size_t)(t->numel + 1) * sizeof *values);
     assert_non_null(values);
-    an_status status = an_ref_eval(&c->cx.err, c->g, &c->ref, case_read, c, &t->id, 1, &values);
+    an_status status = an_oracle_eval(&c->cx.err, c->g, &c->ref, case_read, c, &t->id, 1, &values);
     if (status != AN_OK) fail_msg("%s", c->cx.err.text);
     return values;
 }

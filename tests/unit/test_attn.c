@@ -1,9 +1,9 @@
 /* test_attn.c: the attention kernels of every instruction set this machine runs, against plain loops in double
  * precision, against each other bit for bit, and over thread counts; no write outside the views, the scratch or lse. */
 #include "base/base.h"
-#include "base/pool.h"
+#include "platform/thread_pool.h"
 #include "base/rng.h"
-#include "device/cpu/templates.h"
+#include "kernels/cpu_kernels.h"
 
 #include <math.h>
 #include <setjmp.h>

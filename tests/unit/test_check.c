@@ -2,10 +2,10 @@
  * wrong by changing what it loads; the oracle goes by the plan. */
 #include "lib/test.h"
 
-#include "anneal_internal.h"
+#include "runtime/runtime.h"
 #define an_step an_training_step
-#include "train/selftest.h"
-#include "train/run.h"
+#include "tools/selftest.h"
+#include "train/session.h"
 #include "train/step.h"
 #undef an_step
 
@@ -44,7 +44,7 @@ static an_status load_spoiled(an_err *err, an_device *d, const an_plan *p, an_ex
 {
     static an_plan plan; /* lives as long as the loaded plan: one is loaded at a time */
     static an_kernel kernel[2];
-    static an_row_prog row[2];
+    static an_loop_kernel row[2];
     static an_ins ins[2][512];
     if (p->n_kernels > 2) return right->load(err, d, p, out, stats); /* a whole plan */
     plan = *p;
@@ -99,16 +99,16 @@ static seen check_last(an_ctx *cx, spoil_fn how, const char *kind)
 static seen check(spoil_fn how, const char *kind)
 {
     an_err err = {0};
-    an_run *r;
+    an_session *r;
     int32_t tokens[64];
     const an_train_config c = small();
     for (int i = 0; i < 64; i++) tokens[i] = i * 7 % 33;
-    if (an_run_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
+    if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
     const an_training_step step = an_step_build(r->cx, r->model, &r->cfg, c.warmup_iters, 0, tokens, tokens + 32);
     assert_int_equal(an_eval(step.loss, step.norm), AN_OK);
     const seen s = check_last(r->cx, how, kind);
     assert_true(s.kernels > 8);
-    an_run_close(r);
+    an_session_close(r);
     return s;
 }
 
@@ -116,17 +116,17 @@ static seen check(spoil_fn how, const char *kind)
 static seen check_decoding(spoil_fn how, const char *kind)
 {
     an_err err = {0};
-    an_run *r;
+    an_session *r;
     const int32_t token = 5;
     const an_train_config c = small();
-    if (an_run_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
+    if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
     an_tensor *x = an_input_at(AN_AT, r->cx, AN_I32, AN_SHAPE(1, 1), &token); /* [1,1] */
     an_tensor *logits =
         an_gpt_decode(r->model, x, an_scalar_i32_at(AN_AT, r->cx, 3), an_scalar_i32_at(AN_AT, r->cx, 4));
     assert_int_equal(an_eval(logits), AN_OK);
     const seen s = check_last(r->cx, how, kind);
     assert_true(s.kernels > 8);
-    an_run_close(r);
+    an_session_close(r);
     return s;
 }
 

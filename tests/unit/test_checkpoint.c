@@ -1,6 +1,6 @@
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
-#include "base/os.h"
+#include "platform/platform.h"
 #include <signal.h>
 #include <fcntl.h>
 #include <sys/file.h>

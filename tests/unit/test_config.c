@@ -1,5 +1,5 @@
 #define _DEFAULT_SOURCE
-#include "io/config.h"
+#include "io/config/config.h"
 #include <math.h>
 #include "io_files.h"
 #include "train/config.h"

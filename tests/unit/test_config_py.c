@@ -1,6 +1,6 @@
 /* test_config_py.c: nanoGPT's configuration files as literals: what is taken, with Python's values, and what is
  * refused. */
-#include "io/config_py.h"
+#include "io/config/config_py.h"
 #include "lib/test.h"
 #include <stdio.h>
 #include <string.h>

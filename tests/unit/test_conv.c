@@ -3,8 +3,8 @@
  * and 2 threads. What surrounds the image is NaN: whatever reads there spoils a sum. */
 #include "base/base.h"
 #include "base/exact.h"
-#include "base/pool.h"
-#include "device/cpu/templates.h"
+#include "platform/thread_pool.h"
+#include "kernels/cpu_kernels.h"
 
 #include <math.h>
 #include <setjmp.h>

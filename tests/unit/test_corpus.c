@@ -1,6 +1,6 @@
 #define _DEFAULT_SOURCE
-#include "io/corpus.h"
-#include "base/os.h"
+#include "io/data/corpus.h"
+#include "platform/platform.h"
 #include "io_files.h"
 
 static void the_corpus_is_printable_ascii_and_large_enough_to_train_on(void **state)

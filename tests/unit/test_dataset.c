@@ -1,6 +1,6 @@
 #define _DEFAULT_SOURCE
-#include "io/dataset.h"
-#include "io/corpus.h"
+#include "io/data/dataset.h"
+#include "io/data/corpus.h"
 #include "io_files.h"
 
 static an_data *open_data(const char *source, int64_t vocab)

@@ -1,9 +1,9 @@
 /* test_download.c: downloads from a server of this program's own on 127.0.0.1, which cuts, lies and refuses on request.
  */
 #define _DEFAULT_SOURCE
-#include "base/os.h"
-#include "io/download.h"
-#include "io/sha256.h"
+#include "platform/platform.h"
+#include "io/data/download.h"
+#include "io/formats/sha256.h"
 #include "io_files.h"
 
 #include <arpa/inet.h>

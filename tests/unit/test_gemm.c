@@ -4,8 +4,8 @@
  * Everything that no element stands on (between rows, around C, behind scratch) is NaN or a pattern: an operand read
  * there spoils the result, a write there is found. */
 #include "base/base.h"
-#include "base/pool.h"
-#include "device/cpu/templates.h"
+#include "platform/thread_pool.h"
+#include "kernels/cpu_kernels.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -2,7 +2,7 @@
  * mathematics is compared with PyTorch in tests/torch. */
 #include <anneal.h>
 #include "lib/test.h"
-#include "models/gpt.h"
+#include "models/gpt/gpt.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

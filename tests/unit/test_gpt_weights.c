@@ -1,11 +1,11 @@
 /* test_gpt_weights.c: files of weights that are almost a GPT-2 are refused with a sentence that helps. That whole ones
  * give the right model is tests/torch/test_weights.c. */
-#include "models/gpt_weights.h"
-#include "base/os.h"
+#include "models/gpt/gpt_weights.h"
+#include "platform/platform.h"
 #include "io/checkpoint.h"
-#include "io/weights.h"
+#include "io/formats/weights.h"
 #include "io_files.h"
-#include "models/gpt_names.h"
+#include "models/gpt/gpt_names.h"
 
 #include <math.h>
 

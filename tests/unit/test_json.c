@@ -1,6 +1,6 @@
 #define _DEFAULT_SOURCE
-#include "io/json.h"
-#include "io/jsonl.h"
+#include "io/formats/json.h"
+#include "io/formats/jsonl.h"
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>

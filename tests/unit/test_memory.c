@@ -4,7 +4,7 @@
 
 #include "lib/test.h"
 
-#include "anneal_internal.h"
+#include "runtime/runtime.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-#include "io/pickle.h"
-#include "io/tokenizer_impl.h"
+#include "io/formats/pickle.h"
+#include "io/text/tokenizer_impl.h"
 #include "io_files.h"
 
 static an_arena arena;

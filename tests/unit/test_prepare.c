@@ -1,6 +1,6 @@
-#include "io/prepare.h"
-#include "base/os.h"
-#include "io/dataset.h"
+#include "io/data/prepare.h"
+#include "platform/platform.h"
+#include "io/data/dataset.h"
 #include "io_files.h"
 
 static an_err err;

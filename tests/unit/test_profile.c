@@ -2,7 +2,7 @@
  * benchmarks of single operations. */
 #include "lib/test.h"
 
-#include "train/profile.h"
+#include "tools/profile.h"
 
 #include <jansson.h>
 #include <math.h>

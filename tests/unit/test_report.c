@@ -3,7 +3,7 @@
 
 #include "lib/test.h"
 
-#include "anneal_internal.h"
+#include "runtime/runtime.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 #define _DEFAULT_SOURCE
-#include "io/safetensors.h"
+#include "io/formats/safetensors.h"
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>

@@ -2,8 +2,8 @@
  * storage types, strides and thread counts; ids outside the table are skipped and nothing outside the rows is written.
  */
 #include "base/base.h"
-#include "base/pool.h"
-#include "device/cpu/templates.h"
+#include "platform/thread_pool.h"
+#include "kernels/cpu_kernels.h"
 
 #include <math.h>
 #include <setjmp.h>

@@ -1,5 +1,5 @@
-#include "io/storage.h"
-#include "base/os.h"
+#include "io/data/storage.h"
+#include "platform/platform.h"
 #include "io_files.h"
 
 static void a_local_file_is_measured_quickly(void **state)

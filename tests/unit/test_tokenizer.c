@@ -1,7 +1,7 @@
 #define _DEFAULT_SOURCE
-#include "io/tokenizer.h"
-#include "base/os.h"
-#include "io/dataset.h"
+#include "io/text/tokenizer.h"
+#include "platform/platform.h"
+#include "io/data/dataset.h"
 #include "io_files.h"
 
 static an_tokenizer *chars(const char *text)

@@ -1,5 +1,5 @@
-#include "base/os.h"
-#include "io/tokenizer.h"
+#include "platform/platform.h"
+#include "io/text/tokenizer.h"
 #include "io_files.h"
 
 static an_err err;

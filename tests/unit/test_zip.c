@@ -1,4 +1,4 @@
-#include "io/zip.h"
+#include "io/formats/zip.h"
 #include "io_files.h"
 #include "lib/make_zip.h"
 

@@ -11,11 +11,11 @@
 #define _GNU_SOURCE      /* mkdtemp, realpath, lstat on Linux ... */
 #define _DARWIN_C_SOURCE /* ... and on macOS */
 #include "base/map.h"
-#include "base/os.h"
+#include "platform/platform.h"
 #include "base/text.h"
-#include "device/cache.h"
+#include "device/kernel_cache.h"
 #include "device/cpu/cpu_internal.h"
-#include "kernel/render.h"
+#include "codegen/render.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -3,7 +3,7 @@
  * Owns:      the pool, the templates chosen for this processor, loaded programs, the pointers bound to each step.
  * Does not:  allocate in a submit, or split work by the number of threads: tasks are blocks of the problem.
  */
-#include "base/os.h"
+#include "platform/platform.h"
 #include "device/cpu/cpu_internal.h"
 #include "device/cpu/float_mode.h"
 
@@ -213,7 +213,7 @@ static an_status cpu_load(an_err *err, an_device *d, const an_plan *p, an_exec *
 
 typedef struct row_run {
     const an_exec *e;
-    const an_row_prog *p;
+    const an_loop_kernel *p;
     an_row_fn fn;
     void *const *arg;
     int64_t row_chunk, col_chunk, col_tasks;
@@ -237,7 +237,7 @@ static void run_rows(void *user, int64_t task, int thread)
 static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *const *arg)
 {
     enum { BLOCK = 16384 };
-    const an_row_prog *p = e->plan->kernel[kernel].u.row;
+    const an_loop_kernel *p = e->plan->kernel[kernel].u.row;
     row_run r = {.e = e,
                  .p = p,
                  .fn = e->fn[kernel],
@@ -260,7 +260,7 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
 
 typedef struct epilogue_run {
     const an_exec *e;
-    const an_row_prog *p;
+    const an_loop_kernel *p;
     an_row_fn fn;
     void *const *arg;
 } epilogue_run;
@@ -294,7 +294,7 @@ static void run_copy(void *user, int64_t task, int thread)
 }
 
 /* A row is a few kilobytes: not worth waking a thread. */
-static void run_put(const an_put_spec *s, void *const *arg)
+static void run_put(const an_row_update_spec *s, void *const *arg)
 {
     const int32_t at = *(const int32_t *)arg[0];
     const size_t row = (size_t)(s->inner * s->bytes), all = row * (size_t)s->rows,

@@ -1,9 +1,9 @@
-/* cpu_internal.h: shared by cpu.c (the backend), compile.c (row programs through the system's compiler), interp.c
- * (without one) and call.c. */
-#ifndef AN_CPU_INTERNAL_H
-#define AN_CPU_INTERNAL_H
+/* cpu_internal.h: shared by cpu.c (the backend), compile.c (row programs through the system's compiler), interpreter.c
+ * (without one) and loop_ops.c. */
+#ifndef AN_DEVICE_CPU_CPU_INTERNAL_H
+#define AN_DEVICE_CPU_CPU_INTERNAL_H
 
-#include "device/cpu/templates.h"
+#include "kernels/cpu_kernels.h"
 #include "device/device.h"
 
 /* A row program made runnable: covers the tile's rows and columns. */
@@ -33,11 +33,11 @@ an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_
                           an_library **libs, an_load_stats *stats);
 
 /* Runs a row program without compiled code: the same bits, slower. */
-size_t an_interp_scratch(const an_row_prog *p);
-void an_interp_run(const an_row_prog *p, const an_tile *t, void *const *arg, void *scratch);
+size_t an_interp_scratch(const an_loop_kernel *p);
+void an_interp_run(const an_loop_kernel *p, const an_tile *t, void *const *arg, void *scratch);
 
 /* Ops with a loop inside; batches in parallel. */
-size_t an_call_scratch(const an_call_spec *s, int threads);
-an_status an_call_run(an_err *err, const an_call_spec *s, void *const *arg, void *scratch, an_pool *pool);
+size_t an_call_scratch(const an_library_call_spec *s, int threads);
+an_status an_call_run(an_err *err, const an_library_call_spec *s, void *const *arg, void *scratch, an_pool *pool);
 
 #endif

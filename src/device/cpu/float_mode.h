@@ -2,8 +2,8 @@
  * which is all that GPUs offer. A program that calls us may have set another one: it gets its own back.
  *
  * A thread inherits the mode of the one that starts it (C17 7.6, POSIX): the pool is opened in the mode it keeps. */
-#ifndef AN_CPU_FLOAT_MODE_H
-#define AN_CPU_FLOAT_MODE_H
+#ifndef AN_DEVICE_CPU_FLOAT_MODE_H
+#define AN_DEVICE_CPU_FLOAT_MODE_H
 
 #include <stdbool.h>
 #include <stdint.h>

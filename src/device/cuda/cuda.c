@@ -1,14 +1,14 @@
 /* cuda.c: the backend "cuda": the device, its memory, its one stream, and waiting.
  *
  * Owns:      the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, pinned staging memory, tickets.
- * Does not:  compile (compile.c) or launch (exec.c). Nothing of CUDA is needed to build it: see api.h.
+ * Does not:  compile (compile.c) or launch (graph_exec.c). Nothing of CUDA is needed to build it: see driver.h.
  * Invariants: a write returns before it has arrived, and whatever is asked of the stream later sees it; a read waits.
  * Nothing is allocated in a submit.
  */
 #define _GNU_SOURCE
-#include "base/os.h"
+#include "platform/platform.h"
 #include "base/text.h"
-#include "device/cache.h"
+#include "device/kernel_cache.h"
 #include "device/cuda/cuda_internal.h"
 
 #include <stdarg.h>
@@ -136,7 +136,7 @@ static size_t scratch_of(const an_target *t, const an_kernel *k)
     return an_gpu_scratch(k, &d->gpu);
 }
 
-static size_t product_scratch(const an_target *t, const an_kernel *k, const an_row_prog *epilogue)
+static size_t product_scratch(const an_target *t, const an_kernel *k, const an_loop_kernel *epilogue)
 {
     an_product p;
     bool library = an_cuda_product(t->templates, &k->u.gemm, epilogue, &p);
@@ -204,7 +204,7 @@ static void cuda_close(an_device *d)
 {
     if (!d) return;
     if (d->context && !d->lost && !d->cu.context_use(d->context)) {
-        if (d->stream) an_cuda_settle(d);
+        if (d->stream) an_cuda_wait_idle(d);
         if (d->lt_handle) d->lt.destroy(d->lt_handle);
         for (int i = 0; i < AN_CUDA_EVENTS; i++)
             if (d->event[i]) d->cu.event_free(d->event[i]);
@@ -298,7 +298,7 @@ static void cuda_free(an_device *d, an_buffer *b)
     if (b->handle) an_cuda_unguard_buffer(d, b->handle);
     /* nothing under way may still use it; on a lost device it is gone already */
     if (b->handle && an_cuda_enter(&quiet, d) == AN_OK) {
-        an_cuda_settle(d);
+        an_cuda_wait_idle(d);
         d->cu.memory_free(b->handle - (d->guard ? AN_CUDA_GUARD_BYTES : 0));
     }
     *b = (an_buffer){0};
@@ -396,7 +396,7 @@ an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what)
     return wait_for_event(err, d, e, INT64_MAX, what);
 }
 
-bool an_cuda_settle(an_device *d)
+bool an_cuda_wait_idle(an_device *d)
 {
     an_err quiet = {0};
     return an_cuda_check(&quiet, d, d->cu.stream_wait(d->stream), "ending the GPU's work") == AN_OK;

@@ -1,18 +1,18 @@
 /* cuda_internal.h: shared by the files of the CUDA backend: cuda.c (device, memory, waiting), compile.c (texts to
- * machine code), calls.c and exec.c (a plan as launches), product.c (matrix products by cuBLASLt), end.c (those with an
+ * machine code), lower_launches.c and graph_exec.c (a plan as launches), gemm_cublaslt.c (matrix products by cuBLASLt), gemm_hopper.c (those with an
  * end).
  *
  * Invariants: everything of a device goes through its one stream, in order; every code that the driver returns is
  * looked at, but for those of giving back; after an error that the driver calls sticky the device is `lost` and says so
  * at once, whatever is asked.
  */
-#ifndef AN_CUDA_INTERNAL_H
-#define AN_CUDA_INTERNAL_H
+#ifndef AN_DEVICE_CUDA_CUDA_INTERNAL_H
+#define AN_DEVICE_CUDA_CUDA_INTERNAL_H
 
-#include "device/cuda/api.h"
+#include "device/cuda/driver.h"
 #include "device/device.h"
-#include "kernel/gpu_launch.h"
-#include "kernel/templates/gemm_hopper_args.h"
+#include "codegen/gpu_launch.h"
+#include "kernels/gpu/gemm_hopper_args.h"
 
 enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
 
@@ -65,11 +65,11 @@ an_status an_cuda_enter(an_err *err, an_device *d);
 an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what);
 /* Before something is given back: the stream is empty. False: it was not to be emptied, and when the device is lost by
  * that the next call says so. */
-bool an_cuda_settle(an_device *d);
+bool an_cuda_wait_idle(an_device *d);
 an_status an_cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, const void *src, size_t n);
 
 /* ---- compile.c: a unit is one text, compiled alone and kept on disk under its hash. */
-typedef struct an_cuda_unit {
+typedef struct an_cuda_module {
     char *text; /* NULL once it is machine code */
     uint64_t key, check;
     bool fmad; /* contraction allowed: not where bits are promised */
@@ -80,12 +80,12 @@ typedef struct an_cuda_unit {
     char *log; /* what the compiler said when it failed */
     bool cached;
     cu_module module;
-} an_cuda_unit;
+} an_cuda_module;
 /* Gives every unit its module. */
-an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_unit *unit, int n, an_load_stats *stats);
-void an_cuda_unit_free(an_device *d, an_cuda_unit *u);
+an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_module *unit, int n, an_load_stats *stats);
+void an_cuda_module_free(an_device *d, an_cuda_module *u);
 
-/* ---- product.c: a matrix product that cuBLASLt takes, with what has to be cast before and the tail after it. */
+/* ---- gemm_cublaslt.c: a matrix product that cuBLASLt takes, with what has to be cast before and the tail after it. */
 typedef struct an_product {
     bool cast[2];       /* operand A, B is rounded to `mul` in scratch first */
     int64_t span[2];    /* elements of an operand's memory, gaps included */
@@ -110,7 +110,7 @@ typedef struct an_product_ready {
     size_t workspace_bytes; /* that the algorithm uses */
 } an_product_ready;
 /* Whether the library takes a product on this device: a pure function of (spec, epilogue, the device's settings). */
-bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, an_product *out);
+bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue, an_product *out);
 an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
                              const cu_pointer address[4], an_product_ready *out); /* of A, B, C, the addend */
 an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
@@ -118,21 +118,21 @@ an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const
                          cu_pointer workspace); /* addend: what p->addend stands for, else unused */
 void an_product_free(an_device *d, an_product_ready *r);
 
-/* ---- end.c: products that are not the library's, because what follows costs nothing behind our own. */
+/* ---- gemm_hopper.c: products that are not the library's, because what follows costs nothing behind our own. */
 /* Whether such a product, of bf16 and with nothing but elementwise work behind it, is made so: for grouping. */
 bool an_cuda_end_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same when all is known. */
-bool an_cuda_ends(const an_device *d, const an_gemm_spec *s, const an_row_prog *epilogue, const an_product *p);
+bool an_cuda_ends(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue, const an_product *p);
 struct an_gemm_hopper_args an_cuda_end_args(const an_device *d, const an_gemm_spec *s, uint32_t *groups);
 /* The map of operand `which` at this address. */
 cu_result an_cuda_end_map(an_device *d, const an_gemm_spec *s, const an_product *p, int which, cu_pointer at,
                           cu_tensor_map *out);
 
-/* ---- measure.c: functions of the backend's table. */
+/* ---- benchmark.c: functions of the backend's table. */
 void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes);
 double an_cuda_fma_peak(an_device *d, an_dtype dtype, double seconds);
 
-/* ---- guard.c: for place_apart. */
+/* ---- memory_guard.c: for place_apart. */
 an_status an_cuda_guard_buffer(an_err *err, an_device *d, cu_pointer p, size_t bytes);
 void an_cuda_unguard_buffer(an_device *d, cu_pointer p);
 /* Guards between the arena's values, and poison in them: in the stream, before a run. */
@@ -140,7 +140,7 @@ an_status an_cuda_guards_set(an_err *err, an_device *d, const an_plan *p, cu_poi
 /* Waits, and fails when a guard was written. step: the launch that ran last; -1: a whole run. */
 an_status an_cuda_guards_check(an_err *err, an_device *d, const an_plan *p, cu_pointer arena, int step);
 
-/* ---- exec.c */
+/* ---- graph_exec.c */
 an_status an_cuda_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);
 void an_cuda_unload(an_device *d, an_exec *e);
 an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer *slots, int n_slots, an_ticket *out);

@@ -4,7 +4,7 @@
  * storage: the host reads and writes them where they stand, after the work that uses them has ended. */
 #include "device/metal/metal_internal.h"
 
-#include "base/os.h"
+#include "platform/platform.h"
 #include "base/text.h"
 
 #include <stdio.h>

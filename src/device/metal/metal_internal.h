@@ -1,12 +1,12 @@
 /* metal_internal.h: what the files of the Metal backend share. metal.c: device and memory; metal_load.c: plan to
- * pipelines; metal_run.c: a step to command buffers, their failures and their times; metal_host.c: what the CPU runs in
+ * pipelines; metal_run.c: a step to command buffers, their failures and their times; cpu_fallback.c: what the CPU runs in
  * the GPU's place. */
-#ifndef AN_METAL_INTERNAL_H
-#define AN_METAL_INTERNAL_H
+#ifndef AN_DEVICE_METAL_METAL_INTERNAL_H
+#define AN_DEVICE_METAL_METAL_INTERNAL_H
 
 #include "device/device.h"
 #include "device/metal/objc.h"
-#include "kernel/gpu_launch.h"
+#include "codegen/gpu_launch.h"
 
 /* Kernels of the backend itself (metal_load.c has their text). */
 typedef enum an_mtl_own {
@@ -99,7 +99,7 @@ struct an_exec {
  * NULL and a sentence. */
 an_id an_mtl_compile(an_err *err, an_device *d, const char *text, const char *what);
 an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads, const char *what);
-void an_mtl_examine(an_examine_fn *tell, void *user);
+void an_mtl_examine(an_self_check_fn *tell, void *user);
 
 an_status an_mtl_own_make(an_err *err, an_device *d);
 an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);

@@ -6,9 +6,9 @@
 #include "device/metal/metal_internal.h"
 
 #include "base/map.h"
-#include "base/os.h"
+#include "platform/platform.h"
 #include "base/text.h"
-#include "kernel/render.h"
+#include "codegen/render.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -183,7 +183,7 @@ static an_status compile_rows_apart(loading *l)
         char name[32];
         an_text t = {0};
         row_name(name, sizeof name, k);
-        an_render_unit(p, &p->step[s], &l->d->gpu, name, &t);
+        an_render_module(p, &p->step[s], &l->d->gpu, name, &t);
         l->row_library[k] = t.failed ? -1 : add_library(l, t.data, p->kernel[k].name);
         an_text_free(&t);
         if (l->row_library[k] < 0) return l->err->code ? l->err->code : an_fail_nomem(l->err, "a kernel's text", 0);
@@ -206,7 +206,7 @@ static an_status compile_rows(loading *l)
         }
         row_name(name, sizeof name, k);
         if (!all.len)
-            an_render_unit(p, &p->step[s], &l->d->gpu, name, &all);
+            an_render_module(p, &p->step[s], &l->d->gpu, name, &all);
         else
             an_render_gpu(p->kernel[k].u.row, name, true, false, &all);
         l->row_library[k] = 0;
@@ -227,7 +227,7 @@ static an_status compile_rows(loading *l)
 static int32_t template_library(loading *l, const an_plan_step *s)
 {
     an_text t = {0};
-    an_render_unit(l->e->plan, s, &l->d->gpu, "kernel", &t);
+    an_render_module(l->e->plan, s, &l->d->gpu, "kernel", &t);
     if (t.failed) {
         an_text_free(&t);
         an_fail_nomem(l->err, "a kernel's text", 0);

@@ -16,7 +16,7 @@
  *                              checkpoint */
 #include "device/metal/metal_internal.h"
 
-#include "base/os.h"
+#include "platform/platform.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* objc.c: see objc.h. */
 #include "device/metal/objc.h"
 
-#include "base/os.h"
+#include "platform/platform.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -8,8 +8,8 @@
  * to nil returns 0, so each object is checked where it is made. No method with a result above 16 bytes is called: those
  * need another entry on x86-64.
  */
-#ifndef AN_METAL_OBJC_H
-#define AN_METAL_OBJC_H
+#ifndef AN_DEVICE_METAL_OBJC_H
+#define AN_DEVICE_METAL_OBJC_H
 
 #include "base/base.h"
 

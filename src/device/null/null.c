@@ -2,7 +2,7 @@
  * all. Also the skeleton of a backend: copy this file, replace "null", fill the functions in, add a line to device.c.
  */
 #include "device/device.h"
-#include "kernel/gpu_launch.h"
+#include "codegen/gpu_launch.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* ref_device.h: the oracle as a device: memory on the host, and no plans. A context that has opened it evaluates nodes
- * (src/anneal_ref.c). */
-#ifndef AN_REF_DEVICE_H
-#define AN_REF_DEVICE_H
+ * (src/runtime/oracle_eval.c). */
+#ifndef AN_DEVICE_REF_REF_DEVICE_H
+#define AN_DEVICE_REF_REF_DEVICE_H
 
 #include "device/device.h"
 

@@ -1,0 +1,299 @@
+#define _DEFAULT_SOURCE
+#include "cli/progress.h"
+#include "cli/cli.h"
+#include "report/loss_curve.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { CURVE_WIDTH = 64, CURVE_HEIGHT = 10, COLUMNS = 79 }; /* a cursor in column 80 may wrap the line */
+
+void an_progress_begin(an_progress *n, const an_session *r, bool quiet)
+{
+    *n = (an_progress){.quiet = quiet,
+                       .terminal = isatty(STDERR_FILENO) == 1,
+                       .nanogpt = strcmp(r->cfg.log_format, "nanogpt") == 0,
+                       .shown = -1e9,
+                       .peak_gflops = -1,
+                       .mfu = -1};
+}
+
+const char *an_grouped(int64_t v, char out[32])
+{
+    char digits[32];
+    const int n = snprintf(digits, sizeof digits, "%lld", (long long)v);
+    int used = 0;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0 && digits[i - 1] != '-') out[used++] = ',';
+        out[used++] = digits[i];
+    }
+    out[used] = 0;
+    return out;
+}
+
+const char *an_short_number(double v, char out[32])
+{
+    const char *unit = v >= 999.5e6 ? "G" : v >= 999.5e3 ? "M" : v >= 9999.5 ? "k" : "";
+    const double x = v / (*unit == 'G' ? 1e9 : *unit == 'M' ? 1e6 : *unit == 'k' ? 1e3 : 1);
+    snprintf(out, 32, "%.*f%s", *unit ? x < 9.995 ? 2 : x < 99.95 ? 1 : 0 : 0, x, unit);
+    return out;
+}
+
+const char *an_duration(double seconds, char out[32])
+{
+    if (!(seconds >= 0 && seconds < 1e7)) return strcpy(out, "?");
+    const int s = (int)(seconds + 0.5);
+    if (s < 60)
+        snprintf(out, 32, "%d s", s);
+    else if (s < 3600)
+        snprintf(out, 32, "%d:%02d", s / 60, s % 60);
+    else
+        snprintf(out, 32, "%d:%02d:%02d", s / 3600, s / 60 % 60, s % 60);
+    return out;
+}
+
+void an_progress_close(an_progress *n)
+{
+    if (n->open_line) fputc('\n', stderr);
+    n->open_line = false;
+}
+
+/* ---- before the first update */
+
+void an_progress_run(an_progress *n, const an_session *r)
+{
+    if (n->nanogpt) an_nanogpt_begin(r);
+    if (n->quiet) return;
+    char total[32], train[32], val[32];
+    const an_train_config *c = &r->cfg;
+    const an_gpt_config *m = an_gpt_config_of(r->model);
+    fprintf(stderr,
+            "model   %.2fM parameters (%s with positions): %lld layers,\n"
+            "        %lld heads, width %lld, vocabulary %lld, context %lld\n",
+            (double)an_gpt_parameters_printed(m) / 1e6, an_grouped(an_gpt_parameters(m), total), (long long)m->layers,
+            (long long)m->heads, (long long)m->width, (long long)m->vocab, (long long)m->block);
+    if (r->data)
+        fprintf(stderr, "data    %s\n        %s tokens to train on, %s to validate\n",
+                strcmp(c->data, "corpus") == 0 ? "the built-in text (data=FILE for your own)" : c->data,
+                an_grouped(an_data_tokens(r->data, AN_TRAIN), train), an_grouped(an_data_tokens(r->data, AN_VAL), val));
+    const char *device = an_report_text(r->cx, "device");
+    an_say("device  %s", device ? device : c->device);
+    fprintf(stderr, "mode    %s%s%s, %s\n", an_dtype_text(c->dtype),
+            device && an_cli_tf32(c, device) ? " with products in tf32" : "",
+            device && an_cli_exact(c, device) ? ", exact" : "",
+            c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
+    if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
+        fprintf(stderr, "weights %s\n", c->init_from);
+    if (r->step > 0) fprintf(stderr, "resume  after %lld updates\n", (long long)r->step);
+    if (c->wandb_log) an_say("note    wandb_log: nothing is sent anywhere, metrics.jsonl has the numbers");
+}
+
+void an_progress_bill(const an_bill *b)
+{
+    char peak[16], weights[16], gradients[16], moments[16], activations[16], rest[16], moved[16];
+    const double other = (double)(b->state_bytes + b->scratch_bytes + b->input_bytes);
+    fprintf(stderr, "memory  %s: weights %s, gradients %s, moments %s,\n        activations %s, other %s\n",
+            an_bytes_text((double)b->peak_bytes, peak), an_bytes_text((double)b->weight_bytes, weights),
+            an_bytes_text((double)b->gradient_bytes, gradients), an_bytes_text((double)b->moment_bytes, moments),
+            an_bytes_text((double)b->activation_bytes, activations), an_bytes_text(other, rest));
+    fprintf(stderr, "step    %d launches of %d kernels, %.2f GFLOP, %s moved", b->launches, b->kernels,
+            1e-9 * (double)b->flops, an_bytes_text((double)b->moved_bytes, moved));
+    fputc('\n', stderr);
+    if (b->fallbacks)
+        fprintf(stderr, "        of which the CPU runs %d (fallback=cpu), on %s\n", b->fallbacks,
+                an_bytes_text((double)b->fallback_bytes, moved));
+}
+
+/* What a run takes beside its device's memory. */
+static void narrate_beside(const an_estimate *p)
+{
+    char data[16], buffers[16], program[16];
+    fprintf(stderr, "        and data %s, batches and buffers %s, the program %s\n",
+            an_bytes_text((double)p->data_bytes, data),
+            an_bytes_text((double)(p->worker_bytes + p->host_bytes), buffers),
+            an_bytes_text((double)p->process_bytes, program));
+}
+
+static void narrate_compilation(const an_bill *b)
+{
+    fprintf(stderr, "compile %d kernels compiled in %.2f s, %d from the cache; planned in %.1f ms\n", b->compiled,
+            1e-3 * b->compile_ms, b->cached, b->plan_ms);
+    if (b->fallbacks)
+        fprintf(stderr, "        the CPU's %d launches took %.3g ms of the first update\n", b->fallbacks,
+                b->fallback_ms);
+}
+
+/* What a GPU's memory holds beside the bill, now that everything is loaded. */
+static void narrate_driver(const an_session *r)
+{
+    char text[16];
+    const uint64_t bytes = an_estimate_driver(r->cx);
+    if (bytes)
+        fprintf(stderr, "        driver and libraries (and other programs) hold %s of the device\n",
+                an_bytes_text((double)bytes, text));
+}
+
+/* ---- progress */
+
+/* What this process has had in memory at most. */
+static double resident_bytes(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+#if defined(__APPLE__)
+    return (double)usage.ru_maxrss; /* bytes there, KiB elsewhere */
+#else
+    return 1024.0 * (double)usage.ru_maxrss;
+#endif
+}
+
+/* Columns of the terminal, at most 79. */
+static int columns(void)
+{
+    struct winsize size;
+    if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 20 || size.ws_col > COLUMNS) return COLUMNS;
+    return size.ws_col - 1;
+}
+
+/* Fields with two blanks between them, or one where that is too wide; what is wider still is cut. */
+static void put_fields(const an_progress *n, char fields[][40], int count)
+{
+    char line[400];
+    int wide = n->terminal ? columns() : COLUMNS, used = 0, total = 0;
+    for (int i = 0; i < count; i++) total += (int)strlen(fields[i]) + (i > 0 ? 2 : 0);
+    for (int i = 0; i < count; i++)
+        used += snprintf(line + used, sizeof line - (size_t)used, "%s%s",
+                         i == 0         ? ""
+                         : total > wide ? " "
+                                        : "  ",
+                         fields[i]);
+    fprintf(stderr, "%s%.*s", n->terminal ? "\r\033[K" : "", wide, line);
+}
+
+/* On a terminal one line that changes; elsewhere a line every two seconds. */
+static void show_progress(an_progress *n, const an_session *r, const an_train_event *e)
+{
+    const double now = an_session_clock();
+    const bool last = e->step + 1 >= r->cfg.max_iters;
+    if (now - n->shown < (n->terminal ? 0.1 : 2.0) && !last) return;
+    n->shown = now;
+    char fields[8][40] = {{0}}, text[32];
+    int k = 0;
+    if (n->peak_gflops < 0) n->peak_gflops = an_fma_peak(r->cx, r->cfg.dtype);
+    const double flops = an_gpt_flops(an_gpt_config_of(r->model), r->cfg.batch_size, r->cfg.block_size) *
+                         (double)r->cfg.gradient_accumulation_steps;
+    snprintf(fields[k++], 40, "%lld/%lld", (long long)e->step, (long long)r->cfg.max_iters);
+    snprintf(fields[k++], 40, "loss %.4f", e->loss);
+    snprintf(fields[k++], 40, "%s tok/s", an_short_number(e->tokens_per_s, text));
+    if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", flops / e->ms / 1e4 / n->peak_gflops);
+    if (isfinite(e->gpu_busy)) snprintf(fields[k++], 40, "GPU %.0f%%", 100 * e->gpu_busy);
+    snprintf(fields[k++], 40, "data %.0f%%", 100 * e->data_wait_ms / e->ms);
+    snprintf(fields[k++], 40, "%s", an_bytes_text(resident_bytes(), text));
+    if (e->scale > 0) snprintf(fields[k++], 40, "scale %g, %lld skipped", e->scale, (long long)e->skipped);
+    if (isfinite(e->eta_s)) snprintf(fields[k++], 40, "%s left", an_duration(e->eta_s, text));
+    put_fields(n, fields, k);
+    n->open_line = true;
+    if (!n->terminal) an_progress_close(n);
+}
+
+static void show_evaluation(an_progress *n, const an_train_event *e)
+{
+    if (n->terminal && n->open_line) fputs("\r\033[K", stderr);
+    n->open_line = false;
+    fprintf(stderr, "after %lld updates: ", (long long)e->step);
+    if (isfinite(e->loss)) fprintf(stderr, "loss %.4f, ", e->loss);
+    if (isfinite(e->train_loss)) fprintf(stderr, "train loss %.4f, ", e->train_loss);
+    fprintf(stderr, "val loss %.4f%s\n", e->val_loss, e->improved ? " (best)" : "");
+}
+
+void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
+{
+    an_progress *n = arg;
+    if (n->nanogpt) an_nanogpt_tell(n, r, e);
+    if (n->quiet) return;
+    switch (e->kind) {
+    case AN_TRAIN_PLANNED:
+        an_progress_bill(n->price ? &n->price->bill : &e->bill);
+        if (n->price) narrate_beside(n->price);
+        break;
+    case AN_TRAIN_COMPILED:
+        narrate_compilation(&e->bill);
+        narrate_driver(r);
+        break;
+    case AN_TRAIN_LOGGED:
+        if (!n->nanogpt) show_progress(n, r, e);
+        break;
+    case AN_TRAIN_EVALUATED:
+        if (!n->nanogpt) show_evaluation(n, e);
+        break;
+    case AN_TRAIN_SAVED: break;
+    case AN_TRAIN_NOTE:
+        an_progress_close(n);
+        an_say("note    %s", e->note);
+        break;
+    }
+}
+
+/* ---- the end */
+
+static void plot(char grid[CURVE_HEIGHT][CURVE_WIDTH + 1], double value, double low, double high, int column, char mark)
+{
+    if (!isfinite(value)) return;
+    const double at = high > low ? (high - value) / (high - low) : 0;
+    grid[(int)(at * (CURVE_HEIGHT - 1) + 0.5)][column] = mark;
+}
+
+static void show_curve(const char *dir)
+{
+    double low, high;
+    an_curve c;
+    if (an_curve_read(NULL, dir, &c) != AN_OK) return;
+    if (c.n < 8 || !an_curve_range(&c, &low, &high)) {
+        an_curve_free(&c);
+        return;
+    }
+    char grid[CURVE_HEIGHT][CURVE_WIDTH + 1];
+    memset(grid, ' ', sizeof grid);
+    const int64_t first = c.point[0].step, last = c.point[c.n - 1].step, span = last > first ? last - first : 1;
+    for (int pass = 0; pass < 2; pass++)
+        for (size_t i = 0; i < c.n; i++) {
+            const an_curve_point *p = &c.point[i];
+            const int column = (int)((p->step - first) * (CURVE_WIDTH - 1) / span);
+            plot(grid, pass ? p->val_loss : p->loss, low, high, column, pass ? 'o' : '.');
+        }
+    an_curve_free(&c);
+    fputc('\n', stderr);
+    for (int row = 0; row < CURVE_HEIGHT; row++) {
+        int end = CURVE_WIDTH;
+        while (end > 0 && grid[row][end - 1] == ' ') end--;
+        grid[row][end] = 0;
+        fprintf(stderr, "%7.3f |%s\n", high - (high - low) * row / (CURVE_HEIGHT - 1), grid[row]);
+    }
+    fprintf(stderr, "        +%.*s\n", CURVE_WIDTH, "----------------------------------------------------------------");
+    fprintf(stderr, "         update %lld to %lld: . loss of a batch, o validation loss\n", (long long)first,
+            (long long)last);
+}
+
+void an_progress_end(an_progress *n, const an_session *r, const an_train_result *t)
+{
+    an_progress_close(n);
+    if (n->quiet) return;
+    char took[32];
+    if (r->cfg.eval_only) return;
+    if (!n->nanogpt) show_curve(r->cfg.out);
+    fprintf(stderr,
+            "time    %s: %.1f s user, %.1f s system; compiling %.1f s,\n        evaluation %.1f s, saving %.1f s, "
+            "waiting for data %.1f s\n",
+            an_duration(t->seconds, took), t->user_s, t->system_s, t->compile_s, t->evaluate_s, t->save_s,
+            t->data_wait_s);
+    if (t->interrupted)
+        fprintf(stderr, "interrupted after %lld updates; continue with\n    anneal resume %s\n", (long long)r->step,
+                r->cfg.out);
+    else if (isfinite(r->best_val))
+        fprintf(stderr, "%lld updates; best val loss %.4f after %lld; write with\n    anneal sample %s\n",
+                (long long)r->step, r->best_val, (long long)r->best_step, r->cfg.out);
+}

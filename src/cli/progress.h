@@ -1,0 +1,39 @@
+/* progress.h: what training says: on stderr the bill, a progress line of at most 80 columns, evaluations, a curve and
+ * where the time went; with log_format=nanogpt nanoGPT's lines on stdout instead of the progress (progress_nanogpt.c).
+ */
+#ifndef AN_CLI_PROGRESS_H
+#define AN_CLI_PROGRESS_H
+
+#include "train/loop.h"
+#include "tools/estimate.h"
+
+typedef struct an_progress {
+    bool quiet, terminal, nanogpt;
+    double shown;             /* clock when progress was last shown */
+    bool open_line;           /* a progress line without its newline stands on the terminal */
+    double peak_gflops;       /* of this machine's multiply-adds, measured once; 0: not known, < 0: not measured yet */
+    const an_estimate *price; /* what the run takes; NULL: not told */
+    int64_t lines;            /* told so far: nanoGPT gives no MFU for the first five */
+    double mfu;               /* running, as nanoGPT has it; < 0: none yet */
+} an_progress;
+
+void an_progress_begin(an_progress *n, const an_session *r, bool quiet);
+void an_progress_run(an_progress *n, const an_session *r);
+/* A listener's `tell`; `arg` is the narrator. */
+void an_progress_event(void *arg, const an_session *r, const an_train_event *e);
+void an_progress_end(an_progress *n, const an_session *r, const an_train_result *result);
+/* Ends a progress line that stands open. */
+void an_progress_close(an_progress *n);
+/* The bill in a few lines, on stderr. */
+void an_progress_bill(const an_bill *b);
+
+/* nanoGPT's lines (train.py of its commit 3adf61e): before the first update, and of an event. */
+void an_nanogpt_begin(const an_session *r);
+void an_nanogpt_tell(an_progress *n, const an_session *r, const an_train_event *e);
+
+/* 1234567 as "1,234,567"; 76543 as "76.5k", 1234567 as "1.23M"; seconds as "3 s", "4:07", "2:03:55". */
+const char *an_grouped(int64_t v, char out[32]);
+const char *an_short_number(double v, char out[32]);
+const char *an_duration(double seconds, char out[32]);
+
+#endif

@@ -1,0 +1,58 @@
+/* gpu_gemm.c: see gpu_gemm.h. */
+#include "codegen/gpu_gemm.h"
+
+extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_rows_gpu_h[], an_embed_cast_inc[];
+extern const char an_embed_dialect_hopper_h[], an_embed_gemm_hopper_args_h[], an_embed_gemm_hopper_inc[];
+extern const char an_embed_transpose_args_h[], an_embed_transpose_inc[], an_embed_gemm_tf32_args_h[],
+    an_embed_gemm_tf32_inc[];
+
+static void prelude(an_text *out)
+{
+    an_text_puts(out, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n"); /* exact mode asks no library */
+    an_text_puts(out, an_embed_dialect_cuda_h);
+    an_text_puts(out, an_embed_exact);
+    an_text_puts(out, an_embed_dialect_rows_gpu_h);
+}
+
+void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const char *name, an_dtype product,
+                               an_text *out)
+{
+    an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
+    prelude(out);
+    an_render_gpu_tail(p->kernel[s->epilogue].u.row, name, product, out);
+}
+
+void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out)
+{
+    an_text_printf(out, "#define AN_B_ALONG_K %d\n#define AN_ALIGNED %d\n", b_along_k, aligned);
+    prelude(out);
+    an_text_puts(out, an_embed_dialect_hopper_h);
+    an_text_puts(out, an_embed_gemm_hopper_args_h);
+    an_render_gpu_end(p->kernel[s->epilogue].u.row, out);
+    an_text_puts(out, an_embed_gemm_hopper_inc);
+}
+
+void an_render_cast_module(an_dtype from, an_dtype to, an_text *out)
+{
+    static const char *const kind[AN_N_DTYPES] = {[AN_F32] = "F32", [AN_BF16] = "BF16", [AN_F16] = "F16"};
+    prelude(out);
+    an_text_printf(out,
+                   "#define AN_FROM AN_KIND_%s\n#define AN_TO AN_KIND_%s\n#define AN_ITEMS %d\n#define AN_THREADS %d\n",
+                   kind[from], kind[to], AN_CAST_ITEMS, AN_CAST_THREADS);
+    an_text_puts(out, an_embed_cast_inc);
+}
+
+void an_render_transpose_module(an_text *out)
+{
+    prelude(out);
+    an_text_puts(out, an_embed_transpose_args_h);
+    an_text_puts(out, an_embed_transpose_inc);
+}
+
+void an_render_tf32_module(an_text *out)
+{
+    prelude(out);
+    an_text_puts(out, an_embed_dialect_hopper_h);
+    an_text_puts(out, an_embed_gemm_tf32_args_h);
+    an_text_puts(out, an_embed_gemm_tf32_inc);
+}

@@ -1,0 +1,26 @@
+/* gpu_gemm.h: texts that stand beside a library's matrix product on CUDA: what is cast before it, what happens to
+ * its result after it; and the product that is made instead where that end is better done with it. */
+#ifndef AN_CODEGEN_GPU_GEMM_H
+#define AN_CODEGEN_GPU_GEMM_H
+
+#include "codegen/gpu_launch.h"
+#include "ir/plan.h"
+#include "codegen/render.h"
+#include "kernels/gpu/gemm_tf32_args.h"
+#include "kernels/gpu/transpose_args.h"
+
+enum { AN_CAST_ITEMS = 8, AN_CAST_THREADS = 256 };
+
+/* The epilogue of step `s` as the kernel `name`: an_render_gpu_tail with its prelude. */
+void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const char *name, an_dtype product,
+                               an_text *out);
+/* gemm_hopper.inc with the epilogue of step `s` as its end. aligned: every argument of it begins on 16 bytes. */
+void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out);
+/* The kernel `cast`(const from *x, to *y, an_i64 n): templates/cast.inc. */
+void an_render_cast_module(an_dtype from, an_dtype to, an_text *out);
+/* The kernel `turn`(const float *x, float *y, an_turn_args): templates/turn.inc. */
+void an_render_transpose_module(an_text *out);
+/* The kernels gemm_tf32 and gemm_tf32_join: templates/gemm_tf32.inc, for sm_90a alone. */
+void an_render_tf32_module(an_text *out);
+
+#endif

@@ -1,0 +1,373 @@
+/* gpu_linalg.c: see gpu_linalg.h.
+ *
+ * Invariant: a matrix or a row stands in shared memory where it fits, else in the step's scratch; which of the two is
+ * told by its shape alone, and changes no bit. */
+#include "codegen/gpu_linalg.h"
+
+#include <string.h>
+
+extern const char an_embed_scatter_inc[], an_embed_scatter_args_h[], an_embed_sort_inc[], an_embed_rows_inc[],
+    an_embed_linalg_inc[], an_embed_call_args_h[];
+
+enum {
+    SCATTER_COLUMNS = 4,     /* of a thread */
+    SCATTER_PART = 64,       /* sorted ids of a group, where chains may be cut */
+    BOARD_BYTES = 8,         /* a thread, beside a matrix */
+    LEAST_SHARED = 32 << 10, /* what every GPU has */
+    SMALL_THREADS = 64,
+    THREADS = 256
+};
+
+static const char *const kind_of[AN_N_DTYPES] = {
+    [AN_F32] = "F32", [AN_BF16] = "BF16", [AN_F16] = "F16", [AN_F64] = "F64",
+    [AN_I32] = "I32", [AN_I64] = "I64",   [AN_U8] = "U8"};
+
+/* ---------------------------------------------------------------------------------------------- shapes */
+
+static int64_t last(const an_call_tensor *t)
+{
+    return t->rank ? t->shape[t->rank - 1] : 1;
+}
+
+/* Product of the axes before the last `skip`. */
+static int64_t outer(const an_call_tensor *t, int skip)
+{
+    int64_t n = 1;
+    for (int i = 0; i + skip < t->rank; i++) n *= t->shape[i];
+    return n;
+}
+
+static int64_t power_of_two(int64_t n)
+{
+    int64_t p = 1;
+    while (p < n) p *= 2;
+    return p;
+}
+
+static bool solves(an_op op)
+{
+    return op == AN_OP_SOLVE || op == AN_OP_TRISOLVE;
+}
+static bool is_matrix(const an_library_call_spec *s)
+{
+    return (s->op == AN_OP_CHOLESKY || s->op == AN_OP_QR || s->op == AN_OP_EIGH || s->op == AN_OP_SVD ||
+            solves(s->op)) &&
+           s->src[0].rank >= 2;
+}
+
+/* Wide numbers that a matrix's group works on; the layout stands in linalg.inc. */
+static int64_t matrix_words(const an_library_call_spec *s)
+{
+    const an_call_tensor *a = &s->src[0];
+    const int64_t m = a->shape[a->rank - 2], n = last(a);
+    switch (s->op) {
+    case AN_OP_CHOLESKY: return n * n + n;
+    case AN_OP_QR: return 2 * m * n + n * n + n;
+    case AN_OP_EIGH: return 2 * n * n + 3 * n;
+    case AN_OP_SVD: return m * n + n * n + 3 * n;
+    case AN_OP_SOLVE: return n * n + n * last(&s->src[1]) + n;
+    default: return n * n + n * last(&s->src[1]);
+    }
+}
+
+static bool sorts(an_op op)
+{
+    return op == AN_OP_SORT || op == AN_OP_TOPK;
+}
+static int key_bytes(int dtype)
+{
+    return dtype == AN_F64 || dtype == AN_I64 ? 8 : 4;
+}
+
+/* Threads for `most` independent parts. */
+static int threads_for(int64_t most)
+{
+    return most <= SMALL_THREADS ? SMALL_THREADS : THREADS;
+}
+
+/* 0 when it does not fit: then scratch holds it. */
+static int sort_words(const an_library_call_spec *s)
+{
+    const int64_t padded = power_of_two(last(&s->src[0]));
+    return padded * (key_bytes(s->src[0].dtype) + 4) <= LEAST_SHARED ? (int)padded : 0;
+}
+static int shared_words(const an_library_call_spec *s, int threads)
+{
+    const int64_t words = matrix_words(s);
+    return words * 8 + (int64_t)threads * BOARD_BYTES <= LEAST_SHARED ? (int)words : 0;
+}
+static int matrix_threads(const an_library_call_spec *s)
+{
+    return threads_for(4 * last(&s->src[0]));
+}
+
+/* ---------------------------------------------------------------------------------------------- tiles */
+
+static const char *no_f64(const an_gpu *gpu, int dtype)
+{
+    return gpu->msl && dtype == AN_F64
+               ? "uses float64, which Apple GPUs do not have; use float32, device=cpu, or fallback=cpu"
+               : NULL;
+}
+
+static const char *scatter_tiles(const an_gpu *gpu, int src, int out, int64_t c, an_tiles *t)
+{
+    t->exact = !gpu->fast;
+    t->unit = AN_UNIT_SCATTER;
+    t->store = kind_of[src];
+    t->store_c = kind_of[out];
+    t->threads = threads_for(c / SCATTER_COLUMNS);
+    return NULL;
+}
+
+static int call_number(an_op op)
+{
+    enum { RUNNING_SUM, POOL_MAX_GRAD, CHOLESKY, QR, EIGH, SVD, SOLVE, TRISOLVE }; /* AN_CALL_... of calls.h */
+    switch (op) {
+    case AN_OP_POOL_MAX_GRAD: return POOL_MAX_GRAD;
+    case AN_OP_CHOLESKY: return CHOLESKY;
+    case AN_OP_QR: return QR;
+    case AN_OP_EIGH: return EIGH;
+    case AN_OP_SVD: return SVD;
+    case AN_OP_SOLVE: return SOLVE;
+    case AN_OP_TRISOLVE: return TRISOLVE;
+    default: return RUNNING_SUM;
+    }
+}
+
+const char *an_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
+{
+    *t = (an_tiles){.mul = "F32", .exact = 1, .vec = 1};
+    if (k->kind == AN_KERNEL_SCATTER) return scatter_tiles(gpu, k->u.scatter.src_dtype, AN_F32, k->u.scatter.c, t);
+    const an_library_call_spec *s = &k->u.call;
+    const char *why = no_f64(gpu, s->dtype);
+    if (why) return why;
+    t->store = kind_of[s->dtype];
+    if (!t->store) return "has elements of a kind that its GPU template does not take; cast them";
+    t->call = call_number(s->op);
+    t->threads = THREADS;
+    if (s->op == AN_OP_SCATTER_ADD)
+        return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, s->out[0].rank ? outer(&s->out[0], 0) : 0, t);
+    if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD) {
+        t->unit = AN_UNIT_ROWS;
+        return NULL;
+    }
+    if (sorts(s->op)) {
+        t->unit = AN_UNIT_SORT;
+        t->work = sort_words(s);
+        t->threads = threads_for(power_of_two(last(&s->src[0])) / 2);
+        return last(&s->src[0]) > 1 << 30 ? "sorts rows of more than 2^30 elements; cut them" : NULL;
+    }
+    if (!is_matrix(s)) return "there is no GPU template for it yet";
+    t->unit = AN_UNIT_MATRIX;
+    t->threads = matrix_threads(s);
+    t->work = shared_words(s, t->threads);
+    return matrix_words(s) > INT32_MAX ? "has matrices of more than 2^31 elements; cut them" : NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------- texts */
+
+void an_call_defines(const an_tiles *t, an_text *out)
+{
+    static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY", "QR",
+                                        "EIGH",        "SVD",           "SOLVE",    "TRISOLVE"};
+    an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_THREADS %d\n#define AN_WORK_WORDS %d\n", t->store,
+                   t->threads, t->work);
+    if (t->unit == AN_UNIT_SCATTER)
+        an_text_printf(out, "#define AN_STORE_C AN_KIND_%s\n#define AN_PART %d\n", t->store_c, SCATTER_PART);
+    if (t->unit == AN_UNIT_ROWS || t->unit == AN_UNIT_MATRIX)
+        an_text_printf(out, "#define AN_CALL AN_CALL_%s\n", calls[t->call]);
+}
+
+const char *an_call_args_text(an_gpu_module u)
+{
+    return u == AN_UNIT_SCATTER ? an_embed_scatter_args_h : an_embed_call_args_h;
+}
+
+const char *an_call_body_text(an_gpu_module u)
+{
+    return u == AN_UNIT_SCATTER ? an_embed_scatter_inc
+           : u == AN_UNIT_SORT  ? an_embed_sort_inc
+           : u == AN_UNIT_ROWS  ? an_embed_rows_inc
+                                : an_embed_linalg_inc;
+}
+
+int an_call_entries(an_gpu_module u)
+{
+    return u == AN_UNIT_SCATTER ? 4 : 1; /* of an exact unit */
+}
+
+/* ---------------------------------------------------------------------------------------------- launches */
+
+/* Bytes in scratch from which each array of a scatter stands; scatter.inc says what they hold. */
+typedef struct scatter_scratch {
+    int64_t order, ids, tile_order, tile_ids, starts, parts, end;
+} scatter_scratch;
+
+static scatter_scratch scatter_layout(const an_scatter_spec *of)
+{
+    const int64_t ids = of->n * 4, tiles = an_round_up(of->n, THREADS) * 4;
+    scatter_scratch at = {.ids = ids, .tile_order = 2 * ids};
+    at.tile_ids = at.tile_order + tiles;
+    at.starts = at.tile_ids + tiles;
+    at.parts = an_round_up(at.starts + (of->rows + 1) * 4, 8);
+    at.end = at.parts + an_ceil_div(of->n, SCATTER_PART) * of->c * 8; /* of float64 at most */
+    return at;
+}
+
+static void bind_scratch(an_gpu_launch *l, int index, int64_t offset)
+{
+    an_gpu_bind(l, AN_BIND_SCRATCH, index, 0, offset);
+}
+
+static const char *scatter_sort(const an_plan_step *s, const an_scatter_spec *of, const an_tiles *t, an_gpu_step *out)
+{
+    const scatter_scratch at = scatter_layout(of);
+    const int64_t tiles = an_ceil_div(of->n, t->threads);
+    an_gpu_launch *l;
+    const char *why = an_gpu_launch_add(out, "scatter_sort", tiles, 1, 1, t->threads, &l);
+    if (why) return why;
+    an_gpu_bind_arg(l, 0, s, 0);
+    bind_scratch(l, 1, at.tile_order), bind_scratch(l, 2, at.tile_ids);
+    an_gpu_bind(l, AN_BIND_PARAMS, 3, 0, 0);
+    why = an_gpu_launch_add(out, "scatter_rank", tiles, 1, 1, t->threads, &l);
+    if (why) return why;
+    bind_scratch(l, 0, at.tile_order), bind_scratch(l, 1, at.tile_ids);
+    bind_scratch(l, 2, at.order), bind_scratch(l, 3, at.ids);
+    an_gpu_bind(l, AN_BIND_PARAMS, 4, 0, 0);
+    why = an_gpu_launch_add(out, "scatter_starts", an_ceil_div(of->rows + 1, t->threads), 1, 1, t->threads, &l);
+    if (why) return why;
+    bind_scratch(l, 0, at.ids), bind_scratch(l, 1, at.starts);
+    an_gpu_bind(l, AN_BIND_PARAMS, 2, 0, 0);
+    return NULL;
+}
+
+static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of, int onto, int to, const an_tiles *t,
+                                an_gpu_step *out)
+{
+    const scatter_scratch at = scatter_layout(of);
+    const int64_t columns = an_ceil_div(of->c, SCATTER_COLUMNS * t->threads);
+    an_gpu_launch *l;
+    if (of->n > INT32_MAX - THREADS || of->rows >= INT32_MAX || of->c > INT32_MAX)
+        return "scatters more than 2147483391 rows; use a smaller batch";
+    out->params.scatter = (struct an_scatter_args){.src_stride = of->src_stride,
+                                                   .out_stride = of->out_stride,
+                                                   .n = (int)of->n,
+                                                   .rows = (int)of->rows,
+                                                   .c = (int)of->c,
+                                                   .accumulate = onto >= 0};
+    out->params_bytes = sizeof out->params.scatter;
+    const char *why = scatter_sort(s, of, t, out);
+    if (!why && !t->exact) {
+        why = an_gpu_launch_add(out, "scatter_parts", an_ceil_div(of->n, SCATTER_PART), columns, 1, t->threads, &l);
+        if (why) return why;
+        an_gpu_bind_arg(l, 0, s, 1);
+        an_gpu_bind_arg(l, 1, s, onto >= 0 ? onto : to);
+        an_gpu_bind_arg(l, 2, s, to);
+        bind_scratch(l, 3, at.order), bind_scratch(l, 4, at.ids), bind_scratch(l, 5, at.starts);
+        bind_scratch(l, 6, at.parts);
+        an_gpu_bind(l, AN_BIND_PARAMS, 7, 0, 0);
+    }
+    if (!why) why = an_gpu_launch_add(out, "scatter_rows", of->rows, columns, 1, t->threads, &l);
+    if (why) return why;
+    int i = 0;
+    if (t->exact) an_gpu_bind_arg(l, i++, s, 1);
+    an_gpu_bind_arg(l, i++, s, onto >= 0 ? onto : to);
+    an_gpu_bind_arg(l, i++, s, to);
+    if (t->exact) bind_scratch(l, i++, at.order);
+    bind_scratch(l, i++, at.starts);
+    if (!t->exact) bind_scratch(l, i++, at.parts);
+    an_gpu_bind(l, AN_BIND_PARAMS, i, 0, 0);
+    return NULL;
+}
+
+static an_scatter_spec scatter_of(const an_library_call_spec *s)
+{
+    const int64_t rows = s->out[0].shape[0], numel = outer(&s->out[0], 0), c = rows ? numel / rows : 0;
+    return (an_scatter_spec){.n = outer(&s->src[0], 0), .rows = rows, .c = c, .src_stride = c, .out_stride = c};
+}
+
+static struct an_call_args call_args(const an_library_call_spec *s)
+{
+    const an_call_tensor *x = &s->src[0];
+    struct an_call_args a = {.n = (int)last(x)};
+    if (s->op == AN_OP_POOL_MAX_GRAD) {
+        const int64_t *w = s->attr;
+        const int32_t *dy = x->shape, *in = s->src[1].shape;
+        return (struct an_call_args){.units = in[0],
+                                     .H = in[1],
+                                     .W = in[2],
+                                     .C = in[3],
+                                     .OH = dy[1],
+                                     .OW = dy[2],
+                                     .kernel_h = (int)w[0],
+                                     .kernel_w = (int)w[1],
+                                     .stride_h = (int)w[2],
+                                     .stride_w = (int)w[3],
+                                     .pad_h = (int)w[4],
+                                     .pad_w = (int)w[5]};
+    }
+    a.units = (int)outer(x, is_matrix(s) ? 2 : 1);
+    a.flag = s->op == AN_OP_TOPK || s->attr[0] != 0;
+    a.also = s->attr[1] != 0;
+    if (sorts(s->op)) {
+        a.k = (int)last(&s->out[0]);
+        a.m = (int)power_of_two(a.n);
+        a.each = a.m;
+    } else if (is_matrix(s)) {
+        a.m = x->shape[x->rank - 2];
+        a.k = solves(s->op) ? (int)last(&s->src[1]) : 0;
+        a.each = matrix_words(s);
+    }
+    return a;
+}
+
+static int64_t groups_of(const an_library_call_spec *s, const struct an_call_args *a, const an_tiles *t)
+{
+    if (s->op == AN_OP_CUMSUM) return a->n ? an_ceil_div(a->units, t->threads / 32) : 0;
+    if (s->op == AN_OP_POOL_MAX_GRAD) return an_ceil_div((int64_t)a->units * a->H * a->W * a->C, t->threads);
+    if (sorts(s->op)) return a->n ? a->units : 0;
+    return a->m > 0 && a->n > 0 && (!solves(s->op) || a->k > 0) ? a->units : 0;
+}
+
+const char *an_call_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+{
+    const an_kernel *k = &p->kernel[s->kernel];
+    if (k->kind == AN_KERNEL_SCATTER)
+        return scatter_step(s, &k->u.scatter, k->u.scatter.accumulate ? 2 : -1, 2, t, out);
+    const an_library_call_spec *c = &k->u.call;
+    if (c->op == AN_OP_SCATTER_ADD) {
+        const an_scatter_spec of = scatter_of(c);
+        return scatter_step(s, &of, c->n_src > 2 ? 2 : -1, c->n_src, t, out);
+    }
+    static const char *const entries[] = {"sort_rows", "running_sum", "pool_max_grad", "matrix"};
+    const int entry = t->unit == AN_UNIT_SORT ? 0 : t->unit == AN_UNIT_MATRIX ? 3 : c->op == AN_OP_CUMSUM ? 1 : 2;
+    an_gpu_launch *l;
+    int index = 0;
+    out->params.call = call_args(c);
+    out->params_bytes = sizeof out->params.call;
+    const char *why = an_gpu_launch_add(out, entries[entry], groups_of(c, &out->params.call, t), 1, 1, t->threads, &l);
+    if (why) return why;
+    for (; index < s->n_args; index++) an_gpu_bind_arg(l, index, s, index);
+    const an_bind_kind scratch = t->work ? AN_BIND_ANY : AN_BIND_SCRATCH;
+    if (t->unit == AN_UNIT_MATRIX || t->unit == AN_UNIT_SORT) an_gpu_bind(l, scratch, index++, 0, 0);
+    if (t->unit == AN_UNIT_SORT)
+        an_gpu_bind(l, scratch, index++, 0,
+                    t->work ? 0 : out->params.call.units * out->params.call.each * key_bytes(c->src[0].dtype));
+    an_gpu_bind(l, AN_BIND_PARAMS, index, 0, 0);
+    return NULL;
+}
+
+size_t an_call_gpu_scratch(const an_kernel *k)
+{
+    if (k->kind == AN_KERNEL_SCATTER) return (size_t)scatter_layout(&k->u.scatter).end;
+    const an_library_call_spec *s = &k->u.call;
+    if (s->op == AN_OP_SCATTER_ADD) {
+        const an_scatter_spec of = scatter_of(s);
+        return (size_t)scatter_layout(&of).end;
+    }
+    const struct an_call_args a = call_args(s);
+    if (sorts(s->op) && !sort_words(s)) return (size_t)(a.units * a.each * (key_bytes(s->src[0].dtype) + 4));
+    if (is_matrix(s) && !shared_words(s, matrix_threads(s))) return (size_t)(a.units * a.each * 8);
+    return 0;
+}

@@ -1,0 +1,397 @@
+/* gpu_module.c: see gpu_module.h. A unit is: #define lines, the dialect, base/exact.h, then either dialect/rows_gpu.h
+ * and a row program, or dialect/common.h, the template's arguments, the product's epilogue and the template's body. */
+#include "codegen/gpu_module.h"
+
+#include "codegen/gpu_launch.h"
+#include "codegen/kernel_comment.h"
+#include "codegen/gpu_linalg.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_msl_h[], an_embed_dialect_common_h[],
+    an_embed_dialect_rows_gpu_h[], an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
+extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_cuda_inc[],
+    an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[], an_embed_attn_hopper_inc[],
+    an_embed_attn_hopper_backward_inc[];
+extern const char an_embed_conv_cuda_inc[];
+
+/* Shared memory a group may take: what every GPU of the kind has without asking. */
+enum { CUDA_SHARED = 48 << 10, METAL_SHARED = 32 << 10, MOST_USERS = 8 };
+
+static const char *const kind_of[AN_N_DTYPES] = {[AN_F32] = "F32", [AN_BF16] = "BF16", [AN_F16] = "F16"};
+
+/* Bytes of an operand in shared memory: before MSL 3.1 a bf16 is kept as f32, without matrix instructions everything.
+ */
+static int operand_bytes(const an_gpu *gpu, int mul)
+{
+    return mul == AN_F32 || (gpu->msl && gpu->plain) || (mul == AN_BF16 && gpu->msl && gpu->version < 310) ? 4 : 2;
+}
+static int shared_limit(const an_gpu *gpu)
+{
+    return gpu->msl ? METAL_SHARED : CUDA_SHARED;
+}
+
+/* Bytes of `rows` rows of n elements; rows start 16 bytes further than they need (AN_LD of common.h). */
+static int tile_bytes(int rows, int n, int each)
+{
+    return rows * (n * each + 16);
+}
+
+/* ---------------------------------------------------------------------------------------------- products */
+
+static bool multiples_of_8(const int64_t *stride, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (stride[i] % 8) return false;
+    return true;
+}
+
+static bool starts_on_16(const an_arg *a)
+{
+    return a->slot < 0 || a->offset % 16 == 0;
+}
+
+static int gemm_shared(const an_tiles *t, int each)
+{
+    int a = t->a_along_k ? tile_bytes(t->bm, t->bk, each) : tile_bytes(t->bk, t->bm, each);
+    int b = t->b_along_k ? tile_bytes(t->bn, t->bk, each) : tile_bytes(t->bk, t->bn, each);
+    return a + b + t->threads / 32 * tile_bytes(16, t->bn / t->subgroups_n, 4);
+}
+
+/* Largest first; a smaller one where the matrix is small, and for f32, whose fragments are whole rows in registers on
+ * CUDA. */
+static const int gemm_tiles[][5] = {
+    /* bm, bn, bk, subgroups */ {128, 128, 32, 2, 4}, {64, 64, 32, 2, 2}, {64, 64, 16, 2, 2}, {32, 32, 16, 2, 1}};
+
+static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const an_gpu *gpu, an_tiles *t)
+{
+    int each = operand_bytes(gpu, s->mul_dtype);
+    *t = (an_tiles){.unit = AN_UNIT_GEMM,
+                    .store = kind_of[s->a_dtype],
+                    .store_b = kind_of[s->b_dtype],
+                    .store_c = kind_of[s->c_dtype],
+                    .mul = s->window.of && gpu->tf32 && s->mul_dtype == AN_F32 ? "TF32" : kind_of[s->mul_dtype],
+                    .exact = 1,
+                    .window = s->window.of};
+    if (!t->store || !kind_of[s->b_dtype] || !t->store_c) return "float64 products have no GPU template";
+    bool mixed = s->a_dtype != s->b_dtype, has_f32 = s->a_dtype == AN_F32 || s->b_dtype == AN_F32;
+    if (mixed && !has_f32) return "the operands are stored in two dtypes of 16 bits; cast one of them";
+    if (s->accumulate && s->c_dtype != AN_F32 && s->c_dtype != s->a_dtype && s->c_dtype != s->b_dtype)
+        return "sums are added to a dtype that is neither float32 nor an operand's";
+    t->a_along_k = s->a_k == 1 || s->k == 1;
+    t->b_along_k = s->b_k == 1 && s->b_n != 1;
+    bool apart = (t->a_along_k ? s->a_k : s->a_m) != 1 || (t->b_along_k ? s->b_k : s->b_n) != 1; /* one by one */
+    const int64_t a[4] = {s->a_b[0], s->a_b[1], s->a_b[2], t->a_along_k ? s->a_m : s->a_k},
+                  b[4] = {s->b_b[0], s->b_b[1], s->b_b[2], t->b_along_k ? s->b_n : s->b_k};
+    bool extents = (t->a_along_k ? s->k : s->m) % 8 == 0 && (t->b_along_k ? s->k : s->n) % 8 == 0;
+    const bool pixels = !s->window.of || (s->window.channels % 8 == 0 && s->window.pixel % 8 == 0);
+    t->vec = extents && pixels && !apart && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) &&
+                     starts_on_16(&arg[1])
+                 ? 8
+                 : 1;
+    const bool bf16 = s->a_dtype == AN_BF16 && s->b_dtype == AN_BF16 && s->mul_dtype == AN_BF16;
+    t->fast = gpu->fast && s->window.of && bf16 && t->vec == 8;
+    if (t->fast) { /* conv_cuda.inc: eight subgroups, tiles of 32 of k */
+        t->bm = s->m <= 64 ? 64 : 128;
+        t->bn = s->n <= 64 ? 64 : 128;
+        t->bk = 32;
+        t->subgroups_m = t->bm > t->bn ? 4 : 2;
+        t->subgroups_n = 8 / t->subgroups_m;
+        t->threads = 256;
+        return NULL;
+    }
+    for (size_t i = s->mul_dtype == AN_F32 ? 2 : gpu->msl ? 1 : 0; i < AN_COUNT(gemm_tiles); i++) {
+        const int *g = gemm_tiles[i];
+        t->bm = g[0], t->bn = g[1], t->bk = g[2], t->subgroups_m = g[3], t->subgroups_n = g[4],
+        t->threads = 32 * g[3] * g[4];
+        bool small = s->m <= g[0] / 2 || s->n <= g[1] / 2;
+        if (gemm_shared(t, each) <= shared_limit(gpu) && (!small || i + 1 == AN_COUNT(gemm_tiles))) return NULL;
+    }
+    return NULL; /* the smallest fits everywhere */
+}
+
+/* ---------------------------------------------------------------------------------------------- attention */
+
+static int attn_shared(const an_tiles *t, int each, bool grad)
+{
+    int rows = t->threads / 2, dp = (t->d + 15) / 16 * 16;
+    if (grad)
+        return 2 * tile_bytes(rows, dp, each) + tile_bytes(t->cols, t->dc, each) + tile_bytes(rows, t->cols, 4) +
+               8 * t->cols;
+    return tile_bytes(rows, dp, each) + tile_bytes(AN_ATTN_KEYS, t->dc, each) + tile_bytes(rows, AN_ATTN_KEYS, 4) +
+           32 * rows;
+}
+
+bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad)
+{
+    return gpu->fast && gpu->own == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D == 64 && s->T >= 64 &&
+           s->S >= 64 && /* less fills no tile */
+           (!grad || s->B * s->H >= AN_HOPPER_HEADS);
+}
+static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
+                               an_tiles *t)
+{
+    static const int threads[] = {128, 64, 32}, chunks[] = {64, 48, 32, 16};
+    const int mul = s->mul_dtype == AN_F16 ? AN_F32 : s->mul_dtype, each = operand_bytes(gpu, mul),
+              dp = (s->D + 15) / 16 * 16;
+    const bool tf32 = mul == AN_F32 && (gpu->tf32 || (s->mul_dtype == AN_F16 && gpu->fast && !gpu->msl));
+    *t = (an_tiles){.unit = grad ? AN_UNIT_ATTN_GRAD : AN_UNIT_ATTN,
+                    .store = kind_of[s->dtype],
+                    .mul = tf32 ? "TF32" : kind_of[mul],
+                    .exact = mul == AN_F32 && !gpu->fast,
+                    .d = s->D,
+                    .causal = s->causal,
+                    .dropout = s->dropout > 0,
+                    .cols = s->D <= 32 ? 64 : 32};
+    if (!t->store) return "float64 attention has no GPU template";
+    bool wide = s->D % 8 == 0 && multiples_of_8(s->q, 3) && multiples_of_8(s->k, 3) && multiples_of_8(s->v, 3) &&
+                multiples_of_8(s->o, 3);
+    if (grad)
+        wide &= multiples_of_8(s->do_, 3) && multiples_of_8(s->dq, 3) && multiples_of_8(s->dk, 3) &&
+                multiples_of_8(s->dv, 3);
+    for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]);
+    t->vec = wide ? 8 : 1;
+    if (gpu->fast && wide && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 && s->D <= 128) {
+        t->body = AN_BODY_BF16;
+        t->threads = 128;
+        t->bm = grad ? 64 : 128;
+        t->bn = 128 / 8;
+        t->dc = 16; /* unused */
+        t->cols = s->D <= 64 ? 64 : 32;
+        if (an_module_attn_hopper(s, gpu, grad)) t->body = AN_BODY_HOPPER;
+        return NULL;
+    }
+    if (gpu->fast && tf32 && wide && s->dtype == AN_F32 && s->D <= 128) {
+        t->body = AN_BODY_TF32;
+        t->threads = 128;
+        t->bm = 64;
+        t->bn = 128 / 8;
+        t->dc = 16; /* unused */
+        t->cols = s->D <= 32 ? 64 : s->D <= 64 ? 32 : 16;
+        return NULL;
+    }
+    for (size_t i = s->D > 128    ? 2
+                    : s->D >= 128 ? 1
+                                  : 0;
+         i < AN_COUNT(threads); i++) /* a wide head fills the registers */
+        for (size_t c = 0; c < AN_COUNT(chunks); c++) {
+            t->threads = threads[i];
+            t->dc = chunks[c];
+            t->bm = t->threads / 2;
+            t->bn = t->threads / 16;
+            if (dp % t->dc == 0 && attn_shared(t, each, grad) <= shared_limit(gpu)) return NULL;
+        }
+    return "the head is too large for this GPU's shared memory; use more heads";
+}
+
+const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out)
+{
+    const an_kernel *k = &p->kernel[s->kernel];
+    const an_loop_kernel *tail = s->epilogue >= 0 ? p->kernel[s->epilogue].u.row : NULL;
+    const char *why = tail ? an_render_gpu_refusal(tail, gpu->msl) : NULL;
+    if (why) return why;
+    switch (k->kind) {
+    case AN_KERNEL_ROW:
+        *out = (an_tiles){.unit = AN_UNIT_ROW, .store = "F32", .mul = "F32", .exact = !gpu->fast, .vec = 1};
+        return an_render_gpu_refusal(k->u.row, gpu->msl);
+    case AN_KERNEL_GEMM: return choose_gemm(&k->u.gemm, s->arg, gpu, out);
+    case AN_KERNEL_ATTN:
+    case AN_KERNEL_ATTN_GRAD:
+        return choose_attn(&k->u.attn, s->arg, s->n_args, gpu, k->kind == AN_KERNEL_ATTN_GRAD, out);
+    case AN_KERNEL_SCATTER:
+    case AN_KERNEL_CALL: return an_call_tiles(k, gpu, out);
+    case AN_KERNEL_ZERO:
+    case AN_KERNEL_COPY: return "the driver fills and copies memory";
+    default: return "there is no GPU template for it yet";
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- texts */
+
+static void defines(const an_tiles *t, an_text *out)
+{
+    an_text_printf(out, "#define AN_MUL AN_KIND_%s\n#define AN_EXACT %d\n", t->mul, t->exact);
+    if (t->unit == AN_UNIT_ROW) return;
+    if (t->unit >= AN_UNIT_SCATTER) {
+        an_call_defines(t, out);
+        return;
+    }
+    an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_VEC %d\n#define AN_THREADS %d\n", t->store, t->vec,
+                   t->threads);
+    if (t->window) an_text_printf(out, "#define AN_WINDOW %d\n", t->window);
+    if (t->fast) an_text_puts(out, "#define AN_FAST 1\n");
+    if (t->unit == AN_UNIT_GEMM)
+        an_text_printf(
+            out,
+            "#define AN_STORE_B AN_KIND_%s\n#define AN_STORE_C AN_KIND_%s\n#define AN_BM %d\n#define AN_BN %d\n#define "
+            "AN_BK %d\n#define "
+            "AN_SUBGROUPS_M %d\n#define AN_SUBGROUPS_N %d\n#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n",
+            t->store_b, t->store_c, t->bm, t->bn, t->bk, t->subgroups_m, t->subgroups_n, t->a_along_k, t->b_along_k);
+    else
+        an_text_printf(
+            out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
+            t->d, t->dc, t->causal, t->dropout, t->cols);
+    if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->unit == AN_UNIT_ATTN);
+    if (t->body == AN_BODY_HOPPER) an_text_puts(out, "#define AN_HOPPER 1\n");
+}
+
+static const char *args_text(an_gpu_module u)
+{
+    return u >= AN_UNIT_SCATTER ? an_call_args_text(u)
+           : u == AN_UNIT_GEMM  ? an_embed_gemm_args_h
+                                : an_embed_attn_args_h;
+}
+static const char *body_text(an_gpu_module u, int body)
+{
+    return body == AN_BODY_BF16 || body == AN_BODY_HOPPER ? an_embed_attn_cuda_inc
+           : body == AN_BODY_TF32                         ? an_embed_attn_tf32_inc
+           : u >= AN_UNIT_SCATTER                         ? an_call_body_text(u)
+           : u == AN_UNIT_GEMM                            ? an_embed_gemm_inc
+           : u == AN_UNIT_ATTN                            ? an_embed_attn_forward_inc
+                                                          : an_embed_attn_backward_inc;
+}
+
+void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out)
+{
+    an_tiles t;
+    if (an_module_tiles(p, s, gpu, &t)) {
+        out->failed = true;
+        return;
+    }
+    if (gpu->msl && gpu->plain) an_text_puts(out, "#define AN_PLAIN 1\n");
+    if (!gpu->msl && t.unit == AN_UNIT_ROW) an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
+    defines(&t, out);
+    an_text_puts(out, gpu->msl ? an_embed_dialect_msl_h : an_embed_dialect_cuda_h);
+    an_text_puts(out, an_embed_exact);
+    if (t.unit == AN_UNIT_ROW || s->epilogue >= 0) an_text_puts(out, an_embed_dialect_rows_gpu_h);
+    if (t.unit == AN_UNIT_ROW) {
+        an_render_gpu(p->kernel[s->kernel].u.row, name, an_gpu_kind_of(gpu), false, out);
+        return;
+    }
+    if (t.unit >= AN_UNIT_SCATTER) {
+        an_text_puts(out, an_embed_dialect_wide_h);
+        an_text_puts(out, an_embed_dialect_calls_h);
+    } else {
+        an_text_puts(out, an_embed_dialect_common_h);
+    }
+    an_text_puts(out, args_text(t.unit));
+    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, "an_tail", gpu->msl, false, out);
+    if (t.fast) an_text_puts(out, an_embed_conv_cuda_inc);
+    an_text_puts(out, body_text(t.unit, t.body));
+    if (t.body != AN_BODY_HOPPER) return;
+    an_text_puts(out, an_embed_attn_hopper_inc);
+    if (t.unit == AN_UNIT_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);
+}
+
+/* ---------------------------------------------------------------------------------------------- for people */
+
+static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
+{
+    const an_kernel *k = &p->kernel[s->kernel];
+    if (k->kind == AN_KERNEL_GEMM) {
+        const an_gemm_spec *g = &k->u.gemm;
+        an_text_printf(out, "/* %s: C[%d,%d] = A[%d,%d] B[%d,%d]", k->name, g->m, g->n, g->m, g->k, g->k, g->n);
+        if (g->nb[0] * g->nb[1] * g->nb[2] > 1) an_text_printf(out, ", %d of them", g->nb[0] * g->nb[1] * g->nb[2]);
+        if (g->splits > 1) an_text_printf(out, ", in %d chains", g->splits);
+        if (g->window.of)
+            an_text_printf(out, ", %s a window of %d x %d", g->window.of == AN_WINDOW_A ? "A" : "B", g->window.taps[0],
+                           g->window.taps[1]);
+    } else if (k->kind == AN_KERNEL_SCATTER) {
+        const an_scatter_spec *c = &k->u.scatter;
+        an_text_printf(out, "/* %s: %lld rows of %lld into %lld", k->name, (long long)c->n, (long long)c->c,
+                       (long long)c->rows);
+    } else if (k->kind == AN_KERNEL_CALL) {
+        const an_call_tensor *x = &k->u.call.src[0];
+        an_text_printf(out, "/* %s: %s of [", k->name, an_ops[k->u.call.op].name);
+        for (int i = 0; i < x->rank; i++) an_text_printf(out, i ? ",%d" : "%d", x->shape[i]);
+        an_text_puts(out, "]");
+    } else {
+        const an_attn_spec *a = &k->u.attn;
+        an_text_printf(out, "/* %s: q [%d,%d,%d,%d], k v [%d,%d,%d,%d]%s", k->name, a->B, a->H, a->T, a->D, a->B, a->H,
+                       a->S, a->D, a->causal ? ", causal" : "");
+        if (a->dropout > 0) an_text_printf(out, ", dropout %g", (double)a->dropout);
+    }
+    an_text_puts(out, "; ");
+    an_render_cost(s->flops, s->bytes, out);
+    an_text_puts(out, " */\n");
+}
+
+/* The first step in [from, to) whose unit has the text of step `like`'s, -1: extents are told at run time, so that many
+ * products share one. */
+static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
+{
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 22 * sizeof(int), "compared as bytes");
+    an_tiles t, o;
+    if (an_module_tiles(p, &p->step[like], gpu, &t)) return -1;
+    for (int32_t i = from; i < to; i++) {
+        const an_plan_step *s = &p->step[i];
+        bool row = p->kernel[s->kernel].kind == AN_KERNEL_ROW;
+        if (!row && s->epilogue == p->step[like].epilogue && !an_module_tiles(p, s, gpu, &o) &&
+            !memcmp(&o, &t, sizeof o))
+            return i;
+    }
+    return -1;
+}
+
+static void template_step(const an_plan *p, int32_t step, const an_gpu *gpu, bool *body_used, an_text *out)
+{
+    const an_plan_step *s = &p->step[step];
+    an_tiles t;
+    const char *why = an_module_tiles(p, s, gpu, &t);
+    if (why) {
+        for (int32_t i = 0; i < step; i++)
+            if (p->step[i].kernel == s->kernel) return;
+        an_text_printf(out, "/* %s: no kernel: %s */\n\n", p->kernel[s->kernel].name, why);
+        return;
+    }
+    if (same_unit(p, 0, step, gpu, step) >= 0) return;
+    int users = 0;
+    for (int32_t i = step; i >= 0 && users < MOST_USERS; i = same_unit(p, i + 1, p->n_steps, gpu, step), users++)
+        describe(p, &p->step[i], out);
+    if (users == MOST_USERS) an_text_puts(out, "/* and perhaps more */\n");
+    defines(&t, out);
+    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, p->kernel[s->epilogue].name, gpu->msl, true, out);
+    an_text_puts(out, "\n");
+    body_used[t.unit] = true;
+}
+
+static void c_kernels(const an_plan *p, an_text *out)
+{
+    for (int k = 0; k < p->n_kernels; k++) {
+        if (!p->kernel[k].text) continue;
+        an_render_c(p->kernel[k].u.row, p->kernel[k].name, true, out);
+        an_text_puts(out, "\n");
+    }
+}
+
+void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
+{
+    if (!strcmp(dialect, "c")) {
+        c_kernels(p, out);
+        return;
+    }
+    const an_gpu gpu = {.msl = !strcmp(dialect, "msl"), .version = 300};
+    bool body_used[AN_N_UNITS] = {false}, *printed = calloc((size_t)p->n_kernels + 1, sizeof *printed);
+    if (!printed) {
+        out->failed = true;
+        return;
+    }
+    for (int32_t s = 0; s < p->n_steps; s++) {
+        int32_t k = p->step[s].kernel;
+        if (p->kernel[k].kind != AN_KERNEL_ROW) {
+            template_step(p, s, &gpu, body_used, out);
+        } else if (!printed[k] && p->step[s].fallback) {
+            an_render_c(p->kernel[k].u.row, p->kernel[k].name, true, out);
+            an_text_puts(out, "\n");
+            printed[k] = true;
+        } else if (!printed[k]) {
+            an_render_gpu(p->kernel[k].u.row, p->kernel[k].name, gpu.msl, true, out);
+            an_text_puts(out, "\n");
+            printed[k] = true;
+        }
+    }
+    free(printed);
+    for (int u = AN_UNIT_GEMM; u < AN_N_UNITS; u++)
+        if (body_used[u]) an_text_puts(out, body_text((an_gpu_module)u, AN_BODY_PORTABLE));
+}

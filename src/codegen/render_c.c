@@ -1,0 +1,463 @@
+/* render_c.c: row programs as C. One instruction is one line; loops over columns are written so that gcc and clang
+ * vectorise them: no branches, a loop of 32 lanes inside where a sum needs its fixed tree. */
+#include "codegen/render.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+extern const char an_embed_exact[], an_embed_dialect_rows_c_h[];
+
+const char *an_render_c_prelude(int part)
+{
+    return part ? an_embed_dialect_rows_c_h : an_embed_exact;
+}
+
+static const char *const storage[AN_N_DTYPES] = {"float",   "uint16_t", "uint16_t", "double",
+                                                 "int32_t", "int64_t",  "uint8_t",  "uint8_t"};
+static const char *const computed[AN_N_DTYPES] = {"float",   "float",   "float",   "double",
+                                                  "int32_t", "int64_t", "int32_t", "int32_t"};
+static const char *const vars[AN_N_VARS] = {"r", "c", "q"};
+
+void an_render_expression(const char *e, const char *a, const char *b, const char *c, an_text *out)
+{
+    while (*e) {
+        if (!isalpha((unsigned char)*e) && *e != '_') {
+            an_text_putn(out, e++, 1);
+            continue;
+        }
+        const char *start = e;
+        while (isalnum((unsigned char)*e) || *e == '_') e++;
+        bool operand = e - start == 1;
+        if (operand && *start == 'a')
+            an_text_puts(out, a);
+        else if (operand && *start == 'b')
+            an_text_puts(out, b);
+        else if (operand && *start == 'c')
+            an_text_puts(out, c);
+        else
+            an_text_putn(out, start, (size_t)(e - start));
+    }
+}
+
+static void constant(const an_ins *in, an_text *out)
+{
+    if (!an_dtype_is_float((an_dtype)in->dtype)) {
+        an_text_printf(out, in->imm_i == INT64_MIN ? "INT64_MIN" : "%lld", (long long)in->imm_i);
+        return;
+    }
+    const char *suffix = in->dtype == AN_F64 ? "" : "f";
+    double x = in->dtype == AN_F64 ? in->imm : (double)(float)in->imm;
+    if (isnan(x))
+        an_text_puts(out, "NAN");
+    else if (isinf(x))
+        an_text_puts(out, x > 0 ? "INFINITY" : "-INFINITY");
+    else {
+        char text[64];
+        snprintf(text, sizeof text, in->dtype == AN_F64 ? "%.17g" : "%.9g", x);
+        an_text_printf(out, "%s%s%s", text, strpbrk(text, ".en") ? "" : ".0", suffix);
+    }
+}
+
+static void guard(const an_loop_kernel *p, int32_t g, an_text *out)
+{
+    for (int i = 0; i < p->guard[g].n; i++) {
+        const an_bound *b = &p->guard[g].bound[i];
+        const an_ix_expr *e = &p->ix.expr[b->e];
+        an_text_puts(out, i ? " & " : "");
+        if (e->lo < b->lo) {
+            an_text_puts(out, "((");
+            an_ix_text(&p->ix, b->e, vars, out);
+            an_text_printf(out, ") >= %lld)", (long long)b->lo);
+        }
+        if (e->hi >= b->hi) {
+            an_text_puts(out, e->lo < b->lo ? " & ((" : "((");
+            an_ix_text(&p->ix, b->e, vars, out);
+            an_text_printf(out, ") < %lld)", (long long)b->hi);
+        }
+        if (e->lo >= b->lo && e->hi < b->hi) an_text_puts(out, "1");
+    }
+}
+
+/* What rounding to `dtype` does to the text `e`. */
+static void rounded(int dtype, const char *e, an_text *out)
+{
+    if (dtype == AN_BF16)
+        an_text_printf(out, "an_to_bf16(%s)", e);
+    else if (dtype == AN_F16)
+        an_text_printf(out, "an_to_f16(%s)", e);
+    else if (dtype == AN_U8)
+        an_text_printf(out, "(uint8_t)(%s)", e);
+    else
+        an_text_puts(out, e);
+}
+
+static void load(const an_loop_kernel *p, const an_ins *in, an_text *out)
+{
+    const an_loop_arg *arg = &p->arg[in->arg];
+    if (in->guard >= 0) {
+        an_text_puts(out, "(");
+        guard(p, in->guard, out);
+        an_text_puts(out, ") ? ");
+    }
+    if (arg->dtype == AN_BF16) an_text_puts(out, "an_bf16_to_f32(");
+    if (arg->dtype == AN_F16) an_text_puts(out, "an_f16_to_f32(");
+    an_text_printf(out, "%s[", arg->name);
+    an_ix_text(&p->ix, in->ix, vars, out);
+    if (in->a >= 0)
+        an_text_printf(out, in->scale == 1 ? " + an_clamp(v%d, %lld)" : " + an_clamp(v%d, %lld) * %lld", in->a,
+                       (long long)in->clamp, (long long)in->scale);
+    an_text_puts(out, "]");
+    if (arg->dtype == AN_BF16 || arg->dtype == AN_F16) an_text_puts(out, ")");
+    if (in->guard >= 0) an_text_puts(out, " : 0");
+}
+
+static void cast(const an_loop_kernel *p, const an_ins *in, an_text *out)
+{
+    char v[16];
+    int from = p->ins[in->a].dtype, to = in->dtype;
+    snprintf(v, sizeof v, "v%d", in->a);
+    bool from_float = an_dtype_is_float((an_dtype)from);
+    if (to == AN_BOOL)
+        an_text_printf(out, "%s != 0", v);
+    else if (to == AN_I32)
+        an_text_printf(out, from_float ? "an_f_to_i32(%s)" : "(int32_t)%s", v);
+    else if (to == AN_I64)
+        an_text_printf(out, from_float ? "an_f_to_i64(%s)" : "(int64_t)%s", v);
+    else if (to == AN_U8)
+        an_text_printf(out, from_float ? "an_f_to_u8(%s)" : "(uint8_t)%s", v);
+    else if (to == AN_F64)
+        an_text_printf(out, "(double)%s", v);
+    else {
+        char e[32];
+        snprintf(e, sizeof e, "(float)%s", v);
+        rounded(to, e, out);
+    }
+}
+
+/* Integer sums and products wrap; C would call that undefined. */
+static bool wraps(const an_ins *in)
+{
+    return !an_dtype_is_float((an_dtype)in->dtype) &&
+           (in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL || in->op == AN_OP_NEG);
+}
+
+static void elementwise(const an_ins *in, an_text *out)
+{
+    char a[32], b[32], c[32];
+    const char *operand = "v%d";
+    if (wraps(in)) {
+        operand = in->dtype == AN_I64 ? "(uint64_t)v%d" : "(uint32_t)v%d";
+        an_text_puts(out, in->dtype == AN_I64 ? "(int64_t)(" : "(int32_t)(");
+    }
+    snprintf(a, sizeof a, operand, in->a);
+    snprintf(b, sizeof b, operand, in->b);
+    snprintf(c, sizeof c, operand, in->c);
+    an_text e = {0};
+    an_render_expression(an_ops[in->op].kernel, a, b, c, &e);
+    rounded(in->dtype, e.data ? e.data : "", out);
+    out->failed |= e.failed;
+    an_text_free(&e);
+    if (wraps(in)) an_text_puts(out, ")");
+}
+
+static void store(const an_loop_kernel *p, const an_ins *in, an_text *out)
+{
+    const an_loop_arg *arg = &p->arg[in->arg];
+    an_text_printf(out, "%s[", arg->name);
+    an_ix_text(&p->ix, in->ix, vars, out);
+    an_text_puts(out, "] = ");
+    if (arg->dtype == AN_BF16)
+        an_text_printf(out, "(uint16_t)an_f32_to_bf16(v%d);\n", in->a);
+    else if (arg->dtype == AN_F16)
+        an_text_printf(out, "(uint16_t)an_f32_to_f16(v%d);\n", in->a);
+    else if (arg->dtype == AN_BOOL)
+        an_text_printf(out, "v%d != 0;\n", in->a);
+    else
+        an_text_printf(out, "(%s)v%d;\n", storage[arg->dtype], in->a);
+}
+
+static void instruction(const an_loop_kernel *p, int i, const char *indent, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    an_text_puts(out, indent);
+    if (in->kind == AN_INS_STORE) {
+        store(p, in, out);
+        return;
+    }
+    an_text_printf(out, "const %s v%d = ", computed[in->dtype], i);
+    switch (in->kind) {
+    case AN_INS_CONST: constant(in, out); break;
+    case AN_INS_INDEX:
+        an_text_puts(out, "(int32_t)(");
+        an_ix_text(&p->ix, in->ix, vars, out);
+        an_text_puts(out, ")");
+        break;
+    case AN_INS_TEST: guard(p, in->guard, out); break;
+    case AN_INS_LOAD: load(p, in, out); break;
+    case AN_INS_TILE: rounded(in->dtype, "acc[c - t->col0]", out); break;
+    case AN_INS_RAND:
+        an_text_printf(out, "an_uniform_at(%s, %uu, (uint64_t)(", p->arg[in->arg].name, (unsigned)in->imm_i);
+        an_ix_text(&p->ix, in->ix, vars, out);
+        an_text_printf(out, "), %lldu)", (long long)in->scale);
+        break;
+    case AN_INS_ELEM: elementwise(in, out); break;
+    case AN_INS_CAST: cast(p, in, out); break;
+    default: break;
+    }
+    an_text_puts(out, ";\n");
+}
+
+/* ---------------------------------------------------------------------------------------------- reductions */
+
+static const char *worst(int dtype)
+{
+    switch (dtype) {
+    case AN_I32: return "INT32_MIN";
+    case AN_I64: return "INT64_MIN";
+    case AN_U8:
+    case AN_BOOL: return "0";
+    default: return "-INFINITY";
+    }
+}
+
+static const char *first_value(const an_ins *in)
+{
+    return in->op == AN_OP_MAX ? worst(in->dtype) : "0";
+}
+
+static void accumulate(const an_loop_kernel *p, int i, const char *lane, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    bool real = an_dtype_is_float((an_dtype)p->ins[in->a].dtype);
+    if (in->op == AN_OP_MAX)
+        an_text_printf(out, "s%d%s = an_max(s%d%s, v%d);\n", i, lane, i, lane, in->a);
+    else if (real)
+        an_text_printf(out, "s%d%s += v%d;\n", i, lane, in->a);
+    else
+        an_text_printf(out, "s%d%s = (%s)((%s)s%d%s + (%s)v%d);\n", i, lane, computed[in->dtype],
+                       in->dtype == AN_I64 ? "uint64_t" : "uint32_t", i, lane,
+                       in->dtype == AN_I64 ? "uint64_t" : "uint32_t", in->a);
+}
+
+static void argmax_update(const an_loop_kernel *p, int i, const char *place, const char *indent, an_text *out)
+{
+    int v = p->ins[i].a;
+    bool real = an_dtype_is_float((an_dtype)p->ins[v].dtype);
+    const char *lane = p->shape == AN_COL ? "[l]" : "";
+    an_text_printf(out, "%sif (q%d%s < 0 || v%d > b%d%s", indent, i, lane, v, i, lane);
+    if (real) an_text_printf(out, " || (v%d != v%d && b%d%s == b%d%s)", v, v, i, lane, i, lane);
+    an_text_printf(out, ") { b%d%s = v%d; q%d%s = (int32_t)%s; }\n", i, lane, v, i, lane, place);
+}
+
+/* ---------------------------------------------------------------------------------------------- rows */
+
+static bool has(const an_loop_kernel *p, int phase, bool reduce, an_op op)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase &&
+            (reduce ? p->ins[i].kind == AN_INS_REDUCE && (p->ins[i].op == AN_OP_ARGMAX) == (op == AN_OP_ARGMAX)
+                    : p->ins[i].level == AN_LEVEL_COL && p->ins[i].kind != AN_INS_REDUCE))
+            return true;
+    return false;
+}
+
+static void column_body(const an_loop_kernel *p, int phase, const char *indent, bool lanes, bool argmax, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase || in->level != AN_LEVEL_COL || in->kind == AN_INS_REDUCE) continue;
+        if (in->kind == AN_INS_COLSUM)
+            an_text_printf(out, "%sd%d[r %% %d %% %d][c] += v%d;\n", indent, i, p->run, AN_RUN_LANES, in->a);
+        else
+            instruction(p, i, indent, out);
+    }
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase || in->kind != AN_INS_REDUCE) continue;
+        if (in->op == AN_OP_ARGMAX) {
+            if (argmax) argmax_update(p, i, "c", indent, out);
+        } else if (lanes) {
+            an_text_puts(out, indent);
+            accumulate(p, i, "[l]", out);
+        }
+    }
+}
+
+static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].level == AN_LEVEL_ROW && p->ins[i].kind != AN_INS_REDUCE)
+            instruction(p, i, "        ", out);
+    bool tree = has(p, phase, true, AN_OP_SUM), best = has(p, phase, true, AN_OP_ARGMAX);
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase || in->kind != AN_INS_REDUCE) continue;
+        if (in->op == AN_OP_ARGMAX)
+            an_text_printf(out, "        %s b%d = 0;\n        int32_t q%d = -1;\n", computed[p->ins[in->a].dtype], i,
+                           i);
+        else
+            an_text_printf(out, "        %s s%d[32];\n        for (int l = 0; l < 32; l++) s%d[l] = %s;\n",
+                           computed[in->dtype], i, i, first_value(in));
+    }
+    long long cols = (long long)p->cols, full = cols / 32 * 32;
+    if (tree && !best) {
+        if (full) {
+            an_text_printf(out,
+                           "        for (int64_t c0 = 0; c0 < %lld; c0 += 32) {\n            AN_EACH for (int l = 0; l "
+                           "< 32; l++) {\n                const int64_t c = c0 + l;\n",
+                           full);
+            column_body(p, phase, "                ", true, false, out);
+            an_text_puts(out, "            }\n        }\n");
+        }
+        if (cols % 32) {
+            an_text_printf(out, "        for (int l = 0; l < %lld; l++) {\n            const int64_t c = %lld + l;\n",
+                           cols % 32, full);
+            column_body(p, phase, "            ", true, false, out);
+            an_text_puts(out, "        }\n");
+        }
+    } else if (tree || best) { /* an argmax walks in order; sums beside it keep their lanes */
+        an_text_printf(out,
+                       "        for (int64_t c = 0; c < %lld; c++) {\n            const int l = (int)(c & 31);\n       "
+                       "     (void)l;\n",
+                       cols);
+        column_body(p, phase, "            ", true, true, out);
+        an_text_puts(out, "        }\n");
+    } else if (has(p, phase, false, AN_OP_SUM)) {
+        an_text_puts(out, "        AN_EACH for (int64_t c = t->col0; c < t->col1; c++) {\n");
+        column_body(p, phase, "            ", false, false, out);
+        an_text_puts(out, "        }\n");
+    }
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase || in->kind != AN_INS_REDUCE) continue;
+        if (in->op == AN_OP_ARGMAX) {
+            an_text_printf(out, "        const int32_t v%d = q%d;\n", i, i);
+            continue;
+        }
+        char e[32];
+        snprintf(e, sizeof e, "s%d[0]", i);
+        an_text_printf(out, "        AN_FOLD(s%d, 32, %s);\n        const %s v%d = ", i,
+                       in->op == AN_OP_MAX ? "an_max" : "AN_PLUS", computed[in->dtype], i);
+        rounded(in->dtype, e, out);
+        an_text_puts(out, ";\n");
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- columns */
+
+static void column_program(const an_loop_kernel *p, an_text *out)
+{
+    int red = -1;
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_REDUCE) red = i;
+    const an_ins *in = &p->ins[red];
+    const char *type = computed[in->op == AN_OP_ARGMAX ? p->ins[in->a].dtype : in->dtype];
+    an_text_puts(out, "        for (int64_t c0 = t->col0; c0 < t->col1; c0 += 64) {\n            const int n = t->col1 "
+                      "- c0 < 64 ? (int)(t->col1 - c0) : 64;\n");
+    if (in->op == AN_OP_ARGMAX)
+        an_text_printf(out,
+                       "            %s b%d[64];\n            int32_t q%d[64];\n            for (int l = 0; l < 64; "
+                       "l++) b%d[l] = 0, q%d[l] = -1;\n",
+                       type, red, red, red, red);
+    else
+        an_text_printf(out,
+                       "            %s s%d[%d][64];\n            for (int l = 0; l < %d; l++) for (int j = 0; j < 64; "
+                       "j++) s%d[l][j] = %s;\n",
+                       type, red, p->lanes, p->lanes, red, first_value(in));
+    an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
+    if (in->op != AN_OP_ARGMAX) an_text_printf(out, "                %s *lane = s%d[q %% %d];\n", type, red, p->lanes);
+    an_text_puts(out, "                AN_EACH for (int l = 0; l < n; l++) {\n                    const int64_t c = c0 "
+                      "+ l;\n                    (void)c;\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE) instruction(p, i, "                    ", out);
+    if (in->op == AN_OP_ARGMAX)
+        argmax_update(p, red, "q", "                    ", out);
+    else if (in->op == AN_OP_MAX)
+        an_text_printf(out, "                    lane[l] = an_max(lane[l], v%d);\n", in->a);
+    else if (an_dtype_is_float((an_dtype)in->dtype))
+        an_text_printf(out, "                    lane[l] += v%d;\n", in->a);
+    else
+        an_text_printf(out, "                    lane[l] = (%s)((uint64_t)lane[l] + (uint64_t)v%d);\n", type, in->a);
+    an_text_puts(out, "                }\n            }\n            AN_EACH for (int l = 0; l < n; l++) {\n           "
+                      "     const int64_t c = c0 + l;\n");
+    if (in->op == AN_OP_ARGMAX) {
+        an_text_printf(out, "                const int32_t v%d = q%d[l];\n", red, red);
+    } else {
+        for (int s = p->lanes / 2; s; s /= 2)
+            for (int l = 0; l < s; l++)
+                an_text_printf(out,
+                               in->op == AN_OP_MAX ? "                s%d[%d][l] = an_max(s%d[%d][l], s%d[%d][l]);\n"
+                                                   : "                s%d[%d][l] = s%d[%d][l] + s%d[%d][l];\n",
+                               red, l, red, l, red, l + s);
+        char e[32];
+        snprintf(e, sizeof e, "s%d[0][l]", red);
+        an_text_printf(out, "                const %s v%d = ", computed[in->dtype], red);
+        rounded(in->dtype, e, out);
+        an_text_puts(out, ";\n");
+    }
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase > 0 && p->ins[i].kind != AN_INS_REDUCE) instruction(p, i, "                ", out);
+    an_text_puts(out, "            }\n        }\n");
+}
+
+/* The lanes of column sums, at the first row of a run. */
+static void begin_run(const an_loop_kernel *p, an_text *out)
+{
+    an_text_printf(out, "        if (r %% %d == 0) {\n", p->run);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_COLSUM)
+            an_text_printf(out,
+                           "            for (int l = 0; l < %d; l++)\n                for (int64_t c = 0; c < %lld; "
+                           "c++) d%d[l][c] = 0;\n",
+                           AN_RUN_LANES, (long long)p->cols, i);
+    an_text_puts(out, "        }\n");
+}
+
+/* Behind its last one they are folded. */
+static void end_run(const an_loop_kernel *p, an_text *out)
+{
+    an_text_printf(out, "        if ((r + 1) %% %d == 0) {\n", p->run);
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_COLSUM) continue;
+        an_text_printf(out, "            AN_EACH for (int64_t c = 0; c < %lld; c++) {\n", (long long)p->cols);
+        for (int s = AN_RUN_LANES / 2; s; s /= 2)
+            for (int l = 0; l < s; l++)
+                an_text_printf(out, "                d%d[%d][c] += d%d[%d][c];\n", i, l, i, l + s);
+        an_text_printf(out, "                %s[", p->arg[p->ins[i].arg].name);
+        an_ix_text(&p->ix, p->ins[i].ix, vars, out);
+        an_text_printf(out, "] = d%d[0][c];\n            }\n", i);
+    }
+    an_text_puts(out, "        }\n");
+}
+
+void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text *out)
+{
+    if (notes)
+        an_text_printf(out, "/* %s: %lld x %lld, %llu flops, %llu bytes */\n", p->name, (long long)p->rows,
+                       (long long)p->cols, (unsigned long long)p->flops, (unsigned long long)p->bytes);
+    an_text_printf(out, "void %s(const an_tile *t, void *const *arg)\n{\n", name);
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, notes ? "    %s%s *%s = arg[%d]; /* %s */\n" : "    %s%s *%s = arg[%d];\n",
+                       p->arg[i].written ? "" : "const ",
+                       strcmp(p->arg[i].name, "rng") ? storage[p->arg[i].dtype] : "uint32_t", p->arg[i].name, i,
+                       p->arg[i].note);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_COLSUM)
+            an_text_printf(out, "    float d%d[%d][%lld];\n", i, AN_RUN_LANES, (long long)p->cols);
+    an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n");
+    if (p->shape == AN_COL) {
+        column_program(p, out);
+    } else if (p->shape == AN_TILE) {
+        an_text_puts(out, "        const float *acc = t->acc + (r - t->row0) * t->ld;\n        (void)acc;\n        "
+                          "AN_EACH for (int64_t c = t->col0; c < t->col1; c++) {\n");
+        column_body(p, 0, "            ", false, false, out);
+        an_text_puts(out, "        }\n");
+    } else {
+        if (p->run) begin_run(p, out);
+        for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, out);
+        if (p->run) end_run(p, out);
+    }
+    an_text_puts(out, "    }\n}\n");
+}

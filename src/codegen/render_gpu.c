@@ -1,0 +1,389 @@
+/* render_gpu.c: row programs as CUDA and MSL: one text in the words of dialect/{cuda,msl}.h and dialect/rows_gpu.h.
+ *
+ * Rule: a row with reductions belongs to a subgroup, whose lane l takes columns l, l + 32, ...: the 32 virtual lanes of
+ * the reduction tree are real ones, and the fold is five shuffles: the bits of render_c.c. Rows whose columns are
+ * summed as well belong to a group, a run of them, of which each subgroup is a lane of those sums. Any other element,
+ * and any other column sum, belongs to one thread, a long column in CUDA to a group, a lane of it to a subgroup. The
+ * epilogue of a product is a function that templates/gemm.inc calls through its hole. Invariants: no atomics; an
+ * element is written by the thread that later phases have read it in; index arithmetic is in 32 bits unless the
+ * argument is too large for that. Extents are literals: equal texts are equal kernels.
+ *
+ * AN_GPU_CUDA_FAST has liberties: several columns a lane, so sums in another order; a row kept in registers from phase
+ * to phase, a long one by a group, in shared memory; where nothing along the columns has more than 16 bits, exp and
+ * 1 + erf to 13 bits or more (is_brief, is_brief_row). The last is the one that fusing can show: the same formula in a
+ * program that also stores f32 is computed in full.
+ */
+#include "codegen/render_gpu.h"
+#include "codegen/kernel_comment.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    EACH_THREADS = 256,
+    COL_THREADS = 64,
+    APART_FROM = 64, /* elements of a column from which each of its lanes is a subgroup's */
+    FIRST_EPILOGUE_BUFFER = 5,
+    METAL_BUFFERS = 31,
+    AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
+    WIDE_FROM = 1 << 20 /* elements from which it still fills a GPU */
+};
+
+/* i, and r and c where they are read. */
+static void place_of_thread(const an_loop_kernel *p, int threads, an_text *out)
+{
+    int64_t n = p->rows * p->cols;
+    bool is_long = n > INT32_MAX;
+    an_text_printf(out,
+                   is_long ? "    const an_i64 i = (an_i64)an_group.x * %d + (int)an_thread;\n"
+                           : "    const int i = (int)an_group.x * %d + (int)an_thread;\n",
+                   threads);
+    if (n % threads) an_text_printf(out, "    if (i >= %lld) return;\n", (long long)n);
+    const char *type = is_long ? "an_u64" : "an_u32";
+    if (an_gpu_uses(p, AN_VAR_ROW)) {
+        if (p->cols == 1)
+            an_text_puts(out, "    const int r = (int)i;\n");
+        else
+            an_text_printf(out, "    const int r = (int)((%s)i / %lldu);\n", type, (long long)AN_MAX(p->cols, 1));
+    }
+    if (an_gpu_uses(p, AN_VAR_COL)) {
+        if (p->rows == 1)
+            an_text_puts(out, "    const int c = (int)i;\n");
+        else
+            an_text_printf(out, "    const int c = (int)((%s)i %% %lldu);\n", type, (long long)AN_MAX(p->cols, 1));
+    }
+    if (!an_gpu_uses(p, AN_VAR_ROW) && !an_gpu_uses(p, AN_VAR_COL)) an_text_puts(out, "    (void)i;\n");
+}
+
+/* Elementwise and nothing but 16-bit results. */
+static bool is_brief(const an_loop_kernel *p, an_gpu_kind gpu)
+{
+    bool brief = gpu == AN_GPU_CUDA_FAST && p->shape != AN_COL && !an_gpu_has_rows(p);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_STORE)
+            brief &= p->arg[p->ins[i].arg].dtype == AN_BF16 || p->arg[p->ins[i].arg].dtype == AN_F16;
+    return brief;
+}
+
+static void wide_elements(const an_loop_kernel *p, const an_launch *launch, an_gpu_form f, an_text *out)
+{
+    int64_t n = p->rows * p->cols;
+    const bool is_long = n > INT32_MAX - EACH_THREADS * AN_WIDE; /* the last group reaches beyond n */
+    const char *type = is_long ? "an_i64" : "int", *unsigned_type = is_long ? "an_u64" : "an_u32";
+    an_text_printf(out, "    const %s i = ((%s)an_group.x * %d + (int)an_thread) * %d; /* %d columns a thread */\n",
+                   type, type, launch->threads, AN_WIDE, AN_WIDE);
+    if (n % ((int64_t)launch->threads * AN_WIDE)) an_text_printf(out, "    if (i >= %lld) return;\n", (long long)n);
+    an_text_printf(out, "    const int r = (int)((%s)i / %lldu), c0 = (int)((%s)i %% %lldu);\n    (void)r;\n",
+                   unsigned_type, (long long)p->cols, unsigned_type, (long long)p->cols);
+    if (p->shape == AN_TILE)
+        an_text_printf(out, "    an_product wp[%d];\n    an_wide_load(wp, product + i);\n", AN_WIDE);
+    an_gpu_moves(p, 0, f, false, "    ", out);
+    an_text_printf(
+        out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
+        AN_WIDE);
+    if (p->shape == AN_TILE) an_text_puts(out, "        const float acc = an_product_value(wp[k]);\n");
+    for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "if (c == 0) ", f, out);
+    an_text_puts(out, "    }\n");
+    an_gpu_moves(p, 0, f, true, "    ", out);
+}
+
+static void elements(const an_loop_kernel *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
+{
+    const an_gpu_form f = {.wide = launch->wide ? AN_WIDE : 0, .brief = is_brief(p, gpu)};
+    if (launch->wide) {
+        wide_elements(p, launch, f, out);
+        return;
+    }
+    place_of_thread(p, launch->threads, out);
+    if (p->shape == AN_TILE) an_text_puts(out, "    const float acc = an_product_value(product[i]);\n");
+    for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", f, out);
+}
+
+/* All lanes of a column in one thread. */
+static void columns_of_thread(const an_loop_kernel *p, int red, int lanes, int threads, an_text *out)
+{
+    const char *indent = lanes > 1 ? "            " : "        ";
+    place_of_thread(p, threads, out);
+    an_gpu_declare_lanes(p, red, lanes, out);
+    if (lanes > 1) {
+        an_text_printf(out,
+                       "    for (int q0 = 0; q0 < %lld; q0 += %d)\n        AN_UNROLL for (int k = 0; k < %d; k++)\n    "
+                       "    {\n            const int q = q0 + k;\n",
+                       (long long)p->red, lanes, lanes);
+        if (p->red % lanes) an_text_printf(out, "            if (q >= %lld) break;\n", (long long)p->red);
+        if (!an_gpu_uses(p, AN_VAR_RED)) an_text_puts(out, "            (void)q;\n");
+    } else {
+        an_text_printf(out, "    for (int q = 0; q < %lld; q++) {\n", (long long)p->red);
+    }
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, indent, "", (an_gpu_form){0}, out);
+    an_gpu_accumulate(p, red, lanes > 1 ? "[k]" : "", "q", indent, out);
+    an_text_puts(out, lanes > 1 ? "        }\n" : "    }\n");
+}
+
+/* A subgroup for each lane of 32 columns: what a lane reads is on its way together, 16 elements where so many divide
+ * the column. The first subgroup has the lanes in the end. */
+static void columns_apart(const an_loop_kernel *p, int red, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    const char *type = an_gpu_computed[in->dtype];
+    const long long across = p->cols / 32;
+    int at_once = 16;
+    while (p->red % (AN_RUN_LANES * at_once)) at_once /= 2;
+    an_text_printf(out,
+                   "    const int l = (int)an_lane, r = (int)(an_group.x / %lldu), c = (int)(an_group.x "
+                   "%% %lldu) * 32 "
+                   "+ l;\n    (void)r;\n",
+                   across, across);
+    an_text_printf(out,
+                   "    %s s = %s;\n    for (int q0 = (int)an_subgroup; q0 < %lld; q0 += %d)\n        AN_UNROLL for "
+                   "(int k = 0; k < %d; k++)\n        {\n            const int q = q0 + %d * k;\n",
+                   type, an_gpu_first_value(in), (long long)p->red, AN_RUN_LANES * at_once, at_once, AN_RUN_LANES);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, "            ", "", (an_gpu_form){0}, out);
+    an_text_printf(out, "            s = %s(s, v%d);\n        }\n", in->op == AN_OP_MAX ? "an_max" : "an_plus", in->a);
+    an_text_printf(out,
+                   "    AN_SHARED_ARRAY(%s, lanes, %d);\n    lanes[an_thread] = s;\n    AN_BARRIER();\n    if "
+                   "(an_subgroup > 0) return;\n"
+                   "    %s s%d[%d];\n    AN_UNROLL for (int k = 0; k < %d; k++) s%d[k] = lanes[l + 32 * k];\n",
+                   type, 32 * AN_RUN_LANES, type, red, AN_RUN_LANES, AN_RUN_LANES, red);
+}
+
+static void columns(const an_loop_kernel *p, const an_launch *launch, an_text *out)
+{
+    int red = 0;
+    while (p->ins[red].kind != AN_INS_REDUCE) red++;
+    const an_ins *in = &p->ins[red];
+    int lanes = in->op == AN_OP_ARGMAX ? 1 : AN_MAX(p->lanes, 1);
+    if (launch->apart)
+        columns_apart(p, red, out);
+    else
+        columns_of_thread(p, red, lanes, launch->threads, out);
+    for (int s = lanes / 2; s; s /= 2)
+        for (int l = 0; l < s; l++)
+            an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", red, l,
+                           in->op == AN_OP_MAX ? "an_max" : "an_plus", red, l, red, l + s);
+    char e[32];
+    snprintf(e, sizeof e, in->op == AN_OP_ARGMAX ? "q%d" : lanes > 1 ? "s%d[0]" : "s%d", red);
+    an_text_printf(out, "    const %s v%d = ", an_gpu_computed[in->dtype], red);
+    an_gpu_rounded(in->dtype, e, out);
+    an_text_puts(out, ";\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase > 0 && i != red) an_gpu_instruction(p, i, "    ", "if (c == 0) ", (an_gpu_form){0}, out);
+}
+
+/* ---------------------------------------------------------------------------------------------- kernels */
+
+static bool is_rng(const an_loop_arg *a)
+{
+    return !strcmp(a->name, "rng");
+}
+static const char *type_of(const an_loop_arg *a)
+{
+    return is_rng(a) ? "an_u32" : an_gpu_storage[a->dtype];
+}
+
+static void notes_above(const an_loop_kernel *p, an_text *out)
+{
+    static const char *const shapes[] = {"rows", "columns", "epilogue"};
+    an_text_printf(out, "/* %s: %s, %lld x %lld", p->name, shapes[p->shape], (long long)p->rows, (long long)p->cols);
+    if (p->shape == AN_COL) an_text_printf(out, " over %lld", (long long)p->red);
+    an_text_puts(out, "; ");
+    an_render_cost(p->flops, p->bytes, out);
+    an_text_puts(out, "\n");
+    an_render_formulas(p, " *     ", out);
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, " * %s %s: %s %s\n", p->arg[i].written ? p->arg[i].read ? "updates" : "writes " : "reads  ",
+                       p->arg[i].name, an_dtype_name((an_dtype)p->arg[i].dtype), p->arg[i].note);
+    an_text_puts(out, " */\n");
+}
+
+/* The function behind AN_EPILOGUE. Rows count through the batch, as on the CPU. */
+static void epilogue(const an_loop_kernel *p, const char *name, an_text *out)
+{
+    an_text_printf(out, "AN_FN void %s(int r, int c, float acc", name);
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, ", AN_DEVICE %s%s *%s", p->arg[i].written ? "" : "const ", type_of(&p->arg[i]),
+                       p->arg[i].name);
+    an_text_puts(out, ")\n{\n");
+    if (!an_gpu_uses(p, AN_VAR_ROW)) an_text_puts(out, "    (void)r;\n");
+    if (!an_gpu_uses(p, AN_VAR_COL)) an_text_puts(out, "    (void)c;\n");
+    for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", (an_gpu_form){0}, out);
+    an_text_puts(out, "}\n#define AN_EPILOGUE_ARGS ");
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN",
+                       FIRST_EPILOGUE_BUFFER + i, type_of(&p->arg[i]), p->arg[i].name);
+    an_text_printf(out, "\n#define AN_EPILOGUE(row, col, acc) %s(batch * g.m + (row), col, acc", name);
+    for (int i = 0; i < p->n_args; i++) an_text_printf(out, ", %s", p->arg[i].name);
+    an_text_puts(out, ")\n");
+}
+
+/* Whether a column sum is long enough, in whole lanes, and whole subgroups wide. */
+static bool lanes_apart(const an_loop_kernel *p)
+{
+    bool apart = p->shape == AN_COL && p->lanes == AN_RUN_LANES && p->cols % 32 == 0 && p->red >= APART_FROM &&
+                 p->red % AN_RUN_LANES == 0;
+    for (int i = 0; i < p->n_ins; i++) apart &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
+    return apart && p->rows * p->cols / 32 <= INT32_MAX;
+}
+
+an_launch an_render_gpu_launch(const an_loop_kernel *p, an_gpu_kind gpu)
+{
+    const bool msl = gpu == AN_GPU_MSL;
+    if (an_gpu_has_rows(p)) return an_gpu_rows_launch(p, gpu);
+    int64_t n = p->rows * p->cols;
+    if (!msl && p->shape != AN_COL && p->cols % AN_WIDE == 0 && n >= WIDE_FROM && n / AN_WIDE <= INT32_MAX)
+        return (an_launch){
+            .groups = an_ceil_div(n, (int64_t)EACH_THREADS * AN_WIDE), .threads = EACH_THREADS, .wide = true};
+    if (!msl && lanes_apart(p)) return (an_launch){.groups = n / 32, .threads = 32 * AN_RUN_LANES, .apart = true};
+    int threads = (int)AN_MIN(p->shape == AN_COL ? COL_THREADS : EACH_THREADS, AN_MAX(an_round_up(n, 32), 32));
+    return (an_launch){.groups = an_ceil_div(n, threads), .threads = threads};
+}
+
+const char *an_render_gpu_refusal(const an_loop_kernel *p, bool msl)
+{
+    static const char no_float64[] =
+        "uses float64, which Apple GPUs do not have; use float32, device=cpu, or fallback=cpu";
+    int buffers = p->n_args + (p->shape == AN_TILE ? FIRST_EPILOGUE_BUFFER : 0);
+    if (msl && buffers > METAL_BUFFERS)
+        return "takes more than the 31 buffers of Metal; evaluate fewer tensors at once";
+    if (p->rows > INT32_MAX || p->cols > INT32_MAX || p->red > INT32_MAX)
+        return "has an extent of more than 2147483647; use a smaller batch";
+    for (int i = 0; i < p->n_args; i++)
+        if (msl && p->arg[i].dtype == AN_F64) return no_float64;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (msl && in->dtype == AN_F64) return no_float64;
+    }
+    return NULL;
+}
+
+static const char *word_of(const an_loop_arg *a, an_gpu_kind gpu)
+{
+    return a->written ? "AN_ROW_OUT" : a->fixed && gpu != AN_GPU_MSL ? "AN_ROW_FIXED" : "AN_ROW_IN";
+}
+
+void an_render_gpu_tail(const an_loop_kernel *p, const char *name, an_dtype product, an_text *out)
+{
+    an_launch launch = an_render_gpu_launch(p, AN_GPU_CUDA_FAST);
+    bool half = product == AN_BF16;
+    an_text_printf(out, "typedef %s an_product;\nAN_FN float an_product_value(an_product x) { return %s; }\n",
+                   an_gpu_storage[product], half ? "an_bf16_to_f32(x)" : "x");
+    an_text_printf(out, "AN_KERNEL(%s, %d)\n(AN_ROW_IN(0, %s, product)", name, launch.threads, an_gpu_storage[product]);
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, ", %s(%d, %s, %s)", word_of(&p->arg[i], AN_GPU_CUDA_FAST), i + 1, type_of(&p->arg[i]),
+                       p->arg[i].name);
+    an_text_puts(out, " AN_IDS)\n{\n");
+    elements(p, &launch, AN_GPU_CUDA_FAST, out);
+    an_text_puts(out, "}\n");
+}
+
+/* ---------------------------------------------------------------------------------------------- ends of products */
+
+bool an_render_gpu_can_end(const an_loop_kernel *p)
+{
+    bool tile = false, stores = false;
+    if (p->shape != AN_TILE || p->cols % AN_WIDE || an_render_gpu_refusal(p, false)) return false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->kind == AN_INS_TILE && in->dtype != AN_BF16) return false;
+        if (in->kind == AN_INS_RAND) return false; /* costs more than the memory it would save */
+        if (in->kind == AN_INS_STORE && !an_gpu_moves_together(p, in, AN_WIDE)) return false;
+        tile |= in->kind == AN_INS_TILE;
+        stores |= in->kind == AN_INS_STORE;
+    }
+    return tile && stores;
+}
+
+static bool is_read_ahead(const an_loop_kernel *p, int i)
+{
+    return p->ins[i].kind == AN_INS_LOAD && an_gpu_moves_together(p, &p->ins[i], AN_WIDE);
+}
+
+/* Parameters of one of the end's functions, behind others; and names for what was read ahead. */
+static void end_function(const an_loop_kernel *p, const char *head, bool reads, an_text *out)
+{
+    an_text_printf(out, "AN_FN void %s", head);
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, ", %s%s *%s", p->arg[i].written ? "" : "const ", type_of(&p->arg[i]), p->arg[i].name);
+    an_text_puts(out, ")\n{\n    (void)r;\n");
+    for (int i = 0; reads && i < p->n_ins; i++)
+        if (is_read_ahead(p, i)) an_text_printf(out, "    auto &w%d = in.w%d;\n", i, i);
+}
+
+/* Row r, from column c0 on: what is read, ahead of its use; what may come nearer before; and what is done. */
+static void end_functions(const an_loop_kernel *p, an_text *out)
+{
+    const an_gpu_form f = {.wide = AN_WIDE, .brief = is_brief(p, AN_GPU_CUDA_FAST), .rounded = true};
+    an_text_puts(out, "struct an_end_in {\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (is_read_ahead(p, i))
+            an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
+    an_text_puts(out, "};\n");
+    end_function(p, "an_end_read(an_end_in &in, int r, int c0", true, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (is_read_ahead(p, i)) an_gpu_move(p, i, "", "    ", out);
+    an_text_puts(out, "}\n");
+    end_function(p, "an_end_soon(int r, int c0", false, out);
+    for (int i = 0; i < p->n_ins; i++) {
+        if (!is_read_ahead(p, i) || !an_ix_uses(&p->ix, p->ins[i].ix, AN_VAR_ROW)) continue;
+        an_text_puts(out, "    an_soon(");
+        an_gpu_place(p, &p->ins[i], out);
+        an_text_puts(out, ");\n");
+    }
+    an_text_puts(out, "}\n");
+    end_function(p, "an_end(int r, int c0, const an_u16 (&wp)[8], const an_end_in &in", true, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_STORE)
+            an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
+    an_text_printf(
+        out,
+        "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n"
+        "        const float acc = an_bf16_to_f32(wp[k]);\n",
+        AN_WIDE);
+    for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "", f, out);
+    an_text_puts(out, "    }\n");
+    an_gpu_moves(p, 0, f, true, "    ", out);
+    an_text_puts(out, "}\n");
+}
+
+void an_render_gpu_end(const an_loop_kernel *p, an_text *out)
+{
+    end_functions(p, out);
+    an_text_puts(out, "#define AN_EPILOGUE_ARGS ");
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", 3 + i,
+                       type_of(&p->arg[i]), p->arg[i].name);
+    an_text_puts(out, "\n#define AN_EPILOGUE_NAMES ");
+    for (int i = 0; i < p->n_args; i++) an_text_printf(out, ", %s", p->arg[i].name);
+    an_text_puts(out, "\n#define AN_END_READ(in, row, col) an_end_read(in, row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_END_SOON(row, col) an_end_soon(row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_END(row, col, x, in) an_end(row, col, x, in AN_EPILOGUE_NAMES)\n");
+}
+
+void an_render_gpu(const an_loop_kernel *p, const char *name, an_gpu_kind gpu, bool notes, an_text *out)
+{
+    const bool msl = gpu == AN_GPU_MSL;
+    if (an_render_gpu_refusal(p, msl)) {
+        out->failed = true;
+        return;
+    }
+    if (notes) notes_above(p, out);
+    if (p->shape == AN_TILE) {
+        epilogue(p, name, out);
+        return;
+    }
+    an_launch launch = an_render_gpu_launch(p, gpu);
+    an_text_printf(out, launch.pair ? "AN_KERNEL(%s, %d, 2)\n(" : "AN_KERNEL(%s, %d)\n(", name, launch.threads);
+    for (int i = 0; i < p->n_args; i++)
+        an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", word_of(&p->arg[i], gpu), i, type_of(&p->arg[i]),
+                       p->arg[i].name);
+    an_text_puts(out, " AN_IDS)\n{\n");
+    if (p->shape == AN_COL)
+        columns(p, &launch, out);
+    else if (an_gpu_has_rows(p))
+        an_gpu_rows(p, &launch, gpu, out);
+    else
+        elements(p, &launch, gpu, out);
+    an_text_puts(out, "}\n");
+}

@@ -1,0 +1,428 @@
+/* render_gpu_rows.c: the rows of render_gpu.c: programs of several phases, or with reductions along a row. Which kernel
+ * a row gets is an_gpu_rows_launch; the rules, and what the fast form may do, stand at the head of render_gpu.c. */
+#include "codegen/render_gpu.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum {
+    ROWS_A_GROUP = 4,
+    TEAM_ROWS = 16,
+    TEAM_THREADS = 1024,
+    LONG_ROW = 8192,     /* columns from which a group takes a row, whose second reading then comes from the cache */
+    ROW_WIDE = 4,        /* columns a lane of a row: 16 bytes of f32 */
+    KEPT_REGISTERS = 96, /* of a lane that may hold its row from phase to phase */
+    KEPT_BYTES = (99 << 10) - 512, /* of a group, in shared memory: what each GPU from sm_80 on has, less the folds' */
+    KEPT_THREADS = 512,            /* most of such a group, of which two are on a multiprocessor at a time */
+    HELD_BYTES = 10 << 20,         /* of rows, by all subgroups: what keeps the memory of a large GPU busy */
+    SHARED_BYTES = 48 << 10        /* of a group, without asking for more */
+};
+
+static bool is_column(const an_ins *in)
+{
+    return in->level == AN_LEVEL_COL && in->kind != AN_INS_REDUCE;
+}
+
+bool an_gpu_has_rows(const an_loop_kernel *p)
+{
+    bool rows = p->n_phases > 1 || p->run;
+    for (int i = 0; i < p->n_ins; i++) rows |= p->ins[i].kind == AN_INS_REDUCE;
+    return p->shape == AN_ROW && rows;
+}
+
+/* An output of the row may take over the memory of an input of the row: the lane that writes it waits until all lanes
+ * have read. */
+static bool row_is_read(const an_loop_kernel *p, int until)
+{
+    for (int i = 0; i < until; i++)
+        if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].level == AN_LEVEL_ROW) return true;
+    return false;
+}
+
+/* The same of a column that was picked by address in an earlier phase. */
+static bool row_is_picked(const an_loop_kernel *p, int phase)
+{
+    bool picked = false, stored = false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        picked |= in->kind == AN_INS_LOAD && in->level == AN_LEVEL_ROW && in->a >= 0 && in->phase < phase;
+        stored |= in->kind == AN_INS_STORE && in->level == AN_LEVEL_COL && in->phase == phase;
+    }
+    return picked && stored;
+}
+
+static void end_row_reduction(const an_loop_kernel *p, int i, int wide, const an_launch *launch, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    const char *lane = wide ? "[0]" : "", *join = in->op == AN_OP_MAX ? "an_max" : "an_plus";
+    char e[48];
+    for (int step = wide / 2; step; step /= 2)
+        for (int l = 0; l < step; l++)
+            an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", i, l, join, i, l, i, l + step);
+    if (in->op == AN_OP_ARGMAX)
+        snprintf(e, sizeof e, "an_fold_argmax(b%d, q%d)", i, i);
+    else if (launch->shares)
+        snprintf(e, sizeof e, "an_group_%s<%d>(s%d%s)", in->op == AN_OP_MAX ? "max" : "sum", launch->threads / 32, i,
+                 lane);
+    else if (in->op == AN_OP_MAX)
+        snprintf(e, sizeof e, "an_fold_max(s%d%s, l)", i, lane);
+    else
+        snprintf(e, sizeof e, "an_fold_sum(s%d%s)", i, lane);
+    an_text_printf(out, "    const %s v%d = ", an_gpu_computed[in->dtype], i);
+    an_gpu_rounded(in->dtype, e, out);
+    an_text_puts(out, ";\n");
+}
+
+/* Whether a phase ends in a reduction. */
+static bool reduces(const an_loop_kernel *p, int phase)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) return true;
+    return false;
+}
+
+/* One long row and few others (CUDA): a group a row. Its subgroups all reduce the row, each for itself, in the one
+ * order that the bits want; what is done to columns afterwards they share. Not where a column is written while it is
+ * still reduced. */
+static bool is_team(const an_loop_kernel *p, bool msl)
+{
+    bool shared = false;
+    if (msl || p->rows > TEAM_ROWS || p->cols < TEAM_THREADS) return false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (!is_column(in)) continue;
+        shared |= !reduces(p, in->phase);
+        if (in->kind == AN_INS_STORE && reduces(p, in->phase)) return false;
+    }
+    return shared;
+}
+
+static void narrow_columns(const an_loop_kernel *p, int phase, bool shared, an_text *out)
+{
+    an_text_printf(out, "    for (int c = %s; c < %lld; c += %d) {\n", shared ? "an_thread" : "l", (long long)p->cols,
+                   shared ? TEAM_THREADS : 32);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && is_column(&p->ins[i]))
+            an_gpu_instruction(p, i, "        ", "", (an_gpu_form){0}, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
+            an_gpu_accumulate(p, i, "", "c", "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
+/* The loop over a lane's columns, or over those of one of `threads`; an unrolled one where registers keep the row. */
+static void wide_loop(const an_loop_kernel *p, an_gpu_form f, int threads, an_text *out)
+{
+    const int step = f.wide * (threads ? threads : 32);
+    if (!f.blocks || f.shared) {
+        an_text_printf(out, "    for (int c0 = %d * %s; c0 < %lld; c0 += %d) {\n", f.wide, threads ? "an_thread" : "l",
+                       (long long)p->cols, step);
+        if (f.shared) an_text_printf(out, "        const int at = (int)((an_u32)c0 / %du);\n", f.wide);
+        return;
+    }
+    an_text_printf(out, "    AN_UNROLL for (int b = 0; b < %d; b++)\n    {\n        const int c0 = %d * b + %d * l;\n",
+                   f.blocks, step, f.wide);
+    if (p->cols % step) an_text_printf(out, "        if (c0 >= %lld) continue;\n", (long long)p->cols);
+}
+
+/* What the row's lane keeps; everything that it reads is asked for at once. */
+static void kept_rows(const an_loop_kernel *p, an_gpu_form f, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++)
+        if (an_gpu_lasts(p, i, f))
+            an_text_printf(out, "    %s w%d[%d][%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, f.blocks,
+                           f.wide);
+    wide_loop(p, f, 0, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_LOAD && an_gpu_lasts(p, i, f)) an_gpu_move(p, i, "[b]", "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
+/* Bytes of a column that a group keeps from phase to phase; 0 when some of it does not fill accesses of 16 bytes. */
+static int64_t kept_bytes(const an_loop_kernel *p, an_gpu_form f)
+{
+    int64_t bytes = 0;
+    for (int i = 0; i < p->n_ins; i++) {
+        if (!an_gpu_lasts(p, i, f)) continue;
+        const int64_t each = (int64_t)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype);
+        if (each * f.wide % 16) return 0;
+        bytes += each;
+    }
+    return bytes;
+}
+
+/* The row on its way into the group's shared memory, `wide` columns in 16-byte pieces; each thread fetches what it will
+ * use, so that it waits for nobody else's. */
+static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_launch *launch, an_text *out)
+{
+    int64_t room = 0;
+    an_text_puts(out, "    extern __shared__ uint4 an_row[];\n");
+    for (int i = 0; i < p->n_ins; i++) {
+        if (!an_gpu_lasts(p, i, f)) continue;
+        const int pieces = (int)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * f.wide / 16;
+        an_text_printf(out, "    const an_kept<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide), i,
+                       (long long)room);
+        room += p->cols / f.wide * pieces;
+    }
+    wide_loop(p, f, launch->threads, out);
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind != AN_INS_LOAD || !an_gpu_lasts(p, i, f)) continue;
+        an_text_printf(out, "        an_kept_fetch<%d>(row%d + at, ", f.wide, i);
+        an_gpu_place(p, &p->ins[i], out);
+        an_text_puts(out, ");\n");
+    }
+    an_text_puts(out, "    }\n");
+}
+
+/* Several columns a lane at a time: 128 chains or more instead of 32, so only where the bits of other devices are not
+ * asked for. */
+static void wide_columns(const an_loop_kernel *p, int phase, an_gpu_form f, int threads, an_text *out)
+{
+    wide_loop(p, f, threads, out);
+    an_gpu_moves(p, phase, f, false, "        ", out);
+    an_text_printf(
+        out,
+        "        AN_UNROLL for (int k = 0; k < %d; k++)\n        {\n            const int c = c0 + k;\n         "
+        "   (void)c;\n",
+        f.wide);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && is_column(&p->ins[i])) an_gpu_instruction(p, i, "            ", "", f, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
+            an_gpu_accumulate(p, i, "[k]", "c", "            ", out);
+    an_text_puts(out, "        }\n");
+    an_gpu_moves(p, phase, f, true, "        ", out);
+    an_text_puts(out, "    }\n");
+}
+
+/* Arg max keeps its one order of columns. */
+static bool wide_rows(const an_loop_kernel *p, an_gpu_kind gpu)
+{
+    bool wide = gpu == AN_GPU_CUDA_FAST && p->cols % ROW_WIDE == 0 && p->cols >= 32 * ROW_WIDE;
+    for (int i = 0; i < p->n_ins; i++) wide &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
+    return wide;
+}
+
+/* Loads and stores of `wide` columns in one. */
+static int moves_of(const an_loop_kernel *p, int wide)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_ins; i++) n += an_gpu_moves_together(p, &p->ins[i], wide);
+    return n;
+}
+
+/* Nothing along the row, in or out, has more than 16 bits: sums over it show no more of exp and erf either. */
+static bool is_brief_row(const an_loop_kernel *p)
+{
+    bool brief = true;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if ((in->kind == AN_INS_LOAD || in->kind == AN_INS_STORE) && in->level == AN_LEVEL_COL)
+            brief &= p->arg[in->arg].dtype == AN_BF16 || p->arg[in->arg].dtype == AN_F16;
+        brief &= in->kind != AN_INS_RAND;
+    }
+    return brief;
+}
+
+/* A long row's: kept in shared memory where it fits, 8 columns at a time where all accesses allow it. */
+static an_gpu_form team_form(const an_loop_kernel *p)
+{
+    an_gpu_form f = {.wide = ROW_WIDE, .blocks = 1, .shared = true, .brief = is_brief_row(p)};
+    if (p->cols % (2 * ROW_WIDE) == 0 && moves_of(p, 2 * ROW_WIDE) == moves_of(p, ROW_WIDE)) f.wide *= 2;
+    const int64_t bytes = kept_bytes(p, f);
+    if (bytes && bytes * p->cols <= KEPT_BYTES) return f;
+    return (an_gpu_form){.wide = ROW_WIDE, .brief = f.brief};
+}
+
+/* Threads of a group that keeps its row: as many as leave the fewest idle in the last turn. */
+static int team_threads(const an_loop_kernel *p, an_gpu_form f)
+{
+    const int64_t pieces = p->cols / f.wide;
+    int best = KEPT_THREADS;
+    for (int t = KEPT_THREADS; t >= KEPT_THREADS / 2; t -= 32)
+        if (an_round_up(pieces, t) < an_round_up(pieces, best)) best = t;
+    return best;
+}
+
+/* What a lane holds of its row in registers. */
+static size_t held_bytes(const an_loop_kernel *p, an_gpu_form f)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < p->n_ins; i++)
+        if (an_gpu_lasts(p, i, f))
+            bytes += an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * ROW_WIDE * (size_t)f.blocks;
+    return bytes;
+}
+
+static an_gpu_form rows_form(const an_loop_kernel *p, const an_launch *launch, an_gpu_kind gpu)
+{
+    an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
+    if (launch->shares) return team_form(p);
+    if (!f.wide || launch->team || (p->n_phases < 2 && !p->run)) return f;
+    const an_gpu_form kept = {.wide = f.wide,
+                              .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
+    return held_bytes(p, kept) <= 4 * KEPT_REGISTERS ? kept : f;
+}
+
+static void row_phase(const an_loop_kernel *p, int phase, const an_launch *launch, an_gpu_form f, an_text *out)
+{
+    const bool team = launch->team;
+    bool columns = false, stored = false, shared = team && (launch->shares || !reduces(p, phase));
+    if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
+    if (team && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads have stored */
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != phase) continue;
+        columns |= is_column(in) || in->kind == AN_INS_REDUCE;
+        if (in->kind == AN_INS_STORE && in->level == AN_LEVEL_ROW && !stored && (team || row_is_read(p, i))) {
+            an_text_puts(out, team ? "    AN_BARRIER();\n" : "    AN_SUBGROUP_DEVICE_BARRIER();\n");
+            stored = true;
+        }
+        if (in->kind == AN_INS_REDUCE)
+            an_gpu_declare_lanes(p, i, f.wide ? f.wide : 1, out);
+        else if (in->level == AN_LEVEL_ROW)
+            an_gpu_instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", (an_gpu_form){0}, out);
+    }
+    if (!columns) return;
+    if (!team && !stored && row_is_picked(p, phase)) an_text_puts(out, "    AN_SUBGROUP_DEVICE_BARRIER();\n");
+    if (f.shared && phase == 0) an_text_puts(out, "    an_kept_wait();\n");
+    if (f.wide)
+        wide_columns(p, phase, f, shared ? launch->threads : 0, out);
+    else
+        narrow_columns(p, phase, shared, out);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE) end_row_reduction(p, i, f.wide, launch, out);
+}
+
+/* The body of one row, r. */
+static void row_body(const an_loop_kernel *p, const an_launch *launch, an_gpu_form f, an_text *out)
+{
+    if (f.shared)
+        shared_rows(p, f, launch, out);
+    else if (f.blocks)
+        kept_rows(p, f, out);
+    for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, launch, f, out);
+}
+
+static void indented(const char *text, an_text *out)
+{
+    while (*text) {
+        const size_t n = strcspn(text, "\n");
+        an_text_puts(out, n ? "    " : "");
+        an_text_putn(out, text, n);
+        an_text_puts(out, "\n");
+        text += n + (text[n] == '\n');
+    }
+}
+
+/* ---- runs of rows: a group has one; its subgroups take the run's rows in turn, so that subgroup s is lane s of the
+ * column sums. What a lane has so far stands in shared memory, an element for a thread alone until the run has ended.
+ */
+
+static int sums_stride(const an_loop_kernel *p, bool wide)
+{
+    return (int)an_round_up(p->cols, wide ? 32 * ROW_WIDE : 32);
+}
+
+static void begin_run(const an_loop_kernel *p, const an_launch *launch, bool wide, an_text *out)
+{
+    const int stride = sums_stride(p, wide);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_COLSUM)
+            an_text_printf(
+                out,
+                "    AN_SHARED_ARRAY(float, d%d, %d);\n    AN_SHARED float *m%d = d%d + %d * (int)an_subgroup;\n"
+                "    for (int i = l; i < %d; i += 32) m%d[i] = 0.0f;\n",
+                i, stride * launch->threads / 32, i, i, stride, stride, i);
+}
+
+static void end_run(const an_loop_kernel *p, const an_launch *launch, bool wide, an_text *out)
+{
+    const int stride = sums_stride(p, wide), lanes = launch->threads / 32;
+    const char *place = wide ? "c / 128 * 128 + c % 4 * 32 + c % 128 / 4" : "c";
+    an_text_printf(out,
+                   "    AN_BARRIER();\n    const int r = (int)an_group.x * %d;\n    for (int c = (int)an_thread; c < "
+                   "%lld; c += %d) {\n",
+                   p->run, (long long)p->cols, launch->threads);
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->kind != AN_INS_COLSUM) continue;
+        an_text_printf(
+            out, "        float s%d[%d];\n        AN_UNROLL for (int k = 0; k < %d; k++) s%d[k] = d%d[%d * k + %s];\n",
+            i, lanes, lanes, i, i, stride, place);
+        for (int s = lanes / 2; s; s /= 2)
+            for (int k = 0; k < s; k++)
+                an_text_printf(out, "        s%d[%d] = an_plus(s%d[%d], s%d[%d]);\n", i, k, i, k, i, k + s);
+        an_text_printf(out, "        %s[", p->arg[in->arg].name);
+        an_gpu_index(p, in->ix, 0, out);
+        an_text_printf(out, "] = s%d[0];\n", i);
+    }
+    an_text_puts(out, "    }\n");
+}
+
+static void runs_of_rows(const an_loop_kernel *p, const an_launch *launch, an_gpu_form f, an_text *out)
+{
+    an_text body = {0};
+    row_body(p, launch, f, &body);
+    an_text_puts(out, "    const int l = (int)an_lane;\n");
+    begin_run(p, launch, f.wide, out);
+    an_text_printf(out,
+                   "    for (int q = (int)an_subgroup; q < %d; q += %d) { /* a run of rows a group */\n"
+                   "        const int r = (int)an_group.x * %d + q;\n",
+                   p->run, launch->threads / 32, p->run);
+    indented(body.data ? body.data : "", out);
+    an_text_puts(out, "    }\n");
+    end_run(p, launch, f.wide, out);
+    out->failed |= body.failed;
+    an_text_free(&body);
+}
+
+void an_gpu_rows(const an_loop_kernel *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
+{
+    const an_gpu_form f = rows_form(p, launch, gpu);
+    if (p->run) {
+        runs_of_rows(p, launch, f, out);
+        return;
+    }
+    int at_once = launch->team ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
+    an_text_puts(out, "    const int l = (int)an_lane, r = ");
+    if (at_once > 1)
+        an_text_printf(out, "(int)an_group.x * %d + (int)an_subgroup; /* a row a subgroup */\n", at_once);
+    else
+        an_text_printf(out, "(int)an_group.x; /* a row a %s */\n", launch->team ? "group" : "subgroup");
+    if (p->rows % at_once)
+        an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
+    if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
+    row_body(p, launch, f, out);
+}
+
+/* With the 8 lanes of the graph's sums; where their bits are not asked for with 16 if runs are few. (The planner
+ * asks for no more than 1024 columns, rounded up to 32: 8 lanes fit Metal's 32 KiB, and 48 rounded up to 128.) */
+static an_launch launch_of_runs(const an_loop_kernel *p, an_gpu_kind gpu)
+{
+    const int64_t runs = p->rows / p->run;
+    int64_t lanes = AN_RUN_LANES, sums = 0, shared;
+    for (int i = 0; i < p->n_ins; i++) sums += p->ins[i].kind == AN_INS_COLSUM;
+    shared = sums * sums_stride(p, true) * (int64_t)sizeof(float);
+    const int64_t held = 32 * (int64_t)held_bytes(p, rows_form(p, &(an_launch){0}, gpu));
+    const bool fast = gpu == AN_GPU_CUDA_FAST;
+    if (fast && runs * lanes * held < HELD_BYTES && 2 * lanes * shared <= SHARED_BYTES) lanes *= 2;
+    return (an_launch){.groups = runs, .threads = 32 * (int)lanes, .pair = fast && lanes == AN_RUN_LANES};
+}
+
+an_launch an_gpu_rows_launch(const an_loop_kernel *p, an_gpu_kind gpu)
+{
+    if (p->run) return launch_of_runs(p, gpu);
+    if (wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX) {
+        const an_gpu_form f = team_form(p);
+        return (an_launch){.groups = p->rows,
+                           .threads = f.shared ? team_threads(p, f) : TEAM_THREADS,
+                           .shared_bytes = f.shared ? (int)(kept_bytes(p, f) * p->cols) : 0,
+                           .team = true,
+                           .pair = f.shared,
+                           .shares = true};
+    }
+    if (is_team(p, gpu == AN_GPU_MSL)) return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true};
+    int64_t at_once = AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
+    return (an_launch){.groups = an_ceil_div(p->rows, at_once), .threads = 32 * (int)at_once};
+}

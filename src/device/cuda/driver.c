@@ -1,0 +1,208 @@
+/* driver.c: finding NVIDIA's libraries where people have them, and their functions.
+ *
+ * Order: the folders in ANNEAL_CUDA_PATH (and nowhere else when it is set, so that a test or a user can say exactly
+ * what is used), the loader's own path, the toolkit ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda), then the folders of
+ * Python wheels: of the active environment, of the python3 on PATH, and the usual ones.
+ */
+#define _DARWIN_C_SOURCE
+#define _GNU_SOURCE
+#include "device/cuda/driver.h"
+
+#include "platform/platform.h"
+#include "base/text.h"
+
+#include <glob.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { OLDEST_DRIVER = 12000, OLDEST_MAJOR = 12, NEWEST_MAJOR = 13 };
+
+typedef struct symbol {
+    const char *name;
+    size_t at; /* of the pointer in its table */
+} symbol;
+
+/* ISO C has no cast from void * to a function's address; the bytes are the same. */
+static const char *missing_symbol(void *library, void *table, const symbol *s, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        void *p = an_dl_sym(library, s[i].name);
+        if (!p) return s[i].name;
+        memcpy((char *)table + s[i].at, &p, sizeof p);
+    }
+    return NULL;
+}
+
+/* A library by its exact path; "NAME.so.MAJOR" alone asks the loader. */
+static void *load(const char *path)
+{
+    an_err quiet = {0};
+    return an_dl_open(&quiet, path);
+}
+
+/* The first match of DIR/NAME, DIR being a pattern. */
+static void *load_from(const char *dir, const char *name, char *path, size_t room)
+{
+    glob_t found;
+    char pattern[1024];
+    void *library = NULL;
+    if (snprintf(pattern, sizeof pattern, "%s/%s", dir, name) >= (int)sizeof pattern) return NULL;
+    if (glob(pattern, 0, NULL, &found)) return NULL;
+    for (size_t i = 0; i < found.gl_pathc && !library; i++)
+        if (snprintf(path, room, "%s", found.gl_pathv[i]) < (int)room) library = load(path);
+    globfree(&found);
+    return library;
+}
+
+static void *load_from_list(const char *dirs, const char *name, char *path, size_t room)
+{
+    char dir[900];
+    for (; *dirs; dirs += strcspn(dirs, ":"), dirs += *dirs == ':') {
+        int n = (int)strcspn(dirs, ":");
+        void *library = NULL;
+        if (n > 0 && snprintf(dir, sizeof dir, "%.*s", n, dirs) < (int)sizeof dir)
+            library = load_from(dir, name, path, room);
+        if (library) return library;
+    }
+    return NULL;
+}
+
+/* The folder above bin/python3 of each entry of PATH. */
+static void *load_from_pythons(const char *name, char *path, size_t room)
+{
+    const char *dirs = getenv("PATH");
+    char file[900], dir[900];
+    for (; dirs && *dirs; dirs += strcspn(dirs, ":"), dirs += *dirs == ':') {
+        int n = (int)strcspn(dirs, ":");
+        if (n < 5 || memcmp(dirs + n - 4, "/bin", 4) != 0) continue;
+        if (snprintf(file, sizeof file, "%.*s/python3", n, dirs) >= (int)sizeof file || access(file, X_OK)) continue;
+        snprintf(dir, sizeof dir, "%.*s/lib/python3*/site-packages/nvidia/*/lib", n - 4, dirs);
+        void *library = load_from(dir, name, path, room);
+        if (library) return library;
+    }
+    return NULL;
+}
+
+static void *load_from_places(const char *name, char *path, size_t room)
+{
+    static const struct {
+        const char *variable, *format;
+    } places[] = {
+        {"CUDA_HOME", "%s/lib64"},       {"CUDA_PATH", "%s/lib64"},
+        {NULL, "/usr/local/cuda/lib64"}, {NULL, "/usr/local/cuda-1[0-9]*/lib64"},
+        {NULL, "/usr/lib/wsl/lib"},      {"VIRTUAL_ENV", "%s/lib/python3*/site-packages/nvidia/*/lib"},
+        {"CONDA_PREFIX", "%s/lib"},      {"CONDA_PREFIX", "%s/lib/python3*/site-packages/nvidia/*/lib"},
+    };
+    static const struct {
+        const char *variable, *format;
+    } late[] = {
+        {"HOME", "%s/.local/lib/python3*/site-packages/nvidia/*/lib"},
+        {"HOME", "%s/.pyenv/versions/*/lib/python3*/site-packages/nvidia/*/lib"},
+        {NULL, "/usr/local/lib/python3*/dist-packages/nvidia/*/lib"},
+        {NULL, "/usr/lib/python3/dist-packages/nvidia/*/lib"},
+    };
+    char dir[900];
+    void *library = load(name);
+    if (library) {
+        snprintf(path, room, "%s", name);
+        return library;
+    }
+    for (size_t i = 0; i < AN_COUNT(places) + AN_COUNT(late); i++) {
+        bool early = i < AN_COUNT(places);
+        if (i == AN_COUNT(places) && (library = load_from_pythons(name, path, room))) return library;
+        const char *variable = early ? places[i].variable : late[i - AN_COUNT(places)].variable,
+                   *format = early ? places[i].format : late[i - AN_COUNT(places)].format,
+                   *value = variable ? getenv(variable) : "";
+        if (!value || (variable && !*value)) continue;
+        an_text t = {0};
+        const char *mark = strstr(format, "%s");
+        an_text_putn(&t, format, mark ? (size_t)(mark - format) : strlen(format));
+        if (mark) an_text_puts(&t, value), an_text_puts(&t, mark + 2);
+        bool fits = t.data && snprintf(dir, sizeof dir, "%s", t.data) < (int)sizeof dir;
+        an_text_free(&t);
+        if (fits && (library = load_from(dir, name, path, room))) return library;
+    }
+    return NULL;
+}
+
+static void *find(const char *name, char *path, size_t room)
+{
+    const char *only = getenv("ANNEAL_CUDA_PATH");
+    return only && *only ? load_from_list(only, name, path, room) : load_from_places(name, path, room);
+}
+
+#define DRIVER_SYMBOL(name, symbol, arguments) {symbol, offsetof(an_cuda_driver, name)},
+#define NVRTC_SYMBOL(name, symbol, arguments)  {symbol, offsetof(an_nvrtc, name)},
+#define LT_SYMBOL(name, symbol, arguments)     {symbol, offsetof(an_cublaslt, name)},
+
+an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out)
+{
+    static const symbol symbols[] = {AN_CUDA_DRIVER(DRIVER_SYMBOL)};
+    char path[512];
+    memset(out, 0, sizeof *out);
+    out->library = find("libcuda.so.1", path, sizeof path);
+    if (!out->library)
+        return an_fail(err, AN_E_ENV,
+                       "libcuda.so.1 not found: no NVIDIA driver here; install one, or name its folder in "
+                       "ANNEAL_CUDA_PATH");
+    const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));
+    if (missing)
+        return an_fail(err, AN_E_ENV, "%s has no %s: the NVIDIA driver is too old; install one for CUDA %d or newer",
+                       path, missing, OLDEST_DRIVER / 1000);
+    if (out->driver_version(&out->version)) out->version = 0;
+    if (out->version < OLDEST_DRIVER)
+        return an_fail(err, AN_E_ENV, "the NVIDIA driver is for CUDA %d.%d; install one for CUDA %d or newer",
+                       out->version / 1000, out->version % 1000 / 10, OLDEST_DRIVER / 1000);
+    return AN_OK;
+}
+
+/* libNAME.so.13, then .12, ...: the newest that the driver takes. */
+static void *find_versions(const char *name, int newest, char *path, size_t room)
+{
+    char file[64];
+    void *library = NULL;
+    for (int major = AN_MIN(newest, NEWEST_MAJOR); major >= OLDEST_MAJOR && !library; major--) {
+        snprintf(file, sizeof file, "%s.so.%d", name, major);
+        library = find(file, path, room);
+    }
+    return library;
+}
+
+an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out)
+{
+    static const symbol symbols[] = {AN_CUDA_NVRTC(NVRTC_SYMBOL)};
+    memset(out, 0, sizeof *out);
+    out->library = find_versions("libnvrtc", newest, out->path, sizeof out->path);
+    if (!out->library)
+        return an_fail(err, AN_E_ENV,
+                       "libnvrtc.so.%d not found (loader path, /usr/local/cuda, Python packages): kernels cannot be "
+                       "compiled. Install CUDA, or the Python package nvidia-cuda-nvrtc, or name its folder in "
+                       "ANNEAL_CUDA_PATH",
+                       AN_MIN(newest, NEWEST_MAJOR));
+    const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));
+    if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer NVRTC", out->path, missing);
+    if (out->version(&out->major, &out->minor))
+        return an_fail(err, AN_E_ENV, "%s does not tell its version; reinstall it", out->path);
+    return AN_OK;
+}
+
+an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out)
+{
+    static const symbol symbols[] = {AN_CUDA_LT(LT_SYMBOL)};
+    memset(out, 0, sizeof *out);
+    out->library = find_versions("libcublasLt", newest, out->path, sizeof out->path);
+    if (!out->library)
+        return an_fail(err, AN_E_ENV,
+                       "libcublasLt.so.%d not found: matrix products run on our own kernels, several times slower. "
+                       "Install CUDA, or the Python package nvidia-cublas, or name its folder in ANNEAL_CUDA_PATH",
+                       AN_MIN(newest, NEWEST_MAJOR));
+    const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));
+    if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer cuBLAS", out->path, missing);
+    void *version = an_dl_sym(out->library, "cublasLtGetVersion");
+    size_t (*get)(void);
+    memcpy(&get, &version, sizeof get);
+    out->library_version = version ? get() : 0;
+    return AN_OK;
+}

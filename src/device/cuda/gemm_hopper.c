@@ -1,0 +1,56 @@
+/* gemm_hopper.c: matrix products by our own templates/gemm_hopper.inc, with the elementwise work behind them as their end.
+ *
+ * Owns:      which products, and how they are launched. Does not: compile or launch (lower_launches.c, graph_exec.c).
+ * Invariant: a pure function of (spec, epilogue, device).
+ *
+ * The library's products are up to a tenth faster than ours, but the kernel behind them reads the result once more.
+ * That counts where the result is wide and the sum short: GELU behind the step up of a GPT block (bench/cuda/README.md,
+ * the ladder).
+ */
+#include "device/cuda/cuda_internal.h"
+
+enum { TILE_M = AN_PRODUCT_M * AN_PRODUCT_CLUSTER, TILE_N = AN_PRODUCT_N, LEAST_ROUNDS = 2, MOST_WIDER = 8 };
+
+static int64_t tiles(int64_t m, int64_t n)
+{
+    return an_ceil_div(m, TILE_M) * an_ceil_div(n, TILE_N);
+}
+
+static int64_t clusters(const an_device *d)
+{
+    return d->multiprocessors / AN_PRODUCT_CLUSTER;
+}
+
+bool an_cuda_end_pays(const an_device *d, int64_t m, int64_t n, int64_t k)
+{
+    if (d->gpu.own != 90 || !d->has_lt || m % 64 || n % 64 || k % 8 || m > INT32_MAX || n > INT32_MAX) return false;
+    return n > k && n <= MOST_WIDER * k && tiles(m, n) >= LEAST_ROUNDS * clusters(d);
+}
+
+bool an_cuda_ends(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue, const an_product *p)
+{
+    if (p->mul != AN_BF16 || p->out != AN_BF16 || !p->a_along_k || p->batches != 1 || s->splits > 1 || s->accumulate)
+        return false;
+    return p->lda % 8 == 0 && p->ldb % 8 == 0 && an_cuda_end_pays(d, s->m, s->n, s->k) && epilogue->rows == s->m &&
+           epilogue->cols == s->n && an_render_gpu_can_end(epilogue);
+}
+
+struct an_gemm_hopper_args an_cuda_end_args(const an_device *d, const an_gemm_spec *s, uint32_t *groups)
+{
+    *groups = (uint32_t)(AN_PRODUCT_CLUSTER * AN_MIN(tiles(s->m, s->n), clusters(d)));
+    return (struct an_gemm_hopper_args){.m = s->m, .n = s->n, .k = s->k, .band = (int)an_ceil_div(s->n, TILE_N)};
+}
+
+cu_result an_cuda_end_map(an_device *d, const an_gemm_spec *s, const an_product *p, int which, cu_pointer at,
+                          cu_tensor_map *out)
+{
+    const bool along_k = which == 0 || p->b_along_k;
+    const int64_t rows = which == 0 ? s->m : s->n;
+    const uint64_t extents[2] = {(uint64_t)(along_k ? s->k : rows), (uint64_t)(along_k ? rows : s->k)},
+                   stride = 2 * (uint64_t)(which ? p->ldb : p->lda);
+    const uint32_t steps[2] = {1, 1}, box[2] = {64, which == 0 ? AN_PRODUCT_M
+                                                    : along_k  ? AN_PRODUCT_N / AN_PRODUCT_CLUSTER
+                                                               : 64 / AN_PRODUCT_CLUSTER};
+    return d->cu.tensor_map(out, CU_MAP_BF16, 2, at, extents, &stride, box, steps, 0, CU_MAP_SWIZZLE_128B,
+                            CU_MAP_PROMOTE_256B, 0);
+}

@@ -1,0 +1,209 @@
+/* compile.c: kernel texts → machine code for this GPU by NVRTC, kept on disk.
+ *
+ * Owns:      the compiler's options, the threads it runs on, the cache's entries, modules.
+ * Does not:  decide what is compiled: lower_launches.c hands over the texts of a plan, each once.
+ * An entry of the cache is KEY.cubin: a line "anneal cubin CHECK HASH\n", then the code. KEY and CHECK are two hashes
+ * of the text, the architecture, the options and NVRTC's version; HASH is that of the code. An entry that does not
+ * agree is as if it were not there. The driver checks what it loads, so a damaged file cannot do harm.
+ */
+#include "base/map.h"
+#include "platform/platform.h"
+#include "platform/thread_pool.h"
+#include "device/kernel_cache.h"
+#include "device/cuda/cuda_internal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { HEAD_BYTES = 13 + 16 + 1 + 16 + 1 };
+
+typedef struct options {
+    const char *flag[5];
+    int n;
+    char arch[48];
+    bool ptx;
+} options;
+
+/* Machine code where NVRTC knows this GPU, else the newest form that it knows for the driver to translate. */
+static void options_for(const an_device *d, bool fmad, bool own, options *out)
+{
+    int n = 0, known[64] = {0}, best = 0;
+    bool exact = false;
+    if (!d->nvrtc.n_archs(&n) && n <= 64 && !d->nvrtc.archs(known))
+        for (int i = 0; i < n; i++) {
+            exact |= known[i] == d->arch;
+            if (known[i] <= d->arch) best = AN_MAX(best, known[i]);
+        }
+    out->ptx = !exact && best > 0;
+    snprintf(out->arch, sizeof out->arch, "--gpu-architecture=%s_%d%s", out->ptx ? "compute" : "sm",
+             out->ptx ? best : d->arch, own ? "a" : "");
+    out->flag[0] = out->arch;
+    out->flag[1] = "--std=c++17";
+    out->flag[2] = fmad ? "--fmad=true" : "--fmad=false"; /* contraction changes bits */
+    out->flag[3] = "--ftz=true"; /* subnormals are zeros, as on the CPU in exact mode; elsewhere it saves time */
+    out->n = 4;
+}
+
+static void key_of(const an_device *d, an_cuda_module *u)
+{
+    options o;
+    options_for(d, u->fmad, u->own, &o);
+    uint64_t how = an_hash_u64((uint64_t)d->nvrtc.major << 32 | (uint64_t)d->nvrtc.minor, 1);
+    for (int i = 0; i < o.n; i++) how = an_hash(o.flag[i], strlen(o.flag[i]), how);
+    u->key = an_hash(u->text, strlen(u->text), how);
+    u->check = an_hash(u->text, strlen(u->text), how + 1);
+}
+
+/* ---------------------------------------------------------------------------------------------- the cache */
+
+static bool path_of(const an_device *d, const an_cuda_module *u, char *out, size_t room)
+{
+    if (!d->cache_dir[0]) return false;
+    return snprintf(out, room, "%s/%016llx.cubin", d->cache_dir, (unsigned long long)u->key) < (int)room;
+}
+
+static void head_of(const an_cuda_module *u, char out[HEAD_BYTES + 1])
+{
+    snprintf(out, HEAD_BYTES + 1, "anneal cubin %016llx %016llx\n", (unsigned long long)u->check,
+             (unsigned long long)an_hash(u->image, u->image_bytes, u->image_bytes));
+}
+
+static void look_up(const an_device *d, an_cuda_module *u)
+{
+    char path[1024], head[HEAD_BYTES + 1], *file = NULL;
+    size_t n;
+    an_err quiet = {0};
+    if (!path_of(d, u, path, sizeof path) || !an_cache_ours(path) || an_file_read(&quiet, path, 0, &file, &n) != AN_OK)
+        return;
+    if (n > HEAD_BYTES) {
+        u->image = file + HEAD_BYTES;
+        u->image_bytes = n - HEAD_BYTES;
+        head_of(u, head);
+        u->image = NULL;
+        if (!memcmp(head, file, HEAD_BYTES)) {
+            memmove(file, file + HEAD_BYTES, n - HEAD_BYTES + 1); /* and the NUL behind it */
+            u->image = file;
+            u->cached = true;
+            return;
+        }
+    }
+    u->image_bytes = 0;
+    free(file);
+}
+
+static void keep(const an_device *d, const an_cuda_module *u)
+{
+    char path[1024], head[HEAD_BYTES + 1];
+    an_err quiet = {0}; /* a full disk costs only a compile next time */
+    char *file = path_of(d, u, path, sizeof path) ? malloc(HEAD_BYTES + u->image_bytes) : NULL;
+    if (!file) return;
+    head_of(u, head);
+    memcpy(file, head, HEAD_BYTES);
+    memcpy(file + HEAD_BYTES, u->image, u->image_bytes);
+    an_cache_write(&quiet, path, file, HEAD_BYTES + u->image_bytes);
+    free(file);
+}
+
+/* ---------------------------------------------------------------------------------------------- compiling */
+
+typedef struct job {
+    an_device *d;
+    an_cuda_module **unit;
+} job;
+
+static char *log_of(const an_nvrtc *c, nvrtc_program p)
+{
+    size_t n = 0;
+    char *log = !c->log_bytes(p, &n) ? calloc(n + 1, 1) : NULL;
+    if (log) c->log(p, log);
+    return log;
+}
+
+static void compile_one(void *user, int64_t task, int thread)
+{
+    (void)thread;
+    const job *j = user;
+    an_cuda_module *u = j->unit[task];
+    const an_nvrtc *c = &j->d->nvrtc;
+    options o;
+    nvrtc_program p = NULL;
+    options_for(j->d, u->fmad, u->own, &o);
+    if (c->program_new(&p, u->text, "anneal.cu", 0, NULL, NULL)) return;
+    if (c->compile(p, o.n, o.flag)) {
+        u->log = log_of(c, p);
+    } else {
+        size_t n = 0;
+        cu_result r = o.ptx ? c->ptx_bytes(p, &n) : c->cubin_bytes(p, &n);
+        char *image = !r && n ? calloc(n + 1, 1) : NULL;
+        if (image && !(o.ptx ? c->ptx(p, image) : c->cubin(p, image))) {
+            u->image = image;
+            u->image_bytes = n;
+            keep(j->d, u);
+        } else {
+            free(image);
+        }
+    }
+    c->program_free(&p);
+}
+
+/* The first line of a log that speaks of an error, else the first. */
+static void said(char *log, char *out, size_t room)
+{
+    char *line = log ? strstr(log, "error") : NULL;
+    while (line && line > log && line[-1] != '\n') line--;
+    if (!line) line = log;
+    snprintf(out, room, "%.*s", line ? (int)strcspn(line, "\n") : 7, line ? line : "nothing");
+}
+
+static an_status compile_missing(an_err *err, an_device *d, an_cuda_module **missing, int n)
+{
+    an_pool *pool = NULL;
+    AN_TRY(an_pool_open(err, AN_MIN(an_cores_available(), n), &pool));
+    job j = {.d = d, .unit = missing};
+    an_pool_run(pool, n, compile_one, &j);
+    an_pool_close(pool);
+    for (int i = 0; i < n; i++) {
+        char line[300];
+        if (missing[i]->image) continue;
+        said(missing[i]->log, line, sizeof line);
+        return an_fail(err, AN_E_DEVICE, "cuda: NVRTC %d.%d (%s) cannot compile %s for sm_%d; it said: %s",
+                       d->nvrtc.major, d->nvrtc.minor, d->nvrtc.path, missing[i]->what, d->arch, line);
+    }
+    return AN_OK;
+}
+
+an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_module *unit, int n, an_load_stats *stats)
+{
+    double start = an_seconds();
+    int n_missing = 0;
+    an_cuda_module **missing = calloc((size_t)n + 1, sizeof *missing);
+    if (!missing) return an_fail_nomem(err, "the list of kernels to compile", (size_t)n * sizeof *missing);
+    for (int i = 0; i < n; i++) {
+        key_of(d, &unit[i]);
+        look_up(d, &unit[i]);
+        if (!unit[i].image) missing[n_missing++] = &unit[i];
+    }
+    an_status status = n_missing ? compile_missing(err, d, missing, n_missing) : AN_OK;
+    free(missing);
+    for (int i = 0; i < n && status == AN_OK; i++) {
+        status = an_cuda_check(err, d, d->cu.module_load(&unit[i].module, unit[i].image), "loading the kernel of %s",
+                               unit[i].what);
+        free(unit[i].image);
+        free(unit[i].text);
+        unit[i].image = unit[i].text = NULL;
+    }
+    stats->compiled += n_missing;
+    stats->cached += n - n_missing;
+    stats->compile_ms += (an_seconds() - start) * 1e3;
+    return status;
+}
+
+void an_cuda_module_free(an_device *d, an_cuda_module *u)
+{
+    if (u->module && !d->lost) d->cu.module_free(u->module);
+    free(u->text);
+    free(u->image);
+    free(u->log);
+    *u = (an_cuda_module){0};
+}

@@ -1,0 +1,101 @@
+#include "infer/generate.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct text {
+    an_session *r;
+    an_sampler *sampler;
+    int64_t S, V;
+    int32_t *seen, *padded; /* [S] the context; [S] a prompt on its way in */
+    int64_t n;              /* tokens in the context */
+    float *logits;          /* [V] of the token that follows */
+} text;
+
+static an_status read_logits(an_err *err, text *t, an_tensor *logits)
+{
+    an_ctx *cx = t->r->cx;
+    an_status status = an_eval(logits);
+    if (status == AN_OK) status = an_read(logits, t->logits, (size_t)t->V * sizeof *t->logits);
+    status = an_session_result(err, cx, status);
+    an_reset(cx);
+    return status;
+}
+
+/* The whole context in one pass. */
+static an_status prefill(an_err *err, text *t)
+{
+    an_ctx *cx = t->r->cx;
+    int64_t P = 16;
+    while (P < t->n) P *= 2;
+    P = AN_MIN(P, t->S);
+    memset(t->padded, 0, (size_t)P * sizeof *t->padded);
+    memcpy(t->padded, t->seen, (size_t)t->n * sizeof *t->padded);
+    an_tensor *tokens = an_input(cx, AN_I32, AN_SHAPE(1, P), t->padded); /* [1,P] */
+    return read_logits(err, t, an_gpt_prefill(t->r->model, tokens, an_scalar_i32(cx, (int32_t)(t->n - 1))));
+}
+
+/* The newest token alone; the others are in the cache. */
+static an_status decode(an_err *err, text *t)
+{
+    an_ctx *cx = t->r->cx;
+    an_tensor *token = an_input(cx, AN_I32, AN_SHAPE(1, 1), &t->seen[t->n - 1]); /* [1,1] */
+    an_tensor *position = an_scalar_i32(cx, (int32_t)(t->n - 1)), *n_keys = an_scalar_i32(cx, (int32_t)t->n);
+    return read_logits(err, t, an_gpt_decode(t->r->model, token, position, n_keys));
+}
+
+/* Appends a token and makes the logits of the next one. */
+static an_status advance(an_err *err, text *t, int32_t id)
+{
+    const bool full = t->n == t->S;
+    if (full) {
+        t->n = t->S / 2;
+        memmove(t->seen, t->seen + (t->S - t->n), (size_t)t->n * sizeof *t->seen);
+    }
+    t->seen[t->n++] = id;
+    return full ? prefill(err, t) : decode(err, t);
+}
+
+static an_status draw_all(an_err *err, text *t, const an_generate_options *o, an_token_sink sink, void *arg,
+                          an_generate_result *out)
+{
+    const double begin = an_session_clock();
+    AN_TRY(prefill(err, t));
+    const double prompt_done = an_session_clock();
+    out->prompt_s = prompt_done - begin;
+    for (int64_t i = 0; i < o->tokens; i++) {
+        const int64_t id = an_sampler_next(t->sampler, t->logits, (uint64_t)o->sample << 32 | (uint64_t)i);
+        if (id < 0)
+            return an_fail(err, AN_E_NUMERIC, "token %lld: the logits are not finite; are the weights?", (long long)i);
+        out->tokens = i + 1;
+        out->tokens_s = an_session_clock() - prompt_done;
+        if (!sink(arg, (int32_t)id) || i + 1 == o->tokens) break;
+        AN_TRY(advance(err, t, (int32_t)id));
+    }
+    return AN_OK;
+}
+
+an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, const int32_t *prompt, size_t n_prompt,
+                      an_token_sink sink, void *arg, an_generate_result *out)
+{
+    const an_gpt_config *c = an_gpt_config_of(r->model);
+    *out = (an_generate_result){0};
+    if (n_prompt == 0) return an_fail(err, AN_E_USAGE, "the prompt is empty: give it a character at least");
+    text t = {.r = r, .S = c->block, .V = c->vocab};
+    t.sampler = an_sampler_open(&o->sampler, c->vocab);
+    t.seen = malloc((size_t)(2 * t.S) * sizeof *t.seen);
+    t.logits = malloc((size_t)t.V * sizeof *t.logits);
+    an_status status = AN_OK;
+    if (!t.sampler || !t.seen || !t.logits)
+        status = an_fail(err, AN_E_NOMEM, "no memory for a context of %lld tokens and %lld logits", (long long)t.S,
+                         (long long)t.V);
+    if (status == AN_OK) {
+        t.padded = t.seen + t.S;
+        t.n = AN_MIN((int64_t)n_prompt, t.S); /* of a longer prompt the end counts */
+        memcpy(t.seen, prompt + n_prompt - (size_t)t.n, (size_t)t.n * sizeof *t.seen);
+        status = draw_all(err, &t, o, sink, arg, out);
+    }
+    free(t.logits);
+    free(t.seen);
+    an_sampler_close(t.sampler);
+    return status;
+}

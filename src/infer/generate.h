@@ -1,0 +1,30 @@
+/* generate.h: text from a model, token by token, with a key-value cache.
+ *
+ * A prompt goes through the model in one pass, padded to a power of two, so that few plans serve all lengths; each
+ * further token is a pass of its own over the cache. When the context is full, its older half is forgotten and the
+ * newer half goes through the model again (nanoGPT shifts by one and recomputes everything for every token: the same up
+ * to the first full context, much slower after it). */
+#ifndef AN_INFER_GENERATE_H
+#define AN_INFER_GENERATE_H
+
+#include "train/session.h"
+#include <anneal_nn.h>
+
+typedef struct an_generate_options {
+    an_sampler_options sampler;
+    int64_t tokens;  /* how many to draw */
+    uint32_t sample; /* which of several texts with one seed: each has random numbers of its own */
+} an_generate_options;
+
+/* Takes the next token; false ends the text. */
+typedef bool (*an_token_sink)(void *arg, int32_t id);
+
+typedef struct an_generate_result {
+    int64_t tokens;            /* drawn */
+    double prompt_s, tokens_s; /* until the first token; for the others */
+} an_generate_result;
+
+an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, const int32_t *prompt, size_t n_prompt,
+                      an_token_sink sink, void *arg, an_generate_result *out);
+
+#endif

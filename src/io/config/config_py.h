@@ -1,0 +1,18 @@
+/* config_py.h: nanoGPT's configuration files, which are Python programs there and data here.
+ *
+ * Owns:      a reader of `name = expression` lines, where an expression is made of numbers, strings, True, False, names
+ *            of settings, + - * / // % ** and parentheses. nanoGPT's own files need one thing more and get exactly
+ * that: `import time` and `str(time.time())`. Does not:  execute. Every other statement is refused with its line and
+ * the reason. */
+#ifndef AN_IO_CONFIG_CONFIG_PY_H
+#define AN_IO_CONFIG_CONFIG_PY_H
+
+#include "io/config/config.h"
+
+/* Assigns to `values` line by line; a name in an expression has the value that its setting has by then. */
+an_status an_config_py(an_err *err, const an_config *c, void *values, const char *path);
+/* The same for a text; `where` begins the sentences. */
+an_status an_config_py_text(an_err *err, const an_config *c, void *values, const char *where, const char *text,
+                            size_t n);
+
+#endif

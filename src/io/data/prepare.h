@@ -1,0 +1,30 @@
+/* prepare.h: from texts to the token files that training reads: nanoGPT's train.bin and val.bin, and meta.json.
+ *
+ * Owns:      the list of files, the split, the three files of the folder. Does not:  download, print or train.
+ *
+ * The split is nanoGPT's: the first int(0.9 n) of the n characters of all files one after another, and the rest; each
+ * part of a text is encoded by itself. With BPE, <|endoftext|> follows each of several files. Files are 16-bit
+ * little-endian ids without a header. meta.json has the tokenizer in it: the folder needs no other file. Memory is that
+ * of one piece of text (4 MiB, or as long as a file's longest stretch without a line end), not that of the texts. The
+ * files get their names when all of them are written. */
+#ifndef AN_IO_DATA_PREPARE_H
+#define AN_IO_DATA_PREPARE_H
+
+#include "io/text/tokenizer.h"
+
+typedef struct an_prepare {
+    const char *source;            /* a text file, or a folder: all its files, and those of its folders, by name */
+    const char *out;               /* the folder, which is made */
+    const an_tokenizer *tokenizer; /* NULL: the characters of the texts */
+    bool replace;                  /* what is no UTF-8 becomes U+FFFD; else it is an error with file and byte */
+} an_prepare;
+
+typedef struct an_prepared {
+    uint64_t files, bytes, characters, replaced;
+    uint64_t tokens[2]; /* training, validation */
+    int32_t vocab;
+} an_prepared;
+
+an_status an_prepare_text(an_err *err, const an_prepare *p, an_prepared *out);
+
+#endif

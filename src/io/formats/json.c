@@ -1,0 +1,92 @@
+#include "io/formats/json.h"
+#include "platform/platform.h"
+#include "io/text/utf8.h"
+#include <stdlib.h>
+#include <string.h>
+
+an_status an_json_parse(an_err *err, const char *where, uint64_t at, const char *text, size_t n, json_t **out)
+{
+    /* jansson itself stops at 2048 levels (JSON_PARSER_MAX_DEPTH), refuses NUL in strings and checks UTF-8. */
+    json_error_t why;
+    *out = json_loadb(text, n, JSON_REJECT_DUPLICATES, &why);
+    if (*out) return AN_OK;
+    /* jansson has no code for some allocations that failed, and no text either. */
+    if (json_error_code(&why) == json_error_out_of_memory || !why.text[0]) return an_fail_nomem(err, where, n);
+    char token[AN_QUOTED_BYTES];
+    uint64_t byte = at + (why.position > 0 ? (uint64_t)why.position : 0);
+    return an_fail(err, AN_E_IO, "%s: byte %llu: not valid JSON: %s; the file is damaged or not what its name says",
+                   where, (unsigned long long)byte, an_quoted(why.text, token));
+}
+
+an_status an_json_read(an_err *err, const char *path, size_t max_bytes, json_t **out)
+{
+    char *text;
+    size_t n;
+    *out = NULL;
+    AN_TRY(an_file_read(err, path, max_bytes, &text, &n));
+    an_status status = an_json_parse(err, path, 0, text, n, out);
+    free(text);
+    return status;
+}
+
+an_status an_json_save(an_err *err, const char *path, const an_text *text)
+{
+    an_save save;
+    if (text->failed) return an_fail_nomem(err, path, text->len);
+    AN_TRY(an_save_begin(err, path, &save));
+    an_status status = an_save_write(err, &save, text->data, text->len);
+    if (status == AN_OK) return an_save_commit(err, &save);
+    an_save_abort(&save);
+    return status;
+}
+
+an_status an_json_string(an_err *err, const char *what, const json_t *object, const char *key, const char **out)
+{
+    *out = json_string_value(json_object_get(object, key));
+    return *out ? AN_OK : an_fail(err, AN_E_IO, "%s: \"%s\" is missing or not a string", what, key);
+}
+
+an_status an_json_check_text(an_err *err, const char *what, const char *s)
+{
+    size_t n = strlen(s);
+    char quoted[AN_QUOTED_BYTES];
+    uint32_t c;
+    for (size_t at = 0; at < n;) {
+        int len = an_utf8_next(s + at, n - at, &c);
+        if (len == 0)
+            return an_fail(err, AN_E_USAGE, "%s: %s is not UTF-8, which JSON demands", what, an_quoted(s, quoted));
+        at += (size_t)len;
+    }
+    return AN_OK;
+}
+
+void an_json_put(an_text *out, const char *s)
+{
+    an_text_puts(out, "\"");
+    while (*s) {
+        size_t plain = 0;
+        while ((unsigned char)s[plain] >= 32 && s[plain] != '"' && s[plain] != '\\') plain++;
+        an_text_putn(out, s, plain);
+        s += plain;
+        if (*s == '"' || *s == '\\')
+            an_text_printf(out, "\\%c", *s++);
+        else if (*s)
+            an_text_printf(out, "\\u%04x", (unsigned char)*s++);
+    }
+    an_text_puts(out, "\"");
+}
+
+const char *an_quoted(const char *s, char out[AN_QUOTED_BYTES])
+{
+    size_t n = strlen(s), room = AN_QUOTED_BYTES - 6; /* two quotes, three dots, NUL */
+    size_t keep = AN_MIN(n, room);
+    while (keep < n && keep > 0 && ((unsigned char)s[keep] & 0xC0) == 0x80)
+        keep--; /* not in the middle of a character */
+    char *p = out;
+    *p++ = '"';
+    for (size_t i = 0; i < keep; i++) *p++ = ((unsigned char)s[i] < 32 || s[i] == 127) ? '?' : s[i];
+    if (keep < n) memcpy(p, "...", 3), p += 3;
+    *p++ = '"';
+    *p = 0;
+    return out;
+}

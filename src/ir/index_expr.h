@@ -1,0 +1,84 @@
+/* index_expr.h: index arithmetic as data. Every memory access of a row program is an expression over the loop variables,
+ * simplified here once.
+ *
+ * Owns:      integer expressions in normal form: constant + sum of coefficient * atom, an atom being a loop variable, a
+ * floor division or a remainder of another expression by a positive constant; and predicates (conjunctions of bounds)
+ * for padding and concatenation. Does not:  know tensors or kernels. Invariants: expressions are interned, so equal
+ * means same id. Every expression carries its inclusive range; simplification relies on it: (a*k + b) / k is a when 0
+ * <= b < k. All values are non-negative where they are divided.
+ */
+#ifndef AN_IR_INDEX_EXPR_H
+#define AN_IR_INDEX_EXPR_H
+
+#include "base/base.h"
+#include "base/text.h"
+
+#define AN_IX_TERMS 10 /* longest sum */
+
+typedef int32_t an_ix; /* index into the pool; < 0: no memory or too complex */
+
+typedef enum an_atom_kind { AN_ATOM_VAR, AN_ATOM_DIV, AN_ATOM_MOD } an_atom_kind;
+typedef struct an_atom {
+    uint8_t kind;
+    int32_t var; /* VAR */
+    an_ix e;     /* DIV, MOD: the expression ... */
+    int64_t by;  /* ... and the constant */
+    int64_t lo, hi;
+} an_atom;
+
+typedef struct an_ix_expr {
+    int64_t c;
+    int32_t n;
+    struct {
+        int64_t k;
+        int32_t atom;
+    } term[AN_IX_TERMS]; /* ascending atom */
+    int64_t lo, hi;
+} an_ix_expr;
+
+/* A predicate: all of `lo <= e < hi`. */
+typedef struct an_bound {
+    an_ix e;
+    int64_t lo, hi;
+} an_bound;
+typedef struct an_guard {
+    int32_t n;
+    an_bound bound[4];
+} an_guard;
+
+typedef struct an_ix_pool {
+    an_ix_expr *expr;
+    an_atom *atom;
+    int32_t n, cap, n_atom, cap_atom;
+    bool failed;    /* out of memory or too complex: every result since is -1 */
+    bool no_memory; /* it was memory: the caller's result is no result */
+} an_ix_pool;
+
+void an_ix_pool_free(an_ix_pool *p);
+
+an_ix an_ix_const(an_ix_pool *p, int64_t c);
+an_ix an_ix_var(an_ix_pool *p, int32_t var, int64_t extent); /* in [0, extent); extent 1 is the constant 0 */
+an_ix an_ix_add(an_ix_pool *p, an_ix a, an_ix b);
+an_ix an_ix_mul(an_ix_pool *p, an_ix a, int64_t k);
+an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k);
+an_ix an_ix_mod(an_ix_pool *p, an_ix a, int64_t k);
+
+bool an_ix_is_const(const an_ix_pool *p, an_ix a, int64_t *value);
+/* The coefficient of `var` if `a` depends on it only linearly (0: not at all); false when it also stands inside a
+ * division or remainder. */
+bool an_ix_stride(const an_ix_pool *p, an_ix a, int32_t var, int64_t *stride);
+bool an_ix_uses(const an_ix_pool *p, an_ix a, int32_t var);
+int64_t an_ix_eval(const an_ix_pool *p, an_ix a, const int64_t *vars);
+/* `a` without the terms that use `var` (what does not change along it). */
+an_ix an_ix_without(an_ix_pool *p, an_ix a, int32_t var);
+/* Whether `b` is that. */
+bool an_ix_is_without(const an_ix_pool *p, an_ix a, int32_t var, an_ix b);
+/* Row-major linear index of iv over shape, and back. */
+an_ix an_ix_linear(an_ix_pool *p, int rank, const int32_t *shape, const an_ix *iv);
+void an_ix_unlinear(an_ix_pool *p, an_ix linear, int rank, const int32_t *shape, an_ix *iv);
+
+/* C text, "r * 384 + c / 64"; names[var] are the loop variables' names. `cast` prefixes variables ("(int64_t)") or is
+ * "". */
+void an_ix_text(const an_ix_pool *p, an_ix a, const char *const *names, an_text *out);
+
+#endif

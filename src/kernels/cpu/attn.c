@@ -1,0 +1,620 @@
+/* attn.c: flash attention, forward and backward, compiled once per instruction set.
+ *
+ * Owns:      the blocking: which scores are computed when, and in which order they are summed.
+ * Does not:  allocate, check shapes (the planner does), or hold anything larger than linear in T.
+ * Invariant: with f32 products the bits depend on the spec alone, not on the instruction set or the threads:
+ *   - a score is one fused chain over ascending d, times `scale`; keys are visited in ascending blocks of 64;
+ *   - running maximum m, 16 running lane sums l (key j adds to lane j % 16) and o rows: on a block with a new maximum,
+ * l and o are multiplied by exp(m_old - m_new) before the block is added; o is one fused chain over ascending keys
+ * otherwise;
+ *   - o is divided by the tree sum of l, and multiplied by 1/(1-p), in one factor at the end;
+ *   - backward recomputes p = exp(s - lse); dv, dk, dq are single fused chains over ascending queries (dq: keys),
+ * multiplied by 1/(1-p) or `scale` when they are stored; delta = sum of do*o in 16 lane chains and the tree. With bf16
+ * products q, k, v, do and p, ds are rounded to bf16 (to nearest even) and the sums stay f32.
+ *
+ * Method: Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022; the loop orders are our own, for caches of a core.
+ */
+#include "base/exact.h"
+#include "kernels/cpu_kernels.h"
+#include "kernels/cpu/attn_tile.h"
+#include "kernels/cpu/isa.h"
+
+#include <float.h>
+#include <math.h>
+
+enum { CHUNK = 256 }; /* queries of a forward task: packing a block of keys costs 1/CHUNK of using it */
+_Static_assert(BLOCK == AN_ATTN_KEYS, "a score tile holds one block of keys");
+
+/* What every task of a call shares. */
+typedef struct job {
+    const an_attn_spec *s;
+    const uint8_t *q, *k, *v, *o, *g; /* [B,H,T|S,D] views; g is the gradient of o */
+    uint8_t *out, *dq, *dk, *dv;
+    float *lse; /* [B,H,T] */
+    an_dropout drop;
+    uint64_t sample0; /* global index of sample 0, for dropout */
+    int keys;         /* S, or the keys in use */
+    int64_t shift;    /* key j is visible to query i when j <= i + shift */
+    bool dot;         /* panels hold pairs of bf16 */
+    bool round;       /* panels hold f32 rounded to bf16: bf16 products without a bf16 dot product */
+    int dn, dw;       /* row length of an f32 panel, and of a panel summed over d, in words */
+    int item;         /* bytes of a stored element */
+    bool split;       /* backward: separate tasks for dk dv and for dq */
+    uint8_t *scratch;
+    size_t scratch_bytes; /* of one thread */
+} job;
+
+static job job_of(const an_attn_spec *s)
+{
+    job w = {.s = s, .keys = s->S, .drop.scale = 1.0f};
+    bool bf16 = s->mul_dtype == AN_BF16;
+    w.dot = bf16 && AN_BF16_DOT;
+    w.round = bf16 && !AN_BF16_DOT;
+    w.dn = (int)an_round_up(s->D, LANES);
+    w.dw = w.dot ? (int)an_round_up((s->D + 1) / 2, LANES) : w.dn;
+    w.item = s->dtype == AN_F32 ? 4 : 2;
+    w.shift = s->causal ? (int64_t)s->S - s->T : INT64_MAX / 2;
+    return w;
+}
+
+/* Words of a panel row summed over d that are in use. */
+static int depth(const job *w)
+{
+    return w->dot ? (w->s->D + 1) / 2 : w->s->D;
+}
+
+/* How many of the `n` keys from k0 query i sees. */
+static int visible(const job *w, int64_t i, int64_t k0, int n)
+{
+    int64_t end = i + w->shift + 1 - k0;
+    return end < 0 ? 0 : end > n ? n : (int)end;
+}
+
+/* Byte offset of row (b, h, t) of a view. */
+static int64_t at(const job *w, const int64_t stride[3], int b, int h, int64_t t)
+{
+    return (b * stride[0] + h * stride[1] + t * stride[2]) * w->item;
+}
+
+static uint64_t dropout_index(const job *w, int b, int h, int64_t i, int64_t j)
+{
+    const an_attn_spec *s = w->s;
+    return (((w->sample0 + (uint64_t)b) * (uint64_t)s->H + (uint64_t)h) * (uint64_t)s->T + (uint64_t)i) *
+               (uint64_t)s->S +
+           (uint64_t)j;
+}
+
+/* Hands out pieces of one thread's scratch, 64-byte aligned; with base NULL it only counts. */
+static void *take(uint8_t *base, size_t *used, size_t words)
+{
+    void *p = base ? base + *used : NULL;
+    *used += (words * sizeof(an_word) + 63) / 64 * 64;
+    return p;
+}
+
+/* ---- looking ahead --------------------------------------------------------------------------------------------- */
+
+/* Rows that the next tile will pack. They lie a whole [3C] row apart, where no hardware prefetcher finds them, so each
+ * row of a tile asks for one row of each (B=64 H=6 T=256 D=64: forward 54 to 46 ms, backward 111 to 100; EPYC Zen 4,
+ * 2026-11). */
+typedef struct ahead {
+    const uint8_t *rows[5];
+    int64_t stride_bytes[5];
+    int slots, n; /* views; rows of each */
+} ahead;
+
+static void ahead_add(const job *w, ahead *a, const uint8_t *base, const int64_t stride[3], int b, int h, int64_t t)
+{
+    a->rows[a->slots] = base + at(w, stride, b, h, t);
+    a->stride_bytes[a->slots++] = stride[2] * w->item;
+}
+
+/* The share of query i of `queries` in the tile now worked on. */
+static inline void fetch_ahead(const job *w, const ahead *a, int i, int queries)
+{
+    const int bytes = w->s->D * w->item;
+    for (int slot = 0; slot < a->slots; slot++)
+        for (int row = i; row < a->n; row += queries)
+            for (int line = 0; line < bytes; line += 64)
+                __builtin_prefetch(a->rows[slot] + row * a->stride_bytes[slot] + line, 0, 2);
+}
+
+/* ---- packing --------------------------------------------------------------------------------------------------- */
+
+/* Rows [0, n) from `src`, `stride` elements apart, then zero rows up to `padded`, as a panel [padded, dw] to be summed
+ * over d; with f32 products it is the panel [padded, dn] to be summed over the rows at the same time. */
+static void pack_rows(const job *w, const uint8_t *src, int64_t stride, int n, int padded, an_word *panel)
+{
+    const int D = w->s->D, dw = w->dw;
+    for (int i = 0; i < n; i++) {
+        const uint8_t *row = src + i * stride * w->item;
+        an_word *out = panel + (int64_t)i * dw;
+        if (!w->dot) {
+            load_row((float *)out, row, w->s->dtype, D, dw);
+            if (w->round) round_row((float *)out, dw);
+        } else {
+            out[(D - 1) / 2] = 0; /* where an odd D leaves half a pair */
+            if (w->s->dtype == AN_BF16)
+                memcpy(out, row, sizeof(an_half) * (size_t)D);
+            else
+                narrow_row(out, (const float *)(const void *)row, D);
+            for (int x = (D + 1) / 2; x < dw; x++) out[x] = 0;
+        }
+    }
+    memset(panel + (int64_t)n * dw, 0, sizeof(an_word) * (size_t)(padded - n) * (size_t)dw);
+}
+
+/* The same rows, packed before as pairs along d, as pairs along the rows: [padded/2, dn]. */
+static void pair_panel(const job *w, const an_word *panel, int padded, an_word *out)
+{
+    for (int i = 0; i < padded / 2; i++) {
+        const an_half *even = (const an_half *)(panel + (int64_t)(2 * i) * w->dw);
+        pair_halves(out + (int64_t)i * w->dn, even, even + 2 * w->dw, w->dn);
+    }
+}
+
+/* ---- forward --------------------------------------------------------------------------------------------------- */
+
+typedef struct forward_room {
+    an_word *q;     /* [CHUNK, dw] */
+    float *o;       /* [CHUNK, dn] */
+    float *l, *m;   /* [CHUNK, 16], [CHUNK] */
+    an_word *kt;    /* [dw, 64] */
+    an_word *v;     /* [64, dn], or pairs [32, dn] */
+    an_word *rows;  /* [64, dw]: keys before they are transposed, values before they are paired */
+    float *p;       /* [64, 64] scores, then probabilities */
+    an_word *pairs; /* [64, 32] probabilities as pairs of bf16 */
+    an_word *mask;  /* [64] */
+    float *sums;    /* [CHUNK] */
+    float *most;    /* [64] maxima of the rows of a tile */
+    ahead next;
+} forward_room;
+
+static size_t forward_room_of(const job *w, uint8_t *base, forward_room *r)
+{
+    size_t used = 0, chunk = (size_t)AN_MIN(CHUNK, w->s->T), dn = (size_t)w->dn, dw = (size_t)w->dw;
+    r->q = take(base, &used, chunk * dw);
+    r->o = take(base, &used, chunk * dn);
+    r->l = take(base, &used, chunk * LANES);
+    r->m = take(base, &used, chunk);
+    r->kt = take(base, &used, BLOCK * dw);
+    r->v = take(base, &used, BLOCK * dn);
+    r->rows = take(base, &used, BLOCK * dw);
+    r->p = take(base, &used, BLOCK * BLOCK);
+    r->pairs = take(base, &used, BLOCK * BLOCK / 2);
+    r->mask = take(base, &used, BLOCK);
+    r->sums = take(base, &used, chunk);
+    r->most = take(base, &used, BLOCK);
+    return used;
+}
+
+/* Scales and masks the n scores of a row, n a multiple of 16; returns their maximum, at least `least`. */
+static inline float score_row(float *s, int n, int seen, float scale, float least)
+{
+    lanes most = lanes_set(least);
+    for (int j = 0; j < n; j += LANES) {
+        const lanes t = lanes_first(lanes_scale(lanes_load(s + j), scale), seen - j, -INFINITY);
+        lanes_store(s + j, t);
+        most = lanes_max(t, most);
+    }
+    return lanes_most(most);
+}
+
+/* s[j] = exp(s[j] - m), their lane sums added to l. */
+static inline void exp_row(float *s, int n, float m, float *l)
+{
+    for (int j = 0; j < n; j += LANES)
+        for (int x = 0; x < LANES; x++) s[j + x] = an_exp(s[j + x] - m);
+    lanes sum = lanes_load(l);
+    for (int j = 0; j < n; j += LANES) sum = lanes_add(sum, lanes_load(s + j));
+    lanes_store(l, sum);
+}
+
+/* l and o of rows [row, row+m) to their new maxima r->most. The exponentials are one vector loop. */
+static inline void rescale_rows(const job *w, const forward_room *r, int row, int m)
+{
+    float shrink[BLOCK];
+    for (int i = 0; i < m; i++) shrink[i] = an_exp(r->m[row + i] - r->most[i]);
+    for (int i = 0; i < m; i++) {
+        const float before = r->m[row + i];
+        if (!(r->most[i] > before)) continue;
+        r->m[row + i] = r->most[i];
+        if (before == -FLT_MAX) continue; /* both are still zero */
+        float *l = r->l + (row + i) * LANES, *o = r->o + (int64_t)(row + i) * w->dn;
+        lanes_store(l, lanes_scale(lanes_load(l), shrink[i]));
+        for (int x = 0; x < w->dn; x += LANES) lanes_store(o + x, lanes_scale(lanes_load(o + x), shrink[i]));
+    }
+}
+
+/* Scores p [m, 64] of rows [row, row+m) of the chunk, the first being query i0, against n keys from k0, to
+ * probabilities relative to the new running maxima, in loops that do one thing for all rows: nothing then waits for a
+ * row's maximum. */
+static void softmax_rows(const job *w, const forward_room *r, int row, int m, float *p, int64_t i0, int64_t k0, int n,
+                         uint64_t index)
+{
+    const int width = (int)an_round_up(visible(w, i0 + m - 1, k0, n), LANES);
+    for (int i = 0; i < m; i++)
+        r->most[i] = score_row(p + i * BLOCK, width, visible(w, i0 + i, k0, n), w->s->scale, r->m[row + i]);
+    rescale_rows(w, r, row, m);
+    for (int i = 0; i < m; i++) exp_row(p + i * BLOCK, width, r->m[row + i], r->l + (row + i) * LANES);
+    for (int i = 0; i < m && w->drop.on; i++) {
+        float *s = p + i * BLOCK;
+        keep_mask(&w->drop, index + (uint64_t)i * (uint64_t)w->s->S, width, r->mask);
+        for (int j = 0; j < width; j += AN_VL) vf_store(s + j, (vf)((vu)vf_load(s + j) & vu_load(r->mask + j)));
+    }
+    for (int i = 0; i < m && w->round; i++) round_row(p + i * BLOCK, width);
+}
+
+/* Queries [row, row+rows) of the chunk that starts at i0 against the packed block of n keys at k0. */
+static void forward_tile(const job *w, const forward_room *r, int b, int h, int64_t i0, int row, int rows, int64_t k0,
+                         int n)
+{
+    const int step = visible(w, i0 + row, k0, n) == n ? rows : GROUP; /* nothing is masked: one product */
+    const int kd = depth(w);
+    for (int g = 0; g < rows; g += step) {
+        int m = AN_MIN(step, rows - g);
+        int seen = visible(w, i0 + row + g + m - 1, k0, n), width = (int)an_round_up(seen, LANES);
+        float *p = r->p + g * BLOCK;
+        if (!seen) continue;
+        product_rows(w->dot, m, width, kd, r->q + (int64_t)(row + g) * w->dw, w->dw, r->kt, BLOCK, p, BLOCK, false);
+        for (int i = 0; i < m; i++) fetch_ahead(w, &r->next, g + i, rows);
+        softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
+        const an_word *a = (const an_word *)p;
+        if (w->dot) {
+            const int whole = (int)an_round_up(width, 2 * LANES); /* no ragged end: what follows is not read */
+            for (int i = 0; i < m; i++) narrow_row(r->pairs + i * BLOCK / 2, p + i * BLOCK, whole);
+            a = r->pairs;
+        }
+        product_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, a, w->dot ? BLOCK / 2 : BLOCK, r->v, w->dn,
+                     r->o + (int64_t)(row + g) * w->dn, w->dn, true);
+    }
+}
+
+/* After the block of keys that ends at k0: the next one, or the first rows of the next task, which this thread or its
+ * neighbour will run. */
+static ahead forward_ahead(const job *w, int64_t task, int64_t k0, int64_t end)
+{
+    const an_attn_spec *s = w->s;
+    const int64_t next = k0 < end ? task : task + 1, chunks = an_ceil_div(s->T, CHUNK), i0 = next % chunks * CHUNK;
+    const int b = (int)(next / chunks / s->H), h = (int)(next / chunks % s->H);
+    ahead a = {.slots = 0};
+    if (b == s->B) return a;
+    if (k0 >= end) {
+        k0 = 0;
+        if (s->T >= BLOCK) ahead_add(w, &a, w->q, s->q, b, h, i0);
+    }
+    a.n = (int)AN_MIN(BLOCK, AN_MIN(w->keys - k0, s->T < BLOCK ? BLOCK : s->T - i0));
+    ahead_add(w, &a, w->k, s->k, b, h, k0);
+    ahead_add(w, &a, w->v, s->v, b, h, k0);
+    return a;
+}
+
+static void forward_task(void *arg, int64_t task, int thread)
+{
+    const job *w = arg;
+    const an_attn_spec *s = w->s;
+    const int64_t chunks = an_ceil_div(s->T, CHUNK), i0 = task % chunks * CHUNK, head = task / chunks;
+    const int b = (int)(head / s->H), h = (int)(head % s->H), rows = (int)AN_MIN(CHUNK, s->T - i0);
+    forward_room room;
+    forward_room_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &room);
+
+    pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, rows, room.q);
+    memset(room.o, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
+    memset(room.l, 0, sizeof(float) * (size_t)rows * LANES);
+    for (int i = 0; i < rows; i++) room.m[i] = -FLT_MAX; /* finite: a row that sees nothing makes no NaN */
+
+    const int64_t end = visible(w, i0 + rows - 1, 0, w->keys);
+    for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
+        int n = (int)AN_MIN(BLOCK, w->keys - k0);
+        pack_rows(w, w->k + at(w, s->k, b, h, k0), s->k[2], n, BLOCK, room.rows);
+        transpose(room.kt, room.rows, w->dw, w->dw);
+        pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, w->dot ? room.rows : room.v);
+        if (w->dot) pair_panel(w, room.rows, BLOCK, room.v);
+        for (int row = 0; row < rows; row += BLOCK) {
+            room.next = row + BLOCK < rows ? (ahead){.slots = 0} : forward_ahead(w, task, k0 + BLOCK, end);
+            forward_tile(w, &room, b, h, i0, row, AN_MIN(BLOCK, rows - row), k0, n);
+        }
+    }
+    for (int i = 0; i < rows; i++) room.sums[i] = lanes_sum(lanes_load(room.l + i * LANES));
+    for (int i = 0; i < rows; i++) {
+        const float factor = room.sums[i] == 0.0f ? 0.0f : w->drop.scale / room.sums[i];
+        store_row(w->out + at(w, s->o, b, h, i0 + i), s->dtype, room.o + (int64_t)i * w->dn, factor, s->D);
+    }
+    for (int i = 0; i < rows && w->lse; i++) /* log(0) is the -inf of a row that sees nothing */
+        w->lse[head * s->T + i0 + i] = room.m[i] + an_log(room.sums[i]);
+}
+
+void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p)
+{
+    job w = job_of(s);
+    const uint32_t *rng = args[3];
+    const int32_t *n_keys = args[6];
+    w.q = args[0], w.k = args[1], w.v = args[2], w.out = args[4], w.lse = args[5];
+    w.drop = dropout_of(s->dropout, rng, s->stream);
+    w.sample0 = rng ? rng[1] : 0;
+    if (n_keys) {
+        w.keys = *n_keys < 0 ? 0 : AN_MIN(*n_keys, s->S);
+        if (s->causal) w.shift = (int64_t)w.keys - s->T;
+    }
+    forward_room unused;
+    w.scratch = scratch;
+    w.scratch_bytes = forward_room_of(&w, NULL, &unused);
+    an_pool_run(p, (int64_t)s->B * s->H * an_ceil_div(s->T, CHUNK), forward_task, &w);
+}
+
+/* ---- backward -------------------------------------------------------------------------------------------------- */
+
+typedef struct backward_room {
+    an_word *kt, *vt;    /* [dw, 64] */
+    an_word *k;          /* [64, dw] rows of k (f32: also summed over keys) */
+    an_word *ka;         /* pairs along the keys [32, dn] */
+    an_word *q, *g;      /* [64, dw] rows of q and do */
+    an_word *qa, *ga;    /* pairs along the queries [32, dn] */
+    float *dk, *dv;      /* [64, dn] */
+    float *dq;           /* [T, dn], or [64, dn] when split */
+    float *p;            /* [64, 64] scores, then probabilities after dropout */
+    float *ds;           /* [64, 64] gradients of the probabilities, then of the scores */
+    an_word *pa, *dsa;   /* [32, 64] the same as pairs along the queries */
+    an_word *dsw;        /* [64, 32] ds as pairs along the keys */
+    float *delta;        /* [64] */
+    an_word *mask;       /* [64] */
+    float *line, *gline; /* [dn] each */
+    ahead next;
+} backward_room;
+
+static size_t backward_room_of(const job *w, uint8_t *base, backward_room *r)
+{
+    size_t used = 0, dn = (size_t)w->dn, dw = (size_t)w->dw, half = w->dot ? BLOCK / 2 : 0;
+    r->kt = take(base, &used, BLOCK * dw);
+    r->vt = take(base, &used, BLOCK * dw);
+    r->k = take(base, &used, BLOCK * dw);
+    r->q = take(base, &used, BLOCK * dw);
+    r->g = take(base, &used, BLOCK * dw);
+    r->ka = take(base, &used, half * dn);
+    r->qa = take(base, &used, half * dn);
+    r->ga = take(base, &used, half * dn);
+    r->dk = take(base, &used, BLOCK * dn);
+    r->dv = take(base, &used, BLOCK * dn);
+    r->p = take(base, &used, BLOCK * BLOCK);
+    r->ds = take(base, &used, BLOCK * BLOCK);
+    r->pa = take(base, &used, half * BLOCK);
+    r->dsa = take(base, &used, half * BLOCK);
+    r->dsw = take(base, &used, half * BLOCK);
+    r->delta = take(base, &used, BLOCK);
+    r->mask = take(base, &used, BLOCK);
+    r->line = take(base, &used, dn);
+    r->gline = take(base, &used, dn);
+    r->dq = take(base, &used, (size_t)w->s->T * dn);
+    return used;
+}
+
+static void load_keys(const job *w, const backward_room *r, int b, int h, int64_t k0, int n)
+{
+    const an_attn_spec *s = w->s;
+    pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, r->k);
+    transpose(r->vt, r->k, w->dw, w->dw);
+    pack_rows(w, w->k + at(w, s->k, b, h, k0), s->k[2], n, BLOCK, r->k);
+    transpose(r->kt, r->k, w->dw, w->dw);
+    if (w->dot) pair_panel(w, r->k, BLOCK, r->ka);
+}
+
+static void load_queries(const job *w, const backward_room *r, int b, int h, int64_t i0, int rows)
+{
+    const an_attn_spec *s = w->s;
+    const int padded = (rows + 1) / 2 * 2;
+    pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, padded, r->q);
+    pack_rows(w, w->g + at(w, s->do_, b, h, i0), s->do_[2], rows, padded, r->g);
+    if (w->dot) {
+        pair_panel(w, r->q, padded, r->qa);
+        pair_panel(w, r->g, padded, r->ga);
+    }
+    for (int i = 0; i < rows; i++) {
+        load_row(r->gline, w->g + at(w, s->do_, b, h, i0 + i), s->dtype, s->D, w->dn);
+        load_row(r->line, w->o + at(w, s->o, b, h, i0 + i), s->dtype, s->D, w->dn);
+        r->delta[i] = dot_rows(r->gline, r->line, w->dn);
+    }
+}
+
+/* p [64]: scores to probabilities after dropout, without its factor; ds [64]: do*v to gradients of the scores, without
+ * `scale`. */
+static inline void gradient_row(const job *w, float *restrict p, float *restrict ds, int n, int seen, float lse,
+                                float delta, const an_word *restrict mask)
+{
+    const float scale = w->s->scale, keep = w->drop.scale;
+    for (int j = 0; j < n; j += LANES)
+        for (int x = 0; x < LANES; x++) p[j + x] = an_exp(p[j + x] * scale - lse);
+    for (int j = 0; j < n; j += AN_VL) {
+        const vu visible = (vu)((vi)vu_iota() < vi_set(seen - j));
+        vu kept = visible;
+        if (w->drop.on) kept &= vu_load(mask + j);
+        const vf prob = vf_load(p + j), grad = (vf)((vu)(vf_load(ds + j) * keep) & kept);
+        vf_store(p + j, (vf)((vu)prob & kept));
+        vf_store(ds + j, (vf)((vu)(prob * (grad - delta)) & visible));
+    }
+    for (int x = n; x < BLOCK; x++) p[x] = ds[x] = 0.0f;
+    if (w->round) {
+        round_row(p, n);
+        round_row(ds, n);
+    }
+}
+
+/* The score tile of the packed queries and keys: r->p and r->ds. */
+static void gradient_tile(const job *w, const backward_room *r, int b, int h, int64_t i0, int rows, int64_t k0, int n)
+{
+    const int step = visible(w, i0, k0, n) == n ? rows : GROUP, kd = depth(w);
+    const float *lse = w->lse + ((int64_t)b * w->s->H + h) * w->s->T + i0;
+    for (int g = 0; g < rows; g += step) {
+        int m = AN_MIN(step, rows - g);
+        int width = (int)an_round_up(visible(w, i0 + g + m - 1, k0, n), LANES);
+        product_rows(w->dot, m, width, kd, r->q + (int64_t)g * w->dw, w->dw, r->kt, BLOCK, r->p + g * BLOCK, BLOCK,
+                     false);
+        product_rows(w->dot, m, width, kd, r->g + (int64_t)g * w->dw, w->dw, r->vt, BLOCK, r->ds + g * BLOCK, BLOCK,
+                     false);
+        for (int i = g; i < g + m; i++) {
+            fetch_ahead(w, &r->next, i, rows);
+            if (w->drop.on) keep_mask(&w->drop, dropout_index(w, b, h, i0 + i, k0), width, r->mask);
+            gradient_row(w, r->p + i * BLOCK, r->ds + i * BLOCK, width, visible(w, i0 + i, k0, n), lse[i], r->delta[i],
+                         r->mask);
+        }
+    }
+    if (!w->dot) return;
+    if (rows & 1) {
+        memset(r->p + rows * BLOCK, 0, sizeof(float) * BLOCK);
+        memset(r->ds + rows * BLOCK, 0, sizeof(float) * BLOCK);
+    }
+    for (int i = 0; i < rows; i += 2) {
+        pair_rows(r->pa + i / 2 * BLOCK, r->p + i * BLOCK, r->p + (i + 1) * BLOCK, BLOCK);
+        pair_rows(r->dsa + i / 2 * BLOCK, r->ds + i * BLOCK, r->ds + (i + 1) * BLOCK, BLOCK);
+    }
+    for (int i = 0; i < rows; i++) narrow_row(r->dsw + i * BLOCK / 2, r->ds + i * BLOCK, BLOCK);
+}
+
+/* dk, dv += the tile, transposed, times q and do: for 8 keys, from the first group of queries that sees one of them. */
+static void add_keys(const job *w, const backward_room *r, int64_t i0, int rows, int64_t k0, int n)
+{
+    const int step = visible(w, i0, k0, n) == n ? n : GROUP, halve = w->dot ? 2 : 1;
+    const an_word *p = w->dot ? r->pa : (const an_word *)r->p, *ds = w->dot ? r->dsa : (const an_word *)r->ds;
+    const an_word *q = w->dot ? r->qa : r->q, *g = w->dot ? r->ga : r->g;
+    for (int j = 0; j < n; j += step) {
+        int64_t first = k0 + j - w->shift - i0; /* query that sees key j first */
+        int from = first <= 0 ? 0 : (int)AN_MIN(first / GROUP * GROUP, rows);
+        int64_t count = (rows - from + halve - 1) / halve, skip = from / halve;
+        int m = AN_MIN(step, n - j);
+        product_columns(w->dot, m, w->dn, count, p + skip * BLOCK + j, g + skip * w->dn, w->dn,
+                        r->dv + (int64_t)j * w->dn, w->dn);
+        product_columns(w->dot, m, w->dn, count, ds + skip * BLOCK + j, q + skip * w->dn, w->dn,
+                        r->dk + (int64_t)j * w->dn, w->dn);
+    }
+}
+
+/* dq += the tile times k. */
+static void add_queries(const job *w, const backward_room *r, float *dq, int64_t i0, int rows, int64_t k0, int n)
+{
+    const int step = visible(w, i0, k0, n) == n ? rows : GROUP;
+    const an_word *ds = w->dot ? r->dsw : (const an_word *)r->ds, *k = w->dot ? r->ka : r->k;
+    const int ld = w->dot ? BLOCK / 2 : BLOCK;
+    for (int g = 0; g < rows; g += step) {
+        int m = AN_MIN(step, rows - g), seen = visible(w, i0 + g + m - 1, k0, n);
+        product_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, ds + g * ld, ld, k, w->dn,
+                     dq + (int64_t)g * w->dn, w->dn, true);
+    }
+}
+
+static void store_rows(const job *w, uint8_t *base, const int64_t stride[3], int b, int h, int64_t t0, int n,
+                       const float *rows, float factor)
+{
+    for (int i = 0; i < n; i++)
+        store_row(base + at(w, stride, b, h, t0 + i), w->s->dtype, rows + (int64_t)i * w->dn, factor, w->s->D);
+}
+
+/* After the tile that ends at query i0 and key k0: the next queries, or the next keys, or the next head. */
+static ahead backward_ahead(const job *w, int b, int h, int64_t i0, int64_t k0)
+{
+    const an_attn_spec *s = w->s;
+    ahead a = {.slots = 0};
+    const bool keys = i0 >= s->T, head = keys && k0 >= s->S;
+    if (head) {
+        if (++h == s->H) h = 0, b++;
+        if (b == s->B) return a;
+    }
+    if (head) k0 = 0;
+    if (keys) i0 = 0;
+    a.n = (int)AN_MIN(BLOCK, AN_MIN(keys ? s->S - k0 : BLOCK, keys && !head ? BLOCK : s->T - i0));
+    if (!keys || head) {
+        ahead_add(w, &a, w->q, s->q, b, h, i0);
+        ahead_add(w, &a, w->g, s->do_, b, h, i0);
+        ahead_add(w, &a, w->o, s->o, b, h, i0);
+    }
+    if (keys) {
+        ahead_add(w, &a, w->k, s->k, b, h, k0);
+        ahead_add(w, &a, w->v, s->v, b, h, k0);
+    }
+    return a;
+}
+
+/* dk and dv of one block of keys, and, with dq [T, dn] not NULL, its share of dq. */
+static void backward_keys(const job *w, backward_room *r, int b, int h, int64_t k0, float *dq)
+{
+    const an_attn_spec *s = w->s;
+    const int n = (int)AN_MIN(BLOCK, s->S - k0);
+    const int64_t first = k0 - w->shift;
+    memset(r->dk, 0, sizeof(float) * BLOCK * (size_t)w->dn);
+    memset(r->dv, 0, sizeof(float) * BLOCK * (size_t)w->dn);
+    load_keys(w, r, b, h, k0, n);
+    for (int64_t i0 = first <= 0 ? 0 : first / BLOCK * BLOCK; i0 < s->T; i0 += BLOCK) {
+        int rows = (int)AN_MIN(BLOCK, s->T - i0);
+        r->next = backward_ahead(w, b, h, i0 + BLOCK, k0 + BLOCK);
+        load_queries(w, r, b, h, i0, rows);
+        gradient_tile(w, r, b, h, i0, rows, k0, n);
+        add_keys(w, r, i0, rows, k0, n);
+        if (dq) add_queries(w, r, dq + i0 * w->dn, i0, rows, k0, n);
+    }
+    store_rows(w, w->dk, s->dk, b, h, k0, n, r->dk, s->scale);
+    store_rows(w, w->dv, s->dv, b, h, k0, n, r->dv, w->drop.scale);
+}
+
+static void backward_queries(const job *w, const backward_room *r, int b, int h, int64_t i0)
+{
+    const an_attn_spec *s = w->s;
+    const int rows = (int)AN_MIN(BLOCK, s->T - i0);
+    memset(r->dq, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
+    load_queries(w, r, b, h, i0, rows);
+    const int64_t end = visible(w, i0 + rows - 1, 0, s->S);
+    for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
+        int n = (int)AN_MIN(BLOCK, s->S - k0);
+        load_keys(w, r, b, h, k0, n);
+        gradient_tile(w, r, b, h, i0, rows, k0, n);
+        add_queries(w, r, r->dq, i0, rows, k0, n);
+    }
+    store_rows(w, w->dq, s->dq, b, h, i0, rows, r->dq, s->scale);
+}
+
+static void backward_task(void *arg, int64_t task, int thread)
+{
+    const job *w = arg;
+    const an_attn_spec *s = w->s;
+    backward_room r;
+    r.next.slots = 0;
+    backward_room_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &r);
+    if (!w->split) {
+        const int b = (int)(task / s->H), h = (int)(task % s->H);
+        memset(r.dq, 0, sizeof(float) * (size_t)s->T * (size_t)w->dn);
+        for (int64_t k0 = 0; k0 < s->S; k0 += BLOCK) backward_keys(w, &r, b, h, k0, r.dq);
+        store_rows(w, w->dq, s->dq, b, h, 0, s->T, r.dq, s->scale);
+        return;
+    }
+    const int64_t key_blocks = an_ceil_div(s->S, BLOCK), blocks = key_blocks + an_ceil_div(s->T, BLOCK);
+    const int64_t head = task / blocks, block = task % blocks;
+    const int b = (int)(head / s->H), h = (int)(head % s->H);
+    if (block < key_blocks)
+        backward_keys(w, &r, b, h, block * BLOCK, NULL);
+    else
+        backward_queries(w, &r, b, h, (block - key_blocks) * BLOCK);
+}
+
+void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p)
+{
+    job w = job_of(s);
+    const uint32_t *rng = args[6];
+    w.q = args[0], w.k = args[1], w.v = args[2], w.o = args[3], w.lse = args[4], w.g = args[5];
+    w.dq = args[7], w.dk = args[8], w.dv = args[9];
+    w.drop = dropout_of(s->dropout, rng, s->stream);
+    w.sample0 = rng ? rng[1] : 0;
+    backward_room unused;
+    w.scratch = scratch;
+    w.scratch_bytes = backward_room_of(&w, NULL, &unused);
+    /* One task a head makes 5 products a tile, split tasks make 7 and fill the threads. The sums are the same chains
+     * either way, so this may depend on the threads and the bits do not. */
+    const int64_t heads = (int64_t)s->B * s->H, threads = an_pool_threads(p);
+    const int64_t blocks = an_ceil_div(s->S, BLOCK) + an_ceil_div(s->T, BLOCK);
+    w.split = 5 * an_ceil_div(heads, threads) * threads > 7 * heads && blocks > 2;
+    an_pool_run(p, w.split ? heads * blocks : heads, backward_task, &w);
+}
+
+size_t AN_ISA_NAME(attn_scratch)(const an_attn_spec *s, bool backward, int threads)
+{
+    job w = job_of(s);
+    forward_room f;
+    backward_room r;
+    return (size_t)threads * (backward ? backward_room_of(&w, NULL, &r) : forward_room_of(&w, NULL, &f));
+}

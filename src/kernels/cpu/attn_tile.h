@@ -1,0 +1,238 @@
+/* attn_tile.h: the small pieces both directions of attention are made of: packing rows of a view, the register-tiled
+ * product of two packed panels, and the dropout mask.
+ *
+ * Owns:      nothing; everything here is a static function on the caller's scratch.
+ * Does not:  know heads, blocks or threads.
+ * Invariant: every element of a product is one fused chain over ascending k that starts at 0 or at the value in memory,
+ *            whatever the tiling, so that instruction sets of any width agree bit for bit.
+ *
+ * A panel is an array of 32-bit words. With f32 products a word is a float; with bf16 dot products it is a pair of bf16
+ * numbers, neighbours along the summed axis, lower half first. One kernel then serves both: only the multiply differs.
+ */
+#ifndef AN_KERNELS_CPU_ATTN_TILE_H
+#define AN_KERNELS_CPU_ATTN_TILE_H
+
+#include "base/base.h"
+#include "kernels/cpu/attn_vec.h"
+
+#include <string.h>
+
+enum {
+    BLOCK = 64, /* keys and queries of one score tile: AN_ATTN_KEYS, and the same for queries */
+    GROUP = 8   /* what a causal mask skips comes in this many rows, on every instruction set */
+};
+
+/* ---- rows of a view -------------------------------------------------------------------------------------------- */
+
+/* Row `src` of n elements as f32, zero up to `padded`. */
+static inline void load_row(float *restrict out, const void *restrict src, uint8_t dtype, int n, int padded)
+{
+    if (dtype == AN_F32) {
+        memcpy(out, src, sizeof(float) * (size_t)n);
+    } else {
+        const uint16_t *h = src;
+        an_word *bits = (an_word *)out;
+        for (int i = 0; i < n; i++) bits[i] = (an_word)h[i] << 16;
+    }
+    for (int i = n; i < padded; i++) out[i] = 0.0f;
+}
+
+/* Nearest even, as the upper half of a word; a NaN stays one. */
+static inline an_word bf16_bits(an_word x)
+{
+    an_word rounded = x + 0x7fffu + ((x >> 16) & 1u);
+    return ((x & 0x7fffffffu) > 0x7f800000u ? x | 0x00400000u : rounded) & 0xffff0000u;
+}
+
+static inline void round_row(float *row, int n)
+{
+    an_word *bits = (an_word *)row;
+    for (int i = 0; i < n; i++) bits[i] = bf16_bits(bits[i]);
+}
+
+static inline void store_row(void *restrict dst, uint8_t dtype, const float *restrict row, float factor, int n)
+{
+    if (dtype == AN_F32) {
+        float *out = dst;
+        for (int i = 0; i < n; i++) out[i] = row[i] * factor;
+        return;
+    }
+    uint16_t *out = dst;
+    for (int i = 0; i < n; i++) {
+        float x = row[i] * factor;
+        an_word bits;
+        memcpy(&bits, &x, sizeof bits);
+        out[i] = (uint16_t)(bf16_bits(bits) >> 16);
+    }
+}
+
+/* n floats to (n+1)/2 words, each a pair of neighbours, the last one with 0 when n is odd. */
+static inline void narrow_row(an_word *restrict out, const float *restrict row, int n)
+{
+    const an_word *bits = (const an_word *)row;
+    int i = 0;
+    for (; i + 2 * AN_VL <= n; i += 2 * AN_VL)
+        vu_store(out + i / 2, vu_narrow(vf_load(row + i), vf_load(row + i + AN_VL)));
+    for (; i < n; i += 2) out[i / 2] = bf16_bits(bits[i]) >> 16 | (i + 1 < n ? bf16_bits(bits[i + 1]) : 0);
+}
+
+/* Two rows to one row of pairs (even[i], odd[i]). */
+static inline void pair_rows(an_word *restrict out, const float *even, const float *odd, int n)
+{
+    for (int i = 0; i < n; i += AN_VL) vu_store(out + i, vu_pair(vf_load(even + i), vf_load(odd + i)));
+}
+
+/* The same of two rows that are bf16 already. */
+static inline void pair_halves(an_word *restrict out, const an_half *restrict even, const an_half *restrict odd, int n)
+{
+    for (int i = 0; i < n; i++) out[i] = even[i] | (an_word)odd[i] << 16;
+}
+
+/* src [64, ld] words to out [width, 64]; width and ld are multiples of 16. */
+static inline void transpose(an_word *out, const an_word *src, int64_t ld, int width)
+{
+    for (int row = 0; row < BLOCK; row += AN_VL)
+        for (int col = 0; col < width; col += AN_VL) {
+            vu r[AN_VL];
+            AN_UNROLL for (int i = 0; i < AN_VL; i++) r[i] = vu_load(src + (row + i) * ld + col);
+            vu_transpose(r);
+            AN_UNROLL for (int i = 0; i < AN_VL; i++) vu_store(out + (int64_t)(col + i) * BLOCK + row, r[i]);
+        }
+}
+
+/* ---- products -------------------------------------------------------------------------------------------------- */
+
+/* One register tile: c[mr, nv vectors] = (load ? c : 0) + sum over k of a[i*sm + k*sk] * b[k*ldb + j]. */
+AN_INLINE void micro(bool dot, int mr, int nv, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
+                     int64_t ldb, float *c, int64_t ldc, bool load)
+{
+    vf acc[AN_MR][AN_NV];
+    AN_UNROLL for (int i = 0; i < mr; i++)
+    {
+        AN_UNROLL for (int j = 0; j < nv; j++) acc[i][j] = load ? vf_load(c + i * ldc + j * AN_VL) : vf_set(0.0f);
+    }
+    for (int64_t x = 0; x < k; x++, a += sk, b += ldb) {
+        vf row[AN_NV];
+        AN_UNROLL for (int j = 0; j < nv; j++) row[j] = (vf)vu_load(b + j * AN_VL);
+        AN_UNROLL for (int i = 0; i < mr; i++)
+        {
+            vf value = (vf)vu_set(a[i * sm]);
+            AN_UNROLL for (int j = 0; j < nv; j++) acc[i][j] =
+                dot ? vf_dot(value, row[j], acc[i][j]) : vf_fma(value, row[j], acc[i][j]);
+        }
+    }
+    AN_UNROLL for (int i = 0; i < mr; i++)
+    {
+        AN_UNROLL for (int j = 0; j < nv; j++) vf_store(c + i * ldc + j * AN_VL, acc[i][j]);
+    }
+}
+
+AN_INLINE void strip(bool dot, int nv, int m, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
+                     int64_t ldb, float *c, int64_t ldc, bool load)
+{
+    int i = 0;
+    for (; i + AN_MR <= m; i += AN_MR) micro(dot, AN_MR, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+    for (; i < m; i++) micro(dot, 1, nv, k, a + i * sm, sm, sk, b, ldb, c + i * ldc, ldc, load);
+}
+
+AN_INLINE void panels(bool dot, int m, int n, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
+                      int64_t ldb, float *c, int64_t ldc, bool load)
+{
+    int j = 0;
+    for (; j + AN_NV * AN_VL <= n; j += AN_NV * AN_VL) strip(dot, AN_NV, m, k, a, sm, sk, b + j, ldb, c + j, ldc, load);
+    for (; j < n; j += LANES) strip(dot, LANES / AN_VL, m, k, a, sm, sk, b + j, ldb, c + j, ldc, load);
+}
+
+/* c[m, n] = (load ? c : 0) + a[m, k] * b[k, n], n a multiple of 16, k in words. */
+static void product_rows(bool dot, int m, int n, int64_t k, const an_word *a, int64_t lda, const an_word *b,
+                         int64_t ldb, float *c, int64_t ldc, bool load)
+{
+#if AN_BF16_DOT
+    if (dot) {
+        panels(true, m, n, k, a, lda, 1, b, ldb, c, ldc, load);
+        return;
+    }
+#endif
+    (void)dot;
+    panels(false, m, n, k, a, lda, 1, b, ldb, c, ldc, load);
+}
+
+/* The same with a transposed: a[k, m], rows of 64 words, as score tiles have. */
+static void product_columns(bool dot, int m, int n, int64_t k, const an_word *a, const an_word *b, int64_t ldb,
+                            float *c, int64_t ldc)
+{
+#if AN_BF16_DOT
+    if (dot) {
+        panels(true, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
+        return;
+    }
+#endif
+    (void)dot;
+    panels(false, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
+}
+
+/* Row dot product in 16 fused chains and the tree; n a multiple of 16. */
+static inline float dot_rows(const float *a, const float *b, int n)
+{
+    lanes sum = lanes_set(0.0f);
+    for (int i = 0; i < n; i += LANES) sum = lanes_fma(lanes_load(a + i), lanes_load(b + i), sum);
+    return lanes_sum(sum);
+}
+
+/* ---- dropout --------------------------------------------------------------------------------------------------- */
+
+typedef struct an_dropout {
+    vq keys[7]; /* of the rounds */
+    uint32_t stream;
+    uint32_t floor; /* kept when the random word is at least this: (word >> 8) * 2^-24 >= p, without the float */
+    float scale;    /* 1 / (1 - p), or 1 when there is none */
+    bool on;
+} an_dropout;
+
+static inline an_dropout dropout_of(float p, const uint32_t *rng, uint32_t stream)
+{
+    if (!rng || !(p > 0.0f)) return (an_dropout){.scale = 1.0f};
+    double t = (double)p * 16777216.0; /* exact */
+    uint32_t least = (uint32_t)t + ((double)(uint32_t)t < t);
+    an_dropout d = {.stream = stream, .scale = 1.0f / (1.0f - p), .on = true};
+    d.floor = least > 0xffffffu ? UINT32_MAX : least << 8;
+    for (uint32_t round = 0; round < 7; round++) d.keys[round] = vq_set(rng[0] + round * 0x9E3779B9u);
+    return d;
+}
+
+/* mask[j] = all ones where element index + j is kept, for j < n; writes up to the next multiple of 32. Philox2x32-7
+ * (see base/rng.h) on 64-bit lanes, even and odd counters apart: a round is one widening multiply, one shift and two
+ * exclusive ors, because nothing reads the upper half of a lane. Two vectors at once hide the multiply's latency. */
+static inline void keep_mask(const an_dropout *d, uint64_t index, int n, an_word *restrict mask)
+{
+    const uint32_t lo = (uint32_t)index, hi = (uint32_t)(index >> 32);
+    const uint32_t second = d->stream ^ hi * 0x9E3779B9u, carried = d->stream ^ (hi + 1) * 0x9E3779B9u;
+    const vu least = vu_set(d->floor);
+    const vq low_half = vq_set(0xffffffffu), factor = vq_set(0xD256D193u);
+    for (int j = 0; j < n; j += 2 * AN_VL) {
+        vq a[4], b[4]; /* the two words of the counter: even, odd, even, odd */
+        AN_UNROLL for (int x = 0; x < 4; x += 2)
+        {
+            const vu count = vu_iota() + vu_set(lo + (uint32_t)(j + x / 2 * AN_VL));
+            const vu wrapped = (vu)(count < vu_set(lo)); /* the low word passed 2^32 inside the row */
+            a[x] = (vq)count, a[x + 1] = a[x] >> 32;
+            b[x] = (vq)((vu_set(carried) & wrapped) | (vu_set(second) & ~wrapped)), b[x + 1] = b[x] >> 32;
+        }
+        AN_UNROLL for (int round = 0; round < 7; round++)
+        {
+            AN_UNROLL for (int x = 0; x < 4; x++)
+            {
+                const vq product = vq_mul32(a[x], factor);
+                a[x] = (product >> 32) ^ d->keys[round] ^ b[x];
+                b[x] = product;
+            }
+        }
+        AN_UNROLL for (int x = 0; x < 4; x += 2)
+        {
+            const vu word = (vu)((a[x] & low_half) | (a[x + 1] << 32));
+            vu_store(mask + j + x / 2 * AN_VL, (vu)(word >= least));
+        }
+    }
+}
+
+#endif

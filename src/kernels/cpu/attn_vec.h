@@ -1,0 +1,308 @@
+/* attn_vec.h: the vector types and the dozen operations attention needs, one width an instruction set.
+ *
+ * Invariant: lane-wise operations only; nothing here changes a result with the width, except vf_dot. */
+#ifndef AN_KERNELS_CPU_ATTN_VEC_H
+#define AN_KERNELS_CPU_ATTN_VEC_H
+
+#include <stdint.h>
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#define AN_VL 16
+#define AN_MR 8 /* 8 x 2 accumulators of 32 registers */
+#define AN_NV 2
+#elif defined(__AVX2__)
+#include <immintrin.h>
+#define AN_VL 8
+#define AN_MR 4 /* 4 x 2 of 16 registers: divides the groups of 8 rows */
+#define AN_NV 2
+#else
+#if defined(__ARM_NEON)
+#include <arm_neon.h>
+#endif
+#define AN_VL 4
+#define AN_MR 4 /* 4 x 4 of 32 registers */
+#define AN_NV 4
+#endif
+
+#if defined(__AVX512BF16__)
+#define AN_BF16_DOT 1
+#else
+#define AN_BF16_DOT 0
+#endif
+
+#define AN_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define AN_UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define AN_UNROLL _Pragma("GCC unroll 16")
+#endif
+
+typedef uint32_t an_word __attribute__((may_alias));
+typedef uint16_t an_half __attribute__((may_alias));
+typedef float vf __attribute__((vector_size(4 * AN_VL), may_alias));
+typedef uint32_t vu __attribute__((vector_size(4 * AN_VL), may_alias));
+typedef int32_t vi __attribute__((vector_size(4 * AN_VL), may_alias));
+typedef uint64_t vq __attribute__((vector_size(4 * AN_VL), may_alias));
+typedef float vf_at __attribute__((vector_size(4 * AN_VL), may_alias, aligned(4)));
+typedef uint32_t vu_at __attribute__((vector_size(4 * AN_VL), may_alias, aligned(4)));
+
+AN_INLINE vf vf_load(const float *p)
+{
+    return *(const vf_at *)p;
+}
+AN_INLINE void vf_store(float *p, vf x)
+{
+    *(vf_at *)p = x;
+}
+AN_INLINE vu vu_load(const an_word *p)
+{
+    return *(const vu_at *)p;
+}
+AN_INLINE void vu_store(an_word *p, vu x)
+{
+    *(vu_at *)p = x;
+}
+AN_INLINE vf vf_set(float x)
+{
+    return x - (vf){0};
+} /* minus: x + 0 would turn -0 into 0 */
+AN_INLINE vu vu_set(uint32_t x)
+{
+    return x - (vu){0};
+}
+AN_INLINE vi vi_set(int32_t x)
+{
+    return x - (vi){0};
+}
+AN_INLINE vq vq_set(uint64_t x)
+{
+    return x - (vq){0};
+}
+
+#if AN_VL == 16
+AN_INLINE vu vu_iota(void)
+{
+    return (vu){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+}
+AN_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+}
+AN_INLINE vf vf_max(vf a, vf b)
+{
+    return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+}
+AN_INLINE vq vq_mul32(vq a, vq b)
+{
+    return (vq)_mm512_mul_epu32((__m512i)a, (__m512i)b);
+}
+AN_INLINE vu vu_low(vu a, vu b)
+{
+    return (vu)__builtin_shufflevector(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+}
+AN_INLINE vu vu_high(vu a, vu b)
+{
+    return (vu)__builtin_shufflevector(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+}
+#elif AN_VL == 8
+AN_INLINE vu vu_iota(void)
+{
+    return (vu){0, 1, 2, 3, 4, 5, 6, 7};
+}
+AN_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+}
+AN_INLINE vf vf_max(vf a, vf b)
+{
+    return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+}
+AN_INLINE vq vq_mul32(vq a, vq b)
+{
+    return (vq)_mm256_mul_epu32((__m256i)a, (__m256i)b);
+}
+AN_INLINE vu vu_low(vu a, vu b)
+{
+    return (vu)__builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11);
+}
+AN_INLINE vu vu_high(vu a, vu b)
+{
+    return (vu)__builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15);
+}
+#else
+AN_INLINE vu vu_iota(void)
+{
+    return (vu){0, 1, 2, 3};
+}
+AN_INLINE vu vu_low(vu a, vu b)
+{
+    return (vu)__builtin_shufflevector(a, b, 0, 4, 1, 5);
+}
+AN_INLINE vu vu_high(vu a, vu b)
+{
+    return (vu)__builtin_shufflevector(a, b, 2, 6, 3, 7);
+}
+AN_INLINE vf vf_max(vf a, vf b)
+{
+    vu more = (vu)(a > b);
+    return (vf)(((vu)a & more) | ((vu)b & ~more));
+}
+AN_INLINE vq vq_mul32(vq a, vq b)
+{
+    return (a & vq_set(0xffffffffu)) * (b & vq_set(0xffffffffu));
+}
+#if defined(__ARM_NEON)
+AN_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+}
+#else
+AN_INLINE vf vf_fma(vf a, vf b, vf c)
+{
+    for (int i = 0; i < AN_VL; i++) c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+}
+#endif
+#endif
+
+#if AN_BF16_DOT
+AN_INLINE vf vf_dot(vf a, vf b, vf c)
+{
+    return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+}
+/* 16 words: the pairs (x0, x1), (x2, x3) .. of lo, then of hi; and the pairs (even[i], odd[i]). Subnormals become 0. */
+AN_INLINE vu vu_narrow(vf lo, vf hi)
+{
+    return (vu)_mm512_cvtne2ps_pbh((__m512)hi, (__m512)lo);
+}
+AN_INLINE vu vu_pair(vf even, vf odd)
+{
+    const vu order = (vu_iota() + 16) << 16 | vu_iota();
+    return (vu)_mm512_permutexvar_epi16((__m512i)order, (__m512i)vu_narrow(even, odd));
+}
+#else /* without the instruction operands are rounded and multiplied as f32: nothing packs pairs, these are never      \
+         reached */
+AN_INLINE vf vf_dot(vf a, vf b, vf c)
+{
+    return (void)a, (void)b, c;
+}
+AN_INLINE vu vu_narrow(vf lo, vf hi)
+{
+    return (void)hi, (vu)lo;
+}
+AN_INLINE vu vu_pair(vf even, vf odd)
+{
+    return (void)odd, (vu)even;
+}
+#endif
+
+/* ---- 16 lanes on any width ------------------------------------------------------------------------------------- */
+
+enum { LANES = 16 };
+typedef struct lanes {
+    vf v[LANES / AN_VL];
+} lanes;
+typedef float vf8 __attribute__((vector_size(32)));
+typedef float vf4 __attribute__((vector_size(16)));
+
+#define LANES_EACH for (int x = 0; x < LANES / AN_VL; x++)
+
+AN_INLINE lanes lanes_load(const float *p)
+{
+    lanes a;
+    AN_UNROLL LANES_EACH a.v[x] = vf_load(p + x * AN_VL);
+    return a;
+}
+AN_INLINE void lanes_store(float *p, lanes a)
+{
+    AN_UNROLL LANES_EACH vf_store(p + x * AN_VL, a.v[x]);
+}
+AN_INLINE lanes lanes_set(float f)
+{
+    lanes a;
+    AN_UNROLL LANES_EACH a.v[x] = vf_set(f);
+    return a;
+}
+AN_INLINE lanes lanes_add(lanes a, lanes b)
+{
+    AN_UNROLL LANES_EACH a.v[x] += b.v[x];
+    return a;
+}
+AN_INLINE lanes lanes_scale(lanes a, float f)
+{
+    AN_UNROLL LANES_EACH a.v[x] *= f;
+    return a;
+}
+AN_INLINE lanes lanes_fma(lanes a, lanes b, lanes c)
+{
+    AN_UNROLL LANES_EACH c.v[x] = vf_fma(a.v[x], b.v[x], c.v[x]);
+    return c;
+}
+AN_INLINE lanes lanes_max(lanes a, lanes b)
+{
+    AN_UNROLL LANES_EACH a.v[x] = vf_max(a.v[x], b.v[x]);
+    return a;
+}
+
+/* Lane j becomes `rest` where j >= n; n may be negative or large. Spelled with vectors: gcc 12 unrolls the loop into
+ * branches. */
+AN_INLINE lanes lanes_first(lanes a, int n, float rest)
+{
+    AN_UNROLL LANES_EACH
+    {
+        const vu in = (vu)((vi)vu_iota() < vi_set(n - x * AN_VL));
+        a.v[x] = (vf)(((vu)a.v[x] & in) | ((vu)vf_set(rest) & ~in));
+    }
+    return a;
+}
+
+/* Folds halves, 16 -> 8 -> 4 -> 2 -> 1: the same tree on every width. */
+#if AN_VL == 16
+#define LANES_LOW(a)  __builtin_shufflevector(a.v[0], a.v[0], 0, 1, 2, 3, 4, 5, 6, 7)
+#define LANES_HIGH(a) __builtin_shufflevector(a.v[0], a.v[0], 8, 9, 10, 11, 12, 13, 14, 15)
+#elif AN_VL == 8
+#define LANES_LOW(a)  a.v[0]
+#define LANES_HIGH(a) a.v[1]
+#else
+#define LANES_LOW(a)  __builtin_shufflevector(a.v[0], a.v[1], 0, 1, 2, 3, 4, 5, 6, 7)
+#define LANES_HIGH(a) __builtin_shufflevector(a.v[2], a.v[3], 0, 1, 2, 3, 4, 5, 6, 7)
+#endif
+AN_INLINE float lanes_sum(lanes a)
+{
+    const vf8 y = (vf8)LANES_LOW(a) + (vf8)LANES_HIGH(a);
+    const vf4 z = __builtin_shufflevector(y, y, 0, 1, 2, 3) + __builtin_shufflevector(y, y, 4, 5, 6, 7);
+    return (z[0] + z[2]) + (z[1] + z[3]);
+}
+AN_INLINE float larger(float a, float b)
+{
+    return a > b ? a : b;
+}
+AN_INLINE float lanes_most(lanes a)
+{
+#if AN_VL == 4
+    const vf z = vf_max(vf_max(a.v[0], a.v[2]), vf_max(a.v[1], a.v[3]));
+#else
+    const vf8 y = (vf8)_mm256_max_ps((__m256)LANES_LOW(a), (__m256)LANES_HIGH(a));
+    const vf4 z = (vf4)_mm_max_ps((__m128)__builtin_shufflevector(y, y, 0, 1, 2, 3),
+                                  (__m128)__builtin_shufflevector(y, y, 4, 5, 6, 7));
+#endif
+    return larger(larger(z[0], z[2]), larger(z[1], z[3]));
+}
+
+/* Square transpose: log2(width) rounds of the perfect shuffle of the lower and the upper half of the rows. */
+AN_INLINE void vu_transpose(vu r[AN_VL])
+{
+    AN_UNROLL for (int round = 1; round < AN_VL; round *= 2)
+    {
+        vu t[AN_VL];
+        AN_UNROLL for (int i = 0; i < AN_VL / 2; i++)
+        {
+            t[2 * i] = vu_low(r[i], r[i + AN_VL / 2]);
+            t[2 * i + 1] = vu_high(r[i], r[i + AN_VL / 2]);
+        }
+        AN_UNROLL for (int i = 0; i < AN_VL; i++) r[i] = t[i];
+    }
+}
+
+#endif

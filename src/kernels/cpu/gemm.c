@@ -1,0 +1,655 @@
+/* gemm.c: matrix products: which blocks exist, who packs and multiplies them, and where sums wait until they are
+ * complete.
+ *
+ * Owns:      the blocking, the layout of scratch, the task grid, handing finished blocks to C or to the epilogue.
+ * Does not:  know registers (gemm_micro.h) or storage (gemm_pack.h); allocate.
+ * Invariants: an f32 element is one chain of fused multiply-adds in ascending k from +0; a chain that spans several
+ * blocks of k goes on from its stored partial sum. So blocks, threads and instruction sets leave no trace in the bits.
+ *            The epilogue sees every element exactly once, in tiles of at most STRIP * PANEL columns of one batch
+ * member.
+ *
+ * m is cut into tiles of at most TILE_ROWS rows, and those into row blocks; n into panels of PANEL columns, and those
+ * into column blocks; k into blocks of BLOCK_WORDS words. A batch member and a split of k make a chain. A task
+ * multiplies a row block by a column block of one chain, over all blocks of k: panel by panel, whose words stay in the
+ * first-level cache or near, while the row block's stay in the second.
+ *
+ * Panels of B are packed by all threads, for as many chains, panels or blocks of k as fit in SHARED_BYTES (a group),
+ * then used by all; so are the tiles of an A that lies along m (of dW), unless it is read where it stands. Where there
+ * are several groups, the next one's words are packed by whoever has multiplied a block of this one, into a second
+ * buffer: while it multiplied it asked memory for just what it packs. With few rows each panel is used once, and
+ * whoever uses it packs it.
+ *
+ * Of a convolution one operand is a window (gemm_window.h): it is packed like another one, only never read where it
+ * stands.
+ *
+ * Sums wait in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when
+ * their chain is not finished by one task (several groups along k, splits), in `partial`, as large as the result. */
+#include "kernels/cpu/isa.h"
+
+#include "kernels/cpu/gemm_micro.h"
+#include "kernels/cpu/gemm_pack.h"
+#include "kernels/cpu/gemm_window.h"
+
+#include "kernels/cpu_kernels.h"
+
+enum {
+    BLOCK_WORDS = 512,        /* of k: a tile of A and a panel of B are 24 and 64 KiB at AVX-512 */
+    BLOCK_ROWS = 96,          /* of A: 192 KiB packed */
+    STRIP = 128 / PANEL,      /* panels finished together */
+    WIDE = 512 / PANEL,       /* panels of a block of sums, over several blocks of k */
+    FEW_ROWS = 4 * TILE_ROWS, /* not worth a shared B */
+    SHARED_BYTES = 4 << 20,   /* of packed operands: stay in the last-level cache */
+    GROUP_BYTES = 2 << 20,    /* where k is cut into groups: what a group reads is asked for during the one before */
+    CHUNK = 32,               /* words of a row of panels that are packed before those below: lines are read whole */
+    TASKS = 16,               /* wanted, where the problem has that many blocks of some size */
+};
+
+typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;
+
+typedef struct plan {
+    an_gemm_spec s; /* normalised */
+    word_kind kind;
+    int64_t batch, splits, chains; /* chain = batch member * splits + split */
+    int64_t split_k;               /* k of a chain; the last of a member may have less */
+    int64_t block, blocks;         /* words of a block of k; blocks of a chain */
+    int64_t tiles, row_blocks, panels;
+    bool share_b, share_a;
+    int64_t group_chains, group_panels, group_blocks, column_blocks; /* column blocks of a group */
+    int64_t block_tiles, block_panels;                               /* the most a task has */
+    int64_t partial_bytes, shared_b_bytes, shared_a_bytes;
+    int buffers; /* of shared words: one is packed while the other is used */
+    int64_t left_bytes, right_bytes, sums_bytes, thread_bytes; /* of one thread */
+} plan;
+
+static int64_t part_begin(int64_t n, int64_t parts, int64_t i) /* of n things in `parts` nearly equal runs */
+{
+    return n * i / parts;
+}
+
+static int64_t bytes_up(int64_t words)
+{
+    return an_round_up(words * 4, 64);
+}
+
+/* ---- plan: a pure function of the spec -----------------------------------------------------------------------------
+ */
+
+/* A batch extent whose members lie under each other in A and C and share B is more rows. */
+static an_gemm_spec normalised(const an_gemm_spec *spec)
+{
+    an_gemm_spec s = *spec;
+    for (int i = 2; i >= 0; i--) {
+        if (s.nb[i] == 1) continue;
+        const int64_t rows = (int64_t)s.m * s.nb[i];
+        const bool under = s.a_b[i] == s.m * s.a_m && s.c_b[i] == s.m * s.c_m;
+        if (s.b_b[i] != 0 || !under || rows > INT32_MAX) break;
+        s.m = (int32_t)rows;
+        s.nb[i] = 1;
+    }
+    return s;
+}
+
+/* Rows and columns of a task: large enough that packed words are used often, small enough that there is work for all.
+ */
+static void plan_tasks(plan *p)
+{
+    const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 4, 1);
+    const int64_t widest = p->blocks > 1 ? WIDE : p->group_panels;
+    p->row_blocks = an_ceil_div(p->tiles, most_tiles);
+    p->column_blocks = an_ceil_div(p->group_panels, widest);
+    while (p->group_chains * p->row_blocks * p->column_blocks < TASKS) {
+        if (p->tiles > least_tiles * p->row_blocks)
+            p->row_blocks = AN_MIN(p->row_blocks * 2, p->tiles);
+        else if (p->group_panels > 2 * p->column_blocks)
+            p->column_blocks *= 2;
+        else
+            break;
+    }
+    p->block_tiles = an_ceil_div(p->tiles, p->row_blocks);
+    p->block_panels = an_ceil_div(p->group_panels, p->column_blocks);
+}
+
+static int64_t packed_tile(const plan *p) /* words of a tile packed in columns */
+{
+    return p->block * TILE_ROWS;
+}
+
+/* f32 are words already, and are read where they stand if rows or columns do: packing would be a pass that a product
+ * with few panels does not earn back. Not if all of a tile falls on the same few sets of the first cache. */
+static bool stands_well(const plan *p)
+{
+    const an_gemm_spec *s = &p->s;
+    const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k;
+    const bool window = s->window.of == AN_WINDOW_A;
+    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || s->a_m == 1) && stride % 512 != 0 && !window;
+}
+
+/* What is packed and used together. Cutting k costs passes over C, cutting n costs passes over A. */
+static void plan_groups(plan *p)
+{
+    const int64_t panel_bytes = p->block * PANEL * 4, b_block = p->panels * panel_bytes;
+    const int64_t a_block = p->tiles * packed_tile(p) * 4;
+    p->group_chains = p->chains;
+    p->group_panels = p->panels;
+    p->group_blocks = p->blocks;
+    if (!p->share_b) return;
+    p->share_a = p->s.a_k != 1 && p->s.a_m == 1 && a_block <= SHARED_BYTES / 2;
+    const int64_t both = b_block + (p->share_a ? a_block : 0), all = both * p->blocks;
+    p->group_chains = AN_MAX(AN_MIN(SHARED_BYTES / all, p->chains), 1);
+    if (all > SHARED_BYTES && (p->s.k > 2 * (int64_t)p->s.n || (p->share_a && p->blocks > 1))) {
+        p->group_blocks = AN_MAX(GROUP_BYTES / both, 1);
+    } else if (all <= SHARED_BYTES) {
+        p->share_a = p->share_a && !stands_well(p); /* one group: nothing to multiply while it is packed */
+    } else {
+        p->share_a = false;
+        p->group_panels = AN_MAX(SHARED_BYTES / (p->blocks * panel_bytes), 1);
+    }
+    p->buffers = p->group_chains < p->chains || p->group_panels < p->panels || p->group_blocks < p->blocks ? 2 : 1;
+    p->shared_b_bytes = p->group_chains * p->group_panels * p->group_blocks * panel_bytes;
+    p->shared_a_bytes = p->share_a ? p->group_chains * p->group_blocks * a_block : 0;
+}
+
+static plan plan_make(const an_gemm_spec *spec)
+{
+    plan p = {.s = normalised(spec)};
+    const an_gemm_spec *s = &p.s;
+    p.kind = s->mul_dtype != AN_BF16 ? WORD_F32 : AN_BF16_DOT ? WORD_PAIR : WORD_ROUNDED;
+    p.batch = (int64_t)s->nb[0] * s->nb[1] * s->nb[2];
+    p.splits = AN_MAX(s->splits, 1);
+    p.chains = p.batch * p.splits;
+    p.split_k = an_ceil_div(s->k, p.splits);
+    const int64_t pairs = an_ceil_div(p.split_k, 2);
+    const int64_t words = p.kind == WORD_F32 ? p.split_k : p.kind == WORD_PAIR ? pairs : 2 * pairs;
+    p.blocks = AN_MAX(an_ceil_div(words, BLOCK_WORDS), 1);
+    p.block = an_round_up(AN_MAX(an_ceil_div(words, p.blocks), 1), AN_VL);
+    p.tiles = an_ceil_div(s->m, TILE_ROWS);
+    p.panels = an_ceil_div(s->n, PANEL);
+    p.share_b = s->m > FEW_ROWS;
+    if (p.chains == 0 || p.tiles == 0 || p.panels == 0) return p;
+    plan_groups(&p);
+    plan_tasks(&p);
+    if (p.splits > 1 || p.group_blocks < p.blocks) p.partial_bytes = bytes_up(p.chains * s->m * p.panels * PANEL);
+    const int64_t rows = p.block_tiles * TILE_ROWS;
+    const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
+    p.left_bytes = p.share_a ? 0 : bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * (p.block + 16)));
+    p.right_bytes = p.share_b ? 0 : bytes_up(p.block * PANEL);
+    p.sums_bytes = bytes_up(rows * strip * PANEL);
+    p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
+    return p;
+}
+
+static int64_t shared_bytes(const plan *p)
+{
+    return p->buffers * (p->shared_b_bytes + p->shared_a_bytes);
+}
+
+size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads)
+{
+    const plan p = plan_make(s);
+    return (size_t)(p.partial_bytes + shared_bytes(&p) + AN_MAX(threads, 1) * p.thread_bytes);
+}
+
+/* ---- a call
+ * ---------------------------------------------------------------------------------------------------------- */
+
+/* Bytes that are needed later, in two runs. */
+typedef struct run_ahead {
+    uintptr_t at[2];
+    int64_t bytes[2];
+} run_ahead;
+
+typedef struct call {
+    plan p;
+    const uint8_t *a, *b;
+    uint8_t *c;
+    uint8_t *scratch; /* partial, shared B, shared A, then each thread's: left, right, sums, edge tile */
+    an_epilogue_fn epilogue;
+    void *user;
+    sums sums;
+    /* the group in work */
+    int64_t chain0, chain1, panel0, panel1, block0, block1;
+    uint8_t *shared;                    /* its packed words */
+    int64_t slices, b_strips, a_strips; /* in which they are packed */
+    int64_t tasks;                      /* that multiply them */
+    const struct call *next;            /* the group that is packed meanwhile, or NULL */
+} call;
+
+static int dtype_bytes(uint8_t dtype)
+{
+    return dtype == AN_F32 ? 4 : 2;
+}
+
+static int64_t batch_offset(const an_gemm_spec *s, const int64_t strides[3], int64_t member)
+{
+    const int64_t i2 = member % s->nb[2], i1 = member / s->nb[2] % s->nb[1], i0 = member / s->nb[2] / s->nb[1];
+    return i0 * strides[0] + i1 * strides[1] + i2 * strides[2];
+}
+
+static int64_t chain_k(const plan *p, int64_t chain, int64_t *begin)
+{
+    *begin = AN_MIN(chain % p->splits * p->split_k, p->s.k);
+    return AN_MIN(p->split_k, p->s.k - *begin);
+}
+
+/* `o` of the batch member at `at`. */
+static operand operand_of(const an_gemm_spec *s, an_window_of which, operand o, int64_t at)
+{
+    const bool window = (int)which == s->window.of;
+    if (window) o.window = &s->window;
+    o.p += (at + (window ? 0 : o.first_k * o.along_k)) * dtype_bytes(o.dtype);
+    return o;
+}
+
+static operand left_operand(const call *g, int64_t chain)
+{
+    const an_gemm_spec *s = &g->p.s;
+    int64_t begin;
+    const int64_t k = chain_k(&g->p, chain, &begin);
+    const int64_t at = batch_offset(s, s->a_b, chain / g->p.splits);
+    return operand_of(s, AN_WINDOW_A, (operand){g->a, s->m, k, s->a_m, s->a_k, s->a_dtype, NULL, begin}, at);
+}
+
+static operand right_operand(const call *g, int64_t chain)
+{
+    const an_gemm_spec *s = &g->p.s;
+    int64_t begin;
+    const int64_t k = chain_k(&g->p, chain, &begin);
+    const int64_t at = batch_offset(s, s->b_b, chain / g->p.splits);
+    return operand_of(s, AN_WINDOW_B, (operand){g->b, s->n, k, s->b_n, s->b_k, s->b_dtype, NULL, begin}, at);
+}
+
+/* Words of a chain in block j of k: [*w0, *w1), empty beyond a short chain's end. */
+static void block_words(const plan *p, int64_t k, int64_t j, int64_t *w0, int64_t *w1)
+{
+    const int64_t words = p->kind == WORD_F32 ? k : p->kind == WORD_PAIR ? (k + 1) / 2 : an_round_up(k, 2);
+    *w0 = AN_MIN(j * p->block, words);
+    *w1 = AN_MIN(*w0 + p->block, words);
+}
+
+static int64_t panel_width(const plan *p, int64_t panel)
+{
+    return p->s.n - panel * PANEL <= AN_VL ? AN_VL : PANEL;
+}
+
+static an_word *shared_panel(const call *g, int64_t chain, int64_t j, int64_t panel)
+{
+    const int64_t blocks = g->block1 - g->block0, panels = g->panel1 - g->panel0;
+    const int64_t i = ((chain - g->chain0) * blocks + j - g->block0) * panels + panel - g->panel0;
+    return (an_word *)g->shared + i * g->p.block * PANEL;
+}
+
+static void pack_panel(const plan *p, const operand *b, int64_t panel, int64_t w0, int64_t w1, an_word *out)
+{
+    const part q = {panel * PANEL, AN_MIN((panel + 1) * PANEL, p->s.n), w0, w1};
+    if (b->window) {
+        pack_window(b, q, out, panel_width(p, panel), true, p->kind);
+        return;
+    }
+    pack(b, q, out, panel_width(p, panel), b->along_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, p->kind);
+}
+
+static int64_t tile_row(const plan *p, int64_t tile)
+{
+    return part_begin(p->s.m, p->tiles, tile);
+}
+
+static an_word *shared_tile(const call *g, int64_t chain, int64_t j, int64_t tile)
+{
+    const int64_t i = ((chain - g->chain0) * (g->block1 - g->block0) + j - g->block0) * g->p.tiles + tile;
+    return (an_word *)(g->shared + g->p.shared_b_bytes) + i * packed_tile(&g->p);
+}
+
+/* Words [w0, w1) of tiles [t0, t1) of A, in a block of k that begins at `first`; tile t0's begin at `out`. */
+static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, int64_t first, int64_t w0, int64_t w1,
+                       an_word *out)
+{
+    for (int64_t w = w0; w < w1; w += CHUNK)
+        for (int64_t t = t0; t < t1; t++) {
+            const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + CHUNK, w1)};
+            const int64_t rows = q.x1 - q.x0;
+            pack(a, q, out + (t - t0) * packed_tile(p) + (w - first) * rows, rows, PACK_ALONG_X, p->kind);
+        }
+}
+
+static void pack_a_task(const call *g, int64_t chain, int64_t j, int64_t slice)
+{
+    const plan *p = &g->p;
+    const operand a = left_operand(g, chain);
+    int64_t first, end;
+    block_words(p, a.k, j, &first, &end);
+    const int64_t w0 = first + slice * SLICE;
+    pack_tiles(p, &a, 0, p->tiles, first, w0, AN_MIN(w0 + SLICE, end), shared_tile(g, chain, j, 0));
+}
+
+static void pack_b_task(const call *g, int64_t chain, int64_t j, int64_t strip, int64_t slice)
+{
+    const plan *p = &g->p;
+    const int64_t panels = g->panel1 - g->panel0, last = g->panel0 + part_begin(panels, g->b_strips, strip + 1);
+    const operand b = right_operand(g, chain);
+    int64_t first, end;
+    block_words(p, b.k, j, &first, &end);
+    const bool whole = g->slices == 1;
+    const int64_t w0 = first + slice * SLICE, w1 = whole ? end : AN_MIN(w0 + SLICE, end);
+    const int64_t chunk = whole ? AN_MAX(w1 - w0, 1) : CHUNK;
+    for (int64_t w = w0; w < w1; w += chunk)
+        for (int64_t i = g->panel0 + part_begin(panels, g->b_strips, strip); i < last; i++)
+            pack_panel(p, &b, i, w, AN_MIN(w + chunk, w1),
+                       shared_panel(g, chain, j, i) + (w - first) * panel_width(p, i));
+}
+
+/* Task: a strip of panels, or of tiles of A, of one block of k; of operands side by side in x a slice of its words. */
+static void pack_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const call *g = arg;
+    const int64_t slice = task % g->slices, strips = g->b_strips + g->a_strips, strip = task / g->slices % strips;
+    const int64_t rest = task / g->slices / strips, blocks = g->block1 - g->block0;
+    const int64_t chain = g->chain0 + rest / blocks, j = g->block0 + rest % blocks;
+    if (strip < g->b_strips)
+        pack_b_task(g, chain, j, strip, slice);
+    else
+        pack_a_task(g, chain, j, slice);
+}
+
+static void choose_strips(call *g)
+{
+    const plan *p = &g->p;
+    const bool transposed = p->s.b_k == 1 && !p->share_a;
+    g->slices = transposed ? 1 : an_ceil_div(p->block, SLICE);
+    g->b_strips = transposed ? an_ceil_div(g->panel1 - g->panel0, 2) : 1;
+    g->a_strips = p->share_a;
+}
+
+static int64_t pack_tasks(const call *g)
+{
+    return (g->chain1 - g->chain0) * (g->block1 - g->block0) * (g->b_strips + g->a_strips) * g->slices;
+}
+
+/* ---- multiplying
+ * ------------------------------------------------------------------------------------------------------- */
+
+/* A task's block of C and the memory of its thread. */
+typedef struct job {
+    int thread;
+    int64_t chain;
+    int64_t tile0, tile1, row0, row1, panel0, panel1;
+    an_word *left, *right;
+    float *sums, *edge;
+    run_ahead later; /* this task's part, for each block of k */
+} job;
+
+static job job_of(const call *g, int64_t task, int thread)
+{
+    const plan *p = &g->p;
+    const int64_t panels = g->panel1 - g->panel0;
+    const int64_t column_blocks = AN_MIN(p->column_blocks, panels); /* the last group may be narrow */
+    const int64_t column = task % column_blocks, row = task / column_blocks % p->row_blocks;
+    job b = {.thread = thread, .chain = g->chain0 + task / column_blocks / p->row_blocks};
+    b.tile0 = part_begin(p->tiles, p->row_blocks, row);
+    b.tile1 = part_begin(p->tiles, p->row_blocks, row + 1);
+    b.row0 = tile_row(p, b.tile0);
+    b.row1 = tile_row(p, b.tile1);
+    b.panel0 = g->panel0 + part_begin(panels, column_blocks, column);
+    b.panel1 = g->panel0 + part_begin(panels, column_blocks, column + 1);
+    uint8_t *mine = g->scratch + p->partial_bytes + shared_bytes(p) + thread * p->thread_bytes;
+    b.left = (an_word *)mine;
+    b.right = (an_word *)(mine + p->left_bytes);
+    b.sums = (float *)(mine + p->left_bytes + p->right_bytes);
+    b.edge = (float *)(mine + p->left_bytes + p->right_bytes + p->sums_bytes);
+    return b;
+}
+
+/* Where the sums of a panel stand: element (row, column) of C at at[(row - row0) * ld + column - panel * PANEL]. */
+typedef struct place {
+    float *at;
+    int64_t ld;
+} place;
+
+static place place_of(const call *g, const job *b, int64_t panel)
+{
+    const plan *p = &g->p;
+    const an_gemm_spec *s = &p->s;
+    if (g->sums == SUMS_IN_C) {
+        const int64_t at = batch_offset(s, s->c_b, b->chain) + b->row0 * s->c_m + panel * PANEL;
+        return (place){(float *)g->c + at, s->c_m};
+    }
+    if (g->sums == SUMS_IN_PARTIAL) {
+        const int64_t ld = p->panels * PANEL;
+        return (place){(float *)g->scratch + (b->chain * s->m + b->row0) * ld + panel * PANEL, ld};
+    }
+    const int64_t held = p->blocks > 1 ? p->block_panels : STRIP; /* one block of k: each strip is finished at once */
+    return (place){b->sums + (panel - b->panel0) % held * PANEL, AN_MAX(held, STRIP) * PANEL};
+}
+
+/* The row block's words of A: tile t of the block begins at at + offset(t), its rows or words are stride(t) apart. */
+typedef struct left {
+    const an_word *at;
+    a_layout layout;
+    bool packed;
+    int64_t stride; /* of rows or columns that are read where they stand, or of packed rows */
+} left;
+
+static left take_left(const call *g, const job *b, const operand *a, int64_t j, int64_t w0, int64_t w1)
+{
+    const plan *p = &g->p;
+    const bool by_row = a->along_k == 1;
+    if (p->share_a) return (left){shared_tile(g, b->chain, j, b->tile0), A_COLUMNS, true, 0};
+    if (stands_well(p)) {
+        const an_word *at = (const an_word *)a->p + b->row0 * a->along_x + w0 * a->along_k;
+        return (left){at, by_row ? A_ROWS : A_COLUMNS, false, by_row ? a->along_x : a->along_k};
+    }
+    if (by_row) {
+        const int64_t stride = p->block + 16;
+        const part q = {b->row0, b->row1, w0, w1};
+        if (a->window)
+            pack_window(a, q, b->left, stride, false, p->kind);
+        else
+            pack(a, q, b->left, stride, PACK_ROWS, p->kind);
+        return (left){b->left, A_ROWS, true, stride};
+    }
+    pack_tiles(p, a, b->tile0, b->tile1, w0, w0, w1, b->left);
+    return (left){b->left, A_COLUMNS, true, 0};
+}
+
+static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows, int64_t columns)
+{
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t i = 0; i < columns; i++) to[r * to_ld + i] = from[r * from_ld + i];
+}
+
+/* Part i of n of what is needed later, as the run of a tile of `words`. */
+static void ask_for(const run_ahead *r, int64_t i, int64_t n, int64_t words, soon *out)
+{
+    const int64_t all = r->bytes[0] + r->bytes[1], begin = all / n * i, second = begin >= r->bytes[0];
+    out->at = r->at[second] + (uintptr_t)(begin - (second ? r->bytes[0] : 0));
+    out->step = all == 0 ? 0 : AN_MIN(an_ceil_div(all / n, AN_MAX(words - TILE_ROWS, 1)), 64);
+}
+
+/* All tiles of the row block by one panel. */
+static void multiply_panel(const call *g, const job *b, const left *a, int64_t panel, const an_word *right,
+                           int64_t words, bool go_on)
+{
+    const plan *p = &g->p;
+    const place c = place_of(g, b, panel);
+    const int64_t width = panel_width(p, panel), columns = AN_MIN(width, p->s.n - panel * PANEL);
+    const bool torn = g->sums == SUMS_IN_C && columns < width; /* whole vectors would overrun C */
+    const micro_fn *micro = (p->kind == WORD_PAIR ? MICRO_1 : MICRO_0)[a->layout][width == PANEL];
+    const int64_t count = b->tile1 - b->tile0;
+    for (int64_t t = b->tile0; t < b->tile1; t++) {
+        const int64_t row = tile_row(p, t) - b->row0, rows = tile_row(p, t + 1) - tile_row(p, t);
+        const bool by_row = a->layout == A_ROWS;
+        const int64_t offset = by_row ? row * a->stride : a->packed ? (t - b->tile0) * packed_tile(p) : row;
+        const int64_t stride = a->packed && !by_row ? rows : a->stride;
+        float *at = c.at + row * c.ld;
+        soon next = {
+            (uintptr_t)(t + 1 < b->tile1 ? at : c.at) + (uintptr_t)(t + 1 < b->tile1 ? rows * c.ld : PANEL) * 4, 0, 0};
+        ask_for(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words, &next);
+        if (!torn) {
+            micro[rows - 1](words, a->at + offset, stride, right, at, c.ld, go_on, &next);
+            continue;
+        }
+        if (go_on) copy_tile(b->edge, PANEL, at, c.ld, rows, columns);
+        micro[rows - 1](words, a->at + offset, stride, right, b->edge, PANEL, go_on, &next);
+        copy_tile(at, c.ld, b->edge, PANEL, rows, columns);
+    }
+}
+
+/* Complete sums of rows [row0, row1) and panels [panel0, panel1) of a batch member go to the epilogue or to C. */
+static void finish(const call *g, int64_t member, const job *b, int64_t panel0, int64_t panel1, place from)
+{
+    const an_gemm_spec *s = &g->p.s;
+    const int64_t col0 = panel0 * PANEL, col1 = AN_MIN(panel1 * PANEL, s->n);
+    if (g->epilogue) {
+        const int64_t above = member * s->m;
+        const an_tile tile = {above + b->row0, above + b->row1, col0, col1, from.at, from.ld, b->thread};
+        g->epilogue(&tile, g->user);
+        return;
+    }
+    const int64_t at = batch_offset(s, s->c_b, member) + col0;
+    for (int64_t r = b->row0; r < b->row1; r++)
+        store_row(g->c, at + r * s->c_m, from.at + (r - b->row0) * from.ld, col1 - col0, s->accumulate, s->c_dtype);
+}
+
+static void share_of(int64_t tasks, const call *g, int64_t task, int64_t *begin, int64_t *end)
+{
+    *begin = part_begin(tasks, g->tasks, task);
+    *end = part_begin(tasks, g->tasks, task + 1);
+}
+
+/* Where a pack task reads, if in one piece. */
+static int64_t pack_source(const call *g, int64_t task, uintptr_t *at)
+{
+    const plan *p = &g->p;
+    const int64_t slice = task % g->slices, strips = g->b_strips + g->a_strips, strip = task / g->slices % strips;
+    const int64_t rest = task / g->slices / strips, blocks = g->block1 - g->block0;
+    const int64_t chain = g->chain0 + rest / blocks, j = g->block0 + rest % blocks;
+    const operand o = strip < g->b_strips ? right_operand(g, chain) : left_operand(g, chain);
+    int64_t first, end;
+    block_words(p, o.k, j, &first, &end);
+    if (o.window || o.along_x != 1 || o.along_k > 2 * o.x || g->panel1 - g->panel0 < p->panels) return 0;
+    const int64_t row = o.along_k * dtype_bytes(o.dtype) * (p->kind == WORD_PAIR ? 2 : 1), w0 = first + slice * SLICE;
+    *at = (uintptr_t)o.p + (uintptr_t)(w0 * row);
+    return AN_MAX(AN_MIN(SLICE, end - w0), 0) * row;
+}
+
+/* What a task asks for: what it packs afterwards, else the rows of A that the next row block reads or packs. */
+static run_ahead later_of(const call *g, int64_t task, const job *b, const operand *a)
+{
+    const plan *p = &g->p;
+    run_ahead r = {{0, 0}, {0, 0}};
+    const int64_t size = dtype_bytes(a->dtype), blocks = g->block1 - g->block0;
+    if (g->next) {
+        int64_t begin, end;
+        share_of(pack_tasks(g->next), g, task, &begin, &end);
+        if (begin < end) r.bytes[0] = pack_source(g->next, begin, &r.at[0]) / blocks;
+        if (begin + 1 < end) r.bytes[1] = pack_source(g->next, begin + 1, &r.at[1]) / blocks;
+    }
+    const int64_t columns = AN_MIN(p->column_blocks, g->panel1 - g->panel0);
+    if (r.bytes[0] == 0 && !a->window && a->along_k == 1 && a->along_x <= 2 * a->k && blocks == p->blocks) {
+        r.bytes[0] = (b->row1 - b->row0) * a->along_x * size / (columns * blocks);
+        r.at[0] = (uintptr_t)a->p + (uintptr_t)(b->row1 * a->along_x * size + r.bytes[0] * blocks * (task % columns));
+    }
+    return r;
+}
+
+/* Task: a row block by a column block of a chain, over the group's blocks of k. */
+static void multiply_task(void *arg, int64_t task, int thread)
+{
+    const call *g = arg;
+    const plan *p = &g->p;
+    job b = job_of(g, task, thread);
+    const operand a = left_operand(g, b.chain), right = right_operand(g, b.chain);
+    b.later = later_of(g, task, &b, &a);
+    for (int64_t j = g->block0; j < g->block1; j++) {
+        int64_t w0, w1;
+        block_words(p, a.k, j, &w0, &w1);
+        const left rows = take_left(g, &b, &a, j, w0, w1);
+        const bool complete = j + 1 == p->blocks && p->splits == 1 && g->sums != SUMS_IN_C;
+        int64_t begin = b.panel0;
+        for (int64_t i = b.panel0; i < b.panel1; i++) {
+            if (!p->share_b) pack_panel(p, &right, i, w0, w1, b.right);
+            multiply_panel(g, &b, &rows, i, p->share_b ? shared_panel(g, b.chain, j, i) : b.right, w1 - w0, j > 0);
+            if (!complete || (i + 1 < b.panel1 && i + 1 - begin < STRIP)) continue;
+            finish(g, b.chain, &b, begin, i + 1, place_of(g, &b, begin));
+            begin = i + 1;
+        }
+        for (int i = 0; i < 2; i++) b.later.at[i] += (uintptr_t)b.later.bytes[i];
+    }
+    if (!g->next) return;
+    int64_t begin, end;
+    share_of(pack_tasks(g->next), g, task, &begin, &end);
+    for (int64_t i = begin; i < end; i++) pack_task((void *)(uintptr_t)g->next, i, thread);
+}
+
+/* Task: a row block by a strip of panels of a batch member: adds its splits in order. */
+static void add_splits_task(void *arg, int64_t task, int thread)
+{
+    const call *g = arg;
+    const plan *p = &g->p;
+    const int64_t strips = an_ceil_div(p->panels, STRIP), strip = task % strips;
+    const int64_t row = task / strips % p->row_blocks, member = task / strips / p->row_blocks;
+    job b = {.thread = thread, .chain = member * p->splits};
+    b.row0 = tile_row(p, part_begin(p->tiles, p->row_blocks, row));
+    b.row1 = tile_row(p, part_begin(p->tiles, p->row_blocks, row + 1));
+    const int64_t panel0 = strip * STRIP, panel1 = AN_MIN(panel0 + STRIP, p->panels);
+    const place sum = place_of(g, &b, panel0);
+    for (int64_t split = 1; split < p->splits; split++) {
+        job other = b;
+        other.chain += split;
+        const place more = place_of(g, &other, panel0);
+        for (int64_t r = 0; r < b.row1 - b.row0; r++)
+            for (int64_t i = 0; i < (panel1 - panel0) * PANEL; i += AN_VL) {
+                float *at = sum.at + r * sum.ld + i;
+                vf_store(at, vf_load(at) + vf_load(more.at + r * more.ld + i));
+            }
+    }
+    finish(g, member, &b, panel0, panel1, sum);
+}
+
+/* To group i: block by block, then panels, then chains; false behind the last. */
+static bool choose_group(call *g, int64_t i)
+{
+    const plan *p = &g->p;
+    const int64_t along_k = an_ceil_div(p->blocks, p->group_blocks), along_n = an_ceil_div(p->panels, p->group_panels);
+    g->block0 = i % along_k * p->group_blocks;
+    g->block1 = AN_MIN(g->block0 + p->group_blocks, p->blocks);
+    g->panel0 = i / along_k % along_n * p->group_panels;
+    g->panel1 = AN_MIN(g->panel0 + p->group_panels, p->panels);
+    g->chain0 = i / along_k / along_n * p->group_chains;
+    g->chain1 = AN_MIN(g->chain0 + p->group_chains, p->chains);
+    const int64_t buffer = p->buffers == 2 ? i % 2 : 0;
+    g->shared = g->scratch + p->partial_bytes + buffer * (p->shared_b_bytes + p->shared_a_bytes);
+    g->tasks = (g->chain1 - g->chain0) * p->row_blocks * AN_MIN(p->column_blocks, g->panel1 - g->panel0);
+    choose_strips(g);
+    return g->chain0 < p->chains;
+}
+
+static void run_groups(call *g, an_pool *pool)
+{
+    call next = *g;
+    choose_group(g, 0);
+    if (g->p.share_b) an_pool_run(pool, pack_tasks(g), pack_task, g);
+    for (int64_t i = 1;; i++) {
+        const bool more = choose_group(&next, i);
+        g->next = more && g->p.share_b ? &next : NULL;
+        an_pool_run(pool, g->tasks, multiply_task, g);
+        if (!more) return;
+        *g = next;
+    }
+}
+
+void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                       an_pool *pool)
+{
+    call g = {
+        .p = plan_make(s), .a = args[0], .b = args[1], .c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
+    const plan *p = &g.p;
+    if (p->chains == 0 || p->tiles == 0 || p->panels == 0) return;
+    const bool plain = s->c_dtype == AN_F32 && !s->accumulate && !epi;
+    if (p->splits > 1 || (!plain && p->group_blocks < p->blocks))
+        g.sums = SUMS_IN_PARTIAL;
+    else if (!plain)
+        g.sums = SUMS_IN_BLOCK;
+    run_groups(&g, pool);
+    if (p->splits > 1) an_pool_run(pool, p->batch * p->row_blocks * an_ceil_div(p->panels, STRIP), add_splits_task, &g);
+}

@@ -1,0 +1,369 @@
+/* gemm_pack.h: from any storage and stride to the words and panels of gemm_micro.h, and from sums back to storage.
+ *
+ * Owns:      loading and converting operands, the two orders of packing, storing finished rows.
+ * Does not:  choose blocks.
+ * Invariant: beyond an operand's edge (in k, or in columns of a panel) words are zero; nothing outside an operand is
+ * read.
+ *
+ * A product multiplies words of one kind:
+ *   WORD_F32      one f32.
+ *   WORD_PAIR     two bf16, k and k+1, for the dot product. Its instruction takes subnormal operands for zeros; so does
+ * packing. WORD_ROUNDED  one f32 that was rounded to bf16, where there is no dot product. Words k and k+1 change
+ * places, because the dot product adds the product of the odd k first: so both kinds give the same bits but for
+ * subnormals. */
+#ifndef AN_KERNELS_CPU_GEMM_PACK_H
+#define AN_KERNELS_CPU_GEMM_PACK_H
+
+#include "kernels/cpu/gemm_micro.h"
+
+#include "base/base.h"
+
+typedef enum word_kind { WORD_F32, WORD_PAIR, WORD_ROUNDED } word_kind;
+
+/* A or B of one batch member and chain: element (x, k), x the row of A or the column of B, at p[x * along_x + k *
+ * along_k]; of a window (gemm_window.h) p is the image, and k begins at first_k. */
+typedef struct operand {
+    const uint8_t *p;
+    int64_t x, k; /* extents */
+    int64_t along_x, along_k;
+    uint8_t dtype;
+    const struct an_window_spec *window;
+    int64_t first_k;
+} operand;
+
+typedef float an_float __attribute__((may_alias));
+typedef uint16_t vh __attribute__((vector_size(2 * AN_VL)));
+typedef uint16_t vh_at __attribute__((vector_size(2 * AN_VL), may_alias, aligned(2)));
+
+/* ---- conversions ------------------------------------------------------------------------------------------------- */
+
+/* The bf16 in the upper half, to nearest, ties to even; the lower half is zero; a NaN stays one and is quiet. */
+AN_INLINE vu vu_round_bf16(vf x)
+{
+    const vu u = (vu)x, nan = (vu)(x != x);
+    const vu near = u + (0x7fff + (u >> 16 & 1));
+    return ((near & ~nan) | ((u | 0x400000) & nan)) & 0xffff0000u;
+}
+
+/* Exact; scalar: 2^112 rebiases what is left of the exponent after the shift, which does subnormals as well. */
+AN_INLINE float f16_to_f32(uint16_t h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
+    union {
+        uint32_t u;
+        float f;
+    } x = {rest};
+    x.f *= 0x1p112f;
+    if (rest >= 0x0f800000) x.u = rest | 0x70000000 | 0x400000 * (rest > 0x0f800000); /* infinity, NaN */
+    x.u |= sign;
+    return x.f;
+}
+
+AN_INLINE uint16_t f32_to_f16(float x)
+{
+    union {
+        float f;
+        uint32_t u;
+    } a = {x}, b;
+    const uint16_t sign = (uint16_t)(a.u >> 16 & 0x8000);
+    a.u &= 0x7fffffff;
+    if (a.u > 0x7f800000) return sign | 0x7e00 | (a.u >> 13 & 0x1ff);
+    if (a.u >= 0x477ff000) return sign | 0x7c00; /* 65520 and more */
+    if (a.u < 0x38800000) {                      /* subnormal: the addition rounds at 2^-24 */
+        b.f = a.f + 0.5f;
+        return sign | (uint16_t)(b.u - 0x3f000000);
+    }
+    return sign | (uint16_t)((a.u + 0xfff + (a.u >> 13 & 1) - 0x38000000) >> 13);
+}
+
+AN_INLINE vf load_one_vector(const uint8_t *p, int64_t at, const uint8_t dtype)
+{
+    if (dtype == AN_F32) return vf_load((const float *)p + at);
+    const an_half *h = (const an_half *)p + at;
+    if (dtype == AN_BF16) return (vf)(__builtin_convertvector((vh)(*(const vh_at *)h), vu) << 16);
+#if AN_VL == 16
+    return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i_u *)h));
+#elif AN_VL == 8
+    return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i_u *)h));
+#else
+    vf x;
+    for (int i = 0; i < AN_VL; i++) x[i] = f16_to_f32(h[i]);
+    return x;
+#endif
+}
+
+AN_INLINE float load_one(const uint8_t *p, int64_t at, const uint8_t dtype)
+{
+    if (dtype == AN_F32) return ((const an_float *)p)[at];
+    const uint16_t h = ((const an_half *)p)[at];
+    if (dtype == AN_F16) return f16_to_f32(h);
+    union {
+        uint32_t u;
+        float f;
+    } x = {(uint32_t)h << 16};
+    return x.f;
+}
+
+/* The first `count` < AN_VL of consecutive f32; zeros in the other lanes. */
+AN_INLINE vf load_first(const float *p, int64_t count)
+{
+#if AN_VL == 16
+    return (vf)_mm512_maskz_loadu_ps((__mmask16)((1u << count) - 1), p);
+#elif AN_VL == 8
+    return (vf)_mm256_maskload_ps(p, (__m256i)((vi)vu_iota() < vi_set((int32_t)count)));
+#else
+    vf x = {0};
+    for (int64_t i = 0; i < count; i++) x[i] = p[i];
+    return x;
+#endif
+}
+
+/* `count` elements `stride` apart, which may be any; zeros in the other lanes. */
+AN_INLINE vf load_some(const uint8_t *p, int64_t at, int64_t stride, int64_t count, const uint8_t dtype)
+{
+    if (stride == 1 && count >= AN_VL) return load_one_vector(p, at, dtype);
+    if (stride == 1 && dtype == AN_F32) return load_first((const float *)p + at, AN_MAX(count, 0));
+    float lane[AN_VL] = {0};
+    for (int64_t i = 0; i < AN_MIN(count, AN_VL); i++) lane[i] = load_one(p, at + i * stride, dtype);
+    return vf_load(lane);
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+AN_INLINE vu swap_neighbours(vu x)
+{
+#if AN_VL == 16
+    return __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
+#elif AN_VL == 8
+    return __builtin_shufflevector(x, x, 1, 0, 3, 2, 5, 4, 7, 6);
+#else
+    return __builtin_shufflevector(x, x, 1, 0, 3, 2);
+#endif
+}
+
+/* Words w .. w + AN_VL - 1 of row x. */
+AN_INLINE vu words_along_k(const operand *o, int64_t x, int64_t w, const word_kind kind, const uint8_t dtype)
+{
+    const int64_t k = kind == WORD_PAIR ? 2 * w : w, at = x * o->along_x + k * o->along_k;
+    const vf low = load_some(o->p, at, o->along_k, o->k - k, dtype);
+    if (kind == WORD_F32) return (vu)low;
+    if (kind == WORD_ROUNDED) return swap_neighbours(vu_round_bf16(low));
+    return vu_narrow(low, load_some(o->p, at + AN_VL * o->along_k, o->along_k, o->k - k - AN_VL, dtype));
+}
+
+/* Word w of rows x .. x + AN_VL - 1, of which there are `count`. */
+AN_INLINE vu words_along_x(const operand *o, int64_t x, int64_t count, int64_t w, const word_kind kind,
+                           const uint8_t dtype)
+{
+    const int64_t k = kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w;
+    const int64_t at = x * o->along_x + k * o->along_k;
+    const vf even = load_some(o->p, at, o->along_x, k < o->k ? count : 0, dtype);
+    if (kind == WORD_F32) return (vu)even;
+    if (kind == WORD_ROUNDED) return vu_round_bf16(even);
+    return vu_pair(even, load_some(o->p, at + o->along_k, o->along_x, k + 1 < o->k ? count : 0, dtype));
+}
+
+/* ---- packing ----------------------------------------------------------------------------------------------------- */
+
+/* What is packed: words [w0, w1) of rows (columns of B) [x0, x1). */
+typedef struct part {
+    int64_t x0, x1, w0, w1;
+} part;
+
+/* Whoever reads a slice of words asks for the next one: reads along x jump from row to row, too far for the hardware to
+ * see where next. Addresses beyond the operand are harmless here, but not as pointers. */
+enum { SLICE = 32 };
+AN_INLINE void prefetch(const uint8_t *p, int64_t bytes)
+{
+    __builtin_prefetch((const void *)((uintptr_t)p + (uintptr_t)bytes), 0, 2);
+}
+
+/* The first `count` words of x, at most AN_VL. */
+AN_INLINE void store_words(an_word *out, vu x, int64_t count)
+{
+    if (count >= AN_VL) {
+        vu_store(out, x);
+        return;
+    }
+#if AN_VL == 16
+    _mm512_mask_storeu_epi32(out, (__mmask16)((1u << count) - 1), (__m512i)x);
+#else
+    for (int64_t i = 0; i < count; i++) out[i] = x[i];
+#endif
+}
+
+/* One vector of each word, where whole vectors can be read: the loop nearly all words go through. */
+AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const word_kind kind, const uint8_t dtype)
+{
+    const int64_t row = o->along_k * (dtype == AN_F32 ? 4 : 2), ahead = SLICE * (kind == WORD_PAIR ? 2 : 1);
+    const uint8_t *at = p + row * (kind == WORD_PAIR ? 2 * w : kind == WORD_ROUNDED ? w ^ 1 : w);
+    prefetch(at, ahead * row);
+    const vf even = load_one_vector(at, 0, dtype);
+    if (kind != WORD_PAIR) return kind == WORD_F32 ? (vu)even : vu_round_bf16(even);
+    prefetch(at, (ahead + 1) * row);
+    return vu_pair(even, load_one_vector(at + row, 0, dtype));
+}
+
+AN_INLINE void pack_whole(const operand *o, int64_t x, const part q, an_word *out, int64_t width, int64_t count,
+                          const word_kind kind, const uint8_t dtype)
+{
+    const uint8_t *p = o->p + x * (dtype == AN_F32 ? 4 : 2);
+    int64_t w = q.w0;
+    for (; w + 1 < q.w1; w++, out += width) vu_store(out, whole_word(o, p, w, kind, dtype));
+    if (w < q.w1) store_words(out, whole_word(o, p, w, kind, dtype), count);
+}
+
+/* out[w][width]: columns of A, panels of B; width is the rows of a tile, or whole vectors. Operands side by side in x,
+ * and those of no unit stride. Whole vectors are stored, what is beyond `width` is overwritten by the next word; behind
+ * the last word nothing is written: that may be another thread's. */
+AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t width, const word_kind kind,
+                            const uint8_t dtype)
+{
+    const int64_t room = an_round_up(width, AN_VL);
+    if (o->along_x == 1 && q.x0 + room <= o->x) {
+        part whole = q; /* all but the last word of an odd k */
+        whole.w1 = AN_MIN(q.w1, kind == WORD_PAIR ? o->k / 2 : kind == WORD_ROUNDED ? o->k & ~INT64_C(1) : o->k);
+        /* from the right, so that a vector overwrites what the one on its right spilled */
+        for (int64_t x = room - AN_VL; x >= 0; x -= AN_VL)
+            pack_whole(o, q.x0 + x, whole, out + x, width, width - x, kind, dtype);
+        out += AN_MAX(whole.w1 - q.w0, 0) * width;
+        q.w0 = AN_MAX(whole.w1, q.w0);
+    }
+    for (int64_t w = q.w0; w < q.w1; w++, out += width)
+        for (int64_t x = 0; x < width; x += AN_VL)
+            store_words(out + x, words_along_x(o, q.x0 + x, o->x - q.x0 - x, w, kind, dtype), width - x);
+}
+
+/* The same for operands side by side in k and whole vectors: a square of words at a time is transposed in registers. */
+AN_INLINE void pack_transposed(const operand *o, const part q, an_word *out, int64_t width, const word_kind kind,
+                               const uint8_t dtype)
+{
+    const int64_t size = dtype == AN_F32 ? 4 : 2;
+    for (int64_t x = 0; x < width; x += AN_VL)
+        for (int64_t w = q.w0; w < q.w1; w += AN_VL) {
+            vu square[AN_VL];
+            AN_UNROLL for (int i = 0; i < AN_VL; i++)
+            {
+                const int64_t row = q.x0 + x + i;
+                prefetch(o->p, ((row + AN_VL) * o->along_x + w * (kind == WORD_PAIR ? 2 : 1)) * size);
+                if (kind == WORD_PAIR) prefetch(o->p, ((row + AN_VL) * o->along_x + 2 * w + AN_VL) * size);
+                square[i] = row < q.x1 ? words_along_k(o, row, w, kind, dtype) : (vu){0};
+            }
+            vu_transpose(square);
+            AN_UNROLL for (int i = 0; i < AN_VL; i++)
+            {
+                if (w + i < q.w1) vu_store(out + (w - q.w0 + i) * width + x, square[i]);
+            }
+        }
+}
+
+/* out[x][stride]: rows of A. Whole vectors are stored: `stride` leaves room. */
+AN_INLINE void pack_rows(const operand *o, const part q, an_word *out, int64_t stride, const word_kind kind,
+                         const uint8_t dtype)
+{
+    const int64_t per = kind == WORD_PAIR ? 2 : 1, size = dtype == AN_F32 ? 4 : 2;
+    const int64_t whole = AN_MIN(q.w1, o->k / per) - AN_VL; /* the last word that begins a vector within the operand */
+    for (int64_t x = q.x0; x < q.x1; x++, out += stride) {
+        const uint8_t *row = o->p + x * o->along_x * size;
+        int64_t w = q.w0;
+        for (; o->along_k == 1 && w <= whole; w += AN_VL) {
+            const uint8_t *at = row + w * per * size;
+            const vf low = load_one_vector(at, 0, dtype);
+            prefetch(at, 2 * o->along_x * size);
+            if (kind == WORD_PAIR) prefetch(at, (2 * o->along_x + AN_VL) * size);
+            vu_store(out + w - q.w0, kind == WORD_F32    ? (vu)low
+                                     : kind == WORD_PAIR ? vu_narrow(low, load_one_vector(at, AN_VL, dtype))
+                                                         : swap_neighbours(vu_round_bf16(low)));
+        }
+        for (; w < q.w1; w += AN_VL) vu_store(out + w - q.w0, words_along_k(o, x, w, kind, dtype));
+    }
+}
+
+typedef enum pack_order { PACK_ALONG_X, PACK_TRANSPOSED, PACK_ROWS } pack_order;
+
+AN_INLINE void pack_typed(const operand *from, const part q, an_word *out, int64_t width, pack_order order,
+                          const word_kind kind, const uint8_t dtype)
+{
+    const operand copy = *from, *const o = &copy; /* in registers: what is stored may alias anything */
+    if (order == PACK_TRANSPOSED)
+        pack_transposed(o, q, out, width, kind, dtype);
+    else if (order == PACK_ROWS)
+        pack_rows(o, q, out, width, kind, dtype);
+    else
+        pack_along_x(o, q, out, width, kind, dtype);
+}
+
+static void pack_f32_words(const operand *o, const part q, an_word *out, int64_t width, pack_order order)
+{
+    if (o->dtype == AN_F32)
+        pack_typed(o, q, out, width, order, WORD_F32, AN_F32);
+    else if (o->dtype == AN_BF16)
+        pack_typed(o, q, out, width, order, WORD_F32, AN_BF16);
+    else
+        pack_typed(o, q, out, width, order, WORD_F32, AN_F16);
+}
+
+static void pack_bf16_words(const operand *o, const part q, an_word *out, int64_t width, pack_order order)
+{
+    const word_kind kind = AN_BF16_DOT ? WORD_PAIR : WORD_ROUNDED;
+    if (o->dtype == AN_F32)
+        pack_typed(o, q, out, width, order, kind, AN_F32);
+    else if (o->dtype == AN_BF16)
+        pack_typed(o, q, out, width, order, kind, AN_BF16);
+    else
+        pack_typed(o, q, out, width, order, kind, AN_F16);
+}
+
+static void pack(const operand *o, const part q, an_word *out, int64_t width, pack_order order, word_kind kind)
+{
+    if (kind == WORD_F32)
+        pack_f32_words(o, q, out, width, order);
+    else
+        pack_bf16_words(o, q, out, width, order);
+}
+
+/* ---- finished rows ----------------------------------------------------------------------------------------------- */
+
+AN_INLINE void store_one(uint8_t *p, int64_t at, float x, const uint8_t dtype)
+{
+    if (dtype == AN_F32)
+        ((an_float *)p)[at] = x;
+    else
+        ((an_half *)p)[at] = dtype == AN_F16 ? f32_to_f16(x) : (uint16_t)(vu_round_bf16(vf_set(x))[0] >> 16);
+}
+
+AN_INLINE void store_one_vector(uint8_t *p, int64_t at, vf x, const uint8_t dtype)
+{
+    an_half *h = (an_half *)p + at;
+    if (dtype == AN_F32)
+        vf_store((float *)p + at, x);
+    else if (dtype == AN_BF16)
+        *(vh_at *)h = __builtin_convertvector(vu_round_bf16(x) >> 16, vh);
+    else
+        for (int i = 0; i < AN_VL; i++) h[i] = f32_to_f16(x[i]);
+}
+
+AN_INLINE void store_row_typed(uint8_t *c, int64_t at, const float *sum, int64_t n, bool accumulate,
+                               const uint8_t dtype)
+{
+    int64_t i = 0;
+    for (; i + AN_VL <= n; i += AN_VL) {
+        vf x = vf_load(sum + i);
+        if (accumulate) x = load_one_vector(c, at + i, dtype) + x;
+        store_one_vector(c, at + i, x, dtype);
+    }
+    for (; i < n; i++) store_one(c, at + i, accumulate ? load_one(c, at + i, dtype) + sum[i] : sum[i], dtype);
+}
+
+/* c[at .. at + n) = sum, or += in f32. */
+static void store_row(uint8_t *c, int64_t at, const float *sum, int64_t n, bool accumulate, uint8_t dtype)
+{
+    if (dtype == AN_F32)
+        store_row_typed(c, at, sum, n, accumulate, AN_F32);
+    else if (dtype == AN_BF16)
+        store_row_typed(c, at, sum, n, accumulate, AN_BF16);
+    else
+        store_row_typed(c, at, sum, n, accumulate, AN_F16);
+}
+
+#endif

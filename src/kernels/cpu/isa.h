@@ -1,0 +1,9 @@
+/* isa.h: what a template needs to know about the instruction set it is compiled for (-DAN_ISA=avx512bf16 and so on). */
+#ifndef AN_KERNELS_CPU_ISA_H
+#define AN_KERNELS_CPU_ISA_H
+
+#define AN_ISA_JOIN_(isa, name) an_##isa##_##name
+#define AN_ISA_JOIN(isa, name)  AN_ISA_JOIN_(isa, name)
+#define AN_ISA_NAME(name)       AN_ISA_JOIN(AN_ISA, name) /* an_avx2_gemm */
+
+#endif

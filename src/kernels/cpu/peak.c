@@ -1,0 +1,80 @@
+/* peak.c: what the multiply-add units can do at most: independent chains in registers, nothing loaded or stored.
+ *
+ * Owns:      the measurement that benchmarks are a share of.
+ * Does not:  assume a clock: it is measured where and when the benchmark runs, on as many threads.
+ * Invariant: other programs do not lower it: each task is timed alone, and is too short for most to be interrupted. */
+#include "kernels/cpu/isa.h"
+
+#include "kernels/cpu/attn_vec.h"
+
+#include "platform/platform.h"
+#include "kernels/cpu_kernels.h"
+
+#include <stdlib.h>
+
+#if AN_VL == 4 && !defined(__ARM_NEON)
+enum { CHAINS = 4, STEPS = 200 }; /* fma is a function call */
+#else
+enum { CHAINS = AN_VL == 8 ? 6 : 12, STEPS = 5000 }; /* twice as many: more than latency times ports on any of them */
+#endif
+
+AN_INLINE vf chains(const bool dot, vf x, vf y)
+{
+    vf even[CHAINS], odd[CHAINS];
+    AN_UNROLL for (int i = 0; i < CHAINS; i++)
+    {
+        even[i] = vf_set((float)i);
+        odd[i] = vf_set((float)-i);
+    }
+    for (int step = 0; step < STEPS; step++) {
+        AN_UNROLL for (int i = 0; i < CHAINS; i++)
+        {
+            even[i] = dot ? vf_dot(x, y, even[i]) : vf_fma(x, y, even[i]);
+            odd[i] = dot ? vf_dot(x, y, odd[i]) : vf_fma(x, y, odd[i]);
+        }
+    }
+    vf all = {0};
+    AN_UNROLL for (int i = 0; i < CHAINS; i++) all += even[i] + odd[i];
+    return all;
+}
+
+enum { TASKS = 64 };
+typedef struct peak_run {
+    bool dot;
+    float x, y;
+    float results[TASKS]; /* what is looked at is not optimised away */
+    double seconds[TASKS];
+} peak_run;
+
+static void peak_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    peak_run *r = arg;
+    const double begin = an_seconds();
+    const vf all = r->dot ? chains(true, vf_set(r->x), vf_set(r->y)) : chains(false, vf_set(r->x), vf_set(r->y));
+    r->results[task] = all[0];
+    r->seconds[task] = an_seconds() - begin;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double AN_ISA_NAME(fma_peak)(an_pool *p, uint8_t mul_dtype, double seconds)
+{
+    /* read from memory: a known factor would let the compiler shorten the chain */
+    volatile float x = 1.0f, y = 0.5f;
+    peak_run r = {.dot = mul_dtype == AN_BF16 && AN_BF16_DOT, .x = x, .y = y};
+    const int threads = AN_MIN(AN_MIN(an_pool_threads(p), an_cores_available()), TASKS);
+    const double flops = 2.0 * AN_VL * (r.dot ? 2 : 1) * 2 * CHAINS * STEPS;
+    const double begin = an_seconds();
+    double best = 0;
+    do {
+        an_pool_run(p, TASKS, peak_task, &r);
+        qsort(r.seconds, TASKS, sizeof *r.seconds, by_value);
+        best = AN_MAX(best, threads * flops / r.seconds[TASKS / 2] * 1e-9);
+    } while (an_seconds() - begin < seconds);
+    return best;
+}

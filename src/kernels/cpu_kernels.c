@@ -1,0 +1,117 @@
+/* cpu_kernels.c: the tables of the instruction sets, and which of them this processor can run.
+ *
+ * Owns:      the list, best first. AN_HAVE_ISA_x comes from the build: the sets that src/kernels/cpu was compiled
+ * for. Invariant: a table is handed out by `find` only if every instruction in it can be executed here. */
+#include "kernels/cpu_kernels.h"
+
+#include <string.h>
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
+#define DECLARE(isa)                                                                                                   \
+    double an_##isa##_fma_peak(an_pool *p, uint8_t mul_dtype, double seconds);                                         \
+    size_t an_##isa##_gemm_scratch(const an_gemm_spec *s, int threads);                                                \
+    void an_##isa##_gemm(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,      \
+                         an_pool *p);                                                                                  \
+    size_t an_##isa##_attn_scratch(const an_attn_spec *s, bool backward, int threads);                                 \
+    void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                 \
+    void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                \
+    void an_##isa##_scatter(const an_scatter_spec *s, void *const *args, an_pool *p);                                  \
+    void an_##isa##_draw(const an_draw *d, int64_t first, int64_t n, void *out);
+
+#define TABLE(isa, dot)                                                                                                \
+    DECLARE(isa)                                                                                                       \
+    static const an_cpu_templates table_##isa = {                                                                      \
+        #isa,                                                                                                          \
+        dot,                                                                                                           \
+        an_##isa##_fma_peak,                                                                                           \
+        an_##isa##_gemm_scratch,                                                                                       \
+        an_##isa##_gemm,                                                                                               \
+        an_##isa##_attn_scratch,                                                                                       \
+        an_##isa##_attn_forward,                                                                                       \
+        an_##isa##_attn_backward,                                                                                      \
+        an_##isa##_scatter,                                                                                            \
+        an_##isa##_draw,                                                                                               \
+    };
+
+#ifdef AN_HAVE_ISA_avx512bf16
+TABLE(avx512bf16, true)
+#endif
+#ifdef AN_HAVE_ISA_avx512
+TABLE(avx512, false)
+#endif
+#ifdef AN_HAVE_ISA_avx2
+TABLE(avx2, false)
+#endif
+#ifdef AN_HAVE_ISA_neon
+TABLE(neon, false)
+#endif
+TABLE(portable, false)
+
+static const an_cpu_templates *const TABLES[] = {
+#ifdef AN_HAVE_ISA_avx512bf16
+    &table_avx512bf16,
+#endif
+#ifdef AN_HAVE_ISA_avx512
+    &table_avx512,
+#endif
+#ifdef AN_HAVE_ISA_avx2
+    &table_avx2,
+#endif
+#ifdef AN_HAVE_ISA_neon
+    &table_neon,
+#endif
+    &table_portable,
+};
+
+#if defined(__x86_64__)
+typedef struct x86_features {
+    bool avx2, avx512, bf16; /* each with all its kernels are compiled for, and registers that the system saves */
+} x86_features;
+
+/* Asked of the processor itself: the compilers' own question needs a runtime library that zig's does not have. Bits:
+ * Intel, "Software Developer's Manual", volume 2, CPUID and XGETBV. */
+static x86_features x86_ask(void)
+{
+    enum { FMA = 1 << 12, OSXSAVE = 1 << 27, AVX = 1 << 28, F16C = 1 << 29 };       /* leaf 1, ecx */
+    enum { AVX2 = 1 << 5, BMI2 = 1 << 8, F = 1 << 16, DQ = 1 << 17, BW = 1 << 30 }; /* leaf 7, ebx; VL is the sign */
+    enum { BF16 = 1 << 5, YMM = 6, ZMM = 0xE6, ONE = FMA | OSXSAVE | AVX | F16C };  /* leaf 7.1, eax; XCR0 */
+    unsigned a, b, c, d, seven_b = 0, more_a = 0, saved, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & ONE) != ONE) return (x86_features){0};
+    __asm__ volatile("xgetbv" : "=a"(saved), "=d"(high) : "c"(0));
+    if (__get_cpuid_count(7, 0, &a, &seven_b, &c, &d) && a >= 1) __get_cpuid_count(7, 1, &more_a, &b, &c, &d);
+#ifdef __APPLE__
+    saved |= ZMM; /* macOS begins to save them when a program first uses them */
+#endif
+    x86_features f = {.avx2 = (saved & YMM) == YMM && (seven_b & AVX2) && (seven_b & BMI2)};
+    f.avx512 = f.avx2 && (saved & ZMM) == ZMM && (seven_b & F) && (seven_b & DQ) && (seven_b & BW) && seven_b >> 31;
+    f.bf16 = f.avx512 && (more_a & BF16);
+    return f;
+}
+#endif
+
+static bool runnable(const an_cpu_templates *t)
+{
+#if defined(__x86_64__)
+    const x86_features f = x86_ask();
+    if (!strcmp(t->isa, "avx2")) return f.avx2;
+    if (!strcmp(t->isa, "avx512")) return f.avx512;
+    if (!strcmp(t->isa, "avx512bf16")) return f.bf16;
+#endif
+    (void)t; /* NEON is part of every arm64 */
+    return true;
+}
+
+const an_cpu_templates *an_cpu_templates_find(const char *name)
+{
+    for (size_t i = 0; i < AN_COUNT(TABLES); i++)
+        if ((!name || !strcmp(name, TABLES[i]->isa)) && runnable(TABLES[i])) return TABLES[i];
+    return NULL;
+}
+
+const an_cpu_templates *const *an_cpu_templates_all(int *n)
+{
+    *n = (int)AN_COUNT(TABLES);
+    return TABLES;
+}

@@ -1,0 +1,63 @@
+/* cpu_kernels.h: the hand-written CPU kernels: one object per instruction set, chosen at run time.
+ *
+ * Owns:      the specs (shapes and strides as data) and the table of functions each instruction set exports.
+ * Does not:  know nodes or plans. All memory, scratch included, is the caller's; nothing here allocates.
+ * Invariant: results depend on the spec and the instruction set only, never on the number of threads.
+ *            All f32 arithmetic is in source order (-ffp-contract=off, fma where written), the same on every set;
+ *            bf16 dot products may differ between sets (vdpbf16ps is one of them).
+ *
+ * Strides are in elements. Storage dtypes are AN_F32, AN_BF16, AN_F16. Pointers arrive in `void *const *args`, in the
+ * order each spec documents; NULL for what is absent.
+ */
+#ifndef AN_KERNELS_CPU_KERNELS_H
+#define AN_KERNELS_CPU_KERNELS_H
+
+#include "base/base.h"
+#include "platform/thread_pool.h"
+#include "ir/library_ops.h"
+
+/* A finished block of a product, handed to the fused epilogue while it is hot: rows [row0,row1) of the flattened
+ * (batch, m) rows and columns [col0,col1), f32, element (i,j) at acc[(i-row0)*ld + (j-col0)]. `user` is what the caller
+ * passed. The epilogue loads its other inputs, computes, and stores every output itself; it may overwrite acc. */
+typedef struct an_tile {
+    int64_t row0, row1, col0, col1;
+    float *acc;
+    int64_t ld;
+    int thread; /* of the pool, that runs it; rendered programs do not know it (dialect/rows_c.h) */
+} an_tile;
+typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
+
+/* Initial values of a tensor: element i is a function of (key, stream, i), see base/rng.h. */
+typedef enum an_draw_kind { AN_DRAW_CONSTANT = 1, AN_DRAW_NORMAL, AN_DRAW_UNIFORM } an_draw_kind; /* as an_init.kind */
+typedef struct an_draw {
+    uint8_t kind, dtype; /* any dtype */
+    uint32_t key, stream;
+    double a, b; /* constant a; mean 0 and deviation a; [a, b) */
+} an_draw;
+
+typedef struct an_cpu_templates {
+    const char *isa; /* "avx512bf16", "avx512", "avx2", "neon", "portable" */
+    bool bf16_dot;   /* mul_dtype AN_BF16 runs on a hardware dot product */
+    double (*fma_peak)(an_pool *p, uint8_t mul_dtype,
+                       double seconds); /* measured GFLOP/s of independent FMAs (bf16: dot products) in registers */
+
+    /* Scratch the caller must supply (64-byte aligned), for `threads` threads. */
+    size_t (*gemm_scratch)(const an_gemm_spec *s, int threads);
+    void (*gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user, an_pool *p);
+
+    size_t (*attn_scratch)(const an_attn_spec *s, bool backward, int threads);
+    void (*attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+    void (*attn_backward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);
+
+    void (*scatter)(const an_scatter_spec *s, void *const *args, an_pool *p);
+
+    void (*draw)(const an_draw *d, int64_t first, int64_t n, void *out); /* elements [first, first + n) */
+} an_cpu_templates;
+
+/* The best table this processor can run; `name` (NULL: the best) picks one by name, NULL result if it is not runnable
+ * here. */
+const an_cpu_templates *an_cpu_templates_find(const char *name);
+/* All compiled in, best first; for tests that compare sets. */
+const an_cpu_templates *const *an_cpu_templates_all(int *n);
+
+#endif

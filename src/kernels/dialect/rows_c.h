@@ -1,0 +1,148 @@
+/* rows_c.h: what stands in front of rendered row programs in C, after base/exact.h. The strip interpreter includes the
+ * same text, so that both compute the same bits. Doubles take the same names as floats through _Generic, with libm
+ * underneath. */
+#ifndef AN_ROWS_C_H
+#define AN_ROWS_C_H
+
+#include <math.h>
+#include <stdint.h>
+
+#ifndef AN_KERNELS_CPU_KERNELS_H /* kernels/cpu_kernels.h has the same */
+typedef struct an_tile {
+    int64_t row0, row1, col0, col1;
+    float *acc;
+    int64_t ld;
+} an_tile;
+#endif
+
+#if defined(__clang__)
+#define AN_EACH _Pragma("clang loop vectorize(assume_safety)")
+#else
+#define AN_EACH _Pragma("GCC ivdep")
+#endif
+
+AN_FN double an_max_f64(double a, double b)
+{
+    return a == a ? (a > b ? a : b) : a;
+}
+AN_FN double an_min_f64(double a, double b)
+{
+    return a == a ? (a < b ? a : b) : a;
+}
+AN_FN int64_t an_max_i64(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+AN_FN int64_t an_min_i64(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+AN_FN int32_t an_max_i32(int32_t a, int32_t b)
+{
+    return a > b ? a : b;
+}
+AN_FN int32_t an_min_i32(int32_t a, int32_t b)
+{
+    return a < b ? a : b;
+}
+AN_FN double an_sigmoid_f64(double a)
+{
+    return 1.0 / (1.0 + exp(-a));
+}
+AN_FN double an_rsqrt_f64(double a)
+{
+    return 1.0 / sqrt(a);
+}
+AN_FN int an_isfinite_f32(float a)
+{
+    return (AN_F2U(a) & 0x7f800000u) != 0x7f800000u;
+}
+AN_FN int an_isfinite_f64(double a)
+{
+    return isfinite(a) != 0;
+}
+/* toward minus infinity; 0 for a zero divisor, and no trap for INT_MIN / -1 */
+AN_FN int64_t an_idiv_i64(int64_t a, int64_t b)
+{
+    if (b == 0) return 0;
+    if (b == -1) return (int64_t)(0u - (uint64_t)a);
+    int64_t q = a / b;
+    return q - ((a % b != 0) & ((a < 0) != (b < 0)));
+}
+AN_FN int64_t an_imod_i64(int64_t a, int64_t b)
+{
+    if (b == 0 || b == -1) return 0;
+    int64_t r = a % b;
+    return r + ((r != 0 && (r < 0) != (b < 0)) ? b : 0);
+}
+AN_FN int32_t an_idiv_i32(int32_t a, int32_t b)
+{
+    return (int32_t)an_idiv_i64(a, b);
+}
+AN_FN int32_t an_imod_i32(int32_t a, int32_t b)
+{
+    return (int32_t)an_imod_i64(a, b);
+}
+
+#define AN_F64(x, wide, narrow) _Generic((x), double : wide, default : narrow)
+#define an_exp(x)               AN_F64(x, exp, an_exp)(x)
+#define an_expm1(x)             AN_F64(x, expm1, an_expm1)(x)
+#define an_log(x)               AN_F64(x, log, an_log)(x)
+#define an_log1p(x)             AN_F64(x, log1p, an_log1p)(x)
+#define an_sin(x)               AN_F64(x, sin, an_sin)(x)
+#define an_cos(x)               AN_F64(x, cos, an_cos)(x)
+#define an_tanh(x)              AN_F64(x, tanh, an_tanh)(x)
+#define an_erf(x)               AN_F64(x, erf, an_erf)(x)
+#define an_sigmoid(x)           AN_F64(x, an_sigmoid_f64, an_sigmoid)(x)
+#define an_sqrt(x)              AN_F64(x, sqrt, an_sqrt)(x)
+#define an_rsqrt(x)             AN_F64(x, an_rsqrt_f64, an_rsqrt)(x)
+#define an_rint(x)              AN_F64(x, rint, an_rint)(x)
+#define an_floor(x)             AN_F64(x, floor, an_floor)(x)
+#define an_isfinite(x)          AN_F64(x, an_isfinite_f64, an_isfinite_f32)(x)
+#define an_pow(x, y)            AN_F64(x, pow, an_pow)(x, y)
+#define an_max(x, y)                                                                                                   \
+    _Generic((x), double : an_max_f64, int64_t : an_max_i64, int32_t : an_max_i32, default : an_max)(x, y)
+#define an_min(x, y)                                                                                                   \
+    _Generic((x), double : an_min_f64, int64_t : an_min_i64, int32_t : an_min_i32, default : an_min)(x, y)
+#define an_idiv(x, y) _Generic((x), int64_t : an_idiv_i64, default : an_idiv_i32)(x, y)
+#define an_imod(x, y) _Generic((x), int64_t : an_imod_i64, default : an_imod_i32)(x, y)
+
+/* Rounding to a storage dtype, in registers: a bf16 node's value is a bf16 number, fused or not. */
+AN_FN float an_to_bf16(float x)
+{
+    return an_bf16_to_f32(an_f32_to_bf16(x));
+}
+AN_FN float an_to_f16(float x)
+{
+    return an_f16_to_f32(an_f32_to_f16(x));
+}
+/* float to integer: toward zero, saturating, NaN is 0 */
+AN_FN int32_t an_f_to_i32(double x)
+{
+    return x != x ? 0 : x >= 2147483647.0 ? INT32_MAX : x <= -2147483648.0 ? INT32_MIN : (int32_t)x;
+}
+AN_FN int64_t an_f_to_i64(double x)
+{
+    return x != x ? 0 : x >= 9223372036854775808.0 ? INT64_MAX : x <= -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+}
+AN_FN int32_t an_f_to_u8(double x)
+{
+    return x != x ? 0 : x >= 255.0 ? 255 : x <= 0.0 ? 0 : (int32_t)x;
+}
+AN_FN int64_t an_clamp(int64_t i, int64_t n)
+{
+    return i < 0 ? 0 : i >= n ? n - 1 : i;
+}
+AN_FN float an_uniform_at(const uint32_t *rng, uint32_t stream, uint64_t index, uint64_t per_sample)
+{
+    uint64_t i = index + per_sample * rng[1];
+    return an_philox_uniform(rng[0], stream, (uint32_t)i, (uint32_t)(i >> 32));
+}
+
+/* Folds of the reduction tree: 32 lanes of a row, 8 of a column. */
+#define AN_FOLD(lane, n, combine)                                                                                      \
+    for (int an_s = (n) / 2; an_s; an_s >>= 1)                                                                         \
+        for (int an_l = 0; an_l < an_s; an_l++) lane[an_l] = combine(lane[an_l], lane[an_l + an_s])
+#define AN_PLUS(a, b) ((a) + (b))
+
+#endif

@@ -1,0 +1,163 @@
+/* gpt_export.c: writing weights for others. See gpt_weights.h. */
+#include "io/checkpoint.h"
+#include "models/gpt/gpt_import.h"
+#include "models/gpt/gpt_names.h"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A matrix on its way out, transposed into a buffer that all of them share. */
+typedef struct buffer {
+    float *data;
+    size_t bytes;
+    const an_st_tensor *holds;
+} buffer;
+
+typedef struct source {
+    const an_st_tensor *t;
+    buffer *b;
+} source;
+
+typedef struct exporter {
+    an_err *err;
+    const an_st *st;
+    an_st_writer *w;
+    an_gpt_config c;
+    source *sources; /* one for each parameter */
+    buffer buffer;
+    float *zeros; /* biases that the model lacks; [4 C] */
+} exporter;
+
+static an_status transpose(an_err *err, buffer *b, const an_st_tensor *t)
+{
+    if (b->bytes < t->bytes) {
+        float *more = realloc(b->data, t->bytes);
+        if (!more) return an_fail_nomem(err, t->name, t->bytes);
+        b->data = more;
+        b->bytes = t->bytes;
+    }
+    const int64_t rows = t->shape[0], cols = t->shape[1];
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            memcpy(&b->data[c * rows + r], (const char *)t->data + (r * cols + c) * 4, sizeof(float));
+    b->holds = t;
+    return AN_OK;
+}
+
+static an_status read_transposed(an_err *err, void *arg, uint64_t at, void *out, size_t bytes)
+{
+    const source *s = arg;
+    if (s->b->holds != s->t) AN_TRY(transpose(err, s->b, s->t));
+    memcpy(out, (const char *)s->b->data + at, bytes);
+    return AN_OK;
+}
+
+static an_status add(exporter *x, an_gpt_layout layout, const char *name, const an_shape *shape, source *s)
+{
+    const bool theirs = layout == AN_GPT_HUGGING_FACE;
+    const char *out_name = name + (theirs ? strlen("transformer.") : 0);
+    if (!x->c.bias && strcmp(name + strlen(name) - 5, ".bias") == 0)
+        return an_st_add(x->err, x->w, out_name, AN_F32, shape->rank, shape->dim, x->zeros);
+    AN_TRY(an_ckpt_expect(x->err, x->st, "", name, AN_F32, shape->rank, shape->dim, &s->t));
+    if (!theirs || !an_gpt_is_conv1d(name))
+        return an_st_add(x->err, x->w, out_name, AN_F32, shape->rank, shape->dim, s->t->data);
+    const int64_t dims[2] = {shape->dim[1], shape->dim[0]};
+    s->b = &x->buffer;
+    return an_st_add_read(x->err, x->w, out_name, AN_F32, 2, dims, read_transposed, s);
+}
+
+static an_status add_parameters(exporter *x, an_gpt_layout layout)
+{
+    an_gpt_config shown = x->c; /* Hugging Face's GPT-2 always has biases */
+    char name[AN_GPT_NAME_BYTES];
+    an_shape shape;
+    int64_t n = 0;
+    if (layout == AN_GPT_HUGGING_FACE) shown.bias = true;
+    while (an_gpt_parameter_at(&shown, n, name, &shape)) n++;
+    x->sources = calloc((size_t)n, sizeof *x->sources);
+    x->zeros = calloc((size_t)(4 * x->c.width), sizeof *x->zeros);
+    if (!x->sources || !x->zeros) return an_fail_nomem(x->err, an_st_path(x->st), (size_t)n * sizeof *x->sources);
+    for (int64_t i = 0; an_gpt_parameter_at(&shown, i, name, &shape); i++)
+        AN_TRY(add(x, layout, name, &shape, &x->sources[i]));
+    return AN_OK;
+}
+
+static an_status copy_meta(exporter *x, const char *key)
+{
+    const char *value = an_st_meta(x->st, key);
+    return value ? an_st_set_meta(x->err, x->w, key, value) : AN_OK;
+}
+
+static an_status add_meta(exporter *x, an_gpt_layout layout)
+{
+    AN_TRY(an_st_set_meta(x->err, x->w, "format", "pt"));
+    AN_TRY(copy_meta(x, AN_CKPT_CONFIG));
+    AN_TRY(copy_meta(x, AN_CKPT_TOKENIZER));
+    if (layout != AN_GPT_HUGGING_FACE) return AN_OK;
+    AN_TRY(an_st_set_meta(x->err, x->w, AN_GPT_META_LAYOUT, "hugging_face"));
+    return an_st_set_meta(x->err, x->w, AN_GPT_META_BIAS, x->c.bias ? "true" : "false");
+}
+
+/* What transformers' GPT2LMHeadModel.from_pretrained(FOLDER) reads beside model.safetensors. */
+static an_status write_config_beside(an_err *err, const an_gpt_config *c, const char *path)
+{
+    an_text text = {0};
+    char beside[AN_CKPT_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    int n = snprintf(beside, sizeof beside, "%.*sconfig.json", slash ? (int)(slash - path + 1) : 0, path);
+    if (n < 0 || n >= (int)sizeof beside) return an_fail(err, AN_E_USAGE, "%s: the path is too long", path);
+    an_text_printf(&text,
+                   "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n"
+                   "  \"activation_function\": \"%s\",\n  \"layer_norm_epsilon\": 1e-05,\n"
+                   "  \"n_layer\": %" PRId64 ",\n  \"n_head\": %" PRId64 ",\n  \"n_embd\": %" PRId64 ",\n",
+                   c->gelu_tanh ? "gelu_new" : "gelu", c->layers, c->heads, c->width);
+    an_text_printf(&text,
+                   "  \"n_positions\": %" PRId64 ",\n  \"n_ctx\": %" PRId64 ",\n  \"vocab_size\": %" PRId64 ",\n"
+                   "  \"attn_pdrop\": %.6g,\n  \"embd_pdrop\": %.6g,\n  \"resid_pdrop\": %.6g,\n"
+                   "  \"tie_word_embeddings\": true\n}\n",
+                   c->block, c->block, c->vocab, c->dropout, c->dropout, c->dropout);
+    an_status status = an_json_save(err, beside, &text);
+    an_text_free(&text);
+    return status;
+}
+
+an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out)
+{
+    const char *path = an_st_path(st), *text = an_st_meta(st, AN_CKPT_CONFIG);
+    json_t *json = NULL;
+    if (!text) return an_fail(err, AN_E_IO, "%s: no settings of a model in it", path);
+    AN_TRY(an_json_parse(err, path, 0, text, strlen(text), &json));
+#define INTEGER(key) ((int64_t)json_integer_value(json_object_get(json, key)))
+    *out = (an_gpt_config){.vocab = INTEGER("vocab_size"),
+                           .block = INTEGER("block_size"),
+                           .layers = INTEGER("n_layer"),
+                           .heads = INTEGER("n_head"),
+                           .width = INTEGER("n_embd"),
+                           .dropout = json_number_value(json_object_get(json, "dropout")),
+                           .bias = json_is_true(json_object_get(json, "bias"))};
+#undef INTEGER
+    const char *gelu = json_string_value(json_object_get(json, "gelu"));
+    out->gelu_tanh = gelu && strcmp(gelu, "tanh") == 0;
+    json_decref(json);
+    const char *fault = an_gpt_fault(out);
+    return fault ? an_fail(err, AN_E_IO, "%s: its settings make no model: %s", path, fault) : AN_OK;
+}
+
+an_status an_gpt_weights_write(an_err *err, const an_st *st, an_gpt_layout layout, const char *path)
+{
+    exporter x = {.err = err, .st = st};
+    AN_TRY(an_gpt_weights_config(err, st, &x.c));
+    AN_TRY(an_st_begin(err, path, &x.w));
+    an_status status = add_parameters(&x, layout);
+    if (status == AN_OK) status = add_meta(&x, layout);
+    if (status == AN_OK)
+        status = an_st_commit(err, x.w);
+    else
+        an_st_abort(x.w);
+    free(x.sources);
+    free(x.zeros);
+    free(x.buffer.data);
+    if (status != AN_OK || layout != AN_GPT_HUGGING_FACE) return status;
+    return write_config_beside(err, &x.c, path);
+}

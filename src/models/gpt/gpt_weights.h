@@ -1,0 +1,31 @@
+/* gpt_weights.h: a GPT's weights from any file that holds them, and to files that others read.
+ *
+ * Owns:      names and layouts: nanoGPT's (transformer.h.0.attn.c_attn.weight, matrices [out,in]) and Hugging Face's
+ *            GPT-2 (h.0.attn.c_attn.weight, the four matrices of a block [in,out], as its Conv1D keeps them), with and
+ *            without "transformer." and "_orig_mod."; the head tied to wte; nanoGPT's ckpt.pt with its optimizer.
+ * Does not:  parse files (io/formats/weights.h) or touch a context.
+ *
+ * What is opened looks like a checkpoint of ours (io/checkpoint.h), whatever it came from: f32 tensors under nanoGPT's
+ * names, [out,in], moments as optimizer.m.NAME and optimizer.v.NAME where the file has them, settings (n_layer, n_head,
+ * n_embd, block_size, vocab_size, bias, and what else of nanoGPT's config we have) as the metadata AN_CKPT_CONFIG, the
+ * progress of a ckpt.pt as AN_CKPT_STATE. A key that has no place is refused by name, with the nearest one. */
+#ifndef AN_MODELS_GPT_GPT_WEIGHTS_H
+#define AN_MODELS_GPT_GPT_WEIGHTS_H
+
+#include "io/formats/safetensors.h"
+#include "models/gpt/gpt.h"
+
+/* A checkpoint of ours is opened as it is. Of Hugging Face's files the number of heads is in the config.json beside
+ * them; without one, heads are 64 wide, as in every GPT-2. */
+an_status an_gpt_weights_open(an_err *err, const char *path, an_st **out); /* an_st_close */
+
+typedef enum an_gpt_layout { AN_GPT_NANOGPT, AN_GPT_HUGGING_FACE } an_gpt_layout;
+
+/* Writes the parameters of an open file of the above, without moments, as safetensors: for Hugging Face's `path` is
+ * FOLDER/model.safetensors or any name, and config.json is written beside it. Opened again it has the same bits. */
+an_status an_gpt_weights_write(an_err *err, const an_st *st, an_gpt_layout layout, const char *path);
+
+/* What the settings of an opened file say; AN_E_IO with a sentence when it has none. */
+an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out);
+
+#endif

@@ -1,0 +1,67 @@
+/* optim/loss_scaler.c: loss scaling for float16, whose smallest number is 6e-8: gradients are computed of the loss times a
+ * scale and divided by it in f32 again.
+ *
+ * Owns:      the rule by which the scale moves (that of PyTorch's torch.amp.GradScaler, with its defaults), its states,
+ *            the bias corrections of AdamW that leave skipped updates out, as PyTorch does.
+ * Does not:  decide whether an update is good: its norm is finite (optim/optimizers.c).
+ *
+ * Everything lives on the device and moves in the update itself: nothing waits, and micro-batches of one update see one
+ * scale. The states are named "optimizer.*": they belong into a checkpoint beside the moments. */
+#include "runtime/runtime.h"
+
+#define FIRST_SCALE 65536.0
+#define GROWTH      2.0
+#define BACKOFF     0.5
+enum { GROWTH_INTERVAL = 2000 };
+
+static an_tensor *number(const char *at, an_ctx *cx, const char *name, an_dtype dtype, double first)
+{
+    return an_state_at(at, cx, name, dtype, AN_SCALAR, AN_FILL(first));
+}
+
+an_tensor *an_loss_scale_at(const char *at, an_ctx *cx)
+{
+    return cx ? number(at, cx, "optimizer.scale", AN_F32, FIRST_SCALE) : NULL;
+}
+
+an_tensor *an_skipped_updates_at(const char *at, an_ctx *cx)
+{
+    return cx ? number(at, cx, "optimizer.skipped_updates", AN_I32, 0) : NULL;
+}
+
+an_tensor *an_scale_loss_at(const char *at, an_tensor *loss)
+{
+    return loss && !loss->poison ? an_mul_at(at, loss, an_loss_scale_at(at, loss->g->owner)) : loss;
+}
+
+an_tensor *an_scaler_inverse(const char *at, an_ctx *cx)
+{
+    return an_recip_at(at, an_loss_scale_at(at, cx));
+}
+
+/* `may`: NULL, or false where nothing changes, whatever the gradients are. */
+void an_scaler_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *may)
+{
+    an_tensor *scale = an_loss_scale_at(at, cx), *good = number(at, cx, "optimizer.good_updates", AN_I32, 0),
+              *skipped = an_skipped_updates_at(at, cx);
+    an_tensor *zero = an_const_at(at, cx, AN_I32, 0), *one = an_const_at(at, cx, AN_I32, 1),
+              *interval = an_const_at(at, cx, AN_I32, GROWTH_INTERVAL);
+    an_tensor *counted = an_add_at(at, good, one), *full = an_eq_at(at, counted, interval);
+    an_tensor *larger = an_mul_num_at(at, scale, GROWTH), *grows = an_and_at(at, full, an_isfinite_at(at, larger));
+    an_tensor *scale1 = an_where_at(at, ok, an_where_at(at, grows, larger, scale), an_mul_num_at(at, scale, BACKOFF));
+    an_tensor *good1 = an_where_at(at, ok, an_where_at(at, full, zero, counted), zero);
+    an_tensor *skipped1 = an_where_at(at, ok, skipped, an_add_at(at, skipped, one));
+    an_assign_at(at, scale, may ? an_where_at(at, may, scale1, scale) : scale1);
+    an_assign_at(at, good, may ? an_where_at(at, may, good1, good) : good1);
+    an_assign_at(at, skipped, may ? an_where_at(at, may, skipped1, skipped) : skipped1);
+}
+
+/* 1 - beta^t, t being the updates that were applied, this one included: q becomes q beta + (1 - beta), which loses
+ * nothing where 1 - beta^t in f32 would. */
+an_tensor *an_scaler_mass(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok)
+{
+    an_tensor *q = number(at, cx, which == 1 ? "optimizer.mass1" : "optimizer.mass2", AN_F32, 0);
+    an_tensor *q1 = an_add_num_at(at, an_mul_num_at(at, q, beta), 1 - beta);
+    an_assign_at(at, q, an_where_at(at, ok, q1, q));
+    return q1;
+}

@@ -1,0 +1,633 @@
+/* kernel_oracle.c: samples of products, attention, scattering, calls and copies in double, and the comparison of all
+ * kinds.
+ *
+ * Owns:      how far a kernel may be from the oracle.
+ * Does not:  know row programs' instructions (loop_oracle.c).
+ *
+ * How far: differences are measured against |want| plus the root mean square of what was sampled of that output, so
+ * that cancellation is allowed where the values around are large. Allowed are some units of the last place, times the
+ * square root of the longest sum (rounding errors of a chain add up like a random walk); with bf16 inside, three of its
+ * units: a value near the middle between two bf16 numbers may be rounded either way. With factors in tf32 a sum that
+ * cancels may be off by half a unit of tf32 of its terms: attention's first rows have such sums and nothing to average.
+ */
+#include "oracle/kernel_oracle.h"
+#include "base/exact.h"
+#include "base/map.h"
+#include "base/rng.h"
+#include "oracle/oracle.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { SAMPLES = 600, QUERIES = 12, KEYS = 6, WORK = 40000000 };
+
+/* ---------------------------------------------------------------------------------------------- samples */
+
+bool an_oracle_expect(an_oracle_samples *e, int arg, int64_t at, double want)
+{
+    if (e->n == e->cap) {
+        const int64_t cap = e->cap ? 2 * e->cap : 1024;
+        int64_t *more_at = realloc(e->at, (size_t)cap * sizeof *more_at);
+        if (more_at) e->at = more_at;
+        double *more_want = realloc(e->want, (size_t)cap * sizeof *more_want);
+        if (more_want) e->want = more_want;
+        double *more_size = realloc(e->size, (size_t)cap * sizeof *more_size);
+        if (more_size) e->size = more_size;
+        int32_t *more_arg = realloc(e->arg, (size_t)cap * sizeof *more_arg);
+        if (more_arg) e->arg = more_arg;
+        if (!more_at || !more_want || !more_size || !more_arg) return false;
+        e->cap = cap;
+    }
+    e->at[e->n] = at;
+    e->want[e->n] = want;
+    e->size[e->n] = 0;
+    e->arg[e->n++] = arg;
+    return true;
+}
+
+double an_oracle_load(int dtype, const void *raw, int64_t at)
+{
+    switch (dtype) {
+    case AN_F32: return (double)((const float *)raw)[at];
+    case AN_F64: return ((const double *)raw)[at];
+    case AN_BF16: return (double)an_bf16_to_f32(((const uint16_t *)raw)[at]);
+    case AN_F16: return (double)an_f16_to_f32(((const uint16_t *)raw)[at]);
+    case AN_I32: return ((const int32_t *)raw)[at];
+    case AN_I64: return (double)((const int64_t *)raw)[at];
+    default: return ((const uint8_t *)raw)[at];
+    }
+}
+
+static double rounded(int dtype, double x)
+{
+    const an_oracle_options plain = {0};
+    return an_oracle_round(&plain, (an_dtype)dtype, x);
+}
+
+static int64_t spread(int64_t k, int64_t n, int64_t size)
+{
+    if (n >= size) return k;
+    if (k == 0) return 0;
+    if (k == 1) return size - 1;
+    return (int64_t)(an_hash_u64((uint64_t)k, 99) % (uint64_t)size);
+}
+
+/* ---------------------------------------------------------------------------------------------- products */
+
+typedef struct product {
+    const an_gemm_spec *s;
+    const an_oracle_memory *arg;
+} product;
+
+/* Where an image has position p and column t of a window, -1: it is a zero. */
+static int64_t window_at(const an_window_spec *w, int64_t p, int64_t t)
+{
+    const int64_t area = (int64_t)w->out[0] * w->out[1], tap = t / w->channels;
+    const int32_t y = an_window_along(w, 0, (int32_t)(p % area / w->out[1]), (int32_t)(tap / w->taps[1]));
+    const int32_t x = an_window_along(w, 1, (int32_t)(p % w->out[1]), (int32_t)(tap % w->taps[1]));
+    return y < 0 || x < 0 ? -1 : ((p / area * w->in[0] + y) * w->in[1] + x) * w->pixel + t % w->channels;
+}
+
+/* Element (r,c): r counts the rows of all batches. */
+static double product_at(void *user, int64_t r, int64_t c)
+{
+    const product *p = user;
+    const an_gemm_spec *s = p->s;
+    const int64_t m = r % s->m;
+    int64_t batch = r / s->m, a = 0, b = 0;
+    for (int i = 2; i >= 0; i--) {
+        const int64_t k = batch % s->nb[i];
+        batch /= s->nb[i];
+        a += k * s->a_b[i];
+        b += k * s->b_b[i];
+    }
+    double sum = 0;
+    for (int64_t k = 0; k < s->k; k++) {
+        const int64_t at_a = s->window.of == AN_WINDOW_A ? window_at(&s->window, m, k) : m * s->a_m + k * s->a_k;
+        const int64_t at_b = s->window.of == AN_WINDOW_B ? window_at(&s->window, k, c) : k * s->b_k + c * s->b_n;
+        double x = at_a < 0 ? 0 : an_oracle_load(s->a_dtype, p->arg[0].before, a + at_a);
+        double y = at_b < 0 ? 0 : an_oracle_load(s->b_dtype, p->arg[1].before, b + at_b);
+        if (s->mul_dtype == AN_BF16) {
+            x = rounded(AN_BF16, x);
+            y = rounded(AN_BF16, y);
+        }
+        sum += x * y;
+    }
+    return sum;
+}
+
+static int64_t product_rows(const an_gemm_spec *s)
+{
+    return (int64_t)s->m * s->nb[0] * s->nb[1] * s->nb[2];
+}
+
+static int64_t product_place(const an_gemm_spec *s, int64_t r, int64_t c)
+{
+    int64_t batch = r / s->m, at = r % s->m * s->c_m + c;
+    for (int i = 2; i >= 0; i--) {
+        at += batch % s->nb[i] * s->c_b[i];
+        batch /= s->nb[i];
+    }
+    return at;
+}
+
+static bool sample_product(const product *p, an_oracle_samples *out)
+{
+    const an_gemm_spec *s = p->s;
+    const int64_t all = product_rows(s) * s->n;
+    const int64_t n = AN_MIN(all, AN_MAX(8, AN_MIN(SAMPLES, WORK / AN_MAX(s->k, 1))));
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t i = spread(k, n, all), r = i / s->n, c = i % s->n, at = product_place(s, r, c);
+        double want = product_at((void *)(uintptr_t)p, r, c);
+        if (s->accumulate) want += an_oracle_load(s->c_dtype, p->arg[2].before, at);
+        if (!an_oracle_expect(out, 2, at, rounded(s->c_dtype, want))) return false;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------- attention */
+
+typedef struct attention {
+    const an_attn_spec *s;
+    const an_oracle_memory *arg;
+    const uint32_t *rng;
+    int64_t keys, shift;
+} attention;
+
+static double element(const attention *a, int arg, const int64_t stride[3], int64_t b, int64_t h, int64_t t, int64_t d)
+{
+    return an_oracle_load(a->s->dtype, a->arg[arg].before, b * stride[0] + h * stride[1] + t * stride[2] + d);
+}
+
+/* A factor of a product, as the kernel rounds it. */
+static double factor(const attention *a, double x)
+{
+    return a->s->mul_dtype == AN_BF16 ? rounded(AN_BF16, x) : x;
+}
+
+/* The product of row t of one argument and row u of another. */
+static double rows_product(const attention *a, int x, const int64_t xs[3], int64_t t, int y, const int64_t ys[3],
+                           int64_t u, int64_t b, int64_t h)
+{
+    double sum = 0;
+    for (int64_t d = 0; d < a->s->D; d++)
+        sum += factor(a, element(a, x, xs, b, h, t, d)) * factor(a, element(a, y, ys, b, h, u, d));
+    return sum;
+}
+
+static double score(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    if (j >= a->keys || (a->s->causal && j > i + a->shift)) return -INFINITY;
+    return (double)a->s->scale * rows_product(a, 0, a->s->q, i, 1, a->s->k, j, b, h);
+}
+
+static double kept(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
+{
+    const an_attn_spec *s = a->s;
+    if (!(s->dropout > 0)) return 1;
+    const uint64_t index =
+        ((((uint64_t)a->rng[1] + (uint64_t)b) * (uint64_t)s->H + (uint64_t)h) * (uint64_t)s->T + (uint64_t)i) *
+            (uint64_t)s->S +
+        (uint64_t)j;
+    return an_rng_uniform(a->rng[0], s->stream, index) >= s->dropout ? 1 / (1 - (double)s->dropout) : 0;
+}
+
+static bool sample_query(const attention *a, int64_t b, int64_t h, int64_t i, double *p, an_oracle_samples *out)
+{
+    const an_attn_spec *s = a->s;
+    double max = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < a->keys; j++) max = fmax(max, p[j] = score(a, b, h, i, j));
+    for (int64_t j = 0; j < a->keys; j++) sum += p[j] = max > -INFINITY ? exp(p[j] - max) : 0;
+    for (int64_t d = 0; d < s->D; d++) {
+        double o = 0;
+        for (int64_t j = 0; j < a->keys; j++)
+            if (p[j] > 0) o += p[j] / sum * kept(a, b, h, i, j) * element(a, 2, s->v, b, h, j, d);
+        if (!an_oracle_expect(out, 4, b * s->o[0] + h * s->o[1] + i * s->o[2] + d, rounded(s->dtype, o))) return false;
+    }
+    return an_oracle_expect(out, 5, (b * s->H + h) * s->T + i, max > -INFINITY ? max + log(sum) : -INFINITY);
+}
+
+/* p and d score of (i, j), and the size of what may cancel in it: args q k v o lse do rng dq dk dv. */
+static void backward_at(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j, double *dropped, double *ds,
+                        double *size)
+{
+    const an_attn_spec *s = a->s;
+    const double x = score(a, b, h, i, j), lse = an_oracle_load(AN_F32, a->arg[4].before, (b * s->H + h) * s->T + i);
+    *dropped = *ds = *size = 0;
+    if (!(x > -INFINITY)) return;
+    const double p = exp(x - lse), keep = kept(a, b, h, i, j);
+    double delta = 0;
+    for (int64_t d = 0; d < s->D; d++) delta += element(a, 5, s->do_, b, h, i, d) * element(a, 3, s->o, b, h, i, d);
+    *dropped = p * keep;
+    *ds = p * (keep * rows_product(a, 5, s->do_, i, 2, s->v, j, b, h) - delta);
+    for (int64_t d = 0; d < s->D; d++)
+        *size += p * keep * fabs(element(a, 5, s->do_, b, h, i, d) * element(a, 2, s->v, b, h, j, d));
+}
+
+static bool sample_dq(const attention *a, int64_t b, int64_t h, int64_t i, double *sum, an_oracle_samples *out)
+{
+    const an_attn_spec *s = a->s;
+    double *sizes = sum + s->D;
+    memset(sum, 0, 2 * sizeof *sum * (size_t)s->D);
+    for (int64_t j = 0; j < s->S; j++) {
+        double dropped, ds, size;
+        backward_at(a, b, h, i, j, &dropped, &ds, &size);
+        for (int64_t d = 0; (ds != 0 || size > 0) && d < s->D; d++) {
+            const double k = element(a, 1, s->k, b, h, j, d);
+            sum[d] += ds * k;
+            sizes[d] += size * fabs(k);
+        }
+    }
+    for (int64_t d = 0; d < s->D; d++) {
+        if (!an_oracle_expect(out, 7, b * s->dq[0] + h * s->dq[1] + i * s->dq[2] + d,
+                              rounded(s->dtype, (double)s->scale * sum[d])))
+            return false;
+        out->size[out->n - 1] = fabs((double)s->scale) * sizes[d];
+    }
+    return true;
+}
+
+static bool sample_dkv(const attention *a, int64_t b, int64_t h, int64_t j, double *sum, an_oracle_samples *out)
+{
+    const an_attn_spec *s = a->s;
+    double *dk = sum, *dv = sum + s->D, *sizes = sum + 2 * s->D;
+    memset(sum, 0, 3 * sizeof *sum * (size_t)s->D);
+    for (int64_t i = 0; i < s->T; i++) {
+        double dropped, ds, size;
+        backward_at(a, b, h, i, j, &dropped, &ds, &size);
+        for (int64_t d = 0; (ds != 0 || dropped != 0) && d < s->D; d++) {
+            const double q = element(a, 0, s->q, b, h, i, d);
+            dk[d] += ds * q;
+            sizes[d] += size * fabs(q);
+            dv[d] += dropped * element(a, 5, s->do_, b, h, i, d);
+        }
+    }
+    for (int64_t d = 0; d < s->D; d++) {
+        if (!an_oracle_expect(out, 8, b * s->dk[0] + h * s->dk[1] + j * s->dk[2] + d,
+                              rounded(s->dtype, (double)s->scale * dk[d])))
+            return false;
+        out->size[out->n - 1] = fabs((double)s->scale) * sizes[d];
+        if (!an_oracle_expect(out, 9, b * s->dv[0] + h * s->dv[1] + j * s->dv[2] + d, rounded(s->dtype, dv[d])))
+            return false;
+    }
+    return true;
+}
+
+static bool sample_attention(const an_attn_spec *s, bool grad, const an_oracle_memory *arg, int n_args,
+                             an_oracle_samples *out)
+{
+    attention a = {.s = s, .arg = arg, .rng = arg[grad ? 6 : 3].before, .keys = s->S};
+    if (!grad && n_args > 6 && arg[6].before) a.keys = AN_MIN(*(const int32_t *)arg[6].before, s->S);
+    a.shift = a.keys - s->T;
+    double *work = malloc(sizeof *work * (size_t)(s->S + 3 * s->D));
+    bool good = work != NULL;
+    const int64_t heads = (int64_t)s->B * s->H, queries = AN_MIN(QUERIES, heads * s->T),
+                  keys = AN_MIN(KEYS, heads * s->S);
+    for (int64_t k = 0; good && k < queries; k++) {
+        const int64_t row = spread(k, queries, heads * s->T), bh = row / s->T;
+        good = grad ? sample_dq(&a, bh / s->H, bh % s->H, row % s->T, work, out)
+                    : sample_query(&a, bh / s->H, bh % s->H, row % s->T, work, out);
+    }
+    for (int64_t k = 0; good && grad && k < keys; k++) {
+        const int64_t row = spread(k, keys, heads * s->S), bh = row / s->S;
+        good = sample_dkv(&a, bh / s->H, bh % s->H, row % s->S, work, out);
+    }
+    free(work);
+    return good;
+}
+
+/* ---------------------------------------------------------------------------------------------- scattering, calls */
+
+static bool sample_scatter(const an_scatter_spec *s, const an_oracle_memory *arg, an_oracle_samples *out)
+{
+    const int32_t *index = arg[0].before;
+    const int64_t n = AN_MIN(s->rows, 24);
+    for (int64_t k = 0; k < n; k++) {
+        /* Every second sample is a row that something goes to. */
+        const int64_t source = spread(k, AN_MAX(n, 2), AN_MAX(s->n, 1));
+        int64_t row = spread(k, n, s->rows);
+        if (k % 2 && s->n > 0 && source < s->n && index[source] >= 0 && index[source] < s->rows) row = index[source];
+        for (int64_t c = 0; c < s->c; c++) {
+            const int64_t at = row * s->out_stride + c;
+            double sum = s->accumulate ? an_oracle_load(AN_F32, arg[2].before, at) : 0;
+            for (int64_t i = 0; i < s->n; i++)
+                if (index[i] == row) sum += an_oracle_load(s->src_dtype, arg[1].before, i * s->src_stride + c);
+            if (!an_oracle_expect(out, 2, at, sum)) return false;
+        }
+    }
+    return true;
+}
+
+static struct an_tensor tensor_of(const an_call_tensor *t)
+{
+    struct an_tensor n = {.dtype = t->dtype, .rank = t->rank, .numel = 1};
+    for (int i = 0; i < t->rank; i++) n.numel *= n.shape[i] = t->shape[i];
+    return n;
+}
+
+/* Outputs of a call that are not determined: vectors of eigh and svd may change their sign. */
+static bool determined(const an_library_call_spec *s, int out)
+{
+    return !(s->op == AN_OP_EIGH && out == 1) && !(s->op == AN_OP_SVD && out != 1);
+}
+
+static an_status sample_call(an_err *err, const an_library_call_spec *s, const an_oracle_memory *arg,
+                             an_oracle_samples *out)
+{
+    struct an_tensor src[3], result[3];
+    const an_oracle_options plain = {0};
+    an_oracle_node r = {.n = &result[0], .o = &plain};
+    bool good = true;
+    for (int i = 0; i < s->n_src; i++) {
+        src[i] = tensor_of(&s->src[i]);
+        r.src[i] = &src[i];
+        r.in[i].w = calloc((size_t)src[i].numel + 1, sizeof(uint64_t));
+        good &= r.in[i].w != NULL;
+        for (int64_t j = 0; r.in[i].w && j < src[i].numel; j++)
+            if (an_dtype_is_float((an_dtype)src[i].dtype))
+                r.in[i].d[j] = an_oracle_load(src[i].dtype, arg[i].before, j);
+            else
+                r.in[i].i[j] = (int64_t)an_oracle_load(src[i].dtype, arg[i].before, j);
+    }
+    for (int i = 0; i < s->n_out; i++) {
+        result[i] = tensor_of(&s->out[i]);
+        r.out[i].w = calloc((size_t)result[i].numel + 1, sizeof(uint64_t));
+        good &= r.out[i].w != NULL;
+    }
+    result[0].op = s->op;
+    result[0].n_src = s->n_src;
+    result[0].attr = s->attr;
+    an_status status = good ? an_oracle_call(err, &r) : an_fail_nomem(err, "the oracle's call", 0);
+    for (int i = 0; status == AN_OK && i < s->n_out; i++)
+        for (int64_t j = 0; good && determined(s, i) && j < result[i].numel; j++)
+            good =
+                an_oracle_expect(out, s->n_src + i, j,
+                                 an_dtype_is_float((an_dtype)result[i].dtype) ? rounded(result[i].dtype, r.out[i].d[j])
+                                                                              : (double)r.out[i].i[j]);
+    for (int i = 0; i < 3; i++) {
+        free(r.in[i].w);
+        free(r.out[i].w);
+    }
+    return status != AN_OK || good ? status : an_fail_nomem(err, "the oracle's samples", 0);
+}
+
+/* Bytes, as AN_U8. */
+static bool sample_bytes(const an_oracle_memory *to, const an_oracle_memory *from, int arg, an_oracle_samples *out)
+{
+    const int64_t n = AN_MIN(to->bytes, 1 << 16);
+    for (int64_t k = 0; k < n; k++) {
+        const int64_t at = spread(k, n, to->bytes);
+        if (!an_oracle_expect(out, arg, at, from ? ((const uint8_t *)from->before)[at] : 0)) return false;
+    }
+    return true;
+}
+
+/* Bytes of the row that is put, and of rows that must have stayed. */
+static bool sample_put(const an_row_update_spec *s, const an_oracle_memory *arg, an_oracle_samples *out)
+{
+    const int32_t row = *(const int32_t *)arg[0].before;
+    const int64_t line = s->inner * s->bytes, all = s->outer * s->rows * line, n = AN_MIN(all, 1 << 14);
+    for (int64_t k = 0; k < n; k++) {
+        int64_t at = spread(k, n, all), o = at / (s->rows * line), byte = at % line;
+        if (k % 2 && row >= 0 && row < s->rows) at = (o * s->rows + row) * line + byte;
+        const bool put = at / line % s->rows == row;
+        const uint8_t *from = put ? (const uint8_t *)arg[1].before + o * s->stride * s->bytes + byte
+                                  : (const uint8_t *)arg[2].before + at;
+        if (!an_oracle_expect(out, 2, at, *from)) return false;
+    }
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------- comparing */
+
+typedef struct limits {
+    double allowed; /* relative to |want| + rms */
+    double factors; /* relative to the size of sums that may cancel: their factors are rounded on their way */
+    uint8_t dtype[AN_ROW_ARGS + 16];
+} limits;
+
+static void allow_row(limits *l, const an_loop_kernel *p, int first)
+{
+    int64_t longest = 1;
+    bool half = false;
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].kind == AN_INS_REDUCE) longest = AN_MAX(longest, p->shape == AN_COL ? p->red : p->cols);
+        if (p->ins[i].kind == AN_INS_COLSUM) longest = AN_MAX(longest, p->run);
+        half |= p->ins[i].dtype == AN_BF16 || p->ins[i].dtype == AN_F16;
+    }
+    for (int i = 0; i < p->n_args; i++) {
+        l->dtype[first + i] = p->arg[i].dtype;
+        half |= p->arg[i].written && (p->arg[i].dtype == AN_BF16 || p->arg[i].dtype == AN_F16);
+    }
+    l->allowed = fmax(l->allowed, (double)FLT_EPSILON * (24 + 4 * sqrt((double)longest)));
+    if (half) l->allowed = fmax(l->allowed, 3.0 / 256);
+}
+
+static void allow(limits *l, const an_plan *p, const an_plan_step *s, bool tf32)
+{
+    const an_kernel *k = &p->kernel[s->kernel];
+    const double unit = (double)FLT_EPSILON;
+    double bf16 = 0;
+    memset(l, 0, sizeof *l);
+    switch (k->kind) {
+    case AN_KERNEL_ROW: allow_row(l, k->u.row, 0); break;
+    case AN_KERNEL_GEMM:
+        l->dtype[2] = k->u.gemm.c_dtype;
+        l->allowed = unit * (16 + 4 * sqrt((double)k->u.gemm.k));
+        if (k->u.gemm.c_dtype != AN_F32) bf16 = 3.0 / 256;
+        if (s->epilogue >= 0) allow_row(l, p->kernel[s->epilogue].u.row, s->n_own);
+        break;
+    case AN_KERNEL_ATTN:
+    case AN_KERNEL_ATTN_GRAD:
+        for (int i = 0; i < 10; i++) l->dtype[i] = k->u.attn.dtype;
+        if (k->kind == AN_KERNEL_ATTN) l->dtype[5] = AN_F32;
+        l->allowed = unit * (64 + 8 * sqrt((double)AN_MAX(k->u.attn.S, k->u.attn.T)));
+        if (k->u.attn.dtype != AN_F32 || k->u.attn.mul_dtype == AN_BF16)
+            bf16 = 6.0 / 256; /* p and ds are rounded too */
+        break;
+    case AN_KERNEL_SCATTER:
+        l->dtype[2] = AN_F32;
+        l->allowed = unit * (16 + 4 * sqrt((double)k->u.scatter.n));
+        break;
+    case AN_KERNEL_CALL:
+        for (int i = 0; i < k->u.call.n_out; i++) l->dtype[k->u.call.n_src + i] = k->u.call.out[i].dtype;
+        l->allowed = 1e-3;
+        break;
+    default:
+        for (size_t i = 0; i < sizeof l->dtype; i++) l->dtype[i] = AN_U8;
+        break;
+    }
+    const bool attention = k->kind == AN_KERNEL_ATTN || k->kind == AN_KERNEL_ATTN_GRAD;
+    const bool product = k->kind == AN_KERNEL_GEMM || attention;
+    tf32 |= attention && k->u.attn.mul_dtype == AN_F16;
+    if (tf32 && product) l->allowed = fmax(l->allowed, 8.0 / 2048); /* the factors' own errors, and those of scores */
+    if (tf32) l->factors = 1.0 / 2048;
+    l->allowed = fmax(l->allowed, bf16);
+}
+
+static double distance(int dtype, double got, double want, double scale, double allowed)
+{
+    if (isnan(want)) return isnan(got) || !an_dtype_is_float((an_dtype)dtype) ? 0 : (double)INFINITY;
+    if (got == want) return 0;
+    if (!an_dtype_is_float((an_dtype)dtype)) return INFINITY;
+    const double top = dtype == AN_F16 ? 65504 : (double)FLT_MAX;
+    if (isinf(got)) return fabs(want) > 0.99 * top && (got > 0) == (want > 0) ? 0 : (double)INFINITY;
+    if (isnan(got) || isinf(want)) return INFINITY;
+    return fabs(got - want) / (allowed * (fabs(want) + scale) + 2 * (double)FLT_MIN);
+}
+
+static void compare(const limits *l, const an_oracle_memory *arg, int n_args, const an_oracle_samples *e,
+                    an_oracle_verdict *out)
+{
+    for (int a = 0; a < n_args; a++) {
+        double squares = 0;
+        int64_t n = 0;
+        for (int64_t i = 0; i < e->n; i++)
+            if (e->arg[i] == a && isfinite(e->want[i])) {
+                squares += e->want[i] * e->want[i];
+                n++;
+            }
+        const double rms = n ? sqrt(squares / (double)n) : 0;
+        for (int64_t i = 0; i < e->n; i++) {
+            if (e->arg[i] != a || !arg[a].after) continue;
+            const int64_t size = (int64_t)an_dtype_bytes((an_dtype)l->dtype[a]);
+            const bool inside = e->at[i] >= 0 && (e->at[i] + 1) * size <= arg[a].bytes;
+            const double got = inside ? an_oracle_load(l->dtype[a], arg[a].after, e->at[i]) : (double)NAN;
+            const double scale = rms + l->factors / l->allowed * e->size[i];
+            const double d = inside ? distance(l->dtype[a], got, e->want[i], scale, l->allowed) : (double)INFINITY;
+            out->elements++;
+            if (d > 1 && !out->fault[0])
+                snprintf(out->fault, sizeof out->fault,
+                         "argument %d, element %lld: %.9g, the oracle says %.9g (allowed difference %.2g)", a,
+                         (long long)e->at[i], got, e->want[i], l->allowed * (fabs(e->want[i]) + scale));
+            if (d > out->worst) out->worst = d;
+        }
+    }
+}
+
+/* ---------------------------------------------------------------------------------------------- the ways in */
+
+static int64_t row_extent(const an_loop_kernel *p, int arg)
+{
+    int64_t last = -1;
+    bool random = false;
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        random |= in->kind == AN_INS_RAND && in->arg == arg;
+        if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE && in->kind != AN_INS_COLSUM) || in->arg != arg)
+            continue;
+        const int64_t above = in->a >= 0 && in->kind == AN_INS_LOAD ? (in->clamp - 1) * in->scale : 0;
+        last = AN_MAX(last, p->ix.expr[in->ix].hi + above);
+    }
+    return AN_MAX((last + 1) * (int64_t)an_dtype_bytes((an_dtype)p->arg[arg].dtype), random ? 8 : 0);
+}
+
+static int64_t strided_extent(int dtype, int n, const int64_t *count, const int64_t *stride)
+{
+    int64_t last = 0;
+    for (int i = 0; i < n; i++) last += AN_MAX(count[i] - 1, 0) * stride[i];
+    return (last + 1) * (int64_t)an_dtype_bytes((an_dtype)dtype);
+}
+
+static int64_t gemm_extent(const an_gemm_spec *s, int i)
+{
+    const int64_t nb[3] = {s->nb[0], s->nb[1], s->nb[2]};
+    const int64_t a[5] = {nb[0], nb[1], nb[2], s->m, s->k}, b[5] = {nb[0], nb[1], nb[2], s->k, s->n};
+    const int64_t c[5] = {nb[0], nb[1], nb[2], s->m, s->n};
+    const int64_t as[5] = {s->a_b[0], s->a_b[1], s->a_b[2], s->a_m, s->a_k};
+    const int64_t bs[5] = {s->b_b[0], s->b_b[1], s->b_b[2], s->b_k, s->b_n};
+    const int64_t cs[5] = {s->c_b[0], s->c_b[1], s->c_b[2], s->c_m, 1};
+    if (i < 2 && s->window.of == (i == 0 ? AN_WINDOW_A : AN_WINDOW_B)) return 0; /* what is bound is the image */
+    return i == 0   ? strided_extent(s->a_dtype, 5, a, as)
+           : i == 1 ? strided_extent(s->b_dtype, 5, b, bs)
+                    : strided_extent(s->c_dtype, 5, c, cs);
+}
+
+static int64_t attn_extent(const an_attn_spec *s, bool grad, int i)
+{
+    const int64_t *forward[] = {s->q, s->k, s->v, NULL, s->o},
+                  *backward[] = {s->q, s->k, s->v, s->o, NULL, s->do_, NULL, s->dq, s->dk, s->dv};
+    const int64_t *strides = grad ? backward[AN_MIN(i, 9)] : i < 5 ? forward[i] : NULL;
+    const bool keys = i == 1 || i == 2 || (grad && i >= 8);
+    if (!strides) return 0;
+    const int64_t count[4] = {s->B, s->H, keys ? s->S : s->T, s->D},
+                  stride[4] = {strides[0], strides[1], strides[2], 1};
+    return strided_extent(s->dtype, 4, count, stride);
+}
+
+int64_t an_oracle_extent(const an_plan *p, const an_plan_step *s, int i)
+{
+    const an_kernel *k = &p->kernel[s->kernel];
+    int64_t bytes = 0;
+    if (k->kind == AN_KERNEL_ROW) bytes = row_extent(k->u.row, i);
+    if (k->kind == AN_KERNEL_GEMM && i < s->n_own && i < 3) bytes = gemm_extent(&k->u.gemm, i);
+    if (s->epilogue >= 0 && i >= s->n_own) bytes = row_extent(p->kernel[s->epilogue].u.row, i - s->n_own);
+    if (k->kind == AN_KERNEL_ATTN || k->kind == AN_KERNEL_ATTN_GRAD)
+        bytes = attn_extent(&k->u.attn, k->kind == AN_KERNEL_ATTN_GRAD, i);
+    if (k->kind == AN_KERNEL_PUT && i == 1)
+        bytes = ((k->u.put.outer - 1) * k->u.put.stride + k->u.put.inner) * k->u.put.bytes;
+    if (k->kind == AN_KERNEL_PUT && i == 2) bytes = k->u.put.outer * k->u.put.rows * k->u.put.inner * k->u.put.bytes;
+    if (k->kind == AN_KERNEL_SCATTER && i == 1)
+        bytes = ((k->u.scatter.n - 1) * k->u.scatter.src_stride + k->u.scatter.c) *
+                (int64_t)an_dtype_bytes((an_dtype)k->u.scatter.src_dtype);
+    if (k->kind == AN_KERNEL_SCATTER && i == 2)
+        bytes = ((k->u.scatter.rows - 1) * k->u.scatter.out_stride + k->u.scatter.c) * 4;
+    return AN_MAX(bytes, s->arg[i].bytes);
+}
+
+static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, const an_oracle_memory *arg,
+                        an_oracle_samples *e, const char **skipped)
+{
+    const an_kernel *k = &p->kernel[s->kernel];
+    product pr = {&k->u.gemm, arg};
+    bool good = true;
+    switch (k->kind) {
+    case AN_KERNEL_ROW: return an_oracle_loop(err, k->u.row, arg, 0, NULL, NULL, e, skipped);
+    case AN_KERNEL_GEMM:
+        if (s->epilogue >= 0)
+            return an_oracle_loop(err, p->kernel[s->epilogue].u.row, arg + s->n_own, s->n_own, product_at, &pr, e,
+                                  skipped);
+        good = sample_product(&pr, e);
+        break;
+    case AN_KERNEL_ATTN:
+    case AN_KERNEL_ATTN_GRAD:
+        good = sample_attention(&k->u.attn, k->kind == AN_KERNEL_ATTN_GRAD, arg, s->n_args, e);
+        break;
+    case AN_KERNEL_SCATTER: good = sample_scatter(&k->u.scatter, arg, e); break;
+    case AN_KERNEL_CALL:
+        if (k->u.call.op == AN_OP_SCATTER_ADD) /* of doubles */
+            *skipped = "the oracle has no loop for it";
+        else
+            return sample_call(err, &k->u.call, arg, e);
+        break;
+    case AN_KERNEL_ZERO: good = sample_bytes(&arg[0], NULL, 0, e); break;
+    case AN_KERNEL_COPY: good = sample_bytes(&arg[1], &arg[0], 1, e); break;
+    case AN_KERNEL_PUT: good = sample_put(&k->u.put, arg, e); break;
+    }
+    return good ? AN_OK : an_fail_nomem(err, "the oracle's samples", (size_t)e->cap * 20);
+}
+
+an_status an_oracle_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_oracle_memory *arg, bool tf32,
+                          an_oracle_verdict *out)
+{
+    an_oracle_samples e = {0};
+    limits l;
+    const char *skipped = NULL;
+    *out = (an_oracle_verdict){0};
+    an_status status = sample(err, p, s, arg, &e, &skipped);
+    if (skipped) snprintf(out->skipped, sizeof out->skipped, "%s", skipped);
+    if (status == AN_OK) {
+        allow(&l, p, s, tf32);
+        compare(&l, arg, s->n_args, &e, out);
+    }
+    if (status == AN_OK && !out->elements && !skipped)
+        snprintf(out->skipped, sizeof out->skipped, "it writes nothing that the oracle knows");
+    free(e.at);
+    free(e.want);
+    free(e.size);
+    free(e.arg);
+    return status;
+}

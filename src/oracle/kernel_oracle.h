@@ -1,0 +1,53 @@
+/* kernel_oracle.h: the oracle for one kernel of a plan: what it should have written, from what it read.
+ *
+ * Owns:      samples of what each kind of kernel writes, computed in double by the plainest loops over its spec or row
+ *            program, and the comparison with what a device wrote.
+ * Does not:  run kernels, or know devices: memory comes as bytes on the host.
+ *
+ * Samples: rows, columns and elements spread over the output, its first and last always among them; all of it where it
+ * is small. The amount of work is bounded, so that a model's largest product takes as long as a small one.
+ */
+#ifndef AN_ORACLE_KERNEL_ORACLE_H
+#define AN_ORACLE_KERNEL_ORACLE_H
+
+#include "ir/plan.h"
+
+typedef struct an_oracle_memory { /* an argument of the step */
+    const void *before;           /* its bytes before the kernel ran; NULL: absent */
+    const void *after;            /* after; NULL: not written */
+    int64_t bytes;                /* of both */
+} an_oracle_memory;
+
+typedef struct an_oracle_verdict {
+    int64_t elements;  /* compared */
+    double worst;      /* largest difference in allowed ones; infinite: NaN or an infinity where there should be none */
+    char fault[1024];  /* the first element above 1; "" */
+    char skipped[128]; /* why nothing was compared; "" */
+} an_oracle_verdict;
+
+/* Bytes from where argument `i` of the step points to the end of what the kernel may touch there; at least those the
+ * step says, and perhaps beyond the buffer. */
+int64_t an_oracle_extent(const an_plan *p, const an_plan_step *s, int i);
+
+/* Checks a step's kernel and epilogue; arg[s->n_args]. With `tf32` factors of f32 products may have been rounded to 11
+ * bits. AN_E_NOMEM only: faults are in *out. */
+an_status an_oracle_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_oracle_memory *arg, bool tf32,
+                          an_oracle_verdict *out);
+
+/* ---- between kernel_oracle.c and loop_oracle.c */
+
+typedef struct an_oracle_samples { /* what is expected, one entry an element */
+    int64_t *at, n, cap;
+    double *want; /* integers too: all are exact in a double, or were int64 sums that wrapped and are not compared */
+    double *size; /* of a sum of products that may cancel, the sum of their sizes; else 0 */
+    int32_t *arg;
+} an_oracle_samples;
+bool an_oracle_expect(an_oracle_samples *e, int arg, int64_t at, double want); /* false: no memory */
+
+double an_oracle_load(int dtype, const void *raw, int64_t at);
+/* Runs samples of a row program. `arg` begins at its first argument; `product` gives the tile's element (r,c). */
+typedef double (*an_ref_product_fn)(void *user, int64_t r, int64_t c);
+an_status an_oracle_loop(an_err *err, const an_loop_kernel *p, const an_oracle_memory *arg, int first_arg,
+                         an_ref_product_fn product, void *user, an_oracle_samples *out, const char **skipped);
+
+#endif

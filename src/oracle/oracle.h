@@ -1,0 +1,54 @@
+/* oracle.h: the oracle: evaluates nodes of a graph one by one, in double and int64, by the plainest loops.
+ *
+ * Owns:      what every op means, written a second time, without the kernels' functions.
+ * Does not:  plan, fuse, parallelise, or reproduce bits: reductions add in index order in double, and libm is used.
+ * Tests compare within tolerances that follow from the dtype. Never part of a training plan. Invariants: floating
+ * values are doubles, integers and bools int64_t. Nodes of bf16, f16 and integer dtypes hold only values of their dtype
+ * (each node rounds, as its kernel would); f32 and f64 nodes are not rounded unless the options say so. RAND and
+ * dropout have exactly the kernels' numbers (base/rng.h).
+ */
+#ifndef AN_ORACLE_ORACLE_H
+#define AN_ORACLE_ORACLE_H
+
+#include "graph/graph.h"
+
+/* Writes the leaf's numel values to `out`: double for floats, int64_t for integers and bools. */
+typedef an_status (*an_oracle_leaf_fn)(an_err *err, void *user, const struct an_tensor *leaf, void *out);
+/* The element of PACK node `pack` where its source number `i` starts. */
+typedef int64_t (*an_oracle_pack_fn)(void *user, const struct an_tensor *pack, int i);
+
+typedef struct an_oracle_options { /* zero: the default */
+    bool round_f32;                /* f32 nodes round too */
+    bool round_nothing;            /* bf16 and f16 neither: derivatives by finite differences need smooth functions */
+    uint32_t rng_key;              /* an_rng_key(seed, step) */
+    uint64_t first_sample;         /* the global number of sample 0 */
+    an_oracle_pack_fn pack;        /* needed where PACK is */
+} an_oracle_options;
+
+/* Values of nodes ids[0..n) into out_values[i] [numel], as doubles whatever the dtype. `o` may be NULL. */
+an_status an_oracle_eval(an_err *err, const an_graph *g, const an_oracle_options *o, an_oracle_leaf_fn leaf, void *user,
+                         const int32_t *ids, int n, double **out_values);
+
+/* ---- shared by oracle.c, oracle_linalg.c and loop_oracle.c */
+double an_oracle_elem(int op, double a, double b, double c); /* an elementwise op but WHERE; comparisons give 0 or 1 */
+int64_t an_oracle_elem_int(int op, int64_t a, int64_t b, int64_t c);
+double an_oracle_round(const an_oracle_options *o, an_dtype t, double x); /* to a floating dtype */
+int64_t an_oracle_round_int(an_dtype t, int64_t x);
+int64_t an_oracle_to_int(an_dtype t, double x); /* truncates and saturates */
+
+typedef union an_oracle_value { /* one word an element, whatever it is */
+    double *d;
+    int64_t *i;
+    uint64_t *w;
+} an_oracle_value;
+
+typedef struct an_oracle_node {
+    const struct an_tensor *n, *src[UINT8_MAX];
+    an_oracle_value in[UINT8_MAX], out[3];
+    const an_oracle_options *o;
+} an_oracle_node;
+
+/* Windows, attention and calls; out[] are zeroed. */
+an_status an_oracle_call(an_err *err, an_oracle_node *r);
+
+#endif

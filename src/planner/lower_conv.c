@@ -1,0 +1,128 @@
+/* lower_conv.c: convolutions and their gradients as products with a window: which ones, and their spec.
+ *
+ * Owns:      the choice between the product's template and a row program (lower_pool.c), the number of chains of dW.
+ * Does not:  make the step: a convolution is lowered as a product is.
+ * Invariants: choice and chains are functions of shapes and dtypes alone, never of the device: so are the bits. */
+#include "planner/planner_internal.h"
+
+#include <string.h>
+
+enum {
+    LEAST_GROUP = 2,   /* channels of a group: depthwise convolutions are row programs */
+    CHAIN_TILE = 64,   /* of dW: tiles of this side ... */
+    CHAIN_TASKS = 512, /* ... and chains are wanted to make so many tasks: the sum over positions is long, dw small */
+    LEAST_CHAIN = 512, /* positions of a chain */
+};
+
+static bool product_dtype(int t)
+{
+    return t == AN_F32 || t == AN_BF16 || t == AN_F16;
+}
+
+typedef struct sides {
+    const struct an_tensor *x, *y; /* shapes [N,H,W,C] [N,H',W',O]; of each the operand or the result */
+    int32_t o, c, taps[2];         /* of a group; kernel */
+} sides;
+
+static sides sides_of(const an_planner *w, const struct an_tensor *n)
+{
+    const struct an_tensor *a = w->g->node[n->src[0]], *b = w->g->node[n->src[1]];
+    const int32_t groups = (int32_t)n->attr[6];
+    sides s = {.x = n->op == AN_OP_CONV2D ? a : n->op == AN_OP_CONV2D_DX ? n : b, .y = n->op == AN_OP_CONV2D ? n : a};
+    const struct an_tensor *k =
+        n->op == AN_OP_CONV2D_DW ? n : b; /* the kernel's extents stand at 1 and 2 in each form */
+    s.o = s.y->shape[3] / groups;
+    s.c = s.x->shape[3] / groups;
+    s.taps[0] = k->shape[1];
+    s.taps[1] = k->shape[2];
+    return s;
+}
+
+bool an_conv_takes(const an_planner *w, const struct an_tensor *n)
+{
+    if (n->op < AN_OP_CONV2D || n->op > AN_OP_CONV2D_DW || !product_dtype(n->dtype) || w->rq->target->no_templates)
+        return false;
+    const sides s = sides_of(w, n);
+    const int64_t xp = (int64_t)s.x->shape[0] * s.x->shape[1] * s.x->shape[2],
+                  yp = (int64_t)s.y->shape[0] * s.y->shape[1] * s.y->shape[2];
+    const int64_t red = (int64_t)s.taps[0] * s.taps[1] * AN_MAX(s.o, s.c);
+    const bool small = n->attr[6] > 1 && AN_MIN(s.o, s.c) < LEAST_GROUP;
+    return !small && AN_MAX(xp, yp) < INT32_MAX && red < INT32_MAX && s.x->numel && s.y->numel && s.o && s.c;
+}
+
+/* With 1 x 1 taps at a stride of 1 and without padding, positions are pixels. */
+bool an_conv_windowless(const an_planner *w, const struct an_tensor *n)
+{
+    const sides s = sides_of(w, n);
+    return s.taps[0] == 1 && s.taps[1] == 1 && n->attr[0] == 1 && n->attr[1] == 1 && !n->attr[2] && !n->attr[3];
+}
+
+static an_window_spec window_of(const struct an_tensor *n, const sides *s)
+{
+    const bool dx = n->op == AN_OP_CONV2D_DX;
+    const struct an_tensor *image = dx ? s->y : s->x, *positions = dx ? s->x : s->y;
+    an_window_spec v = {.of = n->op == AN_OP_CONV2D_DW ? AN_WINDOW_B : AN_WINDOW_A,
+                        .channels = dx ? s->o : s->c,
+                        .pixel = image->shape[3]};
+    for (int d = 0; d < 2; d++) { /* attr: stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups */
+        const int32_t stride = (int32_t)n->attr[d], pad = (int32_t)n->attr[2 + d], dilation = (int32_t)n->attr[4 + d];
+        v.out[d] = positions->shape[1 + d];
+        v.in[d] = image->shape[1 + d];
+        v.taps[d] = s->taps[d];
+        v.step[d] = dx ? 1 : stride;
+        v.tap[d] = dx ? -dilation : dilation;
+        v.start[d] = dx ? pad : -pad;
+        v.apart[d] = dx ? stride : 1;
+    }
+    return v;
+}
+
+/* The sum over all positions of a batch is long and dw small: several chains, so that there is work for a whole GPU. */
+static int32_t chains_of(const an_gemm_spec *s)
+{
+    const int64_t tiles = an_ceil_div(s->m, CHAIN_TILE) * an_ceil_div(s->n, CHAIN_TILE) * s->nb[2];
+    return (int32_t)AN_MAX(AN_MIN(CHAIN_TASKS / tiles, s->k / LEAST_CHAIN), 1);
+}
+
+void an_conv_spec(const an_planner *w, int32_t id, an_gemm_spec *out)
+{
+    const struct an_tensor *n = w->g->node[id];
+    const sides s = sides_of(w, n);
+    const int32_t groups = (int32_t)n->attr[6], taps = s.taps[0] * s.taps[1];
+    const bool dx = n->op == AN_OP_CONV2D_DX, dw = n->op == AN_OP_CONV2D_DW;
+    const struct an_tensor *rows = dx ? s.x : s.y; /* positions */
+    const int32_t positions = rows->shape[0] * rows->shape[1] * rows->shape[2];
+    an_gemm_spec g = {.nb = {1, 1, groups}, .a_dtype = n->dtype, .b_dtype = n->dtype, .c_dtype = n->dtype};
+    g.mul_dtype = n->dtype == AN_BF16 ? AN_BF16 : AN_F32;
+    if (dw) { /* dy^T [o, p] window [p, (r,s,c)] */
+        g.m = s.o, g.n = taps * s.c, g.k = positions;
+        g.a_m = 1, g.a_k = s.y->shape[3], g.a_b[2] = s.o;
+        g.b_k = s.x->shape[3], g.b_n = 1, g.b_b[2] = s.c;
+        g.c_m = g.n, g.c_b[2] = (int64_t)g.m * g.n;
+        g.splits = chains_of(&g);
+    } else { /* window [p, (r,s,i)] w [(r,s,i), j] */
+        const int32_t i = dx ? s.o : s.c, j = dx ? s.c : s.o;
+        g.m = positions, g.n = j, g.k = taps * i;
+        g.a_m = (dx ? s.y : s.x)->shape[3], g.a_k = 1, g.a_b[2] = i;
+        g.b_k = dx ? j : 1, g.b_n = dx ? 1 : g.k, g.b_b[2] = (int64_t)g.k * j;
+        g.c_m = (dx ? s.x : s.y)->shape[3], g.c_b[2] = j;
+    }
+    if (groups == 1) g.a_b[2] = g.b_b[2] = g.c_b[2] = 0;
+    if (!an_conv_windowless(w, n)) g.window = window_of(n, &s);
+    *out = g;
+}
+
+/* What a window reads again and the zeros of dX between strides are no work. */
+void an_conv_work(const an_planner *w, int32_t id, uint64_t *flops, uint64_t *bytes)
+{
+    const struct an_tensor *n = w->g->node[id];
+    const sides s = sides_of(w, n);
+    *flops = 2u * (uint64_t)s.y->numel * (uint64_t)s.taps[0] * (uint64_t)s.taps[1] * (uint64_t)s.c;
+    *bytes = 0;
+    for (int i = 0; i < 2; i++) *bytes += (uint64_t)w->g->node[n->src[i]]->numel * an_dtype_bytes((an_dtype)n->dtype);
+}
+
+const char *an_conv_name(const struct an_tensor *n)
+{
+    return n->op == AN_OP_CONV2D ? "conv2d" : n->op == AN_OP_CONV2D_DX ? "conv2d_dx" : "conv2d_dw";
+}

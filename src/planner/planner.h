@@ -1,0 +1,38 @@
+/* planner.h: from nodes to steps. The one entry to the planner; its passes are in the files beside it. */
+#ifndef AN_PLANNER_PLANNER_H
+#define AN_PLANNER_PLANNER_H
+
+#include "device/device.h"
+#include "graph/graph.h"
+
+/* Where a leaf's data stands: answered by the context. */
+typedef struct an_leaf_place {
+    int32_t slot; /* AN_SLOT_INPUT or a persistent slot; for INPUT and SCALAR leaves the planner assigns the offset */
+    int64_t offset, bytes;
+    an_usage usage;
+    const char *name;
+} an_leaf_place;
+typedef an_leaf_place (*an_leaf_fn)(void *user, an_leaf kind, int index);
+/* Layout of a parameter block: offset in bytes of source i of PACK `block`, and the block's size. */
+typedef int64_t (*an_pack_fn)(void *user, int block, int source, int64_t *block_bytes);
+
+typedef struct an_plan_request {
+    an_graph *graph;
+    const int32_t *root; /* nodes to keep readable */
+    int n_roots;
+    int32_t effects_from; /* ASSIGN nodes with id >= this run */
+    const an_target *target;
+    an_leaf_fn leaf;
+    an_pack_fn pack;
+    void *user;
+    bool unfused, apart, verify;
+    int recompute;         /* 0 off, 1 on, 2 by budget */
+    int32_t loss;          /* node of the last an_backward, -1: launches after its own are the backward pass */
+    uint64_t budget_bytes; /* 0: none; what persists counts */
+    uint64_t persistent_bytes;
+    void (*dump)(void *user, const char *pass, const char *text); /* may be NULL */
+} an_plan_request;
+
+an_status an_plan_make(an_err *err, const an_plan_request *rq, an_plan **out);
+
+#endif

@@ -1,0 +1,107 @@
+/* views.c: seeing through moves. A move has no memory: reading it is reading its source elsewhere. */
+#include "planner/planner_internal.h"
+
+#include <string.h>
+
+bool an_is_move(const an_planner *w, int32_t id)
+{
+    if (w->node[id].as_copy) return false;
+    switch (w->g->node[id]->op) {
+    case AN_OP_RESHAPE:
+    case AN_OP_PERMUTE:
+    case AN_OP_EXPAND:
+    case AN_OP_SLICE:
+    case AN_OP_FLIP:
+    case AN_OP_DETACH:
+    case AN_OP_ALLREDUCE: return true;
+    default: return false; /* PAD and CONCAT choose between values: they are arithmetic */
+    }
+}
+
+int32_t an_base(const an_planner *w, int32_t id)
+{
+    while (an_is_move(w, id)) id = w->g->node[id]->src[0];
+    return id;
+}
+
+void an_move_index(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *iv, an_ix *out)
+{
+    const struct an_tensor *n = w->g->node[id], *s = w->g->node[n->src[0]];
+    switch (n->op) {
+    case AN_OP_RESHAPE: an_ix_unlinear(p, an_ix_linear(p, n->rank, n->shape, iv), s->rank, s->shape, out); break;
+    case AN_OP_PERMUTE:
+        for (int i = 0; i < n->rank; i++) out[n->attr[i]] = iv[i];
+        break;
+    case AN_OP_EXPAND:
+        for (int i = 0; i < n->rank; i++) out[i] = s->shape[i] == 1 ? an_ix_const(p, 0) : iv[i];
+        break;
+    case AN_OP_SLICE:
+        for (int i = 0; i < n->rank; i++)
+            out[i] = an_ix_add(p, an_ix_mul(p, iv[i], n->attr[2 * i + 1]), an_ix_const(p, n->attr[2 * i]));
+        break;
+    case AN_OP_FLIP:
+        for (int i = 0; i < n->rank; i++)
+            out[i] =
+                n->attr[0] >> i & 1 ? an_ix_add(p, an_ix_const(p, n->shape[i] - 1), an_ix_mul(p, iv[i], -1)) : iv[i];
+        break;
+    default: memcpy(out, iv, sizeof *out * n->rank); break; /* DETACH, ALLREDUCE of one rank, copies of any kind */
+    }
+}
+
+void an_walk(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *iv, int32_t *base, an_ix *out)
+{
+    an_ix a[AN_MAX_RANK], b[AN_MAX_RANK];
+    memcpy(a, iv, sizeof *a * w->g->node[id]->rank);
+    while (an_is_move(w, id)) {
+        an_move_index(w, p, id, a, b);
+        id = w->g->node[id]->src[0];
+        memcpy(a, b, sizeof *a * w->g->node[id]->rank);
+    }
+    *base = id;
+    memcpy(out, a, sizeof *out * w->g->node[id]->rank);
+}
+
+an_ix an_memory_index(const an_planner *w, an_ix_pool *p, int32_t base, const an_ix *iv)
+{
+    const struct an_tensor *n = w->g->node[base];
+    const int64_t *stride = w->node[base].stride;
+    if (!stride) return an_ix_linear(p, n->rank, n->shape, iv);
+    an_ix sum = an_ix_const(p, 0);
+    for (int i = 0; i < n->rank; i++) sum = an_ix_add(p, sum, an_ix_mul(p, iv[i], stride[i]));
+    return sum;
+}
+
+an_view an_view_of(an_planner *w, int32_t id, bool through_cast)
+{
+    const struct an_tensor *n = w->g->node[id];
+    an_view v = {.affine = true};
+    an_ix iv[AN_MAX_RANK], at[AN_MAX_RANK];
+    for (int i = 0; i < n->rank; i++) iv[i] = an_ix_var(&w->ix, i, n->shape[i]);
+    an_walk(w, &w->ix, id, iv, &v.base, at);
+    /* A weight's cast to the product's dtype happens while the operand is packed, unless it is stored; other casts are
+     * values of their own. */
+    if (through_cast && w->g->node[v.base]->op == AN_OP_CAST && !w->node[v.base].mat) {
+        int32_t below = an_base(w, w->g->node[v.base]->src[0]);
+        if (an_is_leaf(w, below)) {
+            int32_t cast = v.base;
+            memcpy(iv, at, sizeof iv);
+            an_walk(w, &w->ix, w->g->node[cast]->src[0], iv, &v.base, at);
+        }
+    }
+    v.dtype = w->g->node[v.base]->dtype;
+    an_ix where = an_memory_index(w, &w->ix, v.base, at);
+    for (int i = 0; i < n->rank; i++) v.affine &= an_ix_stride(&w->ix, where, i, &v.stride[i]);
+    if (w->ix.failed) v.affine = false;
+    if (v.affine) {
+        v.offset = w->ix.expr[where].c;
+        for (int i = 0; i < w->ix.expr[where].n; i++)
+            v.affine &= w->ix.atom[w->ix.expr[where].term[i].atom].kind == AN_ATOM_VAR;
+    }
+    return v;
+}
+
+const char *an_scope_of(const an_planner *w, int32_t id)
+{
+    int32_t s = w->g->node[id]->scope;
+    return s >= 0 && s < w->g->n_scopes ? w->g->scopes[s] : "";
+}

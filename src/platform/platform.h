@@ -1,0 +1,58 @@
+/* platform.h: the few things we ask of the operating system: files, time, memory maps, processes, shared objects.
+ * Everything that differs between Linux and macOS is here and nowhere else. */
+#ifndef AN_PLATFORM_PLATFORM_H
+#define AN_PLATFORM_PLATFORM_H
+
+#include "base/base.h"
+
+typedef struct an_map_file {
+    const void *data; /* NULL for an empty file */
+    size_t bytes;
+} an_map_file;
+
+double an_seconds(void); /* monotonic */
+
+/* The whole file with a NUL added, to be released with free(). A file above max_bytes (0: no limit) is refused. */
+an_status an_file_read(an_err *err, const char *path, size_t max_bytes, char **out, size_t *out_bytes);
+an_status an_file_map(an_err *err, const char *path, an_map_file *out); /* a regular file, read-only */
+void an_file_unmap(an_map_file *m);
+
+/* Crash-safe replacement of a file: begin opens DIR/.NAME.XXXXXX.tmp, write appends, commit does fsync, rename and
+ * fsync of the folder, abort removes the temporary file. After a failed write or commit the old file is untouched and
+ * the temporary one is gone (when only the fsync of the folder fails, the new file is in place and the sentence says
+ * what is not sure). abort after commit, or after a failure, does nothing. */
+typedef struct an_save {
+    int fd;
+    char path[1024], temp[1100];
+    uint64_t bytes;
+} an_save;
+an_status an_save_begin(an_err *err, const char *path, an_save *out);
+an_status an_save_write(an_err *err, an_save *s, const void *data, size_t bytes);
+an_status an_save_commit(an_err *err, an_save *s);
+void an_save_abort(an_save *s);
+
+an_status an_make_dirs(an_err *err, const char *path, unsigned mode); /* like mkdir -p; existing folders are fine */
+
+/* Runs argv[0] with argv (no shell), stdin from /dev/null, output (stdout and stderr together, at most `cap` bytes
+ * kept, NUL added) in `output`; kills it after timeout_s. *exit_code is the code, 128+n for a signal, -1 for a
+ * timeout. */
+an_status an_spawn(an_err *err, const char *const *argv, double timeout_s, char *output, size_t cap, int *exit_code);
+/* The same for several at once: all are started, then waited for. Program i has the `cap` bytes at output + i*cap. A
+ * program that cannot be started is AN_E_ENV (and the others are killed); one that fails is an exit code. */
+an_status an_spawn_many(an_err *err, const char *const *const *argvs, int n, double timeout_s, char *output, size_t cap,
+                        int *exit_codes);
+
+void *an_dl_open(an_err *err, const char *path); /* NULL and a sentence on failure */
+void *an_dl_sym(void *lib, const char *name);
+void an_dl_close(void *lib);
+
+/* Page-aligned memory, in huge pages where the system grants them on request; NULL when there is none. Zeroed. */
+void *an_pages_alloc(size_t bytes);
+void an_pages_free(void *p, size_t bytes);
+
+uint64_t an_rss_bytes(void);              /* resident now */
+uint64_t an_peak_rss_bytes(void);         /* highest so far */
+uint64_t an_memory_bytes(void);           /* what this process may use: the lower of RAM and the cgroup limit */
+uint64_t an_cgroup_limits(double *cores); /* memory and processors a cgroup leaves us; 0: no limit */
+
+#endif

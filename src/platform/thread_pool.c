@@ -1,0 +1,222 @@
+/* thread_pool.c: the thread pool.
+ *
+ * Owns:      the worker threads and the one job in flight.
+ * Does not:  decide how work is cut; a task is whatever its index means to the caller.
+ *
+ * A run is three words. `remaining` holds the tasks not yet taken: whoever subtracts one from a positive value owns
+ * task n - value. `done` counts finished tasks; the run is over when it reaches n. `epoch` tells idle workers to look.
+ *
+ * Invariants:
+ *   - fn, arg and n are written while done == n of the run before, that is, while nobody owns a task, and read only by
+ *     owners of a task. A worker that comes late finds remaining <= 0, or takes a task of the newer run, which is as
+ *     good. So the caller never waits for a worker that sleeps, only for tasks that were taken.
+ *   - A sleeper and its waker each write their word, then read the other's, in sequentially consistent order: one of
+ *     the two sees the other, and no wake-up is lost. */
+#include "platform/thread_pool.h"
+#include "platform/platform.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LINE = 128, THREADS_MAX = 1024 }; /* two 64-byte lines: the prefetcher fetches in pairs; 128 on Apple's cores */
+enum { STACK_BYTES = 4 << 20 };          /* the same everywhere; macOS gives threads 512 KiB by itself */
+
+/* Long enough to bridge the gaps between the kernels of a step, short enough not to heat an idle machine. With fewer
+ * cores than threads the spinner holds the core that the others need. */
+static const double SPIN_SECONDS = 50e-6, SPIN_SECONDS_CROWDED = 1e-6;
+
+typedef struct worker {
+    an_pool *pool;
+    pthread_t thread;
+    int index;
+} worker;
+
+struct an_pool {
+    _Alignas(LINE) atomic_llong remaining;
+    _Alignas(LINE) atomic_llong done;
+    _Alignas(LINE) atomic_uint epoch; /* read by all who spin, written once a run */
+    atomic_bool stop;
+    atomic_int sleepers; /* workers in or on their way into cond_wait */
+    atomic_bool caller_waits;
+    _Alignas(LINE) an_pool_fn fn;
+    void *arg;
+    int64_t n;
+    pthread_mutex_t mutex;
+    pthread_cond_t work, finished;
+    int threads;
+    double spin_seconds;
+    worker *workers; /* [threads - 1] that were started */
+};
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Takes and runs tasks until none is left; finally reports what it ran. Tasks that one call takes are all of one run,
+ * because a run cannot end while some of its tasks are unreported. */
+static void work(an_pool *p, int thread)
+{
+    int64_t ran = 0, n = 0;
+    for (;;) {
+        int64_t left = atomic_fetch_sub_explicit(&p->remaining, 1, memory_order_acq_rel);
+        if (left <= 0) break;
+        n = p->n;
+        p->fn(p->arg, n - left, thread);
+        ran++;
+    }
+    if (ran == 0) return;
+    if (atomic_fetch_add(&p->done, ran) + ran != n || !atomic_load(&p->caller_waits)) return;
+    pthread_mutex_lock(&p->mutex);
+    pthread_cond_signal(&p->finished);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+/* Spins until the epoch leaves `seen`, then sleeps; returns the new epoch. */
+static unsigned next_epoch(an_pool *p, unsigned seen)
+{
+    unsigned now;
+    double until = an_seconds() + p->spin_seconds;
+    do {
+        for (int i = 0; i < 32; i++) {
+            now = atomic_load_explicit(&p->epoch, memory_order_acquire);
+            if (now != seen) return now;
+            relax();
+        }
+    } while (an_seconds() < until);
+    pthread_mutex_lock(&p->mutex);
+    atomic_fetch_add(&p->sleepers, 1);
+    while ((now = atomic_load(&p->epoch)) == seen) pthread_cond_wait(&p->work, &p->mutex);
+    atomic_fetch_sub(&p->sleepers, 1);
+    pthread_mutex_unlock(&p->mutex);
+    return now;
+}
+
+static void *worker_main(void *arg)
+{
+    worker *w = arg;
+    an_pool *p = w->pool;
+    for (unsigned seen = 0; !atomic_load_explicit(&p->stop, memory_order_acquire);) {
+        seen = next_epoch(p, seen);
+        work(p, w->index);
+    }
+    return NULL;
+}
+
+/* Tells everybody; wakes at most `wanted` of those who sleep. */
+static void announce(an_pool *p, int64_t wanted)
+{
+    atomic_fetch_add(&p->epoch, 1);
+    if (atomic_load(&p->sleepers) == 0) return;
+    pthread_mutex_lock(&p->mutex);
+    int64_t asleep = atomic_load(&p->sleepers);
+    if (wanted >= asleep)
+        pthread_cond_broadcast(&p->work);
+    else
+        for (int64_t i = 0; i < wanted; i++) pthread_cond_signal(&p->work);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static bool finished_soon(an_pool *p, int64_t n)
+{
+    double until = an_seconds() + p->spin_seconds;
+    do {
+        for (int i = 0; i < 32; i++) {
+            if (atomic_load_explicit(&p->done, memory_order_acquire) == n) return true;
+            relax();
+        }
+    } while (an_seconds() < until);
+    return false;
+}
+
+void an_pool_run(an_pool *p, int64_t n_tasks, an_pool_fn fn, void *arg)
+{
+    if (p == NULL || p->threads == 1 || n_tasks <= 1) {
+        for (int64_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
+        return;
+    }
+    p->fn = fn;
+    p->arg = arg;
+    p->n = n_tasks;
+    atomic_store_explicit(&p->done, 0, memory_order_relaxed);
+    atomic_store_explicit(&p->remaining, n_tasks, memory_order_release);
+    announce(p, n_tasks - 1);
+    work(p, 0);
+    if (atomic_load_explicit(&p->done, memory_order_acquire) == n_tasks || finished_soon(p, n_tasks)) return;
+    pthread_mutex_lock(&p->mutex);
+    atomic_store(&p->caller_waits, true);
+    while (atomic_load(&p->done) != n_tasks) pthread_cond_wait(&p->finished, &p->mutex);
+    atomic_store(&p->caller_waits, false);
+    pthread_mutex_unlock(&p->mutex);
+}
+
+static an_status start_workers(an_err *err, an_pool *p, int threads)
+{
+    pthread_attr_t attr;
+    pthread_attr_init(&attr);
+    pthread_attr_setstacksize(&attr, STACK_BYTES);
+    int failure = 0;
+    while (p->threads < threads && failure == 0) {
+        worker *w = &p->workers[p->threads - 1];
+        *w = (worker){.pool = p, .index = p->threads};
+        failure = pthread_create(&w->thread, &attr, worker_main, w);
+        p->threads += failure == 0;
+    }
+    pthread_attr_destroy(&attr);
+    if (failure == 0) return AN_OK;
+    return an_fail(err, AN_E_ENV, "thread pool: cannot start thread %d of %d: %s; ask for fewer threads",
+                   p->threads + 1, threads, strerror(failure));
+}
+
+an_status an_pool_open(an_err *err, int threads, an_pool **out)
+{
+    *out = NULL;
+    if (threads < 0 || threads > THREADS_MAX)
+        return an_fail(err, AN_E_USAGE, "thread pool: %d threads; use 1 to %d, or 0 for all cores", threads,
+                       THREADS_MAX);
+    int cores = an_cores_available();
+    if (threads == 0) threads = AN_MIN(cores, THREADS_MAX);
+    an_pool *p = aligned_alloc(LINE, sizeof *p);
+    if (p == NULL) return an_fail_nomem(err, "thread pool", sizeof *p);
+    memset(p, 0, sizeof *p);
+    p->threads = 1;
+    p->spin_seconds = threads <= cores ? SPIN_SECONDS : SPIN_SECONDS_CROWDED;
+    p->workers = calloc((size_t)threads, sizeof *p->workers);
+    if (p->workers == NULL) {
+        free(p);
+        return an_fail_nomem(err, "thread pool", (size_t)threads * sizeof *p->workers);
+    }
+    pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->finished, NULL);
+    an_status status = start_workers(err, p, threads);
+    if (status != AN_OK)
+        an_pool_close(p);
+    else
+        *out = p;
+    return status;
+}
+
+void an_pool_close(an_pool *p)
+{
+    if (p == NULL) return;
+    atomic_store(&p->stop, true);
+    announce(p, INT64_MAX);
+    for (int i = 0; i + 1 < p->threads; i++) pthread_join(p->workers[i].thread, NULL);
+    pthread_cond_destroy(&p->work);
+    pthread_cond_destroy(&p->finished);
+    pthread_mutex_destroy(&p->mutex);
+    free(p->workers);
+    free(p);
+}
+
+int an_pool_threads(const an_pool *p)
+{
+    return p == NULL ? 1 : p->threads;
+}

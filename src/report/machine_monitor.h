@@ -1,0 +1,30 @@
+/* machine_monitor.h: what changes about the machine while a run goes on: swap that grows, heat, the battery, low-power mode.
+ *
+ * Owns:      what is worth a sentence, and that it is said once a change.
+ * Does not:  read the facts (platform/system_info.h, the device), print or write.
+ */
+#ifndef AN_REPORT_MACHINE_MONITOR_H
+#define AN_REPORT_MACHINE_MONITOR_H
+
+#include "platform/system_info.h"
+
+enum { AN_WATCH_SECONDS = 30 }; /* between two looks: on macOS a look runs programs of the system, some tens of ms */
+
+typedef struct an_monitor {
+    an_system_info was;             /* at the last look */
+    uint64_t swap_begin, swap_told; /* bytes in use when the run began; growth that was last told */
+    bool throttled, stalled;        /* told, and not yet over */
+    double looked;                  /* clock: the caller's */
+} an_monitor;
+
+/* This machine's facts, macOS' own words on heat and low-power mode among them. */
+void an_monitor_facts(an_system_info *out);
+/* The same for what moves: the rest stays. */
+void an_monitor_update(an_system_info *io);
+
+/* The run begins in this state: what of it slows a run is said, as an_monitor_look does. */
+void an_monitor_begin(an_monitor *w, const an_system_info *now, an_text *out);
+/* What has changed since the last look, a sentence a line; nothing for nothing. */
+void an_monitor_look(an_monitor *w, const an_system_info *now, an_text *out);
+
+#endif

@@ -1,0 +1,316 @@
+#define _DEFAULT_SOURCE
+#include "report/metrics.h"
+#include "report/provenance.h"
+#include "report/machine_monitor.h"
+#include "io/formats/json.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+extern char **environ;
+
+static an_status path_in(an_err *err, const char *dir, const char *name, char out[AN_CKPT_PATH_BYTES])
+{
+    int n = snprintf(out, AN_CKPT_PATH_BYTES, "%s/%s", dir, name);
+    return n > 0 && n < AN_CKPT_PATH_BYTES ? AN_OK
+                                           : an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
+}
+
+/* ,"key":number, or null where JSON has no such number. */
+static void put_number(an_text *out, const char *key, double value)
+{
+    if (isfinite(value))
+        an_text_printf(out, ",\"%s\":%.9g", key, value);
+    else
+        an_text_printf(out, ",\"%s\":null", key);
+}
+
+/* ,"key":"text". What is no UTF-8 (a folder's name, say) is left out: JSON cannot hold it. */
+static void put_text(an_text *out, const char *key, const char *text)
+{
+    an_text_printf(out, ",\"%s\":", key);
+    if (an_json_check_text(NULL, key, text) == AN_OK)
+        an_json_put(out, text);
+    else
+        an_text_puts(out, "null");
+}
+
+static an_status write_line(an_err *err, an_jsonl *j, an_text *line)
+{
+    an_status status = line->failed ? an_fail_nomem(err, j->path, line->len) : an_jsonl_write(err, j, line->data);
+    an_text_free(line);
+    return status;
+}
+
+/* ---- metrics */
+
+an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *out)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    AN_TRY(path_in(err, dir, "metrics.jsonl", path));
+    /* An evaluation before the first update is the line of update -1, and is done again with it. */
+    AN_TRY(an_jsonl_cut_after(err, path, "step", step > 0 ? step - 1 : -2, NULL));
+    return an_jsonl_open(err, path, out);
+}
+
+an_status an_metrics_write(an_err *err, an_jsonl *j, const an_train_event *e, bool evaluated)
+{
+    an_text line = {0};
+    an_text_printf(&line, "{\"step\":%lld", (long long)e->step);
+    put_number(&line, "loss", e->loss);
+    if (evaluated) put_number(&line, "val_loss", e->val_loss);
+    if (evaluated && isfinite(e->train_loss)) put_number(&line, "train_loss", e->train_loss);
+    put_number(&line, "lr", e->lr);
+    put_number(&line, "grad_norm", e->norm);
+    if (e->scale > 0) put_number(&line, "scale", e->scale);
+    if (e->scale > 0) an_text_printf(&line, ",\"skipped\":%lld", (long long)e->skipped);
+    put_number(&line, "ms", e->ms);
+    put_number(&line, "tokens_per_s", e->tokens_per_s);
+    put_number(&line, "data_wait_ms", e->data_wait_ms);
+    if (isfinite(e->gpu_busy)) put_number(&line, "gpu_busy", e->gpu_busy);
+    an_text_puts(&line, "}");
+    return write_line(err, j, &line);
+}
+
+/* ---- the logbook */
+
+static void begin_line(an_text *out, const char *event, const an_session *r)
+{
+    time_t now = time(NULL);
+    struct tm utc;
+    char text[32] = "";
+    if (gmtime_r(&now, &utc)) strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    an_text_printf(out, "{\"event\":\"%s\",\"step\":%lld,\"time\":\"%s\",\"unix\":%lld", event, (long long)r->step,
+                   text, (long long)now);
+}
+
+/* Takes the line, whatever comes of it. */
+static an_status add_line(an_err *err, const an_session *r, an_text *line, an_status status)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    an_jsonl j;
+    an_text_puts(line, "}");
+    if (status == AN_OK) status = path_in(err, r->cfg.out, "logbook.jsonl", path);
+    if (status == AN_OK) status = an_jsonl_open(err, path, &j);
+    if (status != AN_OK) {
+        an_text_free(line);
+        return status;
+    }
+    status = write_line(err, &j, line);
+    an_jsonl_close(&j);
+    return status;
+}
+
+/* What tells this machine from another one. */
+static void host_name(char out[256])
+{
+    struct utsname u;
+    if (uname(&u) == 0)
+        snprintf(out, 256, "%.100s %.40s", u.nodename, u.machine);
+    else
+        snprintf(out, 256, "unknown");
+}
+
+static void put_environment(an_text *out)
+{
+    const char *comma = "";
+    an_text_puts(out, ",\"environment\":{");
+    for (char **e = environ; e && *e; e++) {
+        const char *equals = strchr(*e, '=');
+        const bool ours = strncmp(*e, "OMP_", 4) == 0 || strncmp(*e, "ANNEAL_", 7) == 0;
+        if (!equals || !ours || an_json_check_text(NULL, "", *e) != AN_OK) continue;
+        an_text name = {0};
+        an_text_putn(&name, *e, (size_t)(equals - *e));
+        an_text_puts(out, comma);
+        an_json_put(out, name.data ? name.data : "");
+        an_text_puts(out, ":");
+        an_json_put(out, equals + 1);
+        out->failed |= name.failed;
+        an_text_free(&name);
+        comma = ",";
+    }
+    an_text_puts(out, "}");
+}
+
+static void put_data(const an_session *r, an_text *out)
+{
+    an_mount_info mount = {0};
+    put_text(out, "data", r->cfg.data);
+    an_text_printf(out, ",\"train_tokens\":%lld,\"val_tokens\":%lld", (long long)an_data_tokens(r->data, AN_TRAIN),
+                   (long long)an_data_tokens(r->data, AN_VAL));
+    put_text(out, "train_xxh3", r->data_xxh3[AN_TRAIN]);
+    put_text(out, "val_xxh3", r->data_xxh3[AN_VAL]);
+    if (strcmp(r->cfg.data, "corpus") != 0) an_mount_info_read(r->cfg.data, &mount);
+    put_text(out, "mount", mount.type);
+}
+
+static void put_machine(const an_session *r, an_text *out)
+{
+    an_system_info facts;
+    struct utsname u;
+    char host[256];
+    if (uname(&u) == 0)
+        an_text_printf(out, ",\"system\":\"%s %s\",\"machine\":\"%s\"", u.sysname, u.release, u.machine);
+    host_name(host);
+    put_text(out, "host", host);
+    an_monitor_facts(&facts);
+    an_text_puts(out, ",\"facts\":");
+    an_system_info_json(&facts, out);
+    an_text_printf(out, ",\"anneal\":\"%s\"", AN_VERSION);
+    put_text(out, "commit", r->commit ? r->commit : "");
+    put_text(out, "compiler", __VERSION__);
+    put_environment(out);
+}
+
+static an_status put_device(an_err *err, const an_session *r, an_text *out)
+{
+    an_device_proof proof;
+    const char *text = an_report_text(r->cx, "device");
+    AN_TRY(an_prove_device(err, r, &proof));
+    put_text(out, "device", text ? text : r->cfg.device);
+    an_text_printf(out, ",\"built\":%s,\"available\":%s", proof.built ? "true" : "false",
+                   proof.available ? "true" : "false");
+    put_text(out, "product_checked", proof.sentence);
+    an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"float32\",\"moments\":\"float32\"",
+                   an_dtype_text(r->cfg.dtype));
+    put_text(out, "mode", r->cfg.compile ? "fused" : "one kernel an operation");
+    return AN_OK;
+}
+
+/* ---- the folder's past */
+
+/* The last line with a host, and the latest time of any. */
+static void read_past(const char *path, char host[256], int64_t *latest)
+{
+    FILE *f = fopen(path, "rb");
+    char *line = NULL;
+    size_t cap = 0;
+    *host = 0;
+    *latest = 0;
+    if (!f) return;
+    for (ssize_t n; (n = getline(&line, &cap, f)) > 0;) {
+        json_t *root;
+        if (an_json_parse(NULL, path, 0, line, (size_t)n, &root) != AN_OK) continue;
+        const char *name = json_string_value(json_object_get(root, "host"));
+        const json_int_t when = json_integer_value(json_object_get(root, "unix"));
+        if (name) snprintf(host, 256, "%.250s", name);
+        if (when > *latest) *latest = when;
+        json_decref(root);
+    }
+    free(line);
+    fclose(f);
+}
+
+static void look_back(const char *dir, an_text *notes)
+{
+    char path[AN_CKPT_PATH_BYTES], before[256], now[256];
+    int64_t latest;
+    if (path_in(NULL, dir, "logbook.jsonl", path) != AN_OK) return;
+    read_past(path, before, &latest);
+    host_name(now);
+    if (*before && strcmp(before, now) != 0)
+        an_text_printf(notes,
+                       "this run was made on %s and goes on on %s: in float32 to the same bits on any CPU, in bfloat16 "
+                       "only on a like one",
+                       before, now);
+    const int64_t back = latest - (int64_t)time(NULL);
+    if (back > 60)
+        an_text_printf(
+            notes,
+            "%sthe clock stands %lld s before the logbook's last line: times there are not in order, nothing "
+            "else depends on it",
+            notes->len ? "\n" : "", (long long)back);
+}
+
+/* ---- beginning, plan, end */
+
+static an_status save_settings(an_err *err, const an_session *r)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    an_text text = {0};
+    AN_TRY(path_in(err, r->cfg.out, "config.yaml", path));
+    an_train_config_yaml(&r->cfg, &text);
+    an_status status = text.failed ? an_fail_nomem(err, path, text.len) : an_write_file(err, path, text.data, text.len);
+    an_text_free(&text);
+    return status;
+}
+
+an_status an_logbook_begin(an_err *err, const an_session *r, an_text *notes)
+{
+    an_text line = {0};
+    look_back(r->cfg.out, notes);
+    AN_TRY(save_settings(err, r));
+    begin_line(&line, "begin", r);
+    put_machine(r, &line);
+    put_data(r, &line);
+    an_status status = put_device(err, r, &line);
+    put_text(&line, "preset", r->cfg.preset);
+    put_text(&line, "note", r->cfg.note);
+    an_text_puts(&line, ",\"settings\":");
+    if (status == AN_OK) status = an_config_json(err, &an_train_keys, &r->cfg, &line);
+    return add_line(err, r, &line, status);
+}
+
+an_status an_logbook_plan(an_err *err, const an_session *r)
+{
+    an_bill b;
+    an_text line = {0};
+    AN_TRY(an_session_result(err, r->cx, an_report(r->cx, &b)));
+    const struct {
+        const char *key;
+        uint64_t value;
+    } row[] = {{"peak_bytes", b.peak_bytes},
+               {"weight_bytes", b.weight_bytes},
+               {"gradient_bytes", b.gradient_bytes},
+               {"moment_bytes", b.moment_bytes},
+               {"activation_bytes", b.activation_bytes},
+               {"scratch_bytes", b.scratch_bytes},
+               {"input_bytes", b.input_bytes},
+               {"flops", b.flops},
+               {"launches", (uint64_t)b.launches},
+               {"kernels", (uint64_t)b.kernels},
+               {"compiled", (uint64_t)b.compiled},
+               {"cached", (uint64_t)b.cached},
+               {"fallbacks", (uint64_t)b.fallbacks},
+               {"fallback_bytes", b.fallback_bytes},
+               {"workers", (uint64_t)r->cfg.workers}};
+    begin_line(&line, "plan", r);
+    put_text(&line, "recompute", r->cfg.recompute);
+    for (size_t i = 0; i < AN_COUNT(row); i++)
+        an_text_printf(&line, ",\"%s\":%llu", row[i].key, (unsigned long long)row[i].value);
+    put_number(&line, "plan_ms", b.plan_ms);
+    put_number(&line, "compile_ms", b.compile_ms);
+    put_number(&line, "fallback_ms", b.fallback_ms);
+    return add_line(err, r, &line, AN_OK);
+}
+
+an_status an_logbook_machine(an_err *err, const an_session *r, const char *what, const an_system_info *facts)
+{
+    an_text line = {0};
+    begin_line(&line, "machine", r);
+    put_text(&line, "what", what);
+    an_text_puts(&line, ",\"facts\":");
+    an_system_info_json(facts, &line);
+    return add_line(err, r, &line, AN_OK);
+}
+
+an_status an_logbook_end(an_err *err, const an_session *r, const char *how, const an_train_result *result)
+{
+    an_text line = {0};
+    begin_line(&line, how, r);
+    put_number(&line, "loss", result->loss);
+    put_number(&line, "val_loss", result->val_loss);
+    put_number(&line, "best_val_loss", r->best_val);
+    put_number(&line, "seconds", result->seconds);
+    put_number(&line, "user_s", result->user_s);
+    put_number(&line, "system_s", result->system_s);
+    put_number(&line, "compile_s", result->compile_s);
+    put_number(&line, "evaluate_s", result->evaluate_s);
+    put_number(&line, "save_s", result->save_s);
+    put_number(&line, "data_wait_s", result->data_wait_s);
+    return add_line(err, r, &line, AN_OK);
+}

@@ -1,0 +1,117 @@
+#define _DEFAULT_SOURCE
+#include "report/provenance.h"
+#include <anneal_tools.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+/* ---- the device */
+
+enum { M = 48, K = 64, N = 32 };
+
+/* A x B in the run's dtype with a float32 result, into out [M,N]. */
+static an_status product(an_err *err, an_ctx *cx, an_dtype dtype, float out[M * N])
+{
+    float a[M * K], b[K * N];
+    for (int i = 0; i < M * K; i++) a[i] = (float)(i * 7 % 17 - 8) / 8;
+    for (int i = 0; i < K * N; i++) b[i] = (float)(i * 5 % 13 - 6) / 8;
+    an_tensor *x = an_cast(an_input(cx, AN_F32, AN_SHAPE(M, K), a), dtype); /* [M,K] */
+    an_tensor *y = an_cast(an_input(cx, AN_F32, AN_SHAPE(K, N), b), dtype); /* [K,N] */
+    an_tensor *z = an_matmul_as(x, y, AN_F32);                              /* [M,N] */
+    an_status status = an_session_result(err, cx, an_eval(z));
+    if (status == AN_OK) status = an_session_result(err, cx, an_read(z, out, M * N * sizeof *out));
+    an_reset(cx);
+    return status;
+}
+
+/* In a context of its own, so that the run's memory is as the bill says. */
+static an_status product_on(an_err *err, const an_options *o, an_dtype dtype, float out[M * N])
+{
+    an_ctx *cx = an_open(o);
+    an_status status = an_session_fault(err, cx);
+    if (status == AN_OK) status = product(err, cx, dtype, out);
+    an_close(cx);
+    return status;
+}
+
+an_status an_prove_device(an_err *err, const an_session *r, an_device_proof *out)
+{
+    float device[M * N], ref[M * N];
+    an_device_facts facts;
+    const an_train_config *c = &r->cfg;
+    *out = (an_device_proof){.built = true, .available = true}; /* it opened, whatever name it goes by */
+    if (an_device_find(c->device, &facts)) {
+        out->built = facts.built;
+        out->available = facts.available;
+    }
+    const an_options same = {
+        .device = c->device, .threads = (int)c->threads, .isa = c->isa[0] ? c->isa : NULL, .cc = "none"};
+    AN_TRY(product_on(err, &(an_options){.device = "ref"}, c->dtype, ref));
+    AN_TRY(product_on(err, &same, c->dtype, device));
+    for (int i = 0; i < M * N; i++)
+        if (device[i] != ref[i])
+            return an_fail(
+                err, AN_E_DEVICE,
+                "the device's product [%d,%d]x[%d,%d] has %.9g at [%d,%d], where the oracle has %.9g: do not "
+                "train on it; anneal selftest looks at every kernel",
+                M, K, K, N, (double)device[i], i / N, i % N, (double)ref[i]);
+    snprintf(out->sentence, sizeof out->sentence, "[%d,%d]x[%d,%d] %s equals ref to the bit", M, K, K, N,
+             an_dtype_text(c->dtype));
+    return AN_OK;
+}
+
+/* ---- the data */
+
+enum { WINDOW = 1024, MOST = 4096, SPREAD = 1024 };
+
+/* The first token, and the last up to WINDOW: what windows leave over, and all of a split that is shorter. */
+static bool hash_ends(const an_data *d, int split, XXH3_state_t *state)
+{
+    int32_t x[WINDOW], y[WINDOW];
+    const int64_t n = an_data_tokens(d, split), count = AN_MIN(n - 1, WINDOW);
+    return count > 0 && an_data_window(NULL, d, split, 1, n - 1 - count, count, x, y) == AN_OK &&
+           XXH3_128bits_update(state, x, sizeof x[0]) == XXH_OK &&
+           XXH3_128bits_update(state, y, (size_t)count * sizeof y[0]) == XXH_OK;
+}
+
+void an_proof_data(const an_data *d, int split, char out[AN_HASH_TEXT_BYTES])
+{
+    int32_t x[WINDOW], y[WINDOW];
+    const int64_t windows = an_data_windows(d, split, WINDOW), used = windows > MOST ? SPREAD : windows;
+    XXH3_state_t *state = XXH3_createState();
+    bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
+    for (int64_t i = 0; i < used && ok; i++) {
+        const int64_t at = windows > MOST ? i * (windows / SPREAD) : i;
+        ok = an_data_window(NULL, d, split, WINDOW, at, 1, x, y) == AN_OK &&
+             XXH3_128bits_update(state, x, sizeof x) == XXH_OK;
+    }
+    ok = ok && hash_ends(d, split, state);
+    *out = 0;
+    if (ok) {
+        XXH128_canonical_t digest;
+        an_hash128 hash;
+        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
+        memcpy(hash.bytes, digest.digest, sizeof hash.bytes);
+        an_hash_text(hash, out);
+    }
+    XXH3_freeState(state);
+}
+
+/* ---- small files */
+
+an_status an_write_file(an_err *err, const char *path, const char *text, size_t n)
+{
+    char temp[AN_CKPT_PATH_BYTES + 8];
+    snprintf(temp, sizeof temp, "%s.tmp", path);
+    FILE *f = fopen(temp, "wb");
+    if (!f) return an_fail(err, AN_E_IO, "%s: %s", temp, strerror(errno));
+    const bool written = fwrite(text, 1, n, f) == n;
+    const bool closed = fclose(f) == 0;
+    if (written && closed && rename(temp, path) == 0) return AN_OK;
+    const int why = errno;
+    (void)unlink(temp);
+    return an_fail(err, AN_E_IO, "%s: %s", path, strerror(why));
+}

@@ -1,0 +1,162 @@
+/* runtime/introspect.c: what the devices, the compiler's cache and the last plan have to say (include/anneal_tools.h).
+ *
+ * Does not: change anything: all of it reads. Checking kernels is runtime/check_kernels.c.
+ */
+#define _DEFAULT_SOURCE  /* lstat on Linux ... */
+#define _DARWIN_C_SOURCE /* ... and on macOS */
+#include "runtime/runtime.h"
+#include "platform/platform.h"
+#include "device/cpu/cpu_internal.h"
+#include "device/metal/objc.h"
+#include "device/ref/ref_device.h"
+
+#include <anneal_tools.h>
+#include <dirent.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* ---------------------------------------------------------------------------------------------- devices */
+
+double an_device_busy_seconds(const an_ctx *cx)
+{
+    return cx && cx->device && cx->backend->busy_seconds ? cx->backend->busy_seconds(cx->device) : -1;
+}
+
+bool an_mac_state(int *thermal, int *low_power)
+{
+    return an_objc_mac_state(thermal, low_power);
+}
+
+static void ask(const an_backend *b, an_device_facts *out)
+{
+    an_device_info info = {0};
+    const bool available = b->probe(&info) != 0;
+    *out = (an_device_facts){.available = available, .built = info.built};
+    out->runs = strncmp(b->name, "null:", 5) != 0 && b != &an_backend_ref;
+    snprintf(out->name, sizeof out->name, "%s", b->name);
+    snprintf(out->reason, sizeof out->reason, "%s", info.reason);
+}
+
+int an_devices(an_device_facts *out, int cap)
+{
+    int n;
+    const an_backend *const *all = an_backend_all(&n);
+    for (int i = 0; i < n && i < cap; i++) ask(all[i], &out[i]);
+    return n;
+}
+
+bool an_device_find(const char *name, an_device_facts *out)
+{
+    an_err quiet = {0};
+    const an_backend *b = an_backend_find(&quiet, name);
+    if (b) ask(b, out);
+    return b != NULL;
+}
+
+bool an_device_examine(const char *name, an_self_check_fn *tell, void *user)
+{
+    an_err quiet = {0};
+    const an_backend *b = an_backend_find(&quiet, name);
+    if (!b || !b->examine) return false;
+    b->examine(tell, user);
+    return true;
+}
+
+/* ---------------------------------------------------------------------------------------------- the compiler */
+
+/* The first line of `cc --version`. */
+static void ask_version(const char *path, char *out, size_t cap)
+{
+    char said[2048] = "";
+    int code = -1;
+    an_err quiet = {0};
+    if (an_spawn(&quiet, (const char *const[]){path, "--version", NULL}, 10, said, sizeof said, &code) == AN_OK &&
+        code == 0)
+        snprintf(out, cap, "%.*s", (int)AN_MIN(strcspn(said, "\r\n"), cap - 1), said);
+}
+
+void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_facts *out)
+{
+    an_compiler c;
+    *out = (an_compiler_facts){0};
+    an_compiler_find(&c, &(an_device_options){.cc = cc, .cache_dir = cache_dir}, an_cpu_templates_find(NULL)->isa);
+    snprintf(out->path, sizeof out->path, "%s", c.path);
+    snprintf(out->why, sizeof out->why, "%s", c.why);
+    snprintf(out->cache_dir, sizeof out->cache_dir, "%s", c.cache_dir);
+    snprintf(out->why_cache, sizeof out->why_cache, "%s", c.why_cache);
+    if (c.path[0]) ask_version(c.path, out->version, sizeof out->version);
+    DIR *d = c.cache_dir[0] ? opendir(c.cache_dir) : NULL;
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        char path[1200];
+        struct stat st;
+        snprintf(path, sizeof path, "%s/%.255s", c.cache_dir, e->d_name);
+        if (e->d_name[0] == '.' || lstat(path, &st) != 0 || !S_ISREG(st.st_mode)) continue;
+        out->cached_files++;
+        out->cached_bytes += (int64_t)st.st_size;
+    }
+    if (d != NULL) closedir(d);
+}
+
+/* ---------------------------------------------------------------------------------------------- launches */
+
+const char *an_kernel_kind_text(an_kernel_kind kind)
+{
+    static const char *const names[] = {[AN_KERNEL_ROW] = "row",         [AN_KERNEL_GEMM] = "product",
+                                        [AN_KERNEL_ATTN] = "attention",  [AN_KERNEL_ATTN_GRAD] = "attention'",
+                                        [AN_KERNEL_SCATTER] = "scatter", [AN_KERNEL_CALL] = "call",
+                                        [AN_KERNEL_ZERO] = "zero",       [AN_KERNEL_COPY] = "copy",
+                                        [AN_KERNEL_PUT] = "put"};
+    return (size_t)kind < AN_COUNT(names) && names[kind] ? names[kind] : "other";
+}
+
+void an_profile(an_ctx *cx, bool on)
+{
+    if (cx && cx->device && cx->backend->profile) cx->backend->profile(cx->device, on);
+}
+
+int an_launch_count(const an_ctx *cx)
+{
+    return cx && cx->last && cx->last->exec ? cx->last->plan->n_steps : 0;
+}
+
+bool an_launch_get(const an_ctx *cx, int i, an_launch *out)
+{
+    if (i < 0 || i >= an_launch_count(cx)) return false;
+    const an_plan *p = cx->last->plan;
+    const an_plan_step *s = &p->step[i];
+    *out = (an_launch){.kernel = p->kernel[s->kernel].name,
+                       .scope = s->scope ? s->scope : "",
+                       .kind = an_kernel_kind_text(p->kernel[s->kernel].kind),
+                       .device_s = cx->backend->step_seconds(cx->device, cx->last->exec, i),
+                       .enqueue_s = -1,
+                       .flops = s->flops,
+                       .bytes = s->bytes,
+                       .recompute = s->recompute};
+    if (cx->backend->enqueue_seconds) out->enqueue_s = cx->backend->enqueue_seconds(cx->device, cx->last->exec, i);
+    return true;
+}
+
+int an_plan_tensor_count(const an_ctx *cx)
+{
+    return cx && cx->last ? cx->last->plan->n_values : 0;
+}
+
+bool an_plan_tensor_get(const an_ctx *cx, int i, an_plan_tensor *out)
+{
+    static const char *const kinds[AN_N_USES] = {
+        [AN_USE_WEIGHT] = "weights", [AN_USE_GRADIENT] = "gradients",     [AN_USE_MOMENT] = "moments",
+        [AN_USE_STATE] = "state",    [AN_USE_ACTIVATION] = "activations", [AN_USE_SCRATCH] = "scratch",
+        [AN_USE_INPUT] = "inputs"};
+    if (i < 0 || i >= an_plan_tensor_count(cx)) return false;
+    const an_plan *p = cx->last->plan;
+    const an_value *v = &p->value[i];
+    if (v->slot != AN_SLOT_ARENA || v->inside >= 0 || v->first < 0) return false;
+    *out = (an_plan_tensor){.name = v->name ? v->name : "",
+                            .kind = kinds[v->usage],
+                            .scope = v->first < p->n_steps && p->step[v->first].scope ? p->step[v->first].scope : "",
+                            .bytes = (uint64_t)v->bytes,
+                            .first = v->first,
+                            .last = AN_MIN(v->last, p->n_steps - 1)};
+    return true;
+}

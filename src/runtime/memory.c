@@ -1,0 +1,138 @@
+/* runtime/memory.c: what a context holds and may hold: counters, watermarks, giving memory back; the list of waits.
+ *
+ * Owns:      the rule of the watermarks: above the high one nothing is requested, above the low one idle memory goes
+ * back first. Does not:  place anything: a plan knows its bytes before it is run.
+ */
+#include "runtime/runtime.h"
+#include "base/text.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double HIGH_MARK = 0.95, LOW_MARK = 0.8; /* of what the device recommends */
+
+static void ask_device(const an_ctx *cx, uint64_t *driver, uint64_t *recommended)
+{
+    *driver = *recommended = 0;
+    if (cx->device && cx->backend->memory) cx->backend->memory(cx->device, driver, recommended);
+}
+
+/* Bytes that a mark stands for; UINT64_MAX: no limit. */
+static uint64_t mark(const an_ctx *cx, double asked, double usual)
+{
+    uint64_t driver, recommended;
+    ask_device(cx, &driver, &recommended);
+    if (asked < 0 || !recommended) return UINT64_MAX;
+    double bytes = (asked > 0 ? asked : usual) * (double)recommended;
+    return bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX;
+}
+
+void an_memory_freed(an_ctx *cx, an_buffer *b)
+{
+    an_wait_idle(cx); /* a step in flight may use it; its failure is said by the next call that can */
+    cx->unseen = false;
+    cx->allocated_bytes -= b->bytes;
+    cx->backend->free(cx->device, b);
+    *b = (an_buffer){0};
+}
+
+an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out)
+{
+    AN_TRY(cx->backend->alloc(&cx->err, cx->device, bytes, out));
+    cx->allocations++;
+    cx->allocated_bytes += bytes;
+    cx->peak_bytes = AN_MAX(cx->peak_bytes, cx->allocated_bytes);
+    return AN_OK;
+}
+
+/* What the stores that are not there yet, the arena and the input block would add. */
+static uint64_t missing_bytes(const an_ctx *cx, const an_plan *p)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < cx->n_stores; i++)
+        if (!cx->store[i].allocated) sum += (uint64_t)cx->store[i].bytes;
+    if ((uint64_t)p->arena_bytes > cx->arena.bytes) sum += (uint64_t)p->arena_bytes - cx->arena.bytes;
+    for (int i = 0; i < an_input_blocks(cx); i++)
+        if ((uint64_t)p->input_bytes > cx->inputs[i].bytes) sum += (uint64_t)p->input_bytes - cx->inputs[i].bytes;
+    return sum;
+}
+
+an_status an_memory_admit(an_ctx *cx, const an_cached_plan *c)
+{
+    const uint64_t more = missing_bytes(cx, c->plan);
+    if (!more) return AN_OK;
+    const uint64_t after = cx->allocated_bytes + more;
+    if (after > mark(cx, cx->options.low_watermark, LOW_MARK)) an_drop_idle(cx, c);
+    const uint64_t high = mark(cx, cx->options.high_watermark, HIGH_MARK);
+    if (after <= high) return AN_OK;
+    char need[16], most[16];
+    return an_fail(&cx->err, AN_E_NOMEM,
+                   "%s: out of memory: the step needs %s, the high watermark allows %s. Try a smaller batch, "
+                   "recompute=on, or set high_watermark",
+                   cx->backend->name, an_bytes_text((double)after, need), an_bytes_text((double)high, most));
+}
+
+an_status an_memory_read(const an_ctx *cx, an_memory *out)
+{
+    if (!cx || !out) return AN_E_USAGE;
+    *out = (an_memory){.requested_bytes = cx->allocated_bytes,
+                       .peak_bytes = cx->peak_bytes,
+                       .allocations = cx->allocations,
+                       .low_bytes = mark(cx, cx->options.low_watermark, LOW_MARK),
+                       .high_bytes = mark(cx, cx->options.high_watermark, HIGH_MARK)};
+    ask_device(cx, &out->driver_bytes, &out->recommended_bytes);
+    for (int i = 0; i < cx->n_stores; i++)
+        if (cx->store[i].allocated) out->live_bytes += (uint64_t)cx->store[i].bytes;
+    if (cx->ran && cx->ran->exec)
+        out->live_bytes += (uint64_t)cx->ran->plan->arena_bytes + cx->ran->plan->bill.input_bytes;
+    for (int i = 0; i < AN_PLAN_CACHE; i++) out->plans += cx->plans[i].plan != NULL;
+    return AN_OK;
+}
+
+void an_memory_reset_peak(an_ctx *cx)
+{
+    if (cx) cx->peak_bytes = cx->allocated_bytes;
+}
+
+an_status an_empty_cache(an_ctx *cx)
+{
+    if (!cx) return AN_E_USAGE;
+    if (cx->device) an_drop_idle(cx, NULL);
+    return AN_OK;
+}
+
+an_status an_memory_limits(an_ctx *cx, double low, double high)
+{
+    if (!cx) return AN_E_USAGE;
+    if (low != low || high != high || (high > 0 && low > high))
+        return an_fail(&cx->err, AN_E_USAGE, "an_memory_limits: the low watermark %g is above the high one %g", low,
+                       high);
+    cx->options.low_watermark = low;
+    cx->options.high_watermark = high;
+    cx->warning = NULL;
+    if (high < 0)
+        cx->warning = "the high watermark is off: a step that does not fit may make the whole machine swap, or be "
+                      "killed by the system";
+    return AN_OK;
+}
+
+/* ---------------------------------------------------------------------------------------------- waits */
+
+void an_sync_note(an_ctx *cx, const char *at)
+{
+    cx->syncs++;
+    for (int i = 0; i < cx->n_waits; i++)
+        if (cx->wait[i].at == at || (at && cx->wait[i].at && !strcmp(cx->wait[i].at, at))) {
+            cx->wait[i].count++;
+            return;
+        }
+    if (!an_grow((void **)&cx->wait, cx->n_waits, &cx->cap_waits, sizeof *cx->wait)) return; /* counted all the same */
+    cx->wait[cx->n_waits++] = (an_sync){.at = at, .count = 1};
+}
+
+int an_syncs(const an_ctx *cx, an_sync *out, int cap)
+{
+    for (int i = 0; cx && i < cx->n_waits && i < cap; i++) out[i] = cx->wait[i];
+    return cx ? cx->n_waits : 0;
+}

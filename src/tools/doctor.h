@@ -1,0 +1,52 @@
+/* doctor.h: what `anneal doctor` finds: the machine, the devices, the compiler and its cache, measured speeds, and what
+ * is wrong with them.
+ *
+ * Owns:      which findings are faults (something does not run, or not as it should) and which are hints (it runs, but
+ *            a figure measured now would mislead).
+ * Does not:  print, or fail because of what it finds.
+ */
+#ifndef AN_TOOLS_DOCTOR_H
+#define AN_TOOLS_DOCTOR_H
+
+#include "tools/bench_op.h"
+#include "platform/system_info.h"
+#include <anneal_tools.h>
+
+enum { AN_DOCTOR_DEVICES = 16, AN_DOCTOR_FINDINGS = 24 };
+
+typedef struct an_measured { /* on one device; zeros: not measured */
+    double gemm_gflops, gemm_bf16_gflops, copy_gbytes;
+    int64_t gemm_side;                   /* of those products */
+    uint64_t device_bytes, driver_bytes; /* of a GPU: free for programs; held by driver and libraries after a product */
+    char fault[512];                     /* why not; "" */
+} an_measured;
+
+typedef struct an_finding {
+    bool fault; /* false: a hint */
+    char text[400];
+} an_finding;
+
+typedef struct an_doctor {
+    an_system_info os;
+    an_mount_info cache_mount, here;
+    an_compiler_facts cc;
+    an_device_facts device[AN_DOCTOR_DEVICES];
+    an_measured measured[AN_DOCTOR_DEVICES];
+    int n_devices, n_findings;
+    an_finding finding[AN_DOCTOR_FINDINGS];
+} an_doctor;
+
+typedef struct an_doctor_options {
+    const char *device; /* the only one to measure, NULL: each that runs */
+    const char *cc, *cache_dir;
+    bool measure;
+} an_doctor_options;
+
+/* AN_E_USAGE when the device of the options does not exist; else AN_OK whatever is found. */
+an_status an_doctor_examine(an_err *err, const an_doctor_options *o, an_doctor *out);
+
+/* What the facts of `d` mean: fills finding[]. Part of the above, apart for tests. */
+void an_doctor_judge(an_doctor *d);
+bool an_doctor_faulty(const an_doctor *d);
+
+#endif

@@ -1,0 +1,192 @@
+#define _DEFAULT_SOURCE
+#include "tools/estimate.h"
+#include "train/step.h"
+#include <anneal_tools.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+/* ---- plans */
+
+typedef enum plan_kind { FIRST, UPDATE, EVALUATION, N_PLANS } plan_kind;
+
+/* Plans one of the three graphs of a run; its bill. */
+static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *out)
+{
+    const an_train_config *c = &r->cfg;
+    an_status status;
+    if (kind == EVALUATION) {
+        status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, NULL, NULL));
+    } else {
+        const int64_t micro = kind == FIRST ? 0 : c->gradient_accumulation_steps - 1;
+        const an_step s = an_step_build(r->cx, r->model, c, 0, micro, NULL, NULL);
+        status = an_step_plan(&s);
+    }
+    status = an_session_result(err, r->cx, status);
+    if (status == AN_OK) status = an_session_result(err, r->cx, an_report(r->cx, out));
+    an_reset(r->cx);
+    return status;
+}
+
+/* Twice: a plan may declare buffers that live on beside those planned before it. The update's comes last, so that what
+ * is said about "the last plan" is about it. */
+static an_status plan_all(an_err *err, an_session *r, an_bill bill[N_PLANS])
+{
+    static const plan_kind order[] = {FIRST, EVALUATION, UPDATE};
+    an_status status = AN_OK;
+    for (int pass = 0; pass < 2 && status == AN_OK; pass++)
+        for (int i = 0; i < N_PLANS && status == AN_OK; i++)
+            if (order[i] != FIRST || r->cfg.gradient_accumulation_steps > 1)
+                status = plan_one(err, r, order[i], &bill[order[i]]);
+    return status;
+}
+
+/* All plans share one arena and one input block, each as large as the largest needs. */
+static void join(const an_bill bill[N_PLANS], an_bill *out)
+{
+    uint64_t rest = 0, inputs = 0;
+    plan_kind fullest = UPDATE;
+    for (plan_kind k = FIRST; k < N_PLANS; k++) {
+        const uint64_t mine = bill[k].peak_bytes - bill[k].input_bytes;
+        if (mine > rest) rest = mine, fullest = k;
+        if (bill[k].input_bytes > inputs) inputs = bill[k].input_bytes;
+    }
+    *out = bill[UPDATE];
+    out->gradient_bytes = bill[fullest].gradient_bytes;
+    out->activation_bytes = bill[fullest].activation_bytes;
+    out->scratch_bytes = bill[fullest].scratch_bytes;
+    out->input_bytes = inputs;
+    out->peak_bytes = rest + inputs;
+}
+
+/* ---- what is not the device's */
+
+static uint64_t worker_bytes(const an_train_config *c)
+{
+    const uint64_t batch = (uint64_t)(c->batch_size * c->gradient_accumulation_steps * c->block_size);
+    return 2 * batch * sizeof(int32_t) * (uint64_t)(c->workers + 1); /* x and y; one is read, the others filled */
+}
+
+/* The batch of an evaluation, and the largest tensor: the embedding, or the wider matrix of a layer. */
+static uint64_t host_bytes(const an_train_config *c)
+{
+    const uint64_t batch = 2 * (uint64_t)(c->batch_size * c->block_size) * sizeof(int32_t), C = (uint64_t)c->n_embd;
+    const uint64_t rows = AN_MAX((uint64_t)c->vocab_size, AN_MAX(4 * C, (uint64_t)c->block_size));
+    return batch + rows * C * sizeof(float);
+}
+
+uint64_t an_estimate_host(const an_train_config *c, const an_data *data)
+{
+    return worker_bytes(c) + host_bytes(c) + (data ? an_data_bytes(data) : 0);
+}
+
+/* First and second field of /proc/self/statm in bytes; elsewhere the highest resident size so far, twice. */
+static void size_now(uint64_t *address, uint64_t *resident)
+{
+    unsigned long long pages[2];
+    FILE *f = fopen("/proc/self/statm", "r");
+    const bool told = f && fscanf(f, "%llu %llu", &pages[0], &pages[1]) == 2;
+    if (f) fclose(f);
+    if (told) {
+        const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+        *address = pages[0] * page;
+        *resident = pages[1] * page;
+        return;
+    }
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    *address = *resident = (uint64_t)usage.ru_maxrss;
+}
+
+/* What is still to come beside the margin: for each loader thread a stack and the C library's reserve of addresses
+ * (glibc: 64 MiB, aligned, so up to twice that for a moment). */
+enum { STACK_BYTES = 8 << 20, RESERVE_BYTES = 128 << 20, TOUCHED_BYTES = 256 << 10 };
+
+static void add_process(const an_train_config *c, an_estimate *p)
+{
+    uint64_t address, resident;
+    size_now(&address, &resident);
+    const uint64_t threads = (uint64_t)c->workers;
+    p->process_bytes =
+        (resident > p->data_bytes ? resident - p->data_bytes : 0) + AN_PRICE_MARGIN_BYTES + threads * TOUCHED_BYTES;
+    p->address_bytes = address - AN_MIN(address, p->data_bytes) + p->total_bytes + AN_PRICE_MARGIN_BYTES +
+                       threads * (STACK_BYTES + RESERVE_BYTES);
+}
+
+static bool runs_on(const an_ctx *cx, const char *device)
+{
+    const char *text = an_report_text((an_ctx *)cx, "device"); /* "cuda: NVIDIA ..." */
+    const size_t n = strlen(device);
+    return text && strncmp(text, device, n) == 0 && text[n] == ':';
+}
+
+uint64_t an_estimate_driver(const an_ctx *cx)
+{
+    an_memory m;
+    if (runs_on(cx, "cpu") || an_memory_read(cx, &m) != AN_OK || m.driver_bytes < m.requested_bytes) return 0;
+    return m.driver_bytes - m.requested_bytes;
+}
+
+static void add_device(const an_ctx *cx, an_estimate *p)
+{
+    an_memory m;
+    p->device_shares = runs_on(cx, "metal");
+    if ((!runs_on(cx, "cuda") && !p->device_shares) || an_memory_read(cx, &m) != AN_OK || !m.recommended_bytes) return;
+    p->device_limit_bytes = m.high_bytes;
+    p->driver_bytes = an_estimate_driver(cx);
+}
+
+static void complete(const an_train_config *c, const an_data *data, an_estimate *p)
+{
+    p->data_bytes = data ? an_data_bytes(data) : 0;
+    p->worker_bytes = worker_bytes(c);
+    p->host_bytes = host_bytes(c);
+    p->total_bytes = p->bill.peak_bytes + p->data_bytes + p->worker_bytes + p->host_bytes;
+    add_process(c, p);
+}
+
+const char *an_estimate_name(const struct an_plan_tensor *t, char out[160])
+{
+    const char *name = t->name + strspn(t->name, " "); /* what has no scope of its own begins with a blank */
+    if (strchr(name, '.') || !*t->scope)
+        snprintf(out, 160, "%s", name);
+    else
+        snprintf(out, 160, "%s of %s", name, t->scope);
+    return out;
+}
+
+static void find_largest(const an_ctx *cx, an_estimate *out)
+{
+    an_plan_tensor t;
+    for (int i = 0; i < an_plan_tensor_count(cx); i++)
+        if (an_plan_tensor_get(cx, i, &t) && t.bytes > out->largest_bytes) {
+            out->largest_bytes = t.bytes;
+            an_estimate_name(&t, out->largest);
+        }
+}
+
+an_status an_estimate_run(an_err *err, an_session *r, an_estimate *out)
+{
+    an_bill bill[N_PLANS] = {{0}};
+    *out = (an_estimate){0};
+    AN_TRY(plan_all(err, r, bill));
+    join(bill, &out->bill);
+    find_largest(r->cx, out);
+    add_device(r->cx, out);
+    complete(&r->cfg, r->data, out);
+    return AN_OK;
+}
+
+an_status an_estimate_settings(an_err *err, const an_train_config *c, const an_data *data, an_estimate *out)
+{
+    an_train_config cfg = *c;
+    an_session *r;
+    cfg.budget = 0;
+    if (strcmp(cfg.recompute, "auto") == 0) snprintf(cfg.recompute, sizeof cfg.recompute, "off");
+    AN_TRY(an_session_open(err, &cfg, NULL, AN_RUN_PARAMETERS_ONLY, &r));
+    an_status status = an_estimate_run(err, r, out);
+    if (status == AN_OK) complete(&cfg, data, out);
+    an_session_close(r);
+    return status;
+}

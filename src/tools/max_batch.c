@@ -1,0 +1,246 @@
+/* max_batch.c: the questions that are asked of a price: how large a batch, which change. A price is a plan away, some
+ * milliseconds, so they are answered by asking for prices: memory grows with the batch, and halving finds the place. */
+#define _DEFAULT_SOURCE
+#include "tools/estimate.h"
+#include "platform/system_info.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static void set_recompute(an_train_config *c, bool on)
+{
+    snprintf(c->recompute, sizeof c->recompute, "%s", on ? "on" : "off");
+}
+
+static uint64_t part_of(const an_estimate *p, an_price_part part)
+{
+    return part == AN_PRICE_DEVICE ? p->bill.peak_bytes
+           : part == AN_PRICE_HOST ? p->total_bytes - p->bill.peak_bytes
+                                   : p->total_bytes;
+}
+
+static an_status bytes_of(an_err *err, const an_train_config *c, const an_data *data, an_price_part part, uint64_t *out)
+{
+    an_estimate p;
+    AN_TRY(an_estimate_settings(err, c, data, &p));
+    *out = part_of(&p, part);
+    return AN_OK;
+}
+
+/* ---- the largest batch */
+
+enum { MOST = 1 << 20 };
+
+an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+                       bool recompute, an_fit *out)
+{
+    an_train_config t = *c;
+    int64_t fits = 0, over = 1;
+    *out = (an_fit){.recompute = recompute};
+    set_recompute(&t, recompute);
+    for (;; over *= 2) { /* the first power of two that does not fit */
+        uint64_t bytes;
+        if (over > MOST) return AN_OK;
+        t.batch_size = over;
+        AN_TRY(bytes_of(err, &t, data, limit->part, &bytes));
+        if (bytes > limit->bytes) {
+            out->next_bytes = bytes;
+            break;
+        }
+        fits = out->batch_size = over;
+        out->total_bytes = bytes;
+    }
+    while (over - fits > 1) {
+        uint64_t bytes;
+        t.batch_size = fits + (over - fits) / 2;
+        AN_TRY(bytes_of(err, &t, data, limit->part, &bytes));
+        if (bytes <= limit->bytes) {
+            fits = out->batch_size = t.batch_size;
+            out->total_bytes = bytes;
+        } else {
+            over = t.batch_size;
+            out->next_bytes = bytes;
+        }
+    }
+    return AN_OK;
+}
+
+/* ---- the smallest changes */
+
+/* Adds "CHANGE (SIZE)" when these settings fit. */
+static an_status suggest(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+                         const char *change, int *found, an_text *out)
+{
+    uint64_t bytes;
+    char size[16];
+    if (*found == 3) return AN_OK;
+    AN_TRY(bytes_of(err, c, data, limit->part, &bytes));
+    if (bytes > limit->bytes) return AN_OK;
+    an_text_printf(out, "%s%s (%s)", *found ? ", or " : "", change, an_bytes_text((double)bytes, size));
+    ++*found;
+    return AN_OK;
+}
+
+/* A smaller micro-batch, and as many more of them that an update keeps its size where that comes out even. */
+static an_status suggest_batch(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+                               bool recompute, int *found, an_text *out)
+{
+    an_fit fit;
+    char change[128];
+    if (*found == 3 || c->batch_size == 1) return AN_OK;
+    AN_TRY(an_fit_batch(err, c, data, limit, recompute, &fit));
+    if (fit.batch_size < 1) return AN_OK;
+    an_train_config t = *c;
+    const int64_t all = c->batch_size * c->gradient_accumulation_steps;
+    t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
+    int64_t even = t.batch_size;
+    while (all % even != 0) even--;
+    const char *with = recompute ? "recompute=on " : "";
+    if (2 * even > t.batch_size) { /* gradients kept over micro-batches cost memory of their own: looked at again */
+        t.batch_size = even;
+        t.gradient_accumulation_steps = all / even;
+        snprintf(change, sizeof change, "%sbatch_size=%lld gradient_accumulation_steps=%lld", with, (long long)even,
+                 (long long)(all / even));
+        const int before = *found;
+        set_recompute(&t, recompute);
+        AN_TRY(suggest(err, &t, data, limit, change, found, out));
+        if (*found > before) return AN_OK;
+        t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
+        t.gradient_accumulation_steps = c->gradient_accumulation_steps;
+    }
+    set_recompute(&t, recompute);
+    snprintf(change, sizeof change, "%sbatch_size=%lld", with, (long long)t.batch_size);
+    return suggest(err, &t, data, limit, change, found, out);
+}
+
+/* Half as often as it takes, down to `least`; the key's name in the change. */
+static an_status suggest_half(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+                              const char *key, int64_t least, int *found, an_text *out)
+{
+    an_train_config t = *c;
+    char value[32], change[96];
+    int64_t *field = strcmp(key, "block_size") == 0 ? &t.block_size : &t.n_layer;
+    const int before = *found;
+    set_recompute(&t, true);
+    while (*field / 2 >= least && *found == before && *found < 3) {
+        *field /= 2;
+        snprintf(value, sizeof value, "%lld", (long long)*field);
+        snprintf(change, sizeof change, "recompute=on %s=%s", key, value);
+        AN_TRY(suggest(err, &t, data, limit, change, found, out));
+    }
+    return AN_OK;
+}
+
+/* In the order of what they change: nothing, the rounding of a sum, the rounding of products, the context, the model.
+ */
+an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit, an_text *out)
+{
+    an_train_config t = *c;
+    int found = 0;
+    const bool off = strcmp(c->recompute, "on") != 0;
+    set_recompute(&t, true);
+    if (off) AN_TRY(suggest(err, &t, data, limit, "recompute=on", &found, out));
+    AN_TRY(suggest_batch(err, c, data, limit, !off, &found, out));
+    if (off) AN_TRY(suggest_batch(err, c, data, limit, true, &found, out));
+    if (c->dtype == AN_F32) {
+        t.dtype = AN_BF16;
+        AN_TRY(suggest(err, &t, data, limit, "recompute=on dtype=bfloat16", &found, out));
+    }
+    AN_TRY(suggest_half(err, c, data, limit, "block_size", 1, &found, out));
+    t = *c;
+    t.batch_size = 1;
+    AN_TRY(suggest_half(err, &t, data, limit, "n_layer", 1, &found, out));
+    if (found == 0) an_text_puts(out, "no smaller batch or context: a smaller model (n_embd) or more memory");
+    return AN_OK;
+}
+
+/* ---- limits */
+
+/* The limit of which least is left, or most is missing. `taken` is the program's own part of it. */
+static void lower(const an_estimate *p, uint64_t limit, uint64_t taken, an_price_part part, const char *name,
+                  an_limit *lowest)
+{
+    const uint64_t left = limit > taken ? limit - taken : 0;
+    if (limit == 0) return;
+    if (*lowest->name && (int64_t)(left - part_of(p, part)) >= (int64_t)(lowest->bytes - part_of(p, lowest->part)))
+        return;
+    *lowest = (an_limit){left, part, name};
+}
+
+/* Of this process: settings' budget, physical memory, cgroup, ulimit, the GPU's. */
+static an_limit lowest_limit(const an_train_config *c, const an_estimate *p)
+{
+    const uint64_t process = p->process_bytes - AN_PRICE_MARGIN_BYTES;
+    /* What lies on a device with memory of its own takes none of the machine's. */
+    const an_price_part here = p->device_limit_bytes && !p->device_shares ? AN_PRICE_HOST : AN_PRICE_ALL;
+    const uint64_t addresses = p->address_bytes - AN_PRICE_MARGIN_BYTES - p->total_bytes;
+    an_limit l = {.bytes = UINT64_MAX / 2, .name = ""};
+    an_system_info f;
+    an_system_info_read(&f);
+    lower(p, (uint64_t)(c->budget * 1073741824.0), 0, AN_PRICE_ALL, "the budget", &l);
+    lower(p, f.ram_bytes, process, here, "this machine's memory", &l);
+    lower(p, f.cgroup_bytes, process, here, "the cgroup's limit", &l);
+    lower(p, f.limit_data_bytes, process, here, "ulimit -d", &l);
+    lower(p, f.limit_address_bytes, addresses, AN_PRICE_ALL, "ulimit -v", &l);
+    lower(p, p->device_limit_bytes, 0, AN_PRICE_DEVICE,
+          p->device_shares ? "what macOS recommends for the GPU" : "the GPU's memory", &l);
+    return l;
+}
+
+/* " (1.7 GiB with recomputation)": recompute=auto was tried both ways. */
+static an_status say_recomputed(an_err *err, const an_session *r, const an_estimate *p, const an_limit *l, char out[64])
+{
+    an_train_config t = r->cfg;
+    uint64_t bytes;
+    char size[16];
+    out[0] = 0;
+    if (strcmp(t.recompute, "auto") != 0 || l->part == AN_PRICE_HOST) return AN_OK;
+    set_recompute(&t, true);
+    AN_TRY(bytes_of(err, &t, r->data, l->part, &bytes));
+    if (bytes < part_of(p, l->part)) snprintf(out, 64, " (%s with recomputation)", an_bytes_text((double)bytes, size));
+    return AN_OK;
+}
+
+/* "the run needs 40 MiB, the budget is 10.2 MiB", "the run needs 5 GiB on the GPU and 1 GiB beside it, the GPU's memory
+ * leaves 3 GiB". */
+static void say_limit(const an_estimate *p, const char *recomputed, const an_limit *l, an_text *out)
+{
+    char need[16], beside[16], have[16];
+    if (l->part == AN_PRICE_ALL)
+        an_text_printf(out, "the run needs %s%s", an_bytes_text((double)p->total_bytes, need), recomputed);
+    else
+        an_text_printf(out, "the run needs %s on the GPU%s and %s beside it",
+                       an_bytes_text((double)part_of(p, AN_PRICE_DEVICE), need), recomputed,
+                       an_bytes_text((double)part_of(p, AN_PRICE_HOST), beside));
+    an_text_printf(out, ", %s %s %s", l->name, strcmp(l->name, "the budget") == 0 ? "is" : "leaves",
+                   an_bytes_text((double)l->bytes, have));
+}
+
+static an_status refuse(an_err *err, const an_session *r, const an_estimate *p, const an_limit *l)
+{
+    char big[16], recomputed[64];
+    an_text text = {0};
+    AN_TRY(say_recomputed(err, r, p, l, recomputed));
+    say_limit(p, recomputed, l, &text);
+    an_text_printf(&text, ". Largest: %s %s. Smallest changes that fit: ", p->largest,
+                   an_bytes_text((double)p->largest_bytes, big));
+    an_status status = an_fit_advice(err, &r->cfg, r->data, l, &text);
+    if (status == AN_OK)
+        status = an_fail(err, text.failed ? AN_E_NOMEM : AN_E_BUDGET, "%s", text.data ? text.data : "");
+    an_text_free(&text);
+    return status;
+}
+
+an_status an_estimate_check(an_err *err, an_session *r, an_estimate *out)
+{
+    an_status status = an_estimate_run(err, r, out);
+    const bool over = status == AN_E_BUDGET; /* the planner's refusal is about the device's part alone */
+    if (over) {
+        an_err_clear(err);
+        an_error_clear(r->cx);
+        status = an_estimate_settings(err, &r->cfg, r->data, out);
+    }
+    AN_TRY(status);
+    const an_limit l = lowest_limit(&r->cfg, out);
+    return over || part_of(out, l.part) > l.bytes ? refuse(err, r, out, &l) : AN_OK;
+}

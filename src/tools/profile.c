@@ -1,0 +1,244 @@
+#include "tools/profile.h"
+#include "train/session.h"
+#include "train/step.h"
+#include <anneal_tools.h>
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct phases { /* seconds since the first profiled step began */
+    double begin, got_data, built, ran;
+} phases;
+
+typedef struct profiler {
+    const an_profile_options *o;
+    an_session *r;
+    an_loader *loader;
+    double zero;
+    phases *phase;   /* [steps] */
+    double *device;  /* [steps][n_launches] */
+    double *enqueue; /* the same */
+    double *sorted;  /* [steps] */
+    an_profile_result *out;
+} profiler;
+
+/* ---- one step */
+
+static an_status run_step(an_err *err, profiler *p, phases *t)
+{
+    an_session *r = p->r;
+    const int32_t *x, *y; /* [B,T] each */
+    t->begin = an_session_clock() - p->zero;
+    AN_TRY(an_loader_next(err, p->loader, &x, &y));
+    t->got_data = t->built = t->ran = an_session_clock() - p->zero;
+    if (p->o->what == AN_PROFILE_DATA) return AN_OK;
+    an_step s = {0};
+    if (p->o->what == AN_PROFILE_FORWARD)
+        s = (an_step){.root = {an_step_evaluation(r->cx, r->model, &r->cfg, 0, x, y)}, .n_roots = 1};
+    else
+        s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, x, y);
+    t->built = an_session_clock() - p->zero;
+    an_status status = an_step_eval(&s);
+    if (status == AN_OK) status = an_synchronize(r->cx);
+    t->ran = an_session_clock() - p->zero;
+    status = an_session_result(err, r->cx, status);
+    an_reset(r->cx);
+    return status;
+}
+
+/* Names are copied: the plan's end with the context. */
+static an_status keep_names(an_err *err, profiler *p)
+{
+    an_profile_result *out = p->out;
+    const int n = an_launch_count(p->r->cx);
+    size_t bytes = (size_t)n * sizeof *out->launch;
+    an_launch l;
+    for (int i = 0; i < n && an_launch_get(p->r->cx, i, &l); i++) bytes += strlen(l.kernel) + strlen(l.scope) + 2;
+    out->memory = calloc(1, bytes + 1);
+    p->device = calloc((size_t)(n * p->o->steps) + 1, sizeof *p->device);
+    p->enqueue = calloc((size_t)(n * p->o->steps) + 1, sizeof *p->enqueue);
+    if (!out->memory || !p->device || !p->enqueue) return an_fail_nomem(err, "a profile", bytes);
+    out->launch = out->memory;
+    char *text = (char *)out->memory + (size_t)n * sizeof *out->launch;
+    for (int i = 0; i < n && an_launch_get(p->r->cx, i, &l); i++) {
+        out->launch[i] = (an_profile_launch){
+            .kind = l.kind, .flops = l.flops, .bytes = l.bytes, .recompute = l.recompute, .kernel = text};
+        text += sprintf(text, "%s", l.kernel) + 1;
+        out->launch[i].scope = text;
+        text += sprintf(text, "%s", l.scope) + 1;
+    }
+    out->n_launches = n;
+    return AN_OK;
+}
+
+static void keep_times(profiler *p, int64_t step)
+{
+    an_launch l;
+    for (int i = 0; i < p->out->n_launches && an_launch_get(p->r->cx, i, &l); i++) {
+        p->device[step * p->out->n_launches + i] = l.device_s;
+        p->enqueue[step * p->out->n_launches + i] = l.enqueue_s;
+    }
+}
+
+static an_status run_steps(an_err *err, profiler *p)
+{
+    phases unused;
+    const bool launches = p->o->what != AN_PROFILE_DATA;
+    AN_TRY(run_step(err, p, &unused));
+    an_profile(p->r->cx, true);
+    for (int64_t i = 0; i < p->o->warmup; i++) AN_TRY(run_step(err, p, &unused));
+    if (launches) AN_TRY(keep_names(err, p));
+    p->zero = an_session_clock();
+    for (int64_t i = 0; i < p->o->steps; i++) {
+        AN_TRY(run_step(err, p, &p->phase[i]));
+        if (launches) keep_times(p, i);
+    }
+    an_profile(p->r->cx, false);
+    return AN_OK;
+}
+
+/* ---- medians */
+
+static double median_of(profiler *p, const double *first, int64_t stride)
+{
+    for (int64_t i = 0; i < p->o->steps; i++) p->sorted[i] = first[i * stride];
+    return an_median(p->sorted, p->o->steps);
+}
+
+static void summarize(profiler *p)
+{
+    an_profile_result *out = p->out;
+    const int64_t n = p->o->steps;
+    const struct {
+        double *to;
+        size_t from, until;
+    } spans[] = {{&out->step_ms, offsetof(phases, begin), offsetof(phases, ran)},
+                 {&out->data_ms, offsetof(phases, begin), offsetof(phases, got_data)},
+                 {&out->build_ms, offsetof(phases, got_data), offsetof(phases, built)},
+                 {&out->run_ms, offsetof(phases, built), offsetof(phases, ran)}};
+    for (size_t k = 0; k < AN_COUNT(spans); k++) {
+        for (int64_t i = 0; i < n; i++) {
+            const char *phase = (const char *)&p->phase[i];
+            double from, until;
+            memcpy(&from, phase + spans[k].from, sizeof from);
+            memcpy(&until, phase + spans[k].until, sizeof until);
+            p->sorted[i] = 1e3 * (until - from);
+        }
+        *spans[k].to = an_median(p->sorted, n);
+    }
+    for (int i = 0; i < out->n_launches; i++) {
+        an_profile_launch *l = &out->launch[i];
+        l->device_s = median_of(p, p->device + i, out->n_launches);
+        l->enqueue_s = median_of(p, p->enqueue + i, out->n_launches);
+        out->device_ms += 1e3 * l->device_s;
+        const double compute = out->roof.gflops > 0 ? 1e-9 * (double)l->flops / out->roof.gflops : 0;
+        const double move = out->roof.gbytes > 0 ? 1e-9 * (double)l->bytes / out->roof.gbytes : 0;
+        if (l->device_s > 0) l->share = AN_MAX(compute, move) / l->device_s;
+    }
+}
+
+/* ---- the trace: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU, "complete events" */
+
+enum { HOST = 1, DEVICE = 2 };
+
+/* Both ends are rounded to a nanosecond: events that touch do so in the file, or viewers drop them as overlapping. */
+static void put_event(an_text *t, const char *name, const char *category, int track, double begin_s, double end_s)
+{
+    const long long begin = llround(1e9 * begin_s), ns = llround(1e9 * end_s) - begin;
+    an_text_printf(t,
+                   ",\n{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":1,\"tid\":%d,\"ts\":%lld.%03lld,"
+                   "\"dur\":%lld.%03lld",
+                   name, category, track, begin / 1000, begin % 1000, ns / 1000, ns % 1000);
+}
+
+/* Kernels' and scopes' names are identifiers and dots: they need no escapes in JSON. */
+static void put_step(an_text *t, const profiler *p, int64_t step, double *device_end)
+{
+    const phases *f = &p->phase[step];
+    const int n = p->out->n_launches;
+    put_event(t, "data", "host", HOST, f->begin, f->got_data);
+    an_text_printf(t, ",\"args\":{\"step\":%lld}}", (long long)step);
+    if (!n) return;
+    put_event(t, "build", "host", HOST, f->got_data, f->built);
+    an_text_puts(t, "}");
+    put_event(t, "run", "host", HOST, f->built, f->ran);
+    an_text_puts(t, "}");
+    double sum = 0;
+    for (int i = 0; i < n; i++) sum += p->device[step * n + i];
+    /* The device times each launch, not its beginning: they follow one another and end with the run. */
+    double at = AN_MAX(AN_MAX(f->built, f->ran - sum), *device_end);
+    for (int i = 0; i < n; i++) {
+        const an_profile_launch *l = &p->out->launch[i];
+        const double s = p->device[step * n + i];
+        put_event(t, l->kernel, l->kind, DEVICE, at, at + s);
+        an_text_printf(t, ",\"args\":{\"launch\":%d,\"scope\":\"%s\",\"flops\":%llu,\"bytes\":%llu}}", i, l->scope,
+                       (unsigned long long)l->flops, (unsigned long long)l->bytes);
+        at += s;
+    }
+    *device_end = at;
+}
+
+static an_status write_trace(an_err *err, const profiler *p)
+{
+    an_text t = {0};
+    an_text_puts(&t, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n"
+                     "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":1,\"args\":{\"name\":\"anneal\"}},\n"
+                     "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":1,\"args\":{\"name\":\"host\"}},\n");
+    an_text_printf(&t, "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":1,\"tid\":2,\"args\":{\"name\":\"device\"}}");
+    double device_end = 0;
+    for (int64_t i = 0; i < p->o->steps; i++) put_step(&t, p, i, &device_end);
+    an_text_puts(&t, "\n]}\n");
+    an_status status = t.failed ? an_fail_nomem(err, "the trace", t.len) : AN_OK;
+    FILE *f = status == AN_OK ? fopen(p->o->trace, "w") : NULL;
+    bool good = f && fwrite(t.data, 1, t.len, f) == t.len;
+    if (f) good = fclose(f) == 0 && good;
+    if (status == AN_OK && !good)
+        status = an_fail(err, AN_E_IO, "%s: the trace cannot be written: %s; name another file", p->o->trace,
+                         strerror(errno));
+    an_text_free(&t);
+    return status;
+}
+
+/* ---- all together */
+
+static an_status profile(an_err *err, profiler *p)
+{
+    const an_train_config *c = &p->r->cfg;
+    const an_batch batch = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .B = c->batch_size, .T = c->block_size};
+    p->out->tokens = c->batch_size * c->block_size;
+    p->phase = calloc((size_t)p->o->steps, sizeof *p->phase);
+    p->sorted = calloc((size_t)p->o->steps, sizeof *p->sorted);
+    if (!p->phase || !p->sorted) return an_fail_nomem(err, "a profile", (size_t)p->o->steps * sizeof *p->phase);
+    AN_TRY(an_loader_open(err, p->r->data, &batch, 0, (int)c->workers, &p->loader));
+    AN_TRY(run_steps(err, p));
+    /* Where the machine is measured right after the steps, it is as warm as they were. */
+    if (p->o->what != AN_PROFILE_DATA) AN_TRY(an_bench_roof(err, c, &p->out->roof));
+    summarize(p);
+    return p->o->trace ? write_trace(err, p) : AN_OK;
+}
+
+an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profile_options *o, an_profile_result *out)
+{
+    an_train_config one = *c;
+    one.gradient_accumulation_steps = 1;
+    profiler p = {.o = o, .out = out};
+    *out = (an_profile_result){0};
+    AN_TRY(an_session_open(err, &one, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, &p.r));
+    an_status status = profile(err, &p);
+    an_loader_close(p.loader);
+    an_session_close(p.r);
+    free(p.phase);
+    free(p.device);
+    free(p.enqueue);
+    free(p.sorted);
+    if (status != AN_OK) an_profile_free(out);
+    return status;
+}
+
+void an_profile_free(an_profile_result *p)
+{
+    free(p->memory);
+    *p = (an_profile_result){0};
+}

@@ -1,0 +1,46 @@
+/* profile.h: where the time of a step goes: each launch of the plan on the device, and what the host does around it.
+ *
+ * Owns:      the steps that are timed, the medians, the trace for Chrome's and Perfetto's viewers.
+ * Does not:  print. Does not save what the profiled steps learn.
+ *
+ * Invariant: a launch's share is of the roof measured in the same run: the time in which this machine could have done
+ * its arithmetic or moved its bytes, whichever is longer, over the time it took. A launch whose data stay in caches may
+ * be above 1.
+ */
+#ifndef AN_TOOLS_PROFILE_H
+#define AN_TOOLS_PROFILE_H
+
+#include "tools/bench_op.h"
+
+typedef enum an_profile_what { AN_PROFILE_TRAIN, AN_PROFILE_FORWARD, AN_PROFILE_DATA } an_profile_what;
+
+typedef struct an_profile_options {
+    an_profile_what what;
+    int64_t warmup, steps; /* the first step, which plans and compiles, comes before both */
+    const char *trace;     /* file for trace events, NULL: none */
+} an_profile_options;
+
+typedef struct an_profile_launch { /* medians over the steps */
+    const char *kernel, *scope, *kind;
+    double device_s;  /* 0: the device does not say */
+    double enqueue_s; /* < 0: the device does not say, or has no such thing */
+    double share;     /* of the roof; 0: unknown */
+    uint64_t flops, bytes;
+    bool recompute;
+} an_profile_launch;
+
+typedef struct an_profile_result {
+    an_profile_launch *launch; /* in the plan's order; names live as long as `memory` */
+    int n_launches;
+    double step_ms;                              /* median of whole steps: the four that follow together */
+    double data_ms, build_ms, run_ms, device_ms; /* waiting for a batch; building the graph; eval; its launches */
+    an_roof roof;
+    int64_t tokens; /* a step */
+    void *memory;
+} an_profile_result;
+
+/* `c` as for training; one micro-batch an update. */
+an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profile_options *o, an_profile_result *out);
+void an_profile_free(an_profile_result *p);
+
+#endif

@@ -1,0 +1,124 @@
+#include "tools/selftest.h"
+#include "train/session.h"
+#include "train/step.h"
+#include <anneal_nn.h>
+#include <stdlib.h>
+
+/* Knuth's MMIX generator; its high bits are good enough here. */
+static double uniform(uint64_t *state)
+{
+    *state = *state * 6364136223846793005u + 1442695040888963407u;
+    return (double)(*state >> 11) * 0x1p-53;
+}
+
+/* Adds noise to a tensor of f32: biases are zero and gains one in a new model, which would hide a kernel that leaves
+ * them out. Moments get what they may have; the second is never negative. */
+static an_status disturb(an_err *err, an_session *r, int i, uint64_t *state)
+{
+    an_persist p;
+    AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, &p)));
+    if (p.dtype != AN_F32) return AN_OK;
+    size_t n = 1;
+    for (int k = 0; k < p.shape.rank; k++) n *= (size_t)p.shape.dim[k];
+    float *x = malloc(n * sizeof *x); /* p.shape */
+    if (!x) return an_fail_nomem(err, p.name, n * sizeof *x);
+    const bool second = p.kind == 1 && p.name[10] == 'v'; /* "optimizer.v.NAME" */
+    an_status status = an_session_result(err, r->cx, an_persist_read(r->cx, i, x, n * sizeof *x));
+    for (size_t k = 0; k < n; k++) {
+        const double u = uniform(state);
+        x[k] += (float)(p.kind == 0 ? 0.1 * (u - 0.5) : second ? 1e-6 * (u + 0.1) : 1e-3 * (u - 0.5));
+    }
+    if (status == AN_OK) status = an_session_result(err, r->cx, an_persist_write(r->cx, i, x, n * sizeof *x));
+    free(x);
+    return status;
+}
+
+/* What is done with each plan that a model has, and who hears of it. */
+typedef struct checker {
+    an_session *r;
+    bool compile_only; /* planned, and its kernels compiled one by one; else run and compared */
+    an_kernel_check_fn tell;
+    void *user;
+    an_check_result *out;
+} checker;
+
+static void add(an_check_result *sum, const an_check_result *x)
+{
+    sum->kernels += x->kernels;
+    sum->faults += x->faults;
+    sum->skipped += x->skipped;
+    sum->elements += x->elements;
+}
+
+/* The plan of what was built, checked; `b` may be NULL. */
+static an_status check(an_err *err, const checker *c, an_tensor *a, an_tensor *b)
+{
+    an_check_result one = {0};
+    an_ctx *cx = c->r->cx;
+    an_tensor *roots[] = {a, b};
+    const int n = b ? 2 : 1;
+    an_status status = c->compile_only ? an_plan_at(AN_AT, roots, n) : an_eval_at(AN_AT, roots, n);
+    if (status == AN_OK)
+        status = c->compile_only ? an_compile_kernels(cx, c->tell, c->user, &one)
+                                 : an_check_kernels(cx, c->tell, c->user, &one);
+    status = an_session_result(err, cx, status);
+    an_reset(cx);
+    add(c->out, &one);
+    return status;
+}
+
+/* What sampling runs: a context taken in whole, then a token with the keys and values kept from it. */
+static an_status check_sampling(an_err *err, const checker *c, const int32_t *x)
+{
+    an_session *r = c->r;
+    const int64_t P = r->cfg.block_size > 16 ? 16 : r->cfg.block_size, seen = P - 1;
+    an_tensor *tokens = an_input(r->cx, AN_I32, AN_SHAPE(1, P), x); /* [1,P] */
+    AN_TRY(check(err, c, an_gpt_prefill(r->model, tokens, an_scalar_i32(r->cx, (int32_t)(seen - 1))), NULL));
+    an_tensor *token = an_input(r->cx, AN_I32, AN_SHAPE(1, 1), &x[seen]); /* [1,1] */
+    an_tensor *position = an_scalar_i32(r->cx, (int32_t)seen), *n_keys = an_scalar_i32(r->cx, (int32_t)P);
+    return check(err, c, an_gpt_decode(r->model, token, position, n_keys), NULL);
+}
+
+static an_status check_all(an_err *err, const checker *c, const int32_t *x, const int32_t *y)
+{
+    an_session *r = c->r;
+    const int64_t last = r->cfg.gradient_accumulation_steps - 1;
+    const int64_t warm = r->cfg.warmup_iters; /* an update of full size: the rate is at its peak */
+    uint64_t state = 1;
+    an_step s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, x, y); /* makes the moments */
+    AN_TRY(an_session_fault(err, r->cx));
+    an_reset(r->cx);
+    if (last > 0) { /* gradients that are kept for the next micro-batch have kernels of their own */
+        s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, x, y);
+        AN_TRY(check(err, c, s.root[0], NULL));
+    }
+    s = an_step_build(r->cx, r->model, &r->cfg, warm, last, x, y);
+    if (!c->compile_only) {
+        AN_TRY(an_session_result(err, r->cx, an_plan(s.loss, s.norm)));
+        for (int i = 0; i < an_persist_count(r->cx); i++) AN_TRY(disturb(err, r, i, &state));
+    }
+    AN_TRY(check(err, c, s.loss, s.norm));
+    an_tensor *loss = an_step_evaluation(r->cx, r->model, &r->cfg, 0, x, y);
+    AN_TRY(check(err, c, loss, NULL));
+    return r->cfg.block_size > 1 ? check_sampling(err, c, x) : AN_OK;
+}
+
+an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compile_only, an_kernel_check_fn tell,
+                              void *user, an_check_result *out)
+{
+    an_session *r;
+    uint64_t state = 2;
+    *out = (an_check_result){0};
+    an_train_config known = *c;
+    if (known.vocab_size == 0) known.vocab_size = 65; /* the characters of Shakespeare */
+    AN_TRY(an_session_open(err, &known, NULL, AN_RUN_PARAMETERS_ONLY, &r));
+    const int64_t n = r->cfg.batch_size * r->cfg.block_size;
+    int32_t *tokens = malloc((size_t)(2 * n) * sizeof *tokens); /* x then y, [B,T] each */
+    an_status status = tokens ? AN_OK : an_fail_nomem(err, "a batch", (size_t)(2 * n) * sizeof *tokens);
+    for (int64_t i = 0; tokens && i < 2 * n; i++) tokens[i] = (int32_t)(uniform(&state) * (double)r->cfg.vocab_size);
+    const checker k = {.r = r, .compile_only = compile_only, .tell = tell, .user = user, .out = out};
+    if (status == AN_OK) status = check_all(err, &k, tokens, tokens + n);
+    free(tokens);
+    an_session_close(r);
+    return status;
+}

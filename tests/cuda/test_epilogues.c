@@ -1,0 +1,97 @@
+/* test_epilogues.c: products that the backend makes with the elementwise work behind them (device/cuda/gemm_hopper.c): which they
+ * are, on which GPU, and that the driver is told rightly. No GPU is needed: fake_cuda.c is the driver. What they
+ * compute is bench/gpu/product_check.c's and test_gpu.c's. */
+#define _GNU_SOURCE /* setenv */
+#include <anneal.h> /* first: it brings the spellings for users */
+
+#include "cuda/fake.h"
+
+#include "runtime/runtime.h"
+#include "device/cuda/cuda_internal.h"
+
+static int start(void **state)
+{
+    (void)state;
+    fake_build();
+    return 0;
+}
+
+typedef struct found {
+    int products, ended, stored;
+    int64_t scratch_bytes; /* of the last with an end; stored: what it writes */
+} found;
+
+/* One step of x [M,C], up to [M,W], GELU, down to [M,C]: run on a GPU of this generation. */
+static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul, int32_t from)
+{
+    char generation[8];
+    found f = {0};
+    fake_reset();
+    snprintf(generation, sizeof generation, "%d", arch);
+    setenv("FAKE_CUDA_ARCH", generation, 1);
+    an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 1, .cache_dir = test_path("cache"), .verify = true});
+    assert_non_null(cx);
+    an_set_policy(cx, (an_policy){.matmul = matmul});
+    an_tensor *all = an_param(cx, "x", AN_BF16, AN_SHAPE(M, C + 8), AN_ZEROS);
+    an_tensor *up = an_param(cx, "up", AN_F32, AN_SHAPE(W, C), AN_ZEROS),
+              *down = an_param(cx, "down", AN_F32, AN_SHAPE(C, W), AN_ZEROS);
+    an_tensor *x = an_slice(all, 1, from, from + C);
+    an_tensor *y = an_linear(an_gelu(an_linear(x, up, NULL)), down, NULL);
+    an_backward(an_sum(an_square(an_cast(y, AN_F32)), AN_ALL));
+    if (an_eval(an_grad(up), an_grad(down)) != AN_OK) fail_msg("%s", an_error(cx));
+    const struct an_plan *p = cx->last->plan;
+    for (int s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        const int32_t tail = p->step[s].epilogue;
+        an_product product;
+        if (k->kind != AN_KERNEL_GEMM) continue;
+        f.products++;
+        if (!an_cuda_product(cx->device, &k->u.gemm, tail >= 0 ? p->kernel[tail].u.row : NULL, &product)) continue;
+        if (!product.ends) continue;
+        f.ended++;
+        f.scratch_bytes = p->step[s].scratch_bytes;
+        for (int a = 0; a < p->kernel[tail].u.row->n_args; a++) f.stored += p->kernel[tail].u.row->arg[a].written;
+    }
+    an_close(cx);
+    fake_clean();
+    return f;
+}
+
+static void on_hopper_gelu_is_the_end_of_the_step_up_and_of_no_gradient(void **state)
+{
+    (void)state;
+    const found f = step_of(90, 8192, 384, 1536, AN_BF16, 0);
+    assert_int_equal(f.products, 6); /* up, down, and two gradients of each */
+    assert_int_equal(f.ended, 1);
+    assert_int_equal(f.stored, 2);                /* what GELU reads, and GELU: nothing that only gradients need */
+    assert_in_range(f.scratch_bytes, 0, 4 << 20); /* the weight in bf16; the product itself is nowhere */
+}
+
+static void elsewhere_and_where_it_does_not_pay_they_are_the_librarys(void **state)
+{
+    (void)state;
+    assert_int_equal(step_of(80, 8192, 384, 1536, AN_BF16, 0).ended, 0);
+    assert_int_equal(step_of(100, 8192, 384, 1536, AN_BF16, 0).ended, 0);
+    assert_int_equal(step_of(90, 8192, 384, 1536, AN_F32, 0).ended, 0);
+    assert_int_equal(step_of(90, 8192, 384, 384, AN_BF16, 0).ended, 0);  /* not wider than its sum is long */
+    assert_int_equal(step_of(90, 512, 384, 1536, AN_BF16, 0).ended, 0);  /* few tiles */
+    assert_int_equal(step_of(90, 8200, 384, 1536, AN_BF16, 0).ended, 0); /* rows that are no blocks of 64 */
+}
+
+/* The copy engine wants 16 bytes: what begins elsewhere goes through gemm.inc. */
+static void an_operand_that_begins_between_16_bytes_is_read_another_way(void **state)
+{
+    (void)state;
+    const found f = step_of(90, 8192, 384, 1536, AN_BF16, 1); /* a map of it would be misuse, and is seen */
+    assert_int_equal(f.ended, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(on_hopper_gelu_is_the_end_of_the_step_up_and_of_no_gradient),
+        cmocka_unit_test(elsewhere_and_where_it_does_not_pay_they_are_the_librarys),
+        cmocka_unit_test(an_operand_that_begins_between_16_bytes_is_read_another_way),
+    };
+    return cmocka_run_group_tests(tests, start, NULL);
+}

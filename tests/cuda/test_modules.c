@@ -1,0 +1,328 @@
+/* test_modules.c: the CUDA text of every kernel of training steps (a classifier, a convolution net, a GPT block, a GPT at
+ * GPT-2's width, in f32, tf32 and bf16, exact and fast) is taken by NVRTC without a warning. An ordinary run takes
+ * every fourth text, in turn for sm_80, sm_90 and sm_100; AN_SOAK=1 takes each for all three. Skipped by name, with the
+ * reason, where NVRTC is not. */
+#include "golden/programs.h"
+
+#include "proof/train_case.h"
+
+#include "runtime/runtime.h"
+#include "base/map.h"
+#include "codegen/gpu_launch.h"
+#include "codegen/gpu_gemm.h"
+#include "shim/nvrtc.h"
+
+static nvrtc compiler;
+static int compiled, seen_units, hopper_units, ended_units;
+static an_map seen;
+
+static void take(const an_text *text, const char *what, bool fmad)
+{
+    static const int archs[] = {80, 90, 100};
+    uint64_t known;
+    assert_false(text->failed);
+    uint64_t key = an_hash(text->data, text->len, fmad);
+    if (an_map_get(&seen, key, &known)) return;
+    assert_true(an_map_set(&seen, key, 1));
+    int number = seen_units++, turn = number / 4 % (int)AN_COUNT(archs);
+    if (!getenv("AN_SOAK") && number % 4) return;
+    for (int a = 0; a < (int)AN_COUNT(archs); a++) {
+        if (!getenv("AN_SOAK") && a != turn) continue;
+        char *log = NULL, *cubin = nvrtc_cubin(&compiler, text->data, what, archs[a], fmad, &log);
+        if (!cubin || (log && strstr(log, "warning")))
+            fail_msg("%s for sm_%d: %s", what, archs[a], log ? log : "no log");
+        free(cubin);
+        free(log);
+        compiled++;
+    }
+}
+
+/* A step of attention as an H200 runs it, where that is otherwise: one line of groups that fit it, and a text of its
+ * own. */
+static void take_for_hopper(const an_plan *p, const an_plan_step *st)
+{
+    const an_gpu gpu = {.fast = true, .own = 90, .multiprocessors = 132};
+    an_gpu_step g;
+    an_tiles t;
+    an_text text = {0};
+    char *log = NULL;
+    uint64_t known;
+    assert_null(an_gpu_step_make(p, st, &gpu, &g));
+    an_module_tiles(p, st, &gpu, &t);
+    if (t.body != AN_BODY_HOPPER) return;
+    an_render_module(p, st, &gpu, "row", &text);
+    assert_false(text.failed);
+    for (int l = 0; l < g.n_launches; l++) {
+        const an_gpu_launch *launch = &g.launch[l];
+        if (!strcmp(launch->entry, "attn_delta")) continue;
+        assert_in_range(launch->groups[0], 1, 132);
+        assert_int_equal(launch->groups[1] * launch->groups[2], 1);
+        assert_in_range(launch->shared_bytes, 1, 227 << 10);
+    }
+    uint64_t key = an_hash(text.data, text.len, 1);
+    if (!an_map_get(&seen, key, &known)) {
+        assert_true(an_map_set(&seen, key, 1));
+        char *cubin = nvrtc_cubin_for(&compiler, text.data, "attention", "sm_90a", 1, &log);
+        if (!cubin || !log || strstr(log, "warning")) fail_msg("attention for sm_90a: %s", log ? log : "no log");
+        free(cubin), free(log);
+        compiled++, hopper_units++;
+    }
+    an_text_free(&text);
+}
+
+/* A product with its epilogue as gemm_hopper.inc makes it; two of an ordinary run's are compiled. */
+static void take_end(const an_plan *p, const an_plan_step *st)
+{
+    enum { ORDINARY = 2 };
+    const an_gemm_spec *g = &p->kernel[st->kernel].u.gemm;
+    an_text text = {0};
+    char *log = NULL;
+    uint64_t known;
+    if (g->mul_dtype != AN_BF16 || !an_render_gpu_can_end(p->kernel[st->epilogue].u.row)) return;
+    an_render_gemm_module(p, st, g->b_k == 1, true, &text);
+    assert_false(text.failed);
+    uint64_t key = an_hash(text.data, text.len, 1);
+    if (!an_map_get(&seen, key, &known)) {
+        assert_true(an_map_set(&seen, key, 1));
+        if (ended_units++ < ORDINARY || getenv("AN_SOAK")) {
+            char *cubin = nvrtc_cubin_for(&compiler, text.data, "a product", "sm_90a", 0, &log);
+            if (!cubin || !log || strstr(log, "warning")) fail_msg("a product's end: %s", log ? log : "no log");
+            free(cubin), free(log);
+            compiled++;
+        }
+    }
+    an_text_free(&text);
+}
+
+static void take_plan(const an_plan *p, bool fast, bool tf32)
+{
+    const an_gpu gpu = {.fast = fast, .tf32 = tf32};
+    for (int s = 0; s < p->n_steps; s++) {
+        const an_plan_step *st = &p->step[s];
+        const an_kernel *k = &p->kernel[st->kernel];
+        an_gpu_step g;
+        an_tiles t;
+        an_text text = {0};
+        if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY) continue;
+        const char *why = an_gpu_step_make(p, st, &gpu, &g);
+        if (why) fail_msg("%s: %s", k->name, why);
+        an_module_tiles(p, st, &gpu, &t);
+        an_render_module(p, st, &gpu, "row", &text);
+        take(&text, k->name, fast && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD));
+        an_text_free(&text);
+        if (fast && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD)) take_for_hopper(p, st);
+        if (k->kind != AN_KERNEL_GEMM || st->epilogue < 0 || !fast) continue;
+        an_render_epilogue_module(p, st, "tail", AN_BF16, &text);
+        take(&text, "tail", false);
+        an_text_free(&text);
+        take_end(p, st);
+    }
+}
+
+static void what_begins_between_16_bytes_is_not_called_aligned(void **state)
+{
+    (void)state;
+    an_arg arg[2] = {{.offset = 256, .bytes = 64}, {.slot = 1, .offset = 32, .bytes = 64}};
+    an_plan_step s = {.n_args = 2, .arg = arg, .scratch = -1};
+    assert_true(an_step_aligned(&s));
+    arg[1].offset = 40;
+    assert_false(an_step_aligned(&s));
+    arg[1].bytes = 4; /* a number, and what is absent, have no neighbours */
+    assert_true(an_step_aligned(&s));
+    arg[1] = (an_arg){.slot = -1, .offset = 8, .bytes = 64};
+    assert_true(an_step_aligned(&s));
+    s.scratch = 8, s.scratch_bytes = 64;
+    assert_false(an_step_aligned(&s));
+}
+
+static int open_compiler(void **state)
+{
+    (void)state;
+    char why[512];
+    compiler.library = NULL;
+    if (nvrtc_open(&compiler, why, sizeof why)) {
+        print_message("CUDA texts are NOT compiled here: %s\n", why);
+        compiler.library = NULL;
+    }
+    return 0;
+}
+
+static void kernels_of_small_steps_compile(void **state)
+{
+    (void)state;
+    if (!compiler.library) skip();
+    for (size_t i = 0; i < 2 * AN_COUNT(programs); i++) {
+        an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+        assert_non_null(cx);
+        an_set_policy(cx, (an_policy){.matmul = i % 2 ? AN_BF16 : AN_F32});
+        program p = program_build(cx, i / 2);
+        if (an_plan(p.loss, p.norm) != AN_OK) fail_msg("%s: %s", p.name, an_error(cx));
+        take_plan(cx->last->plan, i % 2 != 0, false);
+        an_gpt_close(p.gpt);
+        an_close(cx);
+    }
+    print_message("# %d texts, %d compiled\n", seen_units, compiled);
+    assert_true(seen_units > 100);
+}
+
+/* Large enough for wide accesses, long rows and attention in registers. */
+static void kernels_of_a_step_at_the_width_of_gpt2_compile(void **state)
+{
+    (void)state;
+    if (!compiler.library) skip();
+    for (int half = 0; half < 2; half++) {
+        const train_case c = {.B = 4,
+                              .T = 1024,
+                              .C = 768,
+                              .L = 1,
+                              .H = 12,
+                              .V = 50304,
+                              .matmul = half ? AN_BF16 : AN_F32,
+                              .dropout = 0.1};
+        an_err err = {0};
+        an_ctx *cx;
+        an_gpt *m;
+        if (case_open(&err, &c, &(an_options){.device = "null:cuda", .seed = 1}, &cx, &m) != AN_OK)
+            fail_msg("%s", err.text);
+        an_tensor *loss = case_build(cx, m, &c, 0, 0);
+        if (an_plan(loss) != AN_OK) fail_msg("%s", an_error(cx));
+        take_plan(cx->last->plan, true, false);
+        if (!half) take_plan(cx->last->plan, true, true);
+        case_close(cx, m);
+    }
+    print_message("# %d texts, %d compiled\n", seen_units, compiled);
+}
+
+/* A cross entropy and its gradient over `cols` labels: the launch and the text of its one row program. */
+static void take_long_row(int cols, an_dtype dtype, uint32_t shared_bytes)
+{
+    static const int archs[] = {80, 90, 100};
+    enum { ROWS = 64 };
+    static const int32_t labels[ROWS];
+    const an_gpu gpu = {.fast = true};
+    int rows = 0;
+    an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+    assert_non_null(cx);
+    an_set_policy(cx, (an_policy){.matmul = dtype});
+    an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(ROWS, 64), AN_ZEROS),
+              *w = an_param(cx, "w", AN_F32, AN_SHAPE(cols, 64), AN_ZEROS);
+    an_tensor *loss = an_mean(an_linear_cross_entropy(x, w, an_input(cx, AN_I32, AN_SHAPE(ROWS), labels)), AN_ALL);
+    an_backward(loss);
+    if (an_plan(loss, an_grad(x), an_grad(w)) != AN_OK) fail_msg("%s", an_error(cx));
+    const an_plan *p = cx->last->plan;
+    for (int s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        an_gpu_step g;
+        an_text text = {0};
+        if (k->kind != AN_KERNEL_ROW || k->u.row->cols != cols) continue;
+        assert_null(an_gpu_step_make(p, &p->step[s], &gpu, &g));
+        an_render_module(p, &p->step[s], &gpu, "row", &text);
+        assert_false(text.failed);
+        const char *body = strstr(text.data, "AN_ROW_IN(0");
+        assert_non_null(body);
+        assert_int_equal(g.launch[0].shared_bytes, shared_bytes);
+        assert_int_equal(g.launch[0].groups[0], ROWS);
+        assert_int_equal(strstr(body, "an_kept_fetch") != NULL, shared_bytes > 0);
+        assert_int_equal(strstr(body, "an_brief_exp") != NULL, dtype == AN_BF16);
+        for (size_t a = 0; a < AN_COUNT(archs); a++) {
+            char *log = NULL, *cubin = nvrtc_cubin(&compiler, text.data, k->name, archs[a], 0, &log);
+            if (!cubin || !log || strstr(log, "warning") || !strstr(log, " 0 bytes spill stores"))
+                fail_msg("%d columns for sm_%d: %s", cols, archs[a], log ? log : "no log");
+            free(cubin), free(log);
+        }
+        an_text_free(&text);
+        rows++;
+    }
+    assert_int_equal(rows, 1);
+    an_close(cx);
+}
+
+static void a_long_row_is_kept_in_shared_memory_where_it_fits_and_nothing_is_spilled(void **state)
+{
+    (void)state;
+    if (!compiler.library) skip();
+    take_long_row(50304, AN_BF16, 2 * 50304);
+    take_long_row(24576, AN_F32, 4 * 24576);
+    take_long_row(8196, AN_BF16, 0); /* columns by four: not 16 bytes of bf16 */
+    take_long_row(50304, AN_F32, 0);
+}
+
+/* Channels that are read by eight: both products of an operand and both sizes of its tile; taps apart; and odd ones. */
+static void kernels_of_convolutions_compile(void **state)
+{
+    static const int cases[][6] = {/* c, o, kernel, stride, groups, side */
+                                   {64, 64, 3, 1, 1, 16},
+                                   {64, 136, 3, 2, 1, 15},
+                                   {128, 192, 3, 1, 2, 9},
+                                   {3, 24, 7, 2, 1, 20}};
+    (void)state;
+    if (!compiler.library) skip();
+    for (size_t i = 0; i < 2 * AN_COUNT(cases); i++) {
+        const int *v = cases[i / 2];
+        const an_dtype t = i % 2 ? AN_F32 : AN_BF16;
+        an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+        assert_non_null(cx);
+        an_tensor *x = an_param(cx, "x", t, AN_SHAPE(8, v[5], v[5], v[0]), AN_ZEROS);
+        an_tensor *w = an_param(cx, "w", t, AN_SHAPE(v[1], v[2], v[2], v[0] / v[4]), AN_ZEROS);
+        an_tensor *y = an_relu(an_conv2d(x, w, NULL, (an_window){.stride_h = v[3], .stride_w = v[3], .groups = v[4]}));
+        an_backward(an_sum(an_square(y), AN_ALL));
+        if (an_plan(an_grad(x), an_grad(w)) != AN_OK) fail_msg("%s", an_error(cx));
+        take_plan(cx->last->plan, true, false);
+        if (i % 2) take_plan(cx->last->plan, true, true);
+        an_close(cx);
+    }
+}
+
+/* Factors that were float16 lose nothing in tf32; what was float32 would, and is multiplied so only where it is asked.
+ */
+static void attention_of_float16_takes_tensor_cores_and_that_of_float32_does_not(void **state)
+{
+    (void)state;
+    const an_gpu fast = {.fast = true, .multiprocessors = 132}, exact = {.multiprocessors = 132},
+                 apple = {.msl = true, .fast = true, .version = 310};
+    for (int half = 0; half < 2; half++) {
+        int n = 0;
+        an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+        assert_non_null(cx);
+        an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(2, 2, 64, 64), AN_NORMAL(1)),
+                  *q = an_cast(x, half ? AN_F16 : AN_F32);
+        an_backward(an_sum(an_cast(an_attention(q, q, q, 0, true, 0.1), AN_F32), AN_ALL));
+        if (an_plan(an_grad(x)) != AN_OK) fail_msg("%s", an_error(cx));
+        const an_plan *p = cx->last->plan;
+        for (int s = 0; s < p->n_steps; s++) {
+            const an_kernel_kind kind = p->kernel[p->step[s].kernel].kind;
+            an_tiles t;
+            if (kind != AN_KERNEL_ATTN && kind != AN_KERNEL_ATTN_GRAD) continue;
+            assert_null(an_module_tiles(p, &p->step[s], &fast, &t));
+            assert_int_equal(t.body == AN_BODY_TF32, half);
+            assert_null(an_module_tiles(p, &p->step[s], &exact, &t));
+            assert_true(t.body != AN_BODY_TF32 && t.exact);
+            assert_null(an_module_tiles(p, &p->step[s], &apple, &t));
+            assert_true(t.body != AN_BODY_TF32);
+            assert_string_equal(t.mul, "F32");
+            n++;
+        }
+        assert_int_equal(n, 2);
+        an_close(cx);
+    }
+}
+
+static int close_map(void **state)
+{
+    (void)state;
+    an_map_free(&seen);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_begins_between_16_bytes_is_not_called_aligned),
+        cmocka_unit_test(kernels_of_small_steps_compile),
+        cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
+        cmocka_unit_test(kernels_of_convolutions_compile),
+        cmocka_unit_test(attention_of_float16_takes_tensor_cores_and_that_of_float32_does_not),
+        cmocka_unit_test(a_long_row_is_kept_in_shared_memory_where_it_fits_and_nothing_is_spilled),
+    };
+    return cmocka_run_group_tests(tests, open_compiler, close_map);
+}

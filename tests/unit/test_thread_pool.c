@@ -1,0 +1,167 @@
+/* test_thread_pool.c: every task once, results independent of threads, and the pool's corners. Run under TSan it is also the
+ * proof of the memory order. */
+#include "lib/test.h"
+
+#include "platform/platform.h"
+#include "platform/thread_pool.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { MAX_TASKS = 3000 };
+
+typedef struct tally {
+    int ran[MAX_TASKS]; /* not atomic: each task writes its own, and the join must make it visible */
+    atomic_int wrong_thread;
+    int threads;
+} tally;
+
+static void count(void *arg, int64_t task, int thread)
+{
+    tally *t = arg;
+    t->ran[task]++;
+    if (thread < 0 || thread >= t->threads) atomic_fetch_add(&t->wrong_thread, 1);
+}
+
+static void every_task_runs_exactly_once_for_any_number_of_threads_and_tasks(void **state)
+{
+    (void)state;
+    static tally t;
+    for (int threads = 1; threads <= 6; threads++) {
+        an_pool *p;
+        assert_int_equal(an_pool_open(NULL, threads, &p), AN_OK);
+        assert_int_equal(an_pool_threads(p), threads);
+        t.threads = threads;
+        for (int64_t n = 0; n <= MAX_TASKS; n = n < 20 ? n + 1 : n * 3) {
+            memset(t.ran, 0, sizeof t.ran);
+            an_pool_run(p, n, count, &t);
+            for (int64_t i = 0; i < MAX_TASKS; i++) assert_int_equal(t.ran[i], i < n);
+        }
+        an_pool_close(p);
+    }
+    assert_int_equal(atomic_load(&t.wrong_thread), 0);
+}
+
+static void without_a_pool_the_caller_runs_everything(void **state)
+{
+    (void)state;
+    static tally t = {.threads = 1};
+    an_pool_run(NULL, 10, count, &t);
+    for (int i = 0; i < 10; i++) assert_int_equal(t.ran[i], 1);
+    assert_int_equal(an_pool_threads(NULL), 1);
+    assert_int_equal(atomic_load(&t.wrong_thread), 0);
+    an_pool_close(NULL);
+}
+
+static void nap(double seconds)
+{
+    struct timespec t = {.tv_nsec = (long)(seconds * 1e9)};
+    nanosleep(&t, NULL);
+}
+
+/* Runs in quick succession meet workers that spin; runs after a pause meet workers that sleep or are about to. */
+static void runs_follow_each_other_at_every_distance(void **state)
+{
+    (void)state;
+    static tally t = {.threads = 4};
+    memset(t.ran, 0, sizeof t.ran);
+    an_pool *p;
+    assert_int_equal(an_pool_open(NULL, 4, &p), AN_OK);
+    enum { RUNS = 4000 };
+    for (int i = 0; i < RUNS; i++) {
+        an_pool_run(p, 2 + i % 7, count, &t);
+        if (i % 16 == 0) nap(1e-6 * (i % 200));
+    }
+    for (int task = 0; task < 8; task++) {
+        int want = 0;
+        for (int i = 0; i < RUNS; i++) want += task < 2 + i % 7;
+        assert_int_equal(t.ran[task], want);
+    }
+    an_pool_close(p);
+}
+
+static void slow_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    nap(task == 0 ? 0.02 : 0.001);
+    atomic_fetch_add((atomic_int *)arg, 1);
+}
+
+static void the_caller_sleeps_until_a_slow_task_has_ended(void **state)
+{
+    (void)state;
+    an_pool *p;
+    assert_int_equal(an_pool_open(NULL, 3, &p), AN_OK);
+    atomic_int done = 0;
+    for (int i = 1; i <= 3; i++) {
+        an_pool_run(p, 5, slow_task, &done);
+        assert_int_equal(atomic_load(&done), 5 * i);
+    }
+    an_pool_close(p);
+}
+
+static void a_pool_that_never_ran_closes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        an_pool *p;
+        assert_int_equal(an_pool_open(NULL, 1 + i % 5, &p), AN_OK);
+        if (i % 2) nap(2e-4);
+        an_pool_close(p);
+    }
+}
+
+static void zero_threads_means_the_cores_this_process_may_use(void **state)
+{
+    (void)state;
+    an_pool *p;
+    assert_int_equal(an_pool_open(NULL, 0, &p), AN_OK);
+    assert_int_equal(an_pool_threads(p), an_cores_available());
+    assert_true(an_cores_available() >= 1);
+    an_pool_close(p);
+}
+
+static void an_impossible_number_of_threads_is_refused_with_a_sentence(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_pool *p;
+    assert_int_equal(an_pool_open(&err, -1, &p), AN_E_USAGE);
+    assert_null(p);
+    assert_non_null(strstr(err.text, "-1 threads"));
+    an_err_clear(&err);
+    assert_int_equal(an_pool_open(&err, 1 << 20, &p), AN_E_USAGE);
+}
+
+static an_status open_and_close(an_err *err, void *arg)
+{
+    (void)arg;
+    an_pool *p;
+    AN_TRY(an_pool_open(err, 3, &p));
+    an_pool_close(p);
+    return AN_OK;
+}
+
+static void a_refused_allocation_is_reported_and_leaks_nothing(void **state)
+{
+    (void)state;
+    test_refuse_each_allocation(open_and_close, NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_task_runs_exactly_once_for_any_number_of_threads_and_tasks),
+        cmocka_unit_test(without_a_pool_the_caller_runs_everything),
+        cmocka_unit_test(runs_follow_each_other_at_every_distance),
+        cmocka_unit_test(the_caller_sleeps_until_a_slow_task_has_ended),
+        cmocka_unit_test(a_pool_that_never_ran_closes),
+        cmocka_unit_test(zero_threads_means_the_cores_this_process_may_use),
+        cmocka_unit_test(an_impossible_number_of_threads_is_refused_with_a_sentence),
+        cmocka_unit_test(a_refused_allocation_is_reported_and_leaks_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
