@@ -14,12 +14,22 @@ typedef struct an_device_facts {
     char name[32];
     bool built, available, runs; /* runs: false for null:*, which plan and render only, and for the oracle */
     char reason[256];            /* what it is, or why it is not available */
+    bool gpu, own_memory;        /* own_memory: not the machine's (a card's) */
+    bool plans_only;             /* null:* */
+    int bench_side;              /* side of a square GEMM that fills it */
+    char planned_by[32];         /* the device that plans for it where it is absent; "": none */
 } an_device_facts;
 
 /* Asks every backend; at most `cap` go to `out`. Returns how many there are. Touches no context. */
 int an_devices(an_device_facts *out, int cap);
 /* The same for one name; false: no such device. */
 bool an_device_find(const char *name, an_device_facts *out);
+/* In: what the settings ask for. Out: how the device will compute, its environment variables included. */
+void an_device_modes(const char *name, bool *exact, bool *tf32);
+/* The device that device=auto chooses. */
+const char *an_device_auto(void);
+/* The context's device, without asking its driver again; `reason` is left empty. False: it has none. */
+bool an_device_opened(const an_ctx *cx, an_device_facts *out);
 
 /* Asks the driver of a device whether it is what anneal was written against (Metal: the types of all methods that are
  * called, then a first kernel). `tell` hears each answer before the next question. False: there is nothing to ask. */

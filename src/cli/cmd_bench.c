@@ -125,7 +125,8 @@ static const struct {
 /* nanoGPT's bench.py times 20 steps after 10: that is what a GPU gets. */
 static void protocol_of(const an_train_config *c, bench_values *v)
 {
-    const bool cpu = strcmp(c->device, "cpu") == 0;
+    an_device_facts f;
+    const bool cpu = an_device_find(c->device, &f) && !f.gpu;
     int64_t steps = cpu ? 4 : 20, warmup = cpu ? 2 : 10;
     for (size_t i = 0; cpu && i < AN_COUNT(protocols); i++)
         if (strcmp(protocols[i].preset, c->preset) == 0) {

@@ -139,15 +139,11 @@ static void print_bill(const an_session *r, const an_estimate *p)
 /* A device that is not here is planned for all the same: nothing runs. */
 static void plan_for_absent(an_train_config *c)
 {
-    an_device_facts facts = {0}, planned;
-    char name[AN_CONFIG_TEXT_BYTES];
-    if (strcmp(c->device, "auto") == 0 || strncmp(c->device, "null:", 5) == 0) return;
-    snprintf(name, sizeof name, "null:%.*s", (int)strcspn(c->device, ":"), c->device); /* cuda:1 is a cuda */
-    if (an_device_find(c->device, &facts) && facts.available) return;
-    if (!an_device_find(name, &planned)) return;
-    an_say("note    %s is not here%s%.200s; the plan is that of %s", c->device, *facts.reason ? ": " : "", facts.reason,
-           name);
-    memcpy(c->device, name, sizeof c->device);
+    an_device_facts f = {0};
+    if (strcmp(c->device, "auto") == 0 || !an_device_find(c->device, &f) || f.available || !*f.planned_by) return;
+    an_say("note    %s is not here%s%.200s; the plan is that of %s", c->device, *f.reason ? ": " : "", f.reason,
+           f.planned_by);
+    snprintf(c->device, sizeof c->device, "%s", f.planned_by);
 }
 
 /* The data matters for its size alone: a plan can be made before it is there, when the number of token ids is known. */

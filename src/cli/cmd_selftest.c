@@ -177,7 +177,7 @@ static an_status settle(an_err *err, const an_args *args, an_train_config *c, se
     AN_TRY(an_args_apply(err, args, sets, AN_COUNT(sets)));
     an_device_facts device = {0};
     const bool gpu = strcmp(c->device, "auto") && an_device_find(c->device, &device) && device.runs &&
-                     strcmp(device.name, "cpu"); /* named: all that there is; found: what takes seconds */
+                     device.gpu; /* named: all that there is; found: what takes seconds */
     if (gpu && !args->n_words) {
         AN_TRY(an_train_config_open(err, "shakespeare_char", &chosen));
         *c = chosen;

@@ -97,34 +97,28 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 
 const char *an_cli_device(const char *name)
 {
-    static const char *const order[] = {"cuda", "metal"};
-    an_device_facts f;
-    if (strcmp(name, "auto") != 0) return name;
-    for (size_t i = 0; i < AN_COUNT(order); i++)
-        if (an_device_find(order[i], &f) && f.available) return order[i];
-    return "cpu";
+    return strcmp(name, "auto") == 0 ? an_device_auto() : name;
 }
 
-/* By a setting, or by the variable that the CUDA device looks at. */
-static bool asked(bool setting, const char *variable)
+static void modes(const an_train_config *c, const char *device, bool *exact, bool *tf32)
 {
-    const char *value = getenv(variable);
-    return setting || (value && strcmp(value, "1") == 0);
-}
-
-static bool on_cuda(const char *device)
-{
-    return strncmp(an_cli_device(device), "cuda", 4) == 0;
+    *exact = c->exact;
+    *tf32 = c->tf32;
+    an_device_modes(an_cli_device(device), exact, tf32);
 }
 
 bool an_cli_exact(const an_train_config *c, const char *device)
 {
-    return c->exact || (on_cuda(device) && asked(false, "ANNEAL_EXACT"));
+    bool exact, tf32;
+    modes(c, device, &exact, &tf32);
+    return exact;
 }
 
 bool an_cli_tf32(const an_train_config *c, const char *device)
 {
-    return c->dtype == AN_F32 && on_cuda(device) && asked(c->tf32, "ANNEAL_TF32");
+    bool exact, tf32;
+    modes(c, device, &exact, &tf32);
+    return c->dtype == AN_F32 && tf32;
 }
 
 const char *an_flops_text(double gflops, char out[32])

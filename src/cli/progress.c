@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "report/loss_curve.h"
 #include <math.h>
+#include <anneal_tools.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,9 +83,11 @@ void an_progress_run(an_progress *n, const an_session *r)
                 an_grouped(an_data_tokens(r->data, AN_TRAIN), train), an_grouped(an_data_tokens(r->data, AN_VAL), val));
     const char *device = an_report_text(r->cx, "device");
     an_say("device  %s", device ? device : c->device);
+    an_device_facts opened;
+    const bool known = an_device_opened(r->cx, &opened);
     fprintf(stderr, "mode    %s%s%s, %s\n", an_dtype_text(c->dtype),
-            device && an_cli_tf32(c, device) ? " with products in tf32" : "",
-            device && an_cli_exact(c, device) ? ", exact" : "",
+            known && an_cli_tf32(c, opened.name) ? " with products in tf32" : "",
+            known && an_cli_exact(c, opened.name) ? ", exact" : "",
             c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
     if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
         fprintf(stderr, "weights %s\n", c->init_from);

@@ -1,22 +1,15 @@
-/* device.c: the list of backends. A new one is a line here. */
+/* device.c: the list of backends. A new backend is a row here. */
 #include "device/device.h"
-
-#include "base/text.h"
-#include "device/ref/ref_device.h"
 
 #include <string.h>
 
-extern const an_backend an_backend_cpu, an_backend_cuda, an_backend_metal, an_backend_null_cpu, an_backend_null_cuda,
-    an_backend_null_metal;
+#define BACKENDS(X) X(cpu) X(cuda) X(metal) X(ref) X(null_cpu) X(null_cuda) X(null_metal)
 
-static const an_backend *const backends[] = {&an_backend_cpu,       &an_backend_cuda,     &an_backend_metal,
-                                             &an_backend_ref,       &an_backend_null_cpu, &an_backend_null_cuda,
-                                             &an_backend_null_metal};
+#define DECLARE(name) extern const an_backend an_backend_##name;
+BACKENDS(DECLARE)
 
-/* PyTorch's names, which nanoGPT's settings files use. */
-static const struct {
-    const char *theirs, *ours;
-} aliases[] = {{"mps", "metal"}, {"mps:0", "metal"}, {"null:mps", "null:metal"}, {"cuda:0", "cuda"}};
+#define LIST(name) &an_backend_##name,
+static const an_backend *const backends[] = {BACKENDS(LIST)};
 
 const an_backend *const *an_backend_all(int *n)
 {
@@ -24,21 +17,43 @@ const an_backend *const *an_backend_all(int *n)
     return backends;
 }
 
+const an_backend *an_backend_auto(int i)
+{
+    for (int rank = 1; rank <= (int)AN_COUNT(backends); rank++)
+        for (size_t b = 0; b < AN_COUNT(backends); b++)
+            if (backends[b]->auto_rank == rank && i-- == 0) return backends[b];
+    return NULL;
+}
+
+static bool is_called(const an_backend *b, const char *name)
+{
+    if (!strcmp(name, b->name)) return true;
+    for (int i = 0; i < AN_DEVICE_ALIASES && b->aliases[i]; i++)
+        if (!strcmp(name, b->aliases[i])) return true;
+    return false;
+}
+
+/* "cuda:1": a device of a backend that runs on the first one only. */
+static bool is_numbered(const an_backend *b, const char *name)
+{
+    const size_t n = strlen(b->name);
+    return b->chosen_by && !strncmp(name, b->name, n) && name[n] == ':';
+}
+
 const an_backend *an_backend_find(an_err *err, const char *name)
 {
     const char *names[AN_COUNT(backends)];
-    for (size_t i = 0; i < AN_COUNT(aliases); i++)
-        if (!strcmp(name, aliases[i].theirs)) name = aliases[i].ours;
-    if (!strncmp(name, "cuda:", 5)) {
-        an_fail(err, AN_E_USAGE,
-                "device \"%.60s\": a run uses one GPU, the first it sees: device=cuda, with "
-                "CUDA_VISIBLE_DEVICES in the environment to choose which",
-                name);
-        return NULL;
-    }
     for (size_t i = 0; i < AN_COUNT(backends); i++) {
-        if (!strcmp(name, backends[i]->name)) return backends[i];
-        names[i] = backends[i]->name;
+        const an_backend *b = backends[i];
+        if (is_called(b, name)) return b;
+        if (is_numbered(b, name)) {
+            an_fail(err, AN_E_USAGE,
+                    "device \"%.60s\": a run uses one GPU, the first it sees: device=%s, with %s in the environment to "
+                    "choose which",
+                    name, b->name, b->chosen_by);
+            return NULL;
+        }
+        names[i] = b->name;
     }
     const char *near = an_nearest(name, names, AN_COUNT(backends));
     an_text all = {0};

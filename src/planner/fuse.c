@@ -39,7 +39,7 @@ static bool float16ish(an_dtype t)
 static bool gemm_takes(const an_planner *w, const struct an_tensor *n)
 {
     return float16ish((an_dtype)n->dtype) && float16ish((an_dtype)w->g->node[n->src[0]]->dtype) &&
-           !w->rq->target->no_templates;
+           !w->rq->target->loops_only;
 }
 
 bool an_is_heavy(const an_planner *w, int32_t id)
@@ -133,7 +133,7 @@ static void pad_rows(an_planner *w)
     enum { ALIGN = 16, SMALL = 1 << 10 };
     const int32_t n_nodes = w->g->n;
     bool *found = AN_NEW_ARRAY(&w->scratch, bool, n_nodes + 1), *fixed = AN_NEW_ARRAY(&w->scratch, bool, n_nodes + 1);
-    if (!w->rq->target->library_products || !found || !fixed) return; /* only a missed optimisation */
+    if (!w->rq->target->library_gemm || !found || !fixed) return; /* only a missed optimisation */
     find_operands(w, found, fixed);
     for (int32_t id = 0; id < n_nodes; id++) {
         const struct an_tensor *n = w->g->node[id];
@@ -218,7 +218,7 @@ static int32_t group_new(an_planner *w, an_fusion_kind kind, int32_t anchor, int
                                               .lanes = 1,
                                               .sibling = -1,
                                               .step = -1};
-    w->group[w->n_groups].closed = kind > AN_G_GEMM || (kind == AN_G_GEMM && w->rq->target->library_products);
+    w->group[w->n_groups].closed = kind > AN_G_GEMM || (kind == AN_G_GEMM && w->rq->target->library_gemm);
     w->group[w->n_groups].part = w->cuts->node[anchor].part;
     return w->n_groups++;
 }
@@ -297,7 +297,7 @@ static bool late_for(const an_planner *w, int32_t id, int32_t g)
 /* A product with an end is the forward pass's alone: what the backward pass needs beside it would have to be stored. */
 static bool ended_before(const an_planner *w, int32_t g, int32_t id)
 {
-    return w->group[g].kind == AN_G_GEMM && w->rq->target->library_products && w->rq->loss >= 0 && id > w->rq->loss;
+    return w->group[g].kind == AN_G_GEMM && w->rq->target->library_gemm && w->rq->loss >= 0 && id > w->rq->loss;
 }
 
 static bool open_to(const an_planner *w, int32_t g, int32_t id)
@@ -430,7 +430,7 @@ static int32_t conv_group(an_planner *w, int32_t id)
     const struct an_tensor *n = w->g->node[id];
     const int64_t rows = n->op == AN_OP_CONV2D_DW ? n->shape[0] : n->numel / n->shape[3];
     int32_t g = group_new(w, AN_G_GEMM, id, rows, n->numel / rows);
-    const bool library = w->rq->target->library_products && an_conv_windowless(w, n);
+    const bool library = w->rq->target->library_gemm && an_conv_windowless(w, n);
     if (g >= 0) w->group[g].closed = n->attr[6] > 1 || library;
     return g;
 }
@@ -444,8 +444,8 @@ static bool ends_itself(const an_planner *w, int32_t id, int64_t rows, int64_t c
     if (w->rq->loss >= 0 && id > w->rq->loss) return false;
     const struct an_tensor *a = w->g->node[n->src[0]], *b = w->g->node[n->src[1]];
     const int64_t k = a->shape[a->rank - 1];
-    return t->library_products && t->ends_products && n->dtype == AN_BF16 && a->dtype == AN_BF16 &&
-           b->dtype == AN_BF16 && b->numel == k * cols && t->ends_products(t, rows, cols, k);
+    return t->library_gemm && t->fuses_epilogue && n->dtype == AN_BF16 && a->dtype == AN_BF16 && b->dtype == AN_BF16 &&
+           b->numel == k * cols && t->fuses_epilogue(t, rows, cols, k);
 }
 
 static int32_t start_heavy(an_planner *w, int32_t id)
@@ -472,7 +472,7 @@ static int32_t start_heavy(an_planner *w, int32_t id)
         if (an_conv_takes(w, n)) return conv_group(w, id);
         return column_group(w, id, rows, cols);
     case AN_CLS_INDEX:
-        return group_new(w, n->dtype == AN_F32 && !w->rq->target->no_templates ? AN_G_SCATTER : AN_G_CALL, id, rows,
+        return group_new(w, n->dtype == AN_F32 && !w->rq->target->loops_only ? AN_G_SCATTER : AN_G_CALL, id, rows,
                          cols);
     case AN_CLS_EFFECT: return group_new(w, AN_G_PACK, id, rows, cols);
     case AN_CLS_MOVE: return group_new(w, AN_G_JOIN, id, rows, cols);
@@ -604,7 +604,7 @@ static bool folds_cast(const an_planner *w, int32_t id)
     enum { MANY = 3 };
     const struct an_tensor *n = w->g->node[id];
     if (n->op != AN_OP_CAST || !an_is_leaf(w, an_base(w, n->src[0]))) return false;
-    if (!w->rq->target->library_products) return true;
+    if (!w->rq->target->library_gemm) return true;
     return n->dtype != AN_F16 && w->node[id].n_uses < (w->rq->recompute ? MANY : 2);
 }
 

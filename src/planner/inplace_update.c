@@ -42,7 +42,7 @@ static bool assigned_to(const an_planner *w, int32_t id, int32_t leaf)
 bool an_row_update_of(an_planner *w, int32_t id, an_row_update *out)
 {
     const struct an_tensor *n = w->g->node[id];
-    if (n->op != AN_OP_WHERE || !w->rq->target->puts || w->rq->unfused) return false;
+    if (n->op != AN_OP_WHERE || !w->rq->target->row_update || w->rq->unfused) return false;
     const struct an_tensor *row = source(w, n, 1), *state = source(w, n, 2);
     int axis = put_axis(w, n, source(w, n, 0), &out->index);
     if (axis < 0 || state->op != AN_OP_LEAF || state->attr[0] != AN_LEAF_STATE || row->op != AN_OP_EXPAND) return false;

@@ -192,7 +192,7 @@ static an_status lower_gemm(an_planner *w, an_fusion_group *gr)
         arg[2] = an_arg_of(w, id, 0, true);
         k.bytes += (uint64_t)n->numel * an_dtype_bytes((an_dtype)n->dtype);
         AN_TRY(add_step(w, k, arg, 3, id, &s));
-        if (target->product_scratch) s->scratch_bytes = (int64_t)target->product_scratch(target, &k, NULL);
+        if (target->gemm_scratch) s->scratch_bytes = (int64_t)target->gemm_scratch(target, &k, NULL);
         return AN_OK;
     }
     an_loop_kernel *tail;
@@ -200,7 +200,7 @@ static an_status lower_gemm(an_planner *w, an_fusion_group *gr)
     arg[2] = absent();
     AN_TRY(an_lower_row(w, gr, true, &tail, arg + 3, &n_tail));
     AN_TRY(add_step(w, k, arg, 3 + n_tail, id, &s));
-    if (target->product_scratch) s->scratch_bytes = (int64_t)target->product_scratch(target, &k, tail);
+    if (target->gemm_scratch) s->scratch_bytes = (int64_t)target->gemm_scratch(target, &k, tail);
     s->n_own = 3;
     s->epilogue = an_kernel_new(
         w, (an_kernel){

@@ -40,7 +40,7 @@ static sides sides_of(const an_planner *w, const struct an_tensor *n)
 
 bool an_conv_takes(const an_planner *w, const struct an_tensor *n)
 {
-    if (n->op < AN_OP_CONV2D || n->op > AN_OP_CONV2D_DW || !product_dtype(n->dtype) || w->rq->target->no_templates)
+    if (n->op < AN_OP_CONV2D || n->op > AN_OP_CONV2D_DW || !product_dtype(n->dtype) || w->rq->target->loops_only)
         return false;
     const sides s = sides_of(w, n);
     const int64_t xp = (int64_t)s.x->shape[0] * s.x->shape[1] * s.x->shape[2],

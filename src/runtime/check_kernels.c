@@ -170,14 +170,6 @@ static an_status check_step(checker *c, int step, const alone *a)
 
 /* ---------------------------------------------------------------------------------------------- the whole plan */
 
-/* Asked for by the options or, as the CUDA device has it, by ANNEAL_TF32=1; a CPU never does. */
-static bool rounds_to_tf32(const an_ctx *cx)
-{
-    const char *env = getenv("ANNEAL_TF32");
-    const bool asked = cx->options.tf32 || (env && !strcmp(env, "1"));
-    return asked && !cx->options.exact && !strcmp(cx->backend->name, "cuda");
-}
-
 static an_status check_steps(checker *c)
 {
     identify(c);
@@ -205,13 +197,13 @@ static void compile_step(checker *c, int step)
     report(c, step, &v);
 }
 
-/* NVRTC takes a plan's texts side by side, and its words are in the cache when they are asked for one by one. */
+/* Some compilers take all texts of a plan in parallel; one by one they then come from the cache. */
 static void compile_ahead(an_ctx *cx)
 {
     an_exec *exec = NULL;
     an_load_stats stats = {0};
     an_err quiet = {0};
-    if (strcmp(cx->backend->name, "cuda") != 0) return;
+    if (!cx->backend->compiles_in_bulk) return;
     if (cx->backend->load(&quiet, cx->device, cx->last->plan, &exec, &stats) == AN_OK)
         cx->backend->unload(cx->device, exec);
 }
@@ -241,7 +233,7 @@ an_status an_check_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_c
     const an_plan *p = cx->last->plan;
     checker c = {
         .cx = cx, .plan = p, .tell = tell, .user = user, .result = out, .n_slots = AN_SLOT_FIRST + cx->n_stores};
-    c.tf32 = rounds_to_tf32(cx);
+    c.tf32 = cx->backend->target(cx->device)->tf32;
     c.slots = calloc((size_t)c.n_slots, sizeof *c.slots);
     c.identity = calloc((size_t)p->n_steps + 1, sizeof *c.identity);
     an_status status = c.slots && c.identity ? an_wait_idle(cx) : an_fail_nomem(&cx->err, "the slots of a plan", 0);

@@ -5,7 +5,6 @@
  */
 #include "runtime/runtime.h"
 
-#include "device/metal/apple_roofline.h"
 #include "base/exact.h"
 #include "platform/platform.h"
 #include "base/rng.h"
@@ -24,7 +23,9 @@ static an_status settle_fallback(an_ctx *cx)
 {
     const char *asked = cx->options.fallback, *set = getenv("PYTORCH_ENABLE_MPS_FALLBACK");
     if (!asked) cx->options.fallback = set && !strcmp(set, "1") ? "cpu" : "none";
-    if (!asked || !strcmp(asked, "cpu") || !strcmp(asked, "none")) return AN_OK;
+    static const char *const allowed[] = {"cpu", "none"};
+    for (size_t i = 0; i < AN_COUNT(allowed); i++)
+        if (!asked || !strcmp(asked, allowed[i])) return AN_OK;
     return an_fail(&cx->err, AN_E_USAGE, "an_open: fallback is \"%s\"; it is \"cpu\" or \"none\"", asked);
 }
 
@@ -56,14 +57,15 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
 /* By name; "auto" is the first GPU that answers, else the CPU, and `why` says what kept the others out. */
 static an_status choose_device(an_ctx *cx, const char *name, const an_backend **out, an_device_info *info, an_text *why)
 {
-    static const char *const order[] = {"cuda", "metal", "cpu"};
     const bool any = !strcmp(name, "auto");
-    for (size_t i = 0; i < (any ? AN_COUNT(order) : 1); i++) {
+    *out = any ? NULL : an_backend_find(&cx->err, name);
+    if (!any && !*out) return cx->err.code;
+    for (int i = 0; !any || an_backend_auto(i); i++) {
+        if (any) *out = an_backend_auto(i);
         *info = (an_device_info){0};
-        *out = an_backend_find(&cx->err, any ? order[i] : name);
-        if (!*out) return cx->err.code;
         if ((*out)->probe(info)) return AN_OK;
-        if (any) an_text_printf(why, "; not %s: %.*s", order[i], (int)strcspn(info->reason, ";"), info->reason);
+        if (!any) break;
+        an_text_printf(why, "; not %s: %.*s", (*out)->name, (int)strcspn(info->reason, ";"), info->reason);
     }
     return an_fail(&cx->err, AN_E_ENV, "%s: not available: %s", name, info->reason);
 }
@@ -77,8 +79,8 @@ static an_status open_device(an_ctx *cx)
                            .cache_dir = cx->options.cache_dir,
                            .exact = cx->options.exact,
                            .tf32 = cx->options.tf32,
-                           .guard = cx->options.place_apart,
-                           .fallback = cx->options.fallback && !strcmp(cx->options.fallback, "cpu")};
+                           .isolate_buffers = cx->options.place_apart,
+                           .fallback = cx->options.fallback && strcmp(cx->options.fallback, "none")};
     an_device_info info = {0};
     an_text why = {0};
     const an_backend *b = NULL;
@@ -567,8 +569,8 @@ const char *an_report_text(an_ctx *cx, const char *what)
     if (!strcmp(what, "kernels")) {
         an_render_plan(cx->backend->target(cx->device)->dialect, p, &t);
     } else if (!strcmp(what, "chips")) {
-        if (strcmp(cx->backend->target(cx->device)->dialect, "msl")) return NULL;
-        an_apple_roofline_text(p, &t);
+        if (!cx->backend->estimate) return NULL;
+        cx->backend->estimate(p, &t);
     } else if (cx->last->exec) {
         an_wait_idle(cx);
         for (int s = 0; s < p->n_steps; s++) {

@@ -6,9 +6,6 @@
 #define _DARWIN_C_SOURCE /* ... and on macOS */
 #include "runtime/runtime.h"
 #include "platform/platform.h"
-#include "device/cpu/cpu_internal.h"
-#include "device/metal/objc.h"
-#include "device/ref/ref_device.h"
 
 #include <anneal_tools.h>
 #include <dirent.h>
@@ -25,16 +22,32 @@ double an_device_busy_seconds(const an_ctx *cx)
 
 bool an_mac_state(int *thermal, int *low_power)
 {
-    return an_objc_mac_state(thermal, low_power);
+    int n;
+    const an_backend *const *all = an_backend_all(&n);
+    for (int i = 0; i < n; i++)
+        if (all[i]->power_state) return all[i]->power_state(thermal, low_power);
+    *thermal = *low_power = -1;
+    return false;
+}
+
+/* What is known of a backend without asking its driver. */
+static void describe(const an_backend *b, an_device_facts *out)
+{
+    *out = (an_device_facts){.runs = !b->plans_only && !b->evaluates_nodes,
+                             .gpu = b->gpu,
+                             .own_memory = b->own_memory,
+                             .plans_only = b->plans_only,
+                             .bench_side = b->bench_side ? b->bench_side : 1024};
+    snprintf(out->name, sizeof out->name, "%s", b->name);
+    snprintf(out->planned_by, sizeof out->planned_by, "%s", b->planned_by ? b->planned_by : "");
 }
 
 static void ask(const an_backend *b, an_device_facts *out)
 {
     an_device_info info = {0};
-    const bool available = b->probe(&info) != 0;
-    *out = (an_device_facts){.available = available, .built = info.built};
-    out->runs = strncmp(b->name, "null:", 5) != 0 && b != &an_backend_ref;
-    snprintf(out->name, sizeof out->name, "%s", b->name);
+    describe(b, out);
+    out->available = b->probe(&info) != 0;
+    out->built = info.built;
     snprintf(out->reason, sizeof out->reason, "%s", info.reason);
 }
 
@@ -54,12 +67,40 @@ bool an_device_find(const char *name, an_device_facts *out)
     return b != NULL;
 }
 
+void an_device_modes(const char *name, bool *exact, bool *tf32)
+{
+    an_err quiet = {0};
+    const an_backend *b = an_backend_find(&quiet, name);
+    const an_device_options o = {.exact = *exact, .tf32 = *tf32};
+    *tf32 = false;
+    if (b && b->modes) b->modes(&o, exact, tf32);
+}
+
+const char *an_device_auto(void)
+{
+    const an_backend *b = NULL;
+    for (int i = 0; an_backend_auto(i); i++) {
+        an_device_info info = {0};
+        b = an_backend_auto(i);
+        if (b->probe(&info)) break;
+    }
+    return b->name;
+}
+
+bool an_device_opened(const an_ctx *cx, an_device_facts *out)
+{
+    if (!cx || !cx->device) return false;
+    describe(cx->backend, out);
+    out->available = out->built = true;
+    return true;
+}
+
 bool an_device_examine(const char *name, an_self_check_fn *tell, void *user)
 {
     an_err quiet = {0};
     const an_backend *b = an_backend_find(&quiet, name);
-    if (!b || !b->examine) return false;
-    b->examine(tell, user);
+    if (!b || !b->self_check) return false;
+    b->self_check(tell, user);
     return true;
 }
 
@@ -76,11 +117,22 @@ static void ask_version(const char *path, char *out, size_t cap)
         snprintf(out, cap, "%.*s", (int)AN_MIN(strcspn(said, "\r\n"), cap - 1), said);
 }
 
+static void find_compiler(const an_device_options *o, an_device_compiler *out)
+{
+    int n;
+    const an_backend *const *all = an_backend_all(&n);
+    for (int i = 0; i < n; i++)
+        if (all[i]->find_compiler) {
+            all[i]->find_compiler(o, out);
+            return;
+        }
+}
+
 void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_facts *out)
 {
-    an_compiler c;
+    an_device_compiler c = {0};
     *out = (an_compiler_facts){0};
-    an_compiler_find(&c, &(an_device_options){.cc = cc, .cache_dir = cache_dir}, an_cpu_templates_find(NULL)->isa);
+    find_compiler(&(an_device_options){.cc = cc, .cache_dir = cache_dir}, &c);
     snprintf(out->path, sizeof out->path, "%s", c.path);
     snprintf(out->why, sizeof out->why, "%s", c.why);
     snprintf(out->cache_dir, sizeof out->cache_dir, "%s", c.cache_dir);

@@ -88,7 +88,8 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     an_bench_op_result r;
     an_err err = {0};
     an_status status = an_config_defaults(&err, &an_train_keys, &c);
-    out->gemm_side = strcmp(device, "cuda") == 0 ? 4096 : 1024; /* a GPU of its own is idle most of a small one */
+    an_device_facts facts;
+    out->gemm_side = an_device_find(device, &facts) ? facts.bench_side : 1024; /* a card is idle most of a small one */
     snprintf(c.device, sizeof c.device, "%s", device);
     snprintf(c.cc, sizeof c.cc, "%s", o->cc ? o->cc : "");
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", o->cache_dir ? o->cache_dir : "");

@@ -114,25 +114,28 @@ static void add_process(const an_train_config *c, an_estimate *p)
                        threads * (STACK_BYTES + RESERVE_BYTES);
 }
 
-static bool runs_on(const an_ctx *cx, const char *device)
+/* Whether the context runs on a GPU, and whether that GPU takes the machine's own memory. */
+static bool runs_on_gpu(const an_ctx *cx, bool *shares_memory)
 {
-    const char *text = an_report_text((an_ctx *)cx, "device"); /* "cuda: NVIDIA ..." */
-    const size_t n = strlen(device);
-    return text && strncmp(text, device, n) == 0 && text[n] == ':';
+    an_device_facts f;
+    const bool gpu = an_device_opened(cx, &f) && f.gpu;
+    *shares_memory = gpu && !f.own_memory;
+    return gpu;
 }
 
 uint64_t an_estimate_driver(const an_ctx *cx)
 {
     an_memory m;
-    if (runs_on(cx, "cpu") || an_memory_read(cx, &m) != AN_OK || m.driver_bytes < m.requested_bytes) return 0;
+    an_device_facts f;
+    if (!an_device_opened(cx, &f) || !f.gpu || an_memory_read(cx, &m) != AN_OK || m.driver_bytes < m.requested_bytes)
+        return 0;
     return m.driver_bytes - m.requested_bytes;
 }
 
 static void add_device(const an_ctx *cx, an_estimate *p)
 {
     an_memory m;
-    p->device_shares = runs_on(cx, "metal");
-    if ((!runs_on(cx, "cuda") && !p->device_shares) || an_memory_read(cx, &m) != AN_OK || !m.recommended_bytes) return;
+    if (!runs_on_gpu(cx, &p->device_shares) || an_memory_read(cx, &m) != AN_OK || !m.recommended_bytes) return;
     p->device_limit_bytes = m.high_bytes;
     p->driver_bytes = an_estimate_driver(cx);
 }

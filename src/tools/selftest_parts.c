@@ -300,7 +300,7 @@ void an_selftest(const an_train_config *c, const an_selftest_options *o, const a
     an_train_config one = *c; /* micro-batch an update */
     one.gradient_accumulation_steps = 1;
     *out = (an_selftest_result){0};
-    const bool known = an_device_find(c->device, &device), gpu = known && device.runs && strcmp(device.name, "cpu");
+    const bool known = an_device_find(c->device, &device), gpu = known && device.runs && device.gpu;
     if (gpu) {
         listener->part(listener->user, "driver");
         an_device_examine(c->device, hear_driver, &t);

@@ -60,7 +60,7 @@ code_is 0; [ "$(value "$dir/stdout" batch_size)" -ge 1 ] || fault "nothing of gp
 # shellcheck disable=SC2086
 run plan macbook block_size=1 n_layer=1 n_head=1 n_embd=1 workers=0 --fit 4096GiB
 code_is 0; says stdout "fits     batch_size=1048576"; says stdout "no larger batch is tried"
-for device in cuda cuda:1 metal mps null:cuda; do
+for device in cuda cuda:0 metal mps null:cuda; do
     ANNEAL_CUDA_PATH=/nonexistent run plan macbook device=$device --json
     code_is 0; [ "$(value "$dir/stdout" launches)" -gt 10 ] || fault "no launches on $device"
     case $device in
@@ -68,6 +68,8 @@ for device in cuda cuda:1 metal mps null:cuda; do
     cuda*) says stderr "$device is not here"; says stderr "the plan is that of null:cuda" ;;
     esac
 done
+run plan macbook device=cuda:1
+code_is 1; says stderr "a run uses one GPU"; says stderr "CUDA_VISIBLE_DEVICES"; silent stdout
 # shellcheck disable=SC3045  # where there is no ulimit -v, it is planned all the same
 (ulimit -v 2000000 2>/dev/null; run plan macbook batch_size=1048576 block_size=1024 device=null:cpu --json; exit "$code")
 code=$?

@@ -226,7 +226,7 @@ static const an_target *as_a_library(an_device *d)
 {
     static an_target changed;
     changed = *real->target(d);
-    changed.library_products = true;
+    changed.library_gemm = true;
     return &changed;
 }
 

@@ -103,7 +103,7 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
                             .templates = d->templates,
                             .max_args = AN_ROW_ARGS,
                             .exact = o->exact,
-                            .puts = true,
+                            .row_update = true,
                             .scratch = scratch_of};
     *out = d;
     return AN_OK;
@@ -440,7 +440,20 @@ static void cpu_memory(an_device *d, uint64_t *driver, uint64_t *recommended)
     *recommended = an_memory_bytes();
 }
 
+static void cpu_find_compiler(const an_device_options *o, an_device_compiler *out)
+{
+    an_compiler c;
+    an_compiler_find(&c, o, an_cpu_templates_find(NULL)->isa);
+    *out = (an_device_compiler){0};
+    snprintf(out->path, sizeof out->path, "%s", c.path);
+    snprintf(out->why, sizeof out->why, "%s", c.why);
+    snprintf(out->cache_dir, sizeof out->cache_dir, "%s", c.cache_dir);
+    snprintf(out->why_cache, sizeof out->why_cache, "%s", c.why_cache);
+}
+
 const an_backend an_backend_cpu = {.name = "cpu",
+                                   .auto_rank = 3,
+                                   .find_compiler = cpu_find_compiler,
                                    .probe = cpu_probe,
                                    .open = cpu_open,
                                    .close = cpu_close,

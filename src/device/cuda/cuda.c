@@ -136,14 +136,14 @@ static size_t scratch_of(const an_target *t, const an_kernel *k)
     return an_gpu_scratch(k, &d->gpu);
 }
 
-static size_t product_scratch(const an_target *t, const an_kernel *k, const an_loop_kernel *epilogue)
+static size_t gemm_scratch(const an_target *t, const an_kernel *k, const an_loop_kernel *epilogue)
 {
     an_product p;
     bool library = an_cuda_product(t->templates, &k->u.gemm, epilogue, &p);
     return library ? (size_t)p.scratch_bytes : scratch_of(t, k);
 }
 
-static bool ends_products(const an_target *t, int64_t m, int64_t n, int64_t k)
+static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k)
 {
     return an_cuda_end_pays(t->templates, m, n, k);
 }
@@ -171,31 +171,44 @@ static an_status read_variables(an_err *err, an_device *d)
     return AN_OK;
 }
 
-/* A setting, or 1 in the variable of that name. */
-static an_status switched(an_err *err, bool setting, const char *variable, bool *out)
+/* A setting, or 1 in the environment variable. */
+static bool asked(bool setting, const char *variable)
 {
     const char *value = getenv(variable);
-    *out = setting || (value && !strcmp(value, "1"));
+    return setting || (value && !strcmp(value, "1"));
+}
+
+static void cuda_modes(const an_device_options *o, bool *exact, bool *tf32)
+{
+    *exact = asked(o->exact, "ANNEAL_EXACT");
+    *tf32 = asked(o->tf32, "ANNEAL_TF32");
+}
+
+static an_status check_switch(an_err *err, const char *variable)
+{
+    const char *value = getenv(variable);
     if (!value || !*value || !strcmp(value, "0") || !strcmp(value, "1")) return AN_OK;
     return an_fail(err, AN_E_USAGE, "%s is %.40s; it may be 1, or 0", variable, value);
 }
 
 static an_status settings(an_err *err, an_device *d, const an_device_options *o)
 {
-    AN_TRY(switched(err, o->exact, "ANNEAL_EXACT", &d->exact));
-    AN_TRY(switched(err, o->tf32, "ANNEAL_TF32", &d->tf32));
+    AN_TRY(check_switch(err, "ANNEAL_EXACT"));
+    AN_TRY(check_switch(err, "ANNEAL_TF32"));
+    cuda_modes(o, &d->exact, &d->tf32);
     if (d->exact && d->tf32)
         return an_fail(err, AN_E_USAGE, "exact and tf32 are both asked for, and exclude each other: leave one out");
-    d->guard = o->guard;
+    d->guard = o->isolate_buffers;
     d->gpu = (an_gpu){.msl = false, .fast = !d->exact, .tf32 = d->tf32};
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
                             .threads = 1,
                             .templates = d,
+                            .tf32 = d->tf32,
                             .max_args = AN_ROW_ARGS,
                             .scratch = scratch_of,
-                            .product_scratch = product_scratch,
-                            .ends_products = ends_products,
+                            .gemm_scratch = gemm_scratch,
+                            .fuses_epilogue = fuses_epilogue,
                             .in_flight = STEPS_IN_FLIGHT};
     return read_variables(err, d);
 }
@@ -246,7 +259,7 @@ static an_status make_device(an_err *err, an_device *d)
     if (!d->cu.memory_info(&unused, &bytes)) d->free_bytes = unused;
     d->target.exact = d->exact;
     d->has_lt = !d->exact && an_cublaslt_find(&quiet, d->cu.version / 1000, &d->lt) == AN_OK;
-    d->target.library_products = d->has_lt;
+    d->target.library_gemm = d->has_lt;
     if (!d->has_lt && !d->exact) snprintf(d->note, sizeof d->note, "cuda: %.480s", quiet.text);
     return AN_OK;
 }
@@ -424,6 +437,15 @@ static bool cuda_done(an_device *d, an_ticket t)
 }
 
 const an_backend an_backend_cuda = {.name = "cuda",
+                                    .aliases = {"cuda:0"},
+                                    .chosen_by = "CUDA_VISIBLE_DEVICES",
+                                    .planned_by = "null:cuda",
+                                    .auto_rank = 1,
+                                    .gpu = true,
+                                    .own_memory = true,
+                                    .compiles_in_bulk = true,
+                                    .bench_side = 4096,
+                                    .modes = cuda_modes,
                                     .probe = cuda_probe,
                                     .open = cuda_open,
                                     .close = cuda_close,

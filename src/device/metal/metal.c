@@ -3,6 +3,7 @@
  * Invariants: every entry point that sends messages pushes a pool and pops it on all ways out. Buffers are in shared
  * storage: the host reads and writes them where they stand, after the work that uses them has ended. */
 #include "device/metal/metal_internal.h"
+#include "device/metal/apple_roofline.h"
 
 #include "platform/platform.h"
 #include "base/text.h"
@@ -292,6 +293,10 @@ static void metal_profile(an_device *d, bool on)
 }
 
 const an_backend an_backend_metal = {.name = "metal",
+                                     .aliases = {"mps", "mps:0"},
+                                     .planned_by = "null:metal",
+                                     .auto_rank = 2,
+                                     .gpu = true,
                                      .probe = metal_probe,
                                      .open = metal_open,
                                      .close = metal_close,
@@ -309,4 +314,6 @@ const an_backend an_backend_metal = {.name = "metal",
                                      .profile = metal_profile,
                                      .memory = metal_memory,
                                      .busy_seconds = metal_busy_seconds,
-                                     .examine = an_mtl_examine};
+                                     .self_check = an_mtl_self_check,
+                                     .power_state = an_objc_mac_state,
+                                     .estimate = an_apple_roofline_text};

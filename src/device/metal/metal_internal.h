@@ -99,7 +99,7 @@ struct an_exec {
  * NULL and a sentence. */
 an_id an_mtl_compile(an_err *err, an_device *d, const char *text, const char *what);
 an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads, const char *what);
-void an_mtl_examine(an_self_check_fn *tell, void *user);
+void an_mtl_self_check(an_self_check_fn *tell, void *user);
 
 an_status an_mtl_own_make(an_err *err, an_device *d);
 an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);

@@ -291,7 +291,7 @@ static void examine(examiner *x)
     if (make_objects(x)) run_probe(x);
 }
 
-void an_mtl_examine(an_self_check_fn *tell, void *user)
+void an_mtl_self_check(an_self_check_fn *tell, void *user)
 {
     examiner x = {.tell = tell, .user = user};
     an_err err = {0};

@@ -2,6 +2,7 @@
  * all. Also the skeleton of a backend: copy this file, replace "null", fill the functions in, add a line to device.c.
  */
 #include "device/device.h"
+#include "device/metal/apple_roofline.h"
 #include "codegen/gpu_launch.h"
 
 #include <stdio.h>
@@ -37,7 +38,7 @@ static an_status open_as(an_err *err, const char *dialect, int max_args, an_devi
     d->target = (an_target){.dialect = dialect,
                             .threads = 1,
                             .max_args = max_args,
-                            .puts = !strcmp(dialect, "c"),
+                            .row_update = !strcmp(dialect, "c"),
                             .scratch = scratch_of,
                             .bind_align = strcmp(dialect, "msl") ? 0 : 4};
     *out = d;
@@ -114,13 +115,15 @@ static double null_step_seconds(an_device *d, an_exec *e, int step)
     return (void)d, (void)e, (void)step, 0;
 }
 
-#define NULL_BACKEND(NAME, OPEN)                                                                                       \
-    {                                                                                                                  \
-        .name = NAME, .probe = null_probe, .open = OPEN, .close = null_close, .target = null_target,                   \
-        .alloc = null_alloc, .free = null_free, .write = null_write, .read = null_read, .load = null_load,             \
-        .unload = null_unload, .submit = null_submit, .wait = null_wait, .step_seconds = null_step_seconds             \
-    }
+#define NULL_FUNCTIONS                                                                                                 \
+    .plans_only = true, .probe = null_probe, .close = null_close, .target = null_target, .alloc = null_alloc,          \
+    .free = null_free, .write = null_write, .read = null_read, .load = null_load, .unload = null_unload,               \
+    .submit = null_submit, .wait = null_wait, .step_seconds = null_step_seconds
 
-const an_backend an_backend_null_cpu = NULL_BACKEND("null:cpu", open_c);
-const an_backend an_backend_null_cuda = NULL_BACKEND("null:cuda", open_cuda);
-const an_backend an_backend_null_metal = NULL_BACKEND("null:metal", open_metal);
+const an_backend an_backend_null_cpu = {.name = "null:cpu", .open = open_c, NULL_FUNCTIONS};
+const an_backend an_backend_null_cuda = {.name = "null:cuda", .open = open_cuda, NULL_FUNCTIONS};
+const an_backend an_backend_null_metal = {.name = "null:metal",
+                                          .aliases = {"null:mps"},
+                                          .open = open_metal,
+                                          .estimate = an_apple_roofline_text,
+                                          NULL_FUNCTIONS};

@@ -4,7 +4,7 @@
  * Does not: run plans. The oracle reads nodes, so the context calls it instead of planning; load and submit are never
  * reached.
  */
-#include "device/ref/ref_device.h"
+#include "device/device.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -106,6 +106,7 @@ static double ref_step_seconds(an_device *d, an_exec *e, int step)
 }
 
 const an_backend an_backend_ref = {.name = "ref",
+                                   .evaluates_nodes = true,
                                    .probe = ref_probe,
                                    .open = ref_open,
                                    .close = ref_close,
