@@ -19,7 +19,7 @@ void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const ch
 {
     an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
     prelude(out);
-    an_render_gpu_tail(p->kernel[s->epilogue].u.row, name, product, out);
+    an_render_gpu_tail(p->kernel[s->epilogue].u.loop, name, product, out);
 }
 
 void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out)
@@ -28,7 +28,7 @@ void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along
     prelude(out);
     an_text_puts(out, an_embed_dialect_hopper_h);
     an_text_puts(out, an_embed_gemm_hopper_args_h);
-    an_render_gpu_end(p->kernel[s->epilogue].u.row, out);
+    an_render_gpu_end(p->kernel[s->epilogue].u.loop, out);
     an_text_puts(out, an_embed_gemm_hopper_inc);
 }
 

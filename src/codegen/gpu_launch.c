@@ -36,7 +36,7 @@ const char *an_gpu_launch_add(an_gpu_step *out, const char *entry, int64_t x, in
 
 static const char *row_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out)
 {
-    const an_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.row, an_gpu_kind_of(gpu));
+    const an_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.loop, an_gpu_kind_of(gpu));
     an_gpu_launch *l;
     const char *why = an_gpu_launch_add(out, NULL, of.groups, 1, 1, of.threads, &l);
     if (!why) l->shared_bytes = (uint32_t)of.shared_bytes;

@@ -31,7 +31,7 @@ typedef struct an_bind { /* in the order of the kernel's parameters */
     int64_t offset;
 } an_bind;
 
-enum { AN_GPU_BINDS = AN_ROW_ARGS + 5, AN_GPU_LAUNCHES = 5 };
+enum { AN_GPU_BINDS = AN_LOOP_ARGS + 5, AN_GPU_LAUNCHES = 5 };
 
 typedef struct an_gpu_launch {
     const char *entry; /* NULL: the name that the row program was rendered with */

@@ -188,13 +188,13 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
 const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out)
 {
     const an_kernel *k = &p->kernel[s->kernel];
-    const an_loop_kernel *tail = s->epilogue >= 0 ? p->kernel[s->epilogue].u.row : NULL;
+    const an_loop_kernel *tail = s->epilogue >= 0 ? p->kernel[s->epilogue].u.loop : NULL;
     const char *why = tail ? an_render_gpu_refusal(tail, gpu->msl) : NULL;
     if (why) return why;
     switch (k->kind) {
-    case AN_KERNEL_ROW:
+    case AN_KERNEL_LOOP:
         *out = (an_tiles){.unit = AN_UNIT_ROW, .store = "F32", .mul = "F32", .exact = !gpu->fast, .vec = 1};
-        return an_render_gpu_refusal(k->u.row, gpu->msl);
+        return an_render_gpu_refusal(k->u.loop, gpu->msl);
     case AN_KERNEL_GEMM: return choose_gemm(&k->u.gemm, s->arg, gpu, out);
     case AN_KERNEL_ATTN:
     case AN_KERNEL_ATTN_GRAD:
@@ -266,7 +266,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     an_text_puts(out, an_embed_exact);
     if (t.unit == AN_UNIT_ROW || s->epilogue >= 0) an_text_puts(out, an_embed_dialect_rows_gpu_h);
     if (t.unit == AN_UNIT_ROW) {
-        an_render_gpu(p->kernel[s->kernel].u.row, name, an_gpu_kind_of(gpu), false, out);
+        an_render_gpu(p->kernel[s->kernel].u.loop, name, an_gpu_kind_of(gpu), false, out);
         return;
     }
     if (t.unit >= AN_UNIT_SCATTER) {
@@ -276,7 +276,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
         an_text_puts(out, an_embed_dialect_common_h);
     }
     an_text_puts(out, args_text(t.unit));
-    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, "an_tail", gpu->msl, false, out);
+    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_tail", gpu->msl, false, out);
     if (t.fast) an_text_puts(out, an_embed_conv_cuda_inc);
     an_text_puts(out, body_text(t.unit, t.body));
     if (t.body != AN_BODY_HOPPER) return;
@@ -326,7 +326,7 @@ static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gp
     if (an_module_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {
         const an_plan_step *s = &p->step[i];
-        bool row = p->kernel[s->kernel].kind == AN_KERNEL_ROW;
+        bool row = p->kernel[s->kernel].kind == AN_KERNEL_LOOP;
         if (!row && s->epilogue == p->step[like].epilogue && !an_module_tiles(p, s, gpu, &o) &&
             !memcmp(&o, &t, sizeof o))
             return i;
@@ -351,7 +351,8 @@ static void template_step(const an_plan *p, int32_t step, const an_gpu *gpu, boo
         describe(p, &p->step[i], out);
     if (users == MOST_USERS) an_text_puts(out, "/* and perhaps more */\n");
     defines(&t, out);
-    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.row, p->kernel[s->epilogue].name, gpu->msl, true, out);
+    if (s->epilogue >= 0)
+        an_render_gpu(p->kernel[s->epilogue].u.loop, p->kernel[s->epilogue].name, gpu->msl, true, out);
     an_text_puts(out, "\n");
     body_used[t.unit] = true;
 }
@@ -360,7 +361,7 @@ static void c_kernels(const an_plan *p, an_text *out)
 {
     for (int k = 0; k < p->n_kernels; k++) {
         if (!p->kernel[k].text) continue;
-        an_render_c(p->kernel[k].u.row, p->kernel[k].name, true, out);
+        an_render_c(p->kernel[k].u.loop, p->kernel[k].name, true, out);
         an_text_puts(out, "\n");
     }
 }
@@ -379,14 +380,14 @@ void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
     }
     for (int32_t s = 0; s < p->n_steps; s++) {
         int32_t k = p->step[s].kernel;
-        if (p->kernel[k].kind != AN_KERNEL_ROW) {
+        if (p->kernel[k].kind != AN_KERNEL_LOOP) {
             template_step(p, s, &gpu, body_used, out);
         } else if (!printed[k] && p->step[s].fallback) {
-            an_render_c(p->kernel[k].u.row, p->kernel[k].name, true, out);
+            an_render_c(p->kernel[k].u.loop, p->kernel[k].name, true, out);
             an_text_puts(out, "\n");
             printed[k] = true;
         } else if (!printed[k]) {
-            an_render_gpu(p->kernel[k].u.row, p->kernel[k].name, gpu.msl, true, out);
+            an_render_gpu(p->kernel[k].u.loop, p->kernel[k].name, gpu.msl, true, out);
             an_text_puts(out, "\n");
             printed[k] = true;
         }

@@ -258,7 +258,7 @@ static bool has(const an_loop_kernel *p, int phase, bool reduce, an_op op)
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase &&
             (reduce ? p->ins[i].kind == AN_INS_REDUCE && (p->ins[i].op == AN_OP_ARGMAX) == (op == AN_OP_ARGMAX)
-                    : p->ins[i].level == AN_LEVEL_COL && p->ins[i].kind != AN_INS_REDUCE))
+                    : p->ins[i].scope == AN_SCOPE_COL && p->ins[i].kind != AN_INS_REDUCE))
             return true;
     return false;
 }
@@ -267,7 +267,7 @@ static void column_body(const an_loop_kernel *p, int phase, const char *indent, 
 {
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if (in->phase != phase || in->level != AN_LEVEL_COL || in->kind == AN_INS_REDUCE) continue;
+        if (in->phase != phase || in->scope != AN_SCOPE_COL || in->kind == AN_INS_REDUCE) continue;
         if (in->kind == AN_INS_COLSUM)
             an_text_printf(out, "%sd%d[r %% %d %% %d][c] += v%d;\n", indent, i, p->run, AN_RUN_LANES, in->a);
         else
@@ -288,7 +288,7 @@ static void column_body(const an_loop_kernel *p, int phase, const char *indent, 
 static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == phase && p->ins[i].level == AN_LEVEL_ROW && p->ins[i].kind != AN_INS_REDUCE)
+        if (p->ins[i].phase == phase && p->ins[i].scope == AN_SCOPE_ROW && p->ins[i].kind != AN_INS_REDUCE)
             instruction(p, i, "        ", out);
     bool tree = has(p, phase, true, AN_OP_SUM), best = has(p, phase, true, AN_OP_ARGMAX);
     for (int i = 0; i < p->n_ins; i++) {

@@ -55,7 +55,7 @@ bool an_gpu_uses(const an_loop_kernel *p, int32_t var)
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->ix >= 0 && an_ix_uses(&p->ix, in->ix, var)) return true;
-        if (in->kind == AN_INS_STORE && in->level == AN_LEVEL_ROW && var == AN_VAR_COL) return true;
+        if (in->kind == AN_INS_STORE && in->scope == AN_SCOPE_ROW && var == AN_VAR_COL) return true;
         for (int b = 0; in->guard >= 0 && b < p->guard[in->guard].n; b++)
             if (an_ix_uses(&p->ix, p->guard[in->guard].bound[b].e, var)) return true;
     }
@@ -108,7 +108,7 @@ void an_gpu_rounded(int dtype, const char *e, an_text *out)
 bool an_gpu_moves_together(const an_loop_kernel *p, const an_ins *in, int wide)
 {
     int64_t stride;
-    if (!wide || in->ix < 0 || in->guard >= 0 || in->level != AN_LEVEL_COL ||
+    if (!wide || in->ix < 0 || in->guard >= 0 || in->scope != AN_SCOPE_COL ||
         (in->kind == AN_INS_LOAD ? in->a >= 0 : in->kind != AN_INS_STORE))
         return false;
     if (!an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) || stride != 1) return false;
@@ -309,7 +309,7 @@ void an_gpu_instruction(const an_loop_kernel *p, int i, const char *indent, cons
     const an_ins *in = &p->ins[i];
     an_text_puts(out, indent);
     if (in->kind == AN_INS_STORE) {
-        if (in->level == AN_LEVEL_ROW) an_text_puts(out, once);
+        if (in->scope == AN_SCOPE_ROW) an_text_puts(out, once);
         store(p, i, f, out);
         return;
     }

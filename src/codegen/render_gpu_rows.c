@@ -20,7 +20,7 @@ enum {
 
 static bool is_column(const an_ins *in)
 {
-    return in->level == AN_LEVEL_COL && in->kind != AN_INS_REDUCE;
+    return in->scope == AN_SCOPE_COL && in->kind != AN_INS_REDUCE;
 }
 
 bool an_gpu_has_rows(const an_loop_kernel *p)
@@ -35,7 +35,7 @@ bool an_gpu_has_rows(const an_loop_kernel *p)
 static bool row_is_read(const an_loop_kernel *p, int until)
 {
     for (int i = 0; i < until; i++)
-        if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].level == AN_LEVEL_ROW) return true;
+        if (p->ins[i].kind == AN_INS_LOAD && p->ins[i].scope == AN_SCOPE_ROW) return true;
     return false;
 }
 
@@ -45,8 +45,8 @@ static bool row_is_picked(const an_loop_kernel *p, int phase)
     bool picked = false, stored = false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        picked |= in->kind == AN_INS_LOAD && in->level == AN_LEVEL_ROW && in->a >= 0 && in->phase < phase;
-        stored |= in->kind == AN_INS_STORE && in->level == AN_LEVEL_COL && in->phase == phase;
+        picked |= in->kind == AN_INS_LOAD && in->scope == AN_SCOPE_ROW && in->a >= 0 && in->phase < phase;
+        stored |= in->kind == AN_INS_STORE && in->scope == AN_SCOPE_COL && in->phase == phase;
     }
     return picked && stored;
 }
@@ -217,7 +217,7 @@ static bool is_brief_row(const an_loop_kernel *p)
     bool brief = true;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if ((in->kind == AN_INS_LOAD || in->kind == AN_INS_STORE) && in->level == AN_LEVEL_COL)
+        if ((in->kind == AN_INS_LOAD || in->kind == AN_INS_STORE) && in->scope == AN_SCOPE_COL)
             brief &= p->arg[in->arg].dtype == AN_BF16 || p->arg[in->arg].dtype == AN_F16;
         brief &= in->kind != AN_INS_RAND;
     }
@@ -274,13 +274,13 @@ static void row_phase(const an_loop_kernel *p, int phase, const an_launch *launc
         const an_ins *in = &p->ins[i];
         if (in->phase != phase) continue;
         columns |= is_column(in) || in->kind == AN_INS_REDUCE;
-        if (in->kind == AN_INS_STORE && in->level == AN_LEVEL_ROW && !stored && (team || row_is_read(p, i))) {
+        if (in->kind == AN_INS_STORE && in->scope == AN_SCOPE_ROW && !stored && (team || row_is_read(p, i))) {
             an_text_puts(out, team ? "    AN_BARRIER();\n" : "    AN_SUBGROUP_DEVICE_BARRIER();\n");
             stored = true;
         }
         if (in->kind == AN_INS_REDUCE)
             an_gpu_declare_lanes(p, i, f.wide ? f.wide : 1, out);
-        else if (in->level == AN_LEVEL_ROW)
+        else if (in->scope == AN_SCOPE_ROW)
             an_gpu_instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", (an_gpu_form){0}, out);
     }
     if (!columns) return;

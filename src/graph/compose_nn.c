@@ -208,7 +208,7 @@ an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w
     const int32_t wanted = logit_pieces(g, N, V), most = (N + wanted - 1) / wanted;
     const int32_t pieces = N ? (N + most - 1) / most : 1;
     bool fine = true;
-    g->lazy = pieces > 1;
+    g->deferred = pieces > 1;
     for (int32_t i = 0; i < pieces && fine; i++) {
         const int32_t from = i * most, n = AN_MIN(most, N - from);
         an_tensor *logits = project(an_make_slice(rows, 0, from, n, 1), t[1]); /* [n,V] */
@@ -217,7 +217,7 @@ an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w
                                                 : an_cross_entropy_of(logits, an_make_slice(id, 0, from, n, 1));
         fine = !piece[i]->poison;
     }
-    g->lazy = false;
+    g->deferred = false;
     if (!fine) return an_poison_of(g);
     return an_make_like(pieces > 1 ? an_make_concat(g, piece, pieces, 0) : piece[0], t[2]);
 }

@@ -109,7 +109,7 @@ void an_graph_reset(an_graph *g)
     g->rand_ordinal = 0;
     g->key = KEY_START;
     g->epoch++;
-    g->lazy = false;
+    g->deferred = false;
     g->at = g->doing = NULL;
 }
 
@@ -381,7 +381,7 @@ static an_tensor *append(an_graph *g, const an_emit_args *e, const draft *d)
     t->n_src = (uint8_t)e->n_src;
     t->n_attr = (uint8_t)e->n_attr;
     t->scope = g->scope;
-    t->lazy = g->lazy;
+    t->deferred = g->deferred;
     memcpy(t->shape, d->shape, sizeof t->shape);
     t->numel = d->numel;
     if (e->n_attr > 0) t->attr = memcpy(t + 1, e->attr, attr_bytes);

@@ -186,7 +186,7 @@ static void grad_matmul(an_backward_node *n)
     an_tensor *d = CAST(n->dy[0], t);
     for (int i = 0; i < 2; i++) {
         if (!n->need[i]) continue;
-        an_tensor *operand = i ? b : a, *weight = weight_of(n->g, operand, n->n->lazy), *dx;
+        an_tensor *operand = i ? b : a, *weight = weight_of(n->g, operand, n->n->deferred), *dx;
         const bool turned = is_transpose(operand);
         const an_dtype as = weight ? AN_F32 : t;
         if (turned)
@@ -246,10 +246,10 @@ static an_tensor *add_gifts(an_tensor *a, an_tensor *b);
  */
 static bool add_to_pieces(pass *p, int32_t to, int32_t out, int32_t reader, const an_tensor *value)
 {
-    if (p->head[to] == NONE || !an_node(p->g, reader)->lazy) return false;
+    if (p->head[to] == NONE || !an_node(p->g, reader)->deferred) return false;
     gift *last = &p->gifts[p->head[to]];
     const an_tensor *from = an_node(p->g, last->reader);
-    if (last->out != out || !from->lazy || from->op != AN_OP_MATMUL) return false;
+    if (last->out != out || !from->deferred || from->op != AN_OP_MATMUL) return false;
     last->value = add_gifts(an_node(p->g, last->value), an_node(p->g, value->id))->id;
     last->reader = reader;
     return true;
@@ -391,7 +391,7 @@ static bool visit(pass *p, int32_t id)
     int32_t to[UINT8_MAX];
     if (p->head[id] == NONE) return true;
     g->scope = n->scope; /* a gradient belongs where its value does */
-    g->lazy = n->lazy;
+    g->deferred = n->deferred;
     g->at = n->at;
     for (int k = 0; k < an_ops[n->op].outputs; k++) {
         b.dy[k] = sum_gifts(p, n, k);
@@ -457,7 +457,7 @@ an_status an_graph_backward(an_graph *g, an_tensor *loss)
     const char *at = g->at;
     an_status status = run(&p, loss);
     g->scope = scope;
-    g->lazy = false;
+    g->deferred = false;
     g->at = at;
     return status;
 }

@@ -66,7 +66,8 @@ struct an_tensor { /* a node */
     uint8_t dtype, rank;
     uint8_t n_src, n_attr; /* PACK and CONCAT: up to 255 sources... more are nested (CONCAT) or chained (PACK) */
     uint8_t poison;
-    uint8_t lazy; /* a piece of a whole that is never in memory at once: its forward part is launched when its result is
+    uint8_t
+        deferred; /* a piece of a whole that is never in memory at once: its forward part is launched when its result is
                      first needed, which for a loss is its gradient. Not part of hash or key */
     int32_t scope; /* index into g->scopes */
     int32_t shape[AN_MAX_RANK];
@@ -134,7 +135,7 @@ struct an_graph {
     struct an_tensor *poison;
     an_err *err;          /* the context's */
     void *owner;          /* the an_ctx */
-    bool lazy;            /* what is emitted now is lazy */
+    bool deferred;        /* what is emitted now is deferred */
     bool keep_duplicates; /* compile=False and tests: no fold, no CSE */
 };
 

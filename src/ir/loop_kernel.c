@@ -47,7 +47,7 @@ static void print_guard(const an_loop_kernel *p, const an_guard *g, an_text *out
 static void print_ins(const an_loop_kernel *p, int i, an_text *out)
 {
     const an_ins *in = &p->ins[i];
-    an_text_printf(out, "  %3d %d%c %-8s %-6s", i, in->phase, in->level == AN_LEVEL_ROW ? 'r' : 'c',
+    an_text_printf(out, "  %3d %d%c %-8s %-6s", i, in->phase, in->scope == AN_SCOPE_ROW ? 'r' : 'c',
                    an_dtype_name((an_dtype)in->dtype),
                    in->kind == AN_INS_ELEM || in->kind == AN_INS_REDUCE ? an_ops[in->op].name : kind_names[in->kind]);
     if (in->arg >= 0) an_text_printf(out, " %s", p->arg[in->arg].name);
@@ -92,8 +92,8 @@ static an_status verify_operand(an_err *err, const an_loop_kernel *p, int i, int
     if (operand >= i) return bad(err, p, i, "operand is not computed earlier");
     const an_ins *in = &p->ins[i], *o = &p->ins[operand];
     if (o->kind == AN_INS_STORE || o->kind == AN_INS_COLSUM) return bad(err, p, i, "operand is a store");
-    if (p->shape == AN_ROW && o->level == AN_LEVEL_COL && o->kind != AN_INS_REDUCE) {
-        if (in->level == AN_LEVEL_ROW && in->kind != AN_INS_REDUCE)
+    if (p->shape == AN_ROW && o->scope == AN_SCOPE_COL && o->kind != AN_INS_REDUCE) {
+        if (in->scope == AN_SCOPE_ROW && in->kind != AN_INS_REDUCE)
             return bad(err, p, i, "row-level instruction uses a column-level value");
         if (o->phase != in->phase) return bad(err, p, i, "column-level value crosses a phase");
     }

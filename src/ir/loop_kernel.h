@@ -21,7 +21,7 @@
 #include "graph/graph.h"
 #include "ir/index_expr.h"
 
-#define AN_ROW_ARGS  64 /* most buffers one program touches */
+#define AN_LOOP_ARGS 64 /* most buffers one program touches */
 #define AN_RUN_LANES 8  /* chains of a column sum */
 #define AN_TILE_ARGS 5  /* of them taken by the product that a AN_TILE program is the end of */
 #define AN_VAR_ROW   0  /* loop variables of the index expressions */
@@ -45,14 +45,14 @@ typedef enum an_ins_kind {
     AN_INS_COLSUM  /* arg[ix] = f32 sum of a over the rows of the run; ix is the same for all of them */
 } an_ins_kind;
 
-/* AN_LEVEL_RUN: one value a run and column. Of nodes in a group; no instruction has one. */
-typedef enum an_level { AN_LEVEL_ROW, AN_LEVEL_COL, AN_LEVEL_RUN } an_level;
+/* AN_SCOPE_RUN: one value a run and column. Of nodes in a group; no instruction has one. */
+typedef enum an_loop_scope { AN_SCOPE_ROW, AN_SCOPE_COL, AN_SCOPE_RUN } an_loop_scope;
 
 typedef struct an_ins {
-    uint8_t kind, dtype, level, phase;
-    uint16_t op;     /* ELEM, REDUCE: an_op */
-    int16_t arg;     /* LOAD, STORE, RAND: argument; -1 none */
-    int32_t a, b, c; /* operands: instruction numbers, -1 none */
+    uint8_t kind, dtype, scope, phase; /* scope: an_loop_scope */
+    uint16_t op;                       /* ELEM, REDUCE: an_op */
+    int16_t arg;                       /* LOAD, STORE, RAND: argument; -1 none */
+    int32_t a, b, c;                   /* operands: instruction numbers, -1 none */
     an_ix ix;
     int32_t guard; /* index into guards, -1: always */
     int64_t clamp, scale;

@@ -11,7 +11,7 @@ void an_plan_free(an_plan *p)
 {
     if (!p) return;
     for (int i = 0; i < p->n_kernels; i++)
-        if (p->kernel[i].kind == AN_KERNEL_ROW) an_loop_kernel_free(p->kernel[i].u.row);
+        if (p->kernel[i].kind == AN_KERNEL_LOOP) an_loop_kernel_free(p->kernel[i].u.loop);
     free(p->text_plan);
     free(p->text_memory);
     an_arena arena = p->arena; /* the plan itself lives in it */
@@ -52,9 +52,9 @@ static void print_step(const an_plan *p, int i, an_text *out)
         an_text_printf(out, " %dx%dx%d %s%s", g->m, g->n, g->k, g->mul_dtype == AN_BF16 ? "bf16" : "f32",
                        s->epilogue >= 0 ? " + " : "");
         if (s->epilogue >= 0) an_text_puts(out, p->kernel[s->epilogue].name);
-    } else if (k->kind == AN_KERNEL_ROW) {
-        an_text_printf(out, " %lld x %lld", (long long)k->u.row->rows, (long long)k->u.row->cols);
-        if (k->u.row->red > 1) an_text_printf(out, " over %lld", (long long)k->u.row->red);
+    } else if (k->kind == AN_KERNEL_LOOP) {
+        an_text_printf(out, " %lld x %lld", (long long)k->u.loop->rows, (long long)k->u.loop->cols);
+        if (k->u.loop->red > 1) an_text_printf(out, " over %lld", (long long)k->u.loop->red);
     }
     an_text_printf(out, "  flops %llu bytes %llu", (unsigned long long)s->flops, (unsigned long long)s->bytes);
     for (int a = 0; a < s->n_args; a++) {
@@ -63,7 +63,7 @@ static void print_step(const an_plan *p, int i, an_text *out)
                        (long long)s->arg[a].offset);
     }
     an_text_printf(out, "]%s", s->recompute ? " again" : "");
-    if (s->guests) an_text_printf(out, " and %d again", s->guests);
+    if (s->remat_outputs) an_text_printf(out, " and %d again", s->remat_outputs);
     an_text_printf(out, "%s%s\n", s->commit ? " commit" : "", s->fallback ? " on the CPU" : "");
 }
 

@@ -16,15 +16,15 @@ enum { AN_SLOT_ARENA = 0, AN_SLOT_INPUT = 1, AN_SLOT_FIRST = 2 };
 #define AN_INPUT_RNG 0 /* the first 8 bytes of the input slot: u32 key, u32 global number of sample 0 */
 
 typedef enum an_kernel_kind {
-    AN_KERNEL_ROW, /* row program (also used as a product's epilogue) */
+    AN_KERNEL_LOOP, /* row program (also used as a product's epilogue) */
     AN_KERNEL_GEMM,
     AN_KERNEL_ATTN,
     AN_KERNEL_ATTN_GRAD,
     AN_KERNEL_SCATTER,
-    AN_KERNEL_CALL, /* an op with a loop inside */
-    AN_KERNEL_ZERO, /* fill with zero bytes: gaps of a packed block */
-    AN_KERNEL_COPY, /* contiguous bytes */
-    AN_KERNEL_PUT   /* a row at a position known at run time; for targets that say `puts` */
+    AN_KERNEL_CALL,      /* an op with a loop inside */
+    AN_KERNEL_ZERO,      /* fill with zero bytes: gaps of a packed block */
+    AN_KERNEL_COPY,      /* contiguous bytes */
+    AN_KERNEL_ROW_UPDATE /* a row at a position known at run time; for targets that say `puts` */
 } an_kernel_kind;
 
 typedef struct an_call_tensor {
@@ -42,12 +42,12 @@ typedef struct an_kernel {
     an_kernel_kind kind;
     const char *name;
     union {
-        an_loop_kernel *row;
+        an_loop_kernel *loop;
         an_gemm_spec gemm;
         an_attn_spec attn;
         an_scatter_spec scatter;
         an_library_call_spec call;
-        an_row_update_spec put;
+        an_row_update_spec row_update;
     } u;
     const char *text; /* rendered source, row programs; the same pointer in kernels of one text */
     uint64_t key;     /* hash of text */
@@ -64,12 +64,12 @@ typedef struct an_arg {
 typedef struct an_plan_step {
     int32_t kernel;
     int32_t epilogue; /* kernel number of a product's AN_TILE program, -1 none; its arguments follow the product's */
-    int32_t n_args, n_own; /* n_own: the product's own arguments (A, B, C) */
+    int32_t n_args, n_gemm_args; /* n_gemm_args: of them A, B and C; the epilogue's follow */
     an_arg *arg;
     int64_t scratch, scratch_bytes; /* in the arena */
     bool commit;                    /* writes persistent state */
     bool recompute;                 /* a second instance of forward work */
-    int32_t guests;                 /* outputs that are such instances, beside the step's own */
+    int32_t remat_outputs;          /* rematerialized values it writes beside its own */
     bool fallback;                  /* the device cannot run it: the CPU does, on the same memory */
     const char *scope;
     uint64_t flops, bytes;

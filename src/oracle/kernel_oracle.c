@@ -406,7 +406,7 @@ static bool sample_put(const an_row_update_spec *s, const an_oracle_memory *arg,
 typedef struct limits {
     double allowed; /* relative to |want| + rms */
     double factors; /* relative to the size of sums that may cancel: their factors are rounded on their way */
-    uint8_t dtype[AN_ROW_ARGS + 16];
+    uint8_t dtype[AN_LOOP_ARGS + 16];
 } limits;
 
 static void allow_row(limits *l, const an_loop_kernel *p, int first)
@@ -433,12 +433,12 @@ static void allow(limits *l, const an_plan *p, const an_plan_step *s, bool tf32)
     double bf16 = 0;
     memset(l, 0, sizeof *l);
     switch (k->kind) {
-    case AN_KERNEL_ROW: allow_row(l, k->u.row, 0); break;
+    case AN_KERNEL_LOOP: allow_row(l, k->u.loop, 0); break;
     case AN_KERNEL_GEMM:
         l->dtype[2] = k->u.gemm.c_dtype;
         l->allowed = unit * (16 + 4 * sqrt((double)k->u.gemm.k));
         if (k->u.gemm.c_dtype != AN_F32) bf16 = 3.0 / 256;
-        if (s->epilogue >= 0) allow_row(l, p->kernel[s->epilogue].u.row, s->n_own);
+        if (s->epilogue >= 0) allow_row(l, p->kernel[s->epilogue].u.loop, s->n_gemm_args);
         break;
     case AN_KERNEL_ATTN:
     case AN_KERNEL_ATTN_GRAD:
@@ -562,14 +562,15 @@ int64_t an_oracle_extent(const an_plan *p, const an_plan_step *s, int i)
 {
     const an_kernel *k = &p->kernel[s->kernel];
     int64_t bytes = 0;
-    if (k->kind == AN_KERNEL_ROW) bytes = row_extent(k->u.row, i);
-    if (k->kind == AN_KERNEL_GEMM && i < s->n_own && i < 3) bytes = gemm_extent(&k->u.gemm, i);
-    if (s->epilogue >= 0 && i >= s->n_own) bytes = row_extent(p->kernel[s->epilogue].u.row, i - s->n_own);
+    if (k->kind == AN_KERNEL_LOOP) bytes = row_extent(k->u.loop, i);
+    if (k->kind == AN_KERNEL_GEMM && i < s->n_gemm_args && i < 3) bytes = gemm_extent(&k->u.gemm, i);
+    if (s->epilogue >= 0 && i >= s->n_gemm_args) bytes = row_extent(p->kernel[s->epilogue].u.loop, i - s->n_gemm_args);
     if (k->kind == AN_KERNEL_ATTN || k->kind == AN_KERNEL_ATTN_GRAD)
         bytes = attn_extent(&k->u.attn, k->kind == AN_KERNEL_ATTN_GRAD, i);
-    if (k->kind == AN_KERNEL_PUT && i == 1)
-        bytes = ((k->u.put.outer - 1) * k->u.put.stride + k->u.put.inner) * k->u.put.bytes;
-    if (k->kind == AN_KERNEL_PUT && i == 2) bytes = k->u.put.outer * k->u.put.rows * k->u.put.inner * k->u.put.bytes;
+    if (k->kind == AN_KERNEL_ROW_UPDATE && i == 1)
+        bytes = ((k->u.row_update.outer - 1) * k->u.row_update.stride + k->u.row_update.inner) * k->u.row_update.bytes;
+    if (k->kind == AN_KERNEL_ROW_UPDATE && i == 2)
+        bytes = k->u.row_update.outer * k->u.row_update.rows * k->u.row_update.inner * k->u.row_update.bytes;
     if (k->kind == AN_KERNEL_SCATTER && i == 1)
         bytes = ((k->u.scatter.n - 1) * k->u.scatter.src_stride + k->u.scatter.c) *
                 (int64_t)an_dtype_bytes((an_dtype)k->u.scatter.src_dtype);
@@ -585,11 +586,11 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
     product pr = {&k->u.gemm, arg};
     bool good = true;
     switch (k->kind) {
-    case AN_KERNEL_ROW: return an_oracle_loop(err, k->u.row, arg, 0, NULL, NULL, e, skipped);
+    case AN_KERNEL_LOOP: return an_oracle_loop(err, k->u.loop, arg, 0, NULL, NULL, e, skipped);
     case AN_KERNEL_GEMM:
         if (s->epilogue >= 0)
-            return an_oracle_loop(err, p->kernel[s->epilogue].u.row, arg + s->n_own, s->n_own, product_at, &pr, e,
-                                  skipped);
+            return an_oracle_loop(err, p->kernel[s->epilogue].u.loop, arg + s->n_gemm_args, s->n_gemm_args, product_at,
+                                  &pr, e, skipped);
         good = sample_product(&pr, e);
         break;
     case AN_KERNEL_ATTN:
@@ -605,7 +606,7 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
         break;
     case AN_KERNEL_ZERO: good = sample_bytes(&arg[0], NULL, 0, e); break;
     case AN_KERNEL_COPY: good = sample_bytes(&arg[1], &arg[0], 1, e); break;
-    case AN_KERNEL_PUT: good = sample_put(&k->u.put, arg, e); break;
+    case AN_KERNEL_ROW_UPDATE: good = sample_put(&k->u.row_update, arg, e); break;
     }
     return good ? AN_OK : an_fail_nomem(err, "the oracle's samples", (size_t)e->cap * 20);
 }

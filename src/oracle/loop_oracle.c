@@ -56,7 +56,7 @@ static bool guard_holds(const machine *m, int32_t guard)
 
 static uint64_t place_key(int arg, int64_t at)
 {
-    return (uint64_t)at * AN_ROW_ARGS + (uint64_t)arg;
+    return (uint64_t)at * AN_LOOP_ARGS + (uint64_t)arg;
 }
 
 /* An element as a later phase of the same row sees it. */
@@ -259,13 +259,13 @@ static void run_row(machine *m, int64_t row, int64_t n)
         for (; i < p->n_ins && p->ins[i].phase == phase; i++) {
             if (p->ins[i].kind == AN_INS_REDUCE)
                 begin_reduction(m, i);
-            else if (p->ins[i].level == AN_LEVEL_ROW)
+            else if (p->ins[i].scope == AN_SCOPE_ROW)
                 run(m, i);
         }
         for (int64_t k = 0; k < n; k++) {
             m->vars[AN_VAR_COL] = spread(k, n, p->cols);
             for (int j = first; j < i; j++)
-                if (p->ins[j].level == AN_LEVEL_COL && p->ins[j].kind != AN_INS_REDUCE) run(m, j);
+                if (p->ins[j].scope == AN_SCOPE_COL && p->ins[j].kind != AN_INS_REDUCE) run(m, j);
             for (int j = first; j < i; j++)
                 if (p->ins[j].kind == AN_INS_REDUCE) reduce(m, j, m->vars[AN_VAR_COL]);
             if (p->run) add_to_sums(m, phase);

@@ -61,10 +61,10 @@ static int writer_of(const an_plan *p, int32_t v, int *arg)
 
 static const an_loop_kernel *program_of(const an_plan *p, const an_plan_step *s, int arg, int *first)
 {
-    *first = s->epilogue >= 0 ? s->n_own : 0;
+    *first = s->epilogue >= 0 ? s->n_gemm_args : 0;
     int k = s->epilogue >= 0 ? s->epilogue : s->kernel;
-    if (arg < *first || p->kernel[k].kind != AN_KERNEL_ROW) return NULL;
-    return p->kernel[k].u.row;
+    if (arg < *first || p->kernel[k].kind != AN_KERNEL_LOOP) return NULL;
+    return p->kernel[k].u.loop;
 }
 
 /* Where assignment `id` puts its value. */

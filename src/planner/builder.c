@@ -33,7 +33,7 @@ an_plan_step *an_step_new(an_planner *w, int32_t kernel, const an_arg *arg, int 
     *s = (an_plan_step){.kernel = kernel,
                         .epilogue = -1,
                         .n_args = n_args,
-                        .n_own = n_args,
+                        .n_gemm_args = n_args,
                         .scratch = -1,
                         .scope = an_arena_strdup(w->arena, scope)};
     s->arg = an_arena_copy(w->arena, arg, sizeof *arg * (size_t)AN_MAX(n_args, 1));
@@ -106,7 +106,7 @@ static bool rows_are_whole(const an_loop_kernel *p)
 static bool is_picked(const an_loop_kernel *p, const an_ins *l, an_ix where, int phase)
 {
     int64_t stride;
-    return l->kind == AN_INS_LOAD && l->a >= 0 && l->level == AN_LEVEL_ROW && l->phase < phase && rows_are_whole(p) &&
+    return l->kind == AN_INS_LOAD && l->a >= 0 && l->scope == AN_SCOPE_ROW && l->phase < phase && rows_are_whole(p) &&
            l->clamp <= p->cols && an_ix_stride(&p->ix, where, AN_VAR_COL, &stride) && stride == l->scale &&
            an_ix_is_without(&p->ix, where, AN_VAR_COL, l->ix);
 }
@@ -119,7 +119,7 @@ bool an_same_place(const an_loop_kernel *p, int in, int out)
         const an_ins *s = &p->ins[i];
         if (s->kind != AN_INS_STORE || s->arg != out) continue;
         if (where >= 0 || s->guard >= 0) return false;
-        if (s->level == AN_LEVEL_ROW && !rows_are_whole(p)) return false;
+        if (s->scope == AN_SCOPE_ROW && !rows_are_whole(p)) return false;
         where = s->ix;
         stored = i;
     }

@@ -19,13 +19,13 @@ static int32_t render_one(an_planner *w, int32_t k, const char *dialect, an_text
     an_plan *p = w->plan;
     an_kernel *mine = &p->kernel[k];
     an_text_clear(t);
-    an_render(dialect, mine->u.row, "NAME", false, t);
+    an_render(dialect, mine->u.loop, "NAME", false, t);
     if (t->failed || !t->data) return -1;
     mine->key = an_hash(t->data, t->len, 0);
     for (int32_t j = 0; j < k; j++) {
         const an_kernel *other = &p->kernel[j];
         if (!other->text || other->key != mine->key || strcmp(other->text, t->data)) continue;
-        if (same_work(other->u.row, mine->u.row)) {
+        if (same_work(other->u.loop, mine->u.loop)) {
             mine->text = NULL;
             return j;
         }
@@ -61,11 +61,11 @@ static an_status share_kernels(an_planner *w)
     bool ok = same != NULL;
     for (int32_t k = 0; ok && k < p->n_kernels; k++) {
         same[k] = k;
-        if (p->kernel[k].kind != AN_KERNEL_ROW) continue;
-        const char *why = an_render_refusal(target->dialect, p->kernel[k].u.row);
+        if (p->kernel[k].kind != AN_KERNEL_LOOP) continue;
+        const char *why = an_render_refusal(target->dialect, p->kernel[k].u.loop);
         if (why && !target->fallback) {
             an_text_free(&t);
-            return refuse(w, p->kernel[k].u.row, why);
+            return refuse(w, p->kernel[k].u.loop, why);
         }
         same[k] = render_one(w, k, why ? "c" : target->dialect, &t);
         ok = same[k] >= 0;

@@ -242,7 +242,7 @@ static int32_t newest(const an_planner *w, int32_t id)
 static an_ix level_index(an_planner *w, const an_fusion_group *gr, int level)
 {
     an_ix r = an_ix_var(&w->ix, AN_VAR_ROW, gr->rows);
-    if (level == AN_LEVEL_ROW) return r;
+    if (level == AN_SCOPE_ROW) return r;
     return an_ix_add(&w->ix, an_ix_mul(&w->ix, r, gr->cols), an_ix_var(&w->ix, AN_VAR_COL, gr->cols));
 }
 
@@ -267,7 +267,7 @@ static bool sources_fit(an_planner *w, int32_t id, int32_t g, int level, an_ix h
 {
     const struct an_tensor *n = w->g->node[id];
     const an_fusion_group *gr = &w->group[g];
-    an_ix at_col = level_index(w, gr, AN_LEVEL_COL), at_row = level_index(w, gr, AN_LEVEL_ROW);
+    an_ix at_col = level_index(w, gr, AN_SCOPE_COL), at_row = level_index(w, gr, AN_SCOPE_ROW);
     an_ix own[AN_MAX_RANK], iv[AN_MAX_RANK], base_iv[AN_MAX_RANK];
     an_ix_unlinear(&w->ix, here, n->rank, n->shape, own);
     if (w->node[id].as_copy && !n->n_src) return false;
@@ -280,8 +280,8 @@ static bool sources_fit(an_planner *w, int32_t id, int32_t g, int level, an_ix h
         an_walk(w, &w->ix, n->src[s], iv, &base, base_iv);
         an_ix place = place_in_group(w, base, base_iv);
         if (w->ix.failed) return false;
-        bool row_value = w->node[base].level == AN_LEVEL_ROW;
-        if (row_value ? place != at_row : (level == AN_LEVEL_ROW || place != at_col)) return false;
+        bool row_value = w->node[base].scope == AN_SCOPE_ROW;
+        if (row_value ? place != at_row : (level == AN_SCOPE_ROW || place != at_col)) return false;
     }
     return true;
 }
@@ -291,7 +291,7 @@ static bool sources_fit(an_planner *w, int32_t id, int32_t g, int level, an_ix h
 static bool late_for(const an_planner *w, int32_t id, int32_t g)
 {
     return w->rq->recompute && w->rq->loss >= 0 && id > w->rq->loss && g >= 0 && w->group[g].anchor <= w->rq->loss &&
-           !w->g->node[w->group[g].anchor]->lazy; /* a piece and its gradient are launched together */
+           !w->g->node[w->group[g].anchor]->deferred; /* a piece and its gradient are launched together */
 }
 
 /* A product with an end is the forward pass's alone: what the backward pass needs beside it would have to be stored. */
@@ -330,14 +330,14 @@ static bool try_join(an_planner *w, int32_t id, int32_t g)
     if (late_for(w, id, g)) return false;
     int level;
     if (n->numel == gr->rows * gr->cols)
-        level = AN_LEVEL_COL;
+        level = AN_SCOPE_COL;
     else if (gr->kind == AN_G_ROW && n->numel == gr->rows)
-        level = AN_LEVEL_ROW;
+        level = AN_SCOPE_ROW;
     else
         return false;
     if (!sources_fit(w, id, g, level, level_index(w, gr, level))) return false;
     w->node[id].group = g;
-    w->node[id].level = (uint8_t)level;
+    w->node[id].scope = (uint8_t)level;
     return true;
 }
 
@@ -352,10 +352,10 @@ static bool stands_in_rows(an_planner *w, int32_t source, int32_t g, int64_t row
     gr->cols = cols;
     int32_t base;
     an_ix iv[AN_MAX_RANK], base_iv[AN_MAX_RANK];
-    an_ix_unlinear(&w->ix, level_index(w, gr, AN_LEVEL_COL), s->rank, s->shape, iv);
+    an_ix_unlinear(&w->ix, level_index(w, gr, AN_SCOPE_COL), s->rank, s->shape, iv);
     an_walk(w, &w->ix, source, iv, &base, base_iv);
-    bool fits = w->node[base].level == AN_LEVEL_COL &&
-                place_in_group(w, base, base_iv) == level_index(w, gr, AN_LEVEL_COL) && !w->ix.failed;
+    bool fits = w->node[base].scope == AN_SCOPE_COL &&
+                place_in_group(w, base, base_iv) == level_index(w, gr, AN_SCOPE_COL) && !w->ix.failed;
     if (!fits) {
         *gr = saved;
         return false;
@@ -376,7 +376,7 @@ static bool try_join_reduction(an_planner *w, int32_t id, int32_t g)
     if (!stands_in_rows(w, source, g, s->shape[0], s->shape[1])) return false;
     gr->n_red++;
     w->node[id].group = g;
-    w->node[id].level = AN_LEVEL_ROW;
+    w->node[id].scope = AN_SCOPE_ROW;
     return true;
 }
 
@@ -397,7 +397,7 @@ static bool try_join_runs(an_planner *w, int32_t id, int32_t g)
     gr->run = s->shape[1];
     gr->n_sums++;
     w->node[id].group = g;
-    w->node[id].level = AN_LEVEL_RUN;
+    w->node[id].scope = AN_SCOPE_RUN;
     return true;
 }
 
@@ -494,7 +494,7 @@ static an_status make_group(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
     an_planner_node *wn = &w->node[id];
-    wn->level = AN_LEVEL_COL;
+    wn->scope = AN_SCOPE_COL;
     if (n->op == AN_OP_PICK) {
         wn->group = w->node[n->src[0]].group;
         return AN_OK;
@@ -514,7 +514,7 @@ static an_status make_group(an_planner *w, int32_t id)
             return AN_OK;
         wn->group = group_new(w, row ? AN_G_ROW : AN_G_COL, id, s->shape[0], row ? s->shape[1] : s->shape[2]);
         if (row && g >= 0 && wn->group >= 0) w->group[g].sibling = wn->group;
-        if (wn->group >= 0 && row) wn->level = AN_LEVEL_ROW;
+        if (wn->group >= 0 && row) wn->scope = AN_SCOPE_ROW;
         if (wn->group >= 0 && !row) {
             w->group[wn->group].red = s->shape[1];
             w->group[wn->group].lanes = 8;
@@ -559,7 +559,7 @@ static void measure_cone(an_planner *w, int32_t id, int64_t numel, cone *c)
         return;
     }
     if (n->op == AN_OP_CONST || n->op == AN_OP_IOTA) return;
-    bool row_value = w->node[id].level == AN_LEVEL_ROW || an_ops[n->op].cls == AN_CLS_REDUCE;
+    bool row_value = w->node[id].scope == AN_SCOPE_ROW || an_ops[n->op].cls == AN_CLS_REDUCE;
     if (row_value && n->numel * 8 <= numel) return; /* small: stored for this purpose, see store_cone_rows */
     if (!an_is_virtual(w, id)) {
         c->possible = false;
@@ -581,7 +581,7 @@ static void store_cone_rows(an_planner *w, const cone *c)
         int32_t id = c->seen[i];
         const struct an_tensor *n = w->g->node[id];
         if (an_is_leaf(w, id) || n->op == AN_OP_CONST || n->op == AN_OP_IOTA) continue;
-        if (w->node[id].level == AN_LEVEL_ROW || an_ops[n->op].cls == AN_CLS_REDUCE) w->node[id].mat = 1;
+        if (w->node[id].scope == AN_SCOPE_ROW || an_ops[n->op].cls == AN_CLS_REDUCE) w->node[id].mat = 1;
     }
 }
 
@@ -629,7 +629,7 @@ static void decide_memory(an_planner *w, int32_t id)
     }
     if (w->rq->unfused && !an_is_leaf(w, id)) elsewhere = wn->n_uses > 0;
     if (wn->mat && w->rq->recompute && (w->rq->loss < 0 || id <= w->rq->loss) && an_is_virtual(w, id) &&
-        wn->level == AN_LEVEL_COL && !w->cuts->node[id].keep && !n->lazy) {
+        wn->scope == AN_SCOPE_COL && !w->cuts->node[id].keep && !n->deferred) {
         cone again = {.possible = true};
         wn->mat = 0; /* look beneath it */
         measure_cone(w, id, n->numel, &again);
@@ -645,7 +645,7 @@ static void decide_memory(an_planner *w, int32_t id)
         return;
     }
     if (n->op == AN_OP_IOTA || n->op == AN_OP_RAND || only_random(w, id, 0)) return;
-    if (w->rq->unfused || wn->level == AN_LEVEL_ROW || w->cuts->node[id].store) {
+    if (w->rq->unfused || wn->scope == AN_SCOPE_ROW || w->cuts->node[id].store) {
         wn->mat = 1;
         return;
     }

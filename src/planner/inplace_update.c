@@ -88,7 +88,7 @@ static int copy_of(const an_plan *p, int32_t v, const an_leaf_place *to)
     for (int s = 0; s + 1 < p->n_steps; s++) {
         const an_plan_step *c = &p->step[s];
         if (p->kernel[c->kernel].kind == AN_KERNEL_COPY && c->arg[1].value == v && c->arg[0].slot == to->slot &&
-            c->arg[0].offset == to->offset && p->kernel[p->step[s + 1].kernel].kind == AN_KERNEL_PUT)
+            c->arg[0].offset == to->offset && p->kernel[p->step[s + 1].kernel].kind == AN_KERNEL_ROW_UPDATE)
             return s;
     }
     return -1;

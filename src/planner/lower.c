@@ -49,7 +49,7 @@ static an_status add_step(an_planner *w, an_kernel k, const an_arg *arg, int n_a
 {
     an_plan_step *s = an_step_new(w, an_kernel_new(w, k), arg, n_args, an_scope_of(w, id));
     if (!s) return no_memory(w);
-    if (w->plan->kernel[s->kernel].kind != AN_KERNEL_ROW && w->rq->target->scratch)
+    if (w->plan->kernel[s->kernel].kind != AN_KERNEL_LOOP && w->rq->target->scratch)
         s->scratch_bytes = (int64_t)w->rq->target->scratch(w->rq->target, &w->plan->kernel[s->kernel]);
     if (out) *out = s;
     return AN_OK;
@@ -58,14 +58,14 @@ static an_status add_step(an_planner *w, an_kernel k, const an_arg *arg, int n_a
 static an_status add_program(an_planner *w, an_loop_kernel *p, const an_arg *args, int n_args, int32_t id)
 {
     return add_step(
-        w, (an_kernel){.kind = AN_KERNEL_ROW, .name = p->name, .u.row = p, .flops = p->flops, .bytes = p->bytes}, args,
-        n_args, id, NULL);
+        w, (an_kernel){.kind = AN_KERNEL_LOOP, .name = p->name, .u.loop = p, .flops = p->flops, .bytes = p->bytes},
+        args, n_args, id, NULL);
 }
 
 static an_status lower_program(an_planner *w, an_fusion_group *gr, int32_t id)
 {
     an_loop_kernel *p;
-    an_arg args[AN_ROW_ARGS];
+    an_arg args[AN_LOOP_ARGS];
     int n_args;
     AN_TRY(an_lower_row(w, gr, false, &p, args, &n_args));
     return add_program(w, p, args, n_args, id);
@@ -175,7 +175,7 @@ static an_status lower_gemm(an_planner *w, an_fusion_group *gr)
     const struct an_tensor *n = w->g->node[id];
     const bool conv = n->op != AN_OP_MATMUL;
     an_kernel k = {.kind = AN_KERNEL_GEMM, .name = short_name(w, id, conv ? an_conv_name(n) : "matmul")};
-    an_arg arg[3 + AN_ROW_ARGS];
+    an_arg arg[3 + AN_LOOP_ARGS];
     AN_TRY(gemm_spec(w, id, &k.u.gemm, arg));
     if (w->rq->target->exact && k.u.gemm.mul_dtype == AN_BF16)
         return refuse_inexact(w, id, conv ? "an_conv2d" : "an_matmul");
@@ -201,10 +201,10 @@ static an_status lower_gemm(an_planner *w, an_fusion_group *gr)
     AN_TRY(an_lower_row(w, gr, true, &tail, arg + 3, &n_tail));
     AN_TRY(add_step(w, k, arg, 3 + n_tail, id, &s));
     if (target->gemm_scratch) s->scratch_bytes = (int64_t)target->gemm_scratch(target, &k, tail);
-    s->n_own = 3;
+    s->n_gemm_args = 3;
     s->epilogue = an_kernel_new(
         w, (an_kernel){
-               .kind = AN_KERNEL_ROW, .name = tail->name, .u.row = tail, .flops = tail->flops, .bytes = tail->bytes});
+               .kind = AN_KERNEL_LOOP, .name = tail->name, .u.loop = tail, .flops = tail->flops, .bytes = tail->bytes});
     if (s->epilogue < 0) return no_memory(w);
     s->flops += tail->flops;
     s->bytes += tail->bytes;
@@ -400,7 +400,7 @@ static an_status lower_join(an_planner *w, an_fusion_group *gr)
     for (int from = 0; from < n->n_src; from += AN_JOIN_PARTS) {
         int to = AN_MIN(from + AN_JOIN_PARTS, n->n_src);
         an_loop_kernel *p;
-        an_arg args[AN_ROW_ARGS];
+        an_arg args[AN_LOOP_ARGS];
         int n_args;
         AN_TRY(an_lower_join(w, gr, from, to, start, &p, args, &n_args));
         AN_TRY(add_program(w, p, args, n_args, gr->anchor));
@@ -421,7 +421,7 @@ static an_status lower_put(an_planner *w, an_fusion_group *gr)
                     id, NULL));
     w->plan->bill.copies++;
     an_arg arg[3] = {an_arg_of(w, put.index, 0, false), operand(w, put.row, false, &v), whole};
-    an_kernel k = {.kind = AN_KERNEL_PUT, .name = short_name(w, id, "put"), .u.put = put.spec};
+    an_kernel k = {.kind = AN_KERNEL_ROW_UPDATE, .name = short_name(w, id, "put"), .u.row_update = put.spec};
     k.bytes = 2 * (uint64_t)(put.spec.outer * put.spec.inner * put.spec.bytes);
     return add_step(w, k, arg, 3, id, NULL);
 }
@@ -586,7 +586,7 @@ static an_status launch_group(an_planner *w, int32_t g, int32_t loss_group)
     if (w->rq->recompute && loss_group >= 0 && g > loss_group) AN_TRY(recompute_for(w, g, &guests));
     w->outgrown = false;
     an_status status = lower_group(w, g);
-    if (status == AN_OK && guests) w->plan->step[w->plan->n_steps - 1].guests = guests;
+    if (status == AN_OK && guests) w->plan->step[w->plan->n_steps - 1].remat_outputs = guests;
     return status != AN_OK && w->outgrown && an_split_group(w, g, -1) ? AN_OK : status;
 }
 

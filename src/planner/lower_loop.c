@@ -147,10 +147,10 @@ int32_t an_row_append(an_builder *b, an_ins in, int phase)
         if (operands[i] < 0) continue;
         const an_ins *o = &b->p->ins[operands[i]];
         bool reduced = o->kind == AN_INS_REDUCE;
-        col |= o->level == AN_LEVEL_COL && !reduced;
+        col |= o->scope == AN_SCOPE_COL && !reduced;
         earliest = AN_MAX(earliest, reduced ? o->phase + 1 : o->phase);
     }
-    in.level = col ? AN_LEVEL_COL : AN_LEVEL_ROW;
+    in.scope = col ? AN_SCOPE_COL : AN_SCOPE_ROW;
     in.phase = (uint8_t)(col ? AN_MAX(phase, earliest) : earliest);
     return ins_new(b, in);
 }
@@ -205,7 +205,7 @@ static int32_t constant(an_builder *b, int dtype, double imm, int64_t imm_i, int
     for (int i = 0; i < b->p->n_ins; i++) {
         const an_ins *o = &b->p->ins[i];
         if (o->kind == AN_INS_CONST && o->dtype == dtype && !memcmp(&o->imm, &in.imm, sizeof imm) &&
-            o->imm_i == in.imm_i && (o->level == AN_LEVEL_ROW || o->phase == phase))
+            o->imm_i == in.imm_i && (o->scope == AN_SCOPE_ROW || o->phase == phase))
             return i;
     }
     return an_row_append(b, in, b->p->shape == AN_ROW ? 0 : phase);
@@ -393,7 +393,7 @@ int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, 
         const an_memo *m = &b->memo[i];
         if (m->node != base || m->at != key) continue;
         const an_ins *in = &b->p->ins[m->ins];
-        bool everywhere = in->kind == AN_INS_REDUCE || (in->level == AN_LEVEL_ROW && m->guard == guard);
+        bool everywhere = in->kind == AN_INS_REDUCE || (in->scope == AN_SCOPE_ROW && m->guard == guard);
         if (everywhere || (m->phase == phase && m->guard == guard)) {
             b->depth--;
             return m->ins;
@@ -418,8 +418,8 @@ int32_t an_row_value(an_builder *b, int32_t id, const an_ix *iv, int32_t guard, 
 static an_ix linear_here(an_builder *b, int level)
 {
     an_ix r = an_ix_var(&b->p->ix, AN_VAR_ROW, b->p->rows);
-    if (level == AN_LEVEL_ROW) return r;
-    if (level == AN_LEVEL_RUN) r = an_ix_div(&b->p->ix, r, b->p->run);
+    if (level == AN_SCOPE_ROW) return r;
+    if (level == AN_SCOPE_RUN) r = an_ix_div(&b->p->ix, r, b->p->run);
     return an_ix_add(&b->p->ix, an_ix_mul(&b->p->ix, r, b->p->cols), an_ix_var(&b->p->ix, AN_VAR_COL, b->p->cols));
 }
 
@@ -427,7 +427,7 @@ static an_ix linear_here(an_builder *b, int level)
 static void own_index(an_builder *b, int32_t id, an_ix *iv)
 {
     const struct an_tensor *n = b->w->g->node[id];
-    an_ix here = linear_here(b, b->gr->kind == AN_G_ROW ? b->w->node[id].level : AN_LEVEL_COL);
+    an_ix here = linear_here(b, b->gr->kind == AN_G_ROW ? b->w->node[id].scope : AN_SCOPE_COL);
     if (!b->w->node[id].swapped) {
         an_ix_unlinear(&b->p->ix, here, n->rank, n->shape, iv);
         return;
@@ -446,7 +446,7 @@ static void reduce_row(an_builder *b, int32_t id)
 {
     const struct an_tensor *n = b->w->g->node[id], *s = b->w->g->node[n->src[0]];
     an_ix src_iv[AN_MAX_RANK], iv[AN_MAX_RANK];
-    an_ix_unlinear(&b->p->ix, linear_here(b, AN_LEVEL_COL), s->rank, s->shape, src_iv);
+    an_ix_unlinear(&b->p->ix, linear_here(b, AN_SCOPE_COL), s->rank, s->shape, src_iv);
     int phase = phase_of(b, an_base(b->w, n->src[0]));
     an_ins in = an_row_ins(AN_INS_REDUCE, n->dtype, phase);
     in.op = n->op;
@@ -457,16 +457,16 @@ static void reduce_row(an_builder *b, int32_t id)
     const int32_t picked = n->op == AN_OP_SUM ? an_row_pick(b, in.a) : -1;
     if (picked >= 0 && !b->failed) remember_member(b, id, iv, b->p->ins[picked].phase, picked);
     if (picked >= 0 || b->failed) return;
-    if (b->p->ins[in.a].level == AN_LEVEL_ROW) { /* a row of equal values still sums column by column */
+    if (b->p->ins[in.a].scope == AN_SCOPE_ROW) { /* a row of equal values still sums column by column */
         an_ins cast = an_row_ins(AN_INS_CAST, b->p->ins[in.a].dtype, phase);
         cast.a = in.a;
-        cast.level = AN_LEVEL_COL;
+        cast.scope = AN_SCOPE_COL;
         cast.phase = (uint8_t)phase;
         in.a = ins_new(b, cast);
     }
     if (b->failed) return;
     in.phase = b->p->ins[in.a].phase;
-    in.level = AN_LEVEL_ROW;
+    in.scope = AN_SCOPE_ROW;
     int32_t r = ins_new(b, in);
     remember_member(b, id, iv, in.phase, r);
 }
@@ -476,7 +476,7 @@ static void sum_run(an_builder *b, int32_t id)
 {
     const struct an_tensor *n = b->w->g->node[id], *s = b->w->g->node[n->src[0]];
     an_ix src_iv[AN_MAX_RANK], iv[AN_MAX_RANK];
-    an_ix_unlinear(&b->p->ix, linear_here(b, AN_LEVEL_COL), s->rank, s->shape, src_iv);
+    an_ix_unlinear(&b->p->ix, linear_here(b, AN_SCOPE_COL), s->rank, s->shape, src_iv);
     const int phase = phase_of(b, an_base(b->w, n->src[0]));
     an_ins in = an_row_ins(AN_INS_COLSUM, n->dtype, phase);
     in.a = an_row_value(b, n->src[0], src_iv, -1, phase);
@@ -509,8 +509,8 @@ static void store(an_builder *b, int out)
     int32_t at = store_at(b, id, iv, v, phase);
     if (b->failed) return;
     b->stored_phase[out] = b->p->ins[at].phase;
-    if (b->p->shape == AN_ROW && b->gr->kind == AN_G_ROW && b->w->node[id].level == AN_LEVEL_COL)
-        b->p->ins[at].level = AN_LEVEL_COL;
+    if (b->p->shape == AN_ROW && b->gr->kind == AN_G_ROW && b->w->node[id].scope == AN_SCOPE_COL)
+        b->p->ins[at].scope = AN_SCOPE_COL;
 }
 
 /* The reduction of a column group: its element at (r, q, c) in phase 0, its result remembered for phase 1. */
@@ -530,7 +530,7 @@ static void reduce_col(an_builder *b, int32_t id)
         in.a = an_window_element(b, id);
     }
     if (b->failed) return;
-    in.level = AN_LEVEL_COL;
+    in.scope = AN_SCOPE_COL;
     in.node = id;
     int32_t r = ins_new(b, in);
     own_index(b, id, iv);
@@ -569,7 +569,7 @@ static void sort_instructions(an_builder *b)
         for (int level = 0; level < 3; level++) /* row values, column loop, then the reductions that end it */
             for (int i = 0; i < p->n_ins; i++) {
                 const an_ins *in = &p->ins[i];
-                int l = in->kind == AN_INS_REDUCE ? 2 : in->level == AN_LEVEL_COL;
+                int l = in->kind == AN_INS_REDUCE ? 2 : in->scope == AN_SCOPE_COL;
                 if (in->phase != phase || l != level || !wanted[i]) continue;
                 where[i] = n;
                 sorted[n++] = *in;
@@ -593,7 +593,7 @@ static int64_t moved(const an_loop_kernel *p, int arg)
         const an_ins *in = &p->ins[i];
         if ((in->kind != AN_INS_LOAD && in->kind != AN_INS_STORE) || in->arg != arg) continue;
         const int64_t red = p->shape == AN_COL && in->phase == 0 ? AN_MAX(p->red, 1) : 1;
-        touched += p->rows * (in->level == AN_LEVEL_COL ? p->cols * red : 1);
+        touched += p->rows * (in->scope == AN_SCOPE_COL ? p->cols * red : 1);
     }
     return touched ? AN_MIN(touched, p->arg[arg].numel) : p->arg[arg].numel;
 }
@@ -609,7 +609,7 @@ static void count_work(an_builder *b)
                      : in->kind == AN_INS_RAND                                ? 30u
                                                                               : 0u;
         if (p->shape == AN_COL && in->phase == 0) c *= (uint64_t)p->red;
-        if (in->level == AN_LEVEL_COL || in->kind == AN_INS_REDUCE)
+        if (in->scope == AN_SCOPE_COL || in->kind == AN_INS_REDUCE)
             per_col += c;
         else
             per_row += c;
@@ -640,7 +640,7 @@ static void build(an_builder *b, bool tile)
         an_ix iv[AN_MAX_RANK];
         own_index(b, b->gr->anchor, iv);
         an_ins in = an_row_ins(AN_INS_TILE, w->g->node[b->gr->anchor]->dtype, 0);
-        in.level = AN_LEVEL_COL;
+        in.scope = AN_SCOPE_COL;
         in.node = b->gr->anchor;
         remember_member(b, b->gr->anchor, iv, 0, ins_new(b, in));
     }
@@ -649,11 +649,11 @@ static void build(an_builder *b, bool tile)
     int out = 0;
     for (int32_t id = 0; id <= last && !b->failed; id++) { /* members in order: reductions and outputs */
         if (!is_member(b, id) || !w->node[id].live) continue;
-        const int level = w->node[id].level;
-        if (level == AN_LEVEL_ROW && b->gr->kind == AN_G_ROW && an_ops[w->g->node[id]->op].cls == AN_CLS_REDUCE)
+        const int level = w->node[id].scope;
+        if (level == AN_SCOPE_ROW && b->gr->kind == AN_G_ROW && an_ops[w->g->node[id]->op].cls == AN_CLS_REDUCE)
             reduce_row(b, id);
         if (b->failed || out == b->gr->n_out || b->gr->out[out] != id) continue;
-        if (level == AN_LEVEL_RUN)
+        if (level == AN_SCOPE_RUN)
             sum_run(b, id), out++;
         else
             store(b, out++);
@@ -664,11 +664,11 @@ static an_status begin(an_builder *b, bool tile)
 {
     an_planner *w = b->w;
     an_loop_kernel *p = b->p = AN_NEW(w->arena, an_loop_kernel);
-    an_loop_arg *arg = AN_NEW_ARRAY(w->arena, an_loop_arg, AN_ROW_ARGS);
+    an_loop_arg *arg = AN_NEW_ARRAY(w->arena, an_loop_arg, AN_LOOP_ARGS);
     b->stored_phase = AN_NEW_ARRAY(&w->scratch, int32_t, b->gr->n_out + 1);
     b->phase = AN_NEW_ARRAY(&w->scratch, int8_t, w->g->n);
     if (!p || !arg || !b->stored_phase || !b->phase)
-        return an_fail_nomem(w->err, "a row program", sizeof *arg * AN_ROW_ARGS);
+        return an_fail_nomem(w->err, "a row program", sizeof *arg * AN_LOOP_ARGS);
     for (int i = 0; i < b->gr->n_out; i++) b->stored_phase[i] = -1;
     memset(b->phase, -1, (size_t)w->g->n);
     p->shape = tile ? AN_TILE : b->gr->kind == AN_G_COL ? AN_COL : AN_ROW;
@@ -679,7 +679,7 @@ static an_status begin(an_builder *b, bool tile)
     p->run = b->gr->run;
     p->arg = arg;
     b->g = (int32_t)(b->gr - w->group);
-    b->max_args = AN_MIN(AN_ROW_ARGS, w->rq->target->max_args) - (tile ? AN_TILE_ARGS : 0);
+    b->max_args = AN_MIN(AN_LOOP_ARGS, w->rq->target->max_args) - (tile ? AN_TILE_ARGS : 0);
     w->outgrown = false;
     return AN_OK;
 }
@@ -739,7 +739,7 @@ an_status an_lower_join(an_planner *w, an_fusion_group *gr, int from, int to, in
     an_fold_short_rows(n, shape, &b.p->rows, &b.p->cols);
     b.p->name = an_arena_printf(w->arena, "%s_%d", kernel_name(w, gr, false), from / AN_JOIN_PARTS);
     an_ix iv[AN_MAX_RANK];
-    an_ix_unlinear(&b.p->ix, linear_here(&b, AN_LEVEL_COL), n->rank, shape, iv);
+    an_ix_unlinear(&b.p->ix, linear_here(&b, AN_SCOPE_COL), n->rank, shape, iv);
     iv[axis] = an_ix_add(&b.p->ix, iv[axis], an_ix_const(&b.p->ix, start));
     int32_t v =
         iv[axis] < 0 ? an_row_fail(&b, "index arithmetic is too complex") : concat(&b, n, from, to, start, iv, -1, 0);

@@ -22,7 +22,7 @@ static int32_t column_asked(an_builder *b, int32_t i)
     for (int swap = 0; swap < 2; swap++) {
         const int32_t k = swap ? in->a : in->b;
         const an_ins *place = &b->p->ins[swap ? in->b : in->a];
-        if (place->kind == AN_INS_INDEX && place->ix == column && b->p->ins[k].level == AN_LEVEL_ROW) return k;
+        if (place->kind == AN_INS_INDEX && place->ix == column && b->p->ins[k].scope == AN_SCOPE_ROW) return k;
     }
     return -1;
 }

@@ -36,7 +36,7 @@ static void dump(an_planner *w, const char *pass)
         print_groups(w, &t);
     } else if (!strcmp(pass, "lower")) {
         for (int k = 0; k < w->plan->n_kernels; k++)
-            if (w->plan->kernel[k].kind == AN_KERNEL_ROW) an_loop_kernel_print(w->plan->kernel[k].u.row, &t);
+            if (w->plan->kernel[k].kind == AN_KERNEL_LOOP) an_loop_kernel_print(w->plan->kernel[k].u.loop, &t);
     } else {
         an_plan_print(w->plan, &t);
     }

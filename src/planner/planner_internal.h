@@ -51,7 +51,7 @@ typedef struct an_fusion_group {
 typedef struct an_planner_node {
     int32_t group;                     /* -1: leaf, move or dead */
     int32_t value;                     /* output 0's value, -1 */
-    uint8_t live, mat, as_copy, level; /* level: an_level within the group */
+    uint8_t live, mat, as_copy, scope; /* scope: an_loop_scope within the group */
     uint8_t remat;                     /* computed again for the backward pass instead of kept */
     uint8_t again;                     /* the second instance exists: `value` is its */
     int32_t host;                      /* group of the backward pass that writes it again beside its own, -1 */

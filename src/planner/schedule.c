@@ -1,7 +1,7 @@
 /* schedule.c: the order in which groups are launched.
  *
- * A group depends on older groups only, so their numbers are an order, and without lazy nodes and recomputation it is
- * the one. A lazy group of the forward pass (a piece of something too large to be in memory at once) waits until a
+ * A group depends on older groups only, so their numbers are an order, and without deferred nodes and recomputation it is
+ * the one. A deferred group of the forward pass (a piece of something too large to be in memory at once) waits until a
  * group that needs it is launched; what reads it in the forward pass waits too, to the end if nobody asks. So a piece
  * of the logits is made just before its gradient is taken, and its memory is the next piece's.
  *
@@ -138,7 +138,7 @@ static void launch(ordering *o, int32_t g)
 static bool any_lazy(const an_planner *w)
 {
     for (int32_t id = 0; id < w->g->n; id++)
-        if (w->node[id].live && w->g->node[id]->lazy) return true;
+        if (w->node[id].live && w->g->node[id]->deferred) return true;
     return false;
 }
 
@@ -151,7 +151,7 @@ static void find_waiting(ordering *o)
         o->walk++;
         for (int32_t id = o->member[g]; id >= 0 && !o->waits[g]; id = o->next[id])
             o->waits[g] = w->group[g].anchor <= loss && o->member[g] <= loss &&
-                          (w->g->node[id]->lazy || reads_any(o, o->waits, id, g, 0));
+                          (w->g->node[id]->deferred || reads_any(o, o->waits, id, g, 0));
     }
 }
 

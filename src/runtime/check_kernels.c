@@ -42,8 +42,8 @@ static uint64_t kernel_hash(const an_plan *p, int32_t kernel, uint64_t seed)
     const an_kernel *k = &p->kernel[kernel];
     seed = an_hash_u64((uint64_t)k->kind, seed);
     switch (k->kind) {
-    case AN_KERNEL_ROW: {
-        const int64_t extents[3] = {k->u.row->rows, k->u.row->cols, k->u.row->red};
+    case AN_KERNEL_LOOP: {
+        const int64_t extents[3] = {k->u.loop->rows, k->u.loop->cols, k->u.loop->red};
         return an_hash(extents, sizeof extents, an_hash_u64(k->key, seed));
     }
     case AN_KERNEL_GEMM: return an_hash(&k->u.gemm, sizeof k->u.gemm, seed);
@@ -54,7 +54,7 @@ static uint64_t kernel_hash(const an_plan *p, int32_t kernel, uint64_t seed)
         return an_hash(&s, sizeof s, seed);
     }
     case AN_KERNEL_SCATTER: return an_hash(&k->u.scatter, sizeof k->u.scatter, seed);
-    case AN_KERNEL_PUT: return an_hash(&k->u.put, sizeof k->u.put, seed);
+    case AN_KERNEL_ROW_UPDATE: return an_hash(&k->u.row_update, sizeof k->u.row_update, seed);
     case AN_KERNEL_CALL: return an_hash(&k->u.call, sizeof k->u.call, seed);
     default: return seed; /* fills and copies: one kernel each */
     }

@@ -154,11 +154,11 @@ void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_f
 
 const char *an_kernel_kind_text(an_kernel_kind kind)
 {
-    static const char *const names[] = {[AN_KERNEL_ROW] = "row",         [AN_KERNEL_GEMM] = "product",
+    static const char *const names[] = {[AN_KERNEL_LOOP] = "row",        [AN_KERNEL_GEMM] = "product",
                                         [AN_KERNEL_ATTN] = "attention",  [AN_KERNEL_ATTN_GRAD] = "attention'",
                                         [AN_KERNEL_SCATTER] = "scatter", [AN_KERNEL_CALL] = "call",
                                         [AN_KERNEL_ZERO] = "zero",       [AN_KERNEL_COPY] = "copy",
-                                        [AN_KERNEL_PUT] = "put"};
+                                        [AN_KERNEL_ROW_UPDATE] = "put"};
     return (size_t)kind < AN_COUNT(names) && names[kind] ? names[kind] : "other";
 }
 

@@ -46,11 +46,11 @@ static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul,
         an_product product;
         if (k->kind != AN_KERNEL_GEMM) continue;
         f.products++;
-        if (!an_cuda_product(cx->device, &k->u.gemm, tail >= 0 ? p->kernel[tail].u.row : NULL, &product)) continue;
+        if (!an_cuda_product(cx->device, &k->u.gemm, tail >= 0 ? p->kernel[tail].u.loop : NULL, &product)) continue;
         if (!product.ends) continue;
         f.ended++;
         f.scratch_bytes = p->step[s].scratch_bytes;
-        for (int a = 0; a < p->kernel[tail].u.row->n_args; a++) f.stored += p->kernel[tail].u.row->arg[a].written;
+        for (int a = 0; a < p->kernel[tail].u.loop->n_args; a++) f.stored += p->kernel[tail].u.loop->arg[a].written;
     }
     an_close(cx);
     fake_clean();

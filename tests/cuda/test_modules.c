@@ -78,7 +78,7 @@ static void take_end(const an_plan *p, const an_plan_step *st)
     an_text text = {0};
     char *log = NULL;
     uint64_t known;
-    if (g->mul_dtype != AN_BF16 || !an_render_gpu_can_end(p->kernel[st->epilogue].u.row)) return;
+    if (g->mul_dtype != AN_BF16 || !an_render_gpu_can_end(p->kernel[st->epilogue].u.loop)) return;
     an_render_gemm_module(p, st, g->b_k == 1, true, &text);
     assert_false(text.failed);
     uint64_t key = an_hash(text.data, text.len, 1);
@@ -214,7 +214,7 @@ static void take_long_row(int cols, an_dtype dtype, uint32_t shared_bytes)
         const an_kernel *k = &p->kernel[p->step[s].kernel];
         an_gpu_step g;
         an_text text = {0};
-        if (k->kind != AN_KERNEL_ROW || k->u.row->cols != cols) continue;
+        if (k->kind != AN_KERNEL_LOOP || k->u.loop->cols != cols) continue;
         assert_null(an_gpu_step_make(p, &p->step[s], &gpu, &g));
         an_render_module(p, &p->step[s], &gpu, "row", &text);
         assert_false(text.failed);

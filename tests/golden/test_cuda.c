@@ -69,12 +69,12 @@ static int compile_plan(const preset_plan *p, int arch)
         if (!first || an_module_tiles(plan, st, &gpu, &t)) continue;
         snprintf(name, sizeof name, "k%d", s);
         an_text_clear(&unit);
-        if (k->kind == AN_KERNEL_ROW && n_rows++) {
-            an_render_gpu(k->u.row, name, false, false, &rows);
+        if (k->kind == AN_KERNEL_LOOP && n_rows++) {
+            an_render_gpu(k->u.loop, name, false, false, &rows);
             continue;
         }
-        an_render_module(plan, st, &gpu, name, k->kind == AN_KERNEL_ROW ? &rows : &unit);
-        if (k->kind == AN_KERNEL_ROW || (seen.data && strstr(seen.data, unit.data)))
+        an_render_module(plan, st, &gpu, name, k->kind == AN_KERNEL_LOOP ? &rows : &unit);
+        if (k->kind == AN_KERNEL_LOOP || (seen.data && strstr(seen.data, unit.data)))
             continue; /* layers have equal texts */
         an_text_puts(&seen, unit.data);
         compile(k->name, unit.data, arch, kernels_of(k));

@@ -42,14 +42,14 @@ static int row_programs(const an_plan *plan, const an_gpu *gpu, an_text *out, an
     int n = 0;
     for (int s = 0; s < plan->n_steps; s++) {
         const an_plan_step *st = &plan->step[s];
-        bool first = plan->kernel[st->kernel].kind == AN_KERNEL_ROW;
+        bool first = plan->kernel[st->kernel].kind == AN_KERNEL_LOOP;
         for (int i = 0; i < s; i++) first &= plan->step[i].kernel != st->kernel;
         if (!first) continue;
         char name[24];
         snprintf(name, sizeof name, "row%d", st->kernel);
         an_text_printf(names, "%s ", name);
         if (n++)
-            an_render_gpu(plan->kernel[st->kernel].u.row, name, true, false, out);
+            an_render_gpu(plan->kernel[st->kernel].u.loop, name, true, false, out);
         else
             an_render_module(plan, st, gpu, name, out);
     }
@@ -82,7 +82,8 @@ static void each_text(const char *tool)
             for (int k = 0; k < s.plan->n_steps; k++) {
                 an_tiles t;
                 const an_plan_step *st = &s.plan->step[k];
-                if (s.plan->kernel[st->kernel].kind == AN_KERNEL_ROW || an_module_tiles(s.plan, st, &gpu, &t)) continue;
+                if (s.plan->kernel[st->kernel].kind == AN_KERNEL_LOOP || an_module_tiles(s.plan, st, &gpu, &t))
+                    continue;
                 an_text_clear(&unit);
                 an_render_module(s.plan, st, &gpu, "", &unit);
                 assert_false(unit.failed);
@@ -153,9 +154,9 @@ static void fill(const an_loop_arg *a, void *memory, uint64_t *state)
  * agree. */
 static void compare_program(const scene *s, shim_object o, int k)
 {
-    const an_loop_kernel *p = s->plan->kernel[k].u.row;
+    const an_loop_kernel *p = s->plan->kernel[k].u.loop;
     uint64_t state = 7 + (uint64_t)k;
-    void *arg[AN_ROW_ARGS], *mine[AN_ROW_ARGS];
+    void *arg[AN_LOOP_ARGS], *mine[AN_LOOP_ARGS];
     an_launch launch = an_render_gpu_launch(p, true);
     shim_launch l = {.groups = {(unsigned)launch.groups, 1, 1}, .threads = (unsigned)launch.threads, .seed = 5};
     assert_true(p->n_args <= SHIM_MAX_BUFFERS);

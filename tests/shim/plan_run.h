@@ -87,19 +87,19 @@ static inline int plan_compile_rows(plan_run *r)
     int n = 0;
     for (int s = 0; s < p->n_steps; s++) {
         const an_kernel *k = &p->kernel[p->step[s].kernel];
-        bool first = k->kind == AN_KERNEL_ROW;
+        bool first = k->kind == AN_KERNEL_LOOP;
         for (int i = 0; i < s && first; i++) first = p->step[i].kernel != p->step[s].kernel;
         if (!first) continue;
         plan_row_name(name, p->step[s].kernel);
         if (n++)
-            an_render_gpu(k->u.row, name, true, false, &all);
+            an_render_gpu(k->u.loop, name, true, false, &all);
         else
             an_render_module(p, &p->step[s], &r->gpu, name, &all);
     }
     if (!n) return 0;
     plan_text *t = plan_text_find(r, &all);
     for (int s = 0; t && s < p->n_steps; s++)
-        if (p->kernel[p->step[s].kernel].kind == AN_KERNEL_ROW) r->of[s] = t;
+        if (p->kernel[p->step[s].kernel].kind == AN_KERNEL_LOOP) r->of[s] = t;
     return t ? 0 : -1;
 }
 
@@ -123,12 +123,12 @@ static inline int plan_run_open(plan_run *r, const an_plan *p, an_gpu gpu, const
         if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY) continue;
         if (why) {
             snprintf(r->why, sizeof r->why, "step %d, %s, %s", s, k->name, why);
-        } else if (k->kind != AN_KERNEL_ROW) {
+        } else if (k->kind != AN_KERNEL_LOOP) {
             an_text text = {0};
             an_render_module(p, &p->step[s], &r->gpu, "", &text);
             r->of[s] = plan_text_find(r, &text);
         }
-        if (k->kind != AN_KERNEL_ROW && !r->of[s]) return plan_run_close(r), -1;
+        if (k->kind != AN_KERNEL_LOOP && !r->of[s]) return plan_run_close(r), -1;
     }
     if (!plan_compile_rows(r)) return 0;
     plan_run_close(r);

@@ -51,12 +51,12 @@ static an_status load_spoiled(an_err *err, an_device *d, const an_plan *p, an_ex
     plan.kernel = kernel;
     memcpy(kernel, p->kernel, sizeof *kernel * (size_t)p->n_kernels);
     for (int i = 0; i < p->n_kernels; i++) {
-        if (kernel[i].kind != AN_KERNEL_ROW) continue;
-        row[i] = *p->kernel[i].u.row;
+        if (kernel[i].kind != AN_KERNEL_LOOP) continue;
+        row[i] = *p->kernel[i].u.loop;
         assert_true(row[i].n_ins <= 512);
         memcpy(ins[i], row[i].ins, sizeof *ins[i] * (size_t)row[i].n_ins);
         row[i].ins = ins[i];
-        kernel[i].u.row = &row[i];
+        kernel[i].u.loop = &row[i];
     }
     for (int i = 0; i < p->n_kernels; i++) spoil(&kernel[i]);
     return right->load(err, d, &plan, out, stats);
@@ -152,38 +152,38 @@ static void last_index_left_out(an_kernel *k)
 }
 static void sum_for_difference(an_kernel *k)
 {
-    for (int i = 0; k->kind == AN_KERNEL_ROW && k->u.row->shape == AN_ROW && i < k->u.row->n_ins; i++)
-        if (k->u.row->ins[i].kind == AN_INS_ELEM && k->u.row->ins[i].op == AN_OP_ADD) {
-            k->u.row->ins[i].op = AN_OP_SUB;
+    for (int i = 0; k->kind == AN_KERNEL_LOOP && k->u.loop->shape == AN_ROW && i < k->u.loop->n_ins; i++)
+        if (k->u.loop->ins[i].kind == AN_INS_ELEM && k->u.loop->ins[i].op == AN_OP_ADD) {
+            k->u.loop->ins[i].op = AN_OP_SUB;
             return;
         }
 }
 static void short_column(an_kernel *k)
 {
-    if (k->kind == AN_KERNEL_ROW && k->u.row->shape == AN_COL) k->u.row->red--;
+    if (k->kind == AN_KERNEL_LOOP && k->u.loop->shape == AN_COL) k->u.loop->red--;
 }
 static void sum_of_something_else(an_kernel *k)
 {
-    for (int i = 0; k->kind == AN_KERNEL_ROW && i < k->u.row->n_ins; i++)
-        if (k->u.row->ins[i].kind == AN_INS_COLSUM) k->u.row->ins[i].a--;
+    for (int i = 0; k->kind == AN_KERNEL_LOOP && i < k->u.loop->n_ins; i++)
+        if (k->u.loop->ins[i].kind == AN_INS_COLSUM) k->u.loop->ins[i].a--;
 }
 static void wrong_epilogue(an_kernel *k)
 {
-    for (int i = 0; k->kind == AN_KERNEL_ROW && k->u.row->shape == AN_TILE && i < k->u.row->n_ins; i++)
-        if (k->u.row->ins[i].kind == AN_INS_ELEM && k->u.row->ins[i].op == AN_OP_MUL) {
-            k->u.row->ins[i].op = AN_OP_ADD;
+    for (int i = 0; k->kind == AN_KERNEL_LOOP && k->u.loop->shape == AN_TILE && i < k->u.loop->n_ins; i++)
+        if (k->u.loop->ins[i].kind == AN_INS_ELEM && k->u.loop->ins[i].op == AN_OP_MUL) {
+            k->u.loop->ins[i].op = AN_OP_ADD;
             return;
         }
 }
 static void other_constant(an_kernel *k)
 {
-    for (int i = 0; k->kind == AN_KERNEL_ROW && i < k->u.row->n_ins; i++)
-        if (k->u.row->ins[i].kind == AN_INS_CONST) k->u.row->ins[i].imm *= 1.001;
+    for (int i = 0; k->kind == AN_KERNEL_LOOP && i < k->u.loop->n_ins; i++)
+        if (k->u.loop->ins[i].kind == AN_INS_CONST) k->u.loop->ins[i].imm *= 1.001;
 }
 
 static void short_row_put(an_kernel *k)
 {
-    if (k->kind == AN_KERNEL_PUT) k->u.put.inner--;
+    if (k->kind == AN_KERNEL_ROW_UPDATE) k->u.row_update.inner--;
 }
 
 static void right_kernels_pass(void **state)

@@ -76,14 +76,14 @@ static void rows_along_any_axis_are_put_with_the_bits_of_where(void **state)
                 const size_t bytes = N * an_dtype_size(dtypes[t]);
                 an_ctx *cx = open_on("cpu", true);
                 run_three(cx, dtypes[t], axis, view, want, bytes);
-                assert_int_equal(steps_of(cx, AN_KERNEL_PUT), 0);
+                assert_int_equal(steps_of(cx, AN_KERNEL_ROW_UPDATE), 0);
                 an_close(cx);
                 cx = open_on("cpu", false);
                 run_three(cx, dtypes[t], axis, view, got, bytes);
                 if (memcmp(got, want, bytes)) fail_msg("%s, axis %d, view %d", an_dtype_text(dtypes[t]), axis, view);
                 /* a third of each line, seen where the product left it: left to where but along axis 1, [H,1,D] */
                 const bool lines = view && dtypes[t] == AN_F32 && axis != 1;
-                assert_int_equal(steps_of(cx, AN_KERNEL_PUT), !lines);
+                assert_int_equal(steps_of(cx, AN_KERNEL_ROW_UPDATE), !lines);
                 assert_int_equal(steps_of(cx, AN_KERNEL_COPY), 0);
                 an_bill b;
                 assert_int_equal(an_report(cx, &b), AN_OK);
@@ -104,7 +104,7 @@ static void a_position_outside_changes_nothing(void **state)
         an_assign(m.state, m.value);
         assert_int_equal(an_persist_read(cx, 0, before, sizeof before), AN_OK);
         assert_int_equal(an_eval_effects(cx), AN_OK);
-        assert_int_equal(steps_of(cx, AN_KERNEL_PUT), 1);
+        assert_int_equal(steps_of(cx, AN_KERNEL_ROW_UPDATE), 1);
         assert_int_equal(an_persist_read(cx, 0, after, sizeof after), AN_OK);
         assert_memory_equal(before, after, sizeof before);
         an_close(cx);
@@ -128,7 +128,7 @@ static void an_old_state_that_is_still_read_is_kept(void **state)
         assert_int_equal(an_read(m.value, new[unfused], sizeof new[0]), AN_OK);
         an_persist_read(cx, an_persist_find(cx, "cache"), cache[unfused], sizeof cache[0]);
         an_persist_read(cx, an_persist_find(cx, "other"), kept[unfused], sizeof kept[0]);
-        if (!unfused) assert_int_equal(steps_of(cx, AN_KERNEL_PUT), 1);
+        if (!unfused) assert_int_equal(steps_of(cx, AN_KERNEL_ROW_UPDATE), 1);
         if (!unfused) assert_true(steps_of(cx, AN_KERNEL_COPY) >= 1);
         an_close(cx);
     }
@@ -147,13 +147,13 @@ static void what_only_looks_alike_or_has_no_kernel_stays_arithmetic(void **state
     made m = put(cx, AN_F32, 1, 7, true);
     an_assign(m.state, m.value);
     assert_int_equal(an_plan(m.value), AN_OK);
-    assert_int_equal(steps_of(cx, AN_KERNEL_PUT), 0);
+    assert_int_equal(steps_of(cx, AN_KERNEL_ROW_UPDATE), 0);
     an_close(cx);
     cx = open_on("null:cpu", false); /* assigned to another state */
     m = put(cx, AN_F32, 1, 7, true);
     an_assign(an_state(cx, "other", AN_F32, AN_SHAPE(H, S, D), AN_ZEROS), m.value);
     assert_int_equal(an_plan(m.value), AN_OK);
-    assert_int_equal(steps_of(cx, AN_KERNEL_PUT), 0);
+    assert_int_equal(steps_of(cx, AN_KERNEL_ROW_UPDATE), 0);
     an_close(cx);
 }
 

@@ -24,11 +24,11 @@ static void count(an_ctx *cx, int *picks, int *sums)
     const an_plan *p = cx->last->plan;
     *picks = *sums = 0;
     for (int k = 0; k < p->n_kernels; k++) {
-        if (p->kernel[k].kind != AN_KERNEL_ROW) continue;
-        const an_loop_kernel *r = p->kernel[k].u.row;
+        if (p->kernel[k].kind != AN_KERNEL_LOOP) continue;
+        const an_loop_kernel *r = p->kernel[k].u.loop;
         for (int i = 0; i < r->n_ins; i++) {
             const an_ins *in = &r->ins[i];
-            *picks += in->kind == AN_INS_LOAD && in->a >= 0 && in->level == AN_LEVEL_ROW;
+            *picks += in->kind == AN_INS_LOAD && in->a >= 0 && in->scope == AN_SCOPE_ROW;
             *sums += in->kind == AN_INS_REDUCE && in->op == AN_OP_SUM && r->shape == AN_ROW;
         }
     }
@@ -116,7 +116,7 @@ static void a_cross_entropy_picks_its_label_and_its_gradient_stands_where_the_lo
         bool in_place = false;
         for (int s = 0; s < p->n_steps; s++) {
             const an_plan_step *st = &p->step[s];
-            for (int i = 0; p->kernel[st->kernel].kind == AN_KERNEL_ROW && i < st->n_args; i++)
+            for (int i = 0; p->kernel[st->kernel].kind == AN_KERNEL_LOOP && i < st->n_args; i++)
                 for (int o = 0; o < st->n_args; o++)
                     in_place |= !st->arg[i].written && st->arg[o].written && st->arg[i].value >= 0 &&
                                 st->arg[i].bytes == ROWS * COLS * 4 && st->arg[i].offset == st->arg[o].offset &&

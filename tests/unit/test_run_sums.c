@@ -23,8 +23,8 @@ static sums count(an_ctx *cx)
     sums s = {0};
     const an_plan *p = cx->last->plan;
     for (int k = 0; k < p->n_kernels; k++) {
-        if (p->kernel[k].kind != AN_KERNEL_ROW) continue;
-        const an_loop_kernel *row = p->kernel[k].u.row;
+        if (p->kernel[k].kind != AN_KERNEL_LOOP) continue;
+        const an_loop_kernel *row = p->kernel[k].u.loop;
         s.runs += row->run > 0;
         if (row->shape == AN_COL) s.longest = AN_MAX(s.longest, row->rows * row->red), s.n_own++;
         for (int i = 0; i < row->n_ins && row->run; i++) {

@@ -91,7 +91,7 @@ static void no_kernel_for_metal_takes_more_than_31_buffers(void **state)
     int most = 0, tails = 0;
     for (int s = 0; s < p->n_steps; s++) {
         const an_plan_step *st = &p->step[s];
-        int buffers = st->n_args + (st->epilogue >= 0 ? AN_TILE_ARGS - st->n_own : 0);
+        int buffers = st->n_args + (st->epilogue >= 0 ? AN_TILE_ARGS - st->n_gemm_args : 0);
         tails += st->epilogue >= 0;
         most = AN_MAX(most, buffers);
     }

@@ -221,7 +221,7 @@ static void add_program(unit *u, const an_compiler *c, const an_kernel *k)
     char symbol[32];
     uint64_t key = program_key(c, k);
     symbol_name(key, symbol);
-    an_render_c(k->u.row, symbol, false, &u->source);
+    an_render_c(k->u.loop, symbol, false, &u->source);
     u->key = an_hash_u64(key, u->key);
 }
 

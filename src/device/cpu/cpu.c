@@ -101,7 +101,7 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
     d->target = (an_target){.dialect = "c",
                             .threads = an_pool_threads(d->pool),
                             .templates = d->templates,
-                            .max_args = AN_ROW_ARGS,
+                            .max_args = AN_LOOP_ARGS,
                             .exact = o->exact,
                             .row_update = true,
                             .scratch = scratch_of};
@@ -181,8 +181,8 @@ static an_status make_room(an_err *err, an_device *d, an_exec *e)
         args += (size_t)p->step[s].n_args;
     }
     for (int k = 0; k < p->n_kernels; k++)
-        if (p->kernel[k].kind == AN_KERNEL_ROW && p->kernel[k].text && !e->fn[k])
-            interp = AN_MAX(interp, an_interp_scratch(p->kernel[k].u.row));
+        if (p->kernel[k].kind == AN_KERNEL_LOOP && p->kernel[k].text && !e->fn[k])
+            interp = AN_MAX(interp, an_interp_scratch(p->kernel[k].u.loop));
     e->interp_bytes = (size_t)an_round_up((int64_t)interp, 64);
     e->ptr = calloc(args + 1, sizeof *e->ptr);
     e->seconds = calloc((size_t)p->n_steps + 1, sizeof *e->seconds);
@@ -237,7 +237,7 @@ static void run_rows(void *user, int64_t task, int thread)
 static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *const *arg)
 {
     enum { BLOCK = 16384 };
-    const an_loop_kernel *p = e->plan->kernel[kernel].u.row;
+    const an_loop_kernel *p = e->plan->kernel[kernel].u.loop;
     row_run r = {.e = e,
                  .p = p,
                  .fn = e->fn[kernel],
@@ -310,11 +310,11 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     const an_kernel *k = &e->plan->kernel[st->kernel];
     void **arg = e->ptr + e->first[s];
     switch (k->kind) {
-    case AN_KERNEL_ROW: run_program(d, e, st->kernel, arg); break;
+    case AN_KERNEL_LOOP: run_program(d, e, st->kernel, arg); break;
     case AN_KERNEL_GEMM: {
         epilogue_run r = {.e = e};
         if (st->epilogue >= 0)
-            r = (epilogue_run){e, e->plan->kernel[st->epilogue].u.row, e->fn[st->epilogue], arg + st->n_own};
+            r = (epilogue_run){e, e->plan->kernel[st->epilogue].u.loop, e->fn[st->epilogue], arg + st->n_gemm_args};
         d->templates->gemm(&k->u.gemm, arg, scratch, st->epilogue >= 0 ? run_epilogue : NULL, &r, d->pool);
         break;
     }
@@ -326,7 +326,7 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     case AN_KERNEL_ATTN_GRAD: d->templates->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
     case AN_KERNEL_SCATTER: d->templates->scatter(&k->u.scatter, arg, d->pool); break;
     case AN_KERNEL_CALL: return an_call_run(err, &k->u.call, arg, scratch, d->pool);
-    case AN_KERNEL_PUT: run_put(&k->u.put, arg); break;
+    case AN_KERNEL_ROW_UPDATE: run_put(&k->u.row_update, arg); break;
     case AN_KERNEL_ZERO:
     case AN_KERNEL_COPY: {
         const an_arg *dst = &st->arg[k->kind == AN_KERNEL_COPY];

@@ -471,7 +471,7 @@ static void row_columns(machine *m, int phase, int first, int last, bool reduces
         m->vars[AN_VAR_COL] = c;
         m->n = (int)AN_MIN(STRIP, to - c);
         for (int i = first; i < last; i++)
-            if (m->p->ins[i].level == AN_LEVEL_COL && m->p->ins[i].kind != AN_INS_REDUCE) run(m, i);
+            if (m->p->ins[i].scope == AN_SCOPE_COL && m->p->ins[i].kind != AN_INS_REDUCE) run(m, i);
         if (m->p->run) add_to_sums(m, phase);
         for (int i = first; i < last; i++) {
             const an_ins *in = &m->p->ins[i];
@@ -495,11 +495,11 @@ static void run_row(machine *m)
         m->n = 1;
         m->vars[AN_VAR_COL] = m->t->col0;
         for (; i < p->n_ins && p->ins[i].phase == phase; i++) {
-            columns |= p->ins[i].level == AN_LEVEL_COL;
+            columns |= p->ins[i].scope == AN_SCOPE_COL;
             reduces |= p->ins[i].kind == AN_INS_REDUCE;
             if (p->ins[i].kind == AN_INS_REDUCE)
                 clear_lanes(m, i);
-            else if (p->ins[i].level == AN_LEVEL_ROW) {
+            else if (p->ins[i].scope == AN_SCOPE_ROW) {
                 m->n = p->ins[i].kind == AN_INS_STORE ? 1 : STRIP;
                 run(m, i);
             }

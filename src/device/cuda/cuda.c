@@ -205,7 +205,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
                             .threads = 1,
                             .templates = d,
                             .tf32 = d->tf32,
-                            .max_args = AN_ROW_ARGS,
+                            .max_args = AN_LOOP_ARGS,
                             .scratch = scratch_of,
                             .gemm_scratch = gemm_scratch,
                             .fuses_epilogue = fuses_epilogue,

@@ -136,16 +136,17 @@ static an_status cast_call(an_err *err, an_exec *e, int32_t step, const an_produ
 static an_status tail_call(an_err *err, an_exec *e, int32_t step, const an_product *p)
 {
     const an_plan_step *s = &e->plan->step[step];
-    const an_loop_kernel *tail = e->plan->kernel[s->epilogue].u.row;
+    const an_loop_kernel *tail = e->plan->kernel[s->epilogue].u.loop;
     const an_launch of = an_render_gpu_launch(tail, AN_GPU_CUDA_FAST);
     an_text text = {0};
     an_render_epilogue_module(e->plan, s, "tail", (an_dtype)p->out, &text);
-    call *c = kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "tail", 1 + s->n_args - s->n_own, NULL, 0);
+    call *c =
+        kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "tail", 1 + s->n_args - s->n_gemm_args, NULL, 0);
     if (!c) return an_cuda_no_room(err);
     c->groups[0] = (uint32_t)of.groups;
     c->threads = (uint32_t)of.threads;
     c->refs[0] = in_scratch(s, p->out_at);
-    for (int i = s->n_own; i < s->n_args; i++) c->refs[1 + i - s->n_own] = ref_of(s, i);
+    for (int i = s->n_gemm_args; i < s->n_args; i++) c->refs[1 + i - s->n_gemm_args] = ref_of(s, i);
     return AN_OK;
 }
 
@@ -169,8 +170,8 @@ static an_status end_call(an_err *err, an_exec *e, int32_t step, an_product *p)
     uint32_t groups;
     const struct an_gemm_hopper_args args = an_cuda_end_args(e->d, &e->plan->kernel[s->kernel].u.gemm, &groups);
     an_text text = {0};
-    an_render_gemm_module(e->plan, s, p->b_along_k, aligned(s, s->n_own, s->n_args), &text);
-    call *c = kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 3 + s->n_args - s->n_own, &args,
+    an_render_gemm_module(e->plan, s, p->b_along_k, aligned(s, s->n_gemm_args, s->n_args), &text);
+    call *c = kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 3 + s->n_args - s->n_gemm_args, &args,
                           sizeof args);
     if (!c) return an_cuda_no_room(err);
     e->unit[c->unit].own = true;
@@ -181,7 +182,7 @@ static an_status end_call(an_err *err, an_exec *e, int32_t step, an_product *p)
     c->refs[0] = operand(s, p, 0);
     c->refs[1] = operand(s, p, 1);
     c->refs[2] = (ref){.slot = REF_PARAMS};
-    for (int i = s->n_own; i < s->n_args; i++) c->refs[3 + i - s->n_own] = ref_of(s, i);
+    for (int i = s->n_gemm_args; i < s->n_args; i++) c->refs[3 + i - s->n_gemm_args] = ref_of(s, i);
     return AN_OK;
 }
 
@@ -257,8 +258,8 @@ static an_status product_calls(an_err *err, an_exec *e, int32_t step, const an_p
     if (p->cast[1]) AN_TRY(cast_call(err, e, step, p, 1, g->b_dtype));
     if (p->ends) return end_call(err, e, step, p);
     ref at[5] = {operand(s, p, 0), operand(s, p, 1)}; /* A, B, C, what is added to, workspace */
-    at[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->addend >= 0 ? s->n_own + p->sum : 2);
-    at[3] = p->addend >= 0 ? ref_of(s, s->n_own + p->addend) : at[2];
+    at[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->addend >= 0 ? s->n_gemm_args + p->sum : 2);
+    at[3] = p->addend >= 0 ? ref_of(s, s->n_gemm_args + p->addend) : at[2];
     at[4] = in_scratch(s, p->workspace_at);
     if (p->own_chains && aligned(s, 0, s->n_args)) return own_calls(err, e, step, p, at);
     if (p->turned_at >= 0) {
@@ -296,7 +297,7 @@ static an_status step_calls(an_err *err, an_exec *e, int32_t step)
     if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY)
         return move_call(err, e, step, k->kind == AN_KERNEL_COPY);
     if (k->kind == AN_KERNEL_GEMM &&
-        an_cuda_product(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.row : NULL, &product) &&
+        an_cuda_product(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.loop : NULL, &product) &&
         (!product.ends || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */
         return product_calls(err, e, step, &product);
     const char *why = an_gpu_step_make(e->plan, s, &e->d->gpu, &g);

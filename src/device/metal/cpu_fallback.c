@@ -24,9 +24,9 @@ static an_status cpu_of(an_err *err, an_device *d)
 /* The C text of a row program that the step runs, for the CPU's compiler. */
 static an_status take_text(an_err *err, an_arena *arena, an_kernel *k)
 {
-    if (k->kind != AN_KERNEL_ROW || k->text) return AN_OK;
+    if (k->kind != AN_KERNEL_LOOP || k->text) return AN_OK;
     an_text t = {0};
-    an_render("c", k->u.row, "NAME", false, &t);
+    an_render("c", k->u.loop, "NAME", false, &t);
     if (!t.failed && t.data) k->text = an_arena_strdup(arena, t.data);
     k->key = an_hash(t.data ? t.data : "", t.len, 0);
     an_text_free(&t);

@@ -161,7 +161,7 @@ static int32_t add_library(loading *l, const char *text, const char *what)
 /* Is the step a row program of the GPU's? */
 static bool is_row(const an_plan *p, int32_t step)
 {
-    return p->kernel[p->step[step].kernel].kind == AN_KERNEL_ROW && !p->step[step].fallback;
+    return p->kernel[p->step[step].kernel].kind == AN_KERNEL_LOOP && !p->step[step].fallback;
 }
 
 /* What a GPU of Apple's cannot run, and the CPU was not allowed to, is an error that names the op. */
@@ -199,7 +199,7 @@ static an_status compile_rows(loading *l)
         const int32_t k = p->step[s].kernel;
         char name[32];
         if (!is_row(p, s) || l->row_library[k] >= 0) continue;
-        const char *why = an_render_gpu_refusal(p->kernel[k].u.row, true);
+        const char *why = an_render_gpu_refusal(p->kernel[k].u.loop, true);
         if (why) {
             an_text_free(&all);
             return refuse(l, s, why);
@@ -208,7 +208,7 @@ static an_status compile_rows(loading *l)
         if (!all.len)
             an_render_module(p, &p->step[s], &l->d->gpu, name, &all);
         else
-            an_render_gpu(p->kernel[k].u.row, name, true, false, &all);
+            an_render_gpu(p->kernel[k].u.loop, name, true, false, &all);
         l->row_library[k] = 0;
     }
     if (!all.len) return AN_OK;

@@ -47,11 +47,11 @@ static an_status open_as(an_err *err, const char *dialect, int max_args, an_devi
 
 static an_status open_c(an_err *err, const an_device_options *o, an_device **out)
 {
-    return (void)o, open_as(err, "c", AN_ROW_ARGS, out);
+    return (void)o, open_as(err, "c", AN_LOOP_ARGS, out);
 }
 static an_status open_cuda(an_err *err, const an_device_options *o, an_device **out)
 {
-    return (void)o, open_as(err, "cuda", AN_ROW_ARGS, out);
+    return (void)o, open_as(err, "cuda", AN_LOOP_ARGS, out);
 }
 static an_status open_metal(an_err *err, const an_device_options *o, an_device **out)
 {

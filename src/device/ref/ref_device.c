@@ -27,7 +27,7 @@ static an_status ref_open(an_err *err, const an_device_options *o, an_device **o
     (void)o;
     an_device *d = calloc(1, sizeof *d);
     if (!d) return an_fail_nomem(err, "the ref device", sizeof *d);
-    d->target = (an_target){.dialect = "c", .threads = 1, .max_args = AN_ROW_ARGS};
+    d->target = (an_target){.dialect = "c", .threads = 1, .max_args = AN_LOOP_ARGS};
     *out = d;
     return AN_OK;
 }
