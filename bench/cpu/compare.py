@@ -60,7 +60,7 @@ def main():
     ap.add_argument("--rounds", type=int, default=int(env("ROUNDS", "3")))
     ap.add_argument("--steps", type=int, default=int(env("STEPS", "0")), help="0: each program's own number for the preset")
     ap.add_argument("--threads", type=int, default=int(env("THREADS", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))))
-    ap.add_argument("--peers", type=pathlib.Path, default=pathlib.Path(env("PEERS", ROOT.parent / "shared/peers")))
+    ap.add_argument("--peers", type=pathlib.Path, default=pathlib.Path(env("PEERS", ROOT / "bench")))
     ap.add_argument("--peer", default=env("PEER", "gpt_torch.py"), help="a script in --peers; empty: ours alone")
     ap.add_argument("--compile", default=env("COMPILE", "0"), help="passed to the peer: 0 is eager")
     a = ap.parse_args()
