@@ -1,5 +1,5 @@
 /* hopper_check.c: attn_hopper.inc on an sm_90 GPU: against loops in double precision, against itself on other grids
- * bit for bit, and timed beside attn_cuda.inc. bench/gpu/run.sh builds and runs it.
+ * bit for bit, and timed beside attn_bf16.inc. bench/gpu/run.sh builds and runs it.
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"
@@ -8,8 +8,8 @@
 enum { D = 64, FORWARD = 0, DELTA, DQ, DKV, DQKV, PASSES, ROUNDS = 7, RUNS = 5 };
 
 typedef struct body {
-    int hopper;         /* attn_hopper.inc behind attn_cuda.inc, or that alone */
-    void *pass[PASSES]; /* of attn_hopper.inc neither DQ nor DKV; of attn_cuda.inc no DQKV */
+    int hopper;         /* attn_hopper.inc behind attn_bf16.inc, or that alone */
+    void *pass[PASSES]; /* of attn_hopper.inc neither DQ nor DKV; of attn_bf16.inc no DQKV */
 } body;
 typedef struct buffers {
     cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys; /* delta: the backward pass's scratch */
@@ -23,7 +23,7 @@ static char *text_of(const body *b, int causal, int dropout, int forward)
              "#define AN_D 64\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS 64\n#define AN_FORWARD %d\n"
              "#define AN_HOPPER %d\n#define AN_THREADS %d\n",
              causal, dropout, forward, b->hopper, 128);
-    char *text = kernel_text("cuda", "attn_cuda", defines);
+    char *text = kernel_text("cuda", "attn_bf16", defines);
     size_t at = strlen(text);
     if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
     if (b->hopper && !forward) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper_backward.inc");
@@ -218,7 +218,7 @@ static void time_model(body *k, int n, attn_case c)
                 float ms = cuda_clock(1) / RUNS;
                 if (round == 1 || (round && ms < best[back])) best[back] = ms;
             }
-        printf("  %-38s %9.1f %9.1f; %4.0f %4.0f\n", k[i].hopper ? "attn_hopper.inc" : "attn_cuda.inc",
+        printf("  %-38s %9.1f %9.1f; %4.0f %4.0f\n", k[i].hopper ? "attn_hopper.inc" : "attn_bf16.inc",
                (double)best[0] * 1e3, (double)best[1] * 1e3, flop / (double)best[0] / 1e9,
                2.5 * flop / (double)best[1] / 1e9);
     }

@@ -1,17 +1,16 @@
-/* gpu_launch.h: a step of a plan as launches on a GPU: which entries of its text run, over which grid, and what each
- * buffer is. Shared by the backends and by the tests that run the texts.
+/* gpu_launch.h: a step of a plan as launches on a GPU (entry, grid, threads, what each buffer is), and the functions
+ * that fill such a record in. A leaf: it knows neither templates nor tiles.
  *
- * Owns:      grids, the bytes that a template is told at run time, and how a step's scratch is divided.
- * Does not:  know a driver, an address, or the words of a text (gpu_module.h).
- * Invariants: launches are in order and each sees what the ones before have written; none has an empty grid; everything
- * is a pure function of the step, so that a captured plan may be replayed.
+ * Does not:  know a driver or an address. Which launches a step needs is gpu_step.c's and gpu_linalg.c's.
+ * Invariants: launches are in order and each sees what the ones before it have written; none has an empty grid; all of
+ * it is a pure function of the step, so that a captured plan may be replayed.
  */
 #ifndef AN_CODEGEN_GPU_LAUNCH_H
 #define AN_CODEGEN_GPU_LAUNCH_H
 
-#include "codegen/gpu_module.h"
+#include "ir/plan.h"
 
-typedef int64_t an_i64; /* the spelling of the texts that C and kernels share */
+typedef int64_t an_i64; /* the names that the argument structs, shared by C and kernels, are written with */
 typedef uint32_t an_u32;
 #include "kernels/gpu/attn_args.h"
 #include "kernels/gpu/call_args.h"
@@ -34,9 +33,9 @@ typedef struct an_bind { /* in the order of the kernel's parameters */
 enum { AN_GPU_BINDS = AN_LOOP_ARGS + 5, AN_GPU_LAUNCHES = 5 };
 
 typedef struct an_gpu_launch {
-    const char *entry; /* NULL: the name that the row program was rendered with */
-    uint32_t groups[3], threads;
-    uint32_t shared_bytes; /* CUDA: asked for at launch, on top of what the text declares */
+    const char *entry; /* NULL: the name that the loop kernel was rendered with */
+    uint32_t blocks[3], threads;
+    uint32_t shared_bytes; /* CUDA: dynamic shared memory, on top of what the text declares */
     int n_binds;
     an_bind bind[AN_GPU_BINDS];
 } an_gpu_launch;
@@ -53,11 +52,11 @@ typedef struct an_gpu_step {
     } params;
 } an_gpu_step;
 
-/* NULL, or why a GPU cannot run the step, as an_module_tiles says it. A step that only fills or copies memory is such a
- * one: that is the driver's. */
-const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out);
-/* Bytes of scratch that the launches of a kernel want on `gpu` (NULL: one without kernels of its own): what a target's
- * `scratch` says. */
-size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu);
+/* Appends a launch to `out` and hands it to the caller in *l, without binds. NULL, or why the grid is refused. */
+const char *an_gpu_launch_add(an_gpu_step *out, const char *entry, int64_t x, int64_t y, int64_t z, int threads,
+                              an_gpu_launch **l);
+void an_gpu_bind(an_gpu_launch *l, an_bind_kind kind, int index, int arg, int64_t offset);
+/* Argument `arg` of step s as buffer `index`; AN_BIND_ANY when the step does not have it. */
+void an_gpu_bind_arg(an_gpu_launch *l, int index, const an_plan_step *s, int arg);
 
 #endif

@@ -105,15 +105,13 @@ static int matrix_threads(const an_library_call_spec *s)
 
 static const char *no_f64(const an_gpu *gpu, int dtype)
 {
-    return gpu->msl && dtype == AN_F64
-               ? "uses float64, which Apple GPUs do not have; use float32, device=cpu, or fallback=cpu"
-               : NULL;
+    return dtype == AN_F64 ? gpu->dialect->no_float64 : NULL;
 }
 
 static const char *scatter_tiles(const an_gpu *gpu, int src, int out, int64_t c, an_tiles *t)
 {
-    t->exact = !gpu->fast;
-    t->unit = AN_UNIT_SCATTER;
+    t->exact = !an_gpu_fast(gpu);
+    t->module = AN_MODULE_SCATTER;
     t->store = kind_of[src];
     t->store_c = kind_of[out];
     t->threads = threads_for(c / SCATTER_COLUMNS);
@@ -135,7 +133,7 @@ static int call_number(an_op op)
     }
 }
 
-const char *an_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
+const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
 {
     *t = (an_tiles){.mul = "F32", .exact = 1, .vec = 1};
     if (k->kind == AN_KERNEL_SCATTER) return scatter_tiles(gpu, k->u.scatter.src_dtype, AN_F32, k->u.scatter.c, t);
@@ -149,17 +147,17 @@ const char *an_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
     if (s->op == AN_OP_SCATTER_ADD)
         return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, s->out[0].rank ? outer(&s->out[0], 0) : 0, t);
     if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD) {
-        t->unit = AN_UNIT_ROWS;
+        t->module = AN_MODULE_SCAN_POOL;
         return NULL;
     }
     if (sorts(s->op)) {
-        t->unit = AN_UNIT_SORT;
+        t->module = AN_MODULE_SORT;
         t->work = sort_words(s);
         t->threads = threads_for(power_of_two(last(&s->src[0])) / 2);
         return last(&s->src[0]) > 1 << 30 ? "sorts rows of more than 2^30 elements; cut them" : NULL;
     }
     if (!is_matrix(s)) return "there is no GPU template for it yet";
-    t->unit = AN_UNIT_MATRIX;
+    t->module = AN_MODULE_MATRIX;
     t->threads = matrix_threads(s);
     t->work = shared_words(s, t->threads);
     return matrix_words(s) > INT32_MAX ? "has matrices of more than 2^31 elements; cut them" : NULL;
@@ -167,34 +165,34 @@ const char *an_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
 
 /* ---------------------------------------------------------------------------------------------- texts */
 
-void an_call_defines(const an_tiles *t, an_text *out)
+void an_gpu_call_defines(const an_tiles *t, an_text *out)
 {
     static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY", "QR",
                                         "EIGH",        "SVD",           "SOLVE",    "TRISOLVE"};
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_THREADS %d\n#define AN_WORK_WORDS %d\n", t->store,
                    t->threads, t->work);
-    if (t->unit == AN_UNIT_SCATTER)
+    if (t->module == AN_MODULE_SCATTER)
         an_text_printf(out, "#define AN_STORE_C AN_KIND_%s\n#define AN_PART %d\n", t->store_c, SCATTER_PART);
-    if (t->unit == AN_UNIT_ROWS || t->unit == AN_UNIT_MATRIX)
+    if (t->module == AN_MODULE_SCAN_POOL || t->module == AN_MODULE_MATRIX)
         an_text_printf(out, "#define AN_CALL AN_CALL_%s\n", calls[t->call]);
 }
 
-const char *an_call_args_text(an_gpu_module u)
+const char *an_gpu_call_args_text(an_gpu_module u)
 {
-    return u == AN_UNIT_SCATTER ? an_embed_scatter_args_h : an_embed_call_args_h;
+    return u == AN_MODULE_SCATTER ? an_embed_scatter_args_h : an_embed_call_args_h;
 }
 
-const char *an_call_body_text(an_gpu_module u)
+const char *an_gpu_call_body_text(an_gpu_module u)
 {
-    return u == AN_UNIT_SCATTER ? an_embed_scatter_inc
-           : u == AN_UNIT_SORT  ? an_embed_sort_inc
-           : u == AN_UNIT_ROWS  ? an_embed_rows_inc
-                                : an_embed_linalg_inc;
+    return u == AN_MODULE_SCATTER     ? an_embed_scatter_inc
+           : u == AN_MODULE_SORT      ? an_embed_sort_inc
+           : u == AN_MODULE_SCAN_POOL ? an_embed_rows_inc
+                                      : an_embed_linalg_inc;
 }
 
-int an_call_entries(an_gpu_module u)
+int an_gpu_call_entries(an_gpu_module u)
 {
-    return u == AN_UNIT_SCATTER ? 4 : 1; /* of an exact unit */
+    return u == AN_MODULE_SCATTER ? 4 : 1; /* of an exact unit */
 }
 
 /* ---------------------------------------------------------------------------------------------- launches */
@@ -330,7 +328,7 @@ static int64_t groups_of(const an_library_call_spec *s, const struct an_call_arg
     return a->m > 0 && a->n > 0 && (!solves(s->op) || a->k > 0) ? a->units : 0;
 }
 
-const char *an_call_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
 {
     const an_kernel *k = &p->kernel[s->kernel];
     if (k->kind == AN_KERNEL_SCATTER)
@@ -341,7 +339,10 @@ const char *an_call_step(const an_plan *p, const an_plan_step *s, const an_tiles
         return scatter_step(s, &of, c->n_src > 2 ? 2 : -1, c->n_src, t, out);
     }
     static const char *const entries[] = {"sort_rows", "running_sum", "pool_max_grad", "matrix"};
-    const int entry = t->unit == AN_UNIT_SORT ? 0 : t->unit == AN_UNIT_MATRIX ? 3 : c->op == AN_OP_CUMSUM ? 1 : 2;
+    const int entry = t->module == AN_MODULE_SORT     ? 0
+                      : t->module == AN_MODULE_MATRIX ? 3
+                      : c->op == AN_OP_CUMSUM         ? 1
+                                                      : 2;
     an_gpu_launch *l;
     int index = 0;
     out->params.call = call_args(c);
@@ -350,15 +351,15 @@ const char *an_call_step(const an_plan *p, const an_plan_step *s, const an_tiles
     if (why) return why;
     for (; index < s->n_args; index++) an_gpu_bind_arg(l, index, s, index);
     const an_bind_kind scratch = t->work ? AN_BIND_ANY : AN_BIND_SCRATCH;
-    if (t->unit == AN_UNIT_MATRIX || t->unit == AN_UNIT_SORT) an_gpu_bind(l, scratch, index++, 0, 0);
-    if (t->unit == AN_UNIT_SORT)
+    if (t->module == AN_MODULE_MATRIX || t->module == AN_MODULE_SORT) an_gpu_bind(l, scratch, index++, 0, 0);
+    if (t->module == AN_MODULE_SORT)
         an_gpu_bind(l, scratch, index++, 0,
                     t->work ? 0 : out->params.call.units * out->params.call.each * key_bytes(c->src[0].dtype));
     an_gpu_bind(l, AN_BIND_PARAMS, index, 0, 0);
     return NULL;
 }
 
-size_t an_call_gpu_scratch(const an_kernel *k)
+size_t an_gpu_call_scratch(const an_kernel *k)
 {
     if (k->kind == AN_KERNEL_SCATTER) return (size_t)scatter_layout(&k->u.scatter).end;
     const an_library_call_spec *s = &k->u.call;

@@ -1,35 +1,30 @@
-/* gpu_module.c: see gpu_module.h. A unit is: #define lines, the dialect, base/exact.h, then either dialect/rows_gpu.h
+/* gpu_module.c: see gpu_module.h. A module is: #define lines, the dialect, base/exact.h, then either dialect/rows_gpu.h
  * and a row program, or dialect/common.h, the template's arguments, the product's epilogue and the template's body. */
 #include "codegen/gpu_module.h"
 
-#include "codegen/gpu_launch.h"
-#include "codegen/kernel_comment.h"
 #include "codegen/gpu_linalg.h"
+#include "codegen/kernel_comment.h"
+#include "codegen/render.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_msl_h[], an_embed_dialect_common_h[],
-    an_embed_dialect_rows_gpu_h[], an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
-extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_cuda_inc[],
+extern const char an_embed_exact[], an_embed_dialect_common_h[], an_embed_dialect_rows_gpu_h[],
+    an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
+extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_bf16_inc[],
     an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[], an_embed_attn_hopper_inc[],
     an_embed_attn_hopper_backward_inc[];
-extern const char an_embed_conv_cuda_inc[];
+extern const char an_embed_conv_bf16_inc[];
 
-/* Shared memory a group may take: what every GPU of the kind has without asking. */
-enum { CUDA_SHARED = 48 << 10, METAL_SHARED = 32 << 10, MOST_USERS = 8 };
+enum { MOST_USERS = 8 }; /* steps that are named above a shared text */
 
 static const char *const kind_of[AN_N_DTYPES] = {[AN_F32] = "F32", [AN_BF16] = "BF16", [AN_F16] = "F16"};
 
-/* Bytes of an operand in shared memory: before MSL 3.1 a bf16 is kept as f32, without matrix instructions everything.
- */
+/* Bytes of an operand in shared memory. A language without a bf16 type keeps it as f32; without matrix instructions
+ * every operand is kept so. */
 static int operand_bytes(const an_gpu *gpu, int mul)
 {
-    return mul == AN_F32 || (gpu->msl && gpu->plain) || (mul == AN_BF16 && gpu->msl && gpu->version < 310) ? 4 : 2;
-}
-static int shared_limit(const an_gpu *gpu)
-{
-    return gpu->msl ? METAL_SHARED : CUDA_SHARED;
+    return mul == AN_F32 || gpu->plain || (mul == AN_BF16 && gpu->version < gpu->dialect->bf16_version) ? 4 : 2;
 }
 
 /* Bytes of `rows` rows of n elements; rows start 16 bytes further than they need (AN_LD of common.h). */
@@ -67,7 +62,7 @@ static const int gemm_tiles[][5] = {
 static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const an_gpu *gpu, an_tiles *t)
 {
     int each = operand_bytes(gpu, s->mul_dtype);
-    *t = (an_tiles){.unit = AN_UNIT_GEMM,
+    *t = (an_tiles){.module = AN_MODULE_GEMM,
                     .store = kind_of[s->a_dtype],
                     .store_b = kind_of[s->b_dtype],
                     .store_c = kind_of[s->c_dtype],
@@ -91,8 +86,8 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
                  ? 8
                  : 1;
     const bool bf16 = s->a_dtype == AN_BF16 && s->b_dtype == AN_BF16 && s->mul_dtype == AN_BF16;
-    t->fast = gpu->fast && s->window.of && bf16 && t->vec == 8;
-    if (t->fast) { /* conv_cuda.inc: eight subgroups, tiles of 32 of k */
+    t->fast = an_gpu_fast(gpu) && s->window.of && bf16 && t->vec == 8;
+    if (t->fast) { /* conv_bf16.inc: eight subgroups, tiles of 32 of k */
         t->bm = s->m <= 64 ? 64 : 128;
         t->bn = s->n <= 64 ? 64 : 128;
         t->bk = 32;
@@ -101,12 +96,13 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
         t->threads = 256;
         return NULL;
     }
-    for (size_t i = s->mul_dtype == AN_F32 ? 2 : gpu->msl ? 1 : 0; i < AN_COUNT(gemm_tiles); i++) {
+    for (size_t i = s->mul_dtype == AN_F32 ? 2 : (size_t)gpu->dialect->largest_tile; i < AN_COUNT(gemm_tiles); i++) {
         const int *g = gemm_tiles[i];
         t->bm = g[0], t->bn = g[1], t->bk = g[2], t->subgroups_m = g[3], t->subgroups_n = g[4],
         t->threads = 32 * g[3] * g[4];
         bool small = s->m <= g[0] / 2 || s->n <= g[1] / 2;
-        if (gemm_shared(t, each) <= shared_limit(gpu) && (!small || i + 1 == AN_COUNT(gemm_tiles))) return NULL;
+        if (gemm_shared(t, each) <= gpu->dialect->shared_bytes && (!small || i + 1 == AN_COUNT(gemm_tiles)))
+            return NULL;
     }
     return NULL; /* the smallest fits everywhere */
 }
@@ -125,8 +121,8 @@ static int attn_shared(const an_tiles *t, int each, bool grad)
 
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad)
 {
-    return gpu->fast && gpu->own == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D == 64 && s->T >= 64 &&
-           s->S >= 64 && /* less fills no tile */
+    return an_gpu_fast(gpu) && gpu->arch_specific == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 &&
+           s->D == 64 && s->T >= 64 && s->S >= 64 && /* less fills no tile */
            (!grad || s->B * s->H >= AN_HOPPER_HEADS);
 }
 static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
@@ -135,11 +131,11 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
     static const int threads[] = {128, 64, 32}, chunks[] = {64, 48, 32, 16};
     const int mul = s->mul_dtype == AN_F16 ? AN_F32 : s->mul_dtype, each = operand_bytes(gpu, mul),
               dp = (s->D + 15) / 16 * 16;
-    const bool tf32 = mul == AN_F32 && (gpu->tf32 || (s->mul_dtype == AN_F16 && gpu->fast && !gpu->msl));
-    *t = (an_tiles){.unit = grad ? AN_UNIT_ATTN_GRAD : AN_UNIT_ATTN,
+    const bool tf32 = mul == AN_F32 && (gpu->tf32 || (s->mul_dtype == AN_F16 && an_gpu_fast(gpu)));
+    *t = (an_tiles){.module = grad ? AN_MODULE_ATTN_GRAD : AN_MODULE_ATTN,
                     .store = kind_of[s->dtype],
                     .mul = tf32 ? "TF32" : kind_of[mul],
-                    .exact = mul == AN_F32 && !gpu->fast,
+                    .exact = mul == AN_F32 && !an_gpu_fast(gpu),
                     .d = s->D,
                     .causal = s->causal,
                     .dropout = s->dropout > 0,
@@ -152,7 +148,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
                 multiples_of_8(s->dv, 3);
     for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]);
     t->vec = wide ? 8 : 1;
-    if (gpu->fast && wide && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 && s->D <= 128) {
+    if (an_gpu_fast(gpu) && wide && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 && s->D <= 128) {
         t->body = AN_BODY_BF16;
         t->threads = 128;
         t->bm = grad ? 64 : 128;
@@ -162,7 +158,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         if (an_module_attn_hopper(s, gpu, grad)) t->body = AN_BODY_HOPPER;
         return NULL;
     }
-    if (gpu->fast && tf32 && wide && s->dtype == AN_F32 && s->D <= 128) {
+    if (an_gpu_fast(gpu) && tf32 && wide && s->dtype == AN_F32 && s->D <= 128) {
         t->body = AN_BODY_TF32;
         t->threads = 128;
         t->bm = 64;
@@ -180,7 +176,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
             t->dc = chunks[c];
             t->bm = t->threads / 2;
             t->bn = t->threads / 16;
-            if (dp % t->dc == 0 && attn_shared(t, each, grad) <= shared_limit(gpu)) return NULL;
+            if (dp % t->dc == 0 && attn_shared(t, each, grad) <= gpu->dialect->shared_bytes) return NULL;
         }
     return "the head is too large for this GPU's shared memory; use more heads";
 }
@@ -189,18 +185,18 @@ const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gp
 {
     const an_kernel *k = &p->kernel[s->kernel];
     const an_loop_kernel *tail = s->epilogue >= 0 ? p->kernel[s->epilogue].u.loop : NULL;
-    const char *why = tail ? an_render_gpu_refusal(tail, gpu->msl) : NULL;
+    const char *why = tail ? an_render_gpu_refusal(tail, gpu->dialect) : NULL;
     if (why) return why;
     switch (k->kind) {
     case AN_KERNEL_LOOP:
-        *out = (an_tiles){.unit = AN_UNIT_ROW, .store = "F32", .mul = "F32", .exact = !gpu->fast, .vec = 1};
-        return an_render_gpu_refusal(k->u.loop, gpu->msl);
+        *out = (an_tiles){.module = AN_MODULE_LOOP, .store = "F32", .mul = "F32", .exact = !an_gpu_fast(gpu), .vec = 1};
+        return an_render_gpu_refusal(k->u.loop, gpu->dialect);
     case AN_KERNEL_GEMM: return choose_gemm(&k->u.gemm, s->arg, gpu, out);
     case AN_KERNEL_ATTN:
     case AN_KERNEL_ATTN_GRAD:
         return choose_attn(&k->u.attn, s->arg, s->n_args, gpu, k->kind == AN_KERNEL_ATTN_GRAD, out);
     case AN_KERNEL_SCATTER:
-    case AN_KERNEL_CALL: return an_call_tiles(k, gpu, out);
+    case AN_KERNEL_CALL: return an_gpu_call_tiles(k, gpu, out);
     case AN_KERNEL_ZERO:
     case AN_KERNEL_COPY: return "the driver fills and copies memory";
     default: return "there is no GPU template for it yet";
@@ -212,16 +208,16 @@ const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gp
 static void defines(const an_tiles *t, an_text *out)
 {
     an_text_printf(out, "#define AN_MUL AN_KIND_%s\n#define AN_EXACT %d\n", t->mul, t->exact);
-    if (t->unit == AN_UNIT_ROW) return;
-    if (t->unit >= AN_UNIT_SCATTER) {
-        an_call_defines(t, out);
+    if (t->module == AN_MODULE_LOOP) return;
+    if (t->module >= AN_MODULE_SCATTER) {
+        an_gpu_call_defines(t, out);
         return;
     }
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_VEC %d\n#define AN_THREADS %d\n", t->store, t->vec,
                    t->threads);
     if (t->window) an_text_printf(out, "#define AN_WINDOW %d\n", t->window);
     if (t->fast) an_text_puts(out, "#define AN_FAST 1\n");
-    if (t->unit == AN_UNIT_GEMM)
+    if (t->module == AN_MODULE_GEMM)
         an_text_printf(
             out,
             "#define AN_STORE_B AN_KIND_%s\n#define AN_STORE_C AN_KIND_%s\n#define AN_BM %d\n#define AN_BN %d\n#define "
@@ -232,23 +228,23 @@ static void defines(const an_tiles *t, an_text *out)
         an_text_printf(
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
-    if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->unit == AN_UNIT_ATTN);
+    if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->module == AN_MODULE_ATTN);
     if (t->body == AN_BODY_HOPPER) an_text_puts(out, "#define AN_HOPPER 1\n");
 }
 
-static const char *args_text(an_gpu_module u)
+static const char *args_text(an_gpu_module m)
 {
-    return u >= AN_UNIT_SCATTER ? an_call_args_text(u)
-           : u == AN_UNIT_GEMM  ? an_embed_gemm_args_h
-                                : an_embed_attn_args_h;
+    return m >= AN_MODULE_SCATTER ? an_gpu_call_args_text(m)
+           : m == AN_MODULE_GEMM  ? an_embed_gemm_args_h
+                                  : an_embed_attn_args_h;
 }
-static const char *body_text(an_gpu_module u, int body)
+static const char *body_text(an_gpu_module m, int body)
 {
-    return body == AN_BODY_BF16 || body == AN_BODY_HOPPER ? an_embed_attn_cuda_inc
+    return body == AN_BODY_BF16 || body == AN_BODY_HOPPER ? an_embed_attn_bf16_inc
            : body == AN_BODY_TF32                         ? an_embed_attn_tf32_inc
-           : u >= AN_UNIT_SCATTER                         ? an_call_body_text(u)
-           : u == AN_UNIT_GEMM                            ? an_embed_gemm_inc
-           : u == AN_UNIT_ATTN                            ? an_embed_attn_forward_inc
+           : m >= AN_MODULE_SCATTER                       ? an_gpu_call_body_text(m)
+           : m == AN_MODULE_GEMM                          ? an_embed_gemm_inc
+           : m == AN_MODULE_ATTN                          ? an_embed_attn_forward_inc
                                                           : an_embed_attn_backward_inc;
 }
 
@@ -259,29 +255,30 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
         out->failed = true;
         return;
     }
-    if (gpu->msl && gpu->plain) an_text_puts(out, "#define AN_PLAIN 1\n");
-    if (!gpu->msl && t.unit == AN_UNIT_ROW) an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
+    if (gpu->plain) an_text_puts(out, "#define AN_PLAIN 1\n");
+    if (gpu->dialect->vector_access && t.module == AN_MODULE_LOOP)
+        an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
     defines(&t, out);
-    an_text_puts(out, gpu->msl ? an_embed_dialect_msl_h : an_embed_dialect_cuda_h);
+    an_text_puts(out, gpu->dialect->header);
     an_text_puts(out, an_embed_exact);
-    if (t.unit == AN_UNIT_ROW || s->epilogue >= 0) an_text_puts(out, an_embed_dialect_rows_gpu_h);
-    if (t.unit == AN_UNIT_ROW) {
-        an_render_gpu(p->kernel[s->kernel].u.loop, name, an_gpu_kind_of(gpu), false, out);
+    if (t.module == AN_MODULE_LOOP || s->epilogue >= 0) an_text_puts(out, an_embed_dialect_rows_gpu_h);
+    if (t.module == AN_MODULE_LOOP) {
+        an_render_gpu(p->kernel[s->kernel].u.loop, name, gpu, false, out);
         return;
     }
-    if (t.unit >= AN_UNIT_SCATTER) {
+    if (t.module >= AN_MODULE_SCATTER) {
         an_text_puts(out, an_embed_dialect_wide_h);
         an_text_puts(out, an_embed_dialect_calls_h);
     } else {
         an_text_puts(out, an_embed_dialect_common_h);
     }
-    an_text_puts(out, args_text(t.unit));
-    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_tail", gpu->msl, false, out);
-    if (t.fast) an_text_puts(out, an_embed_conv_cuda_inc);
-    an_text_puts(out, body_text(t.unit, t.body));
+    an_text_puts(out, args_text(t.module));
+    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_tail", gpu, false, out);
+    if (t.fast) an_text_puts(out, an_embed_conv_bf16_inc);
+    an_text_puts(out, body_text(t.module, t.body));
     if (t.body != AN_BODY_HOPPER) return;
     an_text_puts(out, an_embed_attn_hopper_inc);
-    if (t.unit == AN_UNIT_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);
+    if (t.module == AN_MODULE_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);
 }
 
 /* ---------------------------------------------------------------------------------------------- for people */
@@ -317,9 +314,9 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
     an_text_puts(out, " */\n");
 }
 
-/* The first step in [from, to) whose unit has the text of step `like`'s, -1: extents are told at run time, so that many
+/* The first step in [from, to) whose module has the text of step `like`'s, -1: extents are told at run time, so that many
  * products share one. */
-static int32_t same_unit(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
+static int32_t same_module(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
     _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 22 * sizeof(int), "compared as bytes");
     an_tiles t, o;
@@ -345,16 +342,15 @@ static void template_step(const an_plan *p, int32_t step, const an_gpu *gpu, boo
         an_text_printf(out, "/* %s: no kernel: %s */\n\n", p->kernel[s->kernel].name, why);
         return;
     }
-    if (same_unit(p, 0, step, gpu, step) >= 0) return;
+    if (same_module(p, 0, step, gpu, step) >= 0) return;
     int users = 0;
-    for (int32_t i = step; i >= 0 && users < MOST_USERS; i = same_unit(p, i + 1, p->n_steps, gpu, step), users++)
+    for (int32_t i = step; i >= 0 && users < MOST_USERS; i = same_module(p, i + 1, p->n_steps, gpu, step), users++)
         describe(p, &p->step[i], out);
     if (users == MOST_USERS) an_text_puts(out, "/* and perhaps more */\n");
     defines(&t, out);
-    if (s->epilogue >= 0)
-        an_render_gpu(p->kernel[s->epilogue].u.loop, p->kernel[s->epilogue].name, gpu->msl, true, out);
+    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, p->kernel[s->epilogue].name, gpu, true, out);
     an_text_puts(out, "\n");
-    body_used[t.unit] = true;
+    body_used[t.module] = true;
 }
 
 static void c_kernels(const an_plan *p, an_text *out)
@@ -368,12 +364,15 @@ static void c_kernels(const an_plan *p, an_text *out)
 
 void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
 {
-    if (!strcmp(dialect, "c")) {
-        c_kernels(p, out);
+    const an_gpu gpu = {.dialect = an_dialect_find(dialect), .version = 300};
+    if (!gpu.dialect || !gpu.dialect->header) {
+        if (gpu.dialect)
+            c_kernels(p, out);
+        else
+            out->failed = true;
         return;
     }
-    const an_gpu gpu = {.msl = !strcmp(dialect, "msl"), .version = 300};
-    bool body_used[AN_N_UNITS] = {false}, *printed = calloc((size_t)p->n_kernels + 1, sizeof *printed);
+    bool body_used[AN_N_MODULES] = {false}, *printed = calloc((size_t)p->n_kernels + 1, sizeof *printed);
     if (!printed) {
         out->failed = true;
         return;
@@ -387,12 +386,12 @@ void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
             an_text_puts(out, "\n");
             printed[k] = true;
         } else if (!printed[k]) {
-            an_render_gpu(p->kernel[k].u.loop, p->kernel[k].name, gpu.msl, true, out);
+            an_render_gpu(p->kernel[k].u.loop, p->kernel[k].name, &gpu, true, out);
             an_text_puts(out, "\n");
             printed[k] = true;
         }
     }
     free(printed);
-    for (int u = AN_UNIT_GEMM; u < AN_N_UNITS; u++)
+    for (int u = AN_MODULE_GEMM; u < AN_N_MODULES; u++)
         if (body_used[u]) an_text_puts(out, body_text((an_gpu_module)u, AN_BODY_PORTABLE));
 }

@@ -1,21 +1,19 @@
-/* render.c: which renderer speaks a dialect. */
+/* render.c: a loop kernel in a dialect given by its name. */
 #include "codegen/render.h"
-
-#include <string.h>
 
 void an_render(const char *dialect, const an_loop_kernel *p, const char *name, bool notes, an_text *out)
 {
-    if (!strcmp(dialect, "c"))
-        an_render_c(p, name, notes, out);
-    else if (!strcmp(dialect, "cuda"))
-        an_render_gpu(p, name, false, notes, out);
-    else if (!strcmp(dialect, "msl"))
-        an_render_gpu(p, name, true, notes, out);
-    else
+    const an_gpu gpu = {.dialect = an_dialect_find(dialect)};
+    if (!gpu.dialect)
         out->failed = true;
+    else if (gpu.dialect->header)
+        an_render_gpu(p, name, &gpu, notes, out);
+    else
+        an_render_c(p, name, notes, out);
 }
 
 const char *an_render_refusal(const char *dialect, const an_loop_kernel *p)
 {
-    return strcmp(dialect, "c") ? an_render_gpu_refusal(p, !strcmp(dialect, "msl")) : NULL;
+    const an_dialect *d = an_dialect_find(dialect);
+    return d && d->header ? an_render_gpu_refusal(p, d) : NULL;
 }

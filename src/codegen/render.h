@@ -1,48 +1,51 @@
-/* render.h: row programs as source text, one renderer a dialect. */
+/* render.h: loop kernels (ir/loop_kernel.h) as source text: render_c.c for the CPU, render_gpu*.c for CUDA and MSL.
+ *
+ * Owns:      the text of one kernel, and how it is launched on a GPU.
+ * Does not:  compile; render library kernels such as GEMM and attention (gpu_module.h).
+ * Invariant: with `notes` off, equal loop kernels have equal text apart from `name`: a compilation serves all of them.
+ */
 #ifndef AN_CODEGEN_RENDER_H
 #define AN_CODEGEN_RENDER_H
 
+#include "codegen/dialect.h"
 #include "ir/loop_kernel.h"
 
-/* The kernel `name` as a C function `void name(const an_tile *t, void *const *arg)`, without the prelude. It covers
- * rows [t->row0, t->row1) and columns [t->col0, t->col1) (all columns when the program reduces rows). With `notes` it
- * says whose kernel it is; without, equal layers have equal text. */
+/* The kernel `name` as a C function `void name(const an_tile *t, void *const *arg)`, without its prelude. It computes
+ * rows [t->row0, t->row1) and columns [t->col0, t->col1) (all columns when it reduces along rows). With `notes` a
+ * comment says where it comes from: shape, cost, and the tensor behind each argument. */
 void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text *out);
-/* What stands in front of it, once a file: part 0 is base/exact.h, part 1 dialect/rows_c.h. */
+/* The prelude, once a file: part 0 is base/exact.h, part 1 kernels/dialect/loops_c.h. */
 const char *an_render_c_prelude(int part);
 
-/* The same in any dialect: "c", "cuda" or "msl". An unknown dialect marks `out` failed. */
+/* The same in any dialect: "c", "cuda" or "msl". An unknown one marks `out` failed. */
 void an_render(const char *dialect, const an_loop_kernel *p, const char *name, bool notes, an_text *out);
-/* Why a dialect cannot spell a program ("uses float64, ..."), NULL when it can. */
+/* Why a dialect cannot express a loop kernel ("uses float64, ..."), NULL when it can. */
 const char *an_render_refusal(const char *dialect, const an_loop_kernel *p);
-/* CUDA and MSL: a thread a column element, 32 lanes a row reduction (render_gpu.c). */
-typedef enum an_gpu_kind {
-    AN_GPU_CUDA,
-    AN_GPU_MSL,
-    AN_GPU_CUDA_FAST /* sums in an order of its own: the bits of other devices are not asked for */
-} an_gpu_kind;
-void an_render_gpu(const an_loop_kernel *p, const char *name, an_gpu_kind gpu, bool notes, an_text *out);
-/* The epilogue of a product that a library has left in memory (f32 or bf16, rows behind each other), as a kernel of its
- * own: the product first, then the program's arguments. Launched as an_render_gpu_launch says. */
-void an_render_gpu_tail(const an_loop_kernel *p, const char *name, an_dtype product, an_text *out);
-/* The same as the end of templates/gemm_hopper.inc, of a product in bf16; and whether it can be one: what it stores,
- * and what it rounds the product to, is taken eight columns at a time. */
-void an_render_gpu_end(const an_loop_kernel *p, an_text *out);
-bool an_render_gpu_can_end(const an_loop_kernel *p);
-/* How that kernel is launched: groups along x, threads in each. */
-typedef struct an_launch {
-    int64_t groups;
-    int threads, shared_bytes; /* the second: CUDA, asked for at launch */
-    bool wide;                 /* CUDA: several columns a thread, in wide accesses */
-    bool team;                 /* CUDA: a group a row, where rows are few and long */
-    bool shares;               /* and each reduction is shared by the group */
-    bool apart;                /* CUDA: each lane of a column sum is a subgroup's */
-    bool pair;                 /* CUDA: a multiprocessor is to hold two such groups at a time */
-} an_launch;
-an_launch an_render_gpu_launch(const an_loop_kernel *p, an_gpu_kind gpu);
-/* Why a GPU cannot run a program ("uses float64, ..."), NULL when it can. Rendering one that is refused marks the text
- * failed. */
-const char *an_render_gpu_refusal(const an_loop_kernel *p, bool msl);
+
+/* ---- CUDA and MSL (render_gpu.c). A loop kernel that is refused marks the text failed. */
+void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, bool notes, an_text *out);
+const char *an_render_gpu_refusal(const an_loop_kernel *p, const an_dialect *dialect);
+
+/* How that kernel is launched, and which of the renderer's forms it has. */
+typedef struct an_loop_launch {
+    int64_t blocks;            /* thread blocks, along x */
+    int threads, shared_bytes; /* of a block; shared_bytes: dynamic shared memory (CUDA) */
+    bool vector;               /* several columns a thread, in vector accesses */
+    bool block_per_row;        /* rows are few and long: a block has one */
+    bool block_reduces;        /* ... and its subgroups share each reduction of the row */
+    bool lane_per_subgroup;    /* a column sum: each of its virtual lanes is summed by one subgroup */
+    bool two_per_sm;           /* registers are limited so that a multiprocessor holds two such blocks */
+} an_loop_launch;
+an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu);
+
+/* ---- CUDA: the epilogue of a GEMM, in two forms. */
+/* As a kernel of its own, behind a library's GEMM that has left C in memory as `gemm_dtype` (f32 or bf16, rows without
+ * padding): argument 0 is C, then the loop kernel's. Launched as an_render_gpu_launch says for the fast CUDA GPU. */
+void an_render_gpu_epilogue_kernel(const an_loop_kernel *p, const char *name, an_dtype gemm_dtype, an_text *out);
+/* As the functions that kernels/gpu/gemm_hopper.inc calls on 8 columns of a bf16 C at a time; and whether an epilogue
+ * can be had in that form. */
+void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out);
+bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p);
 
 /* An elementwise op's kernel expression with its operands' texts in place of a, b, c. */
 void an_render_expression(const char *expression, const char *a, const char *b, const char *c, an_text *out);

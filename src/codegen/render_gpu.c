@@ -10,7 +10,7 @@
  *
  * AN_GPU_CUDA_FAST has liberties: several columns a lane, so sums in another order; a row kept in registers from phase
  * to phase, a long one by a group, in shared memory; where nothing along the columns has more than 16 bits, exp and
- * 1 + erf to 13 bits or more (is_brief, is_brief_row). The last is the one that fusing can show: the same formula in a
+ * 1 + erf to 13 bits or more (is_approx, is_approx_row). The last is the one that fusing can show: the same formula in a
  * program that also stores f32 is computed in full.
  */
 #include "codegen/render_gpu.h"
@@ -24,10 +24,12 @@ enum {
     COL_THREADS = 64,
     APART_FROM = 64, /* elements of a column from which each of its lanes is a subgroup's */
     FIRST_EPILOGUE_BUFFER = 5,
-    METAL_BUFFERS = 31,
     AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
     WIDE_FROM = 1 << 20 /* elements from which it still fills a GPU */
 };
+
+/* The GPU whose GEMMs are a library's: the epilogue kernels around them are rendered for it. */
+static const an_gpu fast_cuda = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
 
 /* i, and r and c where they are read. */
 static void place_of_thread(const an_loop_kernel *p, int threads, an_text *out)
@@ -56,16 +58,16 @@ static void place_of_thread(const an_loop_kernel *p, int threads, an_text *out)
 }
 
 /* Elementwise and nothing but 16-bit results. */
-static bool is_brief(const an_loop_kernel *p, an_gpu_kind gpu)
+static bool is_approx(const an_loop_kernel *p, const an_gpu *gpu)
 {
-    bool brief = gpu == AN_GPU_CUDA_FAST && p->shape != AN_COL && !an_gpu_has_rows(p);
+    bool approx_16bit = an_gpu_fast(gpu) && p->shape != AN_COL && !an_gpu_reduces_rows(p);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_STORE)
-            brief &= p->arg[p->ins[i].arg].dtype == AN_BF16 || p->arg[p->ins[i].arg].dtype == AN_F16;
-    return brief;
+            approx_16bit &= p->arg[p->ins[i].arg].dtype == AN_BF16 || p->arg[p->ins[i].arg].dtype == AN_F16;
+    return approx_16bit;
 }
 
-static void wide_elements(const an_loop_kernel *p, const an_launch *launch, an_gpu_form f, an_text *out)
+static void wide_elements(const an_loop_kernel *p, const an_loop_launch *launch, an_gpu_form f, an_text *out)
 {
     int64_t n = p->rows * p->cols;
     const bool is_long = n > INT32_MAX - EACH_THREADS * AN_WIDE; /* the last group reaches beyond n */
@@ -77,20 +79,20 @@ static void wide_elements(const an_loop_kernel *p, const an_launch *launch, an_g
                    unsigned_type, (long long)p->cols, unsigned_type, (long long)p->cols);
     if (p->shape == AN_TILE)
         an_text_printf(out, "    an_product wp[%d];\n    an_wide_load(wp, product + i);\n", AN_WIDE);
-    an_gpu_moves(p, 0, f, false, "    ", out);
+    an_gpu_vector_accesses(p, 0, f, false, "    ", out);
     an_text_printf(
         out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
         AN_WIDE);
     if (p->shape == AN_TILE) an_text_puts(out, "        const float acc = an_product_value(wp[k]);\n");
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "if (c == 0) ", f, out);
     an_text_puts(out, "    }\n");
-    an_gpu_moves(p, 0, f, true, "    ", out);
+    an_gpu_vector_accesses(p, 0, f, true, "    ", out);
 }
 
-static void elements(const an_loop_kernel *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
+static void elements(const an_loop_kernel *p, const an_loop_launch *launch, const an_gpu *gpu, an_text *out)
 {
-    const an_gpu_form f = {.wide = launch->wide ? AN_WIDE : 0, .brief = is_brief(p, gpu)};
-    if (launch->wide) {
+    const an_gpu_form f = {.wide = launch->vector ? AN_WIDE : 0, .approx_16bit = is_approx(p, gpu)};
+    if (launch->vector) {
         wide_elements(p, launch, f, out);
         return;
     }
@@ -149,13 +151,13 @@ static void columns_apart(const an_loop_kernel *p, int red, an_text *out)
                    type, 32 * AN_RUN_LANES, type, red, AN_RUN_LANES, AN_RUN_LANES, red);
 }
 
-static void columns(const an_loop_kernel *p, const an_launch *launch, an_text *out)
+static void columns(const an_loop_kernel *p, const an_loop_launch *launch, an_text *out)
 {
     int red = 0;
     while (p->ins[red].kind != AN_INS_REDUCE) red++;
     const an_ins *in = &p->ins[red];
     int lanes = in->op == AN_OP_ARGMAX ? 1 : AN_MAX(p->lanes, 1);
-    if (launch->apart)
+    if (launch->lane_per_subgroup)
         columns_apart(p, red, out);
     else
         columns_of_thread(p, red, lanes, launch->threads, out);
@@ -211,7 +213,7 @@ static void epilogue(const an_loop_kernel *p, const char *name, an_text *out)
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", (an_gpu_form){0}, out);
     an_text_puts(out, "}\n#define AN_EPILOGUE_ARGS ");
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN",
+        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_LOOP_OUT" : "AN_LOOP_IN",
                        FIRST_EPILOGUE_BUFFER + i, type_of(&p->arg[i]), p->arg[i].name);
     an_text_printf(out, "\n#define AN_EPILOGUE(row, col, acc) %s(batch * g.m + (row), col, acc", name);
     for (int i = 0; i < p->n_args; i++) an_text_printf(out, ", %s", p->arg[i].name);
@@ -227,68 +229,64 @@ static bool lanes_apart(const an_loop_kernel *p)
     return apart && p->rows * p->cols / 32 <= INT32_MAX;
 }
 
-an_launch an_render_gpu_launch(const an_loop_kernel *p, an_gpu_kind gpu)
+an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu)
 {
-    const bool msl = gpu == AN_GPU_MSL;
-    if (an_gpu_has_rows(p)) return an_gpu_rows_launch(p, gpu);
+    const an_dialect *d = gpu->dialect;
+    if (an_gpu_reduces_rows(p)) return an_gpu_reduce_launch(p, gpu);
     int64_t n = p->rows * p->cols;
-    if (!msl && p->shape != AN_COL && p->cols % AN_WIDE == 0 && n >= WIDE_FROM && n / AN_WIDE <= INT32_MAX)
-        return (an_launch){
-            .groups = an_ceil_div(n, (int64_t)EACH_THREADS * AN_WIDE), .threads = EACH_THREADS, .wide = true};
-    if (!msl && lanes_apart(p)) return (an_launch){.groups = n / 32, .threads = 32 * AN_RUN_LANES, .apart = true};
+    if (d->vector_access && p->shape != AN_COL && p->cols % AN_WIDE == 0 && n >= WIDE_FROM && n / AN_WIDE <= INT32_MAX)
+        return (an_loop_launch){
+            .blocks = an_ceil_div(n, (int64_t)EACH_THREADS * AN_WIDE), .threads = EACH_THREADS, .vector = true};
+    if (d->block_per_row && lanes_apart(p))
+        return (an_loop_launch){.blocks = n / 32, .threads = 32 * AN_RUN_LANES, .lane_per_subgroup = true};
     int threads = (int)AN_MIN(p->shape == AN_COL ? COL_THREADS : EACH_THREADS, AN_MAX(an_round_up(n, 32), 32));
-    return (an_launch){.groups = an_ceil_div(n, threads), .threads = threads};
+    return (an_loop_launch){.blocks = an_ceil_div(n, threads), .threads = threads};
 }
 
-const char *an_render_gpu_refusal(const an_loop_kernel *p, bool msl)
+const char *an_render_gpu_refusal(const an_loop_kernel *p, const an_dialect *dialect)
 {
-    static const char no_float64[] =
-        "uses float64, which Apple GPUs do not have; use float32, device=cpu, or fallback=cpu";
     int buffers = p->n_args + (p->shape == AN_TILE ? FIRST_EPILOGUE_BUFFER : 0);
-    if (msl && buffers > METAL_BUFFERS)
-        return "takes more than the 31 buffers of Metal; evaluate fewer tensors at once";
+    if (dialect->max_buffers && buffers > dialect->max_buffers) return dialect->too_many_buffers;
     if (p->rows > INT32_MAX || p->cols > INT32_MAX || p->red > INT32_MAX)
         return "has an extent of more than 2147483647; use a smaller batch";
-    for (int i = 0; i < p->n_args; i++)
-        if (msl && p->arg[i].dtype == AN_F64) return no_float64;
-    for (int i = 0; i < p->n_ins; i++) {
-        const an_ins *in = &p->ins[i];
-        if (msl && in->dtype == AN_F64) return no_float64;
-    }
-    return NULL;
+    bool float64 = false;
+    for (int i = 0; i < p->n_args; i++) float64 |= p->arg[i].dtype == AN_F64;
+    for (int i = 0; i < p->n_ins; i++) float64 |= p->ins[i].dtype == AN_F64;
+    return float64 ? dialect->no_float64 : NULL;
 }
 
-static const char *word_of(const an_loop_arg *a, an_gpu_kind gpu)
+static const char *parameter_macro(const an_loop_arg *a, const an_dialect *d)
 {
-    return a->written ? "AN_ROW_OUT" : a->fixed && gpu != AN_GPU_MSL ? "AN_ROW_FIXED" : "AN_ROW_IN";
+    return a->written ? "AN_LOOP_OUT" : a->fixed && d->restrict_input ? "AN_LOOP_CONST" : "AN_LOOP_IN";
 }
 
-void an_render_gpu_tail(const an_loop_kernel *p, const char *name, an_dtype product, an_text *out)
+void an_render_gpu_epilogue_kernel(const an_loop_kernel *p, const char *name, an_dtype product, an_text *out)
 {
-    an_launch launch = an_render_gpu_launch(p, AN_GPU_CUDA_FAST);
+    an_loop_launch launch = an_render_gpu_launch(p, &fast_cuda);
     bool half = product == AN_BF16;
     an_text_printf(out, "typedef %s an_product;\nAN_FN float an_product_value(an_product x) { return %s; }\n",
                    an_gpu_storage[product], half ? "an_bf16_to_f32(x)" : "x");
-    an_text_printf(out, "AN_KERNEL(%s, %d)\n(AN_ROW_IN(0, %s, product)", name, launch.threads, an_gpu_storage[product]);
+    an_text_printf(out, "AN_KERNEL(%s, %d)\n(AN_LOOP_IN(0, %s, product)", name, launch.threads,
+                   an_gpu_storage[product]);
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, ", %s(%d, %s, %s)", word_of(&p->arg[i], AN_GPU_CUDA_FAST), i + 1, type_of(&p->arg[i]),
-                       p->arg[i].name);
+        an_text_printf(out, ", %s(%d, %s, %s)", parameter_macro(&p->arg[i], fast_cuda.dialect), i + 1,
+                       type_of(&p->arg[i]), p->arg[i].name);
     an_text_puts(out, " AN_IDS)\n{\n");
-    elements(p, &launch, AN_GPU_CUDA_FAST, out);
+    elements(p, &launch, &fast_cuda, out);
     an_text_puts(out, "}\n");
 }
 
 /* ---------------------------------------------------------------------------------------------- ends of products */
 
-bool an_render_gpu_can_end(const an_loop_kernel *p)
+bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p)
 {
     bool tile = false, stores = false;
-    if (p->shape != AN_TILE || p->cols % AN_WIDE || an_render_gpu_refusal(p, false)) return false;
+    if (p->shape != AN_TILE || p->cols % AN_WIDE || an_render_gpu_refusal(p, fast_cuda.dialect)) return false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->kind == AN_INS_TILE && in->dtype != AN_BF16) return false;
         if (in->kind == AN_INS_RAND) return false; /* costs more than the memory it would save */
-        if (in->kind == AN_INS_STORE && !an_gpu_moves_together(p, in, AN_WIDE)) return false;
+        if (in->kind == AN_INS_STORE && !an_gpu_is_vector_access(p, in, AN_WIDE)) return false;
         tile |= in->kind == AN_INS_TILE;
         stores |= in->kind == AN_INS_STORE;
     }
@@ -297,7 +295,7 @@ bool an_render_gpu_can_end(const an_loop_kernel *p)
 
 static bool is_read_ahead(const an_loop_kernel *p, int i)
 {
-    return p->ins[i].kind == AN_INS_LOAD && an_gpu_moves_together(p, &p->ins[i], AN_WIDE);
+    return p->ins[i].kind == AN_INS_LOAD && an_gpu_is_vector_access(p, &p->ins[i], AN_WIDE);
 }
 
 /* Parameters of one of the end's functions, behind others; and names for what was read ahead. */
@@ -314,7 +312,7 @@ static void end_function(const an_loop_kernel *p, const char *head, bool reads, 
 /* Row r, from column c0 on: what is read, ahead of its use; what may come nearer before; and what is done. */
 static void end_functions(const an_loop_kernel *p, an_text *out)
 {
-    const an_gpu_form f = {.wide = AN_WIDE, .brief = is_brief(p, AN_GPU_CUDA_FAST), .rounded = true};
+    const an_gpu_form f = {.wide = AN_WIDE, .approx_16bit = is_approx(p, &fast_cuda), .rounded = true};
     an_text_puts(out, "struct an_end_in {\n");
     for (int i = 0; i < p->n_ins; i++)
         if (is_read_ahead(p, i))
@@ -322,13 +320,13 @@ static void end_functions(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, "};\n");
     end_function(p, "an_end_read(an_end_in &in, int r, int c0", true, out);
     for (int i = 0; i < p->n_ins; i++)
-        if (is_read_ahead(p, i)) an_gpu_move(p, i, "", "    ", out);
+        if (is_read_ahead(p, i)) an_gpu_vector_access(p, i, "", "    ", out);
     an_text_puts(out, "}\n");
     end_function(p, "an_end_soon(int r, int c0", false, out);
     for (int i = 0; i < p->n_ins; i++) {
         if (!is_read_ahead(p, i) || !an_ix_uses(&p->ix, p->ins[i].ix, AN_VAR_ROW)) continue;
         an_text_puts(out, "    an_soon(");
-        an_gpu_place(p, &p->ins[i], out);
+        an_gpu_address(p, &p->ins[i], out);
         an_text_puts(out, ");\n");
     }
     an_text_puts(out, "}\n");
@@ -343,16 +341,16 @@ static void end_functions(const an_loop_kernel *p, an_text *out)
         AN_WIDE);
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "", f, out);
     an_text_puts(out, "    }\n");
-    an_gpu_moves(p, 0, f, true, "    ", out);
+    an_gpu_vector_accesses(p, 0, f, true, "    ", out);
     an_text_puts(out, "}\n");
 }
 
-void an_render_gpu_end(const an_loop_kernel *p, an_text *out)
+void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out)
 {
     end_functions(p, out);
     an_text_puts(out, "#define AN_EPILOGUE_ARGS ");
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_ROW_OUT" : "AN_ROW_IN", 3 + i,
+        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_LOOP_OUT" : "AN_LOOP_IN", 3 + i,
                        type_of(&p->arg[i]), p->arg[i].name);
     an_text_puts(out, "\n#define AN_EPILOGUE_NAMES ");
     for (int i = 0; i < p->n_args; i++) an_text_printf(out, ", %s", p->arg[i].name);
@@ -361,10 +359,9 @@ void an_render_gpu_end(const an_loop_kernel *p, an_text *out)
                       "#define AN_END(row, col, x, in) an_end(row, col, x, in AN_EPILOGUE_NAMES)\n");
 }
 
-void an_render_gpu(const an_loop_kernel *p, const char *name, an_gpu_kind gpu, bool notes, an_text *out)
+void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, bool notes, an_text *out)
 {
-    const bool msl = gpu == AN_GPU_MSL;
-    if (an_render_gpu_refusal(p, msl)) {
+    if (an_render_gpu_refusal(p, gpu->dialect)) {
         out->failed = true;
         return;
     }
@@ -373,16 +370,16 @@ void an_render_gpu(const an_loop_kernel *p, const char *name, an_gpu_kind gpu, b
         epilogue(p, name, out);
         return;
     }
-    an_launch launch = an_render_gpu_launch(p, gpu);
-    an_text_printf(out, launch.pair ? "AN_KERNEL(%s, %d, 2)\n(" : "AN_KERNEL(%s, %d)\n(", name, launch.threads);
+    an_loop_launch launch = an_render_gpu_launch(p, gpu);
+    an_text_printf(out, launch.two_per_sm ? "AN_KERNEL(%s, %d, 2)\n(" : "AN_KERNEL(%s, %d)\n(", name, launch.threads);
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", word_of(&p->arg[i], gpu), i, type_of(&p->arg[i]),
-                       p->arg[i].name);
+        an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", parameter_macro(&p->arg[i], gpu->dialect), i,
+                       type_of(&p->arg[i]), p->arg[i].name);
     an_text_puts(out, " AN_IDS)\n{\n");
     if (p->shape == AN_COL)
         columns(p, &launch, out);
-    else if (an_gpu_has_rows(p))
-        an_gpu_rows(p, &launch, gpu, out);
+    else if (an_gpu_reduces_rows(p))
+        an_gpu_reduce(p, &launch, gpu, out);
     else
         elements(p, &launch, gpu, out);
     an_text_puts(out, "}\n");

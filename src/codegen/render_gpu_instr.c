@@ -105,7 +105,7 @@ void an_gpu_rounded(int dtype, const char *e, an_text *out)
 /* ---- wide accesses (CUDA): a thread has several neighbouring columns of one row, c0 and up, and loads and stores them
  * together where they stand together. Its instructions are those of one column, in a loop over k. */
 
-bool an_gpu_moves_together(const an_loop_kernel *p, const an_ins *in, int wide)
+bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide)
 {
     int64_t stride;
     if (!wide || in->ix < 0 || in->guard >= 0 || in->scope != AN_SCOPE_COL ||
@@ -128,22 +128,22 @@ static int source_of(const an_loop_kernel *p, int i, int wide)
 {
     const an_ins *in = &p->ins[i];
     int source = i;
-    if (in->kind != AN_INS_LOAD || !an_gpu_moves_together(p, in, wide) || !an_ix_uses(&p->ix, in->ix, AN_VAR_ROW))
+    if (in->kind != AN_INS_LOAD || !an_gpu_is_vector_access(p, in, wide) || !an_ix_uses(&p->ix, in->ix, AN_VAR_ROW))
         return i;
     for (int j = 0; j < i; j++) {
         const an_ins *e = &p->ins[j];
         if ((e->kind != AN_INS_LOAD && e->kind != AN_INS_STORE) || e->arg != in->arg) continue;
-        bool same = e->ix == in->ix && an_gpu_moves_together(p, e, wide);
+        bool same = e->ix == in->ix && an_gpu_is_vector_access(p, e, wide);
         if (e->kind == AN_INS_STORE && !same) return i;
         if (same && (e->kind == AN_INS_STORE || source == i)) source = j;
     }
     return source;
 }
 
-bool an_gpu_lasts(const an_loop_kernel *p, int i, an_gpu_form f)
+bool an_gpu_is_kept(const an_loop_kernel *p, int i, an_gpu_form f)
 {
     const an_ins *in = &p->ins[i];
-    if (!f.blocks || !an_gpu_moves_together(p, in, f.wide)) return false;
+    if (!f.blocks || !an_gpu_is_vector_access(p, in, f.wide)) return false;
     if (in->kind == AN_INS_LOAD && !f.shared)
         return source_of(p, i, f.wide) == i && an_ix_uses(&p->ix, in->ix, AN_VAR_ROW);
     for (int j = i + 1; j < p->n_ins; j++)
@@ -154,14 +154,15 @@ bool an_gpu_lasts(const an_loop_kernel *p, int i, an_gpu_form f)
 /* Whether i fetches columns that stand two in a word. */
 static bool is_paired(const an_loop_kernel *p, int i, an_gpu_form f)
 {
-    return f.shared && p->ins[i].kind == AN_INS_LOAD && p->arg[p->ins[i].arg].dtype == AN_BF16 && an_gpu_lasts(p, i, f);
+    return f.shared && p->ins[i].kind == AN_INS_LOAD && p->arg[p->ins[i].arg].dtype == AN_BF16 &&
+           an_gpu_is_kept(p, i, f);
 }
 
 /* Column k of what instruction i moves. */
 static void moved(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
 {
     int source = f.blocks ? source_of(p, i, f.wide) : i;
-    an_text_printf(out, an_gpu_lasts(p, source, f) && !f.shared ? "w%d[b][k]" : "w%d[k]", source);
+    an_text_printf(out, an_gpu_is_kept(p, source, f) && !f.shared ? "w%d[b][k]" : "w%d[k]", source);
 }
 
 static void load(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
@@ -169,11 +170,11 @@ static void load(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
     static const char *const widen[AN_N_DTYPES] = {[AN_BF16] = "an_bf16_to_f32(", [AN_F16] = "an_f16_to_f32("};
     const an_ins *in = &p->ins[i];
     const an_loop_arg *arg = &p->arg[in->arg];
-    if (an_gpu_moves_together(p, in, f.wide) && is_paired(p, source_of(p, i, f.wide), f)) {
+    if (an_gpu_is_vector_access(p, in, f.wide) && is_paired(p, source_of(p, i, f.wide), f)) {
         an_text_printf(out, "an_bf16_of(w%d, k)", source_of(p, i, f.wide));
         return;
     }
-    if (an_gpu_moves_together(p, in, f.wide)) {
+    if (an_gpu_is_vector_access(p, in, f.wide)) {
         an_text_puts(out, widen[arg->dtype] ? widen[arg->dtype] : "");
         moved(p, i, f, out);
         an_text_puts(out, widen[arg->dtype] ? ")" : "");
@@ -237,7 +238,7 @@ static int32_t times_constant(const an_loop_kernel *p, const an_ins *in, double 
 
 /* Where what GELU and its gradient are made of can be had for less: half of 1 + erf(x / sqrt 2), c exp(kx), 1 + erf(x),
  * exp(x). False: in is none of these. */
-static bool briefly(const an_loop_kernel *p, const an_ins *in, an_text *out)
+static bool approximated(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     const double log2_e = 1.4426950408889634;
     double c = 0, k = 0;
@@ -259,7 +260,7 @@ static bool briefly(const an_loop_kernel *p, const an_ins *in, an_text *out)
 
 static void elementwise(const an_loop_kernel *p, const an_ins *in, an_gpu_form f, an_text *out)
 {
-    if (f.brief && in->dtype == AN_F32 && briefly(p, in, out)) return;
+    if (f.approx_16bit && in->dtype == AN_F32 && approximated(p, in, out)) return;
     /* Integer sums and products wrap; signed ones would be undefined. */
     bool wraps = !an_dtype_is_float((an_dtype)in->dtype) &&
                  (in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL || in->op == AN_OP_NEG),
@@ -282,7 +283,7 @@ static void store(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     const an_loop_arg *arg = &p->arg[in->arg];
-    if (an_gpu_moves_together(p, in, f.wide)) {
+    if (an_gpu_is_vector_access(p, in, f.wide)) {
         moved(p, i, f, out);
     } else {
         an_text_printf(out, "%s[", arg->name);
@@ -377,7 +378,7 @@ void an_gpu_accumulate(const an_loop_kernel *p, int i, const char *lane, const c
                        i, lane, in->a);
 }
 
-void an_gpu_place(const an_loop_kernel *p, const an_ins *in, an_text *out)
+void an_gpu_address(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     static const char *const narrow_c0[AN_N_VARS] = {"r", "c0", "q"};
     static const char *const wide_c0[AN_N_VARS] = {"(an_i64)r", "(an_i64)c0", "(an_i64)q"};
@@ -385,7 +386,7 @@ void an_gpu_place(const an_loop_kernel *p, const an_ins *in, an_text *out)
     an_ix_text(&p->ix, in->ix, fits(&p->ix, in->ix, 0) ? narrow_c0 : wide_c0, out);
 }
 
-void an_gpu_move(const an_loop_kernel *p, int i, const char *block, const char *indent, an_text *out)
+void an_gpu_vector_access(const an_loop_kernel *p, int i, const char *block, const char *indent, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     const bool stores = in->kind == AN_INS_STORE;
@@ -394,7 +395,7 @@ void an_gpu_move(const an_loop_kernel *p, int i, const char *block, const char *
         an_text_puts(out, "an_wide_store(");
     else
         an_text_printf(out, "an_wide_load(w%d%s, ", i, block);
-    an_gpu_place(p, in, out);
+    an_gpu_address(p, in, out);
     if (stores) an_text_printf(out, ", w%d%s", i, block);
     an_text_puts(out, ");\n");
 }
@@ -406,25 +407,26 @@ static void shared_moves(const an_loop_kernel *p, int phase, an_gpu_form f, bool
 {
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if (in->phase != phase || !an_gpu_moves_together(p, in, f.wide)) continue;
+        if (in->phase != phase || !an_gpu_is_vector_access(p, in, f.wide)) continue;
         const int source = source_of(p, i, f.wide);
         bool first = source == i || p->ins[source].phase < phase;
         for (int j = 0; j < i && source != i; j++)
             first &= p->ins[j].phase != phase || source_of(p, j, f.wide) != source;
-        const bool is_store = in->kind == AN_INS_STORE, lasts = an_gpu_lasts(p, source, f);
+        const bool is_store = in->kind == AN_INS_STORE, lasts = an_gpu_is_kept(p, source, f);
         const bool pairs = is_paired(p, source, f);
         if (!stores && first)
             an_text_printf(out, "%s%s w%d[%d];\n", indent, pairs ? "an_u32" : an_gpu_storage[p->arg[in->arg].dtype],
                            source, f.wide >> pairs);
         if (stores != is_store || !first) continue;
-        if (is_store || !lasts) an_gpu_move(p, i, "", indent, out);
+        if (is_store || !lasts) an_gpu_vector_access(p, i, "", indent, out);
         if (lasts)
             an_text_printf(out, "%san_kept_%s(w%d, row%d + at);\n", indent, is_store ? "store" : "load", source,
                            source);
     }
 }
 
-void an_gpu_moves(const an_loop_kernel *p, int phase, an_gpu_form f, bool stores, const char *indent, an_text *out)
+void an_gpu_vector_accesses(const an_loop_kernel *p, int phase, an_gpu_form f, bool stores, const char *indent,
+                            an_text *out)
 {
     if (f.shared) {
         shared_moves(p, phase, f, stores, indent, out);
@@ -432,11 +434,11 @@ void an_gpu_moves(const an_loop_kernel *p, int phase, an_gpu_form f, bool stores
     }
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if (in->phase != phase || !an_gpu_moves_together(p, in, f.wide)) continue;
-        const bool is_store = in->kind == AN_INS_STORE, kept = an_gpu_lasts(p, i, f);
+        if (in->phase != phase || !an_gpu_is_vector_access(p, in, f.wide)) continue;
+        const bool is_store = in->kind == AN_INS_STORE, kept = an_gpu_is_kept(p, i, f);
         const bool there = kept || (f.blocks && source_of(p, i, f.wide) != i); /* declared, and loaded, before */
         if (!stores && !there)
             an_text_printf(out, "%s%s w%d[%d];\n", indent, an_gpu_storage[p->arg[in->arg].dtype], i, f.wide);
-        if (stores == is_store && (stores || !there)) an_gpu_move(p, i, kept ? "[b]" : "", indent, out);
+        if (stores == is_store && (stores || !there)) an_gpu_vector_access(p, i, kept ? "[b]" : "", indent, out);
     }
 }

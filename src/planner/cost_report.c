@@ -1,6 +1,7 @@
 /* cost_report.c: rendering of the programs (equal texts are compiled once) and the bill: what the plan will ask for, known
  * before a byte is allocated. */
-#include "codegen/gpu_launch.h"
+#include "codegen/gpu_step.h"
+#include "codegen/render.h"
 #include "planner/planner_internal.h"
 
 #include <stdlib.h>
@@ -150,7 +151,7 @@ static void timeline(const an_plan *p, an_text *out)
 /* The steps that the target leaves to the CPU. */
 static void count_fallbacks(an_plan *p, const an_target *target)
 {
-    const an_gpu gpu = {.msl = !strcmp(target->dialect, "msl"), .version = 300};
+    const an_gpu gpu = {.dialect = an_dialect_find(target->dialect), .version = 300};
     for (int s = 0; target->fallback && s < p->n_steps; s++) {
         an_plan_step *st = &p->step[s];
         const an_kernel_kind kind = p->kernel[st->kernel].kind;

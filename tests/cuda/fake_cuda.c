@@ -579,7 +579,7 @@ EXPORT int cuModuleUnload(thing *m)
     DONE(drop(m, MODULE, "cuModuleUnload"));
 }
 
-/* Whether the text moves neighbours of the array at `at`, "AN_ROW_IN(0, float, x0)", without asking where they stand.
+/* Whether the text moves neighbours of the array at `at`, "AN_LOOP_IN(0, float, x0)", without asking where they stand.
  */
 static int moves_16_bytes(const char *text, const char *at)
 {
@@ -605,8 +605,8 @@ static void read_params(const char *text, const char *at, thing *f)
             f->param[f->n_params++] = 'v';
         } else if (!strncmp(at, "AN_IN(", 6) || !strncmp(at, "AN_OUT(", 7)) {
             f->param[f->n_params++] = 'p';
-        } else if (!strncmp(at, "AN_ROW_IN(", 10) || !strncmp(at, "AN_ROW_FIXED(", 13) ||
-                   !strncmp(at, "AN_ROW_OUT(", 11)) {
+        } else if (!strncmp(at, "AN_LOOP_IN(", 10) || !strncmp(at, "AN_LOOP_CONST(", 13) ||
+                   !strncmp(at, "AN_LOOP_OUT(", 11)) {
             f->param[f->n_params++] = moves_16_bytes(text, at) ? 'w' : 'p';
         }
     }

@@ -5,7 +5,7 @@
  *              PROXY_FAULT   N: the Nth launch's first parameter becomes an address that nothing lives at */
 #define _GNU_SOURCE
 #include "device/cuda/driver.h"
-#include "codegen/gpu_launch.h"
+#include "codegen/gpu_step.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

@@ -8,8 +8,9 @@
 
 #include "runtime/runtime.h"
 #include "base/map.h"
-#include "codegen/gpu_launch.h"
-#include "codegen/gpu_gemm.h"
+#include "codegen/gpu_step.h"
+#include "codegen/render.h"
+#include "codegen/cuda_modules.h"
 #include "shim/nvrtc.h"
 
 static nvrtc compiler;
@@ -41,7 +42,8 @@ static void take(const an_text *text, const char *what, bool fmad)
  * own. */
 static void take_for_hopper(const an_plan *p, const an_plan_step *st)
 {
-    const an_gpu gpu = {.fast = true, .own = 90, .multiprocessors = 132};
+    const an_gpu gpu = {
+        .dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true, .arch_specific = 90, .multiprocessors = 132};
     an_gpu_step g;
     an_tiles t;
     an_text text = {0};
@@ -55,8 +57,8 @@ static void take_for_hopper(const an_plan *p, const an_plan_step *st)
     for (int l = 0; l < g.n_launches; l++) {
         const an_gpu_launch *launch = &g.launch[l];
         if (!strcmp(launch->entry, "attn_delta")) continue;
-        assert_in_range(launch->groups[0], 1, 132);
-        assert_int_equal(launch->groups[1] * launch->groups[2], 1);
+        assert_in_range(launch->blocks[0], 1, 132);
+        assert_int_equal(launch->blocks[1] * launch->blocks[2], 1);
         assert_in_range(launch->shared_bytes, 1, 227 << 10);
     }
     uint64_t key = an_hash(text.data, text.len, 1);
@@ -78,7 +80,7 @@ static void take_end(const an_plan *p, const an_plan_step *st)
     an_text text = {0};
     char *log = NULL;
     uint64_t known;
-    if (g->mul_dtype != AN_BF16 || !an_render_gpu_can_end(p->kernel[st->epilogue].u.loop)) return;
+    if (g->mul_dtype != AN_BF16 || !an_render_gpu_can_fuse_epilogue(p->kernel[st->epilogue].u.loop)) return;
     an_render_gemm_module(p, st, g->b_k == 1, true, &text);
     assert_false(text.failed);
     uint64_t key = an_hash(text.data, text.len, 1);
@@ -96,7 +98,7 @@ static void take_end(const an_plan *p, const an_plan_step *st)
 
 static void take_plan(const an_plan *p, bool fast, bool tf32)
 {
-    const an_gpu gpu = {.fast = fast, .tf32 = tf32};
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = fast, .tf32 = tf32};
     for (int s = 0; s < p->n_steps; s++) {
         const an_plan_step *st = &p->step[s];
         const an_kernel *k = &p->kernel[st->kernel];
@@ -108,9 +110,9 @@ static void take_plan(const an_plan *p, bool fast, bool tf32)
         if (why) fail_msg("%s: %s", k->name, why);
         an_module_tiles(p, st, &gpu, &t);
         an_render_module(p, st, &gpu, "row", &text);
-        take(&text, k->name, fast && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD));
+        take(&text, k->name, fast && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD));
         an_text_free(&text);
-        if (fast && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD)) take_for_hopper(p, st);
+        if (fast && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD)) take_for_hopper(p, st);
         if (k->kind != AN_KERNEL_GEMM || st->epilogue < 0 || !fast) continue;
         an_render_epilogue_module(p, st, "tail", AN_BF16, &text);
         take(&text, "tail", false);
@@ -199,7 +201,7 @@ static void take_long_row(int cols, an_dtype dtype, uint32_t shared_bytes)
     static const int archs[] = {80, 90, 100};
     enum { ROWS = 64 };
     static const int32_t labels[ROWS];
-    const an_gpu gpu = {.fast = true};
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
     int rows = 0;
     an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
     assert_non_null(cx);
@@ -218,10 +220,10 @@ static void take_long_row(int cols, an_dtype dtype, uint32_t shared_bytes)
         assert_null(an_gpu_step_make(p, &p->step[s], &gpu, &g));
         an_render_module(p, &p->step[s], &gpu, "row", &text);
         assert_false(text.failed);
-        const char *body = strstr(text.data, "AN_ROW_IN(0");
+        const char *body = strstr(text.data, "AN_LOOP_IN(0");
         assert_non_null(body);
         assert_int_equal(g.launch[0].shared_bytes, shared_bytes);
-        assert_int_equal(g.launch[0].groups[0], ROWS);
+        assert_int_equal(g.launch[0].blocks[0], ROWS);
         assert_int_equal(strstr(body, "an_kept_fetch") != NULL, shared_bytes > 0);
         assert_int_equal(strstr(body, "an_brief_exp") != NULL, dtype == AN_BF16);
         for (size_t a = 0; a < AN_COUNT(archs); a++) {
@@ -278,8 +280,9 @@ static void kernels_of_convolutions_compile(void **state)
 static void attention_of_float16_takes_tensor_cores_and_that_of_float32_does_not(void **state)
 {
     (void)state;
-    const an_gpu fast = {.fast = true, .multiprocessors = 132}, exact = {.multiprocessors = 132},
-                 apple = {.msl = true, .fast = true, .version = 310};
+    const an_gpu fast = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true, .multiprocessors = 132},
+                 exact = {.dialect = &an_dialects[AN_DIALECT_CUDA], .multiprocessors = 132},
+                 apple = {.dialect = &an_dialects[AN_DIALECT_MSL], .fast = true, .version = 310};
     for (int half = 0; half < 2; half++) {
         int n = 0;
         an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});

@@ -4,6 +4,7 @@
 #include "preset.h"
 
 #include "codegen/gpu_module.h"
+#include "codegen/render.h"
 #include "shim/nvrtc.h"
 
 static const int ARCHS[] = {80, 90, 100};
@@ -54,7 +55,7 @@ static void compile(const char *what, const char *text, int arch, int kernels)
  * own. Returns the units compiled. */
 static int compile_plan(const preset_plan *p, int arch)
 {
-    const an_gpu gpu = {0};
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_CUDA]};
     const an_plan *plan = p->plan;
     an_text rows = {0}, unit = {0}, seen = {0};
     int n_rows = 0, n_units = 0;
@@ -70,7 +71,7 @@ static int compile_plan(const preset_plan *p, int arch)
         snprintf(name, sizeof name, "k%d", s);
         an_text_clear(&unit);
         if (k->kind == AN_KERNEL_LOOP && n_rows++) {
-            an_render_gpu(k->u.loop, name, false, false, &rows);
+            an_render_gpu(k->u.loop, name, &gpu, false, &rows);
             continue;
         }
         an_render_module(plan, st, &gpu, name, k->kind == AN_KERNEL_LOOP ? &rows : &unit);

@@ -6,6 +6,7 @@
 #include "runtime/runtime.h"
 #include "device/cpu/cpu_internal.h"
 #include "codegen/gpu_module.h"
+#include "codegen/render.h"
 #include "shim/shim_build.h"
 
 #include <stdlib.h>
@@ -49,7 +50,7 @@ static int row_programs(const an_plan *plan, const an_gpu *gpu, an_text *out, an
         snprintf(name, sizeof name, "row%d", st->kernel);
         an_text_printf(names, "%s ", name);
         if (n++)
-            an_render_gpu(plan->kernel[st->kernel].u.loop, name, true, false, out);
+            an_render_gpu(plan->kernel[st->kernel].u.loop, name, gpu, false, out);
         else
             an_render_module(plan, st, gpu, name, out);
     }
@@ -75,7 +76,7 @@ static void each_text(const char *tool)
     for (size_t i = 0; i < 2 * AN_COUNT(programs); i++) /* each in f32 and with products in bf16 */
         for (size_t v = 0; v < AN_COUNT(VERSIONS); v++) {
             scene s = scene_open(i / 2, i % 2 ? AN_BF16 : AN_F32);
-            const an_gpu gpu = {.msl = true, .version = VERSIONS[v]};
+            const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_MSL], .version = VERSIONS[v]};
             an_text rows = {0}, names = {0}, unit = {0}, seen = {0};
             assert_true(row_programs(s.plan, &gpu, &rows, &names) > 3);
             run_tool(tool, VERSIONS[v], rows.data, s.p.name);
@@ -157,8 +158,9 @@ static void compare_program(const scene *s, shim_object o, int k)
     const an_loop_kernel *p = s->plan->kernel[k].u.loop;
     uint64_t state = 7 + (uint64_t)k;
     void *arg[AN_LOOP_ARGS], *mine[AN_LOOP_ARGS];
-    an_launch launch = an_render_gpu_launch(p, true);
-    shim_launch l = {.groups = {(unsigned)launch.groups, 1, 1}, .threads = (unsigned)launch.threads, .seed = 5};
+    const an_gpu apple = {.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300};
+    an_loop_launch launch = an_render_gpu_launch(p, &apple);
+    shim_launch l = {.groups = {(unsigned)launch.blocks, 1, 1}, .threads = (unsigned)launch.threads, .seed = 5};
     assert_true(p->n_args <= SHIM_MAX_BUFFERS);
     for (int a = 0; a < p->n_args; a++) {
         size_t bytes = (size_t)p->arg[a].numel * an_dtype_bytes((an_dtype)p->arg[a].dtype);
@@ -188,7 +190,7 @@ static void compare_program(const scene *s, shim_object o, int k)
 static void compare_programs(size_t which, an_dtype dtype)
 {
     scene s = scene_open(which, dtype);
-    const an_gpu gpu = {.msl = true, .version = 300};
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300};
     an_text rows = {0}, names = {0};
     int n = row_programs(s.plan, &gpu, &rows, &names);
     shim_object o = shim_build(rows.data, gpu.version);

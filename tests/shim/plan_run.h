@@ -9,7 +9,8 @@
 
 #include "shim_text.h"
 
-#include "codegen/gpu_launch.h"
+#include "codegen/gpu_step.h"
+#include "codegen/render.h"
 
 enum { PLAN_RUN_WHY = 16384 };
 
@@ -92,7 +93,7 @@ static inline int plan_compile_rows(plan_run *r)
         if (!first) continue;
         plan_row_name(name, p->step[s].kernel);
         if (n++)
-            an_render_gpu(k->u.loop, name, true, false, &all);
+            an_render_gpu(k->u.loop, name, &r->gpu, false, &all);
         else
             an_render_module(p, &p->step[s], &r->gpu, name, &all);
     }
@@ -176,7 +177,7 @@ static inline int plan_run_step(plan_run *r, int step, void *const *slot, uint64
         char row[24];
         const char *entry = l->entry ? l->entry : plan_row_name(row, s->kernel);
         shim_launch launch = {
-            .groups = {l->groups[0], l->groups[1], l->groups[2]}, .threads = l->threads, .seed = seed + (uint64_t)i};
+            .groups = {l->blocks[0], l->blocks[1], l->blocks[2]}, .threads = l->threads, .seed = seed + (uint64_t)i};
         for (int b = 0; b < l->n_binds; b++) {
             const an_bind *bind = &l->bind[b];
             shim_buffer *to = &launch.buffers[bind->index];

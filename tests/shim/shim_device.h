@@ -11,7 +11,7 @@
 #include "plan_run.h"
 #include "shim_build.h"
 
-#define MSL_300 ((an_gpu){.msl = true, .version = 300})
+#define MSL_300 ((an_gpu){.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300})
 
 struct an_device { /* this test program's own: backends do not share theirs */
     an_target target;

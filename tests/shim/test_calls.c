@@ -196,7 +196,7 @@ static int each_text(const char *device, an_dtype t, const an_gpu *gpu,
         an_text_puts(&seen, unit.data);
         an_tiles tiles;
         assert_null(an_module_tiles(p, &p->step[s], gpu, &tiles));
-        check(unit.data, an_call_entries(tiles.unit), arg);
+        check(unit.data, an_gpu_call_entries(tiles.module), arg);
         n++;
     }
     an_text_free(&unit);
@@ -238,7 +238,8 @@ static void every_text_passes_the_linter(void **state)
         skip();
     }
     for (size_t i = 0; i < AN_COUNT(dtypes); i++)
-        assert_true(each_text("null:metal", dtypes[i], &(an_gpu){.msl = true, .version = 300}, lint, 300) >= 3);
+        assert_true(each_text("null:metal", dtypes[i],
+                              &(an_gpu){.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300}, lint, 300) >= 3);
 }
 
 static void every_text_passes_the_type_check(void **state)
@@ -249,7 +250,9 @@ static void every_text_passes_the_type_check(void **state)
         skip();
     }
     for (size_t i = 0; i < AN_COUNT(dtypes); i++)
-        assert_true(each_text("null:metal", dtypes[i], &(an_gpu){.msl = true, .version = 300}, type_check, 300) >= 3);
+        assert_true(each_text("null:metal", dtypes[i],
+                              &(an_gpu){.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300}, type_check,
+                              300) >= 3);
 }
 
 static nvrtc compiler;
@@ -277,7 +280,8 @@ static void every_text_compiles_for_cuda(void **state)
     for (size_t i = 0; i < AN_COUNT(more); i++)
         for (size_t a = 0; a < AN_COUNT(archs); a++)
             if (getenv("AN_SOAK") || i == a) /* in turn: a text takes NVRTC a second */
-                assert_true(each_text("null:cuda", more[i], &(an_gpu){0}, compile, archs[a]) >= 3);
+                assert_true(each_text("null:cuda", more[i], &(an_gpu){.dialect = &an_dialects[AN_DIALECT_CUDA]},
+                                      compile, archs[a]) >= 3);
 }
 
 int main(void)

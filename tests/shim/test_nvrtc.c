@@ -124,7 +124,7 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
         attn_defines(defines, sizeof defines, &c, backward);
         size_t at = strlen(defines);
         snprintf(defines + at, sizeof defines - at, "#define AN_HOPPER 1\n#define AN_FORWARD %d\n", !backward);
-        char *text = kernel_text("cuda", "attn_cuda", defines);
+        char *text = kernel_text("cuda", "attn_bf16", defines);
         at = strlen(text);
         kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
         if (backward) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper_backward.inc");

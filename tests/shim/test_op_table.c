@@ -9,7 +9,9 @@
 
 static const char *const path = "docs/ops.md";
 static const char *const devices[] = {"cpu", "null:cuda", "null:metal"};
-static const an_gpu gpus[] = {{0}, {0}, {.msl = true, .version = 300}};
+static const an_gpu gpus[] = {{.dialect = &an_dialects[AN_DIALECT_C]},
+                              {.dialect = &an_dialects[AN_DIALECT_CUDA]},
+                              {.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300}};
 enum { CPU, CUDA, METAL, N_DEVICES, MOST_REASONS = 16 };
 
 typedef struct row {
@@ -48,7 +50,7 @@ static bool has_kernels(int device, unsigned *units)
         if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY) continue;
         const char *why = an_module_tiles(p, &p->step[s], &gpus[device], &t);
         if (why) return note(why), false;
-        *units |= 1u << t.unit;
+        *units |= 1u << t.module;
     }
     return true;
 }
@@ -128,12 +130,12 @@ static void print_dtypes(an_text *out, int bits)
 
 static void print_units(an_text *out, unsigned units)
 {
-    static const char *const names[AN_N_UNITS] = {"generated", "matrix product", "attention", "attention",
-                                                  "scatter",   "row call",       "sort",      "factorisation"};
+    static const char *const names[AN_N_MODULES] = {"generated", "matrix product", "attention", "attention",
+                                                    "scatter",   "row call",       "sort",      "factorisation"};
     bool any = false;
     unsigned of = units & ~1u ? units & ~1u : units; /* what is generated beside a template is not worth a word */
-    for (int u = 0; u < AN_N_UNITS; u++) {
-        if (!(of >> u & 1) || (u == AN_UNIT_ATTN_GRAD && of >> AN_UNIT_ATTN & 1)) continue;
+    for (int u = 0; u < AN_N_MODULES; u++) {
+        if (!(of >> u & 1) || (u == AN_MODULE_ATTN_GRAD && of >> AN_MODULE_ATTN & 1)) continue;
         an_text_printf(out, any ? ", %s" : "| %s", names[u]);
         any = true;
     }

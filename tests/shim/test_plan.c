@@ -95,14 +95,15 @@ static void a_conv_net_trains_with_the_bits_of_the_cpu(void **state)
 /* As on a virtual machine's GPU. */
 static void without_matrix_instructions_the_bits_are_the_same(void **state)
 {
-    (void)state, same_bits(1, (an_gpu){.msl = true, .version = 300, .plain = true});
+    (void)state, same_bits(1, (an_gpu){.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300, .plain = true});
 }
 
 static void a_gpt_block_in_bf16_trains_to_the_same_numbers(void **state)
 {
     (void)state;
-    static const an_gpu gpus[] = {
-        {.msl = true, .version = 300}, {.msl = true, .version = 310}, {.msl = true, .version = 310, .plain = true}};
+    static const an_gpu gpus[] = {{.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300},
+                                  {.dialect = &an_dialects[AN_DIALECT_MSL], .version = 310},
+                                  {.dialect = &an_dialects[AN_DIALECT_MSL], .version = 310, .plain = true}};
     for (size_t i = 0; i < AN_COUNT(gpus); i++) {
         double scale;
         run_both(1, AN_BF16, gpus[i]);

@@ -199,7 +199,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
     if (d->exact && d->tf32)
         return an_fail(err, AN_E_USAGE, "exact and tf32 are both asked for, and exclude each other: leave one out");
     d->guard = o->isolate_buffers;
-    d->gpu = (an_gpu){.msl = false, .fast = !d->exact, .tf32 = d->tf32};
+    d->gpu = (an_gpu){.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = !d->exact, .tf32 = d->tf32};
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
                             .threads = 1,
@@ -239,7 +239,8 @@ static an_status make_device(an_err *err, an_device *d)
     d->cu.device_name(d->name, sizeof d->name, d->device);
     d->cu.device_attribute(&d->multiprocessors, CU_ATTR_MULTIPROCESSORS, d->device);
     d->gpu.multiprocessors = AN_MAX(d->multiprocessors, 1);
-    d->gpu.own = d->gpu.fast && d->arch == 90 && d->nvrtc.major >= 12 ? 90 : 0; /* sm_90a came with CUDA 12.0 */
+    d->gpu.arch_specific =
+        d->gpu.fast && d->arch == 90 && d->nvrtc.major >= 12 ? 90 : 0; /* sm_90a came with CUDA 12.0 */
     AN_TRY(an_cuda_check(err, d, d->cu.context_retain(&d->context, d->device), "making a context"));
     AN_TRY(an_cuda_enter(err, d));
     AN_TRY(an_cuda_check(err, d, d->cu.stream_new(&d->stream, CU_STREAM_NON_BLOCKING), "making a stream"));

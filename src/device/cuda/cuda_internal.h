@@ -11,7 +11,8 @@
 
 #include "device/cuda/driver.h"
 #include "device/device.h"
-#include "codegen/gpu_launch.h"
+#include "codegen/gpu_step.h"
+#include "codegen/render.h"
 #include "kernels/gpu/gemm_hopper_args.h"
 
 enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };

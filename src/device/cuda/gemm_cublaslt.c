@@ -10,7 +10,7 @@
  * one our A: what it calls rows is our n.
  */
 #include "device/cuda/cuda_internal.h"
-#include "codegen/gpu_gemm.h"
+#include "codegen/cuda_modules.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -87,7 +87,8 @@ static int32_t own_chains(const an_device *d, const an_gemm_spec *s, const an_pr
 {
     enum { FULL = 132, LEAST = 256 /* rows of a chain */ };
     const double tile = AN_TF32_TILE;
-    if (d->gpu.own != 90 || !d->tf32 || p->mul != AN_F32 || p->cast[0] || p->cast[1] || p->out != AN_F32) return 0;
+    if (d->gpu.arch_specific != 90 || !d->tf32 || p->mul != AN_F32 || p->cast[0] || p->cast[1] || p->out != AN_F32)
+        return 0;
     if (p->a_along_k || p->b_along_k || p->out_at >= 0 || p->batches != 1) return 0;
     if (s->m % 4 || s->n % 4 || p->lda % 4 || p->ldb % 4 || p->ldc % 2 || s->k % AN_TF32_DEEP) return 0;
     const int64_t tiles = an_ceil_div(s->m, AN_TF32_TILE) * an_ceil_div(s->n, AN_TF32_TILE),

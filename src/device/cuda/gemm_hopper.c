@@ -23,7 +23,8 @@ static int64_t clusters(const an_device *d)
 
 bool an_cuda_end_pays(const an_device *d, int64_t m, int64_t n, int64_t k)
 {
-    if (d->gpu.own != 90 || !d->has_lt || m % 64 || n % 64 || k % 8 || m > INT32_MAX || n > INT32_MAX) return false;
+    if (d->gpu.arch_specific != 90 || !d->has_lt || m % 64 || n % 64 || k % 8 || m > INT32_MAX || n > INT32_MAX)
+        return false;
     return n > k && n <= MOST_WIDER * k && tiles(m, n) >= LEAST_ROUNDS * clusters(d);
 }
 
@@ -32,7 +33,7 @@ bool an_cuda_ends(const an_device *d, const an_gemm_spec *s, const an_loop_kerne
     if (p->mul != AN_BF16 || p->out != AN_BF16 || !p->a_along_k || p->batches != 1 || s->splits > 1 || s->accumulate)
         return false;
     return p->lda % 8 == 0 && p->ldb % 8 == 0 && an_cuda_end_pays(d, s->m, s->n, s->k) && epilogue->rows == s->m &&
-           epilogue->cols == s->n && an_render_gpu_can_end(epilogue);
+           epilogue->cols == s->n && an_render_gpu_can_fuse_epilogue(epilogue);
 }
 
 struct an_gemm_hopper_args an_cuda_end_args(const an_device *d, const an_gemm_spec *s, uint32_t *groups)

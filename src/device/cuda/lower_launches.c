@@ -6,7 +6,7 @@
  * compile, or run anything.
  */
 #include "device/cuda/graph_exec.h"
-#include "codegen/gpu_gemm.h"
+#include "codegen/cuda_modules.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static an_status template_calls(an_err *err, an_exec *e, int32_t step, const an_
     an_module_tiles(e->plan, s, &e->d->gpu, &t);
     an_render_module(e->plan, s, &e->d->gpu, "row", &text);
     /* Contraction is for attention alone: elsewhere a value computed twice, fused otherwise, stays the same. */
-    bool fmad = !t.exact && (t.unit == AN_UNIT_ATTN || t.unit == AN_UNIT_ATTN_GRAD);
+    bool fmad = !t.exact && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD);
     int32_t unit = unit_of(e, &text, fmad, an_cuda_step_name(e->plan, s));
     void *params = g->params_bytes ? an_arena_copy(&e->arena, &g->params, g->params_bytes) : NULL;
     if (unit >= 0) e->unit[unit].own = t.body == AN_BODY_HOPPER;
@@ -88,7 +88,7 @@ static an_status template_calls(an_err *err, an_exec *e, int32_t step, const an_
         if (!c) return an_cuda_no_room(err);
         c->unit = unit;
         c->entry = launch->entry ? launch->entry : "row";
-        memcpy(c->groups, launch->groups, sizeof c->groups);
+        memcpy(c->groups, launch->blocks, sizeof c->groups);
         c->threads = launch->threads;
         c->shared_bytes = launch->shared_bytes;
         c->params = params;
@@ -137,13 +137,13 @@ static an_status tail_call(an_err *err, an_exec *e, int32_t step, const an_produ
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_loop_kernel *tail = e->plan->kernel[s->epilogue].u.loop;
-    const an_launch of = an_render_gpu_launch(tail, AN_GPU_CUDA_FAST);
+    const an_loop_launch of = an_render_gpu_launch(tail, &e->d->gpu);
     an_text text = {0};
     an_render_epilogue_module(e->plan, s, "tail", (an_dtype)p->out, &text);
     call *c =
         kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "tail", 1 + s->n_args - s->n_gemm_args, NULL, 0);
     if (!c) return an_cuda_no_room(err);
-    c->groups[0] = (uint32_t)of.groups;
+    c->groups[0] = (uint32_t)of.blocks;
     c->threads = (uint32_t)of.threads;
     c->refs[0] = in_scratch(s, p->out_at);
     for (int i = s->n_gemm_args; i < s->n_args; i++) c->refs[1 + i - s->n_gemm_args] = ref_of(s, i);

@@ -97,8 +97,9 @@ static an_status open_device(an_err *err, an_device *d)
     if (why) return an_fail(err, AN_E_ENV, "metal: %s: %s", d->facts.name, why);
     if (!(d->queue = an_send(device_new_queue, d->device, AN_QUEUE_BUFFERS)))
         return an_fail(err, AN_E_DEVICE, "metal: %s gives no command queue", d->facts.name);
-    d->gpu = (an_gpu){
-        .msl = true, .version = an_mtl.macos >= 1400 ? 310 : 300, .plain = d->facts.family < AN_MTLGPUFamilyApple7};
+    d->gpu = (an_gpu){.dialect = &an_dialects[AN_DIALECT_MSL],
+                      .version = an_mtl.macos >= 1400 ? 310 : 300,
+                      .plain = d->facts.family < AN_MTLGPUFamilyApple7};
     d->target = (an_target){.dialect = "msl",
                             .threads = 1,
                             .max_args = MOST_BUFFERS,

@@ -6,7 +6,7 @@
 
 #include "device/device.h"
 #include "device/metal/objc.h"
-#include "codegen/gpu_launch.h"
+#include "codegen/gpu_step.h"
 
 /* Kernels of the backend itself (metal_load.c has their text). */
 typedef enum an_mtl_own {

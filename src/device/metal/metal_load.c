@@ -199,7 +199,7 @@ static an_status compile_rows(loading *l)
         const int32_t k = p->step[s].kernel;
         char name[32];
         if (!is_row(p, s) || l->row_library[k] >= 0) continue;
-        const char *why = an_render_gpu_refusal(p->kernel[k].u.loop, true);
+        const char *why = an_render_gpu_refusal(p->kernel[k].u.loop, l->d->gpu.dialect);
         if (why) {
             an_text_free(&all);
             return refuse(l, s, why);
@@ -208,7 +208,7 @@ static an_status compile_rows(loading *l)
         if (!all.len)
             an_render_module(p, &p->step[s], &l->d->gpu, name, &all);
         else
-            an_render_gpu(p->kernel[k].u.loop, name, true, false, &all);
+            an_render_gpu(p->kernel[k].u.loop, name, &l->d->gpu, false, &all);
         l->row_library[k] = 0;
     }
     if (!all.len) return AN_OK;
@@ -337,7 +337,7 @@ static an_status step_launches(loading *l, entry_key *known, int32_t s)
             .pipeline = find_pipeline(l, known, library, from->entry ? from->entry : name, from->threads, k->name),
             .step = s,
             .commit = st->commit ? l->e->n_commits++ : -1,
-            .groups = {from->groups[0], from->groups[1], from->groups[2]},
+            .groups = {from->blocks[0], from->blocks[1], from->blocks[2]},
             .threads = from->threads,
             .n_binds = from->n_binds,
             .bind = an_arena_copy(&l->e->arena, from->bind, sizeof *from->bind * (size_t)AN_MAX(from->n_binds, 1)),

@@ -3,7 +3,7 @@
  */
 #include "device/device.h"
 #include "device/metal/apple_roofline.h"
-#include "codegen/gpu_launch.h"
+#include "codegen/gpu_step.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -6,14 +6,14 @@
 typedef unsigned char an_u8;
 
 /* Arguments: unlike AN_IN and AN_OUT they may overlap, for an elementwise result may take over the memory of its operand.
- * AN_ROW_FIXED, on CUDA, does not: a gain is read ahead of what is stored. */
+ * AN_LOOP_CONST, on CUDA, does not: a gain is read ahead of what is stored. */
 #ifdef __METAL_VERSION__
-#define AN_ROW_IN(i, type, name)  device const type *name [[buffer(i)]]
-#define AN_ROW_OUT(i, type, name) device type *name [[buffer(i)]]
+#define AN_LOOP_IN(i, type, name)  device const type *name [[buffer(i)]]
+#define AN_LOOP_OUT(i, type, name) device type *name [[buffer(i)]]
 #else
-#define AN_ROW_IN(i, type, name)  const type *name
-#define AN_ROW_OUT(i, type, name) type *name
-#define AN_ROW_FIXED(i, type, name) const type *__restrict__ name
+#define AN_LOOP_IN(i, type, name)  const type *name
+#define AN_LOOP_OUT(i, type, name) type *name
+#define AN_LOOP_CONST(i, type, name) const type *__restrict__ name
 #endif
 
 #define AN_INT_MIN  (-2147483647 - 1)

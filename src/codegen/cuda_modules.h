@@ -1,7 +1,7 @@
-/* gpu_gemm.h: texts that stand beside a library's matrix product on CUDA: what is cast before it, what happens to
+/* cuda_modules.h: texts that stand beside a library's matrix product on CUDA: what is cast before it, what happens to
  * its result after it; and the product that is made instead where that end is better done with it. */
-#ifndef AN_CODEGEN_GPU_GEMM_H
-#define AN_CODEGEN_GPU_GEMM_H
+#ifndef AN_CODEGEN_CUDA_MODULES_H
+#define AN_CODEGEN_CUDA_MODULES_H
 
 #include "codegen/gpu_launch.h"
 #include "ir/plan.h"
@@ -11,7 +11,7 @@
 
 enum { AN_CAST_ITEMS = 8, AN_CAST_THREADS = 256 };
 
-/* The epilogue of step `s` as the kernel `name`: an_render_gpu_tail with its prelude. */
+/* The epilogue of step `s` as the kernel `name`: an_render_gpu_epilogue_kernel with its prelude. */
 void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const char *name, an_dtype product,
                                an_text *out);
 /* gemm_hopper.inc with the epilogue of step `s` as its end. aligned: every argument of it begins on 16 bytes. */

@@ -1,5 +1,5 @@
-/* render_gpu_rows.c: the rows of render_gpu.c: programs of several phases, or with reductions along a row. Which kernel
- * a row gets is an_gpu_rows_launch; the rules, and what the fast form may do, stand at the head of render_gpu.c. */
+/* render_gpu_reduce.c: the rows of render_gpu.c: programs of several phases, or with reductions along a row. Which kernel
+ * a row gets is an_gpu_reduce_launch; the rules, and what the fast form may do, stand at the head of render_gpu.c. */
 #include "codegen/render_gpu.h"
 
 #include <stdio.h>
@@ -23,7 +23,7 @@ static bool is_column(const an_ins *in)
     return in->scope == AN_SCOPE_COL && in->kind != AN_INS_REDUCE;
 }
 
-bool an_gpu_has_rows(const an_loop_kernel *p)
+bool an_gpu_reduces_rows(const an_loop_kernel *p)
 {
     bool rows = p->n_phases > 1 || p->run;
     for (int i = 0; i < p->n_ins; i++) rows |= p->ins[i].kind == AN_INS_REDUCE;
@@ -51,7 +51,7 @@ static bool row_is_picked(const an_loop_kernel *p, int phase)
     return picked && stored;
 }
 
-static void end_row_reduction(const an_loop_kernel *p, int i, int wide, const an_launch *launch, an_text *out)
+static void end_row_reduction(const an_loop_kernel *p, int i, int wide, const an_loop_launch *launch, an_text *out)
 {
     const an_ins *in = &p->ins[i];
     const char *lane = wide ? "[0]" : "", *join = in->op == AN_OP_MAX ? "an_max" : "an_plus";
@@ -61,7 +61,7 @@ static void end_row_reduction(const an_loop_kernel *p, int i, int wide, const an
             an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", i, l, join, i, l, i, l + step);
     if (in->op == AN_OP_ARGMAX)
         snprintf(e, sizeof e, "an_fold_argmax(b%d, q%d)", i, i);
-    else if (launch->shares)
+    else if (launch->block_reduces)
         snprintf(e, sizeof e, "an_group_%s<%d>(s%d%s)", in->op == AN_OP_MAX ? "max" : "sum", launch->threads / 32, i,
                  lane);
     else if (in->op == AN_OP_MAX)
@@ -84,10 +84,10 @@ static bool reduces(const an_loop_kernel *p, int phase)
 /* One long row and few others (CUDA): a group a row. Its subgroups all reduce the row, each for itself, in the one
  * order that the bits want; what is done to columns afterwards they share. Not where a column is written while it is
  * still reduced. */
-static bool is_team(const an_loop_kernel *p, bool msl)
+static bool is_block_per_row(const an_loop_kernel *p, const an_dialect *dialect)
 {
     bool shared = false;
-    if (msl || p->rows > TEAM_ROWS || p->cols < TEAM_THREADS) return false;
+    if (!dialect->block_per_row || p->rows > TEAM_ROWS || p->cols < TEAM_THREADS) return false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (!is_column(in)) continue;
@@ -129,12 +129,13 @@ static void wide_loop(const an_loop_kernel *p, an_gpu_form f, int threads, an_te
 static void kept_rows(const an_loop_kernel *p, an_gpu_form f, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++)
-        if (an_gpu_lasts(p, i, f))
+        if (an_gpu_is_kept(p, i, f))
             an_text_printf(out, "    %s w%d[%d][%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, f.blocks,
                            f.wide);
     wide_loop(p, f, 0, out);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].kind == AN_INS_LOAD && an_gpu_lasts(p, i, f)) an_gpu_move(p, i, "[b]", "        ", out);
+        if (p->ins[i].kind == AN_INS_LOAD && an_gpu_is_kept(p, i, f))
+            an_gpu_vector_access(p, i, "[b]", "        ", out);
     an_text_puts(out, "    }\n");
 }
 
@@ -143,7 +144,7 @@ static int64_t kept_bytes(const an_loop_kernel *p, an_gpu_form f)
 {
     int64_t bytes = 0;
     for (int i = 0; i < p->n_ins; i++) {
-        if (!an_gpu_lasts(p, i, f)) continue;
+        if (!an_gpu_is_kept(p, i, f)) continue;
         const int64_t each = (int64_t)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype);
         if (each * f.wide % 16) return 0;
         bytes += each;
@@ -153,12 +154,12 @@ static int64_t kept_bytes(const an_loop_kernel *p, an_gpu_form f)
 
 /* The row on its way into the group's shared memory, `wide` columns in 16-byte pieces; each thread fetches what it will
  * use, so that it waits for nobody else's. */
-static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_launch *launch, an_text *out)
+static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_loop_launch *launch, an_text *out)
 {
     int64_t room = 0;
     an_text_puts(out, "    extern __shared__ uint4 an_row[];\n");
     for (int i = 0; i < p->n_ins; i++) {
-        if (!an_gpu_lasts(p, i, f)) continue;
+        if (!an_gpu_is_kept(p, i, f)) continue;
         const int pieces = (int)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * f.wide / 16;
         an_text_printf(out, "    const an_kept<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide), i,
                        (long long)room);
@@ -166,9 +167,9 @@ static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_launch 
     }
     wide_loop(p, f, launch->threads, out);
     for (int i = 0; i < p->n_ins; i++) {
-        if (p->ins[i].kind != AN_INS_LOAD || !an_gpu_lasts(p, i, f)) continue;
+        if (p->ins[i].kind != AN_INS_LOAD || !an_gpu_is_kept(p, i, f)) continue;
         an_text_printf(out, "        an_kept_fetch<%d>(row%d + at, ", f.wide, i);
-        an_gpu_place(p, &p->ins[i], out);
+        an_gpu_address(p, &p->ins[i], out);
         an_text_puts(out, ");\n");
     }
     an_text_puts(out, "    }\n");
@@ -179,7 +180,7 @@ static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_launch 
 static void wide_columns(const an_loop_kernel *p, int phase, an_gpu_form f, int threads, an_text *out)
 {
     wide_loop(p, f, threads, out);
-    an_gpu_moves(p, phase, f, false, "        ", out);
+    an_gpu_vector_accesses(p, phase, f, false, "        ", out);
     an_text_printf(
         out,
         "        AN_UNROLL for (int k = 0; k < %d; k++)\n        {\n            const int c = c0 + k;\n         "
@@ -191,14 +192,14 @@ static void wide_columns(const an_loop_kernel *p, int phase, an_gpu_form f, int 
         if (p->ins[i].phase == phase && p->ins[i].kind == AN_INS_REDUCE)
             an_gpu_accumulate(p, i, "[k]", "c", "            ", out);
     an_text_puts(out, "        }\n");
-    an_gpu_moves(p, phase, f, true, "        ", out);
+    an_gpu_vector_accesses(p, phase, f, true, "        ", out);
     an_text_puts(out, "    }\n");
 }
 
 /* Arg max keeps its one order of columns. */
-static bool wide_rows(const an_loop_kernel *p, an_gpu_kind gpu)
+static bool wide_rows(const an_loop_kernel *p, const an_gpu *gpu)
 {
-    bool wide = gpu == AN_GPU_CUDA_FAST && p->cols % ROW_WIDE == 0 && p->cols >= 32 * ROW_WIDE;
+    bool wide = an_gpu_fast(gpu) && p->cols % ROW_WIDE == 0 && p->cols >= 32 * ROW_WIDE;
     for (int i = 0; i < p->n_ins; i++) wide &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
     return wide;
 }
@@ -207,31 +208,31 @@ static bool wide_rows(const an_loop_kernel *p, an_gpu_kind gpu)
 static int moves_of(const an_loop_kernel *p, int wide)
 {
     int n = 0;
-    for (int i = 0; i < p->n_ins; i++) n += an_gpu_moves_together(p, &p->ins[i], wide);
+    for (int i = 0; i < p->n_ins; i++) n += an_gpu_is_vector_access(p, &p->ins[i], wide);
     return n;
 }
 
 /* Nothing along the row, in or out, has more than 16 bits: sums over it show no more of exp and erf either. */
-static bool is_brief_row(const an_loop_kernel *p)
+static bool is_approx_row(const an_loop_kernel *p)
 {
-    bool brief = true;
+    bool approx_16bit = true;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if ((in->kind == AN_INS_LOAD || in->kind == AN_INS_STORE) && in->scope == AN_SCOPE_COL)
-            brief &= p->arg[in->arg].dtype == AN_BF16 || p->arg[in->arg].dtype == AN_F16;
-        brief &= in->kind != AN_INS_RAND;
+            approx_16bit &= p->arg[in->arg].dtype == AN_BF16 || p->arg[in->arg].dtype == AN_F16;
+        approx_16bit &= in->kind != AN_INS_RAND;
     }
-    return brief;
+    return approx_16bit;
 }
 
 /* A long row's: kept in shared memory where it fits, 8 columns at a time where all accesses allow it. */
 static an_gpu_form team_form(const an_loop_kernel *p)
 {
-    an_gpu_form f = {.wide = ROW_WIDE, .blocks = 1, .shared = true, .brief = is_brief_row(p)};
+    an_gpu_form f = {.wide = ROW_WIDE, .blocks = 1, .shared = true, .approx_16bit = is_approx_row(p)};
     if (p->cols % (2 * ROW_WIDE) == 0 && moves_of(p, 2 * ROW_WIDE) == moves_of(p, ROW_WIDE)) f.wide *= 2;
     const int64_t bytes = kept_bytes(p, f);
     if (bytes && bytes * p->cols <= KEPT_BYTES) return f;
-    return (an_gpu_form){.wide = ROW_WIDE, .brief = f.brief};
+    return (an_gpu_form){.wide = ROW_WIDE, .approx_16bit = f.approx_16bit};
 }
 
 /* Threads of a group that keeps its row: as many as leave the fewest idle in the last turn. */
@@ -249,25 +250,25 @@ static size_t held_bytes(const an_loop_kernel *p, an_gpu_form f)
 {
     size_t bytes = 0;
     for (int i = 0; i < p->n_ins; i++)
-        if (an_gpu_lasts(p, i, f))
+        if (an_gpu_is_kept(p, i, f))
             bytes += an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * ROW_WIDE * (size_t)f.blocks;
     return bytes;
 }
 
-static an_gpu_form rows_form(const an_loop_kernel *p, const an_launch *launch, an_gpu_kind gpu)
+static an_gpu_form rows_form(const an_loop_kernel *p, const an_loop_launch *launch, const an_gpu *gpu)
 {
     an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
-    if (launch->shares) return team_form(p);
-    if (!f.wide || launch->team || (p->n_phases < 2 && !p->run)) return f;
+    if (launch->block_reduces) return team_form(p);
+    if (!f.wide || launch->block_per_row || (p->n_phases < 2 && !p->run)) return f;
     const an_gpu_form kept = {.wide = f.wide,
                               .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
     return held_bytes(p, kept) <= 4 * KEPT_REGISTERS ? kept : f;
 }
 
-static void row_phase(const an_loop_kernel *p, int phase, const an_launch *launch, an_gpu_form f, an_text *out)
+static void row_phase(const an_loop_kernel *p, int phase, const an_loop_launch *launch, an_gpu_form f, an_text *out)
 {
-    const bool team = launch->team;
-    bool columns = false, stored = false, shared = team && (launch->shares || !reduces(p, phase));
+    const bool team = launch->block_per_row;
+    bool columns = false, stored = false, shared = team && (launch->block_reduces || !reduces(p, phase));
     if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
     if (team && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads have stored */
     for (int i = 0; i < p->n_ins; i++) {
@@ -295,7 +296,7 @@ static void row_phase(const an_loop_kernel *p, int phase, const an_launch *launc
 }
 
 /* The body of one row, r. */
-static void row_body(const an_loop_kernel *p, const an_launch *launch, an_gpu_form f, an_text *out)
+static void row_body(const an_loop_kernel *p, const an_loop_launch *launch, an_gpu_form f, an_text *out)
 {
     if (f.shared)
         shared_rows(p, f, launch, out);
@@ -324,7 +325,7 @@ static int sums_stride(const an_loop_kernel *p, bool wide)
     return (int)an_round_up(p->cols, wide ? 32 * ROW_WIDE : 32);
 }
 
-static void begin_run(const an_loop_kernel *p, const an_launch *launch, bool wide, an_text *out)
+static void begin_run(const an_loop_kernel *p, const an_loop_launch *launch, bool wide, an_text *out)
 {
     const int stride = sums_stride(p, wide);
     for (int i = 0; i < p->n_ins; i++)
@@ -336,7 +337,7 @@ static void begin_run(const an_loop_kernel *p, const an_launch *launch, bool wid
                 i, stride * launch->threads / 32, i, i, stride, stride, i);
 }
 
-static void end_run(const an_loop_kernel *p, const an_launch *launch, bool wide, an_text *out)
+static void end_run(const an_loop_kernel *p, const an_loop_launch *launch, bool wide, an_text *out)
 {
     const int stride = sums_stride(p, wide), lanes = launch->threads / 32;
     const char *place = wide ? "c / 128 * 128 + c % 4 * 32 + c % 128 / 4" : "c";
@@ -360,7 +361,7 @@ static void end_run(const an_loop_kernel *p, const an_launch *launch, bool wide,
     an_text_puts(out, "    }\n");
 }
 
-static void runs_of_rows(const an_loop_kernel *p, const an_launch *launch, an_gpu_form f, an_text *out)
+static void runs_of_rows(const an_loop_kernel *p, const an_loop_launch *launch, an_gpu_form f, an_text *out)
 {
     an_text body = {0};
     row_body(p, launch, f, &body);
@@ -377,19 +378,19 @@ static void runs_of_rows(const an_loop_kernel *p, const an_launch *launch, an_gp
     an_text_free(&body);
 }
 
-void an_gpu_rows(const an_loop_kernel *p, const an_launch *launch, an_gpu_kind gpu, an_text *out)
+void an_gpu_reduce(const an_loop_kernel *p, const an_loop_launch *launch, const an_gpu *gpu, an_text *out)
 {
     const an_gpu_form f = rows_form(p, launch, gpu);
     if (p->run) {
         runs_of_rows(p, launch, f, out);
         return;
     }
-    int at_once = launch->team ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
+    int at_once = launch->block_per_row ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
     an_text_puts(out, "    const int l = (int)an_lane, r = ");
     if (at_once > 1)
         an_text_printf(out, "(int)an_group.x * %d + (int)an_subgroup; /* a row a subgroup */\n", at_once);
     else
-        an_text_printf(out, "(int)an_group.x; /* a row a %s */\n", launch->team ? "group" : "subgroup");
+        an_text_printf(out, "(int)an_group.x; /* a row a %s */\n", launch->block_per_row ? "group" : "subgroup");
     if (p->rows % at_once)
         an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
@@ -398,31 +399,32 @@ void an_gpu_rows(const an_loop_kernel *p, const an_launch *launch, an_gpu_kind g
 
 /* With the 8 lanes of the graph's sums; where their bits are not asked for with 16 if runs are few. (The planner
  * asks for no more than 1024 columns, rounded up to 32: 8 lanes fit Metal's 32 KiB, and 48 rounded up to 128.) */
-static an_launch launch_of_runs(const an_loop_kernel *p, an_gpu_kind gpu)
+static an_loop_launch launch_of_runs(const an_loop_kernel *p, const an_gpu *gpu)
 {
     const int64_t runs = p->rows / p->run;
     int64_t lanes = AN_RUN_LANES, sums = 0, shared;
     for (int i = 0; i < p->n_ins; i++) sums += p->ins[i].kind == AN_INS_COLSUM;
     shared = sums * sums_stride(p, true) * (int64_t)sizeof(float);
-    const int64_t held = 32 * (int64_t)held_bytes(p, rows_form(p, &(an_launch){0}, gpu));
-    const bool fast = gpu == AN_GPU_CUDA_FAST;
+    const int64_t held = 32 * (int64_t)held_bytes(p, rows_form(p, &(an_loop_launch){0}, gpu));
+    const bool fast = an_gpu_fast(gpu);
     if (fast && runs * lanes * held < HELD_BYTES && 2 * lanes * shared <= SHARED_BYTES) lanes *= 2;
-    return (an_launch){.groups = runs, .threads = 32 * (int)lanes, .pair = fast && lanes == AN_RUN_LANES};
+    return (an_loop_launch){.blocks = runs, .threads = 32 * (int)lanes, .two_per_sm = fast && lanes == AN_RUN_LANES};
 }
 
-an_launch an_gpu_rows_launch(const an_loop_kernel *p, an_gpu_kind gpu)
+an_loop_launch an_gpu_reduce_launch(const an_loop_kernel *p, const an_gpu *gpu)
 {
     if (p->run) return launch_of_runs(p, gpu);
     if (wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX) {
         const an_gpu_form f = team_form(p);
-        return (an_launch){.groups = p->rows,
-                           .threads = f.shared ? team_threads(p, f) : TEAM_THREADS,
-                           .shared_bytes = f.shared ? (int)(kept_bytes(p, f) * p->cols) : 0,
-                           .team = true,
-                           .pair = f.shared,
-                           .shares = true};
+        return (an_loop_launch){.blocks = p->rows,
+                                .threads = f.shared ? team_threads(p, f) : TEAM_THREADS,
+                                .shared_bytes = f.shared ? (int)(kept_bytes(p, f) * p->cols) : 0,
+                                .block_per_row = true,
+                                .two_per_sm = f.shared,
+                                .block_reduces = true};
     }
-    if (is_team(p, gpu == AN_GPU_MSL)) return (an_launch){.groups = p->rows, .threads = TEAM_THREADS, .team = true};
+    if (is_block_per_row(p, gpu->dialect))
+        return (an_loop_launch){.blocks = p->rows, .threads = TEAM_THREADS, .block_per_row = true};
     int64_t at_once = AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
-    return (an_launch){.groups = an_ceil_div(p->rows, at_once), .threads = 32 * (int)at_once};
+    return (an_loop_launch){.blocks = an_ceil_div(p->rows, at_once), .threads = 32 * (int)at_once};
 }

@@ -1,5 +1,5 @@
-/* gpu_gemm.c: see gpu_gemm.h. */
-#include "codegen/gpu_gemm.h"
+/* cuda_modules.c: see cuda_modules.h. */
+#include "codegen/cuda_modules.h"
 
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_rows_gpu_h[], an_embed_cast_inc[];
 extern const char an_embed_dialect_hopper_h[], an_embed_gemm_hopper_args_h[], an_embed_gemm_hopper_inc[];
@@ -19,7 +19,7 @@ void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const ch
 {
     an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
     prelude(out);
-    an_render_gpu_tail(p->kernel[s->epilogue].u.loop, name, product, out);
+    an_render_gpu_epilogue_kernel(p->kernel[s->epilogue].u.loop, name, product, out);
 }
 
 void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out)
@@ -28,7 +28,7 @@ void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along
     prelude(out);
     an_text_puts(out, an_embed_dialect_hopper_h);
     an_text_puts(out, an_embed_gemm_hopper_args_h);
-    an_render_gpu_end(p->kernel[s->epilogue].u.loop, out);
+    an_render_gpu_fused_epilogue(p->kernel[s->epilogue].u.loop, out);
     an_text_puts(out, an_embed_gemm_hopper_inc);
 }
 

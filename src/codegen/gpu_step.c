@@ -1,0 +1,225 @@
+/* gpu_step.c: see gpu_step.h. Each template's text says at its head over which grid it is launched; here those grids
+ * are computed, and the arguments filled in. */
+#include "codegen/gpu_step.h"
+
+#include "codegen/gpu_linalg.h"
+#include "codegen/render.h"
+
+#include <string.h>
+
+/* ---------------------------------------------------------------------------------------------- loop kernels, GEMM */
+
+static const char *row_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out)
+{
+    const an_loop_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.loop, gpu);
+    an_gpu_launch *l;
+    const char *why = an_gpu_launch_add(out, NULL, of.blocks, 1, 1, of.threads, &l);
+    if (!why) l->shared_bytes = (uint32_t)of.shared_bytes;
+    for (int i = 0; !why && i < s->n_args; i++) an_gpu_bind_arg(l, i, s, i);
+    return why;
+}
+
+static struct an_divisor divisor(int32_t d)
+{
+    struct an_divisor by = {0, 0};
+    while (((int64_t)1 << by.shift) < d) by.shift++;
+    if (d > 1) by.magic = (an_u32)an_ceil_div((int64_t)1 << (31 + by.shift), d);
+    if (d > 1) by.shift--;
+    return by;
+}
+
+static struct an_window_args window_args(const an_window_spec *v)
+{
+    struct an_window_args w = {.taps = v->taps[1],
+                               .channels = v->channels,
+                               .pixel = v->pixel,
+                               .by_taps = divisor(v->taps[1]),
+                               .by_channels = divisor(v->channels)};
+    for (int d = 0; d < 2; d++) {
+        w.out[d] = v->out[d], w.in[d] = v->in[d], w.step[d] = v->step[d];
+        w.tap[d] = v->tap[d], w.start[d] = v->start[d], w.apart[d] = v->apart[d];
+        w.by_out[d] = divisor(v->out[d]);
+    }
+    return w;
+}
+
+static struct an_gemm_args gemm_args(const an_gemm_spec *s)
+{
+    struct an_gemm_args g = {.a_m = s->a_m,
+                             .a_k = s->a_k,
+                             .b_k = s->b_k,
+                             .b_n = s->b_n,
+                             .c_m = s->c_m,
+                             .m = s->m,
+                             .n = s->n,
+                             .k = s->k,
+                             .chain = AN_MAX(1, (int)an_ceil_div(s->k, AN_MAX(1, s->splits))),
+                             .accumulate = s->accumulate};
+    if (s->window.of) g.w = window_args(&s->window);
+    memcpy(g.a_b, s->a_b, sizeof g.a_b);
+    memcpy(g.b_b, s->b_b, sizeof g.b_b);
+    memcpy(g.c_b, s->c_b, sizeof g.c_b);
+    memcpy(g.nb, s->nb, sizeof g.nb);
+    return g;
+}
+
+static int64_t batches(const an_gemm_spec *s)
+{
+    return (int64_t)s->nb[0] * s->nb[1] * s->nb[2];
+}
+/* Chains that a sum over k is cut into: an empty product still has one, which is 0. */
+static int64_t chains(const an_gemm_spec *s)
+{
+    return s->splits > 1 && s->k > 0 ? an_ceil_div(s->k, an_ceil_div(s->k, s->splits)) : 1;
+}
+
+static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+{
+    const an_gemm_spec *g = &p->kernel[s->kernel].u.gemm;
+    const int64_t splits = chains(g);
+    out->params.gemm = gemm_args(g);
+    out->params_bytes = sizeof out->params.gemm;
+    const int64_t across = an_ceil_div(g->n, t->bn), down = an_ceil_div(g->m, t->bm);
+    const bool flat = g->window.of == AN_WINDOW_A;
+    for (int join = 0; join < (splits > 1 ? 2 : 1); join++) {
+        an_gpu_launch *l;
+        const char *why =
+            join ? an_gpu_launch_add(out, "gemm_join", an_ceil_div(g->n, t->threads), g->m, batches(g), t->threads, &l)
+                 : an_gpu_launch_add(out, "gemm", flat ? across * down : across, flat ? 1 : down, batches(g) * splits,
+                                     t->threads, &l);
+        if (why) return why;
+        if (!join) an_gpu_bind_arg(l, 0, s, 0), an_gpu_bind_arg(l, 1, s, 1);
+        an_gpu_bind_arg(l, 2, s, 2);
+        an_gpu_bind(l, splits > 1 ? AN_BIND_SCRATCH : AN_BIND_ANY, 3, 0, 0);
+        an_gpu_bind(l, AN_BIND_PARAMS, 4, 0, 0);
+        for (int i = 3; s->epilogue >= 0 && i < s->n_args; i++) an_gpu_bind_arg(l, 2 + i, s, i);
+    }
+    return NULL;
+}
+
+static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
+{
+    const double at_least = (double)s->dropout * 0x1p24; /* exact */
+    struct an_attn_args a = {.B = s->B,
+                             .H = s->H,
+                             .T = s->T,
+                             .S = s->S,
+                             .scale = s->scale,
+                             .keep_scale = s->dropout > 0 ? 1.0f / (1.0f - s->dropout) : 1.0f,
+                             .keep_at_least = (an_u32)at_least + ((double)(an_u32)at_least < at_least),
+                             .stream = s->stream,
+                             .has_n_keys = has_n_keys};
+    an_i64 *const to[] = {a.q, a.k, a.v, a.o, a.do_, a.dq, a.dk, a.dv};
+    const int64_t *const from[] = {s->q, s->k, s->v, s->o, s->do_, s->dq, s->dk, s->dv};
+    for (size_t i = 0; i < AN_COUNT(to); i++) memcpy(to[i], from[i], 3 * sizeof *to[i]);
+    return a;
+}
+
+/* A launch of attention over blocks of t->bm queries, or keys. */
+static const char *attn_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_tiles *t, bool keys,
+                               an_gpu_launch **l)
+{
+    return an_gpu_launch_add(out, entry, an_ceil_div(keys ? a->S : a->T, t->bm), a->H, a->B, t->threads, l);
+}
+/* The same for attn_hopper.inc and attn_hopper_backward.inc: groups share all blocks, or heads, and there are as
+ * many as the GPU holds at a time. */
+static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_gpu *gpu,
+                                 bool back, an_gpu_launch **l)
+{
+    const int64_t heads = (int64_t)a->H * a->B, units = back ? heads : heads * an_ceil_div(a->T, AN_HOPPER_ROWS(0));
+    const int64_t most = back ? AN_MIN(gpu->multiprocessors, AN_HOPPER_GRID) : gpu->multiprocessors;
+    const char *why = an_gpu_launch_add(out, entry, AN_MIN(units, most), 1, 1, AN_HOPPER_THREADS(back), l);
+    if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(back);
+    return why;
+}
+
+static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
+                             an_gpu_step *out)
+{
+    enum { N_KEYS = 6 };
+    static const int order[] = {0, 1, 2, 3, N_KEYS, 4, 5}; /* q k v rng n_keys o lse */
+    const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
+    an_gpu_launch *l;
+    out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
+    out->params_bytes = sizeof out->params.attn;
+    const char *why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, false, &l)
+                                                : attn_launch(out, "attn_forward", a, t, false, &l);
+    if (why) return why;
+    for (int i = 0; i < (int)AN_COUNT(order); i++) an_gpu_bind_arg(l, i, s, order[i]);
+    an_gpu_bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
+    return NULL;
+}
+
+static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
+                                  an_gpu_step *out)
+{
+    enum { Q, K, V, O, LSE, DO, RNG, DQ, DK, DV, DELTA }; /* arguments of the step; DELTA is its scratch */
+    static const int delta[] = {O, DO, DELTA}, dq[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ},
+                     dkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DK, DV},
+                     dqkv[] = {Q, K, V, DO, LSE, DELTA, RNG, DQ, DK, DV};
+    const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
+    const struct {
+        const char *entry;
+        const int *arg;
+        size_t n;
+    } of[] = {{"attn_delta", delta, AN_COUNT(delta)},
+              {"attn_dq", dq, AN_COUNT(dq)},
+              {"attn_dkv", dkv, AN_COUNT(dkv)},
+              {"attn_dqkv", dqkv, AN_COUNT(dqkv)}};
+    const bool hopper = t->body == AN_BODY_HOPPER; /* one kernel for dq and dkv */
+    out->params.attn = attn_args(a, false);
+    out->params_bytes = sizeof out->params.attn;
+    for (size_t i = 0; i < AN_COUNT(of); i++) {
+        an_gpu_launch *l;
+        if (i && hopper != (i == 3)) continue;
+        const char *why =
+            i == 3 ? hopper_launch(out, of[i].entry, a, gpu, true, &l)
+            : i    ? attn_launch(out, of[i].entry, a, t, i == 2, &l)
+                   : an_gpu_launch_add(out, of[i].entry, an_ceil_div(a->T, t->bn), a->H, a->B, t->threads, &l);
+        if (why) return why;
+        for (int k = 0; k < (int)of[i].n; k++) {
+            if (of[i].arg[k] == DELTA)
+                an_gpu_bind(l, AN_BIND_SCRATCH, k, 0, 0);
+            else
+                an_gpu_bind_arg(l, k, s, of[i].arg[k]);
+        }
+        an_gpu_bind(l, AN_BIND_PARAMS, (int)of[i].n, 0, 0);
+    }
+    return NULL;
+}
+
+/* ---------------------------------------------------------------------------------------------- the step */
+
+const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out)
+{
+    an_tiles t;
+    const char *why = an_module_tiles(p, s, gpu, &t);
+    *out = (an_gpu_step){0};
+    if (why) return why;
+    switch (t.module) {
+    case AN_MODULE_LOOP: return row_step(p, s, gpu, out);
+    case AN_MODULE_GEMM: return gemm_step(p, s, &t, out);
+    case AN_MODULE_ATTN: return attn_step(p, s, gpu, &t, out);
+    case AN_MODULE_ATTN_GRAD: return attn_grad_step(p, s, gpu, &t, out);
+    default: return an_gpu_call_step(p, s, &t, out);
+    }
+}
+
+size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
+{
+    switch (k->kind) {
+    case AN_KERNEL_GEMM: {
+        const an_gemm_spec *g = &k->u.gemm;
+        return chains(g) > 1 ? sizeof(float) * (size_t)(batches(g) * chains(g) * g->m * g->n) : 0;
+    }
+    case AN_KERNEL_ATTN_GRAD: {
+        const an_attn_spec *a = &k->u.attn;
+        const int64_t heads = (int64_t)a->B * a->H;
+        if (gpu && an_module_attn_hopper(a, gpu, true)) return sizeof(float) * (size_t)AN_HOPPER_WORDS(heads, a->T);
+        return sizeof(float) * (size_t)(heads * a->T); /* delta */
+    }
+    case AN_KERNEL_SCATTER:
+    case AN_KERNEL_CALL: return an_gpu_call_scratch(k);
+    default: return 0;
+    }
+}
