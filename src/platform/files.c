@@ -31,6 +31,18 @@ double an_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double an_wait_clock_at(an_wait_clock *c, double now)
+{
+    if (c->last > 0) c->waited += AN_MIN(AN_MAX(now - c->last, 0), AN_WAIT_CLOCK_MOST);
+    c->last = now;
+    return c->waited;
+}
+
+double an_wait_clock_ask(an_wait_clock *c)
+{
+    return an_wait_clock_at(c, an_seconds());
+}
+
 /* What a person can do about it. */
 static const char *advice(int error)
 {

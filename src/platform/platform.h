@@ -12,6 +12,15 @@ typedef struct an_map_file {
 
 double an_seconds(void); /* monotonic */
 
+/* Time spent waiting, as far as this process could watch it: sleep of the machine, SIGSTOP and a debugger do not count. Each
+ * ask adds the time since the one before, at most AN_WAIT_CLOCK_MOST seconds. {0} is a new clock. */
+typedef struct an_wait_clock {
+    double last, waited;
+} an_wait_clock;
+#define AN_WAIT_CLOCK_MOST 0.5
+double an_wait_clock_at(an_wait_clock *c, double now); /* for a time that is known */
+double an_wait_clock_ask(an_wait_clock *c);
+
 /* The whole file with a NUL added, to be released with free(). A file above max_bytes (0: no limit) is refused. */
 an_status an_file_read(an_err *err, const char *path, size_t max_bytes, char **out, size_t *out_bytes);
 an_status an_file_map(an_err *err, const char *path, an_map_file *out); /* a regular file, read-only */

@@ -14,6 +14,10 @@
 
 #include <anneal_tools.h>
 #include <math.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 static const standin_api *mac;
 enum { T = 6, C = 8, V = 7, ODD = 13, STEPS = 3 };
@@ -186,7 +190,7 @@ static void an_update_by_the_kernel_that_ran_last_is_done(void **state)
     nothing_was_wrong("gpu=apple7");
 }
 
-/* A launch of 12 ms: after the first step at most four go into a command buffer; a short one: all in one. */
+/* A launch of 12 ms: after the first step about three go into a command buffer; a short one: all in one. */
 static void command_buffers_are_as_long_as_a_display_bears(void **state)
 {
     (void)state;
@@ -194,7 +198,7 @@ static void command_buffers_are_as_long_as_a_display_bears(void **state)
     const outcome slow = run("metal", STEPS);
     assert_int_equal(slow.status, AN_OK);
     const uint64_t launches = slow.warm.launches / (STEPS - 1);
-    assert_in_range(slow.warm.commits, (STEPS - 1) * launches / 6, (STEPS - 1) * launches / 3);
+    assert_in_range(slow.warm.commits, (STEPS - 1) * launches / 6, (STEPS - 1) * launches / 2);
     nothing_was_wrong("launch_us=12000");
     world("gpu=apple7,kernels=none,launch_us=10");
     const outcome quick = run("metal", STEPS);
@@ -258,7 +262,7 @@ static void what_goes_on_failing_is_tried_four_times(void **state)
     assert_int_equal(o.status, AN_E_DEVICE);
     assert_non_null(strstr(o.sentence, "tried 4 times, with ever smaller command buffers. Nothing of this update"));
     mac->counts(&c);
-    assert_int_equal(c.commits, 1 + 1 + 2 + 2 + 2); /* the first update, then four tries in ever smaller pieces */
+    assert_in_range(c.commits, 1 + 1 + 2 + 3 + 4, 40); /* the first update, then four tries in ever smaller pieces */
     nothing_was_wrong("timeout:on");
     world("gpu=apple7,kernels=none,fault=commit:2:nothing:removed:on");
     o = run("metal", 2);
@@ -266,6 +270,70 @@ static void what_goes_on_failing_is_tried_four_times(void **state)
     mac->counts(&c);
     assert_int_equal(c.commits, 1 + 1);
     nothing_was_wrong("removed:on");
+}
+
+/* macOS ends command buffers that make the display stutter, for as long as something else keeps the GPU busy. Seven in a
+ * row are more than what is otherwise tried again. */
+static void the_display_watchdog_is_waited_out(void **state)
+{
+    (void)state;
+    char settings[400] = "gpu=apple7,kernels=fast,fault=commit:2:nothing:interactivity";
+    world("gpu=apple7,kernels=fast");
+    const outcome calm = run("metal", 2);
+    assert_int_equal(calm.status, AN_OK);
+    for (int j = 3; j <= 24; j++) {
+        const size_t n = strlen(settings);
+        snprintf(settings + n, sizeof settings - n, "+commit:%d:nothing:interactivity", j);
+        if (strlen(settings) > 360) break;
+    }
+    world(settings);
+    const outcome o = run("metal", 2);
+    if (o.status != AN_OK) fail_msg("%s", o.sentence);
+    assert_true(o.hash == calm.hash);
+    nothing_was_wrong("interactivity");
+}
+
+static void a_watchdog_that_does_not_end_is_a_sentence_with_remedies(void **state)
+{
+    (void)state;
+    setenv("ANNEAL_METAL_RETRY", "0.5", 1);
+    world("gpu=apple7,kernels=none,fault=commit:2:nothing:interactivity:on");
+    const outcome o = run("metal", 2);
+    unsetenv("ANNEAL_METAL_RETRY");
+    assert_int_equal(o.status, AN_E_DEVICE);
+    assert_non_null(
+        strstr(o.sentence, "let the display sleep while training, or set AGX_RELAX_CDM_CTXSTORE_TIMEOUT=1"));
+    assert_non_null(strstr(o.sentence, "Nothing of this update was written"));
+    nothing_was_wrong("interactivity:on");
+    setenv("ANNEAL_METAL_RETRY", "soon", 1);
+    assert_non_null(strstr(run("metal", 1).sentence, "ANNEAL_METAL_RETRY is soon; it is seconds"));
+    unsetenv("ANNEAL_METAL_RETRY");
+}
+
+/* A Mac that sleeps, or a process that is stopped, has as long for a command buffer as ever: the limit is in time awake. */
+static void time_asleep_does_not_count_as_hanging(void **state)
+{
+    (void)state;
+    int status = 0;
+    world("gpu=apple7,kernels=none");
+    const pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        struct timespec from, to;
+        setenv("ANNEAL_METAL_TIMEOUT", "2", 1);
+        mac->configure("gpu=apple7,kernels=none,fault=hang:1");
+        clock_gettime(CLOCK_MONOTONIC, &from);
+        const outcome o = run("metal", 1);
+        clock_gettime(CLOCK_MONOTONIC, &to);
+        _exit(!strstr(o.sentence, "hangs") ? 3 : to.tv_sec - from.tv_sec >= 4 ? 0 : 4);
+    }
+    nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
+    kill(child, SIGSTOP);
+    nanosleep(&(struct timespec){.tv_sec = 3}, NULL);
+    kill(child, SIGCONT);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
 }
 
 /* In the first step, between two command buffers of a step, in front of the update and in it; more than once. */
@@ -393,7 +461,7 @@ static void each_launch_has_its_time_when_asked(void **state)
         for (int i = 0; i < an_launch_count(cx) && (s == 1 || s == 2); i++) {
             assert_true(an_launch_get(cx, i, &l));
             if (l.device_s < 0.29e-3 || l.device_s > 4e-3) fail_msg("%s took %g s", l.kernel, l.device_s);
-            if (!strcmp(l.kind, "attention'")) assert_true(l.device_s > 3 * 0.59e-3); /* three, each with its chain */
+            if (!strcmp(l.kind, "attention'")) assert_true(l.device_s > 4 * 0.29e-3); /* three, and the chain */
         }
         an_reset(cx);
     }
@@ -433,6 +501,9 @@ int main(void)
         cmocka_unit_test(command_buffers_are_as_long_as_a_display_bears),
         cmocka_unit_test(what_is_refused_is_a_sentence_and_nothing_leaks),
         cmocka_unit_test(what_goes_on_failing_is_tried_four_times),
+        cmocka_unit_test(the_display_watchdog_is_waited_out),
+        cmocka_unit_test(a_watchdog_that_does_not_end_is_a_sentence_with_remedies),
+        cmocka_unit_test(time_asleep_does_not_count_as_hanging),
         cmocka_unit_test(a_command_buffer_that_is_not_given_is_asked_for_again),
         cmocka_unit_test(every_world_has_the_cpus_bits),
         cmocka_unit_test(a_failure_anywhere_is_recovered_or_said),

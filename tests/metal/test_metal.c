@@ -298,6 +298,8 @@ static void a_step_of_shakespeare_char_is_counted(void **state)
         fail_msg("%s", err.text);
     assert_int_equal(an_synchronize(cx), AN_OK);
     mac->counts(&warm);
+    /* Before anything is measured, command buffers are sized by estimates for an M1, where this step takes 0.3 s. */
+    assert_in_range(warm.commits, 5, 40);
     an_report(cx, &before);
     assert_int_equal(case_train(&err, cx, m, &character, 1, STEPS, NULL), AN_OK); /* nothing is read */
     an_report(cx, &after);

@@ -530,9 +530,21 @@ static void time_goes_forward(void **state)
     assert_true(an_seconds() - t >= 0.0019 && an_seconds() - t < 30);
 }
 
+static void a_wait_clock_counts_only_the_time_that_was_watched(void **state)
+{
+    (void)state;
+    an_wait_clock c = {0};
+    assert_true(an_wait_clock_at(&c, 100) == 0);
+    assert_true(an_wait_clock_at(&c, 100.25) == 0.25);
+    assert_true(an_wait_clock_at(&c, 4000) == 0.25 + AN_WAIT_CLOCK_MOST); /* an hour asleep */
+    assert_true(an_wait_clock_at(&c, 3999) == 0.25 + AN_WAIT_CLOCK_MOST);
+    assert_true(an_wait_clock_at(&c, 3999.25) == 0.5 + AN_WAIT_CLOCK_MOST);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_clock_counts_only_the_time_that_was_watched),
         cmocka_unit_test(a_file_is_read_whole_and_ends_with_nul),
         cmocka_unit_test(a_file_above_the_limit_is_refused_and_one_at_the_limit_is_not),
         cmocka_unit_test(an_unreadable_path_is_named_with_what_to_do),

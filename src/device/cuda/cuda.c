@@ -382,15 +382,16 @@ static void nap(int64_t ns)
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
-/* Asks again and again, at first without a pause: a step is often done within a millisecond. A GPU that hangs must not
- * hang us. */
+/* Polls the event, at first without a pause: a step is often done within a millisecond. The limit keeps a GPU that hangs
+ * from blocking this program for ever. */
 static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t timeout_ns, const char *what)
 {
-    const double start = an_seconds(), most = AN_MIN(d->timeout_s, (double)timeout_ns * 1e-9);
+    const double most = AN_MIN(d->timeout_s, (double)timeout_ns * 1e-9);
+    an_wait_clock clock = {0};
     for (long polls = 0;; polls++) {
         cu_result r = d->cu.event_query(e);
         if (r != CU_NOT_READY) return an_cuda_check(err, d, r, "%s", what);
-        double waited = an_seconds() - start;
+        const double waited = an_wait_clock_ask(&clock);
         if (waited > most) break;
         if (waited > 2e-3) nap(waited < 0.1 ? 20000 : 200000);
     }

@@ -1,7 +1,8 @@
 /* apple_roofline.c: see apple_roofline.h.
  *
- * A launch takes the longer of its arithmetic and its memory traffic, and each launch costs its dispatch besides. Rates
- * are shares of the public peaks that others have measured: see the constants. Nobody has checked the sum on a Mac. */
+ *     seconds of a launch = max(flops / (share * peak flops), bytes / (share * peak bandwidth)) + dispatch
+ *
+ * The shares are what others have measured of the public peaks: see the constants. The sum is not checked on a Mac. */
 #include "device/metal/apple_roofline.h"
 
 /* GPU cores, memory bandwidth and FP32 rate: Apple's technical specifications; rates as cores * 128 FMA * clock, with
@@ -17,26 +18,33 @@ static const struct {
     {"M4", 10, 120, 3.8}, {"M4 Pro", 20, 273, 9.0}, {"M4 Max", 40, 546, 18},
 };
 
-#define PRODUCT_SHARE   0.60 /* of the FP32 rate: staged 8x8 matrices; others' best kernels reach 0.8 to 0.9 */
+#define GEMM_SHARE      0.60 /* of the FP32 rate: staged 8x8 matrices; others' best kernels reach 0.8 to 0.9 */
 #define ATTENTION_SHARE 0.40
 #define SCALAR_SHARE    0.25   /* row programs: few of their operations are multiply-adds */
 #define BANDWIDTH_SHARE 0.85   /* STREAM on the GPU: arXiv 2502.05317 */
 #define LAUNCH_SECONDS  5.2e-6 /* a dispatch that depends on the one before: reported by ferrox, issue 149 */
 
+static double launch_seconds(const an_plan *p, int32_t step, double flops, double bytes)
+{
+    const an_plan_step *st = &p->step[step];
+    const an_kernel_kind kind = p->kernel[st->kernel].kind;
+    const double share = kind == AN_KERNEL_GEMM                                  ? GEMM_SHARE
+                         : kind == AN_KERNEL_ATTN || kind == AN_KERNEL_ATTN_GRAD ? ATTENTION_SHARE
+                                                                                 : SCALAR_SHARE;
+    const double work = (double)st->flops / (share * flops), traffic = (double)st->bytes / (BANDWIDTH_SHARE * bytes);
+    return AN_MAX(work, traffic) + LAUNCH_SECONDS;
+}
+
 static double step_seconds(const an_plan *p, double flops, double bytes)
 {
     double seconds = 0;
-    for (int32_t s = 0; s < p->n_steps; s++) {
-        const an_plan_step *st = &p->step[s];
-        const an_kernel_kind kind = p->kernel[st->kernel].kind;
-        const double share = kind == AN_KERNEL_GEMM                                  ? PRODUCT_SHARE
-                             : kind == AN_KERNEL_ATTN || kind == AN_KERNEL_ATTN_GRAD ? ATTENTION_SHARE
-                                                                                     : SCALAR_SHARE;
-        const double work = (double)st->flops / (share * flops),
-                     traffic = (double)st->bytes / (BANDWIDTH_SHARE * bytes);
-        seconds += AN_MAX(work, traffic) + LAUNCH_SECONDS;
-    }
+    for (int32_t s = 0; s < p->n_steps; s++) seconds += launch_seconds(p, s, flops, bytes);
     return seconds;
+}
+
+double an_apple_roofline_slowest(const an_plan *p, int32_t step)
+{
+    return launch_seconds(p, step, chips[0].tflops * 1e12, chips[0].gb_s * 1e9);
 }
 
 void an_apple_roofline_text(const an_plan *p, an_text *out)
@@ -53,5 +61,5 @@ void an_apple_roofline_text(const an_plan *p, an_text *out)
         "Cores, GB/s: Apple's specifications, the larger GPU of each chip. TFLOP/s: cores x 128 multiply-adds "
         "x clock.\nReached of them: products %.0f %%, attention %.0f %%, the rest %.0f %%, memory %.0f %%; a "
         "launch costs %.1f us.\n",
-        100 * PRODUCT_SHARE, 100 * ATTENTION_SHARE, 100 * SCALAR_SHARE, 100 * BANDWIDTH_SHARE, 1e6 * LAUNCH_SECONDS);
+        100 * GEMM_SHARE, 100 * ATTENTION_SHARE, 100 * SCALAR_SHARE, 100 * BANDWIDTH_SHARE, 1e6 * LAUNCH_SECONDS);
 }

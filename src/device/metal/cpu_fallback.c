@@ -34,8 +34,8 @@ static an_status take_text(an_err *err, an_arena *arena, an_kernel *k)
 }
 
 /* The plan of steps [from, to) of `p` that are the CPU's: its kernels without text are not compiled. */
-static an_status host_plan(an_err *err, an_device *d, an_arena *arena, const an_plan *p, an_mtl_host *h,
-                           size_t *scratch)
+static an_status cpu_plan(an_err *err, an_device *d, an_arena *arena, const an_plan *p, an_mtl_cpu_steps *h,
+                          size_t *scratch)
 {
     const an_target *cpu = d->cpu_backend->target(d->cpu);
     an_kernel *kernel = an_arena_copy(arena, p->kernel, sizeof *kernel * (size_t)(p->n_kernels + 1));
@@ -59,34 +59,35 @@ static an_status host_plan(an_err *err, an_device *d, an_arena *arena, const an_
     return AN_OK;
 }
 
-an_status an_mtl_host_load(an_err *err, an_device *d, an_exec *e, an_load_stats *stats)
+an_status an_mtl_cpu_load(an_err *err, an_device *d, an_exec *e, an_load_stats *stats)
 {
     size_t scratch = 0;
-    if (!e->n_hosts) return AN_OK;
+    if (!e->n_cpu) return AN_OK;
     AN_TRY(cpu_of(err, d));
-    for (int32_t i = 0; i < e->n_hosts; i++) {
-        an_mtl_host *h = &e->host[i];
+    for (int32_t i = 0; i < e->n_cpu; i++) {
+        an_mtl_cpu_steps *h = &e->cpu[i];
         an_load_stats mine = {0};
-        AN_TRY(host_plan(err, d, &e->arena, e->plan, h, &scratch));
+        AN_TRY(cpu_plan(err, d, &e->arena, e->plan, h, &scratch));
         AN_TRY(d->cpu_backend->load(err, d->cpu, &h->plan, &h->exec, &mine));
         stats->cached += mine.cached;
         stats->interpreted += mine.interpreted;
         if (mine.note[0]) memcpy(stats->note, mine.note, sizeof stats->note);
     }
-    return d->cpu_backend->alloc(err, d->cpu, AN_MAX(scratch, 64), &e->host_scratch);
+    return d->cpu_backend->alloc(err, d->cpu, AN_MAX(scratch, 64), &e->cpu_scratch);
 }
 
-an_status an_mtl_host_run(an_err *err, an_device *d, an_exec *e, an_mtl_host *h, const an_buffer *slots, int n_slots)
+an_status an_mtl_cpu_run(an_err *err, an_device *d, an_exec *e, an_mtl_cpu_steps *h, const an_buffer *slots,
+                         int n_slots)
 {
     an_ticket ticket;
-    if (n_slots >= e->cap_host_slots) {
-        e->host_slot = an_arena_array(&e->arena, sizeof *slots, (size_t)n_slots + 1);
-        if (!e->host_slot) return an_fail_nomem(err, "the slots of a step", sizeof *slots * (size_t)n_slots);
-        e->cap_host_slots = n_slots + 1;
+    if (n_slots >= e->cap_cpu_slots) {
+        e->cpu_slot = an_arena_array(&e->arena, sizeof *slots, (size_t)n_slots + 1);
+        if (!e->cpu_slot) return an_fail_nomem(err, "the slots of a step", sizeof *slots * (size_t)n_slots);
+        e->cap_cpu_slots = n_slots + 1;
     }
-    e->host_slot[0] = e->host_scratch;
-    memcpy(e->host_slot + 1, slots, sizeof *slots * (size_t)n_slots);
-    AN_TRY(d->cpu_backend->submit(err, d->cpu, h->exec, e->host_slot, n_slots + 1, &ticket));
+    e->cpu_slot[0] = e->cpu_scratch;
+    memcpy(e->cpu_slot + 1, slots, sizeof *slots * (size_t)n_slots);
+    AN_TRY(d->cpu_backend->submit(err, d->cpu, h->exec, e->cpu_slot, n_slots + 1, &ticket));
     AN_TRY(d->cpu_backend->wait(err, d->cpu, ticket, INT64_MAX));
     int32_t step = 0;
     for (int32_t s = h->from; s < h->to; s++)
@@ -94,10 +95,10 @@ an_status an_mtl_host_run(an_err *err, an_device *d, an_exec *e, an_mtl_host *h,
     return AN_OK;
 }
 
-void an_mtl_host_unload(an_device *d, an_exec *e)
+void an_mtl_cpu_unload(an_device *d, an_exec *e)
 {
-    for (int32_t i = 0; i < e->n_hosts; i++)
-        if (e->host[i].exec) d->cpu_backend->unload(d->cpu, e->host[i].exec);
-    if (e->host_scratch.host) d->cpu_backend->free(d->cpu, &e->host_scratch);
-    e->n_hosts = 0;
+    for (int32_t i = 0; i < e->n_cpu; i++)
+        if (e->cpu[i].exec) d->cpu_backend->unload(d->cpu, e->cpu[i].exec);
+    if (e->cpu_scratch.host) d->cpu_backend->free(d->cpu, &e->cpu_scratch);
+    e->n_cpu = 0;
 }

@@ -79,7 +79,7 @@ static void metal_close(an_device *d)
     if (!d) return;
     void *pool = an_mtl.pool_push();
     an_mtl_run_free(d);
-    for (int i = 0; i < AN_N_OWN; i++) an_release(d->own[i]);
+    for (int i = 0; i < AN_N_BUILTIN; i++) an_release(d->builtin[i]);
     an_release(d->protocol);
     an_release(d->queue);
     an_release(d->device);
@@ -88,8 +88,23 @@ static void metal_close(an_device *d)
     free(d);
 }
 
+/* Seconds in an environment variable; unset or empty: `normal`. */
+static an_status read_seconds(an_err *err, const char *variable, double normal, double *out)
+{
+    const char *text = getenv(variable);
+    char *end = NULL;
+    *out = normal;
+    if (!text || !*text) return AN_OK;
+    *out = strtod(text, &end);
+    if (!*end && *out > 0 && *out < 1e9) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "metal: %s is %.40s; it is seconds, more than 0 (%g when not set)", variable, text,
+                   normal);
+}
+
 static an_status open_device(an_err *err, an_device *d)
 {
+    AN_TRY(read_seconds(err, "ANNEAL_METAL_TIMEOUT", 60, &d->hang_s));
+    AN_TRY(read_seconds(err, "ANNEAL_METAL_RETRY", 300, &d->retry_s));
     if (!(d->device = an_mtl.create_device()))
         return an_fail(err, AN_E_ENV, "metal: macOS gives no device; `anneal doctor` says more, device=cpu works here");
     read_facts(d->device, &d->facts);
@@ -109,9 +124,10 @@ static an_status open_device(an_err *err, an_device *d)
                             .scratch = scratch_of,
                             .in_flight = AN_STEPS_IN_FLIGHT,
                             .input_blocks = AN_STEPS_IN_FLIGHT};
-    if (!(d->protocol = an_mtl_buffer(err, d, sizeof *d->words * AN_WORDS, "the commit protocol"))) return err->code;
-    d->words = an_send0(buffer_contents, d->protocol);
-    return an_mtl_own_make(err, d);
+    if (!(d->protocol = an_mtl_buffer(err, d, sizeof *d->counters * AN_N_COUNTERS, "the commit protocol")))
+        return err->code;
+    d->counters = an_send0(buffer_contents, d->protocol);
+    return an_mtl_builtin_make(err, d);
 }
 
 static an_status metal_open(an_err *err, const an_device_options *o, an_device **out)
@@ -172,26 +188,26 @@ an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what)
 }
 
 /* The memory of a buffer of parts: whole pages of 16 KiB, which Metal asks for; that many are also aligned so. */
-static size_t parts_memory(size_t bytes)
+static size_t segmented_bytes(size_t bytes)
 {
     enum { PAGE = 1 << 14, LEAST = 1 << 22 };
     return (size_t)an_round_up((int64_t)AN_MAX(bytes, LEAST), PAGE);
 }
 
-static void free_parts(an_buffer *b)
+static void free_segments(an_buffer *b)
 {
-    an_mtl_parts *p = b->parts;
-    for (int i = 0; i < p->n; i++) an_release(p->part[i]);
-    an_pages_free(b->host, parts_memory(b->bytes));
+    an_mtl_segments *p = b->parts;
+    for (int i = 0; i < p->n; i++) an_release(p->segment[i]);
+    an_pages_free(b->host, segmented_bytes(b->bytes));
     free(p);
 }
 
-static an_status alloc_parts(an_err *err, an_device *d, size_t bytes, an_buffer *out)
+static an_status alloc_segments(an_err *err, an_device *d, size_t bytes, an_buffer *out)
 {
-    const size_t each = (size_t)d->target.segment_bytes, all = parts_memory(bytes);
+    const size_t each = (size_t)d->target.segment_bytes, all = segmented_bytes(bytes);
     const int n = (int)an_ceil_div((int64_t)bytes, (int64_t)each);
     AN_TRY(admit(err, d, bytes, "a plan"));
-    an_mtl_parts *p = calloc(1, sizeof *p + sizeof p->part[0] * (size_t)n);
+    an_mtl_segments *p = calloc(1, sizeof *p + sizeof p->segment[0] * (size_t)n);
     an_buffer b = {.host = p ? an_pages_alloc(all) : NULL, .bytes = bytes, .parts = p};
     if (!b.host) {
         free(p);
@@ -200,15 +216,15 @@ static an_status alloc_parts(an_err *err, an_device *d, size_t bytes, an_buffer 
     p->bytes = each;
     for (int i = 0; i < n; i++) {
         char *from = (char *)b.host + each * (size_t)i;
-        p->part[i] = an_send(device_new_buffer_over, d->device, from, AN_MIN(each, all - each * (size_t)i),
-                             AN_MTLResourceStorageModeShared, NULL);
-        if (!p->part[i]) {
-            free_parts(&b);
+        p->segment[i] = an_send(device_new_buffer_over, d->device, from, AN_MIN(each, all - each * (size_t)i),
+                                AN_MTLResourceStorageModeShared, NULL);
+        if (!p->segment[i]) {
+            free_segments(&b);
             return no_memory(err, bytes, "a plan");
         }
         p->n++;
     }
-    b.handle = (uint64_t)(uintptr_t)p->part[0];
+    b.handle = (uint64_t)(uintptr_t)p->segment[0];
     d->allocated += bytes;
     *out = b;
     return AN_OK;
@@ -219,7 +235,7 @@ static an_status metal_alloc(an_err *err, an_device *d, size_t bytes, an_buffer 
     an_status status = AN_OK;
     void *pool = an_mtl.pool_push();
     if (bytes > d->facts.max_buffer) {
-        status = alloc_parts(err, d, bytes, out);
+        status = alloc_segments(err, d, bytes, out);
     } else {
         an_id buffer = an_mtl_buffer(err, d, AN_MAX(bytes, 16), "a plan");
         if (buffer)
@@ -237,7 +253,7 @@ static void metal_free(an_device *d, an_buffer *b)
     if (!b->handle) return;
     void *pool = an_mtl.pool_push();
     if (b->parts)
-        free_parts(b);
+        free_segments(b);
     else
         an_release((an_id)(uintptr_t)b->handle);
     an_mtl.pool_pop(pool);
@@ -245,7 +261,7 @@ static void metal_free(an_device *d, an_buffer *b)
     *b = (an_buffer){0};
 }
 
-static an_status settled(an_err *err, an_device *d)
+static an_status wait_idle(an_err *err, an_device *d)
 {
     return an_mtl_wait(err, d, d->tickets, INT64_MAX);
 }
@@ -254,7 +270,7 @@ static an_status metal_write(an_err *err, an_device *d, an_buffer *dst, size_t a
 {
     if (at > dst->bytes || n > dst->bytes - at)
         return an_fail(err, AN_E_INTERNAL, "metal: write of %zu bytes at %zu into a buffer of %zu", n, at, dst->bytes);
-    AN_TRY(settled(err, d));
+    AN_TRY(wait_idle(err, d));
     memcpy((char *)dst->host + at, src, n);
     return AN_OK;
 }
@@ -263,7 +279,7 @@ static an_status metal_read(an_err *err, an_device *d, const an_buffer *src, siz
 {
     if (at > src->bytes || n > src->bytes - at)
         return an_fail(err, AN_E_INTERNAL, "metal: read of %zu bytes at %zu from a buffer of %zu", n, at, src->bytes);
-    AN_TRY(settled(err, d));
+    AN_TRY(wait_idle(err, d));
     memcpy(dst, (const char *)src->host + at, n);
     return AN_OK;
 }

@@ -1,6 +1,10 @@
-/* metal_internal.h: what the files of the Metal backend share. metal.c: device and memory; metal_load.c: plan to
- * pipelines; metal_run.c: a step to command buffers, their failures and their times; cpu_fallback.c: what the CPU runs in
- * the GPU's place. */
+/* metal_internal.h: what the files of the Metal backend share.
+ *     objc.c           the Objective-C runtime and the frameworks, loaded at run time
+ *     metal.c          the device and its memory
+ *     metal_load.c     a plan to libraries, pipelines and launches
+ *     metal_run.c      launches to command buffers: their size, their failures, their times
+ *     cpu_fallback.c   the steps that run on the CPU with fallback=cpu
+ *     self_check.c     is this macOS the one that the backend was written for? */
 #ifndef AN_DEVICE_METAL_METAL_INTERNAL_H
 #define AN_DEVICE_METAL_METAL_INTERNAL_H
 
@@ -8,29 +12,32 @@
 #include "device/metal/objc.h"
 #include "codegen/gpu_step.h"
 
-/* Kernels of the backend itself (metal_load.c has their text). */
-typedef enum an_mtl_own {
-    AN_OWN_ZERO, /* words; then the same for bytes */
-    AN_OWN_COPY,
-    AN_OWN_ZERO_BYTES,
-    AN_OWN_COPY_BYTES,
-    AN_OWN_GATE,
-    AN_OWN_CHAIN,
-    AN_OWN_COMMIT,
-    AN_N_OWN
-} an_mtl_own;
+/* The backend's own kernels (their text is in metal_load.c). */
+typedef enum an_mtl_builtin {
+    AN_BUILTIN_ZERO, /* in words of 4 bytes; then the same in bytes */
+    AN_BUILTIN_COPY,
+    AN_BUILTIN_ZERO_BYTES,
+    AN_BUILTIN_COPY_BYTES,
+    AN_BUILTIN_GATE,
+    AN_BUILTIN_CHAIN,
+    AN_BUILTIN_COMMIT,
+    AN_N_BUILTIN
+} an_mtl_builtin;
 
 enum {
-    AN_QUEUE_BUFFERS = 512, /* command buffers that may be under way; the default, 64, blocks beyond */
-    AN_STEPS_IN_FLIGHT = 2  /* one runs, one waits behind it */
+    AN_QUEUE_BUFFERS = 512, /* command buffers in flight; a queue blocks beyond its limit, and the default is 64 */
+    AN_STEPS_IN_FLIGHT = 2  /* one runs, one is queued behind it */
 };
 
-/* Device words of the commit protocol (DESIGN.md): numbers of command buffers and steps that only grow. The host reads
- * and writes them when nothing is under way. */
-enum { AN_WORD_PROGRESS, AN_WORD_BEGUN, AN_WORD_COMMITTED, AN_WORDS };
-/* A gate is a table of the group counts of indirect launches (MTLDispatchThreadgroupsIndirectArguments: uint32_t[3]),
+/* Counters of the commit protocol (metal_run.c): numbers of command buffers and steps, which only grow. The host reads and
+ * writes them when nothing is in flight. */
+enum { AN_COUNTER_PROGRESS, AN_COUNTER_BEGUN, AN_COUNTER_COMMITTED, AN_N_COUNTERS };
+/* A gate is a table of thread block counts of indirect launches (MTLDispatchThreadgroupsIndirectArguments: uint32_t[3]),
  * one for each launch that writes state: 0 until the gate has opened. */
 enum { AN_GATE_BYTES = 3 * sizeof(uint32_t) };
+
+/* GPU time that a command buffer should take: longer ones make the display stutter. */
+#define AN_TARGET_SECONDS 0.05
 
 typedef struct an_mtl_facts {
     char name[64];
@@ -43,15 +50,17 @@ struct an_device {
     an_mtl_facts facts;
     an_gpu gpu;
     an_target target;
-    an_id own[AN_N_OWN]; /* pipelines */
+    an_id builtin[AN_N_BUILTIN]; /* pipelines */
     uint64_t allocated;
-    an_id protocol;         /* buffer of the words */
-    uint32_t *words;        /* its contents */
+    an_id protocol;         /* buffer of the counters */
+    uint32_t *counters;     /* its contents */
     uint32_t last_buffer;   /* number of the newest command buffer; 0: none yet */
-    an_ticket tickets;      /* steps handed over; the step's number in the words is its ticket's low half */
+    an_ticket tickets;      /* steps submitted; a step's number in the counters is its ticket's low half */
     an_ticket ended;        /* of these */
     struct an_mtl_run *run; /* [AN_STEPS_IN_FLIGHT], step t at t % AN_STEPS_IN_FLIGHT */
-    bool hung;              /* a command buffer has not ended after HANG_SECONDS: nothing waits for it again */
+    bool hung;              /* a command buffer has not ended after hang_s: nothing waits for it again */
+    double hang_s;          /* time awake without any command buffer ending; ANNEAL_METAL_TIMEOUT */
+    double retry_s;         /* how long the display watchdog is waited out; ANNEAL_METAL_RETRY */
     bool profile;           /* a command buffer a launch, for its time */
     double busy_s;          /* GPU time of all command buffers that have ended */
     an_device_options options;
@@ -59,19 +68,20 @@ struct an_device {
     an_device *cpu;
 };
 
-/* Steps [from, to) that are the CPU's: run when all launches before number `before` have ended, before it begins. */
-typedef struct an_mtl_host {
+/* Steps [from, to) that run on the CPU: after launches [0, before) have ended, before launch `before` begins. */
+typedef struct an_mtl_cpu_steps {
     int32_t before, from, to;
     bool commits; /* writes state */
     an_plan plan; /* of these steps alone */
     an_exec *exec;
-} an_mtl_host;
-enum { AN_MTL_HOSTS = 200 }; /* the most that a plan may have */
+} an_mtl_cpu_steps;
+enum { AN_MTL_MOST_CPU_STEPS = 200 }; /* the most that a plan may have */
 
 typedef struct an_mtl_launch {
-    an_id pipeline;       /* not owned */
-    int32_t step, commit; /* number of the plan's step; number among the launches that write state, -1 */
-    uint32_t groups[3], threads;
+    an_id pipeline;              /* not owned */
+    int32_t step, commit;        /* number of the plan's step; number among the launches that write state, -1 */
+    uint32_t groups[3], threads; /* thread blocks, and threads in each */
+    double estimate_s;           /* of its time on the slowest GPU */
     int32_t n_binds;
     const an_bind *bind;
     const void *params; /* for setBytes: what AN_BIND_PARAMS names */
@@ -84,24 +94,24 @@ struct an_exec {
     an_id *library, *pipeline; /* owned */
     int32_t n_libraries, n_pipelines, n_launches, n_commits;
     an_mtl_launch *launch;
-    an_id gate[AN_STEPS_IN_FLIGHT];       /* buffers of indirect group counts, one for each step under way */
+    an_id gate[AN_STEPS_IN_FLIGHT];       /* buffers of indirect thread block counts, one for each step in flight */
     uint32_t *opened[AN_STEPS_IN_FLIGHT]; /* their contents */
-    an_id counts;                         /* buffer: the group counts that an open gate gives */
-    int32_t a_buffer;                     /* launches a command buffer takes: moved by its time */
-    double *seconds;   /* [n_steps], of the last run with a command buffer a launch; of host steps always */
-    an_mtl_host *host; /* [n_hosts], in order */
-    int32_t n_hosts;
-    an_buffer host_scratch, *host_slot; /* [cap_host_slots]: the scratch, then the step's */
-    int cap_host_slots;
+    an_id counts;                         /* buffer: the thread block counts that an open gate gives */
+    double buffer_s;                      /* estimated time that a command buffer takes: adapted to what it took */
+    double *seconds;       /* [n_steps], of the last run with a command buffer a launch; of CPU steps always */
+    an_mtl_cpu_steps *cpu; /* [n_cpu], in order */
+    int32_t n_cpu;
+    an_buffer cpu_scratch, *cpu_slot; /* [cap_cpu_slots]: the scratch, then the step's */
+    int cap_cpu_slots;
 };
 
-/* A library of a text (+1), and a pipeline (+1) of one of its kernels, to be launched with `threads` threads a group;
- * NULL and a sentence. */
+/* A library of a text (+1), and a pipeline (+1) of one of its kernels for thread blocks of `threads` threads; NULL and a
+ * sentence. */
 an_id an_mtl_compile(an_err *err, an_device *d, const char *text, const char *what);
 an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads, const char *what);
 void an_mtl_self_check(an_self_check_fn *tell, void *user);
 
-an_status an_mtl_own_make(an_err *err, an_device *d);
+an_status an_mtl_builtin_make(an_err *err, an_device *d);
 an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);
 void an_mtl_unload(an_device *d, an_exec *e);
 
@@ -110,25 +120,26 @@ an_status an_mtl_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns
 bool an_mtl_done(an_device *d, an_ticket t);
 void an_mtl_run_free(an_device *d);
 
-/* Makes ready what e->host[] says; runs one of them: the GPU must be done with what it reads and writes. */
-an_status an_mtl_host_load(an_err *err, an_device *d, an_exec *e, an_load_stats *stats);
-an_status an_mtl_host_run(an_err *err, an_device *d, an_exec *e, an_mtl_host *h, const an_buffer *slots, int n_slots);
-void an_mtl_host_unload(an_device *d, an_exec *e);
+/* Compiles the steps in e->cpu[]; runs one of them: the GPU must be done with all that it reads and writes. */
+an_status an_mtl_cpu_load(an_err *err, an_device *d, an_exec *e, an_load_stats *stats);
+an_status an_mtl_cpu_run(an_err *err, an_device *d, an_exec *e, an_mtl_cpu_steps *h, const an_buffer *slots,
+                         int n_slots);
+void an_mtl_cpu_unload(an_device *d, an_exec *e);
 
-/* A buffer larger than Metal makes: one piece of memory, and a Metal buffer over each `bytes` of it. */
-typedef struct an_mtl_parts {
+/* A buffer larger than Metal's largest: one range of memory, with a Metal buffer over each `bytes` of it. */
+typedef struct an_mtl_segments {
     uint64_t bytes;
     int n;
-    an_id part[];
-} an_mtl_parts;
-/* The Metal buffer that holds byte *at of `b`; *at: from its own beginning. */
-static inline an_id an_mtl_part(const an_buffer *b, int64_t *at)
+    an_id segment[];
+} an_mtl_segments;
+/* The Metal buffer that holds byte *at of `b`; *at becomes the offset in it. */
+static inline an_id an_mtl_segment(const an_buffer *b, int64_t *at)
 {
-    const an_mtl_parts *p = b->parts;
+    const an_mtl_segments *p = b->parts;
     if (!p) return (an_id)(uintptr_t)b->handle;
-    an_id part = p->part[(uint64_t)*at / p->bytes];
+    an_id segment = p->segment[(uint64_t)*at / p->bytes];
     *at %= (int64_t)p->bytes;
-    return part;
+    return segment;
 }
 
 /* A shared buffer of `bytes`, zeroed; NULL and a sentence. */

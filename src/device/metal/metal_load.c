@@ -1,9 +1,10 @@
-/* metal_load.c: a plan to pipelines: texts, libraries compiled from them, and the list of launches.
+/* metal_load.c: makes a plan runnable: kernel texts, the libraries compiled from them, pipelines, and the list of launches.
  *
- * Row programs share what stands in front of them, so they are compiled together, in one library; a template's text is
- * a library of its own. When the common library does not compile, its programs are compiled one by one: the sentence
- * names the one that fails. Metal keeps what it has compiled on disk by itself. */
+ * Loop kernels share their prelude (dialect, exact.h), so all of them are one library; a template's text is a library of its
+ * own, shared by equal texts. If the common library does not compile, its kernels are compiled one by one, so that the
+ * error names the kernel at fault. Metal itself keeps compiled code on disk: there is no cache here. */
 #include "device/metal/metal_internal.h"
+#include "device/metal/apple_roofline.h"
 
 #include "base/map.h"
 #include "platform/platform.h"
@@ -14,8 +15,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The kernels that are not a plan's: memory, and the commit protocol of DESIGN.md. */
-static const char own_text[] =
+/* Kernels that belong to no plan: fills, copies, and the commit protocol (metal_run.c). */
+static const char builtin_text[] =
     "#include <metal_stdlib>\n"
     "using namespace metal;\n"
     "#define MEMORY(type, zero, copy) \\\n"
@@ -26,8 +27,8 @@ static const char own_text[] =
     "from[i]; }\n"
     "MEMORY(uint, an_zero, an_copy)\n"
     "MEMORY(uchar, an_zero_bytes, an_copy_bytes)\n"
-    "/* words: progress, begun, committed. All command buffers before number n have completed in an unbroken row when\n"
-    " * progress is n - 1: then state may be written, and the launches behind get their group counts. */\n"
+    "/* words: progress, begun, committed. progress is n - 1 when all command buffers before number n have completed:\n"
+    " * then state may be written, and the launches behind the gate get their thread block counts. */\n"
     "kernel void an_gate(device uint *words [[buffer(0)]], device uint *gate [[buffer(1)]],\n"
     "                    device const uint *counts [[buffer(2)]], constant uint4 &a [[buffer(3)]],\n"
     "                    uint i [[thread_position_in_grid]])\n"
@@ -41,7 +42,7 @@ static const char own_text[] =
     "{\n"
     "    if (words[0] == a.x - 1u) words[0] = a.x;\n"
     "}\n"
-    "/* Behind all work of step a.y. The row is unbroken, so the gate has opened, where the step has one. */\n"
+    "/* Behind all work of step a.y. If the chain is unbroken, the gate of the step (if it has one) was open. */\n"
     "kernel void an_commit(device uint *words [[buffer(0)]], constant uint4 &a [[buffer(1)]])\n"
     "{\n"
     "    if (words[0] == a.x - 1u) words[2] = a.y;\n"
@@ -49,7 +50,7 @@ static const char own_text[] =
 
 /* ---------------------------------------------------------------------------------------------- compiling */
 
-/* Everything about arithmetic is said: defaults differ between systems. */
+/* Sets every option about arithmetic: defaults differ between versions of macOS. */
 static an_id compile_options(const an_device *d)
 {
     an_id o = an_objc_new("MTLCompileOptions");
@@ -65,7 +66,7 @@ static an_id compile_options(const an_device *d)
     return o;
 }
 
-/* A library (+1), or NULL and what the compiler says. A warning is set beside a library: that is no failure. */
+/* A library (+1), or NULL and the compiler's message. `error` beside a library is a warning, not a failure. */
 an_id an_mtl_compile(an_err *err, an_device *d, const char *text, const char *what)
 {
     an_id options = compile_options(d), error = NULL;
@@ -83,7 +84,7 @@ an_id an_mtl_compile(an_err *err, an_device *d, const char *text, const char *wh
     return library;
 }
 
-/* A pipeline (+1) of a kernel that is launched with `threads` threads a group. */
+/* A pipeline (+1) of a kernel that is launched in thread blocks of `threads` threads. */
 an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads, const char *what)
 {
     an_id error = NULL, function = an_send(library_function, library, an_string(entry));
@@ -110,17 +111,17 @@ an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entr
     return pipeline;
 }
 
-an_status an_mtl_own_make(an_err *err, an_device *d)
+an_status an_mtl_builtin_make(an_err *err, an_device *d)
 {
-    static const char *const names[AN_N_OWN] = {"an_zero", "an_copy",  "an_zero_bytes", "an_copy_bytes",
-                                                "an_gate", "an_chain", "an_commit"};
-    static const uint32_t threads[AN_N_OWN] = {256, 256, 256, 256, 32, 32, 32};
-    an_id library = an_mtl_compile(err, d, own_text, "anneal's own small kernels");
+    static const char *const names[AN_N_BUILTIN] = {"an_zero", "an_copy",  "an_zero_bytes", "an_copy_bytes",
+                                                    "an_gate", "an_chain", "an_commit"};
+    static const uint32_t threads[AN_N_BUILTIN] = {256, 256, 256, 256, 32, 32, 32};
+    an_id library = an_mtl_compile(err, d, builtin_text, "anneal's own small kernels");
     if (!library) return AN_E_DEVICE;
     an_status status = AN_OK;
-    for (int i = 0; i < AN_N_OWN && status == AN_OK; i++) {
-        d->own[i] = an_mtl_pipeline(err, d, library, names[i], threads[i], "anneal's own small kernels");
-        if (!d->own[i]) status = AN_E_DEVICE;
+    for (int i = 0; i < AN_N_BUILTIN && status == AN_OK; i++) {
+        d->builtin[i] = an_mtl_pipeline(err, d, library, names[i], threads[i], "anneal's own small kernels");
+        if (!d->builtin[i]) status = AN_E_DEVICE;
     }
     an_release(library);
     return status;
@@ -128,23 +129,23 @@ an_status an_mtl_own_make(an_err *err, an_device *d)
 
 /* ---------------------------------------------------------------------------------------------- texts of a plan */
 
-typedef struct unit { /* a template's library, or a row program's place in the common one */
+typedef struct module { /* the library of a template's text; equal texts share it */
     uint64_t hash;
     int32_t library;
-    char *text; /* NULL for row programs */
-} unit;
+    char *text;
+} module;
 
 typedef struct loading {
     an_err *err;
     an_device *d;
     an_exec *e;
-    unit *unit; /* [n_units] */
-    int32_t n_units;
-    int32_t *row_library; /* [n_kernels]: library of a row program, -1: not yet */
+    module *module; /* [n_modules] */
+    int32_t n_modules;
+    int32_t *loop_library; /* [n_kernels]: library of a loop kernel, -1: not yet */
     int32_t n_compiled;
 } loading;
 
-static void row_name(char *out, size_t cap, int32_t kernel)
+static void loop_name(char *out, size_t cap, int32_t kernel)
 {
     snprintf(out, cap, "row_%d", (int)kernel);
 }
@@ -158,13 +159,13 @@ static int32_t add_library(loading *l, const char *text, const char *what)
     return l->e->n_libraries++;
 }
 
-/* Is the step a row program of the GPU's? */
-static bool is_row(const an_plan *p, int32_t step)
+/* Whether the step is a loop kernel on the GPU. */
+static bool is_loop(const an_plan *p, int32_t step)
 {
     return p->kernel[p->step[step].kernel].kind == AN_KERNEL_LOOP && !p->step[step].fallback;
 }
 
-/* What a GPU of Apple's cannot run, and the CPU was not allowed to, is an error that names the op. */
+/* A step that the GPU cannot run, and that the CPU was not allowed to run, is an error that names the kernel. */
 static an_status refuse(loading *l, int32_t step, const char *why)
 {
     const an_plan_step *s = &l->e->plan->step[step];
@@ -173,43 +174,43 @@ static an_status refuse(loading *l, int32_t step, const char *why)
                    strstr(why, "fallback=cpu") ? "" : "; device=cpu or fallback=cpu runs it");
 }
 
-/* Each row program alone: after the common library failed, to find the one that does not compile. */
-static an_status compile_rows_apart(loading *l)
+/* After the common library failed: compiles each loop kernel alone, to find the one that does not compile. */
+static an_status compile_loops_one_by_one(loading *l)
 {
     const an_plan *p = l->e->plan;
     for (int32_t s = 0; s < p->n_steps; s++) {
         const int32_t k = p->step[s].kernel;
-        if (!is_row(p, s) || l->row_library[k] >= 0) continue;
+        if (!is_loop(p, s) || l->loop_library[k] >= 0) continue;
         char name[32];
         an_text t = {0};
-        row_name(name, sizeof name, k);
+        loop_name(name, sizeof name, k);
         an_render_module(p, &p->step[s], &l->d->gpu, name, &t);
-        l->row_library[k] = t.failed ? -1 : add_library(l, t.data, p->kernel[k].name);
+        l->loop_library[k] = t.failed ? -1 : add_library(l, t.data, p->kernel[k].name);
         an_text_free(&t);
-        if (l->row_library[k] < 0) return l->err->code ? l->err->code : an_fail_nomem(l->err, "a kernel's text", 0);
+        if (l->loop_library[k] < 0) return l->err->code ? l->err->code : an_fail_nomem(l->err, "a kernel's text", 0);
     }
     return AN_OK;
 }
 
-static an_status compile_rows(loading *l)
+static an_status compile_loops(loading *l)
 {
     const an_plan *p = l->e->plan;
     an_text all = {0};
     for (int32_t s = 0; s < p->n_steps; s++) {
         const int32_t k = p->step[s].kernel;
         char name[32];
-        if (!is_row(p, s) || l->row_library[k] >= 0) continue;
+        if (!is_loop(p, s) || l->loop_library[k] >= 0) continue;
         const char *why = an_render_gpu_refusal(p->kernel[k].u.loop, l->d->gpu.dialect);
         if (why) {
             an_text_free(&all);
             return refuse(l, s, why);
         }
-        row_name(name, sizeof name, k);
+        loop_name(name, sizeof name, k);
         if (!all.len)
             an_render_module(p, &p->step[s], &l->d->gpu, name, &all);
         else
             an_render_gpu(p->kernel[k].u.loop, name, &l->d->gpu, false, &all);
-        l->row_library[k] = 0;
+        l->loop_library[k] = 0;
     }
     if (!all.len) return AN_OK;
     an_err first = {0};
@@ -219,8 +220,8 @@ static an_status compile_rows(loading *l)
     l->err = err;
     an_text_free(&all);
     for (int32_t k = 0; k < p->n_kernels; k++)
-        if (l->row_library[k] >= 0) l->row_library[k] = library;
-    return library >= 0 ? AN_OK : compile_rows_apart(l);
+        if (l->loop_library[k] >= 0) l->loop_library[k] = library;
+    return library >= 0 ? AN_OK : compile_loops_one_by_one(l);
 }
 
 /* The library of a template's step: equal texts are compiled once. */
@@ -234,16 +235,16 @@ static int32_t template_library(loading *l, const an_plan_step *s)
         return -1;
     }
     const uint64_t hash = an_hash(t.data, t.len, 0);
-    for (int32_t i = 0; i < l->n_units; i++)
-        if (l->unit[i].hash == hash && !strcmp(l->unit[i].text, t.data)) {
+    for (int32_t i = 0; i < l->n_modules; i++)
+        if (l->module[i].hash == hash && !strcmp(l->module[i].text, t.data)) {
             an_text_free(&t);
-            return l->unit[i].library;
+            return l->module[i].library;
         }
     const int32_t library = add_library(l, t.data, l->e->plan->kernel[s->kernel].name);
     if (library < 0)
         an_text_free(&t);
     else
-        l->unit[l->n_units++] = (unit){.hash = hash, .library = library, .text = t.data};
+        l->module[l->n_modules++] = (module){.hash = hash, .library = library, .text = t.data};
     return library;
 }
 
@@ -267,7 +268,7 @@ static an_id find_pipeline(loading *l, entry_key *known, int32_t library, const 
     return e->pipeline[e->n_pipelines++] = pipeline;
 }
 
-/* Fills and copies are kernels too: a blit encoder would cut the command buffer's encoder in two. */
+/* Fills and copies are kernels too: a blit encoder would split the command buffer's compute encoder in two. */
 static an_status memory_launch(loading *l, int32_t s)
 {
     enum { THREADS = 256 };
@@ -286,7 +287,7 @@ static an_status memory_launch(loading *l, int32_t s)
     *n = (uint32_t)elements;
     for (int i = 0; i <= copy; i++) b[i] = (an_bind){.kind = AN_BIND_ARG, .index = (uint8_t)i, .arg = (int16_t)i};
     b[1 + copy] = (an_bind){.kind = AN_BIND_PARAMS, .index = (uint8_t)(1 + copy)};
-    l->e->launch[l->e->n_launches++] = (an_mtl_launch){.pipeline = l->d->own[AN_OWN_ZERO + copy + 2 * !words],
+    l->e->launch[l->e->n_launches++] = (an_mtl_launch){.pipeline = l->d->builtin[AN_BUILTIN_ZERO + copy + 2 * !words],
                                                        .step = s,
                                                        .commit = st->commit ? l->e->n_commits++ : -1,
                                                        .groups = {(uint32_t)an_ceil_div(elements, THREADS), 1, 1},
@@ -298,19 +299,19 @@ static an_status memory_launch(loading *l, int32_t s)
     return AN_OK;
 }
 
-/* Step s is the CPU's: it joins the ones before it if the GPU has nothing to do in between. */
-static an_status host_step(loading *l, int32_t s)
+/* Step s runs on the CPU, together with the CPU steps before it when no launch of the GPU lies between. */
+static an_status add_cpu_step(loading *l, int32_t s)
 {
     an_exec *e = l->e;
-    an_mtl_host *last = e->n_hosts ? &e->host[e->n_hosts - 1] : NULL;
+    an_mtl_cpu_steps *last = e->n_cpu ? &e->cpu[e->n_cpu - 1] : NULL;
     if (last && last->before == e->n_launches) {
         last->to = s + 1;
         return AN_OK;
     }
-    if (e->n_hosts == AN_MTL_HOSTS)
+    if (e->n_cpu == AN_MTL_MOST_CPU_STEPS)
         return an_fail(l->err, AN_E_UNSUPPORTED,
-                       "metal: GPU and CPU would take turns more than %d times in a step; use device=cpu", e->n_hosts);
-    e->host[e->n_hosts++] = (an_mtl_host){.before = e->n_launches, .from = s, .to = s + 1};
+                       "metal: GPU and CPU would take turns more than %d times in a step; use device=cpu", e->n_cpu);
+    e->cpu[e->n_cpu++] = (an_mtl_cpu_steps){.before = e->n_launches, .from = s, .to = s + 1};
     return AN_OK;
 }
 
@@ -320,16 +321,16 @@ static an_status step_launches(loading *l, entry_key *known, int32_t s)
     const an_plan_step *st = &p->step[s];
     const an_kernel *k = &p->kernel[st->kernel];
     an_gpu_step g;
-    if (st->fallback) return host_step(l, s);
+    if (st->fallback) return add_cpu_step(l, s);
     if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY) return memory_launch(l, s);
     const char *why = an_gpu_step_make(p, st, &l->d->gpu, &g);
     if (why) return refuse(l, s, why);
     if (g.n_launches == 0) return AN_OK;
-    const int32_t library = is_row(p, s) ? l->row_library[st->kernel] : template_library(l, st);
+    const int32_t library = is_loop(p, s) ? l->loop_library[st->kernel] : template_library(l, st);
     if (library < 0) return l->err->code;
     void *params = an_arena_copy(&l->e->arena, &g.params, AN_MAX(g.params_bytes, 1));
     char name[32];
-    row_name(name, sizeof name, st->kernel);
+    loop_name(name, sizeof name, st->kernel);
     for (int i = 0; i < g.n_launches; i++) {
         const an_gpu_launch *from = &g.launch[i];
         an_mtl_launch *to = &l->e->launch[l->e->n_launches++];
@@ -349,7 +350,7 @@ static an_status step_launches(loading *l, entry_key *known, int32_t s)
     return AN_OK;
 }
 
-/* The gates of the commit protocol and what an open one copies. */
+/* The gates of the commit protocol, and the thread block counts that an open gate copies. */
 static an_status make_gates(loading *l)
 {
     an_exec *e = l->e;
@@ -374,37 +375,48 @@ static an_status load_plan(loading *l)
     e->library = AN_NEW_ARRAY(&e->arena, an_id, n + (size_t)p->n_kernels);
     e->pipeline = AN_NEW_ARRAY(&e->arena, an_id, launches);
     e->seconds = AN_NEW_ARRAY(&e->arena, double, n);
-    e->host = AN_NEW_ARRAY(&e->arena, an_mtl_host, AN_MTL_HOSTS);
-    l->unit = calloc(n, sizeof *l->unit);
-    l->row_library = malloc(sizeof *l->row_library * ((size_t)p->n_kernels + 1));
+    e->cpu = AN_NEW_ARRAY(&e->arena, an_mtl_cpu_steps, AN_MTL_MOST_CPU_STEPS);
+    l->module = calloc(n, sizeof *l->module);
+    l->loop_library = malloc(sizeof *l->loop_library * ((size_t)p->n_kernels + 1));
     entry_key *known = calloc(launches, sizeof *known);
     an_status status = AN_OK;
-    if (!e->launch || !e->library || !e->pipeline || !e->seconds || !e->host || !l->unit || !l->row_library || !known)
+    if (!e->launch || !e->library || !e->pipeline || !e->seconds || !e->cpu || !l->module || !l->loop_library || !known)
         status = an_fail_nomem(l->err, "a loaded plan", launches * sizeof *known);
-    for (int32_t k = 0; status == AN_OK && k < p->n_kernels; k++) l->row_library[k] = -1;
-    if (status == AN_OK) status = compile_rows(l);
+    for (int32_t k = 0; status == AN_OK && k < p->n_kernels; k++) l->loop_library[k] = -1;
+    if (status == AN_OK) status = compile_loops(l);
     for (int32_t s = 0; status == AN_OK && s < p->n_steps; s++) status = step_launches(l, known, s);
     if (status == AN_OK) status = make_gates(l);
     free(known);
     return status;
 }
 
+/* Each launch's share of the time that its step would take on the slowest GPU: how the first step is divided into command
+ * buffers, before anything was measured. */
+static void estimate_launches(an_exec *e)
+{
+    for (int32_t i = 0, n = 1; i < e->n_launches; i += n) {
+        for (n = 1; i + n < e->n_launches && e->launch[i + n].step == e->launch[i].step;) n++;
+        const double seconds = an_apple_roofline_slowest(e->plan, e->launch[i].step);
+        for (int32_t k = 0; k < n; k++) e->launch[i + k].estimate_s = seconds / n;
+    }
+}
+
 an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats)
 {
-    enum { FIRST_A_BUFFER = 100 };
     an_exec *e = calloc(1, sizeof *e);
     if (!e) return an_fail_nomem(err, "a loaded plan", sizeof *e);
     e->plan = p;
-    e->a_buffer = FIRST_A_BUFFER;
+    e->buffer_s = AN_TARGET_SECONDS;
     loading l = {.err = err, .d = d, .e = e};
     const double began = an_seconds();
     void *pool = an_mtl.pool_push();
     an_status status = load_plan(&l);
     an_mtl.pool_pop(pool);
-    if (status == AN_OK) status = an_mtl_host_load(err, d, e, stats);
-    for (int32_t i = 0; i < l.n_units; i++) free(l.unit[i].text);
-    free(l.unit);
-    free(l.row_library);
+    if (status == AN_OK) estimate_launches(e);
+    if (status == AN_OK) status = an_mtl_cpu_load(err, d, e, stats);
+    for (int32_t i = 0; i < l.n_modules; i++) free(l.module[i].text);
+    free(l.module);
+    free(l.loop_library);
     if (status != AN_OK) {
         an_mtl_unload(d, e);
         return status;
@@ -429,7 +441,7 @@ void an_mtl_unload(an_device *d, an_exec *e)
     if (e->counts) d->allocated -= table;
     an_release(e->counts);
     an_mtl.pool_pop(pool);
-    an_mtl_host_unload(d, e);
+    an_mtl_cpu_unload(d, e);
     an_arena_free(&e->arena);
     free(e);
 }

@@ -16,7 +16,7 @@
 #include <string.h>
 #include <time.h>
 
-typedef struct examiner {
+typedef struct checker {
     an_self_check_fn *tell;
     void *user;
     int faults;
@@ -28,9 +28,9 @@ typedef struct examiner {
     an_device d;                        /* only what compiling and buffers ask */
     an_id buffer, library, pipeline;    /* owned */
     an_id commands;                     /* of the pool */
-} examiner;
+} checker;
 
-static void say(examiner *x, bool fault, const char *what, const char *found)
+static void say(checker *x, bool fault, const char *what, const char *found)
 {
     x->faults += fault;
     x->tell(x->user, what, found, fault);
@@ -108,7 +108,7 @@ static const struct row {
 #undef OPTIONAL
 };
 
-static void compare_row(examiner *x, const struct row *r, an_sel selector, an_id class)
+static void compare_row(checker *x, const struct row *r, an_sel selector, an_id class)
 {
     char what[200], found[400];
     const bool own = r->selector[0] == '+';
@@ -133,7 +133,7 @@ static void compare_row(examiner *x, const struct row *r, an_sel selector, an_id
 }
 
 /* The methods of `owner` in an object of it, or in a class. False: one is another than it was written. */
-static bool compare(examiner *x, const char *owner, an_id class)
+static bool compare(checker *x, const char *owner, an_id class)
 {
     const int before = x->faults;
     if (!class) say(x, true, owner, "there is no object of this kind");
@@ -142,13 +142,13 @@ static bool compare(examiner *x, const char *owner, an_id class)
     return x->faults == before;
 }
 
-static bool compare_object(examiner *x, const char *owner, an_id object)
+static bool compare_object(checker *x, const char *owner, an_id object)
 {
     if (object) say(x, false, owner, x->name_of(object));
     return compare(x, owner, object ? x->class_of(object) : NULL);
 }
 
-static bool find_runtime(examiner *x)
+static bool find_runtime(checker *x)
 {
     const bool all =
         an_objc_symbol("object_getClass", &x->class_of) && an_objc_symbol("class_getInstanceMethod", &x->method_of) &&
@@ -158,7 +158,7 @@ static bool find_runtime(examiner *x)
     return all;
 }
 
-static bool compare_classes(examiner *x)
+static bool compare_classes(checker *x)
 {
     static const char *const classes[] = {"NSString", "NSError", "MTLCompileOptions"};
     bool good = compare(x, "NSObject", an_objc_class("MTLCompileOptions")); /* which has inherited them */
@@ -168,14 +168,14 @@ static bool compare_classes(examiner *x)
 
 /* ---------------------------------------------------------------------------------------------- what the GPU says */
 
-static void tell_number(examiner *x, const char *what, uint64_t bytes)
+static void tell_number(checker *x, const char *what, uint64_t bytes)
 {
     char text[24], found[80];
     snprintf(found, sizeof found, "%llu bytes (%s)", (unsigned long long)bytes, an_bytes_text((double)bytes, text));
     say(x, bytes == 0, what, found);
 }
 
-static void tell_device(examiner *x)
+static void tell_device(checker *x)
 {
     static const struct {
         const char *name;
@@ -211,7 +211,7 @@ static const char probe_text[] = "#include <metal_stdlib>\nusing namespace metal
                                  "}\n";
 
 /* Each object is made by a method that was compared before. */
-static bool make_objects(examiner *x)
+static bool make_objects(checker *x)
 {
     an_err err = {0};
     an_device *d = &x->d;
@@ -228,7 +228,7 @@ static bool make_objects(examiner *x)
     return x->pipeline && compare_object(x, "MTLComputePipelineState", x->pipeline);
 }
 
-static bool ended(examiner *x, double limit)
+static bool ended(checker *x, double limit)
 {
     const double began = an_seconds();
     const struct timespec pause = {.tv_nsec = 20000};
@@ -239,7 +239,7 @@ static bool ended(examiner *x, double limit)
     return true;
 }
 
-static void run_probe(examiner *x)
+static void run_probe(checker *x)
 {
     enum { ADDED = 7 };
     const uint32_t added = ADDED;
@@ -282,7 +282,7 @@ static void run_probe(examiner *x)
 
 /* ---------------------------------------------------------------------------------------------- all of it */
 
-static void examine(examiner *x)
+static void check_all(checker *x)
 {
     if (!find_runtime(x) || !compare_classes(x)) return;
     x->d.device = an_mtl.create_device();
@@ -293,7 +293,7 @@ static void examine(examiner *x)
 
 void an_mtl_self_check(an_self_check_fn *tell, void *user)
 {
-    examiner x = {.tell = tell, .user = user};
+    checker x = {.tell = tell, .user = user};
     an_err err = {0};
     char version[32];
     if (an_objc_load(&err) != AN_OK) {
@@ -303,7 +303,7 @@ void an_mtl_self_check(an_self_check_fn *tell, void *user)
     snprintf(version, sizeof version, "%d.%d", an_mtl.macos / 100, an_mtl.macos % 100);
     say(&x, false, "macOS", version);
     void *pool = an_mtl.pool_push();
-    examine(&x);
+    check_all(&x);
     an_release(x.pipeline);
     an_release(x.library);
     an_release(x.buffer);
