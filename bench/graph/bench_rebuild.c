@@ -18,10 +18,6 @@ struct an_ctx {
     an_graph g;
     an_err err;
 };
-an_graph *an_ctx_graph(an_ctx *cx)
-{
-    return &cx->g;
-}
 
 enum { LAYERS = 12, B = 8, TOKENS = 256, C = 384, H = 6, V = 50304, D = C / H, HIDDEN = 4 * C };
 

@@ -6,6 +6,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 an_status an_fail(an_err *err, an_status code, const char *fmt, ...)
@@ -33,4 +34,16 @@ void an_err_clear(an_err *err)
 {
     err->code = AN_OK;
     err->text[0] = '\0';
+}
+
+bool an_grow(void **array, int32_t n, int32_t *cap, size_t bytes)
+{
+    if (n < *cap) return true;
+    int32_t more = *cap ? 2 * *cap : 16;
+    void *bigger = realloc(*array, bytes * (size_t)more);
+    if (!bigger) return false;
+    memset((char *)bigger + bytes * (size_t)n, 0, bytes * (size_t)(more - n));
+    *array = bigger;
+    *cap = more;
+    return true;
 }

@@ -30,6 +30,10 @@ an_status an_fail_nomem(an_err *err, const char *what, size_t bytes);
 
 void an_err_clear(an_err *err);
 
+/* Makes room for one more element in a malloc'ed array that holds n of `cap`; doubles it when it is full. New elements are
+ * zero. False: out of memory, and the array is as it was. */
+bool an_grow(void **array, int32_t n, int32_t *cap, size_t bytes);
+
 #define AN_TRY(call)                                                                                                   \
     do {                                                                                                               \
         an_status an_try_status_ = (call);                                                                             \

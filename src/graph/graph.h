@@ -156,7 +156,7 @@ typedef struct an_emit_args { /* zero fields mean none */
 an_status an_graph_open(an_err *err, void *owner, an_graph *out);
 void an_graph_reset(an_graph *g); /* drops every node, keeps memory, persistent tensors and scopes */
 void an_graph_close(an_graph *g);
-an_graph *an_ctx_graph(an_ctx *cx); /* src/runtime/context.c: the graph of a context */
+an_graph *an_ctx_graph(an_ctx *cx); /* a context starts with its graph (runtime/context.h asserts it) */
 
 /* "gpt", then "h.0" within it: the scope "gpt.h.0". Returns false (and records it) without memory. */
 bool an_graph_scope_push(an_graph *g, const char *name);

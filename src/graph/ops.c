@@ -73,3 +73,45 @@ const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap)
     }
     return out;
 }
+
+const char *an_dtype_text(an_dtype t)
+{
+    return an_dtype_name(t);
+}
+
+size_t an_dtype_size(an_dtype t)
+{
+    return an_dtype_bytes(t);
+}
+
+bool an_dtype_parse(const char *name, an_dtype *out)
+{
+    static const struct {
+        const char *name;
+        an_dtype t;
+    } also[] = {{"f32", AN_F32}, {"fp32", AN_F32}, {"bf16", AN_BF16}, {"f16", AN_F16}, {"fp16", AN_F16},
+                {"f64", AN_F64}, {"i32", AN_I32},  {"i64", AN_I64},   {"u8", AN_U8}};
+    for (int t = 0; name && t < AN_N_DTYPES; t++)
+        if (!strcmp(name, an_dtype_name((an_dtype)t))) {
+            *out = (an_dtype)t;
+            return true;
+        }
+    for (size_t i = 0; name && i < AN_COUNT(also); i++)
+        if (!strcmp(name, also[i].name)) {
+            *out = also[i].t;
+            return true;
+        }
+    return false;
+}
+
+an_shape an_shape_of(const an_tensor *t)
+{
+    an_shape s = {.rank = t ? t->rank : 0};
+    for (int i = 0; t && i < t->rank; i++) s.dim[i] = t->shape[i];
+    return s;
+}
+
+an_dtype an_dtype_of(const an_tensor *t)
+{
+    return t ? (an_dtype)t->dtype : AN_F32;
+}

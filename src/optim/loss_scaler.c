@@ -1,13 +1,14 @@
-/* optim/loss_scaler.c: loss scaling for float16, whose smallest number is 6e-8: gradients are computed of the loss times a
- * scale and divided by it in f32 again.
+/* loss_scaler.c: loss scaling for float16, whose smallest positive number is 6e-8. Gradients are computed of loss * scale
+ * and divided by the scale again in float32.
  *
- * Owns:      the rule by which the scale moves (that of PyTorch's torch.amp.GradScaler, with its defaults), its states,
- *            the bias corrections of AdamW that leave skipped updates out, as PyTorch does.
- * Does not:  decide whether an update is good: its norm is finite (optim/optimizers.c).
+ * Owns:     the rule by which the scale changes (that of PyTorch's torch.amp.GradScaler, with its defaults), its states,
+ *           and AdamW's bias corrections that do not count skipped updates.
+ * Does not: decide whether an update is good; an update is good when its gradient norm is finite (grad_accumulate.c).
  *
- * Everything lives on the device and moves in the update itself: nothing waits, and micro-batches of one update see one
- * scale. The states are named "optimizer.*": they belong into a checkpoint beside the moments. */
-#include "runtime/runtime.h"
+ * The states live on the device and change in the update itself, so nothing waits for them, and all micro-batches of an
+ * update see one scale. They are named "optimizer.*" and are saved in a checkpoint like the moments.
+ */
+#include "optim/loss_scaler.h"
 
 #define FIRST_SCALE 65536.0
 #define GROWTH      2.0
@@ -34,13 +35,12 @@ an_tensor *an_scale_loss_at(const char *at, an_tensor *loss)
     return loss && !loss->poison ? an_mul_at(at, loss, an_loss_scale_at(at, loss->g->owner)) : loss;
 }
 
-an_tensor *an_scaler_inverse(const char *at, an_ctx *cx)
+an_tensor *an_loss_scale_inverse(const char *at, an_ctx *cx)
 {
     return an_recip_at(at, an_loss_scale_at(at, cx));
 }
 
-/* `may`: NULL, or false where nothing changes, whatever the gradients are. */
-void an_scaler_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *may)
+void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *may)
 {
     an_tensor *scale = an_loss_scale_at(at, cx), *good = number(at, cx, "optimizer.good_updates", AN_I32, 0),
               *skipped = an_skipped_updates_at(at, cx);
@@ -56,9 +56,8 @@ void an_scaler_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *may)
     an_assign_at(at, skipped, may ? an_where_at(at, may, skipped1, skipped) : skipped1);
 }
 
-/* 1 - beta^t, t being the updates that were applied, this one included: q becomes q beta + (1 - beta), which loses
- * nothing where 1 - beta^t in f32 would. */
-an_tensor *an_scaler_mass(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok)
+/* 1 - beta^t as the recurrence q' = q beta + (1 - beta), which is accurate in float32 where 1 - beta^t would cancel. */
+an_tensor *an_loss_scale_mass(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok)
 {
     an_tensor *q = number(at, cx, which == 1 ? "optimizer.mass1" : "optimizer.mass2", AN_F32, 0);
     an_tensor *q1 = an_add_num_at(at, an_mul_num_at(at, q, beta), 1 - beta);

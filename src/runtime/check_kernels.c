@@ -6,9 +6,11 @@
  * Invariant: steps run in the plan's order on the plan's own memory, so every kernel sees what it sees in training. A
  * kernel is what differs in kind, spec or text; its first launch is checked, the others only run.
  */
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #include "base/map.h"
 #include "oracle/kernel_oracle.h"
+#include "runtime/in_flight.h"
+#include "runtime/introspect.h"
 
 #include <anneal_tools.h>
 #include <math.h>

@@ -4,7 +4,7 @@
  */
 #define _DEFAULT_SOURCE  /* lstat on Linux ... */
 #define _DARWIN_C_SOURCE /* ... and on macOS */
-#include "runtime/runtime.h"
+#include "runtime/introspect.h"
 #include "platform/platform.h"
 
 #include <anneal_tools.h>

@@ -1,13 +1,14 @@
-/* runtime/memory.c: what a context holds and may hold: counters, watermarks, giving memory back; the list of waits.
+/* memory.c: watermarks, and what a context holds (an_memory_* of anneal.h).
  *
- * Owns:      the rule of the watermarks: above the high one nothing is requested, above the low one idle memory goes
- * back first. Does not:  place anything: a plan knows its bytes before it is run.
+ * The rule: above the high watermark nothing is requested; above the low one, idle plans and buffers are freed first.
+ * Both are fractions of what the device recommends. A plan knows its bytes before it runs, so nothing is half allocated.
  */
-#include "runtime/runtime.h"
-#include "base/text.h"
+#include "runtime/memory.h"
 
-#include <stdio.h>
-#include <stdlib.h>
+#include "base/text.h"
+#include "runtime/in_flight.h"
+#include "runtime/plan_cache.h"
+
 #include <string.h>
 
 static const double HIGH_MARK = 0.95, LOW_MARK = 0.8; /* of what the device recommends */
@@ -28,24 +29,6 @@ static uint64_t mark(const an_ctx *cx, double asked, double usual)
     return bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX;
 }
 
-void an_memory_freed(an_ctx *cx, an_buffer *b)
-{
-    an_wait_idle(cx); /* a step in flight may use it; its failure is said by the next call that can */
-    cx->unseen = false;
-    cx->allocated_bytes -= b->bytes;
-    cx->backend->free(cx->device, b);
-    *b = (an_buffer){0};
-}
-
-an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out)
-{
-    AN_TRY(cx->backend->alloc(&cx->err, cx->device, bytes, out));
-    cx->allocations++;
-    cx->allocated_bytes += bytes;
-    cx->peak_bytes = AN_MAX(cx->peak_bytes, cx->allocated_bytes);
-    return AN_OK;
-}
-
 /* What the stores that are not there yet, the arena and the input block would add. */
 static uint64_t missing_bytes(const an_ctx *cx, const an_plan *p)
 {
@@ -63,7 +46,7 @@ an_status an_memory_admit(an_ctx *cx, const an_cached_plan *c)
     const uint64_t more = missing_bytes(cx, c->plan);
     if (!more) return AN_OK;
     const uint64_t after = cx->allocated_bytes + more;
-    if (after > mark(cx, cx->options.low_watermark, LOW_MARK)) an_drop_idle(cx, c);
+    if (after > mark(cx, cx->options.low_watermark, LOW_MARK)) an_plan_cache_trim(cx, c);
     const uint64_t high = mark(cx, cx->options.high_watermark, HIGH_MARK);
     if (after <= high) return AN_OK;
     char need[16], most[16];
@@ -98,7 +81,7 @@ void an_memory_reset_peak(an_ctx *cx)
 an_status an_empty_cache(an_ctx *cx)
 {
     if (!cx) return AN_E_USAGE;
-    if (cx->device) an_drop_idle(cx, NULL);
+    if (cx->device) an_plan_cache_trim(cx, NULL);
     return AN_OK;
 }
 
@@ -115,24 +98,4 @@ an_status an_memory_limits(an_ctx *cx, double low, double high)
         cx->warning = "the high watermark is off: a step that does not fit may make the whole machine swap, or be "
                       "killed by the system";
     return AN_OK;
-}
-
-/* ---------------------------------------------------------------------------------------------- waits */
-
-void an_sync_note(an_ctx *cx, const char *at)
-{
-    cx->syncs++;
-    for (int i = 0; i < cx->n_waits; i++)
-        if (cx->wait[i].at == at || (at && cx->wait[i].at && !strcmp(cx->wait[i].at, at))) {
-            cx->wait[i].count++;
-            return;
-        }
-    if (!an_grow((void **)&cx->wait, cx->n_waits, &cx->cap_waits, sizeof *cx->wait)) return; /* counted all the same */
-    cx->wait[cx->n_waits++] = (an_sync){.at = at, .count = 1};
-}
-
-int an_syncs(const an_ctx *cx, an_sync *out, int cap)
-{
-    for (int i = 0; cx && i < cx->n_waits && i < cap; i++) out[i] = cx->wait[i];
-    return cx ? cx->n_waits : 0;
 }

@@ -1,27 +1,25 @@
-/* runtime/oracle_eval.c: an_eval and an_read on the device "ref": the oracle (oracle/oracle.h) over the context's graph,
- * instead of a plan.
+/* oracle_eval.c: an_eval and an_read on the device "ref": every node is evaluated by the oracle, in double, without a plan.
  *
- * Owns:      what leaves hold, as doubles; writing assigned values back; the results, one after the other in the
- * context's arena buffer. Invariant: every leaf is read before the first assignment is written: assignments take effect
- * at the end of the step, as in a plan.
+ * Owns: reading leaves as doubles, writing assigned values back, the results, one after the other in cx->arena.
+ *
+ * Invariant: every leaf is read before the first assigned value is written, because assignments take effect at the end of
+ * the step.
  */
-#include "runtime/runtime.h"
+#include "runtime/oracle_eval.h"
+
 #include "base/exact.h"
 #include "base/rng.h"
 #include "oracle/oracle.h"
+#include "runtime/buffers.h"
+#include "runtime/param_blocks.h"
+#include "runtime/stores.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { ALIGN = 64 };
 
-bool an_is_ref(const an_ctx *cx)
-{
-    return cx->backend && cx->backend->evaluates_nodes;
-}
-
-/* ---------------------------------------------------------------------------------------------- between stored bytes
- * and words */
+/* ---------------------------------------------------------------------------------------------- stored bytes and wide values */
 
 /* out: double for floats, int64_t for integers and bools */
 static void widen(an_dtype t, const void *raw, int64_t n, void *out)
@@ -53,8 +51,7 @@ static void narrow(an_dtype t, const double *x, int64_t n, void *raw)
         }
 }
 
-/* ---------------------------------------------------------------------------------------------- what the oracle asks
- * for */
+/* ---------------------------------------------------------------------------------------------- callbacks of the oracle */
 
 static an_status leaf_value(an_err *err, void *user, const struct an_tensor *leaf, void *out)
 {
@@ -97,7 +94,7 @@ static void assign(an_ctx *cx, const struct an_tensor *n, const double *value)
            (char *)cx->store[at.slot - AN_SLOT_FIRST].mem.host + at.offset);
 }
 
-/* ids: the roots, then the assignments; value[i] has room for ids[i]. */
+/* ids: the roots, then the assignments. Allocates value[i] of every id; the caller frees them. */
 static an_status evaluate(an_ctx *cx, const int32_t *ids, int n_roots, int n, double **value)
 {
     const an_oracle_options o = {
@@ -109,11 +106,7 @@ static an_status evaluate(an_ctx *cx, const int32_t *ids, int n_roots, int n, do
         if (i < n_roots) bytes += (size_t)an_round_up((int64_t)node_bytes(cx, ids[i]), ALIGN);
     }
     AN_TRY(an_oracle_eval(&cx->err, &cx->graph, &o, leaf_value, cx, ids, n, value));
-    if (cx->arena.bytes < bytes) {
-        cx->allocated_bytes -= cx->arena.bytes;
-        cx->backend->free(cx->device, &cx->arena);
-        AN_TRY(an_device_alloc(cx, bytes, &cx->arena));
-    }
+    AN_TRY(an_buffer_reserve(cx, &cx->arena, (int64_t)bytes));
     for (int i = 0; i < n; i++) {
         const struct an_tensor *t = cx->graph.node[ids[i]];
         if (i >= n_roots) {

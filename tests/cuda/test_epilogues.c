@@ -6,7 +6,7 @@
 
 #include "cuda/fake.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #include "device/cuda/cuda_internal.h"
 
 static int start(void **state)

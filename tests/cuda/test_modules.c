@@ -6,7 +6,7 @@
 
 #include "proof/train_case.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #include "base/map.h"
 #include "codegen/gpu_step.h"
 #include "codegen/render.h"

@@ -7,7 +7,7 @@
 #include <anneal.h> /* first: it brings the spellings for users */
 #include "cuda/fake.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #include "shim/nvrtc.h"
 #include "tools/estimate.h"
 #include "train/step.h"

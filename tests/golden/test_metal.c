@@ -3,7 +3,7 @@
  * skipped by name where its tool is missing. */
 #include "programs.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #include "device/cpu/cpu_internal.h"
 #include "codegen/gpu_module.h"
 #include "codegen/render.h"

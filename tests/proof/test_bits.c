@@ -2,7 +2,7 @@
  * cache, recomputation, fusion, compiler or interpreter, placement. Dropout is on throughout. */
 #include "proof/train_case.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 
 #include <math.h>
 

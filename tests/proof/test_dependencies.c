@@ -4,7 +4,7 @@
  * planning and loading. */
 #include "proof/train_case.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #include "ir/dependencies.h"
 
 enum { STEPS = 6, ORDERS = 4, MOST_PLANS = 64 };

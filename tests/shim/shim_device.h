@@ -7,7 +7,7 @@
 #ifndef AN_SHIM_DEVICE_H
 #define AN_SHIM_DEVICE_H
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #include "plan_run.h"
 #include "shim_build.h"
 

@@ -4,7 +4,7 @@
 #include "ops/elementwise.h"
 #include "ops/other.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #include "codegen/gpu_module.h"
 
 static const char *const path = "docs/ops.md";

@@ -1,7 +1,7 @@
 /* graph_case.h: a graph without a context or a device, for the tests of src/graph: leaves with data, evaluated by the
  * reference.
  *
- * Owns:     an_ctx_graph of these programs (src/runtime/context.c has the library's).
+ * Owns:     an an_ctx of these programs, which starts with its graph as the library's does (an_ctx_graph).
  * Does not: hold more than CASE_LEAVES leaves at a time. Every helper ends the running test when it cannot do its part.
  */
 #ifndef AN_GRAPH_CASE_H
@@ -22,10 +22,6 @@ struct an_ctx {
     an_graph g;
     an_err err;
 };
-an_graph *an_ctx_graph(an_ctx *cx)
-{
-    return &cx->g;
-}
 
 enum { CASE_LEAVES = 16 };
 

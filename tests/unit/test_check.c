@@ -2,7 +2,7 @@
  * wrong by changing what it loads; the oracle goes by the plan. */
 #include "lib/test.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 #define an_step an_training_step
 #include "tools/selftest.h"
 #include "train/session.h"

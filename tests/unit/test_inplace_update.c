@@ -5,7 +5,7 @@
 
 #include "lib/test.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 
 #include <stdio.h>
 #include <string.h>

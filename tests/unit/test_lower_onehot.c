@@ -4,7 +4,7 @@
 
 #include "lib/test.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 
 #include <math.h>
 #include <string.h>

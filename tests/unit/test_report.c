@@ -3,7 +3,7 @@
 
 #include "lib/test.h"
 
-#include "runtime/runtime.h"
+#include "runtime/context.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,0 +1,159 @@
+/* grad_accumulate.c: gradients of parameters, packed by block and summed over micro-batches.
+ *
+ * an_backward packs the gradients of each block into one array of the block's layout. An optimizer consumes them:
+ *
+ *     an_backward   block.packed = pack(dL/dp0, dL/dp1, ...)
+ *     an_adamw      g = gradient store + packed (what is there); p, m, v updated; the store is free again
+ *
+ * When no optimizer follows in the same step, the sum is assigned to the block's gradient store instead and is the next
+ * micro-batch's starting value. An optimizer is elementwise arithmetic over the arrays p, m, v, g, so that clipping and the
+ * update of every parameter of a block are one launch.
+ *
+ * Owns: an_block's packed, kept, accumulated and accumulated_by_step; an_ctx's loss and updates.
+ */
+#include "optim/grad_accumulate.h"
+
+#include "optim/loss_scaler.h"
+#include "runtime/param_blocks.h"
+
+static an_tensor *pack(an_ctx *cx, const char *at, int b)
+{
+    an_block *bl = &cx->block[b];
+    an_tensor *src[255];
+    int64_t attr[1] = {b};
+    int32_t shape[1] = {(int32_t)bl->numel};
+    for (int i = 0; i < bl->n; i++) {
+        an_tensor *p = cx->param[bl->param[i]].tensor, *g = an_graph_grad(&cx->graph, p);
+        src[i] = g ? g : an_full_at(at, cx, bl->dtype, an_shape_of(p), 0);
+    }
+    return an_emit(&cx->graph, &(an_emit_args){.op = AN_OP_PACK,
+                                               .dtype = bl->dtype,
+                                               .rank = 1,
+                                               .shape = shape,
+                                               .n_src = bl->n,
+                                               .src = src,
+                                               .n_attr = 1,
+                                               .attr = attr,
+                                               .at = at});
+}
+
+an_tensor *an_grad(an_tensor *t)
+{
+    if (!t || t->poison) return NULL;
+    return an_graph_grad(t->g, t);
+}
+
+/* This step's gradients plus those kept from earlier micro-batches. */
+static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
+{
+    an_block *bl = &cx->block[b];
+    if (bl->kept) return bl->kept; /* an_plan looked at the step before its optimizer came */
+    if (!bl->accumulated) return bl->packed;
+    an_tensor *kept = an_block_tensor(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches");
+    return bl->packed ? an_add_at(at, kept, bl->packed) : kept;
+}
+
+/* Gradients that no optimizer consumed in this step are kept for the next one. */
+static void keep_gradients(an_ctx *cx)
+{
+    for (int b = 0; b < cx->n_blocks; b++) {
+        an_block *bl = &cx->block[b];
+        if (!bl->packed) continue;
+        an_tensor *sum = gradient_of(cx, AN_AT, b),
+                  *kept = an_block_tensor(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches");
+        an_assign_at(AN_AT, kept, sum);
+        bl->packed = NULL;
+        bl->kept = sum;
+        bl->accumulated_by_step = true;
+    }
+}
+
+static void step_completed(an_ctx *cx)
+{
+    for (int b = 0; b < cx->n_blocks; b++) {
+        cx->block[b].accumulated = cx->block[b].accumulated_by_step;
+        cx->block[b].kept = NULL;
+    }
+    cx->updates = cx->updates_by_step;
+}
+
+static void step_discarded(an_ctx *cx)
+{
+    for (int b = 0; b < cx->n_blocks; b++) {
+        cx->block[b].packed = cx->block[b].kept = NULL;
+        cx->block[b].accumulated_by_step = cx->block[b].accumulated;
+    }
+    cx->updates_by_step = cx->updates;
+}
+
+static const an_step_hooks hooks = {
+    .before_plan = keep_gradients, .completed = step_completed, .discarded = step_discarded};
+
+void an_backward_at(const char *at, an_tensor *loss)
+{
+    if (!loss || loss->poison) return;
+    an_ctx *cx = loss->g->owner;
+    cx->hooks = &hooks;
+    if (an_layout_params(cx) != AN_OK) return;
+    an_tensor *node = an_use(&cx->graph, loss, at, "an_backward");
+    if (node->poison) return;
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (cx->block[b].packed) {
+            an_poison(&cx->graph, AN_E_USAGE, at,
+                      "an_backward: called twice in one step; add the losses, or run an_eval and an_reset between");
+            return;
+        }
+    cx->loss = node->id;
+    if (an_graph_backward(&cx->graph, node) != AN_OK) return;
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (!cx->block[b].frozen) cx->block[b].packed = pack(cx, at, b);
+}
+
+/* sqrt of the sum of squares over all blocks; padding is zero. */
+static an_tensor *global_norm(an_ctx *cx, const char *at, an_tensor **grad)
+{
+    an_tensor *sum = NULL;
+    for (int b = 0; b < cx->n_blocks; b++) {
+        if (!grad[b]) continue;
+        an_tensor *g = an_cast_at(at, grad[b], AN_F32), *s = an_sum_at(at, an_mul_at(at, g, g), AN_ALL, false);
+        sum = sum ? an_add_at(at, sum, s) : s;
+    }
+    return sum ? an_sqrt_at(at, sum) : NULL;
+}
+
+static bool all_frozen(const an_ctx *cx)
+{
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (!cx->block[b].frozen) return false;
+    return cx->n_blocks > 0;
+}
+
+bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, an_tensor *grad[AN_MAX_BLOCKS],
+                     an_tensor **norm)
+{
+    an_tensor *unscale = scaled ? an_loss_scale_inverse(at, cx) : NULL; /* f32 scalar */
+    bool any = false;
+    cx->hooks = &hooks;
+    if (an_layout_params(cx) != AN_OK) return false;
+    if (cx->n_blocks > AN_MAX_BLOCKS) {
+        an_poison(&cx->graph, AN_E_UNSUPPORTED, at, "%s: more than 64 parameter blocks", who);
+        return false;
+    }
+    an_scope_push(cx, "optimizer");
+    for (int b = 0; b < cx->n_blocks; b++) {
+        grad[b] = cx->block[b].frozen ? NULL : gradient_of(cx, at, b);
+        if (grad[b] && unscale) grad[b] = an_mul_at(at, grad[b], an_cast_at(at, unscale, cx->block[b].dtype));
+        any |= grad[b] != NULL;
+        cx->block[b].packed = NULL;
+        cx->block[b].kept = NULL;
+        cx->block[b].accumulated_by_step = false;
+    }
+    *norm = any ? global_norm(cx, at, grad) : NULL;
+    if (!any) {
+        an_scope_pop(cx);
+        if (!cx->err.code)
+            an_poison(&cx->graph, AN_E_USAGE, at, "%s: there are no gradients: %s", who,
+                      all_frozen(cx) ? "every parameter is frozen" : "call an_backward first");
+    }
+    return any;
+}

@@ -1,0 +1,14 @@
+/* grad_accumulate.h: what the optimizers share: the gradients of this update, and the norm over all parameters. */
+#ifndef AN_OPTIM_GRAD_ACCUMULATE_H
+#define AN_OPTIM_GRAD_ACCUMULATE_H
+
+#include "runtime/context.h"
+
+enum { AN_MAX_BLOCKS = 64 };
+
+/* Takes the accumulated gradients of all blocks into grad[] (NULL: frozen), divided by the loss scale when `scaled`, and
+ * their norm; enters the scope "optimizer". False (and a recorded error): there is nothing to update. */
+bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, an_tensor *grad[AN_MAX_BLOCKS],
+                     an_tensor **norm);
+
+#endif

@@ -1,0 +1,16 @@
+/* loss_scaler.h: what the optimizers need of loss scaling. */
+#ifndef AN_OPTIM_LOSS_SCALER_H
+#define AN_OPTIM_LOSS_SCALER_H
+
+#include "runtime/context.h"
+
+an_tensor *an_loss_scale_inverse(const char *at, an_ctx *cx); /* gradients of a scaled loss are multiplied by it */
+
+/* Moves the scale after an update. ok: the gradients were finite. may: NULL, or a condition; where it is false nothing
+ * changes, whatever the gradients are. */
+void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *may);
+
+/* 1 - beta^t, where t counts the updates that were applied, this one included. which: 1 for beta1, 2 for beta2. */
+an_tensor *an_loss_scale_mass(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok);
+
+#endif

@@ -1,0 +1,140 @@
+/* open.c: a context's life: its options, its device, the reset between steps, the end. */
+#include "runtime/context.h"
+
+#include "base/text.h"
+#include "runtime/in_flight.h"
+#include "runtime/plan_cache.h"
+#include "runtime/stores.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What people have set for PyTorch on a Mac is heard. */
+static an_status settle_fallback(an_ctx *cx)
+{
+    const char *asked = cx->options.fallback, *set = getenv("PYTORCH_ENABLE_MPS_FALLBACK");
+    if (!asked) cx->options.fallback = set && !strcmp(set, "1") ? "cpu" : "none";
+    static const char *const allowed[] = {"cpu", "none"};
+    for (size_t i = 0; i < AN_COUNT(allowed); i++)
+        if (!asked || !strcmp(asked, allowed[i])) return AN_OK;
+    return an_fail(&cx->err, AN_E_USAGE, "an_open: fallback is \"%s\"; it is \"cpu\" or \"none\"", asked);
+}
+
+static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
+{
+    memcpy(&cx->options, o,
+           AN_MIN(size, sizeof cx->options)); /* a program built against an older header passes fewer fields */
+    const char **text[] = {&cx->options.device,    &cx->options.isa,  &cx->options.cc,       &cx->options.cache_dir,
+                           &cx->options.recompute, &cx->options.dump, &cx->options.dump_dir, &cx->options.fallback};
+    for (size_t i = 0; i < AN_COUNT(text); i++)
+        if (*text[i] && !(*text[i] = an_arena_strdup(&cx->forever, *text[i])))
+            return an_fail_nomem(&cx->err, "the options", 0);
+    const char *r = cx->options.recompute;
+    static const char *const words[] = {"off", "on", "auto"};
+    cx->recompute = 2;
+    for (int i = 0; r && i < 3; i++)
+        if (!strcmp(r, words[i])) cx->recompute = i;
+    const an_options *mine = &cx->options;
+    AN_TRY(an_memory_limits(cx, mine->low_watermark, mine->high_watermark));
+    AN_TRY(settle_fallback(cx));
+    if (r && strcmp(r, words[cx->recompute]))
+        return an_fail(&cx->err, AN_E_USAGE, "an_open: recompute is \"%s\"; it is \"auto\", \"on\" or \"off\"", r);
+#ifndef NDEBUG
+    cx->options.verify = true;
+#endif
+    return AN_OK;
+}
+
+/* By name; "auto" is the first GPU that answers, else the CPU, and `why` says what kept the others out. */
+static an_status choose_device(an_ctx *cx, const char *name, const an_backend **out, an_device_info *info, an_text *why)
+{
+    const bool any = !strcmp(name, "auto");
+    *out = any ? NULL : an_backend_find(&cx->err, name);
+    if (!any && !*out) return cx->err.code;
+    for (int i = 0; !any || an_backend_auto(i); i++) {
+        if (any) *out = an_backend_auto(i);
+        *info = (an_device_info){0};
+        if ((*out)->probe(info)) return AN_OK;
+        if (!any) break;
+        an_text_printf(why, "; not %s: %.*s", (*out)->name, (int)strcspn(info->reason, ";"), info->reason);
+    }
+    return an_fail(&cx->err, AN_E_ENV, "%s: not available: %s", name, info->reason);
+}
+
+static an_status open_device(an_ctx *cx)
+{
+    const char *name = cx->options.device && *cx->options.device ? cx->options.device : "auto";
+    an_device_options o = {.threads = cx->options.threads,
+                           .isa = cx->options.isa,
+                           .cc = cx->options.cc,
+                           .cache_dir = cx->options.cache_dir,
+                           .exact = cx->options.exact,
+                           .tf32 = cx->options.tf32,
+                           .isolate_buffers = cx->options.place_apart,
+                           .fallback = cx->options.fallback && strcmp(cx->options.fallback, "none")};
+    an_device_info info = {0};
+    an_text why = {0};
+    const an_backend *b = NULL;
+    AN_TRY(choose_device(cx, name, &b, &info, &why));
+    an_status status = b->open(&cx->err, &o, &cx->device);
+    if (status == AN_OK)
+        cx->device_text = an_arena_printf(&cx->forever, "%s: %s%s", info.name, info.reason, why.data ? why.data : "");
+    an_text_free(&why);
+    if (status != AN_OK) return status;
+    cx->backend = b;
+    cx->graph.device_name = b->name;
+    return AN_OK;
+}
+
+an_ctx *an_open_sized(const an_options *o, size_t size)
+{
+    an_ctx *cx = calloc(1, sizeof *cx);
+    static const an_options none;
+    if (!cx) return NULL;
+    cx->loss = -1;
+    if (an_graph_open(&cx->err, cx, &cx->graph) != AN_OK) {
+        an_graph_close(&cx->graph);
+        free(cx);
+        return NULL;
+    }
+    if (keep_options(cx, o ? o : &none, o ? size : sizeof none) == AN_OK) open_device(cx);
+    return cx;
+}
+
+void an_close(an_ctx *cx)
+{
+    if (!cx) return;
+    if (cx->device) {
+        an_wait_idle(cx);
+        an_plan_cache_close(cx);
+        if (cx->arena.bytes) cx->backend->free(cx->device, &cx->arena);
+        for (int i = 0; i < AN_MAX_IN_FLIGHT; i++)
+            if (cx->inputs[i].bytes) cx->backend->free(cx->device, &cx->inputs[i]);
+    }
+    an_stores_close(cx);
+    if (cx->device) cx->backend->close(cx->device);
+    an_graph_close(&cx->graph);
+    an_arena_free(&cx->step);
+    an_arena_free(&cx->forever);
+    free(cx->miss);
+    free(cx->text);
+    free(cx->wait);
+    free(cx->image);
+    free(cx->root);
+    free(cx->asked);
+    free(cx);
+}
+
+void an_reset(an_ctx *cx)
+{
+    if (!cx) return;
+    an_graph_reset(&cx->graph);
+    an_arena_reset(&cx->step);
+    cx->n_inputs = cx->n_scalars = 0;
+    cx->effects_from = 0;
+    cx->loss = -1;
+    cx->n_roots = 0;
+    if (cx->hooks) cx->hooks->discarded(cx);
+    if (cx->device) an_err_clear(&cx->err); /* a context that never opened keeps saying why */
+}

@@ -1,0 +1,115 @@
+/* param_blocks.c: parameters of one (dtype, decay, frozen) become one block, 255 at most (an_block in context.h).
+ *
+ * Invariant: a block never moves and never grows. Parameters made after a layout go to new blocks.
+ */
+#include "runtime/param_blocks.h"
+
+#include "runtime/variables.h"
+
+enum { PARAM_ALIGN = 256 };
+
+static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
+{
+    an_block b = {.dtype = dtype, .decay = decay, .frozen = frozen, .store = {-1, -1, -1, -1}};
+    size_t each = an_dtype_bytes(dtype);
+    int64_t bytes = 0;
+    b.param = AN_NEW_ARRAY(&cx->forever, int32_t, cx->n_params);
+    if (!b.param || !an_grow((void **)&cx->block, cx->n_blocks, &cx->cap_blocks, sizeof b))
+        return an_fail_nomem(&cx->err, "parameter blocks", 0);
+    for (int i = 0; i < cx->n_params; i++) {
+        an_param_info *p = &cx->param[i];
+        if (p->block >= 0 || p->tensor->dtype != dtype || p->decay != decay || p->frozen != frozen || b.n == 255)
+            continue;
+        p->block = cx->n_blocks;
+        p->offset = bytes;
+        bytes = an_round_up(bytes + p->tensor->numel * (int64_t)each, PARAM_ALIGN);
+        b.param[b.n++] = i;
+    }
+    b.numel = bytes / (int64_t)each;
+    if (b.numel > INT32_MAX) {
+        for (int i = 0; i < b.n; i++) cx->param[b.param[i]].block = -1; /* it has no place: each an_eval says so */
+        return an_fail(&cx->err, AN_E_UNSUPPORTED,
+                       "parameters of one kind have %lld elements; a block holds at most 2147483647: give some of them "
+                       "another dtype or decay",
+                       (long long)b.numel);
+    }
+    const char *name = an_arena_printf(&cx->forever, "%s parameters %s", an_dtype_name(dtype),
+                                       frozen  ? "(frozen)"
+                                       : decay ? "with weight decay"
+                                               : "without weight decay");
+    b.store[AN_ROLE_PARAM] = an_store_new(cx, bytes, AN_USE_WEIGHT, name);
+    if (!name || b.store[AN_ROLE_PARAM] < 0) {
+        for (int i = 0; i < b.n; i++) cx->param[b.param[i]].block = -1; /* for the next attempt */
+        return an_fail_nomem(&cx->err, "parameter blocks", 0);
+    }
+    cx->block[cx->n_blocks++] = b;
+    return AN_OK;
+}
+
+an_status an_layout_params(an_ctx *cx)
+{
+    for (int i = 0; i < cx->n_params; i++)
+        if (cx->param[i].block < 0)
+            AN_TRY(new_block(cx, (an_dtype)cx->param[i].tensor->dtype, cx->param[i].decay, cx->param[i].frozen));
+    return AN_OK;
+}
+
+static int leaf_index(int block, an_role role)
+{
+    return block * AN_N_ROLES + (int)role;
+}
+
+an_tensor *an_block_tensor(an_ctx *cx, int b, an_role role, const char *name)
+{
+    an_block *bl = &cx->block[b];
+    int32_t shape[1] = {(int32_t)bl->numel};
+    if (bl->store[role] < 0) {
+        an_usage usage = role == AN_ROLE_GRAD ? AN_USE_GRADIENT : role == AN_ROLE_PARAM ? AN_USE_WEIGHT : AN_USE_MOMENT;
+        bl->store[role] = an_store_new(cx, bl->numel * (int64_t)an_dtype_bytes(bl->dtype), usage, name);
+        if (bl->store[role] < 0) return cx->graph.poison;
+    }
+    if (!bl->tensor[role])
+        bl->tensor[role] = an_persistent(&cx->graph, AN_LEAF_BLOCK, leaf_index(b, role), bl->dtype, 1, shape);
+    return bl->tensor[role] ? bl->tensor[role] : cx->graph.poison;
+}
+
+/* ---------------------------------------------------------------------------------------------- places */
+
+an_leaf_place an_leaf_place_of(void *user, an_leaf kind, int index)
+{
+    an_ctx *cx = user;
+    an_leaf_place at = {.slot = -1};
+    if (kind == AN_LEAF_PARAM) {
+        const an_param_info *p = &cx->param[index];
+        const an_store *s = &cx->store[cx->block[p->block].store[AN_ROLE_PARAM]];
+        at = (an_leaf_place){.slot = AN_SLOT_FIRST + (int32_t)(s - cx->store),
+                             .offset = p->offset,
+                             .bytes = p->tensor->numel * (int64_t)an_dtype_bytes((an_dtype)p->tensor->dtype),
+                             .usage = s->usage,
+                             .name = p->name};
+    } else if (kind == AN_LEAF_BLOCK) {
+        int32_t i = cx->block[index / AN_N_ROLES].store[index % AN_N_ROLES];
+        at = (an_leaf_place){.slot = AN_SLOT_FIRST + i,
+                             .bytes = cx->store[i].bytes,
+                             .usage = cx->store[i].usage,
+                             .name = cx->store[i].name};
+    } else if (kind == AN_LEAF_STATE) {
+        int32_t i = cx->state[index].store;
+        at = (an_leaf_place){.slot = AN_SLOT_FIRST + i,
+                             .bytes = cx->store[i].bytes,
+                             .usage = AN_USE_STATE,
+                             .name = cx->state[index].name};
+    } else {
+        at = (an_leaf_place){
+            .slot = AN_SLOT_INPUT, .usage = AN_USE_INPUT, .name = kind == AN_LEAF_SCALAR ? "scalar" : "input"};
+    }
+    return at;
+}
+
+int64_t an_pack_place(void *user, int block, int source, int64_t *block_bytes)
+{
+    an_ctx *cx = user;
+    const an_block *b = &cx->block[block];
+    *block_bytes = b->numel * (int64_t)an_dtype_bytes(b->dtype);
+    return cx->param[b->param[source]].offset;
+}

@@ -1,0 +1,16 @@
+/* param_blocks.h: the layout of parameters in blocks, and where every leaf of a graph lives. */
+#ifndef AN_RUNTIME_PARAM_BLOCKS_H
+#define AN_RUNTIME_PARAM_BLOCKS_H
+
+#include "runtime/context.h"
+
+an_status an_layout_params(an_ctx *cx); /* puts parameters made since the last call into new blocks */
+
+an_tensor *an_block_tensor(an_ctx *cx, int b, an_role role,
+                           const char *name); /* an array of block b; declared at first use */
+
+/* Callbacks of an_plan_request; `cx` is the context. */
+an_leaf_place an_leaf_place_of(void *cx, an_leaf kind, int index);
+int64_t an_pack_place(void *cx, int block, int source, int64_t *block_bytes);
+
+#endif

@@ -1,0 +1,116 @@
+/* persist.c: what a checkpoint holds, as one numbered list: parameters, then first and second moments of those that have
+ * them, then states (an_persist_* of anneal.h).
+ */
+#include "runtime/context.h"
+
+#include "runtime/in_flight.h"
+#include "runtime/param_blocks.h"
+#include "runtime/stores.h"
+
+#include <string.h>
+
+typedef struct entry {
+    const char *name; /* NULL for moments: composed by entry_name */
+    const an_tensor *t;
+    int32_t store;
+    int64_t offset;
+    int kind; /* 0 parameter, 1 and 2 first and second moment, 3 state */
+} entry;
+
+/* Entry i: parameters, then first and second moments of those that have them, then states. */
+static bool entry_at(an_ctx *cx, int i, entry *out, int *count)
+{
+    int n = 0;
+    for (int p = 0; p < cx->n_params; p++) {
+        const an_param_info *q = &cx->param[p];
+        if (n++ == i)
+            *out = (entry){q->name, q->tensor, q->block >= 0 ? cx->block[q->block].store[AN_ROLE_PARAM] : -1, q->offset,
+                           0};
+    }
+    for (an_role role = AN_ROLE_M; role <= AN_ROLE_V; role++)
+        for (int p = 0; p < cx->n_params; p++) {
+            const an_param_info *q = &cx->param[p];
+            if (q->block < 0 || cx->block[q->block].store[role] < 0) continue;
+            if (n++ == i)
+                *out = (entry){NULL, q->tensor, cx->block[q->block].store[role], q->offset, role == AN_ROLE_M ? 1 : 2};
+        }
+    for (int s = 0; s < cx->n_states; s++)
+        if (n++ == i) *out = (entry){cx->state[s].name, cx->state[s].tensor, cx->state[s].store, 0, 3};
+    if (count) *count = n;
+    return i >= 0 && i < n;
+}
+
+static const char *entry_name(an_ctx *cx, const entry *p)
+{
+    if (p->name) return p->name;
+    for (int i = 0; i < cx->n_params; i++)
+        if (cx->param[i].tensor == p->t)
+            return an_arena_printf(&cx->step, "optimizer.%c.%s", p->kind == 1 ? 'm' : 'v', cx->param[i].name);
+    return NULL;
+}
+
+int an_persist_count(an_ctx *cx)
+{
+    if (!cx) return 0;
+    entry p;
+    int n = 0;
+    entry_at(cx, -1, &p, &n);
+    return n;
+}
+
+an_status an_persist_get(an_ctx *cx, int i, an_persist *out)
+{
+    if (!cx || !out) return AN_E_USAGE;
+    entry p;
+    if (!entry_at(cx, i, &p, NULL))
+        return an_fail(&cx->err, AN_E_USAGE, "an_persist_get: there is no entry %d of %d", i, an_persist_count(cx));
+    *out = (an_persist){.name = entry_name(cx, &p),
+                        .dtype = (an_dtype)p.t->dtype,
+                        .shape = an_shape_of(p.t),
+                        .kind = p.kind == 0   ? 0
+                                : p.kind == 3 ? 2
+                                              : 1};
+    return out->name ? AN_OK : an_fail_nomem(&cx->err, "a name", 0);
+}
+
+int an_persist_find(an_ctx *cx, const char *name)
+{
+    if (!cx || !name) return -1;
+    int n = an_persist_count(cx);
+    for (int i = 0; i < n; i++) {
+        an_persist p;
+        if (an_persist_get(cx, i, &p) == AN_OK && !strcmp(p.name, name)) return i;
+    }
+    return -1;
+}
+
+static an_status ready_entry(an_ctx *cx, int i, size_t bytes, entry *out)
+{
+    if (!cx) return AN_E_USAGE;
+    if (!cx->device && !an_is_ref(cx)) return cx->err.code ? cx->err.code : AN_E_ENV;
+    AN_TRY(an_wait_idle(cx));
+    AN_TRY(an_in_flight_status(cx));
+    AN_TRY(an_layout_params(cx));
+    AN_TRY(an_stores_ready(cx));
+    if (!entry_at(cx, i, out, NULL))
+        return an_fail(&cx->err, AN_E_USAGE, "an_persist: there is no entry %d of %d", i, an_persist_count(cx));
+    size_t want = (size_t)out->t->numel * an_dtype_bytes((an_dtype)out->t->dtype);
+    if (bytes == want) return AN_OK;
+    return an_fail(&cx->err, AN_E_USAGE, "an_persist: \"%s\" has %zu bytes, not %zu", entry_name(cx, out), want, bytes);
+}
+
+an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
+{
+    if (!cx || (!dst && bytes)) return AN_E_USAGE;
+    entry p;
+    AN_TRY(ready_entry(cx, i, bytes, &p));
+    return cx->backend->read(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, dst, bytes);
+}
+
+an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
+{
+    if (!cx || (!src && bytes)) return AN_E_USAGE;
+    entry p;
+    AN_TRY(ready_entry(cx, i, bytes, &p));
+    return cx->backend->write(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, src, bytes);
+}

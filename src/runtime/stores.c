@@ -1,0 +1,127 @@
+/* stores.c: allocating persistent buffers and drawing their initial values.
+ *
+ * Invariant: initial values are a function of (seed, name, element) alone. They do not depend on the other parameters, on
+ * the number of threads or on the device.
+ */
+#include "runtime/stores.h"
+
+#include "base/map.h"
+#include "base/rng.h"
+#include "kernels/cpu_kernels.h"
+#include "platform/thread_pool.h"
+#include "runtime/buffers.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct drawing {
+    const an_cpu_templates *isa;
+    an_draw what;
+    int64_t first, n; /* elements */
+    char *out;        /* receives element `first` */
+} drawing;
+
+/* Elements a task draws; elements drawn at a time for a device whose memory the host cannot reach. */
+enum { DRAW_TASK = 1 << 15, DRAW_CHUNK = 1 << 20 };
+
+static void draw_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const drawing *w = arg;
+    int64_t at = task * DRAW_TASK;
+    w->isa->draw(&w->what, w->first + at, AN_MIN(DRAW_TASK, w->n - at),
+                 w->out + (size_t)at * an_dtype_bytes((an_dtype)w->what.dtype));
+}
+
+static void draw(drawing *w, an_pool *pool)
+{
+    an_pool_run(pool, an_ceil_div(w->n, DRAW_TASK), draw_task, w);
+}
+
+static an_status initialize(an_ctx *cx, an_pool *pool, an_store *store, int64_t offset, const an_tensor *t,
+                            const char *name, an_init init)
+{
+    if (init.kind == 0 || !t->numel) return AN_OK; /* memory arrives zeroed */
+    size_t each = an_dtype_bytes((an_dtype)t->dtype);
+    drawing w = {.isa = an_cpu_templates_find(NULL),
+                 .what = {.kind = (uint8_t)init.kind,
+                          .dtype = t->dtype,
+                          .key = an_rng_key(cx->options.seed, UINT64_MAX),
+                          .stream = an_rng_stream(an_hash(name, strlen(name), 0), 0),
+                          .a = init.a,
+                          .b = init.b},
+                 .n = t->numel};
+    if (store->mem.host) {
+        w.out = (char *)store->mem.host + offset;
+        draw(&w, pool);
+        return AN_OK;
+    }
+    char *chunk = malloc((size_t)AN_MIN(t->numel, DRAW_CHUNK) * each);
+    an_status status = chunk ? AN_OK : an_fail_nomem(&cx->err, name, (size_t)AN_MIN(t->numel, DRAW_CHUNK) * each);
+    for (w.out = chunk; w.first < t->numel && status == AN_OK; w.first += w.n) {
+        w.n = AN_MIN(DRAW_CHUNK, t->numel - w.first);
+        draw(&w, pool);
+        status = cx->backend->write(&cx->err, cx->device, &store->mem, (size_t)offset + (size_t)w.first * each, chunk,
+                                    (size_t)w.n * each);
+    }
+    free(chunk);
+    return status;
+}
+
+static an_status initialize_store(an_ctx *cx, an_pool *pool, int32_t i)
+{
+    an_store *s = &cx->store[i];
+    for (int p = 0; p < cx->n_params; p++) {
+        const an_param_info *q = &cx->param[p];
+        if (q->block >= 0 && cx->block[q->block].store[AN_ROLE_PARAM] == i)
+            AN_TRY(initialize(cx, pool, s, q->offset, q->tensor, q->name, q->init));
+    }
+    for (int p = 0; p < cx->n_states; p++)
+        if (cx->state[p].store == i)
+            AN_TRY(initialize(cx, pool, s, 0, cx->state[p].tensor, cx->state[p].name, cx->state[p].init));
+    s->ready = true;
+    return AN_OK;
+}
+
+an_status an_stores_ready(an_ctx *cx)
+{
+    int64_t weights = 0;
+    for (int i = 0; i < cx->n_stores; i++) {
+        an_store *s = &cx->store[i];
+        if (s->ready) continue;
+        if (!s->allocated) AN_TRY(an_device_alloc(cx, (size_t)s->bytes, &s->mem));
+        s->allocated = true;
+        if (s->usage == AN_USE_WEIGHT || s->usage == AN_USE_STATE) weights += s->bytes;
+    }
+    an_pool *pool =
+        NULL; /* a pool of our own, because a device's threads are not shared; worth starting for large models only */
+    if (weights > DRAW_CHUNK) AN_TRY(an_pool_open(&cx->err, cx->options.threads, &pool));
+    an_status status = AN_OK;
+    for (int i = 0; i < cx->n_stores && status == AN_OK; i++)
+        if (!cx->store[i].ready) status = initialize_store(cx, pool, i);
+    if (pool) an_pool_close(pool);
+    return status;
+}
+
+int64_t an_persistent_bytes(const an_ctx *cx, uint64_t by_usage[AN_N_USES])
+{
+    int64_t sum = 0;
+    for (int i = 0; i < cx->n_stores; i++) {
+        sum += cx->store[i].bytes;
+        if (by_usage) by_usage[cx->store[i].usage] += (uint64_t)cx->store[i].bytes;
+    }
+    return sum;
+}
+
+void an_stores_close(an_ctx *cx)
+{
+    for (int i = 0; i < cx->n_stores; i++)
+        if (cx->store[i].allocated) cx->backend->free(cx->device, &cx->store[i].mem);
+    free(cx->param);
+    free(cx->block);
+    free(cx->state);
+    free(cx->store);
+    free(cx->input);
+    free(cx->scalar);
+    free(cx->scalar_int);
+}

@@ -1,0 +1,10 @@
+/* variables.h: the tables of parameters, states, inputs and scalars, and of the persistent buffers behind them. */
+#ifndef AN_RUNTIME_VARIABLES_H
+#define AN_RUNTIME_VARIABLES_H
+
+#include "runtime/context.h"
+
+/* Declares a persistent buffer and returns its index; -1 (and a recorded error): out of memory. */
+int32_t an_store_new(an_ctx *cx, int64_t bytes, an_usage usage, const char *name);
+
+#endif
