@@ -27,12 +27,12 @@ static void die(const char *text)
 }
 
 /* Milliseconds of n steps, from the first's building to the last's loss. */
-static double steps(an_session *r, const int32_t *x, const int32_t *y, int n, float *loss)
+static double steps(an_session *r, void *const *array, int n, float *loss)
 {
     an_err err = {0};
     double begin = an_session_clock();
     for (int i = 0; i < n; i++) {
-        const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, x, y);
+        const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, array);
         an_status status = an_step_eval(&s);
         if (i == n - 1) *loss = (float)an_item(s.loss);
         if (status != AN_OK || an_session_fault(&err, r->cx) != AN_OK)
@@ -88,25 +88,23 @@ int main(int argc, char **argv)
     an_session *r;
     if (argc < 2) die("bench_launches PRESET [key=value ...]");
     if (an_train_config_open(&err, argv[1], &c) != AN_OK) die(err.text);
-    if (!c.vocab_size) c.vocab_size = 65;
+    c.task->assume(&c);
     c.gradient_accumulation_steps = 1;
     snprintf(c.device, sizeof c.device, "cuda");
+    const an_config keys = an_train_keys(&c);
     for (int i = 2; i < argc; i++)
-        if (an_config_argument(&err, &an_train_keys, &c, argv[i]) != AN_OK) die(err.text);
+        if (an_config_argument(&err, &keys, &c, argv[i]) != AN_OK) die(err.text);
     if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) die(err.text);
-    size_t n = (size_t)(c.batch_size * c.block_size);
-    int32_t *tokens = malloc(2 * n * sizeof *tokens);
-    if (!tokens) die("no memory");
-    uint64_t state = 1;
-    for (size_t i = 0; i < 2 * n; i++) {
-        state = state * 6364136223846793005u + 1442695040888963407u;
-        tokens[i] = (int32_t)((state >> 33) % (uint64_t)c.vocab_size);
-    }
+    an_array array[AN_MAX_ARRAYS];
+    an_arrays batch;
+    const int n = c.model->inputs(an_model_settings(&r->cfg), c.batch_size, array);
+    if (an_arrays_open(&err, array, n, &batch) != AN_OK) die(err.text);
+    an_arrays_random(array, n, 1, batch.data);
     float loss;
-    double ms[STEPS], run_ms[STEPS], first = steps(r, tokens, tokens + n, 1, &loss);
-    for (int i = 0; i < WARM_UP; i++) steps(r, tokens, tokens + n, 1, &loss);
-    for (int i = 0; i < STEPS; i++) ms[i] = steps(r, tokens, tokens + n, 1, &loss);
-    for (int i = 0; i < STEPS / 2; i++) run_ms[i] = steps(r, tokens, tokens + n, TOGETHER, &loss) / TOGETHER;
+    double ms[STEPS], run_ms[STEPS], first = steps(r, batch.data, 1, &loss);
+    for (int i = 0; i < WARM_UP; i++) steps(r, batch.data, 1, &loss);
+    for (int i = 0; i < STEPS; i++) ms[i] = steps(r, batch.data, 1, &loss);
+    for (int i = 0; i < STEPS / 2; i++) run_ms[i] = steps(r, batch.data, TOGETHER, &loss) / TOGETHER;
     qsort(ms, STEPS, sizeof *ms, ascending);
     qsort(run_ms, STEPS / 2, sizeof *run_ms, ascending);
     an_bill bill;
@@ -116,9 +114,9 @@ int main(int argc, char **argv)
            argv[1], ms[STEPS / 2], ms[0], run_ms[STEPS / 4], run_ms[0], first, bill.compiled, bill.compile_ms,
            bill.cached, (double)loss, (double)bill.peak_bytes * 1e-9);
     an_profile(r->cx, true);
-    for (int i = 0; i < 3; i++) steps(r, tokens, tokens + n, 1, &loss);
+    for (int i = 0; i < 3; i++) steps(r, batch.data, 1, &loss);
     print_launches(r, argv[1]);
-    free(tokens);
+    an_arrays_close(&batch);
     an_session_close(r);
     return 0;
 }

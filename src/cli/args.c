@@ -2,23 +2,33 @@
 #include "cli/cli.h"
 #include <string.h>
 
-/* Tables of a command, up to two. */
+/* The key of a command, of its own table or, before it is known which model a run is of, of any model. */
 static const an_config_field *find_key(const an_command *c, const char *key)
 {
-    const an_config_field *f = NULL;
-    for (size_t t = 0; t < 2 && c->keys[t] && !f; t++) f = an_config_find(c->keys[t], key);
-    return f;
+    const an_config_field *f = c->keys ? an_config_find(c->keys, key) : NULL;
+    return f || !c->run_keys ? f : an_train_key_find(key);
+}
+
+typedef struct name_list {
+    const char *name[192];
+    size_t n;
+} name_list;
+
+static void add_names(void *arg, const char *owner, const an_config *keys)
+{
+    name_list *l = arg;
+    (void)owner;
+    for (size_t i = 0; i < keys->n && l->n < AN_COUNT(l->name); i++) l->name[l->n++] = keys->fields[i].name;
 }
 
 static an_status unknown_key(an_err *err, const an_command *c, const char *key)
 {
-    const char *names[128];
-    size_t n = 0;
-    for (size_t t = 0; t < 2 && c->keys[t]; t++)
-        for (size_t i = 0; i < c->keys[t]->n && n + 2 < 128; i++) names[n++] = c->keys[t]->fields[i].name;
-    if (c->json) names[n++] = "json";
-    names[n++] = "quiet";
-    const char *near = an_nearest(key, names, n);
+    name_list l = {.n = 0};
+    l.name[l.n++] = "quiet";
+    if (c->json) l.name[l.n++] = "json";
+    if (c->keys) add_names(&l, "", c->keys);
+    if (c->run_keys) an_train_each_table(add_names, &l);
+    const char *near = an_nearest(key, l.name, l.n);
     if (near) return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; did you mean %s?", c->name, key, near);
     return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; anneal help %s lists them", c->name, key, c->name);
 }
@@ -102,11 +112,35 @@ an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets
 {
     for (size_t i = 0; i < args->n_settings; i++) {
         const an_setting *s = &args->settings[i];
-        for (size_t t = 0; t < n_sets; t++) {
-            if (!an_config_find(sets[t].keys, s->key)) continue;
-            AN_TRY(an_config_set(err, sets[t].keys, sets[t].values, "", s->key, s->value));
-            break;
-        }
+        size_t t = 0;
+        while (t < n_sets && !an_config_find(sets[t].keys, s->key)) t++;
+        if (t == n_sets) continue; /* of a table that the command applies by itself */
+        AN_TRY(an_config_set(err, sets[t].keys, sets[t].values, "", s->key, s->value));
+    }
+    return AN_OK;
+}
+
+/* A key of another model. */
+static an_status foreign_key(an_err *err, const an_train_config *c, const char *key)
+{
+    const an_config keys = an_train_keys(c);
+    name_list l = {.n = 0};
+    add_names(&l, "", &keys);
+    const char *near = an_nearest(key, l.name, l.n);
+    return an_fail(err, AN_E_USAGE, "%s is no setting of model %s (%.64s)%s%s%s", key, c->model->name, c->preset,
+                   near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *own, void *values, an_train_config *c)
+{
+    const an_config keys = an_train_keys(c);
+    const an_key_set set = {own, values};
+    if (own) AN_TRY(an_args_apply(err, args, &set, 1));
+    for (size_t i = 0; i < args->n_settings; i++) {
+        const an_setting *s = &args->settings[i];
+        if (own && an_config_find(own, s->key)) continue;
+        if (!an_config_find(&keys, s->key)) return foreign_key(err, c, s->key);
+        AN_TRY(an_config_set(err, &keys, c, "", s->key, s->value));
     }
     return AN_OK;
 }

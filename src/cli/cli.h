@@ -35,7 +35,8 @@ typedef struct an_args {
 
 typedef struct an_command {
     const char *name, *usage, *summary, *details;
-    const an_config *keys[2]; /* tables whose keys it takes; NULL: none */
+    const an_config *keys; /* of its own; NULL: none */
+    bool run_keys;         /* takes the settings of a run too, of whatever model */
     int min_words, max_words;
     bool json; /* takes --json */
     an_status (*run)(an_err *err, const an_args *args, int *exit_code);
@@ -50,6 +51,9 @@ const an_command *an_command_find(const char *name);
 an_status an_args_parse(an_err *err, const an_command *c, int argc, char **argv, an_args *out);
 /* Applies the settings in their order to the first set that has the key. */
 an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets, size_t n_sets);
+/* The same onto a command's own values (NULL: it has none) and the settings of a run, where a key of another model is
+ * refused. */
+an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *own, void *values, an_train_config *c);
 /* Usage, summary and keys of a command, to stdout. */
 void an_command_help(const an_command *c);
 

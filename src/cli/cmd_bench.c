@@ -21,7 +21,7 @@ static const an_config_field fields[] = {
      "of an operation: side of the matrices, MiB to copy, channels; 0: 1000, 256, 64"},
     {"iters", AN_CONFIG_INT, AT(iters), "100", 1, 1e7, NULL, "of an operation: iterations to time, after a tenth more"},
 };
-const an_config an_bench_keys = {fields, AN_COUNT(fields)};
+const an_config an_bench_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 /* ---- devices: "cpu,cuda" */
 
@@ -115,24 +115,18 @@ static an_status bench_operation(an_err *err, const an_args *args, int which, co
 
 /* ---- training steps */
 
-/* What other programs' benchmarks of these presets do on a CPU: steps timed, steps before that. */
-static const struct {
-    const char *preset;
-    int64_t steps, warmup;
-} protocols[] = {{"macbook", 60, 10},        {"demo", 60, 10}, {"char", 4, 2},
-                 {"shakespeare_char", 4, 2}, {"gpt2s", 6, 2},  {"gpt2", 2, 2}};
-
-/* nanoGPT's bench.py times 20 steps after 10: that is what a GPU gets. */
+/* nanoGPT's bench.py times 20 steps after 10: that is what a GPU gets. On a CPU a preset says how many. */
 static void protocol_of(const an_train_config *c, bench_values *v)
 {
     an_device_facts f;
     const bool cpu = an_device_find(c->device, &f) && !f.gpu;
     int64_t steps = cpu ? 4 : 20, warmup = cpu ? 2 : 10;
-    for (size_t i = 0; cpu && i < AN_COUNT(protocols); i++)
-        if (strcmp(protocols[i].preset, c->preset) == 0) {
-            steps = protocols[i].steps;
-            warmup = protocols[i].warmup;
-        }
+    const an_model *model;
+    const an_preset *p = an_preset_find(c->preset, &model);
+    if (cpu && p && p->bench_steps > 0) {
+        steps = p->bench_steps;
+        warmup = p->bench_warm;
+    }
     if (v->steps == 0) v->steps = steps;
     if (v->warmup < 0) v->warmup = warmup;
 }
@@ -216,7 +210,7 @@ static an_status bench_steps(an_err *err, const an_args *args, const bench_value
     double first_ms = 0;
     int n;
     an_text out = {0};
-    if (c->vocab_size == 0) c->vocab_size = 65; /* the characters of Shakespeare */
+    c->task->assume(c);
     AN_TRY(an_train_config_check(err, c));
     an_status status = split_devices(err, c->device, device, &n);
     for (int i = 0; i < n && status == AN_OK; i++) {
@@ -235,11 +229,11 @@ an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code)
     an_train_config c;
     const int which = operation_of(args->words[0]);
     if (which >= 0)
-        AN_TRY(an_config_defaults(err, &an_train_keys, &c));
+        AN_TRY(an_train_config_defaults(err, an_models[0], NULL, &c));
     else
         AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_bench_keys, &v));
     if (which < 0) c.threads = 2; /* as the programs it is compared with */
-    AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_bench_keys, &v}, {&an_train_keys, &c}}, 2));
+    AN_TRY(an_args_apply_run(err, args, &an_bench_keys, &v, &c));
     return which >= 0 ? bench_operation(err, args, which, &v, &c) : bench_steps(err, args, &v, &c);
 }

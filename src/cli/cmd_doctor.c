@@ -21,7 +21,7 @@ static const an_config_field fields[] = {
     {"cc", AN_CONFIG_TEXT, AT(cc), "", 0, 0, NULL, "C compiler to examine; empty: the one training would take"},
     {"cache_dir", AN_CONFIG_TEXT, AT(cache_dir), "", 0, 0, NULL, "kernel cache to examine; empty: training's"},
 };
-const an_config an_doctor_keys = {fields, AN_COUNT(fields)};
+const an_config an_doctor_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 /* ---- for people: a label, then words that wrap at 80 columns */
 

@@ -1,6 +1,7 @@
-/* cmd_eval.c: the mean loss of a checkpoint over a whole file or split. */
+/* cmd_eval.c: the mean loss of a checkpoint, and its other numbers, over a whole file or split. */
 #include "cli/cli.h"
 #include "train/evaluate.h"
+#include <string.h>
 
 typedef struct eval_values {
     int64_t threads, batch_size, step;
@@ -14,24 +15,34 @@ static const an_config_field fields[] = {
     {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
     {"step", AN_CONFIG_INT, AT(step), "-1", -1, 9e15, NULL, "of a run: the checkpoint after so many updates"},
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL, "float32, bfloat16 or float16, of matrix products"},
-    {"batch_size", AN_CONFIG_INT, AT(batch_size), "0", 0, 1 << 20, NULL, "windows at a time; 0: as in training"},
+    {"batch_size", AN_CONFIG_INT, AT(batch_size), "0", 0, 1 << 20, NULL, "samples at a time; 0: as in training"},
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
     {"threads", AN_CONFIG_INT, AT(threads), "0", 0, 4096, NULL, "CPU threads; 0: every core"},
 };
-const an_config an_eval_keys = {fields, AN_COUNT(fields)};
+const an_config an_eval_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 static an_status evaluate(an_err *err, an_session *r, const an_args *args)
 {
     an_evaluation e;
     an_text line = {0};
+    const an_model *m = r->cfg.model;
+    const an_task *task = r->cfg.task;
+    const size_t sums = an_model_sums(m);
+    const int64_t per = task->units_of(&r->cfg);
     AN_TRY(an_evaluate(err, r, AN_VAL, 0, &e));
     if (!args->json) {
-        an_text_printf(&line, "loss %.6f over %lld tokens (%lld windows of %lld)", e.loss, (long long)e.tokens,
-                       (long long)e.windows, (long long)r->cfg.block_size);
+        for (size_t i = 0; i < sums; i++)
+            an_text_printf(&line, "%s%s %.6f", i ? ", " : "", m->sums[i].name, e.number[i]);
+        an_text_printf(&line, " over %lld %s", (long long)e.units, task->units);
+        if (strcmp(task->sample, task->unit) != 0)
+            an_text_printf(&line, " (%lld %ss of %lld)", (long long)e.samples, task->sample, (long long)per);
         return an_print_line(err, &line);
     }
-    an_text_printf(&line, "{\"windows\":%lld,\"tokens\":%lld", (long long)e.windows, (long long)e.tokens);
-    an_put_json(&line, "loss", e.loss);
+    an_text_puts(&line, "{");
+    if (strcmp(task->sample, task->unit) != 0)
+        an_text_printf(&line, "\"%ss\":%lld,", task->sample, (long long)e.samples);
+    an_text_printf(&line, "\"%s\":%lld", task->units, (long long)e.units);
+    for (size_t i = 0; i < sums; i++) an_put_json(&line, m->sums[i].name, e.number[i]);
     an_text_puts(&line, "}");
     return an_print_line(err, &line);
 }

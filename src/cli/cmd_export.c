@@ -1,9 +1,8 @@
 /* cmd_export.c: a run's weights, or any file's, as others read them. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
-#include "models/gpt/gpt_weights.h"
+#include "models/model.h"
 #include <signal.h>
-#include <string.h>
 
 typedef struct export_values {
     bool best;
@@ -13,11 +12,12 @@ typedef struct export_values {
 #define AT(name) offsetof(export_values, name)
 static const an_config_field fields[] = {
     {"out", AN_CONFIG_TEXT, AT(out), "model.safetensors", 0, 0, NULL, "the file to write"},
-    {"layout", AN_CONFIG_TEXT, AT(layout), "nanogpt", 0, 0, "nanogpt|hf",
-     "names and matrices as in nanoGPT's state dict, or as in Hugging Face's GPT-2, with a config.json beside"},
+    {"layout", AN_CONFIG_TEXT, AT(layout), "", 0, 0, NULL,
+     "of a GPT, nanogpt: names and matrices as in nanoGPT's state dict (the default); hf: as in Hugging Face's GPT-2, "
+     "with a config.json beside"},
     {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
 };
-const an_config an_export_keys = {fields, AN_COUNT(fields)};
+const an_config an_export_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
 {
@@ -25,13 +25,13 @@ an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
     export_values v;
     char path[AN_CKPT_PATH_BYTES];
     an_st *st;
+    const an_model *model;
     AN_TRY(an_config_defaults(err, &an_export_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_export_keys, &v}, 1));
     AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
-    AN_TRY(an_gpt_weights_open(err, path, &st));
+    AN_TRY(an_model_open_weights(err, path, &model, &st));
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error with a sentence, not the end */
-    const bool theirs = strcmp(v.layout, "hf") == 0;
-    an_status status = an_gpt_weights_write(err, st, theirs ? AN_GPT_HUGGING_FACE : AN_GPT_NANOGPT, v.out);
+    an_status status = an_model_export(err, st, model, v.layout, v.out);
     an_st_close(st);
     return status;
 }

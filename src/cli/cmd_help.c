@@ -10,22 +10,28 @@ static const an_config_field fields[] = {
     {"format", AN_CONFIG_TEXT, offsetof(help_values, format), "text", 0, 0, "text|man|bash|zsh|fish",
      "text for people, commands and settings for a manual page, or a shell's completion"},
 };
-const an_config an_help_keys = {fields, AN_COUNT(fields)};
+const an_config an_help_keys = {.fields = fields, .n = AN_COUNT(fields)};
+
+static void put_table(void *arg, const char *owner, const an_config *keys)
+{
+    an_text *out = arg;
+    if (*owner) an_text_printf(out, "\nSettings of %s:\n", owner);
+    an_config_help(keys, out);
+}
 
 void an_command_help(const an_command *c)
 {
     an_text out = {0};
     an_text_printf(&out, "anneal %s\n    %s\n", c->usage, c->summary);
     if (c->details[0]) an_text_printf(&out, "\n%s", c->details);
-    if (c->keys[0] == &an_train_keys || c->keys[1] == &an_train_keys) {
-        an_text_puts(&out, "\nPresets:\n");
-        for (size_t i = 0; i < an_n_presets; i++)
-            an_text_printf(&out, "  %-22s%s\n", an_presets[i].name, an_presets[i].summary);
-    }
-    for (size_t t = 0; t < 2 && c->keys[t]; t++) {
-        if (t == 0) an_text_puts(&out, "\nSettings and their defaults:\n");
-        an_config_help(c->keys[t], &out);
-    }
+    const an_model *model;
+    const an_preset *p;
+    if (c->run_keys) an_text_puts(&out, "\nPresets:\n");
+    for (size_t i = 0; c->run_keys && (p = an_preset_at(i, &model)) != NULL; i++)
+        an_text_printf(&out, "  %-22s%s\n", p->name, p->summary);
+    if (c->keys || c->run_keys) an_text_puts(&out, "\nSettings and their defaults:\n");
+    if (c->keys) an_config_help(c->keys, &out);
+    if (c->run_keys) an_train_each_table(put_table, &out);
     if (c->json) an_text_puts(&out, "  --json    one line of JSON on stdout\n");
     an_print_folded(stdout, out.data ? out.data : "");
     an_text_free(&out);

@@ -14,7 +14,7 @@ static const an_config_field fields[] = {
     {"best", AN_CONFIG_BOOL, offsetof(inspect_values, best), "false", 0, 0, NULL,
      "of a run: the checkpoint with the lowest validation loss"},
 };
-const an_config an_inspect_keys = {fields, AN_COUNT(fields)};
+const an_config an_inspect_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 static void put_tensor(an_text *out, const an_st_tensor *t, an_hash128 hash, bool json)
 {

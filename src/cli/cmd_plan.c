@@ -19,7 +19,7 @@ static const an_config_field fields[] = {
      "a change, as batch/2, seq*2 or n_layer=3: what each kind would take; may be given several times"},
     {"svg", AN_CONFIG_TEXT, AT(svg), "", 0, 0, NULL, "a file for a picture of memory over the step"},
 };
-const an_config an_plan_keys = {fields, AN_COUNT(fields)};
+const an_config an_plan_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 enum { LARGEST = 5 };
 
@@ -59,6 +59,8 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
     an_memory_kind kinds[AN_PRICE_KINDS];
     an_plan_tensor big[LARGEST];
     char name[160];
+    an_model_counts counts;
+    r->cfg.model->count(an_model_settings(&r->cfg), r->cfg.batch_size, &counts);
     const struct {
         const char *key;
         uint64_t value;
@@ -83,7 +85,7 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
     an_text_puts(&line, ",\"device\":");
     an_put_json_text(&line, an_cli_device(r->cfg.device));
     an_text_printf(&line, ",\"dtype\":\"%s\",\"parameters\":%lld,\"peak_bytes\":%llu", an_dtype_text(r->cfg.dtype),
-                   (long long)an_gpt_parameters(an_gpt_config_of(r->model)), (unsigned long long)b->peak_bytes);
+                   (long long)counts.parameters, (unsigned long long)b->peak_bytes);
     an_memory_kinds(p, kinds);
     for (size_t i = 0; i < AN_PRICE_KINDS; i++)
         an_text_printf(&line, ",\"%s\":%llu", kinds[i].key, (unsigned long long)kinds[i].bytes);
@@ -146,13 +148,26 @@ static void plan_for_absent(an_train_config *c)
     snprintf(c->device, sizeof c->device, "%s", f.planned_by);
 }
 
+/* Whether the model's sizes follow from the settings alone, or from published weights. */
+static bool sizes_are_known(const an_train_config *c)
+{
+    const an_weight_formats *w = c->model->weights;
+    bool known = true;
+    for (size_t i = 0; i < c->model->n_data_keys; i++) {
+        int64_t size;
+        memcpy(&size, c->model_settings.bytes + c->model->keys->fields[i].offset, sizeof size);
+        known &= size > 0;
+    }
+    return known || (w && w->is_published && w->is_published(c->init_from));
+}
+
 /* The data matters for its size alone: a plan can be made before it is there, when the number of token ids is known. */
 static an_status open_run(an_err *err, const an_train_config *c, an_session **out)
 {
     an_err missing = {0};
     an_status status = an_session_open(&missing, c, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, out);
     if (status == AN_OK) return AN_OK;
-    const bool known = c->vocab_size > 0 || strncmp(c->init_from, "gpt2", 4) == 0;
+    const bool known = sizes_are_known(c);
     if (!known || (status != AN_E_IO && status != AN_E_ENV)) return an_fail(err, status, "%s", missing.text);
     AN_TRY(an_session_open(err, c, NULL, AN_RUN_PARAMETERS_ONLY, out));
     an_say("note    without the data: %s", missing.text);
@@ -192,7 +207,7 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     uint64_t budget = 0;
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_plan_keys, &v));
-    AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_plan_keys, &v}, {&an_train_keys, &c}}, 2));
+    AN_TRY(an_args_apply_run(err, args, &an_plan_keys, &v, &c));
     AN_TRY(an_train_config_check(err, &c));
     plan_for_absent(&c);
     if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));

@@ -25,7 +25,7 @@ static const an_config_field fields[] = {
     {"errors", AN_CONFIG_TEXT, AT(errors), "strict", 0, 0, "strict|replace",
      "what is no UTF-8: an error with file and byte, or U+FFFD as Python's errors=\"replace\" has it"},
 };
-const an_config an_prepare_keys = {fields, AN_COUNT(fields)};
+const an_config an_prepare_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 /* Files that are downloaded: what nanoGPT's prepare.py and OpenAI's encoder.py fetch. */
 typedef struct known_file {

@@ -19,7 +19,7 @@ static const an_config_field fields[] = {
     {"top", AN_CONFIG_INT, AT(top), "0", 0, 1e6, NULL, "show the slowest launches only; 0: all, in the plan's order"},
     {"trace", AN_CONFIG_TEXT, AT(trace), "", 0, 0, NULL, "file for Chrome's about:tracing or ui.perfetto.dev"},
 };
-const an_config an_profile_keys = {fields, AN_COUNT(fields)};
+const an_config an_profile_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 static int slower_first(const void *a, const void *b)
 {
@@ -45,8 +45,8 @@ static void print_launches(an_text *out, const an_profile_result *p, int shown)
 
 static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c)
 {
-    an_text_printf(out, "step      %.3f ms, %.0f tokens/s on %s%s\n", p->step_ms, 1e3 * (double)p->tokens / p->step_ms,
-                   an_cli_device(c->device), an_cli_tf32(c, c->device) ? " with products in tf32" : "");
+    an_text_printf(out, "step      %.3f ms, %.0f %s/s on %s%s\n", p->step_ms, 1e3 * (double)p->units / p->step_ms,
+                   c->task->units, an_cli_device(c->device), an_cli_tf32(c, c->device) ? " with products in tf32" : "");
     an_text_printf(out, "          data %.3f ms, graph %.3f ms, run %.3f ms", p->data_ms, p->build_ms, p->run_ms);
     if (p->n_launches) {
         double flops = 0, bytes = 0;
@@ -109,7 +109,7 @@ an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
     an_text out = {0};
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_profile_keys, &v));
-    AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_profile_keys, &v}, {&an_train_keys, &c}}, 2));
+    AN_TRY(an_args_apply_run(err, args, &an_profile_keys, &v, &c));
     AN_TRY(an_train_config_check(err, &c));
     if (v.forward_only && v.data_only)
         return an_fail(err, AN_E_USAGE, "profile: forward_only and data_only exclude each other; leave one out");

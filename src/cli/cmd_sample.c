@@ -35,7 +35,7 @@ static const an_config_field fields[] = {
     {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "", 0, 0, NULL,
      "for a checkpoint without one: a folder with GPT-2's encoder.json and vocab.bpe"},
 };
-const an_config an_sample_keys = {fields, AN_COUNT(fields)};
+const an_config an_sample_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 enum { MAX_STOPS = 16 };
 
@@ -196,15 +196,15 @@ static an_status write_samples(an_err *err, an_session *r, const sample_values *
 
 static an_status sample(an_err *err, an_session *r, const sample_values *v, const an_args *args)
 {
-    if (!r->tokenizer)
+    if (!r->data->tokenizer)
         return an_fail(err, AN_E_USAGE,
                        "the checkpoint has no tokenizer (its data was a .bin file): set tokenizer=FOLDER");
     an_text text = {0};
     an_ids ids = {0};
-    output sink = {.err = err, .tokenizer = r->tokenizer};
-    an_status status = read_prompt(err, r->tokenizer, v->start, &text);
+    output sink = {.err = err, .tokenizer = r->data->tokenizer};
+    an_status status = read_prompt(err, r->data->tokenizer, v->start, &text);
     if (status == AN_OK && text.len)
-        status = an_tokenizer_encode(err, r->tokenizer, "prompt", text.data, text.len, true, &ids);
+        status = an_tokenizer_encode(err, r->data->tokenizer, "prompt", text.data, text.len, true, &ids);
     if (status == AN_OK) status = read_stops(err, args, &sink);
     if (status == AN_OK) status = write_samples(err, r, v, &text, &ids, &sink, args->quiet);
     free_stops(&sink);
@@ -238,10 +238,12 @@ an_status an_cmd_sample(an_err *err, const an_args *given, int *exit_code)
     AN_TRY(an_args_apply(err, &args, &(an_key_set){&an_sample_keys, &v}, 1));
     AN_TRY(an_cli_open_weights(err, args.words[0], v.best, v.step, &c, &st));
     snprintf(c.device, sizeof c.device, "%s", v.device);
-    if (v.tokenizer[0]) snprintf(c.tokenizer, sizeof c.tokenizer, "%s", v.tokenizer);
+    const an_config keys = an_train_keys(&c);
     c.threads = v.threads;
     an_interrupt_catch();
-    an_status status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
+    an_status status = AN_OK;
+    if (v.tokenizer[0]) status = an_config_set(err, &keys, &c, "", "tokenizer", v.tokenizer);
+    if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
     if (status == AN_OK) status = sample(err, r, &v, &args);
     if (status == AN_OK && an_interrupt_seen(NULL)) *exit_code = AN_EXIT_INTERRUPTED;

@@ -32,7 +32,7 @@ static const an_config_field fields[] = {
     {"size", AN_CONFIG_INT, AT(size), "-1", -1, 65536, NULL,
      "side of the products to time; 0: nothing is timed; -1: 1024 on a GPU that is named, else 0"},
 };
-const an_config an_selftest_keys = {fields, AN_COUNT(fields)};
+const an_config an_selftest_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 typedef struct table {
     bool json, quiet, heads; /* heads: the line above a part's kernels has been printed */
@@ -171,17 +171,16 @@ static an_status close_report(an_err *err, table *t, const char *path, const cha
 static an_status settle(an_err *err, const an_args *args, an_train_config *c, selftest_values *v)
 {
     an_train_config chosen; /* for its device: on a GPU another model is the default */
-    const an_key_set sets[] = {{&an_train_keys, c}, {&an_selftest_keys, v}};
     AN_TRY(an_train_config_open(err, args->n_words ? args->words[0] : "demo", c));
     AN_TRY(an_config_defaults(err, &an_selftest_keys, v));
-    AN_TRY(an_args_apply(err, args, sets, AN_COUNT(sets)));
+    AN_TRY(an_args_apply_run(err, args, &an_selftest_keys, v, c));
     an_device_facts device = {0};
     const bool gpu = strcmp(c->device, "auto") && an_device_find(c->device, &device) && device.runs &&
                      device.gpu; /* named: all that there is; found: what takes seconds */
     if (gpu && !args->n_words) {
         AN_TRY(an_train_config_open(err, "shakespeare_char", &chosen));
         *c = chosen;
-        AN_TRY(an_args_apply(err, args, sets, AN_COUNT(sets)));
+        AN_TRY(an_args_apply_run(err, args, &an_selftest_keys, v, c));
     }
     if (strcmp(c->device, "auto") == 0) snprintf(c->device, sizeof c->device, "%s", an_cli_device("auto"));
     if (v->steps < 0) v->steps = gpu ? 50 : 0;

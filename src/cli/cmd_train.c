@@ -16,7 +16,7 @@ static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, offsetof(resume_values, step), "-1", -1, 9e15, NULL,
      "go on from the checkpoint after so many updates; -1: from the last one"},
 };
-const an_config an_resume_keys = {fields, AN_COUNT(fields)};
+const an_config an_resume_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 static an_status print_summary(an_err *err, const an_session *r, const an_train_result *result)
 {
@@ -121,17 +121,17 @@ static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *
 /* Weights force their shape on a model: over a preset's numbers in silence, over those of a command line not. */
 static an_status refuse_other_shape(an_err *err, const an_args *args, const an_train_config *asked, const an_session *r)
 {
-    static const char *const shape[] = {"n_layer", "n_head", "n_embd", "vocab_size", "bias"};
+    const an_config keys = an_train_keys(asked);
     an_status status = AN_OK;
     for (size_t i = 0; i < args->n_settings; i++)
-        for (size_t k = 0; k < AN_COUNT(shape) && status == AN_OK; k++) {
-            const an_config_field *f = an_config_find(&an_train_keys, shape[k]);
+        for (const char *const *key = asked->model->weight_keys; *key && status == AN_OK; key++) {
+            const an_config_field *f = an_config_find(&keys, *key);
             an_text want = {0}, have = {0};
-            if (strcmp(args->settings[i].key, shape[k]) != 0) continue;
+            if (strcmp(args->settings[i].key, *key) != 0) continue;
             an_config_value_text(f, asked, &want);
             an_config_value_text(f, &r->cfg, &have);
             if (want.data && have.data && strcmp(want.data, have.data) != 0 && strcmp(want.data, "0") != 0)
-                status = an_fail(err, AN_E_USAGE, "%s=%s, but the weights of init_from=%s have %s", shape[k], want.data,
+                status = an_fail(err, AN_E_USAGE, "%s=%s, but the weights of init_from=%s have %s", *key, want.data,
                                  asked->init_from, have.data);
             an_text_free(&want);
             an_text_free(&have);
@@ -148,7 +148,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     outlive_readers();
     AN_TRY(refuse_jobs(err));
     AN_TRY(an_train_config_open(err, args->words[0], &c));
-    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_train_keys, &c}, 1));
+    AN_TRY(an_args_apply_run(err, args, NULL, NULL, &c));
     AN_TRY(an_train_config_check(err, &c));
     if (strcmp(c.init_from, "resume") == 0) {
         AN_TRY(an_ckpt_find(err, c.out, false, path));
@@ -156,7 +156,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     }
     AN_TRY(an_session_open(err, &c, NULL, AN_RUN_DATA, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
-    if (status == AN_OK) status = an_data_check(err, r->data, r->cfg.block_size);
+    if (status == AN_OK) status = c.task->check(err, r->data);
     if (status == AN_OK) status = an_estimate_check(err, r, &price);
     if (status == AN_OK)
         status =
@@ -165,10 +165,10 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     return status;
 }
 
-static an_status refuse_fixed_keys(an_err *err, const an_args *args)
+static an_status refuse_fixed_keys(an_err *err, const an_args *args, const an_train_config *c)
 {
     for (size_t i = 0; i < args->n_settings; i++)
-        if (an_train_key_is_fixed(args->settings[i].key))
+        if (an_train_key_is_fixed(c, args->settings[i].key))
             return an_fail(err, AN_E_USAGE, "resume: %s was settled when the run began; train a new one to change it",
                            args->settings[i].key);
     return AN_OK;
@@ -188,7 +188,11 @@ static void folder_of(const char *run_or_file, const char *path, char out[AN_CON
  * nanoGPT's init_from=resume has it, but for what the checkpoint settles. */
 static an_status settings_of(an_err *err, const an_args *args, const an_train_config *settings, an_train_config *c)
 {
-    if (!settings) return an_args_apply(err, args, &(an_key_set){&an_train_keys, c}, 1);
+    resume_values unused;
+    if (!settings) {
+        AN_TRY(refuse_fixed_keys(err, args, c));
+        return an_args_apply_run(err, args, &an_resume_keys, &unused, c);
+    }
     const an_train_config file = *c;
     *c = *settings;
     an_train_config_fix(c, &file);
@@ -218,7 +222,7 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                     path);
     if (status == AN_OK && !c.eval_only) status = an_run_dir_lock(err, c.out, &lock);
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA, &r);
-    if (status == AN_OK) status = an_data_check(err, r->data, c.block_size);
+    if (status == AN_OK) status = c.task->check(err, r->data);
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only;
     if (done)
@@ -241,7 +245,6 @@ an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
     resume_values v;
     outlive_readers();
     AN_TRY(refuse_jobs(err));
-    AN_TRY(refuse_fixed_keys(err, args));
     AN_TRY(an_config_defaults(err, &an_resume_keys, &v));
     AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_resume_keys, &v}}, 1));
     AN_TRY(an_cli_find_checkpoint(err, args->words[0], false, v.step, path));

@@ -1,7 +1,6 @@
 /* common.c: exit codes, interruption, JSON on stdout. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
-#include "models/gpt/gpt_weights.h"
 #include <anneal_tools.h>
 #include <math.h>
 #include <signal.h>
@@ -86,7 +85,8 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 {
     char path[AN_CKPT_PATH_BYTES];
     AN_TRY(an_cli_find_checkpoint(err, run_or_file, best, step, path));
-    AN_TRY(an_gpt_weights_open(err, path, out));
+    const an_model *model;
+    AN_TRY(an_model_open_weights(err, path, &model, out));
     an_status status = an_session_config(err, *out, cfg);
     if (status != AN_OK) {
         an_st_close(*out);

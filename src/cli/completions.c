@@ -9,17 +9,6 @@
 
 /* ---- what a command takes */
 
-/* Tables of a command without those of training, which many share. */
-static const an_config *own_keys(const an_command *c)
-{
-    return c->keys[0] && c->keys[0] != &an_train_keys ? c->keys[0] : NULL;
-}
-
-static bool takes_training_keys(const an_command *c)
-{
-    return c->keys[0] == &an_train_keys || c->keys[1] == &an_train_keys;
-}
-
 static bool takes_preset(const an_command *c)
 {
     return strstr(c->usage, "PRESET") != NULL;
@@ -38,10 +27,24 @@ static void put_literals(an_text *out, const an_command *c, const char *before)
 
 /* Calls `put` for every key of a command. */
 typedef void (*put_key_fn)(an_text *out, const an_command *c, const an_config_field *f);
+typedef struct key_walk {
+    an_text *out;
+    const an_command *c;
+    put_key_fn put;
+} key_walk;
+
+static void walk_table(void *arg, const char *owner, const an_config *keys)
+{
+    const key_walk *w = arg;
+    (void)owner;
+    for (size_t i = 0; i < keys->n; i++) w->put(w->out, w->c, &keys->fields[i]);
+}
+
 static void each_key(an_text *out, const an_command *c, put_key_fn put)
 {
-    for (size_t t = 0; t < AN_COUNT(c->keys) && c->keys[t]; t++)
-        for (size_t i = 0; i < c->keys[t]->n; i++) put(out, c, &c->keys[t]->fields[i]);
+    key_walk w = {out, c, put};
+    if (c->keys) walk_table(&w, "", c->keys);
+    if (c->run_keys) an_train_each_table(walk_table, &w);
 }
 
 /* The values a key may have, apart by blanks; "" when any. */
@@ -95,6 +98,12 @@ static void man_table(an_text *out, const an_config *keys)
     an_text_puts(out, ".El\n");
 }
 
+static void man_run_table(void *arg, const char *owner, const an_config *keys)
+{
+    if (*owner) an_text_printf(arg, ".Pp\nOf %s:\n", owner);
+    man_table(arg, keys);
+}
+
 static void man(an_text *out)
 {
     an_text_puts(out, ".Sh COMMANDS\n");
@@ -105,18 +114,20 @@ static void man(an_text *out)
         an_text_puts(out, ".\n");
         put_roff(out, c->details);
         if (c->details[0]) an_text_puts(out, "\n");
-        if (takes_training_keys(c)) an_text_puts(out, "Takes the settings of a run, see below.\n");
+        if (c->run_keys) an_text_puts(out, "Takes the settings of a run, see below.\n");
         if (c->json) an_text_puts(out, "Takes\n.Fl Fl json .\n");
-        if (own_keys(c)) man_table(out, own_keys(c));
+        if (c->keys) man_table(out, c->keys);
     }
     an_text_puts(out, ".Sh PRESETS\n.Bl -tag -width shakespeare_char -compact\n");
-    for (size_t i = 0; i < an_n_presets; i++) {
-        an_text_printf(out, ".It Cm %s\n", an_presets[i].name);
-        put_roff(out, an_presets[i].summary);
+    const an_model *model;
+    const an_preset *p;
+    for (size_t i = 0; (p = an_preset_at(i, &model)) != NULL; i++) {
+        an_text_printf(out, ".It Cm %s\n", p->name);
+        put_roff(out, p->summary);
         an_text_puts(out, "\n");
     }
     an_text_puts(out, ".El\n.Sh SETTINGS OF A RUN\nWith their defaults:\n");
-    man_table(out, &an_train_keys);
+    an_train_each_table(man_run_table, out);
 }
 
 /* ---- shells */
@@ -136,7 +147,10 @@ static void put_quoted(an_text *out, const char *text)
 
 static void put_presets(an_text *out, const char *between)
 {
-    for (size_t i = 0; i < an_n_presets; i++) an_text_printf(out, "%s%s", i ? between : "", an_presets[i].name);
+    const an_model *model;
+    const an_preset *p;
+    for (size_t i = 0; (p = an_preset_at(i, &model)) != NULL; i++)
+        an_text_printf(out, "%s%s", i ? between : "", p->name);
 }
 
 static void put_commands(an_text *out)

@@ -97,20 +97,14 @@ an_status an_plan_fit(an_err *err, const an_session *r, uint64_t budget, bool js
 
 /* ---- --what-if */
 
-static const struct {
-    const char *word, *key;
-} words[] = {{"batch", "batch_size"},
-             {"seq", "block_size"},
-             {"layers", "n_layer"},
-             {"heads", "n_head"},
-             {"width", "n_embd"},
-             {"vocab", "vocab_size"},
-             {"accum", "gradient_accumulation_steps"}};
-
-static const char *key_of(const char *word)
+/* The setting that a short word stands for, of every run or of the model. */
+static const char *key_of(const an_model *m, const char *word)
 {
-    for (size_t i = 0; i < AN_COUNT(words); i++)
-        if (strcmp(words[i].word, word) == 0) return words[i].key;
+    static const an_key_alias every[] = {{"batch", "batch_size"}, {"accum", "gradient_accumulation_steps"}};
+    for (size_t i = 0; i < AN_COUNT(every); i++)
+        if (strcmp(every[i].word, word) == 0) return every[i].key;
+    for (const an_key_alias *a = m->aliases; a && a->word; a++)
+        if (strcmp(a->word, word) == 0) return a->key;
     return word;
 }
 
@@ -124,9 +118,10 @@ static an_status change(an_err *err, const char *text, an_train_config *c)
         return an_fail(err, AN_E_USAGE, "what_if=%.64s: as batch/2, seq*2 or n_layer=3", text);
     memcpy(word, text, n);
     word[n] = 0;
-    const char *key = key_of(word), *value = text + n + 1;
-    if (op == '=') return an_config_set(err, &an_train_keys, c, "what_if", key, value);
-    const an_config_field *f = an_config_find(&an_train_keys, key);
+    const an_config keys = an_train_keys(c);
+    const char *key = key_of(c->model, word), *value = text + n + 1;
+    if (op == '=') return an_config_set(err, &keys, c, "what_if", key, value);
+    const an_config_field *f = an_config_find(&keys, key);
     char *end, number[32];
     const long long by = strtoll(value, &end, 10);
     if (!f || f->type != AN_CONFIG_INT || *end || by < 1)
@@ -137,7 +132,7 @@ static an_status change(an_err *err, const char *text, an_train_config *c)
     int64_t now;
     memcpy(&now, (const char *)c + f->offset, sizeof now);
     snprintf(number, sizeof number, "%lld", (long long)(op == '*' ? now * by : now / by));
-    return an_config_set(err, &an_train_keys, c, "what_if", key, number);
+    return an_config_set(err, &keys, c, "what_if", key, number);
 }
 
 /* "3.1 MiB", "-12 MiB" or "+1 KiB". */

@@ -71,16 +71,17 @@ void an_progress_run(an_progress *n, const an_session *r)
     if (n->quiet) return;
     char total[32], train[32], val[32];
     const an_train_config *c = &r->cfg;
-    const an_gpt_config *m = an_gpt_config_of(r->model);
-    fprintf(stderr,
-            "model   %.2fM parameters (%s with positions): %lld layers,\n"
-            "        %lld heads, width %lld, vocabulary %lld, context %lld\n",
-            (double)an_gpt_parameters_printed(m) / 1e6, an_grouped(an_gpt_parameters(m), total), (long long)m->layers,
-            (long long)m->heads, (long long)m->width, (long long)m->vocab, (long long)m->block);
-    if (r->data)
-        fprintf(stderr, "data    %s\n        %s tokens to train on, %s to validate\n",
+    an_model_counts counts;
+    an_text model = {0};
+    c->model->count(an_model_settings(c), c->batch_size, &counts);
+    c->model->describe(an_model_settings(c), an_grouped(counts.parameters, total), &model);
+    fprintf(stderr, "model   %.2fM parameters (%s", (double)counts.parameters_printed / 1e6,
+            model.data ? model.data : ")\n");
+    an_text_free(&model);
+    if (r->data->loaded)
+        fprintf(stderr, "data    %s\n        %s %s to train on, %s to validate\n",
                 strcmp(c->data, "corpus") == 0 ? "the built-in text (data=FILE for your own)" : c->data,
-                an_grouped(an_data_tokens(r->data, AN_TRAIN), train), an_grouped(an_data_tokens(r->data, AN_VAL), val));
+                an_grouped(r->data->units[AN_TRAIN], train), c->task->units, an_grouped(r->data->units[AN_VAL], val));
     const char *device = an_report_text(r->cx, "device");
     an_say("device  %s", device ? device : c->device);
     an_device_facts opened;
@@ -187,11 +188,12 @@ static void show_progress(an_progress *n, const an_session *r, const an_train_ev
     char fields[8][40] = {{0}}, text[32];
     int k = 0;
     if (n->peak_gflops < 0) n->peak_gflops = an_fma_peak(r->cx, r->cfg.dtype);
-    const double flops = an_gpt_flops(an_gpt_config_of(r->model), r->cfg.batch_size, r->cfg.block_size) *
-                         (double)r->cfg.gradient_accumulation_steps;
+    an_model_counts counts;
+    r->cfg.model->count(an_model_settings(&r->cfg), r->cfg.batch_size, &counts);
+    const double flops = counts.flops * (double)r->cfg.gradient_accumulation_steps;
     snprintf(fields[k++], 40, "%lld/%lld", (long long)e->step, (long long)r->cfg.max_iters);
     snprintf(fields[k++], 40, "loss %.4f", e->loss);
-    snprintf(fields[k++], 40, "%s tok/s", an_short_number(e->tokens_per_s, text));
+    snprintf(fields[k++], 40, "%s %s", an_short_number(e->units_per_s, text), r->cfg.task->unit_rate);
     if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", flops / e->ms / 1e4 / n->peak_gflops);
     if (isfinite(e->gpu_busy)) snprintf(fields[k++], 40, "GPU %.0f%%", 100 * e->gpu_busy);
     snprintf(fields[k++], 40, "data %.0f%%", 100 * e->data_wait_ms / e->ms);
@@ -297,6 +299,6 @@ void an_progress_end(an_progress *n, const an_session *r, const an_train_result 
         fprintf(stderr, "interrupted after %lld updates; continue with\n    anneal resume %s\n", (long long)r->step,
                 r->cfg.out);
     else if (isfinite(r->best_val))
-        fprintf(stderr, "%lld updates; best val loss %.4f after %lld; write with\n    anneal sample %s\n",
-                (long long)r->step, r->best_val, (long long)r->best_step, r->cfg.out);
+        fprintf(stderr, "%lld updates; best val loss %.4f after %lld; %s %s\n", (long long)r->step, r->best_val,
+                (long long)r->best_step, r->cfg.task->next, r->cfg.out);
 }

@@ -9,38 +9,50 @@
 
 static const double a100_flops = 312e12;
 
+/* Weight decay applies to what has two axes or more. */
+static void print_decayed(an_ctx *cx, bool decayed)
+{
+    char elements[32];
+    int64_t tensors = 0, sum = 0;
+    an_persist p;
+    for (int i = 0; i < an_persist_count(cx) && an_persist_get(cx, i, &p) == AN_OK; i++) {
+        int64_t n = 1;
+        for (int axis = 0; axis < p.shape.rank; axis++) n *= p.shape.dim[axis];
+        if (p.kind != 0 || (p.shape.rank >= 2) != decayed) continue;
+        tensors++;
+        sum += n;
+    }
+    printf("num %s parameter tensors: %lld, with %s parameters\n", decayed ? "decayed" : "non-decayed",
+           (long long)tensors, an_grouped(sum, elements));
+}
+
 void an_nanogpt_begin(const an_session *r)
 {
-    char tokens[32], decayed[32], others[32];
+    char tokens[32];
     const an_train_config *c = &r->cfg;
-    const an_gpt_config *m = an_gpt_config_of(r->model);
-    /* Matrices: wte, wpe and four a layer; the others are the norms' gains, and with `bias` as many biases. */
-    const int64_t C = m->width, matrices = 2 + 4 * m->layers, norms = 2 * m->layers + 1;
-    const int64_t decayed_n = (m->vocab + m->block) * C + 12 * m->layers * C * C;
+    const an_weight_formats *w = c->model->weights;
+    an_model_counts counts;
+    c->model->count(an_model_settings(c), c->batch_size, &counts);
     printf("tokens per iteration will be: %s\n",
-           an_grouped(c->gradient_accumulation_steps * c->batch_size * c->block_size, tokens));
+           an_grouped(c->gradient_accumulation_steps * c->batch_size * c->task->units_of(c), tokens));
     if (r->step > 0)
         printf("Resuming training from %s\n", c->out);
-    else if (strncmp(c->init_from, "gpt2", 4) == 0)
+    else if (w && w->is_published && w->is_published(c->init_from))
         printf("Initializing from OpenAI GPT-2 weights: %s\n", c->init_from);
     else
         printf("Initializing a new model from scratch\n");
-    printf("number of parameters: %.2fM\n", (double)an_gpt_parameters_printed(m) / 1e6);
-    printf("num decayed parameter tensors: %lld, with %s parameters\n", (long long)matrices,
-           an_grouped(decayed_n, decayed));
-    printf("num non-decayed parameter tensors: %lld, with %s parameters\n",
-           (long long)(m->bias ? 2 * norms + 4 * m->layers : norms),
-           an_grouped(an_gpt_parameters(m) - decayed_n, others));
+    printf("number of parameters: %.2fM\n", (double)counts.parameters_printed / 1e6);
+    print_decayed(r->cx, true);
+    print_decayed(r->cx, false);
     fflush(stdout);
 }
 
 /* From the sixth line on a running mean, as estimate_mfu has it. */
 static double running_mfu(an_progress *n, const an_session *r, const an_train_event *e)
 {
-    const an_gpt_config *m = an_gpt_config_of(r->model);
-    const double sequences = (double)(r->cfg.batch_size * r->cfg.gradient_accumulation_steps), T = (double)m->block;
-    const double token = 6 * (double)an_gpt_parameters_printed(m) + 12 * (double)(m->layers * m->width) * T;
-    const double mfu = token * T * sequences / (1e-3 * e->ms) / a100_flops;
+    an_model_counts counts;
+    r->cfg.model->count(an_model_settings(&r->cfg), r->cfg.batch_size * r->cfg.gradient_accumulation_steps, &counts);
+    const double mfu = counts.flops_printed / (1e-3 * e->ms) / a100_flops;
     if (n->lines++ < 5) return -1;
     return n->mfu = n->mfu < 0 ? mfu : 0.9 * n->mfu + 0.1 * mfu;
 }

@@ -4,8 +4,9 @@
 
 typedef struct text {
     an_session *r;
+    const an_decoder *decoder;
     an_sampler *sampler;
-    int64_t S, V;
+    int64_t S, V;           /* the longest context, the vocabulary */
     int32_t *seen, *padded; /* [S] the context; [S] a prompt on its way in */
     int64_t n;              /* tokens in the context */
     float *logits;          /* [V] of the token that follows */
@@ -31,7 +32,8 @@ static an_status prefill(an_err *err, text *t)
     memset(t->padded, 0, (size_t)P * sizeof *t->padded);
     memcpy(t->padded, t->seen, (size_t)t->n * sizeof *t->padded);
     an_tensor *tokens = an_input(cx, AN_I32, AN_SHAPE(1, P), t->padded); /* [1,P] */
-    return read_logits(err, t, an_gpt_prefill(t->r->model, tokens, an_scalar_i32(cx, (int32_t)(t->n - 1))));
+    an_tensor *last = an_scalar_i32(cx, (int32_t)(t->n - 1));
+    return read_logits(err, t, t->decoder->prefill(t->r->model, tokens, last));
 }
 
 /* The newest token alone; the others are in the cache. */
@@ -40,7 +42,7 @@ static an_status decode(an_err *err, text *t)
     an_ctx *cx = t->r->cx;
     an_tensor *token = an_input(cx, AN_I32, AN_SHAPE(1, 1), &t->seen[t->n - 1]); /* [1,1] */
     an_tensor *position = an_scalar_i32(cx, (int32_t)(t->n - 1)), *n_keys = an_scalar_i32(cx, (int32_t)t->n);
-    return read_logits(err, t, an_gpt_decode(t->r->model, token, position, n_keys));
+    return read_logits(err, t, t->decoder->decode(t->r->model, token, position, n_keys));
 }
 
 /* Appends a token and makes the logits of the next one. */
@@ -77,11 +79,15 @@ static an_status draw_all(an_err *err, text *t, const an_generate_options *o, an
 an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, const int32_t *prompt, size_t n_prompt,
                       an_token_sink sink, void *arg, an_generate_result *out)
 {
-    const an_gpt_config *c = an_gpt_config_of(r->model);
+    const an_decoder *d = r->cfg.model->decoder;
+    const void *settings = an_model_settings(&r->cfg);
     *out = (an_generate_result){0};
+    if (!d)
+        return an_fail(err, AN_E_USAGE, "a model of kind %s writes no text; anneal predict asks it",
+                       r->cfg.model->name);
     if (n_prompt == 0) return an_fail(err, AN_E_USAGE, "the prompt is empty: give it a character at least");
-    text t = {.r = r, .S = c->block, .V = c->vocab};
-    t.sampler = an_sampler_open(&o->sampler, c->vocab);
+    text t = {.r = r, .decoder = d, .S = d->context(settings), .V = d->vocabulary(settings)};
+    t.sampler = an_sampler_open(&o->sampler, t.V);
     t.seen = malloc((size_t)(2 * t.S) * sizeof *t.seen);
     t.logits = malloc((size_t)t.V * sizeof *t.logits);
     an_status status = AN_OK;

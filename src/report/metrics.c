@@ -69,7 +69,7 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_train_event *e, bo
     if (e->scale > 0) put_number(&line, "scale", e->scale);
     if (e->scale > 0) an_text_printf(&line, ",\"skipped\":%lld", (long long)e->skipped);
     put_number(&line, "ms", e->ms);
-    put_number(&line, "tokens_per_s", e->tokens_per_s);
+    put_number(&line, "tokens_per_s", e->units_per_s);
     put_number(&line, "data_wait_ms", e->data_wait_ms);
     if (isfinite(e->gpu_busy)) put_number(&line, "gpu_busy", e->gpu_busy);
     an_text_puts(&line, "}");
@@ -140,8 +140,8 @@ static void put_data(const an_session *r, an_text *out)
 {
     an_mount_info mount = {0};
     put_text(out, "data", r->cfg.data);
-    an_text_printf(out, ",\"train_tokens\":%lld,\"val_tokens\":%lld", (long long)an_data_tokens(r->data, AN_TRAIN),
-                   (long long)an_data_tokens(r->data, AN_VAL));
+    an_text_printf(out, ",\"train_tokens\":%lld,\"val_tokens\":%lld", (long long)r->data->units[AN_TRAIN],
+                   (long long)r->data->units[AN_VAL]);
     put_text(out, "train_xxh3", r->data_xxh3[AN_TRAIN]);
     put_text(out, "val_xxh3", r->data_xxh3[AN_VAL]);
     if (strcmp(r->cfg.data, "corpus") != 0) an_mount_info_read(r->cfg.data, &mount);
@@ -251,7 +251,8 @@ an_status an_logbook_begin(an_err *err, const an_session *r, an_text *notes)
     put_text(&line, "preset", r->cfg.preset);
     put_text(&line, "note", r->cfg.note);
     an_text_puts(&line, ",\"settings\":");
-    if (status == AN_OK) status = an_config_json(err, &an_train_keys, &r->cfg, &line);
+    const an_config keys = an_train_file_keys(&r->cfg);
+    if (status == AN_OK) status = an_config_json(err, &keys, &r->cfg, &line);
     return add_line(err, r, &line, status);
 }
 

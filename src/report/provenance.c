@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 /* ---- the device */
 
@@ -61,43 +60,6 @@ an_status an_prove_device(an_err *err, const an_session *r, an_device_proof *out
     snprintf(out->sentence, sizeof out->sentence, "[%d,%d]x[%d,%d] %s equals ref to the bit", M, K, K, N,
              an_dtype_text(c->dtype));
     return AN_OK;
-}
-
-/* ---- the data */
-
-enum { WINDOW = 1024, MOST = 4096, SPREAD = 1024 };
-
-/* The first token, and the last up to WINDOW: what windows leave over, and all of a split that is shorter. */
-static bool hash_ends(const an_data *d, int split, XXH3_state_t *state)
-{
-    int32_t x[WINDOW], y[WINDOW];
-    const int64_t n = an_data_tokens(d, split), count = AN_MIN(n - 1, WINDOW);
-    return count > 0 && an_data_window(NULL, d, split, 1, n - 1 - count, count, x, y) == AN_OK &&
-           XXH3_128bits_update(state, x, sizeof x[0]) == XXH_OK &&
-           XXH3_128bits_update(state, y, (size_t)count * sizeof y[0]) == XXH_OK;
-}
-
-void an_proof_data(const an_data *d, int split, char out[AN_HASH_TEXT_BYTES])
-{
-    int32_t x[WINDOW], y[WINDOW];
-    const int64_t windows = an_data_windows(d, split, WINDOW), used = windows > MOST ? SPREAD : windows;
-    XXH3_state_t *state = XXH3_createState();
-    bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
-    for (int64_t i = 0; i < used && ok; i++) {
-        const int64_t at = windows > MOST ? i * (windows / SPREAD) : i;
-        ok = an_data_window(NULL, d, split, WINDOW, at, 1, x, y) == AN_OK &&
-             XXH3_128bits_update(state, x, sizeof x) == XXH_OK;
-    }
-    ok = ok && hash_ends(d, split, state);
-    *out = 0;
-    if (ok) {
-        XXH128_canonical_t digest;
-        an_hash128 hash;
-        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-        memcpy(hash.bytes, digest.digest, sizeof hash.bytes);
-        an_hash_text(hash, out);
-    }
-    XXH3_freeState(state);
 }
 
 /* ---- small files */

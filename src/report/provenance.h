@@ -1,4 +1,4 @@
-/* provenance.h: what the logbook says to prove a run: that the device computes right, and which data it learnt from. */
+/* provenance.h: what the logbook says to prove a run: that the device computes right. */
 #ifndef AN_REPORT_PROVENANCE_H
 #define AN_REPORT_PROVENANCE_H
 
@@ -12,10 +12,6 @@ typedef struct an_device_proof {
 /* One product on the run's device, in the run's dtype, against the oracle's. The factors are small multiples of 1/8, so
  * that every sum is exact in float32 and the two must be equal to the last bit. AN_E_DEVICE: they are not. */
 an_status an_prove_device(an_err *err, const an_session *r, an_device_proof *out);
-
-/* XXH3-128 of a split's tokens, as little-endian int32: of all of them; of more than 4 Mi tokens, of 1024 windows of
- * 1024 spread evenly, and of the last 1024. 32 hexadecimal digits in `out`; "" when it cannot be read. */
-void an_proof_data(const an_data *d, int split, char out[AN_HASH_TEXT_BYTES]);
 
 /* Replaces a file, by way of a temporary one beside it. */
 an_status an_write_file(an_err *err, const char *path, const char *text, size_t n);

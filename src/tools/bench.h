@@ -1,4 +1,4 @@
-/* bench.h: the time of a training step on fixed random tokens: forward, backward, clip 1.0, AdamW (lr 1e-3, betas 0.9
+/* bench.h: the time of a training step on fixed random inputs: forward, backward, clip 1.0, AdamW (lr 1e-3, betas 0.9
  * and 0.95, decay 0.1), as other programs' benchmarks of the same models do it. */
 #ifndef AN_TOOLS_BENCH_H
 #define AN_TOOLS_BENCH_H
@@ -8,13 +8,13 @@
 typedef struct an_bench_result {
     double ms, min_ms;      /* median and fastest step */
     double first_s;         /* to the end of the first step, planning and compiling included */
-    double gflops;          /* of the median step, by an_gpt_flops */
+    double gflops;          /* of the median step, by the model's count */
     double fma_peak_gflops; /* the machine's, measured before and after in this run, the higher one; 0: unknown */
     double peak_rss_mib;
     an_bill bill;
 } an_bench_result;
 
-/* `c` gives model, batch, dtype and machine; its vocab_size must be set. `steps` are timed after `warm_up` more than
+/* `c` gives model, batch, dtype and machine. `steps` are timed after `warm_up` more than
  * the first. */
 an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64_t steps, an_bench_result *out);
 

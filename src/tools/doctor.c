@@ -87,7 +87,7 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     an_train_config c;
     an_bench_op_result r;
     an_err err = {0};
-    an_status status = an_config_defaults(&err, &an_train_keys, &c);
+    an_status status = an_train_config_defaults(&err, an_models[0], NULL, &c);
     an_device_facts facts;
     out->gemm_side = an_device_find(device, &facts) ? facts.bench_side : 1024; /* a card is idle most of a small one */
     snprintf(c.device, sizeof c.device, "%s", device);

@@ -17,10 +17,10 @@ static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *o
     const an_train_config *c = &r->cfg;
     an_status status;
     if (kind == EVALUATION) {
-        status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, NULL, NULL));
+        status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, NULL));
     } else {
         const int64_t micro = kind == FIRST ? 0 : c->gradient_accumulation_steps - 1;
-        const an_step s = an_step_build(r->cx, r->model, c, 0, micro, NULL, NULL);
+        const an_step s = an_step_build(r->cx, r->model, c, 0, micro, NULL);
         status = an_step_plan(&s);
     }
     status = an_session_result(err, r->cx, status);
@@ -61,25 +61,6 @@ static void join(const an_bill bill[N_PLANS], an_bill *out)
 }
 
 /* ---- what is not the device's */
-
-static uint64_t worker_bytes(const an_train_config *c)
-{
-    const uint64_t batch = (uint64_t)(c->batch_size * c->gradient_accumulation_steps * c->block_size);
-    return 2 * batch * sizeof(int32_t) * (uint64_t)(c->workers + 1); /* x and y; one is read, the others filled */
-}
-
-/* The batch of an evaluation, and the largest tensor: the embedding, or the wider matrix of a layer. */
-static uint64_t host_bytes(const an_train_config *c)
-{
-    const uint64_t batch = 2 * (uint64_t)(c->batch_size * c->block_size) * sizeof(int32_t), C = (uint64_t)c->n_embd;
-    const uint64_t rows = AN_MAX((uint64_t)c->vocab_size, AN_MAX(4 * C, (uint64_t)c->block_size));
-    return batch + rows * C * sizeof(float);
-}
-
-uint64_t an_estimate_host(const an_train_config *c, const an_data *data)
-{
-    return worker_bytes(c) + host_bytes(c) + (data ? an_data_bytes(data) : 0);
-}
 
 /* First and second field of /proc/self/statm in bytes; elsewhere the highest resident size so far, twice. */
 static void size_now(uint64_t *address, uint64_t *resident)
@@ -140,11 +121,11 @@ static void add_device(const an_ctx *cx, an_estimate *p)
     p->driver_bytes = an_estimate_driver(cx);
 }
 
-static void complete(const an_train_config *c, const an_data *data, an_estimate *p)
+static void complete(const an_train_config *c, const an_task_data *data, an_estimate *p)
 {
-    p->data_bytes = data ? an_data_bytes(data) : 0;
-    p->worker_bytes = worker_bytes(c);
-    p->host_bytes = host_bytes(c);
+    p->data_bytes = data ? data->bytes : 0;
+    p->worker_bytes = an_session_loader_bytes(c);
+    p->host_bytes = an_session_buffer_bytes(c);
     p->total_bytes = p->bill.peak_bytes + p->data_bytes + p->worker_bytes + p->host_bytes;
     add_process(c, p);
 }
@@ -181,7 +162,7 @@ an_status an_estimate_run(an_err *err, an_session *r, an_estimate *out)
     return AN_OK;
 }
 
-an_status an_estimate_settings(an_err *err, const an_train_config *c, const an_data *data, an_estimate *out)
+an_status an_estimate_settings(an_err *err, const an_train_config *c, const an_task_data *data, an_estimate *out)
 {
     an_train_config cfg = *c;
     an_session *r;

@@ -17,7 +17,7 @@ enum { AN_PRICE_MARGIN_BYTES = 8 << 20 };
 
 typedef struct an_estimate {
     an_bill bill;           /* of the update's plan, but peak_bytes and the kinds are of the run's fullest plan */
-    uint64_t data_bytes;    /* tokens held in memory; files that are mapped are not */
+    uint64_t data_bytes;    /* data held in memory; files that are mapped are not counted */
     uint64_t worker_bytes;  /* the loader's batches */
     uint64_t host_bytes;    /* an evaluation's batch, a tensor on its way to a checkpoint */
     uint64_t total_bytes;   /* peak_bytes and the three above: what `budget` and --fit are about */
@@ -33,9 +33,9 @@ typedef struct an_estimate {
 
 /* Of an open run, whose plans are found again when it trains. AN_E_BUDGET: the device's plan is over the budget. */
 an_status an_estimate_run(an_err *err, an_session *r, an_estimate *out);
-/* Of settings whose vocab_size is set; `data` may be NULL. The budget in them is not looked at; recompute=auto means
+/* Of settings where what data settle (a vocabulary) is set; `data` may be NULL. The budget in them is not looked at; recompute=auto means
  * off. */
-an_status an_estimate_settings(an_err *err, const an_train_config *c, const an_data *data, an_estimate *out);
+an_status an_estimate_settings(an_err *err, const an_train_config *c, const an_task_data *data, an_estimate *out);
 
 /* Bytes of a device's memory in use beside what the context has requested: the driver's, the libraries', kernels and
  * graphs, and other programs'. 0: unknown, or a CPU, where resident memory says it. */
@@ -44,9 +44,6 @@ uint64_t an_estimate_driver(const an_ctx *cx);
 /* A tensor of a plan for people: what it is and where. */
 struct an_plan_tensor;
 const char *an_estimate_name(const struct an_plan_tensor *t, char out[160]);
-
-/* What is not the device's: worker, host and data bytes. */
-uint64_t an_estimate_host(const an_train_config *c, const an_data *data);
 
 /* ---- fitting */
 
@@ -59,18 +56,18 @@ typedef struct an_limit {
 } an_limit;
 
 typedef struct an_fit {
-    int64_t batch_size; /* 0: not even one sequence */
+    int64_t batch_size; /* 0: not even one sample */
     bool recompute;
     uint64_t total_bytes,
         next_bytes; /* of the part, with this batch and with one more; next_bytes 0: more than 2^20 fit */
 } an_fit;
 
 /* The largest micro-batch with which `c` keeps to the limit, without or with recomputation. */
-an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                        bool recompute, an_fit *out);
 
 /* A sentence that ends with the three smallest changes, each of which would make `c` fit. */
-an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                         an_text *out);
 
 /* AN_E_BUDGET, with need, limit and the smallest changes, when the run will not fit. */

@@ -19,7 +19,8 @@ static uint64_t part_of(const an_estimate *p, an_price_part part)
                                    : p->total_bytes;
 }
 
-static an_status bytes_of(an_err *err, const an_train_config *c, const an_data *data, an_price_part part, uint64_t *out)
+static an_status bytes_of(an_err *err, const an_train_config *c, const an_task_data *data, an_price_part part,
+                          uint64_t *out)
 {
     an_estimate p;
     AN_TRY(an_estimate_settings(err, c, data, &p));
@@ -31,7 +32,7 @@ static an_status bytes_of(an_err *err, const an_train_config *c, const an_data *
 
 enum { MOST = 1 << 20 };
 
-an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                        bool recompute, an_fit *out)
 {
     an_train_config t = *c;
@@ -68,7 +69,7 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_data *dat
 /* ---- the smallest changes */
 
 /* Adds "CHANGE (SIZE)" when these settings fit. */
-static an_status suggest(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+static an_status suggest(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                          const char *change, int *found, an_text *out)
 {
     uint64_t bytes;
@@ -82,7 +83,7 @@ static an_status suggest(an_err *err, const an_train_config *c, const an_data *d
 }
 
 /* A smaller micro-batch, and as many more of them that an update keeps its size where that comes out even. */
-static an_status suggest_batch(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+static an_status suggest_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                                bool recompute, int *found, an_text *out)
 {
     an_fit fit;
@@ -114,15 +115,15 @@ static an_status suggest_batch(an_err *err, const an_train_config *c, const an_d
 }
 
 /* Half as often as it takes, down to `least`; the key's name in the change. */
-static an_status suggest_half(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit,
+static an_status suggest_half(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                               const char *key, int64_t least, int *found, an_text *out)
 {
     an_train_config t = *c;
     char value[32], change[96];
-    int64_t *field = strcmp(key, "block_size") == 0 ? &t.block_size : &t.n_layer;
+    int64_t *field = an_train_number(&t, key);
     const int before = *found;
     set_recompute(&t, true);
-    while (*field / 2 >= least && *found == before && *found < 3) {
+    while (field && *field / 2 >= least && *found == before && *found < 3) {
         *field /= 2;
         snprintf(value, sizeof value, "%lld", (long long)*field);
         snprintf(change, sizeof change, "recompute=on %s=%s", key, value);
@@ -133,7 +134,8 @@ static an_status suggest_half(an_err *err, const an_train_config *c, const an_da
 
 /* In the order of what they change: nothing, the rounding of a sum, the rounding of products, the context, the model.
  */
-an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *data, const an_limit *limit, an_text *out)
+an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
+                        an_text *out)
 {
     an_train_config t = *c;
     int found = 0;
@@ -146,11 +148,12 @@ an_status an_fit_advice(an_err *err, const an_train_config *c, const an_data *da
         t.dtype = AN_BF16;
         AN_TRY(suggest(err, &t, data, limit, "recompute=on dtype=bfloat16", &found, out));
     }
-    AN_TRY(suggest_half(err, c, data, limit, "block_size", 1, &found, out));
     t = *c;
-    t.batch_size = 1;
-    AN_TRY(suggest_half(err, &t, data, limit, "n_layer", 1, &found, out));
-    if (found == 0) an_text_puts(out, "no smaller batch or context: a smaller model (n_embd) or more memory");
+    for (const char *const *key = c->model->halve; *key; key++) {
+        AN_TRY(suggest_half(err, &t, data, limit, *key, 1, &found, out));
+        t.batch_size = 1; /* beside the smallest batch, from the second key on */
+    }
+    if (found == 0) an_text_puts(out, c->model->too_large);
     return AN_OK;
 }
 

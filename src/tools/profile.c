@@ -29,16 +29,16 @@ typedef struct profiler {
 static an_status run_step(an_err *err, profiler *p, phases *t)
 {
     an_session *r = p->r;
-    const int32_t *x, *y; /* [B,T] each */
+    void *const *array;
     t->begin = an_session_clock() - p->zero;
-    AN_TRY(an_loader_next(err, p->loader, &x, &y));
+    AN_TRY(an_loader_next(err, p->loader, &array));
     t->got_data = t->built = t->ran = an_session_clock() - p->zero;
     if (p->o->what == AN_PROFILE_DATA) return AN_OK;
     an_step s = {0};
     if (p->o->what == AN_PROFILE_FORWARD)
-        s = (an_step){.root = {an_step_evaluation(r->cx, r->model, &r->cfg, 0, x, y)}, .n_roots = 1};
+        s = (an_step){.root = {an_step_evaluation(r->cx, r->model, &r->cfg, 0, array)}, .n_roots = 1};
     else
-        s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, x, y);
+        s = an_step_build(r->cx, r->model, &r->cfg, r->step++, 0, array);
     t->built = an_session_clock() - p->zero;
     an_status status = an_step_eval(&s);
     if (status == AN_OK) status = an_synchronize(r->cx);
@@ -206,13 +206,18 @@ static an_status write_trace(an_err *err, const profiler *p)
 static an_status profile(an_err *err, profiler *p)
 {
     const an_train_config *c = &p->r->cfg;
-    const an_batch batch = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .B = c->batch_size, .T = c->block_size};
-    p->out->tokens = c->batch_size * c->block_size;
+    const an_draw draw = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .samples = c->batch_size};
+    an_task_source data;
+    an_source source;
+    p->out->units = c->batch_size * c->task->units_of(c);
     p->phase = calloc((size_t)p->o->steps, sizeof *p->phase);
     p->sorted = calloc((size_t)p->o->steps, sizeof *p->sorted);
     if (!p->phase || !p->sorted) return an_fail_nomem(err, "a profile", (size_t)p->o->steps * sizeof *p->phase);
-    AN_TRY(an_loader_open(err, p->r->data, &batch, 0, (int)c->workers, &p->loader));
-    AN_TRY(run_steps(err, p));
+    an_task_source_open(c, p->r->data, &draw, &data, &source);
+    AN_TRY(an_loader_open(err, &source, 0, (int)c->workers, &p->loader));
+    an_status status = run_steps(err, p);
+    an_loader_close(p->loader); /* its source ends here */
+    AN_TRY(status);
     /* Where the machine is measured right after the steps, it is as warm as they were. */
     if (p->o->what != AN_PROFILE_DATA) AN_TRY(an_bench_roof(err, c, &p->out->roof));
     summarize(p);
@@ -227,7 +232,6 @@ an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profi
     *out = (an_profile_result){0};
     AN_TRY(an_session_open(err, &one, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, &p.r));
     an_status status = profile(err, &p);
-    an_loader_close(p.loader);
     an_session_close(p.r);
     free(p.phase);
     free(p.device);

@@ -35,7 +35,7 @@ typedef struct an_profile_result {
     double step_ms;                              /* median of whole steps: the four that follow together */
     double data_ms, build_ms, run_ms, device_ms; /* waiting for a batch; building the graph; eval; its launches */
     an_roof roof;
-    int64_t tokens; /* a step */
+    int64_t units; /* of the task, a step */
     void *memory;
 } an_profile_result;
 

@@ -68,57 +68,61 @@ static an_status check(an_err *err, const checker *c, an_tensor *a, an_tensor *b
 }
 
 /* What sampling runs: a context taken in whole, then a token with the keys and values kept from it. */
-static an_status check_sampling(an_err *err, const checker *c, const int32_t *x)
+static an_status check_sampling(an_err *err, const checker *c, int32_t *tokens)
 {
     an_session *r = c->r;
-    const int64_t P = r->cfg.block_size > 16 ? 16 : r->cfg.block_size, seen = P - 1;
-    an_tensor *tokens = an_input(r->cx, AN_I32, AN_SHAPE(1, P), x); /* [1,P] */
-    AN_TRY(check(err, c, an_gpt_prefill(r->model, tokens, an_scalar_i32(r->cx, (int32_t)(seen - 1))), NULL));
-    an_tensor *token = an_input(r->cx, AN_I32, AN_SHAPE(1, 1), &x[seen]); /* [1,1] */
+    const an_decoder *d = r->cfg.model->decoder;
+    const int64_t longest = d->context(an_model_settings(&r->cfg)), P = longest > 16 ? 16 : longest, seen = P - 1;
+    if (longest < 2) return AN_OK;
+    an_tensor *all = an_input(r->cx, AN_I32, AN_SHAPE(1, P), tokens); /* [1,P] */
+    AN_TRY(check(err, c, d->prefill(r->model, all, an_scalar_i32(r->cx, (int32_t)(seen - 1))), NULL));
+    an_tensor *token = an_input(r->cx, AN_I32, AN_SHAPE(1, 1), &tokens[seen]); /* [1,1] */
     an_tensor *position = an_scalar_i32(r->cx, (int32_t)seen), *n_keys = an_scalar_i32(r->cx, (int32_t)P);
-    return check(err, c, an_gpt_decode(r->model, token, position, n_keys), NULL);
+    return check(err, c, d->decode(r->model, token, position, n_keys), NULL);
 }
 
-static an_status check_all(an_err *err, const checker *c, const int32_t *x, const int32_t *y)
+static an_status check_all(an_err *err, const checker *c, void *const *array)
 {
     an_session *r = c->r;
     const int64_t last = r->cfg.gradient_accumulation_steps - 1;
     const int64_t warm = r->cfg.warmup_iters; /* an update of full size: the rate is at its peak */
     uint64_t state = 1;
-    an_step s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, x, y); /* makes the moments */
+    an_step s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, array); /* makes the moments */
     AN_TRY(an_session_fault(err, r->cx));
     an_reset(r->cx);
     if (last > 0) { /* gradients that are kept for the next micro-batch have kernels of their own */
-        s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, x, y);
+        s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, array);
         AN_TRY(check(err, c, s.root[0], NULL));
     }
-    s = an_step_build(r->cx, r->model, &r->cfg, warm, last, x, y);
+    s = an_step_build(r->cx, r->model, &r->cfg, warm, last, array);
     if (!c->compile_only) {
         AN_TRY(an_session_result(err, r->cx, an_plan(s.loss, s.norm)));
         for (int i = 0; i < an_persist_count(r->cx); i++) AN_TRY(disturb(err, r, i, &state));
     }
     AN_TRY(check(err, c, s.loss, s.norm));
-    an_tensor *loss = an_step_evaluation(r->cx, r->model, &r->cfg, 0, x, y);
+    an_tensor *loss = an_step_evaluation(r->cx, r->model, &r->cfg, 0, array);
     AN_TRY(check(err, c, loss, NULL));
-    return r->cfg.block_size > 1 ? check_sampling(err, c, x) : AN_OK;
+    return r->cfg.model->decoder ? check_sampling(err, c, array[0]) : AN_OK;
 }
 
 an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compile_only, an_kernel_check_fn tell,
                               void *user, an_check_result *out)
 {
     an_session *r;
-    uint64_t state = 2;
+    an_array array[AN_MAX_ARRAYS];
+    an_arrays batch;
     *out = (an_check_result){0};
     an_train_config known = *c;
-    if (known.vocab_size == 0) known.vocab_size = 65; /* the characters of Shakespeare */
+    known.task->assume(&known);
     AN_TRY(an_session_open(err, &known, NULL, AN_RUN_PARAMETERS_ONLY, &r));
-    const int64_t n = r->cfg.batch_size * r->cfg.block_size;
-    int32_t *tokens = malloc((size_t)(2 * n) * sizeof *tokens); /* x then y, [B,T] each */
-    an_status status = tokens ? AN_OK : an_fail_nomem(err, "a batch", (size_t)(2 * n) * sizeof *tokens);
-    for (int64_t i = 0; tokens && i < 2 * n; i++) tokens[i] = (int32_t)(uniform(&state) * (double)r->cfg.vocab_size);
+    const int n = known.model->inputs(an_model_settings(&known), known.batch_size, array);
     const checker k = {.r = r, .compile_only = compile_only, .tell = tell, .user = user, .out = out};
-    if (status == AN_OK) status = check_all(err, &k, tokens, tokens + n);
-    free(tokens);
+    an_status status = an_arrays_open(err, array, n, &batch);
+    if (status == AN_OK) {
+        an_arrays_random(array, n, 2, batch.data);
+        status = check_all(err, &k, batch.data);
+    }
+    an_arrays_close(&batch);
     an_session_close(r);
     return status;
 }

@@ -171,14 +171,14 @@ static void tell_launches(tester *t, an_ctx *cx)
 /* ---- updates */
 
 /* With `t` its launches are told. */
-static an_status train_step(an_err *err, tester *t, an_session *r, int32_t *tokens, trace *out)
+static an_status train_step(an_err *err, tester *t, an_session *r, void *const *array, trace *out)
 {
     const an_train_config *c = &r->cfg;
-    const int64_t n = c->batch_size * c->block_size, s = r->step;
-    const an_batch batch = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .B = c->batch_size, .T = c->block_size};
-    AN_TRY(an_data_batch(err, r->data, &batch, (uint64_t)s, tokens, tokens + n));
+    const int64_t s = r->step;
+    const an_draw draw = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .samples = c->batch_size};
+    AN_TRY(c->task->batch(err, r->data, &draw, (uint64_t)s, array));
     const double begin = an_session_clock();
-    const an_step built = an_step_build(r->cx, r->model, c, s, 0, tokens, tokens + n);
+    const an_step built = an_step_build(r->cx, r->model, c, s, 0, array);
     an_status status = an_session_result(err, r->cx, an_eval(built.loss, built.norm));
     if (status == AN_OK) {
         out->loss[s] = an_item(built.loss);
@@ -230,19 +230,20 @@ static an_status train(an_err *err, tester *t, const an_train_config *c, int64_t
 {
     an_session *r;
     AN_TRY(an_session_open(err, c, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, &r));
-    const size_t n = (size_t)(2 * c->batch_size * c->block_size);
-    int32_t *tokens = malloc(n * sizeof *tokens);
-    an_status status = tokens ? AN_OK : an_fail_nomem(err, "a batch", n * sizeof *tokens);
+    an_array array[AN_MAX_ARRAYS];
+    an_arrays batch;
+    const int n = c->model->inputs(an_model_settings(&r->cfg), c->batch_size, array);
+    an_status status = an_arrays_open(err, array, n, &batch);
     for (int64_t s = 0; s < steps && status == AN_OK; s++) {
-        status = train_step(err, NULL, r, tokens, out);
+        status = train_step(err, NULL, r, batch.data, out);
         if (status == AN_OK && other && !beside(t, c, other, out, s)) break;
     }
     if (status == AN_OK) status = hash_state(err, r, &out->hash);
     if (status == AN_OK && other && !c->exact && r->step == steps) {
         an_profile(r->cx, true);
-        status = train_step(err, t, r, tokens, out);
+        status = train_step(err, t, r, batch.data, out);
     }
-    free(tokens);
+    an_arrays_close(&batch);
     an_session_close(r);
     return status;
 }
@@ -283,10 +284,8 @@ static void train_exactly(tester *t, int64_t steps)
     c.exact = true;
     c.dtype = AN_F32;
     c.gradient_accumulation_steps = 1;
-    c.n_layer = AN_MIN(c.n_layer, 2);
-    if (c.n_embd > 128) c.n_embd = 128, c.n_head = 4;
+    c.model->miniature(c.model_settings.bytes);
     c.batch_size = AN_MIN(c.batch_size, 4);
-    c.block_size = AN_MIN(c.block_size, 64);
     train_both(t, &c, AN_MIN(steps, 5), "a small model in exact mode, beside the CPU: the same bits");
 }
 

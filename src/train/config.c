@@ -1,7 +1,10 @@
 #include "train/config.h"
 #include "io/config/config_py.h"
+#include "platform/platform.h"
+#include "train/task.h"
 #include "io/formats/json.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define AT(name) offsetof(an_train_config, name)
@@ -28,28 +31,35 @@
 #k, AN_CONFIG_TEXT, AT(place), d, 0, 0, NULL, doc                                                              \
     }
 
-static const an_config_field fields[] = {
+/* ---- the common keys, in the parts between which the task's and the model's are written */
+
+/* clang-format off */
+static const an_config_field choice_fields[] = {
+    {"model", AN_CONFIG_TEXT, AT(model_name), "", 0, 0, NULL, "of a settings file: the model it is for"},
+    {"task", AN_CONFIG_TEXT, AT(task_name), "", 0, 0, NULL, "of a settings file: what the model is trained for"},
+};
+/* clang-format on */
+
+static const an_config_field place_fields[] = {
     TEXT(out, "out", NULL, "folder of the run: metrics, logbook, curve and checkpoints"),
     ALIAS(out_dir, out, "out", "nanoGPT's name for out"),
     TEXT(data, "corpus", NULL,
          "a text file, a folder with train.bin and val.bin, a .bin file, or corpus, the built-in text"),
     ALIAS(dataset, data, "corpus", "nanoGPT's name for data: NAME is data/NAME where that is a folder"),
-    TEXT(tokenizer, "char", NULL, "of a text: char, or a folder with GPT-2's encoder.json and vocab.bpe"),
+};
+
+static const an_config_field begin_fields[] = {
     TEXT(init_from, "scratch", NULL,
          "scratch; resume, the run in out; a run, checkpoint or weights file; gpt2, gpt2-medium, -large, -xl"),
     TEXT(note, "", NULL, "a free text for the logbook"),
-    INT(vocab_size, "0", 0, 65536, "token ids of the model; 0: as many as the tokenizer has"),
+};
+
+static const an_config_field loader_fields[] = {
     INT(workers, "1", 0, 64, "threads that prepare batches; 0: none"),
     INT(seed, "1337", 0, 9e15, "of initialisation, batches and dropout"),
+};
 
-    INT(block_size, "1024", 1, 1 << 20, "context length in tokens"),
-    INT(n_layer, "12", 1, 4096, "blocks"),
-    INT(n_head, "12", 1, 4096, "attention heads in a block"),
-    INT(n_embd, "768", 1, 65536, "width"),
-    REAL(dropout, "0.0", 0, 0.99, "share of activations dropped in training"),
-    BOOL(bias, "false", "biases in linear layers and norms"),
-    TEXT(gelu, "erf", "erf|tanh", "GELU as nanoGPT has it (erf), or as OpenAI's GPT-2 does (tanh)"),
-
+static const an_config_field train_fields[] = {
     INT(batch_size, "12", 1, 1 << 20, "sequences in a micro-batch"),
     INT(gradient_accumulation_steps, "1", 1, 1 << 20, "micro-batches in an update"),
     INT(max_iters, "600000", 1, 1LL << 40, "updates, numbered from 0"),
@@ -105,69 +115,125 @@ static const an_config_field fields[] = {
     TEXT(backend, "nccl", NULL, "nanoGPT's, of several processes; there is one here"),
 };
 
-const an_config an_train_keys = {fields, sizeof fields / sizeof fields[0]};
+/* ---- the table of a model and its task */
 
-/* nanoGPT's config/train_shakespeare_char.py, of which its README's CPU settings ("I only have a macbook") are a
- * smaller form. */
-#define SHAKESPEARE                                                                                                    \
-    "eval_interval=250 eval_iters=200 log_interval=10 batch_size=64 block_size=256 n_layer=6 n_head=6 n_embd=384 "     \
-    "dropout=0.2 learning_rate=1e-3 max_iters=5000 lr_decay_iters=5000 min_lr=1e-4 beta2=0.99 warmup_iters=100"
-#define MACBOOK                                                                                                        \
-    SHAKESPEARE " eval_iters=20 block_size=64 batch_size=12 n_layer=4 n_head=4 n_embd=128 max_iters=2000 "             \
-                "lr_decay_iters=2000 dropout=0.0"
-#define GPT2                                                                                                           \
-    "vocab_size=50304 batch_size=12 block_size=1024 gradient_accumulation_steps=40 eval_interval=1000 eval_iters=200 " \
-    "log_interval=10"
-/* nanoGPT's config/finetune_shakespeare.py, but for gpt2 in place of gpt2-xl, whose 1.6 G parameters need 25 GB. */
-#define FINETUNE                                                                                                       \
-    "data=shakespeare init_from=gpt2 eval_interval=5 eval_iters=40 batch_size=1 block_size=1024 "                      \
-    "gradient_accumulation_steps=32 max_iters=20 learning_rate=3e-5 decay_lr=false log_interval=1 "                    \
-    "always_save_checkpoint=false"
-/* What nanoGPT does where a file of its own says nothing. */
-#define NANOGPT "data=openwebtext gradient_accumulation_steps=40 eval_batches=random eval_first=true eval_train=true"
+#define TABLE(table)                                                                                                   \
+    {                                                                                                                  \
+        .fields = table, .n = AN_COUNT(table)                                                                          \
+    }
+static const an_config choice_keys = TABLE(choice_fields), place_keys = TABLE(place_fields),
+                       begin_keys = TABLE(begin_fields), loader_keys = TABLE(loader_fields),
+                       train_keys = TABLE(train_fields);
 
-const an_preset an_presets[] = {
-    {"demo", "half a minute on a laptop's CPU: watch a small GPT learn the built-in text",
-     MACBOOK " max_iters=1500 lr_decay_iters=1500 eval_interval=250"},
-    {"shakespeare_char", "nanoGPT's train_shakespeare_char: 10.7 M parameters, characters", SHAKESPEARE},
-    {"char", "shakespeare_char under its short name", SHAKESPEARE},
-    {"macbook", "nanoGPT's settings for a laptop's CPU: 0.8 M parameters, characters", MACBOOK},
-    {"gpt2", "GPT-2 124M as nanoGPT trains it; needs data=FOLDER of GPT-2 tokens", GPT2},
-    {"gpt2s", "GPT-2 124M in small batches (4 x 64), for a CPU",
-     GPT2 " batch_size=4 block_size=64 gradient_accumulation_steps=1"},
-    {"gpt2-medium", "GPT-2 354M", GPT2 " n_layer=24 n_head=16 n_embd=1024"},
-    {"gpt2-large", "GPT-2 773M", GPT2 " n_layer=36 n_head=20 n_embd=1280"},
-    {"gpt2-xl", "GPT-2 1.6G", GPT2 " n_layer=48 n_head=25 n_embd=1600"},
-    {"finetune_shakespeare", "nanoGPT's: GPT-2's weights, 20 updates on Shakespeare in GPT-2 tokens", FINETUNE},
-};
-const size_t an_n_presets = sizeof an_presets / sizeof an_presets[0];
-
-static const an_preset *find_preset(const char *name)
+/* Appends fields [from, until) of a table whose struct is at `base` in an_train_config. */
+static void add_fields(an_train_config *c, const an_config *keys, size_t from, size_t until, size_t base)
 {
-    for (size_t i = 0; i < an_n_presets; i++)
-        if (strcmp(an_presets[i].name, name) == 0) return &an_presets[i];
+    for (size_t i = from; i < until && c->n_fields < AN_TRAIN_MAX_KEYS; i++) {
+        c->field[c->n_fields] = keys->fields[i];
+        c->field[c->n_fields++].offset += base;
+    }
+}
+
+static void make_table(an_train_config *c)
+{
+    const size_t model = offsetof(an_train_config, model_settings), task = offsetof(an_train_config, task_settings);
+    const an_config *m = c->model->keys, *t = c->task->keys;
+    c->n_fields = 0;
+    add_fields(c, &choice_keys, 0, choice_keys.n, 0);
+    add_fields(c, &place_keys, 0, place_keys.n, 0);
+    add_fields(c, t, 0, t->n, task);
+    add_fields(c, &begin_keys, 0, begin_keys.n, 0);
+    add_fields(c, m, 0, c->model->n_data_keys, model);
+    add_fields(c, &loader_keys, 0, loader_keys.n, 0);
+    add_fields(c, m, c->model->n_data_keys, m->n, model);
+    add_fields(c, &train_keys, 0, train_keys.n, 0);
+}
+
+an_config an_train_keys(const an_train_config *c)
+{
+    return (an_config){.fields = c->field, .n = c->n_fields};
+}
+
+an_config an_train_file_keys(const an_train_config *c)
+{
+    const bool first = c->model == an_models[0] && c->task == an_task_find(an_models[0]->task);
+    const size_t skip = first ? choice_keys.n : 0;
+    return (an_config){.fields = c->field + skip, .n = c->n_fields - skip};
+}
+
+static const an_config *const common_keys[] = {&choice_keys, &place_keys, &begin_keys, &loader_keys, &train_keys};
+
+void an_train_each_table(an_table_fn *take, void *arg)
+{
+    an_train_config *c = malloc(sizeof *c);
+    if (c && an_train_config_defaults(NULL, an_models[0], NULL, c) == AN_OK) {
+        const an_config keys = an_train_file_keys(c);
+        take(arg, "", &keys);
+    }
+    free(c);
+    for (size_t i = 1; i < an_n_models; i++) take(arg, an_models[i]->name, an_models[i]->keys);
+    for (size_t i = 1; i < an_n_tasks; i++)
+        if (an_tasks[i]->keys->n) take(arg, an_tasks[i]->name, an_tasks[i]->keys);
+}
+
+const an_config_field *an_train_key_find(const char *key)
+{
+    const an_config_field *f = NULL;
+    for (size_t i = 0; i < AN_COUNT(common_keys) && !f; i++) f = an_config_find(common_keys[i], key);
+    for (size_t i = 0; i < an_n_models && !f; i++) f = an_config_find(an_models[i]->keys, key);
+    for (size_t i = 0; i < an_n_tasks && !f; i++) f = an_config_find(an_tasks[i]->keys, key);
+    return f;
+}
+
+int64_t *an_train_number(an_train_config *c, const char *key)
+{
+    const an_config_field *f = an_config_find(c->model->keys, key);
+    return f && f->type == AN_CONFIG_INT ? (int64_t *)(void *)(c->model_settings.bytes + f->offset) : NULL;
+}
+
+/* ---- presets */
+
+const an_preset *an_preset_at(size_t i, const an_model **model)
+{
+    for (size_t k = 0; k < an_n_models; k++) {
+        *model = an_models[k];
+        if (i < an_models[k]->n_presets) return &an_models[k]->presets[i];
+        i -= an_models[k]->n_presets;
+    }
+    return NULL;
+}
+
+const an_preset *an_preset_find(const char *name, const an_model **model)
+{
+    const an_preset *p;
+    for (size_t i = 0; (p = an_preset_at(i, model)) != NULL; i++)
+        if (strcmp(p->name, name) == 0) return p;
     return NULL;
 }
 
 static an_status apply(an_err *err, const char *settings, an_train_config *c)
 {
+    const an_config keys = an_train_keys(c);
     char word[AN_CONFIG_TEXT_BYTES];
     int used;
-    for (const char *at = settings; sscanf(at, "%511s%n", word, &used) == 1; at += used)
-        AN_TRY(an_config_argument(err, &an_train_keys, c, word));
+    for (const char *at = settings; at && sscanf(at, "%511s%n", word, &used) == 1; at += used)
+        AN_TRY(an_config_argument(err, &keys, c, word));
     return AN_OK;
 }
 
 static an_status unknown_preset(an_err *err, const char *name)
 {
-    const char *names[32];
-    char list[512];
-    size_t used = 0;
-    for (size_t i = 0; i < an_n_presets; i++) {
-        names[i] = an_presets[i].name;
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", names[i]);
+    enum { MOST = 64 };
+    const char *names[MOST];
+    const an_model *model;
+    const an_preset *p;
+    char list[1024];
+    size_t used = 0, n = 0;
+    while (n < MOST && (p = an_preset_at(n, &model)) != NULL) {
+        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", n ? ", " : "", p->name);
+        names[n++] = p->name;
     }
-    const char *near = an_nearest(name, names, an_n_presets);
+    const char *near = an_nearest(name, names, n);
     if (near) return an_fail(err, AN_E_USAGE, "unknown preset %.64s; did you mean %s?", name, near);
     return an_fail(err, AN_E_USAGE, "unknown preset %.64s; there are %s, or a file NAME.yaml or NAME.py", name, list);
 }
@@ -197,8 +263,8 @@ void an_train_config_untrusted(an_train_config *c)
 
 static an_status refuse_programs(an_err *err, const char *file, const an_train_config *c)
 {
-    for (size_t i = 0; i < an_train_keys.n; i++) {
-        const an_config_field *f = &an_train_keys.fields[i];
+    for (size_t i = 0; i < c->n_fields; i++) {
+        const an_config_field *f = &c->field[i];
         if (is_trusted(f) && ((const char *)c)[f->offset] != 0)
             return an_fail(
                 err, AN_E_USAGE,
@@ -209,42 +275,113 @@ static an_status refuse_programs(an_err *err, const char *file, const an_train_c
     return AN_OK;
 }
 
-an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train_config *out)
+an_status an_train_config_defaults(an_err *err, const an_model *model, const an_task *task, an_train_config *out)
 {
     memset(out, 0, sizeof *out);
-    AN_TRY(an_config_defaults(err, &an_train_keys, out));
-    snprintf(out->preset, sizeof out->preset, "%s", preset_or_file);
-    if (ends_in(preset_or_file, ".yaml") || ends_in(preset_or_file, ".yml")) {
-        AN_TRY(an_config_yaml(err, &an_train_keys, out, preset_or_file));
-        return refuse_programs(err, preset_or_file, out);
-    }
-    if (ends_in(preset_or_file, ".py")) {
-        AN_TRY(apply(err, NANOGPT, out));
-        AN_TRY(an_config_py(err, &an_train_keys, out, preset_or_file));
-        return refuse_programs(err, preset_or_file, out);
-    }
-    const an_preset *p = find_preset(preset_or_file);
-    return p ? apply(err, p->settings, out) : unknown_preset(err, preset_or_file);
+    out->model = model;
+    out->task = task ? task : an_task_find(model->task);
+    if (!out->task || model->settings_bytes > AN_MODEL_SETTINGS_BYTES ||
+        out->task->settings_bytes > AN_TASK_SETTINGS_BYTES ||
+        model->keys->n + out->task->keys->n + choice_keys.n + place_keys.n + begin_keys.n + loader_keys.n +
+                train_keys.n >
+            AN_TRAIN_MAX_KEYS)
+        return an_fail(err, AN_E_INTERNAL, "the row of model %s does not fit the tables of train/config.h",
+                       model->name);
+    make_table(out);
+    const an_config keys = an_train_keys(out);
+    AN_TRY(an_config_defaults(err, &keys, out));
+    snprintf(out->model_name, sizeof out->model_name, "%s", model->name);
+    snprintf(out->task_name, sizeof out->task_name, "%s", out->task->name);
+    return apply(err, model->defaults, out);
 }
+
+/* ---- files */
+
+/* What a file may say of its model, read before the table of keys is known. */
+typedef struct choice {
+    an_train_text model, task;
+} choice;
+static const an_config_field chosen_fields[] = {
+    {"model", AN_CONFIG_TEXT, offsetof(choice, model), "", 0, 0, NULL, "of a settings file: the model it is for"},
+    {"task", AN_CONFIG_TEXT, offsetof(choice, task), "", 0, 0, NULL, "what the model is trained for"},
+};
+static const an_config chosen_keys = {.fields = chosen_fields, .n = AN_COUNT(chosen_fields), .partial = true};
+
+static an_status defaults_of(an_err *err, const char *where, const choice *given, an_train_config *out)
+{
+    const an_model *model = *given->model ? an_model_find(given->model) : an_models[0];
+    const an_task *task = *given->task ? an_task_find(given->task) : NULL;
+    const char *names[32];
+    char quoted[AN_QUOTED_BYTES];
+    size_t n = 0;
+    if (model && (task || !*given->task)) return an_train_config_defaults(err, model, task, out);
+    for (size_t i = 0; !model && i < an_n_models && n < 32; i++) names[n++] = an_models[i]->name;
+    for (size_t i = 0; model && i < an_n_tasks && n < 32; i++) names[n++] = an_tasks[i]->name;
+    const char *near = an_nearest(model ? given->task : given->model, names, n);
+    return an_fail(err, AN_E_USAGE, "%s: %s=%s: there is no such %s%s%s%s", where, model ? "task" : "model",
+                   an_quoted(model ? given->task : given->model, quoted), model ? "task" : "model",
+                   near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
+}
+
+an_status an_train_config_json(an_err *err, const char *where, const char *json, an_train_config *out)
+{
+    choice given = {{0}, {0}};
+    AN_TRY(an_config_from_json(err, &chosen_keys, &given, where, json, strlen(json)));
+    AN_TRY(defaults_of(err, where, &given, out));
+    const an_config keys = an_train_keys(out);
+    return an_config_from_json(err, &keys, out, where, json, strlen(json));
+}
+
+static an_status open_yaml(an_err *err, const char *path, an_train_config *out)
+{
+    choice given = {{0}, {0}};
+    AN_TRY(an_config_yaml(err, &chosen_keys, &given, path));
+    AN_TRY(defaults_of(err, path, &given, out));
+    snprintf(out->preset, sizeof out->preset, "%s", path);
+    const an_config keys = an_train_keys(out);
+    AN_TRY(an_config_yaml(err, &keys, out, path));
+    return refuse_programs(err, path, out);
+}
+
+static an_status open_python(an_err *err, const char *path, an_train_config *out)
+{
+    size_t i = 0;
+    while (i + 1 < an_n_models && !an_models[i]->py_settings) i++;
+    AN_TRY(an_train_config_defaults(err, an_models[i], NULL, out));
+    snprintf(out->preset, sizeof out->preset, "%s", path);
+    AN_TRY(apply(err, an_models[i]->py_settings, out));
+    const an_config keys = an_train_keys(out);
+    AN_TRY(an_config_py(err, &keys, out, path));
+    return refuse_programs(err, path, out);
+}
+
+an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train_config *out)
+{
+    const an_model *model;
+    if (ends_in(preset_or_file, ".yaml") || ends_in(preset_or_file, ".yml")) return open_yaml(err, preset_or_file, out);
+    if (ends_in(preset_or_file, ".py")) return open_python(err, preset_or_file, out);
+    const an_preset *p = an_preset_find(preset_or_file, &model);
+    if (!p) return unknown_preset(err, preset_or_file);
+    AN_TRY(an_train_config_defaults(err, model, p->task ? an_task_find(p->task) : NULL, out));
+    snprintf(out->preset, sizeof out->preset, "%s", preset_or_file);
+    return apply(err, p->settings, out);
+}
+
+/* ---- checks and files of settings */
 
 an_status an_train_config_check(an_err *err, const an_train_config *c)
 {
-    const an_gpt_config m = an_train_model(c, c->vocab_size ? c->vocab_size : 1);
-    const char *fault = an_gpt_fault(&m);
-    if (fault)
-        return an_fail(err, AN_E_USAGE, "%s (n_layer=%lld n_head=%lld n_embd=%lld block_size=%lld)", fault,
-                       (long long)m.layers, (long long)m.heads, (long long)m.width, (long long)m.block);
+    if (strcmp(c->model_name, c->model->name) != 0 || strcmp(c->task_name, c->task->name) != 0)
+        return an_fail(err, AN_E_USAGE,
+                       "model=%.64s task=%.64s: %.64s is for model %s and task %s; take another preset", c->model_name,
+                       c->task_name, c->preset, c->model->name, c->task->name);
+    AN_TRY(c->model->check(err, an_model_settings(c), c->batch_size));
     if (c->dtype != AN_F32 && c->dtype != AN_BF16 && c->dtype != AN_F16)
         return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32, bfloat16 or float16",
                        an_dtype_text(c->dtype));
     if (c->exact && (c->dtype != AN_F32 || c->tf32))
         return an_fail(err, AN_E_USAGE, "exact=true is training in float32: %s%s is something else; leave one out",
                        c->tf32 ? "tf32=true" : "dtype=", c->tf32 ? "" : an_dtype_text(c->dtype));
-    if (c->batch_size > INT32_MAX / c->block_size)
-        return an_fail(err, AN_E_USAGE,
-                       "batch_size=%lld of block_size=%lld: a batch has at most %d tokens; use a smaller one, and "
-                       "gradient_accumulation_steps",
-                       (long long)c->batch_size, (long long)c->block_size, INT32_MAX);
     if (!c->out[0]) return an_fail(err, AN_E_USAGE, "out= is empty: name a folder for the run");
     return AN_OK;
 }
@@ -252,8 +389,9 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
 void an_train_config_yaml(const an_train_config *c, an_text *out)
 {
     an_text_puts(out, "# The settings of this run: anneal train config.yaml begins it anew.\n");
-    for (size_t i = 0; i < an_train_keys.n; i++) {
-        const an_config_field *f = &an_train_keys.fields[i];
+    const an_config keys = an_train_file_keys(c);
+    for (size_t i = 0; i < keys.n; i++) {
+        const an_config_field *f = &keys.fields[i];
         an_text value = {0};
         if (i > 0 && f->offset == f[-1].offset) continue; /* a second name */
         if (is_trusted(f)) continue;
@@ -269,40 +407,33 @@ void an_train_config_yaml(const an_train_config *c, an_text *out)
     }
 }
 
-/* clang-format off */
-static const char *const fixed[] = {"vocab_size", "block_size", "n_layer", "n_head", "n_embd",
-                                    "bias", "gelu", "seed", "tokenizer", "init_from"};
-/* clang-format on */
-
-bool an_train_key_is_fixed(const char *key)
+bool an_train_key_is_fixed(const an_train_config *c, const char *key)
 {
-    for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++)
-        if (strcmp(fixed[i], key) == 0) return true;
-    return false;
+    static const char *const fixed[] = {"model", "task", "seed", "init_from", NULL};
+    const bool models = an_config_find(c->model->keys, key) != NULL;
+    return an_key_in(fixed, key) || an_config_find(c->task->keys, key) != NULL ||
+           (models && !an_key_in(c->model->changeable, key));
 }
 
 void an_train_config_fix(an_train_config *c, const an_train_config *from)
 {
-    c->vocab_size = from->vocab_size;
-    c->block_size = from->block_size;
-    c->n_layer = from->n_layer;
-    c->n_head = from->n_head;
-    c->n_embd = from->n_embd;
-    c->bias = from->bias;
-    memcpy(c->gelu, from->gelu, sizeof c->gelu);
-    c->seed = from->seed;
-    memcpy(c->tokenizer, from->tokenizer, sizeof c->tokenizer);
-    memcpy(c->init_from, from->init_from, sizeof c->init_from);
-}
-
-an_gpt_config an_train_model(const an_train_config *c, int64_t vocab)
-{
-    return (an_gpt_config){.vocab = vocab,
-                           .block = c->block_size,
-                           .layers = c->n_layer,
-                           .heads = c->n_head,
-                           .width = c->n_embd,
-                           .dropout = c->dropout,
-                           .bias = c->bias,
-                           .gelu_tanh = strcmp(c->gelu, "tanh") == 0};
+    static const size_t bytes[] = {[AN_CONFIG_INT] = sizeof(int64_t),
+                                   [AN_CONFIG_FLOAT] = sizeof(double),
+                                   [AN_CONFIG_BOOL] = sizeof(bool),
+                                   [AN_CONFIG_TEXT] = AN_CONFIG_TEXT_BYTES,
+                                   [AN_CONFIG_DTYPE] = sizeof(an_dtype)};
+    const bool same = c->model == from->model && c->task == from->task;
+    if (!same) { /* the settings are of another model: its keys are not in this table */
+        c->model = from->model;
+        c->task = from->task;
+        c->model_settings = from->model_settings;
+        c->task_settings = from->task_settings;
+        memcpy(c->field, from->field, sizeof c->field);
+        c->n_fields = from->n_fields;
+    }
+    for (size_t i = 0; i < c->n_fields; i++) {
+        const an_config_field *f = &c->field[i];
+        if (an_train_key_is_fixed(c, f->name))
+            memcpy((char *)c + f->offset, (const char *)from + f->offset, bytes[f->type]);
+    }
 }

@@ -1,27 +1,44 @@
-/* config.h: the settings of a training run, under nanoGPT's names where it has them, and the presets.
+/* config.h: the settings of a training run, under nanoGPT's names where it has them.
  *
- * Owns:      the table of keys (defaults, ranges, one line of help each), the presets, checks across keys.
+ * Owns:      the settings that all runs have; one table of keys for each pair of model and task, made of these and of
+ *            the keys that model and task bring; checks across keys.
  * Does not:  parse (io/config/config.h), open or train anything.
+ *
+ * A run's table, in the order in which keys are written to files:
+ *
+ *     model, task | where things are | the task's | the model's sizes | machine | the model's | optimizer, run, device
+ *
+ * The first two name the rows. Files of the first model and its task do not have them: files from before there were
+ * others are read and written as ever.
  */
 #ifndef AN_TRAIN_CONFIG_H
 #define AN_TRAIN_CONFIG_H
 
 #include <anneal.h>
 #include "io/config/config.h"
-#include "models/gpt/gpt.h"
+#include "models/model.h"
 
 typedef char an_train_text[AN_CONFIG_TEXT_BYTES];
 
+enum { AN_TASK_SETTINGS_BYTES = 2048, AN_TRAIN_MAX_KEYS = 128 };
+
+/* Plain data: copied with =. */
 typedef struct an_train_config {
-    an_train_text preset; /* the name it began with; not a key */
+    const an_model *model;
+    const struct an_task *task;
+    an_train_text model_name, task_name; /* of these, as keys */
+    an_train_text preset;                /* the name it began with; not a key */
+    union {
+        max_align_t align;
+        char bytes[AN_MODEL_SETTINGS_BYTES];
+    } model_settings; /* the model's own struct */
+    union {
+        max_align_t align;
+        char bytes[AN_TASK_SETTINGS_BYTES];
+    } task_settings; /* and the task's */
     /* where things are */
-    an_train_text out, data, tokenizer, init_from, note;
-    int64_t vocab_size, workers, seed;
-    /* the model */
-    int64_t block_size, n_layer, n_head, n_embd;
-    double dropout;
-    bool bias;
-    an_train_text gelu;
+    an_train_text out, data, init_from, note;
+    int64_t workers, seed;
     /* the optimizer */
     int64_t batch_size, gradient_accumulation_steps, max_iters, warmup_iters, lr_decay_iters;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip;
@@ -39,32 +56,52 @@ typedef struct an_train_config {
     int64_t threads;
     double budget;
     bool compile, exact, tf32, place_apart, verify;
+    /* the table of all these keys */
+    an_config_field field[AN_TRAIN_MAX_KEYS];
+    size_t n_fields;
 } an_train_config;
 
-extern const an_config an_train_keys;
+/* The table of keys of this model and task, valid as long as `c` is neither changed nor moved. */
+an_config an_train_keys(const an_train_config *c);
+/* The same without the keys that files of the first model do not have. */
+an_config an_train_file_keys(const an_train_config *c);
+/* Calls `take` for the tables that all of these are made of, before a model is known: the first model's (owner ""),
+ * then the keys of each further model and task. */
+typedef void an_table_fn(void *arg, const char *owner, const an_config *keys);
+void an_train_each_table(an_table_fn *take, void *arg);
+/* The key in any of them; NULL: there is none. */
+const an_config_field *an_train_key_find(const char *key);
 
-typedef struct an_preset {
-    const char *name, *summary, *settings; /* settings: "key=value key=value" */
-} an_preset;
-extern const an_preset an_presets[];
-extern const size_t an_n_presets;
+/* The settings of the model, of its own type. */
+static inline const void *an_model_settings(const an_train_config *c)
+{
+    return c->model_settings.bytes;
+}
+/* A whole number among them, by its key; NULL: this model has none. */
+int64_t *an_train_number(an_train_config *c, const char *key);
 
-/* Defaults, then the preset, or the file when the name ends in .yaml, .yml or .py. A .py file is one of nanoGPT's and
- * begins with what nanoGPT does where it differs: evaluations of both splits on random batches, the first one before
- * any update, and 40 micro-batches. */
+/* The i-th preset of all models; NULL past the last. */
+const an_preset *an_preset_at(size_t i, const an_model **model);
+const an_preset *an_preset_find(const char *name, const an_model **model); /* NULL: there is none */
+
+/* Defaults of a model and its task; `task` may be NULL: the model's. */
+an_status an_train_config_defaults(an_err *err, const an_model *model, const struct an_task *task,
+                                   an_train_config *out);
+/* Settings as JSON, of a checkpoint. */
+an_status an_train_config_json(an_err *err, const char *where, const char *json, an_train_config *out);
+/* Defaults, then the preset, or the file when the name ends in .yaml, .yml or .py. A .py file is one of nanoGPT's, and
+ * begins with what that program does where it differs (an_model.py_settings). */
 an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train_config *out);
-/* Forgets the settings that name programs to run or places to write: a file that somebody else may have made does not
- * decide them. The command line does, and the environment. */
+/* Clears the settings that name programs to run or places to write. The command line and the environment decide them,
+ * never a file, which may come from a stranger. */
 void an_train_config_untrusted(an_train_config *c);
-/* What no single key can be blamed for: shapes that do not fit one another, a precision that cannot train. */
+/* What no single key shows: sizes that do not fit one another, a precision that cannot train. */
 an_status an_train_config_check(an_err *err, const an_train_config *c);
 /* The settings of a run as a YAML file that an_train_config_open reads back. */
 void an_train_config_yaml(const an_train_config *c, an_text *out);
-/* Whether a resumed run may change the key: shapes, data order and initialisation are settled at the start. */
-bool an_train_key_is_fixed(const char *key);
-/* Takes the values of all such keys from the settings a run began with. */
+/* Whether a resumed run may not change the key: shapes, data order and initialisation are settled at the start. */
+bool an_train_key_is_fixed(const an_train_config *c, const char *key);
+/* Takes the values of all such keys from the settings that a run began with, and its model and task. */
 void an_train_config_fix(an_train_config *c, const an_train_config *from);
-
-an_gpt_config an_train_model(const an_train_config *c, int64_t vocab);
 
 #endif

@@ -6,87 +6,84 @@
 /* Of the seed of random evaluation batches, so that they are not those of training. */
 enum { EVALUATION_SEED = 0x5EED };
 
-/* Fills x, y [B,T] with windows first .. first + count; rows beyond `count` have no labels, so that a last batch that
- * is not full runs the plan of the full ones. */
-static an_status read_windows(an_err *err, const an_session *r, int split, int64_t first, int64_t count, int32_t *x,
-                              int32_t *y)
-{
-    const int64_t B = r->cfg.batch_size, T = r->cfg.block_size;
-    AN_TRY(an_data_window(err, r->data, split, T, first, count, x, y));
-    for (int64_t i = count * T; i < B * T; i++) {
-        x[i] = 0;
-        y[i] = AN_NO_LABEL;
-    }
-    return AN_OK;
-}
-
-/* Batches go to the device without a wait; their losses stay there until as many are kept as there is room for. */
+/* Batches go to the device without a wait; their sums stay there, a row a batch, until all rows are used. */
 typedef struct tally {
-    float *loss; /* [room] */
-    int64_t room, kept;
-    double sum;
+    an_array array[AN_MAX_ARRAYS];
+    an_arrays batch; /* of batch_size samples */
+    float *kept;     /* [rows,sums] */
+    int64_t rows, used;
+    double sum[AN_MODEL_SUMS];
 } tally;
 
 static an_status open_tally(an_err *err, const an_session *r, tally *t)
 {
-    *t = (tally){.room = an_step_losses(&r->cfg)};
-    t->loss = malloc((size_t)t->room * sizeof *t->loss);
-    return t->loss ? AN_OK : an_fail_nomem(err, "an evaluation's losses", (size_t)t->room * sizeof *t->loss);
+    const size_t bytes = (size_t)an_step_numbers(&r->cfg) * sizeof(float);
+    *t = (tally){.rows = an_step_rows(&r->cfg)};
+    const int n = r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, t->array);
+    AN_TRY(an_arrays_open(err, t->array, n, &t->batch));
+    t->kept = malloc(bytes);
+    return t->kept ? AN_OK : an_fail_nomem(err, "an evaluation's losses", bytes);
 }
 
-static an_status add_batch(an_err *err, an_session *r, const int32_t *x, const int32_t *y, bool last, tally *t)
+static void close_tally(tally *t)
 {
-    an_tensor *losses = an_step_evaluation(r->cx, r->model, &r->cfg, t->kept++, x, y); /* [room] */
-    an_status status = an_eval(losses);
-    if (status == AN_OK && (last || t->kept == t->room)) {
-        status = an_read(losses, t->loss, (size_t)t->room * sizeof *t->loss);
-        for (int64_t i = 0; i < t->kept && status == AN_OK; i++) t->sum += (double)t->loss[i];
-        t->kept = 0;
+    an_arrays_close(&t->batch);
+    free(t->kept);
+}
+
+static an_status add_batch(an_err *err, an_session *r, bool last, tally *t)
+{
+    const int64_t sums = (int64_t)an_model_sums(r->cfg.model);
+    an_tensor *kept =
+        an_step_evaluation(r->cx, r->model, &r->cfg, t->used++, t->batch.data); /* [rows] or [rows,sums] */
+    an_status status = an_eval(kept);
+    if (status == AN_OK && (last || t->used == t->rows)) {
+        status = an_read(kept, t->kept, (size_t)(t->rows * sums) * sizeof *t->kept);
+        for (int64_t i = 0; i < t->used * sums && status == AN_OK; i++) t->sum[i % sums] += (double)t->kept[i];
+        t->used = 0;
     }
     status = an_session_result(err, r->cx, status);
     an_reset(r->cx);
     return status;
 }
 
+static void finish(const an_session *r, const tally *t, int64_t samples, an_evaluation *out)
+{
+    *out = (an_evaluation){.samples = samples, .units = samples * r->cfg.task->units_of(&r->cfg)};
+    an_step_means(r->cfg.model, t->sum, (double)out->units, out->number);
+    out->loss = out->number[0];
+}
+
 an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_evaluation *out)
 {
-    const int64_t B = r->cfg.batch_size, T = r->cfg.block_size, all = an_data_windows(r->data, split, T);
-    const int64_t windows = most > 0 && most < all ? most : all;
-    if (windows < 1)
-        return an_fail(err, AN_E_DATA, "%s: %lld tokens are not one window of block_size=%lld and its next token",
-                       r->cfg.data, (long long)an_data_tokens(r->data, split), (long long)T);
-    int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x); /* [B,T], and y behind it */
-    if (!x) return an_fail_nomem(err, "an evaluation batch", (size_t)(2 * B * T) * sizeof *x);
-    int32_t *y = x + B * T; /* [B,T] */
+    const an_task *task = r->cfg.task;
+    const int64_t B = r->cfg.batch_size;
+    int64_t all;
     tally t;
+    AN_TRY(task->count(err, r->data, split, &all));
+    const int64_t samples = most > 0 && most < all ? most : all;
     an_status status = open_tally(err, r, &t);
-    for (int64_t first = 0; first < windows && status == AN_OK; first += B) {
-        status = read_windows(err, r, split, first, AN_MIN(B, windows - first), x, y);
-        if (status == AN_OK) status = add_batch(err, r, x, y, first + B >= windows, &t);
+    for (int64_t first = 0; first < samples && status == AN_OK; first += B) {
+        status = task->read(err, r->data, split, first, AN_MIN(B, samples - first), B, t.batch.data);
+        if (status == AN_OK) status = add_batch(err, r, first + B >= samples, &t);
     }
-    free(t.loss);
-    free(x);
-    *out = (an_evaluation){.loss = t.sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
+    close_tally(&t);
+    finish(r, &t, samples, out);
     return status;
 }
 
 an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batches, an_evaluation *out)
 {
-    const int64_t B = r->cfg.batch_size, T = r->cfg.block_size;
-    const an_batch batch = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .B = B, .T = T};
-    int32_t *x = malloc((size_t)(2 * B * T) * sizeof *x); /* [B,T], and y behind it */
-    if (!x) return an_fail_nomem(err, "an evaluation batch", (size_t)(2 * B * T) * sizeof *x);
-    int32_t *y = x + B * T; /* [B,T] */
+    const int64_t B = r->cfg.batch_size;
+    const an_draw draw = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .samples = B};
     tally t;
     an_status status = open_tally(err, r, &t);
     for (int64_t i = 0; i < batches && status == AN_OK; i++) {
-        status = an_data_batch(err, r->data, &batch, (uint64_t)(r->step * batches + i), x, y);
-        if (status == AN_OK) status = add_batch(err, r, x, y, i == batches - 1, &t);
+        status = r->cfg.task->batch(err, r->data, &draw, (uint64_t)(r->step * batches + i), t.batch.data);
+        if (status == AN_OK) status = add_batch(err, r, i == batches - 1, &t);
     }
-    free(t.loss);
-    free(x);
-    const int64_t windows = batches * B;
-    *out = (an_evaluation){.loss = t.sum / (double)(windows * T), .windows = windows, .tokens = windows * T};
+    close_tally(&t);
+    finish(r, &t, batches * B, out);
     return status;
 }
 

@@ -1,16 +1,17 @@
-/* evaluate.h: the mean loss of a split: over consecutive windows, the same every time, so that two evaluations can be
- * compared, and all floor((n-1)/T) of them when a whole split is asked for; or over random batches, as nanoGPT does. */
+/* evaluate.h: the mean loss of a split, and the model's other numbers: over the split's samples in their order, the same
+ * every time, so that two evaluations can be compared; or over random batches, as nanoGPT does. */
 #ifndef AN_TRAIN_EVALUATE_H
 #define AN_TRAIN_EVALUATE_H
 
 #include "train/session.h"
 
 typedef struct an_evaluation {
-    double loss; /* mean over all tokens, in nats */
-    int64_t windows, tokens;
+    double loss;                  /* mean over all units, in nats: number[0] */
+    double number[AN_MODEL_SUMS]; /* as the model's row names its sums */
+    int64_t samples, units;       /* evaluated */
 } an_evaluation;
 
-/* The first `most` windows of block_size tokens, or all of them when `most` is 0, batch_size windows at a time. */
+/* The first `most` samples, or all of them when `most` is 0, batch_size at a time. */
 an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_evaluation *out);
 
 /* `batches` batches of samples drawn with replacement, as a function of (seed, updates done, split). */

@@ -107,16 +107,8 @@ static bool stops_at_nan(const an_train_config *c)
 /* The first of these waits for the update; the others are there by then. */
 static an_status read_numbers(an_err *err, const an_session *r, const an_step *s, an_train_event *e, int32_t *stopped)
 {
-    const int64_t micros = r->cfg.gradient_accumulation_steps, n = an_step_losses(&r->cfg);
-    if (s->losses) {
-        float *loss = malloc((size_t)n * sizeof *loss); /* [n] */
-        if (!loss) return an_fail_nomem(err, "the losses of the micro-batches", (size_t)n * sizeof *loss);
-        an_status status = an_read(s->losses, loss, (size_t)n * sizeof *loss);
-        for (int64_t i = 0; i < micros && status == AN_OK; i++) e->loss += (double)loss[i] / (double)micros;
-        free(loss);
-    } else {
-        e->loss = an_item(s->loss);
-    }
+    AN_TRY(an_step_read(err, r->cx, &r->cfg, s, e->number));
+    e->loss = e->number[0];
     e->norm = an_item(s->norm);
     if (s->stopped) *stopped = (int32_t)an_item(s->stopped);
     if (s->scale) e->scale = an_item(s->scale);
@@ -124,12 +116,20 @@ static an_status read_numbers(an_err *err, const an_session *r, const an_step *s
     return an_session_fault(err, r->cx);
 }
 
-static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x, const int32_t *y, an_train_event *e,
-                           bool logged, int32_t *stopped)
+/* The arrays of micro-batch `micro`: parts of the update's. */
+static void micro_arrays(const an_train_config *c, void *const *array, int64_t micro, void *part[AN_MAX_ARRAYS])
+{
+    an_array spec[AN_MAX_ARRAYS];
+    const int n = c->model->inputs(an_model_settings(c), c->batch_size, spec);
+    for (int i = 0; i < n; i++) part[i] = (char *)array[i] + (size_t)micro * an_array_bytes(&spec[i]);
+}
+
+static an_status run_micro(an_err *err, loop *l, int64_t micro, void *const *array, an_train_event *e, bool logged,
+                           int32_t *stopped)
 {
     an_session *r = l->r;
     const int64_t micros = r->cfg.gradient_accumulation_steps;
-    const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step, micro, x, y);
+    const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step, micro, array);
     const bool last = micro == micros - 1;
     if (last && r->step == l->begin_step)
         AN_TRY(run_first(err, l, &s));
@@ -143,14 +143,16 @@ static an_status run_micro(an_err *err, loop *l, int64_t micro, const int32_t *x
 static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bool saved, int32_t *stopped)
 {
     an_session *r = l->r;
-    const int64_t micros = r->cfg.gradient_accumulation_steps, size = r->cfg.batch_size * r->cfg.block_size;
+    const int64_t micros = r->cfg.gradient_accumulation_steps;
     const double begin = an_session_clock();
     l->gpu_before = an_device_busy_seconds(r->cx);
-    const int32_t *x, *y; /* [micros * batch_size, block_size] */
-    AN_TRY(an_loader_next(err, l->loader, &x, &y));
+    void *const *array; /* of micros * batch_size samples */
+    void *part[AN_MAX_ARRAYS];
+    AN_TRY(an_loader_next(err, l->loader, &array));
     an_status status = AN_OK;
     for (int64_t micro = 0; micro < micros && status == AN_OK; micro++) {
-        status = run_micro(err, l, micro, x + micro * size, y + micro * size, e, logged, stopped);
+        micro_arrays(&r->cfg, array, micro, part);
+        status = run_micro(err, l, micro, part, e, logged, stopped);
         an_reset(r->cx);
     }
     AN_TRY(status);
@@ -180,11 +182,12 @@ static an_status not_finite(an_err *err, const loop *l, const char *what, int64_
 static void measure(loop *l, an_train_event *e)
 {
     const an_session *r = l->r;
-    const double tokens = (double)(r->cfg.batch_size * r->cfg.gradient_accumulation_steps * r->cfg.block_size);
+    const int64_t samples = r->cfg.batch_size * r->cfg.gradient_accumulation_steps;
+    const double units = (double)(samples * r->cfg.task->units_of(&r->cfg));
     const double waited = an_loader_wait_seconds(l->loader), n = (double)l->busy_steps;
     e->lr = an_step_lr(&r->cfg, e->step);
     e->ms = 1e3 * l->busy_s / n;
-    e->tokens_per_s = l->busy_s > 0 ? tokens * n / l->busy_s : 0;
+    e->units_per_s = l->busy_s > 0 ? units * n / l->busy_s : 0;
     e->data_wait_ms = 1e3 * (waited - l->waited_s) / n;
     /* The first update plans and compiles: it says nothing about the others. */
     const double later = (double)(r->step - l->begin_step - 1);
@@ -212,6 +215,7 @@ static an_status evaluate_splits(an_err *err, loop *l, an_train_event *e)
     }
     AN_TRY(an_evaluate_split(err, r, AN_VAL, &v));
     e->val_loss = l->result->val_loss = v.loss;
+    memcpy(e->val_number, v.number, sizeof e->val_number);
     if (!isfinite(v.loss)) return not_finite(err, l, "validation loss", r->step - 1, v.loss);
     e->improved = v.loss < r->best_val;
     return AN_OK;
@@ -319,7 +323,7 @@ static an_status evaluate_first(an_err *err, loop *l)
                         .lr = NAN,
                         .norm = NAN,
                         .ms = NAN,
-                        .tokens_per_s = NAN,
+                        .units_per_s = NAN,
                         .data_wait_ms = NAN,
                         .gpu_busy = NAN};
     const double best = l->r->best_val;
@@ -359,12 +363,12 @@ static an_status train_until_done(an_err *err, loop *l)
 static an_status train_with_loader(an_err *err, loop *l)
 {
     an_session *r = l->r;
-    const an_batch batch = {.split = AN_TRAIN,
-                            .seed = (uint64_t)r->cfg.seed,
-                            .B = r->cfg.batch_size * r->cfg.gradient_accumulation_steps,
-                            .T = r->cfg.block_size,
-                            .per_step = r->cfg.batch_size * r->cfg.gradient_accumulation_steps};
-    AN_TRY(an_loader_open(err, r->data, &batch, (uint64_t)r->step, (int)r->cfg.workers, &l->loader));
+    const int64_t samples = r->cfg.batch_size * r->cfg.gradient_accumulation_steps;
+    const an_draw draw = {.split = AN_TRAIN, .seed = (uint64_t)r->cfg.seed, .samples = samples, .per_step = samples};
+    an_task_source data;
+    an_source source;
+    an_task_source_open(&r->cfg, r->data, &draw, &data, &source);
+    AN_TRY(an_loader_open(err, &source, (uint64_t)r->step, (int)r->cfg.workers, &l->loader));
     an_status status = train_until_done(err, l);
     l->result->data_wait_s = an_loader_wait_seconds(l->loader);
     an_loader_close(l->loader);

@@ -1,8 +1,8 @@
 /* loop.h: training: updates, evaluations, checkpoints, metrics, in an order that a resumed run repeats bit for bit.
  *
- * Owns:      the order of one iteration; when to log, evaluate and save; what happens when a loss is not finite or
- *            somebody wants to stop; what of the time went where.
- * Does not:  print: it tells a listener; write lines (metrics.h), know models (step.h) or files' formats (io/).
+ * Owns:      the order of one iteration; when to log, evaluate and save; what happens when a loss is not finite or the
+ *            listener asks to stop; accounting of where the time went.
+ * Does not:  print: it calls a listener; write lines (metrics.h), know models and tasks or files' formats (io/).
  *
  * One iteration `it`, counted from 0: learning rate, micro-batches, update; a line of metrics where log_interval asks
  * for one; after every eval_interval updates and after the last one an evaluation and a checkpoint. The line of update
@@ -20,7 +20,7 @@
 typedef enum an_train_event_kind {
     AN_TRAIN_PLANNED,   /* before the first update: `bill` */
     AN_TRAIN_COMPILED,  /* after it: `bill` with what was compiled */
-    AN_TRAIN_LOGGED,    /* a line of metrics: loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s */
+    AN_TRAIN_LOGGED,    /* a line of metrics: numbers, lr, norm, ms, units_per_s, data_wait_ms, eta_s */
     AN_TRAIN_EVALUATED, /* val_loss, improved; train_loss where that split was evaluated too */
     AN_TRAIN_SAVED,     /* a checkpoint of `step` updates */
     AN_TRAIN_NOTE       /* `note`: a sentence for people */
@@ -29,7 +29,9 @@ typedef enum an_train_event_kind {
 typedef struct an_train_event {
     an_train_event_kind kind;
     int64_t step; /* the update's number; in EVALUATED and SAVED how many are done */
-    double loss, val_loss, train_loss, lr, norm, ms, tokens_per_s, data_wait_ms, eta_s;
+    double loss, val_loss, train_loss, lr, norm, ms, units_per_s, data_wait_ms, eta_s;
+    /* the model's sums as numbers (the first is the loss) in training and on the validation split; NaN: not there */
+    double number[AN_MODEL_SUMS], val_number[AN_MODEL_SUMS];
     double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: it does not say */
     double scale;    /* of float16's loss in LOGGED; 0: there is none */
     int64_t skipped; /* updates, because that scale was too large for them */
@@ -50,7 +52,8 @@ typedef struct an_train_result {
     double seconds;                    /* of the wall clock, of which: */
     double compile_s, evaluate_s, save_s, data_wait_s;
     double user_s, system_s; /* of all threads of this program, in that time */
-    int64_t waits, stalls;   /* of the bill: how often the program stood until the device was done, or had room */
+    int64_t waits,
+        stalls; /* of the bill: how often the program waited for the device to finish, or for room in its queue */
 } an_train_result;
 
 /* Trains from r->step to max_iters; with eval_only it evaluates and writes nothing. AN_E_NUMERIC: a loss was not finite

@@ -1,8 +1,6 @@
 #define _DEFAULT_SOURCE
 #include "train/session.h"
 #include "train/init_weights.h"
-#include "tools/estimate.h"
-#include "report/provenance.h"
 #include "train/step.h"
 #include "io/formats/json.h"
 #include <math.h>
@@ -10,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 double an_session_clock(void)
 {
@@ -34,85 +31,33 @@ an_status an_session_result(an_err *err, an_ctx *cx, an_status status)
                              : an_fail(err, status, "the device gave status %d and no sentence", (int)status);
 }
 
-/* ---- opening, in order: tokenizer, data, context, model, weights */
+/* ---- host memory */
 
-/* Hugging Face keeps the vocabulary beside the weights. There may be none. */
-static void open_tokenizer_beside(const an_st *from, an_session *r)
+uint64_t an_session_loader_bytes(const an_train_config *c)
 {
-    char folder[AN_CKPT_PATH_BYTES];
-    const char *path = an_st_path(from), *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
-    if (an_tokenizer_open(NULL, folder, &r->own_tokenizer) != AN_OK) r->own_tokenizer = NULL;
+    an_source s;
+    s.n = c->model->inputs(an_model_settings(c), c->batch_size * c->gradient_accumulation_steps, s.array);
+    return an_loader_bytes_for(&s, (int)c->workers);
 }
 
-/* Of the checkpoint that weights come from, so that its ids keep their meaning; else what the settings name. */
-static an_status open_tokenizer(an_err *err, const an_st *from, an_session *r)
+/* The batch of an evaluation, and the largest parameter on its way to a checkpoint. */
+uint64_t an_session_buffer_bytes(const an_train_config *c)
 {
-    const char *json = from ? an_st_meta(from, AN_CKPT_TOKENIZER) : NULL;
-    const char *folder = r->cfg.tokenizer;
-    if (json)
-        AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &r->own_tokenizer));
-    else if (strcmp(folder, "char") != 0)
-        AN_TRY(an_tokenizer_open(err, folder, &r->own_tokenizer));
-    else if (from)
-        open_tokenizer_beside(from, r);
-    r->tokenizer = r->own_tokenizer;
-    return AN_OK;
+    an_array array[AN_MAX_ARRAYS];
+    an_model_counts counts;
+    const int n = c->model->inputs(an_model_settings(c), c->batch_size, array);
+    c->model->count(an_model_settings(c), c->batch_size, &counts);
+    return an_arrays_layout(array, n, NULL) + (uint64_t)counts.largest * sizeof(float);
 }
 
-static bool exists(const char *folder, const char *name)
-{
-    char path[AN_CKPT_PATH_BYTES];
-    snprintf(path, sizeof path, "%s%s%s", folder, *name ? "/" : "", name);
-    return access(path, F_OK) == 0;
-}
-
-/* nanoGPT's dataset=NAME is the folder data/NAME; and for its own settings files, where it has no meta.pkl, the ids are
- * GPT-2's, whose number is rounded up for the products' sake. */
-static an_status settle_data(an_err *err, an_session *r)
-{
-    const char *dot = strrchr(r->cfg.preset, '.');
-    char folder[AN_CONFIG_TEXT_BYTES + 8];
-    char *data = r->cfg.data;
-    if (strcmp(data, "corpus") == 0) return AN_OK;
-    if (!exists(data, "")) {
-        if (strchr(data, '/')) return an_fail(err, AN_E_IO, "data=%s: no such file or folder", data);
-        snprintf(folder, sizeof folder, "data/%s", data);
-        if (!exists(folder, "") || strlen(folder) >= sizeof r->cfg.data)
-            return an_fail(err, AN_E_IO, "data=%s: no such file or folder, and no data/%s; anneal prepare makes one",
-                           data, data);
-        memcpy(data, folder, strlen(folder) + 1);
-    }
-    const bool known = r->cfg.vocab_size > 0 || exists(data, "meta.pkl") || exists(data, "meta.json");
-    if (!known && exists(data, "train.bin") && dot && strcmp(dot, ".py") == 0) r->cfg.vocab_size = 50304;
-    return AN_OK;
-}
-
-static an_status open_data(an_err *err, bool whole, an_session *r)
-{
-    AN_TRY(settle_data(err, r));
-    const an_data_options o = {
-        .source = r->cfg.data, .tokenizer = r->own_tokenizer, .vocab_size = r->cfg.vocab_size, .whole = whole};
-    AN_TRY(an_data_open(err, &o, &r->data));
-    r->tokenizer = an_data_tokenizer(r->data);
-    return AN_OK;
-}
-
-static an_status settle_vocabulary(an_err *err, an_session *r)
-{
-    int64_t have = r->data ? an_data_vocab(r->data) : r->tokenizer ? an_tokenizer_vocab(r->tokenizer) : 0;
-    if (r->cfg.vocab_size == 0) r->cfg.vocab_size = have;
-    if (r->cfg.vocab_size == 0) return an_fail(err, AN_E_USAGE, "the number of token ids is not known: set vocab_size");
-    if (have <= r->cfg.vocab_size) return AN_OK;
-    return an_fail(err, AN_E_USAGE, "vocab_size=%lld, but %s has %lld different tokens", (long long)r->cfg.vocab_size,
-                   r->cfg.data, (long long)have);
-}
+/* ---- opening, in order: data, context, model, weights */
 
 /* The budget is the run's; the device gets what data, loader and buffers leave. 0: no limit. */
 static uint64_t device_budget(const an_session *r)
 {
-    const uint64_t all = (uint64_t)(r->cfg.budget * 1073741824.0), beside = an_estimate_host(&r->cfg, r->data);
-    return r->cfg.budget == 0 ? 0 : all > beside ? all - beside : 1;
+    const uint64_t all = (uint64_t)(r->cfg.budget * 1073741824.0);
+    const uint64_t host = an_session_loader_bytes(&r->cfg) + an_session_buffer_bytes(&r->cfg) + r->data->bytes;
+    return r->cfg.budget == 0 ? 0 : all > host ? all - host : 1;
 }
 
 static an_status open_context(an_err *err, an_session *r)
@@ -137,10 +82,9 @@ static an_status open_context(an_err *err, an_session *r)
     r->cx = an_open(&o);
     AN_TRY(an_session_fault(err, r->cx));
     an_set_policy(r->cx, (an_policy){.matmul = c->dtype});
-    const an_gpt_config m = an_train_model(c, c->vocab_size);
-    r->model = an_gpt_open(r->cx, &m);
+    r->model = c->model->open(r->cx, an_model_settings(c));
     AN_TRY(an_session_fault(err, r->cx));
-    return r->model ? AN_OK : an_fail_nomem(err, "the model's tables", (size_t)m.layers * 128);
+    return r->model ? AN_OK : an_fail_nomem(err, "the model's tables", 0);
 }
 
 /* ---- weights and progress from a checkpoint */
@@ -148,12 +92,8 @@ static an_status open_context(an_err *err, an_session *r)
 /* Moments come into being with the first optimizer call: one step is built and thrown away unrun. */
 static an_status make_moments(an_err *err, an_session *r)
 {
-    const size_t n = (size_t)(r->cfg.batch_size * r->cfg.block_size);
-    int32_t *zeros = calloc(n, sizeof *zeros);
-    if (!zeros) return an_fail_nomem(err, "a batch", n * sizeof *zeros);
-    an_step_build(r->cx, r->model, &r->cfg, 0, r->cfg.gradient_accumulation_steps - 1, zeros, zeros);
+    an_step_build(r->cx, r->model, &r->cfg, 0, r->cfg.gradient_accumulation_steps - 1, NULL);
     an_step_kept(r->cx, &r->cfg); /* an evaluation's too: all that persists is known from here on */
-    free(zeros);
     an_status status = an_session_fault(err, r->cx);
     an_reset(r->cx);
     return status;
@@ -165,8 +105,9 @@ static an_status read_tensor(an_err *err, const an_st *from, an_session *r, int 
     size_t bytes = an_dtype_size(p->dtype);
     int64_t dim[8];
     memcpy(dim, p->shape.dim, sizeof dim);
-    /* A model with a shorter context than its weights takes the first rows of the table of positions. */
-    if (strcmp(p->name, "transformer.wpe.weight") == 0 && (t = an_st_find(from, p->name)) != NULL && t->rank == 2)
+    /* Of this one the file may have more rows, of which the first are taken. */
+    const char *cut = r->cfg.model->cut_parameter;
+    if (cut && strcmp(p->name, cut) == 0 && (t = an_st_find(from, p->name)) != NULL && t->rank == 2)
         dim[0] = AN_MAX(dim[0], t->shape[0]);
     AN_TRY(an_ckpt_expect(err, from, "", p->name, p->dtype, p->shape.rank, dim, &t));
     for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
@@ -195,16 +136,68 @@ static an_status count_updates(an_err *err, an_session *r)
     return AN_OK;
 }
 
+/* Parameters and the model's own states (running statistics), and with `moments` the optimizer's, from a checkpoint
+ * that may lack the loss scale. */
 static an_status read_tensors(an_err *err, const an_st *from, an_session *r, bool moments)
 {
     const int n = an_persist_count(r->cx);
     for (int i = 0; i < n; i++) {
         an_persist p;
         AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, &p)));
-        if (p.kind == 2 && !an_st_find(from, p.name)) continue;
-        if (p.kind == 0 || (is_optimizers(&p) && moments)) AN_TRY(read_tensor(err, from, r, i, &p));
+        if (p.kind == 2 && an_step_is_transient(p.name)) continue;
+        if (is_optimizers(&p) && (!moments || (p.kind == 2 && !an_st_find(from, p.name)))) continue;
+        AN_TRY(read_tensor(err, from, r, i, &p));
     }
     return AN_OK;
+}
+
+/* Of a checkpoint's state, the data that the run began with. */
+typedef struct data_facts {
+    int64_t units[AN_N_SPLITS];
+    bool counted, same; /* the state names the numbers of units; no hash differs from the data's */
+} data_facts;
+
+/* "train_tokens", "val_xxh3" */
+static const char *split_key(int split, const char *what, char out[64])
+{
+    snprintf(out, 64, "%s_%s", split == AN_TRAIN ? "train" : "val", what);
+    return out;
+}
+
+static data_facts facts_of(const json_t *state, const an_session *r)
+{
+    data_facts f = {.counted = true, .same = true};
+    char key[64];
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        const json_t *units = json_object_get(state, split_key(split, r->cfg.task->units, key));
+        const char *xxh3 = json_string_value(json_object_get(state, split_key(split, "xxh3", key)));
+        f.units[split] = json_integer_value(units);
+        f.counted &= units != NULL; /* nanoGPT's ckpt.pt has none */
+        f.same &= !xxh3 || !*xxh3 || strcmp(xxh3, r->data_xxh3[split]) == 0;
+    }
+    return f;
+}
+
+static an_status check_data(an_err *err, const char *path, const data_facts *f, const an_session *r)
+{
+    const char *units = r->cfg.task->units;
+    const int64_t *have = r->data->units, *had = f->units;
+    if (!r->data->loaded || !f->counted) return AN_OK;
+    if (!strcmp(r->cfg.data, "corpus") && (had[AN_TRAIN] != have[AN_TRAIN] || !f->same))
+        return an_fail(err, AN_E_DATA,
+                       "%s: the run began on the built-in text of another build of anneal; go on with that program, or "
+                       "learn from another text with train init_from=%s data=FILE",
+                       path, path);
+    if (had[AN_TRAIN] != have[AN_TRAIN] || had[AN_VAL] != have[AN_VAL])
+        return an_fail(err, AN_E_DATA,
+                       "%s: the run began with %lld and %lld %s, %s has %lld and %lld now; set data=", path,
+                       (long long)had[AN_TRAIN], (long long)had[AN_VAL], units, r->cfg.data, (long long)have[AN_TRAIN],
+                       (long long)have[AN_VAL]);
+    if (f->same) return AN_OK;
+    return an_fail(err, AN_E_DATA,
+                   "%s: %s has as many %s as the run began with, but other ones; set data=, or train with init_from= "
+                   "to learn from these",
+                   path, r->cfg.data, units);
 }
 
 static an_status read_progress(an_err *err, const an_st *from, an_session *r)
@@ -214,36 +207,13 @@ static an_status read_progress(an_err *err, const an_st *from, an_session *r)
     json_t *state;
     AN_TRY(an_json_parse(err, path, 0, text, strlen(text), &state));
     const json_t *best = json_object_get(state, "best_val");
-    const json_int_t train = json_integer_value(json_object_get(state, "train_tokens"));
-    const json_int_t val = json_integer_value(json_object_get(state, "val_tokens"));
-    const bool counted = json_object_get(state, "train_tokens") != NULL; /* nanoGPT's ckpt.pt does not say */
-    const char *xxh3[] = {json_string_value(json_object_get(state, "train_xxh3")),
-                          json_string_value(json_object_get(state, "val_xxh3"))};
-    bool same = true;
-    for (int split = 0; split < AN_N_SPLITS; split++)
-        same &= !xxh3[split] || !*xxh3[split] || strcmp(xxh3[split], r->data_xxh3[split]) == 0;
     r->step = json_is_integer(json_object_get(state, "step")) ? json_integer_value(json_object_get(state, "step")) : -1;
     r->best_val = json_is_number(best) ? json_number_value(best) : INFINITY;
     r->best_step = json_integer_value(json_object_get(state, "best_step"));
+    const data_facts facts = facts_of(state, r);
     json_decref(state);
     if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state says no number of updates", path);
-    if (!r->data || !counted) return AN_OK;
-    if (!strcmp(r->cfg.data, "corpus") && (train != an_data_tokens(r->data, AN_TRAIN) || !same))
-        return an_fail(err, AN_E_DATA,
-                       "%s: the run began on the built-in text of another build of anneal; go on with that program, or "
-                       "learn from another text with train init_from=%s data=FILE",
-                       path, path);
-    if (train != an_data_tokens(r->data, AN_TRAIN) || val != an_data_tokens(r->data, AN_VAL))
-        return an_fail(err, AN_E_DATA,
-                       "%s: the run began with %lld and %lld tokens, %s has %lld and %lld now; set data=", path,
-                       (long long)train, (long long)val, r->cfg.data, (long long)an_data_tokens(r->data, AN_TRAIN),
-                       (long long)an_data_tokens(r->data, AN_VAL));
-    if (same) return AN_OK;
-    return an_fail(
-        err, AN_E_DATA,
-        "%s: %s has as many tokens as the run began with, but other ones; set data=, or train with init_from= "
-        "to learn from these",
-        path, r->cfg.data);
+    return check_data(err, path, &facts, r);
 }
 
 an_status an_session_config(an_err *err, const an_st *from, an_train_config *out)
@@ -252,9 +222,7 @@ an_status an_session_config(an_err *err, const an_st *from, an_train_config *out
     if (!json)
         return an_fail(err, AN_E_IO, "%s: no settings of a run in it: it was not written by anneal train",
                        an_st_path(from));
-    memset(out, 0, sizeof *out);
-    AN_TRY(an_config_defaults(err, &an_train_keys, out));
-    AN_TRY(an_config_from_json(err, &an_train_keys, out, an_st_path(from), json, strlen(json)));
+    AN_TRY(an_train_config_json(err, an_st_path(from), json, out));
     an_train_config_untrusted(out);
     return an_train_config_check(err, out);
 }
@@ -262,13 +230,12 @@ an_status an_session_config(an_err *err, const an_st *from, an_train_config *out
 /* `initial`: weights to start from, of a new run. */
 static an_status open_parts(an_err *err, const an_st *from, const an_st *initial, int flags, an_session *r)
 {
-    AN_TRY(open_tokenizer(err, from ? from : initial, r));
-    if (flags & AN_RUN_DATA) AN_TRY(open_data(err, flags & AN_RUN_WHOLE_FILE, r));
-    AN_TRY(settle_vocabulary(err, r));
+    AN_TRY(r->cfg.task->open(err, &r->cfg, from ? from : initial, flags, &r->data));
     AN_TRY(an_train_config_check(err, &r->cfg));
     AN_TRY(open_context(err, r));
     if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false) : AN_OK;
-    for (int split = 0; r->data && split < AN_N_SPLITS; split++) an_proof_data(r->data, split, r->data_xxh3[split]);
+    for (int split = 0; r->data->loaded && split < AN_N_SPLITS; split++)
+        r->cfg.task->hash(r->data, split, r->data_xxh3[split]);
     AN_TRY(make_moments(err, r));
     if (!from) return initial ? read_tensors(err, initial, r, false) : AN_OK;
     AN_TRY(read_tensors(err, from, r, true));
@@ -303,10 +270,9 @@ an_status an_session_open(an_err *err, const an_train_config *c, const an_st *fr
 void an_session_close(an_session *r)
 {
     if (!r) return;
-    an_gpt_close(r->model);
+    if (r->model) r->cfg.model->close(r->model);
     an_close(r->cx);
-    an_data_close(r->data);
-    an_tokenizer_free(r->own_tokenizer);
+    if (r->data) r->cfg.task->close(r->data);
     free(r);
 }
 
@@ -352,7 +318,7 @@ static an_status list_tensors(an_err *err, an_session *r, shared_buffer *buffer,
     for (int i = 0; i < n; i++) {
         an_persist *p = &persist[*out_n];
         AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, p)));
-        if (p->kind > 0 && !is_optimizers(p)) continue;
+        if (p->kind == 2 && an_step_is_transient(p->name)) continue;
         size_t bytes = an_dtype_size(p->dtype);
         for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
         sources[*out_n] = (source){r->cx, buffer, i, bytes};
@@ -374,8 +340,9 @@ static void state_json(const an_session *r, an_text *out)
         an_text_printf(out, "%.17g", r->best_val);
     else
         an_text_puts(out, "null");
-    an_text_printf(out, ",\"best_step\":%lld,\"train_tokens\":%lld,\"val_tokens\":%lld", (long long)r->best_step,
-                   (long long)an_data_tokens(r->data, AN_TRAIN), (long long)an_data_tokens(r->data, AN_VAL));
+    const char *units = r->cfg.task->units;
+    an_text_printf(out, ",\"best_step\":%lld,\"train_%s\":%lld,\"val_%s\":%lld", (long long)r->best_step, units,
+                   (long long)r->data->units[AN_TRAIN], units, (long long)r->data->units[AN_VAL]);
     an_text_printf(out, ",\"train_xxh3\":\"%s\",\"val_xxh3\":\"%s\"}", r->data_xxh3[AN_TRAIN], r->data_xxh3[AN_VAL]);
 }
 
@@ -417,13 +384,14 @@ an_status an_session_save(an_err *err, an_session *r, bool improved)
 {
     an_text config = {0}, state = {0}, tokenizer = {0};
     state_json(r, &state);
-    an_status status = an_config_json(err, &an_train_keys, &r->cfg, &config);
-    if (status == AN_OK && r->tokenizer) status = an_tokenizer_json(err, r->tokenizer, &tokenizer);
+    const an_config keys = an_train_file_keys(&r->cfg);
+    an_status status = an_config_json(err, &keys, &r->cfg, &config);
+    if (status == AN_OK && r->data->tokenizer) status = an_tokenizer_json(err, r->data->tokenizer, &tokenizer);
     if (status == AN_OK && (state.failed || config.failed || tokenizer.failed))
         status = an_fail_nomem(err, "a checkpoint's metadata", config.len + tokenizer.len);
     const an_ckpt_meta meta[] = {
         {AN_CKPT_CONFIG, config.data}, {AN_CKPT_STATE, state.data}, {AN_CKPT_TOKENIZER, tokenizer.data}};
-    if (status == AN_OK) status = save_tensors(err, r, meta, r->tokenizer ? 3 : 2, improved);
+    if (status == AN_OK) status = save_tensors(err, r, meta, r->data->tokenizer ? 3 : 2, improved);
     an_text_free(&tokenizer);
     an_text_free(&state);
     an_text_free(&config);

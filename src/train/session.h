@@ -1,35 +1,33 @@
-/* session.h: what a training run, an evaluation and a sampler share: settings, data, context and model, and the way they
- * come from and go to a checkpoint.
+/* session.h: what a training run, an evaluation and a prediction share: settings, data, context and model, and how they
+ * are read from a checkpoint and written to one.
  *
  * Owns:      opening all of it in order, the contents of a checkpoint, what a resumed run continues with.
  * Does not:  train, evaluate or draw tokens.
  *
- * Invariants: a checkpoint holds everything that the next update depends on: parameters, moments, the number of updates
- * done, the seed, the settings and the tokenizer. Batches and dropout are functions of (seed, step), so that no
- * generator has a state to save.
+ * Invariants: a checkpoint holds everything that the next update depends on: parameters, moments, every state of the
+ * context but those that step.h calls transient, the number of updates done, the settings and the tokenizer. Batches
+ * and dropout are functions of (seed, step), so that no generator has a state to save.
  */
 #ifndef AN_TRAIN_SESSION_H
 #define AN_TRAIN_SESSION_H
 
 #include "train/config.h"
 #include "io/checkpoint.h"
-#include "io/data/dataset.h"
+#include "train/task.h"
 
 typedef struct an_session {
-    an_train_config cfg; /* vocab_size is settled */
-    an_tokenizer *own_tokenizer;
-    const an_tokenizer *tokenizer;                   /* NULL: the tokens came without one */
-    an_data *data;                                   /* NULL: opened without data */
-    char data_xxh3[AN_N_SPLITS][AN_HASH_TEXT_BYTES]; /* see an_proof_data; of a run that can be trained */
+    an_train_config cfg;                             /* what data settle (a vocabulary) is settled */
+    an_task_data *data;                              /* not `loaded` when opened without AN_RUN_DATA */
+    char data_xxh3[AN_N_SPLITS][AN_HASH_TEXT_BYTES]; /* hash of each split, of a run that can be trained */
     an_ctx *cx;
-    an_gpt *model;
+    void *model;        /* of cfg.model */
     int64_t step;       /* updates done */
     double best_val;    /* the lowest validation loss so far, infinity before the first */
     int64_t best_step;  /* updates done when it was measured */
-    const char *commit; /* of the program, for the logbook; NULL: not known. The caller's */
+    const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */
 } an_session;
 
-enum { AN_RUN_DATA = 1, AN_RUN_PARAMETERS_ONLY = 2, AN_RUN_WHOLE_FILE = 4 };
+enum { AN_RUN_DATA = AN_OPEN_DATA, AN_RUN_WHOLE_FILE = AN_OPEN_WHOLE_FILE, AN_RUN_PARAMETERS_ONLY = 4 };
 
 /* Opens what the settings say. `from` is NULL for a new run, else an open checkpoint whose weights are taken and,
  * without AN_RUN_PARAMETERS_ONLY, moments and progress too. AN_RUN_DATA opens the data as well, with AN_RUN_WHOLE_FILE
@@ -51,5 +49,9 @@ an_status an_session_fault(an_err *err, an_ctx *cx);
 an_status an_session_result(an_err *err, an_ctx *cx, an_status status);
 
 double an_session_clock(void); /* monotonic seconds */
+
+/* Host memory of a run in bytes: the loader's batches, and the buffers of evaluation and checkpoints. */
+uint64_t an_session_loader_bytes(const an_train_config *c);
+uint64_t an_session_buffer_bytes(const an_train_config *c);
 
 #endif

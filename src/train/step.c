@@ -1,6 +1,8 @@
 #include "train/step.h"
+#include "train/task.h"
 #include <anneal_nn.h>
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 double an_step_lr(const an_train_config *c, int64_t iteration)
@@ -13,30 +15,74 @@ double an_step_lr(const an_train_config *c, int64_t iteration)
     return an_lr_at(&s, iteration);
 }
 
-int64_t an_step_losses(const an_train_config *c)
+/* ---- numbers that stay on the device */
+
+static const char kept_name[] = "losses", stopped_name[] = "stopped";
+
+bool an_step_is_transient(const char *state)
+{
+    return strcmp(state, kept_name) == 0 || strcmp(state, stopped_name) == 0;
+}
+
+int64_t an_step_rows(const an_train_config *c)
 {
     enum { USUAL = 256 };
     return c->gradient_accumulation_steps > USUAL ? c->gradient_accumulation_steps : USUAL;
 }
 
-an_tensor *an_step_kept(an_ctx *cx, const an_train_config *c)
+int64_t an_step_numbers(const an_train_config *c)
 {
-    return an_state(cx, "losses", AN_F32, AN_SHAPE(an_step_losses(c)), AN_ZEROS); /* [n] */
+    return an_step_rows(c) * (int64_t)an_model_sums(c->model);
 }
 
-/* `loss` becomes number i of the losses kept. */
-static an_tensor *keep(an_ctx *cx, const an_train_config *c, an_tensor *loss, int64_t i)
+static an_shape kept_shape(const an_train_config *c)
 {
-    an_tensor *kept = an_step_kept(cx, c);                           /* [n] */
-    an_tensor *number = an_iota(cx, AN_SHAPE(an_step_losses(c)), 0); /* [n] */
-    an_assign(kept, an_where(an_eq(number, an_scalar_i32(cx, (int32_t)i)), loss, kept));
+    const int64_t sums = (int64_t)an_model_sums(c->model);
+    return sums > 1 ? AN_SHAPE(an_step_rows(c), sums) : AN_SHAPE(an_step_rows(c));
+}
+
+an_tensor *an_step_kept(an_ctx *cx, const an_train_config *c)
+{
+    return an_state_at(AN_AT, cx, kept_name, AN_F32, kept_shape(c), AN_ZEROS); /* [n] or [n,sums] */
+}
+
+/* The sums side by side, f32 [1,sums]; of one, a scalar. */
+static an_tensor *side_by_side(const an_train_config *c, an_tensor *const *sum)
+{
+    an_tensor *part[AN_MODEL_SUMS];
+    const int n = (int)an_model_sums(c->model);
+    if (n == 1) return sum[0];
+    for (int i = 0; i < n; i++) part[i] = an_reshape(sum[i], AN_SHAPE(1, 1));
+    return an_concat(part, n, 1);
+}
+
+/* `sum` becomes row i of the numbers kept. */
+static an_tensor *keep(an_ctx *cx, const an_train_config *c, an_tensor *const *sum, int64_t i)
+{
+    const an_shape shape = kept_shape(c);
+    an_tensor *kept = an_step_kept(cx, c), *row = side_by_side(c, sum);
+    an_tensor *number = an_iota(cx, shape, 0); /* of the row */
+    an_tensor *here = an_eq(number, an_scalar_i32(cx, (int32_t)i));
+    an_assign(kept, an_where(here, shape.rank > 1 ? an_expand(row, shape) : row, kept));
     return kept;
 }
+
+void an_step_means(const an_model *m, const double sum[AN_MODEL_SUMS], double units, double number[AN_MODEL_SUMS])
+{
+    const size_t n = an_model_sums(m);
+    for (size_t i = 0; i < n; i++) {
+        size_t per = 0;
+        while (m->sums[i].per && per < n && strcmp(m->sums[per].name, m->sums[i].per) != 0) per++;
+        number[i] = sum[i] / (m->sums[i].per && per < n ? sum[per] : units);
+    }
+}
+
+/* ---- the update */
 
 /* 0; or 1 + 2 u + n of the first update u that was bad; n: its norm was NaN, else infinite. */
 static an_tensor *stopped_at(an_ctx *cx)
 {
-    return an_state(cx, "stopped", AN_I32, AN_SCALAR, AN_ZEROS);
+    return an_state(cx, stopped_name, AN_I32, AN_SCALAR, AN_ZEROS);
 }
 
 static void stop_if_bad(an_ctx *cx, const an_step *s, an_tensor *going, int64_t iteration)
@@ -80,20 +126,31 @@ static void build_update(an_ctx *cx, const an_train_config *c, int64_t iteration
     if (s->stopped) stop_if_bad(cx, s, going, iteration);
 }
 
-an_step an_step_build(an_ctx *cx, an_gpt *m, const an_train_config *c, int64_t iteration, int64_t micro,
-                      const int32_t *x, const int32_t *y)
+/* The model's inputs, in the order of its row. */
+static void make_inputs(an_ctx *cx, const an_train_config *c, void *const *array, an_tensor *in[AN_MAX_ARRAYS])
 {
-    const int64_t B = c->batch_size, T = c->block_size, micros = c->gradient_accumulation_steps;
+    an_array spec[AN_MAX_ARRAYS];
+    const int n = c->model->inputs(an_model_settings(c), c->batch_size, spec);
+    for (int i = 0; i < n; i++) in[i] = an_input(cx, spec[i].dtype, spec[i].shape, array ? array[i] : NULL);
+}
+
+an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t iteration, int64_t micro,
+                      void *const *array)
+{
+    const int64_t B = c->batch_size, micros = c->gradient_accumulation_steps;
+    an_tensor *in[AN_MAX_ARRAYS];
     /* Dropout draws by (step, global sample), so that micro-batches drop what one large batch would. */
     an_set_step(cx, (uint64_t)iteration);
     an_set_sample(cx, (uint64_t)(micro * B));
-    an_tensor *tokens = an_input(cx, AN_I32, AN_SHAPE(B, T), x); /* [B,T] */
-    an_tensor *labels = an_input(cx, AN_I32, AN_SHAPE(B, T), y); /* [B,T] */
-    an_step s = {.loss = an_mean(an_gpt_losses(m, tokens, labels, true), AN_ALL)};
+    make_inputs(cx, c, array, in);
+    const bool several = an_model_sums(c->model) > 1;
+    const an_losses l = c->model->losses(model, in, true);
+    an_step s = {.loss = l.loss};
     an_tensor *part = micros > 1 ? an_mul_num(s.loss, 1.0 / (double)micros) : s.loss;
     an_backward(c->dtype == AN_F16 ? an_scale_loss(part) : part);
-    if (micros > 1) s.losses = keep(cx, c, s.loss, micro);
-    s.root[s.n_roots++] = s.losses ? s.losses : s.loss;
+    if (several || micros > 1) s.numbers = keep(cx, c, several ? l.sum : &s.loss, micro);
+    s.root[s.n_roots++] = s.numbers ? s.numbers : s.loss;
+    if (several) s.root[s.n_roots++] = s.loss;
     if (micro < micros - 1) return s;
     build_update(cx, c, iteration, &s);
     an_tensor *const more[] = {s.norm, s.stopped, s.scale, s.skipped};
@@ -112,11 +169,33 @@ an_status an_step_eval(const an_step *s)
     return an_eval_at(AN_AT, s->root, s->n_roots);
 }
 
-an_tensor *an_step_evaluation(an_ctx *cx, an_gpt *m, const an_train_config *c, int64_t i, const int32_t *x,
-                              const int32_t *y)
+an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const an_step *s,
+                       double number[AN_MODEL_SUMS])
 {
-    const an_shape shape = AN_SHAPE(c->batch_size, c->block_size);
-    an_tensor *tokens = an_input(cx, AN_I32, shape, x); /* [B,T] */
-    an_tensor *labels = an_input(cx, AN_I32, shape, y); /* [B,T] */
-    return keep(cx, c, an_sum(an_gpt_losses(m, tokens, labels, false), AN_ALL), i);
+    const int64_t micros = c->gradient_accumulation_steps, sums = (int64_t)an_model_sums(c->model);
+    double sum[AN_MODEL_SUMS] = {0};
+    for (int i = 0; i < AN_MODEL_SUMS; i++) number[i] = NAN;
+    if (!s->numbers) {
+        number[0] = an_item(s->loss);
+        return AN_OK;
+    }
+    const size_t bytes = (size_t)an_step_numbers(c) * sizeof(float);
+    float *kept = malloc(bytes); /* [rows,sums] */
+    if (!kept) return an_fail_nomem(err, "the losses of the micro-batches", bytes);
+    an_status status = an_read(s->numbers, kept, bytes);
+    for (int64_t i = 0; i < micros * sums && status == AN_OK; i++)
+        sum[i % sums] += sums > 1 ? (double)kept[i] : (double)kept[i] / (double)micros;
+    free(kept);
+    if (status != AN_OK) return an_error(cx) ? an_fail(err, status, "%s", an_error(cx)) : status;
+    if (sums == 1) return number[0] = sum[0], AN_OK; /* a mean already */
+    an_step_means(c->model, sum, (double)(micros * c->batch_size * c->task->units_of(c)), number);
+    return AN_OK;
+}
+
+an_tensor *an_step_evaluation(an_ctx *cx, void *model, const an_train_config *c, int64_t i, void *const *array)
+{
+    an_tensor *in[AN_MAX_ARRAYS];
+    make_inputs(cx, c, array, in);
+    const an_losses l = c->model->losses(model, in, false);
+    return keep(cx, c, l.sum, i);
 }

@@ -1,7 +1,13 @@
-/* step.h: the graphs of a training step and of an evaluation batch, as train, plan and bench run them.
+/* step.h: the graphs of a training step and of an evaluation batch, as train, plan, bench and profile run them.
  *
- * Owns:      the order forward, backward, clip, AdamW; accumulation over micro-batches.
- * Does not:  run anything: the caller evaluates what it gets.
+ * Owns:      the order forward, backward, clip, optimizer; accumulation over micro-batches; the states in which a run
+ *            keeps numbers on the device until they are read.
+ * Does not:  run anything: the caller evaluates what it gets. Does not know models: their rows do.
+ *
+ * The numbers of micro-batch (or evaluation batch) i are row i of one state on the device, so that a whole update, or
+ * a whole evaluation, is read in one go:
+ *
+ *     "losses"   f32 [n] of a model with one sum, f32 [n, sums] of others
  */
 #ifndef AN_TRAIN_STEP_H
 #define AN_TRAIN_STEP_H
@@ -9,37 +15,46 @@
 #include "train/config.h"
 
 typedef struct an_step {
-    an_tensor *loss; /* f32 scalar: the mean over the micro-batch */
-    an_tensor *norm; /* f32 scalar: the global norm of the gradients; NULL but in the last micro-batch, as all below */
-    an_tensor *losses;          /* f32 [an_step_losses]: of all micro-batches, where there are several; else NULL */
-    an_tensor *stopped;         /* i32 scalar: see an_step_stopped; NULL without nan=stop */
+    an_tensor *loss;    /* f32 scalar: the mean over the micro-batch */
+    an_tensor *norm;    /* f32 scalar: global norm of the gradients; as all below, in the last micro-batch only */
+    an_tensor *numbers; /* the state above; NULL: one micro-batch and one sum, and `loss` is all there is */
+    an_tensor *stopped; /* i32 scalar: see an_step_stopped; NULL without nan=stop */
     an_tensor *scale, *skipped; /* of float16's loss: f32 and i32 scalars; else NULL */
     an_tensor *root[6];         /* what is to be evaluated */
     int n_roots;
 } an_step;
 
-/* Micro-batch `micro` of update `iteration`: x and y [batch_size, block_size]. The last one ends in the update. */
-an_step an_step_build(an_ctx *cx, an_gpt *m, const an_train_config *c, int64_t iteration, int64_t micro,
-                      const int32_t *x, const int32_t *y);
+/* Micro-batch `micro` of update `iteration`, over the model's input arrays (all NULL: to be planned only). The last
+ * one ends in the update. */
+an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t iteration, int64_t micro,
+                      void *const *array);
 an_status an_step_plan(const an_step *s);
 an_status an_step_eval(const an_step *s);
 
+/* Waits for an update and gives its numbers, in the order of the model's sums: each the mean over the update, or its
+ * ratio to the sum that the row names. NaN in the places of sums that the model does not have in training. */
+an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const an_step *s,
+                       double number[AN_MODEL_SUMS]);
+
 /* With nan=stop the device applies no update from the first one on whose gradients are not finite (in float16: not even
- * at a loss scale of 1), until somebody asks. What `stopped` holds: 0, or the update's number and the norm. */
+ * at a loss scale of 1), until the host looks. What `stopped` holds: 0, or the update's number and the norm. */
 bool an_step_stopped(int32_t stopped, int64_t *iteration, double *norm);
 
 /* The learning rate of an update, counted from 0. */
 double an_step_lr(const an_train_config *c, int64_t iteration);
 
-/* Losses stay on the device, in one state, until somebody reads them: so many. */
-int64_t an_step_losses(const an_train_config *c);
-/* The state itself, so that it is known before it is used. */
+/* How many rows of numbers stay on the device until they are read, and how many numbers that is. */
+int64_t an_step_rows(const an_train_config *c);
+int64_t an_step_numbers(const an_train_config *c);
+/* The state itself, so that it exists before it is used. */
 an_tensor *an_step_kept(an_ctx *cx, const an_train_config *c);
+/* Whether the state of this name is one of those that are read and then worth nothing: no checkpoint needs it. */
+bool an_step_is_transient(const char *state);
 
-/* That state, f32 [an_step_losses], with the sum of the losses of x, y [batch_size, block_size] as number i. Positions
- * whose label is AN_NO_LABEL count nothing. */
-enum { AN_NO_LABEL = -1 };
-an_tensor *an_step_evaluation(an_ctx *cx, an_gpt *m, const an_train_config *c, int64_t i, const int32_t *x,
-                              const int32_t *y);
+/* That state, with the sums of an evaluation batch as row i. */
+an_tensor *an_step_evaluation(an_ctx *cx, void *model, const an_train_config *c, int64_t i, void *const *array);
+
+/* Sums over `units` of the task's units as numbers: divided by these, or by the sum that the row names. */
+void an_step_means(const an_model *m, const double sum[AN_MODEL_SUMS], double units, double number[AN_MODEL_SUMS]);
 
 #endif

@@ -2,6 +2,7 @@
  * ten configurations of presets; what is beside it is told apart. No GPU is needed: fake_cuda.c is the driver. On one
  * that is there, tests/cuda/on_gpu.sh runs this behind proxy_cuda.c. */
 #define _GNU_SOURCE /* setenv */
+#include "models/gpt/gpt.h"
 #include "cuda/fake.h"
 
 #include "tools/estimate.h"
@@ -58,11 +59,12 @@ static an_session *open_run(const configuration *c)
     an_train_config cfg;
     an_session *r;
     if (an_train_config_open(&err, c->preset, &cfg) != AN_OK) fail_msg("%s", err.text);
+    const an_config keys = an_train_keys(&cfg);
     for (size_t i = 0; i < AN_COUNT(c->settings) && c->settings[i]; i++)
-        if (an_config_argument(&err, &an_train_keys, &cfg, c->settings[i]) != AN_OK) fail_msg("%s", err.text);
+        if (an_config_argument(&err, &keys, &cfg, c->settings[i]) != AN_OK) fail_msg("%s", err.text);
     snprintf(cfg.device, sizeof cfg.device, "cuda");
     snprintf(cfg.cache_dir, sizeof cfg.cache_dir, "%s", test_path("cache"));
-    if (cfg.vocab_size == 0) cfg.vocab_size = 65;
+    cfg.task->assume(&cfg);
     if (an_session_open(&err, &cfg, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
     return r;
 }
@@ -82,30 +84,30 @@ static uint64_t said(const an_session *r, an_status planned)
 }
 
 /* All that a training run runs: micro-batches, the update, an evaluation. */
-static uint64_t train(an_session *r, const int32_t *tokens)
+static uint64_t train(an_session *r, int32_t *tokens)
 {
     an_err err = {0};
     an_estimate p;
     if (an_estimate_run(&err, r, &p) != AN_OK) fail_msg("%s", err.text);
     for (int64_t step = 0; step < 2; step++)
         for (int64_t micro = 0; micro < r->cfg.gradient_accumulation_steps; micro++) {
-            const an_step s = an_step_build(r->cx, r->model, &r->cfg, step, micro, tokens, tokens);
+            const an_step s = an_step_build(r->cx, r->model, &r->cfg, step, micro, (void *[]){tokens, tokens});
             done(r, s.norm ? an_eval(s.loss, s.norm) : an_eval(s.loss));
         }
-    done(r, an_eval(an_step_evaluation(r->cx, r->model, &r->cfg, 0, tokens, tokens)));
+    done(r, an_eval(an_step_evaluation(r->cx, r->model, &r->cfg, 0, (void *[]){tokens, tokens})));
     return p.bill.peak_bytes;
 }
 
-static uint64_t evaluate(an_session *r, const int32_t *tokens)
+static uint64_t evaluate(an_session *r, int32_t *tokens)
 {
-    an_tensor *loss = an_step_evaluation(r->cx, r->model, &r->cfg, 0, tokens, tokens);
+    an_tensor *loss = an_step_evaluation(r->cx, r->model, &r->cfg, 0, (void *[]){tokens, tokens});
     const uint64_t bytes = said(r, an_plan(loss));
     done(r, an_eval(loss));
     return bytes;
 }
 
 /* A context taken in whole; a token with the keys and values kept from it takes less and so nothing more. */
-static uint64_t sample(an_session *r, const int32_t *tokens)
+static uint64_t sample(an_session *r, int32_t *tokens)
 {
     an_tensor *context = an_input(r->cx, AN_I32, AN_SHAPE(1, 128), tokens); /* [1,128] */
     an_tensor *logits = an_gpt_prefill(r->model, context, an_scalar_i32(r->cx, 127));
@@ -119,7 +121,7 @@ static uint64_t sample(an_session *r, const int32_t *tokens)
 static void what_is_said_is_what_the_driver_is_asked_for_in_ten_configurations(void **state)
 {
     (void)state;
-    static uint64_t (*const kinds[])(an_session *, const int32_t *) = {train, evaluate, sample};
+    static uint64_t (*const kinds[])(an_session *, int32_t *) = {train, evaluate, sample};
     static int32_t tokens[64 * 1024];
     setenv("FAKE_CUDA_BYTES", "140000000000", 1);
     assert_int_equal(AN_COUNT(configurations), 10);
@@ -130,7 +132,7 @@ static void what_is_said_is_what_the_driver_is_asked_for_in_ten_configurations(v
         name_of(c, name);
         counted(&now, &left);
         an_session *r = open_run(c);
-        assert_true(r->cfg.batch_size * r->cfg.block_size <= (int64_t)AN_COUNT(tokens));
+        assert_true(r->cfg.batch_size * r->cfg.task->units_of(&r->cfg) <= (int64_t)AN_COUNT(tokens));
         const uint64_t bytes = kinds[c->what](r, tokens);
         counted(&now, &most);
         if (now != bytes || most != bytes)

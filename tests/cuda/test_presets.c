@@ -5,6 +5,7 @@
  * reason, where NVRTC is not. */
 #define _GNU_SOURCE /* dladdr */
 #include <anneal.h> /* first: it brings the spellings for users */
+#include "models/gpt/gpt.h"
 #include "cuda/fake.h"
 
 #include "runtime/context.h"
@@ -48,12 +49,13 @@ static an_session *open_run(const char *preset, const mode *m)
     an_train_config c;
     an_session *r;
     if (an_train_config_open(&err, preset, &c) != AN_OK) fail_msg("%s", err.text);
+    const an_config keys = an_train_keys(&c);
     for (size_t i = 0; i < AN_COUNT(m->settings) && m->settings[i]; i++)
-        if (an_config_argument(&err, &an_train_keys, &c, m->settings[i]) != AN_OK) fail_msg("%s", err.text);
+        if (an_config_argument(&err, &keys, &c, m->settings[i]) != AN_OK) fail_msg("%s", err.text);
     snprintf(c.device, sizeof c.device, "cuda");
     snprintf(c.init_from, sizeof c.init_from, "scratch");
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", test_path("cache"));
-    if (c.vocab_size == 0) c.vocab_size = 65;
+    c.task->assume(&c);
     if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s: %s", preset, err.text);
     return r;
 }
@@ -75,13 +77,15 @@ static void load(an_session *r, an_status planned, const char *what)
 /* All plans of training, evaluating and sampling. */
 static void load_all(an_session *r)
 {
-    const int64_t B = r->cfg.batch_size, T = r->cfg.block_size, micros = r->cfg.gradient_accumulation_steps;
+    const int64_t B = r->cfg.batch_size, T = r->cfg.task->units_of(&r->cfg),
+                  micros = r->cfg.gradient_accumulation_steps;
     int32_t *tokens = calloc((size_t)(B * T), sizeof *tokens); /* [B,T] */
     assert_non_null(tokens);
-    if (micros > 1) load(r, an_plan(an_step_build(r->cx, r->model, &r->cfg, 0, 0, tokens, tokens).loss), "micro-batch");
-    const an_step s = an_step_build(r->cx, r->model, &r->cfg, 0, micros - 1, tokens, tokens);
+    void *const array[] = {tokens, tokens};
+    if (micros > 1) load(r, an_plan(an_step_build(r->cx, r->model, &r->cfg, 0, 0, array).loss), "micro-batch");
+    const an_step s = an_step_build(r->cx, r->model, &r->cfg, 0, micros - 1, array);
     load(r, an_plan(s.loss, s.norm), "update");
-    load(r, an_plan(an_step_evaluation(r->cx, r->model, &r->cfg, 0, tokens, tokens)), "evaluation");
+    load(r, an_plan(an_step_evaluation(r->cx, r->model, &r->cfg, 0, array)), "evaluation");
     an_tensor *context = an_input(r->cx, AN_I32, AN_SHAPE(1, T / 2), tokens); /* [1,T/2] */
     load(r, an_plan(an_gpt_prefill(r->model, context, an_scalar_i32(r->cx, (int32_t)T / 2 - 1))), "context");
     an_tensor *token = an_input(r->cx, AN_I32, AN_SHAPE(1, 1), tokens), *at = an_scalar_i32(r->cx, 1),
@@ -97,12 +101,15 @@ static void kernels_of_every_preset_in_every_precision_compile_for_three_generat
     int (*taken)(void) = NULL;
     int turn = 0;
     if (!compiler.library) skip();
-    for (size_t p = 0; p < an_n_presets; p++)
+    const an_preset *preset;
+    const an_model *model;
+    size_t p = 0;
+    for (; (preset = an_preset_at(p, &model)) != NULL; p++)
         for (size_t m = 0; m < AN_COUNT(modes); m++, turn++)
             for (size_t a = 0; a < AN_COUNT(archs); a++) {
                 if (!getenv("AN_SOAK") && (size_t)turn % AN_COUNT(archs) != a) continue;
                 setenv("FAKE_CUDA_ARCH", archs[a], 1);
-                an_session *r = open_run(an_presets[p].name, &modes[m]);
+                an_session *r = open_run(preset->name, &modes[m]);
                 load_all(r);
                 an_session_close(r);
                 fake_clean();
@@ -112,8 +119,7 @@ static void kernels_of_every_preset_in_every_precision_compile_for_three_generat
     void *symbol = dlsym(dlopen(path, RTLD_NOW | RTLD_LOCAL), "fake_compiled");
     memcpy(&taken, &symbol, sizeof symbol);
     assert_non_null(taken);
-    print_message("# %d presets in %d precisions: %d texts compiled\n", (int)an_n_presets, (int)AN_COUNT(modes),
-                  taken());
+    print_message("# %d presets in %d precisions: %d texts compiled\n", (int)p, (int)AN_COUNT(modes), taken());
     assert_true(taken() > 20);
 }
 

@@ -4,6 +4,7 @@
 #include "io/checkpoint.h"
 #include "io/config/config.h"
 #include "io/data/dataset.h"
+#include "io/data/loader.h"
 #include "io/formats/json.h"
 #include "../unit/io_files.h"
 
@@ -142,12 +143,19 @@ static void bpe_survives_every_refused_allocation(void **state)
     an_text_free(&json);
 }
 
+static an_status fill(an_err *err, const void *data, uint64_t step, void *const *array)
+{
+    return an_data_batch(err, data, &(an_batch){.B = 2, .T = 3}, step, array[0], array[1]);
+}
+
 static an_status load_data(an_err *err, void *arg)
 {
     an_data *d;
     an_loader *l;
     AN_TRY(an_data_open(err, &(an_data_options){.source = arg}, &d));
-    an_status status = an_loader_open(err, d, &(an_batch){.B = 2, .T = 3}, 0, 1, &l);
+    const an_array array = {.name = "tokens", .dtype = AN_I32, .shape = AN_SHAPE(2, 3)};
+    const an_source source = {.array = {array, array}, .n = 2, .fill = fill, .data = d};
+    an_status status = an_loader_open(err, &source, 0, 1, &l);
     if (status == AN_OK) an_loader_close(l);
     an_data_close(d);
     return status;
@@ -172,7 +180,7 @@ static an_status read_settings(an_err *err, void *arg)
         {"n", AN_CONFIG_INT, offsetof(settings, n), "1", 0, 0, NULL, "a number"},
         {"text", AN_CONFIG_TEXT, offsetof(settings, text), "", 0, 0, NULL, "a text"},
     };
-    const an_config table = {fields, AN_COUNT(fields)};
+    const an_config table = {.fields = fields, .n = AN_COUNT(fields)};
     settings s;
     an_text json = {0};
     AN_TRY(an_config_defaults(err, &table, &s));

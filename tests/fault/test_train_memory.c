@@ -1,5 +1,6 @@
 /* test_train_memory.c: every allocation of what stands beside the updates of a run is refused once: the logbook with
  * its proof of the device, the curve, the price and its advice. A sentence each time, and nothing half written. */
+#include "lib/gpt_settings.h"
 #include "lib/test.h"
 #include "report/loss_curve.h"
 #include "tools/estimate.h"
@@ -37,8 +38,9 @@ static an_train_config settings(void)
     an_err err = {0};
     an_train_config c;
     assert_int_equal(an_train_config_open(&err, "macbook", &c), AN_OK);
+    const an_config keys = an_train_keys(&c);
     for (size_t i = 0; i < AN_COUNT(all); i++)
-        if (an_config_argument(&err, &an_train_keys, &c, all[i]) != AN_OK) fail_msg("%s", err.text);
+        if (an_config_argument(&err, &keys, &c, all[i]) != AN_OK) fail_msg("%s", err.text);
     snprintf(c.out, sizeof c.out, "%s", test_folder());
     return c;
 }
@@ -105,7 +107,7 @@ static void the_price_and_its_advice(void **state)
 {
     (void)state;
     an_train_config c = settings();
-    c.vocab_size = 65;
+    GPT(c)->vocab_size = 65;
     c.batch_size = 1;
     assert_true(refuse_each(advise, &c) > 100);
 }

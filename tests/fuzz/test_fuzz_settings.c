@@ -19,7 +19,7 @@ static const an_config_field fields[] = {
     {"device", AN_CONFIG_TEXT, offsetof(settings, device), "cpu", 0, 0, "cpu|cuda", "a choice"},
     {"dtype", AN_CONFIG_DTYPE, offsetof(settings, dtype), "f32", 0, 0, NULL, "a dtype"},
 };
-static const an_config table = {fields, AN_COUNT(fields)};
+static const an_config table = {.fields = fields, .n = AN_COUNT(fields)};
 
 static void check_round_trip(const settings *s)
 {

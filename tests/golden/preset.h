@@ -3,6 +3,7 @@
 #ifndef AN_GOLDEN_PRESET_H
 #define AN_GOLDEN_PRESET_H
 
+#include "lib/gpt_settings.h"
 #include "lib/test.h"
 
 #include "runtime/context.h"
@@ -26,15 +27,15 @@ static inline preset_plan preset_open(const char *name, const char *device, an_d
     an_train_config c;
     preset_plan p = {0};
     if (an_train_config_open(&err, name, &c) != AN_OK) fail_msg("%s", err.text);
-    if (c.vocab_size == 0) c.vocab_size = VOCABULARY;
+    if (GPT(c)->vocab_size == 0) GPT(c)->vocab_size = VOCABULARY;
     p.cx = an_open(&(an_options){.device = device, .seed = 1, .verify = true});
     assert_non_null(p.cx);
     an_set_policy(p.cx, (an_policy){.matmul = dtype});
-    const an_gpt_config m = an_train_model(&c, c.vocab_size);
+    const an_gpt_config m = gpt_of(&c, VOCABULARY);
     p.model = an_gpt_open(p.cx, &m);
-    int32_t *zeros = calloc((size_t)(c.batch_size * c.block_size), sizeof *zeros);
+    int32_t *zeros = calloc((size_t)(c.batch_size * GPT(c)->block_size), sizeof *zeros);
     assert_non_null(zeros);
-    const an_step s = an_step_build(p.cx, p.model, &c, 0, c.gradient_accumulation_steps - 1, zeros, zeros);
+    const an_step s = an_step_build(p.cx, p.model, &c, 0, c.gradient_accumulation_steps - 1, (void *[]){zeros, zeros});
     free(zeros);
     if (an_step_plan(&s) != AN_OK) fail_msg("%s on %s: %s", name, device, an_error(p.cx));
     p.plan = p.cx->last->plan;

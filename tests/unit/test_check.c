@@ -1,5 +1,6 @@
 /* test_check.c: kernels against the oracle: right ones pass, and a wrong one of every kind is found. A device is made
  * wrong by changing what it loads; the oracle goes by the plan. */
+#include "lib/gpt_settings.h"
 #include "lib/test.h"
 
 #include "runtime/context.h"
@@ -19,15 +20,15 @@ static an_train_config small(void)
     an_err err = {0};
     an_train_config c;
     if (an_train_config_open(&err, "demo", &c) != AN_OK) fail_msg("%s", err.text);
-    c.n_layer = 1;
-    c.n_head = 2;
-    c.n_embd = 32;
-    c.block_size = 16;
+    GPT(c)->n_layer = 1;
+    GPT(c)->n_head = 2;
+    GPT(c)->n_embd = 32;
+    GPT(c)->block_size = 16;
     c.batch_size = 2;
-    c.vocab_size = 33;
+    GPT(c)->vocab_size = 33;
     c.threads = 1;
-    c.dropout = 0.2;
-    c.bias = true;
+    GPT(c)->dropout = 0.2;
+    GPT(c)->bias = true;
     snprintf(c.cc, sizeof c.cc, "none"); /* interpreted: a wrong program must not enter the cache */
     return c;
 }
@@ -104,7 +105,8 @@ static seen check(spoil_fn how, const char *kind)
     const an_train_config c = small();
     for (int i = 0; i < 64; i++) tokens[i] = i * 7 % 33;
     if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
-    const an_training_step step = an_step_build(r->cx, r->model, &r->cfg, c.warmup_iters, 0, tokens, tokens + 32);
+    const an_training_step step =
+        an_step_build(r->cx, r->model, &r->cfg, c.warmup_iters, 0, (void *[]){tokens, tokens + 32});
     assert_int_equal(an_eval(step.loss, step.norm), AN_OK);
     const seen s = check_last(r->cx, how, kind);
     assert_true(s.kernels > 8);

@@ -22,7 +22,7 @@ static const an_config_field fields[] = {
     {"name", AN_CONFIG_TEXT, AT(name), "out", 0, 0, NULL, "name"},
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL, "dtype"},
 };
-static const an_config keys = {fields, AN_COUNT(fields)};
+static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 static an_status read_text(const char *text, sample *s, an_err *err)
 {

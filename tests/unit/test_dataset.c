@@ -1,5 +1,6 @@
 #define _DEFAULT_SOURCE
 #include "io/data/dataset.h"
+#include "io/data/loader.h"
 #include "io/data/corpus.h"
 #include "io_files.h"
 
@@ -294,6 +295,27 @@ static void the_corpus_is_built_in(void **state)
 
 /* ---- the loader */
 
+/* Token data as a loader's source. */
+typedef struct token_source {
+    const an_data *data;
+    an_batch batch;
+} token_source;
+
+static an_status fill(an_err *err, const void *data, uint64_t step, void *const *array)
+{
+    const token_source *s = data;
+    return an_data_batch(err, s->data, &s->batch, step, array[0], array[1]);
+}
+
+static an_status open_loader(an_err *err, token_source *data, const an_data *d, an_batch b, uint64_t first, int workers,
+                             an_loader **out)
+{
+    const an_array array = {.name = "tokens", .dtype = AN_I32, .shape = AN_SHAPE(b.B, b.T)};
+    *data = (token_source){d, b};
+    const an_source source = {.array = {array, array}, .n = 2, .fill = fill, .data = data};
+    return an_loader_open(err, &source, first, workers, out);
+}
+
 enum { LB = 3, LT = 16, LSTEPS = 200 };
 
 static void the_order_does_not_depend_on_the_number_of_workers(void **state)
@@ -305,16 +327,17 @@ static void the_order_does_not_depend_on_the_number_of_workers(void **state)
     for (size_t w = 0; w < AN_COUNT(workers); w++) {
         an_err err = {0};
         an_loader *l;
-        assert_int_equal(an_loader_open(&err, d, &b, 1000, workers[w], &l), AN_OK);
+        token_source data;
+        assert_int_equal(open_loader(&err, &data, d, b, 1000, workers[w], &l), AN_OK);
         assert_int_equal(an_loader_bytes(l), (size_t)(workers[w] + 1) * 2 * LB * LT * 4);
         for (uint64_t step = 1000; step < 1000 + LSTEPS; step++) {
-            const int32_t *x, *y;
+            void *const *array;
             int32_t ex[LB * LT], ey[LB * LT];
-            assert_int_equal(an_loader_next(&err, l, &x, &y), AN_OK);
+            assert_int_equal(an_loader_next(&err, l, &array), AN_OK);
             if (step % 50 == 0) usleep(2000); /* workers run ahead and must not overwrite what the caller holds */
             assert_int_equal(an_data_batch(&err, d, &b, step, ex, ey), AN_OK);
-            assert_memory_equal(x, ex, sizeof ex);
-            assert_memory_equal(y, ey, sizeof ey);
+            assert_memory_equal(array[0], ex, sizeof ex);
+            assert_memory_equal(array[1], ey, sizeof ey);
         }
         assert_true(an_loader_wait_seconds(l) > 0);
         an_loader_close(l);
@@ -328,9 +351,10 @@ static void a_loader_that_is_closed_early_ends(void **state)
     an_data *d = open_data(counting_bin("loader.bin", 3000), 3000);
     for (int taken = 0; taken < 3; taken++) {
         an_loader *l;
-        const int32_t *x, *y;
-        assert_int_equal(an_loader_open(NULL, d, &(an_batch){.B = LB, .T = LT}, 0, 4, &l), AN_OK);
-        for (int i = 0; i < taken; i++) assert_int_equal(an_loader_next(NULL, l, &x, &y), AN_OK);
+        token_source data;
+        void *const *array;
+        assert_int_equal(open_loader(NULL, &data, d, (an_batch){.B = LB, .T = LT}, 0, 4, &l), AN_OK);
+        for (int i = 0; i < taken; i++) assert_int_equal(an_loader_next(NULL, l, &array), AN_OK);
         an_loader_close(l);
     }
     an_data_close(d);
@@ -347,14 +371,15 @@ static void a_failure_comes_at_its_step_and_stays(void **state)
     int first[3];
     for (int workers = 0; workers < 3; workers++) {
         an_loader *l;
+        token_source data;
         an_err err = {0};
-        const int32_t *x, *y;
-        assert_int_equal(an_loader_open(&err, d, &b, 0, workers, &l), AN_OK);
-        for (first[workers] = 0; first[workers] < 10000 && an_loader_next(&err, l, &x, &y) == AN_OK; first[workers]++)
+        void *const *array;
+        assert_int_equal(open_loader(&err, &data, d, b, 0, workers, &l), AN_OK);
+        for (first[workers] = 0; first[workers] < 10000 && an_loader_next(&err, l, &array) == AN_OK; first[workers]++)
             continue;
         assert_contains(err.text, "bad.bin: byte 1400: token id 999");
         err = (an_err){0};
-        assert_int_equal(an_loader_next(&err, l, &x, &y), AN_E_DATA);
+        assert_int_equal(an_loader_next(&err, l, &array), AN_E_DATA);
         assert_contains(err.text, "byte 1400");
         an_loader_close(l);
     }
@@ -369,10 +394,11 @@ static void impossible_loaders_are_refused(void **state)
     (void)state;
     an_data *d = open_data(counting_bin("loader.bin", 3000), 3000);
     an_loader *l;
-    assert_int_equal(an_loader_open(NULL, d, &(an_batch){.B = 1, .T = 1}, 0, -1, &l), AN_E_USAGE);
-    assert_int_equal(an_loader_open(NULL, d, &(an_batch){.B = 1, .T = 1}, 0, 65, &l), AN_E_USAGE);
-    assert_int_equal(an_loader_open(NULL, d, &(an_batch){.B = 0, .T = 1}, 0, 1, &l), AN_E_USAGE);
-    assert_int_equal(an_loader_open(NULL, d, &(an_batch){.B = INT64_MAX / 2, .T = 4}, 0, 1, &l), AN_E_USAGE);
+    token_source data;
+    assert_int_equal(open_loader(NULL, &data, d, (an_batch){.B = 1, .T = 1}, 0, -1, &l), AN_E_USAGE);
+    assert_int_equal(open_loader(NULL, &data, d, (an_batch){.B = 1, .T = 1}, 0, 65, &l), AN_E_USAGE);
+    assert_int_equal(open_loader(NULL, &data, d, (an_batch){.B = 0, .T = 1}, 0, 1, &l), AN_E_USAGE);
+    assert_int_equal(open_loader(NULL, &data, d, (an_batch){.B = INT64_MAX / 2, .T = 4}, 0, 1, &l), AN_E_USAGE);
     assert_null(l);
     an_data_close(d);
 }

@@ -1,4 +1,5 @@
 /* test_estimate.c: what a run is said to take is what it takes; what is said to fit fits, and one more does not. */
+#include "lib/gpt_settings.h"
 #include "lib/test.h"
 #include "train/loop.h"
 #include "tools/estimate.h"
@@ -8,8 +9,9 @@
 
 static void set(an_train_config *c, const char *setting)
 {
+    const an_config keys = an_train_keys(c);
     an_err err = {0};
-    if (an_config_argument(&err, &an_train_keys, c, setting) != AN_OK) fail_msg("%s", err.text);
+    if (an_config_argument(&err, &keys, c, setting) != AN_OK) fail_msg("%s", err.text);
 }
 
 /* A model that trains in a blink, with further settings. */
@@ -86,11 +88,14 @@ static void the_loaders_bytes_are_in_the_price(void **state)
     an_session *r = open_run(&c);
     an_estimate p;
     an_loader *loader;
-    const an_batch batch = {.split = AN_TRAIN, .B = 9, .T = 16, .per_step = 9};
+    const an_draw draw = {.split = AN_TRAIN, .samples = 9, .per_step = 9};
+    an_task_source data;
+    an_source source;
     assert_int_equal(an_estimate_run(&err, r, &p), AN_OK);
-    assert_int_equal(an_loader_open(&err, r->data, &batch, 0, 2, &loader), AN_OK);
+    an_task_source_open(&r->cfg, r->data, &draw, &data, &source);
+    assert_int_equal(an_loader_open(&err, &source, 0, 2, &loader), AN_OK);
     assert_int_equal(p.worker_bytes, an_loader_bytes(loader));
-    assert_int_equal(p.data_bytes, an_data_bytes(r->data));
+    assert_int_equal(p.data_bytes, r->data->bytes);
     an_loader_close(loader);
     an_session_close(r);
 }
@@ -124,9 +129,9 @@ static void what_is_said_to_fit_runs_and_one_more_does_not_for_ten_budgets(void 
     an_train_config c = tiny((const char *const[]){"eval_iters=1", "max_iters=1"}, 2);
     an_session *r = open_run(&c);
     int64_t largest = 0;
-    c.vocab_size = r->cfg.vocab_size;
+    GPT(c)->vocab_size = GPT(r->cfg)->vocab_size;
     for (int i = 0; i < 10; i++) {
-        const uint64_t budget = an_data_bytes(r->data) + (uint64_t)(0.62 * 1048576 * pow(1.36, i)) + (uint64_t)i;
+        const uint64_t budget = r->data->bytes + (uint64_t)(0.62 * 1048576 * pow(1.36, i)) + (uint64_t)i;
         an_err err = {0};
         an_fit f;
         const bool recompute = i % 2;
@@ -198,7 +203,7 @@ static void automatic_recomputation_looks_at_the_whole_budget(void **state)
     an_estimate off, on, p;
     an_train_config c = tiny((const char *const[]){"batch_size=40", "vocab_size=0"}, 2);
     an_session *r = open_run(&c);
-    c.vocab_size = r->cfg.vocab_size;
+    GPT(c)->vocab_size = GPT(r->cfg)->vocab_size;
     set(&c, "recompute=off");
     assert_int_equal(an_estimate_settings(&err, &c, r->data, &off), AN_OK);
     set(&c, "recompute=on");

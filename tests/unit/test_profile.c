@@ -1,5 +1,6 @@
 /* test_profile.c: a tiny model's step, profiled: every launch has a time, the trace is what viewers read; and the
  * benchmarks of single operations. */
+#include "lib/gpt_settings.h"
 #include "lib/test.h"
 
 #include "tools/profile.h"
@@ -14,13 +15,13 @@ static an_train_config tiny(void)
     an_err err = {0};
     an_train_config c;
     if (an_train_config_open(&err, "demo", &c) != AN_OK) fail_msg("%s", err.text);
-    c.n_layer = 2;
-    c.n_head = 2;
-    c.n_embd = 32;
-    c.block_size = 16;
+    GPT(c)->n_layer = 2;
+    GPT(c)->n_head = 2;
+    GPT(c)->n_embd = 32;
+    GPT(c)->block_size = 16;
     c.batch_size = 4;
     c.threads = 1;
-    c.dropout = 0.1;
+    GPT(c)->dropout = 0.1;
     snprintf(c.device, sizeof c.device, "cpu");
     return c;
 }
@@ -52,7 +53,7 @@ static void every_launch_of_a_training_step_has_a_time_and_a_share(void **state)
     assert_true(p.device_ms > 0 && p.device_ms < 1.2 * p.run_ms); /* medians of parts, so not exactly a sum */
     assert_true(p.run_ms <= p.step_ms);
     assert_true(p.roof.gflops > 0 && p.roof.gbytes > 0);
-    assert_int_equal(p.tokens, 64);
+    assert_int_equal(p.units, 64);
     an_profile_free(&p);
 }
 

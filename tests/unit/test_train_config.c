@@ -1,5 +1,6 @@
 /* test_train_config.c: presets, defaults and what no single key can be blamed for. */
 #include <anneal.h>
+#include "lib/gpt_settings.h"
 #include "lib/test.h"
 #include "train/config.h"
 #include "train/step.h"
@@ -18,11 +19,12 @@ static an_train_config open_preset(const char *name)
 static void every_preset_opens_and_makes_a_model(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < an_n_presets; i++) {
-        const an_train_config c = open_preset(an_presets[i].name);
-        const an_gpt_config m = an_train_model(&c, 65);
-        assert_null(an_gpt_fault(&m));
-        assert_string_equal(c.preset, an_presets[i].name);
+    const an_model *model;
+    const an_preset *p;
+    for (size_t i = 0; (p = an_preset_at(i, &model)) != NULL; i++) {
+        const an_train_config c = open_preset(p->name);
+        assert_ptr_equal(c.model, model);
+        assert_string_equal(c.preset, p->name);
     }
 }
 
@@ -31,18 +33,19 @@ static void shakespeare_char_is_nanogpts(void **state)
     (void)state;
     const an_train_config c = open_preset("shakespeare_char");
     assert_int_equal(c.batch_size, 64);
-    assert_int_equal(c.block_size, 256);
-    assert_int_equal(c.n_layer, 6);
-    assert_int_equal(c.n_head, 6);
-    assert_int_equal(c.n_embd, 384);
+    assert_int_equal(GPT(c)->block_size, 256);
+    assert_int_equal(GPT(c)->n_layer, 6);
+    assert_int_equal(GPT(c)->n_head, 6);
+    assert_int_equal(GPT(c)->n_embd, 384);
     assert_int_equal(c.max_iters, 5000);
     assert_int_equal(c.lr_decay_iters, 5000);
     assert_int_equal(c.warmup_iters, 100);
     assert_int_equal(c.eval_interval, 250);
     assert_int_equal(c.eval_iters, 200);
     assert_int_equal(c.gradient_accumulation_steps, 1);
-    assert_true(c.dropout == 0.2 && c.learning_rate == 1e-3 && c.min_lr == 1e-4 && c.beta1 == 0.9 && c.beta2 == 0.99);
-    assert_true(c.weight_decay == 0.1 && c.grad_clip == 1.0 && !c.bias && c.decay_lr);
+    assert_true(GPT(c)->dropout == 0.2 && c.learning_rate == 1e-3 && c.min_lr == 1e-4 && c.beta1 == 0.9 &&
+                c.beta2 == 0.99);
+    assert_true(c.weight_decay == 0.1 && c.grad_clip == 1.0 && !GPT(c)->bias && c.decay_lr);
 }
 
 static void macbook_is_the_readmes_command(void **state)
@@ -50,20 +53,20 @@ static void macbook_is_the_readmes_command(void **state)
     (void)state;
     const an_train_config c = open_preset("macbook");
     assert_int_equal(c.batch_size, 12);
-    assert_int_equal(c.block_size, 64);
-    assert_int_equal(c.n_layer, 4);
-    assert_int_equal(c.n_embd, 128);
+    assert_int_equal(GPT(c)->block_size, 64);
+    assert_int_equal(GPT(c)->n_layer, 4);
+    assert_int_equal(GPT(c)->n_embd, 128);
     assert_int_equal(c.max_iters, 2000);
     assert_int_equal(c.eval_iters, 20);
-    assert_true(c.dropout == 0.0 && c.beta2 == 0.99);
+    assert_true(GPT(c)->dropout == 0.0 && c.beta2 == 0.99);
 }
 
 static void gpt2_accumulates_to_half_a_million_tokens(void **state)
 {
     (void)state;
     const an_train_config c = open_preset("gpt2");
-    assert_int_equal(c.batch_size * c.block_size * c.gradient_accumulation_steps, 491520);
-    const an_gpt_config m = an_train_model(&c, c.vocab_size);
+    assert_int_equal(c.batch_size * GPT(c)->block_size * c.gradient_accumulation_steps, 491520);
+    const an_gpt_config m = gpt_of(&c, 65);
     assert_int_equal(an_gpt_parameters(&m), 124373760);
 }
 
@@ -84,7 +87,7 @@ static void what_does_not_fit_together_is_refused(void **state)
     (void)state;
     an_err err = {0};
     an_train_config c = open_preset("macbook");
-    c.n_head = 5;
+    GPT(c)->n_head = 5;
     assert_int_equal(an_train_config_check(&err, &c), AN_E_USAGE);
     assert_non_null(strstr(err.text, "n_head=5"));
     c = open_preset("macbook"), c.dtype = AN_F64, an_err_clear(&err);
@@ -104,10 +107,10 @@ static void settings_survive_a_checkpoint(void **state)
     c.dtype = AN_BF16;
     strcpy(c.data, "a \"file\" \\ with \xC3\xA4 name");
     an_text json = {0};
-    assert_int_equal(an_config_json(&err, &an_train_keys, &c, &json), AN_OK);
-    assert_int_equal(an_config_defaults(&err, &an_train_keys, &back), AN_OK);
-    assert_int_equal(an_config_from_json(&err, &an_train_keys, &back, "test", json.data, json.len), AN_OK);
-    assert_true(back.learning_rate == c.learning_rate && back.dtype == AN_BF16 && back.n_embd == 384);
+    const an_config keys = an_train_file_keys(&c);
+    assert_int_equal(an_config_json(&err, &keys, &c, &json), AN_OK);
+    assert_int_equal(an_train_config_json(&err, "test", json.data, &back), AN_OK);
+    assert_true(back.learning_rate == c.learning_rate && back.dtype == AN_BF16 && GPT(back)->n_embd == 384);
     assert_string_equal(back.data, c.data);
     an_text_free(&json);
 }
@@ -125,11 +128,13 @@ static void the_learning_rate_follows_the_settings(void **state)
 static void shapes_and_seeds_are_fixed_for_a_resumed_run_and_learning_rates_are_not(void **state)
 {
     (void)state;
-    assert_true(an_train_key_is_fixed("n_layer") && an_train_key_is_fixed("seed") &&
-                an_train_key_is_fixed("vocab_size"));
-    assert_false(an_train_key_is_fixed("learning_rate") || an_train_key_is_fixed("max_iters") ||
-                 an_train_key_is_fixed("threads"));
-    for (size_t i = 0; i < an_train_keys.n; i++) assert_true(strlen(an_train_keys.fields[i].doc) > 4);
+    const an_train_config c = open_preset("macbook");
+    const an_config keys = an_train_keys(&c);
+    assert_true(an_train_key_is_fixed(&c, "n_layer") && an_train_key_is_fixed(&c, "seed") &&
+                an_train_key_is_fixed(&c, "vocab_size"));
+    assert_false(an_train_key_is_fixed(&c, "learning_rate") || an_train_key_is_fixed(&c, "max_iters") ||
+                 an_train_key_is_fixed(&c, "threads"));
+    for (size_t i = 0; i < keys.n; i++) assert_true(strlen(keys.fields[i].doc) > 4);
 }
 
 /* nanoGPT, model.py: GPT-2's sizes; its README: parameters. */
@@ -142,11 +147,11 @@ static void the_sizes_of_gpt2_are_presets(void **state)
     (void)state;
     for (size_t i = 0; i < AN_COUNT(rows); i++) {
         const an_train_config c = open_preset(rows[i].name);
-        const int64_t L = c.n_layer, C = c.n_embd;
-        const an_gpt_config m = an_train_model(&c, c.vocab_size);
+        const int64_t L = GPT(c)->n_layer, C = GPT(c)->n_embd;
+        const an_gpt_config m = gpt_of(&c, 65);
         assert_int_equal(an_gpt_parameters(&m), (50304 + 1024) * C + L * (12 * C * C + 2 * C) + C);
         assert_int_equal(an_gpt_parameters(&m), rows[i].parameters);
-        assert_int_equal(c.batch_size * c.block_size * c.gradient_accumulation_steps, 491520);
+        assert_int_equal(c.batch_size * GPT(c)->block_size * c.gradient_accumulation_steps, 491520);
     }
 }
 
@@ -185,11 +190,12 @@ static void second_names_are_the_same_setting(void **state)
     (void)state;
     an_err err = {0};
     an_train_config c = open_preset("macbook");
-    assert_int_equal(an_config_argument(&err, &an_train_keys, &c, "--out_dir=here"), AN_OK);
+    const an_config keys = an_train_keys(&c);
+    assert_int_equal(an_config_argument(&err, &keys, &c, "--out_dir=here"), AN_OK);
     assert_string_equal(c.out, "here");
-    assert_int_equal(an_config_argument(&err, &an_train_keys, &c, "out=there"), AN_OK);
+    assert_int_equal(an_config_argument(&err, &keys, &c, "out=there"), AN_OK);
     assert_string_equal(c.out, "there");
-    assert_int_equal(an_config_argument(&err, &an_train_keys, &c, "dataset=shakespeare"), AN_OK);
+    assert_int_equal(an_config_argument(&err, &keys, &c, "dataset=shakespeare"), AN_OK);
     assert_string_equal(c.data, "shakespeare");
 }
 
@@ -210,12 +216,13 @@ static void the_settings_a_run_leaves_are_read_back(void **state)
     test_write_file(path, text.data, text.len);
     if (an_train_config_open(&err, path, &back) != AN_OK) fail_msg("%s", err.text);
     strcpy(back.preset, c.preset);
-    for (size_t i = 0; i < an_train_keys.n; i++) {
+    const an_config keys = an_train_keys(&c);
+    for (size_t i = 0; i < keys.n; i++) {
         an_text was = {0}, is = {0};
-        an_config_value_text(&an_train_keys.fields[i], &c, &was);
-        an_config_value_text(&an_train_keys.fields[i], &back, &is);
+        an_config_value_text(&keys.fields[i], &c, &was);
+        an_config_value_text(&keys.fields[i], &back, &is);
         if (was.len != is.len || (was.len && strcmp(was.data, is.data) != 0))
-            fail_msg("%s: %s was written, %s read", an_train_keys.fields[i].name, was.data, is.data);
+            fail_msg("%s: %s was written, %s read", keys.fields[i].name, was.data, is.data);
         an_text_free(&was);
         an_text_free(&is);
     }

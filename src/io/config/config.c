@@ -162,6 +162,7 @@ an_status an_config_set(an_err *err, const an_config *c, void *values, const cha
                         const char *value)
 {
     const an_config_field *f = an_config_find(c, key);
+    if (!f && c->partial) return AN_OK;
     return f ? set_field(err, f, values, origin, value) : unknown_key(err, c, origin, key);
 }
 

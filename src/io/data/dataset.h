@@ -1,7 +1,7 @@
 /* dataset.h: token data for language models: where it comes from, and which tokens a batch holds.
  *
- * Owns:      the tokens of a training and a validation split, batches of them, and the threads that prepare batches
- * ahead. Does not:  download, shuffle files, or know models.
+ * Owns:      the tokens of a training and a validation split, and batches of them.
+ * Does not:  download, shuffle files, prepare batches ahead (loader.h), or know models.
  *
  * Invariants: which samples a batch holds is a pure function of (split, seed, step, sample): not of the number of
  * loader threads, not of where a run was resumed. An id outside the vocabulary never leaves here: it is an error with
@@ -9,9 +9,8 @@
 #ifndef AN_IO_DATA_DATASET_H
 #define AN_IO_DATA_DATASET_H
 
+#include "io/data/arrays.h"
 #include "io/text/tokenizer.h"
-
-enum { AN_TRAIN = 0, AN_VAL = 1, AN_N_SPLITS = 2 };
 
 typedef struct an_data an_data;
 
@@ -60,19 +59,5 @@ an_status an_data_check(an_err *err, const an_data *d, int64_t T);
 int64_t an_data_windows(const an_data *d, int split, int64_t T);
 an_status an_data_window(an_err *err, const an_data *d, int split, int64_t T, int64_t first, int64_t count, int32_t *x,
                          int32_t *y);
-
-/* Prepares the batches of steps first_step, first_step + 1, ... with `workers` threads (0: in the caller, when asked).
- * `d` outlives the loader. */
-typedef struct an_loader an_loader;
-an_status an_loader_open(an_err *err, const an_data *d, const an_batch *b, uint64_t first_step, int workers,
-                         an_loader **out);
-/* The next step's batch; x and y are valid until the next call. A failure is returned for its step and every later
- * call. */
-an_status an_loader_next(an_err *err, an_loader *l, const int32_t **x, const int32_t **y);
-double an_loader_wait_seconds(
-    const an_loader *l);                    /* how long all calls of next have waited (or worked, with 0 workers) */
-size_t an_loader_bytes(const an_loader *l); /* of its buffers */
-size_t an_loader_bytes_for(const an_batch *b, int workers); /* the same, of one that is not open: for a bill */
-void an_loader_close(an_loader *l);
 
 #endif

@@ -1,26 +1,28 @@
-/* The loader: batches prepared ahead by threads. A ring of buffers; the batch of step s lies in buffer s mod n_slots.
- * One is the caller's, the others are being filled or full. Workers take steps in order from a counter, so that order
- * is that of steps whatever the number of workers, and what a step holds is a function of the step alone (dataset.h).
- */
+/* loader.c: a ring of buffers, each with the arrays of one batch.
+ *
+ *     slot:    0      1      2      3          step s is in slot (s - first_step) mod n_slots
+ *           [ 8 ]  [ 9 ]  [ 6 ]  [ 7 ]
+ *                           ^ the caller's    the others are full, or being filled
+ *
+ * Workers take step numbers from one counter; the caller waits for the slot of its step. */
+#include "io/data/loader.h"
 #include "platform/platform.h"
-#include "io/data/dataset.h"
 #include <pthread.h>
 #include <stdlib.h>
 
 typedef struct slot {
-    int32_t *x, *y; /* [B,T] */
-    uint64_t full;  /* 1 + the number of the batch it holds, counted from first_step; 0: none yet */
+    void *array[AN_MAX_ARRAYS];
+    uint64_t full; /* 1 + the number of the batch it holds, counted from first_step; 0: none yet */
     an_status status;
     an_err err;
 } slot;
 
 struct an_loader {
-    const an_data *data;
-    an_batch batch;
+    an_source source;
     uint64_t first_step, taken, read; /* batches that workers took, batches that the caller got */
     slot *slots;
     uint64_t n_slots;
-    int32_t *memory;
+    char *memory;
     size_t bytes;
     pthread_t *threads;
     int n_threads;
@@ -33,11 +35,10 @@ struct an_loader {
 static void fill(const an_loader *l, slot *s, uint64_t number)
 {
     an_err_clear(&s->err);
-    s->status = an_data_batch(&s->err, l->data, &l->batch, l->first_step + number, s->x, s->y);
+    s->status = l->source.fill(&s->err, l->source.data, l->first_step + number, s->array);
 }
 
-/* Batch `number` may be filled when the caller is done with the one that has its buffer: it holds batch read-1 still.
- */
+/* A slot may be filled when the caller is done with the batch in it: batch read - 1 is still in use. */
 static bool may_take(const an_loader *l)
 {
     return l->taken + 1 < l->read + l->n_slots;
@@ -62,40 +63,51 @@ static void *work(void *arg)
     return NULL;
 }
 
-size_t an_loader_bytes_for(const an_batch *b, int workers)
+size_t an_loader_bytes_for(const an_source *s, int workers)
 {
-    return (size_t)b->B * (size_t)b->T * 2 * sizeof(int32_t) * ((size_t)workers + 1);
+    return an_arrays_layout(s->array, s->n, NULL) * ((size_t)workers + 1);
+}
+
+/* Whether all buffers together have a size that can be named. */
+static bool is_possible(const an_source *s, int workers)
+{
+    double bytes = 0;
+    for (int i = 0; i < s->n; i++) {
+        double n = (double)an_dtype_size(s->array[i].dtype);
+        for (int axis = 0; axis < s->array[i].shape.rank; axis++) n *= (double)s->array[i].shape.dim[axis];
+        if (!(n > 0)) return false;
+        bytes += n;
+    }
+    return bytes * (workers + 1) < 0x1p62;
 }
 
 static an_status allocate(an_err *err, an_loader *l, int workers)
 {
-    uint64_t B = (uint64_t)l->batch.B, T = (uint64_t)l->batch.T;
+    size_t offset[AN_MAX_ARRAYS];
+    const an_source *s = &l->source;
+    if (!is_possible(s, workers))
+        return an_fail(err, AN_E_USAGE, "a batch of %lld samples cannot be loaded",
+                       (long long)(s->n ? s->array[0].shape.dim[0] : 0));
     l->n_slots = (uint64_t)workers + 1;
-    if (l->batch.B <= 0 || l->batch.T <= 0 || B > (uint64_t)INT64_MAX / 8 / T / l->n_slots)
-        return an_fail(err, AN_E_USAGE, "a batch of %lld samples of %lld tokens cannot be loaded",
-                       (long long)l->batch.B, (long long)l->batch.T);
-    l->bytes = an_loader_bytes_for(&l->batch, workers);
+    l->bytes = an_loader_bytes_for(s, workers);
     l->memory = malloc(l->bytes);
     l->slots = calloc(l->n_slots, sizeof *l->slots);
     l->threads = calloc((size_t)workers + 1, sizeof *l->threads);
     if (!l->memory || !l->slots || !l->threads) return an_fail_nomem(err, "the loader's batches", l->bytes);
-    for (uint64_t i = 0; i < l->n_slots; i++) {
-        l->slots[i].x = l->memory + 2 * i * B * T;
-        l->slots[i].y = l->slots[i].x + B * T;
-    }
+    const size_t one = an_arrays_layout(s->array, s->n, offset);
+    for (uint64_t k = 0; k < l->n_slots; k++)
+        for (int i = 0; i < s->n; i++) l->slots[k].array[i] = l->memory + k * one + offset[i];
     return AN_OK;
 }
 
-an_status an_loader_open(an_err *err, const an_data *d, const an_batch *b, uint64_t first_step, int workers,
-                         an_loader **out)
+an_status an_loader_open(an_err *err, const an_source *s, uint64_t first_step, int workers, an_loader **out)
 {
     *out = NULL;
     if (workers < 0 || workers > 64)
         return an_fail(err, AN_E_USAGE, "workers=%d: 0 to 64 loader threads are possible", workers);
     an_loader *l = calloc(1, sizeof *l);
     if (!l) return an_fail_nomem(err, "the loader", sizeof *l);
-    l->data = d;
-    l->batch = *b;
+    l->source = *s;
     l->first_step = first_step;
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->filled, NULL);
@@ -115,7 +127,7 @@ an_status an_loader_open(an_err *err, const an_data *d, const an_batch *b, uint6
     return status;
 }
 
-an_status an_loader_next(an_err *err, an_loader *l, const int32_t **x, const int32_t **y)
+an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays)
 {
     double start = an_seconds();
     slot *s = &l->slots[l->read % l->n_slots];
@@ -129,8 +141,7 @@ an_status an_loader_next(an_err *err, an_loader *l, const int32_t **x, const int
         pthread_mutex_unlock(&l->lock);
     }
     l->wait_s += an_seconds() - start;
-    *x = s->x;
-    *y = s->y;
+    *arrays = s->array;
     if (s->status == AN_OK) return AN_OK;
     pthread_mutex_lock(&l->lock);
     l->read--; /* the next call finds the same failure */

@@ -161,3 +161,8 @@ an_status an_gpt_weights_write(an_err *err, const an_st *st, an_gpt_layout layou
     if (status != AN_OK || layout != AN_GPT_HUGGING_FACE) return status;
     return write_config_beside(err, &x.c, path);
 }
+
+an_status an_gpt_weights_export(an_err *err, const an_st *st, const char *layout, const char *path)
+{
+    return an_gpt_weights_write(err, st, strcmp(layout, "hf") == 0 ? AN_GPT_HUGGING_FACE : AN_GPT_NANOGPT, path);
+}

@@ -364,13 +364,19 @@ static an_status import_file(an_err *err, an_st *raw, an_st **out)
     return status;
 }
 
+an_status an_gpt_weights_import(an_err *err, an_st *raw, an_st **out)
+{
+    const bool ours = an_st_meta(raw, AN_CKPT_CONFIG) && !an_st_meta(raw, AN_GPT_META_LAYOUT);
+    *out = NULL;
+    if (!ours) return import_file(err, raw, out);
+    *out = raw;
+    return AN_OK;
+}
+
 an_status an_gpt_weights_open(an_err *err, const char *path, an_st **out)
 {
     an_st *raw;
     *out = NULL;
     AN_TRY(an_weights_open(err, path, &raw));
-    const bool ours = an_st_meta(raw, AN_CKPT_CONFIG) && !an_st_meta(raw, AN_GPT_META_LAYOUT);
-    if (!ours) return import_file(err, raw, out);
-    *out = raw;
-    return AN_OK;
+    return an_gpt_weights_import(err, raw, out);
 }

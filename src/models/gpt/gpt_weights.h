@@ -18,12 +18,17 @@
 /* A checkpoint of ours is opened as it is. Of Hugging Face's files the number of heads is in the config.json beside
  * them; without one, heads are 64 wide, as in every GPT-2. */
 an_status an_gpt_weights_open(an_err *err, const char *path, an_st **out); /* an_st_close */
+/* The same of a file that is open already; `raw` is closed with *out, and when this fails. */
+an_status an_gpt_weights_import(an_err *err, an_st *raw, an_st **out);
 
 typedef enum an_gpt_layout { AN_GPT_NANOGPT, AN_GPT_HUGGING_FACE } an_gpt_layout;
 
 /* Writes the parameters of an open file of the above, without moments, as safetensors: for Hugging Face's `path` is
  * FOLDER/model.safetensors or any name, and config.json is written beside it. Opened again it has the same bits. */
 an_status an_gpt_weights_write(an_err *err, const an_st *st, an_gpt_layout layout, const char *path);
+
+/* The same with the layout by name: "nanogpt" or "hf". */
+an_status an_gpt_weights_export(an_err *err, const an_st *st, const char *layout, const char *path);
 
 /* What the settings of an opened file say; AN_E_IO with a sentence when it has none. */
 an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out);

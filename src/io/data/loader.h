@@ -1,0 +1,32 @@
+/* loader.h: the batches of a run, prepared ahead by threads.
+ *
+ * Owns:      a ring of batches, the threads that fill it, the order in which the caller gets them.
+ * Does not:  know what a batch holds: the source fills named arrays as a function of the step.
+ *
+ * Invariant: the caller gets steps first_step, first_step + 1, ... whatever the number of workers; a step's arrays
+ * depend on the step alone.
+ */
+#ifndef AN_IO_DATA_LOADER_H
+#define AN_IO_DATA_LOADER_H
+
+#include "io/data/arrays.h"
+
+typedef struct an_source {
+    an_array array[AN_MAX_ARRAYS]; /* of a step's batch */
+    int n;
+    /* Fills them for a step. Called by several threads at once. */
+    an_status (*fill)(an_err *err, const void *data, uint64_t step, void *const *array);
+    const void *data;
+} an_source;
+
+typedef struct an_loader an_loader;
+/* `workers` threads; 0: batches are made by the caller, when asked for. `s->data` outlives the loader. */
+an_status an_loader_open(an_err *err, const an_source *s, uint64_t first_step, int workers, an_loader **out);
+/* The next step's arrays, valid until the next call. A failure is returned for its step and every later call. */
+an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays);
+double an_loader_wait_seconds(const an_loader *l); /* that all calls of next waited, or worked where workers are 0 */
+size_t an_loader_bytes(const an_loader *l);        /* of its buffers */
+size_t an_loader_bytes_for(const an_source *s, int workers); /* the same, of one that is not open: for a bill */
+void an_loader_close(an_loader *l);
+
+#endif

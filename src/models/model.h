@@ -1,0 +1,131 @@
+/* model.h: what a model is to everything around it: one row of a table.
+ *
+ * Owns:      the row (settings, presets, inputs, losses, predictions, decoding, counts, weight formats) and the registry.
+ * Does not:  know data, optimizers or commands: those know models only through this header.
+ *
+ * A model is a folder src/models/NAME with one an_model, and one line in models/registry.c. Its settings are a struct
+ * of its own, described by a table of keys; everybody else passes it as `const void *settings`.
+ *
+ *     settings --open--> parameters in a context --losses--> graph of a micro-batch --> loss and named sums
+ *                                                --predict--> graph of the outputs
+ */
+#ifndef AN_MODELS_MODEL_H
+#define AN_MODELS_MODEL_H
+
+#include "io/config/config.h"
+#include "io/data/arrays.h"
+#include "io/formats/safetensors.h"
+
+enum { AN_MODEL_SUMS = 8, AN_MODEL_SETTINGS_BYTES = 4096 };
+
+typedef struct an_preset {
+    const char *name, *summary;
+    const char *settings;            /* "key=value key=value" */
+    int64_t bench_steps, bench_warm; /* steps that `bench` times on a CPU, and runs before; 0: 4 after 2 */
+    const char *task;                /* NULL: the model's */
+} an_preset;
+
+/* A number that training and evaluation report: sums over a micro-batch, added up on the host and divided. */
+typedef struct an_sum {
+    const char *name; /* "loss", "accuracy" */
+    const char *per;  /* the sum that it is divided by; NULL: the number of the task's units (tokens, examples) */
+} an_sum;
+
+/* What a micro-batch comes to, as f32 scalars of the graph. */
+typedef struct an_losses {
+    an_tensor *loss;               /* training: what is differentiated, a mean over the micro-batch */
+    an_tensor *sum[AN_MODEL_SUMS]; /* in the order of the row's sums. A model whose only sum is the loss may leave it
+                                    * NULL in training, where `loss` is what is reported */
+} an_losses;
+
+/* Autoregressive decoding of one sequence, with a cache that the model keeps in states of its context. */
+typedef struct an_decoder {
+    int64_t (*context)(const void *settings);    /* the most tokens that the cache holds */
+    int64_t (*vocabulary)(const void *settings); /* length of the logits */
+    /* tokens i32 [1,P] start a sequence, `last` (i32 scalar) is the position of the last real one: logits f32 [V] */
+    an_tensor *(*prefill)(void *model, an_tensor *tokens, an_tensor *last);
+    /* token i32 [1,1] at `position` (i32 scalar); n_keys = position + 1: logits f32 [V] of the next token */
+    an_tensor *(*decode)(void *model, an_tensor *token, an_tensor *position, an_tensor *n_keys);
+} an_decoder;
+
+/* Files of other programs. */
+typedef struct an_weight_formats {
+    const char *layouts; /* what `write` writes: "nanogpt|hf"; the first is the default */
+    /* Takes `raw` and gives it back in the form of our checkpoints (io/checkpoint.h), whatever program wrote it. */
+    an_status (*import)(an_err *err, an_st *raw, an_st **out);
+    an_status (*write)(an_err *err, const an_st *st, const char *layout, const char *path);
+    /* Published weights that init_from= takes by name, and their files; with `shape_only` just the settings that
+     * they imply, and *out stays NULL. */
+    bool (*is_published)(const char *name);
+    an_status (*open_published)(an_err *err, const char *name, void *settings, bool shape_only, an_st **out);
+} an_weight_formats;
+
+typedef struct an_model_counts {
+    int64_t parameters, parameters_printed; /* all; as the program that the model comes from counts them */
+    int64_t largest;                        /* elements of the largest parameter */
+    double flops;                           /* of a training step on the batch: forward and backward */
+    double flops_printed;                   /* the same as the program that the model comes from estimates it */
+} an_model_counts;
+
+/* A short word for a setting, in plan's what_if: "layers" for n_layer. */
+typedef struct an_key_alias {
+    const char *word, *key;
+} an_key_alias;
+
+typedef struct an_model {
+    const char *name;
+    const char *task; /* what it is trained for: a row of train/task.h */
+
+    /* ---- settings: keys are of no other table; offsets are in a struct of `settings_bytes` */
+    const an_config *keys;
+    size_t n_data_keys; /* the first of them are sizes, where 0 means: as the data has it */
+    size_t settings_bytes;
+    const char *const *changeable;  /* keys that a resumed run may change; NULL-terminated, as the lists below */
+    const char *const *weight_keys; /* keys that weights to start from decide */
+    const char *const *halve;       /* keys that make a step smaller, in the order in which to advise them */
+    const char *too_large;          /* advice where no smaller value of those helps */
+    const an_key_alias *aliases;    /* up to a row of NULLs */
+    const char *defaults;           /* "key=value ...", over the common defaults; NULL: none */
+    const an_preset *presets;
+    size_t n_presets;
+    const char *py_settings; /* where a .py file of settings (nanoGPT's) begins; NULL: it is not of this model */
+
+    /* AN_E_USAGE with a sentence where the numbers make no model, or no batch of so many samples. */
+    an_status (*check)(an_err *err, const void *settings, int64_t batch);
+    /* Takes the shape of other weights' settings; `name` is what init_from= says, for sentences. */
+    an_status (*adopt)(an_err *err, const void *from, const char *name, void *settings);
+    void (*miniature)(void *settings); /* the same model small enough for the CPU's slow exact mode */
+
+    /* ---- graphs */
+    void *(*open)(an_ctx *cx, const void *settings); /* creates parameters and states. NULL: no memory */
+    void (*close)(void *model);                      /* NULL is fine */
+    /* The arrays of a micro-batch of so many samples; returns how many there are. */
+    int (*inputs)(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS]);
+    an_sum sums[AN_MODEL_SUMS]; /* the loss first; up to a row without a name */
+    an_losses (*losses)(void *model, an_tensor *const *in, bool training);
+    /* Of in[0] alone, f32 [samples,...]: probabilities or values. NULL: the model has a decoder. */
+    an_tensor *(*predict)(void *model, an_tensor *in);
+    const an_decoder *decoder; /* NULL: none */
+
+    /* ---- numbers, words, files */
+    void (*count)(const void *settings, int64_t samples, an_model_counts *out);
+    /* Continues "model   0.80M parameters (" with the count of all of them, in words, and the sizes. */
+    void (*describe)(const void *settings, const char *parameters, an_text *out);
+    const an_weight_formats *weights; /* NULL: our own checkpoints only */
+    const char *cut_parameter;        /* of which a file may have more rows than the model wants; NULL: none */
+} an_model;
+
+/* The first row is the model of files that name none. */
+extern const an_model *const an_models[];
+extern const size_t an_n_models;
+
+const an_model *an_model_find(const char *name); /* NULL: there is none */
+size_t an_model_sums(const an_model *m);         /* how many sums it has */
+bool an_key_in(const char *const *list, const char *key);
+
+/* Any file of weights, as a checkpoint of ours; `out_model` is the row that its settings name. */
+an_status an_model_open_weights(an_err *err, const char *path, const an_model **out_model, an_st **out);
+/* The parameters of such a file, for others; "" is the model's first layout, or plain names and shapes. */
+an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path);
+
+#endif

@@ -1,0 +1,84 @@
+/* task.h: what a model is trained for: one row of a table.
+ *
+ * Owns:      the row (words, settings, data and batches, evaluation samples) and the registry.
+ * Does not:  know models' graphs (models/model.h) or the order of training (loop.h): both meet in named arrays, which
+ *            a model asks for (an_model.inputs) and a task's data fill.
+ *
+ * A task is a file train/tasks/NAME.c with one an_task, and one line in train/tasks.c. A *sample* is what the first
+ * axis of an array counts (a window of tokens, a row of a table); a *unit* is what throughput counts: the same, or a
+ * part of it (a token).
+ *
+ * Invariant: a batch is a pure function of (split, seed, step, sample), whoever asks and whenever, so that no
+ * generator has a state to save and a resumed run sees the same batches.
+ */
+#ifndef AN_TRAIN_TASK_H
+#define AN_TRAIN_TASK_H
+
+#include "io/checkpoint.h"
+#include "io/data/loader.h"
+#include "io/text/tokenizer.h"
+#include "train/config.h"
+
+/* What every task's open data begin with. */
+typedef struct an_task_data {
+    bool loaded;                   /* false: opened without data */
+    const an_tokenizer *tokenizer; /* NULL: there is none */
+    int64_t units[AN_N_SPLITS];    /* in each split */
+    size_t bytes;                  /* of host memory held; files that are mapped are not counted */
+} an_task_data;
+
+/* Samples drawn for a step: `samples` of them, the first being sample `first` of the step's whole batch, so that the
+ * micro-batches of a step hold what one large batch would. With per_step > 0, the size of that whole batch, samples
+ * are taken in epochs; with 0 each is drawn alone, with replacement. */
+typedef struct an_draw {
+    int split;
+    uint64_t seed;
+    int64_t first, samples, per_step;
+} an_draw;
+
+enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2 }; /* the second: as one validation split */
+
+typedef struct an_task {
+    const char *name;
+    /* Words for people and keys: throughput is counted in units ("token", "tokens", "tok/s"), evaluation in samples
+     * ("window"); `next` tells what to do with a trained run, before its name. */
+    const char *unit, *units, *unit_rate, *sample, *next;
+
+    /* Settings, as of a model (models/model.h). A resumed run may change none of them. */
+    const an_config *keys;
+    size_t settings_bytes;
+
+    /* Opens what the settings name and settles those of the model's that follow from it (a vocabulary, a number of
+     * classes). `from`, a checkpoint or NULL, says how data were encoded when its weights were trained. */
+    an_status (*open)(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out);
+    void (*close)(an_task_data *d);     /* NULL is fine */
+    void (*assume)(an_train_config *c); /* settles them without data, for measurements */
+
+    int64_t (*units_of)(const an_train_config *c); /* units in a sample */
+    /* Whether both splits have a sample. */
+    an_status (*check)(an_err *err, const an_task_data *d);
+    /* 32 hexadecimal digits over the split's data; "" when they cannot be read. */
+    void (*hash)(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES]);
+
+    an_status (*batch)(an_err *err, const an_task_data *d, const an_draw *draw, uint64_t step, void *const *array);
+    /* Evaluation in order: how many samples a split has (AN_E_DATA: none), and samples first ... first + count into
+     * the front of arrays for `room` of them. What is behind these is labelled to be ignored. */
+    an_status (*count)(an_err *err, const an_task_data *d, int split, int64_t *out);
+    an_status (*read)(an_err *err, const an_task_data *d, int split, int64_t first, int64_t count, int64_t room,
+                      void *const *array);
+} an_task;
+
+extern const an_task *const an_tasks[];
+extern const size_t an_n_tasks;
+const an_task *an_task_find(const char *name); /* NULL: there is none */
+
+/* A loader's source: the batches of a split of the session's data. */
+typedef struct an_task_source {
+    const an_task *task;
+    const an_task_data *data;
+    an_draw draw;
+} an_task_source;
+void an_task_source_open(const an_train_config *c, const an_task_data *d, const an_draw *draw, an_task_source *s,
+                         an_source *out);
+
+#endif

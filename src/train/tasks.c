@@ -1,0 +1,28 @@
+/* tasks.c: the table of tasks: a line a task. */
+#include "train/task.h"
+#include "train/tasks/language.h"
+#include <string.h>
+
+const an_task *const an_tasks[] = {&an_language_task};
+const size_t an_n_tasks = AN_COUNT(an_tasks);
+
+const an_task *an_task_find(const char *name)
+{
+    for (size_t i = 0; i < an_n_tasks; i++)
+        if (strcmp(an_tasks[i]->name, name) == 0) return an_tasks[i];
+    return NULL;
+}
+
+static an_status fill(an_err *err, const void *data, uint64_t step, void *const *array)
+{
+    const an_task_source *s = data;
+    return s->task->batch(err, s->data, &s->draw, step, array);
+}
+
+void an_task_source_open(const an_train_config *c, const an_task_data *d, const an_draw *draw, an_task_source *s,
+                         an_source *out)
+{
+    *s = (an_task_source){c->task, d, *draw};
+    *out = (an_source){.fill = fill, .data = s};
+    out->n = c->model->inputs(an_model_settings(c), draw->samples, out->array);
+}

@@ -1,0 +1,9 @@
+/* language.h: the task of language models: to say the next token of a text. */
+#ifndef AN_TRAIN_TASKS_LANGUAGE_H
+#define AN_TRAIN_TASKS_LANGUAGE_H
+
+#include "train/task.h"
+
+extern const an_task an_language_task;
+
+#endif
