@@ -2,7 +2,8 @@
  *
  * Owns:      exp, expm1, exp2, log, log1p, log2, tanh, sigmoid, erf, sin, cos, pow, sqrt, rsqrt, floor, rint, min, max
  *            in f32; bf16 and f16 conversions; the Philox generator; the reduction tree's reference.
- * Does not:  include anything, or use a library, a table, a loop or a branch (the tree's reference has loops).
+ * Does not:  include anything, or use a library, a table, a loop or a branch (the tree's reference has loops; on a GPU
+ *            sin and cos branch for |x| > 2^20).
  *
  * One text, three uses: a C header, the inside of rendered C loops (gcc and clang vectorise every function), and the
  * text in front of CUDA and MSL kernels. What differs is in the macros below; a dialect may define them first.
@@ -11,15 +12,15 @@
  * used (sqrt and rsqrt: also correctly rounded roots and quotients), and IEEE 754 leaves no choice in those. Three
  * things could still differ, and are taken care of here:
  *   contraction  No product is an operand of an addition, unless it is exact; fused operations are written AN_FMA. So
- *                -ffp-contract does not matter. Reassociation does: -ffast-math and Metal's default fast math are
- * wrong. subnormals   Arguments below 2^-126 count as zeros with their sign, and results there are zeros with their
- * sign. No intermediate result that matters is subnormal. So it does not matter whether the hardware flushes. NaN Every
- * NaN that a function returns is 0x7fc00000; min and max return one of their arguments. tests/unit/test_exact.c pins
- * the bits by hashes; tests/unknowns/exact_bits.sh compares compilers and machines.
+ *                -ffp-contract does not matter. Reassociation does: -ffast-math and Metal's default fast math are wrong.
+ *   subnormals   Arguments below 2^-126 count as zeros with their sign, and results there are zeros with their sign.
+ *                No intermediate result that matters is subnormal. So it does not matter whether the hardware flushes.
+ *   NaN          Every NaN that a function returns is 0x7fc00000; min and max return one of their arguments.
+ * tests/unit/test_exact.c pins the bits by hashes; tests/unknowns/exact_bits.sh compares compilers and machines.
  *
- * Compile loops with -fno-math-errno -fno-trapping-math, or gcc will not vectorise the selects. The error that stands
- * at a function, in units of the last place (ulp), is the largest found over every third of the 2^32 arguments with
- * libm in double; sqrt is correctly rounded. Coefficients: bench/exact/fit.py. */
+ * Compile loops with -fno-math-errno -fno-trapping-math, or gcc will not vectorise the selects. The error given above a
+ * function, in units of the last place (ulp), is the largest found over every third of the 2^32 arguments with libm in
+ * double; sqrt is correctly rounded. Coefficients: bench/exact/fit.py. */
 #ifndef AN_EXACT_H
 #define AN_EXACT_H
 
@@ -394,17 +395,92 @@ AN_FN float an_erf(float x)
     return x == x ? y : AN_EXACT_NAN;
 }
 
-/* ---- sine (1.67 ulp) and cosine (1.81 ulp) for |x| <= 2^20; NaN beyond: there a rounding of x turns the angle ---- */
+/* ---- sine (1.67 ulp) and cosine (1.81 ulp) ----
+ * x = n pi/2 + r with |r| <= 0.81: sin x is sin r, cos r, -sin r or -cos r as n % 4 is 0, 1, 2 or 3. */
 
-/* x = n pi/2 + r with |r| <= 0.81; quarter 1 makes a cosine of it. */
+/* Bits 13 - 32 i to 44 - 32 i behind the point of 2/pi, as word i: the string of bits begins with 13 zeros. */
+#define AN_2_PI_0 0x000517ccu
+#define AN_2_PI_1 0x1b727220u
+#define AN_2_PI_2 0xa94fe13au
+#define AN_2_PI_3 0xbe8fa9a6u
+#define AN_2_PI_4 0xee06db14u
+#define AN_2_PI_5 0xacc9e21cu
+#define AN_2_PI_6 0x820ff28bu
 
-AN_FN float an_sin_or_cos_(float x, an_u32 quarter)
+/* One of four words by two bits of a number. */
+AN_FN an_u32 an_pick4_(an_u32 i, an_u32 a, an_u32 b, an_u32 c, an_u32 d)
+{
+    an_u32 low = (i & 1u) != 0u ? b : a, high = (i & 1u) != 0u ? d : c;
+    return (i & 2u) != 0u ? high : low;
+}
+
+/* n (modulo 4) and r for 2^20 < x < infinity, by Payne and Hanek's method: x is an integer M < 2^32 times 2^(s - 11), and
+ * M 2^(s - 11) 2/pi is wanted modulo 4 with 62 bits behind the point. So only 96 bits of 2/pi matter, which begin at bit s
+ * of the string above:
+ *
+ *     string   000...0 1010001011111001100000110110111001001110010001...
+ *                 |<- s ->|<------- w0 ------>|<------ w1 ----->|<------ w2 ----->|
+ *     M (w0 w1 w2) modulo 2^96, upper 64 bits   =   p0 p1   =   n (2 bits) . fraction (62 bits)
+ *
+ * The error is below 2^-61 quarter turns, and no f32 is nearer to a multiple of a quarter turn than 2^-31. The fraction,
+ * between -1/2 and 1/2, becomes two floats (24 + 24 + 13 bits, each part exact), and r their product with pi/2. */
+#ifdef AN_EXACT_DEVICE /* a GPU jumps over what no lane needs; a vectorised loop always computes it, and inlines it */
+#define AN_RARELY_(condition) if (condition)
+#define AN_FN_LARGE_          AN_FN
+#else
+#define AN_RARELY_(condition)
+#define AN_FN_LARGE_ AN_FN __attribute__((always_inline))
+#endif
+struct an_angle_ {
+    float r;
+    an_u32 n;
+};
+AN_FN_LARGE_ struct an_angle_ an_reduce_large_(float x)
+{
+    struct an_angle_ of;
+    an_u32 u = AN_F2U(x), m = (u << 8) | AN_SIGN_BIT, s = (u >> 23) - 147u;
+    an_u32 word = s >> 5, bit = s & 31u;
+    an_u32 a = an_pick4_(word, AN_2_PI_0, AN_2_PI_1, AN_2_PI_2, AN_2_PI_3);
+    an_u32 b = an_pick4_(word, AN_2_PI_1, AN_2_PI_2, AN_2_PI_3, AN_2_PI_4);
+    an_u32 c = an_pick4_(word, AN_2_PI_2, AN_2_PI_3, AN_2_PI_4, AN_2_PI_5);
+    an_u32 d = an_pick4_(word, AN_2_PI_3, AN_2_PI_4, AN_2_PI_5, AN_2_PI_6);
+    an_u32 w0 = (a << bit) | ((b >> 1) >> (31u - bit));
+    an_u32 w1 = (b << bit) | ((c >> 1) >> (31u - bit));
+    an_u32 w2 = (c << bit) | ((d >> 1) >> (31u - bit));
+    an_u32 low = m * w1, p1 = low + AN_MULHI_U32(m, w2);
+    an_u32 p0 = m * w0 + AN_MULHI_U32(m, w1) + (p1 < low ? 1u : 0u);
+    of.n = (p0 + 0x20000000u) >> 30;
+    p0 -= of.n << 30;
+    an_u32 sign = p0 & AN_SIGN_BIT, flip = sign != 0u ? 0xffffffffu : 0u;
+    p0 ^= flip, p1 ^= flip;                            /* the complement is 2^-62 off the negative */
+    float f0 = (float)(int)(p0 >> 5) * 2.98023224e-8f; /* 2^-25 */
+    float f1 = (float)(int)(((p0 & 31u) << 19) | (p1 >> 13)) * 1.77635684e-15f; /* 2^-49 */
+    float f2 = (float)(int)(p1 & 0x1fffu) * 2.16840434e-19f;                    /* 2^-62 */
+    float hi = f0 + f1, lo = (f1 - (hi - f0)) + f2;
+    float r = hi * 1.57079637f;
+    float e = AN_FMA(hi, 1.57079637f, -r);
+    e = AN_FMA(hi, -4.37113883e-8f, e);
+    r = r + AN_FMA(lo, 1.57079637f, e);
+    of.r = AN_U2F(AN_F2U(r) ^ sign);
+    return of;
+}
+
+/* quarter 0: sine, 1: cosine. Up to 2^20 pi/2 in three floats gives r; beyond, an_reduce_large_. */
+AN_FN_LARGE_ float an_sin_or_cos_(float x, an_u32 quarter)
 {
     float t = AN_FMA(x, 0.636619747f, AN_ROUNDER);
     float n = t - AN_ROUNDER;
     float r = AN_FMA(n, -1.57079637f, x); /* exact: a multiple of 2^-23 below 1, or n is 0 */
     r = AN_FMA(n, 4.37113883e-8f, r);
     r = AN_FMA(n, 1.71512489e-15f, r);
+    float size = an_abs_(x);
+    an_u32 sign = AN_F2U(x) & AN_SIGN_BIT;
+    struct an_angle_ large = {0.0f, 0u};
+    AN_RARELY_(size > 1048576.0f)
+    large = an_reduce_large_(size); /* of |x|: n and r change sign with x */
+    an_u32 large_n = sign != 0u ? 0u - large.n : large.n;
+    r = size <= 1048576.0f ? r : AN_U2F(AN_F2U(large.r) ^ sign);
+    an_u32 q = (size <= 1048576.0f ? AN_F2U(t) : large_n) + quarter;
     float z = r * r;
     float s = AN_FMA(-0.000194945838f, z, 0.00833200943f);
     s = AN_FMA(s, z, -0.166666523f);
@@ -412,10 +488,9 @@ AN_FN float an_sin_or_cos_(float x, an_u32 quarter)
     float c = AN_FMA(2.44100593e-05f, z, -0.00138871197f);
     c = AN_FMA(c, z, 0.0416666418f);
     c = AN_FMA(z * z, c, AN_FMA(z, -0.5f, 1.0f));
-    an_u32 q = AN_F2U(t) + quarter;
     float y = (q & 1u) != 0u ? c : s;
     y = AN_U2F(AN_F2U(y) ^ ((q & 2u) << 30));
-    return an_abs_(x) <= 1048576.0f ? y : AN_EXACT_NAN;
+    return size < AN_EXACT_INF ? y : AN_EXACT_NAN;
 }
 
 AN_FN float an_sin(float x)

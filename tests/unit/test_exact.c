@@ -5,6 +5,7 @@
 #include "base/exact.h"
 #include "../unknowns/exact_cases.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -46,8 +47,8 @@ WRAP(sin) WRAP(cos) WRAP(sqrt) WRAP(rsqrt) WRAP(rint) WRAP(floor)
         {"tanh", call_tanh, tanh, -INFINITY, INFINITY, 1.5},
         {"sigmoid", call_sigmoid, sigmoid_f64, -87.33, INFINITY, 2.8},
         {"erf", call_erf, erf, -INFINITY, INFINITY, 1.2},
-        {"sin", call_sin, sin, -1048576, 1048576, 1.9},
-        {"cos", call_cos, cos, -1048576, 1048576, 1.9},
+        {"sin", call_sin, sin, -FLT_MAX, FLT_MAX, 1.9},
+        {"cos", call_cos, cos, -FLT_MAX, FLT_MAX, 1.9},
         {"sqrt", call_sqrt, sqrt, 0, INFINITY, 0.5},
         {"rsqrt", call_rsqrt, rsqrt_f64, 0, INFINITY, 1.5},
         {"rint", call_rint, rint, -INFINITY, INFINITY, 0},
@@ -161,11 +162,13 @@ static const struct {
     {call_erf, "erf", SUB, 0},
     {call_sin, "sin", -0.0f, -0.0f},
     {call_sin, "sin", INFINITY, NAN},
-    {call_sin, "sin", 1048577, NAN},
     {call_sin, "sin", -SUB, -0.0f},
+    {call_sin, "sin", -0x1.fffffep127f, 0x1.0b3366p-1f},
+    {call_sin, "sin", 0x1.f37c8ap95f, 1}, /* nearest of all to a multiple of pi/2 */
     {call_cos, "cos", -0.0f, 1},
     {call_cos, "cos", -INFINITY, NAN},
-    {call_cos, "cos", 1e30f, NAN},
+    {call_cos, "cos", 0x1.fffffep127f, 0x1.b4bf2cp-1f},
+    {call_cos, "cos", 0x1.f37c8ap95f, -0x1.bbdd52p-30f},
     {call_sqrt, "sqrt", -0.0f, -0.0f},
     {call_sqrt, "sqrt", INFINITY, INFINITY},
     {call_sqrt, "sqrt", -1, NAN},
