@@ -58,6 +58,11 @@ on-gpu: all $(ON_GPU:%=$(BUILD)/%)
 	$(call say,LD,$(BUILD)/on_gpu/build/proxy/libcuda.so.1)$(CC) -std=gnu17 -O1 -Isrc -Iinclude -fPIC -shared -fvisibility=hidden \
 	    -o $(BUILD)/on_gpu/build/proxy/libcuda.so.1 tests/cuda/proxy_cuda.c -ldl
 
+#: gpu-checks  the kernels of src/kernels/gpu against double precision on an NVIDIA GPU, and their times: tests/gpu/run.sh
+.PHONY: gpu-checks
+gpu-checks:
+	@mkdir -p $(BUILD)/gpu_checks && TMPDIR=$(BUILD)/gpu_checks CC='$(CC)' sh tests/gpu/run.sh
+
 #: soak        the same tests with AN_SOAK=1: random and fuzz tests run for minutes; then make fuzz, ten minutes a target
 soak:
 	@AN_SOAK=1 TEST_TIMEOUT=7200 $(MAKE) --no-print-directory test T='$(T)'

@@ -1,6 +1,6 @@
 /* test_epilogues.c: products that the backend makes with the elementwise work behind them (device/cuda/gemm_hopper.c): which they
  * are, on which GPU, and that the driver is told rightly. No GPU is needed: fake_cuda.c is the driver. What they
- * compute is bench/gpu/product_check.c's and test_gpu.c's. */
+ * compute is tests/gpu/gemm_hopper_check.c's and test_gpu.c's. */
 #define _GNU_SOURCE /* setenv */
 #include <anneal.h> /* first: it brings the spellings for users */
 

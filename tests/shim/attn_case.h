@@ -1,5 +1,5 @@
 /* attn_case.h: one attention problem on the host: random tensors in a storage kind, the answer in double, and how far
- * another answer is from it. Shared by the CPU shim's test and by bench/gpu/attn_check.c. Tensors are [B,T|S,H,D] seen
+ * another answer is from it. Shared by the CPU shim's test and by tests/gpu/attn_check.c. Tensors are [B,T|S,H,D] seen
  * as [B,H,T|S,D]. */
 #ifndef AN_ATTN_CASE_H
 #define AN_ATTN_CASE_H

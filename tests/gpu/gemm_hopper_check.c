@@ -1,5 +1,5 @@
-/* product_check.c: gemm_hopper.inc on an sm_90 GPU: sampled elements against double precision, two grids bit for bit,
- * then timed beside cuBLASLt and a kernel for the end. bench/gpu/run.sh builds and runs it.
+/* gemm_hopper_check.c: gemm_hopper.inc on an sm_90 GPU: sampled elements against double precision, two grids bit for bit,
+ * then timed beside cuBLASLt and a kernel for the end. tests/gpu/run.sh builds and runs it.
  *
  * Three ends, as a model has them: none; GELU, which writes both; GELU's gradient, which reads what GELU read and
  * writes GELU again. */

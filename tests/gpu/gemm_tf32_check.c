@@ -1,5 +1,5 @@
-/* tf32_check.c: gemm_tf32.inc on an sm_90 GPU: against sums in double precision, twice bit for bit, and timed at the
- * shapes of a training step. bench/gpu/run.sh builds and runs it. */
+/* gemm_tf32_check.c: gemm_tf32.inc on an sm_90 GPU: against sums in double precision, twice bit for bit, and timed at the
+ * shapes of a training step. tests/gpu/run.sh builds and runs it. */
 #include "cuda_host.h"
 #include "shim/kernel_text.h"
 

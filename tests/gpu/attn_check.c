@@ -1,5 +1,5 @@
 /* attn_check.c: the portable attention bodies on an NVIDIA GPU: against loops in double precision, in exact mode
- * against the CPU template bit for bit, then timed. bench/gpu/run.sh builds and runs it.
+ * against the CPU template bit for bit, then timed. tests/gpu/run.sh builds and runs it.
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"

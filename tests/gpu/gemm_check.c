@@ -1,5 +1,5 @@
 /* gemm_check.c: the portable matrix product on an NVIDIA GPU: sampled elements against the chain of the specification
- * (f32: bit for bit), then timed. bench/gpu/run.sh builds and runs it. */
+ * (f32: bit for bit), then timed. tests/gpu/run.sh builds and runs it. */
 #include "cuda_host.h"
 #include "shim/attn_case.h"
 #include "shim/configs.h"

@@ -1,5 +1,5 @@
-/* hopper_check.c: attn_hopper.inc on an sm_90 GPU: against loops in double precision, against itself on other grids
- * bit for bit, and timed beside attn_bf16.inc. bench/gpu/run.sh builds and runs it.
+/* attn_hopper_check.c: attn_hopper.inc on an sm_90 GPU: against loops in double precision, against itself on other grids
+ * bit for bit, and timed beside attn_bf16.inc. tests/gpu/run.sh builds and runs it.
  *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"
