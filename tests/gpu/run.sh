@@ -9,7 +9,7 @@ check() { # NAME SOURCES...
     name=$1
     shift
     # shellcheck disable=SC2086  # flags is a list of words
-    ${CC:-cc} $flags -o "$out/$name" "tests/gpu/$name.c" "$@" src/base/*.c -ldl -lm -lpthread
+    ${CC:-cc} $flags -o "$out/$name" "tests/gpu/$name.c" "$@" src/base/*.c src/platform/*.c -ldl -lm -lpthread
     "$out/$name" || failed=1
 }
 check attn_check src/kernels/cpu/attn.c
