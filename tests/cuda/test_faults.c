@@ -71,7 +71,7 @@ static size_t beside(const char *how)
 static void in_a_graph_what_is_independent_waits_for_nobody_and_in_a_chain_it_does(void **state)
 {
     (void)state;
-    if (fake_is_real()) skip();
+    if (fake_is_real()) test_skip("a real driver answers: only the stand-in can be told what it has");
     const size_t before = beside("plain"), graph = beside("graph") - before, chain = beside("chain") - before - graph;
     assert_int_equal(chain, 0);
     assert_in_range(graph, 2 * half.L * 4,
@@ -85,7 +85,7 @@ static void gradients_of_weights_in_tf32_are_not_the_librarys(void **state)
     (void)state;
     enum { NOTHING, F32, TF32, RUNS, WIDTH = 384, ROWS = 8192 };
     size_t kernels[RUNS] = {0}, products[RUNS] = {0}; /* of this test's runs so far and others' before */
-    if (fake_is_real()) skip();
+    if (fake_is_real()) test_skip("a real driver answers: only the stand-in can be told what it has");
     for (int run = NOTHING; run < RUNS; run++) {
         fake_reset();
         setenv("ANNEAL_CUDA_LAUNCH", "plain", 1);

@@ -8,14 +8,12 @@
 
 #include <math.h>
 
-static bool no_gpu(void)
+static void need_gpu(void)
 {
     an_err err = {0};
     an_device_info info = {0};
     const an_backend *b = an_backend_find(&err, "cuda");
-    if (b && b->probe(&info)) return false;
-    print_message("no GPU: %s\n", info.reason);
-    return true;
+    if (!b || !b->probe(&info)) test_skip("no GPU: %s", info.reason);
 }
 
 /* ---------------------------------------------------------------------------------------------- attention */
@@ -87,14 +85,14 @@ static void compare_attention(an_dtype dtype, double allowed)
 static void attention_in_bf16_is_that_of_the_cpu(void **state)
 {
     (void)state;
-    if (no_gpu()) skip();
+    need_gpu();
     compare_attention(AN_BF16, 6e-3);
 }
 
 static void attention_in_tf32_is_that_of_the_cpu_in_f32(void **state)
 {
     (void)state;
-    if (no_gpu()) skip();
+    need_gpu();
     compare_attention(AN_F32, 1e-3);
 }
 
@@ -133,7 +131,7 @@ static void products_in_tf32_are_those_of_the_cpu_in_f32_and_the_same_again(void
     static const product products[] = {
         {16384, 384, 384}, {8192, 384, 192}, {8192, 196, 380}, {4096, 100, 260}, {4097, 64, 65}};
     static const char *const names[N_GRADIENTS] = {"y", "dx", "dw"};
-    if (no_gpu()) skip();
+    need_gpu();
     for (size_t s = 0; s < AN_COUNT(products); s++) {
         float *gpu[N_GRADIENTS], *again[N_GRADIENTS], *cpu[N_GRADIENTS];
         int64_t n[N_GRADIENTS];
@@ -205,7 +203,7 @@ static void gelu_of_every_bf16_number_is_that_of_the_cpu(void **state)
 {
     (void)state;
     static float y[2][N_BF16], dx[2][N_BF16];
-    if (no_gpu()) skip();
+    need_gpu();
     run_gelu("cuda", y[0], dx[0]);
     run_gelu("cpu", y[1], dx[1]);
     compare_gelu("gelu", y[0], y[1]);
@@ -246,7 +244,7 @@ static void long_rows_are_those_of_the_cpu_and_the_same_again(void **state)
     static const size_t n[N_LONG] = {LONG_ROWS, LONG_ROWS * LONG_IN, LONG_ROWS * LONG_COLS, LONG_ROWS * LONG_COLS};
     static const double allowed[N_LONG] = {1e-3, 6e-3, 1e-6, 3e-5}; /* the last: of 50 times the one before */
     float *cpu[N_LONG], *gpu[2][N_LONG];
-    if (no_gpu()) skip();
+    need_gpu();
     run_long_rows("cpu", cpu, n);
     for (int k = 0; k < 2; k++) run_long_rows("cuda", gpu[k], n);
     for (int i = 0; i < N_LONG; i++) {
@@ -292,7 +290,7 @@ static void products_with_gelu_behind_them_are_those_of_the_cpu(void **state)
 {
     (void)state;
     static float gpu[2 * UP_N], again[2 * UP_N], cpu[2 * UP_N];
-    if (no_gpu()) skip();
+    need_gpu();
     run_up_and_down("cuda", gpu);
     run_up_and_down("cuda", again);
     run_up_and_down("cpu", cpu);
@@ -331,7 +329,7 @@ static void scattered_rows_are_those_of_the_cpu(void **state)
 {
     (void)state;
     static float gpu[TABLE * WIDTH], cpu[TABLE * WIDTH], again[TABLE * WIDTH];
-    if (no_gpu()) skip();
+    need_gpu();
     run_scatter("cuda", gpu);
     run_scatter("cuda", again);
     run_scatter("cpu", cpu);
@@ -359,7 +357,7 @@ static uint64_t hash_after(const train_case *c, const char *device, int steps)
 static void exact_mode_has_the_bits_of_the_cpu_after_twenty_steps(void **state)
 {
     (void)state;
-    if (no_gpu()) skip();
+    need_gpu();
     setenv("ANNEAL_EXACT", "1", 1);
     uint64_t gpu = hash_after(&small, "cuda", 20);
     unsetenv("ANNEAL_EXACT");
@@ -369,7 +367,7 @@ static void exact_mode_has_the_bits_of_the_cpu_after_twenty_steps(void **state)
 static void two_runs_and_plain_launches_have_the_same_bits(void **state)
 {
     (void)state;
-    if (no_gpu()) skip();
+    need_gpu();
     static const char *const how[] = {"graph", "chain", "plain", "sync"};
     const train_case *const cases[] = {&half, &many};
     for (size_t c = 0; c < AN_COUNT(cases); c++) {
@@ -386,7 +384,7 @@ static void two_runs_and_plain_launches_have_the_same_bits(void **state)
 static void values_apart_between_guards_have_the_same_bits(void **state)
 {
     (void)state;
-    if (no_gpu()) skip();
+    need_gpu();
     static const char *const how[] = {"graph", "plain", "sync"};
     const train_case *const cases[] = {&small, &half, &many};
     for (size_t c = 0; c < AN_COUNT(cases); c++) {
@@ -418,7 +416,7 @@ static uint64_t beside(an_ctx *cx, const char *when)
 static void what_driver_and_libraries_hold_is_measured_apart_and_does_not_grow(void **state)
 {
     (void)state;
-    if (no_gpu()) skip();
+    need_gpu();
     an_err err = {0};
     an_ctx *cx;
     an_gpt *m;

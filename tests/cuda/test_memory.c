@@ -151,7 +151,7 @@ static void what_is_said_is_what_the_driver_is_asked_for_in_ten_configurations(v
 static void what_the_driver_and_others_hold_is_told_apart_and_is_not_for_the_taking(void **state)
 {
     (void)state;
-    if (fake_is_real()) skip();
+    if (fake_is_real()) test_skip("a real driver answers: only the stand-in can be told what it has");
     an_memory m;
     setenv("FAKE_CUDA_BYTES", "10000000000", 1);
     setenv("FAKE_CUDA_BESIDE", "4000000000", 1);
@@ -173,7 +173,7 @@ static void measuring_products_gives_back_what_it_took_and_knows_when_there_is_n
 {
     (void)state;
     size_t before, after, most;
-    if (fake_is_real()) skip();
+    if (fake_is_real()) test_skip("a real driver answers: only the stand-in can be told what it has");
     an_ctx *cx = an_open(&(an_options){.device = "cuda", .cache_dir = test_path("cache")});
     counted(&before, &most);
     assert_true(an_fma_peak(cx, AN_BF16) > 0);

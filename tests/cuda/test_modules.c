@@ -152,7 +152,7 @@ static int open_compiler(void **state)
 static void kernels_of_small_steps_compile(void **state)
 {
     (void)state;
-    if (!compiler.library) skip();
+    if (!compiler.library) test_skip(NVRTC_ABSENT);
     for (size_t i = 0; i < 2 * AN_COUNT(programs); i++) {
         an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
         assert_non_null(cx);
@@ -171,7 +171,7 @@ static void kernels_of_small_steps_compile(void **state)
 static void kernels_of_a_step_at_the_width_of_gpt2_compile(void **state)
 {
     (void)state;
-    if (!compiler.library) skip();
+    if (!compiler.library) test_skip(NVRTC_ABSENT);
     for (int half = 0; half < 2; half++) {
         const train_case c = {.B = 4,
                               .T = 1024,
@@ -242,7 +242,7 @@ static void take_long_row(int cols, an_dtype dtype, uint32_t shared_bytes)
 static void a_long_row_is_kept_in_shared_memory_where_it_fits_and_nothing_is_spilled(void **state)
 {
     (void)state;
-    if (!compiler.library) skip();
+    if (!compiler.library) test_skip(NVRTC_ABSENT);
     take_long_row(50304, AN_BF16, 2 * 50304);
     take_long_row(24576, AN_F32, 4 * 24576);
     take_long_row(8196, AN_BF16, 0); /* columns by four: not 16 bytes of bf16 */
@@ -258,7 +258,7 @@ static void kernels_of_convolutions_compile(void **state)
                                    {128, 192, 3, 1, 2, 9},
                                    {3, 24, 7, 2, 1, 20}};
     (void)state;
-    if (!compiler.library) skip();
+    if (!compiler.library) test_skip(NVRTC_ABSENT);
     for (size_t i = 0; i < 2 * AN_COUNT(cases); i++) {
         const int *v = cases[i / 2];
         const an_dtype t = i % 2 ? AN_F32 : AN_BF16;

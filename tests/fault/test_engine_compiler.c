@@ -319,8 +319,7 @@ static void a_folder_or_file_of_another_user_is_not_loaded_from(void **state)
 {
     (void)state;
     if (geteuid() != 0) {
-        print_message("only root can give files away\n");
-        skip();
+        test_skip("only root can give files away");
     }
     const char *cache = copy_of_the_cache("foreign");
     make_foreign(cache);

@@ -164,8 +164,7 @@ static void a_device_without_memory_is_a_sentence_and_the_run_can_go_on_later(vo
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message("a sanitizer's shadow needs the address space\n");
-    skip();
+    test_skip("a sanitizer's shadow needs the address space");
 #endif
     int refused = 0;
     for (int mib = 2; mib <= 256; mib *= 2) {

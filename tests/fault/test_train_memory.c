@@ -15,8 +15,7 @@ static long refuse_each(an_status (*attempt)(an_err *err, void *arg), void *arg)
 {
     long refused = 0;
 #ifdef __APPLE__
-    print_message("this system's linker cannot wrap malloc\n");
-    skip();
+    test_skip("this system's linker cannot wrap malloc");
 #endif
     for (long n = 1;; n++) {
         an_err err = {0};

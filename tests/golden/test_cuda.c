@@ -92,10 +92,9 @@ static int compile_plan(const preset_plan *p, int arch)
 
 static void compile_preset(const char *name, an_dtype dtype, int turn)
 {
-    if (!compiler.library) skip();
+    if (!compiler.library) test_skip(NVRTC_ABSENT);
     if (turn < 0 && !getenv("AN_SOAK")) {
-        print_message("%s is compiled with AN_SOAK=1 only\n", name);
-        skip();
+        test_skip("%s is compiled with AN_SOAK=1 only", name);
     }
     preset_plan p = preset_open(name, "null:cuda", dtype);
     for (int a = 0; a < (int)AN_COUNT(ARCHS); a++)

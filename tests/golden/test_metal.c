@@ -103,8 +103,7 @@ static void every_text_passes_the_linter(void **state)
 {
     (void)state;
     if (shim_command("python3 --version", test_path("python.log"))) {
-        print_message("no python3: tools/msl_lint cannot run\n");
-        skip();
+        test_skip("no python3: tools/msl_lint cannot run");
     }
     each_text("python3 tools/msl_lint --version %d %s");
 }
@@ -113,8 +112,7 @@ static void every_text_passes_the_type_check(void **state)
 {
     (void)state;
     if (shim_command("clang++ --version", test_path("clang.log"))) {
-        print_message("no clang++: address spaces are not checked\n");
-        skip();
+        test_skip("no clang++: address spaces are not checked");
     }
     each_text("clang++ -x c++ -std=c++14 -fsyntax-only -DAN_SHIM_CHECK -Itests/shim/msl -Wall -Wextra -Werror "
               "-Wno-unknown-pragmas "

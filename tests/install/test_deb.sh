@@ -2,7 +2,7 @@
 # test_deb.sh: `make deb`, the package installed by dpkg into a root of its own and run from there. With CI set, and as root, it is
 # installed on this machine by apt-get, run, and removed. Prints TAP.
 build=${AN_BUILD:-build}
-command -v dpkg-deb >/dev/null || { echo "1..0 # SKIP dpkg-deb is not here"; exit 0; }
+command -v dpkg-deb >/dev/null || { echo "1..1"; echo "ok 1 - # SKIP no dpkg-deb: it makes Debian packages"; exit 0; }
 plan=5
 for_real=
 [ -n "${CI:-}" ] && [ "$(id -u)" -eq 0 ] && for_real=1 plan=6

@@ -63,8 +63,7 @@ void test_refuse_each_allocation(an_status (*attempt)(an_err *err, void *arg), v
 {
 #ifdef __APPLE__
     (void)attempt, (void)arg;
-    print_message("this system's linker cannot wrap malloc\n");
-    skip();
+    test_skip("this system's linker cannot wrap malloc");
 #else
     for (long n = 1;; n++) {
         an_err err = {0};

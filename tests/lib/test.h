@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "io/formats/safetensors.h"
+#include "lib/skip.h"
 
 /* ---- failing allocations: malloc, calloc, realloc, aligned_alloc and posix_memalign called from our own objects. */
 

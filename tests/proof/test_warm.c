@@ -23,8 +23,7 @@ static void a_warm_step_allocates_nothing(void **state)
 {
     (void)state;
 #ifdef __APPLE__
-    print_message("this system's linker cannot count calls of malloc\n");
-    skip();
+    test_skip("this system's linker cannot count calls of malloc");
 #endif
     static const char *const cc[] = {NULL, "none"};
     for (int which = 0; which < 2; which++) {
@@ -55,8 +54,7 @@ static void resident_memory_is_flat_over_a_long_run(void **state)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message("a sanitizer's records grow with every call of free\n");
-    skip();
+    test_skip("a sanitizer's records grow with every call of free");
 #endif
     const train_case tiny = {.B = 1, .T = 8, .C = 8, .L = 1, .H = 1, .V = 11, .dropout = 0.1};
     const int steps = getenv("AN_SOAK") ? 10000 : 1000;

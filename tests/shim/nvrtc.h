@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define NVRTC_ABSENT "no NVRTC: install CUDA or the Python package nvidia-cuda-nvrtc, or set AN_NVRTC to the library"
+
 typedef struct nvrtc {
     void *library;
     int (*version)(int *major, int *minor);

@@ -18,8 +18,7 @@ static inline int shim_command(const char *command, const char *log)
 static inline void shim_need(void)
 {
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
-    print_message("the shim needs ELF sections and its stack switch: Linux on x86-64 or arm64\n");
-    skip();
+    test_skip("the shim needs ELF sections and its stack switch: Linux on x86-64 or arm64");
 #endif
     static int there;
     char command[512];
@@ -28,8 +27,7 @@ static inline void shim_need(void)
         there = 1;
         return;
     }
-    print_message("no C++ compiler (%s): MSL cannot be run here; set CXX\n", shim_compiler());
-    skip();
+    test_skip("no C++ compiler (%s): MSL cannot be run here; set CXX", shim_compiler());
 }
 
 static inline shim_object shim_build(const char *text, int metal_version)

@@ -234,8 +234,7 @@ static void every_text_passes_the_linter(void **state)
 {
     (void)state;
     if (shim_command("python3 --version", test_path("python.log"))) {
-        print_message("no python3: tools/msl_lint cannot run\n");
-        skip();
+        test_skip("no python3: tools/msl_lint cannot run");
     }
     for (size_t i = 0; i < AN_COUNT(dtypes); i++)
         assert_true(each_text("null:metal", dtypes[i],
@@ -246,8 +245,7 @@ static void every_text_passes_the_type_check(void **state)
 {
     (void)state;
     if (shim_command("clang++ --version", test_path("clang.log"))) {
-        print_message("no clang++: address spaces are not checked\n");
-        skip();
+        test_skip("no clang++: address spaces are not checked");
     }
     for (size_t i = 0; i < AN_COUNT(dtypes); i++)
         assert_true(each_text("null:metal", dtypes[i],
@@ -274,8 +272,7 @@ static void every_text_compiles_for_cuda(void **state)
     static const an_dtype more[] = {AN_F32, AN_F64, AN_I64, AN_BF16, AN_F16, AN_U8};
     char why[512];
     if (nvrtc_open(&compiler, why, sizeof why)) {
-        print_message("CUDA texts are NOT compiled here: %s\n", why);
-        skip();
+        test_skip(NVRTC_ABSENT);
     }
     for (size_t i = 0; i < AN_COUNT(more); i++)
         for (size_t a = 0; a < AN_COUNT(archs); a++)

@@ -71,8 +71,7 @@ static void every_kernel_passes_the_linter(void **state)
 {
     (void)state;
     if (shim_command("python3 --version", test_path("python.log"))) {
-        print_message("no python3: tools/msl_lint cannot run\n");
-        skip();
+        test_skip("no python3: tools/msl_lint cannot run");
     }
     each_text(lint);
 }
@@ -80,8 +79,7 @@ static void every_kernel_passes_the_linter(void **state)
 static void need_clang(void)
 {
     if (!shim_command("clang++ --version", test_path("clang.log"))) return;
-    print_message("no clang++: address spaces are not checked\n");
-    skip();
+    test_skip("no clang++: address spaces are not checked");
 }
 
 static void every_kernel_passes_the_type_check(void **state)

@@ -157,8 +157,7 @@ static an_status fetch(manner m, const char *path)
     an_status status = fetch_from(s.port, path);
     if (status == AN_E_ENV && strstr(err.text, "is not installed")) {
         assert_contains(err.text, "install libcurl4, or name your copy with --from FILE");
-        print_message("libcurl is not here: nothing can be downloaded\n");
-        skip();
+        test_skip("libcurl is not here: nothing can be downloaded");
     }
     return status;
 }
@@ -285,7 +284,8 @@ static void a_full_disk_is_a_sentence_and_room_goes_on(void **unused)
     an_status status = fetch_from(s.port, path);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     signal(SIGXFSZ, handler);
-    if (status == AN_E_ENV && strstr(err.text, "is not installed")) skip();
+    if (status == AN_E_ENV && strstr(err.text, "is not installed"))
+        test_skip("libcurl is not here: nothing can be downloaded");
     assert_int_equal(status, AN_E_IO);
     assert_contains(err.text, "full.part: cannot write byte ");
     assert_contains(err.text, "make room and run it again");
@@ -319,8 +319,7 @@ static void the_numbers_are_those_of_curl_h(void **unused)
     assert_int_equal(CURL_ERROR_SIZE, 256);
     assert_int_equal(sizeof(curl_off_t), sizeof(int64_t));
 #else
-    print_message("curl.h is not here to compare the numbers of download.c with\n");
-    skip();
+    test_skip("curl.h is not here to compare the numbers of download.c with");
 #endif
 }
 

@@ -449,9 +449,7 @@ static void a_program_that_is_not_there_is_an_error_and_the_others_are_ended(voi
     int codes[2];
     an_err err = {0};
     if (an_spawn(NULL, b, 10, out[0], sizeof out[0], codes) == AN_OK) {
-        print_message("an emulator that does not tell that a program did not start: the child's exit code is %d\n",
-                      codes[0]);
-        skip();
+        test_skip("an emulator that does not tell that a program did not start: the child's exit code is %d", codes[0]);
     }
     double t = an_seconds();
     assert_int_equal(an_spawn_many(&err, all, 2, 60, out[0], sizeof out[0], codes), AN_E_ENV);

@@ -361,8 +361,7 @@ static void gpt2_ids_are_those_of_openai(void **state)
     (void)state;
     const char *dir = getenv("AN_GPT2_DIR"), *shakespeare = getenv("AN_SHAKESPEARE");
     if (!dir) {
-        print_message("AN_GPT2_DIR is not set: it names a folder with GPT-2's encoder.json and vocab.bpe\n");
-        skip();
+        test_skip("AN_GPT2_DIR is not set: it names a folder with GPT-2's encoder.json and vocab.bpe");
     }
     char encoder[512], bpe[512];
     snprintf(encoder, sizeof encoder, "%s/encoder.json", dir);

@@ -32,16 +32,24 @@
 
 #include "kernels/cpu_kernels.h"
 
+/* Sanitized builds divide every extent that follows a cache size by eight: their tests reach each path (several blocks
+ * of k, groups along n and k, double buffering) with an eighth of the work. The bits do not depend on blocking. */
+#ifdef AN_SANITIZE
+#define CACHE_DIVISOR 8
+#else
+#define CACHE_DIVISOR 1
+#endif
+
 enum {
-    BLOCK_WORDS = 512,        /* of k: a tile of A and a panel of B are 24 and 64 KiB at AVX-512 */
-    BLOCK_ROWS = 96,          /* of A: 192 KiB packed */
-    STRIP = 128 / PANEL,      /* panels finished together */
-    WIDE = 512 / PANEL,       /* panels of a block of sums, over several blocks of k */
-    FEW_ROWS = 4 * TILE_ROWS, /* not worth a shared B */
-    SHARED_BYTES = 4 << 20,   /* of packed operands: stay in the last-level cache */
-    GROUP_BYTES = 2 << 20,    /* where k is cut into groups: what a group reads is asked for during the one before */
-    CHUNK = 32,               /* words of a row of panels that are packed before those below: lines are read whole */
-    TASKS = 16,               /* wanted, where the problem has that many blocks of some size */
+    BLOCK_WORDS = 512 / CACHE_DIVISOR,        /* of k: a tile of A and a panel of B are 24 and 64 KiB at AVX-512 */
+    BLOCK_ROWS = 96,                          /* of A: 192 KiB packed */
+    STRIP = 128 / PANEL,                      /* panels finished together */
+    WIDE = 512 / PANEL,                       /* panels of a block of sums, over several blocks of k */
+    FEW_ROWS = 4 * TILE_ROWS,                 /* not worth a shared B */
+    SHARED_BYTES = (4 << 20) / CACHE_DIVISOR, /* of packed operands: stay in the last-level cache */
+    GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,  /* of a group along k; the next group is packed meanwhile */
+    CHUNK = 32, /* words of a row of panels that are packed before those below: lines are read whole */
+    TASKS = 16, /* wanted, where the problem has that many blocks of some size */
 };
 
 typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;

@@ -19,12 +19,10 @@ static inline void *standin_handle(void)
     static void *handle;
     if (handle) return handle;
 #if !defined(__linux__) || !(defined(__x86_64__) || defined(__aarch64__))
-    print_message("the Metal stand-in needs Linux on x86-64 or arm64\n");
-    skip();
+    test_skip("the Metal stand-in needs Linux on x86-64 or arm64");
 #endif
     if (system("c++ --version >/dev/null 2>&1")) {
-        print_message("no C++ compiler (c++): the Metal stand-in cannot run kernels\n");
-        skip();
+        test_skip("no C++ compiler (c++): the Metal stand-in cannot run kernels");
     }
     const char *build = getenv("AN_BUILD") ? getenv("AN_BUILD") : "build";
     char command[1024], path[600];
