@@ -131,3 +131,12 @@ const char *an_bytes_text(double bytes, char *out)
     snprintf(out, 16, whole ? "%.0f %s" : "%.1f %s", tenths, units[unit]);
     return out;
 }
+
+void an_text_printable(char *text, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const unsigned char c = (unsigned char)text[i], next = i + 1 < n ? (unsigned char)text[i + 1] : 0;
+        if ((c < 32 && c != '\n' && c != '\t') || c == 127) text[i] = '?';
+        if (c == 0xC2 && next >= 0x80 && next < 0xA0) text[i] = text[i + 1] = '?'; /* a C1 control in UTF-8 */
+    }
+}

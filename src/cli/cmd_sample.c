@@ -3,6 +3,7 @@
 #include "infer/generate.h"
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct sample_values {
     int64_t tokens, num_samples, top_k, seed, threads, step;
@@ -84,8 +85,12 @@ static an_status write_held(output *o, bool end)
     size_t at;
     const size_t keep = undecided(o, &at);
     o->stopped = at < o->held.len;
-    const size_t n = o->stopped ? at : end ? o->held.len : o->held.len - keep;
+    size_t n = o->stopped ? at : end ? o->held.len : o->held.len - keep;
     if (o->held.failed) return an_fail_nomem(o->err, "text that may be a stop text", o->held.len);
+    if (isatty(STDOUT_FILENO) == 1) {
+        if (n > 0 && !end && (unsigned char)o->held.data[n - 1] == 0xC2) n--; /* the next byte may make it a control */
+        an_text_printable(o->held.data, n);
+    }
     AN_TRY(write_bytes(o->err, o->held.data, n));
     if (n > 0) memmove(o->held.data, o->held.data + n, o->held.len - n);
     o->held.len -= n;
@@ -205,6 +210,8 @@ static an_status sample(an_err *err, an_session *r, const sample_values *v, cons
     an_status status = read_prompt(err, r->data->tokenizer, v->start, &text);
     if (status == AN_OK && text.len)
         status = an_tokenizer_encode(err, r->data->tokenizer, "prompt", text.data, text.len, true, &ids);
+    if (isatty(STDOUT_FILENO) == 1)
+        an_text_printable(text.data, text.len); /* of a file, perhaps; it is printed first */
     if (status == AN_OK) status = read_stops(err, args, &sink);
     if (status == AN_OK) status = write_samples(err, r, v, &text, &ids, &sink, args->quiet);
     free_stops(&sink);

@@ -110,8 +110,8 @@ static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *
 {
     int lock;
     char aside[AN_CKPT_PATH_BYTES];
-    AN_TRY(an_run_dir_lock(err, r->cfg.out, &lock));
-    an_status status = an_run_dir_set_aside(err, r->cfg.out, -1, aside);
+    an_status status = an_run_dir_take(err, r->cfg.out, -1, &lock, aside);
+    r->lock = lock;
     if (*aside && !args->quiet) an_say("note    %s held a run: it is in %s now", r->cfg.out, aside);
     if (status == AN_OK) status = train(err, r, price, args, exit_code);
     an_run_dir_unlock(lock);
@@ -220,7 +220,6 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                     "%s is not in the folder of a run: say where it goes on, with out=DIR, so that nothing beside it "
                     "is touched",
                     path);
-    if (status == AN_OK && !c.eval_only) status = an_run_dir_lock(err, c.out, &lock);
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA, &r);
     if (status == AN_OK) status = c.task->check(err, r->data);
     an_st_close(st);
@@ -230,8 +229,9 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                (long long)r->step, (long long)c.max_iters);
     if (status == AN_OK && !done) status = an_estimate_check(err, r, &price);
     if (status == AN_OK && !done && !c.eval_only) {
-        status = an_run_dir_set_aside(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, aside);
-        if (*aside && !args->quiet) an_say("note    later checkpoints of %s are in %s now", c.out, aside);
+        status = an_run_dir_take(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, &lock, aside);
+        r->lock = lock;
+        if (*aside && !args->quiet) an_say("note    what the run would write over in %s is in %s now", c.out, aside);
     }
     if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, &price, args, exit_code);
     an_run_dir_unlock(lock);

@@ -71,7 +71,7 @@ an_status an_cli_find_checkpoint(an_err *err, const char *run_or_file, bool best
 {
     if (step < 0) return an_ckpt_find(err, run_or_file, best, out);
     const int n = snprintf(out, AN_CKPT_PATH_BYTES, "%s/step_%lld.safetensors", run_or_file, (long long)step);
-    if (n < AN_CKPT_PATH_BYTES && access(out, R_OK) == 0) return AN_OK;
+    if (n < AN_CKPT_PATH_BYTES && access(out, R_OK) == 0) return an_ckpt_check(err, out);
     an_text steps = {0};
     list_steps(run_or_file, &steps);
     an_status status = an_fail(err, AN_E_IO, "%s: no checkpoint after %lld updates; there are %s", run_or_file,
@@ -154,6 +154,7 @@ an_status an_print_line(an_err *err, an_text *line)
 {
     an_status status = AN_OK;
     an_text_puts(line, "\n");
+    if (line->data && isatty(STDOUT_FILENO) == 1) an_text_printable(line->data, line->len);
     const bool json = line->data && (*line->data == '{' || *line->data == '[');
     if (line->failed) {
         status = an_fail_nomem(err, "a line of output", line->len);
@@ -216,6 +217,7 @@ void an_say(const char *format, ...)
     va_start(arguments, format);
     vsnprintf(text, sizeof text - 1, format, arguments);
     va_end(arguments);
+    an_text_printable(text, strlen(text));
     strcat(text, "\n");
     an_print_folded(stderr, text);
 }

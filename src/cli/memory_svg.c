@@ -2,7 +2,7 @@
  * tensors. What lives on (weights, moments, gradients that are kept) is the floor. */
 #define _DEFAULT_SOURCE
 #include "cli/plan.h"
-#include "report/provenance.h"
+#include "platform/platform.h"
 #include <anneal_tools.h>
 #include <stdlib.h>
 #include <string.h>
@@ -145,7 +145,7 @@ an_status an_plan_svg(an_err *err, const an_session *r, const an_estimate *p, co
     an_text out = {0};
     AN_TRY(open_layers(err, r, p, layers, &steps, &table));
     draw(r, p, layers, N_LAYERS, steps, &out);
-    an_status status = out.failed ? an_fail_nomem(err, path, out.len) : an_write_file(err, path, out.data, out.len);
+    an_status status = out.failed ? an_fail_nomem(err, path, out.len) : an_file_write(err, path, out.data, out.len);
     an_text_free(&out);
     free(table);
     return status;

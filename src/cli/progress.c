@@ -79,9 +79,9 @@ void an_progress_run(an_progress *n, const an_session *r)
             model.data ? model.data : ")\n");
     an_text_free(&model);
     if (r->data->loaded)
-        fprintf(stderr, "data    %s\n        %s %s to train on, %s to validate\n",
-                strcmp(c->data, "corpus") == 0 ? "the built-in text (data=FILE for your own)" : c->data,
-                an_grouped(r->data->units[AN_TRAIN], train), c->task->units, an_grouped(r->data->units[AN_VAL], val));
+        an_say("data    %s\n        %s %s to train on, %s to validate",
+               strcmp(c->data, "corpus") == 0 ? "the built-in text (data=FILE for your own)" : c->data,
+               an_grouped(r->data->units[AN_TRAIN], train), c->task->units, an_grouped(r->data->units[AN_VAL], val));
     const char *device = an_report_text(r->cx, "device");
     an_say("device  %s", device ? device : c->device);
     an_device_facts opened;
@@ -91,7 +91,7 @@ void an_progress_run(an_progress *n, const an_session *r)
             known && an_cli_exact(c, opened.name) ? ", exact" : "",
             c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
     if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
-        fprintf(stderr, "weights %s\n", c->init_from);
+        an_say("weights %s", c->init_from);
     if (r->step > 0) fprintf(stderr, "resume  after %lld updates\n", (long long)r->step);
     if (c->wandb_log) an_say("note    wandb_log: nothing is sent anywhere, metrics.jsonl has the numbers");
 }
@@ -247,7 +247,7 @@ void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
 
 static void plot(char grid[CURVE_HEIGHT][CURVE_WIDTH + 1], double value, double low, double high, int column, char mark)
 {
-    if (!isfinite(value)) return;
+    if (!(value >= low && value <= high)) return; /* NaN, or a loss that no picture shows */
     const double at = high > low ? (high - value) / (high - low) : 0;
     grid[(int)(at * (CURVE_HEIGHT - 1) + 0.5)][column] = mark;
 }
@@ -263,6 +263,7 @@ static void show_curve(const char *dir)
     }
     char grid[CURVE_HEIGHT][CURVE_WIDTH + 1];
     memset(grid, ' ', sizeof grid);
+    /* The points are in order of their steps, which are below 2^53. */
     const int64_t first = c.point[0].step, last = c.point[c.n - 1].step, span = last > first ? last - first : 1;
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = 0; i < c.n; i++) {
@@ -296,9 +297,8 @@ void an_progress_end(an_progress *n, const an_session *r, const an_train_result 
             an_duration(t->seconds, took), t->user_s, t->system_s, t->compile_s, t->evaluate_s, t->save_s,
             t->data_wait_s);
     if (t->interrupted)
-        fprintf(stderr, "interrupted after %lld updates; continue with\n    anneal resume %s\n", (long long)r->step,
-                r->cfg.out);
+        an_say("interrupted after %lld updates; continue with\n    anneal resume %s", (long long)r->step, r->cfg.out);
     else if (isfinite(r->best_val))
-        fprintf(stderr, "%lld updates; best val loss %.4f after %lld; %s %s\n", (long long)r->step, r->best_val,
-                (long long)r->best_step, r->cfg.task->next, r->cfg.out);
+        an_say("%lld updates; best val loss %.4f after %lld; %s %s", (long long)r->step, r->best_val,
+               (long long)r->best_step, r->cfg.task->next, r->cfg.out);
 }

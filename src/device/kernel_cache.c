@@ -66,13 +66,3 @@ bool an_cache_ours(const char *path)
     struct stat st;
     return !lstat(path, &st) && S_ISREG(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 022);
 }
-
-an_status an_cache_write(an_err *err, const char *path, const void *data, size_t n)
-{
-    an_save s;
-    AN_TRY(an_save_begin(err, path, &s));
-    an_status status = an_save_write(err, &s, data, n);
-    if (status == AN_OK) return an_save_commit(err, &s);
-    an_save_abort(&s);
-    return status;
-}

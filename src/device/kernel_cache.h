@@ -14,6 +14,5 @@
  * and `why` a sentence that begins with `who`. */
 void an_cache_find(const char *who, const char *wish, char *dir, size_t dir_bytes, char *why, size_t why_bytes);
 bool an_cache_ours(const char *path); /* a regular file that nobody else can have written */
-an_status an_cache_write(an_err *err, const char *path, const void *data, size_t n); /* all or nothing */
 
 #endif

@@ -51,7 +51,7 @@ static an_status path_of(an_err *err, const char *dir, const char *which, char o
 
 /* ---- saving */
 
-/* Temporary files are .NAME.safetensors.XXXXXX.tmp (platform/platform.h). Their writer holds a lock while it lives. */
+/* Temporary files are .NAME.safetensors.RANDOM.tmp (platform/platform.h). Their writer holds a lock while it lives. */
 static bool is_temp_name(const char *name)
 {
     size_t n = strlen(name);
@@ -129,10 +129,10 @@ an_status an_ckpt_link(an_err *err, const char *dir, const char *from, const cha
     char source[AN_CKPT_PATH_BYTES], target[AN_CKPT_PATH_BYTES], aside[AN_CKPT_PATH_BYTES];
     AN_TRY(path_of(err, dir, from, source));
     AN_TRY(path_of(err, dir, to, target));
-    char name[64];
-    snprintf(name, sizeof name, ".%s%s.link%ld", to, suffix, (long)getpid());
+    char name[96], random[AN_RANDOM_NAME_BYTES];
+    an_random_name(random);
+    snprintf(name, sizeof name, ".%s%s.%s", to, suffix, random);
     AN_TRY(make_path(err, dir, name, ".tmp", aside));
-    (void)unlink(aside);
     if (link(source, aside) != 0) return copy_file(err, source, target);
     if (rename(aside, target) != 0) {
         int why = errno;
@@ -208,6 +208,17 @@ an_status an_ckpt_prune(an_err *err, const char *dir, int keep)
     return status;
 }
 
+/* A folder may have come from anywhere: a link in it is not followed. */
+an_status an_ckpt_check(an_err *err, const char *path)
+{
+    struct stat info;
+    if (lstat(path, &info) != 0) return an_fail(err, AN_E_IO, "%s: %s", path, strerror(errno));
+    if (S_ISREG(info.st_mode)) return AN_OK;
+    return an_fail(err, AN_E_IO, "%s: %s; name the checkpoint file itself", path,
+                   S_ISLNK(info.st_mode) ? "is a symbolic link, which is not followed in the folder of a run"
+                                         : "not a regular file");
+}
+
 an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out[AN_CKPT_PATH_BYTES])
 {
     struct stat info;
@@ -230,7 +241,7 @@ an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out
     }
     if (found) memcpy(out, found->path, sizeof found->path);
     free(list);
-    if (found) return AN_OK;
+    if (found) return an_ckpt_check(err, out);
     return an_fail(err, AN_E_IO, "%s: the folder has no %s checkpoint%s", run_or_file, best ? "best" : "last or step_N",
                    n > 0 ? "; it has others" : "; has the run saved one yet?");
 }

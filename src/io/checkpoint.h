@@ -63,6 +63,9 @@ an_status an_ckpt_list(an_err *err, const char *dir, an_ckpt_entry **out, size_t
 /* A file is itself. A folder means its last checkpoint, else its newest numbered one; with `best`, its best one. */
 an_status an_ckpt_find(an_err *err, const char *run_or_file, bool best, char out[AN_CKPT_PATH_BYTES]);
 
+/* Whether a checkpoint found in a folder is a regular file and no link. */
+an_status an_ckpt_check(an_err *err, const char *path);
+
 /* The tensor PREFIX NAME of an open checkpoint, which must have this dtype and shape. */
 an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const char *name, an_dtype dtype, int rank,
                          const int64_t *shape, const an_st_tensor **out);

@@ -1,7 +1,8 @@
 /* files.c: whole files in, maps of files, folders, and crash-safe replacement.
  *
  * Owns:      the promise of an_save: a reader, or the next start after a crash, sees the old file or the new one,
- *            and sees it whole.
+ *            and sees it whole. The rule for files of a folder that others may have filled (an_file_open): opened
+ *            relative to the folder's descriptor, never through a link, regular files only, never waiting.
  * Invariant: every return value is checked, also close's: a network file system may say only there that the disk is
  *            full.
  *
@@ -21,6 +22,9 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#ifdef __APPLE__
+#include <sys/random.h>
+#endif
 
 enum { IO_MAX = 1 << 30 }; /* macOS refuses more than INT_MAX bytes in one call */
 
@@ -61,6 +65,7 @@ static const char *advice(int error)
     case ENAMETOOLONG: return "use a shorter name";
     case EMFILE:
     case ENFILE: return "too many open files: raise ulimit -n";
+    case ELOOP: return "it is a symbolic link, which is not followed here: put the file itself in its place";
     case EIO: return "the disk reports an error: check it, and use another one";
     default: return "check the disk and the path";
     }
@@ -71,9 +76,71 @@ static an_status fail_io(an_err *err, const char *path, const char *what, int er
     return an_fail(err, AN_E_IO, "%s: cannot %s: %s; %s", path, what, strerror(error), advice(error));
 }
 
+/* ---- opening ---- */
+
+/* Opens the folder that holds `path`; *name is the rest of the path. */
+static int open_folder_of(const char *path, const char **name)
+{
+    char dir[1024];
+    const char *slash = strrchr(path, '/');
+    const size_t len = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
+    *name = slash ? slash + 1 : path;
+    if (len >= sizeof dir) {
+        errno = ENAMETOOLONG;
+        return -1;
+    }
+    memcpy(dir, len ? path : ".", len ? len : 1);
+    dir[len ? len : 1] = '\0';
+    return open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+}
+
+/* A regular file with one name. A second name (a hard link) would make every change here a change elsewhere. */
+static an_status check_opened(an_err *err, int fd, const char *path, bool writes)
+{
+    struct stat st;
+    if (fstat(fd, &st) != 0) return fail_io(err, path, "open", errno);
+    if (!S_ISREG(st.st_mode)) return an_fail(err, AN_E_IO, "%s: not a regular file; remove it, or name one", path);
+    if (writes && st.st_nlink > 1)
+        return an_fail(err, AN_E_IO,
+                       "%s: has %lu names (hard links), so that writing to it would change the others too; "
+                       "replace it by a copy",
+                       path, (unsigned long)st.st_nlink);
+    return AN_OK;
+}
+
+an_status an_file_open(an_err *err, const char *path, int flags, int *out)
+{
+    const char *name;
+    *out = -1;
+    const int dir = open_folder_of(path, &name);
+    if (dir < 0) return errno == ENOENT && !(flags & O_CREAT) ? AN_OK : fail_io(err, path, "open", errno);
+    /* Not waiting matters for a FIFO, whose open would last until a writer comes; regular files do not care. */
+    const int fd = openat(dir, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
+    const int why = errno;
+    close(dir);
+    if (fd < 0 && why == ENOENT && !(flags & O_CREAT)) return AN_OK;
+    if (fd < 0) return fail_io(err, path, "open", why == EMLINK ? ELOOP : why); /* BSD says EMLINK for a link */
+    an_status status = check_opened(err, fd, path, (flags & O_ACCMODE) != O_RDONLY);
+    if (status != AN_OK)
+        close(fd);
+    else
+        *out = fd;
+    return status;
+}
+
+void an_random_name(char out[AN_RANDOM_NAME_BYTES])
+{
+    uint64_t bits;
+    if (getentropy(&bits, sizeof bits) != 0) { /* an old kernel, or a sandbox: O_EXCL still keeps a guess harmless */
+        const double now = an_seconds();
+        bits = an_hash(&now, sizeof now, (uint64_t)getpid());
+    }
+    snprintf(out, AN_RANDOM_NAME_BYTES, "%016llx", (unsigned long long)bits);
+}
+
 /* ---- reading ---- */
 
-/* Reads until the end. The size that the system tells is a hint only: pipes and /proc say 0, and a file may grow. */
+/* Reads until the end. The size that the system tells is a hint only: files in /proc have 0, and a file may grow. */
 static an_status read_all(an_err *err, int fd, const char *path, size_t hint, size_t max_bytes, char **out,
                           size_t *out_bytes)
 {
@@ -112,10 +179,13 @@ an_status an_file_read(an_err *err, const char *path, size_t max_bytes, char **o
     *out = NULL;
     *out_bytes = 0;
     if (max_bytes == 0 || max_bytes > SIZE_MAX / 4) max_bytes = SIZE_MAX / 4;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block; files do not care */
     if (fd < 0) return fail_io(err, path, "open", errno);
     struct stat st;
     an_status status = fstat(fd, &st) == 0 ? AN_OK : fail_io(err, path, "read", errno);
+    if (status == AN_OK && S_ISDIR(st.st_mode)) status = fail_io(err, path, "read", EISDIR);
+    if (status == AN_OK && !S_ISREG(st.st_mode))
+        status = an_fail(err, AN_E_IO, "%s: not a regular file; name one", path);
     if (status == AN_OK)
         status = read_all(err, fd, path, st.st_size > 0 ? (size_t)st.st_size : 0, max_bytes, out, out_bytes);
     close(fd); /* only read: nothing can be lost */
@@ -169,35 +239,49 @@ static void discard(an_save *s)
 {
     int error = errno;
     if (s->fd >= 0) close(s->fd);
-    if (s->temp[0] != '\0') unlink(s->temp);
-    s->fd = -1;
+    if (s->temp[0] != '\0') unlinkat(s->dir, s->temp, 0);
+    if (s->name != NULL && s->dir >= 0) close(s->dir); /* an an_save that was never begun has no folder */
+    s->fd = s->dir = -1;
     s->temp[0] = '\0';
     errno = error;
 }
 
-an_status an_save_begin(an_err *err, const char *path, an_save *out)
+/* Our own O_EXCL loop, not mkstemp: the file gets the permissions that the user's umask gives, not 0600. */
+static an_status create_temp(an_err *err, an_save *s)
 {
-    *out = (an_save){.fd = -1};
-    const char *slash = strrchr(path, '/');
-    const char *name = slash ? slash + 1 : path;
-    int dir_len = (int)(name - path);
-    if (*name == '\0') return fail_io(err, path, "save", EISDIR);
-    if (strlen(path) >= sizeof out->path) return fail_io(err, path, "save", ENAMETOOLONG);
-    struct stat there; /* a rename would put a file in the place of a device, a pipe or a socket */
-    if (stat(path, &there) == 0 && !S_ISREG(there.st_mode))
-        return an_fail(err, AN_E_IO, "%s: is not a regular file, and is not replaced; name another file", path);
-    memcpy(out->path, path, strlen(path) + 1);
-    /* Our own O_EXCL loop, not mkstemp: the file gets the permissions that the user's umask gives, not 0600. */
-    for (uint64_t attempt = 0; attempt < 100; attempt++) {
-        double now = an_seconds();
-        uint64_t h = an_hash(&now, sizeof now, ((uint64_t)getpid() << 32) + attempt);
-        snprintf(out->temp, sizeof out->temp, "%.*s.%s.%06x.tmp", dir_len, path, name, (unsigned)(h & 0xffffff));
-        out->fd = open(out->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (out->fd >= 0) return AN_OK;
+    for (int attempt = 0; attempt < 100; attempt++) {
+        char random[AN_RANDOM_NAME_BYTES];
+        an_random_name(random);
+        if (snprintf(s->temp, sizeof s->temp, ".%s.%s.tmp", s->name, random) >= (int)sizeof s->temp) {
+            errno = ENAMETOOLONG;
+            break;
+        }
+        s->fd = openat(s->dir, s->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (s->fd >= 0) return AN_OK;
         if (errno != EEXIST && errno != EINTR) break;
     }
-    out->temp[0] = '\0'; /* whatever has that name is not ours */
-    return fail_io(err, path, "create a temporary file beside it", errno);
+    s->temp[0] = '\0'; /* a file of that name, if there is one, was not made here */
+    discard(s);
+    return fail_io(err, s->path, "create a temporary file beside it", errno);
+}
+
+an_status an_save_begin(an_err *err, const char *path, an_save *out)
+{
+    *out = (an_save){.fd = -1, .dir = -1};
+    if (strlen(path) >= sizeof out->path) return fail_io(err, path, "save", ENAMETOOLONG);
+    memcpy(out->path, path, strlen(path) + 1);
+    out->dir = open_folder_of(out->path, &out->name);
+    if (*out->name == '\0') {
+        discard(out);
+        return fail_io(err, path, "save", EISDIR);
+    }
+    if (out->dir < 0) return fail_io(err, path, "create a temporary file beside it", errno);
+    struct stat there; /* a rename would put a file in the place of a device, a pipe or a socket */
+    if (fstatat(out->dir, out->name, &there, 0) == 0 && !S_ISREG(there.st_mode)) {
+        discard(out);
+        return an_fail(err, AN_E_IO, "%s: is not a regular file, and is not replaced; name another file", path);
+    }
+    return create_temp(err, out);
 }
 
 static an_status not_open(an_err *err, const an_save *s)
@@ -226,21 +310,15 @@ an_status an_save_write(an_err *err, an_save *s, const void *data, size_t bytes)
 }
 
 /* A rename is on the medium when its folder is. Some file systems cannot sync a folder and say EINVAL: nothing to do.
- */
-static int sync_folder_of(const char *path)
+ * Closes the folder. */
+static int sync_folder(an_save *s)
 {
-    char dir[sizeof((an_save *)0)->path];
-    const char *slash = strrchr(path, '/');
-    size_t len = slash == NULL ? 0 : slash == path ? 1 : (size_t)(slash - path);
-    memcpy(dir, len ? path : ".", len ? len : 1);
-    dir[len ? len : 1] = '\0';
-    int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0) return -1;
-    int r = sync_fd(fd);
+    int r = sync_fd(s->dir);
     if (r != 0 && (errno == EINVAL || errno == ENOTSUP)) r = 0;
-    int error = errno;
-    if (close(fd) != 0 && r == 0) return -1;
-    errno = error;
+    const int error = errno;
+    if (close(s->dir) != 0 && r == 0) r = -1;
+    s->dir = -1;
+    if (r != 0) errno = error;
     return r;
 }
 
@@ -254,13 +332,13 @@ an_status an_save_commit(an_err *err, an_save *s)
         s->fd = -1;
         if (close(fd) != 0) what = "close"; /* the descriptor is gone either way */
     }
-    if (what == NULL && rename(s->temp, s->path) != 0) what = "replace";
+    if (what == NULL && renameat(s->dir, s->temp, s->dir, s->name) != 0) what = "replace";
     if (what != NULL) {
         discard(s);
         return fail_io(err, s->path, what, errno);
     }
     s->temp[0] = '\0';
-    if (sync_folder_of(s->path) != 0)
+    if (sync_folder(s) != 0)
         return fail_io(err, s->path, "sync the folder; the new file is in place but may not survive a power loss",
                        errno);
     return AN_OK;
@@ -269,6 +347,14 @@ an_status an_save_commit(an_err *err, an_save *s)
 void an_save_abort(an_save *s)
 {
     discard(s);
+}
+
+an_status an_file_write(an_err *err, const char *path, const void *data, size_t bytes)
+{
+    an_save s;
+    AN_TRY(an_save_begin(err, path, &s));
+    an_status status = an_save_write(err, &s, data, bytes);
+    return status == AN_OK ? an_save_commit(err, &s) : status; /* a failed write has removed the temporary file */
 }
 
 /* ---- folders ---- */

@@ -21,24 +21,37 @@ typedef struct an_wait_clock {
 double an_wait_clock_at(an_wait_clock *c, double now); /* for a time that is known */
 double an_wait_clock_ask(an_wait_clock *c);
 
-/* The whole file with a NUL added, to be released with free(). A file above max_bytes (0: no limit) is refused. */
+/* Opens `path` in a folder that others may have filled: relative to the folder's descriptor, never through a link in its
+ * last part, a regular file only, never waiting; for writing (O_RDWR, O_APPEND, O_CREAT) a file with one name only.
+ * *out is -1 with AN_OK when there is no such file and `flags` lack O_CREAT. */
+an_status an_file_open(an_err *err, const char *path, int flags, int *out);
+
+/* 16 hexadecimal digits that cannot be guessed, for names of temporary files. */
+enum { AN_RANDOM_NAME_BYTES = 17 };
+void an_random_name(char out[AN_RANDOM_NAME_BYTES]);
+
+/* The whole file, a regular one, with a NUL added, to be released with free(). Above max_bytes (0: no limit) it is
+ * refused. */
 an_status an_file_read(an_err *err, const char *path, size_t max_bytes, char **out, size_t *out_bytes);
 an_status an_file_map(an_err *err, const char *path, an_map_file *out); /* a regular file, read-only */
 void an_file_unmap(an_map_file *m);
 
-/* Crash-safe replacement of a file: begin opens DIR/.NAME.XXXXXX.tmp, write appends, commit does fsync, rename and
- * fsync of the folder, abort removes the temporary file. After a failed write or commit the old file is untouched and
+/* Crash-safe replacement of a file: begin opens DIR/.NAME.RANDOM.tmp, write appends, commit does fsync, rename and
+ * fsync of the folder (all of it relative to the folder's descriptor; a link in the file's place is replaced, not
+ * followed), abort removes the temporary file. After a failed write or commit the old file is untouched and
  * the temporary one is gone (when only the fsync of the folder fails, the new file is in place and the sentence says
  * what is not sure). abort after commit, or after a failure, does nothing. */
 typedef struct an_save {
-    int fd;
-    char path[1024], temp[1100];
+    int fd, dir;
+    char path[1024], temp[300]; /* temp: a name in `dir` */
+    const char *name;           /* the last part of `path`: the struct is not copied */
     uint64_t bytes;
 } an_save;
 an_status an_save_begin(an_err *err, const char *path, an_save *out);
 an_status an_save_write(an_err *err, an_save *s, const void *data, size_t bytes);
 an_status an_save_commit(an_err *err, an_save *s);
 void an_save_abort(an_save *s);
+an_status an_file_write(an_err *err, const char *path, const void *data, size_t bytes); /* begin, write, commit */
 
 an_status an_make_dirs(an_err *err, const char *path, unsigned mode); /* like mkdir -p; existing folders are fine */
 

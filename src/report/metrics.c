@@ -3,6 +3,7 @@
 #include "report/provenance.h"
 #include "report/machine_monitor.h"
 #include "io/formats/json.h"
+#include "platform/platform.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,7 +54,7 @@ an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *
     char path[AN_CKPT_PATH_BYTES];
     AN_TRY(path_in(err, dir, "metrics.jsonl", path));
     /* An evaluation before the first update is the line of update -1, and is done again with it. */
-    AN_TRY(an_jsonl_cut_after(err, path, "step", step > 0 ? step - 1 : -2, NULL));
+    AN_TRY(an_jsonl_drop_after(err, path, "step", step > 0 ? step - 1 : -2, NULL));
     return an_jsonl_open(err, path, out);
 }
 
@@ -183,47 +184,41 @@ static an_status put_device(an_err *err, const an_session *r, an_text *out)
 
 /* ---- the folder's past */
 
-/* The last line with a host, and the latest time of any. */
-static void read_past(const char *path, char host[256], int64_t *latest)
+typedef struct past {
+    char host[256]; /* of the last line that names one; "" when none does */
+    int64_t latest; /* Unix time, of any line */
+} past;
+
+static an_status note_past(an_err *err, void *arg, const json_t *line)
 {
-    FILE *f = fopen(path, "rb");
-    char *line = NULL;
-    size_t cap = 0;
-    *host = 0;
-    *latest = 0;
-    if (!f) return;
-    for (ssize_t n; (n = getline(&line, &cap, f)) > 0;) {
-        json_t *root;
-        if (an_json_parse(NULL, path, 0, line, (size_t)n, &root) != AN_OK) continue;
-        const char *name = json_string_value(json_object_get(root, "host"));
-        const json_int_t when = json_integer_value(json_object_get(root, "unix"));
-        if (name) snprintf(host, 256, "%.250s", name);
-        if (when > *latest) *latest = when;
-        json_decref(root);
-    }
-    free(line);
-    fclose(f);
+    (void)err;
+    past *p = arg;
+    const char *name = json_string_value(json_object_get(line, "host"));
+    if (name) snprintf(p->host, sizeof p->host, "%.250s", name);
+    p->latest = AN_MAX(p->latest, (int64_t)json_integer_value(json_object_get(line, "unix")));
+    return AN_OK;
 }
 
-static void look_back(const char *dir, an_text *notes)
+static an_status look_back(an_err *err, const char *dir, an_text *notes)
 {
-    char path[AN_CKPT_PATH_BYTES], before[256], now[256];
-    int64_t latest;
-    if (path_in(NULL, dir, "logbook.jsonl", path) != AN_OK) return;
-    read_past(path, before, &latest);
+    char path[AN_CKPT_PATH_BYTES], now[256];
+    past before = {.latest = 0};
+    AN_TRY(path_in(err, dir, "logbook.jsonl", path));
+    AN_TRY(an_jsonl_each(err, path, note_past, &before));
     host_name(now);
-    if (*before && strcmp(before, now) != 0)
+    if (*before.host && strcmp(before.host, now) != 0)
         an_text_printf(notes,
                        "this run was made on %s and goes on on %s: in float32 to the same bits on any CPU, in bfloat16 "
                        "only on a like one",
-                       before, now);
-    const int64_t back = latest - (int64_t)time(NULL);
+                       before.host, now);
+    /* In double: a file may claim any time, and the difference of two integers may not fit in one. */
+    const double back = (double)before.latest - (double)time(NULL);
     if (back > 60)
-        an_text_printf(
-            notes,
-            "%sthe clock stands %lld s before the logbook's last line: times there are not in order, nothing "
-            "else depends on it",
-            notes->len ? "\n" : "", (long long)back);
+        an_text_printf(notes,
+                       "%sthe clock is %.0f s behind the last line of the logbook: times there are not in order, "
+                       "nothing else depends on it",
+                       notes->len ? "\n" : "", back);
+    return AN_OK;
 }
 
 /* ---- beginning, plan, end */
@@ -234,7 +229,7 @@ static an_status save_settings(an_err *err, const an_session *r)
     an_text text = {0};
     AN_TRY(path_in(err, r->cfg.out, "config.yaml", path));
     an_train_config_yaml(&r->cfg, &text);
-    an_status status = text.failed ? an_fail_nomem(err, path, text.len) : an_write_file(err, path, text.data, text.len);
+    an_status status = text.failed ? an_fail_nomem(err, path, text.len) : an_file_write(err, path, text.data, text.len);
     an_text_free(&text);
     return status;
 }
@@ -242,7 +237,7 @@ static an_status save_settings(an_err *err, const an_session *r)
 an_status an_logbook_begin(an_err *err, const an_session *r, an_text *notes)
 {
     an_text line = {0};
-    look_back(r->cfg.out, notes);
+    AN_TRY(look_back(err, r->cfg.out, notes));
     AN_TRY(save_settings(err, r));
     begin_line(&line, "begin", r);
     put_machine(r, &line);

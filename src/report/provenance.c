@@ -1,11 +1,8 @@
 #define _DEFAULT_SOURCE
 #include "report/provenance.h"
 #include <anneal_tools.h>
-#include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* ---- the device */
 
@@ -60,20 +57,4 @@ an_status an_prove_device(an_err *err, const an_session *r, an_device_proof *out
     snprintf(out->sentence, sizeof out->sentence, "[%d,%d]x[%d,%d] %s equals ref to the bit", M, K, K, N,
              an_dtype_text(c->dtype));
     return AN_OK;
-}
-
-/* ---- small files */
-
-an_status an_write_file(an_err *err, const char *path, const char *text, size_t n)
-{
-    char temp[AN_CKPT_PATH_BYTES + 8];
-    snprintf(temp, sizeof temp, "%s.tmp", path);
-    FILE *f = fopen(temp, "wb");
-    if (!f) return an_fail(err, AN_E_IO, "%s: %s", temp, strerror(errno));
-    const bool written = fwrite(text, 1, n, f) == n;
-    const bool closed = fclose(f) == 0;
-    if (written && closed && rename(temp, path) == 0) return AN_OK;
-    const int why = errno;
-    (void)unlink(temp);
-    return an_fail(err, AN_E_IO, "%s: %s", path, strerror(why));
 }

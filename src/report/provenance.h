@@ -13,7 +13,4 @@ typedef struct an_device_proof {
  * that every sum is exact in float32 and the two must be equal to the last bit. AN_E_DEVICE: they are not. */
 an_status an_prove_device(an_err *err, const an_session *r, an_device_proof *out);
 
-/* Replaces a file, by way of a temporary one beside it. */
-an_status an_write_file(an_err *err, const char *path, const char *text, size_t n);
-
 #endif

@@ -1,5 +1,7 @@
+/* run_dir.c: see run_dir.h. A folder may have come from anywhere: its files are opened as an_file_open does. */
 #define _DEFAULT_SOURCE
 #include "train/run_dir.h"
+#include "platform/platform.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -27,16 +29,35 @@ static int make_folders(const char *dir)
     }
 }
 
-an_status an_run_dir_lock(an_err *err, const char *dir, int *out)
+/* Removes what a killed run left of replacing a file: .NAME.RANDOM.tmp (platform/platform.h). Called with the lock, so
+ * that no run is writing; checkpoint.c does the same for checkpoints. */
+static void remove_stale_temps(const char *dir)
+{
+    static const char *const names[] = {"config.yaml", "metrics.jsonl", "loss.svg"};
+    DIR *d = opendir(dir);
+    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
+        for (size_t i = 0; i < AN_COUNT(names); i++) {
+            const size_t n = strlen(names[i]), all = strlen(e->d_name);
+            if (all == n + AN_RANDOM_NAME_BYTES + 5 && e->d_name[0] == '.' &&
+                strncmp(e->d_name + 1, names[i], n) == 0 && strcmp(e->d_name + all - 4, ".tmp") == 0)
+                (void)unlinkat(dirfd(d), e->d_name, 0);
+        }
+    if (d) closedir(d);
+}
+
+static an_status lock_folder(an_err *err, const char *dir, int *out)
 {
     char path[AN_CKPT_PATH_BYTES];
     *out = -1;
     if (snprintf(path, sizeof path, "%s/.lock", dir) >= (int)sizeof path)
         return an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
-    const int unmade = make_folders(dir), fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0)
-        return an_fail(err, AN_E_IO, "%s: %s; name another folder with out=", unmade ? dir : path,
-                       strerror(unmade ? unmade : errno));
+    const int unmade = make_folders(dir);
+    if (unmade && access(dir, F_OK) != 0)
+        return an_fail(err, AN_E_IO, "%s: %s; name another folder with out=", dir, strerror(unmade));
+    int fd;
+    an_err why_not = {0};
+    if (an_file_open(&why_not, path, O_RDWR | O_CREAT, &fd) != AN_OK)
+        return an_fail(err, AN_E_IO, "%s; or name another folder with out=", why_not.text);
     if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
         const int why = errno;
         close(fd);
@@ -48,8 +69,23 @@ an_status an_run_dir_lock(an_err *err, const char *dir, int *out)
                            dir);
         return an_fail(err, AN_E_IO, "%s: %s", path, strerror(why));
     }
+    remove_stale_temps(dir);
     *out = fd;
     return AN_OK;
+}
+
+an_status an_run_dir_check(an_err *err, const char *dir, int lock)
+{
+    struct stat held, there;
+    char path[AN_CKPT_PATH_BYTES];
+    snprintf(path, sizeof path, "%s/.lock", dir);
+    if (fstat(lock, &held) == 0 && lstat(path, &there) == 0 && held.st_ino == there.st_ino &&
+        held.st_dev == there.st_dev)
+        return AN_OK;
+    return an_fail(err, AN_E_IO,
+                   "%s: the folder or its .lock was removed or replaced while the run went on, and another run may "
+                   "write there now: nothing more is written to it; start again with another out=",
+                   dir);
 }
 
 void an_run_dir_unlock(int lock)
@@ -57,7 +93,7 @@ void an_run_dir_unlock(int lock)
     if (lock >= 0) close(lock);
 }
 
-/* ---- making room for a new run */
+/* ---- making space for a new run */
 
 /* N of step_N.safetensors, -1 for any other name. */
 static int64_t step_of(const char *name)
@@ -68,6 +104,7 @@ static int64_t step_of(const char *name)
     return name[5] >= '0' && name[5] <= '9' ? step : -1;
 }
 
+/* What `anneal train` writes into a folder, checkpoints by number apart. */
 static bool is_ours(const char *name)
 {
     static const char *const names[] = {"metrics.jsonl", "logbook.jsonl",    "config.yaml",
@@ -77,24 +114,28 @@ static bool is_ours(const char *name)
     return step_of(name) >= 0;
 }
 
-/* What a run that is taken up at update `after` will write anew. */
-static bool is_later(const char *name, int64_t after)
+static bool is_checkpoint(const char *name)
 {
-    return step_of(name) > after || strcmp(name, "last.safetensors") == 0 || strcmp(name, "best.safetensors") == 0;
+    return step_of(name) >= 0 || strcmp(name, "last.safetensors") == 0 || strcmp(name, "best.safetensors") == 0;
 }
 
-static bool goes(const char *name, int64_t after)
+/* Whether a run that begins, or that is taken up at update `after`, will write the file `name` anew. In a folder that
+ * no run was in (`foreign`) that is also config.yaml and its like: somebody's own, under the names that a run uses. */
+static bool goes(const char *name, int64_t after, bool foreign)
 {
-    return after < 0 ? is_ours(name) : is_later(name, after);
+    if (after < 0) return is_ours(name);
+    return is_checkpoint(name) ? step_of(name) > after || step_of(name) < 0 : foreign && is_ours(name);
 }
 
-/* Whether `dir` has a file that would go: for a run taken up at `after`, a later checkpoint. */
-static bool holds_a_run(const char *dir, int64_t after)
+/* Whether `dir` has a file that would be lost: of a run taken up at `after` a later checkpoint, not last or best. */
+static bool would_lose(const char *dir, int64_t after, bool foreign)
 {
     DIR *d = opendir(dir);
     bool found = false;
-    for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;)
-        found = after < 0 ? is_ours(e->d_name) : step_of(e->d_name) > after;
+    for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;) {
+        const bool replaced = after >= 0 && is_checkpoint(e->d_name) && step_of(e->d_name) < 0;
+        found = goes(e->d_name, after, foreign) && !replaced;
+    }
     if (d) closedir(d);
     return found;
 }
@@ -112,34 +153,45 @@ static an_status make_previous(an_err *err, const char *dir, char out[AN_CKPT_PA
     return an_fail(err, AN_E_IO, "%s: holds too many earlier runs; name another folder", dir);
 }
 
-static an_status copy_metrics(an_err *err, const char *dir, const char *to)
+static an_status copy_blocks(an_err *err, int in, const char *from, an_save *out)
 {
-    char path[AN_CKPT_PATH_BYTES + 32], block[65536];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
-    FILE *in = fopen(path, "rb");
-    if (!in) return AN_OK;
-    snprintf(path, sizeof path, "%s/metrics.jsonl", to);
-    FILE *out = fopen(path, "wb");
-    bool good = out != NULL;
-    for (size_t n; good && (n = fread(block, 1, sizeof block, in)) > 0;) good = fwrite(block, 1, n, out) == n;
-    good &= !ferror(in);
-    fclose(in);
-    if (out) good &= fclose(out) == 0;
-    return good ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", path, strerror(errno));
+    char block[65536];
+    ssize_t n;
+    while ((n = read(in, block, sizeof block)) > 0) AN_TRY(an_save_write(err, out, block, (size_t)n));
+    return n == 0 ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", from, strerror(errno));
 }
 
-an_status an_run_dir_set_aside(an_err *err, const char *dir, int64_t after, char to[AN_CKPT_PATH_BYTES])
+static an_status copy_metrics(an_err *err, const char *dir, const char *to)
 {
-    to[0] = 0;
-    if (!holds_a_run(dir, after)) return AN_OK;
-    AN_TRY(make_previous(err, dir, to));
-    if (after >= 0) AN_TRY(copy_metrics(err, dir, to));
+    char from[AN_CKPT_PATH_BYTES + 32], path[AN_CKPT_PATH_BYTES + 32];
+    int in;
+    an_save out;
+    snprintf(from, sizeof from, "%s/metrics.jsonl", dir);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", to);
+    AN_TRY(an_file_open(err, from, O_RDONLY, &in));
+    if (in < 0) return AN_OK;
+    an_status status = an_save_begin(err, path, &out);
+    if (status == AN_OK) {
+        status = copy_blocks(err, in, from, &out);
+        if (status == AN_OK)
+            status = an_save_commit(err, &out);
+        else
+            an_save_abort(&out);
+    }
+    close(in);
+    return status;
+}
+
+/* A checkpoint that the run is taken up from stays where it is. */
+static an_status move_files(an_err *err, const char *dir, int64_t after, bool foreign, const char *to)
+{
     DIR *d = opendir(dir);
     if (!d) return an_fail(err, AN_E_IO, "%s: %s", dir, strerror(errno));
+    const bool later = would_lose(dir, after, false); /* checkpoints of a later update: last and best are theirs */
     an_status status = AN_OK;
     for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
-        if (!goes(e->d_name, after)) continue;
         char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
+        if (!goes(e->d_name, after, foreign) || (is_checkpoint(e->d_name) && !later)) continue;
         snprintf(old, sizeof old, "%s/%s", dir, e->d_name);
         snprintf(new, sizeof new, "%s/%s", to, e->d_name);
         if (rename(old, new) != 0) status = an_fail(err, AN_E_IO, "%s: %s", old, strerror(errno));
@@ -148,14 +200,38 @@ an_status an_run_dir_set_aside(an_err *err, const char *dir, int64_t after, char
     return status;
 }
 
+static an_status set_aside(an_err *err, const char *dir, int64_t after, bool foreign, char to[AN_CKPT_PATH_BYTES])
+{
+    if (!would_lose(dir, after, foreign)) return AN_OK;
+    AN_TRY(make_previous(err, dir, to));
+    if (after >= 0 && !foreign) AN_TRY(copy_metrics(err, dir, to));
+    return move_files(err, dir, after, foreign, to);
+}
+
 bool an_run_dir_is_a_run(const char *dir)
 {
     static const char *const signs[] = {".lock", "logbook.jsonl"}; /* the first is there from the start */
     char path[AN_CKPT_PATH_BYTES + 32];
     bool found = false;
+    struct stat info;
     for (int i = 0; i < 2 && !found; i++) {
         snprintf(path, sizeof path, "%s/%s", dir, signs[i]);
-        found = access(path, F_OK) == 0;
+        found = lstat(path, &info) == 0;
     }
     return found;
+}
+
+an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES])
+{
+    const bool foreign =
+        !an_run_dir_is_a_run(dir); /* asked before the lock, which makes any folder look like a run's */
+    aside[0] = 0;
+    *lock = -1;
+    if (after < 0 && foreign && would_lose(dir, after, foreign))
+        return an_fail(err, AN_E_USAGE,
+                       "%s: holds files with the names of a run's (config.yaml, metrics.jsonl, ...), and no run of "
+                       "anneal was in it: nothing there is touched; name another folder with out=",
+                       dir);
+    AN_TRY(lock_folder(err, dir, lock));
+    return set_aside(err, dir, after, foreign, aside);
 }

@@ -1,23 +1,28 @@
-/* run_dir.h: the folder of a run: one writer at a time, and room for a new run.
+/* run_dir.h: the folder of a run: one writer at a time, and what becomes of files that are there before the run.
  *
- * Owns:      the lock (FOLDER/.lock, held by the process: a killed one lets go), what becomes of files of an earlier
- * run. Does not:  know what is in the files. */
+ * Owns:      the lock (FOLDER/.lock, held by the process: the system releases it when the process is killed), and what
+ *            becomes of the files of an earlier run, or of somebody's own under the names that a run uses.
+ * Does not:  know what is in the files.
+ * Invariant: no file is removed or overwritten that the run did not write; what would be is moved to FOLDER/previous. */
 #ifndef AN_TRAIN_RUN_DIR_H
 #define AN_TRAIN_RUN_DIR_H
 
 #include <anneal.h>
 #include "io/checkpoint.h"
 
-/* Makes the folder (and those above it) where it is missing and locks it. AN_E_ENV: another process has it. */
-an_status an_run_dir_lock(an_err *err, const char *dir, int *out);
-void an_run_dir_unlock(int lock); /* -1 is fine */
+/* Makes the folder (and those above it) where it is missing, locks it, removes unfinished files of a killed run, and
+ * moves what the run would write over into dir/previous (or previous-2, ...):
+ *   after < 0    a new run: all files of the run before it. Refused when no run was in this folder before and it has
+ *                files of these names;
+ *   after >= 0   a run taken up at that update: later checkpoints, with last and best and a copy of the metrics; in a
+ *                folder that no run was in, also a config.yaml, metrics.jsonl, ... that are there.
+ * `aside` is where they are now, "" when there were none. AN_E_ENV: another process has the lock. */
+an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES]);
+void an_run_dir_unlock(int lock); /* -1: none is held */
+/* Fails when the folder or its lock was removed or replaced since. */
+an_status an_run_dir_check(an_err *err, const char *dir, int lock);
 
-/* Moves the files of an earlier run in `dir` into dir/previous (or previous-2, ...: nothing is ever removed), so that a
- * new run can begin; with after >= 0 those that a run which is taken up at that update will write anew, where there is
- * a later checkpoint, and a copy of its metrics. `to` is where they are now, "" when there were none. */
-an_status an_run_dir_set_aside(an_err *err, const char *dir, int64_t after, char to[AN_CKPT_PATH_BYTES]);
-
-/* Whether a run of ours was trained in `dir`. */
+/* Whether a run was trained in `dir`. */
 bool an_run_dir_is_a_run(const char *dir);
 
 #endif

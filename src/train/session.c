@@ -1,6 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "train/session.h"
 #include "train/init_weights.h"
+#include "train/run_dir.h"
 #include "train/step.h"
 #include "io/formats/json.h"
 #include <math.h>
@@ -259,6 +260,7 @@ an_status an_session_open(an_err *err, const an_train_config *c, const an_st *fr
     if (!r) return an_fail_nomem(err, "a run", sizeof *r);
     r->cfg = *c;
     r->best_val = INFINITY;
+    r->lock = -1;
     an_status status = open_all(err, from, flags, r);
     if (status == AN_OK)
         *out = r;
@@ -361,6 +363,16 @@ static an_status write_names(an_err *err, const an_session *r, const an_ckpt *wh
     return an_ckpt_prune(err, dir, (int)r->cfg.keep);
 }
 
+/* Where the folder was removed or replaced, that is the reason for whatever else went wrong in it. */
+static an_status write_in_folder(an_err *err, const an_session *r, const an_ckpt *what, bool improved)
+{
+    if (r->lock < 0) return write_names(err, r, what, improved);
+    AN_TRY(an_run_dir_check(err, r->cfg.out, r->lock));
+    an_status status = write_names(err, r, what, improved);
+    if (status != AN_OK) AN_TRY(an_run_dir_check(err, r->cfg.out, r->lock));
+    return status;
+}
+
 static an_status save_tensors(an_err *err, an_session *r, const an_ckpt_meta *meta, size_t n_meta, bool improved)
 {
     const size_t n = (size_t)an_persist_count(r->cx);
@@ -372,7 +384,7 @@ static an_status save_tensors(an_err *err, an_session *r, const an_ckpt_meta *me
     an_status status = tensors && persist && sources
                            ? list_tensors(err, r, &buffer, tensors, persist, sources, &what.n_tensors)
                            : an_fail_nomem(err, "a checkpoint's table", n * sizeof *tensors);
-    if (status == AN_OK) status = write_names(err, r, &what, improved);
+    if (status == AN_OK) status = write_in_folder(err, r, &what, improved);
     free(buffer.data);
     free(sources);
     free(persist);

@@ -24,6 +24,7 @@ typedef struct an_session {
     int64_t step;       /* updates done */
     double best_val;    /* the lowest validation loss so far, infinity before the first */
     int64_t best_step;  /* updates done when it was measured */
+    int lock;           /* of the run's folder (run_dir.h), -1: none is held. The caller's */
     const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */
 } an_session;
 

@@ -110,7 +110,8 @@ static void a_curve_without_height_or_numbers_is_drawn(void **state)
 {
     (void)state;
     an_curve_point flat[] = {{3, 2.5, NAN}, {3, 2.5, NAN}}, none[] = {{0, NAN, NAN}, {9, INFINITY, NAN}};
-    an_curve_point *const cases[] = {flat, none};
+    an_curve_point near[] = {{0, 1e17, NAN}, {9, 1e17 + 16, NAN}}, far[] = {{0, -1.7e308, NAN}, {9, 1.7e308, 1}};
+    an_curve_point *const cases[] = {flat, none, near, far};
     for (size_t i = 0; i < AN_COUNT(cases); i++) {
         an_text svg = {0};
         an_curve_svg(&(an_curve){cases[i], 2}, "", &svg);
@@ -121,6 +122,19 @@ static void a_curve_without_height_or_numbers_is_drawn(void **state)
     }
 }
 
+static void steps_out_of_order_are_put_in_order(void **state)
+{
+    (void)state;
+    const char *text = "{\"step\":5,\"loss\":1}\n{\"step\":9223372036854775807,\"loss\":2}\n"
+                       "{\"step\":-9223372036854775807,\"loss\":3}\n{\"step\":2,\"loss\":4}\n";
+    test_write_file(test_path("metrics.jsonl"), text, strlen(text));
+    an_curve c = read_curve(test_folder());
+    assert_int_equal(c.n, 3); /* a step that no run has is left out */
+    for (size_t i = 1; i < c.n; i++) assert_true(c.point[i].step >= c.point[i - 1].step);
+    assert_int_equal(c.point[0].step, 0);
+    an_curve_free(&c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -129,6 +143,7 @@ int main(void)
         cmocka_unit_test(no_metrics_are_no_points),
         cmocka_unit_test(the_picture_has_a_line_and_a_mark_for_each_evaluation),
         cmocka_unit_test(a_curve_without_height_or_numbers_is_drawn),
+        cmocka_unit_test(steps_out_of_order_are_put_in_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

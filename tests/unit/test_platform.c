@@ -1,6 +1,6 @@
 /* test_platform.c: files, crash-safe replacement with a disk that fails at every call, programs, pages, limits.
  *
- * write, fsync, close and rename are this program's own: they ask `broken` first. So a full disk is tested where it
+ * write, fsync, close and renameat are this program's own: they ask `broken` first. So a full disk is tested where it
  * shows: at the write, at the sync, or only at the close. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
@@ -50,9 +50,9 @@ int close(int fd)
     int r = (int)syscall(SYS_close, fd);
     return breaks("close") ? -1 : r;
 }
-int rename(const char *from, const char *to)
+int renameat(int from_dir, const char *from, int to_dir, const char *to)
 {
-    return breaks("rename") ? -1 : (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+    return breaks("renameat") ? -1 : (int)syscall(SYS_renameat2, from_dir, from, to_dir, to, 0);
 }
 #endif
 
@@ -221,10 +221,10 @@ static void a_full_disk_at_write_sync_close_or_rename_names_the_file_and_keeps_t
         int error, after;
         const char *say;
     } cases[] = {
-        {"write", ENOSPC, 0, "cannot write: "},    {"write", ENOSPC, 1, "cannot write: "},
-        {"write", EDQUOT, 0, "your quota"},        {"fsync", ENOSPC, 0, "cannot sync: "},
-        {"fsync", EIO, 0, "cannot sync: "},        {"close", ENOSPC, 0, "cannot close: "},
-        {"rename", EACCES, 0, "cannot replace: "},
+        {"write", ENOSPC, 0, "cannot write: "},      {"write", ENOSPC, 1, "cannot write: "},
+        {"write", EDQUOT, 0, "your quota"},          {"fsync", ENOSPC, 0, "cannot sync: "},
+        {"fsync", EIO, 0, "cannot sync: "},          {"close", ENOSPC, 0, "cannot close: "},
+        {"renameat", EACCES, 0, "cannot replace: "},
     };
     for (size_t i = 0; i < AN_COUNT(cases); i++) {
         const char *path = temp_text("precious", "old");

@@ -99,6 +99,15 @@ static void byte_counts_read_well(void **state)
     for (size_t i = 0; i < AN_COUNT(cases); i++) assert_string_equal(an_bytes_text(cases[i].bytes, out), cases[i].want);
 }
 
+static void text_from_a_file_cannot_steer_a_terminal(void **state)
+{
+    (void)state;
+    char text[] = "a\033[2J\tb\nc\r\007\177\xC2\x9B"
+                  "31m \xC2\xA3 \xC3\x9F";
+    an_text_printable(text, sizeof text - 1);
+    assert_string_equal(text, "a?[2J\tb\nc?????31m \xC2\xA3 \xC3\x9F");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -107,6 +116,7 @@ int main(void)
         cmocka_unit_test(a_refused_allocation_sets_failed_and_keeps_whole_pieces),
         cmocka_unit_test(the_nearest_name_forgives_a_slip_and_not_more),
         cmocka_unit_test(byte_counts_read_well),
+        cmocka_unit_test(text_from_a_file_cannot_steer_a_terminal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

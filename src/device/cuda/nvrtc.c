@@ -101,7 +101,7 @@ static void keep(const an_device *d, const an_cuda_module *u)
     head_of(u, head);
     memcpy(file, head, HEAD_BYTES);
     memcpy(file + HEAD_BYTES, u->image, u->image_bytes);
-    an_cache_write(&quiet, path, file, HEAD_BYTES + u->image_bytes);
+    an_file_write(&quiet, path, file, HEAD_BYTES + u->image_bytes);
     free(file);
 }
 

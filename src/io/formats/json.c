@@ -31,13 +31,7 @@ an_status an_json_read(an_err *err, const char *path, size_t max_bytes, json_t *
 
 an_status an_json_save(an_err *err, const char *path, const an_text *text)
 {
-    an_save save;
-    if (text->failed) return an_fail_nomem(err, path, text->len);
-    AN_TRY(an_save_begin(err, path, &save));
-    an_status status = an_save_write(err, &save, text->data, text->len);
-    if (status == AN_OK) return an_save_commit(err, &save);
-    an_save_abort(&save);
-    return status;
+    return text->failed ? an_fail_nomem(err, path, text->len) : an_file_write(err, path, text->data, text->len);
 }
 
 an_status an_json_string(an_err *err, const char *what, const json_t *object, const char *key, const char **out)
