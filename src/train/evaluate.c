@@ -79,7 +79,8 @@ an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batc
     tally t;
     an_status status = open_tally(err, r, &t);
     for (int64_t i = 0; i < batches && status == AN_OK; i++) {
-        status = r->cfg.task->batch(err, r->data, &draw, (uint64_t)(r->step * batches + i), t.batch.data);
+        status =
+            r->cfg.task->batch(err, r->data, &draw, (uint64_t)r->step * (uint64_t)batches + (uint64_t)i, t.batch.data);
         if (status == AN_OK) status = add_batch(err, r, i == batches - 1, &t);
     }
     close_tally(&t);
@@ -92,5 +93,6 @@ an_status an_evaluate_split(an_err *err, an_session *r, int split, an_evaluation
     const an_train_config *c = &r->cfg;
     if (c->eval_iters > 0 && strcmp(c->eval_batches, "random") == 0)
         return an_evaluate_random(err, r, split, c->eval_iters, out);
-    return an_evaluate(err, r, split, c->eval_iters * c->batch_size, out);
+    const int64_t most = c->eval_iters > INT64_MAX / c->batch_size ? INT64_MAX : c->eval_iters * c->batch_size;
+    return an_evaluate(err, r, split, most, out);
 }

@@ -100,6 +100,17 @@ static an_status make_moments(an_err *err, an_session *r)
     return status;
 }
 
+/* With a loss scale that is not finite or not positive every update would be skipped, without an end. */
+static an_status check_loss_scale(an_err *err, const an_st *from, const an_persist *p, const an_st_tensor *t)
+{
+    float scale;
+    if (strcmp(p->name, "optimizer.scale") != 0) return AN_OK;
+    memcpy(&scale, t->data, sizeof scale);
+    if (scale > 0 && isfinite(scale)) return AN_OK;
+    return an_fail(err, AN_E_IO, "%s: byte %llu: the loss scale is %g, and must be finite and above 0; it is damaged",
+                   an_st_path(from), (unsigned long long)t->at, (double)scale);
+}
+
 static an_status read_tensor(an_err *err, const an_st *from, an_session *r, int i, const an_persist *p)
 {
     const an_st_tensor *t;
@@ -112,6 +123,7 @@ static an_status read_tensor(an_err *err, const an_st *from, an_session *r, int 
         dim[0] = AN_MAX(dim[0], t->shape[0]);
     AN_TRY(an_ckpt_expect(err, from, "", p->name, p->dtype, p->shape.rank, dim, &t));
     for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
+    AN_TRY(check_loss_scale(err, from, p, t));
     return an_session_result(err, r->cx, an_persist_write(r->cx, i, t->data, bytes));
 }
 
@@ -214,6 +226,10 @@ static an_status read_progress(an_err *err, const an_st *from, an_session *r)
     const data_facts facts = facts_of(state, r);
     json_decref(state);
     if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state says no number of updates", path);
+    if (r->step > AN_STEP_MOST)
+        return an_fail(err, AN_E_IO,
+                       "%s: the run's state says %lld updates, and no run has more than %d; it is damaged", path,
+                       (long long)r->step, AN_STEP_MOST);
     return check_data(err, path, &facts, r);
 }
 
@@ -368,9 +384,11 @@ static an_status write_in_folder(an_err *err, const an_session *r, const an_ckpt
 {
     if (r->lock < 0) return write_names(err, r, what, improved);
     AN_TRY(an_run_dir_check(err, r->cfg.out, r->lock));
-    an_status status = write_names(err, r, what, improved);
-    if (status != AN_OK) AN_TRY(an_run_dir_check(err, r->cfg.out, r->lock));
-    return status;
+    an_err why = {0};
+    an_status status = write_names(&why, r, what, improved);
+    if (status == AN_OK) return AN_OK;
+    AN_TRY(an_run_dir_check(err, r->cfg.out, r->lock));
+    return an_fail(err, status, "%s", why.text);
 }
 
 static an_status save_tensors(an_err *err, an_session *r, const an_ckpt_meta *meta, size_t n_meta, bool improved)

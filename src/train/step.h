@@ -14,6 +14,9 @@
 
 #include "train/config.h"
 
+/* More updates do not fit in the note of a bad one (an_step_stopped), an int32 of 2 u + 1. */
+enum { AN_STEP_MOST = (1 << 30) - 2 };
+
 typedef struct an_step {
     an_tensor *loss;    /* f32 scalar: the mean over the micro-batch */
     an_tensor *norm;    /* f32 scalar: global norm of the gradients; as all below, in the last micro-batch only */

@@ -145,6 +145,7 @@ static void yaml_refusals_have_the_line_and_change_nothing(void **state)
         {"max_iters: 3\nlr:\nbias: yes\n", "p.yaml:2: a key without a value"},
         {"max_iters: 3\n? [a]\n: 1\n", "p.yaml:2: a key must be one word"},
         {"max_iters: 3\n---\nlr: 1\n", "p.yaml:2: more than one document"},
+        {"%TAG !a! tag:a\n%TAG !b! tag:b\n---\nmax_iters: 3\n", "p.yaml:1: directives"},
         {"- max_iters\n", "p.yaml:1: settings are lines of `key: value`"},
         {"max_iters: 3\n\tlr: 1\n", "p.yaml:2: not valid YAML"},
         {"max_iters: 3\nstart: \"a\n", "not valid YAML"},

@@ -3,6 +3,7 @@
 #include "io/config/config_py.h"
 #include "lib/test.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct sample {
@@ -69,19 +70,34 @@ static void arithmetic_has_pythons_values(void **state)
         const char *text;
         double value;
     } rows[] = {
-        {"5 * 8", 40},       {"2 + 3 * 4", 14},
-        {"(2 + 3) * 4", 20}, {"-2 ** 2", -4},
-        {"2 ** -1", 0.5},    {"2 ** 3 ** 2", 512},
-        {"7 // 2", 3},       {"-7 // 2", -4},
-        {"-7 % 3", 2},       {"7 % -3", -2},
-        {"7 / 2", 3.5},      {"1e-3 / 10", 1e-4},
-        {"1_000", 1000},     {".5 + 1.", 1.5},
-        {"7.5 // 2", 3},     {"-7.5 % 2", 0.5},
-        {"True + 1", 2},     {"6e2", 600},
-        {"steps * 2", 14},   {"batch - -1", 13},
-        {"+-+3", -3},        {"0.1 + 0.2", 0.1 + 0.2},
-        {"(-1) ** 3", -1},   {"10 - 2 - 3", 5},
-        {"rate * 4", 2},     {"9223372036854775807", 9223372036854775807.0},
+        {"5 * 8", 40},
+        {"2 + 3 * 4", 14},
+        {"(2 + 3) * 4", 20},
+        {"-2 ** 2", -4},
+        {"2 ** -1", 0.5},
+        {"2 ** 3 ** 2", 512},
+        {"7 // 2", 3},
+        {"-7 // 2", -4},
+        {"-7 % 3", 2},
+        {"7 % -3", -2},
+        {"7 / 2", 3.5},
+        {"1e-3 / 10", 1e-4},
+        {"1_000", 1000},
+        {".5 + 1.", 1.5},
+        {"7.5 // 2", 3},
+        {"-7.5 % 2", 0.5},
+        {"9223372036854775807 % -2", -1},
+        {"9223372036854775807 // -2", -4611686018427387904.0},
+        {"True + 1", 2},
+        {"6e2", 600},
+        {"steps * 2", 14},
+        {"batch - -1", 13},
+        {"+-+3", -3},
+        {"0.1 + 0.2", 0.1 + 0.2},
+        {"(-1) ** 3", -1},
+        {"10 - 2 - 3", 5},
+        {"rate * 4", 2},
+        {"9223372036854775807", 9223372036854775807.0},
     };
     (void)state;
     for (size_t i = 0; i < AN_COUNT(rows); i++) {
@@ -195,6 +211,20 @@ static void damaged_files_are_a_sentence(void **state)
         }
 }
 
+/* 300,000 levels of recursion would be beyond any stack. */
+static void a_tower_of_powers_is_refused(void **state)
+{
+    (void)state;
+    enum { LEVELS = 300000 };
+    char *text = malloc(3 * LEVELS + 32);
+    assert_non_null(text);
+    size_t n = (size_t)sprintf(text, "steps = 1");
+    for (int i = 0; i < LEVELS; i++) memcpy(text + n, "**1", 3), n += 3;
+    text[n] = 0;
+    refused(text, "c.py:1: ", "too many powers");
+    free(text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -206,6 +236,7 @@ int main(void)
         cmocka_unit_test(what_a_setting_refuses_is_told_with_its_line),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(damaged_files_are_a_sentence),
+        cmocka_unit_test(a_tower_of_powers_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

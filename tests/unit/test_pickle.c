@@ -178,13 +178,30 @@ static int close_arena(void **state)
     return 0;
 }
 
+/* A value takes some seventy bytes, and its opcode one. */
+static void more_values_than_any_checkpoint_has_are_refused(void **state)
+{
+    (void)state;
+    enum { N = (1 << 20) + 8 };
+    char *data = malloc(N);
+    assert_non_null(data);
+    memset(data, 'N', N);
+    assert_null(read_pickle(data, N));
+    assert_contains(err.text, "more values than any checkpoint");
+    free(data);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_are_those_of_python),    cmocka_unit_test(of_equal_keys_the_last_counts),
-        cmocka_unit_test(nothing_is_executed),           cmocka_unit_test(wrong_pickles_are_refused_with_the_byte),
-        cmocka_unit_test(a_list_in_itself_is_a_value),   cmocka_unit_test(a_meta_pkl_is_a_tokenizer_of_characters),
+        cmocka_unit_test(values_are_those_of_python),
+        cmocka_unit_test(of_equal_keys_the_last_counts),
+        cmocka_unit_test(nothing_is_executed),
+        cmocka_unit_test(wrong_pickles_are_refused_with_the_byte),
+        cmocka_unit_test(a_list_in_itself_is_a_value),
+        cmocka_unit_test(a_meta_pkl_is_a_tokenizer_of_characters),
         cmocka_unit_test(a_damaged_meta_pkl_is_refused),
+        cmocka_unit_test(more_values_than_any_checkpoint_has_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, close_arena);
 }

@@ -250,8 +250,9 @@ static bool int_apply(char op, int64_t a, int64_t b, int64_t *out)
     default: break;
     }
     if (a == INT64_MIN && b == -1) return false;
-    const int64_t q = a / b - (a % b != 0 && (a < 0) != (b < 0));
-    *out = op == 'd' ? q : a - q * b;
+    const int64_t remainder = a % b;
+    const bool inexact = remainder != 0 && (remainder < 0) != (b < 0); /* C rounds toward 0 */
+    *out = op == 'd' ? a / b - inexact : remainder + (inexact ? b : 0);
     return true;
 }
 
@@ -300,7 +301,9 @@ static an_status read_power(reader *r, value *out)
     value exponent;
     AN_TRY(read_atom(r, out));
     if (!take(r, "**")) return AN_OK;
+    if (++r->depth > MAX_DEPTH) return fault(r, "too many powers of powers");
     AN_TRY(read_factor(r, &exponent));
+    r->depth--;
     return apply(r, '^', out, &exponent);
 }
 

@@ -41,7 +41,8 @@ enum {
     MEMOIZE = 0x94,
     FRAME = 0x95
 };
-enum { MAX_PROTOCOL = 5 };
+/* A value takes far more memory than its opcode: their number is bounded apart from the pickle's size. */
+enum { MAX_PROTOCOL = 5, MAX_VALUES = 1 << 20 };
 static const char ordered_dict[] = "collections.OrderedDict"; /* a call of it without arguments is an empty dict */
 
 typedef struct reader {
@@ -56,7 +57,7 @@ typedef struct reader {
     an_pickle_value **stack, **memo;
     size_t n_stack, cap_stack, n_memo, cap_memo;
     size_t *marks; /* heights of the stack */
-    size_t n_marks, cap_marks;
+    size_t n_marks, cap_marks, n_values;
 } reader;
 
 static an_status refuse(const reader *r, const char *what)
@@ -115,6 +116,7 @@ static an_pickle_value *make(reader *r, an_pickle_kind kind)
 {
     an_pickle_value *v = AN_NEW(r->arena, an_pickle_value);
     if (!v) return NULL;
+    r->n_values++;
     v->kind = kind;
     v->at = r->base + (uint64_t)(r->opcode - r->start);
     return v;
@@ -412,6 +414,7 @@ an_status an_pickle_read(an_err *err, const char *where, uint64_t at, const void
             return AN_OK;
         }
         AN_TRY(step(&r));
+        if (r.n_values > MAX_VALUES) return refuse(&r, "the pickle has more values than any checkpoint");
     }
     r.opcode = r.end;
     return refuse(&r, "the pickle ends without its end mark");

@@ -16,7 +16,13 @@
 
 /* Values may be shared: what they become is bounded apart from the pickle's size. GPT-2 xl with its optimizer has a
  * pickle of 0.3 MB and 1,700 tensors. */
-enum { MAX_PICKLE_BYTES = 4 << 20, MAX_DEPTH = 16, MAX_TENSORS = 1 << 17, MAX_VALUES_BYTES = 16 << 20 };
+enum {
+    MAX_PICKLE_BYTES = 4 << 20,
+    MAX_DEPTH = 16,
+    MAX_TENSORS = 1 << 17,
+    MAX_VALUES_BYTES = 16 << 20,
+    MAX_NAME_BYTES = 256 /* of the folder in the archive, and of a storage's key */
+};
 
 static const char rebuild_tensor[] = "torch._utils._rebuild_tensor_v2";
 static const char rebuild_parameter[] = "torch._utils._rebuild_parameter"; /* (tensor, requires_grad, hooks) */
@@ -69,10 +75,9 @@ static an_status find_storage(reader *r, const an_pickle_value *v, an_st_tensor 
     while (k < AN_COUNT(storages) && strcmp(storages[k].name, id->items[1]->text) != 0) k++;
     if (k == AN_COUNT(storages)) return wrong(r, v, "a tensor's storage is of no known dtype");
     t->dtype = storages[k].dtype;
-    const char *name = an_arena_printf(r->arena, "%sdata/%s", r->prefix, id->items[2]->text);
-    if (!name) return an_fail_nomem(r->err, r->path, id->items[2]->bytes);
+    char name[2 * MAX_NAME_BYTES], quoted[AN_QUOTED_BYTES];
+    snprintf(name, sizeof name, "%sdata/%.*s", r->prefix, MAX_NAME_BYTES, id->items[2]->text);
     const an_zip_member *m = an_zip_find(&r->zip, name);
-    char quoted[AN_QUOTED_BYTES];
     if (!m)
         return an_fail(r->err, AN_E_IO, "%s: byte %" PRIu64 ": there is no member %s; the file is damaged", r->path,
                        v->at, an_quoted(name, quoted));
@@ -266,6 +271,11 @@ static an_status find_pickle(reader *r, const an_zip_member **out)
         return an_fail(r->err, AN_E_UNSUPPORTED,
                        "%s: byte %" PRIu64 ": a data.pkl of %" PRIu64 " bytes: a checkpoint of weights has far less",
                        r->path, (*out)->at, (*out)->bytes);
+    if (strlen((*out)->name) > MAX_NAME_BYTES)
+        return an_fail(r->err, AN_E_UNSUPPORTED,
+                       "%s: byte %" PRIu64 ": the archive's folder has a name of more than %d bytes; save it under a "
+                       "shorter name",
+                       r->path, (*out)->at, MAX_NAME_BYTES);
     AN_TRY(an_zip_check(r->err, &r->zip, *out));
     r->prefix = an_arena_printf(r->arena, "%.*s", (int)(strlen((*out)->name) - strlen("data.pkl")), (*out)->name);
     return r->prefix ? AN_OK : an_fail_nomem(r->err, r->path, 64);
