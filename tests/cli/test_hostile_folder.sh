@@ -105,7 +105,16 @@ limited resume "$dir/own" max_iters=14
 code_is 0
 equal "$(cat "$dir/own/previous/config.yaml" "$dir/own/previous/metrics.jsonl" | tr '\n' ' ')" "mine: yes my,metrics " "what was there"
 says stderr "own/previous"
-ok "config.yaml and metrics.jsonl that no run wrote are never written over"
+mkdir "$dir/hub"
+echo '{"model_type":"other","their_key":1}' >"$dir/hub/config.json"
+limited export "$dir/base" layout=hf out="$dir/hub/model.safetensors"
+code_is 1; says stderr "was not written by anneal export"; one_line stderr
+equal "$(ls "$dir/hub")" config.json "the folder"
+limited export "$dir/base" layout=hf out="$dir/hf.safetensors"
+code_is 0
+limited export "$dir/base" layout=hf out="$dir/hf.safetensors"
+code_is 0
+ok "config.yaml, metrics.jsonl and config.json that anneal did not write are never written over"
 
 # ---- the folder goes away while the run goes on
 # shellcheck disable=SC2086

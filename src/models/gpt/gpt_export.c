@@ -1,11 +1,14 @@
 /* gpt_export.c: writing weights for others. See gpt_weights.h. */
+#define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
 #include "models/gpt/gpt_import.h"
 #include "models/gpt/gpt_names.h"
 #include <inttypes.h>
 #include <stdio.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* A matrix on its way out, transposed into a buffer that all of them share. */
 typedef struct buffer {
@@ -100,26 +103,49 @@ static an_status add_meta(exporter *x, an_gpt_layout layout)
 }
 
 /* What transformers' GPT2LMHeadModel.from_pretrained(FOLDER) reads beside model.safetensors. */
-static an_status write_config_beside(an_err *err, const an_gpt_config *c, const char *path)
+static an_status make_config(an_err *err, const an_gpt_config *c, const char *path, char beside[AN_CKPT_PATH_BYTES],
+                             an_text *text)
 {
-    an_text text = {0};
-    char beside[AN_CKPT_PATH_BYTES];
     const char *slash = strrchr(path, '/');
-    int n = snprintf(beside, sizeof beside, "%.*sconfig.json", slash ? (int)(slash - path + 1) : 0, path);
-    if (n < 0 || n >= (int)sizeof beside) return an_fail(err, AN_E_USAGE, "%s: the path is too long", path);
-    an_text_printf(&text,
+    int n = snprintf(beside, AN_CKPT_PATH_BYTES, "%.*sconfig.json", slash ? (int)(slash - path + 1) : 0, path);
+    if (n < 0 || n >= AN_CKPT_PATH_BYTES) return an_fail(err, AN_E_USAGE, "%s: the path is too long", path);
+    an_text_printf(text,
                    "{\n  \"architectures\": [\"GPT2LMHeadModel\"],\n  \"model_type\": \"gpt2\",\n"
                    "  \"activation_function\": \"%s\",\n  \"layer_norm_epsilon\": 1e-05,\n"
                    "  \"n_layer\": %" PRId64 ",\n  \"n_head\": %" PRId64 ",\n  \"n_embd\": %" PRId64 ",\n",
                    c->gelu_tanh ? "gelu_new" : "gelu", c->layers, c->heads, c->width);
-    an_text_printf(&text,
+    an_text_printf(text,
                    "  \"n_positions\": %" PRId64 ",\n  \"n_ctx\": %" PRId64 ",\n  \"vocab_size\": %" PRId64 ",\n"
                    "  \"attn_pdrop\": %.6g,\n  \"embd_pdrop\": %.6g,\n  \"resid_pdrop\": %.6g,\n"
                    "  \"tie_word_embeddings\": true\n}\n",
                    c->block, c->block, c->vocab, c->dropout, c->dropout, c->dropout);
-    an_status status = an_json_save(err, beside, &text);
-    an_text_free(&text);
-    return status;
+    return text->failed ? an_fail_nomem(err, beside, text->len) : AN_OK;
+}
+
+/* A config.json may be there from another model, or be of another program: one with a key that no export writes is not
+ * written over. */
+static an_status check_beside(an_err *err, const char *beside, const an_text *text)
+{
+    enum { MOST = 1 << 20 };
+    json_t *there = NULL;
+    const char *key;
+    json_t *value;
+    bool ours = true;
+    struct stat info;
+    if (lstat(beside, &info) != 0 && errno == ENOENT) return AN_OK;
+    ours = an_json_read(NULL, beside, MOST, &there) == AN_OK && json_is_object(there);
+    json_object_foreach(there, key, value)
+    {
+        char quoted[64];
+        snprintf(quoted, sizeof quoted, "\"%.60s\":", key);
+        ours &= strstr(text->data, quoted) != NULL;
+    }
+    json_decref(there);
+    if (ours) return AN_OK;
+    return an_fail(err, AN_E_USAGE,
+                   "%s: was not written by anneal export, and is not written over; name a file in another folder with "
+                   "out=",
+                   beside);
 }
 
 an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out)
@@ -144,22 +170,34 @@ an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out
     return fault ? an_fail(err, AN_E_IO, "%s: its settings make no model: %s", path, fault) : AN_OK;
 }
 
+static an_status write_weights(exporter *x, an_gpt_layout layout, const char *path)
+{
+    AN_TRY(an_st_begin(x->err, path, &x->w));
+    an_status status = add_parameters(x, layout);
+    if (status == AN_OK) status = add_meta(x, layout);
+    if (status == AN_OK)
+        status = an_st_commit(x->err, x->w);
+    else
+        an_st_abort(x->w);
+    free(x->sources);
+    free(x->zeros);
+    free(x->buffer.data);
+    return status;
+}
+
 an_status an_gpt_weights_write(an_err *err, const an_st *st, an_gpt_layout layout, const char *path)
 {
     exporter x = {.err = err, .st = st};
+    an_text config = {0};
+    char beside[AN_CKPT_PATH_BYTES];
     AN_TRY(an_gpt_weights_config(err, st, &x.c));
-    AN_TRY(an_st_begin(err, path, &x.w));
-    an_status status = add_parameters(&x, layout);
-    if (status == AN_OK) status = add_meta(&x, layout);
-    if (status == AN_OK)
-        status = an_st_commit(err, x.w);
-    else
-        an_st_abort(x.w);
-    free(x.sources);
-    free(x.zeros);
-    free(x.buffer.data);
-    if (status != AN_OK || layout != AN_GPT_HUGGING_FACE) return status;
-    return write_config_beside(err, &x.c, path);
+    if (layout != AN_GPT_HUGGING_FACE) return write_weights(&x, layout, path);
+    an_status status = make_config(err, &x.c, path, beside, &config);
+    if (status == AN_OK) status = check_beside(err, beside, &config);
+    if (status == AN_OK) status = write_weights(&x, layout, path);
+    if (status == AN_OK) status = an_json_save(err, beside, &config);
+    an_text_free(&config);
+    return status;
 }
 
 an_status an_gpt_weights_export(an_err *err, const an_st *st, const char *layout, const char *path)
