@@ -50,6 +50,8 @@ typedef struct an_compiler_facts {
     char cache_dir[900], why_cache[512];
     int64_t cached_files, cached_bytes;
 } an_compiler_facts;
+/* Empties the kernel cache (as found by an_compiler_facts_read; other files in the folder stay); returns the bytes. */
+uint64_t an_cache_clean(const char *cache_dir, int64_t *files);
 void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_facts *out);
 
 /* ---- launches of the plan that ran last */

@@ -1,6 +1,7 @@
 /* cmd_doctor.c: prints what tools/doctor.h finds about this machine. Exit code 2 says that something is wrong. */
 #include "cli/cli.h"
 #include "tools/doctor.h"
+#include <anneal_tools.h>
 #include <string.h>
 
 #ifdef __clang__
@@ -11,7 +12,7 @@
 
 typedef struct doctor_values {
     char device[AN_CONFIG_TEXT_BYTES], cc[AN_CONFIG_TEXT_BYTES], cache_dir[AN_CONFIG_TEXT_BYTES];
-    bool measure;
+    bool measure, clean_cache;
 } doctor_values;
 
 #define AT(name) offsetof(doctor_values, name)
@@ -19,6 +20,8 @@ static const an_config_field fields[] = {
     {"device", AN_CONFIG_TEXT, AT(device), "", 0, 0, NULL, "the device to measure; empty: each that runs"},
     {"measure", AN_CONFIG_BOOL, AT(measure), "true", 0, 0, NULL, "run a matrix product and a copy on it"},
     {"cc", AN_CONFIG_TEXT, AT(cc), "", 0, 0, NULL, "C compiler to examine; empty: the one training would take"},
+    {"clean_cache", AN_CONFIG_BOOL, AT(clean_cache), "false", 0, 0, NULL,
+     "remove the compiled kernels, and do nothing else; they are compiled again when needed"},
     {"cache_dir", AN_CONFIG_TEXT, AT(cache_dir), "", 0, 0, NULL, "kernel cache to examine; empty: training's"},
 };
 const an_config an_doctor_keys = {.fields = fields, .n = AN_COUNT(fields)};
@@ -218,6 +221,23 @@ static void json_all(an_text *out, const an_doctor *d)
     an_text_puts(out, "]}");
 }
 
+static an_status clean_cache(an_err *err, const an_doctor_options *o, bool json)
+{
+    an_compiler_facts facts = {0};
+    an_text out = {0};
+    char text[16];
+    an_compiler_facts_read(o->cc, o->cache_dir, &facts);
+    if (!facts.cache_dir[0]) return an_fail(err, AN_E_ENV, "%s", facts.why_cache);
+    int64_t files;
+    const uint64_t freed = an_cache_clean(facts.cache_dir, &files);
+    if (json)
+        an_text_printf(&out, "{\"files\":%lld,\"bytes\":%llu}", (long long)files, (unsigned long long)freed);
+    else
+        an_text_printf(&out, "%s: %lld files removed, %s", facts.cache_dir, (long long)files,
+                       freed ? an_bytes_text((double)freed, text) : "nothing was there");
+    return an_print_line(err, &out);
+}
+
 an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code)
 {
     doctor_values v;
@@ -229,6 +249,7 @@ an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code)
                                  .cc = v.cc[0] ? v.cc : NULL,
                                  .cache_dir = v.cache_dir[0] ? v.cache_dir : NULL,
                                  .measure = v.measure};
+    if (v.clean_cache) return clean_cache(err, &o, args->json);
     AN_TRY(an_doctor_examine(err, &o, &d));
     if (an_doctor_faulty(&d)) *exit_code = AN_EXIT_ENVIRONMENT;
     if (args->json) {

@@ -4,6 +4,7 @@
  */
 #define _DEFAULT_SOURCE  /* lstat on Linux ... */
 #define _DARWIN_C_SOURCE /* ... and on macOS */
+#include "device/kernel_cache.h"
 #include "runtime/introspect.h"
 #include "platform/platform.h"
 
@@ -126,6 +127,11 @@ static void find_compiler(const an_device_options *o, an_device_compiler *out)
             all[i]->find_compiler(o, out);
             return;
         }
+}
+
+uint64_t an_cache_clean(const char *cache_dir, int64_t *files)
+{
+    return an_cache_trim(cache_dir, 0, files);
 }
 
 void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_facts *out)

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_doctor.sh: what doctor says about this machine, and that its exit code means it.
-plan=6
+plan=7
 . "$(dirname "$0")/tap.sh"
 
 run doctor
@@ -26,6 +26,13 @@ ok "a cache folder that others may write to is a fault and exit code 2"
 run doctor device=nonsense
 code_is 1; says stderr "nonsense"; one_line stderr
 ok "a device that does not exist is a usage error"
+
+mkdir -m 700 "$dir/cache"
+echo x >"$dir/cache/0123456789abcdef.so"; echo y >"$dir/cache/mine.so"
+run doctor --clean-cache cache_dir="$dir/cache"
+code_is 0; says stdout "1 files removed"
+equal "$(ls "$dir/cache")" mine.so "what is left"
+ok "doctor --clean-cache removes compiled kernels and no other file"
 
 (ulimit -n 40 && ${WRAP:-} "$program" doctor measure=false >"$dir/stdout" 2>"$dir/stderr")
 code=$?

@@ -325,7 +325,7 @@ static void a_folder_or_file_of_another_user_is_not_loaded_from(void **state)
     make_foreign(cache);
     const outcome o = train(NULL, cache);
     compiled_anew_with_the_same_bits(&o);
-    says(&o, "belongs to somebody else");
+    says(&o, "belongs to another user");
     cache = copy_of_the_cache("foreign_files");
     spoil(cache, ".so", make_foreign);
     const outcome files = train(NULL, cache);

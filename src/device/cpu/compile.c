@@ -364,6 +364,8 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
         an_text_free(&units[i].source);
     }
     rmdir(work);
+    int64_t removed;
+    if (c->cache_dir[0]) an_cache_trim(c->cache_dir, an_cache_limit(), &removed);
     return status;
 }
 

@@ -103,6 +103,8 @@ static void keep(const an_device *d, const an_cuda_module *u)
     memcpy(file + HEAD_BYTES, u->image, u->image_bytes);
     an_file_write(&quiet, path, file, HEAD_BYTES + u->image_bytes);
     free(file);
+    int64_t removed;
+    an_cache_trim(d->cache_dir, an_cache_limit(), &removed);
 }
 
 /* ---------------------------------------------------------------------------------------------- compiling */
