@@ -71,6 +71,8 @@ void an_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The commit that the program was built from, "-dirty" behind it when files differed; "" outside of a git checkout. */
 extern const char an_commit[];
 
+/* From the first instruction on: a sentence for files that shrink or grow too large, and no compiler is left behind. */
+void an_signals_begin(void);
 /* From now on the first SIGINT or SIGTERM only sets a flag; the second one ends the process. A file size limit is an
  * error. */
 void an_interrupt_catch(void);

@@ -1,6 +1,7 @@
 /* common.c: exit codes, interruption, JSON on stdout. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "platform/platform.h"
 #include <anneal_tools.h>
 #include <math.h>
 #include <signal.h>
@@ -36,17 +37,38 @@ static void on_signal(int signal_number)
 {
     (void)signal_number;
     interrupted = 1;
+    an_interrupt_children(); /* a compiler that hangs would keep the run from its next look at the flag */
+}
+
+/* Where nothing is caught: the signal's usual way, with the compilers that run. */
+static void on_early_signal(int signal_number)
+{
+    an_interrupt_children();
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+static void catch (void (*handler)(int))
+{
+    static const int ends[] = {SIGINT, SIGTERM, SIGHUP};
+    for (size_t i = 0; i < AN_COUNT(ends); i++) {
+        struct sigaction was, action = {.sa_handler = handler, .sa_flags = SA_RESETHAND | SA_RESTART};
+        sigemptyset(&action.sa_mask);
+        sigaction(ends[i], NULL, &was);
+        if (ends[i] != SIGHUP || was.sa_handler != SIG_IGN) sigaction(ends[i], &action, NULL); /* nohup stays nohup */
+    }
+}
+
+void an_signals_begin(void)
+{
+    an_guard_maps();
+    signal(SIGXFSZ, SIG_IGN); /* a file that grows over a limit is an error with a sentence, not the end */
+    catch (on_early_signal);
 }
 
 void an_interrupt_catch(void)
 {
-    struct sigaction was, action = {.sa_handler = on_signal, .sa_flags = SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
-    sigaction(SIGHUP, NULL, &was);
-    if (was.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL); /* nohup stays nohup */
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows over a limit is an error with a sentence, not the end */
+    catch (on_signal);
 }
 
 bool an_interrupt_seen(void *unused)

@@ -119,6 +119,7 @@ int main(int argc, char **argv)
 {
     an_err err = {0};
     int exit_code = AN_EXIT_OK;
+    an_signals_begin();
     an_status status = run(&err, argc, argv, &exit_code);
     if (status == AN_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = an_fail(&err, AN_E_IO, "stdout cannot be written to");

@@ -209,6 +209,7 @@ an_status an_file_map(an_err *err, const char *path, an_map_file *out)
             status = fail_io(err, path, "map", errno);
         else
             *out = (an_map_file){data, (size_t)st.st_size};
+        if (status == AN_OK) an_guard_map(data, out->bytes, path);
     }
     close(fd);
     return status;
@@ -216,6 +217,7 @@ an_status an_file_map(an_err *err, const char *path, an_map_file *out)
 
 void an_file_unmap(an_map_file *m)
 {
+    an_guard_unmap(m->data);
     if (m->data != NULL) munmap((void *)(uintptr_t)m->data, m->bytes);
     *m = (an_map_file){0};
 }

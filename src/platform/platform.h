@@ -55,6 +55,17 @@ an_status an_file_write(an_err *err, const char *path, const void *data, size_t 
 
 an_status an_make_dirs(an_err *err, const char *path, unsigned mode); /* like mkdir -p; existing folders are fine */
 
+/* For programs (guard.c): from here on a mapped file that becomes shorter while it is read ends the process with a
+ * sentence and exit code 2, where the system would end it by SIGBUS. */
+void an_guard_maps(void);
+/* For a program's signal handler: kills the children of all an_spawn calls; later ones fail. */
+void an_interrupt_children(void);
+/* What files.c and process.c report to guard.c. False: the process was interrupted, and the child must go. */
+void an_guard_map(const void *data, size_t bytes, const char *path);
+void an_guard_unmap(const void *data);
+bool an_guard_child(int pid);
+void an_guard_reaped(int pid);
+
 /* Runs argv[0] with argv (no shell), stdin from /dev/null, output (stdout and stderr together, at most `cap` bytes
  * kept, NUL added) in `output`; kills it after timeout_s. *exit_code is the code, 128+n for a signal, -1 for a
  * timeout. */

@@ -95,7 +95,7 @@ static an_status start(an_err *err, child *c, const char *const *argv)
     }
     c->fd = fds[0];
     fcntl(c->fd, F_SETFL, O_NONBLOCK);
-    return AN_OK;
+    return an_guard_child(c->pid) ? AN_OK : an_fail(err, AN_E_ENV, "%s: not run, the program was interrupted", argv[0]);
 }
 
 /* Takes what is there; keeps the first cap - 1 bytes. */
@@ -127,6 +127,7 @@ static bool reap(child *c, int flags)
     while (r != 0 && errno == EINTR);
     if (r == 0 && info.si_pid == 0) return false;
     kill(-c->pid, SIGKILL);
+    an_guard_reaped(c->pid);
     pid_t got;
     do got = waitpid(c->pid, &status, 0);
     while (got < 0 && errno == EINTR);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_faults.sh: what goes wrong outside of the program: a full disk while a checkpoint is written, compilers and kernel
 # caches that do not work. A sentence, the right exit code, nothing lost, and the same bits as an undisturbed run.
-plan=5
+plan=7
 . "$(dirname "$0")/tap.sh"
 settings="$tiny max_iters=20 eval_interval=10 save_interval=5 log_interval=1 seed=5"
 
@@ -79,6 +79,41 @@ export ANNEAL_CC_TIMEOUT=0.5
 train_with cc_slow "did not finish" cc="$dir/slow" cache_dir="$dir/c4"
 unset ANNEAL_CC_TIMEOUT
 ok "without a working compiler a run says so, interprets its programs and ends in the same bits"
+
+# ---- one interruption is enough, while a compiler hangs as well
+compiler hanging 'sleep 611'
+# shellcheck disable=SC2086
+"$program" train macbook out="$dir/hang" $settings cc="$dir/hanging" cache_dir="$dir/c5" >/dev/null 2>"$dir/stderr" </dev/null &
+running=$!
+n=0
+while ! ls "$dir/c5"/work-* >/dev/null 2>&1 && [ $n -lt 300 ]; do sleep 0.1; n=$((n + 1)); done
+sleep 0.5
+kill -TERM $running
+wait $running
+code=$?
+code_is 130; says stderr "interrupted after"
+if ps ax 2>/dev/null | grep -q '[s]leep 611'; then fault "the compiler's child goes on"; fi
+if ls "$dir/c5"/work-* >/dev/null 2>&1; then fault "the folder it compiled in is left"; fi
+run resume "$dir/hang" --quiet
+code_is 0; equal "$(state_hash "$dir/hang")" "$whole" "state hash of the interrupted run"
+ok "one SIGTERM ends a run whose compiler hangs, with its children, and it resumes to the same bits"
+
+# ---- a file of data that becomes shorter
+awk 'BEGIN { for (i = 0; i < 60000; i++) printf "line %d\n", i }' >"$dir/text"
+# shellcheck disable=SC2086
+run prepare "$dir/text" out="$dir/tokens"
+code_is 0
+# shellcheck disable=SC2086
+"$program" train macbook data="$dir/tokens" out="$dir/cut" $settings max_iters=100000000 lr_decay_iters=100000000 --quiet >/dev/null 2>"$dir/stderr" </dev/null &
+running=$!
+n=0
+while [ ! -s "$dir/cut/metrics.jsonl" ] && [ $n -lt 300 ]; do sleep 0.1; n=$((n + 1)); done
+for f in train.bin val.bin; do cp "$dir/tokens/$f" "$dir/$f" && : >"$dir/tokens/$f"; done
+wait $running
+code=$?
+code_is 2; says stderr "became shorter while it was read"; one_line stderr
+[ -n "$(state_hash "$dir/cut")" ] || fault "the checkpoint is not whole"
+ok "data that becomes shorter while it is read: a sentence, exit 2, a whole checkpoint"
 
 # ---- caches
 mkdir "$dir/open" && chmod 777 "$dir/open"

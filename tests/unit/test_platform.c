@@ -539,6 +539,91 @@ static void a_wait_clock_counts_only_the_time_that_was_watched(void **state)
     assert_true(an_wait_clock_at(&c, 3999.25) == 0.5 + AN_WAIT_CLOCK_MOST);
 }
 
+/* Reads a mapped file that another program has cut, as a program that asked for the sentence. */
+static void read_cut_file(const char *path, int out)
+{
+    an_map_file m;
+    an_guard_maps();
+    dup2(out, STDERR_FILENO);
+    if (an_file_map(NULL, path, &m) != AN_OK || truncate(path, 0) != 0) _exit(90);
+    volatile char last = ((const char *)m.data)[m.bytes - 1];
+    (void)last;
+    _exit(91);
+}
+
+static void a_mapped_file_that_is_cut_ends_the_program_with_a_sentence(void **state)
+{
+    (void)state;
+    static char data[20000];
+    const char *path = test_path("cut");
+    char said[400] = "";
+    int fds[2], status;
+    test_write_file(path, data, sizeof data);
+    assert_int_equal(pipe(fds), 0);
+    const pid_t child = fork();
+    if (child == 0) read_cut_file(path, fds[1]);
+    close(fds[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(read(fds[0], said, sizeof said - 1) > 0);
+    close(fds[0]);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
+    assert_contains(said, path);
+    assert_contains(said, "became shorter while it was read");
+}
+
+static void on_alarm(int number)
+{
+    (void)number;
+    an_interrupt_children();
+}
+
+static void an_interrupted_program_ends_its_children_and_starts_no_more(void **state)
+{
+    (void)state;
+    int status;
+    const pid_t child = fork();
+    if (child == 0) {
+        char said[100];
+        int code = 0;
+        an_err err = {0};
+        const double begin = an_seconds();
+        signal(SIGALRM, on_alarm);
+        alarm(1);
+        an_spawn(&err, (const char *const[]){"/bin/sleep", "60", NULL}, 60, said, sizeof said, &code);
+        const bool ended = an_seconds() - begin < 30 && code == 128 + SIGKILL;
+        const an_status again = an_spawn(&err, (const char *const[]){"/bin/true", NULL}, 60, said, sizeof said, &code);
+        _exit(ended && again == AN_E_ENV && strstr(err.text, "interrupted") ? 0 : 1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void a_file_in_a_folder_of_others_is_a_regular_file_with_one_name(void **state)
+{
+    (void)state;
+    char place[1024], link_name[1100];
+    int fd;
+    snprintf(place, sizeof place, "%s", temp_text("place", "safe"));
+    snprintf(link_name, sizeof link_name, "%s.link", place);
+    an_err err = {0};
+    assert_int_equal(symlink(place, link_name), 0);
+    assert_int_equal(an_file_open(&err, link_name, O_RDWR | O_CREAT, &fd), AN_E_IO);
+    assert_contains(err.text, "symbolic link");
+    assert_int_equal(unlink(link_name), 0);
+    assert_int_equal(an_file_open(NULL, link_name, O_RDONLY, &fd), AN_OK); /* there is none */
+    assert_int_equal(fd, -1);
+    assert_int_equal(link(place, link_name), 0);
+    an_err_clear(&err);
+    assert_int_equal(an_file_open(&err, link_name, O_RDWR | O_APPEND, &fd), AN_E_IO);
+    assert_contains(err.text, "hard links");
+    assert_int_equal(unlink(link_name), 0);
+    assert_int_equal(mkfifo(link_name, 0600), 0);
+    an_err_clear(&err);
+    assert_int_equal(an_file_open(&err, link_name, O_RDONLY, &fd), AN_E_IO);
+    assert_contains(err.text, "not a regular file");
+    assert_text(place, "safe");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -570,6 +655,9 @@ int main(void)
         cmocka_unit_test(a_shared_object_is_loaded_by_name_or_its_absence_is_a_sentence),
         cmocka_unit_test(pages_are_zeroed_aligned_and_given_back),
         cmocka_unit_test(memory_in_use_follows_what_is_touched),
+        cmocka_unit_test(a_mapped_file_that_is_cut_ends_the_program_with_a_sentence),
+        cmocka_unit_test(an_interrupted_program_ends_its_children_and_starts_no_more),
+        cmocka_unit_test(a_file_in_a_folder_of_others_is_a_regular_file_with_one_name),
         cmocka_unit_test(time_goes_forward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
