@@ -252,8 +252,10 @@ AN_API void an_param_freeze(an_tensor *p, bool frozen); /* no gradient, no updat
 #define an_state(cx, name, dtype, shape, init) an_state_at(AN_AT, cx, name, dtype, shape, init)
 AN_API an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dtype, an_shape shape,
                               an_init init);
-/* The state takes `value` when the step ends; readers in this step see the old value. Where the device can,
- * an_where(an_eq(iota, i), row, state) assigned to that state writes one row in place. */
+/* The state takes `value` when the step ends; readers in this step see the old value. Several assignments to one state
+ * take effect in the order of the calls: where a later value reads the state, it reads what the earlier one assigned. So
+ * do an optimizer's update and an assignment to a parameter; two updates of one parameter in a step are refused. Where
+ * the device can, an_where(an_eq(iota, i), row, state) assigned to that state writes one row in place. */
 #define an_assign(state, value) an_assign_at(AN_AT, state, value)
 AN_API void an_assign_at(const char *at, an_tensor *state, an_tensor *value);
 

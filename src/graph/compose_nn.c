@@ -95,8 +95,8 @@ static void move_running(an_tensor *running, an_tensor *batch, double momentum)
     an_tensor *old = CAST(running, (an_dtype)batch->dtype);
     an_tensor *now = an_make_reshape(batch, 1, running->shape);
     an_tensor *next = ADD(MUL(old, NUM(old, 1 - momentum)), MUL(now, NUM(now, momentum)));
-    an_tensor *src[2] = {running, CAST(next, (an_dtype)running->dtype)};
-    an_make_call(AN_OP_ASSIGN, 2, src, 0, NULL);
+    next = CAST(next, (an_dtype)running->dtype);
+    if (!next->poison) an_graph_assign(running->g, running, next, running->g->at);
 }
 
 an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_tensor *bias, an_tensor *running_mean,

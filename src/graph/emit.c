@@ -103,7 +103,7 @@ void an_graph_reset(an_graph *g)
     g->previous = ended;
     an_arena_reset(&g->arena);
     memset(g->cse, 0, (size_t)g->cap_cse * sizeof *g->cse);
-    g->n = g->n_grad = g->n_rules = 0;
+    g->n = g->n_grad = g->n_rules = g->n_assigns = 0;
     g->grad = NULL;
     g->id_ranges = NULL;
     g->rand_ordinal = 0;
@@ -124,6 +124,7 @@ void an_graph_close(an_graph *g)
     free(g->scopes);
     free(g->scope_parent);
     free(g->rules);
+    free(g->assign);
     *g = (an_graph){0};
 }
 

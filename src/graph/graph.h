@@ -126,6 +126,8 @@ struct an_graph {
     an_rule *rules;                      /* [n_rules], of this step */
     an_id_range *id_ranges;              /* of this step */
     int32_t n_rules, cap_rules;
+    int32_t *assign; /* [n_assigns] ASSIGN nodes that have not run */
+    int32_t n_assigns, cap_assigns;
     an_dtype matmul_dtype;         /* the policy: an_linear and attention cast to it */
     int64_t most_logits;           /* the policy: more are made piece by piece; 0: 2^28 */
     const char *device_name;       /* for sentences; may be NULL */
@@ -166,6 +168,16 @@ uint32_t an_graph_stream(an_graph *g);
 
 /* The only door into the array: checks the row's rules, folds, merges with an equal node, appends. Never NULL. */
 struct an_tensor *an_emit(an_graph *g, const an_emit_args *e);
+
+/* Assignments, ordered: the state behind `leaf` takes `value` at the end of the step. Where `value` reads a state that this
+ * step has assigned already, it is built on the assigned value (assign.c). Returns the ASSIGN node, or poison. */
+struct an_tensor *an_graph_assign(an_graph *g, struct an_tensor *leaf, struct an_tensor *value, const char *at);
+/* The newest ASSIGN node of this state that has not run; -1: none. */
+int32_t an_graph_last_assign(const an_graph *g, const struct an_tensor *state);
+/* `value`, emitted again with `by` wherever it reads `leaf`; the same node where it does not. */
+struct an_tensor *an_graph_substitute(an_graph *g, struct an_tensor *value, const struct an_tensor *leaf,
+                                      const struct an_tensor *by);
+void an_graph_assigns_ran(an_graph *g); /* the step ran: leaves hold the assigned values now */
 
 /* A tensor that outlives resets; its LEAF {kind,index} enters the array at first use. */
 struct an_tensor *an_persistent(an_graph *g, an_leaf kind, int index, an_dtype dtype, int rank, const int32_t *shape);

@@ -8,6 +8,7 @@
  */
 #include "optim/grad_accumulate.h"
 #include "optim/loss_scaler.h"
+#include "runtime/assign.h"
 #include "runtime/param_blocks.h"
 
 #include <math.h>
@@ -24,7 +25,7 @@ static double power(double x, int64_t n)
 static void adamw_block(an_ctx *cx, const char *at, int b, an_tensor *g, an_tensor *ok, an_tensor *factor,
                         const an_adamw_options *o, an_tensor *rate, an_tensor *keep, an_tensor *root)
 {
-    an_tensor *p = an_block_tensor(cx, b, AN_ROLE_PARAM, NULL), *m = an_block_tensor(cx, b, AN_ROLE_M, "first moments"),
+    an_tensor *p = an_block_params(cx, b, at), *m = an_block_tensor(cx, b, AN_ROLE_M, "first moments"),
               *v = an_block_tensor(cx, b, AN_ROLE_V, "second moments");
     if (factor) g = an_mul_at(at, g, factor);
     an_tensor *m1 = an_add_at(at, an_mul_num_at(at, m, o->beta1), an_mul_num_at(at, g, 1 - o->beta1));
@@ -34,7 +35,7 @@ static void adamw_block(an_ctx *cx, const char *at, int b, an_tensor *g, an_tens
     an_tensor *p1 = an_sub_at(at, p0, an_mul_at(at, rate, an_div_at(at, m1, denominator)));
     an_assign_at(at, m, an_where_at(at, ok, m1, m));
     an_assign_at(at, v, an_where_at(at, ok, v1, v));
-    an_assign_at(at, p, an_where_at(at, ok, p1, p));
+    an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL), an_where_at(at, ok, p1, p));
 }
 
 an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o)

@@ -128,6 +128,13 @@ static bool all_frozen(const an_ctx *cx)
     return cx->n_blocks > 0;
 }
 
+/* Has an optimizer of this step updated block b? */
+static bool updated(const an_ctx *cx, int b)
+{
+    const an_tensor *p = cx->block[b].tensor[AN_ROLE_PARAM];
+    return p && an_graph_last_assign(&cx->graph, p) >= 0;
+}
+
 bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, an_tensor *grad[AN_MAX_BLOCKS],
                      an_tensor **norm)
 {
@@ -139,6 +146,14 @@ bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, a
         an_poison(&cx->graph, AN_E_UNSUPPORTED, at, "%s: more than 64 parameter blocks", who);
         return false;
     }
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (updated(cx, b)) {
+            an_poison(&cx->graph, AN_E_USAGE, at,
+                      "%s: an optimizer has updated these parameters in this step already; run an_eval and an_reset "
+                      "between two updates",
+                      who);
+            return false;
+        }
     an_scope_push(cx, "optimizer");
     for (int b = 0; b < cx->n_blocks; b++) {
         grad[b] = cx->block[b].frozen ? NULL : gradient_of(cx, at, b);

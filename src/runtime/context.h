@@ -5,7 +5,7 @@
  *
  * A module is a header and a source file of the same name. A module calls only modules to its left:
  *
- *     context <- in_flight, buffers <- variables <- param_blocks, stores, persist
+ *     context <- in_flight, buffers <- variables <- param_blocks, stores <- assign, persist
  *             <- plan_cache <- memory <- execute, oracle_eval <- results <- eval <- open
  *
  * report, introspect and check_kernels read all of it. optim/ comes after runtime/ and is reached from here only through

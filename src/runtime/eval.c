@@ -92,6 +92,7 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
     cx->ran = c;
     if (cx->hooks) cx->hooks->completed(cx);
     cx->effects_from = cx->graph.n;
+    an_graph_assigns_ran(&cx->graph);
     swap_roots(cx, n);
     cx->root_epoch = cx->graph.epoch;
     return an_note_peek(cx);

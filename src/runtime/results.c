@@ -65,11 +65,21 @@ static void copy_from_host(const an_ctx *cx, const an_tensor *node, void *dst, s
     }
 }
 
+/* On the device "ref": a root that is a parameter or state is read after the step, as a plan's is; the others were kept. */
+static an_status fetch_from_oracle(an_ctx *cx, int which, const an_tensor *node, void *dst, size_t bytes)
+{
+    while (node->op == AN_OP_RESHAPE) node = cx->graph.node[node->src[0]];
+    if (node->op != AN_OP_LEAF || node->attr[0] == AN_LEAF_INPUT || node->attr[0] == AN_LEAF_SCALAR)
+        return an_oracle_read(cx, which, dst, bytes);
+    const an_leaf_place place = an_leaf_place_of(cx, (an_leaf)node->attr[0], (int)node->attr[1]);
+    return read_slot(cx, place.slot, place.offset, dst, bytes);
+}
+
 /* Reads root number `which`, after every step in flight. */
 static an_status fetch(an_ctx *cx, int which, const an_tensor *node, void *dst, size_t bytes)
 {
     int64_t offset;
-    if (an_is_ref(cx)) return an_oracle_read(cx, which, dst, bytes);
+    if (an_is_ref(cx)) return fetch_from_oracle(cx, which, node, dst, bytes);
     const int32_t slot = place_of(cx, which, node, &offset);
     if (slot == AN_SLOT_INPUT) {
         copy_from_host(cx, node, dst, bytes);

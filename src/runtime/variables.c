@@ -141,40 +141,6 @@ const char *an_name_of(const an_tensor *t)
     return NULL;
 }
 
-void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
-{
-    if (!state || !value) return;
-    if (state->poison || value->poison) return;
-    an_ctx *cx = state->g->owner;
-    an_tensor *s = an_use(&cx->graph, state, at, "an_assign"), *v = an_use(&cx->graph, value, at, "an_assign");
-    if (s->poison || v->poison) return;
-    if (s->op != AN_OP_LEAF || s->attr[0] == AN_LEAF_INPUT || s->attr[0] == AN_LEAF_SCALAR) {
-        char shape[128];
-        an_poison(&cx->graph, AN_E_USAGE, at,
-                  "an_assign: the target is the result of %s, %s %s; it must be a state or parameter",
-                  an_ops[s->op].name, an_dtype_name((an_dtype)s->dtype),
-                  an_shape_text(s->rank, s->shape, shape, sizeof shape));
-        return;
-    }
-    if (s->dtype != v->dtype || s->rank != v->rank || memcmp(s->shape, v->shape, sizeof *s->shape * s->rank)) {
-        char have[128], got[128];
-        const char *name = an_name_of(state);
-        bool shapes = s->rank != v->rank || memcmp(s->shape, v->shape, sizeof *s->shape * s->rank);
-        an_poison(&cx->graph, shapes ? AN_E_SHAPE : AN_E_DTYPE, at, "an_assign: \"%s\" is %s %s; it cannot take %s %s",
-                  name ? name : "a block", an_dtype_name((an_dtype)s->dtype),
-                  an_shape_text(s->rank, s->shape, have, sizeof have), an_dtype_name((an_dtype)v->dtype),
-                  an_shape_text(v->rank, v->shape, got, sizeof got));
-        return;
-    }
-    an_emit(&cx->graph, &(an_emit_args){.op = AN_OP_ASSIGN,
-                                        .dtype = (an_dtype)s->dtype,
-                                        .rank = s->rank,
-                                        .shape = s->shape,
-                                        .n_src = 2,
-                                        .src = (an_tensor *[]){s, v},
-                                        .at = at});
-}
-
 /* ---------------------------------------------------------------------------------------------- this step's data */
 
 static an_tensor *leaf(an_ctx *cx, const char *at, an_leaf kind, int index, an_dtype dtype, int rank,

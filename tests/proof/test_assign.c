@@ -121,6 +121,107 @@ static float weight_after(int refused_first, int planned_first)
     return w0[0] + w0[5];
 }
 
+/* Both assignments read the state: the second starts from what the first made of it. */
+static void count_twice(an_ctx *cx, an_tensor **s, an_tensor *x)
+{
+    (void)cx;
+    an_assign(s[0], an_add_num(an_mul_num(s[0], 0.5), 1));
+    an_assign(s[1], an_mul(s[0], x));
+    an_assign(s[0], an_add(an_mul_num(s[0], 0.5), an_exp(x)));
+    an_assign(s[0], an_softmax(an_mul(s[0], s[2]), 0));
+}
+static void an_assignment_that_reads_an_assigned_state_starts_from_the_assigned_value(void **state)
+{
+    (void)state;
+    everywhere_as_on_the_oracle(count_twice);
+    static const float x[N] = {0.5f, -1, 2, 0.25f, -3};
+    for (int ref = 0; ref < 2; ref++) {
+        an_ctx *cx = an_open(&(an_options){.device = ref ? "ref" : "cpu", .cc = "none", .threads = 1});
+        an_tensor *s = an_state(cx, "s", AN_F32, AN_SHAPE(N), AN_FILL(3)), *in = an_input(cx, AN_F32, AN_SHAPE(N), x);
+        float got[N];
+        an_assign(s, an_add(an_mul_num(s, 2), in));
+        an_assign(s, an_add_num(an_mul_num(s, 10), 1));
+        assert_int_equal(an_eval(s), AN_OK);
+        assert_int_equal(an_read(s, got, sizeof got), AN_OK);
+        for (int i = 0; i < N; i++) assert_true(got[i] == 10 * (2 * 3 + x[i]) + 1);
+        an_assign(s, an_add_num(s, 1)); /* the first two have run: this one starts from what they left */
+        assert_int_equal(an_eval(s), AN_OK);
+        assert_int_equal(an_read(s, got, sizeof got), AN_OK);
+        for (int i = 0; i < N; i++) assert_true(got[i] == 10 * (2 * 3 + x[i]) + 2);
+        an_close(cx);
+    }
+}
+
+/* As PyTorch does it for a module called twice: 0.9 (0.9 m + 0.1 a) + 0.1 b. */
+static void batch_norm_called_twice_moves_shared_statistics_twice(void **state)
+{
+    (void)state;
+    static const float a[4] = {1, 2, 3, 6}, b[4] = {-1, 0, 4, 5}; /* means 3 and 2, variances 14/3 and 26/3 */
+    for (int ref = 0; ref < 2; ref++) {
+        an_ctx *cx = an_open(&(an_options){.device = ref ? "ref" : "cpu", .cc = "none", .threads = 1});
+        an_tensor *mean = an_state(cx, "mean", AN_F32, AN_SHAPE(1), AN_FILL(10)),
+                  *var = an_state(cx, "var", AN_F32, AN_SHAPE(1), AN_FILL(1));
+        an_tensor *y = an_batch_norm(an_input(cx, AN_F32, AN_SHAPE(4, 1), a), NULL, NULL, mean, var, 0.1, 1e-5, true);
+        an_tensor *z = an_batch_norm(an_input(cx, AN_F32, AN_SHAPE(4, 1), b), NULL, NULL, mean, var, 0.1, 1e-5, true);
+        assert_int_equal(an_eval(mean, var, y, z), AN_OK);
+        assert_true(fabs(an_item(mean) - (0.9 * (0.9 * 10 + 0.1 * 3) + 0.1 * 2)) < 1e-5);
+        assert_true(fabs(an_item(var) - (0.9 * (0.9 * 1 + 0.1 * 14 / 3) + 0.1 * 26 / 3)) < 1e-5);
+        an_close(cx);
+    }
+}
+
+/* w is one of three parameters in a block; dL/dp is 1 for every element, so an update subtracts 0.5. */
+static void assigned_and_updated(bool assign_first, const char *device, float w[N], float beside[3])
+{
+    an_ctx *cx = an_open(&(an_options){.device = device, .cc = "none", .threads = 1});
+    an_tensor *before = an_param(cx, "before", AN_F32, AN_SHAPE(3), AN_FILL(7)),
+              *p = an_param(cx, "w", AN_F32, AN_SHAPE(N), AN_FILL(4)),
+              *after = an_param(cx, "after", AN_F32, AN_SHAPE(2), AN_FILL(8));
+    an_backward(an_add(an_add(an_sum(p, AN_ALL), an_sum(before, AN_ALL)), an_sum(after, AN_ALL)));
+    if (!assign_first) an_sgd(cx, 0.5);
+    an_assign(p, an_mul_num(p, 10));
+    if (assign_first) an_sgd(cx, 0.5);
+    if (an_eval_effects(cx) != AN_OK) fail_msg("%s", an_error(cx));
+    assert_int_equal(an_persist_read(cx, an_persist_find(cx, "w"), w, N * sizeof *w), AN_OK);
+    assert_int_equal(an_persist_read(cx, an_persist_find(cx, "before"), beside, 3 * sizeof *beside), AN_OK);
+    an_close(cx);
+}
+static void a_parameter_is_updated_and_assigned_in_the_order_of_the_calls(void **state)
+{
+    (void)state;
+    static const char *const devices[] = {"ref", "cpu"};
+    float w[N], beside[3];
+    for (int d = 0; d < 2; d++)
+        for (int first = 0; first < 2; first++) {
+            assigned_and_updated(first, devices[d], w, beside);
+            for (int i = 0; i < N; i++)
+                if (w[i] != (first ? 39.5f : 35.0f))
+                    fail_msg("%s: assigned %s: %g", devices[d], first ? "first" : "last", w[i]);
+            for (int i = 0; i < 3; i++) assert_true(beside[i] == 6.5f);
+        }
+}
+
+static void two_updates_of_a_parameter_in_a_step_are_refused(void **state)
+{
+    (void)state;
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .cc = "none", .threads = 1});
+    an_tensor *w = an_param(cx, "w", AN_F32, AN_SHAPE(4, 3), AN_NORMAL(1));
+    backward(cx, w, 0, 2);
+    an_sgd(cx, 0.1);
+    backward(cx, w, 1, 2);
+    an_adamw(cx, (an_adamw_options){.lr = 0.1});
+    assert_int_equal(an_eval_effects(cx), AN_E_USAGE);
+    if (!strstr(an_error(cx), "an_adamw: an optimizer has updated these parameters in this step already"))
+        fail_msg("%s", an_error(cx));
+    an_reset(cx);
+    for (int i = 0; i < 2; i++) { /* with an_eval between, one step may do both */
+        an_tensor *loss = backward(cx, w, i, 2);
+        an_sgd(cx, 0.1);
+        assert_int_equal(an_eval(loss), AN_OK);
+    }
+    an_close(cx);
+}
+
 static void a_refused_or_only_planned_update_leaves_no_trace(void **state)
 {
     (void)state;
@@ -151,6 +252,10 @@ int main(void)
         cmocka_unit_test(states_swap),
         cmocka_unit_test(a_shift_register_shifts_by_one),
         cmocka_unit_test(the_last_assignment_wins),
+        cmocka_unit_test(an_assignment_that_reads_an_assigned_state_starts_from_the_assigned_value),
+        cmocka_unit_test(batch_norm_called_twice_moves_shared_statistics_twice),
+        cmocka_unit_test(a_parameter_is_updated_and_assigned_in_the_order_of_the_calls),
+        cmocka_unit_test(two_updates_of_a_parameter_in_a_step_are_refused),
         cmocka_unit_test(a_refused_or_only_planned_update_leaves_no_trace),
         cmocka_unit_test(a_sum_of_seventy_inputs_and_a_deep_chain_run),
     };
