@@ -128,6 +128,9 @@ AN_API void an_close(an_ctx *cx);
 /* The first sentence recorded since an_error_clear, or NULL. */
 AN_API const char *an_error(const an_ctx *cx);
 AN_API an_status an_error_status(const an_ctx *cx);
+/* What a status means, in one sentence: for a call that was given no context to record a sentence in, as an_eval(NULL).
+ * Never NULL. */
+AN_API const char *an_status_text(an_status status);
 AN_API void an_error_clear(an_ctx *cx);
 
 /* Ends the step: every tensor but parameters and states is gone. Also clears a building error. */
@@ -141,7 +144,7 @@ AN_API void an_scope_pop(an_ctx *cx);
 /* ---- running */
 
 /* Plans (or finds the plan of) everything needed for the given tensors and all effects recorded since the last eval or
- * reset, and runs it. an_eval(a, b, c): up to 16 tensors, of one context. With `cx` alone use an_eval_effects(cx).
+ * reset, and runs it. an_eval(a, b, c): any number of tensors, of one context. With `cx` alone use an_eval_effects(cx).
  * On a GPU it returns when the work has been handed over: a few steps may be under way, in order; a read waits. What
  * fails on the way there is said by the next call that waits or evaluates, and by each after it: nothing of that step
  * is read, nothing behind it has changed a parameter. On the CPU the work is done when it returns. */

@@ -240,6 +240,9 @@ static an_tensor *refuse_use(an_graph *g, const an_tensor *t, const char *at, co
 an_tensor *an_use(an_graph *g, an_tensor *t, const char *at, const char *op)
 {
     if (t == NULL) return an_poison(g, AN_E_USAGE, at, "%s: an operand is NULL", op);
+    if (t->poison && t->g != g)
+        return an_poison(g, AN_E_USAGE, at, "%s: an operand is the result of an operation that failed %s", op,
+                         t->g ? "in another context" : "because its own operands are NULL");
     if (t->poison) return g->poison;
     if (t->g == g && t->id >= 0 && t->leaf_epoch == g->epoch) return t;
     if (t->g == g && t->id < 0) return use_leaf(g, t, at);

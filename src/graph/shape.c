@@ -584,6 +584,10 @@ an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *ran
     if (e->rank < 0 || e->rank > AN_MAX_RANK)
         return refuse(&r, AN_E_SHAPE, "%d axes; at most %d are possible", e->rank, AN_MAX_RANK);
     for (int i = 0; i < e->rank; i++)
-        if (e->shape[i] < 0) return refuse(&r, AN_E_SHAPE, "axis %d has length %d", i, e->shape[i]);
+        if (e->shape[i] < 0) /* an_merge says so: the product of several axes */
+            return refuse(&r, AN_E_SHAPE,
+                          "it works on axes joined to one, and they have more than %d elements together: split "
+                          "the tensor",
+                          INT32_MAX);
     return by_class(&r);
 }

@@ -19,6 +19,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LINE = 128, THREADS_MAX = 1024 }; /* two 64-byte lines: the prefetcher fetches in pairs; 128 on Apple's cores */
 enum { STACK_BYTES = 4 << 20 };          /* the same everywhere; macOS gives threads 512 KiB by itself */
@@ -46,6 +47,7 @@ struct an_pool {
     pthread_mutex_t mutex;
     pthread_cond_t work, finished;
     int threads;
+    pid_t process; /* that started the workers: a forked child has the memory and none of the threads */
     double spin_seconds;
     worker *workers; /* [threads - 1] that were started */
 };
@@ -137,7 +139,7 @@ static bool finished_soon(an_pool *p, int64_t n)
 
 void an_pool_run(an_pool *p, int64_t n_tasks, an_pool_fn fn, void *arg)
 {
-    if (p == NULL || p->threads == 1 || n_tasks <= 1) {
+    if (p == NULL || p->threads == 1 || n_tasks <= 1 || p->process != getpid()) {
         for (int64_t i = 0; i < n_tasks; i++) fn(arg, i, 0);
         return;
     }
@@ -186,6 +188,7 @@ an_status an_pool_open(an_err *err, int threads, an_pool **out)
     if (p == NULL) return an_fail_nomem(err, "thread pool", sizeof *p);
     memset(p, 0, sizeof *p);
     p->threads = 1;
+    p->process = getpid();
     p->spin_seconds = threads <= cores ? SPIN_SECONDS : SPIN_SECONDS_CROWDED;
     p->workers = calloc((size_t)threads, sizeof *p->workers);
     if (p->workers == NULL) {
@@ -206,12 +209,14 @@ an_status an_pool_open(an_err *err, int threads, an_pool **out)
 void an_pool_close(an_pool *p)
 {
     if (p == NULL) return;
-    atomic_store(&p->stop, true);
-    announce(p, INT64_MAX);
-    for (int i = 0; i + 1 < p->threads; i++) pthread_join(p->workers[i].thread, NULL);
-    pthread_cond_destroy(&p->work);
-    pthread_cond_destroy(&p->finished);
-    pthread_mutex_destroy(&p->mutex);
+    if (p->process == getpid()) { /* a forked child has no workers to join, and may find the mutex locked for ever */
+        atomic_store(&p->stop, true);
+        announce(p, INT64_MAX);
+        for (int i = 0; i + 1 < p->threads; i++) pthread_join(p->workers[i].thread, NULL);
+        pthread_cond_destroy(&p->work);
+        pthread_cond_destroy(&p->finished);
+        pthread_mutex_destroy(&p->mutex);
+    }
     free(p->workers);
     free(p);
 }

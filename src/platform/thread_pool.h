@@ -14,7 +14,7 @@ int an_pool_threads(const an_pool *p); /* p may be NULL: 1 */
 
 /* Runs fn(arg, task, thread) for every task in [0, n_tasks), dynamically scheduled, and returns when all are done.
  * `thread` is in [0, an_pool_threads(p)), 0 is the caller: index per-thread scratch with it. Not reentrant.
- * p may be NULL: everything runs in the caller. */
+ * p may be NULL: everything runs in the caller, as it does in a process forked from the one that opened the pool. */
 typedef void (*an_pool_fn)(void *arg, int64_t task, int thread);
 void an_pool_run(an_pool *p, int64_t n_tasks, an_pool_fn fn, void *arg);
 

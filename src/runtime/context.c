@@ -19,6 +19,27 @@ an_status an_error_status(const an_ctx *cx)
     return cx ? cx->err.code : AN_E_NOMEM;
 }
 
+const char *an_status_text(an_status status)
+{
+    static const char *const text[] = {
+        [AN_OK] = "there was no error",
+        [AN_E_USAGE] =
+            "a wrong argument: a tensor or context is NULL, or the result of an operation whose operands are NULL",
+        [AN_E_SHAPE] = "shapes, axes or ranks do not fit",
+        [AN_E_DTYPE] = "the operation does not take this dtype",
+        [AN_E_CONTEXT] = "a tensor belongs to another context, or an_reset has ended it",
+        [AN_E_NOMEM] = "the host or the device has no memory",
+        [AN_E_BUDGET] = "the plan does not fit the memory budget",
+        [AN_E_ENV] = "something outside is missing or refuses: a compiler, the cache, a driver",
+        [AN_E_DEVICE] = "the device failed or disappeared",
+        [AN_E_IO] = "a file cannot be read or written, or is damaged",
+        [AN_E_DATA] = "data is out of range: an id or a label",
+        [AN_E_NUMERIC] = "NaN or infinity where training cannot go on",
+        [AN_E_UNSUPPORTED] = "this is not supported",
+        [AN_E_INTERNAL] = "an internal check failed: please report it"};
+    return (size_t)status < AN_COUNT(text) ? text[status] : "an unknown status";
+}
+
 void an_error_clear(an_ctx *cx)
 {
     if (cx) an_err_clear(&cx->err);

@@ -104,7 +104,6 @@ struct an_ctx {
     an_arena step;    /* this step's input data */
     an_options options;
     uint64_t step_number, sample;
-    const char *warning; /* NULL: none */
 
     /* open.c */
     const an_backend *backend;

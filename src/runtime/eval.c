@@ -16,6 +16,10 @@
 static an_status find_roots(an_ctx *cx, const char *at, const char *who, an_tensor *const *t, int n)
 {
     for (int i = 0; i < n; i++) {
+        if (!t[i]) {
+            an_poison(&cx->graph, AN_E_USAGE, at, "%s: tensor %d of %d is NULL", who, i + 1, n);
+            return cx->err.code;
+        }
         if (!an_grow((void **)&cx->asked, i, &cx->cap_asked, sizeof *cx->asked))
             return an_fail_nomem(&cx->err, who, sizeof *cx->asked * (size_t)n);
         const an_tensor *node = an_use(&cx->graph, t[i], at, who);
@@ -100,8 +104,8 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
 
 static an_ctx *ctx_of(an_tensor *const *t, int n)
 {
-    for (int i = 0; i < n; i++)
-        if (t[i]) return t[i]->g->owner;
+    for (int i = 0; t && i < n; i++)
+        if (t[i] && t[i]->g) return t[i]->g->owner;
     return NULL;
 }
 

@@ -93,9 +93,5 @@ an_status an_memory_limits(an_ctx *cx, double low, double high)
                        high);
     cx->options.low_watermark = low;
     cx->options.high_watermark = high;
-    cx->warning = NULL;
-    if (high < 0)
-        cx->warning = "the high watermark is off: a step that does not fit may make the whole machine swap, or be "
-                      "killed by the system";
     return AN_OK;
 }

@@ -101,7 +101,9 @@ static an_status ready_entry(an_ctx *cx, int i, size_t bytes, entry *out)
 
 an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
 {
-    if (!cx || (!dst && bytes)) return AN_E_USAGE;
+    if (!cx) return AN_E_USAGE;
+    if (!dst && bytes)
+        return an_fail(&cx->err, AN_E_USAGE, "an_persist_read: there is no memory to read to: dst is NULL");
     entry p;
     AN_TRY(ready_entry(cx, i, bytes, &p));
     return cx->backend->read(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, dst, bytes);
@@ -109,7 +111,8 @@ an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
 
 an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
 {
-    if (!cx || (!src && bytes)) return AN_E_USAGE;
+    if (!cx) return AN_E_USAGE;
+    if (!src && bytes) return an_fail(&cx->err, AN_E_USAGE, "an_persist_write: there is nothing to write: src is NULL");
     entry p;
     AN_TRY(ready_entry(cx, i, bytes, &p));
     return cx->backend->write(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, src, bytes);

@@ -30,18 +30,41 @@ an_status an_report(const an_ctx *cx, an_bill *out)
     return AN_OK;
 }
 
+/* Settings that do nothing here, or may do harm. */
+static void warnings(const an_ctx *cx, an_text *t)
+{
+    if (cx->options.high_watermark < 0)
+        an_text_printf(
+            t, "the high watermark is off: a step that does not fit may make the whole machine swap, or be killed "
+               "by the system");
+    if (!cx->options.tf32 || !cx->device || cx->backend->plans_only) return;
+    const char *before = t->len ? "; " : "";
+    const an_dtype gemm = cx->graph.matmul_dtype;
+    if (!cx->backend->target(cx->device)->tf32)
+        an_text_printf(t, "%stf32 is asked for and has no effect: %s multiplies float32 unrounded", before,
+                       cx->backend->name);
+    else if (gemm == AN_BF16 || gemm == AN_F16)
+        an_text_printf(t,
+                       "%stf32 has little effect: matrix products are made in %s, and tf32 is about those in float32",
+                       before, an_dtype_name(gemm));
+}
+
 const char *an_report_text(an_ctx *cx, const char *what)
 {
     if (!cx || !what) return NULL;
     if (!strcmp(what, "device")) return cx->device_text;
     if (!strcmp(what, "miss")) return cx->miss;
-    if (!strcmp(what, "warning")) return cx->warning;
+    an_text t = {0};
+    if (!strcmp(what, "warning")) {
+        warnings(cx, &t);
+        free(cx->text);
+        return cx->text = t.data;
+    }
     if (!cx->last) return NULL;
     if (!strcmp(what, "note")) return cx->last->stats.note;
     if (!strcmp(what, "plan")) return cx->last->plan->text_plan;
     if (!strcmp(what, "memory")) return cx->last->plan->text_memory;
     if (strcmp(what, "kernels") && strcmp(what, "time") && strcmp(what, "chips")) return NULL;
-    an_text t = {0};
     const an_plan *p = cx->last->plan;
     if (!strcmp(what, "kernels")) {
         an_render_plan(cx->backend->target(cx->device)->dialect, p, &t);

@@ -112,8 +112,12 @@ static an_status read_root(an_ctx *cx, const char *at, an_tensor *t, void *dst, 
 
 an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes)
 {
-    if (!t || !dst) return AN_E_USAGE;
+    if (!t || !t->g) return AN_E_USAGE;
     an_ctx *cx = t->g->owner;
+    if (!dst && bytes) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "an_read: there is no memory to read to: dst is NULL");
+        return cx->err.code;
+    }
     AN_TRY(read_root(cx, at, t, dst, bytes));
     an_sync_note(cx, at);
     return AN_OK;
@@ -122,8 +126,8 @@ an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes)
 double an_item_at(const char *at, an_tensor *t)
 {
     _Alignas(8) char raw[8] = {0};
-    if (!t) return NAN;
-    if (t->numel != 1) {
+    if (!t || !t->g) return NAN;
+    if (!t->poison && t->numel != 1) {
         an_poison(t->g, AN_E_SHAPE, at, "an_item: the tensor has %lld elements, not 1", (long long)t->numel);
         return NAN;
     }

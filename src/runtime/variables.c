@@ -5,6 +5,7 @@
  */
 #include "runtime/variables.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,6 +52,42 @@ static an_tensor *same_again(an_ctx *cx, const char *at, const char *what, const
                      an_dtype_name(dtype), an_shape_text(rank, shape, want, sizeof want));
 }
 
+/* Is `name` free for a new parameter (`what`) or state? Both are found by name in a checkpoint, and so are moments. */
+static bool check_name(an_ctx *cx, const char *at, const char *what, const char *name)
+{
+    const bool param = !strcmp(what, "an_param");
+    bool taken = false;
+    for (int i = 0; !param && i < cx->n_params; i++) taken |= !strcmp(cx->param[i].name, name);
+    for (int i = 0; param && i < cx->n_states; i++) taken |= !strcmp(cx->state[i].name, name);
+    if (taken)
+        an_poison(&cx->graph, AN_E_USAGE, at, "%s: \"%s\" is a %s already; give one of them another name", what, name,
+                  param ? "state" : "parameter");
+    const bool moment = !strncmp(name, "optimizer.m.", 12) || !strncmp(name, "optimizer.v.", 12);
+    if (moment && !taken)
+        an_poison(
+            &cx->graph, AN_E_USAGE, at,
+            "%s: \"%s\": names that begin with optimizer.m. and optimizer.v. are those of moments; choose another",
+            what, name);
+    return !taken && !moment;
+}
+
+static bool check_init(an_ctx *cx, const char *at, const char *what, const char *name, an_init init)
+{
+    const bool random = init.kind == 2 || init.kind == 3;
+    if (init.kind < 0 || init.kind > 3)
+        an_poison(
+            &cx->graph, AN_E_USAGE, at,
+            "%s: \"%s\": %d is no kind of initial values; use AN_ZEROS, AN_ONES, AN_FILL, AN_NORMAL or AN_UNIFORM",
+            what, name, init.kind);
+    else if (random && (!isfinite(init.a) || !isfinite(init.b)))
+        an_poison(&cx->graph, AN_E_USAGE, at,
+                  "%s: \"%s\": initial values are drawn with %g and %g, which must be finite", what, name, init.a,
+                  init.b);
+    else
+        return true;
+    return false;
+}
+
 an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dtype, an_shape s, an_init init)
 {
     int32_t shape[AN_MAX_RANK];
@@ -65,6 +102,7 @@ an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     for (int i = 0; i < cx->n_params; i++)
         if (!strcmp(cx->param[i].name, name))
             return same_again(cx, at, "an_param", name, cx->param[i].tensor, dtype, s.rank, shape);
+    if (!check_name(cx, at, "an_param", name) || !check_init(cx, at, "an_param", name, init)) return cx->graph.poison;
     an_param_info p = {.name = an_arena_strdup(&cx->forever, name), .init = init, .decay = s.rank >= 2, .block = -1};
     p.tensor = p.name ? an_persistent(&cx->graph, AN_LEAF_PARAM, cx->n_params, dtype, s.rank, shape) : NULL;
     if (!p.tensor || p.tensor->poison || !an_grow((void **)&cx->param, cx->n_params, &cx->cap_params, sizeof p)) {
@@ -87,6 +125,7 @@ an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     for (int i = 0; i < cx->n_states; i++)
         if (!strcmp(cx->state[i].name, name))
             return same_again(cx, at, "an_state", name, cx->state[i].tensor, dtype, s.rank, shape);
+    if (!check_name(cx, at, "an_state", name) || !check_init(cx, at, "an_state", name, init)) return cx->graph.poison;
     an_state_info st = {.name = an_arena_strdup(&cx->forever, name), .init = init, .store = -1};
     st.tensor = st.name ? an_persistent(&cx->graph, AN_LEAF_STATE, cx->n_states, dtype, s.rank, shape) : NULL;
     if (st.tensor && !st.tensor->poison)

@@ -2,6 +2,7 @@
  * wrong shape, dtype or id. The sentence names the file and line, the operation, the shapes, the scope and, where two
  * contexts are involved, both devices; and the context works again after an_reset. */
 #include <anneal.h>
+#include <math.h>
 #include "proof/train_case.h"
 
 static uint64_t requested_before; /* by usable_again */
@@ -67,6 +68,107 @@ static void shapes_that_do_not_fit_are_named_with_operation_and_scope(void **sta
     an_scope_pop(cx);
     an_scope_pop(cx);
     an_close(cx);
+}
+
+/* Results of operations on NULL belong to no context: they are a status, and a sentence once a context is known. */
+static void a_null_tensor_is_a_status_and_a_sentence_and_never_a_crash(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    an_tensor *none = NULL, *x = zeros(cx, AN_F32, AN_SHAPE(2));
+    an_tensor *const lost[] = {an_exp(NULL), an_concat(&x, 0, 0), an_full(NULL, AN_F32, AN_SHAPE(2), 1),
+                               an_const(NULL, AN_F32, 1), an_matmul(none, none)};
+    char raw[8];
+    assert_int_equal(an_eval(none), AN_E_USAGE);
+    assert_int_equal(an_plan(none), AN_E_USAGE);
+    assert_int_equal(an_eval_at("here", NULL, 1), AN_E_USAGE);
+    assert_non_null(strstr(an_status_text(AN_E_USAGE), "NULL"));
+    assert_non_null(an_status_text((an_status)99));
+    for (size_t i = 0; i < sizeof lost / sizeof *lost; i++) {
+        assert_int_equal(an_eval(lost[i]), AN_E_USAGE);
+        assert_int_equal(an_plan(lost[i]), AN_E_USAGE);
+        assert_int_equal(an_read(lost[i], raw, 4), AN_E_USAGE);
+        assert_true(isnan(an_item(lost[i])));
+        assert_null(an_error(cx));
+        refused(cx, an_add(x, lost[i]), AN_E_USAGE, WORDS("an_add", "its own operands are NULL"));
+        usable_again(cx);
+        x = zeros(cx, AN_F32, AN_SHAPE(2));
+        assert_int_equal(an_eval(x, lost[i]), AN_E_USAGE);
+        refused(cx, NULL, AN_E_USAGE, WORDS("an_eval", "its own operands are NULL"));
+        usable_again(cx);
+        x = zeros(cx, AN_F32, AN_SHAPE(2));
+    }
+    assert_int_equal(an_eval(x, none), AN_E_USAGE);
+    refused(cx, NULL, AN_E_USAGE, WORDS("an_eval", "tensor 2 of 2 is NULL"));
+    usable_again(cx);
+    x = an_exp(zeros(cx, AN_F32, AN_SHAPE(2)));
+    assert_int_equal(an_eval(x), AN_OK);
+    assert_int_equal(an_read(x, NULL, 8), AN_E_USAGE);
+    refused(cx, NULL, AN_E_USAGE, WORDS("an_read", "dst is NULL"));
+    usable_again(cx);
+    an_param(cx, "w", AN_F32, AN_SHAPE(2), AN_ZEROS);
+    assert_int_equal(an_persist_read(cx, 0, NULL, 8), AN_E_USAGE);
+    assert_non_null(strstr(an_error(cx), "an_persist_read: there is no memory to read to"));
+    an_reset(cx);
+    assert_int_equal(an_persist_write(cx, 0, NULL, 8), AN_E_USAGE);
+    assert_non_null(strstr(an_error(cx), "an_persist_write: there is nothing to write"));
+    an_close(cx);
+}
+
+static void a_name_or_kind_of_initial_values_that_would_be_ambiguous_is_refused(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    an_param(cx, "w", AN_F32, AN_SHAPE(2), AN_ZEROS);
+    an_state(cx, "s", AN_F32, AN_SHAPE(2), AN_ZEROS);
+    refused(cx, an_state(cx, "w", AN_F32, AN_SHAPE(2), AN_ZEROS), AN_E_USAGE,
+            WORDS("an_state", "\"w\" is a parameter already"));
+    usable_again(cx);
+    refused(cx, an_param(cx, "s", AN_F32, AN_SHAPE(2), AN_ZEROS), AN_E_USAGE,
+            WORDS("an_param", "\"s\" is a state already"));
+    usable_again(cx);
+    refused(cx, an_state(cx, "optimizer.m.w", AN_F32, AN_SHAPE(2), AN_ZEROS), AN_E_USAGE,
+            WORDS("an_state", "names that begin with optimizer.m."));
+    usable_again(cx);
+    static const an_init bad[] = {{9, 0, 0}, {-1, 0, 0}, {2, INFINITY, 0}, {2, NAN, 0}, {3, 0, INFINITY}};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        for (int param = 0; param < 2; param++) {
+            an_tensor *t = param ? an_param(cx, "new", AN_F32, AN_SHAPE(2), bad[i])
+                                 : an_state(cx, "new", AN_F32, AN_SHAPE(2), bad[i]);
+            refused(cx, t, AN_E_USAGE, WORDS("\"new\"", i < 2 ? "kind of initial values" : "must be finite"));
+            usable_again(cx);
+        }
+    assert_int_equal(an_persist_count(cx), 2);
+    an_close(cx);
+}
+
+/* 2^32 elements fit no axis that an operation joins several into; the sentence says so instead of a negative length. */
+static void axes_that_join_to_more_than_an_axis_holds_are_named(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("null:cpu");
+    an_tensor *const x = an_input(cx, AN_F32, AN_SHAPE(65536, 65536, 3), NULL);
+    an_softmax(x, -1);
+    refused(cx, NULL, AN_E_SHAPE, WORDS("an_softmax", "more than 2147483647 elements together"));
+    an_close(cx);
+}
+
+static void any_number_of_tensors_is_evaluated_together(void **state)
+{
+    (void)state;
+    enum { MANY = 300 };
+    static an_tensor *t[MANY];
+    static const char *const devices[] = {"cpu", "ref"};
+    for (int d = 0; d < 2; d++) {
+        an_ctx *cx = open_on(devices[d]);
+        for (int step = 0; step < 2; step++) {
+            for (int i = 0; i < MANY; i++) t[i] = an_add(zeros(cx, AN_F32, AN_SHAPE(1)), an_scalar(cx, i + step));
+            assert_int_equal(an_eval_at("here", t, MANY), AN_OK);
+            for (int i = 0; i < MANY; i++) assert_true(an_item(t[i]) == i + step);
+            an_reset(cx);
+        }
+        an_close(cx);
+    }
 }
 
 static void a_bad_assignment_names_its_target(void **state)
@@ -214,6 +316,10 @@ static void an_unknown_device_or_setting_is_refused_and_every_later_call_is_harm
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_null_tensor_is_a_status_and_a_sentence_and_never_a_crash),
+        cmocka_unit_test(a_name_or_kind_of_initial_values_that_would_be_ambiguous_is_refused),
+        cmocka_unit_test(axes_that_join_to_more_than_an_axis_holds_are_named),
+        cmocka_unit_test(any_number_of_tensors_is_evaluated_together),
         cmocka_unit_test(shapes_that_do_not_fit_are_named_with_operation_and_scope),
         cmocka_unit_test(a_bad_assignment_names_its_target),
         cmocka_unit_test(dtypes_that_do_not_agree_are_named_with_operation_and_scope),

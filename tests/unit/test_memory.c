@@ -105,6 +105,17 @@ static void above_the_high_watermark_a_step_is_refused_before_anything_is_reques
     an_close(cx);
 }
 
+static void a_request_for_tf32_that_has_no_effect_is_a_warning(void **state)
+{
+    (void)state;
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .cc = "none", .tf32 = true, .high_watermark = -1});
+    const char *warning = an_report_text(cx, "warning");
+    assert_non_null(warning);
+    assert_non_null(strstr(warning, "swap"));
+    assert_non_null(strstr(warning, "; tf32 is asked for and has no effect: cpu multiplies float32 unrounded"));
+    an_close(cx);
+}
+
 static void above_the_low_watermark_idle_plans_and_their_arena_go_first(void **state)
 {
     (void)state;
@@ -185,6 +196,7 @@ static void a_dump_that_cannot_be_written_is_a_sentence(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_request_for_tf32_that_has_no_effect_is_a_warning),
         cmocka_unit_test(counters_follow_what_is_requested_and_given_back),
         cmocka_unit_test(after_empty_cache_the_step_gives_the_same_number_and_old_results_are_named_gone),
         cmocka_unit_test(above_the_high_watermark_a_step_is_refused_before_anything_is_requested),

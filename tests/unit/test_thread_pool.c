@@ -9,7 +9,9 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { MAX_TASKS = 3000 };
 
@@ -151,9 +153,38 @@ static void a_refused_allocation_is_reported_and_leaks_nothing(void **state)
     test_refuse_each_allocation(open_and_close, NULL);
 }
 
+/* A forked child has the pool's memory and none of its threads: it runs every task itself, and closing waits for nobody. */
+static void a_forked_child_runs_and_closes_the_pool(void **state)
+{
+    (void)state;
+    static tally t;
+    an_pool *p;
+    assert_int_equal(an_pool_open(NULL, 4, &p), AN_OK);
+    for (int sleeping = 0; sleeping < 2; sleeping++) {
+        t.threads = 4;
+        an_pool_run(p, 100, count, &t);
+        if (sleeping) nanosleep(&(struct timespec){.tv_nsec = 20 * 1000 * 1000}, NULL); /* the workers wait by now */
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            memset(t.ran, 0, sizeof t.ran);
+            an_pool_run(p, 100, count, &t);
+            an_pool_close(p);
+            for (int i = 0; i < 100; i++)
+                if (t.ran[i] != 1) _exit(1);
+            _exit(0);
+        }
+        int status = -1;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+    an_pool_close(p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_forked_child_runs_and_closes_the_pool),
         cmocka_unit_test(every_task_runs_exactly_once_for_any_number_of_threads_and_tasks),
         cmocka_unit_test(without_a_pool_the_caller_runs_everything),
         cmocka_unit_test(runs_follow_each_other_at_every_distance),
