@@ -101,7 +101,7 @@ typedef struct an_options {
     uint64_t seed;         /* of parameters and dropout */
     int threads;           /* CPU threads; 0: every core this process may use. Results do not depend on it */
     const char *isa;       /* CPU instruction set by name; NULL: the best */
-    const char *cc;        /* C compiler for row programs; NULL: $CC, cc, clang, gcc; "none": interpret */
+    const char *cc;        /* C compiler for loop kernels; NULL: $CC, cc, clang, gcc; "none": interpret */
     const char *cache_dir; /* compiled kernels; NULL: $ANNEAL_CACHE, else the user's cache folder */
     uint64_t budget_bytes; /* memory the plan may ask for; 0: no limit */
     const char *recompute; /* "auto" (default: by budget), "off", "on": drop cheap activations and compute them again in
@@ -208,7 +208,7 @@ typedef struct an_bill {
     uint64_t weight_bytes, gradient_bytes, moment_bytes, state_bytes, activation_bytes, scratch_bytes, input_bytes;
     uint64_t flops, moved_bytes; /* of one run: multiply-add counts 2; bytes read and written by kernels */
     int32_t launches, kernels, fallbacks, syncs, copies;
-    int32_t compiled, cached; /* row programs compiled now, found in the cache */
+    int32_t compiled, cached; /* loop kernels compiled now, found in the cache */
     double plan_ms, compile_ms;
     bool plan_cached;         /* found whole, by key */
     uint64_t allocated_bytes; /* what has in fact been requested from the device so far */

@@ -43,6 +43,10 @@ double an_device_busy_seconds(const an_ctx *cx);
  * low-power mode; -1: not told. False: this is no macOS. */
 bool an_mac_state(int *thermal, int *low_power);
 
+/* Keeps a Mac from going to sleep when its user is idle, until an_awake_end; the display may sleep. NULL: not done here. */
+void *an_awake_begin(void);
+void an_awake_end(void *token);
+
 /* The compiler of fused CPU kernels and the folder they are kept in, as a context with these options would find them.
  * An empty path means none, and the text beside it says why. */
 typedef struct an_compiler_facts {

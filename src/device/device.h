@@ -139,6 +139,9 @@ typedef struct an_backend {
     void (*self_check)(an_self_check_fn *tell, void *user);
     /* Thermal state (0 nominal to 3 critical) and low-power mode of the machine; -1: not told. False: not known. */
     bool (*power_state)(int *thermal, int *low_power);
+    /* Keeps the machine from sleeping while its user is idle, until awake_end with the token; NULL: not done here. */
+    void *(*awake_begin)(void);
+    void (*awake_end)(void *token);
     void (*find_compiler)(const an_device_options *o, an_device_compiler *out);
     /* What a step of the plan would take on hardware that is not here: a table for people, from public figures. */
     void (*estimate)(const an_plan *p, an_text *out);

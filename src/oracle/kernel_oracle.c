@@ -2,7 +2,7 @@
  * kinds.
  *
  * Owns:      how far a kernel may be from the oracle.
- * Does not:  know row programs' instructions (loop_oracle.c).
+ * Does not:  know loop kernels' instructions (loop_oracle.c).
  *
  * How far: differences are measured against |want| plus the root mean square of what was sampled of that output, so
  * that cancellation is allowed where the values around are large. Allowed are some units of the last place, times the

@@ -45,7 +45,7 @@ typedef struct an_oracle_samples { /* what is expected, one entry an element */
 bool an_oracle_expect(an_oracle_samples *e, int arg, int64_t at, double want); /* false: no memory */
 
 double an_oracle_load(int dtype, const void *raw, int64_t at);
-/* Runs samples of a row program. `arg` begins at its first argument; `product` gives the tile's element (r,c). */
+/* Runs samples of a loop kernel. `arg` begins at its first argument; `product` gives the tile's element (r,c). */
 typedef double (*an_ref_product_fn)(void *user, int64_t r, int64_t c);
 an_status an_oracle_loop(an_err *err, const an_loop_kernel *p, const an_oracle_memory *arg, int first_arg,
                          an_ref_product_fn product, void *user, an_oracle_samples *out, const char **skipped);

@@ -1,4 +1,4 @@
-/* loop_oracle.c: row programs in double: instruction by instruction, element by element, with the reference column of
+/* loop_oracle.c: loop kernels in double: instruction by instruction, element by element, with the reference column of
  * ops.def instead of the kernels' functions.
  *
  * Owns:      which rows and columns are sampled, loads from what the program itself has stored.

@@ -31,6 +31,27 @@ bool an_mac_state(int *thermal, int *low_power)
     return false;
 }
 
+static const an_backend *backend_with_awake(void)
+{
+    int n;
+    const an_backend *const *all = an_backend_all(&n);
+    for (int i = 0; i < n; i++)
+        if (all[i]->awake_begin) return all[i];
+    return NULL;
+}
+
+void *an_awake_begin(void)
+{
+    const an_backend *b = backend_with_awake();
+    return b ? b->awake_begin() : NULL;
+}
+
+void an_awake_end(void *token)
+{
+    const an_backend *b = backend_with_awake();
+    if (b && token) b->awake_end(token);
+}
+
 /* What is known of a backend without asking its driver. */
 static void describe(const an_backend *b, an_device_facts *out)
 {

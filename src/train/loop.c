@@ -430,7 +430,10 @@ an_status an_train(an_err *err, an_session *r, const an_train_listener *listener
     double user_s, system_s;
     processor_time(&user_s, &system_s);
     l.began = an_session_clock();
+    void *awake = an_awake_begin();
+    if (awake) note(&l, "this Mac does not go to sleep while the run goes on; its display may");
     an_status status = r->cfg.eval_only ? evaluate_first(err, &l) : train_and_record(err, &l);
+    an_awake_end(awake);
     out->seconds = an_session_clock() - l.began;
     processor_time(&out->user_s, &out->system_s);
     out->user_s -= user_s;

@@ -195,7 +195,7 @@ static void kernels_of_a_step_at_the_width_of_gpt2_compile(void **state)
     print_message("# %d texts, %d compiled\n", seen_units, compiled);
 }
 
-/* A cross entropy and its gradient over `cols` labels: the launch and the text of its one row program. */
+/* A cross entropy and its gradient over `cols` labels: the launch and the text of its one loop kernel. */
 static void take_long_row(int cols, an_dtype dtype, uint32_t shared_bytes)
 {
     static const int archs[] = {80, 90, 100};

@@ -51,7 +51,7 @@ static void compile(const char *what, const char *text, int arch, int kernels)
     free(log);
 }
 
-/* All row programs of a plan in one text, which begins as a unit does; products and attention each in a unit of its
+/* All loop kernels of a plan in one text, which begins as a unit does; products and attention each in a unit of its
  * own. Returns the units compiled. */
 static int compile_plan(const preset_plan *p, int arch)
 {
@@ -82,8 +82,8 @@ static int compile_plan(const preset_plan *p, int arch)
         n_units++;
     }
     assert_false(rows.failed || unit.failed || seen.failed);
-    compile("row programs", rows.data, arch, n_rows);
-    print_message("# sm_%d: %d row programs, %d units of templates\n", arch, n_rows, n_units);
+    compile("loop kernels", rows.data, arch, n_rows);
+    print_message("# sm_%d: %d loop kernels, %d units of templates\n", arch, n_rows, n_units);
     an_text_free(&rows);
     an_text_free(&unit);
     an_text_free(&seen);

@@ -1,5 +1,5 @@
 /* test_metal.c: the MSL texts of three small training steps: the linter, the type check with real address spaces, and,
- * on the CPU shim, every row program against the strip interpreter: the same bits from the same random memory. Each is
+ * on the CPU shim, every loop kernel against the strip interpreter: the same bits from the same random memory. Each is
  * skipped by name where its tool is missing. */
 #include "programs.h"
 
@@ -37,7 +37,7 @@ static void scene_close(scene *s)
     an_close(s->cx);
 }
 
-/* All row programs that steps use, once each, in one text; kernel number k is named rowK. `names` lists them. */
+/* All loop kernels that steps use, once each, in one text; kernel number k is named rowK. `names` lists them. */
 static int row_programs(const an_plan *plan, const an_gpu *gpu, an_text *out, an_text *names)
 {
     int n = 0;

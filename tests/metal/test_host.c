@@ -469,6 +469,17 @@ static void each_launch_has_its_time_when_asked(void **state)
     nothing_was_wrong("launch_us=300");
 }
 
+static void a_mac_is_kept_awake_until_the_run_ends(void **state)
+{
+    (void)state;
+    world("gpu=apple7,misuse=record");
+    void *token = an_awake_begin();
+    assert_non_null(token);
+    an_awake_end(token);
+    an_awake_end(NULL);
+    nothing_was_wrong("an activity");
+}
+
 static void a_device_is_described(void **state)
 {
     (void)state;
@@ -493,6 +504,7 @@ static void a_device_is_described(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_mac_is_kept_awake_until_the_run_ends),
         cmocka_unit_test(a_device_is_described),
         cmocka_unit_test(a_gpu_without_matrices_is_not_given_any),
         cmocka_unit_test(memory_is_zeroed_counted_and_bounded),

@@ -79,7 +79,7 @@ static inline const char *plan_row_name(char out[24], int32_t kernel)
     return out;
 }
 
-/* All row programs of the plan in one text: one compilation. */
+/* All loop kernels of the plan in one text: one compilation. */
 static inline int plan_compile_rows(plan_run *r)
 {
     const an_plan *p = r->plan;

@@ -1,12 +1,16 @@
-/* compile.c: row programs → machine code, by the system's C compiler, kept on disk.
+/* compile.c: compiles loop kernels to machine code with the system's C compiler, and keeps the result on disk.
  *
- * Owns:      finding the compiler, the cache folder and its safety, the compile call, loading.
- * Does not:  decide what is compiled: the plan does.
- * Layout of the cache: KEY.so holds the programs compiled together; for each program PROGRAM.ref holds "KEY.so HASH",
- * the file's name and the hash of its bytes. Both are written to a temporary name and renamed, so that a reader sees
- * all or nothing; the hash is checked before a file is loaded, because loading a damaged one may crash the process. The
- * folder must be a real directory, ours, and closed to others (0700), and the files ours and not writable by others, or
- * nothing in it is loaded: a shared object is code.
+ * Owns:      finding the compiler, running it, loading what it made, the entries of the cache folder.
+ * Does not:  decide what is compiled: the plan does. Without a compiler the kernels are interpreted (interpreter.c).
+ *
+ * The cache has two kinds of files (KEY and KERNEL are hashes in hexadecimal):
+ *
+ *     KEY.so        the shared object of the kernels that were compiled together
+ *     KERNEL.ref    one for each kernel: "KEY.so HASH", the file that has it, and the hash of that file's bytes
+ *
+ * Both are written under a temporary name and renamed, so a reader sees a complete file or none. The hash is checked
+ * before a file is loaded, because loading a damaged one may crash the process. A shared object is code: nothing is
+ * loaded from a folder or a file that another user could have written (kernel_cache.h).
  */
 #define _GNU_SOURCE      /* mkdtemp, realpath, lstat on Linux ... */
 #define _DARWIN_C_SOURCE /* ... and on macOS */
@@ -34,10 +38,8 @@ static const struct {
     {"neon", ""},
     {"portable", ""},
 };
-/* Results must not depend on the compiler: no contraction, no reassociation. The last two let loops with square roots
- * and selects be vectorised. */
-/* A library built with sanitizers (the build defines AN_SANITIZE as address,undefined ...) has them look at the kernels
- * too. */
+/* A library that is built with sanitizers (the build defines AN_SANITIZE as address,undefined ...) compiles its kernels
+ * with them too. */
 #ifdef AN_SANITIZE
 #define TEXT_OF(...)    #__VA_ARGS__
 #define SANITIZE(...)   " -fno-sanitize-recover=all -fno-omit-frame-pointer -fsanitize=" TEXT_OF(__VA_ARGS__)
@@ -45,8 +47,16 @@ static const struct {
 #else
 #define KERNEL_SANITIZE ""
 #endif
+/* Results must not depend on the compiler: no contraction, no reassociation. -fno-math-errno and -fno-trapping-math let
+ * loops with square roots and selects be vectorised. */
 static const char common_flags[] = "-std=gnu17 -O2 -ftree-vectorize -ffp-contract=off -fno-math-errno "
                                    "-fno-trapping-math -fPIC -shared -nostdlib -w" KERNEL_SANITIZE;
+/* What a kernel may call. macOS links nothing without its system library, which has the mathematics too. */
+#ifdef __APPLE__
+static const char kernel_library[] = "-lSystem";
+#else
+static const char kernel_library[] = "-lm";
+#endif
 
 /* ---------------------------------------------------------------------------------------------- finding */
 
@@ -72,28 +82,53 @@ static bool search_path(const char *name, char *out, size_t cap)
     return false;
 }
 
+/* On macOS /usr/bin/cc exists without the command line tools: run then, it opens a window that offers to install them.
+ * `xcode-select -p` says without one whether they are there. */
+bool an_compiler_is_stub(const char *compiler, const char *xcode_select)
+{
+    const char *name = strrchr(xcode_select, '/');
+    const size_t folder = name ? (size_t)(name - xcode_select) : 0;
+    char said[1100] = "";
+    int code = -1;
+    an_err quiet = {0};
+    if (!folder || strncmp(compiler, xcode_select, folder + 1) || strchr(compiler + folder + 1, '/')) return false;
+    if (access(xcode_select, X_OK)) return false;
+    return an_spawn(&quiet, (const char *const[]){xcode_select, "-p", NULL}, 10, said, sizeof said, &code) != AN_OK ||
+           code != 0;
+}
+
 static void find_compiler(an_compiler *c, const char *wish)
 {
     const char *env = getenv("CC");
+    bool stub = false;
     const char *const names[] = {wish ? wish : env, wish ? NULL : "cc", wish ? NULL : "clang", wish ? NULL : "gcc"};
     if (wish && !strcmp(wish, "none")) {
-        snprintf(c->why, sizeof c->why, "cpu: row programs are interpreted, as cc=none asks");
+        snprintf(c->why, sizeof c->why, "cpu: loop kernels are interpreted, as cc=none asks");
         return;
     }
     for (size_t i = 0; i < AN_COUNT(names); i++)
-        if (names[i] && *names[i] && search_path(names[i], c->path, sizeof c->path)) return;
+        if (names[i] && *names[i] && search_path(names[i], c->path, sizeof c->path)) {
+            if (!an_compiler_is_stub(c->path, "/usr/bin/xcode-select")) return;
+            stub = true;
+        }
     c->path[0] = 0;
+    if (stub) {
+        snprintf(c->why, sizeof c->why,
+                 "cpu: no C compiler: the command line tools of macOS are not installed: loop kernels are interpreted, "
+                 "slower. Run xcode-select --install, or set cc");
+        return;
+    }
     if (wish)
         snprintf(c->why, sizeof c->why,
-                 "cpu: the C compiler \"%.100s\" cannot be run: row programs are interpreted, slower. Correct cc",
+                 "cpu: the C compiler \"%.100s\" cannot be run: loop kernels are interpreted, slower. Correct cc",
                  wish);
     else
         snprintf(c->why, sizeof c->why,
-                 "cpu: no C compiler (tried $CC, cc, clang, gcc): row programs are interpreted, slower. Install one, "
+                 "cpu: no C compiler (tried $CC, cc, clang, gcc): loop kernels are interpreted, slower. Install one, "
                  "or set cc");
 }
 
-/* Seconds a compiler may take: 120, or ANNEAL_CC_TIMEOUT. */
+/* Time limit of the compiler in seconds: ANNEAL_CC_TIMEOUT, or 120. */
 static double timeout_of(const char *text)
 {
     double seconds = text ? strtod(text, NULL) : 0;
@@ -143,7 +178,7 @@ static void symbol_name(uint64_t key, char *out)
     snprintf(out, 32, "an_k_%016llx", (unsigned long long)key);
 }
 
-/* The hash of a file that is safe to load; 0: it is not there, not ours, or cannot be read. */
+/* The hash of a file that is safe to load; 0: it does not exist, is not safe, or cannot be read. */
 static uint64_t file_hash(const char *path)
 {
     an_err quiet = {0};
@@ -154,7 +189,7 @@ static uint64_t file_hash(const char *path)
     return hash;
 }
 
-/* Reads PROGRAM.ref. False: it is missing, foreign or damaged. */
+/* Reads KERNEL.ref. False: it is missing, unsafe or damaged. */
 static bool read_ref(const an_compiler *c, uint64_t key, uint64_t *lib_key, uint64_t *hash)
 {
     enum { REF_BYTES = 16 + 4 + 16 };
@@ -171,7 +206,7 @@ static bool read_ref(const an_compiler *c, uint64_t key, uint64_t *lib_key, uint
     return good;
 }
 
-/* The function of a program from the cache, or NULL: a missing, foreign or damaged entry is just not there. */
+/* The function of a kernel from the cache, or NULL: an unsafe or damaged entry counts as missing. */
 static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_library **libs, an_map *open_libs,
                          an_row_fn *out)
 {
@@ -195,7 +230,7 @@ static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_lib
 
 /* ---------------------------------------------------------------------------------------------- compiling */
 
-typedef struct unit { /* programs compiled together */
+typedef struct unit { /* a translation unit: kernels compiled together */
     an_text source;
     uint64_t key;
     char c_path[1024], so_path[1024], so_name[32];
@@ -210,7 +245,7 @@ static int split_flags(char *flags, const char **argv, int n)
 
 static void begin_unit(unit *u)
 {
-    /* A call that is not inlined ends vectorisation, and compilers tire of inlining in large files. */
+    /* A call that is not inlined prevents vectorisation, and compilers stop inlining in large files. */
     an_text_puts(&u->source, "#define AN_FN static inline __attribute__((always_inline, unused))\n");
     an_text_puts(&u->source, an_render_c_prelude(0));
     an_text_puts(&u->source, an_render_c_prelude(1));
@@ -225,7 +260,7 @@ static void add_program(unit *u, const an_compiler *c, const an_kernel *k)
     u->key = an_hash_u64(key, u->key);
 }
 
-/* What a program said, as one printable line of at most 200 characters. */
+/* The first line of a compiler's output, printable, at most 200 characters. */
 static const char *first_line(char *output)
 {
     size_t n = strcspn(output, "\r\n");
@@ -252,7 +287,7 @@ static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, in
         argv[i][n++] = "-o";
         argv[i][n++] = u->so_path;
         argv[i][n++] = u->c_path;
-        argv[i][n++] = "-lm";
+        argv[i][n++] = kernel_library;
         argv[i][n] = NULL;
         argvs[i] = argv[i];
         AN_TRY(an_file_write(err, u->c_path, u->source.data, u->source.len));
@@ -264,17 +299,17 @@ static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, in
         if (codes[i] == 0) continue;
         if (codes[i] == -1)
             snprintf(stats->note, sizeof stats->note,
-                     "cpu: %.200s did not finish in %.0f s: row programs are interpreted, slower. Set "
+                     "cpu: %.200s did not finish in %.0f s: loop kernels are interpreted, slower. Set "
                      "ANNEAL_CC_TIMEOUT, or another cc",
                      c->path, c->timeout_s);
         else if (codes[i] > 128)
             snprintf(stats->note, sizeof stats->note,
-                     "cpu: %.200s was killed by signal %d: row programs are interpreted, slower. Try again, or set "
+                     "cpu: %.200s was killed by signal %d: loop kernels are interpreted, slower. Try again, or set "
                      "another cc",
                      c->path, codes[i] - 128);
         else
             snprintf(stats->note, sizeof stats->note,
-                     "cpu: %.150s failed (exit code %d): row programs are interpreted, slower. It said: %s", c->path,
+                     "cpu: %.150s failed (exit code %d): loop kernels are interpreted, slower. It said: %s", c->path,
                      codes[i], first_line(output[i]));
         return AN_OK;
     }
@@ -282,8 +317,8 @@ static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, in
     return AN_OK;
 }
 
-/* Loads what was compiled; into the cache when there is one. What cannot be loaded is interpreted: the compiler lied,
- * or the folder forbids programs. */
+/* Loads a compiled unit, from the cache folder when there is one. What cannot be loaded (a file system that is mounted
+ * noexec, for instance) is interpreted. */
 static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_plan *p, const bool *missing,
                            an_row_fn *fn, an_library **libs, an_load_stats *stats)
 {
@@ -301,7 +336,7 @@ static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_
     void *handle = an_dl_open(&quiet, path);
     if (!handle) {
         snprintf(stats->note, sizeof stats->note,
-                 "cpu: what %.100s compiled cannot be loaded: row programs are interpreted, slower (%.300s)", c->path,
+                 "cpu: what %.100s compiled cannot be loaded: loop kernels are interpreted, slower (%.300s)", c->path,
                  quiet.text);
         return AN_OK;
     }
@@ -335,7 +370,7 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
         snprintf(work, sizeof work, "%s/anneal-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
     if (!mkdtemp(work)) {
         snprintf(stats->note, sizeof stats->note,
-                 "cpu: no folder to compile in (%.300s: %s): row programs are interpreted, slower", work,
+                 "cpu: no folder to compile in (%.300s: %s): loop kernels are interpreted, slower", work,
                  strerror(errno));
         return AN_OK;
     }
@@ -355,7 +390,7 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
     bool compiled = false;
     if (status == AN_OK && run_compiler(&quiet, c, units, n_units, stats, &compiled) != AN_OK) {
         if (quiet.code == AN_E_NOMEM) status = an_fail(err, AN_E_NOMEM, "%s", quiet.text);
-        snprintf(stats->note, sizeof stats->note, "%.300s: row programs are interpreted, slower", quiet.text);
+        snprintf(stats->note, sizeof stats->note, "%.300s: loop kernels are interpreted, slower", quiet.text);
     }
     for (int i = 0; i < n_units && status == AN_OK && compiled; i++)
         status = take_unit(err, c, &units[i], p, missing, fn, libs, stats);

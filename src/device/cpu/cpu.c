@@ -1,7 +1,9 @@
-/* cpu.c: the CPU backend: runs a plan's steps in order on a thread pool.
+/* cpu.c: the CPU backend: runs the steps of a plan in order, each of them parallel on a thread pool.
  *
- * Owns:      the pool, the templates chosen for this processor, loaded programs, the pointers bound to each step.
- * Does not:  allocate in a submit, or split work by the number of threads: tasks are blocks of the problem.
+ * Owns:       the pool, the templates for this processor's instruction set, compiled kernels, the pointers bound to each
+ *             step's arguments.
+ * Invariants: nothing is allocated in a submit. Work is divided into blocks of the problem, never by the number of
+ *             threads, so the bits do not depend on it.
  */
 #include "platform/platform.h"
 #include "device/cpu/cpu_internal.h"
@@ -34,8 +36,8 @@ struct an_exec {
     const an_plan *plan;
     an_row_fn *fn; /* [n_kernels]; NULL: interpreted */
     an_library *libs;
-    void **ptr;     /* all steps' argument pointers, one after the other */
-    int32_t *first; /* [n_steps]: where a step's pointers begin */
+    void **ptr;     /* argument pointers of all steps, concatenated */
+    int32_t *first; /* [n_steps]: index in ptr of a step's first pointer */
     char *interp;   /* scratch of the interpreter, per thread */
     size_t interp_bytes;
     double *seconds;      /* [n_steps] of the last run */
@@ -151,7 +153,7 @@ static an_status cpu_read(an_err *err, an_device *d, const an_buffer *src, size_
     return AN_OK;
 }
 
-/* ---------------------------------------------------------------------------------------------- making ready */
+/* ---------------------------------------------------------------------------------------------- loading */
 
 static void cpu_unload(an_device *d, an_exec *e)
 {
@@ -233,7 +235,8 @@ static void run_rows(void *user, int64_t task, int thread)
         an_interp_run(r->p, &t, r->arg, r->e->interp + r->e->interp_bytes * (size_t)thread);
 }
 
-/* Blocks of about 16 k elements: large enough to hide the dispatch, small enough to share. */
+/* Divides a loop kernel into blocks of about 16 k elements: enough work to hide the dispatch of a task, small enough to
+ * balance the threads. */
 static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *const *arg)
 {
     enum { BLOCK = 16384 };
@@ -247,7 +250,7 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
                  .col_tasks = 1};
     bool reduces = p->shape == AN_ROW && (p->n_phases > 1 || p->run);
     for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
-    if (!p->rows || (!p->cols && !reduces)) return; /* a sum of no columns is still written */
+    if (!p->rows || (!p->cols && !reduces)) return; /* but a row sum over no columns is still written: 0 */
     int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : 1;
     if (!reduces && p->cols * weight > 2 * BLOCK) {
         r.col_chunk = AN_MAX(64, an_round_up(BLOCK / weight, 64));
@@ -293,7 +296,7 @@ static void run_copy(void *user, int64_t task, int thread)
         memset(c->dst + at, 0, n);
 }
 
-/* A row is a few kilobytes: not worth waking a thread. */
+/* In-place row update (a KV cache): out[o][at][:] = row[o][:]. A row is a few kilobytes: not worth a second thread. */
 static void run_put(const an_row_update_spec *s, void *const *arg)
 {
     const int32_t at = *(const int32_t *)arg[0];
@@ -347,7 +350,8 @@ static void bind(an_exec *e, const an_buffer *slots)
         }
 }
 
-/* With `apart`, every byte of the arena outside the values is a guard. */
+/* With isolated buffers (place_apart), every byte of the arena outside the values is a guard: set and checked here, or
+ * poisoned for the address sanitizer where the library is built with it. */
 static void guards(const an_plan *p, char *arena, bool set)
 {
 #ifdef AN_ASAN
@@ -362,7 +366,7 @@ static void guards(const an_plan *p, char *arena, bool set)
     for (int v = 0; set && v < p->n_values; v++) {
         const an_value *x = &p->value[v];
         if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->first < 0) continue;
-        memset(arena + x->offset, 0x7F, (size_t)x->bytes); /* poison: a number nobody computes */
+        memset(arena + x->offset, 0x7F, (size_t)x->bytes); /* poison: stale values show in the results */
         memset(arena + x->offset - GUARD_BYTES, GUARD, GUARD_BYTES);
         memset(arena + x->offset + x->bytes, GUARD,
                (size_t)(an_round_up(x->bytes + GUARD_BYTES, GUARD_BYTES) - x->bytes));
@@ -416,7 +420,7 @@ static an_status cpu_submit(an_err *err, an_device *d, an_exec *e, const an_buff
 
 static an_status cpu_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns)
 {
-    (void)timeout_ns; /* submit runs to the end */
+    (void)timeout_ns; /* submit has run everything */
     return t <= d->tickets
                ? AN_OK
                : an_fail(err, AN_E_INTERNAL, "cpu: wait for ticket %llu that was never given", (unsigned long long)t);

@@ -1,25 +1,31 @@
-/* cpu_internal.h: shared by cpu.c (the backend), compile.c (row programs through the system's compiler), interpreter.c
- * (without one) and loop_ops.c. */
+/* cpu_internal.h: what the files of the CPU backend share.
+ *     cpu.c           the backend: memory, and the steps of a plan on a thread pool
+ *     compile.c       loop kernels by the system's C compiler, kept in the cache folder
+ *     interpreter.c   loop kernels without a compiler: the same bits, slower
+ *     loop_ops.c      library calls: running sums, sorting, scattering, the gradient of max pooling
+ *     linalg.c        library calls: factorisations and linear systems */
 #ifndef AN_DEVICE_CPU_CPU_INTERNAL_H
 #define AN_DEVICE_CPU_CPU_INTERNAL_H
 
 #include "kernels/cpu_kernels.h"
 #include "device/device.h"
 
-/* A row program made runnable: covers the tile's rows and columns. */
+/* A compiled loop kernel: computes the rows and columns of the tile. */
 typedef void (*an_row_fn)(const an_tile *t, void *const *arg);
 
 typedef struct an_compiler {
-    char path[512];      /* empty: none, row programs are interpreted */
+    char path[512];      /* empty: none, loop kernels are interpreted */
     char why[256];       /* when there is none */
     char cache_dir[900]; /* empty: no cache folder could be used, see why_cache */
     char why_cache[512];
     const char *isa_flags;
-    uint64_t identity; /* of the compiler's file and our flags: part of every key */
+    uint64_t identity; /* hash of the compiler's file and the flags: part of every cache key */
     double timeout_s;
 } an_compiler;
 
-/* Finds the compiler and the cache folder; never fails: what is missing is explained in `why`. */
+/* Finds the compiler and the cache folder; never fails: `why` and `why_cache` explain what is missing. */
+/* Whether `compiler` is one of the programs beside `xcode_select` that only offer to install a compiler. */
+bool an_compiler_is_stub(const char *compiler, const char *xcode_select);
 void an_compiler_find(an_compiler *c, const an_device_options *o, const char *isa);
 
 typedef struct an_library { /* a loaded shared object */
@@ -27,16 +33,16 @@ typedef struct an_library { /* a loaded shared object */
     struct an_library *next;
 } an_library;
 
-/* Looks every distinct program of the plan up in the cache, compiles what is missing in one go, and fills fn[kernel]
- * (NULL: interpret). A failing compiler is no error: the programs are interpreted and stats->note says so. */
+/* Looks up every distinct kernel of the plan in the cache, compiles the missing ones together, and fills fn[kernel]
+ * (NULL: interpret). A failing compiler is no error: the kernels are interpreted and stats->note says so. */
 an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_row_fn *fn,
                           an_library **libs, an_load_stats *stats);
 
-/* Runs a row program without compiled code: the same bits, slower. */
+/* Runs a loop kernel without compiled code: the same bits, slower. */
 size_t an_interp_scratch(const an_loop_kernel *p);
 void an_interp_run(const an_loop_kernel *p, const an_tile *t, void *const *arg, void *scratch);
 
-/* Ops with a loop inside; batches in parallel. */
+/* Library calls: ops with a loop inside; batches run in parallel. */
 size_t an_call_scratch(const an_library_call_spec *s, int threads);
 an_status an_call_run(an_err *err, const an_library_call_spec *s, void *const *arg, void *scratch, an_pool *pool);
 

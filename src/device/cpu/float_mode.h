@@ -1,7 +1,7 @@
-/* float_mode.h: the floating point mode kernels run in: rounding to nearest and, in exact mode, subnormals as zeros,
- * which is all that GPUs offer. A program that calls us may have set another one: it gets its own back.
+/* float_mode.h: the floating point mode that kernels run in: rounding to nearest and, in exact mode, subnormals flushed to
+ * zero, as on GPUs. The calling program's own mode is restored afterwards.
  *
- * A thread inherits the mode of the one that starts it (C17 7.6, POSIX): the pool is opened in the mode it keeps. */
+ * A thread inherits the mode of the thread that starts it (C17 7.6, POSIX), so the pool is opened in the kernels' mode. */
 #ifndef AN_DEVICE_CPU_FLOAT_MODE_H
 #define AN_DEVICE_CPU_FLOAT_MODE_H
 

@@ -1,9 +1,12 @@
-/* interpreter.c: the strip interpreter: row programs without a compiler. Each instruction is a loop over a strip of columns;
- * arithmetic comes from the same expressions of ops.def and the same functions as rendered kernels, so the bits are
- * equal.
+/* interpreter.c: runs loop kernels without a compiler. Each instruction is a loop over a strip of columns:
  *
- * Registers: one strip of 8-byte cells an instruction. A row-level value fills its whole strip, so that every operand
- * is read alike.
+ *     for each row:  for each strip of STRIP columns:  for each instruction:  for each column of the strip: compute
+ *
+ * The arithmetic comes from the expressions of ops.def and the functions of base/exact.h, as in rendered kernels, so the
+ * bits are equal.
+ *
+ * Registers: each instruction has one strip of 8-byte cells. A value with one element a row fills its whole strip, so
+ * that all operands are read the same way.
  */
 #include "base/exact.h"
 #include "device/cpu/cpu_internal.h"
@@ -35,7 +38,7 @@ static int count(const an_loop_kernel *p, an_ins_kind kind)
     return n;
 }
 
-/* Registers and lanes; what column sums have so far stands behind them. */
+/* Registers and lanes, then the partial column sums. */
 static size_t fixed_bytes(const an_loop_kernel *p)
 {
     const size_t lanes = count(p, AN_INS_REDUCE) ? (size_t)p->n_ins * acc_cells(p) : 0;
@@ -61,7 +64,7 @@ static void *acc(const machine *m, int i)
     return m->acc + (size_t)i * acc_cells(m->p) * CELL;
 }
 
-typedef enum kind { K_F32, K_F64, K_I32, K_I64 } kind; /* what a dtype computes in */
+typedef enum kind { K_F32, K_F64, K_I32, K_I64 } kind; /* the type that a dtype is computed in */
 static kind kind_of(int dtype)
 {
     return dtype == AN_F64                                          ? K_F64
@@ -182,7 +185,7 @@ static void store(machine *m, const an_ins *in)
 #define HOW_AN_RES_BOOL RUN_BOOL
 /* clang-format on */
 
-/* The one op whose first operand has another type. */
+/* WHERE: the only op whose first operand has another type than its result. */
 static void where(const machine *m, const an_ins *in, void *ry, int n)
 {
     const int32_t *a = reg(m, in->a);
@@ -338,7 +341,7 @@ static void run(machine *m, int i)
 
 /* ---------------------------------------------------------------------------------------------- reductions */
 
-/* What a lane starts from, in the type the reduction computes in. */
+/* The initial value of a lane, in the type that the reduction is computed in. */
 static void clear_lanes(const machine *m, int i)
 {
     const an_ins *in = &m->p->ins[i];
@@ -361,7 +364,7 @@ static void clear_lanes(const machine *m, int i)
 }
 
 #define MERGE(T, x, y) (op == AN_OP_MAX ? an_max((T)(x), (T)(y)) : (T)((x) + (y)))
-/* lane[to] takes in v[from], for k elements one apart. */
+/* lane[to + i] accumulates v[from + i], for k elements. */
 static void merge(an_op op, int dtype, void *lane, int64_t to, const void *v, int64_t from, int k)
 {
     for (int j = 0; j < k; j++) switch (kind_of(dtype)) {
@@ -431,7 +434,7 @@ static void end_row_reduction(const machine *m, int i)
 
 /* ---------------------------------------------------------------------------------------------- column sums */
 
-/* The strip of every column sum of a phase, into the lane of this row. */
+/* Adds the strip of every column sum of a phase to the lane of this row. */
 static void add_to_sums(const machine *m, int phase)
 {
     const an_loop_kernel *p = m->p;
@@ -444,7 +447,7 @@ static void add_to_sums(const machine *m, int phase)
     }
 }
 
-/* The run that row r ends: lanes are folded and stored. */
+/* At the end of a run of rows: folds the lanes and stores the sums. */
 static void end_run(const machine *m)
 {
     const an_loop_kernel *p = m->p;
@@ -462,7 +465,7 @@ static void end_run(const machine *m)
     memset(m->sums, 0, sum_floats(p) * sizeof(float));
 }
 
-/* ---------------------------------------------------------------------------------------------- programs */
+/* ---------------------------------------------------------------------------------------------- kernels */
 
 static void row_columns(machine *m, int phase, int first, int last, bool reduces)
 {

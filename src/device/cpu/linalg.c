@@ -1,10 +1,10 @@
-/* linalg.c: factorisations and systems on the CPU, one matrix of the batch a unit.
+/* linalg.c: matrix factorisations and linear systems on the CPU; a unit of work is one matrix of the batch.
  *
- * Owns:      the algorithms and what they give for matrices they are not meant for.
- * Does not:  block for caches or share one matrix among threads: batches are what is parallel.
- * Invariants: whatever the dtype, a matrix is copied to double, factorised there and rounded once, so that f32, bf16
- *            and f16 results are those of the exact algorithm but for that rounding. Sums have a fixed order; only
- *            + - * / and square roots are used: the same bits everywhere. Loops end for any input, NaN included.
+ * Owns:       the algorithms, and their results for singular or otherwise invalid matrices.
+ * Does not:   block for caches or divide one matrix among threads: only the batch is parallel.
+ * Invariants: a matrix of any dtype is copied to double, factorised there, and rounded once at the end. Sums have a fixed
+ *             order, and only + - * / and square roots are used: the same bits everywhere. Loops end for any input, NaN
+ *             included.
  *
  * Golub and Van Loan, "Matrix Computations", 4th ed.: 3.4 (LU), 5.1 (Householder), 8.5 (Jacobi), 8.6.3 (one-sided).
  */
@@ -13,12 +13,12 @@
 #include <math.h>
 #include <string.h>
 
-enum { SWEEPS = 40 }; /* Jacobi needs about ten; a sweep that turns nothing ends it: later ones would not either */
+enum { SWEEPS = 40 }; /* Jacobi needs about ten; it ends with the first sweep without a rotation */
 
-/* Vectors whose cosine is smaller are at right angles: half a unit of double. */
+/* Vectors with a smaller cosine count as orthogonal: half a unit in the last place of double. */
 static const double right_angle = 0x1p-53;
 
-/* ------------------------------------------------------------------------------------------------ words */
+/* ------------------------------------------------------------------------------------------------ helpers */
 
 static double dot(const double *x, const double *y, int64_t n)
 {
@@ -85,7 +85,7 @@ static double normalize(double *x, int64_t n)
     return ldexp(1, e);
 }
 
-/* (a + a^T) / 2 in place: what autograd's symmetric gradients are the derivative of. */
+/* (a + a^T) / 2 in place: autograd's symmetric gradients are the derivative of this. */
 static void symmetrize(double *a, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -94,7 +94,7 @@ static void symmetrize(double *a, int64_t n)
 
 /* ------------------------------------------------------------------------------------------------ algorithms */
 
-/* a [n,n] becomes its lower factor. A pivot that is not positive is NaN, and so is what depends on it. */
+/* Cholesky: a [n,n] becomes its lower factor. A pivot that is not positive becomes NaN, and so do all that depend on it. */
 static void cholesky(double *a, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
@@ -106,7 +106,8 @@ static void cholesky(double *a, int64_t n)
     }
 }
 
-/* The reflector I - f v v^T (v over x) that turns x [n] into (r, 0, ..., 0); returns f, 0 when x is nothing but r. */
+/* The Householder reflector I - f v v^T that maps x [n] to (r, 0, ..., 0); v overwrites x. Returns f; 0 when x is already
+ * (r, 0, ..., 0). */
 static double reflector(double *x, int64_t n, double *r)
 {
     const double tail = dot(x + 1, x + 1, n - 1), norm = sqrt(x[0] * x[0] + tail);
@@ -117,7 +118,7 @@ static double reflector(double *x, int64_t n, double *r)
     return -1 / (*r * x[0]);
 }
 
-/* Columns of a [n][m] (each contiguous) become those of q; r [n,n]. f [n] holds the reflectors' factors. */
+/* QR: the columns of a [n][m] (each contiguous) become those of q; r [n,n]. f [n] holds the factors of the reflectors. */
 static void qr(double *a, double *q, double *r, double *f, int64_t m, int64_t n)
 {
     memset(r, 0, (size_t)(n * n) * sizeof *r);
@@ -131,7 +132,7 @@ static void qr(double *a, double *q, double *r, double *f, int64_t m, int64_t n)
             r[j * n + k] = x[0];
         }
     }
-    for (int64_t j = n - 1; j >= 0; j--) { /* from the last: columns before j are still unit vectors there */
+    for (int64_t j = n - 1; j >= 0; j--) { /* backwards: columns before j are still unit vectors */
         const double *v = a + j * m + j;
         q[j * m + j] = 1;
         for (int64_t k = j; k < n && f[j] != 0; k++) {
@@ -155,7 +156,7 @@ static double jacobi(double a, double b, double off, double *c, double *s)
     return t;
 }
 
-/* a [n,n] becomes diagonal; rows of v [n,n] become the vectors. */
+/* Symmetric eigenproblem by Jacobi: a [n,n] becomes diagonal, the rows of v [n,n] the eigenvectors. */
 static void eigh(double *a, double *v, int64_t n)
 {
     bool turned = true;
@@ -186,7 +187,7 @@ static void eigh(double *a, double *v, int64_t n)
     }
 }
 
-/* Columns of u [n][m], contiguous, become orthogonal; those of v [n][n] collect the rotations. */
+/* SVD by one-sided Jacobi: the columns of u [n][m], contiguous, become orthogonal; v [n][n] collects the rotations. */
 static void orthogonalize(double *u, double *v, int64_t m, int64_t n)
 {
     bool turned = true;
@@ -217,7 +218,8 @@ static void sort_vectors(double *w, bool descending, int64_t n, double *x, int64
         }
 }
 
-/* x [n,m] holds b and then the solution; a [n,n] is destroyed. A singular matrix gives infinities and NaN. */
+/* Solves a x = b by LU with pivoting: x [n,m] holds b, then the solution; a [n,n] is overwritten. A singular matrix gives
+ * infinities and NaN. */
 static void solve(double *a, double *x, int64_t n, int64_t m)
 {
     for (int64_t p = 0; p < n; p++) {
@@ -240,7 +242,7 @@ static void solve(double *a, double *x, int64_t n, int64_t m)
     }
 }
 
-/* x [n,m] holds b and then the solution; only the triangle of t [n,n] is read. */
+/* Solves a triangular system: x [n,m] holds b, then the solution; only the triangle of t [n,n] is read. */
 static void trisolve(const double *t, double *x, int64_t n, int64_t m, bool upper, bool transposed)
 {
     const bool from_end = upper != transposed;
@@ -323,7 +325,7 @@ static void svd_unit(const an_call_job *j, int64_t u, void *scratch)
     const double power = normalize(a, m * n);
     transpose(x, a, m, n);
     orthogonalize(x, v, m, n);
-    for (int64_t k = 0; k < n; k++) { /* of a zero singular value the left vector is zero too */
+    for (int64_t k = 0; k < n; k++) { /* the left vector of a zero singular value is zero */
         w[k] = sqrt(dot(x + k * m, x + k * m, m));
         if (w[k] > 0) scale(x + k * m, 1 / w[k], m);
         w[k] *= power;

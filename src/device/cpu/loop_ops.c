@@ -1,10 +1,11 @@
-/* loop_ops.c: ops with a loop inside on the CPU: running sums, sorting, and what the templates leave: scattering of
- * doubles, the gradient of max pooling. Matrix calls are in linalg.c.
+/* loop_ops.c: library calls on the CPU that are no linear algebra (linalg.c): running sums, sorting and top-k, scattering
+ * where the template does not apply, the gradient of max pooling.
  *
- * Owns:      how a call is cut into units and handed to the pool.
- * Does not:  allocate: scratch is part of the plan.
- * Invariants: floats are summed in double and rounded once when stored (a chain of additions waits for the adder, not
- *            for its width); integers wrap. Only scattering into f32 adds in f32, as the template does: the same bits.
+ * Owns:       how a call is divided into units and handed to the pool.
+ * Does not:   allocate: scratch is part of the plan.
+ * Invariants: floats are summed in double and rounded once when stored (a sequential sum is bound by the latency of the
+ *             adder, so the wider type is free); integers wrap. Only scattering into f32 adds in f32, as the template
+ *             does: the same bits.
  */
 #include "device/cpu/loop_ops.h"
 #include "base/exact.h"
@@ -12,7 +13,7 @@
 #include <string.h>
 
 enum {
-    TASK = 16384,      /* elements a task takes at least, where there are as many */
+    TASK = 16384,      /* least number of elements in a task, if there are as many */
     CHANNELS = 16,     /* of a pooling unit */
     COLUMNS = 64,      /* of a scattering unit */
     INSERTION_RUN = 12 /* sorted by insertion before merging starts */
@@ -88,8 +89,7 @@ static void cumsum_row(const an_call_job *j, int64_t u, void *scratch)
 
 /* ------------------------------------------------------------------------------------------------ sorting */
 
-/* Elements become unsigned keys in the wanted order; ties go to the lower position, so any sort by (key, place) is
- * stable. */
+/* Elements become unsigned keys in the wanted order. Ties are broken by position, so any sort by (key, place) is stable. */
 typedef struct entry {
     uint64_t key;
     int32_t place;
@@ -102,11 +102,12 @@ static bool before(const entry *a, const entry *b)
 
 static const uint64_t sign64 = (uint64_t)1 << 63;
 
-/* Bits of a double in ascending order; zeros of both signs are equal. Every storage float is a double exactly. */
+/* A key that orders doubles: the bits, made ascending. Zeros of both signs are equal. Every stored float is exactly a
+ * double. */
 static uint64_t float_key(double x, bool descending)
 {
     uint64_t u;
-    if (x != x) return UINT64_MAX; /* NaN is last, either way */
+    if (x != x) return UINT64_MAX; /* NaN is last, ascending and descending */
     x += 0.0;                      /* -0 + 0 is +0 */
     memcpy(&u, &x, sizeof u);
     u = u & sign64 ? ~u : u | sign64;
@@ -132,7 +133,7 @@ static uint64_t key_at(const void *x, int dtype, int64_t at, bool descending)
     }
 }
 
-/* Restores the heap (its last entry on top) below `at`. */
+/* Restores the heap below `at`; the entry that sorts last is at the top. */
 static void sift(entry *h, int64_t n, int64_t at)
 {
     const entry x = h[at];
@@ -144,7 +145,7 @@ static void sift(entry *h, int64_t n, int64_t at)
     h[at] = x;
 }
 
-/* The k first entries of a row of n, in any order: a heap of the best so far. */
+/* The first k entries of a row of n, unsorted: keeps a heap of the best so far. */
 static void select_first(const an_call_job *j, int64_t row, int64_t n, int64_t k, bool descending, entry *e)
 {
     const void *x = j->arg[0];
@@ -166,7 +167,7 @@ static void merge(const entry *a, const entry *a_end, const entry *b, const entr
     while (b < b_end) *out++ = *b++;
 }
 
-/* Merge sort from runs sorted by insertion; returns where the result is: `e` or `other`. */
+/* Merge sort that starts from short runs sorted by insertion; returns the array with the result: `e` or `other`. */
 static const entry *sort_entries(entry *e, entry *other, int64_t n)
 {
     for (int64_t lo = 0; lo < n; lo += INSERTION_RUN)
@@ -201,7 +202,8 @@ static void sort_row(const an_call_job *j, int64_t u, void *scratch)
     char *y = (char *)j->arg[1] + (size_t)(u * k) * size;
     int32_t *places = (int32_t *)j->arg[2] + u * k;
     for (int64_t i = 0; i < k; i++) {
-        memcpy(y + (size_t)i * size, x + (size_t)sorted[i].place * size, size); /* its very bits: -0 and NaN too */
+        memcpy(y + (size_t)i * size, x + (size_t)sorted[i].place * size,
+               size); /* copies the bits: -0 and NaN payloads survive */
         places[i] = sorted[i].place;
     }
 }

@@ -1,7 +1,7 @@
-/* call.h: shared by loop_ops.c (rows, windows, scattering) and linalg.c (factorisations and systems).
+/* loop_ops.h: shared by loop_ops.c (rows, windows, scattering) and linalg.c (factorisations and linear systems).
  *
- * A call is cut into units that depend on nothing but shapes: a row, a matrix of the batch, a block of columns. The
- * pool decides who runs a unit, never how it is computed, so results do not depend on the number of threads.
+ * A library call is divided into units by shape alone: a row, a matrix of the batch, a block of columns. The pool
+ * decides which thread runs a unit, never how it is computed, so results do not depend on the number of threads.
  */
 #ifndef AN_DEVICE_CPU_LOOP_OPS_H
 #define AN_DEVICE_CPU_LOOP_OPS_H
@@ -10,7 +10,7 @@
 
 typedef struct an_call_job {
     const an_library_call_spec *s;
-    void *const *arg;      /* sources, then outputs; NULL while only sizes are asked for */
+    void *const *arg;      /* sources, then outputs; NULL when only sizes are asked for */
     int64_t units, weight; /* weight: about how many elements a unit touches */
     size_t scratch_bytes;  /* of one unit */
     void (*unit)(const struct an_call_job *j, int64_t u, void *scratch);
@@ -21,7 +21,7 @@ static inline int64_t an_call_last(const an_call_tensor *t)
     return t->rank ? t->shape[t->rank - 1] : 1;
 }
 
-/* Product of the axes before the last `skip`. */
+/* Product of the extents of all axes but the last `skip`. */
 static inline int64_t an_call_outer(const an_call_tensor *t, int skip)
 {
     int64_t n = 1;
@@ -29,7 +29,7 @@ static inline int64_t an_call_outer(const an_call_tensor *t, int skip)
     return n;
 }
 
-/* n elements from number `at` of a float array, as doubles (exact) and back (rounded to the dtype: bf16 and f16 from
+/* Elements [at, at + n) of a float array, as doubles (exact), and back (rounded to the dtype; bf16 and f16 by way of
  * f32). */
 void an_call_load(double *dst, const void *src, int dtype, int64_t at, int64_t n);
 void an_call_store(void *dst, int dtype, int64_t at, const double *src, int64_t n);

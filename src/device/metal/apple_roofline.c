@@ -20,7 +20,7 @@ static const struct {
 
 #define GEMM_SHARE      0.60 /* of the FP32 rate: staged 8x8 matrices; others' best kernels reach 0.8 to 0.9 */
 #define ATTENTION_SHARE 0.40
-#define SCALAR_SHARE    0.25   /* row programs: few of their operations are multiply-adds */
+#define SCALAR_SHARE    0.25   /* loop kernels: few of their operations are multiply-adds */
 #define BANDWIDTH_SHARE 0.85   /* STREAM on the GPU: arXiv 2502.05317 */
 #define LAUNCH_SECONDS  5.2e-6 /* a dispatch that depends on the one before: reported by ferrox, issue 149 */
 

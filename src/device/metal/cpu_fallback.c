@@ -1,19 +1,19 @@
-/* cpu_fallback.c: the steps that an Apple GPU cannot run (float64), on the CPU: only with fallback=cpu, and counted in
- * the bill (an_plan_step.fallback).
+/* cpu_fallback.c: runs the steps that an Apple GPU cannot run (float64) on the CPU. Only with fallback=cpu, and counted in
+ * the cost report (an_plan_step.fallback).
  *
- * Owns:      the CPU device that runs them and the plans it is given: the steps between two launches of the GPU, each a
- *            plan of its own. Does not:  decide which steps they are (planner/cost_report.c) or wait (metal_run.c).
- *
- * Invariants: nothing is copied. Buffers are in shared storage, so the CPU works on the memory that the GPU wrote and
- * will read: the price is the wait in between. Slot 0 of a host plan is scratch of its own, and slot n + 1 is slot n of
- * the plan: the arena has scratch for the GPU's kernels, not for the CPU's. */
+ * Owns:       the CPU device, and the plans that it is given: consecutive CPU steps between two launches of the GPU are a
+ *             plan of their own.
+ * Does not:   decide which steps they are (planner/cost_report.c) or wait for the GPU (metal_run.c).
+ * Invariants: nothing is copied. Buffers are in shared storage, so the CPU works on the memory that the GPU wrote and will
+ *             read; the cost is the wait in between. Slot 0 of a CPU plan is its own scratch, and its slot n + 1 is slot
+ *             n of the whole plan: the arena has scratch for the GPU's kernels, not for the CPU's. */
 #include "device/metal/metal_internal.h"
 
 #include "codegen/render.h"
 
 #include <string.h>
 
-/* The CPU's device, opened when the first plan needs it. */
+/* Opens the CPU device when the first plan needs it. */
 static an_status cpu_of(an_err *err, an_device *d)
 {
     if (d->cpu) return AN_OK;
@@ -21,7 +21,7 @@ static an_status cpu_of(an_err *err, an_device *d)
     return d->cpu_backend->open(err, &d->options, &d->cpu);
 }
 
-/* The C text of a row program that the step runs, for the CPU's compiler. */
+/* Renders the C text of a loop kernel that the CPU will run. */
 static an_status take_text(an_err *err, an_arena *arena, an_kernel *k)
 {
     if (k->kind != AN_KERNEL_LOOP || k->text) return AN_OK;
@@ -33,7 +33,8 @@ static an_status take_text(an_err *err, an_arena *arena, an_kernel *k)
     return k->text ? AN_OK : an_fail_nomem(err, "a kernel's text", 0);
 }
 
-/* The plan of steps [from, to) of `p` that are the CPU's: its kernels without text are not compiled. */
+/* Makes the plan of the CPU steps in [from, to) of `p`. Only the kernels that they use have a text, so only those are
+ * compiled. */
 static an_status cpu_plan(an_err *err, an_device *d, an_arena *arena, const an_plan *p, an_mtl_cpu_steps *h,
                           size_t *scratch)
 {
@@ -44,7 +45,7 @@ static an_status cpu_plan(an_err *err, an_device *d, an_arena *arena, const an_p
     for (int32_t k = 0; k < p->n_kernels; k++) kernel[k].text = NULL;
     h->plan = (an_plan){.key = p->key, .n_kernels = p->n_kernels, .kernel = kernel, .step = step};
     for (int32_t s = h->from; s < h->to; s++) {
-        if (!p->step[s].fallback) continue; /* a step of the GPU without a launch: an empty tensor */
+        if (!p->step[s].fallback) continue; /* a GPU step without a launch: an empty tensor */
         an_plan_step *mine = &step[h->plan.n_steps++];
         *mine = p->step[s];
         mine->scratch = 0;

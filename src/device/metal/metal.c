@@ -1,7 +1,7 @@
-/* metal.c: the Apple GPU as a device: which one, what it can do, its memory. Running is metal_run.c's.
+/* metal.c: the Apple GPU as a device: choosing it, what it can do, its memory. Running is in metal_run.c.
  *
- * Invariants: every entry point that sends messages pushes a pool and pops it on all ways out. Buffers are in shared
- * storage: the host reads and writes them where they stand, after the work that uses them has ended. */
+ * Invariants: every entry point that sends messages pushes an autorelease pool and pops it on every return. Buffers are in
+ *             shared storage: the host reads and writes them in place, after the work that uses them has ended. */
 #include "device/metal/metal_internal.h"
 #include "device/metal/apple_roofline.h"
 
@@ -25,7 +25,7 @@ static void read_facts(an_id device, an_mtl_facts *f)
         if (an_send(device_supports, device, family)) f->family = family;
 }
 
-/* Why this device cannot train, NULL when it can. docs/metal.md has the table. */
+/* Why this GPU cannot train; NULL: it can. docs/metal.md has the table. */
 static const char *refusal(an_id device, const an_mtl_facts *f)
 {
     if (!an_send0(device_unified, device))
@@ -154,7 +154,7 @@ static const an_target *metal_target(an_device *d)
 
 /* ---------------------------------------------------------------------------------------------- memory */
 
-/* Beyond the recommended size macOS begins to move memory in and out: the machine stalls long before it fails. */
+/* Beyond the recommended working set macOS pages GPU memory in and out: the machine stalls long before it fails. */
 static an_status admit(an_err *err, const an_device *d, size_t bytes, const char *what)
 {
     char want[24], have[24];
@@ -187,7 +187,7 @@ an_id an_mtl_buffer(an_err *err, an_device *d, size_t bytes, const char *what)
     return buffer;
 }
 
-/* The memory of a buffer of parts: whole pages of 16 KiB, which Metal asks for; that many are also aligned so. */
+/* Bytes to allocate for a segmented buffer: Metal wants whole pages of 16 KiB, aligned to them; a large allocation is. */
 static size_t segmented_bytes(size_t bytes)
 {
     enum { PAGE = 1 << 14, LEAST = 1 << 22 };
@@ -284,7 +284,7 @@ static an_status metal_read(an_err *err, an_device *d, const an_buffer *src, siz
     return AN_OK;
 }
 
-/* What macOS counts for this process, pipelines included, and what it recommends to stay below. */
+/* The GPU memory that macOS counts for this process, pipelines included, and the limit that it recommends. */
 static void metal_memory(an_device *d, uint64_t *driver, uint64_t *recommended)
 {
     void *pool = an_mtl.pool_push();
@@ -333,4 +333,6 @@ const an_backend an_backend_metal = {.name = "metal",
                                      .busy_seconds = metal_busy_seconds,
                                      .self_check = an_mtl_self_check,
                                      .power_state = an_objc_mac_state,
+                                     .awake_begin = an_objc_awake_begin,
+                                     .awake_end = an_objc_awake_end,
                                      .estimate = an_apple_roofline_text};

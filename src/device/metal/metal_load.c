@@ -216,7 +216,7 @@ static an_status compile_loops(loading *l)
     an_err first = {0};
     an_err *const err = l->err;
     l->err = &first;
-    const int32_t library = all.failed ? -1 : add_library(l, all.data, "the row programs");
+    const int32_t library = all.failed ? -1 : add_library(l, all.data, "the loop kernels");
     l->err = err;
     an_text_free(&all);
     for (int32_t k = 0; k < p->n_kernels; k++)

@@ -37,8 +37,8 @@ static an_status open_libraries(an_err *err)
 #ifndef __APPLE__
     return an_fail(err, AN_E_ENV, "Metal is a part of macOS, and this is another system");
 #else
-    /* Files that exist in the shared cache only: asked of the loader, never of the disk. CoreGraphics: without it a
-     * program without windows gets no device. */
+    /* These files exist in the loader's shared cache only, not on disk. CoreGraphics must be loaded: without it a program
+     * without windows gets no device. */
     static const char *const frameworks[MOST_LIBRARIES] = {
         "/usr/lib/libobjc.A.dylib", "/System/Library/Frameworks/Foundation.framework/Foundation",
         "/System/Library/Frameworks/CoreGraphics.framework/CoreGraphics",
@@ -76,7 +76,7 @@ static an_status find_symbols(an_err *err)
     return AN_OK;
 }
 
-/* "14.5" of sysctl: NSProcessInfo's answer is a struct of 24 bytes, which needs another entry on x86-64. */
+/* Reads "14.5" from sysctl: NSProcessInfo returns a struct of 24 bytes, which needs another entry point on x86-64. */
 static an_status find_version(an_err *err)
 {
     int (*by_name)(const char *, void *, size_t *, void *, size_t) = NULL;
@@ -148,4 +148,28 @@ bool an_objc_mac_state(int *thermal, int *low_power)
     if (info && an_can(process_low_power, info)) *low_power = an_send0(process_low_power, info) != 0;
     an_mtl.pool_pop(pool);
     return true;
+}
+
+void *an_objc_awake_begin(void)
+{
+    const uint64_t idle_system_sleep_disabled = 1u << 20; /* NSActivityOptions */
+    an_err quiet = {0};
+    an_id token = NULL;
+    if (an_objc_load(&quiet) != AN_OK) return NULL;
+    void *pool = an_mtl.pool_push();
+    an_id class = an_objc_class("NSProcessInfo"), info = class ? an_send0(process_info, class) : NULL;
+    if (info && an_can(process_begin, info))
+        token = an_send(process_begin, info, idle_system_sleep_disabled, an_string("training a model"));
+    if (token) an_mtl.retain(token);
+    an_mtl.pool_pop(pool);
+    return token;
+}
+
+void an_objc_awake_end(void *token)
+{
+    if (!token) return;
+    void *pool = an_mtl.pool_push();
+    an_send(process_end, an_send0(process_info, an_objc_class("NSProcessInfo")), token);
+    an_release(token);
+    an_mtl.pool_pop(pool);
 }

@@ -1,12 +1,14 @@
-/* objc.h: the Objective-C runtime and Metal from plain C: messages as typed calls, strings, pools, versions.
+/* objc.h: the Objective-C runtime and Metal from plain C: messages as typed calls, strings, autorelease pools, versions.
  *
- * Owns:      loading of libobjc, Foundation, CoreGraphics and Metal at run time ($ANNEAL_METAL_PATH: one file in place
- * of them all, for tests), the table of selectors, the ABI's pitfalls. Does not:  know devices, buffers or plans.
+ * Owns:      loading libobjc, Foundation, CoreGraphics and Metal at run time ($ANNEAL_METAL_PATH: one file in place of all
+ *            of them, for tests), the table of selectors, the differences between the ABIs.
+ * Does not:  know devices, buffers or plans.
  *
- * Rules of use: an entry point of the backend pushes a pool and pops it at every exit, last in, first out. What
- * `new...` returns is owned (an_release); everything else lives until the pool is popped, unless an_retain. A message
- * to nil returns 0, so each object is checked where it is made. No method with a result above 16 bytes is called: those
- * need another entry on x86-64.
+ * Rules of use:
+ *   - An entry point of the backend pushes a pool and pops it on every return, last in, first out.
+ *   - What `new...` returns is owned (an_release). Everything else lives until the pool is popped, unless it is retained.
+ *   - A message to nil returns 0, so each object is checked where it is made.
+ *   - No method with a result above 16 bytes is called: those need another entry point on x86-64.
  */
 #ifndef AN_DEVICE_METAL_OBJC_H
 #define AN_DEVICE_METAL_OBJC_H
@@ -49,7 +51,7 @@ enum an_mtl_value {
 };
 #undef V
 
-/* What crosses the border by value or lies in memory that Metal reads is laid out as Apple's headers have it. */
+/* Types that are passed by value, or that Metal reads from memory, have the layout of Apple's headers. */
 _Static_assert(sizeof(an_mtl_size) == 24 && offsetof(an_mtl_size, y) == 8 && offsetof(an_mtl_size, z) == 16,
                "MTLSize is three NSUInteger");
 _Static_assert(sizeof(an_bool) == 1 && sizeof(void *) == 8 && sizeof(long) == 8, "BOOL is a byte, NSUInteger 64 bits");
@@ -73,7 +75,7 @@ extern an_objc an_mtl;
 /* Whether `object` has the method: for OPTIONAL ones. */
 #define an_can(name, object) (an_send(object_responds, (object), an_mtl.sel[AN_SEL_##name]) != 0)
 
-/* Loads everything, once a process. AN_E_ENV with the reason where it is not to be had. */
+/* Loads everything, once in a process. AN_E_ENV and the reason where it is not available. */
 an_status an_objc_load(an_err *err);
 
 bool an_objc_symbol(const char *name, void *to); /* the address of a function, as bytes; false: there is none */
@@ -83,10 +85,15 @@ an_id an_string(const char *utf8);               /* lives until the pool is popp
 void an_release(an_id object);                   /* NULL is nothing */
 const char *an_utf8(an_id string);               /* lives as long as the string; "" for nil */
 
-/* Heat (0 to 3: NSProcessInfoThermalState) and low-power mode of this Mac; -1: not told. False: this is no macOS. */
+/* Thermal state (0 to 3: NSProcessInfoThermalState) and low-power mode of this Mac; -1: unknown. False: not macOS. */
 bool an_objc_mac_state(int *thermal, int *low_power);
 
-/* Fails with `what` and what the NSError says (domain, code, description). */
+/* Keeps this Mac from going to sleep when its user is idle (the display may sleep). A token for an_objc_awake_end; NULL: not
+ * macOS, or it refused. */
+void *an_objc_awake_begin(void);
+void an_objc_awake_end(void *token);
+
+/* Fails with `what` and the contents of the NSError (domain, code, description). */
 an_status an_fail_ns(an_err *err, an_status code, an_id error, const char *what);
 
 #endif

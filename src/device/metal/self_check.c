@@ -1,12 +1,12 @@
-/* self_check.c: what this macOS is and whether it is what the backend was written against, for `anneal selftest`.
+/* self_check.c: checks for `anneal selftest` that this macOS is the one that the backend was written for.
  *
- * Owns:      the comparison of selectors.def with the types that the Objective-C runtime has for the same methods; one
- * small kernel, from its text to its numbers.
- * Does not:  need an open device.
+ *     1. every method of selectors.def: does the Objective-C runtime have it, with the same types?
+ *     2. what the GPU reports of itself
+ *     3. one small kernel, from its text to its results
  *
- * Invariants: each line is told before the next question is asked, so that a report whose program was ended by the
- * system shows where. No message but endEncoding is sent to an object with a method of
- * another type. */
+ * Does not:   need an open device.
+ * Invariants: each result is reported before the next question is asked, so that the report shows where a crash happened.
+ *             No message but endEncoding is sent to an object with a method of a different type. */
 #include "device/metal/metal_internal.h"
 
 #include "platform/platform.h"
@@ -38,8 +38,8 @@ static void say(checker *x, bool fault, const char *what, const char *found)
 
 /* ---------------------------------------------------------------------------------------------- types of methods */
 
-/* Takes one type from an encoding of the runtime or of selectors.def and puts it in the letters of the latter, without
- * struct names (which the runtime may not know); returns what is behind it and its offset. */
+/* Reads one type of an encoding (of the runtime or of selectors.def) and appends it in the letters of selectors.def,
+ * without struct names, which the runtime may not know. Returns the rest, after the type and its stack offset. */
 static const char *one_type(const char *p, an_text *out)
 {
     p += strspn(p, "rnNoORVAj"); /* const, in, inout ... */
@@ -132,7 +132,7 @@ static void compare_row(checker *x, const struct row *r, an_sel selector, an_id 
     an_text_free(&table);
 }
 
-/* The methods of `owner` in an object of it, or in a class. False: one is another than it was written. */
+/* Compares the methods of `owner` in a class. False: one of them has different types. */
 static bool compare(checker *x, const char *owner, an_id class)
 {
     const int before = x->faults;
@@ -166,7 +166,7 @@ static bool compare_classes(checker *x)
     return good;
 }
 
-/* ---------------------------------------------------------------------------------------------- what the GPU says */
+/* ---------------------------------------------------------------------------------------------- what the GPU reports */
 
 static void tell_number(checker *x, const char *what, uint64_t bytes)
 {
@@ -210,7 +210,7 @@ static const char probe_text[] = "#include <metal_stdlib>\nusing namespace metal
                                  "                     uint i [[thread_position_in_grid]]) { out[i] = 3u * i + n; "
                                  "}\n";
 
-/* Each object is made by a method that was compared before. */
+/* Each object is made by a method that has been compared before. */
 static bool make_objects(checker *x)
 {
     an_err err = {0};
@@ -250,7 +250,7 @@ static void run_probe(checker *x)
     encoder = an_send0(commands_encoder, x->commands);
     const bool good = compare_object(x, "MTLCommandEncoder", encoder);
     if (!encoder || !compare(x, "MTLComputeCommandEncoder", x->class_of(encoder)) || !good) {
-        if (encoder) an_send0(encoder_end, encoder); /* letting go of an open one ends the program */
+        if (encoder) an_send0(encoder_end, encoder); /* releasing an open encoder ends the program */
         return;
     }
     an_send(encoder_pipeline, encoder, x->pipeline);

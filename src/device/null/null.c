@@ -1,5 +1,7 @@
-/* null.c: plans and renders for any target, never runs: `anneal plan --device metal` and most tests need no device at
- * all. Also the skeleton of a backend: copy this file, replace "null", fill the functions in, add a line to device.c.
+/* null.c: devices that plan and render but never run: `anneal plan device=null:metal` and most tests need no hardware.
+ *
+ * Also the skeleton of a backend: copy this file into a folder of its own, replace "null", fill the functions in, and add
+ * a row to device.c.
  */
 #include "device/device.h"
 #include "device/metal/apple_roofline.h"
@@ -17,7 +19,8 @@ struct an_exec {
     const an_plan *plan;
 };
 
-/* What a GPU's templates want, so that its bill is the device's; the CPU's want depends on its threads: none here. */
+/* The scratch of a GPU's templates, so that the cost report is that of the device. The CPU's depends on its threads, and is
+ * 0 here. */
 static size_t scratch_of(const an_target *t, const an_kernel *k)
 {
     return strcmp(t->dialect, "c") ? an_gpu_scratch(k, NULL) : 0;
@@ -57,7 +60,7 @@ static an_status open_metal(an_err *err, const an_device_options *o, an_device *
 {
     AN_TRY(open_as(err, "msl", 31, out));
     (*out)->target.fallback = o->fallback;
-    (*out)->target.input_blocks = 2; /* as the device has: they are in the bill */
+    (*out)->target.input_blocks = 2; /* as on the device: they count in the cost report */
     return AN_OK;
 }
 

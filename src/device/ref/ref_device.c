@@ -1,8 +1,7 @@
-/* ref_device.c: the backend "ref": host memory for parameters, moments and states, so that all that persists works as
- * on any device.
+/* ref_device.c: the backend "ref", the oracle as a device: host memory for parameters, moments and states.
  *
- * Does not: run plans. The oracle reads nodes, so the context calls it instead of planning; load and submit are never
- * reached.
+ * Does not: run plans. A context on this device evaluates graph nodes with the oracle (runtime/oracle_eval.c) instead of
+ * planning, so load and submit are never reached.
  */
 #include "device/device.h"
 

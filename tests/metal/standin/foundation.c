@@ -272,6 +272,18 @@ static int64_t process_thermal(id self, SEL cmd)
     (void)self, (void)cmd;
     return (int64_t)the()->thermal;
 }
+static id process_begin(id self, SEL cmd, uint64_t options, id reason)
+{
+    (void)self, (void)cmd;
+    if (!(options & 1u << 20)) misuse("an activity without NSActivityIdleSystemSleepDisabled lets the Mac sleep");
+    if (!reason) misuse("an activity has a reason");
+    return object_pooled("NSActivity");
+}
+static void process_end(id self, SEL cmd, id activity)
+{
+    (void)self, (void)cmd;
+    if (!activity) misuse("endActivity: of nothing");
+}
 static BOOL process_low_power(id self, SEL cmd)
 {
     (void)self, (void)cmd;
@@ -368,6 +380,7 @@ static const class_row classes[] = {
     {"NSNumber", "", sizeof(int32_t), NULL, 0},
     {"NSURL", "", sizeof(string), string_end, 0},
     {"NSProcessInfo", "", 0, NULL, 0},
+    {"NSActivity", "", 0, NULL, 0},
     {"NSAutoreleasePool", "", sizeof(void *), NULL, 0},
 };
 static const method_row methods[] = {
@@ -393,6 +406,8 @@ static const method_row methods[] = {
     {"NSProcessInfo", "+processInfo", METHOD_OF(process_info)},
     {"NSProcessInfo", "operatingSystemVersion", METHOD_OF(process_version)},
     {"NSProcessInfo", "thermalState", METHOD_OF(process_thermal)},
+    {"NSProcessInfo", "beginActivityWithOptions:reason:", METHOD_OF(process_begin)},
+    {"NSProcessInfo", "endActivity:", METHOD_OF(process_end)},
     {"NSProcessInfo", "isLowPowerModeEnabled", METHOD_OF(process_low_power)},
     {"NSProcessInfo", "physicalMemory", METHOD_OF(process_memory)},
     {"NSProcessInfo", "activeProcessorCount", METHOD_OF(process_processors)},
