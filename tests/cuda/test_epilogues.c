@@ -43,11 +43,11 @@ static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul,
     for (int s = 0; s < p->n_steps; s++) {
         const an_kernel *k = &p->kernel[p->step[s].kernel];
         const int32_t tail = p->step[s].epilogue;
-        an_product product;
+        an_gemm_plan product;
         if (k->kind != AN_KERNEL_GEMM) continue;
         f.products++;
-        if (!an_cuda_product(cx->device, &k->u.gemm, tail >= 0 ? p->kernel[tail].u.loop : NULL, &product)) continue;
-        if (!product.ends) continue;
+        if (!an_cuda_gemm_plan(cx->device, &k->u.gemm, tail >= 0 ? p->kernel[tail].u.loop : NULL, &product)) continue;
+        if (!product.fused) continue;
         f.ended++;
         f.scratch_bytes = p->step[s].scratch_bytes;
         for (int a = 0; a < p->kernel[tail].u.loop->n_args; a++) f.stored += p->kernel[tail].u.loop->arg[a].written;

@@ -1,6 +1,6 @@
-/* benchmark.c: what the GPU has and what it can do, asked of itself: memory in use, and the rate of its products.
+/* benchmark.c: what the GPU reports and measures of itself: memory in use, and the peak rate of its GEMMs.
  *
- * Owns:      nothing that lasts: operands of a measurement are given back before it returns.
+ * Owns:      nothing that lasts: operands of a measurement are freed before it returns.
  * Does not:  fail: what cannot be measured is 0, "unknown".
  */
 #include "base/exact.h"
@@ -8,7 +8,7 @@
 
 #include <stdlib.h>
 
-/* In use is the driver's word: our requests, the context, kernels, libraries, graphs, and other programs. */
+/* The driver's own count of memory in use: our buffers, the context, kernels, libraries, graphs, and other programs. */
 void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes)
 {
     an_err quiet = {0};
@@ -18,19 +18,19 @@ void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_
     if (an_cuda_enter(&quiet, d) == AN_OK && !d->cu.memory_info(&unused, &all)) *driver_bytes = all - unused;
 }
 
-/* ---------------------------------------------------------------------------------------------- products */
+/* ---------------------------------------------------------------------------------------------- GEMMs */
 
 enum { ROWS = 4096, DEPTH = 8192, PRODUCTS = 8, DISTINCT = 1 << 18 };
 
 typedef struct peak {
     an_gemm_spec spec; /* C[ROWS,ROWS] = A[ROWS,DEPTH] B[DEPTH,ROWS]; A and B are the same memory */
-    an_product product;
-    an_product_ready ready;
+    an_gemm_plan gemm;
+    an_gemm_ready ready;
     cu_pointer at[4], workspace;
     cu_event begin, end;
 } peak;
 
-/* Numbers in [-1, 1): a GPU is faster with zeros. The first part is written, the rest copied from it. */
+/* Numbers in [-1, 1): a GPU is faster with zeros. The first part is written, the rest is copied from it. */
 static bool fill_operand(an_device *d, cu_pointer p, size_t bytes, an_dtype dtype)
 {
     const size_t item = an_dtype_bytes(dtype), part = DISTINCT * item;
@@ -71,35 +71,35 @@ static bool make(an_device *d, an_dtype dtype, peak *p)
                              .b_dtype = (uint8_t)dtype,
                              .c_dtype = (uint8_t)dtype,
                              .mul_dtype = (uint8_t)dtype};
-    if (!an_cuda_product(d, &p->spec, NULL, &p->product)) return false;
+    if (!an_cuda_gemm_plan(d, &p->spec, NULL, &p->gemm)) return false;
     if (d->cu.event_new(&p->begin, 0) || d->cu.event_new(&p->end, 0)) return false;
     if (d->cu.memory_new(&p->at[0], operand) || d->cu.memory_new(&p->at[2], (size_t)ROWS * ROWS * item) ||
-        d->cu.memory_new(&p->workspace, (size_t)AN_MAX(p->product.scratch_bytes, 256)))
+        d->cu.memory_new(&p->workspace, (size_t)AN_MAX(p->gemm.scratch_bytes, 256)))
         return false;
     p->at[3] = p->at[2];
-    p->at[1] = p->at[0]; /* as it lies, also where a step would turn it: any numbers will do */
+    p->at[1] = p->at[0]; /* not transposed, even where a step would: the numbers do not matter */
     return fill_operand(d, p->at[0], operand, dtype) &&
-           an_product_prepare(&quiet, d, &p->spec, &p->product, p->at, &p->ready) == AN_OK;
+           an_gemm_prepare(&quiet, d, &p->spec, &p->gemm, p->at, &p->ready) == AN_OK;
 }
 
-/* Seconds a product takes, of some in a row; 0: they failed. */
-static double time_products(an_device *d, const peak *p)
+/* Seconds of one GEMM, averaged over several in a row; 0: they failed. */
+static double time_gemms(an_device *d, const peak *p)
 {
     an_err quiet = {0};
     float ms = 0;
     bool good = !d->cu.event_record(p->begin, d->stream, 0);
     for (int i = 0; i < PRODUCTS && good; i++)
-        good = an_product_run(&quiet, d, &p->spec, &p->product, &p->ready, p->at, 0, p->workspace) == AN_OK;
+        good = an_gemm_run(&quiet, d, &p->spec, &p->gemm, &p->ready, p->at, 0, p->workspace) == AN_OK;
     good = good && !d->cu.event_record(p->end, d->stream, 0) &&
-           an_cuda_wait_stream(&quiet, d, "measuring products") == AN_OK && !d->cu.event_ms(&ms, p->begin, p->end);
+           an_cuda_wait_stream(&quiet, d, "measuring GEMMs") == AN_OK && !d->cu.event_ms(&ms, p->begin, p->end);
     return good ? (double)ms * 1e-3 / PRODUCTS : 0;
 }
 
 static void unmake(an_device *d, peak *p)
 {
     an_err quiet = {0};
-    an_product_free(d, &p->ready);
-    if (an_cuda_enter(&quiet, d) != AN_OK) return; /* lost meanwhile: all of it is gone */
+    an_gemm_free(d, &p->ready);
+    if (an_cuda_enter(&quiet, d) != AN_OK) return; /* the device is lost, and its memory with it */
     an_cuda_wait_idle(d);
     const cu_pointer memory[] = {p->at[0], p->at[2], p->workspace};
     for (size_t i = 0; i < AN_COUNT(memory); i++)
@@ -108,7 +108,7 @@ static void unmake(an_device *d, peak *p)
     if (p->end) d->cu.event_free(p->end);
 }
 
-/* The fastest product of the time given, as cuBLASLt runs it with the device's settings. */
+/* The fastest GEMM within the given time, as cuBLASLt runs it with the device's settings. */
 double an_cuda_fma_peak(an_device *d, an_dtype dtype, double seconds)
 {
     an_err quiet = {0};
@@ -116,9 +116,9 @@ double an_cuda_fma_peak(an_device *d, an_dtype dtype, double seconds)
     double best = 0, spent = 0;
     if (an_cuda_enter(&quiet, d) != AN_OK) return 0;
     if (make(d, dtype, &p)) {
-        double one = time_products(d, &p); /* the first loads the library's kernel */
+        double one = time_gemms(d, &p); /* the first loads the library's kernel */
         while (one > 0 && spent < seconds) {
-            one = time_products(d, &p);
+            one = time_gemms(d, &p);
             spent += one * PRODUCTS;
             if (one > 0 && (best <= 0 || one < best)) best = one;
         }

@@ -1,9 +1,9 @@
 /* cuda.c: the backend "cuda": the device, its memory, its one stream, and waiting.
  *
- * Owns:      the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, pinned staging memory, tickets.
- * Does not:  compile (compile.c) or launch (graph_exec.c). Nothing of CUDA is needed to build it: see driver.h.
- * Invariants: a write returns before it has arrived, and whatever is asked of the stream later sees it; a read waits.
- * Nothing is allocated in a submit.
+ * Owns:       the primary context of GPU 0 (of CUDA_VISIBLE_DEVICES), a stream, pinned staging memory, tickets.
+ * Does not:   compile (nvrtc.c) or launch (graph_exec.c). Nothing of CUDA is needed to build it: see driver.h.
+ * Invariants: a write returns before the data has arrived; later work on the stream sees it. A read waits. Nothing is
+ *             allocated in a submit.
  */
 #define _GNU_SOURCE
 #include "platform/platform.h"
@@ -21,7 +21,7 @@ enum { DEFAULT_TIMEOUT_S = 600, STEPS_IN_FLIGHT = 4 };
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
-/* After these the context is gone, and the memory with it (CUresult: driver shut down, invalid context, ECC, NVLink,
+/* Errors that destroy the context, and the memory with it (CUresult: driver shut down, invalid context, ECC, NVLink,
  * contained fault, illegal address, launch timeout, context destroyed, assert, hardware stack, illegal instruction,
  * misaligned, invalid address space or program counter, launch failed, tensor leak, unknown). */
 static bool is_fatal(cu_result r)
@@ -138,17 +138,17 @@ static size_t scratch_of(const an_target *t, const an_kernel *k)
 
 static size_t gemm_scratch(const an_target *t, const an_kernel *k, const an_loop_kernel *epilogue)
 {
-    an_product p;
-    bool library = an_cuda_product(t->templates, &k->u.gemm, epilogue, &p);
+    an_gemm_plan p;
+    bool library = an_cuda_gemm_plan(t->templates, &k->u.gemm, epilogue, &p);
     return library ? (size_t)p.scratch_bytes : scratch_of(t, k);
 }
 
 static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k)
 {
-    return an_cuda_end_pays(t->templates, m, n, k);
+    return an_cuda_fusion_pays(t->templates, m, n, k);
 }
 
-/* An empty variable is none. */
+/* An empty variable counts as unset. */
 static an_status read_variables(an_err *err, an_device *d)
 {
     static const char *const ways[] = {
@@ -255,7 +255,7 @@ static an_status make_device(an_err *err, an_device *d)
     }
     size_t bytes = 0, unused = 0;
     d->cu.device_memory(&bytes, d->device);
-    /* beyond this, computing again costs 1 to 2 % of a step and saves a third of its memory */
+    /* beyond this, recomputation costs 1 to 2 % of a step and saves a third of its memory */
     d->target.keep_bytes = AN_MIN(bytes / 8, (uint64_t)4 << 30);
     if (!d->cu.memory_info(&unused, &bytes)) d->free_bytes = unused;
     d->target.exact = d->exact;
@@ -287,17 +287,17 @@ static const an_target *cuda_target(an_device *d)
 
 /* ---------------------------------------------------------------------------------------------- memory */
 
-/* With guards a buffer has them on both sides: 512 bytes that no bill knows. */
+/* With guards a buffer has them on both sides: 512 bytes that the cost report does not count. */
 static an_status cuda_alloc(an_err *err, an_device *d, size_t bytes, an_buffer *out)
 {
-    const size_t guard = d->guard ? AN_CUDA_GUARD_BYTES : 0, room = AN_MAX(bytes, 1);
+    const size_t guard = d->guard ? AN_CUDA_GUARD_BYTES : 0, capacity = AN_MAX(bytes, 1);
     cu_pointer p = 0;
     char text[16];
     AN_TRY(an_cuda_enter(err, d));
-    AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&p, room + 2 * guard), "taking %s of device memory",
+    AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&p, capacity + 2 * guard), "taking %s of device memory",
                          an_bytes_text((double)bytes, text)));
-    an_status status = an_cuda_check(err, d, d->cu.fill(p + guard, 0, room, d->stream), "clearing memory");
-    if (status == AN_OK && guard) status = an_cuda_guard_buffer(err, d, p + guard, room);
+    an_status status = an_cuda_check(err, d, d->cu.fill(p + guard, 0, capacity, d->stream), "clearing memory");
+    if (status == AN_OK && guard) status = an_cuda_guard_buffer(err, d, p + guard, capacity);
     if (status != AN_OK) {
         d->cu.memory_free(p);
         return status;
@@ -310,7 +310,7 @@ static void cuda_free(an_device *d, an_buffer *b)
 {
     an_err quiet = {0};
     if (b->handle) an_cuda_unguard_buffer(d, b->handle);
-    /* nothing under way may still use it; on a lost device it is gone already */
+    /* work in flight may still use it; on a lost device it is gone already */
     if (b->handle && an_cuda_enter(&quiet, d) == AN_OK) {
         an_cuda_wait_idle(d);
         d->cu.memory_free(b->handle - (d->guard ? AN_CUDA_GUARD_BYTES : 0));
@@ -324,7 +324,7 @@ static an_status in_bounds(an_err *err, const an_buffer *b, size_t at, size_t n,
     return an_fail(err, AN_E_INTERNAL, "cuda: %s of %zu bytes at %zu, the buffer has %zu", what, n, at, b->bytes);
 }
 
-/* The next n bytes of pinned memory; waits until what was written from them last has been copied. */
+/* The next n bytes of pinned memory; waits until their previous contents have been copied. */
 static an_status stage(an_err *err, an_device *d, size_t n, char **out)
 {
     if (d->stage_used + n > AN_CUDA_STAGE_BYTES) {
@@ -417,19 +417,19 @@ bool an_cuda_wait_idle(an_device *d)
     return an_cuda_check(&quiet, d, d->cu.stream_wait(d->stream), "ending the GPU's work") == AN_OK;
 }
 
-/* For the newest ticket also what was written since: a copy that fails must not pass for done. */
+/* For the newest ticket it also waits for later writes: a failed copy must be reported. */
 static an_status cuda_wait(an_err *err, an_device *d, an_ticket t, int64_t timeout_ns)
 {
     if (t > d->tickets)
         return an_fail(err, AN_E_INTERNAL, "cuda: wait for ticket %llu that was never given", (unsigned long long)t);
     AN_TRY(an_cuda_enter(err, d));
-    if (d->tickets - t >= AN_CUDA_EVENTS) t = d->tickets; /* its event serves a later one by now */
+    if (d->tickets - t >= AN_CUDA_EVENTS) t = d->tickets; /* its event is used by a later ticket now */
     AN_TRY(wait_for_event(err, d, d->event[t % AN_CUDA_EVENTS], timeout_ns, "waiting for a step"));
     if (t < d->tickets) return AN_OK;
     return an_cuda_check(err, d, d->cu.stream_wait(d->stream), "ending the GPU's work");
 }
 
-/* Whether what was asked of the stream up to here has ended; an error too has. */
+/* Whether the stream has ended the work up to this ticket, with an error or without. */
 static bool cuda_done(an_device *d, an_ticket t)
 {
     an_err quiet = {0};

@@ -1,8 +1,10 @@
-/* driver.c: finding NVIDIA's libraries where people have them, and their functions.
+/* driver.c: finds NVIDIA's libraries in the places where they are installed, and their functions.
  *
- * Order: the folders in ANNEAL_CUDA_PATH (and nowhere else when it is set, so that a test or a user can say exactly
- * what is used), the loader's own path, the toolkit ($CUDA_HOME, $CUDA_PATH, /usr/local/cuda), then the folders of
- * Python wheels: of the active environment, of the python3 on PATH, and the usual ones.
+ * Order of the search:
+ *     1. the folders in ANNEAL_CUDA_PATH, and no others when it is set: a test or a user can say exactly what is used
+ *     2. the loader's own path
+ *     3. the toolkit: $CUDA_HOME, $CUDA_PATH, /usr/local/cuda
+ *     4. Python wheels: of the active environment, of the python3 on PATH, and the usual folders
  */
 #define _DARWIN_C_SOURCE
 #define _GNU_SOURCE
@@ -24,7 +26,7 @@ typedef struct symbol {
     size_t at; /* of the pointer in its table */
 } symbol;
 
-/* ISO C has no cast from void * to a function's address; the bytes are the same. */
+/* Copies the bytes of each address: ISO C has no cast from void * to a function pointer. Returns the first missing name. */
 static const char *missing_symbol(void *library, void *table, const symbol *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -35,7 +37,7 @@ static const char *missing_symbol(void *library, void *table, const symbol *s, s
     return NULL;
 }
 
-/* A library by its exact path; "NAME.so.MAJOR" alone asks the loader. */
+/* A library by its exact path; a name without a folder ("NAME.so.MAJOR") is searched for by the loader. */
 static void *load(const char *path)
 {
     an_err quiet = {0};
@@ -43,7 +45,7 @@ static void *load(const char *path)
 }
 
 /* The first match of DIR/NAME, DIR being a pattern. */
-static void *load_from(const char *dir, const char *name, char *path, size_t room)
+static void *load_from(const char *dir, const char *name, char *path, size_t capacity)
 {
     glob_t found;
     char pattern[1024];
@@ -51,26 +53,26 @@ static void *load_from(const char *dir, const char *name, char *path, size_t roo
     if (snprintf(pattern, sizeof pattern, "%s/%s", dir, name) >= (int)sizeof pattern) return NULL;
     if (glob(pattern, 0, NULL, &found)) return NULL;
     for (size_t i = 0; i < found.gl_pathc && !library; i++)
-        if (snprintf(path, room, "%s", found.gl_pathv[i]) < (int)room) library = load(path);
+        if (snprintf(path, capacity, "%s", found.gl_pathv[i]) < (int)capacity) library = load(path);
     globfree(&found);
     return library;
 }
 
-static void *load_from_list(const char *dirs, const char *name, char *path, size_t room)
+static void *load_from_list(const char *dirs, const char *name, char *path, size_t capacity)
 {
     char dir[900];
     for (; *dirs; dirs += strcspn(dirs, ":"), dirs += *dirs == ':') {
         int n = (int)strcspn(dirs, ":");
         void *library = NULL;
         if (n > 0 && snprintf(dir, sizeof dir, "%.*s", n, dirs) < (int)sizeof dir)
-            library = load_from(dir, name, path, room);
+            library = load_from(dir, name, path, capacity);
         if (library) return library;
     }
     return NULL;
 }
 
 /* The folder above bin/python3 of each entry of PATH. */
-static void *load_from_pythons(const char *name, char *path, size_t room)
+static void *load_from_pythons(const char *name, char *path, size_t capacity)
 {
     const char *dirs = getenv("PATH");
     char file[900], dir[900];
@@ -79,13 +81,13 @@ static void *load_from_pythons(const char *name, char *path, size_t room)
         if (n < 5 || memcmp(dirs + n - 4, "/bin", 4) != 0) continue;
         if (snprintf(file, sizeof file, "%.*s/python3", n, dirs) >= (int)sizeof file || access(file, X_OK)) continue;
         snprintf(dir, sizeof dir, "%.*s/lib/python3*/site-packages/nvidia/*/lib", n - 4, dirs);
-        void *library = load_from(dir, name, path, room);
+        void *library = load_from(dir, name, path, capacity);
         if (library) return library;
     }
     return NULL;
 }
 
-static void *load_from_places(const char *name, char *path, size_t room)
+static void *load_from_places(const char *name, char *path, size_t capacity)
 {
     static const struct {
         const char *variable, *format;
@@ -106,12 +108,12 @@ static void *load_from_places(const char *name, char *path, size_t room)
     char dir[900];
     void *library = load(name);
     if (library) {
-        snprintf(path, room, "%s", name);
+        snprintf(path, capacity, "%s", name);
         return library;
     }
     for (size_t i = 0; i < AN_COUNT(places) + AN_COUNT(late); i++) {
         bool early = i < AN_COUNT(places);
-        if (i == AN_COUNT(places) && (library = load_from_pythons(name, path, room))) return library;
+        if (i == AN_COUNT(places) && (library = load_from_pythons(name, path, capacity))) return library;
         const char *variable = early ? places[i].variable : late[i - AN_COUNT(places)].variable,
                    *format = early ? places[i].format : late[i - AN_COUNT(places)].format,
                    *value = variable ? getenv(variable) : "";
@@ -122,15 +124,15 @@ static void *load_from_places(const char *name, char *path, size_t room)
         if (mark) an_text_puts(&t, value), an_text_puts(&t, mark + 2);
         bool fits = t.data && snprintf(dir, sizeof dir, "%s", t.data) < (int)sizeof dir;
         an_text_free(&t);
-        if (fits && (library = load_from(dir, name, path, room))) return library;
+        if (fits && (library = load_from(dir, name, path, capacity))) return library;
     }
     return NULL;
 }
 
-static void *find(const char *name, char *path, size_t room)
+static void *find(const char *name, char *path, size_t capacity)
 {
     const char *only = getenv("ANNEAL_CUDA_PATH");
-    return only && *only ? load_from_list(only, name, path, room) : load_from_places(name, path, room);
+    return only && *only ? load_from_list(only, name, path, capacity) : load_from_places(name, path, capacity);
 }
 
 #define DRIVER_SYMBOL(name, symbol, arguments) {symbol, offsetof(an_cuda_driver, name)},
@@ -158,14 +160,14 @@ an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out)
     return AN_OK;
 }
 
-/* libNAME.so.13, then .12, ...: the newest that the driver takes. */
-static void *find_versions(const char *name, int newest, char *path, size_t room)
+/* Tries libNAME.so.13, then .12, ...: the newest that the driver accepts. */
+static void *find_versions(const char *name, int newest, char *path, size_t capacity)
 {
     char file[64];
     void *library = NULL;
     for (int major = AN_MIN(newest, NEWEST_MAJOR); major >= OLDEST_MAJOR && !library; major--) {
         snprintf(file, sizeof file, "%s.so.%d", name, major);
-        library = find(file, path, room);
+        library = find(file, path, capacity);
     }
     return library;
 }

@@ -1,8 +1,8 @@
-/* driver.h: the functions of NVIDIA's libraries that the backend calls, declared by us and found at run time.
+/* driver.h: the functions of NVIDIA's libraries that the backend calls, declared here and found at run time.
  *
- * Owns:      one table of functions a library, and the few types and numbers they take: those of the public headers
- *            cuda.h (12 and 13), nvrtc.h and cublasLt.h, whose binary interface is what is used.
- * Does not:  need a file of CUDA to be built. A missing library is a reason in words, never a crash.
+ * Owns:      one table of functions for each library, and the few types and numbers that they take: those of the public
+ *            headers cuda.h (12 and 13), nvrtc.h and cublasLt.h, whose binary interface is used.
+ * Does not:  need any file of CUDA to be built. A missing library is a reason in words, never a crash.
  */
 #ifndef AN_DEVICE_CUDA_DRIVER_H
 #define AN_DEVICE_CUDA_DRIVER_H
@@ -26,7 +26,7 @@ typedef struct lt_desc *lt_desc;
 typedef struct lt_layout *lt_layout;
 typedef struct lt_preference *lt_preference;
 
-typedef struct cu_tensor_map { /* where a tensor lies and what is copied of it at a time: for the copy engine */
+typedef struct cu_tensor_map { /* describes a tensor and the box that the copy engine (TMA) moves at a time */
     _Alignas(64) uint64_t opaque[16];
 } cu_tensor_map;
 
@@ -73,7 +73,7 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(driver_version, "cuDriverGetVersion", (int *version))                                                            \
     X(device_count, "cuDeviceGetCount", (int *n))                                                                      \
     X(device_get, "cuDeviceGet", (cu_device * out, int ordinal))                                                       \
-    X(device_name, "cuDeviceGetName", (char *name, int room, cu_device d))                                             \
+    X(device_name, "cuDeviceGetName", (char *name, int capacity, cu_device d))                                         \
     X(device_attribute, "cuDeviceGetAttribute", (int *out, int which, cu_device d))                                    \
     X(device_memory, "cuDeviceTotalMem_v2", (size_t * out, cu_device d))                                               \
     X(context_retain, "cuDevicePrimaryCtxRetain", (cu_context * out, cu_device d))                                     \
@@ -178,8 +178,8 @@ typedef struct an_cublaslt {
     AN_CUDA_LT(AN_CUDA_FIELD)
 } an_cublaslt;
 
-/* Each: AN_OK, or AN_E_ENV and where was looked and what to do. What is loaded stays loaded: the driver does not
- * survive being taken away while its threads run. `newest`: highest major version the driver can take code from. */
+/* AN_OK, or AN_E_ENV and a sentence: where it was searched for, and what to do. Libraries stay loaded: the driver does not
+ * survive being unloaded while its threads run. `newest`: the highest major version whose code the driver accepts. */
 an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out);
 an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out);
 an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out);

@@ -1,13 +1,17 @@
-/* gemm_cublaslt.c: matrix products by cuBLASLt.
+/* gemm_cublaslt.c: GEMMs by cuBLASLt.
  *
- * Owns:      which products the library takes, how our strides are told to it, the algorithm; and in tf32, where it is
- * slow unless both operands lie along k, which are turned for it and which are our own kernel's.
- * Does not:  launch casts and tails (lower_launches.c), or measure: the algorithm is one of those that the library's own
- * heuristic names for the shape (`preferred`), a pure function of (spec, device, library version). No atomics: each
- * scheme it may choose sums in a fixed order, so two runs have the same bits.
+ * Owns:       which GEMMs the library runs, the translation of our strides, the choice of the algorithm. In tf32 the
+ *             library is slow unless both operands are contiguous along k: here is decided which operands are transposed
+ *             for it first, and which GEMMs are run by our own kernel (gemm_tf32.inc) instead.
+ * Does not:   launch casts, transposes and epilogues (lower_launches.c), or measure. The algorithm is one of those that
+ *             the library's own heuristic returns for the shape (`preferred`).
+ * Invariant:  a pure function of (spec, device, library version). Algorithms sum in a fixed order, without atomics, so two
+ *             runs give the same bits.
  *
- * The library's matrices are columns first. A row-major C[m,n] is its C^T, so its left operand is our B and its right
- * one our A: what it calls rows is our n.
+ * The library's matrices are column-major. A row-major C[m,n] is a column-major C^T[n,m], so:
+ *
+ *     ours       C[m,n] = A[m,k] B[k,n]
+ *     library's  C^T    = B^T A^T         its left operand is our B, its right one our A; its rows are our n
  */
 #include "device/cuda/cuda_internal.h"
 #include "codegen/cuda_modules.h"
@@ -21,7 +25,7 @@ static int64_t distance(int64_t extent, int64_t stride)
     return extent > 1 ? (extent - 1) * llabs(stride) : 0;
 }
 
-/* Elements from the first to the last that an operand has. */
+/* Elements from the first to the last of an operand, padding included. */
 static int64_t span_of(const an_gemm_spec *s, const int64_t *batch, int64_t rows, int64_t row, int64_t cols,
                        int64_t col)
 {
@@ -30,8 +34,8 @@ static int64_t span_of(const an_gemm_spec *s, const int64_t *batch, int64_t rows
     return n;
 }
 
-/* The one axis of the batch that is more than 1; false when there are more. */
-static bool one_batch(const an_gemm_spec *s, an_product *out)
+/* Finds the one batch axis that is longer than 1; false when there are several. */
+static bool one_batch(const an_gemm_spec *s, an_gemm_plan *out)
 {
     int axis = -1;
     out->batches = 1;
@@ -48,7 +52,7 @@ static bool one_batch(const an_gemm_spec *s, an_product *out)
     return true;
 }
 
-/* How wide the epilogue wants the product: AN_INS_TILE rounds it to this. */
+/* The dtype in which the epilogue reads the GEMM's result: AN_INS_TILE rounds it to this. */
 static int tile_dtype(const an_loop_kernel *epilogue)
 {
     for (int i = 0; epilogue && i < epilogue->n_ins; i++)
@@ -56,8 +60,8 @@ static int tile_dtype(const an_loop_kernel *epilogue)
     return AN_F32;
 }
 
-/* An epilogue that adds what stands at the product's place, in f32, and stores the sum: what a library does as beta. */
-static bool adds_in_place(const an_gemm_spec *s, const an_loop_kernel *e, an_product *out)
+/* Whether the epilogue is D = C + result in f32, elementwise: the library does that with beta = 1. */
+static bool adds_in_place(const an_gemm_spec *s, const an_loop_kernel *e, an_gemm_plan *out)
 {
     if (e->n_ins != 4 || e->n_args != 2 || out->batches != 1 || e->rows * e->cols != (int64_t)s->m * s->n) return false;
     const an_ins *tile = NULL, *load = NULL, *add = NULL, *store = NULL;
@@ -69,7 +73,7 @@ static bool adds_in_place(const an_gemm_spec *s, const an_loop_kernel *e, an_pro
         if (x->kind == AN_INS_ELEM && x->op == AN_OP_ADD) add = x;
         if (x->kind == AN_INS_STORE) store = x;
     }
-    /* equal indices are one expression; a store without gaps is the product's own order */
+    /* equal indices are one expression; a store of every element is in the order of the result */
     const int64_t numel = (int64_t)s->m * s->n;
     if (!tile || !load || !add || !store || load->ix != store->ix || e->cols != s->n || e->ix.expr[store->ix].lo != 0 ||
         e->ix.expr[store->ix].hi != numel - 1 || e->arg[load->arg].dtype != AN_F32 ||
@@ -80,12 +84,12 @@ static bool adds_in_place(const an_gemm_spec *s, const an_loop_kernel *e, an_pro
     return true;
 }
 
-/* Whether gemm_tf32.inc takes a product: both operands along m and n, a sum over many rows, as of a gradient of
- * weights, and tiles that fill the GPU. Chains are for 132 multiprocessors, whatever the GPU has, so that its bits are
- * those of the shape. */
-static int32_t own_chains(const an_device *d, const an_gemm_spec *s, const an_product *p)
+/* Into how many parts gemm_tf32.inc splits the sum over k; 0: it does not run this GEMM. It runs those of weight gradients:
+ * operands contiguous along m and n, a long sum, tiles that fill the GPU. The split assumes 132 multiprocessors, whatever
+ * the GPU has, so that the bits depend on the shape alone. */
+static int32_t split_k(const an_device *d, const an_gemm_spec *s, const an_gemm_plan *p)
 {
-    enum { FULL = 132, LEAST = 256 /* rows of a chain */ };
+    enum { FULL = 132, LEAST = 256 /* rows of k in a part */ };
     const double tile = AN_TF32_TILE;
     if (d->gpu.arch_specific != 90 || !d->tf32 || p->mul != AN_F32 || p->cast[0] || p->cast[1] || p->out != AN_F32)
         return 0;
@@ -96,24 +100,24 @@ static int32_t own_chains(const an_device *d, const an_gemm_spec *s, const an_pr
     return (double)s->m * s->n * (double)chains < 0.7 * FULL * tile * tile ? 0 : (int32_t)chains;
 }
 
-/* Whether the library is given a right operand along k that is turned for it: a layer's weights, for the gradient of
- * what it read. One H200, 2026-11-21, m = 16384 (n x k, us without and with): 384 x 1152 70.0, 48.4; 384 x 384 34.8,
- * 24.1; 384 x 1536 90.6, 59.8; 1536 x 384 72.2, 64.0; turning takes 2 to 3. */
-static bool turns(const an_device *d, const an_gemm_spec *s, const an_product *p)
+/* Whether B is transposed for the library, to be contiguous along k: the weights of a layer, for the gradient of its input.
+ * One H200, 2026-11-21, m = 16384 (n x k, us without and with): 384 x 1152 70.0, 48.4; 384 x 384 34.8,
+ * 24.1; 384 x 1536 90.6, 59.8; 1536 x 384 72.2, 64.0; the transpose takes 2 to 3. */
+static bool transpose_pays(const an_device *d, const an_gemm_spec *s, const an_gemm_plan *p)
 {
     enum { ROWS = 4096, LEAST = 1 << 17, MOST = 1 << 23 };
     return d->arch == 90 && d->tf32 && p->mul == AN_F32 && !p->cast[1] && p->a_along_k && !p->b_along_k &&
            p->batches == 1 && s->m >= ROWS && (int64_t)s->k * s->n >= LEAST && (int64_t)s->k * s->n <= MOST;
 }
 
-bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue, an_product *out)
+bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue, an_gemm_plan *out)
 {
     if (!d->has_lt || d->exact || s->window.of) return false;
     const uint8_t dtype[2] = {s->a_dtype, s->b_dtype};
-    /* A product of two float16 numbers is exact in f32, so multiplying in f32 is what tensor cores do with them. */
+    /* The product of two float16 numbers is exact in f32, so float16 tensor cores give what an f32 multiply gives. */
     const bool half = s->mul_dtype == AN_F32 && dtype[0] == AN_F16 && dtype[1] == AN_F16;
     const uint8_t mul = half ? AN_F16 : s->mul_dtype;
-    *out = (an_product){.mul = mul, .out_at = -1, .addend = -1, .turned_at = -1};
+    *out = (an_gemm_plan){.mul = mul, .out_at = -1, .addend = -1, .transposed_at = -1};
     if (s->m < 1 || s->n < 1 || s->k < 1 || !one_batch(s, out)) return false;
     if (s->mul_dtype != AN_F32 && s->mul_dtype != AN_BF16) return false;
     for (int i = 0; i < 2; i++)
@@ -124,7 +128,7 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_loop_ke
     out->ldb = out->b_along_k ? s->b_n : s->b_k;
     if (!out->a_along_k && s->a_m != 1 && s->m > 1) return false;
     if (out->b_along_k && s->b_k != 1 && s->k > 1) return false;
-    /* a leading dimension is at least the extent it strides over; a single row or column may say anything */
+    /* a leading dimension is at least the extent that it strides over; the stride of a single row or column is arbitrary */
     const int64_t inner_a = out->a_along_k ? s->k : s->m, outer_a = out->a_along_k ? s->m : s->k,
                   inner_b = out->b_along_k ? s->k : s->n, outer_b = out->b_along_k ? s->n : s->k;
     if (outer_a == 1) out->lda = inner_a;
@@ -137,7 +141,7 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_loop_ke
     for (int i = 0; i < 2; i++) {
         out->cast[i] = dtype[i] != mul;
         if (!out->cast[i]) continue;
-        if (out->span[i] > 2 * dense[i] + 4096) return false; /* mostly gaps */
+        if (out->span[i] > 2 * dense[i] + 4096) return false; /* mostly padding */
         out->cast_at[i] = at;
         at += an_round_up(out->span[i] * (int64_t)an_dtype_bytes((an_dtype)mul), 256);
     }
@@ -155,15 +159,15 @@ bool an_cuda_product(const an_device *d, const an_gemm_spec *s, const an_loop_ke
         out->ldc = s->n;
         out->stride[2] = (int64_t)s->m * s->n;
         out->scratch_bytes = at;
-        if ((out->ends = an_cuda_ends(d, s, epilogue, out))) return true;
+        if ((out->fused = an_cuda_fuses_epilogue(d, s, epilogue, out))) return true;
         out->out_at = at;
         at += an_round_up((int64_t)s->m * s->n * out->batches * (int64_t)an_dtype_bytes((an_dtype)out->out), 256);
     }
-    out->own_chains = own_chains(d, s, out);
-    if (turns(d, s, out)) {
-        out->turned_at = at;
+    out->split_k = split_k(d, s, out);
+    if (transpose_pays(d, s, out)) {
+        out->transposed_at = at;
         at += an_round_up((int64_t)s->k * s->n * (int64_t)sizeof(float), 256);
-        out->turned_ld = out->ldb;
+        out->transposed_ld = out->ldb;
         out->b_along_k = true;
         out->ldb = s->k;
     }
@@ -188,7 +192,7 @@ static an_status check(an_err *err, cu_result r, const an_gemm_spec *s, const ch
 {
     if (!r) return AN_OK;
     return an_fail(err, AN_E_DEVICE,
-                   "cuda: cuBLASLt: %s for a product of %d x %d x %d: status %d; set ANNEAL_EXACT=1 to run without it",
+                   "cuda: cuBLASLt: %s for a GEMM of %d x %d x %d: status %d; set ANNEAL_EXACT=1 to run without it",
                    what, s->m, s->n, s->k, r);
 }
 
@@ -205,10 +209,10 @@ static an_status layout(an_err *err, const an_cublaslt *lt, const an_gemm_spec *
 /* The library's first choice has the largest tiles. Where there are many of them, one of about 128 x 144 is faster on
  * Hopper: two to a multiprocessor, so that one's end hides behind the other's middle. Of those the one that leaves
  * the fewest multiprocessors idle in the last wave. bench_products, one H200, cuBLASLt 13.1, 2026-11-21, bf16: for
- * the products of `char` and `gpt2` the first choice takes up to 1.25 times as long as the fastest (65536 x 3072 x 768:
- * 526 us, 418), this one at most 1.04 times; in a step, where the chip's power is the limit, products took 3 to 4 %
+ * the GEMMs of `char` and `gpt2` the first choice takes up to 1.25 times as long as the fastest (65536 x 3072 x 768:
+ * 526 us, 418), this one at most 1.04 times; in a step, where the chip's power is the limit, GEMMs took 3 to 4 %
  * less together. In tf32, and where tiles are few, the first was the best or near it. */
-static const lt_choice *preferred(const an_device *d, const an_gemm_spec *s, const an_product *p,
+static const lt_choice *preferred(const an_device *d, const an_gemm_spec *s, const an_gemm_plan *p,
                                   const lt_choice *choice, int n)
 {
     enum { LEAST = 15000, MIDDLE = 18432, MOST = 23000 }; /* elements of a tile */
@@ -226,8 +230,8 @@ static const lt_choice *preferred(const an_device *d, const an_gemm_spec *s, con
     return best;
 }
 
-static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
-                        const cu_pointer address[4], an_product_ready *out)
+static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const an_gemm_plan *p,
+                        const cu_pointer address[4], an_gemm_ready *out)
 {
     const an_cublaslt *lt = &d->lt;
     const uint64_t workspace = AN_CUDA_WORKSPACE;
@@ -257,11 +261,11 @@ static an_status choose(an_err *err, an_device *d, const an_gemm_spec *s, const 
     return AN_OK;
 }
 
-an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
-                             const cu_pointer address[4], an_product_ready *out)
+an_status an_gemm_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_gemm_plan *p,
+                          const cu_pointer address[4], an_gemm_ready *out)
 {
     const an_cublaslt *lt = &d->lt;
-    *out = (an_product_ready){0};
+    *out = (an_gemm_ready){0};
     if (!d->lt_handle) AN_TRY(check(err, lt->create(&d->lt_handle), s, "it does not start"));
     const int compute = p->mul == AN_F32 && d->tf32 ? LT_COMPUTE_TF32 : LT_COMPUTE_F32;
     const int32_t left = p->b_along_k ? LT_OP_T : LT_OP_N, right = p->a_along_k ? LT_OP_N : LT_OP_T;
@@ -276,9 +280,8 @@ an_status an_product_prepare(an_err *err, an_device *d, const an_gemm_spec *s, c
     return choose(err, d, s, p, address, out);
 }
 
-an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_product *p,
-                         const an_product_ready *r, const cu_pointer address[3], cu_pointer addend,
-                         cu_pointer workspace)
+an_status an_gemm_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, const an_gemm_ready *r,
+                      const cu_pointer address[3], cu_pointer addend, cu_pointer workspace)
 {
     const float one = 1, beta = s->accumulate || p->addend >= 0 ? 1 : 0;
     const cu_pointer onto = p->addend >= 0 ? addend : address[2];
@@ -288,11 +291,11 @@ an_status an_product_run(an_err *err, an_device *d, const an_gemm_spec *s, const
                  s, "it failed");
 }
 
-void an_product_free(an_device *d, an_product_ready *r)
+void an_gemm_free(an_device *d, an_gemm_ready *r)
 {
     if (r->a) d->lt.layout_free(r->a);
     if (r->b) d->lt.layout_free(r->b);
     if (r->c) d->lt.layout_free(r->c);
     if (r->desc) d->lt.desc_free(r->desc);
-    *r = (an_product_ready){0};
+    *r = (an_gemm_ready){0};
 }

@@ -1,11 +1,12 @@
-/* gemm_hopper.c: matrix products by our own templates/gemm_hopper.inc, with the elementwise work behind them as their end.
+/* gemm_hopper.c: sm_90a GEMMs with a fused elementwise epilogue, by our own kernel (kernels/gpu/gemm_hopper.inc).
  *
- * Owns:      which products, and how they are launched. Does not: compile or launch (lower_launches.c, graph_exec.c).
+ * Owns:      which GEMMs these are, and their launch parameters.
+ * Does not:  compile or launch (lower_launches.c, graph_exec.c).
  * Invariant: a pure function of (spec, epilogue, device).
  *
- * The library's products are up to a tenth faster than ours, but the kernel behind them reads the result once more.
- * That counts where the result is wide and the sum short: GELU behind the step up of a GPT block (bench/cuda/README.md,
- * the ladder).
+ * The library's GEMMs are up to a tenth faster than ours, but a separate epilogue reads the result from memory once more.
+ * That matters where the result is wide and the sum over k short: GELU after the first linear layer of a GPT block
+ * (bench/cuda/README.md has the ladder).
  */
 #include "device/cuda/cuda_internal.h"
 
@@ -21,29 +22,30 @@ static int64_t clusters(const an_device *d)
     return d->multiprocessors / AN_PRODUCT_CLUSTER;
 }
 
-bool an_cuda_end_pays(const an_device *d, int64_t m, int64_t n, int64_t k)
+bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k)
 {
     if (d->gpu.arch_specific != 90 || !d->has_lt || m % 64 || n % 64 || k % 8 || m > INT32_MAX || n > INT32_MAX)
         return false;
     return n > k && n <= MOST_WIDER * k && tiles(m, n) >= LEAST_ROUNDS * clusters(d);
 }
 
-bool an_cuda_ends(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue, const an_product *p)
+bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue,
+                            const an_gemm_plan *p)
 {
     if (p->mul != AN_BF16 || p->out != AN_BF16 || !p->a_along_k || p->batches != 1 || s->splits > 1 || s->accumulate)
         return false;
-    return p->lda % 8 == 0 && p->ldb % 8 == 0 && an_cuda_end_pays(d, s->m, s->n, s->k) && epilogue->rows == s->m &&
+    return p->lda % 8 == 0 && p->ldb % 8 == 0 && an_cuda_fusion_pays(d, s->m, s->n, s->k) && epilogue->rows == s->m &&
            epilogue->cols == s->n && an_render_gpu_can_fuse_epilogue(epilogue);
 }
 
-struct an_gemm_hopper_args an_cuda_end_args(const an_device *d, const an_gemm_spec *s, uint32_t *groups)
+struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, uint32_t *blocks)
 {
-    *groups = (uint32_t)(AN_PRODUCT_CLUSTER * AN_MIN(tiles(s->m, s->n), clusters(d)));
+    *blocks = (uint32_t)(AN_PRODUCT_CLUSTER * AN_MIN(tiles(s->m, s->n), clusters(d)));
     return (struct an_gemm_hopper_args){.m = s->m, .n = s->n, .k = s->k, .band = (int)an_ceil_div(s->n, TILE_N)};
 }
 
-cu_result an_cuda_end_map(an_device *d, const an_gemm_spec *s, const an_product *p, int which, cu_pointer at,
-                          cu_tensor_map *out)
+cu_result an_cuda_operand_map(an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, int which, cu_pointer at,
+                              cu_tensor_map *out)
 {
     const bool along_k = which == 0 || p->b_along_k;
     const int64_t rows = which == 0 ? s->m : s->n;

@@ -1,12 +1,12 @@
-/* graph_exec.c: a plan made ready for the GPU, and run: its calls (lower_launches.c), captured once as a CUDA graph and replayed as
- * long as the memory stands where it stood. In the graph a step waits for those whose memory it touches and for no
- * other (ir/dependencies.h), so one kernel's last groups run beside another's first.
+/* graph_exec.c: loads a plan and runs it. Its operations (lower_launches.c) are captured once as a CUDA graph, which is
+ * replayed as long as the buffers keep their addresses. In the graph a step depends on the steps whose memory it touches
+ * and on no other (ir/dependencies.h), so the last thread blocks of one kernel overlap with the first of another.
  *
- * Owns:      modules, the captured graph, the events of a profiled run.
- * Does not:  make calls, compile (compile.c), or allocate in a submit.
- * Invariants: calls are made in the plan's order, on one stream; arguments do not change between submits, for what
- * changes stands in the input block; replay and plain launches run the same calls, so the bits are the same. A graph
- * with events between its steps is one chain: only then does a launch have a time of its own.
+ * Owns:       modules, the captured graph, the events of a profiled run.
+ * Does not:   make the list of operations, compile (nvrtc.c), or allocate in a submit.
+ * Invariants: operations are enqueued in the plan's order on one stream. Arguments do not change between submits: what
+ *             changes is in the input block. Replay and plain launches run the same operations, so the bits are the same.
+ *             A graph with events between its steps is a single chain: only then does a launch have a time of its own.
  */
 #include "platform/platform.h"
 #include "device/cuda/graph_exec.h"
@@ -17,7 +17,7 @@
 
 typedef struct nodes { /* of the graph that is being captured */
     cu_graph_node *node;
-    size_t n, room;
+    size_t n, capacity;
 } nodes;
 
 /* ---------------------------------------------------------------------------------------------- load */
@@ -28,45 +28,46 @@ void an_cuda_unload(an_device *d, an_exec *e)
     if (!e) return;
     bool reachable = an_cuda_enter(&quiet, d) == AN_OK && an_cuda_wait_idle(d);
     if (e->graph && reachable) d->cu.graph_exec_free(e->graph);
-    for (int i = 0; i < e->n_calls; i++)
-        if (e->call[i].kind == CALL_PRODUCT) an_product_free(d, &e->call[i].ready);
-    for (int i = 0; i < e->n_units; i++) an_cuda_module_free(d, &e->unit[i]);
+    for (int i = 0; i < e->n_ops; i++)
+        if (e->op[i].kind == OP_GEMM) an_gemm_free(d, &e->op[i].ready);
+    for (int i = 0; i < e->n_modules; i++) an_cuda_module_free(d, &e->module[i]);
     for (int i = 0; e->event && reachable && i <= e->plan->n_steps; i++)
         if (e->event[i]) d->cu.event_free(e->event[i]);
     an_map_free(&e->seen);
     an_arena_free(&e->arena);
-    free(e->unit);
-    free(e->call);
+    free(e->module);
+    free(e->op);
     free(e);
 }
 
 static an_status find_functions(an_err *err, an_exec *e)
 {
-    for (int i = 0; i < e->n_calls; i++) {
-        call *c = &e->call[i];
-        if (c->kind != CALL_KERNEL) continue;
-        AN_TRY(an_cuda_check(err, e->d, e->d->cu.module_function(&c->fn, e->unit[c->unit].module, c->entry),
-                             "finding %s of %s", c->entry, e->unit[c->unit].what));
+    for (int i = 0; i < e->n_ops; i++) {
+        stream_op *c = &e->op[i];
+        if (c->kind != OP_KERNEL) continue;
+        AN_TRY(an_cuda_check(err, e->d, e->d->cu.module_function(&c->fn, e->module[c->module].handle, c->entry),
+                             "finding %s of %s", c->entry, e->module[c->module].what));
         if (c->shared_bytes)
-            AN_TRY(an_cuda_check(
-                err, e->d, e->d->cu.function_set(c->fn, CU_FUNC_MOST_DYNAMIC_SHARED, (int)c->shared_bytes),
-                "asking for %u bytes of shared memory for %s of %s", c->shared_bytes, c->entry, e->unit[c->unit].what));
+            AN_TRY(an_cuda_check(err, e->d,
+                                 e->d->cu.function_set(c->fn, CU_FUNC_MOST_DYNAMIC_SHARED, (int)c->shared_bytes),
+                                 "asking for %u bytes of shared memory for %s of %s", c->shared_bytes, c->entry,
+                                 e->module[c->module].what));
     }
     return AN_OK;
 }
 
-/* The scratch that a step really uses: most products leave the library's workspace alone. */
+/* Counts only the scratch that a step really uses: most GEMMs do not touch the library's workspace. */
 static an_status find_dependencies(an_err *err, an_exec *e)
 {
     const an_plan *p = e->plan;
     int64_t *used = AN_NEW_ARRAY(&e->arena, int64_t, p->n_steps + 1);
-    if (!used) return an_cuda_no_room(err);
+    if (!used) return an_cuda_no_memory_for_launches(err);
     for (int32_t s = 0; s < p->n_steps; s++) used[s] = p->step[s].scratch_bytes;
-    for (int32_t i = 0; i < e->n_calls; i++) {
-        const call *c = &e->call[i];
+    for (int32_t i = 0; i < e->n_ops; i++) {
+        const stream_op *c = &e->op[i];
         if (c->scratch >= 0) used[c->step] = c->scratch;
     }
-    return an_dependencies_make(err, p, used, &e->arena, &e->after);
+    return an_dependencies_make(err, p, used, &e->arena, &e->dependencies);
 }
 
 static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats *stats)
@@ -74,9 +75,9 @@ static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats
     const an_plan *p = e->plan;
     e->enqueue_s = an_arena_array(&e->arena, sizeof *e->enqueue_s, (size_t)p->n_steps + 1);
     e->event = an_arena_array(&e->arena, sizeof *e->event, (size_t)p->n_steps + 1);
-    if (!e->enqueue_s || !e->event) return an_cuda_no_room(err);
-    AN_TRY(an_cuda_calls(err, e));
-    AN_TRY(an_cuda_compile(err, d, e->unit, e->n_units, stats));
+    if (!e->enqueue_s || !e->event) return an_cuda_no_memory_for_launches(err);
+    AN_TRY(an_cuda_lower(err, e));
+    AN_TRY(an_cuda_compile(err, d, e->module, e->n_modules, stats));
     AN_TRY(find_functions(err, e));
     if (d->how == AN_CUDA_GRAPH) AN_TRY(find_dependencies(err, e));
     snprintf(stats->note, sizeof stats->note, "%s", d->note);
@@ -87,7 +88,7 @@ an_status an_cuda_load(an_err *err, an_device *d, const an_plan *p, an_exec **ou
 {
     AN_TRY(an_cuda_enter(err, d));
     an_exec *e = calloc(1, sizeof *e);
-    if (!e) return an_cuda_no_room(err);
+    if (!e) return an_cuda_no_memory_for_launches(err);
     e->d = d;
     e->plan = p;
     an_status status = make_ready(err, d, e, stats);
@@ -106,7 +107,7 @@ static cu_pointer address(const an_exec *e, ref r)
     return r.slot < 0 ? e->base[AN_SLOT_ARENA] : e->base[r.slot] + (cu_pointer)r.offset;
 }
 
-static cu_result launch_kernel(const an_exec *e, const call *c)
+static cu_result launch_kernel(const an_exec *e, const stream_op *c)
 {
     cu_pointer value[AN_GPU_BINDS];
     void *param[AN_GPU_BINDS];
@@ -115,29 +116,29 @@ static cu_result launch_kernel(const an_exec *e, const call *c)
         value[i] = address(e, c->refs[i]);
         param[i] = c->refs[i].slot == REF_PARAMS ? c->params : &value[i];
     }
-    for (int i = 0; c->product && i < 2; i++) {
+    for (int i = 0; c->gemm && i < 2; i++) {
         const an_gemm_spec *g = &e->plan->kernel[e->plan->step[c->step].kernel].u.gemm;
-        cu_result r = an_cuda_end_map(e->d, g, c->product, i, value[i], &map[i]);
+        cu_result r = an_cuda_operand_map(e->d, g, c->gemm, i, value[i], &map[i]);
         if (r) return r;
         param[i] = &map[i];
     }
-    return e->d->cu.launch(c->fn, c->groups[0], c->groups[1], c->groups[2], c->threads, 1, 1, c->shared_bytes,
+    return e->d->cu.launch(c->fn, c->blocks[0], c->blocks[1], c->blocks[2], c->threads, 1, 1, c->shared_bytes,
                            e->d->stream, param, NULL);
 }
 
-static an_status run_call(an_err *err, an_exec *e, const call *c)
+static an_status enqueue_op(an_err *err, an_exec *e, const stream_op *c)
 {
     an_device *d = e->d;
     const an_plan_step *s = &e->plan->step[c->step];
     cu_result r = 0;
     switch (c->kind) {
-    case CALL_KERNEL: r = launch_kernel(e, c); break;
-    case CALL_FILL: r = d->cu.fill(address(e, c->refs[0]), 0, c->bytes, d->stream); break;
-    case CALL_COPY: r = d->cu.copy(address(e, c->refs[1]), address(e, c->refs[0]), c->bytes, d->stream); break;
-    case CALL_PRODUCT: {
+    case OP_KERNEL: r = launch_kernel(e, c); break;
+    case OP_FILL: r = d->cu.fill(address(e, c->refs[0]), 0, c->bytes, d->stream); break;
+    case OP_COPY: r = d->cu.copy(address(e, c->refs[1]), address(e, c->refs[0]), c->bytes, d->stream); break;
+    case OP_GEMM: {
         const cu_pointer at[3] = {address(e, c->refs[0]), address(e, c->refs[1]), address(e, c->refs[2])};
-        AN_TRY(an_product_run(err, d, &e->plan->kernel[s->kernel].u.gemm, c->product, &c->ready, at,
-                              address(e, c->refs[3]), address(e, c->refs[4])));
+        AN_TRY(an_gemm_run(err, d, &e->plan->kernel[s->kernel].u.gemm, c->gemm, &c->ready, at, address(e, c->refs[3]),
+                           address(e, c->refs[4])));
         break;
     }
     }
@@ -157,16 +158,16 @@ static an_status mark(an_err *err, an_exec *e, int step, bool captured)
                          "recording an event");
 }
 
-/* All calls; with `timed` an event before each step and behind the last. */
-static an_status run_calls(an_err *err, an_exec *e, bool timed, bool captured)
+/* Enqueues all operations; with `timed`, an event before each step and after the last. */
+static an_status enqueue_all(an_err *err, an_exec *e, bool timed, bool captured)
 {
     int step = 0;
     double before = an_seconds();
-    for (int i = 0; i < e->n_calls; i++) {
-        for (; timed && step <= e->call[i].step; step++) AN_TRY(mark(err, e, step, captured));
-        AN_TRY(run_call(err, e, &e->call[i]));
+    for (int i = 0; i < e->n_ops; i++) {
+        for (; timed && step <= e->op[i].step; step++) AN_TRY(mark(err, e, step, captured));
+        AN_TRY(enqueue_op(err, e, &e->op[i]));
         double now = an_seconds();
-        if (timed) e->enqueue_s[e->call[i].step] += now - before;
+        if (timed) e->enqueue_s[e->op[i].step] += now - before;
         before = now;
     }
     for (; timed && step <= e->plan->n_steps; step++) AN_TRY(mark(err, e, step, captured));
@@ -175,19 +176,19 @@ static an_status run_calls(an_err *err, an_exec *e, bool timed, bool captured)
 
 static an_status add_nodes(an_err *err, nodes *all, const cu_graph_node *node, size_t n)
 {
-    if (all->n + n > all->room) {
-        const size_t room = AN_MAX(2 * all->room, all->n + n + 64);
-        cu_graph_node *more = realloc(all->node, room * sizeof *more);
-        if (!more) return an_cuda_no_room(err);
+    if (all->n + n > all->capacity) {
+        const size_t capacity = AN_MAX(2 * all->capacity, all->n + n + 64);
+        cu_graph_node *more = realloc(all->node, capacity * sizeof *more);
+        if (!more) return an_cuda_no_memory_for_launches(err);
         all->node = more;
-        all->room = room;
+        all->capacity = capacity;
     }
     if (n) memcpy(all->node + all->n, node, n * sizeof *node);
     all->n += n;
     return AN_OK;
 }
 
-/* What step s is done behind, to what another waits for; a node is named once. */
+/* Adds the nodes that end step s to those that another step waits for, each once. */
 static an_status add_ends(an_err *err, nodes *these, const nodes *ends, const size_t *end, int32_t s)
 {
     for (size_t i = end[s]; i < end[s + 1]; i++) {
@@ -204,12 +205,12 @@ static an_status wait_for(an_err *err, an_device *d, const nodes *these)
                          "ordering the plan's launches");
 }
 
-/* All calls, each step behind those it waits for. end[s] .. end[s + 1]: of `ends`, the nodes behind which step s is
- * done; a step without a call is done when those it waits for are. The graph ends when every step is done. */
+/* Captures all operations, each step after those that it depends on. ends[end[s] .. end[s + 1]]: the nodes after which
+ * step s is done; a step without an operation is done when its dependencies are. The graph ends when all steps are done. */
 static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends, nodes *these)
 {
     an_device *d = e->d;
-    const an_dependencies *after = &e->after;
+    const an_dependencies *after = &e->dependencies;
     for (int32_t s = 0, i = 0; s < e->plan->n_steps; s++) {
         const cu_graph_node *last = NULL;
         size_t n_last = 0;
@@ -218,7 +219,7 @@ static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends
         for (int32_t a = after->first[s]; a < after->first[s + 1]; a++)
             AN_TRY(add_ends(err, these, ends, end, after->step[a]));
         AN_TRY(wait_for(err, d, these));
-        for (; i < e->n_calls && e->call[i].step == s; i++) AN_TRY(run_call(err, e, &e->call[i]));
+        for (; i < e->n_ops && e->op[i].step == s; i++) AN_TRY(enqueue_op(err, e, &e->op[i]));
         AN_TRY(an_cuda_check(err, d, d->cu.capture_state(d->stream, &status, NULL, NULL, &last, &n_last),
                              "asking for the plan's last launch"));
         AN_TRY(add_nodes(err, ends, last, n_last));
@@ -226,16 +227,16 @@ static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends
     }
     these->n = 0;
     for (int32_t s = 0; s < e->plan->n_steps; s++)
-        if (e->after.last[s]) AN_TRY(add_ends(err, these, ends, end, s));
+        if (e->dependencies.last[s]) AN_TRY(add_ends(err, these, ends, end, s));
     return wait_for(err, d, these);
 }
 
-static an_status capture_calls(an_err *err, an_exec *e, bool timed)
+static an_status capture_ops(an_err *err, an_exec *e, bool timed)
 {
-    if (timed || e->d->how != AN_CUDA_GRAPH) return run_calls(err, e, timed, true);
+    if (timed || e->d->how != AN_CUDA_GRAPH) return enqueue_all(err, e, timed, true);
     nodes ends = {0}, these = {0};
     size_t *end = calloc((size_t)e->plan->n_steps + 1, sizeof *end);
-    an_status status = end ? capture_steps(err, e, end, &ends, &these) : an_cuda_no_room(err);
+    an_status status = end ? capture_steps(err, e, end, &ends, &these) : an_cuda_no_memory_for_launches(err);
     free(end);
     free(ends.node);
     free(these.node);
@@ -252,8 +253,8 @@ static an_status capture(an_err *err, an_exec *e, bool timed)
         e->graph = NULL;
     }
     AN_TRY(an_cuda_check(err, d, d->cu.capture_begin(d->stream, CU_CAPTURE_THREAD_LOCAL), "capturing the plan"));
-    an_status status = capture_calls(err, e, timed);
-    cu_result end = d->cu.capture_end(d->stream, &graph); /* also after a failure: the stream must be left whole */
+    an_status status = capture_ops(err, e, timed);
+    cu_result end = d->cu.capture_end(d->stream, &graph); /* also after a failure: the stream must leave capture mode */
     if (status == AN_OK) status = an_cuda_check(err, d, end, "capturing the plan");
     if (status == AN_OK)
         status = an_cuda_check(err, d, d->cu.graph_ready(&e->graph, graph, 0), "making a graph of the plan");
@@ -262,12 +263,12 @@ static an_status capture(an_err *err, an_exec *e, bool timed)
     return status;
 }
 
-/* True when the memory has moved since the last submit. */
+/* *moved: a buffer has another address than at the last submit. */
 static an_status bind_slots(an_err *err, an_exec *e, const an_buffer *slots, int n, bool *moved)
 {
     if (n > e->n_slots) {
         e->base = an_arena_array(&e->arena, sizeof *e->base, (size_t)n);
-        if (!e->base) return an_cuda_no_room(err);
+        if (!e->base) return an_cuda_no_memory_for_launches(err);
         e->n_slots = n;
     }
     *moved = false;
@@ -286,8 +287,8 @@ an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer 
     if (e->plan->apart) AN_TRY(an_cuda_guards_set(err, d, e->plan, e->base[AN_SLOT_ARENA]));
     if (timed && (moved || !e->graph_timed)) memset(e->enqueue_s, 0, sizeof *e->enqueue_s * (size_t)e->plan->n_steps);
     if (d->how != AN_CUDA_GRAPH && d->how != AN_CUDA_CHAIN) {
-        AN_TRY(run_calls(err, e, timed, false));
-    } else if (e->n_calls) { /* a plan of empty tensors has nothing to do */
+        AN_TRY(enqueue_all(err, e, timed, false));
+    } else if (e->n_ops) { /* a plan of empty tensors has nothing to do */
         if (moved || !e->graph || e->graph_timed != timed) AN_TRY(capture(err, e, timed));
         AN_TRY(an_cuda_check(err, d, d->cu.graph_launch(e->graph, d->stream), "launching the plan"));
     }

@@ -1,4 +1,4 @@
-/* graph_exec.h: a plan on the GPU as a list of calls: what lower_launches.c makes and graph_exec.c runs. */
+/* graph_exec.h: a loaded plan on the GPU: the list of operations that lower_launches.c makes and graph_exec.c runs. */
 #ifndef AN_DEVICE_CUDA_GRAPH_EXEC_H
 #define AN_DEVICE_CUDA_GRAPH_EXEC_H
 
@@ -9,47 +9,47 @@
 
 enum { REF_ANY = -1, REF_PARAMS = -2 };
 
-typedef enum call_kind { CALL_KERNEL, CALL_FILL, CALL_COPY, CALL_PRODUCT } call_kind;
+typedef enum op_kind { OP_KERNEL, OP_FILL, OP_COPY, OP_GEMM } op_kind;
 
-typedef struct ref { /* an address: a place in a slot */
+typedef struct ref { /* an address: an offset in a slot */
     int32_t slot;    /* or REF_ANY, REF_PARAMS */
     int64_t offset;
 } ref;
 
-typedef struct call {
+typedef struct stream_op {
     uint8_t kind;
-    int32_t step, n_refs, unit;
+    int32_t step, n_refs, module;
     const char *entry;
     cu_function fn;
-    uint32_t groups[3], threads, shared_bytes;
-    ref *refs; /* kernels: parameters in order; fills: destination; copies: source, destination; products: A, B, C,
-                  workspace */
+    uint32_t blocks[3], threads, shared_bytes;
+    ref *refs; /* kernels: parameters in order; fills: destination; copies: source, destination; GEMMs: A, B, C,
+                  addend, workspace */
     void *params;
-    size_t bytes;        /* filled or copied */
-    int64_t scratch;     /* of its step's, that is used from the start on; -1: not said */
-    an_product *product; /* of a kernel: its first two parameters are maps of A and B */
-    an_product_ready ready;
-} call;
+    size_t bytes;       /* filled or copied */
+    int64_t scratch;    /* bytes of its step's scratch that it really uses; -1: all of it */
+    an_gemm_plan *gemm; /* OP_GEMM; and kernels whose first two parameters are tensor maps of A and B */
+    an_gemm_ready ready;
+} stream_op;
 
 struct an_exec {
     an_device *d;
     const an_plan *plan;
     an_arena arena;
-    an_cuda_module *unit;
-    call *call;
-    int32_t n_units, cap_units, n_calls, n_slots;
-    an_map seen; /* hash of a text → unit */
+    an_cuda_module *module;
+    stream_op *op;
+    int32_t n_modules, cap_modules, n_ops, n_slots;
+    an_map seen; /* hash of a text → module */
     cu_pointer *base;
     cu_graph_exec graph;
-    bool graph_timed, timed; /* has events between steps; they hold times */
+    bool graph_timed, timed; /* the graph has events between steps; they hold the times of a run */
     cu_event *event;         /* [n_steps + 1] */
     double *enqueue_s;       /* [n_steps] */
-    an_dependencies after;
+    an_dependencies dependencies;
 };
 
-/* The plan's steps as calls, with a unit for every text: AN_E_UNSUPPORTED names a step that has none. */
-an_status an_cuda_calls(an_err *err, an_exec *e);
+/* Lowers the plan's steps to e->op, with a module for every text. AN_E_UNSUPPORTED names a step that has no kernel. */
+an_status an_cuda_lower(an_err *err, an_exec *e);
 const char *an_cuda_step_name(const an_plan *p, const an_plan_step *s);
-an_status an_cuda_no_room(an_err *err);
+an_status an_cuda_no_memory_for_launches(an_err *err);
 
 #endif

@@ -1,9 +1,13 @@
-/* lower_launches.c: a plan's steps as calls: kernels with their parameters, fills, copies, and products, each by the library, by
- * one of our bodies or by the portable one, with the casts and turns before it and the tail behind.
+/* lower_launches.c: lowers the steps of a plan to operations on the stream: kernels with their parameters, fills, copies,
+ * and GEMMs. A GEMM runs in one of four ways, with the casts and transposes that it needs in front:
  *
- * Owns:      the calls and the texts they need.
- * Does not:  decide what a template launches (codegen/gpu_launch.h) or which products are whose (gemm_cublaslt.c, gemm_hopper.c),
- * compile, or run anything.
+ *     fused    our sm_90a kernel, with the epilogue inside             (gemm_hopper.c decides)
+ *     tf32     our sm_90a kernel for gradients of weights, split over k (gemm_cublaslt.c decides)
+ *     library  cuBLASLt, then the epilogue as a kernel of its own       (gemm_cublaslt.c decides)
+ *     template the portable gemm.inc, with the epilogue inside          (all others)
+ *
+ * Owns:      the list of operations and the texts of their kernels.
+ * Does not:  decide the grid of a template (codegen/gpu_step.h), compile, or run anything.
  */
 #include "device/cuda/graph_exec.h"
 #include "codegen/cuda_modules.h"
@@ -11,45 +15,45 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CALLS_A_STEP = AN_GPU_LAUNCHES + 4 };
+enum { OPS_A_STEP = AN_GPU_LAUNCHES + 4 };
 
-/* ---------------------------------------------------------------------------------------------- units */
+/* ---------------------------------------------------------------------------------------------- modules */
 
 const char *an_cuda_step_name(const an_plan *p, const an_plan_step *s)
 {
     return p->kernel[s->kernel].name ? p->kernel[s->kernel].name : "a kernel";
 }
 
-/* The unit with this text, made when it is new; takes the text over. -1: no memory. */
-static int32_t unit_of(an_exec *e, an_text *text, bool fmad, const char *what)
+/* The module with this text, added if it is new; takes ownership of the text. -1: no memory. */
+static int32_t module_of(an_exec *e, an_text *text, bool fmad, const char *what)
 {
     uint64_t known, key = text->data && !text->failed ? an_hash(text->data, text->len, fmad) : 0;
     if (text->failed || !text->data) goto fail;
-    if (an_map_get(&e->seen, key, &known) && !strcmp(e->unit[known].text, text->data)) {
+    if (an_map_get(&e->seen, key, &known) && !strcmp(e->module[known].text, text->data)) {
         an_text_free(text);
         return (int32_t)known;
     }
-    if (e->n_units == e->cap_units) {
-        int32_t cap = AN_MAX(64, 2 * e->cap_units);
-        an_cuda_module *more = realloc(e->unit, sizeof *more * (size_t)cap);
+    if (e->n_modules == e->cap_modules) {
+        int32_t cap = AN_MAX(64, 2 * e->cap_modules);
+        an_cuda_module *more = realloc(e->module, sizeof *more * (size_t)cap);
         if (!more) goto fail;
-        e->unit = more;
-        e->cap_units = cap;
+        e->module = more;
+        e->cap_modules = cap;
     }
-    if (!an_map_set(&e->seen, key, (uint64_t)e->n_units)) goto fail;
-    e->unit[e->n_units] = (an_cuda_module){.text = text->data, .fmad = fmad, .what = what};
-    return e->n_units++;
+    if (!an_map_set(&e->seen, key, (uint64_t)e->n_modules)) goto fail;
+    e->module[e->n_modules] = (an_cuda_module){.text = text->data, .fmad = fmad, .what = what};
+    return e->n_modules++;
 fail:
     an_text_free(text);
     return -1;
 }
 
-/* ---------------------------------------------------------------------------------------------- calls */
+/* ---------------------------------------------------------------------------------------------- operations */
 
-static call *new_call(an_exec *e, call_kind kind, int32_t step, int n_refs)
+static stream_op *new_op(an_exec *e, op_kind kind, int32_t step, int n_refs)
 {
-    call *c = &e->call[e->n_calls++];
-    *c = (call){.kind = (uint8_t)kind, .step = step, .n_refs = n_refs, .unit = -1, .scratch = -1};
+    stream_op *c = &e->op[e->n_ops++];
+    *c = (stream_op){.kind = (uint8_t)kind, .step = step, .n_refs = n_refs, .module = -1, .scratch = -1};
     c->refs = an_arena_alloc(&e->arena, sizeof *c->refs * (size_t)AN_MAX(n_refs, 1));
     return c->refs ? c : NULL;
 }
@@ -64,31 +68,31 @@ static ref in_scratch(const an_plan_step *s, int64_t at)
     return (ref){AN_SLOT_ARENA, s->scratch + at};
 }
 
-an_status an_cuda_no_room(an_err *err)
+an_status an_cuda_no_memory_for_launches(an_err *err)
 {
-    return an_fail_nomem(err, "a plan's launches", sizeof(call));
+    return an_fail_nomem(err, "a plan's launches", sizeof(stream_op));
 }
 
-static an_status template_calls(an_err *err, an_exec *e, int32_t step, const an_gpu_step *g)
+static an_status lower_template(an_err *err, an_exec *e, int32_t step, const an_gpu_step *g)
 {
     const an_plan_step *s = &e->plan->step[step];
     an_text text = {0};
     an_tiles t = {0};
     an_module_tiles(e->plan, s, &e->d->gpu, &t);
     an_render_module(e->plan, s, &e->d->gpu, "row", &text);
-    /* Contraction is for attention alone: elsewhere a value computed twice, fused otherwise, stays the same. */
+    /* Contraction is for attention alone: elsewhere a value that is recomputed in another fusion must keep its bits. */
     bool fmad = !t.exact && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD);
-    int32_t unit = unit_of(e, &text, fmad, an_cuda_step_name(e->plan, s));
+    int32_t module = module_of(e, &text, fmad, an_cuda_step_name(e->plan, s));
     void *params = g->params_bytes ? an_arena_copy(&e->arena, &g->params, g->params_bytes) : NULL;
-    if (unit >= 0) e->unit[unit].own = t.body == AN_BODY_HOPPER;
-    if (unit < 0 || (g->params_bytes && !params)) return an_cuda_no_room(err);
+    if (module >= 0) e->module[module].arch_specific = t.body == AN_BODY_HOPPER;
+    if (module < 0 || (g->params_bytes && !params)) return an_cuda_no_memory_for_launches(err);
     for (int l = 0; l < g->n_launches; l++) {
         const an_gpu_launch *launch = &g->launch[l];
-        call *c = new_call(e, CALL_KERNEL, step, launch->n_binds);
-        if (!c) return an_cuda_no_room(err);
-        c->unit = unit;
+        stream_op *c = new_op(e, OP_KERNEL, step, launch->n_binds);
+        if (!c) return an_cuda_no_memory_for_launches(err);
+        c->module = module;
         c->entry = launch->entry ? launch->entry : "row";
-        memcpy(c->groups, launch->blocks, sizeof c->groups);
+        memcpy(c->blocks, launch->blocks, sizeof c->blocks);
         c->threads = launch->threads;
         c->shared_bytes = launch->shared_bytes;
         c->params = params;
@@ -102,30 +106,30 @@ static an_status template_calls(an_err *err, an_exec *e, int32_t step, const an_
     return AN_OK;
 }
 
-/* A kernel that is alone in its text; takes the text over, and keeps a copy of the parameters (NULL: it has none).
- * Its groups are one along each axis. NULL: no memory. */
-static call *kernel_call(an_exec *e, int32_t step, an_text *text, const char *what, const char *entry, int n_refs,
-                         const void *params, size_t params_bytes)
+/* A kernel that is alone in its text, with a grid of one thread block. Takes ownership of the text, and keeps a copy of the
+ * parameters (NULL: it has none). NULL: no memory. */
+static stream_op *new_kernel(an_exec *e, int32_t step, an_text *text, const char *what, const char *entry, int n_refs,
+                             const void *params, size_t params_bytes)
 {
-    const int32_t unit = unit_of(e, text, false, what);
+    const int32_t module = module_of(e, text, false, what);
     void *kept = params ? an_arena_copy(&e->arena, params, params_bytes) : NULL;
-    call *c = unit < 0 || (params && !kept) ? NULL : new_call(e, CALL_KERNEL, step, n_refs);
+    stream_op *c = module < 0 || (params && !kept) ? NULL : new_op(e, OP_KERNEL, step, n_refs);
     if (!c) return NULL;
-    c->unit = unit;
+    c->module = module;
     c->entry = entry;
     c->params = kept;
-    c->groups[0] = c->groups[1] = c->groups[2] = 1;
+    c->blocks[0] = c->blocks[1] = c->blocks[2] = 1;
     return c;
 }
 
-static an_status cast_call(an_err *err, an_exec *e, int32_t step, const an_product *p, int which, int dtype)
+static an_status lower_cast(an_err *err, an_exec *e, int32_t step, const an_gemm_plan *p, int which, int dtype)
 {
     const an_plan_step *s = &e->plan->step[step];
     an_text text = {0};
     an_render_cast_module((an_dtype)dtype, (an_dtype)p->mul, &text);
-    call *c = kernel_call(e, step, &text, "a cast", "cast", 3, &p->span[which], sizeof p->span[which]);
-    if (!c) return an_cuda_no_room(err);
-    c->groups[0] = (uint32_t)an_ceil_div(p->span[which], (int64_t)AN_CAST_ITEMS * AN_CAST_THREADS);
+    stream_op *c = new_kernel(e, step, &text, "a cast", "cast", 3, &p->span[which], sizeof p->span[which]);
+    if (!c) return an_cuda_no_memory_for_launches(err);
+    c->blocks[0] = (uint32_t)an_ceil_div(p->span[which], (int64_t)AN_CAST_ITEMS * AN_CAST_THREADS);
     c->threads = AN_CAST_THREADS;
     c->refs[0] = ref_of(s, which);
     c->refs[1] = in_scratch(s, p->cast_at[which]);
@@ -133,30 +137,30 @@ static an_status cast_call(an_err *err, an_exec *e, int32_t step, const an_produ
     return AN_OK;
 }
 
-static an_status tail_call(an_err *err, an_exec *e, int32_t step, const an_product *p)
+static an_status lower_epilogue(an_err *err, an_exec *e, int32_t step, const an_gemm_plan *p)
 {
     const an_plan_step *s = &e->plan->step[step];
-    const an_loop_kernel *tail = e->plan->kernel[s->epilogue].u.loop;
-    const an_loop_launch of = an_render_gpu_launch(tail, &e->d->gpu);
+    const an_loop_kernel *epilogue = e->plan->kernel[s->epilogue].u.loop;
+    const an_loop_launch of = an_render_gpu_launch(epilogue, &e->d->gpu);
     an_text text = {0};
-    an_render_epilogue_module(e->plan, s, "tail", (an_dtype)p->out, &text);
-    call *c =
-        kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "tail", 1 + s->n_args - s->n_gemm_args, NULL, 0);
-    if (!c) return an_cuda_no_room(err);
-    c->groups[0] = (uint32_t)of.blocks;
+    an_render_epilogue_module(e->plan, s, "gemm_epilogue", (an_dtype)p->out, &text);
+    stream_op *c = new_kernel(e, step, &text, an_cuda_step_name(e->plan, s), "gemm_epilogue",
+                              1 + s->n_args - s->n_gemm_args, NULL, 0);
+    if (!c) return an_cuda_no_memory_for_launches(err);
+    c->blocks[0] = (uint32_t)of.blocks;
     c->threads = (uint32_t)of.threads;
     c->refs[0] = in_scratch(s, p->out_at);
     for (int i = s->n_gemm_args; i < s->n_args; i++) c->refs[1 + i - s->n_gemm_args] = ref_of(s, i);
     return AN_OK;
 }
 
-/* Operand i as the product reads it. */
-static ref operand(const an_plan_step *s, const an_product *p, int i)
+/* Operand i as the GEMM reads it: after its cast. */
+static ref operand(const an_plan_step *s, const an_gemm_plan *p, int i)
 {
     return p->cast[i] ? in_scratch(s, p->cast_at[i]) : ref_of(s, i);
 }
 
-/* Slots begin on 256 bytes, so an offset says how an address is aligned. */
+/* Slots are aligned to 256 bytes, so the offset tells the alignment of an address. */
 static bool aligned(const an_plan_step *s, int from, int to)
 {
     for (int i = from; i < to; i++)
@@ -164,21 +168,21 @@ static bool aligned(const an_plan_step *s, int from, int to)
     return true;
 }
 
-static an_status end_call(an_err *err, an_exec *e, int32_t step, an_product *p)
+static an_status lower_fused_gemm(an_err *err, an_exec *e, int32_t step, an_gemm_plan *p)
 {
     const an_plan_step *s = &e->plan->step[step];
-    uint32_t groups;
-    const struct an_gemm_hopper_args args = an_cuda_end_args(e->d, &e->plan->kernel[s->kernel].u.gemm, &groups);
+    uint32_t blocks;
+    const struct an_gemm_hopper_args args = an_cuda_fused_gemm_args(e->d, &e->plan->kernel[s->kernel].u.gemm, &blocks);
     an_text text = {0};
     an_render_gemm_module(e->plan, s, p->b_along_k, aligned(s, s->n_gemm_args, s->n_args), &text);
-    call *c = kernel_call(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 3 + s->n_args - s->n_gemm_args, &args,
-                          sizeof args);
-    if (!c) return an_cuda_no_room(err);
-    e->unit[c->unit].own = true;
-    c->groups[0] = groups;
+    stream_op *c = new_kernel(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 3 + s->n_args - s->n_gemm_args,
+                              &args, sizeof args);
+    if (!c) return an_cuda_no_memory_for_launches(err);
+    e->module[c->module].arch_specific = true;
+    c->blocks[0] = blocks;
     c->threads = AN_PRODUCT_THREADS;
     c->shared_bytes = AN_PRODUCT_SHARED;
-    c->product = p;
+    c->gemm = p;
     c->refs[0] = operand(s, p, 0);
     c->refs[1] = operand(s, p, 1);
     c->refs[2] = (ref){.slot = REF_PARAMS};
@@ -186,31 +190,31 @@ static an_status end_call(an_err *err, an_exec *e, int32_t step, an_product *p)
     return AN_OK;
 }
 
-/* The right operand, [k,n] with rows of n, as [n,k] in scratch. */
-static an_status turn_call(an_err *err, an_exec *e, int32_t step, const an_product *p)
+/* B, [k,n] with rows of n, transposed to [n,k] in scratch. */
+static an_status lower_transpose(an_err *err, an_exec *e, int32_t step, const an_gemm_plan *p)
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
-    const struct an_turn_args args = {.stride = p->turned_ld, .rows = g->k, .cols = g->n};
+    const struct an_turn_args args = {.stride = p->transposed_ld, .rows = g->k, .cols = g->n};
     an_text text = {0};
     an_render_transpose_module(&text);
-    call *c = kernel_call(e, step, &text, "a transpose", "turn", 3, &args, sizeof args);
-    if (!c) return an_cuda_no_room(err);
-    c->groups[0] = (uint32_t)an_ceil_div(g->n, AN_TURN_TILE);
-    c->groups[1] = (uint32_t)an_ceil_div(g->k, AN_TURN_TILE);
+    stream_op *c = new_kernel(e, step, &text, "a transpose", "turn", 3, &args, sizeof args);
+    if (!c) return an_cuda_no_memory_for_launches(err);
+    c->blocks[0] = (uint32_t)an_ceil_div(g->n, AN_TURN_TILE);
+    c->blocks[1] = (uint32_t)an_ceil_div(g->k, AN_TURN_TILE);
     c->threads = AN_TURN_THREADS;
     c->refs[0] = ref_of(s, 1);
-    c->refs[1] = in_scratch(s, p->turned_at);
+    c->refs[1] = in_scratch(s, p->transposed_at);
     c->refs[2] = (ref){.slot = REF_PARAMS};
     return AN_OK;
 }
 
-/* The product by gemm_tf32.inc: its chains, then their sum. c: A, B, C, what is added to, workspace. */
-static an_status own_calls(an_err *err, an_exec *e, int32_t step, const an_product *p, const ref at[5])
+/* A GEMM by gemm_tf32.inc: the parts of the sum over k, then their sum. at: A, B, C, addend, workspace. */
+static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an_gemm_plan *p, const ref at[5])
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
-    const int64_t steps = g->k / AN_TF32_DEEP, chain = an_ceil_div(steps, p->own_chains) * AN_TF32_DEEP,
+    const int64_t steps = g->k / AN_TF32_DEEP, chain = an_ceil_div(steps, p->split_k) * AN_TF32_DEEP,
                   tiles = an_ceil_div(g->m, AN_TF32_TILE) * an_ceil_div(g->n, AN_TF32_TILE);
     const struct an_gemm_tf32_args args = {.lda = p->lda,
                                            .ldb = p->ldb,
@@ -226,18 +230,18 @@ static an_status own_calls(an_err *err, an_exec *e, int32_t step, const an_produ
     const ref refs[2][4] = {{at[0], at[1], at[4], {.slot = REF_PARAMS}}, {at[4], at[3], at[2], {.slot = REF_PARAMS}}};
     an_text text = {0};
     an_render_tf32_module(&text);
-    int32_t unit = unit_of(e, &text, false, an_cuda_step_name(e->plan, s));
+    int32_t module = module_of(e, &text, false, an_cuda_step_name(e->plan, s));
     void *params = an_arena_copy(&e->arena, &args, sizeof args);
-    if (unit < 0 || !params) return an_cuda_no_room(err);
-    e->unit[unit].own = true;
+    if (module < 0 || !params) return an_cuda_no_memory_for_launches(err);
+    e->module[module].arch_specific = true;
     for (int join = 0; join < 2; join++) {
-        call *c = new_call(e, CALL_KERNEL, step, (int)AN_COUNT(refs[join]));
-        if (!c) return an_cuda_no_room(err);
-        c->unit = unit;
+        stream_op *c = new_op(e, OP_KERNEL, step, (int)AN_COUNT(refs[join]));
+        if (!c) return an_cuda_no_memory_for_launches(err);
+        c->module = module;
         c->entry = join ? "gemm_tf32_join" : "gemm_tf32";
-        c->groups[0] = (uint32_t)(join ? tiles * (AN_TF32_TILE * AN_TF32_TILE / (4 * AN_TF32_JOIN))
+        c->blocks[0] = (uint32_t)(join ? tiles * (AN_TF32_TILE * AN_TF32_TILE / (4 * AN_TF32_JOIN))
                                        : tiles * an_ceil_div(g->k, chain));
-        c->groups[1] = c->groups[2] = 1;
+        c->blocks[1] = c->blocks[2] = 1;
         c->threads = join ? AN_TF32_JOIN : AN_TF32_THREADS;
         c->shared_bytes = join ? 0 : AN_TF32_SHARED;
         c->params = params;
@@ -248,69 +252,69 @@ static an_status own_calls(an_err *err, an_exec *e, int32_t step, const an_produ
     return AN_OK;
 }
 
-static an_status product_calls(an_err *err, an_exec *e, int32_t step, const an_product *product)
+static an_status lower_gemm(an_err *err, an_exec *e, int32_t step, const an_gemm_plan *gemm)
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
-    an_product *p = an_arena_copy(&e->arena, product, sizeof *product);
-    if (!p) return an_cuda_no_room(err);
-    if (p->cast[0]) AN_TRY(cast_call(err, e, step, p, 0, g->a_dtype));
-    if (p->cast[1]) AN_TRY(cast_call(err, e, step, p, 1, g->b_dtype));
-    if (p->ends) return end_call(err, e, step, p);
-    ref at[5] = {operand(s, p, 0), operand(s, p, 1)}; /* A, B, C, what is added to, workspace */
+    an_gemm_plan *p = an_arena_copy(&e->arena, gemm, sizeof *gemm);
+    if (!p) return an_cuda_no_memory_for_launches(err);
+    if (p->cast[0]) AN_TRY(lower_cast(err, e, step, p, 0, g->a_dtype));
+    if (p->cast[1]) AN_TRY(lower_cast(err, e, step, p, 1, g->b_dtype));
+    if (p->fused) return lower_fused_gemm(err, e, step, p);
+    ref at[5] = {operand(s, p, 0), operand(s, p, 1)}; /* A, B, C, addend, workspace */
     at[2] = p->out_at >= 0 ? in_scratch(s, p->out_at) : ref_of(s, p->addend >= 0 ? s->n_gemm_args + p->sum : 2);
     at[3] = p->addend >= 0 ? ref_of(s, s->n_gemm_args + p->addend) : at[2];
     at[4] = in_scratch(s, p->workspace_at);
-    if (p->own_chains && aligned(s, 0, s->n_args)) return own_calls(err, e, step, p, at);
-    if (p->turned_at >= 0) {
-        AN_TRY(turn_call(err, e, step, p));
-        at[1] = in_scratch(s, p->turned_at);
+    if (p->split_k && aligned(s, 0, s->n_args)) return lower_tf32_gemm(err, e, step, p, at);
+    if (p->transposed_at >= 0) {
+        AN_TRY(lower_transpose(err, e, step, p));
+        at[1] = in_scratch(s, p->transposed_at);
     }
-    call *c = new_call(e, CALL_PRODUCT, step, (int)AN_COUNT(at));
-    if (!c) return an_cuda_no_room(err);
-    c->product = p;
+    stream_op *c = new_op(e, OP_GEMM, step, (int)AN_COUNT(at));
+    if (!c) return an_cuda_no_memory_for_launches(err);
+    c->gemm = p;
     memcpy(c->refs, at, sizeof at);
     const cu_pointer address[4] = {(cu_pointer)at[0].offset, (cu_pointer)at[1].offset, (cu_pointer)at[2].offset,
                                    (cu_pointer)at[3].offset};
-    AN_TRY(an_product_prepare(err, e->d, g, p, address, &c->ready));
+    AN_TRY(an_gemm_prepare(err, e->d, g, p, address, &c->ready));
     c->scratch = p->workspace_at + (int64_t)AN_MIN(c->ready.workspace_bytes, (size_t)AN_CUDA_WORKSPACE);
-    return p->out_at >= 0 ? tail_call(err, e, step, p) : AN_OK;
+    return p->out_at >= 0 ? lower_epilogue(err, e, step, p) : AN_OK;
 }
 
-static an_status move_call(an_err *err, an_exec *e, int32_t step, bool copy)
+static an_status lower_move(an_err *err, an_exec *e, int32_t step, bool copy)
 {
     const an_plan_step *s = &e->plan->step[step];
     if (!s->arg[copy].bytes) return AN_OK;
-    call *c = new_call(e, copy ? CALL_COPY : CALL_FILL, step, 1 + copy);
-    if (!c) return an_cuda_no_room(err);
+    stream_op *c = new_op(e, copy ? OP_COPY : OP_FILL, step, 1 + copy);
+    if (!c) return an_cuda_no_memory_for_launches(err);
     for (int i = 0; i <= copy; i++) c->refs[i] = ref_of(s, i);
     c->bytes = (size_t)s->arg[copy].bytes;
     return AN_OK;
 }
 
-static an_status step_calls(an_err *err, an_exec *e, int32_t step)
+static an_status lower_step(an_err *err, an_exec *e, int32_t step)
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_kernel *k = &e->plan->kernel[s->kernel];
-    an_product product;
+    an_gemm_plan gemm;
     an_gpu_step g;
     if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY)
-        return move_call(err, e, step, k->kind == AN_KERNEL_COPY);
+        return lower_move(err, e, step, k->kind == AN_KERNEL_COPY);
     if (k->kind == AN_KERNEL_GEMM &&
-        an_cuda_product(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.loop : NULL, &product) &&
-        (!product.ends || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */
-        return product_calls(err, e, step, &product);
+        an_cuda_gemm_plan(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.loop : NULL, &gemm) &&
+        (!gemm.fused || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */
+        return lower_gemm(err, e, step, &gemm);
     const char *why = an_gpu_step_make(e->plan, s, &e->d->gpu, &g);
     if (why)
         return an_fail(err, AN_E_UNSUPPORTED, "cuda: %s (in %s): %s", an_cuda_step_name(e->plan, s),
                        s->scope ? s->scope : "the step", why);
-    return g.n_launches ? template_calls(err, e, step, &g) : AN_OK;
+    return g.n_launches ? lower_template(err, e, step, &g) : AN_OK;
 }
 
-an_status an_cuda_calls(an_err *err, an_exec *e)
+an_status an_cuda_lower(an_err *err, an_exec *e)
 {
-    e->call = calloc((size_t)e->plan->n_steps * CALLS_A_STEP + 1, sizeof *e->call);
-    if (!e->call) return an_cuda_no_room(err);
-    for (int32_t s = 0; s < e->plan->n_steps; s++) AN_TRY(step_calls(err, e, s));
+    e->op = calloc((size_t)e->plan->n_steps * OPS_A_STEP + 1, sizeof *e->op);
+    if (!e->op) return an_cuda_no_memory_for_launches(err);
+    for (int32_t s = 0; s < e->plan->n_steps; s++) AN_TRY(lower_step(err, e, s));
     return AN_OK;
 }

@@ -1,8 +1,10 @@
-/* memory_guard.c: place_apart on a GPU: bytes that nobody may write around every buffer, and around every value of the arena.
+/* memory_guard.c: place_apart on a GPU: guard bytes around every buffer and around every value of the arena.
  *
- * Owns:      the guards' bytes, poison in values that nothing has written yet, looking at both after a run (after each
- *            launch with ANNEAL_CUDA_LAUNCH=sync, which then names it).
- * Does not:  see a stray read: compute-sanitizer does, and what was read there is poison, so the bits differ.
+ *     | guard | value 0 | guard | value 1 | guard | ...        guards: 0xA5; values not yet written: poison, 0x7F
+ *
+ * Owns:      writing the guards and the poison, and checking the guards after a run (after each launch with
+ *            ANNEAL_CUDA_LAUNCH=sync, which then names it).
+ * Does not:  detect a stray read: compute-sanitizer does; what it reads is poison, so the results differ.
  *
  * The planner leaves AN_CUDA_GUARD_BYTES or more behind each value and before the first (planner/assign_buffers.c).
  */
@@ -12,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GUARD = 0xA5, POISON = 0x7F /* a number nobody computes */ };
+enum { GUARD = 0xA5, POISON = 0x7F /* as a float: 3.4e38 */ };
 /* Behind a value: its guard, and up to as much again until the next one begins. */
 enum { MOST_ZONE = 2 * AN_CUDA_GUARD_BYTES };
 
@@ -70,7 +72,7 @@ static an_status fetch(an_err *err, check *c, cu_pointer at, size_t bytes)
     return status;
 }
 
-/* Every guard, in one order: before the first value and behind each; around each buffer. */
+/* Reads every guard, in a fixed order: before the first value, behind each value, around each buffer. */
 static an_status fetch_all(an_err *err, check *c, const an_plan *p, cu_pointer arena)
 {
     AN_TRY(fetch(err, c, arena, AN_CUDA_GUARD_BYTES));
@@ -95,7 +97,7 @@ static bool whole(check *c, size_t bytes)
     return true;
 }
 
-/* "cuda: step 3 (gpt_rows) wrote outside ...", or "cuda: a step ..." and how to learn which. */
+/* "cuda: step 3 (gpt_rows) wrote outside ...", or "cuda: a step ..." and how to find out which. */
 static an_status fault(an_err *err, const an_plan *p, int step, const char *what)
 {
     if (step >= 0)

@@ -1,10 +1,11 @@
-/* compile.c: kernel texts → machine code for this GPU by NVRTC, kept on disk.
+/* nvrtc.c: compiles kernel texts to machine code for this GPU with NVRTC, and keeps the result on disk.
  *
  * Owns:      the compiler's options, the threads it runs on, the cache's entries, modules.
- * Does not:  decide what is compiled: lower_launches.c hands over the texts of a plan, each once.
- * An entry of the cache is KEY.cubin: a line "anneal cubin CHECK HASH\n", then the code. KEY and CHECK are two hashes
- * of the text, the architecture, the options and NVRTC's version; HASH is that of the code. An entry that does not
- * agree is as if it were not there. The driver checks what it loads, so a damaged file cannot do harm.
+ * Does not:  decide what is compiled: lower_launches.c passes the texts of a plan, each once.
+ *
+ * An entry of the cache is KEY.cubin: a line "anneal cubin CHECK HASH\n", then the code. KEY and CHECK are two hashes of
+ * (text, architecture, options, NVRTC's version); HASH is that of the code. An entry that does not match is ignored. The
+ * driver checks what it loads, so a damaged file does no harm.
  */
 #include "base/map.h"
 #include "platform/platform.h"
@@ -25,8 +26,8 @@ typedef struct options {
     bool ptx;
 } options;
 
-/* Machine code where NVRTC knows this GPU, else the newest form that it knows for the driver to translate. */
-static void options_for(const an_device *d, bool fmad, bool own, options *out)
+/* Machine code if NVRTC knows this GPU, else PTX of the newest architecture that it knows, which the driver translates. */
+static void options_for(const an_device *d, bool fmad, bool arch_specific, options *out)
 {
     int n = 0, known[64] = {0}, best = 0;
     bool exact = false;
@@ -37,7 +38,7 @@ static void options_for(const an_device *d, bool fmad, bool own, options *out)
         }
     out->ptx = !exact && best > 0;
     snprintf(out->arch, sizeof out->arch, "--gpu-architecture=%s_%d%s", out->ptx ? "compute" : "sm",
-             out->ptx ? best : d->arch, own ? "a" : "");
+             out->ptx ? best : d->arch, arch_specific ? "a" : "");
     out->flag[0] = out->arch;
     out->flag[1] = "--std=c++17";
     out->flag[2] = fmad ? "--fmad=true" : "--fmad=false"; /* contraction changes bits */
@@ -48,7 +49,7 @@ static void options_for(const an_device *d, bool fmad, bool own, options *out)
 static void key_of(const an_device *d, an_cuda_module *u)
 {
     options o;
-    options_for(d, u->fmad, u->own, &o);
+    options_for(d, u->fmad, u->arch_specific, &o);
     uint64_t how = an_hash_u64((uint64_t)d->nvrtc.major << 32 | (uint64_t)d->nvrtc.minor, 1);
     for (int i = 0; i < o.n; i++) how = an_hash(o.flag[i], strlen(o.flag[i]), how);
     u->key = an_hash(u->text, strlen(u->text), how);
@@ -57,10 +58,10 @@ static void key_of(const an_device *d, an_cuda_module *u)
 
 /* ---------------------------------------------------------------------------------------------- the cache */
 
-static bool path_of(const an_device *d, const an_cuda_module *u, char *out, size_t room)
+static bool path_of(const an_device *d, const an_cuda_module *u, char *out, size_t capacity)
 {
     if (!d->cache_dir[0]) return false;
-    return snprintf(out, room, "%s/%016llx.cubin", d->cache_dir, (unsigned long long)u->key) < (int)room;
+    return snprintf(out, capacity, "%s/%016llx.cubin", d->cache_dir, (unsigned long long)u->key) < (int)capacity;
 }
 
 static void head_of(const an_cuda_module *u, char out[HEAD_BYTES + 1])
@@ -111,7 +112,7 @@ static void keep(const an_device *d, const an_cuda_module *u)
 
 typedef struct job {
     an_device *d;
-    an_cuda_module **unit;
+    an_cuda_module **module;
 } job;
 
 static char *log_of(const an_nvrtc *c, nvrtc_program p)
@@ -126,11 +127,11 @@ static void compile_one(void *user, int64_t task, int thread)
 {
     (void)thread;
     const job *j = user;
-    an_cuda_module *u = j->unit[task];
+    an_cuda_module *u = j->module[task];
     const an_nvrtc *c = &j->d->nvrtc;
     options o;
     nvrtc_program p = NULL;
-    options_for(j->d, u->fmad, u->own, &o);
+    options_for(j->d, u->fmad, u->arch_specific, &o);
     if (c->program_new(&p, u->text, "anneal.cu", 0, NULL, NULL)) return;
     if (c->compile(p, o.n, o.flag)) {
         u->log = log_of(c, p);
@@ -149,20 +150,20 @@ static void compile_one(void *user, int64_t task, int thread)
     c->program_free(&p);
 }
 
-/* The first line of a log that speaks of an error, else the first. */
-static void said(char *log, char *out, size_t room)
+/* The first line of a log with the word "error", else its first line. */
+static void said(char *log, char *out, size_t capacity)
 {
     char *line = log ? strstr(log, "error") : NULL;
     while (line && line > log && line[-1] != '\n') line--;
     if (!line) line = log;
-    snprintf(out, room, "%.*s", line ? (int)strcspn(line, "\n") : 7, line ? line : "nothing");
+    snprintf(out, capacity, "%.*s", line ? (int)strcspn(line, "\n") : 7, line ? line : "nothing");
 }
 
 static an_status compile_missing(an_err *err, an_device *d, an_cuda_module **missing, int n)
 {
     an_pool *pool = NULL;
     AN_TRY(an_pool_open(err, AN_MIN(an_cores_available(), n), &pool));
-    job j = {.d = d, .unit = missing};
+    job j = {.d = d, .module = missing};
     an_pool_run(pool, n, compile_one, &j);
     an_pool_close(pool);
     for (int i = 0; i < n; i++) {
@@ -175,25 +176,25 @@ static an_status compile_missing(an_err *err, an_device *d, an_cuda_module **mis
     return AN_OK;
 }
 
-an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_module *unit, int n, an_load_stats *stats)
+an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_module *module, int n, an_load_stats *stats)
 {
     double start = an_seconds();
     int n_missing = 0;
     an_cuda_module **missing = calloc((size_t)n + 1, sizeof *missing);
     if (!missing) return an_fail_nomem(err, "the list of kernels to compile", (size_t)n * sizeof *missing);
     for (int i = 0; i < n; i++) {
-        key_of(d, &unit[i]);
-        look_up(d, &unit[i]);
-        if (!unit[i].image) missing[n_missing++] = &unit[i];
+        key_of(d, &module[i]);
+        look_up(d, &module[i]);
+        if (!module[i].image) missing[n_missing++] = &module[i];
     }
     an_status status = n_missing ? compile_missing(err, d, missing, n_missing) : AN_OK;
     free(missing);
     for (int i = 0; i < n && status == AN_OK; i++) {
-        status = an_cuda_check(err, d, d->cu.module_load(&unit[i].module, unit[i].image), "loading the kernel of %s",
-                               unit[i].what);
-        free(unit[i].image);
-        free(unit[i].text);
-        unit[i].image = unit[i].text = NULL;
+        status = an_cuda_check(err, d, d->cu.module_load(&module[i].handle, module[i].image),
+                               "loading the kernel of %s", module[i].what);
+        free(module[i].image);
+        free(module[i].text);
+        module[i].image = module[i].text = NULL;
     }
     stats->compiled += n_missing;
     stats->cached += n - n_missing;
@@ -203,7 +204,7 @@ an_status an_cuda_compile(an_err *err, an_device *d, an_cuda_module *unit, int n
 
 void an_cuda_module_free(an_device *d, an_cuda_module *u)
 {
-    if (u->module && !d->lost) d->cu.module_free(u->module);
+    if (u->handle && !d->lost) d->cu.module_free(u->handle);
     free(u->text);
     free(u->image);
     free(u->log);
