@@ -17,7 +17,7 @@ is_file "$package"
 ok "make deb makes a package"
 
 dpkg-deb -f "$package" Depends >"$dir/stdout"
-for library in libc6 libjansson4 libxxhash0 libyaml-0-2; do says stdout "$library"; done
+for library in libc6 libjansson4 libxxhash0 libnettle libyaml-0-2; do says stdout "$library"; done
 dpkg-deb -c "$package" >"$dir/stdout"
 for file in usr/bin/anneal usr/lib/libanneal.a usr/lib/libanneal.so.0 usr/include/anneal.h usr/share/man/man1/anneal.1.gz \
     usr/share/bash-completion/completions/anneal usr/share/doc/anneal/guide.md; do says stdout "./$file"; done

@@ -16,7 +16,7 @@ out=$(mktemp -d "${TMPDIR:-/tmp}/anneal-mutants.XXXXXX") || exit 1
 trap 'rm -rf "$out"' EXIT
 flags=$(grep -o -E -- '-(std=|I|D|fsanitize|fno-sanitize|pthread)[^ ]*' "$build/flags" | tr '\n' ' ')
 wrap=$(for f in malloc calloc realloc aligned_alloc posix_memalign; do printf -- '-Wl,--wrap=%s ' "$f"; done)
-libraries=$(pkg-config --libs jansson libxxhash libpcre2-8 yaml-0.1 cmocka)
+libraries=$(pkg-config --libs jansson libxxhash nettle libpcre2-8 yaml-0.1 cmocka)
 cc=${CC:-cc}
 
 # The first place of $2 in file $1 becomes $3; fails where there is none.
