@@ -13,11 +13,13 @@
 #include "base/map.h"
 #include "platform/platform.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -248,6 +250,32 @@ static void discard(an_save *s)
     errno = error;
 }
 
+/* Removes what killed processes left of replacing the same file. A writer holds a lock on its temporary file while it
+ * lives; the minute is for the moment between making the file and locking it. */
+static void sweep_stale(const an_save *s)
+{
+    const size_t n = strlen(s->name);
+    const int fd = openat(s->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
+    if (d == NULL && fd >= 0) close(fd);
+    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
+        const char *name = e->d_name;
+        struct stat st;
+        if (name[0] != '.' || strncmp(name + 1, s->name, n) != 0 || name[1 + n] != '.' ||
+            strspn(name + 2 + n, "0123456789abcdef") != AN_RANDOM_NAME_BYTES - 1 ||
+            strcmp(name + 1 + n + AN_RANDOM_NAME_BYTES, ".tmp") != 0)
+            continue;
+        if (fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
+            time(NULL) - st.st_mtime < 60)
+            continue;
+        const int stale = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (stale < 0) continue;
+        if (flock(stale, LOCK_EX | LOCK_NB) == 0) (void)unlinkat(s->dir, name, 0);
+        close(stale);
+    }
+    if (d != NULL) closedir(d);
+}
+
 /* Our own O_EXCL loop, not mkstemp: the file gets the permissions that the user's umask gives, not 0600. */
 static an_status create_temp(an_err *err, an_save *s)
 {
@@ -259,7 +287,10 @@ static an_status create_temp(an_err *err, an_save *s)
             break;
         }
         s->fd = openat(s->dir, s->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (s->fd >= 0) return AN_OK;
+        if (s->fd >= 0) {
+            (void)flock(s->fd, LOCK_EX | LOCK_NB); /* "a living process writes this"; some file systems have no locks */
+            return AN_OK;
+        }
         if (errno != EEXIST && errno != EINTR) break;
     }
     s->temp[0] = '\0'; /* a file of that name, if there is one, was not made here */
@@ -283,6 +314,7 @@ an_status an_save_begin(an_err *err, const char *path, an_save *out)
         discard(out);
         return an_fail(err, AN_E_IO, "%s: is not a regular file, and is not replaced; name another file", path);
     }
+    sweep_stale(out);
     return create_temp(err, out);
 }
 

@@ -19,6 +19,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #ifdef __linux__
@@ -624,6 +625,26 @@ static void a_file_in_a_folder_of_others_is_a_regular_file_with_one_name(void **
     assert_text(place, "safe");
 }
 
+static void what_a_killed_save_left_is_swept_by_the_next(void **state)
+{
+    (void)state;
+    char stale[1100], other[1100];
+    const char *path = temp_text("swept", "old"), *slash = strrchr(path, '/');
+    snprintf(stale, sizeof stale, "%.*s/.swept.0123456789abcdef.tmp", (int)(slash - path), path);
+    snprintf(other, sizeof other, "%.*s/.swept.notes.tmp", (int)(slash - path), path);
+    test_write_file(stale, "half", 4);
+    test_write_file(other, "mine", 4);
+    assert_int_equal(save(NULL, path, "new"), AN_OK);
+    assert_int_equal(access(stale, F_OK), 0); /* young: its writer may live */
+    const struct timespec then = {.tv_sec = time(NULL) - 120};
+    assert_int_equal(utimensat(AT_FDCWD, stale, (struct timespec[]){then, then}, 0), 0);
+    assert_int_equal(utimensat(AT_FDCWD, other, (struct timespec[]){then, then}, 0), 0);
+    assert_int_equal(save(NULL, path, "newer"), AN_OK);
+    assert_int_equal(access(stale, F_OK), -1);
+    assert_int_equal(access(other, F_OK), 0);
+    assert_int_equal(unlink(other), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -658,6 +679,7 @@ int main(void)
         cmocka_unit_test(a_mapped_file_that_is_cut_ends_the_program_with_a_sentence),
         cmocka_unit_test(an_interrupted_program_ends_its_children_and_starts_no_more),
         cmocka_unit_test(a_file_in_a_folder_of_others_is_a_regular_file_with_one_name),
+        cmocka_unit_test(what_a_killed_save_left_is_swept_by_the_next),
         cmocka_unit_test(time_goes_forward),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -7,7 +7,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 
 typedef struct item {
     char *name;
@@ -211,9 +210,6 @@ static an_status write_file(an_err *err, an_st_writer *w, const an_text *header)
     an_save save;
     an_status status = an_save_begin(err, w->path, &save);
     if (status == AN_OK) {
-        /* The lock says "a living process writes this": checkpoint.c removes temporary files that nobody holds. Where
-         * the file system has no locks, nobody removes any. */
-        (void)flock(save.fd, LOCK_EX | LOCK_NB);
         status = stream(err, w, &save, header, buffer);
         if (status == AN_OK)
             status = an_save_commit(err, &save);
