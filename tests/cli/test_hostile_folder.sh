@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_hostile_folder.sh: a run folder that came from a stranger, in fifty hostile forms. For each: the exit code, one
 # sentence, an end within seconds, and not a byte changed outside of the folder.
-plan=6
+plan=7
 . "$(dirname "$0")/tap.sh"
 settings="$tiny max_iters=12 eval_interval=4 log_interval=1 save_interval=4 seed=3"
 
@@ -79,6 +79,21 @@ hostile 0 "" "printf '{\"host\":\"\\\\u001b]0;owned\\\\u0007\\\\u001b[2J\",\"uni
 if grep -q "$(printf '\033')" "$dir/stderr"; then fault "an escape of the logbook reached the terminal"; fi
 ok "metrics and logbook with wild contents: a run goes on, or one sentence"
 
+# ---- checkpoints and names
+change() { printf '%s' "LC_ALL=C sed 's/$1/$2/' $first >c; rm $first; mv c $first"; }
+hostile 2 "step_12" "head -c 3000 step_12.safetensors >c; rm step_12.safetensors $first; mv c step_12.safetensors; rm best.safetensors"
+hostile 2 "$first" "head -c 100000 /dev/urandom >c; rm $first; mv c $first"
+hostile 2 "$first" ": >c; rm $first; mv c $first"
+hostile 2 "$first" "printf '\\377\\377\\377\\377\\377\\377\\377\\177{}' >c; rm $first; mv c $first"
+hostile 2 "number of updates" "$(change 'step\\":12,' 'step\\":-1,')"
+hostile 2 "$first" "$(change 'anneal.state' 'anneal.stat_')"
+hostile 2 "$first" "$(change 'data_offsets' 'data_offsetz')"
+hostile 0 "" "touch step_99999999999999999999.safetensors step_-1.safetensors step_007.safetensors 'step_5.safetensors '"
+hostile 0 "" "head -c 1000000 /dev/urandom >config.yaml; head -c 1000000 /dev/urandom >loss.svg"
+hostile 0 "" "for i in 1 2 3 4 5 6 7 8 9; do mkfifo previous-\$i; done; mkfifo previous; echo '\$(touch planted)' >.lock"
+hostile 2 "no checkpoint after" "ln $first step_2000000000000.safetensors; chmod 000 step_2000000000000.safetensors; rm $first" resume "$dir/r" step=2000000000001
+ok "checkpoints that are cut, random or changed, and names that mean to mislead"
+
 # ---- one damaged line loses nothing
 rm -rf "$dir/d"
 cp -r "$dir/base" "$dir/d"
@@ -128,7 +143,7 @@ code=$?
 code_is 2; says stderr "removed or replaced while the run went on"; one_line stderr
 ok "a run notices that its folder was moved away"
 
-[ "$forms" -ge 40 ] || fault "only $forms forms"
+[ "$forms" -ge 50 ] || fault "only $forms forms"
 [ -z "$(find . "$dir" -name planted)" ] || fault "the note was run as a command"
 equal "$(outside)" "$before" "the files outside"
 ok "$forms forms, and nothing outside of the folder has changed"
