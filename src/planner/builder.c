@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Makes room for one more element of an array in the plan's arena. */
+/* Makes space for one more element of an array in the plan's arena. */
 static bool grow(an_arena *arena, void **array, int32_t n, int32_t *cap, size_t bytes)
 {
     if (n < *cap) return true;
@@ -69,7 +69,7 @@ static an_arg input_arg(an_planner *w, const struct an_tensor *n)
     an_arg none = {.slot = -1, .value = -1};
     if (!grow(w->arena, (void **)&p->input, p->n_inputs, &w->cap_inputs, sizeof *p->input)) return none;
     int64_t align = n->attr[0] == AN_LEAF_SCALAR ? 8 : 64;
-    if (!p->input_bytes) p->input_bytes = 64; /* the generator's two words stand first */
+    if (!p->input_bytes) p->input_bytes = 64; /* the random generator's two words come first */
     p->input_bytes = an_round_up(p->input_bytes, align);
     p->input[p->n_inputs++] = (an_plan_input){
         .leaf_kind = (int32_t)n->attr[0], .leaf_index = (int32_t)n->attr[1], .offset = p->input_bytes, .bytes = bytes};
@@ -78,10 +78,9 @@ static an_arg input_arg(an_planner *w, const struct an_tensor *n)
     return a;
 }
 
-an_arg an_arg_of(an_planner *w, int32_t base, int32_t output, bool written)
+an_arg an_arg_of(an_planner *w, int32_t base, bool written)
 {
     const struct an_tensor *n = w->g->node[base];
-    (void)output;
     if (!an_is_leaf(w, base)) {
         int32_t v = w->node[base].value;
         return (an_arg){
@@ -92,8 +91,10 @@ an_arg an_arg_of(an_planner *w, int32_t base, int32_t output, bool written)
     return (an_arg){.slot = at.slot, .offset = at.offset, .bytes = at.bytes, .written = written, .value = -1};
 }
 
-/* Whether one worker (a thread's tile, a GPU's subgroup) has whole rows. Else a row's value is loaded by many of them
- * and stored by one, in no order. */
+/* ------------------------------------------------------------------------------------------------- aliasing */
+
+/* Whether one worker (a thread's tile, a GPU's subgroup) computes entire rows. Else a row's value is loaded by many of
+ * them and stored by one, in no order. */
 static bool rows_are_whole(const an_loop_kernel *p)
 {
     bool whole = p->cols <= 1 || p->n_phases > 1;
@@ -101,9 +102,9 @@ static bool rows_are_whole(const an_loop_kernel *p)
     return whole && p->shape == AN_ROW;
 }
 
-/* Whether load `l` takes one element of the row that is stored at `where`, in a phase before that: all have it by then,
- * for reductions and the renderers' barriers stand between. */
-static bool is_picked(const an_loop_kernel *p, const an_ins *l, an_ix where, int phase)
+/* Whether load `l` reads one element, by address, of the row that is stored at `where`, in an earlier phase than the
+ * store: every worker has it by then, since reductions and the renderers' barriers come between. */
+static bool is_loaded_before(const an_loop_kernel *p, const an_ins *l, an_ix where, int phase)
 {
     int64_t stride;
     return l->kind == AN_INS_LOAD && l->a >= 0 && l->scope == AN_SCOPE_ROW && l->phase < phase && rows_are_whole(p) &&
@@ -111,7 +112,7 @@ static bool is_picked(const an_loop_kernel *p, const an_ins *l, an_ix where, int
            an_ix_is_without(&p->ix, where, AN_VAR_COL, l->ix);
 }
 
-bool an_same_place(const an_loop_kernel *p, int in, int out)
+bool an_may_alias(const an_loop_kernel *p, int in, int out)
 {
     an_ix where = -1;
     int stored = 0;
@@ -126,7 +127,7 @@ bool an_same_place(const an_loop_kernel *p, int in, int out)
     if (where < 0) return false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *l = &p->ins[i];
-        if (l->arg != in || l->kind == AN_INS_STORE || is_picked(p, l, where, p->ins[stored].phase)) continue;
+        if (l->arg != in || l->kind == AN_INS_STORE || is_loaded_before(p, l, where, p->ins[stored].phase)) continue;
         if (l->kind != AN_INS_LOAD || l->ix != where || l->a >= 0 || i > stored ||
             (p->shape == AN_COL && l->phase == 0))
             return false;

@@ -1,124 +1,65 @@
-/* cost_report.c: rendering of the programs (equal texts are compiled once) and the bill: what the plan will ask for, known
- * before a byte is allocated. */
-#include "codegen/gpu_step.h"
-#include "codegen/render.h"
+/* cost_report.c: pass 17: what the plan will ask for, known before a byte is allocated.
+ *
+ * Launches, distinct kernels, operations, bytes moved, and bytes of memory by kind at the step where the arena is
+ * fullest (an_report: the bill); the plan as text and a timeline of memory; steps that the target leaves to the CPU. */
+#include "codegen/gpu_launch.h"
 #include "planner/planner_internal.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Extents need not stand in the text: loops run over what the tile says. */
-static bool same_work(const an_loop_kernel *a, const an_loop_kernel *b)
+static int by_address(const void *x, const void *y)
 {
-    return a->shape == b->shape && a->rows == b->rows && a->cols == b->cols && a->red == b->red;
+    const uintptr_t a = (uintptr_t) * (const char *const *)x, b = (uintptr_t) * (const char *const *)y;
+    return a < b ? -1 : a > b;
 }
 
-/* Renders kernel k. An earlier one's text is taken when it is the same; returns that earlier kernel when its extents
- * are the same too, else k. -1: no memory. */
-static int32_t render_one(an_planner *w, int32_t k, const char *dialect, an_text *t)
+/* Distinct texts: what a compiler is asked for. Equal texts are one pointer (render.c). */
+static an_status count_kernels(an_planner *w)
 {
     an_plan *p = w->plan;
-    an_kernel *mine = &p->kernel[k];
-    an_text_clear(t);
-    an_render(dialect, mine->u.loop, "NAME", false, t);
-    if (t->failed || !t->data) return -1;
-    mine->key = an_hash(t->data, t->len, 0);
-    for (int32_t j = 0; j < k; j++) {
-        const an_kernel *other = &p->kernel[j];
-        if (!other->text || other->key != mine->key || strcmp(other->text, t->data)) continue;
-        if (same_work(other->u.loop, mine->u.loop)) {
-            mine->text = NULL;
-            return j;
-        }
-        mine->text = other->text;
-    }
-    if (!mine->text) mine->text = an_arena_strdup(w->arena, t->data);
-    return mine->text ? k : -1;
-}
-
-/* Names the first operation of the program that the dialect cannot spell, and where it was built. */
-static an_status refuse(an_planner *w, const an_loop_kernel *prog, const char *why)
-{
-    const char *dialect = w->rq->target->dialect;
-    const struct an_tensor *n = NULL;
-    for (int i = 0; i < prog->n_ins && !n; i++)
-        if (prog->ins[i].dtype == AN_F64 && prog->ins[i].node >= 0) n = w->g->node[prog->ins[i].node];
-    if (!n) return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s", dialect, prog->name, why);
-    char shape[128];
-    const char *scope = an_scope_of(w, n->id);
-    return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s %s%s%s%s%s %s", dialect, an_ops[n->op].name,
-                   an_shape_text(n->rank, n->shape, shape, sizeof shape), scope && *scope ? " of " : "",
-                   scope ? scope : "", n->at ? " built at " : "", n->at ? n->at : "", why);
-}
-
-/* Layers of equal shape give equal programs: one kernel. Programs that differ in extents alone, [7936] and [320], are
- * two kernels of one text, compiled once. */
-static an_status share_kernels(an_planner *w)
-{
-    an_plan *p = w->plan;
-    const an_target *target = w->rq->target;
-    an_text t = {0};
-    int32_t *same = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_kernels + 1);
-    bool ok = same != NULL;
-    for (int32_t k = 0; ok && k < p->n_kernels; k++) {
-        same[k] = k;
-        if (p->kernel[k].kind != AN_KERNEL_LOOP) continue;
-        const char *why = an_render_refusal(target->dialect, p->kernel[k].u.loop);
-        if (why && !target->fallback) {
-            an_text_free(&t);
-            return refuse(w, p->kernel[k].u.loop, why);
-        }
-        same[k] = render_one(w, k, why ? "c" : target->dialect, &t);
-        ok = same[k] >= 0;
-    }
-    an_text_free(&t);
-    if (!ok) return an_fail_nomem(w->err, "rendered kernels", 0);
-    for (int s = 0; s < p->n_steps; s++) {
-        p->step[s].kernel = same[p->step[s].kernel];
-        if (p->step[s].epilogue >= 0) p->step[s].epilogue = same[p->step[s].epilogue];
-    }
+    const char **text = AN_NEW_ARRAY(&w->scratch, const char *, p->n_kernels + 1);
+    int n = 0;
+    if (!text) return an_fail_nomem(w->err, "the plan's report", sizeof *text * (size_t)p->n_kernels);
+    for (int k = 0; k < p->n_kernels; k++)
+        if (p->kernel[k].text) text[n++] = p->kernel[k].text;
+    qsort(text, (size_t)n, sizeof *text, by_address);
+    for (int i = 0; i < n; i++) p->bill.kernels += !i || text[i] != text[i - 1];
     return AN_OK;
 }
 
-an_status an_pass_render(an_planner *w)
+/* Bytes of each kind at the last step where the arena is fullest. What lives in persistent slots is the context's to
+ * add. */
+static an_status count_bytes(an_planner *w)
 {
-    return share_kernels(w);
-}
-
-/* Distinct texts: what a compiler is asked for. */
-static int count_kernels(const an_plan *p)
-{
-    int n = 0;
-    for (int k = 0; k < p->n_kernels; k++) n += p->kernel[k].text && an_kernel_first(p, k) == k;
-    return n;
-}
-
-/* Bytes of each kind at the step where the arena is fullest; what lives in persistent slots is the context's to add. */
-static void count_bytes(an_plan *p, uint64_t input_blocks)
-{
-    uint64_t kind[AN_N_USES], best[AN_N_USES] = {0}, most = 0;
+    typedef int64_t by_use[AN_N_USES];
+    an_plan *p = w->plan;
+    by_use *change = AN_NEW_ARRAY(&w->scratch, by_use, p->n_steps + 2), now = {0}, best = {0};
+    int64_t sum = 0, most = 0;
+    if (!change) return an_fail_nomem(w->err, "the plan's report", sizeof *change * (size_t)p->n_steps);
+    for (int v = 0; v < p->n_values; v++) {
+        const an_value *x = &p->value[v];
+        if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->last < 0) continue;
+        change[AN_MAX(x->first, 0)][x->usage] += x->bytes;
+        change[x->last + 1][x->usage] -= x->bytes;
+    }
     for (int s = 0; s < p->n_steps; s++) {
-        uint64_t sum = 0;
-        memset(kind, 0, sizeof kind);
-        for (int v = 0; v < p->n_values; v++) {
-            const an_value *x = &p->value[v];
-            if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->first > s || x->last < s) continue;
-            kind[x->usage] += (uint64_t)x->bytes;
-            sum += (uint64_t)x->bytes;
+        for (int k = 0; k < AN_N_USES; k++) {
+            now[k] += change[s][k];
+            sum += change[s][k];
         }
         if (sum < most) continue;
         most = sum;
-        memcpy(best, kind, sizeof best);
+        memcpy(best, now, sizeof best);
     }
-    p->bill.gradient_bytes += best[AN_USE_GRADIENT];
-    p->bill.activation_bytes += best[AN_USE_ACTIVATION];
-    p->bill.scratch_bytes += best[AN_USE_SCRATCH] + ((uint64_t)p->arena_bytes > most ? (uint64_t)p->arena_bytes - most
-                                                                                     : 0); /* holes between */
-    p->bill.input_bytes += (uint64_t)p->input_bytes * input_blocks;
-    p->bill.peak_bytes += (uint64_t)p->arena_bytes + p->bill.input_bytes;
+    const int64_t padding = AN_MAX(p->arena_bytes - most, 0); /* between values */
+    p->bill.gradient_bytes += (uint64_t)best[AN_USE_GRADIENT];
+    p->bill.activation_bytes += (uint64_t)best[AN_USE_ACTIVATION];
+    p->bill.scratch_bytes += (uint64_t)(best[AN_USE_SCRATCH] + padding);
+    return AN_OK;
 }
 
-/* Tensor x step: a row for each of the largest values, a column for each slice of the steps. */
+/* Tensor x step: one row for each of the largest values, one column for each slice of the steps. */
 static void timeline(const an_plan *p, an_text *out)
 {
     enum { WIDTH = 64, ROWS = 24 };
@@ -163,19 +104,26 @@ static void count_fallbacks(an_plan *p, const an_target *target)
     }
 }
 
-an_status an_pass_report(an_planner *w)
+static void count_work(an_planner *w)
 {
     an_plan *p = w->plan;
     if (!p->input_bytes) p->input_bytes = 64;
     p->input_bytes = an_round_up(p->input_bytes, 64);
-    p->bill.peak_bytes = w->rq->persistent_bytes;
-    count_bytes(p, (uint64_t)AN_MAX(w->rq->target->input_blocks, 1));
+    p->bill.input_bytes += (uint64_t)p->input_bytes * (uint64_t)AN_MAX(w->rq->target->input_blocks, 1);
+    p->bill.peak_bytes = w->rq->persistent_bytes + (uint64_t)p->arena_bytes + p->bill.input_bytes;
     p->bill.launches = p->n_steps;
-    p->bill.kernels = count_kernels(p);
     for (int s = 0; s < p->n_steps; s++) {
         p->bill.flops += p->step[s].flops;
         p->bill.moved_bytes += p->step[s].bytes;
     }
+}
+
+an_status an_pass_cost_report(an_planner *w)
+{
+    an_plan *p = w->plan;
+    count_work(w);
+    AN_TRY(count_bytes(w));
+    AN_TRY(count_kernels(w));
     count_fallbacks(p, w->rq->target);
     p->n_split = w->cuts->n_split;
     p->first_split = p->n_split ? an_arena_strdup(w->arena, w->cuts->first) : NULL;

@@ -1,10 +1,14 @@
-/* inplace_update.c: one position of a state written in place: where(iota == i, row, state) assigned to that state, as decoding
- * with a cache of keys and values does it.
+/* inplace_update.c: pass 3: one row of a state replaced in place, as decoding with a KV cache does it.
  *
- * Rule: recognised before grouping, on devices that have the kernel, when the position is a scalar of the step, the row
- * stands in memory (or will) with contiguous ends, and the state is the one assigned. The value is then a copy of the
- * state and one row put into it; assign_buffers.c leaves the copy out when nobody reads the old state afterwards. What is not
- * recognised stays arithmetic: the same bits. */
+ *     assign(state, where(iota == i, row, state))     row i of the state is replaced, the others stay
+ *
+ * As arithmetic this would read and write the whole state. Recognised here, it is lowered to a copy of the state and a
+ * row update (dynamic_update_slice) of the copy; assign_states removes the copy when nothing reads the old state any
+ * more, and then only the row is written.
+ *
+ * Recognised, on targets that have the kernel, when the index is a scalar of the step, the row is (or will be) in memory
+ * with contiguous inner axes, and the state is the one that is assigned. What is not recognised stays arithmetic: the
+ * same bits. */
 #include "planner/planner_internal.h"
 
 #include <string.h>
@@ -14,8 +18,8 @@ static const struct an_tensor *source(const an_planner *w, const struct an_tenso
     return w->g->node[n->src[s]];
 }
 
-/* The axis along which `c`, a condition of `n`'s shape, is iota == i with a scalar leaf i; -1: it is something else. */
-static int put_axis(const an_planner *w, const struct an_tensor *n, const struct an_tensor *c, int32_t *index)
+/* The axis along which `c`, a condition of n's shape, is iota == i with a scalar leaf i; -1: it is something else. */
+static int indexed_axis(const an_planner *w, const struct an_tensor *n, const struct an_tensor *c, int32_t *index)
 {
     if (c->op == AN_OP_EXPAND) c = source(w, c, 0);
     if (c->op != AN_OP_EQ || c->rank != n->rank) return -1;
@@ -39,50 +43,58 @@ static bool assigned_to(const an_planner *w, int32_t id, int32_t leaf)
     return false;
 }
 
-bool an_row_update_of(an_planner *w, int32_t id, an_row_update *out)
+/* Extents and strides of a row that replaces one along `axis` of n: outer rows `stride` apart, inner elements
+ * contiguous. */
+static bool row_spec(const struct an_tensor *n, const struct an_tensor *row, int axis, const an_view *v,
+                     an_row_update_spec *s)
 {
-    const struct an_tensor *n = w->g->node[id];
-    if (n->op != AN_OP_WHERE || !w->rq->target->row_update || w->rq->unfused) return false;
-    const struct an_tensor *row = source(w, n, 1), *state = source(w, n, 2);
-    int axis = put_axis(w, n, source(w, n, 0), &out->index);
-    if (axis < 0 || state->op != AN_OP_LEAF || state->attr[0] != AN_LEAF_STATE || row->op != AN_OP_EXPAND) return false;
-    *out = (an_row_update){.index = out->index, .state = n->src[2], .row = row->src[0]};
-    row = source(w, row, 0);
-    an_view v = an_view_of(w, out->row, false);
-    const struct an_tensor *base = w->g->node[v.base];
-    if (!v.affine || v.dtype != n->dtype || base->op == AN_OP_CONST || !assigned_to(w, id, n->src[2])) return false;
-    an_row_update_spec *s = &out->spec;
     *s = (an_row_update_spec){
         .outer = 1, .rows = n->shape[axis], .inner = 1, .bytes = (uint8_t)an_dtype_bytes((an_dtype)n->dtype)};
-    for (int i = n->rank - 1; i >= 0; i--) { /* the row's own axes are the state's but this one */
+    for (int i = n->rank - 1; i >= 0; i--) {
         if (i == axis ? row->shape[i] != 1 : row->shape[i] != n->shape[i]) return false;
         if (row->shape[i] == 1) continue;
         if (i > axis) {
-            if (v.stride[i] != s->inner) return false;
+            if (v->stride[i] != s->inner) return false;
             s->inner *= row->shape[i];
         } else {
-            if (s->outer > 1 && v.stride[i] != s->stride * s->outer) return false;
-            if (s->outer == 1) s->stride = v.stride[i];
+            if (s->outer > 1 && v->stride[i] != s->stride * s->outer) return false;
+            if (s->outer == 1) s->stride = v->stride[i];
             s->outer *= row->shape[i];
         }
     }
     return true;
 }
 
-void an_find_row_updates(an_planner *w)
+bool an_row_update_of(an_planner *w, int32_t id, an_row_update *out)
 {
-    an_row_update unused;
-    for (int32_t id = 0; id < w->g->n; id++) w->node[id].put = w->node[id].live && an_row_update_of(w, id, &unused);
+    const struct an_tensor *n = w->g->node[id];
+    if (n->op != AN_OP_WHERE || !w->rq->target->row_update || w->rq->unfused) return false;
+    const struct an_tensor *row = source(w, n, 1), *state = source(w, n, 2);
+    int axis = indexed_axis(w, n, source(w, n, 0), &out->index);
+    if (axis < 0 || state->op != AN_OP_LEAF || state->attr[0] != AN_LEAF_STATE || row->op != AN_OP_EXPAND) return false;
+    *out = (an_row_update){.index = out->index, .state = n->src[2], .row = row->src[0]};
+    an_view v = an_view_of(w, out->row, false);
+    const struct an_tensor *base = w->g->node[v.base];
+    if (!v.affine || v.dtype != n->dtype || base->op == AN_OP_CONST || !assigned_to(w, id, n->src[2])) return false;
+    return row_spec(n, source(w, row, 0), axis, &v, &out->spec);
 }
 
-/* ---------------------------------------------------------------------------------------------- placing */
+an_status an_pass_row_updates(an_planner *w)
+{
+    an_row_update unused;
+    for (int32_t id = 0; id < w->g->n; id++)
+        w->node[id].row_update = w->node[id].live && an_row_update_of(w, id, &unused);
+    return AN_OK;
+}
+
+/* ------------------------------------------------------------------------------------------------- for assign_states */
 
 static bool meets(const an_arg *a, const an_leaf_place *to)
 {
     return a->slot == to->slot && a->offset < to->offset + to->bytes && to->offset < a->offset + a->bytes;
 }
 
-/* Steps that copy the state to value v and put the row into it: the first, the second follows it. -1: not so. */
+/* The step that copies the state to value v, when the next one updates the row in it; -1. */
 static int copy_of(const an_plan *p, int32_t v, const an_leaf_place *to)
 {
     for (int s = 0; s + 1 < p->n_steps; s++) {

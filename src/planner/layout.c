@@ -1,25 +1,35 @@
-/* layout.c: pass 3: where values are written. Every value gets a record; parts of a CONCAT and gradients of a PACK are
- * written straight into the whole, so that joining costs nothing. A product already stands as its reader wants it
- * (fuse.c's wishes). */
+/* layout.c: pass 9: a value for each stored node, and where it is written.
+ *
+ * Most values are memory of their own. Some are written straight into a container, so that joining costs nothing:
+ *
+ *     CONCAT of attention's gradients   [dq | dk | dv] is qkv's gradient: attention writes all three at the
+ *                                       container's strides, and the concatenation has no launch
+ *     PACK of gradients                 each gradient is written at its parameter's offset in the block
+ *     SCATTER onto a value              the value is written where the sum will be
+ *
+ * Invariants: a container is stored; a value has at most one container; only its own readers and the container's read
+ * it. Strides chosen by layout_hints stay as they are unless a container dictates others. */
 #include "planner/planner_internal.h"
 
 #include <string.h>
 
-/* Memory strides of `base` when it is written through the moves of `top` into node `whole`, wherever that stands, at
- * `start` along `axis`; false when no strides describe that. */
-static bool strides_through(an_planner *w, int32_t top, int32_t base, int32_t whole, int axis, int64_t start,
+enum { MAX_PARTS = 8, MAX_VIEWS = 32 };
+
+/* Memory strides of `base` when it is written through the views of `top` into node `container`, at `start` along
+ * `axis`; false when no strides describe that. */
+static bool strides_through(an_planner *w, int32_t top, int32_t base, int32_t container, int axis, int64_t start,
                             int64_t *stride, int64_t *offset)
 {
-    int32_t chain[32];
+    int32_t chain[MAX_VIEWS];
     int n = 0;
     for (int32_t id = top; id != base; id = w->g->node[id]->src[0]) {
-        if (n == 32) return false;
+        if (n == MAX_VIEWS) return false;
         chain[n++] = id;
     }
     const struct an_tensor *b = w->g->node[base];
     an_ix iv[AN_MAX_RANK], up[AN_MAX_RANK];
     for (int i = 0; i < b->rank; i++) iv[i] = an_ix_var(&w->ix, i, b->shape[i]);
-    while (n--) {
+    while (n--) { /* from the base up: each view's index from its source's */
         const struct an_tensor *m = w->g->node[chain[n]], *s = w->g->node[m->src[0]];
         if (m->op == AN_OP_RESHAPE)
             an_ix_unlinear(&w->ix, an_ix_linear(&w->ix, s->rank, s->shape, iv), m->rank, m->shape, up);
@@ -32,7 +42,7 @@ static bool strides_through(an_planner *w, int32_t top, int32_t base, int32_t wh
         memcpy(iv, up, sizeof iv);
     }
     iv[axis] = an_ix_add(&w->ix, iv[axis], an_ix_const(&w->ix, start));
-    an_ix where = an_memory_index(w, &w->ix, whole, iv);
+    an_ix where = an_memory_index(w, &w->ix, container, iv);
     for (int i = 0; i < b->rank; i++)
         if (!an_ix_stride(&w->ix, where, i, &stride[i])) return false;
     if (w->ix.failed) return false;
@@ -40,81 +50,81 @@ static bool strides_through(an_planner *w, int32_t top, int32_t base, int32_t wh
     return true;
 }
 
-static bool attention_gradient(const an_planner *w, int32_t id)
+static bool is_attention_gradient(const an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
     return n->op == AN_OP_ATTENTION_GRAD || (n->op == AN_OP_PICK && w->g->node[n->src[0]]->op == AN_OP_ATTENTION_GRAD);
 }
 
-static bool is_root_base(const an_planner *w, int32_t id)
+static bool has_one_reader(const an_planner *w, int32_t id)
 {
-    for (int i = 0; i < w->rq->n_roots; i++)
-        if (an_base(w, w->rq->root[i]) == id) return true;
-    return false;
+    int n = 0;
+    for (int u = 0; u < w->node[id].n_uses; u++) n += w->g->node[w->use[w->node[id].first_use + u]]->op != AN_OP_PICK;
+    return n == 1;
 }
 
-/* qkv's gradient: when every part of the CONCAT comes from attention and nobody else reads it, attention writes the
- * whole. */
-static void house_concat(an_planner *w, int32_t id)
+/* When every part of a CONCAT comes from attention and has no other reader, attention writes the concatenation. */
+static an_status write_concat_in_place(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
     an_fusion_group *gr = &w->group[w->node[id].group];
-    if (gr->n_out != 1 || gr->out[0] != id || n->n_src > 8 || w->rq->unfused) return;
+    if (gr->n_out != 1 || gr->out[0] != id || n->n_src > MAX_PARTS || w->rq->unfused) return AN_OK;
     int axis = (int)n->attr[0];
-    int64_t stride[8][AN_MAX_RANK], offset[8], start = 0;
+    int64_t stride[MAX_PARTS][AN_MAX_RANK], offset[MAX_PARTS], start = 0;
     for (int s = 0; s < n->n_src; s++) {
         int32_t base = an_base(w, n->src[s]);
         const struct an_tensor *b = w->g->node[base];
-        bool whole = w->g->node[n->src[s]]->numel == b->numel;
-        if (!attention_gradient(w, base) || !whole || w->node[base].home >= 0 || is_root_base(w, base)) return;
-        int users = 0;
-        for (int u = 0; u < w->node[base].n_uses; u++)
-            users += w->g->node[w->use[w->node[base].first_use + u]]->op != AN_OP_PICK;
-        if (users != 1 || !strides_through(w, n->src[s], base, id, axis, start, stride[s], &offset[s])) return;
-        if (stride[s][b->rank - 1] != 1) return;
-        if (offset[s] * (int64_t)an_dtype_bytes((an_dtype)n->dtype) % AN_MAX(w->rq->target->bind_align, 1)) return;
+        const bool all = w->g->node[n->src[s]]->numel == b->numel;
+        if (!is_attention_gradient(w, base) || !all || w->node[base].container >= 0 || an_is_root_base(w, base) ||
+            !has_one_reader(w, base))
+            return AN_OK;
+        if (!strides_through(w, n->src[s], base, id, axis, start, stride[s], &offset[s])) return AN_OK;
+        if (stride[s][b->rank - 1] != 1) return AN_OK;
+        if (offset[s] * (int64_t)an_dtype_bytes((an_dtype)n->dtype) % AN_MAX(w->rq->target->bind_align, 1))
+            return AN_OK;
         start += w->g->node[n->src[s]]->shape[axis];
     }
     for (int s = 0; s < n->n_src; s++) {
         an_planner_node *wn = &w->node[an_base(w, n->src[s])];
         int64_t *kept = an_arena_copy(&w->scratch, stride[s], sizeof stride[s]);
-        if (!kept) return;
+        if (!kept) return an_fail_nomem(w->err, "the planner's layouts", sizeof stride[s]);
         wn->stride = kept;
-        wn->home = id;
-        wn->home_offset = offset[s];
-        wn->mat = 1;
+        wn->container = id;
+        wn->container_offset = offset[s];
+        wn->stored = 1;
     }
-    gr->step = -2; /* no launch of its own */
+    gr->no_launch = true;
+    return AN_OK;
 }
 
-static void house_pack(an_planner *w, int32_t id)
+static void write_pack_in_place(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
     for (int s = 0; s < n->n_src; s++) {
         int32_t base = an_base(w, n->src[s]);
         an_planner_node *wn = &w->node[base];
-        if (an_is_leaf(w, base) || wn->home >= 0 || w->g->node[base]->dtype != w->g->node[id]->dtype ||
+        if (an_is_leaf(w, base) || wn->container >= 0 || w->g->node[base]->dtype != w->g->node[id]->dtype ||
             w->g->node[base]->op == AN_OP_PACK)
             continue;
         int64_t block_bytes;
         int64_t at = w->rq->pack(w->rq->user, (int)n->attr[0], s, &block_bytes);
-        wn->home = id;
-        wn->home_offset = at / (int64_t)an_dtype_bytes((an_dtype)n->dtype);
+        wn->container = id;
+        wn->container_offset = at / (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     }
 }
 
-/* What rows are scattered onto is written where the sum will stand, when nobody else reads it. */
-static void house_scatter(an_planner *w, int32_t id)
+/* What rows are scattered onto is written where the sum will be, when it has no other reader. */
+static void write_scatter_in_place(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
-    if (n->n_src < 3 || w->group[w->node[id].group].kind != AN_G_SCATTER) return;
+    if (n->n_src < 3 || w->group[w->node[id].group].kind != AN_FUSION_SCATTER) return;
     int32_t base = an_base(w, n->src[2]);
     an_planner_node *wn = &w->node[base];
-    if (an_is_leaf(w, base) || wn->home >= 0 || wn->n_uses != 1 || is_root_base(w, base) ||
+    if (an_is_leaf(w, base) || wn->container >= 0 || wn->n_uses != 1 || an_is_root_base(w, base) ||
         w->g->node[base]->numel != n->numel || w->g->node[base]->op == AN_OP_PACK)
         return;
-    wn->home = id;
-    wn->home_offset = 0;
+    wn->container = id;
+    wn->container_offset = 0;
 }
 
 int64_t an_value_bytes(const an_planner *w, int32_t id)
@@ -122,7 +132,7 @@ int64_t an_value_bytes(const an_planner *w, int32_t id)
     const struct an_tensor *n = w->g->node[id];
     const int64_t size = (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     int64_t last = 0;
-    if (!w->node[id].stride || w->node[id].home >= 0 || !n->numel) return n->numel * size;
+    if (!w->node[id].stride || w->node[id].container >= 0 || !n->numel) return n->numel * size;
     for (int i = 0; i < n->rank; i++) last += (n->shape[i] - 1) * w->node[id].stride[i];
     return AN_MAX(last + 1, n->numel) * size;
 }
@@ -139,25 +149,30 @@ static an_status make_value(an_planner *w, int32_t id)
     return w->node[id].value < 0 ? an_fail_nomem(w->err, "the plan's values", sizeof(an_value)) : AN_OK;
 }
 
+static void put_inside(an_planner *w, int32_t id)
+{
+    const int32_t container = w->node[id].container, v = w->node[id].value;
+    if (container < 0 || v < 0) return;
+    an_value *x = &w->plan->value[v];
+    x->inside = w->node[container].value;
+    x->offset = w->node[id].container_offset * (int64_t)an_dtype_bytes((an_dtype)w->g->node[container]->dtype);
+    if (w->g->node[container]->op == AN_OP_PACK) x->usage = AN_USE_GRADIENT;
+}
+
 an_status an_pass_layout(an_planner *w)
 {
-    for (int32_t id = 0; id < w->g->n; id++) w->node[id].value = w->node[id].home = -1;
-    for (int32_t id = 0; id < w->g->n; id++) {
-        if (!w->node[id].live || w->node[id].group < 0) continue;
-        if (w->g->node[id]->op == AN_OP_CONCAT && w->node[id].mat) house_concat(w, id);
-    }
-    for (int32_t id = 0; id < w->g->n; id++)
-        if (w->node[id].live && w->g->node[id]->op == AN_OP_PACK) house_pack(w, id);
-    for (int32_t id = 0; id < w->g->n; id++)
-        if (w->node[id].live && w->g->node[id]->op == AN_OP_SCATTER_ADD && w->node[id].mat) house_scatter(w, id);
-    for (int32_t id = 0; id < w->g->n; id++)
-        if (w->node[id].live && w->node[id].mat && w->node[id].group >= 0) AN_TRY(make_value(w, id));
-    for (int32_t id = 0; id < w->g->n; id++) { /* homes are values by now: a home is always materialised */
-        int32_t home = w->node[id].home, v = w->node[id].value;
-        if (home < 0 || v < 0) continue;
-        w->plan->value[v].inside = w->node[home].value;
-        w->plan->value[v].offset = w->node[id].home_offset * (int64_t)an_dtype_bytes((an_dtype)w->g->node[home]->dtype);
-        if (w->g->node[home]->op == AN_OP_PACK) w->plan->value[v].usage = AN_USE_GRADIENT;
-    }
+    const int32_t n = w->g->n;
+    for (int32_t id = 0; id < n; id++) w->node[id].value = w->node[id].container = -1;
+    for (int32_t id = 0; id < n; id++)
+        if (w->node[id].live && w->node[id].group >= 0 && w->g->node[id]->op == AN_OP_CONCAT && w->node[id].stored)
+            AN_TRY(write_concat_in_place(w, id));
+    for (int32_t id = 0; id < n; id++)
+        if (w->node[id].live && w->g->node[id]->op == AN_OP_PACK) write_pack_in_place(w, id);
+    for (int32_t id = 0; id < n; id++)
+        if (w->node[id].live && w->g->node[id]->op == AN_OP_SCATTER_ADD && w->node[id].stored)
+            write_scatter_in_place(w, id);
+    for (int32_t id = 0; id < n; id++)
+        if (w->node[id].live && w->node[id].stored && w->node[id].group >= 0) AN_TRY(make_value(w, id));
+    for (int32_t id = 0; id < n; id++) put_inside(w, id); /* containers have values by now */
     return AN_OK;
 }

@@ -38,7 +38,7 @@ static sides sides_of(const an_planner *w, const struct an_tensor *n)
     return s;
 }
 
-bool an_conv_takes(const an_planner *w, const struct an_tensor *n)
+bool an_conv_is_gemm(const an_planner *w, const struct an_tensor *n)
 {
     if (n->op < AN_OP_CONV2D || n->op > AN_OP_CONV2D_DW || !product_dtype(n->dtype) || w->rq->target->loops_only)
         return false;
@@ -51,7 +51,7 @@ bool an_conv_takes(const an_planner *w, const struct an_tensor *n)
 }
 
 /* With 1 x 1 taps at a stride of 1 and without padding, positions are pixels. */
-bool an_conv_windowless(const an_planner *w, const struct an_tensor *n)
+bool an_conv_is_pointwise(const an_planner *w, const struct an_tensor *n)
 {
     const sides s = sides_of(w, n);
     return s.taps[0] == 1 && s.taps[1] == 1 && n->attr[0] == 1 && n->attr[1] == 1 && !n->attr[2] && !n->attr[3];
@@ -108,7 +108,7 @@ void an_conv_spec(const an_planner *w, int32_t id, an_gemm_spec *out)
         g.c_m = (dx ? s.x : s.y)->shape[3], g.c_b[2] = j;
     }
     if (groups == 1) g.a_b[2] = g.b_b[2] = g.c_b[2] = 0;
-    if (!an_conv_windowless(w, n)) g.window = window_of(n, &s);
+    if (!an_conv_is_pointwise(w, n)) g.window = window_of(n, &s);
     *out = g;
 }
 

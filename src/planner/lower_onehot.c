@@ -2,7 +2,7 @@
  * instead of a walk over the row. A cross entropy's label is read like that.
  *
  * Invariants: the bits of the sum, on every device: zeros before and after the term change nothing but the sign of a
- * zero, which is the sum's. What is picked was in memory before the launch; builder.c (an_same_place) knows that it is
+ * zero, which is the sum's. What is picked was in memory before the launch; builder.c (an_may_alias) knows that it is
  * read before a later phase may write over it. */
 #include "planner/lower_loop.h"
 
@@ -14,7 +14,7 @@ static bool is_zero(const an_ins *in)
 }
 
 /* k, when i is column == k with one k for the whole row; else -1. */
-static int32_t column_asked(an_builder *b, int32_t i)
+static int32_t column_asked(an_loop_builder *b, int32_t i)
 {
     const an_ins *in = &b->p->ins[i];
     if (in->kind != AN_INS_ELEM || in->op != AN_OP_EQ) return -1;
@@ -28,12 +28,12 @@ static int32_t column_asked(an_builder *b, int32_t i)
 }
 
 /* Instruction i, a load or what casts make of one, at column k; -1 when it is something else. */
-static int32_t at_column(an_builder *b, int32_t i, int32_t k)
+static int32_t at_column(an_loop_builder *b, int32_t i, int32_t k)
 {
     an_ins in = b->p->ins[i];
     if (in.kind == AN_INS_CAST) {
         in.a = at_column(b, in.a, k);
-        return in.a < 0 ? -1 : an_row_append(b, in, 0);
+        return in.a < 0 ? -1 : an_loop_append(b, in, 0);
     }
     if (in.kind != AN_INS_LOAD || in.a >= 0 || in.guard >= 0 || an_is_leaf(b->w, in.node) ||
         b->w->node[in.node].group == b->g || !an_ix_stride(&b->p->ix, in.ix, AN_VAR_COL, &in.scale))
@@ -41,25 +41,25 @@ static int32_t at_column(an_builder *b, int32_t i, int32_t k)
     in.ix = an_ix_without(&b->p->ix, in.ix, AN_VAR_COL);
     in.a = k;
     in.clamp = b->p->cols;
-    return an_row_append(b, in, 0);
+    return an_loop_append(b, in, 0);
 }
 
-static int32_t elem(an_builder *b, an_op op, int dtype, int32_t x, int32_t y, int32_t z)
+static int32_t elem(an_loop_builder *b, an_op op, int dtype, int32_t x, int32_t y, int32_t z)
 {
-    an_ins in = an_row_ins(AN_INS_ELEM, dtype, 0);
+    an_ins in = an_loop_ins(AN_INS_ELEM, dtype, 0);
     in.op = (uint16_t)op;
     in.a = x, in.b = y, in.c = z;
-    return an_row_append(b, in, 0);
+    return an_loop_append(b, in, 0);
 }
 
-static int32_t whole_number(an_builder *b, int dtype, int64_t x)
+static int32_t whole_number(an_loop_builder *b, int dtype, int64_t x)
 {
-    an_ins in = an_row_ins(AN_INS_CONST, dtype, 0);
+    an_ins in = an_loop_ins(AN_INS_CONST, dtype, 0);
     in.imm_i = x;
-    return an_row_append(b, in, 0);
+    return an_loop_append(b, in, 0);
 }
 
-int32_t an_row_pick(an_builder *b, int32_t summand)
+int32_t an_loop_onehot(an_loop_builder *b, int32_t summand)
 {
     const an_ins in = b->p->ins[summand];
     if (in.kind != AN_INS_ELEM || in.op != AN_OP_WHERE || !an_dtype_is_float((an_dtype)in.dtype) ||

@@ -5,7 +5,7 @@
 #include "device/device.h"
 #include "graph/graph.h"
 
-/* Where a leaf's data stands: answered by the context. */
+/* Where a leaf's data is: answered by the context. */
 typedef struct an_leaf_place {
     int32_t slot; /* AN_SLOT_INPUT or a persistent slot; for INPUT and SCALAR leaves the planner assigns the offset */
     int64_t offset, bytes;
@@ -16,6 +16,12 @@ typedef an_leaf_place (*an_leaf_fn)(void *user, an_leaf kind, int index);
 /* Layout of a parameter block: offset in bytes of source i of PACK `block`, and the block's size. */
 typedef int64_t (*an_pack_fn)(void *user, int block, int source, int64_t *block_bytes);
 
+typedef enum an_recompute {
+    AN_RECOMPUTE_OFF,
+    AN_RECOMPUTE_ON,
+    AN_RECOMPUTE_AUTO /* on when keeping everything does not fit the budget */
+} an_recompute;
+
 typedef struct an_plan_request {
     an_graph *graph;
     const int32_t *root; /* nodes to keep readable */
@@ -25,8 +31,10 @@ typedef struct an_plan_request {
     an_leaf_fn leaf;
     an_pack_fn pack;
     void *user;
-    bool unfused, apart, verify;
-    int recompute;         /* 0 off, 1 on, 2 by budget */
+    bool unfused;          /* every node is a launch of its own: for tests */
+    bool apart;            /* every value has memory of its own between guards: finds accesses outside of values */
+    bool verify;           /* checks the finished plan and its kernels */
+    int recompute;         /* an_recompute */
     int32_t loss;          /* node of the last an_backward, -1: launches after its own are the backward pass */
     uint64_t budget_bytes; /* 0: none; what persists counts */
     uint64_t persistent_bytes;

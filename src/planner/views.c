@@ -1,9 +1,14 @@
-/* views.c: seeing through moves. A move has no memory: reading it is reading its source elsewhere. */
+/* views.c: seeing through views.
+ *
+ * A view has no memory: reading its element at one index is reading its source's element at another. PAD and CONCAT are
+ * no views, for they choose between values; they are arithmetic.
+ *
+ *     y = permute(reshape(x))      y[i,j] is x[(j * 4 + i)]: an_walk_views gives the index into x */
 #include "planner/planner_internal.h"
 
 #include <string.h>
 
-bool an_is_move(const an_planner *w, int32_t id)
+bool an_is_view(const an_planner *w, int32_t id)
 {
     if (w->node[id].as_copy) return false;
     switch (w->g->node[id]->op) {
@@ -14,17 +19,17 @@ bool an_is_move(const an_planner *w, int32_t id)
     case AN_OP_FLIP:
     case AN_OP_DETACH:
     case AN_OP_ALLREDUCE: return true;
-    default: return false; /* PAD and CONCAT choose between values: they are arithmetic */
+    default: return false;
     }
 }
 
 int32_t an_base(const an_planner *w, int32_t id)
 {
-    while (an_is_move(w, id)) id = w->g->node[id]->src[0];
+    while (an_is_view(w, id)) id = w->g->node[id]->src[0];
     return id;
 }
 
-void an_move_index(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *iv, an_ix *out)
+void an_view_index(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *iv, an_ix *out)
 {
     const struct an_tensor *n = w->g->node[id], *s = w->g->node[n->src[0]];
     switch (n->op) {
@@ -48,12 +53,12 @@ void an_move_index(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *
     }
 }
 
-void an_walk(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *iv, int32_t *base, an_ix *out)
+void an_walk_views(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *iv, int32_t *base, an_ix *out)
 {
     an_ix a[AN_MAX_RANK], b[AN_MAX_RANK];
     memcpy(a, iv, sizeof *a * w->g->node[id]->rank);
-    while (an_is_move(w, id)) {
-        an_move_index(w, p, id, a, b);
+    while (an_is_view(w, id)) {
+        an_view_index(w, p, id, a, b);
         id = w->g->node[id]->src[0];
         memcpy(a, b, sizeof *a * w->g->node[id]->rank);
     }
@@ -77,15 +82,15 @@ an_view an_view_of(an_planner *w, int32_t id, bool through_cast)
     an_view v = {.affine = true};
     an_ix iv[AN_MAX_RANK], at[AN_MAX_RANK];
     for (int i = 0; i < n->rank; i++) iv[i] = an_ix_var(&w->ix, i, n->shape[i]);
-    an_walk(w, &w->ix, id, iv, &v.base, at);
-    /* A weight's cast to the product's dtype happens while the operand is packed, unless it is stored; other casts are
+    an_walk_views(w, &w->ix, id, iv, &v.base, at);
+    /* A weight's cast to the GEMM's dtype happens while the operand is packed, unless it is stored; other casts are
      * values of their own. */
-    if (through_cast && w->g->node[v.base]->op == AN_OP_CAST && !w->node[v.base].mat) {
+    if (through_cast && w->g->node[v.base]->op == AN_OP_CAST && !w->node[v.base].stored) {
         int32_t below = an_base(w, w->g->node[v.base]->src[0]);
         if (an_is_leaf(w, below)) {
             int32_t cast = v.base;
             memcpy(iv, at, sizeof iv);
-            an_walk(w, &w->ix, w->g->node[cast]->src[0], iv, &v.base, at);
+            an_walk_views(w, &w->ix, w->g->node[cast]->src[0], iv, &v.base, at);
         }
     }
     v.dtype = w->g->node[v.base]->dtype;
@@ -98,10 +103,4 @@ an_view an_view_of(an_planner *w, int32_t id, bool through_cast)
             v.affine &= w->ix.atom[w->ix.expr[where].term[i].atom].kind == AN_ATOM_VAR;
     }
     return v;
-}
-
-const char *an_scope_of(const an_planner *w, int32_t id)
-{
-    int32_t s = w->g->node[id]->scope;
-    return s >= 0 && s < w->g->n_scopes ? w->g->scopes[s] : "";
 }

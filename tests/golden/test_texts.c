@@ -39,15 +39,15 @@ static void check_device(const char *device, const char *extension, bool passes)
         an_options o = {.device = device,
                         .seed = 1,
                         .verify = true,
-                        .dump = passes ? "live,group" : NULL,
+                        .dump = passes ? "liveness,remat_select" : NULL,
                         .dump_dir = test_folder()};
         an_ctx *cx = an_open(&o);
         assert_non_null(cx);
         program p = program_build(cx, i);
         if (an_plan(p.loss, p.norm) != AN_OK) fail_msg("%s: %s", p.name, an_error(cx));
         if (passes) {
-            check_pass(p.name, "live", "graph");
-            check_pass(p.name, "group", "groups");
+            check_pass(p.name, "liveness", "graph");
+            check_pass(p.name, "remat_select", "groups");
             snprintf(file, sizeof file, "%s.plan", p.name);
             golden_check(file, an_report_text(cx, "plan"));
         }

@@ -1,0 +1,115 @@
+/* insert_copies.c: pass 5: views that no strides describe become copies where an operand must be in memory.
+ *
+ * Elementwise readers see through any view by index arithmetic. A GEMM, attention, a call, a pack and the caller read
+ * memory, and each accepts some strides only:
+ *
+ *     reader                accepts
+ *     GEMM                  any strides
+ *     attention             any strides with a contiguous last axis
+ *     call, table of a      contiguous elements from the base's start or from inside it
+ *       gather, convolution
+ *     pack, assignment      the whole base, contiguous
+ *     root                  the whole base, contiguous
+ *
+ * A view that its reader does not accept is marked as_copy: from here on it is a node like any other, which is written
+ * to memory. Constants that are read from memory are marked too. At the end the uses are listed, since which nodes are
+ * views is known only now. */
+#include "planner/planner_internal.h"
+
+static bool is_contiguous(const struct an_tensor *n, const an_view *v)
+{
+    int64_t expect = 1;
+    for (int i = n->rank - 1; i >= 0; expect *= n->shape[i--])
+        if (n->shape[i] > 1 && v->stride[i] != expect) return false;
+    return true;
+}
+
+static bool is_attention(const struct an_tensor *n)
+{
+    return n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD;
+}
+
+/* A column group reads its operands by index arithmetic, whatever view they are. */
+static bool is_column_group(const an_planner *w, const struct an_tensor *n)
+{
+    if (n->op == AN_OP_MATMUL) return !an_matmul_is_gemm(w, n);
+    return an_ops[n->op].cls == AN_CLS_WINDOW && n->op != AN_OP_POOL_MAX_GRAD && !an_conv_is_gemm(w, n);
+}
+
+/* Whether reader n accepts view `src`, as the table above has it. */
+static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
+{
+    const struct an_tensor *t = w->g->node[src];
+    const an_view v = an_view_of(w, src, n->op == AN_OP_MATMUL);
+    if (is_column_group(w, n)) return true;
+    bool ok = v.affine;
+    if (ok && is_attention(n)) {
+        ok = t->rank < 4 || v.stride[3] == 1 || t->shape[3] == 1;
+    } else if (ok && n->op != AN_OP_MATMUL) {
+        ok = is_contiguous(t, &v);
+        if (n->op == AN_OP_PACK || n->op == AN_OP_ASSIGN) ok &= t->numel == w->g->node[v.base]->numel;
+    }
+    const int align = AN_MAX(w->rq->target->bind_align, 1);
+    return ok && v.offset * (int64_t)an_dtype_bytes((an_dtype)v.dtype) % align == 0;
+}
+
+static void copy_operands(an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    for (int s = 0; s < n->n_src; s++) {
+        const int32_t src = n->src[s];
+        if (!an_reads_memory(w, id, s) || n->op == AN_OP_PICK || w->node[id].row_update) continue;
+        if (w->g->node[src]->op == AN_OP_CONST) w->node[src].as_copy = 1;
+        if (!an_is_view(w, src)) continue;
+        if (w->g->node[an_base(w, src)]->op == AN_OP_CONST || !accepts(w, n, src)) w->node[src].as_copy = 1;
+    }
+}
+
+/* Roots are read back whole and in order. */
+static void copy_root(an_planner *w, int32_t id)
+{
+    const int32_t base = an_base(w, id);
+    const struct an_tensor *n = w->g->node[id];
+    const an_view v = an_view_of(w, id, false);
+    const bool whole = v.affine && v.offset == 0 && n->numel == w->g->node[base]->numel && is_contiguous(n, &v);
+    if (!whole || w->g->node[base]->op == AN_OP_CONST) w->node[id].as_copy = 1;
+}
+
+/* Counts (fill == false) or records the uses of every live compute node: views are transparent, so that "the users of
+ * x" are the arithmetic that reads x. */
+static void each_use(an_planner *w, bool fill)
+{
+    for (int32_t id = 0; id < w->g->n; id++) {
+        if (!w->node[id].live || an_is_view(w, id)) continue;
+        const struct an_tensor *n = w->g->node[id];
+        for (int s = 0; s < n->n_src; s++) {
+            an_planner_node *b = &w->node[an_base(w, n->src[s])];
+            if (fill) w->use[b->first_use + b->n_uses] = id;
+            b->n_uses++;
+        }
+    }
+}
+
+static an_status list_uses(an_planner *w)
+{
+    int32_t total = 0;
+    each_use(w, false);
+    for (int32_t id = 0; id < w->g->n; id++) {
+        w->node[id].first_use = total;
+        total += w->node[id].n_uses;
+        w->node[id].n_uses = 0;
+    }
+    w->use = AN_NEW_ARRAY(&w->scratch, int32_t, total + 1);
+    if (!w->use) return an_fail_nomem(w->err, "the planner's use lists", sizeof(int32_t) * (size_t)total);
+    w->n_use = total;
+    each_use(w, true);
+    return AN_OK;
+}
+
+an_status an_pass_insert_copies(an_planner *w)
+{
+    for (int32_t id = 0; id < w->g->n; id++)
+        if (w->node[id].live) copy_operands(w, id);
+    for (int i = 0; i < w->rq->n_roots; i++) copy_root(w, w->rq->root[i]);
+    return list_uses(w);
+}

@@ -1,0 +1,46 @@
+/* layout_hints.c: pass 2: results are stored in the order of axes in which they are read.
+ *
+ * A GEMM or attention can write its result at any strides. When a reader permutes that result, it is stored permuted,
+ * so that the permutation is contiguous and the reader needs no copy:
+ *
+ *     y = matmul(x, w)          [B,T,H*D] seen as [B,T,H,D]
+ *     q = permute(y, 0 2 1 3)   [B,H,T,D] contiguous: y itself has strides (T*H*D, D, T*D, 1)
+ *
+ * Invariants: the innermost axis of what a GEMM writes is one of its last two (else the GEMM could not write whole
+ * vectors); `transposed` says that it is the last but one: then the product is computed as C^T = B^T A^T. The first
+ * reader's order is taken. Strides are only a hint here: a reader that they do not suit gets a copy (insert_copies). */
+#include "planner/planner_internal.h"
+
+static bool is_attention_result(const an_planner *w, const struct an_tensor *n)
+{
+    return n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD ||
+           (n->op == AN_OP_PICK && w->g->node[n->src[0]]->op == AN_OP_ATTENTION_GRAD);
+}
+
+/* Stores the source of permutation `id` in the order that the permutation has. */
+static an_status store_permuted(an_planner *w, int32_t id)
+{
+    const struct an_tensor *p = w->g->node[id], *n = w->g->node[p->src[0]];
+    an_planner_node *wn = &w->node[p->src[0]];
+    const bool attention = is_attention_result(w, n);
+    if (wn->stride || wn->transposed || !(attention || (n->op == AN_OP_MATMUL && an_matmul_is_gemm(w, n))))
+        return AN_OK;
+    const int last = (int)p->attr[n->rank - 1]; /* the axis that becomes contiguous */
+    if (last < n->rank - (attention ? 1 : 2)) return AN_OK;
+    int64_t *stride = AN_NEW_ARRAY(&w->scratch, int64_t, AN_MAX_RANK), next = 1;
+    if (!stride) return an_fail_nomem(w->err, "the planner's layouts", sizeof *stride * AN_MAX_RANK);
+    for (int i = n->rank - 1; i >= 0; i--) {
+        stride[p->attr[i]] = next;
+        next *= p->shape[i];
+    }
+    wn->stride = stride;
+    wn->transposed = !attention && last == n->rank - 2;
+    return AN_OK;
+}
+
+an_status an_pass_layout_hints(an_planner *w)
+{
+    for (int32_t id = 0; id < w->g->n; id++)
+        if (w->node[id].live && w->g->node[id]->op == AN_OP_PERMUTE) AN_TRY(store_permuted(w, id));
+    return AN_OK;
+}

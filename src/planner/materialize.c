@@ -1,0 +1,111 @@
+/* materialize.c: pass 7: which nodes are written to memory.
+ *
+ * Stored are: roots, operands that their reader needs in memory (of GEMMs, attention, calls, packs, assignments), and
+ * reductions and GEMMs that another group reads. An elementwise node that another group reads is computed there again
+ * when that is cheap (recompute_cost.c); otherwise it is stored. Random masks are always computed again, since they are
+ * a pure function of their index. Of a widening cast the narrow source is stored instead.
+ *
+ *     h = matmul   m = rand < p   y = h * m + x   z = matmul(y, w)
+ *     stored: h when it is read in another group; y, an operand; not m
+ *
+ * Invariant: whatever a group reads of an older group is stored, or is inlinable down to what is stored. Nodes are
+ * decided in order, so what is beneath a node is decided before it. */
+#include "planner/planner_internal.h"
+
+enum { MANY_READERS = 3 };
+
+/* Only random numbers, constants and indices beneath: no memory is read to compute it. */
+static bool only_random(const an_planner *w, int32_t id, int depth)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (n->op == AN_OP_RAND || n->op == AN_OP_CONST || n->op == AN_OP_IOTA) return true;
+    if (!an_is_inlinable(w, id) || depth > 4) return false;
+    for (int s = 0; s < n->n_src; s++)
+        if (!only_random(w, an_base(w, n->src[s]), depth + 1)) return false;
+    return n->n_src > 0;
+}
+
+/* Is `id` a leaf's cast that GEMMs round as they load the operand?
+ *     the device's own GEMM rounds its operand to bf16 as it loads it (float16 it does not round): nothing is stored
+ *     a library's wants it rounded in memory: stored once for all GEMMs, but while values are recomputed for want of
+ *         memory only from MANY_READERS on; for two (forward and backward) it would be alive between them
+ *     in float16 always stored there: beside an operand in float32 the library would multiply in float32
+ *         (device/cuda/gemm_cublaslt.c) */
+static bool cast_is_folded(const an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (n->op != AN_OP_CAST || !an_is_leaf(w, an_base(w, n->src[0]))) return false;
+    if (!w->rq->target->library_gemm) return true;
+    return n->dtype != AN_F16 && w->node[id].n_uses < (w->rq->recompute ? MANY_READERS : 2);
+}
+
+/* Looks at the readers of `id`: *memory: one needs it in memory; *elsewhere: another group reads it as an expression. */
+static void look_at_readers(const an_planner *w, int32_t id, bool *memory, bool *elsewhere)
+{
+    const an_planner_node *wn = &w->node[id];
+    for (int u = 0; u < wn->n_uses; u++) {
+        const int32_t user = w->use[wn->first_use + u];
+        const struct an_tensor *un = w->g->node[user];
+        if (un->op == AN_OP_PICK) continue;
+        for (int s = 0; s < un->n_src; s++) {
+            if (an_base(w, un->src[s]) != id) continue;
+            if (an_reads_memory(w, user, s)) {
+                const bool gemm = un->op == AN_OP_MATMUL && an_matmul_is_gemm(w, un);
+                *memory |= !gemm || !cast_is_folded(w, id);
+            } else {
+                *elsewhere |= w->node[user].group != wn->group;
+            }
+        }
+    }
+    if (w->rq->unfused && !an_is_leaf(w, id)) *elsewhere = wn->n_uses > 0;
+}
+
+/* The narrow source of a widening cast, -1. */
+static int32_t narrow_source(const an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    const int32_t below = n->op == AN_OP_CAST ? an_base(w, n->src[0]) : -1;
+    if (below < 0 || an_is_leaf(w, below)) return -1;
+    const bool narrower = an_dtype_bytes((an_dtype)w->g->node[below]->dtype) < an_dtype_bytes((an_dtype)n->dtype);
+    return narrower ? below : -1;
+}
+
+/* An elementwise node that another group reads: is it stored, or computed there again? */
+static bool is_stored_for_others(an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (!an_is_inlinable(w, id)) return true;
+    if (n->op == AN_OP_IOTA || n->op == AN_OP_RAND || only_random(w, id, 0)) return false;
+    if (w->rq->unfused || w->node[id].scope == AN_SCOPE_ROW || w->cuts->node[id].store) return true;
+    const int32_t below = narrow_source(w, id);
+    if (below >= 0) {
+        w->node[below].stored = 1;
+        return false;
+    }
+    const an_recompute_cost c = an_cost_to_recompute(w, id);
+    if (!an_is_cheap(&c)) return true;
+    an_store_rows_beneath(w, &c);
+    return false;
+}
+
+static void decide(an_planner *w, int32_t id)
+{
+    an_planner_node *wn = &w->node[id];
+    const an_op op = (an_op)w->g->node[id]->op;
+    bool memory = false, elsewhere = false;
+    if ((op == AN_OP_CONST && !wn->as_copy) || op == AN_OP_ASSIGN || op == AN_OP_LEAF) return;
+    look_at_readers(w, id, &memory, &elsewhere);
+    if (memory) wn->stored = wn->operand = 1;
+    if (!wn->stored && elsewhere && is_stored_for_others(w, id)) wn->stored = 1;
+}
+
+an_status an_pass_materialize(an_planner *w)
+{
+    for (int i = 0; i < w->rq->n_roots; i++) {
+        const int32_t base = an_base(w, w->rq->root[i]);
+        if (!an_is_leaf(w, base)) w->node[base].stored = w->node[base].operand = 1;
+    }
+    for (int32_t id = 0; id < w->g->n; id++)
+        if (w->node[id].live && !an_is_view(w, id)) decide(w, id);
+    return AN_OK;
+}

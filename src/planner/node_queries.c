@@ -1,0 +1,75 @@
+/* node_queries.c: what kind of node is this one? Questions that several passes ask.
+ *
+ * Invariant: the answers depend on the graph, the target and what the passes before fuse have marked (as_copy,
+ * row_update), never on groups: they are the same in every pass from fuse on. */
+#include "planner/planner_internal.h"
+
+bool an_is_leaf(const an_planner *w, int32_t id)
+{
+    return w->g->node[id]->op == AN_OP_LEAF;
+}
+
+bool an_is_root_base(const an_planner *w, int32_t id)
+{
+    for (int i = 0; i < w->rq->n_roots; i++)
+        if (an_base(w, w->rq->root[i]) == id) return true;
+    return false;
+}
+
+static bool is_f32_or_16_bits(an_dtype t)
+{
+    return t == AN_F32 || t == AN_BF16 || t == AN_F16;
+}
+
+/* GEMM kernels take f32 and 16-bit floats; other dtypes are column groups. */
+bool an_matmul_is_gemm(const an_planner *w, const struct an_tensor *n)
+{
+    return is_f32_or_16_bits((an_dtype)n->dtype) && is_f32_or_16_bits((an_dtype)w->g->node[n->src[0]]->dtype) &&
+           !w->rq->target->loops_only;
+}
+
+bool an_starts_group(const an_planner *w, int32_t id)
+{
+    an_class c = an_ops[w->g->node[id]->op].cls;
+    return c == AN_CLS_MATMUL || c == AN_CLS_ATTENTION || c == AN_CLS_WINDOW || c == AN_CLS_CALL ||
+           w->g->node[id]->op == AN_OP_SCATTER_ADD || w->g->node[id]->op == AN_OP_PACK ||
+           w->g->node[id]->op == AN_OP_PICK || an_is_concat_kernel(w, id) || w->node[id].row_update;
+}
+
+bool an_is_concat_kernel(const an_planner *w, int32_t id)
+{
+    return w->g->node[id]->op == AN_OP_CONCAT && w->g->node[id]->n_src > AN_CONCAT_PARTS;
+}
+
+bool an_is_inlinable(const an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (w->node[id].row_update) return false;
+    return an_ops[n->op].cls == AN_CLS_ELEM || n->op == AN_OP_CAST || n->op == AN_OP_GATHER || n->op == AN_OP_PAD ||
+           (n->op == AN_OP_CONCAT && !an_is_concat_kernel(w, id)) || n->op == AN_OP_RAND || n->op == AN_OP_IOTA ||
+           n->op == AN_OP_CONST || w->node[id].as_copy;
+}
+
+bool an_reads_memory(const an_planner *w, int32_t user, int source)
+{
+    const struct an_tensor *n = w->g->node[user];
+    if (n->op == AN_OP_GATHER) return source == 0;
+    if (n->op == AN_OP_ASSIGN) return source == 1;
+    if (w->node[user].row_update) return source == 1; /* the row; its other sources are leaves */
+    return an_starts_group(w, user) && !an_is_concat_kernel(w, user);
+}
+
+const char *an_scope_of(const an_planner *w, int32_t id)
+{
+    int32_t s = w->g->node[id]->scope;
+    return s >= 0 && s < w->g->n_scopes ? w->g->scopes[s] : "";
+}
+
+void an_fold_short_rows(const struct an_tensor *n, const int32_t *shape, int64_t *rows, int64_t *cols)
+{
+    *rows = *cols = 1;
+    int i = n->rank - 1;
+    for (; i >= 0 && (i == n->rank - 1 || *cols < 512); i--) *cols *= shape[i];
+    for (; i >= 0; i--) *rows *= shape[i];
+    if (!*cols && n->rank) *rows = 0;
+}

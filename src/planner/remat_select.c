@@ -1,0 +1,46 @@
+/* remat_select.c: pass 8: which values of the forward pass are computed again for the backward pass.
+ *
+ * With recompute=on an elementwise operand of the forward pass (a value that a GEMM reads) is not kept for the backward pass when its cone is
+ * cheap (recompute_cost.c). Its memory is free between the two passes, and the backward pass makes a copy:
+ *
+ *     kept            h = matmul   a = gelu(h) ............................ dW = matmul(aT, dy)     a is alive throughout
+ *     rematerialized  h = matmul   a = gelu(h)          a' = gelu(h) ...... dW = matmul(a'T, dy)    h is
+ *
+ * The same bits either way. What leaves alone make may be launched behind the loss and is not selected: computing it
+ * again would save nothing. Row reductions beneath a selected value (a norm's mean) are small and are stored.
+ *
+ * Where the copies are made is decided later: schedule, remat_insert. This is the last pass that stores nodes, so it
+ * lists each group's outputs. */
+#include "planner/planner_internal.h"
+
+static bool is_candidate(const an_planner *w, int32_t id)
+{
+    const an_planner_node *wn = &w->node[id];
+    const struct an_tensor *n = w->g->node[id];
+    return wn->live && wn->operand && wn->group >= 0 && (w->rq->loss < 0 || id <= w->rq->loss) &&
+           an_is_inlinable(w, id) && wn->scope == AN_SCOPE_COL && !w->cuts->node[id].keep && !n->deferred;
+}
+
+static an_status list_outputs(an_planner *w)
+{
+    for (int32_t g = 0; g < w->n_groups; g++) {
+        an_fusion_group *gr = &w->group[g];
+        gr->out = AN_NEW_ARRAY(&w->scratch, int32_t, gr->n_members + 1);
+        if (!gr->out) return an_fail_nomem(w->err, "the planner's groups", sizeof(int32_t) * (size_t)gr->n_members);
+        for (int32_t m = 0; m < gr->n_members; m++)
+            if (w->node[gr->member[m]].stored) gr->out[gr->n_out++] = gr->member[m];
+    }
+    return AN_OK;
+}
+
+an_status an_pass_remat_select(an_planner *w)
+{
+    for (int32_t id = 0; w->rq->recompute && id < w->g->n; id++) {
+        if (!is_candidate(w, id)) continue;
+        const an_recompute_cost c = an_cost_to_recompute(w, id);
+        if (!an_is_cheap(&c)) continue;
+        w->node[id].remat = w->node[id].group <= w->loss_group;
+        an_store_rows_beneath(w, &c);
+    }
+    return list_outputs(w);
+}
