@@ -109,7 +109,7 @@ typedef struct an_options {
     bool unfused;          /* one kernel an op (compile=False); same bits */
     bool place_apart;      /* every value its own guarded allocation, for sanitizers; same bits */
     bool verify;           /* run the plan verifier between passes (always on in debug builds) */
-    const char *dump;      /* names of passes whose text goes to dump_dir: "all" or "group,place" */
+    const char *dump;      /* names of passes whose text goes to dump_dir: "all" or "fuse,lower" */
     const char *dump_dir;  /* an existing folder; NULL: the current one */
     double low_watermark, high_watermark; /* parts of the memory the device recommends; see an_memory_limits */
     bool exact; /* fp32 training with the same bits on every device: see DESIGN.md; costs speed */
