@@ -2,7 +2,8 @@
  *
  * Launches, distinct kernels, operations, bytes moved, and bytes of memory by kind at the step where the arena is
  * fullest (an_report: the bill); the plan as text and a timeline of memory; steps that the target leaves to the CPU. */
-#include "codegen/gpu_launch.h"
+#include "codegen/gpu_step.h"
+#include "codegen/render.h"
 #include "planner/planner_internal.h"
 
 #include <stdlib.h>
