@@ -188,7 +188,7 @@ static void a_dump_that_cannot_be_written_is_a_sentence(void **state)
     (void)state;
     an_ctx *cx = an_open(&(an_options){.device = "null:cpu", .dump = "fuse", .dump_dir = "/no/such/folder"});
     assert_int_equal(an_plan(step(cx, N)), AN_E_IO);
-    assert_non_null(strstr(an_error(cx), "/no/such/folder/group.txt"));
+    assert_non_null(strstr(an_error(cx), "/no/such/folder/fuse.txt"));
     assert_non_null(strstr(an_error(cx), "dump_dir"));
     an_close(cx);
 }
