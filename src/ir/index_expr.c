@@ -1,4 +1,5 @@
-/* index_expr.c: see index_expr.h. Sums are kept in one normal form, so that simplification is comparison. */
+/* index_expr.c: see index_expr.h. Sums are kept in one normal form (terms by ascending atom), so that simplification is
+ * comparison, and equal expressions are found by hash. */
 #include "ir/index_expr.h"
 
 #include <stdlib.h>
@@ -8,6 +9,8 @@ void an_ix_pool_free(an_ix_pool *p)
 {
     free(p->expr);
     free(p->atom);
+    free(p->expr_table);
+    free(p->atom_table);
     memset(p, 0, sizeof *p);
 }
 
@@ -23,6 +26,74 @@ static an_ix no_memory(an_ix_pool *p)
     return fail(p);
 }
 
+/* ------------------------------------------------------------------------------------------------- interning */
+
+static uint32_t mix(uint64_t h, uint64_t x)
+{
+    h = (h ^ x) * 0xff51afd7ed558ccdu;
+    return (uint32_t)(h >> 32);
+}
+
+static uint32_t hash_expr(const an_ix_expr *e)
+{
+    uint32_t h = mix((uint64_t)e->n, (uint64_t)e->c);
+    for (int i = 0; i < e->n; i++) h = mix(mix(h, (uint64_t)e->term[i].k), (uint64_t)e->term[i].atom);
+    return h;
+}
+
+static bool equal_exprs(const an_ix_expr *a, const an_ix_expr *b)
+{
+    bool equal = a->c == b->c && a->n == b->n;
+    for (int i = 0; equal && i < a->n; i++) equal = a->term[i].k == b->term[i].k && a->term[i].atom == b->term[i].atom;
+    return equal;
+}
+
+static uint32_t hash_atom(const an_atom *a)
+{
+    if (a->kind == AN_ATOM_VAR) return mix(mix(0, (uint64_t)a->var), (uint64_t)a->hi);
+    return mix(mix(a->kind, (uint64_t)a->e), (uint64_t)a->by);
+}
+
+static bool equal_atoms(const an_atom *a, const an_atom *b)
+{
+    if (a->kind != b->kind) return false;
+    return a->kind == AN_ATOM_VAR ? a->var == b->var && a->hi == b->hi : a->e == b->e && a->by == b->by;
+}
+
+/* Where the table has the expression, or the empty entry where it belongs. */
+static int32_t *find_expr(const an_ix_pool *p, const an_ix_expr *e)
+{
+    const uint32_t mask = 2 * (uint32_t)p->cap - 1;
+    uint32_t i = hash_expr(e) & mask;
+    while (p->expr_table[i] >= 0 && !equal_exprs(&p->expr[p->expr_table[i]], e)) i = (i + 1) & mask;
+    return &p->expr_table[i];
+}
+
+static int32_t *find_atom(const an_ix_pool *p, const an_atom *a)
+{
+    const uint32_t mask = 2 * (uint32_t)p->cap_atom - 1;
+    uint32_t i = hash_atom(a) & mask;
+    while (p->atom_table[i] >= 0 && !equal_atoms(&p->atom[p->atom_table[i]], a)) i = (i + 1) & mask;
+    return &p->atom_table[i];
+}
+
+/* Space for one more element of an array, whose hash table is kept at most half full. True: *table is a new, empty one.
+ * After a refused allocation *cap is too small as before. */
+static bool grow(void **array, int32_t **table, int32_t n, int32_t *cap, size_t bytes)
+{
+    if (n < *cap) return false;
+    const int32_t more = *cap ? 2 * *cap : 32;
+    void *bigger = realloc(*array, bytes * (size_t)more);
+    if (bigger) *array = bigger;
+    int32_t *fresh = bigger ? malloc(sizeof *fresh * 2 * (size_t)more) : NULL;
+    if (!fresh) return false;
+    memset(fresh, -1, sizeof *fresh * 2 * (size_t)more);
+    free(*table);
+    *table = fresh;
+    *cap = more;
+    return true;
+}
+
 static an_ix intern(an_ix_pool *p, an_ix_expr *e)
 {
     e->lo = e->hi = e->c;
@@ -32,38 +103,24 @@ static an_ix intern(an_ix_pool *p, an_ix_expr *e)
         e->lo += k > 0 ? k * a->lo : k * a->hi;
         e->hi += k > 0 ? k * a->hi : k * a->lo;
     }
-    for (int32_t i = p->n - 1; i >= 0; i--) {
-        const an_ix_expr *o = &p->expr[i];
-        if (o->c == e->c && o->n == e->n && !memcmp(o->term, e->term, sizeof e->term[0] * (size_t)e->n)) return i;
-    }
-    if (p->n == p->cap) {
-        int32_t cap = p->cap ? 2 * p->cap : 64;
-        an_ix_expr *bigger = realloc(p->expr, sizeof *bigger * (size_t)cap);
-        if (!bigger) return no_memory(p);
-        p->expr = bigger;
-        p->cap = cap;
-    }
+    if (grow((void **)&p->expr, &p->expr_table, p->n, &p->cap, sizeof *p->expr))
+        for (int32_t i = 0; i < p->n; i++) *find_expr(p, &p->expr[i]) = i;
+    if (p->n == p->cap) return no_memory(p);
+    int32_t *place = find_expr(p, e);
+    if (*place >= 0) return *place;
     p->expr[p->n] = *e;
-    return p->n++;
+    return *place = p->n++;
 }
 
 static int32_t intern_atom(an_ix_pool *p, an_atom a)
 {
-    for (int32_t i = 0; i < p->n_atom; i++) {
-        const an_atom *o = &p->atom[i];
-        if (o->kind == a.kind &&
-            (a.kind == AN_ATOM_VAR ? o->var == a.var && o->hi == a.hi : o->e == a.e && o->by == a.by))
-            return i;
-    }
-    if (p->n_atom == p->cap_atom) {
-        int32_t cap = p->cap_atom ? 2 * p->cap_atom : 32;
-        an_atom *bigger = realloc(p->atom, sizeof *bigger * (size_t)cap);
-        if (!bigger) return no_memory(p);
-        p->atom = bigger;
-        p->cap_atom = cap;
-    }
+    if (grow((void **)&p->atom, &p->atom_table, p->n_atom, &p->cap_atom, sizeof *p->atom))
+        for (int32_t i = 0; i < p->n_atom; i++) *find_atom(p, &p->atom[i]) = i;
+    if (p->n_atom == p->cap_atom) return no_memory(p);
+    int32_t *place = find_atom(p, &a);
+    if (*place >= 0) return *place;
     p->atom[p->n_atom] = a;
-    return p->n_atom++;
+    return *place = p->n_atom++;
 }
 
 static an_ix of_atom(an_ix_pool *p, int32_t atom)
@@ -89,9 +146,11 @@ an_ix an_ix_var(an_ix_pool *p, int32_t var, int64_t extent)
     return of_atom(p, intern_atom(p, (an_atom){.kind = AN_ATOM_VAR, .var = var, .e = -1, .lo = 0, .hi = extent - 1}));
 }
 
-/* What a reshape there and back leaves behind: x%k + k * (x/k) is x, x%k + k * ((x/k) % n) is x % (k*n). Of the terms
- * low_k * low and high_k * high the sum over low_k, -1 when they are no such pair. */
-static an_ix together(an_ix_pool *p, int32_t low, int32_t high, int64_t low_k, int64_t high_k)
+/* A reshape and its inverse leave behind
+ *     x%k + k * (x/k)         which is x
+ *     x%k + k * ((x/k) % n)   which is x % (k*n)
+ * Of the terms low_k * low and high_k * high: their sum divided by low_k, -1 when they are no such pair. */
+static an_ix merge_pair(an_ix_pool *p, int32_t low, int32_t high, int64_t low_k, int64_t high_k)
 {
     const an_atom mod = p->atom[low], above = p->atom[high];
     if (mod.kind != AN_ATOM_MOD || above.kind == AN_ATOM_VAR || high_k != low_k * mod.by) return -1;
@@ -117,7 +176,7 @@ an_ix an_ix_add(an_ix_pool *p, an_ix a, an_ix b)
     }
     for (int m = 0; m < e.n; m++)
         for (int d = 0; d < e.n; d++) {
-            const an_ix whole = together(p, e.term[m].atom, e.term[d].atom, e.term[m].k, e.term[d].k);
+            const an_ix whole = merge_pair(p, e.term[m].atom, e.term[d].atom, e.term[m].k, e.term[d].k);
             if (whole < 0) continue;
             an_ix_expr rest = {.c = e.c};
             for (int t = 0; t < e.n; t++)
@@ -199,7 +258,7 @@ an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k)
         an_atom in = p->atom[r.term[0].atom];
         if (in.by % k == 0) return an_ix_add(p, whole, an_ix_mod(p, an_ix_div(p, in.e, k), in.by / k));
     }
-    if (r.lo < 0) { /* keep divisions of non-negative values only: put the whole back */
+    if (r.lo < 0) { /* divide non-negative values only: take the expression as it was */
         rest = a;
         whole = an_ix_const(p, 0);
         r = p->expr[rest];

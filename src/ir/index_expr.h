@@ -1,12 +1,14 @@
-/* index_expr.h: index arithmetic as data. Every memory access of a row program is an expression over the loop variables,
+/* index_expr.h: index arithmetic as data. Every memory access of a loop kernel is an expression over the loop variables,
  * simplified here once.
  *
- * Owns:      integer expressions in normal form: constant + sum of coefficient * atom, an atom being a loop variable, a
- * floor division or a remainder of another expression by a positive constant; and predicates (conjunctions of bounds)
- * for padding and concatenation. Does not:  know tensors or kernels. Invariants: expressions are interned, so equal
- * means same id. Every expression carries its inclusive range; simplification relies on it: (a*k + b) / k is a when 0
- * <= b < k. All values are non-negative where they are divided.
- */
+ *     y = permute(reshape(x))      y[r,c] is x[(r % 64) * 6 + r / 64 + ...]: two atoms, r % 64 and r / 64
+ *
+ * Owns:       integer expressions in normal form: constant + sum of coefficient * atom. An atom is a loop variable, or a
+ *             floor division or remainder of another expression by a positive constant. And guards: conjunctions of
+ *             bounds, for padding and concatenation.
+ * Does not:   know tensors or kernels.
+ * Invariants: expressions are interned: equal ones have the same number. Each carries its inclusive range, and
+ *             simplification relies on it: (a*k + b) / k is a when 0 <= b < k. What is divided is never negative. */
 #ifndef AN_IR_INDEX_EXPR_H
 #define AN_IR_INDEX_EXPR_H
 
@@ -49,9 +51,10 @@ typedef struct an_guard {
 typedef struct an_ix_pool {
     an_ix_expr *expr;
     an_atom *atom;
+    int32_t *expr_table, *atom_table; /* [2 * cap], [2 * cap_atom]: numbers by hash, -1 where empty */
     int32_t n, cap, n_atom, cap_atom;
     bool failed;    /* out of memory or too complex: every result since is -1 */
-    bool no_memory; /* it was memory: the caller's result is no result */
+    bool no_memory; /* it was memory: whatever the caller concluded from -1 does not hold */
 } an_ix_pool;
 
 void an_ix_pool_free(an_ix_pool *p);
@@ -64,14 +67,14 @@ an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k);
 an_ix an_ix_mod(an_ix_pool *p, an_ix a, int64_t k);
 
 bool an_ix_is_const(const an_ix_pool *p, an_ix a, int64_t *value);
-/* The coefficient of `var` if `a` depends on it only linearly (0: not at all); false when it also stands inside a
+/* The coefficient of `var` if `a` depends on it only linearly (0: not at all); false when `var` is also inside a
  * division or remainder. */
 bool an_ix_stride(const an_ix_pool *p, an_ix a, int32_t var, int64_t *stride);
 bool an_ix_uses(const an_ix_pool *p, an_ix a, int32_t var);
 int64_t an_ix_eval(const an_ix_pool *p, an_ix a, const int64_t *vars);
 /* `a` without the terms that use `var` (what does not change along it). */
 an_ix an_ix_without(an_ix_pool *p, an_ix a, int32_t var);
-/* Whether `b` is that. */
+/* Whether `b` is what an_ix_without(a, var) would be, without making it. */
 bool an_ix_is_without(const an_ix_pool *p, an_ix a, int32_t var, an_ix b);
 /* Row-major linear index of iv over shape, and back. */
 an_ix an_ix_linear(an_ix_pool *p, int rank, const int32_t *shape, const an_ix *iv);

@@ -73,25 +73,45 @@ static int64_t within_segment(int64_t at, int64_t bytes, int64_t segment)
     return segment && bytes && at / segment != (at + bytes - 1) / segment ? an_round_up(at, segment) : at;
 }
 
-static int64_t lowest_free(const an_plan *p, const int32_t *placed, int n, int32_t v, int64_t segment)
+/* A value that has been placed. The list is searched for every value, so it is compact. */
+typedef struct placed {
+    int64_t offset, end; /* end: rounded up to where the next value may begin */
+    int32_t first, last;
+} placed;
+
+/* `at`: values placed so far, ascending by offset. */
+static int64_t lowest_free(const placed *at, int n, const an_value *x, int64_t segment)
 {
-    const an_value *x = &p->value[v];
-    int64_t at = 0;
-    for (int i = 0; i < n; i++) { /* `placed` is in ascending offset */
-        const an_value *y = &p->value[placed[i]];
-        if (y->last < x->first || y->first > x->last) continue;
-        if (y->offset >= at + x->bytes) break;
-        at = within_segment(AN_MAX(at, an_round_up(y->offset + y->bytes, ALIGN)), x->bytes, segment);
+    int64_t offset = 0;
+    for (int i = 0; i < n; i++) {
+        if (at[i].last < x->first || at[i].first > x->last) continue;
+        if (at[i].offset >= offset + x->bytes) break;
+        offset = within_segment(AN_MAX(offset, at[i].end), x->bytes, segment);
     }
-    return at;
+    return offset;
+}
+
+/* Keeps the list ascending; of equal offsets the later value comes last. */
+static void add_placed(placed *at, int n, const an_value *x)
+{
+    int low = 0, high = n;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (at[middle].offset > x->offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    memmove(&at[low + 1], &at[low], sizeof *at * (size_t)(n - low));
+    at[low] = (placed){x->offset, an_round_up(x->offset + x->bytes, ALIGN), x->first, x->last};
 }
 
 static an_status assign_offsets(an_planner *w)
 {
     an_plan *p = w->plan;
     sized *order = AN_NEW_ARRAY(&w->scratch, sized, p->n_values + 1);
-    int32_t *placed = AN_NEW_ARRAY(&w->scratch, int32_t, p->n_values + 1);
-    if (!order || !placed) return an_fail_nomem(w->err, "the plan's buffers", sizeof *order * (size_t)p->n_values);
+    placed *at = AN_NEW_ARRAY(&w->scratch, placed, p->n_values + 1);
+    if (!order || !at) return an_fail_nomem(w->err, "the plan's buffers", sizeof *order * (size_t)p->n_values);
     int n = 0, done = 0;
     for (int v = 0; v < p->n_values; v++)
         if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && p->value[v].first >= 0)
@@ -106,11 +126,9 @@ static an_status assign_offsets(an_planner *w)
             top = an_round_up(x->offset + x->bytes + ALIGN, ALIGN);
             continue;
         }
-        x->offset = lowest_free(p, placed, done, order[i].value, segment);
+        x->offset = lowest_free(at, done, x, segment);
         top = AN_MAX(top, x->offset + x->bytes);
-        int j = done++;
-        for (; j > 0 && p->value[placed[j - 1]].offset > x->offset; j--) placed[j] = placed[j - 1];
-        placed[j] = order[i].value;
+        add_placed(at, done++, x);
     }
     p->arena_bytes = an_round_up(top, ALIGN);
     return AN_OK;

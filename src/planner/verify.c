@@ -1,58 +1,183 @@
-/* verify.c: what must hold of every plan, checked without the passes' own tables: nothing is read before it is written,
- * nothing alive is overwritten, every access is inside its slot. */
+/* verify.c: what must hold of every plan, checked without the passes' own tables.
+ *
+ *     - two values that live at one time do not overlap in the arena, unless one is inside the other
+ *     - every access is inside its slot
+ *     - nothing is read before it is written
+ *
+ * Both questions about overlap are answered by a sorted set of ranges that follows the steps: values that are alive, and
+ * bytes that have been written. */
 #include "planner/planner_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Disjoint ranges of one slot, ascending. */
+typedef struct range {
+    int64_t from, to;
+    int32_t value;
+} range;
+typedef struct range_set {
+    range *at;
+    int32_t n, cap;
+} range_set;
+
+/* The first range that ends behind `from`. */
+static int32_t first_behind(const range_set *r, int64_t from)
+{
+    int32_t low = 0, high = r->n;
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (r->at[middle].to > from)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+static const range *overlapping(const range_set *r, int64_t from, int64_t to)
+{
+    const int32_t i = first_behind(r, from);
+    return i < r->n && r->at[i].from < to ? &r->at[i] : NULL;
+}
+
+static void remove_ranges(range_set *r, int32_t i, int32_t n)
+{
+    memmove(&r->at[i], &r->at[i + n], sizeof *r->at * (size_t)(r->n - i - n));
+    r->n -= n;
+}
+
+static bool insert(range_set *r, int32_t i, range x)
+{
+    if (r->n == r->cap) {
+        const int32_t cap = r->cap ? 2 * r->cap : 64;
+        range *bigger = realloc(r->at, sizeof *bigger * (size_t)cap);
+        if (!bigger) return false;
+        r->at = bigger;
+        r->cap = cap;
+    }
+    memmove(&r->at[i + 1], &r->at[i], sizeof *r->at * (size_t)(r->n - i));
+    r->at[i] = x;
+    r->n++;
+    return true;
+}
+
+/* Adds bytes to a set, merged with the ranges that they touch. */
+static bool add_bytes(range_set *r, int64_t from, int64_t to)
+{
+    const int32_t i = first_behind(r, from - 1);
+    int32_t n = 0;
+    while (i + n < r->n && r->at[i + n].from <= to) n++;
+    if (n) {
+        from = AN_MIN(from, r->at[i].from);
+        to = AN_MAX(to, r->at[i + n - 1].to);
+        remove_ranges(r, i, n);
+    }
+    return insert(r, i, (range){from, to, -1});
+}
+
+/* ------------------------------------------------------------------------------------------------- values */
+
+typedef struct event {
+    int32_t step, value; /* a value's life begins, or (end) is over before this step */
+    bool end;
+} event;
+
+static int by_step(const void *x, const void *y)
+{
+    const event *a = x, *b = y;
+    if (a->step != b->step) return a->step < b->step ? -1 : 1;
+    if (a->end != b->end) return a->end ? -1 : 1;
+    return a->value < b->value ? -1 : a->value > b->value;
+}
+
+/* Begins or ends a value's life in the set of those that are alive. */
+static an_status follow(an_err *err, const an_plan *p, const event *e, range_set *alive)
+{
+    const an_value *x = &p->value[e->value];
+    const int32_t i = first_behind(alive, x->offset);
+    if (e->end) {
+        remove_ranges(alive, i, 1);
+        return AN_OK;
+    }
+    const range *other = overlapping(alive, x->offset, x->offset + x->bytes);
+    if (other)
+        return an_fail(err, AN_E_INTERNAL, "plan: values %d (%s) and %d (%s) live together at one place", other->value,
+                       p->value[other->value].name, e->value, x->name);
+    if (!insert(alive, i, (range){x->offset, x->offset + x->bytes, e->value}))
+        return an_fail_nomem(err, "checking a plan", sizeof(range) * (size_t)alive->n);
+    return AN_OK;
+}
+
+static an_status no_overlap(an_err *err, const an_plan *p)
+{
+    event *all = malloc(sizeof *all * 2 * (size_t)(p->n_values + 1));
+    range_set alive = {0};
+    an_status status = all ? AN_OK : an_fail_nomem(err, "checking a plan", sizeof *all * 2 * (size_t)p->n_values);
+    int32_t n = 0;
+    for (int32_t v = 0; v < p->n_values && status == AN_OK; v++) {
+        const an_value *x = &p->value[v];
+        if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->first < 0) continue;
+        if (x->offset < 0 || x->offset + x->bytes > p->arena_bytes)
+            status = an_fail(err, AN_E_INTERNAL, "plan: value %d (%s) leaves the arena", v, x->name);
+        if (!x->bytes) continue;
+        all[n++] = (event){x->first, v, false};
+        all[n++] = (event){x->last + 1, v, true};
+    }
+    if (status == AN_OK) qsort(all, (size_t)n, sizeof *all, by_step);
+    for (int32_t i = 0; i < n && status == AN_OK; i++) status = follow(err, p, &all[i], &alive);
+    free(all);
+    free(alive.at);
+    return status;
+}
+
+/* ------------------------------------------------------------------------------------------------- accesses */
 
 static an_status wrong(an_err *err, const an_plan *p, int s, int a, const char *what)
 {
-    return an_fail(err, AN_E_INTERNAL, "plan: step %d (%s), argument %d: %s", s,
-                   p->kernel[p->step[s].kernel].name ? p->kernel[p->step[s].kernel].name : "", a, what);
+    const char *name = p->kernel[p->step[s].kernel].name;
+    return an_fail(err, AN_E_INTERNAL, "plan: step %d (%s), argument %d: %s", s, name ? name : "", a, what);
 }
 
-/* Two values that live at one time and are not parts of one another must not share memory. */
-static an_status no_overlap(an_err *err, const an_plan *p)
+static an_status check_access(an_err *err, const an_plan *p, int s, int a, const range_set *written)
 {
-    for (int i = 0; i < p->n_values; i++) {
-        const an_value *x = &p->value[i];
-        if (x->slot != AN_SLOT_ARENA || x->inside >= 0 || x->first < 0) continue;
-        if (x->offset < 0 || x->offset + x->bytes > p->arena_bytes)
-            return an_fail(err, AN_E_INTERNAL, "plan: value %d (%s) leaves the arena", i, x->name);
-        for (int j = i + 1; j < p->n_values; j++) {
-            const an_value *y = &p->value[j];
-            if (y->slot != AN_SLOT_ARENA || y->inside >= 0 || y->first < 0) continue;
-            bool together = x->first <= y->last && y->first <= x->last,
-                 shared = x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes;
-            if (together && shared)
-                return an_fail(err, AN_E_INTERNAL, "plan: values %d (%s) and %d (%s) live together at one place", i,
-                               x->name, j, y->name);
-        }
+    const an_arg *x = &p->step[s].arg[a];
+    if (x->slot < 0) return AN_OK;
+    if (x->slot == AN_SLOT_ARENA && (x->offset < 0 || x->offset + x->bytes > p->arena_bytes))
+        return wrong(err, p, s, a, "leaves the arena");
+    if (x->slot == AN_SLOT_INPUT && (x->written || x->offset + x->bytes > p->input_bytes))
+        return wrong(err, p, s, a, "leaves the inputs");
+    if (x->value < 0 || x->written || !x->bytes) return AN_OK;
+    return overlapping(&written[x->slot], x->offset, x->offset + x->bytes)
+               ? AN_OK
+               : wrong(err, p, s, a, "is read before it is written");
+}
+
+static an_status check_step(an_err *err, const an_plan *p, int s, range_set *written)
+{
+    const an_plan_step *st = &p->step[s];
+    if (st->scratch >= 0 && st->scratch + st->scratch_bytes > p->arena_bytes)
+        return wrong(err, p, s, -1, "scratch leaves the arena");
+    for (int a = 0; a < st->n_args; a++) AN_TRY(check_access(err, p, s, a, written));
+    for (int a = 0; a < st->n_args; a++) {
+        const an_arg *x = &st->arg[a];
+        if (x->slot < 0 || !x->written || !x->bytes) continue;
+        if (!add_bytes(&written[x->slot], x->offset, x->offset + x->bytes))
+            return an_fail_nomem(err, "checking a plan", sizeof(range));
     }
     return AN_OK;
 }
 
 an_status an_verify_plan(an_err *err, const an_plan *p)
 {
+    int32_t n_slots = AN_SLOT_FIRST;
     AN_TRY(no_overlap(err, p));
-    for (int s = 0; s < p->n_steps; s++) {
-        const an_plan_step *st = &p->step[s];
-        if (st->scratch >= 0 && st->scratch + st->scratch_bytes > p->arena_bytes)
-            return wrong(err, p, s, -1, "scratch leaves the arena");
-        for (int a = 0; a < st->n_args; a++) {
-            const an_arg *x = &st->arg[a];
-            if (x->slot < 0) continue;
-            if (x->slot == AN_SLOT_ARENA && (x->offset < 0 || x->offset + x->bytes > p->arena_bytes))
-                return wrong(err, p, s, a, "leaves the arena");
-            if (x->slot == AN_SLOT_INPUT && (x->written || x->offset + x->bytes > p->input_bytes))
-                return wrong(err, p, s, a, "leaves the inputs");
-            if (x->value < 0 || x->written || !x->bytes) continue;
-            bool made = false;
-            for (int e = 0; e < s && !made; e++)
-                for (int b = 0; b < p->step[e].n_args && !made; b++) {
-                    const an_arg *y = &p->step[e].arg[b];
-                    made = y->written && y->slot == x->slot && y->offset < x->offset + x->bytes &&
-                           x->offset < y->offset + y->bytes;
-                }
-            if (!made) return wrong(err, p, s, a, "is read before it is written");
-        }
-    }
-    return AN_OK;
+    for (int s = 0; s < p->n_steps; s++)
+        for (int a = 0; a < p->step[s].n_args; a++) n_slots = AN_MAX(n_slots, p->step[s].arg[a].slot + 1);
+    range_set *written = calloc((size_t)n_slots, sizeof *written); /* of each slot */
+    an_status status = written ? AN_OK : an_fail_nomem(err, "checking a plan", sizeof *written * (size_t)n_slots);
+    for (int s = 0; s < p->n_steps && status == AN_OK; s++) status = check_step(err, p, s, written);
+    for (int32_t slot = 0; written && slot < n_slots; slot++) free(written[slot].at);
+    free(written);
+    return status;
 }
