@@ -1,0 +1,68 @@
+/* test_pass_assign_states.c: assigned values are written into their state, or copied at the end. */
+#include "plan_case.h"
+
+static void assign(plan_case *p, an_tensor *state, an_tensor *value)
+{
+    an_tensor *src[2] = {an_use(p->c.g, state, AT, "assign"), value};
+    an_emit(p->c.g, &(an_emit_args){.op = AN_OP_ASSIGN,
+                                    .dtype = AN_F32,
+                                    .rank = state->rank,
+                                    .shape = state->shape,
+                                    .n_src = 2,
+                                    .src = src,
+                                    .at = AT});
+}
+
+static void an_elementwise_update_is_written_into_the_state(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *m = plan_state(&p, 8, 8), *next = an_mul_num_at(AT, m, 0.5);
+    assign(&p, m, next);
+    plan_run(&p, "assign_states");
+    assert_int_equal(p.plan.n_steps, 1);
+    assert_true(p.plan.step[0].commit);
+    assert_int_equal(plan_value(&p, next)->slot, AN_SLOT_FIRST);
+    plan_close(&p);
+}
+
+static void a_value_that_reads_the_state_at_other_places_is_copied_at_the_end(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *m = plan_state(&p, 8, 8), *next = EXP(PERMUTE(m, 1, 0));
+    assign(&p, m, next);
+    plan_run(&p, "assign_states");
+    assert_int_equal(p.plan.n_steps, 2);
+    assert_false(p.plan.step[0].commit);
+    assert_true(p.plan.step[1].commit);
+    assert_int_equal(plan_steps(&p, AN_KERNEL_COPY), 1);
+    assert_int_equal(plan_value(&p, next)->slot, AN_SLOT_ARENA);
+    plan_close(&p);
+}
+
+static void two_states_that_are_exchanged_save_one_old_value_each(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *a = plan_state(&p, 8, 8), *b = plan_state(&p, 8, 8);
+    assign(&p, a, an_use(p.c.g, b, AT, "b"));
+    assign(&p, b, an_use(p.c.g, a, AT, "a"));
+    plan_run(&p, "assign_states");
+    assert_int_equal(p.plan.n_steps, 4); /* old a, old b, commit a, commit b */
+    for (int s = 0; s < 4; s++) assert_int_equal(p.plan.step[s].commit, s >= 2);
+    plan_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_elementwise_update_is_written_into_the_state),
+        cmocka_unit_test(a_value_that_reads_the_state_at_other_places_is_copied_at_the_end),
+        cmocka_unit_test(two_states_that_are_exchanged_save_one_old_value_each),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

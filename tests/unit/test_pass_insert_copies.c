@@ -1,0 +1,74 @@
+/* test_pass_insert_copies.c: a view that its reader cannot read is copied, any other is not. */
+#include "plan_case.h"
+
+static int copies(const plan_case *p)
+{
+    int n = 0;
+    for (int32_t id = 0; id < p->c.g->n; id++) n += p->w.node[id].live && p->w.node[id].as_copy;
+    return n;
+}
+
+static void a_gemm_reads_a_transposed_operand_without_a_copy(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    plan_root(&p, MATMUL(PERMUTE(plan_param(&p, 6, 4), 1, 0), plan_param(&p, 6, 8)));
+    plan_run(&p, "insert_copies");
+    assert_int_equal(copies(&p), 0);
+    plan_close(&p);
+}
+
+static void a_call_gets_a_copy_of_a_transposed_operand(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *turned = PERMUTE(plan_param(&p, 6, 4), 1, 0);
+    plan_root(&p, an_cumsum_at(AT, turned, false));
+    plan_run(&p, "insert_copies");
+    assert_int_equal(copies(&p), 1);
+    assert_true(plan_node(&p, turned)->as_copy);
+    assert_false(an_is_view(&p.w, turned->id));
+    plan_close(&p);
+}
+
+static void a_root_that_is_a_view_is_copied_and_one_that_is_all_of_its_base_is_not(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *y = EXP(plan_param(&p, 6, 4)), *part = an_slice_at(AT, y, 0, 1, 3, 1);
+    plan_root(&p, y);
+    plan_root(&p, an_reshape_at(AT, y, AN_SHAPE(24)));
+    plan_root(&p, part);
+    plan_run(&p, "insert_copies");
+    assert_int_equal(copies(&p), 1);
+    assert_true(plan_node(&p, part)->as_copy);
+    plan_close(&p);
+}
+
+static void uses_are_seen_through_views(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *y = EXP(plan_param(&p, 6, 4)), *z = EXP(PERMUTE(y, 1, 0)), *u = MUL(y, y);
+    plan_root(&p, z);
+    plan_root(&p, u);
+    plan_run(&p, "insert_copies");
+    assert_int_equal(plan_node(&p, y)->n_uses, 3); /* z once, u twice */
+    assert_int_equal(p.w.use[plan_node(&p, y)->first_use], z->id);
+    plan_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gemm_reads_a_transposed_operand_without_a_copy),
+        cmocka_unit_test(a_call_gets_a_copy_of_a_transposed_operand),
+        cmocka_unit_test(a_root_that_is_a_view_is_copied_and_one_that_is_all_of_its_base_is_not),
+        cmocka_unit_test(uses_are_seen_through_views),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

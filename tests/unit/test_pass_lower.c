@@ -1,0 +1,116 @@
+/* test_pass_lower.c: groups become steps: kernels, specs, arguments. */
+#include "plan_case.h"
+
+#include "plan_remat.h"
+
+static const an_plan_step *step_of(const plan_case *p, an_kernel_kind kind)
+{
+    for (int s = 0; s < p->plan.n_steps; s++)
+        if (p->plan.kernel[p->plan.step[s].kernel].kind == kind) return &p->plan.step[s];
+    fail_msg("no step of kind %d", kind);
+    return NULL;
+}
+
+static void batch_rows_are_merged_into_m(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *x = case_leaf(&p.c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(3, 5, 4), -1, 1);
+    plan_root(&p, MATMUL(x, plan_param(&p, 4, 6)));
+    plan_run(&p, "lower");
+    const an_gemm_spec *g = &p.plan.kernel[step_of(&p, AN_KERNEL_GEMM)->kernel].u.gemm;
+    assert_int_equal(g->m, 15);
+    assert_int_equal(g->n, 6);
+    assert_int_equal(g->k, 4);
+    assert_int_equal(g->nb[0] * g->nb[1] * g->nb[2], 1);
+    plan_close(&p);
+}
+
+static void a_transposed_result_exchanges_the_operands(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *y = MATMUL(plan_param(&p, 4, 6), plan_param(&p, 6, 8)); /* [4,8], stored as [8,4] */
+    plan_root(&p, PERMUTE(y, 1, 0));
+    plan_run(&p, "lower");
+    const an_gemm_spec *g = &p.plan.kernel[step_of(&p, AN_KERNEL_GEMM)->kernel].u.gemm;
+    assert_int_equal(p.plan.n_steps, 1);
+    assert_int_equal(g->m, 8);
+    assert_int_equal(g->n, 4);
+    assert_int_equal(g->c_m, 4);
+    plan_close(&p);
+}
+
+static void an_epilogue_is_a_loop_kernel_of_the_gemms_step(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    plan_root(&p, EXP(MATMUL(plan_param(&p, 8, 4), plan_param(&p, 4, 16))));
+    plan_run(&p, "lower");
+    const an_plan_step *s = step_of(&p, AN_KERNEL_GEMM);
+    assert_int_equal(p.plan.n_steps, 1);
+    assert_true(s->epilogue >= 0);
+    assert_int_equal(s->n_gemm_args, 3);
+    assert_int_equal(s->arg[2].slot, -1); /* C is not written: the epilogue stores */
+    assert_int_equal(p.plan.kernel[s->epilogue].u.loop->shape, AN_TILE);
+    plan_close(&p);
+}
+
+static void readers_after_a_copy_read_the_copy(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    layer l = plan_layer(&p, true);
+    plan_run(&p, "layout");
+    const int32_t original = plan_node(&p, l.a)->value;
+    p.cuts.node[l.a->id].own_launch = true;
+    assert_int_equal(an_pass_schedule(&p.w), AN_OK);
+    assert_int_equal(an_pass_remat_insert(&p.w), AN_OK);
+    assert_int_equal(an_pass_lower(&p.w), AN_OK);
+    const int32_t copy = plan_node(&p, l.a)->value;
+    assert_int_not_equal(copy, original);
+    int made = -1, last_of_original = -1, first_of_copy = p.plan.n_steps;
+    for (int s = 0; s < p.plan.n_steps; s++) {
+        if (p.plan.step[s].recompute) made = s;
+        for (int a = 0; a < p.plan.step[s].n_args; a++) {
+            if (p.plan.step[s].arg[a].value == original) last_of_original = s;
+            if (p.plan.step[s].arg[a].value == copy) first_of_copy = AN_MIN(first_of_copy, s);
+        }
+    }
+    assert_true(made > 0);
+    assert_true(last_of_original < made);
+    assert_int_equal(first_of_copy, made);
+    plan_close(&p);
+}
+
+static void a_kernel_of_too_many_buffers_is_cut_and_planned_again(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    p.target.max_args = 4;
+    an_tensor *sum = plan_param(&p, 4, 4);
+    for (int i = 0; i < 6; i++) sum = MUL(ADD(sum, plan_param(&p, 4, 4)), sum);
+    plan_root(&p, sum);
+    assert_int_equal(plan_try(&p, "lower"), AN_E_UNSUPPORTED);
+    assert_true(p.cuts.more);
+    assert_int_equal(p.cuts.n_split, 1);
+    assert_non_null(strstr(p.cuts.first, "more buffers than a kernel takes"));
+    plan_close(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(batch_rows_are_merged_into_m),
+        cmocka_unit_test(a_transposed_result_exchanges_the_operands),
+        cmocka_unit_test(an_epilogue_is_a_loop_kernel_of_the_gemms_step),
+        cmocka_unit_test(readers_after_a_copy_read_the_copy),
+        cmocka_unit_test(a_kernel_of_too_many_buffers_is_cut_and_planned_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
