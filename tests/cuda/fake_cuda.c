@@ -311,7 +311,7 @@ EXPORT void fake_bytes(size_t *now, size_t *most)
     state.most_bytes = state.used_bytes;
     pthread_mutex_unlock(&lock);
 }
-/* Not zero: what nobody cleared is seen. Of large memory only the first page is filled. */
+/* Not zero, so that reading memory that was never cleared shows. Of large memory only the first page is filled. */
 static void *device_memory(size_t n)
 {
     void *p;

@@ -207,7 +207,7 @@ commands() {
         echo "# auto: $(sed -n 's/^device  \(.\{60\}\).*/\1/p' said)..."
 }
 
-# Updates that nobody reads are not waited for: milliseconds an update, waits and stalls by log_interval; and a step in float16.
+# Updates whose results are not read are not waited for: milliseconds an update, waits and stalls by log_interval; and a step in float16.
 steps() {
     said=
     for settings in "dtype=bfloat16 log_interval=1" "dtype=bfloat16 log_interval=10" "dtype=bfloat16 log_interval=100" \

@@ -68,7 +68,7 @@ static size_t beside(const char *how)
     return n;
 }
 
-static void in_a_graph_what_is_independent_waits_for_nobody_and_in_a_chain_it_does(void **state)
+static void independent_steps_do_not_wait_in_a_graph_and_do_in_a_chain(void **state)
 {
     (void)state;
     if (fake_is_real()) test_skip("a real driver answers: only the stand-in can be told what it has");
@@ -122,7 +122,7 @@ static an_ctx *trained(int steps, an_gpt **m)
 }
 
 /* Only a read waits, and once. */
-static void steps_that_nobody_reads_are_not_waited_for(void **state)
+static void steps_whose_results_are_not_read_are_not_waited_for(void **state)
 {
     (void)state;
     an_err err = {0};
@@ -276,7 +276,7 @@ static void a_call_that_fails_is_named_and_leaves_nothing_behind(void **state)
             snprintf(fault, sizeof fault, "%s:%d=801", names[i], nth);
             setenv("FAKE_CUDA_FAIL", fault, 1);
             an_status status = train(&err, &half, 3);
-            if (status == AN_OK && nth == 1) fail_msg("%s failed and nobody noticed", names[i]);
+            if (status == AN_OK && nth == 1) fail_msg("%s failed and it was not noticed", names[i]);
             if (status != AN_OK) says(&err, status, AN_E_DEVICE, "cuda: ");
             fake_clean();
         }
@@ -384,9 +384,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(training_uses_the_driver_rightly_in_every_way_of_launching),
-        cmocka_unit_test(in_a_graph_what_is_independent_waits_for_nobody_and_in_a_chain_it_does),
+        cmocka_unit_test(independent_steps_do_not_wait_in_a_graph_and_do_in_a_chain),
         cmocka_unit_test(gradients_of_weights_in_tf32_are_not_the_librarys),
-        cmocka_unit_test(steps_that_nobody_reads_are_not_waited_for),
+        cmocka_unit_test(steps_whose_results_are_not_read_are_not_waited_for),
         cmocka_unit_test(a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again),
         cmocka_unit_test(a_kernel_that_writes_beside_its_value_is_found_and_named_when_launches_wait),
         cmocka_unit_test(what_is_missing_or_too_old_is_named),

@@ -215,7 +215,7 @@ static void gelu_of_every_bf16_number_is_that_of_the_cpu(void **state)
 enum { LONG_ROWS = 12, LONG_COLS = 12000, LONG_IN = 64, N_LONG = 4 };
 static const char *const long_names[N_LONG] = {"losses", "dx", "softmax", "softmax of it"};
 
-/* A cross entropy in bf16, whose gradient stands where the logits stood, and rows of f32 of which one output is read
+/* A cross entropy in bf16, whose gradient is written over the logits, and rows of f32 of which one output is read
  * again in later phases. */
 static void run_long_rows(const char *device, float *out[N_LONG], const size_t n[N_LONG])
 {
@@ -261,11 +261,11 @@ static void long_rows_are_those_of_the_cpu_and_the_same_again(void **state)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- ends of products */
+/* ---------------------------------------------------------------------------------------------- fused epilogues of GEMMs */
 
 enum { UP_M = 8192, UP_C = 384, UP_W = 1536, UP_N = UP_W * UP_C };
 
-/* Gradients of a step up, GELU and a step down: on Hopper GELU and its gradient are ends of products. */
+/* Gradients of a step up, GELU and a step down: on Hopper GELU and its gradient are fused epilogues of GEMMs. */
 static void run_up_and_down(const char *device, float *gradients)
 {
     static float x[UP_M * UP_C], w[2][UP_N];

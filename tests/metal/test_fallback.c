@@ -5,7 +5,7 @@
 
 #include "metal/world.h"
 
-/* A product on the GPU, one in float64, a loss in float64, and a state in float64: the CPU's turn comes between
+/* A product on the GPU, one in float64, a loss in float64, and a state in float64: the CPU runs between
  * launches of the GPU, and it writes state too. */
 static an_tensor *half_in_float64(an_ctx *cx, int step)
 {
@@ -19,7 +19,7 @@ static an_tensor *half_in_float64(an_ctx *cx, int step)
     an_tensor *y = an_matmul(an_cast(h, AN_F64), u);                                   /* [6,3] */
     an_tensor *loss = an_cast(an_mean(an_log(an_add_num(an_square(y), 1)), AN_ALL), AN_F32);
     an_assign(u, an_add(an_mul_num(u, 0.9), an_cast(an_mean(h, AN_ALL), AN_F64)));
-    /* written where it stands, so by the CPU; u, which the backward pass reads, by a copy of the GPU's */
+    /* written in place, so by the CPU; u, which the backward pass reads, by a copy of the GPU's */
     an_tensor *v = an_state(cx, "v", AN_F64, AN_SHAPE(6, 3), ((an_init){1, 1, 0})); /* [6,3] */
     an_assign(v, an_add(an_mul_num(v, 0.9), y));
     an_backward(loss);

@@ -75,7 +75,7 @@ static void nothing_was_wrong(const char *settings)
     for (int i = 0; mac->misuse(i); i++) print_error("stand-in: %s\n", mac->misuse(i));
     assert_int_equal(mac->misuses(), 0);
     mac->counts(&c);
-    if (c.unread_errors) fail_msg("with %s nobody asked for the status of a command buffer that failed", settings);
+    if (c.unread_errors) fail_msg("with %s the status of a failed command buffer was never read", settings);
     if (mac->leaks(leaks, sizeof leaks)) fail_msg("with %s objects are alive at the end:\n%s", settings, leaks);
 }
 
@@ -168,7 +168,7 @@ static void every_world_has_the_cpus_bits(void **state)
     }
 }
 
-/* The gate is a kernel too: what stands before it and behind it may be one and the same. */
+/* The gate is a kernel too: the pipelines before it and behind it may be the same one, and must be set again. */
 static void an_update_by_the_kernel_that_ran_last_is_done(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static void what_goes_on_failing_is_tried_four_times(void **state)
 }
 
 /* macOS ends command buffers that make the display stutter, for as long as something else keeps the GPU busy. Seven in a
- * row are more than what is otherwise tried again. */
+ * row are more than any other failure is repeated. */
 static void the_display_watchdog_is_waited_out(void **state)
 {
     (void)state;
@@ -411,7 +411,7 @@ static void memory_is_zeroed_counted_and_bounded(void **state)
     const an_backend *metal = an_backend_find(&err, "metal");
     world("working_set=100k,max_buffer=80k");
     assert_int_equal(metal->open(&err, &(an_device_options){0}, &d), AN_OK);
-    for (int i = 0; i < 8; i++) { /* what is freed may be had again */
+    for (int i = 0; i < 8; i++) { /* freed memory can be allocated again */
         assert_int_equal(metal->alloc(&err, d, 70 << 10, &b), AN_OK);
         metal->free(d, &b);
         metal->free(d, &b); /* nothing */

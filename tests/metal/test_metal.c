@@ -119,7 +119,7 @@ static void every_number_is_apples(void **state)
     }
 }
 
-/* The letters that a C type stands for: the two columns of a row cannot say different things. */
+/* The encoding of a C type: the two columns of a row of selectors.def must agree. */
 static const char *letters_of(const char *type)
 {
     static const char *const table[][2] = {{"an_id *", "^@"},
@@ -426,7 +426,7 @@ static int command_buffers_of(const char *settings, int steps)
     return (int)c.commits;
 }
 
-/* A launch a command buffer: the update of step 4 is cut in two, and step 5 stands behind it. */
+/* A launch a command buffer: the update of step 4 is cut in two, and step 5 is queued behind it. */
 static void an_update_cut_in_two_ends_the_run(void **state)
 {
     (void)state;

@@ -226,7 +226,7 @@ static void a_host_that_waits_for_the_wrong_buffer_is_caught(void **state)
     wait_for(first);
     float x = *(volatile float *)floats(f.b);
     (void)x;
-    expect(&f, "committed work writes and nobody has waited for");
+    expect(&f, "committed work writes and the host has not waited for");
     wait_for(second);
     release(p);
     end(&f);
@@ -246,7 +246,7 @@ static void the_hosts_own_memory_is_shut_too(void **state)
     SEND0(void, e, "endEncoding");
     commit(cb);
     float x = memory[0];
-    expect(&f, "committed work writes and nobody has waited for");
+    expect(&f, "committed work writes and the host has not waited for");
     wait_for(cb);
     x = memory[0];
     assert_true(x == 6);
@@ -391,7 +391,7 @@ static void unretained_references_must_outlive_the_work(void **state)
     end(&f);
 }
 
-static void failures_that_nobody_asked_about_are_counted(void **state)
+static void failures_whose_status_was_never_read_are_counted(void **state)
 {
     (void)state;
     fixture f = begin("fault=commit:1:nothing:timeout+commit:2:nothing:timeout");
@@ -581,7 +581,7 @@ int main(void)
         cmocka_unit_test(a_full_queue),
         cmocka_unit_test(handlers_are_global_blocks),
         cmocka_unit_test(unretained_references_must_outlive_the_work),
-        cmocka_unit_test(failures_that_nobody_asked_about_are_counted),
+        cmocka_unit_test(failures_whose_status_was_never_read_are_counted),
         cmocka_unit_test(launches_are_checked_against_the_kernel),
         cmocka_unit_test(other_gpus_align_offsets_to_32),
         cmocka_unit_test(managed_memory_is_two_memories_on_a_discrete_gpu),

@@ -96,7 +96,7 @@ static void a_groups_number_may_come_from_a_buffer(void **state)
     end(&f);
 }
 
-static void nothing_runs_before_somebody_waits_or_asks(void **state)
+static void nothing_runs_before_the_host_waits_or_asks(void **state)
 {
     (void)state;
     fixture f = begin("");
@@ -544,7 +544,7 @@ int main(void)
         cmocka_unit_test(sizes_and_places_arrive_in_order),
         cmocka_unit_test(threadgroup_memory_is_the_kernels_or_the_hosts),
         cmocka_unit_test(a_groups_number_may_come_from_a_buffer),
-        cmocka_unit_test(nothing_runs_before_somebody_waits_or_asks),
+        cmocka_unit_test(nothing_runs_before_the_host_waits_or_asks),
         cmocka_unit_test(copies_and_fills),
         cmocka_unit_test(events_carry_values_between_queues_and_to_the_host),
         cmocka_unit_test(recorded_launches_are_replayed),

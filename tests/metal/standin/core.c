@@ -778,7 +778,8 @@ __attribute__((destructor)) static void ended(void)
 {
     char text[4000];
     if (!the()->check_end || (!leaks(text, sizeof text) && !misuses() && !W.counts.unread_errors)) return;
-    fprintf(stderr, "metal stand-in: at the end of the program %d misuses, %llu errors that nobody read, alive:\n%s",
+    fprintf(stderr,
+            "metal stand-in: at the end of the program %d misuses, %llu errors that were never read, alive:\n%s",
             misuses(), (unsigned long long)W.counts.unread_errors, text);
     _exit(70);
 }

@@ -4,7 +4,7 @@
  * Does not:  know Metal. device.c, library.c, command.c and execute.c do.
  * Invariants: an object's header is never reused while another slot is free, so a stale pointer is known as such. The
  * host's references (`owned`, of which pools hold `pooled`) are counted apart from the stand-in's own (`held`): a
- * release of what the host does not own is found at that release. One lock guards the world; kernels run under it. */
+ * release of what the host does not own is found at that release. One lock guards all state; kernels run under it. */
 #ifndef STANDIN_CORE_H
 #define STANDIN_CORE_H
 
@@ -58,16 +58,16 @@ typedef struct module {
     int n_classes;
     const method_row *methods;
     int n_methods;
-    void (*reset)(void); /* a new world begins */
+    void (*reset)(void); /* the simulation starts anew */
 } module;
 extern const module foundation_module, device_module, library_module, command_module, execute_module, indirect_module;
 #define COUNT(table) ((int)(sizeof(table) / sizeof *(table)))
 
-/* ---- the world */
+/* ---- the state of the simulation */
 void world_lock(void);
 void world_unlock(void);
 standin_counts *counts(void);
-/* Says what is wrong, after the message under way; ends the program unless misuse=record. */
+/* Reports a misuse when the current message has been handled; ends the program unless misuse=record. */
 void misuse(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* ---- objects */

@@ -44,7 +44,7 @@ static uint64_t pages(uint64_t bytes)
     return (bytes + MAC_PAGE - 1) & ~(uint64_t)(MAC_PAGE - 1);
 }
 
-/* `bytes` at fd between two pages that nobody may touch. */
+/* `bytes` at fd between two guard pages. */
 static uint8_t *guarded(int fd, uint64_t bytes)
 {
     uint8_t *at = mmap(NULL, bytes + 2 * MAC_PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -100,7 +100,7 @@ void buffer_shut(buffer *b, bool again)
         mprotect(b->host, b->mapped, PROT_READ | PROT_WRITE);
 }
 
-/* What stands behind the last byte is what was put there, in the device's memory and in the host's. Puts it there
+/* Checks that the bytes behind the last one are as written before, in the device's memory and in the host's. Puts it there
  * again: once said is enough. */
 bool buffer_tail_clean(buffer *b)
 {
@@ -140,9 +140,10 @@ static void on_fault(int signal, siginfo_t *info, void *context)
                     at < b->host ? "in front of" : "behind", name, (unsigned long long)b->length);
             abort();
         }
-        misuse("the host %s byte %lld of buffer %s of %llu bytes, which committed work %s and nobody has waited for",
-               b->writers ? "touches" : "writes", (long long)(at - b->host), name, (unsigned long long)b->length,
-               b->writers ? "writes" : "reads");
+        misuse(
+            "the host %s byte %lld of buffer %s of %llu bytes, which committed work %s and the host has not waited for",
+            b->writers ? "touches" : "writes", (long long)(at - b->host), name, (unsigned long long)b->length,
+            b->writers ? "writes" : "reads");
         mprotect(b->host, b->mapped, PROT_READ | PROT_WRITE); /* misuse=record: go on */
         return;
     }

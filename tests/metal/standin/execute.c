@@ -384,7 +384,7 @@ void execute_until(command_buffer *cb)
     object_hold(self);
     while (cb->status == COMMITTED || cb->status == SCHEDULED) {
         command_buffer *first = q->first;
-        if (first->status < COMMITTED || first->hangs || first->running) break; /* it stands in the way */
+        if (first->status < COMMITTED || first->hangs || first->running) break; /* what is behind it cannot run */
         run(first);
     }
     object_drop(self);
@@ -510,8 +510,8 @@ static void run_event(command *c)
     if (c->kind == COMMAND_SIGNAL) {
         e->value = c->value;
     } else if (!wait_for(e, c->value)) {
-        misuse("an event is waited for that nobody signals: value %llu, waited for %llu", (unsigned long long)e->value,
-               (unsigned long long)c->value);
+        misuse("an event is waited for that is never signalled: value %llu, waited for %llu",
+               (unsigned long long)e->value, (unsigned long long)c->value);
     }
 }
 

@@ -54,7 +54,7 @@ static inline fixture begin(const char *settings)
     return f;
 }
 
-/* Everything is given back: no misuse, no object that somebody owns. */
+/* Everything was released: no misuse, no object with an owner. */
 static inline void end(fixture *f)
 {
     static char lines[4096];

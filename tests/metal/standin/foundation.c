@@ -11,7 +11,7 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-/* ---- strings: their letters are kept until a new world begins */
+/* ---- strings: their characters are kept until the next configure */
 typedef struct string {
     char *text;
 } string;

@@ -50,7 +50,7 @@ static inline void standin_find(const char *name, void *out, size_t bytes)
     memcpy(out, &p, bytes);
 }
 
-/* Its side for tests, with a new world of these settings. */
+/* Its interface for tests, freshly configured with these settings. */
 static inline const standin_api *standin_load(const char *settings)
 {
     const standin_api *(*standin_function)(void);

@@ -208,7 +208,7 @@ static const char *closing(const char *p)
     return NULL;
 }
 
-/* Whether `word` stands in [from, end). */
+/* Whether `word` occurs in [from, end). */
 static bool has_word(const char *from, const char *end, const char *word)
 {
     for (const char *p = from; p < end; p++)
@@ -437,7 +437,7 @@ static int matrix_words(const char *from, const char *end)
     return n;
 }
 
-/* One kernel: its definition begins at `from`, `name` is where its name stands. NULL, or what is wrong. */
+/* One kernel: its definition begins at `from`, `name` points at its name. NULL, or what is wrong. */
 static const char *take_kernel(msl_text *t, text *out, const char *from, const char *name, const char **end)
 {
     t->kernel = realloc(t->kernel, (size_t)(t->n_kernels + 1) * sizeof *t->kernel);

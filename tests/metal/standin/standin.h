@@ -17,14 +17,14 @@ typedef struct standin_counts {
 } standin_counts;
 
 typedef struct standin_api {
-    /* A new world by `settings` ("" or NULL: the defaults). Objects of the old one are dead. NULL, or what is wrong. */
+    /* Starts the simulation anew with `settings` ("" or NULL: the defaults). Objects of the previous one are invalid. NULL, or what is wrong. */
     const char *(*configure)(const char *settings);
     const char *(*inject)(const char *fault); /* NULL, or what is wrong */
     int (*misuses)(void);
     const char *(*misuse)(int i); /* a sentence; NULL when there is no i-th */
     void (*forgive)(void);        /* forgets them */
     void (*counts)(standin_counts *out);
-    /* How many objects are alive that somebody owns; `out` gets a line for each kind: class, number, where made. */
+    /* How many objects are alive with an owner; `out` gets a line for each kind: class, number, where made. */
     int (*leaks)(char *out, size_t room);
 } standin_api;
 
