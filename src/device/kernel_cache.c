@@ -103,8 +103,8 @@ static bool is_entry(const char *name)
     return false;
 }
 
-/* What a killed program left: the folder it compiled in (work-XXXXXX), a file that was being written (.NAME.RANDOM.tmp).
- * An hour is far more than a compiler gets. */
+/* What a killed program left: the folder it compiled in (work-XXXXXX), a file that was being written
+ * (.NAME.RANDOM.tmp). An hour is far more than a compiler gets. */
 static void sweep(int dir, const char *name, const struct stat *st)
 {
     enum { HOUR = 3600 };

@@ -1,3 +1,5 @@
+/* checkpoint.c: see checkpoint.h. Order of a save: the new file under one name, then links to it under the others,
+ * `last` at the end; so a run that is killed in between resumes from the checkpoint before. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
 #include "platform/platform.h"
@@ -269,7 +271,7 @@ an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const
 
 /* ---- state hashes */
 
-/* Lengths stand before names and shapes, so that no two different tensors give the same bytes to hash. */
+/* Lengths come before names and shapes, so that no two different tensors give the same bytes to hash. */
 an_status an_ckpt_hash_tensor(an_err *err, const an_st_tensor *t, an_hash128 *out)
 {
     XXH3_state_t *state = XXH3_createState();

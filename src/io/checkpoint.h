@@ -5,9 +5,9 @@
  *
  * A checkpoint is a safetensors file: parameters under their own names, the optimizer's moments as optimizer.m.NAME and
  * optimizer.v.NAME, anything else under a prefix of its own (ema.NAME); the run's state as JSON in the metadata.
- * Invariants: a file under its name is whole at every moment, whatever kills the process or fills the disk; a run
- * folder has one writer at a time; temporary files of dead writers are removed by the next save, those of living ones
- * are not. */
+ * Invariants: a checkpoint under its name is complete at every moment, even if the process is killed or the disk fills;
+ * a run folder has one writer at a time; temporary files of dead writers are removed by the next save, those of living
+ * ones are not. */
 #ifndef AN_IO_CHECKPOINT_H
 #define AN_IO_CHECKPOINT_H
 

@@ -1,5 +1,5 @@
-/* guard.c: what a program, not the library, asks of the process: a sentence where a mapped file becomes shorter while it
- * is read (the system sends SIGBUS), and compilers that end with it when it is interrupted.
+/* guard.c: what a program, not the library, asks of the process: a sentence where a mapped file becomes shorter while
+ * it is read (the system sends SIGBUS), and compilers that end with it when it is interrupted.
  *
  * Owns:      two tables that signal handlers read: the mapped files and the children that run. They are this process's
  *            and lock-free, because a handler gets no argument and may not wait.

@@ -1,4 +1,4 @@
-/* loss_curve.h: the loss curve of a run, from its metrics.jsonl: as points, and as the picture loss.svg.
+/* loss_curve.h: the loss curve of a run, read from its metrics.jsonl: its points, and the picture loss.svg.
  *
  * Owns:      reading, thinning (a picture needs no more points than pixels), drawing.
  * Does not:  draw on a terminal (cli/progress.c). */
@@ -10,7 +10,7 @@
 
 typedef struct an_curve_point {
     int64_t step;
-    double loss, val_loss; /* NaN: not there; loss is the mean of the lines that this point stands for */
+    double loss, val_loss; /* NaN: not there; loss is the mean of the lines merged into this point */
 } an_curve_point;
 
 enum { AN_CURVE_POINTS = 512 };

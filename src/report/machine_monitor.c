@@ -1,12 +1,14 @@
+/* machine_monitor.c: see machine_monitor.h. Each condition is reported when it begins, and heat and power when it
+ * ends. */
 #include "report/machine_monitor.h"
 #include <anneal_tools.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-/* Growth of swap worth a word; then each time it has doubled. */
+/* Growth of swap that is reported first; after that, each doubling is. */
 #define SWAP_BYTES (256.0 * 1048576)
-/* Percent of 10 s in which some process waited for memory: worth a word from the first on, over below the second. */
+/* Percent of 10 s in which some process waited for memory: reported at the first value, over below the second. */
 #define STALL_PERCENT 10.0
 #define CALM_PERCENT  1.0
 
@@ -17,7 +19,7 @@ static void ask_macos(an_system_info *io)
     static const char *const heat[] = {"nominal", "fair", "serious", "critical"};
     int thermal, low_power;
     if (!an_mac_state(&thermal, &low_power)) return;
-    /* pmset tells of limits on Intel, and nothing on Apple's own chips. */
+    /* pmset reports limits on Intel, and nothing on Apple's own chips. */
     if (thermal >= 0 && thermal < (int)AN_COUNT(heat) && (thermal > 0 || !io->thermal[0]))
         snprintf(io->thermal, sizeof io->thermal, "%s", heat[thermal]);
     if (low_power >= 0) io->low_power = low_power;
@@ -103,7 +105,7 @@ static void look_at_power(const an_monitor *w, const an_system_info *now, an_tex
 void an_monitor_begin(an_monitor *w, const an_system_info *now, an_text *out)
 {
     *w = (an_monitor){.was = *now, .swap_begin = swap_used(now), .looked = w->looked};
-    w->was.on_battery = w->was.low_power = 0; /* against a machine as one would wish it */
+    w->was.on_battery = w->was.low_power = 0; /* compared with a cool machine on mains power */
     snprintf(w->was.thermal, sizeof w->was.thermal, "nominal");
     an_monitor_look(w, now, out);
 }

@@ -1,6 +1,6 @@
-/* machine_monitor.h: what changes about the machine while a run goes on: swap that grows, heat, the battery, low-power mode.
+/* machine_monitor.h: watches the machine during a run: growing swap, heat, the battery, low-power mode.
  *
- * Owns:      what is worth a sentence, and that it is said once a change.
+ * Owns:      which changes are reported, each once.
  * Does not:  read the facts (platform/system_info.h, the device), print or write.
  */
 #ifndef AN_REPORT_MACHINE_MONITOR_H
@@ -12,19 +12,19 @@ enum { AN_WATCH_SECONDS = 30 }; /* between two looks: on macOS a look runs progr
 
 typedef struct an_monitor {
     an_system_info was;             /* at the last look */
-    uint64_t swap_begin, swap_told; /* bytes in use when the run began; growth that was last told */
-    bool throttled, stalled;        /* told, and not yet over */
+    uint64_t swap_begin, swap_told; /* bytes in use when the run began; growth at the last report */
+    bool throttled, stalled;        /* reported, and not yet over */
     double looked;                  /* clock: the caller's */
 } an_monitor;
 
-/* This machine's facts, macOS' own words on heat and low-power mode among them. */
+/* This machine's facts, on macOS with its thermal state and low-power mode. */
 void an_monitor_facts(an_system_info *out);
-/* The same for what moves: the rest stays. */
+/* Reads again the facts that change; the others stay. */
 void an_monitor_update(an_system_info *io);
 
-/* The run begins in this state: what of it slows a run is said, as an_monitor_look does. */
+/* The run begins in this state; what of it slows a run is reported as an_monitor_look does. */
 void an_monitor_begin(an_monitor *w, const an_system_info *now, an_text *out);
-/* What has changed since the last look, a sentence a line; nothing for nothing. */
+/* What has changed since the last look, a sentence a line; empty when nothing has. */
 void an_monitor_look(an_monitor *w, const an_system_info *now, an_text *out);
 
 #endif

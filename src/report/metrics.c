@@ -1,3 +1,4 @@
+/* metrics.c: see metrics.h. Lines are built with an_text, one write() a line (io/formats/jsonl.h). */
 #define _DEFAULT_SOURCE
 #include "report/metrics.h"
 #include "report/provenance.h"
@@ -30,7 +31,7 @@ static void put_number(an_text *out, const char *key, double value)
         an_text_printf(out, ",\"%s\":null", key);
 }
 
-/* ,"key":"text". What is no UTF-8 (a folder's name, say) is left out: JSON cannot hold it. */
+/* ,"key":"text", or null for text that is not UTF-8 (a folder's name may be): JSON cannot hold it. */
 static void put_text(an_text *out, const char *key, const char *text)
 {
     an_text_printf(out, ",\"%s\":", key);
@@ -106,7 +107,7 @@ static an_status add_line(an_err *err, const an_session *r, an_text *line, an_st
     return status;
 }
 
-/* What tells this machine from another one. */
+/* Name and architecture: what identifies this machine in the logbook. */
 static void host_name(char out[256])
 {
     struct utsname u;

@@ -1,3 +1,4 @@
+/* provenance.c: see provenance.h. */
 #define _DEFAULT_SOURCE
 #include "report/provenance.h"
 #include <anneal_tools.h>
@@ -9,7 +10,7 @@
 enum { M = 48, K = 64, N = 32 };
 
 /* A x B in the run's dtype with a float32 result, into out [M,N]. */
-static an_status product(an_err *err, an_ctx *cx, an_dtype dtype, float out[M * N])
+static an_status matmul(an_err *err, an_ctx *cx, an_dtype dtype, float out[M * N])
 {
     float a[M * K], b[K * N];
     for (int i = 0; i < M * K; i++) a[i] = (float)(i * 7 % 17 - 8) / 8;
@@ -23,12 +24,12 @@ static an_status product(an_err *err, an_ctx *cx, an_dtype dtype, float out[M * 
     return status;
 }
 
-/* In a context of its own, so that the run's memory is as the bill says. */
-static an_status product_on(an_err *err, const an_options *o, an_dtype dtype, float out[M * N])
+/* In a context of its own, so that the run's memory stays what its plan predicts. */
+static an_status matmul_on(an_err *err, const an_options *o, an_dtype dtype, float out[M * N])
 {
     an_ctx *cx = an_open(o);
     an_status status = an_session_fault(err, cx);
-    if (status == AN_OK) status = product(err, cx, dtype, out);
+    if (status == AN_OK) status = matmul(err, cx, dtype, out);
     an_close(cx);
     return status;
 }
@@ -45,15 +46,14 @@ an_status an_prove_device(an_err *err, const an_session *r, an_device_proof *out
     }
     const an_options same = {
         .device = c->device, .threads = (int)c->threads, .isa = c->isa[0] ? c->isa : NULL, .cc = "none"};
-    AN_TRY(product_on(err, &(an_options){.device = "ref"}, c->dtype, ref));
-    AN_TRY(product_on(err, &same, c->dtype, device));
+    AN_TRY(matmul_on(err, &(an_options){.device = "ref"}, c->dtype, ref));
+    AN_TRY(matmul_on(err, &same, c->dtype, device));
     for (int i = 0; i < M * N; i++)
         if (device[i] != ref[i])
-            return an_fail(
-                err, AN_E_DEVICE,
-                "the device's product [%d,%d]x[%d,%d] has %.9g at [%d,%d], where the oracle has %.9g: do not "
-                "train on it; anneal selftest looks at every kernel",
-                M, K, K, N, (double)device[i], i / N, i % N, (double)ref[i]);
+            return an_fail(err, AN_E_DEVICE,
+                           "the device's matmul [%d,%d]x[%d,%d] has %.9g at [%d,%d], where the oracle has %.9g: do not "
+                           "train on it; anneal selftest looks at every kernel",
+                           M, K, K, N, (double)device[i], i / N, i % N, (double)ref[i]);
     snprintf(out->sentence, sizeof out->sentence, "[%d,%d]x[%d,%d] %s equals ref to the bit", M, K, K, N,
              an_dtype_text(c->dtype));
     return AN_OK;

@@ -1,4 +1,4 @@
-/* provenance.h: what the logbook says to prove a run: that the device computes right. */
+/* provenance.h: evidence for the logbook that the device of a run computes correctly. */
 #ifndef AN_REPORT_PROVENANCE_H
 #define AN_REPORT_PROVENANCE_H
 
@@ -9,8 +9,8 @@ typedef struct an_device_proof {
     char sentence[128]; /* "[48,64]x[64,32] equals ref" */
 } an_device_proof;
 
-/* One product on the run's device, in the run's dtype, against the oracle's. The factors are small multiples of 1/8, so
- * that every sum is exact in float32 and the two must be equal to the last bit. AN_E_DEVICE: they are not. */
+/* One matmul on the run's device, in the run's dtype, compared with the oracle's. The elements are small multiples of
+ * 1/8, so that every sum is exact in float32 and the two must be equal to the last bit. AN_E_DEVICE: they are not. */
 an_status an_prove_device(an_err *err, const an_session *r, an_device_proof *out);
 
 #endif

@@ -120,7 +120,7 @@ static bool is_checkpoint(const char *name)
 }
 
 /* Whether a run that begins, or that is taken up at update `after`, will write the file `name` anew. In a folder that
- * no run was in (`foreign`) that is also config.yaml and its like: somebody's own, under the names that a run uses. */
+ * no run was in (`foreign`) those are also config.yaml and the like: a user's own files under names that a run uses. */
 static bool goes(const char *name, int64_t after, bool foreign)
 {
     if (after < 0) return is_ours(name);

@@ -1,3 +1,5 @@
+/* config.c: one setting as text to its field, with range and choices checked; and a struct of settings as JSON or
+ * YAML. */
 #include "io/config/config.h"
 #include "io/formats/json.h"
 #include <errno.h>

@@ -3,8 +3,8 @@
  * Owns:      parsing, ranges, and sentences that name the key, its origin and what is allowed.
  * Does not:  know any key: the table and the struct are the caller's.
  *
- * A value is text until its field is known; every origin goes through the same parser. Invariant: a setting that is
- * refused changes nothing. A later setting wins over an earlier one. */
+ * A value is text until its field is known; every origin goes through the same parser.
+ * Invariant: a setting that is refused changes nothing. A later setting replaces an earlier one. */
 #ifndef AN_IO_CONFIG_CONFIG_H
 #define AN_IO_CONFIG_CONFIG_H
 
@@ -15,7 +15,7 @@ enum { AN_CONFIG_TEXT_BYTES = 512 };
 
 typedef enum an_config_type {
     AN_CONFIG_INT,   /* int64_t */
-    AN_CONFIG_FLOAT, /* double; whole numbers are fine */
+    AN_CONFIG_FLOAT, /* double; an integer is accepted */
     AN_CONFIG_BOOL,  /* bool: true false yes no on off 1 0 */
     AN_CONFIG_TEXT,  /* char[AN_CONFIG_TEXT_BYTES] */
     AN_CONFIG_DTYPE  /* an_dtype: f32 bf16 f16 f64, or float32 bfloat16 float16 float64 */

@@ -1,4 +1,6 @@
-/* Rule: a line is blank, a comment, `import time`, or NAME = EXPRESSION; it is read by recursive descent, one function
+/* config_py.c: see config_py.h.
+ *
+ * Rule: a line is blank, a comment, `import time`, or NAME = EXPRESSION; it is read by recursive descent, one function
  * a level of Python's precedence. Numbers behave as Python's: int / int is a float, // and % round toward minus
  * infinity, and an int that leaves 64 bits is refused, because here it could only be a mistake. */
 #include "io/config/config_py.h"

@@ -1,9 +1,9 @@
-/* config_py.h: nanoGPT's configuration files, which are Python programs there and data here.
+/* config_py.h: nanoGPT's configuration files: Python programs that it executes, and that are read as data here.
  *
  * Owns:      a reader of `name = expression` lines, where an expression is made of numbers, strings, True, False, names
- *            of settings, + - * / // % ** and parentheses. nanoGPT's own files need one thing more and get exactly
- * that: `import time` and `str(time.time())`. Does not:  execute. Every other statement is refused with its line and
- * the reason. */
+ *            of settings, + - * / // % ** and parentheses, and, because nanoGPT's own files have them, `import time`
+ *            and `str(time.time())`.
+ * Does not:  execute anything. Every other statement is refused with its line and the reason. */
 #ifndef AN_IO_CONFIG_CONFIG_PY_H
 #define AN_IO_CONFIG_CONFIG_PY_H
 

@@ -1,5 +1,5 @@
-/* YAML files of settings: one mapping of keys to scalars, read event by event with libyaml, so that every sentence has
- * its line. */
+/* config_yaml.c: YAML files of settings: one mapping of keys to scalars, read event by event with libyaml, so that
+ * every sentence has its line. */
 #include "platform/platform.h"
 #include "io/config/config.h"
 #include "io/formats/json.h"
@@ -136,8 +136,8 @@ static an_status read_all(an_err *err, reader *r, const an_config *c, void *valu
     return status;
 }
 
-/* The number of the first line that is a directive (%TAG, %YAML), 0: none. Settings need none, and libyaml compares each
- * %TAG with all before it. */
+/* The number of the first line that is a directive (%TAG, %YAML), 0: none. Settings need none, and libyaml compares
+ * each %TAG with all before it. */
 static size_t directive_line(const char *text, size_t n)
 {
     size_t line = 1;

@@ -1,3 +1,4 @@
+/* arrays.c: see arrays.h. */
 #include "io/data/arrays.h"
 #include <stdlib.h>
 #include <string.h>

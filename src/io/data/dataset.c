@@ -1,3 +1,6 @@
+/* dataset.c: see dataset.h. A batch is computed, not drawn from a stream: sample s of a step is a function of the seed,
+ * the step and s alone, so threads and resumed runs agree. Epochs are a keyed permutation of the windows (a Feistel
+ * network), which needs no memory. */
 #include "io/data/dataset.h"
 #include "base/map.h"
 #include "platform/platform.h"
@@ -104,7 +107,7 @@ static an_status open_bin(an_err *err, const an_data_options *o, bool folder, an
     return AN_OK;
 }
 
-/* Byte of the character where validation starts. Not UTF-8 is found later, by the tokenizer. */
+/* The byte at which validation starts. Bytes that are not UTF-8 are reported later, by the tokenizer. */
 static size_t cut_text(const char *text, size_t n)
 {
     int64_t characters = 0;
@@ -222,8 +225,8 @@ static uint64_t multiply_high(uint64_t a, uint64_t b)
     return a1 * b1 + (middle >> 32) + (low >> 32);
 }
 
-/* Copies T tokens and the T one later. The largest id is found in the same loop, where it costs nothing; which one it
- * was is looked for only when it is wrong. */
+/* Copies T tokens and the T one later. The largest id is found in the same loop at no cost; its position is
+ * searched only when it is out of range. */
 static an_status gather(an_err *err, const an_data *d, const part *p, int64_t at, int64_t T, int32_t *x, int32_t *y)
 {
     const uint16_t *t = p->tokens + at;

@@ -23,7 +23,7 @@ typedef struct an_data_options {
                                     * prepare) or meta.pkl (nanoGPT) in their folder; one that is there must agree
                                     * with this one. Must outlive the data */
     int64_t vocab_size;            /* for .bin; 0: the tokenizer's */
-    bool whole;                    /* a file is not split: all of it is the validation split (evaluation) */
+    bool whole;                    /* do not split a file: all of it is the validation split (for evaluation) */
 } an_data_options;
 
 an_status an_data_open(an_err *err, const an_data_options *o, an_data **out);

@@ -1,3 +1,5 @@
+/* download.c: see download.h. A transfer appends to PATH.part; the part gets its name after its SHA-256 was
+ * compared. */
 #define _DEFAULT_SOURCE
 #include "io/data/download.h"
 #include "platform/platform.h"
@@ -10,7 +12,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Of libcurl's interface, which has been stable since 2006 (soname 4), what is used here, under curl.h's names;
+/* The part of libcurl's interface (stable since 2006, soname 4) that is used here, under curl.h's names;
  * tests/unit/test_download.c compares the numbers with curl.h where there is one. */
 enum {
     CURLOPT_WRITEDATA = 10001,
@@ -153,7 +155,7 @@ static an_status fetch(an_err *err, transfer *t)
     long code;
     if (t->have == t->d->bytes) return AN_OK; /* only the name was missing */
     int result = perform(t, why, &code);
-    /* libcurl calls a 416 a success: there is nothing after what is here. There is, or it is another file. */
+    /* libcurl reports 416 (range not satisfiable) as a success. Bytes are missing, so the file there is another one. */
     if (t->have > 0 && !t->write_error && (result == CURLE_RANGE_ERROR || code == HTTP_RANGE_ERROR)) {
         if (!start_over(t)) return an_fail(err, AN_E_IO, "%s: %s", t->part, strerror(errno));
         result = perform(t, why, &code);
@@ -190,7 +192,7 @@ static an_status open_part(an_err *err, transfer *t)
     return AN_OK;
 }
 
-/* Compares, then gives the part its name. A wrong one is removed: going on from it would never help. */
+/* Compares the hash, then renames the part. A wrong part is removed: continuing it could not make it right. */
 static an_status accept(an_err *err, const transfer *t)
 {
     char sha256[AN_SHA256_TEXT_BYTES];
@@ -237,5 +239,5 @@ an_status an_download_file(an_err *err, const an_download *d)
     an_status status = download(err, &t);
     if (t.handle) api.easy_cleanup(t.handle);
     if (t.fd >= 0) close(t.fd);
-    return status; /* the library stays: TLS libraries under it do not survive being unloaded */
+    return status; /* libcurl stays loaded: TLS libraries under it crash when they are unloaded */
 }

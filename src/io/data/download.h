@@ -1,9 +1,11 @@
-/* download.h: a file from the network, whole and the right one, or a sentence.
+/* download.h: downloads a file, complete and with the expected SHA-256, or fails with a sentence.
  *
- * Owns:      PATH.part, which a broken download leaves and the next one continues; checking the SHA-256 before the file
- * gets its name. Does not:  know any address. libcurl is loaded when a download is asked for (platform/platform.h), so that no
- * program needs it; without it the sentence says how to do without.
- */
+ * Owns:      PATH.part, which an interrupted download leaves and the next one continues; checking the SHA-256 before
+ *            the file gets its name.
+ * Does not:  know any address.
+ *
+ * libcurl is loaded at the first download (an_dl_open), so that the program runs without it; where it is missing, the
+ * sentence says how to provide the file by hand. */
 #ifndef AN_IO_DATA_DOWNLOAD_H
 #define AN_IO_DATA_DOWNLOAD_H
 

@@ -1,3 +1,5 @@
+/* prepare.c: see prepare.h. Two passes over the files: the first checks and counts characters, the second encodes
+ * pieces of 4 MiB and writes ids. All files are saved together: none has its name before all are written. */
 #define _DEFAULT_SOURCE
 #include "io/data/prepare.h"
 #include "base/arena.h"
@@ -47,7 +49,7 @@ static an_status add_file(worker *w, const char *path)
     return AN_OK;
 }
 
-/* Hidden files and what is neither file nor folder are no texts. */
+/* Hidden files, and what is neither a file nor a folder, are skipped. */
 static an_status add_path(worker *w, const char *path, int depth)
 {
     struct stat info;
@@ -177,8 +179,8 @@ static bool is_plain(char c)
     return c > 32 && c < 127;
 }
 
-/* A piece that encodes to the same ids apart from what follows it: it ends after a line end between two characters that
- * are no white space. GPT-2's pattern never joins such a line end with anything. */
+/* The length of a piece that can be encoded apart from the text behind it, to the same ids: it ends after a newline
+ * between two characters that are not white space. GPT-2's pattern never joins such a line end with anything. */
 static size_t piece_of(const char *text, size_t n)
 {
     for (size_t at = PIECE_BYTES; at + 1 < n; at++)

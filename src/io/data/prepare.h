@@ -1,12 +1,13 @@
-/* prepare.h: from texts to the token files that training reads: nanoGPT's train.bin and val.bin, and meta.json.
+/* prepare.h: makes the token files that training reads (nanoGPT's train.bin and val.bin, and meta.json) from texts.
  *
- * Owns:      the list of files, the split, the three files of the folder. Does not:  download, print or train.
+ * Owns:      the list of files, the split, the three files of the folder.
+ * Does not:  download, print or train.
  *
  * The split is nanoGPT's: the first int(0.9 n) of the n characters of all files one after another, and the rest; each
  * part of a text is encoded by itself. With BPE, <|endoftext|> follows each of several files. Files are 16-bit
- * little-endian ids without a header. meta.json has the tokenizer in it: the folder needs no other file. Memory is that
- * of one piece of text (4 MiB, or as long as a file's longest stretch without a line end), not that of the texts. The
- * files get their names when all of them are written. */
+ * little-endian ids without a header. meta.json has the tokenizer in it: the folder needs no other file. Memory
+ * holds one piece of text (4 MiB, or a file's longest stretch without a line end), not all texts. The files get their
+ * names when all of them are written. */
 #ifndef AN_IO_DATA_PREPARE_H
 #define AN_IO_DATA_PREPARE_H
 

@@ -1,3 +1,4 @@
+/* storage.c: see storage.h. Reads past the page cache, because what is cached says nothing about the disk. */
 #define _GNU_SOURCE /* posix_fadvise */
 #include "io/data/storage.h"
 #include "platform/platform.h"
@@ -34,7 +35,7 @@ static bool find_file(const char *path, char out[PATH_BYTES])
     return most >= 0;
 }
 
-/* What is in the page cache says nothing about the disk. A hint: without it the figure is too good, never too bad. */
+/* Drops the file from the page cache. Where the system ignores this, the measured speed is too high, never too low. */
 static void forget_cache(int fd)
 {
 #ifdef F_NOCACHE
@@ -59,7 +60,7 @@ static void measure(int fd, off_t size, an_storage *out)
         out->seconds = an_seconds() - start;
     }
     free(block);
-    /* Of a small file that is read at once only the delay is measured: nobody waits for it. */
+    /* A small file is read at once: a run will not wait for it, and only the delay is measured. */
     if (out->seconds > 0 && (bytes >= FAST_ENOUGH_BYTES || out->seconds >= most_seconds / 2))
         out->mb_s = bytes / 1e6 / out->seconds;
 }

@@ -1,6 +1,7 @@
-/* storage.h: how fast a file can be read where it lies, for a warning before a run waits for its data.
+/* storage.h: how fast a file can be read from its disk, for a warning before a run waits for its data.
  *
- * Owns:      a short measurement and the sentence. Does not:  print it, or know mounts (platform/system_info.h).
+ * Owns:      a short measurement and the sentence.
+ * Does not:  print it, or know mounts (platform/system_info.h).
  */
 #ifndef AN_IO_DATA_STORAGE_H
 #define AN_IO_DATA_STORAGE_H

@@ -1,3 +1,4 @@
+/* json.c: jansson with the settings and sentences of json.h. */
 #include "io/formats/json.h"
 #include "platform/platform.h"
 #include "io/text/utf8.h"

@@ -1,7 +1,8 @@
 /* json.h: strict JSON for files that others wrote: where a text is wrong, and names that are safe to print.
  *
  * Owns:      the parser's settings (duplicate keys are refused, nesting is limited, text must be UTF-8) and its
- * sentences; files of JSON. Does not:  know what a file means. */
+ *            sentences; files of JSON.
+ * Does not:  know what a file means. */
 #ifndef AN_IO_FORMATS_JSON_H
 #define AN_IO_FORMATS_JSON_H
 
@@ -9,13 +10,13 @@
 #include "base/text.h"
 #include <jansson.h>
 
-/* Parses the `n` bytes at `text`, an object or an array, which stand at byte `at` of `where` (a path, for the
+/* Parses the `n` bytes at `text`, an object or an array, which begin at byte `at` of `where` (a path, for the
  * sentence). The caller releases *out with json_decref. */
 an_status an_json_parse(an_err *err, const char *where, uint64_t at, const char *text, size_t n, json_t **out);
 
 /* The same of a whole file of at most `max_bytes`. */
 an_status an_json_read(an_err *err, const char *path, size_t max_bytes, json_t **out);
-/* Writes a text as a file that is whole at every moment (platform/platform.h). */
+/* Replaces a file crash-safely (an_file_write in platform/platform.h). */
 an_status an_json_save(an_err *err, const char *path, const an_text *text);
 
 /* The members of an object, with a sentence when one is missing or of another type. `what` names the object. */

@@ -1,3 +1,4 @@
+/* jsonl.c: see jsonl.h. Lines are read through a buffer of one line's bound, so memory does not depend on the file. */
 #define _DEFAULT_SOURCE
 #include "io/formats/jsonl.h"
 #include "platform/platform.h"
@@ -16,7 +17,7 @@ static an_status fail(an_err *err, const char *path, const char *what)
     return an_fail(err, AN_E_IO, "%s: cannot %s: %s", path, what, strerror(errno));
 }
 
-/* Where the last whole line ends: 0 when there is none. */
+/* Where the last complete line ends: 0 when there is none. */
 static bool end_of_lines(int fd, off_t size, off_t *out)
 {
     char block[4096];
@@ -101,7 +102,7 @@ typedef struct lines {
     FILE *file;
     char *text; /* [AN_JSONL_LINE_BYTES] */
     size_t n;   /* bytes of the line, newline included */
-    bool whole; /* ends with a newline and is not too long; of a longer one `text` has a part */
+    bool whole; /* a complete line; false: `text` is a part of one that is too long, or unfinished */
 } lines;
 
 /* Takes `fd`. */
@@ -121,7 +122,7 @@ static void end_lines(lines *l)
     free(l->text);
 }
 
-/* A line longer than the buffer comes in parts, none of them whole; false at the end of the file. */
+/* A line longer than the buffer comes in parts, none of them marked whole. False at the end of the file. */
 static bool next_line(lines *l)
 {
     const bool inside = l->n > 0 && l->text[l->n - 1] != '\n'; /* the last part did not end its line */

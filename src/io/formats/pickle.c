@@ -1,3 +1,11 @@
+/* pickle.c: a pickle is a program for a stack machine; this one has the opcodes that build numbers, texts and
+ * containers.
+ *
+ *     }            push an empty dict            stack: {}
+ *     X "a" K 1    push the key and the value    stack: {} "a" 1
+ *     s            set the item                  stack: {"a": 1}
+ *     .            the end: the one value left is the result
+ */
 #include "io/formats/pickle.h"
 #include "io/formats/json.h"
 #include <stdio.h>

@@ -40,7 +40,7 @@ struct an_pickle_value {
     size_t n, cap;
 };
 
-/* The value of the pickle of `n` bytes at `data`, which stands at byte `at` of `where`. `globals` are the names that
+/* The value of the pickle of `n` bytes at `data`, which begins at byte `at` of `where`. `globals` are the names that
  * may be in it. */
 an_status an_pickle_read(an_err *err, const char *where, uint64_t at, const void *data, size_t n,
                          const char *const *globals, size_t n_globals, an_arena *a, const an_pickle_value **out);

@@ -1,16 +1,19 @@
-/* safetensors.h: reading and writing safetensors files (the format: 8 bytes little-endian header length, a JSON header,
- * the data; https://github.com/huggingface/safetensors, "Format").
+/* safetensors.h: reading and writing safetensors files (https://github.com/huggingface/safetensors, "Format"):
+ *
+ *     | header length: 8 bytes, little-endian | header: JSON | data of all tensors, one after the other |
  *
  * Owns:      the bytes of the file: everything a header says is checked before a tensor is handed out.
  * Does not:  copy or convert data, know models, or decide what is saved.
  *
  * Reader invariants: an open file has unique names, only dtypes of an_dtype, byte ranges that lie in the file, agree
  * with dtype x shape, and follow one another without holes or overlap (so no bytes hide in it). Data is a read-only
- * view of the map. Writer invariants: the file under its name is always whole, the old one or the new one (platform/platform.h);
- * equal input gives equal bytes. The format allows no holes, so that data is aligned by order: the data starts at a
- * multiple of 256; tensors whose size is a multiple of 256 come first, in the order added; the others follow, large
- * elements before small ones. Every tensor is so aligned to its element at least, in the files of this writer; another
- * writer's file may not be. */
+ * view of the mapped file.
+ *
+ * Writer invariants: the file under its name is always complete, the old one or the new one (an_save in
+ * platform/platform.h); equal input gives equal bytes. The format allows no padding between tensors, so alignment comes
+ * from their order: the data starts at a multiple of 256; tensors whose size is a multiple of 256 come first, in the
+ * order added; the others follow, large elements before small ones. Every tensor of a file from this writer is thus
+ * aligned to its element size; one of another writer may not be. */
 #ifndef AN_IO_FORMATS_SAFETENSORS_H
 #define AN_IO_FORMATS_SAFETENSORS_H
 
@@ -31,7 +34,7 @@ typedef struct an_st_tensor {
 typedef struct an_st an_st;
 
 an_status an_st_open(an_err *err, const char *path, an_st **out);
-/* The same over `bytes` bytes of memory that outlives the reader; `name` stands in for the path in sentences. */
+/* The same over `bytes` bytes of memory that outlives the reader; `name` is used for the path in sentences. */
 an_status an_st_open_memory(an_err *err, const char *name, const void *data, size_t bytes, an_st **out);
 /* A reader of tensors that are in memory already, whatever file they came from: `at` is their place in it. Names and
  * metadata (UTF-8) are copied; the invariants above on ranges are the caller's. `release(owner)` is called when the

@@ -1,3 +1,4 @@
+/* sha256.c: see sha256.h. */
 #include "io/formats/sha256.h"
 #include "platform/platform.h"
 #include <nettle/sha2.h>

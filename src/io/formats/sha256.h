@@ -1,4 +1,5 @@
-/* sha256.h: SHA-256, by nettle, as the 64 digits that download pages print: whether a download is the file it should be. */
+/* sha256.h: SHA-256, by nettle, as the 64 digits that download pages print: whether a download is the file it should
+ * be. */
 #ifndef AN_IO_FORMATS_SHA256_H
 #define AN_IO_FORMATS_SHA256_H
 

@@ -107,7 +107,7 @@ static an_status check_sizes(const reader *r, const an_pickle_value *call, const
     return AN_OK;
 }
 
-/* The shape of a row-major tensor; *count its elements. Strides of axes of size 1, and of empty tensors, say nothing.
+/* The shape of a row-major tensor; *count its elements. Strides of axes of size 1, and of empty tensors, mean nothing.
  */
 static an_status read_shape(const reader *r, const an_pickle_value *call, const an_pickle_value *sizes,
                             const an_pickle_value *strides, an_st_tensor *t, uint64_t *count)
@@ -169,7 +169,7 @@ static an_status read_tensor(reader *r, const an_pickle_value *call)
 
 static an_status walk(reader *r, const an_pickle_value *v, int depth, an_text *json);
 
-/* 17 digits of a whole number have no point: what was a float stays one. */
+/* %.17g prints an integral value without a point: with one, it is read as a float again. */
 static void put_float(an_text *out, double f)
 {
     if (!isfinite(f))

@@ -1,3 +1,9 @@
+/* zip.c: see zip.h. An archive is read from its end: the end record names the directory, an entry of the directory
+ * names its member, and the member's data follows a local header that repeats the name.
+ *
+ *     | local header, data | local header, data | ... | directory: entry, entry, ... | end record |
+ *           ^------------------------------------------------'          ^-----------------'
+ */
 #include "io/formats/zip.h"
 #include "io/formats/json.h"
 #include <stdlib.h>
@@ -87,7 +93,7 @@ typedef struct entry {
     uint32_t name_bytes, crc;
 } entry;
 
-/* Fields that are all ones stand in the ZIP64 extra field, in this order. */
+/* A field that is all ones has its value in the ZIP64 extra field, in this order. */
 static bool read_extra(const unsigned char *p, size_t n, entry *e)
 {
     uint64_t *fields[] = {&e->bytes, &e->packed, &e->local};

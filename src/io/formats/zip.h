@@ -4,8 +4,10 @@
  * Owns:      the directory of the archive: every range it says is checked before a member is handed out.
  * Does not:  unpack compressed members, join archives of several disks, or write.
  *
- * A library (libzip) would copy every member and does not tell where it lies; here weights of gigabytes are used in
- * the map of the file, and a sentence can name the byte. Invariants: members lie inside of the archive, before its
+ * Why not a library: libzip and libarchive copy every member out and do not tell at which byte it begins. Here weights
+ * of gigabytes are used in the mapped file without a copy, and a sentence can name the byte.
+ *
+ * Invariants: members lie inside of the archive, before its
  * directory, do not overlap, and have unique names. */
 #ifndef AN_IO_FORMATS_ZIP_H
 #define AN_IO_FORMATS_ZIP_H

@@ -3,7 +3,7 @@
  * Owns:      vocabularies and both directions. Does not: read corpora, know models or datasets.
  *
  * Character tokenizer: the sorted code points of a text; id = place in that order (nanoGPT's rule). Text outside of the
- * vocabulary is an error that names the character and where it stands.
+ * vocabulary is an error that names the character and its position.
  * BPE (Sennrich, Haddow, Birch, ACL 2016, on bytes as in GPT-2, Radford et al. 2019): any UTF-8 text can be encoded,
  * and decode(encode(text)) == text. Encoding a word of n bytes takes O(n log n). Both are stored as JSON (in a
  * checkpoint's metadata), so that a checkpoint needs no other file to be sampled from. A tokenizer is immutable once

@@ -1,4 +1,4 @@
-/* GPT-2's byte-level BPE.
+/* tokenizer_bpe.c: GPT-2's byte-level BPE.
  *
  * A text is split into words by GPT-2's pattern; a word's bytes are merged, best rank first, leftmost first among
  * equals. The reference merges every occurrence of the best pair before it looks again; both orders give the same
@@ -28,7 +28,8 @@ enum { MAX_VOCAB = 1 << 20, MAX_PIECES_BYTES = 64 << 20 };
 static const char split_pattern[] = "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WHITE "\\p{L}\\p{N}]+"
                                     "|[" WHITE "]+(?![^" WHITE "])|[" WHITE "]+";
 
-/* The byte alphabet: bytes that print stand for themselves (as code points), the other 68 for U+0100 on, in order. */
+/* The byte alphabet, in which vocabularies are written: a printable byte is its own code point, the other 68 bytes are
+ * U+0100 and the code points after it, in order. */
 static bool stands_for_itself(uint32_t c)
 {
     return (c >= 33 && c <= 126) || (c >= 161 && c <= 172) || (c >= 174 && c <= 255);
@@ -152,7 +153,7 @@ static an_status compile_pattern(an_err *err, an_bpe *b)
         return an_fail(err, AN_E_ENV,
                        "pcre2 does not take GPT-2's pattern (code %d at %zu): is it built without Unicode?", code, at);
     (void)pcre2_jit_compile(b->pattern,
-                            PCRE2_JIT_COMPLETE); /* where it cannot, matching is interpreted: slower, equal */
+                            PCRE2_JIT_COMPLETE); /* without a JIT, matching is interpreted: slower, same matches */
     return AN_OK;
 }
 

@@ -1,7 +1,8 @@
+/* utf8.c: replacing bytes that are not UTF-8 by U+FFFD. See utf8.h. */
 #include "io/text/utf8.h"
 
-/* Bytes of the longest start of a character at s, at least 1: what one U+FFFD stands for (the Unicode Standard 15.0,
- * section 3.9, "U+FFFD Substitution of Maximal Subparts"), as in Python's errors="replace". */
+/* Bytes of the longest start of a character at s, at least 1: the bytes that one U+FFFD replaces (the Unicode Standard
+ * 15.0, section 3.9, "U+FFFD Substitution of Maximal Subparts"), as in Python's errors="replace". */
 static size_t broken_bytes(const unsigned char *s, size_t n)
 {
     if (s[0] < 0xC2 || s[0] > 0xF4 || n < 2) return 1;
