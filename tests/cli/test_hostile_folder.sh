@@ -86,12 +86,19 @@ hostile 2 "$first" "head -c 100000 /dev/urandom >c; rm $first; mv c $first"
 hostile 2 "$first" ": >c; rm $first; mv c $first"
 hostile 2 "$first" "printf '\\377\\377\\377\\377\\377\\377\\377\\177{}' >c; rm $first; mv c $first"
 hostile 2 "number of updates" "$(change 'step\\":12,' 'step\\":-1,')"
+hostile 2 "no run has more than" "$(change 'step\\":12,\\"best_val\\":\([0-9]\)\.[0-9]\{11\}' 'step\\":12123456789012,\\"best_val\\":\1')"
 hostile 2 "$first" "$(change 'anneal.state' 'anneal.stat_')"
 hostile 2 "$first" "$(change 'data_offsets' 'data_offsetz')"
 hostile 0 "" "touch step_99999999999999999999.safetensors step_-1.safetensors step_007.safetensors 'step_5.safetensors '"
 hostile 0 "" "head -c 1000000 /dev/urandom >config.yaml; head -c 1000000 /dev/urandom >loss.svg"
 hostile 0 "" "for i in 1 2 3 4 5 6 7 8 9; do mkfifo previous-\$i; done; mkfifo previous; echo '\$(touch planted)' >.lock"
 hostile 2 "no checkpoint after" "ln $first step_2000000000000.safetensors; chmod 000 step_2000000000000.safetensors; rm $first" resume "$dir/r" step=2000000000001
+# shellcheck disable=SC2086
+run train macbook out="$dir/half" $settings dtype=float16 max_iters=4 --quiet
+code_is 0
+for scale in '\x80\xbf' '\x80\x7f' '\xc0\x7f'; do # -1, inf, NaN in the place of 65536
+    hostile 2 "the loss scale is" "cp $dir/half/last.safetensors c; LC_ALL=C sed 's/\x00\x00\x80\x47/\x00\x00$scale/' c >d; rm $first; mv d $first"
+done
 ok "checkpoints that are cut, random or changed, and names that mean to mislead"
 
 # ---- one damaged line loses nothing
