@@ -1,5 +1,6 @@
 /* args.c: from argv to words, flags and checked settings. */
 #include "cli/cli.h"
+#include "cli/plan.h"
 #include <string.h>
 
 /* The key of a command, of its own table or, before it is known which model a run is of, of any model. */
@@ -21,6 +22,27 @@ static void add_names(void *arg, const char *owner, const an_config *keys)
     for (size_t i = 0; i < keys->n && l->n < AN_COUNT(l->name); i++) l->name[l->n++] = keys->fields[i].name;
 }
 
+/* What other programs call a setting. No spelling is near enough to find these. */
+static const char *other_name(const an_command *c, const char *key)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } names[] = {
+        {"lr", "learning_rate"},          {"batch", "batch_size"},        {"bs", "batch_size"},
+        {"num_workers", "workers"},       {"fp16", "dtype=float16"},      {"bf16", "dtype=bfloat16"},
+        {"amp", "dtype=bfloat16"},        {"wd", "weight_decay"},         {"steps", "max_iters"},
+        {"max_steps", "max_iters"},       {"max_grad_norm", "grad_clip"}, {"seq_len", "block_size"},
+        {"context_length", "block_size"}, {"hidden_size", "n_embd"},      {"num_layers", "n_layer"},
+        {"num_heads", "n_head"},          {"output_dir", "out"},          {"gradient_checkpointing", "recompute"}};
+    for (size_t i = 0; i < AN_COUNT(names); i++) {
+        char ours[64];
+        if (strcmp(key, names[i].theirs) != 0) continue;
+        snprintf(ours, sizeof ours, "%.*s", (int)strcspn(names[i].ours, "="), names[i].ours);
+        return find_key(c, ours) ? names[i].ours : NULL;
+    }
+    return NULL;
+}
+
 static an_status unknown_key(an_err *err, const an_command *c, const char *key)
 {
     name_list l = {.n = 0};
@@ -28,7 +50,8 @@ static an_status unknown_key(an_err *err, const an_command *c, const char *key)
     if (c->json) l.name[l.n++] = "json";
     if (c->keys) add_names(&l, "", c->keys);
     if (c->run_keys) an_train_each_table(add_names, &l);
-    const char *near = an_nearest(key, l.name, l.n);
+    const char *near = other_name(c, key);
+    if (!near) near = an_nearest(key, l.name, l.n);
     if (near) return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; did you mean %s?", c->name, key, near);
     return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; anneal help %s lists them", c->name, key, c->name);
 }
@@ -131,6 +154,18 @@ static an_status foreign_key(an_err *err, const an_train_config *c, const char *
                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
+/* budget=16GiB, as fit= takes it, is the setting's number of GiB; a number alone is that already. */
+static an_status budget_in_gib(an_err *err, const char *text, char number[32], const char **out)
+{
+    uint64_t bytes;
+    *out = text;
+    if (text[strspn(text, "0123456789.eE+-")] == 0) return AN_OK;
+    AN_TRY(an_bytes_parse(err, "budget", text, &bytes));
+    snprintf(number, 32, "%.9g", (double)bytes / 1073741824.0);
+    *out = number;
+    return AN_OK;
+}
+
 an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *own, void *values, an_train_config *c)
 {
     const an_config keys = an_train_keys(c);
@@ -140,7 +175,10 @@ an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *o
         const an_setting *s = &args->settings[i];
         if (own && an_config_find(own, s->key)) continue;
         if (!an_config_find(&keys, s->key)) return foreign_key(err, c, s->key);
-        AN_TRY(an_config_set(err, &keys, c, "", s->key, s->value));
+        char number[32];
+        const char *value = s->value;
+        if (strcmp(s->key, "budget") == 0) AN_TRY(budget_in_gib(err, s->value, number, &value));
+        AN_TRY(an_config_set(err, &keys, c, "", s->key, value));
     }
     return AN_OK;
 }

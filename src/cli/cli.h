@@ -62,6 +62,9 @@ void an_completions(const char *format, an_text *out);
 
 int an_exit_code(an_status status);
 
+/* How this program was called, for commands that are shown to be typed: a path where it was called by one. */
+extern const char *an_program;
+
 /* Lines of text; on a terminal those of more than 79 columns are folded between words, further ones indented to the
  * second column of a table. */
 void an_print_folded(FILE *f, const char *text);

@@ -86,11 +86,20 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
     an_text_printf(out, "%.2f GB/s", r->gbytes);
 }
 
+/* Of several devices one that is not here is said and left out. */
+static an_status go_on_without(an_err *err, const char *device, an_status status)
+{
+    if (status != AN_E_ENV && status != AN_E_DEVICE) return status;
+    an_say("note    device=%.32s is left out: %s", device, err->text);
+    an_err_clear(err);
+    return AN_OK;
+}
+
 static an_status bench_operation(an_err *err, const an_args *args, int which, const bench_values *v, an_train_config *c)
 {
     char device[MOST_DEVICES][AN_CONFIG_TEXT_BYTES];
     double first_ms = 0;
-    int n;
+    int n, first = 0;
     an_text out = {0};
     const an_bench_op op = {.kind = operations[which].kind,
                             .dtype = operations[which].kind == AN_BENCH_COPY ? AN_F32 : c->dtype,
@@ -101,12 +110,15 @@ static an_status bench_operation(an_err *err, const an_args *args, int which, co
         an_bench_op_result r;
         memcpy(c->device, device[i], sizeof c->device);
         status = an_bench_run_op(err, c, &op, &r);
-        if (status != AN_OK) break;
-        if (i == 0) first_ms = r.ms;
+        const bool ran = status == AN_OK;
+        if (n > 1) status = go_on_without(err, device[i], status);
+        if (!ran) continue;
+        if (first_ms == 0) first_ms = r.ms, first = i;
         print_operation(&out, which, &op, c, &r, first_ms / r.ms, args->json);
-        if (i > 0 && !args->json)
-            an_text_printf(&out, "\n%-10s is %.2f times as fast as %s", device[i], first_ms / r.ms, device[0]);
+        if (i > first && !args->json)
+            an_text_printf(&out, "\n%-10s is %.2f times as fast as %s", device[i], first_ms / r.ms, device[first]);
     }
+    if (status == AN_OK && !out.len) status = an_fail(err, AN_E_ENV, "bench: none of these devices is here");
     if (status == AN_OK && args->json) an_text_puts(&out, "]");
     if (status == AN_OK) return an_print_line(err, &out);
     an_text_free(&out);
@@ -216,7 +228,9 @@ static an_status bench_steps(an_err *err, const an_args *args, const bench_value
     for (int i = 0; i < n && status == AN_OK; i++) {
         memcpy(c->device, device[i], sizeof c->device);
         status = bench_device(err, args, c, *v, &first_ms, &out);
+        if (n > 1) status = go_on_without(err, device[i], status);
     }
+    if (status == AN_OK && !out.len) status = an_fail(err, AN_E_ENV, "bench: none of these devices is here");
     if (status == AN_OK) return an_print_line(err, &out);
     an_text_free(&out);
     return status;

@@ -2,7 +2,9 @@
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "models/model.h"
+#include "platform/platform.h"
 #include <signal.h>
+#include <string.h>
 
 typedef struct export_values {
     bool best;
@@ -19,6 +21,16 @@ static const an_config_field fields[] = {
 };
 const an_config an_export_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
+/* The folder that the file goes to, with those above it, where it is not there. */
+static an_status make_folder_of(an_err *err, const char *path)
+{
+    char folder[AN_CONFIG_TEXT_BYTES];
+    const char *slash = strrchr(path, '/');
+    if (!slash || slash == path) return AN_OK;
+    snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
+    return an_make_dirs(err, folder, 0777);
+}
+
 an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
@@ -31,7 +43,9 @@ an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
     AN_TRY(an_model_open_weights(err, path, &model, &st));
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error with a sentence, not the end */
-    an_status status = an_model_export(err, st, model, v.layout, v.out);
+    an_status status = make_folder_of(err, v.out);
+    if (status == AN_OK) status = an_model_export(err, st, model, v.layout, v.out);
+    if (status == AN_OK && !args->quiet) an_say("wrote   %s", v.out);
     an_st_close(st);
     return status;
 }

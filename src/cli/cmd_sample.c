@@ -10,8 +10,8 @@ typedef struct sample_values {
     double temperature, top_p;
     bool best;
     const char *start; /* the argument itself: it may be longer than a setting's text */
-    char prompt[AN_CONFIG_TEXT_BYTES], device[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES],
-        stop[AN_CONFIG_TEXT_BYTES];
+    char out_dir[AN_CONFIG_TEXT_BYTES], init_from[AN_CONFIG_TEXT_BYTES], prompt[AN_CONFIG_TEXT_BYTES],
+        device[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES], stop[AN_CONFIG_TEXT_BYTES];
 } sample_values;
 
 #define AT(name) offsetof(sample_values, name)
@@ -33,6 +33,9 @@ static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, AT(step), "-1", -1, 9e15, NULL, "of a run: the checkpoint after so many updates"},
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
     {"threads", AN_CONFIG_INT, AT(threads), "0", 0, 4096, NULL, "CPU threads; 0: every core"},
+    {"out_dir", AN_CONFIG_TEXT, AT(out_dir), "", 0, 0, NULL, "nanoGPT's way to name the run: sample --out_dir=RUN"},
+    {"init_from", AN_CONFIG_TEXT, AT(init_from), "resume", 0, 0, NULL,
+     "resume: the run of out_dir; or weights, as sample FILE has them"},
     {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "", 0, 0, NULL,
      "for a checkpoint without one: a folder with GPT-2's encoder.json and vocab.bpe"},
 };
@@ -233,17 +236,31 @@ static const char *take_prompt(an_args *args)
     return prompt;
 }
 
+/* The run or file: the argument; or as nanoGPT's users type it, out_dir with init_from=resume, or weights in init_from. */
+static an_status source_of(an_err *err, const an_args *args, const sample_values *v, const char **out)
+{
+    const bool weights = strcmp(v->init_from, "resume") != 0;
+    *out = args->n_words ? args->words[0] : weights ? v->init_from : v->out_dir;
+    if (args->n_words && (v->out_dir[0] || weights))
+        return an_fail(err, AN_E_USAGE, "sample: %.128s and %s both name what to sample from; leave one out", *out,
+                       weights ? "init_from=" : "out_dir=");
+    return **out ? AN_OK
+                 : an_fail(err, AN_E_USAGE, "sample: name a run or a file: anneal sample RUN, or --out_dir=RUN");
+}
+
 an_status an_cmd_sample(an_err *err, const an_args *given, int *exit_code)
 {
     an_args args = *given;
     sample_values v;
     an_train_config c;
     an_st *st;
+    const char *source;
     an_session *r = NULL;
     AN_TRY(an_config_defaults(err, &an_sample_keys, &v));
     v.start = take_prompt(&args);
     AN_TRY(an_args_apply(err, &args, &(an_key_set){&an_sample_keys, &v}, 1));
-    AN_TRY(an_cli_open_weights(err, args.words[0], v.best, v.step, &c, &st));
+    AN_TRY(source_of(err, &args, &v, &source));
+    AN_TRY(an_cli_open_weights(err, source, v.best, v.step, &c, &st));
     snprintf(c.device, sizeof c.device, "%s", v.device);
     const an_config keys = an_train_keys(&c);
     c.threads = v.threads;

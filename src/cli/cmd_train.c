@@ -139,6 +139,35 @@ static an_status refuse_other_shape(an_err *err, const an_args *args, const an_t
     return status;
 }
 
+static bool is_set(const an_args *args, const char *key)
+{
+    for (size_t i = 0; i < args->n_settings; i++)
+        if (strcmp(args->settings[i].key, key) == 0) return true;
+    return false;
+}
+
+/* Of a preset or file; `train --dataset=X` alone has nanoGPT's defaults, which are those of its train.py. */
+static an_status open_settings(an_err *err, const an_args *args, an_train_config *c)
+{
+    const bool data = is_set(args, "data") || is_set(args, "dataset"), weights = is_set(args, "init_from");
+    if (!args->n_words && !data)
+        return an_fail(err, AN_E_USAGE,
+                       "train: usage: anneal train PRESET|FILE; name a preset or a file of settings, or data= for "
+                       "nanoGPT's defaults; "
+                       "anneal help train lists them");
+    const char *name = args->n_words ? args->words[0] : "gpt2";
+    if (strncmp(name, "gpt2", 4) == 0 && !strchr(name, '.') && !data && !weights)
+        return an_fail(err, AN_E_USAGE,
+                       "train %s: set data= to a folder of GPT-2 tokens, as anneal prepare FILE "
+                       "tokenizer=gpt2 makes it (data=corpus is the built-in text)",
+                       name);
+    AN_TRY(an_train_config_open(err, name, c));
+    if (args->n_words) return AN_OK;
+    snprintf(c->preset, sizeof c->preset, "train.py"); /* the number of ids: the folder's; 50304 where it names none */
+    *an_train_number(c, "vocab_size") = 0;
+    return AN_OK;
+}
+
 an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
 {
     char path[AN_CKPT_PATH_BYTES];
@@ -147,7 +176,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     an_estimate price;
     outlive_readers();
     AN_TRY(refuse_jobs(err));
-    AN_TRY(an_train_config_open(err, args->words[0], &c));
+    AN_TRY(open_settings(err, args, &c));
     AN_TRY(an_args_apply_run(err, args, NULL, NULL, &c));
     AN_TRY(an_train_config_check(err, &c));
     if (strcmp(c.init_from, "resume") == 0) {

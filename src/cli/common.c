@@ -10,6 +10,8 @@
 #include <string.h>
 #include <unistd.h>
 
+const char *an_program = "anneal";
+
 int an_exit_code(an_status status)
 {
     switch (status) {

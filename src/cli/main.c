@@ -11,7 +11,7 @@
 
 /* clang-format off */
 const an_command an_commands[] = {
-    {.name = "train", .run = an_cmd_train, .min_words = 1, .max_words = 1, .json = true, .run_keys = true,
+    {.name = "train", .run = an_cmd_train, .min_words = 0, .max_words = 1, .json = true, .run_keys = true,
      .usage = "train PRESET|FILE.yaml|FILE.py [key=value ...]",
      .summary = "train a model",
      .details = RUN_DETAILS},
@@ -19,7 +19,7 @@ const an_command an_commands[] = {
      .usage = "resume RUN|FILE [key=value ...]",
      .summary = "continue a run, to the same bits as if it had never stopped",
      .details = RUN_DETAILS},
-    {.name = "sample", .run = an_cmd_sample, .min_words = 1, .max_words = 1, .json = false, .keys = &an_sample_keys,
+    {.name = "sample", .run = an_cmd_sample, .min_words = 0, .max_words = 1, .json = false, .keys = &an_sample_keys,
      .usage = "sample RUN|FILE [key=value ...]",
      .summary = "write text with a trained model",
      .details = "Text goes to stdout as it is drawn, narration to stderr.\n"},
@@ -120,6 +120,7 @@ int main(int argc, char **argv)
     an_err err = {0};
     int exit_code = AN_EXIT_OK;
     an_signals_begin();
+    if (argc > 0 && strchr(argv[0], '/')) an_program = argv[0];
     an_status status = run(&err, argc, argv, &exit_code);
     if (status == AN_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = an_fail(&err, AN_E_IO, "stdout cannot be written to");

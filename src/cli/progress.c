@@ -20,6 +20,7 @@ void an_progress_begin(an_progress *n, const an_session *r, bool quiet)
                        .nanogpt = strcmp(r->cfg.log_format, "nanogpt") == 0,
                        .shown = -1e9,
                        .peak_gflops = -1,
+                       .first_step = -1,
                        .mfu = -1};
 }
 
@@ -112,11 +113,11 @@ void an_progress_bill(const an_bill *b)
                 an_bytes_text((double)b->fallback_bytes, moved));
 }
 
-/* What a run takes beside its device's memory. */
+/* Memory that the run takes beside its device's: a row of its own, not part of the bytes moved. */
 static void narrate_beside(const an_estimate *p)
 {
     char data[16], buffers[16], program[16];
-    fprintf(stderr, "        and data %s, batches and buffers %s, the program %s\n",
+    fprintf(stderr, "beside  data %s, batches and buffers %s, the program %s\n",
             an_bytes_text((double)p->data_bytes, data),
             an_bytes_text((double)(p->worker_bytes + p->host_bytes), buffers),
             an_bytes_text((double)p->process_bytes, program));
@@ -178,6 +179,20 @@ static void put_fields(const an_progress *n, char fields[][40], int count)
     fprintf(stderr, "%s%.*s", n->terminal ? "\r\033[K" : "", wide, line);
 }
 
+/* A loss several times that of guessing (log of the vocabulary) is said once: the run goes on, but hardly learns. */
+static void warn_of_loss(an_progress *n, const an_session *r, const an_train_event *e)
+{
+    an_train_config c = r->cfg;
+    const int64_t *vocab = an_train_number(&c, "vocab_size");
+    if (n->warned || !vocab || *vocab < 2 || !(e->loss > 3 * log((double)*vocab))) return;
+    n->warned = true;
+    an_progress_close(n);
+    an_say(
+        "note    loss %.4g after %lld updates, where guessing among %lld tokens has %.2f: learning_rate or the initial "
+        "weights are too large, or the weights of init_from= know other tokens",
+        e->loss, (long long)e->step, (long long)*vocab, log((double)*vocab));
+}
+
 /* On a terminal one line that changes; elsewhere a line every two seconds. */
 static void show_progress(an_progress *n, const an_session *r, const an_train_event *e)
 {
@@ -230,6 +245,7 @@ void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
         narrate_driver(r);
         break;
     case AN_TRAIN_LOGGED:
+        warn_of_loss(n, r, e);
         if (!n->nanogpt) show_progress(n, r, e);
         break;
     case AN_TRAIN_EVALUATED:
@@ -284,6 +300,16 @@ static void show_curve(const char *dir)
             (long long)last);
 }
 
+/* The last line, and the command that goes on from here, as this program can be called: it may not be on the path. */
+static void print_next(const an_session *r)
+{
+    const char *next = r->cfg.task->next, *name = strstr(next, "anneal ");
+    const int before = name ? (int)(name - next) : (int)strlen(next);
+    an_say("%lld updates; best val loss %.4f after %lld; %.*s%s%s %s", (long long)r->step, r->best_val,
+           (long long)r->best_step, before, next, name ? an_program : "", name ? name + strlen("anneal") : "",
+           r->cfg.out);
+}
+
 void an_progress_end(an_progress *n, const an_session *r, const an_train_result *t)
 {
     an_progress_close(n);
@@ -297,8 +323,8 @@ void an_progress_end(an_progress *n, const an_session *r, const an_train_result 
             an_duration(t->seconds, took), t->user_s, t->system_s, t->compile_s, t->evaluate_s, t->save_s,
             t->data_wait_s);
     if (t->interrupted)
-        an_say("interrupted after %lld updates; continue with\n    anneal resume %s", (long long)r->step, r->cfg.out);
+        an_say("interrupted after %lld updates; continue with\n    %s resume %s", (long long)r->step, an_program,
+               r->cfg.out);
     else if (isfinite(r->best_val))
-        an_say("%lld updates; best val loss %.4f after %lld; %s %s", (long long)r->step, r->best_val,
-               (long long)r->best_step, r->cfg.task->next, r->cfg.out);
+        print_next(r);
 }

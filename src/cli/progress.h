@@ -9,11 +9,12 @@
 
 typedef struct an_progress {
     bool quiet, terminal, nanogpt;
+    bool warned;              /* of a loss above that of guessing */
     double shown;             /* clock when progress was last shown */
     bool open_line;           /* a progress line without its newline stands on the terminal */
     double peak_gflops;       /* of this machine's multiply-adds, measured once; 0: not known, < 0: not measured yet */
     const an_estimate *price; /* what the run takes; NULL: not told */
-    int64_t lines;            /* told so far: nanoGPT gives no MFU for the first five */
+    int64_t first_step;       /* that was logged; < 0: none yet. nanoGPT gives no MFU for the first five */
     double mfu;               /* running, as nanoGPT has it; < 0: none yet */
 } an_progress;
 

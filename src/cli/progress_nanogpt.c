@@ -47,13 +47,14 @@ void an_nanogpt_begin(const an_session *r)
     fflush(stdout);
 }
 
-/* From the sixth line on a running mean, as estimate_mfu has it. */
+/* A running mean from the fifth iteration of this process on (local_iter_num >= 5), as nanoGPT begins it. */
 static double running_mfu(an_progress *n, const an_session *r, const an_train_event *e)
 {
     an_model_counts counts;
     r->cfg.model->count(an_model_settings(&r->cfg), r->cfg.batch_size * r->cfg.gradient_accumulation_steps, &counts);
     const double mfu = counts.flops_printed / (1e-3 * e->ms) / a100_flops;
-    if (n->lines++ < 5) return -1;
+    if (n->first_step < 0) n->first_step = e->step;
+    if (e->step - n->first_step < 5) return -1;
     return n->mfu = n->mfu < 0 ? mfu : 0.9 * n->mfu + 0.1 * mfu;
 }
 

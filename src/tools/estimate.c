@@ -167,7 +167,6 @@ an_status an_estimate_settings(an_err *err, const an_train_config *c, const an_t
     an_train_config cfg = *c;
     an_session *r;
     cfg.budget = 0;
-    if (strcmp(cfg.recompute, "auto") == 0) snprintf(cfg.recompute, sizeof cfg.recompute, "off");
     AN_TRY(an_session_open(err, &cfg, NULL, AN_RUN_PARAMETERS_ONLY, &r));
     an_status status = an_estimate_run(err, r, out);
     if (status == AN_OK) complete(&cfg, data, out);

@@ -241,7 +241,9 @@ an_status an_estimate_check(an_err *err, an_session *r, an_estimate *out)
     if (over) {
         an_err_clear(err);
         an_error_clear(r->cx);
-        status = an_estimate_settings(err, &r->cfg, r->data, out);
+        an_train_config t = r->cfg; /* what it would need as it is; with recomputation is said beside it */
+        if (strcmp(t.recompute, "auto") == 0) set_recompute(&t, false);
+        status = an_estimate_settings(err, &t, r->data, out);
     }
     AN_TRY(status);
     const an_limit l = lowest_limit(&r->cfg, out);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_bill.sh: what a run will take, asked before it runs; and that it lives with as much as was said and no more.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 
 # shellcheck disable=SC2086  # $tiny is a list of settings
@@ -143,4 +143,11 @@ else
     code_is 2; says stderr "the cgroup's limit leaves"
     ok "a run that a cgroup has no room for is refused"
 fi
+
+run plan gpt2 device=null:cuda --json
+total=$(value "$dir/stdout" total_bytes)
+run plan gpt2 device=null:cuda --what-if 'batch*1' --json
+code_is 0
+says stdout "\"total_bytes\":$total,\"flops\""
+ok "a change that changes nothing has the bill as it is, recomputation included"
 done_testing

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_nanogpt.sh: somebody who comes from nanoGPT: settings files, keys, log lines, evaluation, resuming, GPT-2's names.
-plan=9
+plan=11
 . "$(dirname "$0")/tap.sh"
 
 # nanoGPT's config/train_shakespeare_char.py, said again with its own values
@@ -126,4 +126,25 @@ equal "$(find best -name 'step_*.safetensors' | wc -l | tr -d ' ')" 4 "checkpoin
 run train config/train_shakespeare_char.py $small --out_dir=best --keep=-1 --eval_interval=5 --learning_rate=0 --min_lr=0 --eval_batches=fixed --quiet
 equal "$(find best -maxdepth 1 -name 'step_*.safetensors' | wc -l | tr -d ' ')" 2 "checkpoints of a loss that does not move: first and last"
 ok "always_save_checkpoint=False saves after an evaluation only when it was the best"
+
+# what nanoGPT's users type: train.py and sample.py with a data set's name and flags alone
+run train --dataset=nowhere
+code_is 2; says stderr "data/nowhere"
+# shellcheck disable=SC2086
+run train --dataset=shakespeare_char $small --gradient_accumulation_steps=1 --warmup_iters=2 --log_interval=1 --max_iters=8 --out_dir=typed --log_format=nanogpt
+code_is 0; says typed/config.yaml "learning_rate: 0.0006"
+sed -n 's/^iter \([0-9]*\): .* mfu \(-*\).*/\1\2/p' stdout | tr '\n' ' ' >mfu
+equal "$(cat mfu)" "0- 1- 2- 3- 4- 5 6 7 " "iterations without MFU"
+# shellcheck disable=SC2086
+run train config/train_shakespeare_char.py $small --log_interval=10 --out_dir=tens --log_format=nanogpt
+grep -q '^iter 0: .*mfu -100.00%$' stdout && grep '^iter 10: ' stdout | grep -qv 'mfu -100' || fault "MFU from iteration 10 on: $(grep '^iter' stdout)"
+ok "train --dataset=NAME alone has nanoGPT's defaults; MFU is shown from its fifth iteration on"
+
+run sample --out_dir=typed --start=To --num_samples=2 --max_new_tokens=5 --init_from=resume
+code_is 0; equal "$(grep -c '^---------------$' stdout)" 2 "texts"; says stdout To
+run sample typed --out_dir=typed
+code_is 1; says stderr "leave one out"
+run sample
+code_is 1; says stderr "--out_dir=RUN"
+ok "sample takes nanoGPT's out_dir, init_from, start, num_samples and max_new_tokens"
 done_testing

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_prepare.sh: token folders from texts, weights from and for other programs. Nothing here needs a network: that downloads
 # survive what networks do is tests/unit/test_download.c.
-plan=11
+plan=13
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -131,4 +131,23 @@ code=$?
 code_is 2; one_line stderr; says stderr "full/"
 [ ! -e "$dir/full/train.bin" ] && [ ! -e "$dir/full/meta.json" ] || fault "half a folder has its names"
 ok "a full disk leaves no half folder"
+
+if command -v python3 >/dev/null; then
+    python3 - "$dir/folder/meta.pkl" "$vocab" <<'PY' >"$dir/log" 2>&1 || fault "$(cat "$dir/log")"
+import pickle, sys
+meta = pickle.load(open(sys.argv[1], "rb"))
+assert sorted(meta) == ["itos", "stoi", "vocab_size"], meta
+assert meta["vocab_size"] == int(sys.argv[2]) == len(meta["stoi"]) == len(meta["itos"]), meta["vocab_size"]
+assert all(meta["stoi"][meta["itos"][i]] == i for i in range(meta["vocab_size"]))
+assert "\u00fc" in meta["stoi"]
+PY
+    ok "meta.pkl is nanoGPT's, as Python reads it"
+else
+    tests=$((tests + 1))
+    echo "ok $tests - meta.pkl is nanoGPT's, as Python reads it # SKIP no python3"
+fi
+
+run export "$dir/run" out="$dir/new/folder/run.safetensors"
+code_is 0; says stderr "wrote   $dir/new/folder/run.safetensors"; is_file "$dir/new/folder/run.safetensors"
+ok "export makes the folder and says the path"
 done_testing

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_tools.sh: bench, profile and selftest from the outside: what they print, and their exit codes.
-plan=9
+plan=10
 . "$(dirname "$0")/tap.sh"
 small="block_size=16 n_layer=1 n_head=2 n_embd=32 batch_size=2 threads=1"
 
@@ -65,4 +65,13 @@ ok "selftest --json is one line"
 run selftest demo device=null:metal
 code_is 1; says stderr "does not run"
 ok "selftest of a device that does not run is a sentence"
+
+run bench matmul --n 32 --iters 1 --device cpu,null:metal
+code_is 1; says stderr "does not run"
+export ANNEAL_CUDA_PATH="$dir/nowhere"
+run bench matmul --n 32 --iters 1 --device cuda,cpu
+code_is 0; says stdout "cpu "; says stderr "device=cuda is left out"
+run bench matmul --n 32 --iters 1 --device cuda,mps
+code_is 2; says stderr "none of these devices is here"
+ok "bench on several devices leaves out those that are absent, and says so"
 done_testing

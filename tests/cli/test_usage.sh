@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_usage.sh: what is said, where, and with which exit code, when arguments are wrong or only information is wanted.
-plan=15
+plan=19
 . "$(dirname "$0")/tap.sh"
 
 run
@@ -119,4 +119,32 @@ else
     tests=$((tests + 1))
     echo "ok $tests - $name # SKIP no script of util-linux gives a terminal here"
 fi
+
+for pair in lr:learning_rate batch:batch_size num_workers:workers fp16:dtype=float16; do
+    run train demo "${pair%:*}=1"
+    code_is 1; says stderr "did you mean ${pair#*:}?"
+done
+ok "what others call a setting is answered with its name here"
+
+run train gpt2
+code_is 1; one_line stderr; says stderr "set data="
+run train
+code_is 1; one_line stderr; says stderr "data="
+ok "a model that needs data is not trained on the built-in text without a word"
+
+run train demo budget=16MB
+code_is 2; says stderr "the budget is 15.3 MiB"
+run train demo budget=16parsecs
+code_is 1; says stderr "an amount of memory is needed"
+ok "budget takes an amount as fit does"
+
+# shellcheck disable=SC2086
+run train demo $tiny max_iters=6 log_interval=1 learning_rate=100 warmup_iters=0 grad_clip=0 out="$dir/high"
+says stderr "where guessing among"; says stderr "learning_rate"
+equal "$(grep -c 'where guessing among' "$dir/stderr")" 1 "warnings"
+# shellcheck disable=SC2086
+run train demo $tiny max_iters=2 out="$dir/low"
+! grep -q "where guessing among" "$dir/stderr" || fault "a warning of an ordinary loss"
+says stderr "$program sample $dir/low"
+ok "a loss far above guessing is said once; the last line is a command that can be typed"
 done_testing

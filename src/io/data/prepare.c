@@ -256,10 +256,66 @@ static an_status write_meta(worker *w, an_save *save)
     return status;
 }
 
+static void put_u32(an_text *out, uint32_t v)
+{
+    const char bytes[] = {(char)(v & 255), (char)(v >> 8 & 255), (char)(v >> 16 & 255), (char)(v >> 24)};
+    an_text_putn(out, bytes, 4);
+}
+
+static void pickle_text(an_text *out, const char *text, size_t n)
+{
+    an_text_putn(out, "X", 1); /* BINUNICODE */
+    put_u32(out, (uint32_t)n);
+    an_text_putn(out, text, n);
+}
+
+static void pickle_int(an_text *out, int32_t v)
+{
+    an_text_putn(out, "J", 1); /* BININT */
+    put_u32(out, (uint32_t)v);
+}
+
+/* A dict from characters to ids, or from ids to characters. */
+static an_status pickle_characters(worker *w, bool to_ids, an_text *out)
+{
+    an_text one = {0};
+    an_status status = AN_OK;
+    an_text_putn(out, "}(", 2); /* EMPTY_DICT MARK */
+    for (int32_t id = 0; id < w->out->vocab && status == AN_OK; id++) {
+        an_text_clear(&one);
+        status = an_tokenizer_decode(w->err, w->tokenizer, &id, 1, &one);
+        if (!to_ids) pickle_int(out, id);
+        pickle_text(out, one.data, one.len);
+        if (to_ids) pickle_int(out, id);
+    }
+    an_text_putn(out, "u", 1); /* SETITEMS */
+    an_text_free(&one);
+    return status;
+}
+
+/* meta.pkl, from which nanoGPT takes the vocabulary: {"vocab_size": n, "stoi": ..., "itos": ...}, in protocol 2. */
+static an_status write_pickle(worker *w, an_save *save)
+{
+    an_text out = {0};
+    an_text_putn(&out, "\x80\x02}(", 4); /* PROTO 2, EMPTY_DICT, MARK */
+    pickle_text(&out, "vocab_size", 10);
+    pickle_int(&out, w->out->vocab);
+    pickle_text(&out, "stoi", 4);
+    an_status status = pickle_characters(w, true, &out);
+    pickle_text(&out, "itos", 4);
+    if (status == AN_OK) status = pickle_characters(w, false, &out);
+    an_text_putn(&out, "u.", 2); /* SETITEMS, STOP */
+    if (status == AN_OK && out.failed) status = an_fail_nomem(w->err, "meta.pkl", out.len);
+    if (status == AN_OK) status = an_save_write(w->err, save, out.data, out.len);
+    an_text_free(&out);
+    return status;
+}
+
 static an_status write_folder(worker *w)
 {
     static const char *const names[] = {"train.bin", "val.bin"};
-    an_save meta = {.fd = -1};
+    an_save meta = {.fd = -1}, pickle = {.fd = -1};
+    const bool characters = strcmp(an_tokenizer_kind(w->tokenizer), "char") == 0;
     an_status status = an_make_dirs(w->err, w->p->out, 0777);
     for (int i = 0; i < 2 && status == AN_OK; i++) status = begin(w, names[i], &w->saves[i]);
     if (status == AN_OK) status = for_each_file(w, encode_text);
@@ -272,10 +328,14 @@ static an_status write_folder(worker *w)
                              w->p->source, i == 0 ? "training" : "validation", (unsigned long long)w->out->tokens[i]);
     if (status == AN_OK) status = begin(w, "meta.json", &meta);
     if (status == AN_OK) status = write_meta(w, &meta);
+    if (status == AN_OK && characters) status = begin(w, "meta.pkl", &pickle);
+    if (status == AN_OK && characters) status = write_pickle(w, &pickle);
     for (int i = 0; i < 2 && status == AN_OK; i++) status = an_save_commit(w->err, &w->saves[i]);
+    if (status == AN_OK && characters) status = an_save_commit(w->err, &pickle);
     if (status == AN_OK) return an_save_commit(w->err, &meta);
     for (int i = 0; i < 2; i++) an_save_abort(&w->saves[i]);
     an_save_abort(&meta);
+    an_save_abort(&pickle);
     return status;
 }
 
