@@ -114,9 +114,9 @@ static an_status suggest_batch(an_err *err, const an_train_config *c, const an_t
     return suggest(err, &t, data, limit, change, found, out);
 }
 
-/* Half as often as it takes, down to `least`; the key's name in the change. */
+/* A number of the model, halved until it fits, down to `least`. `with`: the changes that `c` has already. */
 static an_status suggest_half(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
-                              const char *key, int64_t least, int *found, an_text *out)
+                              const char *with, const char *key, int64_t least, int *found, an_text *out)
 {
     an_train_config t = *c;
     char value[32], change[96];
@@ -126,7 +126,7 @@ static an_status suggest_half(an_err *err, const an_train_config *c, const an_ta
     while (field && *field / 2 >= least && *found == before && *found < 3) {
         *field /= 2;
         snprintf(value, sizeof value, "%lld", (long long)*field);
-        snprintf(change, sizeof change, "recompute=on %s=%s", key, value);
+        snprintf(change, sizeof change, "%s %s=%s", with, key, value);
         AN_TRY(suggest(err, &t, data, limit, change, found, out));
     }
     return AN_OK;
@@ -150,8 +150,9 @@ an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_dat
     }
     t = *c;
     for (const char *const *key = c->model->halve; *key; key++) {
-        AN_TRY(suggest_half(err, &t, data, limit, *key, 1, &found, out));
-        t.batch_size = 1; /* beside the smallest batch, from the second key on */
+        const char *with = t.batch_size == c->batch_size ? "recompute=on" : "recompute=on batch_size=1";
+        AN_TRY(suggest_half(err, &t, data, limit, with, *key, 1, &found, out));
+        t.batch_size = 1; /* the further keys shrink the model, which helps beside the smallest batch */
     }
     if (found == 0) an_text_puts(out, c->model->too_large);
     return AN_OK;
