@@ -1,6 +1,5 @@
-/* base.c: how a sentence gets into an error record.
+/* base.c: writing messages into error records; growing arrays.
  *
- * Owns:      the wording of nothing but the out-of-memory sentence.
  * Invariant: a record that holds a failure is never overwritten; its text always ends within the array. */
 #include "base/base.h"
 

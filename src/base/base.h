@@ -1,4 +1,4 @@
-/* base.h: the words every file uses: status, error sentences, AN_TRY, small macros.
+/* base.h: what every file uses: status codes, error messages, AN_TRY, small macros.
  *
  * Owns:      the error record and how a sentence gets into it.
  * Does not:  know tensors, devices, or print anything. The library never prints, exits or aborts.

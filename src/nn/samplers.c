@@ -2,8 +2,8 @@
  *
  * Owns:       the candidates (a copy of the logits with their ids) and the order in which they are cut.
  * Does not:   know models or text.
- * Invariants: ties are broken by the lower id; the draw walks the kept tokens in a fixed order, so that equal logits,
- * options and draw number give the same token on every machine.
+ * Invariants: ties are broken by the lower id; the draw visits the kept tokens in a fixed order, so that equal logits,
+ *             options and draw number give the same token on every machine.
  */
 #include <anneal_nn.h>
 #include <stdlib.h>

@@ -1,14 +1,14 @@
-/* kernel_oracle.c: samples of products, attention, scattering, calls and copies in double, and the comparison of all
- * kinds.
+/* kernel_oracle.c: samples of GEMM, attention, scatter, call and copy kernels in double, and the comparison for all kinds.
  *
- * Owns:      how far a kernel may be from the oracle.
- * Does not:  know loop kernels' instructions (loop_oracle.c).
+ * Owns:     how far a kernel may be from the oracle.
+ * Does not: evaluate loop kernels (loop_oracle.c).
  *
- * How far: differences are measured against |want| plus the root mean square of what was sampled of that output, so
- * that cancellation is allowed where the values around are large. Allowed are some units of the last place, times the
- * square root of the longest sum (rounding errors of a chain add up like a random walk); with bf16 inside, three of its
- * units: a value near the middle between two bf16 numbers may be rounded either way. With factors in tf32 a sum that
- * cancels may be off by half a unit of tf32 of its terms: attention's first rows have such sums and nothing to average.
+ * Tolerance. A difference is measured against |expected| plus the root mean square of the samples of that output, so that
+ * cancellation is allowed where the surrounding values are large. Allowed are
+ *   f32   a few units in the last place, times the square root of the longest sum (rounding errors of an accumulation
+ *         order add up like a random walk);
+ *   bf16  inside the kernel: three units of bf16, because a value near the middle of two bf16 numbers may round either way;
+ *   tf32  operands: half a tf32 unit of the terms of a sum that cancels. Attention's first rows have such sums.
  */
 #include "oracle/kernel_oracle.h"
 #include "base/exact.h"
@@ -75,12 +75,12 @@ static int64_t spread(int64_t k, int64_t n, int64_t size)
     return (int64_t)(an_hash_u64((uint64_t)k, 99) % (uint64_t)size);
 }
 
-/* ---------------------------------------------------------------------------------------------- products */
+/* ---------------------------------------------------------------------------------------------- GEMM */
 
-typedef struct product {
+typedef struct gemm {
     const an_gemm_spec *s;
     const an_oracle_memory *arg;
-} product;
+} gemm;
 
 /* Where an image has position p and column t of a window, -1: it is a zero. */
 static int64_t window_at(const an_window_spec *w, int64_t p, int64_t t)
@@ -92,9 +92,9 @@ static int64_t window_at(const an_window_spec *w, int64_t p, int64_t t)
 }
 
 /* Element (r,c): r counts the rows of all batches. */
-static double product_at(void *user, int64_t r, int64_t c)
+static double gemm_at(void *user, int64_t r, int64_t c)
 {
-    const product *p = user;
+    const gemm *p = user;
     const an_gemm_spec *s = p->s;
     const int64_t m = r % s->m;
     int64_t batch = r / s->m, a = 0, b = 0;
@@ -119,12 +119,12 @@ static double product_at(void *user, int64_t r, int64_t c)
     return sum;
 }
 
-static int64_t product_rows(const an_gemm_spec *s)
+static int64_t gemm_rows(const an_gemm_spec *s)
 {
     return (int64_t)s->m * s->nb[0] * s->nb[1] * s->nb[2];
 }
 
-static int64_t product_place(const an_gemm_spec *s, int64_t r, int64_t c)
+static int64_t gemm_place(const an_gemm_spec *s, int64_t r, int64_t c)
 {
     int64_t batch = r / s->m, at = r % s->m * s->c_m + c;
     for (int i = 2; i >= 0; i--) {
@@ -134,14 +134,14 @@ static int64_t product_place(const an_gemm_spec *s, int64_t r, int64_t c)
     return at;
 }
 
-static bool sample_product(const product *p, an_oracle_samples *out)
+static bool sample_gemm(const gemm *p, an_oracle_samples *out)
 {
     const an_gemm_spec *s = p->s;
-    const int64_t all = product_rows(s) * s->n;
+    const int64_t all = gemm_rows(s) * s->n;
     const int64_t n = AN_MIN(all, AN_MAX(8, AN_MIN(SAMPLES, WORK / AN_MAX(s->k, 1))));
     for (int64_t k = 0; k < n; k++) {
-        const int64_t i = spread(k, n, all), r = i / s->n, c = i % s->n, at = product_place(s, r, c);
-        double want = product_at((void *)(uintptr_t)p, r, c);
+        const int64_t i = spread(k, n, all), r = i / s->n, c = i % s->n, at = gemm_place(s, r, c);
+        double want = gemm_at((void *)(uintptr_t)p, r, c);
         if (s->accumulate) want += an_oracle_load(s->c_dtype, p->arg[2].before, at);
         if (!an_oracle_expect(out, 2, at, rounded(s->c_dtype, want))) return false;
     }
@@ -162,15 +162,15 @@ static double element(const attention *a, int arg, const int64_t stride[3], int6
     return an_oracle_load(a->s->dtype, a->arg[arg].before, b * stride[0] + h * stride[1] + t * stride[2] + d);
 }
 
-/* A factor of a product, as the kernel rounds it. */
+/* An operand of a GEMM, rounded as the kernel rounds it. */
 static double factor(const attention *a, double x)
 {
     return a->s->mul_dtype == AN_BF16 ? rounded(AN_BF16, x) : x;
 }
 
-/* The product of row t of one argument and row u of another. */
-static double rows_product(const attention *a, int x, const int64_t xs[3], int64_t t, int y, const int64_t ys[3],
-                           int64_t u, int64_t b, int64_t h)
+/* The dot product of row t of one argument and row u of another. */
+static double dot_rows(const attention *a, int x, const int64_t xs[3], int64_t t, int y, const int64_t ys[3], int64_t u,
+                       int64_t b, int64_t h)
 {
     double sum = 0;
     for (int64_t d = 0; d < a->s->D; d++)
@@ -181,7 +181,7 @@ static double rows_product(const attention *a, int x, const int64_t xs[3], int64
 static double score(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     if (j >= a->keys || (a->s->causal && j > i + a->shift)) return -INFINITY;
-    return (double)a->s->scale * rows_product(a, 0, a->s->q, i, 1, a->s->k, j, b, h);
+    return (double)a->s->scale * dot_rows(a, 0, a->s->q, i, 1, a->s->k, j, b, h);
 }
 
 static double kept(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
@@ -222,7 +222,7 @@ static void backward_at(const attention *a, int64_t b, int64_t h, int64_t i, int
     double delta = 0;
     for (int64_t d = 0; d < s->D; d++) delta += element(a, 5, s->do_, b, h, i, d) * element(a, 3, s->o, b, h, i, d);
     *dropped = p * keep;
-    *ds = p * (keep * rows_product(a, 5, s->do_, i, 2, s->v, j, b, h) - delta);
+    *ds = p * (keep * dot_rows(a, 5, s->do_, i, 2, s->v, j, b, h) - delta);
     for (int64_t d = 0; d < s->D; d++)
         *size += p * keep * fabs(element(a, 5, s->do_, b, h, i, d) * element(a, 2, s->v, b, h, j, d));
 }
@@ -461,9 +461,10 @@ static void allow(limits *l, const an_plan *p, const an_plan_step *s, bool tf32)
         break;
     }
     const bool attention = k->kind == AN_KERNEL_ATTN || k->kind == AN_KERNEL_ATTN_GRAD;
-    const bool product = k->kind == AN_KERNEL_GEMM || attention;
+    const bool multiplies = k->kind == AN_KERNEL_GEMM || attention;
     tf32 |= attention && k->u.attn.mul_dtype == AN_F16;
-    if (tf32 && product) l->allowed = fmax(l->allowed, 8.0 / 2048); /* the factors' own errors, and those of scores */
+    if (tf32 && multiplies)
+        l->allowed = fmax(l->allowed, 8.0 / 2048); /* errors of the operands, and of attention scores */
     if (tf32) l->factors = 1.0 / 2048;
     l->allowed = fmax(l->allowed, bf16);
 }
@@ -540,7 +541,8 @@ static int64_t gemm_extent(const an_gemm_spec *s, int i)
     const int64_t as[5] = {s->a_b[0], s->a_b[1], s->a_b[2], s->a_m, s->a_k};
     const int64_t bs[5] = {s->b_b[0], s->b_b[1], s->b_b[2], s->b_k, s->b_n};
     const int64_t cs[5] = {s->c_b[0], s->c_b[1], s->c_b[2], s->c_m, 1};
-    if (i < 2 && s->window.of == (i == 0 ? AN_WINDOW_A : AN_WINDOW_B)) return 0; /* what is bound is the image */
+    if (i < 2 && s->window.of == (i == 0 ? AN_WINDOW_A : AN_WINDOW_B))
+        return 0; /* the argument is the image that the window reads */
     return i == 0   ? strided_extent(s->a_dtype, 5, a, as)
            : i == 1 ? strided_extent(s->b_dtype, 5, b, bs)
                     : strided_extent(s->c_dtype, 5, c, cs);
@@ -583,15 +585,15 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
                         an_oracle_samples *e, const char **skipped)
 {
     const an_kernel *k = &p->kernel[s->kernel];
-    product pr = {&k->u.gemm, arg};
+    gemm pr = {&k->u.gemm, arg};
     bool good = true;
     switch (k->kind) {
     case AN_KERNEL_LOOP: return an_oracle_loop(err, k->u.loop, arg, 0, NULL, NULL, e, skipped);
     case AN_KERNEL_GEMM:
         if (s->epilogue >= 0)
-            return an_oracle_loop(err, p->kernel[s->epilogue].u.loop, arg + s->n_gemm_args, s->n_gemm_args, product_at,
+            return an_oracle_loop(err, p->kernel[s->epilogue].u.loop, arg + s->n_gemm_args, s->n_gemm_args, gemm_at,
                                   &pr, e, skipped);
-        good = sample_product(&pr, e);
+        good = sample_gemm(&pr, e);
         break;
     case AN_KERNEL_ATTN:
     case AN_KERNEL_ATTN_GRAD:

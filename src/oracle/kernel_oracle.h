@@ -5,7 +5,7 @@
  * Does not:  run kernels, or know devices: memory comes as bytes on the host.
  *
  * Samples: rows, columns and elements spread over the output, its first and last always among them; all of it where it
- * is small. The amount of work is bounded, so that a model's largest product takes as long as a small one.
+ * is small. The amount of work is bounded, so that a model's largest GEMM takes as long as a small one.
  */
 #ifndef AN_ORACLE_KERNEL_ORACLE_H
 #define AN_ORACLE_KERNEL_ORACLE_H
@@ -29,7 +29,7 @@ typedef struct an_oracle_verdict {
  * step says, and perhaps beyond the buffer. */
 int64_t an_oracle_extent(const an_plan *p, const an_plan_step *s, int i);
 
-/* Checks a step's kernel and epilogue; arg[s->n_args]. With `tf32` factors of f32 products may have been rounded to 11
+/* Checks a step's kernel and epilogue; arg[s->n_args]. With `tf32` operands of f32 GEMMs may have been rounded to 11
  * bits. AN_E_NOMEM only: faults are in *out. */
 an_status an_oracle_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_oracle_memory *arg, bool tf32,
                           an_oracle_verdict *out);
@@ -39,15 +39,16 @@ an_status an_oracle_check(an_err *err, const an_plan *p, const an_plan_step *s, 
 typedef struct an_oracle_samples { /* what is expected, one entry an element */
     int64_t *at, n, cap;
     double *want; /* integers too: all are exact in a double, or were int64 sums that wrapped and are not compared */
-    double *size; /* of a sum of products that may cancel, the sum of their sizes; else 0 */
+    double *size; /* of a dot product, which may cancel: the sum of its terms' magnitudes; else 0 */
     int32_t *arg;
 } an_oracle_samples;
 bool an_oracle_expect(an_oracle_samples *e, int arg, int64_t at, double want); /* false: no memory */
 
 double an_oracle_load(int dtype, const void *raw, int64_t at);
-/* Runs samples of a loop kernel. `arg` begins at its first argument; `product` gives the tile's element (r,c). */
-typedef double (*an_ref_product_fn)(void *user, int64_t r, int64_t c);
+/* Evaluates samples of a loop kernel. `arg` begins at its first argument; `tile` gives element (r,c) of the GEMM whose
+ * epilogue this is. */
+typedef double (*an_oracle_tile_fn)(void *user, int64_t r, int64_t c);
 an_status an_oracle_loop(an_err *err, const an_loop_kernel *p, const an_oracle_memory *arg, int first_arg,
-                         an_ref_product_fn product, void *user, an_oracle_samples *out, const char **skipped);
+                         an_oracle_tile_fn tile, void *user, an_oracle_samples *out, const char **skipped);
 
 #endif

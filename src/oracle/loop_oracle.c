@@ -1,8 +1,8 @@
-/* loop_oracle.c: loop kernels in double: instruction by instruction, element by element, with the reference column of
- * ops.def instead of the kernels' functions.
+/* loop_oracle.c: loop kernels evaluated in double, one instruction and one element at a time, with the reference
+ * expressions of ops.def instead of the kernels' functions.
  *
- * Owns:      which rows and columns are sampled, loads from what the program itself has stored.
- * Does not:  follow the order of a kernel's sums, or round f32: the comparison allows for both.
+ * Owns:     which rows and columns are sampled; loads of values that the kernel itself has stored.
+ * Does not: follow the accumulation order of a kernel's sums, or round f32; the comparison allows for both.
  */
 #include "base/map.h"
 #include "base/rng.h"
@@ -24,7 +24,7 @@ typedef struct machine {
     const an_loop_kernel *p;
     const an_oracle_memory *arg;
     int first_arg;
-    an_ref_product_fn product;
+    an_oracle_tile_fn tile;
     void *user;
     an_oracle_samples *out;
     an_map stored; /* (arg, element) → bits of what this program stored there in this row */
@@ -150,7 +150,7 @@ static void run(machine *m, int i)
     case AN_INS_INDEX: x.i = an_ix_eval(&m->p->ix, in->ix, m->vars); break;
     case AN_INS_TEST: x.i = guard_holds(m, in->guard); break;
     case AN_INS_LOAD: x = load(m, in); break;
-    case AN_INS_TILE: x.d = m->product(m->user, m->vars[AN_VAR_ROW], m->vars[AN_VAR_COL]); break;
+    case AN_INS_TILE: x.d = m->tile(m->user, m->vars[AN_VAR_ROW], m->vars[AN_VAR_COL]); break;
     case AN_INS_RAND: x = uniform(m, in); break;
     case AN_INS_ELEM: x = elementwise(m, in); break;
     case AN_INS_CAST: x = cast(m, in); break;
@@ -222,7 +222,7 @@ static bool reduces(const an_loop_kernel *p)
     return p->n_phases > 1 || p->run;
 }
 
-/* What stands at a column, into the column sums of a phase. */
+/* Adds the values at one column to the column sums of a phase. */
 static void add_to_sums(machine *m, int phase)
 {
     const an_loop_kernel *p = m->p;
@@ -323,7 +323,7 @@ static void run_samples(machine *m, const char **skipped)
         for (int64_t k = 0; k < rows && !runs && !m->no_memory; k++) run_row(m, spread(k, rows, p->rows), cols);
         return;
     }
-    /* A tile's element costs a product's chain, which is bounded by the caller's number of elements. */
+    /* A tile element costs one dot product; the caller bounds their number. */
     const int64_t each = p->shape == AN_COL ? AN_MAX(p->red, 1) * cost : 20000, all = p->rows * p->cols;
     const int64_t n = AN_MIN(all, AN_MAX(4, BUDGET / each));
     if (each > LONGEST) {
@@ -337,10 +337,10 @@ static void run_samples(machine *m, const char **skipped)
 }
 
 an_status an_oracle_loop(an_err *err, const an_loop_kernel *p, const an_oracle_memory *arg, int first_arg,
-                         an_ref_product_fn product, void *user, an_oracle_samples *out, const char **skipped)
+                         an_oracle_tile_fn tile, void *user, an_oracle_samples *out, const char **skipped)
 {
     const size_t n = (size_t)p->n_ins + 1;
-    machine m = {.p = p, .arg = arg, .first_arg = first_arg, .product = product, .user = user, .out = out};
+    machine m = {.p = p, .arg = arg, .first_arg = first_arg, .tile = tile, .user = user, .out = out};
     m.reg = calloc(n, sizeof *m.reg);
     m.sum = calloc(n, sizeof *m.sum);
     m.best = calloc(n, sizeof *m.best);

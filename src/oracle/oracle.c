@@ -1,8 +1,7 @@
-/* oracle.c: the oracle's loop over nodes, and the ops without a loop of their own: elementwise, moves, reductions,
- * products, rows.
+/* oracle.c: the oracle's loop over nodes, and the simple ops: elementwise, view ops, reductions, GEMM, gather and scatter.
  *
- * Owns:      memory of values during one evaluation, rounding to dtypes.
- * Does not:  know windows, attention and calls (oracle_linalg.c).
+ * Owns:     the memory of values during one evaluation; rounding to dtypes.
+ * Does not: evaluate windows, attention and calls (oracle_linalg.c).
  */
 #include "oracle/oracle.h"
 #include "base/rng.h"
@@ -250,8 +249,7 @@ static void eval_move(an_oracle_node *r)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ reductions,
- * products, rows */
+/* ---------------------------------------------------------------------------------------------- view ops, reductions, GEMM, rows */
 
 /* Is x above the best so far? NaN is above everything but NaN. */
 static bool above(double x, double best)

@@ -1,11 +1,14 @@
-/* oracle.h: the oracle: evaluates nodes of a graph one by one, in double and int64, by the plainest loops.
+/* oracle.h: the oracle evaluates nodes of a graph one by one, in double and int64, with the plainest loops.
  *
- * Owns:      what every op means, written a second time, without the kernels' functions.
- * Does not:  plan, fuse, parallelise, or reproduce bits: reductions add in index order in double, and libm is used.
- * Tests compare within tolerances that follow from the dtype. Never part of a training plan. Invariants: floating
- * values are doubles, integers and bools int64_t. Nodes of bf16, f16 and integer dtypes hold only values of their dtype
- * (each node rounds, as its kernel would); f32 and f64 nodes are not rounded unless the options say so. RAND and
- * dropout have exactly the kernels' numbers (base/rng.h).
+ * Owns:     the meaning of every op, written a second time, without the kernels' functions.
+ * Does not: plan, fuse, parallelize, or reproduce bits. Reductions add in index order in double, and libm is used. Tests
+ *           compare within tolerances that follow from the dtype. It is never part of a training plan.
+ *
+ * Invariants:
+ *   - Floating values are doubles; integers and bools are int64_t.
+ *   - Nodes of bf16, f16 and integer dtypes hold only values of their dtype: each node rounds, as its kernel would.
+ *   - f32 and f64 nodes are not rounded unless the options ask for it.
+ *   - RAND and dropout give exactly the kernels' numbers (base/rng.h).
  */
 #ifndef AN_ORACLE_ORACLE_H
 #define AN_ORACLE_ORACLE_H

@@ -1,7 +1,7 @@
-/* memory.c: pages, and what this process may use of the machine: memory and cores.
+/* memory.c: page allocation, and the memory and cores that this process may use.
  *
- * Owns:      the reading of cgroup limits (v1 and v2). In a container the limit is the truth, not the machine's size.
- * Does not:  cache anything: limits may change while we run. */
+ * Owns:      the reading of cgroup limits (v1 and v2). In a container the cgroup limit counts, not the size of the machine.
+ * Does not:  cache anything: limits may change while the process runs. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -47,7 +47,7 @@ void *an_pages_alloc(size_t bytes)
     char *p = mmap(NULL, size + extra, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (p == MAP_FAILED) return NULL;
     if (extra == 0) return p;
-    /* Cut the ends off, so that what is left starts at a multiple of a huge page. */
+    /* Unmap both ends, so that the remaining range starts at a multiple of a huge page. */
     size_t before = (HUGE_BYTES - (uintptr_t)p % HUGE_BYTES) % HUGE_BYTES, after = extra - before;
     if (before != 0) munmap(p, before);
     if (after != 0) munmap(p + before + size, after);

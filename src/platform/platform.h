@@ -1,5 +1,5 @@
-/* platform.h: the few things we ask of the operating system: files, time, memory maps, processes, shared objects.
- * Everything that differs between Linux and macOS is here and nowhere else. */
+/* platform.h: what the project uses of the operating system: files, time, memory maps, processes, shared libraries, page
+ * allocation. Code that differs between Linux and macOS is behind this header only. */
 #ifndef AN_PLATFORM_PLATFORM_H
 #define AN_PLATFORM_PLATFORM_H
 

@@ -1,11 +1,11 @@
-/* process.c: programs run to their end, and shared objects.
+/* process.c: running child processes to their end; loading shared libraries.
  *
  * Owns:      the children of one call: when an_spawn_many returns, all are reaped and their process groups killed.
  * Does not:  use a shell, touch signal handlers, or leave descriptors open in the children.
  *
  * posix_spawn, not fork: the process may hold gigabytes of page tables and running threads. A child leads its own
  * process group, so that a timeout also ends what it has started (a compiler driver runs cc1 and ld), and Ctrl-C
- * reaches only us. */
+ * reaches only this process. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -98,7 +98,7 @@ static an_status start(an_err *err, child *c, const char *const *argv)
     return an_guard_child(c->pid) ? AN_OK : an_fail(err, AN_E_ENV, "%s: not run, the program was interrupted", argv[0]);
 }
 
-/* Takes what is there; keeps the first cap - 1 bytes. */
+/* Reads the output that is available now; keeps the first cap - 1 bytes. */
 static void drain(child *c, char *output, size_t cap)
 {
     char chunk[4096];

@@ -1,7 +1,7 @@
 /* system_info.c: facts about a Linux machine, mounts, and the facts as JSON.
  *
  * Owns:      the reading of /proc, /sys and /etc/os-release, below a root folder that tests replace.
- * Does not:  know macOS (system_info_mac.c), or fail: what is not there stays as it was.
+ * Does not:  know macOS (system_info_mac.c), or fail: a fact that cannot be read keeps its previous value.
  */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
@@ -184,7 +184,7 @@ static void read_thermal(const char *root, an_system_info *out)
         snprintf(out->thermal, sizeof out->thermal, "throttled %.11s times", text);
 }
 
-/* ---------------------------------------------------------------------------------------------- what is around */
+/* ---------------------------------------------------------------------------------------------- programs and libraries nearby */
 
 static void read_container(const char *root, an_system_info *out)
 {

@@ -1,10 +1,8 @@
-/* system_info.h: what is known about this machine without root: for `anneal doctor`, the logbook of a run, and warnings.
+/* system_info.h: facts about this machine that need no root rights: for `anneal doctor`, a run's logbook, and warnings.
  *
  * Owns:      the reading of /proc, /sys and cgroups on Linux and of what sysctl, pmset, sw_vers and xcode-select say on
  *            macOS. All of it is compiled everywhere and takes a root folder or texts, which tests give.
- * Does not:  fail. What is not known is "" in a text, 0 in an amount and AN_UNKNOWN in the rest.
- *
- * Files of train/ and cli/ include platform/system_info.h, which is this header.
+ * Does not:  fail. An unknown fact is "" in a text, 0 in an amount and AN_UNKNOWN in the rest.
  */
 #ifndef AN_PLATFORM_SYSTEM_INFO_H
 #define AN_PLATFORM_SYSTEM_INFO_H
@@ -48,7 +46,7 @@ typedef struct an_system_info {
 void an_system_info_read(an_system_info *out);
 /* Reads again what moves while a program runs: free memory, swap, heat, power. The rest stays. */
 void an_system_info_update(an_system_info *io);
-/* {"system":"...",...}: every fact, null for what is not known. */
+/* {"system":"...",...}: every fact; unknown ones are null. */
 void an_system_info_json(const an_system_info *f, an_text *out);
 
 /* The mount that holds `path` (or its nearest parent that exists). */

@@ -1,17 +1,20 @@
 /* thread_pool.c: the thread pool.
  *
- * Owns:      the worker threads and the one job in flight.
- * Does not:  decide how work is cut; a task is whatever its index means to the caller.
+ * Owns:     the worker threads and the one run in progress.
+ * Does not: split work; the caller gives each task index a meaning.
  *
- * A run is three words. `remaining` holds the tasks not yet taken: whoever subtracts one from a positive value owns
- * task n - value. `done` counts finished tasks; the run is over when it reaches n. `epoch` tells idle workers to look.
+ * A run is coordinated by three atomic words:
+ *   remaining  tasks that no thread has taken. A thread that decrements it from v > 0 has taken task n - v.
+ *   done       finished tasks. The run is over when it reaches n.
+ *   epoch      incremented by each run; idle workers watch it.
  *
  * Invariants:
- *   - fn, arg and n are written while done == n of the run before, that is, while nobody owns a task, and read only by
- *     owners of a task. A worker that comes late finds remaining <= 0, or takes a task of the newer run, which is as
- *     good. So the caller never waits for a worker that sleeps, only for tasks that were taken.
- *   - A sleeper and its waker each write their word, then read the other's, in sequentially consistent order: one of
- *     the two sees the other, and no wake-up is lost. */
+ *   - fn, arg and n are written while done == n, when no thread holds a task, and read only by threads that hold one. A
+ *     worker that arrives late finds remaining <= 0, or takes a task of the newer run, which is equally correct. So the
+ *     caller never waits for a sleeping worker, only for tasks that were taken.
+ *   - A worker that goes to sleep and a caller that wakes workers each write their own word, then read the other's, in
+ *     sequentially consistent order. At least one of them sees the other's write, so no wake-up is lost.
+ */
 #include "platform/thread_pool.h"
 #include "platform/platform.h"
 
@@ -21,8 +24,11 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { LINE = 128, THREADS_MAX = 1024 }; /* two 64-byte lines: the prefetcher fetches in pairs; 128 on Apple's cores */
-enum { STACK_BYTES = 4 << 20 };          /* the same everywhere; macOS gives threads 512 KiB by itself */
+enum {
+    LINE = 128,
+    THREADS_MAX = 1024
+};                              /* two 64-byte cache lines, which x86 prefetches in pairs; one line on Apple's cores */
+enum { STACK_BYTES = 4 << 20 }; /* the same everywhere; macOS gives threads 512 KiB by itself */
 
 /* Long enough to bridge the gaps between the kernels of a step, short enough not to heat an idle machine. With fewer
  * cores than threads the spinner holds the core that the others need. */
@@ -37,7 +43,7 @@ typedef struct worker {
 struct an_pool {
     _Alignas(LINE) atomic_llong remaining;
     _Alignas(LINE) atomic_llong done;
-    _Alignas(LINE) atomic_uint epoch; /* read by all who spin, written once a run */
+    _Alignas(LINE) atomic_uint epoch; /* read by spinning workers, written once a run */
     atomic_bool stop;
     atomic_int sleepers; /* workers in or on their way into cond_wait */
     atomic_bool caller_waits;
@@ -111,7 +117,7 @@ static void *worker_main(void *arg)
     return NULL;
 }
 
-/* Tells everybody; wakes at most `wanted` of those who sleep. */
+/* Starts a new epoch; wakes at most `wanted` sleeping workers. */
 static void announce(an_pool *p, int64_t wanted)
 {
     atomic_fetch_add(&p->epoch, 1);

@@ -1,10 +1,11 @@
-/* runtime/check_kernels.c: the last plan run once more, a launch at a time, each distinct kernel against the oracle.
+/* check_kernels.c: runs the last plan once more, one launch at a time, and compares each distinct kernel with the oracle.
  *
- * Owns:      one-step plans that a device loads and runs alone, copies of what a step reads and writes.
- * Does not:  know what kernels mean (oracle/kernel_oracle.h), or change the plan.
+ * Owns:     one-step plans that a device loads and runs alone; host copies of the memory a step reads and writes.
+ * Does not: know what kernels compute (oracle/kernel_oracle.h), or change the plan.
  *
- * Invariant: steps run in the plan's order on the plan's own memory, so every kernel sees what it sees in training. A
- * kernel is what differs in kind, spec or text; its first launch is checked, the others only run.
+ * Invariant: steps run in the plan's order on the plan's own memory, so every kernel sees what it sees in training. Two
+ * launches have the same kernel when kind, spec and text are equal; the first launch of each kernel is checked, the others
+ * only run.
  */
 #include "runtime/context.h"
 #include "base/map.h"
@@ -114,13 +115,13 @@ static an_status run_alone(checker *c, const alone *a)
     return status;
 }
 
-/* Copies an argument's bytes from the device; `room` is what was allocated. */
+/* Copies an argument's bytes from the device into memory that the caller frees. */
 static an_status copy_argument(checker *c, const an_arg *a, int64_t extent, void **out, int64_t *bytes)
 {
     const an_buffer *b = &c->slots[a->slot];
     *bytes = AN_MIN(extent, (int64_t)b->bytes - a->offset);
     if (*bytes < 0) *bytes = 0;
-    *out = malloc((size_t)*bytes + 64); /* what reads beyond a last element by a word stays inside */
+    *out = malloc((size_t)*bytes + 64); /* a load of a whole word at the last element stays inside */
     if (!*out) return an_fail_nomem(&c->cx->err, "a copy of a kernel's argument", (size_t)*bytes);
     return c->cx->backend->read(&c->cx->err, c->cx->device, b, (size_t)a->offset, *out, (size_t)*bytes);
 }
@@ -170,7 +171,7 @@ static an_status check_step(checker *c, int step, const alone *a)
     return status;
 }
 
-/* ---------------------------------------------------------------------------------------------- the whole plan */
+/* ---------------------------------------------------------------------------------------------- all steps of the plan */
 
 static an_status check_steps(checker *c)
 {

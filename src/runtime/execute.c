@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* This step's generator, inputs and scalars, as they stand in an input block. */
+/* Writes this step's random seed, inputs and scalars in the layout of an input buffer. */
 static void write_inputs(const an_ctx *cx, const an_plan *p, char *out)
 {
     const uint32_t rng[2] = {an_rng_key(cx->options.seed, cx->step_number), (uint32_t)cx->sample};
@@ -44,7 +44,7 @@ static an_status fill_inputs(an_ctx *cx, const an_plan *p)
     if (cx->image_bytes < bytes) {
         void *more = realloc(cx->image, bytes);
         if (!more) return an_fail_nomem(&cx->err, "a step's inputs", bytes);
-        memset((char *)more + cx->image_bytes, 0, bytes - cx->image_bytes); /* what stands between inputs */
+        memset((char *)more + cx->image_bytes, 0, bytes - cx->image_bytes); /* padding between inputs */
         cx->image = more;
         cx->image_bytes = bytes;
     }

@@ -1,6 +1,6 @@
-/* runtime/introspect.c: what the devices, the compiler's cache and the last plan have to say (include/anneal_tools.h).
+/* introspect.c: facts about devices, the compiler and its cache, and the last plan, for the tools (anneal_tools.h).
  *
- * Does not: change anything: all of it reads. Checking kernels is runtime/check_kernels.c.
+ * Does not: change anything. Checking kernels is in check_kernels.c.
  */
 #define _DEFAULT_SOURCE  /* lstat on Linux ... */
 #define _DARWIN_C_SOURCE /* ... and on macOS */

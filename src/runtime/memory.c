@@ -19,7 +19,7 @@ static void ask_device(const an_ctx *cx, uint64_t *driver, uint64_t *recommended
     if (cx->device && cx->backend->memory) cx->backend->memory(cx->device, driver, recommended);
 }
 
-/* Bytes that a mark stands for; UINT64_MAX: no limit. */
+/* A watermark in bytes; UINT64_MAX: no limit. */
 static uint64_t mark(const an_ctx *cx, double asked, double usual)
 {
     uint64_t driver, recommended;
@@ -29,7 +29,7 @@ static uint64_t mark(const an_ctx *cx, double asked, double usual)
     return bytes < 0x1p63 ? (uint64_t)bytes : UINT64_MAX;
 }
 
-/* What the stores that are not there yet, the arena and the input block would add. */
+/* Bytes that running this plan would still have to allocate. */
 static uint64_t missing_bytes(const an_ctx *cx, const an_plan *p)
 {
     uint64_t sum = 0;

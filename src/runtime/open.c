@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What people have set for PyTorch on a Mac is heard. */
+/* The option, or else the environment variable that PyTorch users set on a Mac. */
 static an_status settle_fallback(an_ctx *cx)
 {
     const char *asked = cx->options.fallback, *set = getenv("PYTORCH_ENABLE_MPS_FALLBACK");
@@ -46,7 +46,8 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
     return AN_OK;
 }
 
-/* By name; "auto" is the first GPU that answers, else the CPU, and `why` says what kept the others out. */
+/* By name. "auto" takes the first device that is available, in the order of an_backend_auto; `why` collects the reasons
+ * of the ones passed over. */
 static an_status choose_device(an_ctx *cx, const char *name, const an_backend **out, an_device_info *info, an_text *why)
 {
     const bool any = !strcmp(name, "auto");
