@@ -1,5 +1,6 @@
 #include "io/formats/zip.h"
 #include "io_files.h"
+#include "io/formats/weights.h"
 #include "lib/make_zip.h"
 
 static an_arena arena;
@@ -191,6 +192,23 @@ static int close_arena(void **state)
     return 0;
 }
 
+/* Each tensor's storage is looked up under this name: a long one times many tensors would be gigabytes. */
+static void a_checkpoint_in_a_folder_with_a_long_name_is_refused(void **state)
+{
+    (void)state;
+    char name[400];
+    make_zip z = {0};
+    an_st *st;
+    an_err why = {0};
+    memset(name, 'a', 300);
+    memcpy(name + 300, "/data.pkl", 10);
+    make_zip_add(&z, name, "\x80\2}.", 4);
+    make_zip_end(&z);
+    assert_int_equal(an_weights_open_torch(&why, "x.pt", z.file.data, z.file.len, &st), AN_E_UNSUPPORTED);
+    assert_contains(why.text, "a name of more than 256 bytes");
+    an_text_free(&z.file);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +219,7 @@ int main(void)
         cmocka_unit_test(hostile_entries_are_refused),
         cmocka_unit_test(members_of_one_place_or_name_are_refused),
         cmocka_unit_test(zip64_sizes_are_read),
+        cmocka_unit_test(a_checkpoint_in_a_folder_with_a_long_name_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, close_arena);
 }
