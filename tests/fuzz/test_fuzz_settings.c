@@ -1,6 +1,6 @@
-/* Settings: the first byte picks YAML, JSON or an argument. What is taken must come back from JSON; a YAML file or an
- * argument that is refused must have changed nothing. */
-#include "io/config/config.h"
+/* Settings: the first byte picks YAML ('y'), a .py file ('p'), JSON or an argument. What is taken must come back from
+ * JSON; a YAML file or an argument that is refused must have changed nothing. */
+#include "io/config/config_py.h"
 #include "fuzz.h"
 
 typedef struct settings {
@@ -48,6 +48,8 @@ static bool fuzz_one(const char *data, size_t bytes)
     an_status status;
     if (data[0] == 'y') {
         status = an_config_yaml_text(&err, &table, &s, "fuzz.yaml", data + 1, bytes - 1);
+    } else if (data[0] == 'p') {
+        status = an_config_py_text(&err, &table, &s, "fuzz.py", data + 1, bytes - 1);
     } else if (data[0] == '{') {
         status = an_config_from_json(&err, &table, &s, "fuzz.json", data, bytes);
     } else {
@@ -61,7 +63,7 @@ static bool fuzz_one(const char *data, size_t bytes)
     fuzz_check_sentence(status, &err);
     if (status == AN_OK)
         check_round_trip(&s);
-    else if (data[0] != '{') /* JSON is our own and is set key by key */
+    else if (data[0] != '{' && data[0] != 'p') /* these are set key by key */
         FUZZ_CHECK(memcmp(&s, &before, sizeof s) == 0);
     return status == AN_OK;
 }
@@ -71,6 +73,7 @@ static const fuzz_seed seeds[] = {
     SEED("y# only a comment\n"),
     SEED("y---\n{n: 3, x: 4}\n...\n"),
     SEED("{\"n\":3,\"x\":0.30000000000000004,\"on\":true,\"text\":\"\\u000a\",\"device\":\"cpu\",\"dtype\":\"f32\"}"),
+    SEED("pn = 3 * (2 ** 2) // -5\nx = 1e-3 / 2 # why\non = False\ntext = 'a' + str(n)\ndevice = 'cuda'\n"),
     SEED("--n=12"),
     SEED("x=-1.5e-7"),
     SEED("text=a=b"),
