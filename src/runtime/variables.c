@@ -1,4 +1,4 @@
-/* variables.c: declaring parameters, states, this step's inputs and scalars; assigning to states.
+/* variables.c: declaring parameters and states, and this step's inputs and scalars.
  *
  * Owns:     the tables cx->param, state, input, scalar, and the checks of what the caller gives.
  * Does not: lay out parameters (param_blocks.c), allocate or initialize them (stores.c).
