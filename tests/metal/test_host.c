@@ -144,10 +144,22 @@ static outcome run(const char *device, int steps)
 static void a_gpu_without_matrices_is_not_given_any(void **state)
 {
     (void)state;
-    world("gpu=paravirtual,kernels=none");
+    world("gpu=paravirtual,kernels=fast");
     const outcome o = run_as("metal", 2, false, false);
     if (o.status != AN_OK) fail_msg("%s", o.sentence);
     nothing_was_wrong("gpu=paravirtual");
+}
+
+/* Families before Apple7 need not have them: such a GPU is refused before it computes wrong sums. */
+static void a_gpu_without_shuffles_is_refused(void **state)
+{
+    (void)state;
+    static const char settings[] = "gpu=paravirtual,kernels=fast,edit=4096u>4095u";
+    world(settings);
+    const outcome o = run("metal", 1);
+    assert_int_equal(o.status, AN_E_ENV);
+    assert_non_null(strstr(o.sentence, "no working shuffles"));
+    nothing_was_wrong(settings);
 }
 
 static void every_world_has_the_cpus_bits(void **state)
@@ -507,6 +519,7 @@ int main(void)
         cmocka_unit_test(a_mac_is_kept_awake_until_the_run_ends),
         cmocka_unit_test(a_device_is_described),
         cmocka_unit_test(a_gpu_without_matrices_is_not_given_any),
+        cmocka_unit_test(a_gpu_without_shuffles_is_refused),
         cmocka_unit_test(memory_is_zeroed_counted_and_bounded),
         cmocka_unit_test(each_launch_has_its_time_when_asked),
         cmocka_unit_test(an_update_by_the_kernel_that_ran_last_is_done),

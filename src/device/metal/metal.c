@@ -127,7 +127,8 @@ static an_status open_device(an_err *err, an_device *d)
     if (!(d->protocol = an_mtl_buffer(err, d, sizeof *d->counters * AN_N_COUNTERS, "the commit protocol")))
         return err->code;
     d->counters = an_send0(buffer_contents, d->protocol);
-    return an_mtl_builtin_make(err, d);
+    AN_TRY(an_mtl_builtin_make(err, d));
+    return d->gpu.plain ? an_mtl_check_shuffles(err, d) : AN_OK;
 }
 
 static an_status metal_open(an_err *err, const an_device_options *o, an_device **out)

@@ -311,3 +311,51 @@ void an_mtl_self_check(an_self_check_fn *tell, void *user)
     an_release(x.d.device);
     an_mtl.pool_pop(pool);
 }
+
+/* ---------------------------------------------------------------------------------------------- shuffles */
+
+static const char shuffle_text[] =
+    "#include <metal_stdlib>\nusing namespace metal;\n"
+    "kernel void an_shuffles(device uint *out [[buffer(0)]], uint i [[thread_position_in_grid]])\n"
+    "{\n"
+    "    out[i] = simd_prefix_exclusive_sum(1u) + 64u * simd_shuffle_xor(i, ushort(5)) + 4096u * simd_shuffle(i, "
+    "ushort(3));\n"
+    "}\n";
+
+/* Runs the kernel on one subgroup: out[i] = i + 64 (i ^ 5) + 4096 * 3. False: it failed, or the numbers are others. */
+static bool shuffles_work(an_device *d, an_id pipeline, an_id buffer)
+{
+    checker x = {.d = {.queue = d->queue}, .commands = an_send0(queue_buffer, d->queue)};
+    an_id encoder = x.commands ? an_send0(commands_encoder, x.commands) : NULL;
+    if (!encoder) return false;
+    an_send(encoder_pipeline, encoder, pipeline);
+    an_send(encoder_buffer, encoder, buffer, 0, 0);
+    an_send(encoder_dispatch, encoder, ((an_mtl_size){1, 1, 1}), ((an_mtl_size){LANES, 1, 1}));
+    an_send0(encoder_end, encoder);
+    an_send0(commands_commit, x.commands);
+    if (!ended(&x, 20) || an_send0(commands_status, x.commands) == AN_MTLCommandBufferStatusError) return false;
+    const uint32_t *out = an_send0(buffer_contents, buffer);
+    for (uint32_t i = 0; i < LANES; i++)
+        if (out[i] != i + 64 * (i ^ 5) + 4096 * 3) return false;
+    return true;
+}
+
+an_status an_mtl_check_shuffles(an_err *err, an_device *d)
+{
+    const char *const what = "a kernel with shuffles";
+    const size_t bytes = LANES * sizeof(uint32_t);
+    an_err why = {0};
+    an_id library = an_mtl_compile(&why, d, shuffle_text, what);
+    an_id pipeline = library ? an_mtl_pipeline(&why, d, library, "an_shuffles", LANES, what) : NULL;
+    an_id buffer = pipeline ? an_mtl_buffer(&why, d, bytes, what) : NULL;
+    const bool good = buffer && shuffles_work(d, pipeline, buffer);
+    if (buffer) d->allocated -= bytes;
+    an_release(buffer);
+    an_release(pipeline);
+    an_release(library);
+    if (good) return AN_OK;
+    return an_fail(err, AN_E_ENV,
+                   "metal: %s has no working shuffles and prefix sums, which all reductions use%s%.300s; train with "
+                   "device=cpu",
+                   d->facts.name, why.code ? ": " : "", why.text);
+}
