@@ -81,15 +81,15 @@ void an_signals_begin(void);
 void an_interrupt_catch(void);
 bool an_interrupt_seen(void *unused);
 
-/* The file a run's name stands for: its last checkpoint, with `best` its best, with step >= 0 the one after so many
- * updates. A file is itself. */
+/* The checkpoint of a run: the last one; with `best`, the one of the lowest validation loss; with step >= 0, the one
+ * after so many updates. A file is taken as it is. */
 an_status an_cli_find_checkpoint(an_err *err, const char *run_or_file, bool best, int64_t step,
                                  char out[AN_CKPT_PATH_BYTES]);
 /* Opens it for a command that only reads weights, with the settings in it. */
 an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, int64_t step, an_train_config *cfg,
                               an_st **out);
 
-/* The device that a name stands for: of "auto", the one that a context takes. */
+/* The name of the device that is used: for "auto", the one that an_open would choose. */
 const char *an_cli_device(const char *name);
 /* Whether these settings ask for the same bits on every device there. */
 bool an_cli_exact(const an_train_config *c, const char *device);

@@ -86,7 +86,7 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
     an_text_printf(out, "%.2f GB/s", r->gbytes);
 }
 
-/* Of several devices one that is not here is said and left out. */
+/* With several devices, an absent one is reported and left out. */
 static an_status go_on_without(an_err *err, const char *device, an_status status)
 {
     if (status != AN_E_ENV && status != AN_E_DEVICE) return status;
@@ -145,7 +145,7 @@ static void protocol_of(const an_train_config *c, bench_values *v)
 
 typedef struct step_row {
     const char *device;
-    const an_bench_result *b, *fused; /* fused: of the same step with compile=true, NULL where it is that */
+    const an_bench_result *b, *fused; /* fused: the same step with compile=true; NULL when b is that already */
     double share, first_ms;           /* of the peak; of the first device, 0: this is it */
 } step_row;
 

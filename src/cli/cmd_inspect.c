@@ -30,7 +30,7 @@ static void put_tensor(an_text *out, const an_st_tensor *t, an_hash128 hash, boo
     an_text_printf(out, ",\"shape\":%s,\"dtype\":\"%s\",\"hash\":\"%s\"}", shape, an_dtype_text(t->dtype), digits);
 }
 
-/* The run's state as one line of JSON, or "null": it stands in a file that anybody may have written. free() it. */
+/* The run's state as one line of JSON; "null" where the file's is not valid JSON: the file is untrusted. free() it. */
 static char *state_of(const an_st *st)
 {
     const char *text = an_st_meta(st, AN_CKPT_STATE);

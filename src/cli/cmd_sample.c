@@ -62,7 +62,8 @@ static an_status write_bytes(an_err *err, const char *bytes, size_t n)
 
 /* ---- stop texts */
 
-/* How many bytes at the end of the held text may still become a stop text; *at: where a whole one begins, if any. */
+/* How many bytes at the end of the held text may be the beginning of a stop text; *at: where a complete one begins, or
+ * the length of the held text. */
 static size_t undecided(const output *o, size_t *at)
 {
     size_t most = 0;
@@ -82,7 +83,7 @@ static size_t undecided(const output *o, size_t *at)
     return most;
 }
 
-/* Writes what is decided of the held text; all of it at the `end`. */
+/* Writes the held text up to what may become a stop text; at the `end`, all of it. */
 static an_status write_held(output *o, bool end)
 {
     size_t at;
@@ -135,7 +136,7 @@ static an_status read_stops(an_err *err, const an_args *args, output *o)
 
 /* ---- drawing */
 
-/* A vocabulary that was rounded up has ids without text: they end a text as <|endoftext|> does. */
+/* Vocabularies padded to a multiple of 64 have ids without text: drawing one ends the text, as <|endoftext|> does. */
 static bool write_token(void *arg, int32_t id)
 {
     output *o = arg;
@@ -236,7 +237,8 @@ static const char *take_prompt(an_args *args)
     return prompt;
 }
 
-/* The run or file: the argument; or as nanoGPT's users type it, out_dir with init_from=resume, or weights in init_from. */
+/* The run or file to sample from: the argument; or as nanoGPT's sample.py has it, out_dir with init_from=resume, or the
+ * weights that init_from names. */
 static an_status source_of(an_err *err, const an_args *args, const sample_values *v, const char **out)
 {
     const bool weights = strcmp(v->init_from, "resume") != 0;

@@ -2,7 +2,7 @@
  * and the configs: what the program takes is written down once.
  *
  * Owns:      the escapes of mdoc and of the three shells.
- * Does not:  hold prose about commands: that is the tables'; what surrounds them in the manual is man/anneal.1.
+ * Does not:  hold prose about commands: that is the tables'; what surrounds them in the manual is man/anneal.1.in.
  */
 #include "cli/cli.h"
 #include <string.h>
@@ -132,7 +132,7 @@ static void man(an_text *out)
 
 /* ---- shells */
 
-/* 'text' in single quotes: a quote inside ends them, stands alone, and begins them anew. */
+/* 'text' in single quotes; a quote inside becomes '\'' . */
 static void put_quoted(an_text *out, const char *text)
 {
     an_text_puts(out, "'");

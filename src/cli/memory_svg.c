@@ -1,5 +1,7 @@
-/* plan_svg.c: the memory of a step as a picture: launches across, bytes up, kinds stacked; beside it the largest
- * tensors. What lives on (weights, moments, gradients that are kept) is the floor. */
+/* memory_svg.c: memory over the launches of a step, as an SVG file and as a chart on a terminal.
+ *
+ * Launches run from left to right, bytes upwards; the kinds of memory are stacked. The lowest layer is what stays
+ * allocated between steps (weights, moments, gradients that are kept). The largest tensors are listed beside it. */
 #define _DEFAULT_SOURCE
 #include "cli/plan.h"
 #include "platform/platform.h"
@@ -11,7 +13,7 @@ enum { WIDTH = 900, HEIGHT = 460, LEFT = 84, RIGHT = 16, TOP = 56, BOTTOM = 44 }
 
 typedef struct layer {
     const char *kind, *colour;
-    uint64_t floor; /* bytes that live on */
+    uint64_t floor; /* bytes that stay allocated between steps */
     uint64_t *at;   /* [steps] */
 } layer;
 

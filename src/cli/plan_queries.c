@@ -1,4 +1,5 @@
-/* plan_queries.c: questions about a plan that is not there: the largest batch for a budget, the bill of other settings. */
+/* plan_queries.c: questions answered by planning other settings: --fit, the largest batch for a budget; --what-if, how
+ * memory and work change with one setting. Nothing runs. */
 #include "cli/plan.h"
 #include <inttypes.h>
 #include <stdlib.h>
@@ -44,7 +45,7 @@ static const char *close_bytes(uint64_t bytes, int digits, char out[24])
     return out;
 }
 
-/* The budget and what goes just over it must not look the same: as many digits as that takes. */
+/* Digits with which the budget and the bytes of the next larger batch are told apart in print. */
 static int telling_digits(uint64_t next, uint64_t budget)
 {
     char a[24], b[24];
@@ -97,7 +98,7 @@ an_status an_plan_fit(an_err *err, const an_session *r, uint64_t budget, bool js
 
 /* ---- --what-if */
 
-/* The setting that a short word stands for, of every run or of the model. */
+/* The key that a short word names (batch, accum), or one of the model (seq, layers). Any other word is a key itself. */
 static const char *key_of(const an_model *m, const char *word)
 {
     static const an_key_alias every[] = {{"batch", "batch_size"}, {"accum", "gradient_accumulation_steps"}};
@@ -108,7 +109,7 @@ static const char *key_of(const an_model *m, const char *word)
     return word;
 }
 
-/* batch/2, seq*2 or KEY=VALUE, onto `c`. */
+/* Applies one change, batch/2, seq*2 or KEY=VALUE, to `c`. */
 static an_status change(an_err *err, const char *text, an_train_config *c)
 {
     char word[64];
@@ -166,7 +167,7 @@ static an_status print_change(an_err *err, const char *text, const an_estimate *
     return an_print_line(err, &out);
 }
 
-/* Each change among the arguments, with its price. */
+/* Called with each change among the arguments and the estimates before and after it. */
 typedef an_status (*on_change)(an_err *err, const char *text, const an_estimate *now, const an_estimate *then,
                                void *arg);
 

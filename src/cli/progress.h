@@ -1,6 +1,6 @@
-/* progress.h: what training says: on stderr the bill, a progress line of at most 80 columns, evaluations, a curve and
- * where the time went; with log_format=nanogpt nanoGPT's lines on stdout instead of the progress (progress_nanogpt.c).
- */
+/* progress.h: what `anneal train` prints. On stderr: the memory bill, a progress line of at most 80 columns,
+ * evaluations, at the end a curve of the losses and where the time went. With log_format=nanogpt, nanoGPT's lines on
+ * stdout in place of progress line and curve (progress_nanogpt.c). */
 #ifndef AN_CLI_PROGRESS_H
 #define AN_CLI_PROGRESS_H
 
@@ -11,19 +11,19 @@ typedef struct an_progress {
     bool quiet, terminal, nanogpt;
     bool warned;              /* of a loss above that of guessing */
     double shown;             /* clock when progress was last shown */
-    bool open_line;           /* a progress line without its newline stands on the terminal */
+    bool open_line;           /* the cursor is behind a progress line that has no newline so far */
     double peak_gflops;       /* of this machine's multiply-adds, measured once; 0: not known, < 0: not measured yet */
-    const an_estimate *price; /* what the run takes; NULL: not told */
+    const an_estimate *price; /* the memory that the run takes; NULL: not printed */
     int64_t first_step;       /* that was logged; < 0: none yet. nanoGPT gives no MFU for the first five */
     double mfu;               /* running, as nanoGPT has it; < 0: none yet */
 } an_progress;
 
 void an_progress_begin(an_progress *n, const an_session *r, bool quiet);
 void an_progress_run(an_progress *n, const an_session *r);
-/* A listener's `tell`; `arg` is the narrator. */
+/* The callback of an_train_listener; `arg` is the an_progress. */
 void an_progress_event(void *arg, const an_session *r, const an_train_event *e);
 void an_progress_end(an_progress *n, const an_session *r, const an_train_result *result);
-/* Ends a progress line that stands open. */
+/* Ends a progress line that has no newline so far. */
 void an_progress_close(an_progress *n);
 /* The bill in a few lines, on stderr. */
 void an_progress_bill(const an_bill *b);

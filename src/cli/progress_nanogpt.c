@@ -1,4 +1,4 @@
-/* progress_nanogpt.c: training told in nanoGPT's words, letter for letter, for scripts and people that read them.
+/* progress_nanogpt.c: the log lines of nanoGPT's train.py, letter for letter, for scripts that parse them.
  *
  * The numbers are ours where nanoGPT's mislead: `loss` is the mean over the micro-batches, not the last one's; `time`
  * is of an update alone, not of the evaluation before it. `mfu` is nanoGPT's, a share of an A100's 312 TFLOP/s, so that

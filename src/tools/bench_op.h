@@ -1,4 +1,4 @@
-/* bench_op.h: the time of one operation on a device: a square product, a copy through memory, a convolution,
+/* bench_op.h: the time of one operation on a device: a square matmul, a copy through memory, a convolution,
  * attention.
  *
  * Owns:      what is run and how: operands live on the device; every iteration is a plan that was made and run before

@@ -1,3 +1,5 @@
+/* estimate.c: the memory of a run before it starts: plans its three graphs (first micro-batch, update, evaluation),
+ * takes the largest arena of them, and adds data, loader and the process itself. Nothing runs. */
 #define _DEFAULT_SOURCE
 #include "tools/estimate.h"
 #include "train/step.h"
@@ -11,7 +13,7 @@
 
 typedef enum plan_kind { FIRST, UPDATE, EVALUATION, N_PLANS } plan_kind;
 
-/* Plans one of the three graphs of a run; its bill. */
+/* Plans one of the three graphs of a run and reads its cost report. */
 static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *out)
 {
     const an_train_config *c = &r->cfg;

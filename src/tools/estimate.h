@@ -24,7 +24,7 @@ typedef struct an_estimate {
     uint64_t process_bytes; /* the program itself: resident now without the data, and what its threads will add */
     uint64_t address_bytes; /* of address space, all together: what ulimit -v must grant */
     /* Of a GPU: what a run may ask of it, and what driver, libraries and other programs hold now, before anything was
-     * launched. Zeros: it is the CPU, or nobody knows. */
+     * launched. Zeros: the CPU, or not known. */
     uint64_t device_limit_bytes, driver_bytes;
     bool device_shares; /* and its memory is the machine's */
     char largest[160];  /* the largest tensor in the update's plan, with its scope */
@@ -33,8 +33,8 @@ typedef struct an_estimate {
 
 /* Of an open run, whose plans are found again when it trains. AN_E_BUDGET: the device's plan is over the budget. */
 an_status an_estimate_run(an_err *err, an_session *r, an_estimate *out);
-/* Of settings where what data settle (a vocabulary) is set; `data` may be NULL. The budget in them is not looked at; recompute=auto means
- * off. */
+/* The same for settings, for which it opens a run. Their vocabulary must be set; `data` may be NULL. Their budget is
+ * ignored: recompute=auto recomputes where it would without one. */
 an_status an_estimate_settings(an_err *err, const an_train_config *c, const an_task_data *data, an_estimate *out);
 
 /* Bytes of a device's memory in use beside what the context has requested: the driver's, the libraries', kernels and

@@ -1,5 +1,6 @@
-/* max_batch.c: the questions that are asked of a price: how large a batch, which change. A price is a plan away, some
- * milliseconds, so they are answered by asking for prices: memory grows with the batch, and halving finds the place. */
+/* max_batch.c: searches over memory estimates: the largest batch for a budget, and the smallest changes of settings
+ * that make a run fit. An estimate needs a plan, some milliseconds. Memory grows with the batch, so bisection finds it.
+ */
 #define _DEFAULT_SOURCE
 #include "tools/estimate.h"
 #include "platform/system_info.h"
@@ -132,8 +133,8 @@ static an_status suggest_half(an_err *err, const an_train_config *c, const an_ta
     return AN_OK;
 }
 
-/* In the order of what they change: nothing, the rounding of a sum, the rounding of products, the context, the model.
- */
+/* In the order of how much they change the training: nothing (recomputation), the order of a sum (micro-batches),
+ * the precision of matrix products (bfloat16), the context, the model. At most three are named. */
 an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                         an_text *out)
 {

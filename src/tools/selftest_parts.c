@@ -27,7 +27,7 @@ __attribute__((format(printf, 4, 5))) static void line(tester *t, bool fault, co
     t->l->line(t->l->user, what, found, fault);
 }
 
-/* A part that could not be done, or done to its end. */
+/* A part that failed to run, or to run to its end. */
 static void ended(tester *t, const char *what, an_status status, const an_err *err)
 {
     if (status == AN_OK) return;
@@ -170,7 +170,7 @@ static void tell_launches(tester *t, an_ctx *cx)
 
 /* ---- updates */
 
-/* With `t` its launches are told. */
+/* With `t`, the time of each launch is reported. */
 static an_status train_step(an_err *err, tester *t, an_session *r, void *const *array, trace *out)
 {
     const an_train_config *c = &r->cfg;

@@ -76,7 +76,7 @@ run eval "$dir/capitals" "$dir/upper/val.bin"
 code_is 0
 ok "tokens of another vocabulary are refused, with the first character that differs"
 
-# Edited where it stands: as many characters, other ones.
+# Edited in place: as many characters, other ones.
 head -c 9000 "$dir/upper.txt" >"$dir/edited.txt"
 # shellcheck disable=SC2086
 run train macbook data="$dir/edited.txt" out="$dir/edited" $tiny max_iters=2

@@ -40,7 +40,7 @@ run resume "$dir/older" max_iters=28 dtype=float32 --quiet
 code_is 0
 ok "a run goes on in float16 from a checkpoint without a scale, and back"
 
-# Weights that grow ten thousand times in an update: gradients soon are not finite, and nobody reads before update 40.
+# Weights that grow ten thousand times in an update: gradients soon are not finite, and no loss is read before update 40.
 # shellcheck disable=SC2086
 run train macbook out="$dir/blind" $settings max_iters=400 log_interval=40 save_interval=400 learning_rate=100 weight_decay=100 decay_lr=false
 [ "$code" -ne 0 ] || fault "a run with infinite weights went on"
