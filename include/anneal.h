@@ -327,7 +327,7 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
     X(relu) X(gelu) X(gelu_tanh) X(silu) X(softplus) X(square) /* formulas */
 /* Elementwise, two operands. Comparisons give bool. idiv and imod: integers, rounding toward minus infinity. */
 #define AN_BINARY_FUNCTIONS(X)                                                                                                               \
-    X(add) X(sub) X(mul) X(div) X(idiv) X(imod) X(pow) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(and) X(or) X(xor)
+    X(add) X(sub) X(mul) X(div) X(idiv) X(imod) X(pow) X(atan2) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(and) X(or) X(xor)
 /* clang-format on */
 
 #define AN_DECLARE_UNARY(name)  AN_API an_tensor *an_##name##_at(const char *at, an_tensor *a);
@@ -561,6 +561,7 @@ AN_API an_policy an_get_policy(const an_ctx *cx);
 #define an_idiv(a, b)    an_idiv_at(AN_AT, a, b)
 #define an_imod(a, b)    an_imod_at(AN_AT, a, b)
 #define an_pow(a, b)     an_pow_at(AN_AT, a, b)
+#define an_atan2(y, x)   an_atan2_at(AN_AT, y, x)
 #define an_maximum(a, b) an_maximum_at(AN_AT, a, b)
 #define an_minimum(a, b) an_minimum_at(AN_AT, a, b)
 #define an_eq(a, b)      an_eq_at(AN_AT, a, b)

@@ -69,11 +69,13 @@ fits = {
     "atanh": lambda n: fit(f"log((1+s)/(1-s)) = 2 s + s^3 a(s^2), {n}",
                            lambda z: q(lambda s: mp.log((1 + s) / (1 - s)), lambda s: 2 * s, 3)(mp.sqrt(z)), list(range(n)),
                            lambda z: z, "1e-8", "0.0404"),
+    "atan": lambda n: fit(f"atan t = t + t^3 p(t^2), |t| <= tan(pi/8), {n}", lambda z: q(mp.atan, lambda t: t, 3)(mp.sqrt(z)),
+                          list(range(n)), lambda z: z * mp.sqrt(z) / mp.atan(mp.sqrt(z)), "1e-8", "0.1716"),
     "recip": lambda n: fit(f"1/d = p(d), 1 <= d <= 2, {n}", lambda d: 1 / d, list(range(n)), lambda d: d, 1, 2),
 }
 if __name__ == "__main__":
     # name=count picks another number of coefficients, to see what one more is worth
     chosen = dict(a.split("=") for a in sys.argv[1:])
-    counts = dict(exp=5, log=9, sin=3, tanh=5, cos=3, erf=6, erfc=7, atanh=4, recip=4)
+    counts = dict(exp=5, log=9, sin=3, tanh=5, cos=3, erf=6, erfc=7, atanh=4, atan=5, recip=4)
     for name, n in (chosen or counts).items():
         fits[name](int(n))

@@ -1,7 +1,7 @@
 /* exact.h: elementary functions, conversions and random words with the same bits on every machine.
  *
- * Owns:      exp, expm1, exp2, log, log1p, log2, tanh, sigmoid, erf, sin, cos, pow, sqrt, rsqrt, floor, rint, min, max
- *            in f32; bf16 and f16 conversions; the Philox generator; the reduction tree's reference.
+ * Owns:      exp, expm1, exp2, log, log1p, log2, tanh, sigmoid, erf, sin, cos, atan2, pow, sqrt, rsqrt, floor, rint,
+ *            min, max in f32; bf16 and f16 conversions; the Philox generator; the reduction tree's reference.
  * Does not:  include anything, or use a library, a table, a loop or a branch (the tree's reference has loops; on a GPU
  *            sin and cos branch for |x| > 2^20).
  *
@@ -500,6 +500,47 @@ AN_FN float an_sin(float x)
 AN_FN float an_cos(float x)
 {
     return an_sin_or_cos_(x, 1u);
+}
+
+/* ---- the angle of a point ---- */
+
+/* The angle of (x, y), in (-pi, pi]: 2.17 ulp. Of |y| and |x| the smaller over the larger is t <= 1; atan t is pi/4 +
+ * atan((t - 1)/(t + 1)) above tan(pi/8), so that one odd polynomial on |r| <= tan(pi/8) is enough. The octants only
+ * count quarters of pi: the angle is k pi/4 + s r. Zeros, infinities and their signs as in C's atan2. */
+AN_FN float an_atan2(float y, float x)
+{
+    float a = an_abs_(y), b = an_abs_(x);
+    a = a < AN_TINY ? 0.0f : a;
+    b = b < AN_TINY ? 0.0f : b;
+    float low = a < b ? a : b, high = a < b ? b : a;
+    low = high == AN_EXACT_INF ? (low == AN_EXACT_INF ? 1.0f : 0.0f) : low; /* infinity is as large as infinity */
+    high = high == AN_EXACT_INF ? 1.0f : high;
+    /* Neither the sum overflows nor is the difference subnormal. */
+    float scale = high > 0x1p125f ? 0.25f : high < 0x1p-60f ? 0x1p64f : 1.0f;
+    low = low * scale;
+    high = high * scale;
+    high = high == 0.0f ? 1.0f : high;
+    int octant = low > 0.414213562f * high;
+    float r = AN_DIV(octant ? low - high : low, octant ? low + high : high);
+
+    float z = r * r;
+    float p = -0.0609004684f;
+    p = AN_FMA(p, z, 0.105991676f);
+    p = AN_FMA(p, z, -0.14244391f);
+    p = AN_FMA(p, z, 0.199985281f);
+    p = AN_FMA(p, z, -0.333333164f);
+    r = AN_FMA(r * z, p, r);
+
+    float k = octant ? 1.0f : 0.0f;
+    k = a > b ? 2.0f - k : k;
+    r = a > b ? -r : r;
+    int left = (AN_F2U(x) & AN_SIGN_BIT) != 0u;
+    k = left ? 4.0f - k : k;
+    r = left ? -r : r;
+    float v = AN_FMA(k, 0.785398185f, AN_FMA(k, -2.18556941e-08f, r)); /* pi/4 in two parts */
+    v = an_with_sign_(an_flush_small_(v, v), y);
+    v = x == x ? v : AN_EXACT_NAN;
+    return y == y ? v : AN_EXACT_NAN;
 }
 
 /* ---- roots, rounding, minimum and maximum ---- */

@@ -21,6 +21,7 @@ int an_op_cost(an_op op)
     case AN_OP_COS:
     case AN_OP_TANH:
     case AN_OP_ERF: return 16;
+    case AN_OP_ATAN2:
     case AN_OP_POW: return 30;
     case AN_OP_SQRT:
     case AN_OP_DIV:

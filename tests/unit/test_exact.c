@@ -252,6 +252,34 @@ static void pow_is_within_four_ulp_wherever_its_result_is_normal(void **state)
     assert_true(measured > n / 4);
 }
 
+static void atan2_is_within_its_error_in_every_quadrant_and_at_every_special_value(void **state)
+{
+    (void)state;
+    const float v[] = {0,    0x1p-149f, 0x1p-126f,  0x1.8p-126f, 1e-20f, 0.25f, 0.414213562f, 0.41421357f,
+                       0.5f, 1,         1.0000001f, 2,           3e10f,  3e38f, INFINITY,     0x1p126f};
+    for (size_t i = 0; i < 4 * AN_COUNT(v) * AN_COUNT(v); i++) {
+        float y = v[i / 4 % AN_COUNT(v)], x = v[i / 4 / AN_COUNT(v)];
+        if (i & 1) x = -x;
+        if (i & 2) y = -y;
+        float got = an_atan2(y, x);
+        double want = atan2((double)an_flush_small_(y, y), (double)an_flush_small_(x, x));
+        if (error_ulps(got, want) > 2.2 || !signbit(got) != !signbit(want))
+            fail_msg("atan2(%a, %a) = %a, wanted %a", (double)y, (double)x, (double)got, want);
+    }
+    assert_true(same_bits(an_atan2(AN_EXACT_NAN, 1), AN_EXACT_NAN) && same_bits(an_atan2(1, -NAN), AN_EXACT_NAN));
+    uint32_t n = getenv("AN_SOAK") ? 1u << 30 : 1u << 20;
+    for (uint32_t i = 0; i < n; i++) {
+        float y = AN_U2F(an_philox(1, 0, i, 0)), x = AN_U2F(an_philox(2, 0, i, 0));
+        if (i % 2) {
+            y = an_philox_uniform(3, 0, i, 0) - 0.5f;
+            x = an_philox_uniform(4, 0, i, 0) - 0.5f;
+        }
+        if (!(fabsf(y) < INFINITY) || !(fabsf(x) < INFINITY) || fabsf(y) < AN_TINY || fabsf(x) < AN_TINY) continue;
+        double ulps = error_ulps(an_atan2(y, x), atan2((double)y, (double)x));
+        if (!(ulps <= 2.2)) fail_msg("atan2(%a, %a) is %.3f ulp off", (double)y, (double)x, ulps);
+    }
+}
+
 /* The value of an f16 pattern from its definition. */
 static double f16_value(uint32_t h)
 {
@@ -372,6 +400,7 @@ int main(void)
         cmocka_unit_test(special_values_are_those_of_the_mathematical_function),
         cmocka_unit_test(pow_has_every_special_case_of_the_c_standard),
         cmocka_unit_test(pow_is_within_four_ulp_wherever_its_result_is_normal),
+        cmocka_unit_test(atan2_is_within_its_error_in_every_quadrant_and_at_every_special_value),
         cmocka_unit_test(every_f16_pattern_becomes_its_value_and_comes_back),
         cmocka_unit_test(f32_rounds_to_the_nearest_f16_and_to_even_between_two),
         cmocka_unit_test(f32_rounds_to_the_nearest_bf16_and_to_even_between_two),

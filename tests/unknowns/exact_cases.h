@@ -46,6 +46,7 @@ AN_FN float case_y(an_u32 i)
     X(erf, 0x63d5e4d563291a23u, AN_F2U(an_erf(x)))                                                                     \
     X(sin, 0x3e9531e82ed871c3u, AN_F2U(an_sin(x)))                                                                     \
     X(cos, 0xfc053872598a1867u, AN_F2U(an_cos(x)))                                                                     \
+    X(atan2, 0x43c73f0db5abd6f4u, AN_F2U(an_atan2(x, y)))                                                              \
     X(sqrt, 0x2d85e38b60f38faau, AN_F2U(an_sqrt(x)))                                                                   \
     X(rsqrt, 0xb8369fefd2faadf6u, AN_F2U(an_rsqrt(x)))                                                                 \
     X(rint_floor, 0x72a7b09243677f2fu, AN_F2U(an_rint(x)) * 31u + AN_F2U(an_floor(x)))                                 \

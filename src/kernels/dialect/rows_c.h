@@ -100,6 +100,7 @@ AN_FN int32_t an_imod_i32(int32_t a, int32_t b)
 #define an_floor(x)             AN_F64(x, floor, an_floor)(x)
 #define an_isfinite(x)          AN_F64(x, an_isfinite_f64, an_isfinite_f32)(x)
 #define an_pow(x, y)            AN_F64(x, pow, an_pow)(x, y)
+#define an_atan2(y, x)          AN_F64(y, atan2, an_atan2)(y, x)
 #define an_max(x, y)                                                                                                   \
     _Generic((x), double : an_max_f64, int64_t : an_max_i64, int32_t : an_max_i32, default : an_max)(x, y)
 #define an_min(x, y)                                                                                                   \
