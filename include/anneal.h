@@ -452,6 +452,10 @@ typedef struct an_adamw_options {
 } an_adamw_options;
 #define an_adamw(cx, ...) an_adamw_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o);
+/* Adam-atan2: AdamW whose step is atan2(m, sqrt(v)), bias-corrected, in place of m / (sqrt(v) + eps): bounded by lr pi/2 and the same
+ * when the loss is scaled by a power of two. The same options; eps is not used. */
+#define an_adam_atan2(cx, ...) an_adam_atan2_at(AN_AT, cx, __VA_ARGS__)
+AN_API an_tensor *an_adam_atan2_at(const char *at, an_ctx *cx, an_adamw_options o);
 #define an_sgd(cx, lr) an_sgd_at(AN_AT, cx, lr)
 AN_API an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr);
 
