@@ -1,7 +1,7 @@
 /* cuda_modules.c: see cuda_modules.h. */
 #include "codegen/cuda_modules.h"
 
-extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_rows_gpu_h[], an_embed_cast_inc[];
+extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_loops_gpu_h[], an_embed_cast_inc[];
 extern const char an_embed_dialect_hopper_h[], an_embed_gemm_hopper_args_h[], an_embed_gemm_hopper_inc[];
 extern const char an_embed_transpose_args_h[], an_embed_transpose_inc[], an_embed_gemm_tf32_args_h[],
     an_embed_gemm_tf32_inc[];
@@ -11,15 +11,15 @@ static void prelude(an_text *out)
     an_text_puts(out, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n"); /* exact mode asks no library */
     an_text_puts(out, an_embed_dialect_cuda_h);
     an_text_puts(out, an_embed_exact);
-    an_text_puts(out, an_embed_dialect_rows_gpu_h);
+    an_text_puts(out, an_embed_dialect_loops_gpu_h);
 }
 
-void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const char *name, an_dtype product,
+void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const char *name, an_dtype gemm_dtype,
                                an_text *out)
 {
     an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
     prelude(out);
-    an_render_gpu_epilogue_kernel(p->kernel[s->epilogue].u.loop, name, product, out);
+    an_render_gpu_epilogue_kernel(p->kernel[s->epilogue].u.loop, name, gemm_dtype, out);
 }
 
 void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out)

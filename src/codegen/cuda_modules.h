@@ -12,15 +12,15 @@
 enum { AN_CAST_ITEMS = 8, AN_CAST_THREADS = 256 };
 
 /* The epilogue of step `s` as the kernel `name`: an_render_gpu_epilogue_kernel with its prelude. */
-void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const char *name, an_dtype product,
+void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const char *name, an_dtype gemm_dtype,
                                an_text *out);
 /* gemm_hopper.inc with the epilogue of step `s` as its end. aligned: every argument of it begins on 16 bytes. */
 void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out);
-/* The kernel `cast`(const from *x, to *y, an_i64 n): templates/cast.inc. */
+/* The kernel `cast`(const from *x, to *y, an_i64 n): kernels/gpu/cast.inc. */
 void an_render_cast_module(an_dtype from, an_dtype to, an_text *out);
-/* The kernel `turn`(const float *x, float *y, an_turn_args): templates/turn.inc. */
+/* The kernel `turn`(const float *x, float *y, an_transpose_args): kernels/gpu/turn.inc. */
 void an_render_transpose_module(an_text *out);
-/* The kernels gemm_tf32 and gemm_tf32_join: templates/gemm_tf32.inc, for sm_90a alone. */
+/* The kernels gemm_tf32 and gemm_tf32_reduce: kernels/gpu/gemm_tf32.inc, for sm_90a alone. */
 void an_render_tf32_module(an_text *out);
 
 #endif

@@ -13,7 +13,7 @@
 typedef int64_t an_i64; /* the names that the argument structs, shared by C and kernels, are written with */
 typedef uint32_t an_u32;
 #include "kernels/gpu/attn_args.h"
-#include "kernels/gpu/call_args.h"
+#include "kernels/gpu/library_call_args.h"
 #include "kernels/gpu/gemm_args.h"
 #include "kernels/gpu/scatter_args.h"
 

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-extern const char an_embed_scatter_inc[], an_embed_scatter_args_h[], an_embed_sort_inc[], an_embed_rows_inc[],
-    an_embed_linalg_inc[], an_embed_call_args_h[];
+extern const char an_embed_scatter_inc[], an_embed_scatter_args_h[], an_embed_sort_inc[], an_embed_scan_pool_inc[],
+    an_embed_linalg_inc[], an_embed_library_call_args_h[];
 
 enum {
     SCATTER_COLUMNS = 4,     /* of a thread */
@@ -120,7 +120,7 @@ static const char *scatter_tiles(const an_gpu *gpu, int src, int out, int64_t c,
 
 static int call_number(an_op op)
 {
-    enum { RUNNING_SUM, POOL_MAX_GRAD, CHOLESKY, QR, EIGH, SVD, SOLVE, TRISOLVE }; /* AN_CALL_... of calls.h */
+    enum { RUNNING_SUM, POOL_MAX_GRAD, CHOLESKY, QR, EIGH, SVD, SOLVE, TRISOLVE }; /* AN_CALL_... of library_calls.h */
     switch (op) {
     case AN_OP_POOL_MAX_GRAD: return POOL_MAX_GRAD;
     case AN_OP_CHOLESKY: return CHOLESKY;
@@ -179,14 +179,14 @@ void an_gpu_call_defines(const an_tiles *t, an_text *out)
 
 const char *an_gpu_call_args_text(an_gpu_module u)
 {
-    return u == AN_MODULE_SCATTER ? an_embed_scatter_args_h : an_embed_call_args_h;
+    return u == AN_MODULE_SCATTER ? an_embed_scatter_args_h : an_embed_library_call_args_h;
 }
 
 const char *an_gpu_call_body_text(an_gpu_module u)
 {
     return u == AN_MODULE_SCATTER     ? an_embed_scatter_inc
            : u == AN_MODULE_SORT      ? an_embed_sort_inc
-           : u == AN_MODULE_SCAN_POOL ? an_embed_rows_inc
+           : u == AN_MODULE_SCAN_POOL ? an_embed_scan_pool_inc
                                       : an_embed_linalg_inc;
 }
 

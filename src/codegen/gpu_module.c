@@ -1,5 +1,5 @@
-/* gpu_module.c: see gpu_module.h. A module is: #define lines, the dialect, base/exact.h, then either dialect/rows_gpu.h
- * and a row program, or dialect/common.h, the template's arguments, the product's epilogue and the template's body. */
+/* gpu_module.c: see gpu_module.h. A module is: #define lines, the dialect, base/exact.h, then either dialect/loops_gpu.h
+ * and a row program, or dialect/tiles.h, the template's arguments, the product's epilogue and the template's body. */
 #include "codegen/gpu_module.h"
 
 #include "codegen/gpu_linalg.h"
@@ -9,8 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-extern const char an_embed_exact[], an_embed_dialect_common_h[], an_embed_dialect_rows_gpu_h[],
-    an_embed_dialect_wide_h[], an_embed_dialect_calls_h[];
+extern const char an_embed_exact[], an_embed_dialect_tiles_h[], an_embed_dialect_loops_gpu_h[],
+    an_embed_dialect_float64_h[], an_embed_dialect_library_calls_h[];
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_bf16_inc[],
     an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[], an_embed_attn_hopper_inc[],
     an_embed_attn_hopper_backward_inc[];
@@ -27,7 +27,7 @@ static int operand_bytes(const an_gpu *gpu, int mul)
     return mul == AN_F32 || gpu->plain || (mul == AN_BF16 && gpu->version < gpu->dialect->bf16_version) ? 4 : 2;
 }
 
-/* Bytes of `rows` rows of n elements; rows start 16 bytes further than they need (AN_LD of common.h). */
+/* Bytes of `rows` rows of n elements; rows start 16 bytes further than they need (AN_LD of tiles.h). */
 static int tile_bytes(int rows, int n, int each)
 {
     return rows * (n * each + 16);
@@ -261,19 +261,19 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     defines(&t, out);
     an_text_puts(out, gpu->dialect->header);
     an_text_puts(out, an_embed_exact);
-    if (t.module == AN_MODULE_LOOP || s->epilogue >= 0) an_text_puts(out, an_embed_dialect_rows_gpu_h);
+    if (t.module == AN_MODULE_LOOP || s->epilogue >= 0) an_text_puts(out, an_embed_dialect_loops_gpu_h);
     if (t.module == AN_MODULE_LOOP) {
         an_render_gpu(p->kernel[s->kernel].u.loop, name, gpu, false, out);
         return;
     }
     if (t.module >= AN_MODULE_SCATTER) {
-        an_text_puts(out, an_embed_dialect_wide_h);
-        an_text_puts(out, an_embed_dialect_calls_h);
+        an_text_puts(out, an_embed_dialect_float64_h);
+        an_text_puts(out, an_embed_dialect_library_calls_h);
     } else {
-        an_text_puts(out, an_embed_dialect_common_h);
+        an_text_puts(out, an_embed_dialect_tiles_h);
     }
     an_text_puts(out, args_text(t.module));
-    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_tail", gpu, false, out);
+    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_gemm_epilogue", gpu, false, out);
     if (t.fast) an_text_puts(out, an_embed_conv_bf16_inc);
     an_text_puts(out, body_text(t.module, t.body));
     if (t.body != AN_BODY_HOPPER) return;

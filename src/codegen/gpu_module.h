@@ -15,7 +15,7 @@
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad);
 /* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
 const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out);
-/* The text of step `s`, to be compiled alone. A loop kernel is named `name`; a template's entries are gemm, gemm_join,
+/* The text of step `s`, to be compiled alone. A loop kernel is named `name`; a template's entries are gemm, gemm_reduce_splits,
  * attn_forward, attn_delta, attn_dq, attn_dkv, attn_dqkv, scatter_sort, scatter_rank, scatter_starts, scatter_parts,
  * scatter_rows, running_sum, pool_max_grad, sort_rows and matrix. Marks `out` failed when an_module_tiles refuses. */
 void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out);

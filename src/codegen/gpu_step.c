@@ -53,7 +53,7 @@ static struct an_gemm_args gemm_args(const an_gemm_spec *s)
                              .m = s->m,
                              .n = s->n,
                              .k = s->k,
-                             .chain = AN_MAX(1, (int)an_ceil_div(s->k, AN_MAX(1, s->splits))),
+                             .k_per_split = AN_MAX(1, (int)an_ceil_div(s->k, AN_MAX(1, s->splits))),
                              .accumulate = s->accumulate};
     if (s->window.of) g.w = window_args(&s->window);
     memcpy(g.a_b, s->a_b, sizeof g.a_b);
@@ -84,7 +84,7 @@ static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_t
     for (int join = 0; join < (splits > 1 ? 2 : 1); join++) {
         an_gpu_launch *l;
         const char *why =
-            join ? an_gpu_launch_add(out, "gemm_join", an_ceil_div(g->n, t->threads), g->m, batches(g), t->threads, &l)
+            join ? an_gpu_launch_add(out, "gemm_reduce_splits", an_ceil_div(g->n, t->threads), g->m, batches(g), t->threads, &l)
                  : an_gpu_launch_add(out, "gemm", flat ? across * down : across, flat ? 1 : down, batches(g) * splits,
                                      t->threads, &l);
         if (why) return why;

@@ -80,7 +80,7 @@ static void formula(const an_loop_kernel *p, int32_t i, int32_t from, bool inner
         break;
     case AN_INS_INDEX: an_text_puts(out, "position"); break;
     case AN_INS_TEST: an_text_puts(out, "inside"); break;
-    case AN_INS_TILE: an_text_puts(out, "product"); break;
+    case AN_INS_TILE: an_text_puts(out, "matmul"); break;
     case AN_INS_RAND: an_text_puts(out, "random"); break;
     case AN_INS_CAST: formula(p, in->a, from, inner, out); break;
     case AN_INS_ELEM:

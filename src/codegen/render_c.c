@@ -7,11 +7,11 @@
 #include <stdio.h>
 #include <string.h>
 
-extern const char an_embed_exact[], an_embed_dialect_rows_c_h[];
+extern const char an_embed_exact[], an_embed_dialect_loops_c_h[];
 
 const char *an_render_c_prelude(int part)
 {
-    return part ? an_embed_dialect_rows_c_h : an_embed_exact;
+    return part ? an_embed_dialect_loops_c_h : an_embed_exact;
 }
 
 static const char *const storage[AN_N_DTYPES] = {"float",   "uint16_t", "uint16_t", "double",

@@ -1,10 +1,10 @@
-/* render_gpu.c: row programs as CUDA and MSL: one text in the words of dialect/{cuda,msl}.h and dialect/rows_gpu.h.
+/* render_gpu.c: row programs as CUDA and MSL: one text in the words of dialect/{cuda,msl}.h and dialect/loops_gpu.h.
  *
  * Rule: a row with reductions belongs to a subgroup, whose lane l takes columns l, l + 32, ...: the 32 virtual lanes of
  * the reduction tree are real ones, and the fold is five shuffles: the bits of render_c.c. Rows whose columns are
  * summed as well belong to a group, a run of them, of which each subgroup is a lane of those sums. Any other element,
  * and any other column sum, belongs to one thread, a long column in CUDA to a group, a lane of it to a subgroup. The
- * epilogue of a product is a function that templates/gemm.inc calls through its hole. Invariants: no atomics; an
+ * epilogue of a product is a function that kernels/gpu/gemm.inc calls through its hole. Invariants: no atomics; an
  * element is written by the thread that later phases have read it in; index arithmetic is in 32 bits unless the
  * argument is too large for that. Extents are literals: equal texts are equal kernels.
  *
@@ -37,8 +37,8 @@ static void place_of_thread(const an_loop_kernel *p, int threads, an_text *out)
     int64_t n = p->rows * p->cols;
     bool is_long = n > INT32_MAX;
     an_text_printf(out,
-                   is_long ? "    const an_i64 i = (an_i64)an_group.x * %d + (int)an_thread;\n"
-                           : "    const int i = (int)an_group.x * %d + (int)an_thread;\n",
+                   is_long ? "    const an_i64 i = (an_i64)an_block.x * %d + (int)an_thread;\n"
+                           : "    const int i = (int)an_block.x * %d + (int)an_thread;\n",
                    threads);
     if (n % threads) an_text_printf(out, "    if (i >= %lld) return;\n", (long long)n);
     const char *type = is_long ? "an_u64" : "an_u32";
@@ -72,18 +72,18 @@ static void wide_elements(const an_loop_kernel *p, const an_loop_launch *launch,
     int64_t n = p->rows * p->cols;
     const bool is_long = n > INT32_MAX - EACH_THREADS * AN_WIDE; /* the last group reaches beyond n */
     const char *type = is_long ? "an_i64" : "int", *unsigned_type = is_long ? "an_u64" : "an_u32";
-    an_text_printf(out, "    const %s i = ((%s)an_group.x * %d + (int)an_thread) * %d; /* %d columns a thread */\n",
+    an_text_printf(out, "    const %s i = ((%s)an_block.x * %d + (int)an_thread) * %d; /* %d columns a thread */\n",
                    type, type, launch->threads, AN_WIDE, AN_WIDE);
     if (n % ((int64_t)launch->threads * AN_WIDE)) an_text_printf(out, "    if (i >= %lld) return;\n", (long long)n);
     an_text_printf(out, "    const int r = (int)((%s)i / %lldu), c0 = (int)((%s)i %% %lldu);\n    (void)r;\n",
                    unsigned_type, (long long)p->cols, unsigned_type, (long long)p->cols);
     if (p->shape == AN_TILE)
-        an_text_printf(out, "    an_product wp[%d];\n    an_wide_load(wp, product + i);\n", AN_WIDE);
+        an_text_printf(out, "    an_gemm_out wp[%d];\n    an_wide_load(wp, gemm + i);\n", AN_WIDE);
     an_gpu_vector_accesses(p, 0, f, false, "    ", out);
     an_text_printf(
         out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
         AN_WIDE);
-    if (p->shape == AN_TILE) an_text_puts(out, "        const float acc = an_product_value(wp[k]);\n");
+    if (p->shape == AN_TILE) an_text_puts(out, "        const float acc = an_gemm_value(wp[k]);\n");
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "        ", "if (c == 0) ", f, out);
     an_text_puts(out, "    }\n");
     an_gpu_vector_accesses(p, 0, f, true, "    ", out);
@@ -97,7 +97,7 @@ static void elements(const an_loop_kernel *p, const an_loop_launch *launch, cons
         return;
     }
     place_of_thread(p, launch->threads, out);
-    if (p->shape == AN_TILE) an_text_puts(out, "    const float acc = an_product_value(product[i]);\n");
+    if (p->shape == AN_TILE) an_text_puts(out, "    const float acc = an_gemm_value(gemm[i]);\n");
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", f, out);
 }
 
@@ -133,7 +133,7 @@ static void columns_apart(const an_loop_kernel *p, int red, an_text *out)
     int at_once = 16;
     while (p->red % (AN_RUN_LANES * at_once)) at_once /= 2;
     an_text_printf(out,
-                   "    const int l = (int)an_lane, r = (int)(an_group.x / %lldu), c = (int)(an_group.x "
+                   "    const int l = (int)an_lane, r = (int)(an_block.x / %lldu), c = (int)(an_block.x "
                    "%% %lldu) * 32 "
                    "+ l;\n    (void)r;\n",
                    across, across);
@@ -260,14 +260,14 @@ static const char *parameter_macro(const an_loop_arg *a, const an_dialect *d)
     return a->written ? "AN_LOOP_OUT" : a->fixed && d->restrict_input ? "AN_LOOP_CONST" : "AN_LOOP_IN";
 }
 
-void an_render_gpu_epilogue_kernel(const an_loop_kernel *p, const char *name, an_dtype product, an_text *out)
+void an_render_gpu_epilogue_kernel(const an_loop_kernel *p, const char *name, an_dtype gemm_dtype, an_text *out)
 {
     an_loop_launch launch = an_render_gpu_launch(p, &fast_cuda);
-    bool half = product == AN_BF16;
-    an_text_printf(out, "typedef %s an_product;\nAN_FN float an_product_value(an_product x) { return %s; }\n",
-                   an_gpu_storage[product], half ? "an_bf16_to_f32(x)" : "x");
-    an_text_printf(out, "AN_KERNEL(%s, %d)\n(AN_LOOP_IN(0, %s, product)", name, launch.threads,
-                   an_gpu_storage[product]);
+    bool half = gemm_dtype == AN_BF16;
+    an_text_printf(out, "typedef %s an_gemm_out;\nAN_FN float an_gemm_value(an_gemm_out x) { return %s; }\n",
+                   an_gpu_storage[gemm_dtype], half ? "an_bf16_to_f32(x)" : "x");
+    an_text_printf(out, "AN_KERNEL(%s, %d)\n(AN_LOOP_IN(0, %s, gemm)", name, launch.threads,
+                   an_gpu_storage[gemm_dtype]);
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, ", %s(%d, %s, %s)", parameter_macro(&p->arg[i], fast_cuda.dialect), i + 1,
                        type_of(&p->arg[i]), p->arg[i].name);
@@ -313,24 +313,24 @@ static void end_function(const an_loop_kernel *p, const char *head, bool reads, 
 static void end_functions(const an_loop_kernel *p, an_text *out)
 {
     const an_gpu_form f = {.wide = AN_WIDE, .approx_16bit = is_approx(p, &fast_cuda), .rounded = true};
-    an_text_puts(out, "struct an_end_in {\n");
+    an_text_puts(out, "struct an_epilogue_in {\n");
     for (int i = 0; i < p->n_ins; i++)
         if (is_read_ahead(p, i))
             an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
     an_text_puts(out, "};\n");
-    end_function(p, "an_end_read(an_end_in &in, int r, int c0", true, out);
+    end_function(p, "an_epilogue_load(an_epilogue_in &in, int r, int c0", true, out);
     for (int i = 0; i < p->n_ins; i++)
         if (is_read_ahead(p, i)) an_gpu_vector_access(p, i, "", "    ", out);
     an_text_puts(out, "}\n");
-    end_function(p, "an_end_soon(int r, int c0", false, out);
+    end_function(p, "an_epilogue_prefetch(int r, int c0", false, out);
     for (int i = 0; i < p->n_ins; i++) {
         if (!is_read_ahead(p, i) || !an_ix_uses(&p->ix, p->ins[i].ix, AN_VAR_ROW)) continue;
-        an_text_puts(out, "    an_soon(");
+        an_text_puts(out, "    an_prefetch(");
         an_gpu_address(p, &p->ins[i], out);
         an_text_puts(out, ");\n");
     }
     an_text_puts(out, "}\n");
-    end_function(p, "an_end(int r, int c0, const an_u16 (&wp)[8], const an_end_in &in", true, out);
+    end_function(p, "an_epilogue_apply(int r, int c0, const an_u16 (&wp)[8], const an_epilogue_in &in", true, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_STORE)
             an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
@@ -354,9 +354,9 @@ void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out)
                        type_of(&p->arg[i]), p->arg[i].name);
     an_text_puts(out, "\n#define AN_EPILOGUE_NAMES ");
     for (int i = 0; i < p->n_args; i++) an_text_printf(out, ", %s", p->arg[i].name);
-    an_text_puts(out, "\n#define AN_END_READ(in, row, col) an_end_read(in, row, col AN_EPILOGUE_NAMES)\n"
-                      "#define AN_END_SOON(row, col) an_end_soon(row, col AN_EPILOGUE_NAMES)\n"
-                      "#define AN_END(row, col, x, in) an_end(row, col, x, in AN_EPILOGUE_NAMES)\n");
+    an_text_puts(out, "\n#define AN_EPILOGUE_LOAD(in, row, col) an_epilogue_load(in, row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_EPILOGUE_PREFETCH(row, col) an_epilogue_prefetch(row, col AN_EPILOGUE_NAMES)\n"
+                      "#define AN_EPILOGUE_APPLY(row, col, x, in) an_epilogue_apply(row, col, x, in AN_EPILOGUE_NAMES)\n");
 }
 
 void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, bool notes, an_text *out)

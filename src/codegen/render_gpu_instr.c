@@ -245,13 +245,13 @@ static bool approximated(const an_loop_kernel *p, const an_ins *in, an_text *out
     const int32_t of = times_constant(p, in, &c), x = one_plus_erf(p, of >= 0 ? &p->ins[of] : in);
     const int32_t scaled = x >= 0 ? times_constant(p, &p->ins[x], &k) : -1;
     if (scaled >= 0 && of >= 0 && c == 0.5 && fabs(k - sqrt(0.5)) < 1e-7) {
-        an_text_printf(out, "an_normal_below(v%d)", scaled);
+        an_text_printf(out, "an_normal_cdf_16bit(v%d)", scaled);
     } else if (of >= 0 && c > 0 && p->ins[of].kind == AN_INS_ELEM && p->ins[of].op == AN_OP_EXP) {
         const int32_t of_exp = times_constant(p, &p->ins[p->ins[of].a], &k);
         if (of_exp < 0) return false;
-        an_text_printf(out, "an_brief_exp_times(v%d, %.9gf, %.9gf)", of_exp, k * log2_e, log2(c));
+        an_text_printf(out, "an_scaled_exp_16bit(v%d, %.9gf, %.9gf)", of_exp, k * log2_e, log2(c));
     } else if (of < 0 && (x >= 0 || in->op == AN_OP_EXP)) {
-        an_text_printf(out, x >= 0 ? "an_one_plus_erf(v%d)" : "an_brief_exp(v%d)", x >= 0 ? x : in->a);
+        an_text_printf(out, x >= 0 ? "an_one_plus_erf_16bit(v%d)" : "an_exp_16bit(v%d)", x >= 0 ? x : in->a);
     } else {
         return false;
     }
@@ -420,7 +420,7 @@ static void shared_moves(const an_loop_kernel *p, int phase, an_gpu_form f, bool
         if (stores != is_store || !first) continue;
         if (is_store || !lasts) an_gpu_vector_access(p, i, "", indent, out);
         if (lasts)
-            an_text_printf(out, "%san_kept_%s(w%d, row%d + at);\n", indent, is_store ? "store" : "load", source,
+            an_text_printf(out, "%san_shared_row_%s(w%d, row%d + at);\n", indent, is_store ? "store" : "load", source,
                            source);
     }
 }

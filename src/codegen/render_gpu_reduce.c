@@ -161,14 +161,14 @@ static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_loop_la
     for (int i = 0; i < p->n_ins; i++) {
         if (!an_gpu_is_kept(p, i, f)) continue;
         const int pieces = (int)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * f.wide / 16;
-        an_text_printf(out, "    const an_kept<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide), i,
+        an_text_printf(out, "    const an_shared_row<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide), i,
                        (long long)room);
         room += p->cols / f.wide * pieces;
     }
     wide_loop(p, f, launch->threads, out);
     for (int i = 0; i < p->n_ins; i++) {
         if (p->ins[i].kind != AN_INS_LOAD || !an_gpu_is_kept(p, i, f)) continue;
-        an_text_printf(out, "        an_kept_fetch<%d>(row%d + at, ", f.wide, i);
+        an_text_printf(out, "        an_shared_row_fetch<%d>(row%d + at, ", f.wide, i);
         an_gpu_address(p, &p->ins[i], out);
         an_text_puts(out, ");\n");
     }
@@ -286,7 +286,7 @@ static void row_phase(const an_loop_kernel *p, int phase, const an_loop_launch *
     }
     if (!columns) return;
     if (!team && !stored && row_is_picked(p, phase)) an_text_puts(out, "    AN_SUBGROUP_DEVICE_BARRIER();\n");
-    if (f.shared && phase == 0) an_text_puts(out, "    an_kept_wait();\n");
+    if (f.shared && phase == 0) an_text_puts(out, "    an_shared_row_wait();\n");
     if (f.wide)
         wide_columns(p, phase, f, shared ? launch->threads : 0, out);
     else
@@ -342,7 +342,7 @@ static void end_run(const an_loop_kernel *p, const an_loop_launch *launch, bool 
     const int stride = sums_stride(p, wide), lanes = launch->threads / 32;
     const char *place = wide ? "c / 128 * 128 + c % 4 * 32 + c % 128 / 4" : "c";
     an_text_printf(out,
-                   "    AN_BARRIER();\n    const int r = (int)an_group.x * %d;\n    for (int c = (int)an_thread; c < "
+                   "    AN_BARRIER();\n    const int r = (int)an_block.x * %d;\n    for (int c = (int)an_thread; c < "
                    "%lld; c += %d) {\n",
                    p->run, (long long)p->cols, launch->threads);
     for (int i = 0; i < p->n_ins; i++) {
@@ -369,7 +369,7 @@ static void runs_of_rows(const an_loop_kernel *p, const an_loop_launch *launch, 
     begin_run(p, launch, f.wide, out);
     an_text_printf(out,
                    "    for (int q = (int)an_subgroup; q < %d; q += %d) { /* a run of rows a group */\n"
-                   "        const int r = (int)an_group.x * %d + q;\n",
+                   "        const int r = (int)an_block.x * %d + q;\n",
                    p->run, launch->threads / 32, p->run);
     indented(body.data ? body.data : "", out);
     an_text_puts(out, "    }\n");
@@ -388,9 +388,9 @@ void an_gpu_reduce(const an_loop_kernel *p, const an_loop_launch *launch, const 
     int at_once = launch->block_per_row ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
     an_text_puts(out, "    const int l = (int)an_lane, r = ");
     if (at_once > 1)
-        an_text_printf(out, "(int)an_group.x * %d + (int)an_subgroup; /* a row a subgroup */\n", at_once);
+        an_text_printf(out, "(int)an_block.x * %d + (int)an_subgroup; /* a row a subgroup */\n", at_once);
     else
-        an_text_printf(out, "(int)an_group.x; /* a row a %s */\n", launch->block_per_row ? "group" : "subgroup");
+        an_text_printf(out, "(int)an_block.x; /* a row a %s */\n", launch->block_per_row ? "group" : "subgroup");
     if (p->rows % at_once)
         an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");

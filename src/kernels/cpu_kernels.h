@@ -23,7 +23,7 @@ typedef struct an_tile {
     int64_t row0, row1, col0, col1;
     float *acc;
     int64_t ld;
-    int thread; /* of the pool, that runs it; rendered programs do not know it (dialect/rows_c.h) */
+    int thread; /* of the pool, that runs it; rendered programs do not know it (dialect/loops_c.h) */
 } an_tile;
 typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
 

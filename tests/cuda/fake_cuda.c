@@ -644,7 +644,7 @@ static void stray(const thing *f, void **params)
         if (f->param[i] != 'v') memcpy(&p, params[i], sizeof p);
     if (memory_at(p - 1, 1)) ((char *)(uintptr_t)p)[-1] = 0;
 }
-/* Rows of 128 bytes, swizzled: what templates/gemm_hopper.inc reads. */
+/* Rows of 128 bytes, swizzled: what kernels/gpu/gemm_hopper.inc reads. */
 EXPORT int cuTensorMapEncodeTiled(void *map, int type, uint32_t rank, uint64_t at, const uint64_t *extents,
                                   const uint64_t *strides, const uint32_t *box, const uint32_t *steps, int interleave,
                                   int swizzle, int promotion, int fill)

@@ -105,7 +105,7 @@ static void gradients_of_weights_in_tf32_are_not_the_librarys(void **state)
         fake_clean();
     }
     assert_int_equal(products[TF32] - products[F32], products[F32] - products[NOTHING] - 1);
-    /* turn, gemm_tf32, gemm_tf32_join */
+    /* turn, gemm_tf32, gemm_tf32_reduce */
     assert_int_equal(kernels[TF32] - kernels[F32], kernels[F32] - kernels[NOTHING] + 3);
 }
 

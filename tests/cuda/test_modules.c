@@ -224,8 +224,8 @@ static void take_long_row(int cols, an_dtype dtype, uint32_t shared_bytes)
         assert_non_null(body);
         assert_int_equal(g.launch[0].shared_bytes, shared_bytes);
         assert_int_equal(g.launch[0].blocks[0], ROWS);
-        assert_int_equal(strstr(body, "an_kept_fetch") != NULL, shared_bytes > 0);
-        assert_int_equal(strstr(body, "an_brief_exp") != NULL, dtype == AN_BF16);
+        assert_int_equal(strstr(body, "an_shared_row_fetch") != NULL, shared_bytes > 0);
+        assert_int_equal(strstr(body, "an_exp_16bit") != NULL, dtype == AN_BF16);
         for (size_t a = 0; a < AN_COUNT(archs); a++) {
             char *log = NULL, *cubin = nvrtc_cubin(&compiler, text.data, k->name, archs[a], 0, &log);
             if (!cubin || !log || strstr(log, "warning") || !strstr(log, " 0 bytes spill stores"))

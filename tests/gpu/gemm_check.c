@@ -24,7 +24,7 @@ static void fill(void *x, size_t n, int store, uint64_t seed)
 
 static problem problem_new(const gemm_config *c, int m, int n, int k)
 {
-    problem p = {.m = m, .n = n, .k = k, .g = {.m = m, .n = n, .k = k, .nb = {1, 1, 1}, .chain = k, .c_m = n}};
+    problem p = {.m = m, .n = n, .k = k, .g = {.m = m, .n = n, .k = k, .nb = {1, 1, 1}, .k_per_split = k, .c_m = n}};
     p.g.a_m = c->a_along_k ? k : 1, p.g.a_k = c->a_along_k ? 1 : m;
     p.g.b_n = c->b_along_k ? k : 1, p.g.b_k = c->b_along_k ? 1 : n;
     p.a = malloc((size_t)m * (size_t)k * 4), p.b = malloc((size_t)k * (size_t)n * 4),

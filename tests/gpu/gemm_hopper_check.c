@@ -14,43 +14,43 @@ typedef enum end { END_NONE, END_GELU, END_GELU_GRAD, N_ENDS } end;
 
 static const char *const end_name[N_ENDS] = {"", " + GELU", " + GELU's gradient, GELU"};
 static const char *const end_text[N_ENDS] = {
-    "struct an_end_in {};\n#define AN_END_READ(in, row, col)\n"
-    "#define AN_END(row, col, x, in) an_wide_store(y0 + (an_i64)(row) * g.n + (col), x)\n"
-    "#define AN_END_SOON(row, col)\n",
+    "struct an_epilogue_in {};\n#define AN_EPILOGUE_LOAD(in, row, col)\n"
+    "#define AN_EPILOGUE_APPLY(row, col, x, in) an_wide_store(y0 + (an_i64)(row) * g.n + (col), x)\n"
+    "#define AN_EPILOGUE_PREFETCH(row, col)\n",
 
-    "AN_FN void an_end(an_u16 (&w)[8], an_u16 *y0, an_u16 *y1)\n"
+    "AN_FN void an_epilogue_apply(an_u16 (&w)[8], an_u16 *y0, an_u16 *y1)\n"
     "{\n"
     "    an_u16 o[8];\n"
     "    AN_UNROLL for (int k = 0; k < 8; k++)\n"
     "    {\n"
     "        float x = an_bf16_to_f32(w[k]);\n"
-    "        o[k] = an_bf16_bits(x * an_normal_below(x));\n"
+    "        o[k] = an_bf16_bits(x * an_normal_cdf_16bit(x));\n"
     "    }\n"
     "    an_wide_store(y0, w), an_wide_store(y1, o);\n"
     "}\n"
-    "struct an_end_in {};\n#define AN_END_READ(in, row, col)\n"
-    "#define AN_END(row, col, x, in) an_end(x, y0 + (an_i64)(row) * g.n + (col), y1 + (an_i64)(row) * g.n + (col))\n"
-    "#define AN_END_SOON(row, col)\n",
+    "struct an_epilogue_in {};\n#define AN_EPILOGUE_LOAD(in, row, col)\n"
+    "#define AN_EPILOGUE_APPLY(row, col, x, in) an_epilogue_apply(x, y0 + (an_i64)(row) * g.n + (col), y1 + (an_i64)(row) * g.n + (col))\n"
+    "#define AN_EPILOGUE_PREFETCH(row, col)\n",
 
-    "struct an_end_in {\n"
+    "struct an_epilogue_in {\n"
     "    an_u16 h[8];\n"
     "};\n"
-    "AN_FN void an_end(an_u16 (&w)[8], const an_u16 (&h)[8], an_u16 *y0, an_u16 *y1)\n"
+    "AN_FN void an_epilogue_apply(an_u16 (&w)[8], const an_u16 (&h)[8], an_u16 *y0, an_u16 *y1)\n"
     "{\n"
     "    an_u16 o[8];\n"
     "    AN_UNROLL for (int k = 0; k < 8; k++)\n"
     "    {\n"
-    "        float x = an_bf16_to_f32(h[k]), e = an_normal_below(x);\n"
-    "        float slope = e + x * an_brief_exp_times(x * x, -0.72134752f, -1.32574802f);\n"
+    "        float x = an_bf16_to_f32(h[k]), e = an_normal_cdf_16bit(x);\n"
+    "        float slope = e + x * an_scaled_exp_16bit(x * x, -0.72134752f, -1.32574802f);\n"
     "        o[k] = an_bf16_bits(x * e);\n"
     "        w[k] = an_bf16_bits(an_bf16_to_f32(w[k]) * slope);\n"
     "    }\n"
     "    an_wide_store(y0, w), an_wide_store(y1, o);\n"
     "}\n"
-    "#define AN_END_READ(in, row, col) an_wide_load((in).h, x0 + (an_i64)(row) * g.n + (col))\n"
-    "#define AN_END(row, col, x, in) \\\n"
-    "    an_end(x, (in).h, y0 + (an_i64)(row) * g.n + (col), y1 + (an_i64)(row) * g.n + (col))\n"
-    "#define AN_END_SOON(row, col) an_soon(x0 + (an_i64)(row) * g.n + (col))\n"};
+    "#define AN_EPILOGUE_LOAD(in, row, col) an_wide_load((in).h, x0 + (an_i64)(row) * g.n + (col))\n"
+    "#define AN_EPILOGUE_APPLY(row, col, x, in) \\\n"
+    "    an_epilogue_apply(x, (in).h, y0 + (an_i64)(row) * g.n + (col), y1 + (an_i64)(row) * g.n + (col))\n"
+    "#define AN_EPILOGUE_PREFETCH(row, col) an_prefetch(x0 + (an_i64)(row) * g.n + (col))\n"};
 /* The end alone, of a product that is there. */
 static const char end_alone[] =
     "extern \"C\" __global__ void __launch_bounds__(256)\n"
@@ -60,9 +60,9 @@ static const char end_alone[] =
     "    an_u16 x[8];\n"
     "    if (r >= g.m) return;\n"
     "    an_wide_load(x, c + i);\n"
-    "    an_end_in in;\n"
-    "    AN_END_READ(in, r, c0);\n"
-    "    AN_END(r, c0, x, in);\n"
+    "    an_epilogue_in in;\n"
+    "    AN_EPILOGUE_LOAD(in, r, c0);\n"
+    "    AN_EPILOGUE_APPLY(r, c0, x, in);\n"
     "}\n";
 
 typedef struct body { /* how gemm_hopper.inc is cut */
@@ -97,12 +97,12 @@ static built build(const body *b, const problem *p)
     size_t at = (size_t)sprintf(
         text,
         "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 1\n#define AN_B_ALONG_K %d\n#define "
-        "AN_PRODUCT_M %d\n#define AN_PRODUCT_N %d\n#define AN_PRODUCT_STAGES %d\n#define AN_PRODUCT_CLUSTER "
+        "AN_HGEMM_M %d\n#define AN_HGEMM_N %d\n#define AN_HGEMM_STAGES %d\n#define AN_HGEMM_CLUSTER "
         "%d\n#define "
-        "AN_PRODUCT_GROUPS %d\n",
+        "AN_HGEMM_WARPGROUPS %d\n",
         p->b_along_k, b->m, b->n, b->stages, b->cluster, b->groups);
     static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
-                                        "src/kernels/dialect/rows_gpu.h", "src/kernels/dialect/hopper.h",
+                                        "src/kernels/dialect/loops_gpu.h", "src/kernels/dialect/hopper.h",
                                         "src/kernels/gpu/gemm_hopper_args.h"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) kernel_append(text, 1u << 18, &at, files[i]);
     at += (size_t)sprintf(text + at, "%s", end_text[p->end]);
@@ -352,7 +352,7 @@ static void time_one(const body *b, int n_bodies, int m, int n, int k, int b_alo
 int main(void)
 {
     static const body bodies[] = {
-        {AN_PRODUCT_M, AN_PRODUCT_N, AN_PRODUCT_STAGES, AN_PRODUCT_CLUSTER, AN_PRODUCT_GROUPS},
+        {AN_HGEMM_M, AN_HGEMM_N, AN_HGEMM_STAGES, AN_HGEMM_CLUSTER, AN_HGEMM_WARPGROUPS},
         {128, 192, 5, 1, 2},
         {128, 128, 6, 2, 2},
         {128, 128, 6, 2, 3},

@@ -29,7 +29,7 @@ static void build(void)
                                         "src/kernels/gpu/gemm_tf32.inc"};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) kernel_append(text, room, &at, parts[i]);
     void *module = cuda_module(text, "gemm_tf32", 0, 1);
-    kernels.multiply = cuda_kernel(module, "gemm_tf32"), kernels.join = cuda_kernel(module, "gemm_tf32_join");
+    kernels.multiply = cuda_kernel(module, "gemm_tf32"), kernels.join = cuda_kernel(module, "gemm_tf32_reduce");
     free(text);
 }
 
@@ -47,11 +47,11 @@ static void run(const product *p, buffers *x)
     const int steps = p->k / AN_TF32_DEEP, tiles = tiles_of(p);
     struct an_gemm_tf32_args g = {
         .lda = p->m, .ldb = p->n, .ldc = p->n, .m = p->m, .n = p->n, .k = p->k, .add = p->add ? AN_TF32_IN_PLACE : 0};
-    g.chain = (steps + p->chains - 1) / p->chains * AN_TF32_DEEP;
-    const int chains = (p->k + g.chain - 1) / g.chain;
+    g.k_per_split = (steps + p->chains - 1) / p->chains * AN_TF32_DEEP;
+    const int chains = (p->k + g.k_per_split - 1) / g.k_per_split;
     void *multiply[] = {&x->a, &x->b, &x->part, &g}, *join[] = {&x->part, &x->c, &x->c, &g};
     cuda_run_shared(kernels.multiply, (unsigned)(tiles * chains), AN_TF32_THREADS, AN_TF32_SHARED, multiply);
-    cuda_run(kernels.join, (unsigned)(tiles * (AN_TF32_TILE * AN_TF32_TILE / 4 / AN_TF32_JOIN)), 1, 1, AN_TF32_JOIN,
+    cuda_run(kernels.join, (unsigned)(tiles * (AN_TF32_TILE * AN_TF32_TILE / 4 / AN_TF32_REDUCE)), 1, 1, AN_TF32_REDUCE,
              join);
 }
 

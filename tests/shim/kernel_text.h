@@ -1,4 +1,4 @@
-/* kernel_text.h: kernel source as a renderer will make it: defines, dialect, exact.h, common.h, arguments, body; and
+/* kernel_text.h: kernel source as a renderer will make it: defines, dialect, exact.h, tiles.h, arguments, body; and
  * the configurations that the tests of every dialect go through. Files are read from the source tree: tests and benches
  * run in its root. */
 #ifndef AN_KERNEL_TEXT_H
@@ -40,7 +40,7 @@ static inline char *kernel_text(const char *dialect, const char *body, const cha
     snprintf(path, sizeof path, "src/kernels/dialect/%s.h", dialect);
     kernel_append(text, room, &at, path);
     kernel_append(text, room, &at, "src/base/exact.h");
-    kernel_append(text, room, &at, "src/kernels/dialect/common.h");
+    kernel_append(text, room, &at, "src/kernels/dialect/tiles.h");
     kernel_append(text, room, &at,
                   strncmp(body, "gemm", 4) ? "src/kernels/gpu/attn_args.h" : "src/kernels/gpu/gemm_args.h");
     snprintf(path, sizeof path, "src/kernels/gpu/%s.inc", body);

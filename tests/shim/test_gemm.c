@@ -15,7 +15,7 @@ static void gemm_strides(struct an_gemm_args *g, const gemm_config *c, const pro
                                .n = p->n,
                                .k = p->k,
                                .nb = {1, p->batch, 1},
-                               .chain = (p->k + p->splits - 1) / p->splits,
+                               .k_per_split = (p->k + p->splits - 1) / p->splits,
                                .accumulate = p->accumulate};
     g->a_m = c->a_along_k ? p->k : 1, g->a_k = c->a_along_k ? 1 : p->m;
     g->b_n = c->b_along_k ? p->k : 1, g->b_k = c->b_along_k ? 1 : p->n;
@@ -26,9 +26,9 @@ static void gemm_strides(struct an_gemm_args *g, const gemm_config *c, const pro
 static double chain(const struct an_gemm_args *g, const double *a, const double *b, int row, int col, int exact)
 {
     double total = 0;
-    for (int k0 = 0; k0 < g->k; k0 += g->chain) {
+    for (int k0 = 0; k0 < g->k; k0 += g->k_per_split) {
         double sum = 0;
-        for (int k = k0; k < k0 + g->chain && k < g->k; k++) {
+        for (int k = k0; k < k0 + g->k_per_split && k < g->k; k++) {
             double x = a[row * g->a_m + k * g->a_k], y = b[k * g->b_k + col * g->b_n];
             sum = exact ? (double)fmaf((float)x, (float)y, (float)sum) : sum + x * y;
         }
@@ -73,7 +73,7 @@ static void check(gemm_config c, product p, const char *epilogue, float scale, f
                          .threads = (unsigned)threads,
                          .seed = 18,
                          .buffers = {[2] = out_buffer, part_buffer, args}};
-        shim_launch_clean(o, "gemm_join", &j);
+        shim_launch_clean(o, "gemm_reduce_splits", &j);
     }
     for (int t = 0; t < p.batch; t++)
         for (int i = 0; i < p.m; i++)
@@ -138,18 +138,18 @@ static void an_operand_is_turned_whatever_its_size(void **state)
     shim_object o = shim_build(text, 310);
     for (size_t s = 0; s < AN_COUNT(sizes); s++) {
         const int rows = sizes[s][0], cols = sizes[s][1], stride = sizes[s][2];
-        struct an_turn_args args = {.stride = stride, .rows = rows, .cols = cols};
+        struct an_transpose_args args = {.stride = stride, .rows = rows, .cols = cols};
         static float x[64 * 80], y[64 * 80];
         for (int i = 0; i < rows * stride; i++) x[i] = (float)i;
         memset(y, 0xff, sizeof y);
-        shim_launch l = {.groups = {(unsigned)(cols + AN_TURN_TILE - 1) / AN_TURN_TILE,
-                                    (unsigned)(rows + AN_TURN_TILE - 1) / AN_TURN_TILE, 1},
-                         .threads = AN_TURN_THREADS,
+        shim_launch l = {.groups = {(unsigned)(cols + AN_TRANSPOSE_TILE - 1) / AN_TRANSPOSE_TILE,
+                                    (unsigned)(rows + AN_TRANSPOSE_TILE - 1) / AN_TRANSPOSE_TILE, 1},
+                         .threads = AN_TRANSPOSE_THREADS,
                          .seed = 5,
                          .buffers = {{x, sizeof(float) * (size_t)(rows * stride)},
                                      {y, sizeof(float) * (size_t)(rows * cols)},
                                      {&args, sizeof args}}};
-        shim_launch_clean(o, "turn", &l);
+        shim_launch_clean(o, "transpose", &l);
         for (int r = 0; r < rows; r++)
             for (int c = 0; c < cols; c++)
                 if (y[c * rows + r] != x[r * stride + c])

@@ -143,18 +143,18 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
 static void products_with_an_end_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
 {
     static const char end[] =
-        "struct an_end_in {\n    an_u16 w[8];\n};\n"
+        "struct an_epilogue_in {\n    an_u16 w[8];\n};\n"
         "AN_FN void an_end(an_u16 (&x)[8], const an_u16 (&w)[8], an_u16 *y)\n{\n"
         "    AN_UNROLL for (int k = 0; k < 8; k++)\n"
-        "        x[k] = an_bf16_bits(an_bf16_to_f32(x[k]) * an_one_plus_erf(an_bf16_to_f32(w[k])));\n"
+        "        x[k] = an_bf16_bits(an_bf16_to_f32(x[k]) * an_one_plus_erf_16bit(an_bf16_to_f32(w[k])));\n"
         "    an_wide_store(y, x);\n}\n"
         "#define AN_EPILOGUE_ARGS , const an_u16 *x0, an_u16 *y0\n"
         "#define AN_EPILOGUE_NAMES , x0, y0\n"
-        "#define AN_END_READ(in, row, col) an_wide_load((in).w, x0 + (row) * g.n + (col))\n"
-        "#define AN_END_SOON(row, col) an_soon(x0 + (row) * g.n + (col))\n"
-        "#define AN_END(row, col, x, in) an_end(x, (in).w, y0 + (row) * g.n + (col))\n";
+        "#define AN_EPILOGUE_LOAD(in, row, col) an_wide_load((in).w, x0 + (row) * g.n + (col))\n"
+        "#define AN_EPILOGUE_PREFETCH(row, col) an_prefetch(x0 + (row) * g.n + (col))\n"
+        "#define AN_EPILOGUE_APPLY(row, col, x, in) an_end(x, (in).w, y0 + (row) * g.n + (col))\n";
     static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
-                                        "src/kernels/dialect/rows_gpu.h", "src/kernels/dialect/hopper.h",
+                                        "src/kernels/dialect/loops_gpu.h", "src/kernels/dialect/hopper.h",
                                         "src/kernels/gpu/gemm_hopper_args.h"};
     const size_t room = 1u << 18;
     (void)state;

@@ -216,7 +216,7 @@ static void attention_without_its_barriers_is_found(void **state)
         attn_defines(defines, sizeof defines, &c, 0);
         char *text = kernel_text("msl", "attn_forward", defines);
         if (i < 2) { /* redefine after the dialect, before the body */
-            char *body = strstr(text, "#line 1 \"src/kernels/dialect/common.h\""), *longer = malloc(strlen(text) + 256);
+            char *body = strstr(text, "#line 1 \"src/kernels/dialect/tiles.h\""), *longer = malloc(strlen(text) + 256);
             assert_non_null(body), assert_non_null(longer);
             sprintf(longer, "%.*s#undef %s\n#define %s()\n%s", (int)(body - text), text, removed[i], removed[i], body);
             free(text), text = longer;

@@ -10,7 +10,7 @@
  */
 #include "base/exact.h"
 #include "device/cpu/cpu_internal.h"
-#include "kernels/dialect/rows_c.h"
+#include "kernels/dialect/loops_c.h"
 
 #include <string.h>
 

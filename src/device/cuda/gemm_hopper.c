@@ -10,7 +10,7 @@
  */
 #include "device/cuda/cuda_internal.h"
 
-enum { TILE_M = AN_PRODUCT_M * AN_PRODUCT_CLUSTER, TILE_N = AN_PRODUCT_N, LEAST_ROUNDS = 2, MOST_WIDER = 8 };
+enum { TILE_M = AN_HGEMM_M * AN_HGEMM_CLUSTER, TILE_N = AN_HGEMM_N, LEAST_ROUNDS = 2, MOST_WIDER = 8 };
 
 static int64_t tiles(int64_t m, int64_t n)
 {
@@ -19,7 +19,7 @@ static int64_t tiles(int64_t m, int64_t n)
 
 static int64_t clusters(const an_device *d)
 {
-    return d->multiprocessors / AN_PRODUCT_CLUSTER;
+    return d->multiprocessors / AN_HGEMM_CLUSTER;
 }
 
 bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k)
@@ -40,7 +40,7 @@ bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_
 
 struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, uint32_t *blocks)
 {
-    *blocks = (uint32_t)(AN_PRODUCT_CLUSTER * AN_MIN(tiles(s->m, s->n), clusters(d)));
+    *blocks = (uint32_t)(AN_HGEMM_CLUSTER * AN_MIN(tiles(s->m, s->n), clusters(d)));
     return (struct an_gemm_hopper_args){.m = s->m, .n = s->n, .k = s->k, .band = (int)an_ceil_div(s->n, TILE_N)};
 }
 
@@ -51,9 +51,9 @@ cu_result an_cuda_operand_map(an_device *d, const an_gemm_spec *s, const an_gemm
     const int64_t rows = which == 0 ? s->m : s->n;
     const uint64_t extents[2] = {(uint64_t)(along_k ? s->k : rows), (uint64_t)(along_k ? rows : s->k)},
                    stride = 2 * (uint64_t)(which ? p->ldb : p->lda);
-    const uint32_t steps[2] = {1, 1}, box[2] = {64, which == 0 ? AN_PRODUCT_M
-                                                    : along_k  ? AN_PRODUCT_N / AN_PRODUCT_CLUSTER
-                                                               : 64 / AN_PRODUCT_CLUSTER};
+    const uint32_t steps[2] = {1, 1}, box[2] = {64, which == 0 ? AN_HGEMM_M
+                                                    : along_k  ? AN_HGEMM_N / AN_HGEMM_CLUSTER
+                                                               : 64 / AN_HGEMM_CLUSTER};
     return d->cu.tensor_map(out, CU_MAP_BF16, 2, at, extents, &stride, box, steps, 0, CU_MAP_SWIZZLE_128B,
                             CU_MAP_PROMOTE_256B, 0);
 }

@@ -180,8 +180,8 @@ static an_status lower_fused_gemm(an_err *err, an_exec *e, int32_t step, an_gemm
     if (!c) return an_cuda_no_memory_for_launches(err);
     e->module[c->module].arch_specific = true;
     c->blocks[0] = blocks;
-    c->threads = AN_PRODUCT_THREADS;
-    c->shared_bytes = AN_PRODUCT_SHARED;
+    c->threads = AN_HGEMM_THREADS;
+    c->shared_bytes = AN_HGEMM_SHARED;
     c->gemm = p;
     c->refs[0] = operand(s, p, 0);
     c->refs[1] = operand(s, p, 1);
@@ -195,14 +195,14 @@ static an_status lower_transpose(an_err *err, an_exec *e, int32_t step, const an
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
-    const struct an_turn_args args = {.stride = p->transposed_ld, .rows = g->k, .cols = g->n};
+    const struct an_transpose_args args = {.stride = p->transposed_ld, .rows = g->k, .cols = g->n};
     an_text text = {0};
     an_render_transpose_module(&text);
-    stream_op *c = new_kernel(e, step, &text, "a transpose", "turn", 3, &args, sizeof args);
+    stream_op *c = new_kernel(e, step, &text, "a transpose", "transpose", 3, &args, sizeof args);
     if (!c) return an_cuda_no_memory_for_launches(err);
-    c->blocks[0] = (uint32_t)an_ceil_div(g->n, AN_TURN_TILE);
-    c->blocks[1] = (uint32_t)an_ceil_div(g->k, AN_TURN_TILE);
-    c->threads = AN_TURN_THREADS;
+    c->blocks[0] = (uint32_t)an_ceil_div(g->n, AN_TRANSPOSE_TILE);
+    c->blocks[1] = (uint32_t)an_ceil_div(g->k, AN_TRANSPOSE_TILE);
+    c->threads = AN_TRANSPOSE_THREADS;
     c->refs[0] = ref_of(s, 1);
     c->refs[1] = in_scratch(s, p->transposed_at);
     c->refs[2] = (ref){.slot = REF_PARAMS};
@@ -222,7 +222,7 @@ static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an
                                            .m = g->m,
                                            .n = g->n,
                                            .k = g->k,
-                                           .chain = (int)chain,
+                                           .k_per_split = (int)chain,
                                            .add = !g->accumulate && p->addend < 0 ? 0
                                                   : at[3].slot == at[2].slot && at[3].offset == at[2].offset
                                                       ? AN_TF32_IN_PLACE
@@ -238,11 +238,11 @@ static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an
         stream_op *c = new_op(e, OP_KERNEL, step, (int)AN_COUNT(refs[join]));
         if (!c) return an_cuda_no_memory_for_launches(err);
         c->module = module;
-        c->entry = join ? "gemm_tf32_join" : "gemm_tf32";
-        c->blocks[0] = (uint32_t)(join ? tiles * (AN_TF32_TILE * AN_TF32_TILE / (4 * AN_TF32_JOIN))
+        c->entry = join ? "gemm_tf32_reduce" : "gemm_tf32";
+        c->blocks[0] = (uint32_t)(join ? tiles * (AN_TF32_TILE * AN_TF32_TILE / (4 * AN_TF32_REDUCE))
                                        : tiles * an_ceil_div(g->k, chain));
         c->blocks[1] = c->blocks[2] = 1;
-        c->threads = join ? AN_TF32_JOIN : AN_TF32_THREADS;
+        c->threads = join ? AN_TF32_REDUCE : AN_TF32_THREADS;
         c->shared_bytes = join ? 0 : AN_TF32_SHARED;
         c->params = params;
         c->scratch =

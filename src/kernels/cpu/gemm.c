@@ -19,7 +19,7 @@
  * buffer: while it multiplied it asked memory for just what it packs. With few rows each panel is used once, and
  * whoever uses it packs it.
  *
- * Of a convolution one operand is a window (gemm_window.h): it is packed like another one, only never read where it
+ * Of a convolution one operand is a window (gemm_im2col.h): it is packed like another one, only never read where it
  * stands.
  *
  * Sums wait in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when
@@ -28,7 +28,7 @@
 
 #include "kernels/cpu/gemm_micro.h"
 #include "kernels/cpu/gemm_pack.h"
-#include "kernels/cpu/gemm_window.h"
+#include "kernels/cpu/gemm_im2col.h"
 
 #include "kernels/cpu_kernels.h"
 

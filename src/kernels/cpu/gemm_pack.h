@@ -21,7 +21,7 @@
 typedef enum word_kind { WORD_F32, WORD_PAIR, WORD_ROUNDED } word_kind;
 
 /* A or B of one batch member and chain: element (x, k), x the row of A or the column of B, at p[x * along_x + k *
- * along_k]; of a window (gemm_window.h) p is the image, and k begins at first_k. */
+ * along_k]; of a window (gemm_im2col.h) p is the image, and k begins at first_k. */
 typedef struct operand {
     const uint8_t *p;
     int64_t x, k; /* extents */

@@ -37,7 +37,7 @@ typedef long long an_i64;
     __shared__ uint4 name##_raw[((n) * sizeof(type) + 15) / 16];                                                       \
     type *name = (type *)name##_raw
 
-#define an_group    blockIdx /* .x .y .z */
+#define an_block    blockIdx /* .x .y .z */
 #define an_thread   ((int)threadIdx.x)
 #define an_lane     ((int)(threadIdx.x & 31))
 #define an_subgroup ((int)(threadIdx.x >> 5))

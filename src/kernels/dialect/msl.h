@@ -30,7 +30,7 @@ typedef long an_i64;
 #define AN_ARGS(i, type, name)   constant type &name [[buffer(i)]]
 #define AN_ARGS_REF(type)        constant type & /* AN_ARGS handed to a function */
 #define AN_IDS                                                                                                         \
-    , uint3 an_group [[threadgroup_position_in_grid]], uint an_thread [[thread_index_in_threadgroup]],                 \
+    , uint3 an_block [[threadgroup_position_in_grid]], uint an_thread [[thread_index_in_threadgroup]],                 \
         uint an_lane [[thread_index_in_simdgroup]], uint an_subgroup [[simdgroup_index_in_threadgroup]]
 
 #define AN_DEVICE   device

@@ -21,7 +21,7 @@ struct an_attn_args {
 #define AN_HOPPER_ROWS(back)    (64 * AN_HOPPER_GROUPS(back))
 #define AN_HOPPER_THREADS(back) ((back) ? 512 : 640)
 #define AN_HOPPER_STAGES(back)  ((back) ? 4 : 6)
-#define AN_HOPPER_PLACES        2
+#define AN_HOPPER_SLOTS        2
 #define AN_HOPPER_SHARED(back)                                                                                         \
     ((((back) ? 12 + 2 * AN_HOPPER_NEAR : 8) + 2 * AN_HOPPER_STAGES(back)) * AN_HOPPER_TILE +                          \
      ((back) ? 512 : 0) * AN_HOPPER_STAGES(back) + 128)
@@ -37,7 +37,7 @@ struct an_attn_args {
 
 #ifdef AN_KERNEL /* compiled as a kernel, behind base/exact.h */
 /* Whether dropout keeps a probability; index as in an_attn_spec. */
-AN_FN bool an_kept(AN_ARGS_REF(an_attn_args) a, an_u32 key, an_u64 index)
+AN_FN bool an_dropout_keeps(AN_ARGS_REF(an_attn_args) a, an_u32 key, an_u64 index)
 {
     return (an_philox(key, a.stream, (an_u32)index, (an_u32)(index >> 32)) >> 8) >= a.keep_at_least;
 }

@@ -17,7 +17,7 @@ struct an_gemm_args {
     an_i64 c_b[3], c_m;
     int m, n, k;
     int nb[3];      /* batch extents, outermost first */
-    int chain;      /* k of one chain: k, or ceil(k / splits) */
+    int k_per_split;     /* k of one chain: k, or ceil(k / splits) */
     int accumulate; /* C += product */
     struct an_window_args w;
 };

@@ -1,14 +1,14 @@
 /* gemm_hopper_args.h: what gemm_hopper.inc is told at run time, and what its launch has to know. The maps: 128-byte swizzle, bf16, boxes of
- * A 64 (k) by AN_PRODUCT_M; of B, along k, 64 by AN_PRODUCT_N / AN_PRODUCT_CLUSTER, along n, 64 by 64 / AN_PRODUCT_CLUSTER rows of k. */
-#ifndef AN_PRODUCT_N
-#define AN_PRODUCT_M       128 /* a tile */
-#define AN_PRODUCT_N       192
-#define AN_PRODUCT_STAGES  5
-#define AN_PRODUCT_CLUSTER 2 /* groups that share B */
-#define AN_PRODUCT_GROUPS  2 /* warpgroups that multiply */
+ * A 64 (k) by AN_HGEMM_M; of B, along k, 64 by AN_HGEMM_N / AN_HGEMM_CLUSTER, along n, 64 by 64 / AN_HGEMM_CLUSTER rows of k. */
+#ifndef AN_HGEMM_N
+#define AN_HGEMM_M       128 /* a tile */
+#define AN_HGEMM_N       192
+#define AN_HGEMM_STAGES  5
+#define AN_HGEMM_CLUSTER 2 /* groups that share B */
+#define AN_HGEMM_WARPGROUPS  2 /* warpgroups that multiply */
 #endif
-#define AN_PRODUCT_THREADS (128 * (AN_PRODUCT_GROUPS + 1))
-#define AN_PRODUCT_SHARED  (1024 + AN_PRODUCT_STAGES * (128 * (AN_PRODUCT_M + AN_PRODUCT_N) + 16) + 2048 * 4 * AN_PRODUCT_GROUPS)
+#define AN_HGEMM_THREADS (128 * (AN_HGEMM_WARPGROUPS + 1))
+#define AN_HGEMM_SHARED  (1024 + AN_HGEMM_STAGES * (128 * (AN_HGEMM_M + AN_HGEMM_N) + 16) + 2048 * 4 * AN_HGEMM_WARPGROUPS)
 struct an_gemm_hopper_args {
     int m, n, k;
     int band; /* columns of tiles whose B stays in the cache while A passes by */

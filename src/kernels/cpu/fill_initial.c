@@ -1,4 +1,4 @@
-/* init_values.c: initial values: constants, normal and uniform numbers, compiled once per instruction set.
+/* fill_initial.c: initial values: constants, normal and uniform numbers, compiled once per instruction set.
  *
  * Owns:      loops that compilers vectorise over exact.h's generator, logarithm, root and cosine, and the rounding to
  * the storage type. Does not:  choose key or stream, or split the work: an element is a function of its own index.

@@ -1,4 +1,4 @@
-/* call_args.h: what the launch of a call is told at run time. The same bytes in C, CUDA and MSL: the wide member comes first. */
+/* library_call_args.h: what the launch of a call is told at run time. The same bytes in C, CUDA and MSL: the wide member comes first. */
 struct an_call_args {
     an_i64 each;    /* elements of work memory of one group, where that is device memory */
     int units;      /* rows or matrices */

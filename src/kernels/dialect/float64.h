@@ -1,39 +1,39 @@
-/* wide.h: an_wide: arithmetic in 64-bit floating point on every GPU, with the bits of a CPU's double.
+/* float64.h: an_f64: arithmetic in 64-bit floating point on every GPU, with the bits of a CPU's double.
  *
  * Owns:      sums, differences, products, quotients, square roots, comparisons, conversions, all correctly rounded (to nearest, ties to
  *            even), subnormal numbers included. Every NaN counts as one.
  * Does not:  make anything fast where the language has no double: there a number is its 64 bits and arithmetic is done in integers
  *            (60 to 120 operations; quotients and roots bit by bit). For results that must not depend on the device: running sums,
  *            factorisations, sums of a few addends.
- * Invariant: words only, never operators: an_wide is an integer in MSL, and + would add bits.
+ * Invariant: words only, never operators: an_f64 is an integer in MSL, and + would add bits.
  *
  * AN_SOFT_DOUBLE 1 asks for integers elsewhere too: tests/shim/test_wide.c compares them with a CPU's doubles. */
 #if defined(__METAL_VERSION__) && !defined(AN_SOFT_DOUBLE)
 #define AN_SOFT_DOUBLE 1
 #endif
 
-#define AN_WIDE_SIGN 0x8000000000000000u
-#define AN_WIDE_INF  0x7ff0000000000000u
-#define AN_WIDE_NAN  0x7ff8000000000000u
+#define AN_F64_SIGN 0x8000000000000000u
+#define AN_F64_INF  0x7ff0000000000000u
+#define AN_F64_NAN  0x7ff8000000000000u
 
-AN_FN bool an_w_is_nan(an_u64 bits) { return (bits & ~AN_WIDE_SIGN) > AN_WIDE_INF; }
+AN_FN bool an_f64_is_nan(an_u64 bits) { return (bits & ~AN_F64_SIGN) > AN_F64_INF; }
 
 #if !AN_SOFT_DOUBLE
-typedef double an_wide;
-AN_FN an_u64 an_w_bits(an_wide a) { return (an_u64)__double_as_longlong(a); }
-AN_FN an_wide an_w_of_bits(an_u64 bits) { return __longlong_as_double((an_i64)bits); }
-AN_FN an_wide an_w_add(an_wide a, an_wide b) { return __dadd_rn(a, b); }
-AN_FN an_wide an_w_sub(an_wide a, an_wide b) { return __dsub_rn(a, b); }
-AN_FN an_wide an_w_mul(an_wide a, an_wide b) { return __dmul_rn(a, b); }
-AN_FN an_wide an_w_div(an_wide a, an_wide b) { return __ddiv_rn(a, b); }
-AN_FN an_wide an_w_sqrt(an_wide a) { return __dsqrt_rn(a); }
-AN_FN bool an_w_less(an_wide a, an_wide b) { return a < b; }
-AN_FN an_wide an_w_of_f32(float x) { return (double)x; }
-AN_FN float an_w_to_f32(an_wide a) { return __double2float_rn(a); }
+typedef double an_f64;
+AN_FN an_u64 an_f64_bits(an_f64 a) { return (an_u64)__double_as_longlong(a); }
+AN_FN an_f64 an_f64_of_bits(an_u64 bits) { return __longlong_as_double((an_i64)bits); }
+AN_FN an_f64 an_f64_add(an_f64 a, an_f64 b) { return __dadd_rn(a, b); }
+AN_FN an_f64 an_f64_sub(an_f64 a, an_f64 b) { return __dsub_rn(a, b); }
+AN_FN an_f64 an_f64_mul(an_f64 a, an_f64 b) { return __dmul_rn(a, b); }
+AN_FN an_f64 an_f64_div(an_f64 a, an_f64 b) { return __ddiv_rn(a, b); }
+AN_FN an_f64 an_f64_sqrt(an_f64 a) { return __dsqrt_rn(a); }
+AN_FN bool an_f64_less(an_f64 a, an_f64 b) { return a < b; }
+AN_FN an_f64 an_f64_of_f32(float x) { return (double)x; }
+AN_FN float an_f64_to_f32(an_f64 a) { return __double2float_rn(a); }
 #else
-typedef an_u64 an_wide;
-AN_FN an_u64 an_w_bits(an_wide a) { return a; }
-AN_FN an_wide an_w_of_bits(an_u64 bits) { return bits; }
+typedef an_u64 an_f64;
+AN_FN an_u64 an_f64_bits(an_f64 a) { return a; }
+AN_FN an_f64 an_f64_of_bits(an_u64 bits) { return bits; }
 
 /* Zero bits in front of the first one; 64 for 0. */
 AN_FN int an_leading_zeros(an_u64 x)
@@ -57,11 +57,11 @@ AN_FN an_u64 an_shift_sticky(an_u64 x, int n)
 }
 
 /* A finite number is m * 2^(e - 1085) with 2^62 <= m < 2^63: what rounding starts from. Zero: m is 0. */
-AN_FN int an_w_exponent(an_u64 a) { return (int)(a >> 52 & 0x7ffu); }
-AN_FN an_u64 an_w_open(an_u64 a, AN_PRIVATE int *e)
+AN_FN int an_f64_exponent(an_u64 a) { return (int)(a >> 52 & 0x7ffu); }
+AN_FN an_u64 an_f64_open(an_u64 a, AN_PRIVATE int *e)
 {
     an_u64 m = a & 0xfffffffffffffu;
-    *e = an_w_exponent(a);
+    *e = an_f64_exponent(a);
     if (*e != 0) return (m | 0x10000000000000u) << 10;
     if (m == 0u) return 0u;
     int shift = an_leading_zeros(m) - 1;
@@ -71,65 +71,65 @@ AN_FN an_u64 an_w_open(an_u64 a, AN_PRIVATE int *e)
 
 /* sign * m * 2^(e - 1085), rounded; m is 0, or 2^62 <= m < 2^63 with a sticky last bit. A carry out of the digits raises the exponent, up to
  * infinity, by itself. */
-AN_FN an_wide an_w_round(an_u64 sign, int e, an_u64 m)
+AN_FN an_f64 an_f64_round(an_u64 sign, int e, an_u64 m)
 {
     if (m == 0u) return sign;
-    if (e > 2046) return sign | AN_WIDE_INF;
+    if (e > 2046) return sign | AN_F64_INF;
     if (e < 1) m = an_shift_sticky(m, 1 - e), e = 0;
     an_u64 rest = m & 0x3ffu, digits = m >> 10;
     if (rest > 0x200u || (rest == 0x200u && (digits & 1u) != 0u)) digits++;
     return sign | (((an_u64)(e > 0 ? e - 1 : 0) << 52) + digits);
 }
 
-AN_FN an_wide an_w_add(an_wide a, an_wide b)
+AN_FN an_f64 an_f64_add(an_f64 a, an_f64 b)
 {
-    if ((a & ~AN_WIDE_SIGN) < (b & ~AN_WIDE_SIGN)) {
+    if ((a & ~AN_F64_SIGN) < (b & ~AN_F64_SIGN)) {
         an_u64 larger = b;
         b = a, a = larger;
     }
-    an_u64 sign = a & AN_WIDE_SIGN;
-    bool opposite = ((a ^ b) & AN_WIDE_SIGN) != 0u;
-    if (an_w_exponent(a) == 0x7ff) { /* NaN, or infinity and what is not larger */
-        bool none = an_w_is_nan(a) || (opposite && a == (b ^ AN_WIDE_SIGN));
-        return none ? AN_WIDE_NAN : a;
+    an_u64 sign = a & AN_F64_SIGN;
+    bool opposite = ((a ^ b) & AN_F64_SIGN) != 0u;
+    if (an_f64_exponent(a) == 0x7ff) { /* NaN, or infinity and what is not larger */
+        bool none = an_f64_is_nan(a) || (opposite && a == (b ^ AN_F64_SIGN));
+        return none ? AN_F64_NAN : a;
     }
     int ea, eb;
-    an_u64 ma = an_w_open(a, &ea), mb = an_w_open(b, &eb);
+    an_u64 ma = an_f64_open(a, &ea), mb = an_f64_open(b, &eb);
     if (mb == 0u) return ma == 0u && opposite ? 0u : a;
     mb = an_shift_sticky(mb, ea - eb);
     an_u64 m = opposite ? ma - mb : ma + mb;
     if (m == 0u) return 0u;
     int shift = an_leading_zeros(m) - 1;
-    return an_w_round(sign, ea - shift, shift < 0 ? an_shift_sticky(m, 1) : m << shift);
+    return an_f64_round(sign, ea - shift, shift < 0 ? an_shift_sticky(m, 1) : m << shift);
 }
-AN_FN an_wide an_w_sub(an_wide a, an_wide b) { return an_w_add(a, b ^ AN_WIDE_SIGN); }
+AN_FN an_f64 an_f64_sub(an_f64 a, an_f64 b) { return an_f64_add(a, b ^ AN_F64_SIGN); }
 
-AN_FN an_wide an_w_mul(an_wide a, an_wide b)
+AN_FN an_f64 an_f64_mul(an_f64 a, an_f64 b)
 {
-    an_u64 sign = (a ^ b) & AN_WIDE_SIGN;
+    an_u64 sign = (a ^ b) & AN_F64_SIGN;
     int ea, eb;
-    if (an_w_exponent(a) == 0x7ff || an_w_exponent(b) == 0x7ff) {
-        bool none = an_w_is_nan(a) || an_w_is_nan(b) || a << 1 == 0u || b << 1 == 0u;
-        return none ? AN_WIDE_NAN : sign | AN_WIDE_INF;
+    if (an_f64_exponent(a) == 0x7ff || an_f64_exponent(b) == 0x7ff) {
+        bool none = an_f64_is_nan(a) || an_f64_is_nan(b) || a << 1 == 0u || b << 1 == 0u;
+        return none ? AN_F64_NAN : sign | AN_F64_INF;
     }
-    an_u64 ma = an_w_open(a, &ea), mb = an_w_open(b, &eb) << 1;
+    an_u64 ma = an_f64_open(a, &ea), mb = an_f64_open(b, &eb) << 1;
     if (ma == 0u || mb == 0u) return sign;
     an_u64 al = ma & 0xffffffffu, ah = ma >> 32, bl = mb & 0xffffffffu, bh = mb >> 32;
     an_u64 low = al * bl, cross = ah * bl + (low >> 32), other = al * bh + (cross & 0xffffffffu);
     an_u64 high = ah * bh + (cross >> 32) + (other >> 32); /* of 128 bits: 2^61 <= high < 2^63 */
     if ((low & 0xffffffffu) != 0u || (other & 0xffffffffu) != 0u) high |= 1u;
     int shift = an_leading_zeros(high) - 1;
-    return an_w_round(sign, ea + eb - 1022 - shift, high << shift);
+    return an_f64_round(sign, ea + eb - 1022 - shift, high << shift);
 }
 
-AN_FN an_wide an_w_div(an_wide a, an_wide b)
+AN_FN an_f64 an_f64_div(an_f64 a, an_f64 b)
 {
-    an_u64 sign = (a ^ b) & AN_WIDE_SIGN;
+    an_u64 sign = (a ^ b) & AN_F64_SIGN;
     int ea, eb;
-    bool a_inf = an_w_exponent(a) == 0x7ff, b_inf = an_w_exponent(b) == 0x7ff;
-    an_u64 ma = an_w_open(a, &ea), mb = an_w_open(b, &eb);
-    if (an_w_is_nan(a) || an_w_is_nan(b) || (a_inf && b_inf) || (!a_inf && !b_inf && ma == 0u && mb == 0u)) return AN_WIDE_NAN;
-    if (a_inf || (mb == 0u && !b_inf)) return sign | AN_WIDE_INF;
+    bool a_inf = an_f64_exponent(a) == 0x7ff, b_inf = an_f64_exponent(b) == 0x7ff;
+    an_u64 ma = an_f64_open(a, &ea), mb = an_f64_open(b, &eb);
+    if (an_f64_is_nan(a) || an_f64_is_nan(b) || (a_inf && b_inf) || (!a_inf && !b_inf && ma == 0u && mb == 0u)) return AN_F64_NAN;
+    if (a_inf || (mb == 0u && !b_inf)) return sign | AN_F64_INF;
     if (b_inf || ma == 0u) return sign;
     an_u64 rest = ma, q = 0u;
     int e = ea - eb + 1023;
@@ -139,16 +139,16 @@ AN_FN an_wide an_w_div(an_wide a, an_wide b)
         rest = (take ? rest - mb : rest) << 1;
         q = q << 1 | (take ? 1u : 0u);
     }
-    return an_w_round(sign, e, q << 8 | (rest != 0u ? 1u : 0u));
+    return an_f64_round(sign, e, q << 8 | (rest != 0u ? 1u : 0u));
 }
 
-AN_FN an_wide an_w_sqrt(an_wide a)
+AN_FN an_f64 an_f64_sqrt(an_f64 a)
 {
     int e;
     if (a << 1 == 0u) return a;
-    if (an_w_is_nan(a) || (a & AN_WIDE_SIGN) != 0u) return AN_WIDE_NAN;
-    if (a == AN_WIDE_INF) return a;
-    an_u64 m = an_w_open(a, &e), rest = 0u, q = 0u;
+    if (an_f64_is_nan(a) || (a & AN_F64_SIGN) != 0u) return AN_F64_NAN;
+    if (a == AN_F64_INF) return a;
+    an_u64 m = an_f64_open(a, &e), rest = 0u, q = 0u;
     bool odd = (e & 1) == 0; /* the exponent that counts is e - 1023 */
     an_u64 digits = odd ? m << 1 : m;
     for (int i = 0; i < 55; i++) { /* two digits of the radicand for one of the root */
@@ -159,35 +159,35 @@ AN_FN an_wide an_w_sqrt(an_wide a)
         if (take) rest -= t;
         q = q << 1 | (take ? 1u : 0u);
     }
-    return an_w_round(0u, (e - 1023 - (odd ? 1 : 0)) / 2 + 1023, q << 8 | (rest != 0u ? 1u : 0u));
+    return an_f64_round(0u, (e - 1023 - (odd ? 1 : 0)) / 2 + 1023, q << 8 | (rest != 0u ? 1u : 0u));
 }
 
-AN_FN bool an_w_less(an_wide a, an_wide b)
+AN_FN bool an_f64_less(an_f64 a, an_f64 b)
 {
-    if (an_w_is_nan(a) || an_w_is_nan(b) || (a | b) << 1 == 0u) return false;
-    bool below = (a & AN_WIDE_SIGN) != 0u, b_below = (b & AN_WIDE_SIGN) != 0u;
+    if (an_f64_is_nan(a) || an_f64_is_nan(b) || (a | b) << 1 == 0u) return false;
+    bool below = (a & AN_F64_SIGN) != 0u, b_below = (b & AN_F64_SIGN) != 0u;
     if (below != b_below) return below;
     return below ? a > b : a < b;
 }
 
-AN_FN an_wide an_w_of_f32(float x)
+AN_FN an_f64 an_f64_of_f32(float x)
 {
     an_u32 u = AN_F2U(x), size = u & 0x7fffffffu;
     an_u64 sign = (an_u64)(u & 0x80000000u) << 32;
-    if (size > 0x7f800000u) return AN_WIDE_NAN;
-    if (size == 0x7f800000u) return sign | AN_WIDE_INF;
+    if (size > 0x7f800000u) return AN_F64_NAN;
+    if (size == 0x7f800000u) return sign | AN_F64_INF;
     if (size >= 0x00800000u) return sign | (((an_u64)size << 29) + 0x3800000000000000u);
     if (size == 0u) return sign;
     int shift = an_leading_zeros((an_u64)size) - 1; /* subnormal: size * 2^-149 */
-    return an_w_round(sign, 936 - shift, (an_u64)size << shift);
+    return an_f64_round(sign, 936 - shift, (an_u64)size << shift);
 }
 
-AN_FN float an_w_to_f32(an_wide a)
+AN_FN float an_f64_to_f32(an_f64 a)
 {
     an_u32 sign = (an_u32)(a >> 32) & 0x80000000u;
     int e;
-    if (an_w_is_nan(a)) return AN_U2F(0x7fc00000u);
-    an_u64 m = an_w_open(a, &e);
+    if (an_f64_is_nan(a)) return AN_U2F(0x7fc00000u);
+    an_u64 m = an_f64_open(a, &e);
     e -= 896;
     if (e > 254) return AN_U2F(sign | 0x7f800000u);
     if (e < 1) m = an_shift_sticky(m, 1 - e), e = 0;
@@ -199,7 +199,7 @@ AN_FN float an_w_to_f32(an_wide a)
 #endif
 
 /* What needs the bits alone. */
-AN_FN an_wide an_w_negative(an_wide a) { return an_w_of_bits(an_w_bits(a) ^ AN_WIDE_SIGN); }
-AN_FN an_wide an_w_size(an_wide a) { return an_w_of_bits(an_w_bits(a) & ~AN_WIDE_SIGN); }
-AN_FN bool an_w_is_zero(an_wide a) { return an_w_bits(a) << 1 == 0u; }
-AN_FN an_wide an_w_number(int exponent) { return an_w_of_bits((an_u64)(exponent + 1023) << 52); } /* 2^exponent, normal */
+AN_FN an_f64 an_f64_negative(an_f64 a) { return an_f64_of_bits(an_f64_bits(a) ^ AN_F64_SIGN); }
+AN_FN an_f64 an_f64_size(an_f64 a) { return an_f64_of_bits(an_f64_bits(a) & ~AN_F64_SIGN); }
+AN_FN bool an_f64_is_zero(an_f64 a) { return an_f64_bits(a) << 1 == 0u; }
+AN_FN an_f64 an_f64_number(int exponent) { return an_f64_of_bits((an_u64)(exponent + 1023) << 52); } /* 2^exponent, normal */

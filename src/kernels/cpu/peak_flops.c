@@ -1,4 +1,4 @@
-/* peak.c: what the multiply-add units can do at most: independent chains in registers, nothing loaded or stored.
+/* peak_flops.c: what the multiply-add units can do at most: independent chains in registers, nothing loaded or stored.
  *
  * Owns:      the measurement that benchmarks are a share of.
  * Does not:  assume a clock: it is measured where and when the benchmark runs, on as many threads.

@@ -1,8 +1,8 @@
-/* rows_gpu.h: what stands in front of rendered row programs in CUDA and MSL, after the dialect and base/exact.h: the words of rows_c.h for a GPU.
+/* loops_gpu.h: what stands in front of rendered row programs in CUDA and MSL, after the dialect and base/exact.h: the words of loops_c.h for a GPU.
  *
  * Owns:      arguments, integer arithmetic that never traps, conversions, random numbers at an index, folds of a subgroup.
  * Does not:  know a program. Doubles exist on CUDA only; the renderer refuses them for MSL.
- * Invariant: the bits of rows_c.h. A subgroup is the 32 virtual lanes of base/exact.h's tree: lane l meets lane l + 16, then l + 8, ... */
+ * Invariant: the bits of loops_c.h. A subgroup is the 32 virtual lanes of base/exact.h's tree: lane l meets lane l + 16, then l + 8, ... */
 typedef unsigned char an_u8;
 
 /* Arguments: unlike AN_IN and AN_OUT they may overlap, for an elementwise result may take over the memory of its operand.
@@ -103,7 +103,7 @@ AN_FN float an_uniform_at(AN_DEVICE const an_u32 *rng, an_u32 stream, an_u64 ind
     return an_philox_uniform(rng[0], stream, (an_u32)i, (an_u32)(i >> 32));
 }
 
-/* ---- doubles: libm's functions, as in rows_c.h */
+/* ---- doubles: libm's functions, as in loops_c.h */
 #ifndef __METAL_VERSION__
 AN_FN double an_max(double a, double b) { return a == a ? (a > b ? a : b) : a; }
 AN_FN double an_min(double a, double b) { return a == a ? (a < b ? a : b) : a; }
@@ -129,9 +129,9 @@ AN_FN int an_f_to_u8(double x) { return x != x ? 0 : x >= 255.0 ? 255 : x <= 0.0
 #endif
 
 /* ---- folds over the 32 lanes of a subgroup; every lane gets the result. Metal moves 32 bits between lanes, so wide ones go in halves. */
-AN_FN float an_swap(float x, int m) { return an_shuffle_xor(x, m); }
-AN_FN int an_swap(int x, int m) { return an_shuffle_xor(x, m); }
-AN_FN an_i64 an_swap(an_i64 x, int m)
+AN_FN float an_lane_xor(float x, int m) { return an_shuffle_xor(x, m); }
+AN_FN int an_lane_xor(int x, int m) { return an_shuffle_xor(x, m); }
+AN_FN an_i64 an_lane_xor(an_i64 x, int m)
 {
     an_u32 low = an_shuffle_xor((an_u32)x, m), high = an_shuffle_xor((an_u32)((an_u64)x >> 32), m);
     return (an_i64)((an_u64)high << 32 | low);
@@ -148,14 +148,14 @@ AN_FN int an_is_nan(an_i64 x) { return (int)(x & 0); }
 #define AN_FOLDS(type)                                                                                                 \
     AN_FN type an_fold_sum(type x)                                                                                     \
     {                                                                                                                  \
-        AN_UNROLL for (int s = 16; s > 0; s /= 2) x = an_plus(x, an_swap(x, s));                                       \
+        AN_UNROLL for (int s = 16; s > 0; s /= 2) x = an_plus(x, an_lane_xor(x, s));                                       \
         return x;                                                                                                      \
     }                                                                                                                  \
     AN_FN type an_fold_max(type x, int lane)                                                                           \
     {                                                                                                                  \
         AN_UNROLL for (int s = 16; s > 0; s /= 2)                                                                      \
         {                                                                                                              \
-            type other = an_swap(x, s);                                                                                \
+            type other = an_lane_xor(x, s);                                                                                \
             x = (lane & s) != 0 ? an_max(other, x) : an_max(x, other);                                                 \
         }                                                                                                              \
         return x;                                                                                                      \
@@ -164,8 +164,8 @@ AN_FN int an_is_nan(an_i64 x) { return (int)(x & 0); }
     {                                                                                                                  \
         AN_UNROLL for (int s = 16; s > 0; s /= 2)                                                                      \
         {                                                                                                              \
-            type other = an_swap(best, s);                                                                             \
-            int q = an_swap(place, s);                                                                                 \
+            type other = an_lane_xor(best, s);                                                                             \
+            int q = an_lane_xor(place, s);                                                                                 \
             bool above = other > best || (an_is_nan(other) && !an_is_nan(best));                                       \
             bool equal = other == best || (an_is_nan(other) && an_is_nan(best));                                       \
             bool take = q >= 0 && (place < 0 || above || (equal && q < place));                                        \
@@ -178,7 +178,7 @@ AN_FOLDS(int)
 AN_FOLDS(an_i64)
 #ifndef __METAL_VERSION__
 /* Folds of a group of n subgroups; every thread gets the result. */
-template <int n, class T> AN_FN T an_group_sum(T x)
+template <int n, class T> AN_FN T an_block_sum(T x)
 {
     __shared__ T part[n];
     x = an_fold_sum(x);
@@ -187,7 +187,7 @@ template <int n, class T> AN_FN T an_group_sum(T x)
     AN_BARRIER();
     return an_fold_sum(an_lane < n ? part[an_lane] : (T)0);
 }
-template <int n, class T> AN_FN T an_group_max(T x)
+template <int n, class T> AN_FN T an_block_max(T x)
 {
     __shared__ T part[n];
     x = an_fold_max(x, an_lane);
@@ -198,30 +198,30 @@ template <int n, class T> AN_FN T an_group_max(T x)
 }
 /* A row that its group keeps in shared memory, `units` of a thread's neighbouring columns. Their 16-byte pieces stand
  * apart, so that neighbouring threads read neighbouring pieces. Each thread fetches, reads and writes its own. */
-template <int units> struct an_kept {
+template <int units> struct an_shared_row {
     uint4 *piece;
 };
-template <int units> struct an_kept_at {
+template <int units> struct an_shared_row_at {
     uint4 *piece;
 };
-template <int units> AN_FN an_kept_at<units> operator+(an_kept<units> row, int at) { return {row.piece + at}; }
-template <class T, int n> union an_pieces {
+template <int units> AN_FN an_shared_row_at<units> operator+(an_shared_row<units> row, int at) { return {row.piece + at}; }
+template <class T, int n> union an_row_chunks {
     uint4 piece[n * sizeof(T) / 16];
     T x[n];
 };
-template <class T, int n, int units> AN_FN void an_kept_load(T (&x)[n], an_kept_at<units> from)
+template <class T, int n, int units> AN_FN void an_shared_row_load(T (&x)[n], an_shared_row_at<units> from)
 {
-    an_pieces<T, n> w;
+    an_row_chunks<T, n> w;
     AN_UNROLL for (int i = 0; i < (int)(n * sizeof(T) / 16); i++) w.piece[i] = from.piece[i * units];
     AN_UNROLL for (int i = 0; i < n; i++) x[i] = w.x[i];
 }
-template <class T, int n, int units> AN_FN void an_kept_store(const T (&x)[n], an_kept_at<units> to)
+template <class T, int n, int units> AN_FN void an_shared_row_store(const T (&x)[n], an_shared_row_at<units> to)
 {
-    an_pieces<T, n> w;
+    an_row_chunks<T, n> w;
     AN_UNROLL for (int i = 0; i < n; i++) w.x[i] = x[i];
     AN_UNROLL for (int i = 0; i < (int)(n * sizeof(T) / 16); i++) to.piece[i * units] = w.piece[i];
 }
-template <int n, class T, int units> AN_FN void an_kept_fetch(an_kept_at<units> to, const T *from)
+template <int n, class T, int units> AN_FN void an_shared_row_fetch(an_shared_row_at<units> to, const T *from)
 {
     if ((an_u64)from % 16 == 0) {
         AN_UNROLL for (int i = 0; i < (int)(n * sizeof(T) / 16); i++)
@@ -232,13 +232,13 @@ template <int n, class T, int units> AN_FN void an_kept_fetch(an_kept_at<units> 
     } else {
         T x[n];
         AN_UNROLL for (int i = 0; i < n; i++) x[i] = from[i];
-        an_kept_store(x, to);
+        an_shared_row_store(x, to);
     }
 }
 /* Two bf16 in a word: number k of them as f32, one operation each. */
 AN_FN float an_bf16_of(const an_u32 *pairs, int k) { return AN_U2F(k % 2 ? pairs[k / 2] & 0xffff0000u : pairs[k / 2] << 16); }
-AN_FN void an_kept_wait() { asm volatile("cp.async.wait_all;" : : : "memory"); }
-AN_FN double an_swap(double x, int m) { return an_shuffle_xor(x, m); }
+AN_FN void an_shared_row_wait() { asm volatile("cp.async.wait_all;" : : : "memory"); }
+AN_FN double an_lane_xor(double x, int m) { return an_shuffle_xor(x, m); }
 AN_FN double an_plus(double a, double b) { return a + b; }
 AN_FN int an_is_nan(double x) { return x != x; }
 AN_FOLDS(double)
@@ -266,8 +266,8 @@ AN_FN float an_power_of_2(float x)
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
-AN_FN float an_brief_exp(float x) { return an_power_of_2(x * 1.44269504f); }
-AN_FN float an_one_plus_erf(float x)
+AN_FN float an_exp_16bit(float x) { return an_power_of_2(x * 1.44269504f); }
+AN_FN float an_one_plus_erf_16bit(float x)
 {
     float a, q = 0.000238917986f;
     asm("min.NaN.f32 %0, %1, 0f41100000;" : "=f"(a) : "f"(fabsf(x))); /* 9: the rest is 0 or 2 */
@@ -288,7 +288,7 @@ AN_FN float an_fast_max(float a, float b)
 }
 template <class T> AN_FN T an_fast_max(T a, T b) { return an_max(a, b); }
 /* Half of erf(x / sqrt 2) + 1, and c exp(kx) by k log2 e and log2 c. */
-AN_FN float an_normal_below(float x)
+AN_FN float an_normal_cdf_16bit(float x)
 {
     float a, q = 2.98647483e-05f;
     asm("min.NaN.f32 %0, %1, 0f414ba592;" : "=f"(a) : "f"(fabsf(x))); /* 9 sqrt 2 */
@@ -300,7 +300,7 @@ AN_FN float an_normal_below(float x)
     float y = an_power_of_2(AN_FMA(q, a, -1.0f));
     return x < 0.0f ? y : 1.0f - y;
 }
-AN_FN float an_brief_exp_times(float x, float k, float c) { return an_power_of_2(AN_FMA(x, k, c)); }
+AN_FN float an_scaled_exp_16bit(float x, float k, float c) { return an_power_of_2(AN_FMA(x, k, c)); }
 AN_FAST_PAIR(exp, an_quick_exp)
 AN_FAST_PAIR(log, logf)
 AN_FAST_PAIR(tanh, tanhf)

@@ -1,4 +1,4 @@
-/* calls.h: what the kernels of calls (sorting, running sums, factorisations, scattering) share; after base/exact.h and wide.h.
+/* library_calls.h: what the kernels of calls (sorting, running sums, factorisations, scattering) share; after base/exact.h and float64.h.
  *
  * Owns:      elements of every kind as values and as sort keys, work memory, teams of eight threads.
  * Does not:  know an operation.
@@ -48,28 +48,28 @@ typedef an_u8 an_element;
 #endif
 
 #if AN_IS_FLOAT
-AN_FN an_wide an_w_load(an_element x)
+AN_FN an_f64 an_f64_load(an_element x)
 {
 #if AN_STORE == AN_KIND_F64
     return x;
 #elif AN_STORE == AN_KIND_F32
-    return an_w_of_f32(x);
+    return an_f64_of_f32(x);
 #elif AN_STORE == AN_KIND_BF16
-    return an_w_of_f32(an_bf16_to_f32(x));
+    return an_f64_of_f32(an_bf16_to_f32(x));
 #else
-    return an_w_of_f32(an_f16_to_f32(x));
+    return an_f64_of_f32(an_f16_to_f32(x));
 #endif
 }
-AN_FN an_element an_w_stored(an_wide x)
+AN_FN an_element an_f64_stored(an_f64 x)
 {
 #if AN_STORE == AN_KIND_F64
     return x;
 #elif AN_STORE == AN_KIND_F32
-    return an_w_to_f32(x);
+    return an_f64_to_f32(x);
 #elif AN_STORE == AN_KIND_BF16
-    return (an_element)an_f32_to_bf16(an_w_to_f32(x));
+    return (an_element)an_f32_to_bf16(an_f64_to_f32(x));
 #else
-    return (an_element)an_f32_to_f16(an_w_to_f32(x));
+    return (an_element)an_f32_to_f16(an_f64_to_f32(x));
 #endif
 }
 #endif
@@ -90,7 +90,7 @@ AN_FN an_key an_float_key(an_key bits, an_key sign, an_key inf)
 AN_FN an_key an_key_of(an_element x)
 {
 #if AN_STORE == AN_KIND_F64
-    return an_float_key(an_w_bits(x), AN_WIDE_SIGN, AN_WIDE_INF);
+    return an_float_key(an_f64_bits(x), AN_F64_SIGN, AN_F64_INF);
 #elif AN_STORE == AN_KIND_F32
     return an_float_key(AN_F2U(x), 0x80000000u, 0x7f800000u);
 #elif AN_STORE == AN_KIND_BF16
@@ -116,20 +116,20 @@ AN_FN an_key an_key_of(an_element x)
 #endif
 
 /* ---- a team: eight neighbours, the eight chains of a sum. All lanes of a subgroup come to each of these together. */
-#define AN_TEAMS (AN_THREADS / 8)
+#define AN_EIGHTS (AN_THREADS / 8)
 
-AN_FN an_wide an_w_swap(an_wide x, int m)
+AN_FN an_f64 an_f64_lane_xor(an_f64 x, int m)
 {
-    an_u64 bits = an_w_bits(x);
+    an_u64 bits = an_f64_bits(x);
     an_u32 low = an_shuffle_xor((an_u32)bits, m), high = an_shuffle_xor((an_u32)(bits >> 32), m);
-    return an_w_of_bits((an_u64)high << 32 | low);
+    return an_f64_of_bits((an_u64)high << 32 | low);
 }
 
 /* x . y of n elements, known to the whole team: element i in chain i % 8, chains folded 4, 2, 1. Without `live` it is 0 and nothing is read. */
-AN_FN an_wide an_team_dot(AN_WORK const an_wide *x, AN_WORK const an_wide *y, int n, bool live, int me)
+AN_FN an_f64 an_dot8(AN_WORK const an_f64 *x, AN_WORK const an_f64 *y, int n, bool live, int me)
 {
-    an_wide sum = an_w_of_bits(0u);
-    for (int i = me % 8; i < n && live; i += 8) sum = an_w_add(sum, an_w_mul(x[i], y[i]));
-    AN_UNROLL for (int m = 4; m > 0; m /= 2) sum = an_w_add(sum, an_w_swap(sum, m));
+    an_f64 sum = an_f64_of_bits(0u);
+    for (int i = me % 8; i < n && live; i += 8) sum = an_f64_add(sum, an_f64_mul(x[i], y[i]));
+    AN_UNROLL for (int m = 4; m > 0; m /= 2) sum = an_f64_add(sum, an_f64_lane_xor(sum, m));
     return sum;
 }

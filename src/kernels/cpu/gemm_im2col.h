@@ -1,4 +1,4 @@
-/* gemm_window.h: packing of a convolution's window: the words and panels of gemm_micro.h, read out of the image.
+/* gemm_im2col.h: packing of a convolution's window: the words and panels of gemm_micro.h, read out of the image.
  *
  * Owns:      where a window's elements are, and gathering them as f32.
  * Does not:  keep more of a window than the block that is multiplied; convert words (gemm_pack.h).
@@ -7,8 +7,8 @@
  * The channels of a tap lie side by side, and so do positions of a row of the image but for `step` pixels: a row of A
  * is gathered tap by tap, columns of B row of the image by row. Words that are not f32 are made of gathered ones: twice
  * through the first-level cache, and no second way to say where things are. */
-#ifndef AN_KERNELS_CPU_GEMM_WINDOW_H
-#define AN_KERNELS_CPU_GEMM_WINDOW_H
+#ifndef AN_KERNELS_CPU_GEMM_IM2COL_H
+#define AN_KERNELS_CPU_GEMM_IM2COL_H
 
 #include "kernels/cpu/gemm_pack.h"
 

@@ -1,4 +1,4 @@
-/* common.h: what every GPU template shares, in the words of cuda.h or msl.h; base/exact.h stands between.
+/* tiles.h: what every GPU template shares, in the words of cuda.h or msl.h; base/exact.h stands between.
  *
  * Owns:      storage formats, tiles (device memory to shared memory and back), products of a strip, the row tree.
  * Does not:  know attention or matrix products as such.
@@ -67,14 +67,14 @@ AN_FN an_mul an_to_mul(float x)
 #define AN_LD(type, n) ((n) + 16 / (int)sizeof(type))
 
 /* x[0..7] = p[0..7], one 16-byte read (two for f32). */
-AN_FN void an_read8(AN_PRIVATE float *x, AN_DEVICE const float *p)
+AN_FN void an_load8(AN_PRIVATE float *x, AN_DEVICE const float *p)
 {
     AN_DEVICE const uint4 *words = (AN_DEVICE const uint4 *)p;
     uint4 a = words[0], b = words[1];
     x[0] = AN_U2F(a.x), x[1] = AN_U2F(a.y), x[2] = AN_U2F(a.z), x[3] = AN_U2F(a.w);
     x[4] = AN_U2F(b.x), x[5] = AN_U2F(b.y), x[6] = AN_U2F(b.z), x[7] = AN_U2F(b.w);
 }
-AN_FN void an_read8(AN_PRIVATE float *x, AN_DEVICE const an_u16 *p)
+AN_FN void an_load8(AN_PRIVATE float *x, AN_DEVICE const an_u16 *p)
 {
     AN_DEVICE const uint4 *words = (AN_DEVICE const uint4 *)p;
     uint4 a = words[0];
@@ -83,7 +83,7 @@ AN_FN void an_read8(AN_PRIVATE float *x, AN_DEVICE const an_u16 *p)
 }
 
 /* p[0..7] = x[0..7] as operands of products; p lies on 16 bytes. */
-AN_FN void an_place8(AN_SHARED an_mul *p, AN_PRIVATE const float *x)
+AN_FN void an_store8(AN_SHARED an_mul *p, AN_PRIVATE const float *x)
 {
     an_u32 w[8];
     AN_UNROLL for (int i = 0; i < 8; i++)
@@ -115,8 +115,8 @@ AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVIC
         bool inside = r < rows_in && c < cols_in;
 #if AN_VEC == 8
         float x[8] = {0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f, 0.0f};
-        if (inside) an_read8(x, src + r * stride + c);
-        an_place8(tile + r * ld + c, x);
+        if (inside) an_load8(x, src + r * stride + c);
+        an_store8(tile + r * ld + c, x);
 #else
         tile[r * ld + c] = an_to_mul(inside ? an_value(src[r * stride + c * step]) : 0.0f);
 #endif

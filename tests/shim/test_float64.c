@@ -1,4 +1,4 @@
-/* test_wide.c: 64-bit arithmetic in integers (dialect/wide.h, as a GPU without doubles runs it) against this
+/* test_float64.c: 64-bit arithmetic in integers (dialect/float64.h, as a GPU without doubles runs it) against this
  * processor's doubles: every bit, over numbers of all sizes, neighbours of powers of two, subnormals, infinities and
  * NaN. */
 #include "lib/test.h"
@@ -28,7 +28,7 @@ static float f32_of_bits(an_u32 u)
 #define AN_F2U(x)      bits_of_f32(x)
 #define AN_U2F(x)      f32_of_bits(x)
 #define AN_SOFT_DOUBLE 1
-#include "kernels/dialect/wide.h"
+#include "kernels/dialect/float64.h"
 
 static uint64_t state = 1;
 
@@ -69,19 +69,19 @@ static uint64_t pattern(void)
                                        0x47efffffe0000000u,
                                        0x47effffff0000000u};
     uint64_t w = word(), how = w & 7;
-    if (how == 0) return special[(w >> 8) % AN_COUNT(special)] | (w & AN_WIDE_SIGN);
+    if (how == 0) return special[(w >> 8) % AN_COUNT(special)] | (w & AN_F64_SIGN);
     if (how == 1) return w;
     uint64_t exponent = 1023 - 30 + (w >> 8) % 61, digits = word() & 0xfffffffffffffu;
     if (how == 2) digits &= 0xff00000000000u;
     if (how == 3) digits = (w >> 20 & 1) ? word() & 3 : 0xffffffffffffcu | (word() & 3);
     if (how == 4) exponent = (w >> 8) % 2047;
     if (how == 5) exponent = (w >> 8) % 64;
-    return (w & AN_WIDE_SIGN) | exponent << 52 | digits;
+    return (w & AN_F64_SIGN) | exponent << 52 | digits;
 }
 
 static void same(const char *what, double a, double b, uint64_t got, double want)
 {
-    if (got == bits_of(want) || (isnan(want) && got == AN_WIDE_NAN)) return;
+    if (got == bits_of(want) || (isnan(want) && got == AN_F64_NAN)) return;
     fail_msg("%a %s %a is %a, not %a", a, what, b, of_bits(got), want);
 }
 
@@ -91,11 +91,11 @@ static void sums_products_and_quotients_have_a_doubles_bits(void **unused)
     for (long i = 0; i < (getenv("AN_SOAK") ? 300000000 : 2000000); i++) {
         const uint64_t u = pattern(), v = pattern();
         const volatile double a = of_bits(u), b = of_bits(v);
-        same("+", a, b, an_w_add(u, v), a + b);
-        same("-", a, b, an_w_sub(u, v), a - b);
-        same("*", a, b, an_w_mul(u, v), a * b);
-        same("/", a, b, an_w_div(u, v), a / b);
-        assert_int_equal(an_w_less(u, v), a < b);
+        same("+", a, b, an_f64_add(u, v), a + b);
+        same("-", a, b, an_f64_sub(u, v), a - b);
+        same("*", a, b, an_f64_mul(u, v), a * b);
+        same("/", a, b, an_f64_div(u, v), a / b);
+        assert_int_equal(an_f64_less(u, v), a < b);
     }
 }
 
@@ -103,8 +103,8 @@ static void roots_have_a_doubles_bits(void **unused)
 {
     (void)unused;
     for (int i = 0; i < 2000000; i++) {
-        const uint64_t u = i % 4 ? pattern() & ~AN_WIDE_SIGN : pattern();
-        same("root", of_bits(u), 0, an_w_sqrt(u), sqrt(of_bits(u)));
+        const uint64_t u = i % 4 ? pattern() & ~AN_F64_SIGN : pattern();
+        same("root", of_bits(u), 0, an_f64_sqrt(u), sqrt(of_bits(u)));
     }
 }
 
@@ -115,21 +115,21 @@ static void conversions_have_a_processors_bits(void **unused)
         const uint64_t u = pattern();
         const float want = (float)of_bits(u), x = f32_of_bits((an_u32)word()),
                     tiny = f32_of_bits((an_u32)word() & 0x80ffffffu);
-        const float got = an_w_to_f32(u);
+        const float got = an_f64_to_f32(u);
         if (bits_of_f32(got) != bits_of_f32(want) && !isnan(want))
             fail_msg("%a is %a as a float, not %a", of_bits(u), (double)got, (double)want);
         if (isnan(want)) assert_true(isnan(got));
-        same("from", (double)x, 0, an_w_of_f32(x), (double)x);
-        same("from", (double)tiny, 0, an_w_of_f32(tiny), (double)tiny);
+        same("from", (double)x, 0, an_f64_of_f32(x), (double)x);
+        same("from", (double)tiny, 0, an_f64_of_f32(tiny), (double)tiny);
     }
 }
 
 static void the_rest_is_what_it_says(void **unused)
 {
     (void)unused;
-    assert_true(an_w_number(-1022) == bits_of(DBL_MIN) && an_w_number(3) == bits_of(8.0));
-    assert_true(an_w_is_zero(AN_WIDE_SIGN) && !an_w_is_zero(1));
-    assert_true(an_w_negative(bits_of(2.5)) == bits_of(-2.5) && an_w_size(bits_of(-2.5)) == bits_of(2.5));
+    assert_true(an_f64_number(-1022) == bits_of(DBL_MIN) && an_f64_number(3) == bits_of(8.0));
+    assert_true(an_f64_is_zero(AN_F64_SIGN) && !an_f64_is_zero(1));
+    assert_true(an_f64_negative(bits_of(2.5)) == bits_of(-2.5) && an_f64_size(bits_of(-2.5)) == bits_of(2.5));
 }
 
 int main(void)

@@ -1,8 +1,8 @@
-/* rows_c.h: what stands in front of rendered row programs in C, after base/exact.h. The strip interpreter includes the
+/* loops_c.h: what stands in front of rendered row programs in C, after base/exact.h. The strip interpreter includes the
  * same text, so that both compute the same bits. Doubles take the same names as floats through _Generic, with libm
  * underneath. */
-#ifndef AN_ROWS_C_H
-#define AN_ROWS_C_H
+#ifndef AN_LOOPS_C_H
+#define AN_LOOPS_C_H
 
 #include <math.h>
 #include <stdint.h>
