@@ -1,6 +1,6 @@
-/* attn_args.h: what an attention launch is told at run time, and what its three kernels agree on about one query and one key.
+/* attn_args.h: run-time arguments of the attention kernels, and what all of them agree on: dropout, and the layout of attn_hopper*.inc.
  * Kinds, head size and tile sizes are compiled in; extents and strides are not, so that one kernel serves every length.
- * Strides are in elements, of (b, h, t), as in an_attn_spec. The same bytes in C, CUDA and MSL: the wide members come first. */
+ * Strides are in elements, of (b, h, t), as in an_attn_spec. The layout is the same in C, CUDA and MSL: 8-byte members come first. */
 struct an_attn_args {
     an_i64 q[3], k[3], v[3], o[3];
     an_i64 do_[3], dq[3], dk[3], dv[3];
@@ -13,9 +13,11 @@ struct an_attn_args {
     int zero;            /* the size is a multiple of 8 in every language */
 };
 
-/* attn_hopper.inc (back = 0) and attn_hopper_backward.inc: warpgroups that keep 64 rows each (queries; keys when back) of one tensor, or two;
- * pairs of tiles of the other side that pass by in a ring; places for the rows kept. Shared memory is asked for at launch: tiles, two numbers a
- * row that passes, barriers. The choice is measured: bench/cuda/README.md. */
+/* attn_hopper.inc (back = 0) and attn_hopper_backward.inc (back = 1):
+ *     GROUPS   warpgroups that hold 64 rows each: queries forward (Q), keys backward (K and V)
+ *     STAGES   of the ring through which tiles of the other side are streamed: K and V forward, Q and dO backward
+ *     SLOTS    buffers for the held rows, so that the next block's are copied while this one is worked on
+ * Dynamic shared memory: tiles, two f32 (lse, delta) for each streamed row backward, barriers. Measured choice: bench/cuda/README.md. */
 #define AN_HOPPER_TILE          8192
 #define AN_HOPPER_GROUPS(back)  ((back) ? 2 : 4)
 #define AN_HOPPER_ROWS(back)    (64 * AN_HOPPER_GROUPS(back))
@@ -25,9 +27,9 @@ struct an_attn_args {
 #define AN_HOPPER_SHARED(back)                                                                                         \
     ((((back) ? 12 + 2 * AN_HOPPER_NEAR : 8) + 2 * AN_HOPPER_STAGES(back)) * AN_HOPPER_TILE +                          \
      ((back) ? 512 : 0) * AN_HOPPER_STAGES(back) + 128)
-/* Backward a group takes whole heads (B H are `heads`), at least AN_HOPPER_HEADS or a GPU stays half empty, and there are at most
- * AN_HOPPER_GRID groups. The sums of dq wait meanwhile, those of a head's last AN_HOPPER_NEAR tiles of queries in shared memory, the others in
- * scratch: its words are delta, and from a multiple of 4 on 4096 a tile for each group. */
+/* Backward, a thread block takes whole heads (`heads` = B H). Fewer than AN_HOPPER_HEADS would leave the GPU half empty; there are at most
+ * AN_HOPPER_GRID blocks. Partial sums of dq are kept between blocks of keys: those of a head's last AN_HOPPER_NEAR query tiles in shared
+ * memory, the others in scratch, which holds delta and then, aligned to 4 words, 4096 words a query tile for each thread block. */
 #define AN_HOPPER_HEADS             64
 #define AN_HOPPER_GRID              132
 #define AN_HOPPER_NEAR              4
@@ -35,8 +37,8 @@ struct an_attn_args {
 #define AN_HOPPER_WORDS(heads, T)                                                                                      \
     (AN_HOPPER_SUMS_AT(heads, T) + (an_i64)((heads) < AN_HOPPER_GRID ? (heads) : AN_HOPPER_GRID) * (((T) + 63) / 64) * 4096)
 
-#ifdef AN_KERNEL /* compiled as a kernel, behind base/exact.h */
-/* Whether dropout keeps a probability; index as in an_attn_spec. */
+#ifdef AN_KERNEL /* compiled as a kernel, after base/exact.h */
+/* Whether dropout keeps the probability of that index (an_attn_spec says how they are counted). */
 AN_FN bool an_dropout_keeps(AN_ARGS_REF(an_attn_args) a, an_u32 key, an_u64 index)
 {
     return (an_philox(key, a.stream, (an_u32)index, (an_u32)(index >> 32)) >> 8) >= a.keep_at_least;

@@ -1,6 +1,7 @@
-/* library_call_args.h: what the launch of a call is told at run time. The same bytes in C, CUDA and MSL: the wide member comes first. */
+/* library_call_args.h: run-time arguments of the library calls (sort.inc, scan_pool.inc, linalg.inc). The layout is the same in C, CUDA and
+ * MSL: the 8-byte member comes first. */
 struct an_call_args {
-    an_i64 each;    /* elements of work memory of one group, where that is device memory */
+    an_i64 each;    /* elements of one thread block's work memory, where that is device memory */
     int units;      /* rows or matrices */
     int m, n;       /* of a matrix; a row has n elements */
     int k;          /* columns of a right side; elements kept of a sorted row; padded length of a row */

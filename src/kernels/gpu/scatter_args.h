@@ -1,4 +1,4 @@
-/* scatter_args.h: what a scatter launch is told at run time; strides in elements. The same bytes in C, CUDA and MSL. */
+/* scatter_args.h: run-time arguments of scatter.inc; strides in elements. The same layout in C, CUDA and MSL. */
 struct an_scatter_args {
     an_i64 src_stride, out_stride;
     int n, rows, c;
