@@ -62,7 +62,7 @@ static void end_row_reduction(const an_loop_kernel *p, int i, int wide, const an
     if (in->op == AN_OP_ARGMAX)
         snprintf(e, sizeof e, "an_fold_argmax(b%d, q%d)", i, i);
     else if (launch->block_reduces)
-        snprintf(e, sizeof e, "an_group_%s<%d>(s%d%s)", in->op == AN_OP_MAX ? "max" : "sum", launch->threads / 32, i,
+        snprintf(e, sizeof e, "an_block_%s<%d>(s%d%s)", in->op == AN_OP_MAX ? "max" : "sum", launch->threads / 32, i,
                  lane);
     else if (in->op == AN_OP_MAX)
         snprintf(e, sizeof e, "an_fold_max(s%d%s, l)", i, lane);

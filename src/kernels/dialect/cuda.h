@@ -1,15 +1,15 @@
-/* cuda.h: the kernel dialect on NVIDIA GPUs: text put in front of every template body, compiled by NVRTC or nvcc (sm_80 and up).
+/* cuda.h: the kernel dialect on NVIDIA GPUs: text in front of every template body, compiled by NVRTC or nvcc (sm_80 and up).
  *
- * Owns:      what the dialect's words mean in CUDA C++: entry, address spaces, ids, barriers, shuffles, bits, matrix fragments.
+ * Owns:      what the dialect's macros and functions are in CUDA C++: entry, address spaces, ids, barriers, shuffles, bits, fragments.
  * Does not:  include any header (NVRTC has none at hand), allocate, or know a template.
- * Invariant: the same words as msl.h; docs/gpu-dialect.md is their manual. AN_MUL (the kind of the products) is defined before.
+ * Invariant: defines the same names as msl.h; docs/gpu-dialect.md lists them. AN_MUL (the multiplication kind) is defined before.
  *
- * Fragments of one subgroup (a warp): A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. The element a lane holds is nobody's business:
- * templates only load, store, multiply and scale rows, so that the same body is right on a GPU whose layout is not documented.
- * Where each element sits here is in the PTX manual under mma.m16n8k16 and mma.m16n8k8; g = lane / 4, t = lane % 4. */
-#pragma nv_diag_suppress 177 /* a body does not use every word */
+ * Fragments of one subgroup (a warp): A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. Templates only load, store, multiply and scale them and
+ * never ask which lane holds which element, so that the same body is right on a GPU whose layout is not documented.
+ * The layout here is that of mma.m16n8k16 and mma.m16n8k8 in the PTX manual; g = lane / 4, t = lane % 4. */
+#pragma nv_diag_suppress 177 /* unused functions: no body uses all of them */
 
-#define AN_KIND_F32  0 /* exact: one ascending chain of fused multiply-adds */
+#define AN_KIND_F32  0 /* exact: fused multiply-adds in ascending k */
 #define AN_KIND_TF32 1
 #define AN_KIND_BF16 2
 #define AN_KIND_F16  3
@@ -20,7 +20,7 @@ typedef unsigned long long an_u64;
 typedef long long an_i64;
 
 /* ---- entry, address spaces, ids */
-/* Threads of a group; how many groups are to be on a multiprocessor at a time may follow. */
+/* AN_KERNEL(name, threads of a block [, blocks that a multiprocessor must hold at a time]) */
 #define AN_KERNEL(name, ...)     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name
 #define AN_IN(i, type, name)     const type *__restrict__ name
 #define AN_OUT(i, type, name)    type *__restrict__ name
@@ -43,7 +43,7 @@ typedef long long an_i64;
 #define an_subgroup ((int)(threadIdx.x >> 5))
 
 #define AN_BARRIER()          __syncthreads()
-#define AN_DEVICE_BARRIER()   __syncthreads() /* orders device memory within a group */
+#define AN_DEVICE_BARRIER()   __syncthreads() /* orders device memory within a block */
 #define AN_SUBGROUP_DEVICE_BARRIER() __syncwarp()
 #define AN_SUBGROUP_BARRIER() __syncwarp()
 #define AN_UNROLL             _Pragma("unroll")
@@ -64,7 +64,7 @@ typedef long long an_i64;
 #define an_shuffle(x, lane)  __shfl_sync(0xffffffffu, x, lane)
 #define an_shuffle_xor(x, m) __shfl_xor_sync(0xffffffffu, x, m)
 
-/* Conversions that exact.h spells in integer operations and this processor has as instructions. */
+/* Conversions: exact.h writes them in integer operations; here they are instructions with the same results. */
 AN_FN float an_f16_value(an_u32 bits)
 {
     float x;
@@ -117,7 +117,7 @@ AN_FN void an_store_c(float *p, int ld, const an_frag_c &c)
     *(float2 *)p = make_float2(c.x[0], c.x[1]);
     *(float2 *)(p + 8 * ld) = make_float2(c.x[2], c.x[3]);
 }
-/* c[i][j] *= factor i; the factors stand on the diagonals of two 8 x 8 matrices, one after the other. */
+/* c[i][j] *= factor i; the 16 factors are the diagonals of two consecutive 8 x 8 matrices. */
 AN_FN void an_scale_rows(an_frag_c &c, const float *diagonals)
 {
     const float *f = diagonals + (an_lane >> 2) * 9;
@@ -126,7 +126,7 @@ AN_FN void an_scale_rows(an_frag_c &c, const float *diagonals)
 }
 
 #if AN_MUL == AN_KIND_F32
-/* Each lane keeps the two whole rows of A and the two whole columns of B that its four sums need: no tensor core keeps f32 exact. */
+/* Tensor cores do not multiply f32 exactly: each lane holds the two full rows of A and the two full columns of B that its four sums need. */
 struct an_frag_a {
     float x[2][16]; /* rows g, g+8 */
 };

@@ -1,13 +1,13 @@
-/* float64.h: an_f64: arithmetic in 64-bit floating point on every GPU, with the bits of a CPU's double.
+/* float64.h: an_f64: 64-bit floating-point arithmetic on every GPU, with the bits of a CPU's double.
  *
- * Owns:      sums, differences, products, quotients, square roots, comparisons, conversions, all correctly rounded (to nearest, ties to
- *            even), subnormal numbers included. Every NaN counts as one.
+ * Owns:      addition, subtraction, multiplication, division, square roots, comparisons, conversions, all correctly rounded (to nearest, ties
+ *            to even), subnormal numbers included. Every NaN counts as one.
  * Does not:  make anything fast where the language has no double: there a number is its 64 bits and arithmetic is done in integers
- *            (60 to 120 operations; quotients and roots bit by bit). For results that must not depend on the device: running sums,
- *            factorisations, sums of a few addends.
- * Invariant: words only, never operators: an_f64 is an integer in MSL, and + would add bits.
+ *            (60 to 120 operations; division and roots bit by bit). For results that must not depend on the device: cumulative sums,
+ *            factorizations, sums of a few addends.
+ * Invariant: use the functions, never operators: an_f64 is an integer in MSL, and + would add bits.
  *
- * AN_SOFT_DOUBLE 1 asks for integers elsewhere too: tests/shim/test_wide.c compares them with a CPU's doubles. */
+ * AN_SOFT_DOUBLE 1 selects the integer version elsewhere too: tests/shim/test_float64.c compares it with a CPU's doubles. */
 #if defined(__METAL_VERSION__) && !defined(AN_SOFT_DOUBLE)
 #define AN_SOFT_DOUBLE 1
 #endif
@@ -35,7 +35,7 @@ typedef an_u64 an_f64;
 AN_FN an_u64 an_f64_bits(an_f64 a) { return a; }
 AN_FN an_f64 an_f64_of_bits(an_u64 bits) { return bits; }
 
-/* Zero bits in front of the first one; 64 for 0. */
+/* Leading zero bits; 64 for 0. */
 AN_FN int an_leading_zeros(an_u64 x)
 {
     int n = 0;
@@ -48,7 +48,7 @@ AN_FN int an_leading_zeros(an_u64 x)
     return n + (x >> 63 == 0u ? 1 : 0);
 }
 
-/* x / 2^n; bits that fall out leave the last one set, so that rounding knows of them. */
+/* x / 2^n with a sticky last bit: it is set when any bit was shifted out, so that rounding knows. */
 AN_FN an_u64 an_shift_sticky(an_u64 x, int n)
 {
     if (n <= 0) return x;
@@ -56,7 +56,7 @@ AN_FN an_u64 an_shift_sticky(an_u64 x, int n)
     return x >> n | (x << (64 - n) != 0u ? 1u : 0u);
 }
 
-/* A finite number is m * 2^(e - 1085) with 2^62 <= m < 2^63: what rounding starts from. Zero: m is 0. */
+/* Unpacks a finite number: m * 2^(e - 1085) with 2^62 <= m < 2^63. Zero: m is 0. */
 AN_FN int an_f64_exponent(an_u64 a) { return (int)(a >> 52 & 0x7ffu); }
 AN_FN an_u64 an_f64_open(an_u64 a, AN_PRIVATE int *e)
 {
@@ -69,7 +69,7 @@ AN_FN an_u64 an_f64_open(an_u64 a, AN_PRIVATE int *e)
     return m << shift;
 }
 
-/* sign * m * 2^(e - 1085), rounded; m is 0, or 2^62 <= m < 2^63 with a sticky last bit. A carry out of the digits raises the exponent, up to
+/* sign * m * 2^(e - 1085), rounded; m is 0, or 2^62 <= m < 2^63 with a sticky last bit. A carry out of the mantissa raises the exponent, up to
  * infinity, by itself. */
 AN_FN an_f64 an_f64_round(an_u64 sign, int e, an_u64 m)
 {
@@ -89,7 +89,7 @@ AN_FN an_f64 an_f64_add(an_f64 a, an_f64 b)
     }
     an_u64 sign = a & AN_F64_SIGN;
     bool opposite = ((a ^ b) & AN_F64_SIGN) != 0u;
-    if (an_f64_exponent(a) == 0x7ff) { /* NaN, or infinity and what is not larger */
+    if (an_f64_exponent(a) == 0x7ff) { /* NaN, or infinity and a smaller number */
         bool none = an_f64_is_nan(a) || (opposite && a == (b ^ AN_F64_SIGN));
         return none ? AN_F64_NAN : a;
     }
@@ -134,7 +134,7 @@ AN_FN an_f64 an_f64_div(an_f64 a, an_f64 b)
     an_u64 rest = ma, q = 0u;
     int e = ea - eb + 1023;
     if (rest < mb) rest <<= 1, e--;
-    for (int i = 0; i < 55; i++) { /* 1 <= rest / mb < 2: a digit a turn */
+    for (int i = 0; i < 55; i++) { /* 1 <= rest / mb < 2: one bit an iteration */
         bool take = rest >= mb;
         rest = (take ? rest - mb : rest) << 1;
         q = q << 1 | (take ? 1u : 0u);
@@ -151,7 +151,7 @@ AN_FN an_f64 an_f64_sqrt(an_f64 a)
     an_u64 m = an_f64_open(a, &e), rest = 0u, q = 0u;
     bool odd = (e & 1) == 0; /* the exponent that counts is e - 1023 */
     an_u64 digits = odd ? m << 1 : m;
-    for (int i = 0; i < 55; i++) { /* two digits of the radicand for one of the root */
+    for (int i = 0; i < 55; i++) { /* two bits of the radicand for one of the root */
         rest = rest << 2 | digits >> 62;
         digits <<= 2;
         an_u64 t = q << 2 | 1u;
@@ -198,7 +198,7 @@ AN_FN float an_f64_to_f32(an_f64 a)
 }
 #endif
 
-/* What needs the bits alone. */
+/* Operations on the bits alone. */
 AN_FN an_f64 an_f64_negative(an_f64 a) { return an_f64_of_bits(an_f64_bits(a) ^ AN_F64_SIGN); }
 AN_FN an_f64 an_f64_size(an_f64 a) { return an_f64_of_bits(an_f64_bits(a) & ~AN_F64_SIGN); }
 AN_FN bool an_f64_is_zero(an_f64 a) { return an_f64_bits(a) << 1 == 0u; }

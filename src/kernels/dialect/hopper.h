@@ -1,15 +1,15 @@
-/* hopper.h: words of kernels/gpu/gemm_hopper.inc and gemm_tf32.inc, for sm_90a alone, behind cuda.h: barriers in shared memory, rings, descriptors
- * of tiles for products of whole warpgroups (wgmma). Attention has its own (attn_hopper.inc).
+/* hopper.h: PTX of sm_90a for gemm_hopper.inc and gemm_tf32.inc, after cuda.h: mbarriers, rings of stages, and shared-memory descriptors for
+ * wgmma. Attention has its own copies (attn_hopper.inc).
  *
- * Owns:      their spelling in PTX. Does not: decide what waits for what.
- * Knows:     tiles lie as wgmma's 128-byte swizzle wants them: 16-byte chunk c of row r at place c ^ r % 8, rows of 128 bytes, tiles from a
- *            multiple of 1024. Addresses of shared memory are 32-bit words. */
-/* One group a multiprocessor, `cluster` of them together. */
+ * Does not:  decide what waits for what.
+ * Layout:    tiles have wgmma's 128-byte swizzle: rows of 128 bytes, 16-byte chunk c of row r at chunk c ^ r % 8, tiles aligned to 1024 bytes.
+ *            Shared-memory addresses are 32-bit. */
+/* One thread block a multiprocessor, in clusters of `cluster`. */
 #define AN_KERNEL_OF_CLUSTERS(name, threads, cluster)                                                                  \
     extern "C" __global__ void __cluster_dims__(cluster, 1, 1) __launch_bounds__(threads, 1) name
 #define AN_SETMAXNREG(change, n) asm volatile("setmaxnreg." change ".sync.aligned.u32 %0;" ::"n"(n))
 
-/* Told by the first lane: so the compiler sees that it is the same for a warp, and computes with it once a warp. */
+/* Broadcast from lane 0, so that the compiler knows it is uniform in a warp. */
 AN_FN int an_warpgroup() { return an_shuffle(an_subgroup >> 2, 0); }
 AN_FN an_u32 an_shared_base()
 {
@@ -20,7 +20,7 @@ AN_FN void an_mbar_init(an_u32 bar, int arrivals)
 {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(bar), "r"(arrivals) : "memory");
 }
-/* One arrival for a warp, when all of it is done. */
+/* One arrival per warp, after all its lanes are done. */
 AN_FN void an_mbar_arrive(an_u32 bar)
 {
     __syncwarp();
@@ -45,11 +45,11 @@ AN_FN void an_ring_next(an_ring &r, int stages)
     if (++r.stage == stages) r.stage = 0, r.phase ^= 1u;
 }
 
-AN_FN an_u64 an_wgmma_desc(an_u32 tile) /* wgmma's words for a tile: 1024 bytes from 8 rows to the next 8, 128-byte swizzle */
+AN_FN an_u64 an_wgmma_desc(an_u32 tile) /* descriptor of a tile: 8-row stride 1024 bytes, 128-byte swizzle */
 {
     return (an_u64)((tile & 0x3ffffu) >> 4) | 1ull << 16 | 64ull << 32 | 1ull << 62;
 }
-/* All products but the last LEFT that were begun are done. */
+/* Waits until all wgmma groups but the last LEFT are complete. */
 template <int LEFT> AN_FN void an_wgmma_wait() { asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LEFT) : "memory"); }
-/* What will be read is brought to the second cache. */
+/* Prefetches into the L2 cache. */
 AN_FN void an_prefetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }

@@ -1,15 +1,16 @@
-/* library_calls.h: what the kernels of calls (sorting, running sums, factorisations, scattering) share; after base/exact.h and float64.h.
+/* library_calls.h: what the kernels of library calls (sorting, cumulative sums, factorizations, scattering) share; comes after base/exact.h
+ * and float64.h.
  *
- * Owns:      elements of every kind as values and as sort keys, work memory, teams of eight threads.
+ * Owns:      elements of every dtype as float64 values and as sort keys, work memory, dot products of eight threads.
  * Does not:  know an operation.
- * Invariant: a float element becomes a wide number exactly and is rounded once on the way back: the bits of device/cpu/call*.c, for subnormal
- *            numbers too, which a GPU's own f32 instructions may flush.
+ * Invariant: a float element becomes float64 exactly and is rounded once on the way back: the bits of device/cpu/{loop_ops,linalg}.c, for
+ *            subnormal numbers too, which a GPU's f32 instructions may flush.
  *
  * Defined before this text by the renderer:
  *     AN_STORE        kind of the elements (AN_KIND_...)
- *     AN_THREADS      threads a group, a multiple of 32
- *     AN_WORK_WORDS   0: work memory is scratch in device memory; else its 8-byte words, in shared memory */
-#define AN_CALL_RUNNING_SUM   0 /* what AN_CALL may be, where a template computes several */
+ *     AN_THREADS      threads of a block, a multiple of 32
+ *     AN_WORK_WORDS   8-byte words of work memory in shared memory; 0: work memory is scratch in device memory */
+#define AN_CALL_RUNNING_SUM   0 /* values of AN_CALL, where a template computes several */
 #define AN_CALL_POOL_MAX_GRAD 1
 #define AN_CALL_CHOLESKY      2
 #define AN_CALL_QR            3
@@ -26,7 +27,7 @@
 
 typedef unsigned char an_u8;
 
-/* An argument that may be another one's memory. */
+/* An argument that may alias another one (an in-place update). */
 #ifdef __METAL_VERSION__
 #define AN_IN_PLACE(i, type, name) device type *name [[buffer(i)]]
 #else
@@ -74,7 +75,8 @@ AN_FN an_element an_f64_stored(an_f64 x)
 }
 #endif
 
-/* ---- keys: unsigned numbers in the order of the elements. Zeros of both signs are equal, NaN is above all. */
+/* ---- sort keys: unsigned integers in the order of the elements. Zeros of both signs are equal, NaN is above all.
+ * A non-negative float gets its sign bit set; a negative one has all bits inverted: unsigned order is then numeric order. */
 #if AN_STORE == AN_KIND_F64 || AN_STORE == AN_KIND_I64
 typedef an_u64 an_key;
 #else
@@ -106,7 +108,7 @@ AN_FN an_key an_key_of(an_element x)
 #endif
 }
 
-/* ---- work memory of a group: where it stands decides what a pointer to it is called, and which barrier orders it. */
+/* ---- work memory of a thread block: its place decides the address space of pointers to it, and which barrier orders it. */
 #if AN_WORK_WORDS > 0
 #define AN_WORK           AN_SHARED
 #define AN_WORK_BARRIER() AN_BARRIER()
@@ -115,7 +117,7 @@ AN_FN an_key an_key_of(an_element x)
 #define AN_WORK_BARRIER() AN_DEVICE_BARRIER()
 #endif
 
-/* ---- a team: eight neighbours, the eight chains of a sum. All lanes of a subgroup come to each of these together. */
+/* ---- eight neighbouring threads share a sum, one lane of it each. All lanes of a subgroup must call these together (shuffles). */
 #define AN_EIGHTS (AN_THREADS / 8)
 
 AN_FN an_f64 an_f64_lane_xor(an_f64 x, int m)
@@ -125,7 +127,8 @@ AN_FN an_f64 an_f64_lane_xor(an_f64 x, int m)
     return an_f64_of_bits((an_u64)high << 32 | low);
 }
 
-/* x . y of n elements, known to the whole team: element i in chain i % 8, chains folded 4, 2, 1. Without `live` it is 0 and nothing is read. */
+/* x . y of n elements, returned to all eight threads: element i is added in lane i % 8, lanes fold 4, 2, 1. Without `live` it is 0 and reads
+ * nothing. */
 AN_FN an_f64 an_dot8(AN_WORK const an_f64 *x, AN_WORK const an_f64 *y, int n, bool live, int me)
 {
     an_f64 sum = an_f64_of_bits(0u);

@@ -1,13 +1,13 @@
-/* loops_c.h: what stands in front of rendered row programs in C, after base/exact.h. The strip interpreter includes the
- * same text, so that both compute the same bits. Doubles take the same names as floats through _Generic, with libm
- * underneath. */
+/* loops_c.h: what rendered loop kernels in C need, after base/exact.h: tiles, the float64 and integer overloads of exact.h's functions,
+ * conversions, random numbers at an index. The interpreter includes the same text, so that both compute the same bits. float64 takes the same
+ * names as float32 through _Generic, with libm underneath. */
 #ifndef AN_LOOPS_C_H
 #define AN_LOOPS_C_H
 
 #include <math.h>
 #include <stdint.h>
 
-#ifndef AN_KERNELS_CPU_KERNELS_H /* kernels/cpu_kernels.h has the same */
+#ifndef AN_KERNELS_CPU_KERNELS_H /* kernels/cpu_kernels.h declares it too */
 typedef struct an_tile {
     int64_t row0, row1, col0, col1;
     float *acc;
@@ -108,7 +108,7 @@ AN_FN int32_t an_imod_i32(int32_t a, int32_t b)
 #define an_idiv(x, y) _Generic((x), int64_t : an_idiv_i64, default : an_idiv_i32)(x, y)
 #define an_imod(x, y) _Generic((x), int64_t : an_imod_i64, default : an_imod_i32)(x, y)
 
-/* Rounding to a storage dtype, in registers: a bf16 node's value is a bf16 number, fused or not. */
+/* Rounds to a storage dtype in registers: a bf16 node's value is a bf16 number, whether stored or fused. */
 AN_FN float an_to_bf16(float x)
 {
     return an_bf16_to_f32(an_f32_to_bf16(x));

@@ -1,12 +1,14 @@
-/* loops_gpu.h: what stands in front of rendered row programs in CUDA and MSL, after the dialect and base/exact.h: the words of loops_c.h for a GPU.
+/* loops_gpu.h: what rendered loop kernels in CUDA and MSL need, after the dialect and base/exact.h: the counterpart of loops_c.h.
  *
- * Owns:      arguments, integer arithmetic that never traps, conversions, random numbers at an index, folds of a subgroup.
- * Does not:  know a program. Doubles exist on CUDA only; the renderer refuses them for MSL.
- * Invariant: the bits of loops_c.h. A subgroup is the 32 virtual lanes of base/exact.h's tree: lane l meets lane l + 16, then l + 8, ... */
+ * Owns:      parameter macros, integer arithmetic that never traps, conversions, random numbers at an index, reductions over a subgroup or
+ *            block, vector accesses and rows in shared memory (CUDA), fast approximations (CUDA, not exact).
+ * Does not:  know a kernel. float64 exists on CUDA only; the renderer refuses it for MSL.
+ * Invariant: the bits of loops_c.h. A subgroup's lanes are the 32 virtual lanes of base/exact.h's tree: lane l is combined with l ^ 16, then
+ *            l ^ 8, ... */
 typedef unsigned char an_u8;
 
-/* Arguments: unlike AN_IN and AN_OUT they may overlap, for an elementwise result may take over the memory of its operand.
- * AN_LOOP_CONST, on CUDA, does not: a gain is read ahead of what is stored. */
+/* Parameters. Unlike AN_IN and AN_OUT they may alias, since an elementwise result may be computed in place of its operand.
+ * AN_LOOP_CONST (CUDA) aliases no output, so its loads may be hoisted above stores: a gain or bias. */
 #ifdef __METAL_VERSION__
 #define AN_LOOP_IN(i, type, name)  device const type *name [[buffer(i)]]
 #define AN_LOOP_OUT(i, type, name) device type *name [[buffer(i)]]
@@ -21,7 +23,7 @@ typedef unsigned char an_u8;
 #define AN_LONG_MAX ((an_i64)(~(an_u64)0 >> 1))
 #define AN_LONG_MIN (-AN_LONG_MAX - 1)
 
-/* ---- overloads of exact.h's names for integers */
+/* ---- integer overloads of exact.h's functions */
 AN_FN int an_max(int a, int b) { return a > b ? a : b; }
 AN_FN int an_min(int a, int b) { return a < b ? a : b; }
 AN_FN an_i64 an_max(an_i64 a, an_i64 b) { return a > b ? a : b; }
@@ -54,12 +56,12 @@ AN_FN an_i64 an_imod(an_i64 a, an_i64 b)
 }
 
 #ifndef __METAL_VERSION__
-/* The processor's own instructions: the bits of exact.h's integer operations. */
+/* Conversion instructions with the results of exact.h's integer operations. */
 #define an_f32_to_bf16(x) an_bf16_bits(x)
 #define an_f32_to_f16(x)  an_f16_bits(x)
 #define an_f16_to_f32(x)  an_f16_value(x)
 
-/* Neighbours moved together, 16 bytes at a time where they begin on 16; AN_ALIGNED: they all do. */
+/* Vector loads and stores of n neighbours, in 16-byte accesses where the address is aligned; AN_ALIGNED: all are. */
 #ifndef AN_ALIGNED
 #define AN_ALIGNED 0
 #endif
@@ -87,7 +89,7 @@ template <class T, int n> AN_FN void an_wide_store(T *p, const T (&x)[n])
 }
 #endif
 
-/* ---- conversions: rounding to a storage kind in registers; float to integer toward zero, saturating, NaN is 0 */
+/* ---- conversions: rounding to a storage dtype in registers; float to integer truncates, saturates, NaN is 0 */
 AN_FN float an_to_bf16(float x) { return an_bf16_to_f32(an_f32_to_bf16(x)); }
 AN_FN float an_to_f16(float x) { return an_f16_to_f32(an_f32_to_f16(x)); }
 AN_FN int an_f_to_i32(float x) { return x != x ? 0 : x >= 2147483648.0f ? AN_INT_MAX : x <= -2147483648.0f ? AN_INT_MIN : (int)x; }
@@ -96,7 +98,7 @@ AN_FN int an_f_to_u8(float x) { return x != x ? 0 : x >= 255.0f ? 255 : x <= 0.0
 AN_FN int an_clamp(int i, int n) { return i < 0 ? 0 : i >= n ? n - 1 : i; }
 AN_FN int an_clamp(an_i64 i, int n) { return i < 0 ? 0 : i >= n ? n - 1 : (int)i; }
 
-/* [0, 1) for one element: rng is {key, global number of sample 0} */
+/* A uniform number in [0, 1) for one element; rng is {key, global index of sample 0} */
 AN_FN float an_uniform_at(AN_DEVICE const an_u32 *rng, an_u32 stream, an_u64 index, an_u64 per_sample)
 {
     an_u64 i = index + per_sample * rng[1];
@@ -128,7 +130,7 @@ AN_FN an_i64 an_f_to_i64(double x) { return x != x ? 0 : x >= 922337203685477580
 AN_FN int an_f_to_u8(double x) { return x != x ? 0 : x >= 255.0 ? 255 : x <= 0.0 ? 0 : (int)x; }
 #endif
 
-/* ---- folds over the 32 lanes of a subgroup; every lane gets the result. Metal moves 32 bits between lanes, so wide ones go in halves. */
+/* ---- reductions over the 32 lanes of a subgroup; every lane gets the result. Metal shuffles 32 bits, so 64-bit values go in halves. */
 AN_FN float an_lane_xor(float x, int m) { return an_shuffle_xor(x, m); }
 AN_FN int an_lane_xor(int x, int m) { return an_shuffle_xor(x, m); }
 AN_FN an_i64 an_lane_xor(an_i64 x, int m)
@@ -143,8 +145,8 @@ AN_FN int an_is_nan(float x) { return x != x; }
 AN_FN int an_is_nan(int x) { return x & 0; }
 AN_FN int an_is_nan(an_i64 x) { return (int)(x & 0); }
 
-/* Maximum: an_max tells zeros of two signs apart by their order, so all lanes take the value of one that keeps the tree's: a lane whose
- * bit s is set has its partner first. Place of the best, -1 for none: NaN is above all, of equals the first. */
+/* an_max depends on the order of its operands for zeros of both signs, so both lanes of a pair combine in the tree's order: the lane whose bit
+ * s is set puts its partner first. an_fold_argmax: index of the maximum, -1 for none; NaN is above all, of equals the first. */
 #define AN_FOLDS(type)                                                                                                 \
     AN_FN type an_fold_sum(type x)                                                                                     \
     {                                                                                                                  \
@@ -177,12 +179,12 @@ AN_FOLDS(float)
 AN_FOLDS(int)
 AN_FOLDS(an_i64)
 #ifndef __METAL_VERSION__
-/* Folds of a group of n subgroups; every thread gets the result. */
+/* Reductions over a block of n subgroups; every thread gets the result. */
 template <int n, class T> AN_FN T an_block_sum(T x)
 {
     __shared__ T part[n];
     x = an_fold_sum(x);
-    AN_BARRIER(); /* the last fold has been read */
+    AN_BARRIER(); /* the previous reduction has been read */
     if (an_lane == 0) part[an_subgroup] = x;
     AN_BARRIER();
     return an_fold_sum(an_lane < n ? part[an_lane] : (T)0);
@@ -196,8 +198,8 @@ template <int n, class T> AN_FN T an_block_max(T x)
     AN_BARRIER();
     return an_fold_max(part[an_lane < n ? an_lane : 0], an_lane);
 }
-/* A row that its group keeps in shared memory, `units` of a thread's neighbouring columns. Their 16-byte pieces stand
- * apart, so that neighbouring threads read neighbouring pieces. Each thread fetches, reads and writes its own. */
+/* A row held in shared memory by its block. A thread's n neighbouring columns are several 16-byte pieces, stored `units` apart, so that
+ * neighbouring threads access neighbouring pieces. Each thread fetches, reads and writes only its own: no barrier is needed. */
 template <int units> struct an_shared_row {
     uint4 *piece;
 };
@@ -235,7 +237,7 @@ template <int n, class T, int units> AN_FN void an_shared_row_fetch(an_shared_ro
         an_shared_row_store(x, to);
     }
 }
-/* Two bf16 in a word: number k of them as f32, one operation each. */
+/* bf16 number k of packed pairs, as f32, in one operation. */
 AN_FN float an_bf16_of(const an_u32 *pairs, int k) { return AN_U2F(k % 2 ? pairs[k / 2] & 0xffff0000u : pairs[k / 2] << 16); }
 AN_FN void an_shared_row_wait() { asm volatile("cp.async.wait_all;" : : : "memory"); }
 AN_FN double an_lane_xor(double x, int m) { return an_shuffle_xor(x, m); }
@@ -244,8 +246,8 @@ AN_FN int an_is_nan(double x) { return x != x; }
 AN_FOLDS(double)
 #endif
 
-/* ---- where equal bits on all devices are not asked for: CUDA's functions, accurate to 2 units of the last place and two to three times
- * shorter. Not contracted either way, so that a value computed twice is the same. */
+/* ---- AN_EXACT 0 on CUDA: the device's own functions, accurate to 2 units of the last place and two to three times shorter. Compiled without
+ * contraction too, so that a value computed twice is the same. */
 #if !defined(__METAL_VERSION__) && !AN_EXACT
 #define AN_FAST_PAIR(name, function)                                                                                   \
     AN_FN float an_fast_##name(float x) { return function(x); }                                                        \
@@ -258,8 +260,8 @@ AN_FN float an_quick_exp(float x)
     asm("ex2.approx.f32 %0, %1;" : "=f"(y) : "f"(high));
     return AN_FMA(y, low * 0.693147181f, y);
 }
-/* For results of 16 bits. e^x: 2^-17 of it up to |x| = 88. erf(x) + 1: 1e-4 of it down to x = -4, and 1e-6; 1 - erf(a) is 2^-q(a) with a
- * polynomial q for 0 <= a <= 4, fitted so that the larger of the two errors is least. NaN stays. */
+/* Approximations for results of 16 bits (_16bit). e^x: relative error 2^-17 up to |x| = 88. erf(x) + 1: relative 1e-4 down to x = -4, absolute
+ * 1e-6; 1 - erf(a) is 2^-q(a) with a polynomial q for 0 <= a <= 4, fitted to minimise the larger of both errors. NaN is kept. */
 AN_FN float an_power_of_2(float x)
 {
     float y;
@@ -270,7 +272,7 @@ AN_FN float an_exp_16bit(float x) { return an_power_of_2(x * 1.44269504f); }
 AN_FN float an_one_plus_erf_16bit(float x)
 {
     float a, q = 0.000238917986f;
-    asm("min.NaN.f32 %0, %1, 0f41100000;" : "=f"(a) : "f"(fabsf(x))); /* 9: the rest is 0 or 2 */
+    asm("min.NaN.f32 %0, %1, 0f41100000;" : "=f"(a) : "f"(fabsf(x))); /* beyond 9 the result is 0 or 2 */
     q = AN_FMA(q, a, -0.00408843486f);
     q = AN_FMA(q, a, 0.0314671844f);
     q = AN_FMA(q, a, -0.149935499f);
@@ -279,7 +281,7 @@ AN_FN float an_one_plus_erf_16bit(float x)
     float y = an_power_of_2(q * a);
     return x < 0.0f ? y : 2.0f - y;
 }
-/* One instruction; zeros of two signs are told apart otherwise than by an_max. */
+/* One instruction; orders zeros of both signs differently from an_max. */
 AN_FN float an_fast_max(float a, float b)
 {
     float y;
@@ -287,7 +289,7 @@ AN_FN float an_fast_max(float a, float b)
     return y;
 }
 template <class T> AN_FN T an_fast_max(T a, T b) { return an_max(a, b); }
-/* Half of erf(x / sqrt 2) + 1, and c exp(kx) by k log2 e and log2 c. */
+/* The normal distribution function (1 + erf(x / sqrt 2)) / 2 of GELU; and c exp(k x), given k log2 e and log2 c. */
 AN_FN float an_normal_cdf_16bit(float x)
 {
     float a, q = 2.98647483e-05f;

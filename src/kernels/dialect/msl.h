@@ -1,13 +1,15 @@
-/* msl.h: the kernel dialect on Apple GPUs: text put in front of every template body, compiled by Metal from MSL 3.0 on.
+/* msl.h: the kernel dialect on Apple GPUs: text in front of every template body, compiled by Metal from MSL 3.0 on.
  *
- * Owns:      what the dialect's words mean in the Metal shading language: entry, address spaces, ids, barriers, shuffles, bits, fragments.
+ * Owns:      what the dialect's macros and functions are in the Metal shading language: entry, address spaces, ids, barriers, shuffles, bits,
+ *            fragments.
  * Does not:  use anything newer than MSL 3.0, except bfloat matrices where __METAL_VERSION__ says 3.1.
- * Invariant: the same words as cuda.h; docs/gpu-dialect.md is their manual. AN_MUL (the kind of the products) is defined before.
+ * Invariant: defines the same names as cuda.h; docs/gpu-dialect.md lists them. AN_MUL (the multiplication kind) is defined before.
  *
- * AN_PLAIN 1 is for GPUs without matrix instructions: fragments are then numbers of each lane, multiplied one by one, in the same order.
+ * AN_PLAIN 1 is for GPUs without matrix instructions: each lane holds its rows and columns in registers and multiplies one by one, in the
+ * same order.
  *
- * A fragment is a group of simdgroup_matrix<T, 8, 8>: A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. Only load, store and multiply are
- * used: which lane holds which element is undocumented, so rows are scaled by a product with a diagonal matrix. */
+ * A fragment is a set of simdgroup_matrix<T, 8, 8>: A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. Only load, store and multiply are used:
+ * which lane holds which element is undocumented, so rows are scaled by multiplying with a diagonal matrix. */
 #include <metal_stdlib>
 #include <metal_simdgroup_matrix>
 using namespace metal;
@@ -46,7 +48,7 @@ typedef long an_i64;
     threadgroup type *name = (threadgroup type *)name##_raw
 
 #define AN_BARRIER()          threadgroup_barrier(mem_flags::mem_threadgroup)
-#define AN_DEVICE_BARRIER()   threadgroup_barrier(mem_flags::mem_device) /* orders device memory within a group */
+#define AN_DEVICE_BARRIER()   threadgroup_barrier(mem_flags::mem_device) /* orders device memory within a block */
 #define AN_SUBGROUP_DEVICE_BARRIER() simdgroup_barrier(mem_flags::mem_device)
 #define AN_SUBGROUP_BARRIER() simdgroup_barrier(mem_flags::mem_threadgroup)
 #define AN_UNROLL             _Pragma("unroll")
@@ -77,7 +79,7 @@ AN_FN an_u32 an_f16_bits(float x) { return as_type<ushort>(half(x)); }
 #endif
 
 /* ---- an_mul: what a tile in threadgroup memory holds. Before MSL 3.1 there is no bfloat: values are rounded to bf16 and kept as f32,
- * which gives the same products. */
+ * which gives the same results. */
 #if AN_PLAIN
 typedef float an_mul;
 #elif AN_MUL == AN_KIND_F16
@@ -92,7 +94,7 @@ typedef float an_matrix_element;
 #endif
 
 #if AN_PLAIN
-/* ---- fragments: each lane keeps the two whole rows of A and the two whole columns of B that its four sums need; g = lane / 4, t = lane % 4 */
+/* ---- fragments: each lane holds the two full rows of A and the two full columns of B that its four sums need; g = lane / 4, t = lane % 4 */
 struct an_frag_a {
     float x[2][16]; /* rows g, g+8 */
 };
@@ -102,7 +104,7 @@ struct an_frag_b {
 struct an_frag_c {
     float x[4]; /* (g, 2t) (g, 2t+1) (g+8, 2t) (g+8, 2t+1) */
 };
-AN_FN int an_own_lane() { return int(simd_prefix_exclusive_sum(1u)); } /* a function is not told its lane */
+AN_FN int an_own_lane() { return int(simd_prefix_exclusive_sum(1u)); } /* a function has no lane id argument */
 
 AN_FN void an_zero_c(thread an_frag_c &c) { c.x[0] = c.x[1] = c.x[2] = c.x[3] = 0.0f; }
 AN_FN void an_store_c(threadgroup float *p, int ld, thread const an_frag_c &c) /* p[i*ld + j] = c[i][j] */
@@ -110,7 +112,7 @@ AN_FN void an_store_c(threadgroup float *p, int ld, thread const an_frag_c &c) /
     int lane = an_own_lane();
     AN_UNROLL for (int i = 0; i < 4; i++) p[(lane / 4 + i / 2 * 8) * ld + lane % 4 * 2 + i % 2] = c.x[i];
 }
-/* c[i][j] *= factor i; the factors stand on the diagonals of two 8 x 8 matrices, one after the other. */
+/* c[i][j] *= factor i; the 16 factors are the diagonals of two consecutive 8 x 8 matrices. */
 AN_FN void an_scale_rows(thread an_frag_c &c, threadgroup const float *diagonals)
 {
     int g = an_own_lane() / 4;
@@ -162,7 +164,7 @@ AN_FN void an_store_c(threadgroup float *p, int ld, thread const an_frag_c &c)
     simdgroup_store(c.x[0], p, ulong(ld));
     simdgroup_store(c.x[1], p + 8 * ld, ulong(ld));
 }
-/* c[i][j] *= factor i; the factors stand on the diagonals of two 8 x 8 matrices, one after the other. */
+/* c[i][j] *= factor i; the 16 factors are the diagonals of two consecutive 8 x 8 matrices. */
 AN_FN void an_scale_rows(thread an_frag_c &c, threadgroup const float *diagonals)
 {
     AN_UNROLL for (int r = 0; r < 2; r++) {

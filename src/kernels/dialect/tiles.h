@@ -1,16 +1,19 @@
-/* tiles.h: what every GPU template shares, in the words of cuda.h or msl.h; base/exact.h stands between.
+/* tiles.h: what the GEMM and attention templates share, written in the macros of cuda.h or msl.h; comes after base/exact.h.
  *
- * Owns:      storage formats, tiles (device memory to shared memory and back), products of a strip, the row tree.
- * Does not:  know attention or matrix products as such.
- * Invariant: a strip is 16 rows of a tile that belong to one subgroup: nobody else touches them, so a subgroup barrier orders them.
+ *     device memory --an_stage-->  tile (shared, multiplication kind, padded rows)  --an_load_a/b-->  fragments --an_mma-->  accumulators
+ *     device memory <--an_strip_write--  strip (shared, f32)  <--an_strip_store--  accumulators
+ *
+ * Owns:      storage formats, staging of tiles, multiplication of a strip, row reductions over a strip.
+ * Does not:  know attention or GEMM as such.
+ * Invariant: a strip is 16 rows of a tile that belong to one subgroup: no other subgroup touches them, so a subgroup barrier orders them.
  *            Within it, lane l works on row l / 2, on the columns of parity l % 2.
  *
  * Defined before this text by the renderer:
  *     AN_STORE    kind of the tensors in device memory (AN_KIND_F32, _BF16, _F16)
- *     AN_STORE_B  kind of a product's right operand when it differs: one of the two is then f32 (weights kept in f32 meet bf16 activations)
- *     AN_MUL      kind of the products (AN_KIND_F32, _TF32, _BF16, _F16); sums are always f32
- *     AN_THREADS  threads a group, a multiple of 32
- *     AN_VEC      8 when every row of every tensor starts on 16 bytes and has a multiple of 8 elements, else 1
+ *     AN_STORE_B  kind of a GEMM's right operand when it differs: one of the two is then f32 (f32 weights with bf16 activations)
+ *     AN_MUL      kind of the multiplication (AN_KIND_F32, _TF32, _BF16, _F16); accumulation is always f32
+ *     AN_THREADS  threads of a block, a multiple of 32
+ *     AN_VEC      8 when every row of every tensor is 16-byte aligned and has a multiple of 8 elements, else 1
  *     AN_EXACT    1: exp and log of base/exact.h, the same bits on every device; 0: the device's own */
 #if AN_EXACT
 #define AN_EXP(x) an_exp(x)
@@ -20,7 +23,7 @@
 #define AN_LOG(x) AN_FAST_LOG(x)
 #endif
 
-/* ---- storage: f32, or 16 bits kept as bits, since not every language has the type */
+/* ---- storage: f32, or 16-bit patterns, since not every language has the types */
 #ifndef AN_STORE_B
 #define AN_STORE_B AN_STORE
 #endif
@@ -49,7 +52,7 @@ AN_FN an_store an_stored(float x) { return (an_store)an_bf16_bits(x); }
 AN_FN an_store an_stored(float x) { return (an_store)an_f16_bits(x); }
 #endif
 
-/* x as an operand of products, rounded to their kind; a 16-bit kind that the language lacks is kept as its value. */
+/* x rounded to the multiplication kind, as an operand; a 16-bit kind that the language lacks is held as an f32 of that value. */
 AN_FN an_mul an_to_mul(float x)
 {
 #if AN_MUL == AN_KIND_F32
@@ -63,7 +66,8 @@ AN_FN an_mul an_to_mul(float x)
 #endif
 }
 
-/* Length in memory of a tile's row of n elements: the rows start 4 banks apart, so 8 of them are read without a conflict, on 16 bytes. */
+/* Row pitch of a tile with n elements a row: 16 bytes of padding shift successive rows by 4 banks, so that 8 rows are read without bank
+ * conflicts, and keep them 16-byte aligned. */
 #define AN_LD(type, n) ((n) + 16 / (int)sizeof(type))
 
 /* x[0..7] = p[0..7], one 16-byte read (two for f32). */
@@ -82,7 +86,7 @@ AN_FN void an_load8(AN_PRIVATE float *x, AN_DEVICE const an_u16 *p)
     x[4] = an_value((an_u16)a.z), x[5] = an_value((an_u16)(a.z >> 16)), x[6] = an_value((an_u16)a.w), x[7] = an_value((an_u16)(a.w >> 16));
 }
 
-/* p[0..7] = x[0..7] as operands of products; p lies on 16 bytes. */
+/* p[0..7] = x[0..7] in the multiplication kind; p is 16-byte aligned. */
 AN_FN void an_store8(AN_SHARED an_mul *p, AN_PRIVATE const float *x)
 {
     an_u32 w[8];
@@ -104,8 +108,8 @@ AN_FN void an_store8(AN_SHARED an_mul *p, AN_PRIVATE const float *x)
     }
 }
 
-/* tile[r][c] = src[r*stride + c*step] for all r < rows, c < cols (constants); zero where r >= rows_in or c >= cols_in, so that products never
- * see what lies outside a tensor. By the whole group; cols and cols_in are multiples of AN_VEC, and with 8 step is 1. */
+/* tile[r][c] = src[r*stride + c*step] for all r < rows, c < cols (constants); zero where r >= rows_in or c >= cols_in, outside the tensor.
+ * Called by the whole thread block; cols and cols_in are multiples of AN_VEC, and with AN_VEC 8 step is 1. */
 template <class stored>
 AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVICE const stored *src, an_i64 stride, an_i64 step, int rows_in,
                     int cols_in, int me)
@@ -123,7 +127,7 @@ AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVIC
     }
 }
 
-/* acc[j] += A B[:, 8j..8j+7] for a strip A of 16 x depth: B stands as rows of k (ab) or as rows of n (abt, B transposed). */
+/* acc[j] += A B[:, 8j..8j+7] for a strip A of 16 x depth. The tile of B has k as rows (_ab) or n as rows (_abt: B transposed). */
 AN_FN void an_strip_ab(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mul *a, int lda, AN_SHARED const an_mul *b, int ldb, int depth)
 {
     AN_UNROLL for (int k = 0; k < depth; k += 16)
@@ -153,8 +157,8 @@ AN_FN void an_strip_abt(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mu
     }
 }
 
-/* The same with a B of `rows` x D in device memory (zero outside rows_in x D) that passes through `tile`, AN_DC of its columns at a time. By
- * the whole group: the first barrier ends the use of what stood in the tile. AN_DP is D rounded up to 16. */
+/* The same with a B of `rows` x D in device memory (zero outside rows_in x D), staged through `tile` AN_DC columns at a time. Called by the
+ * whole thread block; the first barrier ends earlier uses of the tile. AN_DP is D rounded up to 16. */
 #ifdef AN_DC
 #define AN_DP     ((AN_D + 15) / 16 * 16)
 #define AN_LD_DC  AN_LD(an_mul, AN_DC)
@@ -187,7 +191,7 @@ AN_FN void an_strip_zero(AN_PRIVATE an_frag_c *acc, int n8)
     AN_UNROLL for (int j = 0; j < n8; j++) an_zero_c(acc[j]);
 }
 
-/* strip[r][8j + c] = acc[j][r][c], and the subgroup sees it. The first barrier ends the reads of what stood there. */
+/* strip[r][8j + c] = acc[j][r][c], visible to the subgroup. The first barrier ends earlier reads of the strip. */
 AN_FN void an_strip_store(AN_SHARED float *strip, int ld, AN_PRIVATE const an_frag_c *acc, int n8)
 {
     AN_SUBGROUP_BARRIER();
@@ -195,8 +199,8 @@ AN_FN void an_strip_store(AN_SHARED float *strip, int ld, AN_PRIVATE const an_fr
     AN_SUBGROUP_BARRIER();
 }
 
-/* dst[r*stride + c] = acc[r][c] * factor of row r, for r < rows_in, c < cols_in: 8*wide columns at a time, through the strip so that the
- * writes are coalesced. `factor` belongs to this lane's row; the lanes that write the row ask for it. */
+/* dst[r*stride + c] = acc[r][c] * factor of row r, for r < rows_in, c < cols_in: 8*wide columns at a time, through the strip so that stores
+ * are coalesced. `factor` is that of this lane's row; the lanes that store a row get it by a shuffle. */
 AN_FN void an_strip_write(AN_DEVICE an_store *dst, an_i64 stride, int rows_in, int cols_in, AN_PRIVATE const an_frag_c *acc, int n8,
                           float factor, AN_SHARED float *strip, int ld, int wide, int lane)
 {
@@ -213,8 +217,8 @@ AN_FN void an_strip_write(AN_DEVICE an_store *dst, an_i64 stride, int rows_in, i
     }
 }
 
-/* Over a strip's row of 2n values, of which this lane holds x[i] = column 2i + parity and the lane beside it the rest: the sum, as a tree in
- * which column c meets column c + half until one is left (n a power of two; x is used up), and the maximum. */
+/* Reductions over a strip's row of 2n values, of which this lane holds x[i] = column 2i + parity and its neighbour the rest. The sum is a tree
+ * that adds column c + half to column c until one is left (n is a power of two; x is overwritten). */
 AN_FN float an_row_sum(AN_PRIVATE float *x, int n)
 {
     AN_UNROLL for (int most = n / 2; most > 0; most /= 2)
