@@ -1,5 +1,6 @@
-/* cuda_modules.h: texts that stand beside a library's matrix product on CUDA: what is cast before it, what happens to
- * its result after it; and the product that is made instead where that end is better done with it. */
+/* cuda_modules.h: texts of the kernels around a GEMM on CUDA: casts and a transpose before a library's GEMM, the epilogue after it, and the
+ * project's own GEMMs for sm_90a that replace it where they are faster (bf16 with a fused epilogue; tf32 weight gradients).
+ */
 #ifndef AN_CODEGEN_CUDA_MODULES_H
 #define AN_CODEGEN_CUDA_MODULES_H
 
@@ -11,14 +12,14 @@
 
 enum { AN_CAST_ITEMS = 8, AN_CAST_THREADS = 256 };
 
-/* The epilogue of step `s` as the kernel `name`: an_render_gpu_epilogue_kernel with its prelude. */
+/* The epilogue of step `s` as the kernel `name`, complete: an_render_gpu_epilogue_kernel with its prelude. */
 void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const char *name, an_dtype gemm_dtype,
                                an_text *out);
-/* gemm_hopper.inc with the epilogue of step `s` as its end. aligned: every argument of it begins on 16 bytes. */
+/* gemm_hopper.inc with the epilogue of step `s` fused. aligned: every argument of the epilogue is 16-byte aligned. */
 void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out);
 /* The kernel `cast`(const from *x, to *y, an_i64 n): kernels/gpu/cast.inc. */
 void an_render_cast_module(an_dtype from, an_dtype to, an_text *out);
-/* The kernel `turn`(const float *x, float *y, an_transpose_args): kernels/gpu/turn.inc. */
+/* The kernel `transpose`(const float *x, float *y, an_transpose_args): kernels/gpu/transpose.inc. */
 void an_render_transpose_module(an_text *out);
 /* The kernels gemm_tf32 and gemm_tf32_reduce: kernels/gpu/gemm_tf32.inc, for sm_90a alone. */
 void an_render_tf32_module(an_text *out);

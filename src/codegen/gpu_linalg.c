@@ -1,7 +1,7 @@
 /* gpu_linalg.c: see gpu_linalg.h.
  *
- * Invariant: a matrix or a row stands in shared memory where it fits, else in the step's scratch; which of the two is
- * told by its shape alone, and changes no bit. */
+ * Invariant: a matrix or a row is worked on in shared memory where it fits, else in the step's scratch. Which one follows from its shape
+ * alone and changes no bit. */
 #include "codegen/gpu_linalg.h"
 
 #include <string.h>
@@ -10,10 +10,10 @@ extern const char an_embed_scatter_inc[], an_embed_scatter_args_h[], an_embed_so
     an_embed_linalg_inc[], an_embed_library_call_args_h[];
 
 enum {
-    SCATTER_COLUMNS = 4,     /* of a thread */
-    SCATTER_PART = 64,       /* sorted ids of a group, where chains may be cut */
-    BOARD_BYTES = 8,         /* a thread, beside a matrix */
-    LEAST_SHARED = 32 << 10, /* what every GPU has */
+    SCATTER_COLUMNS = 4,     /* columns a thread sums */
+    SCATTER_PART = 64,       /* sorted ids of one partial sum, where sums may be split */
+    BOARD_BYTES = 8,         /* of a thread, for published values (an_publish) */
+    LEAST_SHARED = 32 << 10, /* what every GPU offers */
     SMALL_THREADS = 64,
     THREADS = 256
 };
@@ -55,7 +55,7 @@ static bool is_matrix(const an_library_call_spec *s)
            s->src[0].rank >= 2;
 }
 
-/* Wide numbers that a matrix's group works on; the layout stands in linalg.inc. */
+/* float64 numbers of work memory for one matrix; linalg.inc has the layout. */
 static int64_t matrix_words(const an_library_call_spec *s)
 {
     const an_call_tensor *a = &s->src[0];
@@ -79,13 +79,13 @@ static int key_bytes(int dtype)
     return dtype == AN_F64 || dtype == AN_I64 ? 8 : 4;
 }
 
-/* Threads for `most` independent parts. */
+/* Threads of a block for `most` independent items. */
 static int threads_for(int64_t most)
 {
     return most <= SMALL_THREADS ? SMALL_THREADS : THREADS;
 }
 
-/* 0 when it does not fit: then scratch holds it. */
+/* Words of shared memory; 0 when they do not fit: then scratch holds them. */
 static int sort_words(const an_library_call_spec *s)
 {
     const int64_t padded = power_of_two(last(&s->src[0]));
@@ -177,27 +177,27 @@ void an_gpu_call_defines(const an_tiles *t, an_text *out)
         an_text_printf(out, "#define AN_CALL AN_CALL_%s\n", calls[t->call]);
 }
 
-const char *an_gpu_call_args_text(an_gpu_module u)
+const char *an_gpu_call_args_text(an_gpu_module m)
 {
-    return u == AN_MODULE_SCATTER ? an_embed_scatter_args_h : an_embed_library_call_args_h;
+    return m == AN_MODULE_SCATTER ? an_embed_scatter_args_h : an_embed_library_call_args_h;
 }
 
-const char *an_gpu_call_body_text(an_gpu_module u)
+const char *an_gpu_call_body_text(an_gpu_module m)
 {
     return u == AN_MODULE_SCATTER     ? an_embed_scatter_inc
-           : u == AN_MODULE_SORT      ? an_embed_sort_inc
-           : u == AN_MODULE_SCAN_POOL ? an_embed_scan_pool_inc
+           : m == AN_MODULE_SORT      ? an_embed_sort_inc
+           : m == AN_MODULE_SCAN_POOL ? an_embed_scan_pool_inc
                                       : an_embed_linalg_inc;
 }
 
-int an_gpu_call_entries(an_gpu_module u)
+int an_gpu_call_entries(an_gpu_module m)
 {
-    return u == AN_MODULE_SCATTER ? 4 : 1; /* of an exact unit */
+    return m == AN_MODULE_SCATTER ? 4 : 1; /* in exact mode */
 }
 
 /* ---------------------------------------------------------------------------------------------- launches */
 
-/* Bytes in scratch from which each array of a scatter stands; scatter.inc says what they hold. */
+/* Byte offsets in scratch of the arrays of a scatter; scatter.inc says what they hold. */
 typedef struct scatter_scratch {
     int64_t order, ids, tile_order, tile_ids, starts, parts, end;
 } scatter_scratch;

@@ -1,5 +1,10 @@
-/* gpu_module.c: see gpu_module.h. A module is: #define lines, the dialect, base/exact.h, then either dialect/loops_gpu.h
- * and a row program, or dialect/tiles.h, the template's arguments, the product's epilogue and the template's body. */
+/* gpu_module.c: see gpu_module.h. A module is, in this order:
+ *
+ *     #define lines (the tiles)  |  dialect/cuda.h or msl.h  |  base/exact.h  |  then one of
+ *         loop kernel:    dialect/loops_gpu.h, the rendered kernel
+ *         GEMM, attention:  dialect/tiles.h, the struct of arguments, a fused epilogue (GEMM), the template's body
+ *         library call:   dialect/float64.h, dialect/library_calls.h, the struct of arguments, the template's body
+ */
 #include "codegen/gpu_module.h"
 
 #include "codegen/gpu_linalg.h"
@@ -27,13 +32,13 @@ static int operand_bytes(const an_gpu *gpu, int mul)
     return mul == AN_F32 || gpu->plain || (mul == AN_BF16 && gpu->version < gpu->dialect->bf16_version) ? 4 : 2;
 }
 
-/* Bytes of `rows` rows of n elements; rows start 16 bytes further than they need (AN_LD of tiles.h). */
+/* Bytes of a tile of `rows` rows of n elements, with 16 bytes of padding a row (AN_LD of tiles.h). */
 static int tile_bytes(int rows, int n, int each)
 {
     return rows * (n * each + 16);
 }
 
-/* ---------------------------------------------------------------------------------------------- products */
+/* ---------------------------------------------------------------------------------------------- GEMM */
 
 static bool multiples_of_8(const int64_t *stride, int n)
 {
@@ -54,8 +59,8 @@ static int gemm_shared(const an_tiles *t, int each)
     return a + b + t->threads / 32 * tile_bytes(16, t->bn / t->subgroups_n, 4);
 }
 
-/* Largest first; a smaller one where the matrix is small, and for f32, whose fragments are whole rows in registers on
- * CUDA. */
+/* Largest first. A smaller one is taken where the matrix is small, and for f32, whose fragments hold whole rows in
+ * registers. */
 static const int gemm_tiles[][5] = {
     /* bm, bn, bk, subgroups */ {128, 128, 32, 2, 4}, {64, 64, 32, 2, 2}, {64, 64, 16, 2, 2}, {32, 32, 16, 2, 1}};
 
@@ -69,25 +74,25 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
                     .mul = s->window.of && gpu->tf32 && s->mul_dtype == AN_F32 ? "TF32" : kind_of[s->mul_dtype],
                     .exact = 1,
                     .window = s->window.of};
-    if (!t->store || !kind_of[s->b_dtype] || !t->store_c) return "float64 products have no GPU template";
+    if (!t->store || !kind_of[s->b_dtype] || !t->store_c) return "float64 matmuls have no GPU template";
     bool mixed = s->a_dtype != s->b_dtype, has_f32 = s->a_dtype == AN_F32 || s->b_dtype == AN_F32;
     if (mixed && !has_f32) return "the operands are stored in two dtypes of 16 bits; cast one of them";
     if (s->accumulate && s->c_dtype != AN_F32 && s->c_dtype != s->a_dtype && s->c_dtype != s->b_dtype)
         return "sums are added to a dtype that is neither float32 nor an operand's";
     t->a_along_k = s->a_k == 1 || s->k == 1;
     t->b_along_k = s->b_k == 1 && s->b_n != 1;
-    bool apart = (t->a_along_k ? s->a_k : s->a_m) != 1 || (t->b_along_k ? s->b_k : s->b_n) != 1; /* one by one */
+    bool strided = (t->a_along_k ? s->a_k : s->a_m) != 1 || (t->b_along_k ? s->b_k : s->b_n) != 1; /* neither direction contiguous: element by element */
     const int64_t a[4] = {s->a_b[0], s->a_b[1], s->a_b[2], t->a_along_k ? s->a_m : s->a_k},
                   b[4] = {s->b_b[0], s->b_b[1], s->b_b[2], t->b_along_k ? s->b_n : s->b_k};
     bool extents = (t->a_along_k ? s->k : s->m) % 8 == 0 && (t->b_along_k ? s->k : s->n) % 8 == 0;
     const bool pixels = !s->window.of || (s->window.channels % 8 == 0 && s->window.pixel % 8 == 0);
-    t->vec = extents && pixels && !apart && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) &&
+    t->vec = extents && pixels && !strided && multiples_of_8(a, 4) && multiples_of_8(b, 4) && starts_on_16(&arg[0]) &&
                      starts_on_16(&arg[1])
                  ? 8
                  : 1;
     const bool bf16 = s->a_dtype == AN_BF16 && s->b_dtype == AN_BF16 && s->mul_dtype == AN_BF16;
     t->fast = an_gpu_fast(gpu) && s->window.of && bf16 && t->vec == 8;
-    if (t->fast) { /* conv_bf16.inc: eight subgroups, tiles of 32 of k */
+    if (t->fast) { /* conv_bf16.inc: eight subgroups, 32 of k a tile */
         t->bm = s->m <= 64 ? 64 : 128;
         t->bn = s->n <= 64 ? 64 : 128;
         t->bk = 32;
@@ -122,7 +127,7 @@ static int attn_shared(const an_tiles *t, int each, bool grad)
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad)
 {
     return an_gpu_fast(gpu) && gpu->arch_specific == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 &&
-           s->D == 64 && s->T >= 64 && s->S >= 64 && /* less fills no tile */
+           s->D == 64 && s->T >= 64 && s->S >= 64 && /* shorter sequences do not fill a tile */
            (!grad || s->B * s->H >= AN_HOPPER_HEADS);
 }
 static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
@@ -170,7 +175,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
     for (size_t i = s->D > 128    ? 2
                     : s->D >= 128 ? 1
                                   : 0;
-         i < AN_COUNT(threads); i++) /* a wide head fills the registers */
+         i < AN_COUNT(threads); i++) /* wide heads need more registers, so fewer threads */
         for (size_t c = 0; c < AN_COUNT(chunks); c++) {
             t->threads = threads[i];
             t->dc = chunks[c];
@@ -281,7 +286,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     if (t.module == AN_MODULE_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);
 }
 
-/* ---------------------------------------------------------------------------------------------- for people */
+/* ---------------------------------------------------------------------------------------------- listing of a plan */
 
 static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
 {
@@ -290,7 +295,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
         const an_gemm_spec *g = &k->u.gemm;
         an_text_printf(out, "/* %s: C[%d,%d] = A[%d,%d] B[%d,%d]", k->name, g->m, g->n, g->m, g->k, g->k, g->n);
         if (g->nb[0] * g->nb[1] * g->nb[2] > 1) an_text_printf(out, ", %d of them", g->nb[0] * g->nb[1] * g->nb[2]);
-        if (g->splits > 1) an_text_printf(out, ", in %d chains", g->splits);
+        if (g->splits > 1) an_text_printf(out, ", k split in %d", g->splits);
         if (g->window.of)
             an_text_printf(out, ", %s a window of %d x %d", g->window.of == AN_WINDOW_A ? "A" : "B", g->window.taps[0],
                            g->window.taps[1]);
@@ -314,8 +319,8 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
     an_text_puts(out, " */\n");
 }
 
-/* The first step in [from, to) whose module has the text of step `like`'s, -1: extents are told at run time, so that many
- * products share one. */
+/* The first step in [from, to) whose module has the same text as step `like`'s, -1: none. Extents are run-time
+ * arguments, so that many GEMMs share one module. */
 static int32_t same_module(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
     _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 22 * sizeof(int), "compared as bytes");

@@ -67,8 +67,8 @@ static int64_t batches(const an_gemm_spec *s)
 {
     return (int64_t)s->nb[0] * s->nb[1] * s->nb[2];
 }
-/* Chains that a sum over k is cut into: an empty product still has one, which is 0. */
-static int64_t chains(const an_gemm_spec *s)
+/* Ranges that the sum over k is split into; an empty sum still has one, which is 0. */
+static int64_t split_count(const an_gemm_spec *s)
 {
     return s->splits > 1 && s->k > 0 ? an_ceil_div(s->k, an_ceil_div(s->k, s->splits)) : 1;
 }
@@ -76,7 +76,7 @@ static int64_t chains(const an_gemm_spec *s)
 static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
 {
     const an_gemm_spec *g = &p->kernel[s->kernel].u.gemm;
-    const int64_t splits = chains(g);
+    const int64_t splits = split_count(g);
     out->params.gemm = gemm_args(g);
     out->params_bytes = sizeof out->params.gemm;
     const int64_t across = an_ceil_div(g->n, t->bn), down = an_ceil_div(g->m, t->bm);
@@ -121,8 +121,8 @@ static const char *attn_launch(an_gpu_step *out, const char *entry, const an_att
 {
     return an_gpu_launch_add(out, entry, an_ceil_div(keys ? a->S : a->T, t->bm), a->H, a->B, t->threads, l);
 }
-/* The same for attn_hopper.inc and attn_hopper_backward.inc: groups share all blocks, or heads, and there are as
- * many as the GPU holds at a time. */
+/* The same for attn_hopper.inc and attn_hopper_backward.inc: persistent thread blocks, as many as the GPU holds at a
+ * time, share all row blocks (forward) or heads (backward). */
 static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_gpu *gpu,
                                  bool back, an_gpu_launch **l)
 {
@@ -210,7 +210,7 @@ size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
     switch (k->kind) {
     case AN_KERNEL_GEMM: {
         const an_gemm_spec *g = &k->u.gemm;
-        return chains(g) > 1 ? sizeof(float) * (size_t)(batches(g) * chains(g) * g->m * g->n) : 0;
+        return split_count(g) > 1 ? sizeof(float) * (size_t)(batches(g) * split_count(g) * g->m * g->n) : 0;
     }
     case AN_KERNEL_ATTN_GRAD: {
         const an_attn_spec *a = &k->u.attn;

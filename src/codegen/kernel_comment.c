@@ -1,5 +1,5 @@
-/* kernel_comment.c: formulas of row programs for people: operands spelled out instead of numbered, casts and index
- * arithmetic left out. */
+/* kernel_comment.c: the formulas in the comment above a rendered kernel: operands written out instead of numbered, casts and index arithmetic
+ * left out. */
 #include "codegen/kernel_comment.h"
 
 #include <ctype.h>
@@ -53,7 +53,7 @@ static void operation(const an_loop_kernel *p, const an_ins *in, int32_t from, b
     an_text_puts(out, ")");
 }
 
-/* The argument that value `i` was stored to earlier than instruction `before`, or NULL. */
+/* The argument that value `i` was stored to before instruction `before`, or NULL. */
 static const char *stored_as(const an_loop_kernel *p, int32_t i, int32_t before)
 {
     for (int32_t s = 0; s < before; s++)
@@ -61,7 +61,7 @@ static const char *stored_as(const an_loop_kernel *p, int32_t i, int32_t before)
     return NULL;
 }
 
-/* Value `i` as seen from store `from`; in brackets when it stands `inner` in another. */
+/* Value `i` as seen from store `from`; in brackets when it is `inner` to another expression. */
 static void formula(const an_loop_kernel *p, int32_t i, int32_t from, bool inner, an_text *out)
 {
     const an_ins *in = &p->ins[i];

@@ -1,5 +1,5 @@
-/* kernel_comment.h: the comment above a rendered kernel: whose it is, what it computes, what it touches. Private to the
- * renderers. */
+/* kernel_comment.h: the comment above a rendered kernel: its provenance, formula and cost. Private to the renderers.
+ */
 #ifndef AN_CODEGEN_KERNEL_COMMENT_H
 #define AN_CODEGEN_KERNEL_COMMENT_H
 

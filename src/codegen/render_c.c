@@ -1,5 +1,18 @@
-/* render_c.c: row programs as C. One instruction is one line; loops over columns are written so that gcc and clang
- * vectorise them: no branches, a loop of 32 lanes inside where a sum needs its fixed tree. */
+/* render_c.c: loop kernels as C for the CPU's compiler. One instruction of the loop kernel is one line of C:
+ *
+ *     for (int64_t r = t->row0; r < t->row1; r++) {
+ *         float s5[32];  ...                            a reduction along the row: 32 virtual lanes, so that its bits
+ *         for (c0 ...) AN_EACH for (l < 32) {           are those of the tree in base/exact.h on every device
+ *             const float v0 = x0[r * 384 + c];         load
+ *             const float v1 = an_exp(v0);              elementwise, from ops.def
+ *             s5[l] += v1;
+ *         }
+ *         AN_FOLD(s5, 32, AN_PLUS);  const float v5 = s5[0];
+ *         AN_EACH for (c ...) { ... y1[r * 384 + c] = v7; }    the next phase
+ *     }
+ *
+ * Inner loops have no branches, so that gcc and clang vectorise them.
+ * Invariant: the bits of the interpreter and of the GPU's exact loops. */
 #include "codegen/render.h"
 
 #include <ctype.h>
@@ -80,7 +93,7 @@ static void guard(const an_loop_kernel *p, int32_t g, an_text *out)
     }
 }
 
-/* What rounding to `dtype` does to the text `e`. */
+/* The text `e`, rounded to `dtype`. */
 static void rounded(int dtype, const char *e, an_text *out)
 {
     if (dtype == AN_BF16)
@@ -136,7 +149,7 @@ static void cast(const an_loop_kernel *p, const an_ins *in, an_text *out)
     }
 }
 
-/* Integer sums and products wrap; C would call that undefined. */
+/* Integer sums and products wrap around, which is undefined for signed integers in C: they are computed as unsigned. */
 static bool wraps(const an_ins *in)
 {
     return !an_dtype_is_float((an_dtype)in->dtype) &&
@@ -317,7 +330,7 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
             column_body(p, phase, "            ", true, false, out);
             an_text_puts(out, "        }\n");
         }
-    } else if (tree || best) { /* an argmax walks in order; sums beside it keep their lanes */
+    } else if (tree || best) { /* an argmax visits columns in order; sums beside it keep their lanes */
         an_text_printf(out,
                        "        for (int64_t c = 0; c < %lld; c++) {\n            const int l = (int)(c & 31);\n       "
                        "     (void)l;\n",
@@ -402,7 +415,7 @@ static void column_program(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, "            }\n        }\n");
 }
 
-/* The lanes of column sums, at the first row of a run. */
+/* A column sum over runs of rows: its lanes are cleared at the first row of a run, ... */
 static void begin_run(const an_loop_kernel *p, an_text *out)
 {
     an_text_printf(out, "        if (r %% %d == 0) {\n", p->run);
@@ -415,7 +428,7 @@ static void begin_run(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, "        }\n");
 }
 
-/* Behind its last one they are folded. */
+/* ... and folded and stored after the last one. */
 static void end_run(const an_loop_kernel *p, an_text *out)
 {
     an_text_printf(out, "        if ((r + 1) %% %d == 0) {\n", p->run);

@@ -1,17 +1,19 @@
-/* render_gpu.c: row programs as CUDA and MSL: one text in the words of dialect/{cuda,msl}.h and dialect/loops_gpu.h.
+/* render_gpu.c: loop kernels as CUDA and MSL: one text, written with the macros of dialect/{cuda,msl}.h and dialect/loops_gpu.h.
  *
- * Rule: a row with reductions belongs to a subgroup, whose lane l takes columns l, l + 32, ...: the 32 virtual lanes of
- * the reduction tree are real ones, and the fold is five shuffles: the bits of render_c.c. Rows whose columns are
- * summed as well belong to a group, a run of them, of which each subgroup is a lane of those sums. Any other element,
- * and any other column sum, belongs to one thread, a long column in CUDA to a group, a lane of it to a subgroup. The
- * epilogue of a product is a function that kernels/gpu/gemm.inc calls through its hole. Invariants: no atomics; an
- * element is written by the thread that later phases have read it in; index arithmetic is in 32 bits unless the
- * argument is too large for that. Extents are literals: equal texts are equal kernels.
+ *     loop kernel                        who computes it
+ *     elementwise                        a thread an element (CUDA, large: a thread 8 columns, in vector accesses)
+ *     row reductions (softmax, norms)    a subgroup a row: lane l takes columns l, l + 32, ... (render_gpu_reduce.c)
+ *     ... and column sums over runs of rows   a thread block a run; each of its subgroups is one lane of those sums
+ *     column reduction                   a thread a column (CUDA, long: a thread block 32 columns, a subgroup each lane)
+ *     epilogue of a GEMM                 a function that kernels/gpu/gemm.inc calls through AN_EPILOGUE
  *
- * AN_GPU_CUDA_FAST has liberties: several columns a lane, so sums in another order; a row kept in registers from phase
- * to phase, a long one by a group, in shared memory; where nothing along the columns has more than 16 bits, exp and
- * 1 + erf to 13 bits or more (is_approx, is_approx_row). The last is the one that fusing can show: the same formula in a
- * program that also stores f32 is computed in full.
+ * Invariants: the 32 virtual lanes of the reduction tree are real lanes, and the fold is five shuffles: the bits of render_c.c. No atomics. An
+ * element is written by the thread that later phases read it in. Index arithmetic is in 32 bits unless the argument is too large for that.
+ * Extents are literals: equal texts are equal kernels.
+ *
+ * In fast mode (an_gpu_fast) the order of sums is free: several columns a lane; a row kept in registers between phases, a long row by a block
+ * in shared memory; and where nothing along the columns has more than 16 bits, exp and 1 + erf are approximated to 13 bits or more (is_approx,
+ * is_approx_row). Only that last one makes fusion visible in the result: the same formula in a kernel that also stores f32 is computed in full.
  */
 #include "codegen/render_gpu.h"
 #include "codegen/kernel_comment.h"
@@ -22,17 +24,17 @@
 enum {
     EACH_THREADS = 256,
     COL_THREADS = 64,
-    APART_FROM = 64, /* elements of a column from which each of its lanes is a subgroup's */
+    LONG_COLUMN = 64, /* elements of a column from which each of its lanes is summed by a subgroup */
     FIRST_EPILOGUE_BUFFER = 5,
-    AN_WIDE = 8,        /* columns a thread of the wide form: 16 bytes of the narrowest float */
-    WIDE_FROM = 1 << 20 /* elements from which it still fills a GPU */
+    AN_WIDE = 8,        /* columns of a thread with vector accesses: 16 bytes of the narrowest float */
+    WIDE_FROM = 1 << 20 /* elements from which that still fills a GPU */
 };
 
 /* The GPU whose GEMMs are a library's: the epilogue kernels around them are rendered for it. */
 static const an_gpu fast_cuda = {.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true};
 
-/* i, and r and c where they are read. */
-static void place_of_thread(const an_loop_kernel *p, int threads, an_text *out)
+/* Declares i, the element of this thread, and r and c where the kernel reads them. */
+static void declare_indices(const an_loop_kernel *p, int threads, an_text *out)
 {
     int64_t n = p->rows * p->cols;
     bool is_long = n > INT32_MAX;
@@ -57,7 +59,7 @@ static void place_of_thread(const an_loop_kernel *p, int threads, an_text *out)
     if (!an_gpu_uses(p, AN_VAR_ROW) && !an_gpu_uses(p, AN_VAR_COL)) an_text_puts(out, "    (void)i;\n");
 }
 
-/* Elementwise and nothing but 16-bit results. */
+/* Whether exp and erf may be approximated: elementwise, and every result has 16 bits. */
 static bool is_approx(const an_loop_kernel *p, const an_gpu *gpu)
 {
     bool approx_16bit = an_gpu_fast(gpu) && p->shape != AN_COL && !an_gpu_reduces_rows(p);
@@ -70,7 +72,7 @@ static bool is_approx(const an_loop_kernel *p, const an_gpu *gpu)
 static void wide_elements(const an_loop_kernel *p, const an_loop_launch *launch, an_gpu_form f, an_text *out)
 {
     int64_t n = p->rows * p->cols;
-    const bool is_long = n > INT32_MAX - EACH_THREADS * AN_WIDE; /* the last group reaches beyond n */
+    const bool is_long = n > INT32_MAX - EACH_THREADS * AN_WIDE; /* the last block reaches beyond n */
     const char *type = is_long ? "an_i64" : "int", *unsigned_type = is_long ? "an_u64" : "an_u32";
     an_text_printf(out, "    const %s i = ((%s)an_block.x * %d + (int)an_thread) * %d; /* %d columns a thread */\n",
                    type, type, launch->threads, AN_WIDE, AN_WIDE);
@@ -96,16 +98,16 @@ static void elements(const an_loop_kernel *p, const an_loop_launch *launch, cons
         wide_elements(p, launch, f, out);
         return;
     }
-    place_of_thread(p, launch->threads, out);
+    declare_indices(p, launch->threads, out);
     if (p->shape == AN_TILE) an_text_puts(out, "    const float acc = an_gemm_value(gemm[i]);\n");
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", f, out);
 }
 
-/* All lanes of a column in one thread. */
-static void columns_of_thread(const an_loop_kernel *p, int red, int lanes, int threads, an_text *out)
+/* A column reduction by one thread, which keeps all virtual lanes. */
+static void columns_by_threads(const an_loop_kernel *p, int red, int lanes, int threads, an_text *out)
 {
     const char *indent = lanes > 1 ? "            " : "        ";
-    place_of_thread(p, threads, out);
+    declare_indices(p, threads, out);
     an_gpu_declare_lanes(p, red, lanes, out);
     if (lanes > 1) {
         an_text_printf(out,
@@ -123,9 +125,9 @@ static void columns_of_thread(const an_loop_kernel *p, int red, int lanes, int t
     an_text_puts(out, lanes > 1 ? "        }\n" : "    }\n");
 }
 
-/* A subgroup for each lane of 32 columns: what a lane reads is on its way together, 16 elements where so many divide
- * the column. The first subgroup has the lanes in the end. */
-static void columns_apart(const an_loop_kernel *p, int red, an_text *out)
+/* A column reduction by a thread block: 32 columns, one subgroup for each virtual lane. Loads are unrolled, 16 in flight
+ * where that divides the column. In the end the first subgroup gathers the lanes from shared memory. */
+static void columns_by_subgroups(const an_loop_kernel *p, int red, an_text *out)
 {
     const an_ins *in = &p->ins[red];
     const char *type = an_gpu_computed[in->dtype];
@@ -158,9 +160,9 @@ static void columns(const an_loop_kernel *p, const an_loop_launch *launch, an_te
     const an_ins *in = &p->ins[red];
     int lanes = in->op == AN_OP_ARGMAX ? 1 : AN_MAX(p->lanes, 1);
     if (launch->lane_per_subgroup)
-        columns_apart(p, red, out);
+        columns_by_subgroups(p, red, out);
     else
-        columns_of_thread(p, red, lanes, launch->threads, out);
+        columns_by_threads(p, red, lanes, launch->threads, out);
     for (int s = lanes / 2; s; s /= 2)
         for (int l = 0; l < s; l++)
             an_text_printf(out, "    s%d[%d] = %s(s%d[%d], s%d[%d]);\n", red, l,
@@ -200,7 +202,7 @@ static void notes_above(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, " */\n");
 }
 
-/* The function behind AN_EPILOGUE. Rows count through the batch, as on the CPU. */
+/* The function that AN_EPILOGUE calls. Rows are numbered through the batch, as on the CPU. */
 static void epilogue(const an_loop_kernel *p, const char *name, an_text *out)
 {
     an_text_printf(out, "AN_FN void %s(int r, int c, float acc", name);
@@ -220,13 +222,13 @@ static void epilogue(const an_loop_kernel *p, const char *name, an_text *out)
     an_text_puts(out, ")\n");
 }
 
-/* Whether a column sum is long enough, in whole lanes, and whole subgroups wide. */
-static bool lanes_apart(const an_loop_kernel *p)
+/* Whether a column reduction can be shared by subgroups: long enough, lanes of equal length, a multiple of 32 columns. */
+static bool is_long_column(const an_loop_kernel *p)
 {
-    bool apart = p->shape == AN_COL && p->lanes == AN_RUN_LANES && p->cols % 32 == 0 && p->red >= APART_FROM &&
+    bool is_long = p->shape == AN_COL && p->lanes == AN_RUN_LANES && p->cols % 32 == 0 && p->red >= LONG_COLUMN &&
                  p->red % AN_RUN_LANES == 0;
-    for (int i = 0; i < p->n_ins; i++) apart &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
-    return apart && p->rows * p->cols / 32 <= INT32_MAX;
+    for (int i = 0; i < p->n_ins; i++) is_long &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
+    return is_long && p->rows * p->cols / 32 <= INT32_MAX;
 }
 
 an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu)
@@ -237,7 +239,7 @@ an_loop_launch an_render_gpu_launch(const an_loop_kernel *p, const an_gpu *gpu)
     if (d->vector_access && p->shape != AN_COL && p->cols % AN_WIDE == 0 && n >= WIDE_FROM && n / AN_WIDE <= INT32_MAX)
         return (an_loop_launch){
             .blocks = an_ceil_div(n, (int64_t)EACH_THREADS * AN_WIDE), .threads = EACH_THREADS, .vector = true};
-    if (d->block_per_row && lanes_apart(p))
+    if (d->block_per_row && is_long_column(p))
         return (an_loop_launch){.blocks = n / 32, .threads = 32 * AN_RUN_LANES, .lane_per_subgroup = true};
     int threads = (int)AN_MIN(p->shape == AN_COL ? COL_THREADS : EACH_THREADS, AN_MAX(an_round_up(n, 32), 32));
     return (an_loop_launch){.blocks = an_ceil_div(n, threads), .threads = threads};
@@ -276,7 +278,7 @@ void an_render_gpu_epilogue_kernel(const an_loop_kernel *p, const char *name, an
     an_text_puts(out, "}\n");
 }
 
-/* ---------------------------------------------------------------------------------------------- ends of products */
+/* ---------------------------------------------------------------------------------------------- fused epilogues */
 
 bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p)
 {
@@ -285,7 +287,7 @@ bool an_render_gpu_can_fuse_epilogue(const an_loop_kernel *p)
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->kind == AN_INS_TILE && in->dtype != AN_BF16) return false;
-        if (in->kind == AN_INS_RAND) return false; /* costs more than the memory it would save */
+        if (in->kind == AN_INS_RAND) return false; /* random numbers cost more than the memory traffic saved */
         if (in->kind == AN_INS_STORE && !an_gpu_is_vector_access(p, in, AN_WIDE)) return false;
         tile |= in->kind == AN_INS_TILE;
         stores |= in->kind == AN_INS_STORE;
@@ -298,8 +300,8 @@ static bool is_read_ahead(const an_loop_kernel *p, int i)
     return p->ins[i].kind == AN_INS_LOAD && an_gpu_is_vector_access(p, &p->ins[i], AN_WIDE);
 }
 
-/* Parameters of one of the end's functions, behind others; and names for what was read ahead. */
-static void end_function(const an_loop_kernel *p, const char *head, bool reads, an_text *out)
+/* The head of one of the epilogue's functions: `head` and the arguments; with `reads`, names for what was loaded ahead. */
+static void epilogue_function(const an_loop_kernel *p, const char *head, bool reads, an_text *out)
 {
     an_text_printf(out, "AN_FN void %s", head);
     for (int i = 0; i < p->n_args; i++)
@@ -309,8 +311,8 @@ static void end_function(const an_loop_kernel *p, const char *head, bool reads, 
         if (is_read_ahead(p, i)) an_text_printf(out, "    auto &w%d = in.w%d;\n", i, i);
 }
 
-/* Row r, from column c0 on: what is read, ahead of its use; what may come nearer before; and what is done. */
-static void end_functions(const an_loop_kernel *p, an_text *out)
+/* The three functions of a fused epilogue, each for row r from column c0 on: load the inputs, prefetch them, apply. */
+static void epilogue_functions(const an_loop_kernel *p, an_text *out)
 {
     const an_gpu_form f = {.wide = AN_WIDE, .approx_16bit = is_approx(p, &fast_cuda), .rounded = true};
     an_text_puts(out, "struct an_epilogue_in {\n");
@@ -318,11 +320,11 @@ static void end_functions(const an_loop_kernel *p, an_text *out)
         if (is_read_ahead(p, i))
             an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
     an_text_puts(out, "};\n");
-    end_function(p, "an_epilogue_load(an_epilogue_in &in, int r, int c0", true, out);
+    epilogue_function(p, "an_epilogue_load(an_epilogue_in &in, int r, int c0", true, out);
     for (int i = 0; i < p->n_ins; i++)
         if (is_read_ahead(p, i)) an_gpu_vector_access(p, i, "", "    ", out);
     an_text_puts(out, "}\n");
-    end_function(p, "an_epilogue_prefetch(int r, int c0", false, out);
+    epilogue_function(p, "an_epilogue_prefetch(int r, int c0", false, out);
     for (int i = 0; i < p->n_ins; i++) {
         if (!is_read_ahead(p, i) || !an_ix_uses(&p->ix, p->ins[i].ix, AN_VAR_ROW)) continue;
         an_text_puts(out, "    an_prefetch(");
@@ -330,7 +332,7 @@ static void end_functions(const an_loop_kernel *p, an_text *out)
         an_text_puts(out, ");\n");
     }
     an_text_puts(out, "}\n");
-    end_function(p, "an_epilogue_apply(int r, int c0, const an_u16 (&wp)[8], const an_epilogue_in &in", true, out);
+    epilogue_function(p, "an_epilogue_apply(int r, int c0, const an_u16 (&wp)[8], const an_epilogue_in &in", true, out);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_STORE)
             an_text_printf(out, "    %s w%d[%d];\n", an_gpu_storage[p->arg[p->ins[i].arg].dtype], i, AN_WIDE);
@@ -347,7 +349,7 @@ static void end_functions(const an_loop_kernel *p, an_text *out)
 
 void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out)
 {
-    end_functions(p, out);
+    epilogue_functions(p, out);
     an_text_puts(out, "#define AN_EPILOGUE_ARGS ");
     for (int i = 0; i < p->n_args; i++)
         an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_LOOP_OUT" : "AN_LOOP_IN", 3 + i,

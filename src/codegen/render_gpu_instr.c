@@ -1,4 +1,4 @@
-/* render_gpu_instr.c: the words of render_gpu.c: indices, instructions, accesses of several columns, lanes of reductions.
+/* render_gpu_instr.c: the parts of render_gpu.c's texts: index expressions, instructions, vector accesses, lanes of reductions.
  */
 #include "codegen/render_gpu.h"
 
@@ -40,7 +40,7 @@ static void guard(const an_loop_kernel *p, int32_t g, an_text *out)
         const an_bound *b = &p->guard[g].bound[i];
         const an_ix_expr *e = &p->ix.expr[b->e];
         for (int side = 0; side < 2; side++) {
-            if (side ? e->hi < b->hi : e->lo >= b->lo) continue; /* holds always */
+            if (side ? e->hi < b->hi : e->lo >= b->lo) continue; /* always true */
             an_text_puts(out, any ? " && (" : "(");
             an_gpu_index(p, b->e, 0, out);
             an_text_printf(out, side ? ") < %lld" : ") >= %lld", (long long)(side ? b->hi : b->lo));
@@ -102,8 +102,12 @@ void an_gpu_rounded(int dtype, const char *e, an_text *out)
         an_text_puts(out, e);
 }
 
-/* ---- wide accesses (CUDA): a thread has several neighbouring columns of one row, c0 and up, and loads and stores them
- * together where they stand together. Its instructions are those of one column, in a loop over k. */
+/* ---- vector accesses (CUDA): a thread has several neighbouring columns of one row, from c0 on, and loads and stores
+ * them at once where they are contiguous in memory. Its other instructions are those of one column, in a loop over k:
+ *
+ *     float w0[8];  an_wide_load(w0, x0 + r * 768 + c0);
+ *     for (k < 8) { const float v0 = w0[k]; ... w5[k] = v4; }
+ *     an_wide_store(y5 + r * 768 + c0, w5); */
 
 bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide)
 {
@@ -122,8 +126,8 @@ bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide
     return true;
 }
 
-/* Where the columns of a load can be had: an earlier load of the same, or what was stored there; i itself when nowhere.
- */
+/* The instruction that already has the columns of load i in registers: an earlier load of the same, or the store to that
+ * place; i itself when there is none. */
 static int source_of(const an_loop_kernel *p, int i, int wide)
 {
     const an_ins *in = &p->ins[i];
@@ -151,14 +155,14 @@ bool an_gpu_is_kept(const an_loop_kernel *p, int i, an_gpu_form f)
     return false;
 }
 
-/* Whether i fetches columns that stand two in a word. */
+/* Whether i reads a kept row of bf16, two columns a word. */
 static bool is_paired(const an_loop_kernel *p, int i, an_gpu_form f)
 {
     return f.shared && p->ins[i].kind == AN_INS_LOAD && p->arg[p->ins[i].arg].dtype == AN_BF16 &&
            an_gpu_is_kept(p, i, f);
 }
 
-/* Column k of what instruction i moves. */
+/* The register of column k of what instruction i loads or stores. */
 static void moved(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
 {
     int source = f.blocks ? source_of(p, i, f.wide) : i;
@@ -181,7 +185,7 @@ static void load(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
         return;
     }
     int64_t reach = in->a >= 0 ? (in->clamp - 1) * in->scale : 0;
-    if (arg->numel == 0) { /* of a row without columns */
+    if (arg->numel == 0) { /* an empty row: the load is never executed */
         an_text_puts(out, "0");
         return;
     }
@@ -214,7 +218,7 @@ static void cast(const an_loop_kernel *p, const an_ins *in, an_text *out)
     }
 }
 
-/* The place of x in 1 + erf(x) or erf(x) + 1, -1 when in is no such sum. */
+/* The value x of 1 + erf(x) or erf(x) + 1; -1 when `in` is no such sum. */
 static int32_t one_plus_erf(const an_loop_kernel *p, const an_ins *in)
 {
     for (int swap = 0; swap < 2 && in->kind == AN_INS_ELEM && in->op == AN_OP_ADD; swap++) {
@@ -225,7 +229,7 @@ static int32_t one_plus_erf(const an_loop_kernel *p, const an_ins *in)
     return -1;
 }
 
-/* The place of x in k x or x k, -1 when in is no product with a constant. */
+/* The value x of k * x or x * k with a constant k; -1 when `in` is no such product. */
 static int32_t times_constant(const an_loop_kernel *p, const an_ins *in, double *k)
 {
     for (int swap = 0; swap < 2 && in->kind == AN_INS_ELEM && in->op == AN_OP_MUL; swap++) {
@@ -236,8 +240,8 @@ static int32_t times_constant(const an_loop_kernel *p, const an_ins *in, double 
     return -1;
 }
 
-/* Where what GELU and its gradient are made of can be had for less: half of 1 + erf(x / sqrt 2), c exp(kx), 1 + erf(x),
- * exp(x). False: in is none of these. */
+/* The parts of GELU and its gradient in 16-bit approximations: (1 + erf(x / sqrt 2)) / 2, c exp(kx), 1 + erf(x), exp(x).
+ * False: `in` is none of these. */
 static bool approximated(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     const double log2_e = 1.4426950408889634;
@@ -261,7 +265,7 @@ static bool approximated(const an_loop_kernel *p, const an_ins *in, an_text *out
 static void elementwise(const an_loop_kernel *p, const an_ins *in, an_gpu_form f, an_text *out)
 {
     if (f.approx_16bit && in->dtype == AN_F32 && approximated(p, in, out)) return;
-    /* Integer sums and products wrap; signed ones would be undefined. */
+    /* Integer sums and products wrap around; as signed integers that would be undefined. */
     bool wraps = !an_dtype_is_float((an_dtype)in->dtype) &&
                  (in->op == AN_OP_ADD || in->op == AN_OP_SUB || in->op == AN_OP_MUL || in->op == AN_OP_NEG),
          is_long = in->dtype == AN_I64;
@@ -290,7 +294,7 @@ static void store(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
         an_gpu_index(p, in->ix, 0, out);
         an_text_puts(out, "]");
     }
-    if (arg->dtype == AN_BF16 && p->ins[in->a].dtype == AN_BF16) /* is rounded */
+    if (arg->dtype == AN_BF16 && p->ins[in->a].dtype == AN_BF16) /* the value is rounded already */
         an_text_printf(out, " = (an_u16)(AN_F2U(v%d) >> 16);\n", in->a);
     else if (arg->dtype == AN_BF16)
         an_text_printf(out, " = (an_u16)an_f32_to_bf16(v%d);\n", in->a);
@@ -314,7 +318,7 @@ void an_gpu_instruction(const an_loop_kernel *p, int i, const char *indent, cons
         store(p, i, f, out);
         return;
     }
-    if (in->kind == AN_INS_COLSUM) { /* a lane's columns lie 32 apart, so that lanes meet in no bank */
+    if (in->kind == AN_INS_COLSUM) { /* columns of a lane are stored 32 apart: no bank conflicts */
         const char *at = f.wide ? "c0 - 3 * l + 32 * k" : "c";
         an_text_printf(out, "m%d[%s] = an_plus(m%d[%s], v%d);\n", i, at, i, at, in->a);
         return;
@@ -370,7 +374,7 @@ void an_gpu_accumulate(const an_loop_kernel *p, int i, const char *lane, const c
                        an_text *out)
 {
     const an_ins *in = &p->ins[i];
-    if (in->op == AN_OP_ARGMAX) /* NaN is above all */
+    if (in->op == AN_OP_ARGMAX) /* NaN counts as the largest */
         an_text_printf(out, "%sif (q%d < 0 || v%d > b%d || (an_is_nan(v%d) && !an_is_nan(b%d))) b%d = v%d, q%d = %s;\n",
                        indent, i, in->a, i, in->a, i, i, in->a, i, place);
     else
@@ -400,8 +404,7 @@ void an_gpu_vector_access(const an_loop_kernel *p, int i, const char *block, con
     an_text_puts(out, ");\n");
 }
 
-/* The same of a form that keeps rows in shared memory: what a phase needs of an earlier one is fetched by its first
- * reader. */
+/* The same for rows kept in shared memory: what a phase needs of an earlier one is loaded by its first reader. */
 static void shared_moves(const an_loop_kernel *p, int phase, an_gpu_form f, bool stores, const char *indent,
                          an_text *out)
 {
@@ -436,7 +439,7 @@ void an_gpu_vector_accesses(const an_loop_kernel *p, int phase, an_gpu_form f, b
         const an_ins *in = &p->ins[i];
         if (in->phase != phase || !an_gpu_is_vector_access(p, in, f.wide)) continue;
         const bool is_store = in->kind == AN_INS_STORE, kept = an_gpu_is_kept(p, i, f);
-        const bool there = kept || (f.blocks && source_of(p, i, f.wide) != i); /* declared, and loaded, before */
+        const bool there = kept || (f.blocks && source_of(p, i, f.wide) != i); /* declared and loaded earlier */
         if (!stores && !there)
             an_text_printf(out, "%s%s w%d[%d];\n", indent, an_gpu_storage[p->arg[in->arg].dtype], i, f.wide);
         if (stores == is_store && (stores || !there)) an_gpu_vector_access(p, i, kept ? "[b]" : "", indent, out);

@@ -1,21 +1,29 @@
-/* render_gpu_reduce.c: the rows of render_gpu.c: programs of several phases, or with reductions along a row. Which kernel
- * a row gets is an_gpu_reduce_launch; the rules, and what the fast form may do, stand at the head of render_gpu.c. */
+/* render_gpu_reduce.c: loop kernels with reductions along a row, or several phases, on a GPU. an_gpu_reduce_launch chooses the form:
+ *
+ *     form                       block              the row
+ *     subgroup a row             ROWS_A_BLOCK rows  lane l takes columns l, l + 32, ...; reduction = 5 shuffles
+ *     ... in registers (fast)    the same           kept between phases: read once, 4 columns a lane at a time
+ *     block a row                1 row, few rows    every subgroup reduces the whole row by itself; they share the columns afterwards
+ *     ... in shared memory (fast)  1 long row       kept in shared memory; reductions are shared by the block
+ *     run of rows                a run of rows      a subgroup a row; column sums over the run in shared memory, a lane each subgroup
+ *
+ * The rules for bits are at the head of render_gpu.c. */
 #include "codegen/render_gpu.h"
 
 #include <stdio.h>
 #include <string.h>
 
 enum {
-    ROWS_A_GROUP = 4,
-    TEAM_ROWS = 16,
-    TEAM_THREADS = 1024,
-    LONG_ROW = 8192,     /* columns from which a group takes a row, whose second reading then comes from the cache */
-    ROW_WIDE = 4,        /* columns a lane of a row: 16 bytes of f32 */
-    KEPT_REGISTERS = 96, /* of a lane that may hold its row from phase to phase */
-    KEPT_BYTES = (99 << 10) - 512, /* of a group, in shared memory: what each GPU from sm_80 on has, less the folds' */
-    KEPT_THREADS = 512,            /* most of such a group, of which two are on a multiprocessor at a time */
-    HELD_BYTES = 10 << 20,         /* of rows, by all subgroups: what keeps the memory of a large GPU busy */
-    SHARED_BYTES = 48 << 10        /* of a group, without asking for more */
+    ROWS_A_BLOCK = 4,
+    FEW_ROWS = 16,
+    ROW_THREADS = 1024,
+    LONG_ROW = 8192,     /* columns from which a block takes a row */
+    ROW_WIDE = 4,        /* columns of a lane at a time: 16 bytes of f32 */
+    KEPT_REGISTERS = 96, /* most registers in which a lane keeps its row between phases */
+    KEPT_BYTES = (99 << 10) - 512, /* most bytes of a row in shared memory: what GPUs from sm_80 on have, less the reductions' */
+    KEPT_THREADS = 512,            /* most threads of such a block; two of them share a multiprocessor */
+    HELD_BYTES = 10 << 20,         /* bytes in flight over all subgroups that keep a large GPU's memory busy */
+    SHARED_BYTES = 48 << 10        /* shared memory of a block without opting in to more */
 };
 
 static bool is_column(const an_ins *in)
@@ -30,8 +38,8 @@ bool an_gpu_reduces_rows(const an_loop_kernel *p)
     return p->shape == AN_ROW && rows;
 }
 
-/* An output of the row may take over the memory of an input of the row: the lane that writes it waits until all lanes
- * have read. */
+/* An output of the row may alias an input of the row (in place): the lane that writes it waits until all lanes have read.
+ */
 static bool row_is_read(const an_loop_kernel *p, int until)
 {
     for (int i = 0; i < until; i++)
@@ -39,7 +47,7 @@ static bool row_is_read(const an_loop_kernel *p, int until)
     return false;
 }
 
-/* The same of a column that was picked by address in an earlier phase. */
+/* The same for a column that an earlier phase gathered by a computed index. */
 static bool row_is_picked(const an_loop_kernel *p, int phase)
 {
     bool picked = false, stored = false;
@@ -81,13 +89,12 @@ static bool reduces(const an_loop_kernel *p, int phase)
     return false;
 }
 
-/* One long row and few others (CUDA): a group a row. Its subgroups all reduce the row, each for itself, in the one
- * order that the bits want; what is done to columns afterwards they share. Not where a column is written while it is
- * still reduced. */
+/* Few long rows: a block a row. Each of its subgroups reduces the whole row by itself, in the order that the bits
+ * require; the elementwise phases afterwards are shared. Not where a column is written in a phase that still reduces. */
 static bool is_block_per_row(const an_loop_kernel *p, const an_dialect *dialect)
 {
     bool shared = false;
-    if (!dialect->block_per_row || p->rows > TEAM_ROWS || p->cols < TEAM_THREADS) return false;
+    if (!dialect->block_per_row || p->rows > FEW_ROWS || p->cols < ROW_THREADS) return false;
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (!is_column(in)) continue;
@@ -100,7 +107,7 @@ static bool is_block_per_row(const an_loop_kernel *p, const an_dialect *dialect)
 static void narrow_columns(const an_loop_kernel *p, int phase, bool shared, an_text *out)
 {
     an_text_printf(out, "    for (int c = %s; c < %lld; c += %d) {\n", shared ? "an_thread" : "l", (long long)p->cols,
-                   shared ? TEAM_THREADS : 32);
+                   shared ? ROW_THREADS : 32);
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == phase && is_column(&p->ins[i]))
             an_gpu_instruction(p, i, "        ", "", (an_gpu_form){0}, out);
@@ -110,7 +117,7 @@ static void narrow_columns(const an_loop_kernel *p, int phase, bool shared, an_t
     an_text_puts(out, "    }\n");
 }
 
-/* The loop over a lane's columns, or over those of one of `threads`; an unrolled one where registers keep the row. */
+/* The head of the loop over the columns of a lane, or of one of `threads`; unrolled where registers keep the row. */
 static void wide_loop(const an_loop_kernel *p, an_gpu_form f, int threads, an_text *out)
 {
     const int step = f.wide * (threads ? threads : 32);
@@ -125,7 +132,7 @@ static void wide_loop(const an_loop_kernel *p, an_gpu_form f, int threads, an_te
     if (p->cols % step) an_text_printf(out, "        if (c0 >= %lld) continue;\n", (long long)p->cols);
 }
 
-/* What the row's lane keeps; everything that it reads is asked for at once. */
+/* Declares the registers that keep a lane's part of the row, and loads all of it up front. */
 static void kept_rows(const an_loop_kernel *p, an_gpu_form f, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++)
@@ -139,7 +146,7 @@ static void kept_rows(const an_loop_kernel *p, an_gpu_form f, an_text *out)
     an_text_puts(out, "    }\n");
 }
 
-/* Bytes of a column that a group keeps from phase to phase; 0 when some of it does not fill accesses of 16 bytes. */
+/* Bytes a column that a block keeps between phases; 0 when some of it does not fill 16-byte accesses. */
 static int64_t kept_bytes(const an_loop_kernel *p, an_gpu_form f)
 {
     int64_t bytes = 0;
@@ -152,18 +159,18 @@ static int64_t kept_bytes(const an_loop_kernel *p, an_gpu_form f)
     return bytes;
 }
 
-/* The row on its way into the group's shared memory, `wide` columns in 16-byte pieces; each thread fetches what it will
- * use, so that it waits for nobody else's. */
+/* Starts copying the row into shared memory, `wide` columns in 16-byte pieces. Each thread copies what it will read
+ * itself, so that no barrier is needed. */
 static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_loop_launch *launch, an_text *out)
 {
-    int64_t room = 0;
+    int64_t used = 0;
     an_text_puts(out, "    extern __shared__ uint4 an_row[];\n");
     for (int i = 0; i < p->n_ins; i++) {
         if (!an_gpu_is_kept(p, i, f)) continue;
         const int pieces = (int)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * f.wide / 16;
         an_text_printf(out, "    const an_shared_row<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide), i,
-                       (long long)room);
-        room += p->cols / f.wide * pieces;
+                       (long long)used);
+        used += p->cols / f.wide * pieces;
     }
     wide_loop(p, f, launch->threads, out);
     for (int i = 0; i < p->n_ins; i++) {
@@ -175,8 +182,7 @@ static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_loop_la
     an_text_puts(out, "    }\n");
 }
 
-/* Several columns a lane at a time: 128 chains or more instead of 32, so only where the bits of other devices are not
- * asked for. */
+/* Several columns a lane at a time: 128 partial sums or more instead of 32, so only in fast mode. */
 static void wide_columns(const an_loop_kernel *p, int phase, an_gpu_form f, int threads, an_text *out)
 {
     wide_loop(p, f, threads, out);
@@ -196,7 +202,7 @@ static void wide_columns(const an_loop_kernel *p, int phase, an_gpu_form f, int 
     an_text_puts(out, "    }\n");
 }
 
-/* Arg max keeps its one order of columns. */
+/* Not for arg max, which needs its one order of columns. */
 static bool wide_rows(const an_loop_kernel *p, const an_gpu *gpu)
 {
     bool wide = an_gpu_fast(gpu) && p->cols % ROW_WIDE == 0 && p->cols >= 32 * ROW_WIDE;
@@ -204,15 +210,15 @@ static bool wide_rows(const an_loop_kernel *p, const an_gpu *gpu)
     return wide;
 }
 
-/* Loads and stores of `wide` columns in one. */
-static int moves_of(const an_loop_kernel *p, int wide)
+/* How many loads and stores are vector accesses of `wide` columns. */
+static int vector_accesses(const an_loop_kernel *p, int wide)
 {
     int n = 0;
     for (int i = 0; i < p->n_ins; i++) n += an_gpu_is_vector_access(p, &p->ins[i], wide);
     return n;
 }
 
-/* Nothing along the row, in or out, has more than 16 bits: sums over it show no more of exp and erf either. */
+/* Whether exp and erf may be approximated: nothing along the row, in or out, has more than 16 bits. */
 static bool is_approx_row(const an_loop_kernel *p)
 {
     bool approx_16bit = true;
@@ -225,18 +231,18 @@ static bool is_approx_row(const an_loop_kernel *p)
     return approx_16bit;
 }
 
-/* A long row's: kept in shared memory where it fits, 8 columns at a time where all accesses allow it. */
-static an_gpu_form team_form(const an_loop_kernel *p)
+/* The form of a long row: kept in shared memory where it fits, 8 columns at a time where all accesses allow it. */
+static an_gpu_form long_row_form(const an_loop_kernel *p)
 {
     an_gpu_form f = {.wide = ROW_WIDE, .blocks = 1, .shared = true, .approx_16bit = is_approx_row(p)};
-    if (p->cols % (2 * ROW_WIDE) == 0 && moves_of(p, 2 * ROW_WIDE) == moves_of(p, ROW_WIDE)) f.wide *= 2;
+    if (p->cols % (2 * ROW_WIDE) == 0 && vector_accesses(p, 2 * ROW_WIDE) == vector_accesses(p, ROW_WIDE)) f.wide *= 2;
     const int64_t bytes = kept_bytes(p, f);
     if (bytes && bytes * p->cols <= KEPT_BYTES) return f;
     return (an_gpu_form){.wide = ROW_WIDE, .approx_16bit = f.approx_16bit};
 }
 
-/* Threads of a group that keeps its row: as many as leave the fewest idle in the last turn. */
-static int team_threads(const an_loop_kernel *p, an_gpu_form f)
+/* Threads of a block that keeps its row: the number that leaves the fewest idle in the last iteration. */
+static int long_row_threads(const an_loop_kernel *p, an_gpu_form f)
 {
     const int64_t pieces = p->cols / f.wide;
     int best = KEPT_THREADS;
@@ -245,7 +251,7 @@ static int team_threads(const an_loop_kernel *p, an_gpu_form f)
     return best;
 }
 
-/* What a lane holds of its row in registers. */
+/* Bytes of its row that a lane holds in registers. */
 static size_t held_bytes(const an_loop_kernel *p, an_gpu_form f)
 {
     size_t bytes = 0;
@@ -258,7 +264,7 @@ static size_t held_bytes(const an_loop_kernel *p, an_gpu_form f)
 static an_gpu_form rows_form(const an_loop_kernel *p, const an_loop_launch *launch, const an_gpu *gpu)
 {
     an_gpu_form f = {.wide = wide_rows(p, gpu) ? ROW_WIDE : 0};
-    if (launch->block_reduces) return team_form(p);
+    if (launch->block_reduces) return long_row_form(p);
     if (!f.wide || launch->block_per_row || (p->n_phases < 2 && !p->run)) return f;
     const an_gpu_form kept = {.wide = f.wide,
                               .blocks = (int)AN_MIN(an_ceil_div(p->cols, 32 * ROW_WIDE), KEPT_REGISTERS)};
@@ -270,7 +276,7 @@ static void row_phase(const an_loop_kernel *p, int phase, const an_loop_launch *
     const bool team = launch->block_per_row;
     bool columns = false, stored = false, shared = team && (launch->block_reduces || !reduces(p, phase));
     if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
-    if (team && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads have stored */
+    if (team && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads' stores of the phase before */
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase) continue;
@@ -316,9 +322,8 @@ static void indented(const char *text, an_text *out)
     }
 }
 
-/* ---- runs of rows: a group has one; its subgroups take the run's rows in turn, so that subgroup s is lane s of the
- * column sums. What a lane has so far stands in shared memory, an element for a thread alone until the run has ended.
- */
+/* ---- runs of rows: a block has one; its subgroups take the run's rows in turn, so that subgroup s is virtual lane s of
+ * the column sums. A lane's partial sums are in shared memory, each element touched by one thread until the run ends. */
 
 static int sums_stride(const an_loop_kernel *p, bool wide)
 {
@@ -368,7 +373,7 @@ static void runs_of_rows(const an_loop_kernel *p, const an_loop_launch *launch, 
     an_text_puts(out, "    const int l = (int)an_lane;\n");
     begin_run(p, launch, f.wide, out);
     an_text_printf(out,
-                   "    for (int q = (int)an_subgroup; q < %d; q += %d) { /* a run of rows a group */\n"
+                   "    for (int q = (int)an_subgroup; q < %d; q += %d) { /* a run of rows a block */\n"
                    "        const int r = (int)an_block.x * %d + q;\n",
                    p->run, launch->threads / 32, p->run);
     indented(body.data ? body.data : "", out);
@@ -385,20 +390,20 @@ void an_gpu_reduce(const an_loop_kernel *p, const an_loop_launch *launch, const 
         runs_of_rows(p, launch, f, out);
         return;
     }
-    int at_once = launch->block_per_row ? 1 : (int)AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
+    int at_once = launch->block_per_row ? 1 : (int)AN_MIN(ROWS_A_BLOCK, AN_MAX(p->rows, 1));
     an_text_puts(out, "    const int l = (int)an_lane, r = ");
     if (at_once > 1)
         an_text_printf(out, "(int)an_block.x * %d + (int)an_subgroup; /* a row a subgroup */\n", at_once);
     else
-        an_text_printf(out, "(int)an_block.x; /* a row a %s */\n", launch->block_per_row ? "group" : "subgroup");
+        an_text_printf(out, "(int)an_block.x; /* a row a %s */\n", launch->block_per_row ? "block" : "subgroup");
     if (p->rows % at_once)
-        an_text_printf(out, "    if (r >= %lld) return; /* the whole subgroup */\n", (long long)p->rows);
+        an_text_printf(out, "    if (r >= %lld) return; /* all lanes of the subgroup */\n", (long long)p->rows);
     if (p->rows <= 1 && !p->ix.failed) an_text_puts(out, "    (void)r;\n");
     row_body(p, launch, f, out);
 }
 
-/* With the 8 lanes of the graph's sums; where their bits are not asked for with 16 if runs are few. (The planner
- * asks for no more than 1024 columns, rounded up to 32: 8 lanes fit Metal's 32 KiB, and 48 rounded up to 128.) */
+/* 8 subgroups for the 8 lanes of column sums; in fast mode 16 when runs are few. (The planner makes runs of at most 1024
+ * columns, rounded up to 32: 8 lanes fit Metal's 32 KiB, and, rounded up to 128, 48 KiB.) */
 static an_loop_launch launch_of_runs(const an_loop_kernel *p, const an_gpu *gpu)
 {
     const int64_t runs = p->rows / p->run;
@@ -415,16 +420,16 @@ an_loop_launch an_gpu_reduce_launch(const an_loop_kernel *p, const an_gpu *gpu)
 {
     if (p->run) return launch_of_runs(p, gpu);
     if (wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX) {
-        const an_gpu_form f = team_form(p);
+        const an_gpu_form f = long_row_form(p);
         return (an_loop_launch){.blocks = p->rows,
-                                .threads = f.shared ? team_threads(p, f) : TEAM_THREADS,
+                                .threads = f.shared ? long_row_threads(p, f) : ROW_THREADS,
                                 .shared_bytes = f.shared ? (int)(kept_bytes(p, f) * p->cols) : 0,
                                 .block_per_row = true,
                                 .two_per_sm = f.shared,
                                 .block_reduces = true};
     }
     if (is_block_per_row(p, gpu->dialect))
-        return (an_loop_launch){.blocks = p->rows, .threads = TEAM_THREADS, .block_per_row = true};
-    int64_t at_once = AN_MIN(ROWS_A_GROUP, AN_MAX(p->rows, 1));
+        return (an_loop_launch){.blocks = p->rows, .threads = ROW_THREADS, .block_per_row = true};
+    int64_t at_once = AN_MIN(ROWS_A_BLOCK, AN_MAX(p->rows, 1));
     return (an_loop_launch){.blocks = an_ceil_div(p->rows, at_once), .threads = 32 * (int)at_once};
 }
