@@ -184,7 +184,7 @@ const char *an_gpu_call_args_text(an_gpu_module m)
 
 const char *an_gpu_call_body_text(an_gpu_module m)
 {
-    return u == AN_MODULE_SCATTER     ? an_embed_scatter_inc
+    return m == AN_MODULE_SCATTER     ? an_embed_scatter_inc
            : m == AN_MODULE_SORT      ? an_embed_sort_inc
            : m == AN_MODULE_SCAN_POOL ? an_embed_scan_pool_inc
                                       : an_embed_linalg_inc;

@@ -81,7 +81,8 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
         return "sums are added to a dtype that is neither float32 nor an operand's";
     t->a_along_k = s->a_k == 1 || s->k == 1;
     t->b_along_k = s->b_k == 1 && s->b_n != 1;
-    bool strided = (t->a_along_k ? s->a_k : s->a_m) != 1 || (t->b_along_k ? s->b_k : s->b_n) != 1; /* neither direction contiguous: element by element */
+    bool strided = (t->a_along_k ? s->a_k : s->a_m) != 1 ||
+                   (t->b_along_k ? s->b_k : s->b_n) != 1; /* neither direction contiguous: element by element */
     const int64_t a[4] = {s->a_b[0], s->a_b[1], s->a_b[2], t->a_along_k ? s->a_m : s->a_k},
                   b[4] = {s->b_b[0], s->b_b[1], s->b_b[2], t->b_along_k ? s->b_n : s->b_k};
     bool extents = (t->a_along_k ? s->k : s->m) % 8 == 0 && (t->b_along_k ? s->k : s->n) % 8 == 0;

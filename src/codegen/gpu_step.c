@@ -83,10 +83,10 @@ static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_t
     const bool flat = g->window.of == AN_WINDOW_A;
     for (int join = 0; join < (splits > 1 ? 2 : 1); join++) {
         an_gpu_launch *l;
-        const char *why =
-            join ? an_gpu_launch_add(out, "gemm_reduce_splits", an_ceil_div(g->n, t->threads), g->m, batches(g), t->threads, &l)
-                 : an_gpu_launch_add(out, "gemm", flat ? across * down : across, flat ? 1 : down, batches(g) * splits,
-                                     t->threads, &l);
+        const char *why = join ? an_gpu_launch_add(out, "gemm_reduce_splits", an_ceil_div(g->n, t->threads), g->m,
+                                                   batches(g), t->threads, &l)
+                               : an_gpu_launch_add(out, "gemm", flat ? across * down : across, flat ? 1 : down,
+                                                   batches(g) * splits, t->threads, &l);
         if (why) return why;
         if (!join) an_gpu_bind_arg(l, 0, s, 0), an_gpu_bind_arg(l, 1, s, 1);
         an_gpu_bind_arg(l, 2, s, 2);

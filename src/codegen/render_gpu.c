@@ -79,8 +79,7 @@ static void wide_elements(const an_loop_kernel *p, const an_loop_launch *launch,
     if (n % ((int64_t)launch->threads * AN_WIDE)) an_text_printf(out, "    if (i >= %lld) return;\n", (long long)n);
     an_text_printf(out, "    const int r = (int)((%s)i / %lldu), c0 = (int)((%s)i %% %lldu);\n    (void)r;\n",
                    unsigned_type, (long long)p->cols, unsigned_type, (long long)p->cols);
-    if (p->shape == AN_TILE)
-        an_text_printf(out, "    an_gemm_out wp[%d];\n    an_wide_load(wp, gemm + i);\n", AN_WIDE);
+    if (p->shape == AN_TILE) an_text_printf(out, "    an_gemm_out wp[%d];\n    an_wide_load(wp, gemm + i);\n", AN_WIDE);
     an_gpu_vector_accesses(p, 0, f, false, "    ", out);
     an_text_printf(
         out, "    AN_UNROLL for (int k = 0; k < %d; k++)\n    {\n        const int c = c0 + k;\n        (void)c;\n",
@@ -226,7 +225,7 @@ static void epilogue(const an_loop_kernel *p, const char *name, an_text *out)
 static bool is_long_column(const an_loop_kernel *p)
 {
     bool is_long = p->shape == AN_COL && p->lanes == AN_RUN_LANES && p->cols % 32 == 0 && p->red >= LONG_COLUMN &&
-                 p->red % AN_RUN_LANES == 0;
+                   p->red % AN_RUN_LANES == 0;
     for (int i = 0; i < p->n_ins; i++) is_long &= p->ins[i].kind != AN_INS_REDUCE || p->ins[i].op != AN_OP_ARGMAX;
     return is_long && p->rows * p->cols / 32 <= INT32_MAX;
 }
@@ -356,9 +355,10 @@ void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out)
                        type_of(&p->arg[i]), p->arg[i].name);
     an_text_puts(out, "\n#define AN_EPILOGUE_NAMES ");
     for (int i = 0; i < p->n_args; i++) an_text_printf(out, ", %s", p->arg[i].name);
-    an_text_puts(out, "\n#define AN_EPILOGUE_LOAD(in, row, col) an_epilogue_load(in, row, col AN_EPILOGUE_NAMES)\n"
-                      "#define AN_EPILOGUE_PREFETCH(row, col) an_epilogue_prefetch(row, col AN_EPILOGUE_NAMES)\n"
-                      "#define AN_EPILOGUE_APPLY(row, col, x, in) an_epilogue_apply(row, col, x, in AN_EPILOGUE_NAMES)\n");
+    an_text_puts(out,
+                 "\n#define AN_EPILOGUE_LOAD(in, row, col) an_epilogue_load(in, row, col AN_EPILOGUE_NAMES)\n"
+                 "#define AN_EPILOGUE_PREFETCH(row, col) an_epilogue_prefetch(row, col AN_EPILOGUE_NAMES)\n"
+                 "#define AN_EPILOGUE_APPLY(row, col, x, in) an_epilogue_apply(row, col, x, in AN_EPILOGUE_NAMES)\n");
 }
 
 void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, bool notes, an_text *out)

@@ -20,10 +20,11 @@ enum {
     LONG_ROW = 8192,     /* columns from which a block takes a row */
     ROW_WIDE = 4,        /* columns of a lane at a time: 16 bytes of f32 */
     KEPT_REGISTERS = 96, /* most registers in which a lane keeps its row between phases */
-    KEPT_BYTES = (99 << 10) - 512, /* most bytes of a row in shared memory: what GPUs from sm_80 on have, less the reductions' */
-    KEPT_THREADS = 512,            /* most threads of such a block; two of them share a multiprocessor */
-    HELD_BYTES = 10 << 20,         /* bytes in flight over all subgroups that keep a large GPU's memory busy */
-    SHARED_BYTES = 48 << 10        /* shared memory of a block without opting in to more */
+    KEPT_BYTES =
+        (99 << 10) - 512, /* most bytes of a row in shared memory: what GPUs from sm_80 on have, less the reductions' */
+    KEPT_THREADS = 512,   /* most threads of such a block; two of them share a multiprocessor */
+    HELD_BYTES = 10 << 20,  /* bytes in flight over all subgroups that keep a large GPU's memory busy */
+    SHARED_BYTES = 48 << 10 /* shared memory of a block without opting in to more */
 };
 
 static bool is_column(const an_ins *in)
@@ -168,8 +169,8 @@ static void shared_rows(const an_loop_kernel *p, an_gpu_form f, const an_loop_la
     for (int i = 0; i < p->n_ins; i++) {
         if (!an_gpu_is_kept(p, i, f)) continue;
         const int pieces = (int)an_dtype_bytes((an_dtype)p->arg[p->ins[i].arg].dtype) * f.wide / 16;
-        an_text_printf(out, "    const an_shared_row<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide), i,
-                       (long long)used);
+        an_text_printf(out, "    const an_shared_row<%lld> row%d = {an_row + %lld};\n", (long long)(p->cols / f.wide),
+                       i, (long long)used);
         used += p->cols / f.wide * pieces;
     }
     wide_loop(p, f, launch->threads, out);

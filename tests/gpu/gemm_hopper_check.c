@@ -29,7 +29,8 @@ static const char *const end_text[N_ENDS] = {
     "    an_wide_store(y0, w), an_wide_store(y1, o);\n"
     "}\n"
     "struct an_epilogue_in {};\n#define AN_EPILOGUE_LOAD(in, row, col)\n"
-    "#define AN_EPILOGUE_APPLY(row, col, x, in) an_epilogue_apply(x, y0 + (an_i64)(row) * g.n + (col), y1 + (an_i64)(row) * g.n + (col))\n"
+    "#define AN_EPILOGUE_APPLY(row, col, x, in) an_epilogue_apply(x, y0 + (an_i64)(row) * g.n + (col), y1 + "
+    "(an_i64)(row) * g.n + (col))\n"
     "#define AN_EPILOGUE_PREFETCH(row, col)\n",
 
     "struct an_epilogue_in {\n"
@@ -351,12 +352,11 @@ static void time_one(const body *b, int n_bodies, int m, int n, int k, int b_alo
 
 int main(void)
 {
-    static const body bodies[] = {
-        {AN_HGEMM_M, AN_HGEMM_N, AN_HGEMM_STAGES, AN_HGEMM_CLUSTER, AN_HGEMM_WARPGROUPS},
-        {128, 192, 5, 1, 2},
-        {128, 128, 6, 2, 2},
-        {128, 128, 6, 2, 3},
-        {64, 192, 6, 2, 3}};
+    static const body bodies[] = {{AN_HGEMM_M, AN_HGEMM_N, AN_HGEMM_STAGES, AN_HGEMM_CLUSTER, AN_HGEMM_WARPGROUPS},
+                                  {128, 192, 5, 1, 2},
+                                  {128, 128, 6, 2, 2},
+                                  {128, 128, 6, 2, 3},
+                                  {64, 192, 6, 2, 3}};
     const int n = (int)(sizeof bodies / sizeof *bodies);
     an_err err = {0};
     int wrong = 0;
