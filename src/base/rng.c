@@ -20,7 +20,7 @@ float an_rng_normal(uint32_t key, uint32_t stream, uint64_t index)
     /* 1 - u is in (0, 1], so that the logarithm is finite; the largest result is sqrt(48 ln 2) = 5.77. */
     float u = 1.0f - an_rng_uniform(key, stream, 2 * index);
     float v = an_rng_uniform(key, stream, 2 * index + 1);
-    return an_sqrt(-2.0f * an_log(u)) * an_cos(6.28318548f * v);
+    return an_sqrt(-2.0f * an_log(u)) * an_cos_moderate(6.28318548f * v);
 }
 
 uint32_t an_rng_key(uint64_t seed, uint64_t step)

@@ -1,7 +1,7 @@
 /* cpu_kernels.c: the tables of the instruction sets, and which of them this processor can run.
  *
- * Owns:      the list, best first. AN_HAVE_ISA_x comes from the build: the sets that src/kernels/cpu was compiled
- * for. Invariant: a table is handed out by `find` only if every instruction in it can be executed here. */
+ * Owns:      the list, best first. AN_HAVE_ISA_x comes from the build: the sets that src/kernels/cpu was compiled for.
+ * Invariant: a table is returned by `find` only if every instruction in it can be executed here. */
 #include "kernels/cpu_kernels.h"
 
 #include <string.h>

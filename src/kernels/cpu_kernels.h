@@ -16,14 +16,14 @@
 #include "platform/thread_pool.h"
 #include "ir/library_ops.h"
 
-/* A finished block of a product, handed to the fused epilogue while it is hot: rows [row0,row1) of the flattened
+/* A finished block of a GEMM, handed to the fused epilogue while it is in cache: rows [row0,row1) of the flattened
  * (batch, m) rows and columns [col0,col1), f32, element (i,j) at acc[(i-row0)*ld + (j-col0)]. `user` is what the caller
  * passed. The epilogue loads its other inputs, computes, and stores every output itself; it may overwrite acc. */
 typedef struct an_tile {
     int64_t row0, row1, col0, col1;
     float *acc;
     int64_t ld;
-    int thread; /* of the pool, that runs it; rendered programs do not know it (dialect/loops_c.h) */
+    int thread; /* the pool's thread that runs it; not visible to rendered kernels (dialect/loops_c.h) */
 } an_tile;
 typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
 

@@ -1,18 +1,23 @@
 /* attn.c: flash attention, forward and backward, compiled once per instruction set.
  *
+ *     forward task: CHUNK queries of a head           for each block of 64 keys (packed once per task):
+ *                                                        s = q k^T * scale, mask      (attn_tile.h)
+ *                                                        new maximum m', rescale l and o by exp(m - m')
+ *                                                        p = exp(s - m'),  l += p,  o += p v
+ *     backward task: a head, or a block of keys / queries of one;  p = exp(s - lse),  ds = p (do v^T - delta)
+ *
  * Owns:      the blocking: which scores are computed when, and in which order they are summed.
  * Does not:  allocate, check shapes (the planner does), or hold anything larger than linear in T.
- * Invariant: with f32 products the bits depend on the spec alone, not on the instruction set or the threads:
- *   - a score is one fused chain over ascending d, times `scale`; keys are visited in ascending blocks of 64;
- *   - running maximum m, 16 running lane sums l (key j adds to lane j % 16) and o rows: on a block with a new maximum,
- * l and o are multiplied by exp(m_old - m_new) before the block is added; o is one fused chain over ascending keys
- * otherwise;
+ * Invariant: with f32 multiplication the bits depend on the spec alone, not on the instruction set or the threads:
+ *   - a score is one accumulation of fused multiply-adds over ascending d, times `scale`; keys are visited in ascending blocks of 64;
+ *   - running maximum m, 16 running lane sums l (key j adds to lane j % 16) and rows of o: on a block with a new maximum, l and o are multiplied
+ *     by exp(m_old - m_new) before the block is added; otherwise o is one accumulation over ascending keys;
  *   - o is divided by the tree sum of l, and multiplied by 1/(1-p), in one factor at the end;
- *   - backward recomputes p = exp(s - lse); dv, dk, dq are single fused chains over ascending queries (dq: keys),
- * multiplied by 1/(1-p) or `scale` when they are stored; delta = sum of do*o in 16 lane chains and the tree. With bf16
- * products q, k, v, do and p, ds are rounded to bf16 (to nearest even) and the sums stay f32.
+ *   - backward recomputes p = exp(s - lse); dv, dk, dq are single accumulations over ascending queries (dq: keys), multiplied by 1/(1-p) or
+ *     `scale` when they are stored; delta = sum of do*o in 16 lanes and the tree.
+ * With bf16 multiplication q, k, v, do and p, ds are rounded to bf16 (to nearest even) and the sums stay f32.
  *
- * Method: Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022; the loop orders are our own, for caches of a core.
+ * Method: Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022; the loop orders are this project's, for the caches of a core.
  */
 #include "base/exact.h"
 #include "kernels/cpu_kernels.h"
@@ -25,7 +30,7 @@
 enum { CHUNK = 256 }; /* queries of a forward task: packing a block of keys costs 1/CHUNK of using it */
 _Static_assert(BLOCK == AN_ATTN_KEYS, "a score tile holds one block of keys");
 
-/* What every task of a call shares. */
+/* What all tasks of a call share. */
 typedef struct job {
     const an_attn_spec *s;
     const uint8_t *q, *k, *v, *o, *g; /* [B,H,T|S,D] views; g is the gradient of o */
@@ -92,7 +97,7 @@ static void *take(uint8_t *base, size_t *used, size_t words)
     return p;
 }
 
-/* ---- looking ahead --------------------------------------------------------------------------------------------- */
+/* ---- prefetching ----------------------------------------------------------------------------------------------- */
 
 /* Rows that the next tile will pack. They lie a whole [3C] row apart, where no hardware prefetcher finds them, so each
  * row of a tile asks for one row of each (B=64 H=6 T=256 D=64: forward 54 to 46 ms, backward 111 to 100; EPYC Zen 4,
@@ -155,7 +160,7 @@ static void pair_panel(const job *w, const an_word *panel, int padded, an_word *
 
 /* ---- forward --------------------------------------------------------------------------------------------------- */
 
-typedef struct forward_room {
+typedef struct forward_scratch {
     an_word *q;     /* [CHUNK, dw] */
     float *o;       /* [CHUNK, dn] */
     float *l, *m;   /* [CHUNK, 16], [CHUNK] */
@@ -168,9 +173,9 @@ typedef struct forward_room {
     float *sums;    /* [CHUNK] */
     float *most;    /* [64] maxima of the rows of a tile */
     ahead next;
-} forward_room;
+} forward_scratch;
 
-static size_t forward_room_of(const job *w, uint8_t *base, forward_room *r)
+static size_t forward_scratch_of(const job *w, uint8_t *base, forward_scratch *r)
 {
     size_t used = 0, chunk = (size_t)AN_MIN(CHUNK, w->s->T), dn = (size_t)w->dn, dw = (size_t)w->dw;
     r->q = take(base, &used, chunk * dw);
@@ -211,7 +216,7 @@ static inline void exp_row(float *s, int n, float m, float *l)
 }
 
 /* l and o of rows [row, row+m) to their new maxima r->most. The exponentials are one vector loop. */
-static inline void rescale_rows(const job *w, const forward_room *r, int row, int m)
+static inline void rescale_rows(const job *w, const forward_scratch *r, int row, int m)
 {
     float shrink[BLOCK];
     for (int i = 0; i < m; i++) shrink[i] = an_exp(r->m[row + i] - r->most[i]);
@@ -229,8 +234,8 @@ static inline void rescale_rows(const job *w, const forward_room *r, int row, in
 /* Scores p [m, 64] of rows [row, row+m) of the chunk, the first being query i0, against n keys from k0, to
  * probabilities relative to the new running maxima, in loops that do one thing for all rows: nothing then waits for a
  * row's maximum. */
-static void softmax_rows(const job *w, const forward_room *r, int row, int m, float *p, int64_t i0, int64_t k0, int n,
-                         uint64_t index)
+static void softmax_rows(const job *w, const forward_scratch *r, int row, int m, float *p, int64_t i0, int64_t k0,
+                         int n, uint64_t index)
 {
     const int width = (int)an_round_up(visible(w, i0 + m - 1, k0, n), LANES);
     for (int i = 0; i < m; i++)
@@ -246,27 +251,27 @@ static void softmax_rows(const job *w, const forward_room *r, int row, int m, fl
 }
 
 /* Queries [row, row+rows) of the chunk that starts at i0 against the packed block of n keys at k0. */
-static void forward_tile(const job *w, const forward_room *r, int b, int h, int64_t i0, int row, int rows, int64_t k0,
-                         int n)
+static void forward_tile(const job *w, const forward_scratch *r, int b, int h, int64_t i0, int row, int rows,
+                         int64_t k0, int n)
 {
-    const int step = visible(w, i0 + row, k0, n) == n ? rows : GROUP; /* nothing is masked: one product */
+    const int step = visible(w, i0 + row, k0, n) == n ? rows : GROUP; /* nothing is masked: one GEMM */
     const int kd = depth(w);
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g);
         int seen = visible(w, i0 + row + g + m - 1, k0, n), width = (int)an_round_up(seen, LANES);
         float *p = r->p + g * BLOCK;
         if (!seen) continue;
-        product_rows(w->dot, m, width, kd, r->q + (int64_t)(row + g) * w->dw, w->dw, r->kt, BLOCK, p, BLOCK, false);
+        gemm_rows(w->dot, m, width, kd, r->q + (int64_t)(row + g) * w->dw, w->dw, r->kt, BLOCK, p, BLOCK, false);
         for (int i = 0; i < m; i++) fetch_ahead(w, &r->next, g + i, rows);
         softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
         const an_word *a = (const an_word *)p;
         if (w->dot) {
-            const int whole = (int)an_round_up(width, 2 * LANES); /* no ragged end: what follows is not read */
+            const int whole = (int)an_round_up(width, 2 * LANES); /* whole vectors; what follows is not read */
             for (int i = 0; i < m; i++) narrow_row(r->pairs + i * BLOCK / 2, p + i * BLOCK, whole);
             a = r->pairs;
         }
-        product_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, a, w->dot ? BLOCK / 2 : BLOCK, r->v, w->dn,
-                     r->o + (int64_t)(row + g) * w->dn, w->dn, true);
+        gemm_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, a, w->dot ? BLOCK / 2 : BLOCK, r->v, w->dn,
+                  r->o + (int64_t)(row + g) * w->dn, w->dn, true);
     }
 }
 
@@ -295,33 +300,33 @@ static void forward_task(void *arg, int64_t task, int thread)
     const an_attn_spec *s = w->s;
     const int64_t chunks = an_ceil_div(s->T, CHUNK), i0 = task % chunks * CHUNK, head = task / chunks;
     const int b = (int)(head / s->H), h = (int)(head % s->H), rows = (int)AN_MIN(CHUNK, s->T - i0);
-    forward_room room;
-    forward_room_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &room);
+    forward_scratch mine;
+    forward_scratch_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &mine);
 
-    pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, rows, room.q);
-    memset(room.o, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
-    memset(room.l, 0, sizeof(float) * (size_t)rows * LANES);
-    for (int i = 0; i < rows; i++) room.m[i] = -FLT_MAX; /* finite: a row that sees nothing makes no NaN */
+    pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, rows, mine.q);
+    memset(mine.o, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
+    memset(mine.l, 0, sizeof(float) * (size_t)rows * LANES);
+    for (int i = 0; i < rows; i++) mine.m[i] = -FLT_MAX; /* finite: a row without visible keys makes no NaN */
 
     const int64_t end = visible(w, i0 + rows - 1, 0, w->keys);
     for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
         int n = (int)AN_MIN(BLOCK, w->keys - k0);
-        pack_rows(w, w->k + at(w, s->k, b, h, k0), s->k[2], n, BLOCK, room.rows);
-        transpose(room.kt, room.rows, w->dw, w->dw);
-        pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, w->dot ? room.rows : room.v);
-        if (w->dot) pair_panel(w, room.rows, BLOCK, room.v);
+        pack_rows(w, w->k + at(w, s->k, b, h, k0), s->k[2], n, BLOCK, mine.rows);
+        transpose(mine.kt, mine.rows, w->dw, w->dw);
+        pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, w->dot ? mine.rows : mine.v);
+        if (w->dot) pair_panel(w, mine.rows, BLOCK, mine.v);
         for (int row = 0; row < rows; row += BLOCK) {
-            room.next = row + BLOCK < rows ? (ahead){.slots = 0} : forward_ahead(w, task, k0 + BLOCK, end);
-            forward_tile(w, &room, b, h, i0, row, AN_MIN(BLOCK, rows - row), k0, n);
+            mine.next = row + BLOCK < rows ? (ahead){.slots = 0} : forward_ahead(w, task, k0 + BLOCK, end);
+            forward_tile(w, &mine, b, h, i0, row, AN_MIN(BLOCK, rows - row), k0, n);
         }
     }
-    for (int i = 0; i < rows; i++) room.sums[i] = lanes_sum(lanes_load(room.l + i * LANES));
+    for (int i = 0; i < rows; i++) mine.sums[i] = lanes_sum(lanes_load(mine.l + i * LANES));
     for (int i = 0; i < rows; i++) {
-        const float factor = room.sums[i] == 0.0f ? 0.0f : w->drop.scale / room.sums[i];
-        store_row(w->out + at(w, s->o, b, h, i0 + i), s->dtype, room.o + (int64_t)i * w->dn, factor, s->D);
+        const float factor = mine.sums[i] == 0.0f ? 0.0f : w->drop.scale / mine.sums[i];
+        store_row(w->out + at(w, s->o, b, h, i0 + i), s->dtype, mine.o + (int64_t)i * w->dn, factor, s->D);
     }
     for (int i = 0; i < rows && w->lse; i++) /* log(0) is the -inf of a row that sees nothing */
-        w->lse[head * s->T + i0 + i] = room.m[i] + an_log(room.sums[i]);
+        w->lse[head * s->T + i0 + i] = mine.m[i] + an_log(mine.sums[i]);
 }
 
 void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p)
@@ -336,15 +341,15 @@ void AN_ISA_NAME(attn_forward)(const an_attn_spec *s, void *const *args, void *s
         w.keys = *n_keys < 0 ? 0 : AN_MIN(*n_keys, s->S);
         if (s->causal) w.shift = (int64_t)w.keys - s->T;
     }
-    forward_room unused;
+    forward_scratch unused;
     w.scratch = scratch;
-    w.scratch_bytes = forward_room_of(&w, NULL, &unused);
+    w.scratch_bytes = forward_scratch_of(&w, NULL, &unused);
     an_pool_run(p, (int64_t)s->B * s->H * an_ceil_div(s->T, CHUNK), forward_task, &w);
 }
 
 /* ---- backward -------------------------------------------------------------------------------------------------- */
 
-typedef struct backward_room {
+typedef struct backward_scratch {
     an_word *kt, *vt;    /* [dw, 64] */
     an_word *k;          /* [64, dw] rows of k (f32: also summed over keys) */
     an_word *ka;         /* pairs along the keys [32, dn] */
@@ -360,9 +365,9 @@ typedef struct backward_room {
     an_word *mask;       /* [64] */
     float *line, *gline; /* [dn] each */
     ahead next;
-} backward_room;
+} backward_scratch;
 
-static size_t backward_room_of(const job *w, uint8_t *base, backward_room *r)
+static size_t backward_scratch_of(const job *w, uint8_t *base, backward_scratch *r)
 {
     size_t used = 0, dn = (size_t)w->dn, dw = (size_t)w->dw, half = w->dot ? BLOCK / 2 : 0;
     r->kt = take(base, &used, BLOCK * dw);
@@ -388,7 +393,7 @@ static size_t backward_room_of(const job *w, uint8_t *base, backward_room *r)
     return used;
 }
 
-static void load_keys(const job *w, const backward_room *r, int b, int h, int64_t k0, int n)
+static void load_keys(const job *w, const backward_scratch *r, int b, int h, int64_t k0, int n)
 {
     const an_attn_spec *s = w->s;
     pack_rows(w, w->v + at(w, s->v, b, h, k0), s->v[2], n, BLOCK, r->k);
@@ -398,7 +403,7 @@ static void load_keys(const job *w, const backward_room *r, int b, int h, int64_
     if (w->dot) pair_panel(w, r->k, BLOCK, r->ka);
 }
 
-static void load_queries(const job *w, const backward_room *r, int b, int h, int64_t i0, int rows)
+static void load_queries(const job *w, const backward_scratch *r, int b, int h, int64_t i0, int rows)
 {
     const an_attn_spec *s = w->s;
     const int padded = (rows + 1) / 2 * 2;
@@ -439,17 +444,17 @@ static inline void gradient_row(const job *w, float *restrict p, float *restrict
 }
 
 /* The score tile of the packed queries and keys: r->p and r->ds. */
-static void gradient_tile(const job *w, const backward_room *r, int b, int h, int64_t i0, int rows, int64_t k0, int n)
+static void gradient_tile(const job *w, const backward_scratch *r, int b, int h, int64_t i0, int rows, int64_t k0,
+                          int n)
 {
     const int step = visible(w, i0, k0, n) == n ? rows : GROUP, kd = depth(w);
     const float *lse = w->lse + ((int64_t)b * w->s->H + h) * w->s->T + i0;
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g);
         int width = (int)an_round_up(visible(w, i0 + g + m - 1, k0, n), LANES);
-        product_rows(w->dot, m, width, kd, r->q + (int64_t)g * w->dw, w->dw, r->kt, BLOCK, r->p + g * BLOCK, BLOCK,
-                     false);
-        product_rows(w->dot, m, width, kd, r->g + (int64_t)g * w->dw, w->dw, r->vt, BLOCK, r->ds + g * BLOCK, BLOCK,
-                     false);
+        gemm_rows(w->dot, m, width, kd, r->q + (int64_t)g * w->dw, w->dw, r->kt, BLOCK, r->p + g * BLOCK, BLOCK, false);
+        gemm_rows(w->dot, m, width, kd, r->g + (int64_t)g * w->dw, w->dw, r->vt, BLOCK, r->ds + g * BLOCK, BLOCK,
+                  false);
         for (int i = g; i < g + m; i++) {
             fetch_ahead(w, &r->next, i, rows);
             if (w->drop.on) keep_mask(&w->drop, dropout_index(w, b, h, i0 + i, k0), width, r->mask);
@@ -470,7 +475,7 @@ static void gradient_tile(const job *w, const backward_room *r, int b, int h, in
 }
 
 /* dk, dv += the tile, transposed, times q and do: for 8 keys, from the first group of queries that sees one of them. */
-static void add_keys(const job *w, const backward_room *r, int64_t i0, int rows, int64_t k0, int n)
+static void add_keys(const job *w, const backward_scratch *r, int64_t i0, int rows, int64_t k0, int n)
 {
     const int step = visible(w, i0, k0, n) == n ? n : GROUP, halve = w->dot ? 2 : 1;
     const an_word *p = w->dot ? r->pa : (const an_word *)r->p, *ds = w->dot ? r->dsa : (const an_word *)r->ds;
@@ -480,23 +485,23 @@ static void add_keys(const job *w, const backward_room *r, int64_t i0, int rows,
         int from = first <= 0 ? 0 : (int)AN_MIN(first / GROUP * GROUP, rows);
         int64_t count = (rows - from + halve - 1) / halve, skip = from / halve;
         int m = AN_MIN(step, n - j);
-        product_columns(w->dot, m, w->dn, count, p + skip * BLOCK + j, g + skip * w->dn, w->dn,
-                        r->dv + (int64_t)j * w->dn, w->dn);
-        product_columns(w->dot, m, w->dn, count, ds + skip * BLOCK + j, q + skip * w->dn, w->dn,
-                        r->dk + (int64_t)j * w->dn, w->dn);
+        gemm_columns(w->dot, m, w->dn, count, p + skip * BLOCK + j, g + skip * w->dn, w->dn, r->dv + (int64_t)j * w->dn,
+                     w->dn);
+        gemm_columns(w->dot, m, w->dn, count, ds + skip * BLOCK + j, q + skip * w->dn, w->dn,
+                     r->dk + (int64_t)j * w->dn, w->dn);
     }
 }
 
 /* dq += the tile times k. */
-static void add_queries(const job *w, const backward_room *r, float *dq, int64_t i0, int rows, int64_t k0, int n)
+static void add_queries(const job *w, const backward_scratch *r, float *dq, int64_t i0, int rows, int64_t k0, int n)
 {
     const int step = visible(w, i0, k0, n) == n ? rows : GROUP;
     const an_word *ds = w->dot ? r->dsw : (const an_word *)r->ds, *k = w->dot ? r->ka : r->k;
     const int ld = w->dot ? BLOCK / 2 : BLOCK;
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g), seen = visible(w, i0 + g + m - 1, k0, n);
-        product_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, ds + g * ld, ld, k, w->dn,
-                     dq + (int64_t)g * w->dn, w->dn, true);
+        gemm_rows(w->dot, m, w->dn, w->dot ? (seen + 1) / 2 : seen, ds + g * ld, ld, k, w->dn, dq + (int64_t)g * w->dn,
+                  w->dn, true);
     }
 }
 
@@ -533,7 +538,7 @@ static ahead backward_ahead(const job *w, int b, int h, int64_t i0, int64_t k0)
 }
 
 /* dk and dv of one block of keys, and, with dq [T, dn] not NULL, its share of dq. */
-static void backward_keys(const job *w, backward_room *r, int b, int h, int64_t k0, float *dq)
+static void backward_keys(const job *w, backward_scratch *r, int b, int h, int64_t k0, float *dq)
 {
     const an_attn_spec *s = w->s;
     const int n = (int)AN_MIN(BLOCK, s->S - k0);
@@ -553,7 +558,7 @@ static void backward_keys(const job *w, backward_room *r, int b, int h, int64_t 
     store_rows(w, w->dv, s->dv, b, h, k0, n, r->dv, w->drop.scale);
 }
 
-static void backward_queries(const job *w, const backward_room *r, int b, int h, int64_t i0)
+static void backward_queries(const job *w, const backward_scratch *r, int b, int h, int64_t i0)
 {
     const an_attn_spec *s = w->s;
     const int rows = (int)AN_MIN(BLOCK, s->T - i0);
@@ -573,9 +578,9 @@ static void backward_task(void *arg, int64_t task, int thread)
 {
     const job *w = arg;
     const an_attn_spec *s = w->s;
-    backward_room r;
+    backward_scratch r;
     r.next.slots = 0;
-    backward_room_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &r);
+    backward_scratch_of(w, w->scratch + (size_t)thread * w->scratch_bytes, &r);
     if (!w->split) {
         const int b = (int)(task / s->H), h = (int)(task % s->H);
         memset(r.dq, 0, sizeof(float) * (size_t)s->T * (size_t)w->dn);
@@ -600,11 +605,11 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *
     w.dq = args[7], w.dk = args[8], w.dv = args[9];
     w.drop = dropout_of(s->dropout, rng, s->stream);
     w.sample0 = rng ? rng[1] : 0;
-    backward_room unused;
+    backward_scratch unused;
     w.scratch = scratch;
-    w.scratch_bytes = backward_room_of(&w, NULL, &unused);
-    /* One task a head makes 5 products a tile, split tasks make 7 and fill the threads. The sums are the same chains
-     * either way, so this may depend on the threads and the bits do not. */
+    w.scratch_bytes = backward_scratch_of(&w, NULL, &unused);
+    /* One task a head needs 5 GEMMs a tile, split tasks need 7 and give every thread work. The sums are accumulated in the
+     * same order either way, so this may depend on the threads and the bits do not. */
     const int64_t heads = (int64_t)s->B * s->H, threads = an_pool_threads(p);
     const int64_t blocks = an_ceil_div(s->S, BLOCK) + an_ceil_div(s->T, BLOCK);
     w.split = 5 * an_ceil_div(heads, threads) * threads > 7 * heads && blocks > 2;
@@ -614,7 +619,7 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *
 size_t AN_ISA_NAME(attn_scratch)(const an_attn_spec *s, bool backward, int threads)
 {
     job w = job_of(s);
-    forward_room f;
-    backward_room r;
-    return (size_t)threads * (backward ? backward_room_of(&w, NULL, &r) : forward_room_of(&w, NULL, &f));
+    forward_scratch f;
+    backward_scratch r;
+    return (size_t)threads * (backward ? backward_scratch_of(&w, NULL, &r) : forward_scratch_of(&w, NULL, &f));
 }

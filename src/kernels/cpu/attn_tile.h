@@ -1,12 +1,12 @@
 /* attn_tile.h: the small pieces both directions of attention are made of: packing rows of a view, the register-tiled
- * product of two packed panels, and the dropout mask.
+ * GEMM of two packed panels, and the dropout mask.
  *
  * Owns:      nothing; everything here is a static function on the caller's scratch.
  * Does not:  know heads, blocks or threads.
- * Invariant: every element of a product is one fused chain over ascending k that starts at 0 or at the value in memory,
+ * Invariant: every element of a GEMM is one accumulation of fused multiply-adds over ascending k that starts at 0 or at the value in memory,
  *            whatever the tiling, so that instruction sets of any width agree bit for bit.
  *
- * A panel is an array of 32-bit words. With f32 products a word is a float; with bf16 dot products it is a pair of bf16
+ * A panel is an array of 32-bit words. With f32 multiplication a word is a float; with bf16 dot products it is a pair of bf16
  * numbers, neighbours along the summed axis, lower half first. One kernel then serves both: only the multiply differs.
  */
 #ifndef AN_KERNELS_CPU_ATTN_TILE_H
@@ -100,7 +100,7 @@ static inline void transpose(an_word *out, const an_word *src, int64_t ld, int w
         }
 }
 
-/* ---- products -------------------------------------------------------------------------------------------------- */
+/* ---- GEMM ------------------------------------------------------------------------------------------------------ */
 
 /* One register tile: c[mr, nv vectors] = (load ? c : 0) + sum over k of a[i*sm + k*sk] * b[k*ldb + j]. */
 AN_INLINE void micro(bool dot, int mr, int nv, int64_t k, const an_word *a, int64_t sm, int64_t sk, const an_word *b,
@@ -144,8 +144,8 @@ AN_INLINE void panels(bool dot, int m, int n, int64_t k, const an_word *a, int64
 }
 
 /* c[m, n] = (load ? c : 0) + a[m, k] * b[k, n], n a multiple of 16, k in words. */
-static void product_rows(bool dot, int m, int n, int64_t k, const an_word *a, int64_t lda, const an_word *b,
-                         int64_t ldb, float *c, int64_t ldc, bool load)
+static void gemm_rows(bool dot, int m, int n, int64_t k, const an_word *a, int64_t lda, const an_word *b, int64_t ldb,
+                      float *c, int64_t ldc, bool load)
 {
 #if AN_BF16_DOT
     if (dot) {
@@ -158,8 +158,8 @@ static void product_rows(bool dot, int m, int n, int64_t k, const an_word *a, in
 }
 
 /* The same with a transposed: a[k, m], rows of 64 words, as score tiles have. */
-static void product_columns(bool dot, int m, int n, int64_t k, const an_word *a, const an_word *b, int64_t ldb,
-                            float *c, int64_t ldc)
+static void gemm_columns(bool dot, int m, int n, int64_t k, const an_word *a, const an_word *b, int64_t ldb, float *c,
+                         int64_t ldc)
 {
 #if AN_BF16_DOT
     if (dot) {
@@ -171,7 +171,7 @@ static void product_columns(bool dot, int m, int n, int64_t k, const an_word *a,
     panels(false, m, n, k, a, 1, BLOCK, b, ldb, c, ldc, true);
 }
 
-/* Row dot product in 16 fused chains and the tree; n a multiple of 16. */
+/* Dot product of two rows in 16 lanes of fused multiply-adds and the tree; n is a multiple of 16. */
 static inline float dot_rows(const float *a, const float *b, int n)
 {
     lanes sum = lanes_set(0.0f);

@@ -1,4 +1,4 @@
-/* attn_vec.h: the vector types and the dozen operations attention needs, one width an instruction set.
+/* attn_vec.h: vector types and the dozen operations that attention and GEMM need, one width for each instruction set.
  *
  * Invariant: lane-wise operations only; nothing here changes a result with the width, except vf_dot. */
 #ifndef AN_KERNELS_CPU_ATTN_VEC_H

@@ -1,7 +1,7 @@
 /* fill_initial.c: initial values: constants, normal and uniform numbers, compiled once per instruction set.
  *
- * Owns:      loops that compilers vectorise over exact.h's generator, logarithm, root and cosine, and the rounding to
- * the storage type. Does not:  choose key or stream, or split the work: an element is a function of its own index.
+ * Owns:      loops that compilers vectorise over exact.h's generator, logarithm, root and cosine, and the rounding to the storage type.
+ * Does not:  choose key or stream, or split the work: an element is a function of its own index.
  * Invariant: element i is base/rng.h's number i, scaled in double and rounded once: the same bits on every set.
  */
 #include "kernels/cpu_kernels.h"
@@ -30,7 +30,7 @@ static void normals(const an_draw *d, an_u32 lo, an_u32 hi, int n, float *restri
     for (int i = 0; i < n; i++) turn[i] = an_philox_uniform(key, stream, lo + 2u * (an_u32)i + 1u, hi);
     for (int i = 0; i < n; i++) root[i] = -2.0f * an_log(root[i]);
     for (int i = 0; i < n; i++) root[i] = an_sqrt(root[i]);
-    for (int i = 0; i < n; i++) out[i] = root[i] * an_cos(6.28318548f * turn[i]);
+    for (int i = 0; i < n; i++) out[i] = root[i] * an_cos_moderate(6.28318548f * turn[i]);
 }
 
 #define STORE(T, VALUE)                                                                                                \

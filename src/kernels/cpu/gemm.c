@@ -1,29 +1,30 @@
-/* gemm.c: matrix products: which blocks exist, who packs and multiplies them, and where sums wait until they are
- * complete.
+/* gemm.c: C[b,m,n] = sum over k of A[b,m,k] B[b,k,n] on the CPU: the blocking, who packs and multiplies the blocks, and where sums are kept
+ * until they are complete.
+ *
+ *     m: tiles of at most TILE_ROWS rows, grouped into row blocks       k: blocks of BLOCK_WORDS words
+ *     n: panels of PANEL columns, grouped into column blocks            a batch member and a split of k: an accumulation ("chain")
+ *
+ *                    panel (PANEL columns of B, packed [words][PANEL]): stays in the L1 cache, or near
+ *                  +----+
+ *     row block    |    |      task = row block x column block of one chain, over all blocks of k
+ *     +--------+   +----+
+ *     | tiles  |   | C  |  <-  gemm_micro.h: TILE_ROWS x PANEL sums in registers
+ *     +--------+   +----+
+ *     packed, stays in the L2 cache
  *
  * Owns:      the blocking, the layout of scratch, the task grid, handing finished blocks to C or to the epilogue.
  * Does not:  know registers (gemm_micro.h) or storage (gemm_pack.h); allocate.
- * Invariants: an f32 element is one chain of fused multiply-adds in ascending k from +0; a chain that spans several
- * blocks of k goes on from its stored partial sum. So blocks, threads and instruction sets leave no trace in the bits.
- *            The epilogue sees every element exactly once, in tiles of at most STRIP * PANEL columns of one batch
- * member.
+ * Invariants: an f32 element is one accumulation of fused multiply-adds in ascending k from +0; one that spans several blocks of k continues
+ *            from its stored partial sum. So blocks, threads and instruction sets leave no trace in the bits.
+ *            The epilogue sees every element exactly once, in tiles of at most STRIP * PANEL columns of one batch member.
  *
- * m is cut into tiles of at most TILE_ROWS rows, and those into row blocks; n into panels of PANEL columns, and those
- * into column blocks; k into blocks of BLOCK_WORDS words. A batch member and a split of k make a chain. A task
- * multiplies a row block by a column block of one chain, over all blocks of k: panel by panel, whose words stay in the
- * first-level cache or near, while the row block's stay in the second.
+ * Packing. Panels of B are packed by all threads, for as many chains, panels or blocks of k as fit in SHARED_BYTES (a group), then used by
+ * all. So are the tiles of an A that runs along m (of dW), unless it is read in place. With several groups, a thread that has multiplied a
+ * block of this group packs part of the next one into a second buffer; while it multiplies it prefetches what it will pack. With few rows a
+ * panel is used once, and its user packs it. A convolution's window operand (gemm_im2col.h) is packed like any other, but never read in place.
  *
- * Panels of B are packed by all threads, for as many chains, panels or blocks of k as fit in SHARED_BYTES (a group),
- * then used by all; so are the tiles of an A that lies along m (of dW), unless it is read where it stands. Where there
- * are several groups, the next one's words are packed by whoever has multiplied a block of this one, into a second
- * buffer: while it multiplied it asked memory for just what it packs. With few rows each panel is used once, and
- * whoever uses it packs it.
- *
- * Of a convolution one operand is a window (gemm_im2col.h): it is packed like another one, only never read where it
- * stands.
- *
- * Sums wait in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when
- * their chain is not finished by one task (several groups along k, splits), in `partial`, as large as the result. */
+ * Partial sums are kept in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when a chain is
+ * not finished by one task (several groups along k, splits), in `partial`, as large as the result. */
 #include "kernels/cpu/isa.h"
 
 #include "kernels/cpu/gemm_micro.h"
@@ -44,12 +45,12 @@ enum {
     BLOCK_WORDS = 512 / CACHE_DIVISOR,        /* of k: a tile of A and a panel of B are 24 and 64 KiB at AVX-512 */
     BLOCK_ROWS = 96,                          /* of A: 192 KiB packed */
     STRIP = 128 / PANEL,                      /* panels finished together */
-    WIDE = 512 / PANEL,                       /* panels of a block of sums, over several blocks of k */
-    FEW_ROWS = 4 * TILE_ROWS,                 /* not worth a shared B */
+    WIDE = 512 / PANEL,                       /* panels of a block of sums that is kept over several blocks of k */
+    FEW_ROWS = 4 * TILE_ROWS,                 /* too few to share a packed B */
     SHARED_BYTES = (4 << 20) / CACHE_DIVISOR, /* of packed operands: stay in the last-level cache */
     GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,  /* of a group along k; the next group is packed meanwhile */
-    CHUNK = 32, /* words of a row of panels that are packed before those below: lines are read whole */
-    TASKS = 16, /* wanted, where the problem has that many blocks of some size */
+    CHUNK = 32, /* words of a row of panels packed before the next: whole cache lines are read */
+    TASKS = 16, /* at least so many tasks, where the problem has enough blocks */
 };
 
 typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;
@@ -79,10 +80,9 @@ static int64_t bytes_up(int64_t words)
     return an_round_up(words * 4, 64);
 }
 
-/* ---- plan: a pure function of the spec -----------------------------------------------------------------------------
- */
+/* ---- plan: a pure function of the spec --------------------------------------------------------------------------- */
 
-/* A batch extent whose members lie under each other in A and C and share B is more rows. */
+/* Batch members that are consecutive rows in A and C and share B are merged into m. */
 static an_gemm_spec normalised(const an_gemm_spec *spec)
 {
     an_gemm_spec s = *spec;
@@ -97,8 +97,7 @@ static an_gemm_spec normalised(const an_gemm_spec *spec)
     return s;
 }
 
-/* Rows and columns of a task: large enough that packed words are used often, small enough that there is work for all.
- */
+/* Rows and columns of a task: large enough to reuse packed words, small enough to give every thread work. */
 static void plan_tasks(plan *p)
 {
     const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 4, 1);
@@ -122,9 +121,9 @@ static int64_t packed_tile(const plan *p) /* words of a tile packed in columns *
     return p->block * TILE_ROWS;
 }
 
-/* f32 are words already, and are read where they stand if rows or columns do: packing would be a pass that a product
- * with few panels does not earn back. Not if all of a tile falls on the same few sets of the first cache. */
-static bool stands_well(const plan *p)
+/* f32 elements are words already, and A is read in place when its rows or columns are contiguous: with few panels packing
+ * would not pay for itself. Not when the stride maps all of a tile to the same few sets of the L1 cache. */
+static bool readable_in_place(const plan *p)
 {
     const an_gemm_spec *s = &p->s;
     const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k;
@@ -132,7 +131,7 @@ static bool stands_well(const plan *p)
     return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || s->a_m == 1) && stride % 512 != 0 && !window;
 }
 
-/* What is packed and used together. Cutting k costs passes over C, cutting n costs passes over A. */
+/* What is packed and used together (a group). Cutting k costs passes over C, cutting n costs passes over A. */
 static void plan_groups(plan *p)
 {
     const int64_t panel_bytes = p->block * PANEL * 4, b_block = p->panels * panel_bytes;
@@ -147,7 +146,7 @@ static void plan_groups(plan *p)
     if (all > SHARED_BYTES && (p->s.k > 2 * (int64_t)p->s.n || (p->share_a && p->blocks > 1))) {
         p->group_blocks = AN_MAX(GROUP_BYTES / both, 1);
     } else if (all <= SHARED_BYTES) {
-        p->share_a = p->share_a && !stands_well(p); /* one group: nothing to multiply while it is packed */
+        p->share_a = p->share_a && !readable_in_place(p); /* one group: packing could not overlap multiplication */
     } else {
         p->share_a = false;
         p->group_panels = AN_MAX(SHARED_BYTES / (p->blocks * panel_bytes), 1);
@@ -197,10 +196,9 @@ size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads)
     return (size_t)(p.partial_bytes + shared_bytes(&p) + AN_MAX(threads, 1) * p.thread_bytes);
 }
 
-/* ---- a call
- * ---------------------------------------------------------------------------------------------------------- */
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-/* Bytes that are needed later, in two runs. */
+/* Two ranges of memory to prefetch. */
 typedef struct run_ahead {
     uintptr_t at[2];
     int64_t bytes[2];
@@ -442,7 +440,7 @@ static left take_left(const call *g, const job *b, const operand *a, int64_t j, 
     const plan *p = &g->p;
     const bool by_row = a->along_k == 1;
     if (p->share_a) return (left){shared_tile(g, b->chain, j, b->tile0), A_COLUMNS, true, 0};
-    if (stands_well(p)) {
+    if (readable_in_place(p)) {
         const an_word *at = (const an_word *)a->p + b->row0 * a->along_x + w0 * a->along_k;
         return (left){at, by_row ? A_ROWS : A_COLUMNS, false, by_row ? a->along_x : a->along_k};
     }
@@ -466,7 +464,7 @@ static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_
 }
 
 /* Part i of n of what is needed later, as the run of a tile of `words`. */
-static void ask_for(const run_ahead *r, int64_t i, int64_t n, int64_t words, soon *out)
+static void ask_for(const run_ahead *r, int64_t i, int64_t n, int64_t words, prefetch_plan *out)
 {
     const int64_t all = r->bytes[0] + r->bytes[1], begin = all / n * i, second = begin >= r->bytes[0];
     out->at = r->at[second] + (uintptr_t)(begin - (second ? r->bytes[0] : 0));
@@ -489,7 +487,7 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t p
         const int64_t offset = by_row ? row * a->stride : a->packed ? (t - b->tile0) * packed_tile(p) : row;
         const int64_t stride = a->packed && !by_row ? rows : a->stride;
         float *at = c.at + row * c.ld;
-        soon next = {
+        prefetch_plan next = {
             (uintptr_t)(t + 1 < b->tile1 ? at : c.at) + (uintptr_t)(t + 1 < b->tile1 ? rows * c.ld : PANEL) * 4, 0, 0};
         ask_for(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words, &next);
         if (!torn) {
@@ -524,7 +522,7 @@ static void share_of(int64_t tasks, const call *g, int64_t task, int64_t *begin,
     *end = part_begin(tasks, g->tasks, task + 1);
 }
 
-/* Where a pack task reads, if in one piece. */
+/* The memory that a pack task reads, when it is contiguous; 0 bytes otherwise. */
 static int64_t pack_source(const call *g, int64_t task, uintptr_t *at)
 {
     const plan *p = &g->p;
@@ -540,7 +538,7 @@ static int64_t pack_source(const call *g, int64_t task, uintptr_t *at)
     return AN_MAX(AN_MIN(SLICE, end - w0), 0) * row;
 }
 
-/* What a task asks for: what it packs afterwards, else the rows of A that the next row block reads or packs. */
+/* What a task prefetches: what it packs afterwards, else the rows of A that the next row block reads or packs. */
 static run_ahead later_of(const call *g, int64_t task, const job *b, const operand *a)
 {
     const plan *p = &g->p;
@@ -614,7 +612,7 @@ static void add_splits_task(void *arg, int64_t task, int thread)
     finish(g, member, &b, panel0, panel1, sum);
 }
 
-/* To group i: block by block, then panels, then chains; false behind the last. */
+/* Selects group i: blocks of k fastest, then panels, then chains; false after the last. */
 static bool choose_group(call *g, int64_t i)
 {
     const plan *p = &g->p;

@@ -1,12 +1,13 @@
-/* gemm_im2col.h: packing of a convolution's window: the words and panels of gemm_micro.h, read out of the image.
+/* gemm_im2col.h: packing of a convolution's window matrix (im2col): the words and panels of gemm_micro.h, read from the image. The matrix is
+ * never stored: rows are output positions, columns are (tap, channel).
  *
- * Owns:      where a window's elements are, and gathering them as f32.
- * Does not:  keep more of a window than the block that is multiplied; convert words (gemm_pack.h).
- * Invariant: nothing outside the image is read; what a window has there is +0.
+ * Owns:      where an element of the window is in the image, and gathering elements as f32.
+ * Does not:  hold more of the window than the block being multiplied; convert words (gemm_pack.h).
+ * Invariant: nothing outside the image is read; the window's elements there are +0.
  *
- * The channels of a tap lie side by side, and so do positions of a row of the image but for `step` pixels: a row of A
- * is gathered tap by tap, columns of B row of the image by row. Words that are not f32 are made of gathered ones: twice
- * through the first-level cache, and no second way to say where things are. */
+ * The channels of a tap are contiguous, and positions along a row of the image are `step` pixels apart: a row of A is gathered tap by tap,
+ * columns of B by rows of the image. Words other than f32 are converted from gathered f32: a second pass through the L1 cache, which saves a
+ * second addressing scheme. */
 #ifndef AN_KERNELS_CPU_GEMM_IM2COL_H
 #define AN_KERNELS_CPU_GEMM_IM2COL_H
 

@@ -1,17 +1,18 @@
-/* gemm_micro.h: the innermost loop of a product: a tile of C in registers, one multiply-add an element and a k.
+/* gemm_micro.h: the innermost loop of GEMM: C tile [TILE_ROWS, PANEL] in registers += A rows x B panel, one multiply-add an element and a k.
  *
  * Owns:      the tile's size, and one function for every number of rows, both layouts of A, and full or narrow panels.
- * Does not:  know matrices: it is handed packed panels and writes whole vectors; what is padding there is the caller's.
- * Invariant: an element's multiply-adds are in ascending k and start from +0, or from what stands in C when the chain
- * goes on.
+ * Does not:  know matrices: it is handed packed panels and writes whole vectors; padding is the caller's.
+ * Invariant: an element's multiply-adds are in ascending k, starting from +0 or, when the accumulation continues, from the value in C.
  *
  * Operands are 32-bit words: an f32, or a pair of bf16 of neighbouring k for the dot product.
- * B is a panel [words][TILE_VECS * AN_VL] (narrow: [words][AN_VL]).
- * A is either rows, the words of a row side by side and rows `stride` words apart, or columns, [words][stride].
+ *     B is a panel, [words][TILE_VECS * AN_VL] (narrow: [words][AN_VL]).
+ *     A is either rows (a row's words contiguous, rows `stride` words apart) or columns, [words][stride].
  *
- * A tile of 12 x 32 on AVX-512 is 24 accumulators: each step loads two vectors of B and broadcasts 12 words of A for 24
- * multiply-adds, so loads are not what limits. (14 x 32 would use all 32 registers, and leave fewer of the others for
- * addresses.) AVX2 has 16 registers: 6 x 16, 12 accumulators. NEON has 32 of 4 lanes: 6 x 12, 18. */
+ *     instruction set   tile      accumulators   registers
+ *     AVX-512           12 x 32   24             32 (14 x 32 would leave too few for addresses)
+ *     AVX2               6 x 16   12             16
+ *     NEON               6 x 12   18             32 of 4 lanes
+ * Each step loads TILE_VECS vectors of B and broadcasts TILE_ROWS words of A, so that loads are not the limit. */
 #ifndef AN_KERNELS_CPU_GEMM_MICRO_H
 #define AN_KERNELS_CPU_GEMM_MICRO_H
 
@@ -31,25 +32,24 @@ enum { TILE_ROWS = 4, TILE_VECS = 2 };
 enum { PANEL = TILE_VECS * AN_VL }; /* columns of a full panel */
 
 typedef enum a_layout { A_ROWS, A_COLUMNS } a_layout;
-/* What a tile asks memory for while it multiplies: the lines of the tile of C that is next, and a run of an operand
- * that is needed later, `step` bytes a word. Asked for at once they would hold up the loads of A and B. Addresses, not
- * pointers: they may be beyond an array. */
-typedef struct soon {
+/* What a tile prefetches while it multiplies: the lines of the next tile of C, and a range of an operand that is needed
+ * later, `step` bytes a word. Issued all at once they would delay the loads of A and B. Addresses, not pointers: they may
+ * be outside an array. */
+typedef struct prefetch_plan {
     uintptr_t c, at;
     int64_t step;
-} soon;
+} prefetch_plan;
 
 typedef void (*micro_fn)(int64_t words, const an_word *a, int64_t stride, const an_word *b, float *c, int64_t ldc,
-                         bool go_on, const soon *next);
+                         bool go_on, const prefetch_plan *next);
 
-/* Distances of rows of A that an address can be made of: odd multiples of the stride; the others are two, four or eight
- * times one of them, which is free on x86. Left alone, compilers keep a pointer a row, more than there are registers.
- */
+/* Row offsets of A from which x86 addressing makes all others: odd multiples of the stride, scaled by 2, 4 or 8 for free.
+ * Left alone, compilers keep a pointer for each row, more than there are registers. */
 typedef struct row_strides {
     int64_t odd[TILE_ROWS / 2];
 } row_strides;
 #if defined(__x86_64__)
-#define FORGET(p) __asm__("" : "+r"(p)) /* where it came from: so addresses are made of it, not kept beside it */
+#define FORGET(p) __asm__("" : "+r"(p)) /* hides its origin, so that the compiler derives addresses from it */
 #else
 #define FORGET(p) (void)0
 #endif
@@ -89,7 +89,7 @@ AN_INLINE void micro_step(const int rows, const int vecs, const a_layout layout,
 
 AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, const bool dot, int64_t words,
                      const an_word *from, int64_t stride, const an_word *b, float *c, int64_t ldc, bool go_on,
-                     const soon *next)
+                     const prefetch_plan *next)
 {
     const row_strides s = strides_of(stride);
     const int64_t on = layout == A_ROWS ? 4 : stride * 4;
@@ -114,11 +114,11 @@ AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, cons
         vf_store(c + r * ldc + v * AN_VL, sum[r][v]);
 }
 
-/* Tables by [layout][narrow, full][rows - 1]: f32 sums of products of f32, or of pairs of bf16. */
+/* Tables by [layout][narrow, full][rows - 1]: f32 sums, of f32 words or of bf16 pairs. */
 #define MICRO_NAME(rows, vecs, layout, dot) micro_##rows##_##vecs##_##layout##_##dot
 #define MICRO(rows, vecs, layout, dot)                                                                                 \
     static void MICRO_NAME(rows, vecs, layout, dot)(int64_t words, const an_word *a, int64_t stride, const an_word *b, \
-                                                    float *c, int64_t ldc, bool go_on, const soon *next)               \
+                                                    float *c, int64_t ldc, bool go_on, const prefetch_plan *next)      \
     {                                                                                                                  \
         micro(rows, vecs, layout, dot, words, a, stride, b, c, ldc, go_on, next);                                      \
     }
@@ -155,7 +155,7 @@ MICRO_KIND(0)
 #if AN_BF16_DOT
 MICRO_KIND(1)
 #else
-#define MICRO_1 MICRO_0 /* there are no pairs to multiply */
+#define MICRO_1 MICRO_0 /* no instruction for pairs */
 #endif
 
 #endif

@@ -1,16 +1,14 @@
-/* gemm_pack.h: from any storage and stride to the words and panels of gemm_micro.h, and from sums back to storage.
+/* gemm_pack.h: packing of operands, from any storage and stride to the words and panels of gemm_micro.h, and storing of sums.
  *
- * Owns:      loading and converting operands, the two orders of packing, storing finished rows.
+ * Owns:      loading and converting operands, the orders of packing, storing finished rows.
  * Does not:  choose blocks.
- * Invariant: beyond an operand's edge (in k, or in columns of a panel) words are zero; nothing outside an operand is
- * read.
+ * Invariant: beyond an operand's edge (in k, or in columns of a panel) words are zero; nothing outside an operand is read.
  *
- * A product multiplies words of one kind:
- *   WORD_F32      one f32.
- *   WORD_PAIR     two bf16, k and k+1, for the dot product. Its instruction takes subnormal operands for zeros; so does
- * packing. WORD_ROUNDED  one f32 that was rounded to bf16, where there is no dot product. Words k and k+1 change
- * places, because the dot product adds the product of the odd k first: so both kinds give the same bits but for
- * subnormals. */
+ * A GEMM multiplies words of one kind:
+ *     WORD_F32      one f32.
+ *     WORD_PAIR     two bf16, k and k+1, for the dot product. The instruction treats subnormal operands as zeros; so does packing.
+ *     WORD_ROUNDED  one f32 that was rounded to bf16, where there is no dot product. Words k and k+1 are swapped, because the dot product
+ *                   adds the odd k first: so both kinds give the same bits, except for subnormals. */
 #ifndef AN_KERNELS_CPU_GEMM_PACK_H
 #define AN_KERNELS_CPU_GEMM_PACK_H
 
@@ -170,8 +168,8 @@ typedef struct part {
     int64_t x0, x1, w0, w1;
 } part;
 
-/* Whoever reads a slice of words asks for the next one: reads along x jump from row to row, too far for the hardware to
- * see where next. Addresses beyond the operand are harmless here, but not as pointers. */
+/* Reading a slice of words prefetches the next one: reads along x jump from row to row, too far for the hardware
+ * prefetcher. Addresses beyond the operand are harmless here, but not as pointers. */
 enum { SLICE = 32 };
 AN_INLINE void prefetch(const uint8_t *p, int64_t bytes)
 {
@@ -192,7 +190,7 @@ AN_INLINE void store_words(an_word *out, vu x, int64_t count)
 #endif
 }
 
-/* One vector of each word, where whole vectors can be read: the loop nearly all words go through. */
+/* One vector of a word, where whole vectors can be read: the path of nearly all words. */
 AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const word_kind kind, const uint8_t dtype)
 {
     const int64_t row = o->along_k * (dtype == AN_F32 ? 4 : 2), ahead = SLICE * (kind == WORD_PAIR ? 2 : 1);
@@ -214,8 +212,8 @@ AN_INLINE void pack_whole(const operand *o, int64_t x, const part q, an_word *ou
 }
 
 /* out[w][width]: columns of A, panels of B; width is the rows of a tile, or whole vectors. Operands side by side in x,
- * and those of no unit stride. Whole vectors are stored, what is beyond `width` is overwritten by the next word; behind
- * the last word nothing is written: that may be another thread's. */
+ * and those of no unit stride. Whole vectors are stored, what is beyond `width` is overwritten by the next word; after
+ * the last word nothing is written: that memory may be another thread's. */
 AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t width, const word_kind kind,
                             const uint8_t dtype)
 {

@@ -1,4 +1,4 @@
-/* isa.h: what a template needs to know about the instruction set it is compiled for (-DAN_ISA=avx512bf16 and so on). */
+/* isa.h: the name of the instruction set that a kernel file is compiled for (-DAN_ISA=avx512bf16 and so on). */
 #ifndef AN_KERNELS_CPU_ISA_H
 #define AN_KERNELS_CPU_ISA_H
 

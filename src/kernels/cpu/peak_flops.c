@@ -1,6 +1,6 @@
-/* peak_flops.c: what the multiply-add units can do at most: independent chains in registers, nothing loaded or stored.
+/* peak_flops.c: measured peak of the multiply-add units: independent accumulations in registers, nothing loaded or stored.
  *
- * Owns:      the measurement that benchmarks are a share of.
+ * Owns:      the figure that benchmarks report their share of.
  * Does not:  assume a clock: it is measured where and when the benchmark runs, on as many threads.
  * Invariant: other programs do not lower it: each task is timed alone, and is too short for most to be interrupted. */
 #include "kernels/cpu/isa.h"

@@ -1,9 +1,9 @@
 /* scatter.c: out[index[i], :] += src[i, :], the gradient of an embedding table, compiled once per instruction set.
  *
- * Owns:      the split: the table is zeroed by ranges of rows, then filled by ranges of columns, so that a thread walks
- * all indices but touches its own columns only. No two threads write one element and none scans what it discards. Does
- * not:  validate ids; those outside [0, rows) are skipped (the loader has reported them). Invariant: an element is the
- * sum of its addends in ascending i, started at 0 or at the value in memory.
+ * Owns:      the split: the table is zeroed by ranges of rows, then filled by ranges of columns. A thread walks all indices but touches only
+ *            its own columns, so that no two threads write one element and none reads what it discards.
+ * Does not:  validate ids; those outside [0, rows) are skipped (the loader has reported them).
+ * Invariant: an element is the sum of its addends in ascending i, starting from 0 or the value in memory.
  */
 #include "kernels/cpu_kernels.h"
 #include "kernels/cpu/isa.h"
