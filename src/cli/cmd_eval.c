@@ -25,14 +25,13 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args)
 {
     an_evaluation e;
     an_text line = {0};
-    const an_model *m = r->cfg.model;
+    const an_sum *names = r->cfg.model->sums(an_model_settings(&r->cfg));
     const an_task *task = r->cfg.task;
-    const size_t sums = an_model_sums(m);
+    const size_t sums = an_model_sums(r->cfg.model, an_model_settings(&r->cfg));
     const int64_t per = task->units_of(&r->cfg);
     AN_TRY(an_evaluate(err, r, AN_VAL, 0, &e));
     if (!args->json) {
-        for (size_t i = 0; i < sums; i++)
-            an_text_printf(&line, "%s%s %.6f", i ? ", " : "", m->sums[i].name, e.number[i]);
+        for (size_t i = 0; i < sums; i++) an_text_printf(&line, "%s%s %.6f", i ? ", " : "", names[i].name, e.number[i]);
         an_text_printf(&line, " over %lld %s", (long long)e.units, task->units);
         if (strcmp(task->sample, task->unit) != 0)
             an_text_printf(&line, " (%lld %ss of %lld)", (long long)e.samples, task->sample, (long long)per);
@@ -42,7 +41,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args)
     if (strcmp(task->sample, task->unit) != 0)
         an_text_printf(&line, "\"%ss\":%lld,", task->sample, (long long)e.samples);
     an_text_printf(&line, "\"%s\":%lld", task->units, (long long)e.units);
-    for (size_t i = 0; i < sums; i++) an_put_json(&line, m->sums[i].name, e.number[i]);
+    for (size_t i = 0; i < sums; i++) an_put_json(&line, names[i].name, e.number[i]);
     an_text_puts(&line, "}");
     return an_print_line(err, &line);
 }

@@ -44,7 +44,7 @@ static void warn_of_storage(const an_session *r)
 {
     an_storage look;
     char text[AN_STORAGE_TEXT_BYTES];
-    if (strcmp(r->cfg.data, "corpus") == 0) return;
+    if (r->data->built_in) return;
     an_storage_look(r->cfg.data, &look);
     if (an_storage_warning(&look, "data", r->cfg.data, text)) an_say("note    %s", text);
 }

@@ -80,8 +80,7 @@ void an_progress_run(an_progress *n, const an_session *r)
             model.data ? model.data : ")\n");
     an_text_free(&model);
     if (r->data->loaded)
-        an_say("data    %s\n        %s %s to train on, %s to validate",
-               strcmp(c->data, "corpus") == 0 ? "the built-in text (data=FILE for your own)" : c->data,
+        an_say("data    %s\n        %s %s to train on, %s to validate", r->data->built_in ? c->task->built_in : c->data,
                an_grouped(r->data->units[AN_TRAIN], train), c->task->units, an_grouped(r->data->units[AN_VAL], val));
     const char *device = an_report_text(r->cx, "device");
     an_say("device  %s", device ? device : c->device);
@@ -193,6 +192,17 @@ static void warn_of_loss(an_progress *n, const an_session *r, const an_train_eve
         e->loss, (long long)e->step, (long long)*vocab, log((double)*vocab));
 }
 
+/* The model's sums beside the loss: their names, and whether there are any. */
+static const char *sum_name(const an_session *r, size_t i)
+{
+    return r->cfg.model->sums(an_model_settings(&r->cfg))[i].name;
+}
+
+static bool several(const an_session *r)
+{
+    return an_model_sums(r->cfg.model, an_model_settings(&r->cfg)) > 1;
+}
+
 /* On a terminal one line that changes; elsewhere a line every two seconds. */
 static void show_progress(an_progress *n, const an_session *r, const an_train_event *e)
 {
@@ -200,7 +210,7 @@ static void show_progress(an_progress *n, const an_session *r, const an_train_ev
     const bool last = e->step + 1 >= r->cfg.max_iters;
     if (now - n->shown < (n->terminal ? 0.1 : 2.0) && !last) return;
     n->shown = now;
-    char fields[8][40] = {{0}}, text[32];
+    char fields[10][40] = {{0}}, text[32];
     int k = 0;
     if (n->peak_gflops < 0) n->peak_gflops = an_fma_peak(r->cx, r->cfg.dtype);
     an_model_counts counts;
@@ -208,6 +218,7 @@ static void show_progress(an_progress *n, const an_session *r, const an_train_ev
     const double flops = counts.flops * (double)r->cfg.gradient_accumulation_steps;
     snprintf(fields[k++], 40, "%lld/%lld", (long long)e->step, (long long)r->cfg.max_iters);
     snprintf(fields[k++], 40, "loss %.4f", e->loss);
+    if (several(r)) snprintf(fields[k++], 40, "%s %.4f", sum_name(r, 1), e->number[1]);
     snprintf(fields[k++], 40, "%s %s", an_short_number(e->units_per_s, text), r->cfg.task->unit_rate);
     if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", flops / e->ms / 1e4 / n->peak_gflops);
     if (isfinite(e->gpu_busy)) snprintf(fields[k++], 40, "GPU %.0f%%", 100 * e->gpu_busy);
@@ -220,14 +231,17 @@ static void show_progress(an_progress *n, const an_session *r, const an_train_ev
     if (!n->terminal) an_progress_close(n);
 }
 
-static void show_evaluation(an_progress *n, const an_train_event *e)
+static void show_evaluation(an_progress *n, const an_session *r, const an_train_event *e)
 {
     if (n->terminal && n->open_line) fputs("\r\033[K", stderr);
     n->open_line = false;
     fprintf(stderr, "after %lld updates: ", (long long)e->step);
     if (isfinite(e->loss)) fprintf(stderr, "loss %.4f, ", e->loss);
     if (isfinite(e->train_loss)) fprintf(stderr, "train loss %.4f, ", e->train_loss);
-    fprintf(stderr, "val loss %.4f%s\n", e->val_loss, e->improved ? " (best)" : "");
+    fprintf(stderr, "val loss %.4f%s", e->val_loss, e->improved ? " (best)" : "");
+    for (size_t i = 1; i < an_model_sums(r->cfg.model, an_model_settings(&r->cfg)); i++)
+        fprintf(stderr, ", %s %.4f", sum_name(r, i), e->val_number[i]);
+    fputc('\n', stderr);
 }
 
 void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
@@ -249,7 +263,7 @@ void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
         if (!n->nanogpt) show_progress(n, r, e);
         break;
     case AN_TRAIN_EVALUATED:
-        if (!n->nanogpt) show_evaluation(n, e);
+        if (!n->nanogpt) show_evaluation(n, r, e);
         break;
     case AN_TRAIN_SAVED: break;
     case AN_TRAIN_NOTE:
@@ -305,9 +319,9 @@ static void print_next(const an_session *r)
 {
     const char *next = r->cfg.task->next, *name = strstr(next, "anneal ");
     const int before = name ? (int)(name - next) : (int)strlen(next);
-    an_say("%lld updates; best val loss %.4f after %lld; %.*s%s%s %s", (long long)r->step, r->best_val,
+    an_say("%lld updates; best val loss %.4f after %lld; %.*s%s%s %s%s", (long long)r->step, r->best_val,
            (long long)r->best_step, before, next, name ? an_program : "", name ? name + strlen("anneal") : "",
-           r->cfg.out);
+           r->cfg.out, r->cfg.task->next_argument);
 }
 
 void an_progress_end(an_progress *n, const an_session *r, const an_train_result *t)

@@ -85,7 +85,7 @@ typedef struct an_model {
     const char *const *halve;       /* keys that make a step smaller, in the order in which to advise them */
     const char *too_large;          /* advice where no smaller value of those helps */
     const an_key_alias *aliases;    /* up to a row of NULLs */
-    const char *defaults;           /* "key=value ...", over the common defaults; NULL: none */
+    const char *defaults;           /* "key=value ...", after the common defaults; NULL: none */
     const an_preset *presets;
     size_t n_presets;
     const char *py_settings; /* where a .py file of settings (nanoGPT's) begins; NULL: it is not of this model */
@@ -101,11 +101,12 @@ typedef struct an_model {
     void (*close)(void *model);                      /* NULL is fine */
     /* The arrays of a micro-batch of so many samples; returns how many there are. */
     int (*inputs)(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS]);
-    an_sum sums[AN_MODEL_SUMS]; /* the loss first; up to a row without a name */
+    const an_sum *(*sums)(const void *settings); /* the loss first; up to a row without a name, AN_MODEL_SUMS at most */
     an_losses (*losses)(void *model, an_tensor *const *in, bool training);
     /* Of in[0] alone, f32 [samples,...]: probabilities or values. NULL: the model has a decoder. */
     an_tensor *(*predict)(void *model, an_tensor *in);
-    const an_decoder *decoder; /* NULL: none */
+    bool (*predicts_classes)(const void *settings); /* predictions are probabilities of classes; NULL: never */
+    const an_decoder *decoder;                      /* NULL: none */
 
     /* ---- numbers, words, files */
     void (*count)(const void *settings, int64_t samples, an_model_counts *out);
@@ -119,8 +120,8 @@ typedef struct an_model {
 extern const an_model *const an_models[];
 extern const size_t an_n_models;
 
-const an_model *an_model_find(const char *name); /* NULL: there is none */
-size_t an_model_sums(const an_model *m);         /* how many sums it has */
+const an_model *an_model_find(const char *name);               /* NULL: there is none */
+size_t an_model_sums(const an_model *m, const void *settings); /* how many sums it has */
 bool an_key_in(const char *const *list, const char *key);
 
 /* Any file of weights, as a checkpoint of ours; `out_model` is the row that its settings name. */

@@ -3,9 +3,10 @@
 #include "io/formats/json.h"
 #include "io/formats/weights.h"
 #include "models/gpt/gpt_model.h"
+#include "models/mlp/mlp.h"
 #include <string.h>
 
-const an_model *const an_models[] = {&an_gpt_model};
+const an_model *const an_models[] = {&an_gpt_model, &an_mlp_model};
 const size_t an_n_models = AN_COUNT(an_models);
 
 const an_model *an_model_find(const char *name)
@@ -15,10 +16,11 @@ const an_model *an_model_find(const char *name)
     return NULL;
 }
 
-size_t an_model_sums(const an_model *m)
+size_t an_model_sums(const an_model *m, const void *settings)
 {
+    const an_sum *sums = m->sums(settings);
     size_t n = 0;
-    while (n < AN_MODEL_SUMS && m->sums[n].name) n++;
+    while (n < AN_MODEL_SUMS && sums[n].name) n++;
     return n;
 }
 

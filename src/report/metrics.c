@@ -59,21 +59,24 @@ an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *
     return an_jsonl_open(err, path, out);
 }
 
-an_status an_metrics_write(an_err *err, an_jsonl *j, const an_train_event *e, bool evaluated)
+an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
 {
     an_text line = {0};
-    an_text_printf(&line, "{\"step\":%lld", (long long)e->step);
-    put_number(&line, "loss", e->loss);
-    if (evaluated) put_number(&line, "val_loss", e->val_loss);
-    if (evaluated && isfinite(e->train_loss)) put_number(&line, "train_loss", e->train_loss);
-    put_number(&line, "lr", e->lr);
-    put_number(&line, "grad_norm", e->norm);
-    if (e->scale > 0) put_number(&line, "scale", e->scale);
-    if (e->scale > 0) an_text_printf(&line, ",\"skipped\":%lld", (long long)e->skipped);
-    put_number(&line, "ms", e->ms);
-    put_number(&line, "tokens_per_s", e->units_per_s);
-    put_number(&line, "data_wait_ms", e->data_wait_ms);
-    if (isfinite(e->gpu_busy)) put_number(&line, "gpu_busy", e->gpu_busy);
+    an_text_printf(&line, "{\"step\":%lld", (long long)m->step);
+    put_number(&line, "loss", m->loss);
+    if (m->evaluated) put_number(&line, "val_loss", m->val_loss);
+    if (m->evaluated && isfinite(m->train_loss)) put_number(&line, "train_loss", m->train_loss);
+    put_number(&line, "lr", m->lr);
+    put_number(&line, "grad_norm", m->norm);
+    if (m->scale > 0) put_number(&line, "scale", m->scale);
+    if (m->scale > 0) an_text_printf(&line, ",\"skipped\":%lld", (long long)m->skipped);
+    put_number(&line, "ms", m->ms);
+    if (strcmp(m->unit, "token") == 0) put_number(&line, "tokens_per_s", m->units_per_s);
+    put_number(&line, "data_wait_ms", m->data_wait_ms);
+    if (isfinite(m->gpu_busy)) put_number(&line, "gpu_busy", m->gpu_busy);
+    put_text(&line, "unit", m->unit);
+    put_number(&line, "units_per_s", m->units_per_s);
+    for (const an_metrics_number *n = m->more; n->name; n++) put_number(&line, n->name, n->value);
     an_text_puts(&line, "}");
     return write_line(err, j, &line);
 }
@@ -146,7 +149,7 @@ static void put_data(const an_session *r, an_text *out)
                    (long long)r->data->units[AN_VAL]);
     put_text(out, "train_xxh3", r->data_xxh3[AN_TRAIN]);
     put_text(out, "val_xxh3", r->data_xxh3[AN_VAL]);
-    if (strcmp(r->cfg.data, "corpus") != 0) an_mount_info_read(r->cfg.data, &mount);
+    if (!r->data->built_in) an_mount_info_read(r->cfg.data, &mount);
     put_text(out, "mount", mount.type);
 }
 

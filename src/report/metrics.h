@@ -13,10 +13,26 @@
 
 /* Opens DIR/metrics.jsonl for a run that continues at update `step`: lines of later updates are cut off. */
 an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *out);
-/* {"step":..,"loss":..,"lr":..,"grad_norm":..,"ms":..,"tokens_per_s":..,"data_wait_ms":..}, "gpu_busy" on a device that
- * measures its own time, and when `evaluated` "val_loss" (and "train_loss" where that split was too). A number that is
- * not finite is null. */
-an_status an_metrics_write(an_err *err, an_jsonl *j, const an_train_event *e, bool evaluated);
+/* A line of metrics: an update's numbers. NaN: null, or not there where it says so. */
+typedef struct an_metrics_number {
+    const char *name; /* NULL past the last */
+    double value;
+} an_metrics_number;
+typedef struct an_metrics_line {
+    int64_t step; /* the update's number; -1: an evaluation before the first */
+    double loss, lr, norm, ms, units_per_s, data_wait_ms;
+    const char *unit; /* "token": what units_per_s counts */
+    bool evaluated;   /* val_loss is there, and train_loss where it is a number */
+    double val_loss, train_loss;
+    double scale; /* of float16's loss, with `skipped` updates; 0: there is none */
+    int64_t skipped;
+    double gpu_busy;            /* NaN: the device does not say, and the key is left out */
+    an_metrics_number more[17]; /* further numbers of the model, under their names */
+} an_metrics_line;
+
+/* {"step":..,"loss":..,"lr":..,"grad_norm":..,"ms":..,"tokens_per_s":..,"data_wait_ms":..,"unit":..,"units_per_s":..}
+ * and the others where they are. tokens_per_s is units_per_s again, of runs whose unit is a token. */
+an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m);
 
 /* Checks the device with one product, writes config.yaml and the beginning's line. What is odd about the folder's past
  * (another machine, a clock that went back) goes to `notes`, a sentence for people. */

@@ -33,7 +33,7 @@ static void close_tally(tally *t)
 
 static an_status add_batch(an_err *err, an_session *r, bool last, tally *t)
 {
-    const int64_t sums = (int64_t)an_model_sums(r->cfg.model);
+    const int64_t sums = (int64_t)an_step_sums(&r->cfg);
     an_tensor *kept =
         an_step_evaluation(r->cx, r->model, &r->cfg, t->used++, t->batch.data); /* [rows] or [rows,sums] */
     an_status status = an_eval(kept);
@@ -50,7 +50,7 @@ static an_status add_batch(an_err *err, an_session *r, bool last, tally *t)
 static void finish(const an_session *r, const tally *t, int64_t samples, an_evaluation *out)
 {
     *out = (an_evaluation){.samples = samples, .units = samples * r->cfg.task->units_of(&r->cfg)};
-    an_step_means(r->cfg.model, t->sum, (double)out->units, out->number);
+    an_step_means(&r->cfg, t->sum, (double)out->units, out->number);
     out->loss = out->number[0];
 }
 

@@ -7,6 +7,7 @@
 #include "report/machine_monitor.h"
 #include <anneal_tools.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -199,6 +200,35 @@ static void measure(loop *l, an_train_event *e)
     l->busy_steps = 0;
 }
 
+/* The event as a line of metrics, with the model's further numbers: "accuracy", "val_accuracy". */
+static an_status write_metrics(an_err *err, loop *l, const an_train_event *e, bool evaluated)
+{
+    const an_train_config *c = &l->r->cfg;
+    const an_sum *sums = c->model->sums(an_model_settings(c));
+    char names[AN_MODEL_SUMS][64];
+    an_metrics_line m = {.step = e->step,
+                         .loss = e->loss,
+                         .lr = e->lr,
+                         .norm = e->norm,
+                         .ms = e->ms,
+                         .units_per_s = e->units_per_s,
+                         .data_wait_ms = e->data_wait_ms,
+                         .unit = c->task->unit,
+                         .evaluated = evaluated,
+                         .val_loss = e->val_loss,
+                         .train_loss = e->train_loss,
+                         .scale = e->scale,
+                         .skipped = e->skipped,
+                         .gpu_busy = e->gpu_busy};
+    size_t n = 0;
+    for (int64_t i = 1; i < an_step_sums(c); i++) {
+        m.more[n++] = (an_metrics_number){sums[i].name, e->number[i]};
+        snprintf(names[i], sizeof names[i], "val_%s", sums[i].name);
+        if (evaluated) m.more[n++] = (an_metrics_number){names[i], e->val_number[i]};
+    }
+    return an_metrics_write(err, &l->metrics, &m);
+}
+
 static bool wants_train_loss(const an_train_config *c)
 {
     return c->eval_train || c->eval_only || strcmp(c->log_format, "nanogpt") == 0;
@@ -272,7 +302,7 @@ static an_status stop_at_nan(an_err *err, loop *l, an_train_event *e, bool logge
     e->norm = norm;
     if (l->busy_steps > 0) measure(l, e);
     e->lr = an_step_lr(&l->r->cfg, step);
-    AN_TRY(an_metrics_write(err, &l->metrics, e, false));
+    AN_TRY(write_metrics(err, l, e, false));
     return bad_loss ? not_finite(err, l, "loss", step, e->loss)
                     : not_finite(err, l, "norm of the gradients", step, norm);
 }
@@ -309,7 +339,7 @@ static an_status iterate(an_err *err, loop *l)
     }
     AN_TRY(stop_at_nan(err, l, &e, logged, stopped));
     if (evaluated) AN_TRY(evaluate(err, l, &e));
-    if (logged) AN_TRY(an_metrics_write(err, &l->metrics, &e, evaluated));
+    if (logged) AN_TRY(write_metrics(err, l, &e, evaluated));
     if (evaluated) tell_evaluated(l, &e);
     const bool due = saved || done == c->max_iters || (evaluated && (c->always_save || e.improved));
     return due ? save(err, l, e.improved) : AN_OK;
@@ -332,7 +362,7 @@ static an_status evaluate_first(an_err *err, loop *l)
     l->r->best_val = best; /* what no checkpoint holds is no best one */
     l->r->best_step = best_step;
     e.improved = false;
-    if (!l->r->cfg.eval_only) AN_TRY(an_metrics_write(err, &l->metrics, &e, true));
+    if (!l->r->cfg.eval_only) AN_TRY(write_metrics(err, l, &e, true));
     tell_evaluated(l, &e);
     return AN_OK;
 }

@@ -196,10 +196,10 @@ static an_status check_data(an_err *err, const char *path, const data_facts *f, 
     const char *units = r->cfg.task->units;
     const int64_t *have = r->data->units, *had = f->units;
     if (!r->data->loaded || !f->counted) return AN_OK;
-    if (!strcmp(r->cfg.data, "corpus") && (had[AN_TRAIN] != have[AN_TRAIN] || !f->same))
+    if (r->data->built_in && (had[AN_TRAIN] != have[AN_TRAIN] || !f->same))
         return an_fail(err, AN_E_DATA,
-                       "%s: the run began on the built-in text of another build of anneal; go on with that program, or "
-                       "learn from another text with train init_from=%s data=FILE",
+                       "%s: the run began on the built-in data of another build of anneal; go on with that program, or "
+                       "learn from other data with train init_from=%s data=FILE",
                        path, path);
     if (had[AN_TRAIN] != have[AN_TRAIN] || had[AN_VAL] != have[AN_VAL])
         return an_fail(err, AN_E_DATA,

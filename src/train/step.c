@@ -24,6 +24,11 @@ bool an_step_is_transient(const char *state)
     return strcmp(state, kept_name) == 0 || strcmp(state, stopped_name) == 0;
 }
 
+int64_t an_step_sums(const an_train_config *c)
+{
+    return (int64_t)an_model_sums(c->model, an_model_settings(c));
+}
+
 int64_t an_step_rows(const an_train_config *c)
 {
     enum { USUAL = 256 };
@@ -32,12 +37,12 @@ int64_t an_step_rows(const an_train_config *c)
 
 int64_t an_step_numbers(const an_train_config *c)
 {
-    return an_step_rows(c) * (int64_t)an_model_sums(c->model);
+    return an_step_rows(c) * an_step_sums(c);
 }
 
 static an_shape kept_shape(const an_train_config *c)
 {
-    const int64_t sums = (int64_t)an_model_sums(c->model);
+    const int64_t sums = an_step_sums(c);
     return sums > 1 ? AN_SHAPE(an_step_rows(c), sums) : AN_SHAPE(an_step_rows(c));
 }
 
@@ -50,7 +55,7 @@ an_tensor *an_step_kept(an_ctx *cx, const an_train_config *c)
 static an_tensor *side_by_side(const an_train_config *c, an_tensor *const *sum)
 {
     an_tensor *part[AN_MODEL_SUMS];
-    const int n = (int)an_model_sums(c->model);
+    const int n = (int)an_step_sums(c);
     if (n == 1) return sum[0];
     for (int i = 0; i < n; i++) part[i] = an_reshape(sum[i], AN_SHAPE(1, 1));
     return an_concat(part, n, 1);
@@ -67,13 +72,15 @@ static an_tensor *keep(an_ctx *cx, const an_train_config *c, an_tensor *const *s
     return kept;
 }
 
-void an_step_means(const an_model *m, const double sum[AN_MODEL_SUMS], double units, double number[AN_MODEL_SUMS])
+void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], double units,
+                   double number[AN_MODEL_SUMS])
 {
-    const size_t n = an_model_sums(m);
+    const an_sum *sums = c->model->sums(an_model_settings(c));
+    const size_t n = (size_t)an_step_sums(c);
     for (size_t i = 0; i < n; i++) {
         size_t per = 0;
-        while (m->sums[i].per && per < n && strcmp(m->sums[per].name, m->sums[i].per) != 0) per++;
-        number[i] = sum[i] / (m->sums[i].per && per < n ? sum[per] : units);
+        while (sums[i].per && per < n && strcmp(sums[per].name, sums[i].per) != 0) per++;
+        number[i] = sum[i] / (sums[i].per && per < n ? sum[per] : units);
     }
 }
 
@@ -143,7 +150,7 @@ an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t
     an_set_step(cx, (uint64_t)iteration);
     an_set_sample(cx, (uint64_t)(micro * B));
     make_inputs(cx, c, array, in);
-    const bool several = an_model_sums(c->model) > 1;
+    const bool several = an_step_sums(c) > 1;
     const an_losses l = c->model->losses(model, in, true);
     an_step s = {.loss = l.loss};
     an_tensor *part = micros > 1 ? an_mul_num(s.loss, 1.0 / (double)micros) : s.loss;
@@ -172,7 +179,7 @@ an_status an_step_eval(const an_step *s)
 an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const an_step *s,
                        double number[AN_MODEL_SUMS])
 {
-    const int64_t micros = c->gradient_accumulation_steps, sums = (int64_t)an_model_sums(c->model);
+    const int64_t micros = c->gradient_accumulation_steps, sums = an_step_sums(c);
     double sum[AN_MODEL_SUMS] = {0};
     for (int i = 0; i < AN_MODEL_SUMS; i++) number[i] = NAN;
     if (!s->numbers) {
@@ -188,7 +195,7 @@ an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const 
     free(kept);
     if (status != AN_OK) return an_error(cx) ? an_fail(err, status, "%s", an_error(cx)) : status;
     if (sums == 1) return number[0] = sum[0], AN_OK; /* a mean already */
-    an_step_means(c->model, sum, (double)(micros * c->batch_size * c->task->units_of(c)), number);
+    an_step_means(c, sum, (double)(micros * c->batch_size * c->task->units_of(c)), number);
     return AN_OK;
 }
 

@@ -46,6 +46,8 @@ bool an_step_stopped(int32_t stopped, int64_t *iteration, double *norm);
 /* The learning rate of an update, counted from 0. */
 double an_step_lr(const an_train_config *c, int64_t iteration);
 
+/* How many sums the model has in these settings. */
+int64_t an_step_sums(const an_train_config *c);
 /* How many rows of numbers stay on the device until they are read, and how many numbers that is. */
 int64_t an_step_rows(const an_train_config *c);
 int64_t an_step_numbers(const an_train_config *c);
@@ -58,6 +60,7 @@ bool an_step_is_transient(const char *state);
 an_tensor *an_step_evaluation(an_ctx *cx, void *model, const an_train_config *c, int64_t i, void *const *array);
 
 /* Sums over `units` of the task's units as numbers: divided by these, or by the sum that the row names. */
-void an_step_means(const an_model *m, const double sum[AN_MODEL_SUMS], double units, double number[AN_MODEL_SUMS]);
+void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], double units,
+                   double number[AN_MODEL_SUMS]);
 
 #endif

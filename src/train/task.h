@@ -22,6 +22,7 @@
 /* What every task's open data begin with. */
 typedef struct an_task_data {
     bool loaded;                   /* false: opened without data */
+    bool built_in;                 /* the data are part of the program: there is no file */
     const an_tokenizer *tokenizer; /* NULL: there is none */
     int64_t units[AN_N_SPLITS];    /* in each split */
     size_t bytes;                  /* of host memory held; files that are mapped are not counted */
@@ -43,6 +44,8 @@ typedef struct an_task {
     /* Words for people and keys: throughput is counted in units ("token", "tokens", "tok/s"), evaluation in samples
      * ("window"); `next` tells what to do with a trained run, before its name. */
     const char *unit, *units, *unit_rate, *sample, *next;
+    const char *next_argument; /* and what after it, "" or " FILE" */
+    const char *built_in;      /* what built-in data are called */
 
     /* Settings, as of a model (models/model.h). A resumed run may change none of them. */
     const an_config *keys;

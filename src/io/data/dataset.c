@@ -6,6 +6,7 @@
 #include "platform/platform.h"
 #include "base/rng.h"
 #include "io/data/corpus.h"
+#include "io/data/order.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -217,14 +218,6 @@ size_t an_data_bytes(const an_data *d)
 
 /* ---- batches */
 
-/* High 64 bits of a * b. */
-static uint64_t multiply_high(uint64_t a, uint64_t b)
-{
-    uint64_t a0 = (uint32_t)a, a1 = a >> 32, b0 = (uint32_t)b, b1 = b >> 32;
-    uint64_t middle = a1 * b0 + (a0 * b0 >> 32), low = a0 * b1 + (uint32_t)middle;
-    return a1 * b1 + (middle >> 32) + (low >> 32);
-}
-
 /* Copies T tokens and the T one later. The largest id is found in the same loop at no cost; its position is
  * searched only when it is out of range. */
 static an_status gather(an_err *err, const an_data *d, const part *p, int64_t at, int64_t T, int32_t *x, int32_t *y)
@@ -260,21 +253,6 @@ an_status an_data_check(an_err *err, const an_data *d, int64_t T)
     return AN_OK;
 }
 
-/* Place of `i` in a random order of [0, n): four rounds over twice `half` bits, again while the result is outside. */
-static uint64_t shuffled(uint64_t i, uint64_t n, uint32_t key, uint32_t stream)
-{
-    int half = 1;
-    while (half < 31 && (1ull << (2 * half)) < n) half++;
-    const uint64_t mask = (1ull << half) - 1;
-    do {
-        for (uint64_t round = 0; round < 4; round++) {
-            uint64_t left = i >> half, right = i & mask;
-            i = right << half | (left ^ (an_rng_u32(key, stream, 4 * right + round) & mask));
-        }
-    } while (i >= n);
-    return i;
-}
-
 /* First token of sample `s` of the step, of `range` possible ones. */
 static int64_t start_of(const an_batch *b, uint64_t step, uint64_t s, uint64_t range)
 {
@@ -284,10 +262,11 @@ static int64_t start_of(const an_batch *b, uint64_t step, uint64_t s, uint64_t r
         key = an_rng_key(b->seed, number / windows); /* of the epoch */
         uint64_t spare = range - (windows - 1) * (uint64_t)b->T;
         uint64_t u = (uint64_t)an_rng_u32(key, ~stream, 0) << 32 | an_rng_u32(key, ~stream, 1);
-        return (int64_t)(multiply_high(u, spare) + shuffled(number % windows, windows, key, stream) * (uint64_t)b->T);
+        return (int64_t)(an_multiply_high(u, spare) +
+                         an_shuffled(number % windows, windows, key, stream) * (uint64_t)b->T);
     }
     uint64_t u = (uint64_t)an_rng_u32(key, stream, 2 * s) << 32 | an_rng_u32(key, stream, 2 * s + 1);
-    return (int64_t)multiply_high(u, range);
+    return (int64_t)an_multiply_high(u, range);
 }
 
 an_status an_data_batch(an_err *err, const an_data *d, const an_batch *b, uint64_t step, int32_t *x, int32_t *y)

@@ -128,6 +128,13 @@ static int inputs(const void *settings, int64_t samples, an_array out[AN_MAX_ARR
     return 2;
 }
 
+static const an_sum *sums(const void *settings)
+{
+    static const an_sum loss[] = {{"loss", NULL}, {NULL, NULL}};
+    (void)settings;
+    return loss;
+}
+
 static an_losses losses(void *model, an_tensor *const *in, bool training)
 {
     an_tensor *each = an_gpt_losses(model, in[0], in[1], training); /* [B,T] */
@@ -208,7 +215,7 @@ const an_model an_gpt_model = {.name = "gpt",
                                .open = open_model,
                                .close = close_model,
                                .inputs = inputs,
-                               .sums = {{.name = "loss"}},
+                               .sums = sums,
                                .losses = losses,
                                .decoder = &decoder,
                                .count = count,

@@ -100,6 +100,7 @@ static an_status open_data(an_err *err, an_train_config *c, bool whole, language
                                .whole = whole};
     AN_TRY(an_data_open(err, &o, &d->tokens));
     d->head.loaded = true;
+    d->head.built_in = strcmp(c->data, "corpus") == 0;
     d->head.tokenizer = an_data_tokenizer(d->tokens);
     d->head.bytes = an_data_bytes(d->tokens);
     for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_data_tokens(d->tokens, split);
@@ -245,7 +246,9 @@ const an_task an_language_task = {.name = "language",
                                   .units = "tokens",
                                   .unit_rate = "tok/s",
                                   .sample = "window",
+                                  .built_in = "the built-in text (data=FILE for your own)",
                                   .next = "write with\n    anneal sample",
+                                  .next_argument = "",
                                   .keys = &keys,
                                   .settings_bytes = sizeof(language_settings),
                                   .open = open_language,

@@ -1,0 +1,86 @@
+#include "infer/predict.h"
+#include <stdlib.h>
+#include <string.h>
+
+static an_status check_input(an_err *err, const an_session *r, const an_npy *in, const an_array *wants)
+{
+    const an_model *m = r->cfg.model;
+    const int64_t row = (int64_t)(an_array_bytes(wants) / an_dtype_size(wants->dtype)) / wants->shape.dim[0];
+    if (in->rank < 1 || in->dim[0] < 1) return an_fail(err, AN_E_DATA, "predict: the array has no rows");
+    if (an_npy_elements(in) / in->dim[0] == row) return AN_OK;
+    return an_fail(err, AN_E_SHAPE, "predict: rows of %lld numbers, the %s reads %lld",
+                   (long long)(an_npy_elements(in) / in->dim[0]), m->name, (long long)row);
+}
+
+/* Rows [first, first + n) as f32 into x, zeros behind them up to `room`. */
+static void fill(const an_npy *in, int64_t first, int64_t n, int64_t room, float *x)
+{
+    const int64_t row = an_npy_elements(in) / in->dim[0];
+    for (int64_t i = 0; i < n * row; i++) x[i] = (float)an_npy_number(in, first * row + i);
+    for (int64_t i = n * row; i < room * row; i++) x[i] = 0;
+}
+
+static an_status run_batch(an_err *err, an_session *r, const an_array *spec, const float *x, float *result, size_t cap,
+                           int64_t *columns)
+{
+    an_tensor *in = an_input(r->cx, spec->dtype, spec->shape, x);
+    an_tensor *outputs = r->cfg.model->predict(r->model, in); /* [B,columns] */
+    an_status status = an_eval(outputs);
+    const an_shape shape = an_shape_of(outputs);
+    *columns = shape.rank == 2 ? shape.dim[1] : 1;
+    const size_t bytes = (size_t)(r->cfg.batch_size * *columns) * sizeof *result;
+    if (status == AN_OK) status = bytes <= cap ? an_read(outputs, result, bytes) : AN_E_INTERNAL;
+    status = an_session_result(err, r->cx, status);
+    an_reset(r->cx);
+    return status;
+}
+
+/* How many numbers the model gives for a row, from a plan that is not run. */
+static an_status count_columns(an_err *err, an_session *r, const an_array *spec, int64_t *out)
+{
+    an_tensor *outputs = r->cfg.model->predict(r->model, an_input(r->cx, spec->dtype, spec->shape, NULL));
+    const an_shape shape = an_shape_of(outputs);
+    an_status status = an_session_fault(err, r->cx);
+    *out = shape.rank == 2 ? shape.dim[1] : 1;
+    an_reset(r->cx);
+    return status;
+}
+
+static an_status predict_all(an_err *err, an_session *r, const an_npy *in, const an_array *spec, float *x,
+                             float *result, an_predictions *out)
+{
+    const int64_t B = r->cfg.batch_size, row = out->columns;
+    int64_t columns;
+    for (int64_t first = 0; first < out->rows; first += B) {
+        const int64_t n = AN_MIN(B, out->rows - first);
+        fill(in, first, n, B, x);
+        AN_TRY(run_batch(err, r, spec, x, result, (size_t)(B * row) * sizeof *result, &columns));
+        memcpy(out->value + first * row, result, (size_t)(n * row) * sizeof *result);
+    }
+    return AN_OK;
+}
+
+an_status an_predict(an_err *err, an_session *r, const an_npy *in, an_predictions *out)
+{
+    an_array spec[AN_MAX_ARRAYS];
+    *out = (an_predictions){0};
+    if (!r->cfg.model->predict)
+        return an_fail(err, AN_E_USAGE, "a model of kind %s predicts nothing of arrays; anneal sample writes with it",
+                       r->cfg.model->name);
+    r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, spec);
+    AN_TRY(check_input(err, r, in, &spec[0]));
+    AN_TRY(count_columns(err, r, &spec[0], &out->columns));
+    out->rows = in->dim[0];
+    const size_t batch = (size_t)(r->cfg.batch_size * out->columns) * sizeof(float);
+    float *x = malloc(an_array_bytes(&spec[0])), *result = malloc(batch);
+    out->value = calloc((size_t)(out->rows * out->columns) + 1, sizeof *out->value);
+    an_status status = x && result && out->value
+                           ? predict_all(err, r, in, &spec[0], x, result, out)
+                           : an_fail_nomem(err, "predictions", (size_t)(out->rows * out->columns) * sizeof(float));
+    free(result);
+    free(x);
+    if (status == AN_OK) return AN_OK;
+    free(out->value);
+    *out = (an_predictions){0};
+    return status;
+}
