@@ -1,5 +1,5 @@
 #include "io/data/table.h"
-#include "anneal_nn.h"
+#include <anneal_nn.h>
 #include "base/map.h"
 #include "base/rng.h"
 #include "io/data/order.h"
