@@ -83,23 +83,23 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
 
 /* ---- the logbook */
 
-static void begin_line(an_text *out, const char *event, const an_session *r)
+static void begin_line(an_text *out, const char *event, const an_logbook *b)
 {
     time_t now = time(NULL);
     struct tm utc;
     char text[32] = "";
     if (gmtime_r(&now, &utc)) strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    an_text_printf(out, "{\"event\":\"%s\",\"step\":%lld,\"time\":\"%s\",\"unix\":%lld", event, (long long)r->step,
+    an_text_printf(out, "{\"event\":\"%s\",\"step\":%lld,\"time\":\"%s\",\"unix\":%lld", event, (long long)b->step,
                    text, (long long)now);
 }
 
 /* Takes the line, whatever comes of it. */
-static an_status add_line(an_err *err, const an_session *r, an_text *line, an_status status)
+static an_status add_line(an_err *err, const an_logbook *b, an_text *line, an_status status)
 {
     char path[AN_CKPT_PATH_BYTES];
     an_jsonl j;
     an_text_puts(line, "}");
-    if (status == AN_OK) status = path_in(err, r->cfg.out, "logbook.jsonl", path);
+    if (status == AN_OK) status = path_in(err, b->dir, "logbook.jsonl", path);
     if (status == AN_OK) status = an_jsonl_open(err, path, &j);
     if (status != AN_OK) {
         an_text_free(line);
@@ -141,19 +141,19 @@ static void put_environment(an_text *out)
     an_text_puts(out, "}");
 }
 
-static void put_data(const an_session *r, an_text *out)
+static void put_data(const an_logbook *b, an_text *out)
 {
     an_mount_info mount = {0};
-    put_text(out, "data", r->cfg.data);
-    an_text_printf(out, ",\"train_tokens\":%lld,\"val_tokens\":%lld", (long long)r->data->units[AN_TRAIN],
-                   (long long)r->data->units[AN_VAL]);
-    put_text(out, "train_xxh3", r->data_xxh3[AN_TRAIN]);
-    put_text(out, "val_xxh3", r->data_xxh3[AN_VAL]);
-    if (!r->data->built_in) an_mount_info_read(r->cfg.data, &mount);
+    put_text(out, "data", b->data);
+    an_text_printf(out, ",\"train_%s\":%lld,\"val_%s\":%lld", b->units, (long long)b->count[AN_TRAIN], b->units,
+                   (long long)b->count[AN_VAL]);
+    put_text(out, "train_xxh3", b->xxh3[AN_TRAIN]);
+    put_text(out, "val_xxh3", b->xxh3[AN_VAL]);
+    if (!b->data_built_in) an_mount_info_read(b->data, &mount);
     put_text(out, "mount", mount.type);
 }
 
-static void put_machine(const an_session *r, an_text *out)
+static void put_machine(const an_logbook *b, an_text *out)
 {
     an_system_info facts;
     struct utsname u;
@@ -166,23 +166,23 @@ static void put_machine(const an_session *r, an_text *out)
     an_text_puts(out, ",\"facts\":");
     an_system_info_json(&facts, out);
     an_text_printf(out, ",\"anneal\":\"%s\"", AN_VERSION);
-    put_text(out, "commit", r->commit ? r->commit : "");
+    put_text(out, "commit", b->commit);
     put_text(out, "compiler", __VERSION__);
     put_environment(out);
 }
 
-static an_status put_device(an_err *err, const an_session *r, an_text *out)
+static an_status put_device(an_err *err, const an_logbook *b, an_text *out)
 {
     an_device_proof proof;
-    const char *text = an_report_text(r->cx, "device");
-    AN_TRY(an_prove_device(err, r, &proof));
-    put_text(out, "device", text ? text : r->cfg.device);
+    const an_options same = {.device = b->device, .threads = b->threads, .isa = *b->isa ? b->isa : NULL, .cc = "none"};
+    const char *text = an_report_text(b->cx, "device");
+    AN_TRY(an_prove_device(err, &same, b->dtype, &proof));
+    put_text(out, "device", text ? text : b->device);
     an_text_printf(out, ",\"built\":%s,\"available\":%s", proof.built ? "true" : "false",
                    proof.available ? "true" : "false");
     put_text(out, "product_checked", proof.sentence);
-    an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"float32\",\"moments\":\"float32\"",
-                   an_dtype_text(r->cfg.dtype));
-    put_text(out, "mode", r->cfg.compile ? "fused" : "one kernel an operation");
+    an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"float32\",\"moments\":\"float32\"", an_dtype_text(b->dtype));
+    put_text(out, "mode", b->fused ? "fused" : "one kernel an operation");
     return AN_OK;
 }
 
@@ -227,90 +227,75 @@ static an_status look_back(an_err *err, const char *dir, an_text *notes)
 
 /* ---- beginning, plan, end */
 
-static an_status save_settings(an_err *err, const an_session *r)
+static an_status save_settings(an_err *err, const an_logbook *b, const an_text *yaml)
 {
     char path[AN_CKPT_PATH_BYTES];
-    an_text text = {0};
-    AN_TRY(path_in(err, r->cfg.out, "config.yaml", path));
-    an_train_config_yaml(&r->cfg, &text);
-    an_status status = text.failed ? an_fail_nomem(err, path, text.len) : an_file_write(err, path, text.data, text.len);
-    an_text_free(&text);
-    return status;
+    AN_TRY(path_in(err, b->dir, "config.yaml", path));
+    return yaml->failed ? an_fail_nomem(err, path, yaml->len) : an_file_write(err, path, yaml->data, yaml->len);
 }
 
-an_status an_logbook_begin(an_err *err, const an_session *r, an_text *notes)
+an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml, const an_text *json, an_text *notes)
 {
     an_text line = {0};
-    AN_TRY(look_back(err, r->cfg.out, notes));
-    AN_TRY(save_settings(err, r));
-    begin_line(&line, "begin", r);
-    put_machine(r, &line);
-    put_data(r, &line);
-    an_status status = put_device(err, r, &line);
-    put_text(&line, "preset", r->cfg.preset);
-    put_text(&line, "note", r->cfg.note);
+    AN_TRY(look_back(err, b->dir, notes));
+    AN_TRY(save_settings(err, b, yaml));
+    begin_line(&line, "begin", b);
+    put_machine(b, &line);
+    put_data(b, &line);
+    an_status status = put_device(err, b, &line);
+    put_text(&line, "preset", b->preset);
+    put_text(&line, "note", b->note);
     an_text_puts(&line, ",\"settings\":");
-    const an_config keys = an_train_file_keys(&r->cfg);
-    if (status == AN_OK) status = an_config_json(err, &keys, &r->cfg, &line);
-    return add_line(err, r, &line, status);
+    an_text_putn(&line, json->data ? json->data : "", json->len);
+    line.failed |= json->failed;
+    return add_line(err, b, &line, status);
 }
 
-an_status an_logbook_plan(an_err *err, const an_session *r)
+an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill)
 {
-    an_bill b;
     an_text line = {0};
-    AN_TRY(an_session_result(err, r->cx, an_report(r->cx, &b)));
     const struct {
         const char *key;
         uint64_t value;
-    } row[] = {{"peak_bytes", b.peak_bytes},
-               {"weight_bytes", b.weight_bytes},
-               {"gradient_bytes", b.gradient_bytes},
-               {"moment_bytes", b.moment_bytes},
-               {"activation_bytes", b.activation_bytes},
-               {"scratch_bytes", b.scratch_bytes},
-               {"input_bytes", b.input_bytes},
-               {"flops", b.flops},
-               {"launches", (uint64_t)b.launches},
-               {"kernels", (uint64_t)b.kernels},
-               {"compiled", (uint64_t)b.compiled},
-               {"cached", (uint64_t)b.cached},
-               {"fallbacks", (uint64_t)b.fallbacks},
-               {"fallback_bytes", b.fallback_bytes},
-               {"workers", (uint64_t)r->cfg.workers}};
-    begin_line(&line, "plan", r);
-    put_text(&line, "recompute", r->cfg.recompute);
+    } row[] = {{"peak_bytes", bill->peak_bytes},
+               {"weight_bytes", bill->weight_bytes},
+               {"gradient_bytes", bill->gradient_bytes},
+               {"moment_bytes", bill->moment_bytes},
+               {"activation_bytes", bill->activation_bytes},
+               {"scratch_bytes", bill->scratch_bytes},
+               {"input_bytes", bill->input_bytes},
+               {"flops", bill->flops},
+               {"launches", (uint64_t)bill->launches},
+               {"kernels", (uint64_t)bill->kernels},
+               {"compiled", (uint64_t)bill->compiled},
+               {"cached", (uint64_t)bill->cached},
+               {"fallbacks", (uint64_t)bill->fallbacks},
+               {"fallback_bytes", bill->fallback_bytes},
+               {"workers", (uint64_t)b->workers}};
+    begin_line(&line, "plan", b);
+    put_text(&line, "recompute", b->recompute);
     for (size_t i = 0; i < AN_COUNT(row); i++)
         an_text_printf(&line, ",\"%s\":%llu", row[i].key, (unsigned long long)row[i].value);
-    put_number(&line, "plan_ms", b.plan_ms);
-    put_number(&line, "compile_ms", b.compile_ms);
-    put_number(&line, "fallback_ms", b.fallback_ms);
-    return add_line(err, r, &line, AN_OK);
+    put_number(&line, "plan_ms", bill->plan_ms);
+    put_number(&line, "compile_ms", bill->compile_ms);
+    put_number(&line, "fallback_ms", bill->fallback_ms);
+    return add_line(err, b, &line, AN_OK);
 }
 
-an_status an_logbook_machine(an_err *err, const an_session *r, const char *what, const an_system_info *facts)
+an_status an_logbook_machine(an_err *err, const an_logbook *b, const char *what, const an_system_info *facts)
 {
     an_text line = {0};
-    begin_line(&line, "machine", r);
+    begin_line(&line, "machine", b);
     put_text(&line, "what", what);
     an_text_puts(&line, ",\"facts\":");
     an_system_info_json(facts, &line);
-    return add_line(err, r, &line, AN_OK);
+    return add_line(err, b, &line, AN_OK);
 }
 
-an_status an_logbook_end(an_err *err, const an_session *r, const char *how, const an_train_result *result)
+an_status an_logbook_end(an_err *err, const an_logbook *b, const char *how, const an_metrics_number *numbers)
 {
     an_text line = {0};
-    begin_line(&line, how, r);
-    put_number(&line, "loss", result->loss);
-    put_number(&line, "val_loss", result->val_loss);
-    put_number(&line, "best_val_loss", r->best_val);
-    put_number(&line, "seconds", result->seconds);
-    put_number(&line, "user_s", result->user_s);
-    put_number(&line, "system_s", result->system_s);
-    put_number(&line, "compile_s", result->compile_s);
-    put_number(&line, "evaluate_s", result->evaluate_s);
-    put_number(&line, "save_s", result->save_s);
-    put_number(&line, "data_wait_s", result->data_wait_s);
-    return add_line(err, r, &line, AN_OK);
+    begin_line(&line, how, b);
+    for (const an_metrics_number *n = numbers; n->name; n++) put_number(&line, n->name, n->value);
+    return add_line(err, b, &line, AN_OK);
 }

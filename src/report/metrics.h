@@ -1,15 +1,19 @@
-/* metrics.h: what a run writes for other programs, in its folder:
- *   metrics.jsonl   a line for each logged update;
- *   config.yaml     its settings;
- *   logbook.jsonl   the history of the run: a line when a program starts to train in the folder (versions, machine,
- *                   data), when its first step is planned (memory, work), when the machine gets hot or short of memory,
- *                   and when training ends. */
+/* metrics.h: what a run writes for other programs.
+ *
+ *     metrics.jsonl   a line a logged update
+ *     config.yaml     the settings
+ *     logbook.jsonl   the history of the run: a line when a program starts to train in the folder (versions, machine,
+ *                     data), when its first step is planned (memory, work), when the machine gets hot or short of
+ *                     memory, and when training ends
+ *
+ * Owns:      the keys and the order of these lines. Does not:  know sessions or models: the caller passes facts. */
 #ifndef AN_REPORT_METRICS_H
 #define AN_REPORT_METRICS_H
 
-#include "train/loop.h"
-#include "platform/system_info.h"
+#include "io/checkpoint.h"
+#include "io/data/arrays.h"
 #include "io/formats/jsonl.h"
+#include "platform/system_info.h"
 
 /* Opens DIR/metrics.jsonl for a run that continues at update `step`: lines of later updates are cut off. */
 an_status an_metrics_open(an_err *err, const char *dir, int64_t step, an_jsonl *out);
@@ -34,14 +38,33 @@ typedef struct an_metrics_line {
  * and the others where they are. tokens_per_s is units_per_s again, of runs whose unit is a token. */
 an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m);
 
-/* Checks the device with one product, writes config.yaml and the beginning's line. What is odd about the folder's past
- * (another machine, a clock that went back) goes to `notes`, a sentence for people. */
-an_status an_logbook_begin(an_err *err, const an_session *r, an_text *notes);
+/* What the logbook says of a run. Texts are the caller's and never NULL. */
+typedef struct an_logbook {
+    const char *dir, *preset, *note, *commit, *recompute;
+    int64_t step; /* updates done */
+    /* data: what data= says, and units and hash of each split */
+    const char *data, *units;
+    bool data_built_in;
+    int64_t count[AN_N_SPLITS];
+    const char *xxh3[AN_N_SPLITS];
+    int64_t workers;
+    /* the device */
+    an_ctx *cx;
+    const char *device, *isa;
+    int threads;
+    an_dtype dtype;
+    bool fused;
+} an_logbook;
+
+/* Checks the device with one product, writes config.yaml and the beginning's line, with the settings as YAML and as
+ * JSON. What is odd about the folder's past (another machine, a clock that went back) goes to `notes`, a sentence for
+ * people. */
+an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml, const an_text *json, an_text *notes);
 /* The bill, after the first update. */
-an_status an_logbook_plan(an_err *err, const an_session *r);
+an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill);
 /* What has changed about the machine: the sentences of report/machine_monitor.h. */
-an_status an_logbook_machine(an_err *err, const an_session *r, const char *what, const an_system_info *facts);
-/* `how` training ended ("end", "interrupted", "failed"), and its result. */
-an_status an_logbook_end(an_err *err, const an_session *r, const char *how, const an_train_result *result);
+an_status an_logbook_machine(an_err *err, const an_logbook *b, const char *what, const an_system_info *facts);
+/* `how` training ended ("end", "interrupted", "failed"), and its numbers, up to one without a name. */
+an_status an_logbook_end(an_err *err, const an_logbook *b, const char *how, const an_metrics_number *numbers);
 
 #endif

@@ -2,15 +2,17 @@
 #ifndef AN_REPORT_PROVENANCE_H
 #define AN_REPORT_PROVENANCE_H
 
-#include "train/session.h"
+#include <anneal.h>
+#include "io/checkpoint.h"
 
 typedef struct an_device_proof {
     bool built, available;
     char sentence[128]; /* "[48,64]x[64,32] equals ref" */
 } an_device_proof;
 
-/* One matmul on the run's device, in the run's dtype, compared with the oracle's. The elements are small multiples of
- * 1/8, so that every sum is exact in float32 and the two must be equal to the last bit. AN_E_DEVICE: they are not. */
-an_status an_prove_device(an_err *err, const an_session *r, an_device_proof *out);
+/* One matmul in `dtype` on a device opened with these options, compared with the oracle's. The elements are small
+ * multiples of 1/8, so that every sum is exact in float32 and the two must be equal to the last bit. AN_E_DEVICE: they
+ * are not. */
+an_status an_prove_device(an_err *err, const an_options *device, an_dtype dtype, an_device_proof *out);
 
 #endif

@@ -42,7 +42,8 @@ static void note(const loop *l, const char *text)
 /* Sentences, a line each, to people and logbook. */
 static an_status tell_machine(an_err *err, const loop *l, an_text *what)
 {
-    an_status status = what->len ? an_logbook_machine(err, l->r, what->data, &l->watch.was) : AN_OK;
+    const an_logbook book = an_session_logbook(l->r);
+    an_status status = what->len ? an_logbook_machine(err, &book, what->data, &l->watch.was) : AN_OK;
     for (char *line = what->data, *end; line && *line; line = end) {
         end = line + strcspn(line, "\n");
         if (*end) *end++ = 0;
@@ -97,7 +98,10 @@ static an_status run_first(an_err *err, const loop *l, const an_step *s)
     AN_TRY(an_session_result(err, l->r->cx, an_step_eval(s)));
     note(l, an_report_text(l->r->cx, "note"));
     AN_TRY(show_bill(err, l, AN_TRAIN_COMPILED));
-    return an_logbook_plan(err, l->r);
+    const an_logbook book = an_session_logbook(l->r);
+    an_bill bill;
+    AN_TRY(an_session_result(err, l->r->cx, an_report(l->r->cx, &bill)));
+    return an_logbook_plan(err, &book, &bill);
 }
 
 static bool stops_at_nan(const an_train_config *c)
@@ -418,7 +422,7 @@ static an_status train_and_record(an_err *err, loop *l)
     if (l->saved_step < 0) AN_TRY(save(err, l, false));
     AN_TRY(an_metrics_open(err, r->cfg.out, r->step, &l->metrics));
     an_text notes = {0};
-    an_status status = an_logbook_begin(err, r, &notes);
+    an_status status = an_session_begin_logbook(err, r, &notes);
     note(l, notes.data);
     an_text_free(&notes);
     if (status == AN_OK) status = begin_watch(err, l);
@@ -442,12 +446,29 @@ static void processor_time(double *user_s, double *system_s)
     *system_s = seconds_of(usage.ru_stime);
 }
 
+an_status an_train_logbook_end(an_err *err, const an_session *r, const char *how, const an_train_result *t)
+{
+    const an_logbook book = an_session_logbook(r);
+    const an_metrics_number numbers[] = {{"loss", t->loss},
+                                         {"val_loss", t->val_loss},
+                                         {"best_val_loss", r->best_val},
+                                         {"seconds", t->seconds},
+                                         {"user_s", t->user_s},
+                                         {"system_s", t->system_s},
+                                         {"compile_s", t->compile_s},
+                                         {"evaluate_s", t->evaluate_s},
+                                         {"save_s", t->save_s},
+                                         {"data_wait_s", t->data_wait_s},
+                                         {NULL, 0}};
+    return an_logbook_end(err, &book, how, numbers);
+}
+
 /* The end's line and curve. A full disk must not cover why training ended. */
 static an_status record_end(an_err *err, const loop *l, an_status status)
 {
     an_err late = {0};
     const char *how = status != AN_OK ? "failed" : l->result->interrupted ? "interrupted" : "end";
-    an_status noted = an_logbook_end(&late, l->r, how, l->result);
+    an_status noted = an_train_logbook_end(&late, l->r, how, l->result);
     if (noted == AN_OK) noted = an_curve_save(&late, l->r->cfg.out);
     return status != AN_OK ? status : noted == AN_OK ? AN_OK : an_fail(err, noted, "%s", late.text);
 }

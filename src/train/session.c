@@ -427,3 +427,44 @@ an_status an_session_save(an_err *err, an_session *r, bool improved)
     an_text_free(&config);
     return status;
 }
+
+/* ---- the logbook */
+
+an_logbook an_session_logbook(const an_session *r)
+{
+    const an_train_config *c = &r->cfg;
+    an_logbook b = {.dir = c->out,
+                    .preset = c->preset,
+                    .note = c->note,
+                    .commit = r->commit ? r->commit : "",
+                    .recompute = c->recompute,
+                    .step = r->step,
+                    .data = c->data,
+                    .units = c->task->units,
+                    .data_built_in = r->data->built_in,
+                    .workers = c->workers,
+                    .cx = r->cx,
+                    .device = c->device,
+                    .isa = c->isa,
+                    .threads = (int)c->threads,
+                    .dtype = c->dtype,
+                    .fused = c->compile};
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        b.count[split] = r->data->units[split];
+        b.xxh3[split] = r->data_xxh3[split];
+    }
+    return b;
+}
+
+an_status an_session_begin_logbook(an_err *err, const an_session *r, an_text *notes)
+{
+    const an_config keys = an_train_file_keys(&r->cfg);
+    const an_logbook b = an_session_logbook(r);
+    an_text yaml = {0}, json = {0};
+    an_train_config_yaml(&r->cfg, &yaml);
+    an_status status = an_config_json(err, &keys, &r->cfg, &json);
+    if (status == AN_OK) status = an_logbook_begin(err, &b, &yaml, &json, notes);
+    an_text_free(&json);
+    an_text_free(&yaml);
+    return status;
+}

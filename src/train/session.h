@@ -13,6 +13,7 @@
 
 #include "train/config.h"
 #include "io/checkpoint.h"
+#include "report/metrics.h"
 #include "train/task.h"
 
 typedef struct an_session {
@@ -48,6 +49,11 @@ an_status an_session_save(an_err *err, an_session *r, bool improved);
 an_status an_session_fault(an_err *err, an_ctx *cx);
 /* The same after a call that gave `status`. */
 an_status an_session_result(an_err *err, an_ctx *cx, an_status status);
+
+/* The facts of the session for its logbook: texts are the session's. */
+an_logbook an_session_logbook(const an_session *r);
+/* Settings and machine into the logbook, and config.yaml: see an_logbook_begin. */
+an_status an_session_begin_logbook(an_err *err, const an_session *r, an_text *notes);
 
 double an_session_clock(void); /* monotonic seconds */
 

@@ -4,7 +4,7 @@
 #include "lib/test.h"
 #include "report/loss_curve.h"
 #include "tools/estimate.h"
-#include "report/metrics.h"
+#include "train/loop.h"
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
@@ -57,10 +57,10 @@ static an_status write_logbook(an_err *err, void *arg)
     const an_session *r = arg;
     an_text notes = {0};
     const an_train_result result = {.loss = 1, .val_loss = NAN};
-    an_status status = an_logbook_begin(err, r, &notes);
+    an_status status = an_session_begin_logbook(err, r, &notes);
     if (status == AN_OK && notes.failed) status = an_fail_nomem(err, "notes", 0);
     an_text_free(&notes);
-    return status != AN_OK ? status : an_logbook_end(err, r, "end", &result);
+    return status != AN_OK ? status : an_train_logbook_end(err, r, "end", &result);
 }
 
 static void the_logbook_and_its_proof(void **state)
