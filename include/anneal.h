@@ -88,9 +88,9 @@ typedef struct an_shape {
     ((an_shape){.rank = (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), .dim = {__VA_ARGS__}})
 #define AN_SCALAR ((an_shape){.rank = 0})
 
-/* A set of axes: AN_AXIS(-1), AN_AXIS(0) | AN_AXIS(2), or AN_ALL. Negative axes count from the end. */
+/* A set of axes: AN_AXIS(-1), AN_AXIS(0) | AN_AXIS(2), or AN_ALL. Negative axes count from the end; -8 to 7. */
 typedef uint32_t an_axes;
-#define AN_AXIS(i) ((an_axes)1u << ((unsigned)(i)&15u))
+#define AN_AXIS(i) ((an_axes)1u << ((i) < -8 || (i) > 7 ? 16u : (unsigned)(i)&15u)) /* bit 16: no axis, refused */
 #define AN_ALL     ((an_axes)0xFFFFFFFFu)
 
 /* ---- the context */
@@ -311,9 +311,24 @@ AN_API an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes);
 AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes);
 
 /* ------------------------------------------------------------------------------------------------------------
- * operations Operands of elementwise functions broadcast as in NumPy: shapes are aligned at the end and axes of length
- * 1 are repeated. Dtypes must agree. The list below is one macro a function, so that an error names the caller's file
- * and line. */
+ * operations
+ *
+ * Operands of elementwise functions broadcast as in NumPy: shapes are aligned at the end and axes of length 1 are
+ * repeated. Dtypes must agree. Numbers given as a double must be numbers of the dtype they are used in: 0.5 is refused
+ * for an int32 tensor. Axes may have length 0; only a maximum of nothing is refused. The list below is one macro a
+ * function, so that an error names the caller's file and line.
+ *
+ * Special values and gradients where a function has a corner are PyTorch's:
+ *     relu'(0) = 0, abs'(0) = 0, softplus'(0) = 1/2     sign(NaN) = 0
+ *     maximum, minimum         NaN wins; equal operands get half of the gradient each
+ *     max, min over axes       NaN wins; equal elements share the gradient equally
+ *     max_pool                 the first maximum of a window gets the gradient
+ *     argmax, sort, topk       NaN is the greatest number; argmax is the first; sort is stable
+ *     pow(a, b)                d/da = 0 where b = 0; d/db = 0 where a = 0 and b >= 0
+ *     logsumexp                -inf for a row of -inf alone or of nothing, +inf for a row that holds +inf
+ *     softmax                  NaN for a row of -inf alone, or that holds +inf
+ *     integers                 wrap; division by 0 gives 0
+ * Subnormal numbers of float32 and bfloat16 may count as zeros. */
 
 #define AN_STR_(x) #x
 #define AN_STR(x)  AN_STR_(x)
@@ -363,7 +378,7 @@ AN_API an_tensor *an_var_at(const char *at, an_tensor *a, an_axes axes, bool kee
 AN_API an_tensor *an_argmax_at(const char *at, an_tensor *a, int axis, bool keep);
 
 /* [...,M,K] x [...,K,N]; batch axes broadcast. Result in the operands' dtype; an_matmul_as chooses (f32 for bf16/f16
- * operands). */
+ * operands). Integers are multiplied too: they wrap, and are slow. */
 AN_API an_tensor *an_matmul_at(const char *at, an_tensor *a, an_tensor *b);
 AN_API an_tensor *an_matmul_as_at(const char *at, an_tensor *a, an_tensor *b, an_dtype result);
 
@@ -399,12 +414,12 @@ AN_API an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tens
  * last bits depend on their number, never on the device. */
 AN_API an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *labels);
 /* x [...,in] times w [out,in] transposed (PyTorch's layout), plus bias [out] if not NULL, in the matmul dtype of the
- * policy. */
+ * policy. In 16 bits the sum is rounded once, after the bias is added in float32. */
 AN_API an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias);
 
 /* softmax(q k^T * scale + mask) v. q [B,H,T,D], k v [B,H,S,D]; scale 0 means 1/sqrt(D); causal: query i sees key j <= i
  * + S - T. Memory linear in T. n_keys (i32 scalar or NULL): only the first n <= S keys are in use and S - T becomes n -
- * T: one plan serves a growing KV cache. */
+ * T: one plan serves a growing KV cache. float64 has no kernel: there the scores are in memory. */
 AN_API an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
                                   double dropout, an_tensor *n_keys);
 
@@ -417,7 +432,9 @@ AN_API an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_te
 AN_API an_tensor *an_max_pool_at(const char *at, an_tensor *x, an_window s);
 AN_API an_tensor *an_avg_pool_at(const char *at, an_tensor *x, an_window s); /* padding counts, as PyTorch's default */
 
-/* Calls over the last axes, batched. Several outputs come through pointers. an_cholesky and an_eigh take (a + a^T)/2
+/* Calls over the last axes, batched. Several outputs come through pointers. an_qr and an_svd take matrices [...,m,n]
+ * with m >= n: transpose a wide one.
+ * an_cholesky and an_eigh take (a + a^T)/2
  * for a. A pivot of an_cholesky that is not positive (the matrix is not positive definite, or singular) is NaN, and so
  * is all that depends on it; an_solve of a singular matrix gives infinities and NaN. */
 AN_API an_tensor *an_cumsum_at(const char *at, an_tensor *a, bool reverse);
@@ -436,8 +453,8 @@ AN_API an_tensor *an_trisolve_at(const char *at, an_tensor *t, an_tensor *b, boo
  * optimizer step. */
 #define an_backward(loss) an_backward_at(AN_AT, loss)
 AN_API void an_backward_at(const char *at, an_tensor *loss);
-/* After an_backward, the gradient of any tensor of this step (NULL when the loss does not depend on it), but for
- * a float32 parameter's narrowed copy that a product reads: its gradient goes straight to the parameter. */
+/* After an_backward, the gradient of any tensor of this step; NULL when the loss does not depend on it. Calls with the
+ * same arguments give the same tensor (exp(x) twice is one tensor), whose gradient is that of all its uses. */
 AN_API an_tensor *an_grad(an_tensor *t);
 
 /* Updates, for all parameters not frozen. An update is skipped as a whole, on the device, when the gradient norm is not

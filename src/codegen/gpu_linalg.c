@@ -303,7 +303,9 @@ static struct an_call_args call_args(const an_library_call_spec *s)
                                      .stride_h = (int)w[2],
                                      .stride_w = (int)w[3],
                                      .pad_h = (int)w[4],
-                                     .pad_w = (int)w[5]};
+                                     .pad_w = (int)w[5],
+                                     .dilation_h = (int)w[6],
+                                     .dilation_w = (int)w[7]};
     }
     a.units = (int)outer(x, is_matrix(s) ? 2 : 1);
     a.flag = s->op == AN_OP_TOPK || s->attr[0] != 0;

@@ -37,7 +37,9 @@ static bool mask_of(an_tensor *t, an_axes axes, uint32_t *out)
         return true;
     }
     if (axes == 0 || axes >> 16) {
-        an_refuse(t->g, AN_E_USAGE, "0x%x is no set of axes: use AN_AXIS(i) | AN_AXIS(j) or AN_ALL", (unsigned)axes);
+        an_refuse(t->g, AN_E_USAGE,
+                  "0x%x is no set of axes: use AN_AXIS(i) | AN_AXIS(j) with i and j from -8 to 7, or AN_ALL",
+                  (unsigned)axes);
         return false;
     }
     for (int bit = 0; bit < 16; bit++) {
@@ -66,6 +68,19 @@ static bool shape_in(an_graph *g, const an_shape *s, int32_t *out)
     return true;
 }
 
+/* False, and said, for a number that `like`'s dtype does not hold: 0.5 or 1e300 as an int32. Floats round, and any
+ * number that is not 0 is true. */
+static bool holds(const an_tensor *like, double x)
+{
+    static const double low[AN_N_DTYPES] = {[AN_I32] = INT32_MIN, [AN_I64] = -0x1p63},
+                        beyond[AN_N_DTYPES] = {[AN_I32] = 0x1p31, [AN_I64] = 0x1p63, [AN_U8] = 256};
+    if (!an_dtype_is_int((an_dtype)like->dtype)) return true;
+    if (x == floor(x) && x >= low[like->dtype] && x < beyond[like->dtype]) return true;
+    an_refuse(like->g, AN_E_DTYPE, "%g is no %s: cast the tensor to a float first, or round the number", x,
+              an_dtype_name((an_dtype)like->dtype));
+    return false;
+}
+
 static an_tensor *bad(const an_tensor *t)
 {
     return an_poison_of(t->g);
@@ -81,6 +96,7 @@ an_tensor *an_full_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape shape
     if ((unsigned)dtype >= AN_N_DTYPES) return an_refuse(g, AN_E_DTYPE, "%d is no dtype", (int)dtype);
     if (!shape_in(g, &shape, s)) return an_poison_of(g);
     an_tensor like = {.g = g, .dtype = (uint8_t)dtype};
+    if (!holds(&like, x)) return an_poison_of(g);
     return an_make_broadcast(an_make_num(&like, x), shape.rank, s);
 }
 
@@ -184,12 +200,14 @@ an_tensor *an_cast_at(const char *at, an_tensor *a, an_dtype dtype)
 
 an_tensor *an_add_num_at(const char *at, an_tensor *a, double x)
 {
-    return an_enter(at, "an_add_num", 1, 1, &a) ? ADD(a, NUM(a, x)) : a;
+    if (!an_enter(at, "an_add_num", 1, 1, &a)) return a;
+    return holds(a, x) ? ADD(a, NUM(a, x)) : bad(a);
 }
 
 an_tensor *an_mul_num_at(const char *at, an_tensor *a, double x)
 {
-    return an_enter(at, "an_mul_num", 1, 1, &a) ? MUL(a, NUM(a, x)) : a;
+    if (!an_enter(at, "an_mul_num", 1, 1, &a)) return a;
+    return holds(a, x) ? MUL(a, NUM(a, x)) : bad(a);
 }
 
 an_tensor *an_dropout_at(const char *at, an_tensor *a, double p)
@@ -274,7 +292,7 @@ an_tensor *an_pad_at(const char *at, an_tensor *a, int axis, int64_t before, int
     int i = axis_of(a, axis);
     if (before < 0 || after < 0 || before > INT32_MAX || after > INT32_MAX)
         return an_refuse(a->g, AN_E_SHAPE, "%lld before and %lld after", (long long)before, (long long)after);
-    return i < 0 ? bad(a) : an_make_pad(a, i, before, after, value);
+    return i < 0 || !holds(a, value) ? bad(a) : an_make_pad(a, i, before, after, value);
 }
 
 an_tensor *an_flip_at(const char *at, an_tensor *a, an_axes axes)
@@ -349,7 +367,7 @@ an_tensor *an_logsumexp_at(const char *at, an_tensor *a, int axis, bool keep)
     if (!an_enter(at, "an_logsumexp", 1, 1, &a)) return a;
     int i = axis_of(a, axis);
     if (i < 0 || want_numbers(a, true)->poison) return bad(a);
-    return CAST(after_axis(an_lse_of(an_make_rows(an_wide(a), i)), a, i, keep), (an_dtype)a->dtype);
+    return CAST(after_axis(an_lse_of_any(an_make_rows(an_wide(a), i)), a, i, keep), (an_dtype)a->dtype);
 }
 
 an_tensor *an_softmax_at(const char *at, an_tensor *a, int axis)
@@ -395,6 +413,31 @@ static bool join_batches(an_tensor *t[2])
     return true;
 }
 
+/* Integers have no GEMM: the sum over k of a[...,m,k,1] b[...,1,k,n], which wraps as their arithmetic does. The factors
+ * are views, and the sum is one loop over k for each element. */
+static an_tensor *multiply_integers(an_tensor *t[2], an_dtype result)
+{
+    an_tensor *x[2];
+    if (result != t[0]->dtype || t[0]->dtype != t[1]->dtype)
+        return an_refuse(t[0]->g, AN_E_DTYPE, "a product of %s and %s as %s: cast first",
+                         an_dtype_name((an_dtype)t[0]->dtype), an_dtype_name((an_dtype)t[1]->dtype),
+                         an_dtype_name(result));
+    if (AN_MAX(t[0]->rank, t[1]->rank) == AN_MAX_RANK)
+        return an_refuse(t[0]->g, AN_E_UNSUPPORTED, "integers of rank %d: reshape to fewer batch axes", AN_MAX_RANK);
+    if (!join_batches(t)) return bad(t[0]);
+    const int rank = t[0]->rank;
+    for (int k = 0; k < 2; k++) {
+        int32_t shape[AN_MAX_RANK];
+        memcpy(shape, t[k]->shape, sizeof shape);
+        shape[rank] = t[k]->shape[rank - 1];
+        shape[rank - 1] = t[k]->shape[rank - 1];
+        if (k == 0) shape[rank] = 1;
+        if (k == 1) shape[rank - 1] = t[k]->shape[rank - 2], shape[rank - 2] = 1;
+        x[k] = an_make_reshape(t[k], rank + 1, shape);
+    }
+    return an_make_reduce(AN_OP_SUM, MUL(x[0], x[1]), 1u << (rank - 1), false);
+}
+
 /* b without batch: a's batch becomes rows of one product, whose gradient then is one product too. */
 static an_tensor *multiply(an_tensor *t[2], an_dtype result)
 {
@@ -404,6 +447,7 @@ static an_tensor *multiply(an_tensor *t[2], an_dtype result)
     if (a->rank < 2 || b->rank < 2 || a->shape[a->rank - 1] != b->shape[b->rank - 2])
         return an_refuse(a->g, AN_E_SHAPE, "shapes %s and %s are not [...,M,K] and [...,K,N]", text_of(a, ta),
                          text_of(b, tb));
+    if (an_dtype_is_int((an_dtype)a->dtype)) return multiply_integers(t, result);
     int32_t K = a->shape[a->rank - 1], N = b->shape[b->rank - 1];
     bool flat =
         a->rank > 2 && b->rank <= a->rank && b->numel == (int64_t)K * N && an_merge(b->shape, 0, b->rank - 2) == 1;
@@ -453,12 +497,34 @@ an_tensor *an_gather_at(const char *at, an_tensor *table, an_tensor *index)
     return rows;
 }
 
+/* Rows are added in floats, so integers are cut into digits of 16 bits, whose sums a double holds exactly (for 2^37
+ * rows), and put together again in int64: the sum wraps as integer arithmetic does. */
+static an_tensor *scatter_integers(an_tensor *ids, an_tensor *src, int64_t rows)
+{
+    const an_dtype t = (an_dtype)src->dtype;
+    const int digits = t == AN_U8 ? 1 : t == AN_I32 ? 2 : 4;
+    an_tensor *rest = CAST(src, AN_I64), *sum = NULL;
+    double unit = 1;
+    for (int i = 0; i < digits; i++, unit *= 65536) {
+        an_tensor *digit = i + 1 < digits ? AND(rest, NUM(rest, 65535)) : rest;
+        an_tensor *part = CAST(an_make_scatter(ids, CAST(digit, AN_F64), rows), AN_I64);
+        part = MUL(part, NUM(part, unit));
+        sum = sum == NULL ? part : ADD(sum, part);
+        rest = an_make2(AN_OP_IDIV, rest, NUM(rest, 65536)); /* rounds down: the last digit keeps the sign */
+    }
+    return CAST(sum, t);
+}
+
 an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, int64_t rows)
 {
     an_tensor *t[] = {index, src};
     if (!an_enter(at, "an_scatter_add", 2, 2, t)) return t[0];
     if (rows < 0 || rows > INT32_MAX) return an_refuse(t[0]->g, AN_E_SHAPE, "%lld rows", (long long)rows);
-    an_tensor *sum = CAST(an_make_scatter(an_make_ids(t[0], rows), t[1], rows), (an_dtype)t[1]->dtype);
+    an_tensor *ids = an_make_ids(t[0], rows), *sum;
+    if (an_dtype_is_int((an_dtype)t[1]->dtype))
+        sum = scatter_integers(ids, t[1], rows);
+    else
+        sum = CAST(an_make_scatter(ids, t[1], rows), (an_dtype)t[1]->dtype);
     if (!sum->poison) an_expect_ids(t[0], rows, false);
     return sum;
 }

@@ -101,6 +101,7 @@ void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an
 #define RSQRT(x)     an_make1(AN_OP_RSQRT, x)
 #define RECIP(x)     an_make1(AN_OP_RECIP, x)
 #define ABS(x)       an_make1(AN_OP_ABS, x)
+#define ISFINITE(x)  an_make1(AN_OP_ISFINITE, x)
 
 /* C leaves the order of arguments open, and compilers differ; ids, and with them the order in which gradients are
  * added, must not. A comma fixes it: the left operand is built and put aside, then the right one. */
@@ -114,6 +115,7 @@ void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an
 #define EQ(x, y)               an_in_order2(AN_OP_EQ, x, y)
 #define LT(x, y)               an_in_order2(AN_OP_LT, x, y)
 #define LE(x, y)               an_in_order2(AN_OP_LE, x, y)
+#define AND(x, y)              an_in_order2(AN_OP_AND, x, y)
 #define MM(x, y)               an_in_order2(AN_OP_MATMUL, x, y)
 #define WHERE(x, y, z)         (an_put_aside(x), an_put_aside(y), an_make3_after(AN_OP_WHERE, z))
 #define SUM3(x)                an_make_reduce3(AN_OP_SUM, x)

@@ -46,12 +46,24 @@ an_tensor *an_make_reduce3(an_op op, an_tensor *x)
     return CAST(emit_reduce(op, x), t);
 }
 
+/* A maximum made of several MAX nodes shares its gradient among the largest elements of the whole, not of each part. */
+static void share_among_equals(an_tensor *max, const an_tensor *x, uint32_t mask)
+{
+    if (max->poison || max->op != AN_OP_MAX) return;
+    const an_tensor *part = an_src(max, 0);
+    while (part->op == AN_OP_RESHAPE || part->op == AN_OP_PAD) part = an_src(part, 0);
+    if (part->op != AN_OP_MAX) return;
+    an_set_rule(max, AN_RULE_MAX, x, NULL);
+    if (max->rule != 0) max->g->rules[max->rule - 1].axes = mask;
+}
+
 /* Adjacent axes are reduced together; sets with gaps take one node a run, the last run first. */
 an_tensor *an_make_reduce(an_op op, an_tensor *a, uint32_t mask, bool keep)
 {
     if (a->poison) return a;
     int32_t shape[AN_MAX_RANK], left[AN_MAX_RANK];
     int rank = a->rank, n_left = 0;
+    an_tensor *x = a;
     memcpy(shape, a->shape, sizeof shape);
     for (int i = rank - 1; i >= 0; i--) {
         if (!(mask >> i & 1)) continue;
@@ -61,6 +73,7 @@ an_tensor *an_make_reduce(an_op op, an_tensor *a, uint32_t mask, bool keep)
         for (int k = i + 1; k < end; k++) shape[k] = 1;
         a = an_make_reduce3(op, an_make_reshape(a, 3, orI));
     }
+    if (op == AN_OP_MAX) share_among_equals(a, x, mask);
     for (int i = 0; i < rank; i++)
         if (!(mask >> i & 1) || keep) left[n_left++] = (mask >> i & 1) ? 1 : shape[i];
     return an_make_reshape(a, n_left, left);
@@ -84,8 +97,10 @@ void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an
     if (out->poison || x->poison || out->rule != 0 || out->id <= x->id) return;
     an_rule *rule = an_graph_new_rule(g);
     if (rule == NULL) return; /* recorded */
-    *rule = (an_rule){kind, x->id, aux != NULL ? aux->id : -1};
+    *rule = (an_rule){.kind = kind, .x = x->id, .aux = aux != NULL ? aux->id : -1};
+    rule->written_x = x->alias != 0 ? -x->alias : x->id;
     out->rule = g->n_rules;
+    if (out->alias != 0 && g->node[out->id]->rule == 0) g->node[out->id]->rule = g->n_rules;
 }
 
 /* ------------------------------------------------------------------------------------------------ statistics */
@@ -120,7 +135,20 @@ an_tensor *an_min_of(an_tensor *a, uint32_t mask, bool keep)
  * by hand: through m it would add terms that cancel only in exact arithmetic. */
 an_tensor *an_lse_of(an_tensor *x)
 {
+    if (!x->poison && x->shape[1] == 0) return LOG(SUM3(x)); /* of nothing: log 0 */
     an_tensor *m = MAX3(x);
+    an_tensor *lse = ADD(LOG(SUM3(EXP(SUB(x, m)))), m);
+    an_set_rule(lse, AN_RULE_LOGSUMEXP, x, NULL);
+    return lse;
+}
+
+/* The same where m may be infinite: a row of -inf alone gives -inf, and one that holds +inf gives +inf. Losses and
+ * log_softmax, which subtract the result from x again, use the shorter formula: NaN either way. */
+an_tensor *an_lse_of_any(an_tensor *x)
+{
+    if (!x->poison && x->shape[1] == 0) return an_lse_of(x);
+    an_tensor *m = MAX3(x);
+    m = WHERE(ISFINITE(m), m, NUM(m, 0));
     an_tensor *lse = ADD(LOG(SUM3(EXP(SUB(x, m)))), m);
     an_set_rule(lse, AN_RULE_LOGSUMEXP, x, NULL);
     return lse;
@@ -129,6 +157,7 @@ an_tensor *an_lse_of(an_tensor *x)
 /* exp(x - m) * (1 / sum(exp(x - m))): one reciprocal a row. x [O,R,I]. */
 an_tensor *an_softmax_of(an_tensor *x)
 {
+    if (x->poison || x->shape[1] == 0) return x; /* no rows of no elements */
     an_tensor *e = EXP(SUB(x, MAX3(x)));
     an_tensor *y = MUL(e, RECIP(SUM3(e)));
     an_set_rule(y, AN_RULE_SOFTMAX, x, NULL);
@@ -139,7 +168,7 @@ an_tensor *an_softmax_of(an_tensor *x)
 
 an_tensor *an_relu_of(an_tensor *a)
 {
-    return MAXIMUM(a, NUM(a, 0));
+    return WHERE(LE(a, NUM(a, 0)), NUM(a, 0), a);
 }
 
 /* x Phi(x), Phi(x) = (1 + erf(x / sqrt 2)) / 2 (Hendrycks and Gimpel, 2016). Halving is exact, so this has the bits of

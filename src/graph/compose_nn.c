@@ -132,8 +132,15 @@ static an_dtype policy_dtype(const an_tensor *a, const an_tensor *b)
     return same && (policy == AN_F32 || a->dtype == AN_F64) ? (an_dtype)a->dtype : policy;
 }
 
-/* x [...,in] as [N,in] times w [out,in] transposed: [N,out]. */
-static an_tensor *project(an_tensor *x, an_tensor *w)
+/* The dtype in which a bias is added: float32 for 16-bit operands, whose sums are rounded once, behind the bias. */
+static an_dtype sum_dtype(an_dtype t)
+{
+    return t == AN_BF16 || t == AN_F16 ? AN_F32 : t;
+}
+
+/* x [...,in] as [N,in] times w [out,in] transposed: [N,out], in the policy's dtype t, or in sum_dtype(t) when more is
+ * added to it (`open`). */
+static an_tensor *project(an_tensor *x, an_tensor *w, bool open)
 {
     char tx[TEXT], tw[TEXT];
     if (want_float_rows(x)->poison || want_float_rows(w)->poison) return an_poison_of(x->g);
@@ -142,7 +149,7 @@ static an_tensor *project(an_tensor *x, an_tensor *w)
                          text_of(w, tw));
     an_dtype t = policy_dtype(x, w);
     an_tensor *rows = CAST(an_make_reshape(x, 2, (int32_t[]){row_count(x), last_of(x)}), t);
-    return an_make_matmul(rows, an_make_swap(CAST(w, t), 0, 1), t);
+    return an_make_matmul(rows, an_make_swap(CAST(w, t), 0, 1), open ? sum_dtype(t) : t);
 }
 
 an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias)
@@ -150,11 +157,11 @@ an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *b
     an_tensor *t[] = {x, w, bias};
     char text[TEXT];
     if (!an_enter(at, "an_linear", 3, 2, t)) return t[0];
-    an_tensor *y = project(t[0], t[1]); /* [N,out] */
+    an_tensor *y = project(t[0], t[1], t[2] != NULL); /* [N,out] */
     if (y->poison) return y;
     if (t[2] != NULL && (t[2]->rank != 1 || t[2]->shape[0] != y->shape[1]))
         return an_refuse(y->g, AN_E_SHAPE, "the bias is %s; [%d] is needed", text_of(t[2], text), y->shape[1]);
-    if (t[2] != NULL) y = ADD(y, CAST(t[2], (an_dtype)y->dtype));
+    if (t[2] != NULL) y = CAST(ADD(y, CAST(t[2], (an_dtype)y->dtype)), policy_dtype(t[0], t[1]));
     int32_t shape[AN_MAX_RANK];
     memcpy(shape, t[0]->shape, sizeof shape);
     shape[t[0]->rank - 1] = y->poison ? 0 : y->shape[1];
@@ -211,7 +218,7 @@ an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w
     g->deferred = pieces > 1;
     for (int32_t i = 0; i < pieces && fine; i++) {
         const int32_t from = i * most, n = AN_MIN(most, N - from);
-        an_tensor *logits = project(an_make_slice(rows, 0, from, n, 1), t[1]); /* [n,V] */
+        an_tensor *logits = project(an_make_slice(rows, 0, from, n, 1), t[1], false); /* [n,V] */
         if (!logits->poison) logits = an_wide(an_make_reshape(logits, 3, (int32_t[]){n, V, 1}));
         piece[i] = logits->poison || id->poison ? an_poison_of(g)
                                                 : an_cross_entropy_of(logits, an_make_slice(id, 0, from, n, 1));
@@ -220,6 +227,26 @@ an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w
     g->deferred = false;
     if (!fine) return an_poison_of(g);
     return an_make_like(pieces > 1 ? an_make_concat(g, piece, pieces, 0) : piece[0], t[2]);
+}
+
+/* Attention of float64, for which there is no kernel, as the formula that the kernels follow. A query that sees no key
+ * gives zeros. q [B,H,T,D], k v [B,H,S,D], n_keys i32 [] or NULL. */
+static an_tensor *attention_formula(an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal, double dropout,
+                                    an_tensor *n_keys)
+{
+    if (q->rank != 4 || k->rank != 4 || v->rank != 4 || !an_same_shape(k, v) || q->shape[3] != k->shape[3] ||
+        q->shape[0] != k->shape[0] || q->shape[1] != k->shape[1])
+        return an_refuse(q->g, AN_E_SHAPE, "q, k and v are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]");
+    const int32_t T = q->shape[2], S = k->shape[2], shape[4] = {q->shape[0], q->shape[1], T, S};
+    an_tensor *i = an_make_iota(q->g, 4, shape, 2), *j = an_make_iota(q->g, 4, shape, 3);
+    an_tensor *n = n_keys != NULL ? an_make_reshape(n_keys, 0, NULL) : NUM(i, S), *seen = LT(j, n); /* [B,H,T,S] */
+    if (causal) seen = AND(seen, LE(j, ADD(i, SUB(n, NUM(n, T)))));
+    an_tensor *scores = MM(MUL(q, NUM(q, scale)), an_make_swap(k, 2, 3)); /* [B,H,T,S] */
+    scores = WHERE(seen, scores, NUM(scores, -INFINITY));
+    an_tensor *rows = an_make_rows(scores, 3); /* [B*H*T,S,1] */
+    an_tensor *p = an_make_like(an_softmax_of(rows), scores);
+    p = an_dropout_of(WHERE(seen, p, NUM(p, 0)), dropout);
+    return MM(p, v);
 }
 
 /* q [B,H,T,D], k v [B,H,S,D]; the result has q's shape and the policy's dtype. */
@@ -239,9 +266,11 @@ an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor
             return an_refuse(g, AN_E_DTYPE, "takes floats, not %s: cast first", an_dtype_name((an_dtype)t[i]->dtype));
         t[i] = CAST(t[i], as);
     }
+    const double factor = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
+    if (as == AN_F64) return attention_formula(t[0], t[1], t[2], factor, causal, dropout, t[3]);
     int64_t attr[2] = {causal, dropout > 0 ? (int64_t)an_graph_stream(g) : 0};
     an_emit_args e = {.op = AN_OP_ATTENTION, .n_src = t[3] != NULL ? 4 : 3, .src = t, .n_attr = 2, .attr = attr};
-    e.imm[0] = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
+    e.imm[0] = factor;
     e.imm[1] = dropout;
     e.at = at;
     return narrow ? CAST(an_emit(g, &e), AN_F16) : an_emit(g, &e);
@@ -263,17 +292,21 @@ an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *b
                        or_one(s.dilation_h), or_one(s.dilation_w), or_one(s.groups)};
     const an_dtype as = policy_dtype(t[0], t[1]);
     for (int i = 0; i < 2 && an_dtype_is_float((an_dtype)t[i]->dtype); i++) t[i] = CAST(t[i], as);
-    an_tensor *y = an_make_call(AN_OP_CONV2D, 2, t, 7, attr);
+    an_emit_args e = {.op = AN_OP_CONV2D, .n_src = 2, .src = t, .n_attr = 7, .attr = attr, .at = at};
+    e.dtype = t[2] != NULL ? sum_dtype(as) : as;
+    an_tensor *y = an_emit(t[0]->g, &e);
     if (y->poison || t[2] == NULL) return y;
     if (t[2]->rank != 1 || t[2]->shape[0] != y->shape[3])
         return an_refuse(y->g, AN_E_SHAPE, "the bias is %s; [%d] is needed", text_of(t[2], text), y->shape[3]);
-    return ADD(y, CAST(t[2], (an_dtype)y->dtype));
+    return CAST(ADD(y, CAST(t[2], (an_dtype)y->dtype)), as);
 }
 
 static an_tensor *pool(an_op op, an_tensor *x, an_window s)
 {
-    int64_t attr[6] = {s.kernel_h, s.kernel_w, or_one(s.stride_h), or_one(s.stride_w), s.pad_h, s.pad_w};
-    return an_make_call(op, 1, &x, 6, attr);
+    if (s.groups > 1) return an_refuse(x->g, AN_E_USAGE, "%d groups; pooling has none", s.groups);
+    int64_t attr[8] = {s.kernel_h, s.kernel_w, or_one(s.stride_h),   or_one(s.stride_w),
+                       s.pad_h,    s.pad_w,    or_one(s.dilation_h), or_one(s.dilation_w)};
+    return an_make_call(op, 1, &x, 8, attr);
 }
 
 an_tensor *an_max_pool_at(const char *at, an_tensor *x, an_window s)

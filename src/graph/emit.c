@@ -103,8 +103,9 @@ void an_graph_reset(an_graph *g)
     g->previous = ended;
     an_arena_reset(&g->arena);
     memset(g->cse, 0, (size_t)g->cap_cse * sizeof *g->cse);
-    g->n = g->n_grad = g->n_rules = g->n_assigns = 0;
-    g->grad = NULL;
+    g->n = g->n_grad = g->n_rules = g->n_alias = g->n_assigns = 0;
+    g->grad = g->grad_written = NULL;
+    g->loss = NULL;
     g->id_ranges = NULL;
     g->rand_ordinal = 0;
     g->key = KEY_START;
@@ -125,6 +126,7 @@ void an_graph_close(an_graph *g)
     free(g->scope_parent);
     free(g->rules);
     free(g->assign);
+    free(g->alias);
     *g = (an_graph){0};
 }
 
@@ -237,7 +239,8 @@ static an_tensor *refuse_use(an_graph *g, const an_tensor *t, const char *at, co
                      op, shape, there, here);
 }
 
-an_tensor *an_use(an_graph *g, an_tensor *t, const char *at, const char *op)
+/* As an_use, but an alias stays one. */
+static an_tensor *use_as_given(an_graph *g, an_tensor *t, const char *at, const char *op)
 {
     if (t == NULL) return an_poison(g, AN_E_USAGE, at, "%s: an operand is NULL", op);
     if (t->poison && t->g != g)
@@ -247,6 +250,12 @@ an_tensor *an_use(an_graph *g, an_tensor *t, const char *at, const char *op)
     if (t->g == g && t->id >= 0 && t->leaf_epoch == g->epoch) return t;
     if (t->g == g && t->id < 0) return use_leaf(g, t, at);
     return refuse_use(g, t, at, op);
+}
+
+an_tensor *an_use(an_graph *g, an_tensor *t, const char *at, const char *op)
+{
+    an_tensor *used = use_as_given(g, t, at, op);
+    return used->alias != 0 ? g->node[used->id] : used;
 }
 
 bool an_enter(const char *at, const char *name, int n, int required, an_tensor **t)
@@ -264,7 +273,7 @@ bool an_enter(const char *at, const char *name, int n, int required, an_tensor *
         if (t[i] == NULL)
             t[i] = an_refuse(g, AN_E_USAGE, "operand %d is NULL", i + 1);
         else
-            t[i] = an_use(g, t[i], at, name);
+            t[i] = use_as_given(g, t[i], at, name);
         fine = !t[i]->poison;
     }
     if (!fine) t[0] = an_poison_of(g);
@@ -296,6 +305,8 @@ typedef struct draft {
     int64_t numel;
     uint64_t hash;
     int32_t src[UINT8_MAX];
+    int32_t written[UINT8_MAX]; /* set where has_aliases, else as src: an_tensor.written */
+    bool has_aliases;
 } draft;
 
 static uint64_t bits_of(double x)
@@ -414,11 +425,11 @@ static bool may_merge(const an_graph *g, an_op op)
 }
 
 /* Sources as they are now, their ids in the draft; false: poison. *changed: some were persistent and are their leaves
- * now. */
+ * now, or aliases and are their nodes. */
 static bool take_sources(an_graph *g, const an_emit_args *e, an_tensor **src, draft *d, bool *changed)
 {
     char name[32];
-    *changed = false;
+    *changed = d->has_aliases = false;
     for (int i = 0; i < e->n_src; i++) {
         src[i] = e->src[i];
         if (src[i] == NULL || src[i]->g != g || src[i]->id < 0 || src[i]->leaf_epoch != g->epoch) {
@@ -426,7 +437,12 @@ static bool take_sources(an_graph *g, const an_emit_args *e, an_tensor **src, dr
             *changed = true;
         }
         if (src[i]->poison) return false;
-        d->src[i] = src[i]->id;
+        d->src[i] = d->written[i] = src[i]->id;
+        if (src[i]->alias != 0) {
+            d->written[i] = -src[i]->alias;
+            d->has_aliases = *changed = true;
+            src[i] = g->node[d->src[i]];
+        }
     }
     return true;
 }
@@ -446,6 +462,83 @@ static void order_operands(an_tensor **src, draft *d)
     src[1] = t;
     d->src[0] = src[0]->id;
     d->src[1] = src[1]->id;
+    int32_t written = d->written[0];
+    d->written[0] = d->written[1];
+    d->written[1] = written;
+}
+
+/* ------------------------------------------------------------------------------------------------ aliases */
+
+static an_tensor *alias_given(const an_graph *g, int32_t written)
+{
+    return written < 0 ? g->alias[-written - 1].t : g->node[written];
+}
+
+/* `e` as it was written, equal to `node`. */
+static an_tensor *make_alias(an_graph *g, const an_emit_args *e, const draft *d, const an_tensor *node)
+{
+    const size_t attr_bytes = (size_t)e->n_attr * sizeof(int64_t), src_bytes = (size_t)e->n_src * sizeof(int32_t);
+    if (g->n_alias == g->cap_alias) {
+        const int32_t cap = g->cap_alias ? g->cap_alias * 2 : 64;
+        an_alias *more = realloc(g->alias, (size_t)cap * sizeof *more);
+        if (more == NULL) return poison_nomem(g, (size_t)cap * sizeof *more);
+        g->alias = more;
+        g->cap_alias = cap;
+    }
+    an_tensor *t = an_arena_alloc(&g->arena, sizeof *t + attr_bytes + 2 * src_bytes);
+    if (t == NULL) return poison_nomem(g, sizeof *t);
+    *t = *node;
+    t->op = (uint16_t)e->op;
+    t->n_src = (uint8_t)e->n_src;
+    t->n_attr = (uint8_t)e->n_attr;
+    char *behind = (char *)(t + 1);
+    t->attr = e->n_attr > 0 ? memcpy(behind, e->attr, attr_bytes) : NULL;
+    t->src = memcpy(behind + attr_bytes, d->src, src_bytes);
+    t->written = memcpy(behind + attr_bytes + src_bytes, d->written, src_bytes);
+    t->imm[0] = e->imm[0];
+    t->imm[1] = e->imm[1];
+    t->imm_i = e->imm_i;
+    t->scope = g->scope;
+    t->at = e->at;
+    t->rule = 0;
+    t->aliased = false;
+    g->alias[g->n_alias] = (an_alias){t, g->n};
+    t->alias = ++g->n_alias;
+    g->node[node->id]->aliased = true;
+    for (int i = 0; i < e->n_src; i++)
+        if (d->written[i] >= 0) g->node[d->written[i]]->aliased = true;
+    return t;
+}
+
+/* What the caller gets for `e`, which fold found equal to `node`: a source as it was given when no other was bypassed,
+ * else an alias. Numbers and tensors without gradients need none. */
+static an_tensor *as_written(an_graph *g, const an_emit_args *e, const draft *d, an_tensor *node)
+{
+    double x;
+    int64_t i;
+    int32_t only = NONE;
+    bool one = true;
+    if (g->no_aliases || node->poison || !an_dtype_is_float((an_dtype)node->dtype) || an_uniform(node, &x, &i))
+        return node;
+    for (int k = 0; k < e->n_src; k++) {
+        if (!an_dtype_is_float((an_dtype)e->src[k]->dtype) || an_uniform(e->src[k], &x, &i)) continue;
+        one &= d->src[k] == node->id && (only == NONE || only == k || d->written[only] == d->written[k]);
+        only = k;
+    }
+    return one && only != NONE ? alias_given(g, d->written[only]) : make_alias(g, e, d, node);
+}
+
+/* The same where `node` is equal to `e` as it is, but for what was given as sources. */
+static an_tensor *with_sources_written(an_graph *g, const an_emit_args *e, const draft *d, an_tensor *node, bool is_new)
+{
+    const size_t bytes = (size_t)e->n_src * sizeof(int32_t);
+    const int32_t *has = node->written != NULL ? node->written : node->src;
+    if (node->poison || g->no_aliases || e->n_src == 0 || memcmp(has, d->written, bytes) == 0) return node;
+    if (!is_new) return make_alias(g, e, d, node);
+    int32_t *written = an_arena_alloc(&g->arena, bytes);
+    if (written == NULL) return poison_nomem(g, bytes);
+    node->written = memcpy(written, d->written, bytes);
+    return node;
 }
 
 static an_tensor *merge_or_append(an_graph *g, const an_emit_args *e, draft *d)
@@ -487,8 +580,15 @@ an_tensor *an_emit(an_graph *g, const an_emit_args *e)
     if (d.numel < 0)
         return an_poison(g, AN_E_SHAPE, e->at, "%s: the result has more elements than any machine holds",
                          an_doing(g, e->op, e->at, name));
-    an_tensor *simpler = g->keep_duplicates ? NULL : an_fold(g, e, d.dtype, d.rank, d.shape);
-    return simpler != NULL ? simpler : merge_or_append(g, e, &d);
+    if (g->keep_duplicates) return merge_or_append(g, e, &d);
+    const bool quiet = g->no_aliases;
+    g->no_aliases = true; /* what fold makes on the way is nobody's operand */
+    an_tensor *simpler = an_fold(g, e, d.dtype, d.rank, d.shape);
+    g->no_aliases = quiet;
+    if (simpler != NULL) return as_written(g, e, &d, simpler);
+    const int32_t n = g->n;
+    an_tensor *node = merge_or_append(g, e, &d);
+    return with_sources_written(g, e, &d, node, g->n > n);
 }
 
 an_rule *an_graph_new_rule(an_graph *g)

@@ -1,10 +1,19 @@
-/* grad.c: autograd as one loop over the array, from the loss down.
+/* grad.c: reverse-mode automatic differentiation as one loop over the array, from the loss down.
  *
- * Owns:      the loop, the sums of gradients, elementwise rules (spelled in ops.def), moves, reductions, products and
- * hand-written composites. Does not:  own windows, attention and matrix calls (grad_call.c) or gradient blocks and
- * optimizers (src/runtime/context.c). No gradients of gradients. Invariants: a gradient has its value's dtype and shape.
- * Contributions to one tensor are added in the order of its readers in the array, whatever order they were found in.
- * Slices that tile their source are concatenated, never padded and added.
+ * Each node sums the gradient contributions of its readers, then adds its own contributions to its sources:
+ *
+ *     y = a * b, loss = sum(y):     dy = expand(1)     da += dy * b     db += dy * a
+ *
+ * Owns:       the loop, the sums of contributions, the rules of elementwise ops (spelled in ops.def), view ops,
+ *             reductions, matmul, gather and scatter, and of composites with a gradient written by hand.
+ * Does not:   know windows, attention and matrix calls (grad_call.c) or parameter blocks and optimizers (src/optim).
+ *             There are no gradients of gradients.
+ * Invariants: a gradient has its value's dtype and shape. Contributions to one tensor are added in the order of its
+ *             readers in the array, whatever order they were found in. Slices that tile their source are concatenated,
+ *             never padded and added.
+ *
+ * The first pass follows the array, in which fold and CSE have left out what the caller wrote. When an_grad asks for a
+ * tensor that was left out (an_alias), a second pass follows what was written; its nodes mostly merge with the first's.
  */
 #include "graph/grad.h"
 
@@ -15,23 +24,50 @@ enum { NONE = -1, PASSED_BY = -2 };
 
 /* One contribution to output `out` of a node; the list of a node is ascending in `reader`, because readers are visited
  * descending. */
-typedef struct gift {
+typedef struct contribution {
     int32_t value, reader, out, next;
-} gift;
+} contribution;
 
+/* A pass over the array, or, when `written`, over what the caller wrote: nodes and aliases. A slot is a node's id, or n
+ * and the number of an alias. */
 typedef struct pass {
     an_graph *g;
-    bool *need;    /* [n]: leads to a floating leaf */
-    int32_t *head; /* [n]: first gift, NONE */
-    gift *gifts;
-    int32_t n, n_gifts, cap_gifts;
+    bool written;
+    bool *need;    /* [slots]: leads to a floating leaf */
+    int32_t *head; /* [slots]: first contribution, NONE */
+    int32_t *grad; /* [slots] out: the gradient's id, NONE or PASSED_BY */
+    contribution *list;
+    int32_t n, n_aliases, n_contributions, cap_contributions;
 } pass;
+
+static an_tensor *in_slot(const pass *p, int32_t slot)
+{
+    return slot < p->n ? p->g->node[slot] : p->g->alias[slot - p->n].t;
+}
+
+/* The slot of a source as an_tensor.written has it. */
+static int32_t slot_of(const pass *p, int32_t written)
+{
+    return written >= 0 ? written : p->n - written - 1;
+}
+
+static int32_t source_slot(const pass *p, const an_tensor *t, int i)
+{
+    return p->written && t->written != NULL ? slot_of(p, t->written[i]) : t->src[i];
+}
 
 /* ------------------------------------------------------------------------------------------------ elementwise */
 
 #define AN_NO_GRAD ((an_tensor *)NULL)
 #undef NUM
 #define NUM(x) an_make_num(g, x)
+
+/* Longer entries of ops.def's gradient columns. An operand of MAXIMUM or MINIMUM that `loses` gets nothing; equal ones
+ * get half each. x^0 is 1 for every x, and 0^p is 0 for every p > 0: neither depends on its operand there, though the
+ * formulas have factors that are infinite. */
+#define HALVED(loses, g)  WHERE(loses, NUM(0), WHERE(EQ(a, b), MUL(g, NUM(0.5)), g))
+#define POW_GRAD_BASE     WHERE(EQ(b, NUM(0)), NUM(0), MUL(g, MUL(b, POW(a, SUB(b, NUM(1))))))
+#define POW_GRAD_EXPONENT WHERE(AND(EQ(a, NUM(0)), LE(NUM(0), b)), NUM(0), MUL(g, MUL(y, LOG(a))))
 
 static void grad_elem(an_backward_node *node)
 {
@@ -122,7 +158,7 @@ static void grad_concat(an_backward_node *b)
 }
 
 /* A slice's gradient stays as it is here: whether it is padded or concatenated is known when all of its source's are
- * (sum_gifts). */
+ * (sum_contributions). */
 static void grad_move(an_backward_node *b)
 {
     an_tensor *d = b->dy[0], *n = b->n, *x = an_src(n, 0);
@@ -141,11 +177,17 @@ static void grad_move(an_backward_node *b)
 /* ------------------------------------------------------------------------------------------------ reductions,
  * products, rows */
 
-/* To the first maximum alone: where the position is argmax. x [O,R,I]. */
-static an_tensor *grad_max(an_tensor *d, an_tensor *x)
+/* Shared equally by all elements of x that equal their maximum `top`, over the axes that `top` and its gradient d keep
+ * with length 1. A NaN equals nothing: there the shares are 0/0, which is NaN. Counted in f32, whatever the dtype. */
+static an_tensor *grad_max(an_tensor *d, an_tensor *x, an_tensor *top)
 {
-    an_tensor *first = an_make_call(AN_OP_ARGMAX, 1, &x, 0, NULL); /* [O,1,I] */
-    return WHERE(EQ(an_make_iota(x->g, 3, x->shape, 1), first), d, NUM(d, 0));
+    if (d->poison || top->poison) return d->poison ? d : top;
+    uint32_t mask = 0;
+    for (int i = 0; i < x->rank; i++)
+        if (x->shape[i] != top->shape[i]) mask |= 1u << i;
+    an_tensor *hit = EQ(x, top), *wide = an_wide(d);
+    an_tensor *count = an_make_reduce(AN_OP_SUM, CAST(hit, (an_dtype)wide->dtype), mask, true);
+    return CAST(DIV(WHERE(hit, wide, NUM(wide, 0)), count), (an_dtype)x->dtype);
 }
 
 static an_tensor *transposed(an_tensor *a)
@@ -163,10 +205,10 @@ static bool is_transpose(const an_tensor *t)
     return t->attr[last] == last - 1 && t->attr[last - 1] == last;
 }
 
-/* The f32 leaf that a product's operand is a narrowed copy of, perhaps transposed; NULL: it is another. The leaf is
- * given the product in f32: rounding it to the copy's dtype first would only lose bits. A piece gives to the leaf even
- * where only a transpose stands between, so that the sum of pieces grows as the products store it. The nodes in between
- * are passed by: nobody can ask for their gradients. */
+/* The f32 leaf that a matmul operand is a narrowed copy of, perhaps transposed; NULL: the operand is anything else. The
+ * weight's gradient is then computed in f32 and added to the leaf's: rounding it to the copy's dtype would only lose
+ * bits. The matmul of a chunk (`piece`) adds to the leaf even where only a transpose lies between, so that a library
+ * accumulates the chunks' sum as it stores. The nodes in between are marked as passed by. */
 static an_tensor *weight_of(an_graph *g, an_tensor *operand, bool piece)
 {
     an_tensor *below = is_transpose(operand) ? an_src(operand, 0) : operand;
@@ -177,8 +219,8 @@ static an_tensor *weight_of(an_graph *g, an_tensor *operand, bool piece)
     return w;
 }
 
-/* da = d b^T, db = a^T d. Of a transposed operand the product is built the other way round, so that its gradient lies
- * as the operand does and the two transposes meet and vanish: for y = x w^T, dw = d^T x. */
+/* da = d b^T, db = a^T d. The gradient of a transposed operand is built transposed too, so that the two transposes
+ * cancel: for y = x w^T, dw = d^T x. */
 static void grad_matmul(an_backward_node *n)
 {
     an_tensor *a = an_src(n->n, 0), *b = an_src(n->n, 1);
@@ -186,14 +228,14 @@ static void grad_matmul(an_backward_node *n)
     an_tensor *d = CAST(n->dy[0], t);
     for (int i = 0; i < 2; i++) {
         if (!n->need[i]) continue;
-        an_tensor *operand = i ? b : a, *weight = weight_of(n->g, operand, n->n->deferred), *dx;
-        const bool turned = is_transpose(operand);
+        an_tensor *operand = i ? b : a, *weight = n->written ? NULL : weight_of(n->g, operand, n->n->deferred), *dx;
+        const bool swapped = is_transpose(operand);
         const an_dtype as = weight ? AN_F32 : t;
-        if (turned)
+        if (swapped)
             dx = i ? an_make_matmul(transposed(d), a, as) : an_make_matmul(b, transposed(d), as);
         else
             dx = i ? an_make_matmul(transposed(a), d, as) : an_make_matmul(d, transposed(b), as);
-        n->dx[i] = turned && !weight ? transposed(dx) : dx;
+        n->dx[i] = swapped && !weight ? transposed(dx) : dx;
         if (weight) n->to[i] = weight->id;
     }
 }
@@ -230,6 +272,12 @@ static an_tensor *grad_rule(an_graph *g, const an_rule *rule, an_tensor *n, an_t
     case AN_RULE_SOFTMAX: return MUL(n, SUB(d, SUM3(MUL(d, n))));
     case AN_RULE_LAYER_NORM: return MUL(SUB(SUB(d, row_mean(d)), MUL(n, row_mean(MUL(d, n)))), aux);
     case AN_RULE_RMS_NORM: return MUL(SUB(d, MUL(n, row_mean(MUL(d, n)))), aux);
+    case AN_RULE_MAX: { /* n and d have the reduced axes in whatever shape the last part left them */
+        int32_t kept[AN_MAX_RANK];
+        for (int i = 0; i < x->rank; i++) kept[i] = rule->axes >> i & 1 ? 1 : x->shape[i];
+        an_tensor *top = an_make_reshape(n, x->rank, kept);
+        return grad_max(an_make_reshape(d, x->rank, kept), x, top);
+    }
     case AN_RULE_GELU: { /* phi(x) = exp(-x^2/2) / sqrt(2 pi) */
         an_tensor *phi = MUL(EXP(MUL(MUL(x, x), NUM(x, -0.5))), NUM(x, 0.39894228040143268));
         return MUL(d, ADD(aux, MUL(x, phi)));
@@ -240,34 +288,35 @@ static an_tensor *grad_rule(an_graph *g, const an_rule *rule, an_tensor *n, an_t
 
 /* ------------------------------------------------------------------------------------------------ sums */
 
-static an_tensor *add_gifts(an_tensor *a, an_tensor *b);
+static an_tensor *add_contributions(an_tensor *a, an_tensor *b);
 
-/* Gifts of pieces are added at once: the next piece's product adds to the sum, and no more than one stands in memory.
- */
-static bool add_to_pieces(pass *p, int32_t to, int32_t out, int32_t reader, const an_tensor *value)
+/* Contributions of the chunks of a chunked loss are added as they come: the next chunk's GEMM adds to the sum, so that
+ * only one partial sum is live. */
+static bool add_to_chunks(pass *p, int32_t to, int32_t out, int32_t reader, const an_tensor *value)
 {
-    if (p->head[to] == NONE || !an_node(p->g, reader)->deferred) return false;
-    gift *last = &p->gifts[p->head[to]];
-    const an_tensor *from = an_node(p->g, last->reader);
+    if (p->head[to] == NONE || !in_slot(p, reader)->deferred) return false;
+    contribution *last = &p->list[p->head[to]];
+    const an_tensor *from = in_slot(p, last->reader);
     if (last->out != out || !from->deferred || from->op != AN_OP_MATMUL) return false;
-    last->value = add_gifts(an_node(p->g, last->value), an_node(p->g, value->id))->id;
+    last->value = add_contributions(an_node(p->g, last->value), an_node(p->g, value->id))->id;
     last->reader = reader;
     return true;
 }
 
-static bool give(pass *p, int32_t to, int32_t out, int32_t reader, const an_tensor *value)
+/* Adds `value` to what output `out` of slot `to` gets from slot `reader`. False: no memory, or poison. */
+static bool contribute(pass *p, int32_t to, int32_t out, int32_t reader, const an_tensor *value)
 {
-    if (add_to_pieces(p, to, out, reader, value)) return an_node(p->g, p->gifts[p->head[to]].value)->poison == 0;
-    if (p->n_gifts == p->cap_gifts) {
-        int32_t cap = p->cap_gifts ? p->cap_gifts * 2 : 2 * p->n + 64;
-        gift *more = AN_NEW_ARRAY(&p->g->arena, gift, cap);
+    if (add_to_chunks(p, to, out, reader, value)) return an_node(p->g, p->list[p->head[to]].value)->poison == 0;
+    if (p->n_contributions == p->cap_contributions) {
+        int32_t cap = p->cap_contributions ? p->cap_contributions * 2 : 2 * p->n + 64;
+        contribution *more = AN_NEW_ARRAY(&p->g->arena, contribution, cap);
         if (more == NULL) return false;
-        if (p->n_gifts > 0) memcpy(more, p->gifts, (size_t)p->n_gifts * sizeof *more);
-        p->gifts = more;
-        p->cap_gifts = cap;
+        if (p->n_contributions > 0) memcpy(more, p->list, (size_t)p->n_contributions * sizeof *more);
+        p->list = more;
+        p->cap_contributions = cap;
     }
-    p->gifts[p->n_gifts] = (gift){value->id, reader, out, p->head[to]};
-    p->head[to] = p->n_gifts++;
+    p->list[p->n_contributions] = (contribution){value->id, reader, out, p->head[to]};
+    p->head[to] = p->n_contributions++;
     return true;
 }
 
@@ -284,35 +333,35 @@ static int tile_axis(const an_tensor *s)
     return axis;
 }
 
-/* The SLICE of n that a gift came from, whose value is still in the slice's shape; NULL for gifts of every other kind.
- */
-static const an_tensor *slice_of(const pass *p, const gift *from, const an_tensor *n)
+/* The SLICE that a contribution to `slot` came from, whose value still has the slice's shape; NULL for all others. */
+static const an_tensor *slice_of(const pass *p, const contribution *from, int32_t slot)
 {
-    const an_tensor *reader = an_node(p->g, from->reader);
-    return reader->op == AN_OP_SLICE && reader != n ? reader : NULL;
+    const an_tensor *reader = in_slot(p, from->reader);
+    return reader->op == AN_OP_SLICE && from->reader != slot ? reader : NULL;
 }
 
-/* The gradients of slices that tile n along one axis, in order, as one CONCAT; NULL when they do not. */
-static an_tensor *join_slices(pass *p, const an_tensor *n)
+/* The gradients of slices that tile the node in `slot` along one axis, in order, as one CONCAT; NULL when they do not.
+ * For a, b, c = split(x) that is dx = concat(da, db, dc), without padding or adding. */
+static an_tensor *concat_slices(pass *p, int32_t slot)
 {
     an_tensor *part[UINT8_MAX];
+    const an_tensor *n = in_slot(p, slot);
     int32_t at = 0;
     int axis = NONE, count = 0, total = 0;
-    for (int32_t i = p->head[n->id]; i != NONE; i = p->gifts[i].next) {
-        const an_tensor *s = slice_of(p, &p->gifts[i], n);
+    for (int32_t i = p->head[slot]; i != NONE; i = p->list[i].next) {
+        const an_tensor *s = slice_of(p, &p->list[i], slot);
         if (s == NULL) continue;
         int own = tile_axis(s);
         if (own == NONE || (axis != NONE && own != axis)) return NULL;
         axis = own;
         total++;
     }
-    while (axis != NONE && at < n->shape[axis] &&
-           count < UINT8_MAX) { /* the slice that starts where the last one ended */
+    while (axis != NONE && at < n->shape[axis] && count < UINT8_MAX) { /* the slice that starts where the last ended */
         int before = count;
-        for (int32_t i = p->head[n->id]; i != NONE && count == before; i = p->gifts[i].next) {
-            const an_tensor *s = slice_of(p, &p->gifts[i], n);
+        for (int32_t i = p->head[slot]; i != NONE && count == before; i = p->list[i].next) {
+            const an_tensor *s = slice_of(p, &p->list[i], slot);
             if (s == NULL || s->attr[2 * axis] != at || s->shape[axis] == 0) continue;
-            part[count++] = an_node(p->g, p->gifts[i].value);
+            part[count++] = an_node(p->g, p->list[i].value);
             at += s->shape[axis];
         }
         if (count == before) return NULL;
@@ -322,45 +371,53 @@ static an_tensor *join_slices(pass *p, const an_tensor *n)
 }
 
 /* A scattered gradient is added to the other one row by row: an embedding tied to the head needs no second table. */
-static an_tensor *add_gifts(an_tensor *a, an_tensor *b)
+static an_tensor *add_contributions(an_tensor *a, an_tensor *b)
 {
     if (a->op == AN_OP_SCATTER_ADD && a->n_src == 2 && !b->poison) return an_make_scatter_onto(a, b);
     if (b->op == AN_OP_SCATTER_ADD && b->n_src == 2 && !a->poison) return an_make_scatter_onto(b, a);
     return ADD(a, b);
 }
 
-/* The gradient of output `out` of node n: its gifts added in the order of their readers; NULL when there is none. */
-static an_tensor *sum_gifts(pass *p, const an_tensor *n, int out)
+/* The gradient of output `out` in `slot`: its contributions added in the order of their readers; NULL: there is none. */
+static an_tensor *sum_contributions(pass *p, int32_t slot, int out)
 {
-    an_tensor *sum = NULL, *joined = out == 0 ? join_slices(p, n) : NULL;
-    bool joined_used = false;
-    for (int32_t i = p->head[n->id]; i != NONE; i = p->gifts[i].next) {
-        const gift *from = &p->gifts[i];
+    an_tensor *sum = NULL, *whole = out == 0 ? concat_slices(p, slot) : NULL;
+    bool whole_used = false;
+    for (int32_t i = p->head[slot]; i != NONE; i = p->list[i].next) {
+        const contribution *from = &p->list[i];
         if (from->out != out) continue;
         an_tensor *value = an_node(p->g, from->value);
-        const an_tensor *slice = slice_of(p, from, n);
+        const an_tensor *slice = slice_of(p, from, slot);
         if (slice != NULL) {
-            if (joined != NULL && joined_used) continue;
-            value = joined != NULL ? joined : unslice(value, slice);
-            joined_used = true;
+            if (whole != NULL && whole_used) continue;
+            value = whole != NULL ? whole : unslice(value, slice);
+            whole_used = true;
         }
-        sum = sum == NULL ? value : add_gifts(sum, value);
+        sum = sum == NULL ? value : add_contributions(sum, value);
     }
     return sum;
 }
 
 /* ------------------------------------------------------------------------------------------------ the loop */
 
-/* What leads to a floating leaf; the loss' gradient is of no use to anything else. */
+/* What leads to a floating leaf: the loss' gradient is of no use to anything else. */
+static void mark_slot(pass *p, int32_t slot)
+{
+    const an_tensor *t = in_slot(p, slot);
+    bool need = t->op == AN_OP_LEAF;
+    if (an_ops[t->op].has_grad)
+        for (int i = 0; i < t->n_src; i++) need |= p->need[source_slot(p, t, i)];
+    p->need[slot] = need && (an_dtype_is_float((an_dtype)t->dtype) || an_ops[t->op].outputs > 1);
+}
+
 static void mark_need(pass *p)
 {
+    int32_t alias = 0;
     for (int32_t id = 0; id < p->n; id++) {
-        const an_tensor *t = p->g->node[id];
-        bool need = t->op == AN_OP_LEAF;
-        if (an_ops[t->op].has_grad)
-            for (int i = 0; i < t->n_src; i++) need |= p->need[t->src[i]];
-        p->need[id] = need && (an_dtype_is_float((an_dtype)t->dtype) || an_ops[t->op].outputs > 1);
+        while (alias < p->n_aliases && p->g->alias[alias].before <= id) mark_slot(p, p->n + alias++);
+        mark_slot(p, id);
     }
+    while (alias < p->n_aliases) mark_slot(p, p->n + alias++);
 }
 
 static void node_rule(an_backward_node *b)
@@ -372,7 +429,7 @@ static void node_rule(an_backward_node *b)
     case AN_CLS_MOVE: grad_move(b); break;
     case AN_CLS_CAST: b->dx[0] = CAST(d, (an_dtype)an_src(n, 0)->dtype); break;
     case AN_CLS_REDUCE:
-        b->dx[0] = n->op == AN_OP_SUM ? an_make_expand(d, 3, an_src(n, 0)->shape) : grad_max(d, an_src(n, 0));
+        b->dx[0] = n->op == AN_OP_SUM ? an_make_expand(d, 3, an_src(n, 0)->shape) : grad_max(d, an_src(n, 0), n);
         break;
     case AN_CLS_MATMUL: grad_matmul(b); break;
     case AN_CLS_INDEX: grad_index(b); break;
@@ -381,33 +438,34 @@ static void node_rule(an_backward_node *b)
     }
 }
 
-/* Sums what node `id` was given and hands its sources their parts. */
-static bool visit(pass *p, int32_t id)
+/* Sums the contributions to `slot` and passes the gradient on to its sources. */
+static bool visit(pass *p, int32_t slot)
 {
     an_graph *g = p->g;
-    an_backward_node b = {.g = g, .n = g->node[id]};
+    an_backward_node b = {.g = g, .n = in_slot(p, slot), .written = p->written};
     an_tensor *n = b.n, *dx[UINT8_MAX];
     bool need[UINT8_MAX], any = false;
     int32_t to[UINT8_MAX];
-    if (p->head[id] == NONE) return true;
+    if (p->head[slot] == NONE) return true;
     g->scope = n->scope; /* a gradient belongs where its value does */
     g->deferred = n->deferred;
     g->at = n->at;
     for (int k = 0; k < an_ops[n->op].outputs; k++) {
-        b.dy[k] = sum_gifts(p, n, k);
+        b.dy[k] = sum_contributions(p, slot, k);
         if (b.dy[k] != NULL && b.dy[k]->poison) return false;
         any |= b.dy[k] != NULL;
     }
-    if (g->grad[id] != PASSED_BY) g->grad[id] = b.dy[0] != NULL ? b.dy[0]->id : NONE;
+    if (p->grad[slot] != PASSED_BY) p->grad[slot] = b.dy[0] != NULL ? b.dy[0]->id : NONE;
     if (!any) return true;
     if (n->rule != 0) {
         const an_rule rule = g->rules[n->rule - 1];
-        if (!p->need[rule.x]) return true;
+        const int32_t x = p->written ? slot_of(p, rule.written_x) : rule.x;
+        if (!p->need[x]) return true;
         an_tensor *d = grad_rule(g, &rule, n, b.dy[0]);
-        return !d->poison && give(p, rule.x, 0, id, d);
+        return !d->poison && contribute(p, x, 0, slot, d);
     }
-    if (n->op == AN_OP_PICK) return !p->need[n->src[0]] || give(p, n->src[0], (int32_t)n->attr[0], id, b.dy[0]);
-    for (int i = 0; i < n->n_src; i++) need[i] = p->need[to[i] = n->src[i]];
+    for (int i = 0; i < n->n_src; i++) need[i] = p->need[to[i] = source_slot(p, n, i)];
+    if (n->op == AN_OP_PICK) return !need[0] || contribute(p, to[0], (int32_t)n->attr[0], slot, b.dy[0]);
     b.need = need;
     b.dx = dx;
     b.to = to;
@@ -415,30 +473,49 @@ static bool visit(pass *p, int32_t id)
     if (an_ops[n->op].has_grad) node_rule(&b);
     for (int i = n->n_src - 1; i >= 0; i--) { /* descending, as the lists are prepended to */
         if (b.dx[i] == NULL || !need[i]) continue;
-        if (b.dx[i]->poison || !give(p, to[i], 0, id, b.dx[i])) return false;
+        if (b.dx[i]->poison || !contribute(p, to[i], 0, slot, b.dx[i])) return false;
     }
     return true;
 }
 
-static an_status run(pass *p, an_tensor *loss)
+/* Every slot after all that read it. */
+static bool visit_all(pass *p)
+{
+    int32_t alias = p->n_aliases - 1;
+    for (int32_t id = p->n - 1; id >= 0; id--) {
+        for (; alias >= 0 && p->g->alias[alias].before > id; alias--)
+            if (p->need[p->n + alias] && !visit(p, p->n + alias)) return false;
+        if (p->need[id] && !visit(p, id)) return false;
+    }
+    return true;
+}
+
+/* One backward pass from slot `loss` over p's nodes and aliases, into p->grad. */
+static an_status run(pass *p, const an_tensor *loss, int32_t slot)
 {
     an_graph *g = p->g;
-    p->n = loss->id + 1;
-    p->need = AN_NEW_ARRAY(&g->arena, bool, p->n);
-    p->head = AN_NEW_ARRAY(&g->arena, int32_t, p->n);
-    g->grad = AN_NEW_ARRAY(&g->arena, int32_t, p->n);
-    g->n_grad = 0;
-    if (p->need == NULL || p->head == NULL || g->grad == NULL)
-        return an_fail_nomem(g->err, "graph: gradients", (size_t)p->n * sizeof *p->head);
-    for (int32_t i = 0; i < p->n; i++) p->head[i] = g->grad[i] = NONE;
-    g->n_grad = p->n;
+    const int32_t slots = p->n + p->n_aliases, scope = g->scope;
+    const char *at = g->at;
+    p->need = AN_NEW_ARRAY(&g->arena, bool, slots);
+    p->head = AN_NEW_ARRAY(&g->arena, int32_t, slots);
+    p->grad = AN_NEW_ARRAY(&g->arena, int32_t, slots);
+    if (p->need == NULL || p->head == NULL || p->grad == NULL)
+        return an_fail_nomem(g->err, "graph: gradients", (size_t)slots * sizeof *p->head);
+    for (int32_t i = 0; i < slots; i++) p->head[i] = p->grad[i] = NONE;
+    if (!p->written) { /* weight_of marks what it passes by */
+        g->grad = p->grad;
+        g->n_grad = p->n;
+    }
+    g->no_aliases = true;
     mark_need(p);
     an_tensor *one = an_make_full(g, (an_dtype)loss->dtype, loss->rank, loss->shape, 1, 0);
-    bool fine = !one->poison && give(p, loss->id, 0, loss->id, one);
-    for (int32_t id = loss->id; id >= 0 && fine; id--)
-        if (p->need[id]) fine = visit(p, id);
+    const bool fine = !one->poison && contribute(p, slot, 0, slot, one) && visit_all(p);
+    g->no_aliases = false;
+    g->scope = scope;
+    g->deferred = false;
+    g->at = at;
     if (fine) return AN_OK;
-    an_fail_nomem(g->err, "graph: gradients", sizeof(gift)); /* unless a rule has said something else before */
+    an_fail_nomem(g->err, "graph: gradients", sizeof(contribution)); /* unless a rule has said something else before */
     return g->err->code;
 }
 
@@ -452,24 +529,34 @@ an_status an_graph_backward(an_graph *g, an_tensor *loss)
                   an_dtype_name((an_dtype)loss->dtype), an_shape_text(loss->rank, loss->shape, text, sizeof text));
         return AN_E_SHAPE;
     }
-    pass p = {.g = g};
-    int32_t scope = g->scope;
-    const char *at = g->at;
-    an_status status = run(&p, loss);
-    g->scope = scope;
-    g->deferred = false;
-    g->at = at;
-    return status;
+    g->loss = loss;
+    g->n_forward = g->n;
+    g->n_forward_alias = g->n_alias;
+    g->grad_written = NULL;
+    pass p = {.g = g, .n = loss->id + 1};
+    return run(&p, loss, loss->id);
+}
+
+/* Gradients of what the array does not show: see an_alias. */
+static bool run_as_written(an_graph *g)
+{
+    if (g->grad_written != NULL) return true;
+    pass p = {.g = g, .written = true, .n = g->n_forward, .n_aliases = g->n_forward_alias};
+    const int32_t loss = g->loss->alias != 0 ? p.n + g->loss->alias - 1 : g->loss->id;
+    if (run(&p, g->loss, loss) != AN_OK) return false;
+    g->grad_written = p.grad;
+    return true;
 }
 
 an_tensor *an_graph_grad(an_graph *g, const an_tensor *t)
 {
-    if (t == NULL || t->poison || t->g != g || t->leaf_epoch != g->epoch) return NULL;
-    int32_t id = t->id >= 0 ? t->id : t->leaf_id;
-    if (id >= g->n_grad || g->grad[id] == NONE) return NULL;
-    if (g->grad[id] != PASSED_BY) return g->node[g->grad[id]];
-    g->doing = "an_grad";
-    return an_refuse(g, AN_E_UNSUPPORTED,
-                     "the gradient of a weight's narrowed or transposed copy is not kept: it goes to the weight "
-                     "itself, in float32; ask for that one");
+    if (t == NULL || t->poison || t->g != g || t->leaf_epoch != g->epoch || g->loss == NULL) return NULL;
+    const int32_t id = t->id >= 0 ? t->id : t->leaf_id;
+    int32_t grad = id < g->n_grad ? g->grad[id] : NONE;
+    const bool hidden = t->alias != 0 || (t->aliased && t->op != AN_OP_LEAF) || grad == PASSED_BY;
+    if (hidden && (t->alias != 0 ? t->alias <= g->n_forward_alias : id < g->n_forward)) {
+        if (!run_as_written(g)) return g->poison;
+        grad = g->grad_written[t->alias != 0 ? g->n_forward + t->alias - 1 : id];
+    }
+    return grad == NONE ? NULL : g->node[grad];
 }

@@ -215,10 +215,11 @@ static void grad_attention(an_backward_node *b)
         if (b->need[i]) b->dx[i] = d->poison ? d : an_make_pick(d, i);
 }
 
-/* `op` of the gradient and another operand, with n's attributes and the shape of `like`. */
+/* `op` of the gradient and another operand, with n's attributes and the shape of `like`; a convolution's gradient may be wider than its operands. */
 static an_tensor *window(an_backward_node *b, an_op op, an_tensor *with, const an_tensor *like)
 {
-    an_tensor *src[2] = {b->dy[0], with};
+    an_tensor *src[2] = {CAST(b->dy[0], (an_dtype)like->dtype), with};
+    if (src[0]->poison) return src[0];
     an_emit_args e = {.op = op, .rank = like->rank, .shape = like->shape, .n_src = with != NULL ? 2 : 1, .src = src};
     e.n_attr = b->n->n_attr;
     e.attr = b->n->attr;

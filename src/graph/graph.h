@@ -82,16 +82,35 @@ struct an_tensor { /* a node */
     int32_t leaf_id;
     uint32_t leaf_epoch; /* persistent: epoch in which leaf_id is right; a node: the epoch it was made in */
     int32_t rule; /* g->rules[rule - 1] is the gradient of this composite's output; 0: none. Not part of hash or key */
+    /* What the caller wrote, for the gradients of intermediates (an_alias). Not part of hash or key. */
+    int32_t alias;          /* 0: a node of the array; else this is g->alias[alias - 1].t */
+    const int32_t *written; /* [n_src] the sources as they were given: an id, or -alias; NULL: as in src */
+    bool aliased; /* an alias equals this node or has it as a source: the array does not show all its uses as written */
 };
 
+/* A tensor that was folded or merged into another node, as the caller wrote it. In
+ *
+ *     h = permute(x); y = permute(h); loss = f(y)
+ *
+ * y is folded to x, so h has no reader in the array, and yet the caller may ask for its gradient. y is then an alias: a
+ * tensor with x's id, so that all that computes reads x, but with the op, attributes and sources {PERMUTE, h} that were
+ * written. f's node has x as its source and y as the source that was written. The gradients that update parameters follow
+ * the array; an_graph_grad of h follows what was written (grad.c). */
+typedef struct an_alias {
+    struct an_tensor *t;
+    int32_t
+        before; /* its sources are nodes with smaller ids, and older aliases; nodes that read it have this id or more */
+} an_alias;
+
 /* A gradient written by hand for a composite: the gradient of node `n` that carries it goes straight to node `x`. All
- * but GELU are rank 3 over axis 1. Everything else follows from ops.def. */
+ * but GELU and MAX are rank 3 over axis 1. Everything else follows from ops.def. */
 typedef enum an_rule_kind {
     AN_RULE_LOGSUMEXP,  /* n = logsumexp(x) [O,1,I]:        exp(x - n) g                                    */
     AN_RULE_SOFTMAX,    /* n = softmax(x) [O,R,I]:          n (g - sum(g n))                                */
     AN_RULE_LAYER_NORM, /* n = (x - mean(x)) aux [O,R,I]:   aux (g - mean(g) - n mean(g n)), aux = 1/sigma  */
     AN_RULE_RMS_NORM,   /* n = x aux [O,R,I]:               aux (g - n mean(g n))                           */
-    AN_RULE_GELU        /* n = x aux, aux = Phi(x):         g (aux + x phi(x))                              */
+    AN_RULE_GELU,       /* n = x aux, aux = Phi(x):         g (aux + x phi(x))                              */
+    AN_RULE_MAX         /* n = max(x) over `axes`, in parts: g shared by all elements that equal n           */
 } an_rule_kind;
 /* An input whose elements index `limit` rows of something: looked at before a run, because a kernel can only clamp. */
 typedef struct an_id_range {
@@ -104,6 +123,8 @@ typedef struct an_id_range {
 typedef struct an_rule {
     an_rule_kind kind;
     int32_t x, aux;
+    int32_t written_x; /* x, or -alias of what was given for it */
+    uint32_t axes;     /* MAX: bit i is axis i of x */
 } an_rule;
 
 struct an_graph {
@@ -118,9 +139,14 @@ struct an_graph {
     int32_t cap_cse;
     int32_t *grad; /* after an_graph_backward: gradient's id per node id, -1: none */
     int32_t n_grad;
-    const char **scopes;                 /* full paths, "gpt.h.0.mlp" */
-    int32_t *scope_parent;               /* [n_scopes] */
-    an_map scope_index;                  /* hash of (parent, name) → index into scopes */
+    an_alias *alias; /* [n_alias], of this step */
+    int32_t n_alias, cap_alias;
+    const struct an_tensor *loss; /* of an_graph_backward, and how many nodes and aliases it found */
+    int32_t n_forward, n_forward_alias;
+    int32_t *grad_written; /* [n_forward + n_forward_alias] gradients along what was written; NULL: not made yet */
+    const char **scopes;   /* full paths, "gpt.h.0.mlp" */
+    int32_t *scope_parent; /* [n_scopes] */
+    an_map scope_index;    /* hash of (parent, name) → index into scopes */
     int32_t n_scopes, cap_scopes, scope; /* scope 0 is the root, "" */
     uint32_t rand_ordinal;               /* random nodes so far in this step (mixed into streams) */
     an_rule *rules;                      /* [n_rules], of this step */
@@ -139,6 +165,7 @@ struct an_graph {
     void *owner;          /* the an_ctx */
     bool deferred;        /* what is emitted now is deferred */
     bool keep_duplicates; /* compile=False and tests: no fold, no CSE */
+    bool no_aliases;      /* while folding and in the backward pass, whose tensors are nobody's operands */
 };
 
 typedef struct an_emit_args { /* zero fields mean none */
@@ -192,7 +219,8 @@ struct an_tensor *an_poison(an_graph *g, an_status code, const char *at, const c
 /* Appends the gradient nodes of scalar `loss` (one backward loop over the array); g->grad maps node ids to gradient
  * ids. */
 an_status an_graph_backward(an_graph *g, struct an_tensor *loss);
-/* The gradient of node or persistent tensor `t` after it, NULL when the loss does not depend on it. */
+/* The gradient of node, alias or persistent tensor `t` after it, NULL when the loss does not depend on it. Of tensors that
+ * fold or CSE bypassed, and of narrowed weights, it is built by a second backward pass when first asked for. */
 struct an_tensor *an_graph_grad(an_graph *g, const struct an_tensor *t);
 
 /* Text of nodes [from, n): one line a node, golden-tested. */
@@ -207,7 +235,7 @@ const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap)
 bool an_dtype_is_int(an_dtype t); /* i32, i64, u8 */
 
 /* Checks the sources of `e` and gives the result's dtype and shape (shape.c). From e->shape: CONST LEAF IOTA RAND,
- * RESHAPE EXPAND SLICE (lengths), SCATTER_ADD, CONV2D_DX, CONV2D_DW, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF,
+ * RESHAPE EXPAND SLICE (lengths), SCATTER_ADD, CONV2D_DX, CONV2D_DW, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF, CONV2D,
  * CAST, MATMUL, PACK. Everything else follows from the sources. */
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape);
 

@@ -362,11 +362,14 @@ static an_status rule_attention(const rule_ctx *r)
     return AN_OK;
 }
 
-/* (length + 2 pad - reach) / stride + 1; negative when the window does not fit. */
+/* Outputs along one axis: (length + 2 pad - extent of the window) / stride + 1. The arguments are ints (an_window) or
+ * lengths, so that nothing overflows 64 bits. -1 where the window does not fit, or an index of the padded axis is longer
+ * than 31 bits, which is what the kernels' index arithmetic has. */
 static int64_t window_length(int64_t length, int64_t kernel, int64_t stride, int64_t pad, int64_t dilation)
 {
-    int64_t room = length + 2 * pad - dilation * (kernel - 1) - 1;
-    return room < 0 ? -1 : room / stride + 1;
+    int64_t padded = length + 2 * pad, extent = dilation * (kernel - 1) + 1;
+    if (kernel < 1 || padded > INT32_MAX || extent > padded || stride > INT32_MAX) return -1;
+    return (padded - extent) / stride + 1;
 }
 
 static an_status want_window(const rule_ctx *r, const int64_t *stride, const int64_t *pad, const int64_t *dilation)
@@ -396,14 +399,19 @@ static an_status rule_conv(const rule_ctx *r)
         copy_shape(r, 4, r->e->shape);
         return AN_OK;
     }
+    if (r->e->dtype != x->dtype && (r->e->dtype != AN_F32 || x->dtype == AN_F64))
+        return refuse(r, AN_E_DTYPE, "a convolution of %s as %s", an_dtype_name(x->dtype), an_dtype_name(r->e->dtype));
+    *r->dtype = r->e->dtype;
     if (x->rank != 4 || w->rank != 4 || s[6] < 1 || x->shape[3] != w->shape[3] * s[6] || w->shape[0] % s[6] != 0)
         return refuse(r, AN_E_SHAPE, "x %s and w %s are not [N,H,W,C] and [O,KH,KW,C/groups] with %d groups",
                       shape_of(x, ta), shape_of(w, tb), (int)s[6]);
     AN_TRY(want_window(r, s, s + 2, s + 4));
     int64_t h = window_length(x->shape[1], w->shape[1], s[0], s[2], s[4]);
     int64_t v = window_length(x->shape[2], w->shape[2], s[1], s[3], s[5]);
-    if (h < 0 || v < 0 || w->shape[1] < 1 || w->shape[2] < 1)
-        return refuse(r, AN_E_SHAPE, "a kernel %s does not fit into %s", shape_of(w, tb), shape_of(x, ta));
+    if (h < 0 || v < 0)
+        return refuse(r, AN_E_SHAPE, "a kernel %s (padding %lld, %lld; dilation %lld, %lld) does not fit into %s",
+                      shape_of(w, tb), (long long)s[2], (long long)s[3], (long long)s[4], (long long)s[5],
+                      shape_of(x, ta));
     copy_shape(r, 4, (int32_t[]){x->shape[0], (int32_t)h, (int32_t)v, w->shape[0]});
     return AN_OK;
 }
@@ -411,23 +419,24 @@ static an_status rule_conv(const rule_ctx *r)
 static an_status rule_pool(const rule_ctx *r)
 {
     const an_tensor *x = r->e->src[0];
-    const int64_t *s = r->e->attr; /* kh, kw, stride_h, stride_w, pad_h, pad_w */
+    const int64_t *s = r->e->attr; /* kh, kw, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w */
     char text[TEXT];
-    AN_TRY(want_attrs(r, 6));
+    AN_TRY(want_attrs(r, 8));
     AN_TRY(want_float(r, 0));
     *r->dtype = x->dtype;
     if (r->e->op == AN_OP_POOL_MAX_GRAD) copy_shape(r, 4, r->e->src[1]->shape);
     if (r->e->op == AN_OP_POOL_SUM_GRAD) copy_shape(r, 4, r->e->shape);
     if (r->e->op == AN_OP_POOL_MAX_GRAD || r->e->op == AN_OP_POOL_SUM_GRAD) return AN_OK;
     AN_TRY(want_rank(r, 0, 4));
-    AN_TRY(want_window(r, s + 2, s + 4, (int64_t[]){1, 1}));
-    bool fits = s[0] >= 1 && s[1] >= 1;
-    int64_t h = fits ? window_length(x->shape[1], s[0], s[2], s[4], 1) : -1;
-    int64_t w = fits ? window_length(x->shape[2], s[1], s[3], s[5], 1) : -1;
-    /* A window that holds padding only would have no maximum. */
-    if (h < 0 || w < 0 || s[4] >= s[0] || s[5] >= s[1])
-        return refuse(r, AN_E_SHAPE, "a window of %d x %d (padding %d, %d) does not fit into %s", (int)s[0], (int)s[1],
-                      (int)s[4], (int)s[5], shape_of(x, text));
+    AN_TRY(want_window(r, s + 2, s + 4, s + 6));
+    int64_t h = window_length(x->shape[1], s[0], s[2], s[4], s[6]);
+    int64_t w = window_length(x->shape[2], s[1], s[3], s[5], s[7]);
+    /* The first window must not end in the padding: without dilation every window then holds an element. */
+    if (h < 0 || w < 0 || s[4] > s[6] * (s[0] - 1) || s[5] > s[7] * (s[1] - 1))
+        return refuse(r, AN_E_SHAPE,
+                      "a window of %lld x %lld (padding %lld, %lld; dilation %lld, %lld) does not fit into %s",
+                      (long long)s[0], (long long)s[1], (long long)s[4], (long long)s[5], (long long)s[6],
+                      (long long)s[7], shape_of(x, text));
     copy_shape(r, 4, (int32_t[]){x->shape[0], (int32_t)h, (int32_t)w, x->shape[3]});
     return AN_OK;
 }

@@ -35,7 +35,7 @@ typedef struct an_library_call_spec { /* args: sources in order, then outputs; a
     an_op op;
     uint8_t dtype, n_src, n_out;
     an_call_tensor src[3], out[3];
-    int64_t attr[6]; /* the node's */
+    int64_t attr[8]; /* the node's */
 } an_library_call_spec;
 
 typedef struct an_kernel {

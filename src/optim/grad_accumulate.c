@@ -104,7 +104,7 @@ void an_backward_at(const char *at, an_tensor *loss)
             return;
         }
     cx->loss = node->id;
-    if (an_graph_backward(&cx->graph, node) != AN_OK) return;
+    if (an_graph_backward(&cx->graph, loss) != AN_OK) return;
     for (int b = 0; b < cx->n_blocks; b++)
         if (!cx->block[b].frozen) cx->block[b].packed = pack(cx, at, b);
 }

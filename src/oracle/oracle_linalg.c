@@ -141,14 +141,14 @@ static void eval_pool(an_oracle_node *r)
          max = op == AN_OP_POOL_MAX || op == AN_OP_POOL_MAX_GRAD;
     const struct an_tensor *y = forward ? r->n : r->src[0], *x = forward ? r->src[0] : r->n;
     const double *xv = forward ? r->in[0].d : max ? r->in[1].d : NULL;
-    const int64_t *s = r->n->attr; /* kh, kw, stride_h, stride_w, pad_h, pad_w */
+    const int64_t *s = r->n->attr; /* kh, kw, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w */
     for (int64_t j = 0; j < y->numel; j++) {
         int64_t c = j % y->shape[3], ow = j / y->shape[3] % y->shape[2],
                 oh = j / y->shape[3] / y->shape[2] % y->shape[1];
         int64_t b = j / y->shape[3] / y->shape[2] / y->shape[1], best = -1;
         double sum = 0;
         for (int64_t cell = 0; cell < s[0] * s[1]; cell++) {
-            int64_t h = oh * s[2] - s[4] + cell / s[1], w = ow * s[3] - s[5] + cell % s[1];
+            int64_t h = oh * s[2] - s[4] + cell / s[1] * s[6], w = ow * s[3] - s[5] + cell % s[1] * s[7];
             if (h < 0 || h >= x->shape[1] || w < 0 || w >= x->shape[2]) continue;
             int64_t at = nhwc(x, b, h, w, c);
             if (!forward && !max) r->out[0].d[at] += r->in[0].d[j];
@@ -180,13 +180,12 @@ static void eval_cumsum(an_oracle_node *r)
     }
 }
 
-/* Does element i come before element j, i < j in place? Equals keep their order; NaN is last either way. */
+/* Does element i come before element j, i < j in place? Equals keep their order; NaN is the greatest. */
 static bool in_order(const an_oracle_node *r, int64_t i, int64_t j, bool descending)
 {
     if (an_dtype_is_float((an_dtype)r->src[0]->dtype)) {
         double a = r->in[0].d[i], b = r->in[0].d[j];
-        if (isnan(b)) return true;
-        if (isnan(a)) return false;
+        if (isnan(a) || isnan(b)) return isnan(descending ? a : b);
         return descending ? a >= b : a <= b;
     }
     int64_t a = r->in[0].i[i], b = r->in[0].i[j];

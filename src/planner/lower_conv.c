@@ -40,7 +40,8 @@ static sides sides_of(const an_planner *w, const struct an_tensor *n)
 
 bool an_conv_is_gemm(const an_planner *w, const struct an_tensor *n)
 {
-    if (n->op < AN_OP_CONV2D || n->op > AN_OP_CONV2D_DW || !product_dtype(n->dtype) || w->rq->target->loops_only)
+    const int dtype = n->n_src > 0 ? w->g->node[n->src[0]]->dtype : n->dtype;
+    if (n->op < AN_OP_CONV2D || n->op > AN_OP_CONV2D_DW || !product_dtype(dtype) || w->rq->target->loops_only)
         return false;
     const sides s = sides_of(w, n);
     const int64_t xp = (int64_t)s.x->shape[0] * s.x->shape[1] * s.x->shape[2],
@@ -92,8 +93,9 @@ void an_conv_spec(const an_planner *w, int32_t id, an_gemm_spec *out)
     const bool dx = n->op == AN_OP_CONV2D_DX, dw = n->op == AN_OP_CONV2D_DW;
     const struct an_tensor *rows = dx ? s.x : s.y; /* positions */
     const int32_t positions = rows->shape[0] * rows->shape[1] * rows->shape[2];
-    an_gemm_spec g = {.nb = {1, 1, groups}, .a_dtype = n->dtype, .b_dtype = n->dtype, .c_dtype = n->dtype};
-    g.mul_dtype = n->dtype == AN_BF16 ? AN_BF16 : AN_F32;
+    const uint8_t dtype = w->g->node[n->src[0]]->dtype; /* of both operands; the result may be wider */
+    an_gemm_spec g = {.nb = {1, 1, groups}, .a_dtype = dtype, .b_dtype = dtype, .c_dtype = n->dtype};
+    g.mul_dtype = dtype == AN_BF16 ? AN_BF16 : AN_F32;
     if (dw) { /* dy^T [o, p] window [p, (r,s,c)] */
         g.m = s.o, g.n = taps * s.c, g.k = positions;
         g.a_m = 1, g.a_k = s.y->shape[3], g.a_b[2] = s.o;
@@ -119,7 +121,8 @@ void an_conv_work(const an_planner *w, int32_t id, uint64_t *flops, uint64_t *by
     const sides s = sides_of(w, n);
     *flops = 2u * (uint64_t)s.y->numel * (uint64_t)s.taps[0] * (uint64_t)s.taps[1] * (uint64_t)s.c;
     *bytes = 0;
-    for (int i = 0; i < 2; i++) *bytes += (uint64_t)w->g->node[n->src[i]]->numel * an_dtype_bytes((an_dtype)n->dtype);
+    for (int i = 0; i < 2; i++)
+        *bytes += (uint64_t)w->g->node[n->src[i]]->numel * an_dtype_bytes((an_dtype)w->g->node[n->src[i]]->dtype);
 }
 
 const char *an_conv_name(const struct an_tensor *n)

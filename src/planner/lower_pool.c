@@ -129,7 +129,7 @@ static int32_t conv_dw(an_loop_builder *b, const struct an_tensor *n) /* dy, x a
 
 static int32_t pool(
     an_loop_builder *b,
-    const struct an_tensor *n) /* x at (n oh ow, tap, c); attr {kh, kw, stride_h, stride_w, pad_h, pad_w} */
+    const struct an_tensor *n) /* x at (n oh ow, tap, c); attr {kh, kw, stride, pad, dilation: h, w each} */
 {
     an_ix_pool *p = &b->p->ix;
     const struct an_tensor *x = b->w->g->node[n->src[0]];
@@ -138,8 +138,8 @@ static int32_t pool(
     an_ix_unlinear(p, var(b, AN_VAR_ROW, b->p->rows), 3, n->shape, at);
     an_ix_unlinear(p, var(b, AN_VAR_RED, b->p->red), 2, taps, t);
     xi[0] = at[0];
-    xi[1] = tap(b, at[1], t[0], n->attr[2], 1, n->attr[4]);
-    xi[2] = tap(b, at[2], t[1], n->attr[3], 1, n->attr[5]);
+    xi[1] = tap(b, at[1], t[0], n->attr[2], n->attr[6], n->attr[4]);
+    xi[2] = tap(b, at[2], t[1], n->attr[3], n->attr[7], n->attr[5]);
     xi[3] = var(b, AN_VAR_COL, b->p->cols);
     int32_t guard =
         an_loop_guard(b, an_loop_guard(b, -1, (an_bound){xi[1], 0, x->shape[1]}), (an_bound){xi[2], 0, x->shape[2]});
@@ -157,7 +157,7 @@ static int32_t pool(
     return an_loop_append(b, pick, 0);
 }
 
-/* dy at (n h w, tap, c): the windows that hold (h,w): oh*stride = h + pad - kh. */
+/* dy at (n h w, tap, c): the windows that hold (h,w): oh*stride = h + pad - kh*dilation. */
 static int32_t pool_sum_grad(an_loop_builder *b, const struct an_tensor *n)
 {
     an_ix_pool *p = &b->p->ix;
@@ -168,8 +168,10 @@ static int32_t pool_sum_grad(an_loop_builder *b, const struct an_tensor *n)
     an_ix_unlinear(p, var(b, AN_VAR_RED, b->p->red), 2, taps, t);
     yi[0] = at[0];
     for (int d = 0; d < 2; d++) {
-        int64_t stride = n->attr[2 + d], shift = an_round_up(AN_MAX(taps[d] - 1 - n->attr[4 + d], 0), stride);
-        an_ix z = an_ix_add(p, an_ix_add(p, at[1 + d], an_ix_mul(p, t[d], -1)), an_ix_const(p, n->attr[4 + d] + shift));
+        int64_t stride = n->attr[2 + d], dilation = n->attr[6 + d], reach = (taps[d] - 1) * dilation;
+        int64_t shift = an_round_up(AN_MAX(reach - n->attr[4 + d], 0), stride);
+        an_ix z = an_ix_add(p, an_ix_add(p, at[1 + d], an_ix_mul(p, t[d], -dilation)),
+                            an_ix_const(p, n->attr[4 + d] + shift));
         if (stride > 1) guard = an_loop_guard(b, guard, (an_bound){an_ix_mod(p, z, stride), 0, 1});
         yi[1 + d] = an_ix_add(p, an_ix_div(p, z, stride), an_ix_const(p, -shift / stride));
         guard = an_loop_guard(b, guard, (an_bound){yi[1 + d], 0, dy->shape[1 + d]});

@@ -20,7 +20,9 @@ BUILD(const)
                     v == 0   ? AN_SCALAR
                     : v == 1 ? AN_SHAPE(5, 9)
                              : AN_SHAPE(0, 2),
-                    t == AN_BOOL ? 1 : 3.25),
+                    t == AN_BOOL           ? 1
+                    : an_dtype_is_float(t) ? 3.25
+                                           : 3),
          v);
 }
 

@@ -204,7 +204,7 @@ CASE(scatter_add)
 static an_tensor *attend(graph_case *c, bool causal, double dropout)
 {
     an_tensor *q = PARAM(c, AN_SHAPE(2, 2, 3, 4), -1, 1), *k = PARAM(c, AN_SHAPE(2, 2, 5, 4), -1, 1);
-    return an_attention_at(AT, q, k, PARAM(c, AN_SHAPE(2, 2, 5, 4), -1, 1), 0, causal, dropout, NULL);
+    return case_attention(q, k, PARAM(c, AN_SHAPE(2, 2, 5, 4), -1, 1), 0, causal, dropout, NULL);
 }
 CASE(attention)
 {
@@ -482,13 +482,13 @@ static void every_op_with_a_gradient_has_been_checked(void **state)
 static an_tensor *declared_none(graph_case *c, an_op op)
 {
     an_tensor *src[6];
-    int64_t attr[7] = {1, 1, 0, 0, 1, 1, 1}, pool[6] = {1, 1, 1, 1, 0, 0}, attention[2] = {0, 0};
+    int64_t attr[7] = {1, 1, 0, 0, 1, 1, 1}, pool[8] = {1, 1, 1, 1, 0, 0, 1, 1}, attention[2] = {0, 0};
     int32_t shape[4] = {1, 2, 3, 2};
     int n = an_ops[op].arity;
     an_emit_args e = {.op = op, .n_src = n, .src = src, .at = AT};
     bool conv = op == AN_OP_CONV2D_DX || op == AN_OP_CONV2D_DW;
     e.attr = conv ? attr : op == AN_OP_ATTENTION_GRAD ? attention : pool;
-    e.n_attr = conv ? 7 : an_ops[op].cls == AN_CLS_WINDOW ? 6 : op == AN_OP_ATTENTION_GRAD ? 2 : 0;
+    e.n_attr = conv ? 7 : an_ops[op].cls == AN_CLS_WINDOW ? 8 : op == AN_OP_ATTENTION_GRAD ? 2 : 0;
     e.shape = shape;
     e.rank = an_ops[op].cls == AN_CLS_WINDOW ? 4 : 0;
     if (an_ops[op].cls == AN_CLS_EFFECT || n < 1) return NULL;

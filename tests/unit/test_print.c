@@ -61,7 +61,7 @@ static void numbers_and_attributes_are_spelled_out(void **state)
     an_const_at(AT, &c.cx, AN_I64, -9007199254740992.0);
     an_const_at(AT, &c.cx, AN_BOOL, 1);
     an_tensor *q = PARAM(&c, AN_SHAPE(1, 2, 3, 4), 0, 1);
-    an_attention_at(AT, q, q, q, 0, true, 0, NULL);
+    case_attention(q, q, q, 0, true, 0, NULL);
     an_pad_at(AT, PARAM(&c, AN_SHAPE(2), 0, 1), 0, 1, 2, -1.5);
     expect_text(c.g, 0,
                 "%0 = CONST float32 [] 0.100000001\n"

@@ -111,7 +111,7 @@ static void shapes_that_do_not_fit_are_refused_with_both(void **state)
     expect_refusal(&c, an_pad_at(AT, x, 1, -1, 0, 0), AN_E_SHAPE, "an_pad: -1 before and 0 after");
     expect_refusal(&c, an_sum_at(AT, x, AN_AXIS(4), false), AN_E_SHAPE, "an_sum: axis 4 of [2,3,4]");
     expect_refusal(&c, an_sum_at(AT, x, 0, false), AN_E_USAGE,
-                   "an_sum: 0x0 is no set of axes: use AN_AXIS(i) | AN_AXIS(j) or AN_ALL");
+                   "an_sum: 0x0 is no set of axes: use AN_AXIS(i) | AN_AXIS(j) with i and j from -8 to 7, or AN_ALL");
     expect_refusal(&c, an_concat_at(AT, (an_tensor *[]){x, y}, 2, 0), AN_E_SHAPE,
                    "an_concat: parts [2,3,4] and [2,4,4] do not join along axis 0");
     expect_refusal(&c, an_linear_at(AT, x, w, NULL), AN_E_SHAPE,
@@ -133,7 +133,7 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
     an_tensor *x = leaf(&c, AN_F32, AN_SHAPE(1, 4, 4, 2)), *w = leaf(&c, AN_F32, AN_SHAPE(6, 5, 3, 2)),
               *v = leaf(&c, AN_F32, AN_SHAPE(1, 4, 5, 2));
     expect_refusal(&c, an_conv2d_at(AT, x, w, NULL, (an_window){0}), AN_E_SHAPE,
-                   "an_conv2d: a kernel [6,5,3,2] does not fit into [1,4,4,2]");
+                   "an_conv2d: a kernel [6,5,3,2] (padding 0, 0; dilation 1, 1) does not fit into [1,4,4,2]");
     expect_refusal(&c, an_conv2d_at(AT, x, w, NULL, (an_window){.groups = 2}), AN_E_SHAPE,
                    "an_conv2d: x [1,4,4,2] and w [6,5,3,2] are not [N,H,W,C] and [O,KH,KW,C/groups] with 2 groups");
     expect_refusal(&c, an_conv2d_at(AT, x, w, NULL, (an_window){.stride_h = -1, .stride_w = 1}), AN_E_USAGE,
@@ -141,7 +141,7 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
     expect_refusal(&c, an_max_pool_at(AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .pad_w = -1}), AN_E_USAGE,
                    "an_max_pool: a padding of 0 x -1; paddings begin at 0");
     expect_refusal(&c, an_max_pool_at(AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .pad_h = 2}), AN_E_SHAPE,
-                   "an_max_pool: a window of 2 x 2 (padding 2, 0) does not fit into [1,4,4,2]");
+                   "an_max_pool: a window of 2 x 2 (padding 2, 0; dilation 1, 1) does not fit into [1,4,4,2]");
     expect_refusal(&c, an_attention_at(AT, x, x, v, 0, true, 0, NULL), AN_E_SHAPE,
                    "an_attention: q [1,4,4,2], k [1,4,4,2] and v [1,4,5,2] are not [B,H,T,D], [B,H,S,D] and [B,H,S,D]");
     expect_refusal(&c, an_attention_at(AT, x, x, x, 0, true, 1, NULL), AN_E_USAGE,

@@ -107,8 +107,8 @@ static const uint64_t sign64 = (uint64_t)1 << 63;
 static uint64_t float_key(double x, bool descending)
 {
     uint64_t u;
-    if (x != x) return UINT64_MAX; /* NaN is last, ascending and descending */
-    x += 0.0;                      /* -0 + 0 is +0 */
+    if (x != x) return descending ? 0 : UINT64_MAX; /* NaN is the greatest, as in PyTorch */
+    x += 0.0;                                       /* -0 + 0 is +0 */
     memcpy(&u, &x, sizeof u);
     u = u & sign64 ? ~u : u | sign64;
     return descending ? ~u : u;
@@ -246,7 +246,7 @@ static void scatter_columns(const an_call_job *j, int64_t u, void *scratch)
 static void pool_max_grad(const an_call_job *j, int64_t u, void *scratch)
 {
     const an_call_tensor *dy = &j->s->src[0], *x = &j->s->src[1];
-    const int64_t *a = j->s->attr; /* kh, kw, stride_h, stride_w, pad_h, pad_w */
+    const int64_t *a = j->s->attr; /* kh, kw, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w */
     const int64_t H = x->shape[1], W = x->shape[2], C = x->shape[3], OH = dy->shape[1], OW = dy->shape[2];
     const int64_t blocks = an_ceil_div(C, CHANNELS), b = u / blocks, from = u % blocks * CHANNELS;
     const int64_t m = AN_MIN(CHANNELS, C - from);
@@ -260,7 +260,7 @@ static void pool_max_grad(const an_call_job *j, int64_t u, void *scratch)
         an_call_load(g, j->arg[0], dy->dtype, (b * OH * OW + o) * C + from, m);
         for (int64_t c = 0; c < m; c++) best[c] = -1;
         for (int64_t cell = 0; cell < a[0] * a[1]; cell++) {
-            const int64_t h = o / OW * a[2] - a[4] + cell / a[1], w = o % OW * a[3] - a[5] + cell % a[1];
+            const int64_t h = o / OW * a[2] - a[4] + cell / a[1] * a[6], w = o % OW * a[3] - a[5] + cell % a[1] * a[7];
             if (h < 0 || h >= H || w < 0 || w >= W) continue;
             for (int64_t c = 0; c < m; c++) {
                 const double v = xv[(h * W + w) * CHANNELS + c], top = best[c] < 0 ? v : xv[best[c]];

@@ -8,6 +8,6 @@ struct an_call_args {
     int flag, also; /* descending, reverse or upper; transposed */
     /* windows: x and dx [units,H,W,C], dy [units,OH,OW,C] */
     int H, W, C, OH, OW;
-    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w;
+    int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
     int zero; /* the size is a multiple of 8 in every language */
 };
