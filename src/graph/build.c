@@ -537,10 +537,16 @@ static an_tensor *call1(const char *at, const char *name, an_op op, an_tensor *a
     return an_make_call(op, 1, &a, n_attr, &attr);
 }
 
-/* `out` may be NULL for an output nobody wants. */
+/* `out` may be NULL for an output that is not wanted. */
 static void pick(an_tensor *a, int k, an_tensor **out)
 {
     if (out != NULL) *out = a->poison ? a : an_make_pick(a, k);
+}
+
+/* Output 0 of a call with several outputs. One without elements is not computed: see fold_empty. */
+static an_tensor *first_output(an_tensor *a)
+{
+    return a->poison || a->numel > 0 ? a : an_make_full(a->g, (an_dtype)a->dtype, a->rank, a->shape, 0, 0);
 }
 
 an_tensor *an_cumsum_at(const char *at, an_tensor *a, bool reverse)
@@ -552,14 +558,14 @@ an_tensor *an_sort_at(const char *at, an_tensor *a, bool descending, an_tensor *
 {
     an_tensor *y = call1(at, "an_sort", AN_OP_SORT, a, 1, descending);
     pick(y, 1, positions);
-    return y;
+    return first_output(y);
 }
 
 an_tensor *an_topk_at(const char *at, an_tensor *a, int k, an_tensor **positions)
 {
     an_tensor *y = call1(at, "an_topk", AN_OP_TOPK, a, 1, k);
     pick(y, 1, positions);
-    return y;
+    return first_output(y);
 }
 
 an_tensor *an_cholesky_at(const char *at, an_tensor *a)
@@ -571,14 +577,14 @@ an_tensor *an_qr_at(const char *at, an_tensor *a, an_tensor **r)
 {
     an_tensor *q = call1(at, "an_qr", AN_OP_QR, a, 0, 0);
     pick(q, 1, r);
-    return q;
+    return first_output(q);
 }
 
 an_tensor *an_eigh_at(const char *at, an_tensor *a, an_tensor **vectors)
 {
     an_tensor *w = call1(at, "an_eigh", AN_OP_EIGH, a, 0, 0);
     pick(w, 1, vectors);
-    return w;
+    return first_output(w);
 }
 
 an_tensor *an_svd_at(const char *at, an_tensor *a, an_tensor **s, an_tensor **v)
@@ -586,7 +592,7 @@ an_tensor *an_svd_at(const char *at, an_tensor *a, an_tensor **s, an_tensor **v)
     an_tensor *u = call1(at, "an_svd", AN_OP_SVD, a, 0, 0);
     pick(u, 1, s);
     pick(u, 2, v);
-    return u;
+    return first_output(u);
 }
 
 an_tensor *an_solve_at(const char *at, an_tensor *a, an_tensor *b)

@@ -267,7 +267,8 @@ an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor
         t[i] = CAST(t[i], as);
     }
     const double factor = scale != 0 ? scale : 1 / sqrt((double)AN_MAX(1, last_of(t[0])));
-    if (as == AN_F64) return attention_formula(t[0], t[1], t[2], factor, causal, dropout, t[3]);
+    const bool empty = t[0]->numel == 0 || t[1]->numel == 0; /* has no kernel either */
+    if (as == AN_F64 || empty) return attention_formula(t[0], t[1], t[2], factor, causal, dropout, t[3]);
     int64_t attr[2] = {causal, dropout > 0 ? (int64_t)an_graph_stream(g) : 0};
     an_emit_args e = {.op = AN_OP_ATTENTION, .n_src = t[3] != NULL ? 4 : 3, .src = t, .n_attr = 2, .attr = attr};
     e.imm[0] = factor;

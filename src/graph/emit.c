@@ -517,9 +517,11 @@ static an_tensor *as_written(an_graph *g, const an_emit_args *e, const draft *d,
     double x;
     int64_t i;
     int32_t only = NONE;
-    bool one = true;
-    if (g->no_aliases || node->poison || !an_dtype_is_float((an_dtype)node->dtype) || an_uniform(node, &x, &i))
-        return node;
+    bool one = true, empty = node->numel == 0;
+    if (g->no_aliases || node->poison || e->n_src == 0 || !an_dtype_is_float((an_dtype)node->dtype)) return node;
+    for (int k = 0; k < e->n_src; k++) empty |= e->src[k]->numel == 0;
+    if (empty && e->n_src > 0 && d->src[0] != node->id) return make_alias(g, e, d, node);
+    if (an_uniform(node, &x, &i)) return node;
     for (int k = 0; k < e->n_src; k++) {
         if (!an_dtype_is_float((an_dtype)e->src[k]->dtype) || an_uniform(e->src[k], &x, &i)) continue;
         one &= d->src[k] == node->id && (only == NONE || only == k || d->written[only] == d->written[k]);

@@ -347,10 +347,39 @@ static an_tensor *fold_move(const fold_ctx *f)
 
 /* ------------------------------------------------------------------------------------------------ the question */
 
+/* Tensors without elements are never computed: each equals any number of its shape. What is made of them alone is a
+ * number too: sums of nothing are 0, padding around nothing is padding. So no kernel has an extent of 0. */
+static an_tensor *fold_empty(const fold_ctx *f)
+{
+    const an_emit_args *e = f->e;
+    bool empty = false, source = false;
+    double x;
+    int64_t i;
+    if ((e->op == AN_OP_RESHAPE || e->op == AN_OP_EXPAND) && an_uniform(e->src[0], &x, &i)) return NULL; /* is one */
+    if (an_ops[e->op].outputs > 1 || an_ops[e->op].cls == AN_CLS_EFFECT || e->op == AN_OP_LEAF) return NULL;
+    for (int k = 0; k < f->rank; k++) empty |= f->shape[k] == 0;
+    if (empty) return full(f, 0, 0);
+    for (int k = 0; k < e->n_src; k++) source |= e->src[k]->numel == 0;
+    if (!source) return NULL;
+    switch (e->op) {
+    case AN_OP_PAD: return full(f, e->imm[0], (int64_t)e->imm[0]);
+    case AN_OP_SCATTER_ADD: return e->n_src > 2 ? e->src[2] : full(f, 0, 0);
+    case AN_OP_SUM:
+    case AN_OP_MATMUL:
+    case AN_OP_CONV2D:
+    case AN_OP_CONV2D_DX:
+    case AN_OP_CONV2D_DW: return full(f, 0, 0);
+    default: return NULL;
+    }
+}
+
 an_tensor *an_fold(an_graph *g, const an_emit_args *e, an_dtype dtype, int rank, const int32_t *shape)
 {
-    if (e->n_src == 0) return NULL;
-    fold_ctx f = {.g = g, .e = e, .a = e->src[0], .dtype = dtype, .rank = rank, .shape = shape};
+    fold_ctx f = {.g = g, .e = e, .dtype = dtype, .rank = rank, .shape = shape};
+    if (e->op == AN_OP_CONST) return NULL;
+    an_tensor *number = fold_empty(&f);
+    if (number != NULL || e->n_src == 0) return number;
+    f.a = e->src[0];
     if (e->n_src > 1) f.b = e->src[1];
     if (e->n_src > 2) f.c = e->src[2];
     f.const_a = an_uniform(f.a, &f.xa, &f.ia);

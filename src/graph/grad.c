@@ -214,6 +214,7 @@ static an_tensor *weight_of(an_graph *g, an_tensor *operand, bool piece)
     an_tensor *below = is_transpose(operand) ? an_src(operand, 0) : operand;
     an_tensor *w = below->op == AN_OP_CAST ? an_src(below, 0) : below;
     if (w->op != AN_OP_LEAF || w->dtype != AN_F32 || (w == below && !piece)) return NULL;
+    if (an_dtype_bytes((an_dtype)below->dtype) > an_dtype_bytes(AN_F32)) return NULL; /* a widened copy */
     if (operand != w) g->grad[operand->id] = PASSED_BY;
     if (below != w) g->grad[below->id] = PASSED_BY;
     return w;
@@ -553,7 +554,9 @@ an_tensor *an_graph_grad(an_graph *g, const an_tensor *t)
     if (t == NULL || t->poison || t->g != g || t->leaf_epoch != g->epoch || g->loss == NULL) return NULL;
     const int32_t id = t->id >= 0 ? t->id : t->leaf_id;
     int32_t grad = id < g->n_grad ? g->grad[id] : NONE;
-    const bool hidden = t->alias != 0 || (t->aliased && t->op != AN_OP_LEAF) || grad == PASSED_BY;
+    const an_tensor *node = t->id >= 0 ? t : g->node[id];
+    const bool hidden =
+        t->alias != 0 || (node->aliased && (node->op != AN_OP_LEAF || grad == NONE)) || grad == PASSED_BY;
     if (hidden && (t->alias != 0 ? t->alias <= g->n_forward_alias : id < g->n_forward)) {
         if (!run_as_written(g)) return g->poison;
         grad = g->grad_written[t->alias != 0 ? g->n_forward + t->alias - 1 : id];
