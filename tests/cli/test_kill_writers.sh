@@ -1,0 +1,107 @@
+#!/bin/sh
+# test_kill_writers.sh: kill -9 at random moments while files are written: prepare, export, and the compiler of kernels with an
+# empty cache. A file is the old one, the new one or absent, never a part of one; the next run finishes the work and leaves
+# nothing temporary behind. A few moments as a test; AN_KILLS=N of each, a hundred under AN_SOAK=1.
+plan=3
+. "$(dirname "$0")/tap.sh"
+kills=${AN_KILLS:-$([ -n "${AN_SOAK:-}" ] && echo 100 || echo 4)}
+
+random() { awk -v seed="$(date +%s)$$$2" -v n="$1" 'BEGIN { srand(seed % 2147483647); print rand() * n }'; }
+seconds() { awk -v ns=$(($(date +%s%N) - $1)) 'BEGIN { print ns / 1e9 }'; }
+
+# disturb NAME LASTS COMMAND...: runs it `kills` times, each killed at a random moment below 1.2 times LASTS; after each `whole` looks.
+disturb() {
+    what=$1 lasts=$2 round=0
+    shift 2
+    while [ "$round" -lt "$kills" ]; do
+        round=$((round + 1))
+        "$program" "$@" >"$dir/stdout" 2>"$dir/stderr" </dev/null &
+        pid=$!
+        sleep "$(random "$(awk -v s="$lasts" 'BEGIN { print 1.2 * s }')" "$what.$round")"
+        kill -9 "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+        whole
+    done
+}
+# A temporary file may be another's that still writes: it goes when it is a minute old and nothing holds its lock.
+age() { for left in "$1"/.*.tmp; do [ ! -e "$left" ] || touch -t 202001010000 "$left"; done; }
+# same FILE REFERENCE: absent, or equal to the reference.
+same() { [ ! -e "$1" ] || cmp -s "$1" "$2" || fault "$1 is neither absent nor whole ($(wc -c <"$1") of $(wc -c <"$2") bytes)"; }
+# No file but those named is left in a folder.
+only() {
+    folder=$1
+    shift
+    for found in $(ls -A "$folder"); do
+        case " $* " in *" $found "*) ;; *) fault "$folder/$found is left" ;; esac
+    done
+}
+
+i=0
+while [ $i -lt 20000 ]; do echo "line $i: the quick brown fox jumps over the lazy dog"; i=$((i + 1)); done >"$dir/text.txt"
+began=$(date +%s%N)
+run prepare "$dir/text.txt" out="$dir/reference"
+lasts=$(seconds "$began")
+code_is 0
+written=$(ls -A "$dir/reference")
+whole() { for f in $written; do same "$dir/folder/$f" "$dir/reference/$f"; done; }
+disturb prepare "$lasts" prepare "$dir/text.txt" out="$dir/folder"
+age "$dir/folder"
+run prepare "$dir/text.txt" out="$dir/folder"
+code_is 0
+for f in $written; do cmp -s "$dir/folder/$f" "$dir/reference/$f" || fault "$f differs after kills"; done
+# shellcheck disable=SC2086  # a list of names
+only "$dir/folder" $written
+ok "prepare, killed, leaves whole files or none; run again, it leaves nothing else"
+
+began=$(date +%s%N)
+run export tests/torch/hf out="$dir/reference.safetensors" layout=nanogpt
+[ "$code" -eq 0 ] || run export tests/torch/hf/model.safetensors out="$dir/reference.safetensors" layout=nanogpt
+code_is 0
+lasts=$(seconds "$began")
+mkdir "$dir/out"
+whole() { same "$dir/out/model.safetensors" "$dir/reference.safetensors"; }
+disturb export "$lasts" export tests/torch/hf/model.safetensors out="$dir/out/model.safetensors"
+age "$dir/out"
+run export tests/torch/hf/model.safetensors out="$dir/out/model.safetensors"
+code_is 0
+cmp -s "$dir/out/model.safetensors" "$dir/reference.safetensors" || fault "the exported weights differ after kills"
+only "$dir/out" model.safetensors
+ok "export, killed, leaves whole weights or none; run again, it leaves nothing else"
+
+# shellcheck disable=SC2086  # $tiny is a list of settings
+run train macbook out="$dir/calm" $tiny max_iters=2 --quiet
+code_is 0
+calm=$(state_hash "$dir/calm")
+whole() { :; }
+round_all=0
+while [ "$round_all" -lt "$kills" ]; do
+    round_all=$((round_all + 1))
+    export ANNEAL_CACHE="$dir/cache$((round_all % 2))"
+    [ $((round_all % 2)) -eq 0 ] && rm -rf "$ANNEAL_CACHE"
+    rm -rf "$dir/cold"
+    # shellcheck disable=SC2086
+    "$program" train macbook out="$dir/cold" $tiny max_iters=2 --quiet >"$dir/stdout" 2>"$dir/stderr" </dev/null &
+    pid=$!
+    sleep "$(random 1.5 "compile.$round_all")"
+    kill -9 "$pid" 2>/dev/null
+    wait "$pid" 2>/dev/null
+    rm -rf "$dir/cold"
+    # shellcheck disable=SC2086
+    run train macbook out="$dir/cold" $tiny max_iters=2 --quiet
+    code_is 0
+    equal "$(state_hash "$dir/cold")" "$calm" "state hash with a cache whose writer was killed"
+done
+# A folder that a killed run compiled in may be another's that still compiles: it goes when it is an hour old.
+for cache in "$dir"/cache0 "$dir"/cache1; do
+    mkdir -p -m 700 "$cache/work-kIlLeD"
+    touch -t 202001010000 "$cache"/work-*
+    rm -rf "$dir/cold"
+    export ANNEAL_CACHE="$cache"
+    # shellcheck disable=SC2086
+    run train macbook out="$dir/cold" $tiny n_embd=24 max_iters=1 --quiet
+    code_is 0
+    left=$(find "$cache" -name 'work-*' | head -n 3)
+    [ -z "$left" ] || fault "old work folders are left in the kernel cache: $left"
+done
+ok "a compiler's caller, killed, leaves a cache that the next run trusts or makes anew; its work folder is swept when it is old"
+done_testing
