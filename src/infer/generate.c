@@ -1,3 +1,4 @@
+/* generate.c: prefill, decode and sample: see generate.h. */
 #include "infer/generate.h"
 #include <stdlib.h>
 #include <string.h>
@@ -7,9 +8,9 @@ typedef struct text {
     const an_decoder *decoder;
     an_sampler *sampler;
     int64_t S, V;           /* the longest context, the vocabulary */
-    int32_t *seen, *padded; /* [S] the context; [S] a prompt on its way in */
+    int32_t *seen, *padded; /* [S] the context; [S] the prefill's input, padded to a power of two */
     int64_t n;              /* tokens in the context */
-    float *logits;          /* [V] of the token that follows */
+    float *logits;          /* [V] of the next token */
 } text;
 
 static an_status read_logits(an_err *err, text *t, an_tensor *logits)
@@ -22,7 +23,7 @@ static an_status read_logits(an_err *err, text *t, an_tensor *logits)
     return status;
 }
 
-/* The whole context in one pass. */
+/* Runs the full context in one pass, padded to a power of two so that few plans serve all lengths. */
 static an_status prefill(an_err *err, text *t)
 {
     an_ctx *cx = t->r->cx;
@@ -36,7 +37,7 @@ static an_status prefill(an_err *err, text *t)
     return read_logits(err, t, t->decoder->prefill(t->r->model, tokens, last));
 }
 
-/* The newest token alone; the others are in the cache. */
+/* Runs the newest token alone; keys and values of the others are in the cache. */
 static an_status decode(an_err *err, text *t)
 {
     an_ctx *cx = t->r->cx;
@@ -45,7 +46,7 @@ static an_status decode(an_err *err, text *t)
     return read_logits(err, t, t->decoder->decode(t->r->model, token, position, n_keys));
 }
 
-/* Appends a token and makes the logits of the next one. */
+/* Appends a token and computes the logits of the next one. A full context keeps its newer half. */
 static an_status advance(an_err *err, text *t, int32_t id)
 {
     const bool full = t->n == t->S;
@@ -67,7 +68,8 @@ static an_status draw_all(an_err *err, text *t, const an_generate_options *o, an
     for (int64_t i = 0; i < o->tokens; i++) {
         const int64_t id = an_sampler_next(t->sampler, t->logits, (uint64_t)o->sample << 32 | (uint64_t)i);
         if (id < 0)
-            return an_fail(err, AN_E_NUMERIC, "token %lld: the logits are not finite; are the weights?", (long long)i);
+            return an_fail(err, AN_E_NUMERIC, "token %lld: the logits are not finite; check that the weights are",
+                           (long long)i);
         out->tokens = i + 1;
         out->tokens_s = an_session_clock() - prompt_done;
         if (!sink(arg, (int32_t)id) || i + 1 == o->tokens) break;
@@ -83,9 +85,8 @@ an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, 
     const void *settings = an_model_settings(&r->cfg);
     *out = (an_generate_result){0};
     if (!d)
-        return an_fail(err, AN_E_USAGE, "a model of kind %s writes no text; anneal predict asks it",
-                       r->cfg.model->name);
-    if (n_prompt == 0) return an_fail(err, AN_E_USAGE, "the prompt is empty: give it a character at least");
+        return an_fail(err, AN_E_USAGE, "a model of kind %s generates no text; use anneal predict", r->cfg.model->name);
+    if (n_prompt == 0) return an_fail(err, AN_E_USAGE, "the prompt is empty: give at least one character");
     text t = {.r = r, .decoder = d, .S = d->context(settings), .V = d->vocabulary(settings)};
     t.sampler = an_sampler_open(&o->sampler, t.V);
     t.seen = malloc((size_t)(2 * t.S) * sizeof *t.seen);
@@ -96,7 +97,7 @@ an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, 
                          (long long)t.V);
     if (status == AN_OK) {
         t.padded = t.seen + t.S;
-        t.n = AN_MIN((int64_t)n_prompt, t.S); /* of a longer prompt the end counts */
+        t.n = AN_MIN((int64_t)n_prompt, t.S); /* a longer prompt keeps its last S tokens */
         memcpy(t.seen, prompt + n_prompt - (size_t)t.n, (size_t)t.n * sizeof *t.seen);
         status = draw_all(err, &t, o, sink, arg, out);
     }

@@ -1,9 +1,9 @@
 /* generate.h: text from a model, token by token, with a key-value cache.
  *
- * A prompt goes through the model in one pass, padded to a power of two, so that few plans serve all lengths; each
- * further token is a pass of its own over the cache. When the context is full, its older half is forgotten and the
- * newer half goes through the model again (nanoGPT shifts by one and recomputes everything for every token: the same up
- * to the first full context, much slower after it). */
+ * Prefill: the prompt goes through the model in one pass, padded to a power of two, so that few plans serve all
+ * lengths. Decode: each further token is one pass over the KV cache. When the context is full, its older half is
+ * dropped and the newer half is prefilled anew. (nanoGPT shifts by one and recomputes everything for every token: the same text up to
+ * the first full context, much slower after it.) */
 #ifndef AN_INFER_GENERATE_H
 #define AN_INFER_GENERATE_H
 
@@ -13,10 +13,10 @@
 typedef struct an_generate_options {
     an_sampler_options sampler;
     int64_t tokens;  /* how many to draw */
-    uint32_t sample; /* which of several texts with one seed: each has random numbers of its own */
+    uint32_t sample; /* index among several texts of one seed: each draws its own random numbers */
 } an_generate_options;
 
-/* Takes the next token; false ends the text. */
+/* Called with each token; returning false ends the text. */
 typedef bool (*an_token_sink)(void *arg, int32_t id);
 
 typedef struct an_generate_result {

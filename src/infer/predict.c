@@ -1,3 +1,4 @@
+/* predict.c: rows of an array through the model, batch by batch. */
 #include "infer/predict.h"
 #include <stdlib.h>
 #include <string.h>
@@ -8,16 +9,16 @@ static an_status check_input(an_err *err, const an_session *r, const an_npy *in,
     const int64_t row = (int64_t)(an_array_bytes(wants) / an_dtype_size(wants->dtype)) / wants->shape.dim[0];
     if (in->rank < 1 || in->dim[0] < 1) return an_fail(err, AN_E_DATA, "predict: the array has no rows");
     if (an_npy_elements(in) / in->dim[0] == row) return AN_OK;
-    return an_fail(err, AN_E_SHAPE, "predict: rows of %lld numbers, the %s reads %lld",
+    return an_fail(err, AN_E_SHAPE, "predict: the array has rows of %lld numbers, the %s reads %lld",
                    (long long)(an_npy_elements(in) / in->dim[0]), m->name, (long long)row);
 }
 
-/* Rows [first, first + n) as f32 into x, zeros behind them up to `room`. */
-static void fill(const an_npy *in, int64_t first, int64_t n, int64_t room, float *x)
+/* Copies rows [first, first + n) to x as f32 and fills it with zeros up to row `capacity`. */
+static void fill(const an_npy *in, int64_t first, int64_t n, int64_t capacity, float *x)
 {
     const int64_t row = an_npy_elements(in) / in->dim[0];
     for (int64_t i = 0; i < n * row; i++) x[i] = (float)an_npy_number(in, first * row + i);
-    for (int64_t i = n * row; i < room * row; i++) x[i] = 0;
+    for (int64_t i = n * row; i < capacity * row; i++) x[i] = 0;
 }
 
 static an_status run_batch(an_err *err, an_session *r, const an_array *spec, const float *x, float *result, size_t cap,
@@ -35,7 +36,7 @@ static an_status run_batch(an_err *err, an_session *r, const an_array *spec, con
     return status;
 }
 
-/* How many numbers the model gives for a row, from a plan that is not run. */
+/* How many numbers the model outputs for a row; builds the graph and runs nothing. */
 static an_status count_columns(an_err *err, an_session *r, const an_array *spec, int64_t *out)
 {
     an_tensor *outputs = r->cfg.model->predict(r->model, an_input(r->cx, spec->dtype, spec->shape, NULL));
@@ -65,7 +66,7 @@ an_status an_predict(an_err *err, an_session *r, const an_npy *in, an_prediction
     an_array spec[AN_MAX_ARRAYS];
     *out = (an_predictions){0};
     if (!r->cfg.model->predict)
-        return an_fail(err, AN_E_USAGE, "a model of kind %s predicts nothing of arrays; anneal sample writes with it",
+        return an_fail(err, AN_E_USAGE, "a model of kind %s does not predict from arrays; use anneal sample",
                        r->cfg.model->name);
     r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, spec);
     AN_TRY(check_input(err, r, in, &spec[0]));

@@ -134,7 +134,7 @@ static void shapes_and_dtypes_that_disagree_are_refused(void **state)
             "transformer.h.1.mlp.c_fc.weight is [6,24], the other tensors make it [24,6]");
     refused(&(change){.beside = heads, .transpose = "transformer.h.0.attn.c_attn.weight"}, "the other tensors make it");
     refused(&(change){.beside = heads, .wrong_dtype = "transformer.ln_f.weight"},
-            "transformer.ln_f.weight is I32; F32, F16 and BF16 are taken");
+            "transformer.ln_f.weight is I32; weights must be F32, F16 or BF16");
     refused(&(change){.beside = heads, .head = true, .wrong_head = true},
             "lm_head.weight differs from transformer.wte.weight");
 }
@@ -146,7 +146,7 @@ static void the_number_of_heads_is_asked_for(void **state)
     refused(&(change){.beside = "{\"n_head\": 4}"}, "n_embd must be a multiple of n_head");
     refused(&(change){.beside = "{\"n_head\": 2, \"n_embd\": 8}"}, "n_embd is 6, the config.json beside it says 8");
     refused(&(change){.beside = "{\"n_head\": 2, \"layer_norm_epsilon\": 1e-6}"},
-            "layer_norm_epsilon 1e-06; ours is 1e-5");
+            "layer_norm_epsilon 1e-06; anneal's is 1e-5");
     err = (an_err){0};
     an_st *st;
     assert_int_equal(an_gpt_weights_open(&err, write_weights(&(change){.beside = "{"}), &st), AN_E_IO);

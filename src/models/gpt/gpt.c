@@ -1,4 +1,6 @@
-/* gpt.c: see gpt.h. The whole model, in the order in which a token passes through it.
+/* gpt.c: the layers of GPT-2 as graph nodes, in the order in which a token passes through them (see gpt.h).
+ *
+ *     tokens -> wte + wpe -> [x += attn(ln_1(x)); x += mlp(ln_2(x))] * layers -> ln_f -> wte^T -> logits
  *
  * Invariants: parameters are f32 and named as in nanoGPT's state_dict; lm_head.weight is transformer.wte.weight and
  * stored once. The residual stream is f32 [B,T,C]; under a mixed-precision policy a linear layer's result is cast back
@@ -62,8 +64,8 @@ static linear linear_open(an_gpt *m, const char *owner, int64_t out, int64_t in,
                     .bias = m->c.bias ? parameter(m->cx, owner, "bias", AN_SHAPE(out), AN_ZEROS) : NULL};
 }
 
-/* The layers that write to the residual stream start smaller, so that its variance does not grow with the number of
- * layers. */
+/* The two layers that write to the residual stream are initialized with a smaller deviation, so that the stream's
+ * variance does not grow with the number of layers. */
 static block block_open(an_gpt *m, int64_t i)
 {
     char owner[64];
@@ -133,13 +135,13 @@ static an_tensor *drop(const pass *p, an_tensor *x)
     return p->mode == TRAIN && p->m->c.dropout > 0 ? an_dropout(x, p->m->c.dropout) : x;
 }
 
-/* x + y, where y [B,T,C] is in the policy's dtype and the stream x in f32. */
+/* x + y: the stream x is f32, y [B,T,C] has the mixed-precision policy's dtype. */
 static an_tensor *add_to_stream(an_tensor *x, an_tensor *y)
 {
     return an_add(x, an_cast(y, AN_F32));
 }
 
-/* Third `which` of qkv [B,T,3C] as heads [B,H,T,D]: a view. */
+/* A view of qkv [B,T,3C] as heads [B,H,T,D]; `which` is 0 for q, 1 for k, 2 for v. */
 static an_tensor *heads(const an_gpt *m, an_tensor *qkv, int which)
 {
     const int64_t C = m->c.width, H = m->c.heads;
@@ -149,9 +151,10 @@ static an_tensor *heads(const an_gpt *m, an_tensor *qkv, int which)
     return an_permute(split, AN_SHAPE(0, 2, 1, 3));                              /* [B,H,T,D] */
 }
 
-/* Puts `fresh` (keys or values [1,H,T,D]) into the layer's cache and returns what attention reads: in a prefill the
- * fresh ones themselves, in decoding the whole cache [1,H,S,D] with the fresh row at `position`. */
-static an_tensor *remember(const pass *p, int64_t layer, const char *which, an_tensor *fresh)
+/* Writes `fresh` (keys or values [1,H,T,D]) into the layer's KV cache and returns what attention reads. A prefill reads
+ * `fresh` itself; decoding reads the full cache [1,H,S,D] with the fresh row at `position`. The planner recognizes
+ * assign(cache, where(row == position, fresh, cache)) and updates that one row in place. */
+static an_tensor *update_kv_cache(const pass *p, int64_t layer, const char *which, an_tensor *fresh)
 {
     const an_gpt *m = p->m;
     const int64_t S = m->c.block, H = m->c.heads, D = m->c.width / H, T = an_shape_of(fresh).dim[2];
@@ -163,7 +166,7 @@ static an_tensor *remember(const pass *p, int64_t layer, const char *which, an_t
         an_assign(cache, T < S ? an_pad(fresh, 2, 0, S - T, 0.0) : fresh);
         return fresh;
     }
-    an_tensor *here = an_eq(an_iota(m->cx, AN_SHAPE(1, 1, S, 1), 2), p->position); /* bool [1,1,S,1]: one row is true */
+    an_tensor *here = an_eq(an_iota(m->cx, AN_SHAPE(1, 1, S, 1), 2), p->position); /* bool [1,1,S,1]: true in one row */
     an_tensor *value = an_where(an_expand(here, shape), an_expand(fresh, shape), cache);
     an_assign(cache, value);
     return value;
@@ -176,8 +179,8 @@ static an_tensor *attention(const pass *p, int64_t layer, an_tensor *x)
     an_tensor *qkv = apply_linear(b->c_attn, x);                                   /* [B,T,3C] */
     an_tensor *q = heads(m, qkv, 0), *k = heads(m, qkv, 1), *v = heads(m, qkv, 2); /* [B,H,T,D] */
     if (p->mode == PREFILL || p->mode == DECODE) {
-        k = remember(p, layer, "k", k);
-        v = remember(p, layer, "v", v);
+        k = update_kv_cache(p, layer, "k", k);
+        v = update_kv_cache(p, layer, "v", v);
     }
     const double dropout = p->mode == TRAIN ? m->c.dropout : 0.0;
     an_tensor *y = an_attention_at(AN_AT, q, k, v, 0.0, true, dropout, p->n_keys); /* [B,H,T,D] */
@@ -193,7 +196,7 @@ static an_tensor *mlp(const pass *p, const block *b, an_tensor *x)
     return drop(p, apply_linear(b->mlp_proj, wide)); /* [B,T,C] */
 }
 
-/* ---- the whole */
+/* ---- the model: losses, logits, prefill, decode */
 
 /* Rows of the position table for this pass: [T,C], or [1,C] at the decoded position. */
 static an_tensor *positions(const pass *p, int64_t T)
@@ -202,7 +205,7 @@ static an_tensor *positions(const pass *p, int64_t T)
     return T < p->m->c.block ? an_slice(p->m->wpe, 0, 0, T) : p->m->wpe;
 }
 
-/* tokens [B,T] to the stream before the final norm, f32 [B,T,C]. */
+/* The residual stream before the final norm, f32 [B,T,C], of tokens [B,T]. */
 static an_tensor *stream(const pass *p, an_tensor *tokens)
 {
     an_gpt *m = p->m;
@@ -267,7 +270,7 @@ an_tensor *an_gpt_decode(an_gpt *m, an_tensor *token, an_tensor *position, an_te
     return an_reshape(logits, AN_SHAPE(m->c.vocab));
 }
 
-/* ---- numbers */
+/* ---- counts of parameters and operations */
 
 int64_t an_gpt_parameters_printed(const an_gpt_config *c)
 {
@@ -285,6 +288,6 @@ int64_t an_gpt_parameters(const an_gpt_config *c)
 double an_gpt_flops(const an_gpt_config *c, int64_t B, int64_t T)
 {
     const double C = (double)c->width, L = (double)c->layers;
-    const double products = (double)c->vocab * C + L * 12 * C * C;
-    return (6 * products + 12 * L * C * (double)T) * (double)B * (double)T;
+    const double gemm_weights = (double)c->vocab * C + L * 12 * C * C;
+    return (6 * gemm_weights + 12 * L * C * (double)T) * (double)B * (double)T;
 }

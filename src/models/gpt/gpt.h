@@ -36,10 +36,12 @@ an_tensor *an_gpt_losses(an_gpt *m, an_tensor *tokens, an_tensor *labels, bool t
 /* tokens i32 [B,T]: f32 [B,T,V], without dropout. */
 an_tensor *an_gpt_logits(an_gpt *m, an_tensor *tokens);
 
-/* Decoding with a cache, one sequence. Both keep the keys and values of what they saw in the states kv.h.I.k and
- * kv.h.I.v ([1,H,S,D]) and give the logits f32 [V] of the token that follows. prefill: tokens i32 [1,P] start a
- * sequence; `last` (i32 scalar) is the place of the last real one, what follows it is padding. decode:  token i32 [1,1]
- * stands at `position` (i32 scalar, < S), after `position` tokens already seen; n_keys = position + 1. */
+/* Decoding with a cache, one sequence. Both write keys and values to the states kv.h.I.k and kv.h.I.v ([1,H,S,D])
+ * and return the logits f32 [V] of the next token.
+ *
+ *     prefill   tokens i32 [1,P] start a sequence; `last` (i32 scalar) is the index of the last token, padding follows
+ *     decode    token i32 [1,1] is at `position` (i32 scalar, < S), after `position` earlier tokens;
+ *               n_keys = position + 1 */
 an_tensor *an_gpt_prefill(an_gpt *m, an_tensor *tokens, an_tensor *last);
 an_tensor *an_gpt_decode(an_gpt *m, an_tensor *token, an_tensor *position, an_tensor *n_keys);
 
@@ -47,7 +49,7 @@ an_tensor *an_gpt_decode(an_gpt *m, an_tensor *token, an_tensor *position, an_te
 int64_t an_gpt_parameters(const an_gpt_config *c);
 int64_t an_gpt_parameters_printed(const an_gpt_config *c);
 /* Floating-point operations of one training step on B sequences of T tokens: (6 n + 12 L C T) B T, n the parameters
- * that matrix products use (Chowdhery et al., "PaLM", 2022, appendix B; attention counted in full although half of it
+ * that GEMMs read (Chowdhery et al., "PaLM", 2022, appendix B; attention counted in full although half of it
  * is masked). */
 double an_gpt_flops(const an_gpt_config *c, int64_t B, int64_t T);
 

@@ -1,4 +1,7 @@
-/* gpt_export.c: writing weights for others. See gpt_weights.h. */
+/* gpt_export.c: writes a checkpoint's weights in the layout of nanoGPT or of Hugging Face. See gpt_weights.h.
+ *
+ * Invariant: tensors are written straight from the mapped checkpoint. Only the transposed matrices of Hugging Face's
+ * layout need memory, one buffer that is as large as the largest of them. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
 #include "models/gpt/gpt_import.h"
@@ -10,7 +13,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* A matrix on its way out, transposed into a buffer that all of them share. */
+/* The buffer shared by all transposed matrices; it holds one at a time. */
 typedef struct buffer {
     float *data;
     size_t bytes;
@@ -29,7 +32,7 @@ typedef struct exporter {
     an_gpt_config c;
     source *sources; /* one for each parameter */
     buffer buffer;
-    float *zeros; /* biases that the model lacks; [4 C] */
+    float *zeros; /* [4 C]: biases for a model without any, in a layout that requires them */
 } exporter;
 
 static an_status transpose(an_err *err, buffer *b, const an_st_tensor *t)
@@ -58,12 +61,12 @@ static an_status read_transposed(an_err *err, void *arg, uint64_t at, void *out,
 
 static an_status add(exporter *x, an_gpt_layout layout, const char *name, const an_shape *shape, source *s)
 {
-    const bool theirs = layout == AN_GPT_HUGGING_FACE;
-    const char *out_name = name + (theirs ? strlen("transformer.") : 0);
+    const bool hugging_face = layout == AN_GPT_HUGGING_FACE;
+    const char *out_name = name + (hugging_face ? strlen("transformer.") : 0);
     if (!x->c.bias && strcmp(name + strlen(name) - 5, ".bias") == 0)
         return an_st_add(x->err, x->w, out_name, AN_F32, shape->rank, shape->dim, x->zeros);
     AN_TRY(an_ckpt_expect(x->err, x->st, "", name, AN_F32, shape->rank, shape->dim, &s->t));
-    if (!theirs || !an_gpt_is_conv1d(name))
+    if (!hugging_face || !an_gpt_is_conv1d(name))
         return an_st_add(x->err, x->w, out_name, AN_F32, shape->rank, shape->dim, s->t->data);
     const int64_t dims[2] = {shape->dim[1], shape->dim[0]};
     s->b = &x->buffer;
@@ -72,16 +75,16 @@ static an_status add(exporter *x, an_gpt_layout layout, const char *name, const 
 
 static an_status add_parameters(exporter *x, an_gpt_layout layout)
 {
-    an_gpt_config shown = x->c; /* Hugging Face's GPT-2 always has biases */
+    an_gpt_config written = x->c; /* Hugging Face's GPT-2 always has biases */
     char name[AN_GPT_NAME_BYTES];
     an_shape shape;
     int64_t n = 0;
-    if (layout == AN_GPT_HUGGING_FACE) shown.bias = true;
-    while (an_gpt_parameter_at(&shown, n, name, &shape)) n++;
+    if (layout == AN_GPT_HUGGING_FACE) written.bias = true;
+    while (an_gpt_parameter_at(&written, n, name, &shape)) n++;
     x->sources = calloc((size_t)n, sizeof *x->sources);
     x->zeros = calloc((size_t)(4 * x->c.width), sizeof *x->zeros);
     if (!x->sources || !x->zeros) return an_fail_nomem(x->err, an_st_path(x->st), (size_t)n * sizeof *x->sources);
-    for (int64_t i = 0; an_gpt_parameter_at(&shown, i, name, &shape); i++)
+    for (int64_t i = 0; an_gpt_parameter_at(&written, i, name, &shape); i++)
         AN_TRY(add(x, layout, name, &shape, &x->sources[i]));
     return AN_OK;
 }
@@ -102,7 +105,7 @@ static an_status add_meta(exporter *x, an_gpt_layout layout)
     return an_st_set_meta(x->err, x->w, AN_GPT_META_BIAS, x->c.bias ? "true" : "false");
 }
 
-/* What transformers' GPT2LMHeadModel.from_pretrained(FOLDER) reads beside model.safetensors. */
+/* config.json, which transformers' GPT2LMHeadModel.from_pretrained(FOLDER) reads beside model.safetensors. */
 static an_status make_config(an_err *err, const an_gpt_config *c, const char *path, char beside[AN_CKPT_PATH_BYTES],
                              an_text *text)
 {
@@ -122,18 +125,17 @@ static an_status make_config(an_err *err, const an_gpt_config *c, const char *pa
     return text->failed ? an_fail_nomem(err, beside, text->len) : AN_OK;
 }
 
-/* A config.json may be there from another model, or be of another program: one with a key that no export writes is not
- * written over. */
+/* Refuses to overwrite a config.json that another program may have written: one with a key that no export writes. */
 static an_status check_beside(an_err *err, const char *beside, const an_text *text)
 {
-    enum { MOST = 1 << 20 };
+    enum { MAX_CONFIG_BYTES = 1 << 20 };
     json_t *there = NULL;
     const char *key;
     json_t *value;
     bool ours = true;
     struct stat info;
     if (lstat(beside, &info) != 0 && errno == ENOENT) return AN_OK;
-    ours = an_json_read(NULL, beside, MOST, &there) == AN_OK && json_is_object(there);
+    ours = an_json_read(NULL, beside, MAX_CONFIG_BYTES, &there) == AN_OK && json_is_object(there);
     json_object_foreach(there, key, value)
     {
         char quoted[64];
@@ -142,17 +144,16 @@ static an_status check_beside(an_err *err, const char *beside, const an_text *te
     }
     json_decref(there);
     if (ours) return AN_OK;
-    return an_fail(err, AN_E_USAGE,
-                   "%s: was not written by anneal export, and is not written over; name a file in another folder with "
-                   "out=",
-                   beside);
+    return an_fail(
+        err, AN_E_USAGE,
+        "%s: was not written by anneal export and is not overwritten; name a file in another folder with out=", beside);
 }
 
 an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out)
 {
     const char *path = an_st_path(st), *text = an_st_meta(st, AN_CKPT_CONFIG);
     json_t *json = NULL;
-    if (!text) return an_fail(err, AN_E_IO, "%s: no settings of a model in it", path);
+    if (!text) return an_fail(err, AN_E_IO, "%s: the file has no model settings", path);
     AN_TRY(an_json_parse(err, path, 0, text, strlen(text), &json));
 #define INTEGER(key) ((int64_t)json_integer_value(json_object_get(json, key)))
     *out = (an_gpt_config){.vocab = INTEGER("vocab_size"),
@@ -167,7 +168,7 @@ an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out
     out->gelu_tanh = gelu && strcmp(gelu, "tanh") == 0;
     json_decref(json);
     const char *fault = an_gpt_fault(out);
-    return fault ? an_fail(err, AN_E_IO, "%s: its settings make no model: %s", path, fault) : AN_OK;
+    return fault ? an_fail(err, AN_E_IO, "%s: the settings in the file are not valid: %s", path, fault) : AN_OK;
 }
 
 static an_status write_weights(exporter *x, an_gpt_layout layout, const char *path)

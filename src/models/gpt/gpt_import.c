@@ -1,4 +1,4 @@
-/* gpt_import.c: the settings and the progress that files of others hold. See gpt_weights.h. */
+/* gpt_import.c: model settings and training progress from files of nanoGPT and Hugging Face. See gpt_weights.h. */
 #include "models/gpt/gpt_import.h"
 #include "io/checkpoint.h"
 #include <inttypes.h>
@@ -8,9 +8,9 @@
 
 enum { MAX_CONFIG_BYTES = 1 << 20, GPT2_HEAD_WIDTH = 64 };
 
-/* ---- heads */
+/* ---- the number of heads, which no tensor's shape shows */
 
-/* The JSON of config.json in the folder of `path`; NULL: there is none. */
+/* Parses config.json in the folder of `path`; *out is NULL when there is none. */
 static an_status read_config_beside(an_err *err, const char *path, json_t **out)
 {
     char beside[AN_CKPT_PATH_BYTES];
@@ -24,7 +24,7 @@ static an_status read_config_beside(an_err *err, const char *path, json_t **out)
     return an_json_read(err, beside, MAX_CONFIG_BYTES, out);
 }
 
-/* What a Hugging Face config says that our model cannot do. */
+/* Refuses a Hugging Face config that contradicts the weights or needs what this model lacks. */
 static an_status check_beside(an_err *err, const char *path, const json_t *config, const an_gpt_config *c)
 {
     const json_t *width = json_object_get(config, "n_embd"), *eps = json_object_get(config, "layer_norm_epsilon");
@@ -32,8 +32,9 @@ static an_status check_beside(an_err *err, const char *path, const json_t *confi
         return an_fail(err, AN_E_IO, "%s: n_embd is %" PRId64 ", the config.json beside it says %" PRId64, path,
                        c->width, (int64_t)json_integer_value(width));
     if (json_is_number(eps) && fabs(json_number_value(eps) - 1e-5) > 1e-12)
-        return an_fail(err, AN_E_UNSUPPORTED, "%s: the config.json beside it says layer_norm_epsilon %g; ours is 1e-5",
-                       path, json_number_value(eps));
+        return an_fail(err, AN_E_UNSUPPORTED,
+                       "%s: the config.json beside it says layer_norm_epsilon %g; anneal's is 1e-5", path,
+                       json_number_value(eps));
     return AN_OK;
 }
 
@@ -54,21 +55,22 @@ an_status an_gpt_import_heads(an_err *err, const an_st *raw, const json_t *value
     else
         AN_TRY(read_config_beside(err, path, &config));
     c->heads = integer_of(config, "n_head");
-    const char *gelu = json_string_value(json_object_get(config, "gelu")); /* ours: we wrote the file */
+    const char *gelu = json_string_value(json_object_get(config, "gelu")); /* a key that only anneal writes */
     c->gelu_tanh = gelu && strcmp(gelu, "tanh") == 0;
     an_status status = config && !own ? check_beside(err, path, config, c) : AN_OK;
     json_decref(config);
     if (status != AN_OK || c->heads) return status;
     if (c->width % GPT2_HEAD_WIDTH != 0)
-        return an_fail(err, AN_E_IO,
-                       "%s: nothing says how many heads there are, and a width of %" PRId64
-                       " is no multiple of GPT-2's 64; put a config.json with \"n_head\" beside the file",
-                       path, c->width);
+        return an_fail(
+            err, AN_E_IO,
+            "%s: the number of heads is not stored, and the width %" PRId64
+            " is not a multiple of 64, GPT-2's head width; put a config.json with \"n_head\" beside the file",
+            path, c->width);
     c->heads = c->width / GPT2_HEAD_WIDTH;
     return AN_OK;
 }
 
-/* ---- settings and progress as ours */
+/* ---- settings and progress under anneal's keys */
 
 static void put_value(an_text *out, const char *key, const json_t *v)
 {
@@ -80,7 +82,7 @@ static void put_value(an_text *out, const char *key, const json_t *v)
         an_text_printf(out, ",\"%s\":%s", key, json_is_true(v) ? "true" : "false");
 }
 
-/* nanoGPT's keys that mean the same here. Where its run took place (folders, device, dtype) is not ours. */
+/* nanoGPT's keys that mean the same here. Its folders, device and dtype are not taken over. */
 static const char *const shared_keys[] = {"batch_size",    "gradient_accumulation_steps",
                                           "max_iters",     "learning_rate",
                                           "min_lr",        "decay_lr",
@@ -107,7 +109,7 @@ void an_gpt_import_config(const an_gpt_config *c, const json_t *values, an_text 
 
 void an_gpt_import_state(const an_st *raw, const json_t *values, an_text *out)
 {
-    const an_st_tensor *best = an_st_find(raw, "best_val_loss"); /* nanoGPT keeps a tensor without axes */
+    const an_st_tensor *best = an_st_find(raw, "best_val_loss"); /* nanoGPT saves a scalar tensor */
     const json_t *number = json_object_get(values, "best_val_loss");
     float value = json_is_number(number) ? (float)json_number_value(number) : INFINITY;
     if (best && best->dtype == AN_F32 && best->bytes == sizeof value) memcpy(&value, best->data, sizeof value);

@@ -1,5 +1,5 @@
-/* gpt_model.c: GPT's row of the table of models: its settings under nanoGPT's names, its presets, and how the model of
- * gpt.h is opened, trained, decoded and counted from settings. */
+/* gpt_model.c: GPT's entry in the model registry (models/model.h): settings under nanoGPT's names, presets, and the
+ * functions that build, count and describe the model of gpt.h from settings. */
 #include "models/gpt/gpt_model.h"
 #include "models/gpt/gpt_weights.h"
 #include <stdio.h>
@@ -44,7 +44,7 @@ an_gpt_config an_gpt_config_from(const an_gpt_settings *s)
                            .gelu_tanh = strcmp(s->gelu, "tanh") == 0};
 }
 
-/* A vocabulary of 0 is not settled yet. */
+/* vocab_size=0 means "the tokenizer's size", which is not known yet. */
 static an_status check(an_err *err, const void *settings, int64_t batch)
 {
     an_gpt_config c = an_gpt_config_from(settings);
@@ -87,7 +87,7 @@ static void miniature(void *settings)
     "data=shakespeare init_from=gpt2 eval_interval=5 eval_iters=40 batch_size=1 block_size=1024 "                      \
     "gradient_accumulation_steps=32 max_iters=20 learning_rate=3e-5 decay_lr=false log_interval=1 "                    \
     "always_save_checkpoint=false"
-/* What nanoGPT does where a file of its own says nothing. */
+/* nanoGPT's defaults, for keys that its configuration files leave out. */
 #define NANOGPT "data=openwebtext gradient_accumulation_steps=40 eval_batches=random eval_first=true eval_train=true"
 
 static const an_preset presets[] = {
@@ -166,7 +166,7 @@ static an_tensor *decode(void *model, an_tensor *token, an_tensor *position, an_
 
 static const an_decoder decoder = {context, vocabulary, prefill, decode};
 
-/* ---- numbers, words, files */
+/* ---- counts, description, weight files */
 
 static void count(const void *settings, int64_t samples, an_model_counts *out)
 {

@@ -1,4 +1,4 @@
-/* gpt_model.h: GPT's row of the table of models, and the settings that are its own. */
+/* gpt_model.h: GPT's entry in the model registry, and its settings. */
 #ifndef AN_MODELS_GPT_GPT_MODEL_H
 #define AN_MODELS_GPT_GPT_MODEL_H
 
@@ -19,7 +19,8 @@ an_gpt_config an_gpt_config_from(const an_gpt_settings *s);
 /* GPT-2's published weights: see an_weight_formats. */
 bool an_gpt_is_published(const char *name);
 an_status an_gpt_open_published(an_err *err, const char *name, void *settings, bool shape_only, an_st **out);
-/* Takes the shape of other weights' settings. A block_size below theirs stays: the table of positions is cut. */
+/* Copies the shape from the settings `from` of a weight file. A smaller block_size is kept: only the first rows of the
+ * position table are loaded. */
 an_status an_gpt_adopt(an_err *err, const void *from, const char *name, void *settings);
 
 #endif

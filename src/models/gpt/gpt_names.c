@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The parts of a block in the order of nanoGPT's state dict; sizes in multiples of the width, 0 rows: a norm. */
+/* The parts of a block in the order of nanoGPT's state dict. Sizes are multiples of the width; 0 rows: a norm. */
 static const struct {
     const char *name;
     int rows, cols;
@@ -14,7 +14,8 @@ enum { PARTS = sizeof parts / sizeof parts[0] };
 bool an_gpt_parameter_at(const an_gpt_config *c, int64_t i, char name[AN_GPT_NAME_BYTES], an_shape *shape)
 {
     const int64_t C = c->width, kinds = c->bias ? 2 : 1, in_block = PARTS * kinds, blocks = c->layers * in_block;
-    const char *kind = i % kinds ? "bias" : "weight"; /* wte and wpe are an even number: blocks start at a weight */
+    const char *kind =
+        i % kinds ? "bias" : "weight"; /* two tables come first, so that each block starts at an even i: a weight */
     if (i < 0 || i >= 2 + blocks + kinds) return false;
     if (i < 2) {
         snprintf(name, AN_GPT_NAME_BYTES, "transformer.%s.weight", i ? "wpe" : "wte");
@@ -35,7 +36,7 @@ bool an_gpt_parameter_at(const an_gpt_config *c, int64_t i, char name[AN_GPT_NAM
     return true;
 }
 
-/* The rest of "h.12.REST" after "transformer."; NULL: no part of a block. */
+/* REST of "h.12.REST"; NULL: the name is not a block's. */
 static const char *rest_of_block(const char *name)
 {
     if (strncmp(name, "h.", 2) != 0) return NULL;
@@ -44,7 +45,7 @@ static const char *rest_of_block(const char *name)
     return p > name + 2 && *p == '.' ? p + 1 : NULL;
 }
 
-static const char *after(const char *name, const char *prefix)
+static const char *without_prefix(const char *name, const char *prefix)
 {
     size_t n = strlen(prefix);
     return strncmp(name, prefix, n) == 0 ? name + n : name;
@@ -64,18 +65,18 @@ static int part_of(const char *rest)
 
 bool an_gpt_is_conv1d(const char *name)
 {
-    const int part = part_of(rest_of_block(after(name, "transformer.")));
+    const int part = part_of(rest_of_block(without_prefix(name, "transformer.")));
     return part >= 0 && parts[part].rows > 0 && name[strlen(name) - 1] == 't';
 }
 
 bool an_gpt_is_parameter(const char *name)
 {
-    const char *plain = after(name, "transformer.");
+    const char *plain = without_prefix(name, "transformer.");
     return part_of(rest_of_block(plain)) >= 0 || strcmp(plain, "wte.weight") == 0 || strcmp(plain, "wpe.weight") == 0 ||
            strcmp(plain, "ln_f.weight") == 0 || strcmp(plain, "ln_f.bias") == 0;
 }
 
-/* Masks that old versions of both stored with the weights. */
+/* The causal masks that old versions of nanoGPT and transformers stored with the weights. */
 static bool is_buffer(const char *rest)
 {
     return rest && (strcmp(rest, "attn.bias") == 0 || strcmp(rest, "attn.masked_bias") == 0);
@@ -83,9 +84,9 @@ static bool is_buffer(const char *rest)
 
 an_gpt_name_kind an_gpt_name_read(const char *given, char name[AN_GPT_NAME_BYTES])
 {
-    const char *plain = after(after(given, "_orig_mod."), "transformer.");
+    const char *plain = without_prefix(without_prefix(given, "_orig_mod."), "transformer.");
     if (is_buffer(rest_of_block(plain))) return AN_GPT_NAME_BUFFER;
-    const char *head = after(given, "_orig_mod.");
+    const char *head = without_prefix(given, "_orig_mod.");
     if (strcmp(head, "lm_head.weight") == 0) return AN_GPT_NAME_HEAD;
     int n = snprintf(name, AN_GPT_NAME_BYTES, "transformer.%s", plain);
     return n > 0 && n < AN_GPT_NAME_BYTES ? AN_GPT_NAME_PARAMETER : AN_GPT_NAME_STRANGE;

@@ -14,17 +14,17 @@ bool an_gpt_parameter_at(const an_gpt_config *c, int64_t i, char name[AN_GPT_NAM
 /* One of the four matrices of a block, which Hugging Face keeps as [in,out]. */
 bool an_gpt_is_conv1d(const char *name);
 
-/* A name that the table gives for some config. */
+/* Whether some config has a parameter of this name. */
 bool an_gpt_is_parameter(const char *name);
 
 typedef enum an_gpt_name_kind {
-    AN_GPT_NAME_PARAMETER, /* or may be one: `name` is what we would call it */
-    AN_GPT_NAME_HEAD,      /* lm_head.weight, which is wte again */
-    AN_GPT_NAME_BUFFER,    /* a causal mask, which is no weight */
-    AN_GPT_NAME_STRANGE    /* longer than any of ours */
+    AN_GPT_NAME_PARAMETER, /* or an unknown name; `name` is its normal form */
+    AN_GPT_NAME_HEAD,      /* lm_head.weight, the same matrix as wte */
+    AN_GPT_NAME_BUFFER,    /* a causal mask, not a weight */
+    AN_GPT_NAME_STRANGE    /* longer than any parameter's name */
 } an_gpt_name_kind;
 
-/* A name of a file, without or with "_orig_mod." (torch.compile) and "transformer.". */
+/* Classifies a tensor's name in a file, without or with "_orig_mod." (torch.compile) and "transformer.". */
 an_gpt_name_kind an_gpt_name_read(const char *given, char name[AN_GPT_NAME_BYTES]);
 
 #endif

@@ -1,4 +1,5 @@
-/* gpt_published.c: the shape that weights force on a GPT: GPT-2's published ones by name, or those of another file. */
+/* gpt_published.c: sets the model's shape from the weights that training starts with: OpenAI's published GPT-2 by name,
+ * or another checkpoint. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
 #include "models/gpt/gpt_model.h"
@@ -18,11 +19,11 @@ enum { GPT2_VOCAB = 50257, GPT2_BLOCK = 1024 };
 static an_status check_context(an_err *err, const an_gpt_settings *s, const char *name, int64_t block)
 {
     if (s->block_size <= block) return AN_OK;
-    return an_fail(err, AN_E_USAGE, "block_size=%lld, but the weights of init_from=%s know %lld positions",
+    return an_fail(err, AN_E_USAGE, "block_size=%lld, but the weights of init_from=%s have %lld positions",
                    (long long)s->block_size, name, (long long)block);
 }
 
-/* The first of the usual places that has the file. */
+/* The first of the usual paths at which the file exists. */
 static an_status find_file(an_err *err, const char *name, char out[AN_CKPT_PATH_BYTES])
 {
     static const char *const places[] = {"%s/model.safetensors", "%s.safetensors", "models/%s/model.safetensors",
@@ -75,7 +76,7 @@ an_status an_gpt_adopt(an_err *err, const void *from, const char *name, void *se
     s->n_embd = file->n_embd;
     s->vocab_size = file->vocab_size;
     s->bias = file->bias;
-    if (strcmp(file->gelu, "tanh") == 0) /* files of other programs say nothing, which reads as erf */
+    if (strcmp(file->gelu, "tanh") == 0) /* other programs' files do not store it, which reads as erf */
         memcpy(s->gelu, file->gelu, sizeof s->gelu);
     return check_context(err, s, name, file->block_size);
 }

@@ -1,8 +1,12 @@
-/* gpt_weights.c: opening. See gpt_weights.h.
+/* gpt_weights.c: opens a GPT's weights in any of the layouts of gpt_weights.h as if they were an anneal checkpoint.
  *
- * In order: the names of the file in our form; the model they describe; every parameter of that model in its place,
- * converted where the file has it transposed or in half precision; what is left over, refused; an optimizer's moments.
- * What needs no change is used where it lies in the file's map. */
+ * In order:
+ *   1. names are normalized to nanoGPT's (read_names);
+ *   2. the tensors' shapes give the model's settings (read_model);
+ *   3. every parameter is found and converted to f32 [out,in] where the file has it transposed or in half precision;
+ *      tensors left over are an error (add_parameters);
+ *   4. the optimizer's moments of a ckpt.pt are taken too (add_moments).
+ * A tensor that needs no conversion is used in place, in the mapped file. */
 #define _DEFAULT_SOURCE
 #include "models/gpt/gpt_weights.h"
 #include "io/checkpoint.h"
@@ -16,13 +20,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What becomes the owner of an opened file. */
+/* Owner of the file and of converted tensors, released when the opened view is closed. */
 typedef struct content {
     an_st *raw;
     an_arena arena;
 } content;
 
-/* A tensor of the file under our name. */
+/* A tensor of the file under its normalized name. */
 typedef struct item {
     const char *name;
     const an_st_tensor *t;
@@ -34,12 +38,13 @@ typedef struct importer {
     const an_st *raw;
     an_arena *arena;
     json_t *values;     /* of a torch.save file; NULL: safetensors */
-    const char *prefix; /* of the model's names in it: "model." or "" */
-    item *items;        /* in the order of names */
+    const char *prefix; /* of parameter names in the file: "model." or "" */
+    item *items;        /* sorted by name */
     size_t n_items;
     const an_st_tensor *head; /* lm_head.weight; NULL: none */
     an_gpt_config c;
-    bool transposed, no_bias; /* Hugging Face's layout; its biases are zeros of a model without any */
+    bool transposed; /* Hugging Face's layout: a block's matrices are [in,out] */
+    bool no_bias;    /* its biases are zeros that the layout requires: the model has none */
     an_st_tensor *out;
     size_t n_out;
     bool moments;
@@ -59,7 +64,7 @@ static item *find(const importer *m, const char *name)
     return m->n_items ? bsearch(&key, m->items, m->n_items, sizeof key, compare_items) : NULL;
 }
 
-static an_status strange_key(const importer *m, const an_st_tensor *t)
+static an_status unknown_tensor(const importer *m, const an_st_tensor *t)
 {
     char quoted[AN_QUOTED_BYTES];
     const char **names = AN_NEW_ARRAY(m->arena, const char *, 16 * (size_t)m->c.layers + 8);
@@ -87,7 +92,7 @@ static an_status read_names(importer *m)
         switch (an_gpt_name_read(t->name + strlen(m->prefix), name)) {
         case AN_GPT_NAME_BUFFER: continue;
         case AN_GPT_NAME_HEAD: m->head = t; continue;
-        case AN_GPT_NAME_STRANGE: return strange_key(m, t);
+        case AN_GPT_NAME_STRANGE: return unknown_tensor(m, t);
         case AN_GPT_NAME_PARAMETER: break;
         }
         item *it = &m->items[m->n_items++];
@@ -108,7 +113,7 @@ static an_status missing(const importer *m, const char *name)
 {
     const char **names = AN_NEW_ARRAY(m->arena, const char *, m->n_items + 1);
     size_t n = 0;
-    for (size_t i = 0; names && i < m->n_items; i++) /* a name that a GPT-2 has is no slip of the pen */
+    for (size_t i = 0; names && i < m->n_items; i++) /* only misspelled names are worth suggesting */
         if (!m->items[i].used && !an_gpt_is_parameter(m->items[i].name)) names[n++] = m->items[i].name;
     const char *near = names ? an_nearest(name, names, n) : NULL;
     return an_fail(m->err, AN_E_IO, "%s: there is no tensor %s, which a GPT-2 has%s%s%s", an_st_path(m->raw), name,
@@ -148,11 +153,12 @@ static an_status read_model(importer *m)
     AN_TRY(an_gpt_import_heads(m->err, m->raw, m->values, &m->c));
     const char *fault = an_gpt_fault(&m->c);
     if (!fault) return AN_OK;
-    return an_fail(m->err, AN_E_IO, "%s: the shapes make no GPT-2: %s (n_head=%" PRId64 " n_embd=%" PRId64 ")",
+    return an_fail(m->err, AN_E_IO,
+                   "%s: the shapes are not those of a GPT-2: %s (n_head=%" PRId64 " n_embd=%" PRId64 ")",
                    an_st_path(m->raw), fault, m->c.heads, m->c.width);
 }
 
-/* ---- tensors in their place */
+/* ---- parameters */
 
 static float f16_value(uint16_t h)
 {
@@ -175,14 +181,14 @@ static float value_at(const an_st_tensor *t, uint64_t i)
     return memcpy(&f, &bits, sizeof f), f;
 }
 
-/* A copy in f32, transposed when asked: t is [rows,cols] of the file. */
+/* A copy of t [rows,cols] in f32, transposed on request. */
 static an_status convert(const importer *m, const an_st_tensor *t, bool transpose, const void **out)
 {
     const uint64_t n = t->bytes / an_st_dtype_bytes(t->dtype);
     const uint64_t rows = transpose ? (uint64_t)t->shape[0] : 1, cols = n / rows;
     float *data = an_arena_array(m->arena, sizeof *data, (size_t)n);
     if (!data) return an_fail_nomem(m->err, an_st_path(m->raw), (size_t)n * sizeof *data);
-    enum { TILE = 32 }; /* both sides of a transposition stay in the cache */
+    enum { TILE = 32 }; /* source and destination of a transposed tile stay in the cache */
     for (uint64_t r0 = 0; r0 < rows; r0 += TILE)
         for (uint64_t c0 = 0; c0 < cols; c0 += TILE)
             for (uint64_t r = r0; r < AN_MIN(r0 + TILE, rows); r++)
@@ -191,8 +197,8 @@ static an_status convert(const importer *m, const an_st_tensor *t, bool transpos
     return AN_OK;
 }
 
-/* Tensor `t` as parameter or moment `name` of `shape`. */
-static an_status place(importer *m, const an_st_tensor *t, const char *name, const an_shape *shape)
+/* Adds tensor `t` to the result as parameter or moment `name` of `shape`, converted if necessary. */
+static an_status add_tensor(importer *m, const an_st_tensor *t, const char *name, const an_shape *shape)
 {
     const bool transpose = m->transposed && an_gpt_is_conv1d(name);
     char has[AN_ST_SHAPE_BYTES], wants[AN_ST_SHAPE_BYTES];
@@ -203,7 +209,7 @@ static an_status place(importer *m, const an_st_tensor *t, const char *name, con
                        an_st_path(m->raw), t->at, name, an_st_shape_text(t->rank, t->shape, has),
                        an_st_shape_text(shape->rank, dims, wants));
     if (t->dtype != AN_F32 && t->dtype != AN_F16 && t->dtype != AN_BF16)
-        return an_fail(m->err, AN_E_DTYPE, "%s: byte %" PRIu64 ": %s is %s; F32, F16 and BF16 are taken as weights",
+        return an_fail(m->err, AN_E_DTYPE, "%s: byte %" PRIu64 ": %s is %s; weights must be F32, F16 or BF16",
                        an_st_path(m->raw), t->at, name, an_st_dtype_name(t->dtype));
     an_st_tensor *out = &m->out[m->n_out++];
     *out = *t;
@@ -224,14 +230,14 @@ static bool is_zero(const an_st_tensor *t)
     return i == t->bytes;
 }
 
-/* A parameter of the model; a bias that only fills a place of the other layout is left out. */
-static an_status place_parameter(importer *m, const char *name, const an_shape *shape)
+/* Adds a parameter of the model. Zero biases that the layout requires are checked and left out. */
+static an_status add_parameter(importer *m, const char *name, const an_shape *shape)
 {
     item *it = find(m, name);
     if (!it) return missing(m, name);
     it->used = true;
     const size_t n = strlen(name);
-    if (!m->no_bias || strcmp(name + n - 5, ".bias") != 0) return place(m, it->t, name, shape);
+    if (!m->no_bias || strcmp(name + n - 5, ".bias") != 0) return add_tensor(m, it->t, name, shape);
     if (is_zero(it->t)) return AN_OK;
     return an_fail(m->err, AN_E_IO, "%s: byte %" PRIu64 ": %s is not zero, but the file says the model has no biases",
                    an_st_path(m->raw), it->t->at, name);
@@ -245,11 +251,12 @@ static an_status check_head(const importer *m)
         memcmp(m->head->data, wte->t->data, wte->t->bytes) == 0)
         return AN_OK;
     return an_fail(m->err, AN_E_UNSUPPORTED,
-                   "%s: byte %" PRIu64 ": lm_head.weight differs from transformer.wte.weight; a GPT-2's are one matrix",
+                   "%s: byte %" PRIu64
+                   ": lm_head.weight differs from transformer.wte.weight; a GPT-2 uses one matrix for both",
                    an_st_path(m->raw), m->head->at);
 }
 
-static an_status place_parameters(importer *m)
+static an_status add_parameters(importer *m)
 {
     char name[AN_GPT_NAME_BYTES];
     an_shape shape;
@@ -257,16 +264,16 @@ static an_status place_parameters(importer *m)
     while (an_gpt_parameter_at(&m->c, n, name, &shape)) n++;
     m->out = AN_NEW_ARRAY(m->arena, an_st_tensor, 3 * n);
     if (!m->out) return an_fail_nomem(m->err, an_st_path(m->raw), 3 * (size_t)n * sizeof *m->out);
-    for (int64_t i = 0; an_gpt_parameter_at(&m->c, i, name, &shape); i++) AN_TRY(place_parameter(m, name, &shape));
+    for (int64_t i = 0; an_gpt_parameter_at(&m->c, i, name, &shape); i++) AN_TRY(add_parameter(m, name, &shape));
     for (size_t i = 0; i < m->n_items; i++)
-        if (!m->items[i].used) return strange_key(m, m->items[i].t);
+        if (!m->items[i].used) return unknown_tensor(m, m->items[i].t);
     if (m->no_bias) m->c.bias = false;
     return check_head(m);
 }
 
-/* ---- moments: PyTorch numbers parameters through its groups; nanoGPT's are the matrices, then the vectors */
+/* ---- moments: PyTorch numbers parameters across its groups; nanoGPT has two, matrices (0) and vectors (1) */
 
-/* Number of the parameter that is k-th of its group. */
+/* PyTorch's number of the k-th parameter of a group; -1: not in the file. */
 static int64_t number_of(const json_t *groups, size_t group, size_t k)
 {
     const json_t *params = json_object_get(json_array_get(groups, group), "params");
@@ -274,8 +281,8 @@ static int64_t number_of(const json_t *groups, size_t group, size_t k)
     return json_is_integer(number) ? (int64_t)json_integer_value(number) : -1;
 }
 
-static an_status place_moment(importer *m, const char *prefix, const char *field, int64_t number, const char *name,
-                              const an_shape *shape)
+static an_status add_moment(importer *m, const char *prefix, const char *field, int64_t number, const char *name,
+                            const an_shape *shape)
 {
     char full[AN_GPT_NAME_BYTES + 16], key[64];
     snprintf(key, sizeof key, "optimizer.state.%" PRId64 ".%s", number, field);
@@ -284,10 +291,10 @@ static an_status place_moment(importer *m, const char *prefix, const char *field
     if (!t)
         return an_fail(m->err, AN_E_IO, "%s: the optimizer has no %s, the moment of %s; the file is damaged",
                        an_st_path(m->raw), key, name);
-    return place(m, t, full, shape);
+    return add_tensor(m, t, full, shape);
 }
 
-static an_status place_moments(importer *m)
+static an_status add_moments(importer *m)
 {
     const json_t *optimizer = json_object_get(m->values, "optimizer");
     const json_t *groups = json_object_get(optimizer, "param_groups");
@@ -298,8 +305,8 @@ static an_status place_moments(importer *m)
     for (int64_t i = 0; an_gpt_parameter_at(&m->c, i, name, &shape); i++) {
         const size_t group = shape.rank < 2;
         const int64_t number = number_of(groups, group, k[group]++);
-        AN_TRY(place_moment(m, AN_CKPT_M, "exp_avg", number, name, &shape));
-        AN_TRY(place_moment(m, AN_CKPT_V, "exp_avg_sq", number, name, &shape));
+        AN_TRY(add_moment(m, AN_CKPT_M, "exp_avg", number, name, &shape));
+        AN_TRY(add_moment(m, AN_CKPT_V, "exp_avg_sq", number, name, &shape));
     }
     m->moments = true;
     return AN_OK;
@@ -321,8 +328,8 @@ static an_status import(importer *m, an_text *config, an_text *state)
     m->prefix = m->values && has_prefix(m->raw, "model.") ? "model." : "";
     AN_TRY(read_names(m));
     AN_TRY(read_model(m));
-    AN_TRY(place_parameters(m));
-    AN_TRY(place_moments(m));
+    AN_TRY(add_parameters(m));
+    AN_TRY(add_moments(m));
     an_gpt_import_config(&m->c, m->values, config);
     if (m->values) an_gpt_import_state(m->raw, m->values, state);
     return config->failed || state->failed ? an_fail_nomem(m->err, an_st_path(m->raw), config->len) : AN_OK;

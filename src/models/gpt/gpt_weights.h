@@ -5,17 +5,17 @@
  *            without "transformer." and "_orig_mod."; the head tied to wte; nanoGPT's ckpt.pt with its optimizer.
  * Does not:  parse files (io/formats/weights.h) or touch a context.
  *
- * What is opened looks like a checkpoint of ours (io/checkpoint.h), whatever it came from: f32 tensors under nanoGPT's
+ * Every opened file looks like an anneal checkpoint (io/checkpoint.h), whatever wrote it: f32 tensors under nanoGPT's
  * names, [out,in], moments as optimizer.m.NAME and optimizer.v.NAME where the file has them, settings (n_layer, n_head,
- * n_embd, block_size, vocab_size, bias, and what else of nanoGPT's config we have) as the metadata AN_CKPT_CONFIG, the
- * progress of a ckpt.pt as AN_CKPT_STATE. A key that has no place is refused by name, with the nearest one. */
+ * n_embd, block_size, vocab_size, bias, and nanoGPT's keys that anneal has) as the metadata AN_CKPT_CONFIG, the
+ * progress of a ckpt.pt as AN_CKPT_STATE. An unknown tensor is an error that names the nearest known one. */
 #ifndef AN_MODELS_GPT_GPT_WEIGHTS_H
 #define AN_MODELS_GPT_GPT_WEIGHTS_H
 
 #include "io/formats/safetensors.h"
 #include "models/gpt/gpt.h"
 
-/* A checkpoint of ours is opened as it is. Of Hugging Face's files the number of heads is in the config.json beside
+/* An anneal checkpoint is opened unchanged. Of Hugging Face's files the number of heads is in the config.json beside
  * them; without one, heads are 64 wide, as in every GPT-2. */
 an_status an_gpt_weights_open(an_err *err, const char *path, an_st **out); /* an_st_close */
 /* The same of a file that is open already; `raw` is closed with *out, and when this fails. */
@@ -30,7 +30,7 @@ an_status an_gpt_weights_write(an_err *err, const an_st *st, an_gpt_layout layou
 /* The same with the layout by name: "nanogpt" or "hf". */
 an_status an_gpt_weights_export(an_err *err, const an_st *st, const char *layout, const char *path);
 
-/* What the settings of an opened file say; AN_E_IO with a sentence when it has none. */
+/* The model settings stored in an opened file; AN_E_IO with a sentence when it has none. */
 an_status an_gpt_weights_config(an_err *err, const an_st *st, an_gpt_config *out);
 
 #endif
