@@ -2,8 +2,8 @@
  *
  * Prefill: the prompt goes through the model in one pass, padded to a power of two, so that few plans serve all
  * lengths. Decode: each further token is one pass over the KV cache. When the context is full, its older half is
- * dropped and the newer half is prefilled anew. (nanoGPT shifts by one and recomputes everything for every token: the same text up to
- * the first full context, much slower after it.) */
+ * dropped and the newer half is prefilled anew. (nanoGPT shifts by one and recomputes everything for every token: the
+ * same text up to the first full context, much slower after it.) */
 #ifndef AN_INFER_GENERATE_H
 #define AN_INFER_GENERATE_H
 

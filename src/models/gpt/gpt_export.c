@@ -132,10 +132,11 @@ static an_status check_beside(an_err *err, const char *beside, const an_text *te
     json_t *there = NULL;
     const char *key;
     json_t *value;
-    bool ours = true;
     struct stat info;
     if (lstat(beside, &info) != 0 && errno == ENOENT) return AN_OK;
-    ours = an_json_read(NULL, beside, MAX_CONFIG_BYTES, &there) == AN_OK && json_is_object(there);
+    const an_status read = an_json_read(NULL, beside, MAX_CONFIG_BYTES, &there);
+    if (read == AN_E_NOMEM) return an_fail_nomem(err, beside, (size_t)info.st_size);
+    bool ours = read == AN_OK && json_is_object(there);
     json_object_foreach(there, key, value)
     {
         char quoted[64];
