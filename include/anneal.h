@@ -111,7 +111,9 @@ typedef struct an_options {
     bool verify;           /* run the plan verifier between passes (always on in debug builds) */
     const char *dump;      /* names of passes whose text goes to dump_dir: "all" or "fuse,lower" */
     const char *dump_dir;  /* an existing folder; NULL: the current one */
-    double low_watermark, high_watermark; /* parts of the memory the device recommends; see an_memory_limits */
+    double low_watermark, high_watermark; /* parts of the memory the device recommends; see an_memory_limits. 0: of
+                                             PYTORCH_MPS_LOW_ and _HIGH_WATERMARK_RATIO in the environment, where 0
+                                             means none; else the usual one */
     bool exact; /* fp32 training with the same bits on every device: see DESIGN.md; costs speed */
     bool tf32;  /* CUDA: float32 products on tensor cores, operands rounded to 11 bits; never without being asked */
     const char *fallback; /* Metal: what the GPU cannot run (float64) is an error that names the op: "none"; or runs on

@@ -1,6 +1,7 @@
 /* args.c: from argv to words, flags and checked settings. */
 #include "cli/cli.h"
 #include "cli/plan.h"
+#include <stdlib.h>
 #include <string.h>
 
 /* The key of a command, of its own table or, before it is known which model a run is of, of any model. */
@@ -166,11 +167,20 @@ static an_status budget_in_gib(an_err *err, const char *text, char number[32], c
     return AN_OK;
 }
 
+/* DISABLE_COMPILE in the environment means compile=false, whatever its value. What the command line says comes later. */
+static an_status apply_environment(an_err *err, an_train_config *c)
+{
+    const char *set = getenv("DISABLE_COMPILE");
+    const an_config keys = an_train_keys(c);
+    return set && *set ? an_config_set(err, &keys, c, "", "compile", "false") : AN_OK;
+}
+
 an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *own, void *values, an_train_config *c)
 {
     const an_config keys = an_train_keys(c);
     const an_key_set set = {own, values};
     if (own) AN_TRY(an_args_apply(err, args, &set, 1));
+    AN_TRY(apply_environment(err, c));
     for (size_t i = 0; i < args->n_settings; i++) {
         const an_setting *s = &args->settings[i];
         if (own && an_config_find(own, s->key)) continue;

@@ -69,6 +69,7 @@ extern const char *an_program;
  * second column of a table. */
 void an_print_folded(FILE *f, const char *text);
 /* A sentence and a newline to stderr, folded. */
+void an_cli_warn(an_ctx *cx); /* settings that have no effect on this device, or may do harm */
 void an_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 
 /* The commit that the program was built from, "-dirty" behind it when files differed; "" outside of a git checkout. */

@@ -179,6 +179,7 @@ static an_status show(an_err *err, an_session *r, const an_estimate *p, const pl
     if (*v->svg) AN_TRY(an_plan_svg(err, r, p, v->svg));
     if (args->json) return print_bill_json(err, r, p, args);
     if (strcmp(v->show, "bill") == 0) {
+        an_cli_warn(r->cx);
         print_bill(r, p);
         return an_plan_what_if(err, r, p, args);
     }

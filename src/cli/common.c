@@ -234,6 +234,12 @@ void an_print_folded(FILE *f, const char *text)
     }
 }
 
+void an_cli_warn(an_ctx *cx)
+{
+    const char *text = an_report_text(cx, "warning");
+    if (text) an_say("warning %s", text);
+}
+
 void an_say(const char *format, ...)
 {
     char text[2048];

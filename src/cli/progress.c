@@ -92,6 +92,7 @@ void an_progress_run(an_progress *n, const an_session *r)
             c->compile ? "fused kernels" : "compile=false: one unfused kernel an operation");
     if (strcmp(c->init_from, "scratch") != 0 && strcmp(c->init_from, "resume") != 0 && r->step == 0)
         an_say("weights %s", c->init_from);
+    an_cli_warn(r->cx);
     if (r->step > 0) fprintf(stderr, "resume  after %lld updates\n", (long long)r->step);
     if (c->wandb_log) an_say("note    wandb_log: nothing is sent anywhere, metrics.jsonl has the numbers");
 }

@@ -6,6 +6,7 @@
 #include "runtime/plan_cache.h"
 #include "runtime/stores.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,21 @@ static an_status settle_fallback(an_ctx *cx)
     for (size_t i = 0; i < AN_COUNT(allowed); i++)
         if (!asked || !strcmp(asked, allowed[i])) return AN_OK;
     return an_fail(&cx->err, AN_E_USAGE, "an_open: fallback is \"%s\"; it is \"cpu\" or \"none\"", asked);
+}
+
+/* A watermark that is not set is taken from the environment, where PyTorch's 0 means none. */
+static an_status settle_watermark(an_ctx *cx, const char *variable, double *mark)
+{
+    const char *set = getenv(variable);
+    if (*mark != 0 || !set || !*set) return AN_OK;
+    char *end;
+    const double part = strtod(set, &end);
+    if (*end || !isfinite(part) || part < 0)
+        return an_fail(&cx->err, AN_E_USAGE,
+                       "%s=%.64s in the environment: it is a number from 0 (no limit) up; unset it or correct it",
+                       variable, set);
+    *mark = part > 0 ? part : -1;
+    return AN_OK;
 }
 
 static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
@@ -35,7 +51,9 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
     cx->recompute = 2;
     for (int i = 0; r && i < 3; i++)
         if (!strcmp(r, words[i])) cx->recompute = i;
-    const an_options *mine = &cx->options;
+    an_options *mine = &cx->options;
+    AN_TRY(settle_watermark(cx, "PYTORCH_MPS_LOW_WATERMARK_RATIO", &mine->low_watermark));
+    AN_TRY(settle_watermark(cx, "PYTORCH_MPS_HIGH_WATERMARK_RATIO", &mine->high_watermark));
     AN_TRY(an_memory_limits(cx, mine->low_watermark, mine->high_watermark));
     AN_TRY(settle_fallback(cx));
     if (r && strcmp(r, words[cx->recompute]))

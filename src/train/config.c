@@ -95,6 +95,12 @@ static const an_config_field train_fields[] = {
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL,
      "float32, bfloat16 or float16 (with a loss scale), of matrix products; weights stay float32"},
     REAL(budget, "0", 0, 1e6, "GiB that the run may take, data and loader included; 0: what the machine has"),
+    REAL(high_watermark, "-1", -1, 100,
+         "part of the device's memory above which a step is refused; 0: no limit; "
+         "-1: PYTORCH_MPS_HIGH_WATERMARK_RATIO, or 0.95"),
+    REAL(low_watermark, "-1", -1, 100,
+         "part of the device's memory above which idle memory is freed; 0: never; "
+         "-1: PYTORCH_MPS_LOW_WATERMARK_RATIO, or 0.8"),
     TEXT(recompute, "auto", "auto|on|off", "compute cheap activations again instead of keeping them"),
     BOOL(compile, "true", "false: one kernel an operation; same bits, slower"),
     TEXT(isa, "", NULL, "CPU instruction set by name; empty: the best here"),

@@ -61,6 +61,12 @@ static uint64_t device_budget(const an_session *r)
     return r->cfg.budget == 0 ? 0 : all > host ? all - host : 1;
 }
 
+/* Of the setting, where 0 is no limit and a negative number the default; the library has them the other way round. */
+static double watermark(double setting)
+{
+    return setting < 0 ? 0 : setting > 0 ? setting : -1;
+}
+
 static an_status open_context(an_err *err, an_session *r)
 {
     const an_train_config *c = &r->cfg;
@@ -71,6 +77,8 @@ static an_status open_context(an_err *err, an_session *r)
                           .cc = c->cc[0] ? c->cc : NULL,
                           .cache_dir = c->cache_dir[0] ? c->cache_dir : NULL,
                           .budget_bytes = device_budget(r),
+                          .low_watermark = watermark(c->low_watermark),
+                          .high_watermark = watermark(c->high_watermark),
                           .recompute = c->recompute,
                           .unfused = !c->compile,
                           .exact = c->exact,

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_usage.sh: what is said, where, and with which exit code, when arguments are wrong or only information is wanted.
-plan=19
+plan=20
 . "$(dirname "$0")/tap.sh"
 
 run
@@ -147,4 +147,29 @@ run train demo $tiny max_iters=2 out="$dir/low"
 ! grep -q "where guessing among" "$dir/stderr" || fault "a warning of an ordinary loss"
 says stderr "$program sample $dir/low"
 ok "a loss far above guessing is said once; the last line is a command that can be typed"
+# Variables that PyTorch's users have set are honoured, and a limit that is off is said.
+PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 run plan macbook device=cpu
+code_is 0; says stderr "the high watermark is off"
+run plan macbook device=cpu high_watermark=0
+code_is 0; says stderr "the high watermark is off"
+PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.0 run plan macbook device=cpu high_watermark=0.9
+code_is 0; silent stderr
+# shellcheck disable=SC2086  # $tiny is a list of settings
+PYTORCH_MPS_HIGH_WATERMARK_RATIO=1e-9 run train macbook device=cpu $tiny max_iters=1 out="$dir/marked"
+code_is 2; says stderr "the high watermark allows"
+PYTORCH_MPS_LOW_WATERMARK_RATIO=much run plan macbook device=cpu
+code_is 1; one_line stderr; says stderr "PYTORCH_MPS_LOW_WATERMARK_RATIO=much in the environment: it is a number from 0"
+PYTORCH_MPS_LOW_WATERMARK_RATIO=0.9 PYTORCH_MPS_HIGH_WATERMARK_RATIO=0.5 run plan macbook device=cpu
+code_is 1; one_line stderr; says stderr "the low watermark 0.9 is above the high one 0.5"
+run plan macbook device=cpu --json
+fused=$(value "$dir/stdout" launches)
+run plan macbook device=cpu compile=false --json
+unfused=$(value "$dir/stdout" launches)
+[ "$fused" -lt "$unfused" ] || fault "compile=false has $unfused launches, compile=true $fused"
+DISABLE_COMPILE=0 run plan macbook device=cpu --json
+equal "$(value "$dir/stdout" launches)" "$unfused" "launches with DISABLE_COMPILE"
+DISABLE_COMPILE=1 run plan macbook device=cpu compile=true --json
+equal "$(value "$dir/stdout" launches)" "$fused" "launches where the command line says compile=true"
+ok "PyTorch's watermarks and DISABLE_COMPILE are taken from the environment, where no setting says otherwise"
+
 done_testing
