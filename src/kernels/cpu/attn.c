@@ -1,21 +1,28 @@
-/* attn.c: flash attention, forward and backward, compiled once per instruction set.
+/* attn.c: flash attention on the CPU, forward and backward, compiled once per instruction set.
  *
- *     forward task: CHUNK queries of a head           for each block of 64 keys (packed once per task):
- *                                                        s = q k^T * scale, mask      (attn_tile.h)
- *                                                        new maximum m', rescale l and o by exp(m - m')
- *                                                        p = exp(s - m'),  l += p,  o += p v
- *     backward task: a head, or a block of keys / queries of one;  p = exp(s - lse),  ds = p (do v^T - delta)
+ *     forward task: CHUNK queries of a head
+ *         for each block of 64 keys (packed once per task):
+ *             s = q k^T * scale, masked                         (attn_tile.h)
+ *             m' = max(m, s);  rescale l and o by exp(m - m')
+ *             p = exp(s - m');  l += p;  o += p v
+ *         o = o / l;  lse = m + log(l)
+ *     backward task: a head, or one block of its keys or queries
+ *         for each tile of 64 queries by 64 keys:
+ *             p = exp(s - lse);  ds = p (do v^T - delta), delta = sum over d of do * o
+ *             dv += p^T do;  dk += ds^T q;  dq += ds k
  *
  * Owns:      the blocking: which scores are computed when, and in which order they are summed.
- * Does not:  allocate, check shapes (the planner does), or hold anything larger than linear in T.
+ * Does not:  allocate; check shapes (the planner does); keep more than O(T) of memory for a head.
  * Invariant: with f32 multiplication the bits depend on the spec alone, not on the instruction set or the threads:
- *   - a score is one accumulation of fused multiply-adds over ascending d, times `scale`; keys are visited in ascending blocks of 64;
- *   - running maximum m, 16 running lane sums l (key j adds to lane j % 16) and rows of o: on a block with a new maximum, l and o are multiplied
- *     by exp(m_old - m_new) before the block is added; otherwise o is one accumulation over ascending keys;
- *   - o is divided by the tree sum of l, and multiplied by 1/(1-p), in one factor at the end;
- *   - backward recomputes p = exp(s - lse); dv, dk, dq are single accumulations over ascending queries (dq: keys), multiplied by 1/(1-p) or
- *     `scale` when they are stored; delta = sum of do*o in 16 lanes and the tree.
- * With bf16 multiplication q, k, v, do and p, ds are rounded to bf16 (to nearest even) and the sums stay f32.
+ *   - a score is one accumulation of fused multiply-adds over ascending d, times `scale`; keys are visited in ascending
+ *     blocks of 64;
+ *   - the running state of a query is its maximum m, 16 lane sums l (key j adds to lane j % 16) and a row of o. When a
+ *     block of keys has a new maximum, l and o are multiplied by exp(m_old - m_new) before the block is added; otherwise
+ *     o is one accumulation over ascending keys;
+ *   - division by the sum of l (added up as a tree) and dropout's 1/(1-rate) are one factor, applied when o is stored;
+ *   - dv, dk and dq are single accumulations over ascending queries (dq: keys), multiplied by 1/(1-rate) or `scale` when
+ *     they are stored; delta is summed in 16 lanes, which are added up as a tree.
+ * With bf16 multiplication q, k, v, do, p and ds are rounded to bf16 (to nearest even) and the sums stay f32.
  *
  * Method: Dao, Fu, Ermon, Rudra, Re, "FlashAttention", 2022; the loop orders are this project's, for the caches of a core.
  */
@@ -27,10 +34,10 @@
 #include <float.h>
 #include <math.h>
 
-enum { CHUNK = 256 }; /* queries of a forward task: packing a block of keys costs 1/CHUNK of using it */
+enum { CHUNK = 256 }; /* queries of a forward task: the cost of packing a block of keys is shared by so many */
 _Static_assert(BLOCK == AN_ATTN_KEYS, "a score tile holds one block of keys");
 
-/* What all tasks of a call share. */
+/* A call of attention, shared by its tasks. */
 typedef struct job {
     const an_attn_spec *s;
     const uint8_t *q, *k, *v, *o, *g; /* [B,H,T|S,D] views; g is the gradient of o */
@@ -38,11 +45,11 @@ typedef struct job {
     float *lse; /* [B,H,T] */
     an_dropout drop;
     uint64_t sample0; /* global index of sample 0, for dropout */
-    int keys;         /* S, or the keys in use */
+    int keys;         /* S, or how many of the S keys are in use */
     int64_t shift;    /* key j is visible to query i when j <= i + shift */
     bool dot;         /* panels hold pairs of bf16 */
-    bool round;       /* panels hold f32 rounded to bf16: bf16 products without a bf16 dot product */
-    int dn, dw;       /* row length of an f32 panel, and of a panel summed over d, in words */
+    bool round;       /* panels hold f32 rounded to bf16: bf16 multiplication without a dot product instruction */
+    int dn, dw;       /* row length in words: of an f32 panel; of a panel that is summed over d */
     int item;         /* bytes of a stored element */
     bool split;       /* backward: separate tasks for dk dv and for dq */
     uint8_t *scratch;
@@ -62,13 +69,13 @@ static job job_of(const an_attn_spec *s)
     return w;
 }
 
-/* Words of a panel row summed over d that are in use. */
+/* Words in use, without padding, in a row of a panel that is summed over d. */
 static int depth(const job *w)
 {
     return w->dot ? (w->s->D + 1) / 2 : w->s->D;
 }
 
-/* How many of the `n` keys from k0 query i sees. */
+/* How many of the n keys from k0 on are visible to query i. */
 static int visible(const job *w, int64_t i, int64_t k0, int n)
 {
     int64_t end = i + w->shift + 1 - k0;
@@ -89,7 +96,7 @@ static uint64_t dropout_index(const job *w, int b, int h, int64_t i, int64_t j)
            (uint64_t)j;
 }
 
-/* Hands out pieces of one thread's scratch, 64-byte aligned; with base NULL it only counts. */
+/* Takes `words` words, 64-byte aligned, from one thread's scratch. With base NULL it only adds up the size. */
 static void *take(uint8_t *base, size_t *used, size_t words)
 {
     void *p = base ? base + *used : NULL;
@@ -99,9 +106,9 @@ static void *take(uint8_t *base, size_t *used, size_t words)
 
 /* ---- prefetching ----------------------------------------------------------------------------------------------- */
 
-/* Rows that the next tile will pack. They lie a whole [3C] row apart, where no hardware prefetcher finds them, so each
- * row of a tile asks for one row of each (B=64 H=6 T=256 D=64: forward 54 to 46 ms, backward 111 to 100; EPYC Zen 4,
- * 2026-11). */
+/* Rows that the next tile will pack. Neighbouring rows are a row of [3C] apart, too far for the hardware prefetcher, so
+ * while a row of the current tile is worked on, one row of each view is prefetched (B=64 H=6 T=256 D=64: forward 54 to
+ * 46 ms, backward 111 to 100; EPYC Zen 4, 2026-11). */
 typedef struct ahead {
     const uint8_t *rows[5];
     int64_t stride_bytes[5];
@@ -114,7 +121,7 @@ static void ahead_add(const job *w, ahead *a, const uint8_t *base, const int64_t
     a->stride_bytes[a->slots++] = stride[2] * w->item;
 }
 
-/* The share of query i of `queries` in the tile now worked on. */
+/* Prefetches query i's share, one of `queries`, of the rows in `a`. */
 static inline void fetch_ahead(const job *w, const ahead *a, int i, int queries)
 {
     const int bytes = w->s->D * w->item;
@@ -126,8 +133,8 @@ static inline void fetch_ahead(const job *w, const ahead *a, int i, int queries)
 
 /* ---- packing --------------------------------------------------------------------------------------------------- */
 
-/* Rows [0, n) from `src`, `stride` elements apart, then zero rows up to `padded`, as a panel [padded, dw] to be summed
- * over d; with f32 products it is the panel [padded, dn] to be summed over the rows at the same time. */
+/* Packs rows [0, n) of `src`, `stride` elements apart, and zero rows up to `padded`, as the panel [padded, dw] that is
+ * summed over d. With f32 words, the same panel also serves sums over the rows, as [padded, dn]. */
 static void pack_rows(const job *w, const uint8_t *src, int64_t stride, int n, int padded, an_word *panel)
 {
     const int D = w->s->D, dw = w->dw;
@@ -138,7 +145,7 @@ static void pack_rows(const job *w, const uint8_t *src, int64_t stride, int n, i
             load_row((float *)out, row, w->s->dtype, D, dw);
             if (w->round) round_row((float *)out, dw);
         } else {
-            out[(D - 1) / 2] = 0; /* where an odd D leaves half a pair */
+            out[(D - 1) / 2] = 0; /* an odd D fills only half of the last pair */
             if (w->s->dtype == AN_BF16)
                 memcpy(out, row, sizeof(an_half) * (size_t)D);
             else
@@ -149,7 +156,7 @@ static void pack_rows(const job *w, const uint8_t *src, int64_t stride, int n, i
     memset(panel + (int64_t)n * dw, 0, sizeof(an_word) * (size_t)(padded - n) * (size_t)dw);
 }
 
-/* The same rows, packed before as pairs along d, as pairs along the rows: [padded/2, dn]. */
+/* Rearranges a panel of pairs along d to pairs along the rows, [padded/2, dn], which is summed over the rows. */
 static void pair_panel(const job *w, const an_word *panel, int padded, an_word *out)
 {
     for (int i = 0; i < padded / 2; i++) {
@@ -171,7 +178,7 @@ typedef struct forward_scratch {
     an_word *pairs; /* [64, 32] probabilities as pairs of bf16 */
     an_word *mask;  /* [64] */
     float *sums;    /* [CHUNK] */
-    float *most;    /* [64] maxima of the rows of a tile */
+    float *most;    /* [64] new running maxima of the rows of a tile */
     ahead next;
 } forward_scratch;
 
@@ -193,7 +200,8 @@ static size_t forward_scratch_of(const job *w, uint8_t *base, forward_scratch *r
     return used;
 }
 
-/* Scales and masks the n scores of a row, n a multiple of 16; returns their maximum, at least `least`. */
+/* Scales the n scores of a row, n a multiple of 16, and masks those from `seen` on. Returns the maximum of the scores and
+ * `least`. */
 static inline float score_row(float *s, int n, int seen, float scale, float least)
 {
     lanes most = lanes_set(least);
@@ -205,7 +213,7 @@ static inline float score_row(float *s, int n, int seen, float scale, float leas
     return lanes_most(most);
 }
 
-/* s[j] = exp(s[j] - m), their lane sums added to l. */
+/* s[j] = exp(s[j] - m), added to the 16 lane sums l. */
 static inline void exp_row(float *s, int n, float m, float *l)
 {
     for (int j = 0; j < n; j += LANES)
@@ -215,7 +223,8 @@ static inline void exp_row(float *s, int n, float m, float *l)
     lanes_store(l, sum);
 }
 
-/* l and o of rows [row, row+m) to their new maxima r->most. The exponentials are one vector loop. */
+/* Makes r->most the running maxima of rows [row, row+m), rescaling l and o. The first loop is one that compilers
+ * vectorise. */
 static inline void rescale_rows(const job *w, const forward_scratch *r, int row, int m)
 {
     float shrink[BLOCK];
@@ -224,16 +233,16 @@ static inline void rescale_rows(const job *w, const forward_scratch *r, int row,
         const float before = r->m[row + i];
         if (!(r->most[i] > before)) continue;
         r->m[row + i] = r->most[i];
-        if (before == -FLT_MAX) continue; /* both are still zero */
+        if (before == -FLT_MAX) continue; /* l and o are still zero */
         float *l = r->l + (row + i) * LANES, *o = r->o + (int64_t)(row + i) * w->dn;
         lanes_store(l, lanes_scale(lanes_load(l), shrink[i]));
         for (int x = 0; x < w->dn; x += LANES) lanes_store(o + x, lanes_scale(lanes_load(o + x), shrink[i]));
     }
 }
 
-/* Scores p [m, 64] of rows [row, row+m) of the chunk, the first being query i0, against n keys from k0, to
- * probabilities relative to the new running maxima, in loops that do one thing for all rows: nothing then waits for a
- * row's maximum. */
+/* Turns the scores p [m, 64] of rows [row, row+m) of the chunk, the first being query i0, against n keys from k0 into
+ * probabilities relative to the new running maxima. Each loop does one thing for all rows, so that the CPU does not wait
+ * for the maximum of one row before it works on the next. */
 static void softmax_rows(const job *w, const forward_scratch *r, int row, int m, float *p, int64_t i0, int64_t k0,
                          int n, uint64_t index)
 {
@@ -254,7 +263,7 @@ static void softmax_rows(const job *w, const forward_scratch *r, int row, int m,
 static void forward_tile(const job *w, const forward_scratch *r, int b, int h, int64_t i0, int row, int rows,
                          int64_t k0, int n)
 {
-    const int step = visible(w, i0 + row, k0, n) == n ? rows : GROUP; /* nothing is masked: one GEMM */
+    const int step = visible(w, i0 + row, k0, n) == n ? rows : GROUP; /* no key is masked: one GEMM for all rows */
     const int kd = depth(w);
     for (int g = 0; g < rows; g += step) {
         int m = AN_MIN(step, rows - g);
@@ -266,7 +275,7 @@ static void forward_tile(const job *w, const forward_scratch *r, int b, int h, i
         softmax_rows(w, r, row + g, m, p, i0 + row + g, k0, n, dropout_index(w, b, h, i0 + row + g, k0));
         const an_word *a = (const an_word *)p;
         if (w->dot) {
-            const int whole = (int)an_round_up(width, 2 * LANES); /* whole vectors; what follows is not read */
+            const int whole = (int)an_round_up(width, 2 * LANES); /* whole vectors; later words are not read */
             for (int i = 0; i < m; i++) narrow_row(r->pairs + i * BLOCK / 2, p + i * BLOCK, whole);
             a = r->pairs;
         }
@@ -275,8 +284,8 @@ static void forward_tile(const job *w, const forward_scratch *r, int b, int h, i
     }
 }
 
-/* After the block of keys that ends at k0: the next one, or the first rows of the next task, which this thread or its
- * neighbour will run. */
+/* What is packed after the block of keys that ends at k0: the next block, or after the last the first rows of the next
+ * task, which this thread or another one will run. */
 static ahead forward_ahead(const job *w, int64_t task, int64_t k0, int64_t end)
 {
     const an_attn_spec *s = w->s;
@@ -306,7 +315,7 @@ static void forward_task(void *arg, int64_t task, int thread)
     pack_rows(w, w->q + at(w, s->q, b, h, i0), s->q[2], rows, rows, mine.q);
     memset(mine.o, 0, sizeof(float) * (size_t)rows * (size_t)w->dn);
     memset(mine.l, 0, sizeof(float) * (size_t)rows * LANES);
-    for (int i = 0; i < rows; i++) mine.m[i] = -FLT_MAX; /* finite: a row without visible keys makes no NaN */
+    for (int i = 0; i < rows; i++) mine.m[i] = -FLT_MAX; /* not -inf: with no visible key, exp(m - m) would be NaN */
 
     const int64_t end = visible(w, i0 + rows - 1, 0, w->keys);
     for (int64_t k0 = 0; k0 < end; k0 += BLOCK) {
@@ -325,7 +334,7 @@ static void forward_task(void *arg, int64_t task, int thread)
         const float factor = mine.sums[i] == 0.0f ? 0.0f : w->drop.scale / mine.sums[i];
         store_row(w->out + at(w, s->o, b, h, i0 + i), s->dtype, mine.o + (int64_t)i * w->dn, factor, s->D);
     }
-    for (int i = 0; i < rows && w->lse; i++) /* log(0) is the -inf of a row that sees nothing */
+    for (int i = 0; i < rows && w->lse; i++) /* -inf for a row without visible keys: log(0) */
         w->lse[head * s->T + i0 + i] = mine.m[i] + an_log(mine.sums[i]);
 }
 
@@ -420,8 +429,8 @@ static void load_queries(const job *w, const backward_scratch *r, int b, int h, 
     }
 }
 
-/* p [64]: scores to probabilities after dropout, without its factor; ds [64]: do*v to gradients of the scores, without
- * `scale`. */
+/* One row of a tile, in place. p [64]: scores to probabilities after dropout, without the factor 1/(1-rate). ds [64]: the
+ * products do v^T to gradients of the scores, without the factor `scale`. */
 static inline void gradient_row(const job *w, float *restrict p, float *restrict ds, int n, int seen, float lse,
                                 float delta, const an_word *restrict mask)
 {
@@ -443,7 +452,7 @@ static inline void gradient_row(const job *w, float *restrict p, float *restrict
     }
 }
 
-/* The score tile of the packed queries and keys: r->p and r->ds. */
+/* Computes r->p and r->ds for the tile of the packed queries and keys. */
 static void gradient_tile(const job *w, const backward_scratch *r, int b, int h, int64_t i0, int rows, int64_t k0,
                           int n)
 {
@@ -474,14 +483,14 @@ static void gradient_tile(const job *w, const backward_scratch *r, int b, int h,
     for (int i = 0; i < rows; i++) narrow_row(r->dsw + i * BLOCK / 2, r->ds + i * BLOCK, BLOCK);
 }
 
-/* dk, dv += the tile, transposed, times q and do: for 8 keys, from the first group of queries that sees one of them. */
+/* dv += p^T do and dk += ds^T q, for 8 keys at a time, from the first group of queries to which one of them is visible. */
 static void add_keys(const job *w, const backward_scratch *r, int64_t i0, int rows, int64_t k0, int n)
 {
     const int step = visible(w, i0, k0, n) == n ? n : GROUP, halve = w->dot ? 2 : 1;
     const an_word *p = w->dot ? r->pa : (const an_word *)r->p, *ds = w->dot ? r->dsa : (const an_word *)r->ds;
     const an_word *q = w->dot ? r->qa : r->q, *g = w->dot ? r->ga : r->g;
     for (int j = 0; j < n; j += step) {
-        int64_t first = k0 + j - w->shift - i0; /* query that sees key j first */
+        int64_t first = k0 + j - w->shift - i0; /* first query of the tile to which key j is visible */
         int from = first <= 0 ? 0 : (int)AN_MIN(first / GROUP * GROUP, rows);
         int64_t count = (rows - from + halve - 1) / halve, skip = from / halve;
         int m = AN_MIN(step, n - j);
@@ -492,7 +501,7 @@ static void add_keys(const job *w, const backward_scratch *r, int64_t i0, int ro
     }
 }
 
-/* dq += the tile times k. */
+/* dq += ds k. */
 static void add_queries(const job *w, const backward_scratch *r, float *dq, int64_t i0, int rows, int64_t k0, int n)
 {
     const int step = visible(w, i0, k0, n) == n ? rows : GROUP;
@@ -512,7 +521,7 @@ static void store_rows(const job *w, uint8_t *base, const int64_t stride[3], int
         store_row(base + at(w, stride, b, h, t0 + i), w->s->dtype, rows + (int64_t)i * w->dn, factor, w->s->D);
 }
 
-/* After the tile that ends at query i0 and key k0: the next queries, or the next keys, or the next head. */
+/* What is packed after the tile that ends at query i0 and key k0: the next queries, the next keys or the next head. */
 static ahead backward_ahead(const job *w, int b, int h, int64_t i0, int64_t k0)
 {
     const an_attn_spec *s = w->s;
@@ -537,7 +546,7 @@ static ahead backward_ahead(const job *w, int b, int h, int64_t i0, int64_t k0)
     return a;
 }
 
-/* dk and dv of one block of keys, and, with dq [T, dn] not NULL, its share of dq. */
+/* dk and dv of one block of keys. With dq [T, dn] not NULL, also adds what this block contributes to dq. */
 static void backward_keys(const job *w, backward_scratch *r, int b, int h, int64_t k0, float *dq)
 {
     const an_attn_spec *s = w->s;
@@ -608,8 +617,9 @@ void AN_ISA_NAME(attn_backward)(const an_attn_spec *s, void *const *args, void *
     backward_scratch unused;
     w.scratch = scratch;
     w.scratch_bytes = backward_scratch_of(&w, NULL, &unused);
-    /* One task a head needs 5 GEMMs a tile, split tasks need 7 and give every thread work. The sums are accumulated in the
-     * same order either way, so this may depend on the threads and the bits do not. */
+    /* One task per head needs 5 GEMMs a tile; separate tasks for keys and queries need 7, but give every thread work. The
+     * sums are accumulated in the same order either way, so the choice may depend on the number of threads without
+     * changing a bit. */
     const int64_t heads = (int64_t)s->B * s->H, threads = an_pool_threads(p);
     const int64_t blocks = an_ceil_div(s->S, BLOCK) + an_ceil_div(s->T, BLOCK);
     w.split = 5 * an_ceil_div(heads, threads) * threads > 7 * heads && blocks > 2;

@@ -1,6 +1,12 @@
-/* attn_vec.h: vector types and the dozen operations that attention and GEMM need, one width for each instruction set.
+/* attn_vec.h: the vector types of attention and GEMM and the operations on them, for the instruction set that this
+ * translation unit is compiled for.
  *
- * Invariant: lane-wise operations only; nothing here changes a result with the width, except vf_dot. */
+ *     vf, vu, vi, vq   one register of AN_VL 32-bit lanes as f32, u32, i32; vq: as AN_VL / 2 lanes of 64 bits
+ *     vf_at, vu_at     the same in memory, aligned to 4 bytes only
+ *     lanes            16 f32 lanes in as many registers as the instruction set needs
+ *
+ * Invariant: the result of an operation does not depend on the vector width: operations work lane by lane, and the
+ *            sums over `lanes` use one tree on every width. The exception is vf_dot (bf16 pairs), see gemm_pack.h. */
 #ifndef AN_KERNELS_CPU_ATTN_VEC_H
 #define AN_KERNELS_CPU_ATTN_VEC_H
 
@@ -9,19 +15,19 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #define AN_VL 16
-#define AN_MR 8 /* 8 x 2 accumulators of 32 registers */
+#define AN_MR 8 /* a tile of AN_MR rows by AN_NV vectors: 16 of the 32 registers hold its accumulators */
 #define AN_NV 2
 #elif defined(__AVX2__)
 #include <immintrin.h>
 #define AN_VL 8
-#define AN_MR 4 /* 4 x 2 of 16 registers: divides the groups of 8 rows */
+#define AN_MR 4 /* 8 of 16 registers; 4 divides the groups of 8 rows that attention masks together */
 #define AN_NV 2
 #else
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
 #endif
 #define AN_VL 4
-#define AN_MR 4 /* 4 x 4 of 32 registers */
+#define AN_MR 4 /* 16 of 32 registers */
 #define AN_NV 4
 #endif
 
@@ -63,10 +69,11 @@ AN_INLINE void vu_store(an_word *p, vu x)
 {
     *(vu_at *)p = x;
 }
+/* x in every lane. Subtraction, because -0 + 0 is +0. */
 AN_INLINE vf vf_set(float x)
 {
     return x - (vf){0};
-} /* minus: x + 0 would turn -0 into 0 */
+}
 AN_INLINE vu vu_set(uint32_t x)
 {
     return x - (vu){0};
@@ -79,6 +86,12 @@ AN_INLINE vq vq_set(uint64_t x)
 {
     return x - (vq){0};
 }
+
+/* ---- operations that each instruction set spells differently ----------------------------------------------------
+ * vu_iota   lane i holds i
+ * vf_max    a > b ? a : b in each lane
+ * vq_mul32  the low halves of the 64-bit lanes, multiplied to 64 bits
+ * vu_low    lanes of the lower halves of a and b interleaved: a0 b0 a1 b1 ..; vu_high: of the upper halves */
 
 #if AN_VL == 16
 AN_INLINE vu vu_iota(void)
@@ -167,11 +180,13 @@ AN_INLINE vf vf_fma(vf a, vf b, vf c)
 #endif
 
 #if AN_BF16_DOT
+/* c + a0 b0 + a1 b1 in each lane, a and b holding pairs of bf16. */
 AN_INLINE vf vf_dot(vf a, vf b, vf c)
 {
     return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
 }
-/* 16 words: the pairs (x0, x1), (x2, x3) .. of lo, then of hi; and the pairs (even[i], odd[i]). Subnormals become 0. */
+/* Rounding to 16 pairs of bf16; subnormal numbers become 0. vu_narrow pairs neighbours, (lo0, lo1), (lo2, lo3), ..,
+ * then those of hi; vu_pair pairs (even[i], odd[i]). */
 AN_INLINE vu vu_narrow(vf lo, vf hi)
 {
     return (vu)_mm512_cvtne2ps_pbh((__m512)hi, (__m512)lo);
@@ -181,8 +196,9 @@ AN_INLINE vu vu_pair(vf even, vf odd)
     const vu order = (vu_iota() + 16) << 16 | vu_iota();
     return (vu)_mm512_permutexvar_epi16((__m512i)order, (__m512i)vu_narrow(even, odd));
 }
-#else /* without the instruction operands are rounded and multiplied as f32: nothing packs pairs, these are never      \
-         reached */
+#else
+/* Without the instruction, operands are rounded to bf16 and multiplied as f32. No caller packs pairs then, so these
+ * three are compiled but never called. */
 AN_INLINE vf vf_dot(vf a, vf b, vf c)
 {
     return (void)a, (void)b, c;
@@ -245,8 +261,8 @@ AN_INLINE lanes lanes_max(lanes a, lanes b)
     return a;
 }
 
-/* Lane j becomes `rest` where j >= n; n may be negative or large. Spelled with vectors: gcc 12 unrolls the loop into
- * branches. */
+/* Lane j becomes `rest` where j >= n; n may be negative or larger than 16. Written with vector operations because gcc 12
+ * turns the scalar loop into branches. */
 AN_INLINE lanes lanes_first(lanes a, int n, float rest)
 {
     AN_UNROLL LANES_EACH
@@ -257,7 +273,7 @@ AN_INLINE lanes lanes_first(lanes a, int n, float rest)
     return a;
 }
 
-/* Folds halves, 16 -> 8 -> 4 -> 2 -> 1: the same tree on every width. */
+/* Reductions combine the lower and the upper half, 16 -> 8 -> 4 -> 2 -> 1 lanes: the same tree on every width. */
 #if AN_VL == 16
 #define LANES_LOW(a)  __builtin_shufflevector(a.v[0], a.v[0], 0, 1, 2, 3, 4, 5, 6, 7)
 #define LANES_HIGH(a) __builtin_shufflevector(a.v[0], a.v[0], 8, 9, 10, 11, 12, 13, 14, 15)
@@ -290,7 +306,7 @@ AN_INLINE float lanes_most(lanes a)
     return larger(larger(z[0], z[2]), larger(z[1], z[3]));
 }
 
-/* Square transpose: log2(width) rounds of the perfect shuffle of the lower and the upper half of the rows. */
+/* Transposes a square of AN_VL registers in log2(AN_VL) rounds. Each round interleaves row i with row i + AN_VL / 2. */
 AN_INLINE void vu_transpose(vu r[AN_VL])
 {
     AN_UNROLL for (int round = 1; round < AN_VL; round *= 2)

@@ -1,10 +1,12 @@
-/* gemm.c: C[b,m,n] = sum over k of A[b,m,k] B[b,k,n] on the CPU: the blocking, who packs and multiplies the blocks, and where sums are kept
- * until they are complete.
+/* gemm.c: C[b,m,n] = sum over k of A[b,m,k] B[b,k,n] on the CPU: the blocking, which task packs and multiplies which
+ * blocks, and where sums are kept until they are complete.
  *
- *     m: tiles of at most TILE_ROWS rows, grouped into row blocks       k: blocks of BLOCK_WORDS words
- *     n: panels of PANEL columns, grouped into column blocks            a batch member and a split of k: an accumulation ("chain")
+ *     m      tiles of at most TILE_ROWS rows; tiles are grouped into row blocks
+ *     n      panels of PANEL columns; panels are grouped into column blocks
+ *     k      splits, which are summed separately and added at the end; a split has blocks of at most BLOCK_WORDS words
+ *     chain  one accumulation: a split of a batch member (chain = batch member * splits + split)
  *
- *                    panel (PANEL columns of B, packed [words][PANEL]): stays in the L1 cache, or near
+ *                    panel: PANEL columns of B, packed [words][PANEL]; stays in the L1 or L2 cache
  *                  +----+
  *     row block    |    |      task = row block x column block of one chain, over all blocks of k
  *     +--------+   +----+
@@ -12,19 +14,23 @@
  *     +--------+   +----+
  *     packed, stays in the L2 cache
  *
- * Owns:      the blocking, the layout of scratch, the task grid, handing finished blocks to C or to the epilogue.
- * Does not:  know registers (gemm_micro.h) or storage (gemm_pack.h); allocate.
- * Invariants: an f32 element is one accumulation of fused multiply-adds in ascending k from +0; one that spans several blocks of k continues
- *            from its stored partial sum. So blocks, threads and instruction sets leave no trace in the bits.
- *            The epilogue sees every element exactly once, in tiles of at most STRIP * PANEL columns of one batch member.
+ * Owns:       the blocking, the layout of scratch, the task grid, passing finished blocks to C or to the epilogue.
+ * Does not:   know registers (gemm_micro.h) or dtypes (gemm_pack.h); allocate.
+ * Invariants: an f32 element is one accumulation of fused multiply-adds in ascending k from +0. Where it spans several
+ *             blocks of k, each block continues from the stored partial sum. So the bits do not depend on blocks, threads
+ *             or the instruction set.
+ *             The epilogue gets every element exactly once, in tiles of at most STRIP * PANEL columns of one batch member.
  *
- * Packing. Panels of B are packed by all threads, for as many chains, panels or blocks of k as fit in SHARED_BYTES (a group), then used by
- * all. So are the tiles of an A that runs along m (of dW), unless it is read in place. With several groups, a thread that has multiplied a
- * block of this group packs part of the next one into a second buffer; while it multiplies it prefetches what it will pack. With few rows a
- * panel is used once, and its user packs it. A convolution's window operand (gemm_im2col.h) is packed like any other, but never read in place.
+ * Packing. All threads together pack the panels of B for as many chains, panels or blocks of k as fit in SHARED_BYTES (a
+ * group), and then all threads use them. An A that is contiguous along m (that of a weight gradient, dW) is packed the
+ * same way, unless it is read in place. With several groups, a task that has multiplied its block of one group packs a
+ * part of the next group into a second buffer; while it multiplies, it prefetches the memory that it will pack. When C has
+ * few rows, each panel is used by one task only, and that task packs it. The window operand of a convolution
+ * (gemm_im2col.h) is packed like any other operand, but never read in place.
  *
- * Partial sums are kept in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's block; else, when a chain is
- * not finished by one task (several groups along k, splits), in `partial`, as large as the result. */
+ * Partial sums are kept in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's own block
+ * of sums; else, when a chain is not finished by one task (several groups along k, or splits), in `partial`, which is as
+ * large as the result. */
 #include "kernels/cpu/isa.h"
 
 #include "kernels/cpu/gemm_micro.h"
@@ -33,8 +39,9 @@
 
 #include "kernels/cpu_kernels.h"
 
-/* Sanitized builds divide every extent that follows a cache size by eight: their tests reach each path (several blocks
- * of k, groups along n and k, double buffering) with an eighth of the work. The bits do not depend on blocking. */
+/* Sanitized builds divide every extent that was chosen for a cache size by eight, so that their tests reach each path
+ * (several blocks of k, groups along n and k, double buffering) with an eighth of the work. The bits do not depend on the
+ * blocking. */
 #ifdef AN_SANITIZE
 #define CACHE_DIVISOR 8
 #else
@@ -42,15 +49,15 @@
 #endif
 
 enum {
-    BLOCK_WORDS = 512 / CACHE_DIVISOR,        /* of k: a tile of A and a panel of B are 24 and 64 KiB at AVX-512 */
-    BLOCK_ROWS = 96,                          /* of A: 192 KiB packed */
-    STRIP = 128 / PANEL,                      /* panels finished together */
-    WIDE = 512 / PANEL,                       /* panels of a block of sums that is kept over several blocks of k */
-    FEW_ROWS = 4 * TILE_ROWS,                 /* too few to share a packed B */
-    SHARED_BYTES = (4 << 20) / CACHE_DIVISOR, /* of packed operands: stay in the last-level cache */
-    GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,  /* of a group along k; the next group is packed meanwhile */
-    CHUNK = 32, /* words of a row of panels packed before the next: whole cache lines are read */
-    TASKS = 16, /* at least so many tasks, where the problem has enough blocks */
+    BLOCK_WORDS = 512 / CACHE_DIVISOR,        /* of k: with AVX-512 a tile of A has 24 KiB, a panel of B 64 KiB */
+    BLOCK_ROWS = 96,                          /* of A in a row block: 192 KiB packed */
+    STRIP = 128 / PANEL,                      /* panels that are passed to C or the epilogue together */
+    WIDE = 512 / PANEL,                       /* most panels of a task whose sums are kept over several blocks of k */
+    FEW_ROWS = 4 * TILE_ROWS,                 /* with so few rows a packed B is not shared */
+    SHARED_BYTES = (4 << 20) / CACHE_DIVISOR, /* of packed operands, so that they stay in the last-level cache */
+    GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,  /* of a group along k: two of them are in use at a time */
+    CHUNK = 32, /* words of one panel packed before the next panel: whole cache lines are read */
+    TASKS = 16, /* least number of tasks, where the problem has enough blocks */
 };
 
 typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;
@@ -62,15 +69,17 @@ typedef struct plan {
     int64_t split_k;               /* k of a chain; the last of a member may have less */
     int64_t block, blocks;         /* words of a block of k; blocks of a chain */
     int64_t tiles, row_blocks, panels;
-    bool share_b, share_a;
-    int64_t group_chains, group_panels, group_blocks, column_blocks; /* column blocks of a group */
-    int64_t block_tiles, block_panels;                               /* the most a task has */
+    bool share_b, share_a;                            /* packed once for all threads */
+    int64_t group_chains, group_panels, group_blocks; /* of a group */
+    int64_t column_blocks;                            /* of a group */
+    int64_t block_tiles, block_panels;                /* the most of a task */
     int64_t partial_bytes, shared_b_bytes, shared_a_bytes;
-    int buffers; /* of shared words: one is packed while the other is used */
+    int buffers; /* for the shared words: 2 when one group is packed while the other is used */
     int64_t left_bytes, right_bytes, sums_bytes, thread_bytes; /* of one thread */
 } plan;
 
-static int64_t part_begin(int64_t n, int64_t parts, int64_t i) /* of n things in `parts` nearly equal runs */
+/* n items are divided into `parts` nearly equal ranges; returns where range i begins. */
+static int64_t part_begin(int64_t n, int64_t parts, int64_t i)
 {
     return n * i / parts;
 }
@@ -97,7 +106,7 @@ static an_gemm_spec normalised(const an_gemm_spec *spec)
     return s;
 }
 
-/* Rows and columns of a task: large enough to reuse packed words, small enough to give every thread work. */
+/* Chooses row and column blocks: large enough to reuse packed words, small enough to give every thread work. */
 static void plan_tasks(plan *p)
 {
     const int64_t most_tiles = AN_MAX(BLOCK_ROWS / TILE_ROWS, 1), least_tiles = AN_MAX(most_tiles / 4, 1);
@@ -121,8 +130,8 @@ static int64_t packed_tile(const plan *p) /* words of a tile packed in columns *
     return p->block * TILE_ROWS;
 }
 
-/* f32 elements are words already, and A is read in place when its rows or columns are contiguous: with few panels packing
- * would not pay for itself. Not when the stride maps all of a tile to the same few sets of the L1 cache. */
+/* Whether A can be multiplied without packing: its f32 elements are words already, and its rows or columns are
+ * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache. */
 static bool readable_in_place(const plan *p)
 {
     const an_gemm_spec *s = &p->s;
@@ -131,7 +140,7 @@ static bool readable_in_place(const plan *p)
     return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || s->a_m == 1) && stride % 512 != 0 && !window;
 }
 
-/* What is packed and used together (a group). Cutting k costs passes over C, cutting n costs passes over A. */
+/* Chooses the group: what is packed and used together. Groups along k cost passes over C, groups along n passes over A. */
 static void plan_groups(plan *p)
 {
     const int64_t panel_bytes = p->block * PANEL * 4, b_block = p->panels * panel_bytes;
@@ -146,7 +155,7 @@ static void plan_groups(plan *p)
     if (all > SHARED_BYTES && (p->s.k > 2 * (int64_t)p->s.n || (p->share_a && p->blocks > 1))) {
         p->group_blocks = AN_MAX(GROUP_BYTES / both, 1);
     } else if (all <= SHARED_BYTES) {
-        p->share_a = p->share_a && !readable_in_place(p); /* one group: packing could not overlap multiplication */
+        p->share_a = p->share_a && !readable_in_place(p); /* one group: packing cannot overlap multiplication */
     } else {
         p->share_a = false;
         p->group_panels = AN_MAX(SHARED_BYTES / (p->blocks * panel_bytes), 1);
@@ -212,12 +221,12 @@ typedef struct call {
     an_epilogue_fn epilogue;
     void *user;
     sums sums;
-    /* the group in work */
+    /* the group being multiplied */
     int64_t chain0, chain1, panel0, panel1, block0, block1;
     uint8_t *shared;                    /* its packed words */
-    int64_t slices, b_strips, a_strips; /* in which they are packed */
-    int64_t tasks;                      /* that multiply them */
-    const struct call *next;            /* the group that is packed meanwhile, or NULL */
+    int64_t slices, b_strips, a_strips; /* pack tasks per block of k: slices * (b_strips + a_strips) */
+    int64_t tasks;                      /* multiply tasks */
+    const struct call *next;            /* the group that is packed at the same time, or NULL */
 } call;
 
 static int dtype_bytes(uint8_t dtype)
@@ -231,13 +240,14 @@ static int64_t batch_offset(const an_gemm_spec *s, const int64_t strides[3], int
     return i0 * strides[0] + i1 * strides[1] + i2 * strides[2];
 }
 
+/* The extent of k of a chain; *begin: where it begins. */
 static int64_t chain_k(const plan *p, int64_t chain, int64_t *begin)
 {
     *begin = AN_MIN(chain % p->splits * p->split_k, p->s.k);
     return AN_MIN(p->split_k, p->s.k - *begin);
 }
 
-/* `o` of the batch member at `at`. */
+/* The operand `o` of the batch member whose first element is at `at`. */
 static operand operand_of(const an_gemm_spec *s, an_window_of which, operand o, int64_t at)
 {
     const bool window = (int)which == s->window.of;
@@ -264,7 +274,7 @@ static operand right_operand(const call *g, int64_t chain)
     return operand_of(s, AN_WINDOW_B, (operand){g->b, s->n, k, s->b_n, s->b_k, s->b_dtype, NULL, begin}, at);
 }
 
-/* Words of a chain in block j of k: [*w0, *w1), empty beyond a short chain's end. */
+/* The words [*w0, *w1) of block j of a chain with k elements; none when the chain is shorter than that. */
 static void block_words(const plan *p, int64_t k, int64_t j, int64_t *w0, int64_t *w1)
 {
     const int64_t words = p->kind == WORD_F32 ? k : p->kind == WORD_PAIR ? (k + 1) / 2 : an_round_up(k, 2);
@@ -305,7 +315,8 @@ static an_word *shared_tile(const call *g, int64_t chain, int64_t j, int64_t til
     return (an_word *)(g->shared + g->p.shared_b_bytes) + i * packed_tile(&g->p);
 }
 
-/* Words [w0, w1) of tiles [t0, t1) of A, in a block of k that begins at `first`; tile t0's begin at `out`. */
+/* Packs words [w0, w1) of tiles [t0, t1) of A, in columns. The block of k begins at word `first`; the packed tile t0 is at
+ * `out`. */
 static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, int64_t first, int64_t w0, int64_t w1,
                        an_word *out)
 {
@@ -343,7 +354,8 @@ static void pack_b_task(const call *g, int64_t chain, int64_t j, int64_t strip, 
                        shared_panel(g, chain, j, i) + (w - first) * panel_width(p, i));
 }
 
-/* Task: a strip of panels, or of tiles of A, of one block of k; of operands side by side in x a slice of its words. */
+/* Task: packs a strip of panels of B, or the tiles of A, of one block of k. With several slices, only a slice of its
+ * words. */
 static void pack_task(void *arg, int64_t task, int thread)
 {
     (void)thread;
@@ -371,24 +383,23 @@ static int64_t pack_tasks(const call *g)
     return (g->chain1 - g->chain0) * (g->block1 - g->block0) * (g->b_strips + g->a_strips) * g->slices;
 }
 
-/* ---- multiplying
- * ------------------------------------------------------------------------------------------------------- */
+/* ---- multiplying ------------------------------------------------------------------------------------------------- */
 
-/* A task's block of C and the memory of its thread. */
+/* A multiply task: its block of C and the scratch of its thread. */
 typedef struct job {
     int thread;
     int64_t chain;
     int64_t tile0, tile1, row0, row1, panel0, panel1;
     an_word *left, *right;
     float *sums, *edge;
-    run_ahead later; /* this task's part, for each block of k */
+    run_ahead later; /* what it prefetches while it multiplies one block of k */
 } job;
 
 static job job_of(const call *g, int64_t task, int thread)
 {
     const plan *p = &g->p;
     const int64_t panels = g->panel1 - g->panel0;
-    const int64_t column_blocks = AN_MIN(p->column_blocks, panels); /* the last group may be narrow */
+    const int64_t column_blocks = AN_MIN(p->column_blocks, panels); /* the last group may have fewer panels */
     const int64_t column = task % column_blocks, row = task / column_blocks % p->row_blocks;
     job b = {.thread = thread, .chain = g->chain0 + task / column_blocks / p->row_blocks};
     b.tile0 = part_begin(p->tiles, p->row_blocks, row);
@@ -405,7 +416,7 @@ static job job_of(const call *g, int64_t task, int thread)
     return b;
 }
 
-/* Where the sums of a panel stand: element (row, column) of C at at[(row - row0) * ld + column - panel * PANEL]. */
+/* Where the sums of a panel are kept: element (row, column) of C is at[(row - row0) * ld + column - panel * PANEL]. */
 typedef struct place {
     float *at;
     int64_t ld;
@@ -423,16 +434,17 @@ static place place_of(const call *g, const job *b, int64_t panel)
         const int64_t ld = p->panels * PANEL;
         return (place){(float *)g->scratch + (b->chain * s->m + b->row0) * ld + panel * PANEL, ld};
     }
-    const int64_t held = p->blocks > 1 ? p->block_panels : STRIP; /* one block of k: each strip is finished at once */
+    const int64_t held =
+        p->blocks > 1 ? p->block_panels : STRIP; /* one block of k: each strip is finished before the next */
     return (place){b->sums + (panel - b->panel0) % held * PANEL, AN_MAX(held, STRIP) * PANEL};
 }
 
-/* The row block's words of A: tile t of the block begins at at + offset(t), its rows or words are stride(t) apart. */
+/* The words of A of a row block, in one block of k. */
 typedef struct left {
     const an_word *at;
     a_layout layout;
     bool packed;
-    int64_t stride; /* of rows or columns that are read where they stand, or of packed rows */
+    int64_t stride; /* of packed rows, or of rows or columns that are read in place */
 } left;
 
 static left take_left(const call *g, const job *b, const operand *a, int64_t j, int64_t w0, int64_t w1)
@@ -463,22 +475,23 @@ static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_
         for (int64_t i = 0; i < columns; i++) to[r * to_ld + i] = from[r * from_ld + i];
 }
 
-/* Part i of n of what is needed later, as the run of a tile of `words`. */
-static void ask_for(const run_ahead *r, int64_t i, int64_t n, int64_t words, prefetch_plan *out)
+/* The prefetches of tile i of n, which loops over `words` words: an nth of the ranges of `r`. */
+static void plan_prefetch(const run_ahead *r, int64_t i, int64_t n, int64_t words, prefetch_plan *out)
 {
     const int64_t all = r->bytes[0] + r->bytes[1], begin = all / n * i, second = begin >= r->bytes[0];
     out->at = r->at[second] + (uintptr_t)(begin - (second ? r->bytes[0] : 0));
     out->step = all == 0 ? 0 : AN_MIN(an_ceil_div(all / n, AN_MAX(words - TILE_ROWS, 1)), 64);
 }
 
-/* All tiles of the row block by one panel. */
+/* Multiplies all tiles of the row block by one panel. go_on: adds to the sums of earlier blocks of k. */
 static void multiply_panel(const call *g, const job *b, const left *a, int64_t panel, const an_word *right,
                            int64_t words, bool go_on)
 {
     const plan *p = &g->p;
     const place c = place_of(g, b, panel);
     const int64_t width = panel_width(p, panel), columns = AN_MIN(width, p->s.n - panel * PANEL);
-    const bool torn = g->sums == SUMS_IN_C && columns < width; /* whole vectors would overrun C */
+    const bool partial =
+        g->sums == SUMS_IN_C && columns < width; /* whole vectors would be written beyond the row of C */
     const micro_fn *micro = (p->kind == WORD_PAIR ? MICRO_1 : MICRO_0)[a->layout][width == PANEL];
     const int64_t count = b->tile1 - b->tile0;
     for (int64_t t = b->tile0; t < b->tile1; t++) {
@@ -489,8 +502,9 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t p
         float *at = c.at + row * c.ld;
         prefetch_plan next = {
             (uintptr_t)(t + 1 < b->tile1 ? at : c.at) + (uintptr_t)(t + 1 < b->tile1 ? rows * c.ld : PANEL) * 4, 0, 0};
-        ask_for(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words, &next);
-        if (!torn) {
+        plan_prefetch(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words,
+                      &next);
+        if (!partial) {
             micro[rows - 1](words, a->at + offset, stride, right, at, c.ld, go_on, &next);
             continue;
         }
@@ -500,14 +514,14 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t p
     }
 }
 
-/* Complete sums of rows [row0, row1) and panels [panel0, panel1) of a batch member go to the epilogue or to C. */
+/* Passes the complete sums of the block's rows and of panels [panel0, panel1) to the epilogue, or stores them in C. */
 static void finish(const call *g, int64_t member, const job *b, int64_t panel0, int64_t panel1, place from)
 {
     const an_gemm_spec *s = &g->p.s;
     const int64_t col0 = panel0 * PANEL, col1 = AN_MIN(panel1 * PANEL, s->n);
     if (g->epilogue) {
-        const int64_t above = member * s->m;
-        const an_tile tile = {above + b->row0, above + b->row1, col0, col1, from.at, from.ld, b->thread};
+        const int64_t first = member * s->m; /* row of the merged [batch * m, n] result */
+        const an_tile tile = {first + b->row0, first + b->row1, col0, col1, from.at, from.ld, b->thread};
         g->epilogue(&tile, g->user);
         return;
     }
@@ -516,13 +530,14 @@ static void finish(const call *g, int64_t member, const job *b, int64_t panel0, 
         store_row(g->c, at + r * s->c_m, from.at + (r - b->row0) * from.ld, col1 - col0, s->accumulate, s->c_dtype);
 }
 
+/* The range of pack tasks that multiply task `task` runs for the next group. */
 static void share_of(int64_t tasks, const call *g, int64_t task, int64_t *begin, int64_t *end)
 {
     *begin = part_begin(tasks, g->tasks, task);
     *end = part_begin(tasks, g->tasks, task + 1);
 }
 
-/* The memory that a pack task reads, when it is contiguous; 0 bytes otherwise. */
+/* The size of the memory that a pack task reads, and its address in *at; 0 when it is not contiguous. */
 static int64_t pack_source(const call *g, int64_t task, uintptr_t *at)
 {
     const plan *p = &g->p;
@@ -538,7 +553,7 @@ static int64_t pack_source(const call *g, int64_t task, uintptr_t *at)
     return AN_MAX(AN_MIN(SLICE, end - w0), 0) * row;
 }
 
-/* What a task prefetches: what it packs afterwards, else the rows of A that the next row block reads or packs. */
+/* What a task prefetches: the memory that it packs afterwards, else the rows of A that the next row block reads or packs. */
 static run_ahead later_of(const call *g, int64_t task, const job *b, const operand *a)
 {
     const plan *p = &g->p;
@@ -558,7 +573,8 @@ static run_ahead later_of(const call *g, int64_t task, const job *b, const opera
     return r;
 }
 
-/* Task: a row block by a column block of a chain, over the group's blocks of k. */
+/* Task: multiplies a row block by a column block of a chain, over the group's blocks of k; then packs its share of the next
+ * group. */
 static void multiply_task(void *arg, int64_t task, int thread)
 {
     const call *g = arg;
@@ -587,7 +603,7 @@ static void multiply_task(void *arg, int64_t task, int thread)
     for (int64_t i = begin; i < end; i++) pack_task((void *)(uintptr_t)g->next, i, thread);
 }
 
-/* Task: a row block by a strip of panels of a batch member: adds its splits in order. */
+/* Task: adds the splits of a batch member in order, for a row block by a strip of panels. */
 static void add_splits_task(void *arg, int64_t task, int thread)
 {
     const call *g = arg;

@@ -1,14 +1,21 @@
-/* gemm_pack.h: packing of operands, from any storage and stride to the words and panels of gemm_micro.h, and storing of sums.
+/* gemm_pack.h: packs operands of any dtype and stride into the words and panels that gemm_micro.h multiplies, and stores
+ * finished rows of C.
  *
  * Owns:      loading and converting operands, the orders of packing, storing finished rows.
- * Does not:  choose blocks.
- * Invariant: beyond an operand's edge (in k, or in columns of a panel) words are zero; nothing outside an operand is read.
+ * Does not:  choose the blocking (gemm.c).
+ * Invariant: words beyond an operand's edge (in k, or in the columns of a panel) are zero. No memory outside an operand
+ *            is read.
  *
- * A GEMM multiplies words of one kind:
+ * A GEMM multiplies 32-bit words of one kind:
  *     WORD_F32      one f32.
- *     WORD_PAIR     two bf16, k and k+1, for the dot product. The instruction treats subnormal operands as zeros; so does packing.
- *     WORD_ROUNDED  one f32 that was rounded to bf16, where there is no dot product. Words k and k+1 are swapped, because the dot product
- *                   adds the odd k first: so both kinds give the same bits, except for subnormals. */
+ *     WORD_PAIR     two bf16, of k and k + 1, for the bf16 dot product instruction. The instruction treats subnormal
+ *                   operands as zeros, and so does packing.
+ *     WORD_ROUNDED  one f32 that was rounded to bf16, where the CPU has no dot product. Words k and k + 1 are swapped,
+ *                   because the instruction adds the odd k first. So both kinds give the same bits, except for
+ *                   subnormal operands.
+ *
+ * Functions take `const word_kind kind` and `const uint8_t dtype`: they are inlined into callers that pass constants, so
+ * that each combination is compiled to a loop without branches on them (pack_f32_words, pack_bf16_words). */
 #ifndef AN_KERNELS_CPU_GEMM_PACK_H
 #define AN_KERNELS_CPU_GEMM_PACK_H
 
@@ -18,11 +25,11 @@
 
 typedef enum word_kind { WORD_F32, WORD_PAIR, WORD_ROUNDED } word_kind;
 
-/* A or B of one batch member and chain: element (x, k), x the row of A or the column of B, at p[x * along_x + k *
- * along_k]; of a window (gemm_im2col.h) p is the image, and k begins at first_k. */
+/* A or B of one batch member and one split of k. Element (x, k), where x is the row of A or the column of B, is at
+ * p[x * along_x + k * along_k]. Of a convolution's window (gemm_im2col.h) p is the image, and k begins at first_k. */
 typedef struct operand {
     const uint8_t *p;
-    int64_t x, k; /* extents */
+    int64_t x, k; /* extents: rows of A or columns of B; k */
     int64_t along_x, along_k;
     uint8_t dtype;
     const struct an_window_spec *window;
@@ -35,7 +42,8 @@ typedef uint16_t vh_at __attribute__((vector_size(2 * AN_VL), may_alias, aligned
 
 /* ---- conversions ------------------------------------------------------------------------------------------------- */
 
-/* The bf16 in the upper half, to nearest, ties to even; the lower half is zero; a NaN stays one and is quiet. */
+/* Rounds to bf16, to nearest, ties to even. The result is in the upper half of a lane, the lower half is zero. A NaN
+ * stays a NaN and becomes quiet. */
 AN_INLINE vu vu_round_bf16(vf x)
 {
     const vu u = (vu)x, nan = (vu)(x != x);
@@ -43,7 +51,8 @@ AN_INLINE vu vu_round_bf16(vf x)
     return ((near & ~nan) | ((u | 0x400000) & nan)) & 0xffff0000u;
 }
 
-/* Exact; scalar: 2^112 rebiases what is left of the exponent after the shift, which does subnormals as well. */
+/* Exact. The shifted bits, read as f32, have an exponent that is 112 too small; multiplying by 2^112 corrects it, for
+ * subnormal numbers too. */
 AN_INLINE float f16_to_f32(uint16_t h)
 {
     const uint32_t sign = (uint32_t)(h & 0x8000) << 16, rest = (uint32_t)(h & 0x7fff) << 13;
@@ -74,6 +83,7 @@ AN_INLINE uint16_t f32_to_f16(float x)
     return sign | (uint16_t)((a.u + 0xfff + (a.u >> 13 & 1) - 0x38000000) >> 13);
 }
 
+/* AN_VL consecutive elements from p[at], as f32. */
 AN_INLINE vf load_one_vector(const uint8_t *p, int64_t at, const uint8_t dtype)
 {
     if (dtype == AN_F32) return vf_load((const float *)p + at);
@@ -116,7 +126,8 @@ AN_INLINE vf load_first(const float *p, int64_t count)
 #endif
 }
 
-/* `count` elements `stride` apart, which may be any; zeros in the other lanes. */
+/* `count` elements that are `stride` apart, from p[at]; zeros in the other lanes. count may be negative or larger than
+ * AN_VL. */
 AN_INLINE vf load_some(const uint8_t *p, int64_t at, int64_t stride, int64_t count, const uint8_t dtype)
 {
     if (stride == 1 && count >= AN_VL) return load_one_vector(p, at, dtype);
@@ -163,13 +174,14 @@ AN_INLINE vu words_along_x(const operand *o, int64_t x, int64_t count, int64_t w
 
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
-/* What is packed: words [w0, w1) of rows (columns of B) [x0, x1). */
+/* The part of an operand to pack: words [w0, w1) of rows of A, or columns of B, [x0, x1). */
 typedef struct part {
     int64_t x0, x1, w0, w1;
 } part;
 
-/* Reading a slice of words prefetches the next one: reads along x jump from row to row, too far for the hardware
- * prefetcher. Addresses beyond the operand are harmless here, but not as pointers. */
+/* While a slice of words is read, the next slice is prefetched: reads along x jump from row to row, too far for the
+ * hardware prefetcher. The address is computed as an integer, because it may be beyond the operand: prefetching it is
+ * harmless, but forming such a pointer is undefined. */
 enum { SLICE = 32 };
 AN_INLINE void prefetch(const uint8_t *p, int64_t bytes)
 {
@@ -190,7 +202,8 @@ AN_INLINE void store_words(an_word *out, vu x, int64_t count)
 #endif
 }
 
-/* One vector of a word, where whole vectors can be read: the path of nearly all words. */
+/* Word w of AN_VL neighbours in x, from p. Every read is a whole vector inside the operand: nearly all words are packed
+ * by this path. */
 AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const word_kind kind, const uint8_t dtype)
 {
     const int64_t row = o->along_k * (dtype == AN_F32 ? 4 : 2), ahead = SLICE * (kind == WORD_PAIR ? 2 : 1);
@@ -202,6 +215,8 @@ AN_INLINE vu whole_word(const operand *o, const uint8_t *p, int64_t w, const wor
     return vu_pair(even, load_one_vector(at + row, 0, dtype));
 }
 
+/* Words q.w0 .. q.w1 - 1 of AN_VL neighbours from x on. Whole vectors are stored except for the last word, of which
+ * `count` lanes are. */
 AN_INLINE void pack_whole(const operand *o, int64_t x, const part q, an_word *out, int64_t width, int64_t count,
                           const word_kind kind, const uint8_t dtype)
 {
@@ -211,18 +226,18 @@ AN_INLINE void pack_whole(const operand *o, int64_t x, const part q, an_word *ou
     if (w < q.w1) store_words(out, whole_word(o, p, w, kind, dtype), count);
 }
 
-/* out[w][width]: columns of A, panels of B; width is the rows of a tile, or whole vectors. Operands side by side in x,
- * and those of no unit stride. Whole vectors are stored, what is beyond `width` is overwritten by the next word; after
- * the last word nothing is written: that memory may be another thread's. */
+/* PACK_ALONG_X: out[w][width], for columns of A and panels of B whose elements are contiguous in x or have no unit stride.
+ * width is the rows of a tile, or a multiple of AN_VL. Whole vectors are stored: lanes beyond `width` are overwritten by
+ * the next word. After the last word nothing is written, because that memory may belong to another thread. */
 AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t width, const word_kind kind,
                             const uint8_t dtype)
 {
-    const int64_t room = an_round_up(width, AN_VL);
-    if (o->along_x == 1 && q.x0 + room <= o->x) {
-        part whole = q; /* all but the last word of an odd k */
+    const int64_t vectors = an_round_up(width, AN_VL);
+    if (o->along_x == 1 && q.x0 + vectors <= o->x) {
+        part whole = q; /* an odd k: all words but the last */
         whole.w1 = AN_MIN(q.w1, kind == WORD_PAIR ? o->k / 2 : kind == WORD_ROUNDED ? o->k & ~INT64_C(1) : o->k);
-        /* from the right, so that a vector overwrites what the one on its right spilled */
-        for (int64_t x = room - AN_VL; x >= 0; x -= AN_VL)
+        /* From the right: lanes of the rightmost vector beyond `width` fall on the next word and are overwritten by it. */
+        for (int64_t x = vectors - AN_VL; x >= 0; x -= AN_VL)
             pack_whole(o, q.x0 + x, whole, out + x, width, width - x, kind, dtype);
         out += AN_MAX(whole.w1 - q.w0, 0) * width;
         q.w0 = AN_MAX(whole.w1, q.w0);
@@ -232,7 +247,8 @@ AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t widt
             store_words(out + x, words_along_x(o, q.x0 + x, o->x - q.x0 - x, w, kind, dtype), width - x);
 }
 
-/* The same for operands side by side in k and whole vectors: a square of words at a time is transposed in registers. */
+/* PACK_TRANSPOSED: the same layout for operands that are contiguous in k; width is a multiple of AN_VL. Squares of AN_VL
+ * by AN_VL words are transposed in registers. */
 AN_INLINE void pack_transposed(const operand *o, const part q, an_word *out, int64_t width, const word_kind kind,
                                const uint8_t dtype)
 {
@@ -255,7 +271,7 @@ AN_INLINE void pack_transposed(const operand *o, const part q, an_word *out, int
         }
 }
 
-/* out[x][stride]: rows of A. Whole vectors are stored: `stride` leaves room. */
+/* PACK_ROWS: out[x][stride], rows of A. Whole vectors are stored, so `stride` includes up to AN_VL - 1 words of padding. */
 AN_INLINE void pack_rows(const operand *o, const part q, an_word *out, int64_t stride, const word_kind kind,
                          const uint8_t dtype)
 {
@@ -282,7 +298,8 @@ typedef enum pack_order { PACK_ALONG_X, PACK_TRANSPOSED, PACK_ROWS } pack_order;
 AN_INLINE void pack_typed(const operand *from, const part q, an_word *out, int64_t width, pack_order order,
                           const word_kind kind, const uint8_t dtype)
 {
-    const operand copy = *from, *const o = &copy; /* in registers: what is stored may alias anything */
+    const operand copy = *from, *const o =
+                                    &copy; /* a local copy stays in registers: the stores into `out` may alias *from */
     if (order == PACK_TRANSPOSED)
         pack_transposed(o, q, out, width, kind, dtype);
     else if (order == PACK_ROWS)
@@ -353,7 +370,7 @@ AN_INLINE void store_row_typed(uint8_t *c, int64_t at, const float *sum, int64_t
     for (; i < n; i++) store_one(c, at + i, accumulate ? load_one(c, at + i, dtype) + sum[i] : sum[i], dtype);
 }
 
-/* c[at .. at + n) = sum, or += in f32. */
+/* c[at .. at + n) = sum; with accumulate, c + sum, added in f32 and rounded once. */
 static void store_row(uint8_t *c, int64_t at, const float *sum, int64_t n, bool accumulate, uint8_t dtype)
 {
     if (dtype == AN_F32)
