@@ -536,7 +536,9 @@ AN_FN float an_atan2(float y, float x)
     low = high == AN_EXACT_INF ? (low == AN_EXACT_INF ? 1.0f : 0.0f) : low; /* infinity is as large as infinity */
     high = high == AN_EXACT_INF ? 1.0f : high;
     /* Neither the sum overflows nor is the difference subnormal. */
-    float scale = high > 0x1p125f ? 0.25f : high < 0x1p-60f ? 0x1p64f : 1.0f;
+    float scale = high > 4.25352958651173079e+37f   ? 0.25f
+                  : high < 8.67361737988403547e-19f ? 1.8446744073709552e+19f
+                                                    : 1.0f;
     low = low * scale;
     high = high * scale;
     high = high == 0.0f ? 1.0f : high;

@@ -87,7 +87,7 @@ static void ask(an_op op, const asked *a)
     rows[op].asked |= 1 << a->t;
     for (int d = 0; d < N_DEVICES; d++) {
         unsigned units = 0;
-        if (a->variant == 0) rows[op].dtypes[d] |= 1 << a->t;
+        if (a->elem || a->variant == 0) rows[op].dtypes[d] |= 1 << a->t;
         lab_build_in(&tables, d, 5, build, a);
         if (!has_kernels(d, &units)) rows[op].dtypes[d] &= ~(1 << a->t);
         if (d == CUDA) rows[op].units |= units;
@@ -171,7 +171,7 @@ static void every_operation_has_a_kernel_on_every_device_as_the_table_says(void 
     for (size_t i = 0; i < AN_COUNT(elem_rows); i++)
         for (int t = 0; t < AN_N_DTYPES; t++)
             if (elem_dtypes(elem_rows[i].op) >> t & 1)
-                ask(elem_rows[i].op, &(asked){.elem = &elem_rows[i], .t = (an_dtype)t});
+                ask(elem_rows[i].op, &(asked){.elem = &elem_rows[i], .t = (an_dtype)t, .variant = BROADCAST});
     for (size_t i = 0; i < AN_COUNT(other_rows); i++)
         for (int t = 0; t < AN_N_DTYPES; t++)
             for (int v = 0; v < other_rows[i].variants; v++)
