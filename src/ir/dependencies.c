@@ -1,12 +1,13 @@
 /* dependencies.c: a plan's true dependencies.
  *
- * Two steps are in order when they touch the same bytes and one of them writes there; that values share memory one
- * after the other counts too. Of what is no value of the plan (weights, inputs) a whole slot counts as touched: a view
- * may begin anywhere in it. Of a part of a joined value the whole counts, for its rows may stand between other parts'
- * rows; gradients in their block are apart.
+ * Two steps are ordered when they touch the same bytes and one of them writes there; values that share memory one after
+ * the other count too. Ranges are taken coarsely, never too small:
+ *     weights and inputs         the slot: a view may begin anywhere in it
+ *     part of a concatenation    the concatenation: its rows may be between other parts' rows
+ *     gradient in its block      the gradient alone
  *
- * Steps that a step waits for by way of another are left out: walking back from it, whatever was already waited for is
- * passed over, so the work is little more than the number of steps times the width of the graph. */
+ * Transitive reduction: walking back from a step, earlier steps that it already waits for through another are skipped,
+ * by a bit set of predecessors per step. */
 #include "ir/dependencies.h"
 
 #include <stdlib.h>
@@ -54,42 +55,42 @@ an_status an_dependencies_make(an_err *err, const an_plan *p, const int64_t *scr
 {
     const int32_t n = p->n_steps;
     const size_t words = ((size_t)n + 63) / 64;
-    size_t n_ranges = 0, n_lists = 0, room = 4 * (size_t)n + 1;
+    size_t n_ranges = 0, n_lists = 0, capacity = 4 * (size_t)n + 1;
     for (int32_t s = 0; s < n; s++) n_ranges += (size_t)p->step[s].n_args + 1;
     range *all = calloc(n_ranges + 1, sizeof *all), **of = calloc((size_t)n + 1, sizeof *of);
     int *count = calloc((size_t)n + 1, sizeof *count);
     uint64_t *before = calloc(words * (size_t)n + 1, sizeof *before); /* bit t of row s: s waits for t */
-    int32_t *list = malloc(room * sizeof *list);
+    int32_t *list = malloc(capacity * sizeof *list);
     out->first = AN_NEW_ARRAY(arena, int32_t, n + 1);
     out->last = AN_NEW_ARRAY(arena, bool, n + 1);
-    bool whole = all && of && count && before && list && out->first && out->last;
+    bool ok = all && of && count && before && list && out->first && out->last;
     range *next = all;
-    for (int32_t s = 0; whole && s < n; s++) {
+    for (int32_t s = 0; ok && s < n; s++) {
         uint64_t *mine = before + words * (size_t)s;
         out->last[s] = true;
         of[s] = next;
         count[s] = ranges_of(p, s, scratch_used, next);
         next += count[s];
         out->first[s] = (int32_t)n_lists;
-        for (int32_t t = s - 1; whole && t >= 0; t--) {
+        for (int32_t t = s - 1; ok && t >= 0; t--) {
             if (mine[t / 64] >> (t % 64) & 1 || !in_order(of[s], count[s], of[t], count[t])) continue;
-            if (n_lists == room) {
-                int32_t *more = realloc(list, (room *= 2) * sizeof *list);
+            if (n_lists == capacity) {
+                int32_t *more = realloc(list, (capacity *= 2) * sizeof *list);
                 if (more) list = more;
-                whole = more != NULL;
+                ok = more != NULL;
             }
-            if (!whole) break;
+            if (!ok) break;
             list[n_lists++] = t;
             out->last[t] = false;
             mine[t / 64] |= (uint64_t)1 << (t % 64);
             for (size_t i = 0; i < words; i++) mine[i] |= before[words * (size_t)t + i];
         }
     }
-    if (whole) {
+    if (ok) {
         out->first[n] = (int32_t)n_lists;
         if (!n_lists) list[0] = -1;
         out->step = an_arena_copy(arena, list, sizeof *list * AN_MAX(n_lists, (size_t)1));
     }
     free(all), free(of), free(count), free(before), free(list);
-    return whole && out->step ? AN_OK : an_fail_nomem(err, "a plan's dependencies", (size_t)n * words * 8);
+    return ok && out->step ? AN_OK : an_fail_nomem(err, "a plan's dependencies", (size_t)n * words * 8);
 }

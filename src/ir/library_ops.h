@@ -1,23 +1,26 @@
-/* library_ops.h: what a hand-written template computes, as data: shapes, strides, dtypes. The planner fills a spec, a device
- * runs it.
+/* library_ops.h: what a hand-written kernel computes, as data: shapes, strides, dtypes. The planner fills a spec, a device
+ * runs it. A spec also fixes the arithmetic, order of sums included, so that devices agree in f32 bit for bit.
  *
- * Strides are in elements. Storage dtypes are AN_F32, AN_BF16, AN_F16. `args` lists the pointers a device gets, in
- * order; NULL for what is absent.
- */
+ * Strides are in elements. Storage dtypes are AN_F32, AN_BF16, AN_F16. `args` lists the pointers that a device gets, in
+ * order; NULL for what is absent. */
 #ifndef AN_IR_LIBRARY_OPS_H
 #define AN_IR_LIBRARY_OPS_H
 
 #include "base/base.h"
 
-/* A convolution is a product of which one operand is never stored: the matrix of positions by (tap row, tap column,
- * channel), read out of an image [images, in, in, pixel]. Position p is (image, y, x) of [images, out, out]; along each
- * axis d its tap t reads the image at (place * step + t * tap + start) / apart, and is zero where that is outside or
- * does not divide. Forward and for dW, step is the stride and tap the dilation; dX reads dy backwards: step is 1, tap
- * the negative dilation and apart the stride. A                          B                                  C forward
- * window of x [p, (r,s,c)]   w, strides of [(r,s,c), o]         y [p, o] dX           window of dy [p, (r,s,o)]  w as
- * [groups, r, s, o, c]          dx [p, c] dW           dy, strides of [o, p]      window of x [p, (r,s,c)]           dw
- * [o, (r,s,c)] Where B is the window, apart is 1. A group of channels is a member of the batch. With 1 x 1 taps, no
- * padding and a stride of 1 there is no window. */
+/* A convolution is a GEMM of which one operand, the window, is never stored: the matrix of positions by (tap row, tap
+ * column, channel), read out of an image [images, in, in, pixel] as the operand is packed.
+ *
+ *                A                           B                              C
+ *     forward    window of x [p, (r,s,c)]    w, strides of [(r,s,c), o]     y [p, o]
+ *     dX         window of dy [p, (r,s,o)]   w as [groups, r, s, o, c]      dx [p, c]
+ *     dW         dy, strides of [o, p]       window of x [p, (r,s,c)]       dw [o, (r,s,c)]
+ *
+ * Position p is (image, y, x) of [images, out, out]. Along each axis d its tap t reads the image at
+ *     (place * step + t * tap + start) / apart
+ * and is zero where that is outside or does not divide. Forward and for dW, step is the stride and tap the dilation; dX
+ * reads dy backwards: step is 1, tap the negative dilation and apart the stride. Where B is the window, apart is 1. A
+ * group of channels is a member of the batch. With 1 x 1 taps, no padding and a stride of 1 there is no window. */
 typedef enum an_window_of { AN_WINDOW_NONE, AN_WINDOW_A, AN_WINDOW_B } an_window_of;
 typedef struct an_window_spec {
     int32_t of; /* an_window_of: that operand's strides are ignored, but for those of the batch */
@@ -26,12 +29,13 @@ typedef struct an_window_spec {
     int32_t pixel; /* elements from a pixel of the image to the next: channels of all groups */
 } an_window_spec;
 
-/* C[b,m,n] = sum_k A[b,m,k] * B[b,k,n], k ascending in one fused multiply-add chain from 0 for f32 (so the blocking is
- * invisible). args: A, B, C. Any strides for A and B (transposes and broadcasts are strides; a stride of 0 is allowed);
- * C has unit stride in n. mul_dtype AN_BF16: both operands are rounded to bf16 as they are packed and multiplied by the
- * dot product, sums in f32. `splits` > 1 cuts k into that many equal chains (last shorter), summed in order: set by the
- * planner as a pure function of shape. With an epilogue C may be NULL (the epilogue stores) and nothing is written to C
- * here. */
+/* C[b,m,n] = sum_k A[b,m,k] * B[b,k,n].      args: A, B, C
+ *
+ * For f32, k ascends in one chain of fused multiply-adds from 0, so blocking leaves no trace in the bits. A and B have
+ * any strides (transposes and broadcasts are strides; 0 is allowed); C has unit stride in n. mul_dtype AN_BF16: both
+ * operands are rounded to bf16 as they are packed and multiplied by dot-product instructions, sums in f32. `splits` > 1
+ * cuts k into that many equal chains (the last shorter), summed in order: set by the planner as a function of shape
+ * alone (split-k). With an epilogue C may be NULL: the epilogue stores, and nothing is written to C here. */
 typedef struct an_gemm_spec {
     int32_t m, n, k;
     int32_t nb[3]; /* batch extents, outermost first; 1 where unused */
@@ -40,7 +44,7 @@ typedef struct an_gemm_spec {
     int64_t c_b[3], c_m;
     uint8_t a_dtype, b_dtype, c_dtype; /* storage */
     uint8_t mul_dtype;                 /* AN_F32 or AN_BF16 */
-    uint8_t accumulate;                /* C += product (f32 add after the chain), not with an epilogue */
+    uint8_t accumulate;                /* C += sum (f32 add after the chain), not with an epilogue */
     int32_t splits;                    /* 0 or 1: one chain */
     an_window_spec window;
 } an_gemm_spec;
@@ -52,14 +56,19 @@ static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at
     return z < 0 || i >= w->in[d] || i * w->apart[d] != z ? -1 : i;
 }
 
-/* Softmax attention over strided views; d contiguous. q,o: [B,H,T,D]; k,v: [B,H,S,D]; lse: [B,H,T] f32 contiguous, the
- * row maximum plus log of the sum (natural log). causal: key j is visible to query i when j <= i + (S - T). Dropout
- * acts on the probabilities, kept when an_rng_uniform(rng[0], stream, index) >= p, index = (((rng[1] + b)*H + h)*T +
- * i)*S + j, and scaled by 1/(1-p). rng points to two words {key, global index of sample 0}; NULL when p is 0. Keys are
- * taken in blocks whose size is part of the spec (AN_ATTN_KEYS), ascending; memory is linear in T. forward  args: q, k,
- * v, rng, o, lse backward args: q, k, v, o, lse, do, rng, dq, dk, dv   (deterministic: no atomics, fixed order;
- * dq/dk/dv fully written) n_keys (may be NULL in args slot after the others: args[6] forward): device scalar i32, the
- * keys in use n <= S (KV-cache decoding); then key j is visible to query i when j <= i + (n - T). */
+/* Softmax attention over strided views.
+ *     q, o [B,H,T,D]    k, v [B,H,S,D]    d contiguous;  lse [B,H,T] f32, contiguous: row maximum + log of the sum
+ *     forward args      q, k, v, rng, o, lse [, n_keys]
+ *     backward args     q, k, v, o, lse, do, rng, dq, dk, dv
+ *
+ * causal: key j is visible to query i when j <= i + (S - T).
+ * Dropout acts on the probabilities: kept when an_rng_uniform(rng[0], stream, index) >= p, with
+ *     index = (((rng[1] + b)*H + h)*T + i)*S + j
+ * and scaled by 1/(1-p). rng points to two words {key, global index of sample 0}; NULL when p is 0.
+ * Keys are taken in ascending blocks of AN_ATTN_KEYS, which is part of the spec; memory is linear in T. The backward pass
+ * is deterministic: no atomics, fixed order, dq, dk and dv fully written.
+ * n_keys (KV-cache decoding, may be NULL): a device scalar, i32, the keys in use n <= S; key j is then visible to query i
+ * when j <= i + (n - T). */
 #define AN_ATTN_KEYS 64
 typedef struct an_attn_spec {
     int32_t B, H, T, S, D; /* D <= 256 */
@@ -75,9 +84,9 @@ typedef struct an_attn_spec {
 } an_attn_spec;
 
 /* out[table, :] += sum over i with index[i] == row of src[i, :], i ascending: the embedding gradient, without atomics.
- * CUDA outside exact mode cuts the chain (templates/scatter.inc).
+ * CUDA outside exact mode cuts the chain (kernels/gpu/scatter.inc).
  * args: index (i32 [n]), src ([n, c], row stride), out ([rows, c] f32, fully written: zero first unless accumulate).
- * Out-of-range ids are skipped; the graph clamps those that nobody has looked at. */
+ * Out-of-range ids are skipped; the graph clamps those that have not been checked. */
 typedef struct an_scatter_spec {
     int64_t n, rows, c, src_stride, out_stride;
     uint8_t src_dtype, accumulate;

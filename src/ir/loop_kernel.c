@@ -1,4 +1,4 @@
-/* loop_kernel.c: printing, checking and freeing of row programs. */
+/* loop_kernel.c: printing, checking and freeing of loop kernels. */
 #include "ir/loop_kernel.h"
 
 #include <stdlib.h>
@@ -84,7 +84,7 @@ void an_loop_kernel_print(const an_loop_kernel *p, an_text *out)
 
 static an_status bad(an_err *err, const an_loop_kernel *p, int i, const char *what)
 {
-    return an_fail(err, AN_E_INTERNAL, "row program %s: instruction %d: %s", p->name, i, what);
+    return an_fail(err, AN_E_INTERNAL, "loop kernel %s: instruction %d: %s", p->name, i, what);
 }
 
 static an_status verify_operand(an_err *err, const an_loop_kernel *p, int i, int32_t operand)
@@ -95,8 +95,8 @@ static an_status verify_operand(an_err *err, const an_loop_kernel *p, int i, int
     if (o->kind == AN_INS_STORE || o->kind == AN_INS_COLSUM) return bad(err, p, i, "operand is a store");
     if (p->shape == AN_ROW && o->scope == AN_SCOPE_COL && o->kind != AN_INS_REDUCE) {
         if (in->scope == AN_SCOPE_ROW && in->kind != AN_INS_REDUCE)
-            return bad(err, p, i, "row-level instruction uses a column-level value");
-        if (o->phase != in->phase) return bad(err, p, i, "column-level value crosses a phase");
+            return bad(err, p, i, "an instruction of row scope uses a value of column scope");
+        if (o->phase != in->phase) return bad(err, p, i, "a value of column scope crosses a phase");
     }
     if (o->kind == AN_INS_REDUCE && o->phase >= in->phase)
         return bad(err, p, i, "uses a reduction before its phase has ended");
@@ -105,7 +105,7 @@ static an_status verify_operand(an_err *err, const an_loop_kernel *p, int i, int
 
 an_status an_loop_kernel_verify(an_err *err, const an_loop_kernel *p)
 {
-    if (p->ix.failed) return an_fail(err, AN_E_INTERNAL, "row program %s: index arithmetic failed", p->name);
+    if (p->ix.failed) return an_fail(err, AN_E_INTERNAL, "loop kernel %s: index arithmetic failed", p->name);
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         AN_TRY(verify_operand(err, p, i, in->a));

@@ -1,19 +1,21 @@
-/* loop_kernel.h: the row program: what a generated kernel does, as data. The planner writes it, renderers spell it, the
- * interpreter runs it.
+/* loop_kernel.h: the loop kernel: what a generated kernel does, as data. The planner writes it, renderers emit it as source
+ * text, the interpreter and the oracle run it.
  *
- *     AN_ROW  for each row r { phase 0: for each column c {...}  phase 1: for each column c {...}  ... }
- *             reductions run along c, end with their phase and give one value a row, which later phases use. With
- *             run > 0 columns are summed as well, down each run of so many rows: row q of a run goes to lane q mod 8,
- *             folded 4, 2, 1, and the sum is stored when the run has ended
- *     AN_COL  for each row r, for each column c { reduce over q: {...}  then the rest at (r,c) }
- *             phase 0 is the body of the loop over q; phase 1 runs once at (r,c). With lanes == 1 the sum is one chain
- * (shape N: windows, products of other dtypes); with lanes == 8 element q goes to lane q mod 8, folded 4, 2, 1 (shape
- * C: column sums) AN_TILE the epilogue of a product: no reductions; runs over a block of (r,c) and reads the f32 tile
+ *     AN_ROW   for each row r                     reductions run along c, end with their phase and give one value per
+ *                phase 0: for each column c ...   row, which later phases use. With run > 0 columns are summed too, down
+ *                phase 1: for each column c ...   each run of that many rows: row q of a run goes to lane q mod 8,
+ *                                                 folded 4, 2, 1; the sum is stored when the run has ended
+ *     AN_COL   for each row r, each column c      phase 0 is the body of the loop over q, phase 1 runs once at (r,c).
+ *                phase 0: for each q ...          lanes 1: the sum is one chain (windows, matmuls of other dtypes)
+ *                phase 1: ...                     lanes 8: element q goes to lane q mod 8, folded 4, 2, 1 (column sums)
+ *     AN_TILE  for each (r,c) of a block          the epilogue of a GEMM: no reductions, reads the f32 tile
  *
- * Instructions are in execution order: sorted by phase, row-level before column-level, operands before users. A
- * column-level value of an earlier phase is computed again (or loaded again from the output it was stored to); a
- * row-level one is kept. Invariant: the value of an instruction is rounded to its dtype, so that fusing never changes
- * bits.
+ * Instructions are in execution order: sorted by phase, those of row scope before those of column scope, operands before
+ * users.
+ *
+ * Invariants: the value of an instruction is rounded to its dtype, so that fusing never changes bits. A value of column
+ * scope is valid in its phase only: a later phase computes it again, or loads it from the output that it was stored to.
+ * One of row scope is kept.
  */
 #ifndef AN_IR_LOOP_KERNEL_H
 #define AN_IR_LOOP_KERNEL_H
@@ -21,9 +23,9 @@
 #include "graph/graph.h"
 #include "ir/index_expr.h"
 
-#define AN_LOOP_ARGS 64 /* most buffers one program touches */
+#define AN_LOOP_ARGS 64 /* most buffers of one kernel */
 #define AN_RUN_LANES 8  /* chains of a column sum */
-#define AN_TILE_ARGS 5  /* of them taken by the product that a AN_TILE program is the end of */
+#define AN_TILE_ARGS 5  /* of them taken by the GEMM whose epilogue an AN_TILE kernel is */
 #define AN_VAR_ROW   0  /* loop variables of the index expressions */
 #define AN_VAR_COL   1
 #define AN_VAR_RED   2
@@ -36,16 +38,17 @@ typedef enum an_ins_kind {
     AN_INS_INDEX,  /* i32: the value of `ix` */
     AN_INS_TEST,   /* bool: guard `guard` holds */
     AN_INS_LOAD,   /* arg[ix (+ clamp(a, 0, clamp-1) * scale when a >= 0)] while guard `guard` holds, else 0 */
-    AN_INS_TILE,   /* the product at (r,c), f32 rounded to dtype */
+    AN_INS_TILE,   /* the GEMM's result at (r,c), f32 rounded to dtype */
     AN_INS_RAND,   /* uniform from rng words in arg `arg`: stream `imm_i`, index ix + (sample 0) * scale */
     AN_INS_ELEM,   /* op over a, b, c */
     AN_INS_CAST,   /* a to dtype */
-    AN_INS_REDUCE, /* op SUM, MAX, ARGMAX over a; the result is row-level (AN_ROW) or belongs to phase 1 (AN_COL) */
+    AN_INS_REDUCE, /* op SUM, MAX, ARGMAX over a; the result has row scope (AN_ROW) or belongs to phase 1 (AN_COL) */
     AN_INS_STORE,  /* arg[ix] = a */
     AN_INS_COLSUM  /* arg[ix] = f32 sum of a over the rows of the run; ix is the same for all of them */
 } an_ins_kind;
 
-/* AN_SCOPE_RUN: one value a run and column. Of nodes in a group; no instruction has one. */
+/* How often a value is computed: once per row, per (row, column), or per (run of rows, column). The last is for nodes in
+ * a group; no instruction has it. */
 typedef enum an_loop_scope { AN_SCOPE_ROW, AN_SCOPE_COL, AN_SCOPE_RUN } an_loop_scope;
 
 typedef struct an_ins {
@@ -64,7 +67,7 @@ typedef struct an_ins {
 typedef struct an_loop_arg {
     uint8_t dtype;
     bool written, read;
-    bool fixed;       /* a leaf that nothing this program writes can stand on: it may be read whenever that suits */
+    bool fixed;       /* a leaf that aliases no output: its loads may be hoisted */
     const char *name; /* identifier, unique in the program */
     const char *note; /* "[64,256,384] transformer.h.0.ln_1" */
     int64_t numel;
@@ -80,7 +83,7 @@ typedef struct an_loop_kernel {
     an_ins *ins;
     an_loop_arg *arg;
     an_guard *guard;
-    an_ix_pool ix;     /* owned: freed with the program */
+    an_ix_pool ix;     /* owned: freed with the kernel */
     const char *name;  /* identifier of the kernel, "gpt_h_0_ln_1" */
     const char *title; /* a line for the header comment */
     uint64_t flops, bytes;
@@ -89,7 +92,7 @@ typedef struct an_loop_kernel {
 void an_loop_kernel_free(an_loop_kernel *p);
 /* One line an instruction: for dumps and golden tests. */
 void an_loop_kernel_print(const an_loop_kernel *p, an_text *out);
-/* Structural check: operands earlier, levels and phases consistent, indices in range of their argument. */
+/* Structural check: operands earlier, scopes and phases consistent, indices in range of their argument. */
 an_status an_loop_kernel_verify(an_err *err, const an_loop_kernel *p);
 /* Relative cost of an elementwise op in simple operations. */
 int an_op_cost(an_op op);

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-static const char *const kinds[] = {"row",  "gemm", "attention", "attention_grad", "scatter", "call",
-                                    "zero", "copy", "put"};
+static const char *const kinds[] = {"row",  "gemm", "attention", "attention_grad", "scatter",
+                                    "call", "zero", "copy",      "row_update"};
 static const char *const usages[] = {"weight", "gradient", "moment", "state", "activation", "scratch", "input"};
 
 void an_plan_free(an_plan *p)
@@ -35,7 +35,7 @@ int64_t an_value_offset(const an_plan *p, int32_t v, int32_t *slot)
 
 bool an_step_aligned(const an_plan_step *s)
 {
-    for (int a = 0; a < s->n_args; a++) /* a number has no neighbours */
+    for (int a = 0; a < s->n_args; a++) /* a scalar has no neighbours that are read with it */
         if (s->arg[a].slot >= 0 && s->arg[a].offset % 16 && s->arg[a].bytes >= 8) return false;
     return s->scratch % 16 == 0 || s->scratch_bytes <= 0;
 }
@@ -62,8 +62,8 @@ static void print_step(const an_plan *p, int i, an_text *out)
         an_text_printf(out, "%s%s%d:%lld", a ? " " : "  [", s->arg[a].written ? ">" : "", s->arg[a].slot,
                        (long long)s->arg[a].offset);
     }
-    an_text_printf(out, "]%s", s->recompute ? " again" : "");
-    if (s->remat_outputs) an_text_printf(out, " and %d again", s->remat_outputs);
+    an_text_printf(out, "]%s", s->recompute ? " rematerialized" : "");
+    if (s->remat_outputs) an_text_printf(out, " and %d rematerialized", s->remat_outputs);
     an_text_printf(out, "%s%s\n", s->commit ? " commit" : "", s->fallback ? " on the CPU" : "");
 }
 

@@ -1,8 +1,13 @@
 /* plan.h: the plan: steps, kernels, slots. Plain data that can be printed, cached and run; devices see nothing else.
  *
- * Owns:      the layout of a plan. Does not: make one (plan/) or run one (device/).
+ *     slot 0  arena: values and scratch, by offset       step:  kernel, arguments (slot, offset), scratch
+ *     slot 1  inputs of the step                         value: bytes in a slot, first and last step of its life
+ *     slot 2+ weights, gradients, states: persistent     kernel: loop kernel with its text, or the spec of a library op
+ *
+ * Owns:       the layout of a plan.
+ * Does not:   make one (planner/) or run one (device/).
  * Invariants: steps are in execution order; a step reads only what earlier steps or the caller wrote; two values that
- * live at the same time do not overlap in the arena; everything a plan points to lives in its arena.
+ *             live at the same time do not overlap in the arena; all that a plan points to is in its own memory.
  */
 #ifndef AN_IR_PLAN_H
 #define AN_IR_PLAN_H
@@ -16,13 +21,13 @@ enum { AN_SLOT_ARENA = 0, AN_SLOT_INPUT = 1, AN_SLOT_FIRST = 2 };
 #define AN_INPUT_RNG 0 /* the first 8 bytes of the input slot: u32 key, u32 global number of sample 0 */
 
 typedef enum an_kernel_kind {
-    AN_KERNEL_LOOP, /* row program (also used as a product's epilogue) */
+    AN_KERNEL_LOOP, /* loop kernel (also a GEMM's epilogue) */
     AN_KERNEL_GEMM,
     AN_KERNEL_ATTN,
     AN_KERNEL_ATTN_GRAD,
     AN_KERNEL_SCATTER,
     AN_KERNEL_CALL,      /* an op with a loop inside */
-    AN_KERNEL_ZERO,      /* fill with zero bytes: gaps of a packed block */
+    AN_KERNEL_ZERO,      /* fill with zero bytes: padding of a packed block */
     AN_KERNEL_COPY,      /* contiguous bytes */
     AN_KERNEL_ROW_UPDATE /* a row at a position known at run time; for targets that say `puts` */
 } an_kernel_kind;
@@ -49,7 +54,7 @@ typedef struct an_kernel {
         an_library_call_spec call;
         an_row_update_spec row_update;
     } u;
-    const char *text; /* rendered source, row programs; the same pointer in kernels of one text */
+    const char *text; /* rendered source of a loop kernel; the same pointer in kernels of one text */
     uint64_t key;     /* hash of text */
     uint64_t flops, bytes;
 } an_kernel;
@@ -63,12 +68,12 @@ typedef struct an_arg {
 
 typedef struct an_plan_step {
     int32_t kernel;
-    int32_t epilogue; /* kernel number of a product's AN_TILE program, -1 none; its arguments follow the product's */
+    int32_t epilogue; /* kernel number of a GEMM's AN_TILE kernel, -1 none; its arguments follow the GEMM's */
     int32_t n_args, n_gemm_args; /* n_gemm_args: of them A, B and C; the epilogue's follow */
     an_arg *arg;
     int64_t scratch, scratch_bytes; /* in the arena */
     bool commit;                    /* writes persistent state */
-    bool recompute;                 /* a second instance of forward work */
+    bool recompute;                 /* a rematerialized copy: work of the forward pass done again */
     int32_t remat_outputs;          /* rematerialized values it writes beside its own */
     bool fallback;                  /* the device cannot run it: the CPU does, on the same memory */
     const char *scope;
@@ -113,7 +118,7 @@ typedef struct an_plan {
     int32_t *root; /* value of each root */
     int64_t arena_bytes, input_bytes;
     bool apart;              /* offsets are in separate guarded allocations: see device/cpu */
-    int32_t n_split;         /* groups that outgrew a kernel and were cut */
+    int32_t n_split;         /* groups that exceeded a kernel's limits and were split */
     const char *first_split; /* name and reason of the first, NULL */
     an_bill bill;
     char *text_plan, *text_memory;

@@ -7,7 +7,7 @@
  *     q = permute(y, 0 2 1 3)   [B,H,T,D] contiguous: y itself has strides (T*H*D, D, T*D, 1)
  *
  * Invariants: the innermost axis of what a GEMM writes is one of its last two (else the GEMM could not write whole
- * vectors); `transposed` says that it is the last but one: then the product is computed as C^T = B^T A^T. The first
+ * vectors); `transposed` says that it is the last but one: then C^T = B^T A^T is computed. The first
  * reader's order is taken. Strides are only a hint here: a reader that they do not suit gets a copy (insert_copies). */
 #include "planner/planner_internal.h"
 

@@ -141,7 +141,7 @@ static an_status lower_group(an_planner *w, an_fusion_group *gr)
 /* From here on readers of `id` read its rematerialized copy. */
 static an_status give_copy_a_value(an_planner *w, int32_t id)
 {
-    const char *name = an_arena_printf(w->arena, "%s %s again", an_scope_of(w, id), an_ops[w->g->node[id]->op].name);
+    const char *name = an_arena_printf(w->arena, "%s %s copy", an_scope_of(w, id), an_ops[w->g->node[id]->op].name);
     int32_t value = name ? an_value_new(w, id, 0, an_value_bytes(w, id), AN_USE_ACTIVATION, name) : -1;
     if (value < 0) return an_lower_no_memory(w);
     w->node[id].value = value;

@@ -1,20 +1,22 @@
-/* lower_conv.c: convolutions and their gradients as products with a window: which ones, and their spec.
+/* lower_conv.c: convolutions and their gradients as GEMMs with a window: which ones, and their spec.
  *
- * Owns:      the choice between the product's template and a row program (lower_pool.c), the number of chains of dW.
- * Does not:  make the step: a convolution is lowered as a product is.
- * Invariants: choice and chains are functions of shapes and dtypes alone, never of the device: so are the bits. */
+ *     y [p, o] = window of x [p, (r,s,c)] * w [(r,s,c), o]      ir/library_ops.h has all three forms
+ *
+ * Owns:       the choice between a GEMM and a column group (lower_pool.c), and split-k of dW.
+ * Does not:   make the step: lower_gemm.c does.
+ * Invariants: the choice and the splits are functions of shapes and dtypes alone, never of the device: so are the bits. */
 #include "planner/planner_internal.h"
 
 #include <string.h>
 
 enum {
-    LEAST_GROUP = 2,   /* channels of a group: depthwise convolutions are row programs */
-    CHAIN_TILE = 64,   /* of dW: tiles of this side ... */
-    CHAIN_TASKS = 512, /* ... and chains are wanted to make so many tasks: the sum over positions is long, dw small */
-    LEAST_CHAIN = 512, /* positions of a chain */
+    MIN_GROUP = 2,      /* channels of a group: depthwise convolutions are column groups */
+    SPLIT_TILE = 64,    /* of dW: tiles of this side ... */
+    SPLIT_TASKS = 512,  /* ... times splits make this many tasks: the sum over positions is long, dw small */
+    MIN_POSITIONS = 512 /* summed by one split */
 };
 
-static bool product_dtype(int t)
+static bool is_gemm_dtype(int t)
 {
     return t == AN_F32 || t == AN_BF16 || t == AN_F16;
 }
@@ -30,7 +32,7 @@ static sides sides_of(const an_planner *w, const struct an_tensor *n)
     const int32_t groups = (int32_t)n->attr[6];
     sides s = {.x = n->op == AN_OP_CONV2D ? a : n->op == AN_OP_CONV2D_DX ? n : b, .y = n->op == AN_OP_CONV2D ? n : a};
     const struct an_tensor *k =
-        n->op == AN_OP_CONV2D_DW ? n : b; /* the kernel's extents stand at 1 and 2 in each form */
+        n->op == AN_OP_CONV2D_DW ? n : b; /* the kernel's extents are axes 1 and 2 in each form */
     s.o = s.y->shape[3] / groups;
     s.c = s.x->shape[3] / groups;
     s.taps[0] = k->shape[1];
@@ -41,17 +43,17 @@ static sides sides_of(const an_planner *w, const struct an_tensor *n)
 bool an_conv_is_gemm(const an_planner *w, const struct an_tensor *n)
 {
     const int dtype = n->n_src > 0 ? w->g->node[n->src[0]]->dtype : n->dtype;
-    if (n->op < AN_OP_CONV2D || n->op > AN_OP_CONV2D_DW || !product_dtype(dtype) || w->rq->target->loops_only)
+    if (n->op < AN_OP_CONV2D || n->op > AN_OP_CONV2D_DW || !is_gemm_dtype(dtype) || w->rq->target->loops_only)
         return false;
     const sides s = sides_of(w, n);
     const int64_t xp = (int64_t)s.x->shape[0] * s.x->shape[1] * s.x->shape[2],
                   yp = (int64_t)s.y->shape[0] * s.y->shape[1] * s.y->shape[2];
     const int64_t red = (int64_t)s.taps[0] * s.taps[1] * AN_MAX(s.o, s.c);
-    const bool small = n->attr[6] > 1 && AN_MIN(s.o, s.c) < LEAST_GROUP;
+    const bool small = n->attr[6] > 1 && AN_MIN(s.o, s.c) < MIN_GROUP;
     return !small && AN_MAX(xp, yp) < INT32_MAX && red < INT32_MAX && s.x->numel && s.y->numel && s.o && s.c;
 }
 
-/* With 1 x 1 taps at a stride of 1 and without padding, positions are pixels. */
+/* With 1 x 1 taps at a stride of 1 and without padding, positions are pixels: no window. */
 bool an_conv_is_pointwise(const an_planner *w, const struct an_tensor *n)
 {
     const sides s = sides_of(w, n);
@@ -78,11 +80,11 @@ static an_window_spec window_of(const struct an_tensor *n, const sides *s)
     return v;
 }
 
-/* The sum over all positions of a batch is long and dw small: several chains, so that there is work for a whole GPU. */
-static int32_t chains_of(const an_gemm_spec *s)
+/* Split-k: the sum over all positions of a batch is long and dw small, so several sums give a GPU enough work. */
+static int32_t splits_of(const an_gemm_spec *s)
 {
-    const int64_t tiles = an_ceil_div(s->m, CHAIN_TILE) * an_ceil_div(s->n, CHAIN_TILE) * s->nb[2];
-    return (int32_t)AN_MAX(AN_MIN(CHAIN_TASKS / tiles, s->k / LEAST_CHAIN), 1);
+    const int64_t tiles = an_ceil_div(s->m, SPLIT_TILE) * an_ceil_div(s->n, SPLIT_TILE) * s->nb[2];
+    return (int32_t)AN_MAX(AN_MIN(SPLIT_TASKS / tiles, s->k / MIN_POSITIONS), 1);
 }
 
 void an_conv_spec(const an_planner *w, int32_t id, an_gemm_spec *out)
@@ -101,7 +103,7 @@ void an_conv_spec(const an_planner *w, int32_t id, an_gemm_spec *out)
         g.a_m = 1, g.a_k = s.y->shape[3], g.a_b[2] = s.o;
         g.b_k = s.x->shape[3], g.b_n = 1, g.b_b[2] = s.c;
         g.c_m = g.n, g.c_b[2] = (int64_t)g.m * g.n;
-        g.splits = chains_of(&g);
+        g.splits = splits_of(&g);
     } else { /* window [p, (r,s,i)] w [(r,s,i), j] */
         const int32_t i = dx ? s.o : s.c, j = dx ? s.c : s.o;
         g.m = positions, g.n = j, g.k = taps * i;
@@ -114,7 +116,7 @@ void an_conv_spec(const an_planner *w, int32_t id, an_gemm_spec *out)
     *out = g;
 }
 
-/* What a window reads again and the zeros of dX between strides are no work. */
+/* What a window reads again, and the zeros of dX between strides, do not count. */
 void an_conv_work(const an_planner *w, int32_t id, uint64_t *flops, uint64_t *bytes)
 {
     const struct an_tensor *n = w->g->node[id];

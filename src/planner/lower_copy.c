@@ -33,7 +33,7 @@ an_status an_lower_row_update(an_planner *w, an_fusion_group *gr)
                        2, id, NULL));
     w->plan->bill.copies++;
     an_arg arg[3] = {an_arg_of(w, u.index, false), an_operand(w, u.row, false, &v), state};
-    an_kernel k = {.kind = AN_KERNEL_ROW_UPDATE, .name = an_short_name(w, id, "put"), .u.row_update = u.spec};
+    an_kernel k = {.kind = AN_KERNEL_ROW_UPDATE, .name = an_short_name(w, id, "row_update"), .u.row_update = u.spec};
     k.bytes = 2 * (uint64_t)(u.spec.outer * u.spec.inner * u.spec.bytes);
     return an_add_step(w, k, arg, 3, id, NULL);
 }

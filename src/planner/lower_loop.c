@@ -253,6 +253,7 @@ static int32_t select(an_loop_builder *b, int32_t cond, int32_t yes, int32_t no,
     return an_loop_append(b, in, phase);
 }
 
+/* where(all bounds hold, source, padding). The source is loaded under the guard, so nothing outside of it is read. */
 static int32_t pad(an_loop_builder *b, const struct an_tensor *n, const an_ix *iv, int32_t guard, int phase)
 {
     const struct an_tensor *s = b->w->g->node[n->src[0]];
@@ -273,7 +274,8 @@ static int32_t pad(an_loop_builder *b, const struct an_tensor *n, const an_ix *i
     return select(b, cond, v, constant(b, n->dtype, n->imm[0], (int64_t)n->imm[0], phase), n->dtype, phase);
 }
 
-/* Parts [from, to) of a CONCAT, the first of them at `start` along its axis; iv lies in one of them. */
+/* Parts [from, to) of a CONCAT, the first of them at `start` along its axis; iv is in one of them:
+ *     where(iv in part 1, part 1, where(iv in part 2, part 2, ...)) */
 static int32_t concat(an_loop_builder *b, const struct an_tensor *n, int from, int to, int64_t start, const an_ix *iv,
                       int32_t guard, int phase)
 {
@@ -294,6 +296,7 @@ static int32_t concat(an_loop_builder *b, const struct an_tensor *n, int from, i
     return result;
 }
 
+/* A row of a table in memory: a load whose address depends on a value, clamped into the table. */
 static int32_t gather(an_loop_builder *b, const struct an_tensor *n, const an_ix *iv, int32_t guard, int phase)
 {
     an_planner *w = b->w;
@@ -309,7 +312,7 @@ static int32_t gather(an_loop_builder *b, const struct an_tensor *n, const an_ix
     in.ix = an_memory_index(w, &b->p->ix, base, base_iv);
     in.a = which;
     in.clamp = t->shape[0];
-    in.scale = t->shape[0] ? t->numel / t->shape[0] : 0; /* tables are contiguous: fuse.c saw to it */
+    in.scale = t->shape[0] ? t->numel / t->shape[0] : 0; /* tables are contiguous: insert_copies.c */
     in.guard = guard;
     return an_loop_append(b, in, phase);
 }
@@ -430,7 +433,7 @@ int32_t an_loop_value(an_loop_builder *b, int32_t id, const an_ix *iv, int32_t g
     int32_t r;
     if (an_is_leaf(w, base) || (!mine && w->node[base].stored && w->node[base].group < b->g) ||
         (out >= 0 && stored_before(b, out, base, at, phase)))
-        r = load(b, base, at, guard, phase); /* in memory, or stored by an earlier phase of this very program */
+        r = load(b, base, at, guard, phase); /* in memory, or stored by an earlier phase of this kernel */
     else
         r = compute(b, base, at, guard, phase);
     b->depth--;
@@ -648,11 +651,11 @@ static void count_work(an_loop_builder *b)
 static const char *kernel_name(an_planner *w, const an_fusion_group *gr, bool tile)
 {
     const char *scope = an_scope_of(w, gr->n_out ? gr->out[gr->n_out - 1] : gr->anchor);
-    const char *kind = tile                           ? "tail"
+    const char *kind = tile                           ? "epilogue"
                        : gr->kind == AN_FUSION_ROW    ? "rows"
                        : gr->kind == AN_FUSION_COL    ? "cols"
-                       : gr->kind == AN_FUSION_CONCAT ? "join"
-                                                      : "each";
+                       : gr->kind == AN_FUSION_CONCAT ? "concat"
+                                                      : "elementwise";
     char *name = an_arena_printf(w->arena, "%s%s%s_%d", scope, *scope ? "_" : "", kind, (int)(gr - w->group));
     for (char *c = name; c && *c; c++)
         if (!((*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') || (*c >= '0' && *c <= '9'))) *c = '_';

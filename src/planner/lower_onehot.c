@@ -1,9 +1,11 @@
 /* lower_onehot.c: the sum over a row of where(column == k, x, 0) has one term, so it is x at column k: a load by address
  * instead of a walk over the row. A cross entropy's label is read like that.
  *
- * Invariants: the bits of the sum, on every device: zeros before and after the term change nothing but the sign of a
- * zero, which is the sum's. What is picked was in memory before the launch; builder.c (an_may_alias) knows that it is
- * read before a later phase may write over it. */
+ *     sum over c of where(c == label[r], logp[r,c], 0)     becomes     logp[r, label[r]], or 0 outside the row
+ *
+ * Invariants: the bits are those of the sum: zeros before and after the term change nothing but the sign of a zero, and
+ * the term is added to 0 for that. The element was in memory before the launch; an_may_alias (builder.c) knows that it
+ * is read before a later phase may write over it. */
 #include "planner/lower_loop.h"
 
 #include <math.h>

@@ -1,6 +1,9 @@
-/* lower_pool.c: shape N: convolutions, pooling and products without a template as one serial sum an output. Every
- * index is arithmetic over (row, column, element), padding is a guard. Slow and right on every device; templates
- * replace the ones that matter. */
+/* lower_pool.c: pooling, depthwise convolutions and matmuls that are no GEMM, as one serial sum for each output.
+ *
+ *     y[r,c] = sum over q of element(r, q, c)      a column group with lanes 1
+ *
+ * Every index is arithmetic over (row, column, q); padding is a guard. Slow, and right on every device; GEMMs replace the
+ * cases that matter. */
 #include "planner/lower_loop.h"
 
 static an_ix var(an_loop_builder *b, int v, int64_t extent)
@@ -8,7 +11,7 @@ static an_ix var(an_loop_builder *b, int v, int64_t extent)
     return an_ix_var(&b->p->ix, v, extent);
 }
 
-/* Products of 16-bit numbers are summed as they are, in f32: only the sum is rounded. */
+/* Products of 16-bit numbers are summed unrounded, in f32: only the sum is rounded. */
 static int32_t multiply(an_loop_builder *b, int32_t x, int32_t y)
 {
     if (b->failed) return 0;
