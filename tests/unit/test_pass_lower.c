@@ -43,6 +43,22 @@ static void a_transposed_result_exchanges_the_operands(void **state)
     plan_close(&p);
 }
 
+/* [0,3] x [3,4] and [4,3] x [3,0], read transposed: a GEMM group without rows or columns. */
+static void a_transposed_gemm_of_zero_extent_is_planned(void **state)
+{
+    (void)state;
+    for (int side = 0; side < 2; side++) {
+        plan_case p;
+        plan_open(&p);
+        an_tensor *a = case_leaf(&p.c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(side ? 4 : 0, 3), -1, 1);
+        an_tensor *b = case_leaf(&p.c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(3, side ? 0 : 4), -1, 1);
+        plan_root(&p, EXP(PERMUTE(MATMUL(a, b), 1, 0)));
+        plan_run(&p, NULL);
+        assert_int_equal(an_verify_plan(&p.c.cx.err, &p.plan), AN_OK);
+        plan_close(&p);
+    }
+}
+
 static void an_epilogue_is_a_loop_kernel_of_the_gemms_step(void **state)
 {
     (void)state;
@@ -108,6 +124,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(batch_rows_are_merged_into_m),
         cmocka_unit_test(a_transposed_result_exchanges_the_operands),
+        cmocka_unit_test(a_transposed_gemm_of_zero_extent_is_planned),
         cmocka_unit_test(an_epilogue_is_a_loop_kernel_of_the_gemms_step),
         cmocka_unit_test(readers_after_a_copy_read_the_copy),
         cmocka_unit_test(a_kernel_of_too_many_buffers_is_cut_and_planned_again),
