@@ -2,7 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "io/formats/json.h"
-#include "io/formats/weights.h"
+#include "io/formats/torch_file.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
 #include "cli/cli.h"
 #include "cli/progress.h"
-#include "io/data/storage.h"
+#include "io/data/disk_speed.h"
 #include "train/run_dir.h"
 #include <math.h>
 #include <signal.h>

@@ -7,7 +7,7 @@
  */
 #include "codegen/gpu_module.h"
 
-#include "codegen/gpu_linalg.h"
+#include "codegen/gpu_library_calls.h"
 #include "codegen/kernel_comment.h"
 #include "codegen/render.h"
 

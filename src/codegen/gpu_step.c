@@ -2,7 +2,7 @@
  * are computed, and the arguments filled in. */
 #include "codegen/gpu_step.h"
 
-#include "codegen/gpu_linalg.h"
+#include "codegen/gpu_library_calls.h"
 #include "codegen/render.h"
 
 #include <string.h>

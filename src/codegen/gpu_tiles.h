@@ -7,7 +7,7 @@ typedef enum an_gpu_module {                      /* which text a step is compil
                              AN_MODULE_GEMM,      /* gemm.inc */
                              AN_MODULE_ATTN,      /* attn_forward.inc, or the body that an_tiles.body names */
                              AN_MODULE_ATTN_GRAD, /* attn_backward.inc, likewise */
-                             AN_MODULE_SCATTER,   /* this and the rest: gpu_linalg.h */
+                             AN_MODULE_SCATTER,   /* this and the rest: gpu_library_calls.h */
                              AN_MODULE_SCAN_POOL,
                              AN_MODULE_SORT,
                              AN_MODULE_MATRIX,

@@ -1,7 +1,7 @@
 /* registry.c: the table of models: a line a model. */
 #include "io/checkpoint.h"
 #include "io/formats/json.h"
-#include "io/formats/weights.h"
+#include "io/formats/torch_file.h"
 #include "models/gpt/gpt_model.h"
 #include "models/mlp/mlp.h"
 #include <string.h>

@@ -15,7 +15,7 @@ static int by_address(const void *x, const void *y)
     return a < b ? -1 : a > b;
 }
 
-/* Distinct texts: what a compiler is asked for. Equal texts are one pointer (render.c). */
+/* Distinct texts: what a compiler is asked for. Equal texts are one pointer (dedupe_kernels.c). */
 static an_status count_kernels(an_planner *w)
 {
     an_plan *p = w->plan;

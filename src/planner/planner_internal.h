@@ -194,7 +194,7 @@ void an_store_rows_beneath(an_planner *w, const an_recompute_cost *c); /* row re
 /* remat_fuse.c: can group g write node `id` too, at no more than the cost of a store? */
 bool an_may_carry(const an_planner *w, an_ix_pool *ix, int32_t g, int32_t id);
 
-/* inplace_update.c: is node `id` a state with one row replaced, and how? */
+/* row_updates.c: is node `id` a state with one row replaced, and how? */
 typedef struct an_row_update {
     int32_t index, state, row; /* nodes: the scalar, the state's leaf, the row as it is seen through views */
     an_row_update_spec spec;
@@ -208,7 +208,7 @@ int64_t an_value_bytes(const an_planner *w, int32_t id);
 
 /* ------------------------------------------------------------------------------------------------- building the plan */
 
-/* builder.c: the plan's tables */
+/* plan_tables.c: the plan's tables */
 int32_t an_kernel_new(an_planner *w, an_kernel k); /* -1: no memory */
 an_plan_step *an_step_new(an_planner *w, int32_t kernel, const an_arg *arg, int n_args, const char *scope);
 int32_t an_value_new(an_planner *w, int32_t node, int32_t output, int64_t bytes, an_usage usage, const char *name);

@@ -1,7 +1,7 @@
 /* metrics.c: see metrics.h. Lines are built with an_text, one write() a line (io/formats/jsonl.h). */
 #define _DEFAULT_SOURCE
 #include "report/metrics.h"
-#include "report/provenance.h"
+#include "report/device_check.h"
 #include "report/machine_monitor.h"
 #include "io/formats/json.h"
 #include "platform/platform.h"

@@ -1,6 +1,6 @@
 #define _DEFAULT_SOURCE
 #include "train/session.h"
-#include "train/init_weights.h"
+#include "train/init_from.h"
 #include "train/run_dir.h"
 #include "train/step.h"
 #include "io/formats/json.h"

@@ -3,7 +3,7 @@
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
 #include "io/config/config.h"
-#include "io/data/dataset.h"
+#include "io/data/token_data.h"
 #include "io/data/loader.h"
 #include "io/formats/json.h"
 #include "../unit/io_files.h"

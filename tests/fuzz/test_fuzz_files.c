@@ -2,7 +2,7 @@
  * tokenizer.json or meta.json, 'v' a vocab.bpe beside a fixed encoder.json, 'e' an encoder.json beside a fixed
  * vocab.bpe. A token that leaves the data is in the vocabulary; a tokenizer that opens gives back what it encodes. */
 #include "platform/platform.h"
-#include "io/data/dataset.h"
+#include "io/data/token_data.h"
 #include "io/text/tokenizer.h"
 #include "fuzz.h"
 

@@ -4,7 +4,7 @@
 #include "io/checkpoint.h"
 #include "io/formats/json.h"
 #include "io/text/tokenizer_impl.h"
-#include "io/formats/weights.h"
+#include "io/formats/torch_file.h"
 #include "lib/make_zip.h"
 #include "fuzz.h"
 

@@ -3,7 +3,7 @@
  * in all dtypes: linter, address spaces, and NVRTC for three generations of GPU. */
 #include "nvrtc.h"
 #include "ops/cases.h"
-#include "codegen/gpu_linalg.h"
+#include "codegen/gpu_library_calls.h"
 #include "shim_device.h"
 
 enum { MOST_OUT = 5 };

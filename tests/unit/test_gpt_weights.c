@@ -3,7 +3,7 @@
 #include "models/gpt/gpt_weights.h"
 #include "platform/platform.h"
 #include "io/checkpoint.h"
-#include "io/formats/weights.h"
+#include "io/formats/torch_file.h"
 #include "io_files.h"
 #include "models/gpt/gpt_names.h"
 

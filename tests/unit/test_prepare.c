@@ -1,6 +1,6 @@
 #include "io/data/prepare.h"
 #include "platform/platform.h"
-#include "io/data/dataset.h"
+#include "io/data/token_data.h"
 #include "io_files.h"
 
 static an_err err;

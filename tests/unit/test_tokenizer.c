@@ -1,7 +1,7 @@
 #define _DEFAULT_SOURCE
 #include "io/text/tokenizer.h"
 #include "platform/platform.h"
-#include "io/data/dataset.h"
+#include "io/data/token_data.h"
 #include "io_files.h"
 
 static an_tokenizer *chars(const char *text)

@@ -1,6 +1,6 @@
 #include "io/formats/zip.h"
 #include "io_files.h"
-#include "io/formats/weights.h"
+#include "io/formats/torch_file.h"
 #include "lib/make_zip.h"
 
 static an_arena arena;

@@ -8,7 +8,7 @@
  *
  * Golub and Van Loan, "Matrix Computations", 4th ed.: 3.4 (LU), 5.1 (Householder), 8.5 (Jacobi), 8.6.3 (one-sided).
  */
-#include "device/cpu/loop_ops.h"
+#include "device/cpu/library_calls.h"
 
 #include <math.h>
 #include <string.h>

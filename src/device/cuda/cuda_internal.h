@@ -7,7 +7,7 @@
  *     gemm_hopper.c      which GEMMs our own sm_90a kernel runs, with a fused epilogue
  *     graph_exec.c       the list captured as a CUDA graph and replayed
  *     memory_guard.c     place_apart: guard bytes around buffers and values
- *     benchmark.c        memory in use and the measured peak rate
+ *     device_facts.c     memory in use and the measured peak rate
  *
  * Invariants: all work of a device goes through its one stream, in order. Every code that the driver returns is checked,
  *             except when something is freed. After an error that the driver calls sticky the device is `lost`: every
@@ -141,7 +141,7 @@ struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_
 cu_result an_cuda_operand_map(an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, int which, cu_pointer at,
                               cu_tensor_map *out);
 
-/* ---- benchmark.c: functions of an_backend. */
+/* ---- device_facts.c: functions of an_backend. */
 void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_bytes);
 double an_cuda_fma_peak(an_device *d, an_dtype dtype, double seconds);
 

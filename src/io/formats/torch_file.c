@@ -1,12 +1,12 @@
 /* torch_file.c: what torch.save writes, as tensors with names: a zip of stored members, PREFIX/data.pkl with the tree
- * of values and PREFIX/data/KEY with the elements of each storage (torch/serialization.py). See weights.h.
+ * of values and PREFIX/data/KEY with the elements of each storage (torch/serialization.py). See torch_file.h.
  *
  * Invariants: only the two names that a tensor needs are taken from the pickle, and dtypes' names; a tensor is
  * contiguous and lies in its storage, whose size and checksum agree with the archive. */
 #include "platform/platform.h"
 #include "io/formats/json.h"
 #include "io/formats/pickle.h"
-#include "io/formats/weights.h"
+#include "io/formats/torch_file.h"
 #include "io/formats/zip.h"
 #include <inttypes.h>
 #include <math.h>

@@ -3,7 +3,7 @@
  *
  * Owns:      elements of every dtype as float64 values and as sort keys, work memory, dot products of eight threads.
  * Does not:  know an operation.
- * Invariant: a float element becomes float64 exactly and is rounded once on the way back: the bits of device/cpu/{loop_ops,linalg}.c, for
+ * Invariant: a float element becomes float64 exactly and is rounded once on the way back: the bits of device/cpu/{library_calls,linalg}.c, for
  *            subnormal numbers too, which a GPU's f32 instructions may flush.
  *
  * Defined before this text by the renderer:

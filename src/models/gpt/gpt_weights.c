@@ -11,7 +11,7 @@
 #include "models/gpt/gpt_weights.h"
 #include "io/checkpoint.h"
 #include "io/formats/json.h"
-#include "io/formats/weights.h"
+#include "io/formats/torch_file.h"
 #include "models/gpt/gpt_import.h"
 #include "models/gpt/gpt_names.h"
 #include <inttypes.h>

@@ -3,7 +3,7 @@
  * Owns:      names and layouts: nanoGPT's (transformer.h.0.attn.c_attn.weight, matrices [out,in]) and Hugging Face's
  *            GPT-2 (h.0.attn.c_attn.weight, the four matrices of a block [in,out], as its Conv1D keeps them), with and
  *            without "transformer." and "_orig_mod."; the head tied to wte; nanoGPT's ckpt.pt with its optimizer.
- * Does not:  parse files (io/formats/weights.h) or touch a context.
+ * Does not:  parse files (io/formats/torch_file.h) or touch a context.
  *
  * Every opened file looks like an anneal checkpoint (io/checkpoint.h), whatever wrote it: f32 tensors under nanoGPT's
  * names, [out,in], moments as optimizer.m.NAME and optimizer.v.NAME where the file has them, settings (n_layer, n_head,

@@ -1,10 +1,10 @@
-/* language.c: the task of language models: the next token of a text, from token files or a text (io/data/dataset.h).
+/* language.c: the task of language models: the next token of a text, from token files or a text (io/data/token_data.h).
  *
  * A sample is a window of block_size tokens with the token after each as its label. The model's settings have
  * block_size and vocab_size; a vocab_size of 0 is settled by the tokenizer. */
 #define _DEFAULT_SOURCE
 #include "train/tasks/language.h"
-#include "io/data/dataset.h"
+#include "io/data/token_data.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

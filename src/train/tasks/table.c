@@ -1,8 +1,8 @@
-/* arrays.c: the task of models of plain arrays: rows of numbers with a class or values as label (io/data/table.h).
+/* table.c: the task of models of plain arrays: rows of numbers with a class or values as label (io/data/table.h).
  *
  * A sample is a row, and so is a unit. The model has two inputs: f32 [B,features] and the labels, i32 [B] of classes
  * or f32 [B,outputs]. Its settings have `features` and `outputs`, which the data settle where they are 0. */
-#include "train/tasks/arrays.h"
+#include "train/tasks/table.h"
 #include "io/data/table.h"
 #include <math.h>
 #include <stdlib.h>
@@ -165,21 +165,21 @@ static void hash(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES])
     an_table_hash(arrays(d)->table, split, out);
 }
 
-const an_task an_arrays_task = {.name = "arrays",
-                                .unit = "example",
-                                .units = "examples",
-                                .unit_rate = "examples/s",
-                                .sample = "example",
-                                .built_in = "the built-in spirals (data=FOLDER of x.npy and y.npy for your own)",
-                                .next = "ask it with\n    anneal predict",
-                                .next_argument = " FILE.npy",
-                                .keys = &keys,
-                                .open = open_arrays,
-                                .close = close_arrays,
-                                .assume = assume,
-                                .units_of = units_of,
-                                .check = check,
-                                .hash = hash,
-                                .batch = batch,
-                                .count = count,
-                                .read = read_rows};
+const an_task an_table_task = {.name = "arrays",
+                               .unit = "example",
+                               .units = "examples",
+                               .unit_rate = "examples/s",
+                               .sample = "example",
+                               .built_in = "the built-in spirals (data=FOLDER of x.npy and y.npy for your own)",
+                               .next = "ask it with\n    anneal predict",
+                               .next_argument = " FILE.npy",
+                               .keys = &keys,
+                               .open = open_arrays,
+                               .close = close_arrays,
+                               .assume = assume,
+                               .units_of = units_of,
+                               .check = check,
+                               .hash = hash,
+                               .batch = batch,
+                               .count = count,
+                               .read = read_rows};

@@ -1,4 +1,4 @@
-/* test_inplace_update.c: assigning where(iota == i, row, state) writes one row of the state in place: the values are those of one
+/* test_row_updates.c: assigning where(iota == i, row, state) writes one row of the state in place: the values are those of one
  * kernel an operation, the other rows stay, the old state is kept where somebody still reads it, and what only looks
  * alike is left alone. */
 #include <anneal.h>

@@ -1,10 +1,10 @@
-/* storage.h: how fast a file can be read from its disk, for a warning before a run waits for its data.
+/* disk_speed.h: how fast a file can be read from its disk, for a warning before a run waits for its data.
  *
  * Owns:      a short measurement and the sentence.
  * Does not:  print it, or know mounts (platform/system_info.h).
  */
-#ifndef AN_IO_DATA_STORAGE_H
-#define AN_IO_DATA_STORAGE_H
+#ifndef AN_IO_DATA_DISK_SPEED_H
+#define AN_IO_DATA_DISK_SPEED_H
 
 #include "platform/system_info.h"
 

@@ -1,9 +1,9 @@
-/* init_weights.h: the weights a new run starts from: none, those of a run or a file, or published ones by name.
+/* init_from.h: the weights a new run starts from: none, those of a run or a file, or published ones by name.
  *
  * Owns:      what init_from= may name; taking the shape of such weights over into the model's settings.
  * Does not:  parse files (models/, io/) or put weights into a model (session.c). */
-#ifndef AN_TRAIN_INIT_WEIGHTS_H
-#define AN_TRAIN_INIT_WEIGHTS_H
+#ifndef AN_TRAIN_INIT_FROM_H
+#define AN_TRAIN_INIT_FROM_H
 
 #include "train/session.h"
 

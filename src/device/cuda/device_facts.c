@@ -1,4 +1,4 @@
-/* benchmark.c: what the GPU reports and measures of itself: memory in use, and the peak rate of its GEMMs.
+/* device_facts.c: what the GPU reports and measures of itself: memory in use, and the peak rate of its GEMMs.
  *
  * Owns:      nothing that lasts: operands of a measurement are freed before it returns.
  * Does not:  fail: what cannot be measured is 0, "unknown".

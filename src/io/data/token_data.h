@@ -1,4 +1,4 @@
-/* dataset.h: token data for language models: where it comes from, and which tokens a batch holds.
+/* token_data.h: token data for language models: where it comes from, and which tokens a batch holds.
  *
  * Owns:      the tokens of a training and a validation split, and batches of them.
  * Does not:  download, shuffle files, prepare batches ahead (loader.h), or know models.
@@ -6,8 +6,8 @@
  * Invariants: which samples a batch holds is a pure function of (split, seed, step, sample): not of the number of
  * loader threads, not of where a run was resumed. An id outside the vocabulary never leaves here: it is an error with
  * file and byte. An open an_data is immutable: threads may share it. */
-#ifndef AN_IO_DATA_DATASET_H
-#define AN_IO_DATA_DATASET_H
+#ifndef AN_IO_DATA_TOKEN_DATA_H
+#define AN_IO_DATA_TOKEN_DATA_H
 
 #include "io/data/arrays.h"
 #include "io/text/tokenizer.h"

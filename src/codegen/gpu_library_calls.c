@@ -1,8 +1,8 @@
-/* gpu_linalg.c: see gpu_linalg.h.
+/* gpu_library_calls.c: see gpu_library_calls.h.
  *
  * Invariant: a matrix or a row is worked on in shared memory where it fits, else in the step's scratch. Which one follows from its shape
  * alone and changes no bit. */
-#include "codegen/gpu_linalg.h"
+#include "codegen/gpu_library_calls.h"
 
 #include <string.h>
 

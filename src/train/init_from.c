@@ -1,4 +1,4 @@
-#include "train/init_weights.h"
+#include "train/init_from.h"
 #include <string.h>
 
 /* The shape of a file's model; bare tensors say nothing of it, and the settings must fit them. */

@@ -1,6 +1,6 @@
-/* storage.c: see storage.h. Reads past the page cache, because what is cached says nothing about the disk. */
+/* disk_speed.c: see disk_speed.h. Reads past the page cache, because what is cached says nothing about the disk. */
 #define _GNU_SOURCE /* posix_fadvise */
-#include "io/data/storage.h"
+#include "io/data/disk_speed.h"
 #include "platform/platform.h"
 #include "base/text.h"
 #include <dirent.h>

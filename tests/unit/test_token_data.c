@@ -1,5 +1,5 @@
 #define _DEFAULT_SOURCE
-#include "io/data/dataset.h"
+#include "io/data/token_data.h"
 #include "io/data/loader.h"
 #include "io/data/corpus.h"
 #include "io_files.h"

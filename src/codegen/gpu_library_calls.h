@@ -1,9 +1,9 @@
-/* gpu_linalg.h: library calls on a GPU (sorting, cumulative sums, pooling gradients, factorizations, scattering): which
+/* gpu_library_calls.h: library calls on a GPU (sorting, cumulative sums, pooling gradients, factorizations, scattering): which
  * template computes what, its tiles, its launches, its scratch. gpu_module.c and gpu_step.c ask here for
  * AN_KERNEL_SCATTER and AN_KERNEL_CALL.
  */
-#ifndef AN_CODEGEN_GPU_LINALG_H
-#define AN_CODEGEN_GPU_LINALG_H
+#ifndef AN_CODEGEN_GPU_LIBRARY_CALLS_H
+#define AN_CODEGEN_GPU_LIBRARY_CALLS_H
 
 #include "codegen/dialect.h"
 #include "codegen/gpu_launch.h"

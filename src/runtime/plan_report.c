@@ -1,4 +1,4 @@
-/* report.c: an_report and an_report_text: what the last plan takes, what it did, and why it was made. */
+/* plan_report.c: an_report and an_report_text: what the last plan takes, what it did, and why it was made. */
 #include "runtime/context.h"
 
 #include "base/text.h"

@@ -1,10 +1,10 @@
-/* loop_ops.h: shared by loop_ops.c (rows, windows, scattering) and linalg.c (factorisations and linear systems).
+/* library_calls.h: shared by library_calls.c (rows, windows, scattering) and linalg.c (factorisations and linear systems).
  *
  * A library call is divided into units by shape alone: a row, a matrix of the batch, a block of columns. The pool
  * decides which thread runs a unit, never how it is computed, so results do not depend on the number of threads.
  */
-#ifndef AN_DEVICE_CPU_LOOP_OPS_H
-#define AN_DEVICE_CPU_LOOP_OPS_H
+#ifndef AN_DEVICE_CPU_LIBRARY_CALLS_H
+#define AN_DEVICE_CPU_LIBRARY_CALLS_H
 
 #include "device/cpu/cpu_internal.h"
 

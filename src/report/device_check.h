@@ -1,6 +1,6 @@
-/* provenance.h: evidence for the logbook that the device of a run computes correctly. */
-#ifndef AN_REPORT_PROVENANCE_H
-#define AN_REPORT_PROVENANCE_H
+/* device_check.h: evidence for the logbook that the device of a run computes correctly. */
+#ifndef AN_REPORT_DEVICE_CHECK_H
+#define AN_REPORT_DEVICE_CHECK_H
 
 #include <anneal.h>
 #include "io/checkpoint.h"

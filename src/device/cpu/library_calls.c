@@ -1,4 +1,4 @@
-/* loop_ops.c: library calls on the CPU that are no linear algebra (linalg.c): running sums, sorting and top-k, scattering
+/* library_calls.c: library calls on the CPU other than linear algebra (linalg.c): running sums, sorting and top-k, scattering
  * where the template does not apply, the gradient of max pooling.
  *
  * Owns:       how a call is divided into units and handed to the pool.
@@ -7,7 +7,7 @@
  *             adder, so the wider type is free); integers wrap. Only scattering into f32 adds in f32, as the template
  *             does: the same bits.
  */
-#include "device/cpu/loop_ops.h"
+#include "device/cpu/library_calls.h"
 #include "base/exact.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "io/data/storage.h"
+#include "io/data/disk_speed.h"
 #include "platform/platform.h"
 #include "io_files.h"
 

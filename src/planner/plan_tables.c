@@ -1,4 +1,4 @@
-/* builder.c: the plan's growing tables: kernels, steps, values, inputs. */
+/* plan_tables.c: the plan's growing tables: kernels, steps, values, inputs. */
 #include "planner/planner_internal.h"
 
 #include <string.h>

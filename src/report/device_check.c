@@ -1,6 +1,6 @@
-/* provenance.c: see provenance.h. */
+/* device_check.c: see device_check.h. */
 #define _DEFAULT_SOURCE
-#include "report/provenance.h"
+#include "report/device_check.h"
 #include <anneal_tools.h>
 #include <stdio.h>
 #include <string.h>
