@@ -60,7 +60,7 @@ static an_status train(an_err *err, an_session *r, const an_estimate *price, con
     if (!args->quiet) warn_of_storage(r);
     narrator.price = price;
     an_interrupt_catch();
-    const an_train_listener listener = {.tell = an_progress_event, .stop = an_interrupt_seen, .arg = &narrator};
+    const an_train_listener listener = {.event = an_progress_event, .stop = an_interrupt_seen, .arg = &narrator};
     an_status status = an_train(err, r, &listener, &result);
     if (status == AN_OK)
         an_progress_end(&narrator, r, &result);

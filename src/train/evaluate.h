@@ -1,4 +1,4 @@
-/* evaluate.h: the mean loss of a split, and the model's other numbers: over the split's samples in their order, the same
+/* evaluate.h: the mean loss of a split, and the model's other numbers: over the split's samples in order, the same
  * every time, so that two evaluations can be compared; or over random batches, as nanoGPT does. */
 #ifndef AN_TRAIN_EVALUATE_H
 #define AN_TRAIN_EVALUATE_H

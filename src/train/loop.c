@@ -1,3 +1,8 @@
+/* loop.c: the training loop: see loop.h.
+ *
+ *     an_train -> train_and_record -> train_with_loader -> train_until_done -> iterate
+ *
+ *     iterate:  update (micro-batches, optimizer) -> line of metrics -> stop at NaN -> evaluation -> checkpoint */
 #define _DEFAULT_SOURCE
 #include "train/loop.h"
 #include "report/loss_curve.h"
@@ -17,33 +22,37 @@ typedef struct loop {
     const an_train_listener *listener;
     an_loader *loader;
     an_jsonl metrics;
-    int64_t saved_step;             /* updates in the newest checkpoint; -1: none yet */
-    double began, first_done;       /* clock */
-    double busy_s, waited_s;        /* in updates since the last line; loader's total at the last line */
-    int64_t begin_step, busy_steps; /* updates done at the start; updates since the last line */
-    bool evaluated;                 /* once: its plan is compiled */
-    double gpu_s, gpu_before;       /* device's own time in updates since the last line; its count before an update */
-    an_monitor watch;
+    int64_t begin_step; /* updates done when the loop started */
+    int64_t saved_step; /* updates in the newest checkpoint; -1: none yet */
+    double began;       /* clock at the start */
+    double first_done;  /* clock after the first update */
+    int64_t busy_steps; /* updates since the last line of metrics */
+    double busy_s;      /* host time in these updates */
+    double gpu_s;       /* device time in these updates */
+    double gpu_before;  /* the device's clock before the current update; < 0: it has none */
+    double waited_s;    /* the loader's total wait at the last line */
+    bool evaluated;     /* at least once: the evaluation's plan is compiled */
+    an_monitor monitor;
     an_train_result *result;
 } loop;
 
-static void tell(const loop *l, an_train_event *e, an_train_event_kind kind)
+static void notify(const loop *l, an_train_event *e, an_train_event_kind kind)
 {
     e->kind = kind;
-    if (l->listener->tell) l->listener->tell(l->listener->arg, l->r, e);
+    if (l->listener->event) l->listener->event(l->listener->arg, l->r, e);
 }
 
 static void note(const loop *l, const char *text)
 {
     an_train_event e = {.step = l->r->step, .note = text};
-    if (text && *text) tell(l, &e, AN_TRAIN_NOTE);
+    if (text && *text) notify(l, &e, AN_TRAIN_NOTE);
 }
 
-/* Sentences, a line each, to people and logbook. */
-static an_status tell_machine(an_err *err, const loop *l, an_text *what)
+/* Passes the monitor's sentences, one a line, to the listener and the logbook. Frees them. */
+static an_status report_machine(an_err *err, const loop *l, an_text *what)
 {
     const an_logbook book = an_session_logbook(l->r);
-    an_status status = what->len ? an_logbook_machine(err, &book, what->data, &l->watch.was) : AN_OK;
+    an_status status = what->len ? an_logbook_machine(err, &book, what->data, &l->monitor.was) : AN_OK;
     for (char *line = what->data, *end; line && *line; line = end) {
         end = line + strcspn(line, "\n");
         if (*end) *end++ = 0;
@@ -53,25 +62,26 @@ static an_status tell_machine(an_err *err, const loop *l, an_text *what)
     return status;
 }
 
-static an_status begin_watch(an_err *err, loop *l)
+static an_status begin_monitor(an_err *err, loop *l)
 {
     an_system_info now;
     an_text what = {0};
     an_monitor_facts(&now);
-    l->watch.looked = an_session_clock();
-    an_monitor_begin(&l->watch, &now, &what);
-    return tell_machine(err, l, &what);
+    l->monitor.looked = an_session_clock();
+    an_monitor_begin(&l->monitor, &now, &what);
+    return report_machine(err, l, &what);
 }
 
-static an_status look_around(an_err *err, loop *l)
+/* Looks for changes of the machine (heat, power, memory) every AN_WATCH_SECONDS. */
+static an_status check_machine(an_err *err, loop *l)
 {
     an_text what = {0};
-    if (an_session_clock() - l->watch.looked < AN_WATCH_SECONDS) return AN_OK;
-    an_system_info now = l->watch.was;
+    if (an_session_clock() - l->monitor.looked < AN_WATCH_SECONDS) return AN_OK;
+    an_system_info now = l->monitor.was;
     an_monitor_update(&now);
-    l->watch.looked = an_session_clock();
-    an_monitor_look(&l->watch, &now, &what);
-    return tell_machine(err, l, &what);
+    l->monitor.looked = an_session_clock();
+    an_monitor_look(&l->monitor, &now, &what);
+    return report_machine(err, l, &what);
 }
 
 static bool wants_stop(const loop *l)
@@ -81,23 +91,23 @@ static bool wants_stop(const loop *l)
 
 /* ---- one update */
 
-static an_status show_bill(an_err *err, const loop *l, an_train_event_kind kind)
+static an_status report_bill(an_err *err, const loop *l, an_train_event_kind kind)
 {
     an_train_event e = {.step = l->r->step};
     AN_TRY(an_session_result(err, l->r->cx, an_report(l->r->cx, &e.bill)));
     if (kind == AN_TRAIN_COMPILED) l->result->compile_s += 1e-3 * (e.bill.plan_ms + e.bill.compile_ms);
-    tell(l, &e, kind);
+    notify(l, &e, kind);
     return AN_OK;
 }
 
-/* The first update's bill comes before anything runs, so that a user can still say no. */
+/* The first update: the memory bill is shown before anything runs, so that a user can still interrupt. */
 static an_status run_first(an_err *err, const loop *l, const an_step *s)
 {
     AN_TRY(an_session_result(err, l->r->cx, an_step_plan(s)));
-    AN_TRY(show_bill(err, l, AN_TRAIN_PLANNED));
+    AN_TRY(report_bill(err, l, AN_TRAIN_PLANNED));
     AN_TRY(an_session_result(err, l->r->cx, an_step_eval(s)));
     note(l, an_report_text(l->r->cx, "note"));
-    AN_TRY(show_bill(err, l, AN_TRAIN_COMPILED));
+    AN_TRY(report_bill(err, l, AN_TRAIN_COMPILED));
     const an_logbook book = an_session_logbook(l->r);
     an_bill bill;
     AN_TRY(an_session_result(err, l->r->cx, an_report(l->r->cx, &bill)));
@@ -109,7 +119,7 @@ static bool stops_at_nan(const an_train_config *c)
     return strcmp(c->nan, "stop") == 0;
 }
 
-/* The first of these waits for the update; the others are there by then. */
+/* an_step_read waits for the update; after it the other reads do not wait. */
 static an_status read_numbers(an_err *err, const an_session *r, const an_step *s, an_train_event *e, int32_t *stopped)
 {
     AN_TRY(an_step_read(err, r->cx, &r->cfg, s, e->number));
@@ -121,7 +131,7 @@ static an_status read_numbers(an_err *err, const an_session *r, const an_step *s
     return an_session_fault(err, r->cx);
 }
 
-/* The arrays of micro-batch `micro`: parts of the update's. */
+/* The input arrays of micro-batch `micro`, as slices of the update's arrays. */
 static void micro_arrays(const an_train_config *c, void *const *array, int64_t micro, void *part[AN_MAX_ARRAYS])
 {
     an_array spec[AN_MAX_ARRAYS];
@@ -143,8 +153,8 @@ static an_status run_micro(an_err *err, loop *l, int64_t micro, void *const *arr
     return last && logged ? read_numbers(err, r, &s, e, stopped) : an_session_fault(err, r->cx);
 }
 
-/* Update r->step. It is waited for where its numbers are read, and before a checkpoint, so that the time is the
- * updates' and not the checkpoint's. */
+/* Runs update r->step. The loop waits for the device only where the numbers are read (`logged`) and before a checkpoint
+ * (`saved`), so that the checkpoint's time does not include updates still in flight. */
 static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bool saved, int32_t *stopped)
 {
     an_session *r = l->r;
@@ -174,7 +184,7 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
 
 static an_status not_finite(an_err *err, const loop *l, const char *what, int64_t step, double value)
 {
-    const char *found = isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"; /* a nan's sign says nothing */
+    const char *found = isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"; /* the sign of a NaN has no meaning */
     const char *advice = "try a lower learning_rate, a smaller grad_clip or dtype=float32";
     if (l->saved_step < 0)
         return an_fail(err, AN_E_NUMERIC, "update %lld: the %s is %s; nothing was saved; %s", (long long)step, what,
@@ -194,7 +204,7 @@ static void measure(loop *l, an_train_event *e)
     e->ms = 1e3 * l->busy_s / n;
     e->units_per_s = l->busy_s > 0 ? units * n / l->busy_s : 0;
     e->data_wait_ms = 1e3 * (waited - l->waited_s) / n;
-    /* The first update plans and compiles: it says nothing about the others. */
+    /* The first update plans and compiles: the estimate leaves it out. */
     const double later = (double)(r->step - l->begin_step - 1);
     e->eta_s = later > 0 ? (an_session_clock() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
     e->gpu_busy = l->gpu_before >= 0 && l->busy_s > 0 ? l->gpu_s / l->busy_s : NAN;
@@ -204,7 +214,7 @@ static void measure(loop *l, an_train_event *e)
     l->busy_steps = 0;
 }
 
-/* The event as a line of metrics, with the model's further numbers: "accuracy", "val_accuracy". */
+/* Writes the event as a line of metrics, with the model's other numbers: "accuracy", "val_accuracy". */
 static an_status write_metrics(an_err *err, loop *l, const an_train_event *e, bool evaluated)
 {
     const an_train_config *c = &l->r->cfg;
@@ -259,26 +269,26 @@ static an_status evaluate(an_err *err, loop *l, an_train_event *e)
 {
     const double begin = an_session_clock();
     AN_TRY(evaluate_splits(err, l, e));
-    /* The first one compiles, and plans unless the bill had its plan made. */
-    const double all = an_session_clock() - begin;
+    /* The first evaluation compiles, and plans unless the memory estimate has planned it already. */
+    const double total = an_session_clock() - begin;
     an_bill bill;
     const bool first = !l->evaluated && an_report(l->r->cx, &bill) == AN_OK;
-    const double compiled = first ? AN_MIN(all, 1e-3 * (bill.plan_ms + bill.compile_ms)) : 0;
+    const double compiled = first ? AN_MIN(total, 1e-3 * (bill.plan_ms + bill.compile_ms)) : 0;
     l->evaluated = true;
     l->result->compile_s += compiled;
-    l->result->evaluate_s += all - compiled;
+    l->result->evaluate_s += total - compiled;
     if (!e->improved) return AN_OK;
     l->r->best_val = e->val_loss;
     l->r->best_step = l->r->step;
     return AN_OK;
 }
 
-/* An evaluation between updates, told with the number of updates done. */
-static void tell_evaluated(const loop *l, const an_train_event *e)
+/* An evaluation's event has the number of updates done, not the update's number. */
+static void notify_evaluated(const loop *l, const an_train_event *e)
 {
-    an_train_event told = *e;
-    told.step = l->r->step;
-    tell(l, &told, AN_TRAIN_EVALUATED);
+    an_train_event evaluated = *e;
+    evaluated.step = l->r->step;
+    notify(l, &evaluated, AN_TRAIN_EVALUATED);
 }
 
 static an_status save(an_err *err, loop *l, bool improved)
@@ -288,18 +298,19 @@ static an_status save(an_err *err, loop *l, bool improved)
     l->result->save_s += an_session_clock() - begin;
     l->saved_step = l->r->step;
     an_train_event e = {.step = l->r->step, .improved = improved};
-    tell(l, &e, AN_TRAIN_SAVED);
+    notify(l, &e, AN_TRAIN_SAVED);
     return AN_OK;
 }
 
-/* The device applies no update from the first on whose gradients are not finite: without a word here a run could stand
- * still for days. `stopped` is what it noted; the line is that update's. */
+/* With nan=stop the device skips every update from the first one with gradients that are not finite; unless the host
+ * reports it, a run would go on for days without learning. `stopped` is the device's record of that update
+ * (an_step_stopped), for which a line of metrics is written. */
 static an_status stop_at_nan(an_err *err, loop *l, an_train_event *e, bool logged, int32_t stopped)
 {
     int64_t step = e->step;
     double norm = e->norm;
     const bool bad_update = an_step_stopped(stopped, &step, &norm);
-    if (bad_update && (step != e->step || !logged)) e->loss = NAN; /* nobody asked for it */
+    if (bad_update && (step != e->step || !logged)) e->loss = NAN; /* that update's loss was not read */
     const bool bad_loss = logged && step == e->step && !isfinite(e->loss);
     if (!stops_at_nan(&l->r->cfg) || (!bad_update && !bad_loss)) return AN_OK;
     e->step = step;
@@ -311,7 +322,7 @@ static an_status stop_at_nan(an_err *err, loop *l, an_train_event *e, bool logge
                     : not_finite(err, l, "norm of the gradients", step, norm);
 }
 
-/* What the device noted of a bad update, where no line of metrics read it. */
+/* Reads the device's record of a bad update at a checkpoint without a line of metrics. */
 static an_status read_stopped(an_err *err, const an_session *r, int32_t *stopped)
 {
     const int i = stops_at_nan(&r->cfg) ? an_persist_find(r->cx, "stopped") : -1;
@@ -323,7 +334,7 @@ static bool every(int64_t step, int64_t interval)
     return interval > 0 && step % interval == 0;
 }
 
-/* An update and all that follows from it. */
+/* One update, then its line of metrics, evaluation and checkpoint where they are due. */
 static an_status iterate(an_err *err, loop *l)
 {
     an_session *r = l->r;
@@ -338,18 +349,18 @@ static an_status iterate(an_err *err, loop *l)
     if (logged && !stopped) {
         l->result->loss = e.loss;
         measure(l, &e);
-        tell(l, &e, AN_TRAIN_LOGGED);
-        AN_TRY(look_around(err, l));
+        notify(l, &e, AN_TRAIN_LOGGED);
+        AN_TRY(check_machine(err, l));
     }
     AN_TRY(stop_at_nan(err, l, &e, logged, stopped));
     if (evaluated) AN_TRY(evaluate(err, l, &e));
     if (logged) AN_TRY(write_metrics(err, l, &e, evaluated));
-    if (evaluated) tell_evaluated(l, &e);
+    if (evaluated) notify_evaluated(l, &e);
     const bool due = saved || done == c->max_iters || (evaluated && (c->always_save || e.improved));
     return due ? save(err, l, e.improved) : AN_OK;
 }
 
-/* As nanoGPT's evaluation at iteration 0; nothing is saved for it. */
+/* nanoGPT's evaluation at iteration 0; no checkpoint is written for it. */
 static an_status evaluate_first(an_err *err, loop *l)
 {
     an_train_event e = {.step = -1,
@@ -363,15 +374,15 @@ static an_status evaluate_first(an_err *err, loop *l)
     const double best = l->r->best_val;
     const int64_t best_step = l->r->best_step;
     AN_TRY(evaluate(err, l, &e));
-    l->r->best_val = best; /* what no checkpoint holds is no best one */
+    l->r->best_val = best; /* no checkpoint has this loss: it is not the best one */
     l->r->best_step = best_step;
     e.improved = false;
     if (!l->r->cfg.eval_only) AN_TRY(write_metrics(err, l, &e, true));
-    tell_evaluated(l, &e);
+    notify_evaluated(l, &e);
     return AN_OK;
 }
 
-/* Between lines of metrics nobody has asked yet whether the updates since were good. */
+/* The updates since the last line of metrics may contain a bad one: checks before it saves. */
 static an_status save_interrupted(an_err *err, loop *l)
 {
     an_train_event e = {.step = l->r->step - 1};
@@ -415,7 +426,7 @@ static bool begins_with_evaluation(const loop *l)
     return l->r->step == 0 && (c->eval_first || strcmp(c->log_format, "nanogpt") == 0);
 }
 
-/* Folder, first checkpoint (so that a run can be resumed from its first second on), metrics, updates. */
+/* First checkpoint (so that a run can be resumed from the start), metrics, logbook, updates. */
 static an_status train_and_record(an_err *err, loop *l)
 {
     an_session *r = l->r;
@@ -425,7 +436,7 @@ static an_status train_and_record(an_err *err, loop *l)
     an_status status = an_session_begin_logbook(err, r, &notes);
     note(l, notes.data);
     an_text_free(&notes);
-    if (status == AN_OK) status = begin_watch(err, l);
+    if (status == AN_OK) status = begin_monitor(err, l);
     if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
     if (status == AN_OK) status = train_with_loader(err, l);
     an_jsonl_close(&l->metrics);
@@ -463,14 +474,14 @@ an_status an_train_logbook_end(an_err *err, const an_session *r, const char *how
     return an_logbook_end(err, &book, how, numbers);
 }
 
-/* The end's line and curve. A full disk must not cover why training ended. */
+/* Writes the logbook's last line and the loss curve. If training failed, its error is returned, not one from here. */
 static an_status record_end(an_err *err, const loop *l, an_status status)
 {
     an_err late = {0};
     const char *how = status != AN_OK ? "failed" : l->result->interrupted ? "interrupted" : "end";
-    an_status noted = an_train_logbook_end(&late, l->r, how, l->result);
-    if (noted == AN_OK) noted = an_curve_save(&late, l->r->cfg.out);
-    return status != AN_OK ? status : noted == AN_OK ? AN_OK : an_fail(err, noted, "%s", late.text);
+    an_status written = an_train_logbook_end(&late, l->r, how, l->result);
+    if (written == AN_OK) written = an_curve_save(&late, l->r->cfg.out);
+    return status != AN_OK ? status : written == AN_OK ? AN_OK : an_fail(err, written, "%s", late.text);
 }
 
 an_status an_train(an_err *err, an_session *r, const an_train_listener *listener, an_train_result *out)

@@ -4,13 +4,13 @@
  *            listener asks to stop; accounting of where the time went.
  * Does not:  print: it calls a listener; write lines (metrics.h), know models and tasks or files' formats (io/).
  *
- * One iteration `it`, counted from 0: learning rate, micro-batches, update; a line of metrics where log_interval asks
- * for one; after every eval_interval updates and after the last one an evaluation and a checkpoint. The line of update
+ * One iteration `it`, counted from 0: learning rate, micro-batches, update; a line of metrics every log_interval
+ * updates; after every eval_interval updates and after the last one an evaluation and a checkpoint. The line of update
  * `it` has the loss before it and, where evaluated, `val_loss` after it.
  *
- * Only a line of metrics, an evaluation and a checkpoint wait for the device: between them updates are handed over as
- * it takes them. An update whose gradients are not finite stops the run (nan=stop) on the device at once, and here at
- * the next of these.
+ * Only a line of metrics, an evaluation and a checkpoint wait for the device: between them updates are queued
+ * asynchronously. An update whose gradients are not finite stops the run (nan=stop) on the device at once, and the
+ * loop at the next of these points.
  */
 #ifndef AN_TRAIN_LOOP_H
 #define AN_TRAIN_LOOP_H
@@ -30,9 +30,9 @@ typedef struct an_train_event {
     an_train_event_kind kind;
     int64_t step; /* the update's number; in EVALUATED and SAVED how many are done */
     double loss, val_loss, train_loss, lr, norm, ms, units_per_s, data_wait_ms, eta_s;
-    /* the model's sums as numbers (the first is the loss) in training and on the validation split; NaN: not there */
+    /* the model's numbers (the first is the loss) in training and on the validation split; NaN: absent */
     double number[AN_MODEL_SUMS], val_number[AN_MODEL_SUMS];
-    double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: it does not say */
+    double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: unknown */
     double scale;    /* of float16's loss in LOGGED; 0: there is none */
     int64_t skipped; /* updates, because that scale was too large for them */
     bool improved;
@@ -41,8 +41,8 @@ typedef struct an_train_event {
 } an_train_event;
 
 typedef struct an_train_listener {
-    void (*tell)(void *arg, const an_session *r, const an_train_event *e);
-    bool (*stop)(void *arg); /* asked between updates: finish, save, return */
+    void (*event)(void *arg, const an_session *r, const an_train_event *e);
+    bool (*stop)(void *arg); /* polled between updates; true: save and return */
     void *arg;
 } an_train_listener;
 
@@ -53,7 +53,7 @@ typedef struct an_train_result {
     double compile_s, evaluate_s, save_s, data_wait_s;
     double user_s, system_s; /* of all threads of this program, in that time */
     int64_t waits,
-        stalls; /* of the bill: how often the program waited for the device to finish, or for room in its queue */
+        stalls; /* of the bill: how often the program waited for the device to finish, or for its queue to drain */
 } an_train_result;
 
 /* Trains from r->step to max_iters; with eval_only it evaluates and writes nothing. AN_E_NUMERIC: a loss was not finite

@@ -1,4 +1,6 @@
-/* run_dir.c: see run_dir.h. A folder may have come from anywhere: its files are opened as an_file_open does. */
+/* run_dir.c: the folder of a run: its lock, and moving an earlier run's files aside. See run_dir.h.
+ *
+ * Invariant: the folder is untrusted; its files are opened with an_file_open, which follows no links. */
 #define _DEFAULT_SOURCE
 #include "train/run_dir.h"
 #include "platform/platform.h"
@@ -13,7 +15,7 @@
 
 /* ---- the lock */
 
-/* Like mkdir -p; gives the reason of the first folder that could not be made, 0 when there is none. */
+/* Like mkdir -p; returns the errno of the first folder that could not be made, 0 on success. */
 static int make_folders(const char *dir)
 {
     char path[AN_CKPT_PATH_BYTES];
@@ -29,8 +31,8 @@ static int make_folders(const char *dir)
     }
 }
 
-/* Removes what a killed run left of replacing a file: .NAME.RANDOM.tmp (platform/platform.h). Called with the lock, so
- * that no run is writing; checkpoint.c does the same for checkpoints. */
+/* Removes temporary files .NAME.RANDOM.tmp (platform/platform.h) that a killed run left behind. Called with the lock
+ * held, so that no run is writing them; checkpoint.c does the same for checkpoints. */
 static void remove_stale_temps(const char *dir)
 {
     static const char *const names[] = {"config.yaml", "metrics.jsonl", "loss.svg"};
@@ -84,7 +86,7 @@ an_status an_run_dir_check(an_err *err, const char *dir, int lock)
         return AN_OK;
     return an_fail(err, AN_E_IO,
                    "%s: the folder or its .lock was removed or replaced while the run went on, and another run may "
-                   "write there now: nothing more is written to it; start again with another out=",
+                   "write there now: this run writes nothing more to it; restart with another out=",
                    dir);
 }
 
@@ -93,7 +95,7 @@ void an_run_dir_unlock(int lock)
     if (lock >= 0) close(lock);
 }
 
-/* ---- making space for a new run */
+/* ---- moving an earlier run's files aside */
 
 /* N of step_N.safetensors, -1 for any other name. */
 static int64_t step_of(const char *name)
@@ -104,7 +106,7 @@ static int64_t step_of(const char *name)
     return name[5] >= '0' && name[5] <= '9' ? step : -1;
 }
 
-/* What `anneal train` writes into a folder, checkpoints by number apart. */
+/* Whether `anneal train` writes files of this name. */
 static bool is_ours(const char *name)
 {
     static const char *const names[] = {"metrics.jsonl", "logbook.jsonl",    "config.yaml",
@@ -119,28 +121,29 @@ static bool is_checkpoint(const char *name)
     return step_of(name) >= 0 || strcmp(name, "last.safetensors") == 0 || strcmp(name, "best.safetensors") == 0;
 }
 
-/* Whether a run that begins, or that is taken up at update `after`, will write the file `name` anew. In a folder that
- * no run was in (`foreign`) those are also config.yaml and the like: a user's own files under names that a run uses. */
-static bool goes(const char *name, int64_t after, bool foreign)
+/* Whether a new run (after < 0), or one resumed at update `after`, will overwrite the file `name`. In a folder without
+ * an earlier run (`foreign`) that includes config.yaml and the like, which are then a user's own files. */
+static bool overwrites(const char *name, int64_t after, bool foreign)
 {
     if (after < 0) return is_ours(name);
     return is_checkpoint(name) ? step_of(name) > after || step_of(name) < 0 : foreign && is_ours(name);
 }
 
-/* Whether `dir` has a file that would be lost: of a run taken up at `after` a later checkpoint, not last or best. */
+/* Whether `dir` has a file that would be lost. A run resumed at `after` loses later checkpoints; last and best are
+ * replaced by design. */
 static bool would_lose(const char *dir, int64_t after, bool foreign)
 {
     DIR *d = opendir(dir);
     bool found = false;
     for (struct dirent *e; d && !found && (e = readdir(d)) != NULL;) {
         const bool replaced = after >= 0 && is_checkpoint(e->d_name) && step_of(e->d_name) < 0;
-        found = goes(e->d_name, after, foreign) && !replaced;
+        found = overwrites(e->d_name, after, foreign) && !replaced;
     }
     if (d) closedir(d);
     return found;
 }
 
-/* previous, previous-2, ...: the first that does not exist. Nothing is ever put into an older one. */
+/* Makes the first of previous, previous-2, ... that does not exist. Existing ones are never changed. */
 static an_status make_previous(an_err *err, const char *dir, char out[AN_CKPT_PATH_BYTES])
 {
     for (int i = 1; i < 100000; i++) {
@@ -150,7 +153,7 @@ static an_status make_previous(an_err *err, const char *dir, char out[AN_CKPT_PA
         if (mkdir(out, 0777) == 0) return AN_OK;
         if (errno != EEXIST) return an_fail(err, AN_E_IO, "%s: %s", out, strerror(errno));
     }
-    return an_fail(err, AN_E_IO, "%s: holds too many earlier runs; name another folder", dir);
+    return an_fail(err, AN_E_IO, "%s: holds too many earlier runs; name another folder with out=", dir);
 }
 
 static an_status copy_blocks(an_err *err, int in, const char *from, an_save *out)
@@ -182,7 +185,7 @@ static an_status copy_metrics(an_err *err, const char *dir, const char *to)
     return status;
 }
 
-/* A checkpoint that the run is taken up from stays where it is. */
+/* Moves the files that the run would overwrite to `to`. The checkpoint that it resumes from stays. */
 static an_status move_files(an_err *err, const char *dir, int64_t after, bool foreign, const char *to)
 {
     DIR *d = opendir(dir);
@@ -191,7 +194,7 @@ static an_status move_files(an_err *err, const char *dir, int64_t after, bool fo
     an_status status = AN_OK;
     for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
         char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
-        if (!goes(e->d_name, after, foreign) || (is_checkpoint(e->d_name) && !later)) continue;
+        if (!overwrites(e->d_name, after, foreign) || (is_checkpoint(e->d_name) && !later)) continue;
         snprintf(old, sizeof old, "%s/%s", dir, e->d_name);
         snprintf(new, sizeof new, "%s/%s", to, e->d_name);
         if (rename(old, new) != 0) status = an_fail(err, AN_E_IO, "%s: %s", old, strerror(errno));
@@ -210,7 +213,7 @@ static an_status set_aside(an_err *err, const char *dir, int64_t after, bool for
 
 bool an_run_dir_is_a_run(const char *dir)
 {
-    static const char *const signs[] = {".lock", "logbook.jsonl"}; /* the first is there from the start */
+    static const char *const signs[] = {".lock", "logbook.jsonl"}; /* .lock is created first */
     char path[AN_CKPT_PATH_BYTES + 32];
     bool found = false;
     struct stat info;
@@ -223,14 +226,13 @@ bool an_run_dir_is_a_run(const char *dir)
 
 an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES])
 {
-    const bool foreign =
-        !an_run_dir_is_a_run(dir); /* asked before the lock, which makes any folder look like a run's */
+    const bool foreign = !an_run_dir_is_a_run(dir); /* checked before locking, which creates the sign .lock */
     aside[0] = 0;
     *lock = -1;
     if (after < 0 && foreign && would_lose(dir, after, foreign))
         return an_fail(err, AN_E_USAGE,
-                       "%s: holds files with the names of a run's (config.yaml, metrics.jsonl, ...), and no run of "
-                       "anneal was in it: nothing there is touched; name another folder with out=",
+                       "%s: holds files with the names of a run's (config.yaml, metrics.jsonl, ...), but is not a "
+                       "run's folder: nothing in it was changed; name another folder with out=",
                        dir);
     AN_TRY(lock_folder(err, dir, lock));
     return set_aside(err, dir, after, foreign, aside);

@@ -1,3 +1,5 @@
+/* session.c: opens what a run needs, in order (data, context, model, weights), and reads and writes its checkpoints.
+ * See session.h. */
 #define _DEFAULT_SOURCE
 #include "train/session.h"
 #include "train/init_from.h"
@@ -29,7 +31,7 @@ an_status an_session_result(an_err *err, an_ctx *cx, an_status status)
     if (status == AN_OK) return AN_OK;
     an_status recorded = an_session_fault(err, cx);
     return recorded != AN_OK ? recorded
-                             : an_fail(err, status, "the device gave status %d and no sentence", (int)status);
+                             : an_fail(err, status, "the device returned status %d without a message", (int)status);
 }
 
 /* ---- host memory */
@@ -41,7 +43,7 @@ uint64_t an_session_loader_bytes(const an_train_config *c)
     return an_loader_bytes_for(&s, (int)c->workers);
 }
 
-/* The batch of an evaluation, and the largest parameter on its way to a checkpoint. */
+/* An evaluation's batch, and the largest parameter while it is written to a checkpoint. */
 uint64_t an_session_buffer_bytes(const an_train_config *c)
 {
     an_array array[AN_MAX_ARRAYS];
@@ -53,7 +55,7 @@ uint64_t an_session_buffer_bytes(const an_train_config *c)
 
 /* ---- opening, in order: data, context, model, weights */
 
-/* The budget is the run's; the device gets what data, loader and buffers leave. 0: no limit. */
+/* The device's share of the run's memory budget: what data, loader and host buffers leave. 0: no limit. */
 static uint64_t device_budget(const an_session *r)
 {
     const uint64_t all = (uint64_t)(r->cfg.budget * 1073741824.0);
@@ -98,24 +100,25 @@ static an_status open_context(an_err *err, an_session *r)
 
 /* ---- weights and progress from a checkpoint */
 
-/* Moments come into being with the first optimizer call: one step is built and thrown away unrun. */
+/* Declares the optimizer's moments, which the first optimizer call creates: builds one step and drops it unrun. */
 static an_status make_moments(an_err *err, an_session *r)
 {
     an_step_build(r->cx, r->model, &r->cfg, 0, r->cfg.gradient_accumulation_steps - 1, NULL);
-    an_step_kept(r->cx, &r->cfg); /* an evaluation's too: all that persists is known from here on */
+    an_step_kept(r->cx, &r->cfg); /* the evaluation's state too: after this all persistent tensors are declared */
     an_status status = an_session_fault(err, r->cx);
     an_reset(r->cx);
     return status;
 }
 
-/* With a loss scale that is not finite or not positive every update would be skipped, without an end. */
+/* A loss scale that is not finite and positive would make the device skip every update forever. */
 static an_status check_loss_scale(an_err *err, const an_st *from, const an_persist *p, const an_st_tensor *t)
 {
     float scale;
     if (strcmp(p->name, "optimizer.scale") != 0) return AN_OK;
     memcpy(&scale, t->data, sizeof scale);
     if (scale > 0 && isfinite(scale)) return AN_OK;
-    return an_fail(err, AN_E_IO, "%s: byte %llu: the loss scale is %g, and must be finite and above 0; it is damaged",
+    return an_fail(err, AN_E_IO,
+                   "%s: byte %llu: the loss scale is %g, but must be finite and above 0; the file is damaged",
                    an_st_path(from), (unsigned long long)t->at, (double)scale);
 }
 
@@ -125,9 +128,9 @@ static an_status read_tensor(an_err *err, const an_st *from, an_session *r, int 
     size_t bytes = an_dtype_size(p->dtype);
     int64_t dim[8];
     memcpy(dim, p->shape.dim, sizeof dim);
-    /* Of this one the file may have more rows, of which the first are taken. */
-    const char *cut = r->cfg.model->cut_parameter;
-    if (cut && strcmp(p->name, cut) == 0 && (t = an_st_find(from, p->name)) != NULL && t->rank == 2)
+    /* The file may have more rows of this parameter (a longer position table); the first ones are used. */
+    const char *truncated = r->cfg.model->cut_parameter;
+    if (truncated && strcmp(p->name, truncated) == 0 && (t = an_st_find(from, p->name)) != NULL && t->rank == 2)
         dim[0] = AN_MAX(dim[0], t->shape[0]);
     AN_TRY(an_ckpt_expect(err, from, "", p->name, p->dtype, p->shape.rank, dim, &t));
     for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
@@ -135,14 +138,14 @@ static an_status read_tensor(an_err *err, const an_st *from, an_session *r, int 
     return an_session_result(err, r->cx, an_persist_write(r->cx, i, t->data, bytes));
 }
 
-/* The optimizer's own states, of float16's loss scale, go where the moments go. */
+/* Moments, and the states of float16's loss scaling ("optimizer.scale" and others). */
 static bool is_optimizers(const an_persist *p)
 {
     return p->kind == 1 || strncmp(p->name, "optimizer.", 10) == 0;
 }
 
-/* A run that was begun in another dtype, or by an older anneal, says nothing about the loss scale: that begins anew.
- * Its updates count all the same (see an_scaler_mass). */
+/* A checkpoint of a run in another dtype, or by an older anneal, has no state of loss scaling. The scale starts at its
+ * initial value; the bias-correction sums are set as if the run's updates had been counted (see an_scaler_mass). */
 static an_status count_updates(an_err *err, an_session *r)
 {
     const char *const name[] = {"optimizer.mass1", "optimizer.mass2"};
@@ -157,8 +160,8 @@ static an_status count_updates(an_err *err, an_session *r)
     return AN_OK;
 }
 
-/* Parameters and the model's own states (running statistics), and with `moments` the optimizer's, from a checkpoint
- * that may lack the loss scale. */
+/* Loads parameters and the model's states (running statistics), and with `moments` the optimizer's. The checkpoint may
+ * lack the states of loss scaling. */
 static an_status read_tensors(an_err *err, const an_st *from, an_session *r, bool moments)
 {
     const int n = an_persist_count(r->cx);
@@ -172,10 +175,11 @@ static an_status read_tensors(an_err *err, const an_st *from, an_session *r, boo
     return AN_OK;
 }
 
-/* Of a checkpoint's state, the data that the run began with. */
+/* The data that the run was started with, according to a checkpoint's state. */
 typedef struct data_facts {
     int64_t units[AN_N_SPLITS];
-    bool counted, same; /* the state names the numbers of units; no hash differs from the data's */
+    bool counted; /* the state stores the numbers of units */
+    bool same;    /* no stored hash differs from the present data's */
 } data_facts;
 
 /* "train_tokens", "val_xxh3" */
@@ -224,7 +228,9 @@ static an_status check_data(an_err *err, const char *path, const data_facts *f, 
 static an_status read_progress(an_err *err, const an_st *from, an_session *r)
 {
     const char *path = an_st_path(from), *text = an_st_meta(from, AN_CKPT_STATE);
-    if (!text) return an_fail(err, AN_E_IO, "%s: no state of a run in it: weights only, which init_from= takes", path);
+    if (!text)
+        return an_fail(err, AN_E_IO,
+                       "%s: the file has weights only, no state of a run; start a new run with init_from=", path);
     json_t *state;
     AN_TRY(an_json_parse(err, path, 0, text, strlen(text), &state));
     const json_t *best = json_object_get(state, "best_val");
@@ -233,11 +239,11 @@ static an_status read_progress(an_err *err, const an_st *from, an_session *r)
     r->best_step = json_integer_value(json_object_get(state, "best_step"));
     const data_facts facts = facts_of(state, r);
     json_decref(state);
-    if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state says no number of updates", path);
+    if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state does not store the number of updates", path);
     if (r->step > AN_STEP_MOST)
         return an_fail(err, AN_E_IO,
-                       "%s: the run's state says %lld updates, and no run has more than %d; it is damaged", path,
-                       (long long)r->step, AN_STEP_MOST);
+                       "%s: the run's state stores %lld updates, and no run has more than %d; the file is damaged",
+                       path, (long long)r->step, AN_STEP_MOST);
     return check_data(err, path, &facts, r);
 }
 
@@ -245,14 +251,14 @@ an_status an_session_config(an_err *err, const an_st *from, an_train_config *out
 {
     const char *json = an_st_meta(from, AN_CKPT_CONFIG);
     if (!json)
-        return an_fail(err, AN_E_IO, "%s: no settings of a run in it: it was not written by anneal train",
+        return an_fail(err, AN_E_IO, "%s: the file has no settings of a run: it was not written by anneal train",
                        an_st_path(from));
     AN_TRY(an_train_config_json(err, an_st_path(from), json, out));
     an_train_config_untrusted(out);
     return an_train_config_check(err, out);
 }
 
-/* `initial`: weights to start from, of a new run. */
+/* `from`: the checkpoint of a run that is resumed or only read; `initial`: weights that a new run starts from. */
 static an_status open_parts(an_err *err, const an_st *from, const an_st *initial, int flags, an_session *r)
 {
     AN_TRY(r->cfg.task->open(err, &r->cfg, from ? from : initial, flags, &r->data));
@@ -304,7 +310,8 @@ void an_session_close(an_session *r)
 
 /* ---- writing a checkpoint */
 
-/* One tensor of the context, read whole into a buffer that all of them share and given piece by piece. */
+/* A tensor's data source for the checkpoint writer, which asks for it in chunks: the tensor is copied from the device
+ * once, into a buffer that all tensors share. */
 typedef struct shared_buffer {
     char *data;
     size_t capacity;
@@ -324,7 +331,7 @@ static an_status read_source(an_err *err, void *arg, uint64_t at, void *out, siz
     shared_buffer *b = s->buffer;
     if (b->capacity < s->bytes) {
         char *more = realloc(b->data, s->bytes);
-        if (!more) return an_fail_nomem(err, "a tensor on its way to a checkpoint", s->bytes);
+        if (!more) return an_fail_nomem(err, "a tensor for a checkpoint", s->bytes);
         b->data = more;
         b->capacity = s->bytes;
         b->holds = -1;
@@ -372,8 +379,8 @@ static void state_json(const an_session *r, an_text *out)
     an_text_printf(out, ",\"train_xxh3\":\"%s\",\"val_xxh3\":\"%s\"}", r->data_xxh3[AN_TRAIN], r->data_xxh3[AN_VAL]);
 }
 
-/* One file is written, the other names are links to it. `last` comes at the end: a run killed in between resumes from
- * the checkpoint before, does the same steps again and writes the same files. */
+/* Writes one file and links the other names to it. "last" is replaced last: a run killed in between resumes from the
+ * previous checkpoint, repeats the same steps and writes the same files. */
 static an_status write_names(an_err *err, const an_session *r, const an_ckpt *what, bool improved)
 {
     char numbered[32];
@@ -387,7 +394,7 @@ static an_status write_names(an_err *err, const an_session *r, const an_ckpt *wh
     return an_ckpt_prune(err, dir, (int)r->cfg.keep);
 }
 
-/* Where the folder was removed or replaced, that is the reason for whatever else went wrong in it. */
+/* If writing fails because the folder was removed or replaced, the error says so, not what failed in it. */
 static an_status write_in_folder(an_err *err, const an_session *r, const an_ckpt *what, bool improved)
 {
     if (r->lock < 0) return write_names(err, r, what, improved);

@@ -1,3 +1,5 @@
+/* step.c: builds the graphs of step.h: inputs, loss, gradients, optimizer, and the states that keep numbers on the
+ * device. */
 #include "train/step.h"
 #include "train/task.h"
 #include <anneal_nn.h>
@@ -31,8 +33,8 @@ int64_t an_step_sums(const an_train_config *c)
 
 int64_t an_step_rows(const an_train_config *c)
 {
-    enum { USUAL = 256 };
-    return c->gradient_accumulation_steps > USUAL ? c->gradient_accumulation_steps : USUAL;
+    enum { MIN_ROWS = 256 };
+    return AN_MAX(c->gradient_accumulation_steps, MIN_ROWS);
 }
 
 int64_t an_step_numbers(const an_train_config *c)
@@ -51,8 +53,8 @@ an_tensor *an_step_kept(an_ctx *cx, const an_train_config *c)
     return an_state_at(AN_AT, cx, kept_name, AN_F32, kept_shape(c), AN_ZEROS); /* [n] or [n,sums] */
 }
 
-/* The sums side by side, f32 [1,sums]; of one, a scalar. */
-static an_tensor *side_by_side(const an_train_config *c, an_tensor *const *sum)
+/* The sums concatenated, f32 [1,sums]; a single sum stays a scalar. */
+static an_tensor *concat_sums(const an_train_config *c, an_tensor *const *sum)
 {
     an_tensor *part[AN_MODEL_SUMS];
     const int n = (int)an_step_sums(c);
@@ -61,13 +63,13 @@ static an_tensor *side_by_side(const an_train_config *c, an_tensor *const *sum)
     return an_concat(part, n, 1);
 }
 
-/* `sum` becomes row i of the numbers kept. */
+/* Assigns `sum` to row i of the kept numbers: where(iota == i, sum, kept), which runs as a one-row update in place. */
 static an_tensor *keep(an_ctx *cx, const an_train_config *c, an_tensor *const *sum, int64_t i)
 {
     const an_shape shape = kept_shape(c);
-    an_tensor *kept = an_step_kept(cx, c), *row = side_by_side(c, sum);
-    an_tensor *number = an_iota(cx, shape, 0); /* of the row */
-    an_tensor *here = an_eq(number, an_scalar_i32(cx, (int32_t)i));
+    an_tensor *kept = an_step_kept(cx, c), *row = concat_sums(c, sum);
+    an_tensor *index = an_iota(cx, shape, 0);
+    an_tensor *here = an_eq(index, an_scalar_i32(cx, (int32_t)i));
     an_assign(kept, an_where(here, shape.rank > 1 ? an_expand(row, shape) : row, kept));
     return kept;
 }
@@ -86,7 +88,7 @@ void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], do
 
 /* ---- the update */
 
-/* 0; or 1 + 2 u + n of the first update u that was bad; n: its norm was NaN, else infinite. */
+/* 0, or 1 + 2 u + n where u is the first bad update; n is 1 if its gradient norm was NaN, 0 if infinite. */
 static an_tensor *stopped_at(an_ctx *cx)
 {
     return an_state(cx, stopped_name, AN_I32, AN_SCALAR, AN_ZEROS);
@@ -133,7 +135,7 @@ static void build_update(an_ctx *cx, const an_train_config *c, int64_t iteration
     if (s->stopped) stop_if_bad(cx, s, going, iteration);
 }
 
-/* The model's inputs, in the order of its row. */
+/* The model's inputs, in the order of an_model.inputs. */
 static void make_inputs(an_ctx *cx, const an_train_config *c, void *const *array, an_tensor *in[AN_MAX_ARRAYS])
 {
     an_array spec[AN_MAX_ARRAYS];
@@ -146,7 +148,7 @@ an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t
 {
     const int64_t B = c->batch_size, micros = c->gradient_accumulation_steps;
     an_tensor *in[AN_MAX_ARRAYS];
-    /* Dropout draws by (step, global sample), so that micro-batches drop what one large batch would. */
+    /* Dropout is a function of (step, global sample): micro-batches drop the same elements as one large batch. */
     an_set_step(cx, (uint64_t)iteration);
     an_set_sample(cx, (uint64_t)(micro * B));
     make_inputs(cx, c, array, in);

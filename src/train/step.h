@@ -2,10 +2,10 @@
  *
  * Owns:      the order forward, backward, clip, optimizer; accumulation over micro-batches; the states in which a run
  *            keeps numbers on the device until they are read.
- * Does not:  run anything: the caller evaluates what it gets. Does not know models: their rows do.
+ * Does not:  run anything: the caller evaluates what it gets. Does not know models (models/model.h).
  *
  * The numbers of micro-batch (or evaluation batch) i are row i of one state on the device, so that a whole update, or
- * a whole evaluation, is read in one go:
+ * a whole evaluation, is one read:
  *
  *     "losses"   f32 [n] of a model with one sum, f32 [n, sums] of others
  */
@@ -14,13 +14,13 @@
 
 #include "train/config.h"
 
-/* More updates do not fit in the note of a bad one (an_step_stopped), an int32 of 2 u + 1. */
+/* The record of a bad update (an_step_stopped) is an int32 of 2 u + 1. */
 enum { AN_STEP_MOST = (1 << 30) - 2 };
 
 typedef struct an_step {
     an_tensor *loss;    /* f32 scalar: the mean over the micro-batch */
     an_tensor *norm;    /* f32 scalar: global norm of the gradients; as all below, in the last micro-batch only */
-    an_tensor *numbers; /* the state above; NULL: one micro-batch and one sum, and `loss` is all there is */
+    an_tensor *numbers; /* the state above; NULL: one micro-batch and one sum, and `loss` is the only number */
     an_tensor *stopped; /* i32 scalar: see an_step_stopped; NULL without nan=stop */
     an_tensor *scale, *skipped; /* of float16's loss: f32 and i32 scalars; else NULL */
     an_tensor *root[6];         /* what is to be evaluated */
@@ -35,12 +35,12 @@ an_status an_step_plan(const an_step *s);
 an_status an_step_eval(const an_step *s);
 
 /* Waits for an update and gives its numbers, in the order of the model's sums: each the mean over the update, or its
- * ratio to the sum that the row names. NaN in the places of sums that the model does not have in training. */
+ * ratio to another sum (an_sum.per). NaN where the model has no such sum in training. */
 an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const an_step *s,
                        double number[AN_MODEL_SUMS]);
 
 /* With nan=stop the device applies no update from the first one on whose gradients are not finite (in float16: not even
- * at a loss scale of 1), until the host looks. What `stopped` holds: 0, or the update's number and the norm. */
+ * at a loss scale of 1). Decodes the state `stopped`: false, or the number of that update and its gradient norm. */
 bool an_step_stopped(int32_t stopped, int64_t *iteration, double *norm);
 
 /* The learning rate of an update, counted from 0. */
@@ -51,15 +51,15 @@ int64_t an_step_sums(const an_train_config *c);
 /* How many rows of numbers stay on the device until they are read, and how many numbers that is. */
 int64_t an_step_rows(const an_train_config *c);
 int64_t an_step_numbers(const an_train_config *c);
-/* The state itself, so that it exists before it is used. */
+/* Declares the state (or finds it). */
 an_tensor *an_step_kept(an_ctx *cx, const an_train_config *c);
-/* Whether the state of this name is one of those that are read and then worth nothing: no checkpoint needs it. */
+/* Whether the state of this name is a temporary that checkpoints leave out. */
 bool an_step_is_transient(const char *state);
 
 /* That state, with the sums of an evaluation batch as row i. */
 an_tensor *an_step_evaluation(an_ctx *cx, void *model, const an_train_config *c, int64_t i, void *const *array);
 
-/* Sums over `units` of the task's units as numbers: divided by these, or by the sum that the row names. */
+/* Sums over `units` of the task's units as numbers: divided by them, or by another sum (an_sum.per). */
 void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], double units,
                    double number[AN_MODEL_SUMS]);
 

@@ -132,7 +132,7 @@ static an_status check_beside(an_err *err, const char *beside, const an_text *te
     json_t *there = NULL;
     const char *key;
     json_t *value;
-    struct stat info;
+    struct stat info = {0};
     if (lstat(beside, &info) != 0 && errno == ENOENT) return AN_OK;
     const an_status read = an_json_read(NULL, beside, MAX_CONFIG_BYTES, &there);
     if (read == AN_E_NOMEM) return an_fail_nomem(err, beside, (size_t)info.st_size);
