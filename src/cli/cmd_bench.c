@@ -76,7 +76,7 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
     }
     char what[64], flops[32];
     if (op->kind == AN_BENCH_MATMUL)
-        snprintf(what, sizeof what, "product %lldx%lld", (long long)op->n, (long long)op->n);
+        snprintf(what, sizeof what, "matmul %lldx%lld", (long long)op->n, (long long)op->n);
     else
         snprintf(what, sizeof what, op->kind == AN_BENCH_COPY ? "copy %lld MiB" : "conv 8x56x56x%lld",
                  (long long)op->n);
@@ -155,7 +155,7 @@ static void print_step(an_text *out, const an_train_config *c, const step_row *r
     char flops[32], peak[32];
     const an_bench_result *b = row->b;
     an_text_printf(out, "%s%s %s%s on %s%s: %.3f ms a step (fastest %.3f), first step %.2f s, %s", out->len ? "\n" : "",
-                   c->preset, an_dtype_text(c->dtype), an_cli_tf32(c, row->device) ? " with products in tf32" : "",
+                   c->preset, an_dtype_text(c->dtype), an_cli_tf32(c, row->device) ? " with matmuls in tf32" : "",
                    row->device, c->compile ? "" : ", unfused", b->ms, b->min_ms, b->first_s,
                    an_flops_text(b->gflops, flops));
     if (row->share > 0)

@@ -125,7 +125,7 @@ static void print_devices(an_text *out, an_text *w, const an_doctor *d)
         if (!m->gemm_gflops) continue;
         const bool tera = m->gemm_bf16_gflops >= 1e4;
         const double unit = tera ? 1e-3 : 1;
-        an_text_printf(w, "product of %lldx%lld %.1f %sFLOP/s in float32, %.1f in bfloat16; copy %.1f GB/s",
+        an_text_printf(w, "matmul of %lldx%lld %.1f %sFLOP/s in float32, %.1f in bfloat16; copy %.1f GB/s",
                        (long long)m->gemm_side, (long long)m->gemm_side, unit * m->gemm_gflops, tera ? "T" : "G",
                        unit * m->gemm_bf16_gflops, m->copy_gbytes);
         end_row(out, "", w);

@@ -46,7 +46,7 @@ static void print_launches(an_text *out, const an_profile_result *p, int shown)
 static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c)
 {
     an_text_printf(out, "step      %.3f ms, %.0f %s/s on %s%s\n", p->step_ms, 1e3 * (double)p->units / p->step_ms,
-                   c->task->units, an_cli_device(c->device), an_cli_tf32(c, c->device) ? " with products in tf32" : "");
+                   c->task->units, an_cli_device(c->device), an_cli_tf32(c, c->device) ? " with matmuls in tf32" : "");
     an_text_printf(out, "          data %.3f ms, graph %.3f ms, run %.3f ms", p->data_ms, p->build_ms, p->run_ms);
     if (p->n_launches) {
         double flops = 0, bytes = 0;

@@ -1,3 +1,4 @@
+/* bench.c: times training steps on one fixed random batch. See bench.h. */
 #include "tools/bench.h"
 #include "train/step.h"
 #include <stdlib.h>
@@ -20,7 +21,7 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* One whole step; returns when its loss is there. */
+/* One training step; returns when its loss has been read. */
 static an_status one_step(an_err *err, an_session *r, void *const *array, double *ms)
 {
     const double begin = an_session_clock();

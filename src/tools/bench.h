@@ -7,15 +7,14 @@
 
 typedef struct an_bench_result {
     double ms, min_ms;      /* median and fastest step */
-    double first_s;         /* to the end of the first step, planning and compiling included */
+    double first_s;         /* the first step, planning and compiling included */
     double gflops;          /* of the median step, by the model's count */
-    double fma_peak_gflops; /* the machine's, measured before and after in this run, the higher one; 0: unknown */
+    double fma_peak_gflops; /* the machine's, the higher of two measurements before and after; 0: unknown */
     double peak_rss_mib;
     an_bill bill;
 } an_bench_result;
 
-/* `c` gives model, batch, dtype and machine. `steps` are timed after `warm_up` more than
- * the first. */
+/* Times `steps` steps of `c`'s model, batch and dtype on its device, after the first step and `warm_up` more. */
 an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64_t steps, an_bench_result *out);
 
 #endif

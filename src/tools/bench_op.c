@@ -1,3 +1,4 @@
+/* bench_op.c: builds and times one operation. See bench_op.h. */
 #include "tools/bench_op.h"
 #include "tools/estimate.h"
 #include <anneal_tools.h>
@@ -17,14 +18,14 @@ double an_median(double *v, int64_t n)
 
 enum { CONV_N = 8, CONV_SIDE = 56, ATTN_B = 4, ATTN_H = 6, ATTN_D = 64 };
 
-/* Operands are states, so that an iteration moves nothing to the device; uniform numbers, because a processor may be
- * faster with zeros. */
+/* An operand is a state, so that an iteration copies nothing to the device. Its values are random, because some
+ * processors are faster with zeros. */
 static an_tensor *operand(an_ctx *cx, const char *name, an_dtype dtype, an_shape shape)
 {
     return an_state(cx, name, dtype, shape, AN_UNIFORM(-1, 1));
 }
 
-/* Builds an iteration. The result is NULL for a copy, which is an effect. */
+/* Builds one iteration. NULL for a copy, which is an assignment and has no result. */
 static an_tensor *build(an_ctx *cx, const an_bench_op *op)
 {
     const int64_t n = op->n;
@@ -45,6 +46,7 @@ static an_tensor *build(an_ctx *cx, const an_bench_op *op)
     return NULL;
 }
 
+/* The operation's arithmetic, and its bytes read and written once. */
 static void amounts(const an_bench_op *op, double *flops, double *bytes)
 {
     const double n = (double)op->n, pixels = (double)CONV_N * CONV_SIDE * CONV_SIDE;
@@ -52,7 +54,9 @@ static void amounts(const an_bench_op *op, double *flops, double *bytes)
     switch (op->kind) {
     case AN_BENCH_MATMUL: *flops = 2 * n * n * n, *bytes = 3 * size * n * n; break;
     case AN_BENCH_CONV: *flops = 18 * pixels * n * n, *bytes = size * (2 * pixels * n + 9 * n * n); break;
-    case AN_BENCH_ATTENTION: *flops = 2 * heads * n * (n + 1), *bytes = 4 * size * heads * n; break; /* half of them */
+    case AN_BENCH_ATTENTION:
+        *flops = 2 * heads * n * (n + 1), *bytes = 4 * size * heads * n;
+        break; /* causal: half of the scores */
     case AN_BENCH_COPY: *flops = 0, *bytes = 2 * n * 1048576; break;
     }
 }

@@ -1,3 +1,4 @@
+/* doctor.c: collects facts about the machine, judges them, and measures the devices. See doctor.h. */
 #include "tools/doctor.h"
 #include "report/machine_monitor.h"
 #include <stdarg.h>
@@ -15,7 +16,7 @@ __attribute__((format(printf, 3, 4))) static void find(an_doctor *d, bool fault,
     va_end(ap);
 }
 
-/* ---- what the facts mean */
+/* ---- findings */
 
 static void judge_machine(an_doctor *d)
 {
@@ -45,7 +46,7 @@ static void judge_machine(an_doctor *d)
 
 static void judge_compiler(an_doctor *d)
 {
-    /* A Mac has /usr/bin/cc before there is a compiler behind it. */
+    /* On a Mac /usr/bin/cc exists even when no compiler is installed. */
     if (strncmp(d->os.system, "macOS", 5) == 0 && !d->os.developer[0])
         find(d, true, "the command-line tools are not installed: run xcode-select --install");
     if (!d->cc.path[0])
@@ -89,7 +90,7 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     an_err err = {0};
     an_status status = an_train_config_defaults(&err, an_models[0], NULL, &c);
     an_device_facts facts;
-    out->gemm_side = an_device_find(device, &facts) ? facts.bench_side : 1024; /* a card is idle most of a small one */
+    out->gemm_side = an_device_find(device, &facts) ? facts.bench_side : 1024; /* a small GEMM does not fill a GPU */
     snprintf(c.device, sizeof c.device, "%s", device);
     snprintf(c.cc, sizeof c.cc, "%s", o->cc ? o->cc : "");
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", o->cache_dir ? o->cache_dir : "");
@@ -123,7 +124,7 @@ an_status an_doctor_examine(an_err *err, const an_doctor_options *o, an_doctor *
         if (o->device && strcmp(o->device, d->name) != 0) continue;
         if (d->runs && d->available)
             measure(o, d->name, &out->measured[i]);
-        else if (o->device) /* asked for by name: that it does not run is a fault */
+        else if (o->device) /* requested by name: then it is a fault that it does not run */
             memcpy(out->measured[i].fault, d->reason, sizeof d->reason);
     }
     an_doctor_judge(out);

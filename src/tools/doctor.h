@@ -1,9 +1,9 @@
-/* doctor.h: what `anneal doctor` finds: the machine, the devices, the compiler and its cache, measured speeds, and what
- * is wrong with them.
+/* doctor.h: the diagnosis of `anneal doctor`: the machine, the devices, the compiler and its cache, measured speeds,
+ * and what is wrong with them.
  *
  * Owns:      which findings are faults (something does not run, or not as it should) and which are hints (it runs, but
  *            a figure measured now would mislead).
- * Does not:  print, or fail because of what it finds.
+ * Does not:  print. A fault is a finding, not an error.
  */
 #ifndef AN_TOOLS_DOCTOR_H
 #define AN_TOOLS_DOCTOR_H
@@ -16,9 +16,9 @@ enum { AN_DOCTOR_DEVICES = 16, AN_DOCTOR_FINDINGS = 24 };
 
 typedef struct an_measured { /* on one device; zeros: not measured */
     double gemm_gflops, gemm_bf16_gflops, copy_gbytes;
-    int64_t gemm_side;                   /* of those products */
-    uint64_t device_bytes, driver_bytes; /* of a GPU: free for programs; held by driver and libraries after a product */
-    char fault[512];                     /* why not; "" */
+    int64_t gemm_side;                   /* of the timed GEMMs */
+    uint64_t device_bytes, driver_bytes; /* of a GPU: free for programs; held by driver and libraries after a GEMM */
+    char fault[512];                     /* why the device does not run; "" */
 } an_measured;
 
 typedef struct an_finding {
@@ -45,7 +45,7 @@ typedef struct an_doctor_options {
 /* AN_E_USAGE when the device of the options does not exist; else AN_OK whatever is found. */
 an_status an_doctor_examine(an_err *err, const an_doctor_options *o, an_doctor *out);
 
-/* What the facts of `d` mean: fills finding[]. Part of the above, apart for tests. */
+/* Fills finding[] from the facts in `d`. Part of an_doctor_examine; declared for tests. */
 void an_doctor_judge(an_doctor *d);
 bool an_doctor_faulty(const an_doctor *d);
 

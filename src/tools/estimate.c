@@ -1,5 +1,9 @@
-/* estimate.c: the memory of a run before it starts: plans its three graphs (first micro-batch, update, evaluation),
- * takes the largest arena of them, and adds data, loader and the process itself. Nothing runs. */
+/* estimate.c: the memory of a run before it starts. Plans its three graphs (first micro-batch, update, evaluation),
+ * takes the largest arena of them, and adds data, loader and the process itself. Nothing runs.
+ *
+ *     total_bytes   = largest plan + data + loader + host buffers        exact
+ *     process_bytes = resident memory now + margin + loader threads      estimated
+ *     address_bytes = total_bytes + address space of the process         estimated */
 #define _DEFAULT_SOURCE
 #include "tools/estimate.h"
 #include "train/step.h"
@@ -31,8 +35,8 @@ static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *o
     return status;
 }
 
-/* Twice: a plan may declare buffers that live on beside those planned before it. The update's comes last, so that what
- * is said about "the last plan" is about it. */
+/* Plans all graphs twice: a plan may declare persistent buffers (gradients kept across micro-batches) that count in the
+ * plans made before it. The update is planned last, so that reports on the last plan are about the update. */
 static an_status plan_all(an_err *err, an_session *r, an_bill bill[N_PLANS])
 {
     static const plan_kind order[] = {FIRST, EVALUATION, UPDATE};
@@ -62,16 +66,16 @@ static void join(const an_bill bill[N_PLANS], an_bill *out)
     out->peak_bytes = rest + inputs;
 }
 
-/* ---- what is not the device's */
+/* ---- host memory and the process */
 
 /* First and second field of /proc/self/statm in bytes; elsewhere the highest resident size so far, twice. */
 static void size_now(uint64_t *address, uint64_t *resident)
 {
     unsigned long long pages[2];
     FILE *f = fopen("/proc/self/statm", "r");
-    const bool told = f && fscanf(f, "%llu %llu", &pages[0], &pages[1]) == 2;
+    const bool known = f && fscanf(f, "%llu %llu", &pages[0], &pages[1]) == 2;
     if (f) fclose(f);
-    if (told) {
+    if (known) {
         const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         *address = pages[0] * page;
         *resident = pages[1] * page;
@@ -82,8 +86,8 @@ static void size_now(uint64_t *address, uint64_t *resident)
     *address = *resident = (uint64_t)usage.ru_maxrss;
 }
 
-/* What is still to come beside the margin: for each loader thread a stack and the C library's reserve of addresses
- * (glibc: 64 MiB, aligned, so up to twice that for a moment). */
+/* Per loader thread: its stack and the address space that the C library reserves for its heap (glibc: 64 MiB, aligned,
+ * so up to twice that for a moment); of both it touches little. */
 enum { STACK_BYTES = 8 << 20, RESERVE_BYTES = 128 << 20, TOUCHED_BYTES = 256 << 10 };
 
 static void add_process(const an_train_config *c, an_estimate *p)
@@ -97,7 +101,7 @@ static void add_process(const an_train_config *c, an_estimate *p)
                        threads * (STACK_BYTES + RESERVE_BYTES);
 }
 
-/* Whether the context runs on a GPU, and whether that GPU takes the machine's own memory. */
+/* Whether the context runs on a GPU, and whether that GPU shares the host's memory. */
 static bool runs_on_gpu(const an_ctx *cx, bool *shares_memory)
 {
     an_device_facts f;
@@ -134,7 +138,7 @@ static void complete(const an_train_config *c, const an_task_data *data, an_esti
 
 const char *an_estimate_name(const struct an_plan_tensor *t, char out[160])
 {
-    const char *name = t->name + strspn(t->name, " "); /* what has no scope of its own begins with a blank */
+    const char *name = t->name + strspn(t->name, " "); /* a name without scope begins with a blank */
     if (strchr(name, '.') || !*t->scope)
         snprintf(out, 160, "%s", name);
     else

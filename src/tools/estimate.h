@@ -1,56 +1,56 @@
-/* estimate.h: what a run will take, before it takes anything; whether it fits; what would.
+/* estimate.h: the memory that a run needs, before it allocates; whether it fits; which changes would make it fit.
  *
  * Owns:      adding up the plans of a run (micro-batches, update, evaluation), its data, loader and checkpoint buffers;
  *            the limits of this process; the largest batch for a budget; the smallest changes that fit.
  * Does not:  allocate or run a plan, or print.
  *
- * What is counted as the run's is exact: what is requested of the device and of the heap for tensors. The program
- * itself (code, libraries, stacks, the C library's reserve) is measured, an estimate, and named apart. */
+ * The bytes requested from the device and the heap for tensors are exact. The program itself (code, libraries, stacks,
+ * the C library's reserve) is an estimate from a measurement and is listed separately. */
 #ifndef AN_TOOLS_ESTIMATE_H
 #define AN_TOOLS_ESTIMATE_H
 
 #include "train/session.h"
 
-/* Of the program's own bytes, what is foreseen for kernels that are loaded later, and for two runs of a program not
- * being equally large. A limit that lacks no more than this is tried. */
+/* Margin for kernels that are loaded later and for differences between two runs of a program. A run that exceeds a
+ * limit by less than this is started. */
 enum { AN_PRICE_MARGIN_BYTES = 8 << 20 };
 
 typedef struct an_estimate {
     an_bill bill;           /* of the update's plan, but peak_bytes and the kinds are of the run's fullest plan */
     uint64_t data_bytes;    /* data held in memory; files that are mapped are not counted */
     uint64_t worker_bytes;  /* the loader's batches */
-    uint64_t host_bytes;    /* an evaluation's batch, a tensor on its way to a checkpoint */
+    uint64_t host_bytes;    /* an evaluation's batch, a tensor being written to a checkpoint */
     uint64_t total_bytes;   /* peak_bytes and the three above: what `budget` and --fit are about */
     uint64_t process_bytes; /* the program itself: resident now without the data, and what its threads will add */
-    uint64_t address_bytes; /* of address space, all together: what ulimit -v must grant */
-    /* Of a GPU: what a run may ask of it, and what driver, libraries and other programs hold now, before anything was
-     * launched. Zeros: the CPU, or not known. */
+    uint64_t address_bytes; /* of address space in total: what ulimit -v must allow */
+    /* Of a GPU: what a run may request, and what driver, libraries and other programs hold now, before any launch.
+     * Zeros: the CPU, or unknown. */
     uint64_t device_limit_bytes, driver_bytes;
-    bool device_shares; /* and its memory is the machine's */
+    bool device_shares; /* the GPU shares the host's memory */
     char largest[160];  /* the largest tensor in the update's plan, with its scope */
     uint64_t largest_bytes;
 } an_estimate;
 
-/* Of an open run, whose plans are found again when it trains. AN_E_BUDGET: the device's plan is over the budget. */
+/* Estimates an open run; its plans stay cached for training. AN_E_BUDGET: the device's plan is over the budget. */
 an_status an_estimate_run(an_err *err, an_session *r, an_estimate *out);
 /* The same for settings, for which it opens a run. Their vocabulary must be set; `data` may be NULL. Their budget is
  * ignored: recompute=auto recomputes where it would without one. */
 an_status an_estimate_settings(an_err *err, const an_train_config *c, const an_task_data *data, an_estimate *out);
 
 /* Bytes of a device's memory in use beside what the context has requested: the driver's, the libraries', kernels and
- * graphs, and other programs'. 0: unknown, or a CPU, where resident memory says it. */
+ * graphs, and other programs'. 0: unknown, or a CPU, where resident memory includes it. */
 uint64_t an_estimate_driver(const an_ctx *cx);
 
-/* A tensor of a plan for people: what it is and where. */
+/* A readable name of a plan's tensor: what it is and in which scope. */
 struct an_plan_tensor;
 const char *an_estimate_name(const struct an_plan_tensor *t, char out[160]);
 
 /* ---- fitting */
 
-/* Which part of a price a limit is about: a GPU's memory says nothing about the host's, nor the host's about it. */
+/* The part of an estimate that a limit applies to: all of it, the GPU's memory, or the host's. */
 typedef enum an_price_part { AN_PRICE_ALL, AN_PRICE_DEVICE, AN_PRICE_HOST } an_price_part;
 typedef struct an_limit {
-    uint64_t bytes; /* that the part may take */
+    uint64_t bytes; /* the most that the part may use */
     an_price_part part;
     const char *name; /* "the budget" */
 } an_limit;
@@ -58,11 +58,11 @@ typedef struct an_limit {
 typedef struct an_fit {
     int64_t batch_size; /* 0: not even one sample */
     bool recompute;
-    uint64_t total_bytes,
-        next_bytes; /* of the part, with this batch and with one more; next_bytes 0: more than 2^20 fit */
+    uint64_t total_bytes; /* of the limit's part, with this batch */
+    uint64_t next_bytes;  /* with one more sample; 0: more than 2^20 fit */
 } an_fit;
 
-/* The largest micro-batch with which `c` keeps to the limit, without or with recomputation. */
+/* The largest micro-batch with which `c` is within the limit, without or with recomputation. */
 an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                        bool recompute, an_fit *out);
 

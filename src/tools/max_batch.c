@@ -31,7 +31,7 @@ static an_status bytes_of(an_err *err, const an_train_config *c, const an_task_d
 
 /* ---- the largest batch */
 
-enum { MOST = 1 << 20 };
+enum { MAX_BATCH = 1 << 20 };
 
 an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                        bool recompute, an_fit *out)
@@ -42,7 +42,7 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data
     set_recompute(&t, recompute);
     for (;; over *= 2) { /* the first power of two that does not fit */
         uint64_t bytes;
-        if (over > MOST) return AN_OK;
+        if (over > MAX_BATCH) return AN_OK;
         t.batch_size = over;
         AN_TRY(bytes_of(err, &t, data, limit->part, &bytes));
         if (bytes > limit->bytes) {
@@ -83,7 +83,7 @@ static an_status suggest(an_err *err, const an_train_config *c, const an_task_da
     return AN_OK;
 }
 
-/* A smaller micro-batch, and as many more of them that an update keeps its size where that comes out even. */
+/* A smaller micro-batch, with more of them per update where that divides evenly, so that the update's size stays. */
 static an_status suggest_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                                bool recompute, int *found, an_text *out)
 {
@@ -98,7 +98,7 @@ static an_status suggest_batch(an_err *err, const an_train_config *c, const an_t
     int64_t even = t.batch_size;
     while (all % even != 0) even--;
     const char *with = recompute ? "recompute=on " : "";
-    if (2 * even > t.batch_size) { /* gradients kept over micro-batches cost memory of their own: looked at again */
+    if (2 * even > t.batch_size) { /* gradients kept across micro-batches need memory too: plan anew */
         t.batch_size = even;
         t.gradient_accumulation_steps = all / even;
         snprintf(change, sizeof change, "%sbatch_size=%lld gradient_accumulation_steps=%lld", with, (long long)even,
@@ -115,7 +115,7 @@ static an_status suggest_batch(an_err *err, const an_train_config *c, const an_t
     return suggest(err, &t, data, limit, change, found, out);
 }
 
-/* A number of the model, halved until it fits, down to `least`. `with`: the changes that `c` has already. */
+/* Halves the setting `key` until the run fits, but not below `least`. `with`: text of the changes already in `c`. */
 static an_status suggest_half(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                               const char *with, const char *key, int64_t least, int *found, an_text *out)
 {
@@ -133,8 +133,8 @@ static an_status suggest_half(an_err *err, const an_train_config *c, const an_ta
     return AN_OK;
 }
 
-/* In the order of how much they change the training: nothing (recomputation), the order of a sum (micro-batches),
- * the precision of matrix products (bfloat16), the context, the model. At most three are named. */
+/* Changes are tried in the order of their effect on training: none (recomputation), the order of a sum (micro-batches),
+ * the precision of GEMMs (bfloat16), the context length, the model. At most three are listed. */
 an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                         an_text *out)
 {
@@ -153,7 +153,7 @@ an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_dat
     for (const char *const *key = c->model->halve; *key; key++) {
         const char *with = t.batch_size == c->batch_size ? "recompute=on" : "recompute=on batch_size=1";
         AN_TRY(suggest_half(err, &t, data, limit, with, *key, 1, &found, out));
-        t.batch_size = 1; /* the further keys shrink the model, which helps beside the smallest batch */
+        t.batch_size = 1; /* the later keys shrink the model: with the smallest batch */
     }
     if (found == 0) an_text_puts(out, c->model->too_large);
     return AN_OK;
@@ -161,9 +161,9 @@ an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_dat
 
 /* ---- limits */
 
-/* The limit of which least is left, or most is missing. `taken` is the program's own part of it. */
-static void lower(const an_estimate *p, uint64_t limit, uint64_t taken, an_price_part part, const char *name,
-                  an_limit *lowest)
+/* Replaces *lowest by this limit if it leaves less memory (or lacks more). `taken`: what the program itself uses. */
+static void keep_tighter(const an_estimate *p, uint64_t limit, uint64_t taken, an_price_part part, const char *name,
+                         an_limit *lowest)
 {
     const uint64_t left = limit > taken ? limit - taken : 0;
     if (limit == 0) return;
@@ -172,27 +172,27 @@ static void lower(const an_estimate *p, uint64_t limit, uint64_t taken, an_price
     *lowest = (an_limit){left, part, name};
 }
 
-/* Of this process: settings' budget, physical memory, cgroup, ulimit, the GPU's. */
-static an_limit lowest_limit(const an_train_config *c, const an_estimate *p)
+/* The tightest limit of this process: the budget, physical memory, cgroup, ulimit, or the GPU's memory. */
+static an_limit tightest_limit(const an_train_config *c, const an_estimate *p)
 {
     const uint64_t process = p->process_bytes - AN_PRICE_MARGIN_BYTES;
-    /* What lies on a device with memory of its own takes none of the machine's. */
+    /* Tensors on a device with its own memory use none of the host's. */
     const an_price_part here = p->device_limit_bytes && !p->device_shares ? AN_PRICE_HOST : AN_PRICE_ALL;
     const uint64_t addresses = p->address_bytes - AN_PRICE_MARGIN_BYTES - p->total_bytes;
     an_limit l = {.bytes = UINT64_MAX / 2, .name = ""};
     an_system_info f;
     an_system_info_read(&f);
-    lower(p, (uint64_t)(c->budget * 1073741824.0), 0, AN_PRICE_ALL, "the budget", &l);
-    lower(p, f.ram_bytes, process, here, "this machine's memory", &l);
-    lower(p, f.cgroup_bytes, process, here, "the cgroup's limit", &l);
-    lower(p, f.limit_data_bytes, process, here, "ulimit -d", &l);
-    lower(p, f.limit_address_bytes, addresses, AN_PRICE_ALL, "ulimit -v", &l);
-    lower(p, p->device_limit_bytes, 0, AN_PRICE_DEVICE,
-          p->device_shares ? "what macOS recommends for the GPU" : "the GPU's memory", &l);
+    keep_tighter(p, (uint64_t)(c->budget * 1073741824.0), 0, AN_PRICE_ALL, "the budget", &l);
+    keep_tighter(p, f.ram_bytes, process, here, "this machine's memory", &l);
+    keep_tighter(p, f.cgroup_bytes, process, here, "the cgroup's limit", &l);
+    keep_tighter(p, f.limit_data_bytes, process, here, "ulimit -d", &l);
+    keep_tighter(p, f.limit_address_bytes, addresses, AN_PRICE_ALL, "ulimit -v", &l);
+    keep_tighter(p, p->device_limit_bytes, 0, AN_PRICE_DEVICE,
+                 p->device_shares ? "what macOS recommends for the GPU" : "the GPU's memory", &l);
     return l;
 }
 
-/* " (1.7 GiB with recomputation)": recompute=auto was tried both ways. */
+/* Writes " (1.7 GiB with recomputation)" for recompute=auto where that needs less. */
 static an_status say_recomputed(an_err *err, const an_session *r, const an_estimate *p, const an_limit *l, char out[64])
 {
     an_train_config t = r->cfg;
@@ -239,15 +239,15 @@ static an_status refuse(an_err *err, const an_session *r, const an_estimate *p, 
 an_status an_estimate_check(an_err *err, an_session *r, an_estimate *out)
 {
     an_status status = an_estimate_run(err, r, out);
-    const bool over = status == AN_E_BUDGET; /* the planner's refusal is about the device's part alone */
+    const bool over = status == AN_E_BUDGET; /* the planner's check covers the device's part only */
     if (over) {
         an_err_clear(err);
         an_error_clear(r->cx);
-        an_train_config t = r->cfg; /* what it would need as it is; with recomputation is said beside it */
+        an_train_config t = r->cfg; /* the message gives the bytes without recomputation and, beside them, with it */
         if (strcmp(t.recompute, "auto") == 0) set_recompute(&t, false);
         status = an_estimate_settings(err, &t, r->data, out);
     }
     AN_TRY(status);
-    const an_limit l = lowest_limit(&r->cfg, out);
+    const an_limit l = tightest_limit(&r->cfg, out);
     return over || part_of(out, l.part) > l.bytes ? refuse(err, r, out, &l) : AN_OK;
 }

@@ -1,3 +1,4 @@
+/* profile.c: runs and times steps, computes medians and writes the trace. See profile.h. */
 #include "tools/profile.h"
 #include "train/session.h"
 #include "train/step.h"
@@ -16,11 +17,11 @@ typedef struct profiler {
     const an_profile_options *o;
     an_session *r;
     an_loader *loader;
-    double zero;
+    double zero;     /* clock when the first profiled step began */
     phases *phase;   /* [steps] */
-    double *device;  /* [steps][n_launches] */
-    double *enqueue; /* the same */
-    double *sorted;  /* [steps] */
+    double *device;  /* [steps][n_launches] seconds on the device */
+    double *enqueue; /* [steps][n_launches] seconds on the host */
+    double *sorted;  /* [steps] scratch of the medians */
     an_profile_result *out;
 } profiler;
 
@@ -48,7 +49,7 @@ static an_status run_step(an_err *err, profiler *p, phases *t)
     return status;
 }
 
-/* Names are copied: the plan's end with the context. */
+/* Copies the launches' names and figures; the originals are freed with the context. */
 static an_status keep_names(an_err *err, profiler *p)
 {
     an_profile_result *out = p->out;
@@ -143,7 +144,8 @@ static void summarize(profiler *p)
 
 enum { HOST = 1, DEVICE = 2 };
 
-/* Both ends are rounded to a nanosecond: events that touch do so in the file, or viewers drop them as overlapping. */
+/* Begin and end are rounded to a nanosecond, not the duration, so that adjacent events do not overlap in the file:
+ * viewers drop overlapping events. */
 static void put_event(an_text *t, const char *name, const char *category, int track, double begin_s, double end_s)
 {
     const long long begin = llround(1e9 * begin_s), ns = llround(1e9 * end_s) - begin;
@@ -153,7 +155,7 @@ static void put_event(an_text *t, const char *name, const char *category, int tr
                    name, category, track, begin / 1000, begin % 1000, ns / 1000, ns % 1000);
 }
 
-/* Kernels' and scopes' names are identifiers and dots: they need no escapes in JSON. */
+/* Names of kernels and scopes are identifiers and dots, which need no escapes in JSON. */
 static void put_step(an_text *t, const profiler *p, int64_t step, double *device_end)
 {
     const phases *f = &p->phase[step];
@@ -167,7 +169,7 @@ static void put_step(an_text *t, const profiler *p, int64_t step, double *device
     an_text_puts(t, "}");
     double sum = 0;
     for (int i = 0; i < n; i++) sum += p->device[step * n + i];
-    /* The device times each launch, not its beginning: they follow one another and end with the run. */
+    /* The device measures durations, not start times: launches are drawn back to back and end with `run`. */
     double at = AN_MAX(AN_MAX(f->built, f->ran - sum), *device_end);
     for (int i = 0; i < n; i++) {
         const an_profile_launch *l = &p->out->launch[i];
@@ -216,9 +218,9 @@ static an_status profile(an_err *err, profiler *p)
     an_task_source_open(c, p->r->data, &draw, &data, &source);
     AN_TRY(an_loader_open(err, &source, 0, (int)c->workers, &p->loader));
     an_status status = run_steps(err, p);
-    an_loader_close(p->loader); /* its source ends here */
+    an_loader_close(p->loader); /* before `source`, which it reads */
     AN_TRY(status);
-    /* Where the machine is measured right after the steps, it is as warm as they were. */
+    /* The roofline is measured right after the steps, at the same temperature of the machine. */
     if (p->o->what != AN_PROFILE_DATA) AN_TRY(an_bench_roof(err, c, &p->out->roof));
     summarize(p);
     return p->o->trace ? write_trace(err, p) : AN_OK;

@@ -1,11 +1,13 @@
 /* profile.h: where the time of a step goes: each launch of the plan on the device, and what the host does around it.
  *
  * Owns:      the steps that are timed, the medians, the trace for Chrome's and Perfetto's viewers.
- * Does not:  print. Does not save what the profiled steps learn.
+ * Does not:  print, or save the parameters that the profiled steps change.
  *
- * Invariant: a launch's share is of the roof measured in the same run: the time in which this machine could have done
- * its arithmetic or moved its bytes, whichever is longer, over the time it took. A launch whose data stay in caches may
- * be above 1.
+ * Invariant: a launch's share is of the roofline measured in the same run:
+ *
+ *     share = max(flops / peak flops, bytes / peak bandwidth) / measured time
+ *
+ * A launch whose data stay in caches may be above 1.
  */
 #ifndef AN_TOOLS_PROFILE_H
 #define AN_TOOLS_PROFILE_H
@@ -22,17 +24,17 @@ typedef struct an_profile_options {
 
 typedef struct an_profile_launch { /* medians over the steps */
     const char *kernel, *scope, *kind;
-    double device_s;  /* 0: the device does not say */
-    double enqueue_s; /* < 0: the device does not say, or has no such thing */
-    double share;     /* of the roof; 0: unknown */
+    double device_s;  /* 0: unknown */
+    double enqueue_s; /* < 0: unknown, or not applicable */
+    double share;     /* of the roofline; 0: unknown */
     uint64_t flops, bytes;
     bool recompute;
 } an_profile_launch;
 
 typedef struct an_profile_result {
-    an_profile_launch *launch; /* in the plan's order; names live as long as `memory` */
+    an_profile_launch *launch; /* in the plan's order; names are in `memory` */
     int n_launches;
-    double step_ms;                              /* median of whole steps: the four that follow together */
+    double step_ms;                              /* median of full steps: data, build and run */
     double data_ms, build_ms, run_ms, device_ms; /* waiting for a batch; building the graph; eval; its launches */
     an_roof roof;
     int64_t units; /* of the task, a step */

@@ -1,3 +1,4 @@
+/* selftest.c: checks every kernel of a model's plans against the oracle. See selftest.h. */
 #include "tools/selftest.h"
 #include "train/session.h"
 #include "train/step.h"
@@ -11,8 +12,8 @@ static double uniform(uint64_t *state)
     return (double)(*state >> 11) * 0x1p-53;
 }
 
-/* Adds noise to a tensor of f32: biases are zero and gains one in a new model, which would hide a kernel that leaves
- * them out. Moments get what they may have; the second is never negative. */
+/* Adds noise to an f32 tensor: in a new model biases are zero and gains one, which would hide a kernel that omits them.
+ * First moments get either sign; second moments stay positive. */
 static an_status disturb(an_err *err, an_session *r, int i, uint64_t *state)
 {
     an_persist p;
@@ -33,11 +34,11 @@ static an_status disturb(an_err *err, an_session *r, int i, uint64_t *state)
     return status;
 }
 
-/* What is done with each plan that a model has, and who hears of it. */
+/* How each of a model's plans is checked, and where results go. */
 typedef struct checker {
     an_session *r;
-    bool compile_only; /* planned, and its kernels compiled one by one; else run and compared */
-    an_kernel_check_fn tell;
+    bool compile_only; /* plan, and compile its kernels one by one; else run and compare */
+    an_kernel_check_fn found;
     void *user;
     an_check_result *out;
 } checker;
@@ -50,7 +51,7 @@ static void add(an_check_result *sum, const an_check_result *x)
     sum->elements += x->elements;
 }
 
-/* The plan of what was built, checked; `b` may be NULL. */
+/* Checks the plan of the graph with roots `a` and `b` (or NULL). */
 static an_status check(an_err *err, const checker *c, an_tensor *a, an_tensor *b)
 {
     an_check_result one = {0};
@@ -59,15 +60,15 @@ static an_status check(an_err *err, const checker *c, an_tensor *a, an_tensor *b
     const int n = b ? 2 : 1;
     an_status status = c->compile_only ? an_plan_at(AN_AT, roots, n) : an_eval_at(AN_AT, roots, n);
     if (status == AN_OK)
-        status = c->compile_only ? an_compile_kernels(cx, c->tell, c->user, &one)
-                                 : an_check_kernels(cx, c->tell, c->user, &one);
+        status = c->compile_only ? an_compile_kernels(cx, c->found, c->user, &one)
+                                 : an_check_kernels(cx, c->found, c->user, &one);
     status = an_session_result(err, cx, status);
     an_reset(cx);
     add(c->out, &one);
     return status;
 }
 
-/* What sampling runs: a context taken in whole, then a token with the keys and values kept from it. */
+/* The plans of sampling: a prefill, then the decoding of one token with its KV cache. */
 static an_status check_sampling(an_err *err, const checker *c, int32_t *tokens)
 {
     an_session *r = c->r;
@@ -85,12 +86,12 @@ static an_status check_all(an_err *err, const checker *c, void *const *array)
 {
     an_session *r = c->r;
     const int64_t last = r->cfg.gradient_accumulation_steps - 1;
-    const int64_t warm = r->cfg.warmup_iters; /* an update of full size: the rate is at its peak */
+    const int64_t warm = r->cfg.warmup_iters; /* after the warm-up the learning rate is at its peak */
     uint64_t state = 1;
     an_step s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, array); /* makes the moments */
     AN_TRY(an_session_fault(err, r->cx));
     an_reset(r->cx);
-    if (last > 0) { /* gradients that are kept for the next micro-batch have kernels of their own */
+    if (last > 0) { /* the accumulation of gradients has its own kernels */
         s = an_step_build(r->cx, r->model, &r->cfg, warm, 0, array);
         AN_TRY(check(err, c, s.root[0], NULL));
     }
@@ -105,7 +106,7 @@ static an_status check_all(an_err *err, const checker *c, void *const *array)
     return r->cfg.model->decoder ? check_sampling(err, c, array[0]) : AN_OK;
 }
 
-an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compile_only, an_kernel_check_fn tell,
+an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compile_only, an_kernel_check_fn found,
                               void *user, an_check_result *out)
 {
     an_session *r;
@@ -116,7 +117,7 @@ an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compil
     known.task->assume(&known);
     AN_TRY(an_session_open(err, &known, NULL, AN_RUN_PARAMETERS_ONLY, &r));
     const int n = known.model->inputs(an_model_settings(&known), known.batch_size, array);
-    const checker k = {.r = r, .compile_only = compile_only, .tell = tell, .user = user, .out = out};
+    const checker k = {.r = r, .compile_only = compile_only, .found = found, .user = user, .out = out};
     an_status status = an_arrays_open(err, array, n, &batch);
     if (status == AN_OK) {
         an_arrays_random(array, n, 2, batch.data);

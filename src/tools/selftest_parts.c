@@ -1,4 +1,4 @@
-/* selftest_parts.c: the parts of a selftest in their order, and training beside the CPU. */
+/* selftest_parts.c: the parts of a selftest in order: driver, kernels, speeds, training compared with the CPU's. */
 #include "tools/selftest.h"
 #include "tools/bench_op.h"
 #include "train/session.h"
@@ -27,7 +27,7 @@ __attribute__((format(printf, 4, 5))) static void line(tester *t, bool fault, co
     t->l->line(t->l->user, what, found, fault);
 }
 
-/* A part that failed to run, or to run to its end. */
+/* Records the error of a part that could not run to its end. */
 static void ended(tester *t, const char *what, an_status status, const an_err *err)
 {
     if (status == AN_OK) return;
@@ -96,7 +96,7 @@ static void times(tester *t, int64_t n)
     t->l->part(t->l->user, "speeds");
     for (int i = 0; i < 2; i++) {
         const an_dtype dtype = i ? AN_BF16 : AN_F32;
-        snprintf(what, sizeof what, "product %lldx%lld %s", (long long)n, (long long)n, an_dtype_text(dtype));
+        snprintf(what, sizeof what, "matmul %lldx%lld %s", (long long)n, (long long)n, an_dtype_text(dtype));
         time_one(t, what, &(an_bench_op){.kind = AN_BENCH_MATMUL, .dtype = dtype, .n = n, .iters = ITERATIONS});
         snprintf(what, sizeof what, "attention %lld tokens %s", (long long)n, an_dtype_text(dtype));
         time_one(t, what, &(an_bench_op){.kind = AN_BENCH_ATTENTION, .dtype = dtype, .n = n, .iters = ITERATIONS});
@@ -106,7 +106,7 @@ static void times(tester *t, int64_t n)
     time_one(t, what, &(an_bench_op){.kind = AN_BENCH_COPY, .dtype = AN_F32, .n = mib, .iters = ITERATIONS});
 }
 
-/* ---- training beside the CPU */
+/* ---- training compared with the CPU's */
 
 typedef struct trace {        /* of one device */
     double *ms, *loss, *norm; /* [steps + 1]; one allocation */
@@ -143,7 +143,7 @@ static an_status hash_state(an_err *err, const an_session *r, uint64_t *out)
     return status;
 }
 
-/* ---- where a step's time goes: one more, each launch with a time of its own */
+/* ---- the time of each launch of one more step */
 
 static int slower(const void *a, const void *b)
 {
@@ -151,7 +151,7 @@ static int slower(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-static void tell_launches(tester *t, an_ctx *cx)
+static void report_launches(tester *t, an_ctx *cx)
 {
     enum { SHOWN = 30 };
     const int n = an_launch_count(cx);
@@ -170,7 +170,7 @@ static void tell_launches(tester *t, an_ctx *cx)
 
 /* ---- updates */
 
-/* With `t`, the time of each launch is reported. */
+/* Runs one update and records loss, norm and time; with `t` (else NULL) reports the time of each launch. */
 static an_status train_step(an_err *err, tester *t, an_session *r, void *const *array, trace *out)
 {
     const an_train_config *c = &r->cfg;
@@ -187,32 +187,33 @@ static an_status train_step(an_err *err, tester *t, an_session *r, void *const *
         status = an_session_fault(err, r->cx);
     }
     if (status == AN_OK && s == 0) status = an_session_result(err, r->cx, an_report(r->cx, &out->bill));
-    if (status == AN_OK && t) tell_launches(t, r->cx);
+    if (status == AN_OK && t) report_launches(t, r->cx);
     an_reset(r->cx);
     r->step++;
     return status;
 }
 
-/* Both traces may differ by rounding, which grows from update to update. Seen so far, in 50 updates of macbook:
- * bfloat16 on two instruction sets 6e-5 of the loss and 4e-4 of the norm; float32 the same bits, which other GPUs need
- * not have. */
+/* The tolerance for the difference of two devices by rounding, which grows from update to update. Measured in 50
+ * updates of macbook: bfloat16 on two instruction sets 6e-5 of the loss and 4e-4 of the norm; float32 the same bits,
+ * which other GPUs need not produce. */
 static double allowed(const an_train_config *c, int64_t step)
 {
     return (c->dtype == AN_F32 ? 1e-4 : 2e-3) * (1 + 0.1 * (double)step);
 }
 
-static double apart(double a, double b)
+static double relative_difference(double a, double b)
 {
     const double difference = fabs(a - b), size = fmax(fabs(a), fabs(b));
     return isfinite(difference) ? difference / fmax(size, 1e-6) : INFINITY;
 }
 
-/* One step of the device beside the CPU's; false: too far from it. */
-static bool beside(tester *t, const an_train_config *c, const trace *cpu, const trace *gpu, int64_t s)
+/* Compares step `s` of the device with the CPU's and reports it; false: the difference is too large. */
+static bool compare_step(tester *t, const an_train_config *c, const trace *cpu, const trace *gpu, int64_t s)
 {
     char what[40];
     const bool exact = c->exact, same = cpu->loss[s] == gpu->loss[s] && cpu->norm[s] == gpu->norm[s];
-    const double d = fmax(apart(cpu->loss[s], gpu->loss[s]), apart(cpu->norm[s], gpu->norm[s]) / 10);
+    const double d =
+        fmax(relative_difference(cpu->loss[s], gpu->loss[s]), relative_difference(cpu->norm[s], gpu->norm[s]) / 10);
     const bool fault = exact ? !same : !(d <= allowed(c, s));
     snprintf(what, sizeof what, "update %lld", (long long)s);
     line(t, fault, what, "loss %.9g, the CPU's %.9g; norm %.9g, the CPU's %.9g; %s; %.2f ms, the CPU %.2f ms",
@@ -225,7 +226,7 @@ static bool beside(tester *t, const an_train_config *c, const trace *cpu, const 
     return !fault;
 }
 
-/* With `other` each step is compared with it, and the first that is too far ends it. */
+/* Trains `steps` updates. With `other` each is compared with that trace, and the first large difference stops. */
 static an_status train(an_err *err, tester *t, const an_train_config *c, int64_t steps, const trace *other, trace *out)
 {
     an_session *r;
@@ -236,7 +237,7 @@ static an_status train(an_err *err, tester *t, const an_train_config *c, int64_t
     an_status status = an_arrays_open(err, array, n, &batch);
     for (int64_t s = 0; s < steps && status == AN_OK; s++) {
         status = train_step(err, NULL, r, batch.data, out);
-        if (status == AN_OK && other && !beside(t, c, other, out, s)) break;
+        if (status == AN_OK && other && !compare_step(t, c, other, out, s)) break;
     }
     if (status == AN_OK) status = hash_state(err, r, &out->hash);
     if (status == AN_OK && other && !c->exact && r->step == steps) {
@@ -277,7 +278,7 @@ static void train_both(tester *t, const an_train_config *c, int64_t steps, const
     free(gpu.ms);
 }
 
-/* Small enough for the CPU's portable bodies, which are what exact mode runs there. */
+/* The model is small because exact mode runs the CPU's portable kernels, which are slow. */
 static void train_exactly(tester *t, int64_t steps)
 {
     an_train_config c = *t->c;
@@ -289,14 +290,14 @@ static void train_exactly(tester *t, int64_t steps)
     train_both(t, &c, AN_MIN(steps, 5), "a small model in exact mode, beside the CPU: the same bits");
 }
 
-/* ---- all of it */
+/* ---- the test */
 
 void an_selftest(const an_train_config *c, const an_selftest_options *o, const an_selftest_listener *listener,
                  an_selftest_result *out)
 {
     tester t = {.c = c, .l = listener, .out = out};
     an_device_facts device = {0};
-    an_train_config one = *c; /* micro-batch an update */
+    an_train_config one = *c; /* with one micro-batch an update */
     one.gradient_accumulation_steps = 1;
     *out = (an_selftest_result){0};
     const bool known = an_device_find(c->device, &device), gpu = known && device.runs && device.gpu;

@@ -231,8 +231,8 @@ an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock
     *lock = -1;
     if (after < 0 && foreign && would_lose(dir, after, foreign))
         return an_fail(err, AN_E_USAGE,
-                       "%s: holds files with the names of a run's (config.yaml, metrics.jsonl, ...), but is not a "
-                       "run's folder: nothing in it was changed; name another folder with out=",
+                       "%s: holds files with the names of a run's (config.yaml, metrics.jsonl, ...), but no run of "
+                       "anneal was in it: nothing in it was changed; name another folder with out=",
                        dir);
     AN_TRY(lock_folder(err, dir, lock));
     return set_aside(err, dir, after, foreign, aside);

@@ -5,7 +5,7 @@ plan=10
 small="block_size=16 n_layer=1 n_head=2 n_embd=32 batch_size=2 threads=1"
 
 run bench matmul --n 100 --iters 5 --device cpu,cpu
-code_is 0; silent stderr; says stdout "product 100x100 float32"; says stdout GFLOP/s; says stdout "times as fast as cpu"
+code_is 0; silent stderr; says stdout "matmul 100x100 float32"; says stdout GFLOP/s; says stdout "times as fast as cpu"
 ok "bench matmul times a product on each device and compares them"
 
 run bench copy --n 4 --iters 3 --json

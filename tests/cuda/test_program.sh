@@ -76,10 +76,10 @@ run train macbook out="$dir/f32" $settings max_iters=1
 code_is 0; says stderr "mode    float32, fused"
 # shellcheck disable=SC2086
 run train macbook out="$dir/tf32" $settings max_iters=1 tf32=true
-code_is 0; says stderr "mode    float32 with products in tf32, fused"
+code_is 0; says stderr "mode    float32 with matmuls in tf32, fused"
 # shellcheck disable=SC2086
 ANNEAL_TF32=1 run train macbook out="$dir/variable" $settings max_iters=1
-code_is 0; says stderr "mode    float32 with products in tf32, fused"
+code_is 0; says stderr "mode    float32 with matmuls in tf32, fused"
 for with in tf32=true tf32=false; do
     # shellcheck disable=SC2086
     run bench macbook $tiny device=cuda --steps 2 --warmup 1 $with
@@ -90,7 +90,7 @@ for with in tf32=true tf32=false; do
     # shellcheck disable=SC2086
     run profile macbook $tiny device=cuda --steps 2 --warmup 1 $with
     code_is 0
-    equal "$(cat "$dir/steps" "$dir/stdout" | grep -c 'with products in tf32')" "$([ $with = tf32=true ] && echo 2 || echo 0)" "who says tf32 with $with"
+    equal "$(cat "$dir/steps" "$dir/stdout" | grep -c 'with matmuls in tf32')" "$([ $with = tf32=true ] && echo 2 || echo 0)" "who says tf32 with $with"
 done
 ok "tf32 is never silent"
 

@@ -25,7 +25,7 @@ selftest seed=1 steps=2 size=8
 code_is 0; silent stderr; says stdout "all as the oracle has them"
 has '"system":'; has "macOS: 15.0"; has "GPU: Apple M1"; has "families: "; has "a first kernel: 0 of 32 numbers are wrong"
 has "-[MTLDevice newBufferWithLength:options:]: @32@0:8Q16Q24"
-has "attention'"; has "product 8x8 float32: "; has "attention 8 tokens bfloat16: "; has "copy 1 MiB: "
+has "attention'"; has "matmul 8x8 float32: "; has "attention 8 tokens bfloat16: "; has "copy 1 MiB: "
 has "update 1: loss "; has "the same bits"; has "parameters and moments: "; has "device time of an update: "
 has "0 skipped: all as the oracle has them"
 [ "$(grep -c FAULT "$report")" -eq 0 ] || fault "$(grep -m 1 FAULT "$report")"
