@@ -63,13 +63,13 @@ static const mutant mutants[] = {
     /* sorting and running sums */
     {1, "(q == p && qf < pf)", "(q == p && qf > pf)"},
     {1, "AN_WORK_BARRIER();\n            for (int i = me; i < a.m / 2", "for (int i = me; i < a.m / 2"},
-    {1, "key == ~(an_key)0)) key = ~key;", "key == ~(an_key)0)) key = key + 1u;"},
+    {1, "if (a.flag != 0) key = ~key;", "if (a.flag != 0) key = key + 1u;"},
     {1, "for (int i = me; i < a.k; i += AN_THREADS)", "for (int i = me; i < a.n; i += AN_THREADS)"},
     {1, "return ~(an_key)0;\n    if (size == 0u) return sign;", "return ~(an_key)0;"},
     {1, "? a.n - 1 - at : at", "? a.n - at : at"},
     {1, "if (k == lane) kept = sum;", "if (k + 1 == lane) kept = sum;"},
     {1, "(i == h && k < w)", "(i == h && k <= w)"},
-    {1, "- kernel_size + 1;", "- kernel_size + 2;"},
+    {1, "at + pad - extent + 1;", "at + pad - extent + 2;"},
     /* factorisations */
     {1, "AN_WORK_BARRIER();\n        AN_WORK an_f64 *ak", "AN_WORK an_f64 *ak"},
     {1, "AN_WORK_BARRIER(); /* all have read the column */", ""},
