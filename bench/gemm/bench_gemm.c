@@ -1,13 +1,13 @@
-/* bench_gemm.c: GFLOP/s of matrix products for the shapes of nanoGPT's presets, as a share of the multiply-add peak
- * measured in the same second, and the ladder that leads from three loops to the library's kernel.
+/* bench_gemm.c: GFLOP/s of the GEMMs of nanoGPT's presets, as a share of the multiply-add peak measured in the same
+ * second, and the ladder that leads from three loops to the library's kernel.
  *
  *     bench_gemm [-i isa] [-t threads] [-s milliseconds a measurement] [-p start of a preset's name] [-k fwd|dX|dW]
  *                [-d f32|bf16] [-r MiB] [-w] [-l]
  *
- * Of y[M,N] = x[M,K] W[N,K]^T a step multiplies three times: forward, dX = dY W, dW = dY^T X. All packing is inside the
- * times. For each the median of interleaved rounds is printed: each round measures the peak, then every product once.
- * Each call takes other operands and another result, in turn through -r MiB of each. 8, as in a step of training: small
- * ones are in the last-level cache at best, large ones in none. 64: none; 0: always the same ones.
+ * Of y[M,N] = x[M,K] W[N,K]^T a step multiplies three times: forward, dX = dY W, dW = dY^T X. Packing is included
+ * in the times. The medians of interleaved rounds are printed: each round measures the peak, then every GEMM once.
+ * Operands and results rotate through -r MiB of each. With 8, as in a training step, small ones are in the last-level
+ * cache at best, large ones in no cache; with 64 none are; with 0 the same ones are used in every call.
  *
  * Time is the process's processor time divided by its threads, for a machine that others use at the same time: waiting
  * for one another counts while threads spin, being suspended does not. -w takes the clock's.
@@ -119,26 +119,26 @@ typedef struct bench {
     float *a, *b, *c; /* large enough for every shape */
     int64_t a_size, b_size, c_size;
     void *scratch;
-    int64_t calls; /* so far: who is next */
+    int64_t calls; /* so far: choose the next operands */
 } bench;
 
-/* The operand of `need` floats whose turn it is, of `size` floats. */
-static float *next_of(float *all, int64_t size, int64_t need, int64_t turn)
+/* The operand of `need` floats for this call: operands rotate through all `size` floats. */
+static float *next_of(float *all, int64_t size, int64_t need, int64_t call)
 {
-    const int64_t room = an_round_up(need, ALIGN);
-    return all + turn % (size / room) * room;
+    const int64_t stride = an_round_up(need, ALIGN);
+    return all + call % (size / stride) * stride;
 }
 
 static void call(bench *t, const an_gemm_spec *s)
 {
-    const int64_t turn = t->calls++;
-    void *const args[] = {next_of(t->a, t->a_size, (int64_t)s->m * s->k, turn),
-                          next_of(t->b, t->b_size, (int64_t)s->k * s->n, turn),
-                          next_of(t->c, t->c_size, (int64_t)s->m * s->n, turn)};
+    const int64_t i = t->calls++;
+    void *const args[] = {next_of(t->a, t->a_size, (int64_t)s->m * s->k, i),
+                          next_of(t->b, t->b_size, (int64_t)s->k * s->n, i),
+                          next_of(t->c, t->c_size, (int64_t)s->m * s->n, i)};
     t->o->isa->gemm(s, args, t->scratch, NULL, NULL, t->pool);
 }
 
-/* GFLOP/s of one product, repeated for about o->seconds. */
+/* GFLOP/s of one GEMM, repeated for about o->seconds. */
 static double measure(bench *t, const an_gemm_spec *s)
 {
     const double flops = 2.0 * s->m * s->n * s->k;
@@ -243,12 +243,11 @@ static void table(const options *o)
     an_pool_close(t.pool);
 }
 
-/* ---- ladder: C[M,N] = A[M,K] B[K,N]
- * ----------------------------------------------------------------------------------- */
+/* ---- ladder: C[M,N] = A[M,K] B[K,N] ---------------------------------------------------------------------------- */
 
 enum { LADDER_M = 768, LADDER_N = 384, LADDER_K = 384 };
 
-/* The rungs are plain C, with the compiler's best effort on the AVX2 set, where every step shows. */
+/* The rungs are plain C, vectorised by the compiler for AVX2, where the effect of each step is visible. */
 #if defined(__x86_64__) && defined(__clang__)
 #define RUNG __attribute__((noinline, target("avx2,fma")))
 #elif defined(__x86_64__)
@@ -257,8 +256,8 @@ enum { LADDER_M = 768, LADDER_N = 384, LADDER_K = 384 };
 #define RUNG __attribute__((noinline))
 #endif
 
-/* 1. The definition: a row of A by a column of B, which is a cache line a step and one chain's latency a multiply-add.
- */
+/* 1. The definition: a row of A by a column of B. Each step reads another cache line of B and waits for the sum of the step
+ * before. */
 RUNG static void naive(const float *a, const float *b, float *c)
 {
     for (int i = 0; i < LADDER_M; i++)
@@ -269,8 +268,8 @@ RUNG static void naive(const float *a, const float *b, float *c)
         }
 }
 
-/* 2. The loops in another order: rows of B and C, so lines are read whole and chains are independent; C is loaded and
- * stored at every step. The result is the same: each element's chain is still ascending in k. */
+/* 2. The loops in another order, along rows of B and C: whole cache lines are read and the sums are independent, but C is
+ * loaded and stored at every step. The bits are the same: each element is still summed in ascending k. */
 RUNG static void row_by_row(const float *a, const float *b, float *c)
 {
     memset(c, 0, sizeof(float) * LADDER_M * LADDER_N);

@@ -1,6 +1,6 @@
 /* pad_rows.c: pass 4: rows of a library GEMM's operands and results begin on 16 bytes.
  *
- * A library's GEMMs are three times slower on rows that do not (bench_products: 16384 x 65 x 384 and its gradients in
+ * A library's GEMMs are three times slower on rows that do not (bench_cublaslt: 16384 x 65 x 384 and its gradients in
  * bf16 take 71 us, of 72 columns 23). So a tensor that GEMMs write or read gets padded rows:
  *
  *     logits [16384,65] bf16    65 columns are 130 bytes: strides (72, 1), 7 elements of padding a row

@@ -1,8 +1,8 @@
 /* gemm_cublaslt.c: GEMMs by cuBLASLt.
  *
  * Owns:       which GEMMs the library runs, the translation of our strides, the choice of the algorithm. In tf32 the
- *             library is slow unless both operands are contiguous along k: here is decided which operands are transposed
- *             for it first, and which GEMMs are run by our own kernel (gemm_tf32.inc) instead.
+ *             library is slow unless both operands are contiguous along k. So this file also decides which operands are
+ *             transposed for it first, and which GEMMs our own kernel (gemm_tf32.inc) runs instead.
  * Does not:   launch casts, transposes and epilogues (lower_launches.c), or measure. The algorithm is one of those that
  *             the library's own heuristic returns for the shape (`preferred`).
  * Invariant:  a pure function of (spec, device, library version). Algorithms sum in a fixed order, without atomics, so two
@@ -25,7 +25,7 @@ static int64_t distance(int64_t extent, int64_t stride)
     return extent > 1 ? (extent - 1) * llabs(stride) : 0;
 }
 
-/* Elements from the first to the last of an operand, padding included. */
+/* The extent in memory of an operand: elements from its first to its last, padding included. */
 static int64_t span_of(const an_gemm_spec *s, const int64_t *batch, int64_t rows, int64_t row, int64_t cols,
                        int64_t col)
 {
@@ -89,15 +89,15 @@ static bool adds_in_place(const an_gemm_spec *s, const an_loop_kernel *e, an_gem
  * the GPU has, so that the bits depend on the shape alone. */
 static int32_t split_k(const an_device *d, const an_gemm_spec *s, const an_gemm_plan *p)
 {
-    enum { FULL = 132, LEAST = 256 /* rows of k in a part */ };
+    enum { FULL = 132 /* multiprocessors */, LEAST = 256 /* k of a part */ };
     const double tile = AN_TF32_TILE;
     if (d->gpu.arch_specific != 90 || !d->tf32 || p->mul != AN_F32 || p->cast[0] || p->cast[1] || p->out != AN_F32)
         return 0;
     if (p->a_along_k || p->b_along_k || p->out_at >= 0 || p->batches != 1) return 0;
     if (s->m % 4 || s->n % 4 || p->lda % 4 || p->ldb % 4 || p->ldc % 2 || s->k % AN_TF32_DEEP) return 0;
     const int64_t tiles = an_ceil_div(s->m, AN_TF32_TILE) * an_ceil_div(s->n, AN_TF32_TILE),
-                  chains = AN_MIN(FULL / tiles, s->k / LEAST);
-    return (double)s->m * s->n * (double)chains < 0.7 * FULL * tile * tile ? 0 : (int32_t)chains;
+                  splits = AN_MIN(FULL / tiles, s->k / LEAST);
+    return (double)s->m * s->n * (double)splits < 0.7 * FULL * tile * tile ? 0 : (int32_t)splits;
 }
 
 /* Whether B is transposed for the library, to be contiguous along k: the weights of a layer, for the gradient of its input.
@@ -206,12 +206,12 @@ static an_status layout(an_err *err, const an_cublaslt *lt, const an_gemm_spec *
                  "no stride of the batch");
 }
 
-/* The library's first choice has the largest tiles. Where there are many of them, one of about 128 x 144 is faster on
- * Hopper: two to a multiprocessor, so that one's end hides behind the other's middle. Of those the one that leaves
- * the fewest multiprocessors idle in the last wave. bench_products, one H200, cuBLASLt 13.1, 2026-11-21, bf16: for
- * the GEMMs of `char` and `gpt2` the first choice takes up to 1.25 times as long as the fastest (65536 x 3072 x 768:
- * 526 us, 418), this one at most 1.04 times; in a step, where the chip's power is the limit, GEMMs took 3 to 4 %
- * less together. In tf32, and where tiles are few, the first was the best or near it. */
+/* The algorithm to use. The library's first choice has the largest tiles. Where there are many tiles, those of about
+ * 128 x 144 are faster on Hopper: two run on a multiprocessor, so that one stores its result while the other multiplies.
+ * Of those it is the one that leaves the fewest multiprocessors idle in the last wave. bench_cublaslt, one H200, cuBLASLt
+ * 13.1, 2026-11-21, bf16: for the GEMMs of `char` and `gpt2` the first choice takes up to 1.25 times as long as the
+ * fastest (65536 x 3072 x 768: 526 us, 418), this one at most 1.04 times; in a step, where the chip's power is the limit,
+ * GEMMs took 3 to 4 % less together. In tf32, and where tiles are few, the first was the best or near it. */
 static const lt_choice *preferred(const an_device *d, const an_gemm_spec *s, const an_gemm_plan *p,
                                   const lt_choice *choice, int n)
 {

@@ -1,9 +1,9 @@
-/* bench_products.c: the matrix products of a training step by cuBLASLt, each by every algorithm that its heuristic
- * names: is the first the best? What src/device/cuda/gemm_cublaslt.c chooses is decided by this table.
+/* bench_cublaslt.c: times the GEMMs of a training step by cuBLASLt with every algorithm that its heuristic returns, because
+ * the first is not always the fastest. The choice in src/device/cuda/gemm_cublaslt.c is based on this table.
  *
- *     build/bench/cuda/bench_products [tf32]
+ *     build/bench/cuda/bench_cublaslt [tf32]
  *
- * A line a product: m x n x k, the operands that are contiguous along k, then the microseconds of each choice in the
+ * A line per GEMM: m x n x k, the operands that are contiguous along k, then the microseconds of each algorithm in the
  * heuristic's order (with its waves), the fastest marked. Operands are random: zeros would be faster. */
 #include "base/rng.h"
 #include "device/cuda/driver.h"
@@ -14,11 +14,11 @@
 
 enum { CHOICES = 16, REPEATS = 12, ROUNDS = 3, WORKSPACE = 32 << 20 };
 
-typedef struct product {
+typedef struct gemm {
     const char *what;
     int64_t m, n, k;
     bool a_along_k, b_along_k, f32; /* f32: of the result */
-} product;
+} gemm;
 
 static an_cuda_driver cu;
 static an_cublaslt lt;
@@ -28,7 +28,7 @@ static cu_event event[2];
 
 static void die(const char *what, int code)
 {
-    fprintf(stderr, "bench_products: %s: %d\n", what, code);
+    fprintf(stderr, "bench_cublaslt: %s: %d\n", what, code);
     exit(1);
 }
 static void ok(int code, const char *what)
@@ -69,9 +69,9 @@ static float microseconds(const lt_choice *c, lt_desc desc, const cu_pointer *at
     return 1e3f * ms / REPEATS;
 }
 
-static void run(const product *p, bool tf32, const cu_pointer *memory)
+static void run(const gemm *p, bool tf32, const cu_pointer *memory)
 {
-    /* the library's matrices are columns first: its left operand is our B */
+    /* the library's matrices are column-major: its left operand is our B */
     const int32_t left = p->b_along_k ? LT_OP_T : LT_OP_N, right = p->a_along_k ? LT_OP_N : LT_OP_T;
     const int type = tf32 ? LT_F32 : LT_BF16;
     const uint64_t workspace = WORKSPACE;
@@ -119,9 +119,9 @@ static void layer(const char *what, int64_t m, int64_t n, int64_t k, bool tf32, 
     char name[3][32];
     static const char *const part[3] = {"", " dx", " dw"};
     for (int i = 0; i < 3; i++) snprintf(name[i], sizeof name[i], "%s%s", what, part[i]);
-    const product p[3] = {{name[0], m, n, k, true, true, false},
-                          {name[1], m, k, n, true, false, false},
-                          {name[2], n, k, m, false, false, true}};
+    const gemm p[3] = {{name[0], m, n, k, true, true, false},
+                       {name[1], m, k, n, true, false, false},
+                       {name[2], n, k, m, false, false, true}};
     for (int i = 0; i < 3; i++) run(&p[i], tf32, memory);
 }
 
