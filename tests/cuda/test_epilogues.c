@@ -1,6 +1,6 @@
-/* test_epilogues.c: products that the backend makes with the elementwise work behind them (device/cuda/gemm_hopper.c): which they
- * are, on which GPU, and that the driver is told rightly. No GPU is needed: fake_cuda.c is the driver. What they
- * compute is tests/gpu/gemm_hopper_check.c's and test_gpu.c's. */
+/* test_epilogues.c: GEMMs that the CUDA backend runs with a fused epilogue (device/cuda/gemm_hopper.c): which they are, on
+ * which GPU, and that they are launched correctly. No GPU is needed: fake_cuda.c is the driver. Their results are checked
+ * by tests/gpu/gemm_hopper_check.c and test_gpu.c. */
 #define _GNU_SOURCE /* setenv */
 #include <anneal.h> /* first: it brings the spellings for users */
 
@@ -17,8 +17,8 @@ static int start(void **state)
 }
 
 typedef struct found {
-    int products, ended, stored;
-    int64_t scratch_bytes; /* of the last with an end; stored: what it writes */
+    int gemms, fused, stored; /* stored: tensors that fused epilogues store */
+    int64_t scratch_bytes;    /* of the last fused step */
 } found;
 
 /* One step of x [M,C], up to [M,W], GELU, down to [M,C]: run on a GPU of this generation. */
@@ -42,40 +42,42 @@ static found step_of(int arch, int32_t M, int32_t C, int32_t W, an_dtype matmul,
     const struct an_plan *p = cx->last->plan;
     for (int s = 0; s < p->n_steps; s++) {
         const an_kernel *k = &p->kernel[p->step[s].kernel];
-        const int32_t tail = p->step[s].epilogue;
-        an_gemm_plan product;
+        const int32_t epilogue = p->step[s].epilogue;
+        an_gemm_plan gemm;
         if (k->kind != AN_KERNEL_GEMM) continue;
-        f.products++;
-        if (!an_cuda_gemm_plan(cx->device, &k->u.gemm, tail >= 0 ? p->kernel[tail].u.loop : NULL, &product)) continue;
-        if (!product.fused) continue;
-        f.ended++;
+        f.gemms++;
+        if (!an_cuda_gemm_plan(cx->device, &k->u.gemm, epilogue >= 0 ? p->kernel[epilogue].u.loop : NULL, &gemm))
+            continue;
+        if (!gemm.fused) continue;
+        f.fused++;
         f.scratch_bytes = p->step[s].scratch_bytes;
-        for (int a = 0; a < p->kernel[tail].u.loop->n_args; a++) f.stored += p->kernel[tail].u.loop->arg[a].written;
+        for (int a = 0; a < p->kernel[epilogue].u.loop->n_args; a++)
+            f.stored += p->kernel[epilogue].u.loop->arg[a].written;
     }
     an_close(cx);
     fake_clean();
     return f;
 }
 
-static void on_hopper_gelu_is_the_end_of_the_step_up_and_of_no_gradient(void **state)
+static void on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient(void **state)
 {
     (void)state;
     const found f = step_of(90, 8192, 384, 1536, AN_BF16, 0);
-    assert_int_equal(f.products, 6); /* up, down, and two gradients of each */
-    assert_int_equal(f.ended, 1);
+    assert_int_equal(f.gemms, 6); /* up, down, and two gradients of each */
+    assert_int_equal(f.fused, 1);
     assert_int_equal(f.stored, 2);                /* what GELU reads, and GELU: nothing that only gradients need */
-    assert_in_range(f.scratch_bytes, 0, 4 << 20); /* the weight in bf16; the product itself is nowhere */
+    assert_in_range(f.scratch_bytes, 0, 4 << 20); /* the weight in bf16; the GEMM's result is not stored */
 }
 
 static void elsewhere_and_where_it_does_not_pay_they_are_the_librarys(void **state)
 {
     (void)state;
-    assert_int_equal(step_of(80, 8192, 384, 1536, AN_BF16, 0).ended, 0);
-    assert_int_equal(step_of(100, 8192, 384, 1536, AN_BF16, 0).ended, 0);
-    assert_int_equal(step_of(90, 8192, 384, 1536, AN_F32, 0).ended, 0);
-    assert_int_equal(step_of(90, 8192, 384, 384, AN_BF16, 0).ended, 0);  /* not wider than its sum is long */
-    assert_int_equal(step_of(90, 512, 384, 1536, AN_BF16, 0).ended, 0);  /* few tiles */
-    assert_int_equal(step_of(90, 8200, 384, 1536, AN_BF16, 0).ended, 0); /* rows that are no blocks of 64 */
+    assert_int_equal(step_of(80, 8192, 384, 1536, AN_BF16, 0).fused, 0);
+    assert_int_equal(step_of(100, 8192, 384, 1536, AN_BF16, 0).fused, 0);
+    assert_int_equal(step_of(90, 8192, 384, 1536, AN_F32, 0).fused, 0);
+    assert_int_equal(step_of(90, 8192, 384, 384, AN_BF16, 0).fused, 0);  /* not wider than its sum is long */
+    assert_int_equal(step_of(90, 512, 384, 1536, AN_BF16, 0).fused, 0);  /* few tiles */
+    assert_int_equal(step_of(90, 8200, 384, 1536, AN_BF16, 0).fused, 0); /* rows that are no blocks of 64 */
 }
 
 /* The copy engine wants 16 bytes: what begins elsewhere goes through gemm.inc. */
@@ -83,13 +85,13 @@ static void an_operand_that_begins_between_16_bytes_is_read_another_way(void **s
 {
     (void)state;
     const found f = step_of(90, 8192, 384, 1536, AN_BF16, 1); /* a map of it would be misuse, and is seen */
-    assert_int_equal(f.ended, 1);
+    assert_int_equal(f.fused, 1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(on_hopper_gelu_is_the_end_of_the_step_up_and_of_no_gradient),
+        cmocka_unit_test(on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient),
         cmocka_unit_test(elsewhere_and_where_it_does_not_pay_they_are_the_librarys),
         cmocka_unit_test(an_operand_that_begins_between_16_bytes_is_read_another_way),
     };

@@ -1,4 +1,4 @@
-/* configs.h: the kernels that a backend would ask for: head sizes and kinds of the models here, plus awkward ones. The
+/* configs.h: configurations of kernels to test: the head sizes and formats of this project's models, plus unusual ones. The
  * NVRTC test and the MSL lint go through all of them. Tiles of the `metal` tables fit 32 KiB of threadgroup memory
  * (where bf16 takes four bytes too, in MSL 3.0), those of `cuda` 48 KiB. */
 #ifndef AN_KERNEL_CONFIGS_H

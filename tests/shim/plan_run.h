@@ -1,8 +1,9 @@
-/* plan_run.h: every launch of a plan, in order, as MSL on the CPU shim: what a Metal backend does, without Metal.
+/* plan_run.h: runs every launch of a plan, in order, as MSL on the CPU shim: what a Metal backend does, without Metal.
  *
- * Owns:      the plan's texts as loaded objects, and scratch. Does not: own the memory of the slots, or end a test.
- * Invariants: a launch sees nothing but the bytes of its own arguments, so that a wrong offset is a fault; arguments
- * that nothing reads are bound to poison; what the texts of two steps share is compiled once.
+ * Owns:       the plan's texts as loaded objects, and scratch.
+ * Does not:   own the memory of the slots, or end a test.
+ * Invariants: a launch can access only the bytes of its own arguments, so a wrong offset is a fault. Arguments that are
+ *             never read are bound to poison. Texts that several steps share are compiled once.
  */
 #ifndef AN_PLAN_RUN_H
 #define AN_PLAN_RUN_H

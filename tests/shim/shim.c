@@ -35,7 +35,7 @@ typedef struct touch {
 typedef struct shadow {
     touch write, read;
     uint32_t writer,
-        reader; /* device memory: 1 + number of the group, 0: nobody's; readers of several are MANY_GROUPS */
+        reader; /* device memory: 1 + number of the threadgroup; 0: none yet; several readers: MANY_GROUPS */
 } shadow;
 #define MANY_GROUPS UINT32_MAX
 
@@ -262,7 +262,7 @@ static touch touch_of(uint16_t party, const barriers *b)
     return (touch){.party = party, .epoch = b->epoch, .sub_epoch = b->sub_epoch[subgroup_of(party)]};
 }
 
-/* Readers are summed up as one thread, one subgroup or MANY. What a thread reads behind a barrier of its subgroup comes
+/* Readers are recorded as one thread, one subgroup or MANY. What a thread reads behind a barrier of its subgroup comes
  * after all that the subgroup has read before, and so does what it writes then. */
 static void note_read(touch *r, uint16_t party, const barriers *b)
 {

@@ -1,16 +1,16 @@
-/* shim.h: MSL kernels on the CPU, strictly: what the C++ face (msl/metal_stdlib) and a test ask of the runtime
- * (shim.c).
+/* shim.h: runs MSL kernels on the CPU with strict checks: the functions of the runtime (shim.c) that msl/metal_stdlib and
+ * the tests call.
  *
- * A group's threads are fibers that run one at a time; which one goes on is drawn from a seed, as are the order of the
- * groups and which lane holds which element of a simdgroup_matrix. Every load and store of the kernel is seen (the
- * kernel is compiled with -fsanitize=thread and the runtime plays that library's part) and held against what Metal
- * promises:
- *     - it hits one of the launch's buffers, threadgroup memory, the thread's own stack or the program's constants:
- * else the launch ends there, before the access;
+ * The threads of a threadgroup are fibers that run one at a time. Which one runs next is random, from a seed, as are the
+ * order of the threadgroups and the lane that holds an element of a simdgroup_matrix. Every load and store of the kernel
+ * is checked against what Metal guarantees (the kernel is compiled with -fsanitize=thread, and the runtime implements
+ * that library's functions):
+ *     - it is within one of the launch's buffers, threadgroup memory, the thread's own stack or the program's constants;
+ *       otherwise the launch ends before the access;
  *     - in threadgroup memory, two threads' accesses, one of them a write, are separated by a barrier that both passed
  *       (simdgroup_barrier only separates threads of one simdgroup);
- *     - in device memory the same, with barriers that name it (mem_device); between groups nothing separates, so that
- *       what one writes no other may touch in the same launch.
+ *     - in device memory the same, with barriers that name it (mem_device). Nothing orders accesses of different
+ *       threadgroups, so none may touch what another one writes in the same launch.
  * Threadgroup memory starts as signalling garbage. A barrier or a simdgroup function that some threads never reach is
  * reported. */
 #ifndef AN_SHIM_H
@@ -58,10 +58,10 @@ unsigned shim_groups(int axis);                 /* groups of the launch along it
 enum { SHIM_DEVICE = 1, SHIM_THREADGROUP = 2 }; /* memories that a barrier orders */
 void shim_group_barrier(int memories);
 void shim_subgroup_barrier(int memories);
-/* Waits until all 32 lanes of the subgroup have come with the same `what`; the last one calls act on everyone's `mine`.
- */
+/* Waits until all 32 lanes of the subgroup have called this with the same `what`; the last one calls act on the `mine` of
+ * every lane. */
 void shim_meet(const char *what, void *mine, void (*act)(void *const mine[SHIM_LANES]));
-/* A memory access that belongs to the subgroup as a whole: which of its lanes makes it is nobody's business. */
+/* A memory access of a subgroup as a whole, of which no lane in particular makes it. */
 void shim_subgroup_access(const void *at, size_t bytes, int write);
 /* Place 0..63 (row * 8 + column) of element e of lane's part of an 8 x 8 matrix. */
 int shim_matrix_place(int lane, int e);

@@ -1,8 +1,8 @@
-/* shim_text.h: MSL text to something that runs here, for whoever has a text, buffers and a grid: finds the text's
- * kernels and what their parameters are, compiles it with the C++ compiler against msl/ and the runtime (shim.c), loads
- * it.
+/* shim_text.h: makes MSL text runnable on the CPU: finds the kernels of a text and their parameters, compiles it with the
+ * C++ compiler against msl/ and the runtime (shim.c), and loads it.
  *
- * Owns:      the folder's files it writes. Does not: end a test, or print.
+ * Owns:      the files that it writes to the folder.
+ * Does not:  end a test, or print.
  * Invariant: a kernel is called with the buffers that its parameters name ([[buffer(i)]]; without one, the next
  * number).
  *
@@ -41,7 +41,7 @@ static inline int shim_is_word(char c)
     return isalnum((unsigned char)c) || c == '_';
 }
 
-/* The end of the brackets that open at p. */
+/* Where the brackets that open at p end. */
 static inline char *shim_closing(char *p)
 {
     int depth = 0;
@@ -73,7 +73,7 @@ static inline int shim_code(const char *from, const char *to, int *next)
     return !attribute && (strchr(text, '*') || strchr(text, '&')) ? (*next)++ : -100;
 }
 
-/* Kernels of a preprocessed text, whose word `kernel` is blanked. Returns how many; -1: more than there is room for. */
+/* Kernels of a preprocessed text, whose word `kernel` is blanked. Returns how many; -1: more than fit into the table. */
 static inline int shim_find(char *text, shim_found *out, int most)
 {
     int n = 0;

@@ -1,5 +1,5 @@
 /* test_attention.c: the portable attention bodies, as MSL, on the CPU shim: against loops in double precision; in exact
- * mode against the CPU template, bit for bit; under several schedules, which must not show. */
+ * mode bit for bit against the CPU kernels; under several schedules, which must not change a bit. */
 #include "attn_case.h"
 #include "kernels/cpu_kernels.h"
 #include "shim_build.h"
@@ -191,7 +191,7 @@ static void exact_f32_of_one_column_and_keys_in_use(void **state)
     unload(r);
 }
 
-static void bf16_products_as_bfloat_matrices(void **state)
+static void bf16_multiplication_as_bfloat_matrices(void **state)
 {
     (void)state;
     run r = build((attn_config){.store = KIND_BF16,
@@ -209,7 +209,7 @@ static void bf16_products_as_bfloat_matrices(void **state)
     unload(r);
 }
 
-static void bf16_products_without_bfloat_in_the_language(void **state)
+static void bf16_multiplication_without_bfloat_in_the_language(void **state)
 {
     (void)state;
     run r = build((attn_config){.store = KIND_BF16,
@@ -227,7 +227,7 @@ static void bf16_products_without_bfloat_in_the_language(void **state)
     unload(r);
 }
 
-static void f16_products_of_f32_tensors(void **state)
+static void f16_multiplication_of_f32_tensors(void **state)
 {
     (void)state;
     run r = build((attn_config){.store = KIND_F32,
@@ -315,9 +315,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exact_f32_with_dropout_odd_lengths_and_more_queries_than_keys),
         cmocka_unit_test(exact_f32_of_one_column_and_keys_in_use),
-        cmocka_unit_test(bf16_products_as_bfloat_matrices),
-        cmocka_unit_test(bf16_products_without_bfloat_in_the_language),
-        cmocka_unit_test(f16_products_of_f32_tensors),
+        cmocka_unit_test(bf16_multiplication_as_bfloat_matrices),
+        cmocka_unit_test(bf16_multiplication_without_bfloat_in_the_language),
+        cmocka_unit_test(f16_multiplication_of_f32_tensors),
         cmocka_unit_test(exact_mode_gives_the_bits_of_the_cpu_template),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,15 +1,15 @@
-/* test_gemm.c: the portable matrix product, as MSL, on the CPU shim: bits of one ascending chain for f32, near the
- * answer for 16-bit products; every orientation, batches, splits, accumulation, an epilogue of one's own. */
+/* test_gemm.c: the portable GEMM (kernels/gpu/gemm.inc) as MSL on the CPU shim: for f32 the bits of a sum in ascending k,
+ * for 16-bit multiplication near the exact answer; every orientation, batches, splits, accumulation, an epilogue. */
 #include "attn_case.h"
 #include "configs.h"
 #include "kernels/gpu/transpose_args.h"
 #include "shim_build.h"
 
-typedef struct product {
+typedef struct gemm_shape {
     int m, n, k, batch, splits, accumulate;
-} product;
+} gemm_shape;
 
-static void gemm_strides(struct an_gemm_args *g, const gemm_config *c, const product *p)
+static void gemm_strides(struct an_gemm_args *g, const gemm_config *c, const gemm_shape *p)
 {
     *g = (struct an_gemm_args){.m = p->m,
                                .n = p->n,
@@ -22,7 +22,7 @@ static void gemm_strides(struct an_gemm_args *g, const gemm_config *c, const pro
     g->a_b[1] = (an_i64)p->m * p->k, g->b_b[1] = (an_i64)p->k * p->n, g->c_b[1] = (an_i64)p->m * p->n, g->c_m = p->n;
 }
 
-/* The chain of the specification, in f32 (exact) or double. */
+/* The sum in the order of the specification, in f32 (exact) or double. */
 static double chain(const struct an_gemm_args *g, const double *a, const double *b, int row, int col, int exact)
 {
     double total = 0;
@@ -38,7 +38,7 @@ static double chain(const struct an_gemm_args *g, const double *a, const double 
 }
 
 /* epilogue: defines to add, or "". Its effect is `scale` and `shift` on the sum. */
-static void check(gemm_config c, product p, const char *epilogue, float scale, float shift, double tolerance)
+static void check(gemm_config c, gemm_shape p, const char *epilogue, float scale, float shift, double tolerance)
 {
     const int exact = c.mul == KIND_F32, threads = 32 * c.subgroups_m * c.subgroups_n;
     char defines[2048];
@@ -88,12 +88,12 @@ static void check(gemm_config c, product p, const char *epilogue, float scale, f
     free(text), free(a), free(b), free(pa), free(pb), free(out), free(part);
 }
 
-static void f32_products_have_the_bits_of_one_chain_in_every_orientation(void **state)
+static void f32_gemms_have_the_bits_of_an_ascending_sum_in_every_orientation(void **state)
 {
     (void)state;
     for (int way = 0; way < 4; way++) {
         gemm_config c = {KIND_F32, KIND_F32, KIND_F32, way % 2 ? 8 : 1, 32, 16, 16, 2, 1, way & 1, way >> 1};
-        product p = {way % 2 ? 40 : 37, way % 2 ? 24 : 21, way % 2 ? 40 : 43, 2, 1, way == 2};
+        gemm_shape p = {way % 2 ? 40 : 37, way % 2 ? 24 : 21, way % 2 ? 40 : 43, 2, 1, way == 2};
         check(c, p, "", 1, 0, 0);
     }
 }
@@ -101,40 +101,40 @@ static void f32_products_have_the_bits_of_one_chain_in_every_orientation(void **
 static void split_chains_are_added_in_order(void **state)
 {
     (void)state;
-    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 2, 1, 0}, (product){19, 35, 100, 2, 3, 0}, "",
-          1, 0, 0);
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 2, 1, 0}, (gemm_shape){19, 35, 100, 2, 3, 0},
+          "", 1, 0, 0);
 }
 
-static void bf16_products_are_near_and_may_store_f32(void **state)
+static void bf16_gemms_are_near_and_may_store_f32(void **state)
 {
     (void)state;
-    check((gemm_config){KIND_BF16, KIND_F32, KIND_BF16, 8, 32, 32, 32, 2, 1, 1, 0}, (product){40, 56, 72, 1, 1, 1}, "",
-          1, 0, 1e-6);
-    check((gemm_config){KIND_F32, KIND_F32, KIND_F16, 1, 32, 16, 16, 1, 2, 0, 1}, (product){33, 17, 20, 1, 1, 0}, "", 1,
-          0, 1e-3);
+    check((gemm_config){KIND_BF16, KIND_F32, KIND_BF16, 8, 32, 32, 32, 2, 1, 1, 0}, (gemm_shape){40, 56, 72, 1, 1, 1},
+          "", 1, 0, 1e-6);
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F16, 1, 32, 16, 16, 1, 2, 0, 1}, (gemm_shape){33, 17, 20, 1, 1, 0}, "",
+          1, 0, 1e-3);
 }
 
 static void the_epilogue_is_a_hole(void **state)
 {
     (void)state;
-    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 1, 1, 0}, (product){20, 18, 9, 1, 1, 0},
+    check((gemm_config){KIND_F32, KIND_F32, KIND_F32, 1, 16, 16, 16, 1, 1, 1, 0}, (gemm_shape){20, 18, 9, 1, 1, 0},
           "#define AN_EPILOGUE_ARGS\n#define AN_EPILOGUE(row, col, acc) c[c_at + (row) * g.c_m + (col)] = (acc) * 2.0f "
           "+ 1.0f\n",
           2, 1, 0);
 }
 
-/* What stands before a library's product on CUDA is written in words that the shim has too. */
-static void an_operand_is_turned_whatever_its_size(void **state)
+/* The transpose before a library's GEMM on CUDA is written in the portable dialect, so the shim can run it. */
+static void an_operand_is_transposed_whatever_its_size(void **state)
 {
     (void)state;
     static const int sizes[][3] = {{37, 70, 75}, {64, 32, 32}, {1, 33, 40}}; /* rows, columns, stride */
-    const size_t room = 1u << 18;
+    const size_t capacity = 1u << 18;
     static const char *const parts[] = {"src/kernels/dialect/msl.h", "src/base/exact.h",
                                         "src/kernels/gpu/transpose_args.h", "src/kernels/gpu/transpose.inc"};
-    char *text = malloc(room);
+    char *text = malloc(capacity);
     assert_non_null(text);
-    size_t at = (size_t)snprintf(text, room, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n");
-    for (size_t i = 0; i < AN_COUNT(parts); i++) kernel_append(text, room, &at, parts[i]);
+    size_t at = (size_t)snprintf(text, capacity, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n");
+    for (size_t i = 0; i < AN_COUNT(parts); i++) kernel_append(text, capacity, &at, parts[i]);
     shim_object o = shim_build(text, 310);
     for (size_t s = 0; s < AN_COUNT(sizes); s++) {
         const int rows = sizes[s][0], cols = sizes[s][1], stride = sizes[s][2];
@@ -162,10 +162,10 @@ static void an_operand_is_turned_whatever_its_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(an_operand_is_turned_whatever_its_size),
-        cmocka_unit_test(f32_products_have_the_bits_of_one_chain_in_every_orientation),
+        cmocka_unit_test(an_operand_is_transposed_whatever_its_size),
+        cmocka_unit_test(f32_gemms_have_the_bits_of_an_ascending_sum_in_every_orientation),
         cmocka_unit_test(split_chains_are_added_in_order),
-        cmocka_unit_test(bf16_products_are_near_and_may_store_f32),
+        cmocka_unit_test(bf16_gemms_are_near_and_may_store_f32),
         cmocka_unit_test(the_epilogue_is_a_hole),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

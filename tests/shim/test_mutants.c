@@ -14,7 +14,7 @@ typedef struct mutant {
 } mutant;
 
 static const mutant mutants[] = {
-    /* products */
+    /* GEMM */
     {0, "AN_BARRIER(); /* all have used the tiles before */", ""},
     {0, "AN_BARRIER();\n        an_gemm_multiply", "an_gemm_multiply"},
     {0, "g.m - m, k_end - k, me", "g.m - m, AN_BK, me"},

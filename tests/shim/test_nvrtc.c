@@ -87,7 +87,7 @@ static void attention_compiles_for_every_generation(void **state)
     }
 }
 
-static void matrix_products_compile_for_every_generation(void **state)
+static void gemms_compile_for_every_generation(void **state)
 {
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
@@ -139,8 +139,8 @@ static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void *
     }
 }
 
-/* gemm_hopper.inc with an end that reads and writes: sums of 192 registers a thread leave few for it. */
-static void products_with_an_end_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
+/* gemm_hopper.inc with an epilogue that loads and stores: the 192 accumulators of a thread leave few registers for it. */
+static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_registers(void **state)
 {
     static const char end[] =
         "struct an_epilogue_in {\n    an_u16 w[8];\n};\n"
@@ -156,21 +156,21 @@ static void products_with_an_end_for_hopper_compile_and_keep_their_sums_in_regis
     static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
                                         "src/kernels/dialect/loops_gpu.h", "src/kernels/dialect/hopper.h",
                                         "src/kernels/gpu/gemm_hopper_args.h"};
-    const size_t room = 1u << 18;
+    const size_t capacity = 1u << 18;
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
     for (int along_k = 0; along_k < 2; along_k++) {
-        char *text = malloc(room), *log = NULL, what[64];
+        char *text = malloc(capacity), *log = NULL, what[64];
         long spilled = 0;
         assert_non_null(text);
-        size_t at = (size_t)snprintf(text, room,
+        size_t at = (size_t)snprintf(text, capacity,
                                      "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 1\n"
                                      "#define AN_B_ALONG_K %d\n",
                                      along_k);
-        for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, room, &at, files[i]);
-        at += (size_t)snprintf(text + at, room - at, "%s", end);
-        kernel_append(text, room, &at, "src/kernels/gpu/gemm_hopper.inc");
-        snprintf(what, sizeof what, "a product for Hopper, B along %c", along_k ? 'k' : 'n');
+        for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, capacity, &at, files[i]);
+        at += (size_t)snprintf(text + at, capacity - at, "%s", end);
+        kernel_append(text, capacity, &at, "src/kernels/gpu/gemm_hopper.inc");
+        snprintf(what, sizeof what, "a GEMM for Hopper, B along %c", along_k ? 'k' : 'n');
         char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_hopper", "sm_90a", 0, &log);
         if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
             fail_msg("%s: %s", what, log ? log : "no log");
@@ -188,11 +188,11 @@ static void gradients_of_weights_for_hopper_compile_and_keep_their_sums_in_regis
     static const char *const parts[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
                                         "src/kernels/dialect/hopper.h", "src/kernels/gpu/gemm_tf32_args.h",
                                         "src/kernels/gpu/gemm_tf32.inc"};
-    const size_t room = 1u << 18;
-    char *text = malloc(room), *log = NULL;
+    const size_t capacity = 1u << 18;
+    char *text = malloc(capacity), *log = NULL;
     assert_non_null(text);
-    size_t at = (size_t)snprintf(text, room, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n");
-    for (size_t i = 0; i < COUNT_OF(parts); i++) kernel_append(text, room, &at, parts[i]);
+    size_t at = (size_t)snprintf(text, capacity, "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n");
+    for (size_t i = 0; i < COUNT_OF(parts); i++) kernel_append(text, capacity, &at, parts[i]);
     char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_tf32", "sm_90a", 0, &log);
     long spilled = 0;
     if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
@@ -208,8 +208,8 @@ int main(void)
         cmocka_unit_test(attention_compiles_for_every_generation),
         cmocka_unit_test(attention_for_hopper_compiles_and_keeps_its_sums_in_registers),
         cmocka_unit_test(gradients_of_weights_for_hopper_compile_and_keep_their_sums_in_registers),
-        cmocka_unit_test(matrix_products_compile_for_every_generation),
-        cmocka_unit_test(products_with_an_end_for_hopper_compile_and_keep_their_sums_in_registers),
+        cmocka_unit_test(gemms_compile_for_every_generation),
+        cmocka_unit_test(gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_registers),
     };
     return cmocka_run_group_tests(tests, open_compiler, NULL);
 }

@@ -1,6 +1,6 @@
 /* test_ops_shim.c: the conformance table of tests/ops as MSL on the CPU shim: every operation in f32 in all awkward
- * shapes, some cases in bf16 and i32 (AN_SOAK=1: every dtype; AN_OP=NAME: one operation). The same bits as the CPU
- * device, but for products of 16-bit numbers, which must be as near the oracle as the table asks of the CPU. Subnormal
+ * shapes, some cases in bf16 and i32 (AN_SOAK=1: every dtype; AN_OP=NAME: one operation). The results have the bits of
+ * the CPU device, except GEMMs in 16 bits, which must be as near the oracle as the table requires of the CPU. Subnormal
  * f32 results count as zeros. */
 #include "ops/elementwise.h"
 #include "ops/other.h"

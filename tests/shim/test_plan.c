@@ -1,6 +1,6 @@
 /* test_plan.c: whole training steps of three small models, every kernel of the plan as MSL on the CPU shim, beside the
- * CPU device: in f32 the same bits in the loss and in every parameter, step after step; with products in bf16 the
- * numbers to what bf16 holds. */
+ * CPU device: in f32 the same bits in the loss and in every parameter, step after step; with GEMMs in bf16 the
+ * same numbers within the precision of bf16. */
 #include "golden/programs.h"
 
 #include "shim_device.h"
@@ -114,7 +114,7 @@ static void a_gpt_block_in_bf16_trains_to_the_same_numbers(void **state)
     }
 }
 
-/* y = (t - max t) t[k], where the product t stood: no lane may write before all have read t[k]. */
+/* y = (t - max t) t[k], written over the GEMM's result t: no lane may write before all have read t[k]. */
 static void what_is_picked_of_a_row_is_read_before_the_row_is_written(void **state)
 {
     (void)state;

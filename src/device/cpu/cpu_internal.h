@@ -23,9 +23,9 @@ typedef struct an_compiler {
     double timeout_s;
 } an_compiler;
 
-/* Finds the compiler and the cache folder; never fails: `why` and `why_cache` explain what is missing. */
 /* Whether `compiler` is one of the programs beside `xcode_select` that only offer to install a compiler. */
 bool an_compiler_is_stub(const char *compiler, const char *xcode_select);
+/* Finds the compiler and the cache folder; never fails: `why` and `why_cache` explain what is missing. */
 void an_compiler_find(an_compiler *c, const an_device_options *o, const char *isa);
 
 typedef struct an_library { /* a loaded shared object */

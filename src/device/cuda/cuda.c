@@ -124,7 +124,7 @@ static int cuda_probe(an_device_info *out)
     const bool library = an_cublaslt_find(&err, cu.version / 1000, &lt) == AN_OK;
     snprintf(out->reason, sizeof out->reason, "%s, %s, sm_%d, driver for CUDA %d.%d, NVRTC %d.%d, %s", name,
              an_bytes_text((double)bytes, all), arch, cu.version / 1000, cu.version % 1000 / 10, nvrtc.major,
-             nvrtc.minor, library ? "cuBLASLt" : "no cuBLASLt (products are slower without it)");
+             nvrtc.minor, library ? "cuBLASLt" : "no cuBLASLt (GEMMs are slower without it)");
     return 1;
 }
 

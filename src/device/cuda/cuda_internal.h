@@ -80,9 +80,9 @@ an_status an_cuda_write(an_err *err, an_device *d, an_buffer *dst, size_t at, co
 typedef struct an_cuda_module {
     char *text; /* NULL once it is machine code */
     uint64_t key, check;
-    bool fmad; /* contraction to fused multiply-adds allowed: not where the bits are promised */
-    bool
-        arch_specific; /* compiled for this architecture only (sm_90a), with instructions that later ones need not have */
+    bool fmad; /* contraction to fused multiply-adds is allowed: not where the bits are promised */
+    /* compiled for this architecture only (sm_90a), with instructions that later ones need not have */
+    bool arch_specific;
     const char *what;
     char *image; /* cubin or PTX */
     size_t image_bytes;
@@ -108,12 +108,11 @@ typedef struct an_gemm_plan {
     uint8_t mul, out;  /* dtypes of operands and result as cuBLASLt sees them */
     bool a_along_k, b_along_k;
     int64_t lda, ldb, ldc;
-    int32_t addend, sum; /* arguments of the epilogue: beta C of the library, and the sum; -1: no such epilogue */
-    bool fused;          /* not the library but gemm_hopper.inc, with the epilogue fused */
-    int32_t
-        split_k; /* not the library where addresses are aligned but gemm_tf32.inc, in so many parts of k; 0: never */
-    int64_t transposed_at,
-        transposed_ld; /* B is transposed to that place in scratch first, from rows of this stride; -1: it is not */
+    int32_t addend, sum;   /* arguments of the epilogue: beta C of the library, and the sum; -1: no such epilogue */
+    bool fused;            /* gemm_hopper.inc runs it instead of the library, with the epilogue fused */
+    int32_t split_k;       /* where addresses are aligned, gemm_tf32.inc runs it instead, with k split so; 0: never */
+    int64_t transposed_at; /* B is first transposed to this place in scratch; -1: it is not */
+    int64_t transposed_ld; /* the stride of its rows before that */
 } an_gemm_plan;
 typedef struct an_gemm_ready {
     lt_desc desc;
@@ -125,9 +124,9 @@ typedef struct an_gemm_ready {
 bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue, an_gemm_plan *out);
 an_status an_gemm_prepare(an_err *err, an_device *d, const an_gemm_spec *s, const an_gemm_plan *p,
                           const cu_pointer address[4], an_gemm_ready *out); /* of A, B, C, the addend */
+/* addend: the address of p->addend; unused when that is -1. */
 an_status an_gemm_run(an_err *err, an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, const an_gemm_ready *r,
-                      const cu_pointer address[3], cu_pointer addend,
-                      cu_pointer workspace); /* addend: the address of p->addend; unused when that is -1 */
+                      const cu_pointer address[3], cu_pointer addend, cu_pointer workspace);
 void an_gemm_free(an_device *d, an_gemm_ready *r);
 
 /* ---- gemm_hopper.c: GEMMs by our own kernel, because their epilogue costs nothing when it is fused. */

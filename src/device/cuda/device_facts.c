@@ -1,7 +1,7 @@
-/* device_facts.c: what the GPU reports and measures of itself: memory in use, and the peak rate of its GEMMs.
+/* device_facts.c: memory in use, as the driver reports it, and the measured peak rate of GEMMs.
  *
- * Owns:      nothing that lasts: operands of a measurement are freed before it returns.
- * Does not:  fail: what cannot be measured is 0, "unknown".
+ * Owns:      the operands of a measurement, which are freed before it returns.
+ * Does not:  fail: a figure that cannot be measured is 0, "unknown".
  */
 #include "base/exact.h"
 #include "device/cuda/cuda_internal.h"
@@ -20,7 +20,7 @@ void an_cuda_memory(an_device *d, uint64_t *driver_bytes, uint64_t *recommended_
 
 /* ---------------------------------------------------------------------------------------------- GEMMs */
 
-enum { ROWS = 4096, DEPTH = 8192, PRODUCTS = 8, DISTINCT = 1 << 18 };
+enum { ROWS = 4096, DEPTH = 8192, REPEATS = 8, DISTINCT = 1 << 18 };
 
 typedef struct peak {
     an_gemm_spec spec; /* C[ROWS,ROWS] = A[ROWS,DEPTH] B[DEPTH,ROWS]; A and B are the same memory */
@@ -88,11 +88,11 @@ static double time_gemms(an_device *d, const peak *p)
     an_err quiet = {0};
     float ms = 0;
     bool good = !d->cu.event_record(p->begin, d->stream, 0);
-    for (int i = 0; i < PRODUCTS && good; i++)
+    for (int i = 0; i < REPEATS && good; i++)
         good = an_gemm_run(&quiet, d, &p->spec, &p->gemm, &p->ready, p->at, 0, p->workspace) == AN_OK;
     good = good && !d->cu.event_record(p->end, d->stream, 0) &&
            an_cuda_wait_stream(&quiet, d, "measuring GEMMs") == AN_OK && !d->cu.event_ms(&ms, p->begin, p->end);
-    return good ? (double)ms * 1e-3 / PRODUCTS : 0;
+    return good ? (double)ms * 1e-3 / REPEATS : 0;
 }
 
 static void unmake(an_device *d, peak *p)
@@ -119,7 +119,7 @@ double an_cuda_fma_peak(an_device *d, an_dtype dtype, double seconds)
         double one = time_gemms(d, &p); /* the first loads the library's kernel */
         while (one > 0 && spent < seconds) {
             one = time_gemms(d, &p);
-            spent += one * PRODUCTS;
+            spent += one * REPEATS;
             if (one > 0 && (best <= 0 || one < best)) best = one;
         }
     }

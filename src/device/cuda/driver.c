@@ -197,7 +197,7 @@ an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out)
     out->library = find_versions("libcublasLt", newest, out->path, sizeof out->path);
     if (!out->library)
         return an_fail(err, AN_E_ENV,
-                       "libcublasLt.so.%d not found: matrix products run on our own kernels, several times slower. "
+                       "libcublasLt.so.%d not found: GEMMs run on the portable kernels, several times slower. "
                        "Install CUDA, or the Python package nvidia-cublas, or name its folder in ANNEAL_CUDA_PATH",
                        AN_MIN(newest, NEWEST_MAJOR));
     const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));

@@ -210,14 +210,14 @@ static an_status wait_for(an_err *err, an_device *d, const nodes *these)
 static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends, nodes *these)
 {
     an_device *d = e->d;
-    const an_dependencies *after = &e->dependencies;
+    const an_dependencies *deps = &e->dependencies;
     for (int32_t s = 0, i = 0; s < e->plan->n_steps; s++) {
         const cu_graph_node *last = NULL;
         size_t n_last = 0;
         int status = 0;
         these->n = 0;
-        for (int32_t a = after->first[s]; a < after->first[s + 1]; a++)
-            AN_TRY(add_ends(err, these, ends, end, after->step[a]));
+        for (int32_t a = deps->first[s]; a < deps->first[s + 1]; a++)
+            AN_TRY(add_ends(err, these, ends, end, deps->step[a]));
         AN_TRY(wait_for(err, d, these));
         for (; i < e->n_ops && e->op[i].step == s; i++) AN_TRY(enqueue_op(err, e, &e->op[i]));
         AN_TRY(an_cuda_check(err, d, d->cu.capture_state(d->stream, &status, NULL, NULL, &last, &n_last),
@@ -227,7 +227,7 @@ static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends
     }
     these->n = 0;
     for (int32_t s = 0; s < e->plan->n_steps; s++)
-        if (e->dependencies.last[s]) AN_TRY(add_ends(err, these, ends, end, s));
+        if (deps->last[s]) AN_TRY(add_ends(err, these, ends, end, s));
     return wait_for(err, d, these);
 }
 

@@ -11,8 +11,8 @@ enum { REF_ANY = -1, REF_PARAMS = -2 };
 
 typedef enum op_kind { OP_KERNEL, OP_FILL, OP_COPY, OP_GEMM } op_kind;
 
-typedef struct ref { /* an address: an offset in a slot */
-    int32_t slot;    /* or REF_ANY, REF_PARAMS */
+typedef struct ref { /* an address: an offset in a slot of the plan */
+    int32_t slot;    /* or REF_ANY: an address that is never read; or REF_PARAMS: the operation's own parameters */
     int64_t offset;
 } ref;
 

@@ -106,8 +106,8 @@ static an_status lower_template(an_err *err, an_exec *e, int32_t step, const an_
     return AN_OK;
 }
 
-/* A kernel that is alone in its text, with a grid of one thread block. Takes ownership of the text, and keeps a copy of the
- * parameters (NULL: it has none). NULL: no memory. */
+/* Adds a kernel that is the only one in its text, with a grid of one thread block. Takes ownership of the text, and keeps
+ * a copy of the parameters (NULL: it has none). NULL: no memory. */
 static stream_op *new_kernel(an_exec *e, int32_t step, an_text *text, const char *what, const char *entry, int n_refs,
                              const void *params, size_t params_bytes)
 {
@@ -209,12 +209,12 @@ static an_status lower_transpose(an_err *err, an_exec *e, int32_t step, const an
     return AN_OK;
 }
 
-/* A GEMM by gemm_tf32.inc: the parts of the sum over k, then their sum. at: A, B, C, addend, workspace. */
+/* A GEMM by gemm_tf32.inc: one kernel computes the splits of k, the next adds them. at: A, B, C, addend, workspace. */
 static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an_gemm_plan *p, const ref at[5])
 {
     const an_plan_step *s = &e->plan->step[step];
     const an_gemm_spec *g = &e->plan->kernel[s->kernel].u.gemm;
-    const int64_t steps = g->k / AN_TF32_DEEP, chain = an_ceil_div(steps, p->split_k) * AN_TF32_DEEP,
+    const int64_t steps = g->k / AN_TF32_DEEP, k_per_split = an_ceil_div(steps, p->split_k) * AN_TF32_DEEP,
                   tiles = an_ceil_div(g->m, AN_TF32_TILE) * an_ceil_div(g->n, AN_TF32_TILE);
     const struct an_gemm_tf32_args args = {.lda = p->lda,
                                            .ldb = p->ldb,
@@ -222,7 +222,7 @@ static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an
                                            .m = g->m,
                                            .n = g->n,
                                            .k = g->k,
-                                           .k_per_split = (int)chain,
+                                           .k_per_split = (int)k_per_split,
                                            .add = !g->accumulate && p->addend < 0 ? 0
                                                   : at[3].slot == at[2].slot && at[3].offset == at[2].offset
                                                       ? AN_TF32_IN_PLACE
@@ -234,20 +234,20 @@ static an_status lower_tf32_gemm(an_err *err, an_exec *e, int32_t step, const an
     void *params = an_arena_copy(&e->arena, &args, sizeof args);
     if (module < 0 || !params) return an_cuda_no_memory_for_launches(err);
     e->module[module].arch_specific = true;
-    for (int join = 0; join < 2; join++) {
-        stream_op *c = new_op(e, OP_KERNEL, step, (int)AN_COUNT(refs[join]));
+    for (int reduce = 0; reduce < 2; reduce++) {
+        stream_op *c = new_op(e, OP_KERNEL, step, (int)AN_COUNT(refs[reduce]));
         if (!c) return an_cuda_no_memory_for_launches(err);
         c->module = module;
-        c->entry = join ? "gemm_tf32_reduce" : "gemm_tf32";
-        c->blocks[0] = (uint32_t)(join ? tiles * (AN_TF32_TILE * AN_TF32_TILE / (4 * AN_TF32_REDUCE))
-                                       : tiles * an_ceil_div(g->k, chain));
+        c->entry = reduce ? "gemm_tf32_reduce" : "gemm_tf32";
+        c->blocks[0] = (uint32_t)(reduce ? tiles * (AN_TF32_TILE * AN_TF32_TILE / (4 * AN_TF32_REDUCE))
+                                         : tiles * an_ceil_div(g->k, k_per_split));
         c->blocks[1] = c->blocks[2] = 1;
-        c->threads = join ? AN_TF32_REDUCE : AN_TF32_THREADS;
-        c->shared_bytes = join ? 0 : AN_TF32_SHARED;
+        c->threads = reduce ? AN_TF32_REDUCE : AN_TF32_THREADS;
+        c->shared_bytes = reduce ? 0 : AN_TF32_SHARED;
         c->params = params;
-        c->scratch =
-            p->workspace_at + (int64_t)sizeof(float) * AN_TF32_TILE * AN_TF32_TILE * tiles * an_ceil_div(g->k, chain);
-        memcpy(c->refs, refs[join], sizeof refs[join]);
+        c->scratch = p->workspace_at +
+                     (int64_t)sizeof(float) * AN_TF32_TILE * AN_TF32_TILE * tiles * an_ceil_div(g->k, k_per_split);
+        memcpy(c->refs, refs[reduce], sizeof refs[reduce]);
     }
     return AN_OK;
 }

@@ -4,7 +4,7 @@
  *
  * Owns:      writing the guards and the poison, and checking the guards after a run (after each launch with
  *            ANNEAL_CUDA_LAUNCH=sync, which then names it).
- * Does not:  detect a stray read: compute-sanitizer does; what it reads is poison, so the results differ.
+ * Does not:  detect a read outside a value, as compute-sanitizer does. But such a read gets poison, so results differ.
  *
  * The planner leaves AN_CUDA_GUARD_BYTES or more behind each value and before the first (planner/assign_buffers.c).
  */
