@@ -16,6 +16,7 @@ const an_dialect an_dialects[AN_N_DIALECTS] = {
                          .shared_bytes = 48 << 10},
     [AN_DIALECT_MSL] = {.name = "msl",
                         .header = an_embed_dialect_msl_h,
+                        .no_aliasing = true,
                         .max_buffers = 31,
                         .shared_bytes = 32 << 10,
                         .bf16_version = 310,

@@ -240,6 +240,15 @@ static const char *scatter_sort(const an_plan_step *s, const an_scatter_spec *of
     return NULL;
 }
 
+/* What the sums start from, unless that is 0 or what argument `to` holds. */
+static void bind_onto(an_gpu_launch *l, int index, const an_plan_step *s, int onto, int to)
+{
+    if (onto < 0 || onto == to)
+        an_gpu_bind(l, AN_BIND_ANY, index, 0, 0);
+    else
+        an_gpu_bind_arg(l, index, s, onto);
+}
+
 static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of, int onto, int to, const an_tiles *t,
                                 an_gpu_step *out)
 {
@@ -253,14 +262,16 @@ static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of
                                                    .n = (int)of->n,
                                                    .rows = (int)of->rows,
                                                    .c = (int)of->c,
-                                                   .accumulate = onto >= 0};
+                                                   .accumulate = onto < 0     ? 0
+                                                                 : onto == to ? 2
+                                                                              : 1};
     out->params_bytes = sizeof out->params.scatter;
     const char *why = scatter_sort(s, of, t, out);
     if (!why && !t->exact) {
         why = an_gpu_launch_add(out, "scatter_parts", an_ceil_div(of->n, SCATTER_PART), columns, 1, t->threads, &l);
         if (why) return why;
         an_gpu_bind_arg(l, 0, s, 1);
-        an_gpu_bind_arg(l, 1, s, onto >= 0 ? onto : to);
+        bind_onto(l, 1, s, onto, to);
         an_gpu_bind_arg(l, 2, s, to);
         bind_scratch(l, 3, at.order), bind_scratch(l, 4, at.ids), bind_scratch(l, 5, at.starts);
         bind_scratch(l, 6, at.parts);
@@ -270,7 +281,7 @@ static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of
     if (why) return why;
     int i = 0;
     if (t->exact) an_gpu_bind_arg(l, i++, s, 1);
-    an_gpu_bind_arg(l, i++, s, onto >= 0 ? onto : to);
+    bind_onto(l, i++, s, onto, to);
     an_gpu_bind_arg(l, i++, s, to);
     if (t->exact) bind_scratch(l, i++, at.order);
     bind_scratch(l, i++, at.starts);

@@ -254,9 +254,34 @@ static const char *body_text(an_gpu_module m, int body)
                                                           : an_embed_attn_backward_inc;
 }
 
+/* The output among arguments [first, first + n) of the step that input i lies in the memory of, -1. In place means the
+ * same range and the same type (an_may_alias); nothing else may overlap an output. */
+static int output_under(const an_plan_step *s, const an_loop_kernel *loop, int first, int i)
+{
+    const an_arg *in = &s->arg[first + i];
+    if (in->written || in->slot < 0 || in->bytes == 0) return -1;
+    for (int o = 0; o < loop->n_args; o++) {
+        const an_arg *out = &s->arg[first + o];
+        if (out->written && out->slot == in->slot && out->offset == in->offset && out->bytes == in->bytes) return o;
+    }
+    return -1;
+}
+
+an_aliases an_step_aliases(const an_plan *p, const an_plan_step *s, const an_gpu *gpu)
+{
+    an_aliases aliases;
+    memset(aliases.output, -1, sizeof aliases.output);
+    const int first = s->epilogue >= 0 ? s->n_gemm_args : 0;
+    const an_kernel *k = &p->kernel[s->epilogue >= 0 ? s->epilogue : s->kernel];
+    if (!gpu->dialect->no_aliasing || k->kind != AN_KERNEL_LOOP) return aliases;
+    for (int i = 0; i < k->u.loop->n_args; i++) aliases.output[i] = (int8_t)output_under(s, k->u.loop, first, i);
+    return aliases;
+}
+
 void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const char *name, an_text *out)
 {
     an_tiles t;
+    const an_aliases aliases = an_step_aliases(p, s, gpu);
     if (an_module_tiles(p, s, gpu, &t)) {
         out->failed = true;
         return;
@@ -269,7 +294,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     an_text_puts(out, an_embed_exact);
     if (t.module == AN_MODULE_LOOP || s->epilogue >= 0) an_text_puts(out, an_embed_dialect_loops_gpu_h);
     if (t.module == AN_MODULE_LOOP) {
-        an_render_gpu(p->kernel[s->kernel].u.loop, name, gpu, false, out);
+        an_render_gpu(p->kernel[s->kernel].u.loop, name, gpu, &aliases, false, out);
         return;
     }
     if (t.module >= AN_MODULE_SCATTER) {
@@ -279,7 +304,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
         an_text_puts(out, an_embed_dialect_tiles_h);
     }
     an_text_puts(out, args_text(t.module));
-    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_gemm_epilogue", gpu, false, out);
+    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_gemm_epilogue", gpu, &aliases, false, out);
     if (t.fast) an_text_puts(out, an_embed_conv_bf16_inc);
     an_text_puts(out, body_text(t.module, t.body));
     if (t.body != AN_BODY_HOPPER) return;
@@ -354,7 +379,9 @@ static void template_step(const an_plan *p, int32_t step, const an_gpu *gpu, boo
         describe(p, &p->step[i], out);
     if (users == MOST_USERS) an_text_puts(out, "/* and perhaps more */\n");
     defines(&t, out);
-    if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, p->kernel[s->epilogue].name, gpu, true, out);
+    const an_aliases aliases = an_step_aliases(p, s, gpu);
+    if (s->epilogue >= 0)
+        an_render_gpu(p->kernel[s->epilogue].u.loop, p->kernel[s->epilogue].name, gpu, &aliases, true, out);
     an_text_puts(out, "\n");
     body_used[t.module] = true;
 }
@@ -392,7 +419,8 @@ void an_render_plan(const char *dialect, const an_plan *p, an_text *out)
             an_text_puts(out, "\n");
             printed[k] = true;
         } else if (!printed[k]) {
-            an_render_gpu(p->kernel[k].u.loop, p->kernel[k].name, &gpu, true, out);
+            const an_aliases aliases = an_step_aliases(p, &p->step[s], &gpu);
+            an_render_gpu(p->kernel[k].u.loop, p->kernel[k].name, &gpu, &aliases, true, out);
             an_text_puts(out, "\n");
             printed[k] = true;
         }

@@ -7,14 +7,17 @@
 #ifndef AN_CODEGEN_GPU_MODULE_H
 #define AN_CODEGEN_GPU_MODULE_H
 
-#include "codegen/dialect.h"
 #include "codegen/gpu_tiles.h"
+#include "codegen/render.h"
 #include "ir/plan.h"
 
 /* Whether attention runs on the kernels for sm_90a, given that its tensors start, and step, on 16 bytes. */
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad);
 /* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
 const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out);
+/* Which inputs of the step's loop kernel (or fused epilogue) are read through an output's parameter, because the step
+ * computes in place and the GPU's language forbids two parameters for one range. None where it allows them. */
+an_aliases an_step_aliases(const an_plan *p, const an_plan_step *s, const an_gpu *gpu);
 /* The text of step `s`, to be compiled alone. A loop kernel is named `name`; a template's entries are gemm, gemm_reduce_splits,
  * attn_forward, attn_delta, attn_dq, attn_dkv, attn_dqkv, scatter_sort, scatter_rank, scatter_starts, scatter_parts,
  * scatter_rows, running_sum, pool_max_grad, sort_rows and matrix. Marks `out` failed when an_module_tiles refuses. */

@@ -15,7 +15,9 @@ static const char *row_step(const an_plan *p, const an_plan_step *s, const an_gp
     an_gpu_launch *l;
     const char *why = an_gpu_launch_add(out, NULL, of.blocks, 1, 1, of.threads, &l);
     if (!why) l->shared_bytes = (uint32_t)of.shared_bytes;
-    for (int i = 0; !why && i < s->n_args; i++) an_gpu_bind_arg(l, i, s, i);
+    const an_aliases aliases = an_step_aliases(p, s, gpu);
+    for (int i = 0; !why && i < s->n_args; i++)
+        if (aliases.output[i] < 0) an_gpu_bind_arg(l, i, s, i);
     return why;
 }
 
@@ -73,8 +75,10 @@ static int64_t split_count(const an_gemm_spec *s)
     return s->splits > 1 && s->k > 0 ? an_ceil_div(s->k, an_ceil_div(s->k, s->splits)) : 1;
 }
 
-static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
+static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
+                             an_gpu_step *out)
 {
+    const an_aliases aliases = an_step_aliases(p, s, gpu); /* of the epilogue's arguments, which follow A, B and C */
     const an_gemm_spec *g = &p->kernel[s->kernel].u.gemm;
     const int64_t splits = split_count(g);
     out->params.gemm = gemm_args(g);
@@ -92,7 +96,8 @@ static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_t
         an_gpu_bind_arg(l, 2, s, 2);
         an_gpu_bind(l, splits > 1 ? AN_BIND_SCRATCH : AN_BIND_ANY, 3, 0, 0);
         an_gpu_bind(l, AN_BIND_PARAMS, 4, 0, 0);
-        for (int i = 3; s->epilogue >= 0 && i < s->n_args; i++) an_gpu_bind_arg(l, 2 + i, s, i);
+        for (int i = 3; s->epilogue >= 0 && i < s->n_args; i++)
+            if (aliases.output[i - 3] < 0) an_gpu_bind_arg(l, 2 + i, s, i);
     }
     return NULL;
 }
@@ -198,7 +203,7 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     if (why) return why;
     switch (t.module) {
     case AN_MODULE_LOOP: return row_step(p, s, gpu, out);
-    case AN_MODULE_GEMM: return gemm_step(p, s, &t, out);
+    case AN_MODULE_GEMM: return gemm_step(p, s, gpu, &t, out);
     case AN_MODULE_ATTN: return attn_step(p, s, gpu, &t, out);
     case AN_MODULE_ATTN_GRAD: return attn_grad_step(p, s, gpu, &t, out);
     default: return an_gpu_call_step(p, s, &t, out);

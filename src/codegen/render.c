@@ -7,7 +7,7 @@ void an_render(const char *dialect, const an_loop_kernel *p, const char *name, b
     if (!gpu.dialect)
         out->failed = true;
     else if (gpu.dialect->header)
-        an_render_gpu(p, name, &gpu, notes, out);
+        an_render_gpu(p, name, &gpu, NULL, notes, out);
     else
         an_render_c(p, name, notes, out);
 }

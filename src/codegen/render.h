@@ -22,8 +22,17 @@ void an_render(const char *dialect, const an_loop_kernel *p, const char *name, b
 /* Why a dialect cannot express a loop kernel ("uses float64, ..."), NULL when it can. */
 const char *an_render_refusal(const char *dialect, const an_loop_kernel *p);
 
-/* ---- CUDA and MSL (render_gpu.c). A loop kernel that is refused marks the text failed. */
-void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, bool notes, an_text *out);
+/* Inputs that lie in the memory of an output, for a language in which two parameters may not share memory:
+ *
+ *     output[i] = o      input i has no parameter of its own; the kernel reads it through the parameter of output o
+ *     output[i] = -1     argument i has its own parameter */
+typedef struct an_aliases {
+    int8_t output[AN_LOOP_ARGS];
+} an_aliases;
+
+/* ---- CUDA and MSL (render_gpu.c). A loop kernel that is refused marks the text failed. aliases NULL: there are none. */
+void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, const an_aliases *aliases, bool notes,
+                   an_text *out);
 const char *an_render_gpu_refusal(const an_loop_kernel *p, const an_dialect *dialect);
 
 /* How that kernel is launched, and which of the renderer's forms it has. */

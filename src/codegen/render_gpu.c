@@ -201,8 +201,14 @@ static void notes_above(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, " */\n");
 }
 
+/* The output through whose parameter input i is read, -1: it has its own. */
+static int alias_of(const an_aliases *aliases, int i)
+{
+    return aliases ? aliases->output[i] : -1;
+}
+
 /* The function that AN_EPILOGUE calls. Rows are numbered through the batch, as on the CPU. */
-static void epilogue(const an_loop_kernel *p, const char *name, an_text *out)
+static void epilogue(const an_loop_kernel *p, const char *name, const an_aliases *aliases, an_text *out)
 {
     an_text_printf(out, "AN_FN void %s(int r, int c, float acc", name);
     for (int i = 0; i < p->n_args; i++)
@@ -214,10 +220,14 @@ static void epilogue(const an_loop_kernel *p, const char *name, an_text *out)
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", (an_gpu_form){0}, out);
     an_text_puts(out, "}\n#define AN_EPILOGUE_ARGS ");
     for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_LOOP_OUT" : "AN_LOOP_IN",
-                       FIRST_EPILOGUE_BUFFER + i, type_of(&p->arg[i]), p->arg[i].name);
+        if (alias_of(aliases, i) < 0)
+            an_text_printf(out, ", %s(%d, %s, %s)", p->arg[i].written ? "AN_LOOP_OUT" : "AN_LOOP_IN",
+                           FIRST_EPILOGUE_BUFFER + i, type_of(&p->arg[i]), p->arg[i].name);
     an_text_printf(out, "\n#define AN_EPILOGUE(row, col, acc) %s(batch * g.m + (row), col, acc", name);
-    for (int i = 0; i < p->n_args; i++) an_text_printf(out, ", %s", p->arg[i].name);
+    for (int i = 0; i < p->n_args; i++) {
+        const int output = alias_of(aliases, i);
+        an_text_printf(out, ", %s", p->arg[output < 0 ? i : output].name);
+    }
     an_text_puts(out, ")\n");
 }
 
@@ -361,7 +371,8 @@ void an_render_gpu_fused_epilogue(const an_loop_kernel *p, an_text *out)
                  "#define AN_EPILOGUE_APPLY(row, col, x, in) an_epilogue_apply(row, col, x, in AN_EPILOGUE_NAMES)\n");
 }
 
-void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, bool notes, an_text *out)
+void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu, const an_aliases *aliases, bool notes,
+                   an_text *out)
 {
     if (an_render_gpu_refusal(p, gpu->dialect)) {
         out->failed = true;
@@ -369,15 +380,23 @@ void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu,
     }
     if (notes) notes_above(p, out);
     if (p->shape == AN_TILE) {
-        epilogue(p, name, out);
+        epilogue(p, name, aliases, out);
         return;
     }
     an_loop_launch launch = an_render_gpu_launch(p, gpu);
     an_text_printf(out, launch.two_per_sm ? "AN_KERNEL(%s, %d, 2)\n(" : "AN_KERNEL(%s, %d)\n(", name, launch.threads);
-    for (int i = 0; i < p->n_args; i++)
-        an_text_printf(out, "%s%s(%d, %s, %s)", i ? ", " : "", parameter_macro(&p->arg[i], gpu->dialect), i,
+    const char *comma = "";
+    for (int i = 0; i < p->n_args; i++) {
+        if (alias_of(aliases, i) >= 0) continue;
+        an_text_printf(out, "%s%s(%d, %s, %s)", comma, parameter_macro(&p->arg[i], gpu->dialect), i,
                        type_of(&p->arg[i]), p->arg[i].name);
+        comma = ", ";
+    }
     an_text_puts(out, " AN_IDS)\n{\n");
+    for (int i = 0; i < p->n_args; i++)
+        if (alias_of(aliases, i) >= 0)
+            an_text_printf(out, "    AN_DEVICE const %s *%s = %s; /* in place */\n", type_of(&p->arg[i]),
+                           p->arg[i].name, p->arg[alias_of(aliases, i)].name);
     if (p->shape == AN_COL)
         columns(p, &launch, out);
     else if (an_gpu_reduces_rows(p))

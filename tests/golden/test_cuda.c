@@ -71,7 +71,7 @@ static int compile_plan(const preset_plan *p, int arch)
         snprintf(name, sizeof name, "k%d", s);
         an_text_clear(&unit);
         if (k->kind == AN_KERNEL_LOOP && n_rows++) {
-            an_render_gpu(k->u.loop, name, &gpu, false, &rows);
+            an_render_gpu(k->u.loop, name, &gpu, NULL, false, &rows);
             continue;
         }
         an_render_module(plan, st, &gpu, name, k->kind == AN_KERNEL_LOOP ? &rows : &unit);

@@ -43,6 +43,7 @@ static int row_programs(const an_plan *plan, const an_gpu *gpu, an_text *out, an
     int n = 0;
     for (int s = 0; s < plan->n_steps; s++) {
         const an_plan_step *st = &plan->step[s];
+        const an_aliases aliases = an_step_aliases(plan, st, gpu);
         bool first = plan->kernel[st->kernel].kind == AN_KERNEL_LOOP;
         for (int i = 0; i < s; i++) first &= plan->step[i].kernel != st->kernel;
         if (!first) continue;
@@ -50,7 +51,7 @@ static int row_programs(const an_plan *plan, const an_gpu *gpu, an_text *out, an
         snprintf(name, sizeof name, "row%d", st->kernel);
         an_text_printf(names, "%s ", name);
         if (n++)
-            an_render_gpu(plan->kernel[st->kernel].u.loop, name, gpu, false, out);
+            an_render_gpu(plan->kernel[st->kernel].u.loop, name, gpu, &aliases, false, out);
         else
             an_render_module(plan, st, gpu, name, out);
     }

@@ -255,6 +255,24 @@ static void the_hosts_own_memory_is_shut_too(void **state)
     end(&f);
 }
 
+static void two_arguments_in_one_range_are_caught(void **state)
+{
+    (void)state;
+    fixture f = begin("misuse=record");
+    object p = new_pipeline(f.device, kernels_text, "squares");
+    object cb = SEND0(object, f.queue, "commandBuffer"), e = compute(cb);
+    set_pipeline(e, p), set_buffer(e, f.b, 0, 0), set_buffer(e, f.b, 0, 1);
+    dispatch(e, 1, 32);
+    expect(&f, "squares: buffers 0 and 1 are the same memory, which the kernel may write: arguments may not alias");
+    set_buffer(e, f.a, 0, 0);
+    dispatch(e, 1, 32);
+    SEND0(void, e, "endEncoding");
+    commit(cb);
+    wait_for(cb);
+    release(p);
+    end(&f);
+}
+
 /* Runs `body` in a child, which must end by abort after saying `words`. */
 static void expect_abort(void (*body)(void), const char *words)
 {
@@ -575,6 +593,7 @@ int main(void)
         cmocka_unit_test(memory_in_flight_is_shut),
         cmocka_unit_test(a_host_that_waits_for_the_wrong_buffer_is_caught),
         cmocka_unit_test(the_hosts_own_memory_is_shut_too),
+        cmocka_unit_test(two_arguments_in_one_range_are_caught),
         cmocka_unit_test(a_misuse_ends_the_program_with_a_sentence),
         cmocka_unit_test(command_buffers_go_through_their_states_once),
         cmocka_unit_test(encoders_must_end),

@@ -74,9 +74,22 @@ static inline plan_text *plan_text_find(plan_run *r, an_text *text)
     return NULL;
 }
 
-static inline const char *plan_row_name(char out[24], int32_t kernel)
+/* The first step whose loop kernel has the text of step s: the same kernel, computed in place in the same way. */
+static inline int plan_row_text(const plan_run *r, int s)
 {
-    snprintf(out, 24, "row%d", (int)kernel);
+    const an_plan *p = r->plan;
+    const an_aliases wanted = an_step_aliases(p, &p->step[s], &r->gpu);
+    for (int i = 0; i < s; i++) {
+        if (p->step[i].kernel != p->step[s].kernel) continue;
+        const an_aliases known = an_step_aliases(p, &p->step[i], &r->gpu);
+        if (!memcmp(&known, &wanted, sizeof known)) return i;
+    }
+    return s;
+}
+
+static inline const char *plan_row_name(char out[24], int text)
+{
+    snprintf(out, 24, "row%d", text);
     return out;
 }
 
@@ -89,12 +102,11 @@ static inline int plan_compile_rows(plan_run *r)
     int n = 0;
     for (int s = 0; s < p->n_steps; s++) {
         const an_kernel *k = &p->kernel[p->step[s].kernel];
-        bool first = k->kind == AN_KERNEL_LOOP;
-        for (int i = 0; i < s && first; i++) first = p->step[i].kernel != p->step[s].kernel;
-        if (!first) continue;
-        plan_row_name(name, p->step[s].kernel);
+        if (k->kind != AN_KERNEL_LOOP || plan_row_text(r, s) != s) continue;
+        const an_aliases aliases = an_step_aliases(p, &p->step[s], &r->gpu);
+        plan_row_name(name, s);
         if (n++)
-            an_render_gpu(k->u.loop, name, &r->gpu, false, &all);
+            an_render_gpu(k->u.loop, name, &r->gpu, &aliases, false, &all);
         else
             an_render_module(p, &p->step[s], &r->gpu, name, &all);
     }
@@ -176,7 +188,7 @@ static inline int plan_run_step(plan_run *r, int step, void *const *slot, uint64
     for (int i = 0; i < g.n_launches && !status; i++, r->launches++) {
         const an_gpu_launch *l = &g.launch[i];
         char row[24];
-        const char *entry = l->entry ? l->entry : plan_row_name(row, s->kernel);
+        const char *entry = l->entry ? l->entry : plan_row_name(row, plan_row_text(r, step));
         shim_launch launch = {
             .groups = {l->blocks[0], l->blocks[1], l->blocks[2]}, .threads = l->threads, .seed = seed + (uint64_t)i};
         for (int b = 0; b < l->n_binds; b++) {

@@ -141,13 +141,30 @@ typedef struct loading {
     an_exec *e;
     module *module; /* [n_modules] */
     int32_t n_modules;
-    int32_t *loop_library; /* [n_kernels]: library of a loop kernel, -1: not yet */
+    int32_t *text_of; /* [n_steps]: the first step whose loop kernel has the same text: it gives the text its name */
+    int32_t *library; /* [n_steps]: library of the text that the step is the first of, -1: not yet */
+    int32_t *variant; /* [n_kernels]: the newest step with a text of its own, -1; then through older[n_steps] */
+    int32_t *older;
     int32_t n_compiled;
 } loading;
 
-static void loop_name(char *out, size_t cap, int32_t kernel)
+static void loop_name(char *out, size_t cap, int32_t text)
 {
-    snprintf(out, cap, "row_%d", (int)kernel);
+    snprintf(out, cap, "row_%d", (int)text);
+}
+
+/* The first step with the text of step s: steps share a loop kernel, but each may compute in place in its own way. */
+static int32_t first_with_text(loading *l, int32_t s)
+{
+    const an_plan *p = l->e->plan;
+    const an_aliases wanted = an_step_aliases(p, &p->step[s], &l->d->gpu);
+    int32_t *newest = &l->variant[p->step[s].kernel];
+    for (int32_t i = *newest; i >= 0; i = l->older[i]) {
+        const an_aliases known = an_step_aliases(p, &p->step[i], &l->d->gpu);
+        if (!memcmp(&known, &wanted, sizeof known)) return i;
+    }
+    l->older[s] = *newest;
+    return *newest = s;
 }
 
 static int32_t add_library(loading *l, const char *text, const char *what)
@@ -179,15 +196,14 @@ static an_status compile_loops_one_by_one(loading *l)
 {
     const an_plan *p = l->e->plan;
     for (int32_t s = 0; s < p->n_steps; s++) {
-        const int32_t k = p->step[s].kernel;
-        if (!is_loop(p, s) || l->loop_library[k] >= 0) continue;
+        if (!is_loop(p, s) || l->text_of[s] != s) continue;
         char name[32];
         an_text t = {0};
-        loop_name(name, sizeof name, k);
+        loop_name(name, sizeof name, s);
         an_render_module(p, &p->step[s], &l->d->gpu, name, &t);
-        l->loop_library[k] = t.failed ? -1 : add_library(l, t.data, p->kernel[k].name);
+        l->library[s] = t.failed ? -1 : add_library(l, t.data, p->kernel[p->step[s].kernel].name);
         an_text_free(&t);
-        if (l->loop_library[k] < 0) return l->err->code ? l->err->code : an_fail_nomem(l->err, "a kernel's text", 0);
+        if (l->library[s] < 0) return l->err->code ? l->err->code : an_fail_nomem(l->err, "a kernel's text", 0);
     }
     return AN_OK;
 }
@@ -197,20 +213,20 @@ static an_status compile_loops(loading *l)
     const an_plan *p = l->e->plan;
     an_text all = {0};
     for (int32_t s = 0; s < p->n_steps; s++) {
-        const int32_t k = p->step[s].kernel;
         char name[32];
-        if (!is_loop(p, s) || l->loop_library[k] >= 0) continue;
-        const char *why = an_render_gpu_refusal(p->kernel[k].u.loop, l->d->gpu.dialect);
+        if (!is_loop(p, s) || (l->text_of[s] = first_with_text(l, s)) != s) continue;
+        const an_loop_kernel *loop = p->kernel[p->step[s].kernel].u.loop;
+        const an_aliases aliases = an_step_aliases(p, &p->step[s], &l->d->gpu);
+        const char *why = an_render_gpu_refusal(loop, l->d->gpu.dialect);
         if (why) {
             an_text_free(&all);
             return refuse(l, s, why);
         }
-        loop_name(name, sizeof name, k);
+        loop_name(name, sizeof name, s);
         if (!all.len)
             an_render_module(p, &p->step[s], &l->d->gpu, name, &all);
         else
-            an_render_gpu(p->kernel[k].u.loop, name, &l->d->gpu, false, &all);
-        l->loop_library[k] = 0;
+            an_render_gpu(loop, name, &l->d->gpu, &aliases, false, &all);
     }
     if (!all.len) return AN_OK;
     an_err first = {0};
@@ -219,8 +235,7 @@ static an_status compile_loops(loading *l)
     const int32_t library = all.failed ? -1 : add_library(l, all.data, "the loop kernels");
     l->err = err;
     an_text_free(&all);
-    for (int32_t k = 0; k < p->n_kernels; k++)
-        if (l->loop_library[k] >= 0) l->loop_library[k] = library;
+    for (int32_t s = 0; s < p->n_steps; s++) l->library[s] = library;
     return library >= 0 ? AN_OK : compile_loops_one_by_one(l);
 }
 
@@ -326,11 +341,11 @@ static an_status step_launches(loading *l, entry_key *known, int32_t s)
     const char *why = an_gpu_step_make(p, st, &l->d->gpu, &g);
     if (why) return refuse(l, s, why);
     if (g.n_launches == 0) return AN_OK;
-    const int32_t library = is_loop(p, s) ? l->loop_library[st->kernel] : template_library(l, st);
+    const int32_t library = is_loop(p, s) ? l->library[l->text_of[s]] : template_library(l, st);
     if (library < 0) return l->err->code;
     void *params = an_arena_copy(&l->e->arena, &g.params, AN_MAX(g.params_bytes, 1));
     char name[32];
-    loop_name(name, sizeof name, st->kernel);
+    loop_name(name, sizeof name, l->text_of[s]);
     for (int i = 0; i < g.n_launches; i++) {
         const an_gpu_launch *from = &g.launch[i];
         an_mtl_launch *to = &l->e->launch[l->e->n_launches++];
@@ -350,11 +365,17 @@ static an_status step_launches(loading *l, entry_key *known, int32_t s)
     return AN_OK;
 }
 
+/* Bytes of a gate, and of the counts: large enough for the placeholders of all buffer numbers too. */
+static size_t gate_bytes(const an_exec *e)
+{
+    return AN_MAX(AN_GATE_BYTES * (size_t)e->n_commits, AN_PLACEHOLDER_BYTES * AN_MOST_BUFFERS);
+}
+
 /* The gates of the commit protocol, and the thread block counts that an open gate copies. */
 static an_status make_gates(loading *l)
 {
     an_exec *e = l->e;
-    const size_t table = AN_GATE_BYTES * (size_t)AN_MAX(e->n_commits, 1);
+    const size_t table = gate_bytes(e);
     for (int i = 0; i < AN_STEPS_IN_FLIGHT; i++) {
         if (!(e->gate[i] = an_mtl_buffer(l->err, l->d, table, "the commit protocol"))) return AN_E_NOMEM;
         e->opened[i] = an_send0(buffer_contents, e->gate[i]);
@@ -377,12 +398,16 @@ static an_status load_plan(loading *l)
     e->seconds = AN_NEW_ARRAY(&e->arena, double, n);
     e->cpu = AN_NEW_ARRAY(&e->arena, an_mtl_cpu_steps, AN_MTL_MOST_CPU_STEPS);
     l->module = calloc(n, sizeof *l->module);
-    l->loop_library = malloc(sizeof *l->loop_library * ((size_t)p->n_kernels + 1));
+    l->text_of = AN_NEW_ARRAY(&e->arena, int32_t, n);
+    l->library = AN_NEW_ARRAY(&e->arena, int32_t, n);
+    l->older = AN_NEW_ARRAY(&e->arena, int32_t, n);
+    l->variant = AN_NEW_ARRAY(&e->arena, int32_t, (size_t)p->n_kernels + 1);
     entry_key *known = calloc(launches, sizeof *known);
     an_status status = AN_OK;
-    if (!e->launch || !e->library || !e->pipeline || !e->seconds || !e->cpu || !l->module || !l->loop_library || !known)
+    if (!e->launch || !e->library || !e->pipeline || !e->seconds || !e->cpu || !l->module || !l->text_of ||
+        !l->library || !l->older || !l->variant || !known)
         status = an_fail_nomem(l->err, "a loaded plan", launches * sizeof *known);
-    for (int32_t k = 0; status == AN_OK && k < p->n_kernels; k++) l->loop_library[k] = -1;
+    for (int32_t k = 0; status == AN_OK && k < p->n_kernels; k++) l->variant[k] = -1;
     if (status == AN_OK) status = compile_loops(l);
     for (int32_t s = 0; status == AN_OK && s < p->n_steps; s++) status = step_launches(l, known, s);
     if (status == AN_OK) status = make_gates(l);
@@ -416,7 +441,6 @@ an_status an_mtl_load(an_err *err, an_device *d, const an_plan *p, an_exec **out
     if (status == AN_OK) status = an_mtl_cpu_load(err, d, e, stats);
     for (int32_t i = 0; i < l.n_modules; i++) free(l.module[i].text);
     free(l.module);
-    free(l.loop_library);
     if (status != AN_OK) {
         an_mtl_unload(d, e);
         return status;
@@ -433,7 +457,7 @@ void an_mtl_unload(an_device *d, an_exec *e)
     void *pool = an_mtl.pool_push();
     for (int32_t i = 0; i < e->n_pipelines; i++) an_release(e->pipeline[i]);
     for (int32_t i = 0; i < e->n_libraries; i++) an_release(e->library[i]);
-    const size_t table = AN_GATE_BYTES * (size_t)AN_MAX(e->n_commits, 1);
+    const size_t table = gate_bytes(e);
     for (int i = 0; i < AN_STEPS_IN_FLIGHT; i++) {
         if (e->gate[i]) d->allocated -= table;
         an_release(e->gate[i]);

@@ -27,13 +27,6 @@
 
 typedef unsigned char an_u8;
 
-/* An argument that may alias another one (an in-place update). */
-#ifdef __METAL_VERSION__
-#define AN_IN_PLACE(i, type, name) device type *name [[buffer(i)]]
-#else
-#define AN_IN_PLACE(i, type, name) type *name
-#endif
-
 #if AN_STORE == AN_KIND_F32
 typedef float an_element;
 #elif AN_STORE == AN_KIND_BF16 || AN_STORE == AN_KIND_F16

@@ -2,5 +2,5 @@
 struct an_scatter_args {
     an_i64 src_stride, out_stride;
     int n, rows, c;
-    int accumulate; /* sums start from `onto` instead of 0 */
+    int accumulate; /* sums start from 1: `onto`, 2: what `out` holds (`onto` is not read), instead of 0 */
 };

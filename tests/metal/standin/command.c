@@ -593,6 +593,24 @@ static bool sizes_good(const pipeline *p, MTLSize groups, MTLSize threads)
     return false;
 }
 
+/* The language forbids two arguments that overlap: a compiler may keep what it has read through one while it writes through
+ * the other. Where an argument's memory ends is not known here, but two that begin at the same byte do overlap. Two that
+ * the kernel only reads are let pass: no result depends on it. */
+static bool aliased(const pipeline *p, const binding *bound)
+{
+    for (int i = 0; i < p->n_arguments; i++)
+        for (int j = 0; j < i; j++) {
+            const kernel_argument *a = &p->argument[j], *b = &p->argument[i];
+            if (a->kind != ARGUMENT_BUFFER || b->kind != ARGUMENT_BUFFER || !(a->writes || b->writes)) continue;
+            const binding *x = &bound[a->index], *y = &bound[b->index];
+            if (!x->buffer || x->buffer != y->buffer || x->offset != y->offset) continue;
+            misuse("%s: buffers %d and %d are the same memory, which the kernel may write: arguments may not alias",
+                   p->kernel->name, a->index, b->index);
+            return true;
+        }
+    return false;
+}
+
 bool launch_check(const pipeline *p, const binding *bound, const uint64_t *group_memory, MTLSize groups,
                   MTLSize threads)
 {
@@ -618,6 +636,7 @@ bool launch_check(const pipeline *p, const binding *bound, const uint64_t *group
                           a->index, (unsigned long long)a->least_bytes),
                    false;
     }
+    if (aliased(p, bound)) return false;
     if (total > MAX_GROUP_MEMORY)
         misuse("%s: %llu bytes of threadgroup memory; 32768 are allowed", p->kernel->name, (unsigned long long)total);
     return total <= MAX_GROUP_MEMORY;
