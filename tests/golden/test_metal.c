@@ -150,18 +150,28 @@ static void fill(const an_loop_arg *a, void *memory, uint64_t *state)
     }
 }
 
-/* Program `k` of a plan twice from the same memory: by the interpreter and as MSL; every byte of every argument must
- * agree. */
+/* How the first step with kernel k, whose text row_programs renders, computes in place. */
+static an_aliases aliases_of(const an_plan *plan, int k, const an_gpu *gpu)
+{
+    int step = 0;
+    while (plan->step[step].kernel != k) step++;
+    return an_step_aliases(plan, &plan->step[step], gpu);
+}
+
+/* Loop kernel `k` of a plan twice from the same memory: by the interpreter and as MSL; every byte of every argument must
+ * agree. Inputs that are read in place lie in their output's memory, for both. */
 static void compare_program(const scene *s, shim_object o, int k)
 {
     const an_loop_kernel *p = s->plan->kernel[k].u.loop;
     uint64_t state = 7 + (uint64_t)k;
     void *arg[AN_LOOP_ARGS], *mine[AN_LOOP_ARGS];
     const an_gpu apple = {.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300};
+    const an_aliases aliases = aliases_of(s->plan, k, &apple);
     an_loop_launch launch = an_render_gpu_launch(p, &apple);
     shim_launch l = {.groups = {(unsigned)launch.blocks, 1, 1}, .threads = (unsigned)launch.threads, .seed = 5};
     assert_true(p->n_args <= SHIM_MAX_BUFFERS);
     for (int a = 0; a < p->n_args; a++) {
+        if (aliases.output[a] >= 0) continue;
         size_t bytes = (size_t)p->arg[a].numel * an_dtype_bytes((an_dtype)p->arg[a].dtype);
         arg[a] = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
         mine[a] = aligned_alloc(64, (bytes + 127) & ~(size_t)63);
@@ -170,6 +180,8 @@ static void compare_program(const scene *s, shim_object o, int k)
         memcpy(mine[a], arg[a], bytes);
         l.buffers[a] = (shim_buffer){mine[a], bytes};
     }
+    for (int a = 0; a < p->n_args; a++)
+        if (aliases.output[a] >= 0) arg[a] = arg[aliases.output[a]];
     const an_tile all = {.row0 = 0, .row1 = p->rows, .col0 = 0, .col1 = p->cols};
     void *scratch = aligned_alloc(64, (an_interp_scratch(p) + 127) & ~(size_t)63);
     assert_non_null(scratch);
@@ -179,6 +191,7 @@ static void compare_program(const scene *s, shim_object o, int k)
     snprintf(name, sizeof name, "row%d", k);
     shim_launch_clean(o, name, &l);
     for (int a = 0; a < p->n_args; a++) {
+        if (aliases.output[a] >= 0) continue;
         if (memcmp(arg[a], mine[a], l.buffers[a].bytes) != 0)
             fail_msg("%s: %s: %s differs", s->p.name, p->name, p->arg[a].name);
         free(arg[a]);
