@@ -1,8 +1,8 @@
 /* arena.c: the bump allocator.
  *
  * Owns:      a list of chunks. Chunks before `current` are full or were too small for a request, `current` is being
- *            filled, those after it are empty and wait for the next round.
- * Invariant: the same sequence of requests after a reset meets the same chunks, so that it needs no new one.
+ *            filled, those after it are empty.
+ * Invariant: the same sequence of requests after a reset gets the same addresses and allocates no chunk.
  *
  * Under AddressSanitizer the free part of every chunk is poisoned: a use after reset, or past the end of an odd-sized
  * block, is reported like one of malloc's. */
@@ -93,14 +93,14 @@ char *an_arena_strdup(an_arena *a, const char *s)
 
 char *an_arena_printf(an_arena *a, const char *fmt, ...)
 {
-    va_list args, again;
+    va_list args, args_copy;
     va_start(args, fmt);
-    va_copy(again, args);
+    va_copy(args_copy, args);
     int n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
     char *s = n < 0 ? NULL : an_arena_alloc(a, (size_t)n + 1);
-    if (s != NULL) vsnprintf(s, (size_t)n + 1, fmt, again);
-    va_end(again);
+    if (s != NULL) vsnprintf(s, (size_t)n + 1, fmt, args_copy);
+    va_end(args_copy);
     return s;
 }
 

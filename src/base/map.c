@@ -66,7 +66,7 @@ void an_map_clear(an_map *m)
         m->epoch++;
         return;
     }
-    /* Four billion clears: marks would come round again. */
+    /* The epoch is about to wrap around after 2^32 clears: old marks would count as new. */
     if (m->cap) memset(m->entries, 0, m->cap * sizeof *m->entries);
     m->epoch = 0;
 }

@@ -1,9 +1,10 @@
-/* rng.c: the counter-based generator on the host: exact.h's words with 64-bit indices. */
+/* rng.c: the counter-based generator on the host. It calls exact.h's functions, so that host and kernels draw the same
+ * numbers; see rng.h. */
 #include "base/rng.h"
 #include "base/exact.h"
 #include "base/map.h"
 
-_Static_assert(AN_PHILOX_ROUNDS == 7, "exact.h writes the rounds out");
+_Static_assert(AN_PHILOX_ROUNDS == 7, "exact.h has the rounds unrolled");
 
 uint32_t an_rng_u32(uint32_t key, uint32_t stream, uint64_t index)
 {

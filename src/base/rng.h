@@ -7,7 +7,7 @@
  *     index   the global element index: the sample's number in the whole batch times the elements a sample, plus the
  *             element's place in the sample, so that micro-batches and ranks draw the same numbers
  * counter word 0 = low 32 bits of index, word 1 = stream ^ (high 32 bits of index) * 0x9E3779B9.
- * base/exact.h has the same three lines in the kernel dialect; a test compares the two. */
+ * base/exact.h computes the same in the kernel dialect; a test compares the two. */
 #ifndef AN_BASE_RNG_H
 #define AN_BASE_RNG_H
 

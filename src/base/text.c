@@ -1,4 +1,4 @@
-/* text.c: the growing string, the nearest name, and byte counts for people.
+/* text.c: the growing string, the nearest name for a misspelled one, readable byte counts.
  *
  * Invariant: cap is 0 or larger than len; nothing is appended after a failure. */
 #include "base/text.h"
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Makes room for `n` more characters and the NUL. */
+/* Grows the buffer for `n` more characters and the NUL; false: no memory. */
 static bool reserve(an_text *t, size_t n)
 {
     if (t->failed) return false;
@@ -42,23 +42,23 @@ void an_text_puts(an_text *t, const char *s)
 
 void an_text_printf(an_text *t, const char *fmt, ...)
 {
-    va_list args, again;
+    va_list args, args_copy;
     va_start(args, fmt);
-    va_copy(again, args);
-    size_t room = t->cap - t->len;
-    int n = t->failed ? -1 : vsnprintf(room ? t->data + t->len : NULL, room, fmt, args);
+    va_copy(args_copy, args);
+    size_t space = t->cap - t->len;
+    int n = t->failed ? -1 : vsnprintf(space ? t->data + t->len : NULL, space, fmt, args);
     va_end(args);
     if (n < 0) {
         t->failed = true;
-    } else if ((size_t)n < room) {
+    } else if ((size_t)n < space) {
         t->len += (size_t)n;
     } else if (reserve(t, (size_t)n)) {
-        vsnprintf(t->data + t->len, t->cap - t->len, fmt, again);
+        vsnprintf(t->data + t->len, t->cap - t->len, fmt, args_copy);
         t->len += (size_t)n;
     } else if (t->data != NULL) {
-        t->data[t->len] = '\0'; /* the first attempt wrote a part */
+        t->data[t->len] = '\0'; /* drop what the first attempt wrote */
     }
-    va_end(again);
+    va_end(args_copy);
 }
 
 void an_text_clear(an_text *t)
@@ -103,7 +103,7 @@ const char *an_nearest(const char *word, const char *const *names, size_t n)
 {
     size_t len = strlen(word);
     if (len == 0 || len > WORD_MAX) return NULL;
-    /* One slip in a short word, one in three letters in a longer one: beyond that a guess misleads. */
+    /* At most one edit in a word of up to 3 letters, 2 up to 5, else one per 3 letters: other names are unlikely. */
     size_t limit = len < 6 ? 1 + (len > 3) : len / 3;
     const char *nearest = NULL;
     for (size_t i = 0; i < n; i++) {

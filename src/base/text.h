@@ -1,4 +1,4 @@
-/* text.h: a growing string, for rendered kernels, dumps, tables and JSON lines.
+/* text.h: a growing string, for rendered kernels, dumps, tables and JSON.
  *
  * Invariant: `data` is always NUL-terminated once anything was appended. A failed allocation sets `failed` and makes
  * every later append a no-op; check it once, at the end. Release with an_text_free. */

@@ -57,6 +57,7 @@ static double uniform(uint64_t seed, uint64_t draw)
     return (double)(x >> 11) * 0x1p-53;
 }
 
+/* The token of the largest logit, the first of equals; -1: a logit is NaN, or all are -inf. */
 static int64_t greedy(const float *logits, int64_t n)
 {
     int64_t best = -1;
@@ -64,7 +65,7 @@ static int64_t greedy(const float *logits, int64_t n)
         if (logits[i] != logits[i]) return -1;
         if (best < 0 || logits[i] > logits[best]) best = i;
     }
-    return logits[best] - logits[best] == 0 || logits[best] > 0 ? best : -1; /* -inf everywhere: nothing to choose */
+    return logits[best] - logits[best] == 0 || logits[best] > 0 ? best : -1; /* all logits are -inf */
 }
 
 /* The k-th largest of v[0..n), which it reorders (Hoare's selection; the middle element as pivot keeps sorted input
@@ -100,8 +101,8 @@ static int by_weight_then_id(const void *a, const void *b)
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Fills s->c with the tokens that top-k keeps, weights exp((logit - max) / temperature); their number, or 0 when a
- * logit is NaN or none is finite. */
+/* Fills s->c with the tokens that top-k keeps, weighted by exp((logit - max) / temperature); returns their number.
+ * `first` is the token of the largest logit. */
 static int64_t keep_top_k(an_sampler *s, const float *logits, int64_t first)
 {
     double top = logits[first], least = -1.0 / 0.0;
@@ -117,6 +118,7 @@ static int64_t keep_top_k(an_sampler *s, const float *logits, int64_t first)
     return kept;
 }
 
+/* Sorts the first n candidates and returns how many of them top-p keeps. */
 static int64_t keep_top_p(an_sampler *s, int64_t n)
 {
     if (s->o.top_p <= 0 || s->o.top_p >= 1) return n;
@@ -134,7 +136,7 @@ int64_t an_sampler_next(an_sampler *s, const float *logits, uint64_t draw)
 {
     int64_t first = greedy(logits, s->n); /* also finds NaN */
     if (first < 0 || s->o.temperature == 0) return first;
-    if (logits[first] - logits[first] != 0) return first; /* +inf: certain */
+    if (logits[first] - logits[first] != 0) return first; /* +inf: probability 1 */
     int64_t n = keep_top_p(s, keep_top_k(s, logits, first));
     double total = 0, at = 0;
     for (int64_t i = 0; i < n; i++) total += s->c[i].weight;

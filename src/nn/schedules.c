@@ -1,9 +1,10 @@
 /* schedules.c: the learning rate of an iteration, and the two mathematical functions that host code needs.
  *
  * Owns:       an_lr_at, an_cospi, an_exp_host.
- * Does not:   call the C library's mathematics: its last bits differ between systems, and a run resumed on another machine
- *             must continue with the same bits.
- * Invariants: only + - * / and comparisons of doubles, compiled without contraction: the same bits on every IEEE machine.
+ * Does not:   call libm: its last bits differ between systems, and a run resumed on another machine must continue with
+ *             the same bits.
+ * Invariants: only + - * / and comparisons of doubles, compiled without contraction (FMA): the same bits on every IEEE
+ *             machine.
  */
 #include <anneal_nn.h>
 #include <string.h>

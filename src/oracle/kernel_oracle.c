@@ -1,13 +1,15 @@
-/* kernel_oracle.c: samples of GEMM, attention, scatter, call and copy kernels in double, and the comparison for all kinds.
+/* kernel_oracle.c: samples of GEMM, attention, scatter, call and copy kernels in double, and the comparison
+ * for all kinds.
  *
  * Owns:     how far a kernel may be from the oracle.
  * Does not: evaluate loop kernels (loop_oracle.c).
  *
- * Tolerance. A difference is measured against |expected| plus the root mean square of the samples of that output, so that
- * cancellation is allowed where the surrounding values are large. Allowed are
+ * Tolerance. A difference is measured against |expected| plus the root mean square of the samples of that output, so
+ * that cancellation is allowed where the surrounding values are large. The allowed difference is
  *   f32   a few units in the last place, times the square root of the longest sum (rounding errors of an accumulation
  *         order add up like a random walk);
- *   bf16  inside the kernel: three units of bf16, because a value near the middle of two bf16 numbers may round either way;
+ *   bf16  inside the kernel: three units of bf16, because a value near the middle of two bf16 numbers may round either
+ *         way;
  *   tf32  operands: half a tf32 unit of the terms of a sum that cancels. Attention's first rows have such sums.
  */
 #include "oracle/kernel_oracle.h"
@@ -67,6 +69,7 @@ static double rounded(int dtype, double x)
     return an_oracle_round(&plain, (an_dtype)dtype, x);
 }
 
+/* Sample k of n out of [0, size): the first, the last, and others at hashed positions. */
 static int64_t spread(int64_t k, int64_t n, int64_t size)
 {
     if (n >= size) return k;
@@ -82,7 +85,7 @@ typedef struct gemm {
     const an_oracle_memory *arg;
 } gemm;
 
-/* Where an image has position p and column t of a window, -1: it is a zero. */
+/* Index in the image of im2col element (p, t): output position p, window element t; -1: padding. */
 static int64_t window_at(const an_window_spec *w, int64_t p, int64_t t)
 {
     const int64_t area = (int64_t)w->out[0] * w->out[1], tap = t / w->channels;
@@ -91,7 +94,7 @@ static int64_t window_at(const an_window_spec *w, int64_t p, int64_t t)
     return y < 0 || x < 0 ? -1 : ((p / area * w->in[0] + y) * w->in[1] + x) * w->pixel + t % w->channels;
 }
 
-/* Element (r,c): r counts the rows of all batches. */
+/* Element (r,c) of the GEMM; r counts rows over all batches. */
 static double gemm_at(void *user, int64_t r, int64_t c)
 {
     const gemm *p = user;
@@ -124,7 +127,7 @@ static int64_t gemm_rows(const an_gemm_spec *s)
     return (int64_t)s->m * s->nb[0] * s->nb[1] * s->nb[2];
 }
 
-static int64_t gemm_place(const an_gemm_spec *s, int64_t r, int64_t c)
+static int64_t gemm_index(const an_gemm_spec *s, int64_t r, int64_t c)
 {
     int64_t batch = r / s->m, at = r % s->m * s->c_m + c;
     for (int i = 2; i >= 0; i--) {
@@ -140,7 +143,7 @@ static bool sample_gemm(const gemm *p, an_oracle_samples *out)
     const int64_t all = gemm_rows(s) * s->n;
     const int64_t n = AN_MIN(all, AN_MAX(8, AN_MIN(SAMPLES, WORK / AN_MAX(s->k, 1))));
     for (int64_t k = 0; k < n; k++) {
-        const int64_t i = spread(k, n, all), r = i / s->n, c = i % s->n, at = gemm_place(s, r, c);
+        const int64_t i = spread(k, n, all), r = i / s->n, c = i % s->n, at = gemm_index(s, r, c);
         double want = gemm_at((void *)(uintptr_t)p, r, c);
         if (s->accumulate) want += an_oracle_load(s->c_dtype, p->arg[2].before, at);
         if (!an_oracle_expect(out, 2, at, rounded(s->c_dtype, want))) return false;
@@ -184,6 +187,7 @@ static double score(const attention *a, int64_t b, int64_t h, int64_t i, int64_t
     return (double)a->s->scale * dot_rows(a, 0, a->s->q, i, 1, a->s->k, j, b, h);
 }
 
+/* The factor of dropout: 0 or 1/(1-p). */
 static double kept(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j)
 {
     const an_attn_spec *s = a->s;
@@ -210,7 +214,8 @@ static bool sample_query(const attention *a, int64_t b, int64_t h, int64_t i, do
     return an_oracle_expect(out, 5, (b * s->H + h) * s->T + i, max > -INFINITY ? max + log(sum) : -INFINITY);
 }
 
-/* p and d score of (i, j), and the size of what may cancel in it: args q k v o lse do rng dq dk dv. */
+/* The dropped-out probability and the score's gradient of (i, j), and the magnitude of terms that may cancel in it.
+ * Arguments: q k v o lse do rng dq dk dv. */
 static void backward_at(const attention *a, int64_t b, int64_t h, int64_t i, int64_t j, double *dropped, double *ds,
                         double *size)
 {
@@ -299,14 +304,14 @@ static bool sample_attention(const an_attn_spec *s, bool grad, const an_oracle_m
     return good;
 }
 
-/* ---------------------------------------------------------------------------------------------- scattering, calls */
+/* ------------------------------------------------------------------------------------- scatter, calls, copies */
 
 static bool sample_scatter(const an_scatter_spec *s, const an_oracle_memory *arg, an_oracle_samples *out)
 {
     const int32_t *index = arg[0].before;
     const int64_t n = AN_MIN(s->rows, 24);
     for (int64_t k = 0; k < n; k++) {
-        /* Every second sample is a row that something goes to. */
+        /* Every second sample is a row to which the kernel adds something. */
         const int64_t source = spread(k, AN_MAX(n, 2), AN_MAX(s->n, 1));
         int64_t row = spread(k, n, s->rows);
         if (k % 2 && s->n > 0 && source < s->n && index[source] >= 0 && index[source] < s->rows) row = index[source];
@@ -328,7 +333,7 @@ static struct an_tensor tensor_of(const an_call_tensor *t)
     return n;
 }
 
-/* Outputs of a call that are not determined: vectors of eigh and svd may change their sign. */
+/* False for outputs that are not unique: vectors of eigh and svd may change their sign. */
 static bool determined(const an_library_call_spec *s, int out)
 {
     return !(s->op == AN_OP_EIGH && out == 1) && !(s->op == AN_OP_SVD && out != 1);
@@ -374,7 +379,7 @@ static an_status sample_call(an_err *err, const an_library_call_spec *s, const a
     return status != AN_OK || good ? status : an_fail_nomem(err, "the oracle's samples", 0);
 }
 
-/* Bytes, as AN_U8. */
+/* Bytes of a copy (or of zeros, `from` NULL), compared as AN_U8. */
 static bool sample_bytes(const an_oracle_memory *to, const an_oracle_memory *from, int arg, an_oracle_samples *out)
 {
     const int64_t n = AN_MIN(to->bytes, 1 << 16);
@@ -385,17 +390,17 @@ static bool sample_bytes(const an_oracle_memory *to, const an_oracle_memory *fro
     return true;
 }
 
-/* Bytes of the row that is put, and of rows that must have stayed. */
-static bool sample_put(const an_row_update_spec *s, const an_oracle_memory *arg, an_oracle_samples *out)
+/* Bytes of the updated row, and of rows that must not change. */
+static bool sample_row_update(const an_row_update_spec *s, const an_oracle_memory *arg, an_oracle_samples *out)
 {
     const int32_t row = *(const int32_t *)arg[0].before;
     const int64_t line = s->inner * s->bytes, all = s->outer * s->rows * line, n = AN_MIN(all, 1 << 14);
     for (int64_t k = 0; k < n; k++) {
         int64_t at = spread(k, n, all), o = at / (s->rows * line), byte = at % line;
         if (k % 2 && row >= 0 && row < s->rows) at = (o * s->rows + row) * line + byte;
-        const bool put = at / line % s->rows == row;
-        const uint8_t *from = put ? (const uint8_t *)arg[1].before + o * s->stride * s->bytes + byte
-                                  : (const uint8_t *)arg[2].before + at;
+        const bool updated = at / line % s->rows == row;
+        const uint8_t *from = updated ? (const uint8_t *)arg[1].before + o * s->stride * s->bytes + byte
+                                      : (const uint8_t *)arg[2].before + at;
         if (!an_oracle_expect(out, 2, at, *from)) return false;
     }
     return true;
@@ -405,7 +410,7 @@ static bool sample_put(const an_row_update_spec *s, const an_oracle_memory *arg,
 
 typedef struct limits {
     double allowed; /* relative to |want| + rms */
-    double factors; /* relative to the size of sums that may cancel: their factors are rounded on their way */
+    double factors; /* relative to the magnitudes of a sum that may cancel: its factors are rounded operands */
     uint8_t dtype[AN_LOOP_ARGS + 16];
 } limits;
 
@@ -509,7 +514,7 @@ static void compare(const limits *l, const an_oracle_memory *arg, int n_args, co
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- the ways in */
+/* ---------------------------------------------------------------------------------------------- extents and checks */
 
 static int64_t row_extent(const an_loop_kernel *p, int arg)
 {
@@ -602,13 +607,13 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
     case AN_KERNEL_SCATTER: good = sample_scatter(&k->u.scatter, arg, e); break;
     case AN_KERNEL_CALL:
         if (k->u.call.op == AN_OP_SCATTER_ADD) /* of doubles */
-            *skipped = "the oracle has no loop for it";
+            *skipped = "the oracle does not evaluate it";
         else
             return sample_call(err, &k->u.call, arg, e);
         break;
     case AN_KERNEL_ZERO: good = sample_bytes(&arg[0], NULL, 0, e); break;
     case AN_KERNEL_COPY: good = sample_bytes(&arg[1], &arg[0], 1, e); break;
-    case AN_KERNEL_ROW_UPDATE: good = sample_put(&k->u.row_update, arg, e); break;
+    case AN_KERNEL_ROW_UPDATE: good = sample_row_update(&k->u.row_update, arg, e); break;
     }
     return good ? AN_OK : an_fail_nomem(err, "the oracle's samples", (size_t)e->cap * 20);
 }
@@ -627,7 +632,7 @@ an_status an_oracle_check(an_err *err, const an_plan *p, const an_plan_step *s, 
         compare(&l, arg, s->n_args, &e, out);
     }
     if (status == AN_OK && !out->elements && !skipped)
-        snprintf(out->skipped, sizeof out->skipped, "it writes nothing that the oracle knows");
+        snprintf(out->skipped, sizeof out->skipped, "it writes no output that the oracle evaluates");
     free(e.at);
     free(e.want);
     free(e.size);

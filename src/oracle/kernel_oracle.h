@@ -1,11 +1,11 @@
-/* kernel_oracle.h: the oracle for one kernel of a plan: what it should have written, from what it read.
+/* kernel_oracle.h: the oracle for one kernel of a plan: computes from its inputs what it should have written.
  *
  * Owns:      samples of what each kind of kernel writes, computed in double by the plainest loops over its spec or row
  *            program, and the comparison with what a device wrote.
  * Does not:  run kernels, or know devices: memory comes as bytes on the host.
  *
- * Samples: rows, columns and elements spread over the output, its first and last always among them; all of it where it
- * is small. The amount of work is bounded, so that a model's largest GEMM takes as long as a small one.
+ * Samples: rows, columns and elements spread over the output, always with the first and last; all of it where it is
+ * small. The amount of work is bounded, so that a model's largest GEMM takes as long as a small one.
  */
 #ifndef AN_ORACLE_KERNEL_ORACLE_H
 #define AN_ORACLE_KERNEL_ORACLE_H
@@ -20,13 +20,13 @@ typedef struct an_oracle_memory { /* an argument of the step */
 
 typedef struct an_oracle_verdict {
     int64_t elements;  /* compared */
-    double worst;      /* largest difference in allowed ones; infinite: NaN or an infinity where there should be none */
+    double worst;      /* largest difference / allowed difference; infinite: an unexpected NaN or infinity */
     char fault[1024];  /* the first element above 1; "" */
     char skipped[128]; /* why nothing was compared; "" */
 } an_oracle_verdict;
 
-/* Bytes from where argument `i` of the step points to the end of what the kernel may touch there; at least those the
- * step says, and perhaps beyond the buffer. */
+/* Bytes that the kernel may access from argument `i` of the step on; at least the step's own count, and possibly past
+ * the buffer's end. */
 int64_t an_oracle_extent(const an_plan *p, const an_plan_step *s, int i);
 
 /* Checks a step's kernel and epilogue; arg[s->n_args]. With `tf32` operands of f32 GEMMs may have been rounded to 11

@@ -13,25 +13,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BUDGET = 4000000, LONGEST = 400000000 }; /* instructions of all samples; of one row that cannot be sampled */
+enum {
+    BUDGET = 4000000,
+    LONGEST = 400000000
+}; /* instructions: of all samples; of a row that must be evaluated in full */
 
 typedef union cell { /* double for floats, int64_t for integers and bools */
     double d;
     int64_t i;
 } cell;
 
-typedef struct machine {
+typedef struct machine { /* evaluates the program of one loop kernel */
     const an_loop_kernel *p;
     const an_oracle_memory *arg;
     int first_arg;
     an_oracle_tile_fn tile;
     void *user;
     an_oracle_samples *out;
-    an_map stored; /* (arg, element) → bits of what this program stored there in this row */
-    cell *reg;     /* [n_ins] */
-    cell *sum;     /* [n_ins] of reductions */
-    int64_t *best; /* [n_ins] position of the maximum, -1 */
-    double *down;  /* [n_ins][cols], of column sums, in the order of the instructions */
+    an_map stored;  /* (arg, element) → bits of what this program stored there in this row */
+    cell *reg;      /* [n_ins] */
+    cell *sum;      /* [n_ins] of reductions */
+    int64_t *best;  /* [n_ins] position of the maximum, -1 */
+    double *colsum; /* [n_ins][cols] column sums, in the order of the instructions */
     int64_t vars[AN_N_VARS];
     bool no_memory;
 } machine;
@@ -59,7 +62,7 @@ static uint64_t place_key(int arg, int64_t at)
     return (uint64_t)at * AN_LOOP_ARGS + (uint64_t)arg;
 }
 
-/* An element as a later phase of the same row sees it. */
+/* Loads an element; one that an earlier phase stored in this row is read from `stored`. */
 static cell load_at(machine *m, int arg, int64_t at)
 {
     const int dtype = m->p->arg[arg].dtype;
@@ -70,14 +73,14 @@ static cell load_at(machine *m, int arg, int64_t at)
         memcpy(&x, &bits, sizeof x);
         return x;
     }
-    const bool there = m->arg[arg].before && at >= 0 && (at + 1) * size <= m->arg[arg].bytes;
-    const double v = there ? an_oracle_load(dtype, m->arg[arg].before, at) : (double)NAN;
+    const bool inside = m->arg[arg].before && at >= 0 && (at + 1) * size <= m->arg[arg].bytes;
+    const double v = inside ? an_oracle_load(dtype, m->arg[arg].before, at) : (double)NAN;
     if (is_float(dtype))
         x.d = v;
     else if (dtype == AN_I64)
-        x.i = there ? ((const int64_t *)m->arg[arg].before)[at] : 0;
+        x.i = inside ? ((const int64_t *)m->arg[arg].before)[at] : 0;
     else
-        x.i = there ? (int64_t)v : 0;
+        x.i = inside ? (int64_t)v : 0;
     return x;
 }
 
@@ -170,7 +173,7 @@ static void begin_reduction(machine *m, int i)
     m->best[i] = -1;
 }
 
-/* NaN is above everything but NaN. */
+/* Adds element `place` to a reduction. NaN is larger than every number. */
 static void reduce(machine *m, int i, int64_t place)
 {
     const an_ins *in = &m->p->ins[i];
@@ -226,29 +229,29 @@ static bool reduces(const an_loop_kernel *p)
 static void add_to_sums(machine *m, int phase)
 {
     const an_loop_kernel *p = m->p;
-    double *down = m->down + m->vars[AN_VAR_COL];
+    double *colsum = m->colsum + m->vars[AN_VAR_COL];
     for (int i = 0; i < p->n_ins; i++) {
         if (p->ins[i].kind != AN_INS_COLSUM) continue;
-        if (p->ins[i].phase == phase) *down += m->reg[p->ins[i].a].d;
-        down += p->cols;
+        if (p->ins[i].phase == phase) *colsum += m->reg[p->ins[i].a].d;
+        colsum += p->cols;
     }
 }
 
-/* The run ends with the row that was last. */
+/* Records the column sums after the last row of a run. */
 static void end_run(machine *m)
 {
     const an_loop_kernel *p = m->p;
-    const double *down = m->down;
+    const double *colsum = m->colsum;
     for (int i = 0; i < p->n_ins; i++) {
         if (p->ins[i].kind != AN_INS_COLSUM) continue;
         for (m->vars[AN_VAR_COL] = 0; m->vars[AN_VAR_COL] < p->cols; m->vars[AN_VAR_COL]++) {
             const int64_t at = an_ix_eval(&p->ix, p->ins[i].ix, m->vars);
-            m->no_memory |= !an_oracle_expect(m->out, m->first_arg + p->ins[i].arg, at, (double)(float)*down++);
+            m->no_memory |= !an_oracle_expect(m->out, m->first_arg + p->ins[i].arg, at, (double)(float)*colsum++);
         }
     }
 }
 
-/* One row, at `n` of its columns (all of them where it reduces). */
+/* Evaluates one row at `n` of its columns (all of them where it reduces). */
 static void run_row(machine *m, int64_t row, int64_t n)
 {
     const an_loop_kernel *p = m->p;
@@ -279,7 +282,7 @@ static void run_row(machine *m, int64_t row, int64_t n)
 static void run_of_rows(machine *m, int64_t run)
 {
     const an_loop_kernel *p = m->p;
-    for (int64_t i = 0; i < p->n_ins * p->cols; i++) m->down[i] = 0;
+    for (int64_t i = 0; i < p->n_ins * p->cols; i++) m->colsum[i] = 0;
     for (int64_t q = 0; q < p->run && !m->no_memory; q++) run_row(m, run * p->run + q, p->cols);
     end_run(m);
 }
@@ -344,13 +347,13 @@ an_status an_oracle_loop(an_err *err, const an_loop_kernel *p, const an_oracle_m
     m.reg = calloc(n, sizeof *m.reg);
     m.sum = calloc(n, sizeof *m.sum);
     m.best = calloc(n, sizeof *m.best);
-    if (p->run) m.down = calloc(n * (size_t)p->cols, sizeof *m.down);
-    m.no_memory = !m.reg || !m.sum || !m.best || (p->run && !m.down);
+    if (p->run) m.colsum = calloc(n * (size_t)p->cols, sizeof *m.colsum);
+    m.no_memory = !m.reg || !m.sum || !m.best || (p->run && !m.colsum);
     if (!m.no_memory) run_samples(&m, skipped);
     an_map_free(&m.stored);
     free(m.reg);
     free(m.sum);
     free(m.best);
-    free(m.down);
+    free(m.colsum);
     return m.no_memory ? an_fail_nomem(err, "the oracle's samples", n * sizeof *m.reg) : AN_OK;
 }

@@ -1,4 +1,5 @@
-/* oracle.c: the oracle's loop over nodes, and the simple ops: elementwise, view ops, reductions, GEMM, gather and scatter.
+/* oracle.c: the oracle's loop over nodes, and the simple ops: elementwise, view ops, reductions, GEMM, gather and
+ * scatter.
  *
  * Owns:     the memory of values during one evaluation; rounding to dtypes.
  * Does not: evaluate windows, attention and calls (oracle_linalg.c).
@@ -12,8 +13,8 @@
 
 /* ------------------------------------------------------------------------------------------------ rounding */
 
-/* Nearest even to `digits` significant bits with smallest exponent `least`; beyond `top` infinite. x is a float's
- * value. */
+/* Rounds x to nearest even with `digits` significant bits and smallest exponent `least`; above `top` to infinity. x
+ * must be exact in f32. */
 static double to_bits(double x, int digits, int least, double top)
 {
     if (!isfinite(x) || x == 0) return x;
@@ -77,13 +78,13 @@ static int64_t floor_div(int64_t a, int64_t b)
     return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q;
 }
 
-/* The reference column's words. */
+/* Functions that the reference column of ops.def uses. */
 #define AN_REF_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
 #define AN_REF_MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
 #define an_idiv(a, b)    floor_div(a, b)
 #define an_imod(a, b)    ((b) == 0 ? 0 : (a) - (b)*floor_div(a, b))
 
-/* A row is evaluated in double, in int64, or in either, by its domain. */
+/* A row of ops.def is evaluated in double, in int64, or in both, depending on its domain. */
 #define FLOAT_AN_DOM_FLOAT(x)  x
 #define FLOAT_AN_DOM_NUMBER(x) x
 #define FLOAT_AN_DOM_ANY(x)    x
@@ -195,9 +196,9 @@ static void eval_leaf(an_oracle_node *r)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ moves */
+/* ------------------------------------------------------------------------------------------------ view ops */
 
-/* Turns coordinates of the result into the source's; false: outside (PAD). */
+/* The source coordinates of a result's element; false: outside the source (PAD). */
 static bool source_of(const struct an_tensor *n, const struct an_tensor *x, const int64_t *at, int64_t *from)
 {
     for (int k = 0; k < n->rank; k++) {
@@ -227,7 +228,7 @@ static void eval_concat(an_oracle_node *r)
     }
 }
 
-static void eval_move(an_oracle_node *r)
+static void eval_view(an_oracle_node *r)
 {
     const struct an_tensor *n = r->n, *x = r->src[0];
     int64_t at[AN_MAX_RANK], from[AN_MAX_RANK];
@@ -249,9 +250,9 @@ static void eval_move(an_oracle_node *r)
     }
 }
 
-/* ---------------------------------------------------------------------------------------------- view ops, reductions, GEMM, rows */
+/* ---------------------------------------------------------------------------------- reductions, GEMM, gather */
 
-/* Is x above the best so far? NaN is above everything but NaN. */
+/* Whether x is larger than `best`. NaN is larger than every number. */
 static bool above(double x, double best)
 {
     return x > best || (isnan(x) && !isnan(best));
@@ -344,7 +345,7 @@ static an_status eval_node(an_err *err, an_oracle_leaf_fn leaf, void *user, an_o
         eval_leaf(r);
         break;
     case AN_CLS_CAST: eval_cast(r); break;
-    case AN_CLS_MOVE: eval_move(r); break;
+    case AN_CLS_MOVE: eval_view(r); break;
     case AN_CLS_REDUCE: eval_reduce(r); break;
     case AN_CLS_MATMUL: eval_matmul(r); break;
     case AN_CLS_INDEX: eval_index(r); break;
@@ -353,7 +354,7 @@ static an_status eval_node(an_err *err, an_oracle_leaf_fn leaf, void *user, an_o
     case AN_CLS_ATTENTION:
     case AN_CLS_WINDOW:
     case AN_CLS_CALL: return an_oracle_call(err, r);
-    case AN_CLS_PICK: break; /* shares its source's output, see below */
+    case AN_CLS_PICK: break; /* eval_at copies an output of its source */
     }
     return AN_OK;
 }

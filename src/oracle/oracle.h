@@ -1,8 +1,8 @@
 /* oracle.h: the oracle evaluates nodes of a graph one by one, in double and int64, with the plainest loops.
  *
  * Owns:     the meaning of every op, written a second time, without the kernels' functions.
- * Does not: plan, fuse, parallelize, or reproduce bits. Reductions add in index order in double, and libm is used. Tests
- *           compare within tolerances that follow from the dtype. It is never part of a training plan.
+ * Does not: plan, fuse, parallelize, or reproduce bits. Reductions add in index order in double, and libm is used.
+ *           Tests compare within tolerances that follow from the dtype. It is never part of a training plan.
  *
  * Invariants:
  *   - Floating values are doubles; integers and bools are int64_t.
@@ -21,14 +21,14 @@ typedef an_status (*an_oracle_leaf_fn)(an_err *err, void *user, const struct an_
 typedef int64_t (*an_oracle_pack_fn)(void *user, const struct an_tensor *pack, int i);
 
 typedef struct an_oracle_options { /* zero: the default */
-    bool round_f32;                /* f32 nodes round too */
-    bool round_nothing;            /* bf16 and f16 neither: derivatives by finite differences need smooth functions */
+    bool round_f32;                /* f32 nodes round, too */
+    bool round_nothing;            /* bf16 and f16 do not: finite differences need smooth functions */
     uint32_t rng_key;              /* an_rng_key(seed, step) */
     uint64_t first_sample;         /* the global number of sample 0 */
-    an_oracle_pack_fn pack;        /* needed where PACK is */
+    an_oracle_pack_fn pack;        /* required if the graph has a PACK */
 } an_oracle_options;
 
-/* Values of nodes ids[0..n) into out_values[i] [numel], as doubles whatever the dtype. `o` may be NULL. */
+/* Writes the values of nodes ids[0..n) to out_values[i] [numel], as doubles for every dtype. `o` may be NULL. */
 an_status an_oracle_eval(an_err *err, const an_graph *g, const an_oracle_options *o, an_oracle_leaf_fn leaf, void *user,
                          const int32_t *ids, int n, double **out_values);
 
@@ -39,7 +39,7 @@ double an_oracle_round(const an_oracle_options *o, an_dtype t, double x); /* to 
 int64_t an_oracle_round_int(an_dtype t, int64_t x);
 int64_t an_oracle_to_int(an_dtype t, double x); /* truncates and saturates */
 
-typedef union an_oracle_value { /* one word an element, whatever it is */
+typedef union an_oracle_value { /* 8 bytes an element of any dtype */
     double *d;
     int64_t *i;
     uint64_t *w;

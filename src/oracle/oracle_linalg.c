@@ -1,8 +1,9 @@
 /* oracle_linalg.c: the oracle's windows, attention, sorting and matrix calls, each the plainest algorithm that is exact
  * enough in double.
  *
- * Owns:      their meaning, including attention's dropout index and what an empty row gives.
- * Does not:  follow the kernels' algorithms: QR here is Gram-Schmidt done twice, where a device uses Householder.
+ * Owns:      their meaning, including attention's dropout index and the result of a row without visible keys.
+ * Does not:  follow the kernels' algorithms: QR here is Gram-Schmidt done twice, where a device uses Householder
+ *            reflections.
  */
 #include "oracle/oracle.h"
 #include "base/rng.h"
@@ -34,8 +35,7 @@ static attention attention_of(const an_oracle_node *r)
     return a;
 }
 
-/* Scaled score of query row qi (over all of B,H,T) and key row kj (over all of B,H,S); -inf where the key is not seen.
- */
+/* Scaled score of query i and key j of (batch, head) `bh`; -inf where the key is masked. */
 static double score(const attention *a, int64_t bh, int64_t i, int64_t j)
 {
     if (j >= a->n_keys || (a->causal && j > i + a->n_keys - a->T)) return -INFINITY;
@@ -45,7 +45,7 @@ static double score(const attention *a, int64_t bh, int64_t i, int64_t j)
     return s * a->scale;
 }
 
-/* 0 or 1/(1-p). */
+/* The factor of dropout: 0 or 1/(1-p). */
 static double kept(const attention *a, int64_t bh, int64_t i, int64_t j)
 {
     if (a->dropout <= 0) return 1;
@@ -71,7 +71,9 @@ static void eval_attention(an_oracle_node *r)
     }
 }
 
-/* p = exp(s - lse); dv = p' do; ds = p (dp' - sum(do o)); dq = scale ds k; dk = scale ds q (' with dropout). */
+/* With p' and dp' after dropout:
+ *
+ *     p  = exp(s - lse)      ds = p (dp' - sum(do o))      dv = p' do      dq = scale ds k      dk = scale ds q */
 static void eval_attention_grad(an_oracle_node *r)
 {
     attention a = attention_of(r);
@@ -103,7 +105,7 @@ static int64_t nhwc(const struct an_tensor *t, int64_t n, int64_t h, int64_t w, 
     return ((n * t->shape[1] + h) * t->shape[2] + w) * t->shape[3] + c;
 }
 
-/* y += x w, dx += dy w or dw += dy x over all (output, kernel element, channel) triples. */
+/* y += x w, dx += dy w or dw += dy x over all triples (output, kernel element, channel). */
 static void eval_conv(an_oracle_node *r)
 {
     bool forward = r->n->op == AN_OP_CONV2D, dx = r->n->op == AN_OP_CONV2D_DX;
@@ -160,7 +162,7 @@ static void eval_pool(an_oracle_node *r)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ rows */
+/* ------------------------------------------------------------------------------------------------ cumsum, sort */
 
 static void eval_cumsum(an_oracle_node *r)
 {
@@ -180,7 +182,7 @@ static void eval_cumsum(an_oracle_node *r)
     }
 }
 
-/* Does element i come before element j, i < j in place? Equals keep their order; NaN is the greatest. */
+/* Whether element i may precede element j, where i < j: equal elements keep their order, NaN is the greatest. */
 static bool in_order(const an_oracle_node *r, int64_t i, int64_t j, bool descending)
 {
     if (an_dtype_is_float((an_dtype)r->src[0]->dtype)) {
@@ -219,7 +221,7 @@ static an_status eval_sort(an_err *err, an_oracle_node *r)
 
 /* ------------------------------------------------------------------------------------------------ matrices */
 
-/* A pivot that is not positive is NaN, and so is what depends on it. */
+/* A pivot that is not positive becomes NaN, as does all that depends on it. */
 static void cholesky(const double *a, double *l, int64_t n)
 {
     for (int64_t i = 0; i < n; i++)
@@ -230,8 +232,7 @@ static void cholesky(const double *a, double *l, int64_t n)
         }
 }
 
-/* Columns made orthogonal one after the other, twice over ("twice is enough"): r has a non-negative diagonal. a [m,n].
- */
+/* Gram-Schmidt, each column orthogonalized twice ("twice is enough"). The diagonal of r is not negative. a [m,n]. */
 static void qr(const double *a, double *q, double *r, int64_t m, int64_t n)
 {
     memcpy(q, a, (size_t)(m * n) * sizeof *q);
@@ -303,11 +304,12 @@ static void svd(const double *a, double *u, double *s, double *v, int64_t m, int
             }
 }
 
-/* More than a double where the processor has it: thousands of rotations must not cost the oracle its last digits. */
+/* Wider than double where the processor supports it, against rounding errors of thousands of rotations. */
 typedef long double wide;
 
-/* Turns rows and columns p and q of a [n,n] so that their element vanishes; columns of v follow. False: it had. */
-static bool eigh_turn(wide *a, wide *v, int64_t n, int64_t p, int64_t q)
+/* Jacobi rotation of rows and columns p and q of a [n,n] that makes a[p][q] zero; v accumulates it. False: it was zero
+ * already, up to rounding. */
+static bool jacobi_rotate(wide *a, wide *v, int64_t n, int64_t p, int64_t q)
 {
     const wide app = a[p * n + p], aqq = a[q * n + q], off = a[p * n + q];
     a[p * n + q] = a[q * n + p] = 0;
@@ -338,11 +340,11 @@ static void eigh(const double *symmetric, wide *work, double *w, double *out, in
             a[i * n + j] = ((wide)symmetric[i * n + j] + (wide)symmetric[j * n + i]) / 2;
             v[i * n + j] = i == j;
         }
-    bool turned = true;
-    for (int sweep = 0; sweep < 60 && turned; sweep++) {
-        turned = false;
+    bool rotated = true;
+    for (int sweep = 0; sweep < 60 && rotated; sweep++) {
+        rotated = false;
         for (int64_t p = 0; p < n; p++)
-            for (int64_t q = p + 1; q < n; q++) turned |= eigh_turn(a, v, n, p, q);
+            for (int64_t q = p + 1; q < n; q++) rotated |= jacobi_rotate(a, v, n, p, q);
     }
     for (int64_t i = 0; i < n; i++) w[i] = (double)a[i * n + i];
     for (int64_t i = 0; i < n * n; i++) out[i] = (double)v[i];

@@ -1,7 +1,7 @@
 /* system_info.c: facts about a Linux machine, mounts, and the facts as JSON.
  *
  * Owns:      the reading of /proc, /sys and /etc/os-release, below a root folder that tests replace.
- * Does not:  know macOS (system_info_mac.c), or fail: a fact that cannot be read keeps its previous value.
+ * Does not:  parse macOS' texts (system_info_mac.c), or fail: a fact that cannot be read keeps its previous value.
  */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
@@ -32,8 +32,8 @@ enum { FILE_BYTES = 1 << 20, PATH_BYTES = 1400 };
 
 /* ---------------------------------------------------------------------------------------------- small files */
 
-/* The text of `root``path`, to be freed; NULL when it cannot be read. Files of /proc have no length: read to the end.
- */
+/* The text of the file `path` below `root`, to be freed; NULL when it cannot be read. Files of /proc report a size of
+ * 0, so it is read up to end of file. */
 static char *text_of(const char *root, const char *path)
 {
     char full[PATH_BYTES];
@@ -171,7 +171,7 @@ static void read_cpu(const char *root, an_system_info *out)
     line_of(root, "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor", out->governor, sizeof out->governor);
 }
 
-/* Throttling is counted since the machine started, not since the run did: said as a count. */
+/* The kernel counts throttling since boot, not since the run began, so the count itself is reported. */
 static void read_thermal(const char *root, an_system_info *out)
 {
     char text[32];
@@ -184,7 +184,7 @@ static void read_thermal(const char *root, an_system_info *out)
         snprintf(out->thermal, sizeof out->thermal, "throttled %.11s times", text);
 }
 
-/* ---------------------------------------------------------------------------------------------- programs and libraries nearby */
+/* ---------------------------------------------------------------------------------- container, power, memory */
 
 static void read_container(const char *root, an_system_info *out)
 {
@@ -203,7 +203,7 @@ static void read_container(const char *root, an_system_info *out)
         if (strstr(group, words[i].word) != NULL) snprintf(out->container, sizeof out->container, "%s", words[i].name);
     free(environment);
     free(group);
-    /* The first process of a whole system is called so; in a bare namespace it is a shell or a program. */
+    /* Process 1 of a full system is its init; in a PID namespace it is a shell or a program. */
     if (!out->container[0] && line_of(root, "/proc/1/comm", line, sizeof line) && strcmp(line, "systemd") != 0 &&
         strcmp(line, "init") != 0 && strcmp(line, "launchd") != 0)
         snprintf(out->container, sizeof out->container, "namespace");
@@ -219,11 +219,12 @@ static void read_container(const char *root, an_system_info *out)
                 snprintf(out->hypervisor, sizeof out->hypervisor, "%s", vendors[i].name);
 }
 
-/* Emulation in user space: the kernel's list of registered formats says nothing about us, but our own maps do. */
+/* Emulation in user space shows in this process' memory maps (the kernel's list of binary formats shows only what is
+ * registered). */
 static void read_translation(const char *root, an_system_info *out)
 {
     char *text = text_of(root, "/proc/cpuinfo");
-    if (text != NULL && strstr(text, "VirtualApple") != NULL) /* what Rosetta shows Linux programs in a Mac's VM */
+    if (text != NULL && strstr(text, "VirtualApple") != NULL) /* Rosetta's processor name in a Linux VM on a Mac */
         snprintf(out->translated, sizeof out->translated, "Rosetta 2");
     free(text);
     text = text_of(root, "/proc/self/maps");
@@ -234,7 +235,7 @@ static void read_translation(const char *root, an_system_info *out)
     free(text);
 }
 
-/* A machine is on battery when it has one, nothing else feeds it, and it is not charging. */
+/* A machine is on battery when a battery discharges and no mains supply is online. */
 static void read_power(const char *root, an_system_info *out)
 {
     char folder[PATH_BYTES], path[PATH_BYTES], value[64];
@@ -247,7 +248,8 @@ static void read_power(const char *root, an_system_info *out)
         if (!line_of(root, path, value, sizeof value)) continue;
         snprintf(path, sizeof path, "/sys/class/power_supply/%.200s/scope", e->d_name);
         char scope[32];
-        if (line_of(root, path, scope, sizeof scope) && strcmp(scope, "Device") == 0) continue; /* a mouse's */
+        if (line_of(root, path, scope, sizeof scope) && strcmp(scope, "Device") == 0)
+            continue; /* the battery of a mouse or keyboard */
         if (strcmp(value, "Mains") == 0 || strcmp(value, "USB") == 0) {
             snprintf(path, sizeof path, "/sys/class/power_supply/%.200s/online", e->d_name);
             mains |= line_of(root, path, value, sizeof value) && value[0] == '1';
@@ -265,7 +267,7 @@ static void read_power(const char *root, an_system_info *out)
         out->low_power = strcmp(value, "low-power") == 0 || strcmp(value, "quiet") == 0;
 }
 
-/* "some avg10=0.12 avg60=...": of our control group where it says so, else of the machine. */
+/* Memory pressure, "some avg10=0.12 avg60=...": of the control group where there is one, else of the machine. */
 static void read_pressure(const char *root, an_system_info *out)
 {
     static const char *const paths[] = {"/sys/fs/cgroup/memory.pressure", "/proc/pressure/memory"};
@@ -328,29 +330,29 @@ static void read_limits(an_system_info *out)
 }
 
 #ifdef __APPLE__
-/* What a program of the system prints; NULL when it cannot be run. To be freed. */
-static char *said(const char *const *argv)
+/* The output of a system program, to be freed; NULL when it cannot be run. */
+static char *output_of(const char *const *argv)
 {
-    enum { SAID_BYTES = 1 << 16 };
-    char *text = calloc(1, SAID_BYTES);
+    enum { OUTPUT_BYTES = 1 << 16 };
+    char *text = calloc(1, OUTPUT_BYTES);
     an_err quiet = {0};
     int code = -1;
-    if (text != NULL && an_spawn(&quiet, argv, 5, text, SAID_BYTES, &code) == AN_OK && code == 0) return text;
+    if (text != NULL && an_spawn(&quiet, argv, 5, text, OUTPUT_BYTES, &code) == AN_OK && code == 0) return text;
     free(text);
     return NULL;
 }
-#define SAID(...) said((const char *const[]){__VA_ARGS__, NULL})
+#define OUTPUT_OF(...) output_of((const char *const[]){__VA_ARGS__, NULL})
 
 static void read_system(an_system_info *out, bool moving)
 {
-    char *text[] = {
-        SAID("/usr/sbin/sysctl", "hw", "machdep.cpu", "vm.swapusage", "kern.hv_vmm_present", "kern.memorystatus_level"),
-        moving ? NULL : SAID("/usr/sbin/sysctl", "sysctl.proc_translated"),
-        SAID("/usr/bin/pmset", "-g"),
-        SAID("/usr/bin/pmset", "-g", "batt"),
-        SAID("/usr/bin/pmset", "-g", "therm"),
-        moving ? NULL : SAID("/usr/bin/sw_vers"),
-        moving ? NULL : SAID("/usr/bin/xcode-select", "-p")};
+    char *text[] = {OUTPUT_OF("/usr/sbin/sysctl", "hw", "machdep.cpu", "vm.swapusage", "kern.hv_vmm_present",
+                              "kern.memorystatus_level"),
+                    moving ? NULL : OUTPUT_OF("/usr/sbin/sysctl", "sysctl.proc_translated"),
+                    OUTPUT_OF("/usr/bin/pmset", "-g"),
+                    OUTPUT_OF("/usr/bin/pmset", "-g", "batt"),
+                    OUTPUT_OF("/usr/bin/pmset", "-g", "therm"),
+                    moving ? NULL : OUTPUT_OF("/usr/bin/sw_vers"),
+                    moving ? NULL : OUTPUT_OF("/usr/bin/xcode-select", "-p")};
     an_system_info_macos(&(an_mac_texts){.sysctl = text[0],
                                          .translated = text[1],
                                          .pmset = text[2],
@@ -400,7 +402,7 @@ static void put_key(an_text *out, const char *key)
     an_text_printf(out, "%s\"%s\":", out->len && out->data[out->len - 1] != '{' ? "," : "", key);
 }
 
-/* What the kernel and its files say is text of unknown encoding: only printable ASCII goes into JSON. */
+/* Texts from the kernel have an unknown encoding: characters other than printable ASCII become '?'. */
 static void put_text(an_text *out, const char *key, const char *value)
 {
     put_key(out, key);
@@ -520,8 +522,11 @@ static bool is_network(const char *type)
     return false;
 }
 
-/* A line is "ID PARENT MAJ:MIN ROOT FOLDER OPTIONS [FIELDS...] - TYPE SOURCE SUPER-OPTIONS"; blanks in FOLDER are
- * written \040. */
+/* Finds the mount of `path`: the longest FOLDER that contains it. A line of mountinfo is
+ *
+ *     ID PARENT MAJ:MIN ROOT FOLDER OPTIONS [FIELDS...] - TYPE SOURCE SUPER-OPTIONS
+ *
+ * with blanks in FOLDER written as \040. */
 void an_system_info_mount(const char *mountinfo, const char *path, an_mount_info *out)
 {
     size_t best = 0;

@@ -1,7 +1,9 @@
-/* system_info_mac.c: what macOS' own programs print, as facts. Compiled and tested everywhere: it reads texts.
+/* system_info_mac.c: parses the output of macOS' own programs. Compiled and tested on every system, as it only
+ * reads texts.
  *
- * Owns:      the forms of sysctl, pmset, sw_vers and xcode-select (macOS 13 to 26; names from their manual pages).
- * Does not:  run them (system_info.c), or fail: a line that is not there leaves the fact unknown.
+ * Owns:      the output formats of sysctl, pmset, sw_vers and xcode-select (macOS 13 to 26; names from their manual
+ *            pages).
+ * Does not:  run them (system_info.c), or fail: a missing line leaves the fact unknown.
  */
 #include "platform/system_info.h"
 
@@ -9,8 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The rest of the line that begins with `key`, without blanks and a colon or equals sign in front; NULL: none. */
-static const char *after(const char *text, const char *key, char *out, size_t cap)
+/* Copies the value of the first line "KEY: VALUE" or "KEY = VALUE" to `out`; NULL: there is none. */
+static const char *value_of(const char *text, const char *key, char *out, size_t cap)
 {
     size_t n = strlen(key);
     for (const char *line = text; line != NULL && *line; line = strchr(line, '\n'), line += line != NULL) {
@@ -27,7 +29,7 @@ static const char *after(const char *text, const char *key, char *out, size_t ca
 static uint64_t amount(const char *text, const char *key)
 {
     char value[64];
-    return after(text, key, value, sizeof value) ? strtoull(value, NULL, 10) : 0;
+    return value_of(text, key, value, sizeof value) ? strtoull(value, NULL, 10) : 0;
 }
 
 /* "total = 2048.00M  used = 1055.00M  free = 993.00M  (encrypted)" */
@@ -57,7 +59,7 @@ static void features(const char *sysctl, an_system_info *out)
 static void from_sysctl(const char *s, an_system_info *out)
 {
     char text[256];
-    after(s, "machdep.cpu.brand_string", out->cpu, sizeof out->cpu);
+    value_of(s, "machdep.cpu.brand_string", out->cpu, sizeof out->cpu);
     features(s, out);
     out->cores = (int)amount(s, "hw.physicalcpu");
     out->threads = (int)amount(s, "hw.logicalcpu");
@@ -65,7 +67,7 @@ static void from_sysctl(const char *s, an_system_info *out)
         out->cores_fast = (int)amount(s, "hw.perflevel0.physicalcpu");
         out->cores_slow = (int)amount(s, "hw.perflevel1.physicalcpu");
     }
-    /* Of the fast cores where there are two kinds: hw.l1dcachesize speaks of the slow ones. */
+    /* The caches of the fast cores where there are two kinds: hw.l1dcachesize is that of the slow ones. */
     uint64_t fast = amount(s, "hw.perflevel0.l1dcachesize");
     out->l1d_bytes = fast ? fast : amount(s, "hw.l1dcachesize");
     fast = amount(s, "hw.perflevel0.l2cachesize");
@@ -75,7 +77,7 @@ static void from_sysctl(const char *s, an_system_info *out)
     out->ram_bytes = amount(s, "hw.memsize");
     uint64_t free_percent = amount(s, "kern.memorystatus_level");
     if (free_percent <= 100) out->free_bytes = out->ram_bytes / 100 * free_percent;
-    if (after(s, "vm.swapusage", text, sizeof text)) {
+    if (value_of(s, "vm.swapusage", text, sizeof text)) {
         out->swap_bytes = swap_amount(text, "total");
         out->swap_free_bytes = swap_amount(text, "free");
     }
@@ -94,13 +96,13 @@ static void from_batteries(const char *s, an_system_info *out)
     out->battery_percent = atoi(percent);
 }
 
-/* "CPU_Speed_Limit = 100" on Intel; on Apple silicon only notes that nothing was recorded, or warning levels. */
+/* "CPU_Speed_Limit = 100" on Intel; on Apple silicon warning levels, or notes that none was recorded. */
 static void from_thermal(const char *s, an_system_info *out)
 {
     char value[64];
-    if (after(s, "CPU_Speed_Limit", value, sizeof value) && atoi(value) < 100)
+    if (value_of(s, "CPU_Speed_Limit", value, sizeof value) && atoi(value) < 100)
         snprintf(out->thermal, sizeof out->thermal, "limited to %d %%", atoi(value));
-    else if (after(s, "ThermalWarningLevel", value, sizeof value) && atoi(value) > 0)
+    else if (value_of(s, "ThermalWarningLevel", value, sizeof value) && atoi(value) > 0)
         snprintf(out->thermal, sizeof out->thermal, "warning level %d", atoi(value));
     else if (strstr(s, "No thermal warning level") != NULL || strstr(s, "CPU_Speed_Limit") != NULL)
         snprintf(out->thermal, sizeof out->thermal, "nominal");
@@ -112,13 +114,13 @@ void an_system_info_macos(const an_mac_texts *t, an_system_info *out)
     if (t->sysctl) from_sysctl(t->sysctl, out);
     if (t->translated && amount(t->translated, "sysctl.proc_translated"))
         snprintf(out->translated, sizeof out->translated, "Rosetta 2");
-    if (t->pmset && after(t->pmset, "lowpowermode", version, sizeof version)) out->low_power = version[0] == '1';
-    if (t->pmset && after(t->pmset, "powermode", version, sizeof version)) out->low_power = version[0] == '1';
+    if (t->pmset && value_of(t->pmset, "lowpowermode", version, sizeof version)) out->low_power = version[0] == '1';
+    if (t->pmset && value_of(t->pmset, "powermode", version, sizeof version)) out->low_power = version[0] == '1';
     if (t->pmset_batt) from_batteries(t->pmset_batt, out);
     if (t->pmset_therm) from_thermal(t->pmset_therm, out);
-    if (t->sw_vers && after(t->sw_vers, "ProductVersion", version, sizeof version)) {
-        after(t->sw_vers, "ProductName", name, sizeof name);
-        bool has_build = after(t->sw_vers, "BuildVersion", build, sizeof build) != NULL;
+    if (t->sw_vers && value_of(t->sw_vers, "ProductVersion", version, sizeof version)) {
+        value_of(t->sw_vers, "ProductName", name, sizeof name);
+        bool has_build = value_of(t->sw_vers, "BuildVersion", build, sizeof build) != NULL;
         snprintf(out->system, sizeof out->system, has_build ? "%s %s (%s)" : "%s %s", name, version, build);
     }
     if (t->xcode_select && t->xcode_select[0] == '/')
