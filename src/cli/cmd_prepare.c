@@ -1,4 +1,5 @@
-/* cmd_prepare.c: from a text to a folder that train reads: a file, a folder of files, or tinyshakespeare. */
+/* cmd_prepare.c: from a text to a folder that train reads: a file, a folder of files, tinyshakespeare, or the user's
+ * copy of a collection of documents (openwebtext, fineweb). */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "io/data/download.h"
@@ -19,7 +20,9 @@ static const an_config_field fields[] = {
      "folder for train.bin, val.bin and meta.json; empty: data/NAME, which data=NAME finds"},
     {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "char", 0, 0, NULL,
      "char; gpt2, which is downloaded; or a tokenizer.json, or a folder with encoder.json and vocab.bpe"},
-    {"from", AN_CONFIG_TEXT, AT(from), "", 0, 0, NULL, "shakespeare: your copy of the text, in place of a download"},
+    {"from", AN_CONFIG_TEXT, AT(from), "", 0, 0, NULL,
+     "your copy: of the text for shakespeare, in place of a download; for openwebtext and fineweb a folder or file of "
+     "JSON lines (.jsonl, .gz, .zst) or texts"},
     {"mirror", AN_CONFIG_TEXT, AT(mirror), "", 0, 0, NULL,
      "address of a folder with input.txt, encoder.json and vocab.bpe, in place of their usual ones"},
     {"errors", AN_CONFIG_TEXT, AT(errors), "strict", 0, 0, "strict|replace",
@@ -97,6 +100,30 @@ static an_status find_tokenizer(an_err *err, const prepare_values *v, bool quiet
 
 /* ---- the command */
 
+/* nanoGPT's collections: many documents, of which the last 0.05 % of the characters are kept for validation, about as
+ * much as nanoGPT keeps. */
+static const double COLLECTION_TRAIN_PART = 0.9995;
+
+static bool is_collection(const char *source)
+{
+    return strcmp(source, "openwebtext") == 0 || strcmp(source, "fineweb") == 0;
+}
+
+static an_status check_from(an_err *err, const char *source, const prepare_values *v)
+{
+    if (is_collection(source) && !v->from[0])
+        return an_fail(err, AN_E_USAGE,
+                       "prepare: %s is not downloaded; name your copy with --from PATH: JSON lines with a \"text\" "
+                       "(.jsonl, .jsonl.gz, .jsonl.zst), or a folder of them or of texts",
+                       source);
+    if (v->from[0] && !is_collection(source) && strcmp(source, "shakespeare") != 0)
+        return an_fail(err, AN_E_USAGE,
+                       "prepare: --from is for shakespeare, openwebtext and fineweb; name the text itself: anneal "
+                       "prepare %s",
+                       v->from);
+    return AN_OK;
+}
+
 /* data/NAME, NAME being nanoGPT's for tinyshakespeare and else the file's or folder's, without what follows a dot. */
 static void settle_out(const char *source, bool is_shakespeare, prepare_values *v)
 {
@@ -122,6 +149,7 @@ static an_status print_result(an_err *err, const prepare_values *v, const an_pre
         an_put_json_text(&line, v->out);
         an_text_printf(&line, ",\"vocab_size\":%d,\"train_tokens\":%llu,\"val_tokens\":%llu", (int)p->vocab,
                        (unsigned long long)p->tokens[0], (unsigned long long)p->tokens[1]);
+        an_text_printf(&line, ",\"documents\":%llu", (unsigned long long)p->documents);
         an_text_printf(&line, ",\"files\":%llu,\"bytes\":%llu,\"characters\":%llu,\"replaced\":%llu}",
                        (unsigned long long)p->files, (unsigned long long)p->bytes, (unsigned long long)p->characters,
                        (unsigned long long)p->replaced);
@@ -130,6 +158,7 @@ static an_status print_result(an_err *err, const prepare_values *v, const an_pre
     an_text_printf(&line, "%s: %llu training and %llu validation tokens of %d kinds, from %llu characters", v->out,
                    (unsigned long long)p->tokens[0], (unsigned long long)p->tokens[1], (int)p->vocab,
                    (unsigned long long)p->characters);
+    if (p->documents > p->files) an_text_printf(&line, " in %llu documents", (unsigned long long)p->documents);
     if (p->files > 1) an_text_printf(&line, " in %llu files", (unsigned long long)p->files);
     if (p->replaced) an_text_printf(&line, "; %llu places were no UTF-8", (unsigned long long)p->replaced);
     return an_print_line(err, &line);
@@ -144,17 +173,20 @@ an_status an_cmd_prepare(an_err *err, const an_args *args, int *exit_code)
     an_tokenizer *tokenizer = NULL;
     an_prepared result;
     AN_TRY(an_config_defaults(err, &an_prepare_keys, &v));
+    if (is_collection(source)) snprintf(v.tokenizer, sizeof v.tokenizer, "gpt2"); /* as nanoGPT prepares them */
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_prepare_keys, &v}, 1));
     signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error with a sentence, not the end */
     const bool is_shakespeare = strcmp(source, "shakespeare") == 0;
-    if (v.from[0] && !is_shakespeare)
-        return an_fail(err, AN_E_USAGE, "prepare: --from is for shakespeare; name the text itself: anneal prepare %s",
-                       v.from);
+    AN_TRY(check_from(err, source, &v));
     settle_out(source, is_shakespeare, &v);
     if (is_shakespeare) AN_TRY(find_shakespeare(err, &v, args->quiet, path));
     AN_TRY(find_tokenizer(err, &v, args->quiet, &tokenizer));
-    const an_prepare p = {.source = is_shakespeare ? path : source,
+    const an_prepare p = {.source = is_shakespeare          ? path
+                                    : is_collection(source) ? v.from
+                                                            : source,
                           .out = v.out,
+                          .records = is_collection(source),
+                          .train_part = is_collection(source) ? COLLECTION_TRAIN_PART : 0,
                           .tokenizer = tokenizer,
                           .replace = strcmp(v.errors, "replace") == 0};
     an_status status = an_prepare_text(err, &p, &result);

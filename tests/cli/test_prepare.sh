@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_prepare.sh: token folders from texts, weights from and for other programs. Nothing here needs a network: that downloads
 # survive what networks do is tests/unit/test_download.c.
-plan=13
+plan=17
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -150,4 +150,68 @@ fi
 run export "$dir/run" out="$dir/new/folder/run.safetensors"
 code_is 0; says stderr "wrote   $dir/new/folder/run.safetensors"; is_file "$dir/new/folder/run.safetensors"
 ok "export makes the folder and says the path"
+# A collection of documents: JSON lines, plain and compressed, and folders of them or of texts.
+i=0
+while [ $i -lt 1500 ]; do printf '{"id": %s, "text": "document %s says \\"Gr\\u00fc\303\237e\\"\\nand ends"}\n' $i $i; i=$((i + 1)); done >"$dir/web.jsonl"
+mkdir "$dir/web" "$dir/texts"
+head -n 700 "$dir/web.jsonl" >"$dir/web/1.jsonl"
+tail -n +701 "$dir/web.jsonl" >"$dir/web/2.jsonl"
+run prepare openwebtext
+code_is 1; one_line stderr; says stderr "openwebtext is not downloaded; name your copy with --from PATH"
+run prepare openwebtext --from "$dir/web.jsonl" tokenizer=char out="$dir/plain" --json
+code_is 0; equal "$(value "$dir/stdout" documents)" 1500 documents; equal "$(value "$dir/stdout" files)" 1 files
+run prepare fineweb --from "$dir/web" tokenizer=char out="$dir/two" --json
+code_is 0; equal "$(value "$dir/stdout" documents)" 1500 documents; equal "$(value "$dir/stdout" files)" 2 files
+cmp -s "$dir/plain/train.bin" "$dir/two/train.bin" || fault "two files of lines have other tokens than one"
+printf 'one text\nof two lines\n' >"$dir/texts/a.txt"
+i=0
+while [ $i -lt 500 ]; do echo "another text, line $i"; i=$((i + 1)); done >"$dir/texts/b.txt"
+run prepare openwebtext --from "$dir/texts" tokenizer=char out="$dir/of_texts" --json
+code_is 0; equal "$(value "$dir/stdout" documents)" 2 documents
+ok "prepare openwebtext and fineweb take JSON lines and folders"
+
+for packer in gzip zstd; do
+    ending=.gz
+    [ $packer = gzip ] || ending=.zst
+    if ! command -v $packer >/dev/null; then
+        tests=$((tests + 1))
+        echo "ok $tests - JSON lines of $packer are taken, and refused where they are cut short # SKIP no $packer"
+        continue
+    fi
+    $packer -c "$dir/web.jsonl" >"$dir/web.jsonl$ending"
+    run prepare openwebtext --from "$dir/web.jsonl$ending" tokenizer=char out="$dir/packed"
+    code_is 0; says stdout "in 1500 documents"
+    cmp -s "$dir/plain/train.bin" "$dir/packed/train.bin" || fault "the file of $packer has other tokens"
+    size=$(wc -c <"$dir/web.jsonl$ending")
+    head -c $((size / 2)) "$dir/web.jsonl$ending" >"$dir/cut.jsonl$ending"
+    run prepare openwebtext --from "$dir/cut.jsonl$ending" tokenizer=char out="$dir/nothing"
+    code_is 2; one_line stderr; says stderr "cut.jsonl$ending: "; says stderr "cut short"
+    [ ! -e "$dir/nothing/train.bin" ] || fault "files of a collection that was cut short"
+    cp "$dir/web.jsonl$ending" "$dir/web.txt$ending"
+    run prepare openwebtext --from "$dir/web.txt$ending" tokenizer=char out="$dir/nothing"
+    code_is 2; one_line stderr; says stderr "only JSON lines"
+    # where the library is missing: an empty file is found in its place (Linux; elsewhere the library is found)
+    mkdir -p "$dir/lib"
+    for name in libz.so.1 libz.so libzstd.so.1; do : >"$dir/lib/$name"; done
+    if [ "$(uname)" = Linux ] && [ -z "${WRAP:-}" ] && ! ldd "$program" | grep -q 'libz[.s]'; then
+        LD_LIBRARY_PATH=$dir/lib run prepare openwebtext --from "$dir/web.jsonl$ending" tokenizer=char out="$dir/nothing"
+        code_is 2; one_line stderr; says stderr "web.jsonl$ending: the library that decompresses it is not installed"
+    fi
+    ok "JSON lines of $packer are taken, and refused where they are cut short"
+done
+
+sed '41s/}$//' "$dir/web.jsonl" >"$dir/damaged.jsonl"
+run prepare openwebtext --from "$dir/damaged.jsonl" tokenizer=char out="$dir/nothing"
+code_is 2; one_line stderr; says stderr "damaged.jsonl: line 41: "
+sed '7s/text/words/' "$dir/web.jsonl" >"$dir/words.jsonl"
+run prepare openwebtext --from "$dir/words.jsonl" tokenizer=char out="$dir/nothing"
+code_is 2; one_line stderr; says stderr 'words.jsonl: line 7: an object with a "text" is needed'
+printf 'PAR1' >"$dir/web.parquet"
+for name in openwebtext fineweb; do
+    run prepare $name --from "$dir/web.parquet" tokenizer=char out="$dir/nothing"
+    code_is 2; one_line stderr; says stderr "web.parquet: Parquet is not read; convert it to JSON lines: python3 -c"
+done
+[ ! -e "$dir/nothing/train.bin" ] || fault "files of a collection that was refused"
+ok "a damaged line is named with file and line; Parquet with the command that converts it"
+
 done_testing

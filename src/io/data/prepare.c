@@ -5,6 +5,7 @@
 #include "base/arena.h"
 #include "platform/platform.h"
 #include "io/formats/json.h"
+#include "io/formats/line_reader.h"
 #include "io/text/utf8.h"
 #include <dirent.h>
 #include <errno.h>
@@ -34,8 +35,32 @@ typedef struct worker {
 
 /* ---- files */
 
+/* "" when the file can be read; else what to do with it, behind its name. */
+static const char *why_not(const worker *w, const char *path)
+{
+    if (an_path_ends(path, ".parquet"))
+        return "Parquet is not read; convert it to JSON lines: python3 -c \"import json, sys, pyarrow.parquet as pq; "
+               "[print(json.dumps({'text': t})) for b in pq.ParquetFile(sys.argv[1]).iter_batches(columns=['text']) "
+               "for t in b.column(0).to_pylist()]\" FILE.parquet > FILE.jsonl";
+    if (w->p->records && (an_path_ends(path, ".gz") || an_path_ends(path, ".zst")))
+        return "of compressed files only JSON lines (.jsonl.gz, .jsonl.zst) are read; decompress it";
+    return "";
+}
+
+static bool is_records(const worker *w, const char *path)
+{
+    static const char *const endings[] = {".jsonl", ".ndjson", ".json"}, *const packed[] = {"", ".gz", ".zst"};
+    for (size_t i = 0; i < AN_COUNT(endings) * AN_COUNT(packed) && w->p->records; i++) {
+        char ending[16];
+        snprintf(ending, sizeof ending, "%s%s", endings[i / AN_COUNT(packed)], packed[i % AN_COUNT(packed)]);
+        if (an_path_ends(path, ending)) return true;
+    }
+    return false;
+}
+
 static an_status add_file(worker *w, const char *path)
 {
+    if (!is_records(w, path) && *why_not(w, path)) return an_fail(w->err, AN_E_DATA, "%s: %s", path, why_not(w, path));
     if (w->n_files == w->cap_files) {
         size_t cap = w->cap_files ? 2 * w->cap_files : 64;
         const char **more = realloc(w->files, cap * sizeof *more);
@@ -88,9 +113,57 @@ static an_status list_files(worker *w)
     return AN_OK;
 }
 
-/* Calls `body` with the text of file `i`, repaired when asked. */
-static an_status with_text(worker *w, size_t i, an_status (*body)(worker *w, size_t i, const char *text, size_t n))
+typedef an_status (*text_body)(worker *w, size_t i, const char *text, size_t n);
+
+/* Whether the texts have <|endoftext|> between them; else a newline ends each record. */
+static bool has_end(const worker *w)
 {
+    return w->p->tokenizer && an_tokenizer_end(w->p->tokenizer) >= 0;
+}
+
+/* Calls `body` with the "text" of one line; lines of white space are passed over. */
+static an_status with_record(worker *w, size_t i, const char *where, const char *line, size_t n, text_body body)
+{
+    json_t *record;
+    an_text text = {0};
+    size_t blank = 0;
+    while (blank < n && strchr(" \t\r", line[blank]) && line[blank]) blank++;
+    if (blank == n) return AN_OK;
+    AN_TRY(an_json_parse(w->err, where, 0, line, n, &record));
+    const json_t *value = json_object_get(record, "text");
+    if (!json_is_string(value)) {
+        json_decref(record);
+        return an_fail(w->err, AN_E_DATA, "%s: an object with a \"text\" is needed, as {\"text\": \"...\"}", where);
+    }
+    an_text_putn(&text, json_string_value(value), json_string_length(value));
+    if (!has_end(w)) an_text_puts(&text, "\n");
+    json_decref(record);
+    w->out->documents += !w->tokenizer; /* counted once, in the first pass */
+    an_status status = text.failed ? an_fail_nomem(w->err, where, n) : body(w, i, text.data ? text.data : "", text.len);
+    an_text_free(&text);
+    return status;
+}
+
+static an_status with_records(worker *w, size_t i, text_body body)
+{
+    an_line_reader *r;
+    const char *line;
+    size_t n;
+    char where[PATH_BYTES + 32];
+    AN_TRY(an_line_reader_open(w->err, w->files[i], &r));
+    an_status status;
+    while ((status = an_line_reader_next(w->err, r, &line, &n)) == AN_OK && line) {
+        snprintf(where, sizeof where, "%s: line %llu", w->files[i], (unsigned long long)an_line_reader_number(r));
+        if ((status = with_record(w, i, where, line, n, body)) != AN_OK) break;
+    }
+    an_line_reader_close(r);
+    return status;
+}
+
+/* Calls `body` with the text of file `i`, repaired when asked, or with each of its records. */
+static an_status with_text(worker *w, size_t i, text_body body)
+{
+    if (is_records(w, w->files[i])) return with_records(w, i, body);
     an_map_file map;
     an_text repaired = {0};
     AN_TRY(an_file_map(w->err, w->files[i], &map));
@@ -104,12 +177,13 @@ static an_status with_text(worker *w, size_t i, an_status (*body)(worker *w, siz
     }
     if (status == AN_OK) status = body(w, i, text, n);
     w->out->replaced += w->tokenizer ? 0 : replaced; /* counted once, in the first pass */
+    w->out->documents += !w->tokenizer;
     an_text_free(&repaired);
     an_file_unmap(&map);
     return status;
 }
 
-static an_status for_each_file(worker *w, an_status (*body)(worker *w, size_t i, const char *text, size_t n))
+static an_status for_each_file(worker *w, text_body body)
 {
     for (size_t i = 0; i < w->n_files; i++) AN_TRY(with_text(w, i, body));
     return AN_OK;
@@ -151,7 +225,8 @@ static an_status settle_tokenizer(worker *w)
     if (!w->p->tokenizer) AN_TRY(make_characters(w));
     w->tokenizer = w->p->tokenizer ? w->p->tokenizer : w->own;
     w->out->vocab = an_tokenizer_vocab(w->tokenizer);
-    w->cut = (uint64_t)((double)w->out->characters * 0.9); /* as nanoGPT rounds it */
+    const double part = w->p->train_part > 0 ? w->p->train_part : 0.9;
+    w->cut = (uint64_t)((double)w->out->characters * part); /* as nanoGPT rounds it */
     if (w->out->vocab <= MAX_VOCAB) return AN_OK;
     return an_fail(w->err, AN_E_DATA, "%s: %d different tokens do not fit the 16 bits of the format; use BPE",
                    w->p->source, (int)w->out->vocab);
@@ -220,7 +295,7 @@ static an_status encode_text(worker *w, size_t i, const char *text, size_t n)
     AN_TRY(encode_part(w, i, 0, text, train));
     AN_TRY(encode_part(w, i, 1, text + train, n - train));
     const int32_t end = an_tokenizer_end(w->tokenizer);
-    if (w->n_files == 1 || end < 0) return AN_OK;
+    if (w->out->documents == 1 || end < 0) return AN_OK;
     AN_TRY(an_ids_push(w->err, &w->ids, end));
     return write_ids(w, w->at > w->cut);
 }

@@ -4,7 +4,8 @@
  * Does not:  download, print or train.
  *
  * The split is nanoGPT's: the first int(0.9 n) of the n characters of all files one after another, and the rest; each
- * part of a text is encoded by itself. With BPE, <|endoftext|> follows each of several files. Files are 16-bit
+ * part of a text is encoded by itself. With BPE, <|endoftext|> follows each of several files. A file of records (JSON
+ * lines, which may be compressed) holds many texts: each counts as a file does. Output files are 16-bit
  * little-endian ids without a header. meta.json has the tokenizer in it: the folder needs no other file. Memory
  * holds one piece of text (4 MiB, or a file's longest stretch without a line end), not all texts. The files get their
  * names when all of them are written. */
@@ -18,11 +19,13 @@ typedef struct an_prepare {
     const char *out;               /* the folder, which is made */
     const an_tokenizer *tokenizer; /* NULL: the characters of the texts */
     bool replace;                  /* what is no UTF-8 becomes U+FFFD; else it is an error with file and byte */
+    bool records;      /* NAME.jsonl, .ndjson and .json, also .gz and .zst: each line is an object with a "text" */
+    double train_part; /* of the characters; 0: 0.9 */
 } an_prepare;
 
 typedef struct an_prepared {
-    uint64_t files, bytes, characters, replaced;
-    uint64_t tokens[2]; /* training, validation */
+    uint64_t files, documents, bytes, characters, replaced; /* documents: texts; as many as files without records */
+    uint64_t tokens[2];                                     /* training, validation */
     int32_t vocab;
 } an_prepared;
 
