@@ -39,7 +39,8 @@ static void print_launches(an_text *out, const an_profile_result *p, int shown)
         else
             an_text_printf(out, "%8s ", "-");
         an_text_printf(out, "%8.3f %10s ", 1e-9 * (double)l->flops, an_bytes_text((double)l->bytes, bytes));
-        an_text_printf(out, "%4.0f%%  %s%s\n", 100 * l->share, l->kernel, l->recompute ? " (again)" : "");
+        an_text_printf(out, l->above_roof ? ">100%%  " : "%4.0f%%  ", 100 * l->share);
+        an_text_printf(out, "%s%s\n", l->kernel, l->recompute ? " (again)" : "");
     }
 }
 
@@ -59,6 +60,12 @@ static void print_summary(an_text *out, const an_profile_result *p, const an_tra
         an_text_printf(out, "\nlaunches  %d in %.3f ms: %.1f %sFLOP/s of %.1f, %.1f GB/s of %.1f", p->n_launches,
                        p->device_ms, unit * flops / p->device_ms / 1e6, tera ? "T" : "G", unit * p->roof.gflops,
                        bytes / p->device_ms / 1e6, p->roof.gbytes);
+        if (p->n_above)
+            an_text_printf(
+                out,
+                "\nroof      %d launches were faster than the roof measured after them: the machine was "
+                "busy then,\n          or their data lay in its caches; measure again when nothing else runs",
+                p->n_above);
     }
 }
 
@@ -75,7 +82,7 @@ static void json_launches(an_text *out, const an_profile_result *p, int shown)
         an_put_json(out, "enqueue_us", l->enqueue_s >= 0 ? 1e6 * l->enqueue_s : 0.0 / 0.0);
         an_put_json(out, "flops", (double)l->flops);
         an_put_json(out, "bytes", (double)l->bytes);
-        an_put_json(out, "share_of_roof", l->share);
+        an_put_json(out, "share_of_roof", l->above_roof ? 0.0 / 0.0 : l->share);
         an_text_puts(out, "}");
     }
 }

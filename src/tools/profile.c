@@ -134,9 +134,22 @@ static void summarize(profiler *p)
         l->device_s = median_of(p, p->device + i, out->n_launches);
         l->enqueue_s = median_of(p, p->enqueue + i, out->n_launches);
         out->device_ms += 1e3 * l->device_s;
+    }
+    an_profile_shares(out);
+}
+
+void an_profile_shares(an_profile_result *out)
+{
+    static const double NOISE = 0.1; /* of a measured roof */
+    out->n_above = 0;
+    for (int i = 0; i < out->n_launches; i++) {
+        an_profile_launch *l = &out->launch[i];
         const double compute = out->roof.gflops > 0 ? 1e-9 * (double)l->flops / out->roof.gflops : 0;
         const double move = out->roof.gbytes > 0 ? 1e-9 * (double)l->bytes / out->roof.gbytes : 0;
-        if (l->device_s > 0) l->share = AN_MAX(compute, move) / l->device_s;
+        const double share = l->device_s > 0 ? AN_MAX(compute, move) / l->device_s : 0;
+        l->above_roof = share > 1 + NOISE;
+        l->share = l->above_roof ? 0 : AN_MIN(share, 1);
+        out->n_above += l->above_roof;
     }
 }
 

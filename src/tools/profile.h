@@ -7,7 +7,8 @@
  *
  *     share = max(flops / peak flops, bytes / peak bandwidth) / measured time
  *
- * A launch whose data stay in caches may be above 1.
+ * A launch above 1 has data that stay in caches, or the roofline was measured while the machine was busy: it gets no
+ * share.
  */
 #ifndef AN_TOOLS_PROFILE_H
 #define AN_TOOLS_PROFILE_H
@@ -27,6 +28,7 @@ typedef struct an_profile_launch { /* medians over the steps */
     double device_s;  /* 0: unknown */
     double enqueue_s; /* < 0: unknown, or not applicable */
     double share;     /* of the roofline; 0: unknown */
+    bool above_roof;  /* the share is above 1 by more than noise; share is 0 */
     uint64_t flops, bytes;
     bool recompute;
 } an_profile_launch;
@@ -37,12 +39,15 @@ typedef struct an_profile_result {
     double step_ms;                              /* median of full steps: data, build and run */
     double data_ms, build_ms, run_ms, device_ms; /* waiting for a batch; building the graph; eval; its launches */
     an_roof roof;
+    int n_above;   /* launches above the roofline */
     int64_t units; /* of the task, a step */
     void *memory;
 } an_profile_result;
 
 /* `c` as for training; one micro-batch an update. */
 an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profile_options *o, an_profile_result *out);
+/* Settles each launch's share and n_above from its time, its work and the roof. */
+void an_profile_shares(an_profile_result *p);
 void an_profile_free(an_profile_result *p);
 
 #endif
