@@ -66,7 +66,8 @@ typedef struct an_fit {
 an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                        bool recompute, an_fit *out);
 
-/* A sentence that ends with the three smallest changes, each of which would make `c` fit. */
+/* Appends the smallest changes, each of which would make `c` fit, with its bytes: one each of recomputation, batch,
+ * precision and the numbers of the model (a GPT's length, width and layers). */
 an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                         an_text *out);
 

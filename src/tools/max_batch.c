@@ -69,93 +69,123 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data
 
 /* ---- the smallest changes */
 
+/* What is looked for, and the remedies that were found: at most one of each kind, each with its bytes. */
+typedef struct search {
+    const an_train_config *c;
+    const an_task_data *data;
+    const an_limit *limit;
+    bool recomputes; /* c itself does: no remedy names it */
+    int found;
+    an_text *out;
+} search;
+
 /* Adds "CHANGE (SIZE)" when these settings fit. */
-static an_status suggest(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
-                         const char *change, int *found, an_text *out)
+static an_status suggest(an_err *err, search *s, const an_train_config *c, const char *change)
 {
     uint64_t bytes;
     char size[16];
-    if (*found == 3) return AN_OK;
-    AN_TRY(bytes_of(err, c, data, limit->part, &bytes));
-    if (bytes > limit->bytes) return AN_OK;
-    an_text_printf(out, "%s%s (%s)", *found ? ", or " : "", change, an_bytes_text((double)bytes, size));
-    ++*found;
+    AN_TRY(bytes_of(err, c, s->data, s->limit->part, &bytes));
+    if (bytes > s->limit->bytes) return AN_OK;
+    an_text_printf(s->out, "%s%s (%s)", s->found ? ", or " : "", change, an_bytes_text((double)bytes, size));
+    s->found++;
     return AN_OK;
 }
 
 /* A smaller micro-batch, with more of them per update where that divides evenly, so that the update's size stays. */
-static an_status suggest_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
-                               bool recompute, int *found, an_text *out)
+static an_status suggest_batch(an_err *err, search *s, bool recompute)
 {
     an_fit fit;
     char change[128];
-    if (*found == 3 || c->batch_size == 1) return AN_OK;
-    AN_TRY(an_fit_batch(err, c, data, limit, recompute, &fit));
+    const an_train_config *c = s->c;
+    if (c->batch_size == 1) return AN_OK;
+    AN_TRY(an_fit_batch(err, c, s->data, s->limit, recompute, &fit));
     if (fit.batch_size < 1) return AN_OK;
     an_train_config t = *c;
     const int64_t all = c->batch_size * c->gradient_accumulation_steps;
     t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
     int64_t even = t.batch_size;
     while (all % even != 0) even--;
-    const char *with = recompute ? "recompute=on " : "";
+    const char *with = recompute && !s->recomputes ? "recompute=on " : "";
+    set_recompute(&t, recompute);
     if (2 * even > t.batch_size) { /* gradients kept across micro-batches need memory too: plan anew */
         t.batch_size = even;
         t.gradient_accumulation_steps = all / even;
         snprintf(change, sizeof change, "%sbatch_size=%lld gradient_accumulation_steps=%lld", with, (long long)even,
                  (long long)(all / even));
-        const int before = *found;
-        set_recompute(&t, recompute);
-        AN_TRY(suggest(err, &t, data, limit, change, found, out));
-        if (*found > before) return AN_OK;
+        const int before = s->found;
+        AN_TRY(suggest(err, s, &t, change));
+        if (s->found > before) return AN_OK;
         t.batch_size = AN_MIN(fit.batch_size, c->batch_size);
         t.gradient_accumulation_steps = c->gradient_accumulation_steps;
     }
-    set_recompute(&t, recompute);
     snprintf(change, sizeof change, "%sbatch_size=%lld", with, (long long)t.batch_size);
-    return suggest(err, &t, data, limit, change, found, out);
+    return suggest(err, s, &t, change);
 }
 
-/* Halves the setting `key` until the run fits, but not below `least`. `with`: text of the changes already in `c`. */
-static an_status suggest_half(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
-                              const char *with, const char *key, int64_t least, int *found, an_text *out)
+/* Whether `t` fits with the smallest value of the setting `key` that the model allows. */
+static an_status least_fits(an_err *err, const search *s, const an_train_config *t, const char *key, bool *fits)
 {
-    an_train_config t = *c;
-    char value[32], change[96];
-    int64_t *field = an_train_number(&t, key);
-    const int before = *found;
-    set_recompute(&t, true);
-    while (field && *field / 2 >= least && *found == before && *found < 3) {
-        *field /= 2;
-        snprintf(value, sizeof value, "%lld", (long long)*field);
-        snprintf(change, sizeof change, "%s %s=%s", with, key, value);
-        AN_TRY(suggest(err, &t, data, limit, change, found, out));
+    an_train_config least = *t;
+    int64_t *field = an_train_number(&least, key);
+    uint64_t bytes = UINT64_MAX;
+    for (int64_t value = *field / 2; value >= 1; value /= 2) {
+        an_err unfit = {0};
+        const int64_t last = *field;
+        *field = value;
+        if (an_train_config_check(&unfit, &least) == AN_OK) continue;
+        *field = last; /* as a width that the heads do not divide */
+        break;
+    }
+    AN_TRY(bytes_of(err, &least, s->data, s->limit->part, &bytes));
+    *fits = bytes <= s->limit->bytes;
+    return AN_OK;
+}
+
+/* Halves the setting `key` until the run fits: with the batch size as it is, else with batch_size=1. */
+static an_status suggest_half(an_err *err, search *s, const char *key)
+{
+    for (int smallest = 0; smallest < 2; smallest++) {
+        an_train_config t = *s->c;
+        char change[96];
+        int64_t *field = an_train_number(&t, key);
+        const int before = s->found;
+        bool fits;
+        if (!field || *field < 2 || (smallest && t.batch_size == 1)) return AN_OK;
+        set_recompute(&t, true);
+        if (smallest) t.batch_size = 1;
+        AN_TRY(least_fits(err, s, &t, key, &fits));
+        while (fits && s->found == before && *field >= 2) {
+            an_err unfit = {0};
+            *field /= 2;
+            if (an_train_config_check(&unfit, &t) != AN_OK) break;
+            snprintf(change, sizeof change, "%s%s%s=%lld", s->recomputes ? "" : "recompute=on ",
+                     smallest ? "batch_size=1 " : "", key, (long long)*field);
+            AN_TRY(suggest(err, s, &t, change));
+        }
+        if (s->found > before) return AN_OK;
     }
     return AN_OK;
 }
 
 /* Changes are tried in the order of their effect on training: none (recomputation), the order of a sum (micro-batches),
- * the precision of GEMMs (bfloat16), the context length, the model. At most three are listed. */
+ * the precision of GEMMs (bfloat16), the context length, the model's width, its layers. At most one of each is listed.
+ */
 an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                         an_text *out)
 {
     an_train_config t = *c;
-    int found = 0;
-    const bool off = strcmp(c->recompute, "on") != 0;
+    search s = {.c = c, .data = data, .limit = limit, .recomputes = strcmp(c->recompute, "on") == 0, .out = out};
     set_recompute(&t, true);
-    if (off) AN_TRY(suggest(err, &t, data, limit, "recompute=on", &found, out));
-    AN_TRY(suggest_batch(err, c, data, limit, !off, &found, out));
-    if (off) AN_TRY(suggest_batch(err, c, data, limit, true, &found, out));
+    if (!s.recomputes) AN_TRY(suggest(err, &s, &t, "recompute=on"));
+    const int before = s.found;
+    AN_TRY(suggest_batch(err, &s, s.recomputes));
+    if (s.found == before && !s.recomputes) AN_TRY(suggest_batch(err, &s, true));
     if (c->dtype == AN_F32) {
         t.dtype = AN_BF16;
-        AN_TRY(suggest(err, &t, data, limit, "recompute=on dtype=bfloat16", &found, out));
+        AN_TRY(suggest(err, &s, &t, s.recomputes ? "dtype=bfloat16" : "recompute=on dtype=bfloat16"));
     }
-    t = *c;
-    for (const char *const *key = c->model->halve; *key; key++) {
-        const char *with = t.batch_size == c->batch_size ? "recompute=on" : "recompute=on batch_size=1";
-        AN_TRY(suggest_half(err, &t, data, limit, with, *key, 1, &found, out));
-        t.batch_size = 1; /* the later keys shrink the model: with the smallest batch */
-    }
-    if (found == 0) an_text_puts(out, c->model->too_large);
+    for (const char *const *key = c->model->halve; *key; key++) AN_TRY(suggest_half(err, &s, *key));
+    if (s.found == 0) an_text_puts(out, c->model->too_large);
     return AN_OK;
 }
 

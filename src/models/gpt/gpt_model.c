@@ -28,7 +28,7 @@ static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 static const char *const changeable[] = {"dropout", NULL};
 static const char *const weight_keys[] = {"n_layer", "n_head", "n_embd", "vocab_size", "bias", NULL};
-static const char *const halve[] = {"block_size", "n_layer", NULL};
+static const char *const halve[] = {"block_size", "n_embd", "n_layer", NULL};
 static const an_key_alias aliases[] = {{"seq", "block_size"}, {"layers", "n_layer"},   {"heads", "n_head"},
                                        {"width", "n_embd"},   {"vocab", "vocab_size"}, {NULL, NULL}};
 
