@@ -29,7 +29,7 @@
  * the context and returns a poison tensor; an_eval returns the status and an_error the sentence. Nothing here prints,
  * exits or aborts.
  *
- * Ownership: nobody frees a tensor. Parameters and states live until an_close, everything else until an_reset. One
+ * Ownership: a tensor is never freed by hand. Parameters and states live until an_close, everything else until an_reset. One
  * context is used by one thread at a time; contexts are independent. There are no globals.
  *
  * DOES NOT: data-dependent shapes, complex numbers, gradients of gradients, implicit broadcasting across dtypes (cast

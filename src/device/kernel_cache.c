@@ -93,7 +93,7 @@ typedef struct entry_list {
     uint64_t bytes;
 } entry_list;
 
-/* 16 hexadecimal digits and an ending of ours: a folder that somebody named by mistake keeps its own files. */
+/* 16 hexadecimal digits and an ending of ours: in a folder that was named by mistake, files of other kinds stay. */
 static bool is_entry(const char *name)
 {
     static const char *const endings[] = {".so", ".ref", ".cubin"};

@@ -584,7 +584,7 @@ an_tensor *an_emit(an_graph *g, const an_emit_args *e)
                          an_doing(g, e->op, e->at, name));
     if (g->keep_duplicates) return merge_or_append(g, e, &d);
     const bool quiet = g->no_aliases;
-    g->no_aliases = true; /* what fold makes on the way is nobody's operand */
+    g->no_aliases = true; /* no operation reads what folding makes on the way */
     an_tensor *simpler = an_fold(g, e, d.dtype, d.rank, d.shape);
     g->no_aliases = quiet;
     if (simpler != NULL) return as_written(g, e, &d, simpler);

@@ -165,7 +165,7 @@ struct an_graph {
     void *owner;          /* the an_ctx */
     bool deferred;        /* what is emitted now is deferred */
     bool keep_duplicates; /* compile=False and tests: no fold, no CSE */
-    bool no_aliases;      /* while folding and in the backward pass, whose tensors are nobody's operands */
+    bool no_aliases;      /* while folding and in the backward pass, whose tensors no recorded operation reads */
 };
 
 typedef struct an_emit_args { /* zero fields mean none */

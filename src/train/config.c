@@ -250,7 +250,7 @@ static bool ends_in(const char *name, const char *ending)
     return dot && strcmp(dot, ending) == 0;
 }
 
-/* The settings that name programs to run or places to write. A file that somebody else may have made does not decide
+/* The settings that name programs to run or places to write. A file that may come from a stranger does not decide
  * them: the command line does, and the environment. */
 static const size_t trusted[] = {offsetof(an_train_config, cc), offsetof(an_train_config, cache_dir),
                                  offsetof(an_train_config, dump), offsetof(an_train_config, dump_dir)};
