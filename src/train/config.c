@@ -62,7 +62,8 @@ static const an_config_field loader_fields[] = {
 static const an_config_field train_fields[] = {
     INT(batch_size, "12", 1, 1 << 20, "sequences in a micro-batch"),
     INT(gradient_accumulation_steps, "1", 1, 1 << 20, "micro-batches in an update"),
-    INT(max_iters, "600000", 1, 1LL << 40, "updates, numbered from 0"),
+    INT(max_iters, "600000", 1, 1LL << 40,
+        "updates, numbered from 0; nanoGPT makes one more, update max_iters, whose result it does not save"),
     REAL(learning_rate, "6e-4", 0, 100, "peak learning rate"),
     BOOL(decay_lr, "true", "warm up, then decay along a cosine; false: constant"),
     INT(warmup_iters, "2000", 0, 1LL << 40, "updates of linear warm-up"),
