@@ -112,6 +112,14 @@ static bool is_loaded_before(const an_loop_kernel *p, const an_ins *l, an_ix whe
            an_ix_is_without(&p->ix, where, AN_VAR_COL, l->ix);
 }
 
+/* Whether kernels access both dtypes as one type: C's rules let a compiler assume that an int and a float never share
+ * memory. 16-bit floats are integers of 16 bits there, and AN_U8 and AN_BOOL are bytes. */
+static bool share_a_type(int a, int b)
+{
+    const size_t bytes = an_dtype_bytes((an_dtype)a);
+    return a == b || (bytes == an_dtype_bytes((an_dtype)b) && bytes < 4);
+}
+
 bool an_may_alias(const an_loop_kernel *p, int in, int out)
 {
     an_ix where = -1;
@@ -132,7 +140,5 @@ bool an_may_alias(const an_loop_kernel *p, int in, int out)
             (p->shape == AN_COL && l->phase == 0))
             return false;
     }
-    return p->arg[in].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[in].dtype) ==
-               p->arg[out].numel * (int64_t)an_dtype_bytes((an_dtype)p->arg[out].dtype) &&
-           an_dtype_bytes((an_dtype)p->arg[in].dtype) == an_dtype_bytes((an_dtype)p->arg[out].dtype);
+    return p->arg[in].numel == p->arg[out].numel && share_a_type(p->arg[in].dtype, p->arg[out].dtype);
 }
