@@ -1,10 +1,10 @@
-/* bench_attn.c: milliseconds and GFLOP/s of attention forward and backward for the shapes that matter, beside the peak
- * of independent multiply-adds measured in the same minute.
+/* bench_attn.c: milliseconds and GFLOP/s of attention forward and backward for the shapes of the presets and a few others,
+ * beside the peak of independent multiply-adds measured in the same minute.
  *
  *     bench_attn [isa] [seconds a row] [start of a shape's name]
  *
  * Flops are counted 4*B*H*T*S*D forward and 10*B*H*T*S*D backward, halved when causal: masked work is not counted, so
- * the part of a diagonal block above the diagonal shows as loss. The best of interleaved rounds is kept: other programs
+ * the part of a diagonal block above the diagonal counts as lost time. The best of interleaved rounds is kept: other programs
  * only ever make a round slower. */
 #include "base/base.h"
 #include "platform/platform.h"

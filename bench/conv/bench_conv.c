@@ -4,9 +4,9 @@
  *     bench_conv [-d device] [-t threads] [-p float32|bfloat16] [-n images] [-r rounds] [-s start of a name] [-f] [-c]
  *
  * Shapes are those of ResNet's stages on small images, and those of ImageNet that differ. Each launch's time is the
- * fastest of the rounds, the peak the fastest of as many: others use the machine too. On a CPU the line `in all` is the
+ * fastest of the rounds, the peak the fastest of as many, because other programs use the machine too. On a CPU the line `in all` is the
  * processor time of the whole plan divided by the threads, which others make longer by emptying caches only, and its
- * share of the peak. -f: tf32 where a device has it. -c: kernels are held against the oracle, and a fault is exit 1. */
+ * share of the peak. -f: tf32 where a device has it. -c: kernels are compared with the oracle; a difference exits with 1. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE /* clock_gettime, getopt */
 #endif

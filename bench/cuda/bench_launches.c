@@ -1,6 +1,6 @@
-/* bench_launches.c: where the time of a training step goes on a GPU: steps on fixed random tokens, timed with the loss
- * read after each and, as `train` logs by default, after every tenth; then with events around each launch, where
- * launches of one kernel are added up.
+/* bench_launches.c: where the time of a training step goes on a GPU. Steps on fixed random tokens are timed with the loss
+ * read after each and, as `train` logs by default, after every tenth; then with events around each launch, and the times
+ * of one kernel's launches are added up.
  *
  *     build/bench/cuda/bench_launches PRESET [key=value ...]      (device=cuda unless said otherwise) */
 #include "train/session.h"
@@ -65,7 +65,7 @@ static void print_launches(an_session *r, const char *title)
         snprintf(name, sizeof name, "%s %s", l.kind, l.kernel);
         char *layer = strstr(name, "h.");
         if (layer && !strncmp(l.kind, "row", 3)) layer = NULL;
-        for (char *c = layer; c && *c; c++) /* layers alike */
+        for (char *c = layer; c && *c; c++) /* the same name for all layers */
             if (*c >= '0' && *c <= '9') *c = '#';
         int at = 0;
         while (at < n && (strcmp(all[at].name, name) || (double)l.flops != all[at].flops / all[at].n)) at++;

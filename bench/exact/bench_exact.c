@@ -52,7 +52,7 @@ static void measure(const char *name, void (*loop)(const float *restrict, float 
     printf("%-8s %.3f ns\n", name, best / N * 1e9);
 }
 
-/* Every task waits for all others of its run, so that a run is over only when every thread has taken part. */
+/* Every task waits for all others of its run, so that a run ends only after every thread has taken part. */
 static void meet(void *arg, int64_t task, int thread)
 {
     (void)task, (void)thread;

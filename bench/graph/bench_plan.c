@@ -5,9 +5,9 @@
  * Programs of n operations, forward and backward, planned for the CPU without running:
  *     chain     elementwise: y = sin(y) * c + y ...: few long kernels, which are split
  *     layers    y = y @ w: many steps, values and kernels of one text
- *     shapes    matmuls of ever changing widths: every index expression and text is new
- * Prints nodes, launches, milliseconds of processor time to build and to plan, microseconds of planning a node, and the process's largest
- * memory. A column of equal microseconds is linear growth. */
+ *     shapes    matmuls of always different widths: every index expression and text is new
+ * Prints nodes, launches, milliseconds of processor time to build and to plan, microseconds of planning per node, and the
+ * process's peak memory. Equal microseconds in all lines mean linear growth. */
 #define _POSIX_C_SOURCE 200809L
 #include <anneal.h>
 

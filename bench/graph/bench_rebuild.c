@@ -1,5 +1,5 @@
-/* bench_rebuild.c: what it costs to build a training step anew, every step: emission, folding, merging, key and
- * backward pass.
+/* bench_rebuild.c: the cost of building the graph of a training step again in every step: emission, folding, merging, key
+ * and backward pass.
  *
  *     make bench B=graph/bench_rebuild     or     build/bench/graph/bench_rebuild [rounds]
  *

@@ -4,9 +4,9 @@
  * Owns:      device memory (malloc, filled with signalling garbage), contexts, streams, events, modules, graphs; what
  *            the real libraries would do with them, at once and in order; a count of every call, so that the Nth can be
  *            made to fail.
- * Does not:  compute, but for one small product, which a run looks at before it begins. A kernel's launch is checked
- *            (its function, its grid, its parameters, that every pointer lies in live memory), and so is a product's;
- *            what they would write is left as it was.
+ * Does not:  compute, except one small GEMM whose result is checked before a run. The launch of a kernel is checked (its
+ *            function, its grid, its parameters, that every pointer is in live memory), and so is that of a GEMM; memory
+ *            that they would write is left as it was.
  * "Machine code" is the kernel's text: the parameters of an entry are read from its AN_KERNEL (or AN_ENTRY) line.
  *
  * Environment: FAKE_CUDA_FAIL  "NAME:N=CODE,..." the Nth call of NAME returns CODE; "NAME:N+=CODE" and every later one
@@ -67,7 +67,7 @@ static thing things[MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int context, current, captures;
-    size_t used_bytes, most_bytes, ops, kernels, products, graphs,
+    size_t used_bytes, most_bytes, ops, kernels, gemms, graphs,
         beside; /* beside: captured calls that do not wait for the one before */
     thing *capturing;
 } state;
@@ -263,7 +263,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
     if (getenv("FAKE_CUDA_COUNTS")) {
         FILE *f = fopen(getenv("FAKE_CUDA_COUNTS"), "w");
         if (f) {
-            fprintf(f, "kernels %zu products %zu captures %d replays %zu beside %zu\n", state.kernels, state.products,
+            fprintf(f, "kernels %zu gemms %zu captures %d replays %zu beside %zu\n", state.kernels, state.gemms,
                     state.captures, state.graphs, state.beside);
             fclose(f);
         }

@@ -1,7 +1,8 @@
 /* fake_libraries.h: NVRTC and cuBLASLt as fake_cuda.c has them: its last part, included there and nowhere else.
  *
- * Owns:      programs (their text is the code), descriptions and layouts of products, agreement of their shapes; small
- *            products, computed; handing texts on to the real NVRTC. Does not: know the driver's handles' insides. */
+ * Owns:      programs (their text is the code), descriptions and layouts of GEMMs, checks that their shapes agree,
+ *            computing small GEMMs, passing texts on to the real NVRTC.
+ * Does not:  know the contents of the driver's handles. */
 #ifndef AN_TESTS_FAKE_LIBRARIES_H
 #define AN_TESTS_FAKE_LIBRARIES_H
 
@@ -288,7 +289,7 @@ EXPORT int cublasLtMatmul(thing *h, thing *d, const float *alpha, uint64_t a, th
     if (la->rows * la->cols * lb->cols <= 1 << 18 && *beta == 0 && la->type != 2 && lo->n_params == 1)
         multiply(d, a, la, b, lb, o, lo);
     captured();
-    state.products++;
+    state.gemms++;
     DONE(0);
 }
 

@@ -90,13 +90,13 @@ proxy() {
     LD_DEBUG=files "$anneal" doctor device=cuda measure=false 2>&1 | sed -n 's/.*calling init: \(.*\)/\1/p' >"$work/libraries"
     driver=$(grep 'libcuda\.so' "$work/libraries" | head -n 1)
     compiler=$(grep 'libnvrtc\.so' "$work/libraries" | head -n 1)
-    products=$(grep 'libcublasLt\.so' "$work/libraries" | head -n 1)
+    cublaslt=$(grep 'libcublasLt\.so' "$work/libraries" | head -n 1)
     [ -f "$build/proxy/libcuda.so.1" ] && cp "$build/proxy/libcuda.so.1" "$work/proxy" ||
         ${CC:-cc} -std=gnu17 -O1 -Isrc -Iinclude -fPIC -shared -fvisibility=hidden -o "$work/proxy/libcuda.so.1" \
             tests/cuda/proxy_cuda.c -ldl || return 1
     export PROXY_DRIVER="$driver"
-    export ANNEAL_CUDA_PATH="$work/proxy:$(dirname "$compiler"):$(dirname "$products")"
-    echo "driver $driver, $compiler, $products"
+    export ANNEAL_CUDA_PATH="$work/proxy:$(dirname "$compiler"):$(dirname "$cublaslt")"
+    echo "driver $driver, $compiler, $cublaslt"
 }
 unproxy() { unset PROXY_DRIVER PROXY_FAULT ANNEAL_CUDA_PATH AN_CUDA_PROXY; }
 
@@ -303,11 +303,11 @@ sanitized() {
     return $bad
 }
 sanitizer() { sanitized "${SANITIZER_S:-120}" dtype=bfloat16+batch_size=32 dtype=float16 dtype=float32 tf32=true exact=true; }
-# So many tokens that the product before GELU is our own there.
+# So many tokens that GELU is fused into the GEMM before it.
 sanitizer_wide() { sanitized "${SANITIZER_S:-480}" dtype=bfloat16+batch_size=272; }
 
-# The table of operations: in exact mode the CPU's bits (products of bf16 are refused there, float64 is held against the
-# oracle); then products of every dtype as libraries and tensor cores make them. In parts, side by side.
+# The table of operations: in exact mode the CPU's bits (GEMMs in bf16 are refused there, float64 is compared with the
+# oracle); then GEMMs of every dtype by libraries and tensor cores. In parts that run at the same time.
 table() {
     [ -x "$build/tests/ops/test_ops" ] || { echo "# NOT RUN: $build/tests/ops/test_ops is not built"; return 1; }
     for part in 0 1 2 3 4 5; do

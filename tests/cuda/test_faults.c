@@ -62,7 +62,7 @@ static size_t beside(const char *how)
     if (train(&err, &half, 2) != AN_OK) fail_msg("%s", err.text);
     unsetenv("FAKE_CUDA_COUNTS");
     FILE *f = fopen(test_path("counts"), "r");
-    if (!f || fscanf(f, "kernels %*u products %*u captures %*d replays %*u beside %zu", &n) != 1) fail_msg("no counts");
+    if (!f || fscanf(f, "kernels %*u gemms %*u captures %*d replays %*u beside %zu", &n) != 1) fail_msg("no counts");
     fclose(f);
     fake_clean();
     return n;
@@ -75,7 +75,7 @@ static void independent_steps_do_not_wait_in_a_graph_and_do_in_a_chain(void **st
     const size_t before = beside("plain"), graph = beside("graph") - before, chain = beside("chain") - before - graph;
     assert_int_equal(chain, 0);
     assert_in_range(graph, 2 * half.L * 4,
-                    10000); /* a layer's products with x and with w wait for one another's reader */
+                    10000); /* the GEMMs of a layer's two gradients do not depend on each other */
 }
 
 /* In tf32 the library makes the gradient of what a layer reads, of weights that are turned for it; the gradient of the
@@ -84,7 +84,7 @@ static void gradients_of_weights_in_tf32_are_not_the_librarys(void **state)
 {
     (void)state;
     enum { NOTHING, F32, TF32, RUNS, WIDTH = 384, ROWS = 8192 };
-    size_t kernels[RUNS] = {0}, products[RUNS] = {0}; /* of this test's runs so far and others' before */
+    size_t kernels[RUNS] = {0}, gemms[RUNS] = {0}; /* of this test's runs so far and others' before */
     if (fake_is_real()) test_skip("a real driver answers: only the stand-in can be told what it has");
     for (int run = NOTHING; run < RUNS; run++) {
         fake_reset();
@@ -99,12 +99,12 @@ static void gradients_of_weights_in_tf32_are_not_the_librarys(void **state)
         an_close(cx);
         FILE *f = fopen(test_path("counts"), "r");
         assert_non_null(f);
-        assert_int_equal(fscanf(f, "kernels %zu products %zu", &kernels[run], &products[run]), 2);
+        assert_int_equal(fscanf(f, "kernels %zu gemms %zu", &kernels[run], &gemms[run]), 2);
         fclose(f);
         unsetenv("FAKE_CUDA_COUNTS");
         fake_clean();
     }
-    assert_int_equal(products[TF32] - products[F32], products[F32] - products[NOTHING] - 1);
+    assert_int_equal(gemms[TF32] - gemms[F32], gemms[F32] - gemms[NOTHING] - 1);
     /* turn, gemm_tf32, gemm_tf32_reduce */
     assert_int_equal(kernels[TF32] - kernels[F32], kernels[F32] - kernels[NOTHING] + 3);
 }

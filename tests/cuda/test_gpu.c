@@ -1,6 +1,6 @@
-/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32, GELU, products
- * with GELU behind them and scattering against the CPU, and the same bits again. Skipped by name, with the reason,
- * where there is no GPU: CI has none; tests/cuda/test_faults.c runs there. */
+/* test_gpu.c: the device cuda on a real GPU: equal bits in exact mode, attention in bf16 and in tf32, GELU, GEMMs
+ * with fused GELU and scattering against the CPU, and the same bits in a second run. Skipped by name, with the reason,
+ * where there is no GPU, as in CI; tests/cuda/test_faults.c runs there. */
 #define _GNU_SOURCE /* setenv */
 #include "proof/train_case.h"
 
@@ -35,7 +35,7 @@ static const attention attentions[] = {
 enum { N_OUT = 4 };
 static const char *const out_names[N_OUT] = {"o", "dq", "dk", "dv"};
 
-/* o and the gradients of sum(o * w) as floats; free() each. Float32 on a GPU: products in tf32. */
+/* o and the gradients of sum(o * w) as floats; free() each. Float32 on a GPU: GEMMs in tf32. */
 static void run_attention(const attention *a, an_dtype dtype, const char *device, float *out[N_OUT], int64_t n[N_OUT])
 {
     an_ctx *cx = an_open(&(an_options){.device = device, .seed = 5, .tf32 = dtype == AN_F32});
@@ -96,16 +96,16 @@ static void attention_in_tf32_is_that_of_the_cpu_in_f32(void **state)
     compare_attention(AN_F32, 1e-3);
 }
 
-/* ---------------------------------------------------------------------------------------------- products */
+/* ---------------------------------------------------------------------------------------------- GEMMs */
 
-typedef struct product {
+typedef struct layer {
     int rows, in, out;
-} product;
+} layer;
 
 enum { N_GRADIENTS = 3 };
 
 /* y = x w^T, and the gradients of sum(y * z): whoever makes them on an H200 in tf32, the library or our own kernel. */
-static void run_product(const product *p, const char *device, float *got[N_GRADIENTS], int64_t n[N_GRADIENTS])
+static void run_layer(const layer *p, const char *device, float *got[N_GRADIENTS], int64_t n[N_GRADIENTS])
 {
     an_ctx *cx = an_open(&(an_options){.device = device, .seed = 7, .tf32 = true});
     an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(p->rows, p->in), AN_NORMAL(1)),
@@ -125,19 +125,19 @@ static void run_product(const product *p, const char *device, float *got[N_GRADI
     an_close(cx);
 }
 
-static void products_in_tf32_are_those_of_the_cpu_in_f32_and_the_same_again(void **state)
+static void gemms_in_tf32_are_near_those_of_the_cpu_in_f32_and_the_same_again(void **state)
 {
     (void)state;
-    static const product products[] = {
+    static const layer layers[] = {
         {16384, 384, 384}, {8192, 384, 192}, {8192, 196, 380}, {4096, 100, 260}, {4097, 64, 65}};
     static const char *const names[N_GRADIENTS] = {"y", "dx", "dw"};
     need_gpu();
-    for (size_t s = 0; s < AN_COUNT(products); s++) {
+    for (size_t s = 0; s < AN_COUNT(layers); s++) {
         float *gpu[N_GRADIENTS], *again[N_GRADIENTS], *cpu[N_GRADIENTS];
         int64_t n[N_GRADIENTS];
-        run_product(&products[s], "cuda", gpu, n);
-        run_product(&products[s], "cuda", again, n);
-        run_product(&products[s], "cpu", cpu, n);
+        run_layer(&layers[s], "cuda", gpu, n);
+        run_layer(&layers[s], "cuda", again, n);
+        run_layer(&layers[s], "cpu", cpu, n);
         for (int i = 0; i < N_GRADIENTS; i++) {
             double difference = 0, norm = 0;
             for (int64_t e = 0; e < n[i]; e++) {
@@ -145,8 +145,8 @@ static void products_in_tf32_are_those_of_the_cpu_in_f32_and_the_same_again(void
                 difference += d * d, norm += (double)cpu[i][e] * (double)cpu[i][e];
             }
             const double relative = sqrt(difference / norm);
-            print_message("# %d x %d x %d: %s: relative difference %.2g\n", products[s].rows, products[s].in,
-                          products[s].out, names[i], relative);
+            print_message("# %d x %d x %d: %s: relative difference %.2g\n", layers[s].rows, layers[s].in, layers[s].out,
+                          names[i], relative);
             if (!(relative < 1e-3)) fail_msg("%s differs by %g", names[i], relative);
             assert_memory_equal(gpu[i], again[i], (size_t)n[i] * sizeof(float));
             free(gpu[i]), free(again[i]), free(cpu[i]);
@@ -286,7 +286,7 @@ static void run_up_and_down(const char *device, float *gradients)
     an_close(cx);
 }
 
-static void products_with_gelu_behind_them_are_those_of_the_cpu(void **state)
+static void gemms_with_fused_gelu_are_near_those_of_the_cpu(void **state)
 {
     (void)state;
     static float gpu[2 * UP_N], again[2 * UP_N], cpu[2 * UP_N];
@@ -441,10 +441,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(attention_in_bf16_is_that_of_the_cpu),
         cmocka_unit_test(attention_in_tf32_is_that_of_the_cpu_in_f32),
-        cmocka_unit_test(products_in_tf32_are_those_of_the_cpu_in_f32_and_the_same_again),
+        cmocka_unit_test(gemms_in_tf32_are_near_those_of_the_cpu_in_f32_and_the_same_again),
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
         cmocka_unit_test(long_rows_are_those_of_the_cpu_and_the_same_again),
-        cmocka_unit_test(products_with_gelu_behind_them_are_those_of_the_cpu),
+        cmocka_unit_test(gemms_with_fused_gelu_are_near_those_of_the_cpu),
         cmocka_unit_test(scattered_rows_are_those_of_the_cpu),
         cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),
         cmocka_unit_test(two_runs_and_plain_launches_have_the_same_bits),

@@ -169,7 +169,7 @@ static void what_the_driver_and_others_hold_is_told_apart_and_is_not_for_the_tak
     fake_reset();
 }
 
-static void measuring_products_gives_back_what_it_took_and_knows_when_there_is_no_room(void **state)
+static void measuring_gemms_frees_its_memory_and_fails_cleanly_without_enough(void **state)
 {
     (void)state;
     size_t before, after, most;
@@ -203,7 +203,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_is_said_is_what_the_driver_is_asked_for_in_ten_configurations),
         cmocka_unit_test(what_the_driver_and_others_hold_is_told_apart_and_is_not_for_the_taking),
-        cmocka_unit_test(measuring_products_gives_back_what_it_took_and_knows_when_there_is_no_room),
+        cmocka_unit_test(measuring_gemms_frees_its_memory_and_fails_cleanly_without_enough),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

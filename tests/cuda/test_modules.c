@@ -14,7 +14,7 @@
 #include "shim/nvrtc.h"
 
 static nvrtc compiler;
-static int compiled, seen_units, hopper_units, ended_units;
+static int compiled, seen_units, hopper_units, n_fused;
 static an_map seen;
 
 static void take(const an_text *text, const char *what, bool fmad)
@@ -72,8 +72,8 @@ static void take_for_hopper(const an_plan *p, const an_plan_step *st)
     an_text_free(&text);
 }
 
-/* A product with its epilogue as gemm_hopper.inc makes it; two of an ordinary run's are compiled. */
-static void take_end(const an_plan *p, const an_plan_step *st)
+/* Compiles a GEMM with its epilogue fused (gemm_hopper.inc): the first two, or with AN_SOAK=1 all. */
+static void compile_fused(const an_plan *p, const an_plan_step *st)
 {
     enum { ORDINARY = 2 };
     const an_gemm_spec *g = &p->kernel[st->kernel].u.gemm;
@@ -86,9 +86,9 @@ static void take_end(const an_plan *p, const an_plan_step *st)
     uint64_t key = an_hash(text.data, text.len, 1);
     if (!an_map_get(&seen, key, &known)) {
         assert_true(an_map_set(&seen, key, 1));
-        if (ended_units++ < ORDINARY || getenv("AN_SOAK")) {
-            char *cubin = nvrtc_cubin_for(&compiler, text.data, "a product", "sm_90a", 0, &log);
-            if (!cubin || !log || strstr(log, "warning")) fail_msg("a product's end: %s", log ? log : "no log");
+        if (n_fused++ < ORDINARY || getenv("AN_SOAK")) {
+            char *cubin = nvrtc_cubin_for(&compiler, text.data, "a GEMM", "sm_90a", 0, &log);
+            if (!cubin || !log || strstr(log, "warning")) fail_msg("a fused epilogue: %s", log ? log : "no log");
             free(cubin), free(log);
             compiled++;
         }
@@ -117,7 +117,7 @@ static void take_plan(const an_plan *p, bool fast, bool tf32)
         an_render_epilogue_module(p, st, "tail", AN_BF16, &text);
         take(&text, "tail", false);
         an_text_free(&text);
-        take_end(p, st);
+        compile_fused(p, st);
     }
 }
 
@@ -249,7 +249,7 @@ static void a_long_row_is_kept_in_shared_memory_where_it_fits_and_nothing_is_spi
     take_long_row(50304, AN_F32, 0);
 }
 
-/* Channels that are read by eight: both products of an operand and both sizes of its tile; taps apart; and odd ones. */
+/* Channels that are read by eight, in both roles of the operand and with both sizes of its tile; dilated taps; odd channels. */
 static void kernels_of_convolutions_compile(void **state)
 {
     static const int cases[][6] = {/* c, o, kernel, stride, groups, side */
