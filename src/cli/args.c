@@ -1,10 +1,10 @@
-/* args.c: from argv to words, flags and checked settings. */
+/* args.c: parses argv into words, flags and checked settings. */
 #include "cli/cli.h"
 #include "cli/plan.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* The key of a command, of its own table or, before it is known which model a run is of, of any model. */
+/* Finds a key in the command's table, or in any model's: which model a run uses is not known yet. */
 static const an_config_field *find_key(const an_command *c, const char *key)
 {
     const an_config_field *f = c->keys ? an_config_find(c->keys, key) : NULL;
@@ -23,7 +23,7 @@ static void add_names(void *arg, const char *owner, const an_config *keys)
     for (size_t i = 0; i < keys->n && l->n < AN_COUNT(l->name); i++) l->name[l->n++] = keys->fields[i].name;
 }
 
-/* What other programs call a setting. No spelling is near enough to find these. */
+/* Names of settings in other programs, which spelling correction would not find. */
 static const char *other_name(const an_command *c, const char *key)
 {
     static const struct {
@@ -138,13 +138,13 @@ an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets
         const an_setting *s = &args->settings[i];
         size_t t = 0;
         while (t < n_sets && !an_config_find(sets[t].keys, s->key)) t++;
-        if (t == n_sets) continue; /* of a table that the command applies by itself */
+        if (t == n_sets) continue; /* in a table that the command applies itself */
         AN_TRY(an_config_set(err, sets[t].keys, sets[t].values, "", s->key, s->value));
     }
     return AN_OK;
 }
 
-/* A key of another model. */
+/* The error for a key of another model. */
 static an_status foreign_key(an_err *err, const an_train_config *c, const char *key)
 {
     const an_config keys = an_train_keys(c);
@@ -155,7 +155,7 @@ static an_status foreign_key(an_err *err, const an_train_config *c, const char *
                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-/* budget=16GiB, as fit= takes it, is the setting's number of GiB; a number alone is that already. */
+/* Converts budget=16GiB to the setting's number of GiB; a plain number is unchanged. */
 static an_status budget_in_gib(an_err *err, const char *text, char number[32], const char **out)
 {
     uint64_t bytes;

@@ -25,7 +25,7 @@ typedef struct an_setting {
 enum { AN_CLI_MAX_WORDS = 2, AN_CLI_MAX_SETTINGS = 128 };
 
 typedef struct an_args {
-    const char *words[AN_CLI_MAX_WORDS]; /* what is neither a setting nor a flag; NULL past the last */
+    const char *words[AN_CLI_MAX_WORDS]; /* arguments that are neither settings nor flags; NULL past the last */
     int n_words;
     an_setting settings[AN_CLI_MAX_SETTINGS];
     size_t n_settings;
@@ -36,7 +36,7 @@ typedef struct an_args {
 typedef struct an_command {
     const char *name, *usage, *summary, *details;
     const an_config *keys; /* of its own; NULL: none */
-    bool run_keys;         /* takes the settings of a run too, of whatever model */
+    bool run_keys;         /* takes the settings of a run too, of any model */
     int min_words, max_words;
     bool json; /* takes --json */
     an_status (*run)(an_err *err, const an_args *args, int *exit_code);
@@ -75,7 +75,7 @@ void an_say(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* The commit that the program was built from, "-dirty" behind it when files differed; "" outside of a git checkout. */
 extern const char an_commit[];
 
-/* From the first instruction on: a sentence for files that shrink or grow too large, and no compiler is left behind. */
+/* Called first: files that shrink or grow too large become errors, and compilers end with the program. */
 void an_signals_begin(void);
 /* From now on the first SIGINT or SIGTERM only sets a flag; the second one ends the process. A file size limit is an
  * error. */
@@ -83,7 +83,7 @@ void an_interrupt_catch(void);
 bool an_interrupt_seen(void *unused);
 
 /* The checkpoint of a run: the last one; with `best`, the one of the lowest validation loss; with step >= 0, the one
- * after so many updates. A file is taken as it is. */
+ * after so many updates. A file's path is returned unchanged. */
 an_status an_cli_find_checkpoint(an_err *err, const char *run_or_file, bool best, int64_t step,
                                  char out[AN_CKPT_PATH_BYTES]);
 /* Opens it for a command that only reads weights, with the settings in it. */
@@ -94,7 +94,7 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 const char *an_cli_device(const char *name);
 /* Whether these settings ask for the same bits on every device there. */
 bool an_cli_exact(const an_train_config *c, const char *device);
-/* Whether float32 products of these settings are rounded to tf32 there: said beside every time and dtype. */
+/* Whether float32 products of these settings are rounded to tf32 there: printed with every time and dtype. */
 bool an_cli_tf32(const an_train_config *c, const char *device);
 
 /* "211.3 TFLOP/s", below ten of them "9876.5 GFLOP/s". */

@@ -1,5 +1,5 @@
-/* cmd_bench.c: the time of a training step, or of one operation, on one device or several side by side. A step's line
- * is printed as the benchmarks of other programs print it (bench/cpu). */
+/* cmd_bench.c: times a training step, or one operation, on one device or on several for comparison. A step's line has
+ * the format of the other programs' benchmarks (bench/cpu). */
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "tools/bench.h"
@@ -127,7 +127,7 @@ static an_status bench_operation(an_err *err, const an_args *args, int which, co
 
 /* ---- training steps */
 
-/* nanoGPT's bench.py times 20 steps after 10: that is what a GPU gets. On a CPU a preset says how many. */
+/* A GPU is timed as by nanoGPT's bench.py: 20 steps after 10. On a CPU the preset sets the numbers. */
 static void protocol_of(const an_train_config *c, bench_values *v)
 {
     an_device_facts f;
@@ -146,7 +146,7 @@ static void protocol_of(const an_train_config *c, bench_values *v)
 typedef struct step_row {
     const char *device;
     const an_bench_result *b, *fused; /* fused: the same step with compile=true; NULL when b is that already */
-    double share, first_ms;           /* of the peak; of the first device, 0: this is it */
+    double share, first_ms;           /* of the peak; the first device's time, 0 for itself */
 } step_row;
 
 static void print_step(an_text *out, const an_train_config *c, const step_row *row)
@@ -190,7 +190,7 @@ static void json_step(an_text *out, const an_train_config *c, const step_row *ro
     an_text_puts(out, "}");
 }
 
-/* One device; with compile=false, the fused step beside it. */
+/* Times one device; with compile=false also the fused step, for comparison. */
 static an_status bench_device(an_err *err, const an_args *args, const an_train_config *c, bench_values v,
                               double *first_ms, an_text *out)
 {
@@ -247,7 +247,7 @@ an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code)
     else
         AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_bench_keys, &v));
-    if (which < 0) c.threads = 2; /* as the programs it is compared with */
+    if (which < 0) c.threads = 2; /* like the programs it is compared with */
     AN_TRY(an_args_apply_run(err, args, &an_bench_keys, &v, &c));
     return which >= 0 ? bench_operation(err, args, which, &v, &c) : bench_steps(err, args, &v, &c);
 }

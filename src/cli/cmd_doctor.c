@@ -1,4 +1,4 @@
-/* cmd_doctor.c: prints what tools/doctor.h finds about this machine. Exit code 2 says that something is wrong. */
+/* cmd_doctor.c: prints what tools/doctor.h finds about this machine. Exit code 2: there is a fault. */
 #include "cli/cli.h"
 #include "tools/doctor.h"
 #include <anneal_tools.h>
@@ -50,7 +50,7 @@ static void put_row(an_text *out, const char *label, const char *words)
     an_text_puts(out, "\n");
 }
 
-/* Puts a row and empties the words. */
+/* Prints a row and clears the words. */
 static void end_row(an_text *out, const char *label, an_text *words)
 {
     if (words->len) put_row(out, label, words->data);
@@ -257,6 +257,6 @@ an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code)
         return an_print_line(err, &out);
     }
     print_all(&out, &d);
-    if (out.len) out.data[--out.len] = '\0'; /* the line's end is an_print_line's */
+    if (out.len) out.data[--out.len] = '\0'; /* an_print_line adds the newline */
     return an_print_line(err, &out);
 }

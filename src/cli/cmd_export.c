@@ -1,4 +1,4 @@
-/* cmd_export.c: a run's weights, or any file's, as others read them. */
+/* cmd_export.c: writes the weights of a run or file in a layout that other programs read. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "models/model.h"
@@ -21,7 +21,7 @@ static const an_config_field fields[] = {
 };
 const an_config an_export_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-/* The folder that the file goes to, with those above it, where it is not there. */
+/* Creates the folder of the output file, and its parents. */
 static an_status make_folder_of(an_err *err, const char *path)
 {
     char folder[AN_CONFIG_TEXT_BYTES];
@@ -42,7 +42,7 @@ an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_export_keys, &v}, 1));
     AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
     AN_TRY(an_model_open_weights(err, path, &model, &st));
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error with a sentence, not the end */
+    signal(SIGXFSZ, SIG_IGN); /* exceeding a file size limit becomes an error, not a signal */
     an_status status = make_folder_of(err, v.out);
     if (status == AN_OK) status = an_model_export(err, st, model, v.layout, v.out);
     if (status == AN_OK && !args->quiet) an_say("wrote   %s", v.out);

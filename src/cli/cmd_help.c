@@ -59,7 +59,7 @@ an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code)
     if (strcmp(v.format, "text") != 0) {
         an_text out = {0};
         an_completions(v.format, &out);
-        if (out.len) out.data[--out.len] = '\0'; /* the last line's end is an_print_line's */
+        if (out.len) out.data[--out.len] = '\0'; /* an_print_line adds the newline */
         return an_print_line(err, &out);
     }
     if (args->n_words == 1) {

@@ -1,4 +1,4 @@
-/* cmd_plan.c: the bill of a run, without running it. */
+/* cmd_plan.c: prints a run's memory bill without running it. */
 #include "cli/plan.h"
 #include <anneal_tools.h>
 #include <stdlib.h>
@@ -138,7 +138,7 @@ static void print_bill(const an_session *r, const an_estimate *p)
                an_bytes_text((double)big[i].bytes, text), an_estimate_name(&big[i], name), big[i].first, big[i].last);
 }
 
-/* A device that is not here is planned for all the same: nothing runs. */
+/* Plans for an absent device too, since nothing runs. */
 static void plan_for_absent(an_train_config *c)
 {
     an_device_facts f = {0};
@@ -161,7 +161,7 @@ static bool sizes_are_known(const an_train_config *c)
     return known || (w && w->is_published && w->is_published(c->init_from));
 }
 
-/* The data matters for its size alone: a plan can be made before it is there, when the number of token ids is known. */
+/* Of the data only the size matters: a plan needs no data when the number of token ids is known. */
 static an_status open_run(an_err *err, const an_train_config *c, an_session **out)
 {
     an_err missing = {0};

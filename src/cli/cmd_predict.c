@@ -1,4 +1,4 @@
-/* cmd_predict.c: what a trained model says of the rows of a .npy array: as text, a line a row, or as another .npy. */
+/* cmd_predict.c: predictions of a trained model for the rows of a .npy array: as text, a line a row, or as a .npy. */
 #include "cli/cli.h"
 #include "infer/predict.h"
 #include <stdlib.h>
@@ -24,7 +24,7 @@ const an_config an_predict_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 enum { MAX_INPUT_BYTES = 1 << 30 }; /* of standard input */
 
-/* ---- the rows */
+/* ---- input */
 
 typedef struct rows {
     an_npy array;
@@ -55,7 +55,7 @@ static void close_rows(rows *in)
     an_text_free(&in->text);
 }
 
-/* ---- the answers */
+/* ---- output */
 
 static int64_t most_probable(const float *p, int64_t n)
 {

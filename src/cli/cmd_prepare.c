@@ -1,5 +1,5 @@
-/* cmd_prepare.c: from a text to a folder that train reads: a file, a folder of files, tinyshakespeare, or the user's
- * copy of a collection of documents (openwebtext, fineweb). */
+/* cmd_prepare.c: tokenizes a file, a folder of files, tinyshakespeare, or the user's copy of a collection of documents
+ * (openwebtext, fineweb) into a folder that train reads. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "io/data/download.h"
@@ -175,7 +175,7 @@ an_status an_cmd_prepare(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_config_defaults(err, &an_prepare_keys, &v));
     if (is_collection(source)) snprintf(v.tokenizer, sizeof v.tokenizer, "gpt2"); /* as nanoGPT prepares them */
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_prepare_keys, &v}, 1));
-    signal(SIGXFSZ, SIG_IGN); /* a file size limit is an error with a sentence, not the end */
+    signal(SIGXFSZ, SIG_IGN); /* exceeding a file size limit becomes an error, not a signal */
     const bool is_shakespeare = strcmp(source, "shakespeare") == 0;
     AN_TRY(check_from(err, source, &v));
     settle_out(source, is_shakespeare, &v);

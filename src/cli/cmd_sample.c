@@ -83,7 +83,7 @@ static size_t undecided(const output *o, size_t *at)
     return most;
 }
 
-/* Writes the held text up to what may become a stop text; at the `end`, all of it. */
+/* Writes the held text except a tail that may become a stop text; at the `end`, all of it. */
 static an_status write_held(output *o, bool end)
 {
     size_t at;
@@ -154,7 +154,7 @@ static an_status read_stream(an_err *err, FILE *f, const char *name, an_text *ou
     return out->failed ? an_fail_nomem(err, "the prompt", out->len) : AN_OK;
 }
 
-/* A text without a prompt begins with a new line; where the model knows none, with the first character it knows. */
+/* A text without a prompt begins with a newline, or with the vocabulary's first character where it has none. */
 static an_status default_prompt(an_err *err, const an_tokenizer *t, an_text *out)
 {
     an_ids ids = {0};
@@ -215,7 +215,7 @@ static an_status sample(an_err *err, an_session *r, const sample_values *v, cons
     if (status == AN_OK && text.len)
         status = an_tokenizer_encode(err, r->data->tokenizer, "prompt", text.data, text.len, true, &ids);
     if (isatty(STDOUT_FILENO) == 1)
-        an_text_printable(text.data, text.len); /* of a file, perhaps; it is printed first */
+        an_text_printable(text.data, text.len); /* may come from a file; it is printed first */
     if (status == AN_OK) status = read_stops(err, args, &sink);
     if (status == AN_OK) status = write_samples(err, r, v, &text, &ids, &sink, args->quiet);
     free_stops(&sink);
@@ -224,7 +224,7 @@ static an_status sample(an_err *err, an_session *r, const sample_values *v, cons
     return status;
 }
 
-/* The last prompt among the arguments, which are then those without it. */
+/* Removes the prompt from the arguments and returns it; the last one counts. */
 static const char *take_prompt(an_args *args)
 {
     const char *prompt = "";

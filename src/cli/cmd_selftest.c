@@ -1,6 +1,5 @@
-/* cmd_selftest.c: does this machine compute what it should? Every kernel of a model, checked, and on a GPU its driver,
- * speeds and training beside the CPU. Exit code 3 when something is wrong; that of the error when something cannot be
- * done at all.
+/* cmd_selftest.c: tests whether this machine computes correctly: every kernel of a model, and on a GPU its driver,
+ * speeds and training compared with the CPU's. Exit code 3: there is a fault; if a part could not run, its error's code.
  *
  * Owns:      the report: a text for people, written line by line, so that what was found before a crash is in it. */
 #include "cli/cli.h"
@@ -39,10 +38,10 @@ typedef struct table {
     char part[96];
     FILE *report;          /* NULL: none */
     an_text checks, lines; /* of JSON */
-    an_text faults;        /* once more, for the report's end */
+    an_text faults;        /* repeated at the report's end */
 } table;
 
-/* ---- what a person reads: on the screen and in the report */
+/* ---- text for people, on the screen and in the report */
 
 __attribute__((format(printf, 3, 4))) static void put(table *t, bool fault, const char *format, ...)
 {
@@ -61,7 +60,7 @@ __attribute__((format(printf, 3, 4))) static void put(table *t, bool fault, cons
     va_end(arguments);
 }
 
-/* ---- a crash: what is left to do is to say where */
+/* ---- a crash: reports which kernel was running */
 
 static int crash_fd = -1;
 static char crash_words[160];
@@ -83,7 +82,7 @@ static void expect_crashes(const table *t)
     for (size_t i = 0; i < AN_COUNT(signals); i++) signal(signals[i], crashed);
 }
 
-/* ---- what is found */
+/* ---- findings */
 
 static void hear_part(void *user, const char *title)
 {

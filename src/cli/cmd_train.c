@@ -39,7 +39,7 @@ static an_status print_summary(an_err *err, const an_session *r, const an_train_
     return an_print_line(err, &line);
 }
 
-/* Data on a slow or network mount makes a run wait: better said before than found out after. */
+/* Warns before the run about data on a network mount, which may slow it down. */
 static void warn_of_storage(const an_session *r)
 {
     an_storage look;
@@ -71,7 +71,7 @@ static an_status train(an_err *err, an_session *r, const an_estimate *price, con
     return args->json ? print_summary(err, r, &result) : AN_OK;
 }
 
-/* One of several processes of a job, as torchrun and mpirun start them: each would train the whole run by itself. */
+/* Refuses to be one of several processes of a job (torchrun, mpirun): each would train the same run. */
 static an_status refuse_jobs(an_err *err)
 {
     static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
@@ -88,13 +88,13 @@ static an_status refuse_jobs(an_err *err)
     return AN_OK;
 }
 
-/* Who reads the narration may leave (head, a pager, a closed connection): training goes on. */
+/* The reader of stderr may exit (head, a pager, a closed connection); training continues. */
 static void outlive_readers(void)
 {
     signal(SIGPIPE, SIG_IGN);
 }
 
-/* A run that had nothing left to do. */
+/* The message for a run that had no updates left to do. */
 static an_status finished(an_err *err, const an_session *r, const an_args *args)
 {
     const an_train_result none = {.loss = NAN, .val_loss = NAN, .train_loss = NAN};
@@ -104,7 +104,7 @@ static an_status finished(an_err *err, const an_session *r, const an_args *args)
 static an_status resume(an_err *err, const an_args *args, const char *path, const an_train_config *settings,
                         int *exit_code);
 
-/* A new run in its folder, locked, with what was there set aside. */
+/* Starts a new run in its folder: locks it and moves an earlier run's files aside. */
 static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *price, const an_args *args,
                                  int *exit_code)
 {
@@ -118,7 +118,8 @@ static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *
     return status;
 }
 
-/* Weights force their shape on a model: over a preset's numbers in silence, over those of a command line not. */
+/* Weights determine the model's shape. It replaces a preset's numbers silently, but contradicting ones on the command
+ * line are an error. */
 static an_status refuse_other_shape(an_err *err, const an_args *args, const an_train_config *asked, const an_session *r)
 {
     const an_config keys = an_train_keys(asked);
@@ -203,7 +204,7 @@ static an_status refuse_fixed_keys(an_err *err, const an_args *args, const an_tr
     return AN_OK;
 }
 
-/* The folder of a run, when it is given by one of its files. */
+/* The folder of the run to which a checkpoint file belongs. */
 static void folder_of(const char *run_or_file, const char *path, char out[AN_CONFIG_TEXT_BYTES])
 {
     const char *slash = strrchr(path, '/');
@@ -213,8 +214,8 @@ static void folder_of(const char *run_or_file, const char *path, char out[AN_CON
         snprintf(out, AN_CONFIG_TEXT_BYTES, "%.*s", slash ? (int)(slash - path) : 1, slash ? path : ".");
 }
 
-/* The settings of a run that goes on: the checkpoint's with the command line's over them; or those of `settings`, as
- * nanoGPT's init_from=resume has it, but for what the checkpoint settles. */
+/* The settings of a resumed run: the checkpoint's, overridden by the command line's; or, as with nanoGPT's
+ * init_from=resume, those of `settings`, except what the checkpoint determines. */
 static an_status settings_of(an_err *err, const an_args *args, const an_train_config *settings, an_train_config *c)
 {
     resume_values unused;

@@ -39,10 +39,10 @@ static void on_signal(int signal_number)
 {
     (void)signal_number;
     interrupted = 1;
-    an_interrupt_children(); /* a compiler that hangs would keep the run from its next look at the flag */
+    an_interrupt_children(); /* a hanging compiler would delay the next check of the flag */
 }
 
-/* Where nothing is caught: the signal's usual way, with the compilers that run. */
+/* The default action of a signal, also for the compilers that are running. */
 static void on_early_signal(int signal_number)
 {
     an_interrupt_children();
@@ -64,7 +64,7 @@ static void catch (void (*handler)(int))
 void an_signals_begin(void)
 {
     an_guard_maps();
-    signal(SIGXFSZ, SIG_IGN); /* a file that grows over a limit is an error with a sentence, not the end */
+    signal(SIGXFSZ, SIG_IGN); /* exceeding a file size limit becomes an error, not a signal */
     catch (on_early_signal);
 }
 
@@ -195,7 +195,7 @@ an_status an_print_line(an_err *err, an_text *line)
 /* At most 79 columns: a cursor behind the 80th may begin a new line. */
 enum { COLUMNS = 79, INDENT = 8 };
 
-/* Where the second column of a table's line begins: behind the first two blanks that follow a word. */
+/* The start of the second column of a table's line: after the first two blanks behind a word. */
 static int second_column(const char *line, int n)
 {
     int at = (int)strspn(line, " ");
@@ -211,7 +211,7 @@ static void fold_line(FILE *f, const char *line, int n)
         left = n;
         if (n > room) {
             for (n = room; n > 0 && line[n] != ' ';) n--;
-            if (n == 0) n = (int)strcspn(line, " \n"); /* a path, say: better whole on two lines than cut in two */
+            if (n == 0) n = (int)strcspn(line, " \n"); /* a long path, for example, is not cut */
         }
         fprintf(f, "%*s%.*s\n", room == COLUMNS ? 0 : indent, "", n, line);
         const int blanks = (int)strspn(line + n, " ");

@@ -1,5 +1,5 @@
 /* completions.c: the manual page's commands and settings, and completions for bash, zsh and fish, from the tables of main.c
- * and the configs: what the program takes is written down once.
+ * and the configs: they are the only description of what the program takes.
  *
  * Owns:      the escapes of mdoc and of the three shells.
  * Does not:  hold prose about commands: that is the tables'; what surrounds them in the manual is man/anneal.1.in.
@@ -47,7 +47,7 @@ static void each_key(an_text *out, const an_command *c, put_key_fn put)
     if (c->run_keys) an_train_each_table(walk_table, &w);
 }
 
-/* The values a key may have, apart by blanks; "" when any. */
+/* The values a key may have, separated by blanks; "": any. */
 static void put_values(an_text *out, const an_config_field *f)
 {
     if (f->type == AN_CONFIG_BOOL) an_text_puts(out, "true false");

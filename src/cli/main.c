@@ -1,4 +1,4 @@
-/* main.c: the table of commands and the way in and out of the program. */
+/* main.c: the table of commands, and the entry and exit of the program. */
 #include "cli/cli.h"
 #include <string.h>
 
@@ -29,7 +29,7 @@ const an_command an_commands[] = {
      .details = "DATA is a .bin file of 16-bit token ids or a text, taken whole.\n"},
     {.name = "predict", .run = an_cmd_predict, .min_words = 2, .max_words = 2, .json = true, .keys = &an_predict_keys,
      .usage = "predict RUN|FILE FILE.npy|- [key=value ...]",
-     .summary = "what a trained model says of the rows of an array",
+     .summary = "predictions of a trained model for the rows of an array",
      .details = "A line a row: the most probable class and all probabilities, or values. - reads a .npy from standard input.\n"},
     {.name = "plan", .run = an_cmd_plan, .min_words = 1, .max_words = 1, .json = true, .keys = &an_plan_keys, .run_keys = true,
      .usage = "plan PRESET|FILE.yaml [key=value ...]",
@@ -59,7 +59,7 @@ const an_command an_commands[] = {
     {.name = "doctor", .run = an_cmd_doctor, .min_words = 0, .max_words = 0, .json = true, .keys = &an_doctor_keys,
      .usage = "doctor [key=value ...]",
      .summary = "this machine: devices, compiler, memory, limits, speeds; what is wrong",
-     .details = "Exit code 2: something is wrong, and a line says what.\n"},
+     .details = "Exit code 2: there is a fault, which a line of the output describes.\n"},
     {.name = "selftest", .run = an_cmd_selftest, .min_words = 0, .max_words = 1, .json = true, .keys = &an_selftest_keys, .run_keys = true,
      .usage = "selftest [PRESET|FILE.yaml] [key=value ...]",
      .summary = "every kernel of a model at its shapes, against plain loops in double; a GPU's driver, speeds and training",

@@ -228,7 +228,7 @@ an_status an_plan_timeline(an_err *err, const an_session *r, const an_estimate *
     put_profile(layers, steps, &out);
     free(table);
     an_status status = put_tensors(err, r->cx, steps, &out);
-    if (status == AN_OK && !out.failed) out.len--; /* the line's end is an_print_line's */
+    if (status == AN_OK && !out.failed) out.len--; /* an_print_line adds the newline */
     if (status == AN_OK) return an_print_line(err, &out);
     an_text_free(&out);
     return status;

@@ -45,7 +45,7 @@ static const char *close_bytes(uint64_t bytes, int digits, char out[24])
     return out;
 }
 
-/* Digits with which the budget and the bytes of the next larger batch are told apart in print. */
+/* The number of digits with which the budget and the bytes of the next larger batch print differently. */
 static int telling_digits(uint64_t next, uint64_t budget)
 {
     char a[24], b[24];
@@ -89,7 +89,7 @@ an_status an_plan_fit(an_err *err, const an_session *r, uint64_t budget, bool js
     }
     put_fit(&out, best, budget);
     put_fit(&out, best == &fit[0] ? &fit[1] : &fit[0], budget);
-    out.len -= out.len > 0; /* the line's end is an_print_line's */
+    out.len -= out.len > 0; /* an_print_line adds the newline */
     if (best->batch_size > 0) return an_print_line(err, &out);
     an_status status = an_print_line(err, &out);
     return status != AN_OK ? status
@@ -98,7 +98,7 @@ an_status an_plan_fit(an_err *err, const an_session *r, uint64_t budget, bool js
 
 /* ---- --what-if */
 
-/* The key that a short word names (batch, accum), or one of the model (seq, layers). Any other word is a key itself. */
+/* Resolves a short name (batch, accum), also the model's (seq, layers), to a key. Any other word is a key itself. */
 static const char *key_of(const an_model *m, const char *word)
 {
     static const an_key_alias every[] = {{"batch", "batch_size"}, {"accum", "gradient_accumulation_steps"}};

@@ -113,7 +113,7 @@ void an_progress_bill(const an_bill *b)
                 an_bytes_text((double)b->fallback_bytes, moved));
 }
 
-/* Memory that the run takes beside its device's: a row of its own, not part of the bytes moved. */
+/* Host memory of the run beside the device's: a row of its own, not part of the bytes moved. */
 static void narrate_beside(const an_estimate *p)
 {
     char data[16], buffers[16], program[16];
@@ -132,7 +132,7 @@ static void narrate_compilation(const an_bill *b)
                 b->fallback_ms);
 }
 
-/* What a GPU's memory holds beside the bill, now that everything is loaded. */
+/* GPU memory in use beside the bill, after everything is loaded. */
 static void narrate_driver(const an_session *r)
 {
     char text[16];
@@ -144,7 +144,7 @@ static void narrate_driver(const an_session *r)
 
 /* ---- progress */
 
-/* What this process has had in memory at most. */
+/* The largest resident size of this process so far. */
 static double resident_bytes(void)
 {
     struct rusage usage;
@@ -179,7 +179,7 @@ static void put_fields(const an_progress *n, char fields[][40], int count)
     fprintf(stderr, "%s%.*s", n->terminal ? "\r\033[K" : "", wide, line);
 }
 
-/* A loss several times that of guessing (log of the vocabulary) is said once: the run goes on, but hardly learns. */
+/* Warns once of a loss several times that of guessing (log of the vocabulary): such a run hardly learns. */
 static void warn_of_loss(an_progress *n, const an_session *r, const an_train_event *e)
 {
     an_train_config c = r->cfg;
@@ -278,7 +278,7 @@ void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
 
 static void plot(char grid[CURVE_HEIGHT][CURVE_WIDTH + 1], double value, double low, double high, int column, char mark)
 {
-    if (!(value >= low && value <= high)) return; /* NaN, or a loss that no picture shows */
+    if (!(value >= low && value <= high)) return; /* NaN, or outside the chart */
     const double at = high > low ? (high - value) / (high - low) : 0;
     grid[(int)(at * (CURVE_HEIGHT - 1) + 0.5)][column] = mark;
 }
@@ -315,7 +315,7 @@ static void show_curve(const char *dir)
             (long long)last);
 }
 
-/* The last line, and the command that goes on from here, as this program can be called: it may not be on the path. */
+/* The last line, and the command to continue with, with this program's path where it is not in PATH. */
 static void print_next(const an_session *r)
 {
     const char *next = r->cfg.task->next, *name = strstr(next, "anneal ");

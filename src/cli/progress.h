@@ -9,7 +9,7 @@
 
 typedef struct an_progress {
     bool quiet, terminal, nanogpt;
-    bool warned;              /* of a loss above that of guessing */
+    bool warned;              /* of a loss far above that of guessing */
     double shown;             /* clock when progress was last shown */
     bool open_line;           /* the cursor is behind a progress line that has no newline so far */
     double peak_gflops;       /* of this machine's multiply-adds, measured once; 0: not known, < 0: not measured yet */

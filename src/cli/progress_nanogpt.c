@@ -1,6 +1,6 @@
 /* progress_nanogpt.c: the log lines of nanoGPT's train.py, letter for letter, for scripts that parse them.
  *
- * The numbers are ours where nanoGPT's mislead: `loss` is the mean over the micro-batches, not the last one's; `time`
+ * The numbers differ where nanoGPT's mislead: `loss` is the mean over the micro-batches, not the last one's; `time`
  * is of an update alone, not of the evaluation before it. `mfu` is nanoGPT's, a share of an A100's 312 TFLOP/s, so that
  * lines can be compared. */
 #include "cli/progress.h"
@@ -9,7 +9,7 @@
 
 static const double a100_flops = 312e12;
 
-/* Weight decay applies to what has two axes or more. */
+/* Weight decay applies to tensors of two axes or more. */
 static void print_decayed(an_ctx *cx, bool decayed)
 {
     char elements[32];
