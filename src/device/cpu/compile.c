@@ -145,9 +145,13 @@ void an_compiler_find(an_compiler *c, const an_device_options *o, const char *is
     find_compiler(c, o->cc);
     an_cache_find("cpu", o->cache_dir, c->cache_dir, sizeof c->cache_dir, c->why_cache, sizeof c->why_cache);
     struct stat st;
-    char real[1024];
-    if (!c->path[0] || !realpath(c->path, real) || stat(real, &st)) return;
+    char *real = c->path[0] ? realpath(c->path, NULL) : NULL; /* a buffer of ours would have to hold PATH_MAX bytes */
+    if (!real || stat(real, &st)) {
+        free(real);
+        return;
+    }
     c->identity = an_hash(real, strlen(real), (uint64_t)st.st_mtime * 31 + (uint64_t)st.st_size);
+    free(real);
     c->identity = an_hash(c->isa_flags, strlen(c->isa_flags), c->identity);
     c->identity = an_hash(common_flags, strlen(common_flags), c->identity);
     for (int part = 0; part < 2; part++)
