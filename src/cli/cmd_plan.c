@@ -23,10 +23,10 @@ const an_config an_plan_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 enum { LARGEST = 5 };
 
-void an_memory_kinds(const an_estimate *p, an_memory_kind out[AN_PRICE_KINDS])
+void an_memory_kinds(const an_estimate *p, an_memory_kind out[AN_ESTIMATE_KINDS])
 {
     const an_bill *b = &p->bill;
-    const an_memory_kind kinds[AN_PRICE_KINDS] = {
+    const an_memory_kind kinds[AN_ESTIMATE_KINDS] = {
         {"weights", "weight_bytes", b->weight_bytes},   {"gradients", "gradient_bytes", b->gradient_bytes},
         {"moments", "moment_bytes", b->moment_bytes},   {"activations", "activation_bytes", b->activation_bytes},
         {"scratch", "scratch_bytes", b->scratch_bytes}, {"state", "state_bytes", b->state_bytes},
@@ -56,7 +56,7 @@ static int find_largest(const an_ctx *cx, an_plan_tensor out[LARGEST])
 static an_status print_bill_json(an_err *err, const an_session *r, const an_estimate *p, const an_args *args)
 {
     const an_bill *b = &p->bill;
-    an_memory_kind kinds[AN_PRICE_KINDS];
+    an_memory_kind kinds[AN_ESTIMATE_KINDS];
     an_plan_tensor big[LARGEST];
     char name[160];
     an_model_counts counts;
@@ -87,7 +87,7 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
     an_text_printf(&line, ",\"dtype\":\"%s\",\"parameters\":%lld,\"peak_bytes\":%llu", an_dtype_text(r->cfg.dtype),
                    (long long)counts.parameters, (unsigned long long)b->peak_bytes);
     an_memory_kinds(p, kinds);
-    for (size_t i = 0; i < AN_PRICE_KINDS; i++)
+    for (size_t i = 0; i < AN_ESTIMATE_KINDS; i++)
         an_text_printf(&line, ",\"%s\":%llu", kinds[i].key, (unsigned long long)kinds[i].bytes);
     for (size_t i = 0; i < AN_COUNT(row); i++)
         an_text_printf(&line, ",\"%s\":%llu", row[i].key, (unsigned long long)row[i].value);
@@ -113,12 +113,12 @@ static void print_bill(const an_session *r, const an_estimate *p)
     const an_bill *b = &p->bill;
     char text[16], other[16];
     char name[160];
-    an_memory_kind kinds[AN_PRICE_KINDS];
+    an_memory_kind kinds[AN_ESTIMATE_KINDS];
     an_plan_tensor big[LARGEST];
     printf("peak memory    %s, of which %s on the device\n", an_bytes_text((double)p->total_bytes, text),
            an_bytes_text((double)b->peak_bytes, other));
     an_memory_kinds(p, kinds);
-    for (size_t i = 0; i < AN_PRICE_KINDS; i++)
+    for (size_t i = 0; i < AN_ESTIMATE_KINDS; i++)
         printf("  %-12s %s\n", kinds[i].name, an_bytes_text((double)kinds[i].bytes, text));
     printf("program        about %s more for itself\n", an_bytes_text((double)p->process_bytes, text));
     if (p->device_limit_bytes)

@@ -11,8 +11,8 @@ typedef struct an_memory_kind {
     const char *name, *key; /* "activations", "activation_bytes" */
     uint64_t bytes;
 } an_memory_kind;
-enum { AN_PRICE_KINDS = 10 };
-void an_memory_kinds(const an_estimate *p, an_memory_kind out[AN_PRICE_KINDS]);
+enum { AN_ESTIMATE_KINDS = 10 };
+void an_memory_kinds(const an_estimate *p, an_memory_kind out[AN_ESTIMATE_KINDS]);
 
 /* "8GiB", "512 MiB", "1.5G", "8GB" (of 10^9) or bytes. */
 an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64_t *out);

@@ -148,13 +148,13 @@ static an_status print_change(an_err *err, const char *text, const an_estimate *
                               void *unused)
 {
     (void)unused;
-    an_memory_kind a[AN_PRICE_KINDS], b[AN_PRICE_KINDS];
+    an_memory_kind a[AN_ESTIMATE_KINDS], b[AN_ESTIMATE_KINDS];
     char was[16], is[16], by[24];
     an_text out = {0};
     an_memory_kinds(now, a);
     an_memory_kinds(then, b);
     an_text_printf(&out, "\n%-24s %12s %12s %12s\n", text, "now", "then", "change");
-    for (int i = 0; i < AN_PRICE_KINDS; i++)
+    for (int i = 0; i < AN_ESTIMATE_KINDS; i++)
         if (a[i].bytes || b[i].bytes)
             an_text_printf(&out, "  %-22s %12s %12s %12s\n", a[i].name, an_bytes_text((double)a[i].bytes, was),
                            an_bytes_text((double)b[i].bytes, is),
@@ -195,11 +195,11 @@ static an_status put_change(an_err *err, const char *text, const an_estimate *no
 {
     (void)err, (void)now;
     an_text *out = arg;
-    an_memory_kind kinds[AN_PRICE_KINDS];
+    an_memory_kind kinds[AN_ESTIMATE_KINDS];
     an_memory_kinds(then, kinds);
     an_text_puts(out, out->data[out->len - 1] == '[' ? "{\"change\":" : ",{\"change\":");
     an_put_json_text(out, text);
-    for (int i = 0; i < AN_PRICE_KINDS; i++) an_text_printf(out, ",\"%s\":%" PRIu64, kinds[i].key, kinds[i].bytes);
+    for (int i = 0; i < AN_ESTIMATE_KINDS; i++) an_text_printf(out, ",\"%s\":%" PRIu64, kinds[i].key, kinds[i].bytes);
     an_text_printf(out, ",\"total_bytes\":%" PRIu64 ",\"flops\":%" PRIu64 "}", then->total_bytes, then->bill.flops);
     return AN_OK;
 }

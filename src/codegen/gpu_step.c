@@ -9,7 +9,7 @@
 
 /* ---------------------------------------------------------------------------------------------- loop kernels, GEMM */
 
-static const char *row_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out)
+static const char *loop_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out)
 {
     const an_loop_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.loop, gpu);
     an_gpu_launch *l;
@@ -202,7 +202,7 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     *out = (an_gpu_step){0};
     if (why) return why;
     switch (t.module) {
-    case AN_MODULE_LOOP: return row_step(p, s, gpu, out);
+    case AN_MODULE_LOOP: return loop_step(p, s, gpu, out);
     case AN_MODULE_GEMM: return gemm_step(p, s, gpu, &t, out);
     case AN_MODULE_ATTN: return attn_step(p, s, gpu, &t, out);
     case AN_MODULE_ATTN_GRAD: return attn_grad_step(p, s, gpu, &t, out);

@@ -98,9 +98,9 @@ void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an
     an_rule *rule = an_graph_new_rule(g);
     if (rule == NULL) return; /* recorded */
     *rule = (an_rule){.kind = kind, .x = x->id, .aux = aux != NULL ? aux->id : -1};
-    rule->written_x = x->alias != 0 ? -x->alias : x->id;
+    rule->x_as_built = x->folded != 0 ? -x->folded : x->id;
     out->rule = g->n_rules;
-    if (out->alias != 0 && g->node[out->id]->rule == 0) g->node[out->id]->rule = g->n_rules;
+    if (out->folded != 0 && g->node[out->id]->rule == 0) g->node[out->id]->rule = g->n_rules;
 }
 
 /* ------------------------------------------------------------------------------------------------ statistics */

@@ -1,4 +1,5 @@
-/* emit.c: the door into the array, and the array's life: open, reset, close, scopes, persistent tensors, sentences.
+/* emit.c: an_emit, the only function that appends nodes, and the array's life: open, reset, close, scopes, persistent
+ * tensors, error messages.
  *
  * Owns:      the memory of nodes; CSE (equal nodes are one node); the running key.
  * Does not:  know what ops mean: shape.c says what fits, fold.c what is equal to something simpler.
@@ -103,8 +104,8 @@ void an_graph_reset(an_graph *g)
     g->previous = ended;
     an_arena_reset(&g->arena);
     memset(g->cse, 0, (size_t)g->cap_cse * sizeof *g->cse);
-    g->n = g->n_grad = g->n_rules = g->n_alias = g->n_assigns = 0;
-    g->grad = g->grad_written = NULL;
+    g->n = g->n_grad = g->n_rules = g->n_folded = g->n_assigns = 0;
+    g->grad = g->grad_as_built = NULL;
     g->loss = NULL;
     g->id_ranges = NULL;
     g->rand_ordinal = 0;
@@ -126,7 +127,7 @@ void an_graph_close(an_graph *g)
     free(g->scope_parent);
     free(g->rules);
     free(g->assign);
-    free(g->alias);
+    free(g->folded);
     *g = (an_graph){0};
 }
 
@@ -239,7 +240,7 @@ static an_tensor *refuse_use(an_graph *g, const an_tensor *t, const char *at, co
                      op, shape, there, here);
 }
 
-/* As an_use, but an alias stays one. */
+/* As an_use, but a folded tensor is returned as it is. */
 static an_tensor *use_as_given(an_graph *g, an_tensor *t, const char *at, const char *op)
 {
     if (t == NULL) return an_poison(g, AN_E_USAGE, at, "%s: an operand is NULL", op);
@@ -255,7 +256,7 @@ static an_tensor *use_as_given(an_graph *g, an_tensor *t, const char *at, const 
 an_tensor *an_use(an_graph *g, an_tensor *t, const char *at, const char *op)
 {
     an_tensor *used = use_as_given(g, t, at, op);
-    return used->alias != 0 ? g->node[used->id] : used;
+    return used->folded != 0 ? g->node[used->id] : used;
 }
 
 bool an_enter(const char *at, const char *name, int n, int required, an_tensor **t)
@@ -295,9 +296,9 @@ an_graph *an_enter_ctx(const char *at, const char *name, an_ctx *cx)
     return g;
 }
 
-/* ------------------------------------------------------------------------------------------------ the door */
+/* ------------------------------------------------------------------------------------------------ emission */
 
-/* A node before it is one: everything that makes it equal to another. */
+/* A node before it is appended: everything that makes it equal to another. */
 typedef struct draft {
     an_dtype dtype;
     int rank;
@@ -305,8 +306,8 @@ typedef struct draft {
     int64_t numel;
     uint64_t hash;
     int32_t src[UINT8_MAX];
-    int32_t written[UINT8_MAX]; /* set where has_aliases, else as src: an_tensor.written */
-    bool has_aliases;
+    int32_t sources_as_built[UINT8_MAX]; /* set where has_folded_sources, else as src: an_tensor.sources_as_built */
+    bool has_folded_sources;
 } draft;
 
 static uint64_t bits_of(double x)
@@ -418,18 +419,18 @@ static an_tensor *append(an_graph *g, const an_emit_args *e, const draft *d)
     return t;
 }
 
-/* Two random nodes are two even where their streams were equal; effects happen as often as they are said. */
+/* Random nodes and effects are never merged, even when equal. */
 static bool may_merge(const an_graph *g, an_op op)
 {
     return !g->keep_duplicates && op != AN_OP_RAND && an_ops[op].cls != AN_CLS_EFFECT;
 }
 
 /* Sources as they are now, their ids in the draft; false: poison. *changed: some were persistent and are their leaves
- * now, or aliases and are their nodes. */
+ * now, or folded tensors and are their nodes. */
 static bool take_sources(an_graph *g, const an_emit_args *e, an_tensor **src, draft *d, bool *changed)
 {
     char name[32];
-    *changed = d->has_aliases = false;
+    *changed = d->has_folded_sources = false;
     for (int i = 0; i < e->n_src; i++) {
         src[i] = e->src[i];
         if (src[i] == NULL || src[i]->g != g || src[i]->id < 0 || src[i]->leaf_epoch != g->epoch) {
@@ -437,10 +438,10 @@ static bool take_sources(an_graph *g, const an_emit_args *e, an_tensor **src, dr
             *changed = true;
         }
         if (src[i]->poison) return false;
-        d->src[i] = d->written[i] = src[i]->id;
-        if (src[i]->alias != 0) {
-            d->written[i] = -src[i]->alias;
-            d->has_aliases = *changed = true;
+        d->src[i] = d->sources_as_built[i] = src[i]->id;
+        if (src[i]->folded != 0) {
+            d->sources_as_built[i] = -src[i]->folded;
+            d->has_folded_sources = *changed = true;
             src[i] = g->node[d->src[i]];
         }
     }
@@ -462,28 +463,28 @@ static void order_operands(an_tensor **src, draft *d)
     src[1] = t;
     d->src[0] = src[0]->id;
     d->src[1] = src[1]->id;
-    int32_t written = d->written[0];
-    d->written[0] = d->written[1];
-    d->written[1] = written;
+    int32_t written = d->sources_as_built[0];
+    d->sources_as_built[0] = d->sources_as_built[1];
+    d->sources_as_built[1] = written;
 }
 
-/* ------------------------------------------------------------------------------------------------ aliases */
+/* ------------------------------------------------------------------------------------------------ folded tensors */
 
-static an_tensor *alias_given(const an_graph *g, int32_t written)
+static an_tensor *node_or_folded(const an_graph *g, int32_t written)
 {
-    return written < 0 ? g->alias[-written - 1].t : g->node[written];
+    return written < 0 ? g->folded[-written - 1].t : g->node[written];
 }
 
-/* `e` as it was written, equal to `node`. */
-static an_tensor *make_alias(an_graph *g, const an_emit_args *e, const draft *d, const an_tensor *node)
+/* A folded tensor: the expression `e` as it was built, whose value is `node`. */
+static an_tensor *make_folded(an_graph *g, const an_emit_args *e, const draft *d, const an_tensor *node)
 {
     const size_t attr_bytes = (size_t)e->n_attr * sizeof(int64_t), src_bytes = (size_t)e->n_src * sizeof(int32_t);
-    if (g->n_alias == g->cap_alias) {
-        const int32_t cap = g->cap_alias ? g->cap_alias * 2 : 64;
-        an_alias *more = realloc(g->alias, (size_t)cap * sizeof *more);
+    if (g->n_folded == g->cap_folded) {
+        const int32_t cap = g->cap_folded ? g->cap_folded * 2 : 64;
+        an_folded *more = realloc(g->folded, (size_t)cap * sizeof *more);
         if (more == NULL) return poison_nomem(g, (size_t)cap * sizeof *more);
-        g->alias = more;
-        g->cap_alias = cap;
+        g->folded = more;
+        g->cap_folded = cap;
     }
     an_tensor *t = an_arena_alloc(&g->arena, sizeof *t + attr_bytes + 2 * src_bytes);
     if (t == NULL) return poison_nomem(g, sizeof *t);
@@ -494,52 +495,54 @@ static an_tensor *make_alias(an_graph *g, const an_emit_args *e, const draft *d,
     char *behind = (char *)(t + 1);
     t->attr = e->n_attr > 0 ? memcpy(behind, e->attr, attr_bytes) : NULL;
     t->src = memcpy(behind + attr_bytes, d->src, src_bytes);
-    t->written = memcpy(behind + attr_bytes + src_bytes, d->written, src_bytes);
+    t->sources_as_built = memcpy(behind + attr_bytes + src_bytes, d->sources_as_built, src_bytes);
     t->imm[0] = e->imm[0];
     t->imm[1] = e->imm[1];
     t->imm_i = e->imm_i;
     t->scope = g->scope;
     t->at = e->at;
     t->rule = 0;
-    t->aliased = false;
-    g->alias[g->n_alias] = (an_alias){t, g->n};
-    t->alias = ++g->n_alias;
-    g->node[node->id]->aliased = true;
+    t->has_folded = false;
+    g->folded[g->n_folded] = (an_folded){t, g->n};
+    t->folded = ++g->n_folded;
+    g->node[node->id]->has_folded = true;
     for (int i = 0; i < e->n_src; i++)
-        if (d->written[i] >= 0) g->node[d->written[i]]->aliased = true;
+        if (d->sources_as_built[i] >= 0) g->node[d->sources_as_built[i]]->has_folded = true;
     return t;
 }
 
 /* What the caller gets for `e`, which fold found equal to `node`: a source as it was given when no other was bypassed,
- * else an alias. Numbers and tensors without gradients need none. */
-static an_tensor *as_written(an_graph *g, const an_emit_args *e, const draft *d, an_tensor *node)
+ * else a folded tensor. Numbers and tensors without gradients need none. */
+static an_tensor *as_built(an_graph *g, const an_emit_args *e, const draft *d, an_tensor *node)
 {
     double x;
     int64_t i;
     int32_t only = NONE;
     bool one = true, empty = node->numel == 0;
-    if (g->no_aliases || node->poison || e->n_src == 0 || !an_dtype_is_float((an_dtype)node->dtype)) return node;
+    if (g->no_folded || node->poison || e->n_src == 0 || !an_dtype_is_float((an_dtype)node->dtype)) return node;
     for (int k = 0; k < e->n_src; k++) empty |= e->src[k]->numel == 0;
-    if (empty && e->n_src > 0 && d->src[0] != node->id) return make_alias(g, e, d, node);
+    if (empty && e->n_src > 0 && d->src[0] != node->id) return make_folded(g, e, d, node);
     if (an_uniform(node, &x, &i)) return node;
     for (int k = 0; k < e->n_src; k++) {
         if (!an_dtype_is_float((an_dtype)e->src[k]->dtype) || an_uniform(e->src[k], &x, &i)) continue;
-        one &= d->src[k] == node->id && (only == NONE || only == k || d->written[only] == d->written[k]);
+        one &=
+            d->src[k] == node->id && (only == NONE || only == k || d->sources_as_built[only] == d->sources_as_built[k]);
         only = k;
     }
-    return one && only != NONE ? alias_given(g, d->written[only]) : make_alias(g, e, d, node);
+    return one && only != NONE ? node_or_folded(g, d->sources_as_built[only]) : make_folded(g, e, d, node);
 }
 
 /* The same where `node` is equal to `e` as it is, but for what was given as sources. */
-static an_tensor *with_sources_written(an_graph *g, const an_emit_args *e, const draft *d, an_tensor *node, bool is_new)
+static an_tensor *with_sources_as_built(an_graph *g, const an_emit_args *e, const draft *d, an_tensor *node,
+                                        bool is_new)
 {
     const size_t bytes = (size_t)e->n_src * sizeof(int32_t);
-    const int32_t *has = node->written != NULL ? node->written : node->src;
-    if (node->poison || g->no_aliases || e->n_src == 0 || memcmp(has, d->written, bytes) == 0) return node;
-    if (!is_new) return make_alias(g, e, d, node);
+    const int32_t *has = node->sources_as_built != NULL ? node->sources_as_built : node->src;
+    if (node->poison || g->no_folded || e->n_src == 0 || memcmp(has, d->sources_as_built, bytes) == 0) return node;
+    if (!is_new) return make_folded(g, e, d, node);
     int32_t *written = an_arena_alloc(&g->arena, bytes);
     if (written == NULL) return poison_nomem(g, bytes);
-    node->written = memcpy(written, d->written, bytes);
+    node->sources_as_built = memcpy(written, d->sources_as_built, bytes);
     return node;
 }
 
@@ -583,14 +586,14 @@ an_tensor *an_emit(an_graph *g, const an_emit_args *e)
         return an_poison(g, AN_E_SHAPE, e->at, "%s: the result has more elements than any machine holds",
                          an_doing(g, e->op, e->at, name));
     if (g->keep_duplicates) return merge_or_append(g, e, &d);
-    const bool quiet = g->no_aliases;
-    g->no_aliases = true; /* no operation reads what folding makes on the way */
+    const bool quiet = g->no_folded;
+    g->no_folded = true; /* the caller cannot name the intermediate nodes of a simplification */
     an_tensor *simpler = an_fold(g, e, d.dtype, d.rank, d.shape);
-    g->no_aliases = quiet;
-    if (simpler != NULL) return as_written(g, e, &d, simpler);
+    g->no_folded = quiet;
+    if (simpler != NULL) return as_built(g, e, &d, simpler);
     const int32_t n = g->n;
     an_tensor *node = merge_or_append(g, e, &d);
-    return with_sources_written(g, e, &d, node, g->n > n);
+    return with_sources_as_built(g, e, &d, node, g->n > n);
 }
 
 an_rule *an_graph_new_rule(an_graph *g)

@@ -13,7 +13,7 @@
  *             never padded and added.
  *
  * The first pass follows the array, in which fold and CSE have left out what the caller wrote. When an_grad asks for a
- * tensor that was left out (an_alias), a second pass follows what was written; its nodes mostly merge with the first's.
+ * tensor that was simplified away (an_folded), a second pass follows sources_as_built; its nodes mostly merge with the first's.
  */
 #include "graph/grad.h"
 
@@ -28,24 +28,24 @@ typedef struct contribution {
     int32_t value, reader, out, next;
 } contribution;
 
-/* A pass over the array, or, when `written`, over what the caller wrote: nodes and aliases. A slot is a node's id, or n
- * and the number of an alias. */
+/* A pass over the array, or, when `as_built`, over the expressions as they were built: nodes and folded tensors. A slot is a node's id, or n
+ * and the number of a folded tensor. */
 typedef struct pass {
     an_graph *g;
-    bool written;
+    bool as_built;
     bool *need;    /* [slots]: leads to a floating leaf */
     int32_t *head; /* [slots]: first contribution, NONE */
     int32_t *grad; /* [slots] out: the gradient's id, NONE or PASSED_BY */
     contribution *list;
-    int32_t n, n_aliases, n_contributions, cap_contributions;
+    int32_t n, n_folded, n_contributions, cap_contributions;
 } pass;
 
 static an_tensor *in_slot(const pass *p, int32_t slot)
 {
-    return slot < p->n ? p->g->node[slot] : p->g->alias[slot - p->n].t;
+    return slot < p->n ? p->g->node[slot] : p->g->folded[slot - p->n].t;
 }
 
-/* The slot of a source as an_tensor.written has it. */
+/* The slot of a source as an_tensor.sources_as_built has it. */
 static int32_t slot_of(const pass *p, int32_t written)
 {
     return written >= 0 ? written : p->n - written - 1;
@@ -53,7 +53,7 @@ static int32_t slot_of(const pass *p, int32_t written)
 
 static int32_t source_slot(const pass *p, const an_tensor *t, int i)
 {
-    return p->written && t->written != NULL ? slot_of(p, t->written[i]) : t->src[i];
+    return p->as_built && t->sources_as_built != NULL ? slot_of(p, t->sources_as_built[i]) : t->src[i];
 }
 
 /* ------------------------------------------------------------------------------------------------ elementwise */
@@ -229,7 +229,7 @@ static void grad_matmul(an_backward_node *n)
     an_tensor *d = CAST(n->dy[0], t);
     for (int i = 0; i < 2; i++) {
         if (!n->need[i]) continue;
-        an_tensor *operand = i ? b : a, *weight = n->written ? NULL : weight_of(n->g, operand, n->n->deferred), *dx;
+        an_tensor *operand = i ? b : a, *weight = n->as_built ? NULL : weight_of(n->g, operand, n->n->deferred), *dx;
         const bool swapped = is_transpose(operand);
         const an_dtype as = weight ? AN_F32 : t;
         if (swapped)
@@ -413,12 +413,12 @@ static void mark_slot(pass *p, int32_t slot)
 
 static void mark_need(pass *p)
 {
-    int32_t alias = 0;
+    int32_t folded = 0;
     for (int32_t id = 0; id < p->n; id++) {
-        while (alias < p->n_aliases && p->g->alias[alias].before <= id) mark_slot(p, p->n + alias++);
+        while (folded < p->n_folded && p->g->folded[folded].before <= id) mark_slot(p, p->n + folded++);
         mark_slot(p, id);
     }
-    while (alias < p->n_aliases) mark_slot(p, p->n + alias++);
+    while (folded < p->n_folded) mark_slot(p, p->n + folded++);
 }
 
 static void node_rule(an_backward_node *b)
@@ -443,7 +443,7 @@ static void node_rule(an_backward_node *b)
 static bool visit(pass *p, int32_t slot)
 {
     an_graph *g = p->g;
-    an_backward_node b = {.g = g, .n = in_slot(p, slot), .written = p->written};
+    an_backward_node b = {.g = g, .n = in_slot(p, slot), .as_built = p->as_built};
     an_tensor *n = b.n, *dx[UINT8_MAX];
     bool need[UINT8_MAX], any = false;
     int32_t to[UINT8_MAX];
@@ -460,7 +460,7 @@ static bool visit(pass *p, int32_t slot)
     if (!any) return true;
     if (n->rule != 0) {
         const an_rule rule = g->rules[n->rule - 1];
-        const int32_t x = p->written ? slot_of(p, rule.written_x) : rule.x;
+        const int32_t x = p->as_built ? slot_of(p, rule.x_as_built) : rule.x;
         if (!p->need[x]) return true;
         an_tensor *d = grad_rule(g, &rule, n, b.dy[0]);
         return !d->poison && contribute(p, x, 0, slot, d);
@@ -482,20 +482,20 @@ static bool visit(pass *p, int32_t slot)
 /* Every slot after all that read it. */
 static bool visit_all(pass *p)
 {
-    int32_t alias = p->n_aliases - 1;
+    int32_t folded = p->n_folded - 1;
     for (int32_t id = p->n - 1; id >= 0; id--) {
-        for (; alias >= 0 && p->g->alias[alias].before > id; alias--)
-            if (p->need[p->n + alias] && !visit(p, p->n + alias)) return false;
+        for (; folded >= 0 && p->g->folded[folded].before > id; folded--)
+            if (p->need[p->n + folded] && !visit(p, p->n + folded)) return false;
         if (p->need[id] && !visit(p, id)) return false;
     }
     return true;
 }
 
-/* One backward pass from slot `loss` over p's nodes and aliases, into p->grad. */
+/* One backward pass from slot `loss` over p's nodes and folded tensors, into p->grad. */
 static an_status run(pass *p, const an_tensor *loss, int32_t slot)
 {
     an_graph *g = p->g;
-    const int32_t slots = p->n + p->n_aliases, scope = g->scope;
+    const int32_t slots = p->n + p->n_folded, scope = g->scope;
     const char *at = g->at;
     p->need = AN_NEW_ARRAY(&g->arena, bool, slots);
     p->head = AN_NEW_ARRAY(&g->arena, int32_t, slots);
@@ -503,15 +503,15 @@ static an_status run(pass *p, const an_tensor *loss, int32_t slot)
     if (p->need == NULL || p->head == NULL || p->grad == NULL)
         return an_fail_nomem(g->err, "graph: gradients", (size_t)slots * sizeof *p->head);
     for (int32_t i = 0; i < slots; i++) p->head[i] = p->grad[i] = NONE;
-    if (!p->written) { /* weight_of marks what it passes by */
+    if (!p->as_built) { /* weight_of marks what it passes by */
         g->grad = p->grad;
         g->n_grad = p->n;
     }
-    g->no_aliases = true;
+    g->no_folded = true;
     mark_need(p);
     an_tensor *one = an_make_full(g, (an_dtype)loss->dtype, loss->rank, loss->shape, 1, 0);
     const bool fine = !one->poison && contribute(p, slot, 0, slot, one) && visit_all(p);
-    g->no_aliases = false;
+    g->no_folded = false;
     g->scope = scope;
     g->deferred = false;
     g->at = at;
@@ -532,20 +532,20 @@ an_status an_graph_backward(an_graph *g, an_tensor *loss)
     }
     g->loss = loss;
     g->n_forward = g->n;
-    g->n_forward_alias = g->n_alias;
-    g->grad_written = NULL;
+    g->n_forward_folded = g->n_folded;
+    g->grad_as_built = NULL;
     pass p = {.g = g, .n = loss->id + 1};
     return run(&p, loss, loss->id);
 }
 
-/* Gradients of what the array does not show: see an_alias. */
-static bool run_as_written(an_graph *g)
+/* Gradients of what the array does not show: see an_folded. */
+static bool run_as_built(an_graph *g)
 {
-    if (g->grad_written != NULL) return true;
-    pass p = {.g = g, .written = true, .n = g->n_forward, .n_aliases = g->n_forward_alias};
-    const int32_t loss = g->loss->alias != 0 ? p.n + g->loss->alias - 1 : g->loss->id;
+    if (g->grad_as_built != NULL) return true;
+    pass p = {.g = g, .as_built = true, .n = g->n_forward, .n_folded = g->n_forward_folded};
+    const int32_t loss = g->loss->folded != 0 ? p.n + g->loss->folded - 1 : g->loss->id;
     if (run(&p, g->loss, loss) != AN_OK) return false;
-    g->grad_written = p.grad;
+    g->grad_as_built = p.grad;
     return true;
 }
 
@@ -556,10 +556,10 @@ an_tensor *an_graph_grad(an_graph *g, const an_tensor *t)
     int32_t grad = id < g->n_grad ? g->grad[id] : NONE;
     const an_tensor *node = t->id >= 0 ? t : g->node[id];
     const bool hidden =
-        t->alias != 0 || (node->aliased && (node->op != AN_OP_LEAF || grad == NONE)) || grad == PASSED_BY;
-    if (hidden && (t->alias != 0 ? t->alias <= g->n_forward_alias : id < g->n_forward)) {
-        if (!run_as_written(g)) return g->poison;
-        grad = g->grad_written[t->alias != 0 ? g->n_forward + t->alias - 1 : id];
+        t->folded != 0 || (node->has_folded && (node->op != AN_OP_LEAF || grad == NONE)) || grad == PASSED_BY;
+    if (hidden && (t->folded != 0 ? t->folded <= g->n_forward_folded : id < g->n_forward)) {
+        if (!run_as_built(g)) return g->poison;
+        grad = g->grad_as_built[t->folded != 0 ? g->n_forward + t->folded - 1 : id];
     }
     return grad == NONE ? NULL : g->node[grad];
 }

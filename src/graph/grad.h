@@ -8,10 +8,10 @@ typedef struct an_backward_node {
     an_graph *g;
     an_tensor *n;
     an_tensor *dy[3]; /* gradient of each output; NULL: none */
-    bool written;     /* the pass follows what was written: an_alias */
+    bool as_built;    /* the pass follows sources_as_built: see an_folded */
     const bool *need; /* [n_src]: does source i lead to a leaf */
     an_tensor **dx;   /* [n_src] out: gradient of each source; NULL: none */
-    int32_t *to;      /* [n_src] in: the sources; out: who gets dx, when that is a node beneath a source */
+    int32_t *to;      /* [n_src] in: the sources; out: the nodes that receive dx, a source or a node beneath it */
 } an_backward_node;
 
 /* Rules of the classes in grad_call.c: windows, attention, rows and matrices. False: `op` is none of theirs. */

@@ -1,10 +1,12 @@
-/* graph.h: what to compute. A tensor is a node in an array; the array is in topological order.
+/* graph.h: the graph of tensor operations. A tensor is a node in an array; the array is in topological order.
  *
- * Owns:      nodes, emission (fold and common-subexpression elimination at the door), shapes, composites, autograd,
- * printing. Does not:  know kernels, devices, memory or time. No function here runs anything. Invariants: a node's
- * sources have smaller ids; nodes never move and never change once appended; nodes with RAND as op never merge.
- *            Reductions are rank 3 [O,R,I] over axis 1 with keepdim; broadcast is EXPAND; no implicit dtype promotion.
- *            A failed build records its sentence once and returns the poison node; ops on poison return poison.
+ * Owns:       nodes, their emission (simplification, common-subexpression elimination), shapes, composites, autograd,
+ *             printing.
+ * Does not:   know kernels, devices, memory or time. No function here runs anything.
+ * Invariants: a node's sources have smaller ids; nodes never move and never change once appended; random nodes never
+ *             merge. Reductions are rank 3, [O,R,I] over axis 1, and keep that axis with length 1; broadcasting is an
+ *             EXPAND node; dtypes are never promoted implicitly. A function that fails records one error and returns the
+ *             poison node; operations on poison return poison.
  */
 #ifndef AN_GRAPH_GRAPH_H
 #define AN_GRAPH_GRAPH_H
@@ -66,9 +68,9 @@ struct an_tensor { /* a node */
     uint8_t dtype, rank;
     uint8_t n_src, n_attr; /* PACK and CONCAT: up to 255 sources... more are nested (CONCAT) or chained (PACK) */
     uint8_t poison;
-    uint8_t
-        deferred; /* a piece of a whole that is never in memory at once: its forward part is launched when its result is
-                     first needed, which for a loss is its gradient. Not part of hash or key */
+    /* Belongs to one chunk of a chunked loss: launched only when its result is first needed (schedule.c), so that one
+     * chunk is live at a time. Not part of hash or key. */
+    uint8_t deferred;
     int32_t scope; /* index into g->scopes */
     int32_t shape[AN_MAX_RANK];
     int64_t numel;
@@ -82,25 +84,26 @@ struct an_tensor { /* a node */
     int32_t leaf_id;
     uint32_t leaf_epoch; /* persistent: epoch in which leaf_id is right; a node: the epoch it was made in */
     int32_t rule; /* g->rules[rule - 1] is the gradient of this composite's output; 0: none. Not part of hash or key */
-    /* What the caller wrote, for the gradients of intermediates (an_alias). Not part of hash or key. */
-    int32_t alias;          /* 0: a node of the array; else this is g->alias[alias - 1].t */
-    const int32_t *written; /* [n_src] the sources as they were given: an id, or -alias; NULL: as in src */
-    bool aliased; /* an alias equals this node or has it as a source: the array does not show all its uses as written */
+    /* The expression as it was built, before simplification: for the gradients of intermediates (an_folded). Not part
+     * of hash or key. */
+    int32_t folded;                  /* 0: a node of the array; else this is g->folded[folded - 1].t */
+    const int32_t *sources_as_built; /* [n_src] a node's id, or -number of a folded tensor; NULL: the same as src */
+    bool has_folded; /* a folded tensor equals this node or reads it: readers' `src` lists do not show all its uses */
 };
 
-/* A tensor that was folded or merged into another node, as the caller wrote it. In
+/* A tensor that was folded or merged into another node, with its expression as it was built. In
  *
  *     h = permute(x); y = permute(h); loss = f(y)
  *
- * y is folded to x, so h has no reader in the array, and yet the caller may ask for its gradient. y is then an alias: a
- * tensor with x's id, so that all that computes reads x, but with the op, attributes and sources {PERMUTE, h} that were
- * written. f's node has x as its source and y as the source that was written. The gradients that update parameters follow
- * the array; an_graph_grad of h follows what was written (grad.c). */
-typedef struct an_alias {
+ * y is folded to x, so no node reads h, and yet the caller may ask for the gradient of h. y is then a folded tensor: it
+ * has x's id, so that every computation reads x, but keeps the op, attributes and sources {PERMUTE, h} that it was built
+ * with. f's node has x in `src` and y in `sources_as_built`. The gradients that update parameters follow `src`;
+ * an_graph_grad of h follows `sources_as_built` (grad.c). */
+typedef struct an_folded {
     struct an_tensor *t;
     int32_t
-        before; /* its sources are nodes with smaller ids, and older aliases; nodes that read it have this id or more */
-} an_alias;
+        before; /* its sources are nodes with smaller ids, and older folded tensors; its readers' ids are not smaller */
+} an_folded;
 
 /* A gradient written by hand for a composite: the gradient of node `n` that carries it goes straight to node `x`. All
  * but GELU and MAX are rank 3 over axis 1. Everything else follows from ops.def. */
@@ -123,8 +126,8 @@ typedef struct an_id_range {
 typedef struct an_rule {
     an_rule_kind kind;
     int32_t x, aux;
-    int32_t written_x; /* x, or -alias of what was given for it */
-    uint32_t axes;     /* MAX: bit i is axis i of x */
+    int32_t x_as_built; /* x, or -number of the folded tensor that was given for it */
+    uint32_t axes;      /* MAX: bit i is axis i of x */
 } an_rule;
 
 struct an_graph {
@@ -139,14 +142,14 @@ struct an_graph {
     int32_t cap_cse;
     int32_t *grad; /* after an_graph_backward: gradient's id per node id, -1: none */
     int32_t n_grad;
-    an_alias *alias; /* [n_alias], of this step */
-    int32_t n_alias, cap_alias;
-    const struct an_tensor *loss; /* of an_graph_backward, and how many nodes and aliases it found */
-    int32_t n_forward, n_forward_alias;
-    int32_t *grad_written; /* [n_forward + n_forward_alias] gradients along what was written; NULL: not made yet */
-    const char **scopes;   /* full paths, "gpt.h.0.mlp" */
-    int32_t *scope_parent; /* [n_scopes] */
-    an_map scope_index;    /* hash of (parent, name) → index into scopes */
+    an_folded *folded; /* [n_folded], of this step */
+    int32_t n_folded, cap_folded;
+    const struct an_tensor *loss; /* of an_graph_backward, and how many nodes and folded tensors there were */
+    int32_t n_forward, n_forward_folded;
+    int32_t *grad_as_built; /* [n_forward + n_forward_folded] gradients along sources_as_built; NULL: not made yet */
+    const char **scopes;    /* full paths, "gpt.h.0.mlp" */
+    int32_t *scope_parent;  /* [n_scopes] */
+    an_map scope_index;     /* hash of (parent, name) → index into scopes */
     int32_t n_scopes, cap_scopes, scope; /* scope 0 is the root, "" */
     uint32_t rand_ordinal;               /* random nodes so far in this step (mixed into streams) */
     an_rule *rules;                      /* [n_rules], of this step */
@@ -155,7 +158,7 @@ struct an_graph {
     int32_t *assign; /* [n_assigns] ASSIGN nodes that have not run */
     int32_t n_assigns, cap_assigns;
     an_dtype matmul_dtype;         /* the policy: an_linear and attention cast to it */
-    int64_t most_logits;           /* the policy: more are made piece by piece; 0: 2^28 */
+    int64_t most_logits;           /* the policy: more are made chunk by chunk; 0: 2^28 */
     const char *device_name;       /* for sentences; may be NULL */
     struct an_tensor *operand[24]; /* left operands waiting for their right ones (build.h) */
     int32_t n_operands;
@@ -163,9 +166,9 @@ struct an_graph {
     struct an_tensor *poison;
     an_err *err;          /* the context's */
     void *owner;          /* the an_ctx */
-    bool deferred;        /* what is emitted now is deferred */
+    bool deferred;        /* nodes emitted now get `deferred` */
     bool keep_duplicates; /* compile=False and tests: no fold, no CSE */
-    bool no_aliases;      /* while folding and in the backward pass, whose tensors no recorded operation reads */
+    bool no_folded;       /* while folding and in the backward pass: the caller cannot name those tensors */
 };
 
 typedef struct an_emit_args { /* zero fields mean none */
@@ -193,7 +196,8 @@ void an_graph_scope_pop(an_graph *g);
 /* The stream of the next random node: a hash of the scope's path and the node's ordinal in the step. */
 uint32_t an_graph_stream(an_graph *g);
 
-/* The only door into the array: checks the row's rules, folds, merges with an equal node, appends. Never NULL. */
+/* The only function that appends nodes: checks the sources by the op's rules (an_infer), simplifies (an_fold), merges with
+ * an equal node, else appends. Never NULL. */
 struct an_tensor *an_emit(an_graph *g, const an_emit_args *e);
 
 /* Assignments, ordered: the state behind `leaf` takes `value` at the end of the step. Where `value` reads a state that this
@@ -219,7 +223,7 @@ struct an_tensor *an_poison(an_graph *g, an_status code, const char *at, const c
 /* Appends the gradient nodes of scalar `loss` (one backward loop over the array); g->grad maps node ids to gradient
  * ids. */
 an_status an_graph_backward(an_graph *g, struct an_tensor *loss);
-/* The gradient of node, alias or persistent tensor `t` after it, NULL when the loss does not depend on it. Of tensors that
+/* The gradient of node, folded tensor or persistent tensor `t` after it, NULL when the loss does not depend on it. Of tensors that
  * fold or CSE bypassed, and of narrowed weights, it is built by a second backward pass when first asked for. */
 struct an_tensor *an_graph_grad(an_graph *g, const struct an_tensor *t);
 

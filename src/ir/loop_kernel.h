@@ -31,7 +31,7 @@
 #define AN_VAR_RED   2
 #define AN_N_VARS    3
 
-typedef enum an_row_shape { AN_ROW, AN_COL, AN_TILE } an_row_shape;
+typedef enum an_loop_shape { AN_ROW, AN_COL, AN_TILE } an_loop_shape;
 
 typedef enum an_ins_kind {
     AN_INS_CONST,  /* imm / imm_i */
@@ -74,7 +74,7 @@ typedef struct an_loop_arg {
 } an_loop_arg;
 
 typedef struct an_loop_kernel {
-    an_row_shape shape;
+    an_loop_shape shape;
     int64_t rows, cols, red; /* extents of r, c, q (red: AN_COL only) */
     int32_t lanes;           /* AN_COL: 8 or 1 */
     int32_t run;             /* AN_ROW: rows under an AN_INS_COLSUM, which divide `rows`; 0: there is none */

@@ -117,7 +117,7 @@ typedef struct an_plan {
     an_plan_input *input;
     int32_t *root; /* value of each root */
     int64_t arena_bytes, input_bytes;
-    bool apart;              /* offsets are in separate guarded allocations: see device/cpu */
+    bool isolate_values;     /* offsets are in separate guarded allocations: see device/cpu */
     int32_t n_split;         /* groups that exceeded a kernel's limits and were split */
     const char *first_split; /* name and reason of the first, NULL */
     an_bill bill;

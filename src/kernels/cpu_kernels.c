@@ -18,7 +18,7 @@
     void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                 \
     void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                \
     void an_##isa##_scatter(const an_scatter_spec *s, void *const *args, an_pool *p);                                  \
-    void an_##isa##_draw(const an_draw *d, int64_t first, int64_t n, void *out);
+    void an_##isa##_draw(const an_init_spec *d, int64_t first, int64_t n, void *out);
 
 #define TABLE(isa, dot)                                                                                                \
     DECLARE(isa)                                                                                                       \

@@ -29,11 +29,11 @@ typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
 
 /* Initial values of a tensor: element i is a function of (key, stream, i), see base/rng.h. */
 typedef enum an_draw_kind { AN_DRAW_CONSTANT = 1, AN_DRAW_NORMAL, AN_DRAW_UNIFORM } an_draw_kind; /* as an_init.kind */
-typedef struct an_draw {
+typedef struct an_init_spec {
     uint8_t kind, dtype; /* any dtype */
     uint32_t key, stream;
     double a, b; /* constant a; mean 0 and deviation a; [a, b) */
-} an_draw;
+} an_init_spec;
 
 typedef struct an_cpu_templates {
     const char *isa; /* "avx512bf16", "avx512", "avx2", "neon", "portable" */
@@ -51,7 +51,7 @@ typedef struct an_cpu_templates {
 
     void (*scatter)(const an_scatter_spec *s, void *const *args, an_pool *p);
 
-    void (*draw)(const an_draw *d, int64_t first, int64_t n, void *out); /* elements [first, first + n) */
+    void (*draw)(const an_init_spec *d, int64_t first, int64_t n, void *out); /* elements [first, first + n) */
 } an_cpu_templates;
 
 /* The best table this processor can run; `name` (NULL: the best) picks one by name, NULL result if it is not runnable

@@ -67,10 +67,11 @@ static an_tensor *update(const char *at, const char *who, an_adam_kind kind, an_
         factor = an_minimum_at(at, an_const_at(at, cx, AN_F32, 1),
                                an_div_at(at, an_const_at(at, cx, AN_F32, o.clip), an_add_num_at(at, norm, 1e-6)));
     /* With loss scaling, only the device knows how many updates were applied. */
-    an_tensor *rate = o.scaled ? an_div_at(at, an_scalar_at(at, cx, o.lr), an_loss_scale_mass(at, cx, 1, o.beta1, ok))
+    an_tensor *rate = o.scaled ? an_div_at(at, an_scalar_at(at, cx, o.lr),
+                                           an_loss_scale_bias_correction(at, cx, 1, o.beta1, ok))
                                : an_scalar_at(at, cx, o.lr / (1 - power(o.beta1, t))),
               *keep = an_scalar_at(at, cx, 1 - o.lr * o.weight_decay),
-              *root = o.scaled ? an_rsqrt_at(at, an_loss_scale_mass(at, cx, 2, o.beta2, ok))
+              *root = o.scaled ? an_rsqrt_at(at, an_loss_scale_bias_correction(at, cx, 2, o.beta2, ok))
                                : an_scalar_at(at, cx, 1 / sqrt(1 - power(o.beta2, t)));
     for (int b = 0; b < cx->n_blocks; b++)
         if (grad[b]) update_block(cx, at, kind, b, grad[b], ok, factor, &o, rate, keep, root);

@@ -40,7 +40,7 @@ an_tensor *an_loss_scale_inverse(const char *at, an_ctx *cx)
     return an_recip_at(at, an_loss_scale_at(at, cx));
 }
 
-void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *may)
+void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *only_if)
 {
     an_tensor *scale = an_loss_scale_at(at, cx), *good = number(at, cx, "optimizer.good_updates", AN_I32, 0),
               *skipped = an_skipped_updates_at(at, cx);
@@ -51,14 +51,15 @@ void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *
     an_tensor *scale1 = an_where_at(at, ok, an_where_at(at, grows, larger, scale), an_mul_num_at(at, scale, BACKOFF));
     an_tensor *good1 = an_where_at(at, ok, an_where_at(at, full, zero, counted), zero);
     an_tensor *skipped1 = an_where_at(at, ok, skipped, an_add_at(at, skipped, one));
-    an_assign_at(at, scale, may ? an_where_at(at, may, scale1, scale) : scale1);
-    an_assign_at(at, good, may ? an_where_at(at, may, good1, good) : good1);
-    an_assign_at(at, skipped, may ? an_where_at(at, may, skipped1, skipped) : skipped1);
+    an_assign_at(at, scale, only_if ? an_where_at(at, only_if, scale1, scale) : scale1);
+    an_assign_at(at, good, only_if ? an_where_at(at, only_if, good1, good) : good1);
+    an_assign_at(at, skipped, only_if ? an_where_at(at, only_if, skipped1, skipped) : skipped1);
 }
 
 /* 1 - beta^t as the recurrence q' = q beta + (1 - beta), which is accurate in float32 where 1 - beta^t would cancel. */
-an_tensor *an_loss_scale_mass(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok)
+an_tensor *an_loss_scale_bias_correction(const char *at, an_ctx *cx, int which, double beta, an_tensor *ok)
 {
+    /* "mass" is the key in checkpoints of every version: it stays */
     an_tensor *q = number(at, cx, which == 1 ? "optimizer.mass1" : "optimizer.mass2", AN_F32, 0);
     an_tensor *q1 = an_add_num_at(at, an_mul_num_at(at, q, beta), 1 - beta);
     an_assign_at(at, q, an_where_at(at, ok, q1, q));

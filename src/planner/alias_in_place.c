@@ -68,6 +68,6 @@ static void alias_outputs(an_plan *p, int step)
 an_status an_pass_alias_in_place(an_planner *w)
 {
     an_find_lifetimes(w->plan);
-    for (int s = 0; s < w->plan->n_steps && !w->rq->apart && !w->rq->unfused; s++) alias_outputs(w->plan, s);
+    for (int s = 0; s < w->plan->n_steps && !w->rq->isolate_values && !w->rq->unfused; s++) alias_outputs(w->plan, s);
     return AN_OK;
 }

@@ -117,11 +117,11 @@ static an_status assign_offsets(an_planner *w)
         if (p->value[v].slot == AN_SLOT_ARENA && p->value[v].inside < 0 && p->value[v].first >= 0)
             order[n++] = (sized){p->value[v].bytes, v};
     qsort(order, (size_t)n, sizeof *order, larger_first);
-    int64_t top = w->rq->apart ? ALIGN : 0;
+    int64_t top = w->rq->isolate_values ? ALIGN : 0;
     const int64_t segment = w->rq->target->segment_bytes;
     for (int i = 0; i < n; i++) {
         an_value *x = &p->value[order[i].value];
-        if (w->rq->apart) {
+        if (w->rq->isolate_values) {
             x->offset = within_segment(top, x->bytes, segment);
             top = an_round_up(x->offset + x->bytes + ALIGN, ALIGN);
             continue;

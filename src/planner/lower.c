@@ -170,17 +170,17 @@ static an_status launch_copy(an_planner *w, const an_planned_launch *l)
     an_status status = lower_loop(w, gr);
     w->node[id].group = l->group;
     if (status == AN_OK) w->plan->step[w->plan->n_steps - 1].recompute = true;
-    return status == AN_E_UNSUPPORTED && w->outgrown && an_split_group(w, -1, id) ? AN_OK : status;
+    return status == AN_E_UNSUPPORTED && w->limit_exceeded && an_split_group(w, -1, id) ? AN_OK : status;
 }
 
 static an_status launch_group(an_planner *w, int32_t g)
 {
     an_fusion_group *gr = &w->group[g];
     for (int32_t o = 0; o < gr->n_remat; o++) AN_TRY(give_copy_a_value(w, gr->out[o]));
-    w->outgrown = false;
+    w->limit_exceeded = false;
     an_status status = lower_group(w, gr);
     if (status == AN_OK && gr->n_remat) w->plan->step[w->plan->n_steps - 1].remat_outputs = gr->n_remat;
-    return status != AN_OK && w->outgrown && an_split_group(w, g, -1) ? AN_OK : status;
+    return status != AN_OK && w->limit_exceeded && an_split_group(w, g, -1) ? AN_OK : status;
 }
 
 /* Memory for the group of launch_copy. */

@@ -713,7 +713,7 @@ static an_status begin(an_loop_builder *b, bool tile)
     p->arg = arg;
     b->g = (int32_t)(b->gr - w->group);
     b->max_args = AN_MIN(AN_LOOP_ARGS, w->rq->target->max_args) - (tile ? AN_TILE_ARGS : 0);
-    w->outgrown = false;
+    w->limit_exceeded = false;
     return AN_OK;
 }
 
@@ -743,7 +743,7 @@ static an_status end(an_loop_builder *b, an_loop_kernel **out, int *n_args)
         bool no_memory = p->ix.no_memory || !strcmp(b->why, "no memory");
         an_loop_kernel_free(p);
         if (no_memory) return an_fail_nomem(w->err, p->name ? p->name : "a loop kernel", 0);
-        w->outgrown = true;
+        w->limit_exceeded = true;
         return an_fail(w->err, AN_E_UNSUPPORTED, "%s: %s", p->name ? p->name : "kernel", b->why);
     }
     return w->rq->verify ? an_loop_kernel_verify(w->err, p) : AN_OK;

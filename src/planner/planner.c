@@ -48,7 +48,7 @@ static an_status attempt(an_err *err, const an_plan_request *rq, int recompute, 
     if (!p) return an_fail_nomem(err, "a plan", sizeof *p);
     an_planner w = {.err = err, .rq = &mine, .cuts = cuts, .g = rq->graph, .arena = &p->arena, .plan = p};
     p->arena = arena;
-    p->apart = rq->apart;
+    p->isolate_values = rq->isolate_values;
     w.node = AN_NEW_ARRAY(&w.scratch, an_planner_node, rq->graph->n + 1);
     an_status status =
         w.node ? an_run_passes(&w, NULL) : an_fail_nomem(err, "the planner", sizeof *w.node * (size_t)rq->graph->n);

@@ -32,7 +32,7 @@ typedef struct an_plan_request {
     an_pack_fn pack;
     void *user;
     bool unfused;          /* every node is a launch of its own: for tests */
-    bool apart;            /* every value has memory of its own between guards: finds accesses outside of values */
+    bool isolate_values;   /* every value has memory of its own between guards: finds accesses outside of values */
     bool verify;           /* checks the finished plan and its kernels */
     int recompute;         /* an_recompute */
     int32_t loss;          /* node of the last an_backward, -1: launches after its own are the backward pass */

@@ -111,7 +111,7 @@ typedef struct an_planner {
     an_err *err;
     const an_plan_request *rq;
     an_cuts *cuts;
-    bool outgrown; /* the last loop kernel exceeded a limit */
+    bool limit_exceeded; /* the last loop kernel exceeded a limit */
     an_graph *g;
     an_arena *arena;  /* the plan's */
     an_arena scratch; /* this attempt's */

@@ -95,7 +95,7 @@ static void make_alone(const an_plan *p, int step, alone *a)
     a->plan.n_steps = 1;
     a->plan.kernel = a->kernel;
     a->plan.n_kernels = 1 + (a->step.epilogue >= 0);
-    a->plan.apart = false; /* guards are for whole plans */
+    a->plan.isolate_values = false; /* guards are for whole plans */
     a->kernel[0] = p->kernel[a->step.kernel];
     if (a->step.epilogue >= 0) a->kernel[1] = p->kernel[a->step.epilogue];
     a->step.kernel = 0;

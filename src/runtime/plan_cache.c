@@ -173,7 +173,7 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
                           .pack = an_pack_place,
                           .user = cx,
                           .unfused = cx->options.unfused,
-                          .apart = cx->options.place_apart,
+                          .isolate_values = cx->options.place_apart,
                           .verify = cx->options.verify,
                           .recompute = cx->recompute,
                           .loss = cx->loss,

@@ -16,7 +16,7 @@
 
 typedef struct drawing {
     const an_cpu_templates *isa;
-    an_draw what;
+    an_init_spec what;
     int64_t first, n; /* elements */
     char *out;        /* receives element `first` */
 } drawing;

@@ -96,8 +96,8 @@ static void add_process(const an_train_config *c, an_estimate *p)
     size_now(&address, &resident);
     const uint64_t threads = (uint64_t)c->workers;
     p->process_bytes =
-        (resident > p->data_bytes ? resident - p->data_bytes : 0) + AN_PRICE_MARGIN_BYTES + threads * TOUCHED_BYTES;
-    p->address_bytes = address - AN_MIN(address, p->data_bytes) + p->total_bytes + AN_PRICE_MARGIN_BYTES +
+        (resident > p->data_bytes ? resident - p->data_bytes : 0) + AN_ESTIMATE_MARGIN_BYTES + threads * TOUCHED_BYTES;
+    p->address_bytes = address - AN_MIN(address, p->data_bytes) + p->total_bytes + AN_ESTIMATE_MARGIN_BYTES +
                        threads * (STACK_BYTES + RESERVE_BYTES);
 }
 

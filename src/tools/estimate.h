@@ -13,7 +13,7 @@
 
 /* Margin for kernels that are loaded later and for differences between two runs of a program. A run that exceeds a
  * limit by less than this is started. */
-enum { AN_PRICE_MARGIN_BYTES = 8 << 20 };
+enum { AN_ESTIMATE_MARGIN_BYTES = 8 << 20 };
 
 typedef struct an_estimate {
     an_bill bill;           /* of the update's plan, but peak_bytes and the kinds are of the run's fullest plan */
@@ -48,10 +48,10 @@ const char *an_estimate_name(const struct an_plan_tensor *t, char out[160]);
 /* ---- fitting */
 
 /* The part of an estimate that a limit applies to: all of it, the GPU's memory, or the host's. */
-typedef enum an_price_part { AN_PRICE_ALL, AN_PRICE_DEVICE, AN_PRICE_HOST } an_price_part;
+typedef enum an_estimate_part { AN_ESTIMATE_ALL, AN_ESTIMATE_DEVICE, AN_ESTIMATE_HOST } an_estimate_part;
 typedef struct an_limit {
     uint64_t bytes; /* the most that the part may use */
-    an_price_part part;
+    an_estimate_part part;
     const char *name; /* "the budget" */
 } an_limit;
 

@@ -13,14 +13,14 @@ static void set_recompute(an_train_config *c, bool on)
     snprintf(c->recompute, sizeof c->recompute, "%s", on ? "on" : "off");
 }
 
-static uint64_t part_of(const an_estimate *p, an_price_part part)
+static uint64_t part_of(const an_estimate *p, an_estimate_part part)
 {
-    return part == AN_PRICE_DEVICE ? p->bill.peak_bytes
-           : part == AN_PRICE_HOST ? p->total_bytes - p->bill.peak_bytes
-                                   : p->total_bytes;
+    return part == AN_ESTIMATE_DEVICE ? p->bill.peak_bytes
+           : part == AN_ESTIMATE_HOST ? p->total_bytes - p->bill.peak_bytes
+                                      : p->total_bytes;
 }
 
-static an_status bytes_of(an_err *err, const an_train_config *c, const an_task_data *data, an_price_part part,
+static an_status bytes_of(an_err *err, const an_train_config *c, const an_task_data *data, an_estimate_part part,
                           uint64_t *out)
 {
     an_estimate p;
@@ -192,7 +192,7 @@ an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_dat
 /* ---- limits */
 
 /* Replaces *lowest by this limit if it leaves less memory (or lacks more). `taken`: what the program itself uses. */
-static void keep_tighter(const an_estimate *p, uint64_t limit, uint64_t taken, an_price_part part, const char *name,
+static void keep_tighter(const an_estimate *p, uint64_t limit, uint64_t taken, an_estimate_part part, const char *name,
                          an_limit *lowest)
 {
     const uint64_t left = limit > taken ? limit - taken : 0;
@@ -205,19 +205,19 @@ static void keep_tighter(const an_estimate *p, uint64_t limit, uint64_t taken, a
 /* The tightest limit of this process: the budget, physical memory, cgroup, ulimit, or the GPU's memory. */
 static an_limit tightest_limit(const an_train_config *c, const an_estimate *p)
 {
-    const uint64_t process = p->process_bytes - AN_PRICE_MARGIN_BYTES;
+    const uint64_t process = p->process_bytes - AN_ESTIMATE_MARGIN_BYTES;
     /* Tensors on a device with its own memory use none of the host's. */
-    const an_price_part here = p->device_limit_bytes && !p->device_shares ? AN_PRICE_HOST : AN_PRICE_ALL;
-    const uint64_t addresses = p->address_bytes - AN_PRICE_MARGIN_BYTES - p->total_bytes;
+    const an_estimate_part here = p->device_limit_bytes && !p->device_shares ? AN_ESTIMATE_HOST : AN_ESTIMATE_ALL;
+    const uint64_t addresses = p->address_bytes - AN_ESTIMATE_MARGIN_BYTES - p->total_bytes;
     an_limit l = {.bytes = UINT64_MAX / 2, .name = ""};
     an_system_info f;
     an_system_info_read(&f);
-    keep_tighter(p, (uint64_t)(c->budget * 1073741824.0), 0, AN_PRICE_ALL, "the budget", &l);
+    keep_tighter(p, (uint64_t)(c->budget * 1073741824.0), 0, AN_ESTIMATE_ALL, "the budget", &l);
     keep_tighter(p, f.ram_bytes, process, here, "this machine's memory", &l);
     keep_tighter(p, f.cgroup_bytes, process, here, "the cgroup's limit", &l);
     keep_tighter(p, f.limit_data_bytes, process, here, "ulimit -d", &l);
-    keep_tighter(p, f.limit_address_bytes, addresses, AN_PRICE_ALL, "ulimit -v", &l);
-    keep_tighter(p, p->device_limit_bytes, 0, AN_PRICE_DEVICE,
+    keep_tighter(p, f.limit_address_bytes, addresses, AN_ESTIMATE_ALL, "ulimit -v", &l);
+    keep_tighter(p, p->device_limit_bytes, 0, AN_ESTIMATE_DEVICE,
                  p->device_shares ? "what macOS recommends for the GPU" : "the GPU's memory", &l);
     return l;
 }
@@ -229,7 +229,7 @@ static an_status say_recomputed(an_err *err, const an_session *r, const an_estim
     uint64_t bytes;
     char size[16];
     out[0] = 0;
-    if (strcmp(t.recompute, "auto") != 0 || l->part == AN_PRICE_HOST) return AN_OK;
+    if (strcmp(t.recompute, "auto") != 0 || l->part == AN_ESTIMATE_HOST) return AN_OK;
     set_recompute(&t, true);
     AN_TRY(bytes_of(err, &t, r->data, l->part, &bytes));
     if (bytes < part_of(p, l->part)) snprintf(out, 64, " (%s with recomputation)", an_bytes_text((double)bytes, size));
@@ -241,12 +241,12 @@ static an_status say_recomputed(an_err *err, const an_session *r, const an_estim
 static void say_limit(const an_estimate *p, const char *recomputed, const an_limit *l, an_text *out)
 {
     char need[16], beside[16], have[16];
-    if (l->part == AN_PRICE_ALL)
+    if (l->part == AN_ESTIMATE_ALL)
         an_text_printf(out, "the run needs %s%s", an_bytes_text((double)p->total_bytes, need), recomputed);
     else
         an_text_printf(out, "the run needs %s on the GPU%s and %s beside it",
-                       an_bytes_text((double)part_of(p, AN_PRICE_DEVICE), need), recomputed,
-                       an_bytes_text((double)part_of(p, AN_PRICE_HOST), beside));
+                       an_bytes_text((double)part_of(p, AN_ESTIMATE_DEVICE), need), recomputed,
+                       an_bytes_text((double)part_of(p, AN_ESTIMATE_HOST), beside));
     an_text_printf(out, ", %s %s %s", l->name, strcmp(l->name, "the budget") == 0 ? "is" : "leaves",
                    an_bytes_text((double)l->bytes, have));
 }

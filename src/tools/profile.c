@@ -221,7 +221,7 @@ static an_status write_trace(an_err *err, const profiler *p)
 static an_status profile(an_err *err, profiler *p)
 {
     const an_train_config *c = &p->r->cfg;
-    const an_draw draw = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .samples = c->batch_size};
+    const an_sample_range draw = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .samples = c->batch_size};
     an_task_source data;
     an_source source;
     p->out->units = c->batch_size * c->task->units_of(c);

@@ -175,7 +175,7 @@ static an_status train_step(an_err *err, tester *t, an_session *r, void *const *
 {
     const an_train_config *c = &r->cfg;
     const int64_t s = r->step;
-    const an_draw draw = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .samples = c->batch_size};
+    const an_sample_range draw = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .samples = c->batch_size};
     AN_TRY(c->task->batch(err, r->data, &draw, (uint64_t)s, array));
     const double begin = an_session_clock();
     const an_step built = an_step_build(r->cx, r->model, c, s, 0, array);

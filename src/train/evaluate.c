@@ -75,7 +75,7 @@ an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_ev
 an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batches, an_evaluation *out)
 {
     const int64_t B = r->cfg.batch_size;
-    const an_draw draw = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .samples = B};
+    const an_sample_range draw = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .samples = B};
     tally t;
     an_status status = open_tally(err, r, &t);
     for (int64_t i = 0; i < batches && status == AN_OK; i++) {

@@ -409,7 +409,8 @@ static an_status train_with_loader(an_err *err, loop *l)
 {
     an_session *r = l->r;
     const int64_t samples = r->cfg.batch_size * r->cfg.gradient_accumulation_steps;
-    const an_draw draw = {.split = AN_TRAIN, .seed = (uint64_t)r->cfg.seed, .samples = samples, .per_step = samples};
+    const an_sample_range draw = {
+        .split = AN_TRAIN, .seed = (uint64_t)r->cfg.seed, .samples = samples, .per_step = samples};
     an_task_source data;
     an_source source;
     an_task_source_open(&r->cfg, r->data, &draw, &data, &source);

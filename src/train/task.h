@@ -31,11 +31,11 @@ typedef struct an_task_data {
 /* Samples drawn for a step: `samples` of them, the first being sample `first` of the step's whole batch, so that the
  * micro-batches of a step hold what one large batch would. With per_step > 0, the size of that whole batch, samples
  * are taken in epochs; with 0 each is drawn alone, with replacement. */
-typedef struct an_draw {
+typedef struct an_sample_range {
     int split;
     uint64_t seed;
     int64_t first, samples, per_step;
-} an_draw;
+} an_sample_range;
 
 enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2 }; /* the second: as one validation split */
 
@@ -63,7 +63,8 @@ typedef struct an_task {
     /* 32 hexadecimal digits over the split's data; "" when they cannot be read. */
     void (*hash)(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES]);
 
-    an_status (*batch)(an_err *err, const an_task_data *d, const an_draw *draw, uint64_t step, void *const *array);
+    an_status (*batch)(an_err *err, const an_task_data *d, const an_sample_range *draw, uint64_t step,
+                       void *const *array);
     /* Evaluation in order: how many samples a split has (AN_E_DATA: none), and samples first ... first + count into
      * the front of arrays for `room` of them. What is behind these is labelled to be ignored. */
     an_status (*count)(an_err *err, const an_task_data *d, int split, int64_t *out);
@@ -79,9 +80,9 @@ const an_task *an_task_find(const char *name); /* NULL: there is none */
 typedef struct an_task_source {
     const an_task *task;
     const an_task_data *data;
-    an_draw draw;
+    an_sample_range draw;
 } an_task_source;
-void an_task_source_open(const an_train_config *c, const an_task_data *d, const an_draw *draw, an_task_source *s,
-                         an_source *out);
+void an_task_source_open(const an_train_config *c, const an_task_data *d, const an_sample_range *draw,
+                         an_task_source *s, an_source *out);
 
 #endif

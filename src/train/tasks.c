@@ -20,8 +20,8 @@ static an_status fill(an_err *err, const void *data, uint64_t step, void *const 
     return s->task->batch(err, s->data, &s->draw, step, array);
 }
 
-void an_task_source_open(const an_train_config *c, const an_task_data *d, const an_draw *draw, an_task_source *s,
-                         an_source *out)
+void an_task_source_open(const an_train_config *c, const an_task_data *d, const an_sample_range *draw,
+                         an_task_source *s, an_source *out)
 {
     *s = (an_task_source){c->task, d, *draw};
     *out = (an_source){.fill = fill, .data = s};

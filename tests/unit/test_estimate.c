@@ -88,7 +88,7 @@ static void the_loaders_bytes_are_in_the_price(void **state)
     an_session *r = open_run(&c);
     an_estimate p;
     an_loader *loader;
-    const an_draw draw = {.split = AN_TRAIN, .samples = 9, .per_step = 9};
+    const an_sample_range draw = {.split = AN_TRAIN, .samples = 9, .per_step = 9};
     an_task_source data;
     an_source source;
     assert_int_equal(an_estimate_run(&err, r, &p), AN_OK);

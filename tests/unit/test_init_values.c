@@ -14,7 +14,7 @@
 
 enum { N = 2600 }; /* more than two runs and a rest */
 
-static double element(const an_draw *d, uint64_t i)
+static double element(const an_init_spec *d, uint64_t i)
 {
     if (d->kind == AN_DRAW_NORMAL) return d->a * (double)an_rng_normal(d->key, d->stream, i);
     if (d->kind == AN_DRAW_UNIFORM) return d->a + (d->b - d->a) * (double)an_rng_uniform(d->key, d->stream, i);
@@ -36,7 +36,7 @@ static void put(int dtype, double x, char *at)
 static void every_instruction_set_draws_the_scalar_generators_bits(void **state)
 {
     (void)state;
-    static const an_draw kinds[] = {
+    static const an_init_spec kinds[] = {
         {.kind = AN_DRAW_CONSTANT, .a = 3.7},
         {.kind = AN_DRAW_CONSTANT, .a = -0.0},
         {.kind = AN_DRAW_NORMAL, .a = 0.02, .key = 0x12345678, .stream = 99},
@@ -52,7 +52,7 @@ static void every_instruction_set_draws_the_scalar_generators_bits(void **state)
         for (size_t k = 0; k < AN_COUNT(kinds); k++)
             for (int dtype = 0; dtype < AN_N_DTYPES; dtype++)
                 for (size_t f = 0; f < AN_COUNT(firsts); f++) {
-                    an_draw d = kinds[k];
+                    an_init_spec d = kinds[k];
                     d.dtype = (uint8_t)dtype;
                     if (dtype >= AN_I32) d.a = fabs(d.a); /* u8 has no negative numbers */
                     if (dtype >= AN_I32 && d.kind == AN_DRAW_NORMAL) continue;

@@ -5,7 +5,7 @@
 static void chain(plan_case *p, int n, bool apart)
 {
     plan_open(p);
-    p->rq.apart = apart;
+    p->rq.isolate_values = apart;
     an_tensor *w = plan_param(p, 64, 64), *y = MATMUL(w, w);
     for (int i = 0; i < n; i++) y = MATMUL(y, w);
     plan_root(p, y);

@@ -212,7 +212,7 @@ static bool read_ref(const an_compiler *c, uint64_t key, uint64_t *lib_key, uint
 
 /* The function of a kernel from the cache, or NULL: an unsafe or damaged entry counts as missing. */
 static an_status look_up(an_err *err, const an_compiler *c, uint64_t key, an_library **libs, an_map *open_libs,
-                         an_row_fn *out)
+                         an_loop_fn *out)
 {
     char path[1024], symbol[32];
     uint64_t lib_key, hash, known;
@@ -324,7 +324,7 @@ static an_status run_compiler(an_err *err, const an_compiler *c, unit *units, in
 /* Loads a compiled unit, from the cache folder when there is one. What cannot be loaded (a file system that is mounted
  * noexec, for instance) is interpreted. */
 static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_plan *p, const bool *missing,
-                           an_row_fn *fn, an_library **libs, an_load_stats *stats)
+                           an_loop_fn *fn, an_library **libs, an_load_stats *stats)
 {
     an_err quiet = {0};
     char path[1024];
@@ -361,7 +361,7 @@ static an_status take_unit(an_err *err, const an_compiler *c, unit *u, const an_
 }
 
 static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, const an_plan *p, const bool *missing,
-                                 int n, an_row_fn *fn, an_library **libs, an_load_stats *stats)
+                                 int n, an_loop_fn *fn, an_library **libs, an_load_stats *stats)
 {
     unit units[4];
     memset(units, 0, sizeof units);
@@ -408,7 +408,7 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
     return status;
 }
 
-an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_row_fn *fn,
+an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_loop_fn *fn,
                           an_library **libs, an_load_stats *stats)
 {
     bool *missing = calloc((size_t)p->n_kernels + 1, sizeof *missing);

@@ -34,7 +34,7 @@ struct an_device {
 
 struct an_exec {
     const an_plan *plan;
-    an_row_fn *fn; /* [n_kernels]; NULL: interpreted */
+    an_loop_fn *fn; /* [n_kernels]; NULL: interpreted */
     an_library *libs;
     void **ptr;     /* argument pointers of all steps, concatenated */
     int32_t *first; /* [n_steps]: index in ptr of a step's first pointer */
@@ -216,7 +216,7 @@ static an_status cpu_load(an_err *err, an_device *d, const an_plan *p, an_exec *
 typedef struct row_run {
     const an_exec *e;
     const an_loop_kernel *p;
-    an_row_fn fn;
+    an_loop_fn fn;
     void *const *arg;
     int64_t row_chunk, col_chunk, col_tasks;
 } row_run;
@@ -264,7 +264,7 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
 typedef struct epilogue_run {
     const an_exec *e;
     const an_loop_kernel *p;
-    an_row_fn fn;
+    an_loop_fn fn;
     void *const *arg;
 } epilogue_run;
 
@@ -297,7 +297,7 @@ static void run_copy(void *user, int64_t task, int thread)
 }
 
 /* In-place row update (a KV cache): out[o][at][:] = row[o][:]. A row is a few kilobytes: not worth a second thread. */
-static void run_put(const an_row_update_spec *s, void *const *arg)
+static void run_row_update(const an_row_update_spec *s, void *const *arg)
 {
     const int32_t at = *(const int32_t *)arg[0];
     const size_t row = (size_t)(s->inner * s->bytes), all = row * (size_t)s->rows,
@@ -329,7 +329,7 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     case AN_KERNEL_ATTN_GRAD: d->templates->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
     case AN_KERNEL_SCATTER: d->templates->scatter(&k->u.scatter, arg, d->pool); break;
     case AN_KERNEL_CALL: return an_call_run(err, &k->u.call, arg, scratch, d->pool);
-    case AN_KERNEL_ROW_UPDATE: run_put(&k->u.row_update, arg); break;
+    case AN_KERNEL_ROW_UPDATE: run_row_update(&k->u.row_update, arg); break;
     case AN_KERNEL_ZERO:
     case AN_KERNEL_COPY: {
         const an_arg *dst = &st->arg[k->kind == AN_KERNEL_COPY];
@@ -400,7 +400,7 @@ static an_status cpu_submit(an_err *err, an_device *d, an_exec *e, const an_buff
     (void)n_slots;
     char *arena = slots[AN_SLOT_ARENA].host;
     bind(e, slots);
-    if (e->plan->apart) guards(e->plan, arena, true);
+    if (e->plan->isolate_values) guards(e->plan, arena, true);
     an_status status = AN_OK;
     const uint64_t mode = an_float_mode_set(d->target.exact);
     double before = an_seconds();
@@ -410,10 +410,10 @@ static an_status cpu_submit(an_err *err, an_device *d, an_exec *e, const an_buff
         double now = an_seconds();
         e->seconds[s] = now - before;
         before = now;
-        if (e->plan->apart && status == AN_OK) status = check_guards(err, e->plan, arena, s);
+        if (e->plan->isolate_values && status == AN_OK) status = check_guards(err, e->plan, arena, s);
     }
     an_float_mode_restore(mode);
-    if (e->plan->apart) guards(e->plan, arena, false);
+    if (e->plan->isolate_values) guards(e->plan, arena, false);
     *out = ++d->tickets;
     return status;
 }

@@ -11,7 +11,7 @@
 #include "device/device.h"
 
 /* A compiled loop kernel: computes the rows and columns of the tile. */
-typedef void (*an_row_fn)(const an_tile *t, void *const *arg);
+typedef void (*an_loop_fn)(const an_tile *t, void *const *arg);
 
 typedef struct an_compiler {
     char path[512];      /* empty: none, loop kernels are interpreted */
@@ -35,7 +35,7 @@ typedef struct an_library { /* a loaded shared object */
 
 /* Looks up every distinct kernel of the plan in the cache, compiles the missing ones together, and fills fn[kernel]
  * (NULL: interpret). A failing compiler is no error: the kernels are interpreted and stats->note says so. */
-an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_row_fn *fn,
+an_status an_compile_plan(an_err *err, const an_compiler *c, int jobs, const an_plan *p, an_loop_fn *fn,
                           an_library **libs, an_load_stats *stats);
 
 /* Runs a loop kernel without compiled code: the same bits, slower. */

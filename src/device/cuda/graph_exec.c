@@ -147,7 +147,7 @@ static an_status enqueue_op(an_err *err, an_exec *e, const stream_op *c)
     if (d->how != AN_CUDA_SYNC) return AN_OK;
     AN_TRY(an_cuda_check(err, d, d->cu.stream_wait(d->stream), "running step %d, %s (in %s)", c->step,
                          an_cuda_step_name(e->plan, s), s->scope ? s->scope : ""));
-    return e->plan->apart ? an_cuda_guards_check(err, d, e->plan, e->base[AN_SLOT_ARENA], c->step) : AN_OK;
+    return e->plan->isolate_values ? an_cuda_guards_check(err, d, e->plan, e->base[AN_SLOT_ARENA], c->step) : AN_OK;
 }
 
 static an_status mark(an_err *err, an_exec *e, int step, bool captured)
@@ -284,7 +284,7 @@ an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer 
     bool moved = false, timed = d->profile;
     AN_TRY(an_cuda_enter(err, d));
     AN_TRY(bind_slots(err, e, slots, n_slots, &moved));
-    if (e->plan->apart) AN_TRY(an_cuda_guards_set(err, d, e->plan, e->base[AN_SLOT_ARENA]));
+    if (e->plan->isolate_values) AN_TRY(an_cuda_guards_set(err, d, e->plan, e->base[AN_SLOT_ARENA]));
     if (timed && (moved || !e->graph_timed)) memset(e->enqueue_s, 0, sizeof *e->enqueue_s * (size_t)e->plan->n_steps);
     if (d->how != AN_CUDA_GRAPH && d->how != AN_CUDA_CHAIN) {
         AN_TRY(enqueue_all(err, e, timed, false));
@@ -293,7 +293,7 @@ an_status an_cuda_submit(an_err *err, an_device *d, an_exec *e, const an_buffer 
         AN_TRY(an_cuda_check(err, d, d->cu.graph_launch(e->graph, d->stream), "launching the plan"));
     }
     e->timed = timed;
-    if (e->plan->apart) AN_TRY(an_cuda_guards_check(err, d, e->plan, e->base[AN_SLOT_ARENA], -1));
+    if (e->plan->isolate_values) AN_TRY(an_cuda_guards_check(err, d, e->plan, e->base[AN_SLOT_ARENA], -1));
     *out = ++d->tickets;
     return an_cuda_check(err, d, d->cu.event_record(d->event[*out % AN_CUDA_EVENTS], d->stream, 0),
                          "recording an event");

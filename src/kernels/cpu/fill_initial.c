@@ -15,14 +15,14 @@
 enum { RUN = 1024 }; /* numbers drawn before they are rounded: 4 KiB, in the first cache */
 
 /* Elements at, at + 1, ... of a run whose counters share their high word. */
-static void uniforms(const an_draw *d, an_u32 lo, an_u32 hi, int n, float *restrict out)
+static void uniforms(const an_init_spec *d, an_u32 lo, an_u32 hi, int n, float *restrict out)
 {
     const an_u32 key = d->key, stream = d->stream;
     for (int i = 0; i < n; i++) out[i] = an_philox_uniform(key, stream, lo + (an_u32)i, hi);
 }
 
 /* Box-Muller in short loops: in one, gcc threads jumps from the logarithm's selects to the root's and stays scalar. */
-static void normals(const an_draw *d, an_u32 lo, an_u32 hi, int n, float *restrict out)
+static void normals(const an_init_spec *d, an_u32 lo, an_u32 hi, int n, float *restrict out)
 {
     const an_u32 key = d->key, stream = d->stream;
     float turn[RUN], root[RUN];
@@ -57,7 +57,7 @@ static void store(int dtype, double base, double scale, int n, const float *rest
     }
 }
 
-void AN_ISA_NAME(draw)(const an_draw *d, int64_t first, int64_t n, void *out)
+void AN_ISA_NAME(draw)(const an_init_spec *d, int64_t first, int64_t n, void *out)
 {
     const size_t each = an_dtype_size((an_dtype)d->dtype);
     const bool normal = d->kind == AN_DRAW_NORMAL;

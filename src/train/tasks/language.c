@@ -168,7 +168,8 @@ static an_status check(an_err *err, const an_task_data *d)
     return an_data_check(err, language(d)->tokens, language(d)->T);
 }
 
-static an_status batch(an_err *err, const an_task_data *d, const an_draw *draw, uint64_t step, void *const *array)
+static an_status batch(an_err *err, const an_task_data *d, const an_sample_range *draw, uint64_t step,
+                       void *const *array)
 {
     const an_batch b = {.split = draw->split,
                         .seed = draw->seed,

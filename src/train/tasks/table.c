@@ -135,7 +135,8 @@ static an_status read_row(an_err *err, const array_data *d, int split, int64_t r
     return an_table_read(err, d->table, split, row, d->outputs, x, y);
 }
 
-static an_status batch(an_err *err, const an_task_data *d, const an_draw *draw, uint64_t step, void *const *array)
+static an_status batch(an_err *err, const an_task_data *d, const an_sample_range *draw, uint64_t step,
+                       void *const *array)
 {
     const array_data *a = arrays(d);
     for (int64_t i = 0; i < draw->samples; i++) {
