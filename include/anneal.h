@@ -29,8 +29,8 @@
  * the context and returns a poison tensor; an_eval returns the status and an_error the sentence. Nothing here prints,
  * exits or aborts.
  *
- * Ownership: a tensor is never freed by hand. Parameters and states live until an_close, everything else until an_reset. One
- * context is used by one thread at a time; contexts are independent. There are no globals.
+ * Ownership: tensors are never freed by the caller. Parameters and states live until an_close, everything else until
+ * an_reset. One context is used by one thread at a time; contexts are independent. There are no globals.
  *
  * DOES NOT: data-dependent shapes, complex numbers, gradients of gradients, implicit broadcasting across dtypes (cast
  * first).
@@ -73,7 +73,8 @@ typedef enum an_status {
     AN_E_INTERNAL /* a check of our own failed: please report it                      */
 } an_status;
 
-/* AN_BOOL is one byte, 0 or 1. AN_F64 runs on the CPU only. */
+/* AN_BOOL is one byte, 0 or 1. AN_F64 runs on the CPU only. To add a dtype: a row in every table [AN_N_DTYPES], and its
+ * conversions in base/exact.h. */
 typedef enum an_dtype { AN_F32 = 0, AN_BF16, AN_F16, AN_F64, AN_I32, AN_I64, AN_U8, AN_BOOL, AN_N_DTYPES } an_dtype;
 
 typedef struct an_ctx an_ctx;
@@ -117,8 +118,8 @@ typedef struct an_options {
     bool exact; /* fp32 training with the same bits on every device: see DESIGN.md; costs speed */
     bool tf32;  /* CUDA: float32 products on tensor cores, operands rounded to 11 bits; never without being asked */
     const char *fallback; /* Metal: what the GPU cannot run (float64) is an error that names the op: "none"; or runs on
-                             the CPU, counted in the bill: "cpu". NULL: "cpu" if PYTORCH_ENABLE_MPS_FALLBACK=1 is in
-                             the environment, else "none" */
+                             the CPU, counted in the cost report: "cpu". NULL: "cpu" if
+                             PYTORCH_ENABLE_MPS_FALLBACK=1 is in the environment, else "none" */
 } an_options;
 
 /* Opens a context on a device. `o` may be NULL. NULL is returned only when there is no memory for the context itself;
@@ -147,16 +148,16 @@ AN_API void an_scope_pop(an_ctx *cx);
 
 /* Plans (or finds the plan of) everything needed for the given tensors and all effects recorded since the last eval or
  * reset, and runs it. an_eval(a, b, c): any number of tensors, of one context. With `cx` alone use an_eval_effects(cx).
- * On a GPU it returns when the work has been handed over: a few steps may be under way, in order; a read waits. What
- * fails on the way there is said by the next call that waits or evaluates, and by each after it: nothing of that step
- * is read, nothing behind it has changed a parameter. On the CPU the work is done when it returns. */
+ * On a GPU it returns when the work has been handed over: a few steps may be under way, in order; a read waits. If
+ * one fails there, the next call that waits or evaluates returns the error, and so does each after it: nothing of that
+ * step is read, and no later step has changed a parameter. On the CPU the work is done when it returns. */
 #define an_eval(...)                                                                                                   \
     an_eval_at(AN_AT, (an_tensor *[]){__VA_ARGS__}, (int)(sizeof((an_tensor *[]){__VA_ARGS__}) / sizeof(an_tensor *)))
 AN_API an_status an_eval_at(const char *at, an_tensor *const *roots, int n);
 #define an_eval_effects(cx) an_eval_effects_at(AN_AT, cx)
 AN_API an_status an_eval_effects_at(const char *at, an_ctx *cx);
 
-/* Plans without running or allocating; an_report then tells the bill. */
+/* Plans without running or allocating; an_report then returns the cost report. */
 #define an_plan(...)                                                                                                   \
     an_plan_at(AN_AT, (an_tensor *[]){__VA_ARGS__}, (int)(sizeof((an_tensor *[]){__VA_ARGS__}) / sizeof(an_tensor *)))
 AN_API an_status an_plan_at(const char *at, an_tensor *const *roots, int n);
@@ -204,7 +205,7 @@ typedef struct an_sync {
 } an_sync;
 AN_API int an_syncs(const an_ctx *cx, an_sync *out, int cap);
 
-/* The bill of the last plan. */
+/* The cost report (`an_bill`) of the last plan. */
 typedef struct an_bill {
     uint64_t peak_bytes; /* all below together: what the plan requests from the device */
     uint64_t weight_bytes, gradient_bytes, moment_bytes, state_bytes, activation_bytes, scratch_bytes, input_bytes;
@@ -227,8 +228,8 @@ AN_API an_status an_report(const an_ctx *cx, an_bill *out);
  * (an estimate of the step's time on Apple's chips), "warning" (about the context's settings). NULL when unknown. */
 AN_API const char *an_report_text(an_ctx *cx, const char *what);
 /* The multiply-add peak of this context's threads now, in GFLOP/s, measured in some tens of milliseconds (AN_F32;
- * AN_BF16: of the dot product, or of f32 where there is none). 0: the device cannot say. What a benchmark's figures are
- * a share of. */
+ * AN_BF16: of the dot product, or of f32 where there is none). 0: the device cannot measure
+ * it. Benchmarks express their figures as a share of it. */
 AN_API double an_fma_peak(an_ctx *cx, an_dtype dtype);
 
 /* ---- leaves */

@@ -1,5 +1,5 @@
 /* build.c: the public functions of anneal.h's section "operations" and the leaves that are formulas: operands checked
- * and resolved, axes and sizes brought to the graph's terms, then one word of build.h or one formula of compose.h.
+ * and resolved, axes and sizes brought to the graph's terms, then one node constructor (build.h) or one formula (compose.h).
  *
  * Owns:      negative axes, -1 in shapes, int64 to int32, and the sentences about them.
  * Does not:  own layers with weights (compose_nn.c), parameters, states and inputs (src/runtime/context.c).
@@ -51,7 +51,7 @@ static bool mask_of(an_tensor *t, an_axes axes, uint32_t *out)
     return true;
 }
 
-/* A user's shape in the graph's terms; false (and said) where an axis is negative or longer than int32 holds. */
+/* A user's shape in the graph's terms; false, and the error is recorded, where an axis is negative or longer than int32 holds. */
 static bool shape_in(an_graph *g, const an_shape *s, int32_t *out)
 {
     if (s->rank < 0 || s->rank > AN_MAX_RANK) {
@@ -68,7 +68,7 @@ static bool shape_in(an_graph *g, const an_shape *s, int32_t *out)
     return true;
 }
 
-/* False, and said, for a number that `like`'s dtype does not hold: 0.5 or 1e300 as an int32. Floats round, and any
+/* False, and the error is recorded, for a number that `like`'s dtype does not hold: 0.5 or 1e300 as an int32. Floats round, and any
  * number that is not 0 is true. */
 static bool holds(const an_tensor *like, double x)
 {
@@ -388,9 +388,9 @@ an_tensor *an_log_softmax_at(const char *at, an_tensor *a, int axis)
     return CAST(an_make_like(SUB(x, an_lse_of(x)), a), (an_dtype)a->dtype);
 }
 
-/* ------------------------------------------------------------------------------------------------ products and rows */
+/* ------------------------------------------------------------------------------------------------ matmul and rows */
 
-/* Batch axes of a and b broadcast; false: they do not, and it has been said. */
+/* Batch axes of a and b broadcast; false: they do not, and the error is recorded. */
 static bool join_batches(an_tensor *t[2])
 {
     int rank = AN_MAX(t[0]->rank, t[1]->rank);

@@ -1,8 +1,9 @@
-/* build.h: the words in which public functions, composites and gradients are written. Private to src/graph.
+/* build.h: node constructors: the functions with which public functions, composites and gradients are written. Private to
+ * src/graph.
  *
- * Owns:      nothing. Every function takes tensors already resolved by an_enter (or made by another function here),
- * finds the graph in them and the place in g->at, and returns a node or the poison node, never NULL. Invariant:
- * elementwise words broadcast by visible RESHAPE and EXPAND; dtypes must agree.
+ * Owns:       nothing. Every function takes tensors already resolved by an_enter (or made by another function here),
+ *             finds the graph in them and the place in g->at, and returns a node or the poison node, never NULL.
+ * Invariant:  elementwise constructors broadcast by explicit RESHAPE and EXPAND nodes; dtypes must agree.
  */
 #ifndef AN_GRAPH_BUILD_H
 #define AN_GRAPH_BUILD_H
@@ -14,7 +15,7 @@
 bool an_enter(const char *at, const char *name, int n, int required, an_tensor **t);
 /* The same for a function with a context instead of operands; NULL: nothing can be recorded. */
 an_graph *an_enter_ctx(const char *at, const char *name, an_ctx *cx);
-/* "at: doing: sentence in scope" from g->at and g->doing. */
+/* Records the error "at: doing: sentence in scope" from g->at and g->doing; returns the poison node. */
 an_tensor *an_refuse(an_graph *g, an_status code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 /* Notes that `index`, when it is an input's data as it was given, must lie in [0, limit), or below when `negative_too`.
  */
@@ -37,7 +38,7 @@ int64_t an_count(int rank, const int32_t *shape);         /* elements; -1: too m
 int32_t an_merge(const int32_t *shape, int from, int to); /* axes [from,to) as one; -1: too long */
 bool an_same_shape(const an_tensor *a, const an_tensor *b);
 
-/* True for a node whose every element is one number: a CONST under any moves. Floats in *x, integers and bools in *i
+/* True for a node whose every element is one number: a CONST under any view ops. Floats in *x, integers and bools in *i
  * (and *x). */
 bool an_uniform(const an_tensor *t, double *x, int64_t *i);
 /* A number of a dtype as CONST holds it: floats rounded to it, integers saturated. */
@@ -47,7 +48,7 @@ int64_t an_wrap_to(an_dtype t, int64_t i);
 /* fold.c: the node that `e` (checked; result dtype and shape given) equals, or NULL. */
 an_tensor *an_fold(an_graph *g, const an_emit_args *e, an_dtype dtype, int rank, const int32_t *shape);
 
-/* ---- words */
+/* ---- node constructors */
 an_tensor *an_make_num(an_tensor *like, double x); /* rank 0, in like's dtype */
 an_tensor *an_make_full(an_graph *g, an_dtype t, int rank, const int32_t *shape, double x, int64_t i);
 an_tensor *an_make_iota(an_graph *g, int rank, const int32_t *shape, int axis);

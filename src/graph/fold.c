@@ -1,10 +1,11 @@
-/* fold.c: what a node equals that is already there or simpler, asked at the door: never build what you would delete
- * (the way of LuaJIT's fold engine).
+/* fold.c: simplification at emission: before a node is appended, is there already one that it equals, or a simpler one?
+ * The method is that of LuaJIT's fold engine: never build what would be deleted later.
  *
- * Owns:      local identities of one node and its sources.
- * Does not:  look further than a source's source, or change a bit: an identity that fails for -0, NaN or a rounding is
- * not here (x + 0 is not x for x = -0, x * 0 is not 0, x - x is not 0 for floats). Invariants: a CONST under moves is
- * always CONST, RESHAPE(CONST) or EXPAND(RESHAPE(CONST)). Every rewrite gets shorter, so it ends.
+ * Owns:       local identities of one node and its sources.
+ * Does not:   look further than a source's source, or change a bit: an identity that fails for -0, NaN or a rounding is
+ *             left out (x + 0 is not x for x = -0, x * 0 is not 0, x - x is not 0 for floats).
+ * Invariants: a CONST under view ops is always CONST, RESHAPE(CONST) or EXPAND(RESHAPE(CONST)). Every rewrite makes the
+ *             expression shorter, so rewriting ends.
  */
 #include "graph/fold.h"
 

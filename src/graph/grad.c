@@ -516,7 +516,8 @@ static an_status run(pass *p, const an_tensor *loss, int32_t slot)
     g->deferred = false;
     g->at = at;
     if (fine) return AN_OK;
-    an_fail_nomem(g->err, "graph: gradients", sizeof(contribution)); /* unless a rule has said something else before */
+    an_fail_nomem(g->err, "graph: gradients",
+                  sizeof(contribution)); /* keeps an error that a rule has recorded before */
     return g->err->code;
 }
 

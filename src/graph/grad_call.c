@@ -1,10 +1,12 @@
-/* grad_call.c: gradients of windows, attention, sorting and matrix calls.
+/* grad_call.c: gradients of windows, attention, sorting and matrix calls: one function an op. d_ is a gradient.
  *
- * Owns:      one function an op. Formulas for matrix factorisations: M. Giles, "Collected matrix derivative results for
- * forward and reverse mode algorithmic differentiation", 2008; J. Townsend, "Differentiating the singular value
- * decomposition", 2016; QR: Walter and Lehmann, "Algorithmic differentiation of linear algebra functions", 2018. d_ is
- * a gradient. Does not:  own anything elementwise. Invariant: distinct eigenvalues and singular values are assumed;
- * equal ones give infinities, as the mathematics does.
+ * Does not:   own anything elementwise.
+ * Invariant:  eigenvalues and singular values are assumed to be distinct; equal ones give infinities, as the formulas do.
+ *
+ * The formulas of matrix factorizations are those of
+ *     M. Giles, "Collected matrix derivative results for forward and reverse mode algorithmic differentiation", 2008
+ *     J. Townsend, "Differentiating the singular value decomposition", 2016
+ *     S. Walter, L. Lehmann, "Algorithmic differentiation of linear algebra functions" (QR), 2018
  */
 #include "graph/grad.h"
 

@@ -1,6 +1,6 @@
-/* make.c: the words of build.h: small functions that emit one node, or a broadcast and a node.
+/* make.c: the node constructors of build.h: small functions that emit one node, or a broadcast and a node.
  *
- * Owns:      broadcasting, numbers as CONST nodes, single-axis forms of the moves.
+ * Owns:      broadcasting, numbers as CONST nodes, single-axis forms of the view ops.
  * Does not:  check what shape.c checks, or know composites.
  */
 #include "graph/build.h"
@@ -106,7 +106,7 @@ an_tensor *an_make_rand(an_graph *g, int rank, const int32_t *shape)
 
 /* ------------------------------------------------------------------------------------------------ elementwise */
 
-/* Shape both operands broadcast to; false: they do not, and it has been said. */
+/* Shape both operands broadcast to; false: they do not, and the error is recorded. */
 static bool join_shapes(const an_tensor *a, const an_tensor *b, int *rank, int32_t *shape)
 {
     char ta[TEXT], tb[TEXT];
@@ -169,7 +169,7 @@ void an_put_aside(an_tensor *left)
 {
     an_graph *g = left->g;
     if (g->n_operands < (int)AN_COUNT(g->operand)) g->operand[g->n_operands] = left;
-    g->n_operands++; /* counted beyond the end too, so that ends still meet */
+    g->n_operands++; /* counted beyond the array's size too, so that each take_back matches its put_aside */
 }
 
 static an_tensor *take_back(an_graph *g)

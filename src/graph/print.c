@@ -3,8 +3,8 @@
  *     %7 = MATMUL float32 [256,384] %3 %6
  *     %8 = CONST float32 [] 0.5  ; gpt.h.0.mlp
  *
- * Owns:      the format: id, op, dtype, shape, sources, {attributes}, numbers, then the scope where it changes from the
- * root. Invariant: the same nodes give the same text on every machine (no addresses, places or hashes).
+ * Owns:       the format: id, op, dtype, shape, sources, {attributes}, numbers, then the scope where it changes.
+ * Invariant:  the same nodes give the same text on every machine (no addresses, places or hashes).
  */
 #include "graph/graph.h"
 #include "base/text.h"

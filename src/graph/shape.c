@@ -551,7 +551,7 @@ static an_status rule_pick(const rule_ctx *r)
     return AN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ the door's question
+/* ------------------------------------------------------------------------------------------------ shape inference
  */
 
 static an_status by_class(const rule_ctx *r)

@@ -1,7 +1,7 @@
 /* dependencies.c: a plan's true dependencies.
  *
- * Two steps are ordered when they touch the same bytes and one of them writes there; values that share memory one after
- * the other count too. Ranges are taken coarsely, never too small:
+ * Two steps are ordered when they touch the same bytes and at least one of them writes; this includes values that use the
+ * same memory one after the other. Where the exact range is not known a larger one is taken:
  *     weights and inputs         the slot: a view may begin anywhere in it
  *     part of a concatenation    the concatenation: its rows may be between other parts' rows
  *     gradient in its block      the gradient alone

@@ -17,10 +17,10 @@
  *     dW         dy, strides of [o, p]       window of x [p, (r,s,c)]       dw [o, (r,s,c)]
  *
  * Position p is (image, y, x) of [images, out, out]. Along each axis d its tap t reads the image at
- *     (place * step + t * tap + start) / apart
- * and is zero where that is outside or does not divide. Forward and for dW, step is the stride and tap the dilation; dX
- * reads dy backwards: step is 1, tap the negative dilation and apart the stride. Where B is the window, apart is 1. A
- * group of channels is a member of the batch. With 1 x 1 taps, no padding and a stride of 1 there is no window. */
+ *     (p[d] * step + t * tap + start) / apart
+ * and is zero where that is outside the image or `apart` does not divide it. Forward and for dW, step is the stride, tap
+ * the dilation and apart 1. dX reads dy backwards: step is 1, tap the negative dilation, and apart the stride, since the
+ * positions of neighbouring elements of dy are that far apart in x. A group of channels is a member of the batch. With 1 x 1 taps, no padding and a stride of 1 there is no window. */
 typedef enum an_window_of { AN_WINDOW_NONE, AN_WINDOW_A, AN_WINDOW_B } an_window_of;
 typedef struct an_window_spec {
     int32_t of; /* an_window_of: that operand's strides are ignored, but for those of the batch */
@@ -31,7 +31,7 @@ typedef struct an_window_spec {
 
 /* C[b,m,n] = sum_k A[b,m,k] * B[b,k,n].      args: A, B, C
  *
- * For f32, k ascends in one chain of fused multiply-adds from 0, so blocking leaves no trace in the bits. A and B have
+ * Deterministic: for f32, k ascends in one chain of fused multiply-adds from 0, so the bits do not depend on blocking. A and B have
  * any strides (transposes and broadcasts are strides; 0 is allowed); C has unit stride in n. mul_dtype AN_BF16: both
  * operands are rounded to bf16 as they are packed and multiplied by dot-product instructions, sums in f32. `splits` > 1
  * cuts k into that many equal chains (the last shorter), summed in order: set by the planner as a function of shape
@@ -62,11 +62,11 @@ static inline int32_t an_window_along(const an_window_spec *w, int d, int32_t at
  *     backward args     q, k, v, o, lse, do, rng, dq, dk, dv
  *
  * causal: key j is visible to query i when j <= i + (S - T).
- * Dropout acts on the probabilities: kept when an_rng_uniform(rng[0], stream, index) >= p, with
+ * The dropout mask acts on the probabilities: element `index` is kept when an_rng_uniform(rng[0], stream, index) >= p, with
  *     index = (((rng[1] + b)*H + h)*T + i)*S + j
  * and scaled by 1/(1-p). rng points to two words {key, global index of sample 0}; NULL when p is 0.
- * Keys are taken in ascending blocks of AN_ATTN_KEYS, which is part of the spec; memory is linear in T. The backward pass
- * is deterministic: no atomics, fixed order, dq, dk and dv fully written.
+ * Deterministic: keys are taken in ascending blocks of AN_ATTN_KEYS, which is part of the spec; the backward pass sums in a
+ * fixed order without atomics and writes all of dq, dk and dv. Memory is linear in T.
  * n_keys (KV-cache decoding, may be NULL): a device scalar, i32, the keys in use n <= S; key j is then visible to query i
  * when j <= i + (n - T). */
 #define AN_ATTN_KEYS 64
@@ -84,7 +84,7 @@ typedef struct an_attn_spec {
 } an_attn_spec;
 
 /* out[table, :] += sum over i with index[i] == row of src[i, :], i ascending: the embedding gradient, without atomics.
- * CUDA outside exact mode cuts the chain (kernels/gpu/scatter.inc).
+ * CUDA outside exact mode adds partial sums of fixed ranges of i (kernels/gpu/scatter.inc), still deterministic.
  * args: index (i32 [n]), src ([n, c], row stride), out ([rows, c] f32, fully written: zero first unless accumulate).
  * Out-of-range ids are skipped; the graph clamps those that have not been checked. */
 typedef struct an_scatter_spec {
@@ -92,8 +92,8 @@ typedef struct an_scatter_spec {
     uint8_t src_dtype, accumulate;
 } an_scatter_spec;
 
-/* dst[o, *index, :] = src[o, :] in a contiguous dst [outer, rows, inner] whose other rows stay; nothing happens when
- * the index is outside [0, rows). args: index (i32), src (o apart by `stride`, inner contiguous), dst. Elements of 1,
+/* dst[o, *index, :] = src[o, :] in a contiguous dst [outer, rows, inner] whose other rows keep their values; nothing happens when
+ * the index is outside [0, rows). args: index (i32), src (rows `stride` elements apart, inner contiguous), dst. Elements of 1,
  * 2, 4 or 8 bytes are moved, not computed. */
 typedef struct an_row_update_spec {
     int64_t outer, rows, inner, stride;

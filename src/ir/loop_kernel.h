@@ -1,5 +1,5 @@
-/* loop_kernel.h: the loop kernel: what a generated kernel does, as data. The planner writes it, renderers emit it as source
- * text, the interpreter and the oracle run it.
+/* loop_kernel.h: a loop kernel: the nest of loops that a generated kernel runs, as data. The planner builds it, renderers
+ * emit it as source text, the interpreter and the oracle execute it.
  *
  *     AN_ROW   for each row r                     reductions run along c, end with their phase and give one value per
  *                phase 0: for each column c ...   row, which later phases use. With run > 0 columns are summed too, down
@@ -9,6 +9,8 @@
  *                phase 0: for each q ...          lanes 1: the sum is one chain (windows, matmuls of other dtypes)
  *                phase 1: ...                     lanes 8: element q goes to lane q mod 8, folded 4, 2, 1 (column sums)
  *     AN_TILE  for each (r,c) of a block          the epilogue of a GEMM: no reductions, reads the f32 tile
+ *
+ * Every order of summation above is fixed, so results are deterministic.
  *
  * Instructions are in execution order: sorted by phase, those of row scope before those of column scope, operands before
  * users.
@@ -23,9 +25,9 @@
 #include "graph/graph.h"
 #include "ir/index_expr.h"
 
-#define AN_LOOP_ARGS 64 /* most buffers of one kernel */
-#define AN_RUN_LANES 8  /* chains of a column sum */
-#define AN_TILE_ARGS 5  /* of them taken by the GEMM whose epilogue an AN_TILE kernel is */
+#define AN_LOOP_ARGS 64 /* limit: buffers of one kernel */
+#define AN_RUN_LANES 8  /* partial sums of a column sum */
+#define AN_TILE_ARGS 5  /* of AN_LOOP_ARGS, reserved for the GEMM when an AN_TILE kernel is its epilogue */
 #define AN_VAR_ROW   0  /* loop variables of the index expressions */
 #define AN_VAR_COL   1
 #define AN_VAR_RED   2
@@ -34,21 +36,21 @@
 typedef enum an_loop_shape { AN_ROW, AN_COL, AN_TILE } an_loop_shape;
 
 typedef enum an_ins_kind {
-    AN_INS_CONST,  /* imm / imm_i */
-    AN_INS_INDEX,  /* i32: the value of `ix` */
-    AN_INS_TEST,   /* bool: guard `guard` holds */
-    AN_INS_LOAD,   /* arg[ix (+ clamp(a, 0, clamp-1) * scale when a >= 0)] while guard `guard` holds, else 0 */
-    AN_INS_TILE,   /* the GEMM's result at (r,c), f32 rounded to dtype */
-    AN_INS_RAND,   /* uniform from rng words in arg `arg`: stream `imm_i`, index ix + (sample 0) * scale */
-    AN_INS_ELEM,   /* op over a, b, c */
-    AN_INS_CAST,   /* a to dtype */
+    AN_INS_CONST, /* imm / imm_i */
+    AN_INS_INDEX, /* i32: the value of `ix` */
+    AN_INS_TEST,  /* bool: guard `guard` holds */
+    AN_INS_LOAD,  /* arg[ix (+ clamp(a, 0, clamp-1) * scale when a >= 0)] while guard `guard` holds, else 0 */
+    AN_INS_TILE,  /* the GEMM's f32 result at (r,c), rounded to dtype */
+    AN_INS_RAND, /* uniform random number (of a dropout mask, for example) from the rng words in arg `arg`: stream `imm_i`, index ix + (sample 0) * scale */
+    AN_INS_ELEM, /* op over a, b, c */
+    AN_INS_CAST, /* a to dtype */
     AN_INS_REDUCE, /* op SUM, MAX, ARGMAX over a; the result has row scope (AN_ROW) or belongs to phase 1 (AN_COL) */
     AN_INS_STORE,  /* arg[ix] = a */
     AN_INS_COLSUM  /* arg[ix] = f32 sum of a over the rows of the run; ix is the same for all of them */
 } an_ins_kind;
 
-/* How often a value is computed: once per row, per (row, column), or per (run of rows, column). The last is for nodes in
- * a group; no instruction has it. */
+/* How often a value is computed: once per row, per (row, column), or per (run of rows, column). The planner uses the
+ * last for nodes of a group; no instruction has it. */
 typedef enum an_loop_scope { AN_SCOPE_ROW, AN_SCOPE_COL, AN_SCOPE_RUN } an_loop_scope;
 
 typedef struct an_ins {
@@ -68,7 +70,7 @@ typedef struct an_loop_arg {
     uint8_t dtype;
     bool written, read;
     bool fixed;       /* a leaf that aliases no output: its loads may be hoisted */
-    const char *name; /* identifier, unique in the program */
+    const char *name; /* identifier, unique in the kernel */
     const char *note; /* "[64,256,384] transformer.h.0.ln_1" */
     int64_t numel;
 } an_loop_arg;

@@ -26,10 +26,10 @@ typedef enum an_kernel_kind {
     AN_KERNEL_ATTN,
     AN_KERNEL_ATTN_GRAD,
     AN_KERNEL_SCATTER,
-    AN_KERNEL_CALL,      /* an op with a loop inside */
+    AN_KERNEL_CALL,      /* a library call: sort, cumulative sum, factorization, ... */
     AN_KERNEL_ZERO,      /* fill with zero bytes: padding of a packed block */
     AN_KERNEL_COPY,      /* contiguous bytes */
-    AN_KERNEL_ROW_UPDATE /* a row at a position known at run time; for targets that say `puts` */
+    AN_KERNEL_ROW_UPDATE /* a row at a position known at run time; only for targets with an_target.row_update */
 } an_kernel_kind;
 
 typedef struct an_call_tensor {
@@ -117,7 +117,7 @@ typedef struct an_plan {
     an_plan_input *input;
     int32_t *root; /* value of each root */
     int64_t arena_bytes, input_bytes;
-    bool isolate_values;     /* offsets are in separate guarded allocations: see device/cpu */
+    bool isolate_values;     /* values do not share memory; guard bytes between them are checked after each step */
     int32_t n_split;         /* groups that exceeded a kernel's limits and were split */
     const char *first_split; /* name and reason of the first, NULL */
     an_bill bill;

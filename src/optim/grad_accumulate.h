@@ -1,4 +1,8 @@
-/* grad_accumulate.h: what the optimizers share: the gradients of this update, and the norm over all parameters. */
+/* grad_accumulate.h: shared by the optimizers: the gradients of this update, and their norm over all parameters.
+ *
+ * To add an optimizer: a file optim/NAME.c with a function declared in include/anneal.h that calls an_begin_update, builds
+ * the new values of parameters and moments as elementwise tensors and assigns them (sgd.c is the shortest example); then
+ * its value of the setting `optimizer` in train/. */
 #ifndef AN_OPTIM_GRAD_ACCUMULATE_H
 #define AN_OPTIM_GRAD_ACCUMULATE_H
 

@@ -1,8 +1,9 @@
-/* lower_conv.c: convolutions and their gradients as GEMMs with a window: which ones, and their spec.
+/* lower_conv.c: decides which convolutions and gradients of convolutions become GEMMs with a window operand, and fills
+ * their specs.
  *
  *     y [p, o] = window of x [p, (r,s,c)] * w [(r,s,c), o]      ir/library_ops.h has all three forms
  *
- * Owns:       the choice between a GEMM and a column group (lower_pool.c), and split-k of dW.
+ * Owns:       the choice between a GEMM and a loop kernel with one serial sum an output (lower_pool.c), and split-k of dW.
  * Does not:   make the step: lower_gemm.c does.
  * Invariants: the choice and the splits are functions of shapes and dtypes alone, never of the device: so are the bits. */
 #include "planner/planner_internal.h"

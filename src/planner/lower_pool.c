@@ -1,4 +1,5 @@
-/* lower_pool.c: pooling, depthwise convolutions and matmuls that are no GEMM, as one serial sum for each output.
+/* lower_pool.c: loop kernels of pooling, depthwise convolutions and matmuls of integers and float64: one serial sum
+ * for each output.
  *
  *     y[r,c] = sum over q of element(r, q, c)      a column group with lanes 1
  *

@@ -1,4 +1,4 @@
-/* plan_tables.c: the plan's growing tables: kernels, steps, values, inputs. */
+/* plan_tables.c: appends to the plan's tables: kernels, steps, values, inputs; makes arguments out of them. */
 #include "planner/planner_internal.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* planner.h: from nodes to steps. The one entry to the planner; its passes are in the files beside it. */
+/* planner.h: an_plan_make, the entry of the planner: from graph nodes to a plan's steps. passes.def lists its passes. */
 #ifndef AN_PLANNER_PLANNER_H
 #define AN_PLANNER_PLANNER_H
 
@@ -32,7 +32,7 @@ typedef struct an_plan_request {
     an_pack_fn pack;
     void *user;
     bool unfused;          /* every node is a launch of its own: for tests */
-    bool isolate_values;   /* every value has memory of its own between guards: finds accesses outside of values */
+    bool isolate_values;   /* each value in its own memory between guard bytes: finds accesses out of bounds */
     bool verify;           /* checks the finished plan and its kernels */
     int recompute;         /* an_recompute */
     int32_t loss;          /* node of the last an_backward, -1: launches after its own are the backward pass */

@@ -14,7 +14,7 @@ an_status an_device_alloc(an_ctx *cx, size_t bytes, an_buffer *out)
 
 void an_device_free(an_ctx *cx, an_buffer *b)
 {
-    an_wait_idle(cx); /* a step in flight may use it; its failure is said by the next call that can */
+    an_wait_idle(cx); /* a step in flight may use it; its failure is returned by the next call that reports errors */
     cx->peek_later = false;
     cx->allocated_bytes -= b->bytes;
     cx->backend->free(cx->device, b);

@@ -9,12 +9,14 @@
 
 #include <string.h>
 
+typedef enum entry_role { ENTRY_PARAM, ENTRY_FIRST_MOMENT, ENTRY_SECOND_MOMENT, ENTRY_STATE } entry_role;
+
 typedef struct entry {
     const char *name; /* NULL for moments: composed by entry_name */
     const an_tensor *t;
     int32_t store;
     int64_t offset;
-    int kind; /* 0 parameter, 1 and 2 first and second moment, 3 state */
+    entry_role role;
 } entry;
 
 /* Entry i: parameters, then first and second moments of those that have them, then states. */
@@ -25,17 +27,18 @@ static bool entry_at(an_ctx *cx, int i, entry *out, int *count)
         const an_param_info *q = &cx->param[p];
         if (n++ == i)
             *out = (entry){q->name, q->tensor, q->block >= 0 ? cx->block[q->block].store[AN_ROLE_PARAM] : -1, q->offset,
-                           0};
+                           ENTRY_PARAM};
     }
     for (an_role role = AN_ROLE_M; role <= AN_ROLE_V; role++)
         for (int p = 0; p < cx->n_params; p++) {
             const an_param_info *q = &cx->param[p];
             if (q->block < 0 || cx->block[q->block].store[role] < 0) continue;
             if (n++ == i)
-                *out = (entry){NULL, q->tensor, cx->block[q->block].store[role], q->offset, role == AN_ROLE_M ? 1 : 2};
+                *out = (entry){NULL, q->tensor, cx->block[q->block].store[role], q->offset,
+                               role == AN_ROLE_M ? ENTRY_FIRST_MOMENT : ENTRY_SECOND_MOMENT};
         }
     for (int s = 0; s < cx->n_states; s++)
-        if (n++ == i) *out = (entry){cx->state[s].name, cx->state[s].tensor, cx->state[s].store, 0, 3};
+        if (n++ == i) *out = (entry){cx->state[s].name, cx->state[s].tensor, cx->state[s].store, 0, ENTRY_STATE};
     if (count) *count = n;
     return i >= 0 && i < n;
 }
@@ -45,7 +48,8 @@ static const char *entry_name(an_ctx *cx, const entry *p)
     if (p->name) return p->name;
     for (int i = 0; i < cx->n_params; i++)
         if (cx->param[i].tensor == p->t)
-            return an_arena_printf(&cx->step, "optimizer.%c.%s", p->kind == 1 ? 'm' : 'v', cx->param[i].name);
+            return an_arena_printf(&cx->step, "optimizer.%c.%s", p->role == ENTRY_FIRST_MOMENT ? 'm' : 'v',
+                                   cx->param[i].name);
     return NULL;
 }
 
@@ -67,9 +71,9 @@ an_status an_persist_get(an_ctx *cx, int i, an_persist *out)
     *out = (an_persist){.name = entry_name(cx, &p),
                         .dtype = (an_dtype)p.t->dtype,
                         .shape = an_shape_of(p.t),
-                        .kind = p.kind == 0   ? 0
-                                : p.kind == 3 ? 2
-                                              : 1};
+                        .kind = p.role == ENTRY_PARAM   ? 0
+                                : p.role == ENTRY_STATE ? 2
+                                                        : 1};
     return out->name ? AN_OK : an_fail_nomem(&cx->err, "a name", 0);
 }
 

@@ -149,7 +149,7 @@ static an_status refuse_if_large(an_ctx *cx, const an_plan *p)
 static void drop_plan(an_ctx *cx, an_cached_plan *p)
 {
     if (p->exec) {
-        an_wait_idle(cx); /* a failure is said by the next call that can */
+        an_wait_idle(cx); /* a failure is returned by the next call that reports errors */
         cx->backend->unload(cx->device, p->exec);
     }
     an_plan_free(p->plan);
