@@ -51,7 +51,8 @@ static bool mask_of(an_tensor *t, an_axes axes, uint32_t *out)
     return true;
 }
 
-/* A user's shape in the graph's terms; false, and the error is recorded, where an axis is negative or longer than int32 holds. */
+/* A user's shape in the graph's terms; false, and the error is recorded, where an axis is negative or longer than int32
+ * holds. */
 static bool shape_in(an_graph *g, const an_shape *s, int32_t *out)
 {
     if (s->rank < 0 || s->rank > AN_MAX_RANK) {
@@ -68,8 +69,8 @@ static bool shape_in(an_graph *g, const an_shape *s, int32_t *out)
     return true;
 }
 
-/* False, and the error is recorded, for a number that `like`'s dtype does not hold: 0.5 or 1e300 as an int32. Floats round, and any
- * number that is not 0 is true. */
+/* False, and the error is recorded, for a number that `like`'s dtype does not hold: 0.5 or 1e300 as an int32. Floats are
+ * rounded, and any number other than 0 is true. */
 static bool holds(const an_tensor *like, double x)
 {
     static const double low[AN_N_DTYPES] = {[AN_I32] = INT32_MIN, [AN_I64] = -0x1p63},

@@ -19,8 +19,10 @@
  * Position p is (image, y, x) of [images, out, out]. Along each axis d its tap t reads the image at
  *     (p[d] * step + t * tap + start) / apart
  * and is zero where that is outside the image or `apart` does not divide it. Forward and for dW, step is the stride, tap
- * the dilation and apart 1. dX reads dy backwards: step is 1, tap the negative dilation, and apart the stride, since the
- * positions of neighbouring elements of dy are that far apart in x. A group of channels is a member of the batch. With 1 x 1 taps, no padding and a stride of 1 there is no window. */
+ * the dilation and apart 1. dX reads dy backwards: step is 1, tap the negative dilation, and apart the stride, because
+ * neighbouring elements of dy belong to positions of x that are a stride apart.
+ *
+ * A group of channels is a member of the batch. With 1 x 1 taps, no padding and a stride of 1 there is no window. */
 typedef enum an_window_of { AN_WINDOW_NONE, AN_WINDOW_A, AN_WINDOW_B } an_window_of;
 typedef struct an_window_spec {
     int32_t of; /* an_window_of: that operand's strides are ignored, but for those of the batch */
@@ -31,11 +33,13 @@ typedef struct an_window_spec {
 
 /* C[b,m,n] = sum_k A[b,m,k] * B[b,k,n].      args: A, B, C
  *
- * Deterministic: for f32, k ascends in one chain of fused multiply-adds from 0, so the bits do not depend on blocking. A and B have
- * any strides (transposes and broadcasts are strides; 0 is allowed); C has unit stride in n. mul_dtype AN_BF16: both
- * operands are rounded to bf16 as they are packed and multiplied by dot-product instructions, sums in f32. `splits` > 1
- * cuts k into that many equal chains (the last shorter), summed in order: set by the planner as a function of shape
- * alone (split-k). With an epilogue C may be NULL: the epilogue stores, and nothing is written to C here. */
+ * Deterministic: for f32, k ascends in one chain of fused multiply-adds from 0, so the bits do not depend on blocking.
+ * A, B        any strides: transposes and broadcasts are strides; 0 is allowed
+ * C           unit stride in n. With an epilogue C may be NULL: the epilogue stores, and nothing is written to C here
+ * mul_dtype   AN_BF16: both operands are rounded to bf16 as they are packed and multiplied by dot-product instructions,
+ *             sums in f32
+ * splits      > 1 cuts k into that many equal chains (the last shorter), summed in order (split-k). The planner sets it
+ *             as a function of the shape alone */
 typedef struct an_gemm_spec {
     int32_t m, n, k;
     int32_t nb[3]; /* batch extents, outermost first; 1 where unused */
@@ -92,9 +96,9 @@ typedef struct an_scatter_spec {
     uint8_t src_dtype, accumulate;
 } an_scatter_spec;
 
-/* dst[o, *index, :] = src[o, :] in a contiguous dst [outer, rows, inner] whose other rows keep their values; nothing happens when
- * the index is outside [0, rows). args: index (i32), src (rows `stride` elements apart, inner contiguous), dst. Elements of 1,
- * 2, 4 or 8 bytes are moved, not computed. */
+/* dst[o, *index, :] = src[o, :] in a contiguous dst [outer, rows, inner]; the other rows keep their values, and nothing
+ * happens when the index is outside [0, rows). args: index (i32), src (rows `stride` elements apart, inner contiguous),
+ * dst. Elements of 1, 2, 4 or 8 bytes are moved, not computed. */
 typedef struct an_row_update_spec {
     int64_t outer, rows, inner, stride;
     uint8_t bytes; /* of an element */

@@ -41,9 +41,9 @@ typedef enum an_ins_kind {
     AN_INS_TEST,  /* bool: guard `guard` holds */
     AN_INS_LOAD,  /* arg[ix (+ clamp(a, 0, clamp-1) * scale when a >= 0)] while guard `guard` holds, else 0 */
     AN_INS_TILE,  /* the GEMM's f32 result at (r,c), rounded to dtype */
-    AN_INS_RAND, /* uniform random number (of a dropout mask, for example) from the rng words in arg `arg`: stream `imm_i`, index ix + (sample 0) * scale */
-    AN_INS_ELEM, /* op over a, b, c */
-    AN_INS_CAST, /* a to dtype */
+    AN_INS_RAND, /* uniform number (dropout masks) from rng words in arg `arg`: stream `imm_i`, index ix + (sample 0) * scale */
+    AN_INS_ELEM,   /* op over a, b, c */
+    AN_INS_CAST,   /* a to dtype */
     AN_INS_REDUCE, /* op SUM, MAX, ARGMAX over a; the result has row scope (AN_ROW) or belongs to phase 1 (AN_COL) */
     AN_INS_STORE,  /* arg[ix] = a */
     AN_INS_COLSUM  /* arg[ix] = f32 sum of a over the rows of the run; ix is the same for all of them */

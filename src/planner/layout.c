@@ -1,6 +1,7 @@
 /* layout.c: pass 9: a value for each stored node, and where it is written.
  *
- * Most values are memory of their own. Some are written straight into a container, so that the operation that joins them needs no copy:
+ * Most values are memory of their own. Some are written straight into a container, so that joining them needs no
+ * copy:
  *
  *     CONCAT of attention's gradients   [dq | dk | dv] is qkv's gradient: attention writes all three at the
  *                                       container's strides, and the concatenation has no launch

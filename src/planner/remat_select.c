@@ -3,9 +3,10 @@
  * With recompute=on an elementwise operand of the forward pass (a value that a GEMM reads) is not kept for the backward pass when its cone is
  * cheap (recompute_cost.c). Its memory is free between the two passes, and the backward pass makes a copy:
  *
- *     kept            h = matmul   a = gelu(h) ............................ dW = matmul(aT, dy)     a is alive throughout
- *     rematerialized  h = matmul   a = gelu(h)          a' = gelu(h) ...... dW = matmul(a'T, dy)    h is alive throughout instead
- *                                                                                          a ends with the forward pass
+ *     kept            h = matmul   a = gelu(h) ............................ dW = matmul(aT, dy)
+ *                     a is alive throughout
+ *     rematerialized  h = matmul   a = gelu(h)          a' = gelu(h) ...... dW = matmul(a'T, dy)
+ *                     h is alive throughout instead; a ends with the forward pass
  *
  * The same bits either way. What leaves alone make may be launched behind the loss and is not selected: computing it
  * again would save nothing. Row reductions beneath a selected value (a norm's mean) are small and are stored.
