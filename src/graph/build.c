@@ -218,7 +218,7 @@ an_tensor *an_dropout_at(const char *at, an_tensor *a, double p)
     return an_dropout_of(a, p);
 }
 
-/* ------------------------------------------------------------------------------------------------ moves */
+/* -------------------------------------------------------------------------------- view ops, padding, concatenation */
 
 an_tensor *an_reshape_at(const char *at, an_tensor *a, an_shape shape)
 {

@@ -1,11 +1,12 @@
 /* compose.c: reductions over any axes, softmax, activations and losses as formulas. The decomposition is the
  * specification: a fused kernel must give the same bits.
  *
- * Owns:      how sums are split, and the formulas.
- * Does not:  know operands' places or names (build.c), layers with weights (compose_nn.c) or kernels.
- * Invariants: formulas over a row work on [O,R,I], axis 1, from the first node to the last, so that nothing stands
- * between them but elementwise nodes, row sums and EXPANDs. bf16 and f16 operands are widened to f32 first and narrowed
- * once at the end.
+ * Owns:       how sums are split, and the formulas.
+ * Does not:   know operands' places or names (build.c), layers with weights (compose_nn.c) or kernels.
+ * Invariants: formulas over a row work on [O,R,I], axis 1, from the first node to the last, so that all nodes
+ *             between are elementwise, row sums or EXPANDs and can be fused. bf16 and f16 operands are widened to f32
+ *             first and rounded back once at the end. Results are deterministic: how a sum is split depends on its shape
+ *             alone.
  */
 #include "graph/compose.h"
 
@@ -14,9 +15,10 @@
 
 /* ------------------------------------------------------------------------------------------------ reductions */
 
-/* One sum over everything would be one thread's work; one over many rows a column's. So these are split here, in the
- * graph, the same for every device: totals of more than TOTAL_MOST elements into chunks of TOTAL_CHUNK, again and
- * again; columns of COLUMN_LEAST rows and more into chunks of COLUMN_CHUNK rows, once. Rows are never split. */
+/* A sum over all elements would run in one thread, and a sum down many rows in one thread a column. So they are split into
+ * partial sums here, in the graph: deterministic, with the same bits on every device. Totals of more than TOTAL_MOST
+ * elements are split into chunks of TOTAL_CHUNK, repeatedly; columns of COLUMN_LEAST rows and more into chunks of
+ * COLUMN_CHUNK rows, once. Rows are never split. */
 enum { TOTAL_MOST = 8192, TOTAL_CHUNK = 4096, COLUMN_LEAST = 256, COLUMN_CHUNK = 128 };
 
 static an_tensor *emit_reduce(an_op op, an_tensor *x)
@@ -46,7 +48,7 @@ an_tensor *an_make_reduce3(an_op op, an_tensor *x)
     return CAST(emit_reduce(op, x), t);
 }
 
-/* A maximum made of several MAX nodes shares its gradient among the largest elements of the whole, not of each part. */
+/* A maximum made of several MAX nodes shares its gradient among the largest elements of all parts, not of each part. */
 static void share_among_equals(an_tensor *max, const an_tensor *x, uint32_t mask)
 {
     if (max->poison || max->op != AN_OP_MAX) return;
@@ -210,7 +212,8 @@ an_tensor *an_square_of(an_tensor *a)
     return MUL(a, a);
 }
 
-/* Kept where u >= p; the scale is applied in f32, because 1/(1-p) has no good bf16. */
+/* The dropout mask: an element is kept where a uniform number u >= p, and scaled by 1/(1-p) in f32, because bf16 is too
+ * coarse for that factor. */
 an_tensor *an_dropout_of(an_tensor *a, double p)
 {
     if (a->poison || p == 0) return a;

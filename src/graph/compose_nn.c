@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { TEXT = 8 * 12 + 3, MOST_PIECES = 64 };
+enum { TEXT = 8 * 12 + 3, MAX_CHUNKS = 64 };
 
 static const char *text_of(const an_tensor *t, char *out)
 {
@@ -191,42 +191,42 @@ an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *lab
     return an_make_like(an_cross_entropy_of(x, rows), t[1]);
 }
 
-/* How many pieces N rows of V logits are cut into, so that a piece has at most the policy's number; 1: no need. Eight
- * at least: fewer save little, and the products of an eighth are still as fast as the whole's. */
-static int32_t logit_pieces(const an_graph *g, int64_t N, int64_t V)
+/* Into how many chunks of rows the N x V logits are cut, so that a chunk has at most as many elements as the policy
+ * allows; 1: they are not cut. At least eight: fewer save little memory, and GEMMs of an eighth still run at full speed. */
+static int32_t logit_chunks(const an_graph *g, int64_t N, int64_t V)
 {
     const int64_t most = g->most_logits > 0 ? g->most_logits : (int64_t)1 << 28;
-    int32_t pieces = 1;
+    int32_t chunks = 1;
     if (N * V > most)
-        for (pieces = 8; pieces < MOST_PIECES && N * V > most * pieces; pieces *= 2) continue;
-    return (int32_t)AN_MIN(pieces, AN_MAX(N, 1));
+        for (chunks = 8; chunks < MAX_CHUNKS && N * V > most * chunks; chunks *= 2) continue;
+    return (int32_t)AN_MIN(chunks, AN_MAX(N, 1));
 }
 
-/* Logits in the policy's dtype, sums over them in f32. Large ones are made piece by piece: a piece's gradient is taken
- * while it is there, so that no more than one is in memory. */
+/* Logits in the policy's dtype, sums over them in f32. Large logits are made in chunks of rows, and the gradient of a
+ * chunk is computed while the chunk is in memory, so that one chunk is live at a time. */
 an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *labels)
 {
-    an_tensor *t[] = {x, w, labels}, *piece[MOST_PIECES];
+    an_tensor *t[] = {x, w, labels}, *chunk[MAX_CHUNKS];
     if (!an_enter(at, "an_linear_cross_entropy", 3, 3, t)) return t[0];
     if (want_float_rows(t[0])->poison) return t[0];
     an_graph *g = t[0]->g;
     const int32_t N = row_count(t[0]), C = last_of(t[0]), V = t[1]->rank > 0 ? t[1]->shape[0] : 0;
     an_tensor *id = label_rows(t[2], t[0], V), *rows = an_make_reshape(t[0], 2, (int32_t[]){N, C});
-    const int32_t wanted = logit_pieces(g, N, V), most = (N + wanted - 1) / wanted;
-    const int32_t pieces = N ? (N + most - 1) / most : 1;
+    const int32_t wanted = logit_chunks(g, N, V), most = (N + wanted - 1) / wanted;
+    const int32_t chunks = N ? (N + most - 1) / most : 1;
     bool fine = true;
-    g->deferred = pieces > 1;
-    for (int32_t i = 0; i < pieces && fine; i++) {
+    g->deferred = chunks > 1;
+    for (int32_t i = 0; i < chunks && fine; i++) {
         const int32_t from = i * most, n = AN_MIN(most, N - from);
         an_tensor *logits = project(an_make_slice(rows, 0, from, n, 1), t[1], false); /* [n,V] */
         if (!logits->poison) logits = an_wide(an_make_reshape(logits, 3, (int32_t[]){n, V, 1}));
-        piece[i] = logits->poison || id->poison ? an_poison_of(g)
+        chunk[i] = logits->poison || id->poison ? an_poison_of(g)
                                                 : an_cross_entropy_of(logits, an_make_slice(id, 0, from, n, 1));
-        fine = !piece[i]->poison;
+        fine = !chunk[i]->poison;
     }
     g->deferred = false;
     if (!fine) return an_poison_of(g);
-    return an_make_like(pieces > 1 ? an_make_concat(g, piece, pieces, 0) : piece[0], t[2]);
+    return an_make_like(chunks > 1 ? an_make_concat(g, chunk, chunks, 0) : chunk[0], t[2]);
 }
 
 /* Attention of float64, for which there is no kernel, as the formula that the kernels follow. A query that sees no key

@@ -91,7 +91,7 @@ static void grad_elem(an_backward_node *node)
 #undef NUM
 #define NUM(like, v) an_make_num(like, v)
 
-/* ------------------------------------------------------------------------------------------------ moves */
+/* ------------------------------------------------------------------------------------------------ view ops */
 
 /* Puts zeros between elements `step` apart along `axis`, then before and after them: the transpose of a slice. */
 static an_tensor *unslice_axis(an_tensor *d, int axis, int64_t start, int64_t step, int32_t length)
@@ -174,8 +174,7 @@ static void grad_move(an_backward_node *b)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ reductions,
- * products, rows */
+/* -------------------------------------------------------------------------------------- reductions, matmul, rows */
 
 /* Shared equally by all elements of x that equal their maximum `top`, over the axes that `top` and its gradient d keep
  * with length 1. A NaN equals nothing: there the shares are 0/0, which is NaN. Counted in f32, whatever the dtype. */
@@ -207,13 +206,13 @@ static bool is_transpose(const an_tensor *t)
 
 /* The f32 leaf that a matmul operand is a narrowed copy of, perhaps transposed; NULL: the operand is anything else. The
  * weight's gradient is then computed in f32 and added to the leaf's: rounding it to the copy's dtype would only lose
- * bits. The matmul of a chunk (`piece`) adds to the leaf even where only a transpose lies between, so that a library
+ * bits. The matmul of a chunk (`chunked`) adds to the leaf even where only a transpose lies between, so that a library
  * accumulates the chunks' sum as it stores. The nodes in between are marked as passed by. */
-static an_tensor *weight_of(an_graph *g, an_tensor *operand, bool piece)
+static an_tensor *weight_of(an_graph *g, an_tensor *operand, bool chunked)
 {
     an_tensor *below = is_transpose(operand) ? an_src(operand, 0) : operand;
     an_tensor *w = below->op == AN_OP_CAST ? an_src(below, 0) : below;
-    if (w->op != AN_OP_LEAF || w->dtype != AN_F32 || (w == below && !piece)) return NULL;
+    if (w->op != AN_OP_LEAF || w->dtype != AN_F32 || (w == below && !chunked)) return NULL;
     if (an_dtype_bytes((an_dtype)below->dtype) > an_dtype_bytes(AN_F32)) return NULL; /* a widened copy */
     if (operand != w) g->grad[operand->id] = PASSED_BY;
     if (below != w) g->grad[below->id] = PASSED_BY;
@@ -255,8 +254,7 @@ static void grad_index(an_backward_node *b)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ composites by hand
- */
+/* ------------------------------------------------------------------------------------------------ composites by hand */
 
 static an_tensor *row_mean(an_tensor *x)
 {

@@ -198,7 +198,7 @@ an_tensor *an_make_cast(an_tensor *a, an_dtype t)
     return an_emit(a->g, &e);
 }
 
-/* ------------------------------------------------------------------------------------------------ moves */
+/* -------------------------------------------------------------------------------- view ops, padding, concatenation */
 
 static an_tensor *emit_move(an_op op, an_tensor *a, int rank, const int32_t *shape, int n_attr, const int64_t *attr,
                             double value)
@@ -299,8 +299,7 @@ an_tensor *an_make_concat(an_graph *g, an_tensor *const *parts, int n, int axis)
     return n_runs == 1 ? runs[0] : an_make_concat(g, runs, n_runs, axis);
 }
 
-/* ------------------------------------------------------------------------------------------------ products, rows,
- * calls */
+/* ------------------------------------------------------------------------------------------------ matmul, rows, calls */
 
 static an_tensor *emit2(an_op op, an_tensor *a, an_tensor *b, an_dtype dtype, int rank, const int32_t *shape)
 {

@@ -151,7 +151,7 @@ static an_status rule_leaf(const rule_ctx *r)
     return e->op == AN_OP_CONST ? AN_OK : e->op == AN_OP_IOTA ? AN_OK : want_attrs(r, 2);
 }
 
-/* ------------------------------------------------------------------------------------------------ moves */
+/* -------------------------------------------------------------------------------- view ops, padding, concatenation */
 
 static an_status rule_reshape(const rule_ctx *r)
 {
@@ -262,8 +262,7 @@ static an_status rule_move(const rule_ctx *r)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ reductions,
- * products, rows */
+/* -------------------------------------------------------------------------------------- reductions, matmul, rows */
 
 static an_status rule_reduce(const rule_ctx *r)
 {
@@ -338,8 +337,7 @@ static an_status rule_scatter(const rule_ctx *r)
     return AN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ attention, windows
- */
+/* ------------------------------------------------------------------------------------------------ attention, windows */
 
 static an_status rule_attention(const rule_ctx *r)
 {
@@ -551,8 +549,7 @@ static an_status rule_pick(const rule_ctx *r)
     return AN_OK;
 }
 
-/* ------------------------------------------------------------------------------------------------ shape inference
- */
+/* ------------------------------------------------------------------------------------------------ shape inference */
 
 static an_status by_class(const rule_ctx *r)
 {

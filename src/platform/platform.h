@@ -36,7 +36,7 @@ an_status an_file_read(an_err *err, const char *path, size_t max_bytes, char **o
 an_status an_file_map(an_err *err, const char *path, an_map_file *out); /* a regular file, read-only */
 void an_file_unmap(an_map_file *m);
 
-/* Crash-safe replacement of a file: begin opens DIR/.NAME.RANDOM.tmp, write appends, commit does fsync, rename and
+/* Crash-safe, atomic replacement of a file: begin opens DIR/.NAME.RANDOM.tmp, write appends, commit does fsync, rename and
  * fsync of the folder (all of it relative to the folder's descriptor; a link in the file's place is replaced, not
  * followed), abort removes the temporary file. After a failed write or commit the old file is untouched and
  * the temporary one is gone (when only the fsync of the folder fails, the new file is in place and the sentence says

@@ -1,12 +1,14 @@
 /* task.h: what a model is trained for: one row of a table.
  *
- * Owns:      the row (words, settings, data and batches, evaluation samples) and the registry.
+ * Owns:      the row (names shown to people, settings, data and batches, evaluation samples) and the registry.
  * Does not:  know models' graphs (models/model.h) or the order of training (loop.h): both meet in named arrays, which
  *            a model asks for (an_model.inputs) and a task's data fill.
  *
- * A task is a file train/tasks/NAME.c with one an_task, and one line in train/tasks.c. A *sample* is what the first
- * axis of an array counts (a window of tokens, a row of a table); a *unit* is what throughput counts: the same, or a
- * part of it (a token).
+ * To add a task: a file train/tasks/NAME.c with one an_task, and one line in train/tasks.c. To add a dataset format to a
+ * task: a reader in io/data/ (table.h reads .npy files, token_data.h token files), called by the task's `open`.
+ *
+ * A *sample* is what the first axis of an array counts (a window of tokens, a row of a table); a *unit* is what throughput
+ * counts: the same, or a part of it (a token).
  *
  * Invariant: a batch is a pure function of (split, seed, step, sample), whoever asks and whenever, so that no
  * generator has a state to save and a resumed run sees the same batches.
@@ -41,7 +43,7 @@ enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2 }; /* the second: as one validat
 
 typedef struct an_task {
     const char *name;
-    /* Words for people and keys: throughput is counted in units ("token", "tokens", "tok/s"), evaluation in samples
+    /* Names for people and for JSON keys: throughput is counted in units ("token", "tokens", "tok/s"), evaluation in samples
      * ("window"); `next` tells what to do with a trained run, before its name. */
     const char *unit, *units, *unit_rate, *sample, *next;
     const char *next_argument; /* and what after it, "" or " FILE" */
