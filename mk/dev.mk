@@ -12,7 +12,7 @@ BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(sort $(wildcard bench/*/be
 bench: $(BENCH_BINS)
 $(BUILD)/bench/%: bench/%.c $(LIB_A)
 	@mkdir -p $(@D)
-	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(LIBS)
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) $(LIB_CFLAGS) $(LDFLAGS) -o $@ $< $(LIB_A) $(LIBS)
 
 #: demo        trains a small model on the built-in text, then samples from it
 demo: all

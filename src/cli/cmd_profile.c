@@ -61,11 +61,10 @@ static void print_summary(an_text *out, const an_profile_result *p, const an_tra
                        p->device_ms, unit * flops / p->device_ms / 1e6, tera ? "T" : "G", unit * p->roof.gflops,
                        bytes / p->device_ms / 1e6, p->roof.gbytes);
         if (p->n_above)
-            an_text_printf(
-                out,
-                "\nroof      %d launches were faster than the roof measured after them: the machine was "
-                "busy then,\n          or their data lay in its caches; measure again when nothing else runs",
-                p->n_above);
+            an_text_printf(out,
+                           "\nroof      %d launches beat the roof measured after them: the machine was busy\n"
+                           "          then, or their data lay in caches; measure again on a quiet machine",
+                           p->n_above);
     }
 }
 

@@ -5,7 +5,7 @@
  * reason, where NVRTC is not. */
 #define _GNU_SOURCE /* dladdr */
 #include <anneal.h> /* first: it brings the spellings for users */
-#include "models/gpt/gpt.h"
+#include "models/model.h"
 #include "cuda/fake.h"
 
 #include "runtime/context.h"
@@ -74,24 +74,34 @@ static void load(an_session *r, an_status planned, const char *what)
     an_reset(cx);
 }
 
-/* All plans of training, evaluating and sampling. */
+/* All plans of training, evaluating and, where the model has a decoder, sampling. */
 static void load_all(an_session *r)
 {
-    const int64_t B = r->cfg.batch_size, T = r->cfg.task->units_of(&r->cfg),
-                  micros = r->cfg.gradient_accumulation_steps;
-    int32_t *tokens = calloc((size_t)(B * T), sizeof *tokens); /* [B,T] */
-    assert_non_null(tokens);
-    void *const array[] = {tokens, tokens};
+    const an_model *model = r->cfg.model;
+    const int64_t micros = r->cfg.gradient_accumulation_steps;
+    an_err err = {0};
+    an_array in[AN_MAX_ARRAYS];
+    an_arrays arrays;
+    if (an_arrays_open(&err, in, model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, in), &arrays) != AN_OK)
+        fail_msg("%s", err.text);
+    void *const *array = arrays.data;
     if (micros > 1) load(r, an_plan(an_step_build(r->cx, r->model, &r->cfg, 0, 0, array).loss), "micro-batch");
     const an_step s = an_step_build(r->cx, r->model, &r->cfg, 0, micros - 1, array);
     load(r, an_plan(s.loss, s.norm), "update");
     load(r, an_plan(an_step_evaluation(r->cx, r->model, &r->cfg, 0, array)), "evaluation");
-    an_tensor *context = an_input(r->cx, AN_I32, AN_SHAPE(1, T / 2), tokens); /* [1,T/2] */
-    load(r, an_plan(an_gpt_prefill(r->model, context, an_scalar_i32(r->cx, (int32_t)T / 2 - 1))), "context");
-    an_tensor *token = an_input(r->cx, AN_I32, AN_SHAPE(1, 1), tokens), *at = an_scalar_i32(r->cx, 1),
-              *n_keys = an_scalar_i32(r->cx, 2);
-    load(r, an_plan(an_gpt_decode(r->model, token, at, n_keys)), "token");
-    free(tokens);
+    if (model->decoder) {
+        const int64_t half = model->decoder->context(an_model_settings(&r->cfg)) / 2;
+        int32_t *tokens = calloc((size_t)half, sizeof *tokens); /* [1,half] */
+        assert_non_null(tokens);
+        an_tensor *context = an_input(r->cx, AN_I32, AN_SHAPE(1, half), tokens);
+        load(r, an_plan(model->decoder->prefill(r->model, context, an_scalar_i32(r->cx, (int32_t)half - 1))),
+             "context");
+        an_tensor *token = an_input(r->cx, AN_I32, AN_SHAPE(1, 1), tokens), *at = an_scalar_i32(r->cx, 1),
+                  *n_keys = an_scalar_i32(r->cx, 2);
+        load(r, an_plan(model->decoder->decode(r->model, token, at, n_keys)), "token");
+        free(tokens);
+    }
+    an_arrays_close(&arrays);
 }
 
 static void kernels_of_every_preset_in_every_precision_compile_for_three_generations(void **state)
