@@ -40,7 +40,7 @@ code_is 3; has "FAULT   kernels against the oracle, float32: gpt.h.0.attn.matmul
 ok "a kernel that computes something else is named, and training finds it too"
 
 selftest fault=commit:2:nothing:page:on steps=1 size=0
-code_is 2; has "command buffer 1 of 4 failed"; has "-- training beside the CPU"; says stderr "tried 4 times"
+code_is 2; has "command buffer 1 of 10 failed"; has "-- training beside the CPU"; says stderr "tried 4 times"
 ok "command buffers that fail are named, and the other parts are tried all the same"
 
 selftest fault=library:5 steps=0 size=0
