@@ -90,6 +90,13 @@ an_status an_run_dir_check(an_err *err, const char *dir, int lock)
                    dir);
 }
 
+void an_run_dir_sweep(const char *dir)
+{
+    an_err busy = {0};
+    int lock;
+    if (an_run_dir_is_a_run(dir) && lock_folder(&busy, dir, &lock) == AN_OK) an_run_dir_unlock(lock);
+}
+
 void an_run_dir_unlock(int lock)
 {
     if (lock >= 0) close(lock);

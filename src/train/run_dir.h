@@ -20,6 +20,8 @@
  * `aside` is where they are now, "" when there were none. AN_E_ENV: another process has the lock. */
 an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES]);
 void an_run_dir_unlock(int lock); /* -1: none is held */
+/* Removes unfinished files of a killed run, where `dir` is a run's folder and no other process has its lock. */
+void an_run_dir_sweep(const char *dir);
 /* Fails when the folder or its lock was removed or replaced since. */
 an_status an_run_dir_check(an_err *err, const char *dir, int lock);
 

@@ -58,6 +58,10 @@ run train macbook out="$dir/term" $settings
 code_is 2; says stderr "another process trains here"
 run resume "$dir/term" --quiet
 code_is 2; says stderr "another process trains here"
+touch "$dir/whole/.loss.svg.0123456789abcdef.tmp" # as a run killed while it drew its last curve leaves it
+run resume "$dir/whole"
+code_is 0; says stderr "nothing to do"
+if [ -e "$dir/whole/.loss.svg.0123456789abcdef.tmp" ]; then fault "a finished run's folder keeps what a killed writer left"; fi
 ok "a folder in which a run is going on takes no second one"
 
 kill -TERM "$pid"
