@@ -25,18 +25,25 @@ static bool only_random(const an_planner *w, int32_t id, int depth)
     return n->n_src > 0;
 }
 
-/* Is `id` a leaf's cast that GEMMs round as they load the operand?
- *     the device's own GEMM rounds its operand to bf16 as it loads it (float16 it does not round): nothing is stored
- *     a library's wants it rounded in memory: stored once for all GEMMs, but while values are recomputed for want of
- *         memory only from MANY_READERS on; for two (forward and backward) it would be alive between them
- *     in float16 always stored there: beside an operand in float32 the library would multiply in float32
- *         (device/cuda/gemm_cublaslt.c) */
+/* What a GEMM's packing makes of an operand that is stored as `from`: it widens 16 bits to float32, exactly, and rounds
+ * to bf16. It reads nothing else, and rounds to nothing else: not to float16. */
+static bool packing_casts(an_dtype from, an_dtype to)
+{
+    const bool narrow = from == AN_BF16 || from == AN_F16;
+    return (narrow && to == AN_F32) || ((narrow || from == AN_F32) && to == AN_BF16);
+}
+
+/* Is `id` a leaf's cast that GEMMs do as they load the operand?
+ *     the device's own GEMM does those above: nothing is stored
+ *     a library's wants the operand in memory: stored once for all GEMMs, but while values are recomputed for want of
+ *         memory only from MANY_READERS on; for two (forward and backward) it would be alive between them */
 static bool cast_is_folded(const an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
-    if (n->op != AN_OP_CAST || !an_is_leaf(w, an_base(w, n->src[0]))) return false;
-    if (!w->rq->target->library_gemm) return true;
-    return n->dtype != AN_F16 && w->node[id].n_uses < (w->rq->recompute ? MANY_READERS : 2);
+    if (n->op != AN_OP_CAST) return false;
+    const int32_t leaf = an_base(w, n->src[0]);
+    if (!an_is_leaf(w, leaf) || !packing_casts((an_dtype)w->g->node[leaf]->dtype, (an_dtype)n->dtype)) return false;
+    return !w->rq->target->library_gemm || w->node[id].n_uses < (w->rq->recompute ? MANY_READERS : 2);
 }
 
 /* Looks at the readers of `id`: *memory: one needs it in memory; *elsewhere: another group reads it as an expression. */

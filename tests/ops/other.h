@@ -194,6 +194,18 @@ BUILD(matmul)
     if (t != wide) root_sum(l, c, an_matmul_as_at(AT, a, b, wide), 2 + sqrt(K), scale, v);
 }
 
+/* Operands that are casts of leaves, which a kernel could read without the cast: the product is that of the cast values. */
+BUILD(matmul_of_casts)
+{
+    const an_dtype to = v % 3 == 0 ? AN_F32 : v % 3 == 1 ? AN_BF16 : AN_F16;
+    const int64_t K = v < 3 ? 21 : 70;
+    an_tensor *a = an_cast_at(AT, some(l, t, AN_SHAPE(18, K)), to);
+    an_tensor *b = an_cast_at(AT, some(l, t, v < 3 ? AN_SHAPE(K, 20) : AN_SHAPE(20, K)), to);
+    if (v >= 3) b = an_transpose_at(AT, b, -1, -2);
+    an_tensor *scale = an_matmul_as_at(AT, an_abs_at(AT, a), an_abs_at(AT, b), AN_F32);
+    root_sum(l, c, an_matmul_as_at(AT, a, b, AN_F32), 2 + sqrt((double)K), scale, v);
+}
+
 BUILD(gather)
 {
     an_tensor *ids = lab_fill(l, AN_I32, v == 1 ? AN_SHAPE(0) : v == 3 ? AN_SCALAR : AN_SHAPE(4, 3), -13, 5);
@@ -496,6 +508,7 @@ static const op_case other_rows[] = {
     ROW_OF(MAX, max, T_NUMBER, 15, 1, 0),
     ROW_OF(ARGMAX, argmax, T_NUMBER, 15, 1, 0),
     ROW_OF(MATMUL, matmul, T_FLOAT, 16, 2, 0),
+    ROW_OF(MATMUL, matmul_of_casts, T_ALL, 6, 1, 0),
     ROW_OF(GATHER, gather, T_ALL, 4, 1, 0),
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
     ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 6, 1, 0),

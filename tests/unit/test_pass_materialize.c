@@ -67,6 +67,27 @@ static void random_numbers_are_never_stored(void **state)
     plan_close(&p);
 }
 
+static void a_leaf_s_cast_is_folded_into_a_gemm_only_where_packing_does_it(void **state)
+{
+    (void)state;
+    static const struct {
+        an_dtype from, to;
+        bool stored;
+    } t[] = {{AN_F32, AN_BF16, false}, {AN_F16, AN_BF16, false}, {AN_BF16, AN_F32, false}, {AN_F16, AN_F32, false},
+             {AN_F32, AN_F16, true},   {AN_BF16, AN_F16, true},  {AN_F64, AN_F32, true},   {AN_I32, AN_F32, true},
+             {AN_U8, AN_BF16, true},   {AN_BOOL, AN_F32, true}};
+    for (size_t i = 0; i < AN_COUNT(t); i++) {
+        plan_case p;
+        plan_open(&p);
+        an_tensor *x = case_leaf(&p.c, AN_LEAF_PARAM, t[i].from, AN_SHAPE(8, 8), -1, 1),
+                  *a = an_cast_at(AT, x, t[i].to);
+        plan_root(&p, MATMUL(a, a));
+        plan_run(&p, "materialize");
+        assert_int_equal(plan_stored(&p, a), t[i].stored);
+        plan_close(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -75,6 +96,7 @@ int main(void)
         cmocka_unit_test(a_dear_node_is_stored_for_another_group),
         cmocka_unit_test(a_gemm_that_another_group_reads_is_stored),
         cmocka_unit_test(random_numbers_are_never_stored),
+        cmocka_unit_test(a_leaf_s_cast_is_folded_into_a_gemm_only_where_packing_does_it),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
