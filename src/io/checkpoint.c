@@ -1,4 +1,4 @@
-/* checkpoint.c: see checkpoint.h. Order of a save: the new file under one name, then links to it under the others,
+/* checkpoint.c: see checkpoint.h. A file is written by safetensors.c through platform/atomic_save.c. Order of a save: the new file under one name, then links to it under the others,
  * `last` at the end; so a run that is killed in between resumes from the checkpoint before. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -53,26 +52,11 @@ static an_status path_of(an_err *err, const char *dir, const char *which, char o
 
 /* ---- saving */
 
-/* Temporary files are .NAME.safetensors.RANDOM.tmp (platform/platform.h). Their writer holds a lock while it lives. */
-static bool is_temp_name(const char *name)
+static bool is_checkpoint(const char *name, size_t n, const void *unused)
 {
-    size_t n = strlen(name);
-    const char *dot = n > 4 && name[0] == '.' && strcmp(name + n - 4, ".tmp") == 0 ? strstr(name, suffix) : NULL;
-    return dot && dot[sizeof suffix - 1] == '.' && step_of(name + 1, (size_t)(dot - name - 1)) != STEP_NONE;
-}
-
-static void remove_stale_temps(const char *dir)
-{
-    DIR *d = opendir(dir);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (!is_temp_name(e->d_name)) continue;
-        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0) continue;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) (void)unlinkat(dirfd(d), e->d_name, 0);
-        close(fd);
-    }
-    closedir(d);
+    const size_t end = sizeof suffix - 1;
+    (void)unused;
+    return n > end && strncmp(name + n - end, suffix, end) == 0 && step_of(name, n - end) != STEP_NONE;
 }
 
 static an_status add_all(an_err *err, an_st_writer *w, const an_ckpt *what)
@@ -98,7 +82,7 @@ an_status an_ckpt_save(an_err *err, const char *dir, const char *which, const an
     char path[AN_CKPT_PATH_BYTES];
     AN_TRY(path_of(err, dir, which, path));
     AN_TRY(an_make_dirs(err, dir, 0777));
-    remove_stale_temps(dir);
+    an_save_sweep(dir, is_checkpoint, NULL);
     an_st_writer *w;
     AN_TRY(an_st_begin(err, path, &w));
     an_status status = add_all(err, w, what);

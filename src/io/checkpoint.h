@@ -6,7 +6,7 @@
  * A checkpoint is a safetensors file: parameters under their own names, the optimizer's moments as optimizer.m.NAME and
  * optimizer.v.NAME, anything else under a prefix of its own (ema.NAME); the run's state as JSON in the metadata.
  * Invariants: saving is atomic: a checkpoint under its name is complete at every moment, even if the process is killed or
- * the disk fills (an_save, platform/platform.h);
+ * the disk fills (platform/atomic_save.c);
  * a run folder has one writer at a time; temporary files of dead writers are removed by the next save, those of living
  * ones are not. */
 #ifndef AN_IO_CHECKPOINT_H
