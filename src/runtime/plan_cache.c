@@ -25,8 +25,7 @@ static void dump_to_file(void *user, const char *pass, const char *text)
     char path[1024];
     an_err quiet = {0};
     an_save s;
-    const char *wanted = cx->options.dump;
-    if (strcmp(wanted, "all") && !strstr(wanted, pass)) return;
+    if (!an_dump_wants(cx->options.dump, pass)) return;
     snprintf(path, sizeof path, "%s/%s.txt", cx->options.dump_dir ? cx->options.dump_dir : ".", pass);
     an_status status = an_save_begin(&quiet, path, &s);
     if (status == AN_OK) {
