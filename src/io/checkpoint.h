@@ -19,6 +19,7 @@
 #define AN_CKPT_EMA       "ema."
 #define AN_CKPT_STATE     "anneal.state"     /* metadata: JSON of the run: step, seed, best loss, ... */
 #define AN_CKPT_CONFIG    "anneal.config"    /* metadata: JSON of the settings */
+#define AN_CKPT_TASK      "anneal.task"      /* metadata: JSON of the task: names of classes, ... */
 #define AN_CKPT_TOKENIZER "anneal.tokenizer" /* metadata: JSON of the tokenizer */
 
 enum { AN_CKPT_PATH_BYTES = 1024 };

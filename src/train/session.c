@@ -427,16 +427,20 @@ static an_status save_tensors(an_err *err, an_session *r, const an_ckpt_meta *me
 
 an_status an_session_save(an_err *err, an_session *r, bool improved)
 {
-    an_text config = {0}, state = {0}, tokenizer = {0};
+    an_text config = {0}, state = {0}, tokenizer = {0}, facts = {0};
     state_json(r, &state);
     const an_config keys = an_train_file_keys(&r->cfg);
     an_status status = an_config_json(err, &keys, &r->cfg, &config);
     if (status == AN_OK && r->data->tokenizer) status = an_tokenizer_json(err, r->data->tokenizer, &tokenizer);
-    if (status == AN_OK && (state.failed || config.failed || tokenizer.failed))
-        status = an_fail_nomem(err, "a checkpoint's metadata", config.len + tokenizer.len);
-    const an_ckpt_meta meta[] = {
-        {AN_CKPT_CONFIG, config.data}, {AN_CKPT_STATE, state.data}, {AN_CKPT_TOKENIZER, tokenizer.data}};
-    if (status == AN_OK) status = save_tensors(err, r, meta, r->data->tokenizer ? 3 : 2, improved);
+    if (status == AN_OK && r->cfg.task->facts) status = r->cfg.task->facts(err, r->data, &facts);
+    if (status == AN_OK && (state.failed || config.failed || tokenizer.failed || facts.failed))
+        status = an_fail_nomem(err, "a checkpoint's metadata", config.len + tokenizer.len + facts.len);
+    an_ckpt_meta meta[4] = {{AN_CKPT_CONFIG, config.data}, {AN_CKPT_STATE, state.data}};
+    size_t n = 2;
+    if (r->data->tokenizer) meta[n++] = (an_ckpt_meta){AN_CKPT_TOKENIZER, tokenizer.data};
+    if (facts.len > 0) meta[n++] = (an_ckpt_meta){AN_CKPT_TASK, facts.data};
+    if (status == AN_OK) status = save_tensors(err, r, meta, n, improved);
+    an_text_free(&facts);
     an_text_free(&tokenizer);
     an_text_free(&state);
     an_text_free(&config);
