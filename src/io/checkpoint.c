@@ -296,3 +296,41 @@ const char *an_hash_text(an_hash128 h, char out[AN_HASH_TEXT_BYTES])
     for (size_t i = 0; i < sizeof h.bytes; i++) snprintf(out + 2 * i, 3, "%02x", h.bytes[i]);
     return out;
 }
+
+/* ---- averages */
+
+enum { MAX_META = 16 };
+
+/* Tensors of the view, without moments and averages; returns whether any is an average. */
+static bool list_averaged(const an_st *st, an_st_tensor *out, size_t *n)
+{
+    bool any = false;
+    for (size_t i = 0; i < an_st_count(st); i++) {
+        const an_st_tensor *t = an_st_tensor_at(st, i), *a;
+        char key[512];
+        if (strncmp(t->name, AN_CKPT_EMA, strlen(AN_CKPT_EMA)) == 0 || strncmp(t->name, "optimizer.", 10) == 0)
+            continue;
+        const int length = snprintf(key, sizeof key, "%s%s", AN_CKPT_EMA, t->name);
+        a = length > 0 && (size_t)length < sizeof key ? an_st_find(st, key) : NULL;
+        out[*n] = a ? *a : *t;
+        out[(*n)++].name = t->name;
+        any |= a != NULL;
+    }
+    return any;
+}
+
+an_status an_ckpt_averages(an_err *err, const an_st *st, an_st **out)
+{
+    const char *meta[MAX_META][2], *value;
+    an_st_view view = {.meta = (const char *const(*)[2])meta};
+    *out = NULL;
+    an_st_tensor *tensors = calloc(an_st_count(st) + 1, sizeof *tensors);
+    if (!tensors) return an_fail_nomem(err, "a table of averages", an_st_count(st) * sizeof *tensors);
+    view.tensors = tensors;
+    for (size_t i = 0; i < MAX_META && (meta[i][0] = an_st_meta_at(st, i, &value)) != NULL; i++)
+        meta[view.n_meta++][1] = value;
+    an_status status = AN_OK;
+    if (list_averaged(st, tensors, &view.n)) status = an_st_open_view(err, an_st_path(st), &view, out);
+    free(tensors);
+    return status;
+}

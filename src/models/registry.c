@@ -103,7 +103,7 @@ static bool is_choice(const char *choices, const char *word)
     return false;
 }
 
-an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path)
+static an_status export_weights(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path)
 {
     char quoted[AN_QUOTED_BYTES], first[64];
     const char *layouts = m->weights ? m->weights->layouts : NULL;
@@ -115,4 +115,13 @@ an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const
         return an_fail(err, AN_E_USAGE, "layout=%s: %s", an_quoted(layout, quoted), layouts);
     snprintf(first, sizeof first, "%.*s", (int)strcspn(layouts, "|"), layouts);
     return m->weights->write(err, st, *layout ? layout : first, path);
+}
+
+an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path)
+{
+    an_st *averages;
+    AN_TRY(an_ckpt_averages(err, st, &averages));
+    an_status status = export_weights(err, averages ? averages : st, m, layout, path);
+    an_st_close(averages);
+    return status;
 }

@@ -86,7 +86,7 @@ static void put(writer *w, const void *data, size_t bytes)
 static void put_request(writer *w, const an_ctx *cx, const int32_t *roots, int n)
 {
     const an_graph *g = &cx->graph;
-    const int32_t head[] = {g->n, n, cx->effects_from, cx->loss};
+    const int32_t head[] = {g->n, n, cx->effects_from, cx->loss, cx->averages};
     w->same = true;
     put(w, head, sizeof head);
     put(w, roots, sizeof *roots * (size_t)n);
