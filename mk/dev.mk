@@ -17,7 +17,8 @@ $(BUILD)/bench/%: bench/%.c $(LIB_A)
 #: demo        trains a small model on the built-in text, then samples from it
 demo: all
 	@$(if $(PROGRAM),,echo "demo: src/cli has no program to run" >&2; exit 2;) \
-	 $(PROGRAM) train demo out=$(BUILD)/demo && $(PROGRAM) sample $(BUILD)/demo --tokens 200
+	 $(PROGRAM) train demo out=$(BUILD)/demo && $(PROGRAM) sample $(BUILD)/demo --prompt "The " --tokens 300 && \
+	 printf '\n%s\n' "Half a minute teaches letters; ten teach words:" "    $(PROGRAM) train words out=words && $(PROGRAM) sample words --best"
 
 #: format      clang-format on every file; check-format only says which differ
 format:

@@ -24,8 +24,8 @@ $(BUILD)/gen/embed_$(call embed_name,$(1)).c: $(call embed_file,$(1)) $(BUILD)/t
 endef
 $(eval $(foreach e,$(EMBED),$(call embed_rule,$(e))))
 
-# The corpus is the project's own documents and sources. Sources are order-only: an edit does not pack and compile a megabyte again, so in a
-# used build folder the corpus may show yesterday's code; nothing but the demo reads it.
+# The corpus is the project's own documents and its sources' comments. Sources are order-only: an edit does not pack and compile it again, so
+# in a used build folder the corpus may have yesterday's comments; nothing but training on the built-in text reads it.
 CORPUS_DOCUMENTS := $(sort $(wildcard *.md docs/*.md bench/*/*.md tests/*/*.md))
 CORPUS_SOURCES   := $(sort $(wildcard include/*.h) $(shell find src -name '*.[ch]' -o -name '*.def' -o -name '*.inc'))
 GEN_SRCS += $(BUILD)/gen/corpus.c

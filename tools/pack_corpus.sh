@@ -1,5 +1,6 @@
 #!/bin/sh
-# pack_corpus.sh OUT.c FILE...: writes the files as one C array, an_corpus (src/io/data/corpus.h).
+# pack_corpus.sh OUT.c FILE...: writes the prose of the files as one C array, an_corpus (src/io/data/corpus.h): of a document
+# (.md) all but tables and remarks to tools, of a source its comments that are sentences, without the marks of a comment.
 # Sorted by path in the C locale and named once each, so that equal files give equal bytes; what is not a newline or printable
 # ASCII is dropped, so that the vocabulary stays small. OUT.c appears whole or not at all.
 set -eu
@@ -13,9 +14,35 @@ for file in "$@"; do
 done
 trap 'rm -f "$out.new" "$out.txt"' EXIT
 
+# shellcheck disable=SC2016  # awk's own variables
+comments='
+function add(s) {
+    sub(/^[ \t]*\*?[ \t]*/, "", s)
+    text = text s "\n"
+}
+{
+    line = $0
+    for (;;) {
+        if (!inside) {
+            if (!(at = index(line, "/*"))) next
+            inside = 1; text = ""; line = substr(line, at + 2)
+        }
+        if (!(at = index(line, "*/"))) { add(line); next }
+        add(substr(line, 1, at - 1))
+        inside = 0; line = substr(line, at + 2)
+        if (length(text) >= 60 && text ~ /[a-z] [a-z]+ [a-z]/) print text
+    }
+}'
+prose() {
+    case $1 in
+    *.md) awk '!/^[|]/ && !/^<!--/' "$1" ;;
+    *) awk "$comments" "$1" ;;
+    esac
+}
+
 printf '%s\n' "$@" | sort -u | while IFS= read -r file; do
     printf '==> %s <==\n' "$file"
-    cat "$file"
+    prose "$file"
     printf '\n'
 done | tr -cd '\n -~' >"$out.txt"
 {

@@ -155,18 +155,6 @@ static an_status foreign_key(an_err *err, const an_train_config *c, const char *
                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }
 
-/* Converts budget=16GiB to the setting's number of GiB; a plain number is unchanged. */
-static an_status budget_in_gib(an_err *err, const char *text, char number[32], const char **out)
-{
-    uint64_t bytes;
-    *out = text;
-    if (text[strspn(text, "0123456789.eE+-")] == 0) return AN_OK;
-    AN_TRY(an_bytes_parse(err, "budget", text, &bytes));
-    snprintf(number, 32, "%.9g", (double)bytes / 1073741824.0);
-    *out = number;
-    return AN_OK;
-}
-
 /* DISABLE_COMPILE in the environment means compile=false, whatever its value. What the command line says comes later. */
 static an_status apply_environment(an_err *err, an_train_config *c)
 {
@@ -185,10 +173,7 @@ an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *o
         const an_setting *s = &args->settings[i];
         if (own && an_config_find(own, s->key)) continue;
         if (!an_config_find(&keys, s->key)) return foreign_key(err, c, s->key);
-        char number[32];
-        const char *value = s->value;
-        if (strcmp(s->key, "budget") == 0) AN_TRY(budget_in_gib(err, s->value, number, &value));
-        AN_TRY(an_config_set(err, &keys, c, "", s->key, value));
+        AN_TRY(an_config_set(err, &keys, c, "", s->key, s->value));
     }
     return AN_OK;
 }

@@ -14,9 +14,6 @@ typedef struct an_memory_kind {
 enum { AN_ESTIMATE_KINDS = 10 };
 void an_memory_kinds(const an_estimate *p, an_memory_kind out[AN_ESTIMATE_KINDS]);
 
-/* "8GiB", "512 MiB", "1.5G", "8GB" (of 10^9) or bytes. */
-an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64_t *out);
-
 /* The largest batches for a budget; the change of each kind by each `what_if` among the arguments. */
 an_status an_plan_fit(an_err *err, const an_session *r, uint64_t budget, bool json);
 an_status an_plan_what_if(an_err *err, const an_session *r, const an_estimate *now, const an_args *args);

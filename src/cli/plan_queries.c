@@ -5,37 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64_t *out)
-{
-    static const struct {
-        const char *name;
-        double bytes;
-    } units[] = {{"", 1},
-                 {"B", 1},
-                 {"KiB", 1024},
-                 {"MiB", 1048576},
-                 {"GiB", 1073741824},
-                 {"K", 1024},
-                 {"M", 1048576},
-                 {"G", 1073741824},
-                 {"kB", 1e3},
-                 {"MB", 1e6},
-                 {"GB", 1e9},
-                 {"TiB", 1099511627776.0}};
-    char *unit = (char *)text + strspn(text, "0123456789.");
-    const double number = unit == text ? 0 : strtod(text, NULL);
-    unit += strspn(unit, " ");
-    for (size_t i = 0; i < AN_COUNT(units) && unit != text && number > 0; i++)
-        if (strcmp(unit, units[i].name) == 0) {
-            if (!(number * units[i].bytes < 0x1p63))
-                return an_fail(err, AN_E_USAGE, "%s=%.64s: more than there is: 8EiB and above are no amount of memory",
-                               what, text);
-            *out = (uint64_t)(number * units[i].bytes);
-            return AN_OK;
-        }
-    return an_fail(err, AN_E_USAGE, "%s=%.64s: an amount of memory is needed, as 8GiB or 512MiB", what, text);
-}
-
 /* ---- --fit */
 
 static const char *close_bytes(uint64_t bytes, int digits, char out[24])

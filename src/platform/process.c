@@ -19,6 +19,7 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -222,6 +223,14 @@ void *an_dl_open(an_err *err, const char *path)
 void *an_dl_sym(void *lib, const char *name)
 {
     return dlsym(lib, name);
+}
+
+uint64_t an_dl_build(const void *address)
+{
+    Dl_info library;
+    struct stat file;
+    if (!dladdr(address, &library) || !library.dli_fname || stat(library.dli_fname, &file) != 0) return 0;
+    return (uint64_t)file.st_mtime * 0x9E3779B97F4A7C15u ^ (uint64_t)file.st_size;
 }
 
 void an_dl_close(void *lib)

@@ -24,7 +24,7 @@ for f in stdout memory.svg; do [ "$(wc -c <"$dir/$f")" -gt 1000 ] || fault "$f i
 awk 'length($0) > 79 { exit 1 }' "$dir/stdout" || fault "a line of show=memory is wider than 79 columns"
 ok "memory over the step is drawn in text and as a picture"
 
-run plan macbook --what-if batch/2 --what-if seq/2 --what-if n_layer=8
+run plan macbook threads=2 --what-if batch/2 --what-if seq/2 --what-if n_layer=8
 code_is 0; says stdout "batch/2"; says stdout "seq/2"; says stdout "n_layer=8"
 equal "$(grep -c 'activations' "$dir/stdout")" 4 "lines of activations"
 grep -A5 '^batch/2' "$dir/stdout" | grep 'activations' | grep -q -- '-12.9 MiB' || fault "half the batch is not half the activations: $(cat "$dir/stdout")"
@@ -80,7 +80,7 @@ run plan macbook device=null:cuda show=chips
 code_is 1; says stderr "device=null:metal"; silent stdout
 ok "fit names the largest batch and the recompute choice, of any device"
 
-run train macbook out="$dir/no" recompute=off budget=0.036
+run train macbook out="$dir/no" threads=2 recompute=off budget=0.036
 code_is 2; says stderr "the run needs"; says stderr "the budget is 36.9 MiB"; says stderr "Largest:"
 says stderr "Smallest changes that fit: recompute=on"; one_line stderr
 [ ! -e "$dir/no" ] || fault "a refused run made its folder"
@@ -88,7 +88,7 @@ ok "what does not fit is refused before anything is written, with the smallest c
 
 # address space: as much as was said, and a good deal less
 # shellcheck disable=SC2086
-settings="$tiny n_embd=64 n_layer=4 batch_size=64 block_size=64 max_iters=4 eval_interval=2 cc=none"
+settings="$tiny n_embd=64 n_layer=4 batch_size=64 block_size=64 max_iters=4 eval_interval=2 cc=none threads=2"
 # shellcheck disable=SC2086
 run plan macbook $settings --json
 kib=$(($(value "$dir/stdout" address_bytes) / 1024)) total=$(($(value "$dir/stdout" total_bytes) / 1024))

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_run_tests.sh: tools/run_tests counts what test programs print, and takes nothing silent for a success. Prints TAP.
-plan=6
+plan=7
 . "$(dirname "$0")/tap.sh"
 mkdir -p "$dir/build/tests/x"
 
@@ -18,6 +18,13 @@ make_shell good '1..1\\nok 1 - c\\n'
 runner "$dir/build/tests/x/good" "$dir/good.sh"
 code_is 0; closing "3 passed, 0 failed"
 ok "tests that pass are counted"
+
+mkdir -p "$dir/build/tests/unit"
+printf '#!/bin/sh\necho 1..1\n[ "$ANNEAL_CUDA_PATH" = /nonexistent ] && echo "ok 1 - a"\n' >"$dir/build/tests/unit/pinned"
+chmod +x "$dir/build/tests/unit/pinned"
+ANNEAL_CUDA_PATH=/usr runner "$dir/build/tests/unit/pinned"
+code_is 0; closing "1 passed, 0 failed"
+ok "a test of the CPU finds no GPU, even where there is one"
 
 make_program bad '1..2\\nok 1 - a\\nnot ok 2 - b\\n' 1
 runner "$dir/build/tests/x/bad" "$dir/good.sh"

@@ -6,6 +6,8 @@
 
 #include "cuda/fake.h"
 
+#include <sys/time.h>
+
 static const train_case half = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_BF16, .dropout = 0.1},
                         full = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_F32},
                         narrow = {.B = 2, .T = 32, .C = 32, .L = 1, .H = 2, .V = 19, .matmul = AN_F16};
@@ -154,6 +156,25 @@ static void a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is
              "for f in %s/*.cubin; do printf x | dd of=$f bs=1 seek=200 conv=notrunc 2>/dev/null; done",
              test_path("cache"));
     assert_int_equal(system(command), 0);
+    says(&err, train(&err, &half, 1), AN_E_DEVICE, "cannot compile");
+    fake_reset();
+    assert_int_equal(train(&err, &half, 1), AN_OK);
+    fake_clean();
+}
+
+/* A stand-in and the real compiler, or two builds of one version, share a folder of kernels. */
+static void another_build_of_the_compiler_has_entries_of_its_own(void **state)
+{
+    (void)state;
+    an_err err;
+    char path[512];
+    fake_reset();
+    assert_int_equal(train(&err, &half, 1), AN_OK);
+    snprintf(path, sizeof path, "%s/libnvrtc.so.13", getenv("ANNEAL_CUDA_PATH"));
+    const struct timeval other[2] = {{1000000, 0}, {1000000, 0}};
+    if (fake_is_real()) test_skip("the compiler is the real one, whose file is not touched");
+    assert_int_equal(utimes(path, other), 0);
+    setenv("FAKE_CUDA_FAIL", "nvrtcCompileProgram:1+=6", 1);
     says(&err, train(&err, &half, 1), AN_E_DEVICE, "cannot compile");
     fake_reset();
     assert_int_equal(train(&err, &half, 1), AN_OK);
@@ -388,6 +409,7 @@ int main(void)
         cmocka_unit_test(gradients_of_weights_in_tf32_are_not_the_librarys),
         cmocka_unit_test(steps_whose_results_are_not_read_are_not_waited_for),
         cmocka_unit_test(a_second_run_takes_its_kernels_from_the_cache_and_a_damaged_entry_is_compiled_again),
+        cmocka_unit_test(another_build_of_the_compiler_has_entries_of_its_own),
         cmocka_unit_test(a_kernel_that_writes_beside_its_value_is_found_and_named_when_launches_wait),
         cmocka_unit_test(what_is_missing_or_too_old_is_named),
         cmocka_unit_test(without_nvrtc_there_is_a_sentence_and_without_cublas_a_note),

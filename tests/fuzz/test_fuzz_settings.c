@@ -5,7 +5,7 @@
 
 typedef struct settings {
     int64_t n;
-    double x;
+    double x, gib;
     bool on;
     char text[AN_CONFIG_TEXT_BYTES], device[AN_CONFIG_TEXT_BYTES];
     an_dtype dtype;
@@ -14,6 +14,7 @@ typedef struct settings {
 static const an_config_field fields[] = {
     {"n", AN_CONFIG_INT, offsetof(settings, n), "1", -5, 1e15, NULL, "a number"},
     {"x", AN_CONFIG_FLOAT, offsetof(settings, x), "0.5", 0, 0, NULL, "a fraction"},
+    {"gib", AN_CONFIG_GIB, offsetof(settings, gib), "0", 0, 1e6, NULL, "an amount"},
     {"on", AN_CONFIG_BOOL, offsetof(settings, on), "true", 0, 0, NULL, "a switch"},
     {"text", AN_CONFIG_TEXT, offsetof(settings, text), "", 0, 0, NULL, "a text"},
     {"device", AN_CONFIG_TEXT, offsetof(settings, device), "cpu", 0, 0, "cpu|cuda", "a choice"},
@@ -75,6 +76,7 @@ static const fuzz_seed seeds[] = {
     SEED("{\"n\":3,\"x\":0.30000000000000004,\"on\":true,\"text\":\"\\u000a\",\"device\":\"cpu\",\"dtype\":\"f32\"}"),
     SEED("pn = 3 * (2 ** 2) // -5\nx = 1e-3 / 2 # why\non = False\ntext = 'a' + str(n)\ndevice = 'cuda'\n"),
     SEED("--n=12"),
+    SEED("gib=512MiB"),
     SEED("x=-1.5e-7"),
     SEED("text=a=b"),
     SEED("device=cuda"),

@@ -1,5 +1,6 @@
 #define _DEFAULT_SOURCE
 #include "io/config/config.h"
+#include "io/config/config_py.h"
 #include <math.h>
 #include "io_files.h"
 #include "train/config.h"
@@ -193,6 +194,32 @@ static void values_survive_json(void **state)
         assert_int_not_equal(an_config_from_json(NULL, &table, &back, "meta", wrong[i], strlen(wrong[i])), AN_OK);
 }
 
+static void memory_is_a_number_of_gib_or_an_amount_with_its_unit(void **state)
+{
+    (void)state;
+    static const an_config_field field = {"budget", AN_CONFIG_GIB, 0, "0", 0, 1e6, NULL, "of the run"};
+    const an_config one = {.fields = &field, .n = 1};
+    static const struct {
+        const char *text;
+        double gib; /* < 0: refused */
+    } t[] = {{"16GiB", 16}, {"512MiB", 0.5}, {"2", 2},   {"0.25", 0.25}, {"0", 0},       {"1073741824B", 1},
+             {"4 GiB", 4},  {"some", -1},    {"-1", -1}, {"GiB", -1},    {"9e9GiB", -1}, {"", -1}};
+    for (size_t i = 0; i < AN_COUNT(t); i++) {
+        double got = -2;
+        char yaml[64];
+        an_err err = {0};
+        const bool taken = an_config_set(&err, &one, &got, "", "budget", t[i].text) == AN_OK;
+        assert_int_equal(taken, t[i].gib >= 0);
+        assert_true(got == (taken ? t[i].gib : -2));
+        snprintf(yaml, sizeof yaml, "budget: \"%s\"\n", t[i].text);
+        an_err_clear(&err);
+        assert_int_equal(an_config_yaml_text(&err, &one, &got, "b.yaml", yaml, strlen(yaml)) == AN_OK, taken);
+        snprintf(yaml, sizeof yaml, "budget = '%s'\n", t[i].text);
+        an_err_clear(&err);
+        assert_int_equal(an_config_py_text(&err, &one, &got, "b.py", yaml, strlen(yaml)) == AN_OK, taken);
+    }
+}
+
 static void help_lists_every_key_with_default_and_meaning(void **state)
 {
     (void)state;
@@ -235,6 +262,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_come_from_the_table),
+        cmocka_unit_test(memory_is_a_number_of_gib_or_an_amount_with_its_unit),
         cmocka_unit_test(arguments_set_values_with_or_without_dashes),
         cmocka_unit_test(refusals_name_the_key_and_what_is_allowed_and_change_nothing),
         cmocka_unit_test(yaml_sets_values),

@@ -187,6 +187,7 @@ an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out)
     if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer NVRTC", out->path, missing);
     if (out->version(&out->major, &out->minor))
         return an_fail(err, AN_E_ENV, "%s does not tell its version; reinstall it", out->path);
+    out->build = an_dl_build(an_dl_sym(out->library, "nvrtcVersion"));
     return AN_OK;
 }
 

@@ -167,6 +167,7 @@ typedef struct an_cuda_driver {
 typedef struct an_nvrtc {
     void *library;
     int major, minor;
+    uint64_t build; /* tells builds of one version apart (an_dl_build) */
     char path[512];
     AN_CUDA_NVRTC(AN_CUDA_FIELD)
 } an_nvrtc;

@@ -4,8 +4,8 @@
  * Does not:  decide what is compiled: lower_launches.c passes the texts of a plan, each once.
  *
  * An entry of the cache is KEY.cubin: a line "anneal cubin CHECK HASH\n", then the code. KEY and CHECK are two hashes of
- * (text, architecture, options, NVRTC's version); HASH is that of the code. An entry that does not match is ignored. The
- * driver checks what it loads, so a damaged file does no harm.
+ * (text, architecture, options, NVRTC's version and build); HASH is that of the code. An entry that does not match is
+ * ignored. The driver checks what it loads, so a damaged file does no harm.
  */
 #include "base/map.h"
 #include "platform/platform.h"
@@ -51,6 +51,7 @@ static void key_of(const an_device *d, an_cuda_module *u)
     options o;
     options_for(d, u->fmad, u->arch_specific, &o);
     uint64_t how = an_hash_u64((uint64_t)d->nvrtc.major << 32 | (uint64_t)d->nvrtc.minor, 1);
+    how = an_hash_u64(d->nvrtc.build, how); /* a library in its place, of the same version, has entries of its own */
     for (int i = 0; i < o.n; i++) how = an_hash(o.flag[i], strlen(o.flag[i]), how);
     u->key = an_hash(u->text, strlen(u->text), how);
     u->check = an_hash(u->text, strlen(u->text), how + 1);

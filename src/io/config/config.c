@@ -77,6 +77,48 @@ static bool in_choices(const char *choices, const char *s)
     return false;
 }
 
+/* ---- amounts of memory */
+
+an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64_t *out)
+{
+    static const struct {
+        const char *name;
+        double bytes;
+    } units[] = {{"", 1},
+                 {"B", 1},
+                 {"KiB", 1024},
+                 {"MiB", 1048576},
+                 {"GiB", 1073741824},
+                 {"K", 1024},
+                 {"M", 1048576},
+                 {"G", 1073741824},
+                 {"kB", 1e3},
+                 {"MB", 1e6},
+                 {"GB", 1e9},
+                 {"TiB", 1099511627776.0}};
+    char *unit = (char *)text + strspn(text, "0123456789.");
+    const double number = unit == text ? 0 : strtod(text, NULL);
+    unit += strspn(unit, " ");
+    for (size_t i = 0; i < AN_COUNT(units) && unit != text && number > 0; i++)
+        if (strcmp(unit, units[i].name) == 0) {
+            if (!(number * units[i].bytes < 0x1p63))
+                return an_fail(err, AN_E_USAGE, "%s=%.64s: more than there is: 8EiB and above are no amount of memory",
+                               what, text);
+            *out = (uint64_t)(number * units[i].bytes);
+            return AN_OK;
+        }
+    return an_fail(err, AN_E_USAGE, "%s=%.64s: an amount of memory is needed, as 8GiB or 512MiB", what, text);
+}
+
+/* A number of GiB, or an amount with its unit. */
+static bool parse_gib(const char *s, double *out)
+{
+    uint64_t bytes;
+    if (parse_float(s, out)) return true;
+    if (an_bytes_parse(NULL, "", s, &bytes) != AN_OK) return false;
+    return *out = (double)bytes / 1073741824.0, true;
+}
+
 /* ---- setting */
 
 /* "configs/a.yaml:12: " or nothing. */
@@ -119,6 +161,12 @@ static an_status set_field(an_err *err, const an_config_field *f, void *values, 
         return AN_OK;
     case AN_CONFIG_FLOAT:
         if (!parse_float(value, &d)) return refuse(err, origin, f, value, "a number is needed");
+        if (!in_range(f, d)) return refuse_range(err, origin, f, value);
+        memcpy(place, &d, sizeof d);
+        return AN_OK;
+    case AN_CONFIG_GIB:
+        if (!parse_gib(value, &d))
+            return refuse(err, origin, f, value, "an amount of memory is needed, as 8GiB or 512MiB");
         if (!in_range(f, d)) return refuse_range(err, origin, f, value);
         memcpy(place, &d, sizeof d);
         return AN_OK;
@@ -211,6 +259,7 @@ void an_config_value_text(const an_config_field *f, const void *values, an_text 
         an_text_printf(out, "%" PRId64, i);
         break;
     case AN_CONFIG_FLOAT:
+    case AN_CONFIG_GIB:
         memcpy(&d, place, sizeof d);
         put_float(out, d);
         break;

@@ -16,6 +16,7 @@ enum { AN_CONFIG_TEXT_BYTES = 512 };
 typedef enum an_config_type {
     AN_CONFIG_INT,   /* int64_t */
     AN_CONFIG_FLOAT, /* double; an integer is accepted */
+    AN_CONFIG_GIB,   /* double, of GiB: a number, or an amount as 512MiB */
     AN_CONFIG_BOOL,  /* bool: true false yes no on off 1 0 */
     AN_CONFIG_TEXT,  /* char[AN_CONFIG_TEXT_BYTES] */
     AN_CONFIG_DTYPE  /* an_dtype: f32 bf16 f16 f64, or float32 bfloat16 float16 float64 */
@@ -59,5 +60,8 @@ an_status an_config_from_json(an_err *err, const an_config *c, void *values, con
 /* One value as a user would write it; the table of all keys, defaults and docs for a help page. */
 void an_config_value_text(const an_config_field *f, const void *values, an_text *out);
 void an_config_help(const an_config *c, an_text *out);
+
+/* "8GiB", "512 MiB", "1.5G", "8GB" (of 10^9) or bytes. */
+an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64_t *out);
 
 #endif

@@ -150,7 +150,8 @@ static void read_setting(const reader *r, const an_config_field *f, value *out)
     *out = (value){.kind = STRING};
     switch (f->type) {
     case AN_CONFIG_INT: out->kind = INT, memcpy(&out->i, place, sizeof out->i); break;
-    case AN_CONFIG_FLOAT: out->kind = FLOAT, memcpy(&out->d, place, sizeof out->d); break;
+    case AN_CONFIG_FLOAT:
+    case AN_CONFIG_GIB: out->kind = FLOAT, memcpy(&out->d, place, sizeof out->d); break;
     case AN_CONFIG_BOOL: out->kind = BOOL, out->i = *(const bool *)place; break;
     case AN_CONFIG_TEXT: memcpy(out->s, place, sizeof out->s); break;
     case AN_CONFIG_DTYPE: {

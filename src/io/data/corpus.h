@@ -1,6 +1,6 @@
-/* corpus.h: the text that is built in, so that training can be tried without a download: the project's own documents
- * and sources (the list is in the Makefile), each after a line "==> path <==". Printable ASCII and newlines only: at
- * most 96 characters. Made by tools/pack_corpus.sh when the library is built. */
+/* corpus.h: the text that is built in, so that training can be tried without a download: the project's own documents,
+ * and the sentences in the comments of its sources (the list is in mk/embed.mk), each after a line "==> path <==".
+ * Printable ASCII and newlines only: 96 characters. Made by tools/pack_corpus.sh when the library is built. */
 #ifndef AN_IO_DATA_CORPUS_H
 #define AN_IO_DATA_CORPUS_H
 
