@@ -1,0 +1,82 @@
+/* anneal_import.h: a model that PyTorch exported (torch.export.save, a .pt2 file), described, built and trained without
+ * PyTorch.
+ *
+ *     char why[AN_IMPORT_WHY];
+ *     an_import *file = an_import_open("model.pt2", why);
+ *     an_import_model *m = an_import_bind(file, cx, why);            parameters and buffers, with their values
+ *     for (...) {
+ *         an_tensor *in[] = {an_input(cx, AN_F32, AN_SHAPE(32, 3, 224, 224), images)}, *out[1];
+ *         an_import_build(m, AN_IMPORT_TRAIN, in, out, why);         the graph, as any other part of a step
+ *         an_tensor *loss = an_mean(an_cross_entropy(out[0], an_input(cx, AN_I32, AN_SHAPE(32), labels)), AN_ALL);
+ *         an_backward(loss); an_adamw(cx, ...); an_eval(loss); an_reset(cx);
+ *     }
+ *     an_import_release(m); an_import_close(file);
+ *
+ * Parameters and buffers have the names of state_dict and PyTorch's shapes; tied parameters are one, under the first of
+ * their names. 64-, 16- and 8-bit integers are int32. What cannot be imported is refused with one sentence that names
+ * all of it, in `why`.
+ */
+#ifndef ANNEAL_IMPORT_H
+#define ANNEAL_IMPORT_H
+
+#include <anneal.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { AN_IMPORT_WHY = 1024 }; /* bytes of a sentence; `why` may be NULL */
+
+typedef struct an_import an_import;             /* an opened file; of no context */
+typedef struct an_import_model an_import_model; /* its parameters in a context */
+
+/* NULL: why[] has the sentence. A file of several programs is trained by "model" and evaluated by "eval". */
+AN_API an_import *an_import_open(const char *path, char why[AN_IMPORT_WHY]);
+/* The same of a description (an_import_description): everything but the tensors' elements. `name` is for sentences. */
+AN_API an_import *an_import_open_description(const char *name, const char *json, size_t bytes, char why[AN_IMPORT_WHY]);
+AN_API void an_import_close(an_import *file);
+/* The description as text, to be kept with the weights; free() it. NULL: no memory. */
+AN_API char *an_import_description(const an_import *file);
+
+typedef enum an_import_kind {
+    AN_IMPORT_INPUT,     /* arguments of forward, flattened, those that are tensors */
+    AN_IMPORT_OUTPUT,    /* its results */
+    AN_IMPORT_PARAMETER, /* all names, tied ones too */
+    AN_IMPORT_BUFFER     /* buffers and lifted constants */
+} an_import_kind;
+
+typedef struct an_import_entry {
+    const char *name;
+    const char *torch_dtype; /* "int64" */
+    an_dtype dtype;          /* inside */
+    an_shape shape;          /* the sizes that it was exported with */
+    bool first_axis_free;    /* the file lets the first axis have any length */
+    bool requires_grad;      /* of parameters */
+    bool persistent;         /* of buffers: they are in state_dict */
+    const char *tied_to;     /* the name under which a tied parameter is; NULL: its own */
+} an_import_entry;
+
+AN_API int an_import_count(const an_import *file, an_import_kind kind);
+AN_API bool an_import_get(const an_import *file, an_import_kind kind, int i, an_import_entry *out);
+AN_API bool an_import_has_eval(const an_import *file); /* a program of its own for evaluation */
+/* The operations of the file as lines of text: how often, name, what it becomes or that it is missing; free() it. */
+AN_API char *an_import_operations(const an_import *file);
+/* Whether every operation is known; if not, the sentence that names those that are not. */
+AN_API an_status an_import_check(an_import *file, char why[AN_IMPORT_WHY]);
+
+/* Declares parameters and states in the context. Their values come from the file; of a description they are zeros, for
+ * the caller to write (an_persist_write). `file` must outlive the model. NULL: why[] has the sentence. */
+AN_API an_import_model *an_import_bind(an_import *file, an_ctx *cx, char why[AN_IMPORT_WHY]);
+AN_API void an_import_release(an_import_model *m); /* NULL is fine */
+
+typedef enum an_import_mode { AN_IMPORT_TRAIN, AN_IMPORT_EVAL } an_import_mode;
+/* Builds the graph. in[], out[]: in the order of AN_IMPORT_INPUT and _OUTPUT; a result that is no tensor is NULL. In
+ * training buffers take their new values when the step is evaluated. Evaluation takes the file's own program for it; where
+ * there is none, the one for training with dropout off and running statistics. */
+AN_API an_status an_import_build(an_import_model *m, an_import_mode mode, an_tensor *const *in, an_tensor **out,
+                                 char why[AN_IMPORT_WHY]);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,327 @@
+/* build.c: values, views and layouts. See build.h. */
+#include "import/build.h"
+#include "import/fold.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+an_status an_build_refuse(an_build *b, an_status code, const char *format, ...)
+{
+    char what[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(what, sizeof what, format, args);
+    va_end(args);
+    const an_pt2_node *n = b->now;
+    return an_fail(b->err, code, "%s: %.100s%s%.100s%s%.60s: %s", b->g->archive->path, n ? n->target : "a graph",
+                   n && n->module[0] ? " in " : "", n ? n->module : "", n && n->place[0] ? ", " : "", n ? n->place : "",
+                   what);
+}
+
+/* ---- axes */
+
+an_tensor *an_plain(an_tensor *t, bool last)
+{
+    const int rank = t ? an_shape_of(t).rank : 0;
+    an_shape perm = {.rank = rank, .dim = {0, rank - 1}};
+    if (!last || rank < 3) return t;
+    for (int i = 2; i < rank; i++) perm.dim[i] = i - 1;
+    return an_permute_at(AN_AT, t, perm);
+}
+
+an_tensor *an_last(an_tensor *t)
+{
+    const int rank = an_shape_of(t).rank;
+    an_shape perm = {.rank = rank};
+    if (rank < 3) return t;
+    for (int i = 1; i < rank - 1; i++) perm.dim[i] = i + 1;
+    perm.dim[rank - 1] = 1;
+    return an_permute_at(AN_AT, t, perm);
+}
+
+int an_last_axis(int axis, int rank)
+{
+    return axis == 0 ? 0 : axis == 1 ? rank - 1 : axis - 1;
+}
+
+int an_wrap_axis(int64_t axis, int rank)
+{
+    const int64_t n = rank > 0 ? rank : 1, i = axis < 0 ? axis + n : axis;
+    return i >= 0 && i < n ? (int)i : 8;
+}
+
+an_value an_to_last(const an_value *v, int rank)
+{
+    an_value out = *v;
+    an_shape s = an_shape_of(v->t), wide = {.rank = rank};
+    if (v->last || s.rank == 0) return out;
+    for (int i = 0; i < rank; i++) wide.dim[i] = i < rank - s.rank ? 1 : s.dim[i - (rank - s.rank)];
+    out.t = an_last(an_reshape_at(AN_AT, v->t, wide));
+    out.last = true;
+    return out;
+}
+
+/* ---- values */
+
+static void set(an_build *b, int32_t id, an_tensor *t, bool last)
+{
+    an_value *v = &b->value[id];
+    v->t = t;
+    v->last = last && an_shape_of(t).rank >= 3;
+    v->version++;
+}
+
+/* Builds a view anew after what it is a view of has changed. */
+static void refresh(an_build *b, int32_t id)
+{
+    an_value *v = &b->value[id];
+    if (!v->view) return;
+    const an_value *parent = an_build_get(b, v->parent);
+    if (v->seen == parent->version) return;
+    if (v->view->in_place) {
+        set(b, id, parent->t, parent->last);
+    } else {
+        const an_pt2_node *now = b->now;
+        v->view->rule->rule(b, v->view);
+        b->now = now;
+    }
+    v->seen = parent->version;
+}
+
+an_value *an_build_get(an_build *b, int32_t id)
+{
+    an_value *v = &b->value[id];
+    if (!v->t && b->fold && b->fold->constant[id]) an_fold_emit(b, id);
+    refresh(b, id);
+    return v;
+}
+
+an_tensor *an_value_tensor(an_build *b, int32_t value)
+{
+    const an_value *v = an_build_get(b, value);
+    return an_plain(v->t, v->last);
+}
+
+/* ---- arguments */
+
+bool an_in_none(const an_pt2_node *n, int i)
+{
+    return n->arg[i].kind == AN_ARG_NONE;
+}
+
+bool an_in_is_tensor(const an_pt2_node *n, int i)
+{
+    return n->arg[i].kind == AN_ARG_TENSOR;
+}
+
+an_value an_in_value(an_build *b, const an_pt2_node *n, int i)
+{
+    return n->arg[i].kind == AN_ARG_TENSOR ? *an_build_get(b, n->arg[i].value) : (an_value){.t = NULL};
+}
+
+an_tensor *an_in(an_build *b, const an_pt2_node *n, int i)
+{
+    return n->arg[i].kind == AN_ARG_TENSOR ? an_value_tensor(b, n->arg[i].value) : NULL;
+}
+
+an_tensor *an_in_list(an_build *b, const an_pt2_node *n, int i, int k)
+{
+    const int32_t id = n->arg[i].values[k];
+    return id < 0 ? NULL : an_value_tensor(b, id);
+}
+
+static an_arg_number number_of(const an_build *b, const an_arg_number *x)
+{
+    return x->symbol >= 0 ? b->symbol[x->symbol] : *x;
+}
+
+int64_t an_in_int(const an_build *b, const an_pt2_node *n, int i)
+{
+    return number_of(b, &n->arg[i].number).i;
+}
+
+double an_in_float(const an_build *b, const an_pt2_node *n, int i)
+{
+    return number_of(b, &n->arg[i].number).f;
+}
+
+bool an_in_bool(const an_build *b, const an_pt2_node *n, int i)
+{
+    return number_of(b, &n->arg[i].number).i != 0;
+}
+
+int an_in_ints(const an_build *b, const an_pt2_node *n, int i, int64_t *out, int cap)
+{
+    const an_arg *a = &n->arg[i];
+    if (a->kind == AN_ARG_INT && cap > 0) return out[0] = number_of(b, &a->number).i, 1;
+    if (a->kind != AN_ARG_INTS) return 0;
+    const int count = (int)AN_MIN(a->n, cap);
+    for (int k = 0; k < count; k++) out[k] = number_of(b, &a->numbers[k]).i;
+    return count;
+}
+
+/* ---- results */
+
+bool an_out_used(const an_pt2_node *n, int k)
+{
+    return k < n->n_out && n->out[k].kind == AN_ARG_TENSOR;
+}
+
+/* Result k: one of several tensors, or one of a list of tensors. -1: no value takes it. */
+static int32_t result_id(const an_pt2_node *n, int k)
+{
+    if (n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS) return k < n->out[0].n ? n->out[0].values[k] : -1;
+    return an_out_used(n, k) ? n->out[k].value : -1;
+}
+
+void an_out_last(an_build *b, const an_pt2_node *n, int k, an_tensor *t, bool last)
+{
+    const int32_t id = result_id(n, k);
+    if (id >= 0 && t) set(b, id, t, last);
+}
+
+void an_out(an_build *b, const an_pt2_node *n, int k, an_tensor *t)
+{
+    an_out_last(b, n, k, t, false);
+}
+
+an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k)
+{
+    an_dtype dtype = AN_F32;
+    const int32_t id = result_id(n, k);
+    if (id >= 0) (void)an_pt2_dtype(b->g->value[id].torch_dtype, &dtype);
+    return dtype;
+}
+
+/* ---- operations in place */
+
+static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last);
+
+/* The parent of a view with the view's elements replaced by `t`, which is plain. NULL: not known for this view. */
+static an_tensor *write_through(an_build *b, const an_pt2_node *n, int32_t id, an_tensor *parent, an_tensor *t)
+{
+    const an_shape p = an_shape_of(parent), s = an_shape_of(t);
+    const char *name = n->target;
+    int64_t count = 1, old = 1;
+    for (int i = 0; i < s.rank; i++) count *= s.dim[i];
+    for (int i = 0; i < p.rank; i++) old *= p.dim[i];
+    if (strcmp(name, "aten.transpose.int") == 0)
+        return an_transpose_at(AN_AT, t, an_wrap_axis(an_in_int(b, n, 1), p.rank),
+                               an_wrap_axis(an_in_int(b, n, 2), p.rank));
+    if (strcmp(name, "aten.t.default") == 0) return p.rank == 2 ? an_transpose_at(AN_AT, t, 0, 1) : t;
+    if (strcmp(name, "aten.permute.default") == 0) {
+        int64_t dim[8];
+        an_shape back = {.rank = p.rank};
+        if (an_in_ints(b, n, 1, dim, 8) != p.rank) return NULL;
+        for (int i = 0; i < p.rank; i++) back.dim[an_wrap_axis(dim[i], p.rank) & 7] = i;
+        return an_permute_at(AN_AT, t, back);
+    }
+    int axis;
+    int64_t start, step;
+    if (an_view_region(b, n, id, p, &axis, &start, &step)) {
+        if (step != 1) return NULL;
+        an_shape part = p;
+        part.dim[axis] = p.rank > s.rank ? 1 : s.dim[axis];
+        an_tensor *pieces[] = {an_slice_at(AN_AT, parent, axis, 0, start, 1), an_reshape_at(AN_AT, t, part),
+                               an_slice_at(AN_AT, parent, axis, start + part.dim[axis], p.dim[axis], 1)};
+        return an_concat_at(AN_AT, pieces, 3, axis);
+    }
+    return count == old ? an_reshape_at(AN_AT, t, p) : NULL;
+}
+
+static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
+{
+    an_value *v = &b->value[id];
+    set(b, id, t, last);
+    if (!v->view) return AN_OK;
+    if (v->view->in_place) {
+        AN_TRY(write_value(b, v->parent, t, last));
+    } else {
+        an_tensor *whole = write_through(b, v->view, id, an_value_tensor(b, v->parent), an_plain(t, last));
+        if (!whole)
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "writes in place through a view (%s) that is not known here",
+                                   v->view->target);
+        AN_TRY(write_value(b, v->parent, whole, false));
+    }
+    v->seen = b->value[v->parent].version;
+    return AN_OK;
+}
+
+/* Whether a result of the node shares memory with the first argument: reshape copies what is not contiguous. */
+static bool is_view(const an_build *b, const an_pt2_node *n)
+{
+    if (n->rule->kind != AN_VIEW || n->arg[0].kind != AN_ARG_TENSOR) return false;
+    const bool may_copy = strstr(n->target, "reshape") || strstr(n->target, "flatten") ||
+                          strstr(n->target, "contiguous") || strstr(n->target, "aten.to.") ||
+                          strstr(n->target, "matmul");
+    return !may_copy || b->g->value[n->arg[0].value].contiguous;
+}
+
+static void link_views(an_build *b, const an_pt2_node *n)
+{
+    const int32_t parent = n->arg[0].value;
+    const int count = n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS ? n->out[0].n : n->n_out;
+    for (int k = 0; k < count; k++) {
+        const int32_t id = result_id(n, k);
+        if (id < 0) continue;
+        b->value[id].view = n;
+        b->value[id].parent = parent;
+        b->value[id].seen = b->value[parent].version;
+    }
+}
+
+/* The rule of relu gives the result of relu_ its value; it is then the argument's too. */
+static an_status finish_in_place(an_build *b, const an_pt2_node *n)
+{
+    const int32_t id = result_id(n, 0);
+    if (n->arg[0].kind != AN_ARG_TENSOR || id < 0)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "an operation in place on something that is no tensor");
+    an_value *v = &b->value[id];
+    const an_value *self = an_build_get(b, n->arg[0].value);
+    an_tensor *t = v->t;
+    if (!t) return AN_OK; /* recorded */
+    const an_shape want = an_shape_of(self->t), have = an_shape_of(t);
+    if (have.rank != want.rank && v->last != self->last) t = an_plain(t, v->last);
+    if (an_dtype_of(self->t) != an_dtype_of(t)) t = an_cast_at(AN_AT, t, an_dtype_of(self->t));
+    v->view = NULL;
+    v->t = t;
+    AN_TRY(write_value(b, n->arg[0].value, t, v->last));
+    link_views(b, n);
+    return AN_OK;
+}
+
+/* ---- all nodes */
+
+static an_status recorded(an_build *b)
+{
+    const char *sentence = an_error(b->cx);
+    return sentence ? an_build_refuse(b, an_error_status(b->cx), "%.400s", sentence) : AN_OK;
+}
+
+an_status an_build_node(an_build *b, const an_pt2_node *n)
+{
+    b->now = n;
+    AN_TRY(n->rule->rule(b, n));
+    AN_TRY(recorded(b));
+    if (n->in_place) return finish_in_place(b, n);
+    if (is_view(b, n)) link_views(b, n);
+    return AN_OK;
+}
+
+an_status an_build_run(an_build *b)
+{
+    const char *scope = "";
+    an_status status = AN_OK;
+    for (int32_t i = 0; i < b->g->n_nodes && status == AN_OK; i++) {
+        const an_pt2_node *n = &b->g->node[i];
+        if (b->fold && an_fold_skips(b, i)) continue;
+        if (strcmp(scope, n->module) != 0) {
+            if (*scope) an_scope_pop(b->cx);
+            if (*n->module) an_scope_push(b->cx, n->module);
+            scope = n->module;
+        }
+        status = an_build_node(b, n);
+    }
+    if (*scope) an_scope_pop(b->cx);
+    return status;
+}

@@ -1,0 +1,105 @@
+/* graph.h: an exported program as a list of nodes over numbered values.
+ *
+ * Owns:      reading models/NAME.json (torch/_export/serde/schema.py, major version 8): inputs with their meaning,
+ *            nodes, outputs; the regions of wrap_with_set_grad_enabled, whose nodes are put in the place of the region
+ *            and whose results are detached where it says no gradient.
+ * Does not:  know what an operation means, or tensors' bytes.
+ *
+ * Invariants: the text is untrusted. Every value is written before it is read, by an input or by one node. Unknown keys
+ * are passed over; unknown kinds of arguments are refused. */
+#ifndef AN_IMPORT_GRAPH_H
+#define AN_IMPORT_GRAPH_H
+
+#include "import/archive.h"
+
+enum { AN_PT2_MAX_NODES = 1 << 18, AN_PT2_MAX_ARGS = 1 << 16, AN_PT2_MAX_REGIONS = 16 };
+
+typedef enum an_arg_kind {
+    AN_ARG_NONE,
+    AN_ARG_TENSOR,  /* value */
+    AN_ARG_TENSORS, /* values; -1: None */
+    AN_ARG_INT,     /* number */
+    AN_ARG_INTS,
+    AN_ARG_FLOAT,
+    AN_ARG_FLOATS,
+    AN_ARG_BOOL,
+    AN_ARG_TEXT,
+    AN_ARG_DTYPE, /* number: ScalarType */
+    AN_ARG_OTHER  /* a layout, memory format or device, which means nothing here */
+} an_arg_kind;
+
+/* A number, or the value of a symbol. */
+typedef struct an_arg_number {
+    int64_t i;
+    double f;
+    int32_t symbol; /* >= 0: the number is a symbol's */
+} an_arg_number;
+
+typedef struct an_arg {
+    an_arg_kind kind;
+    int32_t n;              /* of lists */
+    int32_t value;          /* of AN_ARG_TENSOR */
+    an_arg_number number;   /* of INT, FLOAT, BOOL, DTYPE */
+    int32_t *values;        /* of TENSORS */
+    an_arg_number *numbers; /* of INTS and FLOATS */
+    const char *text;
+} an_arg;
+
+typedef struct an_pt2_value {
+    const char *name;
+    int torch_dtype, rank;
+    int64_t dim[AN_PT2_MAX_RANK];   /* a symbol's is its hint */
+    bool symbolic[AN_PT2_MAX_RANK]; /* of an axis */
+    bool contiguous;
+} an_pt2_value;
+
+typedef struct an_pt2_node {
+    const char *target; /* "aten.linear.default" */
+    int32_t n_in, n_out;
+    const char **in_name;       /* "" where the file names none */
+    an_arg *in, *out;           /* out: TENSOR, TENSORS, NONE; INT, FLOAT and BOOL are symbols */
+    const char *module;         /* "encoder.0", "" of the model itself */
+    const char *place;          /* "my.py:41", "" when it is not known */
+    bool in_place;              /* its result is written into its first argument */
+    const struct an_aten *rule; /* aten.h; NULL: there is none */
+    an_arg *arg;                /* the rule's arguments in order, defaults filled in */
+} an_pt2_node;
+
+typedef enum an_input_kind { AN_INPUT_USER, AN_INPUT_PARAMETER, AN_INPUT_BUFFER, AN_INPUT_CONSTANT } an_input_kind;
+
+typedef struct an_pt2_input {
+    an_input_kind kind;
+    int32_t value;    /* -1: a user's input that is no tensor */
+    const char *name; /* a user's: the argument's; else as in state_dict */
+    int32_t tensor;   /* of the archive; -1: a user's */
+    bool persistent;  /* of a buffer */
+} an_pt2_input;
+
+typedef enum an_output_kind { AN_OUTPUT_USER, AN_OUTPUT_LOSS, AN_OUTPUT_BUFFER } an_output_kind;
+
+typedef struct an_pt2_output {
+    an_output_kind kind;
+    int32_t value;    /* -1: no tensor */
+    const char *name; /* of the value; of the buffer that takes it */
+} an_pt2_output;
+
+typedef struct an_pt2_graph {
+    const an_pt2 *archive;
+    an_arena *arena; /* the archive's */
+    an_pt2_value *value;
+    int32_t n_values, cap_values;
+    an_pt2_node *node;
+    int32_t n_nodes, cap_nodes;
+    an_pt2_input *input;
+    int32_t n_inputs;
+    an_pt2_output *output;
+    int32_t n_outputs;
+    int32_t n_symbols;
+    bool training_ir; /* the file says that it may be differentiated */
+} an_pt2_graph;
+
+/* Of archive->model, or archive->eval. Freed by an_pt2_graph_close, also after a failure. */
+an_status an_pt2_graph_open(an_err *err, an_pt2 *archive, const json_t *program, an_pt2_graph *out);
+void an_pt2_graph_close(an_pt2_graph *g);
+
+#endif

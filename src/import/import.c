@@ -1,0 +1,388 @@
+/* import.c: the public functions of anneal_import.h.
+ *
+ * Owns:       an opened file with its one or two graphs; which state and parameter each tensor of it is.
+ * Invariants: a parameter's name in the context is the first of its tied names; all parameters are declared before any
+ *             is written, so that they share blocks. */
+#include "import/fold.h"
+#include <anneal_import.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TRAIN, EVAL, PROGRAMS };
+
+struct an_import {
+    an_pt2 archive;
+    an_pt2_graph graph[PROGRAMS];
+    bool has_eval, resolved;
+    int32_t *parameters, *buffers, n_parameters, n_buffers; /* indices of the archive's tensors */
+};
+
+struct an_import_model {
+    an_import *file;
+    an_ctx *cx;
+    an_tensor **tensor; /* of each tensor of the archive: its parameter or state */
+    an_folder *fold[PROGRAMS];
+    an_value *value; /* scratch of a build */
+    an_arg_number *symbol;
+};
+
+static void tell(char *why, const an_err *err)
+{
+    if (why) snprintf(why, AN_IMPORT_WHY, "%s", err->text);
+}
+
+/* ---- opening */
+
+static an_status list_tensors(an_err *err, an_import *f)
+{
+    const an_pt2 *a = &f->archive;
+    bool *seen = AN_NEW_ARRAY(&f->archive.arena, bool, a->n_tensors + 1);
+    f->parameters = AN_NEW_ARRAY(&f->archive.arena, int32_t, a->n_tensors + 1);
+    f->buffers = AN_NEW_ARRAY(&f->archive.arena, int32_t, a->n_tensors + 1);
+    if (!seen || !f->parameters || !f->buffers) return an_fail_nomem(err, a->path, 0);
+    for (int32_t i = 0; i < a->n_tensors; i++) {
+        if (a->tensor[i].parameter)
+            f->parameters[f->n_parameters++] = i;
+        else
+            f->buffers[f->n_buffers++] = i;
+    }
+    return AN_OK;
+}
+
+static an_status read_graphs(an_err *err, an_import *f)
+{
+    AN_TRY(an_pt2_graph_open(err, &f->archive, f->archive.model, &f->graph[TRAIN]));
+    f->has_eval = f->archive.eval != NULL;
+    if (f->has_eval) AN_TRY(an_pt2_graph_open(err, &f->archive, f->archive.eval, &f->graph[EVAL]));
+    return list_tensors(err, f);
+}
+
+static an_import *opened(an_status status, an_err *err, an_import *f, char *why)
+{
+    if (status == AN_OK) status = read_graphs(err, f);
+    if (status == AN_OK) return f;
+    tell(why, err);
+    an_import_close(f);
+    return NULL;
+}
+
+an_import *an_import_open(const char *path, char why[AN_IMPORT_WHY])
+{
+    an_err err = {0};
+    an_import *f = calloc(1, sizeof *f);
+    if (!f) (void)an_fail_nomem(&err, path, sizeof *f), tell(why, &err);
+    return f ? opened(an_pt2_open(&err, path, &f->archive), &err, f, why) : NULL;
+}
+
+an_import *an_import_open_description(const char *name, const char *json, size_t bytes, char why[AN_IMPORT_WHY])
+{
+    an_err err = {0};
+    an_import *f = calloc(1, sizeof *f);
+    if (!f) (void)an_fail_nomem(&err, name, sizeof *f), tell(why, &err);
+    return f ? opened(an_pt2_open_description(&err, name, json, bytes, &f->archive), &err, f, why) : NULL;
+}
+
+void an_import_close(an_import *f)
+{
+    if (!f) return;
+    for (int i = 0; i < PROGRAMS; i++) an_pt2_graph_close(&f->graph[i]);
+    an_pt2_close(&f->archive);
+    free(f);
+}
+
+char *an_import_description(const an_import *f)
+{
+    an_text text = {0};
+    if (an_pt2_describe(NULL, &f->archive, &text) == AN_OK) return text.data;
+    an_text_free(&text);
+    return NULL;
+}
+
+/* ---- what is in it */
+
+static const an_pt2_input *user_input(const an_pt2_graph *g, int i)
+{
+    for (int32_t k = 0; k < g->n_inputs; k++)
+        if (g->input[k].kind == AN_INPUT_USER && g->input[k].value >= 0 && i-- == 0) return &g->input[k];
+    return NULL;
+}
+
+static const an_pt2_output *user_output(const an_pt2_graph *g, int i)
+{
+    for (int32_t k = 0; k < g->n_outputs; k++)
+        if (g->output[k].kind != AN_OUTPUT_BUFFER && i-- == 0) return &g->output[k];
+    return NULL;
+}
+
+int an_import_count(const an_import *f, an_import_kind kind)
+{
+    int n = 0;
+    if (kind == AN_IMPORT_PARAMETER) return f->n_parameters;
+    if (kind == AN_IMPORT_BUFFER) return f->n_buffers;
+    while (kind == AN_IMPORT_INPUT ? user_input(&f->graph[TRAIN], n) != NULL : user_output(&f->graph[TRAIN], n) != NULL)
+        n++;
+    return n;
+}
+
+static void describe_value(const an_pt2_value *v, const char *name, an_import_entry *out)
+{
+    *out = (an_import_entry){.name = name, .torch_dtype = an_pt2_dtype_name(v->torch_dtype)};
+    (void)an_pt2_dtype(v->torch_dtype, &out->dtype);
+    out->shape.rank = v->rank;
+    memcpy(out->shape.dim, v->dim, (size_t)v->rank * sizeof v->dim[0]);
+    out->first_axis_free = v->rank > 0 && v->symbolic[0];
+}
+
+bool an_import_get(const an_import *f, an_import_kind kind, int i, an_import_entry *out)
+{
+    const an_pt2_graph *g = &f->graph[TRAIN];
+    if (i < 0 || i >= an_import_count(f, kind)) return false;
+    if (kind == AN_IMPORT_INPUT) {
+        const an_pt2_input *in = user_input(g, i);
+        describe_value(&g->value[in->value], in->name, out);
+        return true;
+    }
+    if (kind == AN_IMPORT_OUTPUT) {
+        const an_pt2_output *o = user_output(g, i);
+        *out = (an_import_entry){.name = "", .torch_dtype = "none"};
+        if (o->value >= 0) describe_value(&g->value[o->value], o->name, out);
+        return true;
+    }
+    const an_pt2_tensor *t = &f->archive.tensor[kind == AN_IMPORT_PARAMETER ? f->parameters[i] : f->buffers[i]];
+    *out = (an_import_entry){.name = t->name,
+                             .torch_dtype = an_pt2_dtype_name(t->torch_dtype),
+                             .shape = {.rank = t->rank},
+                             .requires_grad = t->requires_grad,
+                             .persistent = !t->constant};
+    (void)an_pt2_dtype(t->torch_dtype, &out->dtype);
+    memcpy(out->shape.dim, t->dim, (size_t)t->rank * sizeof t->dim[0]);
+    const an_pt2_tensor *first = &f->archive.tensor[t->first];
+    if (t->parameter && first != t && first->parameter) out->tied_to = first->name;
+    return true;
+}
+
+bool an_import_has_eval(const an_import *f)
+{
+    return f->has_eval;
+}
+
+char *an_import_operations(const an_import *f)
+{
+    an_text text = {0};
+    an_text_puts(&text, "");
+    an_aten_list(&f->graph[TRAIN], &text);
+    if (!text.failed) return text.data;
+    an_text_free(&text);
+    return NULL;
+}
+
+static an_status resolve(an_err *err, an_import *f)
+{
+    const an_pt2_graph *g = &f->graph[TRAIN];
+    if (f->resolved) return AN_OK;
+    AN_TRY(an_aten_resolve(err, &f->graph[TRAIN]));
+    if (f->has_eval) AN_TRY(an_aten_resolve(err, &f->graph[EVAL]));
+    if (!g->training_ir)
+        return an_fail(err, AN_E_UNSUPPORTED,
+                       "%s: a graph for inference: what it says of gradients (detach, no_grad) is lost; save what "
+                       "torch.export.export gives, without run_decompositions",
+                       f->archive.path);
+    f->resolved = true;
+    return AN_OK;
+}
+
+an_status an_import_check(an_import *f, char why[AN_IMPORT_WHY])
+{
+    an_err err = {0};
+    an_status status = resolve(&err, f);
+    if (status != AN_OK) tell(why, &err);
+    return status;
+}
+
+/* ---- in a context */
+
+/* What a tensor of the archive is in the context: a tied parameter is the first one. */
+static const an_pt2_tensor *owner_of(const an_pt2 *a, int32_t i)
+{
+    const an_pt2_tensor *first = &a->tensor[a->tensor[i].first];
+    return a->tensor[i].parameter && first->parameter ? first : &a->tensor[i];
+}
+
+static an_status declare(an_err *err, an_import_model *m, int32_t i)
+{
+    const an_pt2 *a = &m->file->archive;
+    const an_pt2_tensor *t = &a->tensor[i];
+    char quoted[AN_QUOTED_BYTES];
+    an_dtype dtype = AN_F32;
+    an_shape s = {.rank = t->rank};
+    memcpy(s.dim, t->dim, (size_t)t->rank * sizeof t->dim[0]);
+    (void)an_pt2_dtype(t->torch_dtype, &dtype);
+    if (t->parameter && dtype != AN_F32 && dtype != AN_F64)
+        return an_fail(
+            err, AN_E_UNSUPPORTED,
+            "%s: parameter %s is %s: export the model in float32 (model.float()); dtype=bfloat16 then trains "
+            "it in mixed precision",
+            a->path, an_quoted(t->name, quoted), an_pt2_dtype_name(t->torch_dtype));
+    if (owner_of(a, i) != t) return AN_OK;
+    if (t->parameter) {
+        m->tensor[i] = an_param_at(AN_AT, m->cx, t->name, dtype, s, AN_ZEROS);
+        an_param_freeze(m->tensor[i], !t->requires_grad);
+    } else {
+        m->tensor[i] = an_state_at(AN_AT, m->cx, t->name, dtype, s, AN_ZEROS);
+    }
+    if (an_error(m->cx))
+        return an_fail(err, an_error_status(m->cx), "%s: tensor %s: %.500s", a->path, an_quoted(t->name, quoted),
+                       an_error(m->cx));
+    return AN_OK;
+}
+
+static an_status write_tensor(an_err *err, an_import_model *m, int32_t i)
+{
+    const an_pt2 *a = &m->file->archive;
+    const an_pt2_tensor *t = &a->tensor[i];
+    an_dtype dtype = AN_F32;
+    (void)an_pt2_dtype(t->torch_dtype, &dtype);
+    const size_t bytes = (size_t)an_pt2_elements(t) * an_dtype_size(dtype);
+    const int at = an_persist_find(m->cx, t->name);
+    if (at < 0 || bytes == 0) return AN_OK;
+    void *data = malloc(bytes);
+    if (!data) return an_fail_nomem(err, t->name, bytes);
+    an_status status = an_pt2_read(err, a, t, data);
+    if (status == AN_OK && an_persist_write(m->cx, at, data, bytes) != AN_OK)
+        status = an_fail(err, an_error_status(m->cx), "%s: %.500s", a->path,
+                         an_error(m->cx) ? an_error(m->cx) : "a tensor cannot be written");
+    free(data);
+    return status;
+}
+
+static an_status bind(an_err *err, an_import *f, an_import_model *m)
+{
+    const int32_t n = f->archive.n_tensors;
+    int32_t values = 0, symbols = 0;
+    AN_TRY(resolve(err, f));
+    m->tensor = calloc((size_t)n + 1, sizeof(an_tensor *));
+    for (int i = 0; i < PROGRAMS; i++) {
+        values = AN_MAX(values, f->graph[i].n_values);
+        symbols = AN_MAX(symbols, f->graph[i].n_symbols);
+        if (i == TRAIN || f->has_eval) AN_TRY(an_fold_open(err, &f->graph[i], &m->fold[i]));
+    }
+    m->value = calloc((size_t)values + 1, sizeof *m->value);
+    m->symbol = calloc((size_t)symbols + 1, sizeof *m->symbol);
+    if (!m->tensor || !m->value || !m->symbol) return an_fail_nomem(err, f->archive.path, 0);
+    for (int32_t i = 0; i < n; i++) AN_TRY(declare(err, m, i));
+    for (int32_t i = 0; i < n; i++) m->tensor[i] = m->tensor[owner_of(&f->archive, i) - f->archive.tensor];
+    for (int32_t i = 0; i < n && f->archive.has_data; i++)
+        if (owner_of(&f->archive, i) == &f->archive.tensor[i]) AN_TRY(write_tensor(err, m, i));
+    return AN_OK;
+}
+
+an_import_model *an_import_bind(an_import *f, an_ctx *cx, char why[AN_IMPORT_WHY])
+{
+    an_err err = {0};
+    an_import_model *m = calloc(1, sizeof *m);
+    an_status status = AN_OK;
+    if (m) {
+        *m = (an_import_model){.file = f, .cx = cx};
+        status = bind(&err, f, m);
+    } else {
+        status = an_fail_nomem(&err, f->archive.path, sizeof *m);
+    }
+    if (status == AN_OK) return m;
+    tell(why, &err);
+    an_import_release(m);
+    return NULL;
+}
+
+void an_import_release(an_import_model *m)
+{
+    if (!m) return;
+    for (int i = 0; i < PROGRAMS; i++) an_fold_close(m->fold[i]);
+    free(m->tensor);
+    free(m->value);
+    free(m->symbol);
+    free(m);
+}
+
+/* ---- a step */
+
+static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *const *in)
+{
+    int user = 0;
+    for (int32_t i = 0; i < b->g->n_inputs; i++) {
+        const an_pt2_input *x = &b->g->input[i];
+        if (x->value < 0) continue;
+        an_value *v = &b->value[x->value];
+        v->parent = -1;
+        if (x->kind != AN_INPUT_USER) {
+            v->t = m->tensor[x->tensor];
+            continue;
+        }
+        an_dtype dtype = AN_F32;
+        (void)an_pt2_dtype(b->g->value[x->value].torch_dtype, &dtype);
+        an_tensor *t = in[user++];
+        const an_shape s = an_shape_of(t);
+        const an_pt2_value *want = &b->g->value[x->value];
+        bool same = s.rank == want->rank;
+        for (int k = 0; same && k < s.rank; k++) same = want->symbolic[k] || s.dim[k] == want->dim[k];
+        if (!same)
+            return an_build_refuse(b, AN_E_SHAPE, "input %.60s has another shape than the model was exported with",
+                                   x->name ? x->name : "");
+        v->t = an_dtype_of(t) == dtype ? t : an_cast_at(AN_AT, t, dtype);
+    }
+    return AN_OK;
+}
+
+static void assign(an_build *b, an_tensor *state, const an_value *v)
+{
+    an_tensor *t = an_plain(v->t, v->last);
+    if (t != state)
+        an_assign_at(AN_AT, state, an_dtype_of(t) == an_dtype_of(state) ? t : an_cast_at(AN_AT, t, an_dtype_of(state)));
+    (void)b;
+}
+
+static void assign_buffers(an_build *b, const an_import_model *m)
+{
+    for (int32_t i = 0; i < b->g->n_inputs; i++) { /* those that were written in place */
+        const an_pt2_input *x = &b->g->input[i];
+        if (x->kind == AN_INPUT_BUFFER && x->value >= 0) assign(b, m->tensor[x->tensor], an_build_get(b, x->value));
+    }
+    for (int32_t i = 0; i < b->g->n_outputs; i++) {
+        const an_pt2_output *o = &b->g->output[i];
+        if (o->kind != AN_OUTPUT_BUFFER) continue;
+        for (int32_t k = 0; k < b->g->n_inputs; k++)
+            if (b->g->input[k].kind == AN_INPUT_BUFFER && strcmp(b->g->input[k].name, o->name) == 0)
+                assign(b, m->tensor[b->g->input[k].tensor], an_build_get(b, o->value));
+    }
+}
+
+an_status an_import_build(an_import_model *m, an_import_mode mode, an_tensor *const *in, an_tensor **out,
+                          char why[AN_IMPORT_WHY])
+{
+    an_err err = {0};
+    const bool training = mode == AN_IMPORT_TRAIN;
+    const int which = !training && m->file->has_eval ? EVAL : TRAIN;
+    const an_pt2_graph *g = &m->file->graph[which];
+    an_build b = {.cx = m->cx,
+                  .err = &err,
+                  .g = g,
+                  .value = m->value,
+                  .symbol = m->symbol,
+                  .training = training,
+                  .inference = !training,
+                  .fold = m->fold[which]};
+    memset(m->value, 0, (size_t)g->n_values * sizeof *m->value);
+    const an_pt2_input *first = user_input(g, 0);
+    const an_shape s = first ? an_shape_of(in[0]) : AN_SCALAR;
+    an_fold_begin(m->fold[which], s.rank ? s.dim[0] : 0);
+    an_status status = set_inputs(&b, m, in);
+    if (status == AN_OK) status = an_build_run(&b);
+    b.now = NULL;
+    const an_pt2_output *o;
+    for (int i = 0; status == AN_OK && (o = user_output(g, i)) != NULL; i++)
+        out[i] = o->value >= 0 ? an_value_tensor(&b, o->value) : NULL;
+    if (status == AN_OK && training) assign_buffers(&b, m);
+    if (status == AN_OK && err.code != AN_OK) status = err.code; /* a constant that could not be computed */
+    if (status != AN_OK) tell(why, &err);
+    return status;
+}

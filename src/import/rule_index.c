@@ -1,0 +1,345 @@
+/* rule_index.c: operations of PyTorch that pick or place by an index. All of them come down to rows of a table by one
+ * linear index. Negative indices count from the end. */
+#include "import/rules.h"
+#include <string.h>
+
+static an_tensor *as_index(an_tensor *ids)
+{
+    return an_as(ids, AN_I32);
+}
+
+an_tensor *an_rows(an_tensor *table, an_tensor *ids)
+{
+    return an_gather_at(AN_AT, table, as_index(ids));
+}
+
+/* ids + n where they are negative. */
+static an_tensor *wrapped(an_build *b, an_tensor *ids, int64_t n)
+{
+    ids = as_index(ids);
+    return an_where_at(AN_AT, an_lt_at(AN_AT, ids, an_num(ids, b->cx, 0)), an_add_num_at(AN_AT, ids, (double)n), ids);
+}
+
+/* The row of padding_idx has no gradient. */
+an_status an_rule_embedding(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *ids = an_in(b, n, 1), *rows = an_rows(an_in(b, n, 0), ids); /* [I...,C] */
+    const int64_t padding = an_in_int(b, n, 2);
+    if (padding >= 0 && !an_in_none(n, 2)) {
+        an_shape s = an_shape_of(ids);
+        if (s.rank > 7) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 7 axes");
+        s.dim[s.rank++] = 1;
+        an_tensor *pad = an_eq_at(AN_AT, as_index(ids), an_num(as_index(ids), b->cx, (double)padding));
+        rows = an_where_at(AN_AT, an_reshape_at(AN_AT, pad, s), an_detach_at(AN_AT, rows), rows);
+    }
+    an_out(b, n, 0, rows);
+    return AN_OK;
+}
+
+/* x with axis `axis` first, as [length, the rest]. */
+static an_tensor *axis_first(an_tensor *x, int axis)
+{
+    const int rank = an_rank(x);
+    an_shape perm = {.rank = rank, .dim = {axis}};
+    for (int i = 1; i < rank; i++) perm.dim[i] = i <= axis ? i - 1 : i;
+    return axis == 0 ? x : an_permute_at(AN_AT, x, perm);
+}
+
+static an_tensor *axis_back(an_tensor *x, int axis)
+{
+    const int rank = an_rank(x);
+    an_shape perm = {.rank = rank};
+    for (int i = 0; i < rank; i++) perm.dim[i] = i < axis ? i + 1 : i == axis ? 0 : i;
+    return axis == 0 ? x : an_permute_at(AN_AT, x, perm);
+}
+
+an_status an_rule_index_select(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    if (an_rank(ids) == 0) ids = an_reshape_1(ids, 1);
+    an_out(b, n, 0, axis_back(an_rows(axis_first(x, axis), ids), axis));
+    return AN_OK;
+}
+
+/* The linear index in x of element `ids` along `axis` at each place of ids. */
+static an_tensor *linear_along(an_build *b, an_tensor *x, int axis, an_tensor *ids)
+{
+    an_tensor *linear = NULL;
+    int64_t stride = 1;
+    for (int i = an_rank(x) - 1; i >= 0; i--) {
+        an_tensor *at = i == axis ? wrapped(b, ids, an_dim(x, i)) : an_iota_at(AN_AT, b->cx, an_shape_of(ids), i);
+        at = stride == 1 ? at : an_mul_num_at(AN_AT, at, (double)stride);
+        linear = linear ? an_add_at(AN_AT, linear, at) : at;
+        stride *= an_dim(x, i);
+    }
+    return linear;
+}
+
+/* out[i][j] = x[ids[i][j]][j] and the like: one gradient an element, by scatter. */
+an_status an_rule_gather(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
+    if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, an_count(x)), linear_along(b, x, axis, ids)));
+    return AN_OK;
+}
+
+an_status an_rule_take_along_dim(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 1);
+    if (an_in_none(n, 2)) return an_build_refuse(b, AN_E_UNSUPPORTED, "without an axis");
+    const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, an_count(x)), linear_along(b, x, axis, ids)));
+    return AN_OK;
+}
+
+/* ---- x[i, j, :, k] */
+
+typedef struct indices {
+    an_tensor *linear; /* over the indexed axes, i32 [I...] */
+    an_tensor *table;  /* x as [indexed axes, rest...] */
+    an_shape picked, rest;
+    int first;     /* of the indexed axes */
+    bool adjacent; /* they follow one another: the result's new axes stand there, else in front */
+    int axis[8], n_axes, other[8], n_other;
+    int64_t rows;
+} indices;
+
+/* Index tensors broadcast against one another, as one linear index. */
+static an_status read_indices(an_build *b, const an_pt2_node *n, an_tensor *x, indices *out)
+{
+    const an_shape s = an_shape_of(x);
+    an_tensor *linear = NULL;
+    *out = (indices){.rows = 1};
+    for (int i = 0; i < s.rank; i++) {
+        if (i < n->arg[1].n && n->arg[1].values[i] >= 0)
+            out->axis[out->n_axes++] = i;
+        else
+            out->other[out->n_other++] = i;
+    }
+    if (out->n_axes == 0 || n->arg[1].n > s.rank) return an_build_refuse(b, AN_E_UNSUPPORTED, "no index, or too many");
+    out->first = out->axis[0];
+    out->adjacent = out->axis[out->n_axes - 1] - out->axis[0] == out->n_axes - 1;
+    for (int k = out->n_axes - 1; k >= 0; k--) {
+        an_tensor *ids = an_in_list(b, n, 1, out->axis[k]);
+        if (an_dtype_of(ids) == AN_BOOL)
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "an index of bools: its shape depends on data");
+        an_tensor *at = wrapped(b, ids, s.dim[out->axis[k]]);
+        if (out->rows != 1) at = an_mul_num_at(AN_AT, at, (double)out->rows);
+        linear = linear ? an_add_at(AN_AT, linear, at) : at;
+        out->rows *= s.dim[out->axis[k]];
+    }
+    an_shape perm = {.rank = s.rank}, table = {.rank = 1 + out->n_other, .dim = {out->rows}};
+    for (int k = 0; k < out->n_axes; k++) perm.dim[k] = out->axis[k];
+    for (int k = 0; k < out->n_other; k++) {
+        perm.dim[out->n_axes + k] = out->other[k];
+        table.dim[1 + k] = out->rest.dim[k] = s.dim[out->other[k]];
+    }
+    out->rest.rank = out->n_other;
+    out->linear = linear;
+    out->picked = an_shape_of(linear);
+    out->table = an_reshape_at(AN_AT, an_permute_at(AN_AT, x, perm), table);
+    return out->picked.rank + out->n_other <= 8 ? AN_OK : an_build_refuse(b, AN_E_UNSUPPORTED, "more than 8 axes");
+}
+
+/* [I..., rest...] with I moved to where PyTorch has it; `back` the other way. */
+static an_tensor *place(const indices *x, an_tensor *t, bool back)
+{
+    const int I = x->picked.rank, front = x->adjacent ? x->first : 0;
+    an_shape perm = {.rank = I + x->n_other};
+    for (int i = 0; i < perm.rank; i++) {
+        const int from = i < front ? I + i : i < front + I ? i - front : i;
+        if (back)
+            perm.dim[from] = i;
+        else
+            perm.dim[i] = from;
+    }
+    return front == 0 || I == 0 ? t : an_permute_at(AN_AT, t, perm);
+}
+
+an_status an_rule_index(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    indices at;
+    AN_TRY(read_indices(b, n, x, &at));
+    an_out(b, n, 0, place(&at, an_gather_at(AN_AT, at.table, at.linear), false));
+    return AN_OK;
+}
+
+/* Rows of `table` [R,...] set to src [n,...] at ids [n], or added. Where several rows go to one place, their mean is set:
+ * PyTorch's result is any one of them. */
+static an_tensor *put_rows(an_build *b, an_tensor *table, an_tensor *ids, an_tensor *src, bool add)
+{
+    const int64_t R = an_dim(table, 0);
+    const an_dtype dtype = an_dtype_of(table);
+    const bool whole = !an_is_float(table);
+    an_tensor *base = whole ? an_cast_at(AN_AT, table, AN_F32) : table;
+    src = an_as(src, an_dtype_of(base));
+    an_tensor *sum = an_scatter_add_at(AN_AT, ids, src, R);
+    if (!add) {
+        an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(base), AN_SHAPE(an_count(ids)), 1);
+        an_tensor *hits = an_scatter_add_at(AN_AT, an_reshape_1(ids, an_count(ids)), ones, R); /* [R] */
+        an_shape s = {.rank = an_rank(table), .dim = {R, 1, 1, 1, 1, 1, 1, 1}};
+        hits = an_reshape_at(AN_AT, hits, s);
+        an_tensor *none = an_eq_at(AN_AT, hits, an_num(hits, b->cx, 0));
+        an_tensor *mean = an_div_at(AN_AT, sum, an_where_at(AN_AT, none, an_num(hits, b->cx, 1), hits));
+        base = an_where_at(AN_AT, none, base, mean);
+    } else {
+        base = an_add_at(AN_AT, base, sum);
+    }
+    return whole ? an_as(base, dtype) : base;
+}
+
+/* x[mask] = value for a mask of x's leading axes: where. */
+static an_status put_masked(an_build *b, const an_pt2_node *n, an_tensor *x, an_tensor *mask)
+{
+    an_tensor *src = an_in(b, n, 2);
+    an_shape s = an_shape_of(mask);
+    if (an_count(src) != 1)
+        return an_build_refuse(b, AN_E_UNSUPPORTED,
+                               "values by a mask: their number depends on data; one value is known");
+    while (s.rank < an_rank(x)) s.dim[s.rank++] = 1;
+    an_tensor *value = an_reshape_at(AN_AT, an_as(src, an_dtype_of(x)), AN_SCALAR);
+    an_out(b, n, 0, an_where_at(AN_AT, an_reshape_at(AN_AT, mask, s), value, x));
+    return AN_OK;
+}
+
+an_status an_rule_index_put(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *src = an_in(b, n, 2);
+    indices at;
+    if (n->arg[1].n == 1 && n->arg[1].values[0] >= 0) {
+        an_tensor *mask = an_in_list(b, n, 1, 0);
+        if (an_dtype_of(mask) == AN_BOOL) return put_masked(b, n, x, mask);
+    }
+    AN_TRY(read_indices(b, n, x, &at));
+    an_shape shape = {.rank = at.picked.rank + at.n_other}, rows = {.rank = 1 + at.n_other};
+    const int front = at.adjacent ? at.first : 0;
+    for (int i = 0; i < shape.rank; i++)
+        shape.dim[i] = i < front                    ? at.rest.dim[i]
+                       : i < front + at.picked.rank ? at.picked.dim[i - front]
+                                                    : at.rest.dim[i - at.picked.rank];
+    src = place(&at, an_expand_at(AN_AT, src, shape), true); /* [I..., rest...] */
+    rows.dim[0] = an_count(at.linear);
+    memcpy(rows.dim + 1, at.rest.dim, (size_t)at.n_other * sizeof rows.dim[0]);
+    an_tensor *table = put_rows(b, at.table, an_reshape_1(at.linear, rows.dim[0]), an_reshape_at(AN_AT, src, rows),
+                                an_in_bool(b, n, 3));
+    an_shape moved = {.rank = an_rank(x)}, back = moved;
+    for (int k = 0; k < at.n_axes; k++) moved.dim[k] = an_dim(x, at.axis[k]), back.dim[at.axis[k]] = k;
+    for (int k = 0; k < at.n_other; k++) {
+        moved.dim[at.n_axes + k] = at.rest.dim[k];
+        back.dim[at.other[k]] = at.n_axes + k;
+    }
+    an_out(b, n, 0, an_permute_at(AN_AT, an_reshape_at(AN_AT, table, moved), back));
+    return AN_OK;
+}
+
+/* self with src (or a value) set or added at positions along an axis. */
+static an_status scatter(an_build *b, const an_pt2_node *n, bool add)
+{
+    an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    const an_shape s = an_shape_of(ids);
+    an_tensor *src =
+        an_in_is_tensor(n, 3) ? an_in(b, n, 3) : an_full_at(AN_AT, b->cx, an_dtype_of(x), s, an_in_float(b, n, 3));
+    for (int i = 0; i < s.rank; i++)
+        if (an_dim(src, i) > s.dim[i]) src = an_slice_at(AN_AT, src, i, 0, s.dim[i], 1);
+    an_tensor *linear = an_reshape_1(linear_along(b, x, axis, ids), an_count(ids));
+    an_tensor *flat = put_rows(b, an_reshape_1(x, an_count(x)), linear, an_reshape_1(src, an_count(ids)), add);
+    an_out(b, n, 0, an_reshape_at(AN_AT, flat, an_shape_of(x)));
+    return AN_OK;
+}
+
+an_status an_rule_scatter(an_build *b, const an_pt2_node *n)
+{
+    return scatter(b, n, false);
+}
+an_status an_rule_scatter_add(an_build *b, const an_pt2_node *n)
+{
+    return scatter(b, n, true);
+}
+
+static an_status along(an_build *b, const an_pt2_node *n, bool add)
+{
+    an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2), *src = an_in(b, n, 3);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    if (add && an_in_float(b, n, 4) != 1) src = an_mul_num_at(AN_AT, src, an_in_float(b, n, 4));
+    an_tensor *table = put_rows(b, axis_first(x, axis), wrapped(b, ids, an_dim(x, axis)), axis_first(src, axis), add);
+    an_out(b, n, 0, axis_back(table, axis));
+    return AN_OK;
+}
+
+an_status an_rule_index_add(an_build *b, const an_pt2_node *n)
+{
+    return along(b, n, true);
+}
+an_status an_rule_index_copy(an_build *b, const an_pt2_node *n)
+{
+    return along(b, n, false);
+}
+
+/* A slice or one element of an axis replaced by src. */
+static an_status replace(an_build *b, const an_pt2_node *n, int axis, int64_t start, int64_t length)
+{
+    an_tensor *x = an_in(b, n, 0);
+    an_shape s = an_shape_of(x);
+    const int64_t all = s.dim[axis & 7];
+    start = start < 0 ? AN_MAX(start + all, 0) : AN_MIN(start, all);
+    length = AN_MIN(length, all - start);
+    s.dim[axis & 7] = length;
+    an_tensor *part[] = {an_slice_at(AN_AT, x, axis, 0, start, 1),
+                         an_reshape_at(AN_AT, an_as(an_in(b, n, 1), an_dtype_of(x)), s),
+                         an_slice_at(AN_AT, x, axis, start + length, all, 1)};
+    an_out(b, n, 0, an_concat_at(AN_AT, part, 3, axis));
+    return AN_OK;
+}
+
+an_status an_rule_slice_scatter(an_build *b, const an_pt2_node *n)
+{
+    const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(an_in(b, n, 0)));
+    if (an_in_int(b, n, 5) != 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "a step other than 1");
+    return replace(b, n, axis, an_in_none(n, 3) ? 0 : an_in_int(b, n, 3), an_dim(an_in(b, n, 1), axis));
+}
+an_status an_rule_select_scatter(an_build *b, const an_pt2_node *n)
+{
+    return replace(b, n, an_wrap_axis(an_in_int(b, n, 2), an_rank(an_in(b, n, 0))), an_in_int(b, n, 3), 1);
+}
+
+/* One at the id, 0 elsewhere: the classes are a number of the graph. */
+an_status an_rule_one_hot(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *ids = as_index(an_in(b, n, 0));
+    an_shape s = an_shape_of(ids), one;
+    if (an_in_int(b, n, 1) < 1 || s.rank > 7)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "the number of classes depends on data: give num_classes");
+    one = s;
+    one.dim[one.rank++] = 1;
+    s.dim[s.rank++] = an_in_int(b, n, 1);
+    an_tensor *hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, s, s.rank - 1), an_reshape_at(AN_AT, ids, one));
+    an_out(b, n, 0, an_cast_at(AN_AT, hot, AN_I32));
+    return AN_OK;
+}
+
+/* where(column - row <= diagonal), and >=. */
+static an_status triangle(an_build *b, const an_pt2_node *n, bool lower)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape s = an_shape_of(x);
+    if (s.rank < 2) return an_build_refuse(b, AN_E_IO, "of fewer than 2 axes; the file is damaged");
+    an_tensor *row = an_iota_at(AN_AT, b->cx, s, s.rank - 2), *column = an_iota_at(AN_AT, b->cx, s, s.rank - 1);
+    row = an_add_num_at(AN_AT, row, (double)an_in_int(b, n, 1));
+    an_tensor *keep = lower ? an_le_at(AN_AT, column, row) : an_ge_at(AN_AT, column, row);
+    an_out(b, n, 0, an_where_at(AN_AT, keep, x, an_num(x, b->cx, 0)));
+    return AN_OK;
+}
+
+an_status an_rule_tril(an_build *b, const an_pt2_node *n)
+{
+    return triangle(b, n, true);
+}
+an_status an_rule_triu(an_build *b, const an_pt2_node *n)
+{
+    return triangle(b, n, false);
+}

@@ -1,0 +1,233 @@
+/* rule_loss.c: losses of PyTorch. reduction is 0 none, 1 mean, 2 sum. */
+#include "import/rules.h"
+#include <math.h>
+
+static void finish(an_build *b, const an_pt2_node *n, an_tensor *each, int64_t reduction)
+{
+    if (reduction == 1 && an_rank(each) > 0) each = an_mean_at(AN_AT, each, AN_ALL, false);
+    if (reduction == 2 && an_rank(each) > 0) each = an_sum_at(AN_AT, each, AN_ALL, false);
+    an_out(b, n, 0, each);
+}
+
+/* ---- of classes */
+
+/* [N,C,d...] with classes last: [N,d...,C]; [C] as it is. */
+static an_tensor *classes_last(an_tensor *x)
+{
+    return an_rank(x) >= 3 ? an_last(x) : x;
+}
+
+typedef struct classes {
+    an_tensor *labels, *valid; /* i32 and bool [N,d...]; ignored labels are -1 */
+    an_tensor *hot;            /* bool [N,d...,C] */
+    an_tensor *weight;         /* [N,d...]: of each label's class; NULL: 1 */
+} classes;
+
+static classes read_labels(an_build *b, an_tensor *scores, an_tensor *labels, an_tensor *weight, int64_t ignore)
+{
+    classes c;
+    labels = an_as(labels, AN_I32);
+    c.valid = an_ne_at(AN_AT, labels, an_num(labels, b->cx, (double)ignore));
+    c.labels = an_where_at(AN_AT, c.valid, labels, an_num(labels, b->cx, -1));
+    an_shape s = an_shape_of(labels);
+    if (s.rank < 8) s.dim[s.rank++] = 1;
+    const an_shape all = an_shape_of(scores);
+    c.hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, all, all.rank - 1), an_reshape_at(AN_AT, c.labels, s));
+    c.weight = NULL;
+    if (weight) {
+        an_tensor *each = an_where_at(AN_AT, c.hot, an_as(weight, an_dtype_of(scores)), an_num(scores, b->cx, 0));
+        c.weight = an_sum_at(AN_AT, each, AN_AXIS(-1), false);
+    }
+    return c;
+}
+
+/* Mean over the labels that count, by their weights. */
+static an_tensor *weighted_mean(an_build *b, const classes *c, an_tensor *each)
+{
+    an_tensor *zero = an_num(each, b->cx, 0);
+    an_tensor *weight =
+        c->weight ? an_where_at(AN_AT, c->valid, c->weight, zero) : an_cast_at(AN_AT, c->valid, an_dtype_of(each));
+    an_tensor *count = an_rank(weight) ? an_sum_at(AN_AT, weight, AN_ALL, false) : weight;
+    return an_div_at(AN_AT, an_rank(each) ? an_sum_at(AN_AT, each, AN_ALL, false) : each, count);
+}
+
+static void finish_classes(an_build *b, const an_pt2_node *n, const classes *c, an_tensor *each, int64_t reduction)
+{
+    if (reduction == 1)
+        an_out(b, n, 0, weighted_mean(b, c, each));
+    else
+        finish(b, n, each, reduction);
+}
+
+/* minus the log-probability at the label, by class weight; 0 where the label is ignored. */
+static an_tensor *picked(an_build *b, const classes *c, an_tensor *logp)
+{
+    an_tensor *zero = an_num(logp, b->cx, 0);
+    an_tensor *at = an_sum_at(AN_AT, an_where_at(AN_AT, c->hot, logp, zero), AN_AXIS(-1), false);
+    at = an_neg_at(AN_AT, c->weight ? an_mul_at(AN_AT, at, c->weight) : at);
+    return an_where_at(AN_AT, c->valid, at, zero);
+}
+
+/* Targets that are probabilities: -sum(p w logp), a mean over the samples. */
+static void soft_targets(an_build *b, const an_pt2_node *n, an_tensor *logp, double smoothing)
+{
+    an_tensor *p = an_as(classes_last(an_in(b, n, 1)), an_dtype_of(logp)), *weight = an_in(b, n, 2);
+    const int rank = an_rank(logp);
+    const double C = (double)an_dim(logp, rank - 1);
+    if (smoothing > 0) p = an_add_num_at(AN_AT, an_mul_num_at(AN_AT, p, 1 - smoothing), smoothing / C);
+    an_tensor *each = an_mul_at(AN_AT, p, logp);
+    if (weight) each = an_mul_at(AN_AT, each, weight);
+    each = an_neg_at(AN_AT, an_sum_at(AN_AT, each, AN_AXIS(-1), false));
+    finish(b, n, each, an_in_int(b, n, 3));
+}
+
+/* (1 - s) nll + s / C sum over classes of -w logp. */
+static an_tensor *smoothed(an_build *b, const an_pt2_node *n, const classes *c, an_tensor *logp, double s)
+{
+    an_tensor *weight = an_in(b, n, 2), *zero = an_num(logp, b->cx, 0);
+    an_tensor *all =
+        an_sum_at(AN_AT, weight ? an_mul_at(AN_AT, logp, an_as(weight, an_dtype_of(logp))) : logp, AN_AXIS(-1), false);
+    all = an_where_at(AN_AT, c->valid, an_mul_num_at(AN_AT, all, -s / (double)an_dim(logp, an_rank(logp) - 1)), zero);
+    return an_add_at(AN_AT, an_mul_num_at(AN_AT, picked(b, c, logp), 1 - s), all);
+}
+
+an_status an_rule_cross_entropy(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_widen(classes_last(an_in(b, n, 0))), *labels = an_in(b, n, 1); /* [N,d...,C] */
+    const double smoothing = an_in_float(b, n, 5);
+    if (an_is_float(labels)) {
+        soft_targets(b, n, an_log_softmax_at(AN_AT, x, -1), smoothing);
+        return AN_OK;
+    }
+    const classes c = read_labels(b, x, labels, an_in(b, n, 2), an_in_int(b, n, 4));
+    an_tensor *each;
+    if (smoothing == 0 && !c.weight && an_dtype_of(x) == AN_F32 && an_rank(x) > 1)
+        each = an_cross_entropy_at(AN_AT, x, c.labels);
+    else
+        each = smoothed(b, n, &c, an_log_softmax_at(AN_AT, x, -1), smoothing);
+    finish_classes(b, n, &c, each, an_in_int(b, n, 3));
+    return AN_OK;
+}
+
+an_status an_rule_nll(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *logp = an_widen(classes_last(an_in(b, n, 0)));
+    const classes c = read_labels(b, logp, an_in(b, n, 1), an_in(b, n, 2), an_in_int(b, n, 4));
+    finish_classes(b, n, &c, picked(b, &c, logp), an_in_int(b, n, 3));
+    return AN_OK;
+}
+
+/* ---- of values */
+
+static void two(an_build *b, const an_pt2_node *n, an_tensor **x, an_tensor **y)
+{
+    *x = an_widen(an_in(b, n, 0));
+    *y = an_widen(an_in(b, n, 1));
+    an_promote(x, y);
+}
+
+an_status an_rule_mse(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y;
+    two(b, n, &x, &y);
+    finish(b, n, an_square_at(AN_AT, an_sub_at(AN_AT, x, y)), an_in_int(b, n, 2));
+    return AN_OK;
+}
+
+an_status an_rule_l1(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y;
+    two(b, n, &x, &y);
+    finish(b, n, an_abs_at(AN_AT, an_sub_at(AN_AT, x, y)), an_in_int(b, n, 2));
+    return AN_OK;
+}
+
+/* Squares below `bend`, lines above: d^2/2 and bend (|d| - bend/2), divided by `scale`. */
+static void bent(an_build *b, const an_pt2_node *n, double bend, double scale)
+{
+    an_tensor *x, *y;
+    two(b, n, &x, &y);
+    an_tensor *d = an_sub_at(AN_AT, x, y), *a = an_abs_at(AN_AT, d);
+    an_tensor *square = an_mul_num_at(AN_AT, an_square_at(AN_AT, d), 0.5 / scale);
+    an_tensor *line = an_mul_num_at(AN_AT, an_add_num_at(AN_AT, a, -0.5 * bend), bend / scale);
+    finish(b, n, an_where_at(AN_AT, an_lt_at(AN_AT, a, an_num(a, b->cx, bend)), square, line), an_in_int(b, n, 2));
+}
+
+an_status an_rule_smooth_l1(an_build *b, const an_pt2_node *n)
+{
+    const double beta = an_in_float(b, n, 3);
+    if (beta == 0) return an_rule_l1(b, n);
+    bent(b, n, beta, beta);
+    return AN_OK;
+}
+an_status an_rule_huber(an_build *b, const an_pt2_node *n)
+{
+    bent(b, n, an_in_float(b, n, 3), 1);
+    return AN_OK;
+}
+
+/* -(y log p + (1 - y) log(1 - p)), logarithms not below -100. */
+an_status an_rule_bce(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *p, *y, *w = an_in(b, n, 2);
+    two(b, n, &p, &y);
+    an_tensor *least = an_num(p, b->cx, -100);
+    an_tensor *l1 = an_log_at(AN_AT, p), *l0 = an_log1p_at(AN_AT, an_neg_at(AN_AT, p));
+    l1 = an_where_at(AN_AT, an_lt_at(AN_AT, l1, least), least, l1);
+    l0 = an_where_at(AN_AT, an_lt_at(AN_AT, l0, least), least, l0);
+    an_tensor *one = an_add_num_at(AN_AT, y, -1); /* y - 1 */
+    an_tensor *each = an_sub_at(AN_AT, an_mul_at(AN_AT, one, l0), an_mul_at(AN_AT, y, l1));
+    finish(b, n, w ? an_mul_at(AN_AT, each, w) : each, an_in_int(b, n, 3));
+    return AN_OK;
+}
+
+/* (1 - y) x + (1 + (pw - 1) y) log(1 + exp(-x)): softplus has no overflow. */
+an_status an_rule_bce_logits(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y, *w = an_in(b, n, 2), *positive = an_in(b, n, 3);
+    two(b, n, &x, &y);
+    an_tensor *soft = an_softplus_at(AN_AT, an_neg_at(AN_AT, x));
+    if (positive) {
+        an_tensor *more = an_mul_at(AN_AT, an_add_num_at(AN_AT, positive, -1), y);
+        soft = an_mul_at(AN_AT, an_add_num_at(AN_AT, more, 1), soft);
+    }
+    an_tensor *rest = an_mul_at(AN_AT, an_add_num_at(AN_AT, an_neg_at(AN_AT, y), 1), x);
+    an_tensor *each = an_add_at(AN_AT, rest, soft);
+    finish(b, n, w ? an_mul_at(AN_AT, each, w) : each, an_in_int(b, n, 4));
+    return AN_OK;
+}
+
+/* y (log y - x), 0 where y is 0; of logarithms exp(y) (y - x). */
+an_status an_rule_kl_div(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y;
+    two(b, n, &x, &y);
+    an_tensor *zero = an_num(x, b->cx, 0), *each;
+    if (an_in_bool(b, n, 3)) {
+        each = an_mul_at(AN_AT, an_exp_at(AN_AT, y), an_sub_at(AN_AT, y, x));
+    } else {
+        an_tensor *some = an_gt_at(AN_AT, y, zero), *safe = an_where_at(AN_AT, some, y, an_num(x, b->cx, 1));
+        each = an_sub_at(AN_AT, an_where_at(AN_AT, some, an_mul_at(AN_AT, y, an_log_at(AN_AT, safe)), zero),
+                         an_mul_at(AN_AT, y, x));
+    }
+    finish(b, n, each, an_in_int(b, n, 2));
+    return AN_OK;
+}
+
+/* sum(x y) / (max(|x|, eps) max(|y|, eps)) */
+an_status an_rule_cosine_similarity(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y;
+    two(b, n, &x, &y);
+    const int axis = an_wrap_axis(an_in_int(b, n, 2), AN_MAX(an_rank(x), an_rank(y)));
+    const double eps = an_in_float(b, n, 3);
+    an_tensor *part[2] = {x, y};
+    for (int i = 0; i < 2; i++) {
+        an_tensor *s = an_sum_at(AN_AT, an_square_at(AN_AT, part[i]), AN_AXIS(axis), true);
+        an_tensor *least = an_num(s, b->cx, eps * eps);
+        s = an_sqrt_at(AN_AT, an_where_at(AN_AT, an_lt_at(AN_AT, s, least), least, s));
+        part[i] = an_div_at(AN_AT, part[i], s);
+    }
+    an_out(b, n, 0, an_sum_at(AN_AT, an_mul_at(AN_AT, part[0], part[1]), AN_AXIS(axis), false));
+    return AN_OK;
+}

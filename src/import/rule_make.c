@@ -1,0 +1,233 @@
+/* rule_make.c: operations of PyTorch that make tensors from numbers, and those that draw random ones. */
+#include "import/rules.h"
+#include <math.h>
+
+/* ---- filled */
+
+static an_status filled(an_build *b, const an_pt2_node *n, an_shape s, double x)
+{
+    const an_dtype dtype = an_out_dtype(b, n, 0);
+    if (dtype == AN_BOOL) x = x != 0;
+    if (dtype == AN_I32) x = x > INT32_MAX ? INT32_MAX : x < INT32_MIN ? INT32_MIN : x; /* int64's ends */
+    an_out(b, n, 0, an_full_at(AN_AT, b->cx, dtype, s, x));
+    return AN_OK;
+}
+
+static an_shape shape_arg(const an_build *b, const an_pt2_node *n, int i)
+{
+    an_shape s = {.rank = 0};
+    s.rank = an_in_ints(b, n, i, s.dim, 8);
+    return s;
+}
+
+an_status an_rule_zeros(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, shape_arg(b, n, 0), 0);
+}
+an_status an_rule_ones(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, shape_arg(b, n, 0), 1);
+}
+an_status an_rule_full(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, shape_arg(b, n, 0), an_in_float(b, n, 1));
+}
+an_status an_rule_zeros_like(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, an_shape_of(an_in(b, n, 0)), 0);
+}
+an_status an_rule_ones_like(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, an_shape_of(an_in(b, n, 0)), 1);
+}
+an_status an_rule_full_like(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, an_shape_of(an_in(b, n, 0)), an_in_float(b, n, 1));
+}
+an_status an_rule_new_zeros(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, shape_arg(b, n, 1), 0);
+}
+an_status an_rule_new_ones(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, shape_arg(b, n, 1), 1);
+}
+an_status an_rule_new_full(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, shape_arg(b, n, 1), an_in_float(b, n, 2));
+}
+an_status an_rule_scalar_tensor(an_build *b, const an_pt2_node *n)
+{
+    return filled(b, n, AN_SCALAR, an_in_float(b, n, 0));
+}
+an_status an_rule_fill_tensor(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *value = an_as(an_in(b, n, 1), an_dtype_of(x));
+    an_out(b, n, 0, an_expand_at(AN_AT, an_reshape_at(AN_AT, value, AN_SCALAR), an_shape_of(x)));
+    return AN_OK;
+}
+
+/* start + i step; whole numbers exactly. */
+static an_status ramp(an_build *b, const an_pt2_node *n, double start, double stop, double step)
+{
+    const double length = ceil((stop - start) / step);
+    const an_dtype dtype = an_out_dtype(b, n, 0);
+    if (!(length >= 0 && length < INT32_MAX))
+        return an_build_refuse(b, AN_E_IO, "%g elements; the file is damaged", length);
+    an_tensor *i = an_iota_at(AN_AT, b->cx, AN_SHAPE((int64_t)length), 0);
+    const bool whole = start == floor(start) && step == floor(step) && fabs(start) < 1e9 && fabs(step) < 1e9;
+    if (!whole || dtype != AN_I32) i = an_as(i, dtype == AN_F64 ? AN_F64 : AN_F32);
+    if (step != 1) i = an_mul_num_at(AN_AT, i, step);
+    if (start != 0) i = an_add_num_at(AN_AT, i, start);
+    an_out(b, n, 0, an_as(i, dtype));
+    return AN_OK;
+}
+
+an_status an_rule_arange(an_build *b, const an_pt2_node *n)
+{
+    return ramp(b, n, 0, an_in_float(b, n, 0), 1);
+}
+an_status an_rule_arange_start(an_build *b, const an_pt2_node *n)
+{
+    return ramp(b, n, an_in_float(b, n, 0), an_in_float(b, n, 1), 1);
+}
+an_status an_rule_arange_step(an_build *b, const an_pt2_node *n)
+{
+    return ramp(b, n, an_in_float(b, n, 0), an_in_float(b, n, 1), an_in_float(b, n, 2));
+}
+
+an_status an_rule_linspace(an_build *b, const an_pt2_node *n)
+{
+    const double start = an_in_float(b, n, 0), stop = an_in_float(b, n, 1);
+    const int64_t steps = an_in_int(b, n, 2);
+    const an_dtype dtype = an_out_dtype(b, n, 0) == AN_F64 ? AN_F64 : AN_F32;
+    an_tensor *i = an_as(an_iota_at(AN_AT, b->cx, AN_SHAPE(steps), 0), dtype);
+    if (steps > 1) i = an_mul_num_at(AN_AT, i, (stop - start) / (double)(steps - 1));
+    an_out(b, n, 0, an_add_num_at(AN_AT, i, start));
+    return AN_OK;
+}
+
+static an_status identity(an_build *b, const an_pt2_node *n, int64_t rows, int64_t columns)
+{
+    const an_shape s = AN_SHAPE(rows, columns);
+    an_tensor *same = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 0), an_iota_at(AN_AT, b->cx, s, 1));
+    an_out(b, n, 0, an_as(same, an_out_dtype(b, n, 0)));
+    return AN_OK;
+}
+
+an_status an_rule_eye(an_build *b, const an_pt2_node *n)
+{
+    return identity(b, n, an_in_int(b, n, 0), an_in_int(b, n, 0));
+}
+an_status an_rule_eye_m(an_build *b, const an_pt2_node *n)
+{
+    return identity(b, n, an_in_int(b, n, 0), an_in_int(b, n, 1));
+}
+
+/* ---- random: this library's own numbers, not PyTorch's */
+
+an_status an_rule_dropout(an_build *b, const an_pt2_node *n)
+{
+    an_value x = an_in_value(b, n, 0);
+    const double p = an_in_float(b, n, 1);
+    const bool on = an_in_bool(b, n, 2) && !b->inference && p > 0;
+    if (p >= 1 && on)
+        an_out_last(b, n, 0, an_mul_num_at(AN_AT, x.t, 0), x.last);
+    else
+        an_out_last(b, n, 0, on ? an_dropout_at(AN_AT, x.t, p) : x.t, x.last);
+    return AN_OK;
+}
+
+/* Whole channels are dropped: the mask is [N,C,1,1]. */
+an_status an_rule_feature_dropout(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const double p = an_in_float(b, n, 1);
+    an_shape s = an_shape_of(x);
+    for (int i = 2; i < s.rank; i++) s.dim[i] = 1;
+    if (!an_in_bool(b, n, 2) || b->inference || p <= 0) return an_out(b, n, 0, x), AN_OK;
+    an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(x), s, 1);
+    an_out(b, n, 0, p >= 1 ? an_mul_num_at(AN_AT, x, 0) : an_mul_at(AN_AT, x, an_dropout_at(AN_AT, ones, p)));
+    return AN_OK;
+}
+
+static an_status refuse_inference(an_build *b)
+{
+    return b->inference ? an_build_refuse(b, AN_E_UNSUPPORTED,
+                                          "draws random numbers, and the archive has no graph for evaluation: export "
+                                          "one too, with python -m anneal.export")
+                        : AN_OK;
+}
+
+/* The same as dropout, with the mask of what was kept. */
+an_status an_rule_native_dropout(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const double p = an_in_float(b, n, 1);
+    const bool on = (an_in_none(n, 2) || an_in_bool(b, n, 2)) && !b->inference && p > 0 && p < 1;
+    if (!on) {
+        an_out(b, n, 0, x);
+        an_out(b, n, 1, an_full_at(AN_AT, b->cx, AN_BOOL, an_shape_of(x), 1));
+        return AN_OK;
+    }
+    an_tensor *u = an_rand_at(AN_AT, b->cx, an_shape_of(x)), *keep = an_ge_at(AN_AT, u, an_num(u, b->cx, p));
+    an_tensor *scaled = an_mul_num_at(AN_AT, x, 1 / (1 - p));
+    an_out(b, n, 0, an_where_at(AN_AT, keep, scaled, an_num(x, b->cx, 0)));
+    an_out(b, n, 1, keep);
+    return AN_OK;
+}
+
+static an_status drawn(an_build *b, const an_pt2_node *n, an_tensor *t)
+{
+    AN_TRY(refuse_inference(b));
+    an_out(b, n, 0, an_detach_at(AN_AT, an_as(t, an_out_dtype(b, n, 0))));
+    return AN_OK;
+}
+
+an_status an_rule_bernoulli(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *p = an_as(an_in(b, n, 0), AN_F32);
+    return drawn(b, n, an_lt_at(AN_AT, an_rand_at(AN_AT, b->cx, an_shape_of(p)), p));
+}
+an_status an_rule_bernoulli_p(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *u = an_rand_at(AN_AT, b->cx, an_shape_of(an_in(b, n, 0)));
+    return drawn(b, n, an_lt_at(AN_AT, u, an_num(u, b->cx, an_in_float(b, n, 1))));
+}
+an_status an_rule_rand(an_build *b, const an_pt2_node *n)
+{
+    return drawn(b, n, an_rand_at(AN_AT, b->cx, shape_arg(b, n, 0)));
+}
+an_status an_rule_rand_like(an_build *b, const an_pt2_node *n)
+{
+    return drawn(b, n, an_rand_at(AN_AT, b->cx, an_shape_of(an_in(b, n, 0))));
+}
+
+/* Box and Muller, "A note on the generation of random normal deviates", 1958; 1 - u is never 0. */
+static an_tensor *normal(an_build *b, an_shape s)
+{
+    an_tensor *u = an_rand_at(AN_AT, b->cx, s), *v = an_rand_at(AN_AT, b->cx, s);
+    an_tensor *r =
+        an_sqrt_at(AN_AT, an_mul_num_at(AN_AT, an_log_at(AN_AT, an_sub_at(AN_AT, an_num(u, b->cx, 1), u)), -2));
+    return an_mul_at(AN_AT, r, an_cos_at(AN_AT, an_mul_num_at(AN_AT, v, 6.283185307179586)));
+}
+
+an_status an_rule_randn(an_build *b, const an_pt2_node *n)
+{
+    return drawn(b, n, normal(b, shape_arg(b, n, 0)));
+}
+an_status an_rule_randn_like(an_build *b, const an_pt2_node *n)
+{
+    return drawn(b, n, normal(b, an_shape_of(an_in(b, n, 0))));
+}
+an_status an_rule_uniform(an_build *b, const an_pt2_node *n)
+{
+    const double from = an_in_float(b, n, 1), to = an_in_float(b, n, 2);
+    an_tensor *u = an_rand_at(AN_AT, b->cx, an_shape_of(an_in(b, n, 0)));
+    return drawn(b, n, an_add_num_at(AN_AT, an_mul_num_at(AN_AT, u, to - from), from));
+}
+an_status an_rule_normal(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *z = normal(b, an_shape_of(an_in(b, n, 0)));
+    return drawn(b, n, an_add_num_at(AN_AT, an_mul_num_at(AN_AT, z, an_in_float(b, n, 2)), an_in_float(b, n, 1)));
+}

@@ -1,0 +1,399 @@
+/* rule_reduce.c: sums, means, extremes, norms, sorting and cumulative sums of PyTorch. */
+#include "import/rules.h"
+#include <math.h>
+
+/* ---- axes */
+
+/* The argument's axes as a mask of where they lie; none or an empty list: all. */
+static an_axes axes_of(const an_build *b, const an_pt2_node *n, int i, const an_value *x)
+{
+    int64_t axes[8];
+    const int rank = an_rank(x->t), count = i < 0 ? 0 : an_in_ints(b, n, i, axes, 8);
+    an_axes mask = 0;
+    for (int k = 0; k < count; k++) {
+        const int axis = an_wrap_axis(axes[k], rank);
+        mask |= AN_AXIS(x->last && axis < rank ? an_last_axis(axis, rank) : axis);
+    }
+    return count ? mask : rank ? (an_axes)((1u << rank) - 1) : 0;
+}
+
+/* A result with its axes kept, as PyTorch wants it. */
+static void finish(an_build *b, const an_pt2_node *n, int k, an_tensor *t, bool last, an_axes mask, bool keep)
+{
+    if (keep) {
+        an_out_last(b, n, k, t, last);
+        return;
+    }
+    const int rank = an_rank(t);
+    an_shape out = {.rank = 0};
+    for (int axis = 0; axis < rank; axis++) {
+        const int at = last ? an_last_axis(axis, rank) : axis;
+        if (!(mask >> at & 1)) out.dim[out.rank++] = an_dim(t, at);
+    }
+    an_out(b, n, k, an_reshape_at(AN_AT, an_plain(t, last), out));
+}
+
+typedef an_tensor *an_reduction(const char *at, an_tensor *a, an_axes axes, bool keep);
+
+static an_tensor *reduced(an_tensor *t, an_axes mask, an_reduction *fn)
+{
+    return an_rank(t) == 0 ? t : fn(AN_AT, t, mask, true);
+}
+
+static an_status reduce(an_build *b, const an_pt2_node *n, an_reduction *fn, int dims, int keepdim)
+{
+    an_value x = an_in_value(b, n, 0);
+    x.t = an_as_result(b, n, 0, x.t);
+    const an_axes mask = axes_of(b, n, dims, &x);
+    const bool keep = keepdim >= 0 && an_in_bool(b, n, keepdim);
+    finish(b, n, 0, reduced(x.t, mask, fn), x.last, mask, keep);
+    return AN_OK;
+}
+
+an_status an_rule_sum(an_build *b, const an_pt2_node *n)
+{
+    return reduce(b, n, an_sum_at, -1, -1);
+}
+an_status an_rule_sum_dim(an_build *b, const an_pt2_node *n)
+{
+    return reduce(b, n, an_sum_at, 1, 2);
+}
+an_status an_rule_mean(an_build *b, const an_pt2_node *n)
+{
+    return reduce(b, n, an_mean_at, -1, -1);
+}
+an_status an_rule_mean_dim(an_build *b, const an_pt2_node *n)
+{
+    return reduce(b, n, an_mean_at, 1, 2);
+}
+an_status an_rule_amax(an_build *b, const an_pt2_node *n)
+{
+    return reduce(b, n, an_max_at, 1, 2);
+}
+an_status an_rule_amin(an_build *b, const an_pt2_node *n)
+{
+    return reduce(b, n, an_min_at, 1, 2);
+}
+an_status an_rule_max_all(an_build *b, const an_pt2_node *n)
+{
+    return reduce(b, n, an_max_at, -1, -1);
+}
+an_status an_rule_min_all(an_build *b, const an_pt2_node *n)
+{
+    return reduce(b, n, an_min_at, -1, -1);
+}
+
+static an_status truth(an_build *b, const an_pt2_node *n, an_reduction *fn, int dims, int keepdim)
+{
+    an_value x = an_in_value(b, n, 0);
+    const an_axes mask = axes_of(b, n, dims, &x);
+    an_tensor *ones = an_dtype_of(x.t) == AN_BOOL ? x.t : an_ne_at(AN_AT, x.t, an_num(x.t, b->cx, 0));
+    an_tensor *t = reduced(an_cast_at(AN_AT, ones, AN_I32), mask, fn);
+    finish(b, n, 0, an_ne_at(AN_AT, t, an_num(t, b->cx, 0)), x.last, mask, keepdim >= 0 && an_in_bool(b, n, keepdim));
+    return AN_OK;
+}
+
+an_status an_rule_any(an_build *b, const an_pt2_node *n)
+{
+    return truth(b, n, an_max_at, -1, -1);
+}
+an_status an_rule_any_dim(an_build *b, const an_pt2_node *n)
+{
+    return truth(b, n, an_max_at, 1, 2);
+}
+an_status an_rule_all(an_build *b, const an_pt2_node *n)
+{
+    return truth(b, n, an_min_at, -1, -1);
+}
+an_status an_rule_all_dim(an_build *b, const an_pt2_node *n)
+{
+    return truth(b, n, an_min_at, 1, 2);
+}
+
+/* ---- variance and norms */
+
+static double count_of(const an_tensor *t, an_axes mask)
+{
+    double count = 1;
+    for (int i = 0; i < an_rank(t); i++)
+        if (mask >> i & 1) count *= (double)an_dim(t, i);
+    return count;
+}
+
+/* mean((x - mean)^2) N / (N - correction). */
+static an_status variance(an_build *b, const an_pt2_node *n, int dims, double correction, bool keep, bool root)
+{
+    an_value x = an_in_value(b, n, 0);
+    const an_axes mask = axes_of(b, n, dims, &x);
+    const double count = count_of(x.t, mask), left = AN_MAX(0, count - correction);
+    an_tensor *t = an_mul_num_at(AN_AT, reduced(an_widen(x.t), mask, an_var_at), count / left);
+    finish(b, n, 0, root ? an_sqrt_at(AN_AT, t) : t, x.last, mask, keep);
+    return AN_OK;
+}
+
+static double correction_of(const an_build *b, const an_pt2_node *n)
+{
+    return an_in_none(n, 2) ? 1 : an_in_float(b, n, 2);
+}
+
+an_status an_rule_var_correction(an_build *b, const an_pt2_node *n)
+{
+    return variance(b, n, 1, correction_of(b, n), an_in_bool(b, n, 3), false);
+}
+an_status an_rule_std_correction(an_build *b, const an_pt2_node *n)
+{
+    return variance(b, n, 1, correction_of(b, n), an_in_bool(b, n, 3), true);
+}
+an_status an_rule_var_dim(an_build *b, const an_pt2_node *n)
+{
+    return variance(b, n, 1, an_in_bool(b, n, 2), an_in_bool(b, n, 3), false);
+}
+an_status an_rule_std_dim(an_build *b, const an_pt2_node *n)
+{
+    return variance(b, n, 1, an_in_bool(b, n, 2), an_in_bool(b, n, 3), true);
+}
+an_status an_rule_var(an_build *b, const an_pt2_node *n)
+{
+    return variance(b, n, -1, an_in_bool(b, n, 1), false, false);
+}
+an_status an_rule_std(an_build *b, const an_pt2_node *n)
+{
+    return variance(b, n, -1, an_in_bool(b, n, 1), false, true);
+}
+
+/* (sum |x|^p)^(1/p); the gradient at a norm of 0 is 0. */
+static an_status norm(an_build *b, const an_pt2_node *n, double p, int dims, bool keep)
+{
+    an_value x = an_in_value(b, n, 0);
+    const an_axes mask = axes_of(b, n, dims, &x);
+    an_tensor *t = an_widen(x.t), *a = an_abs_at(AN_AT, t), *r;
+    if (isinf(p)) {
+        r = reduced(a, mask, p > 0 ? an_max_at : an_min_at);
+    } else if (p == 1) {
+        r = reduced(a, mask, an_sum_at);
+    } else if (p == 2) {
+        an_tensor *s = reduced(an_square_at(AN_AT, t), mask, an_sum_at), *zero = an_num(s, b->cx, 0);
+        an_tensor *none = an_eq_at(AN_AT, s, zero);
+        r = an_where_at(AN_AT, none, zero, an_sqrt_at(AN_AT, an_where_at(AN_AT, none, an_num(s, b->cx, 1), s)));
+    } else if (p == 0) {
+        r = reduced(an_cast_at(AN_AT, an_ne_at(AN_AT, t, an_num(t, b->cx, 0)), an_dtype_of(t)), mask, an_sum_at);
+    } else {
+        an_tensor *s = reduced(an_pow_at(AN_AT, a, an_num(a, b->cx, p)), mask, an_sum_at);
+        r = an_pow_at(AN_AT, s, an_num(s, b->cx, 1 / p));
+    }
+    finish(b, n, 0, r, x.last, mask, keep);
+    return AN_OK;
+}
+
+an_status an_rule_vector_norm(an_build *b, const an_pt2_node *n)
+{
+    return norm(b, n, an_in_float(b, n, 1), 2, an_in_bool(b, n, 3));
+}
+an_status an_rule_norm_dim(an_build *b, const an_pt2_node *n)
+{
+    return norm(b, n, an_in_none(n, 1) ? 2 : an_in_float(b, n, 1), 2, an_in_bool(b, n, 3));
+}
+an_status an_rule_norm(an_build *b, const an_pt2_node *n)
+{
+    return norm(b, n, an_in_float(b, n, 1), -1, false);
+}
+
+an_status an_rule_logsumexp(an_build *b, const an_pt2_node *n)
+{
+    an_value x = an_in_value(b, n, 0);
+    an_tensor *t = an_plain(x.t, x.last);
+    x = (an_value){.t = t};
+    const an_axes mask = axes_of(b, n, 1, &x);
+    int axis = 0, axes = 0;
+    for (int i = 0; i < an_rank(t); i++)
+        if (mask >> i & 1) axis = i, axes++;
+    if (axes != 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one is known", axes);
+    an_out(b, n, 0, an_logsumexp_at(AN_AT, t, axis, an_in_bool(b, n, 2)));
+    return AN_OK;
+}
+
+/* ---- positions */
+
+/* Extremes along an axis with the first position of them; the gradient goes to that position alone. */
+static an_status extreme(an_build *b, const an_pt2_node *n, bool least)
+{
+    an_tensor *x = an_in(b, n, 0);
+    if (an_rank(x) == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "of a tensor without axes");
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    const bool keep = an_in_bool(b, n, 2);
+    an_tensor *at = an_argmax_at(AN_AT, least ? an_neg_at(AN_AT, x) : x, axis, true); /* [...,1,...] i32 */
+    an_tensor *hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, an_shape_of(x), axis), at);
+    an_tensor *zero = an_num(x, b->cx, 0);
+    an_tensor *value = an_sum_at(AN_AT, an_where_at(AN_AT, hot, x, zero), AN_AXIS(axis), true);
+    finish(b, n, 0, value, false, AN_AXIS(axis), keep);
+    finish(b, n, 1, at, false, AN_AXIS(axis), keep);
+    return AN_OK;
+}
+
+an_status an_rule_max_dim(an_build *b, const an_pt2_node *n)
+{
+    return extreme(b, n, false);
+}
+an_status an_rule_min_dim(an_build *b, const an_pt2_node *n)
+{
+    return extreme(b, n, true);
+}
+
+static an_status arg_extreme(an_build *b, const an_pt2_node *n, bool least)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const bool flat = an_in_none(n, 1);
+    if (flat) x = an_reshape_1(x, an_count(x));
+    const int axis = flat ? 0 : an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    an_out(b, n, 0, an_argmax_at(AN_AT, least ? an_neg_at(AN_AT, x) : x, axis, an_in_bool(b, n, 2) && !flat));
+    return AN_OK;
+}
+
+an_status an_rule_argmax(an_build *b, const an_pt2_node *n)
+{
+    return arg_extreme(b, n, false);
+}
+an_status an_rule_argmin(an_build *b, const an_pt2_node *n)
+{
+    return arg_extreme(b, n, true);
+}
+
+/* The axis as the last one, and back. */
+static an_tensor *axis_last(an_tensor *x, int axis)
+{
+    return axis == an_rank(x) - 1 ? x : an_transpose_at(AN_AT, x, axis, an_rank(x) - 1);
+}
+
+static an_status sorted(an_build *b, const an_pt2_node *n, int dim, bool descending, int64_t most)
+{
+    an_tensor *x = an_in(b, n, 0), *at = NULL;
+    const int axis = an_wrap_axis(an_in_int(b, n, dim), an_rank(x));
+    an_tensor *rows = axis_last(x, axis);
+    an_tensor *values = an_sort_at(AN_AT, rows, descending, &at);
+    if (most >= 0) {
+        values = an_slice_at(AN_AT, values, -1, 0, most, 1);
+        at = an_slice_at(AN_AT, at, -1, 0, most, 1);
+    }
+    an_out(b, n, 0, axis_last(values, axis));
+    an_out(b, n, 1, axis_last(at, axis));
+    return AN_OK;
+}
+
+an_status an_rule_sort(an_build *b, const an_pt2_node *n)
+{
+    return sorted(b, n, 1, an_in_bool(b, n, 2), -1);
+}
+an_status an_rule_sort_stable(an_build *b, const an_pt2_node *n)
+{
+    return sorted(b, n, 2, an_in_bool(b, n, 3), -1);
+}
+an_status an_rule_argsort(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *at = NULL;
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    (void)an_sort_at(AN_AT, axis_last(x, axis), an_in_bool(b, n, 2), &at);
+    an_out(b, n, 0, axis_last(at, axis));
+    return AN_OK;
+}
+an_status an_rule_topk(an_build *b, const an_pt2_node *n)
+{
+    return sorted(b, n, 2, an_in_bool(b, n, 3), an_in_int(b, n, 1));
+}
+
+/* ---- along an axis */
+
+an_status an_rule_cumsum(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
+    if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    const bool whole = an_dtype_of(x) == AN_I32; /* as floats: exact up to 2^24 */
+    an_tensor *rows = axis_last(x, axis);
+    if (whole) rows = an_cast_at(AN_AT, rows, AN_F32);
+    an_tensor *sum = an_cumsum_at(AN_AT, rows, false);
+    an_out(b, n, 0, axis_last(whole ? an_cast_at(AN_AT, sum, AN_I32) : sum, axis));
+    return AN_OK;
+}
+
+/* Running products: log2(length) products with itself shifted. */
+static an_tensor *products(an_tensor *rows)
+{
+    const int64_t length = an_dim(rows, an_rank(rows) - 1);
+    for (int64_t by = 1; by < length; by *= 2) {
+        an_tensor *shifted = an_slice_at(AN_AT, an_pad_at(AN_AT, rows, -1, by, 0, 1), -1, 0, length, 1);
+        rows = an_mul_at(AN_AT, rows, shifted);
+    }
+    return rows;
+}
+
+an_status an_rule_cumprod(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    an_out(b, n, 0, axis_last(products(axis_last(x, axis)), axis));
+    return AN_OK;
+}
+
+static an_tensor *last_product(an_tensor *rows, bool keep)
+{
+    const int rank = an_rank(rows);
+    const int64_t length = an_dim(rows, rank - 1);
+    an_shape out = an_shape_of(rows);
+    out.rank = keep ? rank : rank - 1;
+    out.dim[rank - 1] = 1;
+    return an_reshape_at(AN_AT, an_slice_at(AN_AT, products(rows), -1, length - 1, length, 1), out);
+}
+
+an_status an_rule_prod_dim(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    an_tensor *kept = axis_last(last_product(axis_last(x, axis), true), axis);
+    finish(b, n, 0, kept, false, AN_AXIS(axis), an_in_bool(b, n, 2));
+    return AN_OK;
+}
+
+an_status an_rule_prod(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
+    an_out(b, n, 0, last_product(an_reshape_1(x, an_count(x)), false));
+    return AN_OK;
+}
+
+/* x[1:] - x[:-1]; of bools whether they differ. */
+an_status an_rule_diff(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    for (int i = 3; i <= 4; i++) {
+        an_tensor *part[2] = {i == 3 ? an_in(b, n, 3) : x, i == 3 ? x : an_in(b, n, 4)};
+        if (part[0] && part[1]) x = an_concat_at(AN_AT, part, 2, axis);
+    }
+    for (int64_t k = 0; k < an_in_int(b, n, 1); k++) {
+        const int64_t length = an_dim(x, axis);
+        an_tensor *high = an_slice_at(AN_AT, x, axis, 1, length, 1),
+                  *low = an_slice_at(AN_AT, x, axis, 0, length - 1, 1);
+        x = an_dtype_of(x) == AN_BOOL ? an_xor_at(AN_AT, high, low) : an_sub_at(AN_AT, high, low);
+    }
+    an_out(b, n, 0, x);
+    return AN_OK;
+}
+
+/* softmax and its logarithm; with a dtype argument the operand is converted first. */
+static an_status soft(an_build *b, const an_pt2_node *n, an_tensor *(*fn)(const char *, an_tensor *, int))
+{
+    an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
+    if (n->arg[2].kind == AN_ARG_DTYPE) x = an_as(x, an_out_dtype(b, n, 0));
+    if (an_rank(x) == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "of a tensor without axes");
+    an_out(b, n, 0, fn(AN_AT, x, an_wrap_axis(an_in_int(b, n, 1), an_rank(x))));
+    return AN_OK;
+}
+
+an_status an_rule_softmax(an_build *b, const an_pt2_node *n)
+{
+    return soft(b, n, an_softmax_at);
+}
+an_status an_rule_log_softmax(an_build *b, const an_pt2_node *n)
+{
+    return soft(b, n, an_log_softmax_at);
+}

@@ -1,0 +1,636 @@
+/* rule_shape.c: views and moves of PyTorch: no arithmetic. */
+#include "import/fold.h"
+#include "import/rules.h"
+#include <string.h>
+
+/* ---- the same value */
+
+an_status an_rule_same(an_build *b, const an_pt2_node *n)
+{
+    an_value x = an_in_value(b, n, 0);
+    an_out_last(b, n, 0, x.t, x.last);
+    return AN_OK;
+}
+
+an_status an_rule_detach(an_build *b, const an_pt2_node *n)
+{
+    an_value x = an_in_value(b, n, 0);
+    an_out_last(b, n, 0, an_detach_at(AN_AT, x.t), x.last);
+    return AN_OK;
+}
+
+/* To the dtype that the file says of the result; a float that a policy narrowed is widened again where asked. */
+an_status an_rule_cast(an_build *b, const an_pt2_node *n)
+{
+    an_value x = an_in_value(b, n, 0);
+    an_out_last(b, n, 0, an_as(x.t, an_out_dtype(b, n, 0)), x.last);
+    return AN_OK;
+}
+
+an_status an_rule_nothing(an_build *b, const an_pt2_node *n)
+{
+    (void)b;
+    (void)n;
+    return AN_OK;
+}
+
+/* self takes the values of src, broadcast. */
+an_status an_rule_copy(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *self = an_in(b, n, 0), *src = an_in(b, n, 1);
+    an_out(b, n, 0, an_expand_at(AN_AT, an_as(src, an_dtype_of(self)), an_shape_of(self)));
+    return AN_OK;
+}
+
+/* ---- other shapes */
+
+static an_status to_shape(an_build *b, const an_pt2_node *n, an_tensor *x, an_shape s)
+{
+    an_out(b, n, 0, an_reshape_at(AN_AT, x, s));
+    return AN_OK;
+}
+
+static an_shape shape_arg(const an_build *b, const an_pt2_node *n, int i)
+{
+    an_shape s = {.rank = 0};
+    s.rank = an_in_ints(b, n, i, s.dim, 8);
+    return s;
+}
+
+an_status an_rule_view(an_build *b, const an_pt2_node *n)
+{
+    return to_shape(b, n, an_in(b, n, 0), shape_arg(b, n, 1));
+}
+
+an_status an_rule_view_as(an_build *b, const an_pt2_node *n)
+{
+    return to_shape(b, n, an_in(b, n, 0), an_shape_of(an_in(b, n, 1)));
+}
+
+an_status an_rule_flatten(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape s = an_shape_of(x);
+    const int from = an_wrap_axis(an_in_int(b, n, 1), s.rank), to = an_wrap_axis(an_in_int(b, n, 2), s.rank);
+    an_shape out = {.rank = 0};
+    for (int i = 0; i < s.rank; i++) {
+        if (i > from && i <= to)
+            out.dim[out.rank - 1] *= s.dim[i];
+        else
+            out.dim[out.rank++] = s.dim[i];
+    }
+    if (s.rank == 0) out = AN_SHAPE(1);
+    return to_shape(b, n, x, out);
+}
+
+an_status an_rule_unflatten(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape s = an_shape_of(x), sizes = shape_arg(b, n, 2);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), s.rank);
+    an_shape out = {.rank = s.rank - 1 + sizes.rank};
+    if (out.rank > 8) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 8 axes");
+    int64_t known = 1;
+    for (int k = 0; k < sizes.rank; k++) known *= sizes.dim[k] < 0 ? 1 : AN_MAX(sizes.dim[k], 1);
+    for (int i = 0, at = 0; i < s.rank; i++) {
+        if (i != axis) out.dim[at++] = s.dim[i];
+        for (int k = 0; i == axis && k < sizes.rank; k++)
+            out.dim[at++] = sizes.dim[k] < 0 ? s.dim[i] / known : sizes.dim[k];
+    }
+    return to_shape(b, n, x, out);
+}
+
+an_status an_rule_unsqueeze(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape s = an_shape_of(x);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), s.rank + 1);
+    an_shape out = {.rank = s.rank + 1};
+    if (out.rank > 8 || axis > s.rank) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 8 axes");
+    for (int i = 0; i < out.rank; i++) out.dim[i] = i == axis ? 1 : s.dim[i < axis ? i : i - 1];
+    return to_shape(b, n, x, out);
+}
+
+static an_status squeeze(an_build *b, const an_pt2_node *n, const int64_t *axes, int count, bool all)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape s = an_shape_of(x);
+    an_shape out = {.rank = 0};
+    for (int i = 0; i < s.rank; i++) {
+        bool named = all;
+        for (int k = 0; k < count; k++) named |= an_wrap_axis(axes[k], s.rank) == i;
+        if (!named || s.dim[i] != 1) out.dim[out.rank++] = s.dim[i];
+    }
+    return to_shape(b, n, x, out);
+}
+
+an_status an_rule_squeeze(an_build *b, const an_pt2_node *n)
+{
+    return squeeze(b, n, NULL, 0, true);
+}
+
+an_status an_rule_squeeze_dims(an_build *b, const an_pt2_node *n)
+{
+    int64_t axes[8];
+    const int count = an_in_ints(b, n, 1, axes, 8);
+    return squeeze(b, n, axes, count, false);
+}
+
+an_status an_rule_permute(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    an_shape perm = shape_arg(b, n, 1);
+    for (int i = 0; i < perm.rank; i++) perm.dim[i] = an_wrap_axis(perm.dim[i], an_rank(x));
+    an_out(b, n, 0, an_permute_at(AN_AT, x, perm));
+    return AN_OK;
+}
+
+an_status an_rule_transpose(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int i = an_wrap_axis(an_in_int(b, n, 1), an_rank(x)), k = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    an_out(b, n, 0, i == k ? x : an_transpose_at(AN_AT, x, i, k));
+    return AN_OK;
+}
+
+an_status an_rule_t(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    an_out(b, n, 0, an_rank(x) == 2 ? an_transpose_at(AN_AT, x, 0, 1) : x);
+    return AN_OK;
+}
+
+an_status an_rule_movedim(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int rank = an_rank(x);
+    const an_shape from = shape_arg(b, n, 1), to = shape_arg(b, n, 2);
+    an_shape perm = {.rank = rank};
+    bool taken[9] = {false};
+    for (int i = 0; i < rank; i++) perm.dim[i] = -1;
+    for (int k = 0; k < from.rank && k < to.rank; k++) {
+        perm.dim[an_wrap_axis(to.dim[k], rank) & 7] = an_wrap_axis(from.dim[k], rank);
+        taken[an_wrap_axis(from.dim[k], rank)] = true;
+    }
+    for (int i = 0, at = 0; i < rank; i++) {
+        if (perm.dim[i] >= 0) continue;
+        while (at < 8 && taken[at]) at++;
+        perm.dim[i] = at++;
+    }
+    an_out(b, n, 0, an_permute_at(AN_AT, x, perm));
+    return AN_OK;
+}
+
+/* -1 keeps an axis; new axes come in front. */
+static an_status expand_to(an_build *b, const an_pt2_node *n, an_shape to)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape s = an_shape_of(x);
+    if (to.rank < s.rank) return an_build_refuse(b, AN_E_IO, "fewer axes than its argument has; the file is damaged");
+    an_shape wide = {.rank = to.rank};
+    for (int i = 0; i < to.rank; i++) {
+        wide.dim[i] = i < to.rank - s.rank ? 1 : s.dim[i - (to.rank - s.rank)];
+        if (to.dim[i] < 0) to.dim[i] = wide.dim[i];
+    }
+    an_out(b, n, 0, an_expand_at(AN_AT, an_reshape_at(AN_AT, x, wide), to));
+    return AN_OK;
+}
+
+an_status an_rule_expand(an_build *b, const an_pt2_node *n)
+{
+    return expand_to(b, n, shape_arg(b, n, 1));
+}
+
+an_status an_rule_expand_as(an_build *b, const an_pt2_node *n)
+{
+    return expand_to(b, n, an_shape_of(an_in(b, n, 1)));
+}
+
+an_status an_rule_broadcast_tensors(an_build *b, const an_pt2_node *n)
+{
+    an_shape all = {.rank = 0};
+    for (int k = 0; k < n->arg[0].n; k++) {
+        const an_shape s = an_shape_of(an_in_list(b, n, 0, k));
+        for (int i = s.rank - 1, to = 7; i >= 0; i--, to--)
+            if (s.dim[i] != 1) all.dim[to] = s.dim[i];
+        all.rank = AN_MAX(all.rank, s.rank);
+    }
+    an_shape out = {.rank = all.rank};
+    for (int i = 0; i < out.rank; i++) {
+        const int64_t length = all.dim[8 - out.rank + i];
+        bool empty = false; /* an axis without elements is no axis of length 1 */
+        for (int k = 0; k < n->arg[0].n; k++) {
+            const an_shape s = an_shape_of(an_in_list(b, n, 0, k));
+            const int at = i - (out.rank - s.rank);
+            empty |= at >= 0 && s.dim[at] == 0;
+        }
+        out.dim[i] = empty ? 0 : length ? length : 1;
+    }
+    for (int k = 0; k < n->arg[0].n; k++) an_out(b, n, k, an_expand_at(AN_AT, an_in_list(b, n, 0, k), out));
+    return AN_OK;
+}
+
+/* x [N,C,H,W], r: the channels' and the pixels' shape with axes of their own, permuted, and merged again. */
+static an_status shuffle(an_build *b, const an_pt2_node *n, const an_shape *apart, an_shape perm, an_shape out)
+{
+    an_tensor *x = an_reshape_at(AN_AT, an_in(b, n, 0), *apart);
+    return to_shape(b, n, an_permute_at(AN_AT, x, perm), out);
+}
+
+static an_status image_of(an_build *b, const an_pt2_node *n, an_shape *s, int64_t *r)
+{
+    *s = an_shape_of(an_in(b, n, 0));
+    *r = an_in_int(b, n, 1);
+    return s->rank == 4 && *r > 0 ? AN_OK : an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; four are known", s->rank);
+}
+
+an_status an_rule_pixel_shuffle(an_build *b, const an_pt2_node *n)
+{
+    an_shape s;
+    int64_t r;
+    AN_TRY(image_of(b, n, &s, &r));
+    const an_shape apart = AN_SHAPE(s.dim[0], s.dim[1] / (r * r), r, r, s.dim[2], s.dim[3]);
+    return shuffle(b, n, &apart, AN_SHAPE(0, 1, 4, 2, 5, 3),
+                   AN_SHAPE(s.dim[0], s.dim[1] / (r * r), s.dim[2] * r, s.dim[3] * r));
+}
+
+an_status an_rule_pixel_unshuffle(an_build *b, const an_pt2_node *n)
+{
+    an_shape s;
+    int64_t r;
+    AN_TRY(image_of(b, n, &s, &r));
+    const an_shape apart = AN_SHAPE(s.dim[0], s.dim[1], s.dim[2] / r, r, s.dim[3] / r, r);
+    return shuffle(b, n, &apart, AN_SHAPE(0, 1, 3, 5, 2, 4),
+                   AN_SHAPE(s.dim[0], s.dim[1] * r * r, s.dim[2] / r, s.dim[3] / r));
+}
+
+an_status an_rule_channel_shuffle(an_build *b, const an_pt2_node *n)
+{
+    an_shape s;
+    int64_t groups;
+    AN_TRY(image_of(b, n, &s, &groups));
+    const an_shape apart = AN_SHAPE(s.dim[0], groups, s.dim[1] / groups, s.dim[2], s.dim[3]);
+    return shuffle(b, n, &apart, AN_SHAPE(0, 2, 1, 3, 4), s);
+}
+
+/* ---- parts of an axis */
+
+static int64_t clipped(int64_t at, int64_t length)
+{
+    at = at < 0 ? at + length : at;
+    return AN_MIN(AN_MAX(at, 0), length);
+}
+
+/* The place of a result in the list of them. */
+static int place_of(const an_pt2_node *n, int32_t id)
+{
+    const bool list = n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS;
+    const int count = list ? n->out[0].n : n->n_out;
+    for (int k = 0; k < count; k++)
+        if ((list ? n->out[0].values[k] : n->out[k].value) == id) return k;
+    return 0;
+}
+
+/* Part k of split, chunk or split_with_sizes of an axis of `length`: where it starts. */
+static int64_t part_start(const an_build *b, const an_pt2_node *n, int64_t length, int k)
+{
+    int64_t sizes[64], start = 0;
+    if (strncmp(n->target, "aten.split_with_sizes", 21) == 0 || strcmp(n->target, "aten.split.sizes") == 0) {
+        const int count = an_in_ints(b, n, 1, sizes, 64);
+        for (int i = 0; i < k && i < count; i++) start += sizes[i];
+        return AN_MIN(start, length);
+    }
+    int64_t each = an_in_int(b, n, 1);
+    if (strncmp(n->target, "aten.chunk", 10) == 0) each = each > 0 ? an_ceil_div(length, each) : length;
+    return AN_MIN(each * k, length);
+}
+
+bool an_view_region(const an_build *b, const an_pt2_node *n, int32_t id, an_shape p, int *axis, int64_t *start,
+                    int64_t *step)
+{
+    const char *name = n->target;
+    *step = 1;
+    if (strcmp(name, "aten.select.int") == 0) {
+        *axis = an_wrap_axis(an_in_int(b, n, 1), p.rank);
+        *start = an_in_int(b, n, 2) + (an_in_int(b, n, 2) < 0 && *axis < 8 ? p.dim[*axis & 7] : 0);
+    } else if (strcmp(name, "aten.slice.Tensor") == 0) {
+        *axis = an_wrap_axis(an_in_int(b, n, 1), p.rank);
+        *start = *axis < 8 ? clipped(an_in_none(n, 2) ? 0 : an_in_int(b, n, 2), p.dim[*axis & 7]) : 0;
+        *step = an_in_int(b, n, 4);
+    } else if (strcmp(name, "aten.narrow.default") == 0) {
+        *axis = an_wrap_axis(an_in_int(b, n, 1), p.rank);
+        *start = *axis < 8 ? clipped(an_in_int(b, n, 2), p.dim[*axis & 7]) : 0;
+    } else if (strncmp(name, "aten.split", 10) == 0 || strncmp(name, "aten.chunk", 10) == 0) {
+        *axis = an_wrap_axis(an_in_int(b, n, 2), p.rank);
+        *start = *axis < 8 ? part_start(b, n, p.dim[*axis & 7], place_of(n, id)) : 0;
+    } else if (strcmp(name, "aten.unbind.int") == 0) {
+        *axis = an_wrap_axis(an_in_int(b, n, 1), p.rank);
+        *start = place_of(n, id);
+    } else {
+        return false;
+    }
+    return *axis < p.rank;
+}
+
+an_status an_rule_slice(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    const int64_t length = an_dim(x, axis), start = clipped(an_in_none(n, 2) ? 0 : an_in_int(b, n, 2), length);
+    const int64_t stop = AN_MAX(start, clipped(an_in_none(n, 3) ? length : an_in_int(b, n, 3), length));
+    an_out(b, n, 0, an_slice_at(AN_AT, x, axis, start, stop, an_in_int(b, n, 4)));
+    return AN_OK;
+}
+
+/* One element of an axis, which goes. */
+static an_tensor *selected(an_tensor *x, int axis, int64_t at)
+{
+    an_shape s = an_shape_of(x), out = {.rank = s.rank - 1};
+    for (int i = 0; i < out.rank; i++) out.dim[i] = s.dim[i < axis ? i : i + 1];
+    return an_reshape_at(AN_AT, an_slice_at(AN_AT, x, axis, at, at + 1, 1), out);
+}
+
+an_status an_rule_select(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    const int64_t at = an_in_int(b, n, 2) + (an_in_int(b, n, 2) < 0 ? an_dim(x, axis) : 0);
+    if (at < 0 || at >= an_dim(x, axis)) return an_build_refuse(b, AN_E_IO, "element %lld is outside", (long long)at);
+    an_out(b, n, 0, selected(x, axis, at));
+    return AN_OK;
+}
+
+an_status an_rule_narrow(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    const int64_t start = clipped(an_in_int(b, n, 2), an_dim(x, axis));
+    an_out(b, n, 0, an_slice_at(AN_AT, x, axis, start, start + an_in_int(b, n, 3), 1));
+    return AN_OK;
+}
+
+an_status an_rule_split(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    const int64_t length = an_dim(x, axis);
+    const int count = n->n_out == 1 && n->out[0].kind == AN_ARG_TENSORS ? n->out[0].n : n->n_out;
+    for (int k = 0; k < count; k++) {
+        const int64_t start = part_start(b, n, length, k);
+        const int64_t stop = k + 1 < count ? part_start(b, n, length, k + 1) : length;
+        an_out(b, n, k, an_slice_at(AN_AT, x, axis, start, stop, 1));
+    }
+    return AN_OK;
+}
+
+an_status an_rule_unbind(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    for (int k = 0; k < (int)an_dim(x, axis); k++) an_out(b, n, k, selected(x, axis, k));
+    return AN_OK;
+}
+
+/* ---- several parts */
+
+enum { MOST_PARTS = 1024 };
+
+static an_status concat(an_build *b, const an_pt2_node *n, bool stack)
+{
+    an_tensor *part[MOST_PARTS];
+    const int count = n->arg[0].n;
+    int used = 0;
+    bool last = !stack;
+    if (count < 1 || count > MOST_PARTS) return an_build_refuse(b, AN_E_UNSUPPORTED, "%d parts", count);
+    for (int k = 0; k < count; k++)
+        last = last && n->arg[0].values[k] >= 0 && an_build_get(b, n->arg[0].values[k])->last;
+    for (int k = 0; k < count; k++) {
+        an_value v = *an_build_get(b, n->arg[0].values[k]);
+        an_tensor *x = last ? v.t : an_plain(v.t, v.last);
+        if (!stack && an_rank(x) == 1 && an_dim(x, 0) == 0) continue; /* PyTorch passes an empty list over */
+        if (used > 0) {
+            an_promote(&part[0], &x);
+            for (int i = 1; i < used; i++) part[i] = an_as(part[i], an_dtype_of(x));
+        }
+        part[used++] = x;
+    }
+    if (used == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "no parts");
+    const int rank = an_rank(part[0]);
+    int axis = an_wrap_axis(an_in_int(b, n, 1), rank + stack);
+    for (int k = 0; stack && k < used; k++) {
+        an_shape s = an_shape_of(part[k]), out = {.rank = rank + 1};
+        for (int i = 0; i <= rank && i < 8; i++) out.dim[i] = i == axis ? 1 : s.dim[i < axis ? i : i - 1];
+        part[k] = an_reshape_at(AN_AT, part[k], out);
+    }
+    an_out_last(b, n, 0, an_concat_at(AN_AT, part, used, last ? an_last_axis(axis, rank) : axis), last);
+    return AN_OK;
+}
+
+an_status an_rule_cat(an_build *b, const an_pt2_node *n)
+{
+    return concat(b, n, false);
+}
+an_status an_rule_stack(an_build *b, const an_pt2_node *n)
+{
+    return concat(b, n, true);
+}
+
+/* Tiles: [a,b] repeated (r,s) is [1,a,1,b] expanded to [r,a,s,b]. */
+an_status an_rule_repeat(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape times = shape_arg(b, n, 1), s = an_shape_of(x);
+    for (int i = times.rank - 1; i >= 0; i--) {
+        const int own = i - (times.rank - s.rank);
+        an_shape before = an_shape_of(x);
+        if (own < 0) { /* a new axis in front */
+            an_shape one = {.rank = before.rank + 1, .dim = {1}}, all;
+            memcpy(one.dim + 1, before.dim, (size_t)before.rank * sizeof before.dim[0]);
+            all = one;
+            all.dim[0] = times.dim[i];
+            x = an_expand_at(AN_AT, an_reshape_at(AN_AT, x, one), all);
+            continue;
+        }
+        an_tensor *part[MOST_PARTS];
+        if (times.dim[i] > MOST_PARTS || times.dim[i] < 1)
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld repetitions", (long long)times.dim[i]);
+        for (int k = 0; k < (int)times.dim[i]; k++) part[k] = x;
+        if (times.dim[i] > 1) x = an_concat_at(AN_AT, part, (int)times.dim[i], own);
+    }
+    an_out(b, n, 0, x);
+    return AN_OK;
+}
+
+/* Each element of an axis `repeats` times in a row. */
+an_status an_rule_repeat_interleave(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    if (an_in_none(n, 2)) x = an_reshape_1(x, an_count(x));
+    const int axis = an_in_none(n, 2) ? 0 : an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
+    const int64_t times = an_in_int(b, n, 1);
+    an_shape s = an_shape_of(x), one = {.rank = s.rank + 1}, all, out = s;
+    if (one.rank > 8) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 7 axes");
+    for (int i = 0; i < one.rank; i++) one.dim[i] = i == axis + 1 ? 1 : s.dim[i <= axis ? i : i - 1];
+    all = one;
+    all.dim[axis + 1] = times;
+    out.dim[axis] *= times;
+    an_out(b, n, 0, an_reshape_at(AN_AT, an_expand_at(AN_AT, an_reshape_at(AN_AT, x, one), all), out));
+    return AN_OK;
+}
+
+an_status an_rule_flip(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape axes = shape_arg(b, n, 1);
+    an_axes mask = 0;
+    for (int i = 0; i < axes.rank; i++) mask |= AN_AXIS(an_wrap_axis(axes.dim[i], an_rank(x)));
+    an_out(b, n, 0, mask ? an_flip_at(AN_AT, x, mask) : x);
+    return AN_OK;
+}
+
+static an_tensor *rolled(an_tensor *x, int axis, int64_t by)
+{
+    const int64_t length = an_dim(x, axis), at = length ? ((length - by) % length + length) % length : 0;
+    if (at == 0) return x;
+    an_tensor *part[] = {an_slice_at(AN_AT, x, axis, at, length, 1), an_slice_at(AN_AT, x, axis, 0, at, 1)};
+    return an_concat_at(AN_AT, part, 2, axis);
+}
+
+an_status an_rule_roll(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape by = shape_arg(b, n, 1), axes = shape_arg(b, n, 2), s = an_shape_of(x);
+    if (axes.rank == 0) {
+        an_out(b, n, 0, an_reshape_at(AN_AT, rolled(an_reshape_1(x, an_count(x)), 0, by.dim[0]), s));
+        return AN_OK;
+    }
+    for (int i = 0; i < axes.rank; i++) x = rolled(x, an_wrap_axis(axes.dim[i], s.rank), by.dim[i]);
+    an_out(b, n, 0, x);
+    return AN_OK;
+}
+
+/* ---- padding */
+
+static an_tensor *pad_axis(an_tensor *x, int axis, int64_t before, int64_t after, double value)
+{
+    if (before < 0) x = an_slice_at(AN_AT, x, axis, -before, an_dim(x, axis), 1);
+    if (after < 0) x = an_slice_at(AN_AT, x, axis, 0, an_dim(x, axis) + after, 1);
+    if (before <= 0 && after <= 0) return x;
+    return an_pad_at(AN_AT, x, axis, AN_MAX(before, 0), AN_MAX(after, 0), value);
+}
+
+/* One end of an axis continued by reflection (without the edge), the edge, or the other end. */
+static an_tensor *border(an_tensor *x, int axis, int64_t width, bool front, const char *mode)
+{
+    const int64_t length = an_dim(x, axis);
+    if (strcmp(mode, "reflect") == 0) {
+        an_tensor *part = front ? an_slice_at(AN_AT, x, axis, 1, width + 1, 1)
+                                : an_slice_at(AN_AT, x, axis, length - 1 - width, length - 1, 1);
+        return an_flip_at(AN_AT, part, AN_AXIS(axis));
+    }
+    if (strcmp(mode, "circular") == 0)
+        return front ? an_slice_at(AN_AT, x, axis, length - width, length, 1)
+                     : an_slice_at(AN_AT, x, axis, 0, width, 1);
+    an_tensor *edge = front ? an_slice_at(AN_AT, x, axis, 0, 1, 1) : an_slice_at(AN_AT, x, axis, length - 1, length, 1);
+    an_shape s = an_shape_of(edge);
+    s.dim[axis] = width;
+    return an_expand_at(AN_AT, edge, s);
+}
+
+static an_tensor *continue_axis(an_tensor *x, int axis, int64_t before, int64_t after, const char *mode)
+{
+    an_tensor *part[3];
+    int used = 0;
+    if (before > 0) part[used++] = border(x, axis, before, true, mode);
+    part[used++] = x;
+    if (after > 0) part[used++] = border(x, axis, after, false, mode);
+    return used > 1 ? an_concat_at(AN_AT, part, used, axis) : x;
+}
+
+static an_status pad(an_build *b, const an_pt2_node *n, const char *mode, double value)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape pads = shape_arg(b, n, 1);
+    for (int i = 0; 2 * i + 1 < pads.rank; i++) {
+        const int axis = an_rank(x) - 1 - i;
+        const int64_t before = pads.dim[2 * i], after = pads.dim[2 * i + 1];
+        if (axis < 0) return an_build_refuse(b, AN_E_IO, "pads more axes than there are; the file is damaged");
+        x = strcmp(mode, "constant") == 0 ? pad_axis(x, axis, before, after, value)
+                                          : continue_axis(x, axis, before, after, mode);
+    }
+    an_out(b, n, 0, x);
+    return AN_OK;
+}
+
+an_status an_rule_pad(an_build *b, const an_pt2_node *n)
+{
+    return pad(b, n, n->arg[2].text ? n->arg[2].text : "constant", an_in_none(n, 3) ? 0 : an_in_float(b, n, 3));
+}
+an_status an_rule_pad_constant(an_build *b, const an_pt2_node *n)
+{
+    return pad(b, n, "constant", an_in_float(b, n, 2));
+}
+
+/* ---- numbers of the graph */
+
+an_status an_rule_sym_size(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int64_t size = an_dim(x, an_wrap_axis(an_in_int(b, n, 1), an_rank(x)));
+    if (n->n_out == 1 && n->out[0].number.symbol >= 0)
+        b->symbol[n->out[0].number.symbol] = (an_arg_number){.i = size, .f = (double)size, .symbol = -1};
+    return AN_OK;
+}
+
+an_status an_rule_sym_numel(an_build *b, const an_pt2_node *n)
+{
+    const int64_t size = an_count(an_in(b, n, 0));
+    if (n->n_out == 1 && n->out[0].number.symbol >= 0)
+        b->symbol[n->out[0].number.symbol] = (an_arg_number){.i = size, .f = (double)size, .symbol = -1};
+    return AN_OK;
+}
+
+static int64_t floor_div(int64_t x, int64_t y)
+{
+    return y == 0 ? 0 : x / y - (x % y != 0 && (x < 0) != (y < 0));
+}
+
+/* Python's operators on sizes. Products that overflow int64 are no sizes: they wrap, and the shape is refused. */
+an_status an_rule_sym_operator(an_build *b, const an_pt2_node *n)
+{
+    const char *op = strrchr(n->target, '.') + 1;
+    const uint64_t ux = (uint64_t)an_in_int(b, n, 0), uy = (uint64_t)an_in_int(b, n, 1);
+    const int64_t x = (int64_t)ux, y = (int64_t)uy;
+    int64_t r = 0;
+    if (strcmp(op, "add") == 0)
+        r = (int64_t)(ux + uy);
+    else if (strcmp(op, "sub") == 0)
+        r = (int64_t)(ux - uy);
+    else if (strcmp(op, "mul") == 0)
+        r = (int64_t)(ux * uy);
+    else if (strcmp(op, "neg") == 0)
+        r = (int64_t)(0 - ux);
+    else if (strcmp(op, "floordiv") == 0)
+        r = y == -1 ? (int64_t)(0 - ux) : floor_div(x, y);
+    else if (strcmp(op, "mod") == 0)
+        r = y == 0 || y == -1 ? 0 : (int64_t)(ux - uy * (uint64_t)floor_div(x, y));
+    else if (strcmp(op, "sym_max") == 0)
+        r = AN_MAX(x, y);
+    else if (strcmp(op, "sym_min") == 0)
+        r = AN_MIN(x, y);
+    else if (strcmp(op, "eq") == 0)
+        r = x == y;
+    else if (strcmp(op, "ne") == 0)
+        r = x != y;
+    else if (strcmp(op, "lt") == 0)
+        r = x < y;
+    else if (strcmp(op, "le") == 0)
+        r = x <= y;
+    else if (strcmp(op, "gt") == 0)
+        r = x > y;
+    else if (strcmp(op, "ge") == 0)
+        r = x >= y;
+    if (n->n_out == 1 && n->out[0].number.symbol >= 0)
+        b->symbol[n->out[0].number.symbol] = (an_arg_number){.i = r, .f = (double)r, .symbol = -1};
+    return AN_OK;
+}

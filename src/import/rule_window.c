@@ -1,0 +1,377 @@
+/* rule_window.c: convolutions, pools and resampling of PyTorch. They run channels last and leave their results so. */
+#include "import/rules.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- shapes */
+
+/* [N,C,L] and [N,C,H,W] as [N,H,W,C], H = 1 of the former. */
+an_tensor *an_nhwc(const an_value *v)
+{
+    an_tensor *x = v->last ? v->t : an_last(v->t);
+    const an_shape s = an_shape_of(x);
+    return s.rank == 3 ? an_reshape_at(AN_AT, x, AN_SHAPE(s.dim[0], 1, s.dim[1], s.dim[2])) : x;
+}
+
+/* The result of x's rank, channels last. */
+static void put(an_build *b, const an_pt2_node *n, an_tensor *y, int rank)
+{
+    const an_shape s = an_shape_of(y);
+    if (rank == 3) y = an_reshape_at(AN_AT, y, AN_SHAPE(s.dim[0], s.dim[2], s.dim[3]));
+    an_out_last(b, n, 0, y, true);
+}
+
+/* A number, or one an axis; h is 1 of one axis. */
+static void pair(const an_build *b, const an_pt2_node *n, int i, int rank, int missing, int *h, int *w)
+{
+    int64_t x[3] = {missing, missing, missing};
+    const int count = an_in_ints(b, n, i, x, 3);
+    *w = (int)AN_MIN(count > 1 ? x[1] : x[0], 1 << 20);
+    *h = rank == 3 ? missing : (int)AN_MIN(x[0], 1 << 20);
+}
+
+/* x of no batch gets one of 1. */
+static bool add_batch(an_value *v, int rank)
+{
+    an_shape s = an_shape_of(v->t);
+    if (s.rank != rank - 1) return false;
+    an_shape wide = {.rank = rank, .dim = {1}};
+    v->t = an_plain(v->t, v->last);
+    memcpy(wide.dim + 1, s.dim, (size_t)s.rank * sizeof s.dim[0]);
+    v->t = an_reshape_at(AN_AT, v->t, wide);
+    v->last = false;
+    return true;
+}
+
+static void drop_batch(an_build *b, const an_pt2_node *n)
+{
+    if (!an_out_used(n, 0)) return;
+    an_tensor *t = an_value_tensor(b, n->out[0].value);
+    an_shape s = an_shape_of(t), out = {.rank = s.rank - 1};
+    memcpy(out.dim, s.dim + 1, (size_t)out.rank * sizeof s.dim[0]);
+    an_out(b, n, 0, an_reshape_at(AN_AT, t, out));
+}
+
+/* ---- convolution */
+
+static an_tensor *narrow(an_build *b, an_tensor *t)
+{
+    const an_dtype to = an_get_policy(b->cx).matmul;
+    return an_dtype_of(t) == AN_F32 && to != AN_F32 ? an_cast_at(AN_AT, t, to) : t;
+}
+
+static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool same)
+{
+    an_value x = an_in_value(b, n, 0), w = an_in_value(b, n, 1);
+    const int rank = an_rank(w.t);
+    if (rank != 3 && rank != 4)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one and two are known", rank - 2);
+    const bool alone = add_batch(&x, rank);
+    an_tensor *wide = an_nhwc(&w), *in = an_nhwc(&x); /* [O,KH,KW,I], [N,H,W,C] */
+    if (same) {                                       /* one more at the end where the sum is odd */
+        const int64_t h = (int64_t)s.dilation_h * (an_dim(wide, 1) - 1),
+                      w_pad = (int64_t)s.dilation_w * (an_dim(wide, 2) - 1);
+        if (h > 0) in = an_pad_at(AN_AT, in, 1, h / 2, h - h / 2, 0);
+        if (w_pad > 0) in = an_pad_at(AN_AT, in, 2, w_pad / 2, w_pad - w_pad / 2, 0);
+    }
+    an_tensor *bias = an_in(b, n, 2);
+    put(b, n, an_conv2d_at(AN_AT, narrow(b, in), narrow(b, wide), bias, s), rank);
+    if (alone) drop_batch(b, n);
+    return AN_OK;
+}
+
+static an_window window_of(const an_build *b, const an_pt2_node *n, int rank, int stride, int pad, int dilation)
+{
+    an_window s = {.groups = 1};
+    pair(b, n, stride, rank, 1, &s.stride_h, &s.stride_w);
+    if (pad >= 0) pair(b, n, pad, rank, 0, &s.pad_h, &s.pad_w);
+    pair(b, n, dilation, rank, 1, &s.dilation_h, &s.dilation_w);
+    return s;
+}
+
+static int weight_rank(an_build *b, const an_pt2_node *n)
+{
+    return an_rank(an_in_value(b, n, 1).t);
+}
+
+an_status an_rule_conv(an_build *b, const an_pt2_node *n)
+{
+    an_window s = window_of(b, n, weight_rank(b, n), 3, 4, 5);
+    s.groups = (int)AN_MIN(an_in_int(b, n, 6), 1 << 20);
+    return convolve(b, n, s, false);
+}
+
+an_status an_rule_conv_padding(an_build *b, const an_pt2_node *n)
+{
+    an_window s = window_of(b, n, weight_rank(b, n), 3, -1, 5);
+    s.groups = (int)AN_MIN(an_in_int(b, n, 6), 1 << 20);
+    return convolve(b, n, s, n->arg[4].text && strcmp(n->arg[4].text, "same") == 0);
+}
+
+/* Zeros between the elements of an axis of [N,H,W,C]: [.., H, 1, ..] padded to [.., H, stride, ..]. */
+static an_tensor *dilate(an_tensor *x, int axis, int stride)
+{
+    an_shape s = an_shape_of(x), one = {.rank = s.rank + 1}, out = s;
+    if (stride == 1) return x;
+    for (int i = 0; i < one.rank; i++) one.dim[i] = i == axis + 1 ? 1 : s.dim[i <= axis ? i : i - 1];
+    out.dim[axis] = s.dim[axis] * stride;
+    x = an_reshape_at(AN_AT, an_pad_at(AN_AT, an_reshape_at(AN_AT, x, one), axis + 1, 0, stride - 1, 0), out);
+    return an_slice_at(AN_AT, x, axis, 0, out.dim[axis] - (stride - 1), 1);
+}
+
+static an_tensor *pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t after)
+{
+    if (before < 0) x = an_slice_at(AN_AT, x, axis, -before, an_dim(x, axis), 1);
+    if (after < 0) x = an_slice_at(AN_AT, x, axis, 0, an_dim(x, axis) + after, 1);
+    return before > 0 || after > 0 ? an_pad_at(AN_AT, x, axis, AN_MAX(before, 0), AN_MAX(after, 0), 0) : x;
+}
+
+/* The gradient of a convolution as one: zeros between x's elements, the flipped weight w [I,O/g,KH,KW] with inputs and
+ * outputs exchanged. */
+static an_status transposed(an_build *b, const an_pt2_node *n, int stride, int pad, int extra, int groups_at,
+                            int dilation)
+{
+    an_value x = an_in_value(b, n, 0);
+    an_tensor *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
+    const int rank = an_rank(w);
+    int sh, sw, ph, pw, eh, ew, dh, dw;
+    if (rank != 3 && rank != 4)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one and two are known", rank - 2);
+    pair(b, n, stride, rank, 1, &sh, &sw);
+    pair(b, n, pad, rank, 0, &ph, &pw);
+    pair(b, n, extra, rank, 0, &eh, &ew);
+    pair(b, n, dilation, rank, 1, &dh, &dw);
+    const int64_t g = an_in_int(b, n, groups_at), I = an_dim(w, 0), Og = an_dim(w, 1);
+    if (g < 1 || I % g != 0 || sh < 1 || sw < 1)
+        return an_build_refuse(b, AN_E_IO, "groups or strides; the file is damaged");
+    const int64_t KH = rank == 4 ? an_dim(w, 2) : 1, KW = an_dim(w, rank - 1);
+    const bool alone = add_batch(&x, rank);
+    w = an_reshape_at(AN_AT, w, AN_SHAPE(g, I / g, Og, KH, KW));
+    w = an_permute_at(AN_AT, w, AN_SHAPE(0, 2, 3, 4, 1)); /* [g,O/g,KH,KW,I/g] */
+    w = an_flip_at(AN_AT, an_reshape_at(AN_AT, w, AN_SHAPE(g * Og, KH, KW, I / g)), AN_AXIS(1) | AN_AXIS(2));
+    an_tensor *in = dilate(dilate(an_nhwc(&x), 1, sh), 2, sw);
+    const int64_t bh = dh * (KH - 1) - ph, bw = dw * (KW - 1) - pw;
+    in = pad_or_cut(pad_or_cut(in, 1, bh, bh + eh), 2, bw, bw + ew);
+    const an_window s = {.stride_h = 1, .stride_w = 1, .dilation_h = dh, .dilation_w = dw, .groups = (int)g};
+    put(b, n, an_conv2d_at(AN_AT, narrow(b, in), narrow(b, w), bias, s), rank);
+    if (alone) drop_batch(b, n);
+    return AN_OK;
+}
+
+an_status an_rule_conv_transpose(an_build *b, const an_pt2_node *n)
+{
+    return transposed(b, n, 3, 4, 5, 6, 7);
+}
+
+/* input weight bias stride padding dilation transposed output_padding groups */
+an_status an_rule_convolution(an_build *b, const an_pt2_node *n)
+{
+    if (an_in_bool(b, n, 6)) return transposed(b, n, 3, 4, 7, 8, 5);
+    an_window s = window_of(b, n, weight_rank(b, n), 3, 4, 5);
+    s.groups = (int)AN_MIN(an_in_int(b, n, 8), 1 << 20);
+    return convolve(b, n, s, false);
+}
+
+/* ---- pools */
+
+/* What ceil_mode adds at the end of an axis, so that a window that begins inside of x (or its front padding) is there. */
+static int64_t ceil_extra(int64_t length, int kernel, int stride, int pad, int dilation)
+{
+    const int64_t reach = (int64_t)dilation * (kernel - 1) + 1, room = length + 2 * pad - reach;
+    int64_t windows = an_ceil_div(room, stride) + 1;
+    if ((windows - 1) * stride >= length + pad) windows--;
+    return AN_MAX(0, (windows - 1) * stride + reach - (length + 2 * pad));
+}
+
+static an_window pool_window(const an_build *b, const an_pt2_node *n, int rank)
+{
+    an_window s = {.groups = 1};
+    int64_t any[3];
+    pair(b, n, 1, rank, 1, &s.kernel_h, &s.kernel_w);
+    if (an_in_ints(b, n, 2, any, 3) > 0) {
+        pair(b, n, 2, rank, 1, &s.stride_h, &s.stride_w);
+    } else {
+        s.stride_h = s.kernel_h;
+        s.stride_w = s.kernel_w;
+    }
+    pair(b, n, 3, rank, 0, &s.pad_h, &s.pad_w);
+    s.dilation_h = s.dilation_w = 1;
+    return s;
+}
+
+an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
+{
+    an_value x = an_in_value(b, n, 0);
+    const int rank = strstr(n->target, "1d") ? 3 : 4;
+    const bool alone = add_batch(&x, rank);
+    an_window s = pool_window(b, n, rank);
+    pair(b, n, 4, rank, 1, &s.dilation_h, &s.dilation_w);
+    an_tensor *in = an_nhwc(&x);
+    if (s.kernel_h < 1 || s.kernel_w < 1 || s.stride_h < 1 || s.stride_w < 1)
+        return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
+    if (an_in_bool(b, n, 5)) { /* padding that never wins, at the end alone */
+        const int64_t h = ceil_extra(an_dim(in, 1), s.kernel_h, s.stride_h, s.pad_h, s.dilation_h);
+        const int64_t w = ceil_extra(an_dim(in, 2), s.kernel_w, s.stride_w, s.pad_w, s.dilation_w);
+        if (h > 0) in = an_pad_at(AN_AT, in, 1, 0, h, -INFINITY);
+        if (w > 0) in = an_pad_at(AN_AT, in, 2, 0, w, -INFINITY);
+    }
+    if (an_out_used(n, 1))
+        for (int32_t i = 0; i < b->g->n_nodes; i++)
+            for (int k = 0; k < AN_ATEN_MAX_ARGS; k++)
+                if (b->g->node[i].arg[k].kind == AN_ARG_TENSOR && b->g->node[i].arg[k].value == n->out[1].value)
+                    return an_build_refuse(b, AN_E_UNSUPPORTED, "its positions are read; its values alone are known");
+    put(b, n, an_max_pool_at(AN_AT, in, s), rank);
+    if (alone) drop_batch(b, n);
+    return AN_OK;
+}
+
+an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
+{
+    an_value x = an_in_value(b, n, 0);
+    const int rank = strstr(n->target, "1d") ? 3 : 4;
+    const bool alone = add_batch(&x, rank), ceil = an_in_bool(b, n, 4), pads = an_in_bool(b, n, 5);
+    an_window s = pool_window(b, n, rank);
+    an_tensor *in = an_nhwc(&x);
+    if (s.kernel_h < 1 || s.kernel_w < 1 || s.stride_h < 1 || s.stride_w < 1)
+        return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
+    const int64_t H = an_dim(in, 1), W = an_dim(in, 2);
+    const int64_t h = ceil ? ceil_extra(H, s.kernel_h, s.stride_h, s.pad_h, 1) : 0;
+    const int64_t w = ceil ? ceil_extra(W, s.kernel_w, s.stride_w, s.pad_w, 1) : 0;
+    /* how much of each window counts: padding does or not, what ceil_mode adds never */
+    an_tensor *ones = an_full_at(AN_AT, b->cx, an_dtype_of(an_widen(in)), AN_SHAPE(1, H, W, 1), 1);
+    an_window bare = s;
+    bare.pad_h = bare.pad_w = 0;
+    in = pad_or_cut(pad_or_cut(in, 1, s.pad_h, s.pad_h + h), 2, s.pad_w, s.pad_w + w);
+    an_tensor *y = an_avg_pool_at(AN_AT, in, bare);
+    if ((!pads && (s.pad_h || s.pad_w)) || h > 0 || w > 0) {
+        const double edge = pads ? 1 : 0;
+        if (s.pad_h) ones = an_pad_at(AN_AT, ones, 1, s.pad_h, s.pad_h, edge);
+        if (s.pad_w) ones = an_pad_at(AN_AT, ones, 2, s.pad_w, s.pad_w, edge);
+        ones = pad_or_cut(pad_or_cut(ones, 1, 0, h), 2, 0, w);
+        an_tensor *share = an_avg_pool_at(AN_AT, ones, bare);
+        y = an_div_at(AN_AT, y, an_as(share, an_dtype_of(y)));
+    }
+    if (!an_in_none(n, 6)) y = an_mul_num_at(AN_AT, y, (double)s.kernel_h * s.kernel_w / an_in_float(b, n, 6));
+    put(b, n, y, rank);
+    if (alone) drop_batch(b, n);
+    return AN_OK;
+}
+
+/* ---- resampling: a product with a matrix [out,in] along each axis */
+
+typedef struct resample {
+    const char *kind; /* "pool", "nearest", "linear" */
+    bool corners;
+    double scale; /* of the file; 0: out / in */
+} resample;
+
+/* The weight of input i in output o. */
+static double weight_at(const resample *r, int64_t in, int64_t out, int64_t o, int64_t i)
+{
+    const double step = r->corners     ? (out > 1 ? (double)(in - 1) / (double)(out - 1) : 0)
+                        : r->scale > 0 ? 1 / r->scale
+                                       : (double)in / (double)out;
+    if (strcmp(r->kind, "pool") == 0) {
+        const int64_t from = o * in / out, to = an_ceil_div((o + 1) * in, out);
+        return i >= from && i < to ? 1 / (double)(to - from) : 0;
+    }
+    if (strcmp(r->kind, "nearest") == 0) return i == AN_MIN((int64_t)floor((double)o * step), in - 1);
+    double at = r->corners ? (double)o * step : AN_MAX(((double)o + 0.5) * step - 0.5, 0);
+    const int64_t low = AN_MIN((int64_t)at, in - 1), high = AN_MIN(low + 1, in - 1);
+    const double part = at - (double)low;
+    return (i == low ? 1 - part : 0) + (i == high ? part : 0);
+}
+
+enum { MOST_WEIGHTS = 1 << 20 };
+
+/* x [N,H,W,C] with axis 1 or 2 resampled to `out`. */
+static an_tensor *along(an_build *b, an_tensor *x, int axis, int64_t out, const resample *r)
+{
+    static const char *const pool = "pool";
+    const int64_t in = an_dim(x, axis);
+    const bool equal = strcmp(r->kind, pool) == 0 && out > 0 && in % out == 0;
+    if (in == out && r->scale == 0) return x;
+    if (equal && out == 1) return an_mean_at(AN_AT, x, AN_AXIS(axis), true);
+    if (in * out > MOST_WEIGHTS || in < 1 || out < 1) return NULL;
+    const an_dtype dtype = an_dtype_of(x) == AN_F64 ? AN_F64 : AN_F32;
+    an_arena arena = {0};
+    double *f64 = AN_NEW_ARRAY(&arena, double, in *out);
+    float *f32 = AN_NEW_ARRAY(&arena, float, in *out);
+    an_tensor *m = NULL;
+    if (f64 && f32) {
+        for (int64_t k = 0; k < in * out; k++) f32[k] = (float)(f64[k] = weight_at(r, in, out, k / in, k % in));
+        m = an_input_at(AN_AT, b->cx, dtype, AN_SHAPE(out, in), dtype == AN_F64 ? (const void *)f64 : f32);
+    }
+    an_arena_free(&arena);
+    if (!m) return NULL;
+    /* [N,H,W,C] -> [.., in, the rest] on the right of the matrix */
+    const an_shape s = an_shape_of(x);
+    const bool rows = axis == 1;
+    an_tensor *y =
+        an_reshape_at(AN_AT, an_widen(x),
+                      rows ? AN_SHAPE(s.dim[0], in, s.dim[2] * s.dim[3]) : AN_SHAPE(s.dim[0] * s.dim[1], in, s.dim[3]));
+    m = an_reshape_at(AN_AT, m, AN_SHAPE(1, out, in));
+    y = an_matmul_at(AN_AT, an_expand_at(AN_AT, m, AN_SHAPE(an_dim(y, 0), out, in)), y);
+    an_shape to = s;
+    to.dim[axis] = out;
+    return an_as(an_reshape_at(AN_AT, y, to), an_dtype_of(x));
+}
+
+static an_status resampled(an_build *b, const an_pt2_node *n, an_value x, int64_t h, int64_t w, const resample *rh,
+                           const resample *rw)
+{
+    const int rank = an_rank(x.t);
+    if (rank != 3 && rank != 4) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
+    an_tensor *y = along(b, an_nhwc(&x), 1, h, rh);
+    if (y) y = along(b, y, 2, w, rw);
+    if (!y) return an_build_refuse(b, AN_E_UNSUPPORTED, "an axis that is too long");
+    put(b, n, y, rank);
+    return AN_OK;
+}
+
+an_status an_rule_adaptive_avg_pool(an_build *b, const an_pt2_node *n)
+{
+    an_value x = an_in_value(b, n, 0);
+    const int rank = strstr(n->target, "1d") ? 3 : 4;
+    const bool alone = add_batch(&x, rank);
+    const resample r = {.kind = "pool"};
+    int h, w;
+    pair(b, n, 1, rank, 1, &h, &w);
+    AN_TRY(resampled(b, n, x, h, w, &r, &r));
+    if (alone) drop_batch(b, n);
+    return AN_OK;
+}
+
+/* input output_size [align_corners] scale_factors: a size or a factor an axis */
+static an_status upsample(an_build *b, const an_pt2_node *n, resample r, int sizes_at, int factors_at)
+{
+    an_value x = an_in_value(b, n, 0);
+    const int rank = an_rank(x.t);
+    int64_t size[2] = {1, 1}, length[2] = {1, 1};
+    resample each[2] = {r, r};
+    if (rank != 3 && rank != 4) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
+    const int axes = rank - 2;
+    an_shape s = an_shape_of(an_plain(x.t, x.last));
+    for (int i = 0; i < axes; i++) length[2 - axes + i] = s.dim[2 + i];
+    if (!an_in_none(n, sizes_at)) {
+        (void)an_in_ints(b, n, sizes_at, size + 2 - axes, axes);
+    } else if (n->arg[factors_at].kind == AN_ARG_FLOATS && n->arg[factors_at].n == axes) {
+        for (int i = 0; i < axes; i++) {
+            const double factor = n->arg[factors_at].numbers[i].f;
+            each[2 - axes + i].scale = factor;
+            size[2 - axes + i] = (int64_t)floor((double)length[2 - axes + i] * factor);
+        }
+    } else {
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "neither sizes nor factors");
+    }
+    return resampled(b, n, x, size[0], size[1], &each[0], &each[1]);
+}
+
+an_status an_rule_upsample_nearest(an_build *b, const an_pt2_node *n)
+{
+    return upsample(b, n, (resample){.kind = "nearest"}, 1, 2);
+}
+an_status an_rule_upsample_linear(an_build *b, const an_pt2_node *n)
+{
+    return upsample(b, n, (resample){.kind = "linear", .corners = an_in_bool(b, n, 2)}, 1, 3);
+}

@@ -1,0 +1,70 @@
+/* rules.h: the rules of aten.def, and what they share.
+ *
+ * Owns:      names for the public API short enough for formulas; promotion of dtypes.
+ * Does not:  hold state. A rule reads its arguments by their place in the schema and sets its results. */
+#ifndef AN_IMPORT_RULES_H
+#define AN_IMPORT_RULES_H
+
+#include "import/build.h"
+
+#define AN_ATEN(name, rule, kind, schema, meaning) an_aten_rule rule;
+#include "import/aten.def"
+
+/* An operation on tensors of equal dtypes. */
+typedef an_tensor *an_fn1(const char *at, an_tensor *a);
+typedef an_tensor *an_fn2(const char *at, an_tensor *a, an_tensor *b);
+
+static inline an_tensor *an_num(an_tensor *like, an_ctx *cx, double x)
+{
+    return an_const_at(AN_AT, cx, an_dtype_of(like), x);
+}
+
+static inline int an_rank(const an_tensor *t)
+{
+    return an_shape_of(t).rank;
+}
+
+static inline int64_t an_dim(const an_tensor *t, int axis)
+{
+    return an_shape_of(t).dim[axis & 7];
+}
+
+static inline int64_t an_count(const an_tensor *t)
+{
+    const an_shape s = an_shape_of(t);
+    int64_t n = 1;
+    for (int i = 0; i < s.rank; i++) n *= s.dim[i];
+    return n;
+}
+
+static inline bool an_is_float(const an_tensor *t)
+{
+    const an_dtype d = an_dtype_of(t);
+    return d == AN_F32 || d == AN_F64 || d == AN_BF16 || d == AN_F16;
+}
+
+static inline an_tensor *an_as(an_tensor *t, an_dtype dtype)
+{
+    return an_dtype_of(t) == dtype ? t : an_cast_at(AN_AT, t, dtype);
+}
+
+/* A product's operands by the policy: float32 ones are narrowed where it says so. */
+an_tensor *an_product(an_build *b, an_tensor *x, an_tensor *y);
+/* Both in the wider of their dtypes, by PyTorch's categories: bool, integer, float. */
+void an_promote(an_tensor **x, an_tensor **y);
+/* Float32 where it is narrower: for losses and statistics. */
+an_tensor *an_widen(an_tensor *t);
+/* Result k in the dtype that the file says, except that a float of a policy stays as narrow as it is. */
+an_tensor *an_as_result(const an_build *b, const an_pt2_node *n, int k, an_tensor *t);
+/* Rows of table [V,...] by ids of any integer or bool dtype. */
+an_tensor *an_rows(an_tensor *table, an_tensor *ids);
+an_tensor *an_reshape_1(an_tensor *t, int64_t n);
+
+/* softmax(q k^T scale + mask) v by its formula. mask: bool (true: seen) or float [...,T,S], or NULL. */
+an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_tensor *v, double scale, an_tensor *mask,
+                                   double dropout);
+
+/* x [N,H,W,C] of a plain 3- or 4-axis value, channels last: [C,L] and [C,H,W] get a batch of one. */
+an_tensor *an_nhwc(const an_value *v);
+
+#endif

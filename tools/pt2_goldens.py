@@ -1,0 +1,304 @@
+#!/usr/bin/env python3
+"""Archives of torch.export with what PyTorch computes for them, for tests/import/test_goldens.c.
+
+    python tools/pt2_goldens.py DIR              one archive a case: NAME.pt2, and NAME.safetensors with
+                                                 in.K, out.K, ct.K (what results are multiplied by), din.K, dp.NAME
+    python tools/pt2_goldens.py DIR --only WORD  those whose name has the word
+    python tools/pt2_goldens.py tests/import/goldens --fixtures
+                                                 a few large ones, without samples and stack traces: the committed set
+
+Everything is float64 and drawn from a fixed seed. PyTorch is needed here and nowhere else.
+"""
+import argparse, io, json, os, sys, warnings, zipfile
+import torch, torch.nn as nn, torch.nn.functional as F
+from safetensors.torch import save_file
+
+warnings.filterwarnings("ignore")
+torch.set_default_dtype(torch.float64)
+
+
+def strip(path):
+    """Removes what an importer does not read: samples, stack traces."""
+    with zipfile.ZipFile(path) as z:
+        parts = [(i.filename, z.read(i.filename)) for i in z.infolist()]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
+        for name, data in parts:
+            if "/sample_inputs/" in name or name.endswith("serialization_id"):
+                continue
+            if "/models/" in name:
+                program = json.loads(data)
+                for node in program["graph_module"]["graph"]["nodes"]:
+                    node["metadata"] = {}
+                data = json.dumps(program, separators=(",", ":")).encode()
+            z.writestr(zipfile.ZipInfo(name), data)
+
+
+class Cases(nn.Module):
+    """One result a function, all over the same inputs."""
+
+    def __init__(self, fns):
+        super().__init__()
+        self.fns = fns
+
+    def forward(self, *xs):
+        return tuple(f(*xs) for f in self.fns)
+
+
+def write(folder, name, module, inputs, stripped=False, dynamic=None):
+    module = module.double()
+    inputs = tuple(x.double() if x.is_floating_point() else x for x in inputs)
+    try:
+        program = torch.export.export(module, inputs, strict=False, dynamic_shapes=dynamic)
+    except Exception as e:
+        print(f"{name}: not exported: {str(e).splitlines()[0][:120]}", file=sys.stderr)
+        return False
+    path = os.path.join(folder, name + ".pt2")
+    torch.export.save(program, path)
+    if stripped:
+        strip(path)
+    leaves = [x.clone().requires_grad_() if x.is_floating_point() else x for x in inputs]
+    # grads through clones, so that an operation in place may write its input
+    out = module(*[x.clone() if x.is_floating_point() else x for x in leaves])
+    out = out if isinstance(out, (tuple, list)) else (out,)
+    made = torch.Generator().manual_seed(7)
+    tensors, loss = {}, 0
+    for k, x in enumerate(inputs):
+        tensors[f"in.{k}"] = x.to(torch.int32) if x.dtype == torch.int64 else x
+    for k, y in enumerate(out):
+        if y is None:
+            continue
+        tensors[f"out.{k}"] = y.detach().to(torch.int32) if y.dtype == torch.int64 else y.detach()
+        if y.is_floating_point() and y.requires_grad:
+            tensors[f"ct.{k}"] = torch.randn(y.shape, generator=made)
+            loss = loss + (y * tensors[f"ct.{k}"]).sum()
+    if torch.is_tensor(loss):
+        loss.backward()
+    for k, x in enumerate(leaves):
+        if x.is_floating_point() and x.grad is not None:
+            tensors[f"din.{k}"] = x.grad
+    for k, p in module.named_parameters():
+        if p.grad is not None:
+            tensors["dp." + k] = p.grad
+    for k, b in module.named_buffers():
+        tensors["buffer." + k] = b.to(torch.int32) if b.dtype == torch.int64 else b
+    save_file({k: v.contiguous().clone() for k, v in tensors.items()}, os.path.join(folder, name + ".safetensors"))
+    return True
+
+
+def draw(*shape, seed=1):
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed + sum(shape)))
+
+
+def ints(high, *shape):
+    return torch.randint(0, high, shape, generator=torch.Generator().manual_seed(3))
+
+
+# Values where implementations part: corners of activations, zeros, ties, halves.
+CORNERS = torch.tensor([-7., -6, -3, -2.5, -1, -0.5, 0, 0.5, 1, 2.5, 3, 6, 7, 25, 1e-3, -1e-3, 0.1, -0.3, 1.7, -21])
+
+UNARY = {f: (lambda f: lambda x: getattr(torch, f)(x))(f) for f in
+         "neg abs sign floor ceil round trunc exp exp2 expm1 sin cos tanh erf erfc sigmoid square sinh cosh atan isfinite isnan isinf".split()}
+UNARY |= {f: (lambda f: lambda x: getattr(F, f)(x))(f) for f in
+          "relu relu6 gelu silu mish softsign softplus elu celu selu leaky_relu hardtanh hardsigmoid hardswish logsigmoid glu tanhshrink".split()}
+UNARY |= {"gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "clamp": lambda x: x.clamp(-3, 6), "clamp_min": lambda x: x.clamp(min=0.5),
+          "clamp_max": lambda x: x.clamp(max=1), "threshold": lambda x: F.threshold(x, 0.5, -2), "elu2": lambda x: F.elu(x, 0.7),
+          "softplus2": lambda x: F.softplus(x, 2, 5), "hardtanh2": lambda x: F.hardtanh(x, -3, 2.5), "pow2": lambda x: x**2, "pow3": lambda x: x**3,
+          "pow4": lambda x: x**4, "pow1": lambda x: x**1, "pow0": lambda x: x**0, "rpow": lambda x: 2.5**(x / 8), "recip": lambda x: 1 / (x + 0.01),
+          "rsub": lambda x: 2 - x, "add_num": lambda x: x + 3, "mul_num": lambda x: x * -1.5, "div_num": lambda x: x / 7, "sub_alpha": lambda x: torch.sub(x, x * x, alpha=0.3),
+          "where_num": lambda x: torch.where(x > 0, x, 0.0), "masked_fill": lambda x: x.masked_fill(x > 2, -1.0), "floor_div": lambda x: x.detach() // 2, "mod": lambda x: x % 2.3,
+          "fmod": lambda x: torch.fmod(x, 2.3), "div_trunc": lambda x: torch.div(x, 1.3, rounding_mode="trunc"), "lt": lambda x: x < 0.5, "eq": lambda x: x == 1,
+          "logical": lambda x: torch.logical_and(x > 0, x) | torch.logical_not(x), "to_int": lambda x: x.to(torch.int64), "to_bool": lambda x: x.bool(), "int_add": lambda x: x.int() + 2.5,
+          "int_div": lambda x: x.int() / 2, "int_floor": lambda x: x.long() // 3, "int_mod": lambda x: x.long() % 3, "bool_sum": lambda x: (x > 0).sum(), "bool_not": lambda x: ~(x > 0),
+          "elu_inf": lambda x: F.elu(x * 400)}
+POSITIVE = {"sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "log": torch.log, "log2": torch.log2, "log10": torch.log10, "log1p": torch.log1p, "pow_half": lambda x: x**0.5,
+            "pow_mhalf": lambda x: x**-0.5, "pow_m1": lambda x: x**-1, "pow_m2": lambda x: x**-2, "pow_any": lambda x: x**1.3, "tan": lambda x: torch.tan(x / 3),
+            "asin": lambda x: torch.asin(x / 4), "acos": lambda x: torch.acos(x / 4), "reciprocal": torch.reciprocal}
+BINARY = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x, y: x * y, "div": lambda x, y: x / (y + 5), "pow": lambda x, y: (x.abs() + 0.1)**y,
+          "maximum": torch.maximum, "minimum": torch.minimum, "atan2": lambda x, y: torch.atan2(x, y + 5), "where": lambda x, y: torch.where(x > y, x, y),
+          "lerp": lambda x, y: torch.lerp(x, y, 0.3), "addcmul": lambda x, y: torch.addcmul(x, x, y, value=0.5), "addcdiv": lambda x, y: torch.addcdiv(x, x, y + 5),
+          "rem": lambda x, y: torch.remainder(x, y + 5), "clamp_t": lambda x, y: torch.clamp(x, y - 1, y + 1), "broadcast": lambda x, y: x[:, None] * y[None, :, None],
+          "tie": lambda x, y: torch.maximum(x, x.detach() * 1.0), "mse": F.mse_loss, "l1": F.l1_loss, "smooth": F.smooth_l1_loss, "huber": lambda x, y: F.huber_loss(x, y, delta=0.5),
+          "bce_logits": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid()), "bce": lambda x, y: F.binary_cross_entropy(x.sigmoid(), y.sigmoid()),
+          "kl": lambda x, y: F.kl_div(x.log_softmax(-1), y.softmax(-1), reduction="batchmean"), "cosine": lambda x, y: F.cosine_similarity(x, y, dim=1),
+          "mse_sum": lambda x, y: F.mse_loss(x, y, reduction="sum"), "pos_weight": lambda x, y: F.binary_cross_entropy_with_logits(x, y.sigmoid(), pos_weight=torch.full((6,), 2.0)),
+          "matmul": lambda x, y: x @ y.transpose(0, 1), "einsum": lambda x, y: torch.einsum("ij,kj->ki", x, y), "outer": lambda x, y: torch.outer(x[0], y[1]), "dot": lambda x, y: x[0] @ y[1],
+          "mv": lambda x, y: x @ y[1], "baddbmm": lambda x, y: torch.baddbmm(x[None], x[None, :, :4], y[None], beta=0.5, alpha=2), "einsum1": lambda x, y: torch.einsum("ij->j", x),
+          "einsum_batch": lambda x, y: torch.einsum("bi,bj->bij", x, y), "stack": lambda x, y: torch.stack([x, y], 1), "cat": lambda x, y: torch.cat([x, y, x], -1)}
+SHAPE = {"view": lambda x: x.view(6, -1) * 2, "reshape": lambda x: x.permute(2, 0, 1).reshape(-1, 3), "flatten": lambda x: x.flatten(1) * 1.0, "unflatten": lambda x: x.unflatten(-1, (2, -1)) * 1.0,
+         "squeeze": lambda x: x[:, :1].squeeze(1) * 1.0, "movedim": lambda x: x.movedim(0, 2) * 1.0, "expand": lambda x: x[:, :1].expand(-1, 5, -1) * 1.0, "select": lambda x: x[:, -2] * 1.0,
+         "slice": lambda x: x[:, 1:9999:2, :-1] * 1.0, "split": lambda x: torch.cat([a * (i + 1) for i, a in enumerate(x.split(2, 2))], 2), "chunk": lambda x: sum(c.sum() * (i + 1) for i, c in enumerate(x.chunk(3, 1))),
+         "unbind": lambda x: sum(a * (i + 1) for i, a in enumerate(x.unbind(1))), "repeat": lambda x: x.repeat(2, 1, 3), "repeat_new": lambda x: x.repeat(2, 1, 1, 2), "interleave": lambda x: x.repeat_interleave(3, 1),
+         "flip": lambda x: x.flip(0, 2), "roll": lambda x: x.roll((1, -2), (0, 2)), "roll_flat": lambda x: x.roll(5), "tril": lambda x: x.tril(), "triu": lambda x: x.triu(1), "narrow": lambda x: x.narrow(2, 1, 2) * 1.0,
+         "pad": lambda x: F.pad(x, (1, 2, 0, 3), value=0.5), "pad_neg": lambda x: F.pad(x, (-1, 2)), "reflect": lambda x: F.pad(x, (2, 1), mode="reflect"), "replicate": lambda x: F.pad(x, (2, 1), mode="replicate"),
+         "circular": lambda x: F.pad(x, (2, 1), mode="circular"), "sum_dim": lambda x: x.sum((0, 2)), "mean_keep": lambda x: x.mean(1, keepdim=True), "amax": lambda x: x.amax(2), "amin": lambda x: x.amin((0, 1)),
+         "max_dim": lambda x: x.max(2)[0], "max_idx": lambda x: x.max(2)[1], "min_dim": lambda x: x.min(1, keepdim=True)[0], "argmax": lambda x: x.argmax(), "argmin": lambda x: x.argmin(1), "var": lambda x: x.var(2), "std": lambda x: x.std((1, 2), keepdim=True),
+         "var0": lambda x: x.var(2, unbiased=False), "norm": lambda x: torch.linalg.vector_norm(x, dim=2), "norm1": lambda x: torch.linalg.vector_norm(x, 1, dim=1), "norm3": lambda x: torch.linalg.vector_norm(x, 3, dim=1), "norm0": lambda x: torch.linalg.vector_norm(x * 0, dim=1),
+         "norm_inf": lambda x: torch.linalg.vector_norm(x, float("inf"), dim=1), "normalize": lambda x: F.normalize(x, dim=-1), "lse": lambda x: x.logsumexp(1), "softmax": lambda x: x.softmax(1), "log_softmax": lambda x: x.log_softmax(-1), "cumsum": lambda x: x.cumsum(1),
+         "cumprod": lambda x: x.cumprod(2), "prod": lambda x: x.prod(2), "prod_all": lambda x: x[0, 0].prod(), "diff": lambda x: x.diff(dim=1), "sort": lambda x: x.sort(1, descending=True)[0], "topk": lambda x: x.topk(2, 1)[0], "any": lambda x: (x > 1).any(1), "all": lambda x: (x > -9).all(),
+         "inplace": lambda x: (x * 1.0).add_(2).mul_(x).relu_(), "inplace_view": lambda x: _write(x * 1.0), "inplace_select": lambda x: _write2(x * 1.0), "copy_": lambda x: _write3(x * 1.0), "detach": lambda x: x.detach() * x, "no_grad": lambda x: _no_grad(x),
+         "ste": lambda x: x + (x.round() - x).detach(), "ones_like": lambda x: torch.ones_like(x) * x, "index": lambda x: x[:, torch.tensor([0, 2, 2, -1])], "index2": lambda x: x[torch.tensor([0, 1, 1]), :, torch.tensor([3, 0, 2])],
+         "index_put": lambda x: _put(x * 1.0), "masked_put": lambda x: _put2(x * 1.0), "gather": lambda x: x.gather(2, (x[:, :, :2] > 0).long() + 1), "index_select": lambda x: x.index_select(1, torch.tensor([2, 0, 1, 1])),
+         "scatter": lambda x: torch.zeros_like(x).scatter(2, torch.tensor([[[3], [1], [0]]]).expand(2, 3, 1), x[:, :, :1]), "scatter_add": lambda x: torch.zeros_like(x).scatter_add(1, torch.tensor([[[0], [0], [2]]]).expand(2, 3, 4), x),
+         "index_add": lambda x: x.index_add(1, torch.tensor([0, 0]), x[:, :2]), "one_hot": lambda x: F.one_hot((x[:, :, 0] > 0).long(), 3) * x[:, :, :3], "take_along": lambda x: torch.take_along_dim(x, x.argsort(2), 2), "arange": lambda x: x + torch.arange(4) * 0.5,
+         "eye": lambda x: x @ torch.eye(4), "linspace": lambda x: x * torch.linspace(0, 1, 4), "glu_dim": lambda x: F.glu(x, 2), "mean_all": lambda x: x.mean(), "max_all": lambda x: x.max(), "cdist": lambda x: (x[:, :, None] - x[:, None]).pow(2).sum(-1), "bucket": lambda x: x.new_full((2, 1, 1), 3.0) * x}
+
+
+def _write(x):
+    x[:, 1:].mul_(2)
+    x.transpose(1, 2)[:, 0] += 1
+    return x
+
+
+def _write2(x):
+    y = x.view(6, 4)
+    x[0, 1] = 5.0
+    y[5].fill_(1)
+    return x * y.view(2, 3, 4)
+
+
+def _write3(x):
+    z = torch.zeros(2, 3, 4)
+    z.copy_(x)
+    z[:, :, 1:3] = x[:, :, :2]
+    return z
+
+
+def _no_grad(x):
+    with torch.no_grad():
+        y = x * 3
+    return x * y
+
+
+def _put(x):
+    x[:, torch.tensor([0, 2])] = x[:, :2] * 3
+    return x
+
+
+def _put2(x):
+    x[x > 1] = 0.25
+    return x
+
+
+class Net(nn.Module):
+    def __init__(self, fn, **parts):
+        super().__init__()
+        self.fn = fn
+        for k, v in parts.items():
+            setattr(self, k, v)
+
+    def forward(self, *xs):
+        return self.fn(self, *xs)
+
+
+def mask_net(mask):
+    net = Net(lambda m, q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=m.mask))
+    net.register_buffer("mask", mask, persistent=False)
+    return net
+
+
+def layers():
+    image, seq, rows = draw(2, 4, 9, 7), draw(2, 5, 6), draw(4, 6)
+    q, k, v = draw(2, 4, 5, 6), draw(2, 4, 5, 6, seed=2), draw(2, 4, 5, 6, seed=3)
+    yield "linear", nn.Linear(6, 3), (seq,)
+    yield "linear_nobias", nn.Linear(6, 3, bias=False), (rows,)
+    for name, conv in {"conv": nn.Conv2d(4, 6, 3, padding=1), "conv_stride": nn.Conv2d(4, 6, (3, 2), stride=(2, 3), padding=(1, 0)), "conv_dilated": nn.Conv2d(4, 2, 3, dilation=2, padding=2),
+                       "conv_groups": nn.Conv2d(4, 8, 3, groups=2, bias=False), "conv_depthwise": nn.Conv2d(4, 4, 3, groups=4), "conv_same": nn.Conv2d(4, 3, (4, 2), padding="same"), "conv_valid": nn.Conv2d(4, 3, 2, padding="valid"),
+                       "deconv": nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1, output_padding=1), "deconv_groups": nn.ConvTranspose2d(4, 6, (2, 3), stride=(3, 1), groups=2, dilation=(1, 2)), "conv_reflect": nn.Conv2d(4, 2, 3, padding=1, padding_mode="reflect")}.items():
+        yield name, conv, (image,)
+    yield "conv1d", nn.Conv1d(5, 4, 3, padding=1), (seq,)
+    yield "deconv1d", nn.ConvTranspose1d(5, 4, 3, stride=2), (seq,)
+    for name, pool in {"max_pool": nn.MaxPool2d(2), "max_pool_pad": nn.MaxPool2d(3, 2, 1), "max_pool_ceil": nn.MaxPool2d(3, 2, ceil_mode=True), "max_pool_dilated": nn.MaxPool2d(2, 1, dilation=2), "avg_pool": nn.AvgPool2d(2),
+                       "avg_pool_pad": nn.AvgPool2d(3, 2, 1), "avg_pool_uncounted": nn.AvgPool2d(3, 2, 1, count_include_pad=False), "avg_pool_ceil": nn.AvgPool2d(2, 2, ceil_mode=True), "avg_pool_ceil_pad": nn.AvgPool2d(3, 2, 1, ceil_mode=True),
+                       "avg_pool_divisor": nn.AvgPool2d(2, divisor_override=3), "adaptive1": nn.AdaptiveAvgPool2d(1), "adaptive": nn.AdaptiveAvgPool2d((4, 3)), "adaptive_up": nn.AdaptiveAvgPool2d(10),
+                       "nearest": nn.Upsample(scale_factor=2), "nearest_odd": nn.Upsample(size=(5, 11)), "bilinear": nn.Upsample(scale_factor=2, mode="bilinear"), "bilinear_corners": nn.Upsample(size=(5, 12), mode="bilinear", align_corners=True),
+                       "instance_norm": nn.InstanceNorm2d(4, affine=True), "group_norm": nn.GroupNorm(2, 4), "dropout_eval": nn.Dropout(0.0), "softmax2d": nn.Softmax2d(), "pixel_shuffle": nn.PixelShuffle(2), "prelu": nn.PReLU(4),
+                       "zero_pad": nn.ZeroPad2d((1, 2, 0, 1)), "batch_norm": nn.BatchNorm2d(4), "batch_norm_eval": nn.BatchNorm2d(4).eval(), "batch_norm_bare": nn.BatchNorm2d(4, affine=False, momentum=0.3), "batch_norm_batch": nn.BatchNorm2d(4, track_running_stats=False)}.items():
+        yield name, pool, (image,)
+    yield "avg_pool1d", nn.AvgPool1d(2), (seq,)
+    yield "max_pool1d", nn.MaxPool1d(2), (seq,)
+    yield "batch_norm1d", nn.BatchNorm1d(6), (rows,)
+    yield "batch_norm_seq", nn.BatchNorm1d(5), (seq,)
+    yield "layer_norm", nn.LayerNorm(6), (seq,)
+    yield "layer_norm2", nn.LayerNorm((5, 6), elementwise_affine=False), (seq,)
+    yield "rms_norm", nn.RMSNorm(6), (seq,)
+    yield "embedding", nn.Embedding(9, 4, padding_idx=2), (ints(9, 3, 5),)
+    yield "weight_norm", nn.utils.weight_norm(nn.Linear(6, 3)), (seq,)
+    yield "conv_chain", nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(6, 5, 1), nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 3)), (image,)
+    yield "conv_cat", Net(lambda m, x: torch.cat([m.a(x), m.b(x), x], 1).mean((2, 3)) * x.amax((2, 3)).sum(1, keepdim=True), a=nn.Conv2d(4, 3, 3, padding=1), b=nn.Conv2d(4, 2, 1)), (image,)
+    yield "squeeze_excite", Net(lambda m, x: m.a(x) * m.b(x.mean((2, 3), keepdim=True)).sigmoid() + m.a(x).sum(1, keepdim=True), a=nn.Conv2d(4, 4, 1), b=nn.Conv2d(4, 4, 1)), (image,)
+    yield "attention", Net(lambda m, *x: F.scaled_dot_product_attention(*x)), (q, k, v)
+    yield "attention_causal", Net(lambda m, *x: F.scaled_dot_product_attention(*x, is_causal=True)), (q, k, v)
+    yield "attention_scale", Net(lambda m, *x: F.scaled_dot_product_attention(*x, scale=0.3)), (q, k, v[..., :4])
+    yield "attention_gqa", Net(lambda m, *x: F.scaled_dot_product_attention(*x, enable_gqa=True)), (q, k[:, :2], v[:, :2])
+    yield "attention_cross", Net(lambda m, *x: F.scaled_dot_product_attention(*x, is_causal=True)), (q[:, :, :3], k, v)
+    yield "attention_computed", Net(lambda m, q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=torch.arange(5)[None, :] <= torch.arange(5)[:, None])), (q, k, v)
+    yield "attention_data", Net(lambda m, q, k, v, a: F.scaled_dot_product_attention(q, k, v, attn_mask=(a > -0.5))), (q, k, v, draw(5, 5))
+    yield "attention_bias", Net(lambda m, q, k, v, a: F.scaled_dot_product_attention(q, k, v, attn_mask=a)), (q, k, v, draw(4, 5, 5))
+    yield "attention_window", mask_net((torch.arange(5)[None] - torch.arange(5)[:, None]).abs() < 2), (q, k, v)
+    yield "attention_all", mask_net(torch.ones(1, 1, 5, 5, dtype=torch.bool)), (q, k, v)
+    yield "attention_blind", mask_net(torch.tensor([[True] * 5, [False] * 5, [True, False] * 2 + [True]] + [[True] * 5] * 2)), (q, k, v)
+    yield "mha", Net(lambda m, x: m.a(x, x, x, need_weights=False)[0], a=nn.MultiheadAttention(6, 2, batch_first=True)), (seq,)
+    yield "encoder", nn.TransformerEncoderLayer(6, 2, 12, dropout=0.0, batch_first=True), (seq,)
+    yield "lstm", Net(lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, 2, batch_first=True)), (seq,)
+    yield "lstm_both", Net(lambda m, x: m.a(x)[0], a=nn.LSTM(6, 4, bidirectional=True)), (seq,)
+    yield "gru", Net(lambda m, x: m.a(x)[0], a=nn.GRU(6, 4, 2, batch_first=True, bidirectional=True)), (seq,)
+    yield "rnn", Net(lambda m, x: m.a(x)[0], a=nn.RNN(6, 4)), (seq,)
+    yield "lstm_cell", Net(lambda m, x: m.a(x)[0], a=nn.LSTMCell(6, 4)), (rows,)
+    yield "gru_cell", Net(lambda m, x: m.a(x), a=nn.GRUCell(6, 4)), (rows,)
+    logits, labels = draw(7, 5), ints(5, 7)
+    labels[2] = -100
+    yield "ce", Net(lambda m, x, y: F.cross_entropy(x, y)), (logits, labels)
+    yield "ce_sum", Net(lambda m, x, y: F.cross_entropy(x, y, reduction="sum")), (logits, labels)
+    yield "ce_none", Net(lambda m, x, y: F.cross_entropy(x, y, reduction="none")), (logits, labels)
+    yield "ce_ignore", Net(lambda m, x, y: F.cross_entropy(x, y, ignore_index=1)), (logits, ints(5, 7))
+    yield "ce_smooth", Net(lambda m, x, y: F.cross_entropy(x, y, label_smoothing=0.1)), (logits, labels)
+    yield "ce_weight", Net(lambda m, x, y: F.cross_entropy(x, y, weight=torch.arange(1.0, 6.0))), (logits, labels)
+    yield "ce_weight_smooth", Net(lambda m, x, y: F.cross_entropy(x, y, weight=torch.arange(1.0, 6.0), label_smoothing=0.2)), (logits, labels)
+    yield "ce_image", Net(lambda m, x, y: F.cross_entropy(x, y)), (image, ints(4, 2, 9, 7))
+    yield "ce_soft", Net(lambda m, x, y: F.cross_entropy(x, y.softmax(1))), (logits, draw(7, 5, seed=9))
+    yield "nll", Net(lambda m, x, y: F.nll_loss(x.log_softmax(1), y)), (logits, labels)
+    yield "tied", Net(lambda m, x: F.linear(m.e(x), m.e.weight), e=nn.Embedding(7, 4)), (ints(7, 2, 3),)
+
+
+def cases():
+    for name, fn in UNARY.items():
+        yield "unary_" + name, Cases([fn]), (CORNERS,)
+    for name, fn in POSITIVE.items():
+        yield "positive_" + name, Cases([fn]), (draw(12).abs() + 0.1,)
+    for name, fn in BINARY.items():
+        yield "binary_" + name, Cases([fn]), (draw(4, 6), draw(4, 6, seed=5))
+    for name, fn in SHAPE.items():
+        yield "shape_" + name, Cases([fn]), (draw(2, 3, 4),)
+    torch.manual_seed(0)
+    yield from layers()
+
+
+def fixtures():
+    yield "unary", Cases([f for k, f in UNARY.items() if k != "hardsigmoid"]), (CORNERS,)
+    yield "positive", Cases(list(POSITIVE.values())), (draw(12).abs() + 0.1,)
+    yield "binary", Cases(list(BINARY.values())), (draw(4, 6), draw(4, 6, seed=5))
+    yield "shape", Cases(list(SHAPE.values())), (draw(2, 3, 4),)
+    torch.manual_seed(0)
+    for case in layers():
+        if case[0] in FIXTURES:
+            yield case
+
+
+FIXTURES = set("conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias ce_smooth batch_norm embedding tied".split())
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("folder")
+    p.add_argument("--only", default="")
+    p.add_argument("--fixtures", action="store_true")
+    o = p.parse_args()
+    os.makedirs(o.folder, exist_ok=True)
+    made = 0
+    for name, module, inputs in fixtures() if o.fixtures else cases():
+        if o.only in name:
+            made += write(o.folder, name, module, inputs, o.fixtures)
+    print(f"{made} archives in {o.folder}")
+
+
+main()
