@@ -253,7 +253,7 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA, &r);
     if (status == AN_OK) status = c.task->check(err, r->data);
     an_st_close(st);
-    const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only;
+    const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only && !r->owes_evaluation;
     if (done) an_run_dir_sweep(c.out); /* a run killed while it wrote its last file has nothing else that would */
     if (done)
         an_say("the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more",

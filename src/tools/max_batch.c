@@ -222,41 +222,45 @@ static an_limit tightest_limit(const an_train_config *c, const an_estimate *p)
     return l;
 }
 
-/* Writes " (1.7 GiB with recomputation)" for recompute=auto where that needs less. */
-static an_status say_recomputed(an_err *err, const an_session *r, const an_estimate *p, const an_limit *l, char out[64])
+/* For recompute=auto, what the other choice needs: " (2.1 GiB without recomputation)" where the planner has tried both and
+ * neither fits, " (1.7 GiB with recomputation)" where the limit is one that it does not know of and that would need less. */
+static an_status say_other_choice(an_err *err, const an_session *r, const an_estimate *p, const an_limit *l,
+                                  bool recomputed, char out[64])
 {
     an_train_config t = r->cfg;
     uint64_t bytes;
     char size[16];
     out[0] = 0;
     if (strcmp(t.recompute, "auto") != 0 || l->part == AN_ESTIMATE_HOST) return AN_OK;
-    set_recompute(&t, true);
+    set_recompute(&t, !recomputed);
     AN_TRY(bytes_of(err, &t, r->data, l->part, &bytes));
-    if (bytes < part_of(p, l->part)) snprintf(out, 64, " (%s with recomputation)", an_bytes_text((double)bytes, size));
+    if (recomputed ? bytes > part_of(p, l->part) : bytes < part_of(p, l->part))
+        snprintf(out, 64, " (%s %s recomputation)", an_bytes_text((double)bytes, size),
+                 recomputed ? "without" : "with");
     return AN_OK;
 }
 
 /* "the run needs 40 MiB, the budget is 10.2 MiB", "the run needs 5 GiB on the GPU and 1 GiB beside it, the GPU's memory
  * leaves 3 GiB". */
-static void say_limit(const an_estimate *p, const char *recomputed, const an_limit *l, an_text *out)
+static void say_limit(const an_estimate *p, const char *other, const an_limit *l, an_text *out)
 {
     char need[16], beside[16], have[16];
     if (l->part == AN_ESTIMATE_ALL)
-        an_text_printf(out, "the run needs %s%s", an_bytes_text((double)p->total_bytes, need), recomputed);
+        an_text_printf(out, "the run needs %s%s", an_bytes_text((double)p->total_bytes, need), other);
     else
         an_text_printf(out, "the run needs %s on the GPU%s and %s beside it",
-                       an_bytes_text((double)part_of(p, AN_ESTIMATE_DEVICE), need), recomputed,
+                       an_bytes_text((double)part_of(p, AN_ESTIMATE_DEVICE), need), other,
                        an_bytes_text((double)part_of(p, AN_ESTIMATE_HOST), beside));
     an_text_printf(out, ", %s %s %s", l->name, strcmp(l->name, "the budget") == 0 ? "is" : "leaves",
                    an_bytes_text((double)l->bytes, have));
 }
 
-static an_status refuse(an_err *err, const an_session *r, const an_estimate *p, const an_limit *l)
+static an_status refuse(an_err *err, const an_session *r, const an_estimate *p, const an_limit *l, bool recomputed)
 {
-    char big[16], recomputed[64];
+    char big[16], other[64];
     an_text text = {0};
-    AN_TRY(say_recomputed(err, r, p, l, recomputed));
-    say_limit(p, recomputed, l, &text);
+    AN_TRY(say_other_choice(err, r, p, l, recomputed, other));
+    say_limit(p, other, l, &text);
     an_text_printf(&text, ". Largest: %s %s. Smallest changes that fit: ", p->largest,
                    an_bytes_text((double)p->largest_bytes, big));
     an_status status = an_fit_advice(err, &r->cfg, r->data, l, &text);
@@ -273,11 +277,11 @@ an_status an_estimate_check(an_err *err, an_session *r, an_estimate *out)
     if (over) {
         an_err_clear(err);
         an_error_clear(r->cx);
-        an_train_config t = r->cfg; /* the message gives the bytes without recomputation and, beside them, with it */
-        if (strcmp(t.recompute, "auto") == 0) set_recompute(&t, false);
+        an_train_config t = r->cfg; /* auto has tried recomputation too: that is what the run needs */
+        if (strcmp(t.recompute, "auto") == 0) set_recompute(&t, true);
         status = an_estimate_settings(err, &t, r->data, out);
     }
     AN_TRY(status);
     const an_limit l = tightest_limit(&r->cfg, out);
-    return over || part_of(out, l.part) > l.bytes ? refuse(err, r, out, &l) : AN_OK;
+    return over || part_of(out, l.part) > l.bytes ? refuse(err, r, out, &l, over) : AN_OK;
 }

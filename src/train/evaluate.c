@@ -47,9 +47,14 @@ static an_status add_batch(an_err *err, an_session *r, bool last, tally *t)
     return status;
 }
 
-static void finish(const an_session *r, const tally *t, int64_t samples, an_evaluation *out)
+static bool is_stopped(const an_session *r)
 {
-    *out = (an_evaluation){.samples = samples, .units = samples * r->cfg.task->units_of(&r->cfg)};
+    return r->stop && r->stop(r->stop_arg);
+}
+
+static void finish(const an_session *r, const tally *t, int64_t samples, bool stopped, an_evaluation *out)
+{
+    *out = (an_evaluation){.samples = samples, .stopped = stopped, .units = samples * r->cfg.task->units_of(&r->cfg)};
     an_step_means(&r->cfg, t->sum, (double)out->units, out->number);
     out->loss = out->number[0];
 }
@@ -63,12 +68,13 @@ an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_ev
     AN_TRY(task->count(err, r->data, split, &all));
     const int64_t samples = most > 0 && most < all ? most : all;
     an_status status = open_tally(err, r, &t);
-    for (int64_t first = 0; first < samples && status == AN_OK; first += B) {
+    bool stopped = false;
+    for (int64_t first = 0; first < samples && status == AN_OK && !(stopped = is_stopped(r)); first += B) {
         status = task->read(err, r->data, split, first, AN_MIN(B, samples - first), B, t.batch.data);
         if (status == AN_OK) status = add_batch(err, r, first + B >= samples, &t);
     }
     close_tally(&t);
-    finish(r, &t, samples, out);
+    finish(r, &t, samples, stopped, out);
     return status;
 }
 
@@ -78,13 +84,14 @@ an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batc
     const an_sample_range draw = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .samples = B};
     tally t;
     an_status status = open_tally(err, r, &t);
-    for (int64_t i = 0; i < batches && status == AN_OK; i++) {
+    bool stopped = false;
+    for (int64_t i = 0; i < batches && status == AN_OK && !(stopped = is_stopped(r)); i++) {
         status =
             r->cfg.task->batch(err, r->data, &draw, (uint64_t)r->step * (uint64_t)batches + (uint64_t)i, t.batch.data);
         if (status == AN_OK) status = add_batch(err, r, i == batches - 1, &t);
     }
     close_tally(&t);
-    finish(r, &t, batches * B, out);
+    finish(r, &t, batches * B, stopped, out);
     return status;
 }
 

@@ -9,6 +9,7 @@ typedef struct an_evaluation {
     double loss;                  /* mean over all units, in nats: number[0] */
     double number[AN_MODEL_SUMS]; /* as the model's row names its sums */
     int64_t samples, units;       /* evaluated */
+    bool stopped;                 /* the session's `stop` said so before the end: the numbers are no mean of anything */
 } an_evaluation;
 
 /* The first `most` samples, or all of them when `most` is 0, batch_size at a time. */

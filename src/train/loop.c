@@ -255,9 +255,11 @@ static an_status evaluate_splits(an_err *err, loop *l, an_train_event *e)
     e->train_loss = NAN;
     if (wants_train_loss(&r->cfg)) {
         AN_TRY(an_evaluate_split(err, r, AN_TRAIN, &v));
+        if (v.stopped) return l->result->interrupted = true, AN_OK;
         e->train_loss = l->result->train_loss = v.loss;
     }
     AN_TRY(an_evaluate_split(err, r, AN_VAL, &v));
+    if (v.stopped) return l->result->interrupted = true, AN_OK;
     e->val_loss = l->result->val_loss = v.loss;
     memcpy(e->val_number, v.number, sizeof e->val_number);
     if (!isfinite(v.loss)) return not_finite(err, l, "validation loss", r->step - 1, v.loss);
@@ -277,7 +279,7 @@ static an_status evaluate(an_err *err, loop *l, an_train_event *e)
     l->evaluated = true;
     l->result->compile_s += compiled;
     l->result->evaluate_s += total - compiled;
-    if (!e->improved) return AN_OK;
+    if (l->result->interrupted || !e->improved) return AN_OK;
     l->r->best_val = e->val_loss;
     l->r->best_step = l->r->step;
     return AN_OK;
@@ -334,6 +336,16 @@ static bool every(int64_t step, int64_t interval)
     return interval > 0 && step % interval == 0;
 }
 
+/* What an evaluation leaves: its line of metrics and the event; where it was interrupted, a line without it and a
+ * checkpoint that says that it is owed. */
+static an_status end_evaluation(an_err *err, loop *l, const an_train_event *e)
+{
+    l->r->owes_evaluation = l->result->interrupted;
+    AN_TRY(write_metrics(err, l, e, !l->result->interrupted));
+    if (!l->result->interrupted) notify_evaluated(l, e);
+    return AN_OK;
+}
+
 /* One update, then its line of metrics, evaluation and checkpoint where they are due. */
 static an_status iterate(an_err *err, loop *l)
 {
@@ -354,29 +366,48 @@ static an_status iterate(an_err *err, loop *l)
     }
     AN_TRY(stop_at_nan(err, l, &e, logged, stopped));
     if (evaluated) AN_TRY(evaluate(err, l, &e));
-    if (logged) AN_TRY(write_metrics(err, l, &e, evaluated));
-    if (evaluated) notify_evaluated(l, &e);
+    if (evaluated) AN_TRY(end_evaluation(err, l, &e));
+    if (logged && !evaluated) AN_TRY(write_metrics(err, l, &e, false));
+    if (l->result->interrupted) return save(err, l, false);
     const bool due = saved || done == c->max_iters || (evaluated && (c->always_save || e.improved));
     return due ? save(err, l, e.improved) : AN_OK;
+}
+
+/* Of an evaluation without an update before it. */
+static an_train_event evaluation_alone(int64_t step)
+{
+    return (an_train_event){.step = step,
+                            .loss = NAN,
+                            .lr = NAN,
+                            .norm = NAN,
+                            .ms = NAN,
+                            .units_per_s = NAN,
+                            .data_wait_ms = NAN,
+                            .gpu_busy = NAN};
+}
+
+/* The evaluation in which the run was interrupted before: the checkpoint is then what it would have been. */
+static an_status evaluate_owed(an_err *err, loop *l)
+{
+    an_train_event e = evaluation_alone(l->r->step - 1);
+    AN_TRY(evaluate(err, l, &e));
+    if (l->result->interrupted) return AN_OK; /* the checkpoint says so still */
+    AN_TRY(end_evaluation(err, l, &e));
+    const an_train_config *c = &l->r->cfg;
+    return c->always_save || e.improved || l->r->step == c->max_iters ? save(err, l, e.improved) : AN_OK;
 }
 
 /* nanoGPT's evaluation at iteration 0; no checkpoint is written for it. */
 static an_status evaluate_first(an_err *err, loop *l)
 {
-    an_train_event e = {.step = -1,
-                        .loss = NAN,
-                        .lr = NAN,
-                        .norm = NAN,
-                        .ms = NAN,
-                        .units_per_s = NAN,
-                        .data_wait_ms = NAN,
-                        .gpu_busy = NAN};
+    an_train_event e = evaluation_alone(-1);
     const double best = l->r->best_val;
     const int64_t best_step = l->r->best_step;
     AN_TRY(evaluate(err, l, &e));
     l->r->best_val = best; /* no checkpoint has this loss: it is not the best one */
     l->r->best_step = best_step;
     e.improved = false;
+    if (l->result->interrupted) return AN_OK;
     if (!l->r->cfg.eval_only) AN_TRY(write_metrics(err, l, &e, true));
     notify_evaluated(l, &e);
     return AN_OK;
@@ -395,7 +426,7 @@ static an_status save_interrupted(an_err *err, loop *l)
 static an_status train_until_done(an_err *err, loop *l)
 {
     an_session *r = l->r;
-    while (r->step < r->cfg.max_iters) {
+    while (r->step < r->cfg.max_iters && !l->result->interrupted) {
         if (wants_stop(l)) {
             l->result->interrupted = true;
             return l->saved_step == r->step ? AN_OK : save_interrupted(err, l);
@@ -439,7 +470,8 @@ static an_status train_and_record(an_err *err, loop *l)
     an_text_free(&notes);
     if (status == AN_OK) status = begin_monitor(err, l);
     if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
-    if (status == AN_OK) status = train_with_loader(err, l);
+    if (status == AN_OK && r->owes_evaluation) status = evaluate_owed(err, l);
+    if (status == AN_OK && !l->result->interrupted) status = train_with_loader(err, l);
     an_jsonl_close(&l->metrics);
     return status;
 }
@@ -493,10 +525,13 @@ an_status an_train(an_err *err, an_session *r, const an_train_listener *listener
     double user_s, system_s;
     processor_time(&user_s, &system_s);
     l.began = an_session_clock();
+    r->stop = listener->stop;
+    r->stop_arg = listener->arg;
     void *awake = an_awake_begin();
     if (awake) note(&l, "this Mac does not go to sleep while the run goes on; its display may");
     an_status status = r->cfg.eval_only ? evaluate_first(err, &l) : train_and_record(err, &l);
     an_awake_end(awake);
+    r->stop = NULL;
     out->seconds = an_session_clock() - l.began;
     processor_time(&out->user_s, &out->system_s);
     out->user_s -= user_s;

@@ -237,6 +237,7 @@ static an_status read_progress(an_err *err, const an_st *from, an_session *r)
     r->step = json_is_integer(json_object_get(state, "step")) ? json_integer_value(json_object_get(state, "step")) : -1;
     r->best_val = json_is_number(best) ? json_number_value(best) : INFINITY;
     r->best_step = json_integer_value(json_object_get(state, "best_step"));
+    r->owes_evaluation = json_is_true(json_object_get(state, "owes_evaluation"));
     const data_facts facts = facts_of(state, r);
     json_decref(state);
     if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state does not store the number of updates", path);
@@ -374,6 +375,7 @@ static void state_json(const an_session *r, an_text *out)
     else
         an_text_puts(out, "null");
     const char *units = r->cfg.task->units;
+    if (r->owes_evaluation) an_text_puts(out, ",\"owes_evaluation\":true");
     an_text_printf(out, ",\"best_step\":%lld,\"train_%s\":%lld,\"val_%s\":%lld", (long long)r->best_step, units,
                    (long long)r->data->units[AN_TRAIN], units, (long long)r->data->units[AN_VAL]);
     an_text_printf(out, ",\"train_xxh3\":\"%s\",\"val_xxh3\":\"%s\"}", r->data_xxh3[AN_TRAIN], r->data_xxh3[AN_VAL]);

@@ -21,10 +21,13 @@ typedef struct an_session {
     an_task_data *data;                              /* not `loaded` when opened without AN_RUN_DATA */
     char data_xxh3[AN_N_SPLITS][AN_HASH_TEXT_BYTES]; /* hash of each split, of a run that can be trained */
     an_ctx *cx;
-    void *model;        /* of cfg.model */
-    int64_t step;       /* updates done */
-    double best_val;    /* the lowest validation loss so far, infinity before the first */
-    int64_t best_step;  /* updates done when it was measured */
+    void *model;          /* of cfg.model */
+    int64_t step;         /* updates done */
+    double best_val;      /* the lowest validation loss so far, infinity before the first */
+    int64_t best_step;    /* updates done when it was measured */
+    bool owes_evaluation; /* interrupted in the evaluation that is due after `step` updates: resuming makes it first */
+    bool (*stop)(void *arg); /* asked between the batches of an evaluation; NULL: it goes on to its end */
+    void *stop_arg;
     int lock;           /* of the run's folder (run_dir.h), -1: none is held. The caller's */
     const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */
 } an_session;

@@ -234,6 +234,13 @@ static void automatic_recomputation_looks_at_the_whole_budget(void **state)
     if (an_estimate_check(&err, r, &p) != AN_OK) fail_msg("%s", err.text);
     assert_int_equal(p.total_bytes, off.total_bytes);
     an_session_close(r);
+    c.budget = (double)(on.total_bytes - 1) / 1073741824.0; /* refused: what it needs is with recomputation */
+    r = open_run(&c);
+    an_err_clear(&err);
+    assert_int_equal(an_estimate_check(&err, r, &p), AN_E_BUDGET);
+    assert_int_equal(p.total_bytes, on.total_bytes);
+    assert_non_null(strstr(err.text, "without recomputation)"));
+    an_session_close(r);
 }
 
 int main(void)
