@@ -1,5 +1,5 @@
 /* main.c: the table of commands, and the entry and exit of the program. */
-#include "cli/cli.h"
+#include "cli/prepare.h"
 #include <string.h>
 
 #define RUN_DETAILS                                                                                                    \
@@ -47,7 +47,9 @@ const an_command an_commands[] = {
     {.name = "prepare", .run = an_cmd_prepare, .min_words = 1, .max_words = 1, .json = true, .keys = &an_prepare_keys,
      .usage = "prepare FILE|FOLDER|shakespeare [key=value ...]",
      .summary = "make token files of a text: train.bin, val.bin and meta.json",
-     .details = "shakespeare is nanoGPT's text, downloaded and checked; run again, a download goes on where it broke.\n"},
+     .details = "shakespeare is nanoGPT's text, downloaded and checked; run again, a download goes on where it broke.\n"
+                "prepare sudoku, maze, arc, chat and example-chat make data sets of puzzles and of\n"
+                "conversations; anneal prepare sudoku --help has the settings of each.\n"},
     {.name = "export", .run = an_cmd_export, .min_words = 1, .max_words = 1, .json = false, .keys = &an_export_keys,
      .usage = "export RUN|FILE [key=value ...]",
      .summary = "weights as safetensors for nanoGPT or Hugging Face",
@@ -107,6 +109,12 @@ static an_status run(an_err *err, int argc, char **argv, int *exit_code)
     if (strcmp(name, "--version") == 0) name = "version";
     const an_command *c = an_command_find(name);
     if (!c) return unknown_command(err, name);
+    const an_command *part = argc > 2 && strcmp(name, "prepare") == 0 ? an_prepare_find(argv[2]) : NULL;
+    if (part) { /* a command of two words */
+        c = part;
+        argc--;
+        argv++;
+    }
     if (asks_for_help(argc - 1, argv + 1) && strcmp(name, "help") != 0) {
         an_command_help(c);
         return AN_OK;

@@ -1,0 +1,24 @@
+/* prepare_commands.c: the table of the data sets that `anneal prepare` makes. See prepare.h. */
+#include "cli/prepare.h"
+#include <string.h>
+
+/* clang-format off */
+const an_command an_prepare_commands[] = {
+    {.name = "sudoku", .run = an_cmd_prepare_sudoku, .json = true, .keys = &an_prepare_sudoku_keys,
+     .usage = "prepare sudoku from=FILE|generate=N [key=value ...]",
+     .summary = "a data set of Sudokus: of lists, which are solved, or made here",
+     .details = "No test puzzle is a symmetry image of a training puzzle.\n"},
+    {.name = "maze", .run = an_cmd_prepare_maze, .json = true, .keys = &an_prepare_maze_keys,
+     .usage = "prepare maze [from=FILE.csv] [key=value ...]",
+     .summary = "a data set of mazes and their shortest paths",
+     .details = ""},
+};
+/* clang-format on */
+const size_t an_n_prepare_commands = sizeof an_prepare_commands / sizeof an_prepare_commands[0];
+
+const an_command *an_prepare_find(const char *word)
+{
+    for (size_t i = 0; i < an_n_prepare_commands; i++)
+        if (strcmp(an_prepare_commands[i].name, word) == 0) return &an_prepare_commands[i];
+    return NULL;
+}

@@ -1,0 +1,26 @@
+/* sudoku_list.h: puzzles in memory, read from files (sudoku_set.h says of which form). */
+#ifndef AN_IO_DATA_SUDOKU_LIST_H
+#define AN_IO_DATA_SUDOKU_LIST_H
+
+#include "io/data/sudoku.h"
+
+typedef struct an_sudoku_row {
+    uint8_t puzzle[AN_SUDOKU_CELLS], answer[AN_SUDOKU_CELLS];
+    bool answered; /* the file has an answer */
+    uint32_t line;
+} an_sudoku_row;
+
+typedef struct an_sudoku_list {
+    const char *path;
+    int side; /* 0: no puzzle yet */
+    an_sudoku_row *row;
+    int32_t n, cap;
+} an_sudoku_list;
+
+/* All puzzles of a file of at least this rating. */
+an_status an_sudoku_list_read(an_err *err, const char *path, double min_difficulty, an_sudoku_list *out);
+/* Solves a puzzle that has no answer, and checks an answer. AN_E_DATA with file and line: no solution, or several. */
+an_status an_sudoku_list_solve(an_err *err, an_sudoku_list *l, int32_t i);
+void an_sudoku_list_free(an_sudoku_list *l);
+
+#endif
