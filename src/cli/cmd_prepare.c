@@ -1,7 +1,7 @@
 /* cmd_prepare.c: tokenizes a file, a folder of files, tinyshakespeare, or the user's copy of a collection of documents
  * (openwebtext, fineweb) into a folder that train reads. */
 #define _DEFAULT_SOURCE
-#include "cli/cli.h"
+#include "cli/prepare.h"
 #include "io/data/download.h"
 #include "io/data/prepare.h"
 #include "io/formats/sha256.h"
@@ -54,14 +54,14 @@ static void tell(void *arg, uint64_t have, uint64_t bytes)
     if (have == bytes) fputc('\n', stderr);
 }
 
-static an_status fetch(an_err *err, const known_file *f, const prepare_values *v, bool quiet, const char *otherwise,
-                       char path[PATH_BYTES])
+/* Into the folder `into`, from `mirror` where it is not empty. */
+static an_status fetch(an_err *err, const known_file *f, const char *into, const char *mirror, bool quiet,
+                       const char *otherwise, char path[PATH_BYTES])
 {
     char url[PATH_BYTES];
-    const char *folder = v->mirror[0] ? v->mirror : f->folder;
-    int n = snprintf(url, sizeof url, "%s/%s", folder, f->name),
-        m = snprintf(path, PATH_BYTES, "%s/%s", v->out, f->name);
-    if (n >= PATH_BYTES || m >= PATH_BYTES) return an_fail(err, AN_E_USAGE, "out=%s: the path is too long", v->out);
+    const char *folder = *mirror ? mirror : f->folder;
+    int n = snprintf(url, sizeof url, "%s/%s", folder, f->name), m = snprintf(path, PATH_BYTES, "%s/%s", into, f->name);
+    if (n >= PATH_BYTES || m >= PATH_BYTES) return an_fail(err, AN_E_USAGE, "out=%s: the path is too long", into);
     const an_download d = {.url = url,
                            .path = path,
                            .sha256 = f->sha256,
@@ -72,10 +72,21 @@ static an_status fetch(an_err *err, const known_file *f, const prepare_values *v
     return an_download_file(err, &d);
 }
 
+an_status an_prepare_gpt2(an_err *err, const char *folder, const char *mirror, bool quiet, an_tokenizer **out)
+{
+    char paths[2][PATH_BYTES];
+    *out = NULL;
+    for (int i = 0; i < 2; i++)
+        AN_TRY(fetch(err, &gpt2_files[i], folder, mirror, quiet,
+                     "name a folder with encoder.json and vocab.bpe with tokenizer=FOLDER", paths[i]));
+    return an_tokenizer_gpt2(err, paths[0], paths[1], out);
+}
+
 static an_status find_shakespeare(an_err *err, const prepare_values *v, bool quiet, char path[PATH_BYTES])
 {
     char sha256[AN_SHA256_TEXT_BYTES];
-    if (!v->from[0]) return fetch(err, &shakespeare, v, quiet, "name your copy of the text with --from FILE", path);
+    if (!v->from[0])
+        return fetch(err, &shakespeare, v->out, v->mirror, quiet, "name your copy of the text with --from FILE", path);
     AN_TRY(an_sha256_file(err, v->from, sha256));
     if (strcmp(sha256, shakespeare.sha256) != 0)
         return an_fail(err, AN_E_DATA,
@@ -88,14 +99,10 @@ static an_status find_shakespeare(an_err *err, const prepare_values *v, bool qui
 /* *out NULL: characters. */
 static an_status find_tokenizer(an_err *err, const prepare_values *v, bool quiet, an_tokenizer **out)
 {
-    char paths[2][PATH_BYTES];
     *out = NULL;
     if (strcmp(v->tokenizer, "char") == 0) return AN_OK;
-    if (strcmp(v->tokenizer, "gpt2") != 0) return an_tokenizer_open(err, v->tokenizer, out);
-    for (int i = 0; i < 2; i++)
-        AN_TRY(fetch(err, &gpt2_files[i], v, quiet,
-                     "name a folder with encoder.json and vocab.bpe with tokenizer=FOLDER", paths[i]));
-    return an_tokenizer_gpt2(err, paths[0], paths[1], out);
+    if (strcmp(v->tokenizer, "gpt2") == 0) return an_prepare_gpt2(err, v->out, v->mirror, quiet, out);
+    return an_tokenizer_open(err, v->tokenizer, out);
 }
 
 /* ---- the command */

@@ -12,6 +12,9 @@ const an_command *an_prepare_find(const char *word);
 /* Both settings name the folder, out= here and --output-dir elsewhere; `initial` where neither does. */
 const char *an_prepare_out(const char *out, const char *output_dir, const char *initial);
 
+/* GPT-2's tokenizer of a folder, into which its two files are downloaded unless they are there. */
+an_status an_prepare_gpt2(an_err *err, const char *folder, const char *mirror, bool quiet, an_tokenizer **out);
+
 an_status an_cmd_prepare_sudoku(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_prepare_maze(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_prepare_arc(an_err *err, const an_args *args, int *exit_code);

@@ -12,6 +12,14 @@ const an_command an_prepare_commands[] = {
      .usage = "prepare maze [from=FILE.csv] [key=value ...]",
      .summary = "a data set of mazes and their shortest paths",
      .details = ""},
+    {.name = "chat", .run = an_cmd_prepare_chat, .json = true, .keys = &an_prepare_chat_keys,
+     .usage = "prepare chat input_file=FILE [key=value ...]",
+     .summary = "a data set of conversations, for cfg_chat",
+     .details = "Formats: sharegpt, alpaca and openassistant as JSON or JSON lines, chatterbot as YAML; .gz too.\n"},
+    {.name = "example-chat", .run = an_cmd_prepare_example_chat, .json = true, .keys = &an_prepare_example_chat_keys,
+     .usage = "prepare example-chat [key=value ...]",
+     .summary = "a data set of five built-in conversations, of which four are for training",
+     .details = ""},
 };
 /* clang-format on */
 const size_t an_n_prepare_commands = sizeof an_prepare_commands / sizeof an_prepare_commands[0];

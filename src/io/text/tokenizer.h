@@ -39,6 +39,8 @@ an_status an_tokenizer_from_json(an_err *err, const char *where, const char *jso
 an_status an_tokenizer_json(an_err *err, const an_tokenizer *t, an_text *out);
 /* From code points in ascending order, the ids 0, 1, ...; `where` names their origin. */
 an_status an_tokenizer_points(an_err *err, const char *where, const uint32_t *points, size_t n, an_tokenizer **out);
+/* The 256 bytes and <|endoftext|>, without merges: needs no file. */
+an_status an_tokenizer_bytes(an_err *err, an_tokenizer **out);
 void an_tokenizer_free(an_tokenizer *t);
 
 int32_t an_tokenizer_vocab(const an_tokenizer *t);

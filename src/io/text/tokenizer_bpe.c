@@ -225,6 +225,26 @@ void an_bpe_json(const an_tokenizer *t, an_text *out)
     an_text_free(&piece);
 }
 
+an_status an_tokenizer_bytes(an_err *err, an_tokenizer **out)
+{
+    uint32_t point_of[256];
+    an_text json = {0};
+    byte_alphabet(point_of);
+    *out = NULL;
+    an_text_puts(&json, "{\"type\":\"bpe\",\"tokens\":[");
+    for (int b = 0; b < 256; b++) {
+        char c[5] = {0};
+        an_utf8_put(point_of[b], c);
+        an_json_put(&json, c);
+        an_text_puts(&json, ",");
+    }
+    an_text_puts(&json, "\"<|endoftext|>\"],\"merges\":[]}");
+    an_status status = json.failed ? an_fail_nomem(err, "a tokenizer", 4096)
+                                   : an_tokenizer_from_json(err, "bytes", json.data, json.len, out);
+    an_text_free(&json);
+    return status;
+}
+
 /* ---- encoding */
 
 /* The symbols of a word: a linked list over its bytes. id -1: merged into an earlier one. */
