@@ -42,7 +42,7 @@ static an_status add_turn(an_err *err, reader *r, int role, const char *text, si
     return AN_OK;
 }
 
-/* Kept when somebody asks and an assistant answers. */
+/* Kept when a user asks and an assistant answers. */
 static an_status end_conversation(an_err *err, reader *r)
 {
     an_conversations *c = r->c;
