@@ -61,16 +61,14 @@ static an_status end_conversation(an_err *err, reader *r)
     return AN_OK;
 }
 
+/* Names between blanks, by role. */
 static int role_of(const char *name)
 {
-    static const struct {
-        const char *name;
-        an_chat_role role;
-    } names[] = {{"human", AN_CHAT_USER},    {"user", AN_CHAT_USER},           {"prompter", AN_CHAT_USER},
-                 {"gpt", AN_CHAT_ASSISTANT}, {"assistant", AN_CHAT_ASSISTANT}, {"chatgpt", AN_CHAT_ASSISTANT},
-                 {"system", AN_CHAT_SYSTEM}};
-    for (size_t i = 0; name && i < AN_COUNT(names); i++)
-        if (strcmp(names[i].name, name) == 0) return names[i].role;
+    static const char *const names[] = {" human user prompter ", " gpt assistant chatgpt ", " system "};
+    const size_t n = strlen(name);
+    for (int role = 0; n > 0 && !strchr(name, ' ') && role < (int)AN_COUNT(names); role++)
+        for (const char *at = names[role]; (at = strstr(at, name)) != NULL; at++)
+            if (at > names[role] && at[-1] == ' ' && at[n] == ' ') return role;
     return -1;
 }
 

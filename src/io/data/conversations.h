@@ -1,6 +1,6 @@
 /* conversations.h: conversations in the files of others.
  *
- *     sharegpt       [{"conversations": [{"from": "human", "value": ...}, {"from": "gpt", "value": ...}]}]
+ *     sharegpt       [{"conversations": [{"from": "human", "value": ...}, ...]}], answers from gpt
  *     alpaca         [{"instruction": ..., "input": ..., "output": ...}], or "instances": [{"input", "output"}]
  *     openassistant  [{"messages": [{"role": "user", "content": ...}]}]
  *     chatterbot     YAML: conversations: a list of lists of sentences, the user's first
