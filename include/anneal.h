@@ -246,12 +246,15 @@ typedef struct an_init {
 
 /* A parameter, named as in PyTorch's state_dict. The same name returns the same tensor (shape and dtype must agree).
  * Weight decay applies to parameters of rank >= 2 unless an_param_decay says otherwise. The layout freezes at the first
- * optimizer call. */
+ * optimizer call. an_params_decay and an_params_freeze say it of all whose name matches one of `globs`, a list with
+ * commas in which * is any text and ? any character; they return how many match. */
 #define an_param(cx, name, dtype, shape, init) an_param_at(AN_AT, cx, name, dtype, shape, init)
 AN_API an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dtype, an_shape shape,
                               an_init init);
 AN_API void an_param_decay(an_tensor *p, bool decay);
 AN_API void an_param_freeze(an_tensor *p, bool frozen); /* no gradient, no update */
+AN_API int an_params_decay(an_ctx *cx, const char *globs, bool decay);
+AN_API int an_params_freeze(an_ctx *cx, const char *globs, bool frozen);
 
 /* State that lives across steps and is no parameter: KV caches, running statistics, carries. Changed by an_assign
  * alone. */
@@ -274,6 +277,8 @@ AN_API an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_sha
 AN_API an_tensor *an_scalar_at(const char *at, an_ctx *cx, double x);
 #define an_scalar_i32(cx, x) an_scalar_i32_at(AN_AT, cx, x)
 AN_API an_tensor *an_scalar_i32_at(const char *at, an_ctx *cx, int32_t x);
+#define an_scalar_f64(cx, x) an_scalar_f64_at(AN_AT, cx, x) /* float64, unrounded */
+AN_API an_tensor *an_scalar_f64_at(const char *at, an_ctx *cx, double x);
 /* A number that is part of the plan. */
 #define an_const(cx, dtype, x) an_const_at(AN_AT, cx, dtype, x)
 AN_API an_tensor *an_const_at(const char *at, an_ctx *cx, an_dtype dtype, double x);
@@ -299,13 +304,13 @@ AN_API size_t an_dtype_size(an_dtype t);
 AN_API bool an_dtype_parse(const char *name, an_dtype *out);
 
 /* Everything that persists, for checkpoints and imports: parameters, then optimizer moments ("optimizer.m.NAME",
- * "optimizer.v.NAME"), then states, each in order of creation. an_persist_read/write copy the whole tensor, contiguous,
+ * "optimizer.v.NAME") and averages ("ema.NAME"), then states, each in order of creation. an_persist_read/write copy the whole tensor, contiguous,
  * in its dtype. */
 typedef struct an_persist {
     const char *name;
     an_dtype dtype;
     an_shape shape;
-    int kind; /* 0 parameter, 1 moment, 2 state */
+    int kind; /* 0 parameter, 1 moment or average, 2 state */
 } an_persist;
 AN_API int an_persist_count(an_ctx *cx);
 AN_API an_status an_persist_get(an_ctx *cx, int i, an_persist *out);
@@ -476,8 +481,33 @@ AN_API an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o);
  * when the loss is scaled by a power of two. The same options; eps is not used. */
 #define an_adam_atan2(cx, ...) an_adam_atan2_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_adam_atan2_at(const char *at, an_ctx *cx, an_adamw_options o);
+/* Adam: AdamW whose decay is added to the gradient (weight_decay * p) before the moments take it. Kingma and Ba, "Adam: a
+ * method for stochastic optimization", ICLR 2015. The same options. */
+#define an_adam(cx, ...) an_adam_at(AN_AT, cx, __VA_ARGS__)
+AN_API an_tensor *an_adam_at(const char *at, an_ctx *cx, an_adamw_options o);
+/* Stochastic gradient descent; by PyTorch's formulas with momentum (b' = momentum b + (1 - dampening) g, at the first
+ * update b' = g), Nesterov's variant (the step is g + momentum b'), and decay added to the gradient. */
+typedef struct an_sgd_options {
+    double lr, momentum, dampening, weight_decay, clip; /* zero means none */
+    bool nesterov;                                      /* needs momentum > 0 and no dampening */
+    int64_t t;          /* 1-based update count: the first is not dampened; 0: counted by the context */
+    an_tensor *only_if; /* as of an_adamw_options */
+    bool scaled;
+} an_sgd_options;
 #define an_sgd(cx, lr) an_sgd_at(AN_AT, cx, lr)
 AN_API an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr);
+#define an_sgd_with(cx, ...) an_sgd_with_at(AN_AT, cx, __VA_ARGS__)
+AN_API an_tensor *an_sgd_with_at(const char *at, an_ctx *cx, an_sgd_options o);
+
+/* Exponential moving averages of the parameters that are not frozen: average' = rate * average + (1 - rate) * parameter, as
+ * this step's optimizer, called before, leaves it. They are declared by the first call, begin as a copy of the parameters
+ * as they are when memory is first asked for, and persist as "ema.NAME" (of kind 1). rate in [0,1] may differ from step
+ * to step. only_if: a bool scalar, where false they stay; or NULL. */
+#define an_ema(cx, rate, only_if) an_ema_at(AN_AT, cx, rate, only_if)
+AN_API void an_ema_at(const char *at, an_ctx *cx, double rate, an_tensor *only_if);
+/* Until it is called with false, what is planned and run reads averages in place of the parameters that have one: an
+ * evaluation, without a copy. Meanwhile no optimizer and no an_assign may change a parameter. */
+AN_API an_status an_use_averages(an_ctx *cx, bool averages);
 
 /* Loss scaling for float16, by the rule and defaults of PyTorch's torch.amp.GradScaler:
  *     an_backward(an_scale_loss(loss));

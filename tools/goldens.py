@@ -297,6 +297,54 @@ def op_goldens(path, seed):
     write(path, out, about)
 
 
+# ---- optimizers: gradients are given, so that a file shows the optimizer alone
+
+
+def adam_atan2_step(p, g, m, v, t, lr, betas, decay):
+    p.mul_(1 - lr * decay)
+    m.lerp_(g, 1 - betas[0])
+    v.lerp_(g * g, 1 - betas[1])
+    p.sub_(lr / (1 - betas[0] ** t) * torch.atan2(m, v.sqrt() / math.sqrt(1 - betas[1] ** t)))
+
+
+def optimizer_golden(path, seed, updates=6, lr=0.03, betas=(0.8, 0.9), decay=0.1, ema=0.7):
+    """A matrix that decays and a vector that does not, by torch.optim's own classes in float64; Adam-atan2 by its formula."""
+    g = torch.Generator().manual_seed(seed)
+    first = {"w": f32_normal(g, 3, 5), "b": f32_normal(g, 4)}
+    grads = {n: f32_normal(g, updates, *p.shape) for n, p in first.items()}
+    sgd = dict(lr=lr, weight_decay=decay)
+    rows = {
+        "sgd": lambda q: torch.optim.SGD(q, **sgd),
+        "momentum": lambda q: torch.optim.SGD(q, momentum=0.9, **sgd),
+        "dampened": lambda q: torch.optim.SGD(q, momentum=0.9, dampening=0.25, **sgd),
+        "nesterov": lambda q: torch.optim.SGD(q, momentum=0.9, nesterov=True, **sgd),
+        "adam": lambda q: torch.optim.Adam(q, lr=lr, betas=betas, eps=1e-8, weight_decay=decay),
+        "adamw": lambda q: torch.optim.AdamW(q, lr=lr, betas=betas, eps=1e-8, weight_decay=decay),
+        "adam_atan2": None,
+    }
+    tensors = {f"first.{n}": p.float() for n, p in first.items()} | {f"grad.{n}": x.float() for n, x in grads.items()}
+    for name, make in rows.items():
+        p = {n: x.clone().requires_grad_() for n, x in first.items()}
+        groups = [{"params": [p["w"]]}, {"params": [p["b"]], "weight_decay": 0.0}]
+        optimizer = make(groups) if make else None
+        moments = {n: (torch.zeros_like(x), torch.zeros_like(x)) for n, x in p.items()}
+        shadow = {n: x.detach().clone() for n, x in p.items()}
+        with torch.no_grad():
+            for t in range(updates):
+                for n, x in p.items():
+                    x.grad = grads[n][t].clone()
+                    if not make:
+                        adam_atan2_step(x, x.grad, *moments[n], t + 1, lr, betas, decay if n == "w" else 0.0)
+                if make:
+                    optimizer.step()
+                for n, x in p.items():
+                    shadow[n] = (1 - ema) * x + ema * shadow[n]
+        for n, x in p.items():
+            tensors[f"{name}.{n}"] = x.detach()
+            tensors[f"{name}.ema.{n}"] = shadow[n]
+    write(path, tensors, {"updates": updates, "lr": lr, "beta1": betas[0], "beta2": betas[1], "decay": decay, "ema": ema})
+
+
 def write(path, tensors, about):
     save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata={"about": json.dumps(about)})
     print(f"{path}: {path.stat().st_size} bytes, {len(tensors)} tensors")
@@ -312,6 +360,7 @@ def main():
     gpt_golden(folder / "gpt_c48_bias.safetensors", seed=2, L=1, H=3, C=48, T=11, B=2, V=37, bias=True, clip=1.0)
     op_goldens(folder / "ops.safetensors", seed=3)
     weight_files(folder, seed=4)
+    optimizer_golden(folder / "optimizers.safetensors", seed=5)
 
 
 if __name__ == "__main__":

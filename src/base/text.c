@@ -140,3 +140,35 @@ void an_text_printable(char *text, size_t n)
         if (c == 0xC2 && next >= 0x80 && next < 0xA0) text[i] = text[i + 1] = '?'; /* a C1 control in UTF-8 */
     }
 }
+
+/* The pattern is [p, end). A star that failed takes one character more: only the last star can need it. */
+static bool glob(const char *p, const char *end, const char *name)
+{
+    const char *star = NULL, *from = NULL;
+    while (*name) {
+        if (p < end && *p == '*') {
+            star = p++;
+            from = name;
+        } else if (p < end && (*p == '?' || *p == *name)) {
+            p++;
+            name++;
+        } else if (star) {
+            p = star + 1;
+            name = ++from;
+        } else {
+            return false;
+        }
+    }
+    while (p < end && *p == '*') p++;
+    return p == end;
+}
+
+bool an_glob_list(const char *globs, const char *name)
+{
+    for (const char *p = globs;;) {
+        const char *end = p + strcspn(p, ",");
+        if (end > p && glob(p, end, name)) return true;
+        if (!*end) return false;
+        p = end + 1;
+    }
+}

@@ -28,6 +28,10 @@ void an_text_printable(char *text, size_t n);
  * "unknown key `max_iter`; did you mean `max_iters`?". */
 const char *an_nearest(const char *word, const char *const *names, size_t n);
 
+/* Whether `name` matches a pattern of the list `globs` ("wte.*,h.0.*"): * is any text, ? any one character. Takes at most
+ * length times length steps. */
+bool an_glob_list(const char *globs, const char *name);
+
 /* "1.5 GiB", "384 MiB", "12 KiB", "96 B" into `out` (at least 16 bytes); returns out. */
 const char *an_bytes_text(double bytes, char *out);
 

@@ -77,8 +77,8 @@ extern const char an_commit[];
 
 /* Called first: files that shrink or grow too large become errors, and compilers end with the program. */
 void an_signals_begin(void);
-/* From now on the first SIGINT or SIGTERM only sets a flag; the second one ends the process. A file size limit is an
- * error. */
+/* From now on the first SIGINT, SIGTERM or SIGHUP only sets a flag; the second one ends the process. (SIGHUP stays ignored
+ * where nohup made it so.) A file size limit is an error. */
 void an_interrupt_catch(void);
 bool an_interrupt_seen(void *unused);
 

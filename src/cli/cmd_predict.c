@@ -1,4 +1,5 @@
-/* cmd_predict.c: predictions of a trained model for the rows of a .npy array: as text, a line a row, or as a .npy. */
+/* cmd_predict.c: predictions of a trained model, for the rows of a .npy array or for what the run's task reads (a text,
+ * a file of them): as text, a line each, or as a .npy. */
 #include "cli/cli.h"
 #include "infer/predict.h"
 #include <stdlib.h>
@@ -28,6 +29,7 @@ enum { MAX_INPUT_BYTES = 1 << 30 }; /* of standard input */
 
 typedef struct rows {
     an_npy array;
+    an_questions asked;
     an_text text; /* of standard input */
 } rows;
 
@@ -40,18 +42,31 @@ static an_status read_input(an_err *err, rows *in)
         if (in->text.len > MAX_INPUT_BYTES)
             return an_fail(err, AN_E_DATA, "standard input: more than 1 GiB; write it to a file first");
     }
-    if (ferror(stdin)) return an_fail(err, AN_E_IO, "standard input cannot be read");
-    return an_npy_parse(err, "standard input", in->text.data ? in->text.data : "", in->text.len, &in->array);
+    return ferror(stdin) ? an_fail(err, AN_E_IO, "standard input cannot be read") : AN_OK;
 }
 
-static an_status open_rows(an_err *err, const char *path, rows *in)
+static bool ends_in(const char *word, const char *ending)
 {
-    return strcmp(path, "-") == 0 ? read_input(err, in) : an_npy_open(err, path, &in->array);
+    const size_t n = strlen(word), e = strlen(ending);
+    return n > e && strcmp(word + n - e, ending) == 0;
+}
+
+/* An array is a .npy file, or standard input where the task reads nothing else. */
+static an_status open_rows(an_err *err, const an_session *r, const char *word, rows *in)
+{
+    const an_task *task = r->cfg.task;
+    const bool input = strcmp(word, "-") == 0;
+    if (input) AN_TRY(read_input(err, in));
+    if (task->questions && !ends_in(word, ".npy"))
+        return task->questions(err, r->data, word, input ? &in->text : NULL, &in->asked);
+    if (!input) return an_npy_open(err, word, &in->array);
+    return an_npy_parse(err, "standard input", in->text.data ? in->text.data : "", in->text.len, &in->array);
 }
 
 static void close_rows(rows *in)
 {
     an_npy_close(&in->array);
+    an_questions_free(&in->asked);
     an_text_free(&in->text);
 }
 
@@ -65,6 +80,11 @@ static int64_t most_probable(const float *p, int64_t n)
     return best;
 }
 
+static const char *number_format(float p, bool json)
+{
+    return p - p == 0 ? "%s%.6g" : json ? "%snull" : "%snan"; /* JSON has no NaN */
+}
+
 /* {"class":2,"outputs":[...]} or "2  0.01 0.02 0.97"; without classes the outputs alone. */
 static void put_row(an_text *out, const float *p, int64_t n, bool classes, bool json)
 {
@@ -75,22 +95,76 @@ static void put_row(an_text *out, const float *p, int64_t n, bool classes, bool 
         an_text_puts(out, "{\"outputs\":[");
     else if (classes)
         an_text_printf(out, "%lld  ", (long long)best);
-    for (int64_t i = 0; i < n; i++) {
-        const char *format = p[i] - p[i] == 0 ? "%s%.6g" : json ? "%snull" : "%snan"; /* JSON has no NaN */
-        an_text_printf(out, format, i == 0 ? "" : json ? "," : " ", (double)p[i]);
-    }
+    for (int64_t i = 0; i < n; i++)
+        an_text_printf(out, number_format(p[i], json), i == 0 ? "" : json ? "," : " ", (double)p[i]);
     if (json) an_text_puts(out, "]}");
 }
 
-static an_status print_rows(an_err *err, const an_session *r, const an_predictions *p, bool json)
+/* The class that comes after `last` when they are sorted by falling probability, -1 being before the first; equal ones
+ * are in the order of their numbers. */
+static int64_t next_probable(const float *p, int64_t n, int64_t last)
+{
+    int64_t best = -1;
+    for (int64_t i = 0; i < n; i++) {
+        const bool after = last < 0 || p[i] < p[last] || (p[i] == p[last] && i > last);
+        if (after && (best < 0 || p[i] > p[best])) best = i;
+    }
+    return best;
+}
+
+/* {"input":"...","label":"b","probabilities":{"b":0.9,...}} or "b  b 0.9, a 0.1"; text shows the five most probable. */
+static void put_named(an_text *out, const char *name, const float *p, const an_class_names *c, bool json)
+{
+    enum { SHOWN = 5 };
+    char printable[AN_CLASS_NAME_BYTES];
+    const int64_t n = c->n, most = json ? n : AN_MIN(n, SHOWN);
+    int64_t at = most_probable(p, n);
+    if (json) {
+        an_text_puts(out, "{\"input\":");
+        an_put_json_text(out, name);
+        an_text_printf(out, ",\"class\":%lld,\"label\":", (long long)at);
+        an_put_json_text(out, c->name[at]);
+        an_text_puts(out, ",\"probabilities\":{");
+    } else {
+        snprintf(printable, sizeof printable, "%s", c->name[at]);
+        an_text_printable(printable, strlen(printable));
+        an_text_printf(out, "%s ", printable);
+    }
+    at = json ? 0 : next_probable(p, n, -1);
+    for (int64_t i = 0; i < most && at >= 0; i++) {
+        snprintf(printable, sizeof printable, "%s", c->name[at]);
+        an_text_printable(printable, strlen(printable));
+        if (json) {
+            an_text_puts(out, i ? "," : "");
+            an_put_json_text(out, c->name[at]);
+            an_text_printf(out, number_format(p[at], true), ":", (double)p[at]);
+        } else {
+            an_text_printf(out, "%s %s", i ? "," : "", printable);
+            an_text_printf(out, p[at] - p[at] == 0 ? " %.4f" : " nan", (double)p[at]);
+        }
+        at = json ? at + 1 : next_probable(p, n, at);
+    }
+    if (n > most) an_text_puts(out, ", ...");
+    if (json) an_text_puts(out, "}}");
+}
+
+static an_status print_rows(an_err *err, const an_session *r, const rows *in, const an_predictions *p, bool json)
 {
     const an_model *m = r->cfg.model;
     const bool classes = m->predicts_classes && m->predicts_classes(an_model_settings(&r->cfg));
+    const an_class_names *names = r->cfg.task->classes ? r->cfg.task->classes(r->data) : NULL;
+    const bool named = classes && names && names->n == p->columns;
+    const char *name = in->asked.names.data;
     an_text out = {0};
     if (json) an_text_puts(&out, "[");
     for (int64_t i = 0; i < p->rows; i++) {
         if (i > 0) an_text_puts(&out, json ? "," : "\n");
-        put_row(&out, p->value + i * p->columns, p->columns, classes, json);
+        const float *row = p->value + i * p->columns;
+        if (named)
+            put_named(&out, name ? name : "", row, names, json);
+        else
+            put_row(&out, row, p->columns, classes, json);
+        if (name) name += strlen(name) + 1;
     }
     if (json) an_text_puts(&out, "]");
     return an_print_line(err, &out);
@@ -99,10 +173,10 @@ static an_status print_rows(an_err *err, const an_session *r, const an_predictio
 static an_status predict(an_err *err, an_session *r, const rows *in, const predict_values *v, const an_args *args)
 {
     an_predictions p;
-    AN_TRY(an_predict(err, r, &in->array, &p));
+    AN_TRY(in->asked.samples ? an_predict_questions(err, r, &in->asked, &p) : an_predict(err, r, &in->array, &p));
     const int64_t dim[] = {p.rows, p.columns};
     an_status status =
-        *v->out ? an_npy_write(err, v->out, AN_F32, 2, dim, p.value) : print_rows(err, r, &p, args->json);
+        *v->out ? an_npy_write(err, v->out, AN_F32, 2, dim, p.value) : print_rows(err, r, in, &p, args->json);
     if (status == AN_OK && *v->out && !args->quiet)
         an_say("%lld rows of %lld outputs are in %s", (long long)p.rows, (long long)p.columns, v->out);
     free(p.value);
@@ -123,9 +197,9 @@ an_status an_cmd_predict(an_err *err, const an_args *args, int *exit_code)
     if (v.batch_size) c.batch_size = v.batch_size;
     snprintf(c.device, sizeof c.device, "%s", v.device);
     c.threads = v.threads;
-    an_status status = open_rows(err, args->words[1], &in);
-    if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
+    an_status status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
+    if (status == AN_OK) status = open_rows(err, r, args->words[1], &in);
     if (status == AN_OK) status = predict(err, r, &in, &v, args);
     an_session_close(r);
     close_rows(&in);

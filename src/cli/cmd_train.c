@@ -254,10 +254,11 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     if (status == AN_OK) status = c.task->check(err, r->data);
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only && !r->owes_evaluation;
-    if (done) an_run_dir_sweep(c.out); /* a run killed while it wrote its last file has nothing else that would */
-    if (done)
+    if (done) {
+        an_run_dir_sweep(c.out); /* a run killed while it wrote its last file has nothing else that would */
         an_say("the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more",
                (long long)r->step, (long long)c.max_iters);
+    }
     if (status == AN_OK && !done) status = an_estimate_check(err, r, &price);
     if (status == AN_OK && !done && !c.eval_only) {
         status = an_run_dir_take(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, &lock, aside);

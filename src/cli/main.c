@@ -28,9 +28,10 @@ const an_command an_commands[] = {
      .summary = "mean loss over all windows of a file, or of the run's validation split",
      .details = "DATA is a .bin file of 16-bit token ids or a text, taken whole.\n"},
     {.name = "predict", .run = an_cmd_predict, .min_words = 2, .max_words = 2, .json = true, .keys = &an_predict_keys,
-     .usage = "predict RUN|FILE FILE.npy|- [key=value ...]",
-     .summary = "predictions of a trained model for the rows of an array",
-     .details = "A line a row: the most probable class and all probabilities, or values. - reads a .npy from standard input.\n"},
+     .usage = "predict RUN|FILE TEXT|FILE|- [key=value ...]",
+     .summary = "predictions of a trained model: of a text, or of the rows of an array",
+     .details = "A line each: the most probable class and the probabilities, or values. Of a run on texts: a text, a file of a text a\n"
+                "line, or a .csv; of others a .npy. - reads standard input.\n"},
     {.name = "plan", .run = an_cmd_plan, .min_words = 1, .max_words = 1, .json = true, .keys = &an_plan_keys, .run_keys = true,
      .usage = "plan PRESET|FILE.yaml [key=value ...]",
      .summary = "what a training step needs: memory, launches, work; runs nothing",

@@ -17,7 +17,7 @@ const an_dialect an_dialects[AN_N_DIALECTS] = {
     [AN_DIALECT_MSL] = {.name = "msl",
                         .header = an_embed_dialect_msl_h,
                         .no_aliasing = true,
-                        .max_buffers = 31,
+                        .max_buffers = AN_MSL_BUFFERS,
                         .shared_bytes = 32 << 10,
                         .bf16_version = 310,
                         .largest_tile = 1,

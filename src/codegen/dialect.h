@@ -10,6 +10,12 @@
 
 #include "base/base.h"
 
+/* Buffers that a Metal kernel may take (Metal Feature Set Tables). The limits of kernel arguments:
+ *     AN_LOOP_ARGS (ir/loop_kernel.h)   arrays of the compiler: no device takes more
+ *     an_target.max_args                what the planner keeps to (lower_loop.c): the device's, set as it opens
+ *     an_dialect.max_buffers            what a renderer refuses, should a plan be for another target: the same number */
+enum { AN_MSL_BUFFERS = 31 };
+
 typedef struct an_dialect {
     const char *name;    /* as in an_target.dialect */
     const char *header;  /* kernels/dialect/NAME.h, in front of every GPU kernel; NULL: C for the CPU */
@@ -19,7 +25,7 @@ typedef struct an_dialect {
     bool restrict_input; /* AN_LOOP_CONST: an argument that no output aliases says so */
     bool
         no_aliasing; /* two arguments of a kernel may not share memory: what is in place is one argument (an_aliases) */
-    int max_buffers; /* arguments of a kernel; 0: no limit below an_target.max_args */
+    int max_buffers; /* arguments of a kernel; 0: no limit below AN_LOOP_ARGS */
     int shared_bytes; /* shared memory that a block may declare on every GPU of the kind */
     int bf16_version; /* language version from which a bf16 takes 2 bytes in shared memory; 0: always */
     int largest_tile; /* index into gpu_module.c's GEMM tiles of the largest one worth trying for 16 bits */

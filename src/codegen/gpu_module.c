@@ -2,7 +2,8 @@
  *
  *     #define lines (the tiles)  |  dialect/cuda.h or msl.h  |  base/exact.h  |  then one of
  *         loop kernel:    dialect/loops_gpu.h, the rendered kernel
- *         GEMM, attention:  dialect/tiles.h, the struct of arguments, a fused epilogue (GEMM), the template's body
+ *         GEMM, attention:  dialect/tiles.h, the struct of arguments, dropout_mask.h (attention), a fused epilogue (GEMM),
+ *                           the template's body
  *         library call:   dialect/float64.h, dialect/library_calls.h, the struct of arguments, the template's body
  */
 #include "codegen/gpu_module.h"
@@ -16,9 +17,9 @@
 
 extern const char an_embed_exact[], an_embed_dialect_tiles_h[], an_embed_dialect_loops_gpu_h[],
     an_embed_dialect_float64_h[], an_embed_dialect_library_calls_h[];
-extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_attn_bf16_inc[],
-    an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[], an_embed_attn_hopper_inc[],
-    an_embed_attn_hopper_backward_inc[];
+extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_dropout_mask_h[],
+    an_embed_attn_bf16_inc[], an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[],
+    an_embed_attn_hopper_inc[], an_embed_attn_hopper_backward_inc[];
 extern const char an_embed_conv_bf16_inc[];
 
 enum { MOST_USERS = 8 }; /* steps that are named above a shared text */
@@ -304,6 +305,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
         an_text_puts(out, an_embed_dialect_tiles_h);
     }
     an_text_puts(out, args_text(t.module));
+    if (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD) an_text_puts(out, an_embed_dropout_mask_h);
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_gemm_epilogue", gpu, &aliases, false, out);
     if (t.fast) an_text_puts(out, an_embed_conv_bf16_inc);
     an_text_puts(out, body_text(t.module, t.body));

@@ -213,7 +213,8 @@ an_tensor *an_square_of(an_tensor *a)
 }
 
 /* The dropout mask: an element is kept where a uniform number u >= p, and scaled by 1/(1-p) in f32, because bf16 is too
- * coarse for that factor. */
+ * coarse for that factor. The loop kernel that uses the mask draws it (AN_INS_RAND, ir/loop_kernel.h), and the backward
+ * pass draws it again: it is never stored. Inside attention: dropout_mask.h in kernels/cpu and kernels/gpu. */
 an_tensor *an_dropout_of(an_tensor *a, double p)
 {
     if (a->poison || p == 0) return a;

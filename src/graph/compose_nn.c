@@ -121,7 +121,7 @@ an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_te
     return an_make_like(CAST(y, (an_dtype)t[0]->dtype), t[0]);
 }
 
-/* ------------------------------------------------------------------------------------------------ products */
+/* ------------------------------------------------------------------------------------------------ GEMMs */
 
 /* What the policy makes of operands of dtypes a and b: its dtype, save that equal dtypes stay under the default f32,
  * and f64 stays f64. */
@@ -249,7 +249,8 @@ static an_tensor *attention_formula(an_tensor *q, an_tensor *k, an_tensor *v, do
     return MM(p, v);
 }
 
-/* q [B,H,T,D], k v [B,H,S,D]; the result has q's shape and the policy's dtype. */
+/* q [B,H,T,D], k v [B,H,S,D]; the result has q's shape and the policy's dtype. The kernel draws its dropout mask itself
+ * (kernels/cpu/dropout_mask.h, kernels/gpu/dropout_mask.h); outside attention the mask is an_dropout_of's, compose.c. */
 an_tensor *an_attention_at(const char *at, an_tensor *q, an_tensor *k, an_tensor *v, double scale, bool causal,
                            double dropout, an_tensor *n_keys)
 {

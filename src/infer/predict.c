@@ -13,15 +13,30 @@ static an_status check_input(an_err *err, const an_session *r, const an_npy *in,
                    (long long)(an_npy_elements(in) / in->dim[0]), m->name, (long long)row);
 }
 
-/* Copies rows [first, first + n) to x as f32 and fills it with zeros up to row `capacity`. */
-static void fill(const an_npy *in, int64_t first, int64_t n, int64_t capacity, float *x)
+/* Rows of an array, or samples of a question. */
+typedef struct rows {
+    const an_npy *array;
+    const an_questions *asked;
+    int64_t n;
+} rows;
+
+/* Copies rows [first, first + n) to x in the model's dtype and fills it with zeros up to `capacity` bytes. */
+static void fill(const rows *in, int64_t first, int64_t n, size_t capacity, void *x)
 {
-    const int64_t row = an_npy_elements(in) / in->dim[0];
-    for (int64_t i = 0; i < n * row; i++) x[i] = (float)an_npy_number(in, first * row + i);
-    for (int64_t i = n * row; i < capacity * row; i++) x[i] = 0;
+    size_t used;
+    if (in->asked) {
+        used = (size_t)n * in->asked->sample_bytes;
+        memcpy(x, (const char *)in->asked->data + (size_t)first * in->asked->sample_bytes, used);
+    } else {
+        const int64_t row = an_npy_elements(in->array) / in->n;
+        float *to = x; /* [n,row] */
+        for (int64_t i = 0; i < n * row; i++) to[i] = (float)an_npy_number(in->array, first * row + i);
+        used = (size_t)(n * row) * sizeof *to;
+    }
+    memset((char *)x + used, 0, capacity - used);
 }
 
-static an_status run_batch(an_err *err, an_session *r, const an_array *spec, const float *x, float *result, size_t cap,
+static an_status run_batch(an_err *err, an_session *r, const an_array *spec, const void *x, float *result, size_t cap,
                            int64_t *columns)
 {
     an_tensor *in = an_input(r->cx, spec->dtype, spec->shape, x);
@@ -47,36 +62,30 @@ static an_status count_columns(an_err *err, an_session *r, const an_array *spec,
     return status;
 }
 
-static an_status predict_all(an_err *err, an_session *r, const an_npy *in, const an_array *spec, float *x,
-                             float *result, an_predictions *out)
+static an_status predict_all(an_err *err, an_session *r, const rows *in, const an_array *spec, void *x, float *result,
+                             an_predictions *out)
 {
     const int64_t B = r->cfg.batch_size, row = out->columns;
     int64_t columns;
     for (int64_t first = 0; first < out->rows; first += B) {
         const int64_t n = AN_MIN(B, out->rows - first);
-        fill(in, first, n, B, x);
+        fill(in, first, n, an_array_bytes(spec), x);
         AN_TRY(run_batch(err, r, spec, x, result, (size_t)(B * row) * sizeof *result, &columns));
         memcpy(out->value + first * row, result, (size_t)(n * row) * sizeof *result);
     }
     return AN_OK;
 }
 
-an_status an_predict(an_err *err, an_session *r, const an_npy *in, an_predictions *out)
+static an_status predict_rows(an_err *err, an_session *r, const rows *in, const an_array *spec, an_predictions *out)
 {
-    an_array spec[AN_MAX_ARRAYS];
-    *out = (an_predictions){0};
-    if (!r->cfg.model->predict)
-        return an_fail(err, AN_E_USAGE, "a model of kind %s does not predict from arrays; use anneal sample",
-                       r->cfg.model->name);
-    r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, spec);
-    AN_TRY(check_input(err, r, in, &spec[0]));
-    AN_TRY(count_columns(err, r, &spec[0], &out->columns));
-    out->rows = in->dim[0];
+    AN_TRY(count_columns(err, r, spec, &out->columns));
+    out->rows = in->n;
     const size_t batch = (size_t)(r->cfg.batch_size * out->columns) * sizeof(float);
-    float *x = malloc(an_array_bytes(&spec[0])), *result = malloc(batch);
+    void *x = malloc(an_array_bytes(spec));
+    float *result = malloc(batch);
     out->value = calloc((size_t)(out->rows * out->columns) + 1, sizeof *out->value);
     an_status status = x && result && out->value
-                           ? predict_all(err, r, in, &spec[0], x, result, out)
+                           ? predict_all(err, r, in, spec, x, result, out)
                            : an_fail_nomem(err, "predictions", (size_t)(out->rows * out->columns) * sizeof(float));
     free(result);
     free(x);
@@ -84,4 +93,38 @@ an_status an_predict(an_err *err, an_session *r, const an_npy *in, an_prediction
     free(out->value);
     *out = (an_predictions){0};
     return status;
+}
+
+static an_status first_input(an_err *err, const an_session *r, an_array *out)
+{
+    an_array spec[AN_MAX_ARRAYS];
+    if (!r->cfg.model->predict)
+        return an_fail(err, AN_E_USAGE, "a model of kind %s does not predict from arrays; use anneal sample",
+                       r->cfg.model->name);
+    r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, spec);
+    *out = spec[0];
+    return AN_OK;
+}
+
+an_status an_predict(an_err *err, an_session *r, const an_npy *in, an_predictions *out)
+{
+    an_array spec;
+    *out = (an_predictions){0};
+    AN_TRY(first_input(err, r, &spec));
+    if (spec.dtype != AN_F32)
+        return an_fail(err, AN_E_USAGE, "predict: the %s reads no rows of numbers; see anneal help predict",
+                       r->cfg.model->name);
+    AN_TRY(check_input(err, r, in, &spec));
+    return predict_rows(err, r, &(rows){.array = in, .n = in->dim[0]}, &spec, out);
+}
+
+an_status an_predict_questions(an_err *err, an_session *r, const an_questions *q, an_predictions *out)
+{
+    an_array spec;
+    *out = (an_predictions){0};
+    AN_TRY(first_input(err, r, &spec));
+    if (an_array_bytes(&spec) != q->sample_bytes * (size_t)r->cfg.batch_size)
+        return an_fail(err, AN_E_INTERNAL, "predict: a sample of %zu bytes is none of the %s", q->sample_bytes,
+                       r->cfg.model->name);
+    return predict_rows(err, r, &(rows){.asked = q, .n = q->samples}, &spec, out);
 }

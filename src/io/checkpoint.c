@@ -1,4 +1,4 @@
-/* checkpoint.c: see checkpoint.h. Order of a save: the new file under one name, then links to it under the others,
+/* checkpoint.c: see checkpoint.h. A file is written by safetensors.c through platform/atomic_save.c. Order of a save: the new file under one name, then links to it under the others,
  * `last` at the end; so a run that is killed in between resumes from the checkpoint before. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -53,26 +52,11 @@ static an_status path_of(an_err *err, const char *dir, const char *which, char o
 
 /* ---- saving */
 
-/* Temporary files are .NAME.safetensors.RANDOM.tmp (platform/platform.h). Their writer holds a lock while it lives. */
-static bool is_temp_name(const char *name)
+static bool is_checkpoint(const char *name, size_t n, const void *unused)
 {
-    size_t n = strlen(name);
-    const char *dot = n > 4 && name[0] == '.' && strcmp(name + n - 4, ".tmp") == 0 ? strstr(name, suffix) : NULL;
-    return dot && dot[sizeof suffix - 1] == '.' && step_of(name + 1, (size_t)(dot - name - 1)) != STEP_NONE;
-}
-
-static void remove_stale_temps(const char *dir)
-{
-    DIR *d = opendir(dir);
-    if (!d) return;
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (!is_temp_name(e->d_name)) continue;
-        int fd = openat(dirfd(d), e->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0) continue;
-        if (flock(fd, LOCK_EX | LOCK_NB) == 0) (void)unlinkat(dirfd(d), e->d_name, 0);
-        close(fd);
-    }
-    closedir(d);
+    const size_t end = sizeof suffix - 1;
+    (void)unused;
+    return n > end && strncmp(name + n - end, suffix, end) == 0 && step_of(name, n - end) != STEP_NONE;
 }
 
 static an_status add_all(an_err *err, an_st_writer *w, const an_ckpt *what)
@@ -98,7 +82,7 @@ an_status an_ckpt_save(an_err *err, const char *dir, const char *which, const an
     char path[AN_CKPT_PATH_BYTES];
     AN_TRY(path_of(err, dir, which, path));
     AN_TRY(an_make_dirs(err, dir, 0777));
-    remove_stale_temps(dir);
+    an_save_sweep(dir, is_checkpoint, NULL);
     an_st_writer *w;
     AN_TRY(an_st_begin(err, path, &w));
     an_status status = add_all(err, w, what);
@@ -311,4 +295,42 @@ const char *an_hash_text(an_hash128 h, char out[AN_HASH_TEXT_BYTES])
 {
     for (size_t i = 0; i < sizeof h.bytes; i++) snprintf(out + 2 * i, 3, "%02x", h.bytes[i]);
     return out;
+}
+
+/* ---- averages */
+
+enum { MAX_META = 16 };
+
+/* Tensors of the view, without moments and averages; returns whether any is an average. */
+static bool list_averaged(const an_st *st, an_st_tensor *out, size_t *n)
+{
+    bool any = false;
+    for (size_t i = 0; i < an_st_count(st); i++) {
+        const an_st_tensor *t = an_st_tensor_at(st, i), *a;
+        char key[512];
+        if (strncmp(t->name, AN_CKPT_EMA, strlen(AN_CKPT_EMA)) == 0 || strncmp(t->name, "optimizer.", 10) == 0)
+            continue;
+        const int length = snprintf(key, sizeof key, "%s%s", AN_CKPT_EMA, t->name);
+        a = length > 0 && (size_t)length < sizeof key ? an_st_find(st, key) : NULL;
+        out[*n] = a ? *a : *t;
+        out[(*n)++].name = t->name;
+        any |= a != NULL;
+    }
+    return any;
+}
+
+an_status an_ckpt_averages(an_err *err, const an_st *st, an_st **out)
+{
+    const char *meta[MAX_META][2], *value;
+    an_st_view view = {.meta = (const char *const(*)[2])meta};
+    *out = NULL;
+    an_st_tensor *tensors = calloc(an_st_count(st) + 1, sizeof *tensors);
+    if (!tensors) return an_fail_nomem(err, "a table of averages", an_st_count(st) * sizeof *tensors);
+    view.tensors = tensors;
+    for (size_t i = 0; i < MAX_META && (meta[i][0] = an_st_meta_at(st, i, &value)) != NULL; i++)
+        meta[view.n_meta++][1] = value;
+    an_status status = AN_OK;
+    if (list_averaged(st, tensors, &view.n)) status = an_st_open_view(err, an_st_path(st), &view, out);
+    free(tensors);
+    return status;
 }

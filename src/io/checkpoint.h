@@ -6,7 +6,7 @@
  * A checkpoint is a safetensors file: parameters under their own names, the optimizer's moments as optimizer.m.NAME and
  * optimizer.v.NAME, anything else under a prefix of its own (ema.NAME); the run's state as JSON in the metadata.
  * Invariants: saving is atomic: a checkpoint under its name is complete at every moment, even if the process is killed or
- * the disk fills (an_save, platform/platform.h);
+ * the disk fills (platform/atomic_save.c);
  * a run folder has one writer at a time; temporary files of dead writers are removed by the next save, those of living
  * ones are not. */
 #ifndef AN_IO_CHECKPOINT_H
@@ -19,6 +19,7 @@
 #define AN_CKPT_EMA       "ema."
 #define AN_CKPT_STATE     "anneal.state"     /* metadata: JSON of the run: step, seed, best loss, ... */
 #define AN_CKPT_CONFIG    "anneal.config"    /* metadata: JSON of the settings */
+#define AN_CKPT_TASK      "anneal.task"      /* metadata: JSON of the task: names of classes, ... */
 #define AN_CKPT_TOKENIZER "anneal.tokenizer" /* metadata: JSON of the tokenizer */
 
 enum { AN_CKPT_PATH_BYTES = 1024 };
@@ -70,6 +71,10 @@ an_status an_ckpt_check(an_err *err, const char *path);
 /* The tensor PREFIX NAME of an open checkpoint, which must have this dtype and shape. */
 an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const char *name, an_dtype dtype, int rank,
                          const int64_t *shape, const an_st_tensor **out);
+
+/* A reader of the same file in which each parameter that has an average ("ema.NAME") is that average: for what is done with
+ * a trained model. Its data are `st`'s, which outlives it. *out is NULL where there are no averages. */
+an_status an_ckpt_averages(an_err *err, const an_st *st, an_st **out);
 
 /* State hashes, for "the same bits again": XXH3-128, printed as 32 hexadecimal digits.
  * A tensor's hash covers name, dtype, shape and bytes; a state's hash covers its tensors' hashes in the order of names.

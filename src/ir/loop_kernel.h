@@ -25,10 +25,11 @@
 #include "graph/graph.h"
 #include "ir/index_expr.h"
 
-#define AN_LOOP_ARGS 64 /* limit: buffers of one kernel */
-#define AN_RUN_LANES 8  /* partial sums of a column sum */
-#define AN_TILE_ARGS 5  /* of AN_LOOP_ARGS, reserved for the GEMM when an AN_TILE kernel is its epilogue */
-#define AN_VAR_ROW   0  /* loop variables of the index expressions */
+#define AN_LOOP_ARGS                                                                                                   \
+    64 /* buffers of one kernel, at most; a device may take fewer: the limits are listed in codegen/dialect.h */
+#define AN_RUN_LANES 8 /* partial sums of a column sum */
+#define AN_TILE_ARGS 5 /* of AN_LOOP_ARGS, reserved for the GEMM when an AN_TILE kernel is its epilogue */
+#define AN_VAR_ROW   0 /* loop variables of the index expressions */
 #define AN_VAR_COL   1
 #define AN_VAR_RED   2
 #define AN_N_VARS    3

@@ -126,7 +126,7 @@ bool an_key_in(const char *const *list, const char *key);
 
 /* Any file of weights, as a checkpoint of ours; `out_model` is the row that its settings name. */
 an_status an_model_open_weights(an_err *err, const char *path, const an_model **out_model, an_st **out);
-/* The parameters of such a file, for others; "" is the model's first layout, or plain names and shapes. */
+/* The parameters of such a file, or their averages where it has them, for others; "" is the model's first layout, or plain names and shapes. */
 an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path);
 
 #endif

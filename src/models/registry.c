@@ -2,11 +2,12 @@
 #include "io/checkpoint.h"
 #include "io/formats/json.h"
 #include "io/formats/torch_file.h"
+#include "models/classifier/classifier.h"
 #include "models/gpt/gpt_model.h"
 #include "models/mlp/mlp.h"
 #include <string.h>
 
-const an_model *const an_models[] = {&an_gpt_model, &an_mlp_model};
+const an_model *const an_models[] = {&an_gpt_model, &an_mlp_model, &an_classifier_model};
 const size_t an_n_models = AN_COUNT(an_models);
 
 const an_model *an_model_find(const char *name)
@@ -72,13 +73,15 @@ static bool is_weight(const an_st_tensor *t)
 
 static an_status add_weights(an_err *err, const an_st *st, an_st_writer *w)
 {
-    const char *settings = an_st_meta(st, AN_CKPT_CONFIG);
+    static const char *const kept[] = {AN_CKPT_CONFIG, AN_CKPT_TASK};
     for (size_t i = 0; i < an_st_count(st); i++) {
         const an_st_tensor *t = an_st_tensor_at(st, i);
         if (is_weight(t)) AN_TRY(an_st_add(err, w, t->name, t->dtype, t->rank, t->shape, t->data));
     }
     AN_TRY(an_st_set_meta(err, w, "format", "pt"));
-    return settings ? an_st_set_meta(err, w, AN_CKPT_CONFIG, settings) : AN_OK;
+    for (size_t i = 0; i < AN_COUNT(kept); i++)
+        if (an_st_meta(st, kept[i])) AN_TRY(an_st_set_meta(err, w, kept[i], an_st_meta(st, kept[i])));
+    return AN_OK;
 }
 
 static an_status write_plain(an_err *err, const an_st *st, const char *path)
@@ -100,7 +103,7 @@ static bool is_choice(const char *choices, const char *word)
     return false;
 }
 
-an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path)
+static an_status export_weights(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path)
 {
     char quoted[AN_QUOTED_BYTES], first[64];
     const char *layouts = m->weights ? m->weights->layouts : NULL;
@@ -112,4 +115,13 @@ an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const
         return an_fail(err, AN_E_USAGE, "layout=%s: %s", an_quoted(layout, quoted), layouts);
     snprintf(first, sizeof first, "%.*s", (int)strcspn(layouts, "|"), layouts);
     return m->weights->write(err, st, *layout ? layout : first, path);
+}
+
+an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path)
+{
+    an_st *averages;
+    AN_TRY(an_ckpt_averages(err, st, &averages));
+    an_status status = export_weights(err, averages ? averages : st, m, layout, path);
+    an_st_close(averages);
+    return status;
 }

@@ -1,8 +1,9 @@
-/* adamw.c: AdamW and Adam-atan2 over whole blocks, with clipping by the global norm.
+/* adamw.c: AdamW, Adam and Adam-atan2 over whole blocks, with clipping by the global norm.
  *
  *     m' = beta1 m + (1 - beta1) g              v' = beta2 v + (1 - beta2) g^2
  *     p' = p (1 - lr decay) - lr/(1 - beta1^t) * m' / (sqrt(v') * 1/sqrt(1 - beta2^t) + eps)
  *
+ * Adam (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015) adds decay p to g in place of shrinking p.
  * Adam-atan2 (Everett et al., "Scaling Exponents Across Parameterizations and Optimizers", 2024) replaces the quotient by an
  * angle, which is bounded and needs no eps:
  *
@@ -27,25 +28,68 @@ static double power(double x, int64_t n)
     return y;
 }
 
-typedef enum an_adam_kind { ADAMW, ADAM_ATAN2 } an_adam_kind;
+typedef enum an_adam_kind { ADAM, ADAMW, ADAM_ATAN2 } an_adam_kind;
 
-static void update_block(an_ctx *cx, const char *at, an_adam_kind kind, int b, an_tensor *g, an_tensor *ok,
-                         an_tensor *factor, const an_adamw_options *o, an_tensor *rate, an_tensor *keep,
-                         an_tensor *root)
+/* Numbers of this step, in the dtype of a block's arithmetic. */
+typedef struct step_numbers {
+    an_tensor *rate, *keep, *root; /* lr / (1 - beta1^t), 1 - lr decay, 1 / sqrt(1 - beta2^t) */
+} step_numbers;
+
+typedef struct adam {
+    an_ctx *cx;
+    const char *at;
+    an_adam_kind kind;
+    an_adamw_options o;
+    an_tensor *norm, *ok; /* f32 (f64 where a parameter is) and bool scalars */
+    an_tensor *factor;    /* NULL: gradients are not clipped */
+    step_numbers of[2];   /* f32, f64 */
+} adam;
+
+static void update_block(adam *a, int b, an_tensor *g)
 {
-    an_tensor *p = an_block_params(cx, b, at), *m = an_block_tensor(cx, b, AN_ROLE_M, "first moments"),
-              *v = an_block_tensor(cx, b, AN_ROLE_V, "second moments");
-    if (factor) g = an_mul_at(at, g, factor);
+    an_ctx *cx = a->cx;
+    const char *at = a->at;
+    const an_adamw_options *o = &a->o;
+    const an_dtype stored = cx->block[b].dtype, dtype = an_update_dtype(stored);
+    const step_numbers *n = &a->of[dtype == AN_F64];
+    const bool decays = cx->block[b].decay && o->weight_decay != 0;
+    an_tensor *p0 = an_block_params(cx, b, at), *m0 = an_block_tensor(cx, b, AN_ROLE_M, "first moments"),
+              *v0 = an_block_tensor(cx, b, AN_ROLE_V, "second moments");
+    an_tensor *p = an_cast_at(at, p0, dtype), *m = an_cast_at(at, m0, dtype), *v = an_cast_at(at, v0, dtype);
+    g = an_cast_at(at, g, dtype);
+    if (a->factor) g = an_mul_at(at, g, an_cast_at(at, a->factor, dtype));
+    if (a->kind == ADAM && decays) g = an_add_at(at, g, an_mul_num_at(at, p, o->weight_decay));
     an_tensor *m1 = an_add_at(at, an_mul_num_at(at, m, o->beta1), an_mul_num_at(at, g, 1 - o->beta1));
     an_tensor *v1 = an_add_at(at, an_mul_num_at(at, v, o->beta2), an_mul_at(at, an_mul_num_at(at, g, 1 - o->beta2), g));
-    an_tensor *spread = an_mul_at(at, an_sqrt_at(at, v1), root);
-    if (kind == ADAMW) spread = an_add_num_at(at, spread, o->eps);
-    an_tensor *p0 = cx->block[b].decay && o->weight_decay != 0 ? an_mul_at(at, p, keep) : p;
-    an_tensor *step = kind == ADAMW ? an_div_at(at, m1, spread) : an_atan2_at(at, m1, spread);
-    an_tensor *p1 = an_sub_at(at, p0, an_mul_at(at, rate, step));
-    an_assign_at(at, m, an_where_at(at, ok, m1, m));
-    an_assign_at(at, v, an_where_at(at, ok, v1, v));
-    an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL), an_where_at(at, ok, p1, p));
+    an_tensor *spread = an_mul_at(at, an_sqrt_at(at, v1), n->root);
+    if (a->kind != ADAM_ATAN2) spread = an_add_num_at(at, spread, o->eps);
+    if (a->kind != ADAM && decays) p = an_mul_at(at, p, n->keep);
+    an_tensor *step = a->kind == ADAM_ATAN2 ? an_atan2_at(at, m1, spread) : an_div_at(at, m1, spread);
+    an_tensor *p1 = an_sub_at(at, p, an_mul_at(at, n->rate, step));
+    an_assign_at(at, m0, an_where_at(at, a->ok, an_cast_at(at, m1, stored), m0));
+    an_assign_at(at, v0, an_where_at(at, a->ok, an_cast_at(at, v1, stored), v0));
+    an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL),
+                 an_where_at(at, a->ok, an_cast_at(at, p1, stored), p0));
+}
+
+/* With loss scaling, only the device knows how many updates were applied. */
+static void make_numbers(adam *a, int64_t t)
+{
+    an_ctx *cx = a->cx;
+    const char *at = a->at;
+    const an_adamw_options *o = &a->o;
+    an_tensor *mass[2] = {NULL, NULL};
+    if (o->scaled) mass[0] = an_loss_scale_bias_correction(at, cx, 1, o->beta1, a->ok);
+    for (an_dtype d = AN_F32;; d = AN_F64) {
+        step_numbers *n = &a->of[d == AN_F64];
+        n->rate = mass[0] ? an_div_at(at, an_update_scalar(at, cx, d, o->lr), an_cast_at(at, mass[0], d))
+                          : an_update_scalar(at, cx, d, o->lr / (1 - power(o->beta1, t)));
+        n->keep = an_update_scalar(at, cx, d, 1 - o->lr * o->weight_decay);
+        if (o->scaled && !mass[1]) mass[1] = an_loss_scale_bias_correction(at, cx, 2, o->beta2, a->ok);
+        n->root = mass[1] ? an_rsqrt_at(at, an_cast_at(at, mass[1], d))
+                          : an_update_scalar(at, cx, d, 1 / sqrt(1 - power(o->beta2, t)));
+        if (d == AN_F64 || an_dtype_of(a->norm) == AN_F32) break;
+    }
 }
 
 static an_tensor *update(const char *at, const char *who, an_adam_kind kind, an_ctx *cx, an_adamw_options o)
@@ -59,24 +103,20 @@ static an_tensor *update(const char *at, const char *who, an_adam_kind kind, an_
     }
     if (!an_begin_update(cx, at, who, o.scaled, grad, &norm)) return cx->graph.poison;
     cx->updates_by_step = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
-    int64_t t = (int64_t)cx->updates_by_step;
-    an_tensor *ok = an_isfinite_at(at, norm), *factor = NULL;
-    if (o.scaled) an_loss_scale_update(at, cx, ok, o.only_if);
-    if (o.only_if) ok = an_and_at(at, ok, o.only_if);
-    if (o.clip > 0)
-        factor = an_minimum_at(at, an_const_at(at, cx, AN_F32, 1),
-                               an_div_at(at, an_const_at(at, cx, AN_F32, o.clip), an_add_num_at(at, norm, 1e-6)));
-    /* With loss scaling, only the device knows how many updates were applied. */
-    an_tensor *rate = o.scaled ? an_div_at(at, an_scalar_at(at, cx, o.lr),
-                                           an_loss_scale_bias_correction(at, cx, 1, o.beta1, ok))
-                               : an_scalar_at(at, cx, o.lr / (1 - power(o.beta1, t))),
-              *keep = an_scalar_at(at, cx, 1 - o.lr * o.weight_decay),
-              *root = o.scaled ? an_rsqrt_at(at, an_loss_scale_bias_correction(at, cx, 2, o.beta2, ok))
-                               : an_scalar_at(at, cx, 1 / sqrt(1 - power(o.beta2, t)));
+    adam a = {.cx = cx, .at = at, .kind = kind, .o = o, .norm = norm, .ok = an_isfinite_at(at, norm)};
+    if (o.scaled) an_loss_scale_update(at, cx, a.ok, o.only_if);
+    if (o.only_if) a.ok = an_and_at(at, a.ok, o.only_if);
+    if (o.clip > 0) a.factor = an_clip_factor(at, cx, norm, o.clip);
+    make_numbers(&a, (int64_t)cx->updates_by_step);
     for (int b = 0; b < cx->n_blocks; b++)
-        if (grad[b]) update_block(cx, at, kind, b, grad[b], ok, factor, &o, rate, keep, root);
+        if (grad[b]) update_block(&a, b, grad[b]);
     an_scope_pop(cx);
-    return norm;
+    return an_cast_at(at, norm, AN_F32);
+}
+
+an_tensor *an_adam_at(const char *at, an_ctx *cx, an_adamw_options o)
+{
+    return update(at, "an_adam", ADAM, cx, o);
 }
 
 an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o)

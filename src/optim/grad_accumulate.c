@@ -113,12 +113,32 @@ void an_backward_at(const char *at, an_tensor *loss)
 static an_tensor *global_norm(an_ctx *cx, const char *at, an_tensor **grad)
 {
     an_tensor *sum = NULL;
+    an_dtype dtype = AN_F32;
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (grad[b] && cx->block[b].dtype == AN_F64) dtype = AN_F64;
     for (int b = 0; b < cx->n_blocks; b++) {
         if (!grad[b]) continue;
-        an_tensor *g = an_cast_at(at, grad[b], AN_F32), *s = an_sum_at(at, an_mul_at(at, g, g), AN_ALL, false);
+        an_tensor *g = an_cast_at(at, grad[b], dtype), *s = an_sum_at(at, an_mul_at(at, g, g), AN_ALL, false);
         sum = sum ? an_add_at(at, sum, s) : s;
     }
     return sum ? an_sqrt_at(at, sum) : NULL;
+}
+
+an_dtype an_update_dtype(an_dtype dtype)
+{
+    return dtype == AN_F64 ? AN_F64 : AN_F32;
+}
+
+an_tensor *an_update_scalar(const char *at, an_ctx *cx, an_dtype dtype, double x)
+{
+    return dtype == AN_F64 ? an_scalar_f64_at(at, cx, x) : an_scalar_at(at, cx, x);
+}
+
+an_tensor *an_clip_factor(const char *at, an_ctx *cx, an_tensor *norm, double clip)
+{
+    const an_dtype dtype = an_dtype_of(norm);
+    return an_minimum_at(at, an_const_at(at, cx, dtype, 1),
+                         an_div_at(at, an_const_at(at, cx, dtype, clip), an_add_num_at(at, norm, 1e-6)));
 }
 
 static bool all_frozen(const an_ctx *cx)
@@ -141,6 +161,11 @@ bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, a
     an_tensor *unscale = scaled ? an_loss_scale_inverse(at, cx) : NULL; /* f32 scalar */
     bool any = false;
     cx->hooks = &hooks;
+    if (cx->averages) {
+        an_poison(&cx->graph, AN_E_USAGE, at,
+                  "%s: averages are read in place of the parameters now; call an_use_averages(cx, false) first", who);
+        return false;
+    }
     if (an_layout_params(cx) != AN_OK) return false;
     if (cx->n_blocks > AN_MAX_BLOCKS) {
         an_poison(&cx->graph, AN_E_UNSUPPORTED, at, "%s: more than 64 parameter blocks", who);

@@ -2,7 +2,7 @@
  *
  * To add an optimizer: a file optim/NAME.c with a function declared in include/anneal.h that calls an_begin_update, builds
  * the new values of parameters and moments as elementwise tensors and assigns them (sgd.c is the shortest example); then
- * its value of the setting `optimizer` in train/. */
+ * a row of train/optimizer.c. */
 #ifndef AN_OPTIM_GRAD_ACCUMULATE_H
 #define AN_OPTIM_GRAD_ACCUMULATE_H
 
@@ -11,8 +11,15 @@
 enum { AN_MAX_BLOCKS = 64 };
 
 /* Takes the accumulated gradients of all blocks into grad[] (NULL: frozen), divided by the loss scale when `scaled`, and
- * their norm; enters the scope "optimizer". False (and a recorded error): there is nothing to update. */
+ * their norm (f32, f64 where a parameter is); enters the scope "optimizer". False (and a recorded error): there is nothing to update. */
 bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, an_tensor *grad[AN_MAX_BLOCKS],
                      an_tensor **norm);
+
+/* The dtype in which a block of `dtype` is updated: its own; float32 for the 16-bit ones. */
+an_dtype an_update_dtype(an_dtype dtype);
+/* A number of this step (a rate, a bias correction) in that dtype: it does not enter the plan. */
+an_tensor *an_update_scalar(const char *at, an_ctx *cx, an_dtype dtype, double x);
+/* min(1, clip / (norm + 1e-6)), by which gradients are multiplied. */
+an_tensor *an_clip_factor(const char *at, an_ctx *cx, an_tensor *norm, double clip);
 
 #endif

@@ -1,19 +1,62 @@
-/* sgd.c: plain stochastic gradient descent over whole blocks: p' = p - lr g. An update that is not finite changes nothing. */
+/* sgd.c: stochastic gradient descent over whole blocks, with PyTorch's momentum, dampening and Nesterov's variant
+ * (Sutskever et al., "On the importance of initialization and momentum in deep learning", ICML 2013):
+ *
+ *     g' = g + decay p                       where the parameter decays
+ *     b' = momentum b + (1 - dampening) g'   the first update: b' = g'
+ *     p' = p - lr (nesterov ? g' + momentum b' : momentum > 0 ? b' : g')
+ *
+ * An update whose gradient norm is not finite changes nothing.
+ */
 #include "optim/grad_accumulate.h"
+#include "optim/loss_scaler.h"
 #include "runtime/assign.h"
 #include "runtime/param_blocks.h"
 
-an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr)
+/* The direction of the step, from the block's gradient g; the momentum buffer takes its new value. */
+static an_tensor *direction(an_ctx *cx, const char *at, int b, an_tensor *g, an_tensor *ok, const an_sgd_options *o,
+                            bool first)
+{
+    const an_dtype dtype = an_update_dtype(cx->block[b].dtype);
+    if (o->momentum == 0) return g;
+    an_tensor *stored = an_block_tensor(cx, b, AN_ROLE_M, "momentum buffers"), *buffer = an_cast_at(at, stored, dtype);
+    an_tensor *part =
+        o->dampening != 0 ? an_mul_at(at, g, an_update_scalar(at, cx, dtype, first ? 1 : 1 - o->dampening)) : g;
+    an_tensor *next = an_add_at(at, an_mul_num_at(at, buffer, o->momentum), part);
+    an_assign_at(at, stored, an_where_at(at, ok, an_cast_at(at, next, cx->block[b].dtype), stored));
+    return o->nesterov ? an_add_at(at, g, an_mul_num_at(at, next, o->momentum)) : next;
+}
+
+an_tensor *an_sgd_with_at(const char *at, an_ctx *cx, an_sgd_options o)
 {
     an_tensor *grad[AN_MAX_BLOCKS], *norm;
     if (!cx) return NULL;
-    if (!an_begin_update(cx, at, "an_sgd", false, grad, &norm)) return cx->graph.poison;
-    an_tensor *ok = an_isfinite_at(at, norm), *rate = an_scalar_at(at, cx, lr);
+    if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
+        return an_poison(&cx->graph, AN_E_USAGE, at,
+                         "an_sgd_with: Nesterov's momentum needs a momentum above 0 and no dampening");
+    if (!an_begin_update(cx, at, "an_sgd", o.scaled, grad, &norm)) return cx->graph.poison;
+    cx->updates_by_step = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
+    an_tensor *ok = an_isfinite_at(at, norm);
+    if (o.scaled) an_loss_scale_update(at, cx, ok, o.only_if);
+    if (o.only_if) ok = an_and_at(at, ok, o.only_if);
+    an_tensor *factor = o.clip > 0 ? an_clip_factor(at, cx, norm, o.clip) : NULL;
+    an_tensor *rate[2] = {an_update_scalar(at, cx, AN_F32, o.lr), NULL}; /* f32, f64 scalars */
+    if (an_dtype_of(norm) == AN_F64) rate[1] = an_update_scalar(at, cx, AN_F64, o.lr);
     for (int b = 0; b < cx->n_blocks; b++) {
         if (!grad[b]) continue;
-        an_tensor *p = an_block_params(cx, b, at), *p1 = an_sub_at(at, p, an_mul_at(at, grad[b], rate));
-        an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL), an_where_at(at, ok, p1, p));
+        const an_dtype stored = cx->block[b].dtype, dtype = an_update_dtype(stored);
+        an_tensor *p0 = an_block_params(cx, b, at), *p = an_cast_at(at, p0, dtype), *g = an_cast_at(at, grad[b], dtype);
+        if (factor) g = an_mul_at(at, g, an_cast_at(at, factor, dtype));
+        if (cx->block[b].decay && o.weight_decay != 0) g = an_add_at(at, g, an_mul_num_at(at, p, o.weight_decay));
+        g = direction(cx, at, b, g, ok, &o, cx->updates_by_step == 1);
+        an_tensor *p1 = an_sub_at(at, p, an_mul_at(at, g, rate[dtype == AN_F64]));
+        an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL),
+                     an_where_at(at, ok, an_cast_at(at, p1, stored), p0));
     }
     an_scope_pop(cx);
-    return norm;
+    return an_cast_at(at, norm, AN_F32);
+}
+
+an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr)
+{
+    return an_sgd_with_at(at, cx, (an_sgd_options){.lr = lr});
 }

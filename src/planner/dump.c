@@ -1,4 +1,4 @@
-/* dump.c: what each pass decided, as text (dump=all, or names of passes; dump_dir).
+/* dump.c: what each pass decided, as text (dump=all, or names of passes.def; dump_dir).
  *
  *     liveness                              the graph, and how many of its nodes are live
  *     layout_hints ... insert_copies        nodes with strides, copies and row updates
@@ -6,9 +6,55 @@
  *     schedule, remat_insert                launches in order: `+` extra outputs, `copy` a rematerialized copy
  *     lower                                 loop kernels, instruction by instruction
  *     assign_states ... cost_report         the plan: steps, arguments as SLOT:OFFSET, values with their lifetimes */
+#include "planner/planner.h"
 #include "planner/planner_internal.h"
 
 #include <string.h>
+
+static const char *const pass_names[] = {
+#define AN_PASS(name) #name,
+#include "planner/passes.def"
+#undef AN_PASS
+};
+
+/* The next name of a list with commas; NULL behind the last. */
+static const char *next_name(const char **list, size_t *n)
+{
+    const char *name = *list + strspn(*list, ", ");
+    *n = strcspn(name, ", ");
+    *list = name + *n;
+    return *n ? name : NULL;
+}
+
+static bool is_name(const char *name, size_t n, const char *of)
+{
+    return strlen(of) == n && !strncmp(name, of, n);
+}
+
+bool an_dump_wants(const char *names, const char *pass)
+{
+    size_t n;
+    for (const char *name; (name = next_name(&names, &n)) != NULL;)
+        if (is_name(name, n, "all") || is_name(name, n, pass)) return true;
+    return false;
+}
+
+an_status an_dump_check(an_err *err, const char *names)
+{
+    size_t n;
+    for (const char *name; (name = next_name(&names, &n)) != NULL;) {
+        bool known = is_name(name, n, "all");
+        for (size_t i = 0; i < AN_COUNT(pass_names); i++) known |= is_name(name, n, pass_names[i]);
+        if (known) continue;
+        an_text all = {0};
+        for (size_t i = 0; i < AN_COUNT(pass_names); i++) an_text_printf(&all, ", %s", pass_names[i]);
+        an_fail(err, AN_E_USAGE, "dump: \"%.*s\" is no pass of the planner; say all, or some of%s", (int)AN_MIN(n, 40),
+                name, all.data ? all.data + 1 : "");
+        an_text_free(&all);
+        return AN_E_USAGE;
+    }
+    return AN_OK;
+}
 
 static const char *const kinds[] = {"elem",    "row",  "col",    "gemm", "attention", "attention_grad",
                                     "scatter", "call", "concat", "pack", "row_update"};

@@ -4,7 +4,8 @@
  *     backward  args  q k v o lse do rng | dq dk dv
  *
  * q, k, v and the results are read and written at any strides with a contiguous last axis, so that heads need no
- * permuted copies. Outputs that nothing reads go to scratch: the kernels write all of them. */
+ * permuted copies. Outputs that nothing reads go to scratch: the kernels write all of them. The dropout mask is no
+ * argument: the kernels compute it from rng and the spec's stream (dropout_mask.h in kernels/cpu and kernels/gpu). */
 #include "planner/planner_internal.h"
 
 #include <string.h>

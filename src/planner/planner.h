@@ -41,6 +41,11 @@ typedef struct an_plan_request {
     void (*dump)(void *user, const char *pass, const char *text); /* may be NULL */
 } an_plan_request;
 
+/* dump.c: whether `names`, "all" or a list as "fuse,lower", has the name of this pass. */
+bool an_dump_wants(const char *names, const char *pass);
+/* AN_E_USAGE with the list of passes where a name is of none. */
+an_status an_dump_check(an_err *err, const char *names);
+
 an_status an_plan_make(an_err *err, const an_plan_request *rq, an_plan **out);
 
 #endif

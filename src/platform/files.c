@@ -1,10 +1,8 @@
-/* files.c: whole files in, maps of files, folders, and crash-safe replacement.
+/* files.c: whole files in, maps of files, folders. Writing a file: atomic_save.c.
  *
- * Owns:      the promise of an_save: a reader, or the next start after a crash, sees the old file or the new one,
- *            and sees it whole. The rule for files of a folder that others may have filled (an_file_open): opened
- *            relative to the folder's descriptor, never through a link, regular files only, never waiting.
- * Invariant: every return value is checked, also close's: a network file system may say only there that the disk is
- *            full.
+ * Owns:      the rule for files of a folder that others may have filled (an_file_open): opened relative to the folder's
+ *            descriptor, never through a link, regular files only, never waiting.
+ * Invariant: every return value is checked.
  *
  * strerror is used for its sentences: glibc (2.32 on) and macOS give constants or per-thread text for it. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
@@ -12,6 +10,7 @@
 #endif
 #include "base/map.h"
 #include "platform/platform.h"
+#include "platform/files.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -73,15 +72,14 @@ static const char *advice(int error)
     }
 }
 
-static an_status fail_io(an_err *err, const char *path, const char *what, int error)
+an_status an_fail_io(an_err *err, const char *path, const char *what, int error)
 {
     return an_fail(err, AN_E_IO, "%s: cannot %s: %s; %s", path, what, strerror(error), advice(error));
 }
 
 /* ---- opening ---- */
 
-/* Opens the folder that holds `path`; *name is the rest of the path. */
-static int open_folder_of(const char *path, const char **name)
+int an_open_folder_of(const char *path, const char **name)
 {
     char dir[1024];
     const char *slash = strrchr(path, '/');
@@ -100,7 +98,7 @@ static int open_folder_of(const char *path, const char **name)
 static an_status check_opened(an_err *err, int fd, const char *path, bool writes)
 {
     struct stat st;
-    if (fstat(fd, &st) != 0) return fail_io(err, path, "open", errno);
+    if (fstat(fd, &st) != 0) return an_fail_io(err, path, "open", errno);
     if (!S_ISREG(st.st_mode)) return an_fail(err, AN_E_IO, "%s: not a regular file; remove it, or name one", path);
     if (writes && st.st_nlink > 1)
         return an_fail(err, AN_E_IO,
@@ -114,14 +112,14 @@ an_status an_file_open(an_err *err, const char *path, int flags, int *out)
 {
     const char *name;
     *out = -1;
-    const int dir = open_folder_of(path, &name);
-    if (dir < 0) return errno == ENOENT && !(flags & O_CREAT) ? AN_OK : fail_io(err, path, "open", errno);
+    const int dir = an_open_folder_of(path, &name);
+    if (dir < 0) return errno == ENOENT && !(flags & O_CREAT) ? AN_OK : an_fail_io(err, path, "open", errno);
     /* Not waiting matters for a FIFO, whose open would last until a writer comes; regular files do not care. */
     const int fd = openat(dir, name, flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC, 0666);
     const int why = errno;
     close(dir);
     if (fd < 0 && why == ENOENT && !(flags & O_CREAT)) return AN_OK;
-    if (fd < 0) return fail_io(err, path, "open", why == EMLINK ? ELOOP : why); /* BSD says EMLINK for a link */
+    if (fd < 0) return an_fail_io(err, path, "open", why == EMLINK ? ELOOP : why); /* BSD says EMLINK for a link */
     an_status status = check_opened(err, fd, path, (flags & O_ACCMODE) != O_RDONLY);
     if (status != AN_OK)
         close(fd);
@@ -155,7 +153,7 @@ static an_status read_all(an_err *err, int fd, const char *path, size_t hint, si
         if (n == 0) break;
         an_status status = AN_OK;
         if (n < 0)
-            status = fail_io(err, path, "read", errno);
+            status = an_fail_io(err, path, "read", errno);
         else if ((len += (size_t)n) > max_bytes)
             status = an_fail(err, AN_E_IO,
                              "%s: larger than %zu bytes, which is too large for what it should be; check the name",
@@ -182,10 +180,10 @@ an_status an_file_read(an_err *err, const char *path, size_t max_bytes, char **o
     *out_bytes = 0;
     if (max_bytes == 0 || max_bytes > SIZE_MAX / 4) max_bytes = SIZE_MAX / 4;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block; files do not care */
-    if (fd < 0) return fail_io(err, path, "open", errno);
+    if (fd < 0) return an_fail_io(err, path, "open", errno);
     struct stat st;
-    an_status status = fstat(fd, &st) == 0 ? AN_OK : fail_io(err, path, "read", errno);
-    if (status == AN_OK && S_ISDIR(st.st_mode)) status = fail_io(err, path, "read", EISDIR);
+    an_status status = fstat(fd, &st) == 0 ? AN_OK : an_fail_io(err, path, "read", errno);
+    if (status == AN_OK && S_ISDIR(st.st_mode)) status = an_fail_io(err, path, "read", EISDIR);
     if (status == AN_OK && !S_ISREG(st.st_mode))
         status = an_fail(err, AN_E_IO, "%s: not a regular file; name one", path);
     if (status == AN_OK)
@@ -198,17 +196,17 @@ an_status an_file_map(an_err *err, const char *path, an_map_file *out)
 {
     *out = (an_map_file){0};
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a FIFO must not block; files do not care */
-    if (fd < 0) return fail_io(err, path, "open", errno);
+    if (fd < 0) return an_fail_io(err, path, "open", errno);
     struct stat st;
     an_status status = AN_OK;
     if (fstat(fd, &st) != 0) {
-        status = fail_io(err, path, "read", errno);
+        status = an_fail_io(err, path, "read", errno);
     } else if (!S_ISREG(st.st_mode)) {
         status = an_fail(err, AN_E_IO, "%s: not a regular file; name one", path);
     } else if (st.st_size > 0) {
         void *data = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0);
         if (data == MAP_FAILED)
-            status = fail_io(err, path, "map", errno);
+            status = an_fail_io(err, path, "map", errno);
         else
             *out = (an_map_file){data, (size_t)st.st_size};
         if (status == AN_OK) an_guard_map(data, out->bytes, path);
@@ -224,181 +222,14 @@ void an_file_unmap(an_map_file *m)
     *m = (an_map_file){0};
 }
 
-/* ---- crash-safe replacement ---- */
-
-/* Data on the medium, not only in the drive's cache, where the system can promise it. */
-static int sync_fd(int fd)
-{
-#ifdef __APPLE__
-    if (fcntl(fd, F_FULLFSYNC) == 0) return 0; /* plain fsync leaves the data in the drive's cache there */
-#endif
-    int r;
-    do r = fsync(fd);
-    while (r != 0 && errno == EINTR);
-    return r;
-}
-
-/* Closes and removes the temporary file; keeps errno for the sentence. */
-static void discard(an_save *s)
-{
-    int error = errno;
-    if (s->fd >= 0) close(s->fd);
-    if (s->temp[0] != '\0') unlinkat(s->dir, s->temp, 0);
-    if (s->name != NULL && s->dir >= 0) close(s->dir); /* an an_save that was never begun has no folder */
-    s->fd = s->dir = -1;
-    s->temp[0] = '\0';
-    errno = error;
-}
-
-/* Removes what killed processes left of replacing the same file. A writer holds a lock on its temporary file while it
- * lives; the minute is for the moment between making the file and locking it. */
-static void sweep_stale(const an_save *s)
-{
-    const size_t n = strlen(s->name);
-    const int fd = openat(s->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
-    if (d == NULL && fd >= 0) close(fd);
-    for (struct dirent *e; d != NULL && (e = readdir(d)) != NULL;) {
-        const char *name = e->d_name;
-        struct stat st;
-        if (name[0] != '.' || strncmp(name + 1, s->name, n) != 0 || name[1 + n] != '.' ||
-            strspn(name + 2 + n, "0123456789abcdef") != AN_RANDOM_NAME_BYTES - 1 ||
-            strcmp(name + 1 + n + AN_RANDOM_NAME_BYTES, ".tmp") != 0)
-            continue;
-        if (fstatat(s->dir, name, &st, AT_SYMLINK_NOFOLLOW) != 0 || !S_ISREG(st.st_mode) ||
-            time(NULL) - st.st_mtime < 60)
-            continue;
-        const int stale = openat(s->dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-        if (stale < 0) continue;
-        if (flock(stale, LOCK_EX | LOCK_NB) == 0) (void)unlinkat(s->dir, name, 0);
-        close(stale);
-    }
-    if (d != NULL) closedir(d);
-}
-
-/* Our own O_EXCL loop, not mkstemp: the file gets the permissions that the user's umask gives, not 0600. */
-static an_status create_temp(an_err *err, an_save *s)
-{
-    for (int attempt = 0; attempt < 100; attempt++) {
-        char random[AN_RANDOM_NAME_BYTES];
-        an_random_name(random);
-        if (snprintf(s->temp, sizeof s->temp, ".%s.%s.tmp", s->name, random) >= (int)sizeof s->temp) {
-            errno = ENAMETOOLONG;
-            break;
-        }
-        s->fd = openat(s->dir, s->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (s->fd >= 0) {
-            (void)flock(s->fd, LOCK_EX | LOCK_NB); /* "a living process writes this"; some file systems have no locks */
-            return AN_OK;
-        }
-        if (errno != EEXIST && errno != EINTR) break;
-    }
-    s->temp[0] = '\0'; /* a file of that name, if there is one, was not made here */
-    discard(s);
-    return fail_io(err, s->path, "create a temporary file beside it", errno);
-}
-
-an_status an_save_begin(an_err *err, const char *path, an_save *out)
-{
-    *out = (an_save){.fd = -1, .dir = -1};
-    if (strlen(path) >= sizeof out->path) return fail_io(err, path, "save", ENAMETOOLONG);
-    memcpy(out->path, path, strlen(path) + 1);
-    out->dir = open_folder_of(out->path, &out->name);
-    if (*out->name == '\0') {
-        discard(out);
-        return fail_io(err, path, "save", EISDIR);
-    }
-    if (out->dir < 0) return fail_io(err, path, "create a temporary file beside it", errno);
-    struct stat there; /* a rename would put a file in the place of a device, a pipe or a socket */
-    if (fstatat(out->dir, out->name, &there, 0) == 0 && !S_ISREG(there.st_mode)) {
-        discard(out);
-        return an_fail(err, AN_E_IO, "%s: is not a regular file, and is not replaced; name another file", path);
-    }
-    sweep_stale(out);
-    return create_temp(err, out);
-}
-
-static an_status not_open(an_err *err, const an_save *s)
-{
-    return an_fail(err, AN_E_IO,
-                   "%s: was not saved, because an earlier write failed; the old file, if any, is untouched", s->path);
-}
-
-an_status an_save_write(an_err *err, an_save *s, const void *data, size_t bytes)
-{
-    if (s->fd < 0) return not_open(err, s);
-    const char *p = data;
-    while (bytes > 0) {
-        ssize_t n = write(s->fd, p, AN_MIN(bytes, (size_t)IO_MAX));
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) {
-            if (n == 0) errno = ENOSPC; /* a regular file takes at least a byte or says why not */
-            discard(s);
-            return fail_io(err, s->path, "write", errno);
-        }
-        p += n;
-        bytes -= (size_t)n;
-        s->bytes += (uint64_t)n;
-    }
-    return AN_OK;
-}
-
-/* A rename is on the medium when its folder is. Some file systems cannot sync a folder and say EINVAL: nothing to do.
- * Closes the folder. */
-static int sync_folder(an_save *s)
-{
-    int r = sync_fd(s->dir);
-    if (r != 0 && (errno == EINVAL || errno == ENOTSUP)) r = 0;
-    const int error = errno;
-    if (close(s->dir) != 0 && r == 0) r = -1;
-    s->dir = -1;
-    if (r != 0) errno = error;
-    return r;
-}
-
-an_status an_save_commit(an_err *err, an_save *s)
-{
-    if (s->fd < 0) return not_open(err, s);
-    const char *what = NULL;
-    if (sync_fd(s->fd) != 0) what = "sync";
-    int fd = s->fd;
-    if (what == NULL) {
-        s->fd = -1;
-        if (close(fd) != 0) what = "close"; /* the descriptor is gone either way */
-    }
-    if (what == NULL && renameat(s->dir, s->temp, s->dir, s->name) != 0) what = "replace";
-    if (what != NULL) {
-        discard(s);
-        return fail_io(err, s->path, what, errno);
-    }
-    s->temp[0] = '\0';
-    if (sync_folder(s) != 0)
-        return fail_io(err, s->path, "sync the folder; the new file is in place but may not survive a power loss",
-                       errno);
-    return AN_OK;
-}
-
-void an_save_abort(an_save *s)
-{
-    discard(s);
-}
-
-an_status an_file_write(an_err *err, const char *path, const void *data, size_t bytes)
-{
-    an_save s;
-    AN_TRY(an_save_begin(err, path, &s));
-    an_status status = an_save_write(err, &s, data, bytes);
-    return status == AN_OK ? an_save_commit(err, &s) : status; /* a failed write has removed the temporary file */
-}
-
 /* ---- folders ---- */
 
 an_status an_make_dirs(an_err *err, const char *path, unsigned mode)
 {
     char part[1024];
     size_t len = strlen(path);
-    if (len == 0) return fail_io(err, "(empty path)", "make the folder", ENOENT);
-    if (len >= sizeof part) return fail_io(err, path, "make the folder", ENAMETOOLONG);
+    if (len == 0) return an_fail_io(err, "(empty path)", "make the folder", ENOENT);
+    if (len >= sizeof part) return an_fail_io(err, path, "make the folder", ENAMETOOLONG);
     for (size_t i = 1; i <= len; i++) {
         if (i < len && path[i] != '/') continue;
         memcpy(part, path, i);
@@ -406,8 +237,8 @@ an_status an_make_dirs(an_err *err, const char *path, unsigned mode)
         if (mkdir(part, (mode_t)mode) == 0) continue;
         int error = errno; /* EEXIST as a rule; EROFS, EACCES too for folders that exist */
         struct stat st;
-        if (stat(part, &st) != 0) return fail_io(err, part, "make the folder", error);
-        if (!S_ISDIR(st.st_mode)) return fail_io(err, part, "make the folder", ENOTDIR);
+        if (stat(part, &st) != 0) return an_fail_io(err, part, "make the folder", error);
+        if (!S_ISDIR(st.st_mode)) return an_fail_io(err, part, "make the folder", ENOTDIR);
     }
     return AN_OK;
 }

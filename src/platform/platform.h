@@ -36,7 +36,7 @@ an_status an_file_read(an_err *err, const char *path, size_t max_bytes, char **o
 an_status an_file_map(an_err *err, const char *path, an_map_file *out); /* a regular file, read-only */
 void an_file_unmap(an_map_file *m);
 
-/* Crash-safe, atomic replacement of a file: begin opens DIR/.NAME.RANDOM.tmp, write appends, commit does fsync, rename and
+/* Crash-safe, atomic replacement of a file (atomic_save.c): begin opens DIR/.NAME.RANDOM.tmp, write appends, commit does fsync, rename and
  * fsync of the folder (all of it relative to the folder's descriptor; a link in the file's place is replaced, not
  * followed), abort removes the temporary file. After a failed write or commit the old file is untouched and
  * the temporary one is gone (when only the fsync of the folder fails, the new file is in place and the sentence says
@@ -52,6 +52,10 @@ an_status an_save_write(an_err *err, an_save *s, const void *data, size_t bytes)
 an_status an_save_commit(an_err *err, an_save *s);
 void an_save_abort(an_save *s);
 an_status an_file_write(an_err *err, const char *path, const void *data, size_t bytes); /* begin, write, commit */
+/* Removes from folder `dir` the temporary files that killed writers left, for files whose name (the first n characters of
+ * `name`) `takes` accepts. Those of living writers stay. (begin removes those of its own file.) */
+typedef bool (*an_save_sweep_fn)(const char *name, size_t n, const void *arg);
+void an_save_sweep(const char *dir, an_save_sweep_fn takes, const void *arg);
 
 an_status an_make_dirs(an_err *err, const char *path, unsigned mode); /* like mkdir -p; existing folders are fine */
 

@@ -19,7 +19,7 @@
 #include "planner/planner.h"
 
 /* The arrays that a parameter block can have. */
-typedef enum an_role { AN_ROLE_PARAM, AN_ROLE_M, AN_ROLE_V, AN_ROLE_GRAD, AN_N_ROLES } an_role;
+typedef enum an_role { AN_ROLE_PARAM, AN_ROLE_M, AN_ROLE_V, AN_ROLE_AVERAGE, AN_ROLE_GRAD, AN_N_ROLES } an_role;
 
 /* A persistent buffer: an array of a parameter block, or a state. It is declared first (and counted in the memory
  * report), and allocated and initialized by the first an_eval or access. Slot AN_SLOT_FIRST + i of every plan is store i. */
@@ -117,8 +117,9 @@ struct an_ctx {
     an_state_info *state;
     an_store *store;
     an_input_info *input;
-    double *scalar; /* this step's; int32 ones too */
-    bool *scalar_int;
+    double *scalar;        /* this step's, of whatever dtype */
+    uint8_t *scalar_dtype; /* AN_F32, AN_F64 or AN_I32 */
+    bool averages;         /* graphs read the averages of an_ema in place of the parameters (an_use_averages) */
     int32_t n_params, cap_params, n_blocks, cap_blocks, n_states, cap_states, n_stores, cap_stores, n_inputs,
         cap_inputs, n_scalars, cap_scalars;
 

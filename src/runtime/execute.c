@@ -12,6 +12,7 @@
 #include "runtime/in_flight.h"
 #include "runtime/memory.h"
 #include "runtime/stores.h"
+#include "runtime/variables.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -23,13 +24,10 @@ static void write_inputs(const an_ctx *cx, const an_plan *p, char *out)
     memcpy(out + AN_INPUT_RNG, rng, sizeof rng);
     for (int i = 0; i < p->n_inputs; i++) {
         const an_plan_input *in = &p->input[i];
-        const float f = in->leaf_kind == AN_LEAF_INPUT ? 0 : (float)cx->scalar[in->leaf_index];
-        const int32_t n =
-            in->leaf_kind != AN_LEAF_INPUT && cx->scalar_int[in->leaf_index] ? (int32_t)cx->scalar[in->leaf_index] : 0;
-        const void *src = in->leaf_kind == AN_LEAF_INPUT   ? cx->input[in->leaf_index].data
-                          : cx->scalar_int[in->leaf_index] ? (const void *)&n
-                                                           : (const void *)&f;
-        memcpy(out + in->offset, src, (size_t)in->bytes);
+        if (in->leaf_kind == AN_LEAF_INPUT)
+            memcpy(out + in->offset, cx->input[in->leaf_index].data, (size_t)in->bytes);
+        else
+            an_scalar_bytes(cx, in->leaf_index, out + in->offset);
     }
 }
 

@@ -56,6 +56,7 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
     AN_TRY(settle_watermark(cx, "PYTORCH_MPS_HIGH_WATERMARK_RATIO", &mine->high_watermark));
     AN_TRY(an_memory_limits(cx, mine->low_watermark, mine->high_watermark));
     AN_TRY(settle_fallback(cx));
+    if (mine->dump) AN_TRY(an_dump_check(&cx->err, mine->dump));
     if (r && strcmp(r, words[cx->recompute]))
         return an_fail(&cx->err, AN_E_USAGE, "an_open: recompute is \"%s\"; it is \"auto\", \"on\" or \"off\"", r);
 #ifndef NDEBUG

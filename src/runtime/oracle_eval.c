@@ -13,6 +13,7 @@
 #include "runtime/buffers.h"
 #include "runtime/param_blocks.h"
 #include "runtime/stores.h"
+#include "runtime/variables.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -61,10 +62,9 @@ static an_status leaf_value(an_err *err, void *user, const struct an_tensor *lea
     if (leaf->attr[0] == AN_LEAF_INPUT) {
         widen((an_dtype)leaf->dtype, cx->input[index].data, leaf->numel, out);
     } else if (leaf->attr[0] == AN_LEAF_SCALAR) {
-        if (cx->scalar_int[index])
-            *(int64_t *)out = (int32_t)cx->scalar[index];
-        else
-            *(double *)out = (double)(float)cx->scalar[index]; /* the input block holds floats */
+        char raw[8]; /* as the input block of a plan holds it */
+        an_scalar_bytes(cx, index, raw);
+        widen((an_dtype)leaf->dtype, raw, 1, out);
     } else {
         an_leaf_place at = an_leaf_place_of(cx, (an_leaf)leaf->attr[0], index);
         widen((an_dtype)leaf->dtype, (const char *)cx->store[at.slot - AN_SLOT_FIRST].mem.host + at.offset, leaf->numel,

@@ -10,7 +10,7 @@ enum { PARAM_ALIGN = 256 };
 
 static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
 {
-    an_block b = {.dtype = dtype, .decay = decay, .frozen = frozen, .store = {-1, -1, -1, -1}};
+    an_block b = {.dtype = dtype, .decay = decay, .frozen = frozen, .store = {-1, -1, -1, -1, -1}};
     size_t each = an_dtype_bytes(dtype);
     int64_t bytes = 0;
     b.param = AN_NEW_ARRAY(&cx->forever, int32_t, cx->n_params);
@@ -81,7 +81,9 @@ an_leaf_place an_leaf_place_of(void *user, an_leaf kind, int index)
     an_leaf_place at = {.slot = -1};
     if (kind == AN_LEAF_PARAM) {
         const an_param_info *p = &cx->param[index];
-        const an_store *s = &cx->store[cx->block[p->block].store[AN_ROLE_PARAM]];
+        const an_block *b = &cx->block[p->block];
+        const bool averaged = cx->averages && b->store[AN_ROLE_AVERAGE] >= 0;
+        const an_store *s = &cx->store[b->store[averaged ? AN_ROLE_AVERAGE : AN_ROLE_PARAM]];
         at = (an_leaf_place){.slot = AN_SLOT_FIRST + (int32_t)(s - cx->store),
                              .offset = p->offset,
                              .bytes = p->tensor->numel * (int64_t)an_dtype_bytes((an_dtype)p->tensor->dtype),

@@ -1,5 +1,5 @@
-/* persist.c: what a checkpoint holds, as one numbered list: parameters, then first and second moments of those that have
- * them, then states (an_persist_* of anneal.h).
+/* persist.c: what a checkpoint holds, as one numbered list: parameters, then first and second moments and averages of
+ * those that have them, then states (an_persist_* of anneal.h).
  */
 #include "runtime/context.h"
 
@@ -9,7 +9,7 @@
 
 #include <string.h>
 
-typedef enum entry_role { ENTRY_PARAM, ENTRY_FIRST_MOMENT, ENTRY_SECOND_MOMENT, ENTRY_STATE } entry_role;
+typedef enum entry_role { ENTRY_PARAM, ENTRY_FIRST_MOMENT, ENTRY_SECOND_MOMENT, ENTRY_AVERAGE, ENTRY_STATE } entry_role;
 
 typedef struct entry {
     const char *name; /* NULL for moments: composed by entry_name */
@@ -19,7 +19,7 @@ typedef struct entry {
     entry_role role;
 } entry;
 
-/* Entry i: parameters, then first and second moments of those that have them, then states. */
+/* Entry i: parameters, then first and second moments and averages of those that have them, then states. */
 static bool entry_at(an_ctx *cx, int i, entry *out, int *count)
 {
     int n = 0;
@@ -29,13 +29,15 @@ static bool entry_at(an_ctx *cx, int i, entry *out, int *count)
             *out = (entry){q->name, q->tensor, q->block >= 0 ? cx->block[q->block].store[AN_ROLE_PARAM] : -1, q->offset,
                            ENTRY_PARAM};
     }
-    for (an_role role = AN_ROLE_M; role <= AN_ROLE_V; role++)
+    for (an_role role = AN_ROLE_M; role <= AN_ROLE_AVERAGE; role++)
         for (int p = 0; p < cx->n_params; p++) {
             const an_param_info *q = &cx->param[p];
             if (q->block < 0 || cx->block[q->block].store[role] < 0) continue;
             if (n++ == i)
                 *out = (entry){NULL, q->tensor, cx->block[q->block].store[role], q->offset,
-                               role == AN_ROLE_M ? ENTRY_FIRST_MOMENT : ENTRY_SECOND_MOMENT};
+                               role == AN_ROLE_M   ? ENTRY_FIRST_MOMENT
+                               : role == AN_ROLE_V ? ENTRY_SECOND_MOMENT
+                                                   : ENTRY_AVERAGE};
         }
     for (int s = 0; s < cx->n_states; s++)
         if (n++ == i) *out = (entry){cx->state[s].name, cx->state[s].tensor, cx->state[s].store, 0, ENTRY_STATE};
@@ -48,8 +50,10 @@ static const char *entry_name(an_ctx *cx, const entry *p)
     if (p->name) return p->name;
     for (int i = 0; i < cx->n_params; i++)
         if (cx->param[i].tensor == p->t)
-            return an_arena_printf(&cx->step, "optimizer.%c.%s", p->role == ENTRY_FIRST_MOMENT ? 'm' : 'v',
-                                   cx->param[i].name);
+            return p->role == ENTRY_AVERAGE
+                       ? an_arena_printf(&cx->step, "ema.%s", cx->param[i].name)
+                       : an_arena_printf(&cx->step, "optimizer.%c.%s", p->role == ENTRY_FIRST_MOMENT ? 'm' : 'v',
+                                         cx->param[i].name);
     return NULL;
 }
 

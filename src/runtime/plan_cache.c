@@ -25,8 +25,7 @@ static void dump_to_file(void *user, const char *pass, const char *text)
     char path[1024];
     an_err quiet = {0};
     an_save s;
-    const char *wanted = cx->options.dump;
-    if (strcmp(wanted, "all") && !strstr(wanted, pass)) return;
+    if (!an_dump_wants(cx->options.dump, pass)) return;
     snprintf(path, sizeof path, "%s/%s.txt", cx->options.dump_dir ? cx->options.dump_dir : ".", pass);
     an_status status = an_save_begin(&quiet, path, &s);
     if (status == AN_OK) {
@@ -87,7 +86,7 @@ static void put(writer *w, const void *data, size_t bytes)
 static void put_request(writer *w, const an_ctx *cx, const int32_t *roots, int n)
 {
     const an_graph *g = &cx->graph;
-    const int32_t head[] = {g->n, n, cx->effects_from, cx->loss};
+    const int32_t head[] = {g->n, n, cx->effects_from, cx->loss, cx->averages};
     w->same = true;
     put(w, head, sizeof head);
     put(w, roots, sizeof *roots * (size_t)n);

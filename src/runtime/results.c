@@ -8,6 +8,7 @@
 #include "runtime/in_flight.h"
 #include "runtime/oracle_eval.h"
 #include "runtime/param_blocks.h"
+#include "runtime/variables.h"
 
 #include <math.h>
 #include <string.h>
@@ -59,9 +60,7 @@ static void copy_from_host(const an_ctx *cx, const an_tensor *node, void *dst, s
     if (leaf->attr[0] == AN_LEAF_INPUT) {
         memcpy(dst, cx->input[leaf->attr[1]].data, bytes);
     } else {
-        const float f = (float)cx->scalar[leaf->attr[1]];
-        const int32_t i = leaf->dtype == AN_I32 ? (int32_t)cx->scalar[leaf->attr[1]] : 0;
-        memcpy(dst, leaf->dtype == AN_I32 ? (const void *)&i : (const void *)&f, 4);
+        an_scalar_bytes(cx, (int)leaf->attr[1], dst);
     }
 }
 

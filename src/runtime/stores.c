@@ -22,7 +22,7 @@ typedef struct drawing {
 } drawing;
 
 /* Elements a task draws; elements drawn at a time for a device whose memory the host cannot reach. */
-enum { DRAW_TASK = 1 << 15, DRAW_CHUNK = 1 << 20 };
+enum { DRAW_TASK = 1 << 15, DRAW_CHUNK = 1 << 20, COPY_CHUNK = 1 << 24 };
 
 static void draw_task(void *arg, int64_t task, int thread)
 {
@@ -68,6 +68,31 @@ static an_status initialize(an_ctx *cx, an_pool *pool, an_store *store, int64_t 
     return status;
 }
 
+/* Averages begin as what they are averages of. */
+static an_status copy_store(an_ctx *cx, const an_store *from, an_store *to)
+{
+    if (!from->bytes) return AN_OK;
+    if (from->mem.host && to->mem.host) return memcpy(to->mem.host, from->mem.host, (size_t)from->bytes), AN_OK;
+    const size_t most = (size_t)AN_MIN(from->bytes, COPY_CHUNK);
+    char *chunk = malloc(most);
+    an_status status = chunk ? AN_OK : an_fail_nomem(&cx->err, to->name, most);
+    for (int64_t at = 0; at < from->bytes && status == AN_OK; at += COPY_CHUNK) {
+        const size_t bytes = (size_t)AN_MIN(COPY_CHUNK, from->bytes - at);
+        status = cx->backend->read(&cx->err, cx->device, &from->mem, (size_t)at, chunk, bytes);
+        if (status == AN_OK) status = cx->backend->write(&cx->err, cx->device, &to->mem, (size_t)at, chunk, bytes);
+    }
+    free(chunk);
+    return status;
+}
+
+static an_status initialize_averages(an_ctx *cx, int32_t i)
+{
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (cx->block[b].store[AN_ROLE_AVERAGE] == i)
+            return copy_store(cx, &cx->store[cx->block[b].store[AN_ROLE_PARAM]], &cx->store[i]);
+    return AN_OK;
+}
+
 static an_status initialize_store(an_ctx *cx, an_pool *pool, int32_t i)
 {
     an_store *s = &cx->store[i];
@@ -79,6 +104,7 @@ static an_status initialize_store(an_ctx *cx, an_pool *pool, int32_t i)
     for (int p = 0; p < cx->n_states; p++)
         if (cx->state[p].store == i)
             AN_TRY(initialize(cx, pool, s, 0, cx->state[p].tensor, cx->state[p].name, cx->state[p].init));
+    AN_TRY(initialize_averages(cx, i)); /* the parameters' store is older: it is ready */
     s->ready = true;
     return AN_OK;
 }
@@ -123,5 +149,5 @@ void an_stores_close(an_ctx *cx)
     free(cx->store);
     free(cx->input);
     free(cx->scalar);
-    free(cx->scalar_int);
+    free(cx->scalar_dtype);
 }

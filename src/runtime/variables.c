@@ -5,6 +5,8 @@
  */
 #include "runtime/variables.h"
 
+#include "base/text.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,11 +64,13 @@ static bool check_name(an_ctx *cx, const char *at, const char *what, const char 
     if (taken)
         an_poison(&cx->graph, AN_E_USAGE, at, "%s: \"%s\" is a %s already; give one of them another name", what, name,
                   param ? "state" : "parameter");
-    const bool moment = !strncmp(name, "optimizer.m.", 12) || !strncmp(name, "optimizer.v.", 12);
+    const bool moment =
+        !strncmp(name, "optimizer.m.", 12) || !strncmp(name, "optimizer.v.", 12) || !strncmp(name, "ema.", 4);
     if (moment && !taken)
         an_poison(
             &cx->graph, AN_E_USAGE, at,
-            "%s: \"%s\": names that begin with optimizer.m. and optimizer.v. are those of moments; choose another",
+            "%s: \"%s\": names that begin with optimizer.m., optimizer.v. and ema. are those of moments and averages; "
+            "choose another",
             what, name);
     return !taken && !moment;
 }
@@ -169,6 +173,22 @@ void an_param_freeze(an_tensor *p, bool frozen)
     if (i) set_flag(p, "an_param_freeze", &i->frozen, frozen);
 }
 
+int an_params_decay(an_ctx *cx, const char *globs, bool decay)
+{
+    int n = 0;
+    for (int i = 0; cx && globs && i < cx->n_params; i++)
+        if (an_glob_list(globs, cx->param[i].name)) an_param_decay(cx->param[i].tensor, decay), n++;
+    return n;
+}
+
+int an_params_freeze(an_ctx *cx, const char *globs, bool frozen)
+{
+    int n = 0;
+    for (int i = 0; cx && globs && i < cx->n_params; i++)
+        if (an_glob_list(globs, cx->param[i].name)) an_param_freeze(cx->param[i].tensor, frozen), n++;
+    return n;
+}
+
 const char *an_name_of(const an_tensor *t)
 {
     if (!t || t->poison) return NULL;
@@ -211,26 +231,45 @@ an_tensor *an_input_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, c
     return leaf(cx, at, AN_LEAF_INPUT, cx->n_inputs++, dtype, s.rank, shape);
 }
 
-static an_tensor *scalar(const char *at, an_ctx *cx, double x, bool integer)
+static an_tensor *scalar(const char *at, an_ctx *cx, double x, an_dtype dtype)
 {
     if (!cx) return NULL;
     int32_t cap = cx->cap_scalars;
     if (!an_grow((void **)&cx->scalar, cx->n_scalars, &cap, sizeof *cx->scalar) ||
-        !an_grow((void **)&cx->scalar_int, cx->n_scalars, &cx->cap_scalars, sizeof *cx->scalar_int)) {
+        !an_grow((void **)&cx->scalar_dtype, cx->n_scalars, &cx->cap_scalars, sizeof *cx->scalar_dtype)) {
         an_fail_nomem(&cx->err, "a scalar", sizeof x);
         return cx->graph.poison;
     }
     cx->scalar[cx->n_scalars] = x;
-    cx->scalar_int[cx->n_scalars] = integer;
-    return leaf(cx, at, AN_LEAF_SCALAR, cx->n_scalars++, integer ? AN_I32 : AN_F32, 0, NULL);
+    cx->scalar_dtype[cx->n_scalars] = (uint8_t)dtype;
+    return leaf(cx, at, AN_LEAF_SCALAR, cx->n_scalars++, dtype, 0, NULL);
 }
 
 an_tensor *an_scalar_at(const char *at, an_ctx *cx, double x)
 {
-    return scalar(at, cx, x, false);
+    return scalar(at, cx, x, AN_F32);
 }
 
 an_tensor *an_scalar_i32_at(const char *at, an_ctx *cx, int32_t x)
 {
-    return scalar(at, cx, x, true);
+    return scalar(at, cx, x, AN_I32);
+}
+
+an_tensor *an_scalar_f64_at(const char *at, an_ctx *cx, double x)
+{
+    return scalar(at, cx, x, AN_F64);
+}
+
+size_t an_scalar_bytes(const an_ctx *cx, int i, void *out)
+{
+    const double x = cx->scalar[i];
+    const float f = (float)x;
+    const int32_t n = cx->scalar_dtype[i] == AN_I32 ? (int32_t)x : 0;
+    const size_t bytes = an_dtype_bytes((an_dtype)cx->scalar_dtype[i]);
+    memcpy(out,
+           cx->scalar_dtype[i] == AN_F64   ? (const void *)&x
+           : cx->scalar_dtype[i] == AN_I32 ? (const void *)&n
+                                           : &f,
+           bytes);
+    return bytes;
 }

@@ -7,4 +7,7 @@
 /* Declares a persistent buffer and returns its index; -1 (and a recorded error): out of memory. */
 int32_t an_store_new(an_ctx *cx, int64_t bytes, an_usage usage, const char *name);
 
+/* This step's scalar i as an input block holds it, in its dtype; returns how many bytes of `out` (8) that is. */
+size_t an_scalar_bytes(const an_ctx *cx, int i, void *out);
+
 #endif

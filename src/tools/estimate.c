@@ -22,6 +22,7 @@ static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *o
 {
     const an_train_config *c = &r->cfg;
     an_status status;
+    an_use_averages(r->cx, kind == EVALUATION && c->ema);
     if (kind == EVALUATION) {
         status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, NULL));
     } else {
@@ -32,6 +33,7 @@ static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *o
     status = an_session_result(err, r->cx, status);
     if (status == AN_OK) status = an_session_result(err, r->cx, an_report(r->cx, out));
     an_reset(r->cx);
+    an_use_averages(r->cx, false);
     return status;
 }
 

@@ -1,6 +1,7 @@
 #include "train/config.h"
 #include "io/config/config_py.h"
 #include "platform/platform.h"
+#include "train/optimizer.h"
 #include "train/task.h"
 #include "io/formats/json.h"
 #include <stdio.h>
@@ -69,9 +70,20 @@ static const an_config_field train_fields[] = {
     INT(warmup_iters, "2000", 0, 1LL << 40, "updates of linear warm-up"),
     INT(lr_decay_iters, "600000", 0, 1LL << 40, "update at which the learning rate has reached min_lr"),
     REAL(min_lr, "6e-5", 0, 100, "learning rate at the end"),
-    REAL(weight_decay, "0.1", 0, 100, "decoupled decay of matrices; vectors have none"),
-    REAL(beta1, "0.9", 0, 0.999999, "AdamW: decay of the mean of gradients"),
-    REAL(beta2, "0.95", 0, 0.999999999, "AdamW: decay of the mean of their squares"),
+    TEXT(optimizer, "adamw", "adamw|adam|adam_atan2|sgd", "what turns gradients into an update"),
+    REAL(weight_decay, "0.1", 0, 100,
+         "of adamw and adam_atan2: each update shrinks by learning rate times this; of adam and sgd: this times the "
+         "parameter is added to the gradient"),
+    TEXT(decay, "matrices", NULL,
+         "what weight_decay is for: matrices (vectors have none), all, or names: wte.*,h.*.weight (* is any text)"),
+    TEXT(freeze, "", NULL, "names of parameters that are not trained: wte.*,h.0.* (* is any text)"),
+    REAL(beta1, "0.9", 0, 0.999999, "of adamw, adam, adam_atan2: decay of the mean of gradients"),
+    REAL(beta2, "0.95", 0, 0.999999999, "of adamw, adam, adam_atan2: decay of the mean of their squares"),
+    REAL(momentum, "0", 0, 0.999999, "of sgd: decay of the sum of gradients that is followed; 0: the gradient"),
+    REAL(dampening, "0", 0, 1, "of sgd with momentum: a gradient counts by 1 minus this"),
+    BOOL(nesterov, "false", "of sgd with momentum: Nesterov's"),
+    BOOL(ema, "false", "keep averages of the parameters, which evaluation, export, sample and predict use"),
+    REAL(ema_rate, "0.999", 0, 0.999999999, "of these: how much of the average an update keeps"),
     REAL(grad_clip, "1.0", 0, 1e9, "largest global norm of the gradients; 0: any"),
 
     INT(eval_interval, "2000", 1, 1LL << 40,
@@ -390,6 +402,7 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
     if (c->exact && (c->dtype != AN_F32 || c->tf32))
         return an_fail(err, AN_E_USAGE, "exact=true is training in float32: %s%s is something else; leave one out",
                        c->tf32 ? "tf32=true" : "dtype=", c->tf32 ? "" : an_dtype_text(c->dtype));
+    AN_TRY(an_optimizer_check(err, c));
     if (!c->out[0]) return an_fail(err, AN_E_USAGE, "out= is empty: name a folder for the run");
     return AN_OK;
 }
@@ -417,7 +430,7 @@ void an_train_config_yaml(const an_train_config *c, an_text *out)
 
 bool an_train_key_is_fixed(const an_train_config *c, const char *key)
 {
-    static const char *const fixed[] = {"model", "task", "seed", "init_from", NULL};
+    static const char *const fixed[] = {"model", "task", "seed", "init_from", "optimizer", "momentum", "freeze", NULL};
     const bool models = an_config_find(c->model->keys, key) != NULL;
     return an_key_in(fixed, key) || an_config_find(c->task->keys, key) != NULL ||
            (models && !an_key_in(c->model->changeable, key));

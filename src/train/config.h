@@ -41,8 +41,9 @@ typedef struct an_train_config {
     int64_t workers, seed;
     /* the optimizer */
     int64_t batch_size, gradient_accumulation_steps, max_iters, warmup_iters, lr_decay_iters;
-    double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip;
-    bool decay_lr;
+    double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, momentum, dampening, ema_rate;
+    bool decay_lr, nesterov, ema;
+    an_train_text optimizer, decay, freeze;
     /* the run */
     int64_t eval_interval, eval_iters, log_interval, save_interval, keep;
     bool eval_only, eval_first, eval_train, always_save;

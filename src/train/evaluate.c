@@ -21,12 +21,14 @@ static an_status open_tally(an_err *err, const an_session *r, tally *t)
     *t = (tally){.rows = an_step_rows(&r->cfg)};
     const int n = r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, t->array);
     AN_TRY(an_arrays_open(err, t->array, n, &t->batch));
+    an_use_averages(r->cx, r->cfg.ema);
     t->kept = malloc(bytes);
     return t->kept ? AN_OK : an_fail_nomem(err, "an evaluation's losses", bytes);
 }
 
-static void close_tally(tally *t)
+static void close_tally(const an_session *r, tally *t)
 {
+    an_use_averages(r->cx, false);
     an_arrays_close(&t->batch);
     free(t->kept);
 }
@@ -73,7 +75,7 @@ an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_ev
         status = task->read(err, r->data, split, first, AN_MIN(B, samples - first), B, t.batch.data);
         if (status == AN_OK) status = add_batch(err, r, first + B >= samples, &t);
     }
-    close_tally(&t);
+    close_tally(r, &t);
     finish(r, &t, samples, stopped, out);
     return status;
 }
@@ -90,7 +92,7 @@ an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batc
             r->cfg.task->batch(err, r->data, &draw, (uint64_t)r->step * (uint64_t)batches + (uint64_t)i, t.batch.data);
         if (status == AN_OK) status = add_batch(err, r, i == batches - 1, &t);
     }
-    close_tally(&t);
+    close_tally(r, &t);
     finish(r, &t, batches * B, stopped, out);
     return status;
 }

@@ -7,6 +7,7 @@
 #include "train/loop.h"
 #include "report/loss_curve.h"
 #include "train/evaluate.h"
+#include "train/optimizer.h"
 #include "report/metrics.h"
 #include "train/step.h"
 #include "report/machine_monitor.h"
@@ -458,6 +459,23 @@ static bool begins_with_evaluation(const loop *l)
     return l->r->step == 0 && (c->eval_first || strcmp(c->log_format, "nanogpt") == 0);
 }
 
+/* With averages: which rate they follow, and what uses them. */
+static void note_averages(const loop *l)
+{
+    const an_train_config *c = &l->r->cfg;
+    char text[256];
+    if (!c->ema) return;
+    snprintf(text, sizeof text, "averages of the parameters (ema_rate=%g) are what is evaluated, exported and sampled",
+             c->ema_rate);
+    note(l, text);
+    if (!an_optimizer_ema_warms_up(c)) return;
+    snprintf(text, sizeof text,
+             "max_iters=%lld is under 5/(1-ema_rate) = %.0f updates: the rate of update t is at most (1+t)/(10+t), "
+             "or the averages would be mostly what the run began with",
+             (long long)c->max_iters, 5 / (1 - c->ema_rate));
+    note(l, text);
+}
+
 /* First checkpoint (so that a run can be resumed from the start), metrics, logbook, updates. */
 static an_status train_and_record(an_err *err, loop *l)
 {
@@ -469,6 +487,7 @@ static an_status train_and_record(an_err *err, loop *l)
     note(l, notes.data);
     an_text_free(&notes);
     if (status == AN_OK) status = begin_monitor(err, l);
+    note_averages(l);
     if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
     if (status == AN_OK && r->owes_evaluation) status = evaluate_owed(err, l);
     if (status == AN_OK && !l->result->interrupted) status = train_with_loader(err, l);

@@ -31,20 +31,14 @@ static int make_folders(const char *dir)
     }
 }
 
-/* Removes temporary files .NAME.RANDOM.tmp (platform/platform.h) that a killed run left behind. Called with the lock
- * held, so that no run is writing them; checkpoint.c does the same for checkpoints. */
-static void remove_stale_temps(const char *dir)
+/* Files that a run replaces while it goes on, besides checkpoints, which checkpoint.c sweeps. */
+static bool is_replaced(const char *name, size_t n, const void *unused)
 {
     static const char *const names[] = {"config.yaml", "metrics.jsonl", "loss.svg"};
-    DIR *d = opendir(dir);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        for (size_t i = 0; i < AN_COUNT(names); i++) {
-            const size_t n = strlen(names[i]), all = strlen(e->d_name);
-            if (all == n + AN_RANDOM_NAME_BYTES + 5 && e->d_name[0] == '.' &&
-                strncmp(e->d_name + 1, names[i], n) == 0 && strcmp(e->d_name + all - 4, ".tmp") == 0)
-                (void)unlinkat(dirfd(d), e->d_name, 0);
-        }
-    if (d) closedir(d);
+    (void)unused;
+    for (size_t i = 0; i < AN_COUNT(names); i++)
+        if (strlen(names[i]) == n && strncmp(name, names[i], n) == 0) return true;
+    return false;
 }
 
 static an_status lock_folder(an_err *err, const char *dir, int *out)
@@ -71,7 +65,7 @@ static an_status lock_folder(an_err *err, const char *dir, int *out)
                            dir);
         return an_fail(err, AN_E_IO, "%s: %s", path, strerror(why));
     }
-    remove_stale_temps(dir);
+    an_save_sweep(dir, is_replaced, NULL);
     *out = fd;
     return AN_OK;
 }

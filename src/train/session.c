@@ -3,6 +3,7 @@
 #define _DEFAULT_SOURCE
 #include "train/session.h"
 #include "train/init_from.h"
+#include "train/optimizer.h"
 #include "train/run_dir.h"
 #include "train/step.h"
 #include "io/formats/json.h"
@@ -95,7 +96,9 @@ static an_status open_context(an_err *err, an_session *r)
     an_set_policy(r->cx, (an_policy){.matmul = c->dtype});
     r->model = c->model->open(r->cx, an_model_settings(c));
     AN_TRY(an_session_fault(err, r->cx));
-    return r->model ? AN_OK : an_fail_nomem(err, "the model's tables", 0);
+    if (!r->model) return an_fail_nomem(err, "the model's tables", 0);
+    AN_TRY(an_optimizer_select(err, r->cx, c));
+    return an_session_fault(err, r->cx);
 }
 
 /* ---- weights and progress from a checkpoint */
@@ -122,7 +125,9 @@ static an_status check_loss_scale(an_err *err, const an_st *from, const an_persi
                    an_st_path(from), (unsigned long long)t->at, (double)scale);
 }
 
-static an_status read_tensor(an_err *err, const an_st *from, an_session *r, int i, const an_persist *p)
+/* Reads tensor i of the session from the file's tensor PREFIX NAME. */
+static an_status read_tensor(an_err *err, const an_st *from, const char *prefix, an_session *r, int i,
+                             const an_persist *p)
 {
     const an_st_tensor *t;
     size_t bytes = an_dtype_size(p->dtype);
@@ -132,7 +137,7 @@ static an_status read_tensor(an_err *err, const an_st *from, an_session *r, int 
     const char *truncated = r->cfg.model->cut_parameter;
     if (truncated && strcmp(p->name, truncated) == 0 && (t = an_st_find(from, p->name)) != NULL && t->rank == 2)
         dim[0] = AN_MAX(dim[0], t->shape[0]);
-    AN_TRY(an_ckpt_expect(err, from, "", p->name, p->dtype, p->shape.rank, dim, &t));
+    AN_TRY(an_ckpt_expect(err, from, prefix, p->name, p->dtype, p->shape.rank, dim, &t));
     for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
     AN_TRY(check_loss_scale(err, from, p, t));
     return an_session_result(err, r->cx, an_persist_write(r->cx, i, t->data, bytes));
@@ -160,17 +165,51 @@ static an_status count_updates(an_err *err, an_session *r)
     return AN_OK;
 }
 
+static bool is_average(const an_persist *p)
+{
+    return p->kind == 1 && strncmp(p->name, AN_CKPT_EMA, strlen(AN_CKPT_EMA)) == 0;
+}
+
+/* Averages of a run that had none begin as its parameters, as they are after reading. */
+static an_status begin_average(an_err *err, an_session *r, int i, const an_persist *p)
+{
+    size_t bytes = an_dtype_size(p->dtype);
+    for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
+    const int param = an_persist_find(r->cx, p->name + strlen(AN_CKPT_EMA));
+    void *copy = malloc(bytes + 1);
+    if (!copy) return an_fail_nomem(err, "averages of the parameters", bytes);
+    an_status status = an_persist_read(r->cx, param, copy, bytes);
+    if (status == AN_OK) status = an_persist_write(r->cx, i, copy, bytes);
+    free(copy);
+    return an_session_result(err, r->cx, status);
+}
+
+/* Whether the file has an average of this parameter. */
+static bool has_average(const an_st *from, const char *name)
+{
+    char key[512];
+    const int n = snprintf(key, sizeof key, "%s%s", AN_CKPT_EMA, name);
+    return n > 0 && (size_t)n < sizeof key && an_st_find(from, key);
+}
+
 /* Loads parameters and the model's states (running statistics), and with `moments` the optimizer's. The checkpoint may
- * lack the states of loss scaling. */
+ * lack the states of loss scaling, and averages. Without `moments` a parameter's average, where there is one, is what is
+ * taken for it: such a session evaluates, predicts, or begins a new run. */
 static an_status read_tensors(an_err *err, const an_st *from, an_session *r, bool moments)
 {
     const int n = an_persist_count(r->cx);
     for (int i = 0; i < n; i++) {
         an_persist p;
         AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, &p)));
+        const bool begins = is_average(&p) && (!moments || !an_st_find(from, p.name));
+        const bool averaged = !moments && p.kind == 0 && has_average(from, p.name);
         if (p.kind == 2 && an_step_is_transient(p.name)) continue;
+        if (begins) {
+            AN_TRY(begin_average(err, r, i, &p)); /* parameters came before */
+            continue;
+        }
         if (is_optimizers(&p) && (!moments || (p.kind == 2 && !an_st_find(from, p.name)))) continue;
-        AN_TRY(read_tensor(err, from, r, i, &p));
+        AN_TRY(read_tensor(err, from, averaged ? AN_CKPT_EMA : "", r, i, &p));
     }
     return AN_OK;
 }
@@ -429,16 +468,20 @@ static an_status save_tensors(an_err *err, an_session *r, const an_ckpt_meta *me
 
 an_status an_session_save(an_err *err, an_session *r, bool improved)
 {
-    an_text config = {0}, state = {0}, tokenizer = {0};
+    an_text config = {0}, state = {0}, tokenizer = {0}, facts = {0};
     state_json(r, &state);
     const an_config keys = an_train_file_keys(&r->cfg);
     an_status status = an_config_json(err, &keys, &r->cfg, &config);
     if (status == AN_OK && r->data->tokenizer) status = an_tokenizer_json(err, r->data->tokenizer, &tokenizer);
-    if (status == AN_OK && (state.failed || config.failed || tokenizer.failed))
-        status = an_fail_nomem(err, "a checkpoint's metadata", config.len + tokenizer.len);
-    const an_ckpt_meta meta[] = {
-        {AN_CKPT_CONFIG, config.data}, {AN_CKPT_STATE, state.data}, {AN_CKPT_TOKENIZER, tokenizer.data}};
-    if (status == AN_OK) status = save_tensors(err, r, meta, r->data->tokenizer ? 3 : 2, improved);
+    if (status == AN_OK && r->cfg.task->facts) status = r->cfg.task->facts(err, r->data, &facts);
+    if (status == AN_OK && (state.failed || config.failed || tokenizer.failed || facts.failed))
+        status = an_fail_nomem(err, "a checkpoint's metadata", config.len + tokenizer.len + facts.len);
+    an_ckpt_meta meta[4] = {{AN_CKPT_CONFIG, config.data}, {AN_CKPT_STATE, state.data}};
+    size_t n = 2;
+    if (r->data->tokenizer) meta[n++] = (an_ckpt_meta){AN_CKPT_TOKENIZER, tokenizer.data};
+    if (facts.len > 0) meta[n++] = (an_ckpt_meta){AN_CKPT_TASK, facts.data};
+    if (status == AN_OK) status = save_tensors(err, r, meta, n, improved);
+    an_text_free(&facts);
     an_text_free(&tokenizer);
     an_text_free(&state);
     an_text_free(&config);

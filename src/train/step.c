@@ -1,6 +1,7 @@
 /* step.c: builds the graphs of step.h: inputs, loss, gradients, optimizer, and the states that keep numbers on the
  * device. */
 #include "train/step.h"
+#include "train/optimizer.h"
 #include "train/task.h"
 #include <anneal_nn.h>
 #include <math.h>
@@ -123,15 +124,14 @@ static void build_update(an_ctx *cx, const an_train_config *c, int64_t iteration
         s->scale = an_loss_scale(cx);
         s->skipped = an_skipped_updates(cx);
     }
-    s->norm = an_adamw(cx, ((an_adamw_options){.lr = an_step_lr(c, iteration),
-                                               .beta1 = c->beta1,
-                                               .beta2 = c->beta2,
-                                               .eps = 1e-8,
-                                               .weight_decay = c->weight_decay,
-                                               .clip = c->grad_clip,
-                                               .t = iteration + 1,
-                                               .only_if = going,
-                                               .scaled = c->dtype == AN_F16}));
+    s->norm = an_optimizer_of(c)->update(
+        cx, c,
+        &(an_update){
+            .lr = an_step_lr(c, iteration), .t = iteration + 1, .only_if = going, .scaled = c->dtype == AN_F16});
+    if (c->ema) {
+        an_tensor *finite = an_isfinite(s->norm);
+        an_ema(cx, an_optimizer_ema_rate(c, iteration + 1), going ? an_and(finite, going) : finite);
+    }
     if (s->stopped) stop_if_bad(cx, s, going, iteration);
 }
 

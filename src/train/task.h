@@ -17,6 +17,7 @@
 #define AN_TRAIN_TASK_H
 
 #include "io/checkpoint.h"
+#include "io/data/class_names.h"
 #include "io/data/loader.h"
 #include "io/text/tokenizer.h"
 #include "train/config.h"
@@ -38,6 +39,15 @@ typedef struct an_sample_range {
     uint64_t seed;
     int64_t first, samples, per_step;
 } an_sample_range;
+
+/* Samples for the model's first input, one behind the other in its dtype, with a name for each. */
+typedef struct an_questions {
+    int64_t samples;
+    size_t sample_bytes;
+    void *data;
+    an_text names; /* one a sample, each ended by a NUL; empty: none */
+} an_questions;
+void an_questions_free(an_questions *q);
 
 enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2 }; /* the second: as one validation split */
 
@@ -72,6 +82,15 @@ typedef struct an_task {
     an_status (*count)(an_err *err, const an_task_data *d, int split, int64_t *out);
     an_status (*read)(an_err *err, const an_task_data *d, int split, int64_t first, int64_t count, int64_t room,
                       void *const *array);
+
+    /* What else the meaning of the weights depends on (names of classes, a vocabulary of words), as a JSON object: kept
+     * in checkpoints as AN_CKPT_TASK, where `open` finds it. NULL: nothing. */
+    an_status (*facts)(an_err *err, const an_task_data *d, an_text *out);
+    /* Samples to predict from, of what stands on a command line ("-": standard input, read by the caller into
+     * `text`). NULL: rows of a .npy array. */
+    an_status (*questions)(an_err *err, const an_task_data *d, const char *word, const an_text *standard_input,
+                           an_questions *out);
+    const an_class_names *(*classes)(const an_task_data *d); /* of predictions; NULL, or NULL returned: numbers */
 } an_task;
 
 extern const an_task *const an_tasks[];

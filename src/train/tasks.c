@@ -2,9 +2,11 @@
 #include "train/task.h"
 #include "train/tasks/table.h"
 #include "train/tasks/language.h"
+#include "train/tasks/text_classes.h"
+#include <stdlib.h>
 #include <string.h>
 
-const an_task *const an_tasks[] = {&an_language_task, &an_table_task};
+const an_task *const an_tasks[] = {&an_language_task, &an_table_task, &an_text_task};
 const size_t an_n_tasks = AN_COUNT(an_tasks);
 
 const an_task *an_task_find(const char *name)
@@ -12,6 +14,13 @@ const an_task *an_task_find(const char *name)
     for (size_t i = 0; i < an_n_tasks; i++)
         if (strcmp(an_tasks[i]->name, name) == 0) return an_tasks[i];
     return NULL;
+}
+
+void an_questions_free(an_questions *q)
+{
+    free(q->data);
+    an_text_free(&q->names);
+    *q = (an_questions){0};
 }
 
 static an_status fill(an_err *err, const void *data, uint64_t step, void *const *array)

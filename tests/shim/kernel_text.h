@@ -41,8 +41,12 @@ static inline char *kernel_text(const char *dialect, const char *body, const cha
     kernel_append(text, room, &at, path);
     kernel_append(text, room, &at, "src/base/exact.h");
     kernel_append(text, room, &at, "src/kernels/dialect/tiles.h");
-    kernel_append(text, room, &at,
-                  strncmp(body, "gemm", 4) ? "src/kernels/gpu/attn_args.h" : "src/kernels/gpu/gemm_args.h");
+    if (strncmp(body, "gemm", 4)) {
+        kernel_append(text, room, &at, "src/kernels/gpu/attn_args.h");
+        kernel_append(text, room, &at, "src/kernels/gpu/dropout_mask.h");
+    } else {
+        kernel_append(text, room, &at, "src/kernels/gpu/gemm_args.h");
+    }
     snprintf(path, sizeof path, "src/kernels/gpu/%s.inc", body);
     kernel_append(text, room, &at, path);
     return text;

@@ -8,6 +8,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { N = 256 };
 
@@ -193,6 +194,32 @@ static void a_dump_that_cannot_be_written_is_a_sentence(void **state)
     an_close(cx);
 }
 
+static void a_dump_of_a_pass_that_does_not_exist_lists_the_passes(void **state)
+{
+    (void)state;
+    static const char *const wrong[] = {"fus", "fuse,lowering", "all,fuses", "remat"};
+    for (size_t i = 0; i < AN_COUNT(wrong); i++) {
+        an_ctx *cx = an_open(&(an_options){.device = "null:cpu", .dump = wrong[i], .dump_dir = test_folder()});
+        assert_int_equal(an_plan(step(cx, N)), AN_E_USAGE);
+        assert_non_null(strstr(an_error(cx), "liveness, layout_hints,"));
+        an_close(cx);
+    }
+}
+
+static void a_dump_writes_the_named_passes_and_no_other(void **state)
+{
+    (void)state;
+    char layout[1100], hints[1100];
+    const char *dir = test_folder();
+    snprintf(layout, sizeof layout, "%s/layout.txt", dir);
+    snprintf(hints, sizeof hints, "%s/layout_hints.txt", dir);
+    an_ctx *cx = an_open(&(an_options){.device = "null:cpu", .dump = " layout_hints, lower ", .dump_dir = dir});
+    assert_int_equal(an_plan(step(cx, N)), AN_OK);
+    assert_int_equal(access(hints, F_OK), 0);
+    assert_int_equal(access(layout, F_OK), -1); /* its name is a part of the other's */
+    an_close(cx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -204,6 +231,8 @@ int main(void)
         cmocka_unit_test(each_wait_is_listed_with_its_line),
         cmocka_unit_test(graphs_of_equal_keys_do_not_share_a_plan),
         cmocka_unit_test(a_dump_that_cannot_be_written_is_a_sentence),
+        cmocka_unit_test(a_dump_of_a_pass_that_does_not_exist_lists_the_passes),
+        cmocka_unit_test(a_dump_writes_the_named_passes_and_no_other),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

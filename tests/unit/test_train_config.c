@@ -3,6 +3,7 @@
 #include "lib/gpt_settings.h"
 #include "lib/test.h"
 #include "train/config.h"
+#include "train/optimizer.h"
 #include "train/step.h"
 #include <math.h>
 #include <string.h>
@@ -26,6 +27,28 @@ static void every_preset_opens_and_makes_a_model(void **state)
         assert_ptr_equal(c.model, model);
         assert_string_equal(c.preset, p->name);
     }
+}
+
+static void every_optimizer_can_be_chosen_and_every_choice_is_one(void **state)
+{
+    (void)state;
+    char rows[256] = "";
+    for (size_t i = 0; i < an_n_optimizers; i++) {
+        strcat(rows, i ? "|" : "");
+        strcat(rows, an_optimizers[i].name);
+    }
+    assert_string_equal(an_train_key_find("optimizer")->choices, rows);
+}
+
+static void averages_of_a_short_run_forget_what_it_began_with(void **state)
+{
+    (void)state;
+    an_train_config c = open_preset("demo");
+    c.ema_rate = 0.999;
+    c.max_iters = 4999;
+    assert_true(an_optimizer_ema_rate(&c, 1) == 2.0 / 11 && an_optimizer_ema_rate(&c, 90) == 0.91);
+    c.max_iters = 5001;
+    assert_true(an_optimizer_ema_rate(&c, 1) == 0.999);
 }
 
 static void shakespeare_char_is_nanogpts(void **state)
@@ -233,6 +256,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_preset_opens_and_makes_a_model),
+        cmocka_unit_test(every_optimizer_can_be_chosen_and_every_choice_is_one),
+        cmocka_unit_test(averages_of_a_short_run_forget_what_it_began_with),
         cmocka_unit_test(shakespeare_char_is_nanogpts),
         cmocka_unit_test(macbook_is_the_readmes_command),
         cmocka_unit_test(gpt2_accumulates_to_half_a_million_tokens),

@@ -12,8 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_BUFFERS = 31 }; /* arguments of a kernel */
-
 /* ---------------------------------------------------------------------------------------------- which device */
 
 static void read_facts(an_id device, an_mtl_facts *f)
@@ -117,7 +115,7 @@ static an_status open_device(an_err *err, an_device *d)
                       .plain = d->facts.family < AN_MTLGPUFamilyApple7};
     d->target = (an_target){.dialect = "msl",
                             .threads = 1,
-                            .max_args = MOST_BUFFERS,
+                            .max_args = AN_MSL_BUFFERS,
                             .bind_align = 4,
                             .segment_bytes = (int64_t)(d->facts.max_buffer & ~(uint64_t)0x3fff), /* whole pages */
                             .fallback = d->options.fallback,

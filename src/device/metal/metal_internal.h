@@ -36,7 +36,7 @@ enum { AN_COUNTER_PROGRESS, AN_COUNTER_BEGUN, AN_COUNTER_COMMITTED, AN_N_COUNTER
  * one for each launch that writes state: 0 until the gate has opened. */
 enum { AN_GATE_BYTES = 3 * sizeof(uint32_t) };
 /* Arguments that a launch does not have are bound to `counts`, argument i at i times so many bytes. */
-enum { AN_PLACEHOLDER_BYTES = 32, AN_MOST_BUFFERS = 31 };
+enum { AN_PLACEHOLDER_BYTES = 32 };
 
 /* GPU time that a command buffer should take: longer ones make the display stutter. */
 #define AN_TARGET_SECONDS 0.05

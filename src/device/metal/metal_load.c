@@ -368,7 +368,7 @@ static an_status step_launches(loading *l, entry_key *known, int32_t s)
 /* Bytes of a gate, and of the counts: large enough for the placeholders of all buffer numbers too. */
 static size_t gate_bytes(const an_exec *e)
 {
-    return AN_MAX(AN_GATE_BYTES * (size_t)e->n_commits, AN_PLACEHOLDER_BYTES * AN_MOST_BUFFERS);
+    return AN_MAX(AN_GATE_BYTES * (size_t)e->n_commits, AN_PLACEHOLDER_BYTES * AN_MSL_BUFFERS);
 }
 
 /* The gates of the commit protocol, and the thread block counts that an open gate copies. */

@@ -1,4 +1,5 @@
 #include "io/data/order.h"
+#include "base/map.h"
 #include "base/rng.h"
 
 uint64_t an_multiply_high(uint64_t a, uint64_t b)
@@ -21,4 +22,13 @@ uint64_t an_shuffled(uint64_t i, uint64_t n, uint32_t key, uint32_t stream)
         }
     } while (i >= n);
     return i;
+}
+
+int64_t an_draw_row(int64_t rows, int split, uint64_t seed, uint64_t step, uint64_t s, int64_t per_step)
+{
+    const uint32_t stream = an_rng_stream(an_hash("rows", 4, 0), (uint32_t)split), key = an_rng_key(seed, step);
+    const uint64_t n = (uint64_t)rows, number = step * (uint64_t)per_step + s;
+    if (per_step > 0) return (int64_t)an_shuffled(number % n, n, an_rng_key(seed, number / n), stream);
+    const uint64_t u = (uint64_t)an_rng_u32(key, stream, 2 * s) << 32 | an_rng_u32(key, stream, 2 * s + 1);
+    return (int64_t)an_multiply_high(u, n);
 }

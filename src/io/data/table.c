@@ -229,11 +229,7 @@ an_status an_table_read(an_err *err, const an_table *t, int split, int64_t row, 
 
 int64_t an_table_draw(const an_table *t, int split, uint64_t seed, uint64_t step, uint64_t s, int64_t per_step)
 {
-    const uint32_t stream = an_rng_stream(an_hash("rows", 4, 0), (uint32_t)split), key = an_rng_key(seed, step);
-    const uint64_t rows = (uint64_t)an_table_rows(t, split), number = step * (uint64_t)per_step + s;
-    if (per_step > 0) return (int64_t)an_shuffled(number % rows, rows, an_rng_key(seed, number / rows), stream);
-    const uint64_t u = (uint64_t)an_rng_u32(key, stream, 2 * s) << 32 | an_rng_u32(key, stream, 2 * s + 1);
-    return (int64_t)an_multiply_high(u, rows);
+    return an_draw_row(an_table_rows(t, split), split, seed, step, s, per_step);
 }
 
 /* XXH3-128 over all rows of the split as float32, each with its label. */

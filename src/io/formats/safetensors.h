@@ -9,8 +9,8 @@
  * with dtype x shape, and follow one another without holes or overlap (so no bytes hide in it). Data is a read-only
  * view of the mapped file.
  *
- * Writer invariants: the file under its name is always complete, the old one or the new one (an_save in
- * platform/platform.h); equal input gives equal bytes. The format allows no padding between tensors, so alignment comes
+ * Writer invariants: the file under its name is always complete, the old one or the new one (an_save,
+ * platform/atomic_save.c); equal input gives equal bytes. The format allows no padding between tensors, so alignment comes
  * from their order: the data starts at a multiple of 256; tensors whose size is a multiple of 256 come first, in the
  * order added; the others follow, large elements before small ones. Every tensor of a file from this writer is thus
  * aligned to its element size; one of another writer may not be. */

@@ -19,7 +19,8 @@
  *   - the running state of a query is its maximum m, 16 lane sums l (key j adds to lane j % 16) and a row of o. When a
  *     block of keys has a new maximum, l and o are multiplied by exp(m_old - m_new) before the block is added; otherwise
  *     o is one accumulation over ascending keys;
- *   - division by the sum of l (added up as a tree) and dropout's 1/(1-rate) are one factor, applied when o is stored;
+ *   - division by the sum of l (added up as a tree) and dropout's 1/(1-rate) are one factor, applied when o is stored; which
+ *     probabilities dropout keeps: dropout_mask.h;
  *   - dv, dk and dq are single accumulations over ascending queries (dq: keys), multiplied by 1/(1-rate) or `scale` when
  *     they are stored; delta is summed in 16 lanes, which are added up as a tree.
  * With bf16 multiplication q, k, v, do, p and ds are rounded to bf16 (to nearest even) and the sums stay f32.
@@ -29,6 +30,7 @@
 #include "base/exact.h"
 #include "kernels/cpu_kernels.h"
 #include "kernels/cpu/attn_tile.h"
+#include "kernels/cpu/dropout_mask.h"
 #include "kernels/cpu/isa.h"
 
 #include <float.h>

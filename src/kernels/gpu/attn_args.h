@@ -1,4 +1,4 @@
-/* attn_args.h: run-time arguments of the attention kernels, and what all of them agree on: dropout, and the layout of attn_hopper*.inc.
+/* attn_args.h: run-time arguments of the attention kernels, and the layout of attn_hopper*.inc. The dropout mask: dropout_mask.h.
  * Kinds, head size and tile sizes are compiled in; extents and strides are not, so that one kernel serves every length.
  * Strides are in elements, of (b, h, t), as in an_attn_spec. The layout is the same in C, CUDA and MSL: 8-byte members come first. */
 struct an_attn_args {
@@ -36,11 +36,3 @@ struct an_attn_args {
 #define AN_HOPPER_SUMS_AT(heads, T) (((an_i64)(heads) * (T) + 3) / 4 * 4)
 #define AN_HOPPER_WORDS(heads, T)                                                                                      \
     (AN_HOPPER_SUMS_AT(heads, T) + (an_i64)((heads) < AN_HOPPER_GRID ? (heads) : AN_HOPPER_GRID) * (((T) + 63) / 64) * 4096)
-
-#ifdef AN_KERNEL /* compiled as a kernel, after base/exact.h */
-/* Whether dropout keeps the probability of that index (an_attn_spec says how they are counted). */
-AN_FN bool an_dropout_keeps(AN_ARGS_REF(an_attn_args) a, an_u32 key, an_u64 index)
-{
-    return (an_philox(key, a.stream, (an_u32)index, (an_u32)(index >> 32)) >> 8) >= a.keep_at_least;
-}
-#endif
