@@ -12,7 +12,7 @@
 
 /* Buffers that a Metal kernel may take (Metal Feature Set Tables). The limits of kernel arguments:
  *     AN_LOOP_ARGS (ir/loop_kernel.h)   arrays of the compiler: no device takes more
- *     an_target.max_args                what the planner keeps to (lower_loop.c): the device's, set as it opens
+ *     an_target.max_args                what the planner keeps to (loop_builder.c): the device's, set as it opens
  *     an_dialect.max_buffers            what a renderer refuses, should a plan be for another target: the same number */
 enum { AN_MSL_BUFFERS = 31 };
 
@@ -48,7 +48,8 @@ typedef struct an_gpu {
     int multiprocessors; /* thread blocks that fill the GPU; decides grids, never bits */
 } an_gpu;
 
-/* Whether the templates and loop forms that trade equal bits for speed may be used: they exist with PTX only. */
+/* Whether the templates and loop forms that trade equal bits for speed may be used, which take sums in another order than
+ * ir/loop_kernel.h and library_ops.h fix: they exist with PTX only. */
 static inline bool an_gpu_fast(const an_gpu *g)
 {
     return g->fast && g->dialect->ptx;

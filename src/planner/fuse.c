@@ -22,7 +22,7 @@
  * The numbering is already an order of launches, and no cycle can arise. The one exception are leaf_only groups, which
  * read leaves only. Nodes prefer any other producer's group (so the moments of an optimizer meet in the group of the
  * gradient), and an older group that reads a member of a leaf_only group computes that member itself. */
-#include "planner/lower_loop.h"
+#include "planner/loop_builder.h"
 
 #include <stdlib.h>
 #include <string.h>

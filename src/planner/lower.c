@@ -1,6 +1,6 @@
 /* lower.c: pass 12: launches → steps. Each launch becomes one step, or a few (a concatenation of many parts, a pack).
  *
- *     lower_loop.c       groups of elementwise nodes and reductions → loop kernels; lower_onehot.c, lower_pool.c: parts of it
+ *     lower_loop.c       groups of elementwise nodes and reductions → loop kernels; loop_builder.h lists its other files
  *     lower_gemm.c       GEMMs and convolutions (lower_conv.c), with the epilogue's loop kernel
  *     lower_attention.c  attention, forward and backward
  *     lower_call.c       scatters and library calls
@@ -48,7 +48,7 @@ void an_strides_of(const an_planner *w, int32_t id, int64_t *stride)
     }
 }
 
-/* The node that stands for output `k` of `id`: itself, or the live PICK of it; -1. */
+/* The node of output `k` of `id`: itself, or the live PICK of it; -1. */
 static int32_t node_of_output(const an_planner *w, int32_t id, int k)
 {
     if (!k) return id;

@@ -6,7 +6,7 @@
  * Invariants: the bits are those of the sum: zeros before and after the term change nothing but the sign of a zero, and
  * the term is added to 0 for that. The element was in memory before the launch; an_may_alias (plan_tables.c) knows that it
  * is read before a later phase may write over it. */
-#include "planner/lower_loop.h"
+#include "planner/loop_builder.h"
 
 #include <math.h>
 

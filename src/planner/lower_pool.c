@@ -5,7 +5,7 @@
  *
  * Every index is arithmetic over (row, column, q); padding is a guard. Slow, and right on every device; GEMMs replace the
  * cases that matter. */
-#include "planner/lower_loop.h"
+#include "planner/loop_builder.h"
 
 static an_ix var(an_loop_builder *b, int v, int64_t extent)
 {
