@@ -73,8 +73,8 @@ typedef enum an_status {
     AN_E_INTERNAL /* a check of our own failed: please report it                      */
 } an_status;
 
-/* AN_BOOL is one byte, 0 or 1. AN_F64 runs on the CPU only. To add a dtype: a row in every table [AN_N_DTYPES], and its
- * conversions in base/exact.h. */
+/* AN_BOOL is one byte, 0 or 1. AN_F64 runs on the CPU only. To add a dtype:
+ * src/graph/dtypes.c lists the places. */
 typedef enum an_dtype { AN_F32 = 0, AN_BF16, AN_F16, AN_F64, AN_I32, AN_I64, AN_U8, AN_BOOL, AN_N_DTYPES } an_dtype;
 
 typedef struct an_ctx an_ctx;
@@ -116,7 +116,7 @@ typedef struct an_options {
                                              PYTORCH_MPS_LOW_ and _HIGH_WATERMARK_RATIO in the environment, where 0
                                              means none; else the usual one */
     bool exact; /* fp32 training with the same bits on every device: see DESIGN.md; costs speed */
-    bool tf32;  /* CUDA: float32 products on tensor cores, operands rounded to 11 bits; never without being asked */
+    bool tf32;  /* CUDA: float32 GEMMs on tensor cores, operands rounded to 11 bits; never without being asked */
     const char *fallback; /* Metal: what the GPU cannot run (float64) is an error that names the op: "none"; or runs on
                              the CPU, counted in the cost report: "cpu". NULL: "cpu" if
                              PYTORCH_ENABLE_MPS_FALLBACK=1 is in the environment, else "none" */
@@ -363,7 +363,7 @@ AN_API an_tensor *an_cast_at(const char *at, an_tensor *a, an_dtype dtype);
 AN_API an_tensor *an_add_num_at(const char *at, an_tensor *a, double x); /* a + x, the number in a's dtype */
 AN_API an_tensor *an_mul_num_at(const char *at, an_tensor *a, double x);
 
-/* Moves: no arithmetic, no copy. reshape: one axis may be -1. permute: new axis i is old axis perm[i]. slice: [start,
+/* View ops, pad and concat: no arithmetic. reshape: one axis may be -1. permute: new axis i is old axis perm[i]. slice: [start,
  * stop) along one axis, negative numbers count from the end. pad: `before` and `after` elements of `value` along one
  * axis. */
 AN_API an_tensor *an_reshape_at(const char *at, an_tensor *a, an_shape shape);
@@ -417,9 +417,9 @@ AN_API an_tensor *an_dropout_at(const char *at, an_tensor *a, double p);
  * inside and out. */
 AN_API an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels);
 /* The loss of a linear head: x [...,C], w [V,C], labels [...]: cross entropy of x w^T, whose logits are in
- * the policy's dtype and never copied. More than the policy's limit are made in eight pieces or more, each with its
- * gradient before the next, so that one piece is in memory at a time. Other pieces, other sums of w's gradient: the
- * last bits depend on their number, never on the device. */
+ * the policy's dtype and never copied. More than the policy's limit are made in eight chunks or more, each with its
+ * gradient before the next, so that one chunk is in memory at a time. w's gradient is summed chunk by chunk: its last
+ * bits depend on the number of chunks, never on the device. */
 AN_API an_tensor *an_linear_cross_entropy_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *labels);
 /* x [...,in] times w [out,in] transposed (PyTorch's layout), plus bias [out] if not NULL, in the matmul dtype of the
  * policy. In 16 bits the sum is rounded once, after the bias is added in float32. */
@@ -441,9 +441,7 @@ AN_API an_tensor *an_max_pool_at(const char *at, an_tensor *x, an_window s);
 AN_API an_tensor *an_avg_pool_at(const char *at, an_tensor *x, an_window s); /* padding counts, as PyTorch's default */
 
 /* Calls over the last axes, batched. Several outputs come through pointers. an_qr and an_svd take matrices [...,m,n]
- * with m >= n: transpose a wide one.
- * an_cholesky and an_eigh take (a + a^T)/2
- * for a. A pivot of an_cholesky that is not positive (the matrix is not positive definite, or singular) is NaN, and so
+ * with m >= n: transpose a wide one. an_cholesky and an_eigh take (a + a^T)/2 for a. A pivot of an_cholesky that is not positive (the matrix is not positive definite, or singular) is NaN, and so
  * is all that depends on it; an_solve of a singular matrix gives infinities and NaN. */
 AN_API an_tensor *an_cumsum_at(const char *at, an_tensor *a, bool reverse);
 AN_API an_tensor *an_sort_at(const char *at, an_tensor *a, bool descending, an_tensor **positions);
@@ -466,7 +464,7 @@ AN_API void an_backward_at(const char *at, an_tensor *loss);
 AN_API an_tensor *an_grad(an_tensor *t);
 
 /* Updates, for all parameters not frozen. An update is skipped as a whole, on the device, when the gradient norm is not
- * finite. Both return the global gradient norm (f32 scalar). AdamW: Loshchilov and Hutter, "Decoupled weight decay
+ * finite. All return the global gradient norm (f32 scalar). AdamW: Loshchilov and Hutter, "Decoupled weight decay
  * regularization", ICLR 2019; clip: global norm clipping by min(1, clip/(norm+1e-6)), 0 for none. */
 typedef struct an_adamw_options {
     double lr, beta1, beta2, eps, weight_decay,
@@ -523,16 +521,16 @@ AN_API an_tensor *an_loss_scale_at(const char *at, an_ctx *cx); /* f32 scalar */
 #define an_skipped_updates(cx) an_skipped_updates_at(AN_AT, cx)
 AN_API an_tensor *an_skipped_updates_at(const char *at, an_ctx *cx); /* i32 scalar */
 
-/* Mixed precision, by kind of operation: an_linear, an_matmul in nn code and attention cast to `matmul`; norms,
+/* Mixed precision, by kind of operation: an_linear, an_linear_cross_entropy, an_conv2d and an_attention cast to `matmul`; norms,
  * softmax, losses and reductions stay in f32. */
 typedef struct an_policy {
     an_dtype matmul; /* AN_F32 (default), AN_BF16, AN_F16 */
-    int64_t logits;  /* more logits than this are made and used piece by piece (an_linear_cross_entropy); 0: 2^28 */
+    int64_t logits;  /* more logits than this are made and used in chunks (an_linear_cross_entropy); 0: 2^28 */
 } an_policy;
 AN_API void an_set_policy(an_ctx *cx, an_policy p);
 AN_API an_policy an_get_policy(const an_ctx *cx);
 
-/* ---- the caller's place */
+/* ---- the caller's file and line */
 /* Inside the library (base/base.h defines the macro) the short names belong to the kernel dialect, and the _at forms
  * are called. */
 #ifndef AN_NO_PLACE_MACROS

@@ -237,6 +237,8 @@ bool an_dtype_is_float(an_dtype t);
 const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap); /* "[64,256,384]" */
 
 bool an_dtype_is_int(an_dtype t); /* i32, i64, u8 */
+/* Element `at` of an array in memory; an int64 beyond 2^53 is rounded. */
+double an_dtype_load(an_dtype t, const void *raw, int64_t at);
 
 /* Checks the sources of `e` and gives the result's dtype and shape (shape.c). From e->shape: CONST LEAF IOTA RAND,
  * RESHAPE EXPAND SLICE (lengths), SCATTER_ADD, CONV2D_DX, CONV2D_DW, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF, CONV2D,

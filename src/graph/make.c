@@ -15,7 +15,7 @@ bool an_same_shape(const an_tensor *a, const an_tensor *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
-/* Axes [from, to) multiplied; -1, which no shape may hold, where an axis cannot be that long. */
+/* The length of axes [from, to) joined into one; -1, which shape inference refuses, where that exceeds INT32_MAX. */
 int32_t an_merge(const int32_t *shape, int from, int to)
 {
     int64_t n = from < to ? an_count(to - from, shape + from) : 1;
@@ -23,36 +23,6 @@ int32_t an_merge(const int32_t *shape, int from, int to)
 }
 
 /* ------------------------------------------------------------------------------------------------ numbers */
-
-/* To `digits` significant bits, nearest even, gradual underflow below 2^least, infinity from `top` (what would round to
- * 2^(greatest+1)). */
-static double round_bits(double x, int digits, int least, double top)
-{
-    if (x == 0 || !isfinite(x)) return x;
-    if (fabs(x) >= top) return copysign(INFINITY, x);
-    int e = AN_MAX(ilogb(x), least);
-    return ldexp(rint(ldexp(x, digits - 1 - e)), e - (digits - 1));
-}
-
-double an_round_to(an_dtype t, double x)
-{
-    switch (t) {
-    case AN_F32: return (double)(float)x;
-    case AN_BF16: return round_bits((double)(float)x, 8, -126, 0x1.FFp127);
-    case AN_F16: return round_bits((double)(float)x, 11, -14, 65520.0);
-    default: return x;
-    }
-}
-
-int64_t an_wrap_to(an_dtype t, int64_t i)
-{
-    switch (t) {
-    case AN_I32: return (int64_t)(((uint64_t)i & 0xFFFFFFFFu) ^ 0x80000000u) - 0x80000000;
-    case AN_U8: return i & 0xFF;
-    case AN_BOOL: return i != 0;
-    default: return i;
-    }
-}
 
 /* A float as an integer dtype: truncated, saturated, NaN is 0; bool: != 0. */
 static int64_t saturate(an_dtype t, double x)
@@ -334,8 +304,8 @@ an_tensor *an_make_scatter_onto(an_tensor *scatter, an_tensor *onto)
     return an_emit(onto->g, &e);
 }
 
-/* The id in [0, rows) nearest to each: GATHER's rule, for those who scatter by ids they do not know. An input's ids
- * were looked at before the run. */
+/* Ids clamped to [0, rows), as GATHER clamps them: SCATTER_ADD takes only ids that are in range. Those of an input are
+ * checked before the run. */
 an_tensor *an_make_ids(an_tensor *index, int64_t rows)
 {
     if (index->poison || rows < 1) return index;

@@ -1,6 +1,6 @@
-/* ops.c: the table of ops, made from ops.def, and the dtypes' names and sizes.
+/* ops.c: the table of ops, made from ops.def, and shapes as text. (Dtypes: dtypes.c.)
  *
- * Owns:      an_ops and what is constant about dtypes.
+ * Owns:      an_ops.
  * Does not:  know any graph.
  */
 #include "graph/graph.h"
@@ -34,33 +34,6 @@ const an_op_info an_ops[AN_N_OPS] = {
 #include "graph/ops.def"
 };
 
-static const struct {
-    const char *name;
-    uint8_t bytes;
-} dtypes[AN_N_DTYPES] = {
-    [AN_F32] = {"float32", 4}, [AN_BF16] = {"bfloat16", 2}, [AN_F16] = {"float16", 2}, [AN_F64] = {"float64", 8},
-    [AN_I32] = {"int32", 4},   [AN_I64] = {"int64", 8},     [AN_U8] = {"uint8", 1},    [AN_BOOL] = {"bool", 1}};
-
-const char *an_dtype_name(an_dtype t)
-{
-    return (unsigned)t < AN_N_DTYPES ? dtypes[t].name : "?";
-}
-
-size_t an_dtype_bytes(an_dtype t)
-{
-    return (unsigned)t < AN_N_DTYPES ? dtypes[t].bytes : 0;
-}
-
-bool an_dtype_is_float(an_dtype t)
-{
-    return t == AN_F32 || t == AN_BF16 || t == AN_F16 || t == AN_F64;
-}
-
-bool an_dtype_is_int(an_dtype t)
-{
-    return t == AN_I32 || t == AN_I64 || t == AN_U8;
-}
-
 const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap)
 {
     size_t len = 0;
@@ -72,36 +45,6 @@ const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap)
         len += (size_t)n;
     }
     return out;
-}
-
-const char *an_dtype_text(an_dtype t)
-{
-    return an_dtype_name(t);
-}
-
-size_t an_dtype_size(an_dtype t)
-{
-    return an_dtype_bytes(t);
-}
-
-bool an_dtype_parse(const char *name, an_dtype *out)
-{
-    static const struct {
-        const char *name;
-        an_dtype t;
-    } also[] = {{"f32", AN_F32}, {"fp32", AN_F32}, {"bf16", AN_BF16}, {"f16", AN_F16}, {"fp16", AN_F16},
-                {"f64", AN_F64}, {"i32", AN_I32},  {"i64", AN_I64},   {"u8", AN_U8}};
-    for (int t = 0; name && t < AN_N_DTYPES; t++)
-        if (!strcmp(name, an_dtype_name((an_dtype)t))) {
-            *out = (an_dtype)t;
-            return true;
-        }
-    for (size_t i = 0; name && i < AN_COUNT(also); i++)
-        if (!strcmp(name, also[i].name)) {
-            *out = also[i].t;
-            return true;
-        }
-    return false;
 }
 
 an_shape an_shape_of(const an_tensor *t)

@@ -50,19 +50,6 @@ bool an_oracle_expect(an_oracle_samples *e, int arg, int64_t at, double want)
     return true;
 }
 
-double an_oracle_load(int dtype, const void *raw, int64_t at)
-{
-    switch (dtype) {
-    case AN_F32: return (double)((const float *)raw)[at];
-    case AN_F64: return ((const double *)raw)[at];
-    case AN_BF16: return (double)an_bf16_to_f32(((const uint16_t *)raw)[at]);
-    case AN_F16: return (double)an_f16_to_f32(((const uint16_t *)raw)[at]);
-    case AN_I32: return ((const int32_t *)raw)[at];
-    case AN_I64: return (double)((const int64_t *)raw)[at];
-    default: return ((const uint8_t *)raw)[at];
-    }
-}
-
 static double rounded(int dtype, double x)
 {
     const an_oracle_options plain = {0};
@@ -111,8 +98,8 @@ static double gemm_at(void *user, int64_t r, int64_t c)
     for (int64_t k = 0; k < s->k; k++) {
         const int64_t at_a = s->window.of == AN_WINDOW_A ? window_at(&s->window, m, k) : m * s->a_m + k * s->a_k;
         const int64_t at_b = s->window.of == AN_WINDOW_B ? window_at(&s->window, k, c) : k * s->b_k + c * s->b_n;
-        double x = at_a < 0 ? 0 : an_oracle_load(s->a_dtype, p->arg[0].before, a + at_a);
-        double y = at_b < 0 ? 0 : an_oracle_load(s->b_dtype, p->arg[1].before, b + at_b);
+        double x = at_a < 0 ? 0 : an_dtype_load((an_dtype)s->a_dtype, p->arg[0].before, a + at_a);
+        double y = at_b < 0 ? 0 : an_dtype_load((an_dtype)s->b_dtype, p->arg[1].before, b + at_b);
         if (s->mul_dtype == AN_BF16) {
             x = rounded(AN_BF16, x);
             y = rounded(AN_BF16, y);
@@ -145,7 +132,7 @@ static bool sample_gemm(const gemm *p, an_oracle_samples *out)
     for (int64_t k = 0; k < n; k++) {
         const int64_t i = spread(k, n, all), r = i / s->n, c = i % s->n, at = gemm_index(s, r, c);
         double want = gemm_at((void *)(uintptr_t)p, r, c);
-        if (s->accumulate) want += an_oracle_load(s->c_dtype, p->arg[2].before, at);
+        if (s->accumulate) want += an_dtype_load((an_dtype)s->c_dtype, p->arg[2].before, at);
         if (!an_oracle_expect(out, 2, at, rounded(s->c_dtype, want))) return false;
     }
     return true;
@@ -162,7 +149,7 @@ typedef struct attention {
 
 static double element(const attention *a, int arg, const int64_t stride[3], int64_t b, int64_t h, int64_t t, int64_t d)
 {
-    return an_oracle_load(a->s->dtype, a->arg[arg].before, b * stride[0] + h * stride[1] + t * stride[2] + d);
+    return an_dtype_load((an_dtype)a->s->dtype, a->arg[arg].before, b * stride[0] + h * stride[1] + t * stride[2] + d);
 }
 
 /* An operand of a GEMM, rounded as the kernel rounds it. */
@@ -220,7 +207,7 @@ static void backward_at(const attention *a, int64_t b, int64_t h, int64_t i, int
                         double *size)
 {
     const an_attn_spec *s = a->s;
-    const double x = score(a, b, h, i, j), lse = an_oracle_load(AN_F32, a->arg[4].before, (b * s->H + h) * s->T + i);
+    const double x = score(a, b, h, i, j), lse = an_dtype_load(AN_F32, a->arg[4].before, (b * s->H + h) * s->T + i);
     *dropped = *ds = *size = 0;
     if (!(x > -INFINITY)) return;
     const double p = exp(x - lse), keep = kept(a, b, h, i, j);
@@ -317,9 +304,9 @@ static bool sample_scatter(const an_scatter_spec *s, const an_oracle_memory *arg
         if (k % 2 && s->n > 0 && source < s->n && index[source] >= 0 && index[source] < s->rows) row = index[source];
         for (int64_t c = 0; c < s->c; c++) {
             const int64_t at = row * s->out_stride + c;
-            double sum = s->accumulate ? an_oracle_load(AN_F32, arg[2].before, at) : 0;
+            double sum = s->accumulate ? an_dtype_load(AN_F32, arg[2].before, at) : 0;
             for (int64_t i = 0; i < s->n; i++)
-                if (index[i] == row) sum += an_oracle_load(s->src_dtype, arg[1].before, i * s->src_stride + c);
+                if (index[i] == row) sum += an_dtype_load((an_dtype)s->src_dtype, arg[1].before, i * s->src_stride + c);
             if (!an_oracle_expect(out, 2, at, sum)) return false;
         }
     }
@@ -353,9 +340,9 @@ static an_status sample_call(an_err *err, const an_library_call_spec *s, const a
         good &= r.in[i].w != NULL;
         for (int64_t j = 0; r.in[i].w && j < src[i].numel; j++)
             if (an_dtype_is_float((an_dtype)src[i].dtype))
-                r.in[i].d[j] = an_oracle_load(src[i].dtype, arg[i].before, j);
+                r.in[i].d[j] = an_dtype_load((an_dtype)src[i].dtype, arg[i].before, j);
             else
-                r.in[i].i[j] = (int64_t)an_oracle_load(src[i].dtype, arg[i].before, j);
+                r.in[i].i[j] = (int64_t)an_dtype_load((an_dtype)src[i].dtype, arg[i].before, j);
     }
     for (int i = 0; i < s->n_out; i++) {
         result[i] = tensor_of(&s->out[i]);
@@ -501,7 +488,7 @@ static void compare(const limits *l, const an_oracle_memory *arg, int n_args, co
             if (e->arg[i] != a || !arg[a].after) continue;
             const int64_t size = (int64_t)an_dtype_bytes((an_dtype)l->dtype[a]);
             const bool inside = e->at[i] >= 0 && (e->at[i] + 1) * size <= arg[a].bytes;
-            const double got = inside ? an_oracle_load(l->dtype[a], arg[a].after, e->at[i]) : (double)NAN;
+            const double got = inside ? an_dtype_load((an_dtype)l->dtype[a], arg[a].after, e->at[i]) : (double)NAN;
             const double scale = rms + l->factors / l->allowed * e->size[i];
             const double d = inside ? distance(l->dtype[a], got, e->want[i], scale, l->allowed) : (double)INFINITY;
             out->elements++;

@@ -44,7 +44,6 @@ typedef struct an_oracle_samples { /* what is expected, one entry an element */
 } an_oracle_samples;
 bool an_oracle_expect(an_oracle_samples *e, int arg, int64_t at, double want); /* false: no memory */
 
-double an_oracle_load(int dtype, const void *raw, int64_t at);
 /* Evaluates samples of a loop kernel. `arg` begins at its first argument; `tile` gives element (r,c) of the GEMM whose
  * epilogue this is. */
 typedef double (*an_oracle_tile_fn)(void *user, int64_t r, int64_t c);

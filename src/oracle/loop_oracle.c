@@ -74,7 +74,7 @@ static cell load_at(machine *m, int arg, int64_t at)
         return x;
     }
     const bool inside = m->arg[arg].before && at >= 0 && (at + 1) * size <= m->arg[arg].bytes;
-    const double v = inside ? an_oracle_load(dtype, m->arg[arg].before, at) : (double)NAN;
+    const double v = inside ? an_dtype_load((an_dtype)dtype, m->arg[arg].before, at) : (double)NAN;
     if (is_float(dtype))
         x.d = v;
     else if (dtype == AN_I64)

@@ -13,19 +13,6 @@
 #include <math.h>
 #include <string.h>
 
-static double number(int dtype, const void *raw)
-{
-    switch (dtype) {
-    case AN_F32: return *(const float *)raw;
-    case AN_F64: return *(const double *)raw;
-    case AN_BF16: return an_bf16_to_f32(*(const uint16_t *)raw);
-    case AN_F16: return an_f16_to_f32(*(const uint16_t *)raw);
-    case AN_I32: return *(const int32_t *)raw;
-    case AN_I64: return (double)*(const int64_t *)raw;
-    default: return *(const uint8_t *)raw;
-    }
-}
-
 /* The leaf that a root is, perhaps under view ops that keep the order of its elements. */
 static const an_tensor *leaf_under(const an_ctx *cx, const an_tensor *node)
 {
@@ -131,7 +118,7 @@ double an_item_at(const char *at, an_tensor *t)
         return NAN;
     }
     if (an_read_at(at, t, raw, an_dtype_bytes((an_dtype)t->dtype)) != AN_OK) return NAN;
-    return number(t->dtype, raw);
+    return an_dtype_load((an_dtype)t->dtype, raw, 0);
 }
 
 /* ---------------------------------------------------------------------------------------------- peeking */
@@ -156,7 +143,7 @@ an_status an_note_peek(an_ctx *cx)
         return AN_OK;
     }
     AN_TRY(fetch(cx, 0, node, raw, an_dtype_bytes((an_dtype)node->dtype))); /* waits for nothing: the run is over */
-    seen(cx, number(node->dtype, raw), (int64_t)cx->step_number);
+    seen(cx, an_dtype_load((an_dtype)node->dtype, raw, 0), (int64_t)cx->step_number);
     return AN_OK;
 }
 
@@ -167,7 +154,7 @@ bool an_peek(an_ctx *cx, double *value, int64_t *step)
     const bool ended = !cx->n_flight || cx->backend->done(cx->device, cx->flight[cx->n_flight - 1]);
     if (cx->peek_later && ended && an_wait_all(cx) == AN_OK &&
         read_slot(cx, cx->peek_slot, cx->peek_at, raw, an_dtype_bytes(cx->peek_dtype)) == AN_OK)
-        seen(cx, number(cx->peek_dtype, raw), cx->peek_later_step);
+        seen(cx, an_dtype_load((an_dtype)cx->peek_dtype, raw, 0), cx->peek_later_step);
     if (!cx->peek_valid) return false;
     if (value) *value = cx->peek_value;
     if (step) *step = cx->peek_step;
