@@ -1,5 +1,4 @@
-/* anneal_nn.h: what stands between the tensors of anneal.h and a training program: learning rate schedules and token
- * samplers.
+/* anneal_nn.h: learning rate schedules and token samplers, for training programs that use anneal.h.
  *
  * Everything here is host arithmetic in IEEE double with functions of our own, so that a schedule or a drawn token has
  * the same bits on every machine, whatever its mathematics library.

@@ -1,7 +1,7 @@
-/* anneal_tools.h: looking inside, for the program `anneal` and for whoever debugs a machine: devices and why one is not
+/* anneal_tools.h: looking inside, for the program `anneal` and for debugging a machine: devices and why one is not
  * available, the launches of a plan with their times, kernels checked one by one.
  *
- * Not installed and no promise: what stands here may change with any version. anneal.h is the library.
+ * Not installed and no promise: it may change with any version. anneal.h is the library.
  */
 #ifndef ANNEAL_TOOLS_H
 #define ANNEAL_TOOLS_H
@@ -62,7 +62,7 @@ void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_f
 
 typedef struct an_launch {
     const char *kernel, *scope; /* of the plan: valid until the next eval, plan or reset */
-    const char *kind;           /* "row", "product", "attention", ... */
+    const char *kind;           /* "row" (loop kernel), "product" (GEMM), "attention", ... */
     double device_s;            /* 0: the device does not say */
     double enqueue_s;           /* on the host, to hand it over; < 0: the device does not say, or runs it there */
     uint64_t flops, bytes;

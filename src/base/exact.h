@@ -119,7 +119,7 @@ AN_FN float an_u32_as_f32(an_u32 u)
 
 /* ---- pieces ---- */
 
-/* 1.5 * 2^23: adding it rounds to an integer, which then stands in the low bits of the sum; subtracting it gives that
+/* 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits of the sum; subtracting it gives that
  * integer as a float. Good for |x| < 2^22. */
 #define AN_ROUNDER 12582912.0f
 #define AN_LOG2E   1.44269502f

@@ -94,7 +94,7 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 const char *an_cli_device(const char *name);
 /* Whether these settings ask for the same bits on every device there. */
 bool an_cli_exact(const an_train_config *c, const char *device);
-/* Whether float32 products of these settings are rounded to tf32 there: printed with every time and dtype. */
+/* Whether float32 GEMMs with these settings are rounded to tf32 there: printed with every time and dtype. */
 bool an_cli_tf32(const an_train_config *c, const char *device);
 
 /* "211.3 TFLOP/s", below ten of them "9876.5 GFLOP/s". */

@@ -2,7 +2,7 @@
  * and resolved, axes and sizes brought to the graph's terms, then one node constructor (build.h) or one formula (compose.h).
  *
  * Owns:      negative axes, -1 in shapes, int64 to int32, and the sentences about them.
- * Does not:  own layers with weights (compose_nn.c), parameters, states and inputs (src/runtime/context.c).
+ * Does not:  own layers with weights (compose_nn.c), parameters, states and inputs (src/runtime/variables.c).
  */
 #include "graph/compose.h"
 
@@ -159,7 +159,7 @@ UNARY_OF(silu)
 UNARY_OF(softplus)
 UNARY_OF(square)
 
-/* x > y is y < x: two comparisons fewer to know everywhere. */
+/* x > y is built as y < x, so that there are no ops for > and >=. */
 #define BINARY(name, NAME, first, second)                                                                              \
     an_tensor *an_##name##_at(const char *at, an_tensor *a, an_tensor *b)                                              \
     {                                                                                                                  \
@@ -439,7 +439,7 @@ static an_tensor *multiply_integers(an_tensor *t[2], an_dtype result)
     return an_make_reduce(AN_OP_SUM, MUL(x[0], x[1]), 1u << (rank - 1), false);
 }
 
-/* b without batch: a's batch becomes rows of one product, whose gradient then is one product too. */
+/* b without batch axes: a's become rows of one GEMM, whose gradients then are one GEMM each too. */
 static an_tensor *multiply(an_tensor *t[2], an_dtype result)
 {
     an_tensor *a = t[0], *b = t[1];

@@ -195,7 +195,7 @@ static an_tensor *fold_cast(const fold_ctx *f)
     return widens(from, mid) && (same_kind || to == from) ? CAST(x, to) : NULL;
 }
 
-/* ------------------------------------------------------------------------------------------------ moves */
+/* ------------------------------------------------------------------------------------------------ view ops */
 
 static bool shape_is(const fold_ctx *f, const an_tensor *t)
 {
@@ -346,7 +346,7 @@ static an_tensor *fold_move(const fold_ctx *f)
     }
 }
 
-/* ------------------------------------------------------------------------------------------------ the question */
+/* ------------------------------------------------------------------------------------------------ fold */
 
 /* Tensors without elements are never computed: each equals any number of its shape. What is made of them alone is a
  * number too: sums of nothing are 0, padding around nothing is padding. So no kernel has an extent of 0. */

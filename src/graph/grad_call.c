@@ -1,6 +1,6 @@
 /* grad_call.c: gradients of windows, attention, sorting and matrix calls: one function an op. d_ is a gradient.
  *
- * Does not:   own anything elementwise.
+ * Does not:   know elementwise ops (ops.def), view ops, matmul or reductions (grad.c).
  * Invariant:  eigenvalues and singular values are assumed to be distinct; equal ones give infinities, as the formulas do.
  *
  * The formulas of matrix factorizations are those of
@@ -130,8 +130,8 @@ static void grad_eigh(an_backward_node *b)
     b->dx[0] = symmetric_part(MM(MM(V, inner), T(V)));
 }
 
-/* d_A = U (F o (U^T d_U - d_U^T U) S + diag(d_s) + S (F o (V^T d_V - d_V^T V))) V^T + (d_U - U U^T d_U) S^-1 V^T; F_ij
- * = 1/(s_j^2 - s_i^2). */
+/* d_A = U (F o (U^T d_U - d_U^T U) S + diag(d_s) + S (F o (V^T d_V - d_V^T V))) V^T + (d_U - U U^T d_U) S^-1 V^T,
+ * F_ij = 1/(s_j^2 - s_i^2). */
 static void grad_svd(an_backward_node *b)
 {
     an_tensor *U = b->n, *s = an_make_pick(U, 1), *V = an_make_pick(U, 2); /* [...,m,n] [...,n] [...,n,n] */
@@ -198,8 +198,7 @@ static void grad_cumsum(an_backward_node *b)
     b->dx[0] = an_make_call(AN_OP_CUMSUM, 1, &b->dy[0], 1, &reverse);
 }
 
-/* ------------------------------------------------------------------------------------------------ attention, windows
- */
+/* ------------------------------------------------------------------------------------------------ attention, windows */
 
 static void grad_attention(an_backward_node *b)
 {
@@ -229,8 +228,8 @@ static an_tensor *window(an_backward_node *b, an_op op, an_tensor *with, const a
     return an_emit(b->g, &e);
 }
 
-/* w [O,KH,KW,C/groups] as [groups,KH,KW,O/groups,C/groups]: what dx sums, taps and outputs, is then one axis in memory.
- */
+/* w [O,KH,KW,C/groups] as [groups,KH,KW,O/groups,C/groups]: what dx sums (taps, outputs) is
+ * then one axis in memory. */
 static an_tensor *taps_first(an_tensor *w, int32_t groups)
 {
     int32_t split[5] = {groups, w->shape[0] / groups, w->shape[1], w->shape[2], w->shape[3]};

@@ -1,6 +1,6 @@
-/* shape.c: what comes out of an op: dtype and shape from the sources, and the refusals when they do not fit.
+/* shape.c: shape inference: the dtype and shape of an op's result from its operands, and the refusals when they do not fit.
  *
- * Owns:      one rule a class, and every sentence about shapes and dtypes that an_emit can say.
+ * Owns:      one rule for each class of ops, and every sentence about shapes and dtypes that an_emit can say.
  * Does not:  broadcast (build.c makes EXPANDs), build anything, or know gradients.
  * Invariant: a node that passed here can be evaluated by every device without another check of its shape.
  */
@@ -44,7 +44,7 @@ static an_status refuse(const rule_ctx *r, an_status code, const char *fmt, ...)
     return code;
 }
 
-/* Shape of source i as text, in one of a few static-free buffers the caller owns. */
+/* The shape as text in `out`; returns out. */
 static const char *shape_of(const an_tensor *t, char *out)
 {
     return an_shape_text(t->rank, t->shape, out, TEXT);
@@ -493,7 +493,7 @@ static an_status rule_call(const rule_ctx *r)
     return AN_OK;
 }
 
-/* Outputs after the first (which is the node itself). */
+/* Dtype and shape of output k of n; output 0 is the node itself. */
 void an_output_shape(const an_graph *g, const an_tensor *n, int k, an_dtype *dtype, int *rank, int32_t *shape)
 {
     const an_tensor *a = n->n_src > 0 ? g->node[n->src[0]] : n;
@@ -590,7 +590,7 @@ an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *ran
     if (e->rank < 0 || e->rank > AN_MAX_RANK)
         return refuse(&r, AN_E_SHAPE, "%d axes; at most %d are possible", e->rank, AN_MAX_RANK);
     for (int i = 0; i < e->rank; i++)
-        if (e->shape[i] < 0) /* an_merge says so: the product of several axes */
+        if (e->shape[i] < 0) /* of an_merge: the joined axes are too long */
             return refuse(&r, AN_E_SHAPE,
                           "it works on axes joined to one, and they have more than %d elements together: split "
                           "the tensor",

@@ -1,5 +1,6 @@
 /* library_ops.h: what a hand-written kernel computes, as data: shapes, strides, dtypes. The planner fills a spec, a device
- * runs it. A spec also fixes the arithmetic, order of sums included, so that devices agree in f32 bit for bit.
+ * runs it. A spec also fixes the arithmetic, order of sums included, so that devices agree in f32 bit for bit. (Other sums:
+ * ir/loop_kernel.h says where their order is fixed.)
  *
  * Strides are in elements. Storage dtypes are AN_F32, AN_BF16, AN_F16. `args` lists the pointers that a device gets, in
  * order; NULL for what is absent. */

@@ -10,7 +10,13 @@
  *                phase 1: ...                     lanes 8: element q goes to lane q mod 8, folded 4, 2, 1 (column sums)
  *     AN_TILE  for each (r,c) of a block          the epilogue of a GEMM: no reductions, reads the f32 tile
  *
- * Every order of summation above is fixed, so results are deterministic.
+ * Every order of summation above is fixed, so results are deterministic. Where the order of each sum is fixed:
+ *
+ *     a long sum, split into chunks      graph/compose.c, the same for every device
+ *     along a row, down a column         above; the tree of a row: an_tree_sum32, base/exact.h
+ *     GEMM, attention, scatter           ir/library_ops.h
+ *     contributions to a gradient        graph/grad.c
+ * Renderers (codegen/) and the interpreter must keep it. CUDA without `exact` (an_gpu_fast) does not: see render_gpu.c.
  *
  * Instructions are in execution order: sorted by phase, those of row scope before those of column scope, operands before
  * users.
@@ -25,11 +31,10 @@
 #include "graph/graph.h"
 #include "ir/index_expr.h"
 
-#define AN_LOOP_ARGS                                                                                                   \
-    64 /* buffers of one kernel, at most; a device may take fewer: the limits are listed in codegen/dialect.h */
-#define AN_RUN_LANES 8 /* partial sums of a column sum */
-#define AN_TILE_ARGS 5 /* of AN_LOOP_ARGS, reserved for the GEMM when an AN_TILE kernel is its epilogue */
-#define AN_VAR_ROW   0 /* loop variables of the index expressions */
+#define AN_LOOP_ARGS 64 /* most buffers of one kernel; codegen/dialect.h lists such limits */
+#define AN_RUN_LANES 8  /* partial sums of a column sum */
+#define AN_TILE_ARGS 5  /* of AN_LOOP_ARGS, reserved for the GEMM when an AN_TILE kernel is its epilogue */
+#define AN_VAR_ROW   0  /* loop variables of the index expressions */
 #define AN_VAR_COL   1
 #define AN_VAR_RED   2
 #define AN_N_VARS    3

@@ -4,7 +4,7 @@
  * Does not:  know data, optimizers or commands: those know models only through this header.
  *
  * A model is a folder src/models/NAME with one an_model, and one line in models/registry.c. Its settings are a struct
- * of its own, described by a table of keys; everybody else passes it as `const void *settings`.
+ * of its own, described by a table of keys; all other code passes it as `const void *settings`.
  *
  *     settings --open--> parameters in a context --losses--> graph of a micro-batch --> loss and named sums
  *                                                --predict--> graph of the outputs
@@ -126,7 +126,8 @@ bool an_key_in(const char *const *list, const char *key);
 
 /* Any file of weights, as a checkpoint of ours; `out_model` is the row that its settings name. */
 an_status an_model_open_weights(an_err *err, const char *path, const an_model **out_model, an_st **out);
-/* The parameters of such a file, or their averages where it has them, for others; "" is the model's first layout, or plain names and shapes. */
+/* Writes the parameters of such a file, or their averages where it has them, for other programs; "" is the model's first
+ * layout, or plain names and shapes. */
 an_status an_model_export(an_err *err, const an_st *st, const an_model *m, const char *layout, const char *path);
 
 #endif

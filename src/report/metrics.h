@@ -56,7 +56,7 @@ typedef struct an_logbook {
     bool fused;
 } an_logbook;
 
-/* Checks the device with one product, writes config.yaml and the beginning's line, with the settings as YAML and as
+/* Checks the device with one GEMM, writes config.yaml and the beginning's line, with the settings as YAML and as
  * JSON. What is odd about the folder's past (another machine, a clock that went back) goes to `notes`, a sentence for
  * people. */
 an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml, const an_text *json, an_text *notes);

@@ -10,8 +10,8 @@
  * A *sample* is what the first axis of an array counts (a window of tokens, a row of a table); a *unit* is what throughput
  * counts: the same, or a part of it (a token).
  *
- * Invariant: a batch is a pure function of (split, seed, step, sample), whoever asks and whenever, so that no
- * generator has a state to save and a resumed run sees the same batches.
+ * Invariant: a batch is a pure function of (split, seed, step, sample), the same in whatever thread and order it
+ * is asked for, so that no generator has a state to save and a resumed run sees the same batches.
  */
 #ifndef AN_TRAIN_TASK_H
 #define AN_TRAIN_TASK_H

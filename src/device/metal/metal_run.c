@@ -247,7 +247,8 @@ typedef enum failure_kind {
     DISPLAY_WATCHDOG /* macOS ended it to keep the display responsive: waiting helps */
 } failure_kind;
 
-/* The watchdog's code is not in Apple's headers. It is 14 (0xe), or stands in the description beside another code. */
+/* The watchdog's code is not in Apple's headers. It is 14 (0xe), as the error's code or, when
+ * that is another one, in the text of its description. */
 static failure_kind kind_of_failure(an_id error)
 {
     if (!error) return FAILED_ONCE;

@@ -26,13 +26,13 @@ typedef struct an_npy {
 } an_npy;
 
 an_status an_npy_open(an_err *err, const char *path, an_npy *out); /* an_npy_close */
-/* The same over memory that outlives it; `name` stands in for the path in sentences. */
+/* The same over memory that outlives it; sentences say `name` in place of a path. */
 an_status an_npy_parse(an_err *err, const char *name, const void *data, size_t bytes, an_npy *out);
 void an_npy_close(an_npy *a);
 int64_t an_npy_elements(const an_npy *a);
 double an_npy_number(const an_npy *a, int64_t i); /* element i of them */
 
-/* The header that stands before the elements, padded so that they begin at a multiple of 64. */
+/* The header in front of the elements, padded so that they begin at a multiple of 64. */
 an_status an_npy_header(an_err *err, an_dtype dtype, int rank, const int64_t *dim, an_text *out);
 /* A whole file, which replaces one of this name. */
 an_status an_npy_write(an_err *err, const char *path, an_dtype dtype, int rank, const int64_t *dim, const void *data);

@@ -7,7 +7,7 @@
  * Does not:  import, call, build or look up anything.
  *
  * Invariants: memory is at most a small multiple of the pickle's size; nothing here recurses. A value may contain
- * itself or be shared, as in Python: whoever walks one must bound the walk. */
+ * itself or be shared, as in Python: code that walks one must bound the walk. */
 #ifndef AN_IO_FORMATS_PICKLE_H
 #define AN_IO_FORMATS_PICKLE_H
 

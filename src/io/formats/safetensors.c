@@ -79,7 +79,7 @@ static an_status bad_tensor(an_err *err, const an_st *st, an_status code, const 
 }
 
 /* dtype x shape in bytes; false when it does not fit in 63 bits. Sizes of 0 count as 1 in the check, so that no partial
- * product of a shape overflows in whoever computes strides from it. */
+ * product of a shape overflows where strides are computed from it. */
 static bool shape_bytes(an_dtype dtype, int rank, const int64_t *shape, uint64_t *out)
 {
     uint64_t safe = dtypes[dtype].bytes, bytes = safe;

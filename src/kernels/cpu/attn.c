@@ -432,7 +432,7 @@ static void load_queries(const job *w, const backward_scratch *r, int b, int h, 
 }
 
 /* One row of a tile, in place. p [64]: scores to probabilities after dropout, without the factor 1/(1-rate). ds [64]: the
- * products do v^T to gradients of the scores, without the factor `scale`. */
+ * GEMMs do v^T to gradients of the scores, without the factor `scale`. */
 static inline void gradient_row(const job *w, float *restrict p, float *restrict ds, int n, int seen, float lse,
                                 float delta, const an_word *restrict mask)
 {
