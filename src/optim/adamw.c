@@ -10,7 +10,7 @@
  *     p' = p (1 - lr decay) - lr/(1 - beta1^t) * atan2(m', sqrt(v') * 1/sqrt(1 - beta2^t))
  *
  * An update whose gradient norm is not finite changes nothing. Numbers that differ from step to step (learning rate, bias
- * corrections) are scalars of the step, so that every step has the same plan.
+ * corrections) are scalars of the step, so that every step has the same plan. To add an optimizer: train/optimizer.h.
  */
 #include "optim/grad_accumulate.h"
 #include "optim/loss_scaler.h"

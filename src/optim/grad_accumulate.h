@@ -2,7 +2,7 @@
  *
  * To add an optimizer: a file optim/NAME.c with a function declared in include/anneal.h that calls an_begin_update, builds
  * the new values of parameters and moments as elementwise tensors and assigns them (sgd.c is the shortest example); then
- * a row of train/optimizer.c. */
+ * a row of train/optimizer.c, as train/optimizer.h says. */
 #ifndef AN_OPTIM_GRAD_ACCUMULATE_H
 #define AN_OPTIM_GRAD_ACCUMULATE_H
 

@@ -5,7 +5,8 @@
  *     b' = momentum b + (1 - dampening) g'   the first update: b' = g'
  *     p' = p - lr (nesterov ? g' + momentum b' : momentum > 0 ? b' : g')
  *
- * An update whose gradient norm is not finite changes nothing.
+ * An update whose gradient norm is not finite changes nothing. This file is the example to copy for a new optimizer:
+ * train/optimizer.h says what else it takes.
  */
 #include "optim/grad_accumulate.h"
 #include "optim/loss_scaler.h"

@@ -1,7 +1,10 @@
 /* loss_curve.h: the loss curve of a run, read from its metrics.jsonl: its points, and the picture loss.svg.
  *
  * Owns:      reading, thinning (a picture needs no more points than pixels), drawing.
- * Does not:  draw on a terminal (cli/progress.c). */
+ * Does not:  draw on a terminal (cli/progress.c).
+ *
+ * To add a chart of a run's numbers: a picture like this one, from metrics.jsonl, in a file of report/, which train/loop.c
+ * saves where it saves this one. Charts of a plan's memory: cli/memory_svg.c. */
 #ifndef AN_REPORT_LOSS_CURVE_H
 #define AN_REPORT_LOSS_CURVE_H
 

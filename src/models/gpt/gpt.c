@@ -2,7 +2,7 @@
  *
  *     tokens -> wte + wpe -> [x += attn(ln_1(x)); x += mlp(ln_2(x))] * layers -> ln_f -> wte^T -> logits
  *
- * Invariants: parameters are f32 and named as in nanoGPT's state_dict; lm_head.weight is transformer.wte.weight and
+ * Invariants: parameters are f32 and named as in nanoGPT's state_dict; lm_head.weight is transformer.wte.weight (tied weights) and
  * stored once. The residual stream is f32 [B,T,C]; under a mixed-precision policy a linear layer's result is cast back
  * before it is added to the stream.
  */
