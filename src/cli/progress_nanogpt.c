@@ -4,8 +4,10 @@
  * is of an update alone, not of the evaluation before it. `mfu` is nanoGPT's, a share of an A100's 312 TFLOP/s, so that
  * lines can be compared. */
 #include "cli/progress.h"
+#include <anneal_tools.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const double a100_flops = 312e12;
 
@@ -26,6 +28,16 @@ static void print_decayed(an_ctx *cx, bool decayed)
            (long long)tensors, an_grouped(sum, elements));
 }
 
+/* nanoGPT finds a vocabulary beside the tokens, or takes GPT-2's. */
+static bool print_found_vocabulary(const an_session *r)
+{
+    char meta[AN_CONFIG_TEXT_BYTES + 16];
+    snprintf(meta, sizeof meta, "%s/meta.pkl", r->cfg.data);
+    if (!r->data->tokenizer || access(meta, R_OK) != 0) return false;
+    printf("found vocab_size = %d (inside %s)\n", (int)an_tokenizer_vocab(r->data->tokenizer), meta);
+    return true;
+}
+
 void an_nanogpt_begin(const an_session *r)
 {
     char tokens[32];
@@ -35,15 +47,25 @@ void an_nanogpt_begin(const an_session *r)
     c->model->count(an_model_settings(c), c->batch_size, &counts);
     printf("tokens per iteration will be: %s\n",
            an_grouped(c->gradient_accumulation_steps * c->batch_size * c->task->units_of(c), tokens));
+    const bool found = print_found_vocabulary(r);
+    const bool published = w && w->is_published && w->is_published(c->init_from);
     if (r->step > 0)
         printf("Resuming training from %s\n", c->out);
-    else if (w && w->is_published && w->is_published(c->init_from))
+    else if (published)
         printf("Initializing from OpenAI GPT-2 weights: %s\n", c->init_from);
     else
         printf("Initializing a new model from scratch\n");
+    an_train_config settings = *c;
+    const int64_t *vocabulary = an_train_number(&settings, "vocab_size");
+    if (r->step == 0 && !published && !found && vocabulary && *vocabulary == 50304)
+        printf("defaulting to vocab_size of GPT-2 to 50304 (50257 rounded up for efficiency)\n");
     printf("number of parameters: %.2fM\n", (double)counts.parameters_printed / 1e6);
     print_decayed(r->cx, true);
     print_decayed(r->cx, false);
+    an_device_facts device;
+    const bool on_gpu = an_device_opened(r->cx, &device) && device.gpu && device.own_memory;
+    printf("using fused AdamW: %s\n", on_gpu ? "True" : "False"); /* by nanoGPT's rule: on CUDA */
+    if (c->compile) printf("compiling the model... (takes a ~minute)\n");
     fflush(stdout);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_nanogpt.sh: somebody who comes from nanoGPT: settings files, keys, log lines, evaluation, resuming, GPT-2's names.
-plan=11
+plan=12
 . "$(dirname "$0")/tap.sh"
 
 # nanoGPT's config/train_shakespeare_char.py, said again with its own values
@@ -139,6 +139,27 @@ equal "$(cat mfu)" "0- 1- 2- 3- 4- 5 6 7 " "iterations without MFU"
 run train config/train_shakespeare_char.py $small --log_interval=10 --out_dir=tens --log_format=nanogpt
 grep -q '^iter 0: .*mfu -100.00%$' stdout && grep '^iter 10: ' stdout | grep -qv 'mfu -100' || fault "MFU from iteration 10 on: $(grep '^iter' stdout)"
 ok "train --dataset=NAME alone has nanoGPT's defaults; MFU is shown from its fifth iteration on"
+
+# all of its lines, in its order: numbers are N
+# shellcheck disable=SC2086
+run train config/train_shakespeare_char.py $small --compile=True --max_iters=10 --out_dir=lines --log_format=nanogpt
+sed -e 's/[0-9]\(,\{0,1\}[0-9]\)*\(\.[0-9][0-9]*\)\{0,1\}/N/g' -e 's/mfu -N/mfu N/' stdout >lines.got
+cat >lines.wanted <<'EOF'
+tokens per iteration will be: N
+found vocab_size = N (inside data/shakespeare_char/meta.pkl)
+Initializing a new model from scratch
+number of parameters: NM
+num decayed parameter tensors: N, with N parameters
+num non-decayed parameter tensors: N, with N parameters
+using fused AdamW: False
+compiling the model... (takes a ~minute)
+step N: train loss N, val loss N
+iter N: loss N, time Nms, mfu N%
+step N: train loss N, val loss N
+saving checkpoint to lines
+EOF
+cmp -s lines.got lines.wanted || fault "$(diff lines.wanted lines.got)"
+ok "the lines of a run are nanoGPT's, in its order"
 
 run sample --out_dir=typed --start=To --num_samples=2 --max_new_tokens=5 --init_from=resume
 code_is 0; equal "$(grep -c '^---------------$' stdout)" 2 "texts"; says stdout To
