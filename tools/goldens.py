@@ -345,6 +345,161 @@ def optimizer_golden(path, seed, updates=6, lr=0.03, betas=(0.8, 0.9), decay=0.1
     write(path, tensors, {"updates": updates, "lr": lr, "beta1": betas[0], "beta2": betas[1], "decay": decay, "ema": ema})
 
 
+# ---- TinyRecursiveModels: one small stack of layers applied again and again, slots that halt, three optimizers
+
+def trm_inner(n):
+    return (round(4 * n * 2 / 3) + 255) // 256 * 256
+
+
+def trm_parameters(g, c):
+    """Parameters under the original's names, the two initial states, and a puzzle table that is not zero."""
+    D, L, V = c["D"], c["P"] + c["S"], c["V"]
+    p = {"embed_tokens.embedding_weight": f32_normal(g, V, D, std=D ** -0.5), "lm_head.weight": f32_normal(g, V, D, std=D ** -0.5),
+         "q_head.weight": f32_normal(g, 2, D, std=0.5), "q_head.bias": f32_normal(g, 2, std=0.1)}
+    for i in range(c["layers"]):
+        def glu(what, n, at=f"L_level.layers.{i}."):
+            p[at + what + ".gate_up_proj.weight"] = f32_normal(g, 2 * trm_inner(n), n, std=n ** -0.5)
+            p[at + what + ".down_proj.weight"] = f32_normal(g, n, trm_inner(n), std=trm_inner(n) ** -0.5)
+        if c["mlp_t"]:
+            glu("mlp_t", L)
+        else:
+            Hd = D // c["heads"] * c["heads"]
+            p[f"L_level.layers.{i}.self_attn.qkv_proj.weight"] = f32_normal(g, 3 * Hd, D, std=D ** -0.5)
+            p[f"L_level.layers.{i}.self_attn.o_proj.weight"] = f32_normal(g, D, Hd, std=Hd ** -0.5)
+        glu("mlp", D)
+    states = {"H_init": f32_normal(g, D), "L_init": f32_normal(g, D), "puzzle_emb.weights": f32_normal(g, c["ids"], D, std=0.2)}
+    return p, states
+
+
+def trm_rms(x, eps=1e-5):
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + eps)
+
+
+def trm_rotate(x):
+    """x [B,T,H,d]: halves (a, b) become a cos - b sin, b cos + a sin."""
+    T, d = x.shape[1], x.shape[3]
+    angle = torch.outer(torch.arange(T, dtype=x.dtype), 10000.0 ** (-2 * torch.arange(d // 2, dtype=x.dtype) / d))[None, :, None, :]
+    a, b = x.chunk(2, -1)
+    return torch.cat([a * angle.cos() - b * angle.sin(), b * angle.cos() + a * angle.sin()], -1)
+
+
+def trm_apply(p, c, h, inject):
+    h = h + inject
+
+    def glu(name, x):
+        gate, up = (x @ p[name + ".gate_up_proj.weight"].T).chunk(2, -1)
+        return (gate / (1 + torch.exp(-gate)) * up) @ p[name + ".down_proj.weight"].T
+    for i in range(c["layers"]):
+        at = f"L_level.layers.{i}."
+        if c["mlp_t"]:
+            t = h.transpose(1, 2)
+            h = trm_rms(t + glu(at + "mlp_t", t)).transpose(1, 2)
+        else:
+            B, T, _ = h.shape
+            d = c["D"] // c["heads"]
+            q, k, v = (t.reshape(B, T, c["heads"], d) for t in (h @ p[at + "self_attn.qkv_proj.weight"].T).chunk(3, -1))
+            q, k, v = (t.transpose(1, 2) for t in (trm_rotate(q), trm_rotate(k), v))
+            y = torch.softmax(q @ k.transpose(-1, -2) / math.sqrt(d), -1) @ v
+            h = trm_rms(h + y.transpose(1, 2).reshape(B, T, -1) @ p[at + "self_attn.o_proj.weight"].T)
+        h = trm_rms(h + glu(at + "mlp", h))
+    return h
+
+
+def trm_call(p, c, z_H, z_L, inputs, rows):
+    """One supervision step: states after it, logits and q. Only the last cycle is differentiated."""
+    B, D = len(inputs), c["D"]
+    prefix = F.pad(rows, (0, c["P"] * D - rows.shape[1])).reshape(B, c["P"], D)
+    x = math.sqrt(D) * torch.cat([prefix, p["embed_tokens.embedding_weight"][inputs.long()]], 1)
+    for _ in range(c["H"]):
+        z_H, z_L = z_H.detach(), z_L.detach()
+        for _ in range(c["L"]):
+            z_L = trm_apply(p, c, z_L, z_H + x)
+        z_H = trm_apply(p, c, z_H, z_L)
+    return z_H, z_L, z_H[:, c["P"]:] @ p["lm_head.weight"].T, z_H[:, 0] @ p["q_head.weight"].T + p["q_head.bias"]
+
+
+def trm_losses(logits, q, labels):
+    """By slot: stablemax cross entropy over its labels, Q loss, share of right cells, all right; a label below 0 is none."""
+    score = torch.where(logits >= 0, logits + 1, 1 / (1 - logits.clamp(max=0)))
+    valid = labels >= 0
+    at = score.gather(-1, labels.clamp(min=0).long()[..., None])[..., 0]
+    each = torch.where(valid, torch.log(score.sum(-1)) - torch.log(at), torch.zeros_like(at))
+    n = valid.sum(-1).clamp(min=1)
+    right = ((logits.argmax(-1) == labels) & valid).sum(-1)
+    exact = (right == valid.sum(-1)).to(logits.dtype)
+    return each.sum(-1) / n, F.binary_cross_entropy_with_logits(q[:, 0], exact, reduction="none"), right.to(logits.dtype) / n, exact
+
+
+def trm_run(p, states, c, batches, dtype):
+    """Updates with carry, halting (without exploration), Adam-atan2, averages, and sign descent of the puzzle table. Before the
+    first update: logits, q and gradients."""
+    o = c["optimizer"]
+    p = {n: t.to(dtype, copy=True).requires_grad_() for n, t in p.items()}
+    table, H, L = (states[n].to(dtype, copy=True) for n in ("puzzle_emb.weights", "H_init", "L_init"))
+    B, length = c["B"], c["P"] + c["S"]
+    z_H = z_L = torch.zeros(B, length, c["D"], dtype=dtype)
+    inputs = labels = torch.zeros(B, c["S"], dtype=torch.int32)
+    ids = steps = torch.zeros(B, dtype=torch.int32)
+    halted = torch.ones(B, dtype=torch.bool)
+    m, v, ema = ({n: torch.zeros_like(t) for n, t in p.items()} for _ in range(3))
+    ema = {n: t.detach().clone() for n, t in p.items()}
+    sums, first = [], {}
+    for t, (x, y, i) in enumerate(batches, 1):
+        slot = halted[:, None, None]
+        z_H, z_L = torch.where(slot, H, z_H), torch.where(slot, L, z_L)
+        inputs, labels = torch.where(halted[:, None], x, inputs), torch.where(halted[:, None], y, labels)
+        ids, steps = torch.where(halted, i, ids), torch.where(halted, torch.zeros_like(steps), steps) + 1
+        rows = table[ids.long()].clone().requires_grad_()
+        z_H, z_L, logits, q = trm_call(p, c, z_H, z_L, inputs, rows)
+        z_H, z_L = z_H.detach(), z_L.detach()
+        lm, q_loss, accuracy, exact = trm_losses(logits, q, labels)
+        loss = (lm.sum() + 0.5 * q_loss.sum()) / B
+        g = dict(zip([*p, "rows"], torch.autograd.grad(loss, [*p.values(), rows])))
+        if t == 1:
+            first = {"logits": logits.detach(), "q": q.detach(), "loss": loss.detach().reshape(1)}
+            first |= {"grad." + n: u for n, u in g.items()}
+        assert (q[:, 0].abs() > 1e-3).all(), "a slot's halting hangs on a rounding"
+        halted = (steps >= c["halt"]) | (q[:, 0] > 0)
+        agrees = ((q[:, 0] >= 0).to(dtype) == exact).to(dtype)
+        h = halted.to(dtype)
+        sums.append([(u.sum() if k in (0, 4, 5, 7) else (u * h).sum()).item() for k, u in
+                     enumerate((loss * B, accuracy, exact, agrees, q_loss, lm, steps.to(dtype), h))])
+        with torch.no_grad():
+            for row in ids.unique().long():
+                total = g["rows"][ids == row].sum(0)
+                table[row] = table[row] * (1 - o["puzzle_lr"] * o["puzzle_decay"]) - o["puzzle_lr"] * total.sign()
+            for n, w in p.items():
+                w.mul_(1 - o["lr"] * o["weight_decay"])
+                m[n] = o["beta1"] * m[n] + (1 - o["beta1"]) * g[n]
+                v[n] = o["beta2"] * v[n] + (1 - o["beta2"]) * g[n] * g[n]
+                w.sub_(o["lr"] / (1 - o["beta1"] ** t) * torch.atan2(m[n], v[n].sqrt() / math.sqrt(1 - o["beta2"] ** t)))
+                ema[n] = o["ema"] * ema[n] + (1 - o["ema"]) * w
+    return first, torch.tensor(sums, dtype=F64), {n: t.detach() for n, t in p.items()}, ema, table, steps
+
+
+def trm_golden(path, seed, mlp_t):
+    g = torch.Generator().manual_seed(seed)
+    c = dict(D=12, heads=2, layers=2, P=2, S=6, V=7, ids=5, B=4, H=3, L=6, halt=3, mlp_t=mlp_t,
+             optimizer=dict(lr=1e-3, beta1=0.9, beta2=0.95, weight_decay=0.5, puzzle_lr=1e-2, puzzle_decay=0.5, ema=0.9))
+    steps = 5
+    p, states = trm_parameters(g, c)
+    xs = torch.randint(0, c["V"], (steps, c["B"], c["S"]), generator=g, dtype=torch.int32)
+    ys = torch.randint(0, c["V"], (steps, c["B"], c["S"]), generator=g, dtype=torch.int32)
+    ys[torch.rand(ys.shape, generator=g) < 0.2] = -100
+    ids = torch.randint(0, c["ids"], (steps, c["B"]), generator=g, dtype=torch.int32)
+    ids[:, 1] = ids[:, 0]
+    batches = list(zip(xs, ys, ids))
+    out = {n: t.float() for n, t in (p | states).items()} | {"x": xs, "y": ys, "ids": ids}
+    first, sums, after, ema, table, count = trm_run(p, states, c, batches, F64)
+    out |= first | {"updates.sums": sums, "updates.table": table, "updates.steps": count}
+    short = c | dict(H=2, L=2)  # few applications: float32 follows float64
+    out["short.sums"] = trm_run(p, states, short, batches, F64)[1]
+    for n in ("embed_tokens.embedding_weight", "q_head.bias", f"L_level.layers.1.{'mlp_t.down_proj' if mlp_t else 'self_attn.o_proj'}.weight"):
+        out["after." + n], out["ema." + n] = after[n], ema[n]
+    about = {k: (int(u) if isinstance(u, bool) else u) for k, u in c.items() if k != "optimizer"} | c["optimizer"]
+    write(path, out, about)
+
+
 def write(path, tensors, about):
     save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata={"about": json.dumps(about)})
     print(f"{path}: {path.stat().st_size} bytes, {len(tensors)} tensors")
@@ -361,6 +516,10 @@ def main():
     op_goldens(folder / "ops.safetensors", seed=3)
     weight_files(folder, seed=4)
     optimizer_golden(folder / "optimizers.safetensors", seed=5)
+
+
+    trm_golden(folder / "trm_attention.safetensors", seed=5, mlp_t=False)
+    trm_golden(folder / "trm_mixer.safetensors", seed=15, mlp_t=True)
 
 
 if __name__ == "__main__":

@@ -38,6 +38,13 @@ typedef struct an_losses {
                                     * NULL in training, where `loss` is what is reported */
 } an_losses;
 
+/* Where the graph that `losses` is about to build stands, for models that keep states from one batch to the next. */
+typedef struct an_place {
+    int64_t micro, micros; /* training: which micro-batch of an update, and of how many */
+    int64_t call;          /* evaluation: which of the graphs that run on one batch (an_model.calls) */
+    double lr_share;       /* training: the learning rate as a part of its peak */
+} an_place;
+
 /* Autoregressive decoding of one sequence, with a cache that the model keeps in states of its context. */
 typedef struct an_decoder {
     int64_t (*context)(const void *settings);    /* the most tokens that the cache holds */
@@ -103,6 +110,12 @@ typedef struct an_model {
     int (*inputs)(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS]);
     const an_sum *(*sums)(const void *settings); /* the loss first; up to a row without a name, AN_MODEL_SUMS at most */
     an_losses (*losses)(void *model, an_tensor *const *in, bool training);
+    /* For models with states of their own between batches; NULL: there are none. `place` is called before `losses`;
+     * `update` behind each micro-batch's an_backward, for what is no parameter; evaluation runs `calls` graphs on each
+     * batch and counts the sums of the last. States named "evaluation.*" are temporary: checkpoints leave them out. */
+    void (*place)(void *model, const an_place *p);
+    void (*update)(void *model);
+    int64_t (*calls)(const void *settings);
     /* Of in[0] alone, f32 [samples,...]: probabilities or values. NULL: the model has a decoder. */
     an_tensor *(*predict)(void *model, an_tensor *in);
     bool (*predicts_classes)(const void *settings); /* predictions are probabilities of classes; NULL: never */

@@ -33,11 +33,25 @@ static void close_tally(const an_session *r, tally *t)
     free(t->kept);
 }
 
+/* All graphs of a batch but the last, whose sums count. */
+static an_status begin_batch(an_err *err, const an_session *r, const tally *t)
+{
+    const int64_t calls = an_step_calls(&r->cfg);
+    an_status status = AN_OK;
+    for (int64_t call = 0; call < calls - 1 && status == AN_OK; call++) {
+        an_tensor *kept = an_step_evaluation_call(r->cx, r->model, &r->cfg, t->used, call, t->batch.data);
+        status = an_session_result(err, r->cx, an_eval(kept));
+        an_reset(r->cx);
+    }
+    return status;
+}
+
 static an_status add_batch(an_err *err, an_session *r, bool last, tally *t)
 {
-    const int64_t sums = (int64_t)an_step_sums(&r->cfg);
+    const int64_t sums = (int64_t)an_step_sums(&r->cfg), call = an_step_calls(&r->cfg) - 1;
+    AN_TRY(begin_batch(err, r, t));
     an_tensor *kept =
-        an_step_evaluation(r->cx, r->model, &r->cfg, t->used++, t->batch.data); /* [rows] or [rows,sums] */
+        an_step_evaluation_call(r->cx, r->model, &r->cfg, t->used++, call, t->batch.data); /* [rows] or [rows,sums] */
     an_status status = an_eval(kept);
     if (status == AN_OK && (last || t->used == t->rows)) {
         status = an_read(kept, t->kept, (size_t)(t->rows * sums) * sizeof *t->kept);

@@ -208,6 +208,7 @@ static an_status read_tensors(an_err *err, const an_st *from, an_session *r, boo
             AN_TRY(begin_average(err, r, i, &p)); /* parameters came before */
             continue;
         }
+        if (p.kind == 2 && !moments && an_step_is_progress(p.name)) continue;
         if (is_optimizers(&p) && (!moments || (p.kind == 2 && !an_st_find(from, p.name)))) continue;
         AN_TRY(read_tensor(err, from, averaged ? AN_CKPT_EMA : "", r, i, &p));
     }

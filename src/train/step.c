@@ -22,9 +22,19 @@ double an_step_lr(const an_train_config *c, int64_t iteration)
 
 static const char kept_name[] = "losses", stopped_name[] = "stopped";
 
+static bool begins_with(const char *text, const char *start)
+{
+    return strncmp(text, start, strlen(start)) == 0;
+}
+
 bool an_step_is_transient(const char *state)
 {
-    return strcmp(state, kept_name) == 0 || strcmp(state, stopped_name) == 0;
+    return strcmp(state, kept_name) == 0 || strcmp(state, stopped_name) == 0 || begins_with(state, "evaluation.");
+}
+
+bool an_step_is_progress(const char *state)
+{
+    return begins_with(state, "carry.");
 }
 
 int64_t an_step_sums(const an_train_config *c)
@@ -135,6 +145,12 @@ static void build_update(an_ctx *cx, const an_train_config *c, int64_t iteration
     if (s->stopped) stop_if_bad(cx, s, going, iteration);
 }
 
+/* Tells a model with states of its own where the next graph stands. */
+static void tell_place(void *model, const an_train_config *c, const an_place *p)
+{
+    if (c->model->place) c->model->place(model, p);
+}
+
 /* The model's inputs, in the order of an_model.inputs. */
 static void make_inputs(an_ctx *cx, const an_train_config *c, void *const *array, an_tensor *in[AN_MAX_ARRAYS])
 {
@@ -153,10 +169,15 @@ an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t
     an_set_sample(cx, (uint64_t)(micro * B));
     make_inputs(cx, c, array, in);
     const bool several = an_step_sums(c) > 1;
+    const double peak = c->learning_rate;
+    tell_place(
+        model, c,
+        &(an_place){.micro = micro, .micros = micros, .lr_share = peak > 0 ? an_step_lr(c, iteration) / peak : 1});
     const an_losses l = c->model->losses(model, in, true);
     an_step s = {.loss = l.loss};
     an_tensor *part = micros > 1 ? an_mul_num(s.loss, 1.0 / (double)micros) : s.loss;
     an_backward(c->dtype == AN_F16 ? an_scale_loss(part) : part);
+    if (c->model->update) c->model->update(model);
     if (several || micros > 1) s.numbers = keep(cx, c, several ? l.sum : &s.loss, micro);
     s.root[s.n_roots++] = s.numbers ? s.numbers : s.loss;
     if (several) s.root[s.n_roots++] = s.loss;
@@ -201,10 +222,22 @@ an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const 
     return AN_OK;
 }
 
-an_tensor *an_step_evaluation(an_ctx *cx, void *model, const an_train_config *c, int64_t i, void *const *array)
+int64_t an_step_calls(const an_train_config *c)
+{
+    return c->model->calls ? c->model->calls(an_model_settings(c)) : 1;
+}
+
+an_tensor *an_step_evaluation_call(an_ctx *cx, void *model, const an_train_config *c, int64_t i, int64_t call,
+                                   void *const *array)
 {
     an_tensor *in[AN_MAX_ARRAYS];
     make_inputs(cx, c, array, in);
+    tell_place(model, c, &(an_place){.micros = 1, .call = call});
     const an_losses l = c->model->losses(model, in, false);
     return keep(cx, c, l.sum, i);
+}
+
+an_tensor *an_step_evaluation(an_ctx *cx, void *model, const an_train_config *c, int64_t i, void *const *array)
+{
+    return an_step_evaluation_call(cx, model, c, i, 0, array);
 }

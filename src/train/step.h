@@ -55,9 +55,17 @@ int64_t an_step_numbers(const an_train_config *c);
 an_tensor *an_step_kept(an_ctx *cx, const an_train_config *c);
 /* Whether the state of this name is a temporary that checkpoints leave out. */
 bool an_step_is_transient(const char *state);
+/* Whether it is a part of a run's progress, as moments are, and not of what the run has learned: a new run that begins
+ * with these weights does not take it. */
+bool an_step_is_progress(const char *state);
 
 /* That state, with the sums of an evaluation batch as row i. */
 an_tensor *an_step_evaluation(an_ctx *cx, void *model, const an_train_config *c, int64_t i, void *const *array);
+/* The same of one of the graphs that an evaluation runs on each batch, counted from 0 (an_model.calls): the sums of the
+ * last replace those before. */
+an_tensor *an_step_evaluation_call(an_ctx *cx, void *model, const an_train_config *c, int64_t i, int64_t call,
+                                   void *const *array);
+int64_t an_step_calls(const an_train_config *c);
 
 /* Sums over `units` of the task's units as numbers: divided by them, or by another sum (an_sum.per). */
 void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], double units,

@@ -1,0 +1,61 @@
+/* act.h: adaptive computation time around the network of trm.h: a batch of slots, each of which works on its data for
+ * some supervision steps (a call and an update each) and then takes new data.
+ *
+ * Owns:      the carry (states of the context), halting and exploration, losses and their sums, the update of the puzzle
+ *            table.
+ * Does not:  know the layers, settings or data.
+ *
+ * The carry of a micro-batch is "carry.z_H", "carry.z_L" [B,L,D], "carry.inputs", "carry.labels" i32 [B,S], "carry.ids",
+ * "carry.steps", "carry.running" i32 [B]; with several micro-batches in an update each has its own: "carry.0.z_H", ...
+ * A running slot keeps its data: what the batch has for it is not used. Evaluation starts afresh with every batch and
+ * keeps what it needs between calls in "evaluation.*", which checkpoints leave out.
+ *
+ * Invariant: exploration is a function of (seed, update, slot).
+ */
+#ifndef AN_MODELS_TRM_ACT_H
+#define AN_MODELS_TRM_ACT_H
+
+#include "models/trm/trm.h"
+
+typedef struct an_act_config {
+    double explore;   /* share of slots that must go on for a random number of steps */
+    bool stablemax;   /* cross entropy by stablemax (Prieto et al., "Grokking at the edge of numerical stability",
+                          * 2025), not by softmax */
+    bool no_continue; /* halt where q_halt > 0; else where q_halt > q_continue, which is learned from a second call */
+    bool eval_halt;   /* evaluation stops a slot where q_halt > 0 */
+    bool blank_ids;   /* evaluation reads the blank puzzle's row for all */
+    double puzzle_lr, puzzle_decay; /* of the puzzle table's sign descent */
+} an_act_config;
+
+typedef struct an_act {
+    an_trm *m;
+    an_act_config c;
+    int64_t micro, micros; /* training: which micro-batch of an update, and of how many */
+    int64_t call;          /* evaluation: which call on this batch */
+    double lr_share;       /* training: the learning rate as a part of its peak */
+    an_tensor *rows, *ids; /* of the graph that is being built: rows of the puzzle table, and whose */
+} an_act;
+
+/* What a batch comes to, f32 scalars but `loss`, which is of the parameters' dtype. `loss` is differentiated: the mean
+ * over the slots. Sums over the slots: of puzzles
+ *     loss, accuracy, exact, q_halt agrees, q_halt_loss, lm_loss, steps, halted slots
+ * where accuracy, exact, agreement and steps are of the slots that halt now and have a label (evaluation: that have one);
+ * of causal models
+ *     loss of the tokens, tokens */
+enum { AN_ACT_SUMS = 8 };
+typedef struct an_act_losses {
+    an_tensor *loss, *sum[AN_ACT_SUMS];
+} an_act_losses;
+
+/* Inputs: tokens, labels i32 [B,S] (negative: no label), ids i32 [B]. Declares the carry in training. */
+an_act_losses an_act_train(an_act *a, an_tensor *const *in);
+an_act_losses an_act_evaluate(an_act *a, an_tensor *const *in);
+/* Behind an_backward: the rows that took part take a step against the sign of their summed gradients. Keeps the
+ * gradients of micro-batches until the update's last. */
+void an_act_update(an_act *a);
+
+/* A call on boards alone: [B,S] tokens and [B] ids; the state of call `step` (i32 scalar) is in evaluation.*. Gives the
+ * tokens that are most probable now, i32 [B,S], and q_halt, f32 [B]. */
+void an_act_solve(an_act *a, an_tensor *tokens, an_tensor *ids, an_tensor **answer, an_tensor **q_halt);
+
+#endif
