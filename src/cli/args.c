@@ -74,8 +74,8 @@ static an_status add_setting(an_err *err, const an_command *c, an_args *a, const
 static bool is_key(const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (!(text[i] == '_' || text[i] == '-' || (text[i] >= 'a' && text[i] <= 'z') ||
-              (text[i] >= '0' && text[i] <= '9')))
+        if (!(text[i] == '_' || text[i] == '-' || text[i] == '.' || (text[i] >= 'a' && text[i] <= 'z') ||
+              (text[i] >= 'A' && text[i] <= 'Z') || (text[i] >= '0' && text[i] <= '9')))
             return false;
     return n > 0;
 }

@@ -115,6 +115,7 @@ an_status an_cmd_sample(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_predict(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_solve(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_prepare(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code);
@@ -126,6 +127,7 @@ an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);
 
 extern const an_config an_resume_keys, an_sample_keys, an_plan_keys, an_bench_keys, an_eval_keys, an_predict_keys,
-    an_inspect_keys, an_doctor_keys, an_profile_keys, an_prepare_keys, an_export_keys, an_help_keys, an_selftest_keys;
+    an_solve_keys, an_inspect_keys, an_doctor_keys, an_profile_keys, an_prepare_keys, an_export_keys, an_help_keys,
+    an_selftest_keys;
 
 #endif

@@ -32,6 +32,11 @@ const an_command an_commands[] = {
      .summary = "predictions of a trained model: of a text, or of the rows of an array",
      .details = "A line each: the most probable class and the probabilities, or values. Of a run on texts: a text, a file of a text a\n"
                 "line, or a .csv; of others a .npy. - reads standard input.\n"},
+    {.name = "solve", .run = an_cmd_solve, .min_words = 2, .max_words = 2, .json = true, .keys = &an_solve_keys,
+     .usage = "solve RUN|FILE FILE|- [key=value ...]",
+     .summary = "answers of a trained model to Sudokus or mazes",
+     .details = "A Sudoku is a line of digits, . or 0 where a cell is empty; a maze, lines of #, blanks, S and G.\n"
+                "trace=true shows the board after each step. - reads standard input.\n"},
     {.name = "plan", .run = an_cmd_plan, .min_words = 1, .max_words = 1, .json = true, .keys = &an_plan_keys, .run_keys = true,
      .usage = "plan PRESET|FILE.yaml [key=value ...]",
      .summary = "what a training step needs: memory, launches, work; runs nothing",

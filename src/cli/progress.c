@@ -219,7 +219,7 @@ static void show_progress(an_progress *n, const an_session *r, const an_train_ev
     const double flops = counts.flops * (double)r->cfg.gradient_accumulation_steps;
     snprintf(fields[k++], 40, "%lld/%lld", (long long)e->step, (long long)r->cfg.max_iters);
     snprintf(fields[k++], 40, "loss %.4f", e->loss);
-    if (several(r)) snprintf(fields[k++], 40, "%s %.4f", sum_name(r, 1), e->number[1]);
+    if (several(r) && isfinite(e->number[1])) snprintf(fields[k++], 40, "%s %.4f", sum_name(r, 1), e->number[1]);
     snprintf(fields[k++], 40, "%s %s", an_short_number(e->units_per_s, text), r->cfg.task->unit_rate);
     if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", flops / e->ms / 1e4 / n->peak_gflops);
     if (isfinite(e->gpu_busy)) snprintf(fields[k++], 40, "GPU %.0f%%", 100 * e->gpu_busy);

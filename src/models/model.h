@@ -65,6 +65,8 @@ typedef struct an_weight_formats {
      * they imply, and *out stays NULL. */
     bool (*is_published)(const char *name);
     an_status (*open_published)(an_err *err, const char *name, void *settings, bool shape_only, an_st **out);
+    /* Whether a file without settings of ours is of this model. NULL: never asked; such files are the first row's. */
+    bool (*recognizes)(const an_st *raw);
 } an_weight_formats;
 
 typedef struct an_model_counts {
@@ -127,6 +129,9 @@ typedef struct an_model {
     void (*describe)(const void *settings, const char *parameters, an_text *out);
     const an_weight_formats *weights; /* NULL: our own checkpoints only */
     const char *cut_parameter;        /* of which a file may have more rows than the model wants; NULL: none */
+    /* Models of boards: `in` as of `losses`, at the call that `place` told. The tokens that are most probable now, i32
+     * [samples,cells], and the logit of their being right, f32 [samples] (NULL: not known). NULL: no such model. */
+    void (*answer)(void *model, an_tensor *const *in, an_tensor **out, an_tensor **right);
 } an_model;
 
 /* The first row is the model of files that name none. */

@@ -5,9 +5,10 @@
 #include "models/classifier/classifier.h"
 #include "models/gpt/gpt_model.h"
 #include "models/mlp/mlp.h"
+#include "models/trm/trm_model.h"
 #include <string.h>
 
-const an_model *const an_models[] = {&an_gpt_model, &an_mlp_model, &an_classifier_model};
+const an_model *const an_models[] = {&an_gpt_model, &an_mlp_model, &an_classifier_model, &an_trm_model};
 const size_t an_n_models = AN_COUNT(an_models);
 
 const an_model *an_model_find(const char *name)
@@ -40,7 +41,12 @@ static an_status model_of(an_err *err, const an_st *raw, const an_model **out)
     const char *path = an_st_path(raw), *text = an_st_meta(raw, AN_CKPT_CONFIG);
     json_t *settings = NULL;
     *out = an_models[0];
-    if (!text) return AN_OK;
+    if (!text) {
+        for (size_t i = 0; i < an_n_models; i++)
+            if (an_models[i]->weights && an_models[i]->weights->recognizes && an_models[i]->weights->recognizes(raw))
+                *out = an_models[i];
+        return AN_OK;
+    }
     AN_TRY(an_json_parse(err, path, 0, text, strlen(text), &settings));
     const char *name = json_string_value(json_object_get(settings, "model"));
     if (name) *out = an_model_find(name);

@@ -1,6 +1,7 @@
 /* trm_model.c: TRM's entry in the model registry (models/model.h): settings, presets, and the functions that build, count
  * and describe the network of trm.h with the halting of act.h. */
 #include "models/trm/trm_model.h"
+#include "models/trm/trm_weights.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -231,6 +232,11 @@ static int64_t calls(const void *settings)
     return an_trm_calls(settings);
 }
 
+static void answer(void *model, an_tensor *const *in, an_tensor **out, an_tensor **right)
+{
+    an_act_solve(model, in[0], in[2], out, right);
+}
+
 static int64_t context(const void *settings)
 {
     return an_trm_config_from(settings).seq;
@@ -278,12 +284,43 @@ static void describe(const void *settings, const char *parameters, an_text *out)
     an_text_puts(out, "\n");
 }
 
-#define SMALL                                                                                                          \
-    "data=sudoku_4x4 batch_size=64 arch.hidden_size=128 arch.num_heads=4 arch.puzzle_emb_ndim=0 "                      \
-    "arch.puzzle_emb_len=0 "
+/* Sudoku boards that the program makes, for any CPU. */
+#define MADE                                                                                                           \
+    "batch_size=32 arch.hidden_size=64 arch.num_heads=2 arch.mlp_t=true arch.pos_encodings=none "                      \
+    "arch.puzzle_emb_ndim=0 arch.H_cycles=2 arch.L_cycles=2 arch.halt_max_steps=4 learning_rate=2e-3 min_lr=2e-4 "     \
+    "ema=true ema_rate=0.99 log_interval=50 eval_iters=8 "
+/* TinyRecursiveModels' recipes; their warm-up of 2000 updates reaches the peak at update 1999, counted from 0. */
+#define RECIPE                                                                                                         \
+    "batch_size=768 learning_rate=1e-4 min_lr=1e-4 warmup_iters=1999 dtype=bfloat16 ema=true ema_rate=0.999 "          \
+    "log_interval=10 keep=-1 "
+#define SMALL_DATA                                                                                                     \
+    RECIPE "weight_decay=1.0 puzzle_emb_lr=1e-4 puzzle_emb_weight_decay=1.0 epochs=50000 epochs_per_pass=5000 "        \
+           "eval_interval=6510 "
+#define SUDOKU SMALL_DATA "data=data/sudoku-extreme-1k-aug-1000 vocab_size=11 arch.seq_len=81 num_puzzle_identifiers=1 "
+#define ARC                                                                                                            \
+    RECIPE "vocab_size=12 arch.seq_len=900 arch.L_cycles=4 epochs=100000 epochs_per_pass=10000 eval_interval=10000 "
+
 static const an_preset presets[] = {
-    {"sudoku_4x4", "two minutes on a laptop's CPU: a tiny recursive model learns Sudoku 4x4", SMALL, 20, 4, NULL},
+    {"sudoku_4x4", "two minutes on a laptop's CPU: a tiny recursive model learns Sudoku 4x4, from boards made here",
+     MADE "data=sudoku_4x4 max_iters=1200 lr_decay_iters=1200 warmup_iters=50 eval_interval=200", 20, 4, NULL},
+    {"sudoku_6x6", "the same for 6x6, wider and longer",
+     MADE "data=sudoku_6x6 arch.hidden_size=128 arch.H_cycles=3 arch.halt_max_steps=8 max_iters=5000 "
+          "lr_decay_iters=5000 warmup_iters=100 eval_interval=500",
+     10, 4, NULL},
+    {"sudoku_mlp", "TinyRecursiveModels on Sudoku-Extreme, mixing cells by a SwiGLU; needs data=FOLDER",
+     SUDOKU "arch.mlp_t=true arch.pos_encodings=none", 1, 1, NULL},
+    {"sudoku_att", "the same with attention", SUDOKU, 1, 1, NULL},
+    {"maze", "TinyRecursiveModels on mazes of 30x30; needs data=FOLDER",
+     SMALL_DATA "data=data/maze-30x30-hard-1k vocab_size=6 arch.seq_len=900 num_puzzle_identifiers=1 arch.L_cycles=4",
+     1, 1, NULL},
+    {"arc1", "TinyRecursiveModels on ARC-AGI-1; needs data=FOLDER", ARC "data=data/arc1concept-aug-1000", 1, 1, NULL},
+    {"arc2", "TinyRecursiveModels on ARC-AGI-2; needs data=FOLDER", ARC "data=data/arc2concept-aug-1000", 1, 1, NULL},
 };
+
+static const an_weight_formats weights = {.layouts = "anneal|trm",
+                                          .recognizes = an_trm_weights_are_ours,
+                                          .import = an_trm_weights_import,
+                                          .write = an_trm_weights_write};
 
 const an_model an_trm_model = {.name = "trm",
                                .task = "puzzle",
@@ -295,7 +332,7 @@ const an_model an_trm_model = {.name = "trm",
                                .halve = halve,
                                .too_large = "no smaller batch or model: gradient_accumulation_steps, or more memory",
                                .aliases = aliases,
-                               .defaults = "data=sudoku_4x4 grad_clip=0",
+                               .defaults = "data=sudoku_4x4 optimizer=adam_atan2 decay=all grad_clip=0 eval_iters=0",
                                .presets = presets,
                                .n_presets = AN_COUNT(presets),
                                .check = check,
@@ -309,6 +346,8 @@ const an_model an_trm_model = {.name = "trm",
                                .place = place,
                                .update = update,
                                .calls = calls,
+                               .answer = answer,
                                .decoder = &decoder,
                                .count = count,
-                               .describe = describe};
+                               .describe = describe,
+                               .weights = &weights};

@@ -1,0 +1,266 @@
+#include "models/trm/trm_weights.h"
+#include "io/checkpoint.h"
+#include "io/config/config.h"
+#include "io/formats/torch_file.h"
+#include "models/trm/trm_model.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char compiled[] = "_orig_mod.", inner[] = "model.inner.";
+
+static const char *without(const char *name, const char *prefix)
+{
+    const size_t n = strlen(prefix);
+    return strncmp(name, prefix, n) == 0 ? name + n : name;
+}
+
+static const char *own_name(const char *name)
+{
+    return without(without(without(name, compiled), inner), "inner.");
+}
+
+static const an_st_tensor *find(const an_st *st, const char *name)
+{
+    for (size_t i = 0; i < an_st_count(st); i++)
+        if (strcmp(own_name(an_st_tensor_at(st, i)->name), name) == 0) return an_st_tensor_at(st, i);
+    return NULL;
+}
+
+bool an_trm_weights_are_ours(const an_st *raw)
+{
+    return find(raw, "H_init") && find(raw, "L_init") && find(raw, "embed_tokens.embedding_weight");
+}
+
+/* ---- settings: all_config.yaml beside the file, then what shapes say */
+
+/* "  num_heads: 8" under "arch:" is arch.num_heads; what is deeper, as loss_type, is below that. Keys that this program
+ * does not have (a name, a class) say nothing about the weights. */
+static an_status read_line(an_err *err, const char *path, int line, char *text, char group[2][64], an_trm_settings *s)
+{
+    char origin[AN_CKPT_PATH_BYTES + 16], key[256];
+    const size_t indent = strspn(text, " ");
+    char *colon = strstr(text, ":"), *name = text + indent;
+    if (!colon || *name == '#' || *name == '-' || indent > 4 || colon - name > 60) return AN_OK;
+    *colon = 0;
+    char *value = colon + 1 + strspn(colon + 1, " ");
+    value[strcspn(value, "\r\n")] = 0;
+    if (!*value) {
+        if (indent < 4) snprintf(group[indent / 2], sizeof group[0], "%s", name);
+        return AN_OK;
+    }
+    snprintf(key, sizeof key, "%s%s%s%s%s", indent > 0 ? group[0] : "", indent > 0 ? "." : "",
+             indent > 2 ? group[1] : "", indent > 2 ? "." : "", name);
+    if (!an_config_find(an_trm_model.keys, key)) return AN_OK;
+    snprintf(origin, sizeof origin, "%s:%d", path, line);
+    return an_config_set(err, an_trm_model.keys, s, origin, key, value);
+}
+
+static an_status read_beside(an_err *err, const char *path, an_trm_settings *s)
+{
+    char beside[AN_CKPT_PATH_BYTES], text[512], group[2][64] = {{0}};
+    const char *slash = strrchr(path, '/');
+    const int n = snprintf(beside, sizeof beside, "%.*sall_config.yaml", slash ? (int)(slash - path + 1) : 0, path);
+    FILE *f = n > 0 && n < (int)sizeof beside ? fopen(beside, "rb") : NULL;
+    an_status status = AN_OK;
+    for (int line = 1; f && status == AN_OK && fgets(text, sizeof text, f); line++)
+        status = read_line(err, beside, line, text, group, s);
+    if (f) fclose(f);
+    return status;
+}
+
+static int64_t dim(const an_st_tensor *t, int axis)
+{
+    return t && axis < t->rank ? t->shape[axis] : 0;
+}
+
+static int64_t count_layers(const an_st *raw)
+{
+    char name[96];
+    int64_t n = 0;
+    do snprintf(name, sizeof name, "L_level.layers.%d.mlp.down_proj.weight", (int)n);
+    while (find(raw, name) && n++ < 256);
+    return n;
+}
+
+static an_status settings_of(an_err *err, const an_st *raw, an_trm_settings *s)
+{
+    const an_st_tensor *embed = find(raw, "embed_tokens.embedding_weight"), *table = find(raw, "puzzle_emb.weights");
+    const an_st_tensor *mix = find(raw, "L_level.layers.0.mlp_t.gate_up_proj.weight");
+    AN_TRY(an_config_defaults(err, an_trm_model.keys, s));
+    AN_TRY(read_beside(err, an_st_path(raw), s));
+    s->vocab_size = dim(embed, 0);
+    s->hidden_size = dim(embed, 1);
+    s->L_layers = count_layers(raw);
+    s->mlp_t = mix != NULL;
+    s->tie_head = find(raw, "lm_head.weight") == NULL;
+    s->causal = find(raw, "q_head.weight") == NULL;
+    s->puzzles = table ? dim(table, 0) : 1;
+    s->puzzle_emb_ndim = dim(table, 1);
+    if (find(raw, "embed_pos.embedding_weight")) snprintf(s->pos_encodings, sizeof s->pos_encodings, "learned");
+    if (mix) {
+        an_trm_config c = an_trm_config_from(s);
+        s->seq_len = dim(mix, 1) - an_trm_prefix(&c);
+        if (strcmp(s->pos_encodings, "rope") == 0) snprintf(s->pos_encodings, sizeof s->pos_encodings, "none");
+    }
+    const an_trm_config c = an_trm_config_from(s);
+    const char *fault = an_trm_fault(&c);
+    if (!fault) return AN_OK;
+    return an_fail(err, AN_E_IO, "%s: %s; the file is damaged, or the all_config.yaml beside it is of another",
+                   an_st_path(raw), fault);
+}
+
+/* ---- tensors under our names */
+
+typedef struct content {
+    an_st *raw;
+    an_arena arena; /* converted tensors */
+} content;
+
+static void release(void *owner)
+{
+    content *c = owner;
+    an_st_close(c->raw);
+    an_arena_free(&c->arena);
+    free(c);
+}
+
+/* States are in the forward dtype there, and float32 here. */
+static an_status convert(an_err *err, content *c, an_st_tensor *t)
+{
+    if (t->dtype == AN_F32) return AN_OK;
+    if (t->dtype != AN_BF16)
+        return an_fail(err, AN_E_UNSUPPORTED, "%s: byte %llu: %s is %s; float32 or bfloat16 is needed",
+                       an_st_path(c->raw), (unsigned long long)t->at, t->name, an_dtype_text(t->dtype));
+    const size_t n = t->bytes / 2;
+    uint32_t *wide = AN_NEW_ARRAY(&c->arena, uint32_t, n + 1);
+    if (!wide) return an_fail_nomem(err, t->name, n * 4);
+    for (size_t i = 0; i < n; i++) {
+        uint16_t narrow;
+        memcpy(&narrow, (const char *)t->data + 2 * i, sizeof narrow);
+        wide[i] = (uint32_t)narrow << 16;
+    }
+    t->data = (const void *)wide;
+    t->bytes = n * 4;
+    t->dtype = AN_F32;
+    return AN_OK;
+}
+
+/* Every tensor of the file belongs to the model that a small graph of these settings declares, and none is missing. */
+static an_status check_names(an_err *err, const an_st *raw, const an_trm_settings *s)
+{
+    static const char *const known[] = {"H_init",
+                                        "L_init",
+                                        "embed_tokens.embedding_weight",
+                                        "lm_head.weight",
+                                        "q_head.weight",
+                                        "q_head.bias",
+                                        "puzzle_emb.weights",
+                                        "embed_pos.embedding_weight"};
+    static const char *const parts[] = {"self_attn.qkv_proj.weight", "self_attn.o_proj.weight",
+                                        "mlp_t.gate_up_proj.weight", "mlp_t.down_proj.weight",
+                                        "mlp.gate_up_proj.weight",   "mlp.down_proj.weight"};
+    for (size_t i = 0; i < an_st_count(raw); i++) {
+        const an_st_tensor *t = an_st_tensor_at(raw, i);
+        const char *name = own_name(t->name);
+        int layer = -1, used = 0;
+        bool found = false;
+        for (size_t k = 0; k < AN_COUNT(known); k++) found |= strcmp(name, known[k]) == 0;
+        if (sscanf(name, "L_level.layers.%d.%n", &layer, &used) == 1 && used && layer >= 0 && layer < s->L_layers)
+            for (size_t k = s->mlp_t ? 2 : 0; k < AN_COUNT(parts); k++)
+                found |= (s->mlp_t || k < 2 || k > 3) && strcmp(name + used, parts[k]) == 0;
+        if (!found)
+            return an_fail(err, AN_E_IO, "%s: byte %llu: a tensor named %.128s is none of TinyRecursiveModels'",
+                           an_st_path(raw), (unsigned long long)t->at, t->name);
+    }
+    for (int64_t layer = 0; layer < s->L_layers; layer++)
+        for (size_t k = 0; k < AN_COUNT(parts); k++) {
+            char name[96];
+            snprintf(name, sizeof name, "L_level.layers.%d.%s", (int)layer, parts[k]);
+            if ((k < 4 && (k < 2) == s->mlp_t) || find(raw, name)) continue;
+            return an_fail(err, AN_E_IO, "%s: it has no tensor %s", an_st_path(raw), name);
+        }
+    return AN_OK;
+}
+
+static an_status import(an_err *err, content *c, an_text *config, an_st_tensor **out)
+{
+    an_trm_settings s;
+    AN_TRY(settings_of(err, c->raw, &s));
+    AN_TRY(check_names(err, c->raw, &s));
+    const size_t n = an_st_count(c->raw);
+    an_st_tensor *t = AN_NEW_ARRAY(&c->arena, an_st_tensor, n + 1);
+    if (!t) return an_fail_nomem(err, an_st_path(c->raw), n * sizeof *t);
+    for (size_t i = 0; i < n; i++) {
+        t[i] = *an_st_tensor_at(c->raw, i);
+        t[i].name = own_name(t[i].name);
+        AN_TRY(convert(err, c, &t[i]));
+    }
+    *out = t;
+    AN_TRY(an_config_json(err, an_trm_model.keys, &s, config));
+    /* {"arch...": ...} becomes {"model":"trm", ...} */
+    an_text whole = {0};
+    an_text_printf(&whole, "{\"model\":\"%s\",\"task\":\"%s\",%s", an_trm_model.name, an_trm_model.task,
+                   config->data ? config->data + 1 : "");
+    an_text_free(config);
+    *config = whole;
+    return config->failed ? an_fail_nomem(err, an_st_path(c->raw), config->len) : AN_OK;
+}
+
+an_status an_trm_weights_import(an_err *err, an_st *raw, an_st **out)
+{
+    *out = NULL;
+    if (an_st_meta(raw, AN_CKPT_CONFIG)) return *out = raw, AN_OK;
+    content *c = calloc(1, sizeof *c);
+    if (!c) {
+        an_st_close(raw);
+        return an_fail_nomem(err, "weights", sizeof *c);
+    }
+    c->raw = raw;
+    an_text config = {0};
+    an_st_tensor *tensors = NULL;
+    an_status status = import(err, c, &config, &tensors);
+    if (status == AN_OK) {
+        const char *meta[1][2] = {{AN_CKPT_CONFIG, config.data}};
+        const an_st_view view = {tensors, an_st_count(raw), (const char *const(*)[2])meta, 1, c, release};
+        status = an_st_open_view(err, an_st_path(raw), &view, out);
+    } else {
+        release(c);
+    }
+    an_text_free(&config);
+    return status;
+}
+
+/* ---- export */
+
+static bool is_weight(const char *name)
+{
+    static const char *const others[] = {"optimizer.", AN_CKPT_EMA, "carry."};
+    for (size_t i = 0; i < AN_COUNT(others); i++)
+        if (strncmp(name, others[i], strlen(others[i])) == 0) return false;
+    return true;
+}
+
+static an_status add_weights(an_err *err, const an_st *st, const char *prefix, an_st_writer *w)
+{
+    char name[512];
+    for (size_t i = 0; i < an_st_count(st); i++) {
+        const an_st_tensor *t = an_st_tensor_at(st, i);
+        if (!is_weight(t->name)) continue;
+        snprintf(name, sizeof name, "%s%s", prefix, t->name);
+        AN_TRY(an_st_add(err, w, name, t->dtype, t->rank, t->shape, t->data));
+    }
+    const char *settings = an_st_meta(st, AN_CKPT_CONFIG);
+    AN_TRY(an_st_set_meta(err, w, "format", "pt"));
+    return settings && !*prefix ? an_st_set_meta(err, w, AN_CKPT_CONFIG, settings) : AN_OK;
+}
+
+an_status an_trm_weights_write(an_err *err, const an_st *st, const char *layout, const char *path)
+{
+    an_st_writer *w;
+    AN_TRY(an_st_begin(err, path, &w));
+    an_status status = add_weights(err, st, strcmp(layout, "trm") == 0 ? inner : "", w);
+    if (status == AN_OK) return an_st_commit(err, w);
+    an_st_abort(w);
+    return status;
+}

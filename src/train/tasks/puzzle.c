@@ -1,0 +1,343 @@
+/* puzzle.c: the task of boards with one answer each, from directories of puzzles (io/data/puzzle_set.h), or Sudoku boards
+ * that are made here.
+ *
+ * A sample is a board, and so is a unit. The model has three inputs: tokens and labels i32 [B,S], puzzle identifiers i32
+ * [B]. Its sizes vocab_size, arch.seq_len and num_puzzle_identifiers are the data's where they are 0.
+ *
+ * Built in are sudoku_4x4 and sudoku_6x6: boards with one solution each. No solution of a validation board is that of a
+ * training board: which split a grid belongs to is decided by its digits. */
+#include "train/tasks/puzzle.h"
+#include "io/data/order.h"
+#include "io/data/puzzle_set.h"
+#include "io/data/sudoku.h"
+#include <stdlib.h>
+#include <string.h>
+#include <xxhash.h>
+
+typedef struct settings {
+    int64_t epochs, epochs_per_pass;
+    char data_test[AN_CONFIG_TEXT_BYTES];
+} settings;
+
+#define AT(name) offsetof(settings, name)
+static const an_config_field fields[] = {
+    {"epochs", AN_CONFIG_INT, AT(epochs), "0", 0, 1LL << 40, NULL,
+     "times that training goes through the data's groups, which sets max_iters and lr_decay_iters; 0: these say"},
+    {"epochs_per_pass", AN_CONFIG_INT, AT(epochs_per_pass), "1", 1, 1LL << 40, NULL,
+     "epochs in a row of which the last batch, where it is not full, is left out"},
+    {"data_paths_test", AN_CONFIG_TEXT, AT(data_test), "", 0, 0, NULL,
+     "folders whose test split is evaluated; empty: those of data"},
+};
+static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
+
+/* Boards made here; a token is a digit + 1, as in TinyRecursiveModels' Sudoku sets. */
+typedef struct made {
+    int side;
+    uint8_t *puzzle[AN_N_SPLITS], *solution[AN_N_SPLITS]; /* [boards,side*side] */
+} made;
+
+typedef struct puzzle_data {
+    an_task_data head;
+    an_puzzle_set *set[AN_N_SPLITS]; /* NULL: made here, or opened without data */
+    made made;
+    int64_t cells, epochs_per_pass;
+} puzzle_data;
+
+static const puzzle_data *puzzles(const an_task_data *d)
+{
+    return (const puzzle_data *)d;
+}
+
+static const settings *settings_of(const an_train_config *c)
+{
+    return (const settings *)(const void *)c->task_settings.bytes;
+}
+
+/* ---- Sudoku boards made here */
+
+enum { MADE_SEED = 1, N_TRAIN = 8192, N_VAL = 1024, PART = 5 /* one grid in so many is for validation */ };
+
+static int side_of(const char *data)
+{
+    return strcmp(data, "sudoku_4x4") == 0 ? 4 : strcmp(data, "sudoku_6x6") == 0 ? 6 : 0;
+}
+
+static int split_of(const uint8_t *grid, size_t cells)
+{
+    return XXH3_64bits(grid, cells) % PART == 0 ? AN_VAL : AN_TRAIN;
+}
+
+static an_status make_boards(an_err *err, made *m)
+{
+    const int64_t most[AN_N_SPLITS] = {[AN_TRAIN] = N_TRAIN, [AN_VAL] = N_VAL};
+    const size_t cells = (size_t)(m->side * m->side);
+    int64_t n[AN_N_SPLITS] = {0};
+    uint8_t puzzle[AN_SUDOKU_CELLS], solution[AN_SUDOKU_CELLS];
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        const size_t bytes = (size_t)most[split] * cells;
+        m->puzzle[split] = malloc(bytes);
+        m->solution[split] = malloc(bytes);
+        if (!m->puzzle[split] || !m->solution[split]) return an_fail_nomem(err, "Sudoku boards", bytes);
+    }
+    for (uint64_t number = 0; n[AN_TRAIN] < N_TRAIN || n[AN_VAL] < N_VAL; number++) {
+        an_sudoku_grid(m->side, MADE_SEED, number, solution);
+        int split = split_of(solution, cells);
+        if (n[split] == most[split]) continue;
+        an_sudoku_generate(m->side, MADE_SEED, number, 0, puzzle, solution);
+        split = split_of(solution, cells);
+        if (n[split] == most[split]) continue;
+        memcpy(m->puzzle[split] + (size_t)n[split] * cells, puzzle, cells);
+        memcpy(m->solution[split] + (size_t)n[split]++ * cells, solution, cells);
+    }
+    return AN_OK;
+}
+
+static void read_made(const made *m, int split, int64_t board, int32_t *inputs, int32_t *labels, int32_t *id)
+{
+    const int64_t cells = m->side * m->side;
+    for (int64_t i = 0; i < cells; i++) {
+        inputs[i] = m->puzzle[split][board * cells + i] + 1;
+        labels[i] = m->solution[split][board * cells + i] + 1;
+    }
+    *id = 0;
+}
+
+/* ---- opening */
+
+static void close_puzzles(an_task_data *d)
+{
+    puzzle_data *p = (puzzle_data *)d;
+    if (!p) return;
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        an_puzzle_set_close(p->set[split]);
+        free(p->made.puzzle[split]);
+        free(p->made.solution[split]);
+    }
+    free(p);
+}
+
+static an_status open_made(an_err *err, puzzle_data *d)
+{
+    AN_TRY(make_boards(err, &d->made));
+    d->head.built_in = true;
+    d->head.units[AN_TRAIN] = N_TRAIN;
+    d->head.units[AN_VAL] = N_VAL;
+    d->head.bytes = (size_t)(2 * (N_TRAIN + N_VAL)) * (size_t)(d->made.side * d->made.side);
+    return AN_OK;
+}
+
+static an_status open_sets(an_err *err, const an_train_config *c, puzzle_data *d)
+{
+    const char *test = settings_of(c)->data_test;
+    AN_TRY(an_puzzle_set_open_list(err, c->data, "train", &d->set[AN_TRAIN]));
+    AN_TRY(an_puzzle_set_open_list(err, *test ? test : c->data, "test", &d->set[AN_VAL]));
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        d->head.units[split] = an_puzzle_set_examples(d->set[split]);
+        d->head.bytes += an_puzzle_set_bytes(d->set[split]);
+    }
+    return AN_OK;
+}
+
+/* A whole directory as one validation split: its test boards. */
+static an_status open_whole(an_err *err, const an_train_config *c, puzzle_data *d)
+{
+    AN_TRY(an_puzzle_set_open_list(err, c->data, "test", &d->set[AN_VAL]));
+    d->head.units[AN_VAL] = an_puzzle_set_examples(d->set[AN_VAL]);
+    d->head.bytes = an_puzzle_set_bytes(d->set[AN_VAL]);
+    return AN_OK;
+}
+
+static an_puzzle_meta meta_of(const puzzle_data *d)
+{
+    if (d->set[AN_VAL] && !d->set[AN_TRAIN]) return *an_puzzle_set_meta(d->set[AN_VAL]);
+    if (d->set[AN_TRAIN]) return *an_puzzle_set_meta(d->set[AN_TRAIN]);
+    const int side = d->made.side;
+    return (an_puzzle_meta){.vocab_size = side + 2, .seq_len = side * side, .num_puzzle_identifiers = 1};
+}
+
+static an_status settle(an_err *err, an_train_config *c, const char *key, int64_t have, bool more)
+{
+    int64_t *size = an_train_number(c, key);
+    if (*size == 0) *size = have;
+    if (*size == 0) return an_fail(err, AN_E_USAGE, "%s is not known: set it, or data=", key);
+    if (have == 0 || *size == have || (more && *size > have)) return AN_OK;
+    return an_fail(err, AN_E_DATA, "data=%s: its %s is %lld, the model's %lld", c->data, key, (long long)have,
+                   (long long)*size);
+}
+
+/* epochs= as numbers of updates: those that TinyRecursiveModels makes, and those that its schedule is made for. */
+static an_status settle_epochs(an_err *err, an_train_config *c, const puzzle_data *d)
+{
+    const settings *s = settings_of(c);
+    const int64_t batch = c->batch_size * c->gradient_accumulation_steps;
+    if (s->epochs == 0 || !d->set[AN_TRAIN]) return AN_OK;
+    if (s->epochs % s->epochs_per_pass)
+        return an_fail(err, AN_E_USAGE, "epochs=%lld epochs_per_pass=%lld: not a whole number of passes",
+                       (long long)s->epochs, (long long)s->epochs_per_pass);
+    const an_puzzle_meta *m = an_puzzle_set_meta(d->set[AN_TRAIN]);
+    const an_puzzle_order o = {.seed = (uint64_t)c->seed, .per_update = batch, .epochs_per_pass = s->epochs_per_pass};
+    int64_t updates;
+    AN_TRY(an_puzzle_set_updates(err, d->set[AN_TRAIN], &o, s->epochs / s->epochs_per_pass, &updates));
+    const double total = (double)s->epochs * (double)m->total_groups * m->mean_puzzle_examples / (double)batch;
+    if (updates < 1)
+        return an_fail(err, AN_E_DATA, "data=%s: %lld epochs make no batch of %lld", c->data, (long long)s->epochs,
+                       (long long)batch);
+    c->max_iters = AN_MIN(updates, (int64_t)total);
+    c->lr_decay_iters = AN_MAX(1, (int64_t)total - 1);
+    return AN_OK;
+}
+
+static an_status open_parts(an_err *err, an_train_config *c, int flags, puzzle_data *d)
+{
+    d->made.side = flags & AN_OPEN_WHOLE_FILE ? 0 : side_of(c->data);
+    d->epochs_per_pass = settings_of(c)->epochs_per_pass;
+    if (flags & AN_OPEN_DATA) {
+        if (flags & AN_OPEN_WHOLE_FILE)
+            AN_TRY(open_whole(err, c, d));
+        else if (d->made.side)
+            AN_TRY(open_made(err, d));
+        else
+            AN_TRY(open_sets(err, c, d));
+        d->head.loaded = true;
+    }
+    const an_puzzle_meta m = d->head.loaded || d->made.side ? meta_of(d) : (an_puzzle_meta){0};
+    AN_TRY(settle(err, c, "vocab_size", m.vocab_size, false));
+    AN_TRY(settle(err, c, "arch.seq_len", m.seq_len, false));
+    AN_TRY(settle(err, c, "num_puzzle_identifiers", m.num_puzzle_identifiers, true));
+    d->cells = *an_train_number(c, "arch.seq_len");
+    return settle_epochs(err, c, d);
+}
+
+static an_status open_puzzles(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+{
+    (void)from;
+    *out = NULL;
+    if (!an_train_number(c, "num_puzzle_identifiers"))
+        return an_fail(err, AN_E_USAGE, "task=puzzle: the model %s reads no puzzles", c->model->name);
+    puzzle_data *d = calloc(1, sizeof *d);
+    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
+    an_status status = open_parts(err, c, flags, d);
+    if (status == AN_OK)
+        *out = &d->head;
+    else
+        close_puzzles(&d->head);
+    return status;
+}
+
+/* As of Sudoku 9x9, or of the built-in boards that data= names. */
+static void assume(an_train_config *c)
+{
+    const int side = side_of(c->data) ? side_of(c->data) : 9;
+    int64_t *vocab = an_train_number(c, "vocab_size"), *cells = an_train_number(c, "arch.seq_len"),
+            *ids = an_train_number(c, "num_puzzle_identifiers");
+    if (vocab && *vocab == 0) *vocab = side + 2;
+    if (cells && *cells == 0) *cells = side * side;
+    if (ids && *ids == 0) *ids = 1;
+}
+
+static int64_t units_of(const an_train_config *c)
+{
+    (void)c;
+    return 1;
+}
+
+/* ---- batches and evaluation samples */
+
+static an_status count(an_err *err, const an_task_data *d, int split, int64_t *out)
+{
+    *out = d->units[split];
+    if (*out > 0) return AN_OK;
+    return an_fail(err, AN_E_DATA, "the %s split has no boards", split == AN_TRAIN ? "training" : "validation");
+}
+
+static an_status check(an_err *err, const an_task_data *d)
+{
+    int64_t n;
+    for (int split = 0; split < AN_N_SPLITS; split++) AN_TRY(count(err, d, split, &n));
+    return AN_OK;
+}
+
+/* Board `board` of the split as sample i of the arrays. */
+static an_status read_board(an_err *err, const puzzle_data *d, int split, int64_t board, int64_t i, void *const *array)
+{
+    int32_t *inputs = (int32_t *)array[0] + i * d->cells, *labels = (int32_t *)array[1] + i * d->cells;
+    int32_t *id = (int32_t *)array[2] + i;
+    if (d->set[split]) return an_puzzle_set_read(err, d->set[split], board, inputs, labels, id);
+    read_made(&d->made, split, board, inputs, labels, id);
+    return AN_OK;
+}
+
+/* The board of sample `s` of a step, of those made here: in epochs, each board once. */
+static int64_t draw_made(const puzzle_data *d, const an_sample_range *r, uint64_t step, uint64_t s)
+{
+    const uint64_t n = (uint64_t)d->head.units[r->split];
+    const uint64_t at = step * (uint64_t)(r->per_step > 0 ? r->per_step : r->samples) + s;
+    return (int64_t)an_shuffled(at % n, n, (uint32_t)(r->seed ^ r->seed >> 32), (uint32_t)(at / n));
+}
+
+static an_status batch(an_err *err, const an_task_data *head, const an_sample_range *draw, uint64_t step,
+                       void *const *array)
+{
+    enum { CHUNK = 64 };
+    const puzzle_data *d = puzzles(head);
+    int64_t board[CHUNK];
+    const an_puzzle_order o = {.seed = draw->seed,
+                               .per_update = draw->per_step > 0 ? draw->per_step : draw->samples,
+                               .epochs_per_pass = d->epochs_per_pass};
+    for (int64_t at = 0; at < draw->samples; at += CHUNK) {
+        const int64_t n = AN_MIN(CHUNK, draw->samples - at);
+        if (d->set[draw->split])
+            AN_TRY(an_puzzle_set_draw(err, d->set[draw->split], &o, step, draw->first + at, n, board));
+        for (int64_t i = 0; i < n; i++) {
+            if (!d->set[draw->split]) board[i] = draw_made(d, draw, step, (uint64_t)(draw->first + at + i));
+            AN_TRY(read_board(err, d, draw->split, board[i], at + i, array));
+        }
+    }
+    return AN_OK;
+}
+
+static an_status read_boards(an_err *err, const an_task_data *head, int split, int64_t first, int64_t n, int64_t room,
+                             void *const *array)
+{
+    const puzzle_data *d = puzzles(head);
+    for (int64_t i = 0; i < n; i++) AN_TRY(read_board(err, d, split, first + i, i, array));
+    int32_t *inputs = array[0], *labels = array[1], *ids = array[2]; /* [room,S], [room,S], [room] */
+    for (int64_t i = n * d->cells; i < room * d->cells; i++) inputs[i] = 0, labels[i] = AN_PUZZLE_IGNORED;
+    for (int64_t i = n; i < room; i++) ids[i] = 0;
+    return AN_OK;
+}
+
+static void hash(const an_task_data *head, int split, char out[AN_HASH_TEXT_BYTES])
+{
+    const puzzle_data *d = puzzles(head);
+    if (d->set[split]) {
+        an_puzzle_set_hash(d->set[split], out);
+        return;
+    }
+    out[0] = 0;
+    if (!d->made.puzzle[split]) return;
+    const size_t bytes = (size_t)(d->head.units[split] * d->made.side * d->made.side);
+    const XXH128_hash_t h =
+        XXH3_128bits_withSeed(d->made.puzzle[split], bytes, XXH3_64bits(d->made.solution[split], bytes));
+    snprintf(out, AN_HASH_TEXT_BYTES, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
+
+const an_task an_puzzle_task = {.name = "puzzle",
+                                .unit = "puzzle",
+                                .units = "puzzles",
+                                .unit_rate = "puzzles/s",
+                                .sample = "puzzle",
+                                .built_in = "Sudoku boards made by the program (data=FOLDER for your own)",
+                                .next = "ask it with\n    anneal solve",
+                                .next_argument = " FILE",
+                                .keys = &keys,
+                                .settings_bytes = sizeof(settings),
+                                .open = open_puzzles,
+                                .close = close_puzzles,
+                                .assume = assume,
+                                .units_of = units_of,
+                                .check = check,
+                                .hash = hash,
+                                .batch = batch,
+                                .count = count,
+                                .read = read_boards};

@@ -1,0 +1,92 @@
+#!/bin/sh
+# test_trm.sh: the recursive model through the program: trains on boards made here, stopped and resumed to the same bits, on any number
+# of threads; micro-batches; solves; is exported under TinyRecursiveModels' names and read back; what does not fit is a sentence.
+plan=8
+. "$(dirname "$0")/tap.sh"
+small="threads=1 cc=none batch_size=8 arch.hidden_size=16 arch.num_heads=2 arch.L_layers=1 arch.expansion=1 arch.H_cycles=2 arch.L_cycles=1
+       arch.halt_max_steps=3 max_iters=12 lr_decay_iters=12 warmup_iters=2 eval_interval=6 eval_iters=2 log_interval=1 arch.puzzle_emb_ndim=16 arch.puzzle_emb_len=1"
+
+# shellcheck disable=SC2086  # settings are words
+run train sudoku_4x4 $small out="$dir/a" --json
+code_is 0; has_keys "$dir/stdout" val_loss; says stderr "8,192 puzzles to train on, 1,024 to validate"; says stderr "exact_accuracy"
+for key in accuracy exact_accuracy q_halt_accuracy steps val_exact_accuracy unit units_per_s; do
+    grep -q "\"$key\":" "$dir/a/metrics.jsonl" || fault "no $key in metrics.jsonl"
+done
+grep -q '"unit":"puzzle"' "$dir/a/metrics.jsonl" || fault "the unit is not puzzle"
+ok "train counts puzzles and reports cells, boards, halting and steps"
+
+# shellcheck disable=SC2086
+run train sudoku_4x4 $small out="$dir/b" max_iters=5
+run resume "$dir/b" max_iters=12 threads=2
+code_is 0
+[ -n "$(state_hash "$dir/a")" ] || fault "no state hash"
+equal "$(state_hash "$dir/a")" "$(state_hash "$dir/b")" "state after 12 updates, resumed after 5 in the middle of a carry"
+# shellcheck disable=SC2086
+"$program" train sudoku_4x4 $small ema=false out="$dir/k" max_iters=4000 lr_decay_iters=12 save_interval=4 >/dev/null 2>&1 &
+victim=$!
+n=0; while [ ! -e "$dir/k/step_8.safetensors" ] && [ $n -lt 600 ]; do sleep 0.1; n=$((n + 1)); done
+kill -9 $victim; wait $victim 2>/dev/null
+run inspect "$dir/k" --json
+step=$(value "$dir/stdout" step)
+# shellcheck disable=SC2086
+run train sudoku_4x4 $small ema=false out="$dir/k2" max_iters="${step:-1}" lr_decay_iters=12 save_interval=4
+equal "$(state_hash "$dir/k")" "$(state_hash "$dir/k2")" "state of a killed run after $step updates"
+ok "a killed and a resumed run have the bits of one that never stopped, on one thread or two"
+
+# shellcheck disable=SC2086
+run train sudoku_4x4 $small out="$dir/m" batch_size=4 gradient_accumulation_steps=2
+code_is 0
+run inspect "$dir/m"
+says stdout "carry.1.z_H"
+whole=$(sed -n 's/.*"step":11,"loss":\([0-9.]*\),.*/\1/p' "$dir/a/metrics.jsonl") parts=$(sed -n 's/.*"step":11,"loss":\([0-9.]*\),.*/\1/p' "$dir/m/metrics.jsonl")
+awk "BEGIN { d = $whole - $parts; exit !(d < 1e-3 && d > -1e-3) }" || fault "loss $whole in one batch, $parts in two"
+ok "micro-batches carry their own slots and train alike"
+
+printf '1..4..2..3..4..1\n' >"$dir/boards"
+run solve "$dir/a" "$dir/boards"
+code_is 0; equal "$(head -n 1 "$dir/stdout" | tr -d '1234.?\n' | wc -c | tr -d ' ')" 0 "characters that are no digits"
+run solve "$dir/a" "$dir/boards" --json trace=true
+code_is 0; has_keys "$dir/stdout" board answer steps sure holds; says stdout '"step":3'
+printf '1..4..2..3..4..5\n' >"$dir/wrong"
+run solve "$dir/a" "$dir/wrong"
+code_is 2; says stderr "wrong:1: 5 is no cell of a Sudoku of 4x4"
+printf '1..4\n' >"$dir/short"
+run solve "$dir/a" "$dir/short"
+code_is 2; says stderr "a board has 16 cells"
+ok "solve answers a board, shows its steps, and says which cell is wrong"
+
+run eval "$dir/a" --json
+code_is 0; has_keys "$dir/stdout" puzzles accuracy exact_accuracy steps
+equal "$(value "$dir/stdout" puzzles)" 1024 "puzzles evaluated"; equal "$(value "$dir/stdout" steps)" 3 "steps"
+ok "eval takes every board through all steps"
+
+run export "$dir/a" layout=trm out="$dir/w.safetensors"
+code_is 0
+run inspect "$dir/w.safetensors"
+says stdout "model.inner.L_level.layers.0.self_attn.qkv_proj.weight"
+printf 'arch:\n  H_cycles: 2\n  L_cycles: 1\n  num_heads: 2\n  halt_max_steps: 3\n  puzzle_emb_len: 1\n  expansion: 1\n' >"$dir/all_config.yaml"
+# shellcheck disable=SC2086
+run train sudoku_4x4 $small init_from="$dir/w.safetensors" out="$dir/w" max_iters=1
+code_is 0
+run export "$dir/a" out="$dir/own.safetensors"
+code_is 0
+run solve "$dir/own.safetensors" "$dir/boards"
+code_is 0
+ok "weights are exported under TinyRecursiveModels' names and taken from such files"
+
+run plan sudoku_mlp device=null:cpu --json
+code_is 0; equal "$(value "$dir/stdout" parameters)" 5028866 "parameters of sudoku_mlp"
+run plan maze device=null:cpu --json gradient_accumulation_steps=12 batch_size=64
+code_is 0; equal "$(value "$dir/stdout" parameters)" 6822914 "parameters of maze"
+ok "the published recipes are presets with the published numbers of parameters"
+
+run train sudoku_4x4 arch.hidden_siz=8
+code_is 1; says stderr "did you mean arch.hidden_size?"
+run train sudoku_4x4 arch.mlp_t=true arch.causal=true out="$dir/no"
+code_is 1; says stderr "mlp_t=false"
+run train sudoku_4x4 arch.num_heads=5 arch.hidden_size=15 out="$dir/no"
+code_is 1; says stderr "even head size"
+run train sudoku_4x4 data=/nowhere out="$dir/no"
+code_is 2; says stderr "/nowhere"
+ok "what does not fit is a sentence"
+done_testing
