@@ -516,8 +516,6 @@ def main():
     op_goldens(folder / "ops.safetensors", seed=3)
     weight_files(folder, seed=4)
     optimizer_golden(folder / "optimizers.safetensors", seed=5)
-
-
     trm_golden(folder / "trm_attention.safetensors", seed=5, mlp_t=False)
     trm_golden(folder / "trm_mixer.safetensors", seed=15, mlp_t=True)
 

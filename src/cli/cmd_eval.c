@@ -4,10 +4,10 @@
 #include <string.h>
 
 typedef struct eval_values {
-    int64_t threads, batch_size, step;
+    int64_t threads, batch_size, step, steps;
     an_dtype dtype;
     bool best;
-    char device[AN_CONFIG_TEXT_BYTES];
+    char device[AN_CONFIG_TEXT_BYTES], halt[AN_CONFIG_TEXT_BYTES], ids[AN_CONFIG_TEXT_BYTES];
 } eval_values;
 
 #define AT(name) offsetof(eval_values, name)
@@ -16,6 +16,12 @@ static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, AT(step), "-1", -1, 9e15, NULL, "of a run: the checkpoint after so many updates"},
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL, "float32, bfloat16 or float16, of matrix products"},
     {"batch_size", AN_CONFIG_INT, AT(batch_size), "0", 0, 1 << 20, NULL, "samples at a time; 0: as in training"},
+    {"steps", AN_CONFIG_INT, AT(steps), "0", 0, 1 << 16, NULL,
+     "of a recursive model: supervision steps; 0: as in training"},
+    {"halt", AN_CONFIG_TEXT, AT(halt), "", 0, 0, NULL,
+     "of a recursive model: true: a sample stops where the model says so; empty: as the run has eval_halt"},
+    {"ids", AN_CONFIG_TEXT, AT(ids), "", 0, 0, NULL,
+     "of a recursive model: puzzle or blank, the rows of the puzzle table; empty: as the run has eval_ids"},
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
     {"threads", AN_CONFIG_INT, AT(threads), "0", 0, 4096, NULL, "CPU threads; 0: every core"},
 };
@@ -46,6 +52,25 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args)
     return an_print_line(err, &line);
 }
 
+/* One of the model's settings that say how it is evaluated. */
+static an_status set(an_err *err, an_train_config *c, const char *word, const char *key, const char *value)
+{
+    const an_config keys = an_train_keys(c);
+    if (!an_config_find(&keys, key))
+        return an_fail(err, AN_E_USAGE, "%s=%.64s: a model of kind %s has no such setting", word, value,
+                       c->model->name);
+    return an_config_set(err, &keys, c, "", key, value);
+}
+
+static an_status apply(an_err *err, const eval_values *v, an_train_config *c)
+{
+    char number[32];
+    snprintf(number, sizeof number, "%lld", (long long)v->steps);
+    if (v->steps > 0) AN_TRY(set(err, c, "steps", "eval_steps", number));
+    if (*v->halt) AN_TRY(set(err, c, "halt", "eval_halt", v->halt));
+    return *v->ids ? set(err, c, "ids", "eval_ids", v->ids) : AN_OK;
+}
+
 an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
@@ -62,7 +87,8 @@ an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
     snprintf(c.device, sizeof c.device, "%s", v.device);
     c.threads = v.threads;
     c.dtype = v.dtype;
-    an_status status = an_session_open(err, &c, st, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY | whole, &r);
+    an_status status = apply(err, &v, &c);
+    if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY | whole, &r);
     an_st_close(st);
     if (status == AN_OK) status = evaluate(err, r, args);
     an_session_close(r);

@@ -216,6 +216,32 @@ static void the_first_step_agrees_with_pytorch_in_float32(void **state)
     compare_outputs("trm_mixer", "cpu", AN_F32, 2e-4);
 }
 
+/* Parameters, their averages and the puzzle table after the updates: every golden "after.NAME", "ema.NAME". */
+static void compare_state(scene *s, double tolerance)
+{
+    int compared = 0;
+    for (size_t i = 0; i < an_st_count(s->golden.file); i++) {
+        const char *golden = an_st_tensor_at(s->golden.file, i)->name, *name = golden;
+        if (strncmp(golden, "after.", 6) == 0) name = golden + 6;
+        if (strcmp(golden, "updates.table") == 0) name = "puzzle_emb.weights";
+        const int at = name != golden || strncmp(golden, "ema.", 4) == 0 ? an_persist_find(s->cx, name) : -1;
+        if (at < 0) continue;
+        size_t n;
+        double *want = test_golden_read(&s->golden, golden, &n), *got = calloc(n, sizeof *got);
+        assert_non_null(got);
+        assert_int_equal(an_persist_read(s->cx, at, got, n * an_dtype_size(s->dtype)), AN_OK);
+        for (size_t k = n; s->dtype == AN_F32 && k-- > 0;) {
+            float f;
+            memcpy(&f, (char *)got + k * sizeof f, sizeof f);
+            got[k] = (double)f;
+        }
+        test_close_f64(golden, got, want, n, 0, tolerance);
+        free(got), free(want);
+        compared++;
+    }
+    assert_int_equal(compared, 7); /* three parameters, their averages, the table */
+}
+
 /* Five updates; `micros` micro-batches each. Sums of an update against the golden's. */
 static void compare_updates(const char *name, const char *key, an_dtype dtype, int64_t cycles, int64_t micros,
                             double tolerance)
@@ -242,6 +268,7 @@ static void compare_updates(const char *name, const char *key, an_dtype dtype, i
                                                         .beta2 = number(&s, "beta2"),
                                                         .weight_decay = number(&s, "weight_decay"),
                                                         .t = step + 1}));
+            if (micro == micros - 1) an_ema(s.cx, number(&s, "ema"), NULL);
             an_tensor *const *k = l.sum;
             assert_int_equal(an_eval(k[0], k[1], k[2], k[3], k[4], k[5], k[6], k[7]), AN_OK);
             check(&s);
@@ -252,8 +279,17 @@ static void compare_updates(const char *name, const char *key, an_dtype dtype, i
         snprintf(what, sizeof what, "%s %s of update %d", name, key, step);
         test_close_f64(what, got, want + step * AN_ACT_SUMS, AN_ACT_SUMS, tolerance, tolerance);
     }
+    if (strcmp(key, "updates.sums") == 0) compare_state(&s, tolerance);
     free(want);
     scene_close(&s);
+}
+
+static void five_updates_agree_with_pytorch_in_float64(void **state)
+{
+    (void)state;
+    compare_updates("trm_attention", "updates.sums", AN_F64, 0, 1, 1e-9);
+    compare_updates("trm_mixer", "updates.sums", AN_F64, 0, 1, 1e-9);
+    compare_updates("trm_mixer", "short.sums", AN_F64, 2, 1, 1e-9);
 }
 
 static void five_updates_agree_with_pytorch_in_float32(void **state)
@@ -276,6 +312,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_step_agrees_with_pytorch_in_float64),
         cmocka_unit_test(the_first_step_agrees_with_pytorch_in_float32),
+        cmocka_unit_test(five_updates_agree_with_pytorch_in_float64),
         cmocka_unit_test(five_updates_agree_with_pytorch_in_float32),
         cmocka_unit_test(micro_batches_with_a_carry_of_their_own_give_the_sums_of_the_whole_batch),
     };

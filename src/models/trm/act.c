@@ -178,28 +178,25 @@ static an_tensor *total(an_tensor *x)
     return an_sum(x, AN_ALL);
 }
 
-/* Sum over the slots where `counts`, as f32. */
+/* Sum over the slots where `counts`. */
 static an_tensor *total_where(an_tensor *counts, an_tensor *x)
 {
-    return an_cast(total(an_mul(an_cast(counts, an_dtype_of(x)), x)), AN_F32);
+    return total(an_mul(an_cast(counts, an_dtype_of(x)), x));
 }
 
 /* `counts` (bool [B]): the slots whose accuracies are reported. */
 static an_act_losses sum_up(const results *r, an_tensor *q, an_tensor *q_loss, an_tensor *steps, an_tensor *counts)
 {
     an_tensor *lm = total(an_div(r->token_loss, r->tokens));
-    if (!q)
-        return (an_act_losses){.loss = lm,
-                               .sum = {an_cast(total(r->token_loss), AN_F32), total_where(r->labelled, r->tokens)}};
+    if (!q) return (an_act_losses){.loss = lm, .sum = {total(r->token_loss), total_where(r->labelled, r->tokens)}};
     const an_dtype dtype = an_dtype_of(lm);
     an_tensor *loss = an_add(lm, an_mul_num(q_loss, 0.5)), *halt = q_of(q, 0);
     an_tensor *says = an_cast(an_ge(halt, an_mul_num(halt, 0)), dtype); /* [B] */
     an_tensor *agrees = an_cast(an_eq(says, r->exact), dtype);
     return (an_act_losses){.loss = loss,
-                           .sum = {an_cast(loss, AN_F32), total_where(counts, r->accuracy),
-                                   total_where(counts, r->exact), total_where(counts, agrees), an_cast(q_loss, AN_F32),
-                                   an_cast(lm, AN_F32), total_where(counts, an_cast(steps, dtype)),
-                                   an_cast(total(an_cast(counts, dtype)), AN_F32)}};
+                           .sum = {loss, total_where(counts, r->accuracy), total_where(counts, r->exact),
+                                   total_where(counts, agrees), q_loss, lm, total_where(counts, an_cast(steps, dtype)),
+                                   total(an_cast(counts, dtype))}};
 }
 
 /* What q_continue is to become: the better of halting and going on one call later, as a probability; [B]. */
@@ -308,7 +305,8 @@ static void step_rows(const an_act *a, an_tensor *ids, an_tensor *g)
     an_tensor *table = an_trm_puzzle_table(a->m);
     const an_shape s = an_shape_of(table); /* [puzzles,n] */
     const an_dtype dtype = an_dtype_of(table);
-    an_tensor *lr = an_cast(an_scalar(cx, a->c.puzzle_lr * a->lr_share), dtype);
+    const double rate = a->c.puzzle_lr * a->lr_share;
+    an_tensor *lr = dtype == AN_F64 ? an_scalar_f64(cx, rate) : an_scalar(cx, rate);
     an_tensor *sum = an_scatter_add(ids, g, s.dim[0]); /* [puzzles,n] */
     an_tensor *one = an_full(cx, dtype, AN_SHAPE(an_shape_of(ids).dim[0], 1), 1);
     an_tensor *present = an_gt(an_scatter_add(ids, one, s.dim[0]), an_const(cx, dtype, 0)); /* [puzzles,1] */

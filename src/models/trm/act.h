@@ -36,8 +36,7 @@ typedef struct an_act {
     an_tensor *rows, *ids; /* of the graph that is being built: rows of the puzzle table, and whose */
 } an_act;
 
-/* What a batch comes to, f32 scalars but `loss`, which is of the parameters' dtype. `loss` is differentiated: the mean
- * over the slots. Sums over the slots: of puzzles
+/* What a batch comes to, scalars of the parameters' dtype. `loss` is differentiated: the mean over the slots. Sums over the slots: of puzzles
  *     loss, accuracy, exact, q_halt agrees, q_halt_loss, lm_loss, steps, halted slots
  * where accuracy, exact, agreement and steps are of the slots that halt now and have a label (evaluation: that have one);
  * of causal models
