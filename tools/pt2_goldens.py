@@ -260,7 +260,145 @@ def layers():
     yield "tied", Net(lambda m, x: F.linear(m.e(x), m.e.weight), e=nn.Embedding(7, 4)), (ints(7, 2, 3),)
 
 
+class Block(nn.Module):
+    def __init__(self, a, b, stride):
+        super().__init__()
+        self.c1, self.b1 = nn.Conv2d(a, b, 3, stride, 1, bias=False), nn.BatchNorm2d(b)
+        self.c2, self.b2 = nn.Conv2d(b, b, 3, 1, 1, bias=False), nn.BatchNorm2d(b)
+        self.down = nn.Sequential(nn.Conv2d(a, b, 1, stride, bias=False), nn.BatchNorm2d(b)) if a != b or stride != 1 else None
+
+    def forward(self, x):
+        y = self.b2(self.c2(F.relu(self.b1(self.c1(x)), inplace=True)))
+        y += x if self.down is None else self.down(x)
+        return F.relu(y, inplace=True)
+
+
+def resnet(width=4):
+    w = [width, 2 * width, 4 * width, 8 * width]
+    layers = [nn.Conv2d(3, w[0], 7, 2, 3, bias=False), nn.BatchNorm2d(w[0]), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    a = w[0]
+    for i, b in enumerate(w):
+        layers += [Block(a, b, 1 if i == 0 else 2), Block(b, b, 1)]
+        a = b
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(a, 10))
+
+
+class Attention(nn.Module):
+    def __init__(self, C, heads, T, flash):
+        super().__init__()
+        self.attn, self.proj, self.heads, self.flash = nn.Linear(C, 3 * C), nn.Linear(C, C), heads, flash
+        self.register_buffer("mask", torch.tril(torch.ones(T, T)).view(1, 1, T, T), persistent=False)
+
+    def forward(self, x):
+        B, T, C = x.shape
+        q, k, v = (t.view(B, T, self.heads, C // self.heads).transpose(1, 2) for t in self.attn(x).split(C, 2))
+        if self.flash:
+            y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:
+            a = (q @ k.transpose(-2, -1)) * (1.0 / (C // self.heads) ** 0.5)
+            y = F.softmax(a.masked_fill(self.mask[:, :, :T, :T] == 0, float("-inf")), -1) @ v
+        return self.proj(y.transpose(1, 2).contiguous().view(B, T, C))
+
+
+class Decoder(nn.Module):
+    """A decoder with learned positions and tied embeddings, as GPT-2."""
+
+    def __init__(self, V=17, C=12, T=8, layers=2, heads=3, flash=True):
+        super().__init__()
+        self.wte, self.wpe, self.ln = nn.Embedding(V, C), nn.Embedding(T, C), nn.LayerNorm(C)
+        self.h = nn.ModuleList(nn.ModuleDict(dict(l1=nn.LayerNorm(C), a=Attention(C, heads, T, flash), l2=nn.LayerNorm(C), m=nn.Sequential(nn.Linear(C, 4 * C), nn.GELU(), nn.Linear(4 * C, C)))) for _ in range(layers))
+        self.head = nn.Linear(C, V, bias=False)
+        self.head.weight = self.wte.weight
+
+    def forward(self, ids, labels):
+        x = self.wte(ids) + self.wpe(torch.arange(ids.size(1)))
+        for h in self.h:
+            x = x + h["a"](h["l1"](x))
+            x = x + h["m"](h["l2"](x))
+        return F.cross_entropy(self.head(self.ln(x)).view(-1, 17), labels.view(-1), ignore_index=-1)
+
+
+class Encoder(nn.Module):
+    """Bidirectional, with a padding mask made of data, as BERT."""
+
+    def __init__(self):
+        super().__init__()
+        self.e, self.p, self.ln, self.out = nn.Embedding(13, 8, padding_idx=0), nn.Embedding(6, 8), nn.LayerNorm(8), nn.Linear(8, 13)
+        self.t = nn.ModuleList(nn.MultiheadAttention(8, 2, batch_first=True) for _ in range(2))
+        self.f = nn.ModuleList(nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(approximate="tanh"), nn.Linear(16, 8)) for _ in range(2))
+        self.register_buffer("ids", torch.arange(6)[None])
+
+    def forward(self, ids):
+        x = self.ln(self.e(ids) + self.p(self.ids[:, : ids.size(1)]))
+        seen = (ids != 0)[:, None, None, :]
+        for a, f in zip(self.t, self.f):
+            q, k, v = F.linear(x, a.in_proj_weight, a.in_proj_bias).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4).unbind(0)
+            y = F.scaled_dot_product_attention(q, k, v, attn_mask=seen.expand(-1, 2, 6, 6))
+            x = x + a.out_proj(y.transpose(1, 2).flatten(2))
+            x = x + f(x)
+        return self.out(x)
+
+
+class Rotary(nn.Module):
+    """RMS norms, rotary positions under no_grad, shared key heads and a gated feed-forward part, as Llama."""
+
+    def __init__(self):
+        super().__init__()
+        self.e, self.n1, self.n2, self.q, self.k, self.v, self.o = nn.Embedding(11, 16), nn.RMSNorm(16), nn.RMSNorm(16), nn.Linear(16, 16, bias=False), nn.Linear(16, 8, bias=False), nn.Linear(16, 8, bias=False), nn.Linear(16, 16, bias=False)
+        self.g, self.u, self.d = nn.Linear(16, 24, bias=False), nn.Linear(16, 24, bias=False), nn.Linear(24, 16, bias=False)
+        self.register_buffer("inv_freq", 1.0 / (10000 ** (torch.arange(0, 4, 2) / 4)), persistent=False)
+
+    def forward(self, ids):
+        x = self.e(ids)
+        B, T, C = x.shape
+        with torch.no_grad():
+            f = torch.outer(torch.arange(T, device=x.device).to(x.dtype), self.inv_freq)
+            f = torch.cat([f, f], -1)
+            cos, sin = f.cos(), f.sin()
+        y = self.n1(x)
+        q, k, v = (t.view(B, T, -1, 4).transpose(1, 2) for t in (self.q(y), self.k(y), self.v(y)))
+        turn = lambda t: t * cos + torch.cat([-t[..., 2:], t[..., :2]], -1) * sin
+        k, v = (t[:, :, None].expand(-1, -1, 2, -1, -1).reshape(B, 4, T, 4) for t in (turn(k), v))
+        mask = torch.full((T, T), float("-inf")).triu(1)
+        y = F.scaled_dot_product_attention(turn(q), k, v, attn_mask=mask)
+        x = x + self.o(y.transpose(1, 2).reshape(B, T, C))
+        y = self.n2(x)
+        return x + self.d(F.silu(self.g(y)) * self.u(y))
+
+
+class UNet(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.up, self.c = nn.Conv2d(1, 4, 3, padding=1), nn.Conv2d(4, 8, 3, padding=1), nn.ConvTranspose2d(8, 4, 2, 2), nn.Conv2d(8, 1, 3, padding=1)
+
+    def forward(self, x):
+        a = self.a(x).relu()
+        return self.c(torch.cat([a, self.up(self.b(F.max_pool2d(a, 2)).relu())], 1)).sigmoid()
+
+
+def inverted_residual():
+    return nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1, bias=False), nn.BatchNorm2d(8), nn.ReLU6(inplace=True), nn.Conv2d(8, 8, 3, 1, 1, groups=8, bias=False), nn.BatchNorm2d(8), nn.ReLU6(inplace=True), nn.Conv2d(8, 4, 1, bias=False), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(), nn.Linear(4, 5))
+
+
+def whole():
+    image, ids = draw(2, 3, 40, 40), ints(17, 2, 8)
+    labels = ints(17, 2, 8).flip(0)
+    labels[0, 3] = -1
+    yield "whole_mlp", nn.Sequential(nn.Linear(6, 9), nn.GELU(), nn.LayerNorm(9), nn.Linear(9, 4)), (draw(5, 6),)
+    yield "whole_resnet", resnet(), (image,)
+    yield "whole_mobilenet", inverted_residual(), (image,)
+    yield "whole_gpt", Decoder(), (ids, labels)
+    yield "whole_gpt_eager", Decoder(flash=False), (ids, labels)
+    yield "whole_bert", Encoder(), (torch.tensor([[3, 5, 1, 12, 0, 0], [7, 7, 2, 9, 4, 0]]),)
+    yield "whole_llama", Rotary(), (ints(11, 2, 5),)
+    yield "whole_lstm", Net(lambda m, x: m.o(m.l(m.e(x))[0]), e=nn.Embedding(17, 6), l=nn.LSTM(6, 8, 2, batch_first=True), o=nn.Linear(8, 17)), (ids,)
+    yield "whole_unet", UNet(), (draw(2, 1, 8, 8),)
+    yield "whole_vit", Net(lambda m, x: m.o(m.t(m.p(x).flatten(2).transpose(1, 2) + m.pos).mean(1)), p=nn.Conv2d(3, 8, 8, 8), pos=nn.Parameter(draw(1, 25, 8)), t=nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True, norm_first=True), 2, enable_nested_tensor=False), o=nn.Linear(8, 4)), (image,)
+
+
 def cases():
+    torch.manual_seed(0)
+    yield from whole()
     for name, fn in UNARY.items():
         yield "unary_" + name, Cases([fn]), (CORNERS,)
     for name, fn in POSITIVE.items():

@@ -1,6 +1,7 @@
 /* cmd_inspect.c: tensors and hashes of a checkpoint: what to compare when two runs should have the same bits. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include <anneal_import.h>
 #include "io/formats/json.h"
 #include "io/formats/torch_file.h"
 #include <stdlib.h>
@@ -70,6 +71,75 @@ static an_status print(an_err *err, const an_st *st, bool json)
     return status;
 }
 
+/* ---- an archive of torch.export */
+
+static void put_entries(an_text *out, const an_import *file, an_import_kind kind, const char *title, bool json)
+{
+    char shape[AN_ST_SHAPE_BYTES];
+    an_import_entry e;
+    if (json)
+        an_text_printf(out, "%s\"%s\":[", kind == AN_IMPORT_INPUT ? "{" : ",", title);
+    else
+        an_text_printf(out, "%s\n", title);
+    for (int i = 0; an_import_get(file, kind, i, &e); i++) {
+        an_st_shape_text(e.shape.rank, e.shape.dim, shape);
+        if (json) {
+            an_text_puts(out, i ? ",{\"name\":" : "{\"name\":");
+            an_put_json_text(out, e.name ? e.name : "");
+            an_text_printf(out, ",\"shape\":%s,\"dtype\":\"%s\",\"first_axis_free\":%s,\"requires_grad\":%s", shape,
+                           e.torch_dtype, e.first_axis_free ? "true" : "false", e.requires_grad ? "true" : "false");
+            if (e.tied_to) an_text_puts(out, ",\"tied_to\":"), an_put_json_text(out, e.tied_to);
+            an_text_puts(out, "}");
+            continue;
+        }
+        an_text_printf(out, "    %-9s %-16s %s%s%s%s%s\n", e.torch_dtype, shape, e.name ? e.name : "",
+                       e.first_axis_free ? "  (any first axis)" : "", e.tied_to ? "  = " : "",
+                       e.tied_to ? e.tied_to : "", kind == AN_IMPORT_PARAMETER && !e.requires_grad ? "  (frozen)" : "");
+    }
+    if (json) an_text_puts(out, "]");
+}
+
+static an_status print_archive(an_err *err, an_import *file, bool json)
+{
+    static const char *const titles[] = {"inputs", "outputs", "parameters", "buffers"};
+    char why[AN_IMPORT_WHY] = "";
+    an_text out = {0};
+    const bool known = an_import_check(file, why) == AN_OK;
+    for (int k = AN_IMPORT_INPUT; k <= AN_IMPORT_BUFFER; k++)
+        put_entries(&out, file, (an_import_kind)k, titles[k], json);
+    if (json) {
+        an_text_printf(&out, ",\"evaluation\":%s,\"missing\":", an_import_has_eval(file) ? "true" : "false");
+        if (known)
+            an_text_puts(&out, "null");
+        else
+            an_put_json_text(&out, why);
+        an_text_puts(&out, "}");
+        return an_print_line(err, &out);
+    }
+    char *operations = an_import_operations(file);
+    an_text_printf(&out, "operations%s\n%s%s", an_import_has_eval(file) ? " (of the program for training)" : "",
+                   operations ? operations : "", known ? "all are known" : why);
+    free(operations);
+    an_text_printable(out.data, out.len);
+    return an_print_line(err, &out);
+}
+
+static bool is_archive(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ".pt2") == 0;
+}
+
+static an_status inspect_archive(an_err *err, const char *path, bool json)
+{
+    char why[AN_IMPORT_WHY] = "";
+    an_import *file = an_import_open(path, why);
+    if (!file) return an_fail(err, AN_E_IO, "%s", why);
+    an_status status = print_archive(err, file, json);
+    an_import_close(file);
+    return status;
+}
+
 an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
@@ -78,6 +148,7 @@ an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code)
     an_st *st;
     AN_TRY(an_config_defaults(err, &an_inspect_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_inspect_keys, &v}, 1));
+    if (is_archive(args->words[0])) return inspect_archive(err, args->words[0], args->json);
     AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
     AN_TRY(an_weights_open(err, path, &st));
     an_status status = print(err, st, args->json);

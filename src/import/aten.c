@@ -25,7 +25,7 @@ const an_aten *an_aten_find(const char *target, bool *in_place)
     *in_place = false;
     if (row) return row;
     const char *dot = strncmp(target, "aten.", 5) == 0 ? strchr(target + 5, '.') : NULL;
-    if (!dot || dot[-1] != '_' || dot[-2] == '_' || strlen(target) >= sizeof name) return NULL;
+    if (!dot || dot < target + 7 || dot[-1] != '_' || dot[-2] == '_' || strlen(target) >= sizeof name) return NULL;
     snprintf(name, sizeof name, "%.*s%s", (int)(dot - target - 1), target, dot);
     *in_place = true;
     return find(name);

@@ -99,6 +99,12 @@ typedef struct an_model {
     size_t n_presets;
     const char *py_settings; /* where a .py file of settings (nanoGPT's) begins; NULL: it is not of this model */
 
+    /* Of a model that a file describes (NULL: others). A file of this ending in place of a preset is the setting `file`. */
+    const char *file_ending;
+    /* Reads the description, of `from`, a checkpoint that has one as AN_CKPT_TASK, or else of the file. */
+    an_status (*settle)(an_err *err, const an_st *from, void *settings);
+    an_status (*description)(an_err *err, const void *settings, an_text *out); /* as JSON, for checkpoints */
+
     /* AN_E_USAGE with a sentence where the numbers make no model, or no batch of so many samples. */
     an_status (*check)(an_err *err, const void *settings, int64_t batch);
     /* Takes the shape of other weights' settings; `name` is what init_from= says, for sentences. */

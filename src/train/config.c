@@ -375,11 +375,28 @@ static an_status open_python(an_err *err, const char *path, an_train_config *out
     return refuse_programs(err, path, out);
 }
 
+/* The model that files of this ending describe; NULL: none. */
+static const an_model *model_of_file(const char *path)
+{
+    for (size_t i = 0; i < an_n_models; i++)
+        if (an_models[i]->file_ending && ends_in(path, an_models[i]->file_ending)) return an_models[i];
+    return NULL;
+}
+
+static an_status open_model_file(an_err *err, const an_model *model, const char *path, an_train_config *out)
+{
+    AN_TRY(an_train_config_defaults(err, model, NULL, out));
+    snprintf(out->preset, sizeof out->preset, "%s", path);
+    const an_config keys = an_train_keys(out);
+    return an_config_set(err, &keys, out, "", "file", path);
+}
+
 an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train_config *out)
 {
     const an_model *model;
     if (ends_in(preset_or_file, ".yaml") || ends_in(preset_or_file, ".yml")) return open_yaml(err, preset_or_file, out);
     if (ends_in(preset_or_file, ".py")) return open_python(err, preset_or_file, out);
+    if ((model = model_of_file(preset_or_file)) != NULL) return open_model_file(err, model, preset_or_file, out);
     const an_preset *p = an_preset_find(preset_or_file, &model);
     if (!p) return unknown_preset(err, preset_or_file);
     AN_TRY(an_train_config_defaults(err, model, p->task ? an_task_find(p->task) : NULL, out));

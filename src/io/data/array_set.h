@@ -1,0 +1,29 @@
+/* array_set.h: samples as arrays by name: one .npy file an array, whose first axis counts samples.
+ *
+ * Owns:      opening the files that a model's arrays ask for, their checks, copying samples in the model's dtypes.
+ * Does not:  know models or draw batches.
+ *
+ * A source is a folder with NAME.npy for each array (every tenth sample is for validation), or with train_NAME.npy and
+ * val_NAME.npy. feed="input:file,labels:other" says which file is which array's where the names differ. Files stay mapped.
+ *
+ * Invariant: an open set has for each array as many samples as for the others, in shapes and dtypes that fit. */
+#ifndef AN_IO_DATA_ARRAY_SET_H
+#define AN_IO_DATA_ARRAY_SET_H
+
+#include "io/checkpoint.h"
+#include "io/data/arrays.h"
+
+typedef struct an_array_set an_array_set;
+
+/* `a`: the arrays of one sample. `whole`: all samples are the validation split. */
+an_status an_array_set_open(an_err *err, const char *folder, const char *feed, const an_array *a, int n, bool whole,
+                            an_array_set **out);
+void an_array_set_close(an_array_set *s); /* NULL is fine */
+int64_t an_array_set_samples(const an_array_set *s, int split);
+/* Sample `row` of a split to place `at` of each array. A whole number beside [0, limit) of a limited array is AN_E_DATA,
+ * save `ignore`. */
+an_status an_array_set_read(an_err *err, const an_array_set *s, int split, int64_t row, int64_t ignore, int64_t at,
+                            void *const *array);
+void an_array_set_hash(const an_array_set *s, int split, char out[AN_HASH_TEXT_BYTES]);
+
+#endif

@@ -1,0 +1,265 @@
+/* samples.c: the task of imported models: arrays by name (io/data/array_set.h), or the windows of a token data set
+ * (io/data/token_data.h) for a model of one input of ids.
+ *
+ * A sample is what the first axis of the model's arrays counts, and so is a unit. The graph of the model is kept in
+ * checkpoints as the task's facts, so that a run goes on without the archive that it came from. */
+#include "train/tasks/samples.h"
+#include "io/data/array_set.h"
+#include "io/data/order.h"
+#include "io/data/token_data.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct samples_settings {
+    an_train_text feed;
+} samples_settings;
+
+static const an_config_field fields[] = {
+    {"feed", AN_CONFIG_TEXT, offsetof(samples_settings, feed), "", 0, 0, NULL,
+     "which file is which array of the model: input:x,labels:y; empty: those of the arrays' names"},
+};
+static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
+
+typedef struct samples_data {
+    an_task_data head;
+    an_array_set *set; /* arrays, or */
+    an_data *tokens;   /* windows of tokens; both NULL: opened without data */
+    int64_t T;         /* tokens in a window */
+    int64_t ignore, batch;
+    bool whole_batches; /* a loss that the graph computes is known for whole batches alone */
+    int n;
+    an_array array[AN_MAX_ARRAYS]; /* of one sample */
+    bool of_classes;               /* the last array is labels of classes, or of values */
+    union {
+        max_align_t align;
+        char bytes[AN_MODEL_SETTINGS_BYTES];
+    } model;       /* the model's settings, whose arrays' names are used */
+    an_text graph; /* its description */
+} samples_data;
+
+static const samples_data *samples(const an_task_data *d)
+{
+    return (const samples_data *)d;
+}
+
+static void close_samples(an_task_data *d)
+{
+    samples_data *s = (samples_data *)d;
+    if (!s) return;
+    an_array_set_close(s->set);
+    an_data_close(s->tokens);
+    an_text_free(&s->graph);
+    free(s);
+}
+
+/* ---- opening */
+
+/* A text, a .bin file or a folder with train.bin. */
+static bool is_tokens(const char *source)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    struct stat st;
+    snprintf(path, sizeof path, "%s/train.bin", source);
+    return strcmp(source, "corpus") == 0 || access(path, F_OK) == 0 || (stat(source, &st) == 0 && S_ISREG(st.st_mode));
+}
+
+static an_status open_tokens(an_err *err, const an_train_config *c, bool whole, samples_data *d)
+{
+    const bool windows = d->n >= 1 && d->n <= 2 && d->array[0].dtype == AN_I32 && d->array[0].shape.rank == 2 &&
+                         (d->n == 1 || (d->array[1].dtype == AN_I32 && d->array[1].shape.rank == 2 &&
+                                        d->array[1].shape.dim[1] == d->array[0].shape.dim[1]));
+    if (!windows)
+        return an_fail(err, AN_E_DATA,
+                       "data=%s: a text, but the model does not read ids [samples,tokens] with a label for each",
+                       c->data);
+    d->T = d->array[0].shape.dim[1];
+    const an_data_options o = {.source = c->data, .whole = whole};
+    AN_TRY(an_data_open(err, &o, &d->tokens));
+    if (d->n == 2 && d->array[1].limit > 0 && an_data_vocab(d->tokens) > d->array[1].limit)
+        return an_fail(err, AN_E_DATA, "data=%s: %lld different tokens, the model knows %lld", c->data,
+                       (long long)an_data_vocab(d->tokens), (long long)d->array[1].limit);
+    d->head.bytes = an_data_bytes(d->tokens);
+    d->head.built_in = strcmp(c->data, "corpus") == 0;
+    for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_data_tokens(d->tokens, split);
+    return AN_OK;
+}
+
+static an_status open_data(an_err *err, const an_train_config *c, bool whole, samples_data *d)
+{
+    const samples_settings *s = (const void *)c->task_settings.bytes;
+    d->head.loaded = true;
+    if (is_tokens(c->data)) return open_tokens(err, c, whole, d);
+    AN_TRY(an_array_set_open(err, c->data, s->feed, d->array, d->n, whole, &d->set));
+    for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_array_set_samples(d->set, split);
+    return AN_OK;
+}
+
+static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, int flags, samples_data *d)
+{
+    AN_TRY(c->model->settle(err, from, c->model_settings.bytes));
+    const an_config_field *loss = an_config_find(c->model->keys, "loss");
+    const int64_t *ignore = an_train_number(c, "ignore");
+    if (!loss || !ignore) return an_fail(err, AN_E_INTERNAL, "the model %s has no loss to choose", c->model->name);
+    const char *name = c->model_settings.bytes + loss->offset;
+    memcpy(&d->model, &c->model_settings, sizeof d->model);
+    d->n = c->model->inputs(d->model.bytes, 1, d->array);
+    d->ignore = *ignore;
+    d->batch = c->batch_size;
+    d->of_classes = strcmp(name, "cross_entropy") == 0;
+    d->whole_batches = strcmp(name, "output") == 0;
+    AN_TRY(c->model->description(err, d->model.bytes, &d->graph));
+    return flags & AN_OPEN_DATA ? open_data(err, c, flags & AN_OPEN_WHOLE_FILE, d) : AN_OK;
+}
+
+static an_status open_samples(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+{
+    *out = NULL;
+    if (!c->model->settle)
+        return an_fail(err, AN_E_USAGE, "task=samples: the model %s is described by no file", c->model->name);
+    samples_data *d = calloc(1, sizeof *d);
+    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
+    an_status status = open_parts(err, c, from, flags, d);
+    if (status == AN_OK)
+        *out = &d->head;
+    else
+        close_samples(&d->head);
+    return status;
+}
+
+static void assume(an_train_config *c)
+{
+    if (c->model->settle) (void)c->model->settle(NULL, NULL, c->model_settings.bytes);
+}
+
+static int64_t units_of(const an_train_config *c)
+{
+    (void)c;
+    return 1;
+}
+
+static an_status check(an_err *err, const an_task_data *task)
+{
+    const samples_data *d = samples(task);
+    if (d->tokens) return an_data_check(err, d->tokens, d->T);
+    for (int split = 0; split < AN_N_SPLITS; split++)
+        if (d->head.units[split] < 1)
+            return an_fail(err, AN_E_DATA, "the %s split has no samples: ten are needed, or files of its own",
+                           split == AN_VAL ? "validation" : "training");
+    return AN_OK;
+}
+
+/* ---- batches and evaluation samples */
+
+/* Windows where labels are an array of their own, or not read at all. */
+static int32_t *labels_of(const samples_data *d, void *const *array, int32_t **spare, int64_t n)
+{
+    *spare = d->n == 2 ? NULL : malloc((size_t)(n * d->T) * sizeof **spare + 1);
+    return d->n == 2 ? array[1] : *spare;
+}
+
+static an_status batch(an_err *err, const an_task_data *task, const an_sample_range *draw, uint64_t step,
+                       void *const *array)
+{
+    const samples_data *d = samples(task);
+    if (d->tokens) {
+        int32_t *spare, *y = labels_of(d, array, &spare, draw->samples);
+        const an_batch b = {.split = draw->split,
+                            .seed = draw->seed,
+                            .first = draw->first,
+                            .B = draw->samples,
+                            .T = d->T,
+                            .per_step = draw->per_step};
+        an_status status =
+            y ? an_data_batch(err, d->tokens, &b, step, array[0], y) : an_fail_nomem(err, "labels of a batch", 0);
+        free(spare);
+        return status;
+    }
+    for (int64_t i = 0; i < draw->samples; i++) {
+        const int64_t row = an_draw_row(an_array_set_samples(d->set, draw->split), draw->split, draw->seed, step,
+                                        (uint64_t)(draw->first + i), draw->per_step);
+        AN_TRY(an_array_set_read(err, d->set, draw->split, row, d->ignore, i, array));
+    }
+    return AN_OK;
+}
+
+static an_status count(an_err *err, const an_task_data *task, int split, int64_t *out)
+{
+    const samples_data *d = samples(task);
+    *out = d->tokens ? an_data_windows(d->tokens, split, d->T) : d->head.units[split];
+    if (d->whole_batches) *out -= *out % d->batch;
+    if (*out > 0) return AN_OK;
+    return an_fail(err, AN_E_DATA, "the %s split has no %s", split == AN_VAL ? "validation" : "training",
+                   d->whole_batches ? "whole batch" : "samples");
+}
+
+/* Samples [n, room): no label counts, and what the model reads is that of the first sample. */
+static void fill_rest(const samples_data *d, int64_t n, int64_t room, void *const *array)
+{
+    for (int i = 0; i < d->n; i++) {
+        const size_t bytes = an_array_bytes(&d->array[i]);
+        const bool label = i == d->n - 1 && !d->whole_batches;
+        for (int64_t r = n; r < room; r++) {
+            char *to = (char *)array[i] + (size_t)r * bytes;
+            const int32_t none = d->ignore < 0 ? (int32_t)d->ignore : -1;
+            const float nan = NAN;
+            for (size_t k = 0; label && k < bytes; k += 4)
+                memcpy(to + k, d->of_classes ? (const void *)&none : &nan, 4);
+            if (!label && n > 0) memcpy(to, array[i], bytes);
+        }
+    }
+}
+
+static an_status read_samples(an_err *err, const an_task_data *task, int split, int64_t first, int64_t n, int64_t room,
+                              void *const *array)
+{
+    const samples_data *d = samples(task);
+    if (d->tokens) {
+        int32_t *spare, *y = labels_of(d, array, &spare, n);
+        an_status status = y ? an_data_window(err, d->tokens, split, d->T, first, n, array[0], y)
+                             : an_fail_nomem(err, "labels of a batch", 0);
+        free(spare);
+        AN_TRY(status);
+    }
+    for (int64_t i = 0; i < n && d->set; i++)
+        AN_TRY(an_array_set_read(err, d->set, split, first + i, d->ignore, i, array));
+    fill_rest(d, n, room, array);
+    return AN_OK;
+}
+
+static void hash(const an_task_data *task, int split, char out[AN_HASH_TEXT_BYTES])
+{
+    const samples_data *d = samples(task);
+    *out = 0;
+    if (d->set) an_array_set_hash(d->set, split, out);
+}
+
+static an_status facts(an_err *err, const an_task_data *task, an_text *out)
+{
+    an_text_puts(out, samples(task)->graph.data);
+    return out->failed ? an_fail_nomem(err, "the graph of a checkpoint", out->len) : AN_OK;
+}
+
+const an_task an_samples_task = {.name = "samples",
+                                 .unit = "sample",
+                                 .units = "samples",
+                                 .unit_rate = "samples/s",
+                                 .sample = "sample",
+                                 .next = "write its weights for PyTorch with\n    anneal export",
+                                 .next_argument = "",
+                                 .built_in = "the built-in text",
+                                 .keys = &keys,
+                                 .settings_bytes = sizeof(samples_settings),
+                                 .open = open_samples,
+                                 .close = close_samples,
+                                 .assume = assume,
+                                 .units_of = units_of,
+                                 .check = check,
+                                 .hash = hash,
+                                 .batch = batch,
+                                 .count = count,
+                                 .read = read_samples,
+                                 .facts = facts};

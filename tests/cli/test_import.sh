@@ -1,0 +1,77 @@
+#!/bin/sh
+# test_import.sh: a model that PyTorch exported goes through the commands: inspected, planned, trained from .npy files, resumed
+# without its archive, evaluated, used for predictions, exported; and what does not fit is refused before the first update.
+plan=7
+. "$(dirname "$0")/tap.sh"
+from=tests/import/train
+short="threads=1 max_iters=40 warmup_iters=4 lr_decay_iters=40 eval_interval=20 learning_rate=1e-2 batch_size=20"
+mkdir "$dir/data"
+cp "$from/rows.npy" "$from/labels.npy" "$dir/data/"
+cp "$from/classes.pt2" "$dir/model.pt2"
+
+run inspect "$dir/model.pt2"
+code_is 0; says stdout "f.1.num_batches_tracked"; says stdout "aten.batch_norm.default"; says stdout "all are known"
+run inspect "$dir/model.pt2" --json
+code_is 0; one_line stdout; says stdout '"first_axis_free":true'; says stdout '"missing":null'
+ok "inspect lists inputs, parameters, buffers and operations"
+
+# shellcheck disable=SC2086  # settings are words
+run plan "$dir/model.pt2" batch_size=20
+code_is 0; says stdout weights
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$dir/data" $short out="$dir/a" --json
+code_is 0; has_keys "$dir/stdout" val_loss; says stderr "imported from"
+loss=$(value "$dir/stdout" val_loss)
+[ "$(printf '%s\n' "$loss" 0.9 | sort -g | head -n 1)" = "$loss" ] || fault "validation loss $loss after 40 updates"
+ok "train learns from .npy files named as the inputs"
+
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$dir/data" $short out="$dir/b" max_iters=20 lr_decay_iters=40
+rm "$dir/model.pt2"
+run resume "$dir/b" max_iters=40
+code_is 0
+equal "$(state_hash "$dir/a")" "$(state_hash "$dir/b")" "state after 40 updates, resumed after 20 without the archive"
+run eval "$dir/a" --json
+code_is 0; has_keys "$dir/stdout" samples loss accuracy
+ok "a run goes on to the same bits without the archive"
+
+run predict "$dir/a" "$from/rows.npy"
+code_is 0; equal "$(wc -l <"$dir/stdout" | tr -d ' ')" 200 "rows predicted"
+run export "$dir/a" out="$dir/w.safetensors"
+code_is 0
+run inspect "$dir/w.safetensors"
+code_is 0; says stdout "f.4.weight"; says stdout "int64"; says stdout "f.1.running_mean"
+grep -q optimizer "$dir/stdout" && fault "moments in an export"
+ok "predict and export: names and dtypes of state_dict"
+
+cp "$from/classes.pt2" "$dir/model.pt2"
+mkdir "$dir/other"
+cp "$from/rows.npy" "$dir/other/first.npy"
+cp "$from/labels.npy" "$dir/other/second.npy"
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$dir/other" $short out="$dir/c"
+code_is 2; says stderr "the model reads rows"; says stderr "feed=rows:FILE"
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$dir/other" feed=rows:first,labels:second $short out="$dir/c"
+code_is 0
+equal "$(state_hash "$dir/a")" "$(state_hash "$dir/c")" "state with files of other names"
+ok "feed= says which file is which array"
+
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$dir/other" feed=rows:second,labels:first $short out="$dir/d"
+code_is 2; says stderr "rows of the model is [4]"
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$dir/other" feed=lines:first $short out="$dir/d"
+code_is 1; says stderr "none of the model's arrays"
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$dir/data" loss=output $short out="$dir/d"
+code_is 1; says stderr "is no scalar"
+ok "what does not fit is refused before the first update"
+
+head -c 3000 "$from/classes.pt2" >"$dir/cut.pt2"
+run inspect "$dir/cut.pt2"
+code_is 2; says stderr "cut.pt2"; one_line stderr
+run train "$dir/missing.pt2" data="$dir/data"
+code_is 2; says stderr "missing.pt2"
+ok "a damaged or missing archive is a sentence"
+done_testing
