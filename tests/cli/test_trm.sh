@@ -4,7 +4,7 @@
 plan=8
 . "$(dirname "$0")/tap.sh"
 small="threads=1 cc=none batch_size=8 arch.hidden_size=16 arch.num_heads=2 arch.L_layers=1 arch.expansion=1 arch.H_cycles=2 arch.L_cycles=1
-       arch.halt_max_steps=3 max_iters=12 lr_decay_iters=12 warmup_iters=2 eval_interval=6 eval_iters=2 log_interval=1 arch.puzzle_emb_ndim=16 arch.puzzle_emb_len=1"
+       arch.halt_max_steps=3 max_iters=12 lr_decay_iters=12 warmup_iters=2 eval_interval=6 eval_iters=2 log_interval=1 arch.puzzle_emb_ndim=16 arch.puzzle_emb_len=1 arch.mlp_t=false arch.pos_encodings=rope"
 
 # shellcheck disable=SC2086  # settings are words
 run train sudoku_4x4 $small out="$dir/a" --json
