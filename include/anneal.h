@@ -328,14 +328,18 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
  *
  * Special values and gradients where a function has a corner are PyTorch's:
  *     relu'(0) = 0, abs'(0) = 0, softplus'(0) = 1/2     sign(NaN) = 0
+ *     clamp                    the gradient passes at the bounds (relu, relu6 and hardtanh pass none at theirs), not at NaN
  *     maximum, minimum         NaN wins; equal operands get half of the gradient each
- *     max, min over axes       NaN wins; equal elements share the gradient equally
+ *     max, min over axes       NaN wins, and makes the gradient NaN; equal elements share the gradient equally (as
+ *                              torch.amax; torch.max with an axis gives it to one of them)
  *     max_pool                 the first maximum of a window gets the gradient
  *     argmax, sort, topk       NaN is the greatest number; argmax is the first; sort is stable
  *     pow(a, b)                d/da = 0 where b = 0; d/db = 0 where a = 0 and b >= 0
+ *     atan2                    d/dy = d/dx = 0 at (0, 0)
  *     logsumexp                -inf for a row of -inf alone or of nothing, +inf for a row that holds +inf
  *     softmax                  NaN for a row of -inf alone, or that holds +inf
  *     integers                 wrap; division by 0 gives 0
+ *     casts to integers        truncate; saturate beyond the ends (PyTorch: whatever the machine gives); NaN is 0
  * Subnormal numbers of float32 and bfloat16 may count as zeros. */
 
 #define AN_STR_(x) #x
@@ -346,6 +350,7 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
 /* Elementwise, one operand: float (neg, abs, sign: any number) */
 #define AN_UNARY_FUNCTIONS(X)                                                                                                                \
     X(neg) X(abs) X(sign) X(floor) X(round) X(sqrt) X(rsqrt) X(recip) X(exp) X(expm1) X(log) X(log1p) X(sin) X(cos) X(tanh) X(erf) X(sigmoid)    \
+    X(atan) X(asin) X(acos)                                                                                                                  \
     X(not) X(isfinite)                                                                                                                       \
     X(relu) X(gelu) X(gelu_tanh) X(silu) X(softplus) X(square) /* formulas */
 /* Elementwise, two operands. Comparisons give bool. idiv and imod: integers, rounding toward minus infinity. */
@@ -362,6 +367,9 @@ AN_API an_tensor *an_where_at(const char *at, an_tensor *cond, an_tensor *a, an_
 AN_API an_tensor *an_cast_at(const char *at, an_tensor *a, an_dtype dtype);
 AN_API an_tensor *an_add_num_at(const char *at, an_tensor *a, double x); /* a + x, the number in a's dtype */
 AN_API an_tensor *an_mul_num_at(const char *at, an_tensor *a, double x);
+/* min(max(a, low), high), numbers of a's dtype or infinities; NaN stays NaN. The gradient passes inside and at the
+ * bounds. */
+AN_API an_tensor *an_clamp_at(const char *at, an_tensor *a, double low, double high);
 
 /* View ops, pad and concat: no arithmetic. reshape: one axis may be -1. permute: new axis i is old axis perm[i]. slice: [start,
  * stop) along one axis, negative numbers count from the end. pad: `before` and `after` elements of `value` along one
@@ -539,6 +547,7 @@ AN_API an_policy an_get_policy(const an_ctx *cx);
 #define an_cast(a, t)                    an_cast_at(AN_AT, a, t)
 #define an_add_num(a, x)                 an_add_num_at(AN_AT, a, x)
 #define an_mul_num(a, x)                 an_mul_num_at(AN_AT, a, x)
+#define an_clamp(a, low, high)           an_clamp_at(AN_AT, a, low, high)
 #define an_reshape(a, ...)               an_reshape_at(AN_AT, a, __VA_ARGS__)
 #define an_permute(a, ...)               an_permute_at(AN_AT, a, __VA_ARGS__)
 #define an_transpose(a, i, j)            an_transpose_at(AN_AT, a, i, j)
@@ -597,6 +606,9 @@ AN_API an_policy an_get_policy(const an_ctx *cx);
 #define an_cos(a)        an_cos_at(AN_AT, a)
 #define an_tanh(a)       an_tanh_at(AN_AT, a)
 #define an_erf(a)        an_erf_at(AN_AT, a)
+#define an_atan(a)       an_atan_at(AN_AT, a)
+#define an_asin(a)       an_asin_at(AN_AT, a)
+#define an_acos(a)       an_acos_at(AN_AT, a)
 #define an_sigmoid(a)    an_sigmoid_at(AN_AT, a)
 #define an_not(a)        an_not_at(AN_AT, a)
 #define an_isfinite(a)   an_isfinite_at(AN_AT, a)

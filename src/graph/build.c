@@ -149,6 +149,9 @@ UNARY_OP(sin, SIN)
 UNARY_OP(cos, COS)
 UNARY_OP(tanh, TANH)
 UNARY_OP(erf, ERF)
+UNARY_OP(atan, ATAN)
+UNARY_OP(asin, ASIN)
+UNARY_OP(acos, ACOS)
 UNARY_OP(sigmoid, SIGMOID)
 UNARY_OP(not, NOT)
 UNARY_OP(isfinite, ISFINITE)
@@ -209,6 +212,16 @@ an_tensor *an_mul_num_at(const char *at, an_tensor *a, double x)
 {
     if (!an_enter(at, "an_mul_num", 1, 1, &a)) return a;
     return holds(a, x) ? MUL(a, NUM(a, x)) : bad(a);
+}
+
+an_tensor *an_clamp_at(const char *at, an_tensor *a, double low, double high)
+{
+    if (!an_enter(at, "an_clamp", 1, 1, &a)) return a;
+    if (a->dtype == AN_BOOL || isnan(low) || isnan(high))
+        return an_refuse(a->g, AN_E_USAGE, "%s between %g and %g: numbers are needed", an_dtype_name(a->dtype), low,
+                         high);
+    if ((!isinf(low) && !holds(a, low)) || (!isinf(high) && !holds(a, high))) return bad(a);
+    return an_clamp_of(a, low, high);
 }
 
 an_tensor *an_dropout_at(const char *at, an_tensor *a, double p)

@@ -212,6 +212,24 @@ an_tensor *an_square_of(an_tensor *a)
     return MUL(a, a);
 }
 
+/* What lies between the bounds, or at one, is itself and has its gradient; the rest, NaN too, is bounded and has none.
+ * An infinite bound on its own side bounds nothing; on the other side it is the result, which integers saturate. */
+an_tensor *an_clamp_of(an_tensor *a, double low, double high)
+{
+    an_tensor *inside = NULL, *bounded = a;
+    if (low > -INFINITY) {
+        inside = LE(NUM(a, low), a);
+        bounded = WHERE(LT(bounded, NUM(a, low)), NUM(a, low), bounded);
+    }
+    if (high < INFINITY) {
+        an_tensor *below = LE(a, NUM(a, high));
+        inside = inside != NULL ? AND(inside, below) : below;
+        bounded = WHERE(LT(NUM(a, high), bounded), NUM(a, high), bounded);
+    }
+    if (inside == NULL) return a;
+    return WHERE(inside, a, an_make_call(AN_OP_DETACH, 1, &bounded, 0, NULL));
+}
+
 /* The dropout mask: an element is kept where a uniform number u >= p, and scaled by 1/(1-p) in f32, because bf16 is too
  * coarse for that factor. The loop kernel that uses the mask draws it (AN_INS_RAND, ir/loop_kernel.h), and the backward
  * pass draws it again: it is never stored. Inside attention: dropout_mask.h in kernels/cpu and kernels/gpu. */

@@ -22,6 +22,7 @@ an_tensor *an_gelu_tanh_of(an_tensor *a);
 an_tensor *an_silu_of(an_tensor *a);
 an_tensor *an_softplus_of(an_tensor *a);
 an_tensor *an_square_of(an_tensor *a);
+an_tensor *an_clamp_of(an_tensor *a, double low, double high);
 an_tensor *an_dropout_of(an_tensor *a, double p);
 
 #endif

@@ -64,8 +64,10 @@ static int32_t source_slot(const pass *p, const an_tensor *t, int i)
 
 /* Longer entries of ops.def's gradient columns. An operand of MAXIMUM or MINIMUM that `loses` gets nothing; equal ones
  * get half each. x^0 is 1 for every x, and 0^p is 0 for every p > 0: neither depends on its operand there, though the
- * formulas have factors that are infinite. */
-#define HALVED(loses, g)  WHERE(loses, NUM(0), WHERE(EQ(a, b), MUL(g, NUM(0.5)), g))
+ * formulas have factors that are infinite. The angle of (0, 0) is 0 by convention, and so are its slopes. */
+#define HALVED(loses, g) WHERE(loses, NUM(0), WHERE(EQ(a, b), MUL(g, NUM(0.5)), g))
+#define ATAN2_GRAD(other)                                                                                              \
+    WHERE(AND(EQ(a, NUM(0)), EQ(b, NUM(0))), NUM(0), DIV(MUL(g, other), ADD(MUL(a, a), MUL(b, b))))
 #define POW_GRAD_BASE     WHERE(EQ(b, NUM(0)), NUM(0), MUL(g, MUL(b, POW(a, SUB(b, NUM(1))))))
 #define POW_GRAD_EXPONENT WHERE(AND(EQ(a, NUM(0)), LE(NUM(0), b)), NUM(0), MUL(g, MUL(y, LOG(a))))
 

@@ -21,6 +21,9 @@ int an_op_cost(an_op op)
     case AN_OP_COS:
     case AN_OP_TANH:
     case AN_OP_ERF: return 16;
+    case AN_OP_ATAN:
+    case AN_OP_ASIN:
+    case AN_OP_ACOS:
     case AN_OP_ATAN2:
     case AN_OP_POW: return 30;
     case AN_OP_SQRT:
