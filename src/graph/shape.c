@@ -450,7 +450,8 @@ static an_status want_matrix(const rule_ctx *r, int i, bool square)
     int m = fits ? a->shape[a->rank - 2] : 0, n = fits ? a->shape[a->rank - 1] : 0;
     if (fits && (square ? m == n : m >= n)) return AN_OK;
     return refuse(r, AN_E_SHAPE, "%s is not %s", shape_of(a, text),
-                  square ? "a batch of square matrices" : "a batch of matrices with at least as many rows as columns");
+                  square ? "a batch of square matrices"
+                         : "a batch of matrices with at least as many rows as columns: transpose a wide one");
 }
 
 static an_status rule_call(const rule_ctx *r)
