@@ -142,27 +142,6 @@ static void print_units(an_text *out, unsigned units)
     an_text_puts(out, any ? " " : "| - ");
 }
 
-/* Operands that an operation does not take: the sentence that a caller reads. */
-static void print_refusals(an_text *out)
-{
-    an_ctx *cx = an_open(&(an_options){.device = "null:cpu"});
-    assert_non_null(cx);
-    for (int i = 0; i < 5; i++) {
-        an_tensor *wide = an_input_at(AT, cx, AN_F32, AN_SHAPE(2, 3), NULL);
-        an_tensor *nothing = an_input_at(AT, cx, AN_F32, AN_SHAPE(2, 0), NULL);
-        if (i == 0) an_qr_at(AT, wide, NULL);
-        if (i == 1) an_svd_at(AT, wide, NULL, NULL);
-        if (i == 2) an_max_at(AT, nothing, AN_AXIS(1), false);
-        if (i == 3) an_argmax_at(AT, nothing, 1, false);
-        if (i == 4) an_topk_at(AT, wide, 4, NULL);
-        assert_non_null(an_error(cx));
-        an_text_printf(out, "- %s\n", strstr(an_error(cx), "an_"));
-        an_error_clear(cx);
-        an_reset(cx);
-    }
-    an_close(cx);
-}
-
 static void print_table(an_text *out)
 {
     an_text_puts(
@@ -184,8 +163,6 @@ static void print_table(an_text *out)
     }
     an_text_puts(out, "\nWhat is refused, in the planner's words:\n\n");
     for (int i = 0; i < n_reasons; i++) an_text_printf(out, "- %s\n", reason[i]);
-    an_text_puts(out, "\nOperands that are refused, in the library's words:\n\n");
-    print_refusals(out);
 }
 
 static void every_operation_has_a_kernel_on_every_device_as_the_table_says(void **state)
