@@ -235,14 +235,16 @@ AN_API double an_fma_peak(an_ctx *cx, an_dtype dtype);
 /* ---- leaves */
 
 typedef struct an_init {
-    int kind; /* 0 zeros, 1 constant a, 2 normal (mean 0, std a), 3 uniform in [a, b) */
+    int kind; /* 0 zeros, 1 constant a, 2 normal (mean 0, std a), 3 uniform in [a, b),
+                 4 normal (mean 0) cut at two standard deviations; a is the standard deviation after the cut */
     double a, b;
 } an_init;
-#define AN_ZEROS         ((an_init){0, 0, 0})
-#define AN_ONES          ((an_init){1, 1, 0})
-#define AN_FILL(x)       ((an_init){1, (x), 0})
-#define AN_NORMAL(std)   ((an_init){2, (std), 0})
-#define AN_UNIFORM(a, b) ((an_init){3, (a), (b)})
+#define AN_ZEROS             ((an_init){0, 0, 0})
+#define AN_ONES              ((an_init){1, 1, 0})
+#define AN_FILL(x)           ((an_init){1, (x), 0})
+#define AN_NORMAL(std)       ((an_init){2, (std), 0})
+#define AN_UNIFORM(a, b)     ((an_init){3, (a), (b)})
+#define AN_TRUNC_NORMAL(std) ((an_init){4, (std), 0})
 
 /* A parameter, named as in PyTorch's state_dict. The same name returns the same tensor (shape and dtype must agree).
  * Weight decay applies to parameters of rank >= 2 unless an_param_decay says otherwise. The layout freezes at the first
@@ -284,6 +286,10 @@ AN_API an_tensor *an_scalar_f64_at(const char *at, an_ctx *cx, double x);
 AN_API an_tensor *an_const_at(const char *at, an_ctx *cx, an_dtype dtype, double x);
 #define an_full(cx, dtype, shape, x) an_full_at(AN_AT, cx, dtype, shape, x)
 AN_API an_tensor *an_full_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape shape, double x);
+/* A table of numbers that never changes (positions, filters): part of the context like a state, but no checkpoint has it
+ * and nothing can be assigned to it. The same bytes in the same dtype and shape are one tensor. */
+#define an_constant(cx, dtype, shape, data) an_constant_at(AN_AT, cx, dtype, shape, data)
+AN_API an_tensor *an_constant_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape shape, const void *data);
 #define an_iota(cx, shape, axis) an_iota_at(AN_AT, cx, shape, axis) /* i32 positions along `axis` */
 AN_API an_tensor *an_iota_at(const char *at, an_ctx *cx, an_shape shape, int axis);
 /* Uniform [0,1), f32; a pure function of (seed, step, scope, ordinal, global sample): axis 0 is the sample axis. */
@@ -404,6 +410,10 @@ AN_API an_tensor *an_matmul_as_at(const char *at, an_tensor *a, an_tensor *b, an
  * in scatter_add. */
 AN_API an_tensor *an_gather_at(const char *at, an_tensor *table, an_tensor *index);
 AN_API an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, int64_t rows);
+/* table [V,...] with row index[i] (i32 [n]) replaced by rows[i] ([n,...], the table's dtype). Of equal ids the last counts;
+ * a computed id outside [0,V) changes nothing. Without a gradient. Assigned to the state that is its table it writes these
+ * rows in place, and no other byte of the state is moved, when nothing reads the state later in the step. */
+AN_API an_tensor *an_put_rows_at(const char *at, an_tensor *table, an_tensor *index, an_tensor *rows);
 
 /* Composites: the formula is the specification (graph/compose.c). */
 AN_API an_tensor *an_softmax_at(const char *at, an_tensor *a, int axis);
@@ -424,6 +434,10 @@ AN_API an_tensor *an_dropout_at(const char *at, an_tensor *a, double p);
 /* logits [...,V], labels i32 [...]: -log softmax at the label, [...]; a negative label is ignored and gives 0. f32
  * inside and out. */
 AN_API an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels);
+/* The same with stablemax in place of softmax: -log of s(x_label) / sum of s(x), where s(x) is x + 1 from 0 on and 1/(1 - x)
+ * below (Prieto et al., "Grokking at the edge of numerical stability", 2025). logits f32 or f64 (others are cast to f32);
+ * the result's dtype is theirs. */
+AN_API an_tensor *an_stablemax_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels);
 /* The loss of a linear head: x [...,C], w [V,C], labels [...]: cross entropy of x w^T, whose logits are in
  * the policy's dtype and never copied. More than the policy's limit are made in eight chunks or more, each with its
  * gradient before the next, so that one chunk is in memory at a time. w's gradient is summed chunk by chunk: its last
@@ -505,6 +519,15 @@ AN_API an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr);
 #define an_sgd_with(cx, ...) an_sgd_with_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_sgd_with_at(const char *at, an_ctx *cx, an_sgd_options o);
 
+/* Sign descent on the rows of a table that a batch looked up: with g_r the sum of grad[i] over all i with index[i] == r, each
+ * row r that index names becomes w_r (1 - lr weight_decay) - lr sign(g_r); other rows are neither read nor written
+ * (an_put_rows). table: a state [V,c]; index i32 [n]; grad [n,c] in the table's dtype. only_if: a bool scalar, where false
+ * nothing changes; or NULL. Sums are in ascending i: deterministic. */
+#define an_sign_sgd_rows(table, index, grad, lr, weight_decay, only_if)                                                \
+    an_sign_sgd_rows_at(AN_AT, table, index, grad, lr, weight_decay, only_if)
+AN_API void an_sign_sgd_rows_at(const char *at, an_tensor *table, an_tensor *index, an_tensor *grad, double lr,
+                                double weight_decay, an_tensor *only_if);
+
 /* Exponential moving averages of the parameters that are not frozen: average' = rate * average + (1 - rate) * parameter, as
  * this step's optimizer, called before, leaves it. They are declared by the first call, begin as a copy of the parameters
  * as they are when memory is first asked for, and persist as "ema.NAME" (of kind 1). rate in [0,1] may differ from step
@@ -567,6 +590,7 @@ AN_API an_policy an_get_policy(const an_ctx *cx);
 #define an_matmul_as(a, b, t)            an_matmul_as_at(AN_AT, a, b, t)
 #define an_gather(table, index)          an_gather_at(AN_AT, table, index)
 #define an_scatter_add(index, src, rows) an_scatter_add_at(AN_AT, index, src, rows)
+#define an_put_rows(table, index, rows)  an_put_rows_at(AN_AT, table, index, rows)
 #define an_softmax(a, axis)              an_softmax_at(AN_AT, a, axis)
 #define an_log_softmax(a, axis)          an_log_softmax_at(AN_AT, a, axis)
 #define an_logsumexp(a, axis)            an_logsumexp_at(AN_AT, a, axis, false)
@@ -575,6 +599,7 @@ AN_API an_policy an_get_policy(const an_ctx *cx);
 #define an_batch_norm(x, g, b, m, v, momentum, eps, training) an_batch_norm_at(AN_AT, x, g, b, m, v, momentum, eps, training)
 #define an_dropout(a, p)                 an_dropout_at(AN_AT, a, p)
 #define an_cross_entropy(logits, labels) an_cross_entropy_at(AN_AT, logits, labels)
+#define an_stablemax_cross_entropy(logits, labels) an_stablemax_cross_entropy_at(AN_AT, logits, labels)
 #define an_linear_cross_entropy(x, w, y) an_linear_cross_entropy_at(AN_AT, x, w, y)
 #define an_linear(x, w, b)               an_linear_at(AN_AT, x, w, b)
 #define an_attention(q, k, v, scale, causal, dropout) an_attention_at(AN_AT, q, k, v, scale, causal, dropout, NULL)

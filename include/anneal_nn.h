@@ -1,6 +1,6 @@
-/* anneal_nn.h: learning rate schedules and token samplers, for training programs that use anneal.h.
+/* anneal_nn.h: layers made of several operations, learning rate schedules and token samplers, for programs that use anneal.h.
  *
- * Everything here is host arithmetic in IEEE double with functions of our own, so that a schedule or a drawn token has
+ * Schedules and samplers are host arithmetic in IEEE double with functions of our own, so that a schedule or a drawn token has
  * the same bits on every machine, whatever its mathematics library.
  */
 #ifndef ANNEAL_NN_H
@@ -11,6 +11,14 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* ---- layers */
+
+/* SwiGLU (Shazeer, "GLU variants improve transformer", 2020): (silu(x g^T) * (x u^T)) down^T. x [...,C]; gate_up [2I,C]
+ * holds g above u; down [C',I]; no biases; in the policy's matmul dtype. Built so that the gate is applied where the
+ * second product is computed, and its gradient where the product behind it is: no pass over [...,I] of its own. */
+#define an_swiglu(x, gate_up, down) an_swiglu_at(AN_AT, x, gate_up, down)
+AN_API an_tensor *an_swiglu_at(const char *at, an_tensor *x, an_tensor *gate_up, an_tensor *down);
 
 /* ---- schedules */
 

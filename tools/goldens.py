@@ -307,6 +307,38 @@ def adam_atan2_step(p, g, m, v, t, lr, betas, decay):
     p.sub_(lr / (1 - betas[0] ** t) * torch.atan2(m, v.sqrt() / math.sqrt(1 - betas[1] ** t)))
 
 
+def stablemax_golden(g, N=9, V=13):
+    """-log of s(x_label) / sum s(x), s(x) = x + 1 from 0 on, 1 / (1 - x) below; label -100 does not count."""
+    x = f32_normal(g, N, V, std=3.0)
+    x[0, :3] = torch.tensor([0.0, -0.0, 1e-30], dtype=F64).float().double()
+    labels = torch.randint(0, V, (N,), generator=g)
+    labels[4] = -100
+    up = f32_normal(g, N)
+    q = x.clone().requires_grad_()
+    s = torch.where(q < 0, 1 / (1 - q.clamp(max=0)), q + 1)
+    p = s / s.sum(-1, keepdim=True)
+    loss = torch.where(labels < 0, 0.0, -torch.log(p.gather(-1, labels.clamp(min=0)[:, None])[:, 0]))
+    (loss * up).sum().backward()
+    return {"stablemax.logits": x.float(), "stablemax.labels": labels.int(), "stablemax.upstream": up.float(),
+            "stablemax.loss": loss.detach(), "stablemax.grad": q.grad}
+
+
+def row_golden(g, V=12, n=7, c=6, updates=3, lr=0.01, decay=0.5):
+    """Sign descent on the rows that ids name: gradients of equal ids are added first."""
+    w = f32_normal(g, V, c)
+    ids = torch.randint(0, V, (updates, n), generator=g)
+    ids[0, 3:6] = ids[0, 1]  # four of one id
+    ids[1, :] = 5            # all of one id
+    grads = f32_normal(g, updates, n, c)
+    out = {"rows.first": w.float(), "rows.ids": ids.int(), "rows.grads": grads.float()}
+    w = w.clone()
+    for t in range(updates):
+        seen, back = ids[t].unique(return_inverse=True)
+        sums = torch.zeros(len(seen), c, dtype=F64).index_add_(0, back, grads[t])
+        w[seen] = w[seen] * (1 - lr * decay) - lr * torch.sign(sums)
+    return out | {"rows.last": w}
+
+
 def optimizer_golden(path, seed, updates=6, lr=0.03, betas=(0.8, 0.9), decay=0.1, ema=0.7):
     """A matrix that decays and a vector that does not, by torch.optim's own classes in float64; Adam-atan2 by its formula."""
     g = torch.Generator().manual_seed(seed)
@@ -342,6 +374,7 @@ def optimizer_golden(path, seed, updates=6, lr=0.03, betas=(0.8, 0.9), decay=0.1
         for n, x in p.items():
             tensors[f"{name}.{n}"] = x.detach()
             tensors[f"{name}.ema.{n}"] = shadow[n]
+    tensors |= stablemax_golden(g) | row_golden(g)
     write(path, tensors, {"updates": updates, "lr": lr, "beta1": betas[0], "beta2": betas[1], "decay": decay, "ema": ema})
 
 

@@ -120,7 +120,17 @@ static const char *scatter_tiles(const an_gpu *gpu, int src, int out, int64_t c,
 
 static int call_number(an_op op)
 {
-    enum { RUNNING_SUM, POOL_MAX_GRAD, CHOLESKY, QR, EIGH, SVD, SOLVE, TRISOLVE }; /* AN_CALL_... of library_calls.h */
+    enum {
+        RUNNING_SUM,
+        POOL_MAX_GRAD,
+        CHOLESKY,
+        QR,
+        EIGH,
+        SVD,
+        SOLVE,
+        TRISOLVE,
+        PUT_ROWS
+    }; /* AN_CALL_... of library_calls.h */
     switch (op) {
     case AN_OP_POOL_MAX_GRAD: return POOL_MAX_GRAD;
     case AN_OP_CHOLESKY: return CHOLESKY;
@@ -129,6 +139,7 @@ static int call_number(an_op op)
     case AN_OP_SVD: return SVD;
     case AN_OP_SOLVE: return SOLVE;
     case AN_OP_TRISOLVE: return TRISOLVE;
+    case AN_OP_PUT_ROWS: return PUT_ROWS;
     default: return RUNNING_SUM;
     }
 }
@@ -146,7 +157,7 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
     t->threads = THREADS;
     if (s->op == AN_OP_SCATTER_ADD)
         return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, s->out[0].rank ? outer(&s->out[0], 0) : 0, t);
-    if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD) {
+    if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD || s->op == AN_OP_PUT_ROWS) {
         t->module = AN_MODULE_SCAN_POOL;
         return NULL;
     }
@@ -167,8 +178,8 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
 
 void an_gpu_call_defines(const an_tiles *t, an_text *out)
 {
-    static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY", "QR",
-                                        "EIGH",        "SVD",           "SOLVE",    "TRISOLVE"};
+    static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY", "QR",      "EIGH",
+                                        "SVD",         "SOLVE",         "TRISOLVE", "PUT_ROWS"};
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_THREADS %d\n#define AN_WORK_WORDS %d\n", t->store,
                    t->threads, t->work);
     if (t->module == AN_MODULE_SCATTER)
@@ -318,6 +329,10 @@ static struct an_call_args call_args(const an_library_call_spec *s)
                                      .dilation_h = (int)w[6],
                                      .dilation_w = (int)w[7]};
     }
+    if (s->op == AN_OP_PUT_ROWS) {
+        const int64_t c = a.n ? outer(&s->src[1], 0) / a.n : 0; /* ids [n], rows [n,...] of c elements */
+        return (struct an_call_args){.units = s->out[0].shape[0], .n = a.n, .each = c};
+    }
     a.units = (int)outer(x, is_matrix(s) ? 2 : 1);
     a.flag = s->op == AN_OP_TOPK || s->attr[0] != 0;
     a.also = s->attr[1] != 0;
@@ -336,6 +351,7 @@ static struct an_call_args call_args(const an_library_call_spec *s)
 static int64_t groups_of(const an_library_call_spec *s, const struct an_call_args *a, const an_tiles *t)
 {
     if (s->op == AN_OP_CUMSUM) return a->n ? an_ceil_div(a->units, t->threads / 32) : 0;
+    if (s->op == AN_OP_PUT_ROWS) return a->each ? a->n : 0;
     if (s->op == AN_OP_POOL_MAX_GRAD) return an_ceil_div((int64_t)a->units * a->H * a->W * a->C, t->threads);
     if (sorts(s->op)) return a->n ? a->units : 0;
     return a->m > 0 && a->n > 0 && (!solves(s->op) || a->k > 0) ? a->units : 0;
@@ -351,10 +367,11 @@ const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_t
         const an_scatter_spec of = scatter_of(c);
         return scatter_step(s, &of, c->n_src > 2 ? 2 : -1, c->n_src, t, out);
     }
-    static const char *const entries[] = {"sort_rows", "running_sum", "pool_max_grad", "matrix"};
+    static const char *const entries[] = {"sort_rows", "running_sum", "pool_max_grad", "matrix", "put_rows"};
     const int entry = t->module == AN_MODULE_SORT     ? 0
                       : t->module == AN_MODULE_MATRIX ? 3
                       : c->op == AN_OP_CUMSUM         ? 1
+                      : c->op == AN_OP_PUT_ROWS       ? 4
                                                       : 2;
     an_gpu_launch *l;
     int index = 0;

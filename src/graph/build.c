@@ -543,6 +543,15 @@ an_tensor *an_scatter_add_at(const char *at, an_tensor *index, an_tensor *src, i
     return sum;
 }
 
+an_tensor *an_put_rows_at(const char *at, an_tensor *table, an_tensor *index, an_tensor *rows)
+{
+    an_tensor *t[] = {table, index, rows};
+    if (!an_enter(at, "an_put_rows", 3, 3, t)) return t[0];
+    an_tensor *put = an_make_call(AN_OP_PUT_ROWS, 3, t, 0, NULL);
+    if (!put->poison) an_expect_ids(t[1], t[0]->shape[0], false);
+    return put;
+}
+
 /* ------------------------------------------------------------------------------------------------ calls */
 
 static an_tensor *call1(const char *at, const char *name, an_op op, an_tensor *a, int n_attr, int64_t attr)

@@ -255,3 +255,17 @@ an_tensor *an_cross_entropy_of(an_tensor *logits, an_tensor *labels)
     an_tensor *loss = SUB(an_lse_of(logits), picked);
     return WHERE(LT(labels, NUM(labels, 0)), NUM(loss, 0), loss);
 }
+
+/* logits [N,V,1], labels [N,1,1] to [N,1,1]: log of the sum of s less log of s at the label, both from numbers above 0, so that
+ * nothing cancels but equal logarithms. Written so that no branch is infinite where the other counts: 1 / (1 + |x|). */
+an_tensor *an_stablemax_loss_of(an_tensor *logits, an_tensor *labels)
+{
+    if (logits->poison || labels->poison) return an_poison_of(logits->poison ? labels->g : logits->g);
+    an_tensor *none = LT(labels, NUM(labels, 0)), *above = ADD(ABS(logits), NUM(logits, 1));
+    an_tensor *score = WHERE(LT(logits, NUM(logits, 0)), RECIP(above), ADD(logits, NUM(logits, 1))); /* [N,V,1] */
+    an_tensor *hot = EQ(an_make_iota(logits->g, 3, logits->shape, 1), labels);
+    an_tensor *picked = SUM3(WHERE(hot, score, NUM(score, 0))); /* [N,1,1] */
+    picked = WHERE(none, NUM(picked, 1), picked);
+    an_tensor *loss = SUB(LOG(SUM3(score)), LOG(picked));
+    return WHERE(none, NUM(loss, 0), loss);
+}

@@ -11,10 +11,11 @@ an_rule *an_graph_new_rule(an_graph *g); /* NULL: no memory, recorded */
 an_tensor *an_mean_of(an_tensor *a, uint32_t mask, bool keep);
 an_tensor *an_var_of(an_tensor *a, uint32_t mask, bool keep);
 an_tensor *an_min_of(an_tensor *a, uint32_t mask, bool keep);
-an_tensor *an_lse_of(an_tensor *x);                                   /* [O,R,I] to [O,1,I] */
-an_tensor *an_lse_of_any(an_tensor *x);                               /* the same for infinite elements too */
-an_tensor *an_softmax_of(an_tensor *x);                               /* [O,R,I] */
-an_tensor *an_cross_entropy_of(an_tensor *logits, an_tensor *labels); /* [N,V,1], [N,1,1] to [N,1,1] */
+an_tensor *an_lse_of(an_tensor *x);                                    /* [O,R,I] to [O,1,I] */
+an_tensor *an_lse_of_any(an_tensor *x);                                /* the same for infinite elements too */
+an_tensor *an_softmax_of(an_tensor *x);                                /* [O,R,I] */
+an_tensor *an_stablemax_loss_of(an_tensor *logits, an_tensor *labels); /* the same */
+an_tensor *an_cross_entropy_of(an_tensor *logits, an_tensor *labels);  /* [N,V,1], [N,1,1] to [N,1,1] */
 
 an_tensor *an_relu_of(an_tensor *a);
 an_tensor *an_gelu_of(an_tensor *a);

@@ -191,6 +191,16 @@ an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *lab
     return an_make_like(an_cross_entropy_of(x, rows), t[1]);
 }
 
+an_tensor *an_stablemax_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels)
+{
+    an_tensor *t[] = {logits, labels};
+    if (!an_enter(at, "an_stablemax_cross_entropy", 2, 2, t) || want_float_rows(t[0])->poison)
+        return an_poison_of(t[0]->g);
+    an_tensor *rows = label_rows(t[1], t[0], last_of(t[0]));
+    an_tensor *x = an_wide(an_make_reshape(t[0], 3, (int32_t[]){row_count(t[0]), last_of(t[0]), 1}));
+    return an_make_like(an_stablemax_loss_of(x, rows), t[1]);
+}
+
 /* Into how many chunks of rows the N x V logits are cut, so that a chunk has at most as many elements as the policy
  * allows; 1: they are not cut. At least eight: fewer save little memory, and GEMMs of an eighth still run at full speed. */
 static int32_t logit_chunks(const an_graph *g, int64_t N, int64_t V)

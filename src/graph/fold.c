@@ -364,6 +364,7 @@ static an_tensor *fold_empty(const fold_ctx *f)
     if (!source) return NULL;
     switch (e->op) {
     case AN_OP_PAD: return full(f, e->imm[0], (int64_t)e->imm[0]);
+    case AN_OP_PUT_ROWS: return e->src[0];
     case AN_OP_SCATTER_ADD: return e->n_src > 2 ? e->src[2] : full(f, 0, 0);
     case AN_OP_SUM:
     case AN_OP_MATMUL:

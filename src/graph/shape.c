@@ -454,6 +454,19 @@ static an_status want_matrix(const rule_ctx *r, int i, bool square)
                          : "a batch of matrices with at least as many rows as columns: transpose a wide one");
 }
 
+static an_status rule_put_rows(const rule_ctx *r)
+{
+    const an_tensor *table = r->e->src[0], *index = r->e->src[1], *rows = r->e->src[2];
+    char ta[TEXT], tb[TEXT], tc[TEXT];
+    AN_TRY(want_dtype(r, 1, AN_I32));
+    AN_TRY(want_same_dtype(r, 0, 2));
+    bool fits = table->rank >= 1 && index->rank == 1 && rows->rank == table->rank && rows->shape[0] == index->shape[0];
+    for (int i = 1; fits && i < rows->rank; i++) fits = rows->shape[i] == table->shape[i];
+    if (fits) return AN_OK;
+    return refuse(r, AN_E_SHAPE, "ids %s and rows %s are not [n] and [n,...] for a table %s", shape_of(index, ta),
+                  shape_of(rows, tb), shape_of(table, tc));
+}
+
 static an_status rule_call(const rule_ctx *r)
 {
     const an_emit_args *e = r->e;
@@ -473,6 +486,7 @@ static an_status rule_call(const rule_ctx *r)
             return refuse(r, AN_E_SHAPE, "the %lld largest of %s", (long long)e->attr[0], shape_of(a, ta));
         r->shape[a->rank - 1] = (int32_t)e->attr[0];
         return AN_OK;
+    case AN_OP_PUT_ROWS: return rule_put_rows(r);
     case AN_OP_CHOLESKY: return want_matrix(r, 0, true);
     case AN_OP_EIGH:
         AN_TRY(want_matrix(r, 0, true));

@@ -28,7 +28,12 @@ typedef struct an_tile {
 typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
 
 /* Initial values of a tensor: element i is a function of (key, stream, i), see base/rng.h. */
-typedef enum an_draw_kind { AN_DRAW_CONSTANT = 1, AN_DRAW_NORMAL, AN_DRAW_UNIFORM } an_draw_kind; /* as an_init.kind */
+typedef enum an_draw_kind {
+    AN_DRAW_CONSTANT = 1,
+    AN_DRAW_NORMAL,
+    AN_DRAW_UNIFORM,
+    AN_DRAW_TRUNCATED
+} an_draw_kind; /* as an_init.kind */
 typedef struct an_init_spec {
     uint8_t kind, dtype; /* any dtype */
     uint32_t key, stream;

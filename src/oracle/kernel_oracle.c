@@ -313,6 +313,28 @@ static bool sample_scatter(const an_scatter_spec *s, const an_oracle_memory *arg
     return true;
 }
 
+/* Elements of rows that ids name, the last of equal ids, and of rows that must not change. */
+static bool sample_put_rows(const an_library_call_spec *s, const an_oracle_memory *arg, an_oracle_samples *out)
+{
+    const int32_t *index = arg[0].before;
+    const an_call_tensor *t = &s->out[0];
+    int64_t n = s->src[0].shape[0], V = t->shape[0], c = 1;
+    for (int i = 1; i < t->rank; i++) c *= t->shape[i];
+    for (int64_t k = 0; k < 64 && V > 0; k++) {
+        int64_t row = spread(k, 64, V), from = -1;
+        const int64_t source = spread(k, 64, AN_MAX(n, 1));
+        if (k % 2 && source < n && index[source] >= 0 && index[source] < V) row = index[source];
+        for (int64_t i = 0; i < n; i++)
+            if (index[i] == row) from = i;
+        for (int64_t i = 0; i < c; i++) {
+            const double want = from < 0 ? an_dtype_load((an_dtype)t->dtype, arg[2].before, row * c + i)
+                                         : an_dtype_load((an_dtype)t->dtype, arg[1].before, from * c + i);
+            if (!an_oracle_expect(out, 2, row * c + i, want)) return false;
+        }
+    }
+    return true;
+}
+
 static struct an_tensor tensor_of(const an_call_tensor *t)
 {
     struct an_tensor n = {.dtype = t->dtype, .rank = t->rank, .numel = 1};
@@ -593,7 +615,9 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
         break;
     case AN_KERNEL_SCATTER: good = sample_scatter(&k->u.scatter, arg, e); break;
     case AN_KERNEL_CALL:
-        if (k->u.call.op == AN_OP_SCATTER_ADD) /* of doubles */
+        if (k->u.call.op == AN_OP_PUT_ROWS)
+            good = sample_put_rows(&k->u.call, arg, e);
+        else if (k->u.call.op == AN_OP_SCATTER_ADD) /* of doubles */
             *skipped = "the oracle does not evaluate it";
         else
             return sample_call(err, &k->u.call, arg, e);

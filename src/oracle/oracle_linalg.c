@@ -162,6 +162,18 @@ static void eval_pool(an_oracle_node *r)
     }
 }
 
+static void eval_put_rows(an_oracle_node *r)
+{
+    const struct an_tensor *table = r->src[0], *index = r->src[1];
+    const int64_t V = table->shape[0], row = V > 0 ? table->numel / V : 0;
+    memcpy(r->out[0].w, r->in[0].w, (size_t)table->numel * sizeof(uint64_t));
+    for (int64_t i = 0; i < index->numel; i++) {
+        const int64_t id = r->in[1].i[i];
+        if (id < 0 || id >= V) continue;
+        memcpy(r->out[0].w + id * row, r->in[2].w + i * row, (size_t)row * sizeof(uint64_t));
+    }
+}
+
 /* ------------------------------------------------------------------------------------------------ cumsum, sort */
 
 static void eval_cumsum(an_oracle_node *r)
@@ -432,6 +444,7 @@ an_status an_oracle_call(an_err *err, an_oracle_node *r)
     case AN_OP_POOL_SUM:
     case AN_OP_POOL_SUM_GRAD: eval_pool(r); break;
     case AN_OP_CUMSUM: eval_cumsum(r); break;
+    case AN_OP_PUT_ROWS: eval_put_rows(r); break;
     case AN_OP_SORT:
     case AN_OP_TOPK: return eval_sort(err, r);
     default: return eval_matrices(err, r);

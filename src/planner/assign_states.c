@@ -134,7 +134,8 @@ static an_status assign(assigning *x, const assignment *a)
     an_plan *p = w->plan;
     const int32_t v = w->node[a->base].value;
     const bool free_state = !is_contended(x, a);
-    if (w->node[a->base].row_update && free_state && an_row_update_in_place(p, v, &a->to)) {
+    const bool rows = w->node[a->base].row_update || w->g->node[a->base]->op == AN_OP_PUT_ROWS;
+    if (rows && free_state && an_row_update_in_place(p, v, &a->to)) {
         find_writers(x); /* a step less */
         return AN_OK;
     }

@@ -1,6 +1,7 @@
 /* lower_call.c: scatters and library calls (sort, Cholesky, cumulative sums, ...) → one step each.
  *
- * A call's arguments are its sources in order, then its outputs, all contiguous (insert_copies saw to it). */
+ * A call's arguments are its sources in order, then its outputs, all contiguous (insert_copies saw to it). PUT_ROWS is the
+ * exception: lower_copy.c. */
 #include "planner/planner_internal.h"
 
 #include <string.h>
@@ -36,6 +37,13 @@ an_status an_lower_scatter(an_planner *w, an_fusion_group *gr)
     return an_add_step(w, k, arg, 3, gr->anchor, NULL);
 }
 
+void an_call_source(an_call_tensor *out, const struct an_tensor *t)
+{
+    out->rank = t->rank;
+    out->dtype = t->dtype;
+    memcpy(out->shape, t->shape, sizeof t->shape);
+}
+
 static an_arg call_output(an_planner *w, int32_t id, int o, an_call_tensor *out)
 {
     an_dtype dtype;
@@ -54,6 +62,7 @@ an_status an_lower_call(an_planner *w, an_fusion_group *gr)
 {
     int32_t id = gr->anchor;
     const struct an_tensor *n = w->g->node[id];
+    if (n->op == AN_OP_PUT_ROWS) return an_lower_put_rows(w, gr);
     an_kernel k = {.kind = AN_KERNEL_CALL,
                    .name = an_short_name(w, id, an_ops[n->op].name),
                    .u.call = {.op = (an_op)n->op, .dtype = n->dtype}};
@@ -62,10 +71,7 @@ an_status an_lower_call(an_planner *w, an_fusion_group *gr)
     for (int s = 0; s < n->n_src; s++) {
         an_view v;
         arg[n_args++] = an_operand(w, n->src[s], false, &v);
-        const struct an_tensor *t = w->g->node[n->src[s]];
-        k.u.call.src[s].rank = t->rank;
-        k.u.call.src[s].dtype = t->dtype;
-        memcpy(k.u.call.src[s].shape, t->shape, sizeof t->shape);
+        an_call_source(&k.u.call.src[s], w->g->node[n->src[s]]);
     }
     k.u.call.n_src = n->n_src;
     k.u.call.n_out = an_ops[n->op].outputs;

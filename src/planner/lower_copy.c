@@ -38,6 +38,28 @@ an_status an_lower_row_update(an_planner *w, an_fusion_group *gr)
     return an_add_step(w, k, arg, 3, id, NULL);
 }
 
+/* A copy of the table, which assign_states removes where it can, and a call that writes the rows into it. The call's sources
+ * are ids and rows; its output holds the table already. */
+an_status an_lower_put_rows(an_planner *w, an_fusion_group *gr)
+{
+    const int32_t id = gr->anchor;
+    const struct an_tensor *n = w->g->node[id];
+    const an_arg table = an_arg_of(w, id, true);
+    an_view v;
+    an_arg copy[2] = {an_operand(w, n->src[0], false, &v), table};
+    AN_TRY(an_add_step(w, (an_kernel){.kind = AN_KERNEL_COPY, .name = "copy", .bytes = 2 * (uint64_t)table.bytes}, copy,
+                       2, id, NULL));
+    w->plan->bill.copies++;
+    an_arg arg[3] = {an_operand(w, n->src[1], false, &v), an_operand(w, n->src[2], false, &v), table};
+    an_kernel k = {.kind = AN_KERNEL_CALL,
+                   .name = an_short_name(w, id, an_ops[n->op].name),
+                   .u.call = {.op = AN_OP_PUT_ROWS, .dtype = n->dtype, .n_src = 2, .n_out = 1}};
+    for (int s = 0; s < 2; s++) an_call_source(&k.u.call.src[s], w->g->node[n->src[s + 1]]);
+    an_call_source(&k.u.call.out[0], n);
+    k.bytes = (uint64_t)arg[0].bytes + 2 * (uint64_t)arg[1].bytes;
+    return an_add_step(w, k, arg, 3, id, NULL);
+}
+
 /* ------------------------------------------------------------------------------------------------- blocks of gradients */
 
 typedef struct range {

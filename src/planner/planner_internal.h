@@ -234,6 +234,8 @@ an_status an_lower_scatter(an_planner *w, an_fusion_group *gr);   /* lower_call.
 an_status an_lower_call(an_planner *w, an_fusion_group *gr);
 an_status an_lower_concat(an_planner *w, an_fusion_group *gr); /* lower_copy.c */
 an_status an_lower_row_update(an_planner *w, an_fusion_group *gr);
+an_status an_lower_put_rows(an_planner *w, an_fusion_group *gr);
+void an_call_source(an_call_tensor *out, const struct an_tensor *t); /* a tensor's dtype and shape */
 an_status an_lower_pack(an_planner *w, an_fusion_group *gr);
 
 /* lower_conv.c: is convolution n a GEMM, is it one without a window, and which? Operands are contiguous. */

@@ -6,6 +6,8 @@
  * row update (dynamic_update_slice) of the copy; assign_states removes the copy when nothing reads the old state any
  * more, and then only the row is written.
  *
+ * PUT_ROWS, many rows at ids that are computed or given, is lowered in the same way (lower_copy.c).
+ *
  * Recognised, on targets that have the kernel, when the index is a scalar of the step, the row is (or will be) in memory
  * with contiguous inner axes, and the state is the one that is assigned. What is not recognised stays arithmetic: the
  * same bits. */
@@ -94,13 +96,19 @@ static bool meets(const an_arg *a, const an_leaf_place *to)
     return a->slot == to->slot && a->offset < to->offset + to->bytes && to->offset < a->offset + a->bytes;
 }
 
-/* The step that copies the state to value v, when the next one updates the row in it; -1. */
+/* Whether a kernel writes some rows of a table that its output holds already. */
+static bool writes_rows(const an_kernel *k)
+{
+    return k->kind == AN_KERNEL_ROW_UPDATE || (k->kind == AN_KERNEL_CALL && k->u.call.op == AN_OP_PUT_ROWS);
+}
+
+/* The step that copies the state to value v, when the next one updates rows in it; -1. */
 static int copy_of(const an_plan *p, int32_t v, const an_leaf_place *to)
 {
     for (int s = 0; s + 1 < p->n_steps; s++) {
         const an_plan_step *c = &p->step[s];
         if (p->kernel[c->kernel].kind == AN_KERNEL_COPY && c->arg[1].value == v && c->arg[0].slot == to->slot &&
-            c->arg[0].offset == to->offset && p->kernel[p->step[s + 1].kernel].kind == AN_KERNEL_ROW_UPDATE)
+            c->arg[0].offset == to->offset && writes_rows(&p->kernel[p->step[s + 1].kernel]))
             return s;
     }
     return -1;

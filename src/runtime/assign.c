@@ -60,6 +60,10 @@ void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
     an_ctx *cx = state->g->owner;
     an_tensor *s = an_use(&cx->graph, state, at, "an_assign"), *v = an_use(&cx->graph, value, at, "an_assign");
     if (s->poison || v->poison) return;
+    if (s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_STATE && cx->state[s->attr[1]].data) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: the target is a constant; what changes is an an_state");
+        return;
+    }
     if (cx->averages && s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_PARAM) {
         an_poison(&cx->graph, AN_E_USAGE, at,
                   "an_assign: \"%s\" cannot change while its average is read in its place; call "

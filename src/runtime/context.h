@@ -66,6 +66,7 @@ typedef struct an_state_info {
     const char *name;
     an_tensor *tensor;
     an_init init;
+    const void *data; /* of a constant: its values; NULL: a state */
     int32_t store;
 } an_state_info;
 

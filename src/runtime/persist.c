@@ -40,7 +40,8 @@ static bool entry_at(an_ctx *cx, int i, entry *out, int *count)
                                                    : ENTRY_AVERAGE};
         }
     for (int s = 0; s < cx->n_states; s++)
-        if (n++ == i) *out = (entry){cx->state[s].name, cx->state[s].tensor, cx->state[s].store, 0, ENTRY_STATE};
+        if (!cx->state[s].data && n++ == i)
+            *out = (entry){cx->state[s].name, cx->state[s].tensor, cx->state[s].store, 0, ENTRY_STATE};
     if (count) *count = n;
     return i >= 0 && i < n;
 }

@@ -102,7 +102,9 @@ static an_status initialize_store(an_ctx *cx, an_pool *pool, int32_t i)
             AN_TRY(initialize(cx, pool, s, q->offset, q->tensor, q->name, q->init));
     }
     for (int p = 0; p < cx->n_states; p++)
-        if (cx->state[p].store == i)
+        if (cx->state[p].store == i && cx->state[p].data)
+            AN_TRY(cx->backend->write(&cx->err, cx->device, &s->mem, 0, cx->state[p].data, (size_t)s->bytes));
+        else if (cx->state[p].store == i)
             AN_TRY(initialize(cx, pool, s, 0, cx->state[p].tensor, cx->state[p].name, cx->state[p].init));
     AN_TRY(initialize_averages(cx, i)); /* the parameters' store is older: it is ready */
     s->ready = true;

@@ -8,6 +8,7 @@
 #include "base/text.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -77,12 +78,12 @@ static bool check_name(an_ctx *cx, const char *at, const char *what, const char 
 
 static bool check_init(an_ctx *cx, const char *at, const char *what, const char *name, an_init init)
 {
-    const bool random = init.kind == 2 || init.kind == 3;
-    if (init.kind < 0 || init.kind > 3)
-        an_poison(
-            &cx->graph, AN_E_USAGE, at,
-            "%s: \"%s\": %d is no kind of initial values; use AN_ZEROS, AN_ONES, AN_FILL, AN_NORMAL or AN_UNIFORM",
-            what, name, init.kind);
+    const bool random = init.kind >= 2;
+    if (init.kind < 0 || init.kind > 4)
+        an_poison(&cx->graph, AN_E_USAGE, at,
+                  "%s: \"%s\": %d is no kind of initial values; use AN_ZEROS, AN_ONES, AN_FILL, AN_NORMAL, "
+                  "AN_UNIFORM or AN_TRUNC_NORMAL",
+                  what, name, init.kind);
     else if (random && (!isfinite(init.a) || !isfinite(init.b)))
         an_poison(&cx->graph, AN_E_USAGE, at,
                   "%s: \"%s\": initial values are drawn with %g and %g, which must be finite", what, name, init.a,
@@ -140,6 +141,41 @@ an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     }
     cx->state[cx->n_states++] = st;
     return st.tensor;
+}
+
+/* Finds the constant of these bytes; -1. */
+static int constant_of(const an_ctx *cx, an_dtype dtype, int rank, const int32_t *shape, const void *data, size_t bytes)
+{
+    for (int i = 0; i < cx->n_states; i++) {
+        const an_tensor *t = cx->state[i].tensor;
+        if (cx->state[i].data && t->dtype == dtype && t->rank == rank &&
+            !memcmp(t->shape, shape, sizeof *shape * (size_t)rank) && !memcmp(cx->state[i].data, data, bytes))
+            return i;
+    }
+    return -1;
+}
+
+an_tensor *an_constant_at(const char *at, an_ctx *cx, an_dtype dtype, an_shape s, const void *data)
+{
+    int32_t shape[AN_MAX_RANK];
+    int64_t numel;
+    char name[32];
+    if (!cx) return NULL;
+    if (!take_shape(cx, at, "an_constant", s, shape, &numel)) return cx->graph.poison;
+    if ((unsigned)dtype >= AN_N_DTYPES || (!data && numel))
+        return an_poison(&cx->graph, AN_E_USAGE, at, "an_constant: %s",
+                         data ? "the dtype is none" : "data is NULL; a constant has its values from the start");
+    if (!numel) return an_full_at(at, cx, dtype, s, 0);
+    const size_t bytes = (size_t)numel * an_dtype_bytes(dtype);
+    const int found = constant_of(cx, dtype, s.rank, shape, data, bytes);
+    if (found >= 0) return cx->state[found].tensor;
+    void *copy = an_arena_copy(&cx->forever, data, bytes);
+    snprintf(name, sizeof name, "constant %d", cx->n_states);
+    an_tensor *t = copy ? an_state_at(at, cx, name, dtype, s, AN_ZEROS) : NULL;
+    if (!copy) an_fail_nomem(&cx->err, "a constant", bytes);
+    if (!t || t->poison) return cx->graph.poison;
+    cx->state[cx->n_states - 1].data = copy;
+    return t;
 }
 
 static an_param_info *param_of(an_tensor *p)

@@ -225,6 +225,19 @@ BUILD(scatter_add)
     root_sum(l, c, an_scatter_add_at(AT, ids, src, 11), 8, an_scatter_add_at(AT, ids, an_abs_at(AT, src), 11), v);
 }
 
+/* Ids that are equal, and outside; tables of one row, and of more than ids. */
+BUILD(put_rows)
+{
+    const int64_t V = v == 1 ? 1 : 11, n = v == 2 ? 0 : 17;
+    an_tensor *ids = lab_fill(l, AN_I32, AN_SHAPE(n), -14, 3);
+    ids = an_neg_at(AT, ids); /* computed: not looked at */
+    an_tensor *table = some(l, t, v == 3 ? AN_SHAPE(V) : AN_SHAPE(V, 3, 5));
+    an_tensor *rows = v == 3   ? some(l, t, AN_SHAPE(n))
+                      : v == 4 ? an_transpose_at(AT, some(l, t, AN_SHAPE(n, 5, 3)), 1, 2)
+                               : some(l, t, AN_SHAPE(n, 3, 5));
+    root(l, c, an_put_rows_at(AT, table, ids, rows), v);
+}
+
 /* ---- attention */
 
 typedef struct qkv {
@@ -523,6 +536,7 @@ static const op_case other_rows[] = {
     ROW_OF(CUMSUM, cumsum, T_NUMBER, 5, 1, CORRECT),
     ROW_OF(SORT, sort, T_NUMBER, 8, 2, 0),
     ROW_OF(TOPK, topk, T_NUMBER, 4, 2, 0),
+    ROW_OF(PUT_ROWS, put_rows, T_NUMBER, 5, 1, 0),
     ROW_OF(CHOLESKY, cholesky, T_FLOAT, 4, 1, 0),
     ROW_OF(QR, qr, T_FLOAT, 8, 2, 0),
     ROW_OF(EIGH, eigh, T_FLOAT, 4, 3, 0),

@@ -86,6 +86,16 @@ static int piles(an_ctx *cx, an_dtype t, an_tensor **out)
     return 2;
 }
 
+/* Rows by ids of which some are equal and some outside. */
+static int replaced(an_ctx *cx, an_dtype t, an_tensor **out)
+{
+    an_tensor *ids = an_add_num_at(AT, fill(cx, AN_I32, AN_SHAPE(211), 0, 60), -2);
+    out[0] = an_put_rows_at(AT, fill(cx, t, AN_SHAPE(50, 300), -1, 1), ids, fill(cx, t, AN_SHAPE(211, 300), -1, 1));
+    out[1] = an_put_rows_at(AT, fill(cx, t, AN_SHAPE(7), -1, 1), an_mul_num_at(AT, ids, 0),
+                            fill(cx, t, AN_SHAPE(211), -1, 1)); /* one id for all */
+    return 2;
+}
+
 /* ---------------------------------------------------------------------------------------------- bits */
 
 static int evaluate(an_ctx *cx, graph g, char *out[MOST_OUT], size_t bytes[MOST_OUT])
@@ -139,6 +149,7 @@ static void odd_matrices_numbers_and_ids_have_the_bits_of_the_cpu(void **state)
     same("deficient", deficient);
     same("tiny", tiny);
     same("piles", piles);
+    same("replaced", replaced);
 }
 
 /* ---------------------------------------------------------------------------------------------- texts */
@@ -151,6 +162,7 @@ static int every_call(an_ctx *cx, an_dtype t, an_tensor **out)
     out[n++] = an_cumsum_at(AT, y, true);
     out[n++] = an_sort_at(AT, x, true, &unused);
     out[n++] = an_topk_at(AT, y, 3, &unused);
+    out[n++] = an_put_rows_at(AT, y, fill(cx, AN_I32, AN_SHAPE(1), 0, 2), fill(cx, t, AN_SHAPE(1, 3000), 0, 9));
     if (!real) return n;
     out[n++] = an_qr_at(AT, x, &unused);
     out[n++] = an_svd_at(AT, x, &unused, &unused);

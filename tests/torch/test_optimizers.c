@@ -130,6 +130,98 @@ static void the_oracle_computes_the_same(void **state)
     for (size_t i = 0; i < AN_COUNT(rows); i++) run("ref", rows[i], AN_F64, AN_F32);
 }
 
+static void load_param(an_ctx *cx, const test_golden *g, const char *name, const char *from, an_dtype dtype)
+{
+    size_t n;
+    double *x = test_golden_read(g, from, &n);
+    write_param(cx, name, dtype, x, n);
+    free(x);
+}
+
+static void close_to(const char *what, an_tensor *t, const test_golden *g, const char *want, double most)
+{
+    size_t n;
+    double *right = test_golden_read(g, want, &n), *got = malloc(n * sizeof *got);
+    assert_int_equal(an_read(t, got, n * an_dtype_size(an_dtype_of(t))), AN_OK);
+    for (size_t k = 0; k < n; k++) {
+        const double x = an_dtype_of(t) == AN_F64 ? got[k] : (double)((float *)(void *)got)[k];
+        if (!(fabs(x - right[k]) <= most)) fail_msg("%s: %s[%zu] is %.17g, wanted %.17g", what, want, k, x, right[k]);
+    }
+    free(right), free(got);
+}
+
+static int32_t *integers(const test_golden *g, const char *name, size_t *n)
+{
+    double *x = test_golden_read(g, name, n);
+    int32_t *out = malloc(*n * sizeof *out);
+    for (size_t i = 0; i < *n; i++) out[i] = (int32_t)x[i];
+    free(x);
+    return out;
+}
+
+static void stablemax_and_its_gradient_are_pytorchs(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *device;
+        an_dtype dtype;
+        double most;
+    } rows_of[] = {{"cpu", AN_F64, 1e-13}, {"cpu", AN_F32, 1e-6}, {"ref", AN_F32, 1e-6}};
+    for (size_t i = 0; i < AN_COUNT(rows_of); i++) {
+        const an_dtype dtype = rows_of[i].dtype;
+        test_golden g = test_golden_open("optimizers");
+        size_t n;
+        int32_t *labels = integers(&g, "stablemax.labels", &n);
+        double *up = test_golden_read(&g, "stablemax.upstream", &n);
+        float up_f32[16];
+        for (size_t k = 0; k < n; k++) up_f32[k] = (float)up[k];
+        an_ctx *cx = an_open(&(an_options){.device = rows_of[i].device, .cc = "none", .threads = 1});
+        an_tensor *x = an_param(cx, "x", dtype, AN_SHAPE(9, 13), AN_ZEROS);
+        load_param(cx, &g, "x", "stablemax.logits", dtype);
+        an_tensor *loss = an_stablemax_cross_entropy(x, an_input(cx, AN_I32, AN_SHAPE(9), labels));
+        an_tensor *weight = an_cast(an_input(cx, AN_F32, AN_SHAPE(9), up_f32), dtype);
+        an_backward(an_sum(an_mul(loss, weight), AN_ALL));
+        an_tensor *grad = an_grad(x);
+        if (an_eval(loss, grad) != AN_OK) fail_msg("%s", an_error(cx));
+        assert_int_equal(an_dtype_of(loss), dtype);
+        close_to(rows_of[i].device, loss, &g, "stablemax.loss", rows_of[i].most);
+        close_to(rows_of[i].device, grad, &g, "stablemax.grad", rows_of[i].most);
+        an_close(cx);
+        free(labels), free(up);
+        test_golden_close(&g);
+    }
+}
+
+static void rows_of_a_table_descend_by_the_sign_of_their_summed_gradients(void **state)
+{
+    (void)state;
+    enum { V = 12, n = 7, c = 6, UPDATES = 3 };
+    for (int d = 0; d < 3; d++) {
+        const char *device = d == 2 ? "ref" : "cpu";
+        const an_dtype dtype = d == 0 ? AN_F64 : AN_F32;
+        test_golden g = test_golden_open("optimizers");
+        size_t all;
+        int32_t *ids = integers(&g, "rows.ids", &all);
+        double *grads = test_golden_read(&g, "rows.grads", &all);
+        an_ctx *cx = an_open(&(an_options){.device = device, .cc = "none", .threads = 1});
+        an_state(cx, "table", dtype, AN_SHAPE(V, c), AN_ZEROS);
+        load_param(cx, &g, "table", "rows.first", dtype);
+        for (int t = 0; t < UPDATES; t++) {
+            float now[n * c];
+            for (int k = 0; k < n * c; k++) now[k] = (float)grads[t * n * c + k];
+            an_sign_sgd_rows(an_state(cx, "table", dtype, AN_SHAPE(V, c), AN_ZEROS),
+                             an_input(cx, AN_I32, AN_SHAPE(n), ids + t * n),
+                             an_cast(an_input(cx, AN_F32, AN_SHAPE(n, c), now), dtype), 0.01, 0.5, NULL);
+            if (an_eval_effects(cx) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+            an_reset(cx);
+        }
+        compare(cx, &g, "table", "rows.last", dtype, dtype == AN_F64 ? 1e-14 : 5e-7);
+        an_close(cx);
+        free(ids), free(grads);
+        test_golden_close(&g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -137,6 +229,8 @@ int main(void)
         cmocka_unit_test(each_optimizer_and_its_averages_are_pytorchs_in_float32),
         cmocka_unit_test(parameters_of_two_dtypes_are_updated_in_their_own),
         cmocka_unit_test(the_oracle_computes_the_same),
+        cmocka_unit_test(stablemax_and_its_gradient_are_pytorchs),
+        cmocka_unit_test(rows_of_a_table_descend_by_the_sign_of_their_summed_gradients),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,6 +69,39 @@ static void every_instruction_set_draws_the_scalar_generators_bits(void **state)
     assert_true(compared >= 100);
 }
 
+/* Of each number x the share of the distribution below it, by the C library's erf, is that of the uniform number it is made
+ * from; the standard deviation is the one asked for; every instruction set and every beginning of a piece gives the same bits. */
+static void truncated_normals_have_their_distribution_on_every_instruction_set(void **state)
+{
+    (void)state;
+    enum { MANY = 1 << 20 };
+    const double std = 0.3, whole = std / 0.87962566103423978, most = erf(sqrt(2));
+    const an_init_spec d = {.kind = AN_DRAW_TRUNCATED, .dtype = AN_F32, .a = std, .key = 77, .stream = 5};
+    float *x = malloc(sizeof *x * MANY), *other = malloc(sizeof *other * MANY);
+    int n_sets;
+    const an_cpu_templates *const *sets = an_cpu_templates_all(&n_sets), *first = NULL;
+    for (int s = 0; s < n_sets; s++) {
+        const an_cpu_templates *set = an_cpu_templates_find(sets[s]->isa);
+        if (!set) continue;
+        set->draw(&d, 0, MANY, first ? other : x);
+        if (first && memcmp(x, other, sizeof *x * MANY)) fail_msg("%s is not %s", set->isa, first->isa);
+        if (!first) first = set;
+        set->draw(&d, 1001, 5000, other);
+        assert_memory_equal(x + 1001, other, sizeof *x * 5000);
+    }
+    double sum = 0, squares = 0;
+    for (int i = 0; i < MANY; i++) {
+        const double u = (2 * (double)an_rng_uniform(d.key, d.stream, (uint64_t)i) - 1) * most;
+        const double below = erf((double)x[i] / (whole * sqrt(2)));
+        if (!(fabs(below - u) <= 1e-6)) fail_msg("element %d is %.9g: %.9g, not %.9g", i, (double)x[i], below, u);
+        assert_true(fabs((double)x[i]) <= 2 * whole * (1 + 1e-7));
+        sum += (double)x[i], squares += (double)x[i] * (double)x[i];
+    }
+    assert_true(fabs(sum / MANY) < 0.002 * std);
+    assert_true(fabs(sqrt(squares / MANY) / std - 1) < 0.002);
+    free(x), free(other);
+}
+
 static void a_models_weights_are_the_same_for_every_number_of_threads(void **state)
 {
     (void)state;
@@ -93,6 +126,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_instruction_set_draws_the_scalar_generators_bits),
+        cmocka_unit_test(truncated_normals_have_their_distribution_on_every_instruction_set),
         cmocka_unit_test(a_models_weights_are_the_same_for_every_number_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -240,6 +240,20 @@ static void scatter_columns(const an_call_job *j, int64_t u, void *scratch)
     }
 }
 
+/* Row u of src[1] into the table, unless a later id is the same: then that row is the one that counts. */
+static void put_row(const an_call_job *j, int64_t u, void *scratch)
+{
+    (void)scratch;
+    const an_call_tensor *rows = &j->s->src[1];
+    const int32_t *index = j->arg[0];
+    const int64_t n = rows->shape[0];
+    if (index[u] < 0 || index[u] >= j->s->out[0].shape[0]) return;
+    for (int64_t later = u + 1; later < n; later++)
+        if (index[later] == index[u]) return;
+    const size_t row = (size_t)(an_call_outer(rows, 0) / n) * an_dtype_bytes((an_dtype)rows->dtype);
+    memcpy((char *)j->arg[2] + row * (size_t)index[u], (const char *)j->arg[1] + row * (size_t)u, row);
+}
+
 /* ------------------------------------------------------------------------------------------------ max pooling */
 
 /* One sample and a block of channels: dy [N,H',W',C], x to dx [N,H,W,C]; scratch: x and dx [H,W,CHANNELS]. */
@@ -292,6 +306,11 @@ static bool describe(an_call_job *j)
         j->units = j->weight ? an_call_outer(x, 1) : 0;
         j->scratch_bytes = 2 * (size_t)an_call_last(&s->out[0]) * sizeof(entry);
         j->unit = sort_row;
+        return true;
+    case AN_OP_PUT_ROWS:
+        j->units = s->src[1].shape[0];
+        j->weight = an_call_outer(&s->src[1], 0) / AN_MAX(j->units, 1) + j->units;
+        j->unit = put_row;
         return true;
     case AN_OP_SCATTER_ADD:
         j->units = s->out[0].shape[0] ? an_ceil_div(an_call_outer(&s->out[0], 0) / s->out[0].shape[0], COLUMNS) : 0;
