@@ -163,6 +163,21 @@ static an_status apply_environment(an_err *err, an_train_config *c)
     return set && *set ? an_config_set(err, &keys, c, "", "compile", "false") : AN_OK;
 }
 
+/* Settings that say the same in other units (epochs, parts of a rate): the one that is given sets the other aside. */
+static an_status set_aside(an_err *err, const an_config *keys, an_train_config *c, const an_setting *s)
+{
+    static const struct {
+        const char *given, *other, *value; /* NULL: the same value */
+    } pairs[] = {{"max_iters", "epochs", "0"},
+                 {"eval_interval", "eval_epochs", "0"},
+                 {"warmup_iters", "lr_warmup_steps", NULL},
+                 {"min_lr", "lr_min_ratio", "-1"}};
+    for (size_t i = 0; i < AN_COUNT(pairs); i++)
+        if (strcmp(s->key, pairs[i].given) == 0 && an_config_find(keys, pairs[i].other))
+            AN_TRY(an_config_set(err, keys, c, "", pairs[i].other, pairs[i].value ? pairs[i].value : s->value));
+    return AN_OK;
+}
+
 an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *own, void *values, an_train_config *c)
 {
     const an_config keys = an_train_keys(c);
@@ -174,6 +189,7 @@ an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *o
         if (own && an_config_find(own, s->key)) continue;
         if (!an_config_find(&keys, s->key)) return foreign_key(err, c, s->key);
         AN_TRY(an_config_set(err, &keys, c, "", s->key, s->value));
+        AN_TRY(set_aside(err, &keys, c, s));
     }
     return AN_OK;
 }

@@ -112,6 +112,7 @@ an_status an_print_line(an_err *err, an_text *line);
 an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_sample(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_generate(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_predict(an_err *err, const an_args *args, int *exit_code);
@@ -126,8 +127,8 @@ an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);
 
-extern const an_config an_resume_keys, an_sample_keys, an_plan_keys, an_bench_keys, an_eval_keys, an_predict_keys,
-    an_solve_keys, an_inspect_keys, an_doctor_keys, an_profile_keys, an_prepare_keys, an_export_keys, an_help_keys,
-    an_selftest_keys;
+extern const an_config an_resume_keys, an_sample_keys, an_generate_keys, an_plan_keys, an_bench_keys, an_eval_keys,
+    an_predict_keys, an_solve_keys, an_inspect_keys, an_doctor_keys, an_profile_keys, an_prepare_keys, an_export_keys,
+    an_help_keys, an_selftest_keys;
 
 #endif

@@ -1,5 +1,6 @@
 /* main.c: the table of commands, and the entry and exit of the program. */
 #include "cli/prepare.h"
+#include "cli/guide_words.h"
 #include <string.h>
 
 #define RUN_DETAILS                                                                                                    \
@@ -23,6 +24,10 @@ const an_command an_commands[] = {
      .usage = "sample RUN|FILE [key=value ...]",
      .summary = "write text with a trained model",
      .details = "Text goes to stdout as it is drawn, narration to stderr.\n"},
+    {.name = "generate", .run = an_cmd_generate, .min_words = 0, .max_words = 1, .json = false, .keys = &an_generate_keys,
+     .usage = "generate --checkpoint RUN|FILE --prompt TEXT|--interactive [key=value ...]",
+     .summary = "answers of a model that holds conversations",
+     .details = "The answer goes to stdout as it is drawn, notes to stderr.\n"},
     {.name = "eval", .run = an_cmd_eval, .min_words = 1, .max_words = 2, .json = true, .keys = &an_eval_keys,
      .usage = "eval RUN|FILE [DATA] [key=value ...]",
      .summary = "mean loss over all windows of a file, or of the run's validation split",
@@ -139,9 +144,12 @@ int main(int argc, char **argv)
     int exit_code = AN_EXIT_OK;
     an_signals_begin();
     if (argc > 0 && strchr(argv[0], '/')) an_program = argv[0];
-    an_status status = run(&err, argc, argv, &exit_code);
+    an_argv words;
+    an_status status = an_guide_words(&err, argc, argv, &words);
+    if (status == AN_OK) status = run(&err, words.argc, words.argv, &exit_code);
     if (status == AN_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = an_fail(&err, AN_E_IO, "stdout cannot be written to");
+    an_argv_free(&words);
     if (status == AN_OK) return exit_code;
     an_say("anneal: %s", err.text);
     return an_exit_code(status);

@@ -1,6 +1,7 @@
 /* tasks.c: the table of tasks: a line a task. */
 #include "train/task.h"
 #include "train/tasks/puzzle.h"
+#include "train/tasks/conversation.h"
 #include "train/tasks/table.h"
 #include "train/tasks/language.h"
 #include "train/tasks/samples.h"
@@ -8,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-const an_task *const an_tasks[] = {&an_language_task, &an_table_task, &an_text_task, &an_puzzle_task, &an_samples_task};
+const an_task *const an_tasks[] = {&an_language_task, &an_table_task,   &an_text_task,
+                                   &an_puzzle_task,   &an_samples_task, &an_conversation_task};
 const size_t an_n_tasks = AN_COUNT(an_tasks);
 
 const an_task *an_task_find(const char *name)

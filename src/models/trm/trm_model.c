@@ -300,6 +300,12 @@ static void describe(const void *settings, const char *parameters, an_text *out)
 #define ARC                                                                                                            \
     RECIPE "vocab_size=12 arch.seq_len=900 arch.L_cycles=4 epochs=100000 epochs_per_pass=10000 eval_interval=10000 "
 
+#define CHAT                                                                                                           \
+    "data=data/chat-dataset arch.causal=true arch.puzzle_emb_ndim=0 arch.puzzle_emb_len=0 "                            \
+    "arch.loss.loss_type=softmax_cross_entropy arch.halt_max_steps=1 arch.halt_exploration_prob=0 arch.H_cycles=1 "    \
+    "arch.L_cycles=1 optimizer=adam_atan2 decay=all learning_rate=3e-4 beta1=0.9 beta2=0.95 weight_decay=0.1 "         \
+    "ema=true ema_rate=0.999 seed=0 epochs=100 eval_epochs=10 eval_iters=0 dtype=bfloat16 log_interval=1 "
+
 static const an_preset presets[] = {
     {"sudoku_4x4", "two minutes on a laptop's CPU: a tiny recursive model learns Sudoku 4x4, from boards made here",
      MADE "data=sudoku_4x4 max_iters=1200 lr_decay_iters=1200 warmup_iters=50 eval_interval=200", 20, 4, NULL},
@@ -315,6 +321,20 @@ static const an_preset presets[] = {
      1, 1, NULL},
     {"arc1", "TinyRecursiveModels on ARC-AGI-1; needs data=FOLDER", ARC "data=data/arc1concept-aug-1000", 1, 1, NULL},
     {"arc2", "TinyRecursiveModels on ARC-AGI-2; needs data=FOLDER", ARC "data=data/arc2concept-aug-1000", 1, 1, NULL},
+    {"cfg_chat", "conversations: as TinyRecursiveModels' cfg_chat, 105.5M parameters with GPT-2's tokens",
+     CHAT "arch.hidden_size=768 arch.L_layers=4 arch.num_heads=12 batch_size=32", 2, 1, "chat"},
+    {"chat_tiny", "conversations: 58.3M parameters",
+     CHAT "arch.hidden_size=512 arch.L_layers=2 arch.num_heads=8 batch_size=8", 2, 1, "chat"},
+    {"chat_small", "conversations: 105.5M parameters",
+     CHAT "arch.hidden_size=768 arch.L_layers=4 arch.num_heads=12 batch_size=8", 2, 1, "chat"},
+    {"chat_medium", "conversations: 180.0M parameters",
+     CHAT "arch.hidden_size=1024 arch.L_layers=6 arch.num_heads=16 batch_size=8", 2, 1, "chat"},
+    {"chat_large", "conversations: 257.1M parameters",
+     CHAT "arch.hidden_size=1024 arch.L_layers=12 arch.num_heads=16 batch_size=8", 2, 1, "chat"},
+    {"cfg_pretrain", "TinyRecursiveModels' default settings: ARC; needs data=FOLDER",
+     "batch_size=768 learning_rate=1e-4 min_lr=1e-4 warmup_iters=1999 dtype=bfloat16 log_interval=10 keep=-1 seed=0 "
+     "data=data/arc-aug-1000 epochs=100000 epochs_per_pass=10000 eval_interval=10000",
+     1, 1, NULL},
 };
 
 static const an_weight_formats weights = {.layouts = "anneal|trm",

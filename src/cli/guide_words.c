@@ -1,0 +1,333 @@
+/* guide_words.c: see guide_words.h. */
+#include "cli/guide_words.h"
+#include "cli/cli.h"
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+char *an_argv_printf(an_argv *a, const char *format, ...)
+{
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    const int n = vsnprintf(NULL, 0, format, args);
+    char *text = n >= 0 && a->n_made < (int)AN_COUNT(a->made) ? malloc((size_t)n + 1) : NULL;
+    if (text) {
+        vsnprintf(text, (size_t)n + 1, format, again);
+        a->made[a->n_made++] = text;
+    }
+    va_end(again);
+    va_end(args);
+    return text;
+}
+
+void an_argv_free(an_argv *a)
+{
+    for (int i = 0; i < a->n_made; i++) free(a->made[i]);
+    a->n_made = 0;
+}
+
+an_status an_argv_add(an_err *err, an_argv *a, const char *text)
+{
+    if (a->argc == AN_MAX_ARGUMENTS) return an_fail(err, AN_E_USAGE, "more than %d arguments", AN_MAX_ARGUMENTS);
+    char *copy = an_argv_printf(a, "%s", text);
+    if (!copy) return an_fail_nomem(err, "arguments", strlen(text));
+    a->argv[a->argc++] = copy;
+    a->argv[a->argc] = NULL;
+    return AN_OK;
+}
+
+static bool is(const char *a, const char *b)
+{
+    return strcmp(a, b) == 0;
+}
+
+/* ---- the command */
+
+typedef struct renaming {
+    const char *theirs, *ours, *part; /* part: the second word; NULL: there is none */
+} renaming;
+
+static const renaming scripts[] = {{"pretrain", "train", NULL},
+                                   {"pretrain.py", "train", NULL},
+                                   {"generate.py", "generate", NULL},
+                                   {"prepare_example_chat_dataset.sh", "prepare", "example-chat"},
+                                   {"build_chat_dataset.py", "prepare", "chat"},
+                                   {"build_sudoku_dataset.py", "prepare", "sudoku"},
+                                   {"build_maze_dataset.py", "prepare", "maze"},
+                                   {"build_arc_dataset.py", "prepare", "arc"}};
+static const renaming modules[] = {{"pretrain", "train", NULL},
+                                   {"generate", "generate", NULL},
+                                   {"dataset.build_chat_dataset", "prepare", "chat"},
+                                   {"dataset.build_sudoku_dataset", "prepare", "sudoku"},
+                                   {"dataset.build_maze_dataset", "prepare", "maze"},
+                                   {"dataset.build_arc_dataset", "prepare", "arc"}};
+
+/* A script may be named with its path. */
+static const renaming *find_script(const char *word)
+{
+    const char *slash = strrchr(word, '/');
+    for (size_t i = 0; i < AN_COUNT(scripts); i++)
+        if (is(slash ? slash + 1 : word, scripts[i].theirs)) return &scripts[i];
+    return NULL;
+}
+
+static const renaming *find_module(const char *word)
+{
+    for (size_t i = 0; i < AN_COUNT(modules); i++)
+        if (is(word, modules[i].theirs)) return &modules[i];
+    return NULL;
+}
+
+static an_status refuse_torchrun(an_err *err)
+{
+    return an_fail(
+        err, AN_E_ENV,
+        "torchrun starts a process a device, and anneal trains in one process on one device: start it once, "
+        "anneal pretrain.py ..., which uses all of a Mac's GPU or of one CUDA GPU; for several GPUs or machines "
+        "run PyTorch's program on CUDA with NCCL, whose checkpoints anneal reads");
+}
+
+/* The command word or words; *used: how many of theirs they replace. *trains: pretrain. */
+static an_status add_command(an_err *err, int argc, char **argv, an_argv *out, int *used, bool *trains)
+{
+    const char *word = argv[1];
+    const renaming *r = find_script(word);
+    *used = 1;
+    if (is(word, "torchrun")) return refuse_torchrun(err);
+    if (is(word, "-m")) {
+        if (argc < 3) return an_fail(err, AN_E_USAGE, "-m needs a module: -m dataset.build_chat_dataset");
+        *used = 2;
+        r = find_module(argv[2]);
+        if (!r)
+            return an_fail(err, AN_E_USAGE,
+                           "-m %.100s: there is no such module; dataset.build_chat_dataset, build_sudoku_dataset, "
+                           "build_maze_dataset and build_arc_dataset are known, pretrain and generate",
+                           argv[2]);
+    }
+    *trains = r && is(r->ours, "train");
+    AN_TRY(an_argv_add(err, out, r ? r->ours : word));
+    return r && r->part ? an_argv_add(err, out, r->part) : AN_OK;
+}
+
+/* ---- settings */
+
+/* NULL behind a name: it is passed over, since it means nothing here. */
+static const struct {
+    const char *theirs, *ours;
+} names[] = {{"lr", "learning_rate"},
+             {"global_batch_size", "batch_size"},
+             {"data_paths", "data"},
+             {"grad_clip_norm", "grad_clip"},
+             {"checkpoint_every_eval", "always_save_checkpoint"},
+             {"checkpoint_path", "out"},
+             {"load_checkpoint", "init_from"},
+             {"run_name", "note"},
+             {"arch.forward_dtype", "dtype"},
+             {"forward_dtype", "dtype"},
+             {"loss_type", "arch.loss.loss_type"},
+             {"project_name", NULL},
+             {"evaluators", NULL},
+             {"eval_save_outputs", NULL},
+             {"min_eval_interval", NULL},
+             {"arch.name", NULL},
+             {"arch.loss.name", NULL},
+             {"arch.H_layers", NULL},
+             {"dataset_type", NULL}};
+
+/* [a] is a, so that a list of one is what a path is; other lists stay. */
+static const char *plain_value(an_argv *a, const char *value)
+{
+    const size_t n = strlen(value);
+    if (n < 2 || value[0] != '[' || value[n - 1] != ']' || strchr(value, ',')) return value;
+    char *copy = an_argv_printf(a, "%s", value + 1);
+    if (!copy) return value;
+    copy[n - 2] = 0;
+    char *from = copy + strspn(copy, " '\"");
+    size_t keep = strlen(from);
+    while (keep > 0 && strchr(" '\"", from[keep - 1])) keep--;
+    from[keep] = 0;
+    return from;
+}
+
+static an_status put_setting(an_err *err, an_argv *out, const char *key, const char *value)
+{
+    char *text = an_argv_printf(out, "%s=%s", key, plain_value(out, value));
+    return text ? an_argv_add(err, out, text) : an_fail_nomem(err, "arguments", strlen(value));
+}
+
+/* A model whose settings are under TinyRecursiveModels' names. */
+static bool is_recursive(const an_model *m)
+{
+    return m && an_config_find(m->keys, "arch.H_cycles");
+}
+
+/* What of a schedule has another name where the task is puzzles. */
+typedef struct schedule {
+    bool puzzles;
+    double lr, min_ratio; /* of puzzles: -1 where they are not given */
+} schedule;
+
+static const char *schedule_name(const schedule *s, const char *key)
+{
+    if (is(key, "eval_interval")) return s->puzzles ? "epochs_per_pass" : "eval_epochs";
+    return is(key, "lr_warmup_steps") && s->puzzles ? "warmup_iters" : NULL;
+}
+
+/* arch=trm names what is here; another group is refused. */
+static an_status check_group(an_err *err, const char *value)
+{
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(value, "_"), value);
+    if (is_recursive(an_model_find(name)) && !strstr(value, "singlez") && !strstr(value, "hier")) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "arch=%.64s: of TinyRecursiveModels' architectures trm and trm_chat are here",
+                   value);
+}
+
+/* key=value under our names. */
+static an_status add_setting(an_err *err, const char *argument, schedule *s, an_argv *out)
+{
+    const char *equals = strchr(argument, '='), *begin = argument;
+    char key[128], arch[160];
+    while (*begin == '+') begin++;
+    const size_t n = equals ? (size_t)(equals - begin) : 0;
+    if (!equals || *begin == '-' || n == 0 || n >= sizeof key) return an_argv_add(err, out, argument);
+    memcpy(key, begin, n);
+    key[n] = 0;
+    if (is(key, "arch")) return check_group(err, equals + 1);
+    if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
+    if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
+    if (schedule_name(s, key)) return put_setting(err, out, schedule_name(s, key), equals + 1);
+    for (size_t i = 0; i < AN_COUNT(names); i++) {
+        if (!is(key, names[i].theirs)) continue;
+        if (names[i].ours) return put_setting(err, out, names[i].ours, equals + 1);
+        an_say("note    %s means nothing here and is passed over", key);
+        return AN_OK;
+    }
+    snprintf(arch, sizeof arch, "arch.%s", key);
+    return put_setting(err, out, !an_train_key_find(key) && an_train_key_find(arch) ? arch : key, equals + 1);
+}
+
+/* ---- the configuration */
+
+typedef struct choice {
+    const char *name, *path; /* of --config-name, --config-path; NULL: not given */
+} choice;
+
+/* --name VALUE or --name=VALUE; *used: arguments taken, 0: it is another one. */
+static const char *option(const char *argument, const char *next, const char *name, int *used)
+{
+    const size_t n = strlen(name);
+    *used = 0;
+    if (strncmp(argument, name, n) != 0 || (argument[n] && argument[n] != '=')) return NULL;
+    if (argument[n] == '=') return *used = 1, argument + n + 1;
+    return *used = 2, next;
+}
+
+static an_status take_choice(an_err *err, const char *argument, const char *next, choice *c, int *used)
+{
+    static const char *const of_name[] = {"--config-name", "-cn"}, *const of_path[] = {"--config-path", "--config-dir",
+                                                                                       "-cp"};
+    const char *value = NULL;
+    *used = 0;
+    for (size_t i = 0; i < AN_COUNT(of_name) && !*used; i++)
+        if ((value = option(argument, next, of_name[i], used)) != NULL) c->name = value;
+    for (size_t i = 0; i < AN_COUNT(of_path) && !*used; i++)
+        if ((value = option(argument, next, of_path[i], used)) != NULL) c->path = value;
+    return *used && !value ? an_fail(err, AN_E_USAGE, "%s needs a value", argument) : AN_OK;
+}
+
+/* Whether a word names a preset of these models, so that its settings may have their names. */
+static bool is_theirs(const char *word, schedule *s)
+{
+    const an_model *model = NULL;
+    const an_preset *p = an_preset_find(word, &model);
+    if (!p || !is_recursive(model)) return false;
+    s->puzzles = p->task == NULL;
+    return true;
+}
+
+/* The presets are called chat_tiny and so on; the short names are taken too. */
+static const char *preset_of(const char *word)
+{
+    static const char *const sizes[][2] = {
+        {"tiny", "chat_tiny"}, {"small", "chat_small"}, {"medium", "chat_medium"}, {"large", "chat_large"}};
+    for (size_t i = 0; i < AN_COUNT(sizes); i++)
+        if (is(word, sizes[i][0])) return sizes[i][1];
+    return word;
+}
+
+static an_status add_config(an_err *err, const choice *c, bool trains, schedule *s, an_argv *out)
+{
+    bool chat = false;
+    const char *name = c->name ? preset_of(c->name) : "cfg_pretrain";
+    if (!c->path && (c->name || trains)) {
+        if (!is_theirs(name, s))
+            return an_fail(err, AN_E_USAGE,
+                           "--config-name %.64s: cfg_pretrain and cfg_chat are built in; --config-path DIR "
+                           "reads DIR/%.64s.yaml",
+                           name, name);
+        return an_argv_add(err, out, name);
+    }
+    if (!c->path) return AN_OK;
+    an_argv file = {.argc = 0};
+    an_status status = an_guide_yaml(err, c->path, name, &file, &chat);
+    if (status == AN_OK) status = an_argv_add(err, out, chat ? "cfg_chat" : "cfg_pretrain");
+    s->puzzles = !chat;
+    for (int i = 0; status == AN_OK && i < file.argc; i++) status = add_setting(err, file.argv[i], s, out);
+    an_argv_free(&file);
+    return status;
+}
+
+/* The settings of a command that takes those of a run. */
+static an_status add_arguments(an_err *err, int argc, char **argv, int first, bool trains, an_argv *out)
+{
+    choice c = {NULL, NULL};
+    schedule s = {.lr = 1e-4, .min_ratio = -1};
+    bool theirs = trains;
+    for (int i = first, used; i < argc; i += used ? used : 1) {
+        AN_TRY(take_choice(err, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &c, &used));
+        theirs |= used > 0 || (!strchr(argv[i], '=') && is_theirs(preset_of(argv[i]), &s));
+    }
+    const bool has_word = first < argc && argv[first][0] != '-' && !strchr(argv[first], '=');
+    if (theirs && !(trains && has_word && !c.name && !c.path)) AN_TRY(add_config(err, &c, trains, &s, out));
+    for (int i = first, used; i < argc; i += used ? used : 1) {
+        AN_TRY(take_choice(err, argv[i], i + 1 < argc ? argv[i + 1] : NULL, &c, &used));
+        if (used) continue;
+        AN_TRY(theirs ? add_setting(err, preset_of(argv[i]), &s, out) : an_argv_add(err, out, argv[i]));
+    }
+    if (s.min_ratio < 0) return AN_OK;
+    char number[32];
+    snprintf(number, sizeof number, "%.9g", s.min_ratio * s.lr);
+    return put_setting(err, out, "min_lr", number);
+}
+
+static bool is_blank(const char *text)
+{
+    return *text && text[strspn(text, " \t")] == 0;
+}
+
+an_status an_guide_words(an_err *err, int argc, char **argv, an_argv *out)
+{
+    char *kept[AN_MAX_ARGUMENTS];
+    int n = 0, used = 0;
+    bool trains = false;
+    *out = (an_argv){.argc = 0};
+    for (int i = 0; i < argc; i++) {
+        if (i > 0 && is_blank(argv[i])) {
+            an_say(
+                "note    an argument of blanks is passed over; a line goes on only where nothing, not even a comment, "
+                "follows its backslash");
+            continue;
+        }
+        if (n == AN_MAX_ARGUMENTS) return an_fail(err, AN_E_USAGE, "more than %d arguments", AN_MAX_ARGUMENTS);
+        kept[n++] = argv[i];
+    }
+    AN_TRY(an_argv_add(err, out, n > 0 ? kept[0] : "anneal"));
+    if (n < 2) return AN_OK;
+    AN_TRY(add_command(err, n, kept, out, &used, &trains));
+    const an_command *c = an_command_find(out->argv[1]);
+    if (c && c->run_keys) return add_arguments(err, n, kept, 1 + used, trains, out);
+    for (int i = 1 + used; i < n; i++) AN_TRY(an_argv_add(err, out, kept[i]));
+    return AN_OK;
+}

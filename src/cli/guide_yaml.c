@@ -1,0 +1,204 @@
+/* guide_yaml.c: settings files of TinyRecursiveModels: a mapping whose `defaults` name files of groups beside it.
+ *
+ *     defaults: [{arch: trm}, _self_]     arch/trm.yaml, whose keys become arch.KEY
+ *     lr: 1e-4                            key=value; lists become [a,b], mappings key.key=value
+ *
+ * ${.key} is the value of a key of the same mapping. Lists of mappings and the group `hydra` say what that program does
+ * with its output: they are passed over. */
+#include "cli/guide_words.h"
+#include "io/formats/json.h"
+#include "platform/platform.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <yaml.h>
+
+enum { MAX_BYTES = 1 << 20, MAX_DEPTH = 8, MAX_PAIRS = 10000, PATH_BYTES = 1024 };
+
+typedef struct reader {
+    yaml_document_t document;
+    const char *path, *folder;
+    an_argv *out;
+    bool *chat;
+    int looked; /* at pairs so far: an alias can make a small file a large mapping */
+} reader;
+
+static an_status bad(an_err *err, const reader *r, const yaml_node_t *node, const char *why)
+{
+    return an_fail(err, AN_E_USAGE, "%s:%zu: %s", r->path, node ? node->start_mark.line + 1 : 1, why);
+}
+
+static const char *text_of(const yaml_node_t *node)
+{
+    return node && node->type == YAML_SCALAR_NODE ? (const char *)node->data.scalar.value : NULL;
+}
+
+static bool is_null(const char *value)
+{
+    static const char *const words[] = {"null", "Null", "NULL", "~"};
+    for (size_t i = 0; i < AN_COUNT(words); i++)
+        if (strcmp(value, words[i]) == 0) return true;
+    return false;
+}
+
+static yaml_node_t *at(reader *r, int index)
+{
+    return yaml_document_get_node(&r->document, index);
+}
+
+/* The value of a key in a mapping; NULL: it has none. */
+static yaml_node_t *find(reader *r, yaml_node_t *map, const char *key)
+{
+    for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
+        const char *name = text_of(at(r, p->key));
+        if (name && strcmp(name, key) == 0) return at(r, p->value);
+    }
+    return NULL;
+}
+
+static an_status put(an_err *err, reader *r, const char *key, const char *value)
+{
+    char *text = an_argv_printf(r->out, "%s=%s", key, value);
+    if (!text) return an_fail_nomem(err, r->path, strlen(value));
+    if (strcmp(key, "arch.causal") == 0) *r->chat = value[0] == 't' || value[0] == 'T';
+    return an_argv_add(err, r->out, text);
+}
+
+/* [a,b] of scalars; a list with others is passed over. */
+static an_status put_list(an_err *err, reader *r, const char *key, const yaml_node_t *list)
+{
+    an_text text = {0};
+    bool plain = true;
+    an_text_puts(&text, "[");
+    for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top; i++) {
+        const char *item = text_of(at(r, *i));
+        plain &= item != NULL;
+        if (item) an_text_printf(&text, "%s%s", i > list->data.sequence.items.start ? "," : "", item);
+    }
+    an_text_puts(&text, "]");
+    an_status status = text.failed ? an_fail_nomem(err, r->path, text.len)
+                       : plain     ? put(err, r, key, text.data)
+                                   : AN_OK;
+    an_text_free(&text);
+    return status;
+}
+
+static an_status put_map(an_err *err, reader *r, const char *prefix, yaml_node_t *map, int depth)
+{
+    if (depth == MAX_DEPTH) return bad(err, r, map, "mappings inside of mappings, deeper than settings are");
+    for (yaml_node_pair_t *p = map->data.mapping.pairs.start; p < map->data.mapping.pairs.top; p++) {
+        const char *name = text_of(at(r, p->key)), *value;
+        yaml_node_t *node = at(r, p->value);
+        char key[160];
+        if (r->looked++ == MAX_PAIRS) return bad(err, r, map, "more keys than settings have");
+        if (!name || !node) return bad(err, r, at(r, p->key), "a key is no word");
+        if (snprintf(key, sizeof key, "%s%s", prefix, name) >= (int)sizeof key)
+            return bad(err, r, node, "a key is too long");
+        if (depth == 0 && !*prefix && (strcmp(name, "defaults") == 0 || strcmp(name, "hydra") == 0)) continue;
+        if (node->type == YAML_SEQUENCE_NODE) {
+            AN_TRY(put_list(err, r, key, node));
+            continue;
+        }
+        if (node->type == YAML_MAPPING_NODE) {
+            char inner[168];
+            snprintf(inner, sizeof inner, "%s.", key);
+            AN_TRY(put_map(err, r, inner, node, depth + 1));
+            continue;
+        }
+        value = text_of(node);
+        if (value && strncmp(value, "${.", 3) == 0 && value[strlen(value) - 1] == '}') {
+            char other[128];
+            snprintf(other, sizeof other, "%.*s", (int)AN_MIN(strlen(value) - 4, sizeof other - 1), value + 3);
+            /* a width that follows hidden_size goes on following it */
+            if (strcmp(name, "puzzle_emb_ndim") == 0 && strcmp(other, "hidden_size") == 0)
+                value = "-1";
+            else
+                value = text_of(find(r, map, other));
+            if (!value) return bad(err, r, node, "${.key} names no key of this mapping");
+        }
+        if (!value || !*value || is_null(value)) continue; /* as if not there */
+        AN_TRY(put(err, r, key, value));
+    }
+    return AN_OK;
+}
+
+static an_status read_file(an_err *err, const char *folder, const char *group, const char *name, an_argv *out,
+                           bool *chat, int depth);
+
+/* - arch: trm   or   - other_file   or   - _self_ */
+static an_status read_defaults(an_err *err, reader *r, yaml_node_t *list, int depth)
+{
+    if (list->type != YAML_SEQUENCE_NODE) return bad(err, r, list, "`defaults` is a list");
+    for (yaml_node_item_t *i = list->data.sequence.items.start; i < list->data.sequence.items.top; i++) {
+        yaml_node_t *item = at(r, *i);
+        const char *name = text_of(item);
+        if (name && strcmp(name, "_self_") == 0) continue;
+        if (name) {
+            AN_TRY(read_file(err, r->folder, "", name, r->out, r->chat, depth + 1));
+            continue;
+        }
+        if (item->type != YAML_MAPPING_NODE) return bad(err, r, item, "`defaults` names files: - group: name");
+        for (yaml_node_pair_t *p = item->data.mapping.pairs.start; p < item->data.mapping.pairs.top; p++) {
+            const char *group = text_of(at(r, p->key)), *value = text_of(at(r, p->value));
+            if (!group || !value) return bad(err, r, item, "`defaults` names files: - group: name");
+            if (is_null(value) || strncmp(group, "override ", 9) == 0) continue;
+            AN_TRY(read_file(err, r->folder, group, value, r->out, r->chat, depth + 1));
+        }
+    }
+    return AN_OK;
+}
+
+static an_status read_document(an_err *err, reader *r, const char *group, int depth)
+{
+    yaml_node_t *root = yaml_document_get_root_node(&r->document);
+    char prefix[160] = "";
+    if (!root || root->type != YAML_MAPPING_NODE) return bad(err, r, root, "settings are a mapping of keys to values");
+    yaml_node_t *defaults = find(r, root, "defaults");
+    if (defaults) AN_TRY(read_defaults(err, r, defaults, depth));
+    if (*group) snprintf(prefix, sizeof prefix, "%.100s.", group);
+    return put_map(err, r, prefix, root, 0);
+}
+
+static bool is_name(const char *name)
+{
+    return *name && !strstr(name, "..") && name[0] != '/' && strlen(name) < 200;
+}
+
+static an_status read_file(an_err *err, const char *folder, const char *group, const char *name, an_argv *out,
+                           bool *chat, int depth)
+{
+    char path[PATH_BYTES], *text, quoted[AN_QUOTED_BYTES];
+    size_t n;
+    yaml_parser_t parser;
+    reader r = {.path = path, .folder = folder, .out = out, .chat = chat};
+    if (!is_name(name) || (*group && !is_name(group)) || depth == MAX_DEPTH)
+        return an_fail(err, AN_E_USAGE, "%s: %s is no file of settings beside it, or files name each other without end",
+                       folder, an_quoted(name, quoted));
+    const char *dot = strrchr(name, '.');
+    const char *ending = dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0) ? "" : ".yaml";
+    if (snprintf(path, sizeof path, "%s/%s%s%s%s", folder, group, *group ? "/" : "", name, ending) >= (int)sizeof path)
+        return an_fail(err, AN_E_USAGE, "%.200s...: the path is too long", folder);
+    AN_TRY(an_file_read(err, path, MAX_BYTES, &text, &n));
+    if (!yaml_parser_initialize(&parser)) {
+        free(text);
+        return an_fail_nomem(err, path, sizeof parser);
+    }
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
+    an_status status;
+    if (!yaml_parser_load(&parser, &r.document))
+        status = an_fail(err, AN_E_USAGE, "%s:%zu: not valid YAML: %s", path, parser.problem_mark.line + 1,
+                         an_quoted(parser.problem ? parser.problem : "no memory", quoted));
+    else {
+        status = read_document(err, &r, group, depth);
+        yaml_document_delete(&r.document);
+    }
+    yaml_parser_delete(&parser);
+    free(text);
+    return status;
+}
+
+an_status an_guide_yaml(an_err *err, const char *folder, const char *name, an_argv *out, bool *chat)
+{
+    *chat = false;
+    return read_file(err, folder, "", name, out, chat, 0);
+}

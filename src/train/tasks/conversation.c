@@ -1,0 +1,304 @@
+/* conversation.c: the task of models that hold conversations: the next token of data sets that anneal prepare chat makes
+ * (io/data/puzzle_set.h, a conversation an example).
+ *
+ * A sample is a conversation of seq_len tokens, cut or padded; a unit is a token. The run's length is counted in epochs,
+ * each a random order of all conversations, the rest behind the last full batch left out. The model has the settings
+ * vocab_size, arch.seq_len and num_puzzle_identifiers, which the data settle where they are 0, and reads
+ * i32 tokens [B,S], labels [B,S] (negative: none), identifiers [B]. */
+#define _DEFAULT_SOURCE
+#include "train/tasks/conversation.h"
+#include "io/data/puzzle_set.h"
+#include "io/text/chat_tokens.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct chat_settings {
+    an_train_text tokenizer;
+    int64_t epochs, eval_epochs, lr_warmup_steps;
+    double lr_min_ratio;
+} chat_settings;
+
+#define AT(name) offsetof(chat_settings, name)
+static const an_config_field fields[] = {
+    {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "", 0, 0, NULL,
+     "folder of the conversations' tokenizer; empty: the data set's"},
+    {"epochs", AN_CONFIG_INT, AT(epochs), "0", 0, 1LL << 40, NULL,
+     "times that all conversations are seen; 0: as many as max_iters says"},
+    {"eval_epochs", AN_CONFIG_INT, AT(eval_epochs), "0", 0, 1LL << 40, NULL,
+     "epochs between evaluations; 0: as eval_interval says"},
+    {"lr_warmup_steps", AN_CONFIG_INT, AT(lr_warmup_steps), "-1", -1, 1LL << 40, NULL,
+     "updates of linear warm-up; -1: 1000, but at most a tenth of the run"},
+    {"lr_min_ratio", AN_CONFIG_FLOAT, AT(lr_min_ratio), "0.1", -1, 1, NULL,
+     "learning rate at the end, as a part of its peak; -1: as min_lr says"},
+};
+static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
+
+enum { AUTO_WARMUP = 1000 };
+
+typedef struct chat_data {
+    an_task_data head;
+    an_tokenizer *own_tokenizer;
+    an_puzzle_set *set[AN_N_SPLITS]; /* NULL: opened without data, or without this split */
+    int64_t S;
+    int32_t pad;
+    an_puzzle_order order;
+} chat_data;
+
+static const chat_data *chat(const an_task_data *d)
+{
+    return (const chat_data *)d;
+}
+
+static chat_settings *settings_of(an_train_config *c)
+{
+    return (chat_settings *)(void *)c->task_settings.bytes;
+}
+
+/* ---- opening */
+
+/* Of the checkpoint that weights come from, so that its ids keep their meaning; of the settings; of the data. */
+static an_status open_tokenizer(an_err *err, an_train_config *c, const an_st *from, chat_data *d)
+{
+    const chat_settings *s = settings_of(c);
+    const char *json = from ? an_st_meta(from, AN_CKPT_TOKENIZER) : NULL;
+    const char *dir = d->set[AN_TRAIN] ? an_puzzle_set_dir(d->set[AN_TRAIN], 0)
+                      : d->set[AN_VAL] ? an_puzzle_set_dir(d->set[AN_VAL], 0)
+                                       : NULL;
+    char path[AN_PUZZLE_PATH_BYTES + 16] = "";
+    if (dir) snprintf(path, sizeof path, "%s/tokenizer", dir);
+    const bool beside = dir && access(path, F_OK) == 0;
+    an_tokenizer *other = NULL;
+    if (json) {
+        AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &d->own_tokenizer));
+        if (beside && !s->tokenizer[0]) { /* the data must mean the same by its ids */
+            AN_TRY(an_tokenizer_open(err, path, &other));
+            an_status status = an_tokenizer_match(err, dir, other, d->own_tokenizer);
+            an_tokenizer_free(other);
+            AN_TRY(status);
+        }
+    } else if (s->tokenizer[0])
+        AN_TRY(an_tokenizer_open(err, s->tokenizer, &d->own_tokenizer));
+    else if (beside)
+        AN_TRY(an_tokenizer_open(err, path, &d->own_tokenizer));
+    d->head.tokenizer = d->own_tokenizer;
+    return AN_OK;
+}
+
+/* Labels that repeat their inputs teach a model to copy: they are the tokens one place too early. */
+static an_status check_shift(an_err *err, const an_puzzle_set *s)
+{
+    const int64_t length = an_puzzle_set_meta(s)->seq_len, rows = AN_MIN(an_puzzle_set_examples(s), 16);
+    int32_t *x = malloc((size_t)length * 2 * sizeof *x), *y = x ? x + length : NULL, id; /* [length] each */
+    int64_t same = 0, next = 0, all = 0;
+    if (!x) return an_fail_nomem(err, "a conversation", (size_t)length * 2 * sizeof *x);
+    an_status status = AN_OK;
+    for (int64_t e = 0; status == AN_OK && e < rows; e++) {
+        status = an_puzzle_set_read(err, s, e, x, y, &id);
+        for (int64_t i = 0; status == AN_OK && i + 1 < length; i++) {
+            if (y[i] < 0) continue;
+            all++;
+            same += y[i] == x[i];
+            next += y[i] == x[i + 1];
+        }
+    }
+    free(x);
+    if (status == AN_OK && all >= 8 && same == all && next < all)
+        status =
+            an_fail(err, AN_E_DATA,
+                    "%s: every label is the token of its own place, so a model would learn to copy; labels are the "
+                    "tokens one place on: prepare the data again",
+                    an_puzzle_set_dir(s, 0));
+    return status;
+}
+
+static an_status open_sets(an_err *err, an_train_config *c, bool whole, chat_data *d)
+{
+    for (int split = whole ? AN_VAL : 0; split < AN_N_SPLITS; split++) {
+        AN_TRY(an_puzzle_set_open_list(err, c->data, split == AN_TRAIN ? "train" : "test", &d->set[split]));
+        AN_TRY(check_shift(err, d->set[split]));
+        const an_puzzle_meta *m = an_puzzle_set_meta(d->set[split]);
+        d->head.units[split] = an_puzzle_set_examples(d->set[split]) * m->seq_len;
+        d->head.bytes += an_puzzle_set_bytes(d->set[split]);
+        d->pad = (int32_t)m->pad_id;
+    }
+    d->head.loaded = true;
+    return AN_OK;
+}
+
+static an_status settle_sizes(an_err *err, an_train_config *c, chat_data *d)
+{
+    int64_t *vocab = an_train_number(c, "vocab_size"), *length = an_train_number(c, "arch.seq_len");
+    int64_t *ids = an_train_number(c, "num_puzzle_identifiers");
+    const an_puzzle_set *s = d->set[AN_VAL];
+    const int64_t have = s                  ? an_puzzle_set_meta(s)->vocab_size
+                         : d->own_tokenizer ? an_tokenizer_vocab(d->own_tokenizer)
+                                            : 0;
+    if (*vocab == 0) *vocab = have;
+    if (*length == 0 && s) *length = an_puzzle_set_meta(s)->seq_len;
+    if (ids && *ids == 0) *ids = 1;
+    if (*vocab == 0 || *length == 0)
+        return an_fail(err, AN_E_USAGE,
+                       "the number of token ids and of tokens in a conversation are not known: set data=, or "
+                       "vocab_size and arch.seq_len");
+    if (have > *vocab)
+        return an_fail(err, AN_E_DATA,
+                       "%s has %lld token ids, the model %lld; name the data set that it was trained on", c->data,
+                       (long long)have, (long long)*vocab);
+    d->S = *length;
+    return AN_OK;
+}
+
+/* What is counted in epochs becomes updates. */
+static void settle_schedule(an_train_config *c, const chat_data *d)
+{
+    const chat_settings *s = settings_of(c);
+    const int64_t batch = d->order.per_update;
+    const int64_t per_epoch = d->set[AN_TRAIN] ? AN_MAX(an_puzzle_set_examples(d->set[AN_TRAIN]) / batch, 1) : 1;
+    if (d->set[AN_TRAIN] && s->epochs > 0) c->max_iters = AN_MIN(s->epochs, INT64_MAX / per_epoch) * per_epoch;
+    if (d->set[AN_TRAIN] && s->epochs > 0) c->lr_decay_iters = c->max_iters;
+    if (d->set[AN_TRAIN] && s->eval_epochs > 0)
+        c->eval_interval = AN_MIN(s->eval_epochs, INT64_MAX / per_epoch) * per_epoch;
+    c->warmup_iters = s->lr_warmup_steps >= 0 ? s->lr_warmup_steps : AN_MIN(AUTO_WARMUP, c->max_iters / 10);
+    if (s->lr_min_ratio >= 0) c->min_lr = s->lr_min_ratio * c->learning_rate;
+}
+
+static void close_chat(an_task_data *data)
+{
+    chat_data *d = (chat_data *)data;
+    if (!d) return;
+    for (int split = 0; split < AN_N_SPLITS; split++) an_puzzle_set_close(d->set[split]);
+    an_tokenizer_free(d->own_tokenizer);
+    free(d);
+}
+
+static an_status open_chat(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+{
+    *out = NULL;
+    const an_config_field *causal = an_config_find(c->model->keys, "arch.causal");
+    if (!causal || !an_train_number(c, "arch.seq_len") || !an_train_number(c, "vocab_size"))
+        return an_fail(err, AN_E_USAGE, "task=chat: the model %s holds no conversations", c->model->name);
+    bool is_causal;
+    memcpy(&is_causal, c->model_settings.bytes + causal->offset, sizeof is_causal);
+    if (!is_causal)
+        return an_fail(err, AN_E_USAGE,
+                       "task=chat: a model that sees the tokens it is to predict learns to copy them; set "
+                       "arch.causal=true, as cfg_chat does");
+    chat_data *d = calloc(1, sizeof *d);
+    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
+    d->order = (an_puzzle_order){.per_update = c->batch_size * c->gradient_accumulation_steps};
+    an_status status = flags & AN_OPEN_DATA ? open_sets(err, c, flags & AN_OPEN_WHOLE_FILE, d) : AN_OK;
+    if (status == AN_OK) status = open_tokenizer(err, c, from, d);
+    if (status == AN_OK) status = settle_sizes(err, c, d);
+    if (status == AN_OK) settle_schedule(c, d);
+    if (status == AN_OK)
+        *out = &d->head;
+    else
+        close_chat(&d->head);
+    return status;
+}
+
+/* GPT-2's ids and the nine of a conversation; the builder's default length. */
+static void assume(an_train_config *c)
+{
+    int64_t *vocab = an_train_number(c, "vocab_size"), *length = an_train_number(c, "arch.seq_len");
+    int64_t *ids = an_train_number(c, "num_puzzle_identifiers");
+    if (vocab && *vocab == 0) *vocab = 50266;
+    if (length && *length == 0) *length = 1024;
+    if (ids && *ids == 0) *ids = 1;
+}
+
+static int64_t units_of(const an_train_config *c)
+{
+    const an_config_field *f = an_config_find(c->model->keys, "arch.seq_len");
+    int64_t length = 1;
+    if (f) memcpy(&length, c->model_settings.bytes + f->offset, sizeof length);
+    return AN_MAX(length, 1);
+}
+
+/* ---- batches and evaluation samples */
+
+static an_status check(an_err *err, const an_task_data *d)
+{
+    return an_puzzle_set_check(err, chat(d)->set[AN_TRAIN], &chat(d)->order);
+}
+
+/* Conversation e as sample i of the arrays, cut at S or padded to it. */
+static an_status read_row(an_err *err, const chat_data *d, int split, int64_t e, int64_t i, void *const *array)
+{
+    const an_puzzle_set *s = d->set[split];
+    const int64_t length = an_puzzle_set_meta(s)->seq_len, n = AN_MIN(length, d->S);
+    int32_t *x = (int32_t *)array[0] + i * d->S, *y = (int32_t *)array[1] + i * d->S, id; /* [S] */
+    int32_t *row = malloc((size_t)length * 2 * sizeof *row);
+    if (!row) return an_fail_nomem(err, "a conversation", (size_t)length * 2 * sizeof *row);
+    an_status status = an_puzzle_set_read(err, s, e, row, row + length, &id);
+    for (int64_t k = 0; status == AN_OK && k < d->S; k++) {
+        x[k] = k < n ? row[k] : d->pad;
+        y[k] = k < n ? row[length + k] : AN_PUZZLE_IGNORED;
+    }
+    ((int32_t *)array[2])[i] = 0;
+    free(row);
+    return status;
+}
+
+static an_status batch(an_err *err, const an_task_data *data, const an_sample_range *draw, uint64_t step,
+                       void *const *array)
+{
+    const chat_data *d = chat(data);
+    const an_puzzle_set *s = d->set[draw->split];
+    an_puzzle_order o = d->order;
+    o.seed = draw->seed;
+    if (draw->split != AN_TRAIN) o.per_update = AN_MAX(AN_MIN(o.per_update, an_puzzle_set_examples(s)), 1);
+    for (int64_t i = 0; i < draw->samples; i++) {
+        int64_t e;
+        const int64_t at = (draw->first + i) % o.per_update;
+        AN_TRY(an_puzzle_set_draw(err, s, &o, step, at, 1, &e));
+        AN_TRY(read_row(err, d, draw->split, e, i, array));
+    }
+    return AN_OK;
+}
+
+static an_status count(an_err *err, const an_task_data *d, int split, int64_t *out)
+{
+    *out = chat(d)->set[split] ? an_puzzle_set_examples(chat(d)->set[split]) : 0;
+    if (*out > 0) return AN_OK;
+    return an_fail(err, AN_E_DATA, "the %s split has no conversation", split == AN_TRAIN ? "training" : "test");
+}
+
+static an_status read_rows(an_err *err, const an_task_data *data, int split, int64_t first, int64_t n, int64_t room,
+                           void *const *array)
+{
+    const chat_data *d = chat(data);
+    int32_t *x = array[0], *y = array[1], *ids = array[2]; /* [room,S], [room,S], [room] */
+    for (int64_t i = 0; i < n; i++) AN_TRY(read_row(err, d, split, first + i, i, array));
+    for (int64_t i = n * d->S; i < room * d->S; i++) x[i] = d->pad, y[i] = AN_PUZZLE_IGNORED;
+    for (int64_t i = n; i < room; i++) ids[i] = 0;
+    return AN_OK;
+}
+
+static void hash(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES])
+{
+    *out = 0;
+    if (chat(d)->set[split]) an_puzzle_set_hash(chat(d)->set[split], out);
+}
+
+const an_task an_conversation_task = {.name = "chat",
+                                      .unit = "token",
+                                      .units = "tokens",
+                                      .unit_rate = "tok/s",
+                                      .sample = "conversation",
+                                      .next = "talk to it with\n    anneal generate --checkpoint",
+                                      .next_argument = " --interactive",
+                                      .built_in = "",
+                                      .keys = &keys,
+                                      .settings_bytes = sizeof(chat_settings),
+                                      .open = open_chat,
+                                      .close = close_chat,
+                                      .assume = assume,
+                                      .units_of = units_of,
+                                      .check = check,
+                                      .hash = hash,
+                                      .batch = batch,
+                                      .count = count,
+                                      .read = read_rows};
