@@ -3,14 +3,25 @@
 #include "io/formats/json.h"
 #include "io/formats/torch_file.h"
 #include "models/classifier/classifier.h"
+#include "models/cnn/cnn.h"
 #include "models/gpt/gpt_model.h"
 #include "models/imported/imported.h"
 #include "models/mlp/mlp.h"
+#include "models/resnet/resnet.h"
 #include "models/trm/trm_model.h"
 #include <string.h>
 
-const an_model *const an_models[] = {&an_gpt_model, &an_mlp_model, &an_classifier_model, &an_trm_model,
-                                     &an_imported_model};
+/* clang-format off: a line a model */
+const an_model *const an_models[] = {
+    &an_gpt_model,
+    &an_mlp_model,
+    &an_classifier_model,
+    &an_trm_model,
+    &an_cnn_model,
+    &an_resnet_model,
+    &an_imported_model,
+};
+/* clang-format on */
 const size_t an_n_models = AN_COUNT(an_models);
 
 const an_model *an_model_find(const char *name)

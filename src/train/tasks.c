@@ -3,14 +3,24 @@
 #include "train/tasks/puzzle.h"
 #include "train/tasks/conversation.h"
 #include "train/tasks/table.h"
+#include "train/tasks/image_classes.h"
 #include "train/tasks/language.h"
 #include "train/tasks/samples.h"
 #include "train/tasks/text_classes.h"
 #include <stdlib.h>
 #include <string.h>
 
-const an_task *const an_tasks[] = {&an_language_task, &an_table_task,   &an_text_task,
-                                   &an_puzzle_task,   &an_samples_task, &an_conversation_task};
+/* clang-format off: a line a task */
+const an_task *const an_tasks[] = {
+    &an_language_task,
+    &an_table_task,
+    &an_text_task,
+    &an_puzzle_task,
+    &an_conversation_task,
+    &an_image_task,
+    &an_samples_task,
+};
+/* clang-format on */
 const size_t an_n_tasks = AN_COUNT(an_tasks);
 
 const an_task *an_task_find(const char *name)

@@ -74,7 +74,8 @@ static void miniature(void *given)
 }
 
 #define ISSUES                                                                                                         \
-    "batch_size=32 max_iters=200 learning_rate=1e-2 decay_lr=false weight_decay=0 grad_clip=0 eval_interval=50 "       \
+    "batch_size=32 max_iters=200 optimizer=sgd learning_rate=0.1 decay_lr=false weight_decay=0 grad_clip=0 "           \
+    "eval_interval=50 "                                                                                                \
     "eval_iters=0 log_interval=10 out=issues"
 static const an_preset presets[] = {
     {"issues", "seconds on any CPU: what a change still needs, of 300 built-in texts; data=FILE.csv for your own",

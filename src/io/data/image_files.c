@@ -1,0 +1,356 @@
+/* image_files.c: see image_files.h. The interfaces of the three libraries are declared here, so that no header of theirs is
+ * needed to build: TurboJPEG's version 2, libpng's simplified interface of 1.6, libwebp's simple decoding. A library stays
+ * loaded once it was: its handle is not kept, so that there is no state that threads share. */
+#define _DEFAULT_SOURCE
+#include "io/data/image_files.h"
+#include "platform/platform.h"
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+
+/* ---- libraries */
+
+typedef struct symbol {
+    const char *name;
+    void *place;
+} symbol;
+
+static an_status load(an_err *err, const char *name, const char *const *libraries, const char *package,
+                      const symbol *symbols, size_t n)
+{
+    void *lib = NULL;
+    for (; *libraries && !lib; libraries++) lib = an_dl_open(NULL, *libraries);
+    for (size_t i = 0; i < n; i++) {
+        void *found = lib ? an_dl_sym(lib, symbols[i].name) : NULL;
+        if (!found)
+            return an_fail(err, AN_E_ENV, "%s: the library that reads such images is not installed: install %s", name,
+                           package);
+        memcpy(symbols[i].place, &found, sizeof found);
+    }
+    return AN_OK;
+}
+
+static an_status make_room(an_err *err, const char *name, int64_t width, int64_t height, int channels, an_image *out)
+{
+    if (width < 1 || height < 1 || width > AN_IMAGE_MOST_PIXELS || height > AN_IMAGE_MOST_PIXELS ||
+        width * height > AN_IMAGE_MOST_PIXELS)
+        return an_fail(err, AN_E_DATA, "%s: %lld x %lld pixels; at most %d are read", name, (long long)width,
+                       (long long)height, AN_IMAGE_MOST_PIXELS);
+    const size_t bytes = (size_t)width * (size_t)height * (size_t)channels;
+    out->memory = calloc(bytes, 1);
+    if (!out->memory) return an_fail_nomem(err, name, bytes);
+    out->data = out->memory;
+    out->width = (int)width;
+    out->height = (int)height;
+    out->channels = channels;
+    return AN_OK;
+}
+
+/* A library's message, which may have line ends, in one line. */
+static an_status damaged(an_err *err, const char *name, const char *kind, const char *why)
+{
+    char text[128];
+    snprintf(text, sizeof text, "%s", why ? why : "");
+    for (char *c = text; *c; c++)
+        if ((unsigned char)*c < 32) *c = ' ';
+    return an_fail(err, AN_E_DATA, "%s: the %s image is damaged or cut short%s%s", name, kind, *text ? ": " : "", text);
+}
+
+/* ---- JPEG */
+
+typedef struct turbojpeg {
+    void *(*init)(void);
+    int (*header)(void *, const unsigned char *, unsigned long, int *, int *, int *, int *);
+    int (*decompress)(void *, const unsigned char *, unsigned long, unsigned char *, int, int, int, int, int);
+    char *(*error)(void *);
+    int (*destroy)(void *);
+} turbojpeg;
+
+static an_status decode_jpeg(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out)
+{
+    enum { RGB = 0, GREY = 6, ACCURATE_DCT = 4096, LIMIT_SCANS = 32768 };
+    static const char *const libraries[] = {"libturbojpeg.so.0",
+                                            "libturbojpeg.0.dylib",
+                                            "/opt/homebrew/lib/libturbojpeg.dylib",
+                                            "/usr/local/lib/libturbojpeg.dylib",
+                                            "libturbojpeg.so",
+                                            NULL};
+    turbojpeg t;
+    const symbol symbols[] = {{"tjInitDecompress", &t.init},
+                              {"tjDecompressHeader3", &t.header},
+                              {"tjDecompress2", &t.decompress},
+                              {"tjGetErrorStr2", &t.error},
+                              {"tjDestroy", &t.destroy}};
+    int width, height, sampling, space;
+    AN_TRY(load(err, name, libraries, "libturbojpeg0", symbols, AN_COUNT(symbols)));
+    void *handle = t.init();
+    if (!handle) return an_fail_nomem(err, name, n);
+    an_status status = AN_OK;
+    if (t.header(handle, data, (unsigned long)n, &width, &height, &sampling, &space) != 0)
+        status = damaged(err, name, "JPEG", t.error(handle));
+    if (status == AN_OK) status = make_room(err, name, width, height, channels, out);
+    if (status == AN_OK && t.decompress(handle, data, (unsigned long)n, out->memory, width, width * channels, height,
+                                        channels == 1 ? GREY : RGB, ACCURATE_DCT | LIMIT_SCANS) != 0)
+        status = damaged(err, name, "JPEG", t.error(handle));
+    t.destroy(handle);
+    return status;
+}
+
+/* ---- PNG */
+
+typedef struct png_simple { /* png_image of libpng 1.6 */
+    void *opaque;
+    uint32_t version, width, height, format, flags, colours, warning_or_error;
+    char message[64];
+} png_simple;
+
+typedef struct png {
+    int (*begin)(png_simple *, const void *, size_t);
+    int (*finish)(png_simple *, const void *background, void *to, int32_t stride, void *map);
+    void (*release)(png_simple *);
+} png;
+
+static an_status decode_png(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out)
+{
+    enum { GREY = 0, RGB = 2, ERROR_BIT = 2 };
+    static const char *const libraries[] = {"libpng16.so.16",
+                                            "libpng16.16.dylib",
+                                            "/opt/homebrew/lib/libpng16.dylib",
+                                            "/usr/local/lib/libpng16.dylib",
+                                            "libpng16.so",
+                                            NULL};
+    png p;
+    png_simple image = {.version = 1};
+    const symbol symbols[] = {{"png_image_begin_read_from_memory", &p.begin},
+                              {"png_image_finish_read", &p.finish},
+                              {"png_image_free", &p.release}};
+    AN_TRY(load(err, name, libraries, "libpng16-16", symbols, AN_COUNT(symbols)));
+    if (!p.begin(&image, data, n)) {
+        an_status failed = damaged(err, name, "PNG", image.message);
+        p.release(&image);
+        return failed;
+    }
+    an_status status = make_room(err, name, image.width, image.height, channels, out);
+    image.format = channels == 1 ? GREY : RGB;
+    if (status == AN_OK && (!p.finish(&image, NULL, out->memory, 0, NULL) || image.warning_or_error & ERROR_BIT))
+        status = damaged(err, name, "PNG", image.message);
+    p.release(&image);
+    return status;
+}
+
+/* ---- WebP */
+
+typedef struct webp {
+    int (*info)(const uint8_t *, size_t, int *, int *);
+    uint8_t *(*decode)(const uint8_t *, size_t, uint8_t *, size_t, int);
+} webp;
+
+static an_status decode_webp(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out)
+{
+    static const char *const libraries[] = {"libwebp.so.7",
+                                            "libwebp.7.dylib",
+                                            "/opt/homebrew/lib/libwebp.dylib",
+                                            "/usr/local/lib/libwebp.dylib",
+                                            "libwebp.so",
+                                            NULL};
+    webp w;
+    int width, height;
+    const symbol symbols[] = {{"WebPGetInfo", &w.info}, {"WebPDecodeRGBInto", &w.decode}};
+    AN_TRY(load(err, name, libraries, "libwebp7", symbols, AN_COUNT(symbols)));
+    if (!w.info(data, n, &width, &height)) return damaged(err, name, "WebP", NULL);
+    AN_TRY(make_room(err, name, width, height, 3, out));
+    const size_t pixels = (size_t)width * (size_t)height;
+    if (!w.decode(data, n, out->memory, 3 * pixels, 3 * width)) return damaged(err, name, "WebP", NULL);
+    uint8_t *to = out->memory;
+    for (size_t i = 0; channels == 1 && i < pixels; i++) /* the luma of BT.601 */
+        to[i] = (uint8_t)((77 * to[3 * i] + 150 * to[3 * i + 1] + 29 * to[3 * i + 2] + 128) >> 8);
+    out->channels = channels;
+    return AN_OK;
+}
+
+/* ---- files */
+
+an_status an_image_decode(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out)
+{
+    const uint8_t *b = data;
+    *out = (an_image){0};
+    an_status status;
+    if (n >= 3 && b[0] == 0xFF && b[1] == 0xD8 && b[2] == 0xFF)
+        status = decode_jpeg(err, name, data, n, channels, out);
+    else if (n >= 8 && memcmp(b, "\x89PNG\r\n\x1a\n", 8) == 0)
+        status = decode_png(err, name, data, n, channels, out);
+    else if (n >= 12 && memcmp(b, "RIFF", 4) == 0 && memcmp(b + 8, "WEBP", 4) == 0)
+        status = decode_webp(err, name, data, n, channels, out);
+    else
+        status = an_fail(err, AN_E_DATA, "%s: neither a JPEG nor a PNG nor a WebP image, by its first bytes", name);
+    if (status != AN_OK) an_image_free(out);
+    return status;
+}
+
+an_status an_image_file_read(an_err *err, const char *path, int channels, an_image *out)
+{
+    char *data;
+    size_t n;
+    *out = (an_image){0};
+    AN_TRY(an_file_read(err, path, AN_IMAGE_FILE_BYTES, &data, &n));
+    an_status status = an_image_decode(err, path, data, n, channels, out);
+    free(data);
+    return status;
+}
+
+bool an_image_file_name(const char *name)
+{
+    static const char *const endings[] = {".jpg", ".jpeg", ".png", ".webp"};
+    const char *dot = strrchr(name, '.');
+    for (size_t i = 0; dot && i < AN_COUNT(endings); i++)
+        if (strcasecmp(dot, endings[i]) == 0) return true;
+    return false;
+}
+
+/* ---- folders */
+
+void an_image_list_free(an_image_list *l)
+{
+    for (int32_t i = 0; i < l->n; i++) free(l->path[i]);
+    free(l->path);
+    free(l->label);
+    *l = (an_image_list){0};
+}
+
+typedef struct names {
+    char **name;
+    int32_t n, cap;
+} names;
+
+static void free_names(names *l)
+{
+    for (int32_t i = 0; i < l->n; i++) free(l->name[i]);
+    free(l->name);
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* The folders in a folder, or its image files, sorted; hidden ones and files of other names are passed over. */
+static an_status list_folder(an_err *err, const char *folder, bool folders, names *out)
+{
+    char path[2048];
+    struct stat info;
+    DIR *d = opendir(folder);
+    if (!d) return an_fail(err, AN_E_IO, "%s: no such folder, or it cannot be read", folder);
+    an_status status = AN_OK;
+    for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
+        if (e->d_name[0] == '.' || (!folders && !an_image_file_name(e->d_name))) continue;
+        if (snprintf(path, sizeof path, "%s/%s", folder, e->d_name) >= (int)sizeof path || stat(path, &info) != 0)
+            continue;
+        if (folders ? !S_ISDIR(info.st_mode) : !S_ISREG(info.st_mode)) continue;
+        char *copy = strdup(e->d_name);
+        if (!copy || out->n >= AN_IMAGE_FILES_MOST ||
+            !an_grow((void **)&out->name, out->n, &out->cap, sizeof *out->name)) {
+            free(copy);
+            status = an_fail_nomem(err, folder, (size_t)out->n * sizeof *out->name);
+        } else {
+            out->name[out->n++] = copy;
+        }
+    }
+    closedir(d);
+    if (out->n > 1) qsort(out->name, (size_t)out->n, sizeof *out->name, by_bytes);
+    return status;
+}
+
+static an_status add_file(an_err *err, const char *folder, const char *name, int32_t label, an_image_list *l)
+{
+    const size_t n = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(n);
+    if (!path || !an_grow((void **)&l->path, l->n, &l->cap, sizeof *l->path) ||
+        !an_grow((void **)&l->label, l->n, &l->label_cap, sizeof *l->label)) {
+        free(path);
+        return an_fail_nomem(err, folder, n);
+    }
+    snprintf(path, n, "%s/%s", folder, name);
+    l->path[l->n] = path;
+    l->label[l->n++] = label;
+    l->bytes += n + sizeof *l->path + sizeof *l->label;
+    return AN_OK;
+}
+
+enum { TENTHS = -1 }; /* of the splits: each tenth file is for validation */
+
+static an_status add_class(an_err *err, const char *root, const char *class_name, int split, int32_t label,
+                           an_image_list *lists)
+{
+    char folder[2048];
+    names files = {0};
+    if (snprintf(folder, sizeof folder, "%s/%s", root, class_name) >= (int)sizeof folder)
+        return an_fail(err, AN_E_USAGE, "%.200s...: the path is too long", root);
+    an_status status = list_folder(err, folder, false, &files);
+    for (int32_t i = 0; status == AN_OK && i < files.n; i++) {
+        const int to = split != TENTHS ? split : i % 10 == 9 ? AN_VAL : AN_TRAIN;
+        status = add_file(err, folder, files.name[i], label, &lists[to]);
+    }
+    free_names(&files);
+    return status;
+}
+
+static an_status add_root(an_err *err, const char *root, int split, const an_class_names *known, bool whole,
+                          an_class_names *classes, an_image_list *lists)
+{
+    names folders = {0};
+    char list[256];
+    an_status status = list_folder(err, root, true, &folders);
+    for (int32_t i = 0; status == AN_OK && i < folders.n; i++) {
+        const char *name = folders.name[i];
+        if (whole && known && an_class_names_find(known, name, strlen(name)) < 0)
+            status = an_fail(err, AN_E_DATA, "%s/%s: the folder is no class that the weights know: %s", root, name,
+                             an_class_names_list(known, list, sizeof list));
+        if (status == AN_OK) status = an_class_names_add(err, root, classes, name, strlen(name));
+        if (status == AN_OK)
+            status = add_class(err, root, name, split, an_class_names_find(classes, name, strlen(name)), lists);
+    }
+    free_names(&folders);
+    return status;
+}
+
+/* Labels by the weights' classes, where all that were found are among them. */
+static an_status start_with(an_err *err, const char *folder, const an_class_names *known, bool whole,
+                            an_class_names *classes)
+{
+    names found = {0};
+    if (!known) return AN_OK;
+    an_status status = list_folder(err, folder, true, &found);
+    bool all = true;
+    for (int32_t i = 0; status == AN_OK && i < found.n; i++)
+        all &= an_class_names_find(known, found.name[i], strlen(found.name[i])) >= 0;
+    free_names(&found);
+    return status == AN_OK && (all || whole) ? an_class_names_copy(err, known, classes) : status;
+}
+
+static bool is_folder(const char *folder, const char *name, char path[2048])
+{
+    struct stat info;
+    return snprintf(path, 2048, "%s/%s", folder, name) < 2048 && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+an_status an_image_lists_open(an_err *err, const char *folder, bool whole, const an_class_names *known,
+                              an_class_names *classes, an_image_list out[AN_N_SPLITS])
+{
+    char train[2048], val[2048];
+    const bool apart = is_folder(folder, "train", train) && is_folder(folder, "val", val);
+    AN_TRY(start_with(err, apart ? train : folder, known, whole, classes));
+    if (apart && !whole) AN_TRY(add_root(err, train, AN_TRAIN, known, false, classes, out));
+    const int32_t trained = classes->n;
+    AN_TRY(add_root(err, apart ? val : folder, apart || whole ? AN_VAL : TENTHS, known, whole, classes, out));
+    if (apart && !whole && classes->n != trained)
+        return an_fail(err, AN_E_DATA, "%s: class %.100s has no folder in %s", val, classes->name[trained], train);
+    if (out[AN_TRAIN].n + out[AN_VAL].n > 0) return AN_OK;
+    return an_fail(
+        err, AN_E_DATA,
+        "data=%s: neither idx files (train-images-idx3-ubyte, ...) nor folders with .jpg, .png or .webp files; "
+        "shapes is built in",
+        folder);
+}

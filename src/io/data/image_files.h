@@ -1,0 +1,37 @@
+/* image_files.h: image files on disk: folders of them, a class each, and their pixels.
+ *
+ * Owns:      which files a folder has; decoding JPEG, PNG and WebP by libturbojpeg, libpng and libwebp, which are loaded at
+ *            run time when the first such file is read, so that nothing else needs them.
+ * Does not:  resize. 
+ *
+ * Files are untrusted: an image of more than AN_IMAGE_MOST_PIXELS is refused by its header, before memory is taken; a file
+ * that is cut short or damaged is a sentence with its name. Memory is the file (at most AN_IMAGE_FILE_BYTES) and its
+ * pixels. */
+#ifndef AN_IO_DATA_IMAGE_FILES_H
+#define AN_IO_DATA_IMAGE_FILES_H
+
+#include "io/data/class_names.h"
+#include "io/data/image_set.h"
+
+enum { AN_IMAGE_MOST_PIXELS = 1 << 26, AN_IMAGE_FILE_BYTES = 1 << 28, AN_IMAGE_FILES_MOST = 1 << 26 };
+
+typedef struct an_image_list {
+    char **path;
+    int32_t *label;
+    int32_t n, cap, label_cap;
+    size_t bytes; /* of the paths */
+} an_image_list;
+
+/* The files of FOLDER/CLASS/, each tenth of them for validation, or of FOLDER/train/CLASS/ and FOLDER/val/CLASS/. */
+an_status an_image_lists_open(an_err *err, const char *folder, bool whole, const an_class_names *known,
+                              an_class_names *classes, an_image_list out[AN_N_SPLITS]);
+void an_image_list_free(an_image_list *l);
+
+/* A file's pixels as 1 or 3 channels, whatever it holds; transparency is laid over black. */
+an_status an_image_file_read(an_err *err, const char *path, int channels, an_image *out);
+/* The same of a file in memory; `name` is for sentences. */
+an_status an_image_decode(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out);
+/* Whether a name ends like that of an image. */
+bool an_image_file_name(const char *name);
+
+#endif

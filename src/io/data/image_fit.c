@@ -1,0 +1,191 @@
+/* image_fit.c: see image_fit.h. Columns first, then rows; each sample is a sum with weights of 1/16384 that add up to
+ * exactly 16384. */
+#include "io/data/image_fit.h"
+#include "base/map.h"
+#include "base/rng.h"
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { ONE = 1 << 14 };
+#define UNIT ((int64_t)1 << 16)
+
+/* Samples along one axis: sample i is the sum of weight[i * taps + k] * source[first[i] + k]. */
+typedef struct samples {
+    int taps;
+    int64_t *first;
+    int32_t *weight;
+} samples;
+
+static void free_samples(samples *s)
+{
+    free(s->first);
+    free(s->weight);
+}
+
+/* How much the pixel counts whose centre is there: nothing outside of the part, whose edges would darken otherwise. */
+static int64_t share(int64_t centre, int64_t middle, int64_t reach, int64_t at, int64_t length)
+{
+    const int64_t away = centre > middle ? centre - middle : middle - centre;
+    return away < reach && centre >= at && centre < at + length ? reach - away : 0;
+}
+
+/* The triangle around the middle of sample i of `n` over [at, at + length). */
+static void weigh(samples *s, int i, int64_t at, int64_t length, int n)
+{
+    const int64_t step = AN_MAX(length / n, 1), reach = AN_MAX(step, UNIT);
+    const int64_t middle = at + (2 * (int64_t)i + 1) * length / (2 * (int64_t)n); /* in 1/65536, of pixel edges */
+    int64_t begin = middle - reach, total = 0, sum = 0;
+    begin = begin >= 0 ? begin / UNIT : -((-begin + UNIT - 1) / UNIT);
+    s->first[i] = begin;
+    int32_t *w = s->weight + (size_t)i * (size_t)s->taps;
+    int best = (int)((middle >= 0 ? middle / UNIT : -((-middle + UNIT - 1) / UNIT)) - begin); /* the pixel it is in */
+    for (int k = 0; k < s->taps; k++) total += share((begin + k) * UNIT + UNIT / 2, middle, reach, at, length);
+    for (int k = 0; k < s->taps && total > 0; k++) {
+        w[k] = (int32_t)(share((begin + k) * UNIT + UNIT / 2, middle, reach, at, length) * ONE / total);
+        sum += w[k];
+        if (w[k] > w[best]) best = k;
+    }
+    w[best] += (int32_t)(ONE - sum);
+}
+
+static bool make_samples(samples *s, int64_t at, int64_t length, int n)
+{
+    const int64_t step = AN_MAX(length / n, 1), reach = AN_MAX(step, UNIT);
+    s->taps = (int)(2 * reach / UNIT) + 3;
+    s->first = calloc((size_t)n, sizeof *s->first);
+    s->weight = calloc((size_t)n * (size_t)s->taps, sizeof *s->weight);
+    if (!s->first || !s->weight) return false;
+    for (int i = 0; i < n; i++) weigh(s, i, at, length, n);
+    return true;
+}
+
+an_image_part an_image_middle(const an_image *x, int height, int width)
+{
+    an_image_part p = {.height = x->height * UNIT, .width = x->width * UNIT, .brightness = 256, .contrast = 256};
+    if ((int64_t)x->width * height > (int64_t)x->height * width)
+        p.width = p.height * width / height;
+    else
+        p.height = p.width * height / width;
+    p.left = (x->width * UNIT - p.width) / 2;
+    p.top = (x->height * UNIT - p.height) / 2;
+    return p;
+}
+
+/* Row `row` of the image, or black, as `n` samples of C channels. */
+static void fit_row(const an_image *x, int64_t row, const samples *s, int n, uint8_t *out)
+{
+    const int C = x->channels;
+    if (row < 0 || row >= x->height) {
+        memset(out, 0, (size_t)n * (size_t)C);
+        return;
+    }
+    const uint8_t *from = x->data + (size_t)row * (size_t)x->width * (size_t)C;
+    for (int i = 0; i < n; i++)
+        for (int c = 0; c < C; c++) {
+            int32_t sum = ONE / 2;
+            for (int k = 0; k < s->taps; k++) {
+                const int64_t at = s->first[i] + k;
+                if (at >= 0 && at < x->width)
+                    sum += s->weight[(size_t)i * (size_t)s->taps + (size_t)k] * from[at * C + c];
+            }
+            out[i * C + c] = (uint8_t)(sum / ONE);
+        }
+}
+
+/* A row of the result from the rows of the source that it needs, of which `band` has rows [first, first + rows). */
+static void fit_columns(const uint8_t *band, int64_t first, const samples *s, int i, size_t row_bytes, uint8_t *out)
+{
+    const int32_t *w = s->weight + (size_t)i * (size_t)s->taps;
+    for (size_t b = 0; b < row_bytes; b++) {
+        int32_t sum = ONE / 2;
+        for (int k = 0; k < s->taps; k++)
+            if (w[k]) sum += w[k] * band[(size_t)(s->first[i] + k - first) * row_bytes + b];
+        out[b] = (uint8_t)(sum / ONE);
+    }
+}
+
+static void finish(uint8_t *x, int height, int width, int C, const an_image_part *p)
+{
+    const size_t n = (size_t)height * (size_t)width * (size_t)C;
+    for (int y = 0; p->flip && y < height; y++)
+        for (int i = 0; i < width / 2; i++)
+            for (int c = 0; c < C; c++) {
+                uint8_t *a = x + ((size_t)y * (size_t)width + (size_t)i) * (size_t)C + c;
+                uint8_t *b = x + ((size_t)y * (size_t)width + (size_t)(width - 1 - i)) * (size_t)C + c;
+                const uint8_t kept = *a;
+                *a = *b;
+                *b = kept;
+            }
+    if (p->brightness == 256 && p->contrast == 256) return;
+    uint64_t sum = 0;
+    for (size_t i = 0; i < n; i++) sum += x[i];
+    const int mean = n ? (int)(sum / n) : 0;
+    for (size_t i = 0; i < n; i++) {
+        const int value = (mean + (x[i] - mean) * p->contrast / 256) * p->brightness / 256;
+        x[i] = (uint8_t)AN_MAX(0, AN_MIN(255, value));
+    }
+}
+
+an_status an_image_fit(an_err *err, const an_image *x, const an_image_part *p, int height, int width, uint8_t *out)
+{
+    samples rows = {0}, columns = {0};
+    uint8_t *band = NULL;
+    an_status status = AN_OK;
+    const size_t row_bytes = (size_t)width * (size_t)x->channels;
+    if (!make_samples(&columns, p->left, p->width, width) || !make_samples(&rows, p->top, p->height, height)) {
+        status = an_fail_nomem(err, "an image", row_bytes);
+    } else {
+        const int64_t first = rows.first[0], last = rows.first[height - 1] + rows.taps;
+        band = malloc((size_t)(last - first) * row_bytes);
+        if (!band) status = an_fail_nomem(err, "an image", (size_t)(last - first) * row_bytes);
+        for (int64_t r = first; band && r < last; r++)
+            fit_row(x, r, &columns, width, band + (size_t)(r - first) * row_bytes);
+        for (int i = 0; band && i < height; i++)
+            fit_columns(band, first, &rows, i, row_bytes, out + (size_t)i * row_bytes);
+    }
+    if (status == AN_OK) finish(out, height, width, x->channels, p);
+    free(band);
+    free_samples(&rows);
+    free_samples(&columns);
+    return status;
+}
+
+/* ---- random changes */
+
+/* Uniform in [0, 65536), the n-th number of an image. */
+static int64_t draw(const uint32_t *random, uint64_t n)
+{
+    return an_rng_u32(random[0], random[1], n) >> 16;
+}
+
+/* 256 times a factor in [1 - share, 1 + share]. */
+static int factor(const uint32_t *random, uint64_t n, double share)
+{
+    const int64_t most = (int64_t)(share * 256);
+    return 256 + (int)((draw(random, n) * (2 * most + 1) >> 16) - most);
+}
+
+void an_image_change(const an_image_changes *s, const an_image_draw *d, int height, int width, an_image_part *p)
+{
+    const uint32_t random[] = {an_rng_key(d->seed, d->step),
+                               an_rng_stream(an_hash("changes", 7, d->sample), (uint32_t)d->split)};
+    if (s->zoom > 0) { /* a side is between sqrt(1 - zoom) and 1 of what it was */
+        const int64_t least = (int64_t)(65536 * sqrt(1 - s->zoom));
+        const int64_t side = least + ((65536 - least) * draw(random, 0) >> 16);
+        const int64_t rows = p->height * side >> 16, columns = p->width * side >> 16;
+        p->top += (p->height - rows) * draw(random, 1) >> 16;
+        p->left += (p->width - columns) * draw(random, 2) >> 16;
+        p->height = rows;
+        p->width = columns;
+    }
+    if (s->crop > 0) {
+        p->top += ((draw(random, 3) * (2 * s->crop + 1) >> 16) - s->crop) * (p->height / height);
+        p->left += ((draw(random, 4) * (2 * s->crop + 1) >> 16) - s->crop) * (p->width / width);
+    }
+    p->flip = s->flip && draw(random, 5) & 1;
+    if (s->jitter > 0) {
+        p->brightness = factor(random, 6, s->jitter);
+        p->contrast = factor(random, 7, s->jitter);
+    }
+}

@@ -1,0 +1,75 @@
+#!/bin/sh
+# test_image.sh: classifiers of images: the built-in shapes, idx files, random changes in loader threads, resuming with running
+# statistics, asking, and what is refused.
+plan=5
+. "$(dirname "$0")/tap.sh"
+small="threads=1 batch_size=16 max_iters=12 eval_interval=6 eval_iters=4 warmup_iters=2 lr_decay_iters=12"
+
+# shellcheck disable=SC2086  # settings are words
+run train resnet $small filters=4 crop=3 flip=true jitter=0.2 zoom=0.3 label_smoothing=0.1 out="$dir/a" --json
+code_is 0; has_keys "$dir/stdout" val_loss; says stderr "images/s"; says stderr "top5"; says stderr "1,800 images to train on, 200 to validate"
+run inspect "$dir/a"
+says stdout "layer2.0.downsample.1.running_var"; says stdout "layer1.0.conv1.weight"
+grep -q 'mean: "0\.' "$dir/a/config.yaml" || fault "no mean in config.yaml"
+# shellcheck disable=SC2086
+run train resnet $small filters=4 crop=3 flip=true jitter=0.2 zoom=0.3 label_smoothing=0.1 out="$dir/b" max_iters=6 workers=3
+run resume "$dir/b" max_iters=12 threads=2 workers=0
+code_is 0
+equal "$(state_hash "$dir/a")" "$(state_hash "$dir/b")" "state after 12 updates, resumed after 6, with other workers and threads"
+ok "resnet learns, its statistics are kept, and a resumed run ends in the same bits whatever the workers"
+
+# shellcheck disable=SC2086
+run train cnn $small filters=4 hidden=16 out="$dir/c" optimizer=sgd momentum=0.9 learning_rate=0.01
+code_is 0; says stderr accuracy
+# shellcheck disable=SC2086
+run train cnn_depthwise $small filters=4 hidden=16 out="$dir/d"
+code_is 0
+run inspect "$dir/d"
+says stdout "conv3.weight"; says stdout "bn2.running_mean"
+run eval "$dir/c" --json
+code_is 0; has_keys "$dir/stdout" images loss accuracy top5
+ok "cnn and its depthwise form train, by AdamW and by SGD with momentum"
+
+# Two classes of 4 x 4: rows dark above, or dark below.
+idx() { printf "\\000\\000\\010\\003\\000\\000\\000\\0$1\\000\\000\\000\\004\\000\\000\\000\\004"; }
+up='\377\377\377\377\377\377\377\377\000\000\000\000\000\000\000\000' down='\000\000\000\000\000\000\000\000\377\377\377\377\377\377\377\377'
+mkdir "$dir/own"
+for f in train t10k; do
+    { idx 04; printf "$up$down$up$down"; } >"$dir/own/$f-images-idx3-ubyte"
+    printf '\000\000\010\001\000\000\000\004\000\001\000\001' >"$dir/own/$f-labels-idx1-ubyte"
+done
+gzip "$dir/own/train-images-idx3-ubyte"
+run train cnn data="$dir/own" batch_size=4 max_iters=40 eval_interval=40 warmup_iters=2 learning_rate=1e-2 filters=4 hidden=8 threads=1 out="$dir/e"
+code_is 0; says stderr "4 images to train on, 4 to validate"; says stderr "images of 4 x 4"
+run predict "$dir/e" "$dir/own"
+code_is 0; equal "$(cut -c1 "$dir/stdout" | tr -d '\n')" 0101 "classes of the images"
+ok "idx files, also compressed, are learnt and predicted"
+
+run plan resnet data=fashion-mnist height=28 width=28 channels=1 classes=10 --json
+code_is 0; has_keys "$dir/stdout" parameters peak_bytes; equal "$(value "$dir/stdout" parameters)" 77754 parameters
+run plan cnn --fit 64MiB
+code_is 0; says stdout "fits     batch_size="
+run bench cnn steps=2 warmup=1 threads=1 batch_size=4
+code_is 0; says stdout "a step"
+ok "plan and bench know them by their rows"
+
+cp -r "$dir/own" "$dir/bad"
+head -c 70 "$dir/own/t10k-images-idx3-ubyte" >"$dir/bad/t10k-images-idx3-ubyte"
+run train cnn data="$dir/bad" out="$dir/no"
+code_is 2; says stderr "t10k-images-idx3-ubyte: 54 bytes behind the header, where its sizes make 64"
+head -c 40 "$dir/own/train-images-idx3-ubyte.gz" >"$dir/bad/train-images-idx3-ubyte.gz"
+run train cnn data="$dir/bad" out="$dir/no"
+code_is 2; says stderr "bad/train-images-idx3-ubyte.gz: "
+run train cnn data=/nowhere out="$dir/no"
+code_is 2; says stderr /nowhere
+run train cnn data="$dir/own" mean=x out="$dir/no"
+code_is 1; says stderr "mean=x"
+run train cnn data="$dir/own" channels=3 out="$dir/no"
+code_is 2; says stderr "its images have 1 channels, the model reads 3"
+printf 'no image' >"$dir/x.png"
+run predict "$dir/e" "$dir/x.png"
+code_is 2; says stderr "x.png: neither a JPEG nor a PNG nor a WebP image"
+run predict "$dir/e" /nowhere
+code_is 2
+ok "what is no data set and no image is a sentence"
+done_testing
