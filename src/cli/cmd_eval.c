@@ -1,6 +1,8 @@
 /* cmd_eval.c: the mean loss of a checkpoint, and its other numbers, over a whole file or split. */
 #include "cli/cli.h"
+#include "infer/confusion.h"
 #include "train/evaluate.h"
+#include <stdlib.h>
 #include <string.h>
 
 typedef struct eval_values {
@@ -27,6 +29,51 @@ static const an_config_field fields[] = {
 };
 const an_config an_eval_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
+/* ,"classes":[...],"confusion":[[...],...] */
+static void put_confusion_json(an_text *out, const an_class_names *names, const int64_t *counts, int64_t K)
+{
+    an_text_puts(out, ",\"classes\":[");
+    for (int64_t i = 0; names && i < K && i < names->n; i++) {
+        an_text_puts(out, i ? "," : "");
+        an_put_json_text(out, names->name[i]);
+    }
+    an_text_puts(out, "],\"confusion\":[");
+    for (int64_t i = 0; i < K; i++)
+        for (int64_t k = 0; k < K; k++)
+            an_text_printf(out, "%s%lld%s",
+                           k   ? ","
+                           : i ? ",["
+                               : "[",
+                           (long long)counts[i * K + k], k + 1 < K ? "" : "]");
+    an_text_puts(out, "]");
+}
+
+/* A row a class, what it was taken for in the columns, which are in the same order. */
+static void put_confusion(an_text *out, const an_class_names *names, const int64_t *counts, int64_t K)
+{
+    enum { SHOWN = 20, NAME = 14 };
+    if (K > SHOWN) return;
+    for (int64_t i = 0; i < K; i++) {
+        char name[NAME + 1];
+        snprintf(name, sizeof name, "%s", names && i < names->n ? names->name[i] : "");
+        an_text_printf(out, "\n%3lld %-*s", (long long)i, NAME, name);
+        for (int64_t k = 0; k < K; k++) an_text_printf(out, " %5lld", (long long)counts[i * K + k]);
+    }
+}
+
+static an_status print_confusion(an_err *err, an_session *r, bool json, an_text *out)
+{
+    int64_t *counts, K;
+    AN_TRY(an_confusion(err, r, &counts, &K));
+    const an_class_names *names = r->cfg.task->classes ? r->cfg.task->classes(r->data) : NULL;
+    if (K > 0 && json)
+        put_confusion_json(out, names, counts, K);
+    else if (K > 0)
+        put_confusion(out, names, counts, K);
+    free(counts);
+    return AN_OK;
+}
+
 static an_status evaluate(an_err *err, an_session *r, const an_args *args)
 {
     an_evaluation e;
@@ -41,6 +88,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args)
         an_text_printf(&line, " over %lld %s", (long long)e.units, task->units);
         if (strcmp(task->sample, task->unit) != 0)
             an_text_printf(&line, " (%lld %ss of %lld)", (long long)e.samples, task->sample, (long long)per);
+        AN_TRY(print_confusion(err, r, false, &line));
         return an_print_line(err, &line);
     }
     an_text_puts(&line, "{");
@@ -48,6 +96,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args)
         an_text_printf(&line, "\"%ss\":%lld,", task->sample, (long long)e.samples);
     an_text_printf(&line, "\"%s\":%lld", task->units, (long long)e.units);
     for (size_t i = 0; i < sums; i++) an_put_json(&line, names[i].name, e.number[i]);
+    AN_TRY(print_confusion(err, r, true, &line));
     an_text_puts(&line, "}");
     return an_print_line(err, &line);
 }

@@ -9,6 +9,7 @@
 #include "models/mlp/mlp.h"
 #include "models/resnet/resnet.h"
 #include "models/trm/trm_model.h"
+#include "models/vit/vit.h"
 #include <string.h>
 
 /* clang-format off: a line a model */
@@ -19,6 +20,7 @@ const an_model *const an_models[] = {
     &an_trm_model,
     &an_cnn_model,
     &an_resnet_model,
+    &an_vit_model,
     &an_imported_model,
 };
 /* clang-format on */

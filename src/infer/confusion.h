@@ -1,0 +1,12 @@
+/* confusion.h: how often each class is taken for each, over the validation split. */
+#ifndef AN_INFER_CONFUSION_H
+#define AN_INFER_CONFUSION_H
+
+#include "train/session.h"
+
+/* *out: counts [classes,classes], rows are labels, columns predictions; free() it. *classes 0 and *out NULL: the model
+ * predicts no classes, or of more than AN_CONFUSION_MOST. Needs a session with data. */
+enum { AN_CONFUSION_MOST = 1024 };
+an_status an_confusion(an_err *err, an_session *r, int64_t **out, int64_t *classes);
+
+#endif
