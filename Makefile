@@ -30,7 +30,8 @@ TMPL_SRCS := $(sort $(wildcard src/kernels/cpu/*.c))
 CLI_SRCS  := $(sort $(wildcard src/cli/*.c))
 
 LIB_OBJS  := $(SRCS:src/%.c=$(BUILD)/obj/%.o) $(GEN_SRCS:$(BUILD)/gen/%.c=$(BUILD)/obj/gen/%.o) \
-             $(foreach isa,$(ISAS),$(TMPL_SRCS:src/%.c=$(BUILD)/obj/%.$(isa).o))
+             $(foreach isa,$(ISAS),$(TMPL_SRCS:src/%.c=$(BUILD)/obj/%.$(isa).o)) \
+             $(foreach isa,$(TILE_ISAS),$(TILE_SRCS:src/%.c=$(BUILD)/obj/%.$(isa).o))
 CLI_OBJS  := $(CLI_SRCS:src/%.c=$(BUILD)/obj/%.o)
 
 LIB_A   := $(BUILD)/libanneal.a
@@ -69,12 +70,12 @@ $(BUILD)/obj/kernels/cpu/%.$(1).o: src/kernels/cpu/%.c $(BUILD)/flags
 	$$(call say,CC,$$< ($(1)))$$(CC) $$(CPPFLAGS) $$(CFLAGS) $$(TMPL_CFLAGS) $$(ISA_FLAGS_$(1)) -DAN_ISA=$(1) -MMD -MP -c -o $$@ $$<
 
 endef
-$(eval $(foreach isa,$(ISAS),$(call isa_rule,$(isa))))
+$(eval $(foreach isa,$(ISAS) $(TILE_ISAS),$(call isa_rule,$(isa))))
 
 # The compiler and its flags, rewritten only when they change: objects are rebuilt for another compiler, not for a touched Makefile.
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
-	@printf '%s\n' '$(CC) $(CPPFLAGS) $(CFLAGS) $(TMPL_CFLAGS) $(ISAS)' >$@.new; \
+	@printf '%s\n' '$(CC) $(CPPFLAGS) $(CFLAGS) $(TMPL_CFLAGS) $(ISAS) $(TILE_ISAS)' >$@.new; \
 	 if cmp -s $@.new $@; then rm -f $@.new; else mv -f $@.new $@; fi
 FORCE:
 

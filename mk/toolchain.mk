@@ -29,13 +29,21 @@ ISA_FLAGS_avx512     := -mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c 
 ISA_FLAGS_avx512bf16 := $(ISA_FLAGS_avx512) -mavx512bf16
 ISA_FLAGS_neon       :=
 ISA_FLAGS_portable   :=
+# Tile registers, for the files of TILE_SRCS; the rest of their tables is another set's. amx_emulated: the same arithmetic in plain C.
+ISA_FLAGS_amx          := $(ISA_FLAGS_avx512bf16) -mamx-tile -mamx-bf16 -DAN_TILES=1 -DAN_REST_ISA=avx512bf16
+ISA_FLAGS_amx_emulated := -O1 -DAN_TILES=1 -DAN_REST_ISA=portable
+TILE_SRCS          := src/kernels/cpu/gemm.c src/kernels/cpu/peak_flops.c
+TILE_ISAS_x86_64   := amx amx_emulated
+TILE_ISAS_arm64    := amx_emulated
+TILE_ISAS_other    := amx_emulated
+TILE_ISAS          := $(TILE_ISAS_$(ARCH))
 ISAS_x86_64 := avx512bf16 avx512 avx2 portable
 ISAS_arm64  := neon portable
 ISAS_other  := portable
 ISAS        := $(ISAS_$(ARCH))
 
 # Tells the one file that lists the tables (which sets are linked in) without a second list: -DAN_HAVE_ISA_avx2 ...
-CPPFLAGS += $(foreach isa,$(ISAS),-DAN_HAVE_ISA_$(isa))
+CPPFLAGS += $(foreach isa,$(ISAS) $(TILE_ISAS),-DAN_HAVE_ISA_$(isa))
 
 ifneq ($(DARWIN),)
 LIB_SO       := $(BUILD)/libanneal.$(SONAME).dylib

@@ -4,7 +4,7 @@
  * Does not:  know nodes or plans. All memory, scratch included, is the caller's; nothing here allocates.
  * Invariant: results depend on the spec and the instruction set only, never on the number of threads.
  *            All f32 arithmetic is in source order (-ffp-contract=off, fma where written), the same on every set;
- *            bf16 dot products may differ between sets (vdpbf16ps is one of them).
+ *            bf16 dot products may differ between sets (vdpbf16ps is one of them, tile registers another).
  *
  * Strides are in elements. Storage dtypes are AN_F32, AN_BF16, AN_F16. Pointers arrive in `void *const *args`, in the
  * order each spec documents; NULL for what is absent.
@@ -41,7 +41,7 @@ typedef struct an_init_spec {
 } an_init_spec;
 
 typedef struct an_cpu_templates {
-    const char *isa; /* "avx512bf16", "avx512", "avx2", "neon", "portable" */
+    const char *isa; /* "amx", "avx512bf16", "avx512", "avx2", "neon", "portable", "amx_emulated" */
     bool bf16_dot;   /* mul_dtype AN_BF16 runs on a hardware dot product */
     double (*fma_peak)(an_pool *p, uint8_t mul_dtype,
                        double seconds); /* measured GFLOP/s of independent FMAs (bf16: dot products) in registers */

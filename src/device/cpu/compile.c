@@ -32,11 +32,13 @@
 static const struct {
     const char *isa, *flags;
 } isa_flags[] = {
+    {"amx", "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi2 -mprefer-vector-width=512"},
     {"avx512bf16", "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi2 -mprefer-vector-width=512"},
     {"avx512", "-mavx512f -mavx512bw -mavx512vl -mavx512dq -mfma -mf16c -mbmi2 -mprefer-vector-width=512"},
     {"avx2", "-mavx2 -mfma -mf16c -mbmi2"},
     {"neon", ""},
     {"portable", ""},
+    {"amx_emulated", ""},
 };
 /* A library that is built with sanitizers (the build defines AN_SANITIZE as address,undefined ...) compiles its kernels
  * with them too. */

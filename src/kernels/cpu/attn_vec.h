@@ -10,6 +10,8 @@
 #ifndef AN_KERNELS_CPU_ATTN_VEC_H
 #define AN_KERNELS_CPU_ATTN_VEC_H
 
+#include "kernels/cpu/isa.h"
+
 #include <stdint.h>
 
 #if defined(__AVX512F__)
@@ -37,8 +39,14 @@
 #define AN_BF16_DOT 0
 #endif
 
+#if AN_TILES && !defined(__AMX_BF16__) /* tile registers in plain C: speed does not count, compile time does */
+#define AN_INLINE static __attribute__((unused))
+#define AN_UNROLL
+#else
 #define AN_INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
+#endif
+#ifdef AN_UNROLL
+#elif defined(__clang__)
 #define AN_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define AN_UNROLL _Pragma("GCC unroll 16")
@@ -179,6 +187,15 @@ AN_INLINE vf vf_fma(vf a, vf b, vf c)
 #endif
 #endif
 
+/* Rounds to bf16, to nearest, ties to even. The result is in the upper half of a lane, the lower half is zero. A NaN
+ * stays a NaN and becomes quiet. */
+AN_INLINE vu vu_round_bf16(vf x)
+{
+    const vu u = (vu)x, nan = (vu)(x != x);
+    const vu near = u + (0x7fff + (u >> 16 & 1));
+    return ((near & ~nan) | ((u | 0x400000) & nan)) & 0xffff0000u;
+}
+
 #if AN_BF16_DOT
 /* c + a0 b0 + a1 b1 in each lane, a and b holding pairs of bf16. */
 AN_INLINE vf vf_dot(vf a, vf b, vf c)
@@ -197,19 +214,27 @@ AN_INLINE vu vu_pair(vf even, vf odd)
     return (vu)_mm512_permutexvar_epi16((__m512i)order, (__m512i)vu_narrow(even, odd));
 }
 #else
-/* Without the instruction, operands are rounded to bf16 and multiplied as f32. No caller packs pairs then, so these
- * three are compiled but never called. */
+/* Without the instruction, operands are rounded to bf16 and multiplied as f32: this one is compiled but never called. */
 AN_INLINE vf vf_dot(vf a, vf b, vf c)
 {
     return (void)a, (void)b, c;
 }
-AN_INLINE vu vu_narrow(vf lo, vf hi)
-{
-    return (void)hi, (vu)lo;
-}
+/* Pairs are packed without it only for tile registers in plain C (gemm_tiles.h). */
 AN_INLINE vu vu_pair(vf even, vf odd)
 {
-    return (void)odd, (vu)even;
+    const vu e = (vu)even, o = (vu)odd; /* subnormal numbers keep their sign only */
+    const vu e_small = (vu)((e & 0x7f800000u) == 0), o_small = (vu)((o & 0x7f800000u) == 0);
+    return (vu_round_bf16((vf)(e & ~(e_small & 0x7fffffffu))) >> 16) |
+           vu_round_bf16((vf)(o & ~(o_small & 0x7fffffffu)));
+}
+AN_INLINE vu vu_narrow(vf lo, vf hi)
+{
+    vf even, odd;
+    for (int i = 0; i < AN_VL / 2; i++) {
+        even[i] = lo[2 * i], odd[i] = lo[2 * i + 1];
+        even[AN_VL / 2 + i] = hi[2 * i], odd[AN_VL / 2 + i] = hi[2 * i + 1];
+    }
+    return vu_pair(even, odd);
 }
 #endif
 

@@ -10,15 +10,15 @@
  *                  +----+
  *     row block    |    |      task = row block x column block of one chain, over all blocks of k
  *     +--------+   +----+
- *     | tiles  |   | C  |  <-  gemm_micro.h: TILE_ROWS x PANEL sums in registers
+ *     | tiles  |   | C  |  <-  gemm_micro.h, gemm_tiles.h: TILE_ROWS x PANEL sums in registers
  *     +--------+   +----+
  *     packed, stays in the L2 cache
  *
  * Owns:       the blocking, the layout of scratch, the task grid, passing finished blocks to C or to the epilogue.
- * Does not:   know registers (gemm_micro.h) or dtypes (gemm_pack.h); allocate.
+ * Does not:   know registers (gemm_micro.h, gemm_tiles.h) or dtypes (gemm_pack.h); allocate.
  * Invariants: an f32 element is one accumulation of fused multiply-adds in ascending k from +0. Where it spans several
  *             blocks of k, each block continues from the stored partial sum. So the bits do not depend on blocks, threads
- *             or the instruction set.
+ *             or the instruction set. Of bf16, neither on blocks nor threads: blocks of k begin at multiples of WORDS_UP.
  *             The epilogue gets every element exactly once, in tiles of at most STRIP * PANEL columns of one batch member.
  *
  * Packing. All threads together pack the panels of B for as many chains, panels or blocks of k as fit in SHARED_BYTES (a
@@ -33,11 +33,12 @@
  * large as the result. */
 #include "kernels/cpu/isa.h"
 
-#include "kernels/cpu/gemm_micro.h"
 #include "kernels/cpu/gemm_pack.h"
 #include "kernels/cpu/gemm_im2col.h"
 
 #include "kernels/cpu_kernels.h"
+
+#include <string.h>
 
 /* Sanitized builds divide every extent that was chosen for a cache size by eight, so that their tests reach each path
  * (several blocks of k, groups along n and k, double buffering) with an eighth of the work. The bits do not depend on the
@@ -49,13 +50,15 @@
 #endif
 
 enum {
-    BLOCK_WORDS = 512 / CACHE_DIVISOR,        /* of k: with AVX-512 a tile of A has 24 KiB, a panel of B 64 KiB */
-    BLOCK_ROWS = 96,                          /* of A in a row block: 192 KiB packed */
-    STRIP = 128 / PANEL,                      /* panels that are passed to C or the epilogue together */
-    WIDE = 512 / PANEL,                       /* most panels of a task whose sums are kept over several blocks of k */
-    FEW_ROWS = 4 * TILE_ROWS,                 /* with so few rows a packed B is not shared */
-    SHARED_BYTES = (4 << 20) / CACHE_DIVISOR, /* of packed operands, so that they stay in the last-level cache */
-    GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,  /* of a group along k: two of them are in use at a time */
+    BLOCK_WORDS = 512 / CACHE_DIVISOR,         /* of k: with AVX-512 a tile of A has 24 KiB, a panel of B 64 KiB */
+    BLOCK_ROWS = AN_TILES ? 256 : 96,          /* of A in a row block: 192 KiB packed, with tiles 528 */
+    STRIP = 128 / PANEL,                       /* panels that are passed to C or the epilogue together */
+    WIDE = 512 / PANEL,                        /* most panels of a task whose sums are kept over several blocks of k */
+    FEW_ROWS = AN_TILES ? 256 : 4 * TILE_ROWS, /* with so few rows a packed B is not shared */
+    SHARED_BYTES = (4 << 20) / CACHE_DIVISOR,  /* of packed operands, so that they stay in the last-level cache */
+    GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,   /* of a group along k: two of them are in use at a time */
+    WORDS_UP = AN_TILES ? 16 : AN_VL,          /* a block of k is a multiple of so many words */
+    NARROW = AN_TILES ? 16 : AN_VL,            /* columns of a narrow panel */
     CHUNK = 32, /* words of one panel packed before the next panel: whole cache lines are read */
     TASKS = 16, /* least number of tasks, where the problem has enough blocks */
 };
@@ -114,7 +117,9 @@ static void plan_tasks(plan *p)
     p->row_blocks = an_ceil_div(p->tiles, most_tiles);
     p->column_blocks = an_ceil_div(p->group_panels, widest);
     while (p->group_chains * p->row_blocks * p->column_blocks < TASKS) {
-        if (p->tiles > least_tiles * p->row_blocks)
+        /* On tile registers a panel is multiplied faster than it is read from another cache: rows stay together. */
+        const bool split_columns = AN_TILES && (!p->share_b || p->group_panels > 4 * p->column_blocks);
+        if (!split_columns && p->tiles > least_tiles * p->row_blocks)
             p->row_blocks = AN_MIN(p->row_blocks * 2, p->tiles);
         else if (p->group_panels > 2 * p->column_blocks)
             p->column_blocks *= 2;
@@ -125,16 +130,27 @@ static void plan_tasks(plan *p)
     p->block_panels = an_ceil_div(p->group_panels, p->column_blocks);
 }
 
-static int64_t packed_tile(const plan *p) /* words of a tile packed in columns */
+/* Words from a packed row of A to the next: 16 more than a block has, so that rows fall into different sets of the L1
+ * cache. */
+static int64_t row_stride(const plan *p)
 {
-    return p->block * TILE_ROWS;
+    return p->block + 16;
+}
+
+static int64_t packed_tile(const plan *p) /* words of a packed tile: columns, or for tile registers rows */
+{
+    return (AN_TILES ? row_stride(p) : p->block) * TILE_ROWS;
 }
 
 /* Whether A can be multiplied without packing: its f32 elements are words already, and its rows or columns are
- * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache. */
+ * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache. For tile registers, the
+ * pairs of a row of whole chunks of k. */
 static bool readable_in_place(const plan *p)
 {
     const an_gemm_spec *s = &p->s;
+    if (AN_TILES)
+        return s->a_dtype == AN_BF16 && s->a_k == 1 && s->window.of != AN_WINDOW_A && s->a_m % 2 == 0 &&
+               s->a_m % 1024 != 0 && s->k % 32 == 0 && p->split_k % 32 == 0;
     const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k;
     const bool window = s->window.of == AN_WINDOW_A;
     return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || s->a_m == 1) && stride % 512 != 0 && !window;
@@ -169,7 +185,7 @@ static plan plan_make(const an_gemm_spec *spec)
 {
     plan p = {.s = normalised(spec)};
     const an_gemm_spec *s = &p.s;
-    p.kind = s->mul_dtype != AN_BF16 ? WORD_F32 : AN_BF16_DOT ? WORD_PAIR : WORD_ROUNDED;
+    p.kind = s->mul_dtype != AN_BF16 ? WORD_F32 : AN_BF16_DOT || AN_TILES ? WORD_PAIR : WORD_ROUNDED;
     p.batch = (int64_t)s->nb[0] * s->nb[1] * s->nb[2];
     p.splits = AN_MAX(s->splits, 1);
     p.chains = p.batch * p.splits;
@@ -177,7 +193,7 @@ static plan plan_make(const an_gemm_spec *spec)
     const int64_t pairs = an_ceil_div(p.split_k, 2);
     const int64_t words = p.kind == WORD_F32 ? p.split_k : p.kind == WORD_PAIR ? pairs : 2 * pairs;
     p.blocks = AN_MAX(an_ceil_div(words, BLOCK_WORDS), 1);
-    p.block = an_round_up(AN_MAX(an_ceil_div(words, p.blocks), 1), AN_VL);
+    p.block = an_round_up(AN_MAX(an_ceil_div(words, p.blocks), 1), WORDS_UP);
     p.tiles = an_ceil_div(s->m, TILE_ROWS);
     p.panels = an_ceil_div(s->n, PANEL);
     p.share_b = s->m > FEW_ROWS;
@@ -187,7 +203,7 @@ static plan plan_make(const an_gemm_spec *spec)
     if (p.splits > 1 || p.group_blocks < p.blocks) p.partial_bytes = bytes_up(p.chains * s->m * p.panels * PANEL);
     const int64_t rows = p.block_tiles * TILE_ROWS;
     const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
-    p.left_bytes = p.share_a ? 0 : bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * (p.block + 16)));
+    p.left_bytes = p.share_a ? 0 : bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * row_stride(&p)));
     p.right_bytes = p.share_b ? 0 : bytes_up(p.block * PANEL);
     p.sums_bytes = bytes_up(rows * strip * PANEL);
     p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
@@ -199,8 +215,17 @@ static int64_t shared_bytes(const plan *p)
     return p->buffers * (p->shared_b_bytes + p->shared_a_bytes);
 }
 
+#if AN_TILES /* which multiply bf16 only: the rest is the business of the instruction set that they come with */
+size_t AN_REST_NAME(gemm_scratch)(const an_gemm_spec *s, int threads);
+void AN_REST_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                        an_pool *pool);
+#endif
+
 size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads)
 {
+#if AN_TILES
+    if (s->mul_dtype != AN_BF16) return AN_REST_NAME(gemm_scratch)(s, threads);
+#endif
     const plan p = plan_make(s);
     return (size_t)(p.partial_bytes + shared_bytes(&p) + AN_MAX(threads, 1) * p.thread_bytes);
 }
@@ -284,7 +309,7 @@ static void block_words(const plan *p, int64_t k, int64_t j, int64_t *w0, int64_
 
 static int64_t panel_width(const plan *p, int64_t panel)
 {
-    return p->s.n - panel * PANEL <= AN_VL ? AN_VL : PANEL;
+    return p->s.n - panel * PANEL <= NARROW ? NARROW : PANEL;
 }
 
 static an_word *shared_panel(const call *g, int64_t chain, int64_t j, int64_t panel)
@@ -294,19 +319,28 @@ static an_word *shared_panel(const call *g, int64_t chain, int64_t j, int64_t pa
     return (an_word *)g->shared + i * g->p.block * PANEL;
 }
 
+/* Tile registers multiply whole chunks of k: clears the words of `rows` rows behind the last word of an operand. */
+static void clear_behind(const operand *o, int64_t w1, an_word *row_end, int64_t rows, int64_t stride, int64_t width)
+{
+    if (!AN_TILES || w1 < (o->k + 1) / 2) return;
+    for (int64_t i = 0; i < rows; i++) memset(row_end + i * stride, 0, (size_t)width * sizeof *row_end);
+}
+
 static void pack_panel(const plan *p, const operand *b, int64_t panel, int64_t w0, int64_t w1, an_word *out)
 {
     const part q = {panel * PANEL, AN_MIN((panel + 1) * PANEL, p->s.n), w0, w1};
-    if (b->window) {
-        pack_window(b, q, out, panel_width(p, panel), true, p->kind);
-        return;
-    }
-    pack(b, q, out, panel_width(p, panel), b->along_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, p->kind);
+    const int64_t width = panel_width(p, panel);
+    if (b->window)
+        pack_window(b, q, out, width, true, p->kind);
+    else
+        pack(b, q, out, width, b->along_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, p->kind);
+    clear_behind(b, w1, out + (w1 - w0) * width, an_round_up(w1, WORDS_UP) - w1, width, width);
 }
 
+/* Tiles of vectors have nearly equal rows; of tile registers all but the last are full. */
 static int64_t tile_row(const plan *p, int64_t tile)
 {
-    return part_begin(p->s.m, p->tiles, tile);
+    return AN_TILES ? AN_MIN(tile * TILE_ROWS, p->s.m) : part_begin(p->s.m, p->tiles, tile);
 }
 
 static an_word *shared_tile(const call *g, int64_t chain, int64_t j, int64_t tile)
@@ -315,8 +349,8 @@ static an_word *shared_tile(const call *g, int64_t chain, int64_t j, int64_t til
     return (an_word *)(g->shared + g->p.shared_b_bytes) + i * packed_tile(&g->p);
 }
 
-/* Packs words [w0, w1) of tiles [t0, t1) of A, in columns. The block of k begins at word `first`; the packed tile t0 is at
- * `out`. */
+/* Packs words [w0, w1) of tiles [t0, t1) of A, in columns (for tile registers in rows). The block of k begins at word
+ * `first`; the packed tile t0 is at `out`. */
 static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, int64_t first, int64_t w0, int64_t w1,
                        an_word *out)
 {
@@ -324,7 +358,13 @@ static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, 
         for (int64_t t = t0; t < t1; t++) {
             const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + CHUNK, w1)};
             const int64_t rows = q.x1 - q.x0;
-            pack(a, q, out + (t - t0) * packed_tile(p) + (w - first) * rows, rows, PACK_ALONG_X, p->kind);
+            an_word *tile = out + (t - t0) * packed_tile(p);
+            if (AN_TILES) {
+                pack(a, q, tile + w - first, row_stride(p), PACK_ROWS_ACROSS, p->kind);
+                clear_behind(a, q.w1, tile + q.w1 - first, rows, row_stride(p), an_round_up(q.w1, WORDS_UP) - q.w1);
+            } else {
+                pack(a, q, tile + (w - first) * rows, rows, PACK_ALONG_X, p->kind);
+            }
         }
 }
 
@@ -451,22 +491,29 @@ static left take_left(const call *g, const job *b, const operand *a, int64_t j, 
 {
     const plan *p = &g->p;
     const bool by_row = a->along_k == 1;
-    if (p->share_a) return (left){shared_tile(g, b->chain, j, b->tile0), A_COLUMNS, true, 0};
+    const a_layout packed_layout = AN_TILES ? A_ROWS : A_COLUMNS;
+    const int64_t packed_stride = AN_TILES ? row_stride(p) : 0;
+    if (p->share_a) return (left){shared_tile(g, b->chain, j, b->tile0), packed_layout, true, packed_stride};
+    if (AN_TILES && readable_in_place(p)) {
+        const an_half *row = (const an_half *)a->p + b->row0 * a->along_x + 2 * w0;
+        return (left){(const an_word *)(const void *)row, A_ROWS, false, a->along_x / 2};
+    }
     if (readable_in_place(p)) {
         const an_word *at = (const an_word *)a->p + b->row0 * a->along_x + w0 * a->along_k;
         return (left){at, by_row ? A_ROWS : A_COLUMNS, false, by_row ? a->along_x : a->along_k};
     }
     if (by_row) {
-        const int64_t stride = p->block + 16;
+        const int64_t stride = row_stride(p);
         const part q = {b->row0, b->row1, w0, w1};
         if (a->window)
             pack_window(a, q, b->left, stride, false, p->kind);
         else
             pack(a, q, b->left, stride, PACK_ROWS, p->kind);
+        clear_behind(a, w1, b->left + w1 - w0, b->row1 - b->row0, stride, an_round_up(w1, WORDS_UP) - w1);
         return (left){b->left, A_ROWS, true, stride};
     }
     pack_tiles(p, a, b->tile0, b->tile1, w0, w0, w1, b->left);
-    return (left){b->left, A_COLUMNS, true, 0};
+    return (left){b->left, packed_layout, true, packed_stride};
 }
 
 static void copy_tile(float *to, int64_t to_ld, const float *from, int64_t from_ld, int64_t rows, int64_t columns)
@@ -483,8 +530,44 @@ static void plan_prefetch(const run_ahead *r, int64_t i, int64_t n, int64_t word
     out->step = all == 0 ? 0 : AN_MIN(an_ceil_div(all / n, AN_MAX(words - TILE_ROWS, 1)), 64);
 }
 
-/* Multiplies all tiles of the row block by one panel. go_on: adds to the sums of earlier blocks of k. */
-static void multiply_panel(const call *g, const job *b, const left *a, int64_t panel, const an_word *right,
+#if AN_TILES
+/* One tile of the row block by one panel; *configured: the rows that the tile registers are configured for. */
+static void multiply_tile(const plan *p, const left *a, int64_t offset, int64_t stride, int64_t rows, int64_t width,
+                          int64_t words, const an_word *right, place c, bool go_on, const prefetch_plan *next,
+                          int64_t *configured)
+{
+    (void)p;
+    for (int64_t at = 0; at < next->step * words; at += 64)
+        __builtin_prefetch((const void *)(next->at + (uintptr_t)at), 0, 2);
+    if (*configured != rows) tiles_configure(rows);
+    *configured = rows;
+    tiles_multiply(rows, width == PANEL, an_ceil_div(words, WORDS_UP), a->at + offset, stride, right, c.at, c.ld,
+                   go_on);
+}
+#else
+static void multiply_tile(const plan *p, const left *a, int64_t offset, int64_t stride, int64_t rows, int64_t width,
+                          int64_t words, const an_word *right, place c, bool go_on, const prefetch_plan *next,
+                          int64_t *configured)
+{
+    (void)configured;
+    const micro_fn *micro = (p->kind == WORD_PAIR ? MICRO_1 : MICRO_0)[a->layout][width == PANEL];
+    micro[rows - 1](words, a->at + offset, stride, right, c.at, c.ld, go_on, next);
+}
+#endif
+
+/* Tile registers take a panel from the L1 cache in less time than it arrives there: part `i` of `n` of the panel that
+ * comes next is prefetched into the L2 cache. */
+static void prefetch_panel(const call *g, const job *b, int64_t j, int64_t panel, int64_t i, int64_t n)
+{
+    if (!AN_TILES || !g->p.share_b || panel >= b->panel1) return;
+    const uintptr_t at = (uintptr_t)shared_panel(g, b->chain, j, panel);
+    const int64_t bytes = g->p.block * panel_width(&g->p, panel) * 4;
+    for (int64_t line = part_begin(bytes / 64, n, i); line < part_begin(bytes / 64, n, i + 1); line++)
+        __builtin_prefetch((const void *)(at + (uintptr_t)line * 64), 0, 2);
+}
+
+/* Multiplies all tiles of the row block by one panel of block j of k. go_on: adds to the sums of earlier blocks. */
+static void multiply_panel(const call *g, const job *b, const left *a, int64_t j, int64_t panel, const an_word *right,
                            int64_t words, bool go_on)
 {
     const plan *p = &g->p;
@@ -492,8 +575,8 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t p
     const int64_t width = panel_width(p, panel), columns = AN_MIN(width, p->s.n - panel * PANEL);
     const bool partial =
         g->sums == SUMS_IN_C && columns < width; /* whole vectors would be written beyond the row of C */
-    const micro_fn *micro = (p->kind == WORD_PAIR ? MICRO_1 : MICRO_0)[a->layout][width == PANEL];
     const int64_t count = b->tile1 - b->tile0;
+    int64_t configured = 0;
     for (int64_t t = b->tile0; t < b->tile1; t++) {
         const int64_t row = tile_row(p, t) - b->row0, rows = tile_row(p, t + 1) - tile_row(p, t);
         const bool by_row = a->layout == A_ROWS;
@@ -502,14 +585,17 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t p
         float *at = c.at + row * c.ld;
         prefetch_plan next = {
             (uintptr_t)(t + 1 < b->tile1 ? at : c.at) + (uintptr_t)(t + 1 < b->tile1 ? rows * c.ld : PANEL) * 4, 0, 0};
+        prefetch_panel(g, b, j, panel + 1, t - b->tile0, count);
         plan_prefetch(&b->later, (panel - b->panel0) * count + t - b->tile0, count * (b->panel1 - b->panel0), words,
                       &next);
         if (!partial) {
-            micro[rows - 1](words, a->at + offset, stride, right, at, c.ld, go_on, &next);
+            multiply_tile(p, a, offset, stride, rows, width, words, right, (place){at, c.ld}, go_on, &next,
+                          &configured);
             continue;
         }
         if (go_on) copy_tile(b->edge, PANEL, at, c.ld, rows, columns);
-        micro[rows - 1](words, a->at + offset, stride, right, b->edge, PANEL, go_on, &next);
+        const place edge = {b->edge, PANEL};
+        multiply_tile(p, a, offset, stride, rows, width, words, right, edge, go_on, &next, &configured);
         copy_tile(at, c.ld, b->edge, PANEL, rows, columns);
     }
 }
@@ -590,13 +676,16 @@ static void multiply_task(void *arg, int64_t task, int thread)
         int64_t begin = b.panel0;
         for (int64_t i = b.panel0; i < b.panel1; i++) {
             if (!p->share_b) pack_panel(p, &right, i, w0, w1, b.right);
-            multiply_panel(g, &b, &rows, i, p->share_b ? shared_panel(g, b.chain, j, i) : b.right, w1 - w0, j > 0);
+            multiply_panel(g, &b, &rows, j, i, p->share_b ? shared_panel(g, b.chain, j, i) : b.right, w1 - w0, j > 0);
             if (!complete || (i + 1 < b.panel1 && i + 1 - begin < STRIP)) continue;
             finish(g, b.chain, &b, begin, i + 1, place_of(g, &b, begin));
             begin = i + 1;
         }
         for (int i = 0; i < 2; i++) b.later.at[i] += (uintptr_t)b.later.bytes[i];
     }
+#if AN_TILES
+    tiles_release();
+#endif
     if (!g->next) return;
     int64_t begin, end;
     share_of(pack_tasks(g->next), g, task, &begin, &end);
@@ -663,6 +752,12 @@ static void run_groups(call *g, an_pool *pool)
 void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
                        an_pool *pool)
 {
+#if AN_TILES
+    if (s->mul_dtype != AN_BF16) {
+        AN_REST_NAME(gemm)(s, args, scratch, epi, user, pool);
+        return;
+    }
+#endif
     call g = {
         .p = plan_make(s), .a = args[0], .b = args[1], .c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
     const plan *p = &g.p;

@@ -16,9 +16,7 @@
 #ifndef AN_KERNELS_CPU_GEMM_MICRO_H
 #define AN_KERNELS_CPU_GEMM_MICRO_H
 
-#include "kernels/cpu/attn_vec.h"
-
-#include <stdbool.h>
+#include "kernels/cpu/gemm_block.h"
 
 #if AN_VL == 16
 enum { TILE_ROWS = 12, TILE_VECS = 2 };
@@ -30,15 +28,6 @@ enum { TILE_ROWS = 6, TILE_VECS = 3 };
 enum { TILE_ROWS = 4, TILE_VECS = 2 };
 #endif
 enum { PANEL = TILE_VECS * AN_VL }; /* columns of a full panel */
-
-typedef enum a_layout { A_ROWS, A_COLUMNS } a_layout;
-/* What a tile prefetches while it multiplies: the lines of the next tile of C, and a range of an operand that is needed
- * later, `step` bytes a word. Issued all at once they would delay the loads of A and B. Addresses, not pointers: they may
- * be outside an array. */
-typedef struct prefetch_plan {
-    uintptr_t c, at;
-    int64_t step;
-} prefetch_plan;
 
 typedef void (*micro_fn)(int64_t words, const an_word *a, int64_t stride, const an_word *b, float *c, int64_t ldc,
                          bool go_on, const prefetch_plan *next);

@@ -19,7 +19,11 @@
 #ifndef AN_KERNELS_CPU_GEMM_PACK_H
 #define AN_KERNELS_CPU_GEMM_PACK_H
 
+#if AN_TILES
+#include "kernels/cpu/gemm_tiles.h"
+#else
 #include "kernels/cpu/gemm_micro.h"
+#endif
 
 #include "base/base.h"
 
@@ -41,15 +45,6 @@ typedef uint16_t vh __attribute__((vector_size(2 * AN_VL)));
 typedef uint16_t vh_at __attribute__((vector_size(2 * AN_VL), may_alias, aligned(2)));
 
 /* ---- conversions ------------------------------------------------------------------------------------------------- */
-
-/* Rounds to bf16, to nearest, ties to even. The result is in the upper half of a lane, the lower half is zero. A NaN
- * stays a NaN and becomes quiet. */
-AN_INLINE vu vu_round_bf16(vf x)
-{
-    const vu u = (vu)x, nan = (vu)(x != x);
-    const vu near = u + (0x7fff + (u >> 16 & 1));
-    return ((near & ~nan) | ((u | 0x400000) & nan)) & 0xffff0000u;
-}
 
 /* Exact. The shifted bits, read as f32, have an exponent that is 112 too small; multiplying by 2^112 corrects it, for
  * subnormal numbers too. */
@@ -293,7 +288,30 @@ AN_INLINE void pack_rows(const operand *o, const part q, an_word *out, int64_t s
     }
 }
 
-typedef enum pack_order { PACK_ALONG_X, PACK_TRANSPOSED, PACK_ROWS } pack_order;
+/* PACK_ROWS of an operand that is contiguous along x (the A of a weight gradient), for tile registers: squares of AN_VL
+ * by AN_VL words are transposed in registers. */
+AN_INLINE void pack_rows_across(const operand *o, const part q, an_word *out, int64_t stride, const word_kind kind,
+                                const uint8_t dtype)
+{
+    const int64_t per = kind == WORD_PAIR ? 2 : 1, size = dtype == AN_F32 ? 4 : 2;
+    for (int64_t x = q.x0; x < q.x1; x += AN_VL) {
+        const bool inside = o->along_x == 1 && x + AN_VL <= o->x;
+        for (int64_t w = q.w0; w < q.w1; w += AN_VL) {
+            vu square[AN_VL];
+            const bool whole = inside && (w + AN_VL) * per <= o->k;
+            AN_UNROLL for (int i = 0; i < AN_VL; i++) square[i] =
+                whole ? whole_word(o, o->p + x * size, w + i, kind, dtype)
+                      : words_along_x(o, x, o->x - x, w + i, kind, dtype);
+            vu_transpose(square);
+            AN_UNROLL for (int i = 0; i < AN_VL; i++)
+            {
+                if (x + i < q.x1) vu_store(out + (x + i - q.x0) * stride + w - q.w0, square[i]);
+            }
+        }
+    }
+}
+
+typedef enum pack_order { PACK_ALONG_X, PACK_TRANSPOSED, PACK_ROWS, PACK_ROWS_ACROSS } pack_order;
 
 AN_INLINE void pack_typed(const operand *from, const part q, an_word *out, int64_t width, pack_order order,
                           const word_kind kind, const uint8_t dtype)
@@ -304,6 +322,8 @@ AN_INLINE void pack_typed(const operand *from, const part q, an_word *out, int64
         pack_transposed(o, q, out, width, kind, dtype);
     else if (order == PACK_ROWS)
         pack_rows(o, q, out, width, kind, dtype);
+    else if (AN_TILES && order == PACK_ROWS_ACROSS)
+        pack_rows_across(o, q, out, width, kind, dtype);
     else
         pack_along_x(o, q, out, width, kind, dtype);
 }
@@ -320,7 +340,7 @@ static void pack_f32_words(const operand *o, const part q, an_word *out, int64_t
 
 static void pack_bf16_words(const operand *o, const part q, an_word *out, int64_t width, pack_order order)
 {
-    const word_kind kind = AN_BF16_DOT ? WORD_PAIR : WORD_ROUNDED;
+    const word_kind kind = AN_BF16_DOT || AN_TILES ? WORD_PAIR : WORD_ROUNDED;
     if (o->dtype == AN_F32)
         pack_typed(o, q, out, width, order, kind, AN_F32);
     else if (o->dtype == AN_BF16)

@@ -1,0 +1,19 @@
+/* gemm_block.h: what both innermost loops of GEMM, on vectors (gemm_micro.h) and on tile registers (gemm_tiles.h), are told. */
+#ifndef AN_KERNELS_CPU_GEMM_BLOCK_H
+#define AN_KERNELS_CPU_GEMM_BLOCK_H
+
+#include "kernels/cpu/attn_vec.h"
+
+#include <stdbool.h>
+
+typedef enum a_layout { A_ROWS, A_COLUMNS } a_layout;
+
+/* What a tile prefetches while it multiplies: the lines of the next tile of C, and a range of an operand that is needed
+ * later, `step` bytes a word. Issued all at once they would delay the loads of A and B. Addresses, not pointers: they may
+ * be outside an array. */
+typedef struct prefetch_plan {
+    uintptr_t c, at;
+    int64_t step;
+} prefetch_plan;
+
+#endif
