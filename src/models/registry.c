@@ -12,7 +12,7 @@
 #include "models/vit/vit.h"
 #include <string.h>
 
-/* clang-format off: a line a model */
+/* clang-format off */
 const an_model *const an_models[] = {
     &an_gpt_model,
     &an_mlp_model,

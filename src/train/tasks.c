@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* clang-format off: a line a task */
+/* clang-format off */
 const an_task *const an_tasks[] = {
     &an_language_task,
     &an_table_task,

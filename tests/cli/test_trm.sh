@@ -84,7 +84,7 @@ run train sudoku_4x4 arch.hidden_siz=8
 code_is 1; says stderr "did you mean arch.hidden_size?"
 run train sudoku_4x4 arch.mlp_t=true arch.causal=true out="$dir/no"
 code_is 1; says stderr "mlp_t=false"
-run train sudoku_4x4 arch.num_heads=5 arch.hidden_size=15 out="$dir/no"
+run train sudoku_4x4 arch.mlp_t=false arch.pos_encodings=rope arch.num_heads=5 arch.hidden_size=15 out="$dir/no"
 code_is 1; says stderr "even head size"
 run train sudoku_4x4 data=/nowhere out="$dir/no"
 code_is 2; says stderr "/nowhere"
