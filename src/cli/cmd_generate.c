@@ -188,7 +188,8 @@ static an_status speak(an_err *err, an_session *r, const values *v, bool quiet)
 {
     const an_decoder *d = r->cfg.model->decoder;
     talk k = {.err = err, .r = r, .v = v, .t = r->data->tokenizer};
-    if (!d) return an_fail(err, AN_E_USAGE, "generate: a model of kind %s holds no conversations", r->cfg.model->name);
+    if (!d || d->context(an_model_settings(&r->cfg)) == 0)
+        return an_fail(err, AN_E_USAGE, "generate: a model of kind %s holds no conversations", r->cfg.model->name);
     if (!k.t)
         return an_fail(err, AN_E_USAGE,
                        "generate: the checkpoint has no tokenizer: set --tokenizer to the folder tokenizer of "

@@ -84,8 +84,9 @@ an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, 
     const an_decoder *d = r->cfg.model->decoder;
     const void *settings = an_model_settings(&r->cfg);
     *out = (an_generate_result){0};
-    if (!d)
-        return an_fail(err, AN_E_USAGE, "a model of kind %s generates no text; use anneal predict", r->cfg.model->name);
+    if (!d || d->context(settings) == 0)
+        return an_fail(err, AN_E_USAGE, "this model of kind %s generates no text; use anneal predict, or anneal solve",
+                       r->cfg.model->name);
     if (n_prompt == 0) return an_fail(err, AN_E_USAGE, "the prompt is empty: give at least one character");
     text t = {.r = r, .decoder = d, .S = d->context(settings), .V = d->vocabulary(settings)};
     t.sampler = an_sampler_open(&o->sampler, t.V);

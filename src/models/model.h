@@ -47,7 +47,7 @@ typedef struct an_place {
 
 /* Autoregressive decoding of one sequence, with a cache that the model keeps in states of its context. */
 typedef struct an_decoder {
-    int64_t (*context)(const void *settings);    /* the most tokens that the cache holds */
+    int64_t (*context)(const void *settings); /* the most tokens that the cache holds; 0: no text with these settings */
     int64_t (*vocabulary)(const void *settings); /* length of the logits */
     /* tokens i32 [1,P] start a sequence, `last` (i32 scalar) is the position of the last real one: logits f32 [V] */
     an_tensor *(*prefill)(void *model, an_tensor *tokens, an_tensor *last);

@@ -89,7 +89,7 @@ static void load_all(an_session *r)
     const an_step s = an_step_build(r->cx, r->model, &r->cfg, 0, micros - 1, array);
     load(r, an_plan(s.loss, s.norm), "update");
     load(r, an_plan(an_step_evaluation(r->cx, r->model, &r->cfg, 0, array)), "evaluation");
-    if (model->decoder) {
+    if (model->decoder && model->decoder->context(an_model_settings(&r->cfg)) > 0) {
         const int64_t half = model->decoder->context(an_model_settings(&r->cfg)) / 2;
         int32_t *tokens = calloc((size_t)half, sizeof *tokens); /* [1,half] */
         assert_non_null(tokens);

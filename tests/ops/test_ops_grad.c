@@ -87,7 +87,8 @@ CASE(elem)
     const elem_row *r = elem_now;
     bool positive = r->op == AN_OP_LOG || r->op == AN_OP_SQRT || r->op == AN_OP_RSQRT || r->op == AN_OP_POW ||
                     r->op == AN_OP_DIV || r->op == AN_OP_RECIP;
-    double low = positive ? 0.4 : r->op == AN_OP_LOG1P ? -0.5 : -2, high = 2.5;
+    const bool within_one = r->op == AN_OP_ASIN || r->op == AN_OP_ACOS;
+    double low = positive ? 0.4 : r->op == AN_OP_LOG1P ? -0.5 : within_one ? -0.9 : -2, high = within_one ? 0.9 : 2.5;
     an_tensor *a = param(c, AN_SHAPE(3, 5), low, high);
     if (r->f1) return r->f1(AT, a);
     an_tensor *b = param(c, AN_SHAPE(5), low, high); /* broadcast: its gradient is summed */

@@ -151,7 +151,8 @@ static void windows_attention_and_calls_refuse_with_shapes(void **state)
     expect_refusal(&c, an_topk_at(AT, x, 3, NULL), AN_E_SHAPE, "an_topk: the 3 largest of [1,4,4,2]");
     expect_refusal(&c, an_cholesky_at(AT, v), AN_E_SHAPE, "an_cholesky: [1,4,5,2] is not a batch of square matrices");
     expect_refusal(&c, an_qr_at(AT, an_transpose_at(AT, v, 2, 3), NULL), AN_E_SHAPE,
-                   "an_qr: [1,4,2,5] is not a batch of matrices with at least as many rows as columns");
+                   "an_qr: [1,4,2,5] is not a batch of matrices with at least as many rows as columns: "
+                   "transpose a wide one");
     expect_refusal(&c, an_dropout_at(AT, x, 1), AN_E_USAGE, "an_dropout: p is 1; [0,1) is possible");
     case_close(&c);
 }

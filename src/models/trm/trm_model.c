@@ -239,7 +239,8 @@ static void answer(void *model, an_tensor *const *in, an_tensor **out, an_tensor
 
 static int64_t context(const void *settings)
 {
-    return an_trm_config_from(settings).seq;
+    const an_trm_config c = an_trm_config_from(settings);
+    return c.causal ? c.seq : 0;
 }
 
 static int64_t vocabulary(const void *settings)
