@@ -103,11 +103,10 @@ static an_status resolve_args(an_err *err, const an_pt2_graph *g, an_pt2_node *n
 static an_status refuse_missing(an_err *err, const an_pt2_graph *g, int32_t kinds)
 {
     an_text list = {0};
-    int32_t named = 0, nodes = 0;
+    int32_t named = 0;
     for (int32_t i = 0; i < g->n_nodes; i++) {
         const an_pt2_node *n = &g->node[i];
         bool seen = n->rule != NULL;
-        nodes += !seen;
         for (int32_t k = 0; k < i && !seen; k++) seen = !g->node[k].rule && strcmp(g->node[k].target, n->target) == 0;
         if (seen) continue;
         if (list.len > 700) continue;
