@@ -130,7 +130,7 @@ an_status an_oracle_run(an_ctx *cx, const int32_t *roots, int n_roots)
         free(value);
         return an_fail_nomem(&cx->err, "ref", sizeof *value * (size_t)all);
     }
-    memcpy(ids, roots, sizeof *ids * (size_t)n_roots);
+    if (n_roots > 0) memcpy(ids, roots, sizeof *ids * (size_t)n_roots); /* an evaluation of effects alone has none */
     for (int32_t id = cx->effects_from; id < cx->graph.n; id++)
         if (cx->graph.node[id]->op == AN_OP_ASSIGN) ids[n++] = id;
     an_status status = evaluate(cx, ids, n_roots, n, value);
