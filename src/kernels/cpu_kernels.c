@@ -16,38 +16,22 @@
 #endif
 #endif
 
-#define DECLARE(isa)                                                                                                   \
+#define DECLARE_GEMM(isa)                                                                                              \
     double an_##isa##_fma_peak(an_pool *p, uint8_t mul_dtype, double seconds);                                         \
     size_t an_##isa##_gemm_scratch(const an_gemm_spec *s, int threads);                                                \
     void an_##isa##_gemm(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,      \
-                         an_pool *p);                                                                                  \
+                         an_pool *p);
+
+#define DECLARE_REST(isa)                                                                                              \
     size_t an_##isa##_attn_scratch(const an_attn_spec *s, bool backward, int threads);                                 \
     void an_##isa##_attn_forward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                 \
     void an_##isa##_attn_backward(const an_attn_spec *s, void *const *args, void *scratch, an_pool *p);                \
     void an_##isa##_scatter(const an_scatter_spec *s, void *const *args, an_pool *p);                                  \
     void an_##isa##_draw(const an_init_spec *d, int64_t first, int64_t n, void *out);
 
-#define TABLE(isa, dot)                                                                                                \
-    DECLARE(isa)                                                                                                       \
-    static const an_cpu_templates table_##isa = {                                                                      \
-        #isa,                                                                                                          \
-        dot,                                                                                                           \
-        an_##isa##_fma_peak,                                                                                           \
-        an_##isa##_gemm_scratch,                                                                                       \
-        an_##isa##_gemm,                                                                                               \
-        an_##isa##_attn_scratch,                                                                                       \
-        an_##isa##_attn_forward,                                                                                       \
-        an_##isa##_attn_backward,                                                                                      \
-        an_##isa##_scatter,                                                                                            \
-        an_##isa##_draw,                                                                                               \
-    };
-
-/* Tile registers: GEMM of bf16 and its peak; all else is another set's. */
+/* Tile registers speed up GEMM alone: such a table takes the rest from another set, declared before it. */
 #define TILE_TABLE(isa, rest, dot)                                                                                     \
-    double an_##isa##_fma_peak(an_pool *p, uint8_t mul_dtype, double seconds);                                         \
-    size_t an_##isa##_gemm_scratch(const an_gemm_spec *s, int threads);                                                \
-    void an_##isa##_gemm(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,      \
-                         an_pool *p);                                                                                  \
+    DECLARE_GEMM(isa)                                                                                                  \
     static const an_cpu_templates table_##isa = {                                                                      \
         #isa,                                                                                                          \
         dot,                                                                                                           \
@@ -60,6 +44,7 @@
         an_##rest##_scatter,                                                                                           \
         an_##rest##_draw,                                                                                              \
     };
+#define TABLE(isa, dot) DECLARE_REST(isa) TILE_TABLE(isa, isa, dot)
 
 #ifdef AN_HAVE_ISA_avx512bf16
 TABLE(avx512bf16, true)
