@@ -45,8 +45,11 @@ void an_image_adopt(const an_image_settings *file, an_image_settings *s)
     s->label_smoothing = smoothing;
 }
 
-int an_image_inputs(const an_image_settings *s, int64_t samples, an_array out[AN_MAX_ARRAYS])
+const char *const an_image_changeable[] = {"label_smoothing", NULL};
+
+int an_image_inputs(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS])
 {
+    const an_image_settings *s = settings;
     out[0] = (an_array){.name = "images", .dtype = AN_U8, .shape = AN_SHAPE(samples, s->height, s->width, s->channels)};
     out[1] = (an_array){.name = "labels", .dtype = AN_I32, .shape = AN_SHAPE(samples), .limit = s->classes};
     return 2;
@@ -98,7 +101,8 @@ static an_tensor *top5_of(an_ctx *cx, const an_image_settings *s, an_tensor *log
     return an_sum_at(AN_AT, an_cast_at(AN_AT, in, AN_F32), AN_ALL, false);
 }
 
-an_losses an_image_losses(an_ctx *cx, const an_image_settings *s, an_tensor *logits, an_tensor *labels, bool training)
+/* logits f32 [B,classes], labels i32 [B] */
+static an_losses losses_of(an_ctx *cx, const an_image_settings *s, an_tensor *logits, an_tensor *labels, bool training)
 {
     an_tensor *each = an_cross_entropy_at(AN_AT, logits, labels);                      /* [B] */
     an_tensor *right = an_eq_at(AN_AT, an_argmax_at(AN_AT, logits, 1, false), labels); /* bool [B] */
@@ -107,10 +111,17 @@ an_losses an_image_losses(an_ctx *cx, const an_image_settings *s, an_tensor *log
         an_tensor *all = an_neg_at(AN_AT, an_mean_at(AN_AT, an_log_softmax_at(AN_AT, logits, 1), AN_AXIS(1), false));
         each = an_add_at(AN_AT, an_mul_num_at(AN_AT, each, 1 - share), an_mul_num_at(AN_AT, all, share));
     }
-    an_losses l = {.loss = an_mean_at(AN_AT, each, AN_ALL, false)};
-    l.sum[0] = an_sum_at(AN_AT, each, AN_ALL, false);
-    l.sum[1] = an_sum_at(AN_AT, an_cast_at(AN_AT, right, AN_F32), AN_ALL, false);
+    an_losses l = an_class_losses(each, right);
     l.sum[2] = top5_of(cx, s, logits, labels);
+    return l;
+}
+
+an_losses an_image_losses(void *model, an_tensor *const *in, bool training)
+{
+    const an_class_model *m = model;
+    an_scope_push(m->cx, m->scope);
+    const an_losses l = losses_of(m->cx, m->settings, m->forward(model, in[0], training), in[1], training);
+    an_scope_pop(m->cx);
     return l;
 }
 

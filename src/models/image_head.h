@@ -9,7 +9,8 @@
 #ifndef AN_MODELS_IMAGE_HEAD_H
 #define AN_MODELS_IMAGE_HEAD_H
 
-#include "models/model.h"
+#include "models/class_head.h"
+#include <stdlib.h>
 
 enum { AN_IMAGE_MOST_CHANNELS = 4, AN_IMAGE_DATA_KEYS = 4 };
 
@@ -64,13 +65,22 @@ typedef struct an_image_settings {
 an_status an_image_check(an_err *err, const an_image_settings *s, int64_t batch);
 /* Takes the sizes and the normalisation of other weights' settings; classes stay the run's, where it has any. */
 void an_image_adopt(const an_image_settings *file, an_image_settings *s);
-int an_image_inputs(const an_image_settings *s, int64_t samples, an_array out[AN_MAX_ARRAYS]);
-const an_sum *an_image_sums(const void *settings);
 
 /* images u8 [B,H,W,C] -> f32 [B,H,W,C] in the policy's range, normalised */
 an_tensor *an_image_normalised(an_ctx *cx, const an_image_settings *s, an_tensor *images);
-/* logits f32 [B,classes], labels i32 [B] */
-an_losses an_image_losses(an_ctx *cx, const an_image_settings *s, an_tensor *logits, an_tensor *labels, bool training);
+
+/* ---- hooks of a model's row: `settings` begin with an_image_settings, `model` begins with an_class_model */
+int an_image_inputs(const void *settings, int64_t samples, an_array out[AN_MAX_ARRAYS]);
+const an_sum *an_image_sums(const void *settings);
+an_losses an_image_losses(void *model, an_tensor *const *in, bool training);
+extern const char *const an_image_changeable[];
+
+/* The part of the row that is the same for all of them. */
+#define AN_IMAGE_ROW                                                                                                   \
+    .task = "image", .n_data_keys = AN_IMAGE_DATA_KEYS, .changeable = an_image_changeable,                             \
+    .too_large = "no smaller batch or model: more memory", .defaults = "data=shapes", .close = free,                   \
+    .inputs = an_image_inputs, .sums = an_image_sums, .losses = an_image_losses, .predict = an_class_predict,          \
+    .predicts_classes = an_class_predicts
 
 /* ---- layers, with parameters named as PyTorch names them. Convolution weights are OIHW, as in its files. */
 typedef struct an_conv {

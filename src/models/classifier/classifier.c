@@ -6,6 +6,7 @@
  * is trained. Parameters have PyTorch's names, shapes and initialisation: embedding.weight [vocabulary,width] (standard
  * normal), head.weight [classes,width], head.bias [classes] (uniform within 1/sqrt(width)). */
 #include "models/classifier/classifier.h"
+#include "models/class_head.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -85,33 +86,11 @@ static const an_preset presets[] = {
 /* ---- graphs */
 
 typedef struct classifier {
-    an_ctx *cx;
+    an_class_model base;
     settings s;
     an_tensor *embedding;     /* [vocabulary,width]; NULL: the input has vectors */
     an_tensor *weight, *bias; /* [classes,width], [classes] */
 } classifier;
-
-static void *open_classifier(an_ctx *cx, const void *given)
-{
-    classifier *m = calloc(1, sizeof *m);
-    if (!m) return NULL;
-    m->cx = cx;
-    m->s = *(const settings *)given;
-    const settings *s = &m->s;
-    const double bound = 1 / sqrt((double)s->width);
-    if (has_tokens(s))
-        m->embedding =
-            an_param_at(AN_AT, cx, "embedding.weight", AN_F32, AN_SHAPE(s->vocabulary, s->width), AN_NORMAL(1));
-    m->weight =
-        an_param_at(AN_AT, cx, "head.weight", AN_F32, AN_SHAPE(s->classes, s->width), AN_UNIFORM(-bound, bound));
-    m->bias = an_param_at(AN_AT, cx, "head.bias", AN_F32, AN_SHAPE(s->classes), AN_UNIFORM(-bound, bound));
-    return m;
-}
-
-static void close_classifier(void *model)
-{
-    free(model);
-}
 
 static int inputs(const void *given, int64_t samples, an_array out[AN_MAX_ARRAYS])
 {
@@ -131,32 +110,32 @@ static an_tensor *mean_of(const classifier *m, an_tensor *in)
     if (!m->embedding) return an_mean_at(AN_AT, in, AN_AXIS(1), false);
     const an_shape shape = an_shape_of(in);
     const int64_t B = shape.dim[0], T = shape.dim[1];
-    an_tensor *real = an_cast_at(AN_AT, an_ne_at(AN_AT, in, an_const_at(AN_AT, m->cx, AN_I32, 0)), AN_F32); /* [B,T] */
-    an_tensor *count = an_sum_at(AN_AT, real, AN_AXIS(1), true);                                            /* [B,1] */
-    count = an_maximum_at(AN_AT, count, an_const_at(AN_AT, m->cx, AN_F32, 1));
+    an_tensor *real =
+        an_cast_at(AN_AT, an_ne_at(AN_AT, in, an_const_at(AN_AT, m->base.cx, AN_I32, 0)), AN_F32); /* [B,T] */
+    an_tensor *count = an_sum_at(AN_AT, real, AN_AXIS(1), true);                                   /* [B,1] */
+    count = an_maximum_at(AN_AT, count, an_const_at(AN_AT, m->base.cx, AN_F32, 1));
     an_tensor *each = an_gather_at(AN_AT, m->embedding, in); /* [B,T,C] */
     each = an_mul_at(AN_AT, each, an_reshape_at(AN_AT, real, AN_SHAPE(B, T, 1)));
     return an_div_at(AN_AT, an_sum_at(AN_AT, each, AN_AXIS(1), false), count);
 }
 
 /* logits f32 [B,classes] */
-static an_tensor *forward(const classifier *m, an_tensor *in)
+static an_tensor *forward(const void *model, an_tensor *in, bool training)
 {
+    (void)training;
+    const classifier *m = model;
     return an_cast_at(AN_AT, an_linear_at(AN_AT, mean_of(m, in), m->weight, m->bias), AN_F32);
 }
 
 static an_losses losses(void *model, an_tensor *const *in, bool training)
 {
-    (void)training;
     const classifier *m = model;
-    an_scope_push(m->cx, "classifier");
-    an_tensor *logits = forward(m, in[0]);                                            /* [B,classes] */
+    an_scope_push(m->base.cx, "classifier");
+    an_tensor *logits = forward(m, in[0], training);                                  /* [B,classes] */
     an_tensor *each = an_cross_entropy_at(AN_AT, logits, in[1]);                      /* [B] */
     an_tensor *right = an_eq_at(AN_AT, an_argmax_at(AN_AT, logits, 1, false), in[1]); /* bool [B] */
-    an_losses l = {.loss = an_mean_at(AN_AT, each, AN_ALL, false)};
-    l.sum[0] = an_sum_at(AN_AT, each, AN_ALL, false);
-    l.sum[1] = an_sum_at(AN_AT, an_cast_at(AN_AT, right, AN_F32), AN_ALL, false);
-    an_scope_pop(m->cx);
+    const an_losses l = an_class_losses(each, right);
+    an_scope_pop(m->base.cx);
     return l;
 }
 
@@ -167,19 +146,21 @@ static const an_sum *sums(const void *given)
     return both;
 }
 
-static an_tensor *predict(void *model, an_tensor *in)
+static void *open_classifier(an_ctx *cx, const void *given)
 {
-    const classifier *m = model;
-    an_scope_push(m->cx, "classifier");
-    an_tensor *p = an_softmax_at(AN_AT, forward(m, in), 1); /* [B,classes] */
-    an_scope_pop(m->cx);
-    return p;
-}
-
-static bool predicts_classes(const void *given)
-{
-    (void)given;
-    return true;
+    classifier *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->base = (an_class_model){cx, "classifier", &m->s, forward};
+    m->s = *(const settings *)given;
+    const settings *s = &m->s;
+    const double bound = 1 / sqrt((double)s->width);
+    if (has_tokens(s))
+        m->embedding =
+            an_param_at(AN_AT, cx, "embedding.weight", AN_F32, AN_SHAPE(s->vocabulary, s->width), AN_NORMAL(1));
+    m->weight =
+        an_param_at(AN_AT, cx, "head.weight", AN_F32, AN_SHAPE(s->classes, s->width), AN_UNIFORM(-bound, bound));
+    m->bias = an_param_at(AN_AT, cx, "head.bias", AN_F32, AN_SHAPE(s->classes), AN_UNIFORM(-bound, bound));
+    return m;
 }
 
 /* ---- numbers and words */
@@ -220,11 +201,11 @@ const an_model an_classifier_model = {.name = "classifier",
                                       .adopt = adopt,
                                       .miniature = miniature,
                                       .open = open_classifier,
-                                      .close = close_classifier,
+                                      .close = free,
                                       .inputs = inputs,
                                       .sums = sums,
                                       .losses = losses,
-                                      .predict = predict,
-                                      .predicts_classes = predicts_classes,
+                                      .predict = an_class_predict,
+                                      .predicts_classes = an_class_predicts,
                                       .count = count,
                                       .describe = describe};

@@ -28,7 +28,6 @@ static const an_config_field fields[] = {
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-static const char *const changeable[] = {"label_smoothing", NULL};
 static const char *const weight_keys[] = {"height", "width", "channels", "filters", "hidden", "depthwise", NULL};
 static const char *const halve[] = {"filters", "hidden", NULL};
 
@@ -82,19 +81,41 @@ static const an_preset presets[] = {
 /* ---- graphs */
 
 typedef struct cnn {
-    an_ctx *cx;
+    an_class_model base;
     settings s;
     an_conv conv1, conv2, conv3;
     an_norm bn2;
     an_dense fc1, fc2;
 } cnn;
 
+static an_tensor *pool(an_tensor *x)
+{
+    return an_max_pool_at(AN_AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2});
+}
+
+/* images u8 [B,H,W,C]: logits f32 [B,classes] */
+static an_tensor *forward(const void *model, an_tensor *images, bool training)
+{
+    const cnn *m = model;
+    an_tensor *x = an_image_normalised(m->base.cx, &m->s.image, images); /* [B,H,W,C] */
+    x = pool(an_relu_at(AN_AT, an_conv_apply(&m->conv1, x)));            /* [B,H/2,W/2,F] */
+    x = an_conv_apply(&m->conv2, x);                                     /* [B,H/2,W/2,2F], or depthwise F */
+    if (m->s.depthwise)
+        x = an_conv_apply(&m->conv3, an_relu_at(AN_AT, an_norm_apply(&m->bn2, x, training))); /* [B,H/2,W/2,2F] */
+    x = pool(an_relu_at(AN_AT, x));                                                           /* [B,H/4,W/4,2F] */
+    const an_shape s = an_shape_of(x);
+    x = an_permute_at(AN_AT, x, AN_SHAPE(0, 3, 1, 2)); /* [B,2F,H/4,W/4] */
+    x = an_reshape_at(AN_AT, x, AN_SHAPE(s.dim[0], s.dim[1] * s.dim[2] * s.dim[3]));
+    x = an_relu_at(AN_AT, an_linear_at(AN_AT, x, m->fc1.weight, m->fc1.bias)); /* [B,hidden] */
+    return an_cast_at(AN_AT, an_linear_at(AN_AT, x, m->fc2.weight, m->fc2.bias), AN_F32);
+}
+
 static void *open_cnn(an_ctx *cx, const void *given)
 {
     cnn *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    m->cx = cx;
     m->s = *(const settings *)given;
+    m->base = (an_class_model){cx, "cnn", &m->s, forward};
     const an_image_settings *i = &m->s.image;
     const int64_t F = m->s.filters, flat = 2 * F * (i->height / 4) * (i->width / 4);
     m->conv1 = an_conv_open(cx, "conv1", i->channels, F, 3, 1, 1, 1, true, AN_CONV_UNIFORM);
@@ -108,61 +129,6 @@ static void *open_cnn(an_ctx *cx, const void *given)
     m->fc1 = an_dense_open(cx, "fc1", flat, m->s.hidden);
     m->fc2 = an_dense_open(cx, "fc2", m->s.hidden, i->classes);
     return m;
-}
-
-static void close_cnn(void *model)
-{
-    free(model);
-}
-
-static int inputs(const void *given, int64_t samples, an_array out[AN_MAX_ARRAYS])
-{
-    return an_image_inputs(&((const settings *)given)->image, samples, out);
-}
-
-static an_tensor *pool(an_tensor *x)
-{
-    return an_max_pool_at(AN_AT, x, (an_window){.kernel_h = 2, .kernel_w = 2, .stride_h = 2, .stride_w = 2});
-}
-
-/* images u8 [B,H,W,C]: logits f32 [B,classes] */
-static an_tensor *forward(const cnn *m, an_tensor *images, bool training)
-{
-    an_tensor *x = an_image_normalised(m->cx, &m->s.image, images); /* [B,H,W,C] */
-    x = pool(an_relu_at(AN_AT, an_conv_apply(&m->conv1, x)));       /* [B,H/2,W/2,F] */
-    x = an_conv_apply(&m->conv2, x);                                /* [B,H/2,W/2,2F], or depthwise F */
-    if (m->s.depthwise)
-        x = an_conv_apply(&m->conv3, an_relu_at(AN_AT, an_norm_apply(&m->bn2, x, training))); /* [B,H/2,W/2,2F] */
-    x = pool(an_relu_at(AN_AT, x));                                                           /* [B,H/4,W/4,2F] */
-    const an_shape s = an_shape_of(x);
-    x = an_permute_at(AN_AT, x, AN_SHAPE(0, 3, 1, 2)); /* [B,2F,H/4,W/4] */
-    x = an_reshape_at(AN_AT, x, AN_SHAPE(s.dim[0], s.dim[1] * s.dim[2] * s.dim[3]));
-    x = an_relu_at(AN_AT, an_linear_at(AN_AT, x, m->fc1.weight, m->fc1.bias)); /* [B,hidden] */
-    return an_cast_at(AN_AT, an_linear_at(AN_AT, x, m->fc2.weight, m->fc2.bias), AN_F32);
-}
-
-static an_losses losses(void *model, an_tensor *const *in, bool training)
-{
-    const cnn *m = model;
-    an_scope_push(m->cx, "cnn");
-    const an_losses l = an_image_losses(m->cx, &m->s.image, forward(m, in[0], training), in[1], training);
-    an_scope_pop(m->cx);
-    return l;
-}
-
-static an_tensor *predict(void *model, an_tensor *in)
-{
-    const cnn *m = model;
-    an_scope_push(m->cx, "cnn");
-    an_tensor *p = an_softmax_at(AN_AT, forward(m, in, false), 1); /* [B,classes] */
-    an_scope_pop(m->cx);
-    return p;
-}
-
-static bool predicts_classes(const void *given)
-{
-    (void)given;
-    return true;
 }
 
 /* ---- numbers and words */
@@ -193,26 +159,16 @@ static void describe(const void *given, const char *parameters, an_text *out)
 }
 
 const an_model an_cnn_model = {.name = "cnn",
-                               .task = "image",
+                               AN_IMAGE_ROW,
                                .keys = &keys,
-                               .n_data_keys = AN_IMAGE_DATA_KEYS,
                                .settings_bytes = sizeof(settings),
-                               .changeable = changeable,
                                .weight_keys = weight_keys,
                                .halve = halve,
-                               .too_large = "no smaller batch or model: more memory",
-                               .defaults = "data=shapes",
                                .presets = presets,
                                .n_presets = AN_COUNT(presets),
                                .check = check,
                                .adopt = adopt,
                                .miniature = miniature,
                                .open = open_cnn,
-                               .close = close_cnn,
-                               .inputs = inputs,
-                               .sums = an_image_sums,
-                               .losses = losses,
-                               .predict = predict,
-                               .predicts_classes = predicts_classes,
                                .count = count,
                                .describe = describe};

@@ -115,11 +115,6 @@ static void *open_mlp(an_ctx *cx, const void *given)
     return m;
 }
 
-static void close_mlp(void *model)
-{
-    free(model);
-}
-
 static int inputs(const void *given, int64_t samples, an_array out[AN_MAX_ARRAYS])
 {
     const settings *s = given;
@@ -240,7 +235,7 @@ const an_model an_mlp_model = {.name = "mlp",
                                .adopt = adopt,
                                .miniature = miniature,
                                .open = open_mlp,
-                               .close = close_mlp,
+                               .close = free,
                                .inputs = inputs,
                                .sums = sums,
                                .losses = losses,

@@ -31,7 +31,6 @@ static const an_config_field fields[] = {
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-static const char *const changeable[] = {"label_smoothing", NULL};
 static const char *const weight_keys[] = {"height", "width", "channels", "filters", "blocks", NULL};
 static const char *const halve[] = {"filters", "blocks", NULL};
 
@@ -83,7 +82,7 @@ typedef struct block {
 } block;
 
 typedef struct resnet {
-    an_ctx *cx;
+    an_class_model base;
     settings s;
     an_conv conv1;
     an_norm bn1;
@@ -112,12 +111,32 @@ static block open_block(an_ctx *cx, int stage, int index, int64_t in, int64_t ou
     return b;
 }
 
+static an_tensor *apply_block(const block *b, an_tensor *x, bool training)
+{
+    an_tensor *y = an_relu_at(AN_AT, an_norm_apply(&b->bn1, an_conv_apply(&b->conv1, x), training));
+    y = an_norm_apply(&b->bn2, an_conv_apply(&b->conv2, y), training);
+    if (b->changes) x = an_norm_apply(&b->down_norm, an_conv_apply(&b->down, x), training);
+    return an_relu_at(AN_AT, an_add_at(AN_AT, y, x));
+}
+
+/* images u8 [B,H,W,C]: logits f32 [B,classes] */
+static an_tensor *forward(const void *model, an_tensor *images, bool training)
+{
+    const resnet *m = model;
+    an_tensor *x = an_image_normalised(m->base.cx, &m->s.image, images);                  /* [B,H,W,C] */
+    x = an_relu_at(AN_AT, an_norm_apply(&m->bn1, an_conv_apply(&m->conv1, x), training)); /* [B,H,W,F] */
+    for (int stage = 0; stage < STAGES; stage++)
+        for (int i = 0; i < (int)m->s.blocks; i++) x = apply_block(&m->block[stage][i], x, training);
+    x = an_mean_at(AN_AT, x, AN_AXIS(1) | AN_AXIS(2), false); /* [B,4F] */
+    return an_cast_at(AN_AT, an_linear_at(AN_AT, x, m->fc.weight, m->fc.bias), AN_F32);
+}
+
 static void *open_resnet(an_ctx *cx, const void *given)
 {
     resnet *m = calloc(1, sizeof *m);
     if (!m) return NULL;
-    m->cx = cx;
     m->s = *(const settings *)given;
+    m->base = (an_class_model){cx, "resnet", &m->s, forward};
     int64_t in = m->s.filters;
     m->conv1 = an_conv_open(cx, "conv1", m->s.image.channels, in, 3, 1, 1, 1, false, AN_CONV_KAIMING);
     m->bn1 = an_norm_open(cx, "bn1", in);
@@ -129,59 +148,6 @@ static void *open_resnet(an_ctx *cx, const void *given)
         }
     m->fc = an_dense_open(cx, "fc", in, m->s.image.classes);
     return m;
-}
-
-static void close_resnet(void *model)
-{
-    free(model);
-}
-
-static int inputs(const void *given, int64_t samples, an_array out[AN_MAX_ARRAYS])
-{
-    return an_image_inputs(&((const settings *)given)->image, samples, out);
-}
-
-static an_tensor *apply_block(const block *b, an_tensor *x, bool training)
-{
-    an_tensor *y = an_relu_at(AN_AT, an_norm_apply(&b->bn1, an_conv_apply(&b->conv1, x), training));
-    y = an_norm_apply(&b->bn2, an_conv_apply(&b->conv2, y), training);
-    if (b->changes) x = an_norm_apply(&b->down_norm, an_conv_apply(&b->down, x), training);
-    return an_relu_at(AN_AT, an_add_at(AN_AT, y, x));
-}
-
-/* images u8 [B,H,W,C]: logits f32 [B,classes] */
-static an_tensor *forward(const resnet *m, an_tensor *images, bool training)
-{
-    an_tensor *x = an_image_normalised(m->cx, &m->s.image, images);                       /* [B,H,W,C] */
-    x = an_relu_at(AN_AT, an_norm_apply(&m->bn1, an_conv_apply(&m->conv1, x), training)); /* [B,H,W,F] */
-    for (int stage = 0; stage < STAGES; stage++)
-        for (int i = 0; i < (int)m->s.blocks; i++) x = apply_block(&m->block[stage][i], x, training);
-    x = an_mean_at(AN_AT, x, AN_AXIS(1) | AN_AXIS(2), false); /* [B,4F] */
-    return an_cast_at(AN_AT, an_linear_at(AN_AT, x, m->fc.weight, m->fc.bias), AN_F32);
-}
-
-static an_losses losses(void *model, an_tensor *const *in, bool training)
-{
-    const resnet *m = model;
-    an_scope_push(m->cx, "resnet");
-    const an_losses l = an_image_losses(m->cx, &m->s.image, forward(m, in[0], training), in[1], training);
-    an_scope_pop(m->cx);
-    return l;
-}
-
-static an_tensor *predict(void *model, an_tensor *in)
-{
-    const resnet *m = model;
-    an_scope_push(m->cx, "resnet");
-    an_tensor *p = an_softmax_at(AN_AT, forward(m, in, false), 1); /* [B,classes] */
-    an_scope_pop(m->cx);
-    return p;
-}
-
-static bool predicts_classes(const void *given)
-{
-    (void)given;
-    return true;
 }
 
 /* ---- numbers and words */
@@ -223,26 +189,16 @@ static void describe(const void *given, const char *parameters, an_text *out)
 }
 
 const an_model an_resnet_model = {.name = "resnet",
-                                  .task = "image",
+                                  AN_IMAGE_ROW,
                                   .keys = &keys,
-                                  .n_data_keys = AN_IMAGE_DATA_KEYS,
                                   .settings_bytes = sizeof(settings),
-                                  .changeable = changeable,
                                   .weight_keys = weight_keys,
                                   .halve = halve,
-                                  .too_large = "no smaller batch or model: more memory",
-                                  .defaults = "data=shapes",
                                   .presets = presets,
                                   .n_presets = AN_COUNT(presets),
                                   .check = check,
                                   .adopt = adopt,
                                   .miniature = miniature,
                                   .open = open_resnet,
-                                  .close = close_resnet,
-                                  .inputs = inputs,
-                                  .sums = an_image_sums,
-                                  .losses = losses,
-                                  .predict = predict,
-                                  .predicts_classes = predicts_classes,
                                   .count = count,
                                   .describe = describe};

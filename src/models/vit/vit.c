@@ -31,7 +31,6 @@ static const an_config_field fields[] = {
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-static const char *const changeable[] = {"label_smoothing", NULL};
 static const char *const weight_keys[] = {"height", "width", "channels", "patch", "dim", "depth", "heads", NULL};
 static const char *const halve[] = {"depth", NULL};
 
@@ -98,7 +97,7 @@ typedef struct block {
 } block;
 
 typedef struct vit {
-    an_ctx *cx;
+    an_class_model base;
     settings s;
     an_tensor *cls, *position;            /* [1,1,D], [1,T,D] */
     an_tensor *patch_weight, *patch_bias; /* [D,C,P,P], [D] */
@@ -111,7 +110,7 @@ static an_tensor *make(const vit *m, const char *name, const char *part, an_shap
 {
     char full[128];
     snprintf(full, sizeof full, "%s%s", name, part);
-    return an_param_at(AN_AT, m->cx, full, AN_F32, shape, init);
+    return an_param_at(AN_AT, m->base.cx, full, AN_F32, shape, init);
 }
 
 static layer_norm open_norm(const vit *m, const char *name)
@@ -145,36 +144,6 @@ static void open_block(vit *m, int i)
     b->fc2 = open_linear(m, name, 4 * D, D);
 }
 
-static void *open_vit(an_ctx *cx, const void *given)
-{
-    vit *m = calloc(1, sizeof *m);
-    if (!m) return NULL;
-    m->cx = cx;
-    m->s = *(const settings *)given;
-    const settings *s = &m->s;
-    const int64_t D = s->dim, C = s->image.channels, P = s->patch;
-    m->cls = make(m, "cls_token", "", AN_SHAPE(1, 1, D), AN_NORMAL(1e-6));
-    m->position = make(m, "pos_embed", "", AN_SHAPE(1, patches(s) + 1, D), AN_NORMAL(0.02));
-    an_param_decay(m->cls, false);
-    an_param_decay(m->position, false);
-    m->patch_weight = make(m, "patch_embed.proj", ".weight", AN_SHAPE(D, C, P, P), AN_NORMAL(0.02));
-    m->patch_bias = make(m, "patch_embed.proj", ".bias", AN_SHAPE(D), AN_ZEROS);
-    for (int i = 0; i < (int)s->depth; i++) open_block(m, i);
-    m->norm = open_norm(m, "norm");
-    m->head = open_linear(m, "head", D, s->image.classes);
-    return m;
-}
-
-static void close_vit(void *model)
-{
-    free(model);
-}
-
-static int inputs(const void *given, int64_t samples, an_array out[AN_MAX_ARRAYS])
-{
-    return an_image_inputs(&((const settings *)given)->image, samples, out);
-}
-
 static an_tensor *linear(const an_dense *d, an_tensor *x)
 {
     return an_linear_at(AN_AT, x, d->weight, d->bias);
@@ -206,7 +175,7 @@ static an_tensor *embed(const vit *m, an_tensor *images)
     const settings *s = &m->s;
     const int64_t B = an_shape_of(images).dim[0], P = s->patch, C = s->image.channels, D = s->dim;
     const int64_t rows = s->image.height / P, columns = s->image.width / P;
-    an_tensor *x = an_image_normalised(m->cx, &s->image, images); /* [B,H,W,C] */
+    an_tensor *x = an_image_normalised(m->base.cx, &s->image, images); /* [B,H,W,C] */
     x = an_reshape_at(AN_AT, x, AN_SHAPE(B, rows, P, columns, P, C));
     x = an_permute_at(AN_AT, x, AN_SHAPE(0, 1, 3, 5, 2, 4)); /* [B,rows,columns,C,P,P] */
     x = an_reshape_at(AN_AT, x, AN_SHAPE(B, rows * columns, C * P * P));
@@ -224,8 +193,10 @@ static an_tensor *add(an_tensor *x, an_tensor *branch)
 }
 
 /* logits f32 [B,classes] */
-static an_tensor *forward(const vit *m, an_tensor *images)
+static an_tensor *forward(const void *model, an_tensor *images, bool training)
 {
+    (void)training;
+    const vit *m = model;
     an_tensor *x = embed(m, images); /* [B,T,D] */
     const int64_t B = an_shape_of(x).dim[0];
     for (int i = 0; i < (int)m->s.depth; i++) {
@@ -237,28 +208,24 @@ static an_tensor *forward(const vit *m, an_tensor *images)
     return an_cast_at(AN_AT, linear(&m->head, normalise(&m->norm, x)), AN_F32);
 }
 
-static an_losses losses(void *model, an_tensor *const *in, bool training)
+static void *open_vit(an_ctx *cx, const void *given)
 {
-    const vit *m = model;
-    an_scope_push(m->cx, "vit");
-    const an_losses l = an_image_losses(m->cx, &m->s.image, forward(m, in[0]), in[1], training);
-    an_scope_pop(m->cx);
-    return l;
-}
-
-static an_tensor *predict(void *model, an_tensor *in)
-{
-    const vit *m = model;
-    an_scope_push(m->cx, "vit");
-    an_tensor *p = an_softmax_at(AN_AT, forward(m, in), 1); /* [B,classes] */
-    an_scope_pop(m->cx);
-    return p;
-}
-
-static bool predicts_classes(const void *given)
-{
-    (void)given;
-    return true;
+    vit *m = calloc(1, sizeof *m);
+    if (!m) return NULL;
+    m->s = *(const settings *)given;
+    m->base = (an_class_model){cx, "vit", &m->s, forward};
+    const settings *s = &m->s;
+    const int64_t D = s->dim, C = s->image.channels, P = s->patch;
+    m->cls = make(m, "cls_token", "", AN_SHAPE(1, 1, D), AN_NORMAL(1e-6));
+    m->position = make(m, "pos_embed", "", AN_SHAPE(1, patches(s) + 1, D), AN_NORMAL(0.02));
+    an_param_decay(m->cls, false);
+    an_param_decay(m->position, false);
+    m->patch_weight = make(m, "patch_embed.proj", ".weight", AN_SHAPE(D, C, P, P), AN_NORMAL(0.02));
+    m->patch_bias = make(m, "patch_embed.proj", ".bias", AN_SHAPE(D), AN_ZEROS);
+    for (int i = 0; i < (int)s->depth; i++) open_block(m, i);
+    m->norm = open_norm(m, "norm");
+    m->head = open_linear(m, "head", D, s->image.classes);
+    return m;
 }
 
 /* ---- numbers and words */
@@ -290,26 +257,16 @@ static void describe(const void *given, const char *parameters, an_text *out)
 }
 
 const an_model an_vit_model = {.name = "vit",
-                               .task = "image",
+                               AN_IMAGE_ROW,
                                .keys = &keys,
-                               .n_data_keys = AN_IMAGE_DATA_KEYS,
                                .settings_bytes = sizeof(settings),
-                               .changeable = changeable,
                                .weight_keys = weight_keys,
                                .halve = halve,
-                               .too_large = "no smaller batch or model: more memory",
-                               .defaults = "data=shapes",
                                .presets = presets,
                                .n_presets = AN_COUNT(presets),
                                .check = check,
                                .adopt = adopt,
                                .miniature = miniature,
                                .open = open_vit,
-                               .close = close_vit,
-                               .inputs = inputs,
-                               .sums = an_image_sums,
-                               .losses = losses,
-                               .predict = predict,
-                               .predicts_classes = predicts_classes,
                                .count = count,
                                .describe = describe};
