@@ -222,7 +222,7 @@ static an_status bench_steps(an_err *err, const an_args *args, const bench_value
     double first_ms = 0;
     int n;
     an_text out = {0};
-    c->task->assume(c);
+    an_task_assume(c);
     AN_TRY(an_train_config_check(err, c));
     an_status status = split_devices(err, c->device, device, &n);
     for (int i = 0; i < n && status == AN_OK; i++) {

@@ -81,7 +81,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args)
     const an_sum *names = r->cfg.model->sums(an_model_settings(&r->cfg));
     const an_task *task = r->cfg.task;
     const size_t sums = an_model_sums(r->cfg.model, an_model_settings(&r->cfg));
-    const int64_t per = task->units_of(&r->cfg);
+    const int64_t per = an_task_units(&r->cfg);
     AN_TRY(an_evaluate(err, r, AN_VAL, 0, &e));
     if (!args->json) {
         for (size_t i = 0; i < sums; i++) an_text_printf(&line, "%s%s %.6f", i ? ", " : "", names[i].name, e.number[i]);

@@ -186,7 +186,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     }
     AN_TRY(an_session_open(err, &c, NULL, AN_RUN_DATA, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
-    if (status == AN_OK) status = c.task->check(err, r->data);
+    if (status == AN_OK) status = an_task_check(err, c.task, r->data);
     if (status == AN_OK) status = an_estimate_check(err, r, &price);
     if (status == AN_OK)
         status =
@@ -251,7 +251,7 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                     "is touched",
                     path);
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA, &r);
-    if (status == AN_OK) status = c.task->check(err, r->data);
+    if (status == AN_OK) status = an_task_check(err, c.task, r->data);
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only && !r->owes_evaluation;
     if (done) {

@@ -81,7 +81,7 @@ static void draw_axes(const an_session *r, const an_estimate *p, int steps, uint
                    "font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n<text x=\"%d\" y=\"20\" "
                    "font-size=\"14\">%s, batch %lld x %lld, %s: %s",
                    WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT, strpbrk(r->cfg.preset, "<&") ? "" : r->cfg.preset,
-                   (long long)r->cfg.batch_size, (long long)r->cfg.task->units_of(&r->cfg), an_dtype_text(r->cfg.dtype),
+                   (long long)r->cfg.batch_size, (long long)an_task_units(&r->cfg), an_dtype_text(r->cfg.dtype),
                    an_bytes_text((double)p->bill.peak_bytes, text));
     an_text_puts(out, " on the device</text>\n");
     for (int i = 0; i <= 4; i++) {

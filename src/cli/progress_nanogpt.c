@@ -46,7 +46,7 @@ void an_nanogpt_begin(const an_session *r)
     an_model_counts counts;
     c->model->count(an_model_settings(c), c->batch_size, &counts);
     printf("tokens per iteration will be: %s\n",
-           an_grouped(c->gradient_accumulation_steps * c->batch_size * c->task->units_of(c), tokens));
+           an_grouped(c->gradient_accumulation_steps * c->batch_size * an_task_units(c), tokens));
     const bool found = print_found_vocabulary(r);
     const bool published = w && w->is_published && w->is_published(c->init_from);
     if (r->step > 0)

@@ -59,7 +59,7 @@ static an_status measure(an_err *err, an_session *r, void *const *array, int64_t
 an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64_t steps, an_bench_result *out)
 {
     an_train_config cfg = *c;
-    cfg.task->assume(&cfg);
+    an_task_assume(&cfg);
     cfg.learning_rate = 1e-3;
     cfg.decay_lr = false;
     cfg.beta1 = 0.9;

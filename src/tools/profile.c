@@ -224,7 +224,7 @@ static an_status profile(an_err *err, profiler *p)
     const an_sample_range draw = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .samples = c->batch_size};
     an_task_source data;
     an_source source;
-    p->out->units = c->batch_size * c->task->units_of(c);
+    p->out->units = c->batch_size * an_task_units(c);
     p->phase = calloc((size_t)p->o->steps, sizeof *p->phase);
     p->sorted = calloc((size_t)p->o->steps, sizeof *p->sorted);
     if (!p->phase || !p->sorted) return an_fail_nomem(err, "a profile", (size_t)p->o->steps * sizeof *p->phase);

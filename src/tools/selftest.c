@@ -114,7 +114,7 @@ an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compil
     an_arrays batch;
     *out = (an_check_result){0};
     an_train_config known = *c;
-    known.task->assume(&known);
+    an_task_assume(&known);
     AN_TRY(an_session_open(err, &known, NULL, AN_RUN_PARAMETERS_ONLY, &r));
     const int n = known.model->inputs(an_model_settings(&known), known.batch_size, array);
     const checker k = {.r = r, .compile_only = compile_only, .found = found, .user = user, .out = out};

@@ -70,7 +70,7 @@ static bool is_stopped(const an_session *r)
 
 static void finish(const an_session *r, const tally *t, int64_t samples, bool stopped, an_evaluation *out)
 {
-    *out = (an_evaluation){.samples = samples, .stopped = stopped, .units = samples * r->cfg.task->units_of(&r->cfg)};
+    *out = (an_evaluation){.samples = samples, .stopped = stopped, .units = samples * an_task_units(&r->cfg)};
     an_step_means(&r->cfg, t->sum, (double)out->units, out->number);
     out->loss = out->number[0];
 }

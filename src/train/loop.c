@@ -199,7 +199,7 @@ static void measure(loop *l, an_train_event *e)
 {
     const an_session *r = l->r;
     const int64_t samples = r->cfg.batch_size * r->cfg.gradient_accumulation_steps;
-    const double units = (double)(samples * r->cfg.task->units_of(&r->cfg));
+    const double units = (double)(samples * an_task_units(&r->cfg));
     const double waited = an_loader_wait_seconds(l->loader), n = (double)l->busy_steps;
     e->lr = an_step_lr(&r->cfg, e->step);
     e->ms = 1e3 * l->busy_s / n;

@@ -302,7 +302,7 @@ an_status an_session_config(an_err *err, const an_st *from, an_train_config *out
 /* `from`: the checkpoint of a run that is resumed or only read; `initial`: weights that a new run starts from. */
 static an_status open_parts(an_err *err, const an_st *from, const an_st *initial, int flags, an_session *r)
 {
-    AN_TRY(r->cfg.task->open(err, &r->cfg, from ? from : initial, flags, &r->data));
+    AN_TRY(an_task_open(err, &r->cfg, from ? from : initial, flags, &r->data));
     AN_TRY(an_train_config_check(err, &r->cfg));
     AN_TRY(open_context(err, r));
     if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false) : AN_OK;
@@ -345,7 +345,7 @@ void an_session_close(an_session *r)
     if (!r) return;
     if (r->model) r->cfg.model->close(r->model);
     an_close(r->cx);
-    if (r->data) r->cfg.task->close(r->data);
+    an_task_close(r->cfg.task, r->data);
     free(r);
 }
 

@@ -218,7 +218,7 @@ an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const 
     free(kept);
     if (status != AN_OK) return an_error(cx) ? an_fail(err, status, "%s", an_error(cx)) : status;
     if (sums == 1) return number[0] = sum[0], AN_OK; /* a mean already */
-    an_step_means(c, sum, (double)(micros * c->batch_size * c->task->units_of(c)), number);
+    an_step_means(c, sum, (double)(micros * c->batch_size * an_task_units(c)), number);
     return AN_OK;
 }
 

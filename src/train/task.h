@@ -51,6 +51,12 @@ void an_questions_free(an_questions *q);
 
 enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2 }; /* the second: as one validation split */
 
+/* A setting of the model, by its key, and a value. */
+typedef struct an_task_size {
+    const char *key;
+    int64_t value;
+} an_task_size;
+
 typedef struct an_task {
     const char *name;
     /* Names for people and for JSON keys: throughput is counted in units ("token", "tokens", "tok/s"), evaluation in samples
@@ -63,14 +69,19 @@ typedef struct an_task {
     const an_config *keys;
     size_t settings_bytes;
 
+    /* The setting of the model that is the number of units in a sample; NULL: one. */
+    const char *units_key;
+    /* Sizes that the data settle, and what measurements without data take them to be; up to a row of NULL. NULL: none. */
+    const an_task_size *sizes;
+    void (*assume)(an_train_config *c); /* what a table cannot say of them; NULL: nothing */
+
+    size_t data_bytes; /* of the struct that `open` fills, which begins with an an_task_data and is all zero before */
     /* Opens what the settings name and settles those of the model's that follow from it (a vocabulary, a number of
      * classes). `from`, a checkpoint or NULL, says how data were encoded when its weights were trained. */
-    an_status (*open)(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out);
-    void (*close)(an_task_data *d);     /* NULL is fine */
-    void (*assume)(an_train_config *c); /* settles them without data, for measurements */
+    an_status (*open)(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *d);
+    void (*close)(an_task_data *d); /* frees what it holds, also where `open` failed half-way, but not the struct */
 
-    int64_t (*units_of)(const an_train_config *c); /* units in a sample */
-    /* Whether both splits have a sample. */
+    /* Whether both splits can be drawn from. NULL: where `count` says so. */
     an_status (*check)(an_err *err, const an_task_data *d);
     /* 32 hexadecimal digits over the split's data; "" when they cannot be read. */
     void (*hash)(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES]);
@@ -96,6 +107,15 @@ typedef struct an_task {
 extern const an_task *const an_tasks[];
 extern const size_t an_n_tasks;
 const an_task *an_task_find(const char *name); /* NULL: there is none */
+
+/* What a row may leave out, of the task of `c`. */
+int64_t an_task_units(const an_train_config *c); /* in a sample */
+void an_task_assume(an_train_config *c);         /* sizes without data, for measurements */
+an_status an_task_open(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out);
+an_status an_task_check(an_err *err, const an_task *t, const an_task_data *d);
+void an_task_close(const an_task *t, an_task_data *d); /* NULL data are fine */
+/* Gives the model's size `key`, where it is 0, the one that the data have; both 0: a sentence. For `open`. */
+an_status an_task_settle(an_err *err, an_train_config *c, const char *key, int64_t have);
 
 /* A loader's source: the batches of a split of the session's data. */
 typedef struct an_task_source {

@@ -1,4 +1,4 @@
-/* tasks.c: the table of tasks: a line a task. */
+/* tasks.c: the table of tasks, a line a task, and what a row may leave out (task.h). */
 #include "train/task.h"
 #include "train/tasks/puzzle.h"
 #include "train/tasks/conversation.h"
@@ -28,6 +28,58 @@ const an_task *an_task_find(const char *name)
     for (size_t i = 0; i < an_n_tasks; i++)
         if (strcmp(an_tasks[i]->name, name) == 0) return an_tasks[i];
     return NULL;
+}
+
+int64_t an_task_units(const an_train_config *c)
+{
+    const an_config_field *f = c->task->units_key ? an_config_find(c->model->keys, c->task->units_key) : NULL;
+    int64_t units = 1;
+    if (f) memcpy(&units, c->model_settings.bytes + f->offset, sizeof units);
+    return AN_MAX(units, 1);
+}
+
+void an_task_assume(an_train_config *c)
+{
+    for (const an_task_size *s = c->task->sizes; s && s->key; s++) {
+        int64_t *size = an_train_number(c, s->key);
+        if (size && *size == 0) *size = s->value;
+    }
+    if (c->task->assume) c->task->assume(c);
+}
+
+an_status an_task_settle(an_err *err, an_train_config *c, const char *key, int64_t have)
+{
+    int64_t *size = an_train_number(c, key);
+    if (*size == 0) *size = have;
+    if (*size != 0) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "%s is not known: set it, or data=", key);
+}
+
+an_status an_task_open(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+{
+    an_task_data *d = calloc(1, c->task->data_bytes);
+    *out = NULL;
+    if (!d) return an_fail_nomem(err, "a run", c->task->data_bytes);
+    an_status status = c->task->open(err, c, from, flags, d);
+    if (status == AN_OK)
+        *out = d;
+    else
+        an_task_close(c->task, d);
+    return status;
+}
+
+void an_task_close(const an_task *t, an_task_data *d)
+{
+    if (d) t->close(d);
+    free(d);
+}
+
+an_status an_task_check(an_err *err, const an_task *t, const an_task_data *d)
+{
+    int64_t n;
+    if (t->check) return t->check(err, d);
+    for (int split = 0; split < AN_N_SPLITS; split++) AN_TRY(t->count(err, d, split, &n));
+    return AN_OK;
 }
 
 void an_questions_free(an_questions *q)

@@ -64,7 +64,7 @@ static an_session *open_run(const configuration *c)
         if (an_config_argument(&err, &keys, &cfg, c->settings[i]) != AN_OK) fail_msg("%s", err.text);
     snprintf(cfg.device, sizeof cfg.device, "cuda");
     snprintf(cfg.cache_dir, sizeof cfg.cache_dir, "%s", test_path("cache"));
-    cfg.task->assume(&cfg);
+    an_task_assume(&cfg);
     if (an_session_open(&err, &cfg, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
     return r;
 }
@@ -132,7 +132,7 @@ static void what_is_said_is_what_the_driver_is_asked_for_in_ten_configurations(v
         name_of(c, name);
         counted(&now, &left);
         an_session *r = open_run(c);
-        assert_true(r->cfg.batch_size * r->cfg.task->units_of(&r->cfg) <= (int64_t)AN_COUNT(tokens));
+        assert_true(r->cfg.batch_size * an_task_units(&r->cfg) <= (int64_t)AN_COUNT(tokens));
         const uint64_t bytes = kinds[c->what](r, tokens);
         counted(&now, &most);
         if (now != bytes || most != bytes)

@@ -55,7 +55,7 @@ static an_session *open_run(const char *preset, const mode *m)
     snprintf(c.device, sizeof c.device, "cuda");
     snprintf(c.init_from, sizeof c.init_from, "scratch");
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", test_path("cache"));
-    c.task->assume(&c);
+    an_task_assume(&c);
     if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s: %s", preset, err.text);
     return r;
 }

@@ -167,15 +167,12 @@ static void settle_schedule(an_train_config *c, const chat_data *d)
 static void close_chat(an_task_data *data)
 {
     chat_data *d = (chat_data *)data;
-    if (!d) return;
     for (int split = 0; split < AN_N_SPLITS; split++) an_puzzle_set_close(d->set[split]);
     an_tokenizer_free(d->own_tokenizer);
-    free(d);
 }
 
-static an_status open_chat(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+static an_status open_chat(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
-    *out = NULL;
     const an_config_field *causal = an_config_find(c->model->keys, "arch.causal");
     if (!causal || !an_train_number(c, "arch.seq_len") || !an_train_number(c, "vocab_size"))
         return an_fail(err, AN_E_USAGE, "task=chat: the model %s holds no conversations", c->model->name);
@@ -185,37 +182,18 @@ static an_status open_chat(an_err *err, an_train_config *c, const an_st *from, i
         return an_fail(err, AN_E_USAGE,
                        "task=chat: a model that sees the tokens it is to predict learns to copy them; set "
                        "arch.causal=true, as cfg_chat does");
-    chat_data *d = calloc(1, sizeof *d);
-    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
+    chat_data *d = (chat_data *)data;
     d->order = (an_puzzle_order){.per_update = c->batch_size * c->gradient_accumulation_steps};
     an_status status = flags & AN_OPEN_DATA ? open_sets(err, c, flags & AN_OPEN_WHOLE_FILE, d) : AN_OK;
     if (status == AN_OK) status = open_tokenizer(err, c, from, d);
     if (status == AN_OK) status = settle_sizes(err, c, d);
     if (status == AN_OK) settle_schedule(c, d);
-    if (status == AN_OK)
-        *out = &d->head;
-    else
-        close_chat(&d->head);
     return status;
 }
 
 /* GPT-2's ids and the nine of a conversation; the builder's default length. */
-static void assume(an_train_config *c)
-{
-    int64_t *vocab = an_train_number(c, "vocab_size"), *length = an_train_number(c, "arch.seq_len");
-    int64_t *ids = an_train_number(c, "num_puzzle_identifiers");
-    if (vocab && *vocab == 0) *vocab = 50266;
-    if (length && *length == 0) *length = 1024;
-    if (ids && *ids == 0) *ids = 1;
-}
-
-static int64_t units_of(const an_train_config *c)
-{
-    const an_config_field *f = an_config_find(c->model->keys, "arch.seq_len");
-    int64_t length = 1;
-    if (f) memcpy(&length, c->model_settings.bytes + f->offset, sizeof length);
-    return AN_MAX(length, 1);
-}
+static const an_task_size sizes[] = {
+    {"vocab_size", 50266}, {"arch.seq_len", 1024}, {"num_puzzle_identifiers", 1}, {NULL, 0}};
 
 /* ---- batches and evaluation samples */
 
@@ -293,10 +271,11 @@ const an_task an_conversation_task = {.name = "chat",
                                       .built_in = "",
                                       .keys = &keys,
                                       .settings_bytes = sizeof(chat_settings),
+                                      .data_bytes = sizeof(chat_data),
                                       .open = open_chat,
                                       .close = close_chat,
-                                      .assume = assume,
-                                      .units_of = units_of,
+                                      .sizes = sizes,
+                                      .units_key = "arch.seq_len",
                                       .check = check,
                                       .hash = hash,
                                       .batch = batch,

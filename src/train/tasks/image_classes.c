@@ -171,46 +171,20 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
 
 static void close_images(an_task_data *task)
 {
-    if (!task) return;
     image_data *d = (image_data *)task;
     an_image_set_close(d->set);
     an_class_names_free(&d->classes);
-    free(d);
 }
 
-static an_status open_images(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+static an_status open_images(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
-    *out = NULL;
     if (!an_train_number(c, "height") || !an_train_number(c, "channels") || !an_train_number(c, "classes"))
         return an_fail(err, AN_E_USAGE, "task=image: the model %s reads no images", c->model->name);
-    image_data *d = calloc(1, sizeof *d);
-    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
-    an_status status = open_parts(err, c, from, flags, d);
-    if (status == AN_OK)
-        *out = &d->head;
-    else
-        close_images(&d->head);
-    return status;
+    return open_parts(err, c, from, flags, (image_data *)data);
 }
 
 /* As of Fashion-MNIST. */
-static void assume(an_train_config *c)
-{
-    static const struct {
-        const char *key;
-        int64_t value;
-    } of[] = {{"height", 28}, {"width", 28}, {"channels", 1}, {"classes", 10}};
-    for (size_t i = 0; i < AN_COUNT(of); i++) {
-        int64_t *size = an_train_number(c, of[i].key);
-        if (size && *size == 0) *size = of[i].value;
-    }
-}
-
-static int64_t units_of(const an_train_config *c)
-{
-    (void)c;
-    return 1;
-}
+static const an_task_size sizes[] = {{"height", 28}, {"width", 28}, {"channels", 1}, {"classes", 10}, {NULL, 0}};
 
 static an_status read_image(an_err *err, const image_data *d, int split, int64_t i, const an_image_draw *random,
                             uint8_t *out)
@@ -240,13 +214,6 @@ static an_status count(an_err *err, const an_task_data *d, int split, int64_t *o
                    "the %s split has no images: each tenth file of a class is for validation, or folders train "
                    "and val",
                    split == AN_TRAIN ? "training" : "validation");
-}
-
-static an_status check(an_err *err, const an_task_data *d)
-{
-    int64_t n;
-    for (int split = 0; split < AN_N_SPLITS; split++) AN_TRY(count(err, d, split, &n));
-    return AN_OK;
 }
 
 static size_t sample_bytes(const image_data *d)
@@ -381,11 +348,10 @@ const an_task an_image_task = {.name = "image",
                                .next_argument = " IMAGE",
                                .keys = &keys,
                                .settings_bytes = sizeof(an_image_changes),
+                               .data_bytes = sizeof(image_data),
                                .open = open_images,
                                .close = close_images,
-                               .assume = assume,
-                               .units_of = units_of,
-                               .check = check,
+                               .sizes = sizes,
                                .hash = hash,
                                .batch = batch,
                                .count = count,

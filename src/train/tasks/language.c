@@ -121,45 +121,26 @@ static an_status settle_vocabulary(an_err *err, an_train_config *c, const langua
 
 static void close_language(an_task_data *d)
 {
-    if (!d) return;
     language_data *l = (language_data *)d;
     an_data_close(l->tokens);
     an_tokenizer_free(l->own_tokenizer);
-    free(l);
 }
 
-static an_status open_language(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+static an_status open_language(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
-    *out = NULL;
     if (!an_train_number(c, "vocab_size") || !an_train_number(c, "block_size"))
         return an_fail(err, AN_E_USAGE, "task=language: the model %s reads no tokens", c->model->name);
-    language_data *d = calloc(1, sizeof *d);
-    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
+    language_data *d = (language_data *)data;
     an_status status = open_tokenizer(err, c, from, d);
     if (status == AN_OK && (flags & AN_OPEN_DATA)) status = open_data(err, c, flags & AN_OPEN_WHOLE_FILE, d);
     if (status == AN_OK) status = settle_vocabulary(err, c, d);
     d->T = *an_train_number(c, "block_size");
     memcpy(d->source, c->data, sizeof d->source);
-    if (status == AN_OK)
-        *out = &d->head;
-    else
-        close_language(&d->head);
     return status;
 }
 
-static void assume(an_train_config *c)
-{
-    int64_t *vocab = an_train_number(c, "vocab_size");
-    if (vocab && *vocab == 0) *vocab = 65; /* the characters of Shakespeare */
-}
-
-static int64_t units_of(const an_train_config *c)
-{
-    const an_config_field *f = an_config_find(c->model->keys, "block_size");
-    int64_t T = 1;
-    if (f) memcpy(&T, c->model_settings.bytes + f->offset, sizeof T);
-    return T;
-}
+/* The characters of Shakespeare. */
+static const an_task_size sizes[] = {{"vocab_size", 65}, {NULL, 0}};
 
 /* ---- batches and evaluation samples */
 
@@ -252,10 +233,11 @@ const an_task an_language_task = {.name = "language",
                                   .next_argument = "",
                                   .keys = &keys,
                                   .settings_bytes = sizeof(language_settings),
+                                  .data_bytes = sizeof(language_data),
                                   .open = open_language,
                                   .close = close_language,
-                                  .assume = assume,
-                                  .units_of = units_of,
+                                  .sizes = sizes,
+                                  .units_key = "block_size",
                                   .check = check,
                                   .hash = hash,
                                   .batch = batch,

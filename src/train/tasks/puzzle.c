@@ -107,13 +107,11 @@ static void read_made(const made *m, int split, int64_t board, int32_t *inputs, 
 static void close_puzzles(an_task_data *d)
 {
     puzzle_data *p = (puzzle_data *)d;
-    if (!p) return;
     for (int split = 0; split < AN_N_SPLITS; split++) {
         an_puzzle_set_close(p->set[split]);
         free(p->made.puzzle[split]);
         free(p->made.solution[split]);
     }
-    free(p);
 }
 
 static an_status open_made(an_err *err, puzzle_data *d)
@@ -157,9 +155,8 @@ static an_puzzle_meta meta_of(const puzzle_data *d)
 
 static an_status settle(an_err *err, an_train_config *c, const char *key, int64_t have, bool more)
 {
-    int64_t *size = an_train_number(c, key);
-    if (*size == 0) *size = have;
-    if (*size == 0) return an_fail(err, AN_E_USAGE, "%s is not known: set it, or data=", key);
+    AN_TRY(an_task_settle(err, c, key, have));
+    const int64_t *size = an_train_number(c, key);
     if (have == 0 || *size == have || (more && *size > have)) return AN_OK;
     return an_fail(err, AN_E_DATA, "data=%s: its %s is %lld, the model's %lld", c->data, key, (long long)have,
                    (long long)*size);
@@ -208,20 +205,12 @@ static an_status open_parts(an_err *err, an_train_config *c, int flags, puzzle_d
     return settle_epochs(err, c, d);
 }
 
-static an_status open_puzzles(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+static an_status open_puzzles(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
     (void)from;
-    *out = NULL;
     if (!an_train_number(c, "num_puzzle_identifiers"))
         return an_fail(err, AN_E_USAGE, "task=puzzle: the model %s reads no puzzles", c->model->name);
-    puzzle_data *d = calloc(1, sizeof *d);
-    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
-    an_status status = open_parts(err, c, flags, d);
-    if (status == AN_OK)
-        *out = &d->head;
-    else
-        close_puzzles(&d->head);
-    return status;
+    return open_parts(err, c, flags, (puzzle_data *)data);
 }
 
 /* As of Sudoku 9x9, or of the built-in boards that data= names. */
@@ -235,12 +224,6 @@ static void assume(an_train_config *c)
     if (ids && *ids == 0) *ids = 1;
 }
 
-static int64_t units_of(const an_train_config *c)
-{
-    (void)c;
-    return 1;
-}
-
 /* ---- batches and evaluation samples */
 
 static an_status count(an_err *err, const an_task_data *d, int split, int64_t *out)
@@ -248,13 +231,6 @@ static an_status count(an_err *err, const an_task_data *d, int split, int64_t *o
     *out = d->units[split];
     if (*out > 0) return AN_OK;
     return an_fail(err, AN_E_DATA, "the %s split has no boards", split == AN_TRAIN ? "training" : "validation");
-}
-
-static an_status check(an_err *err, const an_task_data *d)
-{
-    int64_t n;
-    for (int split = 0; split < AN_N_SPLITS; split++) AN_TRY(count(err, d, split, &n));
-    return AN_OK;
 }
 
 /* Board `board` of the split as sample i of the arrays. */
@@ -332,11 +308,10 @@ const an_task an_puzzle_task = {.name = "puzzle",
                                 .next_argument = " FILE",
                                 .keys = &keys,
                                 .settings_bytes = sizeof(settings),
+                                .data_bytes = sizeof(puzzle_data),
                                 .open = open_puzzles,
                                 .close = close_puzzles,
                                 .assume = assume,
-                                .units_of = units_of,
-                                .check = check,
                                 .hash = hash,
                                 .batch = batch,
                                 .count = count,

@@ -49,11 +49,9 @@ static const samples_data *samples(const an_task_data *d)
 static void close_samples(an_task_data *d)
 {
     samples_data *s = (samples_data *)d;
-    if (!s) return;
     an_array_set_close(s->set);
     an_data_close(s->tokens);
     an_text_free(&s->graph);
-    free(s);
 }
 
 /* ---- opening */
@@ -115,30 +113,16 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
     return flags & AN_OPEN_DATA ? open_data(err, c, flags & AN_OPEN_WHOLE_FILE, d) : AN_OK;
 }
 
-static an_status open_samples(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+static an_status open_samples(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
-    *out = NULL;
     if (!c->model->settle)
         return an_fail(err, AN_E_USAGE, "task=samples: the model %s is described by no file", c->model->name);
-    samples_data *d = calloc(1, sizeof *d);
-    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
-    an_status status = open_parts(err, c, from, flags, d);
-    if (status == AN_OK)
-        *out = &d->head;
-    else
-        close_samples(&d->head);
-    return status;
+    return open_parts(err, c, from, flags, (samples_data *)data);
 }
 
 static void assume(an_train_config *c)
 {
     if (c->model->settle) (void)c->model->settle(NULL, NULL, c->model_settings.bytes);
-}
-
-static int64_t units_of(const an_train_config *c)
-{
-    (void)c;
-    return 1;
 }
 
 static an_status check(an_err *err, const an_task_data *task)
@@ -253,10 +237,10 @@ const an_task an_samples_task = {.name = "samples",
                                  .built_in = "the built-in text",
                                  .keys = &keys,
                                  .settings_bytes = sizeof(samples_settings),
+                                 .data_bytes = sizeof(samples_data),
                                  .open = open_samples,
                                  .close = close_samples,
                                  .assume = assume,
-                                 .units_of = units_of,
                                  .check = check,
                                  .hash = hash,
                                  .batch = batch,

@@ -26,14 +26,6 @@ static const array_data *arrays(const an_task_data *d)
 
 /* ---- opening */
 
-static an_status settle_size(an_err *err, an_train_config *c, const char *key, int64_t have)
-{
-    int64_t *size = an_train_number(c, key);
-    if (*size == 0) *size = have;
-    if (*size == 0) return an_fail(err, AN_E_USAGE, "%s is not known: set it, or data=", key);
-    return AN_OK;
-}
-
 static an_status check_table(an_err *err, const an_train_config *c, const array_data *d)
 {
     const an_table *t = d->table;
@@ -51,10 +43,8 @@ static an_status check_table(an_err *err, const an_train_config *c, const array_
 
 static void close_arrays(an_task_data *d)
 {
-    if (!d) return;
     array_data *a = (array_data *)d;
     an_table_close(a->table);
-    free(a);
 }
 
 static an_status open_table(an_err *err, an_train_config *c, bool whole, array_data *d)
@@ -71,8 +61,8 @@ static an_status open_parts(an_err *err, an_train_config *c, int flags, array_da
 {
     an_array in[AN_MAX_ARRAYS];
     if (flags & AN_OPEN_DATA) AN_TRY(open_table(err, c, flags & AN_OPEN_WHOLE_FILE, d));
-    AN_TRY(settle_size(err, c, "features", d->table ? an_table_features(d->table) : 0));
-    AN_TRY(settle_size(err, c, "outputs", d->table ? an_table_outputs(d->table) : 0));
+    AN_TRY(an_task_settle(err, c, "features", d->table ? an_table_features(d->table) : 0));
+    AN_TRY(an_task_settle(err, c, "outputs", d->table ? an_table_outputs(d->table) : 0));
     d->features = *an_train_number(c, "features");
     d->outputs = *an_train_number(c, "outputs");
     c->model->inputs(an_model_settings(c), 1, in);
@@ -80,35 +70,16 @@ static an_status open_parts(an_err *err, an_train_config *c, int flags, array_da
     return d->table ? check_table(err, c, d) : AN_OK;
 }
 
-static an_status open_arrays(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+static an_status open_arrays(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
     (void)from;
-    *out = NULL;
     if (!an_train_number(c, "features") || !an_train_number(c, "outputs"))
         return an_fail(err, AN_E_USAGE, "task=arrays: the model %s reads no rows of numbers", c->model->name);
-    array_data *d = calloc(1, sizeof *d);
-    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
-    an_status status = open_parts(err, c, flags, d);
-    if (status == AN_OK)
-        *out = &d->head;
-    else
-        close_arrays(&d->head);
-    return status;
+    return open_parts(err, c, flags, (array_data *)data);
 }
 
 /* As of the built-in data. */
-static void assume(an_train_config *c)
-{
-    int64_t *features = an_train_number(c, "features"), *outputs = an_train_number(c, "outputs");
-    if (features && *features == 0) *features = 2;
-    if (outputs && *outputs == 0) *outputs = 3;
-}
-
-static int64_t units_of(const an_train_config *c)
-{
-    (void)c;
-    return 1;
-}
+static const an_task_size sizes[] = {{"features", 2}, {"outputs", 3}, {NULL, 0}};
 
 /* ---- batches and evaluation samples */
 
@@ -118,13 +89,6 @@ static an_status count(an_err *err, const an_task_data *d, int split, int64_t *o
     if (*out > 0) return AN_OK;
     return an_fail(err, AN_E_DATA, "the %s split has no rows: ten are needed, or files of its own",
                    split == AN_TRAIN ? "training" : "validation");
-}
-
-static an_status check(an_err *err, const an_task_data *d)
-{
-    int64_t rows;
-    for (int split = 0; split < AN_N_SPLITS; split++) AN_TRY(count(err, d, split, &rows));
-    return AN_OK;
 }
 
 /* Row `row` of the data as sample i of the arrays. */
@@ -175,11 +139,10 @@ const an_task an_table_task = {.name = "arrays",
                                .next = "ask it with\n    anneal predict",
                                .next_argument = " FILE.npy",
                                .keys = &keys,
+                               .data_bytes = sizeof(array_data),
                                .open = open_arrays,
                                .close = close_arrays,
-                               .assume = assume,
-                               .units_of = units_of,
-                               .check = check,
+                               .sizes = sizes,
                                .hash = hash,
                                .batch = batch,
                                .count = count,

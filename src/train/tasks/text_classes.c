@@ -235,9 +235,8 @@ static int64_t vector_row(const text_data *d, int split, int64_t i)
 
 static an_status settle(an_err *err, an_train_config *c, const char *key, int64_t have)
 {
-    int64_t *size = an_train_number(c, key);
-    if (*size == 0) *size = have;
-    if (*size == 0) return an_fail(err, AN_E_USAGE, "%s is not known: set it, or data=", key);
+    AN_TRY(an_task_settle(err, c, key, have));
+    const int64_t *size = an_train_number(c, key);
     if (have <= *size) return AN_OK;
     return an_fail(err, AN_E_USAGE, "%s=%lld, but %s has %lld", key, (long long)*size, c->data, (long long)have);
 }
@@ -250,7 +249,6 @@ static char *input_of(an_train_config *c)
 
 static void close_text(an_task_data *task)
 {
-    if (!task) return;
     text_data *d = (text_data *)task;
     for (int split = 0; split < AN_N_SPLITS; split++) {
         an_ids_free(&d->split[split].ids);
@@ -262,7 +260,6 @@ static void close_text(an_task_data *task)
     an_words_free(d->words);
     an_tokenizer_free(d->tokenizer);
     an_class_names_free(&d->classes);
-    free(d);
 }
 
 static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, int flags, text_data *d)
@@ -293,34 +290,15 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
     return d->vectors ? AN_OK : settle(err, c, "vocabulary", ids);
 }
 
-static an_status open_text(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
+static an_status open_text(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
-    *out = NULL;
     if (!an_train_number(c, "vocabulary") || !an_train_number(c, "length") || !input_of(c))
         return an_fail(err, AN_E_USAGE, "task=text: the model %s reads no texts", c->model->name);
-    text_data *d = calloc(1, sizeof *d);
-    if (!d) return an_fail_nomem(err, "a run", sizeof *d);
-    an_status status = open_parts(err, c, from, flags, d);
-    if (status == AN_OK)
-        *out = &d->head;
-    else
-        close_text(&d->head);
-    return status;
+    return open_parts(err, c, from, flags, (text_data *)data);
 }
 
 /* About the built-in texts. */
-static void assume(an_train_config *c)
-{
-    int64_t *vocabulary = an_train_number(c, "vocabulary"), *classes = an_train_number(c, "classes");
-    if (vocabulary && *vocabulary == 0) *vocabulary = 700;
-    if (classes && *classes == 0) *classes = 3;
-}
-
-static int64_t units_of(const an_train_config *c)
-{
-    (void)c;
-    return 1;
-}
+static const an_task_size sizes[] = {{"vocabulary", 700}, {"classes", 3}, {NULL, 0}};
 
 /* ---- batches and evaluation samples */
 
@@ -330,13 +308,6 @@ static an_status count(an_err *err, const an_task_data *d, int split, int64_t *o
     if (*out > 0) return AN_OK;
     return an_fail(err, AN_E_DATA, "the %s split has no texts: each class needs more groups of texts than folds=%lld",
                    split == AN_TRAIN ? "training" : "validation", (long long)texts(d)->folds);
-}
-
-static an_status check(an_err *err, const an_task_data *d)
-{
-    int64_t n;
-    for (int split = 0; split < AN_N_SPLITS; split++) AN_TRY(count(err, d, split, &n));
-    return AN_OK;
 }
 
 /* Text `row` of a split as sample i of the arrays. */
@@ -521,11 +492,10 @@ const an_task an_text_task = {.name = "text",
                               .next_argument = " \"a text\"",
                               .keys = &keys,
                               .settings_bytes = sizeof(text_settings),
+                              .data_bytes = sizeof(text_data),
                               .open = open_text,
                               .close = close_text,
-                              .assume = assume,
-                              .units_of = units_of,
-                              .check = check,
+                              .sizes = sizes,
                               .hash = hash,
                               .batch = batch,
                               .count = count,
