@@ -53,6 +53,22 @@ AN_FN double an_rsqrt_f64(double a)
 {
     return 1.0 / sqrt(a);
 }
+/* c ? a : b by masks, all bits of a NaN kept: where c is one value for a whole loop, compilers see no branch to split it by. */
+AN_FN float an_pick_f32(int c, float a, float b)
+{
+    const uint32_t mask = c ? 0xffffffffu : 0u;
+    return AN_U2F((AN_F2U(a) & mask) | (AN_F2U(b) & ~mask));
+}
+AN_FN double an_pick_f64(int c, double a, double b)
+{
+    union {
+        double d;
+        uint64_t u;
+    } x = {a}, y = {b};
+    const uint64_t mask = c ? ~UINT64_C(0) : 0;
+    x.u = (x.u & mask) | (y.u & ~mask);
+    return x.d;
+}
 AN_FN int an_isfinite_f32(float a)
 {
     return (AN_F2U(a) & 0x7f800000u) != 0x7f800000u;
@@ -99,6 +115,7 @@ AN_FN int32_t an_imod_i32(int32_t a, int32_t b)
 #define an_rint(x)              AN_F64(x, rint, an_rint)(x)
 #define an_floor(x)             AN_F64(x, floor, an_floor)(x)
 #define an_isfinite(x)          AN_F64(x, an_isfinite_f64, an_isfinite_f32)(x)
+#define an_pick(c, x, y)        AN_F64(x, an_pick_f64, an_pick_f32)(c, x, y)
 #define an_pow(x, y)            AN_F64(x, pow, an_pow)(x, y)
 #define an_atan2(y, x)          AN_F64(y, atan2, an_atan2)(y, x)
 #define an_max(x, y)                                                                                                   \
