@@ -1,15 +1,18 @@
 /* cmd_eval.c: the mean loss of a checkpoint, and its other numbers, over a whole file or split. */
 #include "cli/cli.h"
+#include "infer/arc_votes.h"
 #include "infer/confusion.h"
 #include "train/evaluate.h"
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct eval_values {
     int64_t threads, batch_size, step, steps;
     an_dtype dtype;
     bool best;
-    char device[AN_CONFIG_TEXT_BYTES], halt[AN_CONFIG_TEXT_BYTES], ids[AN_CONFIG_TEXT_BYTES];
+    char device[AN_CONFIG_TEXT_BYTES], halt[AN_CONFIG_TEXT_BYTES], ids[AN_CONFIG_TEXT_BYTES],
+        submission[AN_CONFIG_TEXT_BYTES];
 } eval_values;
 
 #define AT(name) offsetof(eval_values, name)
@@ -24,6 +27,8 @@ static const an_config_field fields[] = {
      "of a recursive model: true: a sample stops where the model says so; empty: as the run has eval_halt"},
     {"ids", AN_CONFIG_TEXT, AT(ids), "", 0, 0, NULL,
      "of a recursive model: puzzle or blank, the rows of the puzzle table; empty: as the run has eval_ids"},
+    {"submission", AN_CONFIG_TEXT, AT(submission), "", 0, 0, NULL,
+     "of a run on ARC: file for both attempts at each test; empty: submission.json in the run's folder"},
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
     {"threads", AN_CONFIG_INT, AT(threads), "0", 0, 4096, NULL, "CPU threads; 0: every core"},
 };
@@ -74,7 +79,42 @@ static an_status print_confusion(an_err *err, an_session *r, bool json, an_text 
     return AN_OK;
 }
 
-static an_status evaluate(an_err *err, an_session *r, const an_args *args)
+/* submission.json beside the checkpoint, or in the run's folder. */
+static an_status submission_path(an_err *err, const char *run, const char *wanted, char path[AN_CONFIG_TEXT_BYTES])
+{
+    struct stat st;
+    const char *slash = strrchr(run, '/');
+    const int whole = (int)strlen(run), n = stat(run, &st) == 0 && S_ISDIR(st.st_mode) ? whole
+                                            : slash                                    ? (int)(slash - run)
+                                                                                       : 0;
+    const int used = *wanted ? snprintf(path, AN_CONFIG_TEXT_BYTES, "%s", wanted)
+                             : snprintf(path, AN_CONFIG_TEXT_BYTES, "%.*s%ssubmission.json", n, run, n ? "/" : "");
+    return used < AN_CONFIG_TEXT_BYTES ? AN_OK : an_fail(err, AN_E_USAGE, "%.200s...: the path is too long", run);
+}
+
+/* ARC's votes, where the data are ARC's. */
+static an_status print_votes(an_err *err, an_session *r, const char *path, bool json, an_text *out)
+{
+    an_arc_score s;
+    if (!an_arc_has_tests(r)) return AN_OK;
+    AN_TRY(an_arc_vote(err, r, path, &s));
+    if (json) {
+        for (int i = 0; i < AN_ARC_KS; i++) an_text_printf(out, ",\"pass@%d\":%.9g", an_arc_k[i], s.pass[i]);
+        an_text_printf(out, ",\"test_puzzles\":%lld,\"votes\":%lld,\"unanswered\":%lld,\"submission\":",
+                       (long long)s.puzzles, (long long)s.votes, (long long)s.unanswered);
+        an_put_json_text(out, path);
+        return AN_OK;
+    }
+    an_text_puts(out, "\n");
+    for (int i = 0; i < AN_ARC_KS; i++) an_text_printf(out, "%spass@%d %.4f", i ? ", " : "", an_arc_k[i], s.pass[i]);
+    an_text_printf(out, " over %lld test puzzles (%lld tests, %lld votes", (long long)s.puzzles, (long long)s.tests,
+                   (long long)s.votes);
+    if (s.unanswered) an_text_printf(out, "; %lld tests without a vote", (long long)s.unanswered);
+    an_text_printf(out, "): %s", path);
+    return AN_OK;
+}
+
+static an_status evaluate(an_err *err, an_session *r, const an_args *args, const char *submission)
 {
     an_evaluation e;
     an_text line = {0};
@@ -89,6 +129,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args)
         if (strcmp(task->sample, task->unit) != 0)
             an_text_printf(&line, " (%lld %ss of %lld)", (long long)e.samples, task->sample, (long long)per);
         AN_TRY(print_confusion(err, r, false, &line));
+        AN_TRY(print_votes(err, r, submission, false, &line));
         return an_print_line(err, &line);
     }
     an_text_puts(&line, "{");
@@ -97,6 +138,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args)
     an_text_printf(&line, "\"%s\":%lld", task->units, (long long)e.units);
     for (size_t i = 0; i < sums; i++) an_put_json(&line, names[i].name, e.number[i]);
     AN_TRY(print_confusion(err, r, true, &line));
+    AN_TRY(print_votes(err, r, submission, true, &line));
     an_text_puts(&line, "}");
     return an_print_line(err, &line);
 }
@@ -124,11 +166,13 @@ an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
     eval_values v;
+    char submission[AN_CONFIG_TEXT_BYTES];
     an_train_config c;
     an_st *st;
     an_session *r = NULL;
     AN_TRY(an_config_defaults(err, &an_eval_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_eval_keys, &v}, 1));
+    AN_TRY(submission_path(err, args->words[0], v.submission, submission));
     AN_TRY(an_cli_open_weights(err, args->words[0], v.best, v.step, &c, &st));
     const int whole = args->n_words == 2 ? AN_RUN_WHOLE_FILE : 0;
     if (whole) snprintf(c.data, sizeof c.data, "%s", args->words[1]);
@@ -139,7 +183,7 @@ an_status an_cmd_eval(an_err *err, const an_args *args, int *exit_code)
     an_status status = apply(err, &v, &c);
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY | whole, &r);
     an_st_close(st);
-    if (status == AN_OK) status = evaluate(err, r, args);
+    if (status == AN_OK) status = evaluate(err, r, args, submission);
     an_session_close(r);
     return status;
 }

@@ -302,6 +302,19 @@ static an_status add_arguments(an_err *err, int argc, char **argv, int first, bo
     return put_setting(err, out, "min_lr", number);
 }
 
+/* The words behind --subsets, up to the next option, as one with commas. */
+static an_status add_list(an_err *err, int n, char **kept, int *i, an_argv *out)
+{
+    an_text list = {0};
+    while (*i + 1 < n && kept[*i + 1][0] != '-' && !strchr(kept[*i + 1], '='))
+        an_text_printf(&list, "%s%s", list.len ? "," : "", kept[++*i]);
+    an_status status = list.failed ? an_fail_nomem(err, "arguments", list.len)
+                       : list.len  ? an_argv_add(err, out, list.data)
+                                   : AN_OK;
+    an_text_free(&list);
+    return status;
+}
+
 static bool is_blank(const char *text)
 {
     return *text && text[strspn(text, " \t")] == 0;
@@ -328,6 +341,9 @@ an_status an_guide_words(an_err *err, int argc, char **argv, an_argv *out)
     AN_TRY(add_command(err, n, kept, out, &used, &trains));
     const an_command *c = an_command_find(out->argv[1]);
     if (c && c->run_keys) return add_arguments(err, n, kept, 1 + used, trains, out);
-    for (int i = 1 + used; i < n; i++) AN_TRY(an_argv_add(err, out, kept[i]));
+    for (int i = 1 + used; i < n; i++) {
+        AN_TRY(an_argv_add(err, out, kept[i]));
+        if (is(kept[i], "--subsets")) AN_TRY(add_list(err, n, kept, &i, out));
+    }
     return AN_OK;
 }

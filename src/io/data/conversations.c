@@ -288,25 +288,6 @@ an_status an_conversations_parse(an_err *err, const char *name, const char *form
     return status == AN_OK ? parse(err, name, lines, data, n, &r) : status;
 }
 
-/* The lines of a file, each with its newline again. */
-static an_status read_text(an_err *err, const char *path, an_text *out)
-{
-    an_line_reader *lines;
-    const char *line = "";
-    size_t n;
-    AN_TRY(an_line_reader_open(err, path, &lines));
-    an_status status = AN_OK;
-    while (status == AN_OK && (status = an_line_reader_next(err, lines, &line, &n)) == AN_OK && line) {
-        an_text_putn(out, line, n);
-        an_text_puts(out, "\n");
-        if (out->len > MAX_FILE_BYTES)
-            status = an_fail(err, AN_E_DATA, "%s: larger than %d MiB; use JSON lines, or subsample it", path,
-                             MAX_FILE_BYTES >> 20);
-    }
-    an_line_reader_close(lines);
-    return status == AN_OK && out->failed ? an_fail_nomem(err, path, out->len) : status;
-}
-
 /* JSON lines: the name says so, or the text is an object that ends with its line while another follows. */
 static bool has_lines(const char *path, const an_text *t)
 {
@@ -319,7 +300,7 @@ an_status an_conversations_read(an_err *err, const char *path, const char *forma
 {
     an_text text = {0};
     const int32_t before = out->n;
-    an_status status = read_text(err, path, &text);
+    an_status status = an_text_file_read(err, path, MAX_FILE_BYTES, &text);
     if (status == AN_OK)
         status = an_conversations_parse(err, path, format, has_lines(path, &text), text.data ? text.data : "", text.len,
                                         out);

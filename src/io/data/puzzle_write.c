@@ -152,6 +152,11 @@ an_status an_puzzle_writer_group(an_err *err, an_puzzle_writer *w)
     return add(err, &w->groups, w->puzzles.n - 1);
 }
 
+void an_puzzle_writer_identifiers(an_puzzle_writer *w, int64_t n)
+{
+    w->meta.num_puzzle_identifiers = n;
+}
+
 int64_t an_puzzle_writer_examples(const an_puzzle_writer *w)
 {
     return w->examples;

@@ -19,6 +19,8 @@ an_status an_puzzle_writer_example(an_err *err, an_puzzle_writer *w, const int32
 /* The examples since the last one are a puzzle; the puzzles since the last one are a group. */
 an_status an_puzzle_writer_puzzle(an_err *err, an_puzzle_writer *w, int32_t identifier);
 an_status an_puzzle_writer_group(an_err *err, an_puzzle_writer *w);
+/* num_puzzle_identifiers, where it is known at the end only. */
+void an_puzzle_writer_identifiers(an_puzzle_writer *w, int64_t n);
 int64_t an_puzzle_writer_examples(const an_puzzle_writer *w);
 /* Puts the files in place, dataset.json last, and frees the writer, also when it fails. */
 an_status an_puzzle_writer_end(an_err *err, an_puzzle_writer *w);

@@ -35,6 +35,62 @@ an_status an_json_save(an_err *err, const char *path, const an_text *text)
     return text->failed ? an_fail_nomem(err, path, text->len) : an_file_write(err, path, text->data, text->len);
 }
 
+/* ---- lines of values; the text is valid JSON */
+
+static const char *skip_blanks(const char *at, const char *end)
+{
+    while (at < end && strchr(" \t\r\n,:", *at)) at++;
+    return at;
+}
+
+static const char *skip_value(const char *at, const char *end)
+{
+    int depth = 0;
+    for (bool quoted = false; at < end; at++) {
+        if (quoted) {
+            if (*at == '\\') at++;
+            if (at < end && *at == '"') quoted = false;
+            if (!quoted && depth == 0) return at + 1;
+            continue;
+        }
+        if (depth == 0 && strchr(",:]} \t\r\n", *at)) return at;
+        quoted = *at == '"';
+        if (*at == '[' || *at == '{') depth++;
+        if ((*at == ']' || *at == '}') && --depth == 0) return at + 1;
+    }
+    return end;
+}
+
+/* The value that `step` leads to in the collection at `at`; NULL: there is none. */
+static const char *find_value(const char *at, const char *end, const char *step)
+{
+    const bool object = at < end && *at == '{';
+    const size_t n = strlen(step);
+    long place = *step == '#' ? strtol(step + 1, NULL, 10) : -1;
+    if (!object && (at >= end || *at != '[')) return NULL;
+    for (at = skip_blanks(at + 1, end); at < end && *at != ']' && *at != '}'; at = skip_blanks(at, end)) {
+        const char *key = at;
+        if (object) at = skip_blanks(skip_value(at, end), end);
+        if (object ? (size_t)(end - key) > n + 1 && memcmp(key + 1, step, n) == 0 && key[n + 1] == '"' : place-- == 0)
+            return at;
+        at = skip_value(at, end);
+    }
+    return NULL;
+}
+
+uint64_t an_json_line(const char *text, size_t n, const char *const *step, int n_steps)
+{
+    const char *end = text + n, *at = skip_blanks(text, end);
+    for (int i = 0; i < n_steps; i++) {
+        const char *next = find_value(at, end, step[i]);
+        if (!next) break;
+        at = next;
+    }
+    uint64_t line = 1;
+    for (const char *c = text; c < at; c++) line += *c == '\n';
+    return line;
+}
+
 an_status an_json_string(an_err *err, const char *what, const json_t *object, const char *key, const char **out)
 {
     *out = json_string_value(json_object_get(object, key));

@@ -240,3 +240,19 @@ void an_line_reader_close(an_line_reader *r)
     free(r->path);
     free(r);
 }
+
+an_status an_text_file_read(an_err *err, const char *path, size_t max_bytes, an_text *out)
+{
+    an_line_reader *lines;
+    const char *line = "";
+    size_t n;
+    AN_TRY(an_line_reader_open(err, path, &lines));
+    an_status status = AN_OK;
+    while (status == AN_OK && (status = an_line_reader_next(err, lines, &line, &n)) == AN_OK && line) {
+        an_text_putn(out, line, n);
+        an_text_puts(out, "\n");
+        if (out->len > max_bytes) status = an_fail(err, AN_E_DATA, "%s: larger than %zu MiB", path, max_bytes >> 20);
+    }
+    an_line_reader_close(lines);
+    return status == AN_OK && out->failed ? an_fail_nomem(err, path, out->len) : status;
+}

@@ -7,6 +7,7 @@
 #define AN_IO_FORMATS_LINE_READER_H
 
 #include "base/base.h"
+#include "base/text.h"
 
 enum { AN_LINE_MAX_BYTES = 256 << 20 };
 
@@ -18,6 +19,9 @@ an_status an_line_reader_next(an_err *err, an_line_reader *r, const char **line,
 /* The number of the line that was read last, from 1. */
 uint64_t an_line_reader_number(const an_line_reader *r);
 void an_line_reader_close(an_line_reader *r);
+
+/* All lines of a file, each with its newline again. AN_E_DATA: more than max_bytes. */
+an_status an_text_file_read(an_err *err, const char *path, size_t max_bytes, an_text *out);
 
 /* Whether `path` ends with `ending`. */
 bool an_path_ends(const char *path, const char *ending);

@@ -8,7 +8,6 @@
  * training board: which split a grid belongs to is decided by its digits. */
 #include "train/tasks/puzzle.h"
 #include "io/data/order.h"
-#include "io/data/puzzle_set.h"
 #include "io/data/sudoku.h"
 #include <stdlib.h>
 #include <string.h>
@@ -296,6 +295,11 @@ static void hash(const an_task_data *head, int split, char out[AN_HASH_TEXT_BYTE
     const XXH128_hash_t h =
         XXH3_128bits_withSeed(d->made.puzzle[split], bytes, XXH3_64bits(d->made.solution[split], bytes));
     snprintf(out, AN_HASH_TEXT_BYTES, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
+}
+
+const an_puzzle_set *an_puzzle_task_set(const an_task_data *d, int split)
+{
+    return puzzles(d)->set[split];
 }
 
 const an_task an_puzzle_task = {.name = "puzzle",
