@@ -4,7 +4,6 @@
 #include "io/data/arc_tasks.h"
 #include "io/formats/json.h"
 #include "io/formats/line_reader.h"
-#include "train/tasks/puzzle.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +11,7 @@
 
 const int an_arc_k[AN_ARC_KS] = {1, 2, 5, 10, 100, 1000};
 
-enum { MAX_FILE_BYTES = 1 << 30, PATH_BYTES = AN_PUZZLE_PATH_BYTES + 32 };
+enum { MAX_FILE_BYTES = 1 << 30, MAX_FOLDERS = 64, PATH_BYTES = 1056 };
 
 /* A grid that was voted for, as an answer to a question. */
 typedef struct candidate {
@@ -23,8 +22,8 @@ typedef struct candidate {
 
 /* A question is an input of a test of a puzzle: place of the puzzle's pair in `tasks.pair`. */
 typedef struct election {
-    an_arc_tasks tasks;                 /* the test puzzles */
-    json_t *names[AN_PUZZLE_MAX_PARTS]; /* names of the identifiers, by directory */
+    an_arc_tasks tasks;         /* the test puzzles */
+    json_t *names[MAX_FOLDERS]; /* names of the identifiers, by directory */
     int n_names;
     candidate *candidate;
     int32_t n, cap;
@@ -40,12 +39,17 @@ static bool path_of(const char *dir, const char *name, char path[PATH_BYTES])
     return snprintf(path, PATH_BYTES, "%s/%s", dir, name) < PATH_BYTES && access(path, F_OK) == 0;
 }
 
+static const char *folder_of(const an_session *r, int i)
+{
+    return r->cfg.task->folder ? r->cfg.task->folder(r->data, AN_VAL, i) : NULL;
+}
+
 bool an_arc_has_tests(const an_session *r)
 {
     char path[PATH_BYTES];
-    const an_puzzle_set *s = r->cfg.task == &an_puzzle_task ? an_puzzle_task_set(r->data, AN_VAL) : NULL;
-    for (int i = 0; s && an_puzzle_set_dir(s, i); i++)
-        if (path_of(an_puzzle_set_dir(s, i), "test_puzzles.json", path)) return r->cfg.model->answer != NULL;
+    const char *dir;
+    for (int i = 0; (dir = folder_of(r, i)) != NULL; i++)
+        if (path_of(dir, "test_puzzles.json", path)) return r->cfg.model->answer != NULL;
     return false;
 }
 
@@ -282,10 +286,9 @@ static void count_all(const election *e, an_arc_score *score, an_text *out)
 
 static an_status elect(an_err *err, an_session *r, election *e, const char *path, an_arc_score *out)
 {
-    const an_puzzle_set *s = an_puzzle_task_set(r->data, AN_VAL);
+    const char *dir;
     an_text text = {0};
-    for (int i = 0; an_puzzle_set_dir(s, i) && e->n_names < AN_PUZZLE_MAX_PARTS; i++)
-        AN_TRY(open_dir(err, an_puzzle_set_dir(s, i), e));
+    for (int i = 0; (dir = folder_of(r, i)) != NULL && e->n_names < MAX_FOLDERS; i++) AN_TRY(open_dir(err, dir, e));
     AN_TRY(open_questions(err, e));
     AN_TRY(ask(err, r, e));
     if (e->n > 0) qsort(e->candidate, (size_t)e->n, sizeof *e->candidate, by_rank);

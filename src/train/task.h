@@ -102,6 +102,8 @@ typedef struct an_task {
     an_status (*questions)(an_err *err, const an_task_data *d, const char *word, const an_text *standard_input,
                            an_questions *out);
     const an_class_names *(*classes)(const an_task_data *d); /* of predictions; NULL, or NULL returned: numbers */
+    /* Folder i of those that a split's samples are from, for what lies beside them; NULL behind the last. NULL: none. */
+    const char *(*folder)(const an_task_data *d, int split, int i);
 } an_task;
 
 extern const an_task *const an_tasks[];

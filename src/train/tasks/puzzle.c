@@ -8,6 +8,7 @@
  * training board: which split a grid belongs to is decided by its digits. */
 #include "train/tasks/puzzle.h"
 #include "io/data/order.h"
+#include "io/data/puzzle_set.h"
 #include "io/data/sudoku.h"
 #include <stdlib.h>
 #include <string.h>
@@ -297,9 +298,10 @@ static void hash(const an_task_data *head, int split, char out[AN_HASH_TEXT_BYTE
     snprintf(out, AN_HASH_TEXT_BYTES, "%016llx%016llx", (unsigned long long)h.high64, (unsigned long long)h.low64);
 }
 
-const an_puzzle_set *an_puzzle_task_set(const an_task_data *d, int split)
+static const char *folder(const an_task_data *d, int split, int i)
 {
-    return puzzles(d)->set[split];
+    const an_puzzle_set *s = puzzles(d)->set[split];
+    return s ? an_puzzle_set_dir(s, i) : NULL;
 }
 
 const an_task an_puzzle_task = {.name = "puzzle",
@@ -319,4 +321,5 @@ const an_task an_puzzle_task = {.name = "puzzle",
                                 .hash = hash,
                                 .batch = batch,
                                 .count = count,
-                                .read = read_boards};
+                                .read = read_boards,
+                                .folder = folder};
