@@ -467,11 +467,27 @@ static an_status rule_put_rows(const rule_ctx *r)
                   shape_of(rows, tb), shape_of(table, tc));
 }
 
+/* a [...,n,n] and b [...,n,m]: as b */
+static an_status rule_solve(const rule_ctx *r)
+{
+    const an_tensor *a = r->e->src[0], *b = r->e->src[1];
+    char ta[TEXT], tb[TEXT];
+    AN_TRY(want_matrix(r, 0, true));
+    AN_TRY(want_same_dtype(r, 0, 1));
+    bool fits = b->rank == a->rank && b->shape[b->rank - 2] == a->shape[a->rank - 1];
+    for (int i = 0; fits && i < a->rank - 2; i++) fits = a->shape[i] == b->shape[i];
+    if (!fits)
+        return refuse(r, AN_E_SHAPE, "a %s and b %s are not [...,n,n] and [...,n,m]", shape_of(a, ta), shape_of(b, tb));
+    copy_shape(r, b->rank, b->shape);
+    return AN_OK;
+}
+
+/* The dtype and the shape are the first operand's, unless a case below says otherwise. */
 static an_status rule_call(const rule_ctx *r)
 {
     const an_emit_args *e = r->e;
     const an_tensor *a = e->src[0];
-    char ta[TEXT], tb[TEXT];
+    char ta[TEXT];
     *r->dtype = a->dtype;
     copy_shape(r, a->rank, a->shape);
     switch (e->op) {
@@ -494,18 +510,10 @@ static an_status rule_call(const rule_ctx *r)
         return AN_OK;
     case AN_OP_QR:
     case AN_OP_SVD: return want_matrix(r, 0, false);
-    default: break; /* SOLVE, TRISOLVE */
+    case AN_OP_SOLVE: return rule_solve(r);
+    case AN_OP_TRISOLVE: AN_TRY(want_attrs(r, 2)); return rule_solve(r);
+    default: return AN_OK;
     }
-    const an_tensor *b = e->src[1];
-    if (e->op == AN_OP_TRISOLVE) AN_TRY(want_attrs(r, 2));
-    AN_TRY(want_matrix(r, 0, true));
-    AN_TRY(want_same_dtype(r, 0, 1));
-    bool fits = b->rank == a->rank && b->shape[b->rank - 2] == a->shape[a->rank - 1];
-    for (int i = 0; fits && i < a->rank - 2; i++) fits = a->shape[i] == b->shape[i];
-    if (!fits)
-        return refuse(r, AN_E_SHAPE, "a %s and b %s are not [...,n,n] and [...,n,m]", shape_of(a, ta), shape_of(b, tb));
-    copy_shape(r, b->rank, b->shape);
-    return AN_OK;
 }
 
 /* Dtype and shape of output k of n; output 0 is the node itself. */
