@@ -85,7 +85,7 @@ static bool is_truth(const char *text)
     return text && (strcmp(text, "true") == 0 || strcmp(text, "false") == 0);
 }
 
-/* --name: a flag, or a key whose value is the next argument (a switch may stand alone). *used counts what was consumed.
+/* --name: a flag, or a key whose value is the next argument (a switch may lack one). *used counts what was consumed.
  */
 static an_status add_dashed(an_err *err, const an_command *c, an_args *a, const char *name, const char *next, int *used)
 {

@@ -1,4 +1,4 @@
-/* archive.c: members, tensors and their bytes. See archive.h. */
+/* archive.c: opening an archive or a description, its tensors and their elements. See archive.h. */
 #include "import/archive.h"
 #include <inttypes.h>
 #include <stdio.h>
@@ -156,7 +156,7 @@ static bool same_bytes(const an_pt2_tensor *x, const an_pt2_tensor *y)
            memcmp(x->stride, y->stride, (size_t)x->rank * sizeof x->stride[0]) == 0;
 }
 
-/* Tied tensors: by a sorted list of indices, so that a file of many tensors takes no quadratic time. */
+/* Finds tied tensors in a sorted list of indices, so that the time is not quadratic in the number of tensors. */
 static int by_bytes(const void *x, const void *y)
 {
     const an_pt2_tensor *const *a = x, *const *b = y;
@@ -236,7 +236,7 @@ static an_status read_json(an_err *err, an_pt2 *a, const char *member, int text,
     return an_json_parse(err, a->path, m->at, (const char *)a->zip.data + m->at, (size_t)m->bytes, out);
 }
 
-/* The folder that all members are in: what stands before models/ in the first of them. */
+/* The folder that all members are in: what precedes models/ in the name of the first of them. */
 static an_status find_folder(an_err *err, an_pt2 *a)
 {
     for (size_t i = 0; i < a->zip.n; i++) {

@@ -1,4 +1,4 @@
-/* aten.c: rows, arguments and the sentence of what is missing. See aten.h. */
+/* aten.c: rows, arguments, and the error that lists missing operations. See aten.h. */
 #include "import/aten.h"
 #include "import/rules.h"
 #include <stdio.h>
@@ -33,7 +33,7 @@ const an_aten *an_aten_find(const char *target, bool *in_place)
 
 /* ---- arguments */
 
-/* The default that the schema says, at `text`, which ends before a blank. */
+/* Parses the default in a schema, from `text` up to a blank. */
 static void read_default(const char *text, size_t n, an_arg *out, an_arena *arena)
 {
     char word[64];
@@ -91,7 +91,7 @@ static an_status resolve_args(an_err *err, const an_pt2_graph *g, an_pt2_node *n
         at += word;
         while (*at == ' ') at++;
     }
-    for (int32_t i = 0; i < n->n_in; i++) { /* an argument that the row does not know may change the meaning */
+    for (int32_t i = 0; i < n->n_in; i++) { /* an argument that is not in the schema may change the meaning: refused */
         const char *found = n->in_name[i][0] ? strstr(n->rule->schema, n->in_name[i]) : n->rule->schema;
         if (!found && n->in[i].kind != AN_ARG_NONE && n->in[i].kind != AN_ARG_OTHER)
             return an_fail(err, AN_E_UNSUPPORTED, "%s: %.100s in %.100s: its argument %.60s is not known here",

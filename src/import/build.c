@@ -71,7 +71,7 @@ static void set(an_build *b, int32_t id, an_tensor *t, bool last)
     v->version++;
 }
 
-/* Builds a view anew after what it is a view of has changed. */
+/* Builds a view again after its parent has changed. */
 static void refresh(an_build *b, int32_t id)
 {
     an_value *v = &b->value[id];

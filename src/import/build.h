@@ -1,15 +1,15 @@
-/* build.h: a graph of PyTorch's operations as tensors of a context, node by node.
+/* build.h: builds an imported graph as tensors of a context, node by node.
  *
- * Owns:      the value of each name while a step is built, in which order its axes lie, what is a view of what, values
- *            of symbols, the states that buffers are.
+ * Owns:      the tensor of each value while a step is built, the order of its axes, which value is a view of which, the
+ *            numbers that symbols have, and the states that hold buffers.
  * Does not:  know operations (rule_*.c), files, or what is trained.
  *
- * Axes: a value of rank 3 to 5 may lie channels last: axis 1 moved behind the others ([N,C,H,W] as [N,H,W,C]).
- * Convolutions, pools and batch norm give such values, elementwise operations and reductions keep them, and every other
- * rule asks for the plain order.
+ * Order of axes: a value of rank 3 to 5 may be stored channels last, its axis 1 moved behind the others ([N,C,H,W] as
+ * [N,H,W,C]). Convolutions, pools and batch norm make such values, elementwise operations and reductions keep the
+ * order, and every other rule asks for the plain order, which is PyTorch's.
  *
- * Views: an operation in place gives its first argument a new value; what that is a view of is rewritten through the
- * views, and other views of it are built again when they are next read. */
+ * Views: graphs here have no writes, so an operation in place gives its first argument a new value. Where that is a view,
+ * the new elements are put into the value it is a view of; other views of that value are built again when next read. */
 #ifndef AN_IMPORT_BUILD_H
 #define AN_IMPORT_BUILD_H
 
@@ -18,9 +18,9 @@
 typedef struct an_value {
     an_tensor *t;
     bool last;               /* channels last */
-    const an_pt2_node *view; /* the node that made it of `parent`; NULL: no view */
+    const an_pt2_node *view; /* the node that made it as a view of `parent`; NULL: it is no view */
     int32_t parent;
-    uint32_t version, seen; /* changes of it; the parent's when it was made */
+    uint32_t version, seen; /* how often it changed; the parent's version when it was made */
 } an_value;
 
 typedef struct an_build {
@@ -30,18 +30,18 @@ typedef struct an_build {
     an_value *value;        /* of each value of the graph */
     an_arg_number *symbol;  /* of each symbol */
     bool training;          /* dropout on, batch statistics */
-    bool inference;         /* a training graph that is evaluated: both off */
-    struct an_folder *fold; /* constants; NULL: they are built as all else */
-    const an_pt2_node *now; /* for sentences */
+    bool inference;         /* a graph for training that is evaluated: both off */
+    struct an_folder *fold; /* computes constants at import; NULL: they are built as all else */
+    const an_pt2_node *now; /* the node being built, for errors */
 } an_build;
 
-/* A failure that names the node, its module and place. */
+/* Fails with an error that names the node, its module and the line of code that it comes from. */
 an_status an_build_refuse(an_build *b, an_status code, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* ---- arguments of a rule */
 bool an_in_none(const an_pt2_node *n, int i);
 bool an_in_is_tensor(const an_pt2_node *n, int i);
-an_value an_in_value(an_build *b, const an_pt2_node *n, int i); /* as it lies */
+an_value an_in_value(an_build *b, const an_pt2_node *n, int i); /* in either order of axes */
 an_tensor *an_in(an_build *b, const an_pt2_node *n, int i);     /* in the plain order; NULL: None */
 an_tensor *an_in_list(an_build *b, const an_pt2_node *n, int i, int k);
 int64_t an_in_int(const an_build *b, const an_pt2_node *n, int i);
@@ -55,22 +55,21 @@ an_tensor *an_value_tensor(an_build *b, int32_t value); /* plain */
 void an_out(an_build *b, const an_pt2_node *n, int k, an_tensor *t);
 void an_out_last(an_build *b, const an_pt2_node *n, int k, an_tensor *t, bool last);
 bool an_out_used(const an_pt2_node *n, int k);
-/* What the file says of result k: its dtype inside. AN_F32 means any float: products may be narrower by policy. */
+/* The dtype of result k by the file. AN_F32 means any float: the precision policy may make products narrower. */
 an_dtype an_out_dtype(const an_build *b, const an_pt2_node *n, int k);
 
 /* ---- axes */
-an_tensor *an_plain(an_tensor *t, bool last);     /* [N,H,W,C] as [N,C,H,W] */
-an_tensor *an_last(an_tensor *t);                 /* and back */
-int an_last_axis(int axis, int rank);             /* where a plain axis lies */
-int an_wrap_axis(int64_t axis, int rank);         /* negative ones count from the end; out of range: 8 */
-an_value an_to_last(const an_value *v, int rank); /* of any rank up to `rank`, for an elementwise operation */
+an_tensor *an_plain(an_tensor *t, bool last); /* [N,H,W,C] as [N,C,H,W] */
+an_tensor *an_last(an_tensor *t);             /* and back */
+int an_last_axis(int axis, int rank);         /* the place of a plain axis */
+int an_wrap_axis(int64_t axis, int rank);     /* negative ones count from the end; 8: out of range */
+an_value an_to_last(const an_value *v,
+                    int rank); /* channels last, of any rank up to `rank`, for an elementwise operation */
 
-/* Runs all nodes. Values of inputs are set before. */
+/* Builds all nodes; the values of inputs are set before. */
 an_status an_build_run(an_build *b);
 an_status an_build_node(an_build *b, const an_pt2_node *n);
-an_value *an_build_get(an_build *b, int32_t value); /* up to date */
+an_value *an_build_get(an_build *b, int32_t value); /* built again where it is an outdated view */
 
-/* The state or parameter that a value is, up to its order: "" where it is none. */
-void an_build_assign_buffers(an_build *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* fold.c: constants of a graph. See fold.h. */
+/* fold.c: constant folding at import. See fold.h. */
 #include "import/fold.h"
 #include <float.h>
 #include <math.h>
@@ -31,7 +31,7 @@ static bool args_constant(const an_pt2_node *n, const bool *constant)
     return all;
 }
 
-/* Value j of a result; -1: none of that number, -2: past the last. */
+/* Value j of a result; -1: a result without a value, -2: past the last. */
 static int32_t result_of(const an_arg *out, int32_t j)
 {
     if (out->kind == AN_ARG_TENSORS) return j < out->n ? out->values[j] : -2;

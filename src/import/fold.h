@@ -1,10 +1,11 @@
-/* fold.h: what a graph computes from numbers alone is computed once, at import.
+/* fold.h: constant folding: values that an imported graph computes from numbers alone are computed once, on the host.
  *
- * Language models make their masks and positions from arange; a third of their nodes are that. Such a value is computed
- * in a context of its own, by the same rules, and becomes one number, a ramp or an input; a mask is recognised.
+ * Language models compute masks and positions from arange in up to a third of their nodes. Such a value is computed in a
+ * context of its own, by the same rules, and is emitted as a single number, an iota or an input. A mask of attention is
+ * recognised as causal, as all true, or as neither.
  *
- * Owns:      which values are constant, their elements on the host.
- * Does not:  fold parameters, or what is written in place. */
+ * Owns:      which values are constant, and their elements on the host.
+ * Does not:  fold parameters, or values that are written in place. */
 #ifndef AN_IMPORT_FOLD_H
 #define AN_IMPORT_FOLD_H
 
@@ -21,28 +22,29 @@ typedef struct an_folder {
     const an_pt2_graph *g;
     bool *constant;   /* of each value */
     an_folded *value; /* of each value */
-    an_ctx *cx;       /* where they are computed; opened when the first is wanted */
-    int64_t key;      /* the number of samples for which they are */
+    an_ctx *cx;       /* in which they are computed; opened for the first of them */
+    int64_t key;      /* the number of samples that they were computed for */
 } an_folder;
 
 an_status an_fold_open(an_err *err, const an_pt2_graph *g, an_folder **out);
 void an_fold_close(an_folder *f); /* NULL is fine */
-/* Before a step of so many samples: values for another number are dropped. */
+/* Called before a step of so many samples; values computed for another number are dropped. */
 void an_fold_begin(an_folder *f, int64_t samples);
 
 bool an_fold_skips(const an_build *b, int32_t node); /* all its results are constants */
 void an_fold_emit(an_build *b, int32_t value);       /* sets a constant value's tensor; a failure is in b->err */
 
-/* The elements of a value; NULL: it is no constant, or there is no memory. */
+/* The elements of a value; NULL where it is not constant, or there is no memory. */
 const an_folded *an_fold_value(an_build *b, int32_t value);
 double an_fold_number(const an_folded *v, int64_t i);
 
 typedef enum an_mask { AN_MASK_ALL, AN_MASK_CAUSAL, AN_MASK_OTHER } an_mask;
-/* What a mask [...,T,S] of attention is, bool (true: seen) or float (0: seen, -inf or the least number: not). */
+/* Recognises a mask [...,T,S] of attention: bool (true: attended to) or float (0: attended to; -inf or the most negative
+ * number: not). */
 an_mask an_fold_mask(an_build *b, int32_t value, int64_t T, int64_t S);
 
-/* Whether result `id` of node n, a view of a tensor of shape `p`, is a part along one axis: select, slice, split and
- * their like. */
+/* Whether value `id`, a result of node n and a view of a tensor of shape `p`, is a range of one axis of it (select, slice,
+ * split, ...), and which. */
 bool an_view_region(const an_build *b, const an_pt2_node *n, int32_t id, an_shape p, int *axis, int64_t *start,
                     int64_t *step);
 

@@ -1,12 +1,12 @@
-/* graph.h: an exported program as a list of nodes over numbered values.
+/* graph.h: parses an exported program into a list of nodes over numbered values.
  *
- * Owns:      reading models/NAME.json (torch/_export/serde/schema.py, major version 8): inputs with their meaning,
- *            nodes, outputs; the regions of wrap_with_set_grad_enabled, whose nodes are put in the place of the region
- *            and whose results are detached where it says no gradient.
- * Does not:  know what an operation means, or tensors' bytes.
+ * Owns:      models/NAME.json (torch/_export/serde/schema.py, major version 8): inputs with their meaning, nodes and
+ *            outputs. The nested graph of a wrap_with_set_grad_enabled is inlined; its results are detached where the
+ *            gradient was disabled.
+ * Does not:  know what an operation means, or the bytes of tensors.
  *
- * Invariants: the text is untrusted. Every value is written before it is read, by an input or by one node. Unknown keys
- * are passed over; unknown kinds of arguments are refused. */
+ * Invariants: the text is untrusted. A value is defined exactly once, by an input or a node, before it is read. Unknown
+ * keys are ignored; unknown kinds of arguments are refused. */
 #ifndef AN_IMPORT_GRAPH_H
 #define AN_IMPORT_GRAPH_H
 
@@ -25,14 +25,14 @@ typedef enum an_arg_kind {
     AN_ARG_BOOL,
     AN_ARG_TEXT,
     AN_ARG_DTYPE, /* number: ScalarType */
-    AN_ARG_OTHER  /* a layout, memory format or device, which means nothing here */
+    AN_ARG_OTHER  /* a layout, memory format or device, which is ignored */
 } an_arg_kind;
 
 /* A number, or the value of a symbol. */
 typedef struct an_arg_number {
     int64_t i;
     double f;
-    int32_t symbol; /* >= 0: the number is a symbol's */
+    int32_t symbol; /* >= 0: the number is the value of this symbol */
 } an_arg_number;
 
 typedef struct an_arg {
@@ -48,8 +48,8 @@ typedef struct an_arg {
 typedef struct an_pt2_value {
     const char *name;
     int torch_dtype, rank;
-    int64_t dim[AN_PT2_MAX_RANK];   /* a symbol's is its hint */
-    bool symbolic[AN_PT2_MAX_RANK]; /* of an axis */
+    int64_t dim[AN_PT2_MAX_RANK];   /* of a symbolic axis: the size that it was exported with */
+    bool symbolic[AN_PT2_MAX_RANK]; /* which axes may have another size */
     bool contiguous;
 } an_pt2_value;
 
@@ -57,9 +57,9 @@ typedef struct an_pt2_node {
     const char *target; /* "aten.linear.default" */
     int32_t n_in, n_out;
     const char **in_name;       /* "" where the file names none */
-    an_arg *in, *out;           /* out: TENSOR, TENSORS, NONE; INT, FLOAT and BOOL are symbols */
-    const char *module;         /* "encoder.0", "" of the model itself */
-    const char *place;          /* "my.py:41", "" when it is not known */
+    an_arg *in, *out;           /* results are TENSOR, TENSORS or NONE; an INT, FLOAT or BOOL defines a symbol */
+    const char *module;         /* "encoder.0"; "" is the model itself */
+    const char *place;          /* the line of code, "my.py:41"; "" is unknown */
     bool in_place;              /* its result is written into its first argument */
     const struct an_aten *rule; /* aten.h; NULL: there is none */
     an_arg *arg;                /* the rule's arguments in order, defaults filled in */
@@ -69,9 +69,9 @@ typedef enum an_input_kind { AN_INPUT_USER, AN_INPUT_PARAMETER, AN_INPUT_BUFFER,
 
 typedef struct an_pt2_input {
     an_input_kind kind;
-    int32_t value;    /* -1: a user's input that is no tensor */
-    const char *name; /* a user's: the argument's; else as in state_dict */
-    int32_t tensor;   /* of the archive; -1: a user's */
+    int32_t value;    /* -1: an argument of forward that is no tensor */
+    const char *name; /* of the argument; of parameters, buffers and constants as in state_dict */
+    int32_t tensor;   /* of the archive; -1: an argument */
     bool persistent;  /* of a buffer */
 } an_pt2_input;
 
@@ -80,7 +80,7 @@ typedef enum an_output_kind { AN_OUTPUT_USER, AN_OUTPUT_LOSS, AN_OUTPUT_BUFFER }
 typedef struct an_pt2_output {
     an_output_kind kind;
     int32_t value;    /* -1: no tensor */
-    const char *name; /* of the value; of the buffer that takes it */
+    const char *name; /* of the value; of an AN_OUTPUT_BUFFER: of the buffer that it is assigned to */
 } an_pt2_output;
 
 typedef struct an_pt2_graph {
@@ -98,7 +98,7 @@ typedef struct an_pt2_graph {
     bool training_ir; /* the file says that it may be differentiated */
 } an_pt2_graph;
 
-/* Of archive->model, or archive->eval. Freed by an_pt2_graph_close, also after a failure. */
+/* `program` is archive->model or archive->eval. After a failure, too, an_pt2_graph_close is called. */
 an_status an_pt2_graph_open(an_err *err, an_pt2 *archive, const json_t *program, an_pt2_graph *out);
 void an_pt2_graph_close(an_pt2_graph *g);
 

@@ -1,5 +1,5 @@
-/* rule_index.c: operations of PyTorch that pick or place by an index. All of them come down to rows of a table by one
- * linear index. Negative indices count from the end. */
+/* rule_index.c: operations of PyTorch that read or write elements by index. All of them become a gather from, or a scatter to,
+ * the rows of a table by one linear index. Negative indices count from the end. */
 #include "import/rules.h"
 #include <string.h>
 
@@ -102,7 +102,7 @@ typedef struct indices {
     an_tensor *table;  /* x as [indexed axes, rest...] */
     an_shape picked, rest;
     int first;     /* of the indexed axes */
-    bool adjacent; /* they follow one another: the result's new axes stand there, else in front */
+    bool adjacent; /* they follow one another: the new axes of the result are at their place, else in front */
     int axis[8], n_axes, other[8], n_other;
     int64_t rows;
 } indices;

@@ -1,4 +1,4 @@
-/* rule_loss.c: losses of PyTorch. reduction is 0 none, 1 mean, 2 sum. */
+/* rule_loss.c: losses of PyTorch. The argument reduction is 0 for none, 1 for mean, 2 for sum. */
 #include "import/rules.h"
 #include <math.h>
 

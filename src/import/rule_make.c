@@ -1,4 +1,4 @@
-/* rule_make.c: operations of PyTorch that make tensors from numbers, and those that draw random ones. */
+/* rule_make.c: operations of PyTorch that create tensors: filled, arange, random, dropout. */
 #include "import/rules.h"
 #include <math.h>
 

@@ -15,7 +15,7 @@ static int width(an_dtype t)
     return t == AN_F64 ? 3 : t == AN_F32 ? 2 : 1;
 }
 
-/* A tensor without axes gives its category, not its width, beside one that has axes. */
+/* In promotion a scalar tensor counts with its category (bool, integer, float) but not its width beside one with axes. */
 static an_dtype promoted(const an_tensor *x, const an_tensor *y)
 {
     const int cx = category(x), cy = category(y);
@@ -231,7 +231,7 @@ static an_tensor *integer_power(an_tensor *x, int64_t k)
     return y;
 }
 
-/* x to a number: the short forms that PyTorch has too. */
+/* x to the power of a number, by the short forms that PyTorch uses too. */
 an_status an_rule_pow_number(an_build *b, const an_pt2_node *n)
 {
     an_value x = an_in_value(b, n, 0);

@@ -21,7 +21,7 @@ an_status an_rule_linear(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* A vector on the left is a row, on the right a column; the axis goes again. */
+/* A vector on the left is a row, on the right a column; that axis is removed from the result. */
 static an_tensor *matmul(an_build *b, an_tensor *x, an_tensor *y)
 {
     const bool row = an_rank(x) == 1, column = an_rank(y) == 1;
@@ -162,7 +162,7 @@ an_status an_rule_einsum(an_build *b, const an_pt2_node *n)
 
 /* ---- norms */
 
-/* The last axes, `count` of them, as one; and a vector of them. */
+/* Joins the last `count` axes to one; the same of a vector over them. */
 static an_tensor *merge_last(an_tensor *x, int count)
 {
     const an_shape s = an_shape_of(x);
@@ -237,7 +237,7 @@ an_status an_rule_instance_norm(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* The state that a running statistic is: an_batch_norm assigns it. */
+/* The state that holds a running statistic, which an_batch_norm assigns. */
 static an_tensor *statistic(an_build *b, const an_pt2_node *n, int i)
 {
     return an_in_none(n, i) ? NULL : an_in(b, n, i);

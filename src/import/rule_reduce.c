@@ -4,7 +4,7 @@
 
 /* ---- axes */
 
-/* The argument's axes as a mask of where they lie; none or an empty list: all. */
+/* The axes of an argument as a mask over the stored order; None or an empty list: all axes. */
 static an_axes axes_of(const an_build *b, const an_pt2_node *n, int i, const an_value *x)
 {
     int64_t axes[8];

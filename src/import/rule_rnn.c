@@ -1,6 +1,6 @@
-/* rule_rnn.c: recurrent layers of PyTorch: the products with the inputs of all steps as one, then a step after the other.
+/* rule_rnn.c: recurrent layers of PyTorch: one product with the inputs of all steps, then the steps one after the other.
  *
- * Gates lie as in PyTorch: i f g o of an LSTM, r z n of a GRU. */
+ * Gates are in the order of PyTorch: i f g o in an LSTM, r z n in a GRU. */
 #include "import/rules.h"
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* rule_shape.c: views and moves of PyTorch: no arithmetic. */
+/* rule_shape.c: operations of PyTorch that move elements without arithmetic: views, slices, concatenation, padding. */
 #include "import/fold.h"
 #include "import/rules.h"
 #include <string.h>
@@ -342,7 +342,7 @@ an_status an_rule_slice(an_build *b, const an_pt2_node *n)
     return AN_OK;
 }
 
-/* One element of an axis, which goes. */
+/* One element of an axis; the axis is removed. */
 static an_tensor *selected(an_tensor *x, int axis, int64_t at)
 {
     an_shape s = an_shape_of(x), out = {.rank = s.rank - 1};

@@ -1,4 +1,4 @@
-/* rule_window.c: convolutions, pools and resampling of PyTorch. They run channels last and leave their results so. */
+/* rule_window.c: convolutions, pools and resampling of PyTorch. They are computed channels last, and so are their results. */
 #include "import/rules.h"
 #include <math.h>
 #include <string.h>
@@ -21,7 +21,7 @@ static void put(an_build *b, const an_pt2_node *n, an_tensor *y, int rank)
     an_out_last(b, n, 0, y, true);
 }
 
-/* A number, or one an axis; h is 1 of one axis. */
+/* An argument that is one number, or one for each axis; with a single axis h is 1. */
 static void pair(const an_build *b, const an_pt2_node *n, int i, int rank, int missing, int *h, int *w)
 {
     int64_t x[3] = {missing, missing, missing};
@@ -30,7 +30,7 @@ static void pair(const an_build *b, const an_pt2_node *n, int i, int rank, int m
     *h = rank == 3 ? missing : (int)AN_MIN(x[0], 1 << 20);
 }
 
-/* x of no batch gets one of 1. */
+/* x without a batch axis gets one of length 1. */
 static bool add_batch(an_value *v, int rank)
 {
     an_shape s = an_shape_of(v->t);

@@ -1,7 +1,9 @@
-/* rules.h: the rules of aten.def, and what they share.
+/* rules.h: the rules of aten.def, one function each, and what several of them need.
  *
- * Owns:      names for the public API short enough for formulas; promotion of dtypes.
- * Does not:  hold state. A rule reads its arguments by their place in the schema and sets its results. */
+ * A rule reads its arguments by their place in the schema (an_in...), builds tensors, and sets its results (an_out...).
+ *
+ * Owns:      short names of public functions for use in formulas; promotion of dtypes.
+ * Does not:  hold state. */
 #ifndef AN_IMPORT_RULES_H
 #define AN_IMPORT_RULES_H
 
@@ -48,13 +50,13 @@ static inline an_tensor *an_as(an_tensor *t, an_dtype dtype)
     return an_dtype_of(t) == dtype ? t : an_cast_at(AN_AT, t, dtype);
 }
 
-/* A product's operands by the policy: float32 ones are narrowed where it says so. */
+/* x y as matrices, in the dtype of the precision policy: it may narrow float32 operands. */
 an_tensor *an_product(an_build *b, an_tensor *x, an_tensor *y);
-/* Both in the wider of their dtypes, by PyTorch's categories: bool, integer, float. */
+/* Casts both to one dtype as PyTorch promotes: the wider one, in the order bool, integer, float. */
 void an_promote(an_tensor **x, an_tensor **y);
-/* Float32 where it is narrower: for losses and statistics. */
+/* As float32 where its floats are narrower; for losses and statistics. */
 an_tensor *an_widen(an_tensor *t);
-/* Result k in the dtype that the file says, except that a float of a policy stays as narrow as it is. */
+/* `t` in the dtype of result k by the file, except that a float narrowed by the precision policy stays so. */
 an_tensor *an_as_result(const an_build *b, const an_pt2_node *n, int k, an_tensor *t);
 /* Rows of table [V,...] by ids of any integer or bool dtype. */
 an_tensor *an_rows(an_tensor *table, an_tensor *ids);
@@ -64,7 +66,7 @@ an_tensor *an_reshape_1(an_tensor *t, int64_t n);
 an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_tensor *v, double scale, an_tensor *mask,
                                    double dropout);
 
-/* x [N,H,W,C] of a plain 3- or 4-axis value, channels last: [C,L] and [C,H,W] get a batch of one. */
+/* v [N,C,L], [N,C,H,W], or without N, as [N,H,W,C]; H or N is 1 where there is none. */
 an_tensor *an_nhwc(const an_value *v);
 
 #endif

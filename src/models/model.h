@@ -38,7 +38,7 @@ typedef struct an_losses {
                                     * NULL in training, where `loss` is what is reported */
 } an_losses;
 
-/* Where the graph that `losses` is about to build stands, for models that keep states from one batch to the next. */
+/* Which part of an update or of an evaluation the next graph of `losses` is, for models that keep states between batches. */
 typedef struct an_place {
     int64_t micro, micros; /* training: which micro-batch of an update, and of how many */
     int64_t call;          /* evaluation: which of the graphs that run on one batch (an_model.calls) */

@@ -145,7 +145,7 @@ static void build_update(an_ctx *cx, const an_train_config *c, int64_t iteration
     if (s->stopped) stop_if_bad(cx, s, going, iteration);
 }
 
-/* Tells a model with states of its own where the next graph stands. */
+/* Tells a model with states of its own which part of the update the next graph is. */
 static void tell_place(void *model, const an_train_config *c, const an_place *p)
 {
     if (c->model->place) c->model->place(model, p);

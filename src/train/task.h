@@ -97,7 +97,7 @@ typedef struct an_task {
     /* What else the meaning of the weights depends on (names of classes, a vocabulary of words), as a JSON object: kept
      * in checkpoints as AN_CKPT_TASK, where `open` finds it. NULL: nothing. */
     an_status (*facts)(an_err *err, const an_task_data *d, an_text *out);
-    /* Samples to predict from, of what stands on a command line ("-": standard input, read by the caller into
+    /* Samples to predict from, from a word of the command line ("-": standard input, read by the caller into
      * `text`). NULL: rows of a .npy array. */
     an_status (*questions)(an_err *err, const an_task_data *d, const char *word, const an_text *standard_input,
                            an_questions *out);

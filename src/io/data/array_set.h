@@ -1,12 +1,12 @@
-/* array_set.h: samples as arrays by name: one .npy file an array, whose first axis counts samples.
+/* array_set.h: samples in .npy files, one file for each named array of the model; the first axis counts samples.
  *
  * Owns:      opening the files that a model's arrays ask for, their checks, copying samples in the model's dtypes.
  * Does not:  know models or draw batches.
  *
  * A source is a folder with NAME.npy for each array (every tenth sample is for validation), or with train_NAME.npy and
- * val_NAME.npy. feed="input:file,labels:other" says which file is which array's where the names differ. Files stay mapped.
+ * val_NAME.npy. Where the names differ, feed="input:file,labels:other" says which file each array is in. Files stay mapped.
  *
- * Invariant: an open set has for each array as many samples as for the others, in shapes and dtypes that fit. */
+ * Invariant: in an open set all arrays have the same number of samples, in the shapes and dtypes of the model. */
 #ifndef AN_IO_DATA_ARRAY_SET_H
 #define AN_IO_DATA_ARRAY_SET_H
 

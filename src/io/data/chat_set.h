@@ -1,8 +1,11 @@
-/* chat_set.h: data sets of conversations in the directories of puzzle_set.h, for models that predict the next token.
+/* chat_set.h: writes conversations as a data set for models that predict the next token, in the layout of puzzle_set.h.
  *
- * A row is a conversation (io/text/chat_tokens.h), cut at max_length: inputs are its tokens but the last, then <|pad|>; labels
- * the same one place on, -100 where nothing is to be learned. Beside the splits stand tokenizer/ and config.json.
- * Owns:      that form. Does not: read conversations (conversations.h), know tokenizers (chat_tokens.h).
+ * A row is a conversation (io/text/chat_tokens.h), cut at max_length. Its inputs are all tokens but the last, then <|pad|>;
+ * its labels are the tokens that follow each input, or -100 where nothing is to be learned. Beside the folders train and test
+ * it writes tokenizer/ and config.json.
+ *
+ * Owns:      this layout, the choice of conversations and their split.
+ * Does not:  read conversations (conversations.h) or know the markers of turns (chat_tokens.h).
  */
 #ifndef AN_IO_DATA_CHAT_SET_H
 #define AN_IO_DATA_CHAT_SET_H

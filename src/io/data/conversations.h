@@ -1,13 +1,14 @@
-/* conversations.h: conversations in the files of others.
+/* conversations.h: reads conversations from files of four common formats.
  *
  *     sharegpt       [{"conversations": [{"from": "human", "value": ...}, ...]}], answers from gpt
  *     alpaca         [{"instruction": ..., "input": ..., "output": ...}], or "instances": [{"input", "output"}]
  *     openassistant  [{"messages": [{"role": "user", "content": ...}]}]
  *     chatterbot     YAML: conversations: a list of lists of sentences, the user's first
  *
- * The first three are JSON, or JSON lines (an object a line); .gz too. Text is UTF-8.
- * Owns:      parsing, with file and line or item in every refusal. Turns of unknown roles and empty ones are left out and
- *            counted, and so are conversations without a turn of user and assistant.
+ * The first three are JSON, or JSON lines (one object on each line), plain or as .gz. Text is UTF-8.
+ *
+ * Owns:      parsing; every error names the file and the line or item. Empty turns and turns of unknown roles are dropped and
+ *            counted, and so are conversations that lack a turn of the user or of the assistant.
  * Does not:  know tokens. */
 #ifndef AN_IO_DATA_CONVERSATIONS_H
 #define AN_IO_DATA_CONVERSATIONS_H
@@ -24,15 +25,15 @@ typedef struct an_turn {
 typedef struct an_conversations {
     an_turn *turn;
     int32_t n_turns, cap_turns;
-    int32_t *begin; /* [n]: first turn of each; the last ends with n_turns */
+    int32_t *begin; /* [n]: the first turn of each conversation; the last one ends with n_turns */
     int32_t n, cap;
     int64_t dropped_turns, dropped;
     an_arena text;
 } an_conversations;
 
-/* Adds those of a file to a zeroed or filled list; `format`: one of the names above. */
+/* Appends the conversations of a file to a list, which is zeroed before the first file; `format`: a name above. */
 an_status an_conversations_read(an_err *err, const char *path, const char *format, an_conversations *out);
-/* The same over memory; `name` stands for the path. `lines`: an object a line. */
+/* The same for text in memory; errors say `name` in place of a path. `lines`: JSON lines. */
 an_status an_conversations_parse(an_err *err, const char *name, const char *format, bool lines, const char *data,
                                  size_t n, an_conversations *out);
 /* Turns of conversation i. */

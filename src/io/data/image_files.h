@@ -1,11 +1,11 @@
-/* image_files.h: image files on disk: folders of them, a class each, and their pixels.
+/* image_files.h: image files on disk, in one folder for each class, and decoding them to pixels.
  *
  * Owns:      which files a folder has; decoding JPEG, PNG and WebP by libturbojpeg, libpng and libwebp, which are loaded at
  *            run time when the first such file is read, so that nothing else needs them.
- * Does not:  resize. 
+ * Does not:  resize.
  *
  * Files are untrusted: an image of more than AN_IMAGE_MOST_PIXELS is refused by its header, before memory is taken; a file
- * that is cut short or damaged is a sentence with its name. Memory is the file (at most AN_IMAGE_FILE_BYTES) and its
+ * that is cut short or damaged is an error that names it. Memory is the file (at most AN_IMAGE_FILE_BYTES) and its
  * pixels. */
 #ifndef AN_IO_DATA_IMAGE_FILES_H
 #define AN_IO_DATA_IMAGE_FILES_H

@@ -1,8 +1,8 @@
-/* image_fit.h: an image brought to the size that a model reads, and changed at random for training.
+/* image_fit.h: resizes an image to what a model reads, with random changes for training (augmentation).
  *
  * Owns:      resizing (a triangle filter as wide as the step between samples, so that a smaller image is an average),
  *            crop, flip, brightness and contrast. All arithmetic is on integers: the same bits on every machine.
- * Random changes are a function of what is drawn for: (seed, step, sample, split). */
+ * Invariant: random changes are a function of (seed, step, sample, split) alone. */
 #ifndef AN_IO_DATA_IMAGE_FIT_H
 #define AN_IO_DATA_IMAGE_FIT_H
 

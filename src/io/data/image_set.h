@@ -1,4 +1,4 @@
-/* image_set.h: images of known classes: idx files, folders of image files, or built in.
+/* image_set.h: data sets of labelled images: idx files, folders of image files, or built in.
  *
  * Owns:      a training and a validation split; names of classes; the pixels of image i as bytes [height,width,channels].
  * Does not:  resize or change images (io/data/image_fit.h); know models.
@@ -11,7 +11,7 @@
  *     a folder with a folder of .jpg, .png and .webp files for each class (io/data/image_files.h), each tenth of which is
  *         for validation; or folders train and val of such
  *
- * Invariant: image i of a split is the same, whoever asks and whenever: files are in the order of their names' bytes. */
+ * Invariant: image i of a split is always the same one: files are in the order of their names' bytes. */
 #ifndef AN_IO_DATA_IMAGE_SET_H
 #define AN_IO_DATA_IMAGE_SET_H
 

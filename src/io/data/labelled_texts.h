@@ -1,12 +1,13 @@
-/* labelled_texts.h: texts of known classes, from a CSV file or built in.
+/* labelled_texts.h: data sets of labelled texts, from a CSV file or built in.
  *
- * Owns:      texts, names of classes, which texts are for validation. Does not: encode texts; know models.
+ * Owns:      texts, names of classes, which texts are for validation.
+ * Does not:  encode texts, or know models.
  *
  * A source is "issues", 300 texts on what a change to a program still needs, or a CSV file (io/formats/csv.h) of
  *     text,label            a first record that names the columns text and label, in any order; others are ignored
- *     text,label,group      but for `group`
- * or of two columns without names, text first. Texts of one group (without the column: equal texts) are on one side of
- * every split. Groups are numbered within their class, in the order of the file; those whose number leaves the
+ *     text,label,group      the same with a third column, `group`
+ * or of two columns without names, text first. All texts of a group (without the column: equal texts) are on the same side
+ * of every split. Groups are numbered within their class, in the order of the file; those whose number leaves the
  * remainder `fold` when divided by `folds` are for validation. Classes are in the order of their names' bytes. */
 #ifndef AN_IO_DATA_LABELLED_TEXTS_H
 #define AN_IO_DATA_LABELLED_TEXTS_H

@@ -1,9 +1,10 @@
-/* maze_set.h: data sets of mazes in the directories of puzzle_set.h: of CSV files, or made here.
+/* maze_set.h: writes data sets of mazes in the layout of puzzle_set.h, from CSV files or from mazes generated here.
  *
  * A maze is side*side characters in rows: # wall, blank free, S start, G goal; its answer has `o` on the free cells of
  * a shortest path. Tokens: 0 padding, then "# SGo" from 1 on; every cell is a label.
- * Owns:      making, checking (the answer is a shortest path of its maze), the eight reflections and rotations.
- * Invariant: no maze is there twice, as it is, turned or reflected; the same options and seed give the same bytes. */
+ *
+ * Owns:      generating and checking mazes (the answer is a shortest path), their eight reflections and rotations.
+ * Invariant: no maze occurs twice, not even rotated or reflected; the same options and seed give the same bytes. */
 #ifndef AN_IO_DATA_MAZE_SET_H
 #define AN_IO_DATA_MAZE_SET_H
 

@@ -1,4 +1,4 @@
-/* puzzle_set.h: data sets of puzzles in the directories of TinyRecursiveModels: read, merged, drawn from.
+/* puzzle_set.h: reads data sets of puzzles in the layout of TinyRecursiveModels, merges them, and draws batches from them.
  *
  *     DIR/{train,test}/dataset.json                     sizes and special ids (an_puzzle_meta)
  *     DIR/{train,test}/SET__inputs.npy, __labels.npy    [examples,seq_len] of u1, i4 or i8
@@ -10,7 +10,7 @@
  * A group is an original puzzle with its augmentations; a puzzle is one of them, with one identifier; an example is a
  * row of inputs and labels. Conversations are stored alike (a group and a puzzle each).
  *
- * Owns:      the files, mapped; their checks (every number in them is looked at before it is used); the order of training.
+ * Owns:      the mapped files; validating every number in them before it is used; the order of training.
  * Does not:  write them (puzzle_write.h), or know what a token means.
  * Invariants: inputs are in [0, vocab_size), labels too or AN_PUZZLE_IGNORED, identifiers in [0, num_puzzle_identifiers).
  *            What a batch holds is a pure function of (order, update). Threads may share an opened set.

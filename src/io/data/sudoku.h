@@ -1,6 +1,7 @@
-/* sudoku.h: Sudoku boards of 4x4 (boxes 2x2), 6x6 (boxes of 2 rows and 3 columns) and 9x9: solving, making, symmetries.
+/* sudoku.h: the rules of Sudoku on boards of 4x4 (boxes 2x2), 6x6 (boxes of 2 rows and 3 columns) and 9x9: solving,
+ * generating, symmetries.
  *
- * Owns:      the rules. Does not: read or write files (sudoku_set.h).
+ * Does not:  read or write files (sudoku_set.h).
  *
  * A board is uint8_t [side*side] in rows, 0 for an empty cell, else 1 to side. Functions that draw take a seed and a
  * number, and are pure functions of them.

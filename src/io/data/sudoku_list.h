@@ -1,4 +1,4 @@
-/* sudoku_list.h: puzzles in memory, read from files (sudoku_set.h says of which form). */
+/* sudoku_list.h: reads lists of Sudokus into memory (sudoku_set.h describes the files). */
 #ifndef AN_IO_DATA_SUDOKU_LIST_H
 #define AN_IO_DATA_SUDOKU_LIST_H
 

@@ -1,11 +1,12 @@
-/* sudoku_set.h: data sets of Sudokus in the directories of puzzle_set.h: of lists that others made, or made here.
+/* sudoku_set.h: writes data sets of Sudokus in the layout of puzzle_set.h, from files of puzzles or from generated boards.
  *
  * Owns:      reading the lists, which puzzles are for training and which for testing, augmentation. A token is the digit
  *            + 1 (1 is an empty cell), 0 is padding; every cell is a label.
  * Does not:  know the rules (sudoku.h) or the files' layout (puzzle_write.h).
  *
- * A list has a puzzle a line: 16, 36 or 81 characters, `.` or 0 for an empty cell, what follows a blank is passed over;
- * lines that begin with # too. A CSV file has a header line with `question`, and `answer`, `rating` where it has them.
+ * A list has one puzzle on each line: 16, 36 or 81 characters, `.` or 0 for an empty cell. What follows a blank is ignored,
+ * and so are lines that begin with #. A CSV file has a header line that names `question`, and optionally `answer` and
+ * `rating`.
  * Invariants: every puzzle has exactly one solution, and no test puzzle is a symmetry image of a training one. The
  * same options and seed give the same bytes. */
 #ifndef AN_IO_DATA_SUDOKU_SET_H

@@ -1,7 +1,7 @@
-/* table.h: labelled rows of numbers: from .npy files, or built in.
+/* table.h: data sets of labelled rows of numbers, from .npy files or built in.
  *
  * Owns:      a training and a validation split of rows and labels; reading row i as the numbers a model wants.
- * Does not:  know models; draw random batches of other things than rows.
+ * Does not:  know models.
  *
  * To add a dataset format: one more case in an_table_open that fills rows and labels (other tasks: train/task.h). A source is
  *     a folder with x.npy and y.npy               every tenth row is for validation

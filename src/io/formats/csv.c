@@ -1,4 +1,4 @@
-/* csv.c: see csv.h. Quotes are taken off in place: a field is never longer than what stands for it in the file. */
+/* csv.c: see csv.h. A quoted field is unquoted in place: without its quotes it is never longer than in the file. */
 #include "io/formats/csv.h"
 #include "platform/platform.h"
 #include <stdio.h>
@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct an_csv {
-    char *text, *at, *end;
+    char *text, *at, *end; /* the file, the next byte to read, behind the last */
     char name[1024];
     size_t bytes;
     int64_t line, record_line;

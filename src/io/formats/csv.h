@@ -1,10 +1,10 @@
-/* csv.h: the records of a file of comma-separated values (RFC 4180).
+/* csv.h: reads a file of comma-separated values record by record (RFC 4180).
  *
- * Owns:      the file's bytes, quotes and line ends; sentences that name the file and the line.
+ * Owns:      the file's bytes, quotes and line ends; errors that name the file and the line.
  * Does not:  know columns, or what a field means: fields are bytes, which may hold commas, quotes and newlines.
  *
- * Taken: fields in double quotes, "" for a quote in them, newlines in quotes; lines that end in LF, CRLF or CR; a UTF-8
- * byte order mark; blank lines, which are passed over. Refused: a quote inside a bare field, text behind a closing quote,
+ * Accepted: fields in double quotes, "" for a quote in them, newlines in quotes; lines that end in LF, CRLF or CR; a UTF-8
+ * byte order mark; blank lines, which are skipped. Refused: a quote inside a bare field, text behind a closing quote,
  * a quote that is never closed, a NUL, UTF-16, and a record that has another number of fields than the first.
  *
  * Invariant: memory is the file, at most AN_CSV_MAX_BYTES, and one record's table of fields. */
@@ -23,13 +23,13 @@ typedef struct an_csv_field {
 } an_csv_field;
 
 an_status an_csv_open(an_err *err, const char *path, an_csv **out);
-/* The same of a copy of `n` bytes; `name` stands in for the path in sentences. */
+/* The same for a copy of `n` bytes in memory; errors say `name` in place of a path. */
 an_status an_csv_parse(an_err *err, const char *name, const char *text, size_t n, an_csv **out);
 void an_csv_close(an_csv *r); /* NULL is fine */
 
 /* The next record. *n is 0 at the end. After a failure every later call fails too. */
 an_status an_csv_next(an_err *err, an_csv *r, const an_csv_field **fields, size_t *n);
-/* The line, from 1, on which the record that was read last begins. */
+/* The line on which the last record read begins, counted from 1. */
 int64_t an_csv_line(const an_csv *r);
 const char *an_csv_name(const an_csv *r);
 size_t an_csv_bytes(const an_csv *r); /* memory held */

@@ -1,4 +1,4 @@
-/* json.h: strict JSON for files that others wrote: where a text is wrong, and names that are safe to print.
+/* json.h: strict parsing of untrusted JSON, with errors that say where a text is wrong in words that are safe to print.
  *
  * Owns:      the parser's settings (duplicate keys are refused, nesting is limited, text must be UTF-8) and its
  *            sentences; files of JSON.

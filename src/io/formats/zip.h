@@ -7,8 +7,7 @@
  * Why not a library: libzip and libarchive copy every member out and do not tell at which byte it begins. Here weights
  * of gigabytes are used in the mapped file without a copy, and a sentence can name the byte.
  *
- * Invariants: members lie inside of the archive, before its
- * directory, do not overlap, and have unique names. */
+ * Invariants: members lie inside the archive, before its directory, do not overlap, and have unique names. */
 #ifndef AN_IO_FORMATS_ZIP_H
 #define AN_IO_FORMATS_ZIP_H
 

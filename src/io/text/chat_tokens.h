@@ -1,11 +1,11 @@
-/* chat_tokens.h: the tokens that divide a conversation into turns, added to a BPE tokenizer, and its folder in the form of
- * Hugging Face.
+/* chat_tokens.h: the special tokens that mark the turns of a conversation: adds them to a BPE tokenizer, encodes turns with
+ * them, and writes such a tokenizer as a folder that Hugging Face reads.
  *
  *     <|user|>Hello.<|enduser|><|sep|><|assistant|>Hi!<|endassistant|><|endoftext|>
  *
- * Owns:      their names and order, how a conversation becomes ids, which ids are an assistant's words.
+ * Owns:      their names and ids, and how a turn becomes ids.
  * Does not:  read conversations (io/data/conversations.h).
- * Invariant: text is encoded as text: a name of one of these tokens in it does not become the token.
+ * Invariant: a turn's text never becomes a special token: "<|user|>" written in it is encoded as ordinary characters.
  */
 #ifndef AN_IO_TEXT_CHAT_TOKENS_H
 #define AN_IO_TEXT_CHAT_TOKENS_H
@@ -23,10 +23,10 @@ typedef struct an_chat_tokens {
  * <|enduser|> <|assistant|> <|endassistant|> <|system|> <|endsystem|>. Takes `t` on success. AN_E_DATA for a tokenizer of
  * characters. */
 an_status an_chat_tokens_add(an_err *err, an_tokenizer **t, an_chat_tokens *out);
-/* Of a tokenizer that has them all; `where` for the sentence. */
+/* Looks them up in a tokenizer that must have them all; `where` is for the error. */
 an_status an_chat_tokens_find(an_err *err, const char *where, const an_tokenizer *t, an_chat_tokens *out);
 
-/* Appends a turn without <|sep|>. With `open`, it is not ended: the model goes on from it. */
+/* Appends the ids of a turn, without <|sep|>. With `open` the closing token is left out, so that a model continues it. */
 an_status an_chat_turn(an_err *err, const an_tokenizer *t, const an_chat_tokens *c, const char *where,
                        an_chat_role role, const char *text, size_t n, bool open, an_ids *out);
 

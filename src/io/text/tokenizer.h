@@ -1,6 +1,7 @@
 /* tokenizer.h: text to token ids and back: characters, or GPT-2's byte-level byte pair encoding.
  *
- * Owns:      vocabularies and both directions. Does not: read corpora, know models or datasets.
+ * Owns:      vocabularies, encoding and decoding.
+ * Does not:  read corpora, know models or datasets.
  *
  * Character tokenizer: the sorted code points of a text; id = place in that order (nanoGPT's rule). Text outside of the
  * vocabulary is an error that names the character and its position.

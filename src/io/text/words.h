@@ -1,8 +1,8 @@
-/* words.h: a vocabulary of words, for texts whose order of letters does not matter: a word is a run of letters, digits
+/* words.h: a tokenizer of whole words: a word is a run of letters, digits
  * and bytes of UTF-8 above 127; capital letters of ASCII count as small ones.
  *
  * Owns:      which words there are and their ids: 1, 2, ... in the order of their bytes. Id 0 is padding.
- * Does not:  know a text that is not given. A word outside of the vocabulary has no id and is left out.
+ * Does not:  encode unknown words: a word outside of the vocabulary has no id and is left out.
  * Invariant: immutable once made; threads may share it. */
 #ifndef AN_IO_TEXT_WORDS_H
 #define AN_IO_TEXT_WORDS_H

@@ -1,11 +1,11 @@
-/* imported.h: the model that an archive of torch.export describes (anneal_import.h), as a row of the registry.
+/* imported.h: a model that was imported from PyTorch (anneal_import.h), as a row of the model table.
  *
- * Owns:      its settings: where the graph is, which loss is trained, and a summary of the graph's inputs that
+ * Owns:      its settings: the file of the graph, the loss, and a summary of the graph's inputs, which
  *            an_model.settle fills in.
  * Does not:  read data.
  *
- * The graph is read from the archive; of a checkpoint from the description beside its weights, so that a run goes on
- * without the archive. */
+ * A new run reads the graph from the archive. A resumed one reads it from the description in its checkpoint, so that it does
+ * not need the archive. */
 #ifndef AN_MODELS_IMPORTED_IMPORTED_H
 #define AN_MODELS_IMPORTED_IMPORTED_H
 
@@ -24,7 +24,7 @@ typedef struct an_imported_array {
 typedef struct an_imported_settings {
     char file[AN_CONFIG_TEXT_BYTES], loss[AN_CONFIG_TEXT_BYTES];
     int64_t ignore;
-    /* ---- not keys: settled */
+    /* ---- no keys; filled in by settle */
     char source[1024]; /* the archive, or the checkpoint that has the description */
     int64_t n_inputs;
     an_imported_array input[AN_IMPORTED_INPUTS], label; /* label: of rank 0 where the loss is an output */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Copies that must live until the file is written. */
+/* Converted copies, which are kept until the file is written. */
 typedef struct copies {
     void **data;
     int n;
@@ -16,7 +16,7 @@ static an_dtype dtype_there(const char *name, an_dtype inside)
     return strcmp(name, "int64") == 0 ? AN_I64 : strcmp(name, "uint8") == 0 ? AN_U8 : inside;
 }
 
-/* int32 as what PyTorch has. */
+/* int32 elements converted to the dtype that they have in PyTorch. */
 static void *converted(const an_st_tensor *t, an_dtype to, copies *c)
 {
     const size_t n = t->bytes / 4, width = to == AN_I64 ? 8 : 1;

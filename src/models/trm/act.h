@@ -1,5 +1,5 @@
-/* act.h: adaptive computation time around the network of trm.h: a batch of slots, each of which works on its data for
- * some supervision steps (a call and an update each) and then takes new data.
+/* act.h: adaptive computation time (halting) around the network of trm.h. A batch is a row of slots. Each slot works on its
+ * sample for some supervision steps, one update each, until it halts; then it takes a sample of the next batch.
  *
  * Owns:      the carry (states of the context), halting and exploration, losses and their sums, the update of the puzzle
  *            table.
@@ -7,8 +7,8 @@
  *
  * The carry of a micro-batch is "carry.z_H", "carry.z_L" [B,L,D], "carry.inputs", "carry.labels" i32 [B,S], "carry.ids",
  * "carry.steps", "carry.running" i32 [B]; with several micro-batches in an update each has its own: "carry.0.z_H", ...
- * A running slot keeps its data: what the batch has for it is not used. Evaluation starts afresh with every batch and
- * keeps what it needs between calls in "evaluation.*", which checkpoints leave out.
+ * The batch's sample for a slot that has not halted is not used. Evaluation starts anew with every batch and keeps its
+ * states between calls in "evaluation.*", which checkpoints leave out.
  *
  * Invariant: exploration is a function of (seed, update, slot).
  */

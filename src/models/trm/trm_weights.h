@@ -1,9 +1,9 @@
-/* trm_weights.h: TinyRecursiveModels' files of weights: its state dicts, as torch.save or safetensors has them.
+/* trm_weights.h: reads and writes TinyRecursiveModels' state dicts, from torch.save or safetensors.
  *
  * Owns:      their names (with torch.compile's and the loss head's prefixes, or without), the settings that shapes imply
  *            and all_config.yaml beside the file states.
  * Does not:  know formats (io/formats/torch_file.h) or graphs.
- * Invariant: names are strict: a tensor that the model does not have, or lacks, is a sentence. */
+ * Invariant: a tensor that the model does not have, and one that the file lacks, are errors. */
 #ifndef AN_MODELS_TRM_TRM_WEIGHTS_H
 #define AN_MODELS_TRM_TRM_WEIGHTS_H
 
