@@ -1,4 +1,4 @@
-/* cmd_generate.c: answers of a model that holds conversations: to one prompt, or to a person, turn by turn. */
+/* cmd_generate.c: a trained model of conversations answers one prompt (--prompt), or a person turn by turn (--interactive). */
 #include "cli/cli.h"
 #include "infer/generate.h"
 #include "io/text/chat_tokens.h"
@@ -41,15 +41,15 @@ typedef struct talk {
     const values *v;
     const an_tokenizer *t;
     an_chat_tokens c;
-    int64_t context, turns; /* tokens that the model sees; answers so far */
-    an_ids ids;             /* the conversation, up to the model's turn */
+    int64_t context, turns; /* the most tokens that the model attends to; answers so far */
+    an_ids ids;             /* the conversation so far */
     an_ids answer;
-    an_text held; /* bytes of an answer that are not written yet */
-    bool ended, begun;
+    an_text held;      /* decoded bytes that are not printed yet */
+    bool ended, begun; /* the answer ended by itself; something of it is printed */
     an_status status;
 } talk;
 
-/* Bytes at the end that may be the beginning of a character, or blanks that nothing follows yet. */
+/* How many bytes at the end are an incomplete UTF-8 character, or blanks, which are dropped if the answer ends here. */
 static size_t unfinished(const an_text *t)
 {
     size_t n = 0;
@@ -59,7 +59,7 @@ static size_t unfinished(const an_text *t)
     return n < t->len && (unsigned char)t->data[t->len - 1 - n] >= 0xC0 ? n + 1 : 0;
 }
 
-/* Without blanks before the first word and behind the last one. */
+/* Prints what is decoded, without blanks before the first word and behind the last one. */
 static void write_held(talk *k, bool end)
 {
     size_t skip = 0, keep = unfinished(&k->held);
@@ -77,7 +77,7 @@ static void write_held(talk *k, bool end)
     k->held.len = keep;
 }
 
-/* A turn ends with its marker, a text with <|endoftext|>; ids without text (a padded vocabulary) end it too. */
+/* The answer ends at its closing token, at <|endoftext|>, and at an id without text (of a padded vocabulary). */
 static bool take_token(void *arg, int32_t id)
 {
     talk *k = arg;
@@ -137,7 +137,8 @@ static an_status answer_prompt(an_err *err, talk *k, bool quiet)
 
 /* ---- a conversation */
 
-/* History is kept while it and the answer fit; then the conversation begins anew with the last question. */
+/* The history is kept as long as it and an answer fit the context; then the conversation starts again with this question.
+ * The key-value cache is not: each answer prefills the whole conversation (infer/generate.c). */
 static an_status converse(an_err *err, talk *k, const char *line, size_t n)
 {
     const int64_t most = k->v->max_new_tokens < 0 ? 200 : k->v->max_new_tokens;

@@ -1,4 +1,4 @@
-/* cmd_inspect.c: tensors and hashes of a checkpoint: what to compare when two runs should have the same bits. */
+/* cmd_inspect.c: lists the tensors of a checkpoint and its state_hash, which two runs with equal bits share. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include <anneal_import.h>

@@ -1,4 +1,4 @@
-/* cmd_solve.c: answers of a trained model to Sudokus or mazes, and the board after each step. */
+/* cmd_solve.c: a trained model solves Sudokus or mazes; prints the board after each supervision step. */
 #include "cli/cli.h"
 #include "infer/solve.h"
 #include <stdlib.h>

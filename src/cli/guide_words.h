@@ -1,4 +1,4 @@
-/* guide_words.h: the command lines of TinyRecursiveModels and of guides to it, in this program's words.
+/* guide_words.h: translates the command lines of TinyRecursiveModels, and of guides to it, to this program's commands.
  *
  *     pretrain, pretrain.py            train; --config-name NAME is a built-in preset (cfg_pretrain, cfg_chat), or with
  *                                      --config-path DIR the file DIR/NAME.yaml and what its `defaults` name
@@ -6,10 +6,11 @@
  *     -m dataset.build_X_dataset       prepare X (sudoku, maze, arc, chat)
  *     .../prepare_example_chat_dataset.sh   prepare example-chat
  *     torchrun                         is refused, with what to do instead
- *     key=v, +key=v, arch.key=v        settings: lr is learning_rate, global_batch_size batch_size, ...; lists with brackets or without
- *     an argument of blanks            (a comment behind a backslash leaves one) is passed over, which is said
+ *     key=v, +key=v, arch.key=v        settings: lr is learning_rate, global_batch_size batch_size, ...;
+ *                                      lists with or without brackets
+ *     an argument of blanks            (left by a comment behind a backslash) is ignored with a note
  *
- * Owns:      these words, which are changed before anything else looks at an argument.
+ * Owns:      this translation, which is applied before anything else reads an argument.
  * Does not:  check settings: the tables of keys do (cli/args.c).
  */
 #ifndef AN_CLI_GUIDE_WORDS_H

@@ -1,5 +1,5 @@
-/* compose_nn.c: composites with weights, windows and masks: norms, linear layers, attention, convolution, pooling,
- * losses of heads.
+/* compose_nn.c: operations of neural networks built from other operations: norms, linear layers, attention, convolution,
+ * pooling, cross entropy of a linear head.
  *
  * Owns:      their public functions, their checks and their formulas; the matmul policy's casts.
  * Does not:  know layers, parameters' names or initialisation (src/nn).

@@ -15,7 +15,7 @@ bool an_same_shape(const an_tensor *a, const an_tensor *b)
     return a->rank == b->rank && memcmp(a->shape, b->shape, (size_t)a->rank * sizeof *a->shape) == 0;
 }
 
-/* The length of axes [from, to) joined into one; -1, which shape inference refuses, where that exceeds INT32_MAX. */
+/* The length of axes [from, to) joined into one; above INT32_MAX it is -1, which shape inference refuses. */
 int32_t an_merge(const int32_t *shape, int from, int to)
 {
     int64_t n = from < to ? an_count(to - from, shape + from) : 1;
@@ -251,7 +251,7 @@ an_tensor *an_make_flip(an_tensor *a, uint32_t mask)
     return emit_move(AN_OP_FLIP, a, 0, NULL, 1, &attr, 0);
 }
 
-/* More parts than a node holds are joined in runs. */
+/* A concatenation of more parts than a node may have operands is a concatenation of concatenations. */
 an_tensor *an_make_concat(an_graph *g, an_tensor *const *parts, int n, int axis)
 {
     enum { MOST = UINT8_MAX };
@@ -289,7 +289,7 @@ an_tensor *an_make_gather(an_tensor *table, an_tensor *index)
     return emit2(AN_OP_GATHER, table, index, AN_F32, 0, NULL);
 }
 
-/* `scatter`, an SCATTER_ADD from zeros, added to `onto` instead. */
+/* `scatter`, a SCATTER_ADD to zeros, changed to add to `onto` instead. */
 an_tensor *an_make_scatter_onto(an_tensor *scatter, an_tensor *onto)
 {
     if (scatter->poison) return scatter;

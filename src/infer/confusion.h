@@ -1,4 +1,4 @@
-/* confusion.h: how often each class is taken for each, over the validation split. */
+/* confusion.h: the confusion matrix of a classifier over the validation split: how often class i is predicted as class j. */
 #ifndef AN_INFER_CONFUSION_H
 #define AN_INFER_CONFUSION_H
 

@@ -1,6 +1,7 @@
 /* predict.h: a model's outputs for rows of an array: probabilities of classes, or values.
  *
- * Owns:      batches of rows through the model, the last one padded. Does not:  read files or print. */
+ * Owns:      running the model on batches of rows, the last one padded.
+ * Does not:  read files or print. */
 #ifndef AN_INFER_PREDICT_H
 #define AN_INFER_PREDICT_H
 

@@ -3,8 +3,8 @@
  * Owns:      reading boards from text, supervision steps through the model, answers as text.
  * Does not:  open files or print.
  *
- * A Sudoku is side * side characters, 1 to side, and . or 0 for an empty cell; line ends and blanks between them mean
- * nothing. A maze is side lines of side characters, # wall, blank free, S start, G goal (o in answers: the way); an empty
+ * A Sudoku is side * side characters, 1 to side, and . or 0 for an empty cell; line ends and blanks between them are
+ * ignored. A maze is side lines of side characters, # wall, blank free, S start, G goal (o in answers: the way); an empty
  * line ends it. Which of them a run is for follows from its sizes and the text. */
 #ifndef AN_INFER_SOLVE_H
 #define AN_INFER_SOLVE_H

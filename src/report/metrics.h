@@ -6,7 +6,8 @@
  *                     data), when its first step is planned (memory, work), when the machine gets hot or short of
  *                     memory, and when training ends
  *
- * Owns:      the keys and the order of these lines. Does not:  know sessions or models: the caller passes facts. */
+ * Owns:      the keys and the order of these lines.
+ * Does not:  know sessions or models: the caller passes facts. */
 #ifndef AN_REPORT_METRICS_H
 #define AN_REPORT_METRICS_H
 

@@ -1,5 +1,5 @@
-/* evaluate.h: the mean loss of a split, and the model's other numbers: over the split's samples in order, the same
- * every time, so that two evaluations can be compared; or over random batches, as nanoGPT does. */
+/* evaluate.h: the mean loss of a split and the model's other numbers, over all samples of the split in order, so that two
+ * evaluations can be compared, or over random batches, as nanoGPT does. */
 #ifndef AN_TRAIN_EVALUATE_H
 #define AN_TRAIN_EVALUATE_H
 

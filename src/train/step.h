@@ -2,7 +2,7 @@
  *
  * Owns:      the order forward, backward, clip, optimizer; accumulation over micro-batches; the states in which a run
  *            keeps numbers on the device until they are read.
- * Does not:  run anything: the caller evaluates what it gets. Does not know models (models/model.h).
+ * Does not:  evaluate a graph (the caller does), or know models (models/model.h does).
  *
  * The numbers of micro-batch (or evaluation batch) i are row i of one state on the device, so that a whole update, or
  * a whole evaluation, is one read:

@@ -10,6 +10,7 @@
 #ifndef AN_TILES
 #define AN_TILES 0
 #endif
-#define AN_REST_NAME(name) AN_ISA_JOIN(AN_REST_ISA, name) /* the same function of the set that tiles come with */
+#define AN_REST_NAME(name)                                                                                             \
+    AN_ISA_JOIN(AN_REST_ISA, name) /* the same function of the set that this one takes the rest from */
 
 #endif

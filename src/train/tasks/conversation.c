@@ -1,9 +1,9 @@
-/* conversation.c: the task of models that hold conversations: the next token of data sets that anneal prepare chat makes
- * (io/data/puzzle_set.h, a conversation an example).
+/* conversation.c: the task `chat`: predicts the next token of conversations, from data sets of anneal prepare chat
+ * (io/data/chat_set.h writes them, puzzle_set.h reads them; one example is one conversation).
  *
- * A sample is a conversation of seq_len tokens, cut or padded; a unit is a token. The run's length is counted in epochs,
- * each a random order of all conversations, the rest behind the last full batch left out. The model has the settings
- * vocab_size, arch.seq_len and num_puzzle_identifiers, which the data settle where they are 0, and reads
+ * A sample is a conversation, cut or padded to seq_len tokens; a unit is a token. The length of a run is counted in epochs:
+ * each visits the conversations in a random order and leaves out those behind the last full batch. The model has the
+ * settings vocab_size, arch.seq_len and num_puzzle_identifiers, which the data settle where they are 0, and reads
  * i32 tokens [B,S], labels [B,S] (negative: none), identifiers [B]. */
 #define _DEFAULT_SOURCE
 #include "train/tasks/conversation.h"

@@ -1,4 +1,4 @@
-/* conversation.h: the task of models that hold conversations (train/task.h). */
+/* conversation.h: the task `chat`: conversations (conversation.c). */
 #ifndef AN_TRAIN_TASKS_CONVERSATION_H
 #define AN_TRAIN_TASKS_CONVERSATION_H
 

@@ -1,10 +1,10 @@
-/* image_classes.c: the task of image classifiers (io/data/image_set.h).
+/* image_classes.c: the task `image`: classifies images (io/data/image_set.h).
  *
  * A sample is an image, and so is a unit. The model has two inputs: images u8 [B,height,width,channels] and labels i32 [B].
  * Its settings are those of models/image_head.h: sizes, classes and normalisation, which the data settle where they are
- * open. Images of another size are cut to the middle and resized. In training they are changed at random (shifted, cut,
- * flipped, brighter or darker): a function of (seed, step, sample), so that it does not depend on who draws. A checkpoint
- * holds the names of the classes. */
+ * 0 or empty. An image of another size is cropped around its middle and resized. In training it is augmented at random
+ * (cropped, zoomed, flipped, its brightness and contrast changed) as a function of (seed, step, sample), the same with any
+ * number of loader threads. A checkpoint holds the names of the classes. */
 #include "train/tasks/image_classes.h"
 #include "io/data/image_files.h"
 #include "io/data/image_fit.h"

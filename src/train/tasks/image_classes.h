@@ -1,4 +1,4 @@
-/* image_classes.h: the task of image classifiers: the class of an image. */
+/* image_classes.h: the task `image`: classes of images (image_classes.c). */
 #ifndef AN_TRAIN_TASKS_IMAGE_CLASSES_H
 #define AN_TRAIN_TASKS_IMAGE_CLASSES_H
 

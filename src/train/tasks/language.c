@@ -1,4 +1,5 @@
-/* language.c: the task of language models: the next token of a text, from token files or a text (io/data/token_data.h).
+/* language.c: the task `language`: predicts the next token of a text, from token files or a text file
+ * (io/data/token_data.h).
  *
  * A sample is a window of block_size tokens with the token after each as its label. The model's settings have
  * block_size and vocab_size; a vocab_size of 0 is settled by the tokenizer. */

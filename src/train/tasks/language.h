@@ -1,4 +1,4 @@
-/* language.h: the task of language models: to say the next token of a text. */
+/* language.h: the task `language`: the next token of a text (language.c). */
 #ifndef AN_TRAIN_TASKS_LANGUAGE_H
 #define AN_TRAIN_TASKS_LANGUAGE_H
 

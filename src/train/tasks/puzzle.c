@@ -1,11 +1,11 @@
-/* puzzle.c: the task of boards with one answer each, from directories of puzzles (io/data/puzzle_set.h), or Sudoku boards
- * that are made here.
+/* puzzle.c: the task `puzzle`: fills in boards that have one answer each, from directories of puzzles
+ * (io/data/puzzle_set.h) or Sudoku boards that are generated here.
  *
  * A sample is a board, and so is a unit. The model has three inputs: tokens and labels i32 [B,S], puzzle identifiers i32
- * [B]. Its sizes vocab_size, arch.seq_len and num_puzzle_identifiers are the data's where they are 0.
+ * [B]. Its settings vocab_size, arch.seq_len and num_puzzle_identifiers are settled by the data where they are 0.
  *
- * Built in are sudoku_4x4 and sudoku_6x6: boards with one solution each. No solution of a validation board is that of a
- * training board: which split a grid belongs to is decided by its digits. */
+ * Built in are sudoku_4x4 and sudoku_6x6: boards with one solution each. No solution is in both
+ * splits: a hash of its digits decides which one it belongs to. */
 #include "train/tasks/puzzle.h"
 #include "io/data/order.h"
 #include "io/data/puzzle_set.h"

@@ -1,4 +1,4 @@
-/* puzzle.h: the task of boards with one answer each: Sudoku, mazes, ARC's grids (io/data/puzzle_set.h). */
+/* puzzle.h: the task `puzzle`: Sudoku, mazes, ARC grids (puzzle.c). */
 #ifndef AN_TRAIN_TASKS_PUZZLE_H
 #define AN_TRAIN_TASKS_PUZZLE_H
 

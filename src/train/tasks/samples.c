@@ -1,5 +1,5 @@
-/* samples.c: the task of imported models: arrays by name (io/data/array_set.h), or the windows of a token data set
- * (io/data/token_data.h) for a model of one input of ids.
+/* samples.c: the task `samples`, of imported models: named arrays (io/data/array_set.h), or windows of a token data set
+ * (io/data/token_data.h) for a model whose only input is token ids.
  *
  * A sample is what the first axis of the model's arrays counts, and so is a unit. The graph of the model is kept in
  * checkpoints as the task's facts, so that a run goes on without the archive that it came from. */

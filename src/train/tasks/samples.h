@@ -1,4 +1,4 @@
-/* samples.h: the task of imported models: samples.c. */
+/* samples.h: the task `samples`, of imported models (samples.c). */
 #ifndef AN_TRAIN_TASKS_SAMPLES_H
 #define AN_TRAIN_TASKS_SAMPLES_H
 

@@ -1,4 +1,4 @@
-/* table.c: the task of models of plain arrays: rows of numbers with a class or values as label (io/data/table.h).
+/* table.c: the task `arrays`: predicts a class or values from a row of numbers (io/data/table.h).
  *
  * A sample is a row, and so is a unit. The model has two inputs: f32 [B,features] and the labels, i32 [B] of classes
  * or f32 [B,outputs]. Its settings have `features` and `outputs`, which the data settle where they are 0. */

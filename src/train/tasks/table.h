@@ -1,4 +1,4 @@
-/* table.h: the task of models of plain arrays: rows of numbers with a label; called "arrays" in settings. */
+/* table.h: the task `arrays`: rows of numbers with a class or values (table.c). */
 #ifndef AN_TRAIN_TASKS_TABLE_H
 #define AN_TRAIN_TASKS_TABLE_H
 

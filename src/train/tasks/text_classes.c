@@ -1,10 +1,10 @@
-/* text_classes.c: the task of text classifiers (io/data/labelled_texts.h), or, with data=FILE.npy, of arrays [N,length,width] that
- * another program made of texts, with the classes in FILE.labels.npy.
+/* text_classes.c: the task `text`: classifies texts (io/data/labelled_texts.h), or, with data=FILE.npy, embeddings of texts
+ * [N,length,width] that another program computed, with their classes in FILE.labels.npy.
  *
  * A sample is a text, and so is a unit. The model has two inputs: tokens i32 [B,length], 0 behind a text's end, or vectors
  * f32 [B,length,width]; and labels i32 [B]. Its settings have `vocabulary`, `classes`, `length` and `input`. Tokens are
- * words of the training split, or those of the tokenizer in a folder, whose ids are moved up by one. A checkpoint holds
- * names of classes, and words or tokenizer, so that it can be asked without the data. */
+ * the words of the training split, or those of a tokenizer in a folder, each id plus one, since 0 is padding. A checkpoint
+ * holds the names of the classes, and words or tokenizer, so that anneal predict does not need the data. */
 #include "train/tasks/text_classes.h"
 #include "io/data/labelled_texts.h"
 #include "io/data/order.h"

@@ -1,4 +1,4 @@
-/* text_classes.h: the task of text classifiers: the class of a text, or of the embedding vectors of one. */
+/* text_classes.h: the task `text`: classes of texts (text_classes.c). */
 #ifndef AN_TRAIN_TASKS_TEXT_CLASSES_H
 #define AN_TRAIN_TASKS_TEXT_CLASSES_H
 
