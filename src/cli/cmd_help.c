@@ -40,7 +40,7 @@ void an_command_help(const an_command *c)
 static void list_commands(void)
 {
     an_text out = {0};
-    an_text_printf(&out, "anneal %s: trains, resumes and samples small language models\n\n", AN_VERSION);
+    an_text_printf(&out, "anneal %s: plans, trains and runs neural networks, to the same bits again\n\n", AN_VERSION);
     for (size_t i = 0; i < an_n_commands; i++)
         an_text_printf(&out, "  anneal %-10s  %s\n", an_commands[i].name, an_commands[i].summary);
     an_text_puts(&out, "\nBegin with\n  anneal train demo out=run && anneal sample run\nanneal help COMMAND lists its "

@@ -1,10 +1,11 @@
-/* guide_yaml.c: settings files of TinyRecursiveModels: a mapping whose `defaults` name files of groups beside it.
+/* guide_yaml.c: reads the settings files of TinyRecursiveModels (--config-path): a mapping whose `defaults` name files of
+ * groups beside it.
  *
  *     defaults: [{arch: trm}, _self_]     arch/trm.yaml, whose keys become arch.KEY
  *     lr: 1e-4                            key=value; lists become [a,b], mappings key.key=value
  *
- * ${.key} is the value of a key of the same mapping. Lists of mappings and the group `hydra` say what that program does
- * with its output: they are passed over. */
+ * ${.key} is the value of a key of the same mapping. Lists of mappings and the group `hydra` configure that
+ * program's output and are ignored. */
 #include "cli/guide_words.h"
 #include "io/formats/json.h"
 #include "platform/platform.h"

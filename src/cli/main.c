@@ -8,12 +8,12 @@
     "config.yaml, logbook.jsonl (versions, machine, data, bill), last.safetensors,\n"                                  \
     "best.safetensors (of the lowest validation loss) and step_N.safetensors.\n"                                       \
     "Ctrl-C finishes the update and saves. FILE.py is one of nanoGPT's: read as\n"                                     \
-    "assignments of literals, never executed.\n"
+    "assignments of literals, never executed. FILE.pt2 is a model that PyTorch exported.\n"
 
 /* clang-format off */
 const an_command an_commands[] = {
     {.name = "train", .run = an_cmd_train, .min_words = 0, .max_words = 1, .json = true, .run_keys = true,
-     .usage = "train PRESET|FILE.yaml|FILE.py [key=value ...]",
+     .usage = "train PRESET|FILE.yaml|FILE.py|FILE.pt2 [key=value ...]",
      .summary = "train a model",
      .details = RUN_DETAILS},
     {.name = "resume", .run = an_cmd_resume, .min_words = 1, .max_words = 1, .json = true, .keys = &an_resume_keys, .run_keys = true,
@@ -26,24 +26,24 @@ const an_command an_commands[] = {
      .details = "Text goes to stdout as it is drawn, narration to stderr.\n"},
     {.name = "generate", .run = an_cmd_generate, .min_words = 0, .max_words = 1, .json = false, .keys = &an_generate_keys,
      .usage = "generate --checkpoint RUN|FILE --prompt TEXT|--interactive [key=value ...]",
-     .summary = "answers of a model that holds conversations",
+     .summary = "talk with a model that was trained on conversations",
      .details = "The answer goes to stdout as it is drawn, notes to stderr.\n"},
     {.name = "eval", .run = an_cmd_eval, .min_words = 1, .max_words = 2, .json = true, .keys = &an_eval_keys,
      .usage = "eval RUN|FILE [DATA] [key=value ...]",
-     .summary = "mean loss over all windows of a file, or of the run's validation split",
-     .details = "DATA is a .bin file of 16-bit token ids or a text, taken whole.\n"},
+     .summary = "loss and accuracy over other data, or over the run's validation split",
+     .details = "DATA is read whole, in the forms of the setting data: a text, a .bin file of 16-bit token ids, a folder, a .csv, ...\n"},
     {.name = "predict", .run = an_cmd_predict, .min_words = 2, .max_words = 2, .json = true, .keys = &an_predict_keys,
-     .usage = "predict RUN|FILE TEXT|FILE|- [key=value ...]",
-     .summary = "predictions of a trained model: of a text, or of the rows of an array",
-     .details = "A line each: the most probable class and the probabilities, or values. Of a run on texts: a text, a file of a text a\n"
-                "line, or a .csv; of others a .npy. - reads standard input.\n"},
+     .usage = "predict RUN|FILE TEXT|FILE|FOLDER|- [key=value ...]",
+     .summary = "predictions of a trained model for texts, images or rows of numbers",
+     .details = "One line each: the most probable class and the probabilities, or the values. A run on texts takes a text, a file with one\n"
+                "on each line, or a .csv; a run on images an image or a folder of them; others a .npy file. - reads standard input.\n"},
     {.name = "solve", .run = an_cmd_solve, .min_words = 2, .max_words = 2, .json = true, .keys = &an_solve_keys,
      .usage = "solve RUN|FILE FILE|- [key=value ...]",
-     .summary = "answers of a trained model to Sudokus or mazes",
+     .summary = "solve Sudokus or mazes with a trained model",
      .details = "A Sudoku is a line of digits, . or 0 where a cell is empty; a maze, lines of #, blanks, S and G.\n"
                 "trace=true shows the board after each step. - reads standard input.\n"},
     {.name = "plan", .run = an_cmd_plan, .min_words = 1, .max_words = 1, .json = true, .keys = &an_plan_keys, .run_keys = true,
-     .usage = "plan PRESET|FILE.yaml [key=value ...]",
+     .usage = "plan PRESET|FILE.yaml|FILE.pt2 [key=value ...]",
      .summary = "what a training step needs: memory, launches, work; runs nothing",
      .details = ""},
     {.name = "bench", .run = an_cmd_bench, .min_words = 1, .max_words = 1, .json = true, .keys = &an_bench_keys, .run_keys = true,
@@ -57,13 +57,13 @@ const an_command an_commands[] = {
      .details = "roof: the share of what this machine can do, measured now: its arithmetic or its memory, whichever limits.\n"},
     {.name = "prepare", .run = an_cmd_prepare, .min_words = 1, .max_words = 1, .json = true, .keys = &an_prepare_keys,
      .usage = "prepare FILE|FOLDER|shakespeare [key=value ...]",
-     .summary = "make token files of a text: train.bin, val.bin and meta.json",
-     .details = "shakespeare is nanoGPT's text, downloaded and checked; run again, a download goes on where it broke.\n"
+     .summary = "make a data set: the tokens of a text, puzzles, mazes or conversations",
+     .details = "Of a text: train.bin, val.bin and meta.json. shakespeare is nanoGPT's, downloaded and checked; run again, a download goes on where it broke.\n"
                 "prepare sudoku, maze, arc, chat and example-chat make data sets of puzzles and of\n"
                 "conversations; anneal prepare sudoku --help has the settings of each.\n"},
     {.name = "export", .run = an_cmd_export, .min_words = 1, .max_words = 1, .json = false, .keys = &an_export_keys,
      .usage = "export RUN|FILE [key=value ...]",
-     .summary = "weights as safetensors for nanoGPT or Hugging Face",
+     .summary = "write weights as safetensors for nanoGPT, Hugging Face or PyTorch",
      .details = "FILE is a checkpoint, nanoGPT's ckpt.pt, or a GPT-2 of Hugging Face.\n"},
     {.name = "inspect", .run = an_cmd_inspect, .min_words = 1, .max_words = 1, .json = true, .keys = &an_inspect_keys,
      .usage = "inspect RUN|FILE",

@@ -71,5 +71,4 @@ an_status an_build_run(an_build *b);
 an_status an_build_node(an_build *b, const an_pt2_node *n);
 an_value *an_build_get(an_build *b, int32_t value); /* built again where it is an outdated view */
 
-
 #endif

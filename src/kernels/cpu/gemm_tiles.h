@@ -1,7 +1,8 @@
 /* gemm_tiles.h: the innermost loop of GEMM on tile registers (AMX): C tile [32, 32] += A rows x B panel, of bf16 pairs.
  *
  * Owns:      four accumulators of 16 x 16 f32, their configuration, and the same arithmetic in plain C.
- * Does not:  know matrices: as gemm_micro.h, it is handed rows of A, a packed panel of B and whole tiles of C.
+ * Does not:  know matrices: as gemm_micro.h, it is handed rows of A, a panel of B (both packed by gemm_pack.h) and
+ *            whole tiles of C.
  * Invariant: an element's sum is that of the instruction, wherever it runs. For 16 pairs at a time, ascending in k,
  *                even = sum of a[2i] b[2i],  odd = sum of a[2i+1] b[2i+1],  each from +0;  c = c + (even + odd)
  *            rounded to nearest after each addition; subnormal operands and sums are zeros. (Intel, "Software Developer's

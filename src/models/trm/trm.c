@@ -258,7 +258,8 @@ static an_tensor *rotate(const pass *p, an_tensor *x)
     return an_cast(an_reshape(turned, s), an_dtype_of(x));
 }
 
-/* A prefill attends to `fresh` itself, decoding to the whole cache with the fresh row in place. */
+/* The keys or values (`which`) that attention reads, through the key-value cache of this layer. A prefill writes the cache
+ * and attends to `fresh` itself; decoding attends to the whole cache, with its row replaced by `fresh`. */
 static an_tensor *cached(const pass *p, const char *which, an_tensor *fresh)
 {
     const an_trm *m = p->m;

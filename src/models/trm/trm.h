@@ -5,8 +5,8 @@
  *
  * where x is the embedded input and f(h, inject) the layers applied to h + inject. Only the last cycle is differentiated.
  *
- * Owns:      parameters and initial states under the original's names, embedding, layers, recursion, heads, the key-value
- *            cache of decoding.
+ * Owns:      parameters and initial states under the original's names, embedding, layers, recursion, heads, and for
+ *            conversations the key-value cache of decoding.
  * Does not:  know data, losses, halting (act.h) or files.
  * Letters:   B batch, S positions of the data, P of the puzzle embedding before them, L = P + S, D width, H heads,
  *            d = D / H rounded down, V vocabulary.
