@@ -5,9 +5,12 @@ Every value is computed in float64 on one thread from inputs that float32 holds 
 a file is an oracle and not one library's rounding. Files are rewritten only when a formula or a shape changes.
 """
 import argparse
+import collections
+import io
 import json
 import math
 import pathlib
+import zipfile
 
 import torch
 import torch.nn.functional as F
@@ -533,6 +536,29 @@ def trm_golden(path, seed, mlp_t):
     write(path, out, about)
 
 
+def state_dict_pickle(path):
+    """The pickle inside of what torch.save writes for a dict of all dtypes, ranks and sizes of numbers, with tied tensors and one without
+    elements; unit/test_torch_write builds the same dict."""
+    t = collections.OrderedDict()
+    t["scalar"] = torch.zeros(())
+    t["bf16"] = torch.zeros(3, dtype=torch.bfloat16)
+    t["half"] = torch.zeros(2, 2, dtype=torch.float16)
+    t["double"] = torch.zeros(1, 2, 3, dtype=torch.float64)
+    t["long.rank4"] = torch.zeros(2, 1, 2, 3, dtype=torch.int64)
+    t["int"] = torch.zeros(300, dtype=torch.int32)
+    t["bytes"] = torch.zeros(70000, dtype=torch.uint8)
+    t["empty"] = torch.zeros(0, 3)
+    t["bool"] = torch.zeros(5, dtype=torch.bool)
+    t["tied"] = torch.zeros(4, 2)
+    t["again"] = t["tied"].detach()  # as a module's state_dict has tied weights
+    for i in range(20):  # more than 256 places in the memo
+        t[f"layer.{i}.weight"] = torch.zeros(i + 1, 2)
+    archive = io.BytesIO()
+    torch.save(t, archive)
+    path.write_bytes(zipfile.ZipFile(archive).read("archive/data.pkl"))
+    print(f"{path}: {path.stat().st_size} bytes")
+
+
 def write(path, tensors, about):
     save_file({n: t.contiguous() for n, t in tensors.items()}, path, metadata={"about": json.dumps(about)})
     print(f"{path}: {path.stat().st_size} bytes, {len(tensors)} tensors")
@@ -551,6 +577,7 @@ def main():
     optimizer_golden(folder / "optimizers.safetensors", seed=5)
     trm_golden(folder / "trm_attention.safetensors", seed=5, mlp_t=False)
     trm_golden(folder / "trm_mixer.safetensors", seed=15, mlp_t=True)
+    state_dict_pickle(folder / "state_dict.pkl")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,9 @@ static const an_config_field fields[] = {
     {"out", AN_CONFIG_TEXT, AT(out), "model.safetensors", 0, 0, NULL, "the file to write"},
     {"layout", AN_CONFIG_TEXT, AT(layout), "", 0, 0, NULL,
      "of a GPT, nanogpt: names and matrices as in nanoGPT's state dict (the default); hf: as in Hugging Face's GPT-2, "
-     "with a config.json beside"},
+     "with a config.json beside; of a tiny recursive model, anneal: our names; trm: TinyRecursiveModels' state dict; "
+     "torch, "
+     "torch_compiled: that by torch.save, with an all_config.yaml beside, out=RUN/step_1000 for example"},
     {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
 };
 const an_config an_export_keys = {.fields = fields, .n = AN_COUNT(fields)};

@@ -1,9 +1,12 @@
 /* guide_words.c: see guide_words.h. */
+#define _DEFAULT_SOURCE
 #include "cli/guide_words.h"
 #include "cli/cli.h"
+#include <ctype.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 char *an_argv_printf(an_argv *a, const char *format, ...)
 {
@@ -166,6 +169,8 @@ static bool is_recursive(const an_model *m)
 typedef struct schedule {
     bool puzzles;
     double lr, min_ratio; /* of puzzles: -1 where they are not given */
+    bool has_out;
+    const char *data, *run_name; /* as given; NULL: not */
 } schedule;
 
 static const char *schedule_name(const schedule *s, const char *key)
@@ -184,6 +189,14 @@ static an_status check_group(an_err *err, const char *value)
                    value);
 }
 
+/* What a run's folder is made of. */
+static void note_folder(schedule *s, const char *key, const char *value)
+{
+    if (is(key, "out") || is(key, "out_dir") || is(key, "checkpoint_path")) s->has_out = true;
+    if (is(key, "data_paths") || is(key, "data")) s->data = value;
+    if (is(key, "run_name")) s->run_name = value;
+}
+
 /* key=value under our names. */
 static an_status add_setting(an_err *err, const char *argument, schedule *s, an_argv *out)
 {
@@ -191,11 +204,13 @@ static an_status add_setting(an_err *err, const char *argument, schedule *s, an_
     char key[128], arch[160];
     while (*begin == '+') begin++;
     const size_t n = equals ? (size_t)(equals - begin) : 0;
+    if (strncmp(begin, "--out", 5) == 0) s->has_out = true;
     if (!equals || *begin == '-' || n == 0 || n >= sizeof key) return an_argv_add(err, out, argument);
     memcpy(key, begin, n);
     key[n] = 0;
     if (is(key, "arch")) return check_group(err, equals + 1);
     if (is(key, "lr")) s->lr = strtod(equals + 1, NULL);
+    note_folder(s, key, equals + 1);
     if (is(key, "lr_min_ratio") && s->puzzles) return s->min_ratio = strtod(equals + 1, NULL), AN_OK;
     if (schedule_name(s, key)) return put_setting(err, out, schedule_name(s, key), equals + 1);
     for (size_t i = 0; i < AN_COUNT(names); i++) {
@@ -279,6 +294,34 @@ static an_status add_config(an_err *err, const choice *c, bool trains, schedule 
     return status;
 }
 
+/* out=checkpoints/PROJECT/RUN where pretrain is not told another folder. PROJECT is the data's name with a large first
+ * letter and "-ACT-torch"; RUN is run_name, or the class and the time, without blanks, which no shell pattern would find. */
+static an_status add_folder(an_err *err, const schedule *s, an_argv *out)
+{
+    char data[64], run[64], now[24];
+    const an_model *model = NULL;
+    const an_preset *p = out->argc > 2 ? an_preset_find(out->argv[2], &model) : NULL;
+    const char *at = s->data ? s->data : p && strstr(p->settings, "data=") ? strstr(p->settings, "data=") + 5 : "data";
+    const time_t t = time(NULL);
+    struct tm local;
+    at += strspn(at, "[ '\"");
+    const char *end = at + strcspn(at, ",] '\"");
+    while (end > at + 1 && end[-1] == '/') end--;
+    for (const char *c = at; c + 1 < end; c++)
+        if (*c == '/') at = c + 1;
+    snprintf(data, sizeof data, "%.*s", (int)AN_MIN(end - at, 60), at);
+    for (char *c = data; *c; c++) *c = (char)(c == data ? toupper((unsigned char)*c) : tolower((unsigned char)*c));
+    if (!localtime_r(&t, &local) || strftime(now, sizeof now, "%Y%m%d-%H%M%S", &local) == 0) now[0] = 0;
+    if (s->run_name)
+        snprintf(run, sizeof run, "%s", s->run_name);
+    else
+        snprintf(run, sizeof run, "%s%s-%s", model ? model->name : "run", s->puzzles ? "" : "_chat", now);
+    for (char *c = run; *c; c++)
+        if (strchr(" \t/\\\"'", *c)) *c = '-';
+    char *text = an_argv_printf(out, "out=checkpoints/%s-ACT-torch/%s", data, run);
+    return text ? an_argv_add(err, out, text) : an_fail_nomem(err, "arguments", sizeof data);
+}
+
 /* The settings of a command that takes those of a run. */
 static an_status add_arguments(an_err *err, int argc, char **argv, int first, bool trains, an_argv *out)
 {
@@ -296,6 +339,7 @@ static an_status add_arguments(an_err *err, int argc, char **argv, int first, bo
         if (used) continue;
         AN_TRY(theirs ? add_setting(err, preset_of(argv[i]), &s, out) : an_argv_add(err, out, argv[i]));
     }
+    if (trains && !s.has_out) AN_TRY(add_folder(err, &s, out));
     if (s.min_ratio < 0) return AN_OK;
     char number[32];
     snprintf(number, sizeof number, "%.9g", s.min_ratio * s.lr);

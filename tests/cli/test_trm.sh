@@ -71,7 +71,17 @@ code_is 0
 run export "$dir/a" out="$dir/own.safetensors"
 code_is 0
 run solve "$dir/own.safetensors" "$dir/boards"
-code_is 0
+code_is 0; cp "$dir/stdout" "$dir/own.answers"
+for layout in torch torch_compiled; do # all_config.yaml has what shapes do not say
+    run export "$dir/a" layout=$layout out="$dir/checkpoints/Sudoku-ACT-torch/trm/step_9"
+    code_is 0; is_file "$dir/checkpoints/Sudoku-ACT-torch/trm/all_config.yaml"
+    run solve "$dir/checkpoints/Sudoku-ACT-torch/trm/step_9" "$dir/boards"
+    code_is 0; cmp -s "$dir/stdout" "$dir/own.answers" || fault "layout=$layout has other answers"
+done
+run inspect "$dir/checkpoints/Sudoku-ACT-torch/trm/step_9"
+says stdout "_orig_mod.model.inner.q_head.bias"
+run export "$dir/a" layout=torch
+code_is 1; says stderr "out=RUN/step_1000"
 ok "weights are exported under TinyRecursiveModels' names and taken from such files"
 
 run plan sudoku_mlp device=null:cpu --json

@@ -43,6 +43,11 @@ ok "cfg_chat trains on lists with brackets and without, for as many epochs as as
 # shellcheck disable=SC2086
 pretrain 'data_paths=[data/example-chat-dataset]' global_batch_size=2 " " arch.seq_len=64 arch.hidden_size=20 arch.L_layers=2 epochs=1 out=two $small
 code_is 0; says stderr "an argument of blanks is passed over"
+# shellcheck disable=SC2086
+pretrain 'data_paths=["data/example-chat-dataset/"]' global_batch_size=4 epochs=1 arch.seq_len=32 arch.hidden_size=16 arch.L_layers=1 $small --quiet
+code_is 0
+case $(echo checkpoints/*) in *" "*) fault "several folders" ;; checkpoints/Example-chat-dataset-ACT-torch) ;; *) fault "$(echo checkpoints/*)" ;; esac
+is_file checkpoints/Example-chat-dataset-ACT-torch/trm_chat-*/step_1.safetensors
 DISABLE_COMPILE=1 "$program" pretrain.py --config-name cfg_chat 'data_paths=[data/example-chat-dataset]' global_batch_size=4 epochs=1 \
     +run_name=x lr=3e-4 ema=True arch.seq_len=32 arch.hidden_size=24 arch.L_layers=1 out=plain device=cpu arch.forward_dtype=float32 >"$dir/stdout" 2>"$dir/stderr"
 code=$?
@@ -76,6 +81,9 @@ run generate.py --checkpoint run --prompt "Hello!" --temperature 0 --max-new-tok
 code_is 0; cp "$dir/stdout" "$dir/first"
 run generate --checkpoint run/step_10.safetensors --prompt "Hello!" --temperature 0 --max-new-tokens 5 --quiet --seed 7
 cmp -s "$dir/stdout" "$dir/first" || fault "temperature 0 depends on the seed"
+run export run layout=torch_compiled out=checkpoints/Example/theirs/step_10 # causal, with the Q head that its modules have
+run generate.py --checkpoint checkpoints/Example/theirs/step_10 --tokenizer data/example-chat-dataset/tokenizer --prompt "Hello!" --temperature 0 --max-new-tokens 5 --quiet
+code_is 0; cmp -s "$dir/stdout" "$dir/first" || fault "the state dict of torch.save has another answer"
 run generate.py --checkpoint run/step_10 --device cpu
 code_is 1; says stderr "--prompt TEXT or --interactive is needed"
 run generate.py --checkpoint run/step_11 --prompt x

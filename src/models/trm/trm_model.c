@@ -338,7 +338,7 @@ static const an_preset presets[] = {
      1, 1, NULL},
 };
 
-static const an_weight_formats weights = {.layouts = "anneal|trm",
+static const an_weight_formats weights = {.layouts = "anneal|trm|torch|torch_compiled",
                                           .recognizes = an_trm_weights_are_ours,
                                           .import = an_trm_weights_import,
                                           .write = an_trm_weights_write};

@@ -2,6 +2,7 @@
 #include "io/checkpoint.h"
 #include "io/config/config.h"
 #include "io/formats/torch_file.h"
+#include "models/trm/trm_export.h"
 #include "models/trm/trm_model.h"
 #include <stdio.h>
 #include <stdlib.h>
@@ -45,6 +46,8 @@ static an_status read_line(an_err *err, const char *path, int line, char *text, 
     *colon = 0;
     char *value = colon + 1 + strspn(colon + 1, " ");
     value[strcspn(value, "\r\n")] = 0;
+    const size_t n = strlen(value);
+    if (n > 1 && (*value == '"' || *value == '\'') && value[n - 1] == *value) value[n - 1] = 0, value++;
     if (!*value) {
         if (indent < 4) snprintf(group[indent / 2], sizeof group[0], "%s", name);
         return AN_OK;
@@ -94,7 +97,7 @@ static an_status settings_of(an_err *err, const an_st *raw, an_trm_settings *s)
     s->L_layers = count_layers(raw);
     s->mlp_t = mix != NULL;
     s->tie_head = find(raw, "lm_head.weight") == NULL;
-    s->causal = find(raw, "q_head.weight") == NULL;
+    s->causal |= find(raw, "q_head.weight") == NULL; /* all_config.yaml may say so of a file with a Q head */
     s->puzzles = table ? dim(table, 0) : 1;
     s->puzzle_emb_ndim = dim(table, 1);
     if (find(raw, "embed_pos.embedding_weight")) snprintf(s->pos_encodings, sizeof s->pos_encodings, "learned");
@@ -183,7 +186,7 @@ static an_status check_names(an_err *err, const an_st *raw, const an_trm_setting
     return AN_OK;
 }
 
-static an_status import(an_err *err, content *c, an_text *config, an_st_tensor **out)
+static an_status import(an_err *err, content *c, an_text *config, an_st_tensor **out, size_t *out_n)
 {
     an_trm_settings s;
     AN_TRY(settings_of(err, c->raw, &s));
@@ -191,17 +194,21 @@ static an_status import(an_err *err, content *c, an_text *config, an_st_tensor *
     const size_t n = an_st_count(c->raw);
     an_st_tensor *t = AN_NEW_ARRAY(&c->arena, an_st_tensor, n + 1);
     if (!t) return an_fail_nomem(err, an_st_path(c->raw), n * sizeof *t);
+    *out_n = 0;
     for (size_t i = 0; i < n; i++) {
-        t[i] = *an_st_tensor_at(c->raw, i);
-        t[i].name = own_name(t[i].name);
-        AN_TRY(convert(err, c, &t[i]));
+        an_st_tensor *to = &t[*out_n];
+        *to = *an_st_tensor_at(c->raw, i);
+        to->name = own_name(to->name);
+        if (s.causal && strncmp(to->name, "q_head.", 7) == 0) continue; /* causal models do not read theirs */
+        AN_TRY(convert(err, c, to));
+        ++*out_n;
     }
     *out = t;
     AN_TRY(an_config_json(err, an_trm_model.keys, &s, config));
     /* {"arch...": ...} becomes {"model":"trm", ...} */
     an_text whole = {0};
-    an_text_printf(&whole, "{\"model\":\"%s\",\"task\":\"%s\",%s", an_trm_model.name, an_trm_model.task,
-                   config->data ? config->data + 1 : "");
+    an_text_printf(&whole, "{\"model\":\"%s\",\"task\":\"%s\",%s", an_trm_model.name,
+                   s.causal ? "chat" : an_trm_model.task, config->data ? config->data + 1 : "");
     an_text_free(config);
     *config = whole;
     return config->failed ? an_fail_nomem(err, an_st_path(c->raw), config->len) : AN_OK;
@@ -219,10 +226,11 @@ an_status an_trm_weights_import(an_err *err, an_st *raw, an_st **out)
     c->raw = raw;
     an_text config = {0};
     an_st_tensor *tensors = NULL;
-    an_status status = import(err, c, &config, &tensors);
+    size_t n = 0;
+    an_status status = import(err, c, &config, &tensors, &n);
     if (status == AN_OK) {
         const char *meta[1][2] = {{AN_CKPT_CONFIG, config.data}};
-        const an_st_view view = {tensors, an_st_count(raw), (const char *const(*)[2])meta, 1, c, release};
+        const an_st_view view = {tensors, n, (const char *const(*)[2])meta, 1, c, release};
         status = an_st_open_view(err, an_st_path(raw), &view, out);
     } else {
         release(c);
@@ -233,20 +241,12 @@ an_status an_trm_weights_import(an_err *err, an_st *raw, an_st **out)
 
 /* ---- export */
 
-static bool is_weight(const char *name)
-{
-    static const char *const others[] = {"optimizer.", AN_CKPT_EMA, "carry."};
-    for (size_t i = 0; i < AN_COUNT(others); i++)
-        if (strncmp(name, others[i], strlen(others[i])) == 0) return false;
-    return true;
-}
-
 static an_status add_weights(an_err *err, const an_st *st, const char *prefix, an_st_writer *w)
 {
     char name[512];
     for (size_t i = 0; i < an_st_count(st); i++) {
         const an_st_tensor *t = an_st_tensor_at(st, i);
-        if (!is_weight(t->name)) continue;
+        if (!an_trm_is_weight(t->name)) continue;
         snprintf(name, sizeof name, "%s%s", prefix, t->name);
         AN_TRY(an_st_add(err, w, name, t->dtype, t->rank, t->shape, t->data));
     }
@@ -258,6 +258,8 @@ static an_status add_weights(an_err *err, const an_st *st, const char *prefix, a
 an_status an_trm_weights_write(an_err *err, const an_st *st, const char *layout, const char *path)
 {
     an_st_writer *w;
+    if (strcmp(layout, "torch") == 0) return an_trm_export_torch(err, st, inner, path);
+    if (strcmp(layout, "torch_compiled") == 0) return an_trm_export_torch(err, st, "_orig_mod.model.inner.", path);
     AN_TRY(an_st_begin(err, path, &w));
     an_status status = add_weights(err, st, strcmp(layout, "trm") == 0 ? inner : "", w);
     if (status == AN_OK) return an_st_commit(err, w);
