@@ -13,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 enum { STEP_LAST = -1, STEP_BEST = -2, STEP_NONE = -3 };
 static const char suffix[] = ".safetensors";
@@ -258,43 +257,30 @@ an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const
 /* Lengths come before names and shapes, so that no two different tensors give the same bytes to hash. */
 an_status an_ckpt_hash_tensor(an_err *err, const an_st_tensor *t, an_hash128 *out)
 {
-    XXH3_state_t *state = XXH3_createState();
-    if (!state) return an_fail_nomem(err, "a hash", 576);
     const char *dtype = an_st_dtype_name(t->dtype);
-    uint64_t head[3] = {strlen(t->name), strlen(dtype), (uint64_t)t->rank};
-    bool ok = XXH3_128bits_reset(state) == XXH_OK && XXH3_128bits_update(state, head, sizeof head) == XXH_OK &&
-              XXH3_128bits_update(state, t->name, head[0]) == XXH_OK &&
-              XXH3_128bits_update(state, dtype, head[1]) == XXH_OK &&
-              XXH3_128bits_update(state, t->shape, (size_t)t->rank * sizeof *t->shape) == XXH_OK &&
-              (t->bytes == 0 || XXH3_128bits_update(state, t->data, t->bytes) == XXH_OK);
-    XXH128_canonical_t digest;
-    XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-    memcpy(out->bytes, digest.digest, sizeof out->bytes);
-    XXH3_freeState(state);
-    return ok ? AN_OK : an_fail(err, AN_E_INTERNAL, "tensor %.200s: the hash failed", t->name);
+    const uint64_t head[3] = {strlen(t->name), strlen(dtype), (uint64_t)t->rank};
+    an_hasher h = an_hasher_begin();
+    an_hasher_add(&h, head, sizeof head);
+    an_hasher_add(&h, t->name, head[0]);
+    an_hasher_add(&h, dtype, head[1]);
+    an_hasher_add(&h, t->shape, (size_t)t->rank * sizeof *t->shape);
+    an_hasher_add(&h, t->data, t->bytes);
+    return an_hasher_end(&h, out) ? AN_OK : an_fail_nomem(err, "a hash", 576);
 }
 
 an_status an_ckpt_hash(an_err *err, const an_st *st, an_hash128 *out, an_hash128 *each)
 {
-    size_t n = an_st_count(st);
+    const size_t n = an_st_count(st);
     an_hash128 *all = each ? each : malloc((n + 1) * sizeof *all);
     if (!all) return an_fail_nomem(err, "the hashes of a checkpoint", n * sizeof *all);
     an_status status = AN_OK;
     for (size_t i = 0; i < n && status == AN_OK; i++)
         status = an_ckpt_hash_tensor(err, an_st_tensor_by_name(st, i), &all[i]);
-    if (status == AN_OK) {
-        XXH128_canonical_t digest;
-        XXH128_canonicalFromHash(&digest, XXH3_128bits(all, n * sizeof *all));
-        memcpy(out->bytes, digest.digest, sizeof out->bytes);
-    }
+    an_hasher h = an_hasher_begin();
+    an_hasher_add(&h, all, n * sizeof *all);
+    if (!an_hasher_end(&h, out) && status == AN_OK) status = an_fail_nomem(err, "a hash", 576);
     if (!each) free(all);
     return status;
-}
-
-const char *an_hash_text(an_hash128 h, char out[AN_HASH_TEXT_BYTES])
-{
-    for (size_t i = 0; i < sizeof h.bytes; i++) snprintf(out + 2 * i, 3, "%02x", h.bytes[i]);
-    return out;
 }
 
 /* ---- averages */

@@ -13,6 +13,7 @@
 #define AN_IO_CHECKPOINT_H
 
 #include "io/formats/safetensors.h"
+#include "io/hash128.h"
 
 #define AN_CKPT_M         "optimizer.m."
 #define AN_CKPT_V         "optimizer.v."
@@ -76,17 +77,11 @@ an_status an_ckpt_expect(an_err *err, const an_st *st, const char *prefix, const
  * a trained model. Its data are `st`'s, which outlives it. *out is NULL where there are no averages. */
 an_status an_ckpt_averages(an_err *err, const an_st *st, an_st **out);
 
-/* State hashes, for "the same bits again": XXH3-128, printed as 32 hexadecimal digits.
+/* State hashes, for "the same bits again".
  * A tensor's hash covers name, dtype, shape and bytes; a state's hash covers its tensors' hashes in the order of names.
  */
-typedef struct an_hash128 {
-    unsigned char bytes[16];
-} an_hash128;
-enum { AN_HASH_TEXT_BYTES = 33 };
-
 an_status an_ckpt_hash_tensor(an_err *err, const an_st_tensor *t, an_hash128 *out);
 /* `each` has an_st_count() elements in the order of names, or is NULL. */
 an_status an_ckpt_hash(an_err *err, const an_st *st, an_hash128 *out, an_hash128 *each);
-const char *an_hash_text(an_hash128 h, char out[AN_HASH_TEXT_BYTES]);
 
 #endif

@@ -1,12 +1,12 @@
 /* array_set.c: see array_set.h. */
 #include "io/data/array_set.h"
+#include "io/checkpoint.h"
 #include "io/formats/npy.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 struct an_array_set {
     an_array array[AN_MAX_ARRAYS]; /* of one sample */
@@ -193,8 +193,8 @@ an_status an_array_set_read(an_err *err, const an_array_set *s, int split, int64
 /* XXH3-128 over the split's samples, array after array, as the files have them. */
 void an_array_set_hash(const an_array_set *s, int split, char out[AN_HASH_TEXT_BYTES])
 {
-    XXH3_state_t *state = XXH3_createState();
-    bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
+    an_hasher h = an_hasher_begin();
+    bool ok = true;
     const int64_t n = an_array_set_samples(s, split);
     for (int64_t r = 0; ok && r < n; r++) {
         int64_t row = r;
@@ -202,16 +202,8 @@ void an_array_set_hash(const an_array_set *s, int split, char out[AN_HASH_TEXT_B
         for (int i = 0; ok && i < s->n; i++) {
             const an_npy *f = &s->file[file][i];
             const size_t bytes = (size_t)s->elements[i] * an_dtype_size(f->dtype);
-            ok = XXH3_128bits_update(state, (const char *)f->data + (size_t)row * bytes, bytes) == XXH_OK;
+            ok = an_hasher_add(&h, (const char *)f->data + (size_t)row * bytes, bytes);
         }
     }
-    *out = 0;
-    if (ok) {
-        XXH128_canonical_t digest;
-        an_hash128 bytes;
-        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-        memcpy(bytes.bytes, digest.digest, sizeof bytes.bytes);
-        an_hash_text(bytes, out);
-    }
-    XXH3_freeState(state);
+    an_hasher_end_text(&h, ok, out);
 }

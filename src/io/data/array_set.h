@@ -10,8 +10,8 @@
 #ifndef AN_IO_DATA_ARRAY_SET_H
 #define AN_IO_DATA_ARRAY_SET_H
 
-#include "io/checkpoint.h"
 #include "io/data/arrays.h"
+#include "io/hash128.h"
 
 typedef struct an_array_set an_array_set;
 

@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <xxhash.h>
 
 enum { META_BYTES = 1 << 20, MAX_VOCABULARY = 1 << 24, MAX_LENGTH = 1 << 20 };
 
@@ -420,21 +419,13 @@ an_status an_puzzle_set_read(an_err *err, const an_puzzle_set *s, int64_t e, int
 
 void an_puzzle_set_hash(const an_puzzle_set *s, char out[AN_HASH_TEXT_BYTES])
 {
-    XXH3_state_t *state = XXH3_createState();
+    an_hasher h = an_hasher_begin();
     const size_t length = (size_t)s->meta.seq_len;
     int32_t *row = malloc((2 * length + 1) * sizeof *row);
-    bool ok = state && row && XXH3_128bits_reset(state) == XXH_OK;
+    bool ok = row != NULL;
     for (int64_t e = 0; ok && e < s->examples; e++)
         ok = an_puzzle_set_read(NULL, s, e, row, row + length, row + 2 * length) == AN_OK &&
-             XXH3_128bits_update(state, row, (2 * length + 1) * sizeof *row) == XXH_OK;
-    *out = 0;
-    if (ok) {
-        XXH128_canonical_t digest;
-        an_hash128 bytes;
-        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-        memcpy(bytes.bytes, digest.digest, sizeof bytes.bytes);
-        an_hash_text(bytes, out);
-    }
+             an_hasher_add(&h, row, (2 * length + 1) * sizeof *row);
+    an_hasher_end_text(&h, ok, out);
     free(row);
-    XXH3_freeState(state);
 }

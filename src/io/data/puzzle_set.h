@@ -18,7 +18,7 @@
 #ifndef AN_IO_DATA_PUZZLE_SET_H
 #define AN_IO_DATA_PUZZLE_SET_H
 
-#include "io/checkpoint.h"
+#include "io/hash128.h"
 
 enum { AN_PUZZLE_IGNORED = -100, AN_PUZZLE_MAX_PARTS = 64, AN_PUZZLE_PATH_BYTES = 1024 };
 

@@ -1,4 +1,5 @@
 #include "io/data/table.h"
+#include "io/checkpoint.h"
 #include <anneal_nn.h>
 #include "base/map.h"
 #include "base/rng.h"
@@ -9,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 /* A pair of files, or of built-in arrays. */
 typedef struct pair {
@@ -235,21 +235,13 @@ int64_t an_table_draw(const an_table *t, int split, uint64_t seed, uint64_t step
 /* XXH3-128 over all rows of the split as float32, each with its label. */
 void an_table_hash(const an_table *t, int split, char out[AN_HASH_TEXT_BYTES])
 {
-    XXH3_state_t *state = XXH3_createState();
+    an_hasher h = an_hasher_begin();
     const size_t y_bytes = (t->classes ? 1 : (size_t)t->outputs) * 4, x_bytes = (size_t)t->features * sizeof(float);
     char *row = malloc(x_bytes + y_bytes);
-    bool ok = state && row && XXH3_128bits_reset(state) == XXH_OK;
+    bool ok = row != NULL;
     for (int64_t i = 0; ok && i < an_table_rows(t, split); i++)
         ok = an_table_read(NULL, t, split, i, t->outputs, (float *)(void *)row, row + x_bytes) == AN_OK &&
-             XXH3_128bits_update(state, row, x_bytes + y_bytes) == XXH_OK;
-    *out = 0;
-    if (ok) {
-        XXH128_canonical_t digest;
-        an_hash128 bytes;
-        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-        memcpy(bytes.bytes, digest.digest, sizeof bytes.bytes);
-        an_hash_text(bytes, out);
-    }
+             an_hasher_add(&h, row, x_bytes + y_bytes);
+    an_hasher_end_text(&h, ok, out);
     free(row);
-    XXH3_freeState(state);
 }

@@ -15,8 +15,8 @@
 #ifndef AN_IO_DATA_TABLE_H
 #define AN_IO_DATA_TABLE_H
 
-#include "io/checkpoint.h"
 #include "io/data/arrays.h"
+#include "io/hash128.h"
 
 typedef struct an_table an_table;
 

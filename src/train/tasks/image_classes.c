@@ -14,7 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #define AT(name) offsetof(an_image_changes, name)
 static const an_config_field fields[] = {
@@ -255,25 +254,16 @@ static an_status read_images(an_err *err, const an_task_data *task, int split, i
 static void hash(const an_task_data *task, int split, char out[AN_HASH_TEXT_BYTES])
 {
     const image_data *d = images(task);
-    XXH3_state_t *state = XXH3_createState();
-    bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
+    an_hasher h = an_hasher_begin();
+    bool ok = true;
     for (int64_t i = 0; ok && i < task->units[split]; i++) {
         const void *data;
         size_t n;
         const int32_t label = an_image_set_label(d->set, split, i);
         an_image_set_identity(d->set, split, i, &data, &n);
-        ok =
-            XXH3_128bits_update(state, data, n) == XXH_OK && XXH3_128bits_update(state, &label, sizeof label) == XXH_OK;
+        ok = an_hasher_add(&h, data, n) && an_hasher_add(&h, &label, sizeof label);
     }
-    *out = 0;
-    if (ok) {
-        XXH128_canonical_t digest;
-        an_hash128 h;
-        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-        memcpy(h.bytes, digest.digest, sizeof h.bytes);
-        an_hash_text(h, out);
-    }
-    XXH3_freeState(state);
+    an_hasher_end_text(&h, ok, out);
 }
 
 /* ---- questions: image files, or every image of a set */

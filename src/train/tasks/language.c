@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 typedef struct language_settings {
     an_train_text tokenizer;
@@ -189,13 +188,12 @@ static an_status read_windows(an_err *err, const an_task_data *d, int split, int
 enum { WINDOW = 1024, MOST = 4096, SPREAD = 1024 };
 
 /* The first token, and the last up to WINDOW: what windows leave over, and all of a split that is shorter. */
-static bool hash_ends(const an_data *d, int split, XXH3_state_t *state)
+static bool hash_ends(const an_data *d, int split, an_hasher *h)
 {
     int32_t x[WINDOW], y[WINDOW];
     const int64_t n = an_data_tokens(d, split), last = AN_MIN(n - 1, WINDOW);
     return last > 0 && an_data_window(NULL, d, split, 1, n - 1 - last, last, x, y) == AN_OK &&
-           XXH3_128bits_update(state, x, sizeof x[0]) == XXH_OK &&
-           XXH3_128bits_update(state, y, (size_t)last * sizeof y[0]) == XXH_OK;
+           an_hasher_add(h, x, sizeof x[0]) && an_hasher_add(h, y, (size_t)last * sizeof y[0]);
 }
 
 /* XXH3-128 of a split's tokens, as little-endian int32: of all of them; of more than 4 Mi tokens, of 1024 windows of
@@ -205,23 +203,14 @@ static void hash(const an_task_data *task, int split, char out[AN_HASH_TEXT_BYTE
     const an_data *d = language(task)->tokens;
     int32_t x[WINDOW], y[WINDOW];
     const int64_t windows = an_data_windows(d, split, WINDOW), used = windows > MOST ? SPREAD : windows;
-    XXH3_state_t *state = XXH3_createState();
-    bool ok = state && XXH3_128bits_reset(state) == XXH_OK;
+    an_hasher h = an_hasher_begin();
+    bool ok = true;
     for (int64_t i = 0; i < used && ok; i++) {
         const int64_t at = windows > MOST ? i * (windows / SPREAD) : i;
-        ok = an_data_window(NULL, d, split, WINDOW, at, 1, x, y) == AN_OK &&
-             XXH3_128bits_update(state, x, sizeof x) == XXH_OK;
+        ok = an_data_window(NULL, d, split, WINDOW, at, 1, x, y) == AN_OK && an_hasher_add(&h, x, sizeof x);
     }
-    ok = ok && hash_ends(d, split, state);
-    *out = 0;
-    if (ok) {
-        XXH128_canonical_t digest;
-        an_hash128 bytes;
-        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-        memcpy(bytes.bytes, digest.digest, sizeof bytes.bytes);
-        an_hash_text(bytes, out);
-    }
-    XXH3_freeState(state);
+    ok = ok && hash_ends(d, split, &h);
+    an_hasher_end_text(&h, ok, out);
 }
 
 const an_task an_language_task = {.name = "language",

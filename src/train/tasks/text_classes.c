@@ -16,7 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 typedef struct text_settings {
     an_train_text tokenizer;
@@ -364,24 +363,15 @@ static void hash(const an_task_data *task, int split, char out[AN_HASH_TEXT_BYTE
     const size_t bytes = (size_t)d->T * (d->vectors ? (size_t)d->width * sizeof(float) : sizeof(int32_t));
     int32_t label;
     char *sample = malloc(bytes);
-    XXH3_state_t *state = XXH3_createState();
+    an_hasher h = an_hasher_begin();
     void *const array[] = {sample, &label};
-    bool ok = state && sample && XXH3_128bits_reset(state) == XXH_OK;
+    bool ok = sample != NULL;
     for (int64_t i = 0; ok && i < task->units[split]; i++) {
         read_sample(d, split, i, 0, array);
-        ok = XXH3_128bits_update(state, sample, bytes) == XXH_OK &&
-             XXH3_128bits_update(state, &label, sizeof label) == XXH_OK;
+        ok = an_hasher_add(&h, sample, bytes) && an_hasher_add(&h, &label, sizeof label);
     }
-    *out = 0;
-    if (ok) {
-        XXH128_canonical_t digest;
-        an_hash128 h;
-        XXH128_canonicalFromHash(&digest, XXH3_128bits_digest(state));
-        memcpy(h.bytes, digest.digest, sizeof h.bytes);
-        an_hash_text(h, out);
-    }
+    an_hasher_end_text(&h, ok, out);
     free(sample);
-    XXH3_freeState(state);
 }
 
 /* ---- questions */
