@@ -1,3 +1,4 @@
+/* solve.c: boards from text, the supervision steps of a model on them, and its answers as text. See solve.h. */
 #include "infer/solve.h"
 #include "io/data/sudoku.h"
 #include <math.h>

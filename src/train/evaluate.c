@@ -1,3 +1,4 @@
+/* evaluate.c: evaluation over all samples or over random batches. See evaluate.h. */
 #include "train/evaluate.h"
 #include "train/step.h"
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* init_from.c: what init_from= names. See init_from.h. */
 #include "train/init_from.h"
 #include <string.h>
 

@@ -1,3 +1,4 @@
+/* order.c: a random permutation by a Feistel network, evaluated one element at a time. See order.h. */
 #include "io/data/order.h"
 #include "base/map.h"
 #include "base/rng.h"

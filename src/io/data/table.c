@@ -1,3 +1,4 @@
+/* table.c: opening .npy files or making spirals, splits, and reading rows. See table.h. */
 #include "io/data/table.h"
 #include "io/checkpoint.h"
 #include <anneal_nn.h>

@@ -1,5 +1,5 @@
-/* The reader. The header is parsed once; names and metadata stay in its JSON tree, which lives as long as the reader.
- */
+/* safetensors.c: the reader. The header is parsed once; names and metadata stay in its JSON tree, which lives as long as
+ * the reader. */
 #include "io/formats/safetensors.h"
 #include "platform/platform.h"
 #include "io/formats/json.h"

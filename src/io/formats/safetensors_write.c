@@ -1,5 +1,5 @@
-/* The writer. The header comes first in the file and holds every offset, so that tensors are listed, then laid out,
- * then streamed: nothing is held in memory but the list and one buffer. */
+/* safetensors_write.c: the writer. The header comes first in the file and holds every offset, so that tensors are listed,
+ * then laid out, then streamed: nothing is held in memory but the list and one buffer. */
 #define _DEFAULT_SOURCE
 #include "platform/platform.h"
 #include "io/formats/json.h"

@@ -1,3 +1,4 @@
+/* act.c: the carry of a batch of slots, halting, losses, and the update of the puzzle table. See act.h. */
 #include "models/trm/act.h"
 #include <stdio.h>
 

@@ -1,3 +1,4 @@
+/* trm_weights.c: the names and shapes of TinyRecursiveModels' state dicts. See trm_weights.h. */
 #include "models/trm/trm_weights.h"
 #include "io/checkpoint.h"
 #include "io/config/config.h"
