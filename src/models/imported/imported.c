@@ -305,7 +305,7 @@ static an_tensor *sum_of(an_tensor *t)
     return an_shape_of(t).rank == 0 ? t : an_sum_at(AN_AT, t, AN_ALL, false);
 }
 
-/* y with classes last, labels i32 of y's other axes: sums of losses, hits and labels that count. */
+/* y [B,C,d...], or [B,d...,C] with classes_last; labels i32 [B,d...]. Sums of losses, hits and labels that count. */
 static an_losses classes(const imported *m, an_tensor *y, an_tensor *labels)
 {
     const int rank = an_shape_of(y).rank;
@@ -318,7 +318,8 @@ static an_losses classes(const imported *m, an_tensor *y, an_tensor *labels)
     an_tensor *ignored = an_eq_at(AN_AT, labels, an_const_at(AN_AT, m->cx, AN_I32, (double)m->s.ignore));
     an_tensor *none = an_const_at(AN_AT, m->cx, AN_I32, -1);
     if (m->s.ignore >= 0) labels = an_where_at(AN_AT, ignored, none, labels); /* negative ones are ignored anyway */
-    an_tensor *counts = an_cast_at(AN_AT, an_ge_at(AN_AT, labels, an_const_at(AN_AT, m->cx, AN_I32, 0)), AN_F32);
+    an_tensor *counts =                                                       /* of the labels' shape, as `right` */
+        an_cast_at(AN_AT, an_ge_at(AN_AT, labels, an_const_at(AN_AT, m->cx, AN_I32, 0)), AN_F32);
     an_tensor *right = an_eq_at(AN_AT, an_argmax_at(AN_AT, y, rank - 1, false), labels);
     an_losses l = {.sum = {sum_of(an_cross_entropy_at(AN_AT, y, labels)), sum_of(an_cast_at(AN_AT, right, AN_F32)),
                            sum_of(counts)}};

@@ -152,7 +152,7 @@ static an_tensor *each_loss(const mlp *m, an_tensor *outputs, an_tensor *labels,
         *hits = an_sum_at(AN_AT, an_cast_at(AN_AT, right, AN_F32), AN_ALL, false);
         return an_cross_entropy_at(AN_AT, outputs, labels);
     }
-    an_tensor *known = an_eq_at(AN_AT, labels, labels); /* false where NaN */
+    an_tensor *known = an_eq_at(AN_AT, labels, labels); /* [B,outputs], false where NaN */
     an_tensor *zero = an_full_at(AN_AT, m->cx, AN_F32, an_shape_of(labels), 0);
     an_tensor *apart = an_sub_at(AN_AT, outputs, an_where_at(AN_AT, known, labels, zero));
     an_tensor *squares = an_square_at(AN_AT, an_where_at(AN_AT, known, apart, zero)); /* [B,outputs] */

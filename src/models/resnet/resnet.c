@@ -111,6 +111,7 @@ static block open_block(an_ctx *cx, int stage, int index, int64_t in, int64_t ou
     return b;
 }
 
+/* x [B,H,W,C] to [B,H,W,C], or where the block changes the size to [B,H/2,W/2,2C] */
 static an_tensor *apply_block(const block *b, an_tensor *x, bool training)
 {
     an_tensor *y = an_relu_at(AN_AT, an_norm_apply(&b->bn1, an_conv_apply(&b->conv1, x), training));

@@ -50,8 +50,8 @@ static an_tensor *spread(an_tensor *x, int rank)
 static an_trm_state begin_where(const an_act *a, an_tensor *fresh, an_trm_state z)
 {
     const an_trm_state initial = an_trm_initial(a->m); /* [1,1,D] */
-    an_tensor *where = spread(fresh, 3);
-    const an_shape shape = an_shape_of(z.z_H);
+    an_tensor *where = spread(fresh, 3);               /* bool [B,1,1] */
+    const an_shape shape = an_shape_of(z.z_H);         /* [B,L,D] */
     where = an_expand(where, shape);
     return (an_trm_state){an_where(where, an_expand(initial.z_H, shape), z.z_H),
                           an_where(where, an_expand(initial.z_L, shape), z.z_L)};
@@ -60,8 +60,8 @@ static an_trm_state begin_where(const an_act *a, an_tensor *fresh, an_trm_state 
 /* The carry as this call sees it: slots that had halted begin on the batch's data. */
 static carry admit(const an_act *a, const carry *was, an_tensor *const *in)
 {
-    an_tensor *fresh = an_eq(was->running, integer(a, 0)); /* bool [B] */
-    an_tensor *cells = an_expand(spread(fresh, 2), an_shape_of(was->inputs));
+    an_tensor *fresh = an_eq(was->running, integer(a, 0));                    /* bool [B] */
+    an_tensor *cells = an_expand(spread(fresh, 2), an_shape_of(was->inputs)); /* bool [B,S] */
     return (carry){.z = begin_where(a, fresh, was->z),
                    .inputs = an_where(cells, in[0], was->inputs),
                    .labels = an_where(cells, in[1], was->labels),
@@ -83,6 +83,7 @@ static void store(const carry *was, const carry *now, an_trm_state z, an_tensor 
 
 /* ---- halting */
 
+/* q [B,2]: q_halt (0) or q_continue (1), [B]. */
 static an_tensor *q_of(an_tensor *q, int64_t which)
 {
     return an_reshape(an_slice(q, 1, which, which + 1), AN_SHAPE(an_shape_of(q).dim[0]));
@@ -93,8 +94,8 @@ static an_tensor *least_steps(const an_act *a, int64_t B)
 {
     an_ctx *cx = an_trm_context(a->m);
     const int64_t max = an_trm_config_of(a->m)->steps;
-    an_tensor *explores = an_lt(an_rand(cx, AN_SHAPE(B)), an_const(cx, AN_F32, a->c.explore));
-    an_tensor *draw = an_floor(an_mul_num(an_rand(cx, AN_SHAPE(B)), (double)(max - 1)));
+    an_tensor *explores = an_lt(an_rand(cx, AN_SHAPE(B)), an_const(cx, AN_F32, a->c.explore)); /* bool [B] */
+    an_tensor *draw = an_floor(an_mul_num(an_rand(cx, AN_SHAPE(B)), (double)(max - 1))); /* f32 [B], 0 ... max - 2 */
     an_tensor *least = an_minimum(an_add_num(an_cast(draw, AN_I32), 2), integer(a, max));
     return an_where(explores, least, an_mul(least, integer(a, 0)));
 }
@@ -103,28 +104,29 @@ static an_tensor *least_steps(const an_act *a, int64_t B)
 static an_tensor *halts(const an_act *a, an_tensor *steps, an_tensor *q)
 {
     const int64_t max = an_trm_config_of(a->m)->steps;
-    an_tensor *last = an_ge(steps, integer(a, max));
+    an_tensor *last = an_ge(steps, integer(a, max)); /* bool [B] */
     if (!q || max == 1) return last;
     an_tensor *halt = q_of(q, 0);
     an_tensor *other = a->c.no_continue ? an_mul_num(halt, 0) : q_of(q, 1);
-    an_tensor *stops = an_or(last, an_gt(halt, other));
+    an_tensor *stops = an_or(last, an_gt(halt, other)); /* bool [B] */
     if (a->c.explore <= 0) return stops;
     return an_and(stops, an_ge(steps, least_steps(a, an_shape_of(steps).dim[0])));
 }
 
 /* ---- losses */
 
-/* Log-probabilities' negatives at the labels, [B,S]; 0 where there is no label. */
+/* Minus the log-probabilities of the labels under stablemax, [B,S]; 0 where there is no label. logits [B,S,V], labels and
+ * `valid` [B,S]. */
 static an_tensor *stablemax_loss(const an_act *a, an_tensor *logits, an_tensor *labels, an_tensor *valid)
 {
     an_ctx *cx = an_trm_context(a->m);
     const an_shape s = an_shape_of(logits); /* [B,S,V] */
     const an_dtype dtype = an_dtype_of(logits);
     an_tensor *zero = an_const(cx, dtype, 0);
-    an_tensor *below = an_recip(an_add_num(an_abs(logits), 1)); /* 1 / (1 - x) of negative x, and never 1 / 0 */
-    an_tensor *score = an_where(an_lt(logits, zero), below, an_add_num(logits, 1));
-    an_tensor *hot =
-        an_eq(an_reshape(labels, AN_SHAPE(s.dim[0], s.dim[1], 1)), an_iota(cx, AN_SHAPE(1, 1, s.dim[2]), 2));
+    an_tensor *below = an_recip(an_add_num(an_abs(logits), 1)); /* 1 / (1 - x) for negative x, never 1 / 0; [B,S,V] */
+    an_tensor *score = an_where(an_lt(logits, zero), below, an_add_num(logits, 1)); /* [B,S,V] */
+    an_tensor *hot = an_eq(an_reshape(labels, AN_SHAPE(s.dim[0], s.dim[1], 1)),
+                           an_iota(cx, AN_SHAPE(1, 1, s.dim[2]), 2));                   /* bool [B,S,V] */
     an_tensor *at_label = an_sum(an_where(hot, score, an_expand(zero, s)), AN_AXIS(2)); /* [B,S] */
     an_tensor *one = an_expand(an_const(cx, dtype, 1), an_shape_of(labels));
     an_tensor *loss = an_sub(an_log(an_sum(score, AN_AXIS(2))), an_log(an_where(valid, at_label, one)));
@@ -137,19 +139,21 @@ static an_tensor *binary_cross_entropy(an_tensor *x, an_tensor *target)
     return an_sub(an_softplus(x), an_mul(x, target));
 }
 
-/* What a batch of slots comes to, by slot: [B]. */
+/* The losses and accuracies of each slot, [B]. */
 typedef struct results {
-    an_tensor *labelled;         /* bool: it has a label */
-    an_tensor *tokens;           /* labels, at least 1 */
-    an_tensor *token_loss;       /* summed */
-    an_tensor *accuracy, *exact; /* share of right cells; 1 or 0. NULL: not computed */
+    an_tensor *labelled;         /* bool: the slot has a label */
+    an_tensor *tokens;           /* how many labels, at least 1 */
+    an_tensor *token_loss;       /* the sum of their losses */
+    an_tensor *accuracy, *exact; /* the share of right cells; 1 where all are, else 0. NULL: not computed */
 } results;
 
+/* Sums over the cells of each slot: x [B,S] to [B]. */
 static an_tensor *per_slot(an_tensor *x)
 {
     return an_sum(x, AN_AXIS(1));
 }
 
+/* z_H [B,L,D], labels i32 [B,S] */
 static results grade(const an_act *a, an_tensor *z_H, an_tensor *labels)
 {
     an_ctx *cx = an_trm_context(a->m);
@@ -163,8 +167,9 @@ static results grade(const an_act *a, an_tensor *z_H, an_tensor *labels)
     }
     an_tensor *logits = an_trm_logits(a->m, z_H); /* [B,S,V] */
     const an_dtype dtype = an_dtype_of(logits);
-    an_tensor *each = a->c.stablemax ? stablemax_loss(a, logits, labels, valid) : an_cross_entropy(logits, labels);
-    an_tensor *right = an_and(an_eq(an_argmax(logits, 2), labels), valid);
+    an_tensor *each =
+        a->c.stablemax ? stablemax_loss(a, logits, labels, valid) : an_cross_entropy(logits, labels); /* [B,S] */
+    an_tensor *right = an_and(an_eq(an_argmax(logits, 2), labels), valid);                            /* bool [B,S] */
     an_tensor *n = per_slot(an_cast(valid, dtype)), *hits = per_slot(an_cast(right, dtype));
     an_tensor *tokens = an_maximum(n, an_const(cx, dtype, 1));
     return (results){.labelled = an_gt(n, an_const(cx, dtype, 0)),
@@ -188,7 +193,7 @@ static an_tensor *total_where(an_tensor *counts, an_tensor *x)
 /* `counts` (bool [B]): the slots whose accuracies are reported. */
 static an_act_losses sum_up(const results *r, an_tensor *q, an_tensor *q_loss, an_tensor *steps, an_tensor *counts)
 {
-    an_tensor *lm = total(an_div(r->token_loss, r->tokens));
+    an_tensor *lm = total(an_div(r->token_loss, r->tokens)); /* scalar */
     if (!q) return (an_act_losses){.loss = lm, .sum = {total(r->token_loss), total_where(r->labelled, r->tokens)}};
     const an_dtype dtype = an_dtype_of(lm);
     an_tensor *loss = an_add(lm, an_mul_num(q_loss, 0.5)), *halt = q_of(q, 0);
@@ -200,7 +205,8 @@ static an_act_losses sum_up(const results *r, an_tensor *q, an_tensor *q_loss, a
                                    total(an_cast(counts, dtype))}};
 }
 
-/* What q_continue is to become: the better of halting and going on one call later, as a probability; [B]. */
+/* The target of q_continue, as in Q-learning: the larger of q_halt and q_continue after one more call, as a probability
+ * [B]; at the last step q_halt. x [B,L,D], steps i32 [B]. */
 static an_tensor *next_value(const an_act *a, an_trm_state z, an_tensor *x, an_tensor *steps)
 {
     const int64_t max = an_trm_config_of(a->m)->steps;
@@ -209,6 +215,7 @@ static an_tensor *next_value(const an_act *a, an_trm_state z, an_tensor *x, an_t
     return an_detach(an_sigmoid(an_where(last, q_of(q, 0), an_maximum(q_of(q, 0), q_of(q, 1)))));
 }
 
+/* The rows of the puzzle table for ids i32 [B]; NULL without a table. They are kept for an_act_update. */
 static an_tensor *rows_of(an_act *a, an_tensor *ids)
 {
     an_tensor *table = an_trm_puzzle_table(a->m);
@@ -223,14 +230,14 @@ an_act_losses an_act_train(an_act *a, an_tensor *const *in)
     const bool causal = an_trm_config_of(a->m)->causal;
     for (int64_t micro = 0; micro < a->micros; micro++) carry_of(a, micro, B); /* all are declared together */
     const carry was = carry_of(a, a->micro, B), now = admit(a, &was, in);
-    an_tensor *x = an_trm_embed(a->m, now.inputs, rows_of(a, now.ids));
+    an_tensor *x = an_trm_embed(a->m, now.inputs, rows_of(a, now.ids)); /* [B,L,D] */
     const an_trm_state z = an_trm_call(a->m, now.z, x);
     const results r = grade(a, z.z_H, now.labels);
-    an_tensor *q = causal ? NULL : an_trm_q(a->m, z.z_H), *q_loss = NULL;
+    an_tensor *q = causal ? NULL : an_trm_q(a->m, z.z_H), *q_loss = NULL; /* [B,2], scalar */
     if (q) q_loss = total(binary_cross_entropy(q_of(q, 0), r.exact));
     if (q && !a->c.no_continue && an_trm_config_of(a->m)->steps > 1)
         q_loss = an_add(q_loss, total(binary_cross_entropy(q_of(q, 1), next_value(a, z, x, now.steps))));
-    an_tensor *halted = halts(a, now.steps, q);
+    an_tensor *halted = halts(a, now.steps, q); /* bool [B] */
     store(&was, &now, z, halted);
     an_act_losses l = sum_up(&r, q, q_loss, now.steps, an_and(halted, r.labelled));
     l.loss = an_mul_num(l.loss, 1.0 / (double)B);
@@ -256,8 +263,8 @@ static trial try(an_act *a, an_tensor *tokens, an_tensor *ids)
     an_tensor *was_done = state(a, evaluation, "done", AN_I32, AN_SHAPE(B)); /* 1: stopped */
     an_tensor *call = an_scalar_i32(an_trm_context(a->m), (int32_t)a->call);
     an_tensor *fresh = an_expand(an_reshape(an_eq(call, integer(a, 0)), AN_SHAPE(1)), AN_SHAPE(B)); /* bool [B] */
-    an_tensor *nothing = an_mul(was_done, integer(a, 0));
-    an_tensor *done = an_gt(an_where(fresh, nothing, was_done), nothing); /* bool [B] */
+    an_tensor *nothing = an_mul(was_done, integer(a, 0));                                           /* zeros i32 [B] */
+    an_tensor *done = an_gt(an_where(fresh, nothing, was_done), nothing);                           /* bool [B] */
     const an_trm_state z = begin_where(a, fresh, (an_trm_state){was_H, was_L});
     if (a->c.blank_ids) ids = an_mul(ids, integer(a, 0));
     trial t = {.z = an_trm_call(a->m, z, an_trm_embed(a->m, tokens, rows_of(a, ids)))};
@@ -299,7 +306,8 @@ void an_act_solve(an_act *a, an_tensor *tokens, an_tensor *ids, an_tensor **answ
 
 /* ---- the puzzle table */
 
-/* g [B,n] and ids [B] of an update's slots: every row that an id names takes one step. */
+/* One step of sign descent on every row of the table that an id names. g [B,n] and ids i32 [B] are of all slots of an
+ * update. */
 static void step_rows(const an_act *a, an_tensor *ids, an_tensor *g)
 {
     an_ctx *cx = an_trm_context(a->m);
@@ -312,7 +320,7 @@ static void step_rows(const an_act *a, an_tensor *ids, an_tensor *g)
     an_tensor *one = an_full(cx, dtype, AN_SHAPE(an_shape_of(ids).dim[0], 1), 1);
     an_tensor *present = an_gt(an_scatter_add(ids, one, s.dim[0]), an_const(cx, dtype, 0)); /* [puzzles,1] */
     an_tensor *decay = an_add_num(an_mul_num(lr, -a->c.puzzle_decay), 1);
-    an_tensor *stepped = an_sub(an_mul(table, decay), an_mul(an_sign(sum), lr));
+    an_tensor *stepped = an_sub(an_mul(table, decay), an_mul(an_sign(sum), lr)); /* [puzzles,n] */
     an_assign(table, an_where(an_expand(present, s), stepped, table));
 }
 
