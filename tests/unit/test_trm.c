@@ -282,6 +282,46 @@ static void only_rows_of_the_batch_change_and_each_takes_one_step(void **state)
     slots_close(&s);
 }
 
+/* The last of many micro-batches: the others' gradients are states, which are zero here, and name row 0. */
+static void an_update_of_many_micro_batches_steps_the_rows_of_all_of_them(void **state)
+{
+    (void)state;
+    double sum[AN_ACT_SUMS];
+    float table[3][12];
+    const int32_t ids[B] = {2, 2, 2, 2};
+    slots s = slots_open(3, 0);
+    s.act.micros = 70;
+    s.act.micro = 69;
+    train_step(&s, 1, ids, 0, sum);
+    float begin[3][12];
+    for (int i = 0; i < 36; i++) begin[i / 12][i % 12] = 1;
+    check(s.cx, an_persist_write(s.cx, an_persist_find(s.cx, "puzzle_emb.weights"), begin, sizeof begin));
+    train_step(&s, 1, ids, 1, sum);
+    read_state(&s, "puzzle_emb.weights", table, sizeof table);
+    for (int k = 0; k < 12; k++) {
+        assert_true(table[0][k] == 1 - 0.25f * 0.5f);
+        assert_true(table[1][k] == 1);
+        const float moved = table[2][k] - (1 - 0.25f * 0.5f);
+        if (moved != 0.25f && moved != -0.25f) fail_msg("row 2 moved by %g", (double)moved);
+    }
+    slots_close(&s);
+}
+
+static void more_micro_batches_than_can_be_joined_are_a_sentence(void **state)
+{
+    (void)state;
+    int32_t cells[B * S] = {0};
+    slots s = slots_open(3, 0);
+    s.act.micros = 1025;
+    an_tensor *in[] = {an_input(s.cx, AN_I32, AN_SHAPE(B, S), cells), an_input(s.cx, AN_I32, AN_SHAPE(B, S), cells),
+                       an_input(s.cx, AN_I32, AN_SHAPE(B), no_ids)};
+    an_backward(an_act_train(&s.act, in).loss);
+    an_act_update(&s.act);
+    assert_non_null(an_error(s.cx));
+    assert_non_null(strstr(an_error(s.cx), "1025 parts; at most 1024 are possible"));
+    slots_close(&s);
+}
+
 static void evaluation_uses_every_step_and_a_fresh_carry(void **state)
 {
     (void)state;
@@ -342,6 +382,8 @@ int main(void)
         cmocka_unit_test(running_slots_ignore_the_incoming_batch_until_they_halt),
         cmocka_unit_test(exploration_makes_slots_go_on_and_depends_on_seed_update_and_slot),
         cmocka_unit_test(only_rows_of_the_batch_change_and_each_takes_one_step),
+        cmocka_unit_test(an_update_of_many_micro_batches_steps_the_rows_of_all_of_them),
+        cmocka_unit_test(more_micro_batches_than_can_be_joined_are_a_sentence),
         cmocka_unit_test(evaluation_uses_every_step_and_a_fresh_carry),
         cmocka_unit_test(an_evaluation_may_stop_where_the_model_says_so),
     };

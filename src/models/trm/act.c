@@ -334,12 +334,17 @@ void an_act_update(an_act *a)
         step_rows(a, a->ids, g);
         return;
     }
-    an_tensor *gradients[64], *ids[64]; /* of the micro-batches */
-    for (int64_t i = 0; i < micros && i < 64; i++) {
+    enum { MOST = 1024 };                   /* parts that an_concat joins */
+    an_tensor *gradients[MOST], *ids[MOST]; /* of the micro-batches */
+    for (int64_t i = 0; i < micros && i < MOST; i++) {
         char owner[32];
         snprintf(owner, sizeof owner, "%s.%d", evaluation, (int)i);
         gradients[i] = state(a, owner, "row_gradients", an_dtype_of(g), AN_SHAPE(B, n));
         ids[i] = state(a, owner, "row_ids", AN_I32, AN_SHAPE(B));
+    }
+    if (micros > MOST) { /* an_concat records that it is too many */
+        (void)an_concat(gradients, (int)micros, 0);
+        return;
     }
     if (a->micro < micros - 1) {
         an_assign(gradients[a->micro], g);
