@@ -6,25 +6,12 @@
  * arithmetic could overflow. Invariant: bf16 and f16 compute in f32 and round once, as everywhere.
  */
 #include "graph/fold.h"
+#include "graph/elem_domains.h"
 #include "base/exact.h"
 
 #include <math.h>
 
 #define an_isfinite(x) (isfinite(x) ? 1 : 0) /* exact on any host */
-
-/* Which of the two evaluations a row's domain has. */
-#define FLOAT_AN_DOM_FLOAT(x)  x
-#define FLOAT_AN_DOM_NUMBER(x) x
-#define FLOAT_AN_DOM_ANY(x)    x
-#define FLOAT_AN_DOM_INT(x)    NAN
-#define FLOAT_AN_DOM_BITS(x)   NAN
-#define FLOAT_AN_DOM_BOOL(x)   NAN
-#define INT_AN_DOM_FLOAT(x)    0
-#define INT_AN_DOM_NUMBER(x)   x
-#define INT_AN_DOM_ANY(x)      x
-#define INT_AN_DOM_INT(x)      x
-#define INT_AN_DOM_BITS(x)     x
-#define INT_AN_DOM_BOOL(x)     x
 
 static float in_float(an_op op, float a, float b, float c)
 {

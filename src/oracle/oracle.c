@@ -5,6 +5,7 @@
  * Does not: evaluate windows, attention and calls (oracle_linalg.c).
  */
 #include "oracle/oracle.h"
+#include "graph/elem_domains.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -84,20 +85,7 @@ static int64_t floor_div(int64_t a, int64_t b)
 #define an_idiv(a, b)    floor_div(a, b)
 #define an_imod(a, b)    ((b) == 0 ? 0 : (a) - (b)*floor_div(a, b))
 
-/* A row of ops.def is evaluated in double, in int64, or in both, depending on its domain. */
-#define FLOAT_AN_DOM_FLOAT(x)  x
-#define FLOAT_AN_DOM_NUMBER(x) x
-#define FLOAT_AN_DOM_ANY(x)    x
-#define FLOAT_AN_DOM_INT(x)    NAN
-#define FLOAT_AN_DOM_BITS(x)   NAN
-#define FLOAT_AN_DOM_BOOL(x)   NAN
-#define INT_AN_DOM_FLOAT(x)    0
-#define INT_AN_DOM_NUMBER(x)   x
-#define INT_AN_DOM_ANY(x)      x
-#define INT_AN_DOM_INT(x)      x
-#define INT_AN_DOM_BITS(x)     x
-#define INT_AN_DOM_BOOL(x)     x
-
+/* A row of ops.def is evaluated in double, in int64, or in both, depending on its domain (graph/elem_domains.h). */
 double an_oracle_elem(int op, double a, double b, double c)
 {
     switch (op) {
