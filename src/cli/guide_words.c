@@ -115,7 +115,7 @@ static an_status add_command(an_err *err, int argc, char **argv, an_argv *out, i
 
 /* ---- settings */
 
-/* NULL behind a name: it is passed over, since it means nothing here. */
+/* NULL behind a name: it has no meaning here and is ignored, with a note. */
 static const struct {
     const char *theirs, *ours;
 } names[] = {{"lr", "learning_rate"},

@@ -65,7 +65,7 @@ static an_status put(an_err *err, reader *r, const char *key, const char *value)
     return an_argv_add(err, r->out, text);
 }
 
-/* [a,b] of scalars; a list with others is passed over. */
+/* [a,b] of scalars; a list of anything else is ignored. */
 static an_status put_list(an_err *err, reader *r, const char *key, const yaml_node_t *list)
 {
     an_text text = {0};

@@ -31,7 +31,7 @@ typedef struct an_sum {
     const char *per;  /* the sum that it is divided by; NULL: the number of the task's units (tokens, examples) */
 } an_sum;
 
-/* What a micro-batch comes to, as f32 scalars of the graph. */
+/* The losses of a micro-batch, f32 scalars of the graph. */
 typedef struct an_losses {
     an_tensor *loss;               /* training: what is differentiated, a mean over the micro-batch */
     an_tensor *sum[AN_MODEL_SUMS]; /* in the order of the row's sums. A model whose only sum is the loss may leave it

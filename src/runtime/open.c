@@ -66,7 +66,7 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
 }
 
 /* By name. "auto" takes the first device that is available, in the order of an_backend_auto; `why` collects the reasons
- * of the ones passed over. */
+ * of the ones that were skipped. */
 static an_status choose_device(an_ctx *cx, const char *name, const an_backend **out, an_device_info *info, an_text *why)
 {
     const bool any = !strcmp(name, "auto");

@@ -1,7 +1,7 @@
-/* run_dir.h: the folder of a run: one writer at a time, and what becomes of files that are there before the run.
+/* run_dir.h: the folder of a run: one writer at a time, and what happens to files that are in it before the run.
  *
  * Owns:      the lock (FOLDER/.lock, held by the process: the system releases it when the process is killed), and what
- *            becomes of the files of an earlier run, or of a user's own files under names that a run uses.
+ *            happens to the files of an earlier run, or of a user's own files under names that a run uses.
  * Does not:  know what is in the files.
  * Invariant: no file is removed or overwritten that the run did not write; what would be is moved to
  *            FOLDER/previous. */

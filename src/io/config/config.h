@@ -35,7 +35,7 @@ typedef struct an_config_field {
 typedef struct an_config {
     const an_config_field *fields;
     size_t n;
-    bool partial; /* keys that are not in the table are passed over: another table has them */
+    bool partial; /* keys that are not in the table are skipped: another table has them */
 } an_config;
 
 /* The field of a key; NULL: there is none. */

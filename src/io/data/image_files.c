@@ -236,7 +236,7 @@ static int by_bytes(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* The folders in a folder, or its image files, sorted; hidden ones and files of other names are passed over. */
+/* The folders in a folder, or its image files, sorted; hidden ones and files with other endings are skipped. */
 static an_status list_folder(an_err *err, const char *folder, bool folders, names *out)
 {
     char path[2048];

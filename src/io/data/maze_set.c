@@ -175,7 +175,7 @@ typedef struct builder {
     an_map seen;
 } builder;
 
-/* A maze that was seen before, as it is, turned or reflected, is passed over. */
+/* A maze that was seen before, also rotated or reflected, is skipped. */
 static an_status add_maze(an_err *err, builder *b, list *l, const char *text, const char *answer, int64_t steps)
 {
     const size_t cells = (size_t)(l->side * l->side);

@@ -121,7 +121,7 @@ static bool has_end(const worker *w)
     return w->p->tokenizer && an_tokenizer_end(w->p->tokenizer) >= 0;
 }
 
-/* Calls `body` with the "text" of one line; lines of white space are passed over. */
+/* Calls `body` with the "text" of one line; lines of white space are skipped. */
 static an_status with_record(worker *w, size_t i, const char *where, const char *line, size_t n, text_body body)
 {
     json_t *record;

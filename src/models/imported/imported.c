@@ -15,7 +15,7 @@ static const an_config_field fields[] = {
     {"file", AN_CONFIG_TEXT, AT(file), "", 0, 0, NULL, "the archive of torch.export.save"},
     {"loss", AN_CONFIG_TEXT, AT(loss), "cross_entropy", 0, 0, "output|cross_entropy|mse|bce_with_logits",
      "of an imported model: its first result itself, or what it makes of the first result and the labels"},
-    {"ignore", AN_CONFIG_INT, AT(ignore), "-100", -1e9, 1e9, NULL, "the label of classes that counts nothing"},
+    {"ignore", AN_CONFIG_INT, AT(ignore), "-100", -1e9, 1e9, NULL, "labels with this value are ignored"},
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -328,7 +328,7 @@ static an_losses classes(const imported *m, an_tensor *y, an_tensor *labels)
     return l;
 }
 
-/* Squares or binary cross entropies, a mean over each sample; a label that is NaN counts nothing. */
+/* Squares or binary cross entropies, a mean over each sample; a label that is NaN is ignored. */
 static an_losses values(const imported *m, an_tensor *y, an_tensor *labels)
 {
     an_tensor *zero = an_const_at(AN_AT, m->cx, AN_F32, 0), *known = an_eq_at(AN_AT, labels, labels), *each;

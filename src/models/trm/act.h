@@ -33,14 +33,15 @@ typedef struct an_act {
     int64_t micro, micros; /* training: which micro-batch of an update, and of how many */
     int64_t call;          /* evaluation: which call on this batch */
     double lr_share;       /* training: the learning rate as a part of its peak */
-    an_tensor *rows, *ids; /* of the graph that is being built: rows of the puzzle table, and whose */
+    an_tensor *rows, *ids; /* of the graph that is being built: rows of the puzzle table, and their ids */
 } an_act;
 
-/* What a batch comes to, scalars of the parameters' dtype. `loss` is differentiated: the mean over the slots. Sums over the slots: of puzzles
+/* The losses of a micro-batch, scalars of the parameters' dtype. `loss` is differentiated: the mean over the slots. `sum` has
+ * sums over the slots. For puzzles:
  *     loss, accuracy, exact, q_halt agrees, q_halt_loss, lm_loss, steps, halted slots
- * where accuracy, exact, agreement and steps are of the slots that halt now and have a label (evaluation: that have one);
- * of causal models
- *     loss of the tokens, tokens */
+ * where accuracy, exact, agreement and steps count only the slots that halt now and have a label (in evaluation, all that
+ * have a label). For causal models:
+ *     loss of the tokens, number of tokens */
 enum { AN_ACT_SUMS = 8 };
 typedef struct an_act_losses {
     an_tensor *loss, *sum[AN_ACT_SUMS];
@@ -49,12 +50,12 @@ typedef struct an_act_losses {
 /* Inputs: tokens, labels i32 [B,S] (negative: no label), ids i32 [B]. Declares the carry in training. */
 an_act_losses an_act_train(an_act *a, an_tensor *const *in);
 an_act_losses an_act_evaluate(an_act *a, an_tensor *const *in);
-/* Behind an_backward: the rows that took part take a step against the sign of their summed gradients. Keeps the
- * gradients of micro-batches until the update's last. */
+/* Called after an_backward: one step of sign descent on the rows of the puzzle table that the batch used, by their summed
+ * gradients. Those of earlier micro-batches are kept in states until the last one of the update. */
 void an_act_update(an_act *a);
 
-/* A call on boards alone: [B,S] tokens and [B] ids; the state of call `step` (i32 scalar) is in evaluation.*. Gives the
- * tokens that are most probable now, i32 [B,S], and q_halt, f32 [B]. */
+/* A call without labels, for solving: tokens i32 [B,S] and ids i32 [B]; states are kept in evaluation.*. Gives the most
+ * probable tokens now, i32 [B,S], and q_halt, f32 [B]. */
 void an_act_solve(an_act *a, an_tensor *tokens, an_tensor *ids, an_tensor **answer, an_tensor **q_halt);
 
 #endif

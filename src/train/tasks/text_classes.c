@@ -400,7 +400,7 @@ static an_status ask(an_err *err, asked *a, const char *text, size_t n)
     return status;
 }
 
-/* A text a line; empty lines are passed over. */
+/* One text on each line; empty lines are skipped. */
 static an_status ask_lines(an_err *err, asked *a, const char *text, size_t n)
 {
     for (size_t at = 0; at < n;) {
