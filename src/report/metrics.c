@@ -31,6 +31,11 @@ static void put_number(an_text *out, const char *key, double value)
         an_text_printf(out, ",\"%s\":null", key);
 }
 
+static void put_if_known(an_text *out, const char *key, double value)
+{
+    if (isfinite(value)) put_number(out, key, value);
+}
+
 /* ,"key":"text", or null for text that is not UTF-8 (a folder's name may be): JSON cannot hold it. */
 static void put_text(an_text *out, const char *key, const char *text)
 {
@@ -73,7 +78,12 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
     put_number(&line, "ms", m->ms);
     if (strcmp(m->unit, "token") == 0) put_number(&line, "tokens_per_s", m->units_per_s);
     put_number(&line, "data_wait_ms", m->data_wait_ms);
-    if (isfinite(m->gpu_busy)) put_number(&line, "gpu_busy", m->gpu_busy);
+    put_if_known(&line, "gpu_busy", m->gpu_busy);
+    put_if_known(&line, "live_bytes", m->live_bytes);
+    put_if_known(&line, "reserved_bytes", m->reserved_bytes);
+    put_if_known(&line, "rss_bytes", m->rss_bytes);
+    put_if_known(&line, "swap_bytes", m->swap_bytes);
+    put_if_known(&line, "plans", m->plans);
     put_text(&line, "unit", m->unit);
     put_number(&line, "units_per_s", m->units_per_s);
     for (const an_metrics_number *n = m->more; n->name; n++) put_number(&line, n->name, n->value);
@@ -292,10 +302,22 @@ an_status an_logbook_machine(an_err *err, const an_logbook *b, const char *what,
     return add_line(err, b, &line, AN_OK);
 }
 
-an_status an_logbook_end(an_err *err, const an_logbook *b, const char *how, const an_metrics_number *numbers)
+an_status an_logbook_end(an_err *err, const an_logbook *b, const char *how, const an_metrics_number *numbers,
+                         const char *error)
 {
     an_text line = {0};
     begin_line(&line, how, b);
     for (const an_metrics_number *n = numbers; n->name; n++) put_number(&line, n->name, n->value);
+    if (error) put_text(&line, "error", error);
     return add_line(err, b, &line, AN_OK);
+}
+
+an_status an_logbook_add(an_err *err, const char *dir, int64_t step, const char *event, const an_text *members)
+{
+    const an_logbook b = {.dir = dir, .step = step};
+    an_text line = {0};
+    begin_line(&line, event, &b);
+    if (members) an_text_puts(&line, members->data ? members->data : "");
+    if (members) line.failed |= members->failed;
+    return add_line(err, &b, &line, AN_OK);
 }

@@ -31,8 +31,11 @@ typedef struct an_metrics_line {
     double val_loss, train_loss;
     double scale; /* of float16's loss, with `skipped` updates; 0: there is none */
     int64_t skipped;
-    double gpu_busy;            /* NaN: the device does not say, and the key is left out */
-    an_metrics_number more[17]; /* further numbers of the model, under their names */
+    double live_bytes, reserved_bytes; /* on the device: in use, requested */
+    double rss_bytes, swap_bytes;      /* of this process; in use on the machine */
+    double plans;                      /* in the context's cache. NaN in these: unknown, left out */
+    double gpu_busy;                   /* NaN: the device does not say, and the key is left out */
+    an_metrics_number more[17];        /* further numbers of the model, under their names */
 } an_metrics_line;
 
 /* {"step":..,"loss":..,"lr":..,"grad_norm":..,"ms":..,"tokens_per_s":..,"data_wait_ms":..,"unit":..,"units_per_s":..}
@@ -65,7 +68,11 @@ an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml
 an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill);
 /* What has changed about the machine: the sentences of report/machine_monitor.h. */
 an_status an_logbook_machine(an_err *err, const an_logbook *b, const char *what, const an_system_info *facts);
-/* `how` training ended ("end", "interrupted", "failed"), and its numbers, up to one without a name. */
-an_status an_logbook_end(an_err *err, const an_logbook *b, const char *how, const an_metrics_number *numbers);
+/* `how` training ended ("end", "interrupted", "failed"), its numbers, up to one without a name, and why it failed
+ * (NULL: it did not). */
+an_status an_logbook_end(an_err *err, const an_logbook *b, const char *how, const an_metrics_number *numbers,
+                         const char *error);
+/* A line of another event in DIR/logbook.jsonl; `members` is JSON that begins with a comma, or NULL. */
+an_status an_logbook_add(an_err *err, const char *dir, int64_t step, const char *event, const an_text *members);
 
 #endif

@@ -11,6 +11,7 @@
 #include "report/metrics.h"
 #include "train/step.h"
 #include "report/machine_monitor.h"
+#include "platform/platform.h"
 #include <anneal_tools.h>
 #include <math.h>
 #include <stdio.h>
@@ -215,6 +216,20 @@ static void measure(loop *l, an_train_event *e)
     l->busy_steps = 0;
 }
 
+/* What is known without asking a device or waiting; the swap is that of the monitor's last look. */
+static void put_memory(const loop *l, an_metrics_line *m)
+{
+    const an_system_info *machine = &l->monitor.was;
+    const uint64_t rss = an_rss_bytes();
+    an_memory memory;
+    const bool known = an_memory_read(l->r->cx, &memory) == AN_OK;
+    m->live_bytes = known ? (double)memory.live_bytes : NAN;
+    m->reserved_bytes = known ? (double)memory.requested_bytes : NAN;
+    m->plans = known ? memory.plans : NAN;
+    m->rss_bytes = rss ? (double)rss : NAN;
+    m->swap_bytes = (double)machine->swap_bytes - (double)machine->swap_free_bytes;
+}
+
 /* Writes the event as a line of metrics, with the model's other numbers: "accuracy", "val_accuracy". */
 static an_status write_metrics(an_err *err, loop *l, const an_train_event *e, bool evaluated)
 {
@@ -235,6 +250,7 @@ static an_status write_metrics(an_err *err, loop *l, const an_train_event *e, bo
                          .scale = e->scale,
                          .skipped = e->skipped,
                          .gpu_busy = e->gpu_busy};
+    put_memory(l, &m);
     size_t n = 0;
     for (int64_t i = 1; i < an_step_sums(c); i++) {
         m.more[n++] = (an_metrics_number){sums[i].name, e->number[i]};
@@ -509,7 +525,8 @@ static void processor_time(double *user_s, double *system_s)
     *system_s = seconds_of(usage.ru_stime);
 }
 
-an_status an_train_logbook_end(an_err *err, const an_session *r, const char *how, const an_train_result *t)
+an_status an_train_logbook_end(an_err *err, const an_session *r, const char *how, const an_train_result *t,
+                               const char *error)
 {
     const an_logbook book = an_session_logbook(r);
     const an_metrics_number numbers[] = {{"loss", t->loss},
@@ -523,7 +540,7 @@ an_status an_train_logbook_end(an_err *err, const an_session *r, const char *how
                                          {"save_s", t->save_s},
                                          {"data_wait_s", t->data_wait_s},
                                          {NULL, 0}};
-    return an_logbook_end(err, &book, how, numbers);
+    return an_logbook_end(err, &book, how, numbers, error);
 }
 
 /* Writes the logbook's last line and the loss curve. If training failed, its error is returned, not one from here. */
@@ -531,7 +548,7 @@ static an_status record_end(an_err *err, const loop *l, an_status status)
 {
     an_err late = {0};
     const char *how = status != AN_OK ? "failed" : l->result->interrupted ? "interrupted" : "end";
-    an_status written = an_train_logbook_end(&late, l->r, how, l->result);
+    an_status written = an_train_logbook_end(&late, l->r, how, l->result, status != AN_OK ? err->text : NULL);
     if (written == AN_OK) written = an_curve_save(&late, l->r->cfg.out);
     return status != AN_OK ? status : written == AN_OK ? AN_OK : an_fail(err, written, "%s", late.text);
 }

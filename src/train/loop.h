@@ -60,7 +60,9 @@ typedef struct an_train_result {
  * and nan=stop. */
 an_status an_train(an_err *err, an_session *r, const an_train_listener *listener, an_train_result *out);
 
-/* The line of the logbook for the end of training: `how` is "end", "interrupted" or "failed". */
-an_status an_train_logbook_end(an_err *err, const an_session *r, const char *how, const an_train_result *result);
+/* The line of the logbook for the end of training: `how` is "end", "interrupted" or "failed", and then `error` says why
+ * (else NULL). */
+an_status an_train_logbook_end(an_err *err, const an_session *r, const char *how, const an_train_result *result,
+                               const char *error);
 
 #endif

@@ -60,7 +60,7 @@ static an_status write_logbook(an_err *err, void *arg)
     an_status status = an_session_begin_logbook(err, r, &notes);
     if (status == AN_OK && notes.failed) status = an_fail_nomem(err, "notes", 0);
     an_text_free(&notes);
-    return status != AN_OK ? status : an_train_logbook_end(err, r, "end", &result);
+    return status != AN_OK ? status : an_train_logbook_end(err, r, "end", &result, NULL);
 }
 
 static void the_logbook_and_its_proof(void **state)

@@ -1,0 +1,69 @@
+/* run_record.h: what the files of a run's folder say of it: its updates from metrics.jsonl, its history from
+ * logbook.jsonl. Reports, comparisons and diagnoses are functions of this record alone.
+ *
+ * Owns:      reading both files within bounds, as untrusted files; statistics of a column.
+ * Does not:  judge, print, or open a device.
+ *
+ * Invariants: updates are in the order of their numbers, one entry each; a column's number is NaN where the file has
+ * none and infinity where it says null (the writer's number was not finite); texts of the file are untrusted: the
+ * caller that prints them replaces control characters and escapes markup. */
+#ifndef AN_REPORT_RUN_RECORD_H
+#define AN_REPORT_RUN_RECORD_H
+
+#include "io/formats/json.h"
+
+typedef enum an_run_column {
+    AN_RUN_LOSS,
+    AN_RUN_VAL_LOSS,
+    AN_RUN_GRAD_NORM,
+    AN_RUN_MS,          /* of an update */
+    AN_RUN_UNITS_PER_S, /* tokens, examples */
+    AN_RUN_DATA_WAIT_MS,
+    AN_RUN_GPU_BUSY, /* share of the time */
+    AN_RUN_LIVE_BYTES,
+    AN_RUN_RESERVED_BYTES,
+    AN_RUN_RSS_BYTES,
+    AN_RUN_SWAP_BYTES,
+    AN_RUN_PLANS, /* that the context holds: a graph a plan */
+    AN_RUN_COLUMNS
+} an_run_column;
+
+typedef struct an_run_update {
+    int64_t step; /* -1: an evaluation before the first update */
+    double at[AN_RUN_COLUMNS];
+} an_run_update;
+
+/* More updates are refused; of further events of a kind only the count is kept. */
+enum { AN_RUN_MOST_UPDATES = 4000000, AN_RUN_MOST_EVENTS = 256 };
+
+typedef struct an_run_record {
+    an_run_update *update;
+    size_t n, cap;
+    uint64_t disordered;     /* lines of updates that came before; left out */
+    json_t *begin;           /* the last line of that event; NULL: none */
+    json_t *plan, *end;      /* those behind `begin`; NULL: none */
+    json_t *machine, *notes; /* arrays of the lines "machine", and "note", "rejected" and "accepted" */
+    size_t begins, events_left_out;
+} an_run_record;
+
+/* AN_E_DATA: the folder holds neither file. an_run_record_free also after a failure. */
+an_status an_run_record_read(an_err *err, const char *dir, an_run_record *out);
+void an_run_record_free(an_run_record *r);
+
+/* A member of a logbook's line: "" and NaN where it is missing or of another type. `object` may be NULL. */
+const char *an_run_text(const json_t *object, const char *key);
+double an_run_number(const json_t *object, const char *key);
+/* The settings of the last beginning; NULL: none. */
+const json_t *an_run_settings(const an_run_record *r);
+/* One setting as text into `out`; "" where it is missing. */
+enum { AN_RUN_SETTING_BYTES = 128 };
+const char *an_run_setting(const an_run_record *r, const char *key, char out[AN_RUN_SETTING_BYTES]);
+
+/* The finite numbers of a column for updates first .. last - 1 of the record, ascending. free() *out, which is NULL when
+ * there are none. */
+an_status an_run_sorted(an_err *err, const an_run_record *r, an_run_column column, size_t first, size_t last,
+                        double **out, size_t *n);
+/* The element at this share, 0 to 1, of n ascending numbers; NaN of none. */
+double an_run_quantile(const double *sorted, size_t n, double share);
+
+#endif
