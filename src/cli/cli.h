@@ -108,6 +108,10 @@ void an_put_json_text(an_text *out, const char *text);
  * closed pipe) is an error. Frees the text. */
 an_status an_print_line(an_err *err, an_text *line);
 
+/* What is wrong with a run that has ended, to stderr: the first finding, and how to read the others; nothing where there
+ * is none. */
+void an_cli_diagnosis_line(const char *dir);
+
 /* One row of the table each. */
 an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code);
@@ -124,6 +128,7 @@ an_status an_cmd_inspect(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_selftest(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_diagnose(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_compare(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_note(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);

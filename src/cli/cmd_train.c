@@ -67,6 +67,7 @@ static an_status train(an_err *err, an_session *r, const an_estimate *price, con
     else
         an_progress_close(&narrator);
     AN_TRY(status);
+    if (!args->quiet && !r->cfg.eval_only) an_cli_diagnosis_line(r->cfg.out);
     if (result.interrupted) *exit_code = AN_EXIT_INTERRUPTED;
     return args->json ? print_summary(err, r, &result) : AN_OK;
 }

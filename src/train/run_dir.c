@@ -91,6 +91,18 @@ void an_run_dir_sweep(const char *dir)
     if (an_run_dir_is_a_run(dir) && lock_folder(&busy, dir, &lock) == AN_OK) an_run_dir_unlock(lock);
 }
 
+bool an_run_dir_is_locked(const char *dir)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    an_err unused = {0};
+    int fd;
+    if (snprintf(path, sizeof path, "%s/.lock", dir) >= (int)sizeof path) return false;
+    if (an_file_open(&unused, path, O_RDONLY, &fd) != AN_OK || fd < 0) return false;
+    const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+    close(fd);
+    return locked;
+}
+
 void an_run_dir_unlock(int lock)
 {
     if (lock >= 0) close(lock);

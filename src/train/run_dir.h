@@ -25,6 +25,8 @@ void an_run_dir_sweep(const char *dir);
 /* Fails when the folder or its lock was removed or replaced since. */
 an_status an_run_dir_check(an_err *err, const char *dir, int lock);
 
+/* Whether a process trains in `dir` now. */
+bool an_run_dir_is_locked(const char *dir);
 /* Whether a run was trained in `dir`. */
 bool an_run_dir_is_a_run(const char *dir);
 

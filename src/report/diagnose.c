@@ -1,0 +1,530 @@
+/* diagnose.c: see diagnose.h. The table is at the end; a check gives false, or true with its evidence and its fix.
+ *
+ * To add a rule: a check, a row, and in tests/unit/test_diagnose.c a run that it fires on and one that it does not. */
+#include "report/diagnose.h"
+#include "io/formats/json.h"
+#include "io/text/utf8.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB 1048576.0
+
+/* Thresholds. Shares are of the time of the updates unless they say otherwise. */
+#define MEMORY_SHARE  0.9  /* of what this process may use */
+#define GROWTH        1.01 /* memory at the end against the beginning */
+#define GROWTH_BYTES  (16 * MIB)
+#define SWAP_BYTES    (256 * MIB)
+#define CLIFF         1.3 /* median time of the last third against that of the first */
+#define SWING         2.0 /* 90th percentile of the times against their median */
+#define WAIT_SHARE    0.1
+#define NETWORK_SHARE 0.05
+#define SAVE_SHARE    0.1 /* of the run */
+#define EVAL_SHARE    0.5 /* of the run */
+#define IDLE_SHARE    0.5
+#define LOST_SHARE    0.25 /* of what the loss had gained */
+
+/* The times of the updates without the first line, which plans and compiles. */
+typedef struct times {
+    size_t n;
+    double seconds; /* all updates together */
+    double median, p90, median_first, p75_first, median_last, p25_last;
+    double wait_share; /* waiting for data */
+    bool judged;       /* long enough to be judged */
+} times;
+
+typedef struct inquiry {
+    const char *dir;
+    const an_run_record *r;
+    bool running;
+    times t;
+    an_finding *out;
+} inquiry;
+
+/* ---- what the checks use */
+
+/* Texts of a run's files that were cut, and paths, may not be UTF-8: other bytes become '?', as control characters do. */
+static void make_printable(char *text)
+{
+    uint32_t c;
+    for (size_t n = strlen(text), at = 0; at < n;) {
+        const int len = an_utf8_next(text + at, n - at, &c);
+        if (len == 0) text[at] = '?';
+        at += (size_t)AN_MAX(len, 1);
+    }
+    an_text_printable(text, strlen(text));
+    text[strcspn(text, "\n")] = 0; /* the first of several sentences */
+}
+
+__attribute__((format(printf, 2, 3))) static bool evidence(const inquiry *q, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(q->out->evidence, sizeof q->out->evidence, format, arguments);
+    va_end(arguments);
+    make_printable(q->out->evidence);
+    return true;
+}
+
+__attribute__((format(printf, 2, 3))) static void fix(const inquiry *q, const char *format, ...)
+{
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(q->out->fix, sizeof q->out->fix, format, arguments);
+    va_end(arguments);
+    make_printable(q->out->fix);
+}
+
+/* The run again with one setting changed. */
+__attribute__((format(printf, 2, 3))) static void fix_setting(const inquiry *q, const char *format, ...)
+{
+    char settings[128];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(settings, sizeof settings, format, arguments);
+    va_end(arguments);
+    fix(q, "anneal train %.300s/config.yaml out=NEW %s", q->dir, settings);
+}
+
+static double setting(const inquiry *q, const char *key)
+{
+    return an_run_number(an_run_settings(q->r), key);
+}
+
+/* Half the batch, twice the micro-batches: the same updates in less memory. */
+static void fix_smaller_batch(const inquiry *q)
+{
+    const double batch = setting(q, "batch_size"), micros = setting(q, "gradient_accumulation_steps");
+    if (batch >= 2 && batch < 1e9 && fmod(batch, 2) == 0 && micros >= 1 && micros < 1e9)
+        fix_setting(q, "batch_size=%.0f gradient_accumulation_steps=%.0f", batch / 2, 2 * micros);
+    else
+        fix_setting(q, "recompute=on");
+}
+
+static const json_t *facts(const inquiry *q)
+{
+    return json_object_get(q->r->begin, "facts");
+}
+
+/* The first sentence of the machine's log that has one of these words; NULL: none has. */
+static const char *machine_said(const inquiry *q, const char *const *words)
+{
+    size_t i;
+    json_t *line;
+    json_array_foreach(q->r->machine, i, line)
+    {
+        const char *what = an_run_text(line, "what");
+        for (const char *const *w = words; *w; w++)
+            if (strstr(what, *w)) return what;
+    }
+    return NULL;
+}
+
+static const char *const heat_words[] = {"slowed down", NULL};
+static const char *const power_words[] = {"from the battery", "low-power mode is on", NULL};
+static const char *const memory_words[] = {"swap has grown", "waited for memory", NULL};
+
+/* The first and the highest finite number of a column; NaN: it has none. */
+static void range_of(const an_run_record *r, an_run_column column, double *first, double *most)
+{
+    *first = *most = NAN;
+    for (size_t i = 0; i < r->n; i++) {
+        const double v = r->update[i].at[column];
+        if (!isfinite(v)) continue;
+        if (isnan(*first)) *first = v;
+        *most = fmax(*most, v);
+    }
+}
+
+/* The mean of the finite losses of updates first .. last - 1, and their standard deviation. */
+static double mean_loss(const an_run_record *r, size_t first, size_t last, double *deviation)
+{
+    double n = 0, sum = 0, squares = 0;
+    for (size_t i = first; i < last; i++)
+        if (isfinite(r->update[i].at[AN_RUN_LOSS])) n++, sum += r->update[i].at[AN_RUN_LOSS];
+    const double mean = sum / n;
+    for (size_t i = first; i < last; i++) {
+        const double d = r->update[i].at[AN_RUN_LOSS] - mean;
+        if (isfinite(d)) squares += d * d;
+    }
+    *deviation = sqrt(squares / n);
+    return mean;
+}
+
+/* ---- how it ended */
+
+static bool has_failed(const inquiry *q)
+{
+    return strcmp(an_run_text(q->r->end, "event"), "failed") == 0;
+}
+
+static bool is_about_memory(const char *error)
+{
+    return strstr(error, "memory") != NULL || strstr(error, "budget") != NULL;
+}
+
+static int64_t not_finite_at(const an_run_record *r)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (isinf(r->update[i].at[AN_RUN_LOSS]) || isinf(r->update[i].at[AN_RUN_GRAD_NORM])) return (int64_t)i;
+    return -1;
+}
+
+static bool out_of_memory(const inquiry *q)
+{
+    const char *error = an_run_text(q->r->end, "error");
+    if (!has_failed(q) || !is_about_memory(error)) return false;
+    fix_smaller_batch(q);
+    return evidence(q, "%.380s", error);
+}
+
+static bool failed(const inquiry *q)
+{
+    const char *error = an_run_text(q->r->end, "error");
+    if (!has_failed(q) || is_about_memory(error) || not_finite_at(q->r) >= 0) return false;
+    fix(q, "anneal doctor; then anneal resume %.300s", q->dir);
+    return evidence(q, "%.380s", *error ? error : "the logbook does not say why");
+}
+
+static bool killed(const inquiry *q)
+{
+    if (!q->r->begin || q->r->end || q->running) return false;
+    fix(q, "anneal resume %.300s", q->dir);
+    return evidence(q, "the logbook has a beginning at %.24s and no end; the last line of metrics is of update %lld",
+                    an_run_text(q->r->begin, "time"), q->r->n ? (long long)q->r->update[q->r->n - 1].step : -1LL);
+}
+
+/* ---- numbers */
+
+static bool not_finite(const inquiry *q)
+{
+    const an_run_record *r = q->r;
+    const int64_t i = not_finite_at(r);
+    const double rate = setting(q, "learning_rate");
+    if (i < 0) return false;
+    fix_setting(q, "learning_rate=%.3g", isfinite(rate) ? 0.5 * rate : 1e-4);
+    if (i == 0) return evidence(q, "at update %lld, the first that was logged", (long long)r->update[0].step);
+    return evidence(q, "first at update %lld; at update %lld the loss was %.4g and the norm of the gradients %.4g",
+                    (long long)r->update[i].step, (long long)r->update[i - 1].step, r->update[i - 1].at[AN_RUN_LOSS],
+                    r->update[i - 1].at[AN_RUN_GRAD_NORM]);
+}
+
+/* The run in tenths: the loss has lost a good part of what it had gained, by more than its noise. */
+static bool loss_rises(const inquiry *q)
+{
+    const an_run_record *r = q->r;
+    const double rate = setting(q, "learning_rate");
+    double deviation, noise = 0, best = INFINITY;
+    size_t best_tenth = 0;
+    if (r->n < 2 * AN_DIAGNOSE_LINES || not_finite_at(r) >= 0) return false;
+    const double first = mean_loss(r, 0, r->n / 10, &deviation);
+    for (size_t k = 0; k < 10; k++) {
+        const double mean = mean_loss(r, k * r->n / 10, (k + 1) * r->n / 10, &deviation);
+        if (mean < best) best = mean, noise = deviation, best_tenth = k;
+    }
+    const double last = mean_loss(r, 9 * r->n / 10, r->n, &deviation);
+    if (!(last - best > LOST_SHARE * (first - best)) || !(last - best > 2 * fmax(noise, 1e-6 * fabs(best))))
+        return false;
+    fix_setting(q, "learning_rate=%.3g", isfinite(rate) ? 0.5 * rate : 1e-4);
+    return evidence(q, "mean loss %.4g around update %lld, %.4g in the last tenth (%.4g at first)", best,
+                    (long long)r->update[best_tenth * r->n / 10].step, last, first);
+}
+
+/* ---- memory */
+
+static bool near_memory_limit(const inquiry *q)
+{
+    const double ram = an_run_number(facts(q), "ram_bytes"), group = an_run_number(facts(q), "cgroup_bytes");
+    const double limit = group > 0 ? fmin(ram, group) : ram;
+    double first, most;
+    char used[16], all[16];
+    range_of(q->r, AN_RUN_RSS_BYTES, &first, &most);
+    if (!(most > MEMORY_SHARE * limit)) return false;
+    fix_smaller_batch(q);
+    return evidence(q, "the process held %s of the %s that it may use", an_bytes_text(most, used),
+                    an_bytes_text(limit, all));
+}
+
+static bool swap_grows(const inquiry *q)
+{
+    double first, most;
+    char from[16], to[16];
+    range_of(q->r, AN_RUN_SWAP_BYTES, &first, &most);
+    const char *said = machine_said(q, memory_words);
+    if (!said && !(most - first > SWAP_BYTES)) return false;
+    fix_smaller_batch(q);
+    if (said) return evidence(q, "%.380s", said);
+    return evidence(q, "swap in use went from %s to %s", an_bytes_text(first, from), an_bytes_text(most, to));
+}
+
+/* Medians of the second tenth and of the last: what is set up at the beginning is no growth. */
+static bool memory_grows(const inquiry *q)
+{
+    static const struct {
+        an_run_column column;
+        const char *name;
+    } kinds[] = {{AN_RUN_LIVE_BYTES, "live bytes of the device"},
+                 {AN_RUN_RESERVED_BYTES, "bytes requested from the device"},
+                 {AN_RUN_RSS_BYTES, "resident bytes of the process"}};
+    const size_t n = q->r->n;
+    if (n < 2 * AN_DIAGNOSE_LINES) return false;
+    for (size_t k = 0; k < AN_COUNT(kinds); k++) {
+        double *early, *late;
+        size_t n_early, n_late;
+        char from[16], to[16];
+        if (an_run_sorted(NULL, q->r, kinds[k].column, n / 10, n / 5, &early, &n_early) != AN_OK) continue;
+        if (an_run_sorted(NULL, q->r, kinds[k].column, 9 * n / 10, n, &late, &n_late) != AN_OK) n_late = 0;
+        const double a = an_run_quantile(early, n_early, 0.5), b = an_run_quantile(late, n_late, 0.5);
+        free(early);
+        free(late);
+        if (!(b > GROWTH * a) || !(b - a > GROWTH_BYTES)) continue;
+        fix(q, "anneal plan %.300s/config.yaml show=memory; then the states of the model that grow", q->dir);
+        return evidence(q, "%s: %s in the second tenth of the run, %s in the last", kinds[k].name,
+                        an_bytes_text(a, from), an_bytes_text(b, to));
+    }
+    return false;
+}
+
+static bool plans_grow(const inquiry *q)
+{
+    const an_run_record *r = q->r;
+    if (r->n < AN_DIAGNOSE_LINES) return false;
+    const double middle = r->update[r->n / 2].at[AN_RUN_PLANS], last = r->update[r->n - 1].at[AN_RUN_PLANS];
+    if (!(last >= middle + 3)) return false; /* an evaluation may bring one or two */
+    fix(q, "an_report_text(cx, \"miss\") names the first node that differs; a number that changes belongs in "
+           "an_scalar");
+    return evidence(q, "%.0f plans in the middle of the run, %.0f at its end", middle, last);
+}
+
+/* ---- time */
+
+static bool slows_down(const inquiry *q)
+{
+    const times *t = &q->t;
+    double first, most;
+    if (!t->judged || !(t->median_last > CLIFF * t->median_first) || !(t->p25_last > t->p75_first)) return false;
+    range_of(q->r, AN_RUN_SWAP_BYTES, &first, &most);
+    const bool swaps = machine_said(q, memory_words) || most - first > SWAP_BYTES;
+    const char *heat = machine_said(q, heat_words), *power = machine_said(q, power_words);
+    const char *cause = heat    ? "the machine's log says: heat"
+                        : power ? "the machine's log says: battery or low-power mode"
+                        : swaps ? "the machine's log says: memory went to swap"
+                                : "the machine's log names no cause: other load, or caches that no longer suffice";
+    fix(q,
+        heat    ? "let the machine cool, then anneal resume %.300s"
+        : power ? "plug it in, then anneal resume %.300s"
+                : "close other programs, then anneal resume %.300s",
+        q->dir);
+    return evidence(q, "%.4g ms an update in the first third, %.4g in the last; %s", t->median_first, t->median_last,
+                    cause);
+}
+
+static bool times_swing(const inquiry *q)
+{
+    const times *t = &q->t;
+    if (!t->judged || slows_down(q) || !(t->p90 > SWING * t->median)) return false;
+    fix(q, "anneal profile %.300s/config.yaml, with other programs closed", q->dir);
+    return evidence(q, "median %.4g ms an update, a tenth of the lines above %.4g ms", t->median, t->p90);
+}
+
+static bool waits_for_data(const inquiry *q)
+{
+    const double workers = setting(q, "workers");
+    if (!q->t.judged || !(q->t.wait_share > WAIT_SHARE)) return false;
+    fix_setting(q, "workers=%.0f", workers >= 0 && workers < 512 ? 2 * fmax(workers, 1) : 2);
+    return evidence(q, "%.0f %% of the time of the updates", 100 * q->t.wait_share);
+}
+
+static bool network_mount(const inquiry *q)
+{
+    static const char *const types[] = {"nfs",        "nfs4",           "cifs",     "smb3",   "smbfs", "afpfs", "9p",
+                                        "fuse.sshfs", "fuse.glusterfs", "virtiofs", "lustre", "ceph",  "afs",   NULL};
+    const char *mount = an_run_text(q->r->begin, "mount");
+    bool network = false;
+    for (const char *const *type = types; *type; type++) network |= strcmp(mount, *type) == 0;
+    if (!network || !q->t.judged || !(q->t.wait_share > NETWORK_SHARE)) return false;
+    fix_setting(q, "data=A_COPY_ON_A_LOCAL_DISK");
+    return evidence(q, "the data are on a mount of type %.32s, and updates wait %.0f %% of their time", mount,
+                    100 * q->t.wait_share);
+}
+
+static bool slow_saves(const inquiry *q)
+{
+    const double s = an_run_number(q->r->end, "save_s"), all = an_run_number(q->r->end, "seconds");
+    const double interval = setting(q, "save_interval");
+    if (!(all > AN_DIAGNOSE_SECONDS) || !(s > SAVE_SHARE * all)) return false;
+    if (interval > 0 && interval < 1e12)
+        fix(q, "anneal doctor; or anneal resume %.300s save_interval=%.0f", q->dir, 4 * interval);
+    else
+        fix(q, "anneal doctor, and out= on another disk");
+    return evidence(q, "%.3g of %.3g s went into checkpoints", s, all);
+}
+
+static bool evaluates_much(const inquiry *q)
+{
+    const double s = an_run_number(q->r->end, "evaluate_s"), all = an_run_number(q->r->end, "seconds");
+    const double interval = setting(q, "eval_interval");
+    if (!(all > 3 * AN_DIAGNOSE_SECONDS) || !(s > EVAL_SHARE * all)) return false;
+    fix(q, "anneal resume %.300s eval_interval=%.0f", q->dir, interval > 0 && interval < 1e12 ? 4 * interval : 1000);
+    return evidence(q, "%.3g of %.3g s went into evaluations", s, all);
+}
+
+static bool falls_back(const inquiry *q)
+{
+    const double n = an_run_number(q->r->plan, "fallbacks"), ms = an_run_number(q->r->plan, "fallback_ms");
+    if (!(n > 0)) return false;
+    fix(q, "anneal plan %.300s/config.yaml show=plan", q->dir);
+    return evidence(q, "%.0f launches of an update run on the CPU; they took %.3g ms of the first", n, ms);
+}
+
+static bool device_is_idle(const inquiry *q)
+{
+    double *busy;
+    size_t n;
+    const double batch = setting(q, "batch_size");
+    if (!q->t.judged || an_run_sorted(NULL, q->r, AN_RUN_GPU_BUSY, 1, q->r->n, &busy, &n) != AN_OK) return false;
+    const double median = an_run_quantile(busy, n, 0.5);
+    free(busy);
+    if (!(median < IDLE_SHARE) || q->t.wait_share > WAIT_SHARE) return false;
+    fix_setting(q, "batch_size=%.0f", batch >= 1 && batch < 1e9 ? 2 * batch : 64);
+    return evidence(q,
+                    "the GPU works %.0f %% of the time of an update, %.0f launches each, and data are not waited for",
+                    100 * median, an_run_number(q->r->plan, "launches"));
+}
+
+/* ---- the machine */
+
+static bool too_hot(const inquiry *q)
+{
+    const char *said = machine_said(q, heat_words);
+    if (!said || slows_down(q)) return false;
+    fix(q, "let the machine cool, then anneal resume %.300s", q->dir);
+    return evidence(q, "%.380s", said);
+}
+
+static bool saves_power(const inquiry *q)
+{
+    const char *said = machine_said(q, power_words);
+    const bool battery = an_run_number(facts(q), "on_battery") == 1, low = an_run_number(facts(q), "low_power") == 1;
+    if ((!said && !battery && !low) || slows_down(q)) return false;
+    fix(q, "plug it in, low-power mode off, then anneal resume %.300s", q->dir);
+    return evidence(q, "%.380s",
+                    said  ? said
+                    : low ? "low-power mode was on when the run began"
+                          : "the run began on battery power");
+}
+
+static bool is_translated(const inquiry *q)
+{
+    const char *by = an_run_text(facts(q), "translated");
+    if (!*by) return false;
+    fix(q, "install the program that is built for this processor; anneal doctor says what it is");
+    return evidence(q, "%.40s runs this program's instructions", by);
+}
+
+/* ---- the table */
+
+static const struct {
+    const char *name, *symptom, *hypothesis;
+    bool (*check)(const inquiry *q);
+} rules[] = {
+    {"out_of_memory", "the run failed for want of memory", "the batch is too large for this machine", out_of_memory},
+    {"not_finite", "a loss or a gradient is not finite",
+     "the learning rate is too high here, or the data hold such a number", not_finite},
+    {"failed", "the run failed", "see the sentence that it failed with", failed},
+    {"killed", "the run ended without a word",
+     "it was killed: by the system for want of memory, by a person, or by a reboot", killed},
+    {"loss_rises", "the loss rises again", "the learning rate is too high for this stage of training", loss_rises},
+    {"near_memory_limit", "memory is nearly full", "a little more and the system swaps, or kills the run",
+     near_memory_limit},
+    {"swap_grows", "swap grew", "memory is short, and updates wait for the disk", swap_grows},
+    {"memory_grows", "memory is higher at the end than at the start", "something is kept from update to update",
+     memory_grows},
+    {"plans_grow", "updates are planned again and again", "the graph differs from update to update", plans_grow},
+    {"slows_down", "a fast start, then slower", "heat, power, swap or other load: see the evidence", slows_down},
+    {"times_swing", "the times of the updates swing", "other programs, or an interrupted device", times_swing},
+    {"waits_for_data", "updates wait for data", "too few loader threads, or a slow disk", waits_for_data},
+    {"network_mount", "data come over a network", "the mount is slower than training", network_mount},
+    {"slow_saves", "checkpoints take long", "a slow disk, or too many of them", slow_saves},
+    {"evaluates_much", "most of the time is evaluation", "eval_interval is short, or eval_iters large", evaluates_much},
+    {"falls_back", "operations run on the CPU instead of the GPU", "this device has no kernel for them", falls_back},
+    {"device_is_idle", "the GPU is idle much of the time",
+     "the model is small for it: launches take longer than their work", device_is_idle},
+    {"too_hot", "the machine was slowed for its heat", "cooling does not keep up", too_hot},
+    {"saves_power", "the machine saves power", "battery or low-power mode: updates are slower", saves_power},
+    {"is_translated", "the program is translated", "it was built for another processor", is_translated},
+};
+_Static_assert(AN_COUNT(rules) <= AN_MOST_RULES, "a diagnosis has room for every rule");
+
+const char *an_diagnose_rule(int i)
+{
+    return i >= 0 && i < (int)AN_COUNT(rules) ? rules[i].name : NULL;
+}
+
+/* ---- the times */
+
+static double median_of(const an_run_record *r, size_t first, size_t last, double other_share, double *other)
+{
+    double *v;
+    size_t n;
+    if (an_run_sorted(NULL, r, AN_RUN_MS, first, last, &v, &n) != AN_OK) n = 0;
+    const double median = an_run_quantile(v, n, 0.5);
+    *other = an_run_quantile(v, n, other_share);
+    free(v);
+    return median;
+}
+
+/* A line's time is the mean of the updates since the line before. */
+static void read_times(const an_run_record *r, times *t)
+{
+    double ms = 0, wait = 0;
+    *t = (times){.n = r->n > 1 ? r->n - 1 : 0};
+    for (size_t i = 1; i < r->n; i++) {
+        const double *at = r->update[i].at, updates = (double)(r->update[i].step - r->update[i - 1].step);
+        if (isfinite(at[AN_RUN_MS])) ms += updates * at[AN_RUN_MS];
+        if (isfinite(at[AN_RUN_DATA_WAIT_MS])) wait += updates * at[AN_RUN_DATA_WAIT_MS];
+    }
+    t->seconds = 1e-3 * ms;
+    t->wait_share = ms > 0 ? wait / ms : 0;
+    t->judged = t->n >= AN_DIAGNOSE_LINES && t->seconds >= AN_DIAGNOSE_SECONDS;
+    if (!t->judged) return;
+    t->median = median_of(r, 1, r->n, 0.9, &t->p90);
+    t->median_first = median_of(r, 1, 1 + t->n / 3, 0.75, &t->p75_first);
+    t->median_last = median_of(r, r->n - t->n / 3, r->n, 0.25, &t->p25_last);
+}
+
+an_status an_diagnose(an_err *err, const char *dir, const an_run_record *r, bool running, an_diagnosis *out)
+{
+    inquiry q = {.dir = dir, .r = r, .running = running};
+    out->n = 0;
+    if (strlen(dir) > 300) return an_fail(err, AN_E_USAGE, "%.100s...: the path is too long", dir);
+    read_times(r, &q.t);
+    for (size_t i = 0; i < AN_COUNT(rules); i++) {
+        q.out = &out->finding[out->n];
+        *q.out = (an_finding){.rule = rules[i].name, .symptom = rules[i].symptom, .hypothesis = rules[i].hypothesis};
+        if (rules[i].check(&q)) out->n++;
+    }
+    return AN_OK;
+}
+
+void an_diagnosis_json(const an_diagnosis *d, an_text *out)
+{
+    an_text_puts(out, "[");
+    for (int i = 0; i < d->n; i++) {
+        const an_finding *f = &d->finding[i];
+        const char *const member[][2] = {{"{\"rule\":", f->rule},
+                                         {",\"symptom\":", f->symptom},
+                                         {",\"evidence\":", f->evidence},
+                                         {",\"hypothesis\":", f->hypothesis},
+                                         {",\"fix\":", f->fix}};
+        if (i) an_text_puts(out, ",");
+        for (size_t k = 0; k < AN_COUNT(member); k++) {
+            an_text_puts(out, member[k][0]);
+            an_json_put(out, member[k][1]);
+        }
+        an_text_puts(out, "}");
+    }
+    an_text_puts(out, "]");
+}

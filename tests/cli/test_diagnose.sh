@@ -1,0 +1,75 @@
+#!/bin/sh
+# test_diagnose.sh: what is wrong with a run, on runs that went wrong here; healthy runs are silent.
+plan=6
+. "$(dirname "$0")/tap.sh"
+train="train demo $tiny max_iters=60 eval_interval=30 log_interval=1 dropout=0"
+
+quiet_runs=0
+for settings in seed=1 seed=2 threads=1 dtype=bfloat16 recompute=off compile=false batch_size=8 n_layer=1 \
+    gradient_accumulation_steps=2 optimizer=sgd; do
+    # shellcheck disable=SC2086
+    run $train $settings out="$dir/healthy"
+    code_is 0
+    grep -q '^found' "$dir/stderr" && fault "$settings: train found $(grep '^found' "$dir/stderr")"
+    run diagnose "$dir/healthy"
+    code_is 0; says stdout "nothing was found by"
+    quiet_runs=$((quiet_runs + 1))
+done
+equal "$quiet_runs" 10 "healthy runs"
+run diagnose "$dir/healthy" --json
+for rule in $(sed 's/.*"rules":\[\(.*\)\].*/\1/; s/[",]/ /g' "$dir/stdout"); do
+    grep -q "^| .*\`$rule\`" docs/runbook.md || fault "docs/runbook.md lacks $rule"
+done
+ok "ten healthy runs are silent, and the runbook has every rule"
+
+# shellcheck disable=SC2086
+run $train out="$dir/nan" learning_rate=100 grad_clip=0 warmup_iters=0
+code_is 3
+run diagnose "$dir/nan"
+code_is 0; says stdout "(not_finite)"; says stdout "learning_rate=50"; says stdout "first fix"
+run diagnose "$dir/nan" --json
+code_is 0; one_line stdout; has_keys "$dir/stdout" rule symptom evidence hypothesis fix
+ok "a run that met a NaN is told so, with the update and a smaller learning rate"
+
+# Killed in the middle: first while it runs, then after.
+# shellcheck disable=SC2086
+"$program" $train max_iters=2000000 lr_decay_iters=2000000 out="$dir/killed" >/dev/null 2>&1 &
+pid=$!
+for _ in $(seq 100); do
+    [ -s "$dir/killed/metrics.jsonl" ] && break
+    sleep 0.1
+done
+run diagnose "$dir/killed" --json
+code_is 0; ! grep -q '"rule":"killed"' "$dir/stdout" || fault "a run that goes on is called killed"
+kill -9 $pid
+wait $pid 2>/dev/null
+run diagnose "$dir/killed"
+code_is 0; says stdout "(killed)"; says stdout "anneal resume $dir/killed"
+ok "a killed run is told so, but not while it runs"
+
+# The fix is a command that works.
+run resume "$dir/killed" max_iters="$(($(tail -n 1 "$dir/killed/metrics.jsonl" | sed 's/{"step":\([0-9]*\).*/\1/') + 50))"
+code_is 0
+run diagnose "$dir/killed" --json
+! grep -q '"rule":"killed"' "$dir/stdout" || fault "killed still"
+ok "its first fix mends it"
+
+# A slow disk for checkpoints: the numbers of the logbook, as a run there writes them.
+cp -r "$dir/healthy" "$dir/slow"
+sed -i 's/"seconds":[0-9.]*/"seconds":100/; s/"save_s":[0-9.e-]*/"save_s":60/' "$dir/slow/logbook.jsonl"
+run diagnose "$dir/slow"
+code_is 0; says stdout "(slow_saves)"; says stdout "60 of 100 s"
+ok "checkpoints that take long are told with their share"
+
+run diagnose "$dir/nothing"
+code_is 2; says stderr "no run's folder"; one_line stderr
+mkdir "$dir/links"
+ln -s /etc/passwd "$dir/links/metrics.jsonl"
+run diagnose "$dir/links"
+code_is 2; silent stdout
+head -c 3000 /dev/urandom >"$dir/slow/metrics.jsonl"
+printf '\n{"step":0,"ms":1e999}\n{"step":{},"ms":[]}\n{"step":5,"ms":null,"loss":null}' >>"$dir/slow/metrics.jsonl"
+run diagnose "$dir/slow"
+code_is 0
+ok "no run, links and rubbish are a sentence, or left out"
+done_testing

@@ -1,0 +1,243 @@
+/* test_diagnose.c: every rule fires on a run that was made for it, alone, and on nothing else of this file; a healthy
+ * run is silent. */
+#define _DEFAULT_SOURCE
+#include "lib/test.h"
+#include "report/diagnose.h"
+#include "io/formats/json.h"
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* What differs from a healthy run: 60 lines, 10 updates apart, 100 ms each. */
+typedef struct fault {
+    const char *rule; /* that it fires; NULL: none */
+    const char *name;
+    double wait_ms, late_ms, every_fifth_ms; /* added: always, in the last third, in every fifth line */
+    double rss_growth, live_growth, swap_growth, plan_growth, rss, gpu_busy; /* growth: from first to last line */
+    double loss_rise;                                                        /* from the middle on, up to this */
+    int null_loss_at;                                                        /* line; 0: none */
+    int lines;                                                               /* 0: 60 */
+    const char *facts, *begin, *plan, *end, *machine; /* members; end: the whole line, "" for none */
+} fault;
+
+static const char healthy_end[] = "{\"event\":\"end\",\"seconds\":70,\"save_s\":1,\"evaluate_s\":5}\n";
+
+static const fault faults[] = {
+    {NULL, "healthy", .lines = 60},
+    {NULL, "some waiting", .wait_ms = 5},
+    {NULL, "a little slower at the end", .late_ms = 20},
+    {NULL, "a slow line now and then", .every_fifth_ms = 50},
+    {NULL, "swap that others use", .swap_growth = 100e6},
+    {NULL, "one more plan for evaluations", .plan_growth = 2},
+    {NULL, "a buffer more", .rss_growth = 8e6},
+    {NULL, "a busy GPU", .gpu_busy = 0.9},
+    {NULL, "a loss with noise", .loss_rise = 2.2},
+    {NULL, "a local disk", .begin = ",\"mount\":\"ext4\"", .wait_ms = 8},
+    {NULL, "a network that suffices", .begin = ",\"mount\":\"nfs4\"", .wait_ms = 2},
+    {NULL, "mains and native", .facts = ",\"on_battery\":0,\"low_power\":0,\"translated\":\"\""},
+    {NULL, "warm", .machine = "thermal state fair: the machine is warm, and may be slowed soon"},
+    {NULL, "no fallbacks", .plan = ",\"fallbacks\":0"},
+    {NULL, "interrupted", .end = "{\"event\":\"interrupted\",\"seconds\":70}\n"},
+    {NULL, "too short to be judged", .lines = 8, .wait_ms = 90},
+    {"waits_for_data", "a slow loader", .wait_ms = 30},
+    {"slows_down", "a cliff", .late_ms = 80},
+    {"slows_down", "a cliff by heat", .late_ms = 80,
+     .machine = "the processor was slowed down for its heat: steps get slower"},
+    {"times_swing", "other load", .every_fifth_ms = 300},
+    {"memory_grows", "a leak of the process", .rss_growth = 200e6},
+    {"memory_grows", "a leak on the device", .live_growth = 200e6},
+    {"swap_grows", "swap", .swap_growth = 900e6},
+    {"swap_grows", "stalls", .machine = "programs here waited for memory 40 % of the last 10 s"},
+    {"plans_grow", "a number in the graph", .plan_growth = 50},
+    {"near_memory_limit", "nearly full", .rss = 15.5e9},
+    {"near_memory_limit", "a full control group", .rss = 3.9e9, .facts = ",\"cgroup_bytes\":4000000000"},
+    {"device_is_idle", "a tiny model", .gpu_busy = 0.2},
+    {"loss_rises", "drift", .loss_rise = 3.5},
+    {"not_finite", "a NaN", .null_loss_at = 30,
+     .end = "{\"event\":\"failed\",\"error\":\"update 30: the loss is nan\"}\n"},
+    {"out_of_memory", "no memory", .end = "{\"event\":\"failed\",\"error\":\"out of memory: 8 GiB\"}\n"},
+    {"failed", "a full disk", .end = "{\"event\":\"failed\",\"error\":\"x: No space left on device\"}\n"},
+    {"killed", "no end", .end = ""},
+    {"network_mount", "nfs", .begin = ",\"mount\":\"nfs4\"", .wait_ms = 7},
+    {"slow_saves", "a slow disk", .end = "{\"event\":\"end\",\"seconds\":70,\"save_s\":20,\"evaluate_s\":5}\n"},
+    {"evaluates_much", "evaluations", .end = "{\"event\":\"end\",\"seconds\":70,\"save_s\":1,\"evaluate_s\":50}\n"},
+    {"falls_back", "fallbacks", .plan = ",\"fallbacks\":3,\"fallback_ms\":12"},
+    {"too_hot", "heat", .machine = "thermal state serious: the machine is hot and slowed down, steps take longer"},
+    {"saves_power", "battery", .facts = ",\"on_battery\":1"},
+    {"saves_power", "low power", .machine = "low-power mode is on: steps are slower"},
+    {"is_translated", "Rosetta", .facts = ",\"translated\":\"Rosetta 2\""},
+};
+
+static void put_line(an_text *out, const fault *f, int i, int n)
+{
+    const double part = (double)i / (n - 1), noise = i % 2 ? 0.02 : -0.02;
+    double loss = 2 + 2 * exp(-6 * part) + noise, ms = 100 + 2 * (i % 3) + (i % 5 == 0 ? f->every_fifth_ms : 0);
+    if (i >= 2 * n / 3) ms += f->late_ms;
+    if (f->loss_rise > 0 && part > 0.5) loss = 2 + (f->loss_rise - 2) * (2 * part - 1) + noise;
+    an_text_printf(out, "{\"step\":%d,\"ms\":%.3f,\"grad_norm\":1,\"data_wait_ms\":%.3f", 10 * i, ms + f->wait_ms,
+                   f->wait_ms);
+    if (f->null_loss_at > 0 && i == f->null_loss_at)
+        an_text_puts(out, ",\"loss\":null");
+    else
+        an_text_printf(out, ",\"loss\":%.6f", loss);
+    an_text_printf(out, ",\"rss_bytes\":%.0f,\"live_bytes\":%.0f,\"swap_bytes\":%.0f,\"plans\":%.0f",
+                   (f->rss > 0 ? f->rss : 500e6) + f->rss_growth * part, 300e6 + f->live_growth * part,
+                   1e6 + f->swap_growth * part, 3 + floor(f->plan_growth * part));
+    if (f->gpu_busy > 0) an_text_printf(out, ",\"gpu_busy\":%.3f", f->gpu_busy);
+    an_text_puts(out, "}\n");
+}
+
+static const char *or_empty(const char *text)
+{
+    return text ? text : "";
+}
+
+static void write_run(const char *dir, const fault *f)
+{
+    char path[1200];
+    an_text metrics = {0}, log = {0};
+    const int n = f->lines ? f->lines : 60;
+    for (int i = 0; i < n; i++) put_line(&metrics, f, i, n);
+    an_text_printf(&log,
+                   "{\"event\":\"begin\",\"time\":\"2026-01-01T00:00:00Z\",\"facts\":{\"ram_bytes\":16000000000%s}%s,"
+                   "\"settings\":{\"batch_size\":8,\"gradient_accumulation_steps\":1,\"learning_rate\":0.001,"
+                   "\"workers\":1,\"eval_interval\":100,\"save_interval\":100}}\n",
+                   or_empty(f->facts), or_empty(f->begin));
+    an_text_printf(&log, "{\"event\":\"plan\",\"launches\":100%s}\n", or_empty(f->plan));
+    if (f->machine) an_text_printf(&log, "{\"event\":\"machine\",\"what\":\"%s\"}\n", f->machine);
+    an_text_puts(&log, f->end ? f->end : healthy_end);
+    assert_false(metrics.failed || log.failed);
+    mkdir(dir, 0777);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    test_write_file(path, metrics.data, metrics.len);
+    snprintf(path, sizeof path, "%s/logbook.jsonl", dir);
+    test_write_file(path, log.data, log.len);
+    an_text_free(&metrics);
+    an_text_free(&log);
+}
+
+static an_diagnosis diagnose(const char *dir, bool running)
+{
+    an_err err = {0};
+    an_run_record r;
+    an_diagnosis d;
+    if (an_run_record_read(&err, dir, &r) != AN_OK || an_diagnose(&err, dir, &r, running, &d) != AN_OK)
+        fail_msg("%s", err.text);
+    an_run_record_free(&r);
+    return d;
+}
+
+static bool has(const an_diagnosis *d, const char *rule)
+{
+    for (int i = 0; i < d->n; i++)
+        if (strcmp(d->finding[i].rule, rule) == 0) return true;
+    return false;
+}
+
+/* data on a network mount that are waited for also are data that are waited for: not below its threshold here. */
+static void each_fault_fires_its_rule_alone(void **state)
+{
+    (void)state;
+    char dir[1200];
+    snprintf(dir, sizeof dir, "%s", test_path("run"));
+    for (size_t i = 0; i < AN_COUNT(faults); i++) {
+        const fault *f = &faults[i];
+        write_run(dir, f);
+        const an_diagnosis d = diagnose(dir, false);
+        if (f->rule && !has(&d, f->rule)) fail_msg("%s: %s does not fire", f->name, f->rule);
+        if (d.n > (f->rule ? 1 : 0))
+            fail_msg("%s: %s fires: %s", f->name, d.finding[d.n - 1].rule, d.finding[d.n - 1].evidence);
+        for (int k = 0; k < d.n; k++)
+            if (!*d.finding[k].evidence || !*d.finding[k].fix) fail_msg("%s: no evidence or no fix", f->name);
+    }
+}
+
+static void every_rule_has_a_run_that_fires_it(void **state)
+{
+    (void)state;
+    for (int k = 0; an_diagnose_rule(k); k++) {
+        bool found = false;
+        for (size_t i = 0; i < AN_COUNT(faults); i++)
+            found |= faults[i].rule && strcmp(faults[i].rule, an_diagnose_rule(k)) == 0;
+        if (!found) fail_msg("no run fires %s", an_diagnose_rule(k));
+    }
+}
+
+static void a_run_that_goes_on_was_not_killed(void **state)
+{
+    (void)state;
+    char dir[1200];
+    snprintf(dir, sizeof dir, "%s", test_path("alive"));
+    write_run(dir, &(fault){.end = ""});
+    assert_int_equal(diagnose(dir, true).n, 0);
+    assert_true(has(&(an_diagnosis[]){diagnose(dir, false)}[0], "killed"));
+}
+
+static void a_slow_down_names_what_the_machine_said(void **state)
+{
+    (void)state;
+    char dir[1200];
+    snprintf(dir, sizeof dir, "%s", test_path("cause"));
+    write_run(dir, &(fault){.late_ms = 80});
+    an_diagnosis d = diagnose(dir, false);
+    assert_non_null(strstr(d.finding[0].evidence, "names no cause"));
+    write_run(dir, &(fault){.late_ms = 80, .machine = "the processor was slowed down for its heat"});
+    d = diagnose(dir, false);
+    assert_non_null(strstr(d.finding[0].evidence, "heat"));
+    write_run(dir, &(fault){.late_ms = 80, .swap_growth = 900e6});
+    d = diagnose(dir, false);
+    assert_true(has(&d, "swap_grows") && has(&d, "slows_down"));
+    assert_non_null(strstr(d.finding[d.n - 1].evidence, "swap"));
+}
+
+/* Texts of strangers: cut within a character, control characters, several lines. */
+static void evidence_is_one_printable_line_and_valid_json(void **state)
+{
+    (void)state;
+    char dir[1200], line[2200] = "{\"event\":\"failed\",\"error\":\"a\\u001b[2J\\nnext ";
+    snprintf(dir, sizeof dir, "%s", test_path("hostile"));
+    for (int i = 0; i < 400; i++) strcat(line, "\xe2\x82\xac");
+    strcat(line, "\"}\n");
+    write_run(dir, &(fault){.end = line});
+    an_diagnosis d = diagnose(dir, false);
+    assert_int_equal(d.n, 1);
+    assert_string_equal(d.finding[0].evidence, "a?[2J");
+    snprintf(line, sizeof line, "{\"event\":\"failed\",\"error\":\"x");
+    for (int i = 0; i < 400; i++) strcat(line, "\xe2\x82\xac");
+    strcat(line, "\"}\n");
+    write_run(dir, &(fault){.end = line});
+    d = diagnose(dir, false);
+    an_text json = {0};
+    json_t *parsed;
+    an_diagnosis_json(&d, &json);
+    assert_false(json.failed);
+    assert_int_equal(an_json_parse(NULL, "json", 0, json.data, json.len, &parsed), AN_OK);
+    json_decref(parsed);
+    an_text_free(&json);
+}
+
+static void a_run_without_figures_is_silent(void **state)
+{
+    (void)state;
+    char dir[1200], path[1300];
+    snprintf(dir, sizeof dir, "%s", test_path("bare"));
+    mkdir(dir, 0777);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    static const char text[] = "{\"step\":0}\n{\"step\":1,\"ms\":1e308}\n{\"step\":9007199254740992,\"ms\":1e308}\n";
+    test_write_file(path, text, sizeof text - 1);
+    assert_int_equal(diagnose(dir, false).n, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_fault_fires_its_rule_alone),
+        cmocka_unit_test(every_rule_has_a_run_that_fires_it),
+        cmocka_unit_test(a_run_that_goes_on_was_not_killed),
+        cmocka_unit_test(a_slow_down_names_what_the_machine_said),
+        cmocka_unit_test(evidence_is_one_printable_line_and_valid_json),
+        cmocka_unit_test(a_run_without_figures_is_silent),
+    };
+    return cmocka_run_group_tests_name("diagnose", tests, NULL, NULL);
+}
