@@ -1,0 +1,73 @@
+#!/bin/sh
+# test_tasks.sh: what every task owes, a row a task: one hash over threads and loader threads, kill -9 and resume to the same bits, and
+# a bill that is met to the page. A task of src/train/tasks without a row fails.
+plan=7
+. "$(dirname "$0")/tap.sh"
+cd "$dir" || exit 1
+root=$OLDPWD
+
+"$program" prepare example-chat tokenizer=bytes out=chat >/dev/null 2>&1
+mkdir rows
+cp "$root/tests/import/train/rows.npy" "$root/tests/import/train/labels.npy" rows/
+
+# file of src/train/tasks | what to train | settings
+table() {
+    cat <<END
+language       | macbook  | $tiny
+puzzle         | sudoku_4x4 | arch.hidden_size=16 arch.halt_max_steps=3 batch_size=8 eval_iters=2 warmup_iters=2 lr_decay_iters=40
+conversation   | cfg_chat | data=chat arch.seq_len=48 arch.hidden_size=16 arch.num_heads=2 arch.L_layers=1 batch_size=4 dtype=float32 epochs=0 eval_epochs=0 lr_decay_iters=40 warmup_iters=2
+text_classes   | issues   | width=24 batch_size=8
+image_classes  | cnn      | batch_size=8 eval_iters=2 warmup_iters=2 lr_decay_iters=40 crop=2 flip=true
+table          | mlp      | hidden=16
+samples        | $root/tests/import/train/classes.pt2 | data=rows batch_size=20 warmup_iters=2 lr_decay_iters=40
+END
+}
+
+for file in "$root"/src/train/tasks/*.c; do
+    name=$(basename "$file" .c)
+    table | grep -q "^$name " || fault "src/train/tasks/$name.c has no row here"
+done
+
+# The state hash of a run of 12 updates with further settings, in $hash.
+train() {
+    rm -rf run
+    # shellcheck disable=SC2086  # a list of settings
+    run train "$what" $settings device=cpu max_iters=12 eval_interval=6 save_interval=2 seed=3 out=run --quiet "$@"
+    code_is 0
+    hash=$(state_hash run)
+}
+
+table | tr -s ' ' >table
+while IFS='|' read -r name what settings; do
+    name=${name% } what=${what# } what=${what% }
+    train threads=1 workers=0
+    want=$hash
+    [ ${#want} -eq 32 ] || fault "no state hash"
+    train threads=2 workers=2
+    equal "$hash" "$want" "state hash with two threads and two loader threads"
+
+    rm -rf run # killed behind an early checkpoint, wherever it then is
+    # shellcheck disable=SC2086
+    "$program" train "$what" $settings device=cpu max_iters=12 eval_interval=6 save_interval=2 seed=3 out=run threads=1 --quiet >killed.out 2>&1 </dev/null &
+    pid=$! tries=0
+    until [ -f run/last.safetensors ] || [ $tries -ge 600 ]; do sleep 0.05; tries=$((tries + 1)); done
+    kill -9 $pid 2>/dev/null
+    wait $pid 2>/dev/null
+    run resume run --quiet
+    code_is 0
+    equal "$(state_hash run)" "$want" "state hash after kill -9 and resume"
+
+    # shellcheck disable=SC2086
+    run plan "$what" $settings device=cpu threads=1 workers=0 recompute=off --json
+    code_is 0
+    total=$(value "$dir/stdout" total_bytes)
+    gib() { awk -v n="$1" 'BEGIN { printf "%.15g", n / 1073741824 }'; }
+    train threads=1 workers=0 recompute=off budget="$(gib $((total + 4096)))"
+    equal "$hash" "$want" "state hash within the bill"
+    rm -rf run
+    # shellcheck disable=SC2086
+    run train "$what" $settings device=cpu max_iters=12 out=run threads=1 workers=0 recompute=off --quiet budget="$(gib $((total - 4096)))"
+    code_is 2; says stderr "the budget is"
+    ok "$name ($(basename "$what")): one hash, kill -9 and resume, the bill"
+done <table
+done_testing
