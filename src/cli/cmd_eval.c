@@ -3,6 +3,7 @@
 #include "infer/arc_votes.h"
 #include "infer/confusion.h"
 #include "train/evaluate.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -125,6 +126,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args, const
     AN_TRY(an_evaluate(err, r, AN_VAL, 0, &e));
     if (!args->json) {
         for (size_t i = 0; i < sums; i++) an_text_printf(&line, "%s%s %.6f", i ? ", " : "", names[i].name, e.number[i]);
+        if (task->loss_exp) an_text_printf(&line, ", %s %.6g", task->loss_exp, exp(e.loss));
         an_text_printf(&line, " over %lld %s", (long long)e.units, task->units);
         if (strcmp(task->sample, task->unit) != 0)
             an_text_printf(&line, " (%lld %ss of %lld)", (long long)e.samples, task->sample, (long long)per);
@@ -137,6 +139,7 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args, const
         an_text_printf(&line, "\"%ss\":%lld,", task->sample, (long long)e.samples);
     an_text_printf(&line, "\"%s\":%lld", task->units, (long long)e.units);
     for (size_t i = 0; i < sums; i++) an_put_json(&line, names[i].name, e.number[i]);
+    if (task->loss_exp) an_put_json(&line, task->loss_exp, exp(e.loss));
     AN_TRY(print_confusion(err, r, true, &line));
     AN_TRY(print_votes(err, r, submission, true, &line));
     an_text_puts(&line, "}");

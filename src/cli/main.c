@@ -59,8 +59,8 @@ const an_command an_commands[] = {
      .usage = "prepare FILE|FOLDER|shakespeare [key=value ...]",
      .summary = "make a data set: the tokens of a text, puzzles, mazes or conversations",
      .details = "Of a text: train.bin, val.bin and meta.json. shakespeare is nanoGPT's, downloaded and checked; run again, a download goes on where it broke.\n"
-                "prepare sudoku, maze, arc, chat and example-chat make data sets of puzzles and of\n"
-                "conversations; anneal prepare sudoku --help has the settings of each.\n"},
+                "prepare sudoku, maze, arc, chat, example-chat and fashion-mnist make data sets of puzzles,\n"
+                "conversations and images; anneal prepare sudoku --help has the settings of each.\n"},
     {.name = "export", .run = an_cmd_export, .min_words = 1, .max_words = 1, .json = false, .keys = &an_export_keys,
      .usage = "export RUN|FILE [key=value ...]",
      .summary = "write weights as safetensors for nanoGPT, Hugging Face or PyTorch",

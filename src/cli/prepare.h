@@ -19,8 +19,9 @@ an_status an_cmd_prepare_sudoku(an_err *err, const an_args *args, int *exit_code
 an_status an_cmd_prepare_maze(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_prepare_arc(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_prepare_chat(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_prepare_fashion_mnist(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_prepare_example_chat(an_err *err, const an_args *args, int *exit_code);
 extern const an_config an_prepare_sudoku_keys, an_prepare_maze_keys, an_prepare_arc_keys, an_prepare_chat_keys,
-    an_prepare_example_chat_keys;
+    an_prepare_example_chat_keys, an_prepare_fashion_mnist_keys;
 
 #endif

@@ -24,6 +24,10 @@ const an_command an_prepare_commands[] = {
      .usage = "prepare example-chat [key=value ...]",
      .summary = "a data set of five built-in conversations, of which four are for training",
      .details = ""},
+    {.name = "fashion-mnist", .run = an_cmd_prepare_fashion_mnist, .json = true, .keys = &an_prepare_fashion_mnist_keys,
+     .usage = "prepare fashion-mnist [key=value ...]",
+     .summary = "Fashion-MNIST, for cnn and resnet: of Debian's package, a folder, or downloaded",
+     .details = "Each file is known by its SHA-256.\n"},
 };
 /* clang-format on */
 const size_t an_n_prepare_commands = sizeof an_prepare_commands / sizeof an_prepare_commands[0];

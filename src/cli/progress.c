@@ -241,6 +241,7 @@ static void show_evaluation(an_progress *n, const an_session *r, const an_train_
     if (isfinite(e->loss)) fprintf(stderr, "loss %.4f, ", e->loss);
     if (isfinite(e->train_loss)) fprintf(stderr, "train loss %.4f, ", e->train_loss);
     fprintf(stderr, "val loss %.4f%s", e->val_loss, e->improved ? " (best)" : "");
+    if (r->cfg.task->loss_exp) fprintf(stderr, ", val %s %.4g", r->cfg.task->loss_exp, exp(e->val_loss));
     for (size_t i = 1; i < an_model_sums(r->cfg.model, an_model_settings(&r->cfg)); i++)
         fprintf(stderr, ", %s %.4f", sum_name(r, i), e->val_number[i]);
     fputc('\n', stderr);

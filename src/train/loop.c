@@ -453,6 +453,15 @@ static an_status train_until_done(an_err *err, loop *l)
     return AN_OK;
 }
 
+static void say_stuck(void *arg, const char *path, double seconds)
+{
+    char text[1200];
+    snprintf(text, sizeof text,
+             "no batch came for %.0f s: a loader thread %s%.1000s; the run goes on when it does, Ctrl-C ends it",
+             seconds, path ? "is still at " : "is stuck", path ? path : "");
+    note(arg, text);
+}
+
 static an_status train_with_loader(an_err *err, loop *l)
 {
     an_session *r = l->r;
@@ -463,6 +472,7 @@ static an_status train_with_loader(an_err *err, loop *l)
     an_source source;
     an_task_source_open(&r->cfg, r->data, &draw, &data, &source);
     AN_TRY(an_loader_open(err, &source, (uint64_t)r->step, (int)r->cfg.workers, &l->loader));
+    an_loader_on_stuck(l->loader, 0, say_stuck, l);
     an_status status = train_until_done(err, l);
     l->result->data_wait_s = an_loader_wait_seconds(l->loader);
     an_loader_close(l->loader);

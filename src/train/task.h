@@ -64,6 +64,8 @@ typedef struct an_task {
     const char *unit, *units, *unit_rate, *sample, *next;
     const char *next_argument; /* and what after it, "" or " FILE" */
     const char *built_in;      /* what built-in data are called */
+    const char
+        *loss_exp; /* what the exponential of the loss is called, where an evaluation is to say it ("perplexity") */
 
     /* Settings, as of a model (models/model.h). A resumed run may change none of them. */
     const an_config *keys;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_image.sh: classifiers of images: the built-in shapes, idx files, random changes in loader threads, resuming with running
 # statistics, asking, and what is refused.
-plan=5
+plan=6
 . "$(dirname "$0")/tap.sh"
 small="threads=1 batch_size=16 max_iters=12 eval_interval=6 eval_iters=4 warmup_iters=2 lr_decay_iters=12"
 
@@ -72,4 +72,17 @@ code_is 2; says stderr "x.png: neither a JPEG nor a PNG nor a WebP image"
 run predict "$dir/e" /nowhere
 code_is 2
 ok "what is no data set and no image is a sentence"
+
+run prepare fashion-mnist from="$dir/own" out="$dir/fashion"
+code_is 2; says stderr "train-images-idx3-ubyte: not Fashion-MNIST's (sha256 "
+run prepare fashion-mnist from=/nowhere out="$dir/fashion"
+code_is 2; says stderr /nowhere
+run prepare fashion-mnist mirror=file:///nowhere out="$dir/fashion"
+code_is 2
+if [ -d /usr/share/datasets/fashion-mnist ]; then # Debian's package
+    run prepare fashion-mnist out="$dir/fashion" --json
+    code_is 0; equal "$(value "$dir/stdout" train) $(value "$dir/stdout" test)" "60000 10000" "images"
+    equal "$(wc -c <"$dir/fashion/train-images-idx3-ubyte" | tr -d ' ')" 47040016 "bytes of the training images"
+fi
+ok "prepare fashion-mnist takes the four files by their SHA-256 and no others"
 done_testing

@@ -3,6 +3,7 @@
  * loaded once it was: its handle is not kept, so that there is no state that threads share. */
 #define _DEFAULT_SOURCE
 #include "io/data/image_files.h"
+#include "io/data/loader.h"
 #include "platform/platform.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -195,9 +196,13 @@ an_status an_image_file_read(an_err *err, const char *path, int channels, an_ima
     char *data;
     size_t n;
     *out = (an_image){0};
-    AN_TRY(an_file_read(err, path, AN_IMAGE_FILE_BYTES, &data, &n));
-    an_status status = an_image_decode(err, path, data, n, channels, out);
-    free(data);
+    an_loader_reading(path);
+    an_status status = an_file_read(err, path, AN_IMAGE_FILE_BYTES, &data, &n);
+    if (status == AN_OK) {
+        status = an_image_decode(err, path, data, n, channels, out);
+        free(data);
+    }
+    an_loader_reading(NULL);
     return status;
 }
 

@@ -159,8 +159,8 @@ static an_status find_fashion(an_err *err, const char **out)
     for (size_t i = 0; i < AN_COUNT(places); i++)
         if (has_idx(places[i], AN_TRAIN)) return *out = places[i], AN_OK;
     return an_fail(err, AN_E_IO,
-                   "data=fashion-mnist: it is neither in %s nor in %s; install Debian's package "
-                   "dataset-fashion-mnist, or put its four files there",
+                   "data=fashion-mnist: it is neither in %s nor in %s; anneal prepare fashion-mnist puts it there, of "
+                   "Debian's package dataset-fashion-mnist or by a download",
                    places[0], places[1]);
 }
 

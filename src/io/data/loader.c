@@ -5,10 +5,14 @@
  *                           ^ the caller's    the others are full, or being filled
  *
  * Workers take step numbers from one counter; the caller waits for the slot of its step. */
+#define _DEFAULT_SOURCE
 #include "io/data/loader.h"
 #include "platform/platform.h"
 #include <pthread.h>
+#include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 typedef struct slot {
     void *array[AN_MAX_ARRAYS];
@@ -17,20 +21,34 @@ typedef struct slot {
     an_err err;
 } slot;
 
+enum { MOST_WORKERS = 64 };
+
 struct an_loader {
     an_source source;
+    _Atomic(const char *) reading[MOST_WORKERS]; /* what each thread is at */
+    double patience_s;
+    void (*tell)(void *arg, const char *path, double seconds); /* of a thread that is stuck; may be NULL */
+    void *tell_arg;
     uint64_t first_step, taken, read; /* batches that workers took, batches that the caller got */
     slot *slots;
     uint64_t n_slots;
     char *memory;
     size_t bytes;
     pthread_t *threads;
-    int n_threads;
+    int n_threads, started;
     bool stop;
     pthread_mutex_t lock;
     pthread_cond_t filled, emptied;
     double wait_s;
 };
+
+/* Of the thread that calls; NULL: it is no loader's. */
+static _Thread_local _Atomic(const char *) *own_reading;
+
+void an_loader_reading(const char *path)
+{
+    if (own_reading) atomic_store_explicit(own_reading, path, memory_order_release);
+}
 
 static void fill(const an_loader *l, slot *s, uint64_t number)
 {
@@ -48,6 +66,7 @@ static void *work(void *arg)
 {
     an_loader *l = arg;
     pthread_mutex_lock(&l->lock);
+    own_reading = &l->reading[l->started++];
     for (;;) {
         while (!l->stop && !may_take(l)) pthread_cond_wait(&l->emptied, &l->lock);
         if (l->stop) break;
@@ -55,6 +74,7 @@ static void *work(void *arg)
         slot *s = &l->slots[number % l->n_slots];
         pthread_mutex_unlock(&l->lock);
         fill(l, s, number);
+        an_loader_reading(NULL);
         pthread_mutex_lock(&l->lock);
         s->full = number + 1;
         pthread_cond_broadcast(&l->filled);
@@ -103,7 +123,7 @@ static an_status allocate(an_err *err, an_loader *l, int workers)
 an_status an_loader_open(an_err *err, const an_source *s, uint64_t first_step, int workers, an_loader **out)
 {
     *out = NULL;
-    if (workers < 0 || workers > 64)
+    if (workers < 0 || workers > MOST_WORKERS)
         return an_fail(err, AN_E_USAGE, "workers=%d: 0 to 64 loader threads are possible", workers);
     an_loader *l = calloc(1, sizeof *l);
     if (!l) return an_fail_nomem(err, "the loader", sizeof *l);
@@ -127,6 +147,45 @@ an_status an_loader_open(an_err *err, const an_source *s, uint64_t first_step, i
     return status;
 }
 
+void an_loader_on_stuck(an_loader *l, double patience_s, void (*tell)(void *arg, const char *path, double seconds),
+                        void *arg)
+{
+    l->patience_s = patience_s > 0 ? patience_s : AN_LOADER_PATIENCE_S;
+    l->tell = tell;
+    l->tell_arg = arg;
+}
+
+/* Says, while the lock is held, what a thread is at. */
+static void tell_stuck(an_loader *l, double seconds)
+{
+    const char *path = NULL;
+    for (int i = 0; i < l->n_threads && !path; i++) path = atomic_load_explicit(&l->reading[i], memory_order_acquire);
+    l->tell(l->tell_arg, path, seconds);
+}
+
+/* Waits, with the lock, for the batch of slot s; says once when that takes too long. */
+static void wait_for(an_loader *l, const slot *s, double start)
+{
+    bool told = !l->tell;
+    while (s->full != l->read) {
+        if (told) {
+            pthread_cond_wait(&l->filled, &l->lock);
+            continue;
+        }
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        const double left = AN_MAX(l->patience_s - (an_seconds() - start), 0.001);
+        until.tv_sec += (time_t)left;
+        until.tv_nsec += (long)((left - (double)(time_t)left) * 1e9);
+        if (until.tv_nsec >= 1000000000L) until.tv_sec++, until.tv_nsec -= 1000000000L;
+        const int why = pthread_cond_timedwait(&l->filled, &l->lock, &until);
+        if (why == ETIMEDOUT && s->full != l->read && an_seconds() - start >= l->patience_s) {
+            tell_stuck(l, an_seconds() - start);
+            told = true;
+        }
+    }
+}
+
 an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays)
 {
     double start = an_seconds();
@@ -137,7 +196,7 @@ an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays)
         pthread_mutex_lock(&l->lock);
         l->read++;
         pthread_cond_broadcast(&l->emptied); /* the batch before is done with */
-        while (s->full != l->read) pthread_cond_wait(&l->filled, &l->lock);
+        wait_for(l, s, start);
         pthread_mutex_unlock(&l->lock);
     }
     l->wait_s += an_seconds() - start;

@@ -19,11 +19,20 @@ typedef struct an_source {
     const void *data;
 } an_source;
 
+/* Says what this thread is about to open or decode, while it fills a batch: a path, which outlives the batch, or NULL. A
+ * caller that waits AN_LOADER_PATIENCE_S for a batch is told it. */
+void an_loader_reading(const char *path);
+enum { AN_LOADER_PATIENCE_S = 30 };
+
 typedef struct an_loader an_loader;
 /* `workers` threads; 0: batches are made by the caller, when asked for. `s->data` outlives the loader. */
 an_status an_loader_open(an_err *err, const an_source *s, uint64_t first_step, int workers, an_loader **out);
 /* The next step's arrays, valid until the next call. A failure is returned for its step and every later call. */
 an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays);
+/* Called by an_loader_next, once a batch, when it has waited so long: `path` is what one of the threads is at, or NULL. `patience_s`
+ * 0: AN_LOADER_PATIENCE_S. */
+void an_loader_on_stuck(an_loader *l, double patience_s, void (*tell)(void *arg, const char *path, double seconds),
+                        void *arg);
 double an_loader_wait_seconds(const an_loader *l); /* that all calls of next waited, or worked where workers are 0 */
 size_t an_loader_bytes(const an_loader *l);        /* of its buffers */
 size_t an_loader_bytes_for(const an_source *s, int workers); /* the same, of one that is not open: for a bill */

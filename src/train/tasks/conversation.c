@@ -262,6 +262,7 @@ static void hash(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES])
 }
 
 const an_task an_conversation_task = {.name = "chat",
+                                      .loss_exp = "perplexity",
                                       .unit = "token",
                                       .units = "tokens",
                                       .unit_rate = "tok/s",
