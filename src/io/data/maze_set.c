@@ -73,9 +73,9 @@ static const char *check_answer(int side, const char *text, const char *answer, 
     return "the answer is no shortest path";
 }
 
-/* ---- making */
+/* ---- generating */
 
-/* A random walk that takes new ways until there is none, then goes back (depth first), over every other cell. */
+/* Carves a maze by a random depth-first walk over every other cell: to a new cell while there is one, else back. */
 static void carve(int side, uint32_t key, uint32_t stream, char *text)
 {
     const int n = (side + 1) / 2; /* nodes in a row */

@@ -6,7 +6,7 @@
 #include "io/formats/npy.h"
 #include <pthread.h>
 
-/* A set of a directory. */
+/* The files of one set in a directory. */
 typedef struct an_puzzle_part {
     char path[AN_PUZZLE_PATH_BYTES]; /* DIR/SPLIT/SET: the files' names begin so */
     an_npy inputs, labels;           /* [examples,seq_len] */
@@ -32,8 +32,8 @@ struct an_puzzle_set {
     an_puzzle_meta meta;
     int64_t examples, groups;
 
-    /* Of the order that was asked for last: the place that was reached last, and one of about every 64 updates, so that
-     * a walk does not begin at the first update. Only speed depends on them. */
+    /* Places that are remembered for the order that was asked for last: the newest, and about one in 64 updates, so that a
+     * walk need not begin at the first update. Only speed depends on them. */
     pthread_mutex_t lock;
     an_puzzle_order walked;
     an_puzzle_place recent, *place; /* ascending */

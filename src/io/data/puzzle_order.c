@@ -1,7 +1,12 @@
-/* puzzle_order.c: the order of training of puzzle_set.h, as a function of (order, update).
+/* puzzle_order.c: which examples a training batch of puzzle_set.h holds, as a function of (order, update).
  *
- * Where a batch begins follows from the sizes of all puzzles drawn before it. Where every puzzle is one example that
- * is a division; else the batches of a pass are walked through, from the nearest place known. */
+ *     pass     `epochs_per_pass` epochs over one part (a set of files) of the data; the parts take turns
+ *     epoch    all groups in a random order, and of each group one random puzzle: a *draw*
+ *     batch    the examples of one draw after the other, of the last one as many as fit; at the end of a pass a batch that
+ *              is not full is dropped
+ *
+ * So the draw at which a batch begins, its *place*, depends on the sizes of all puzzles before it. Where every puzzle has one
+ * example it is computed by a division. Else the batches are walked through from the nearest place that is remembered. */
 #include "base/map.h"
 #include "base/rng.h"
 #include "io/data/order.h"
@@ -26,7 +31,7 @@ static const an_puzzle_part *part_of(const an_puzzle_set *s, uint64_t pass)
     return &s->part[pass % (uint64_t)s->n_parts];
 }
 
-/* The puzzle of a draw: the epoch's order says which group, and chance which of its puzzles. */
+/* The puzzle of draw number `draw` of a pass. */
 static drawn draw_puzzle(const an_puzzle_part *p, const an_puzzle_order *o, uint64_t pass, int64_t draw)
 {
     const uint64_t epoch = pass * (uint64_t)epochs_of(o) + (uint64_t)(draw / p->groups);
@@ -43,8 +48,8 @@ static drawn draw_puzzle(const an_puzzle_part *p, const an_puzzle_order *o, uint
                    .stream = an_rng_stream(an_hash("examples", 8, 0), (uint32_t)at)};
 }
 
-/* Fills a batch from `at`: examples first ... first + n of it go to `out` (NULL: none are wanted). False: the pass ends
- * before the batch is full. */
+/* Walks through the batch that begins at *at, which moves to the next one; its examples first ... first + n go to `out`
+ * (NULL: none are wanted). False: the pass ends before the batch is full. */
 static bool walk(const an_puzzle_set *s, const an_puzzle_order *o, an_puzzle_place *at, int64_t first, int64_t n,
                  int64_t *out)
 {
@@ -111,7 +116,8 @@ static an_status too_large(an_err *err, const an_puzzle_order *o, const an_puzzl
                    (long long)o->per_update, p->path, (long long)least, (long long)epochs_of(o));
 }
 
-/* Passes over the batches of a part of single examples, up to `update`. False: `at` is in another pass now. */
+/* Where every puzzle has one example: moves *at to the batch of `update`. False: it is in a later pass, whose beginning *at
+ * is now. */
 static bool jump(const an_puzzle_part *p, const an_puzzle_order *o, uint64_t update, an_puzzle_place *at)
 {
     const uint64_t batches = (uint64_t)(epochs_of(o) * p->groups / o->per_update);
@@ -127,7 +133,7 @@ static bool jump(const an_puzzle_part *p, const an_puzzle_order *o, uint64_t upd
     return false;
 }
 
-/* Where a full batch of `update` begins. */
+/* The place of the batch of `update`. */
 static an_status find_place(an_err *err, const an_puzzle_set *cs, const an_puzzle_order *o, uint64_t update,
                             an_puzzle_place *out)
 {

@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Beyond so many training puzzles, images among test puzzles are not looked for: a canonical form takes a millisecond or two. */
+/* With more training puzzles than MAX_COMPARED, symmetric images of them are not searched for among the test puzzles: a
+ * canonical form takes a millisecond or two. */
 enum { MAX_FILES = 32, MAX_COMPARED = 20000, TRIES = 2000 };
 
 typedef struct builder {
@@ -121,10 +122,10 @@ static an_status end_writers(an_err *err, builder *b)
     return an_puzzle_identifiers_write(err, b->o->out, names, 1);
 }
 
-/* ---- made here */
+/* ---- generated */
 
-/* Which of the two a puzzle is for: canonical forms are divided by their hash, and grids of small boards too, since every
- * grid of 4x4 is the image of one of two. 0: for none. */
+/* Whether a generated puzzle is for testing: decided by a hash of its canonical form. On small boards, where few solutions
+ * differ by more than a symmetry, a hash of the solution must agree. 0: they disagree, and the puzzle is not used. */
 static int split_of(const builder *b, const uint8_t *puzzle, const uint8_t *solution, bool *test)
 {
     const bool form = an_hash_u64(form_of(b->side, puzzle), 11) % 5 == 0;
@@ -141,10 +142,10 @@ static an_status generate(an_err *err, builder *b)
     const size_t cells = (size_t)(b->side * b->side);
     an_map seen = {0};
     an_status status = AN_OK;
-    uint8_t *kept = malloc((size_t)o->generate * 2 * cells); /* training puzzles wait until all tests are known */
+    uint8_t *kept = malloc((size_t)o->generate * 2 * cells); /* training puzzles, until all tests are known */
     int64_t train = 0;
     if (!kept) return an_fail_nomem(err, "puzzles", (size_t)o->generate * 2 * cells);
-    uint64_t useful = 0; /* the last number that gave a puzzle */
+    uint64_t useful = 0; /* the last number whose puzzle was used */
     for (uint64_t number = 0; status == AN_OK && (train < o->generate || b->result->test < tests); number++) {
         uint8_t puzzle[AN_SUDOKU_CELLS], solution[AN_SUDOKU_CELLS];
         bool test;
@@ -175,7 +176,7 @@ static an_status generate(an_err *err, builder *b)
     return status;
 }
 
-/* ---- of files */
+/* ---- from files */
 
 typedef struct files {
     char *names; /* the option, cut at its commas */
@@ -224,7 +225,8 @@ static int32_t row_at(const builder *b, const an_sudoku_list *l, int file, int64
     return (int32_t)an_shuffled((uint64_t)k, (uint64_t)l->n, key, an_rng_stream(an_hash("sudoku rows", 11, 0), 0));
 }
 
-/* Test puzzles of a list: those in random order from `begin` on that are no images, `wanted` of them (0: all). */
+/* Takes `wanted` (0: all) test puzzles from a list in random order, from `begin` on, leaving out symmetric images of training
+ * puzzles. */
 static an_status take_tests(an_err *err, builder *b, an_sudoku_list *l, int file, int64_t begin, int64_t wanted)
 {
     int64_t taken = 0;
