@@ -1,4 +1,4 @@
-/* arc_votes.c: see arc_votes.h. */
+/* arc_votes.c: counting votes, pass@K and the submission. See arc_votes.h. */
 #define _DEFAULT_SOURCE
 #include "infer/arc_votes.h"
 #include "io/data/arc_tasks.h"

@@ -1,4 +1,4 @@
-/* arc_grid.c: see arc_grid.h. */
+/* arc_grid.c: grids as tokens and back, and their transformations. See arc_grid.h. */
 #include "io/data/arc_grid.h"
 #include "base/map.h"
 #include <stdio.h>

@@ -1,9 +1,10 @@
-/* arc_grid.h: grids of ARC (Chollet, "On the measure of intelligence", 2019) as models see them, and their images.
+/* arc_grid.h: grids of ARC (Chollet, "On the measure of intelligence", 2019) as tokens, and their *images*: the grid
+ * rotated or reflected, with its colours permuted.
  *
- * A grid has 1 to 30 rows and columns of colours 0 to 9. As tokens it stands somewhere in 30x30 cells: 0 outside, 1 in the
+ * A grid has 1 to 30 rows and columns of colours 0 to 9. As tokens it is placed anywhere in 30x30 cells: 0 outside, 1 in the
  * row below it and in the column to its right (both as long as the grid), colour + 2 inside.
  *
- * Owns:      tokens of a grid and the grid in tokens, the eight turns, permutations of colours, names of images.
+ * Owns:      a grid as tokens and back, the eight rotations and reflections, permutations of colours, names of images.
  * Does not:  read files (arc_tasks.h) or choose images (arc_set.h).
  * Invariant: an_arc_undo(image, an_arc_apply(image, g)) is g. */
 #ifndef AN_IO_DATA_ARC_GRID_H

@@ -1,4 +1,4 @@
-/* arc_set.c: see arc_set.h. */
+/* arc_set.c: choosing images of puzzles, and writing both splits. See arc_set.h. */
 #include "io/data/arc_set.h"
 #include "base/rng.h"
 #include "io/data/puzzle_write.h"

@@ -1,15 +1,16 @@
-/* arc_set.h: data sets of ARC's puzzles in the directories of puzzle_set.h, as TinyRecursiveModels has them.
+/* arc_set.h: writes data sets of ARC's puzzles in the layout of puzzle_set.h, as TinyRecursiveModels makes them.
  *
- * The demonstrations of all subsets are trained on. The tests of the test subsets are the test split, those of the
- * others are trained on too. Each puzzle comes with images of it (arc_grid.h): one identifier each, the same in both
- * splits; a group holds all of a puzzle. In training grids stand anywhere in the 30x30 cells, but in one example of a
- * puzzle, as in the test split, at the corner. Beside the splits there is
+ * The demonstrations of all subsets are for training. The tests of the test subsets are the test split; those of the
+ * other subsets are for training too. Each puzzle comes with images of it (arc_grid.h), each with an identifier of its own
+ * that is the same in both splits; a group holds all images of a puzzle. In training a grid is placed anywhere in the
+ * 30x30 cells, except for one example of each puzzle; that one, and all of the test split, begin at the corner. Beside the
+ * splits there is
  *
  *     DIR/test_puzzles.json    {"id": {"train": [{"input", "output"}, ...], "test": [...]}, ...}, of the test subsets
  *
- * Owns:      which images, where grids stand, identifiers.
+ * Owns:      the choice of images, the places of grids, identifiers.
  * Does not:  read the published files (arc_tasks.h) or vote over images (infer/arc_votes.h).
- * Invariants: no image of a puzzle is there twice. The same options and seed give the same bytes. */
+ * Invariants: no image of a puzzle occurs twice. The same options and seed give the same bytes. */
 #ifndef AN_IO_DATA_ARC_SET_H
 #define AN_IO_DATA_ARC_SET_H
 

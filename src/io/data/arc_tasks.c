@@ -1,4 +1,4 @@
-/* arc_tasks.c: see arc_tasks.h. */
+/* arc_tasks.c: parsing and validating the published files. See arc_tasks.h. */
 #define _DEFAULT_SOURCE
 #include "io/data/arc_tasks.h"
 #include "io/formats/json.h"

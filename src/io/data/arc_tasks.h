@@ -1,11 +1,11 @@
-/* arc_tasks.h: puzzles of ARC from the JSON files in which they are published.
+/* arc_tasks.h: reads ARC's puzzles from the JSON files in which they are published.
  *
  *     PREFIX_SUBSET_challenges.json   {"id": {"train": [{"input": GRID, "output": GRID}, ...], "test": [{"input": GRID}, ...]}}
  *     PREFIX_SUBSET_solutions.json    {"id": [GRID, ...]}, the outputs of its tests; the file may be missing
  *
- * each as it is or as .gz. A test pair may have its output in the first file as well.
+ * each plain or as .gz. A test may also have its output in the first file.
  *
- * Owns:      these files: every grid is looked at; a fault is a sentence with file, line and place.
+ * Owns:      reading and validating these files: an error names the file, the line and the place in it.
  * Does not:  make images of puzzles (arc_set.h). */
 #ifndef AN_IO_DATA_ARC_TASKS_H
 #define AN_IO_DATA_ARC_TASKS_H
