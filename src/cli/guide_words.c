@@ -1,4 +1,4 @@
-/* guide_words.c: see guide_words.h. */
+/* guide_words.c: tables of the guides' words, and the rewriting of a command line by them. See guide_words.h. */
 #define _DEFAULT_SOURCE
 #include "cli/guide_words.h"
 #include "cli/cli.h"

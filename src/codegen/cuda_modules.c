@@ -1,4 +1,4 @@
-/* cuda_modules.c: see cuda_modules.h. */
+/* cuda_modules.c: assembling the text of each of these kernels. See cuda_modules.h. */
 #include "codegen/cuda_modules.h"
 
 extern const char an_embed_exact[], an_embed_dialect_cuda_h[], an_embed_dialect_loops_gpu_h[], an_embed_cast_inc[];

@@ -1,4 +1,4 @@
-/* dialect.c: see dialect.h. */
+/* dialect.c: the table of GPU dialects. See dialect.h. */
 #include "codegen/dialect.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* gpu_launch.c: see gpu_launch.h. */
+/* gpu_launch.c: filling in the record of a launch. See gpu_launch.h. */
 #include "codegen/gpu_launch.h"
 
 enum { MOST_BLOCKS_YZ = 65535 }; /* CUDA's limit; Metal takes more */

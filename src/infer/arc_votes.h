@@ -1,9 +1,9 @@
 /* arc_votes.h: answers to ARC's tests by a vote over a puzzle's images, as TinyRecursiveModels evaluates them.
  *
  * The model answers every image of a test (arc_grid.h); the answer, with the image's transformation undone, is a vote for a
- * grid. Grids are ranked by their votes, then by the mean probability of being right that the model gave them.
- * pass@K is the share of a puzzle's tests whose
- * solution is among the first K grids, averaged over the puzzles; the first two are the attempts of a submission:
+ * grid. Grids are ranked by their votes, then by the mean probability of being right that the model gave them. pass@K is
+ * the share of a puzzle's tests whose solution is among the first K grids, averaged over the puzzles; the first two are
+ * the attempts of a submission:
  *
  *     {"id": [{"attempt_1": [[0, 1], ...], "attempt_2": [[...], ...]}, ...], ...}
  *

@@ -1,4 +1,4 @@
-/* hash128.c: see hash128.h. */
+/* hash128.c: hashing pieces by xxHash, and hashes as text. See hash128.h. */
 #include "io/hash128.h"
 #include <stdio.h>
 #include <string.h>

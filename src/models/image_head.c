@@ -1,4 +1,4 @@
-/* image_head.c: see image_head.h. */
+/* image_head.c: checks of settings, normalisation, losses, convolution and norm layers. See image_head.h. */
 #include "models/image_head.h"
 #include <math.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* objc.c: see objc.h. */
+/* objc.c: loading the Objective-C runtime and the frameworks, and sending messages. See objc.h. */
 #include "device/metal/objc.h"
 
 #include "platform/platform.h"

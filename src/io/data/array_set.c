@@ -1,4 +1,4 @@
-/* array_set.c: see array_set.h. */
+/* array_set.c: opening and checking the .npy files, splits, and copying samples. See array_set.h. */
 #include "io/data/array_set.h"
 #include "io/checkpoint.h"
 #include "io/formats/npy.h"

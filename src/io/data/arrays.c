@@ -1,4 +1,4 @@
-/* arrays.c: see arrays.h. */
+/* arrays.c: one block of memory for the arrays of a batch. See arrays.h. */
 #include "io/data/arrays.h"
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* chat_set.c: see chat_set.h. */
+/* chat_set.c: encoding conversations to rows, and writing both splits. See chat_set.h. */
 #include "io/data/chat_set.h"
 #include "base/map.h"
 #include "base/rng.h"

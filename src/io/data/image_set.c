@@ -1,4 +1,4 @@
-/* image_set.c: see image_set.h. */
+/* image_set.c: opening idx files and folders, drawing shapes, and reading an image. See image_set.h. */
 #define _DEFAULT_SOURCE
 #include "io/data/image_set.h"
 #include "base/map.h"

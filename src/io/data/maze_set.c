@@ -1,4 +1,4 @@
-/* maze_set.c: see maze_set.h. */
+/* maze_set.c: generating, checking and writing mazes. See maze_set.h. */
 #define _DEFAULT_SOURCE
 #include "io/data/maze_set.h"
 #include "base/map.h"

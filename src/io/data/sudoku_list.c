@@ -1,4 +1,4 @@
-/* sudoku_list.c: see sudoku_list.h. */
+/* sudoku_list.c: parsing lines and CSV files of Sudokus. See sudoku_list.h. */
 #define _DEFAULT_SOURCE
 #include "io/data/sudoku_list.h"
 #include "io/formats/json.h"

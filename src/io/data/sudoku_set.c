@@ -1,4 +1,4 @@
-/* sudoku_set.c: see sudoku_set.h. */
+/* sudoku_set.c: choosing puzzles for both splits, augmenting and writing them. See sudoku_set.h. */
 #define _DEFAULT_SOURCE
 #include "io/data/sudoku_set.h"
 #include "base/map.h"

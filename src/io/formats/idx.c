@@ -1,4 +1,4 @@
-/* idx.c: see idx.h. */
+/* idx.c: the header and the bytes of an idx file, unpacked where it is a .gz. See idx.h. */
 #define _DEFAULT_SOURCE
 #include "io/formats/idx.h"
 #include <fcntl.h>

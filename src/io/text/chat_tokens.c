@@ -1,4 +1,4 @@
-/* chat_tokens.c: see chat_tokens.h. */
+/* chat_tokens.c: adding the special tokens, encoding turns, and Hugging Face's files. See chat_tokens.h. */
 #include "io/text/chat_tokens.h"
 #include "io/text/tokenizer_impl.h"
 #include "platform/platform.h"

@@ -1,4 +1,4 @@
-/* imported_weights.c: see imported_weights.h. */
+/* imported_weights.c: a checkpoint's tensors under PyTorch's names and dtypes. See imported_weights.h. */
 #include "models/imported/imported_weights.h"
 #include "io/checkpoint.h"
 #include <anneal_import.h>
