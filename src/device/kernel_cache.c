@@ -1,4 +1,4 @@
-/* kernel_cache.c: the cache's folder, its checks, and writing an entry whole. See kernel_cache.h. */
+/* kernel_cache.c: finding a safe folder, checking its files, removing old entries. See kernel_cache.h. */
 #define _DARWIN_C_SOURCE
 #define _GNU_SOURCE
 #include "device/kernel_cache.h"
