@@ -51,6 +51,11 @@ const an_command an_commands[] = {
      .summary = "time training steps on random tokens, or one operation",
      .details = "Batch, shape and dropout are the preset's; clip 1.0, AdamW. device=a,b runs on both and compares;\n"
                 "compile=false times the step fused and unfused.\n"},
+    {.name = "sweep", .run = an_cmd_sweep, .min_words = 1, .max_words = 1, .json = true, .keys = &an_sweep_keys, .run_keys = true,
+     .usage = "sweep PRESET|FILE.yaml [key=value ...]",
+     .summary = "which batch size: speed and memory of a series, the knee, the largest that fits",
+     .details = "Each point is a short run of its own. Interrupted, the same command goes on where it was.\n"
+                "--budget 16GiB --budget 64GiB answers for both; --over dtype=float32,bfloat16 sweeps each.\n"},
     {.name = "profile", .run = an_cmd_profile, .min_words = 1, .max_words = 1, .json = true, .keys = &an_profile_keys, .run_keys = true,
      .usage = "profile PRESET|FILE.yaml [key=value ...]",
      .summary = "where the time of a step goes, launch by launch",

@@ -1,0 +1,47 @@
+/* sweep.h: what a sweep over batch sizes measured, and what follows from it.
+ *
+ * Owns:      reading a point from its run's files; the knee; the largest batch within a budget; table, JSON, picture.
+ * Does not:  train (cli/cmd_sweep.c) or plan: the caller says which batch a budget admits.
+ *
+ * The knee is the smallest batch behind which every measured one gains less than AN_SWEEP_GAIN a doubling. */
+#ifndef AN_REPORT_SWEEP_H
+#define AN_REPORT_SWEEP_H
+
+#include "io/formats/json.h"
+
+#define AN_SWEEP_GAIN 1.05
+
+enum { AN_SWEEP_POINTS = 512, AN_SWEEP_AXES_BYTES = 160 };
+
+typedef struct an_sweep_point {
+    char axes[AN_SWEEP_AXES_BYTES]; /* "dtype=bfloat16 recompute=on"; "" without axes */
+    int64_t batch;
+    bool ran;
+    char why[256];                            /* not ran: the sentence */
+    char unit[24];                            /* "token" */
+    double units_per_s, ms, ms_fast, ms_slow; /* medians; fastest and slowest tenth of the updates */
+    double wait_share, gpu_busy;              /* of the time; gpu_busy is NaN on a device that does not tell */
+    double predicted_bytes, measured_bytes;   /* the plan's peak; what was requested from the device */
+    double rss_bytes, swap_growth_bytes;
+} an_sweep_point;
+
+typedef struct an_sweep {
+    an_sweep_point point[AN_SWEEP_POINTS];
+    int n;
+} an_sweep;
+
+/* Fills the numbers of a point from the folder of its run, without the first updates, which compile. AN_E_DATA: the run
+ * did not end, or logged too few updates. */
+an_status an_sweep_read(an_err *err, const char *dir, an_sweep_point *io);
+
+/* The knee among the points with these axes and at most `most` samples (0: all); NULL: none, speed still grows at the
+ * largest, or fewer than two points ran. `fastest` is the fastest of them; NULL: none ran. */
+const an_sweep_point *an_sweep_knee(const an_sweep *s, const char *axes, int64_t most, const an_sweep_point **fastest);
+/* What a larger batch would not help: "data", "launches", "memory", or "arithmetic or bandwidth". */
+const char *an_sweep_limit(const an_sweep_point *p);
+
+void an_sweep_table(const an_sweep *s, an_text *out); /* for people */
+void an_sweep_json(const an_sweep *s, an_text *out);  /* [{...},...] */
+void an_sweep_svg(const an_sweep *s, const char *title, an_text *out);
+
+#endif

@@ -1,0 +1,63 @@
+#!/bin/sh
+# test_sweep.sh: a sweep over batch sizes: points, files, budgets, axes, going on after an interruption.
+plan=5
+. "$(dirname "$0")/tap.sh"
+model="block_size=16 n_layer=2 n_head=2 n_embd=16 dropout=0"
+
+# shellcheck disable=SC2086
+run sweep demo $model steps=5 minutes=0.3 budget=3MiB out="$dir/s" --json
+code_is 0; one_line stdout; has_keys "$dir/stdout" preset device points answers batch_size units_per_s ms predicted_bytes measured_bytes data_wait_share limited_by largest_fit
+is_file "$dir/s/sweep.json"; is_file "$dir/s/sweep.svg"; is_file "$dir/s/batch-1/metrics.jsonl"; is_file "$dir/s/batch-2/logbook.jsonl"
+[ ! -e "$dir/s/batch-1/last.safetensors" ] || fault "a point's weights were kept"
+cmp -s "$dir/stdout" "$dir/s/sweep.json" || [ "$(cat "$dir/stdout")" = "$(cat "$dir/s/sweep.json")" ] || fault "sweep.json is not what was printed"
+# Bytes planned are bytes requested, at every point.
+grep -o '"predicted_bytes":[0-9.e+]*,"measured_bytes":[0-9.e+]*' "$dir/s/sweep.json" | sed 's/"[a-z_]*"://g; s/,/ /' >"$dir/bytes"
+[ "$(wc -l <"$dir/bytes")" -ge 2 ] || fault "fewer than two points"
+while read -r a b; do equal "$a" "$b" "bytes planned and requested"; done <"$dir/bytes"
+ok "a sweep leaves points, JSON and a picture, and every point requested the bytes that were planned"
+
+largest=$(value "$dir/s/sweep.json" largest_fit)
+# shellcheck disable=SC2086
+run plan demo $model batch_size=1 --fit 3MiB --json
+[ "$(value "$dir/stdout" batch_size_off)" = "$largest" ] || fault "the sweep says $largest fit, plan --fit $(value "$dir/stdout" batch_size_off)"
+for batch in $(grep -o '"batch_size":[0-9]*' "$dir/s/sweep.json" | sed 's/.*://'); do
+    [ "$batch" -le "$largest" ] || fault "batch $batch was run, and $largest fit"
+done
+ok "the largest batch that fits is the planner's, and none above it is run"
+
+before=$(cksum "$dir/s/batch-1/metrics.jsonl")
+# shellcheck disable=SC2086
+run sweep demo $model steps=5 minutes=0.3 budget=3MiB out="$dir/s"
+code_is 0; says stdout "the largest that fits by the plan: $largest"
+equal "$(cksum "$dir/s/batch-1/metrics.jsonl")" "$before" "a point that was there"
+# shellcheck disable=SC2086
+run sweep demo $model steps=6 minutes=0.3 budget=2MiB out="$dir/s" --quiet
+[ "$(cksum "$dir/s/batch-1/metrics.jsonl")" != "$before" ] || fault "a point of other settings was taken for this one's"
+ok "the same command goes on with the points that are there, another one does not take them"
+
+# shellcheck disable=SC2086
+run sweep demo $model steps=4 from=4 minutes=0.3 --budget 2500KiB --budget 3MiB --over dtype=float32,bfloat16 --over recompute=off,on out="$dir/axes" --json
+code_is 0
+equal "$(grep -o '"budget_bytes":' "$dir/stdout" | wc -l | tr -d ' ')" 8 "answers of four combinations and two budgets"
+is_file "$dir/axes/dtype-bfloat16-recompute-on-batch-4/metrics.jsonl"
+grep -q '"dtype":"\(bf16\|bfloat16\)"' "$dir/axes/dtype-bfloat16-recompute-on-batch-4/logbook.jsonl" || fault "the axis was not trained with"
+ok "axes multiply, and each budget has an answer"
+
+run sweep demo batch_size=4
+code_is 1; says stderr "the sweep's own"
+run sweep demo over=dtype
+code_is 1; says stderr "over=dtype"
+run sweep demo over=dtyp=float32
+code_is 1; says stderr "dtyp"
+run sweep demo over=dtype=float32,,bfloat16
+code_is 1; says stderr "missing at a comma"
+run sweep demo over=dtype=float31 out="$dir/none"
+code_is 1
+run sweep demo budget=much
+code_is 1; says stderr "much"
+# shellcheck disable=SC2086
+run sweep demo $model budget=1KiB out="$dir/tiny"
+code_is 0; says stdout "not one sample fits"
+[ ! -e "$dir/none" ] || fault "a folder was made"
+ok "wrong settings are sentences before anything runs"
+done_testing
