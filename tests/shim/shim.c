@@ -315,6 +315,7 @@ static void access_buffer(int b, size_t at, size_t bytes, int write, uint16_t pa
 static void on_access(const void *pointer, size_t bytes, int write, uint16_t party)
 {
     const uint8_t *p = pointer, *stack = S.fibers[S.current].stack;
+    if (!S.launch) return; /* the object is being loaded: its constants are computed */
     if (p >= stack && p < stack + STACK_BYTES) return;
     if (p >= __start_shim_shared && p + bytes <= __stop_shim_shared) {
         access_bytes(S.shared, -1, (size_t)(p - __start_shim_shared), bytes, write, party, &S.shared_barriers);

@@ -618,6 +618,7 @@ bool launch_check(const pipeline *p, const binding *bound, const uint64_t *group
     uint64_t total = p->entry.group_memory;
     for (int i = 0; i < p->n_arguments; i++) {
         const kernel_argument *a = &p->argument[i];
+        if (a->kind == ARGUMENT_ABSENT) continue;
         if (a->kind == ARGUMENT_THREADGROUP) {
             if (!group_memory[a->index])
                 return misuse("%s: threadgroup memory %d has no length", p->kernel->name, a->index), false;

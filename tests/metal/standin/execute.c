@@ -81,6 +81,7 @@ static void run_launch(const command *c)
     }
     for (int i = 0; i < p->n_arguments; i++) {
         const kernel_argument *a = &p->argument[i];
+        if (a->kind == ARGUMENT_ABSENT) continue;
         if (a->kind == ARGUMENT_THREADGROUP) {
             l.argument[i] = (void *)(uintptr_t)c->group_memory[a->index];
             continue;

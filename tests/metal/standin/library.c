@@ -24,6 +24,7 @@ typedef struct library {
 typedef struct function {
     id library, name;
     const msl_kernel *kernel;
+    msl_values *values; /* of function constants; NULL: it was asked for without */
 } function;
 
 typedef struct pipeline_descriptor {
@@ -155,11 +156,9 @@ static bool name_known(const library *l, const char *name, int *at)
     return false;
 }
 
-static id library_function(id self, SEL cmd, id name)
+static id function_make(id self, id name, const msl_values *values)
 {
-    (void)cmd;
     SELF(library, l);
-    if (!argument(name, "NSString", "the name")) return NULL;
     int at;
     if (fault_now(FAULT_FUNCTION) || !name_known(l, string_text(name), &at)) return NULL;
     id o = object_new("MTLFunction");
@@ -167,9 +166,122 @@ static id library_function(id self, SEL cmd, id name)
     *f = (function){.library = self, .name = string_new(string_text(name)), .kernel = &l->text.kernel[at]};
     object_hold(self), object_hold(f->name);
     object_release(f->name);
+    if (values) {
+        f->values = malloc(sizeof *values);
+        if (!f->values) abort();
+        *f->values = *values;
+    }
     counts()->functions++;
     return o;
 }
+static id library_function(id self, SEL cmd, id name)
+{
+    (void)cmd;
+    return argument(name, "NSString", "the name") ? function_make(self, name, NULL) : NULL;
+}
+static id library_function_with(id self, SEL cmd, id name, id values, id *error)
+{
+    (void)cmd;
+    if (error) *error = NULL;
+    const msl_values *v = argument(values, "MTLFunctionConstantValues", "the constant values");
+    if (!v || !argument(name, "NSString", "the name")) return NULL;
+    id o = function_make(self, name, v);
+    const function *f = o ? object_body(o) : NULL;
+    const char *missing = f ? msl_missing_constant(&((library *)object_body(self))->text, f->kernel, v) : NULL;
+    if (o && !missing) return o;
+    char words[400];
+    if (missing)
+        snprintf(words, sizeof words, "Function constant %s has no value in function %s", missing, string_text(name));
+    else
+        snprintf(words, sizeof words, "Function %s was not found", string_text(name));
+    if (error)
+        *error =
+            error_pooled("MTLLibraryErrorDomain",
+                         missing ? MTLLibraryErrorCompileFailure : MTLLibraryErrorFunctionNotFound, words, NULL, NULL);
+    if (o) object_release(o);
+    return NULL;
+}
+
+/* ---- function constants: kept as the text that stands for them in C++ ---------------------------------------------- */
+
+/* Bytes of a scalar type; 0: none that is simulated. */
+static size_t scalar_text(uint64_t type, const void *p, char *out, size_t room)
+{
+    union {
+        int8_t c;
+        uint8_t uc;
+        int16_t s;
+        uint16_t us;
+        int32_t i;
+        uint32_t u;
+        int64_t l;
+        uint64_t ul;
+        float f;
+    } v = {0};
+    static const struct {
+        uint64_t type;
+        uint8_t bytes;
+    } sizes[] = {{MTLDataTypeBool, 1},   {MTLDataTypeChar, 1},  {MTLDataTypeUChar, 1},  {MTLDataTypeShort, 2},
+                 {MTLDataTypeUShort, 2}, {MTLDataTypeHalf, 2},  {MTLDataTypeBFloat, 2}, {MTLDataTypeInt, 4},
+                 {MTLDataTypeUInt, 4},   {MTLDataTypeFloat, 4}, {MTLDataTypeLong, 8},   {MTLDataTypeULong, 8}};
+    size_t bytes = 0;
+    for (int i = 0; i < COUNT(sizes); i++)
+        if (sizes[i].type == type) bytes = sizes[i].bytes;
+    memcpy(&v, p, bytes);
+    switch (type) {
+    case MTLDataTypeBool: snprintf(out, room, "%d", v.uc != 0); break;
+    case MTLDataTypeChar: snprintf(out, room, "%d", v.c); break;
+    case MTLDataTypeUChar: snprintf(out, room, "%d", v.uc); break;
+    case MTLDataTypeShort: snprintf(out, room, "%d", v.s); break;
+    case MTLDataTypeUShort: snprintf(out, room, "%d", v.us); break;
+    case MTLDataTypeInt: snprintf(out, room, "int(%uu)", v.u); break;
+    case MTLDataTypeUInt: snprintf(out, room, "%uu", v.u); break;
+    case MTLDataTypeLong: snprintf(out, room, "long(%lluul)", (unsigned long long)v.ul); break;
+    case MTLDataTypeULong: snprintf(out, room, "%lluul", (unsigned long long)v.ul); break;
+    case MTLDataTypeFloat: snprintf(out, room, "metal::as_type<float>(%uu)", v.u); break;
+    case MTLDataTypeHalf: snprintf(out, room, "metal::as_type<metal::half>(ushort(%u))", v.us); break;
+    case MTLDataTypeBFloat: snprintf(out, room, "metal::as_type<metal::bfloat>(ushort(%u))", v.us); break;
+    }
+    return bytes;
+}
+
+static void set_constant(id self, const void *value, uint64_t type, uint64_t index, const char *name, uint64_t nth)
+{
+    SELF(msl_values, v);
+    char one[sizeof v->at->value];
+    const size_t bytes = value ? scalar_text(type, "\0\0\0\0\0\0\0", one, sizeof one) : 0;
+    if (!bytes || v->n == MAX_CONSTANTS || (name && strlen(name) >= sizeof v->at->name)) {
+        misuse("a function constant of type %llu: scalars are simulated, 128 of them, with names of 63 letters",
+               (unsigned long long)type);
+        return;
+    }
+    struct msl_value *at = &v->at[v->n++];
+    *at = (struct msl_value){.index = (int)(index + nth)};
+    scalar_text(type, (const char *)value + nth * bytes, at->value, sizeof at->value);
+    if (name) snprintf(at->name, sizeof at->name, "%s", name);
+}
+static void values_set_index(id self, SEL cmd, const void *value, uint64_t type, uint64_t index)
+{
+    (void)cmd;
+    set_constant(self, value, type, index, NULL, 0);
+}
+static void values_set_name(id self, SEL cmd, const void *value, uint64_t type, id name)
+{
+    (void)cmd;
+    if (argument(name, "NSString", "the name")) set_constant(self, value, type, 0, string_text(name), 0);
+}
+static void values_set_range(id self, SEL cmd, const void *value, uint64_t type, NSRange range)
+{
+    (void)cmd;
+    for (uint64_t i = 0; i < range.length && i < MAX_CONSTANTS; i++)
+        set_constant(self, value, type, range.location, NULL, i);
+}
+static void values_reset(id self, SEL cmd)
+{
+    (void)cmd;
+    ((msl_values *)object_body(self))->n = 0;
+}
+
 static id library_names(id self, SEL cmd)
 {
     (void)cmd;
@@ -192,6 +304,7 @@ OBJECT_PROPERTY(library, label, library_label, library_set_label)
 static void function_end(void *body)
 {
     function *f = body;
+    free(f->values);
     object_drop(f->name), object_drop(f->library);
 }
 static id function_name(id self, SEL cmd)
@@ -217,16 +330,19 @@ static char *pipeline_fill(pipeline *p, const function *f, uint64_t max_threads)
 {
     const library *l = object_body(f->library);
     const msl_kernel *k = f->kernel;
-    uint64_t least[MAX_ARGUMENTS] = {0};
     p->kernel = k, p->n_arguments = k->n_arguments;
     p->max_threads = max_threads ? max_threads : k->max_threads ? k->max_threads : MAX_GROUP_THREADS;
     if (p->max_threads > MAX_GROUP_THREADS) return strdup("more than 1024 threads a threadgroup");
     if (k->simdgroup_matrix && !the()->gpu->simdgroup_matrix)
         return strdup("the function uses simdgroup_matrix, which this GPU's family has not");
     memcpy(p->argument, k->argument, sizeof p->argument);
-    char *wrong = the()->kernels == KERNELS_NONE ? NULL : msl_build(&l->text, k, &p->entry, least);
-    for (int i = 0; i < p->n_arguments; i++)
-        if (least[i]) p->argument[i].least_bytes = least[i];
+    const char *missing = msl_missing_constant(&l->text, k, f->values);
+    if (missing) {
+        char *why = NULL;
+        return asprintf(&why, "function %s needs a value for its function constant %s", k->name, missing) < 0 ? NULL
+                                                                                                              : why;
+    }
+    char *wrong = the()->kernels == KERNELS_NONE ? NULL : msl_build(&l->text, k, f->values, &p->entry, p->argument);
     if (!wrong && p->entry.group_memory > MAX_GROUP_MEMORY)
         wrong = strdup("Threadgroup memory size exceeds the maximum threadgroup memory allowed (32768)");
     return wrong;
@@ -399,6 +515,7 @@ static const class_row classes[] = {
     {"MTLCompileOptions", "", sizeof(compile_options), NULL, 0},
     {"MTLLibrary", "", sizeof(library), library_end, -1},
     {"MTLFunction", "", sizeof(function), function_end, -1},
+    {"MTLFunctionConstantValues", "", sizeof(msl_values), NULL, 0},
     {"MTLComputePipelineDescriptor", "", sizeof(pipeline_descriptor), descriptor_end, 0},
     {"MTLComputePipelineState", "", sizeof(pipeline), pipeline_end, -1},
     {"OS_dispatch_data", "", sizeof(data), data_end, -1},
@@ -421,6 +538,11 @@ static const method_row methods[] = {
     {"MTLDevice", "newLibraryWithSource:options:error:", METHOD_OF(device_library)},
     {"MTLDevice", "newLibraryWithData:error:", METHOD_OF(device_library_data)},
     {"MTLLibrary", "newFunctionWithName:", METHOD_OF(library_function)},
+    {"MTLLibrary", "newFunctionWithName:constantValues:error:", METHOD_OF(library_function_with)},
+    {"MTLFunctionConstantValues", "setConstantValue:type:atIndex:", METHOD_OF(values_set_index)},
+    {"MTLFunctionConstantValues", "setConstantValue:type:withName:", METHOD_OF(values_set_name)},
+    {"MTLFunctionConstantValues", "setConstantValues:type:withRange:", METHOD_OF(values_set_range)},
+    {"MTLFunctionConstantValues", "reset", METHOD_OF(values_reset)},
     {"MTLLibrary", "functionNames", METHOD_OF(library_names)},
     {"MTLLibrary", "type", METHOD_OF(library_type)},
     {"MTLLibrary", "label", METHOD_OF(library_label)},

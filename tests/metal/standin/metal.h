@@ -50,7 +50,11 @@ id the_device(void);
 id device_of(id self, SEL cmd);
 
 /* ---- kernels */
-typedef enum argument_kind { ARGUMENT_BUFFER, ARGUMENT_THREADGROUP } argument_kind;
+typedef enum argument_kind {
+    ARGUMENT_BUFFER,
+    ARGUMENT_THREADGROUP,
+    ARGUMENT_ABSENT /* by its function constant */
+} argument_kind;
 typedef struct kernel_argument {
     argument_kind kind;
     int index;
@@ -73,22 +77,46 @@ typedef struct msl_report {
 } msl_report;
 
 typedef struct msl_kernel {
-    char name[128];
+    char name[256], entry[1200]; /* as the host and as C++ name it */
     kernel_argument argument[MAX_ARGUMENTS];
     int n_arguments;
-    uint64_t max_threads;  /* from its attribute; 0: none */
-    bool simdgroup_matrix; /* the text of it or of what it may call has one */
-    size_t from, to;       /* of its definition in the prepared text */
-    char *defines;         /* what run_kernel.h asks for */
+    uint64_t max_threads;      /* from its attribute; 0: none */
+    bool simdgroup_matrix;     /* the text of it or of what it may call has one */
+    size_t from, to;           /* of its definition in the prepared text; equal: an instance of a template */
+    size_t text_from, text_to; /* of that definition, or of the template */
+    char *defines;             /* what run_kernel.h asks for */
 } msl_kernel;
+
+typedef struct msl_template { /* of kernels; open, close: the parentheses of its parameters, while the text is read */
+    char name[128];
+    const char *open, *close;
+    size_t from, to;
+    uint64_t max_threads;
+    bool matrices;
+} msl_template;
+typedef struct msl_constant { /* a function constant that the text declares */
+    char name[64], type[64];
+    int index;
+} msl_constant;
+enum { MAX_CONSTANTS = 128 };
+typedef struct msl_values { /* what the host gives them, as C++; `name` "": by index */
+    struct msl_value {
+        char name[64], value[48];
+        int index;
+    } at[MAX_CONSTANTS];
+    int n;
+} msl_values;
 
 typedef struct msl_text {
     char *prepared; /* preprocessed, attributes taken out, threadgroup variables made static */
     msl_kernel *kernel;
-    int n_kernels, version;
+    msl_template *generic;
+    msl_constant *constant;
+    int n_kernels, n_generic, n_constants, version;
     bool fast_math, contract;
     uint64_t key;
-    int matrix_words; /* in kernels themselves */
+    int matrix_words, all_matrix_words; /* in kernels themselves, and in the whole text */
+    bool by_lane;                       /* takes a matrix's elements by lane */
 } msl_text;
 
 typedef struct msl_entry { /* a kernel that can run */
@@ -100,7 +128,11 @@ typedef struct msl_entry { /* a kernel that can run */
 /* NULL, or the compiler's words (free them). */
 char *msl_read(const char *source, int version, bool fast_math, msl_text *out);
 void msl_free(msl_text *t);
-char *msl_build(const msl_text *t, const msl_kernel *k, msl_entry *out, uint64_t least_bytes[MAX_ARGUMENTS]);
+/* `values` of function constants may be NULL. Fills least_bytes and kinds (ARGUMENT_ABSENT) of the kernel's arguments. */
+char *msl_build(const msl_text *t, const msl_kernel *k, const msl_values *values, msl_entry *out,
+                kernel_argument argument[MAX_ARGUMENTS]);
+/* The first function constant that the kernel's text asks for and that has no value; NULL: none. */
+const char *msl_missing_constant(const msl_text *t, const msl_kernel *k, const msl_values *values);
 
 typedef struct pipeline {
     id function, label;

@@ -1,5 +1,6 @@
 /* run_kernel.h: put behind a kernel's prepared text: makes it callable by the stand-in (msl.c) through tests/shim. The
- * text defines STANDIN_KERNEL, STANDIN_CALL (its arguments, in terms of the words below) and STANDIN_LEAST. */
+ * text defines STANDIN_KERNEL, STANDIN_CALL (its arguments, in terms of the words below), STANDIN_PRESENT, and STANDIN_LEAST
+ * or STANDIN_GENERIC. */
 struct standin_launch { /* msl_launch */
     unsigned groups[3], threads[3];
     void *argument[64], *range[64];
@@ -13,6 +14,21 @@ struct standin_report { /* msl_report */
 };
 
 static const standin_launch *standin_now;
+#ifdef STANDIN_GENERIC /* a template's threadgroup variables: room is found as the object is loaded */
+enum { STANDIN_ROOM = 48 << 10 };
+AN_SHARED_STORAGE uchar standin_room[STANDIN_ROOM] __attribute__((aligned(64), used));
+static unsigned standin_room_used;
+SHIM_UNSEEN static void *standin_take(unsigned bytes, unsigned alignment)
+{
+    standin_room_used = (standin_room_used + alignment - 1) / alignment * alignment + bytes;
+    return standin_room_used <= STANDIN_ROOM ? standin_room + standin_room_used - bytes : standin_room;
+}
+#else
+static void *standin_take(unsigned, unsigned)
+{
+    return nullptr;
+}
+#endif
 AN_SHARED_STORAGE uchar standin_group_bytes[STANDIN_GROUP_BYTES + 64] __attribute__((aligned(64), used));
 
 struct standin_pointer { /* becomes what the parameter is */
@@ -100,8 +116,35 @@ extern "C" SHIM_UNSEEN void standin_run(const standin_launch *l, standin_report 
 }
 extern "C" __attribute__((visibility("hidden"))) unsigned char __start_shim_shared[];
 extern "C" __attribute__((visibility("hidden"))) unsigned char __stop_shim_shared[];
-extern "C" unsigned long long standin_group_memory()
+extern "C" SHIM_UNSEEN unsigned long long standin_group_memory()
 {
-    return (unsigned long long)(__stop_shim_shared - __start_shim_shared) - sizeof standin_group_bytes;
+    unsigned long long all =
+        (unsigned long long)(__stop_shim_shared - __start_shim_shared) - sizeof standin_group_bytes;
+#ifdef STANDIN_GENERIC
+    all = all - sizeof standin_room + standin_room_used;
+#endif
+    return all;
 }
+extern "C" const bool standin_present[] = {STANDIN_PRESENT true};
+#ifndef STANDIN_GENERIC
 extern "C" const unsigned long long standin_least[] = {STANDIN_LEAST 0};
+#else /* the sizes behind a template's parameters */
+extern "C" unsigned long long standin_least[64];
+unsigned long long standin_least[64];
+template <class P> struct standin_size {
+    enum { argument = 0, least = 0 };
+};
+template <class T> struct standin_size<T *> {
+    enum { argument = 1, least = 1 };
+};
+template <class T> struct standin_size<T &> {
+    enum { argument = 1, least = sizeof(T) };
+};
+template <class... P> static int standin_sizes(void (*)(P...))
+{
+    int n = 0;
+    ((standin_size<P>::argument ? void(standin_least[n++] = standin_size<P>::least) : void()), ...);
+    return n;
+}
+static const int standin_measured = standin_sizes(&STANDIN_KERNEL);
+#endif

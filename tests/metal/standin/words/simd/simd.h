@@ -1,0 +1,1 @@
+// Nothing: only macros are expanded here, Metal's words stay.
