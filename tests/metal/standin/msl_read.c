@@ -356,9 +356,11 @@ static bool put_letters(text *out, const char *whole, const char *p, size_t n)
 typedef enum place { OUTSIDE, IN_KERNEL, IN_TEMPLATE } place;
 static void put_prepared(text *out, const char *whole, const char *p, const char *end, place where);
 
-/* `threadgroup T a[N], b;` of a kernel template: GCC gives a template's statics no section, so they are members of a struct that
- * run_kernel.h finds room for. The statement's end. */
-static const char *put_group_variables(text *out, const char *whole, const char *p, const char *end)
+/* `threadgroup T a[N], b;` in a kernel become members of a static struct, since GCC makes the static array of a class that has
+ * constructors at run time. In a template, whose statics GCC gives no section, run_kernel.h finds room for the struct. `aligned`:
+ * alignas(n) in front of it, or "". The statement's end. */
+static const char *put_group_variables(text *out, const char *whole, const char *p, const char *end,
+                                       const char *aligned, place where)
 {
     const char *from = p + strlen("threadgroup"), *stop = from, *last = NULL;
     const size_t number = out->n;
@@ -370,17 +372,21 @@ static const char *put_group_variables(text *out, const char *whole, const char 
         if (close) stop = *stop == '<' ? close - 1 : close;
         const char *next = past_blank(stop + 1, end);
         if ((*next != ',' && *next != ';') || !last) continue;
-        char *line = say(" auto &%.*s = standin_group<shim_group_%zu>()->%.*s;", (int)word_at(last), last, number,
-                         (int)word_at(last), last);
+        char *line = where == IN_TEMPLATE ? say(" auto &%.*s = standin_group<shim_group_%zu>()->%.*s;",
+                                                (int)word_at(last), last, number, (int)word_at(last), last)
+                                          : say(" auto &%.*s = shim_group_%zu.%.*s;", (int)word_at(last), last, number,
+                                                (int)word_at(last), last);
         puts_text(&names, line);
         free(line);
         last = NULL;
     }
-    char *line = say("struct shim_group_%zu {", number);
-    puts_text(out, line);
-    free(line);
+    char *open = where == IN_TEMPLATE ? say("struct shim_group_%zu { %s ", number, aligned)
+                                      : say("AN_SHARED_STORAGE struct { %s ", aligned);
+    char *close = where == IN_TEMPLATE ? say("; };") : say("; } shim_group_%zu;", number);
+    puts_text(out, open);
     put_prepared(out, whole, from, stop, OUTSIDE);
-    puts_text(out, "; };");
+    puts_text(out, close);
+    free(open), free(close);
     puts_text(out, names.data);
     free(names.data);
     return stop < end ? stop + 1 : end;
@@ -401,22 +407,20 @@ static void put_prepared(text *out, const char *whole, const char *p, const char
             bool pointer = false;
             for (const char *q = p; q < end && !strchr(";=[{", *q); q++) pointer |= *q == '*' || *q == '&';
             const bool member = p > first && (p[-1] == '.' || (p[-1] == '>' && p[-2] == '-'));
-            const bool aligned = begins && same_word(p, "alignas"); /* then the statement still begins */
-            const bool group = where != OUTSIDE && begins && same_word(p, "threadgroup") && !pointer;
-            if (group && where == IN_TEMPLATE) {
-                p = put_group_variables(out, whole, p, end);
+            const char *close = begins && same_word(p, "alignas") ? closing(p + strcspn(p, "(")) : NULL;
+            const char *variable = close ? past_blank(close + 1, end) : p;
+            if (where != OUTSIDE && begins && same_word(variable, "threadgroup") && !pointer) {
+                char *alignment = say("%.*s", (int)(variable - p), p);
+                p = put_group_variables(out, whole, variable, end, alignment, where);
+                free(alignment);
                 continue;
             }
-            if (group)
-                puts_text(out, "AN_SHARED_STORAGE");
-            else if (same_word(p, "constant") && beside_const(first, p, end))
+            if (same_word(p, "constant") && beside_const(first, p, end))
                 puts_text(out, " ");
             else if (!member || !put_letters(out, whole, p, n))
                 put(out, p, n);
             begins = false;
             p += n;
-            const char *close = aligned && *p == '(' ? closing(p) : NULL;
-            if (close) put(out, p, (size_t)(close + 1 - p)), p = close + 1, begins = true;
         } else {
             if (!isspace((uint8_t)*p)) begins = strchr(";{}", *p) != NULL;
             put(out, p++, 1);
