@@ -1,4 +1,4 @@
-/* image_head.c: checks of settings, normalisation, losses, convolution and norm layers. See image_head.h. */
+/* image_head.c: see image_head.h. */
 #include "models/image_head.h"
 #include <math.h>
 #include <stdio.h>
@@ -38,7 +38,7 @@ an_status an_image_check(an_err *err, const an_image_settings *s, int64_t batch)
 
 void an_image_adopt(const an_image_settings *file, an_image_settings *s)
 {
-    const int64_t classes = s->classes ? s->classes : file->classes;
+    const int64_t classes = s->classes; /* 0: those of the data, for which the head begins anew */
     const double smoothing = s->label_smoothing;
     *s = *file;
     s->classes = classes;

@@ -134,7 +134,10 @@ typedef struct an_model {
     /* Continues "model   0.80M parameters (" with the count of all of them, in words, and the sizes. */
     void (*describe)(const void *settings, const char *parameters, an_text *out);
     const an_weight_formats *weights; /* NULL: our own checkpoints only */
-    const char *cut_parameter;        /* of which a file may have more rows than the model wants; NULL: none */
+    const char
+        *head; /* the names of the last layer's parameters begin so: weights to start from may lack them or have them
+                       * for other classes, and they begin anew then; NULL: never */
+    const char *cut_parameter; /* of which a file may have more rows than the model wants; NULL: none */
     /* Models of boards: `in` as of `losses`, at the call that `place` told. The tokens that are most probable now, i32
      * [samples,cells], and the logit of their being right, f32 [samples] (NULL: not known). NULL: no such model. */
     void (*answer)(void *model, an_tensor *const *in, an_tensor **out, an_tensor **right);

@@ -486,6 +486,16 @@ static bool begins_with_evaluation(const loop *l)
 }
 
 /* With averages: which rate they follow, and what uses them. */
+static void note_fresh(const loop *l)
+{
+    char text[600];
+    if (!l->r->fresh.len || l->r->fresh.failed) return;
+    snprintf(text, sizeof text,
+             "init_from=%.200s has no head of this shape: %.300s begin anew, the other parameters are its",
+             l->r->cfg.init_from, l->r->fresh.data);
+    note(l, text);
+}
+
 static void note_averages(const loop *l)
 {
     const an_train_config *c = &l->r->cfg;
@@ -514,6 +524,7 @@ static an_status train_and_record(an_err *err, loop *l)
     an_text_free(&notes);
     if (status == AN_OK) status = begin_monitor(err, l);
     note_averages(l);
+    note_fresh(l);
     if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
     if (status == AN_OK && r->owes_evaluation) status = evaluate_owed(err, l);
     if (status == AN_OK && !l->result->interrupted) status = train_with_loader(err, l);

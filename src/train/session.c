@@ -192,10 +192,21 @@ static bool has_average(const an_st *from, const char *name)
     return n > 0 && (size_t)n < sizeof key && an_st_find(from, key);
 }
 
+/* Whether parameter i is of the model's head and the file has none of its shape. */
+static bool is_other_head(const an_st *from, const an_session *r, const an_persist *p)
+{
+    const char *head = r->cfg.model->head;
+    const an_st_tensor *t = an_st_find(from, p->name);
+    if (!head || p->kind != 0 || strncmp(p->name, head, strlen(head)) != 0) return false;
+    bool same = t && t->rank == p->shape.rank;
+    for (int axis = 0; same && axis < t->rank; axis++) same = t->shape[axis] == p->shape.dim[axis];
+    return !same;
+}
+
 /* Loads parameters and the model's states (running statistics), and with `moments` the optimizer's. The checkpoint may
  * lack the states of loss scaling, and averages. Without `moments` a parameter's average, where there is one, is what is
  * taken for it: such a session evaluates, predicts, or begins a new run. */
-static an_status read_tensors(an_err *err, const an_st *from, an_session *r, bool moments)
+static an_status read_tensors(an_err *err, const an_st *from, an_session *r, bool moments, bool initial)
 {
     const int n = an_persist_count(r->cx);
     for (int i = 0; i < n; i++) {
@@ -209,6 +220,10 @@ static an_status read_tensors(an_err *err, const an_st *from, an_session *r, boo
             continue;
         }
         if (p.kind == 2 && !moments && an_step_is_progress(p.name)) continue;
+        if (initial && is_other_head(from, r, &p)) {
+            an_text_printf(&r->fresh, "%s%s", r->fresh.len ? ", " : "", p.name);
+            continue;
+        }
         if (is_optimizers(&p) && (!moments || (p.kind == 2 && !an_st_find(from, p.name)))) continue;
         AN_TRY(read_tensor(err, from, averaged ? AN_CKPT_EMA : "", r, i, &p));
     }
@@ -302,15 +317,15 @@ an_status an_session_config(an_err *err, const an_st *from, an_train_config *out
 /* `from`: the checkpoint of a run that is resumed or only read; `initial`: weights that a new run starts from. */
 static an_status open_parts(an_err *err, const an_st *from, const an_st *initial, int flags, an_session *r)
 {
-    AN_TRY(an_task_open(err, &r->cfg, from ? from : initial, flags, &r->data));
+    AN_TRY(an_task_open(err, &r->cfg, from ? from : initial, flags | (from ? 0 : AN_OPEN_INITIAL), &r->data));
     AN_TRY(an_train_config_check(err, &r->cfg));
     AN_TRY(open_context(err, r));
-    if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false) : AN_OK;
+    if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false, false) : AN_OK;
     for (int split = 0; r->data->loaded && split < AN_N_SPLITS; split++)
         r->cfg.task->hash(r->data, split, r->data_xxh3[split]);
     AN_TRY(make_moments(err, r));
-    if (!from) return initial ? read_tensors(err, initial, r, false) : AN_OK;
-    AN_TRY(read_tensors(err, from, r, true));
+    if (!from) return initial ? read_tensors(err, initial, r, false, true) : AN_OK;
+    AN_TRY(read_tensors(err, from, r, true, false));
     AN_TRY(read_progress(err, from, r));
     return r->cfg.dtype == AN_F16 && !an_st_find(from, "optimizer.mass1") ? count_updates(err, r) : AN_OK;
 }
@@ -343,6 +358,7 @@ an_status an_session_open(an_err *err, const an_train_config *c, const an_st *fr
 void an_session_close(an_session *r)
 {
     if (!r) return;
+    an_text_free(&r->fresh);
     if (r->model) r->cfg.model->close(r->model);
     an_close(r->cx);
     an_task_close(r->cfg.task, r->data);

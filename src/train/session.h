@@ -28,6 +28,7 @@ typedef struct an_session {
     bool owes_evaluation; /* interrupted in the evaluation that is due after `step` updates: resuming makes it first */
     bool (*stop)(void *arg); /* asked between the batches of an evaluation; NULL: it goes on to its end */
     void *stop_arg;
+    an_text fresh;      /* parameters that the weights of init_from= lack or have for another head, ", " between them */
     int lock;           /* of the run's folder (run_dir.h), -1: none is held. The caller's */
     const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */
 } an_session;

@@ -49,7 +49,9 @@ typedef struct an_questions {
 } an_questions;
 void an_questions_free(an_questions *q);
 
-enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2 }; /* the second: as one validation split */
+/* AN_OPEN_WHOLE_FILE: as one validation split. AN_OPEN_INITIAL: `from` is what a new run begins with (init_from=), which may
+ * have been trained for other classes. */
+enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2, AN_OPEN_INITIAL = 8 };
 
 /* A setting of the model, by its key, and a value. */
 typedef struct an_task_size {

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_image.sh: classifiers of images: the built-in shapes, idx files, random changes in loader threads, resuming with running
 # statistics, asking, and what is refused.
-plan=6
+plan=7
 . "$(dirname "$0")/tap.sh"
 small="threads=1 batch_size=16 max_iters=12 eval_interval=6 eval_iters=4 warmup_iters=2 lr_decay_iters=12"
 
@@ -44,6 +44,19 @@ code_is 0; says stderr "4 images to train on, 4 to validate"; says stderr "image
 run predict "$dir/e" "$dir/own"
 code_is 0; equal "$(cut -c1 "$dir/stdout" | tr -d '\n')" 0101 "classes of the images"
 ok "idx files, also compressed, are learnt and predicted"
+
+run train resnet init_from="$dir/a" data="$dir/own" batch_size=4 max_iters=2 eval_interval=2 warmup_iters=0 learning_rate=1e-4 threads=1 out="$dir/f"
+code_is 0; says stderr "has no head of this shape: fc.weight, fc.bias begin anew"; says stderr "images of 28 x 28"
+run inspect "$dir/f"
+says stdout "[2,16]"
+run predict "$dir/f" "$dir/own"
+code_is 0; equal "$(wc -l <"$dir/stdout" | tr -d ' ')" 4 "images"
+run resume "$dir/f" max_iters=4 --quiet
+code_is 0
+# shellcheck disable=SC2086
+run train resnet $small init_from="$dir/a" filters=4 out="$dir/g"
+code_is 0; grep -q "begin anew" "$dir/stderr" && fault "a head of the same shape begins anew"
+ok "init_from takes another head's body, and names what begins anew"
 
 run plan resnet data=fashion-mnist height=28 width=28 channels=1 classes=10 --json
 code_is 0; has_keys "$dir/stdout" parameters peak_bytes; equal "$(value "$dir/stdout" parameters)" 77754 parameters

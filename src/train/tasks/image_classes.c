@@ -151,7 +151,7 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
     int height = 0, width = 0;
     int64_t *classes = an_train_number(c, "classes");
     memcpy(&d->s, c->task_settings.bytes, sizeof d->s);
-    AN_TRY(open_facts(err, from, d));
+    if (!(flags & AN_OPEN_INITIAL) || !(flags & AN_OPEN_DATA)) AN_TRY(open_facts(err, from, d));
     if (flags & AN_OPEN_DATA) {
         AN_TRY(open_set(err, c, *an_train_number(c, "channels"), flags & AN_OPEN_WHOLE_FILE, d));
         an_image_set_size(d->set, &height, &width);
