@@ -69,6 +69,13 @@ AN_API an_status an_import_check(an_import *file, char why[AN_IMPORT_WHY]);
 AN_API an_import_model *an_import_bind(an_import *file, an_ctx *cx, char why[AN_IMPORT_WHY]);
 AN_API void an_import_release(an_import_model *m); /* NULL is fine */
 
+/* Writes the archive again for torch.export.load, with elements from `read`: of each parameter (by the first of its tied
+ * names), buffer and lifted constant, in C order and in the dtype inside; NULL is a failure whose sentence is `read`'s to
+ * put into `why`. */
+typedef const void *(*an_import_read)(void *user, const an_import_entry *tensor, char why[AN_IMPORT_WHY]);
+AN_API an_status an_import_write(const an_import *file, const char *path, an_import_read read, void *user,
+                                 char why[AN_IMPORT_WHY]);
+
 typedef enum an_import_mode { AN_IMPORT_TRAIN, AN_IMPORT_EVAL } an_import_mode;
 /* Builds the graph. in[], out[]: in the order of AN_IMPORT_INPUT and _OUTPUT; a result that is no tensor is NULL. In
  * training buffers take their new values when the step is evaluated. Evaluation takes the file's own program for it; where

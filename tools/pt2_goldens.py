@@ -221,6 +221,15 @@ def layers():
     yield "layer_norm", nn.LayerNorm(6), (seq,)
     yield "layer_norm2", nn.LayerNorm((5, 6), elementwise_affine=False), (seq,)
     yield "rms_norm", nn.RMSNorm(6), (seq,)
+    volume = draw(2, 3, 5, 6, 7)
+    yield "conv3d", nn.Conv3d(3, 4, (3, 2, 3), (2, 1, 2), (1, 0, 2), (1, 2, 1)), (volume,)
+    yield "conv3d_groups", nn.Conv3d(4, 6, 3, groups=2, bias=False), (draw(2, 4, 4, 5, 5),)
+    yield "max_pool3d", nn.MaxPool3d(3, 2, 1), (volume.clamp(-1, 0.3),)
+    yield "avg_pool3d", Cases([lambda x: F.avg_pool3d(x, 2), lambda x: F.avg_pool3d(x, 3, 2, 1), lambda x: F.avg_pool3d(x, 3, 2, 1, count_include_pad=False), lambda x: F.avg_pool3d(x, 2, divisor_override=3), lambda x: F.adaptive_avg_pool3d(x, (1, 3, 7))]), (volume,)
+    yield "bags", Net(lambda m, x: (m.a(x), m.b(x), m.b(x.flatten()[:7], torch.tensor([0, 2, 2, 5]))), a=nn.EmbeddingBag(9, 4, mode="sum"), b=nn.EmbeddingBag(9, 4, mode="mean", padding_idx=3)), (ints(9, 4, 3),)
+    yield "bag_weights", Net(lambda m, x, w: m.a(x, per_sample_weights=w), a=nn.EmbeddingBag(9, 4, mode="sum")), (ints(9, 4, 3), draw(4, 3))
+    yield "triangle_indices", Cases([lambda x: x[tuple(torch.tril_indices(4, 6, -1))], lambda x: x[tuple(torch.triu_indices(4, 6, 1))], lambda x: x.swapaxes(0, 1) * 2]), (rows,)
+    yield "dropout_in_place", Net(lambda m, x: m.d(x * 2), d=nn.Dropout(0.0, inplace=True)), (rows,)
     yield "embedding", nn.Embedding(9, 4, padding_idx=2), (ints(9, 3, 5),)
     yield "weight_norm", nn.utils.weight_norm(nn.Linear(6, 3)), (seq,)
     yield "conv_chain", nn.Sequential(nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), nn.MaxPool2d(2), nn.Conv2d(6, 5, 1), nn.Hardswish(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(5, 3)), (image,)
@@ -422,7 +431,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias ce_smooth batch_norm embedding tied".split())
+FIXTURES = set("conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place".split())
 
 
 def main():
@@ -439,4 +448,5 @@ def main():
     print(f"{made} archives in {o.folder}")
 
 
-main()
+if __name__ == "__main__":
+    main()

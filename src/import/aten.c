@@ -66,8 +66,11 @@ static void read_default(const char *text, size_t n, an_arg *out, an_arena *aren
     out->number.i = (int64_t)out->number.f;
 }
 
+/* The argument of this name or, where the file names none, at this place. In place, PyTorch calls the first one self,
+ * also where the operation itself calls it input. */
 static const an_arg *given(const an_pt2_node *n, const char *name, size_t length, int position)
 {
+    if (position == 0 && n->in_place && n->n_in > 0 && strcmp(n->in_name[0], "self") == 0) return &n->in[0];
     for (int32_t i = 0; i < n->n_in; i++)
         if (strlen(n->in_name[i]) == length && strncmp(n->in_name[i], name, length) == 0) return &n->in[i];
     return position < n->n_in && n->in_name[position][0] == 0 ? &n->in[position] : NULL;
@@ -93,6 +96,7 @@ static an_status resolve_args(an_err *err, const an_pt2_graph *g, an_pt2_node *n
     }
     for (int32_t i = 0; i < n->n_in; i++) { /* an argument that is not in the schema may change the meaning: refused */
         const char *found = n->in_name[i][0] ? strstr(n->rule->schema, n->in_name[i]) : n->rule->schema;
+        if (i == 0 && n->in_place && strcmp(n->in_name[0], "self") == 0) continue; /* see given() */
         if (!found && n->in[i].kind != AN_ARG_NONE && n->in[i].kind != AN_ARG_OTHER)
             return an_fail(err, AN_E_UNSUPPORTED, "%s: %.100s in %.100s: its argument %.60s is not known here",
                            g->archive->path, n->target, n->module, n->in_name[i]);

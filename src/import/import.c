@@ -3,6 +3,7 @@
  * Owns:       an opened file with its one or two graphs; which state and parameter each tensor of it is.
  * Invariants: a parameter's name in the context is the first of its tied names; all parameters are declared before any
  *             is written, so that they share blocks. */
+#include "import/archive_write.h"
 #include "import/fold.h"
 #include <anneal_import.h>
 #include <stdio.h>
@@ -134,6 +135,19 @@ static void describe_value(const an_pt2_value *v, const char *name, an_import_en
     out->first_axis_free = v->rank > 0 && v->symbolic[0];
 }
 
+static void describe_tensor(const an_pt2 *a, const an_pt2_tensor *t, an_import_entry *out)
+{
+    *out = (an_import_entry){.name = t->name,
+                             .torch_dtype = an_pt2_dtype_name(t->torch_dtype),
+                             .shape = {.rank = t->rank},
+                             .requires_grad = t->requires_grad,
+                             .persistent = !t->constant};
+    (void)an_pt2_dtype(t->torch_dtype, &out->dtype);
+    memcpy(out->shape.dim, t->dim, (size_t)t->rank * sizeof t->dim[0]);
+    const an_pt2_tensor *first = &a->tensor[t->first];
+    if (t->parameter && first != t && first->parameter) out->tied_to = first->name;
+}
+
 bool an_import_get(const an_import *f, an_import_kind kind, int i, an_import_entry *out)
 {
     const an_pt2_graph *g = &f->graph[TRAIN];
@@ -149,16 +163,8 @@ bool an_import_get(const an_import *f, an_import_kind kind, int i, an_import_ent
         if (o->value >= 0) describe_value(&g->value[o->value], o->name, out);
         return true;
     }
-    const an_pt2_tensor *t = &f->archive.tensor[kind == AN_IMPORT_PARAMETER ? f->parameters[i] : f->buffers[i]];
-    *out = (an_import_entry){.name = t->name,
-                             .torch_dtype = an_pt2_dtype_name(t->torch_dtype),
-                             .shape = {.rank = t->rank},
-                             .requires_grad = t->requires_grad,
-                             .persistent = !t->constant};
-    (void)an_pt2_dtype(t->torch_dtype, &out->dtype);
-    memcpy(out->shape.dim, t->dim, (size_t)t->rank * sizeof t->dim[0]);
-    const an_pt2_tensor *first = &f->archive.tensor[t->first];
-    if (t->parameter && first != t && first->parameter) out->tied_to = first->name;
+    describe_tensor(&f->archive, &f->archive.tensor[kind == AN_IMPORT_PARAMETER ? f->parameters[i] : f->buffers[i]],
+                    out);
     return true;
 }
 
@@ -196,6 +202,34 @@ an_status an_import_check(an_import *f, char why[AN_IMPORT_WHY])
 {
     an_err err = {0};
     an_status status = resolve(&err, f);
+    if (status != AN_OK) tell(why, &err);
+    return status;
+}
+
+/* ---- written again */
+
+typedef struct reader {
+    const an_pt2 *archive;
+    an_import_read read;
+    void *user;
+} reader;
+
+static an_status read_one(an_err *err, void *user, const an_pt2_tensor *t, const void **data)
+{
+    const reader *r = user;
+    an_import_entry e;
+    char why[AN_IMPORT_WHY] = "";
+    describe_tensor(r->archive, t, &e);
+    *data = r->read(r->user, &e, why);
+    return *data ? AN_OK : an_fail(err, AN_E_IO, "%s", why);
+}
+
+an_status an_import_write(const an_import *f, const char *path, an_import_read read, void *user,
+                          char why[AN_IMPORT_WHY])
+{
+    an_err err = {0};
+    reader r = {&f->archive, read, user};
+    an_status status = an_pt2_write(&err, &f->archive, path, read_one, &r);
     if (status != AN_OK) tell(why, &err);
     return status;
 }

@@ -343,3 +343,93 @@ an_status an_rule_triu(an_build *b, const an_pt2_node *n)
 {
     return triangle(b, n, false);
 }
+
+/* [2,M]: rows and columns of a matrix's triangle. */
+static an_status triangle_indices(an_build *b, const an_pt2_node *n, bool lower)
+{
+    enum { MOST = 1 << 20 };
+    const int64_t rows = an_in_int(b, n, 0), columns = an_in_int(b, n, 1), offset = an_in_int(b, n, 2);
+    if (rows < 0 || columns < 0 || rows > MOST || columns > MOST || rows * columns > MOST)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of more than %d elements", MOST);
+    an_arena arena = {0};
+    int32_t *index = AN_NEW_ARRAY(&arena, int32_t, 2 * rows * columns + 1);
+    int64_t count = 0;
+    for (int half = 0; index && half < 2; half++) {
+        int64_t at = half * count;
+        for (int64_t r = 0; r < rows; r++)
+            for (int64_t c = 0; c < columns; c++)
+                if (lower ? c <= r + offset : c >= r + offset) index[at++] = (int32_t)(half ? c : r);
+        if (!half) count = at;
+    }
+    an_tensor *t = index ? an_input_at(AN_AT, b->cx, AN_I32, AN_SHAPE(2, count), index) : NULL;
+    an_arena_free(&arena);
+    if (!t) return an_build_refuse(b, AN_E_NOMEM, "no memory");
+    an_out(b, n, 0, t);
+    return AN_OK;
+}
+
+an_status an_rule_tril_indices(an_build *b, const an_pt2_node *n)
+{
+    return triangle_indices(b, n, true);
+}
+an_status an_rule_triu_indices(an_build *b, const an_pt2_node *n)
+{
+    return triangle_indices(b, n, false);
+}
+
+/* How many of `offsets` [B] are not above each of 0 ... count-1: i32 [count]. */
+static an_tensor *offsets_up_to(an_build *b, an_tensor *offsets, int64_t count)
+{
+    const int64_t B = an_dim(offsets, 0);
+    an_tensor *at = an_iota_at(AN_AT, b->cx, AN_SHAPE(count, B), 0);
+    offsets = an_expand_at(AN_AT, an_reshape_at(AN_AT, as_index(offsets), AN_SHAPE(1, B)), AN_SHAPE(count, B));
+    return an_sum_at(AN_AT, an_as(an_le_at(AN_AT, offsets, at), AN_I32), AN_AXIS(1), false);
+}
+
+/* indices [n] in bags that begin at offsets [B], or [B,L]: a bag a row. mode 0: sum, 1: mean. */
+an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *table = an_in(b, n, 0), *ids = an_in(b, n, 1), *offsets = an_in(b, n, 2), *weights = an_in(b, n, 6);
+    const int64_t mode = an_in_int(b, n, 4), count = an_count(ids);
+    int64_t B = an_dim(offsets, 0);
+    if (mode > 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "maxima; sums and means are known");
+    if (an_rank(offsets) != 1 || B < 1) return an_build_refuse(b, AN_E_IO, "without bags");
+    an_tensor *bag = an_add_num_at(AN_AT, offsets_up_to(b, offsets, count), -1); /* [count] */
+    if (an_in_bool(b, n, 7)) B--;
+    const an_dtype dtype = an_dtype_of(table);
+    an_tensor *rows = an_rows(table, an_reshape_1(ids, count)),
+              *share = an_full_at(AN_AT, b->cx, dtype, AN_SHAPE(count, 1), 1);
+    if (weights) rows = an_mul_at(AN_AT, rows, an_reshape_at(AN_AT, weights, AN_SHAPE(count, 1)));
+    if (strstr(n->target, "padding_idx") && !an_in_none(n, 8)) {
+        int64_t padding = an_in_int(b, n, 8);
+        if (padding < 0) padding += an_dim(table, 0);
+        an_tensor *pad = an_eq_at(AN_AT, as_index(ids), an_num(as_index(ids), b->cx, (double)padding));
+        pad = an_reshape_at(AN_AT, pad, AN_SHAPE(count, 1));
+        rows = an_where_at(AN_AT, pad, an_num(rows, b->cx, 0), rows);
+        share = an_where_at(AN_AT, pad, an_num(share, b->cx, 0), share);
+    }
+    an_tensor *y = an_scatter_add_at(AN_AT, bag, rows, B);
+    if (mode == 1) {
+        an_tensor *all = an_scatter_add_at(AN_AT, bag, share, B);
+        y = an_div_at(AN_AT, y, an_maximum_at(AN_AT, all, an_num(all, b->cx, 1)));
+    }
+    an_out(b, n, 0, y);
+    return AN_OK;
+}
+
+/* x [S,K], w [E,K,N], group e's rows end at ends[e]: x by all matrices, then the rows of each one's own. E times the
+ * work of a product by groups. */
+an_status an_rule_grouped_product(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *w = an_in(b, n, 1), *ends = an_in(b, n, 2);
+    if (!ends || an_rank(x) != 2 || an_rank(w) != 3 || an_rank(ends) != 1)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "other than rows by a matrix a group");
+    const int64_t S = an_dim(x, 0), E = an_dim(w, 0), K = an_dim(w, 1), N = an_dim(w, 2);
+    w = an_reshape_at(AN_AT, an_permute_at(AN_AT, w, AN_SHAPE(1, 0, 2)), AN_SHAPE(K, E * N));
+    an_tensor *all = an_product(b, x, w);
+    an_tensor *group =
+        an_minimum_at(AN_AT, offsets_up_to(b, ends, S), an_const_at(AN_AT, b->cx, AN_I32, (double)(E - 1)));
+    an_tensor *row = an_add_at(AN_AT, an_mul_num_at(AN_AT, an_iota_at(AN_AT, b->cx, AN_SHAPE(S), 0), (double)E), group);
+    an_out(b, n, 0, an_as_result(b, n, 0, an_rows(an_reshape_at(AN_AT, all, AN_SHAPE(S * E, N)), row)));
+    return AN_OK;
+}

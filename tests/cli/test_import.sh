@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_import.sh: a model that PyTorch exported goes through the commands: inspected, planned, trained from .npy files, resumed
 # without its archive, evaluated, used for predictions, exported; and what does not fit is refused before the first update.
-plan=7
+plan=8
 . "$(dirname "$0")/tap.sh"
 from=tests/import/train
 short="threads=1 max_iters=40 warmup_iters=4 lr_decay_iters=40 eval_interval=20 learning_rate=1e-2 batch_size=20"
@@ -43,6 +43,20 @@ run inspect "$dir/w.safetensors"
 code_is 0; says stdout "f.4.weight"; says stdout "int64"; says stdout "f.1.running_mean"
 grep -q optimizer "$dir/stdout" && fault "moments in an export"
 ok "predict and export: names and dtypes of state_dict"
+
+run export "$dir/a" out="$dir/trained.pt2"
+code_is 0
+# shellcheck disable=SC2086
+run train "$dir/trained.pt2" data="$dir/data" $short max_iters=1 learning_rate=1e-30 min_lr=1e-30 weight_decay=0 out="$dir/e"
+code_is 0
+run export "$dir/e" out="$dir/e.safetensors"
+code_is 0
+for file in w e; do
+    run inspect "$dir/$file.safetensors"
+    grep -e "f.[0-9].weight" -e "f.[0-9].bias" "$dir/stdout" >"$dir/$file.hashes"
+done
+equal "$(cat "$dir/e.hashes")" "$(cat "$dir/w.hashes")" "weights of the archive that was written"
+ok "an archive of the trained model is trained on"
 
 cp "$from/classes.pt2" "$dir/model.pt2"
 mkdir "$dir/other"

@@ -141,3 +141,44 @@ const char *an_quoted(const char *s, char out[AN_QUOTED_BYTES])
     *p = 0;
     return out;
 }
+
+void an_json_put_value(an_text *out, const json_t *value)
+{
+    const char *key, *separator = "";
+    json_t *member;
+    size_t i;
+    switch (json_typeof(value)) {
+    case JSON_OBJECT:
+        an_text_puts(out, "{");
+        json_object_foreach((json_t *)value, key, member) /* a cast for jansson's macro, which changes nothing */
+        {
+            an_text_puts(out, separator);
+            an_json_put(out, key);
+            an_text_puts(out, ":");
+            an_json_put_value(out, member);
+            separator = ",";
+        }
+        an_text_puts(out, "}");
+        return;
+    case JSON_ARRAY:
+        an_text_puts(out, "[");
+        json_array_foreach(value, i, member)
+        {
+            an_text_puts(out, i ? "," : "");
+            an_json_put_value(out, member);
+        }
+        an_text_puts(out, "]");
+        return;
+    case JSON_STRING: an_json_put(out, json_string_value(value)); return;
+    case JSON_INTEGER: an_text_printf(out, "%lld", (long long)json_integer_value(value)); return;
+    case JSON_REAL: {
+        char digits[40];
+        snprintf(digits, sizeof digits, "%.17g", json_real_value(value));
+        an_text_printf(out, "%s%s", digits, strpbrk(digits, ".e") ? "" : ".0"); /* it stays a float */
+        return;
+    }
+    case JSON_TRUE: an_text_puts(out, "true"); return;
+    case JSON_FALSE: an_text_puts(out, "false"); return;
+    case JSON_NULL: an_text_puts(out, "null"); return;
+    }
+}

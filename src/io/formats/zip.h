@@ -2,7 +2,7 @@
  * APPNOTE.TXT 6.3.10, with ZIP64).
  *
  * Owns:      the directory of the archive: every range it says is checked before a member is handed out.
- * Does not:  unpack compressed members, join archives of several disks, or write.
+ * Does not:  unpack compressed members, join archives of several disks, or write (zip_write.h).
  *
  * Why not a library: libzip and libarchive copy every member out and do not tell at which byte it begins. Here weights
  * of gigabytes are used in the mapped file without a copy, and a sentence can name the byte.

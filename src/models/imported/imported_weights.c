@@ -2,6 +2,7 @@
 #include "models/imported/imported_weights.h"
 #include "io/checkpoint.h"
 #include <anneal_import.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -55,14 +56,39 @@ static an_status add_all(an_err *err, const an_st *st, const an_import *f, an_st
     return an_st_set_meta(err, w, "format", "pt");
 }
 
-an_status an_imported_write_weights(an_err *err, const an_st *st, const char *layout, const char *path)
+/* ---- as an archive */
+
+static const void *read_tensor(void *user, const an_import_entry *e, char why[AN_IMPORT_WHY])
+{
+    const an_st *st = user;
+    const char *stored = e->tied_to ? e->tied_to : e->name;
+    const an_st_tensor *t = an_st_find(st, stored);
+    bool same = t && t->dtype == e->dtype && t->rank == e->shape.rank;
+    for (int k = 0; same && k < t->rank; k++) same = t->shape[k] == e->shape.dim[k];
+    if (same) return t->data;
+    snprintf(why, AN_IMPORT_WHY, "%.500s: tensor %.100s is missing or another than its graph says", an_st_path(st),
+             stored);
+    return NULL;
+}
+
+static an_status write_archive(an_err *err, const an_st *st, const an_import *f, const char *path)
 {
     char why[AN_IMPORT_WHY] = "";
+    an_status status = an_import_write(f, path, read_tensor, (void *)st, why); /* read only */
+    return status == AN_OK ? AN_OK : an_fail(err, status, "%s", why);
+}
+
+static bool is_archive(const char *path)
+{
+    const char *dot = strrchr(path, '.');
+    return dot && strcmp(dot, ".pt2") == 0;
+}
+
+/* ---- as safetensors */
+
+static an_status write_tensors(an_err *err, const an_st *st, const an_import *f, const char *path)
+{
     an_st_writer *w;
-    (void)layout;
-    const char *json = an_st_meta(st, AN_CKPT_TASK);
-    an_import *f = json ? an_import_open_description(an_st_path(st), json, strlen(json), why) : NULL;
-    if (!f) return an_fail(err, AN_E_IO, "%s", json ? why : "the file holds no graph of an imported model");
     copies c = {.data = calloc((size_t)an_import_count(f, AN_IMPORT_BUFFER) + 1, sizeof(void *))};
     an_status status = c.data ? an_st_begin(err, path, &w) : an_fail_nomem(err, path, 0);
     if (status == AN_OK) {
@@ -74,6 +100,17 @@ an_status an_imported_write_weights(an_err *err, const an_st *st, const char *la
     }
     for (int i = 0; i < c.n; i++) free(c.data[i]);
     free(c.data);
+    return status;
+}
+
+an_status an_imported_write_weights(an_err *err, const an_st *st, const char *layout, const char *path)
+{
+    char why[AN_IMPORT_WHY] = "";
+    (void)layout;
+    const char *json = an_st_meta(st, AN_CKPT_TASK);
+    an_import *f = json ? an_import_open_description(an_st_path(st), json, strlen(json), why) : NULL;
+    if (!f) return an_fail(err, AN_E_IO, "%s", json ? why : "the file holds no graph of an imported model");
+    an_status status = is_archive(path) ? write_archive(err, st, f, path) : write_tensors(err, st, f, path);
     an_import_close(f);
     return status;
 }

@@ -1,4 +1,5 @@
-/* imported_weights.h: weights of an imported model for PyTorch: a safetensors file that load_state_dict takes. */
+/* imported_weights.h: weights of an imported model for PyTorch: a safetensors file that load_state_dict takes, or the
+ * archive again (a path that ends in .pt2), which torch.export.load reads. */
 #ifndef AN_MODELS_IMPORTED_IMPORTED_WEIGHTS_H
 #define AN_MODELS_IMPORTED_IMPORTED_WEIGHTS_H
 

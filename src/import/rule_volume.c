@@ -1,0 +1,192 @@
+/* rule_volume.c: convolutions and pools over three axes ([N,C,D,H,W]), by those over two: what lies behind one another
+ * along D is a sum of two-dimensional convolutions, and a maximum or a mean is one over H and W, then one over D. */
+#include "import/rules.h"
+#include <math.h>
+#include <string.h>
+
+enum { MOST_TAPS = 64 }; /* of a kernel along D */
+
+/* [N,C,D,H,W], or [C,D,H,W] as a batch of one, as [N,D,H,W,C]. */
+static an_tensor *frames(an_build *b, const an_pt2_node *n, bool *alone)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const an_shape s = an_shape_of(x);
+    *alone = s.rank == 4;
+    if (*alone) x = an_reshape_at(AN_AT, x, AN_SHAPE(1, s.dim[0], s.dim[1], s.dim[2], s.dim[3]));
+    return an_permute_at(AN_AT, x, AN_SHAPE(0, 2, 3, 4, 1));
+}
+
+/* y [N,D,H,W,C] as PyTorch has it. */
+static void put(an_build *b, const an_pt2_node *n, an_tensor *y, bool alone)
+{
+    y = an_permute_at(AN_AT, y, AN_SHAPE(0, 4, 1, 2, 3));
+    const an_shape s = an_shape_of(y);
+    an_out(b, n, 0, alone ? an_reshape_at(AN_AT, y, AN_SHAPE(s.dim[1], s.dim[2], s.dim[3], s.dim[4])) : y);
+}
+
+/* A number, or one an axis. */
+static void triple(const an_build *b, const an_pt2_node *n, int i, int missing, int out[3])
+{
+    int64_t x[3] = {missing, missing, missing};
+    const int count = an_in_ints(b, n, i, x, 3);
+    for (int k = 0; k < 3; k++) out[k] = (int)AN_MIN(AN_MAX(count == 1 ? x[0] : x[k], 0), 1 << 20);
+}
+
+static bool positive(const int x[3])
+{
+    return x[0] > 0 && x[1] > 0 && x[2] > 0;
+}
+
+static an_tensor *narrow(an_build *b, an_tensor *t)
+{
+    const an_dtype to = an_get_policy(b->cx).matmul;
+    return an_dtype_of(t) == AN_F32 && to != AN_F32 ? an_cast_at(AN_AT, t, to) : t;
+}
+
+/* Frames at, at + stride, ... of x [N,D,H,W,C], `length` of them, as images [N*length,H,W,C]. */
+static an_tensor *images(an_tensor *x, int64_t at, int64_t stride, int64_t length)
+{
+    an_tensor *y = an_slice_at(AN_AT, x, 1, at, at + (length - 1) * stride + 1, stride);
+    const an_shape s = an_shape_of(y);
+    return an_reshape_at(AN_AT, y, AN_SHAPE(s.dim[0] * s.dim[1], s.dim[2], s.dim[3], s.dim[4]));
+}
+
+static an_tensor *volume(an_tensor *y, int64_t N, int64_t D)
+{
+    const an_shape s = an_shape_of(y);
+    return an_reshape_at(AN_AT, y, AN_SHAPE(N, D, s.dim[1], s.dim[2], s.dim[3]));
+}
+
+/* input weight [O,I/g,KD,KH,KW] bias stride padding dilation groups */
+an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
+{
+    bool alone;
+    an_tensor *x = frames(b, n, &alone), *w = an_in(b, n, 1), *bias = an_in(b, n, 2), *y = NULL;
+    int stride[3], pad[3], dilation[3];
+    triple(b, n, 3, 1, stride);
+    triple(b, n, 4, 0, pad);
+    triple(b, n, 5, 1, dilation);
+    if (!positive(stride) || !positive(dilation) || an_rank(w) != 5)
+        return an_build_refuse(b, AN_E_IO, "a stride or dilation of 0; the file is damaged");
+    const int64_t taps = an_dim(w, 2), N = an_dim(x, 0), padded = an_dim(x, 1) + 2 * (int64_t)pad[0];
+    const int64_t reach = (int64_t)dilation[0] * (taps - 1) + 1, D = (padded - reach) / stride[0] + 1;
+    if (padded < reach || taps < 1) return an_build_refuse(b, AN_E_IO, "a kernel longer than its input");
+    if (taps > MOST_TAPS) return an_build_refuse(b, AN_E_UNSUPPORTED, "a kernel of more than %d frames", MOST_TAPS);
+    const an_window s = {.stride_h = stride[1],
+                         .stride_w = stride[2],
+                         .pad_h = pad[1],
+                         .pad_w = pad[2],
+                         .dilation_h = dilation[1],
+                         .dilation_w = dilation[2],
+                         .groups = (int)AN_MIN(an_in_int(b, n, 6), 1 << 20)};
+    x = narrow(b, x);
+    w = narrow(b, an_permute_at(AN_AT, w, AN_SHAPE(2, 0, 3, 4, 1))); /* [KD,O,KH,KW,I/g] */
+    if (pad[0]) x = an_pad_at(AN_AT, x, 1, pad[0], pad[0], 0);
+    for (int64_t k = 0; k < taps; k++) {
+        an_tensor *tap = an_slice_at(AN_AT, w, 0, k, k + 1, 1);
+        tap = an_reshape_at(AN_AT, tap, AN_SHAPE(an_dim(w, 1), an_dim(w, 2), an_dim(w, 3), an_dim(w, 4)));
+        an_tensor *part = an_conv2d_at(AN_AT, images(x, k * dilation[0], stride[0], D), tap, k == 0 ? bias : NULL, s);
+        y = y ? an_add_at(AN_AT, y, part) : part;
+    }
+    put(b, n, volume(y, N, D), alone);
+    return AN_OK;
+}
+
+/* ---- pools */
+
+typedef an_tensor *pool(const char *at, an_tensor *x, an_window s);
+
+/* Over H and W, then over D. `pad` stands for what padding is: the pool's own knows. */
+static an_tensor *pooled(an_tensor *x, pool *f, const int kernel[3], const int stride[3], const int pad[3],
+                         const int dilation[3])
+{
+    const an_window plane = {.kernel_h = kernel[1],
+                             .kernel_w = kernel[2],
+                             .stride_h = stride[1],
+                             .stride_w = stride[2],
+                             .pad_h = pad[1],
+                             .pad_w = pad[2],
+                             .dilation_h = dilation[1],
+                             .dilation_w = dilation[2],
+                             .groups = 1},
+                    depth = {.kernel_h = kernel[0],
+                             .kernel_w = 1,
+                             .stride_h = stride[0],
+                             .stride_w = 1,
+                             .pad_h = pad[0],
+                             .dilation_h = dilation[0],
+                             .dilation_w = 1,
+                             .groups = 1};
+    const int64_t N = an_dim(x, 0), D = an_dim(x, 1);
+    an_tensor *y = volume(f(AN_AT, images(x, 0, 1, D), plane), N, D);
+    const int64_t H = an_dim(y, 2), W = an_dim(y, 3), C = an_dim(y, 4);
+    y = f(AN_AT, an_reshape_at(AN_AT, y, AN_SHAPE(N, D, H * W, C)), depth);
+    return an_reshape_at(AN_AT, y, AN_SHAPE(N, an_dim(y, 1), H, W, C));
+}
+
+static an_status windows(an_build *b, const an_pt2_node *n, int kernel[3], int stride[3], int pad[3])
+{
+    int64_t any[3];
+    triple(b, n, 1, 1, kernel);
+    if (an_in_ints(b, n, 2, any, 3) > 0)
+        triple(b, n, 2, 1, stride);
+    else
+        memcpy(stride, kernel, 3 * sizeof *kernel);
+    triple(b, n, 3, 0, pad);
+    if (positive(kernel) && positive(stride)) return AN_OK;
+    return an_build_refuse(b, AN_E_IO, "a window of no size; the file is damaged");
+}
+
+/* self kernel_size stride padding dilation ceil_mode */
+an_status an_rule_max_pool3d(an_build *b, const an_pt2_node *n)
+{
+    bool alone;
+    int kernel[3], stride[3], pad[3], dilation[3];
+    an_tensor *x = frames(b, n, &alone);
+    AN_TRY(windows(b, n, kernel, stride, pad));
+    triple(b, n, 4, 1, dilation);
+    if (an_in_bool(b, n, 5)) return an_build_refuse(b, AN_E_UNSUPPORTED, "ceil_mode over three axes");
+    put(b, n, pooled(x, an_max_pool_at, kernel, stride, pad, dilation), alone);
+    return AN_OK;
+}
+
+/* self kernel_size stride padding ceil_mode count_include_pad divisor_override */
+an_status an_rule_avg_pool3d(an_build *b, const an_pt2_node *n)
+{
+    static const int near[3] = {1, 1, 1};
+    bool alone;
+    int kernel[3], stride[3], pad[3];
+    an_tensor *x = frames(b, n, &alone);
+    AN_TRY(windows(b, n, kernel, stride, pad));
+    if (an_in_bool(b, n, 4)) return an_build_refuse(b, AN_E_UNSUPPORTED, "ceil_mode over three axes");
+    an_tensor *y = pooled(x, an_avg_pool_at, kernel, stride, pad, near);
+    if (!an_in_bool(b, n, 5) && (pad[0] || pad[1] || pad[2])) { /* the share of each window that is no padding */
+        an_tensor *ones =
+            an_full_at(AN_AT, b->cx, an_dtype_of(y), AN_SHAPE(1, an_dim(x, 1), an_dim(x, 2), an_dim(x, 3), 1), 1);
+        y = an_div_at(AN_AT, y, pooled(ones, an_avg_pool_at, kernel, stride, pad, near));
+    }
+    if (!an_in_none(n, 6))
+        y = an_mul_num_at(AN_AT, y, (double)kernel[0] * kernel[1] * kernel[2] / an_in_float(b, n, 6));
+    put(b, n, y, alone);
+    return AN_OK;
+}
+
+/* Where each length is a multiple of its result's, a mean of equal windows. */
+an_status an_rule_adaptive_avg_pool3d(an_build *b, const an_pt2_node *n)
+{
+    static const int near[3] = {1, 1, 1}, none[3] = {0, 0, 0};
+    bool alone;
+    int64_t size[3] = {1, 1, 1};
+    int kernel[3];
+    an_tensor *x = frames(b, n, &alone);
+    if (an_in_ints(b, n, 1, size, 3) == 1) size[1] = size[2] = size[0];
+    for (int k = 0; k < 3; k++) {
+        const int64_t length = an_dim(x, 1 + k);
+        if (size[k] < 1 || length % size[k] != 0)
+            return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld of %lld elements: windows of different sizes",
+                                   (long long)size[k], (long long)length);
+        kernel[k] = (int)(length / size[k]);
+    }
+    put(b, n, pooled(x, an_avg_pool_at, kernel, kernel, none, near), alone);
+    return AN_OK;
+}
