@@ -22,7 +22,7 @@ typedef struct an_setting {
     const char *key, *value; /* key without dashes in front and with underscores */
 } an_setting;
 
-enum { AN_CLI_MAX_WORDS = 2, AN_CLI_MAX_SETTINGS = 128 };
+enum { AN_CLI_MAX_WORDS = 8, AN_CLI_MAX_SETTINGS = 128 };
 
 typedef struct an_args {
     const char *words[AN_CLI_MAX_WORDS]; /* arguments that are neither settings nor flags; NULL past the last */
@@ -130,6 +130,7 @@ an_status an_cmd_selftest(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_diagnose(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_sweep(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_report(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_compare(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_note(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_help(an_err *err, const an_args *args, int *exit_code);
@@ -137,6 +138,6 @@ an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);
 
 extern const an_config an_resume_keys, an_sample_keys, an_generate_keys, an_plan_keys, an_bench_keys, an_eval_keys,
     an_predict_keys, an_solve_keys, an_inspect_keys, an_doctor_keys, an_profile_keys, an_prepare_keys, an_export_keys,
-    an_help_keys, an_selftest_keys, an_compare_keys, an_note_keys, an_sweep_keys;
+    an_help_keys, an_selftest_keys, an_compare_keys, an_note_keys, an_sweep_keys, an_report_keys;
 
 #endif

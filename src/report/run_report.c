@@ -1,0 +1,492 @@
+/* run_report.c: see run_report.h. */
+#include "report/run_report.h"
+#include "io/text/utf8.h"
+#include "report/compare.h"
+#include "report/diagnose.h"
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Colours follow the reader's preference, and paper is white; wide tables scroll within the page. */
+static const char style[] =
+    ":root{--ink:#1b1f24;--paper:#fff;--faint:#d5d9de;--a:#2f6fb0;--b:#c0501f;--c:#2a7d4f;--bad:#b3261e;--good:#1f7a3d}"
+    "@media(prefers-color-scheme:dark){:root{--ink:#e4e7ea;--paper:#16191d;--faint:#3a4048;--a:#7ab3ea;--b:#f09a6b;"
+    "--c:#74c796;--bad:#ff8a80;--good:#7bd88f}}"
+    "body{background:var(--paper);color:var(--ink);font:15px/1.5 system-ui,sans-serif;max-width:62rem;margin:0 auto;"
+    "padding:1rem}h1{font-size:1.5rem}h2{font-size:1.25rem;border-top:2px solid var(--faint);padding-top:1rem;"
+    "overflow-wrap:anywhere}h3{font-size:1rem;margin-bottom:.2rem}"
+    ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+    "td,th{text-align:left;vertical-align:top;padding:.15rem .9rem .15rem 0;border-bottom:1px solid var(--faint);"
+    "}td{overflow-wrap:anywhere}figure{margin:0}td.n,th.n{text-align:right;white-space:nowrap}th{font-weight:600}"
+    ".stamp{display:inline-block;border:2px solid;border-radius:.3rem;padding:0 .5rem;font-weight:700}"
+    ".bad{color:var(--bad)}.good{color:var(--good)}code{font-size:.9em;overflow-wrap:anywhere}"
+    ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}"
+    "svg{width:100%;height:auto;font:11px system-ui,sans-serif}svg text{fill:var(--ink)}"
+    ".grid{stroke:var(--faint)}.s0{stroke:var(--a)}.s1{stroke:var(--b)}.s2{stroke:var(--c)}"
+    ".f0{fill:var(--a)!important}.f1{fill:var(--b)!important}.f2{fill:var(--c)!important}"
+    "@media print{:root{--ink:#000;--paper:#fff;--faint:#bbb;--a:#1f4f80;--b:#a03f14;--c:#1c5c39;--bad:#900;"
+    "--good:#060}body{font-size:10pt;padding:0}figure,tr,p{break-inside:avoid}h2,h3{break-after:avoid}"
+    ".charts{grid-template-columns:1fr 1fr}}";
+
+/* ---- text */
+
+static void put_html(an_text *out, const char *text)
+{
+    uint32_t c;
+    for (size_t n = strlen(text), at = 0; at < n;) {
+        const int len = an_utf8_next(text + at, n - at, &c);
+        if (len <= 0 || c < 32 || (c >= 127 && c < 160))
+            an_text_puts(out, c == '\n' && len > 0 ? " " : "?");
+        else if (strchr("<>&\"'", text[at]))
+            an_text_printf(out, "&#%d;", text[at]);
+        else
+            an_text_putn(out, text + at, (size_t)len);
+        at += (size_t)AN_MAX(len, 1);
+    }
+}
+
+static void put_row(an_text *out, const char *label, const char *value)
+{
+    if (!*value) return;
+    an_text_printf(out, "<tr><th>%s</th><td>", label);
+    put_html(out, value);
+    an_text_puts(out, "</td></tr>\n");
+}
+
+__attribute__((format(printf, 3, 4))) static void put_fact(an_text *out, const char *label, const char *format, ...)
+{
+    char text[512];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    put_row(out, label, text);
+}
+
+/* ---- charts: a line a column, thinned to means; times are without the first update, which compiles */
+
+enum { WIDTH = 460, HEIGHT = 240, LEFT = 64, RIGHT = 12, TOP = 30, BOTTOM = 34, MOST_POINTS = 300 };
+
+typedef struct line {
+    an_run_column column;
+    const char *name;
+    double scale; /* of the file's number */
+} line;
+
+typedef struct chart {
+    double x0, x1, y0, y1;
+} chart;
+
+static double value_at(const an_run_record *r, const line *l, size_t i)
+{
+    const double v = r->update[i].at[l->column] * l->scale;
+    const bool compiles = i == 0 && (l->column == AN_RUN_MS || l->column == AN_RUN_DATA_WAIT_MS);
+    return fabs(v) < 1e200 && !compiles ? v : NAN;
+}
+
+static bool chart_of(const an_run_record *r, const line *lines, int n, bool from_zero, chart *c)
+{
+    bool any = false;
+    *c = (chart){INFINITY, -INFINITY, from_zero ? 0 : INFINITY, -INFINITY};
+    for (int k = 0; k < n; k++)
+        for (size_t i = 0; i < r->n; i++) {
+            const double v = value_at(r, &lines[k], i), x = (double)AN_MAX(r->update[i].step, 0);
+            if (isnan(v)) continue;
+            c->x0 = fmin(c->x0, x), c->x1 = fmax(c->x1, x);
+            c->y0 = fmin(c->y0, v), c->y1 = fmax(c->y1, v);
+            any = true;
+        }
+    if (c->x1 <= c->x0) c->x1 = c->x0 + 1;
+    const double margin = c->y1 > c->y0 ? 0.05 * (c->y1 - c->y0) : fmax(1e-6 * fabs(c->y1), 1e-9);
+    c->y1 += margin;
+    if (!from_zero) c->y0 -= margin;
+    return any;
+}
+
+static double x_of(const chart *c, double x)
+{
+    return LEFT + (x - c->x0) / (c->x1 - c->x0) * (WIDTH - LEFT - RIGHT);
+}
+
+static double y_of(const chart *c, double y)
+{
+    return TOP + (c->y1 - y) / (c->y1 - c->y0) * (HEIGHT - TOP - BOTTOM);
+}
+
+static void begin_chart(an_text *out, const chart *c, const char *title, const char *across)
+{
+    an_text_printf(out, "<figure><h3>%s</h3><svg viewBox=\"0 0 %d %d\" role=\"img\" aria-label=\"%s\">\n", title, WIDTH,
+                   HEIGHT, title);
+    for (int i = 0; i <= 4; i++) {
+        const double v = c->y0 + (c->y1 - c->y0) * i / 4, y = y_of(c, v);
+        an_text_printf(out,
+                       "<path class=\"grid\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "
+                       "text-anchor=\"end\">%.4g</text>\n",
+                       LEFT, y, WIDTH - RIGHT, LEFT - 6, y + 4, v);
+    }
+    an_text_printf(out,
+                   "<text x=\"%d\" y=\"%d\">%.6g</text><text x=\"%d\" y=\"%d\" text-anchor=\"end\">%.6g</text>"
+                   "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
+                   LEFT, HEIGHT - 16, c->x0, WIDTH - RIGHT, HEIGHT - 16, c->x1, (LEFT + WIDTH - RIGHT) / 2, HEIGHT - 4,
+                   across);
+}
+
+static void put_line(an_text *out, const an_run_record *r, const line *l, const chart *c, int k)
+{
+    const size_t step = r->n / MOST_POINTS + 1;
+    const bool dots = l->column == AN_RUN_VAL_LOSS; /* evaluations are few: a dot each */
+    char pen = 'M';
+    an_text_printf(out, "<path class=\"s%d\" fill=\"none\" stroke-linecap=\"round\" stroke-width=\"%s\" d=\"", k,
+                   dots ? "5" : "1.4");
+    for (size_t i = 0; i < r->n; i += step) {
+        double sum = 0, x = 0, n = 0;
+        for (size_t m = i; m < r->n && m < i + step; m++) {
+            const double v = value_at(r, l, m);
+            if (isnan(v)) continue;
+            sum += v, x += (double)AN_MAX(r->update[m].step, 0), n++;
+        }
+        if (n == 0) continue;
+        an_text_printf(out, "%c%.1f %.1f", pen, x_of(c, x / n), y_of(c, sum / n));
+        if (pen == 'M') an_text_puts(out, "h.01"); /* a point alone is seen */
+        if (!dots) pen = 'L';
+    }
+    an_text_printf(out, "\"/><text class=\"f%d\" x=\"%d\" y=\"%d\">%s</text>\n", k, LEFT + 4 + k * 130, TOP - 10,
+                   l->name);
+}
+
+static void put_chart(an_text *out, const an_run_record *r, const char *title, bool from_zero, const line *lines, int n)
+{
+    chart c;
+    if (!chart_of(r, lines, n, from_zero, &c)) return;
+    if (from_zero && c.y1 < 1e-8) return; /* nothing but zeros */
+    begin_chart(out, &c, title, "update");
+    for (int k = 0; k < n; k++) put_line(out, r, &lines[k], &c, k);
+    an_text_puts(out, "</svg></figure>\n");
+}
+
+/* How many logged updates took how long; those above the 99th hundredth are in the last bar. */
+static an_status put_histogram(an_err *err, const an_run_record *r, an_text *out)
+{
+    enum { BARS = 24 };
+    double *ms;
+    size_t n, count[BARS] = {0}, most = 0;
+    AN_TRY(an_run_sorted(err, r, AN_RUN_MS, 1, r->n, &ms, &n));
+    const double low = an_run_quantile(ms, n, 0), high = an_run_quantile(ms, n, 0.99);
+    const double span = high > low ? high - low : fmax(1e-9, fabs(low));
+    for (size_t i = 0; i < n; i++) {
+        const double at = (ms[i] - low) / span * BARS;
+        const int bar = at < BARS ? (int)at : BARS - 1;
+        most = AN_MAX(most, ++count[bar]);
+    }
+    free(ms);
+    if (n < 2 || !(span < 1e200)) return AN_OK;
+    const chart c = {low, low + span, 0, (double)most};
+    begin_chart(out, &c, "Time of an update", "ms (the last bar holds all above)");
+    for (int b = 0; b < BARS; b++) {
+        const double x = x_of(&c, low + span * b / BARS), y = y_of(&c, (double)count[b]);
+        an_text_printf(out, "<rect class=\"f0\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"/>\n", x, y,
+                       x_of(&c, low + span * (b + 1) / BARS) - x - 1, HEIGHT - BOTTOM - y);
+    }
+    an_text_puts(out, "</svg></figure>\n");
+    return AN_OK;
+}
+
+/* ---- what is proven */
+
+static bool has_memory_curve(const an_run_record *r)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < r->n; i++)
+        n += isfinite(r->update[i].at[AN_RUN_RSS_BYTES]) || isfinite(r->update[i].at[AN_RUN_LIVE_BYTES]);
+    return n >= AN_DIAGNOSE_LINES;
+}
+
+static bool has_sweep(const an_run_record *r, const json_t *sweep)
+{
+    size_t i, ran = 0;
+    json_t *point;
+    json_array_foreach(json_object_get(sweep, "points"), i, point) ran += json_is_true(json_object_get(point, "ran"));
+    return ran >= 2 && strcmp(an_run_text(sweep, "preset"), an_run_text(r->begin, "preset")) == 0;
+}
+
+int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const char *out[AN_REPORT_LACKS])
+{
+    const an_run_record *r = &run->record;
+    const json_t *facts = json_object_get(r->begin, "facts");
+    const char *commit = an_run_text(r->begin, "commit");
+    int n = 0;
+    if (!json_is_true(json_object_get(r->begin, "available")) || !*an_run_text(r->begin, "product_checked"))
+        out[n++] = "a device proof: one matrix product, checked when the run began";
+    if (!*an_run_text(facts, "machine")) out[n++] = "the machine's architecture";
+    if (*an_run_text(facts, "translated")) out[n++] = "a native program: this one was translated";
+    if (!has_sweep(r, sweep)) out[n++] = "a sweep over batch sizes of this preset: anneal sweep, then sweep=FOLDER";
+    if (!has_memory_curve(r)) out[n++] = "a memory curve of 20 lines of metrics or more";
+    if (!*commit) out[n++] = "the commit that the program was built from";
+    if (strstr(commit, "-dirty")) out[n++] = "a clean build: its sources differed from its commit";
+    return n;
+}
+
+static an_status put_speed(an_err *err, const an_report_run *run, const json_t *sweep, an_text *out)
+{
+    const char *lacks[AN_REPORT_LACKS];
+    double *speed;
+    size_t n;
+    const an_run_record *r = &run->record;
+    AN_TRY(an_run_sorted(err, r, AN_RUN_UNITS_PER_S, 1, r->n, &speed, &n));
+    const double median = an_run_quantile(speed, n, 0.5), low = an_run_quantile(speed, n, 0.1),
+                 high = an_run_quantile(speed, n, 0.9);
+    free(speed);
+    const int missing = an_run_report_lacks(run, sweep, lacks);
+    an_text_puts(out, "<h3>Speed</h3>\n");
+    if (n == 0) return an_text_puts(out, "<p>No logged update has a speed.</p>\n"), AN_OK;
+    an_text_printf(out,
+                   "<p>%.5g units a second (tokens, examples), median of %zu lines; a tenth below %.5g, a tenth "
+                   "above %.5g. <span class=\"stamp %s\">%s</span></p>\n",
+                   median, n, low, high, missing ? "bad" : "good", missing ? "unproven" : "proven");
+    if (missing) an_text_puts(out, "<p>What is missing:</p><ul>");
+    for (int i = 0; i < missing; i++) an_text_printf(out, "<li>%s</li>", lacks[i]);
+    if (missing) an_text_puts(out, "</ul>\n");
+    return AN_OK;
+}
+
+/* ---- a run */
+
+/* Seconds of the whole run, and those of its parts that the logbook has. */
+static void put_times(const json_t *end, an_text *out)
+{
+    static const char *const part[][2] = {{"compile_s", "compiling"},
+                                          {"evaluate_s", "evaluating"},
+                                          {"save_s", "saving"},
+                                          {"data_wait_s", "waiting for data"}};
+    if (!isfinite(an_run_number(end, "seconds"))) return;
+    an_text_printf(out, "<tr><th>time</th><td>%.4g s", an_run_number(end, "seconds"));
+    for (size_t i = 0; i < AN_COUNT(part); i++)
+        if (isfinite(an_run_number(end, part[i][0])))
+            an_text_printf(out, "; %s %.3g s", part[i][1], an_run_number(end, part[i][0]));
+    an_text_puts(out, "</td></tr>\n");
+}
+
+static void put_facts(const an_report_run *run, an_text *out)
+{
+    const an_run_record *r = &run->record;
+    const json_t *b = r->begin, *facts = json_object_get(b, "facts");
+    char batch[AN_RUN_SETTING_BYTES], micros[AN_RUN_SETTING_BYTES], bytes[16];
+    an_text_puts(out, "<div class=\"wide\"><table>\n");
+    put_row(out, "trained", an_run_text(b, "preset"));
+    put_fact(out, "updates", "%lld; %zu lines of metrics; begun %zu times",
+             r->n ? (long long)r->update[r->n - 1].step + 1 : 0LL, r->n, r->begins);
+    put_row(out, "ended", run->running ? "it runs still" : r->end ? an_run_text(r->end, "event") : "without a word");
+    put_row(out, "error", an_run_text(r->end, "error"));
+    put_fact(out, "batch", "%s, in %s micro-batches", an_run_setting(r, "batch_size", batch),
+             an_run_setting(r, "gradient_accumulation_steps", micros));
+    put_row(out, "data", an_run_text(b, "data"));
+    put_row(out, "data's hash", an_run_text(b, "train_xxh3"));
+    put_row(out, "mount of the data", an_run_text(b, "mount"));
+    put_row(out, "device", an_run_text(b, "device"));
+    put_row(out, "device proof", an_run_text(b, "product_checked"));
+    put_fact(out, "dtypes", "%s; weights %s, moments %s", an_run_text(b, "dtype"), an_run_text(b, "weights"),
+             an_run_text(b, "moments"));
+    put_row(out, "processor", an_run_text(facts, "cpu"));
+    put_fact(out, "architecture", "%s, %s", an_run_text(facts, "machine"),
+             *an_run_text(facts, "translated") ? an_run_text(facts, "translated") : "native");
+    put_row(out, "system", an_run_text(facts, "system"));
+    if (isfinite(an_run_number(facts, "ram_bytes")))
+        put_fact(out, "memory", "%s", an_bytes_text(an_run_number(facts, "ram_bytes"), bytes));
+    if (isfinite(an_run_number(r->plan, "peak_bytes")))
+        put_fact(out, "planned", "%s on the device, %.0f launches an update, %.0f of them fallbacks",
+                 an_bytes_text(an_run_number(r->plan, "peak_bytes"), bytes), an_run_number(r->plan, "launches"),
+                 an_run_number(r->plan, "fallbacks"));
+    put_fact(out, "program", "%s, commit %s", an_run_text(b, "anneal"), an_run_text(b, "commit"));
+    put_row(out, "begun", an_run_text(b, "time"));
+    put_times(r->end, out);
+    if (isfinite(an_run_number(r->end, "best_val_loss")))
+        put_fact(out, "best validation loss", "%.6g", an_run_number(r->end, "best_val_loss"));
+    if (r->disordered)
+        put_fact(out, "left out", "%llu lines of metrics out of order", (unsigned long long)r->disordered);
+    an_text_puts(out, "</table></div>\n");
+}
+
+static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
+{
+    static const line loss[] = {{AN_RUN_LOSS, "loss of a batch", 1}, {AN_RUN_VAL_LOSS, "validation", 1}};
+    static const line norm[] = {{AN_RUN_GRAD_NORM, "norm", 1}};
+    static const line ms[] = {{AN_RUN_MS, "update", 1}, {AN_RUN_DATA_WAIT_MS, "waiting for data", 1}};
+    static const line memory[] = {{AN_RUN_RSS_BYTES, "process", 1 / 1048576.0},
+                                  {AN_RUN_LIVE_BYTES, "device, live", 1 / 1048576.0},
+                                  {AN_RUN_RESERVED_BYTES, "requested", 1 / 1048576.0}};
+    static const line swap[] = {{AN_RUN_SWAP_BYTES, "swap", 1 / 1048576.0}};
+    static const line busy[] = {{AN_RUN_GPU_BUSY, "busy", 100}};
+    an_text_puts(out, "<div class=\"charts\">\n");
+    put_chart(out, r, "Loss", false, loss, 2);
+    put_chart(out, r, "Memory, MiB", true, memory, 3);
+    put_chart(out, r, "Milliseconds an update, without the first", true, ms, 2);
+    AN_TRY(put_histogram(err, r, out));
+    put_chart(out, r, "Norm of the gradients", true, norm, 1);
+    put_chart(out, r, "GPU busy, percent of the time", true, busy, 1);
+    put_chart(out, r, "Swap in use on the machine, MiB", true, swap, 1);
+    an_text_puts(out, "</div>\n");
+    return AN_OK;
+}
+
+static an_status put_diagnosis(an_err *err, const an_report_run *run, an_text *out)
+{
+    an_diagnosis *d = malloc(sizeof *d);
+    if (!d) return an_fail_nomem(err, "a diagnosis", sizeof *d);
+    an_status status = an_diagnose(err, run->dir, &run->record, run->running, d);
+    an_text_puts(out, "<h3>Diagnosis</h3>\n");
+    if (status == AN_OK && d->n == 0) an_text_puts(out, "<p class=\"good\">No rule found anything.</p>\n");
+    for (int i = 0; status == AN_OK && i < d->n; i++) {
+        const an_finding *f = &d->finding[i];
+        an_text_printf(out, "<p><b class=\"bad\">%s</b> (%s)<br>", f->symptom, f->rule);
+        put_html(out, f->evidence);
+        an_text_printf(out, "<br>%s<br><code>", f->hypothesis);
+        put_html(out, f->fix);
+        an_text_puts(out, "</code></p>\n");
+    }
+    free(d);
+    return status;
+}
+
+static void put_events(const an_run_record *r, an_text *out)
+{
+    static const char *const members[] = {"name", "hypothesis", "reason", "text", "against", "what"};
+    const json_t *lists[] = {r->notes, r->machine};
+    if (json_array_size(r->notes) + json_array_size(r->machine) == 0) return;
+    an_text_puts(out, "<h3>Logbook: notes, rejected hypotheses, the machine</h3><div class=\"wide\"><table>\n");
+    for (size_t l = 0; l < AN_COUNT(lists); l++) {
+        size_t i;
+        json_t *event;
+        json_array_foreach(lists[l], i, event)
+        {
+            an_text_printf(out, "<tr><td class=\"n\">%.0f</td><td>", fmax(an_run_number(event, "step"), 0));
+            put_html(out, an_run_text(event, "event"));
+            an_text_puts(out, "</td><td>");
+            for (size_t m = 0; m < AN_COUNT(members); m++) {
+                const char *text = an_run_text(event, members[m]);
+                if (*text) put_html(out, text), an_text_puts(out, "<br>");
+            }
+            an_text_puts(out, "</td></tr>\n");
+        }
+    }
+    an_text_puts(out, "</table></div>\n");
+    if (r->events_left_out) an_text_printf(out, "<p>%zu more are in the logbook.</p>\n", r->events_left_out);
+}
+
+static an_status put_run(an_err *err, const an_report_run *run, const json_t *sweep, an_text *out)
+{
+    an_text_puts(out, "<section><h2>");
+    put_html(out, run->dir);
+    an_text_puts(out, "</h2>\n");
+    put_facts(run, out);
+    AN_TRY(put_speed(err, run, sweep, out));
+    an_text_puts(out, "</section>\n");
+    AN_TRY(put_charts(err, &run->record, out));
+    AN_TRY(put_diagnosis(err, run, out));
+    put_events(&run->record, out);
+    return AN_OK;
+}
+
+/* ---- several runs, a sweep */
+
+static an_status put_comparison(an_err *err, const an_report_run *a, const an_report_run *b, an_text *out)
+{
+    an_tolerances t;
+    an_comparison c;
+    an_err why = {0};
+    AN_TRY(an_config_defaults(err, &an_tolerance_keys, &t));
+    an_text_puts(out, "<h3>");
+    put_html(out, a->dir);
+    an_text_puts(out, " and ");
+    put_html(out, b->dir);
+    an_text_puts(out, "</h3>\n");
+    if (an_compare_runs(&why, &a->record, &b->record, &t, &c) != AN_OK) {
+        an_text_puts(out, "<p>");
+        put_html(out, why.text);
+        an_text_puts(out, "</p>\n");
+        return AN_OK;
+    }
+    an_text_puts(
+        out, "<div class=\"wide\"><table><tr><th></th><th class=\"n\">compared</th><th class=\"n\">largest relative "
+             "difference</th><th class=\"n\">allowed</th><th>verdict</th></tr>\n");
+    for (int k = 0; k < AN_COMPARE_ROWS; k++) {
+        const an_compare_row *row = &c.row[k];
+        if (!row->compared) continue;
+        an_text_printf(out,
+                       "<tr><td>%s</td><td class=\"n\">%zu</td><td class=\"n\">%.3g</td><td class=\"n\">%.3g</td>"
+                       "<td class=\"%s\">%s",
+                       row->name, row->compared, row->worst, row->allowed, row->beyond_step < 0 ? "good" : "bad",
+                       row->beyond_step < 0 ? "pass" : "beyond");
+        if (row->beyond_step >= 0) an_text_printf(out, " from update %lld", (long long)row->beyond_step);
+        an_text_puts(out, "</td></tr>\n");
+    }
+    an_text_puts(out, "</table></div>\n");
+    return AN_OK;
+}
+
+static void put_sweep(const json_t *sweep, an_text *out)
+{
+    enum { MOST_ROWS = 512 };
+    static const struct {
+        const char *key, *head;
+        double scale;
+    } columns[] = {{"batch_size", "batch", 1},
+                   {"units_per_s", "units a second", 1},
+                   {"ms", "ms an update", 1},
+                   {"data_wait_share", "data wait, %", 100},
+                   {"predicted_bytes", "planned, MiB", 1 / 1048576.0},
+                   {"measured_bytes", "requested, MiB", 1 / 1048576.0},
+                   {"rss_bytes", "resident, MiB", 1 / 1048576.0}};
+    size_t i;
+    json_t *p;
+    an_text_puts(out, "<section><h2>Sweep of ");
+    put_html(out, an_run_text(sweep, "preset"));
+    an_text_puts(out, " on ");
+    put_html(out, an_run_text(sweep, "device"));
+    an_text_puts(out, "</h2><div class=\"wide\"><table><tr><th></th>");
+    for (size_t k = 0; k < AN_COUNT(columns); k++) an_text_printf(out, "<th class=\"n\">%s</th>", columns[k].head);
+    an_text_puts(out, "</tr>\n");
+    json_array_foreach(json_object_get(sweep, "points"), i, p)
+    {
+        if (i == MOST_ROWS) break;
+        an_text_puts(out, "<tr><td>");
+        put_html(out, an_run_text(p, "axes"));
+        put_html(out, an_run_text(p, "why"));
+        an_text_puts(out, "</td>");
+        for (size_t k = 0; k < AN_COUNT(columns); k++) {
+            const double v = an_run_number(p, columns[k].key) * columns[k].scale;
+            an_text_printf(out, isfinite(v) ? "<td class=\"n\">%.5g</td>" : "<td class=\"n\"></td>", v);
+        }
+        an_text_puts(out, "</tr>\n");
+    }
+    an_text_puts(out, "</table></div>\n");
+    json_array_foreach(json_object_get(sweep, "answers"), i, p)
+    {
+        if (i == MOST_ROWS) break;
+        an_text_puts(out, "<p>");
+        put_html(out, an_run_text(p, "axes"));
+        if (isfinite(an_run_number(p, "knee")))
+            an_text_printf(out, " The knee is a batch of %.0f;", an_run_number(p, "knee"));
+        else
+            an_text_puts(out, " No knee was reached;");
+        an_text_printf(out, " the largest that fits by the plan: %.0f.</p>\n", an_run_number(p, "largest_fit"));
+    }
+    an_text_puts(out, "</section>\n");
+}
+
+an_status an_run_report(an_err *err, const an_report_run *run, int n, const json_t *sweep, an_text *out)
+{
+    an_text_printf(out,
+                   "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
+                   "content=\"width=device-width,initial-scale=1\"><meta name=\"color-scheme\" content=\"light dark\">"
+                   "<title>Report of %d run%s</title><style>%s</style></head><body>\n<h1>Report of %d run%s</h1>\n",
+                   n, n == 1 ? "" : "s", style, n, n == 1 ? "" : "s");
+    for (int i = 0; i < n; i++) AN_TRY(put_run(err, &run[i], sweep, out));
+    if (n > 1) an_text_puts(out, "<section><h2>Comparison</h2>\n");
+    for (int i = 1; i < n; i++) AN_TRY(put_comparison(err, &run[0], &run[i], out));
+    if (n > 1) an_text_puts(out, "</section>\n");
+    if (sweep) put_sweep(sweep, out);
+    an_text_puts(out, "</body></html>\n");
+    return out->failed ? an_fail_nomem(err, "the report", out->len) : AN_OK;
+}

@@ -1,0 +1,29 @@
+/* run_report.h: one self-contained HTML page about runs: what was trained on what, curves of loss, time and memory, what is
+ * wrong, how the runs compare, and whether the speed that it states is proven.
+ *
+ * Owns:      the page, its charts (SVG in the page), the conditions under which a speed counts as proven.
+ * Does not:  read files but those of the runs, or write any.
+ *
+ * Invariants: the page has no script and loads nothing; every text of a file is escaped; a chart has a bounded number of
+ * points whatever the file holds. */
+#ifndef AN_REPORT_RUN_REPORT_H
+#define AN_REPORT_RUN_REPORT_H
+
+#include "report/run_record.h"
+
+enum { AN_REPORT_RUNS = 8 };
+
+typedef struct an_report_run {
+    const char *dir;
+    an_run_record record;
+    bool running;
+} an_report_run;
+
+/* `sweep`: the JSON of a sweep (report/sweep.h), of a stranger perhaps; NULL: none. */
+an_status an_run_report(an_err *err, const an_report_run *run, int n, const json_t *sweep, an_text *out);
+
+/* What the speed of a run lacks to be proven, a text each; returns how many. */
+enum { AN_REPORT_LACKS = 8 };
+int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const char *out[AN_REPORT_LACKS]);
+
+#endif

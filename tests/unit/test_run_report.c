@@ -1,0 +1,139 @@
+/* test_run_report.c: the page about runs: what is proven, that texts of strangers are escaped, that charts are bounded. */
+#define _DEFAULT_SOURCE
+#include "lib/test.h"
+#include "report/run_report.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static const char whole[] =
+    "{\"event\":\"begin\",\"preset\":\"demo\",\"available\":true,\"product_checked\":\"equals ref\",\"commit\":\"abc\","
+    "\"facts\":{\"machine\":\"x86_64\",\"translated\":\"\"}}\n{\"event\":\"end\",\"seconds\":3}\n";
+static const char sweep_text[] =
+    "{\"preset\":\"demo\",\"device\":\"<cpu>\",\"points\":[{\"ran\":true,\"batch_size\":1},"
+    "{\"ran\":true,\"batch_size\":2},{\"ran\":false,\"why\":\"<i>\"},7],"
+    "\"answers\":[{\"axes\":\"\",\"knee\":1,\"largest_fit\":9},null]}";
+
+static void write_run(const char *dir, int lines, const char *log)
+{
+    char path[1200];
+    an_text text = {0};
+    mkdir(dir, 0777);
+    for (int i = 0; i < lines; i++)
+        an_text_printf(&text, "{\"step\":%d,\"loss\":%g,\"ms\":%d,\"units_per_s\":100,\"rss_bytes\":1e8}\n", i,
+                       4.0 / (1 + i), 10 + i % 7);
+    assert_false(text.failed);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    test_write_file(path, text.data ? text.data : "", text.len);
+    snprintf(path, sizeof path, "%s/logbook.jsonl", dir);
+    test_write_file(path, log, strlen(log));
+    an_text_free(&text);
+}
+
+static json_t *parse(const char *text)
+{
+    json_t *out;
+    assert_int_equal(an_json_parse(NULL, "json", 0, text, strlen(text), &out), AN_OK);
+    return out;
+}
+
+static int lacks_of(int lines, const char *log, const char *sweep)
+{
+    an_err err = {0};
+    const char *out[AN_REPORT_LACKS];
+    char dir[1100];
+    snprintf(dir, sizeof dir, "%s", test_path("lacks"));
+    write_run(dir, lines, log);
+    an_report_run run = {.dir = dir};
+    json_t *parsed = sweep ? parse(sweep) : NULL;
+    if (an_run_record_read(&err, dir, &run.record) != AN_OK) fail_msg("%s", err.text);
+    const int n = an_run_report_lacks(&run, parsed, out);
+    an_run_record_free(&run.record);
+    json_decref(parsed);
+    return n;
+}
+
+static void a_speed_is_proven_only_with_everything(void **state)
+{
+    (void)state;
+    assert_int_equal(lacks_of(30, whole, sweep_text), 0);
+    assert_int_equal(lacks_of(30, whole, NULL), 1);
+    assert_int_equal(lacks_of(30, whole, "{\"preset\":\"other\",\"points\":[{\"ran\":true},{\"ran\":true}]}"), 1);
+    assert_int_equal(lacks_of(30, whole, "{\"preset\":\"demo\",\"points\":[{\"ran\":true}]}"), 1);
+    assert_int_equal(lacks_of(19, whole, sweep_text), 1); /* no memory curve */
+    assert_int_equal(lacks_of(30, "{\"event\":\"begin\",\"preset\":\"demo\"}\n", sweep_text), 3);
+    assert_int_equal(
+        lacks_of(30,
+                 "{\"event\":\"begin\",\"preset\":\"demo\",\"available\":true,\"product_checked\":\"x\","
+                 "\"commit\":\"a-dirty\",\"facts\":{\"machine\":\"x86_64\",\"translated\":\"Rosetta 2\"}}\n",
+                 sweep_text),
+        2);
+}
+
+static an_text report(const char *dir, const char *sweep, int times)
+{
+    an_err err = {0};
+    an_text out = {0};
+    an_report_run run[2] = {{.dir = dir}, {.dir = dir}};
+    json_t *parsed = sweep ? parse(sweep) : NULL;
+    for (int i = 0; i < times; i++)
+        if (an_run_record_read(&err, dir, &run[i].record) != AN_OK) fail_msg("%s", err.text);
+    if (an_run_report(&err, run, times, parsed, &out) != AN_OK) fail_msg("%s", err.text);
+    for (int i = 0; i < times; i++) an_run_record_free(&run[i].record);
+    json_decref(parsed);
+    return out;
+}
+
+static void texts_of_strangers_are_escaped(void **state)
+{
+    (void)state;
+    char dir[1100];
+    snprintf(dir, sizeof dir, "%s", test_path("a<b>&\"c\xff"));
+    write_run(
+        dir, 3,
+        "{\"event\":\"begin\",\"preset\":\"<script>alert(1)</"
+        "script>\",\"data\":\"x\\u001b\\u009b'y\",\"commit\":\"<img "
+        "src=x>\"}\n{\"event\":\"note\",\"text\":\"<b onclick=z>\"}\n{\"event\":\"machine\",\"what\":\"</table>\"}\n"
+        "{\"event\":\"failed\",\"error\":\"<a href=x>\"}\n");
+    an_text page = report(dir, sweep_text, 2);
+    static const char *const never[] = {"<script", "<img", "<b onclick", "<a ",  "<i>",
+                                        "<cpu",    "\x1b", "\xff",       "http", "url("};
+    for (size_t i = 0; i < AN_COUNT(never); i++)
+        if (strstr(page.data, never[i])) fail_msg("the page has %s", never[i]);
+    assert_non_null(strstr(page.data, "&#60;script&#62;"));
+    assert_non_null(strstr(page.data, "unproven"));
+    assert_non_null(strstr(page.data, "Comparison"));
+    an_text_free(&page);
+}
+
+static void charts_are_bounded_and_finite_whatever_the_numbers(void **state)
+{
+    (void)state;
+    char dir[1100], path[1200];
+    snprintf(dir, sizeof dir, "%s", test_path("large"));
+    write_run(dir, 50000, whole);
+    an_text page = report(dir, NULL, 1);
+    assert_true(page.len < 200000);
+    an_text_free(&page);
+    snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
+    static const char odd[] = "{\"step\":0,\"loss\":1e308,\"ms\":1e308,\"grad_norm\":-1e308}\n"
+                              "{\"step\":1,\"loss\":-1e308,\"ms\":-1e308,\"grad_norm\":null}\n"
+                              "{\"step\":2,\"loss\":5e-324,\"ms\":1e308,\"units_per_s\":1e308}\n"
+                              "{\"step\":9007199254740992,\"loss\":0,\"ms\":1e-300}\n";
+    test_write_file(path, odd, sizeof odd - 1);
+    page = report(dir, NULL, 2);
+    assert_null(strstr(page.data, "nan"));
+    assert_null(strstr(page.data, "\"inf"));
+    an_text_free(&page);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_speed_is_proven_only_with_everything),
+        cmocka_unit_test(texts_of_strangers_are_escaped),
+        cmocka_unit_test(charts_are_bounded_and_finite_whatever_the_numbers),
+    };
+    return cmocka_run_group_tests_name("run_report", tests, NULL, NULL);
+}
