@@ -5,19 +5,19 @@ FUZZ_CC      ?= clang
 FUZZ_BUILD   := build/fuzz
 FUZZ_SECONDS ?= 600
 FUZZ_NAMES   := $(patsubst tests/fuzz/test_fuzz_%.c,%,$(sort $(wildcard tests/fuzz/test_fuzz_*.c)))
-# The readers are in base/, platform/, io/ and the loss curve, with the table of dtypes: the rest of the library is not built.
+# The readers are in base/, platform/, io/, the loss curve, import's files and TinyRecursiveModels' settings, with the table of dtypes: the rest of the library is not built.
 FUZZ_MAKE     = $(MAKE) --no-print-directory CC=$(FUZZ_CC) SAN=address,undefined BUILD=$(FUZZ_BUILD) \
-                SRCS='$(sort $(wildcard src/base/*.c src/platform/*.c src/io/*.c src/io/*/*.c) src/import/archive.c src/import/graph.c src/report/loss_curve.c src/graph/ops.c)' TMPL_SRCS= EXTRA_CFLAGS='-fsanitize=fuzzer-no-link -fno-sanitize=function'
+                SRCS='$(sort $(wildcard src/base/*.c src/platform/*.c src/io/*.c src/io/*/*.c) src/import/archive.c src/import/graph.c src/report/loss_curve.c src/graph/ops.c src/cli/guide_yaml.c src/cli/guide_argv.c)' TMPL_SRCS= EXTRA_CFLAGS='-fsanitize=fuzzer-no-link -fno-sanitize=function'
 
 .PHONY: fuzz fuzz-library fuzz-programs fuzz-corpus
 
 fuzz-programs: $(FUZZ_NAMES:%=$(FUZZ_BUILD)/search/%)
 fuzz-library:
 	@$(FUZZ_MAKE) $(FUZZ_BUILD)/libanneal.a
-$(FUZZ_BUILD)/search/%: tests/fuzz/test_fuzz_%.c tests/fuzz/fuzz.h fuzz-library
+$(FUZZ_BUILD)/search/%: tests/fuzz/test_fuzz_%.c tests/fuzz/fuzz.h tests/lib/files.c fuzz-library
 	@mkdir -p $(@D)
 	$(call say,CC,$< (libFuzzer))$(FUZZ_CC) $(CPPFLAGS) -Itests $(filter-out -Werror,$(CFLAGS)) $(LIB_CFLAGS) -DAN_LIBFUZZER \
-	    -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_BUILD)/libanneal.a $(LIBS)
+	    -fsanitize=fuzzer,address,undefined -o $@ $< tests/lib/files.c $(FUZZ_BUILD)/libanneal.a $(LIBS) -lcmocka
 
 #: fuzz        searches FUZZ_SECONDS=600 a target (N=torch: one) with clang's libFuzzer; make soak does it too
 fuzz: $(if $(N),$(FUZZ_BUILD)/search/$(N),fuzz-programs)

@@ -5,23 +5,31 @@
  *     lr: 1e-4                            key=value; lists become [a,b], mappings key.key=value
  *
  * ${.key} is the value of a key of the same mapping. Lists of mappings and the group `hydra` configure that
- * program's output and are ignored. */
+ * program's output and are ignored.
+ * Invariants: at most MAX_FILES files of MAX_BYTES are read, each of at most MAX_PAIRS keys and values. */
 #include "cli/guide_words.h"
 #include "io/formats/json.h"
+#include "io/formats/yaml_check.h"
 #include "platform/platform.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
-enum { MAX_BYTES = 1 << 20, MAX_DEPTH = 8, MAX_PAIRS = 10000, PATH_BYTES = 1024 };
+enum { MAX_BYTES = 1 << 20, MAX_DEPTH = 8, MAX_PAIRS = 20000, MAX_FILES = 64, PATH_BYTES = 1024 };
+
+/* What the files that name each other share. */
+typedef struct source {
+    const char *folder;
+    an_argv *out;
+    bool *chat;
+    int files; /* read so far */
+} source;
 
 typedef struct reader {
     yaml_document_t document;
-    const char *path, *folder;
-    an_argv *out;
-    bool *chat;
-    int looked; /* at pairs so far: an alias can make a small file a large mapping */
+    const char *path;
+    source *from;
 } reader;
 
 static an_status bad(an_err *err, const reader *r, const yaml_node_t *node, const char *why)
@@ -59,10 +67,10 @@ static yaml_node_t *find(reader *r, yaml_node_t *map, const char *key)
 
 static an_status put(an_err *err, reader *r, const char *key, const char *value)
 {
-    char *text = an_argv_printf(r->out, "%s=%s", key, value);
+    char *text = an_argv_printf(r->from->out, "%s=%s", key, value);
     if (!text) return an_fail_nomem(err, r->path, strlen(value));
-    if (strcmp(key, "arch.causal") == 0) *r->chat = value[0] == 't' || value[0] == 'T';
-    return an_argv_add(err, r->out, text);
+    if (strcmp(key, "arch.causal") == 0) *r->from->chat = value[0] == 't' || value[0] == 'T';
+    return an_argv_add(err, r->from->out, text);
 }
 
 /* [a,b] of scalars; a list of anything else is ignored. */
@@ -91,7 +99,6 @@ static an_status put_map(an_err *err, reader *r, const char *prefix, yaml_node_t
         const char *name = text_of(at(r, p->key)), *value;
         yaml_node_t *node = at(r, p->value);
         char key[160];
-        if (r->looked++ == MAX_PAIRS) return bad(err, r, map, "more keys than settings have");
         if (!name || !node) return bad(err, r, at(r, p->key), "a key is no word");
         if (snprintf(key, sizeof key, "%s%s", prefix, name) >= (int)sizeof key)
             return bad(err, r, node, "a key is too long");
@@ -123,8 +130,7 @@ static an_status put_map(an_err *err, reader *r, const char *prefix, yaml_node_t
     return AN_OK;
 }
 
-static an_status read_file(an_err *err, const char *folder, const char *group, const char *name, an_argv *out,
-                           bool *chat, int depth);
+static an_status read_file(an_err *err, source *from, const char *group, const char *name, int depth);
 
 /* - arch: trm   or   - other_file   or   - _self_ */
 static an_status read_defaults(an_err *err, reader *r, yaml_node_t *list, int depth)
@@ -135,7 +141,7 @@ static an_status read_defaults(an_err *err, reader *r, yaml_node_t *list, int de
         const char *name = text_of(item);
         if (name && strcmp(name, "_self_") == 0) continue;
         if (name) {
-            AN_TRY(read_file(err, r->folder, "", name, r->out, r->chat, depth + 1));
+            AN_TRY(read_file(err, r->from, "", name, depth + 1));
             continue;
         }
         if (item->type != YAML_MAPPING_NODE) return bad(err, r, item, "`defaults` names files: - group: name");
@@ -143,7 +149,7 @@ static an_status read_defaults(an_err *err, reader *r, yaml_node_t *list, int de
             const char *group = text_of(at(r, p->key)), *value = text_of(at(r, p->value));
             if (!group || !value) return bad(err, r, item, "`defaults` names files: - group: name");
             if (is_null(value) || strncmp(group, "override ", 9) == 0) continue;
-            AN_TRY(read_file(err, r->folder, group, value, r->out, r->chat, depth + 1));
+            AN_TRY(read_file(err, r->from, group, value, depth + 1));
         }
     }
     return AN_OK;
@@ -165,35 +171,42 @@ static bool is_name(const char *name)
     return *name && !strstr(name, "..") && name[0] != '/' && strlen(name) < 200;
 }
 
-static an_status read_file(an_err *err, const char *folder, const char *group, const char *name, an_argv *out,
-                           bool *chat, int depth)
+/* The document is loaded when it is known to be small. */
+static an_status read_text(an_err *err, reader *r, const char *group, const char *text, size_t n, int depth)
+{
+    yaml_parser_t parser;
+    an_status status;
+    char quoted[AN_QUOTED_BYTES];
+    status = an_yaml_check(err, r->path, text, n, &(an_yaml_bounds){.depth = MAX_DEPTH + 2, .most = MAX_PAIRS});
+    if (status != AN_OK) return status == AN_E_DATA ? AN_E_USAGE : status; /* settings, not data */
+    if (!yaml_parser_initialize(&parser)) return an_fail_nomem(err, r->path, sizeof parser);
+    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
+    if (!yaml_parser_load(&parser, &r->document))
+        status = an_fail(err, AN_E_USAGE, "%s:%zu: not valid YAML: %s", r->path, parser.problem_mark.line + 1,
+                         an_quoted(parser.problem ? parser.problem : "no memory", quoted));
+    else {
+        status = read_document(err, r, group, depth);
+        yaml_document_delete(&r->document);
+    }
+    yaml_parser_delete(&parser);
+    return status;
+}
+
+static an_status read_file(an_err *err, source *from, const char *group, const char *name, int depth)
 {
     char path[PATH_BYTES], *text, quoted[AN_QUOTED_BYTES];
     size_t n;
-    yaml_parser_t parser;
-    reader r = {.path = path, .folder = folder, .out = out, .chat = chat};
-    if (!is_name(name) || (*group && !is_name(group)) || depth == MAX_DEPTH)
+    reader r = {.path = path, .from = from};
+    if (!is_name(name) || (*group && !is_name(group)) || depth == MAX_DEPTH || from->files++ == MAX_FILES)
         return an_fail(err, AN_E_USAGE, "%s: %s is no file of settings beside it, or files name each other without end",
-                       folder, an_quoted(name, quoted));
+                       from->folder, an_quoted(name, quoted));
     const char *dot = strrchr(name, '.');
     const char *ending = dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0) ? "" : ".yaml";
-    if (snprintf(path, sizeof path, "%s/%s%s%s%s", folder, group, *group ? "/" : "", name, ending) >= (int)sizeof path)
-        return an_fail(err, AN_E_USAGE, "%.200s...: the path is too long", folder);
+    if (snprintf(path, sizeof path, "%s/%s%s%s%s", from->folder, group, *group ? "/" : "", name, ending) >=
+        (int)sizeof path)
+        return an_fail(err, AN_E_USAGE, "%.200s...: the path is too long", from->folder);
     AN_TRY(an_file_read(err, path, MAX_BYTES, &text, &n));
-    if (!yaml_parser_initialize(&parser)) {
-        free(text);
-        return an_fail_nomem(err, path, sizeof parser);
-    }
-    yaml_parser_set_input_string(&parser, (const unsigned char *)text, n);
-    an_status status;
-    if (!yaml_parser_load(&parser, &r.document))
-        status = an_fail(err, AN_E_USAGE, "%s:%zu: not valid YAML: %s", path, parser.problem_mark.line + 1,
-                         an_quoted(parser.problem ? parser.problem : "no memory", quoted));
-    else {
-        status = read_document(err, &r, group, depth);
-        yaml_document_delete(&r.document);
-    }
-    yaml_parser_delete(&parser);
+    an_status status = read_text(err, &r, group, text, n, depth);
     free(text);
     return status;
 }
@@ -201,5 +214,5 @@ static an_status read_file(an_err *err, const char *folder, const char *group, c
 an_status an_guide_yaml(an_err *err, const char *folder, const char *name, an_argv *out, bool *chat)
 {
     *chat = false;
-    return read_file(err, folder, "", name, out, chat, 0);
+    return read_file(err, &(source){.folder = folder, .out = out, .chat = chat}, "", name, 0);
 }

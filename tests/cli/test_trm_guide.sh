@@ -134,6 +134,9 @@ code_is 1; says stderr "without end"
 printf 'lr: [\n' >config/cfg_bad.yaml
 run pretrain.py --config-path config --config-name cfg_bad out=no
 code_is 1; says stderr "cfg_bad.yaml:"
+printf 'lr: 1\n---\nlr: 2\n' >config/cfg_two.yaml
+run pretrain.py --config-path config --config-name cfg_two out=no
+code_is 1; says stderr "cfg_two.yaml:2: more than one document"
 ok "TinyRecursiveModels' own settings files are read, groups and all"
 
 # shellcheck disable=SC2086

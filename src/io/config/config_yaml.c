@@ -3,6 +3,7 @@
 #include "platform/platform.h"
 #include "io/config/config.h"
 #include "io/formats/json.h"
+#include "io/formats/yaml_check.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -134,24 +135,11 @@ static an_status read_all(an_err *err, reader *r, const an_config *c, void *valu
     return status;
 }
 
-/* The number of the first line that is a directive (%TAG, %YAML), 0: none. Settings need none, and libyaml compares
- * each %TAG with all before it. */
-static size_t directive_line(const char *text, size_t n)
-{
-    size_t line = 1;
-    for (const char *p = text, *end = text + n; p < end; line++) {
-        if (*p == '%') return line;
-        const char *newline = memchr(p, '\n', (size_t)(end - p));
-        p = newline ? newline + 1 : end;
-    }
-    return 0;
-}
-
 an_status an_config_yaml_text(an_err *err, const an_config *c, void *values, const char *where, const char *text,
                               size_t n)
 {
     reader r = {.where = where};
-    const size_t directive = directive_line(text, n);
+    const size_t directive = an_yaml_directive(text, n);
     if (directive > 0) return bad(err, &r, directive - 1, "directives (a line that begins with %) are not settings");
     r.seen = malloc(sizeof *r.seen * MAX_KEYS);
     if (!r.seen) return an_fail_nomem(err, where, sizeof *r.seen * MAX_KEYS);

@@ -2,6 +2,7 @@
 #include "io/data/conversations.h"
 #include "io/formats/json.h"
 #include "io/formats/line_reader.h"
+#include "io/formats/yaml_check.h"
 #include "platform/platform.h"
 #include <stdlib.h>
 #include <string.h>
@@ -227,6 +228,7 @@ static an_status parse_yaml(an_err *err, const char *name, reader *r, const char
     yaml_state s = {0};
     an_status status = AN_OK;
     bool more = true;
+    AN_TRY(an_yaml_check(err, name, data, n, &(an_yaml_bounds){.depth = 8, .anchors = true, .documents = true}));
     if (!yaml_parser_initialize(&parser)) return an_fail_nomem(err, name, sizeof parser);
     yaml_parser_set_input_string(&parser, (const unsigned char *)data, n);
     while (status == AN_OK && more) {
