@@ -118,10 +118,12 @@ an_tensor *an_mean_of(an_tensor *a, uint32_t mask, bool keep)
     return CAST(DIV(sum, NUM(sum, n)), (an_dtype)a->dtype);
 }
 
+/* No gradient goes through the mean: it would be g times the sum of deviations, which is 0 but for rounding, and NaN where
+ * one element is infinite. */
 an_tensor *an_var_of(an_tensor *a, uint32_t mask, bool keep)
 {
     an_tensor *x = an_wide(a);
-    an_tensor *d = SUB(x, an_mean_of(x, mask, true));
+    an_tensor *mean = an_mean_of(x, mask, true), *d = SUB(x, an_make_call(AN_OP_DETACH, 1, &mean, 0, NULL));
     return CAST(an_mean_of(MUL(d, d), mask, keep), (an_dtype)a->dtype);
 }
 

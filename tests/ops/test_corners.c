@@ -394,6 +394,21 @@ static void rows_of_equal_numbers_are_normalized_to_zero(void **state)
     }
 }
 
+/* As PyTorch's var(unbiased=False): an infinite element leaves the slopes of the others infinite. */
+static void variances_have_their_slopes_at_infinities(void **state)
+{
+    (void)state;
+    static const double x[] = {1, INFINITY, INFINITY, -INFINITY, 1, NAN, -INFINITY, 2, 3, 3, 1, 4},
+                        y[] = {NAN, NAN, NAN, NAN, 0, 2.25},
+                        d[] = {-INFINITY, NAN, NAN, NAN, NAN, NAN, NAN, INFINITY, 0, 0, -1.5, 1.5};
+    static const an_dtype types[] = {AN_F32, AN_F64, AN_BF16, AN_F16};
+    EACH_WAY(cx) for (int t = 0; t < N(types); t++)
+    {
+        an_tensor *a = input(cx, types[t], AN_SHAPE(6, 2), x);
+        expect(cx, "var", an_var_at(AT, a, AN_AXIS(1), false), a, y, NULL, d, 1e-9);
+    }
+}
+
 static void log_sums_and_losses_have_their_corners(void **state)
 {
     (void)state;
@@ -693,6 +708,7 @@ int main(void)
         cmocka_unit_test(running_sums_go_through_infinities),
         cmocka_unit_test(reductions_of_nothing_are_their_neutral_element_or_a_sentence),
         cmocka_unit_test(rows_of_equal_numbers_are_normalized_to_zero),
+        cmocka_unit_test(variances_have_their_slopes_at_infinities),
         cmocka_unit_test(log_sums_and_losses_have_their_corners),
         cmocka_unit_test(ids_out_of_range_are_refused_or_clamped),
         cmocka_unit_test(products_and_scattered_sums_of_integers_wrap),
