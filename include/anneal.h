@@ -457,7 +457,8 @@ typedef struct an_window {
     int kernel_h, kernel_w;                                               /* pooling only */
     int stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w, groups; /* 0 means 1 (padding: 0) */
 } an_window;
-/* NHWC. conv2d: x [N,H,W,C], w [O,KH,KW,C/groups], bias [O] or NULL. */
+/* NHWC. conv2d: x [N,H,W,C], w [O,KH,KW,C/groups], bias [O] or NULL. Padding is zeros, which a kernel
+ * may multiply or leave out, as an_attention may what is masked or dropped: beside infinities a sum may be NaN. */
 AN_API an_tensor *an_conv2d_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias, an_window s);
 AN_API an_tensor *an_max_pool_at(const char *at, an_tensor *x, an_window s);
 AN_API an_tensor *an_avg_pool_at(const char *at, an_tensor *x, an_window s); /* padding counts, as PyTorch's default */

@@ -61,12 +61,16 @@ static void eval_attention(an_oracle_node *r)
     for (int64_t row = 0; row < a.B * a.H * a.T; row++) {
         int64_t bh = row / a.T, i = row % a.T;
         double max = -INFINITY, sum = 0, *o = r->out[0].d + row * a.D;
-        for (int64_t j = 0; j < a.S; j++) max = fmax(max, score(&a, bh, i, j));
-        for (int64_t j = 0; j < a.S && max > -INFINITY; j++) sum += exp(score(&a, bh, i, j) - max);
-        r->out[1].d[row] = max > -INFINITY ? max + log(sum) : -INFINITY;
-        for (int64_t j = 0; j < a.S && max > -INFINITY; j++) {
-            double p = exp(score(&a, bh, i, j) - max) / sum * kept(&a, bh, i, j);
-            for (int64_t c = 0; c < a.D; c++) o[c] += p * r->in[2].d[(bh * a.S + j) * a.D + c];
+        for (int64_t j = 0; j < a.S; j++) {
+            const double s = score(&a, bh, i, j);
+            if (s > max || isnan(s)) max = s; /* NaN stays */
+        }
+        const bool seen = max != -INFINITY;
+        for (int64_t j = 0; j < a.S && seen; j++) sum += exp(score(&a, bh, i, j) - max);
+        r->out[1].d[row] = seen ? max + log(sum) : -INFINITY;
+        for (int64_t j = 0; j < a.S && seen; j++) {
+            const double keep = kept(&a, bh, i, j), p = exp(score(&a, bh, i, j) - max) / sum * keep;
+            for (int64_t c = 0; c < a.D && keep > 0; c++) o[c] += p * r->in[2].d[(bh * a.S + j) * a.D + c];
         }
     }
 }
@@ -84,15 +88,15 @@ static void eval_attention_grad(an_oracle_node *r)
         for (int64_t c = 0; c < a.D; c++) delta += d[row * a.D + c] * o[row * a.D + c];
         for (int64_t j = 0; j < a.S; j++) {
             double s = score(&a, bh, i, j), keep = kept(&a, bh, i, j), dp = 0;
-            if (!(s > -INFINITY)) continue;
+            if (s == -INFINITY) continue;
             int64_t key = bh * a.S + j;
             double p = exp(s - lse[row]);
-            for (int64_t c = 0; c < a.D; c++) dp += d[row * a.D + c] * v[key * a.D + c] * keep;
+            for (int64_t c = 0; c < a.D && keep > 0; c++) dp += d[row * a.D + c] * v[key * a.D + c] * keep;
             double ds = p * (dp - delta) * a.scale;
             for (int64_t c = 0; c < a.D; c++) {
                 r->out[0].d[row * a.D + c] += ds * k[key * a.D + c];
                 r->out[1].d[key * a.D + c] += ds * q[row * a.D + c];
-                r->out[2].d[key * a.D + c] += p * keep * d[row * a.D + c];
+                if (keep > 0) r->out[2].d[key * a.D + c] += p * keep * d[row * a.D + c];
             }
         }
     }

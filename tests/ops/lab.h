@@ -1,7 +1,7 @@
 /* lab.h: one graph, run in every way the CPU can run it, compared bit for bit and with the oracle.
  *
- * Owns:      the ways (compiled, interpreted, one kernel an op, values apart between guards; one thread or two), inputs
- *            and their data, what equal means.
+ * Owns:      the ways (compiled, interpreted, one kernel an op, values apart between guards, exact mode; one thread or
+ *            two), inputs, their data and the views they are read through, what equal means.
  * Does not:  know which graphs are worth running: tests/ops has a table, tests/random a generator.
  * Invariants: a build function gives the same graph and the same data every time it is called.
  */
@@ -24,21 +24,30 @@
 
 #define AT "lab.h:1"
 
-enum { LAB_WAYS = 4, LAB_ROOTS = 16, LAB_INPUTS = 128, LAB_SEED = 11, LAB_STEP = 3, LAB_SAMPLE = 5 };
+enum { LAB_EXACT = 4, LAB_WAYS, LAB_ROOTS = 16, LAB_INPUTS = 128, LAB_SEED = 11, LAB_STEP = 3, LAB_SAMPLE = 5 };
 
 /* What a root must be. `ulps` counts units of the result's last place; with a `scale` (a node of the same shape,
  * evaluated by the oracle only) it counts float epsilons of the sums' dtype times that: norm-wise. */
 typedef struct lab_root {
     an_tensor *t, *scale;
     double ulps; /* < 0: the ways must agree, the oracle is not asked */
+    bool
+        sums_zeros; /* zeros beside its operands' elements are multiplied too: with NaN and infinities NaN, see anneal.h */
     char what[96];
 } lab_root;
+
+/* NaN, infinities, zeros of both signs and ties; or numbers whose sums overflow or are subnormal, for operations that
+ * move and compare. */
+typedef enum lab_spoil { LAB_PLAIN, LAB_SPECIAL, LAB_EXTREME } lab_spoil;
 
 typedef struct lab {
     an_ctx *cx[LAB_WAYS];
     uint8_t covered[AN_N_OPS];
-    long roots, elements, graphs;
+    long roots, elements, graphs, runs; /* runs: of roots, in all ways */
+    unsigned skip;                      /* ways that are not run: bit w */
     /* of the graph being built */
+    int views;       /* > 0: every operand is a view of what is stored: see lab_view */
+    lab_spoil spoil; /* what is sown into every floating operand */
     an_ctx *now;
     uint64_t random;
     int n_roots, n_inputs;
@@ -49,7 +58,7 @@ typedef struct lab {
 
 typedef void (*lab_build)(lab *l, const void *arg);
 
-static const char *const lab_way_names[LAB_WAYS] = {"interpreted", "compiled", "unfused", "apart"};
+static const char *const lab_way_names[LAB_WAYS] = {"interpreted", "compiled", "unfused", "apart", "exact"};
 
 static inline void lab_open(lab *l)
 {
@@ -61,6 +70,7 @@ static inline void lab_open(lab *l)
         o.unfused = w == 2;
         o.place_apart = w == 3;
         o.recompute = w & 1 ? "on" : "off";
+        o.exact = w == LAB_EXACT;
         l->cx[w] = an_open(&o);
         assert_non_null(l->cx[w]);
         if (an_error(l->cx[w])) fail_msg("%s", an_error(l->cx[w]));
@@ -153,6 +163,56 @@ static inline int64_t lab_numel(an_shape s)
     return n;
 }
 
+enum { LAB_VIEWS = 4 }; /* transposed, every second element of a wider tensor, flipped, expanded */
+
+static inline void lab_sow(lab *l, an_dtype t, void *data, int64_t numel)
+{
+    static const double special[] = {(double)NAN, (double)INFINITY, -(double)INFINITY, 0, -0.0, 1, 1, -2},
+                        extreme[] = {3e38, -3e38, 65504, 1e-40, -1e-40, 6e-8, 0, -0.0};
+    if (l->spoil == LAB_PLAIN || !an_dtype_is_float(t)) return;
+    for (int64_t i = (int64_t)(lab_word(l) % 5); i < numel; i += 1 + (int64_t)(lab_word(l) % 31))
+        lab_put(t, data, i, (l->spoil == LAB_SPECIAL ? special : extreme)[lab_word(l) % AN_COUNT(special)]);
+}
+
+/* The numbers of `data`, of shape s, as a view of an input that stores them otherwise; an expanded one has the first
+ * numbers of axis 0 throughout. Kinds go round: over as many passes as there are kinds, every operand comes in each. */
+static inline an_tensor *lab_view(lab *l, an_dtype t, an_shape s, void **data)
+{
+    const int kind = (l->views + l->n_inputs) % LAB_VIEWS;
+    const size_t size = an_dtype_size(t);
+    an_shape stored = s;
+    int64_t step[8] = {0}, at = 0, numel = 1;
+    for (int i = 0; i < s.rank; i++)
+        stored.dim[i] = kind == 0   ? s.dim[s.rank - 1 - i]
+                        : kind == 1 ? 2 * s.dim[i] + 1
+                        : kind == 3 ? (i == 0 && s.dim[0] > 0 ? 1 : s.dim[i])
+                                    : s.dim[i];
+    for (int i = s.rank - 1; i >= 0; numel *= stored.dim[i--]) step[kind == 0 ? s.rank - 1 - i : i] = numel;
+    for (int i = 0; i < s.rank; i++) {
+        if (kind == 1) at += step[i], step[i] *= 2;
+        if (kind == 2 && s.dim[i] > 0) at += (s.dim[i] - 1) * step[i], step[i] = -step[i];
+        if (kind == 3 && i == 0) step[i] = 0;
+    }
+    char *raw = calloc((size_t)numel + 1, size);
+    assert_non_null(raw);
+    for (int64_t n = lab_numel(s), i = n - 1; i >= 0; i--) { /* backwards: of equal places the first number stays */
+        int64_t to = at, rest = i;
+        for (int d = s.rank - 1; d >= 0; rest /= s.dim[d--]) to += rest % s.dim[d] * step[d];
+        memcpy(raw + (size_t)to * size, (char *)*data + (size_t)i * size, size);
+    }
+    free(*data);
+    *data = raw;
+    an_tensor *x = an_input_at(AT, l->now, t, stored, raw);
+    if (kind == 0) {
+        an_shape perm = s;
+        for (int i = 0; i < s.rank; i++) perm.dim[i] = s.rank - 1 - i;
+        return an_permute_at(AT, x, perm);
+    }
+    for (int i = 0; kind == 1 && i < s.rank; i++) x = an_slice_at(AT, x, i, 1, 2 * s.dim[i] + 1, 2);
+    if (kind == 2) return an_flip_at(AT, x, AN_ALL);
+    return kind == 3 ? an_expand_at(AT, x, s) : x;
+}
+
 /* An input of numbers from [low, high), whole ones for integers; `special` numbers first (cyclic offset `turn`). */
 static inline an_tensor *lab_input(lab *l, an_dtype t, an_shape s, double low, double high, const double *special,
                                    int n_special, int turn)
@@ -166,6 +226,8 @@ static inline an_tensor *lab_input(lab *l, an_dtype t, an_shape s, double low, d
         if (i < (int64_t)n_special * n_special) x = turn ? special[i / n_special] : special[i % n_special];
         lab_put(t, data, i, an_dtype_is_float(t) ? x : floor(x));
     }
+    if (!special) lab_sow(l, t, data, numel);
+    if (l->views > 0 && s.rank > 0) return lab_view(l, t, s, &l->data[l->n_inputs - 1]);
     return an_input_at(AT, l->now, t, s, data);
 }
 
@@ -253,7 +315,8 @@ static inline bool lab_against_oracle(lab *l, void *const *raw)
         const double *want = values[v++], *scale = x->scale ? values[v++] : NULL;
         for (int64_t i = 0; good && i < x->t->numel; i++) {
             double got = lab_get(x->t->dtype, raw[r], i);
-            good = lab_near(x->t->dtype, got, want[i], x->ulps + spare, scale ? scale[i] : -1);
+            good = lab_near(x->t->dtype, got, want[i], x->ulps + spare, scale ? scale[i] : -1) ||
+                   (x->sums_zeros && isnan(got));
             if (!good)
                 snprintf(l->why, sizeof l->why,
                          "%s (%s): element %lld is %.17g, the oracle says %.17g: %.3g ulp, allowed %g", x->what,
@@ -268,6 +331,13 @@ static inline bool lab_against_oracle(lab *l, void *const *raw)
 
 /* ---- running */
 
+/* A GPU may flush subnormal results, and exact mode does. */
+static inline bool lab_is_flushed(int dtype, double x, double y)
+{
+    const double least = dtype == AN_F64 ? DBL_MIN : (double)FLT_MIN;
+    return an_dtype_is_float((an_dtype)dtype) && dtype != AN_F16 && fabs(x) < least && fabs(y) < least;
+}
+
 /* Of all roots, or of those for which `only` is `which`. */
 static inline bool lab_same_bits_as(lab *l, int way, int like, void *const *raw, void *const *first, const bool *only,
                                     bool which)
@@ -279,8 +349,7 @@ static inline bool lab_same_bits_as(lab *l, int way, int like, void *const *raw,
             const char *a = (const char *)raw[r] + (size_t)i * size, *b = (const char *)first[r] + (size_t)i * size;
             double x = lab_get(t->dtype, a, 0), y = lab_get(t->dtype, b, 0);
             if (!memcmp(a, b, size) || (isnan(x) && isnan(y))) continue; /* C does not say which NaN */
-            if (getenv("AN_LAB_DEVICE") && t->dtype == AN_F32 && fabs(x) < FLT_MIN && fabs(y) < FLT_MIN)
-                continue; /* a GPU may flush subnormal results */
+            if ((getenv("AN_LAB_DEVICE") || way == LAB_EXACT) && lab_is_flushed(t->dtype, x, y)) continue;
             snprintf(l->why, sizeof l->why, "%s (%s): element %lld is %.17g %s, %.17g %s", l->root[r].what,
                      an_dtype_text((an_dtype)t->dtype), (long long)i, x, lab_way_names[way], y, lab_way_names[like]);
             return false;
@@ -348,8 +417,19 @@ static inline void lab_find_own(const lab *l, const an_graph *g, bool own[LAB_RO
         is[id] = lab_is_the_devices(g, n);
         for (int i = 0; i < n->n_src; i++) is[id] |= is[n->src[i]];
     }
-    for (int r = 0; r < l->n_roots; r++) own[r] = l->root[r].t->id >= 0 && is[l->root[r].t->id];
+    for (int r = 0; r < l->n_roots; r++)
+        own[r] = l->root[r].sums_zeros || (l->root[r].t->id >= 0 && is[l->root[r].t->id]);
     free(is);
+}
+
+/* Exact mode refuses products of bfloat16. */
+static inline bool lab_is_refused_exact(const an_graph *g)
+{
+    for (int32_t id = 0; id < g->n; id++)
+        if (g->node[id]->dtype != AN_F64 && lab_is_the_devices(g, g->node[id]))
+            for (int i = 0; i < g->node[id]->n_src; i++)
+                if (g->node[g->node[id]->src[i]]->dtype == AN_BF16) return true;
+    return false;
 }
 
 static inline void lab_build_in(lab *l, int way, uint64_t seed, lab_build build, const void *arg)
@@ -383,8 +463,11 @@ static inline bool lab_run(lab *l, uint64_t seed, lab_build build, const void *a
         return true;
     }
     for (int w = 0; w < LAB_WAYS && good; w++) {
+        if (l->skip >> w & 1 || (w == LAB_EXACT && getenv("AN_LAB_DEVICE"))) continue;
         lab_build_in(l, w, seed, build, arg);
+        if (w == LAB_EXACT && lab_is_refused_exact(an_ctx_graph(l->cx[w]))) continue;
         good = lab_eval(l, w, raw[w]);
+        l->runs += l->n_roots;
         if (w == 0 || !good) continue;
         if (lab_is_fast_cuda()) {
             good = lab_against_oracle(l, raw[w]);

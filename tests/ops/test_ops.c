@@ -14,7 +14,8 @@ typedef struct waiting {
     const elem_row *elem;
     const op_case *other;
     an_dtype t;
-    int variant;
+    int variant, views; /* views and spoil: as in lab */
+    lab_spoil spoil;
 } waiting;
 
 typedef struct queue {
@@ -28,6 +29,8 @@ static void build_queue(lab *l, const void *arg)
     const queue *q = arg;
     for (int i = 0; i < q->n; i++) {
         l->random = (q->seed * 31 + (uint64_t)(i + q->place)) * 0x9E3779B97F4A7C15u + 1;
+        l->views = q->w[i].views;
+        l->spoil = q->w[i].spoil;
         if (q->w[i].elem)
             elem_build(l, q->w[i].elem, q->w[i].t, q->w[i].variant);
         else
@@ -51,8 +54,8 @@ static void flush(queue *q)
             const waiting *w = &q->w[i];
             queue one = {.w = {*w}, .n = 1, .seed = q->seed, .place = i};
             if (run_queue(&one)) continue;
-            print_error("%s of %s, variant %d: %s\n", w->elem ? w->elem->name : w->other->name, an_dtype_text(w->t),
-                        w->variant, the_lab.why);
+            print_error("%s of %s, variant %d, views %d%s: %s\n", w->elem ? w->elem->name : w->other->name,
+                        an_dtype_text(w->t), w->variant, w->views, w->spoil ? ", special numbers" : "", the_lab.why);
             q->failed++;
         }
         if (q->failed == before) print_error("only beside other cases: %s\n", why), q->failed++;
@@ -101,6 +104,114 @@ static void all_other_ops_equal_the_oracle_within_their_budgets(void **state)
                     wait_for(&q, (waiting){.other = &other_rows[i], .t = (an_dtype)t, .variant = v},
                              other_rows[i].roots);
     flush(&q);
+    assert_int_equal(q.failed, 0);
+}
+
+/* Compiled in the first pass only: the others differ in index arithmetic that the interpreter runs as well. */
+static void begin_pass(int pass)
+{
+    the_lab.skip = pass > 1 ? 1u << 1 : 0;
+}
+
+/* Another device runs the first pass only, in which the operands of an op take turns at the kinds. */
+static int last_pass(void)
+{
+    return getenv("AN_LAB_DEVICE") ? 1 : LAB_VIEWS;
+}
+
+/* Every operand transposed, sliced, flipped and expanded. */
+static void elementwise_ops_take_every_view(void **state)
+{
+    (void)state;
+    int failed = 0;
+    for (int pass = 1; pass <= last_pass(); pass++) {
+        queue q = {.seed = 200000u + 1000u * (unsigned)pass};
+        begin_pass(pass);
+        for (size_t i = 0; i < AN_COUNT(elem_rows); i++)
+            for (int t = 0; t < AN_N_DTYPES; t++)
+                if (elem_dtypes(elem_rows[i].op) >> t & 1)
+                    wait_for(&q,
+                             (waiting){.elem = &elem_rows[i],
+                                       .t = (an_dtype)t,
+                                       .variant = pass == 2 ? SPECIALS : BROADCAST,
+                                       .views = pass},
+                             1);
+        flush(&q);
+        failed += q.failed;
+    }
+    the_lab.skip = 0;
+    assert_int_equal(failed, 0);
+}
+
+/* Each kind of view with another of a row's first shapes, while it has them. */
+static void all_other_ops_take_every_view(void **state)
+{
+    (void)state;
+    int failed = 0;
+    for (int pass = 1; pass <= last_pass(); pass++) {
+        queue q = {.seed = 300000u + 1000u * (unsigned)pass};
+        begin_pass(pass);
+        for (size_t i = 0; i < AN_COUNT(other_rows); i++)
+            for (int t = 0; t < AN_N_DTYPES; t++) {
+                const op_case *c = &other_rows[i];
+                const waiting w = {
+                    .other = c, .t = (an_dtype)t, .variant = (pass - 1) % AN_MIN(c->variants, 4), .views = pass};
+                if (c->dtypes >> t & 1) wait_for(&q, w, c->roots);
+            }
+        flush(&q);
+        failed += q.failed;
+    }
+    the_lab.skip = 0;
+    assert_int_equal(failed, 0);
+}
+
+static void take_numbers(queue *q, lab_spoil spoil, bool (*takes)(an_op))
+{
+    for (size_t i = 0; i < AN_COUNT(other_rows); i++)
+        for (int t = 0; t < AN_N_DTYPES; t++)
+            for (int v = 0; v < AN_MIN(other_rows[i].variants, 4); v++) {
+                const op_case *c = &other_rows[i];
+                if (!(c->dtypes >> t & 1) || !an_dtype_is_float((an_dtype)t) || !takes(c->op)) continue;
+                wait_for(q, (waiting){.other = c, .t = (an_dtype)t, .variant = v, .spoil = spoil}, c->roots);
+            }
+    flush(q);
+}
+
+/* Factorizations and solutions of matrices that hold NaN are NaN in places that depend on the method: those have tests of
+ * their own. */
+static bool takes_special(an_op op)
+{
+    return op < AN_OP_CHOLESKY || op > AN_OP_TRISOLVE;
+}
+
+static void all_other_ops_take_special_numbers(void **state)
+{
+    (void)state;
+    queue q = {.seed = 400000};
+    take_numbers(&q, LAB_SPECIAL, takes_special);
+    assert_int_equal(q.failed, 0);
+}
+
+static bool adds_nothing(an_op op)
+{
+    return an_ops[op].cls == AN_CLS_MOVE || op == AN_OP_LEAF || op == AN_OP_CAST || op == AN_OP_MAX ||
+           op == AN_OP_ARGMAX || op == AN_OP_GATHER || op == AN_OP_POOL_MAX || op == AN_OP_SORT || op == AN_OP_TOPK ||
+           op == AN_OP_PUT_ROWS;
+}
+
+/* Numbers near the largest, and subnormal ones, which exact mode takes for zeros. */
+static void ops_that_move_and_compare_take_extreme_numbers(void **state)
+{
+    (void)state;
+    queue q = {.seed = 500000};
+    the_lab.skip = 1u << LAB_EXACT;
+    take_numbers(&q, LAB_EXTREME, adds_nothing);
+    for (size_t i = 0; i < AN_COUNT(elem_rows); i++)
+        for (int t = 0; t < AN_N_DTYPES; t++)
+            if (an_dtype_is_float((an_dtype)t) && elem_dtypes(elem_rows[i].op) >> t & 1)
+                wait_for(&q, (waiting){.elem = &elem_rows[i], .t = (an_dtype)t, .variant = EXTREMES}, 1);
+    flush(&q);
+    the_lab.skip = 0;
     assert_int_equal(q.failed, 0);
 }
 
@@ -225,7 +336,8 @@ static void no_op_is_without_a_row(void **state)
         missing += !row || !the_lab.covered[op];
     }
     assert_int_equal(missing, 0);
-    print_message("# %ld roots, %ld elements, %d ways\n", the_lab.roots, the_lab.elements, LAB_WAYS);
+    print_message("# %ld cases of %ld elements, run %ld times in %d ways\n", the_lab.roots, the_lab.elements,
+                  the_lab.runs, LAB_WAYS);
 }
 
 int main(void)
@@ -233,6 +345,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(elementwise_ops_equal_the_oracle_within_their_budgets),
         cmocka_unit_test(all_other_ops_equal_the_oracle_within_their_budgets),
+        cmocka_unit_test(elementwise_ops_take_every_view),
+        cmocka_unit_test(all_other_ops_take_every_view),
+        cmocka_unit_test(all_other_ops_take_special_numbers),
+        cmocka_unit_test(ops_that_move_and_compare_take_extreme_numbers),
         cmocka_unit_test(a_state_takes_its_value_when_the_step_ends),
         cmocka_unit_test(gradients_are_packed_into_their_parameters_block),
         cmocka_unit_test(matrices_that_are_not_positive_definite_have_no_factor_but_nan),

@@ -142,6 +142,24 @@ static void print_units(an_text *out, unsigned units)
     an_text_puts(out, any ? " " : "| - ");
 }
 
+/* What no device is asked for, in the words of the call. */
+static void print_refusals(an_text *out)
+{
+    an_ctx *cx = tables.cx[CPU];
+    for (int k = 0; k < 2; k++) {
+        an_reset(cx);
+        lab_forget(&tables);
+        tables.now = cx;
+        an_tensor *wide = lab_fill(&tables, AN_F32, AN_SHAPE(2, 3), -1, 1);
+        (void)(k == 0 ? an_qr_at(AT, wide, NULL) : an_svd_at(AT, wide, NULL, NULL));
+        const char *why =
+            an_error(cx) ? strstr(an_error(cx), "an_") : NULL; /* the place of the call stands before it */
+        assert_non_null(why);
+        an_text_printf(out, "- %s\n", why);
+        an_error_clear(cx);
+    }
+}
+
 static void print_table(an_text *out)
 {
     an_text_puts(
@@ -163,6 +181,8 @@ static void print_table(an_text *out)
     }
     an_text_puts(out, "\nWhat is refused, in the planner's words:\n\n");
     for (int i = 0; i < n_reasons; i++) an_text_printf(out, "- %s\n", reason[i]);
+    an_text_puts(out, "\nWhat is refused when it is built, on every device (QR and SVD of wide matrices):\n\n");
+    print_refusals(out);
 }
 
 static void every_operation_has_a_kernel_on_every_device_as_the_table_says(void **state)
