@@ -19,7 +19,7 @@ static const char style[] =
     "overflow-wrap:anywhere}h3{font-size:1rem;margin-bottom:.2rem}"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "td,th{text-align:left;vertical-align:top;padding:.15rem .9rem .15rem 0;border-bottom:1px solid var(--faint);"
-    "}td{overflow-wrap:anywhere}figure{margin:0}td.n,th.n{text-align:right;white-space:nowrap}th{font-weight:600}"
+    "}td{overflow-wrap:break-word}figure{margin:0}td.n,th.n{text-align:right;white-space:nowrap}th{font-weight:600}"
     ".stamp{display:inline-block;border:2px solid;border-radius:.3rem;padding:0 .5rem;font-weight:700}"
     ".bad{color:var(--bad)}.good{color:var(--good)}code{font-size:.9em;overflow-wrap:anywhere}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}"
@@ -27,7 +27,8 @@ static const char style[] =
     ".grid{stroke:var(--faint)}.s0{stroke:var(--a)}.s1{stroke:var(--b)}.s2{stroke:var(--c)}"
     ".f0{fill:var(--a)!important}.f1{fill:var(--b)!important}.f2{fill:var(--c)!important}"
     "@media print{:root{--ink:#000;--paper:#fff;--faint:#bbb;--a:#1f4f80;--b:#a03f14;--c:#1c5c39;--bad:#900;"
-    "--good:#060}body{font-size:10pt;padding:0}figure,tr,p{break-inside:avoid}h2,h3{break-after:avoid}"
+    "--good:#060}body{font-size:10pt;padding:0}figure,tr,p{break-inside:avoid}h2,h3{break-after:avoid}th.n{white-space:"
+    "normal}"
     ".charts{grid-template-columns:1fr 1fr}}";
 
 /* ---- text */
@@ -321,7 +322,7 @@ static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
     an_text_puts(out, "<div class=\"charts\">\n");
     put_chart(out, r, "Loss", false, loss, 2);
     put_chart(out, r, "Memory, MiB", true, memory, 3);
-    put_chart(out, r, "Milliseconds an update, without the first", true, ms, 2);
+    put_chart(out, r, "Milliseconds an update", true, ms, 2);
     AN_TRY(put_histogram(err, r, out));
     put_chart(out, r, "Norm of the gradients", true, norm, 1);
     put_chart(out, r, "GPU busy, percent of the time", true, busy, 1);
