@@ -62,13 +62,17 @@ CLASSIFIERS = dict(alexnet=64, vgg11_bn=32, resnet18=32, resnet50=32, densenet12
 SEGMENTERS = dict(fcn_resnet50=32, deeplabv3_resnet50=32, lraspp_mobilenet_v3_large=32)
 
 
-def torchvision_models():
+def declare_detection():
+    """A wheel of torchvision for another device lacks the operators of detection, which none of these models uses."""
     for op in ("nms", "qnms", "deform_conv2d", "_deform_conv2d_backward", "roi_align", "_roi_align_backward", "roi_pool", "_roi_pool_backward",
                "ps_roi_align", "_ps_roi_align_backward", "ps_roi_pool", "_ps_roi_pool_backward"):
-        try:  # a wheel for another device lacks the operators of detection, which none of these models uses
+        try:
             torch.library.define("torchvision::" + op, "(Tensor x) -> Tensor")
         except RuntimeError:
             pass
+
+
+def torchvision_models():
     import torchvision.models as tv
 
     def small_vit():
@@ -332,6 +336,7 @@ def main():
     p.add_argument("--table", default="")
     o = p.parse_args()
     rows = []
+    declare_detection()
     for kind, models in SETS.items():
         for name, make in models() if o.set in kind else ():
             if o.only.lower() in name.lower():

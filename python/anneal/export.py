@@ -9,6 +9,7 @@ The archive is that of torch.export.save, with two programs over one set of weig
 import argparse
 import importlib.util
 import io
+import json
 import os
 import zipfile
 
@@ -39,13 +40,47 @@ def program(model, inputs):
         return torch.export.export(model, inputs, strict=False), False
 
 
-def text_of(made):
-    """The JSON of a program, as torch.export.save writes it."""
+def members(made):
+    """What torch.export.save writes, by name without the archive's folder."""
     buffer = io.BytesIO()
     torch.export.save(made, buffer)
-    with zipfile.ZipFile(io.BytesIO(buffer.getvalue())) as z:
-        name = next(n for n in z.namelist() if n.endswith("models/model.json"))
-        return z.read(name)
+    with zipfile.ZipFile(buffer) as z:
+        return {n.partition("/")[2]: z.read(n) for n in z.namelist()}
+
+
+def renamed(value, names):
+    """The JSON value with strings replaced."""
+    if isinstance(value, dict):
+        return {k: renamed(v, names) for k, v in value.items()}
+    if isinstance(value, list):
+        return [renamed(v, names) for v in value]
+    return names.get(value, value) if isinstance(value, str) else value
+
+
+def add_evaluation(parts, other):
+    """The program of `other` as "eval" beside the one of `parts`, over the same weights. Constants that only it has get a
+    member of their own, and a name of their own where "model" has another one of that name."""
+    config = "data/constants/model_constants_config.json"
+    program = json.loads(other["models/model.json"])
+    have, more, names = json.loads(parts[config]), json.loads(other[config])["config"], {}
+    for name, entry in more.items():
+        data, file = other["data/constants/" + entry["path_name"]], f"tensor_eval_{len(have['config'])}"
+        mine = have["config"].get(name)
+        if mine and mine["tensor_meta"] == entry["tensor_meta"] and parts["data/constants/" + mine["path_name"]] == data:
+            continue
+        if mine:
+            names[name] = "eval_" + name
+        have["config"][names.get(name, name)] = dict(entry, path_name=file)
+        parts["data/constants/" + file] = data
+    for spec in program["graph_module"]["signature"]["input_specs"]:
+        for kind in ("tensor_constant", "buffer"):
+            if kind in spec:
+                spec[kind] = renamed(spec[kind], names)
+    parts["models/eval.json"] = json.dumps(program).encode()
+    parts[config] = json.dumps(have).encode()
+    parts["data/constants/eval_constants_config.json"] = parts[config]
+    parts["data/weights/eval_weights_config.json"] = parts["data/weights/model_weights_config.json"]
+    parts["data/sample_inputs/eval.pt"] = other["data/sample_inputs/model.pt"]
 
 
 def export(model, inputs, path):
@@ -58,11 +93,12 @@ def export(model, inputs, path):
         train, evaluation = (torch.export.export(m, inputs, strict=False) for m in (model.train(), model.eval()))
         free = False
         model.train()
-    torch.export.save(train, path)
-    with zipfile.ZipFile(path) as z:
-        folder = next(n for n in z.namelist() if n.endswith("models/model.json"))[: -len("models/model.json")]
-    with zipfile.ZipFile(path, "a", zipfile.ZIP_STORED) as z:
-        z.writestr(folder + "models/eval.json", text_of(evaluation))
+    parts = members(train)
+    add_evaluation(parts, members(evaluation))
+    folder = os.path.splitext(os.path.basename(path))[0]
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as z:
+        for name, data in parts.items():
+            z.writestr(f"{folder}/{name}", data)
     return free
 
 
