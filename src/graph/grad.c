@@ -206,15 +206,16 @@ static bool is_transpose(const an_tensor *t)
     return t->attr[last] == last - 1 && t->attr[last - 1] == last;
 }
 
-/* The f32 leaf that a matmul operand is a narrowed copy of, perhaps transposed; NULL: the operand is anything else. The
- * weight's gradient is then computed in f32 and added to the leaf's: rounding it to the copy's dtype would only lose
- * bits. The matmul of a chunk (`chunked`) adds to the leaf even where only a transpose lies between, so that a library
- * accumulates the chunks' sum as it stores. The nodes in between are marked as passed by. */
+/* The f32 leaf, or slice of one, that a matmul operand is a narrowed copy of, perhaps transposed; NULL: the operand is
+ * anything else. The weight's gradient is then computed in f32 and added to the leaf's: rounding it to the copy's dtype
+ * would only lose bits. The matmul of a chunk (`chunked`) adds to the leaf even where only a transpose lies between, so
+ * that a library accumulates the chunks' sum as it stores. The nodes in between are marked as passed by. */
 static an_tensor *weight_of(an_graph *g, an_tensor *operand, bool chunked)
 {
     an_tensor *below = is_transpose(operand) ? an_src(operand, 0) : operand;
     an_tensor *w = below->op == AN_OP_CAST ? an_src(below, 0) : below;
-    if (w->op != AN_OP_LEAF || w->dtype != AN_F32 || (w == below && !chunked)) return NULL;
+    const bool part = w != below && w->op == AN_OP_SLICE && an_src(w, 0)->op == AN_OP_LEAF;
+    if ((w->op != AN_OP_LEAF && !part) || w->dtype != AN_F32 || (w == below && !chunked)) return NULL;
     if (an_dtype_bytes((an_dtype)below->dtype) > an_dtype_bytes(AN_F32)) return NULL; /* a widened copy */
     if (operand != w) g->grad[operand->id] = PASSED_BY;
     if (below != w) g->grad[below->id] = PASSED_BY;
