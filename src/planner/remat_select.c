@@ -15,6 +15,34 @@
  * lists each group's outputs. */
 #include "planner/planner_internal.h"
 
+enum { DEPTH = 4 }; /* a cast, then a sigmoid and what is made of it */
+
+/* Itself, or through values that are computed where they are read (casts, a sigmoid). */
+static bool is_read_by_backward(const an_planner *w, int32_t id, int depth)
+{
+    const an_planner_node *wn = &w->node[id];
+    for (int u = 0; u < wn->n_uses; u++) {
+        const int32_t user = w->use[wn->first_use + u];
+        if (user > w->rq->loss) return w->rq->loss >= 0;
+        if (depth > 0 && !w->node[user].stored && is_read_by_backward(w, user, depth - 1)) return true;
+    }
+    return false;
+}
+
+/* silu(g) u reads two large tensors. Where the backward pass reads both for gradients of their own, they are alive there
+ * whether or not the product is. */
+static bool is_cheap_beside_gradients(const an_planner *w, const an_recompute_cost *c)
+{
+    an_recompute_cost one = *c;
+    if (c->large != 2) return false;
+    for (int i = 1; i < c->n_seen; i++) { /* seen[0] is the value itself */
+        const int32_t id = c->seen[i];
+        if (w->node[id].stored && !an_is_leaf(w, id) && !is_read_by_backward(w, id, DEPTH)) return false;
+    }
+    one.large = 1;
+    return an_is_cheap(&one);
+}
+
 static bool is_candidate(const an_planner *w, int32_t id)
 {
     const an_planner_node *wn = &w->node[id];
@@ -40,7 +68,7 @@ an_status an_pass_remat_select(an_planner *w)
     for (int32_t id = 0; w->rq->recompute && id < w->g->n; id++) {
         if (!is_candidate(w, id)) continue;
         const an_recompute_cost c = an_cost_to_recompute(w, id);
-        if (!an_is_cheap(&c)) continue;
+        if (!an_is_cheap(&c) && !is_cheap_beside_gradients(w, &c)) continue;
         w->node[id].remat = w->node[id].group <= w->loss_group;
         an_store_rows_beneath(w, &c);
     }

@@ -15,6 +15,36 @@ static void an_activation_that_the_backward_pass_reads_is_selected(void **state)
     plan_close(&p);
 }
 
+/* a = tanh(g) u of two GEMMs; da makes gradients of both, so both are alive in the backward pass anyway. With `apart` the
+ * gradient does not reach g, which a copy of `a` would keep alive beside u. */
+static bool gate_is_selected(bool apart)
+{
+    plan_case p;
+    plan_open(&p);
+    an_tensor *x = plan_param(&p, 16, 8), *w2 = plan_param(&p, 8, 8);
+    an_tensor *g = MATMUL(x, plan_param(&p, 8, 8)), *u = MATMUL(x, plan_param(&p, 8, 8)); /* [16,8] */
+    an_tensor *t = an_tanh_at(AT, g), *a = MUL(apart ? an_detach_at(AT, t) : t, apart ? an_detach_at(AT, u) : u);
+    an_tensor *y = MATMUL(a, w2);
+    an_tensor *loss = an_reshape_at(AT, SUM(MUL(y, y), AN_ALL), (an_shape){.rank = 0});
+    if (an_graph_backward(p.c.g, loss) != AN_OK) fail_msg("%s", p.c.cx.err.text);
+    p.rq.recompute = AN_RECOMPUTE_ON;
+    p.rq.loss = loss->id;
+    plan_root(&p, loss);
+    plan_root(&p, an_graph_grad(p.c.g, w2));
+    if (!apart) plan_root(&p, an_graph_grad(p.c.g, x));
+    plan_run(&p, "remat_select");
+    const bool selected = plan_node(&p, a)->remat;
+    plan_close(&p);
+    return selected;
+}
+
+static void a_product_of_two_values_is_selected_where_the_backward_pass_keeps_both(void **state)
+{
+    (void)state;
+    assert_true(gate_is_selected(false));
+    assert_false(gate_is_selected(true));
+}
+
 static void without_recomputation_nothing_is_selected(void **state)
 {
     (void)state;
@@ -64,6 +94,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_activation_that_the_backward_pass_reads_is_selected),
+        cmocka_unit_test(a_product_of_two_values_is_selected_where_the_backward_pass_keeps_both),
         cmocka_unit_test(without_recomputation_nothing_is_selected),
         cmocka_unit_test(a_value_whose_copy_outgrew_a_kernel_is_kept),
         cmocka_unit_test(outputs_of_a_group_are_its_stored_members_in_order),
