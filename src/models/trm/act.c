@@ -115,24 +115,6 @@ static an_tensor *halts(const an_act *a, an_tensor *steps, an_tensor *q)
 
 /* ---- losses */
 
-/* Minus the log-probabilities of the labels under stablemax, [B,S]; 0 where there is no label. logits [B,S,V], labels and
- * `valid` [B,S]. */
-static an_tensor *stablemax_loss(const an_act *a, an_tensor *logits, an_tensor *labels, an_tensor *valid)
-{
-    an_ctx *cx = an_trm_context(a->m);
-    const an_shape s = an_shape_of(logits); /* [B,S,V] */
-    const an_dtype dtype = an_dtype_of(logits);
-    an_tensor *zero = an_const(cx, dtype, 0);
-    an_tensor *below = an_recip(an_add_num(an_abs(logits), 1)); /* 1 / (1 - x) for negative x, never 1 / 0; [B,S,V] */
-    an_tensor *score = an_where(an_lt(logits, zero), below, an_add_num(logits, 1)); /* [B,S,V] */
-    an_tensor *hot = an_eq(an_reshape(labels, AN_SHAPE(s.dim[0], s.dim[1], 1)),
-                           an_iota(cx, AN_SHAPE(1, 1, s.dim[2]), 2));                   /* bool [B,S,V] */
-    an_tensor *at_label = an_sum(an_where(hot, score, an_expand(zero, s)), AN_AXIS(2)); /* [B,S] */
-    an_tensor *one = an_expand(an_const(cx, dtype, 1), an_shape_of(labels));
-    an_tensor *loss = an_sub(an_log(an_sum(score, AN_AXIS(2))), an_log(an_where(valid, at_label, one)));
-    return an_where(valid, loss, an_expand(zero, an_shape_of(labels)));
-}
-
 /* max(x, 0) - x target + log(1 + exp(-|x|)) */
 static an_tensor *binary_cross_entropy(an_tensor *x, an_tensor *target)
 {
@@ -168,8 +150,8 @@ static results grade(const an_act *a, an_tensor *z_H, an_tensor *labels)
     an_tensor *logits = an_trm_logits(a->m, z_H); /* [B,S,V] */
     const an_dtype dtype = an_dtype_of(logits);
     an_tensor *each =
-        a->c.stablemax ? stablemax_loss(a, logits, labels, valid) : an_cross_entropy(logits, labels); /* [B,S] */
-    an_tensor *right = an_and(an_eq(an_argmax(logits, 2), labels), valid);                            /* bool [B,S] */
+        a->c.stablemax ? an_stablemax_cross_entropy(logits, labels) : an_cross_entropy(logits, labels); /* [B,S] */
+    an_tensor *right = an_and(an_eq(an_argmax(logits, 2), labels), valid);                              /* bool [B,S] */
     an_tensor *n = per_slot(an_cast(valid, dtype)), *hits = per_slot(an_cast(right, dtype));
     an_tensor *tokens = an_maximum(n, an_const(cx, dtype, 1));
     return (results){.labelled = an_gt(n, an_const(cx, dtype, 0)),
@@ -310,18 +292,7 @@ void an_act_solve(an_act *a, an_tensor *tokens, an_tensor *ids, an_tensor **answ
  * update. */
 static void step_rows(const an_act *a, an_tensor *ids, an_tensor *g)
 {
-    an_ctx *cx = an_trm_context(a->m);
-    an_tensor *table = an_trm_puzzle_table(a->m);
-    const an_shape s = an_shape_of(table); /* [puzzles,n] */
-    const an_dtype dtype = an_dtype_of(table);
-    const double rate = a->c.puzzle_lr * a->lr_share;
-    an_tensor *lr = dtype == AN_F64 ? an_scalar_f64(cx, rate) : an_scalar(cx, rate);
-    an_tensor *sum = an_scatter_add(ids, g, s.dim[0]); /* [puzzles,n] */
-    an_tensor *one = an_full(cx, dtype, AN_SHAPE(an_shape_of(ids).dim[0], 1), 1);
-    an_tensor *present = an_gt(an_scatter_add(ids, one, s.dim[0]), an_const(cx, dtype, 0)); /* [puzzles,1] */
-    an_tensor *decay = an_add_num(an_mul_num(lr, -a->c.puzzle_decay), 1);
-    an_tensor *stepped = an_sub(an_mul(table, decay), an_mul(an_sign(sum), lr)); /* [puzzles,n] */
-    an_assign(table, an_where(an_expand(present, s), stepped, table));
+    an_sign_sgd_rows(an_trm_puzzle_table(a->m), ids, g, a->c.puzzle_lr * a->lr_share, a->c.puzzle_decay, NULL);
 }
 
 void an_act_update(an_act *a)

@@ -6,6 +6,7 @@
  * A layer is post-norm: h <- rms(h + mix(h)); h <- rms(h + swiglu(h)), where mix is attention, or a SwiGLU over positions
  * whose norm is over positions too. */
 #include "models/trm/trm.h"
+#include <anneal_nn.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct an_trm {
     an_tensor *embed, *embed_pos, *head;  /* [V,D], [L,D] or NULL, [V,D] */
     an_tensor *q_weight, *q_bias;         /* [2,D], [2] */
     an_tensor *H_init, *L_init, *puzzles; /* states: [D], [D], [puzzles,puzzle_width] or NULL */
+    an_tensor *cosines, *sines;           /* constants of rotary positions, [L,1,d/2], [L,2,d/2]; NULL: none */
     layer layers[];
 };
 
@@ -101,9 +103,14 @@ const char *an_trm_fault(const an_trm_config *c)
 
 /* ---- parameters */
 
+static an_dtype wide_dtype(const an_trm *m)
+{
+    return m->c.dtype == AN_F64 ? AN_F64 : AN_F32;
+}
+
 static an_init truncated(double std)
 {
-    return AN_NORMAL(std);
+    return AN_TRUNC_NORMAL(std);
 }
 
 static an_tensor *parameter(an_trm *m, const char *name, an_shape shape, an_init init)
@@ -146,6 +153,37 @@ static layer layer_open(an_trm *m, int64_t i)
     return l;
 }
 
+/* A table of an_constant, of `n` angles at each position: cosines, or sines with both signs. The angle of pair j at
+ * position t is t * theta^(-2j/d) (Su et al., "RoFormer", 2021). NULL: no memory. */
+static an_tensor *rotation(an_trm *m, bool sine)
+{
+    const int64_t L = an_trm_length(&m->c), half = head_size(&m->c) / 2, n = sine ? 2 : 1;
+    const bool wide = wide_dtype(m) == AN_F64;
+    const double step = -log(m->c.rope_theta) / (double)half;
+    double *d = malloc((size_t)(L * n * half) * sizeof *d);
+    float *f = (float *)d;
+    if (!d) return NULL;
+    for (int64_t i = 0; i < L * n * half; i++) {
+        const double angle = (double)(i / half / n) * exp((double)(i % half) * step);
+        const double value = sine ? sin(angle) * (i / half % 2 ? 1 : -1) : cos(angle);
+        if (wide)
+            d[i] = value;
+        else
+            f[i] = (float)value;
+    }
+    an_tensor *table = an_constant(m->cx, wide_dtype(m), AN_SHAPE(L, n, half), d);
+    free(d);
+    return table;
+}
+
+static bool open_rotations(an_trm *m)
+{
+    if (m->c.mlp_t || m->c.positions != AN_TRM_ROPE) return true;
+    m->cosines = rotation(m, false);
+    m->sines = rotation(m, true);
+    return m->cosines && m->sines;
+}
+
 static void open_all(an_trm *m)
 {
     const an_trm_config *c = &m->c;
@@ -173,6 +211,10 @@ an_trm *an_trm_open(an_ctx *cx, const an_trm_config *c)
     if (!m) return NULL;
     m->cx = cx;
     m->c = *c;
+    if (!open_rotations(m)) {
+        free(m);
+        return NULL;
+    }
     open_all(m);
     return m;
 }
@@ -207,21 +249,12 @@ an_dtype an_trm_stream_dtype(const an_trm *m)
     return m->c.dtype == AN_F64 ? AN_F64 : an_get_policy(m->cx).matmul;
 }
 
-static an_dtype wide_dtype(const an_trm *m)
-{
-    return m->c.dtype == AN_F64 ? AN_F64 : AN_F32;
-}
-
 /* ---- layers */
 
 /* x [...,n]: the same shape. */
 static an_tensor *apply_swiglu(const swiglu *s, an_tensor *x)
 {
-    const int64_t inner = an_shape_of(s->down).dim[1];
-    const int axis = an_shape_of(x).rank - 1;
-    an_tensor *both = an_linear(x, s->gate_up, NULL); /* [...,2I] */
-    an_tensor *gate = an_slice(both, axis, 0, inner), *up = an_slice(both, axis, inner, 2 * inner);
-    return an_linear(an_mul(an_silu(gate), up), s->down, NULL);
+    return an_swiglu(x, s->gate_up, s->down);
 }
 
 /* rms(x + y) over the last axis, in x's dtype. */
@@ -230,17 +263,13 @@ static an_tensor *add_and_norm(const an_trm *m, an_tensor *x, an_tensor *y)
     return an_rms_norm(an_add(x, an_cast(y, an_dtype_of(x))), NULL, m->c.norm_eps);
 }
 
-/* The angles of rotary positions (Su et al., "RoFormer", 2021), [T,1,1,1,d/2]: position * theta^(-2j/d). */
-static an_tensor *angles(const pass *p, int64_t T)
+/* Row n of the tables of rotary positions that `x` [B,T,...] needs, [T,1,1,n,d/2]: all T first ones, or that of p->position. */
+static an_tensor *table_rows(const pass *p, an_tensor *table, int64_t T)
 {
-    const an_trm *m = p->m;
-    const int64_t half = head_size(&m->c) / 2;
-    const an_dtype wide = wide_dtype(m);
-    const double step = -log(m->c.rope_theta) / (double)half;
-    an_tensor *at = p->mode == DECODE ? an_reshape(p->position, AN_SHAPE(1, 1, 1, 1, 1))
-                                      : an_iota(m->cx, AN_SHAPE(T, 1, 1, 1, 1), 0);
-    an_tensor *frequency = an_exp(an_mul_num(an_cast(an_iota(m->cx, AN_SHAPE(1, 1, 1, 1, half), 4), wide), step));
-    return an_mul(an_cast(at, wide), frequency);
+    const an_shape s = an_shape_of(table); /* [L,n,d/2] */
+    an_tensor *rows =
+        p->mode == DECODE ? an_gather(table, an_reshape(p->position, AN_SHAPE(1))) : an_slice(table, 0, 0, T);
+    return an_reshape(rows, AN_SHAPE(T, 1, 1, s.dim[1], s.dim[2]));
 }
 
 /* x [B,T,n,H,d]: each pair (j, j + d/2) turned by its position's angle. Flipping the halves and a sign make the second
@@ -250,11 +279,9 @@ static an_tensor *rotate(const pass *p, an_tensor *x)
     const an_trm *m = p->m;
     const an_shape s = an_shape_of(x);
     const int64_t B = s.dim[0], T = s.dim[1], n = s.dim[2], H = s.dim[3], half = s.dim[4] / 2;
-    an_tensor *angle = angles(p, T); /* [T,1,1,1,d/2] */
-    an_tensor *sign = an_add_num(an_mul_num(an_cast(an_iota(m->cx, AN_SHAPE(2, 1), 0), wide_dtype(m)), 2), -1);
     an_tensor *halves = an_cast(an_reshape(x, AN_SHAPE(B, T, n, H, 2, half)), wide_dtype(m)); /* [B,T,n,H,2,d/2] */
-    an_tensor *turned =
-        an_add(an_mul(halves, an_cos(angle)), an_mul(an_flip(halves, AN_AXIS(4)), an_mul(sign, an_sin(angle))));
+    an_tensor *turned = an_add(an_mul(halves, table_rows(p, m->cosines, T)),
+                               an_mul(an_flip(halves, AN_AXIS(4)), table_rows(p, m->sines, T)));
     return an_cast(an_reshape(turned, s), an_dtype_of(x));
 }
 
