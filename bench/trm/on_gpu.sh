@@ -2,7 +2,9 @@
 # on_gpu.sh: TinyRecursiveModels' training step on a machine with an NVIDIA GPU: time and memory of both variants, and learning curves on
 # Sudokus with many augmentations. Nothing is compiled there but kernels.
 #
-#     sh bench/trm/on_gpu.sh BUILD LOGS            step times of mixer and attention, B768 and 3 x 256
+#     sh bench/trm/on_gpu.sh BUILD LOGS            step times and planned bytes of mixer and attention, B768 and 3 x 256; the 15
+#                                                  launches that take most of a step of each, by name, with the share of the roof;
+#                                                  then the table of operations against the oracle: about three minutes
 #     DATA=FOLDER sh bench/trm/on_gpu.sh BUILD LOGS  also trains sudoku_mlp on that data set: UPDATES=3000 updates, and evaluates
 #                                                  all test boards at 16 and at 128 steps
 #     PEER=trm_torch.py                            also times that PyTorch program: --variant mlp|att --batch 768 --dtype bfloat16
@@ -24,11 +26,21 @@ for preset in sudoku_mlp sudoku_att; do
         echo "$name: $(cat "$logs/$name.bench.json")"
     done
 done
+# Sums of a profile by launch and its operations (products of one layer share a name): milliseconds, times, mean share of the roof weighted by time.
+for preset in sudoku_mlp sudoku_att; do
+    # shellcheck disable=SC2086
+    "$anneal" profile $preset $sizes batch_size=768 device=cuda >"$logs/$preset.profile.txt" 2>"$logs/$preset.profile.log"
+    echo "$preset: ms, times, roof %, launch"
+    awk '$1 + 0 > 0 && $6 ~ /%$/ { k = $7 ", " $3 " GFLOP"; ms[k] += $1 / 1000; n[k]++; roof[k] += $1 / 1000 * $6 }
+        END { for (k in ms) printf "%8.2f %4d %4.0f  %s\n", ms[k], n[k], roof[k] / ms[k], k }' "$logs/$preset.profile.txt" |
+        sort -rn | head -n 15
+done
 if [ -n "${PEER:-}" ]; then
     for variant in mlp att; do
         python3 "$PEER" --variant $variant --device cuda --dtype bfloat16 --compile 1 --batch 768 --steps 20 | tee "$logs/peer-$variant.json"
     done
 fi
+[ -x "$build/tests/ops/test_ops" ] && sh "$(dirname "$0")/../../tests/cuda/on_gpu.sh" "$build" "$logs/checks" table
 if [ -n "${DATA:-}" ]; then
     run=$logs/sudoku_mlp
     settings="device=cuda data=$DATA epochs=0 lr_decay_iters=$updates warmup_iters=1999 eval_iters=1 eval_interval=500 log_interval=10"
