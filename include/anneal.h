@@ -423,6 +423,8 @@ AN_API an_tensor *an_logsumexp_at(const char *at, an_tensor *a, int axis, bool k
  * sqrt(var + eps) * gain + bias. rms_norm: x / sqrt(mean(x^2) + eps) * gain. */
 AN_API an_tensor *an_layer_norm_at(const char *at, an_tensor *a, an_tensor *gain, an_tensor *bias, double eps);
 AN_API an_tensor *an_rms_norm_at(const char *at, an_tensor *a, an_tensor *gain, double eps);
+/* The same over one axis, any (negative ones count from the end), without a gain. */
+AN_API an_tensor *an_rms_norm_axis_at(const char *at, an_tensor *a, int axis, double eps);
 /* x [...,C]; statistics over all axes but the last. training: batch statistics, running ones updated with `momentum`
  * (PyTorch's meaning, unbiased running variance); else the running ones. */
 AN_API an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_tensor *bias,
@@ -597,6 +599,7 @@ AN_API an_policy an_get_policy(const an_ctx *cx);
 #define an_logsumexp(a, axis)            an_logsumexp_at(AN_AT, a, axis, false)
 #define an_layer_norm(a, g, b, eps)      an_layer_norm_at(AN_AT, a, g, b, eps)
 #define an_rms_norm(a, g, eps)           an_rms_norm_at(AN_AT, a, g, eps)
+#define an_rms_norm_axis(a, axis, eps)   an_rms_norm_axis_at(AN_AT, a, axis, eps)
 #define an_batch_norm(x, g, b, m, v, momentum, eps, training) an_batch_norm_at(AN_AT, x, g, b, m, v, momentum, eps, training)
 #define an_dropout(a, p)                 an_dropout_at(AN_AT, a, p)
 #define an_cross_entropy(logits, labels) an_cross_entropy_at(AN_AT, logits, labels)

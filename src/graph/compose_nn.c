@@ -76,17 +76,38 @@ an_tensor *an_layer_norm_at(const char *at, an_tensor *a, an_tensor *gain, an_te
     return an_make_like(CAST(y, (an_dtype)t[0]->dtype), t[0]);
 }
 
+/* x / sqrt(mean(x^2) + eps) over axis 1 of x [O,R,I]; its rule has the gradient in one sum. */
+static an_tensor *scale_to_unit(an_tensor *x, double eps)
+{
+    an_tensor *n = NUM(x, x->poison ? 1 : x->shape[1]);
+    an_tensor *rstd = RSQRT(ADD(DIV(SUM3(MUL(x, x)), n), NUM(x, eps))); /* [O,1,I] */
+    an_tensor *y = MUL(x, rstd);
+    an_set_rule(y, AN_RULE_RMS_NORM, x, rstd);
+    return y;
+}
+
 an_tensor *an_rms_norm_at(const char *at, an_tensor *a, an_tensor *gain, double eps)
 {
     an_tensor *t[] = {a, gain};
     if (!an_enter(at, "an_rms_norm", 2, 1, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
     int32_t C = last_of(t[0]), as[3] = {1, C, 1};
     an_tensor *x = an_wide(an_make_reshape(t[0], 3, (int32_t[]){row_count(t[0]), C, 1})); /* [O,C,1] */
-    an_tensor *rstd = RSQRT(ADD(DIV(SUM3(MUL(x, x)), NUM(x, C)), NUM(x, eps)));           /* [O,1,1] */
-    an_tensor *y = MUL(x, rstd);
-    an_set_rule(y, AN_RULE_RMS_NORM, x, rstd);
+    an_tensor *y = scale_to_unit(x, eps);
     if (t[1] != NULL) y = MUL(y, vector_like(t[1], x, "gain", C, as));
     return an_make_like(CAST(y, (an_dtype)t[0]->dtype), t[0]);
+}
+
+an_tensor *an_rms_norm_axis_at(const char *at, an_tensor *a, int axis, double eps)
+{
+    an_tensor *t[] = {a};
+    if (!an_enter(at, "an_rms_norm_axis", 1, 1, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
+    const int rank = t[0]->rank, i = axis < 0 ? axis + rank : axis;
+    if (i < 0 || i >= rank) return an_refuse(t[0]->g, AN_E_SHAPE, "there is no axis %d of %d", axis, rank);
+    int32_t shape[3] = {1, t[0]->shape[i], 1};
+    for (int k = 0; k < rank; k++)
+        if (k != i) shape[k < i ? 0 : 2] *= t[0]->shape[k];
+    an_tensor *x = an_wide(an_make_reshape(t[0], 3, shape)); /* [O,R,I] */
+    return an_make_like(CAST(scale_to_unit(x, eps), (an_dtype)t[0]->dtype), t[0]);
 }
 
 /* running + momentum (batch - running), as an effect. running [C], batch [1,1,C]. */

@@ -94,20 +94,22 @@ static void norms_are_their_formulas(void **state)
     an_tensor *x = case_leaf(&c, AN_LEAF_PARAM, AN_F64, AN_SHAPE(4, 6), -2, 2);
     an_tensor *gain = case_leaf(&c, AN_LEAF_PARAM, AN_F64, AN_SHAPE(6), 0, 2),
               *bias = case_leaf(&c, AN_LEAF_PARAM, AN_F64, AN_SHAPE(6), 0, 2);
-    double layer[24], rms[24], batch[24];
+    double layer[24], rms[24], columns[24], batch[24];
     for (int i = 0; i < 24; i++) {
         double *row = &c.data[0][i / 6 * 6], *column = &c.data[0][i % 6], v = c.data[0][i];
-        double mean = 0, squares = 0, var = 0, cmean = 0, cvar = 0;
+        double mean = 0, squares = 0, var = 0, cmean = 0, cvar = 0, csquares = 0;
         for (int k = 0; k < 6; k++) mean += row[k] / 6, squares += row[k] * row[k] / 6;
         for (int k = 0; k < 6; k++) var += (row[k] - mean) * (row[k] - mean) / 6;
-        for (int k = 0; k < 4; k++) cmean += column[6 * k] / 4;
+        for (int k = 0; k < 4; k++) cmean += column[6 * k] / 4, csquares += column[6 * k] * column[6 * k] / 4;
         for (int k = 0; k < 4; k++) cvar += (column[6 * k] - cmean) * (column[6 * k] - cmean) / 4;
         layer[i] = (v - mean) / sqrt(var + 0.01) * c.data[1][i % 6] + c.data[2][i % 6];
         rms[i] = v / sqrt(squares + 0.01) * c.data[1][i % 6];
+        columns[i] = v / sqrt(csquares + 0.01);
         batch[i] = (v - cmean) / sqrt(cvar + 0.01);
     }
     expect_values(&c, an_layer_norm_at(AT, x, gain, bias, 0.01), layer, 1e-13);
     expect_values(&c, an_rms_norm_at(AT, x, gain, 0.01), rms, 1e-13);
+    expect_values(&c, an_rms_norm_axis_at(AT, x, 0, 0.01), columns, 1e-13);
     expect_values(&c, an_batch_norm_at(AT, x, NULL, NULL, gain, bias, 0.1, 0.01, true), batch, 1e-13);
     case_close(&c);
 }

@@ -346,6 +346,10 @@ CASE(rms_norm)
     an_tensor *x = PARAM(c, AN_SHAPE(4, 6), -1, 1);
     return an_rms_norm_at(AT, x, PARAM(c, AN_SHAPE(6), 0.5, 2), 1e-3);
 }
+CASE(rms_norm_axis)
+{
+    return an_rms_norm_axis_at(AT, PARAM(c, AN_SHAPE(2, 4, 3), -1, 1), -2, 1e-3);
+}
 static an_tensor *normalize_batch(graph_case *c, bool training)
 {
     an_tensor *x = PARAM(c, AN_SHAPE(2, 4, 3), -1, 1), *gain = PARAM(c, AN_SHAPE(3), 0.5, 2),
@@ -455,6 +459,7 @@ static const struct {
     ROW(logsumexp),
     ROW(layer_norm),
     ROW(rms_norm),
+    ROW(rms_norm_axis),
     ROW(batch_norm_training),
     ROW(dropout),
     ROW(cross_entropy),

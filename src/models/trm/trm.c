@@ -257,6 +257,19 @@ static an_tensor *apply_swiglu(const swiglu *s, an_tensor *x)
     return an_swiglu(x, s->gate_up, s->down);
 }
 
+/* x [B,L,D]: SwiGLU over the positions of each column. The weights stand on the left, so that columns stay contiguous in all tensors and
+ * nothing is transposed but weights: a library's fast kernels want whole 16 bytes along contiguous axes, which 97 positions are
+ * not, so in 16 bits [2I,L] is stored as [L,2I], and its gradient made so. */
+static an_tensor *mix_positions(const an_trm *m, const swiglu *s, an_tensor *x)
+{
+    const an_dtype stream = an_trm_stream_dtype(m);
+    const int64_t inner = an_shape_of(s->down).dim[1];
+    an_tensor *gate_up = an_transpose(an_cast(an_transpose(s->gate_up, 0, 1), stream), 0, 1);
+    an_tensor *both = an_matmul(gate_up, an_cast(x, stream)); /* [2I,L] x [B,L,D] = [B,2I,D] */
+    an_tensor *gate = an_slice(both, 1, 0, inner), *up = an_slice(both, 1, inner, 2 * inner);
+    return an_matmul(an_cast(s->down, stream), an_mul(an_silu(gate), up)); /* [L,I] x [B,I,D] = [B,L,D] */
+}
+
 /* rms(x + y) over the last axis, in x's dtype. */
 static an_tensor *add_and_norm(const an_trm *m, an_tensor *x, an_tensor *y)
 {
@@ -338,8 +351,8 @@ static an_tensor *apply(pass *p, an_tensor *h, an_tensor *inject)
         snprintf(scope, sizeof scope, "layers.%d", (int)i);
         an_scope_push(m->cx, scope);
         if (m->c.mlp_t) {
-            an_tensor *t = an_transpose(h, 1, 2); /* [B,D,L] */
-            h = an_transpose(add_and_norm(m, t, apply_swiglu(&l->mlp_t, t)), 1, 2);
+            an_tensor *mixed = an_add(h, an_cast(mix_positions(m, &l->mlp_t, h), an_dtype_of(h)));
+            h = an_rms_norm_axis(mixed, 1, m->c.norm_eps);
         } else {
             h = add_and_norm(m, h, attention(p, l, h));
         }
