@@ -44,6 +44,7 @@ typedef struct an_gpu {
     bool fast;           /* sums may be taken in another order than on other devices; see an_gpu_fast */
     bool tf32;           /* f32 GEMMs and attention on tensor cores, operands rounded to 11 bits */
     bool plain;          /* without matrix instructions (a virtual machine's GPU): fragments are plain registers */
+    bool no_shuffles;    /* of a plain GPU: nor shuffles within a subgroup; lanes meet in shared memory */
     int arch_specific;   /* 90: the compiler and the GPU know sm_90a; 0: no architecture-specific instructions */
     int multiprocessors; /* thread blocks that fill the GPU; decides grids, never bits */
 } an_gpu;

@@ -116,14 +116,14 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
 
 /* ---------------------------------------------------------------------------------------------- attention */
 
-static int attn_shared(const an_tiles *t, int each, bool grad)
+static int attn_shared(const an_tiles *t, int each, bool grad, const an_gpu *gpu)
 {
-    int rows = t->threads / 2, dp = (t->d + 15) / 16 * 16;
+    const int rows = t->threads / 2, dp = (t->d + 15) / 16 * 16, met = gpu->no_shuffles ? 4 * t->threads : 0;
     if (grad)
-        return 2 * tile_bytes(rows, dp, each) + tile_bytes(t->cols, t->dc, each) + tile_bytes(rows, t->cols, 4) +
+        return met + 2 * tile_bytes(rows, dp, each) + tile_bytes(t->cols, t->dc, each) + tile_bytes(rows, t->cols, 4) +
                8 * t->cols;
-    return tile_bytes(rows, dp, each) + tile_bytes(AN_ATTN_KEYS, t->dc, each) + tile_bytes(rows, AN_ATTN_KEYS, 4) +
-           32 * rows;
+    return met + tile_bytes(rows, dp, each) + tile_bytes(AN_ATTN_KEYS, t->dc, each) +
+           tile_bytes(rows, AN_ATTN_KEYS, 4) + 32 * rows;
 }
 
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad)
@@ -183,7 +183,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
             t->dc = chunks[c];
             t->bm = t->threads / 2;
             t->bn = t->threads / 16;
-            if (dp % t->dc == 0 && attn_shared(t, each, grad) <= gpu->dialect->shared_bytes) return NULL;
+            if (dp % t->dc == 0 && attn_shared(t, each, grad, gpu) <= gpu->dialect->shared_bytes) return NULL;
         }
     return "the head is too large for this GPU's shared memory; use more heads";
 }
@@ -287,7 +287,8 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
         out->failed = true;
         return;
     }
-    if (gpu->plain) an_text_puts(out, "#define AN_PLAIN 1\n");
+    if (gpu->plain)
+        an_text_puts(out, gpu->no_shuffles ? "#define AN_PLAIN 1\n#define AN_SHUFFLES 0\n" : "#define AN_PLAIN 1\n");
     if (gpu->dialect->vector_access && t.module == AN_MODULE_LOOP)
         an_text_printf(out, "#define AN_ALIGNED %d\n", an_step_aligned(s));
     defines(&t, out);

@@ -150,23 +150,14 @@ static void a_gpu_without_matrices_is_not_given_any(void **state)
     nothing_was_wrong("gpu=paravirtual");
 }
 
-/* Families before Apple7 need not have them: such a GPU is refused before it computes wrong sums. */
-static void a_gpu_without_shuffles_is_refused(void **state)
-{
-    (void)state;
-    static const char settings[] = "gpu=paravirtual,kernels=fast,edit=4096u>4095u";
-    world(settings);
-    const outcome o = run("metal", 1);
-    assert_int_equal(o.status, AN_E_ENV);
-    assert_non_null(strstr(o.sentence, "no working shuffles"));
-    nothing_was_wrong(settings);
-}
-
 static void every_world_has_the_cpus_bits(void **state)
 {
     (void)state;
-    static const char *const worlds[] = {"gpu=apple7,when=random", "gpu=apple8,macos=13,kernels=fast,when=early",
+    static const char *const worlds[] = {"gpu=apple7,when=random",
+                                         "gpu=apple8,macos=13,kernels=fast,when=early",
                                          "gpu=paravirtual,macos=14,kernels=fast",
+                                         "gpu=apple5,when=random,seed=2",                 /* no shuffles */
+                                         "gpu=paravirtual,kernels=fast,edit=4096u>4095u", /* shuffles of other lanes */
                                          "gpu=apple10,macos=26,kernels=fast,launch_us=12000,seed=3"};
     world("");
     const outcome cpu = run("cpu", STEPS);
@@ -519,7 +510,6 @@ int main(void)
         cmocka_unit_test(a_mac_is_kept_awake_until_the_run_ends),
         cmocka_unit_test(a_device_is_described),
         cmocka_unit_test(a_gpu_without_matrices_is_not_given_any),
-        cmocka_unit_test(a_gpu_without_shuffles_is_refused),
         cmocka_unit_test(memory_is_zeroed_counted_and_bounded),
         cmocka_unit_test(each_launch_has_its_time_when_asked),
         cmocka_unit_test(an_update_by_the_kernel_that_ran_last_is_done),

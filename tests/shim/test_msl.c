@@ -17,22 +17,22 @@ static void write_text(const char *path, const char *text)
     fclose(f);
 }
 
-/* Calls visit(text, what) for every body and configuration, with matrix instructions or without. */
-static void each_text_of(bool plain, void (*visit)(const char *text, const char *what))
+/* Calls visit(text, what) for every body and configuration of a GPU that `lines` describe. */
+static void each_text_of(const char *lines, const char *gpu, void (*visit)(const char *text, const char *what))
 {
     char defines[1024], what[64], *text;
-    const size_t at = plain ? strlen(strcpy(defines, "#define AN_PLAIN 1\n")) : 0;
+    const size_t at = strlen(strcpy(defines, lines));
     for (size_t i = 0; i < COUNT_OF(metal_attention); i++)
         for (int backward = 0; backward < 2; backward++) {
             const char *body = backward ? "attn_backward" : "attn_forward";
             attn_defines(defines + at, sizeof defines - at, &metal_attention[i], backward);
-            snprintf(what, sizeof what, "%s %zu%s", body, i, plain ? " plain" : "");
+            snprintf(what, sizeof what, "%s %zu%s", body, i, gpu);
             visit(text = kernel_text("msl", body, defines), what);
             free(text);
         }
     for (size_t i = 0; i < COUNT_OF(metal_gemm); i++) {
         gemm_defines(defines + at, sizeof defines - at, &metal_gemm[i]);
-        snprintf(what, sizeof what, "gemm %zu%s", i, plain ? " plain" : "");
+        snprintf(what, sizeof what, "gemm %zu%s", i, gpu);
         visit(text = kernel_text("msl", "gemm", defines), what);
         free(text);
     }
@@ -40,8 +40,9 @@ static void each_text_of(bool plain, void (*visit)(const char *text, const char 
 
 static void each_text(void (*visit)(const char *text, const char *what))
 {
-    each_text_of(false, visit);
-    each_text_of(true, visit);
+    each_text_of("", "", visit);
+    each_text_of("#define AN_PLAIN 1\n", " plain", visit);
+    each_text_of("#define AN_PLAIN 1\n#define AN_SHUFFLES 0\n", " without shuffles", visit);
 }
 
 static void lint(const char *text, const char *what)

@@ -97,6 +97,11 @@ static void without_matrix_instructions_the_bits_are_the_same(void **state)
 {
     (void)state, same_bits(1, (an_gpu){.dialect = &an_dialects[AN_DIALECT_MSL], .version = 300, .plain = true});
 }
+static void without_shuffles_the_bits_are_the_same(void **state)
+{
+    const an_gpu gpu = {.dialect = &an_dialects[AN_DIALECT_MSL], .version = 310, .plain = true, .no_shuffles = true};
+    (void)state, same_bits(1, gpu), same_bits(2, gpu);
+}
 
 static void a_gpt_block_in_bf16_trains_to_the_same_numbers(void **state)
 {
@@ -147,6 +152,7 @@ int main(void)
         cmocka_unit_test(a_gpt_block_trains_with_the_bits_of_the_cpu),
         cmocka_unit_test(a_conv_net_trains_with_the_bits_of_the_cpu),
         cmocka_unit_test(without_matrix_instructions_the_bits_are_the_same),
+        cmocka_unit_test(without_shuffles_the_bits_are_the_same),
         cmocka_unit_test(a_gpt_block_in_bf16_trains_to_the_same_numbers),
         cmocka_unit_test(what_is_picked_of_a_row_is_read_before_the_row_is_written),
     };

@@ -126,7 +126,8 @@ static an_status open_device(an_err *err, an_device *d)
         return err->code;
     d->counters = an_send0(buffer_contents, d->protocol);
     AN_TRY(an_mtl_builtin_make(err, d));
-    return d->gpu.plain ? an_mtl_check_shuffles(err, d) : AN_OK;
+    if (d->gpu.plain) d->gpu.no_shuffles = !an_mtl_shuffles_work(d);
+    return AN_OK;
 }
 
 static an_status metal_open(an_err *err, const an_device_options *o, an_device **out)

@@ -111,8 +111,8 @@ struct an_exec {
  * sentence. */
 an_id an_mtl_compile(an_err *err, an_device *d, const char *text, const char *what);
 an_id an_mtl_pipeline(an_err *err, an_device *d, an_id library, const char *entry, uint32_t threads, const char *what);
-/* GPUs before Apple7 need not have shuffles and prefix sums within a subgroup: a small kernel tries them. */
-an_status an_mtl_check_shuffles(an_err *err, an_device *d);
+/* GPUs before Apple7 need not have shuffles within a subgroup: a small kernel tries them. */
+bool an_mtl_shuffles_work(an_device *d);
 void an_mtl_self_check(an_self_check_fn *tell, void *user);
 
 an_status an_mtl_builtin_make(an_err *err, an_device *d);

@@ -64,6 +64,43 @@ typedef long long an_i64;
 #define an_shuffle(x, lane)  __shfl_sync(0xffffffffu, x, lane)
 #define an_shuffle_xor(x, m) __shfl_xor_sync(0xffffffffu, x, m)
 
+/* A function knows its lane here: what msl.h hands from function to function is nothing. */
+#define AN_LANES
+#define AN_HAND_LANES
+#define AN_KNOW_LANES()
+#define AN_MEET_LANES(threads)
+
+/* x[0..7] = p[0..7] of a 16-byte aligned address, 16 bytes at a time: f32, or bits of 16. */
+AN_FN void an_read8(float *x, const float *p)
+{
+    uint4 a = ((const uint4 *)p)[0], b = ((const uint4 *)p)[1];
+    x[0] = AN_U2F(a.x), x[1] = AN_U2F(a.y), x[2] = AN_U2F(a.z), x[3] = AN_U2F(a.w);
+    x[4] = AN_U2F(b.x), x[5] = AN_U2F(b.y), x[6] = AN_U2F(b.z), x[7] = AN_U2F(b.w);
+}
+AN_FN void an_read8(an_u16 *x, const an_u16 *p)
+{
+    uint4 a = *(const uint4 *)p;
+    x[0] = (an_u16)a.x, x[1] = (an_u16)(a.x >> 16), x[2] = (an_u16)a.y, x[3] = (an_u16)(a.y >> 16);
+    x[4] = (an_u16)a.z, x[5] = (an_u16)(a.z >> 16), x[6] = (an_u16)a.w, x[7] = (an_u16)(a.w >> 16);
+}
+/* p[0..7] = x[0..7] */
+AN_FN void an_write8(float *p, const float *x)
+{
+    uint4 a, b;
+    a.x = AN_F2U(x[0]), a.y = AN_F2U(x[1]), a.z = AN_F2U(x[2]), a.w = AN_F2U(x[3]);
+    b.x = AN_F2U(x[4]), b.y = AN_F2U(x[5]), b.z = AN_F2U(x[6]), b.w = AN_F2U(x[7]);
+    ((uint4 *)p)[0] = a, ((uint4 *)p)[1] = b;
+}
+AN_FN void an_write8(an_u16 *p, const an_u16 *x)
+{
+    uint4 a;
+    a.x = x[0] | (an_u32)x[1] << 16, a.y = x[2] | (an_u32)x[3] << 16, a.z = x[4] | (an_u32)x[5] << 16, a.w = x[6] | (an_u32)x[7] << 16;
+    *(uint4 *)p = a;
+}
+/* An operand from 16 bits of its format, and from an f32 of its value. */
+AN_FN void an_set_mul(float &to, an_u32 bits, float value) { to = value; }
+AN_FN void an_set_mul(an_u16 &to, an_u32 bits, float value) { to = (an_u16)bits; }
+
 /* Conversions: exact.h writes them in integer operations; here they are instructions with the same results. */
 AN_FN float an_f16_value(an_u32 bits)
 {

@@ -114,7 +114,7 @@ AN_FN an_key an_key_of(an_element x)
 /* ---- eight neighbouring threads share a sum, one lane of it each. All lanes of a subgroup must call these together (shuffles). */
 #define AN_EIGHTS (AN_THREADS / 8)
 
-AN_FN an_f64 an_f64_lane_xor(an_f64 x, int m)
+AN_FN an_f64 an_f64_lane_xor(an_f64 x, int m AN_LANES)
 {
     an_u64 bits = an_f64_bits(x);
     an_u32 low = an_shuffle_xor((an_u32)bits, m), high = an_shuffle_xor((an_u32)(bits >> 32), m);
@@ -123,10 +123,10 @@ AN_FN an_f64 an_f64_lane_xor(an_f64 x, int m)
 
 /* x . y of n elements, returned to all eight threads: element i is added in lane i % 8, lanes fold 4, 2, 1. Without `live` it is 0 and reads
  * nothing. */
-AN_FN an_f64 an_dot8(AN_WORK const an_f64 *x, AN_WORK const an_f64 *y, int n, bool live, int me)
+AN_FN an_f64 an_dot8(AN_WORK const an_f64 *x, AN_WORK const an_f64 *y, int n, bool live, int me AN_LANES)
 {
     an_f64 sum = an_f64_of_bits(0u);
     for (int i = me % 8; i < n && live; i += 8) sum = an_f64_add(sum, an_f64_mul(x[i], y[i]));
-    AN_UNROLL for (int m = 4; m > 0; m /= 2) sum = an_f64_add(sum, an_f64_lane_xor(sum, m));
+    AN_UNROLL for (int m = 4; m > 0; m /= 2) sum = an_f64_add(sum, an_f64_lane_xor(sum, m AN_HAND_LANES));
     return sum;
 }

@@ -131,9 +131,9 @@ AN_FN int an_f_to_u8(double x) { return x != x ? 0 : x >= 255.0 ? 255 : x <= 0.0
 #endif
 
 /* ---- reductions over the 32 lanes of a subgroup; every lane gets the result. Metal shuffles 32 bits, so 64-bit values go in halves. */
-AN_FN float an_lane_xor(float x, int m) { return an_shuffle_xor(x, m); }
-AN_FN int an_lane_xor(int x, int m) { return an_shuffle_xor(x, m); }
-AN_FN an_i64 an_lane_xor(an_i64 x, int m)
+AN_FN float an_lane_xor(float x, int m AN_LANES) { return an_shuffle_xor(x, m); }
+AN_FN int an_lane_xor(int x, int m AN_LANES) { return an_shuffle_xor(x, m); }
+AN_FN an_i64 an_lane_xor(an_i64 x, int m AN_LANES)
 {
     an_u32 low = an_shuffle_xor((an_u32)x, m), high = an_shuffle_xor((an_u32)((an_u64)x >> 32), m);
     return (an_i64)((an_u64)high << 32 | low);
@@ -148,26 +148,26 @@ AN_FN int an_is_nan(an_i64 x) { return (int)(x & 0); }
 /* an_max depends on the order of its operands for zeros of both signs, so both lanes of a pair combine in the tree's order: the lane whose bit
  * s is set puts its partner first. an_fold_argmax: index of the maximum, -1 for none; NaN is above all, of equals the first. */
 #define AN_FOLDS(type)                                                                                                 \
-    AN_FN type an_fold_sum(type x)                                                                                     \
+    AN_FN type an_fold_sum(type x AN_LANES)                                                                                \
     {                                                                                                                  \
-        AN_UNROLL for (int s = 16; s > 0; s /= 2) x = an_plus(x, an_lane_xor(x, s));                                       \
+        AN_UNROLL for (int s = 16; s > 0; s /= 2) x = an_plus(x, an_lane_xor(x, s AN_HAND_LANES));                                       \
         return x;                                                                                                      \
     }                                                                                                                  \
-    AN_FN type an_fold_max(type x, int lane)                                                                           \
+    AN_FN type an_fold_max(type x, int lane AN_LANES)                                                                           \
     {                                                                                                                  \
         AN_UNROLL for (int s = 16; s > 0; s /= 2)                                                                      \
         {                                                                                                              \
-            type other = an_lane_xor(x, s);                                                                                \
+            type other = an_lane_xor(x, s AN_HAND_LANES);                                                                                \
             x = (lane & s) != 0 ? an_max(other, x) : an_max(x, other);                                                 \
         }                                                                                                              \
         return x;                                                                                                      \
     }                                                                                                                  \
-    AN_FN int an_fold_argmax(type best, int place)                                                                     \
+    AN_FN int an_fold_argmax(type best, int place AN_LANES)                                                                     \
     {                                                                                                                  \
         AN_UNROLL for (int s = 16; s > 0; s /= 2)                                                                      \
         {                                                                                                              \
-            type other = an_lane_xor(best, s);                                                                             \
-            int q = an_lane_xor(place, s);                                                                                 \
+            type other = an_lane_xor(best, s AN_HAND_LANES);                                                                             \
+            int q = an_lane_xor(place, s AN_HAND_LANES);                                                                                 \
             bool above = other > best || (an_is_nan(other) && !an_is_nan(best));                                       \
             bool equal = other == best || (an_is_nan(other) && an_is_nan(best));                                       \
             bool take = q >= 0 && (place < 0 || above || (equal && q < place));                                        \
@@ -178,6 +178,11 @@ AN_FN int an_is_nan(an_i64 x) { return (int)(x & 0); }
 AN_FOLDS(float)
 AN_FOLDS(int)
 AN_FOLDS(an_i64)
+#ifdef __METAL_VERSION__ /* rendered kernels call them without what a plain GPU hands on */
+#define an_fold_sum(x)             an_fold_sum(x AN_HAND_LANES)
+#define an_fold_max(x, lane)       an_fold_max(x, lane AN_HAND_LANES)
+#define an_fold_argmax(x, place)   an_fold_argmax(x, place AN_HAND_LANES)
+#endif
 #ifndef __METAL_VERSION__
 /* Reductions over a block of n subgroups; every thread gets the result. */
 template <int n, class T> AN_FN T an_block_sum(T x)
@@ -240,7 +245,7 @@ template <int n, class T, int units> AN_FN void an_shared_row_fetch(an_shared_ro
 /* bf16 number k of packed pairs, as f32, in one operation. */
 AN_FN float an_bf16_of(const an_u32 *pairs, int k) { return AN_U2F(k % 2 ? pairs[k / 2] & 0xffff0000u : pairs[k / 2] << 16); }
 AN_FN void an_shared_row_wait() { asm volatile("cp.async.wait_all;" : : : "memory"); }
-AN_FN double an_lane_xor(double x, int m) { return an_shuffle_xor(x, m); }
+AN_FN double an_lane_xor(double x, int m AN_LANES) { return an_shuffle_xor(x, m); }
 AN_FN double an_plus(double a, double b) { return a + b; }
 AN_FN int an_is_nan(double x) { return x != x; }
 AN_FOLDS(double)

@@ -6,7 +6,7 @@
  * Invariant: defines the same names as cuda.h; docs/gpu-dialect.md lists them. AN_MUL (the multiplication kind) is defined before.
  *
  * AN_PLAIN 1 is for GPUs without matrix instructions: each lane holds its rows and columns in registers and multiplies one by one, in the
- * same order.
+ * same order. AN_SHUFFLES 0, beside it, is for those that cannot shuffle within a subgroup either: lanes meet in threadgroup memory.
  *
  * A fragment is a set of simdgroup_matrix<T, 8, 8>: A is 16 x 16, B is 16 x 8, C is 16 x 8 in f32. Only load, store and multiply are used:
  * which lane holds which element is undocumented, so rows are scaled by multiplying with a diagonal matrix. */
@@ -42,10 +42,8 @@ typedef long an_i64;
 #ifndef AN_SHARED_STORAGE /* a C++ compiler that checks or runs this text needs `static` here */
 #define AN_SHARED_STORAGE threadgroup
 #endif
-/* uint4, so that it is 16-byte aligned for vector stores. */
-#define AN_SHARED_ARRAY(type, name, n)                                                                                 \
-    AN_SHARED_STORAGE uint4 name##_raw[((n) * sizeof(type) + 15) / 16];                                                \
-    threadgroup type *name = (threadgroup type *)name##_raw
+/* Aligned for vector stores. */
+#define AN_SHARED_ARRAY(type, name, n) alignas(16) AN_SHARED_STORAGE type name[n]
 
 #define AN_BARRIER()          threadgroup_barrier(mem_flags::mem_threadgroup)
 #define AN_DEVICE_BARRIER()   threadgroup_barrier(mem_flags::mem_device) /* orders device memory within a block */
@@ -54,7 +52,7 @@ typedef long an_i64;
 #define AN_UNROLL             _Pragma("unroll")
 
 /* ---- scalars: what base/exact.h is written in, and what fast kernels use in its place */
-#define AN_FN                static inline
+#define AN_FN                static inline __attribute__((always_inline))
 #define AN_FMA(a, b, c)      fma(a, b, c)
 #define AN_F2U(x)            as_type<uint>(x)
 #define AN_U2F(x)            as_type<float>(x)
@@ -66,8 +64,6 @@ typedef long an_i64;
 #define AN_FAST_LOG(x)       fast::log(x)
 #define AN_INF               as_type<float>(0x7f800000u)
 #define AN_FLT_MAX           as_type<float>(0x7f7fffffu)
-#define an_shuffle(x, lane)  simd_shuffle(x, ushort(lane))
-#define an_shuffle_xor(x, m) simd_shuffle_xor(x, ushort(m))
 
 AN_FN float an_f16_value(an_u32 bits) { return float(as_type<half>(ushort(bits))); }
 AN_FN an_u32 an_f16_bits(float x) { return as_type<ushort>(half(x)); }
@@ -77,21 +73,84 @@ AN_FN an_u32 an_f16_bits(float x) { return as_type<ushort>(half(x)); }
 #ifndef AN_PLAIN
 #define AN_PLAIN 0
 #endif
+#ifndef AN_SHUFFLES
+#define AN_SHUFFLES 1
+#endif
+
+/* ---- what a function knows of its lane: parameters AN_LANES, handed on by AN_HAND_LANES, from a kernel's AN_KNOW_LANES, or AN_MEET_LANES
+ * where they shuffle. Only plain GPUs need it: a function has no lane id of its own. */
+#if AN_PLAIN
+struct an_lanes {
+    threadgroup an_u32 *word; /* 32 words of the subgroup's own, without shuffles */
+    int lane;
+};
+#define AN_LANES         , an_lanes an_l
+#define AN_HAND_LANES    , an_l
+#define AN_KNOW_LANES()                                                                                                \
+    an_lanes an_l = {0, int(an_lane)};                                                                                 \
+    (void)an_l
+#else
+#define AN_LANES
+#define AN_HAND_LANES
+#define AN_KNOW_LANES()
+#endif
+#if AN_SHUFFLES
+#define AN_MEET_LANES(threads) AN_KNOW_LANES()
+#define an_shuffle(x, lane)  simd_shuffle(x, ushort(lane))
+#define an_shuffle_xor(x, m) simd_shuffle_xor(x, ushort(m))
+#else
+#define AN_MEET_LANES(threads)                                                                                         \
+    AN_SHARED_STORAGE an_u32 an_met[threads];                                                                          \
+    an_lanes an_l = {an_met + 32u * an_subgroup, int(an_lane)}
+#define an_shuffle(x, lane)  an_exchange(x, lane, an_l)
+#define an_shuffle_xor(x, m) an_exchange(x, an_l.lane ^ (m), an_l)
+/* x of another lane. The second barrier: the next exchange's write must not come before all have read. */
+AN_FN an_u32 an_exchange(an_u32 x, int lane, an_lanes an_l)
+{
+    an_l.word[an_l.lane] = x;
+    AN_SUBGROUP_BARRIER();
+    an_u32 y = an_l.word[lane];
+    AN_SUBGROUP_BARRIER();
+    return y;
+}
+AN_FN int an_exchange(int x, int lane, an_lanes an_l) { return int(an_exchange(an_u32(x), lane, an_l)); }
+AN_FN float an_exchange(float x, int lane, an_lanes an_l) { return as_type<float>(an_exchange(as_type<uint>(x), lane, an_l)); }
+#endif
 
 /* ---- an_mul: what a tile in threadgroup memory holds. Before MSL 3.1 there is no bfloat: values are rounded to bf16 and kept as f32,
  * which gives the same results. */
 #if AN_PLAIN
 typedef float an_mul;
 #elif AN_MUL == AN_KIND_F16
-typedef ushort an_mul;
-typedef half an_matrix_element;
+typedef half an_mul;
 #elif AN_MUL == AN_KIND_BF16 && __METAL_VERSION__ >= 310
-typedef ushort an_mul;
-typedef bfloat an_matrix_element;
+typedef bfloat an_mul;
 #else
 typedef float an_mul;
-typedef float an_matrix_element;
 #endif
+/* An operand from 16 bits of its format, and from an f32 of its value. */
+AN_FN void an_set_mul(thread float &to, an_u32 bits, float value) { to = value; }
+AN_FN void an_set_mul(thread half &to, an_u32 bits, float value) { to = as_type<half>(ushort(bits)); }
+#if __METAL_VERSION__ >= 310
+AN_FN void an_set_mul(thread bfloat &to, an_u32 bits, float value) { to = as_type<bfloat>(ushort(bits)); }
+#endif
+
+/* x[0..7] = p[0..7] of a 16-byte aligned address, by vectors of the element's own type; f32, or bits of 16. */
+AN_FN void an_read8(thread float *x, device const float *p)
+{
+    float4 a = *(device const float4 *)p, b = *(device const float4 *)(p + 4);
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+}
+AN_FN void an_read8(thread ushort *x, device const ushort *p)
+{
+    ushort4 a = *(device const ushort4 *)p, b = *(device const ushort4 *)(p + 4);
+    x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
+}
+/* p[0..7] = x[0..7] */
+AN_FN void an_write8(threadgroup an_mul *p, thread const an_mul *x)
+{
+    AN_UNROLL for (int i = 0; i < 8; i += 4) *(threadgroup vec<an_mul, 4> *)(p + i) = vec<an_mul, 4>{x[i], x[i + 1], x[i + 2], x[i + 3]};
+}
 
 #if AN_PLAIN
 /* ---- fragments: each lane holds the two full rows of A and the two full columns of B that its four sums need; g = lane / 4, t = lane % 4 */
@@ -104,36 +163,34 @@ struct an_frag_b {
 struct an_frag_c {
     float x[4]; /* (g, 2t) (g, 2t+1) (g+8, 2t) (g+8, 2t+1) */
 };
-AN_FN int an_own_lane() { return int(simd_prefix_exclusive_sum(1u)); } /* a function has no lane id argument */
-
 AN_FN void an_zero_c(thread an_frag_c &c) { c.x[0] = c.x[1] = c.x[2] = c.x[3] = 0.0f; }
-AN_FN void an_store_c(threadgroup float *p, int ld, thread const an_frag_c &c) /* p[i*ld + j] = c[i][j] */
+AN_FN void an_store_c(threadgroup float *p, int ld, thread const an_frag_c &c AN_LANES) /* p[i*ld + j] = c[i][j] */
 {
-    int lane = an_own_lane();
+    int lane = an_l.lane;
     AN_UNROLL for (int i = 0; i < 4; i++) p[(lane / 4 + i / 2 * 8) * ld + lane % 4 * 2 + i % 2] = c.x[i];
 }
 /* c[i][j] *= factor i; the 16 factors are the diagonals of two consecutive 8 x 8 matrices. */
-AN_FN void an_scale_rows(thread an_frag_c &c, threadgroup const float *diagonals)
+AN_FN void an_scale_rows(thread an_frag_c &c, threadgroup const float *diagonals AN_LANES)
 {
-    int g = an_own_lane() / 4;
+    int g = an_l.lane / 4;
     AN_UNROLL for (int i = 0; i < 4; i++) c.x[i] *= diagonals[g * 9 + i / 2 * 64];
 }
-AN_FN void an_load_a_strided(thread an_frag_a &a, threadgroup const float *p, int row, int col)
+AN_FN void an_load_a_strided(thread an_frag_a &a, threadgroup const float *p, int row, int col AN_LANES)
 {
-    int g = an_own_lane() / 4;
+    int g = an_l.lane / 4;
     AN_UNROLL for (int k = 0; k < 16; k++)
         AN_UNROLL for (int r = 0; r < 2; r++) a.x[r][k] = p[(g + 8 * r) * row + k * col];
 }
-AN_FN void an_load_b_strided(thread an_frag_b &b, threadgroup const float *p, int row, int col)
+AN_FN void an_load_b_strided(thread an_frag_b &b, threadgroup const float *p, int row, int col AN_LANES)
 {
-    int t = an_own_lane() % 4;
+    int t = an_l.lane % 4;
     AN_UNROLL for (int k = 0; k < 16; k++)
         AN_UNROLL for (int j = 0; j < 2; j++) b.x[k][j] = p[k * row + (2 * t + j) * col];
 }
-AN_FN void an_load_a(thread an_frag_a &a, threadgroup const float *p, int ld) { an_load_a_strided(a, p, ld, 1); }  /* a[i][k] = p[i*ld + k] */
-AN_FN void an_load_at(thread an_frag_a &a, threadgroup const float *p, int ld) { an_load_a_strided(a, p, 1, ld); } /* a[i][k] = p[k*ld + i] */
-AN_FN void an_load_b(thread an_frag_b &b, threadgroup const float *p, int ld) { an_load_b_strided(b, p, ld, 1); }  /* b[k][j] = p[k*ld + j] */
-AN_FN void an_load_bt(thread an_frag_b &b, threadgroup const float *p, int ld) { an_load_b_strided(b, p, 1, ld); } /* b[k][j] = p[j*ld + k] */
+AN_FN void an_load_a(thread an_frag_a &a, threadgroup const float *p, int ld AN_LANES) { an_load_a_strided(a, p, ld, 1 AN_HAND_LANES); }  /* a[i][k] = p[i*ld + k] */
+AN_FN void an_load_at(thread an_frag_a &a, threadgroup const float *p, int ld AN_LANES) { an_load_a_strided(a, p, 1, ld AN_HAND_LANES); } /* a[i][k] = p[k*ld + i] */
+AN_FN void an_load_b(thread an_frag_b &b, threadgroup const float *p, int ld AN_LANES) { an_load_b_strided(b, p, ld, 1 AN_HAND_LANES); }  /* b[k][j] = p[k*ld + j] */
+AN_FN void an_load_bt(thread an_frag_b &b, threadgroup const float *p, int ld AN_LANES) { an_load_b_strided(b, p, 1, ld AN_HAND_LANES); } /* b[k][j] = p[j*ld + k] */
 AN_FN void an_mma(thread an_frag_c &c, thread const an_frag_a &a, thread const an_frag_b &b)
 {
     AN_UNROLL for (int k = 0; k < 16; k++)
@@ -141,7 +198,7 @@ AN_FN void an_mma(thread an_frag_c &c, thread const an_frag_a &a, thread const a
 }
 #else
 /* ---- fragments: blocks of 8 x 8 */
-typedef simdgroup_matrix<an_matrix_element, 8, 8> an_matrix;
+typedef simdgroup_matrix<an_mul, 8, 8> an_matrix;
 struct an_frag_a {
     an_matrix x[2][2]; /* [rows / 8][k / 8] */
 };
@@ -151,7 +208,6 @@ struct an_frag_b {
 struct an_frag_c {
     simdgroup_matrix<float, 8, 8> x[2]; /* [rows / 8] */
 };
-#define AN_MATRIX_AT(p) ((threadgroup const an_matrix_element *)(p))
 
 AN_FN void an_zero_c(thread an_frag_c &c)
 {
@@ -176,21 +232,21 @@ AN_FN void an_scale_rows(thread an_frag_c &c, threadgroup const float *diagonals
 AN_FN void an_load_a(thread an_frag_a &a, threadgroup const an_mul *p, int ld) /* a[i][k] = p[i*ld + k] */
 {
     AN_UNROLL for (int r = 0; r < 2; r++)
-        AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(a.x[r][k], AN_MATRIX_AT(p + 8 * r * ld + 8 * k), ulong(ld));
+        AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(a.x[r][k], p + 8 * r * ld + 8 * k, ulong(ld));
 }
 AN_FN void an_load_at(thread an_frag_a &a, threadgroup const an_mul *p, int ld) /* a[i][k] = p[k*ld + i] */
 {
     AN_UNROLL for (int r = 0; r < 2; r++)
         AN_UNROLL for (int k = 0; k < 2; k++)
-            simdgroup_load(a.x[r][k], AN_MATRIX_AT(p + 8 * k * ld + 8 * r), ulong(ld), ulong2(0), true);
+            simdgroup_load(a.x[r][k], p + 8 * k * ld + 8 * r, ulong(ld), ulong2(0), true);
 }
 AN_FN void an_load_b(thread an_frag_b &b, threadgroup const an_mul *p, int ld) /* b[k][j] = p[k*ld + j] */
 {
-    AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(b.x[k], AN_MATRIX_AT(p + 8 * k * ld), ulong(ld));
+    AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(b.x[k], p + 8 * k * ld, ulong(ld));
 }
 AN_FN void an_load_bt(thread an_frag_b &b, threadgroup const an_mul *p, int ld) /* b[k][j] = p[j*ld + k] */
 {
-    AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(b.x[k], AN_MATRIX_AT(p + 8 * k), ulong(ld), ulong2(0), true);
+    AN_UNROLL for (int k = 0; k < 2; k++) simdgroup_load(b.x[k], p + 8 * k, ulong(ld), ulong2(0), true);
 }
 AN_FN void an_mma(thread an_frag_c &c, thread const an_frag_a &a, thread const an_frag_b &b)
 {

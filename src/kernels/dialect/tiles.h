@@ -62,7 +62,9 @@ AN_FN an_mul an_to_mul(float x)
 #else
     an_u32 bits = AN_MUL == AN_KIND_BF16 ? an_bf16_bits(x) : an_f16_bits(x);
     float kept = AN_MUL == AN_KIND_BF16 ? AN_U2F(bits << 16) : an_f16_value(bits);
-    return sizeof(an_mul) == 2 ? (an_mul)bits : (an_mul)kept;
+    an_mul m;
+    an_set_mul(m, bits, kept);
+    return m;
 #endif
 }
 
@@ -70,42 +72,21 @@ AN_FN an_mul an_to_mul(float x)
  * conflicts, and keep them 16-byte aligned. */
 #define AN_LD(type, n) ((n) + 16 / (int)sizeof(type))
 
-/* x[0..7] = p[0..7], one 16-byte read (two for f32). */
-AN_FN void an_load8(AN_PRIVATE float *x, AN_DEVICE const float *p)
-{
-    AN_DEVICE const uint4 *words = (AN_DEVICE const uint4 *)p;
-    uint4 a = words[0], b = words[1];
-    x[0] = AN_U2F(a.x), x[1] = AN_U2F(a.y), x[2] = AN_U2F(a.z), x[3] = AN_U2F(a.w);
-    x[4] = AN_U2F(b.x), x[5] = AN_U2F(b.y), x[6] = AN_U2F(b.z), x[7] = AN_U2F(b.w);
-}
+/* x[0..7] = p[0..7], p on 16 bytes. */
+AN_FN void an_load8(AN_PRIVATE float *x, AN_DEVICE const float *p) { an_read8(x, p); }
 AN_FN void an_load8(AN_PRIVATE float *x, AN_DEVICE const an_u16 *p)
 {
-    AN_DEVICE const uint4 *words = (AN_DEVICE const uint4 *)p;
-    uint4 a = words[0];
-    x[0] = an_value((an_u16)a.x), x[1] = an_value((an_u16)(a.x >> 16)), x[2] = an_value((an_u16)a.y), x[3] = an_value((an_u16)(a.y >> 16));
-    x[4] = an_value((an_u16)a.z), x[5] = an_value((an_u16)(a.z >> 16)), x[6] = an_value((an_u16)a.w), x[7] = an_value((an_u16)(a.w >> 16));
+    an_u16 bits[8];
+    an_read8(bits, p);
+    AN_UNROLL for (int i = 0; i < 8; i++) x[i] = an_value(bits[i]);
 }
 
 /* p[0..7] = x[0..7] in the multiplication kind; p is 16-byte aligned. */
 AN_FN void an_store8(AN_SHARED an_mul *p, AN_PRIVATE const float *x)
 {
-    an_u32 w[8];
-    AN_UNROLL for (int i = 0; i < 8; i++)
-    {
-        an_mul m = an_to_mul(x[i]);
-        w[i] = sizeof(an_mul) == 4 ? AN_F2U((float)m) : (an_u32)m;
-    }
-    AN_SHARED uint4 *words = (AN_SHARED uint4 *)p;
-    if (sizeof(an_mul) == 4) {
-        uint4 a, b;
-        a.x = w[0], a.y = w[1], a.z = w[2], a.w = w[3];
-        b.x = w[4], b.y = w[5], b.z = w[6], b.w = w[7];
-        words[0] = a, words[1] = b;
-    } else {
-        uint4 a;
-        a.x = w[0] | w[1] << 16, a.y = w[2] | w[3] << 16, a.z = w[4] | w[5] << 16, a.w = w[6] | w[7] << 16;
-        words[0] = a;
-    }
+    an_mul m[8];
+    AN_UNROLL for (int i = 0; i < 8; i++) m[i] = an_to_mul(x[i]);
+    an_write8(p, m);
 }
 
 /* tile[r][c] = src[r*stride + c*step] for all r < rows, c < cols (constants); zero where r >= rows_in or c >= cols_in, outside the tensor.
@@ -128,30 +109,30 @@ AN_FN void an_stage(AN_SHARED an_mul *tile, int ld, int rows, int cols, AN_DEVIC
 }
 
 /* acc[j] += A B[:, 8j..8j+7] for a strip A of 16 x depth. The tile of B has k as rows (_ab) or n as rows (_abt: B transposed). */
-AN_FN void an_strip_ab(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mul *a, int lda, AN_SHARED const an_mul *b, int ldb, int depth)
+AN_FN void an_strip_ab(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mul *a, int lda, AN_SHARED const an_mul *b, int ldb, int depth AN_LANES)
 {
     AN_UNROLL for (int k = 0; k < depth; k += 16)
     {
         an_frag_a fa;
-        an_load_a(fa, a + k, lda);
+        an_load_a(fa, a + k, lda AN_HAND_LANES);
         AN_UNROLL for (int j = 0; j < n8; j++)
         {
             an_frag_b fb;
-            an_load_b(fb, b + k * ldb + 8 * j, ldb);
+            an_load_b(fb, b + k * ldb + 8 * j, ldb AN_HAND_LANES);
             an_mma(acc[j], fa, fb);
         }
     }
 }
-AN_FN void an_strip_abt(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mul *a, int lda, AN_SHARED const an_mul *b, int ldb, int depth)
+AN_FN void an_strip_abt(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mul *a, int lda, AN_SHARED const an_mul *b, int ldb, int depth AN_LANES)
 {
     AN_UNROLL for (int k = 0; k < depth; k += 16)
     {
         an_frag_a fa;
-        an_load_a(fa, a + k, lda);
+        an_load_a(fa, a + k, lda AN_HAND_LANES);
         AN_UNROLL for (int j = 0; j < n8; j++)
         {
             an_frag_b fb;
-            an_load_bt(fb, b + 8 * j * ldb + k, ldb);
+            an_load_bt(fb, b + 8 * j * ldb + k, ldb AN_HAND_LANES);
             an_mma(acc[j], fa, fb);
         }
     }
@@ -163,25 +144,25 @@ AN_FN void an_strip_abt(AN_PRIVATE an_frag_c *acc, int n8, AN_SHARED const an_mu
 #define AN_DP     ((AN_D + 15) / 16 * 16)
 #define AN_LD_DC  AN_LD(an_mul, AN_DC)
 AN_FN void an_stream_abt(AN_PRIVATE an_frag_c *acc, AN_SHARED const an_mul *a, int lda, AN_SHARED an_mul *tile, int rows, AN_DEVICE const an_store *b,
-                         an_i64 stride, int rows_in, int me)
+                         an_i64 stride, int rows_in, int me AN_LANES)
 {
     AN_UNROLL for (int d = 0; d < AN_DP; d += AN_DC)
     {
         AN_BARRIER();
         an_stage(tile, AN_LD_DC, rows, AN_DC, b + d, stride, 1, rows_in, AN_D - d, me);
         AN_BARRIER();
-        an_strip_abt(acc, rows / 8, a + d, lda, tile, AN_LD_DC, AN_DC);
+        an_strip_abt(acc, rows / 8, a + d, lda, tile, AN_LD_DC, AN_DC AN_HAND_LANES);
     }
 }
 AN_FN void an_stream_ab(AN_PRIVATE an_frag_c *acc, AN_SHARED const an_mul *a, int lda, AN_SHARED an_mul *tile, int rows, AN_DEVICE const an_store *b,
-                        an_i64 stride, int rows_in, int me)
+                        an_i64 stride, int rows_in, int me AN_LANES)
 {
     AN_UNROLL for (int d = 0; d < AN_DP; d += AN_DC)
     {
         AN_BARRIER();
         an_stage(tile, AN_LD_DC, rows, AN_DC, b + d, stride, 1, rows_in, AN_D - d, me);
         AN_BARRIER();
-        an_strip_ab(acc + d / 8, AN_DC / 8, a, lda, tile, AN_LD_DC, rows);
+        an_strip_ab(acc + d / 8, AN_DC / 8, a, lda, tile, AN_LD_DC, rows AN_HAND_LANES);
     }
 }
 #endif
@@ -192,22 +173,22 @@ AN_FN void an_strip_zero(AN_PRIVATE an_frag_c *acc, int n8)
 }
 
 /* strip[r][8j + c] = acc[j][r][c], visible to the subgroup. The first barrier ends earlier reads of the strip. */
-AN_FN void an_strip_store(AN_SHARED float *strip, int ld, AN_PRIVATE const an_frag_c *acc, int n8)
+AN_FN void an_strip_store(AN_SHARED float *strip, int ld, AN_PRIVATE const an_frag_c *acc, int n8 AN_LANES)
 {
     AN_SUBGROUP_BARRIER();
-    AN_UNROLL for (int j = 0; j < n8; j++) an_store_c(strip + 8 * j, ld, acc[j]);
+    AN_UNROLL for (int j = 0; j < n8; j++) an_store_c(strip + 8 * j, ld, acc[j] AN_HAND_LANES);
     AN_SUBGROUP_BARRIER();
 }
 
 /* dst[r*stride + c] = acc[r][c] * factor of row r, for r < rows_in, c < cols_in: 8*wide columns at a time, through the strip so that stores
  * are coalesced. `factor` is that of this lane's row; the lanes that store a row get it by a shuffle. */
 AN_FN void an_strip_write(AN_DEVICE an_store *dst, an_i64 stride, int rows_in, int cols_in, AN_PRIVATE const an_frag_c *acc, int n8,
-                          float factor, AN_SHARED float *strip, int ld, int wide, int lane)
+                          float factor, AN_SHARED float *strip, int ld, int wide, int lane AN_LANES)
 {
     AN_UNROLL for (int j = 0; j < n8; j += wide)
     {
         int n = n8 - j < wide ? n8 - j : wide;
-        an_strip_store(strip, ld, acc + j, n);
+        an_strip_store(strip, ld, acc + j, n AN_HAND_LANES);
         for (int r = 0; r < 16; r++) {
             float f = an_shuffle(factor, 2 * r);
             if (r < rows_in)
@@ -219,13 +200,13 @@ AN_FN void an_strip_write(AN_DEVICE an_store *dst, an_i64 stride, int rows_in, i
 
 /* Reductions over a strip's row of 2n values, of which this lane holds x[i] = column 2i + parity and its neighbour the rest. The sum is a tree
  * that adds column c + half to column c until one is left (n is a power of two; x is overwritten). */
-AN_FN float an_row_sum(AN_PRIVATE float *x, int n)
+AN_FN float an_row_sum(AN_PRIVATE float *x, int n AN_LANES)
 {
     AN_UNROLL for (int most = n / 2; most > 0; most /= 2)
         AN_UNROLL for (int i = 0; i < most; i++) x[i] += x[i + most];
     return x[0] + an_shuffle_xor(x[0], 1);
 }
-AN_FN float an_row_max(AN_PRIVATE const float *x, int n)
+AN_FN float an_row_max(AN_PRIVATE const float *x, int n AN_LANES)
 {
     float m = x[0];
     AN_UNROLL for (int i = 1; i < n; i++) m = x[i] > m ? x[i] : m;

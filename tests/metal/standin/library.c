@@ -335,6 +335,8 @@ static char *pipeline_fill(pipeline *p, const function *f, uint64_t max_threads)
     if (p->max_threads > MAX_GROUP_THREADS) return strdup("more than 1024 threads a threadgroup");
     if (k->simdgroup_matrix && !the()->gpu->simdgroup_matrix)
         return strdup("the function uses simdgroup_matrix, which this GPU's family has not");
+    if (l->text.shuffles && the()->gpu->no_shuffles)
+        return strdup("the library uses simd_ functions, which this GPU's family has not");
     memcpy(p->argument, k->argument, sizeof p->argument);
     const char *missing = msl_missing_constant(&l->text, k, f->values);
     if (missing) {

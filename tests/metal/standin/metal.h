@@ -116,6 +116,7 @@ typedef struct msl_text {
     bool fast_math, contract;
     uint64_t key;
     int matrix_words, all_matrix_words; /* in kernels themselves, and in the whole text */
+    bool shuffles;                      /* calls functions of a SIMD group */
     bool by_lane;                       /* takes a matrix's elements by lane */
 } msl_text;
 

@@ -4,6 +4,7 @@
 #define _GNU_SOURCE
 #include "msl_read.h"
 
+#include <ctype.h>
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -233,6 +234,8 @@ char *msl_read(const char *source, int version, bool fast_math, msl_text *out)
     free(expanded);
     if (!words) return wrong ? wrong : say("the cache folder cannot be read");
     out->by_lane = strstr(words, "thread_elements") != NULL;
+    for (const char *p = strstr(words, "simd_"); p && !out->shuffles; p = strstr(p + 1, "simd_"))
+        out->shuffles = p == words || !(isalnum((unsigned char)p[-1]) || p[-1] == '_');
     const char *reason = msl_prepare(out, words);
     /* Matrices in functions that kernels call: each kernel of the text is taken to call them. */
     const bool helpers = !reason && out->all_matrix_words > out->matrix_words;

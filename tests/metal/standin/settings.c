@@ -8,14 +8,15 @@
 #include <string.h>
 
 static const gpu gpus[] = {
-    {"apple7", "Apple M1", "applegpu_g13g", 7, true, true, true, 4},
-    {"apple8", "Apple M2", "applegpu_g14g", 8, true, true, true, 4},
-    {"apple9", "Apple M3", "applegpu_g15g", 9, true, true, true, 4},
-    {"apple10", "Apple M5", "applegpu_g17g", 10, true, true, true, 4},
-    {"paravirtual", "Apple Paravirtual device", "applegpu_g13p", 5, true, false, false, 4},
-    {"amd", "AMD Radeon Pro 5500M", "gfx1012", 0, false, false, false, 32},
-    {"intel", "Intel(R) UHD Graphics 630", "gen9", 0, true, false, true, 32},
-    {"none", "", "", 0, true, false, false, 4},
+    {"apple7", "Apple M1", "applegpu_g13g", 7, true, true, true, 4, false},
+    {"apple8", "Apple M2", "applegpu_g14g", 8, true, true, true, 4, false},
+    {"apple9", "Apple M3", "applegpu_g15g", 9, true, true, true, 4, false},
+    {"apple10", "Apple M5", "applegpu_g17g", 10, true, true, true, 4, false},
+    {"paravirtual", "Apple Paravirtual device", "applegpu_g13p", 5, true, false, false, 4, false},
+    {"apple5", "Apple A12 GPU", "applegpu_g11p", 5, true, false, false, 4, true},
+    {"amd", "AMD Radeon Pro 5500M", "gfx1012", 0, false, false, false, 32, false},
+    {"intel", "Intel(R) UHD Graphics 630", "gen9", 0, true, false, true, 32, false},
+    {"none", "", "", 0, true, false, false, 4, false},
 };
 enum { N_GPUS = sizeof gpus / sizeof *gpus };
 

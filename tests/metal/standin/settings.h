@@ -14,6 +14,7 @@ typedef struct gpu {
     int apple; /* Apple7 is 7; 0: not Apple's */
     bool unified, simdgroup_matrix, low_power;
     uint64_t offset_alignment;
+    bool no_shuffles; /* within a SIMD group, nor reductions */
 } gpu;
 
 typedef enum fault_kind {
