@@ -79,8 +79,8 @@ an_tensor *an_layer_norm_at(const char *at, an_tensor *a, an_tensor *gain, an_te
 /* x / sqrt(mean(x^2) + eps) over axis 1 of x [O,R,I]; its rule has the gradient in one sum. */
 static an_tensor *scale_to_unit(an_tensor *x, double eps)
 {
-    an_tensor *n = NUM(x, x->poison ? 1 : x->shape[1]);
-    an_tensor *rstd = RSQRT(ADD(DIV(SUM3(MUL(x, x)), n), NUM(x, eps))); /* [O,1,I] */
+    const double n = x->poison ? 1 : x->shape[1];
+    an_tensor *rstd = RSQRT(ADD(DIV(SUM3(MUL(x, x)), NUM(x, n)), NUM(x, eps))); /* [O,1,I] */
     an_tensor *y = MUL(x, rstd);
     an_set_rule(y, AN_RULE_RMS_NORM, x, rstd);
     return y;
