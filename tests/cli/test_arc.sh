@@ -46,7 +46,7 @@ run prepare arc from="$dir/x" subsets=old,new test_set_name=new num_aug=0 out="$
 code_is 0; says stdout "the solutions of 2 test puzzles are not known"
 ok "a ragged grid, a colour of 10, a missing file and tests in two subsets are named with file and line"
 
-run train arc1 data="$dir/set" device=cpu dtype=float32 epochs=0 max_iters=40 lr_decay_iters=40 warmup_iters=2 learning_rate=3e-2 min_lr=1e-3 \
+run train arc1 data="$dir/set" device=cpu dtype=float32 epochs=0 max_iters=200 lr_decay_iters=200 warmup_iters=2 learning_rate=1e-2 min_lr=1e-3 \
     ema_rate=0.5 batch_size=3 arch.hidden_size=16 arch.num_heads=2 arch.L_layers=1 arch.H_cycles=1 arch.L_cycles=1 arch.halt_max_steps=2 \
     arch.pos_encodings=learned arch.puzzle_emb_len=1     eval_interval=100 eval_iters=1 out="$dir/run" --quiet
 code_is 0

@@ -5,7 +5,7 @@ plan=5
 model="block_size=16 n_layer=2 n_head=2 n_embd=16 dropout=0"
 
 # shellcheck disable=SC2086
-run sweep demo $model steps=5 minutes=0.3 budget=3MiB out="$dir/s" --json
+run sweep demo $model steps=5 minutes=3 budget=3MiB out="$dir/s" --json
 code_is 0; one_line stdout; has_keys "$dir/stdout" preset device points answers batch_size units_per_s ms predicted_bytes measured_bytes data_wait_share limited_by largest_fit
 is_file "$dir/s/sweep.json"; is_file "$dir/s/sweep.svg"; is_file "$dir/s/batch-1/metrics.jsonl"; is_file "$dir/s/batch-2/logbook.jsonl"
 [ ! -e "$dir/s/batch-1/last.safetensors" ] || fault "a point's weights were kept"
@@ -27,16 +27,16 @@ ok "the largest batch that fits is the planner's, and none above it is run"
 
 before=$(cksum "$dir/s/batch-1/metrics.jsonl")
 # shellcheck disable=SC2086
-run sweep demo $model steps=5 minutes=0.3 budget=3MiB out="$dir/s"
+run sweep demo $model steps=5 minutes=3 budget=3MiB out="$dir/s"
 code_is 0; says stdout "the largest that fits by the plan: $largest"
 equal "$(cksum "$dir/s/batch-1/metrics.jsonl")" "$before" "a point that was there"
 # shellcheck disable=SC2086
-run sweep demo $model steps=6 minutes=0.3 budget=2MiB out="$dir/s" --quiet
+run sweep demo $model steps=6 minutes=3 budget=2MiB out="$dir/s" --quiet
 [ "$(cksum "$dir/s/batch-1/metrics.jsonl")" != "$before" ] || fault "a point of other settings was taken for this one's"
 ok "the same command goes on with the points that are there, another one does not take them"
 
 # shellcheck disable=SC2086
-run sweep demo $model steps=4 from=4 minutes=0.3 --budget 2500KiB --budget 3MiB --over dtype=float32,bfloat16 --over recompute=off,on out="$dir/axes" --json
+run sweep demo $model steps=4 from=4 minutes=3 --budget 2500KiB --budget 3MiB --over dtype=float32,bfloat16 --over recompute=off,on out="$dir/axes" --json
 code_is 0
 equal "$(grep -o '"budget_bytes":' "$dir/stdout" | wc -l | tr -d ' ')" 8 "answers of four combinations and two budgets"
 is_file "$dir/axes/dtype-bfloat16-recompute-on-batch-4/metrics.jsonl"

@@ -152,10 +152,9 @@ static void print_refusals(an_text *out)
         tables.now = cx;
         an_tensor *wide = lab_fill(&tables, AN_F32, AN_SHAPE(2, 3), -1, 1);
         (void)(k == 0 ? an_qr_at(AT, wide, NULL) : an_svd_at(AT, wide, NULL, NULL));
-        const char *why =
-            an_error(cx) ? strstr(an_error(cx), "an_") : NULL; /* the place of the call stands before it */
+        const char *said = an_error(cx), *why = said ? strstr(said, "an_") : NULL; /* after the place of the call */
         assert_non_null(why);
-        an_text_printf(out, "- %s\n", why);
+        an_text_printf(out, "- %s\n", why ? why : "");
         an_error_clear(cx);
     }
 }

@@ -120,15 +120,25 @@ static void write_file(const char *path, const char *content)
     free(temporary);
 }
 
-/* Whether the C++ compiler takes GCC's option that makes constants single; asked once. */
-static bool the_compiler_is_gcc(void)
+/* Whether the C++ compiler takes an option of GCC's. */
+static bool compiler_takes(const char *option)
 {
-    static int known = -1;
-    if (known < 0) {
-        char *line =
-            say("echo | %s -x c++ -fsingle-precision-constant -Werror -fsyntax-only - >/dev/null 2>&1", compiler());
-        known = system(line) == 0;
-        free(line);
+    char *line = say("echo | %s -x c++ %s -Werror -fsyntax-only - >/dev/null 2>&1", compiler(), option);
+    const bool takes = system(line) == 0;
+    free(line);
+    return takes;
+}
+
+/* GCC's options, asked once: constants are single; a `half` is rounded after each operation, which from GCC 13 on must be said.
+ * Another compiler's do the same without. */
+static const char *options_of_gcc(void)
+{
+    static const char *known;
+    if (!known) {
+        const bool gcc = compiler_takes("-fsingle-precision-constant");
+        known = !gcc                                       ? ""
+                : compiler_takes("-fexcess-precision=16") ? " -fsingle-precision-constant -fexcess-precision=16"
+                                                           : " -fsingle-precision-constant";
     }
     return known;
 }
@@ -142,12 +152,12 @@ static char *flags(const msl_text *t)
     const char *fused = "";
 #endif
     /* 1.0 is a float in MSL. Every standard that MSL has been is within this one. */
-    const bool gcc = the_compiler_is_gcc();
+    const char *gcc = options_of_gcc();
     return say("%s -x c++ -std=gnu++17 -O1 -fPIC%s%s -ffp-contract=%s%s%s -fno-strict-aliasing -fno-exceptions "
                "-fno-threadsafe-statics -w -D__METAL_VERSION__=%d -I" STANDIN_DIR "/foreign -I" STANDIN_DIR
                "/../../shim/msl -I" STANDIN_DIR "/../../shim",
                compiler(),
-               gcc ? " -fsingle-precision-constant" : " -Wno-c++11-narrowing -Wno-reserved-user-defined-literal",
+               *gcc ? gcc : " -Wno-c++11-narrowing -Wno-reserved-user-defined-literal",
                t->by_lane ? " -DSHIM_FIELD_MAP" : "", t->contract ? "fast" : "off", t->contract ? fused : "",
                t->fast_math ? " -ffast-math" : "", t->version);
 }
