@@ -8,7 +8,7 @@ train="train demo $tiny max_iters=30 eval_interval=10 log_interval=1 dropout=0"
 {
     run $train out="$dir/a"
     run $train out="$dir/b" seed=7
-    run sweep demo block_size=16 n_layer=2 n_head=2 n_embd=16 steps=4 from=4 minutes=2 budget=2MiB out="$dir/s"
+    run sweep demo block_size=16 n_layer=2 n_head=2 n_embd=16 threads=2 steps=4 from=4 minutes=2 budget=2MiB out="$dir/s"
 }
 run note "$dir/a" "seen <twice>" --rejected "the seed is better"
 run report "$dir/a" out="$dir/one.html"

@@ -2,7 +2,7 @@
 # test_sweep.sh: a sweep over batch sizes: points, files, budgets, axes, going on after an interruption.
 plan=5
 . "$(dirname "$0")/tap.sh"
-model="block_size=16 n_layer=2 n_head=2 n_embd=16 dropout=0"
+model="block_size=16 n_layer=2 n_head=2 n_embd=16 dropout=0 threads=2" # a thread more is memory more
 
 # shellcheck disable=SC2086
 run sweep demo $model steps=5 minutes=3 budget=3MiB out="$dir/s" --json
