@@ -121,7 +121,7 @@ static an_diagnosis diagnose(const char *dir, bool running)
 {
     an_err err = {0};
     an_run_record r;
-    an_diagnosis d;
+    an_diagnosis d = {0};
     if (an_run_record_read(&err, dir, &r) != AN_OK || an_diagnose(&err, dir, &r, running, &d) != AN_OK)
         fail_msg("%s", err.text);
     an_run_record_free(&r);
