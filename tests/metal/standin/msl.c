@@ -136,9 +136,9 @@ static const char *options_of_gcc(void)
     static const char *known;
     if (!known) {
         const bool gcc = compiler_takes("-fsingle-precision-constant");
-        known = !gcc                                       ? ""
+        known = !gcc                                      ? ""
                 : compiler_takes("-fexcess-precision=16") ? " -fsingle-precision-constant -fexcess-precision=16"
-                                                           : " -fsingle-precision-constant";
+                                                          : " -fsingle-precision-constant";
     }
     return known;
 }
@@ -156,8 +156,7 @@ static char *flags(const msl_text *t)
     return say("%s -x c++ -std=gnu++17 -O1 -fPIC%s%s -ffp-contract=%s%s%s -fno-strict-aliasing -fno-exceptions "
                "-fno-threadsafe-statics -w -D__METAL_VERSION__=%d -I" STANDIN_DIR "/foreign -I" STANDIN_DIR
                "/../../shim/msl -I" STANDIN_DIR "/../../shim",
-               compiler(),
-               *gcc ? gcc : " -Wno-c++11-narrowing -Wno-reserved-user-defined-literal",
+               compiler(), *gcc ? gcc : " -Wno-c++11-narrowing -Wno-reserved-user-defined-literal",
                t->by_lane ? " -DSHIM_FIELD_MAP" : "", t->contract ? "fast" : "off", t->contract ? fused : "",
                t->fast_math ? " -ffast-math" : "", t->version);
 }
