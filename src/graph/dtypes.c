@@ -2,7 +2,7 @@
  *
  * To add a dtype: its name in an_dtype (include/anneal.h), then
  *     1. a row here and in every other table [AN_N_DTYPES] (grep finds them: graph/fold.c and build.c, codegen/, io/formats/safetensors.c);
- *        names of files and settings: io/formats/torch_file.c, npy.c, io/config/config.c
+ *        names of files and settings: io/formats/torch_file.c, torch_write.c, npy.c, io/config/config.c
  *     2. its conversions in base/exact.h, for the C and GPU dialects alike
  *     3. loads and stores: render_c.c and render_gpu_instr.c (codegen/), interpreter.c and library_calls.c (device/cpu/),
  *        fill_initial.c (kernels/cpu/), oracle_eval.c (runtime/); rounding in double: round_to in oracle/oracle.c

@@ -1,4 +1,4 @@
-/* build.h: builds an imported graph as tensors of a context, node by node.
+/* build.h: builds an imported graph as tensors of a context, node by node. (graph/build.h makes the single nodes.)
  *
  * Owns:      the tensor of each value while a step is built, the order of its axes, which value is a view of which, the
  *            numbers that symbols have, and the states that hold buffers.

@@ -1,6 +1,6 @@
 /* diagnose.h: what is wrong with a run, from its own files.
  *
- * Owns:      the rules, a row each (diagnose.c): a symptom, evidence in the run's numbers, a hypothesis, a first fix as
+ * Owns:      the rules, a row each (diagnose.c, which says how to add one): a symptom, evidence in the run's numbers, a hypothesis, a first fix as
  *            a command; their thresholds.
  * Does not:  measure anything, open a device, or print.
  *

@@ -4,6 +4,8 @@
  * Owns:      the page, its charts (SVG in the page), the conditions under which a speed counts as proven.
  * Does not:  read files but those of the runs, or write any.
  *
+ * To add a chart: a `line` for each curve and a put_chart in put_charts (run_report.c).
+ *
  * Invariants: the page has no script and loads nothing; every text of a file is escaped; a chart has a bounded number of
  * points whatever the file holds. */
 #ifndef AN_REPORT_RUN_REPORT_H

@@ -2,7 +2,7 @@
  *
  * Owns:      the lock (FOLDER/.lock, held by the process: the system releases it when the process is killed), and what
  *            happens to the files of an earlier run, or of a user's own files under names that a run uses.
- * Does not:  know what is in the files.
+ * Does not:  know what is in the files, or delete old checkpoints (an_ckpt_prune in io/checkpoint.h).
  * Invariant: no file is removed or overwritten that the run did not write; what would be is moved to
  *            FOLDER/previous. */
 #ifndef AN_TRAIN_RUN_DIR_H

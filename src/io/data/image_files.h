@@ -2,7 +2,7 @@
  *
  * Owns:      which files a folder has; decoding JPEG, PNG and WebP by libturbojpeg, libpng and libwebp, which are loaded at
  *            run time when the first such file is read, so that nothing else needs them.
- * Does not:  resize.
+ * Does not:  resize (image_fit.h), or turn an image as its EXIF orientation says.
  *
  * Files are untrusted: an image of more than AN_IMAGE_MOST_PIXELS is refused by its header, before memory is taken; a file
  * that is cut short or damaged is an error that names it. Memory is the file (at most AN_IMAGE_FILE_BYTES) and its

@@ -152,8 +152,8 @@ static an_tensor *heads(const an_gpt *m, an_tensor *qkv, int which)
 }
 
 /* Writes `fresh` (keys or values [1,H,T,D]) into the layer's KV cache and returns what attention reads. A prefill reads
- * `fresh` itself; decoding reads the full cache [1,H,S,D] with the fresh row at `position`. The planner recognizes
- * assign(cache, where(row == position, fresh, cache)) and updates that one row in place. */
+ * `fresh` itself; decoding reads the full cache [1,H,S,D] with the fresh row at `position`. The planner
+ * (planner/row_updates.c) recognizes assign(cache, where(row == position, fresh, cache)) and updates that row in place. */
 static an_tensor *update_kv_cache(const pass *p, int64_t layer, const char *which, an_tensor *fresh)
 {
     const an_gpt *m = p->m;
