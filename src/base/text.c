@@ -132,6 +132,15 @@ const char *an_bytes_text(double bytes, char *out)
     return out;
 }
 
+void an_text_put_xml(an_text *out, const char *s)
+{
+    for (; *s; s++)
+        if (*s == '<' || *s == '&')
+            an_text_printf(out, "&#%d;", *s);
+        else if ((unsigned char)*s >= 32)
+            an_text_putn(out, s, 1);
+}
+
 void an_text_printable(char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

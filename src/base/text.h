@@ -20,6 +20,9 @@ void an_text_printf(an_text *t, const char *fmt, ...) __attribute__((format(prin
 void an_text_clear(an_text *t); /* length 0, memory kept */
 void an_text_free(an_text *t);
 
+/* Appends the text of an XML element: `<` and `&` as references, control characters left out. */
+void an_text_put_xml(an_text *out, const char *s);
+
 /* Replaces control characters other than newline and tab by '?', in place: text from a file must not steer a terminal
  * (move its cursor, set its title, answer for the user). DEL and the C1 controls, U+0080 to U+009F, are among them. */
 void an_text_printable(char *text, size_t n);

@@ -7,6 +7,7 @@
 #ifndef AN_CLI_CLI_H
 #define AN_CLI_CLI_H
 
+#include "io/formats/json.h"
 #include "train/session.h"
 #include <stdio.h>
 
@@ -102,8 +103,6 @@ const char *an_flops_text(double gflops, char out[32]);
 
 /* A JSON number, null when it is not finite; `,"key":` in front. */
 void an_put_json(an_text *out, const char *key, double value);
-/* "text" with the escapes that JSON needs. */
-void an_put_json_text(an_text *out, const char *text);
 /* Writes a line (or several) to stdout, folded on a terminal where it is not JSON; a failure to write (a full disk, a
  * closed pipe) is an error. Frees the text. */
 an_status an_print_line(an_err *err, an_text *line);

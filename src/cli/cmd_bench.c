@@ -62,7 +62,7 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
     const bool tf32 = op->dtype == AN_F32 && op->kind != AN_BENCH_COPY && an_cli_tf32(c, device);
     if (json) {
         an_text_printf(out, "%s{\"operation\":\"%s\",\"device\":", out->len ? "," : "[", operations[which].name);
-        an_put_json_text(out, device);
+        an_json_put(out, device);
         an_text_printf(out, ",\"dtype\":\"%s\",\"tf32\":%s,\"n\":%lld,\"iters\":%lld", an_dtype_text(op->dtype),
                        tf32 ? "true" : "false", (long long)op->n, (long long)op->iters);
         an_put_json(out, "ms", r->ms);
@@ -175,9 +175,9 @@ static void json_step(an_text *out, const an_train_config *c, const step_row *ro
 {
     const an_bench_result *b = row->b;
     an_text_printf(out, "%s{\"peer\":\"anneal-%s\",\"preset\":", out->len ? "\n" : "", AN_VERSION);
-    an_put_json_text(out, c->preset);
+    an_json_put(out, c->preset);
     an_text_puts(out, ",\"device\":");
-    an_put_json_text(out, row->device);
+    an_json_put(out, row->device);
     an_text_printf(out, ",\"dtype\":\"%s\",\"tf32\":%s,\"compile\":\"%d\",\"threads\":%lld", an_dtype_text(c->dtype),
                    an_cli_tf32(c, row->device) ? "true" : "false", c->compile, (long long)c->threads);
     an_text_printf(out, ",\"ms\":%.3f,\"min_ms\":%.3f,\"first_s\":%.3f,\"gflops\":%.1f,\"peak_rss_mib\":%.0f", b->ms,

@@ -136,9 +136,9 @@ static void put_table(an_text *out, const pair *p)
 static void put_json(an_text *out, const pair *p)
 {
     an_text_puts(out, "{\"a\":");
-    an_put_json_text(out, p->dir[0]);
+    an_json_put(out, p->dir[0]);
     an_text_puts(out, ",\"b\":");
-    an_put_json_text(out, p->dir[1]);
+    an_json_put(out, p->dir[1]);
     an_text_puts(out, ",");
     an_compare_json(&p->c, out);
     an_text_printf(out, ",\"state_a\":\"%s\",\"state_b\":\"%s\",\"exact\":%s,\"same_bits\":%s,\"verdict\":\"%s\"}",

@@ -47,7 +47,7 @@ an_status an_cmd_diagnose(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(diagnose(err, dir, &d));
     if (args->json) {
         an_text_puts(&out, "{\"run\":");
-        an_put_json_text(&out, dir);
+        an_json_put(&out, dir);
         an_text_puts(&out, ",\"findings\":");
         an_diagnosis_json(&d, &out);
         an_text_puts(&out, ",\"rules\":[");

@@ -158,7 +158,7 @@ static void put_pair(an_text *out, const char *key, const char *value)
 {
     an_text_printf(out, "\"%s\":", key);
     if (value[0])
-        an_put_json_text(out, value);
+        an_json_put(out, value);
     else
         an_text_puts(out, "null");
 }
@@ -192,7 +192,7 @@ static void json_findings(an_text *out, const an_doctor *d, bool faults)
     for (int i = 0; i < d->n_findings; i++) {
         if (d->finding[i].fault != faults) continue;
         if (n++) an_text_puts(out, ",");
-        an_put_json_text(out, d->finding[i].text);
+        an_json_put(out, d->finding[i].text);
     }
 }
 

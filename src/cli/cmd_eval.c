@@ -41,7 +41,7 @@ static void put_confusion_json(an_text *out, const an_class_names *names, const 
     an_text_puts(out, ",\"classes\":[");
     for (int64_t i = 0; names && i < K && i < names->n; i++) {
         an_text_puts(out, i ? "," : "");
-        an_put_json_text(out, names->name[i]);
+        an_json_put(out, names->name[i]);
     }
     an_text_puts(out, "],\"confusion\":[");
     for (int64_t i = 0; i < K; i++)
@@ -103,7 +103,7 @@ static an_status print_votes(an_err *err, an_session *r, const char *path, bool 
         for (int i = 0; i < AN_ARC_KS; i++) an_text_printf(out, ",\"pass@%d\":%.9g", an_arc_k[i], s.pass[i]);
         an_text_printf(out, ",\"test_puzzles\":%lld,\"votes\":%lld,\"unanswered\":%lld,\"submission\":",
                        (long long)s.puzzles, (long long)s.votes, (long long)s.unanswered);
-        an_put_json_text(out, path);
+        an_json_put(out, path);
         return AN_OK;
     }
     an_text_puts(out, "\n");

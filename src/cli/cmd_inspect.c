@@ -27,7 +27,7 @@ static void put_tensor(an_text *out, const an_st_tensor *t, an_hash128 hash, boo
         return;
     }
     an_text_puts(out, "{\"name\":");
-    an_put_json_text(out, t->name);
+    an_json_put(out, t->name);
     an_text_printf(out, ",\"shape\":%s,\"dtype\":\"%s\",\"hash\":\"%s\"}", shape, an_dtype_text(t->dtype), digits);
 }
 
@@ -85,10 +85,10 @@ static void put_entries(an_text *out, const an_import *file, an_import_kind kind
         an_st_shape_text(e.shape.rank, e.shape.dim, shape);
         if (json) {
             an_text_puts(out, i ? ",{\"name\":" : "{\"name\":");
-            an_put_json_text(out, e.name ? e.name : "");
+            an_json_put(out, e.name ? e.name : "");
             an_text_printf(out, ",\"shape\":%s,\"dtype\":\"%s\",\"first_axis_free\":%s,\"requires_grad\":%s", shape,
                            e.torch_dtype, e.first_axis_free ? "true" : "false", e.requires_grad ? "true" : "false");
-            if (e.tied_to) an_text_puts(out, ",\"tied_to\":"), an_put_json_text(out, e.tied_to);
+            if (e.tied_to) an_text_puts(out, ",\"tied_to\":"), an_json_put(out, e.tied_to);
             an_text_puts(out, "}");
             continue;
         }
@@ -112,7 +112,7 @@ static an_status print_archive(an_err *err, an_import *file, bool json)
         if (known)
             an_text_puts(&out, "null");
         else
-            an_put_json_text(&out, why);
+            an_json_put(&out, why);
         an_text_puts(&out, "}");
         return an_print_line(err, &out);
     }

@@ -81,9 +81,9 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
                {"cached", (uint64_t)b->cached}};
     an_text line = {0};
     an_text_puts(&line, "{\"preset\":");
-    an_put_json_text(&line, r->cfg.preset);
+    an_json_put(&line, r->cfg.preset);
     an_text_puts(&line, ",\"device\":");
-    an_put_json_text(&line, an_cli_device(r->cfg.device));
+    an_json_put(&line, an_cli_device(r->cfg.device));
     an_text_printf(&line, ",\"dtype\":\"%s\",\"parameters\":%lld,\"peak_bytes\":%llu", an_dtype_text(r->cfg.dtype),
                    (long long)counts.parameters, (unsigned long long)b->peak_bytes);
     an_memory_kinds(p, kinds);
@@ -97,7 +97,7 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
     for (int i = 0, n = find_largest(r->cx, big); i < n; i++) {
         an_text_printf(&line, "%s{\"bytes\":%llu,\"kind\":\"%s\",\"first\":%d,\"last\":%d,\"name\":", i ? "," : "",
                        (unsigned long long)big[i].bytes, big[i].kind, big[i].first, big[i].last);
-        an_put_json_text(&line, an_estimate_name(&big[i], name));
+        an_json_put(&line, an_estimate_name(&big[i], name));
         an_text_puts(&line, "}");
     }
     an_text_puts(&line, "]");

@@ -121,9 +121,9 @@ static void put_named(an_text *out, const char *name, const float *p, const an_c
     int64_t at = most_probable(p, n);
     if (json) {
         an_text_puts(out, "{\"input\":");
-        an_put_json_text(out, name);
+        an_json_put(out, name);
         an_text_printf(out, ",\"class\":%lld,\"label\":", (long long)at);
-        an_put_json_text(out, c->name[at]);
+        an_json_put(out, c->name[at]);
         an_text_puts(out, ",\"probabilities\":{");
     } else {
         snprintf(printable, sizeof printable, "%s", c->name[at]);
@@ -136,7 +136,7 @@ static void put_named(an_text *out, const char *name, const float *p, const an_c
         an_text_printable(printable, strlen(printable));
         if (json) {
             an_text_puts(out, i ? "," : "");
-            an_put_json_text(out, c->name[at]);
+            an_json_put(out, c->name[at]);
             an_text_printf(out, number_format(p[at], true), ":", (double)p[at]);
         } else {
             an_text_printf(out, "%s %s", i ? "," : "", printable);

@@ -153,7 +153,7 @@ static an_status print_result(an_err *err, const prepare_values *v, const an_pre
     an_text line = {0};
     if (json) {
         an_text_puts(&line, "{\"out\":");
-        an_put_json_text(&line, v->out);
+        an_json_put(&line, v->out);
         an_text_printf(&line, ",\"vocab_size\":%d,\"train_tokens\":%llu,\"val_tokens\":%llu", (int)p->vocab,
                        (unsigned long long)p->tokens[0], (unsigned long long)p->tokens[1]);
         an_text_printf(&line, ",\"documents\":%llu", (unsigned long long)p->documents);

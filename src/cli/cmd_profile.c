@@ -73,9 +73,9 @@ static void json_launches(an_text *out, const an_profile_result *p, int shown)
     for (int i = 0; i < shown; i++) {
         const an_profile_launch *l = &p->launch[i];
         an_text_printf(out, "%s{\"kernel\":", i ? "," : "");
-        an_put_json_text(out, l->kernel);
+        an_json_put(out, l->kernel);
         an_text_puts(out, ",\"scope\":");
-        an_put_json_text(out, l->scope);
+        an_json_put(out, l->scope);
         an_text_printf(out, ",\"kind\":\"%s\",\"recompute\":%s", l->kind, l->recompute ? "true" : "false");
         an_put_json(out, "device_us", 1e6 * l->device_s);
         an_put_json(out, "enqueue_us", l->enqueue_s >= 0 ? 1e6 * l->enqueue_s : 0.0 / 0.0);
@@ -89,9 +89,9 @@ static void json_launches(an_text *out, const an_profile_result *p, int shown)
 static void json_all(an_text *out, const an_profile_result *p, const an_train_config *c, int shown)
 {
     an_text_puts(out, "{\"preset\":");
-    an_put_json_text(out, c->preset);
+    an_json_put(out, c->preset);
     an_text_puts(out, ",\"device\":");
-    an_put_json_text(out, an_cli_device(c->device));
+    an_json_put(out, an_cli_device(c->device));
     an_text_printf(out, ",\"dtype\":\"%s\",\"tf32\":%s", an_dtype_text(c->dtype),
                    an_cli_tf32(c, c->device) ? "true" : "false");
     an_put_json(out, "step_ms", p->step_ms);

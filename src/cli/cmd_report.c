@@ -59,16 +59,16 @@ static an_status say_result(an_err *err, const an_args *args, const report_value
     }
     if (!args->json) return AN_OK;
     an_text_puts(&line, "{\"out\":");
-    an_put_json_text(&line, v->out);
+    an_json_put(&line, v->out);
     an_text_puts(&line, ",\"runs\":[");
     for (int i = 0; i < p->n; i++) {
         const int n = an_run_report_lacks(&p->run[i], p->sweep, lacks);
         an_text_puts(&line, i ? ",{\"run\":" : "{\"run\":");
-        an_put_json_text(&line, p->run[i].dir);
+        an_json_put(&line, p->run[i].dir);
         an_text_printf(&line, ",\"proven\":%s,\"missing\":[", n ? "false" : "true");
         for (int k = 0; k < n; k++) {
             if (k) an_text_puts(&line, ",");
-            an_put_json_text(&line, lacks[k]);
+            an_json_put(&line, lacks[k]);
         }
         an_text_puts(&line, "]}");
     }

@@ -99,11 +99,11 @@ static void hear_line(void *user, const char *what, const char *found, bool faul
     put(t, fault, "%s%s: %s\n", fault ? "FAULT   " : "", what, found);
     if (fault) an_text_printf(&t->faults, "FAULT   %s: %s: %s\n", t->part, what, found);
     an_text_puts(&t->lines, t->lines.len ? ",{\"part\":" : "{\"part\":");
-    an_put_json_text(&t->lines, t->part);
+    an_json_put(&t->lines, t->part);
     an_text_puts(&t->lines, ",\"what\":");
-    an_put_json_text(&t->lines, what);
+    an_json_put(&t->lines, what);
     an_text_puts(&t->lines, ",\"found\":");
-    an_put_json_text(&t->lines, found);
+    an_json_put(&t->lines, found);
     an_text_printf(&t->lines, ",\"fault\":%s}", fault ? "true" : "false");
 }
 
@@ -113,13 +113,13 @@ static void hear_kernel(void *user, const an_kernel_check *k)
     const bool fault = k->fault[0] != 0;
     const char *verdict = fault ? "WRONG" : k->skipped[0] ? "skipped" : "good", *why = fault ? k->fault : k->skipped;
     an_text_puts(&t->checks, t->checks.len ? ",{\"kernel\":" : "{\"kernel\":");
-    an_put_json_text(&t->checks, k->kernel);
+    an_json_put(&t->checks, k->kernel);
     an_text_printf(&t->checks, ",\"kind\":\"%s\",\"launches\":%d,\"elements\":%lld,\"verdict\":\"%s\"", k->kind,
                    k->launches, (long long)k->elements, verdict);
     an_put_json(&t->checks, "worst", k->worst);
     if (*why) {
         an_text_puts(&t->checks, ",\"why\":");
-        an_put_json_text(&t->checks, why);
+        an_json_put(&t->checks, why);
     }
     an_text_puts(&t->checks, "}");
     if (!t->heads) put(t, false, "verdict kind   launches  elements   worst  kernel (worst: 1 is what is allowed)\n");
@@ -193,9 +193,9 @@ static an_status print_verdict(an_err *err, table *t, const an_train_config *c, 
     an_text out = {0};
     if (t->json) {
         an_text_puts(&out, "{\"preset\":");
-        an_put_json_text(&out, c->preset);
+        an_json_put(&out, c->preset);
         an_text_puts(&out, ",\"device\":");
-        an_put_json_text(&out, c->device);
+        an_json_put(&out, c->device);
         an_text_printf(&out, ",\"kernels\":%d,\"faults\":%d,\"skipped\":%d,\"elements\":%lld,\"checks\":[%s]",
                        r->kernels.kernels, r->faults, r->kernels.skipped, (long long)r->kernels.elements,
                        t->checks.data ? t->checks.data : "");

@@ -424,9 +424,9 @@ static void put_answer(const job *j, const answer *a, bool json, an_text *out)
 static void put_json(const job *j, an_text *out)
 {
     an_text_puts(out, "{\"preset\":");
-    an_put_json_text(out, j->base.preset);
+    an_json_put(out, j->base.preset);
     an_text_puts(out, ",\"device\":");
-    an_put_json_text(out, an_cli_device(j->base.device));
+    an_json_put(out, an_cli_device(j->base.device));
     an_text_printf(out, ",\"workers\":%lld,\"threads\":%lld,\"steps\":%lld,\"interrupted\":%s,\"out_of_time\":%s,",
                    (long long)j->base.workers, (long long)j->base.threads, (long long)j->v.steps,
                    an_interrupt_seen(NULL) ? "true" : "false", j->late ? "true" : "false");

@@ -22,7 +22,7 @@ static an_status print_summary(an_err *err, const an_session *r, const an_train_
 {
     an_text line = {0};
     an_text_puts(&line, "{\"out\":");
-    an_put_json_text(&line, r->cfg.out);
+    an_json_put(&line, r->cfg.out);
     an_put_json(&line, "step", (double)r->step);
     an_put_json(&line, "loss", result->loss);
     an_put_json(&line, "val_loss", result->val_loss);

@@ -160,20 +160,6 @@ void an_put_json(an_text *out, const char *key, double value)
         an_text_printf(out, ",\"%s\":null", key);
 }
 
-void an_put_json_text(an_text *out, const char *text)
-{
-    an_text_puts(out, "\"");
-    for (const char *p = text; *p; p++) {
-        if (*p == '"' || *p == '\\')
-            an_text_printf(out, "\\%c", *p);
-        else if ((unsigned char)*p < 32)
-            an_text_printf(out, "\\u%04x", *p);
-        else
-            an_text_putn(out, p, 1);
-    }
-    an_text_puts(out, "\"");
-}
-
 an_status an_print_line(an_err *err, an_text *line)
 {
     an_status status = AN_OK;

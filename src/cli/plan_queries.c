@@ -167,7 +167,7 @@ static an_status put_change(an_err *err, const char *text, const an_estimate *no
     an_memory_kind kinds[AN_ESTIMATE_KINDS];
     an_memory_kinds(then, kinds);
     an_text_puts(out, out->data[out->len - 1] == '[' ? "{\"change\":" : ",{\"change\":");
-    an_put_json_text(out, text);
+    an_json_put(out, text);
     for (int i = 0; i < AN_ESTIMATE_KINDS; i++) an_text_printf(out, ",\"%s\":%" PRIu64, kinds[i].key, kinds[i].bytes);
     an_text_printf(out, ",\"total_bytes\":%" PRIu64 ",\"flops\":%" PRIu64 "}", then->total_bytes, then->bill.flops);
     return AN_OK;

@@ -48,7 +48,7 @@ static an_status print_result(an_err *err, const char *out, const an_arc_result 
     an_text line = {0};
     if (json) {
         an_text_puts(&line, "{\"out\":");
-        an_put_json_text(&line, out);
+        an_json_put(&line, out);
         an_text_printf(&line, ",\"train\":%lld,\"train_examples\":%lld,\"test\":%lld,\"test_examples\":%lld",
                        (long long)r->train, (long long)r->train_examples, (long long)r->test,
                        (long long)r->test_examples);

@@ -82,7 +82,7 @@ static an_status print_result(an_err *err, const char *out, int32_t vocab, const
     an_text line = {0};
     if (json) {
         an_text_puts(&line, "{\"out\":");
-        an_put_json_text(&line, out);
+        an_json_put(&line, out);
         an_text_printf(&line, ",\"vocab_size\":%d", (int)vocab);
         for (int k = 0; k < 2; k++)
             an_text_printf(&line, ",\"%s\":%lld,\"%s_tokens\":%lld", splits[k], (long long)r->conversations[k],

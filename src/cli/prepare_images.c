@@ -132,7 +132,7 @@ an_status an_cmd_prepare_fashion_mnist(an_err *err, const an_args *args, int *ex
     for (size_t i = 0; i < AN_COUNT(files); i++) AN_TRY(take(err, folder, i, v.out));
     if (args->json) {
         an_text_puts(&line, "{\"out\":");
-        an_put_json_text(&line, v.out);
+        an_json_put(&line, v.out);
         an_text_puts(&line, ",\"train\":60000,\"test\":10000}");
     } else {
         an_text_printf(&line, "%s: 60000 images for training and 10000 for testing, from %s", v.out,

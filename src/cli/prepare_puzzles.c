@@ -85,7 +85,7 @@ static an_status print_counts(an_err *err, const char *out, const char *name, in
     an_text line = {0};
     if (json) {
         an_text_puts(&line, "{\"out\":");
-        an_put_json_text(&line, out);
+        an_json_put(&line, out);
         an_text_printf(&line, ",\"train\":%lld,\"train_examples\":%lld,\"test\":%lld}", (long long)train,
                        (long long)examples, (long long)test);
     } else {

@@ -18,8 +18,7 @@ static const char *text_of(const an_tensor *t, char *out)
 
 /* ------------------------------------------------------------------------------------------------ arguments */
 
-/* Axis -1 is the last. Returns -1 (and says so) for one that `t` does not have. */
-static int axis_of(an_tensor *t, int axis)
+int an_axis_of(an_tensor *t, int axis)
 {
     char text[TEXT];
     int i = axis < 0 ? axis + t->rank : axis;
@@ -44,7 +43,7 @@ static bool mask_of(an_tensor *t, an_axes axes, uint32_t *out)
     }
     for (int bit = 0; bit < 16; bit++) {
         if (!(axes >> bit & 1)) continue;
-        int i = axis_of(t, bit < 8 ? bit : bit - 16);
+        int i = an_axis_of(t, bit < 8 ? bit : bit - 16);
         if (i < 0) return false;
         *out |= 1u << i;
     }
@@ -263,7 +262,7 @@ an_tensor *an_permute_at(const char *at, an_tensor *a, an_shape perm)
     if (!an_enter(at, "an_permute", 1, 1, &a)) return a;
     if (perm.rank != a->rank) return an_refuse(a->g, AN_E_SHAPE, "%d axes for %s", perm.rank, text_of(a, text));
     for (int i = 0; i < a->rank; i++)
-        if ((p[i] = axis_of(a, perm.dim[i] < -a->rank || perm.dim[i] >= a->rank ? a->rank : (int)perm.dim[i])) < 0)
+        if ((p[i] = an_axis_of(a, perm.dim[i] < -a->rank || perm.dim[i] >= a->rank ? a->rank : (int)perm.dim[i])) < 0)
             return bad(a);
     return an_make_permute(a, p);
 }
@@ -271,7 +270,7 @@ an_tensor *an_permute_at(const char *at, an_tensor *a, an_shape perm)
 an_tensor *an_transpose_at(const char *at, an_tensor *a, int axis1, int axis2)
 {
     if (!an_enter(at, "an_transpose", 1, 1, &a)) return a;
-    int i = axis_of(a, axis1), j = axis_of(a, axis2);
+    int i = an_axis_of(a, axis1), j = an_axis_of(a, axis2);
     return i < 0 || j < 0 ? bad(a) : an_make_swap(a, i, j);
 }
 
@@ -291,7 +290,7 @@ an_tensor *an_slice_at(const char *at, an_tensor *a, int axis, int64_t start, in
 {
     char text[TEXT];
     if (!an_enter(at, "an_slice", 1, 1, &a)) return a;
-    int i = axis_of(a, axis);
+    int i = an_axis_of(a, axis);
     if (i < 0) return bad(a);
     int64_t n = a->shape[i], from = start < 0 ? start + n : start, to = stop < 0 ? stop + n : stop;
     if (step < 1 || from < 0 || from > to || to > n)
@@ -303,7 +302,7 @@ an_tensor *an_slice_at(const char *at, an_tensor *a, int axis, int64_t start, in
 an_tensor *an_pad_at(const char *at, an_tensor *a, int axis, int64_t before, int64_t after, double value)
 {
     if (!an_enter(at, "an_pad", 1, 1, &a)) return a;
-    int i = axis_of(a, axis);
+    int i = an_axis_of(a, axis);
     if (before < 0 || after < 0 || before > INT32_MAX || after > INT32_MAX)
         return an_refuse(a->g, AN_E_SHAPE, "%lld before and %lld after", (long long)before, (long long)after);
     return i < 0 || !holds(a, value) ? bad(a) : an_make_pad(a, i, before, after, value);
@@ -324,7 +323,7 @@ an_tensor *an_concat_at(const char *at, an_tensor *const *parts, int n, int axis
     memcpy(t, parts, (size_t)AN_MIN(n, MOST) * sizeof(an_tensor *));
     if (!an_enter(at, "an_concat", AN_MIN(n, MOST), n, t)) return t[0];
     if (n > MOST) return an_refuse(t[0]->g, AN_E_UNSUPPORTED, "%d parts; at most %d are possible", n, MOST);
-    int i = axis_of(t[0], axis);
+    int i = an_axis_of(t[0], axis);
     return i < 0 ? bad(t[0]) : an_make_concat(t[0]->g, t, n, i);
 }
 
@@ -370,7 +369,7 @@ static an_tensor *after_axis(an_tensor *r, const an_tensor *a, int axis, bool ke
 an_tensor *an_argmax_at(const char *at, an_tensor *a, int axis, bool keep)
 {
     if (!an_enter(at, "an_argmax", 1, 1, &a)) return a;
-    int i = axis_of(a, axis);
+    int i = an_axis_of(a, axis);
     if (i < 0 || want_numbers(a, false)->poison) return bad(a);
     an_tensor *x = an_make_rows(a, i);
     return after_axis(an_make_call(AN_OP_ARGMAX, 1, &x, 0, NULL), a, i, keep);
@@ -379,7 +378,7 @@ an_tensor *an_argmax_at(const char *at, an_tensor *a, int axis, bool keep)
 an_tensor *an_logsumexp_at(const char *at, an_tensor *a, int axis, bool keep)
 {
     if (!an_enter(at, "an_logsumexp", 1, 1, &a)) return a;
-    int i = axis_of(a, axis);
+    int i = an_axis_of(a, axis);
     if (i < 0 || want_numbers(a, true)->poison) return bad(a);
     return CAST(after_axis(an_lse_of_any(an_make_rows(an_wide(a), i)), a, i, keep), (an_dtype)a->dtype);
 }
@@ -387,7 +386,7 @@ an_tensor *an_logsumexp_at(const char *at, an_tensor *a, int axis, bool keep)
 an_tensor *an_softmax_at(const char *at, an_tensor *a, int axis)
 {
     if (!an_enter(at, "an_softmax", 1, 1, &a)) return a;
-    int i = axis_of(a, axis);
+    int i = an_axis_of(a, axis);
     if (i < 0 || want_numbers(a, true)->poison) return bad(a);
     return CAST(an_make_like(an_softmax_of(an_make_rows(an_wide(a), i)), a), (an_dtype)a->dtype);
 }
@@ -396,7 +395,7 @@ an_tensor *an_softmax_at(const char *at, an_tensor *a, int axis)
 an_tensor *an_log_softmax_at(const char *at, an_tensor *a, int axis)
 {
     if (!an_enter(at, "an_log_softmax", 1, 1, &a)) return a;
-    int i = axis_of(a, axis);
+    int i = an_axis_of(a, axis);
     if (i < 0 || want_numbers(a, true)->poison) return bad(a);
     an_tensor *x = an_make_rows(an_wide(a), i); /* [O,R,I] */
     return CAST(an_make_like(SUB(x, an_lse_of(x)), a), (an_dtype)a->dtype);

@@ -83,6 +83,8 @@ an_tensor *an_make3_after(an_op op, an_tensor *right);
 an_tensor *an_make_reduce3(an_op op, an_tensor *x);
 /* Over a mask of axes (bit i is axis i), any rank; length-1 axes stay when `keep`. */
 an_tensor *an_make_reduce(an_op op, an_tensor *a, uint32_t mask, bool keep);
+/* Axis -1 is the last. Returns -1 (and says so) for one that `t` does not have. */
+int an_axis_of(an_tensor *t, int axis);
 an_tensor *an_make_rows(an_tensor *a, int axis); /* [O,R,I] around `axis` */
 /* Gives `out` a hand-written gradient. */
 void an_set_rule(an_tensor *out, an_rule_kind kind, const an_tensor *x, const an_tensor *aux);

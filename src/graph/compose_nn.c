@@ -101,12 +101,9 @@ an_tensor *an_rms_norm_axis_at(const char *at, an_tensor *a, int axis, double ep
 {
     an_tensor *t[] = {a};
     if (!an_enter(at, "an_rms_norm_axis", 1, 1, t) || want_float_rows(t[0])->poison) return an_poison_of(t[0]->g);
-    const int rank = t[0]->rank, i = axis < 0 ? axis + rank : axis;
-    if (i < 0 || i >= rank) return an_refuse(t[0]->g, AN_E_SHAPE, "there is no axis %d of %d", axis, rank);
-    int32_t shape[3] = {1, t[0]->shape[i], 1};
-    for (int k = 0; k < rank; k++)
-        if (k != i) shape[k < i ? 0 : 2] *= t[0]->shape[k];
-    an_tensor *x = an_wide(an_make_reshape(t[0], 3, shape)); /* [O,R,I] */
+    const int i = an_axis_of(t[0], axis);
+    if (i < 0) return an_poison_of(t[0]->g);
+    an_tensor *x = an_wide(an_make_rows(t[0], i)); /* [O,R,I] */
     return an_make_like(CAST(scale_to_unit(x, eps), (an_dtype)t[0]->dtype), t[0]);
 }
 

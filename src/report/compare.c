@@ -69,25 +69,16 @@ an_status an_compare_runs(an_err *err, const an_run_record *a, const an_run_reco
     return AN_OK;
 }
 
-/* A number of JSON; null where it is not finite. */
-static void put_number(an_text *out, const char *key, double value)
-{
-    if (isfinite(value))
-        an_text_printf(out, ",\"%s\":%.9g", key, value);
-    else
-        an_text_printf(out, ",\"%s\":null", key);
-}
-
 void an_compare_json(const an_comparison *c, an_text *out)
 {
     an_text_puts(out, "\"rows\":[");
     for (int k = 0; k < AN_COMPARE_ROWS; k++) {
         const an_compare_row *row = &c->row[k];
         an_text_printf(out, "%s{\"name\":\"%s\",\"compared\":%zu", k ? "," : "", row->name, row->compared);
-        put_number(out, "allowed", row->allowed);
-        put_number(out, "worst", row->worst);
-        put_number(out, "a", row->a);
-        put_number(out, "b", row->b);
+        an_json_put_number(out, "allowed", row->allowed);
+        an_json_put_number(out, "worst", row->worst);
+        an_json_put_number(out, "a", row->a);
+        an_json_put_number(out, "b", row->b);
         an_text_printf(out, ",\"worst_step\":%lld,\"first_step\":%lld,\"beyond_step\":%lld}",
                        (long long)row->worst_step, (long long)row->first_step, (long long)row->beyond_step);
     }

@@ -202,21 +202,11 @@ static void draw_losses(const an_curve *c, const frame *f, an_text *out)
                    WIDTH - 160, WIDTH - 130, WIDTH - 148, WIDTH - 130);
 }
 
-/* Text of an XML element. */
-static void put_xml(an_text *out, const char *s)
-{
-    for (; *s; s++)
-        if (*s == '<' || *s == '&')
-            an_text_printf(out, "&#%d;", *s);
-        else if ((unsigned char)*s >= 32)
-            an_text_putn(out, s, 1);
-}
-
 void an_curve_svg(const an_curve *c, const char *title, an_text *out)
 {
     frame f = {.first = (double)c->point[0].step, .last = (double)c->point[c->n - 1].step};
     an_text safe = {0};
-    put_xml(&safe, title);
+    an_text_put_xml(&safe, title);
     if (!an_curve_range(c, &f.low, &f.high)) f.low = 0, f.high = 1;
     /* Not less than the numbers' own precision, so that a flat curve of large losses has a height as well. */
     const double least = 1e-6 * fmax(fabs(f.low), fabs(f.high));

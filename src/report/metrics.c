@@ -22,18 +22,9 @@ static an_status path_in(an_err *err, const char *dir, const char *name, char ou
                                            : an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
 }
 
-/* ,"key":number, or null where JSON has no such number. */
-static void put_number(an_text *out, const char *key, double value)
-{
-    if (isfinite(value))
-        an_text_printf(out, ",\"%s\":%.9g", key, value);
-    else
-        an_text_printf(out, ",\"%s\":null", key);
-}
-
 static void put_if_known(an_text *out, const char *key, double value)
 {
-    if (isfinite(value)) put_number(out, key, value);
+    if (isfinite(value)) an_json_put_number(out, key, value);
 }
 
 /* ,"key":"text", or null for text that is not UTF-8 (a folder's name may be): JSON cannot hold it. */
@@ -68,16 +59,16 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
 {
     an_text line = {0};
     an_text_printf(&line, "{\"step\":%lld", (long long)m->step);
-    put_number(&line, "loss", m->loss);
-    if (m->evaluated) put_number(&line, "val_loss", m->val_loss);
-    if (m->evaluated && isfinite(m->train_loss)) put_number(&line, "train_loss", m->train_loss);
-    put_number(&line, "lr", m->lr);
-    put_number(&line, "grad_norm", m->norm);
-    if (m->scale > 0) put_number(&line, "scale", m->scale);
+    an_json_put_number(&line, "loss", m->loss);
+    if (m->evaluated) an_json_put_number(&line, "val_loss", m->val_loss);
+    if (m->evaluated && isfinite(m->train_loss)) an_json_put_number(&line, "train_loss", m->train_loss);
+    an_json_put_number(&line, "lr", m->lr);
+    an_json_put_number(&line, "grad_norm", m->norm);
+    if (m->scale > 0) an_json_put_number(&line, "scale", m->scale);
     if (m->scale > 0) an_text_printf(&line, ",\"skipped\":%lld", (long long)m->skipped);
-    put_number(&line, "ms", m->ms);
-    if (strcmp(m->unit, "token") == 0) put_number(&line, "tokens_per_s", m->units_per_s);
-    put_number(&line, "data_wait_ms", m->data_wait_ms);
+    an_json_put_number(&line, "ms", m->ms);
+    if (strcmp(m->unit, "token") == 0) an_json_put_number(&line, "tokens_per_s", m->units_per_s);
+    an_json_put_number(&line, "data_wait_ms", m->data_wait_ms);
     put_if_known(&line, "gpu_busy", m->gpu_busy);
     put_if_known(&line, "live_bytes", m->live_bytes);
     put_if_known(&line, "reserved_bytes", m->reserved_bytes);
@@ -85,8 +76,8 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
     put_if_known(&line, "swap_bytes", m->swap_bytes);
     put_if_known(&line, "plans", m->plans);
     put_text(&line, "unit", m->unit);
-    put_number(&line, "units_per_s", m->units_per_s);
-    for (const an_metrics_number *n = m->more; n->name; n++) put_number(&line, n->name, n->value);
+    an_json_put_number(&line, "units_per_s", m->units_per_s);
+    for (const an_metrics_number *n = m->more; n->name; n++) an_json_put_number(&line, n->name, n->value);
     an_text_puts(&line, "}");
     return write_line(err, j, &line);
 }
@@ -286,9 +277,9 @@ an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill)
     put_text(&line, "recompute", b->recompute);
     for (size_t i = 0; i < AN_COUNT(row); i++)
         an_text_printf(&line, ",\"%s\":%llu", row[i].key, (unsigned long long)row[i].value);
-    put_number(&line, "plan_ms", bill->plan_ms);
-    put_number(&line, "compile_ms", bill->compile_ms);
-    put_number(&line, "fallback_ms", bill->fallback_ms);
+    an_json_put_number(&line, "plan_ms", bill->plan_ms);
+    an_json_put_number(&line, "compile_ms", bill->compile_ms);
+    an_json_put_number(&line, "fallback_ms", bill->fallback_ms);
     return add_line(err, b, &line, AN_OK);
 }
 
@@ -307,7 +298,7 @@ an_status an_logbook_end(an_err *err, const an_logbook *b, const char *how, cons
 {
     an_text line = {0};
     begin_line(&line, how, b);
-    for (const an_metrics_number *n = numbers; n->name; n++) put_number(&line, n->name, n->value);
+    for (const an_metrics_number *n = numbers; n->name; n++) an_json_put_number(&line, n->name, n->value);
     if (error) put_text(&line, "error", error);
     return add_line(err, b, &line, AN_OK);
 }

@@ -133,14 +133,6 @@ void an_sweep_table(const an_sweep *s, an_text *out)
     }
 }
 
-static void put_number(an_text *out, const char *key, double value)
-{
-    if (isfinite(value))
-        an_text_printf(out, ",\"%s\":%.9g", key, value);
-    else
-        an_text_printf(out, ",\"%s\":null", key);
-}
-
 void an_sweep_json(const an_sweep *s, an_text *out)
 {
     an_text_puts(out, "[");
@@ -152,16 +144,16 @@ void an_sweep_json(const an_sweep *s, an_text *out)
         if (p->ran) {
             an_text_puts(out, ",\"unit\":");
             an_json_put(out, p->unit);
-            put_number(out, "units_per_s", p->units_per_s);
-            put_number(out, "ms", p->ms);
-            put_number(out, "ms_fast", p->ms_fast);
-            put_number(out, "ms_slow", p->ms_slow);
-            put_number(out, "data_wait_share", p->wait_share);
-            put_number(out, "gpu_busy", p->gpu_busy);
-            put_number(out, "predicted_bytes", p->predicted_bytes);
-            put_number(out, "measured_bytes", p->measured_bytes);
-            put_number(out, "rss_bytes", p->rss_bytes);
-            put_number(out, "swap_growth_bytes", p->swap_growth_bytes);
+            an_json_put_number(out, "units_per_s", p->units_per_s);
+            an_json_put_number(out, "ms", p->ms);
+            an_json_put_number(out, "ms_fast", p->ms_fast);
+            an_json_put_number(out, "ms_slow", p->ms_slow);
+            an_json_put_number(out, "data_wait_share", p->wait_share);
+            an_json_put_number(out, "gpu_busy", p->gpu_busy);
+            an_json_put_number(out, "predicted_bytes", p->predicted_bytes);
+            an_json_put_number(out, "measured_bytes", p->measured_bytes);
+            an_json_put_number(out, "rss_bytes", p->rss_bytes);
+            an_json_put_number(out, "swap_growth_bytes", p->swap_growth_bytes);
             an_text_printf(out, ",\"limited_by\":\"%s\"", an_sweep_limit(p));
         } else {
             an_text_puts(out, ",\"why\":");
@@ -206,15 +198,6 @@ static double y_of(const frame *f, double speed)
     return HEIGHT - BOTTOM - speed / f->y1 * (HEIGHT - TOP - BOTTOM);
 }
 
-static void put_xml(an_text *out, const char *s)
-{
-    for (; *s; s++)
-        if (*s == '<' || *s == '&' || *s == '>')
-            an_text_printf(out, "&#%d;", *s);
-        else if ((unsigned char)*s >= 32)
-            an_text_putn(out, s, 1);
-}
-
 static void draw_axes(const frame *f, const char *unit, const char *title, an_text *out)
 {
     an_text_printf(out,
@@ -222,7 +205,7 @@ static void draw_axes(const frame *f, const char *unit, const char *title, an_te
                    "font-size=\"12\">\n<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                    "<text x=\"%d\" y=\"24\" font-size=\"14\">",
                    WIDTH, HEIGHT, WIDTH, HEIGHT, LEFT);
-    put_xml(out, title);
+    an_text_put_xml(out, title);
     an_text_puts(out, "</text>\n");
     for (int i = 0; i <= 4; i++) {
         const double v = f->y1 * i / 4, y = y_of(f, v);
@@ -262,7 +245,7 @@ void an_sweep_svg(const an_sweep *s, const char *title, an_text *out)
                 an_text_printf(out, "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"/>", x_of(&f, s->point[k].batch),
                                y_of(&f, s->point[k].units_per_s));
         an_text_printf(out, "<text x=\"%d\" y=\"%d\">", LEFT + 12, TOP + 12 + 16 * line++);
-        put_xml(out, axes);
+        an_text_put_xml(out, axes);
         an_text_puts(out, "</text></g>\n");
     }
     an_text_puts(out, "</svg>\n");

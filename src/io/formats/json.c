@@ -2,6 +2,7 @@
 #include "io/formats/json.h"
 #include "platform/platform.h"
 #include "io/text/utf8.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -125,6 +126,14 @@ void an_json_put(an_text *out, const char *s)
             an_text_printf(out, "\\u%04x", (unsigned char)*s++);
     }
     an_text_puts(out, "\"");
+}
+
+void an_json_put_number(an_text *out, const char *key, double value)
+{
+    if (isfinite(value))
+        an_text_printf(out, ",\"%s\":%.9g", key, value);
+    else
+        an_text_printf(out, ",\"%s\":null", key);
 }
 
 const char *an_quoted(const char *s, char out[AN_QUOTED_BYTES])

@@ -33,6 +33,8 @@ an_status an_json_check_text(an_err *err, const char *what, const char *s);
 /* Appends s as a JSON string. JSON is written with an_text, not with jansson's dumps: jansson 2.14 gives a text with
  * parts missing, and no error, when one of its small allocations fails. */
 void an_json_put(an_text *out, const char *s);
+/* Appends ,"key":number, or null where it is not finite: JSON has no such number. */
+void an_json_put_number(an_text *out, const char *key, double value);
 /* Appends a value, members in the order that they were read in. Its strings hold no NUL: the parser refuses them. */
 void an_json_put_value(an_text *out, const json_t *value);
 

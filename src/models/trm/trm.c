@@ -257,9 +257,9 @@ static an_tensor *apply_swiglu(const swiglu *s, an_tensor *x)
     return an_swiglu(x, s->gate_up, s->down);
 }
 
-/* x [B,L,D]: SwiGLU over the positions of each column. The weights stand on the left, so that columns stay contiguous in all tensors and
- * nothing is transposed but weights: a library's fast kernels want whole 16 bytes along contiguous axes, which 97 positions are
- * not, so in 16 bits [2I,L] is stored as [L,2I], and its gradient made so. */
+/* x [B,L,D]: SwiGLU over the positions of each column. Weights are the left operands, so that columns stay contiguous in all
+ * tensors and no activation is transposed. A library's fast GEMMs want whole 16 bytes along contiguous axes, which 97
+ * positions are not: the 16-bit copy of [2I,L] is stored as [L,2I]. */
 static an_tensor *mix_positions(const an_trm *m, const swiglu *s, an_tensor *x)
 {
     const an_dtype stream = an_trm_stream_dtype(m);
