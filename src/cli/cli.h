@@ -93,6 +93,9 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 
 /* The name of the device that is used: for "auto", the one that an_open would choose. */
 const char *an_cli_device(const char *name);
+/* What divide_batch= asks for: the settings of the new run `r` in micro-batches that fit, into `c`. When that changed them,
+ * *r is closed and NULL, and a note says so: open it again. */
+an_status an_cli_divide(an_err *err, an_train_config *c, an_session **r);
 /* Whether these settings ask for the same bits on every device there. */
 bool an_cli_exact(const an_train_config *c, const char *device);
 /* Whether float32 GEMMs with these settings are rounded to tf32 there: printed with every time and dtype. */

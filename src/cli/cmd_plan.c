@@ -162,7 +162,7 @@ static bool sizes_are_known(const an_train_config *c)
 }
 
 /* Of the data only the size matters: a plan needs no data when the number of token ids is known. */
-static an_status open_run(an_err *err, const an_train_config *c, an_session **out)
+static an_status open_once(an_err *err, const an_train_config *c, an_session **out)
 {
     an_err missing = {0};
     an_status status = an_session_open(&missing, c, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, out);
@@ -172,6 +172,16 @@ static an_status open_run(an_err *err, const an_train_config *c, an_session **ou
     AN_TRY(an_session_open(err, c, NULL, AN_RUN_PARAMETERS_ONLY, out));
     an_say("note    without the data: %s", missing.text);
     return AN_OK;
+}
+
+/* As a run with these settings would be; with `whole`, its batch is not divided. */
+static an_status open_run(an_err *err, an_train_config *c, bool whole, an_session **out)
+{
+    AN_TRY(open_once(err, c, out));
+    an_status status = whole ? AN_OK : an_cli_divide(err, c, out);
+    if (status == AN_OK && !*out) return open_once(err, c, out);
+    if (status != AN_OK) an_session_close(*out);
+    return status;
 }
 
 static an_status show(an_err *err, an_session *r, const an_estimate *p, const plan_values *v, const an_args *args)
@@ -212,7 +222,7 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_train_config_check(err, &c));
     plan_for_absent(&c);
     if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));
-    AN_TRY(open_run(err, &c, &r));
+    AN_TRY(open_run(err, &c, *v.fit, &r));
     an_status status = *v.fit         ? an_plan_fit(err, r, budget, args->json)
                        : c.budget > 0 ? an_estimate_check(err, r, &price)
                                       : an_estimate_run(err, r, &price);

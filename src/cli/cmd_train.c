@@ -170,6 +170,15 @@ static an_status open_settings(an_err *err, const an_args *args, an_train_config
     return AN_OK;
 }
 
+static an_status open_new(an_err *err, an_train_config *c, an_session **out)
+{
+    AN_TRY(an_session_open(err, c, NULL, AN_RUN_DATA, out));
+    an_status status = c->eval_only ? AN_OK : an_cli_divide(err, c, out);
+    if (status == AN_OK && !*out) return an_session_open(err, c, NULL, AN_RUN_DATA, out);
+    if (status != AN_OK) an_session_close(*out);
+    return status;
+}
+
 an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
 {
     char path[AN_CKPT_PATH_BYTES];
@@ -185,7 +194,7 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
         AN_TRY(an_ckpt_find(err, c.out, false, path));
         return resume(err, args, path, &c, exit_code);
     }
-    AN_TRY(an_session_open(err, &c, NULL, AN_RUN_DATA, &r));
+    AN_TRY(open_new(err, &c, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
     if (status == AN_OK) status = an_task_check(err, c.task, r->data);
     if (status == AN_OK) status = an_estimate_check(err, r, &price);

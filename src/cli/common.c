@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "platform/platform.h"
+#include "tools/estimate.h"
 #include <anneal_tools.h>
 #include <math.h>
 #include <signal.h>
@@ -117,6 +118,26 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
         *out = NULL;
     }
     return status;
+}
+
+an_status an_cli_divide(an_err *err, an_train_config *c, an_session **r)
+{
+    an_estimate price;
+    int64_t parts;
+    char most[16];
+    const uint64_t bytes = (uint64_t)(c->divide_batch * 1073741824.0);
+    if (bytes == 0) return AN_OK;
+    AN_TRY(an_estimate_settings(err, &(*r)->cfg, (*r)->data, &price)); /* not an_estimate_run: that heeds the budget */
+    AN_TRY(an_fit_parts(err, *r, &price, bytes, &parts));
+    if (parts == 1) return AN_OK;
+    an_say("note    divide_batch=%s: batch_size=%lld becomes batch_size=%lld gradient_accumulation_steps=%lld",
+           an_bytes_text((double)bytes, most), (long long)c->batch_size, (long long)(c->batch_size / parts),
+           (long long)(c->gradient_accumulation_steps * parts));
+    c->batch_size /= parts;
+    c->gradient_accumulation_steps *= parts;
+    an_session_close(*r);
+    *r = NULL;
+    return AN_OK;
 }
 
 const char *an_cli_device(const char *name)

@@ -66,6 +66,10 @@ typedef struct an_fit {
 an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                        bool recompute, an_fit *out);
 
+/* In how many equal micro-batches (*out) the batch of an open run must be divided, so that a run needs at most `bytes`: as
+ * few as possible. `p` is its estimate as it is. AN_E_BUDGET: even one sample needs more. */
+an_status an_fit_parts(an_err *err, const an_session *r, const an_estimate *p, uint64_t bytes, int64_t *out);
+
 /* Appends the smallest changes, each of which would make `c` fit, with its bytes: one each of recomputation, batch,
  * precision and the numbers of the model (a GPT's length, width and layers). */
 an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,

@@ -67,6 +67,27 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data
     return AN_OK;
 }
 
+an_status an_fit_parts(an_err *err, const an_session *r, const an_estimate *p, uint64_t bytes, int64_t *out)
+{
+    const int64_t batch = r->cfg.batch_size;
+    uint64_t need = p->total_bytes;
+    char least[16], limit[16];
+    for (*out = 1; need > bytes;) {
+        an_train_config t = r->cfg;
+        do ++*out; /* what does not depend on the batch never gets smaller: fewer parts than this are too few */
+        while (*out <= batch && (batch % *out != 0 || p->total_bytes / (uint64_t)*out > bytes));
+        if (*out > batch)
+            return an_fail(err, AN_E_BUDGET,
+                           "divide_batch=%s: in micro-batches of one sample the run needs %s still; allow it more, or "
+                           "make the model smaller",
+                           an_bytes_text((double)bytes, limit), an_bytes_text((double)need, least));
+        t.batch_size = batch / *out;
+        t.gradient_accumulation_steps *= *out;
+        AN_TRY(bytes_of(err, &t, r->data, AN_ESTIMATE_ALL, &need));
+    }
+    return AN_OK;
+}
+
 /* ---- the smallest changes */
 
 /* What is looked for, and the remedies that were found: at most one of each kind, each with its bytes. */

@@ -64,6 +64,9 @@ static const an_config_field loader_fields[] = {
 static const an_config_field train_fields[] = {
     INT(batch_size, "12", 1, 1 << 20, "sequences in a micro-batch"),
     INT(gradient_accumulation_steps, "1", 1, 1 << 20, "micro-batches in an update"),
+    {"divide_batch", AN_CONFIG_GIB, AT(divide_batch), "0", 0, 1e6, NULL,
+     "a new run that needs more than so many GiB gets a batch_size so many times smaller, and "
+     "gradient_accumulation_steps so many times larger, that it does not; 0: never"},
     INT(max_iters, "600000", 1, 1LL << 40,
         "updates, numbered from 0; nanoGPT makes one more, update max_iters, whose result it does not save"),
     REAL(learning_rate, "6e-4", 0, 100, "peak learning rate"),

@@ -55,7 +55,7 @@ typedef struct an_train_config {
     an_train_text device, isa, cc, cache_dir, recompute, fallback, dump, dump_dir;
     an_dtype dtype;
     int64_t threads;
-    double budget, low_watermark, high_watermark;
+    double budget, divide_batch, low_watermark, high_watermark;
     bool compile, exact, tf32, place_apart, verify;
     /* the table of all these keys */
     an_config_field field[AN_TRAIN_MAX_KEYS];

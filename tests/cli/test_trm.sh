@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_trm.sh: the recursive model through the program: trains on boards made here, stopped and resumed to the same bits, on any number
 # of threads; micro-batches; solves; is exported under TinyRecursiveModels' names and read back; what does not fit is a sentence.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 small="threads=1 cc=none batch_size=8 arch.hidden_size=16 arch.num_heads=2 arch.L_layers=1 arch.expansion=1 arch.H_cycles=2 arch.L_cycles=1
        arch.halt_max_steps=3 max_iters=12 lr_decay_iters=12 warmup_iters=2 eval_interval=6 eval_iters=2 log_interval=1 arch.puzzle_emb_ndim=16 arch.puzzle_emb_len=1 arch.mlp_t=false arch.pos_encodings=rope"
@@ -89,6 +89,27 @@ code_is 0; equal "$(value "$dir/stdout" parameters)" 5028866 "parameters of sudo
 run plan maze device=null:cpu --json gradient_accumulation_steps=12 batch_size=64
 code_is 0; equal "$(value "$dir/stdout" parameters)" 6822914 "parameters of maze"
 ok "the published recipes are presets with the published numbers of parameters"
+
+for limit in sudoku_mlp:10000000000 sudoku_att:9000000000; do
+    run plan ${limit%:*} batch_size=768 data=/nowhere device=null:cuda --json
+    code_is 0; says stderr "gradient_accumulation_steps="
+    [ "$(value "$dir/stdout" total_bytes)" -le ${limit#*:} ] || fault "${limit%:*} needs $(value "$dir/stdout" total_bytes) bytes"
+done
+run plan sudoku_4x4 arch.H_cycles=1 batch_size=64 device=cpu --json; whole=$(value "$dir/stdout" total_bytes)
+run plan sudoku_4x4 arch.H_cycles=1 batch_size=16 gradient_accumulation_steps=4 device=cpu --json; quarter=$(value "$dir/stdout" total_bytes)
+[ "$quarter" -lt "$whole" ] || fault "micro-batches save nothing"
+few="arch.H_cycles=1 max_iters=3 eval_iters=1 device=cpu --quiet"
+# shellcheck disable=SC2086
+run train sudoku_4x4 $few batch_size=64 divide_batch="${quarter}B" out="$dir/divided"
+code_is 0; says stderr "batch_size=16 gradient_accumulation_steps=4"
+# shellcheck disable=SC2086
+run train sudoku_4x4 $few batch_size=16 gradient_accumulation_steps=4 out="$dir/typed"
+code_is 0; equal "$(state_hash "$dir/divided")" "$(state_hash "$dir/typed")" "divided and typed micro-batches"
+run resume "$dir/divided" max_iters=5 --quiet
+code_is 0; silent stderr
+run plan sudoku_4x4 divide_batch=64KiB
+code_is 2; says stderr "in micro-batches of one sample"
+ok "a batch of too many bytes is divided into as few micro-batches as fit"
 
 run train sudoku_4x4 arch.hidden_siz=8
 code_is 1; says stderr "did you mean arch.hidden_size?"
