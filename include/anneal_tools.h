@@ -66,13 +66,18 @@ typedef struct an_launch {
     double device_s;            /* 0: the device does not say */
     double enqueue_s;           /* on the host, to hand it over; < 0: the device does not say, or runs it there */
     uint64_t flops, bytes;
-    bool recompute; /* forward work done a second time */
+    bool recompute;    /* forward work done a second time */
+    bool fallback;     /* the CPU runs it, for the device cannot */
+    const char *phase; /* "forward", "backward", "update" */
 } an_launch;
 
 /* Devices that run ahead or replay a whole step time each launch only when asked to; slower. */
 void an_profile(an_ctx *cx, bool on);
 int an_launch_count(const an_ctx *cx); /* 0: nothing ran */
 bool an_launch_get(const an_ctx *cx, int i, an_launch *out);
+/* The same of the plan made last, run or not; times are unknown. */
+int an_planned_launch_count(const an_ctx *cx);
+bool an_planned_launch_get(const an_ctx *cx, int i, an_launch *out);
 
 /* ---- memory of the plan made last, run or not */
 

@@ -7,6 +7,7 @@
 typedef struct plan_values {
     char show[AN_CONFIG_TEXT_BYTES], fit[AN_CONFIG_TEXT_BYTES], what_if[AN_CONFIG_TEXT_BYTES],
         svg[AN_CONFIG_TEXT_BYTES];
+    bool trace;
 } plan_values;
 
 #define AT(name) offsetof(plan_values, name)
@@ -17,6 +18,8 @@ static const an_config_field fields[] = {
      "an amount of memory, as 8GiB: the largest micro-batch and the recompute choice that fit it"},
     {"what_if", AN_CONFIG_TEXT, AT(what_if), "", 0, 0, NULL,
      "a change, as batch/2, seq*2 or n_layer=3: what each kind would take; may be given several times"},
+    {"trace", AN_CONFIG_BOOL, AT(trace), "false", 0, 0, NULL,
+     "an update stage by stage: where it runs, what it moves, what it waits for, what may fail"},
     {"svg", AN_CONFIG_TEXT, AT(svg), "", 0, 0, NULL, "a file for a picture of memory over the step"},
 };
 const an_config an_plan_keys = {.fields = fields, .n = AN_COUNT(fields)};
@@ -187,6 +190,7 @@ static an_status open_run(an_err *err, an_train_config *c, bool whole, an_sessio
 static an_status show(an_err *err, an_session *r, const an_estimate *p, const plan_values *v, const an_args *args)
 {
     if (*v->svg) AN_TRY(an_plan_svg(err, r, p, v->svg));
+    if (v->trace) return an_plan_trace(err, r, p, args->json);
     if (args->json) return print_bill_json(err, r, p, args);
     if (strcmp(v->show, "bill") == 0) {
         an_cli_warn(r->cx);

@@ -1,5 +1,5 @@
-/* plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_queries.c (--fit, --what-if), memory_svg.c
- * (memory over time). */
+/* plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_queries.c (--fit, --what-if), plan_trace.c
+ * (--trace), memory_svg.c (memory over time). */
 #ifndef AN_CLI_PLAN_H
 #define AN_CLI_PLAN_H
 
@@ -23,6 +23,8 @@ an_status an_plan_what_if_json(an_err *err, const an_session *r, const an_estima
 
 /* The update's memory over its launches: on a terminal, with the largest tensors; as a picture, stacked by kind. */
 an_status an_plan_timeline(an_err *err, const an_session *r, const an_estimate *p);
+/* The update told stage by stage. */
+an_status an_plan_trace(an_err *err, const an_session *r, const an_estimate *p, bool json);
 an_status an_plan_svg(an_err *err, const an_session *r, const an_estimate *p, const char *path);
 
 #endif

@@ -112,6 +112,7 @@ void an_graph_reset(an_graph *g)
     g->key = KEY_START;
     g->epoch++;
     g->deferred = false;
+    g->phase = AN_PHASE_FORWARD;
     g->at = g->doing = NULL;
 }
 
@@ -403,6 +404,7 @@ static an_tensor *append(an_graph *g, const an_emit_args *e, const draft *d)
     t->n_attr = (uint8_t)e->n_attr;
     t->scope = g->scope;
     t->deferred = g->deferred;
+    t->phase = (uint8_t)g->phase;
     memcpy(t->shape, d->shape, sizeof t->shape);
     t->numel = d->numel;
     if (e->n_attr > 0) t->attr = memcpy(t + 1, e->attr, attr_bytes);

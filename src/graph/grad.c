@@ -509,10 +509,12 @@ static an_status run(pass *p, const an_tensor *loss, int32_t slot)
         g->n_grad = p->n;
     }
     g->no_folded = true;
+    g->phase = AN_PHASE_BACKWARD;
     mark_need(p);
     an_tensor *one = an_make_full(g, (an_dtype)loss->dtype, loss->rank, loss->shape, 1, 0);
     const bool fine = !one->poison && contribute(p, slot, 0, slot, one) && visit_all(p);
     g->no_folded = false;
+    g->phase = AN_PHASE_UPDATE;
     g->scope = scope;
     g->deferred = false;
     g->at = at;

@@ -61,6 +61,9 @@ typedef enum an_leaf { AN_LEAF_PARAM, AN_LEAF_STATE, AN_LEAF_INPUT, AN_LEAF_SCAL
 
 typedef struct an_graph an_graph;
 
+/* Before an_backward; the gradients, also those built later when first asked for; what reads them: the optimizer. */
+typedef enum an_phase { AN_PHASE_FORWARD, AN_PHASE_BACKWARD, AN_PHASE_UPDATE } an_phase;
+
 struct an_tensor { /* a node */
     an_graph *g;
     int32_t id;  /* place in the array; -1: poison or persistent (see `leaf_epoch`) */
@@ -88,6 +91,7 @@ struct an_tensor { /* a node */
      * of hash or key. */
     int32_t folded;                  /* 0: a node of the array; else this is g->folded[folded - 1].t */
     const int32_t *sources_as_built; /* [n_src] a node's id, or -number of a folded tensor; NULL: the same as src */
+    uint8_t phase;                   /* an_phase in which it was appended. Not part of hash or key */
     bool has_folded; /* a folded tensor equals this node or reads it: readers' `src` lists do not show all its uses */
 };
 
@@ -166,6 +170,7 @@ struct an_graph {
     struct an_tensor *poison;
     an_err *err;          /* the context's */
     void *owner;          /* the an_ctx */
+    an_phase phase;       /* of nodes emitted now */
     bool deferred;        /* nodes emitted now get `deferred` */
     bool keep_duplicates; /* compile=False and tests: no fold, no CSE */
     bool no_folded;       /* while folding and in the backward pass: the caller cannot name those tensors */

@@ -194,13 +194,27 @@ static an_status reserve_group(an_planner *w)
     return AN_OK;
 }
 
+/* A copy is made for the backward pass. A kernel that spans two phases belongs to the first: a GEMM's epilogue may store
+ * a derivative beside its result. */
+static uint8_t phase_of(const an_planner *w, const an_planned_launch *l)
+{
+    if (l->copy >= 0) return AN_PHASE_BACKWARD;
+    const an_fusion_group *gr = &w->group[l->group];
+    uint8_t first = w->g->node[gr->anchor]->phase;
+    for (int i = 0; i < gr->n_out; i++) first = AN_MIN(first, w->g->node[gr->out[i]]->phase);
+    return first;
+}
+
 an_status an_pass_lower(an_planner *w)
 {
     w->cuts->more = false;
     w->note = AN_NEW_ARRAY(&w->scratch, an_loop_note, w->g->n + 1);
     if (!w->note) return an_lower_no_memory(w);
     if (w->n_groups == w->cap_groups) AN_TRY(reserve_group(w));
-    for (int32_t i = 0; i < w->n_launches; i++)
+    for (int32_t i = 0; i < w->n_launches; i++) {
+        const int32_t before = w->plan->n_steps;
         AN_TRY(w->launch[i].copy >= 0 ? launch_copy(w, &w->launch[i]) : launch_group(w, w->launch[i].group));
+        for (int32_t s = before; s < w->plan->n_steps; s++) w->plan->step[s].phase = phase_of(w, &w->launch[i]);
+    }
     return w->cuts->more ? an_fail(w->err, AN_E_UNSUPPORTED, "%s", w->cuts->first) : AN_OK;
 }

@@ -199,19 +199,34 @@ int an_launch_count(const an_ctx *cx)
     return cx && cx->last && cx->last->exec ? cx->last->plan->n_steps : 0;
 }
 
-bool an_launch_get(const an_ctx *cx, int i, an_launch *out)
+int an_planned_launch_count(const an_ctx *cx)
 {
-    if (i < 0 || i >= an_launch_count(cx)) return false;
+    return cx && cx->last ? cx->last->plan->n_steps : 0;
+}
+
+bool an_planned_launch_get(const an_ctx *cx, int i, an_launch *out)
+{
+    static const char *const phases[] = {
+        [AN_PHASE_FORWARD] = "forward", [AN_PHASE_BACKWARD] = "backward", [AN_PHASE_UPDATE] = "update"};
+    if (i < 0 || i >= an_planned_launch_count(cx)) return false;
     const an_plan *p = cx->last->plan;
     const an_plan_step *s = &p->step[i];
     *out = (an_launch){.kernel = p->kernel[s->kernel].name,
                        .scope = s->scope ? s->scope : "",
                        .kind = an_kernel_kind_text(p->kernel[s->kernel].kind),
-                       .device_s = cx->backend->step_seconds(cx->device, cx->last->exec, i),
                        .enqueue_s = -1,
                        .flops = s->flops,
                        .bytes = s->bytes,
-                       .recompute = s->recompute};
+                       .recompute = s->recompute,
+                       .fallback = s->fallback,
+                       .phase = phases[s->phase]};
+    return true;
+}
+
+bool an_launch_get(const an_ctx *cx, int i, an_launch *out)
+{
+    if (i >= an_launch_count(cx) || !an_planned_launch_get(cx, i, out)) return false;
+    out->device_s = cx->backend->step_seconds(cx->device, cx->last->exec, i);
     if (cx->backend->enqueue_seconds) out->enqueue_s = cx->backend->enqueue_seconds(cx->device, cx->last->exec, i);
     return true;
 }

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_bill.sh: what a run will take, asked before it runs; and that it lives with as much as was said and no more.
-plan=9
+plan=10
 . "$(dirname "$0")/tap.sh"
 
 # shellcheck disable=SC2086  # $tiny is a list of settings
@@ -23,6 +23,20 @@ code_is 0; says stdout "lives on"
 for f in stdout memory.svg; do [ "$(wc -c <"$dir/$f")" -gt 1000 ] || fault "$f is short"; done
 awk 'length($0) > 79 { exit 1 }' "$dir/stdout" || fault "a line of show=memory is wider than 79 columns"
 ok "memory over the step is drawn in text and as a picture"
+
+run plan macbook --json
+launches=$(value "$dir/stdout" launches)
+run plan macbook --trace log_interval=7
+code_is 0; silent stderr
+for stage in batch move forward backward optimizer "loss read"; do grep -q "^[1-6] $stage " "$dir/stdout" || fault "no stage $stage"; done
+equal "$(sed -n 's/.* \([0-9]*\) launch.*/\1/p' "$dir/stdout" | awk '{ n += $1 } END { print n }')" "$launches" "launches of the stages"
+equal "$(grep -c 'waits  ' "$dir/stdout") $(grep -c 'may fail' "$dir/stdout")" "6 6" "answers"
+says stdout "once in 7 updates"; says stdout "none, host and device are the same processor"
+run plan gpt2 device=null:cuda data=corpus gradient_accumulation_steps=5 --trace
+code_is 0; says stdout "host to null:cuda"; says stdout "5 batches in an update"; says stdout "hot path:   0"
+run plan gpt2 device=null:cuda data=corpus gradient_accumulation_steps=5 --trace --json
+code_is 0; one_line stdout; equal "$(value "$dir/stdout" deliberate_changes)" 6 "deliberate changes"
+ok "a step is told stage by stage, with its changes of backend"
 
 run plan macbook threads=2 --what-if batch/2 --what-if seq/2 --what-if n_layer=8
 code_is 0; says stdout "batch/2"; says stdout "seq/2"; says stdout "n_layer=8"

@@ -1,0 +1,133 @@
+/* step_trace.c: the stages of an update, from its plan and its settings. See step_trace.h. */
+#include "tools/step_trace.h"
+#include "train/step.h"
+#include <stdio.h>
+#include <string.h>
+
+static an_stage_kind stage_of(const an_launch *l)
+{
+    return strcmp(l->phase, "forward") == 0    ? AN_STAGE_FORWARD
+           : strcmp(l->phase, "backward") == 0 ? AN_STAGE_BACKWARD
+                                               : AN_STAGE_UPDATE;
+}
+
+void an_step_trace_add(an_step_trace *t, int i, const an_launch *l)
+{
+    an_stage *s = &t->stage[stage_of(l)];
+    s->launches++;
+    s->flops += l->flops;
+    s->bytes += l->bytes;
+    s->fallbacks += l->fallback;
+    if (!l->fallback) return;
+    const bool enters = t->n_hot == 0 || t->fallback_end != i;
+    t->fallback_end = i + 1;
+    if (enters) t->n_hot += 2; /* in and out */
+    if (t->n_hot > 2 * AN_TRACE_CROSSINGS) return;
+    t->n_crossing = t->n_hot / 2;
+    struct an_crossing *c = &t->crossing[t->n_crossing - 1];
+    if (enters) {
+        c->first = i;
+        snprintf(c->scope, sizeof c->scope, "%s", *l->scope ? l->scope : l->kernel);
+    }
+    c->last = i;
+    c->bytes += l->bytes;
+}
+
+static uint64_t batch_bytes(const an_train_config *c)
+{
+    an_array array[AN_MAX_ARRAYS];
+    uint64_t bytes = 0;
+    const int n = c->model->inputs(an_model_settings(c), c->batch_size, array);
+    for (int i = 0; i < n; i++) bytes += an_array_bytes(&array[i]);
+    return bytes;
+}
+
+#define TELL(field, ...) snprintf(field, sizeof(field), __VA_ARGS__)
+
+static void tell_input(const an_train_config *c, const an_step_trace *t, an_stage *batch, an_stage *move)
+{
+    if (c->workers)
+        TELL(batch->waits, "where batches are taken faster than %lld worker%s can prepare them", (long long)c->workers,
+             c->workers == 1 ? "" : "s");
+    else
+        TELL(batch->waits, "yes: it is made when it is asked for (workers=0)");
+    TELL(batch->fails, "slow or shrinking files, an id that the model does not have: anneal profile --data-only");
+    if (t->apart) {
+        TELL(move->waits, "only for the oldest of two updates under way, whose input block it needs");
+        TELL(move->fails, "a queue that drains because the host is slow: \"stalls\" of train --json");
+    } else {
+        TELL(move->waits, "no: a copy within the machine's memory");
+        TELL(move->fails, "nothing likely: %llu bytes are copied", (unsigned long long)move->bytes);
+    }
+}
+
+static void tell_launches(const an_train_config *c, const an_estimate *p, an_step_trace *t)
+{
+    char text[16];
+    an_stage *forward = &t->stage[AN_STAGE_FORWARD], *backward = &t->stage[AN_STAGE_BACKWARD],
+             *update = &t->stage[AN_STAGE_UPDATE];
+    for (an_stage *s = forward; s <= update; s++) {
+        if (s->fallbacks)
+            TELL(s->waits, "yes: %d of its launches run on the CPU, for which the GPU must end", s->fallbacks);
+        else if (t->apart)
+            TELL(s->waits, "no: it is queued, and the host goes on");
+        else
+            TELL(s->waits, "the host is the device: it computes");
+    }
+    TELL(forward->fails, "memory: %s of activations are kept for the backward pass; recompute=on, or a smaller batch",
+         an_bytes_text((double)p->bill.activation_bytes, text));
+    TELL(backward->fails, "a gradient that is not finite; nan=%.20s says what happens then", c->nan);
+    TELL(update->fails, "%s",
+         c->dtype == AN_F16 ? "updates skipped because the loss scale was too large: \"skipped\" in metrics.jsonl"
+                            : "a learning rate that is too large: the loss rises some updates later");
+}
+
+static void tell_read(const an_train_config *c, const an_step_trace *t, an_stage *read)
+{
+    if (t->apart)
+        TELL(read->waits, "yes: until all queued updates have ended; every %lld updates (log_interval)",
+             (long long)c->log_interval);
+    else
+        TELL(read->waits, "no: the update has ended; every %lld updates (log_interval)", (long long)c->log_interval);
+    TELL(read->fails, "%s",
+         t->apart && c->log_interval < 5 ? "a GPU that idles at each read: a larger log_interval"
+                                         : "a loss that is not finite, seen at the next line of metrics");
+}
+
+/* Whether it plans in place of a GPU that is absent. */
+static bool plans_for_gpu(const an_device_facts *device)
+{
+    an_device_facts all[16];
+    const int n = AN_MIN(an_devices(all, AN_COUNT(all)), (int)AN_COUNT(all));
+    bool found = false;
+    for (int i = 0; i < n; i++) found |= all[i].gpu && strcmp(all[i].planned_by, device->name) == 0;
+    return found;
+}
+
+void an_step_trace_make(const an_session *r, const an_estimate *p, an_step_trace *out)
+{
+    static const char *const names[] = {"batch", "move", "forward", "backward", "optimizer", "loss read"};
+    const an_train_config *c = &r->cfg;
+    an_device_facts device = {0};
+    *out = (an_step_trace){.micro_batches = c->gradient_accumulation_steps};
+    /* A plan for an absent device (null:cuda) is told as if the device were there. */
+    if (an_device_opened(r->cx, &device)) out->apart = device.gpu || plans_for_gpu(&device);
+    for (int i = 0; i < AN_N_STAGES; i++)
+        out->stage[i] = (an_stage){.name = names[i], .times = out->micro_batches, .per_updates = 1};
+    an_stage *s = out->stage;
+    for (int i = AN_STAGE_FORWARD; i <= AN_STAGE_UPDATE; i++) TELL(s[i].where, "%s", device.name);
+    TELL(s[AN_STAGE_BATCH].where, "host");
+    TELL(s[AN_STAGE_MOVE].where, "host%s%s", out->apart ? " to " : "", out->apart ? device.name : "");
+    TELL(s[AN_STAGE_READ].where, "%s%shost", out->apart ? device.name : "", out->apart ? " to " : "");
+    s[AN_STAGE_BATCH].bytes = batch_bytes(c);
+    s[AN_STAGE_MOVE].bytes = p->bill.input_bytes;
+    s[AN_STAGE_READ].bytes = (uint64_t)an_step_sums(c) * sizeof(float);
+    s[AN_STAGE_UPDATE].times = s[AN_STAGE_READ].times = 1;
+    s[AN_STAGE_READ].per_updates = c->log_interval;
+    s[AN_STAGE_MOVE].boundary = s[AN_STAGE_READ].boundary = out->apart;
+    an_launch l;
+    for (int i = 0; an_planned_launch_get(r->cx, i, &l); i++) an_step_trace_add(out, i, &l);
+    tell_input(c, out, &s[AN_STAGE_BATCH], &s[AN_STAGE_MOVE]);
+    tell_launches(c, p, out);
+    tell_read(c, out, &s[AN_STAGE_READ]);
+}
