@@ -69,6 +69,7 @@ typedef struct an_launch {
     bool recompute;    /* forward work done a second time */
     bool fallback;     /* the CPU runs it, for the device cannot */
     const char *phase; /* "forward", "backward", "update" */
+    char shape[64];    /* "768x384x128 f32" of a product, "768 x 128 over 6" of a loop kernel; "" of others */
 } an_launch;
 
 /* Devices that run ahead or replay a whole step time each launch only when asked to; slower. */

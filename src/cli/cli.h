@@ -114,6 +114,9 @@ an_status an_print_line(an_err *err, an_text *line);
  * is none. */
 void an_cli_diagnosis_line(const char *dir);
 
+/* anneal profile diff A B; `logbook`: a run, or "". */
+an_status an_profile_diff_print(an_err *err, const an_args *args, const char *logbook);
+
 /* One row of the table each. */
 an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code);

@@ -1,13 +1,16 @@
-/* cmd_profile.c: where the time of a step goes, launch by launch. */
+/* cmd_profile.c: where the time of a step goes, launch by launch; two such profiles are cmd_profile_diff.c's. */
+#define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "report/profile_diff.h"
 #include "tools/profile.h"
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 typedef struct profile_values {
     int64_t warmup, steps, top;
     bool forward_only, data_only;
-    char trace[AN_CONFIG_TEXT_BYTES];
+    char trace[AN_CONFIG_TEXT_BYTES], inputs[AN_CONFIG_TEXT_BYTES], logbook[AN_CONFIG_TEXT_BYTES];
 } profile_values;
 
 #define AT(name) offsetof(profile_values, name)
@@ -16,6 +19,10 @@ static const an_config_field fields[] = {
     {"steps", AN_CONFIG_INT, AT(steps), "10", 1, 1e5, NULL, "steps to time; medians are shown"},
     {"forward_only", AN_CONFIG_BOOL, AT(forward_only), "false", 0, 0, NULL, "the loss alone, as in an evaluation"},
     {"data_only", AN_CONFIG_BOOL, AT(data_only), "false", 0, 0, NULL, "only the preparation of batches"},
+    {"inputs", AN_CONFIG_TEXT, AT(inputs), "data", 0, 0, "data|fixed",
+     "the run's data, or one random batch for every step, for which no data need be there"},
+    {"logbook", AN_CONFIG_TEXT, AT(logbook), "", 0, 0, NULL,
+     "profile diff: a run whose logbook gets the conclusion, if the same three were slowest a week apart"},
     {"top", AN_CONFIG_INT, AT(top), "0", 0, 1e6, NULL, "show the slowest launches only; 0: all, in the plan's order"},
     {"trace", AN_CONFIG_TEXT, AT(trace), "", 0, 0, NULL, "file for Chrome's about:tracing or ui.perfetto.dev"},
 };
@@ -44,8 +51,11 @@ static void print_launches(an_text *out, const an_profile_result *p, int shown)
     }
 }
 
-static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c)
+static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c, const profile_values *v)
 {
+    an_text_printf(out, "window    %lld step%s behind the first and %lld of warm-up; %s\n", (long long)v->steps,
+                   v->steps == 1 ? "" : "s", (long long)v->warmup,
+                   strcmp(v->inputs, "fixed") == 0 ? "one random batch" : "the run's data");
     an_text_printf(out, "step      %.3f ms, %.0f %s/s on %s%s\n", p->step_ms, 1e3 * (double)p->units / p->step_ms,
                    c->task->units, an_cli_device(c->device), an_cli_tf32(c, c->device) ? " with matmuls in tf32" : "");
     an_text_printf(out, "          data %.3f ms, graph %.3f ms, run %.3f ms", p->data_ms, p->build_ms, p->run_ms);
@@ -60,6 +70,11 @@ static void print_summary(an_text *out, const an_profile_result *p, const an_tra
         an_text_printf(out, "\nlaunches  %d in %.3f ms: %.1f %sFLOP/s of %.1f, %.1f GB/s of %.1f", p->n_launches,
                        p->device_ms, unit * flops / p->device_ms / 1e6, tera ? "T" : "G", unit * p->roof.gflops,
                        bytes / p->device_ms / 1e6, p->roof.gbytes);
+        if (v->forward_only)
+            an_text_puts(out, "\nphases    forward only");
+        else
+            an_text_printf(out, "\nphases    forward %.3f ms, backward %.3f ms, optimizer %.3f ms", p->forward_ms,
+                           p->backward_ms, p->update_ms);
         if (p->n_above)
             an_text_printf(out,
                            "\nroof      %d launches beat the roof measured after them: the machine was busy\n"
@@ -76,7 +91,8 @@ static void json_launches(an_text *out, const an_profile_result *p, int shown)
         an_json_put(out, l->kernel);
         an_text_puts(out, ",\"scope\":");
         an_json_put(out, l->scope);
-        an_text_printf(out, ",\"kind\":\"%s\",\"recompute\":%s", l->kind, l->recompute ? "true" : "false");
+        an_text_printf(out, ",\"kind\":\"%s\",\"phase\":\"%s\",\"shape\":\"%s\",\"recompute\":%s", l->kind, l->phase,
+                       l->shape, l->recompute ? "true" : "false");
         an_put_json(out, "device_us", 1e6 * l->device_s);
         an_put_json(out, "enqueue_us", l->enqueue_s >= 0 ? 1e6 * l->enqueue_s : 0.0 / 0.0);
         an_put_json(out, "flops", (double)l->flops);
@@ -86,7 +102,8 @@ static void json_launches(an_text *out, const an_profile_result *p, int shown)
     }
 }
 
-static void json_all(an_text *out, const an_profile_result *p, const an_train_config *c, int shown)
+static void json_all(an_text *out, const an_profile_result *p, const an_train_config *c, const profile_values *v,
+                     int shown)
 {
     an_text_puts(out, "{\"preset\":");
     an_json_put(out, c->preset);
@@ -94,11 +111,27 @@ static void json_all(an_text *out, const an_profile_result *p, const an_train_co
     an_json_put(out, an_cli_device(c->device));
     an_text_printf(out, ",\"dtype\":\"%s\",\"tf32\":%s", an_dtype_text(c->dtype),
                    an_cli_tf32(c, c->device) ? "true" : "false");
+    char utc[32] = "";
+    struct tm t;
+    const time_t now = time(NULL);
+    if (gmtime_r(&now, &t)) strftime(utc, sizeof utc, "%Y-%m-%dT%H:%M:%SZ", &t);
+    an_text_printf(out, ",\"schema\":%d,\"time\":\"%s\",\"anneal\":\"%s\",\"commit\":", AN_PROFILE_SCHEMA, utc,
+                   AN_VERSION);
+    an_json_put(out, an_commit);
+    an_text_printf(out, ",\"what\":\"%s\",\"inputs\":\"%s\"",
+                   v->data_only      ? "data"
+                   : v->forward_only ? "forward"
+                                     : "train",
+                   v->inputs);
+    an_text_printf(out, ",\"warmup\":%lld,\"steps\":%lld", (long long)v->warmup, (long long)v->steps);
     an_put_json(out, "step_ms", p->step_ms);
     an_put_json(out, "data_ms", p->data_ms);
     an_put_json(out, "graph_ms", p->build_ms);
     an_put_json(out, "run_ms", p->run_ms);
     an_put_json(out, "device_ms", p->device_ms);
+    an_put_json(out, "forward_ms", p->forward_ms);
+    an_put_json(out, "backward_ms", p->backward_ms);
+    an_put_json(out, "update_ms", p->update_ms);
     an_put_json(out, "peak_gflops", p->roof.gflops);
     an_put_json(out, "peak_gbytes", p->roof.gbytes);
     an_text_puts(out, ",\"launches\":[");
@@ -113,26 +146,40 @@ an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
     an_train_config c;
     an_profile_result p;
     an_text out = {0};
+    if (strcmp(args->words[0], "diff") == 0) {
+        AN_TRY(an_config_defaults(err, &an_profile_keys, &v));
+        AN_TRY(an_args_apply(err, args, &(an_key_set){&an_profile_keys, &v}, 1));
+        return an_profile_diff_print(err, args, v.logbook);
+    }
+    if (args->n_words > 1)
+        return an_fail(err, AN_E_USAGE,
+                       "profile: one preset or file, not %s; two profiles are compared by anneal "
+                       "profile diff A B",
+                       args->words[1]);
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_profile_keys, &v));
     AN_TRY(an_args_apply_run(err, args, &an_profile_keys, &v, &c));
     AN_TRY(an_train_config_check(err, &c));
     if (v.forward_only && v.data_only)
         return an_fail(err, AN_E_USAGE, "profile: forward_only and data_only exclude each other; leave one out");
+    if (v.data_only && strcmp(v.inputs, "fixed") == 0)
+        return an_fail(err, AN_E_USAGE,
+                       "profile: data_only times the data, which inputs=fixed leaves out; leave one out");
     const an_profile_options o = {.what = v.data_only      ? AN_PROFILE_DATA
                                           : v.forward_only ? AN_PROFILE_FORWARD
                                                            : AN_PROFILE_TRAIN,
                                   .warmup = v.warmup,
                                   .steps = v.steps,
-                                  .trace = v.trace[0] ? v.trace : NULL};
+                                  .trace = v.trace[0] ? v.trace : NULL,
+                                  .fixed = strcmp(v.inputs, "fixed") == 0};
     AN_TRY(an_profile_steps(err, &c, &o, &p));
     if (v.top && p.n_launches) qsort(p.launch, (size_t)p.n_launches, sizeof *p.launch, slower_first);
     const int shown = v.top ? (int)AN_MIN(v.top, p.n_launches) : p.n_launches;
     if (args->json) {
-        json_all(&out, &p, &c, shown);
+        json_all(&out, &p, &c, &v, shown);
     } else {
         if (shown) print_launches(&out, &p, shown);
-        print_summary(&out, &p, &c);
+        print_summary(&out, &p, &c, &v);
     }
     an_profile_free(&p);
     return an_print_line(err, &out);

@@ -56,10 +56,11 @@ const an_command an_commands[] = {
      .summary = "which batch size: speed and memory of a series, the knee, the largest that fits",
      .details = "Each point is a short run of its own. Interrupted, the same command goes on where it was.\n"
                 "--budget 16GiB --budget 64GiB answers for both; --over dtype=float32,bfloat16 sweeps each.\n"},
-    {.name = "profile", .run = an_cmd_profile, .min_words = 1, .max_words = 1, .json = true, .keys = &an_profile_keys, .run_keys = true,
-     .usage = "profile PRESET|FILE.yaml [key=value ...]",
+    {.name = "profile", .run = an_cmd_profile, .min_words = 1, .max_words = 3, .json = true, .keys = &an_profile_keys, .run_keys = true,
+     .usage = "profile PRESET|FILE.yaml|diff A.json B.json [key=value ...]",
      .summary = "where the time of a step goes, launch by launch",
-     .details = "roof: the share of what this machine can do, measured now: its arithmetic or its memory, whichever limits.\n"},
+     .details = "profile diff compares two that --json wrote: the three operations that matter most, and what to do about them.\n"
+                "roof: the share of what this machine can do, measured now: its arithmetic or its memory, whichever limits.\n"},
     {.name = "prepare", .run = an_cmd_prepare, .min_words = 1, .max_words = 1, .json = true, .keys = &an_prepare_keys,
      .usage = "prepare FILE|FOLDER|shakespeare [key=value ...]",
      .summary = "make a data set: the tokens of a text, puzzles, mazes or conversations",

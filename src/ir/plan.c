@@ -40,22 +40,28 @@ bool an_step_aligned(const an_plan_step *s)
     return s->scratch % 16 == 0 || s->scratch_bytes <= 0;
 }
 
+void an_plan_shape(const an_plan *p, int step, an_text *out)
+{
+    const an_kernel *k = &p->kernel[p->step[step].kernel];
+    if (k->kind == AN_KERNEL_GEMM) {
+        const an_gemm_spec *g = &k->u.gemm;
+        int64_t batch = (int64_t)g->nb[0] * g->nb[1] * g->nb[2];
+        if (batch > 1) an_text_printf(out, "%lld x ", (long long)batch);
+        an_text_printf(out, "%dx%dx%d %s", g->m, g->n, g->k, g->mul_dtype == AN_BF16 ? "bf16" : "f32");
+    } else if (k->kind == AN_KERNEL_LOOP) {
+        an_text_printf(out, "%lld x %lld", (long long)k->u.loop->rows, (long long)k->u.loop->cols);
+        if (k->u.loop->red > 1) an_text_printf(out, " over %lld", (long long)k->u.loop->red);
+    }
+}
+
 static void print_step(const an_plan *p, int i, an_text *out)
 {
     const an_plan_step *s = &p->step[i];
     const an_kernel *k = &p->kernel[s->kernel];
     an_text_printf(out, "%4d %-14s %-40s", i, kinds[k->kind], k->name ? k->name : "");
-    if (k->kind == AN_KERNEL_GEMM) {
-        const an_gemm_spec *g = &k->u.gemm;
-        int64_t batch = (int64_t)g->nb[0] * g->nb[1] * g->nb[2];
-        if (batch > 1) an_text_printf(out, " %lld x", (long long)batch);
-        an_text_printf(out, " %dx%dx%d %s%s", g->m, g->n, g->k, g->mul_dtype == AN_BF16 ? "bf16" : "f32",
-                       s->epilogue >= 0 ? " + " : "");
-        if (s->epilogue >= 0) an_text_puts(out, p->kernel[s->epilogue].name);
-    } else if (k->kind == AN_KERNEL_LOOP) {
-        an_text_printf(out, " %lld x %lld", (long long)k->u.loop->rows, (long long)k->u.loop->cols);
-        if (k->u.loop->red > 1) an_text_printf(out, " over %lld", (long long)k->u.loop->red);
-    }
+    if (k->kind == AN_KERNEL_GEMM || k->kind == AN_KERNEL_LOOP) an_text_puts(out, " ");
+    an_plan_shape(p, i, out);
+    if (s->epilogue >= 0) an_text_printf(out, " + %s", p->kernel[s->epilogue].name);
     an_text_printf(out, "  flops %llu bytes %llu", (unsigned long long)s->flops, (unsigned long long)s->bytes);
     for (int a = 0; a < s->n_args; a++) {
         if (s->arg[a].slot < 0) continue;

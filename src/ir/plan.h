@@ -132,6 +132,8 @@ int64_t an_value_offset(const an_plan *p, int32_t value,
                         int32_t *slot); /* where it begins in its slot, through all it is inside of */
 /* Whether all tensors that the step touches begin on 16 bytes, as slots do. */
 bool an_step_aligned(const an_plan_step *s);
+/* "768x384x128 f32" of a GEMM, "768 x 128 over 6" of a loop kernel; nothing of others. */
+void an_plan_shape(const an_plan *p, int step, an_text *out);
 void an_plan_print(const an_plan *p, an_text *out);
 
 #endif

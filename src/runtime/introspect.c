@@ -220,6 +220,10 @@ bool an_planned_launch_get(const an_ctx *cx, int i, an_launch *out)
                        .recompute = s->recompute,
                        .fallback = s->fallback,
                        .phase = phases[s->phase]};
+    an_text shape = {0};
+    an_plan_shape(p, i, &shape);
+    if (shape.data && !shape.failed) snprintf(out->shape, sizeof out->shape, "%s", shape.data);
+    an_text_free(&shape);
     return true;
 }
 

@@ -16,7 +16,8 @@ typedef struct phases { /* seconds since the first profiled step began */
 typedef struct profiler {
     const an_profile_options *o;
     an_session *r;
-    an_loader *loader;
+    an_loader *loader; /* NULL: the batch is fixed */
+    an_arrays fixed;
     double zero;     /* clock when the first profiled step began */
     phases *phase;   /* [steps] */
     double *device;  /* [steps][n_launches] seconds on the device */
@@ -30,10 +31,11 @@ typedef struct profiler {
 static an_status run_step(an_err *err, profiler *p, phases *t)
 {
     an_session *r = p->r;
-    void *const *array;
+    void *const *array = p->fixed.data;
     t->begin = an_session_clock() - p->zero;
-    AN_TRY(an_loader_next(err, p->loader, &array));
-    t->got_data = t->built = t->ran = an_session_clock() - p->zero;
+    if (p->loader) AN_TRY(an_loader_next(err, p->loader, &array));
+    t->got_data = p->loader ? an_session_clock() - p->zero : t->begin;
+    t->built = t->ran = t->got_data;
     if (p->o->what == AN_PROFILE_DATA) return AN_OK;
     an_step s = {0};
     if (p->o->what == AN_PROFILE_FORWARD)
@@ -56,7 +58,8 @@ static an_status keep_names(an_err *err, profiler *p)
     const int n = an_launch_count(p->r->cx);
     size_t bytes = (size_t)n * sizeof *out->launch;
     an_launch l;
-    for (int i = 0; i < n && an_launch_get(p->r->cx, i, &l); i++) bytes += strlen(l.kernel) + strlen(l.scope) + 2;
+    for (int i = 0; i < n && an_launch_get(p->r->cx, i, &l); i++)
+        bytes += strlen(l.kernel) + strlen(l.scope) + strlen(l.shape) + 3;
     out->memory = calloc(1, bytes + 1);
     p->device = calloc((size_t)(n * p->o->steps) + 1, sizeof *p->device);
     p->enqueue = calloc((size_t)(n * p->o->steps) + 1, sizeof *p->enqueue);
@@ -64,11 +67,17 @@ static an_status keep_names(an_err *err, profiler *p)
     out->launch = out->memory;
     char *text = (char *)out->memory + (size_t)n * sizeof *out->launch;
     for (int i = 0; i < n && an_launch_get(p->r->cx, i, &l); i++) {
-        out->launch[i] = (an_profile_launch){
-            .kind = l.kind, .flops = l.flops, .bytes = l.bytes, .recompute = l.recompute, .kernel = text};
+        out->launch[i] = (an_profile_launch){.kind = l.kind,
+                                             .flops = l.flops,
+                                             .bytes = l.bytes,
+                                             .recompute = l.recompute,
+                                             .phase = l.phase,
+                                             .kernel = text};
         text += sprintf(text, "%s", l.kernel) + 1;
         out->launch[i].scope = text;
         text += sprintf(text, "%s", l.scope) + 1;
+        out->launch[i].shape = text;
+        text += sprintf(text, "%s", l.shape) + 1;
     }
     out->n_launches = n;
     return AN_OK;
@@ -134,6 +143,10 @@ static void summarize(profiler *p)
         l->device_s = median_of(p, p->device + i, out->n_launches);
         l->enqueue_s = median_of(p, p->enqueue + i, out->n_launches);
         out->device_ms += 1e3 * l->device_s;
+        double *const phase_ms = strcmp(l->phase, "forward") == 0    ? &out->forward_ms
+                                 : strcmp(l->phase, "backward") == 0 ? &out->backward_ms
+                                                                     : &out->update_ms;
+        *phase_ms += 1e3 * l->device_s;
     }
     an_profile_shares(out);
 }
@@ -218,21 +231,38 @@ static an_status write_trace(an_err *err, const profiler *p)
 
 /* ---- all together */
 
-static an_status profile(an_err *err, profiler *p)
+static an_status run_with_data(an_err *err, profiler *p)
 {
     const an_train_config *c = &p->r->cfg;
     const an_sample_range draw = {.split = AN_TRAIN, .seed = (uint64_t)c->seed, .samples = c->batch_size};
     an_task_source data;
     an_source source;
-    p->out->units = c->batch_size * an_task_units(c);
-    p->phase = calloc((size_t)p->o->steps, sizeof *p->phase);
-    p->sorted = calloc((size_t)p->o->steps, sizeof *p->sorted);
-    if (!p->phase || !p->sorted) return an_fail_nomem(err, "a profile", (size_t)p->o->steps * sizeof *p->phase);
     an_task_source_open(c, p->r->data, &draw, &data, &source);
     AN_TRY(an_loader_open(err, &source, 0, (int)c->workers, &p->loader));
     an_status status = run_steps(err, p);
     an_loader_close(p->loader); /* before `source`, which it reads */
-    AN_TRY(status);
+    return status;
+}
+
+static an_status run_with_fixed(an_err *err, profiler *p)
+{
+    an_array array[AN_MAX_ARRAYS];
+    const int n = p->r->cfg.model->inputs(an_model_settings(&p->r->cfg), p->r->cfg.batch_size, array);
+    an_status status = an_arrays_open(err, array, n, &p->fixed);
+    if (status == AN_OK) an_arrays_random(array, n, 1, p->fixed.data);
+    if (status == AN_OK) status = run_steps(err, p);
+    an_arrays_close(&p->fixed);
+    return status;
+}
+
+static an_status profile(an_err *err, profiler *p)
+{
+    const an_train_config *c = &p->r->cfg;
+    p->out->units = c->batch_size * an_task_units(c);
+    p->phase = calloc((size_t)p->o->steps, sizeof *p->phase);
+    p->sorted = calloc((size_t)p->o->steps, sizeof *p->sorted);
+    if (!p->phase || !p->sorted) return an_fail_nomem(err, "a profile", (size_t)p->o->steps * sizeof *p->phase);
+    AN_TRY(p->o->fixed ? run_with_fixed(err, p) : run_with_data(err, p));
     /* The roofline is measured right after the steps, at the same temperature of the machine. */
     if (p->o->what != AN_PROFILE_DATA) AN_TRY(an_bench_roof(err, c, &p->out->roof));
     summarize(p);
@@ -243,9 +273,10 @@ an_status an_profile_steps(an_err *err, const an_train_config *c, const an_profi
 {
     an_train_config one = *c;
     one.gradient_accumulation_steps = 1;
+    if (o->fixed) an_task_assume(&one);
     profiler p = {.o = o, .out = out};
     *out = (an_profile_result){0};
-    AN_TRY(an_session_open(err, &one, NULL, AN_RUN_DATA | AN_RUN_PARAMETERS_ONLY, &p.r));
+    AN_TRY(an_session_open(err, &one, NULL, (o->fixed ? 0 : AN_RUN_DATA) | AN_RUN_PARAMETERS_ONLY, &p.r));
     an_status status = profile(err, &p);
     an_session_close(p.r);
     free(p.phase);

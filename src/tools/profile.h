@@ -21,10 +21,11 @@ typedef struct an_profile_options {
     an_profile_what what;
     int64_t warmup, steps; /* the first step, which plans and compiles, comes before both */
     const char *trace;     /* file for trace events, NULL: none */
+    bool fixed;            /* one random batch for every step, in place of the data, which need not be there */
 } an_profile_options;
 
 typedef struct an_profile_launch { /* medians over the steps */
-    const char *kernel, *scope, *kind;
+    const char *kernel, *scope, *kind, *phase, *shape;
     double device_s;  /* 0: unknown */
     double enqueue_s; /* < 0: unknown, or not applicable */
     double share;     /* of the roofline; 0: unknown */
@@ -38,6 +39,7 @@ typedef struct an_profile_result {
     int n_launches;
     double step_ms;                              /* median of full steps: data, build and run */
     double data_ms, build_ms, run_ms, device_ms; /* waiting for a batch; building the graph; eval; its launches */
+    double forward_ms, backward_ms, update_ms;   /* of device_ms */
     an_roof roof;
     int n_above;   /* launches above the roofline */
     int64_t units; /* of the task, a step */

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_tools.sh: bench, profile and selftest from the outside: what they print, and their exit codes.
-plan=10
+plan=13
 . "$(dirname "$0")/tap.sh"
 small="block_size=16 n_layer=1 n_head=2 n_embd=32 batch_size=2 threads=1"
 
@@ -50,6 +50,58 @@ equal "$(grep -c % "$dir/stdout")" 3 "launches shown"
 run profile demo --data-only --forward-only
 code_is 1; says stderr "exclude each other"
 ok "profile can leave the rest of a step out"
+
+# No data and no folder are needed for a fixed batch; the window, the phases and the schema are in the answer.
+# shellcheck disable=SC2086
+run profile demo $small data="$dir/nowhere.txt" inputs=fixed --steps 2
+code_is 0; says stdout "one random batch"; says stdout "2 steps behind"; says stdout "phases    forward"
+# shellcheck disable=SC2086
+run profile demo $small inputs=fixed --steps 3 --json
+code_is 0; has_keys "$dir/stdout" schema time commit what inputs warmup steps forward_ms backward_ms update_ms phase shape
+equal "$(value "$dir/stdout" schema) $(value "$dir/stdout" inputs) $(value "$dir/stdout" data_ms)" "1 fixed 0" "schema, inputs and wait"
+cp "$dir/stdout" "$dir/before.json"
+run profile demo --data-only inputs=fixed
+code_is 1; says stderr "leave one out"
+ok "profile takes a fixed batch, and says its window and the phases"
+
+# A slow-down that was planted: products by portable code, the rest as it was.
+# shellcheck disable=SC2086
+run profile demo $small inputs=fixed --steps 3 isa=portable block_size=64 n_embd=128 --json
+cp "$dir/stdout" "$dir/slow.json"
+# shellcheck disable=SC2086
+run profile demo $small inputs=fixed --steps 3 block_size=64 n_embd=128 --json
+cp "$dir/stdout" "$dir/fast.json"
+run profile diff "$dir/fast.json" "$dir/slow.json"
+code_is 0; silent stderr; says stdout "what changed most"
+grep -A1 'what changed most' "$dir/stdout" | tail -n 1 | grep -q 'matmul' || fault "the products are not named first: $(cat "$dir/stdout")"
+run profile diff "$dir/fast.json" "$dir/slow.json" --json
+code_is 0; one_line stdout; equal "$(value "$dir/stdout" kind)" product "the first operation's kind"
+# One operation that takes three times as long.
+kernel=$(sed 's/.*"launches":\[//; s/"kernel":/\n/g' "$dir/fast.json" | grep '"phase":"backward"' | grep -v '"kind":"product"' | head -n 1 | cut -d'"' -f2)
+sed "s/\({\"kernel\":\"$kernel\",[^}]*\"device_us\":\)[0-9.e+-]*/\199999/" "$dir/fast.json" >"$dir/planted.json"
+run profile diff "$dir/fast.json" "$dir/planted.json"
+code_is 0; grep -A1 'what takes most\|what changed most' "$dir/stdout" | tail -n 1 | grep -q "$(echo "$kernel" | sed 's/[0-9][0-9]*/\\*/g')" || fault "$kernel is not named first: $(cat "$dir/stdout")"
+ok "profile diff names a planted slow-down first"
+
+# shellcheck disable=SC2086
+run train demo $tiny max_iters=2 eval_interval=2 out="$dir/run"
+sed 's/"time":"[^"]*"/"time":"2026-11-01T00:00:00Z"/' "$dir/before.json" >"$dir/week1.json"
+sed 's/"time":"[^"]*"/"time":"2026-11-08T00:00:00Z"/' "$dir/before.json" >"$dir/week2.json"
+run profile diff "$dir/week1.json" "$dir/week2.json" logbook="$dir/run"
+code_is 0; says stderr decided; says run/logbook.jsonl '"event":"decision"'; says run/logbook.jsonl "$dir/week2.json"
+says run/logbook.jsonl "$(sha256sum "$dir/week1.json" | cut -d' ' -f1)"
+sed 's/"time":"[^"]*"/"time":"2026-11-07T00:00:00Z"/' "$dir/before.json" >"$dir/week3.json"
+run profile diff "$dir/week1.json" "$dir/week3.json" logbook="$dir/run"
+code_is 0; says stderr "6.0 days apart"; equal "$(grep -c '"event":"decision"' "$dir/run/logbook.jsonl")" 1 decisions
+echo '{"launches":[]}' >"$dir/none.json"
+run profile diff "$dir/week1.json" "$dir/none.json"
+code_is 2; says stderr "schema"
+echo '{"schema":1,"launches":[]}' >"$dir/none.json"
+run profile diff "$dir/week1.json" "$dir/none.json"
+code_is 2; says stderr "0 launches"
+run profile diff "$dir/week1.json"
+code_is 1; says stderr "two files"
+ok "the same three a week apart are a decision in the logbook; no profile is a sentence"
 
 # shellcheck disable=SC2086
 run selftest demo $small
