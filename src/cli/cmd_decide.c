@@ -1,0 +1,118 @@
+/* cmd_decide.c: where to train, by the rules of report/decide.h over runs of the same settings on several lanes. */
+#include "cli/cli.h"
+#include "report/decide.h"
+#include <math.h>
+#include <string.h>
+
+static void put_epochs(an_text *out, const an_decide_lane *l)
+{
+    an_text_printf(out, "updates %lld to %lld", (long long)l->first_step, (long long)l->last_step);
+    if (isfinite(l->last_epoch)) an_text_printf(out, ", epochs %.3g to %.3g", l->first_epoch, l->last_epoch);
+}
+
+static void put_lane(an_text *out, const an_decision *d, int i, const char *dir)
+{
+    const an_decide_lane *l = &d->lane[i];
+    an_text_printf(out, "lane %d    %s: %s in %s%s%s%s\n          %.4g ms an update, %.4g units/s", i + 1, dir,
+                   *l->device ? l->device : "an unknown device", l->dtype, *l->host ? " on " : "", l->host,
+                   i ? "" : " (the reference)", l->ms, l->units_per_s);
+    if (isfinite(l->busy)) an_text_printf(out, ", GPU busy %.0f %%", 100 * l->busy);
+    an_text_puts(out, "; ");
+    put_epochs(out, l);
+    an_text_puts(out, "\n");
+}
+
+static const char *fired(const an_decide_lane *l, an_decide_rule rule)
+{
+    return l->fired[rule] ? "FIRES" : "holds";
+}
+
+static void put_rules(an_text *out, const an_decide_lane *l, const an_decide_limits *limits)
+{
+    double found, limit;
+    if (an_decide_numbers(l, limits, AN_DECIDE_DRIFT, &found, &limit))
+        an_text_printf(out, "  %s   drift: losses differ by %.3g (update %lld), allowed %.3g%s\n",
+                       fired(l, AN_DECIDE_DRIFT), found, (long long)l->drift_step, limit,
+                       l->accepted ? "; a difference was signed and accepted" : "");
+    if (an_decide_numbers(l, limits, AN_DECIDE_MEMORY, &found, &limit)) {
+        an_text_printf(out, "  %s   memory: %s %+.1f %%, allowed %.0f %%", fired(l, AN_DECIDE_MEMORY), l->growing,
+                       100 * found, 100 * limit);
+        if (isfinite(l->growth_epochs)) an_text_printf(out, "; over %.3g epochs", l->growth_epochs);
+        an_text_puts(out, "\n");
+    }
+    if (an_decide_numbers(l, limits, AN_DECIDE_DATA, &found, &limit))
+        an_text_printf(
+            out, "  %s   data and batch: updates %+.1f %% faster, wanted %.0f %%; GPU busy %.1f %%, wanted %.0f %%\n",
+            fired(l, AN_DECIDE_DATA), 100 * found, 100 * limit, 100 * l->busy, 100 * limits->busy);
+}
+
+/* The verdict, and what would change it. */
+static void put_verdict(an_text *out, const an_decision *d, const an_decide_limits *limits, const char *const *dir)
+{
+    const an_decide_lane *l = &d->lane[d->on];
+    switch (d->verdict) {
+    case AN_DECIDE_TRAIN:
+        an_text_printf(out, "verdict   train on lane %d (%s)\nchanges   ", d->on + 1, l->device);
+        if (d->n == 1)
+            an_text_puts(out, "another lane: train the same settings on it, and name both runs");
+        else
+            an_text_printf(out, "a lane of less than %.4g ms an update for which no rule fires", l->ms);
+        break;
+    case AN_DECIDE_DATA_FIRST:
+        an_text_printf(out,
+                       "verdict   data and batch first: lane %d has too little to do\n"
+                       "changes   less than %.4g ms an update, or a GPU busy for %.0f %%: anneal sweep, more workers, "
+                       "anneal profile --data-only",
+                       d->on + 1, (1 - limits->gain) * d->lane[0].ms, 100 * limits->busy);
+        break;
+    case AN_DECIDE_RETAINED:
+        an_text_printf(
+            out,
+            "verdict   retained tensors: %s of lane %d grow; train on a machine of its own until they are found\n"
+            "changes   growth below %.0f %%: anneal diagnose %s, anneal plan %s/config.yaml show=memory",
+            l->growing, d->on + 1, 100 * limits->growth, dir[d->on], dir[d->on]);
+        break;
+    case AN_DECIDE_OTHER_HARDWARE:
+        an_text_printf(
+            out,
+            "verdict   other hardware: use lane %d for preprocessing only, and train on another GPU or the "
+            "reference's device\n"
+            "changes   losses within %.3g, or the difference signed: anneal compare %s %s --accept NAME,REASON",
+            d->on + 1, limits->tolerance, dir[0], dir[d->on]);
+        break;
+    }
+}
+
+static an_status decide(an_err *err, const an_args *args, an_run_record *run, an_text *out)
+{
+    an_decide_limits limits;
+    an_decision d;
+    AN_TRY(an_config_defaults(err, &an_decide_limit_keys, &limits));
+    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_decide_limit_keys, &limits}, 1));
+    for (int i = 0; i < args->n_words; i++) AN_TRY(an_run_record_read(err, args->words[i], &run[i]));
+    AN_TRY(an_decide(err, run, args->words, args->n_words, &limits, &d));
+    if (args->json) {
+        an_text_puts(out, "{");
+        an_decide_json(&d, &limits, out);
+        an_text_puts(out, "}");
+        return AN_OK;
+    }
+    for (int i = 0; i < d.n; i++) {
+        put_lane(out, &d, i, args->words[i]);
+        put_rules(out, &d.lane[i], &limits);
+    }
+    put_verdict(out, &d, &limits, args->words);
+    return AN_OK;
+}
+
+an_status an_cmd_decide(an_err *err, const an_args *args, int *exit_code)
+{
+    (void)exit_code;
+    an_run_record run[AN_CLI_MAX_WORDS] = {{0}};
+    an_text out = {0};
+    an_status status = decide(err, args, run, &out);
+    if (status == AN_OK) status = an_print_line(err, &out);
+    for (int i = 0; i < AN_CLI_MAX_WORDS; i++) an_run_record_free(&run[i]);
+    an_text_free(&out);
+    return status;
+}
