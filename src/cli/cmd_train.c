@@ -1,5 +1,5 @@
 /* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
-#include "cli/cli.h"
+#include "cli/background.h"
 #include "cli/progress.h"
 #include "io/data/disk_speed.h"
 #include "train/run_dir.h"
@@ -10,12 +10,25 @@
 
 typedef struct resume_values {
     int64_t step;
+    bool detach;
 } resume_values;
+typedef struct train_values {
+    bool detach;
+} train_values;
+
+#define DETACH(type)                                                                                                   \
+    {                                                                                                                  \
+        "detach", AN_CONFIG_BOOL, offsetof(type, detach), "false", 0, 0, NULL,                                         \
+            "train in the background: anneal ps, logs, stop"                                                           \
+    }
 
 static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, offsetof(resume_values, step), "-1", -1, 9e15, NULL,
      "go on from the checkpoint after so many updates; -1: from the last one"},
+    DETACH(resume_values),
 };
+static const an_config_field train_fields[] = {DETACH(train_values)};
+const an_config an_train_command_keys = {.fields = train_fields, .n = AN_COUNT(train_fields)};
 const an_config an_resume_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 static an_status print_summary(an_err *err, const an_session *r, const an_train_result *result)
@@ -49,6 +62,17 @@ static void warn_of_storage(const an_session *r)
     if (an_storage_warning(&look, "data", r->cfg.data, text)) an_say("note    %s", text);
 }
 
+/* Ctrl-C, a signal, or anneal stop. The folder is looked at twice a second: a look is a system call. */
+static bool wants_stop(void *arg)
+{
+    an_progress *n = arg;
+    const double now = an_session_clock();
+    if (an_interrupt_seen(NULL)) return true;
+    if (!n->out || now - n->looked < 0.5) return false;
+    n->looked = now;
+    return an_run_dir_stop_asked(n->out);
+}
+
 /* `price`: what the run takes, checked. */
 static an_status train(an_err *err, an_session *r, const an_estimate *price, const an_args *args, int *exit_code)
 {
@@ -59,13 +83,15 @@ static an_status train(an_err *err, an_session *r, const an_estimate *price, con
     an_progress_run(&narrator, r);
     if (!args->quiet) warn_of_storage(r);
     narrator.price = price;
+    narrator.out = r->cfg.eval_only ? NULL : r->cfg.out;
     an_interrupt_catch();
-    const an_train_listener listener = {.event = an_progress_event, .stop = an_interrupt_seen, .arg = &narrator};
+    const an_train_listener listener = {.event = an_progress_event, .stop = wants_stop, .arg = &narrator};
     an_status status = an_train(err, r, &listener, &result);
     if (status == AN_OK)
         an_progress_end(&narrator, r, &result);
     else
         an_progress_close(&narrator);
+    if (narrator.out) an_run_dir_clear_stop(narrator.out);
     AN_TRY(status);
     if (!args->quiet && !r->cfg.eval_only) an_cli_diagnosis_line(r->cfg.out);
     if (result.interrupted) *exit_code = AN_EXIT_INTERRUPTED;
@@ -187,9 +213,12 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
     an_estimate price;
     outlive_readers();
     AN_TRY(refuse_jobs(err));
+    train_values v;
     AN_TRY(open_settings(err, args, &c));
-    AN_TRY(an_args_apply_run(err, args, NULL, NULL, &c));
+    AN_TRY(an_config_defaults(err, &an_train_command_keys, &v));
+    AN_TRY(an_args_apply_run(err, args, &an_train_command_keys, &v, &c));
     AN_TRY(an_train_config_check(err, &c));
+    if (v.detach) return an_background_start(err, args, "train", c.out, exit_code);
     if (strcmp(c.init_from, "resume") == 0) {
         AN_TRY(an_ckpt_find(err, c.out, false, path));
         return resume(err, args, path, &c, exit_code);
@@ -290,5 +319,15 @@ an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_config_defaults(err, &an_resume_keys, &v));
     AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_resume_keys, &v}}, 1));
     AN_TRY(an_cli_find_checkpoint(err, args->words[0], false, v.step, path));
+    if (v.detach) {
+        const char *out = args->words[0];
+        for (size_t i = 0; i < args->n_settings; i++)
+            if (strcmp(args->settings[i].key, "out") == 0 || strcmp(args->settings[i].key, "out_dir") == 0)
+                out = args->settings[i].value;
+        if (strcmp(out, path) == 0)
+            return an_fail(err, AN_E_USAGE, "resume: with detach name the run's folder, or out=DIR, not the file %s",
+                           path);
+        return an_background_start(err, args, "resume", out, exit_code);
+    }
     return resume(err, args, path, NULL, exit_code);
 }

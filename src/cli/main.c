@@ -12,7 +12,7 @@
 
 /* clang-format off */
 const an_command an_commands[] = {
-    {.name = "train", .run = an_cmd_train, .min_words = 0, .max_words = 1, .json = true, .run_keys = true,
+    {.name = "train", .run = an_cmd_train, .min_words = 0, .max_words = 1, .json = true, .keys = &an_train_command_keys, .run_keys = true,
      .usage = "train PRESET|FILE.yaml|FILE.py|FILE.pt2 [key=value ...]",
      .summary = "train a model",
      .details = RUN_DETAILS},
@@ -20,6 +20,18 @@ const an_command an_commands[] = {
      .usage = "resume RUN|FILE [key=value ...]",
      .summary = "continue a run, to the same bits as if it had never stopped",
      .details = RUN_DETAILS},
+    {.name = "ps", .run = an_cmd_ps, .min_words = 0, .max_words = 0, .json = true,
+     .usage = "ps",
+     .summary = "the runs in the background of this machine, which train or resume --detach started",
+     .details = "A run that has ended is told once.\n"},
+    {.name = "stop", .run = an_cmd_stop, .min_words = 1, .max_words = 1, .json = false, .keys = &an_stop_keys,
+     .usage = "stop RUN [key=value ...]",
+     .summary = "let the process that trains in a folder finish its update, save, and end",
+     .details = ""},
+    {.name = "logs", .run = an_cmd_logs, .min_words = 1, .max_words = 2, .json = false, .keys = &an_logs_keys,
+     .usage = "logs RUN [-f]",
+     .summary = "what a run in the background has printed; -f goes on until it ends",
+     .details = ""},
     {.name = "sample", .run = an_cmd_sample, .min_words = 0, .max_words = 1, .json = false, .keys = &an_sample_keys,
      .usage = "sample RUN|FILE [key=value ...]",
      .summary = "write text with a trained model",
@@ -125,7 +137,7 @@ const an_command *an_command_find(const char *name)
 
 static an_status unknown_command(an_err *err, const char *name)
 {
-    const char *names[32];
+    const char *names[64];
     for (size_t i = 0; i < an_n_commands; i++) names[i] = an_commands[i].name;
     const char *near = an_nearest(name, names, an_n_commands);
     return an_fail(err, AN_E_USAGE, "unknown command %.64s%s%s%s; try anneal help", name, near ? "; did you mean " : "",

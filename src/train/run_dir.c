@@ -66,6 +66,7 @@ static an_status lock_folder(an_err *err, const char *dir, int *out)
         return an_fail(err, AN_E_IO, "%s: %s", path, strerror(why));
     }
     an_save_sweep(dir, is_replaced, NULL);
+    an_run_dir_clear_stop(dir);
     *out = fd;
     return AN_OK;
 }
@@ -101,6 +102,36 @@ bool an_run_dir_is_locked(const char *dir)
     const bool locked = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
     close(fd);
     return locked;
+}
+
+/* ---- asking a run to end */
+
+static bool stop_path(const char *dir, char path[AN_CKPT_PATH_BYTES])
+{
+    return snprintf(path, AN_CKPT_PATH_BYTES, "%s/.stop", dir) < AN_CKPT_PATH_BYTES;
+}
+
+an_status an_run_dir_ask_stop(an_err *err, const char *dir)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    int fd;
+    if (!stop_path(dir, path)) return an_fail(err, AN_E_USAGE, "%.100s...: the path is too long", dir);
+    AN_TRY(an_file_open(err, path, O_RDWR | O_CREAT, &fd));
+    close(fd);
+    return AN_OK;
+}
+
+bool an_run_dir_stop_asked(const char *dir)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    struct stat there;
+    return stop_path(dir, path) && lstat(path, &there) == 0 && S_ISREG(there.st_mode);
+}
+
+void an_run_dir_clear_stop(const char *dir)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    if (an_run_dir_stop_asked(dir) && stop_path(dir, path)) unlink(path);
 }
 
 void an_run_dir_unlock(int lock)

@@ -27,6 +27,11 @@ an_status an_run_dir_check(an_err *err, const char *dir, int lock);
 
 /* Whether a process trains in `dir` now. */
 bool an_run_dir_is_locked(const char *dir);
+/* Asks the process that trains in `dir` to save and end: a file that it looks for (an_run_dir_stop_asked), and that the
+ * next run to take the folder removes. */
+an_status an_run_dir_ask_stop(an_err *err, const char *dir);
+bool an_run_dir_stop_asked(const char *dir);
+void an_run_dir_clear_stop(const char *dir);
 /* Whether a run was trained in `dir`. */
 bool an_run_dir_is_a_run(const char *dir);
 
