@@ -1,0 +1,70 @@
+#!/bin/sh
+# test_pack.sh: a run packed here and taken up in another place trains on to the same bits; a changed byte is refused by name.
+plan=5
+. "$(dirname "$0")/tap.sh"
+export XDG_STATE_HOME="$dir/state" OMP_NUM_THREADS=1
+# shellcheck disable=SC2086
+set -- $tiny eval_interval=20 log_interval=1 lr_decay_iters=40 threads=1 dropout=0.1
+text="$dir/home/text.txt"
+mkdir "$dir/home"
+cat docs/guide.md docs/data.md >"$text"
+
+run train demo "$@" data="$text" max_iters=40 out="$dir/through" --quiet
+code_is 0
+run train demo "$@" data="$text" max_iters=20 out="$dir/home/run" --quiet
+code_is 0
+# A variable that no receiver should take over, and one that it may.
+sed -i '1s/"environment":{/"environment":{"LD_PRELOAD":"evil.so","CC":"evil","PATH":"evil",/' "$dir/home/run/logbook.jsonl"
+run pack "$dir/home/run" out="$dir/run.anneal" owner="A. Person"
+code_is 0; silent stdout; says stderr "after 20 updates"
+mv "$dir/home" "$dir/elsewhere" # the origin's paths lead nowhere
+run handoff "$dir/run.anneal" out="$dir/there"
+code_is 0; silent stderr; says stdout "verified  5 files"; says stdout "owner A. Person"; says stdout "OMP_NUM_THREADS=1"
+if grep -rq evil "$dir/there/anneal.service" "$dir/there/anneal.plist" "$dir/stdout"; then fault "a variable of the origin came through"; fi
+sh -c "$(sed -n 's/^goes on   //p' "$dir/stdout") max_iters=40 --quiet" >"$dir/log" 2>&1 || fault "the command: $(cat "$dir/log")"
+equal "$(state_hash "$dir/there")" "$(state_hash "$dir/through")" "state after the handoff"
+ok "a pack taken up where the origin's files are gone trains on to the same bits"
+
+is_file "$dir/there/anneal.service"; is_file "$dir/there/anneal.plist"
+says there/anneal.service "ExecStart=$program resume $dir/there data=$dir/there/data/text.txt"
+says there/anneal.service "Environment=OMP_NUM_THREADS=1"
+says there/anneal.plist "<string>data=$dir/there/data/text.txt</string>"
+run handoff "$dir/run.anneal" out="$dir/a b"
+code_is 0; says stdout "units     none"; [ ! -e "$dir/a b/anneal.service" ] || fault "a unit for a path with a blank"
+run handoff "$dir/run.anneal" out="$dir/there"
+code_is 2; says stderr "new folder"
+ok "units are made here, from checked paths; a folder that is there is left alone"
+
+# One byte of each member.
+for name in data/text.txt config.yaml metrics.jsonl logbook.jsonl last.safetensors; do
+    at=$(grep -abo "$name" "$dir/run.anneal" | head -n 1 | cut -d: -f1)
+    cp "$dir/run.anneal" "$dir/changed"
+    printf '\001' | dd of="$dir/changed" bs=1 seek=$((at + 200)) conv=notrunc 2>/dev/null
+    run handoff "$dir/changed" out="$dir/never"
+    code_is 2; says stderr "$name"; says stderr "SHA-256"; one_line stderr
+    [ ! -e "$dir/never" ] || fault "$name: something was written"
+done
+ok "a changed byte is refused by the name of its file, and nothing is written"
+
+for n in 0 10 1000 100000; do
+    head -c $n "$dir/run.anneal" >"$dir/cut"
+    run handoff "$dir/cut" out="$dir/never"
+    code_is 2; one_line stderr; [ ! -e "$dir/never" ] || fault "$n bytes: something was written"
+done
+run handoff "$dir/nothing" out="$dir/never"
+code_is 2
+run pack "$dir/never" out="$dir/x"
+code_is 1; says stderr "no run was trained"
+run pack "$dir/elsewhere/run" out="$dir/x"
+code_is 1; says stderr "are not here"; [ ! -e "$dir/x" ] || fault "half a pack"
+ok "cut packs, and runs without their data, are a sentence"
+
+mv "$dir/elsewhere" "$dir/home"
+run pack "$dir/home/run" out="$dir/light" data=checksums --json
+code_is 0; one_line stdout; equal "$(value "$dir/stdout" files)" 4 files
+run handoff "$dir/light" out="$dir/light-run" --json
+code_is 0; one_line stdout; equal "$(value "$dir/stdout" needs_data) $(value "$dir/stdout" units)" "true false" "what it needs"
+run handoff "$dir/light" out="$dir/light-run2"
+says stdout "$(value "$dir/home/run/logbook.jsonl" train_xxh3)"; says stdout "data=DATA"
+ok "without the data the pack has their hash"
+done_testing

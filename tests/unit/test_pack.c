@@ -1,0 +1,113 @@
+/* test_pack.c: packs made to do harm: names that climb or hide, lists that lie, members that are extra, twice or missing. */
+#include "lib/test.h"
+
+#include "io/formats/sha256.h"
+#include "io/formats/zip_write.h"
+#include "tools/pack.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct hostile {
+    const char *name, *extra; /* a member more; listed with `extra` as its name in pack.json. NULL: not listed */
+    const char *head;         /* members in front of "files" */
+    const char *want;         /* in the sentence */
+} hostile;
+
+static const char usual[] = "\"schema\":1,\"data\":\"builtin\",\"data_name\":\"corpus\"";
+
+static void put_file(an_text *list, const char *name, const char *text)
+{
+    char hash[AN_SHA256_TEXT_BYTES];
+    an_sha256(text, strlen(text), hash);
+    an_text_puts(list, list->len ? ",{\"name\":" : "{\"name\":");
+    an_json_put(list, name);
+    an_text_printf(list, ",\"sha256\":\"%s\"}", hash);
+}
+
+static void write_pack(const hostile *h, const char *path)
+{
+    static const char *const names[] = {"config.yaml", "metrics.jsonl", "logbook.jsonl", "last.safetensors"};
+    an_err err = {0};
+    an_zip_writer w;
+    an_text list = {0}, manifest = {0};
+    assert_int_equal(an_zip_begin(&err, path, &w), AN_OK);
+    for (size_t i = 0; i < AN_COUNT(names); i++) {
+        assert_int_equal(an_zip_add(&err, &w, names[i], "x", 1), AN_OK);
+        put_file(&list, names[i], "x");
+    }
+    if (h->name) assert_int_equal(an_zip_add(&err, &w, h->name, "y", 1), AN_OK);
+    if (h->extra) put_file(&list, h->extra, "y");
+    an_text_printf(&manifest, "{%s,\"files\":[%s]}", h->head ? h->head : usual, list.data);
+    assert_int_equal(an_zip_add(&err, &w, "pack.json", manifest.data, manifest.len), AN_OK);
+    if (an_zip_commit(&err, &w) != AN_OK) fail_msg("%s", err.text);
+    an_zip_abort(&w);
+    an_text_free(&list);
+    an_text_free(&manifest);
+}
+
+static void packs_made_to_do_harm_are_refused_and_write_nothing(void **state)
+{
+    (void)state;
+    static const char far[] = "../climbed";
+    static const hostile all[] = {
+        {far, far, NULL, "no file of this name"},
+        {"data/../../climbed", "data/../../climbed", NULL, "no file of this name"},
+        {"/tmp/climbed", "/tmp/climbed", NULL, "no file of this name"},
+        {"data/a/b", "data/a/b", NULL, "no file of this name"},
+        {"data/.hidden", "data/.hidden", NULL, "no file of this name"},
+        {"data/-option", "data/-option", NULL, "no file of this name"},
+        {"data/", "data/", NULL, "no file of this name"},
+        {"data/a\nb", "data/a\nb", NULL, "no file of this name"},
+        {".lock", ".lock", NULL, "no file of this name"},
+        {"anneal.service", "anneal.service", NULL, "no file of this name"},
+        {"kernels.so", "kernels.so", NULL, "no file of this name"},
+        {"data/extra", NULL, NULL, "other files"},
+        {NULL, "data/missing", NULL, "other files"},
+        {"data/x", "config.yaml", NULL, "SHA-256"},
+        {"data/x", "data/missing", NULL, "lacks it"},
+        {NULL, NULL, "\"schema\":2", "schema"},
+        {NULL, NULL, "\"schema\":\"1\"", "schema"},
+        {NULL, NULL, "\"schema\":1,\"data\":\"file\",\"data_name\":\"../../etc/passwd\"", "not in the pack"},
+        {NULL, NULL, "\"schema\":1,\"data\":\"file\",\"data_name\":\"absent\"", "not in the pack"},
+        {NULL, NULL, "\"schema\":1,\"data\":\"other\"", "no kind"},
+    };
+    for (size_t i = 0; i < AN_COUNT(all); i++) {
+        an_err err = {0};
+        an_handoff h;
+        char pack[256], dir[256];
+        snprintf(pack, sizeof pack, "%s", test_path("pack"));
+        snprintf(dir, sizeof dir, "%s", test_path("taken"));
+        write_pack(&all[i], pack);
+        const an_status status = an_pack_take(&err, pack, dir, "anneal", &h);
+        if (status != AN_E_DATA || !strstr(err.text, all[i].want)) fail_msg("case %zu: %d %s", i, status, err.text);
+        if (access(dir, F_OK) == 0) fail_msg("case %zu wrote something", i);
+        assert_int_not_equal(access(test_path("climbed"), F_OK), 0);
+        an_handoff_free(&h);
+    }
+}
+
+/* All is in order but the checkpoint, which is the letter x. */
+static void a_checkpoint_that_cannot_be_resumed_is_no_handoff(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_handoff h;
+    char pack[256], dir[256];
+    snprintf(pack, sizeof pack, "%s", test_path("pack"));
+    snprintf(dir, sizeof dir, "%s", test_path("taken"));
+    write_pack(&(hostile){.name = NULL}, pack);
+    assert_int_not_equal(an_pack_take(&err, pack, dir, "anneal", &h), AN_OK);
+    assert_non_null(strstr(err.text, "last.safetensors"));
+    an_handoff_free(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(packs_made_to_do_harm_are_refused_and_write_nothing),
+        cmocka_unit_test(a_checkpoint_that_cannot_be_resumed_is_no_handoff),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
