@@ -109,8 +109,9 @@ const an_command an_commands[] = {
      .details = ""},
     {.name = "handoff", .run = an_cmd_handoff, .min_words = 1, .max_words = 1, .json = true, .keys = &an_handoff_keys,
      .usage = "handoff FILE [key=value ...]",
-     .summary = "take up a packed run: verify it, unpack it, and say how it goes on",
-     .details = "A pack is not trusted: every file is checked, and command and units are made here.\n"},
+     .summary = "take up a packed run: verify it, try it, compare it with its origin, say how it goes on",
+     .details = "A pack is not trusted: every file is checked, and command and units are made here. Exit code 3: memory grows,\n"
+                "or an update takes longer or shorter than at the origin, unexplained.\n"},
     {.name = "note", .run = an_cmd_note, .min_words = 1, .max_words = 2, .json = true, .keys = &an_note_keys,
      .usage = "note RUN [TEXT] [key=value ...]",
      .summary = "write a sentence into a run's logbook, or a hypothesis that was rejected",

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_pack.sh: a run packed here and taken up in another place trains on to the same bits; a changed byte is refused by name.
-plan=5
+plan=6
 . "$(dirname "$0")/tap.sh"
 export XDG_STATE_HOME="$dir/state" OMP_NUM_THREADS=1
 # shellcheck disable=SC2086
@@ -18,7 +18,7 @@ sed -i '1s/"environment":{/"environment":{"LD_PRELOAD":"evil.so","CC":"evil","PA
 run pack "$dir/home/run" out="$dir/run.anneal" owner="A. Person"
 code_is 0; silent stdout; says stderr "after 20 updates"
 mv "$dir/home" "$dir/elsewhere" # the origin's paths lead nowhere
-run handoff "$dir/run.anneal" out="$dir/there"
+run handoff "$dir/run.anneal" out="$dir/there" smoke=0
 code_is 0; silent stderr; says stdout "verified  5 files"; says stdout "owner A. Person"; says stdout "OMP_NUM_THREADS=1"
 if grep -rq evil "$dir/there/anneal.service" "$dir/there/anneal.plist" "$dir/stdout"; then fault "a variable of the origin came through"; fi
 sh -c "$(sed -n 's/^goes on   //p' "$dir/stdout") max_iters=40 --quiet" >"$dir/log" 2>&1 || fault "the command: $(cat "$dir/log")"
@@ -29,11 +29,26 @@ is_file "$dir/there/anneal.service"; is_file "$dir/there/anneal.plist"
 says there/anneal.service "ExecStart=$program resume $dir/there data=$dir/there/data/text.txt"
 says there/anneal.service "Environment=OMP_NUM_THREADS=1"
 says there/anneal.plist "<string>data=$dir/there/data/text.txt</string>"
-run handoff "$dir/run.anneal" out="$dir/a b"
+run handoff "$dir/run.anneal" out="$dir/a b" smoke=0
 code_is 0; says stdout "units     none"; [ ! -e "$dir/a b/anneal.service" ] || fault "a unit for a path with a blank"
 run handoff "$dir/run.anneal" out="$dir/there"
 code_is 2; says stderr "new folder"
 ok "units are made here, from checked paths; a folder that is there is left alone"
+
+# The smoke window: compared with the origin, whose figures say here that it was far faster.
+run handoff "$dir/run.anneal" out="$dir/tried" tolerance=1e6 smoke=30
+code_is 0; says stderr "30 updates in"; says stdout "memory is flat"; says stdout "times the origin's"
+equal "$(wc -l <"$dir/tried/metrics.jsonl")" 20 "lines of the run itself"
+sed -i 's/"ms":[0-9.e-]*/"ms":0.00001/' "$dir/elsewhere/run/metrics.jsonl"
+mv "$dir/elsewhere" "$dir/home"
+run pack "$dir/home/run" out="$dir/fast.anneal"
+mv "$dir/home" "$dir/elsewhere"
+run handoff "$dir/fast.anneal" out="$dir/slower" smoke=20
+code_is 3; for cause in processor "I/O path" cache load thermals logging "explanation is missing"; do says stdout "$cause"; done
+run handoff "$dir/fast.anneal" out="$dir/explained" smoke=20 explain="an older processor" --json
+code_is 0; one_line stdout; equal "$(value "$dir/stdout" alike) $(value "$dir/stdout" flat)" "false true" "the window"
+says explained/logbook.jsonl '"text":"an older processor"'
+ok "a smoke window is compared with the origin, and a difference wants an explanation"
 
 # One byte of each member.
 for name in data/text.txt config.yaml metrics.jsonl logbook.jsonl last.safetensors; do

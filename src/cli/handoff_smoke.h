@@ -1,0 +1,25 @@
+/* handoff_smoke.h: the first updates of a received run: is memory flat, is it as fast as at its origin, and if not, why.
+ *
+ * Owns:      the window, its comparison with the origin, the measured candidates for a difference.
+ * Does not:  change the received run: the window trains in a folder of its own, RUN/smoke. */
+#ifndef AN_CLI_HANDOFF_SMOKE_H
+#define AN_CLI_HANDOFF_SMOKE_H
+
+#include "cli/cli.h"
+#include "tools/pack.h"
+
+typedef struct an_smoke {
+    int64_t updates;
+    double ms, units_per_s;    /* medians behind the first tenth; NaN: unknown */
+    double live_bytes, growth; /* at the end; from the second tenth to the last, as a share */
+    double wait_share;         /* of the updates' time that waited for data */
+    double ratio;              /* of the origin's time of an update: above 1 is slower here; NaN: unknown */
+    bool flat, alike;          /* growth of at most 1 %; ratio within the tolerance, or not to be compared */
+    an_text causes;            /* a line each: what was looked at, and what it is here */
+} an_smoke;
+
+/* Resumes `dir` for `updates` updates in dir/smoke. A failure of the run is its sentence. */
+an_status an_handoff_smoke(an_err *err, const an_handoff *h, const char *dir, const char *program, int64_t updates,
+                           double tolerance, an_smoke *out);
+
+#endif
