@@ -36,6 +36,11 @@ bool an_device_opened(const an_ctx *cx, an_device_facts *out);
 typedef void an_self_check_fn(void *user, const char *what, const char *found, bool fault);
 bool an_device_examine(const char *name, an_self_check_fn *tell, void *user);
 
+/* This process is one of several that train together (comm/comm.h): updates add up the gradients of all of them, before they
+ * are clipped. Called once, before parameters are made; `c` outlives the context. */
+struct an_comm;
+an_status an_join(an_ctx *cx, struct an_comm *c);
+
 /* The time that the context's device has worked, in seconds of its own clock; < 0: it does not say. */
 double an_device_busy_seconds(const an_ctx *cx);
 

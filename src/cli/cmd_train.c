@@ -1,6 +1,7 @@
 /* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
 #include "cli/background.h"
 #include "cli/progress.h"
+#include "cli/ranks.h"
 #include "io/data/disk_speed.h"
 #include "train/run_dir.h"
 #include <math.h>
@@ -11,9 +12,11 @@
 typedef struct resume_values {
     int64_t step;
     bool detach;
+    an_rank_values ranks;
 } resume_values;
 typedef struct train_values {
     bool detach;
+    an_rank_values ranks;
 } train_values;
 
 #define DETACH(type)                                                                                                   \
@@ -26,8 +29,9 @@ static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, offsetof(resume_values, step), "-1", -1, 9e15, NULL,
      "go on from the checkpoint after so many updates; -1: from the last one"},
     DETACH(resume_values),
+    AN_RANK_FIELDS(resume_values, ranks),
 };
-static const an_config_field train_fields[] = {DETACH(train_values)};
+static const an_config_field train_fields[] = {DETACH(train_values), AN_RANK_FIELDS(train_values, ranks)};
 const an_config an_train_command_keys = {.fields = train_fields, .n = AN_COUNT(train_fields)};
 const an_config an_resume_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -80,14 +84,16 @@ static an_status train(an_err *err, an_session *r, const an_estimate *price, con
     an_train_result result;
     r->commit = an_commit;
     an_progress_begin(&narrator, r, args->quiet);
-    an_progress_run(&narrator, r);
+    if (an_comm_rank(r->cfg.comm) == 0) an_progress_run(&narrator, r);
     if (!args->quiet) warn_of_storage(r);
     narrator.price = price;
-    narrator.out = r->cfg.eval_only ? NULL : r->cfg.out;
+    const bool chief = an_comm_rank(r->cfg.comm) == 0; /* the others have nothing to tell */
+    narrator.out = r->cfg.eval_only || !chief ? NULL : r->cfg.out;
     an_interrupt_catch();
-    const an_train_listener listener = {.event = an_progress_event, .stop = wants_stop, .arg = &narrator};
+    const an_train_listener listener = {
+        .event = chief ? an_progress_event : NULL, .stop = wants_stop, .arg = &narrator};
     an_status status = an_train(err, r, &listener, &result);
-    if (status == AN_OK)
+    if (status == AN_OK && chief)
         an_progress_end(&narrator, r, &result);
     else
         an_progress_close(&narrator);
@@ -96,23 +102,6 @@ static an_status train(an_err *err, an_session *r, const an_estimate *price, con
     if (!args->quiet && !r->cfg.eval_only) an_cli_diagnosis_line(r->cfg.out);
     if (result.interrupted) *exit_code = AN_EXIT_INTERRUPTED;
     return args->json ? print_summary(err, r, &result) : AN_OK;
-}
-
-/* Refuses to be one of several processes of a job (torchrun, mpirun): each would train the same run. */
-static an_status refuse_jobs(an_err *err)
-{
-    static const char *const names[] = {"WORLD_SIZE", "OMPI_COMM_WORLD_SIZE"};
-    for (size_t i = 0; i < AN_COUNT(names); i++) {
-        const char *n = getenv(names[i]);
-        if (n && strtol(n, NULL, 10) > 1)
-            return an_fail(err, AN_E_ENV,
-                           "%s=%.20s: anneal trains in one process on one device, a Mac's GPU has nothing to gain from "
-                           "more, and several GPUs are not supported yet. Start it once, without torchrun or mpirun: "
-                           "the same settings make the same updates (nanoGPT divides gradient_accumulation_steps among "
-                           "processes)",
-                           names[i], n);
-    }
-    return AN_OK;
 }
 
 /* The reader of stderr may exit (head, a pager, a closed connection); training continues. */
@@ -129,7 +118,7 @@ static an_status finished(an_err *err, const an_session *r, const an_args *args)
 }
 
 static an_status resume(an_err *err, const an_args *args, const char *path, const an_train_config *settings,
-                        int *exit_code);
+                        an_comm *comm, int *exit_code);
 
 /* Starts a new run in its folder: locks it and moves an earlier run's files aside. */
 static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *price, const an_args *args,
@@ -137,6 +126,7 @@ static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *
 {
     int lock;
     char aside[AN_CKPT_PATH_BYTES];
+    if (an_comm_rank(r->cfg.comm) > 0) return train(err, r, price, args, exit_code); /* rank 0 has the folder */
     an_status status = an_run_dir_take(err, r->cfg.out, -1, &lock, aside);
     r->lock = lock;
     if (*aside && !args->quiet) an_say("note    %s held a run: it is in %s now", r->cfg.out, aside);
@@ -198,6 +188,10 @@ static an_status open_settings(an_err *err, const an_args *args, an_train_config
 
 static an_status open_new(an_err *err, an_train_config *c, an_session **out)
 {
+    if (c->comm && c->divide_batch > 0)
+        return an_fail(err, AN_E_USAGE,
+                       "divide_batch divides the batch of one process: with several ranks set batch_size and "
+                       "gradient_accumulation_steps");
     AN_TRY(an_session_open(err, c, NULL, AN_RUN_DATA, out));
     an_status status = c->eval_only ? AN_OK : an_cli_divide(err, c, out);
     if (status == AN_OK && !*out) return an_session_open(err, c, NULL, AN_RUN_DATA, out);
@@ -205,23 +199,26 @@ static an_status open_new(an_err *err, an_train_config *c, an_session **out)
     return status;
 }
 
-an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
+static an_status open_config(an_err *err, const an_args *args, train_values *v, an_train_config *c)
+{
+    AN_TRY(open_settings(err, args, c));
+    AN_TRY(an_config_defaults(err, &an_train_command_keys, v));
+    AN_TRY(an_args_apply_run(err, args, &an_train_command_keys, v, c));
+    return an_train_config_check(err, c);
+}
+
+static an_status train_rank(an_err *err, const an_args *args, an_comm *comm, int *exit_code)
 {
     char path[AN_CKPT_PATH_BYTES];
     an_train_config c;
     an_session *r;
     an_estimate price;
-    outlive_readers();
-    AN_TRY(refuse_jobs(err));
     train_values v;
-    AN_TRY(open_settings(err, args, &c));
-    AN_TRY(an_config_defaults(err, &an_train_command_keys, &v));
-    AN_TRY(an_args_apply_run(err, args, &an_train_command_keys, &v, &c));
-    AN_TRY(an_train_config_check(err, &c));
-    if (v.detach) return an_background_start(err, args, "train", c.out, exit_code);
+    AN_TRY(open_config(err, args, &v, &c));
+    c.comm = comm;
     if (strcmp(c.init_from, "resume") == 0) {
         AN_TRY(an_ckpt_find(err, c.out, false, path));
-        return resume(err, args, path, &c, exit_code);
+        return resume(err, args, path, &c, comm, exit_code);
     }
     AN_TRY(open_new(err, &c, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
@@ -232,6 +229,16 @@ an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
             c.eval_only ? train(err, r, &price, args, exit_code) : train_in_folder(err, r, &price, args, exit_code);
     an_session_close(r);
     return status;
+}
+
+an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code)
+{
+    an_train_config c;
+    train_values v;
+    outlive_readers();
+    AN_TRY(open_config(err, args, &v, &c));
+    if (v.detach) return an_background_start(err, args, "train", c.out, exit_code);
+    return an_ranks_run(err, args, train_rank, exit_code);
 }
 
 static an_status refuse_fixed_keys(an_err *err, const an_args *args, const an_train_config *c)
@@ -269,7 +276,7 @@ static an_status settings_of(an_err *err, const an_args *args, const an_train_co
 }
 
 static an_status resume(an_err *err, const an_args *args, const char *path, const an_train_config *settings,
-                        int *exit_code)
+                        an_comm *comm, int *exit_code)
 {
     an_train_config c;
     an_st *st;
@@ -281,6 +288,8 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     folder_of(settings ? settings->out : args->words[0], path, c.out);
     snprintf(began, sizeof began, "%s", c.out);
     an_status status = settings_of(err, args, settings, &c);
+    const bool chief = an_comm_rank(comm) == 0;
+    c.comm = comm;
     if (status == AN_OK) status = an_train_config_check(err, &c);
     const bool by_file = !settings && strcmp(args->words[0], path) == 0;
     if (status == AN_OK && by_file && !an_run_dir_is_a_run(began) && strcmp(began, c.out) == 0)
@@ -293,13 +302,13 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     if (status == AN_OK) status = an_task_check(err, c.task, r->data);
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only && !r->owes_evaluation;
-    if (done) {
+    if (done && chief) {
         an_run_dir_sweep(c.out); /* a run killed while it wrote its last file has nothing else that would */
         an_say("the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more",
                (long long)r->step, (long long)c.max_iters);
     }
     if (status == AN_OK && !done) status = an_estimate_check(err, r, &price);
-    if (status == AN_OK && !done && !c.eval_only) {
+    if (status == AN_OK && !done && !c.eval_only && chief) {
         status = an_run_dir_take(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, &lock, aside);
         r->lock = lock;
         if (*aside && !args->quiet) an_say("note    what the run would write over in %s is in %s now", c.out, aside);
@@ -310,24 +319,36 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     return status;
 }
 
-an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
+static an_status resume_rank(an_err *err, const an_args *args, an_comm *comm, int *exit_code)
 {
     char path[AN_CKPT_PATH_BYTES];
     resume_values v;
-    outlive_readers();
-    AN_TRY(refuse_jobs(err));
     AN_TRY(an_config_defaults(err, &an_resume_keys, &v));
     AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_resume_keys, &v}}, 1));
     AN_TRY(an_cli_find_checkpoint(err, args->words[0], false, v.step, path));
-    if (v.detach) {
-        const char *out = args->words[0];
-        for (size_t i = 0; i < args->n_settings; i++)
-            if (strcmp(args->settings[i].key, "out") == 0 || strcmp(args->settings[i].key, "out_dir") == 0)
-                out = args->settings[i].value;
-        if (strcmp(out, path) == 0)
-            return an_fail(err, AN_E_USAGE, "resume: with detach name the run's folder, or out=DIR, not the file %s",
-                           path);
-        return an_background_start(err, args, "resume", out, exit_code);
-    }
-    return resume(err, args, path, NULL, exit_code);
+    return resume(err, args, path, NULL, comm, exit_code);
+}
+
+/* Starts it all once more in the background. */
+static an_status detach_resume(an_err *err, const an_args *args, int64_t step, int *exit_code)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    const char *out = args->words[0];
+    AN_TRY(an_cli_find_checkpoint(err, out, false, step, path));
+    for (size_t i = 0; i < args->n_settings; i++)
+        if (strcmp(args->settings[i].key, "out") == 0 || strcmp(args->settings[i].key, "out_dir") == 0)
+            out = args->settings[i].value;
+    if (strcmp(out, path) == 0)
+        return an_fail(err, AN_E_USAGE, "resume: with detach name the run's folder, or out=DIR, not the file %s", path);
+    return an_background_start(err, args, "resume", out, exit_code);
+}
+
+an_status an_cmd_resume(an_err *err, const an_args *args, int *exit_code)
+{
+    resume_values v;
+    outlive_readers();
+    AN_TRY(an_config_defaults(err, &an_resume_keys, &v));
+    AN_TRY(an_args_apply(err, args, (an_key_set[]){{&an_resume_keys, &v}}, 1));
+    if (v.detach) return detach_resume(err, args, v.step, exit_code);
+    return an_ranks_run(err, args, resume_rank, exit_code);
 }

@@ -149,6 +149,8 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
     *t = (an_tiles){.mul = "F32", .exact = 1, .vec = 1};
     if (k->kind == AN_KERNEL_SCATTER) return scatter_tiles(gpu, k->u.scatter.src_dtype, AN_F32, k->u.scatter.c, t);
     const an_library_call_spec *s = &k->u.call;
+    if (an_ops[s->op].cls == AN_CLS_COLLECTIVE)
+        return "is an exchange between ranks, which a library of the GPU's does";
     const char *why = no_f64(gpu, s->dtype);
     if (why) return why;
     t->store = kind_of[s->dtype];

@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "ir/plan.h"
 
+struct an_comm; /* comm/comm.h */
 typedef struct an_device an_device;
 typedef struct an_exec an_exec; /* a plan made ready: kernels compiled and bound */
 typedef uint64_t an_ticket;     /* number of a submit: grows by one each time */
@@ -107,6 +108,10 @@ typedef struct an_backend {
     an_status (*open)(an_err *err, const an_device_options *o, an_device **out);
     void (*close)(an_device *d);
     const an_target *(*target)(an_device *d);
+
+    /* This device's process is a rank of a job: its plans may hold AN_OP_ALLREDUCE and AN_OP_ALLGATHER from here on. `c` outlives
+     * the device; only a submit exchanges. NULL: a process alone, or a plan that does not run. */
+    an_status (*join)(an_err *err, an_device *d, struct an_comm *c);
 
     /* ---- memory */
     an_status (*alloc)(an_err *err, an_device *d, size_t bytes, an_buffer *out); /* zeroed */

@@ -435,7 +435,7 @@ static void node_rule(an_backward_node *b)
         break;
     case AN_CLS_MATMUL: grad_matmul(b); break;
     case AN_CLS_INDEX: grad_index(b); break;
-    case AN_CLS_COLLECTIVE: b->dx[0] = an_make_call(AN_OP_ALLREDUCE, 1, &d, 0, NULL); break;
+    case AN_CLS_COLLECTIVE: b->dx[0] = an_make_call(AN_OP_ALLREDUCE, 1, &d, n->n_attr, n->attr); break;
     default: break;
     }
 }

@@ -572,6 +572,23 @@ static an_status rule_pick(const rule_ctx *r)
     return AN_OK;
 }
 
+static an_status rule_collective(const rule_ctx *r)
+{
+    const an_emit_args *e = r->e;
+    const an_tensor *x = e->src[0];
+    int32_t shape[AN_MAX_RANK];
+    *r->dtype = x->dtype;
+    copy_shape(r, x->rank, x->shape);
+    if (e->op == AN_OP_ALLREDUCE) return AN_OK;
+    AN_TRY(want_attrs(r, 1));
+    if (x->rank == AN_MAX_RANK || e->attr[0] < 1 || e->attr[0] * AN_MAX(x->numel, 1) > INT32_MAX)
+        return refuse(r, AN_E_SHAPE, "the values of %lld ranks together are no tensor", (long long)e->attr[0]);
+    shape[0] = (int32_t)e->attr[0];
+    memcpy(shape + 1, x->shape, (size_t)x->rank * sizeof *shape);
+    copy_shape(r, x->rank + 1, shape);
+    return AN_OK;
+}
+
 /* ------------------------------------------------------------------------------------------------ shape inference */
 
 static an_status by_class(const rule_ctx *r)
@@ -590,7 +607,7 @@ static an_status by_class(const rule_ctx *r)
     case AN_CLS_PICK: return rule_pick(r);
     case AN_CLS_EFFECT: return rule_effect(r);
     case AN_CLS_CAST: *r->dtype = e->dtype; break;
-    case AN_CLS_COLLECTIVE: *r->dtype = e->src[0]->dtype; break;
+    case AN_CLS_COLLECTIVE: return rule_collective(r);
     }
     copy_shape(r, e->src[0]->rank, e->src[0]->shape);
     return AN_OK;

@@ -9,10 +9,19 @@
  * micro-batch's starting value. An optimizer is elementwise arithmetic over the arrays p, m, v, g, so that clipping and the
  * update of every parameter of a block are one launch.
  *
+ * With several ranks (an_join) each has the gradients of its own micro-batches, and an update needs the sum of all:
+ *
+ *     one exchange an update      g = sum over ranks of (gradient store + packed)
+ *     exact mode, every step      store' = (((store + packed of rank 0) + packed of rank 1) + ...)
+ *
+ * The second is the order in which one rank adds them, when micro-batch m of an update is done by rank m mod ranks: so any
+ * number of ranks has the bits of one. It costs an exchange a micro-batch, and memory for the gradients of all ranks.
+ *
  * Owns: an_block's packed, kept, accumulated and accumulated_by_step; an_ctx's loss and updates.
  */
 #include "optim/grad_accumulate.h"
 
+#include "graph/build.h"
 #include "optim/loss_scaler.h"
 #include "runtime/param_blocks.h"
 
@@ -43,14 +52,41 @@ an_tensor *an_grad(an_tensor *t)
     return an_graph_grad(t->g, t);
 }
 
+static bool adds_in_order(const an_ctx *cx)
+{
+    return cx->ranks > 1 && cx->backend->target(cx->device)->exact;
+}
+
+/* `sum` (NULL: nothing) plus the values that `mine` [n] has on each rank, one after the other. */
+static an_tensor *add_each_rank(an_ctx *cx, const char *at, an_tensor *sum, an_tensor *mine)
+{
+    const int64_t ranks = cx->ranks;
+    an_tensor *all = an_make_call(AN_OP_ALLGATHER, 1, &mine, 1, &ranks); /* [ranks,n] */
+    for (int64_t r = 0; r < ranks; r++) {
+        an_tensor *one = an_reshape_at(at, an_slice_at(at, all, 0, r, r + 1, 1), an_shape_of(mine));
+        sum = sum ? an_add_at(at, sum, one) : one;
+    }
+    return sum;
+}
+
 /* This step's gradients plus those kept from earlier micro-batches. */
 static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
 {
     an_block *bl = &cx->block[b];
     if (bl->kept) return bl->kept; /* an_plan looked at the step before its optimizer came */
-    if (!bl->accumulated) return bl->packed;
-    an_tensor *kept = an_block_tensor(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches");
-    return bl->packed ? an_add_at(at, kept, bl->packed) : kept;
+    an_tensor *kept =
+        bl->accumulated ? an_block_tensor(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches") : NULL;
+    if (!bl->packed) return kept;
+    if (adds_in_order(cx)) return add_each_rank(cx, at, kept, bl->packed);
+    return kept ? an_add_at(at, kept, bl->packed) : bl->packed;
+}
+
+/* The same of all ranks. */
+static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
+{
+    const int64_t ranks = cx->ranks;
+    an_tensor *sum = gradient_of(cx, at, b); /* [n] */
+    return sum && ranks > 1 && !adds_in_order(cx) ? an_make_call(AN_OP_ALLREDUCE, 1, &sum, 1, &ranks) : sum;
 }
 
 /* Gradients that no optimizer consumed in this step are kept for the next one. */
@@ -181,7 +217,7 @@ bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, a
         }
     an_scope_push(cx, "optimizer");
     for (int b = 0; b < cx->n_blocks; b++) {
-        grad[b] = cx->block[b].frozen ? NULL : gradient_of(cx, at, b);
+        grad[b] = cx->block[b].frozen ? NULL : gradient_of_all(cx, at, b);
         if (grad[b] && unscale) grad[b] = an_mul_at(at, grad[b], an_cast_at(at, unscale, cx->block[b].dtype));
         any |= grad[b] != NULL;
         cx->block[b].packed = NULL;

@@ -338,7 +338,9 @@ static an_status eval_node(an_err *err, an_oracle_leaf_fn leaf, void *user, an_o
     case AN_CLS_MATMUL: eval_matmul(r); break;
     case AN_CLS_INDEX: eval_index(r); break;
     case AN_CLS_EFFECT: return eval_effect(err, user, r);
-    case AN_CLS_COLLECTIVE: memcpy(r->out[0].w, r->in[0].w, (size_t)n->numel * sizeof(uint64_t)); break;
+    case AN_CLS_COLLECTIVE: /* of one rank: an_join refuses the oracle */
+        memcpy(r->out[0].w, r->in[0].w, (size_t)n->numel * sizeof(uint64_t));
+        break;
     case AN_CLS_ATTENTION:
     case AN_CLS_WINDOW:
     case AN_CLS_CALL: return an_oracle_call(err, r);

@@ -28,12 +28,18 @@ bool an_matmul_is_gemm(const an_planner *w, const struct an_tensor *n)
            !w->rq->target->loops_only;
 }
 
+bool an_is_exchange(const struct an_tensor *n)
+{
+    return an_ops[n->op].cls == AN_CLS_COLLECTIVE && n->n_attr > 0 && n->attr[0] > 1;
+}
+
 bool an_starts_group(const an_planner *w, int32_t id)
 {
     an_class c = an_ops[w->g->node[id]->op].cls;
     return c == AN_CLS_MATMUL || c == AN_CLS_ATTENTION || c == AN_CLS_WINDOW || c == AN_CLS_CALL ||
            w->g->node[id]->op == AN_OP_SCATTER_ADD || w->g->node[id]->op == AN_OP_PACK ||
-           w->g->node[id]->op == AN_OP_PICK || an_is_concat_kernel(w, id) || w->node[id].row_update;
+           w->g->node[id]->op == AN_OP_PICK || an_is_exchange(w->g->node[id]) || an_is_concat_kernel(w, id) ||
+           w->node[id].row_update;
 }
 
 bool an_is_concat_kernel(const an_planner *w, int32_t id)

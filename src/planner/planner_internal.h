@@ -153,6 +153,7 @@ bool an_split_group(an_planner *w, int32_t g, int32_t copy);
 bool an_is_leaf(const an_planner *w, int32_t id);
 bool an_is_root_base(const an_planner *w, int32_t id);                  /* a root shows this node's memory */
 bool an_matmul_is_gemm(const an_planner *w, const struct an_tensor *n); /* else a column group, one chain of sums */
+bool an_is_exchange(const struct an_tensor *n);        /* a collective of several ranks; of one it is a view */
 bool an_starts_group(const an_planner *w, int32_t id); /* has a kernel of its own that others may fuse into */
 bool an_is_inlinable(const an_planner *w, int32_t id);
 bool an_is_concat_kernel(const an_planner *w, int32_t id); /* a CONCAT with launches of its own */

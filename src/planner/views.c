@@ -17,8 +17,9 @@ bool an_is_view(const an_planner *w, int32_t id)
     case AN_OP_EXPAND:
     case AN_OP_SLICE:
     case AN_OP_FLIP:
-    case AN_OP_DETACH:
-    case AN_OP_ALLREDUCE: return true;
+    case AN_OP_DETACH: return true;
+    case AN_OP_ALLREDUCE:
+    case AN_OP_ALLGATHER: return !an_is_exchange(w->g->node[id]);
     default: return false;
     }
 }
@@ -33,6 +34,7 @@ void an_view_index(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *
 {
     const struct an_tensor *n = w->g->node[id], *s = w->g->node[n->src[0]];
     switch (n->op) {
+    case AN_OP_ALLGATHER: /* of one rank: [1,...] */
     case AN_OP_RESHAPE: an_ix_unlinear(p, an_ix_linear(p, n->rank, n->shape, iv), s->rank, s->shape, out); break;
     case AN_OP_PERMUTE:
         for (int i = 0; i < n->rank; i++) out[n->attr[i]] = iv[i];

@@ -2,9 +2,12 @@
 #include "runtime/context.h"
 
 #include "base/text.h"
+#include "comm/comm.h"
 #include "runtime/in_flight.h"
 #include "runtime/plan_cache.h"
 #include "runtime/stores.h"
+
+#include <anneal_tools.h>
 
 #include <math.h>
 #include <stdio.h>
@@ -120,6 +123,18 @@ an_ctx *an_open_sized(const an_options *o, size_t size)
     }
     if (keep_options(cx, o ? o : &none, o ? size : sizeof none) == AN_OK) open_device(cx);
     return cx;
+}
+
+an_status an_join(an_ctx *cx, struct an_comm *c)
+{
+    if (!cx || !c || an_comm_ranks(c) == 1) return AN_OK;
+    if (!cx->device) return cx->err.code;
+    if (!cx->backend->join && !cx->backend->plans_only)
+        return an_fail(&cx->err, AN_E_UNSUPPORTED, "%s: one process trains on it; several ranks train on device=cpu",
+                       cx->backend->name);
+    if (cx->backend->join) AN_TRY(cx->backend->join(&cx->err, cx->device, c));
+    cx->ranks = an_comm_ranks(c);
+    return AN_OK;
 }
 
 void an_close(an_ctx *cx)

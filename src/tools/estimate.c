@@ -45,8 +45,7 @@ static an_status plan_all(an_err *err, an_session *r, an_bill bill[N_PLANS])
     an_status status = AN_OK;
     for (int pass = 0; pass < 2 && status == AN_OK; pass++)
         for (int i = 0; i < N_PLANS && status == AN_OK; i++)
-            if (order[i] != FIRST || r->cfg.gradient_accumulation_steps > 1)
-                status = plan_one(err, r, order[i], &bill[order[i]]);
+            if (order[i] != FIRST || an_train_micros(&r->cfg) > 1) status = plan_one(err, r, order[i], &bill[order[i]]);
     return status;
 }
 

@@ -1,6 +1,7 @@
 /* config.c: the table of settings that all runs have, its union with those of a model and a task, and checks. See config.h. */
 #include "train/config.h"
 #include "io/config/config_py.h"
+#include "comm/comm.h"
 #include "platform/platform.h"
 #include "train/optimizer.h"
 #include "train/task.h"
@@ -213,6 +214,11 @@ int64_t *an_train_number(an_train_config *c, const char *key)
 {
     const an_config_field *f = an_config_find(c->model->keys, key);
     return f && f->type == AN_CONFIG_INT ? (int64_t *)(void *)(c->model_settings.bytes + f->offset) : NULL;
+}
+
+int64_t an_train_micros(const an_train_config *c)
+{
+    return c->gradient_accumulation_steps / an_comm_ranks(c->comm);
 }
 
 /* ---- presets */

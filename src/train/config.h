@@ -57,6 +57,9 @@ typedef struct an_train_config {
     int64_t threads;
     double budget, divide_batch, low_watermark, high_watermark;
     bool compile, exact, tf32, place_apart, verify;
+    /* Not a key: the processes that train together (comm/comm.h); NULL: this one alone. gradient_accumulation_steps is that of
+     * them all, and micro-batch m of an update is of rank m mod ranks. The caller's. */
+    struct an_comm *comm;
     /* the table of all these keys */
     an_config_field field[AN_TRAIN_MAX_KEYS];
     size_t n_fields;
@@ -72,6 +75,9 @@ typedef void an_table_fn(void *arg, const char *owner, const an_config *keys);
 void an_train_each_table(an_table_fn *take, void *arg);
 /* The key in any of them; NULL: there is none. */
 const an_config_field *an_train_key_find(const char *key);
+
+/* The micro-batches of an update that this rank does. */
+int64_t an_train_micros(const an_train_config *c);
 
 /* The settings of the model, of its own type. */
 static inline const void *an_model_settings(const an_train_config *c)

@@ -1,5 +1,6 @@
 /* evaluate.c: evaluation over all samples or over random batches. See evaluate.h. */
 #include "train/evaluate.h"
+#include "comm/comm.h"
 #include "train/step.h"
 #include <stdlib.h>
 #include <string.h>
@@ -7,19 +8,23 @@
 /* Of the seed of random evaluation batches, so that they are not those of training. */
 enum { EVALUATION_SEED = 0x5EED };
 
-/* Batches go to the device without a wait; their sums stay there, a row a batch, until all rows are used. */
+/* Batches go to the device without a wait; their sums stay there, a row a batch, until all rows are used. Several ranks take
+ * batches in turn: one each in a round. They are added up in the order of one rank. */
 typedef struct tally {
     an_array array[AN_MAX_ARRAYS];
-    an_arrays batch; /* of batch_size samples */
-    float *kept;     /* [rows,sums] */
-    int64_t rows, used;
+    an_arrays batch;       /* of batch_size samples */
+    float *kept;           /* [rows,sums], then [ranks,rows,sums] */
+    int64_t rows, used;    /* used: rounds in `kept` */
+    int64_t batches, done; /* of all ranks */
+    int ranks, rank;
     double sum[AN_MODEL_SUMS];
 } tally;
 
-static an_status open_tally(an_err *err, const an_session *r, tally *t)
+static an_status open_tally(an_err *err, const an_session *r, int64_t batches, tally *t)
 {
-    const size_t bytes = (size_t)an_step_numbers(&r->cfg) * sizeof(float);
-    *t = (tally){.rows = an_step_rows(&r->cfg)};
+    const int ranks = an_comm_ranks(r->cfg.comm);
+    const size_t bytes = (size_t)(1 + ranks) * (size_t)an_step_numbers(&r->cfg) * sizeof(float);
+    *t = (tally){.rows = an_step_rows(&r->cfg), .batches = batches, .ranks = ranks, .rank = an_comm_rank(r->cfg.comm)};
     const int n = r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, t->array);
     AN_TRY(an_arrays_open(err, t->array, n, &t->batch));
     an_use_averages(r->cx, r->cfg.ema);
@@ -47,26 +52,53 @@ static an_status begin_batch(an_err *err, const an_session *r, const tally *t)
     return status;
 }
 
-static an_status add_batch(an_err *err, an_session *r, bool last, tally *t)
+/* The sums of this rank's batch, into the next row. */
+static an_status add_batch(an_err *err, an_session *r, const tally *t, float *read)
 {
-    const int64_t sums = (int64_t)an_step_sums(&r->cfg), call = an_step_calls(&r->cfg) - 1;
+    const int64_t call = an_step_calls(&r->cfg) - 1;
     AN_TRY(begin_batch(err, r, t));
     an_tensor *kept =
-        an_step_evaluation_call(r->cx, r->model, &r->cfg, t->used++, call, t->batch.data); /* [rows] or [rows,sums] */
+        an_step_evaluation_call(r->cx, r->model, &r->cfg, t->used, call, t->batch.data); /* [rows] or [rows,sums] */
     an_status status = an_eval(kept);
-    if (status == AN_OK && (last || t->used == t->rows)) {
-        status = an_read(kept, t->kept, (size_t)(t->rows * sums) * sizeof *t->kept);
-        for (int64_t i = 0; i < t->used * sums && status == AN_OK; i++) t->sum[i % sums] += (double)t->kept[i];
-        t->used = 0;
-    }
+    if (status == AN_OK && read) status = an_read(kept, read, (size_t)an_step_numbers(&r->cfg) * sizeof *read);
     status = an_session_result(err, r->cx, status);
     an_reset(r->cx);
     return status;
 }
 
-static bool is_stopped(const an_session *r)
+/* Where this rank has no batch in the last round, the rows of those before are read from the state. */
+static an_status read_rows(an_err *err, const an_session *r, float *read)
 {
-    return r->stop && r->stop(r->stop_arg);
+    const int i = an_persist_find(r->cx, "losses");
+    return an_session_result(err, r->cx,
+                             an_persist_read(r->cx, i, read, (size_t)an_step_numbers(&r->cfg) * sizeof *read));
+}
+
+/* A round: a batch of each rank, this one's in t->batch (`mine`: there is one). */
+static an_status add_round(an_err *err, an_session *r, bool mine, tally *t)
+{
+    const int64_t sums = an_step_sums(&r->cfg), each = an_step_numbers(&r->cfg);
+    const bool full = t->used + 1 == t->rows || t->done + t->ranks >= t->batches;
+    float *all = t->kept + each;
+    if (mine)
+        AN_TRY(add_batch(err, r, t, full ? t->kept : NULL));
+    else if (full)
+        AN_TRY(read_rows(err, r, t->kept));
+    t->used++;
+    t->done += t->ranks;
+    if (!full) return AN_OK;
+    AN_TRY(an_comm_gather(err, r->cfg.comm, (size_t)each * sizeof *all, t->kept, all));
+    const int64_t first = t->done - t->used * t->ranks;
+    for (int64_t i = 0; i < t->used * t->ranks && first + i < t->batches; i++)
+        for (int64_t k = 0; k < sums; k++) t->sum[k] += (double)all[i % t->ranks * each + i / t->ranks * sums + k];
+    t->used = 0;
+    return AN_OK;
+}
+
+/* All ranks stop together. */
+static an_status is_stopped(an_err *err, const an_session *r, bool *stopped)
+{
+    return an_comm_any(err, r->cfg.comm, r->stop && r->stop(r->stop_arg), stopped);
 }
 
 static void finish(const an_session *r, const tally *t, int64_t samples, bool stopped, an_evaluation *out)
@@ -84,11 +116,15 @@ an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_ev
     tally t;
     AN_TRY(task->count(err, r->data, split, &all));
     const int64_t samples = most > 0 && most < all ? most : all;
-    an_status status = open_tally(err, r, &t);
+    an_status status = open_tally(err, r, an_ceil_div(samples, B), &t);
     bool stopped = false;
-    for (int64_t first = 0; first < samples && status == AN_OK && !(stopped = is_stopped(r)); first += B) {
-        status = task->read(err, r->data, split, first, AN_MIN(B, samples - first), B, t.batch.data);
-        if (status == AN_OK) status = add_batch(err, r, first + B >= samples, &t);
+    while (t.done < t.batches && status == AN_OK) {
+        const int64_t first = (t.done + t.rank) * B;
+        const bool mine = first < samples;
+        status = is_stopped(err, r, &stopped);
+        if (status != AN_OK || stopped) break;
+        if (mine) status = task->read(err, r->data, split, first, AN_MIN(B, samples - first), B, t.batch.data);
+        if (status == AN_OK) status = add_round(err, r, mine, &t);
     }
     close_tally(r, &t);
     finish(r, &t, samples, stopped, out);
@@ -100,12 +136,16 @@ an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batc
     const int64_t B = r->cfg.batch_size;
     const an_sample_range draw = {.split = split, .seed = (uint64_t)r->cfg.seed ^ EVALUATION_SEED, .samples = B};
     tally t;
-    an_status status = open_tally(err, r, &t);
+    an_status status = open_tally(err, r, batches, &t);
     bool stopped = false;
-    for (int64_t i = 0; i < batches && status == AN_OK && !(stopped = is_stopped(r)); i++) {
-        status =
-            r->cfg.task->batch(err, r->data, &draw, (uint64_t)r->step * (uint64_t)batches + (uint64_t)i, t.batch.data);
-        if (status == AN_OK) status = add_batch(err, r, i == batches - 1, &t);
+    while (t.done < t.batches && status == AN_OK) {
+        const int64_t i = t.done + t.rank;
+        status = is_stopped(err, r, &stopped);
+        if (status != AN_OK || stopped) break;
+        if (i < batches)
+            status = r->cfg.task->batch(err, r->data, &draw, (uint64_t)r->step * (uint64_t)batches + (uint64_t)i,
+                                        t.batch.data);
+        if (status == AN_OK) status = add_round(err, r, i < batches, &t);
     }
     close_tally(r, &t);
     finish(r, &t, batches * B, stopped, out);

@@ -7,6 +7,7 @@
 #include "train/loop.h"
 #include "report/loss_curve.h"
 #include "train/evaluate.h"
+#include "comm/comm.h"
 #include "train/optimizer.h"
 #include "report/metrics.h"
 #include "train/step.h"
@@ -44,6 +45,12 @@ static void notify(const loop *l, an_train_event *e, an_train_event_kind kind)
     if (l->listener->event) l->listener->event(l->listener->arg, l->r, e);
 }
 
+/* The rank that logs and writes; the others only compute. */
+static bool is_chief(const loop *l)
+{
+    return an_comm_rank(l->r->cfg.comm) == 0;
+}
+
 static void note(const loop *l, const char *text)
 {
     an_train_event e = {.step = l->r->step, .note = text};
@@ -78,7 +85,7 @@ static an_status begin_monitor(an_err *err, loop *l)
 static an_status check_machine(an_err *err, loop *l)
 {
     an_text what = {0};
-    if (an_session_clock() - l->monitor.looked < AN_WATCH_SECONDS) return AN_OK;
+    if (!is_chief(l) || an_session_clock() - l->monitor.looked < AN_WATCH_SECONDS) return AN_OK;
     an_system_info now = l->monitor.was;
     an_monitor_update(&now);
     l->monitor.looked = an_session_clock();
@@ -86,9 +93,10 @@ static an_status check_machine(an_err *err, loop *l)
     return report_machine(err, l, &what);
 }
 
-static bool wants_stop(const loop *l)
+/* All ranks stop together, whichever of them was asked to. */
+static an_status wants_stop(an_err *err, const loop *l, bool *stop)
 {
-    return l->listener->stop && l->listener->stop(l->listener->arg);
+    return an_comm_any(err, l->r->cfg.comm, l->listener->stop && l->listener->stop(l->listener->arg), stop);
 }
 
 /* ---- one update */
@@ -113,7 +121,7 @@ static an_status run_first(an_err *err, const loop *l, const an_step *s)
     const an_logbook book = an_session_logbook(l->r);
     an_bill bill;
     AN_TRY(an_session_result(err, l->r->cx, an_report(l->r->cx, &bill)));
-    return an_logbook_plan(err, &book, &bill);
+    return is_chief(l) ? an_logbook_plan(err, &book, &bill) : AN_OK;
 }
 
 static bool stops_at_nan(const an_train_config *c)
@@ -141,13 +149,14 @@ static void micro_arrays(const an_train_config *c, void *const *array, int64_t m
     for (int i = 0; i < n; i++) part[i] = (char *)array[i] + (size_t)micro * an_array_bytes(&spec[i]);
 }
 
+/* Micro-batch `micro` of this rank's. */
 static an_status run_micro(an_err *err, loop *l, int64_t micro, void *const *array, an_train_event *e, bool logged,
                            int32_t *stopped)
 {
     an_session *r = l->r;
-    const int64_t micros = r->cfg.gradient_accumulation_steps;
-    const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step, micro, array);
-    const bool last = micro == micros - 1;
+    const int64_t ranks = an_comm_ranks(r->cfg.comm), of_all = micro * ranks + an_comm_rank(r->cfg.comm);
+    const an_step s = an_step_build(r->cx, r->model, &r->cfg, r->step, of_all, array);
+    const bool last = micro == an_train_micros(&r->cfg) - 1;
     if (last && r->step == l->begin_step)
         AN_TRY(run_first(err, l, &s));
     else
@@ -160,7 +169,7 @@ static an_status run_micro(an_err *err, loop *l, int64_t micro, void *const *arr
 static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bool saved, int32_t *stopped)
 {
     an_session *r = l->r;
-    const int64_t micros = r->cfg.gradient_accumulation_steps;
+    const int64_t micros = an_train_micros(&r->cfg);
     const double begin = an_session_clock();
     l->gpu_before = an_device_busy_seconds(r->cx);
     void *const *array; /* of micros * batch_size samples */
@@ -257,7 +266,7 @@ static an_status write_metrics(an_err *err, loop *l, const an_train_event *e, bo
         snprintf(names[i], sizeof names[i], "val_%s", sums[i].name);
         if (evaluated) m.more[n++] = (an_metrics_number){names[i], e->val_number[i]};
     }
-    return an_metrics_write(err, &l->metrics, &m);
+    return is_chief(l) ? an_metrics_write(err, &l->metrics, &m) : AN_OK;
 }
 
 static bool wants_train_loss(const an_train_config *c)
@@ -313,7 +322,7 @@ static void notify_evaluated(const loop *l, const an_train_event *e)
 static an_status save(an_err *err, loop *l, bool improved)
 {
     const double begin = an_session_clock();
-    AN_TRY(an_session_save(err, l->r, improved));
+    if (is_chief(l)) AN_TRY(an_session_save(err, l->r, improved));
     l->result->save_s += an_session_clock() - begin;
     l->saved_step = l->r->step;
     an_train_event e = {.step = l->r->step, .improved = improved};
@@ -443,8 +452,10 @@ static an_status save_interrupted(an_err *err, loop *l)
 static an_status train_until_done(an_err *err, loop *l)
 {
     an_session *r = l->r;
+    bool stop;
     while (r->step < r->cfg.max_iters && !l->result->interrupted) {
-        if (wants_stop(l)) {
+        AN_TRY(wants_stop(err, l, &stop));
+        if (stop) {
             l->result->interrupted = true;
             return l->saved_step == r->step ? AN_OK : save_interrupted(err, l);
         }
@@ -466,8 +477,12 @@ static an_status train_with_loader(an_err *err, loop *l)
 {
     an_session *r = l->r;
     const int64_t samples = r->cfg.batch_size * r->cfg.gradient_accumulation_steps;
-    const an_sample_range draw = {
-        .split = AN_TRAIN, .seed = (uint64_t)r->cfg.seed, .samples = samples, .per_step = samples};
+    const int ranks = an_comm_ranks(r->cfg.comm);
+    const an_sample_range draw = {.split = AN_TRAIN,
+                                  .seed = (uint64_t)r->cfg.seed,
+                                  .first = an_comm_rank(r->cfg.comm) * r->cfg.batch_size,
+                                  .samples = samples / ranks,
+                                  .per_step = samples};
     an_task_source data;
     an_source source;
     an_task_source_open(&r->cfg, r->data, &draw, &data, &source);
@@ -512,23 +527,29 @@ static void note_averages(const loop *l)
     note(l, text);
 }
 
-/* First checkpoint (so that a run can be resumed from the start), metrics, logbook, updates. */
-static an_status train_and_record(an_err *err, loop *l)
+static an_status begin_record(an_err *err, loop *l)
 {
-    an_session *r = l->r;
-    if (l->saved_step < 0) AN_TRY(save(err, l, false));
-    AN_TRY(an_metrics_open(err, r->cfg.out, r->step, &l->metrics));
     an_text notes = {0};
-    an_status status = an_session_begin_logbook(err, r, &notes);
+    AN_TRY(an_metrics_open(err, l->r->cfg.out, l->r->step, &l->metrics));
+    an_status status = an_session_begin_logbook(err, l->r, &notes);
     note(l, notes.data);
     an_text_free(&notes);
     if (status == AN_OK) status = begin_monitor(err, l);
     note_averages(l);
     note_fresh(l);
+    return status;
+}
+
+/* First checkpoint (so that a run can be resumed from the start), metrics, logbook, updates. */
+static an_status train_and_record(an_err *err, loop *l)
+{
+    an_session *r = l->r;
+    if (l->saved_step < 0) AN_TRY(save(err, l, false));
+    an_status status = is_chief(l) ? begin_record(err, l) : AN_OK;
     if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
     if (status == AN_OK && r->owes_evaluation) status = evaluate_owed(err, l);
     if (status == AN_OK && !l->result->interrupted) status = train_with_loader(err, l);
-    an_jsonl_close(&l->metrics);
+    if (is_chief(l)) an_jsonl_close(&l->metrics);
     return status;
 }
 
@@ -595,5 +616,5 @@ an_status an_train(an_err *err, an_session *r, const an_train_listener *listener
     out->system_s -= system_s;
     an_bill bill;
     if (an_report(r->cx, &bill) == AN_OK) out->waits = bill.waits, out->stalls = bill.stalls;
-    return r->cfg.eval_only ? status : record_end(err, &l, status);
+    return r->cfg.eval_only || !is_chief(&l) ? status : record_end(err, &l, status);
 }

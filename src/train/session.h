@@ -35,7 +35,7 @@ typedef struct an_session {
 
 enum { AN_RUN_DATA = AN_OPEN_DATA, AN_RUN_WHOLE_FILE = AN_OPEN_WHOLE_FILE, AN_RUN_PARAMETERS_ONLY = 4 };
 
-/* Opens what the settings say. `from` is NULL for a new run, else an open checkpoint whose weights are taken and,
+/* Opens what the settings say; with c->comm, every rank does. `from` is NULL for a new run, else an open checkpoint whose weights are taken and,
  * without AN_RUN_PARAMETERS_ONLY, moments and progress too. AN_RUN_DATA opens the data as well, with AN_RUN_WHOLE_FILE
  * as one validation split. */
 an_status an_session_open(an_err *err, const an_train_config *c, const an_st *from, int flags, an_session **out);

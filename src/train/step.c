@@ -3,6 +3,7 @@
 #include "train/step.h"
 #include "train/optimizer.h"
 #include "train/task.h"
+#include "comm/comm.h"
 #include <anneal_nn.h>
 #include <math.h>
 #include <stdlib.h>
@@ -178,10 +179,11 @@ an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t
     an_tensor *part = micros > 1 ? an_mul_num(s.loss, 1.0 / (double)micros) : s.loss;
     an_backward(c->dtype == AN_F16 ? an_scale_loss(part) : part);
     if (c->model->update) c->model->update(model);
-    if (several || micros > 1) s.numbers = keep(cx, c, several ? l.sum : &s.loss, micro);
+    const int ranks = an_comm_ranks(c->comm);
+    if (several || micros > 1) s.numbers = keep(cx, c, several ? l.sum : &s.loss, micro / ranks);
     s.root[s.n_roots++] = s.numbers ? s.numbers : s.loss;
     if (several) s.root[s.n_roots++] = s.loss;
-    if (micro < micros - 1) return s;
+    if (micro < micros - ranks) return s; /* this rank has more of them */
     build_update(cx, c, iteration, &s);
     an_tensor *const more[] = {s.norm, s.stopped, s.scale, s.skipped};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
@@ -209,14 +211,20 @@ an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const 
         number[0] = an_item(s->loss);
         return AN_OK;
     }
-    const size_t bytes = (size_t)an_step_numbers(c) * sizeof(float);
-    float *kept = malloc(bytes); /* [rows,sums] */
-    if (!kept) return an_fail_nomem(err, "the losses of the micro-batches", bytes);
+    const size_t ranks = (size_t)an_comm_ranks(c->comm), each = (size_t)an_step_numbers(c),
+                 bytes = each * sizeof(float);
+    float *kept = malloc((1 + ranks) * bytes), *all = kept + each; /* [rows,sums]; [ranks,rows,sums] */
+    if (!kept) return an_fail_nomem(err, "the losses of the micro-batches", (1 + ranks) * bytes);
     an_status status = an_read(s->numbers, kept, bytes);
-    for (int64_t i = 0; i < micros * sums && status == AN_OK; i++)
-        sum[i % sums] += sums > 1 ? (double)kept[i] : (double)kept[i] / (double)micros;
+    if (status != AN_OK && an_error(cx)) an_fail(err, status, "%s", an_error(cx));
+    if (status == AN_OK) status = an_comm_gather(err, c->comm, bytes, kept, all);
+    for (int64_t micro = 0; micro < micros && status == AN_OK; micro++) /* in the order of one rank */
+        for (int64_t i = 0; i < sums; i++) {
+            const float x = all[(micro % (int64_t)ranks) * (int64_t)each + micro / (int64_t)ranks * sums + i];
+            sum[i] += sums > 1 ? (double)x : (double)x / (double)micros;
+        }
     free(kept);
-    if (status != AN_OK) return an_error(cx) ? an_fail(err, status, "%s", an_error(cx)) : status;
+    AN_TRY(status);
     if (sums == 1) return number[0] = sum[0], AN_OK; /* a mean already */
     an_step_means(c, sum, (double)(micros * c->batch_size * an_task_units(c)), number);
     return AN_OK;

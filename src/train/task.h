@@ -123,11 +123,15 @@ void an_task_close(const an_task *t, an_task_data *d); /* NULL data are fine */
 /* Gives the model's size `key`, where it is 0, the one that the data have; both 0: a sentence. For `open`. */
 an_status an_task_settle(an_err *err, an_train_config *c, const char *key, int64_t have);
 
-/* A loader's source: the batches of a split of the session's data. */
+/* A loader's source: the batches of a split of the session's data. With several ranks, `draw` says where this one's first
+ * micro-batch begins; further ones are a micro-batch of every rank apart. */
 typedef struct an_task_source {
     const an_task *task;
     const an_task_data *data;
     an_sample_range draw;
+    int64_t micros, apart;        /* ranges of draw.samples that a batch is made of, and samples from one to the next */
+    an_array part[AN_MAX_ARRAYS]; /* of one of them */
+    int n;
 } an_task_source;
 void an_task_source_open(const an_train_config *c, const an_task_data *d, const an_sample_range *draw,
                          an_task_source *s, an_source *out);

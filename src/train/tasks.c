@@ -1,5 +1,6 @@
 /* tasks.c: the table of tasks, a line a task, and what a row may leave out (task.h). */
 #include "train/task.h"
+#include "comm/comm.h"
 #include "train/tasks/puzzle.h"
 #include "train/tasks/conversation.h"
 #include "train/tasks/table.h"
@@ -92,13 +93,25 @@ void an_questions_free(an_questions *q)
 static an_status fill(an_err *err, const void *data, uint64_t step, void *const *array)
 {
     const an_task_source *s = data;
-    return s->task->batch(err, s->data, &s->draw, step, array);
+    an_sample_range draw = s->draw;
+    for (int64_t micro = 0; micro < s->micros; micro++, draw.first += s->apart) {
+        void *part[AN_MAX_ARRAYS];
+        for (int i = 0; i < s->n; i++) part[i] = (char *)array[i] + (size_t)micro * an_array_bytes(&s->part[i]);
+        AN_TRY(s->task->batch(err, s->data, &draw, step, part));
+    }
+    return AN_OK;
 }
 
 void an_task_source_open(const an_train_config *c, const an_task_data *d, const an_sample_range *draw,
                          an_task_source *s, an_source *out)
 {
-    *s = (an_task_source){c->task, d, *draw};
+    *s = (an_task_source){.task = c->task, .data = d, .draw = *draw, .micros = 1};
+    if (an_comm_ranks(c->comm) > 1) { /* its micro-batches lie between those of the others */
+        s->micros = draw->samples / c->batch_size;
+        s->apart = c->batch_size * an_comm_ranks(c->comm);
+        s->draw.samples = c->batch_size;
+    }
+    s->n = c->model->inputs(an_model_settings(c), s->draw.samples, s->part);
     *out = (an_source){.fill = fill, .data = s};
     out->n = c->model->inputs(an_model_settings(c), draw->samples, out->array);
 }

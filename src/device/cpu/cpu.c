@@ -7,6 +7,7 @@
  */
 #include "platform/platform.h"
 #include "device/cpu/cpu_internal.h"
+#include "comm/comm.h"
 #include "device/cpu/float_mode.h"
 
 #include <stdio.h>
@@ -30,6 +31,7 @@ struct an_device {
     an_compiler compiler;
     an_target target;
     an_ticket tickets;
+    struct an_comm *comm; /* NULL: a process alone */
 };
 
 struct an_exec {
@@ -108,6 +110,13 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
                             .row_update = true,
                             .scratch = scratch_of};
     *out = d;
+    return AN_OK;
+}
+
+static an_status cpu_join(an_err *err, an_device *d, struct an_comm *c)
+{
+    (void)err;
+    d->comm = c;
     return AN_OK;
 }
 
@@ -307,6 +316,18 @@ static void run_row_update(const an_row_update_spec *s, void *const *arg)
         memcpy((char *)arg[2] + all * (size_t)o + row * (size_t)at, (const char *)arg[1] + apart * (size_t)o, row);
 }
 
+static an_status run_exchange(an_err *err, const an_device *d, const an_library_call_spec *s, void *const *arg)
+{
+    const an_call_tensor *x = &s->src[0];
+    int64_t n = 1;
+    for (int i = 0; i < x->rank; i++) n *= x->shape[i];
+    if (an_comm_ranks(d->comm) != s->attr[0])
+        return an_fail(err, AN_E_INTERNAL, "cpu: a plan of %lld ranks in a job of %d", (long long)s->attr[0],
+                       an_comm_ranks(d->comm));
+    if (s->op == AN_OP_ALLREDUCE) return an_comm_sum(err, d->comm, (an_dtype)x->dtype, n, arg[0], arg[1]);
+    return an_comm_gather(err, d->comm, (size_t)n * an_dtype_bytes((an_dtype)x->dtype), arg[0], arg[1]);
+}
+
 static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, void *scratch)
 {
     const an_plan_step *st = &e->plan->step[s];
@@ -328,7 +349,9 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
     }
     case AN_KERNEL_ATTN_GRAD: d->templates->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
     case AN_KERNEL_SCATTER: d->templates->scatter(&k->u.scatter, arg, d->pool); break;
-    case AN_KERNEL_CALL: return an_call_run(err, &k->u.call, arg, scratch, d->pool);
+    case AN_KERNEL_CALL:
+        if (an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE) return run_exchange(err, d, &k->u.call, arg);
+        return an_call_run(err, &k->u.call, arg, scratch, d->pool);
     case AN_KERNEL_ROW_UPDATE: run_row_update(&k->u.row_update, arg); break;
     case AN_KERNEL_ZERO:
     case AN_KERNEL_COPY: {
@@ -462,6 +485,7 @@ const an_backend an_backend_cpu = {.name = "cpu",
                                    .open = cpu_open,
                                    .close = cpu_close,
                                    .target = cpu_target,
+                                   .join = cpu_join,
                                    .alloc = cpu_alloc,
                                    .free = cpu_free,
                                    .write = cpu_write,

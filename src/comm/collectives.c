@@ -1,0 +1,171 @@
+/* collectives.c: sums, gathers and broadcasts through the pieces of shared memory. See comm.h.
+ *
+ * An exchange goes piece by piece: every rank copies its own in; the ranks meet; what is needed is copied out. A sum has a
+ * second meeting: between the two, rank r adds up the r-th part of the piece of all ranks. Two pieces are used in turn: a rank
+ * fills one again only after a later meeting, which every rank reaches with what it wanted of that piece. */
+#include "comm/shared.h"
+
+#include "base/exact.h"
+#include "base/map.h"
+
+#include <string.h>
+
+an_status an_comm_barrier(an_err *err, an_comm *c)
+{
+    return an_comm_ranks(c) == 1 ? AN_OK : an_comm_meet(err, c, AN_COMM_BARRIER, 0);
+}
+
+/* ---- sums */
+
+enum { BLOCK = 1024 }; /* elements that are added at a time: they stay in the first-level cache */
+
+static void add_f32(float *sum, const char *in, int64_t n, bool first)
+{
+    const float *x = (const float *)(const void *)in;
+    for (int64_t i = 0; i < n; i++) sum[i] = first ? x[i] : sum[i] + x[i];
+}
+
+static void add_f64(double *sum, const char *in, int64_t n, bool first)
+{
+    const double *x = (const double *)(const void *)in;
+    for (int64_t i = 0; i < n; i++) sum[i] = first ? x[i] : sum[i] + x[i];
+}
+
+static void add_16_bits(float *sum, const char *in, int64_t n, bool first, bool bf16)
+{
+    const uint16_t *x = (const uint16_t *)(const void *)in;
+    for (int64_t i = 0; i < n; i++) {
+        const float v = bf16 ? an_bf16_to_f32(x[i]) : an_f16_to_f32(x[i]);
+        sum[i] = first ? v : sum[i] + v;
+    }
+}
+
+static void round_to_16_bits(uint16_t *out, const float *sum, int64_t n, bool bf16)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = (uint16_t)(bf16 ? an_f32_to_bf16(sum[i]) : an_f32_to_f16(sum[i]));
+}
+
+/* Elements [from, until) of all ranks' pieces, added in rank order, into this rank's own. No other rank reads or writes that
+ * part of it now. */
+static void add_part(const an_comm *c, an_dtype dtype, int64_t from, int64_t until)
+{
+    union {
+        float f32[BLOCK];
+        double f64[BLOCK];
+    } sum;
+    const size_t each = an_dtype_size(dtype);
+    for (int64_t at = from; at < until; at += BLOCK) {
+        const int64_t n = AN_MIN(BLOCK, until - at);
+        char *out = an_comm_piece(c, c->rank) + (size_t)at * each;
+        for (int r = 0; r < c->ranks; r++) {
+            const char *in = an_comm_piece(c, r) + (size_t)at * each;
+            if (dtype == AN_F64)
+                add_f64(sum.f64, in, n, r == 0);
+            else if (dtype == AN_F32)
+                add_f32(sum.f32, in, n, r == 0);
+            else
+                add_16_bits(sum.f32, in, n, r == 0, dtype == AN_BF16);
+        }
+        if (each == 2)
+            round_to_16_bits((uint16_t *)(void *)out, sum.f32, n, dtype == AN_BF16);
+        else
+            memcpy(out, &sum, (size_t)n * each);
+    }
+}
+
+/* The first element of the part of a piece of n that a rank adds up: parts are whole lines of memory. */
+static int64_t part_begin(const an_comm *c, int64_t n, int rank)
+{
+    return AN_MIN(n, rank * an_round_up(an_ceil_div(n, c->ranks), AN_COMM_LINE));
+}
+
+static an_status sum_piece(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const char *in, char *out)
+{
+    const size_t each = an_dtype_size(dtype), bytes = (size_t)n * each;
+    memcpy(an_comm_piece(c, c->rank), in, bytes);
+    AN_TRY(an_comm_meet(err, c, AN_COMM_SUM, bytes));
+    add_part(c, dtype, part_begin(c, n, c->rank), part_begin(c, n, c->rank + 1));
+    AN_TRY(an_comm_meet(err, c, AN_COMM_SUM, bytes));
+    for (int r = 0; r < c->ranks; r++) {
+        const size_t from = (size_t)part_begin(c, n, r) * each, until = (size_t)part_begin(c, n, r + 1) * each;
+        memcpy(out + from, an_comm_piece(c, r) + from, until - from);
+    }
+    c->half = !c->half;
+    return AN_OK;
+}
+
+an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const void *in, void *out)
+{
+    if (dtype > AN_F64) return an_fail(err, AN_E_DTYPE, "ranks add floating point numbers only");
+    const size_t each = an_dtype_size(dtype);
+    const int64_t most = AN_COMM_PIECE_BYTES / (int64_t)each;
+    if (an_comm_ranks(c) == 1) {
+        if (in != out) memmove(out, in, (size_t)n * each);
+        return AN_OK;
+    }
+    for (int64_t at = 0; at < n; at += most)
+        AN_TRY(sum_piece(err, c, dtype, AN_MIN(most, n - at), (const char *)in + (size_t)at * each,
+                         (char *)out + (size_t)at * each));
+    return AN_OK;
+}
+
+/* ---- copies */
+
+/* Each rank's `bytes` at out + rank * stride. */
+static an_status gather_piece(an_err *err, an_comm *c, size_t bytes, const char *in, char *out, size_t stride)
+{
+    if (bytes) memcpy(an_comm_piece(c, c->rank), in, bytes);
+    AN_TRY(an_comm_meet(err, c, AN_COMM_GATHER, bytes));
+    for (int r = 0; r < c->ranks && bytes; r++) memcpy(out + (size_t)r * stride, an_comm_piece(c, r), bytes);
+    c->half = !c->half;
+    return AN_OK;
+}
+
+an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, void *out)
+{
+    if (an_comm_ranks(c) == 1) {
+        if (in != out) memmove(out, in, bytes);
+        return AN_OK;
+    }
+    size_t at = 0;
+    do {
+        const size_t n = AN_MIN(bytes - at, AN_COMM_PIECE_BYTES);
+        AN_TRY(gather_piece(err, c, n, (const char *)in + at, (char *)out + at, bytes));
+        at += n;
+    } while (at < bytes);
+    return AN_OK;
+}
+
+an_status an_comm_broadcast(an_err *err, an_comm *c, int root, size_t bytes, void *data)
+{
+    if (an_comm_ranks(c) == 1) return AN_OK;
+    for (size_t at = 0; at < bytes; at += AN_COMM_PIECE_BYTES) {
+        const size_t n = AN_MIN(bytes - at, AN_COMM_PIECE_BYTES);
+        if (c->rank == root) memcpy(an_comm_piece(c, root), (const char *)data + at, n);
+        AN_TRY(an_comm_meet(err, c, AN_COMM_BROADCAST, n));
+        if (c->rank != root) memcpy((char *)data + at, an_comm_piece(c, root), n);
+        c->half = !c->half;
+    }
+    return AN_OK;
+}
+
+an_status an_comm_any(an_err *err, an_comm *c, bool mine, bool *any)
+{
+    bool all[AN_COMM_RANKS];
+    AN_TRY(an_comm_gather(err, c, sizeof mine, &mine, all));
+    *any = false;
+    for (int r = 0; r < an_comm_ranks(c); r++) *any |= all[r];
+    return AN_OK;
+}
+
+an_status an_comm_agree(an_err *err, an_comm *c, const void *data, size_t bytes, const char *what)
+{
+    const uint64_t mine = an_hash(data, bytes, bytes);
+    uint64_t all[AN_COMM_RANKS];
+    AN_TRY(an_comm_gather(err, c, sizeof mine, &mine, all));
+    for (int r = 1; r < an_comm_ranks(c); r++)
+        if (all[r] != all[0])
+            return an_fail(err, AN_E_USAGE,
+                           "rank %d has other %s than rank 0; every rank must be started with the same", r, what);
+    return AN_OK;
+}

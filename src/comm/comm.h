@@ -1,0 +1,70 @@
+/* comm.h: the processes of one host that train together, and what they exchange.
+ *
+ * A *rank* is one process of a job, numbered from 0. Every rank calls the same collectives in the same order with the same
+ * sizes; what a collective returns has the same bits on every rank.
+ *
+ * Owns:       memory that the ranks share (a header and two pieces a rank), waiting for one another, and the sentence of
+ *             the first rank that failed.
+ * Does not:   start processes (cli/ranks.c), know tensors or devices. A GPU's data travel by a library of its vendor; the
+ *             ranks find one another here.
+ * Invariants: a sum adds rank 0's value first, then rank 1's, and so on, whatever the sizes and the time of arrival. No
+ *             call waits for ever: it ends when a rank has failed, when the process that started the ranks has ended, and
+ *             after AN_COMM_TIMEOUT_S without an arrival (ANNEAL_COMM_TIMEOUT). Ranks that call different collectives are
+ *             told so. Where a pointer to an an_comm may be NULL, that is a process alone: rank 0 of 1.
+ */
+#ifndef AN_COMM_COMM_H
+#define AN_COMM_COMM_H
+
+#include "base/base.h"
+
+enum { AN_COMM_RANKS = 64, AN_COMM_PIECE_BYTES = 1 << 20, AN_COMM_TIMEOUT_S = 600 };
+
+typedef struct an_comm an_comm;
+
+/* ---- a job that this process starts: memory that it shares with the children it forks from here on */
+an_status an_comm_new(an_err *err, int ranks, an_comm **out);
+void an_comm_become(an_comm *c, int rank); /* in the child, before anything else */
+
+/* ---- a job that another program started */
+
+/* The place of this process in a job, as torchrun, srun or mpirun tell it in the environment. */
+typedef struct an_comm_job {
+    int rank, ranks, local_rank; /* ranks 1: there is no job */
+    char launcher[16], key[200]; /* "torchrun"; what tells this job from others of this user on this host */
+} an_comm_job;
+/* AN_E_USAGE where variables contradict one another or say nothing that makes sense; AN_E_UNSUPPORTED: several hosts. */
+an_status an_comm_job_read(an_err *err, an_comm_job *out);
+/* Waits for all ranks of it: AN_E_ENV where one does not come. */
+an_status an_comm_join(an_err *err, const an_comm_job *job, an_comm **out);
+
+void an_comm_close(an_comm *c); /* NULL is fine */
+
+/* ---- where this process is; NULL: rank 0 of 1 */
+int an_comm_rank(const an_comm *c);
+int an_comm_ranks(const an_comm *c);
+uint64_t an_comm_bytes(int ranks); /* of shared memory: of all ranks together */
+
+/* ---- failures */
+
+/* Ends the job: every rank's next call, and one that waits now, returns `code` with the rank and the sentence. The first
+ * failure is kept. rank -1: the process that started the ranks says so. */
+void an_comm_fail(an_comm *c, int rank, an_status code, const char *sentence);
+/* AN_OK, or the failure that was recorded. */
+an_status an_comm_status(an_err *err, const an_comm *c);
+/* The rank that failed first; -1: none did, or the process that started them said so. */
+int an_comm_failed_rank(const an_comm *c);
+
+/* ---- collectives; with one rank they copy */
+an_status an_comm_barrier(an_err *err, an_comm *c);
+/* out[i] = ((in of rank 0)[i] + (in of rank 1)[i]) + ...; `out` may be `in`. AN_F32, AN_F64; AN_BF16 and AN_F16 are
+ * added in float32 and rounded once. */
+an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const void *in, void *out);
+/* out = in of rank 0, in of rank 1, ...: `bytes` of each. */
+an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, void *out);
+an_status an_comm_broadcast(an_err *err, an_comm *c, int root, size_t bytes, void *data);
+/* *any = whether it is true on some rank. */
+an_status an_comm_any(an_err *err, an_comm *c, bool mine, bool *any);
+/* AN_E_USAGE unless all ranks have the same bytes: "rank 1 has other WHAT than rank 0". */
+an_status an_comm_agree(an_err *err, an_comm *c, const void *data, size_t bytes, const char *what);
+
+#endif

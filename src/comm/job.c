@@ -1,0 +1,272 @@
+/* job.c: a job whose ranks another program started: its variables, and how the ranks find one another on their host.
+ *
+ *     DIR/anneal-UID-HASH      DIR is /dev/shm where there is one. Made by rank 0, readable by its user alone, mapped by every
+ *                              rank, and removed by rank 0 as soon as all have come: nothing is left behind
+ *
+ * Byte r of the file is locked by rank r while it lives: the system releases the lock of a process that is killed, so the others
+ * notice, and a file of an earlier job whose rank 0 is dead is never joined. A process has one descriptor of the file: closing a
+ * second one would release its locks. */
+#if !defined(_GNU_SOURCE) && defined(__linux__)
+#define _GNU_SOURCE
+#endif
+#ifdef __APPLE__
+#define _DARWIN_C_SOURCE
+#endif
+#include "base/map.h"
+#include "comm/shared.h"
+#include "platform/platform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* ---- variables */
+
+typedef struct launcher {
+    const char *name, *rank, *ranks, *local_rank, *local_ranks, *hosts;
+    const char *only_with; /* the variables mean nothing without this one; NULL: they always do */
+    const char *key[4];    /* what tells its jobs apart */
+} launcher;
+
+static const launcher launchers[] = {
+    {"torchrun",
+     "RANK",
+     "WORLD_SIZE",
+     "LOCAL_RANK",
+     "LOCAL_WORLD_SIZE",
+     NULL,
+     NULL,
+     {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
+    {"mpirun",
+     "OMPI_COMM_WORLD_RANK",
+     "OMPI_COMM_WORLD_SIZE",
+     "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE",
+     NULL,
+     NULL,
+     {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL, NULL}},
+    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, "PMI_FD", {NULL, NULL, NULL, NULL}},
+    /* a batch script has these variables too, without a step: it is no rank */
+    {"srun",
+     "SLURM_PROCID",
+     "SLURM_STEP_NUM_TASKS",
+     "SLURM_LOCALID",
+     NULL,
+     "SLURM_STEP_NUM_NODES",
+     "SLURM_STEP_ID",
+     {"SLURM_JOB_ID", "SLURM_STEP_ID", NULL, NULL}},
+};
+
+/* A whole number of the environment, `otherwise` where it is not set. */
+static an_status number(an_err *err, const char *name, int otherwise, int *out)
+{
+    const char *text = name ? getenv(name) : NULL;
+    char *end;
+    *out = otherwise;
+    if (!text || !*text) return AN_OK;
+    const long n = strtol(text, &end, 10);
+    if (*end || n < 0 || n > 1 << 20)
+        return an_fail(err, AN_E_USAGE, "%s is %.40s in the environment; it is a whole number: unset it or correct it",
+                       name, text);
+    *out = (int)n;
+    return AN_OK;
+}
+
+static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j, int here, int hosts)
+{
+    if (j->rank < 0)
+        return an_fail(
+            err, AN_E_USAGE,
+            "%s=%d in the environment says that this is one of several processes, and %s does not say which: "
+            "unset %s, or start the processes with %s",
+            l->ranks, j->ranks, l->rank, l->ranks, l->name);
+    if (j->rank >= j->ranks)
+        return an_fail(err, AN_E_USAGE, "%s=%d and %s=%d in the environment contradict each other", l->rank, j->rank,
+                       l->ranks, j->ranks);
+    if (here != j->ranks || hosts > 1)
+        return an_fail(
+            err, AN_E_UNSUPPORTED,
+            "the %d processes of this job are on several hosts; ranks of one host can train together so far: start "
+            "them all on one",
+            j->ranks);
+    if (j->ranks > AN_COMM_RANKS)
+        return an_fail(err, AN_E_UNSUPPORTED, "%s=%d: one host runs 1 to %d ranks", l->ranks, j->ranks, AN_COMM_RANKS);
+    return AN_OK;
+}
+
+static void make_key(const launcher *l, an_comm_job *j)
+{
+    int used = snprintf(j->key, sizeof j->key, "%s/%d", l->name, j->ranks);
+    bool any = false;
+    for (size_t i = 0; i < AN_COUNT(l->key) && used > 0 && used < (int)sizeof j->key; i++) {
+        const char *value = l->key[i] ? getenv(l->key[i]) : NULL;
+        any |= value != NULL;
+        used += snprintf(j->key + used, sizeof j->key - (size_t)used, "/%.60s", value ? value : "");
+    }
+    if (!any && used > 0 && used < (int)sizeof j->key) /* the ranks are then children of one process */
+        snprintf(j->key + used, sizeof j->key - (size_t)used, "/%ld", (long)getppid());
+}
+
+an_status an_comm_job_read(an_err *err, an_comm_job *out)
+{
+    *out = (an_comm_job){.ranks = 1};
+    for (size_t i = 0; i < AN_COUNT(launchers); i++) {
+        const launcher *l = &launchers[i];
+        an_comm_job j = {0};
+        int here, hosts;
+        if (l->only_with && !getenv(l->only_with)) continue;
+        AN_TRY(number(err, l->ranks, 1, &j.ranks));
+        if (j.ranks < 2) continue;
+        AN_TRY(number(err, l->rank, -1, &j.rank));
+        AN_TRY(number(err, l->local_rank, j.rank, &j.local_rank));
+        AN_TRY(number(err, l->local_ranks, j.ranks, &here));
+        AN_TRY(number(err, l->hosts, 1, &hosts));
+        AN_TRY(check_job(err, l, &j, here, hosts));
+        snprintf(j.launcher, sizeof j.launcher, "%s", l->name);
+        make_key(l, &j);
+        *out = j;
+        return AN_OK;
+    }
+    return AN_OK;
+}
+
+/* ---- finding one another */
+
+static void path_of(const an_comm_job *j, char out[256])
+{
+    const uint64_t hash = an_hash(j->key, strlen(j->key), 0);
+    snprintf(out, 256, "%s/anneal-%ld-%016llx", access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp", (long)getuid(),
+             (unsigned long long)hash);
+}
+
+static bool lock_byte(int fd, int rank)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+    return fcntl(fd, F_SETLK, &lock) == 0;
+}
+
+static bool is_locked(int fd, int rank)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+    return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+}
+
+static an_comm_shared *map_file(int fd, size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    return at == MAP_FAILED ? NULL : at;
+}
+
+static an_status make_file(an_err *err, const an_comm_job *j, const char *path, size_t bytes, int *fd,
+                           an_comm_shared **out)
+{
+    unlink(path); /* of an earlier job; a file of another user stays, and the next line fails */
+    *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (*fd < 0) return an_fail(err, AN_E_ENV, "%s: the ranks of the job cannot meet there: %s", path, strerror(errno));
+    if (!lock_byte(*fd, 0) || ftruncate(*fd, (off_t)bytes) != 0 || !(*out = map_file(*fd, bytes)))
+        return an_fail(err, AN_E_ENV, "%s: %zu bytes of shared memory for the ranks of the job: %s", path, bytes,
+                       strerror(errno));
+    (*out)->ranks = j->ranks;
+    (*out)->version = an_comm_version();
+    atomic_store(&(*out)->ready, AN_COMM_MAGIC);
+    return AN_OK;
+}
+
+/* *out stays NULL where rank 0 has not made the file yet. */
+static an_status try_file(an_err *err, const an_comm_job *j, const char *path, size_t bytes, int *fd,
+                          an_comm_shared **out)
+{
+    struct stat facts;
+    *fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    if (*fd < 0) return AN_OK;
+    const bool ours =
+        fstat(*fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == getuid() && (facts.st_mode & 077) == 0;
+    if (!ours || !is_locked(*fd, 0) || facts.st_size != (off_t)bytes || !(*out = map_file(*fd, bytes))) return AN_OK;
+    if (atomic_load(&(*out)->ready) != AN_COMM_MAGIC) {
+        munmap(*out, bytes);
+        *out = NULL;
+        return AN_OK;
+    }
+    if ((*out)->version != an_comm_version() || (*out)->ranks != j->ranks)
+        return an_fail(err, AN_E_USAGE, "rank %d is another version of anneal than rank 0, or of another job", j->rank);
+    if (!lock_byte(*fd, j->rank))
+        return an_fail(err, AN_E_USAGE, "two processes say that they are rank %d of this job", j->rank);
+    return AN_OK;
+}
+
+static void nap(void)
+{
+    nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
+}
+
+static an_status find_file(an_err *err, const an_comm_job *j, const char *path, size_t bytes, double timeout_s, int *fd,
+                           an_comm_shared **out)
+{
+    an_wait_clock clock = {0};
+    while (true) {
+        AN_TRY(try_file(err, j, path, bytes, fd, out));
+        if (*out) return AN_OK;
+        if (*fd >= 0) close(*fd);
+        *fd = -1;
+        if (an_wait_clock_ask(&clock) >= timeout_s)
+            return an_fail(err, AN_E_ENV,
+                           "rank %d has waited %.0f s for rank 0 of the job that %s started on this host (%s); was it "
+                           "started, and by the same user?",
+                           j->rank, timeout_s, j->launcher, path);
+        nap();
+    }
+}
+
+static an_status wait_for_all(an_err *err, an_comm *c, const char *path)
+{
+    an_wait_clock clock = {0};
+    for (int r = 0; r < c->ranks; r++)
+        while (!atomic_load(&c->shared->member[r].present)) {
+            AN_TRY(an_comm_status(err, c));
+            if (c->rank > 0 && !is_locked(c->file, 0))
+                return an_fail(err, AN_E_ENV, "rank 0 of the job has ended before all ranks had come");
+            if (an_wait_clock_ask(&clock) >= c->timeout_s)
+                return an_fail(
+                    err, AN_E_ENV,
+                    "rank %d of the job has not come in %.0f s; are all %d ranks started on this host, by the same "
+                    "user? (%s)",
+                    r, c->timeout_s, c->ranks, path);
+            nap();
+        }
+    return AN_OK;
+}
+
+an_status an_comm_join(an_err *err, const an_comm_job *j, an_comm **out)
+{
+    const size_t bytes = (size_t)an_comm_bytes(j->ranks);
+    an_comm_shared *shared = NULL;
+    an_comm *c = NULL;
+    char path[256];
+    int fd = -1;
+    *out = NULL;
+    path_of(j, path);
+    an_status status = an_comm_wrap(err, NULL, bytes, j->rank, j->ranks, &c);
+    if (status != AN_OK) return status;
+    status = j->rank == 0 ? make_file(err, j, path, bytes, &fd, &shared)
+                          : find_file(err, j, path, bytes, c->timeout_s, &fd, &shared);
+    c->shared = shared;
+    c->file = fd;
+    if (status == AN_OK) {
+        atomic_store(&shared->member[j->rank].present, 1);
+        status = wait_for_all(err, c, path);
+    }
+    if (j->rank == 0 && fd >= 0) unlink(path);
+    if (status != AN_OK) {
+        an_comm_close(c);
+        return status;
+    }
+    *out = c;
+    return AN_OK;
+}

@@ -1,0 +1,242 @@
+/* shared.c: shared memory, meetings of ranks, failures. See comm.h and shared.h. */
+#if !defined(_GNU_SOURCE) && defined(__linux__)
+#define _GNU_SOURCE
+#endif
+#ifdef __APPLE__
+#define _DARWIN_C_SOURCE
+#endif
+#include "comm/shared.h"
+
+#include "base/map.h"
+#include "platform/platform.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+static const char *const kind_name[AN_COMM_N_KINDS] = {
+    [AN_COMM_BARRIER] = "waits", [AN_COMM_SUM] = "adds", [AN_COMM_GATHER] = "gathers", [AN_COMM_BROADCAST] = "sends"};
+
+/* ---- memory */
+
+static size_t header_bytes(void)
+{
+    return (size_t)an_round_up((int64_t)sizeof(an_comm_shared), 4096);
+}
+
+uint64_t an_comm_bytes(int ranks)
+{
+    return ranks > 1 ? header_bytes() + 2 * (uint64_t)ranks * AN_COMM_PIECE_BYTES : 0;
+}
+
+char *an_comm_piece(const an_comm *c, int rank)
+{
+    return (char *)c->shared + header_bytes() + (size_t)(c->half * c->ranks + rank) * AN_COMM_PIECE_BYTES;
+}
+
+uint32_t an_comm_version(void)
+{
+    return (uint32_t)an_hash(AN_VERSION, sizeof AN_VERSION, sizeof(an_comm_shared));
+}
+
+static an_status read_timeout(an_err *err, double *out)
+{
+    const char *text = getenv("ANNEAL_COMM_TIMEOUT");
+    char *end;
+    *out = AN_COMM_TIMEOUT_S;
+    if (!text || !*text) return AN_OK;
+    *out = strtod(text, &end);
+    if (*end || !isfinite(*out) || !(*out > 0))
+        return an_fail(err, AN_E_USAGE, "ANNEAL_COMM_TIMEOUT is %.40s; it is seconds, more than 0 (%d when not set)",
+                       text, AN_COMM_TIMEOUT_S);
+    return AN_OK;
+}
+
+an_status an_comm_wrap(an_err *err, an_comm_shared *shared, size_t bytes, int rank, int ranks, an_comm **out)
+{
+    double timeout_s;
+    AN_TRY(read_timeout(err, &timeout_s));
+    an_comm *c = calloc(1, sizeof *c);
+    if (!c) return an_fail_nomem(err, "the ranks of a job", sizeof *c);
+    *c = (an_comm){.shared = shared, .bytes = bytes, .rank = rank, .ranks = ranks, .file = -1, .timeout_s = timeout_s};
+    *out = c;
+    return AN_OK;
+}
+
+an_status an_comm_new(an_err *err, int ranks, an_comm **out)
+{
+    *out = NULL;
+    if (ranks < 1 || ranks > AN_COMM_RANKS)
+        return an_fail(err, AN_E_USAGE, "%d ranks: one host runs 1 to %d", ranks, AN_COMM_RANKS);
+    const size_t bytes = (size_t)an_comm_bytes(AN_MAX(ranks, 2));
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return an_fail_nomem(err, "memory that the ranks share", bytes);
+    an_comm_shared *shared = at;
+    shared->ranks = ranks;
+    shared->version = an_comm_version();
+    atomic_store(&shared->ready, AN_COMM_MAGIC);
+    an_status status = an_comm_wrap(err, shared, bytes, -1, ranks, out);
+    if (status != AN_OK) munmap(at, bytes);
+    return status;
+}
+
+void an_comm_become(an_comm *c, int rank)
+{
+    c->rank = rank;
+    c->parent = getppid();
+    atomic_store(&c->shared->member[rank].present, 1);
+}
+
+void an_comm_close(an_comm *c)
+{
+    if (!c) return;
+    if (c->shared && c->rank >= 0) atomic_store(&c->shared->member[c->rank].left, 1);
+    if (c->shared) munmap(c->shared, c->bytes);
+    if (c->file >= 0) close(c->file);
+    free(c);
+}
+
+int an_comm_rank(const an_comm *c)
+{
+    return c ? c->rank : 0;
+}
+
+int an_comm_ranks(const an_comm *c)
+{
+    return c ? c->ranks : 1;
+}
+
+/* ---- failures */
+
+void an_comm_fail(an_comm *c, int rank, an_status code, const char *sentence)
+{
+    if (!c || atomic_exchange(&c->shared->claimed, 1)) return;
+    c->shared->failed_rank = rank;
+    c->shared->failed_code = (int32_t)code;
+    snprintf(c->shared->failed_text, sizeof c->shared->failed_text, "%s", sentence);
+    atomic_store(&c->shared->failed, 1);
+}
+
+int an_comm_failed_rank(const an_comm *c)
+{
+    return c && atomic_load(&c->shared->failed) ? c->shared->failed_rank : -1;
+}
+
+an_status an_comm_status(an_err *err, const an_comm *c)
+{
+    if (!c || !atomic_load(&c->shared->failed)) return AN_OK;
+    const an_comm_shared *s = c->shared;
+    const an_status code =
+        s->failed_code > AN_OK && s->failed_code <= AN_E_INTERNAL ? (an_status)s->failed_code : AN_E_ENV;
+    if (s->failed_rank < 0 || s->failed_rank == c->rank) return an_fail(err, code, "%.1000s", s->failed_text);
+    return an_fail(err, code, "rank %d: %.1000s", (int)s->failed_rank, s->failed_text);
+}
+
+/* Records what this rank has seen of another, and returns it. */
+static an_status give_up(an_err *err, an_comm *c, an_status code, const char *sentence)
+{
+    an_comm_fail(c, -1, code, sentence);
+    return an_comm_status(err, c);
+}
+
+/* ---- meetings */
+
+/* Whether a rank of a job without a process that watches it holds the lock on its byte no more. */
+static bool is_gone(const an_comm *c, int rank)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = rank, .l_len = 1};
+    return c->file >= 0 && atomic_load(&c->shared->member[rank].present) && fcntl(c->file, F_GETLK, &lock) == 0 &&
+           lock.l_type == F_UNLCK;
+}
+
+static an_status look_around(an_err *err, an_comm *c, int missing, uint64_t meeting, double waited)
+{
+    char text[300];
+    AN_TRY(an_comm_status(err, c));
+    if (c->parent && getppid() != c->parent)
+        return give_up(err, c, AN_E_ENV, "the process that started the ranks has ended, so they end too");
+    const bool ended = atomic_load(&c->shared->member[missing].left) || is_gone(c, missing);
+    if (ended && atomic_load(&c->shared->member[missing].arrived) < meeting) { /* else it came first, and then left */
+        snprintf(text, sizeof text,
+                 "rank %d has ended without a word: it was killed, perhaps for memory (the kernel's log says so)",
+                 missing);
+        return give_up(err, c, AN_E_ENV, text);
+    }
+    if (waited < c->timeout_s) return AN_OK;
+    snprintf(
+        text, sizeof text,
+        "rank %d has waited %.0f s for rank %d, which hangs or is very slow; ANNEAL_COMM_TIMEOUT=SECONDS waits longer",
+        c->rank, waited, missing);
+    return give_up(err, c, AN_E_ENV, text);
+}
+
+/* Spins, then yields, then sleeps up to 0.2 ms at a time: ranks arrive together, or a step apart. */
+static void pause_for(int round)
+{
+    enum { SPINS = 2000, YIELDS = 4000 };
+    if (round < SPINS) {
+#if defined(__x86_64__)
+        __asm__ volatile("pause");
+#elif defined(__aarch64__)
+        __asm__ volatile("yield");
+#endif
+        return;
+    }
+    if (round < YIELDS)
+        sched_yield();
+    else
+        nanosleep(&(struct timespec){.tv_nsec = AN_MIN((round - YIELDS + 1) * 2000L, 200000L)}, NULL);
+}
+
+static an_status wait_for(an_err *err, an_comm *c, int rank, uint64_t meeting)
+{
+    an_wait_clock clock = {0};
+    const _Atomic uint64_t *arrived = &c->shared->member[rank].arrived;
+    double looked = an_seconds();
+    for (int round = 0; atomic_load_explicit(arrived, memory_order_acquire) < meeting;
+         round = AN_MIN(round + 1, 1 << 20)) {
+        pause_for(round);
+        if (round % 256 != 255 && round < 4000) continue;
+        const double now = an_seconds();
+        if (now - looked < 0.01) continue;
+        looked = now;
+        AN_TRY(look_around(err, c, rank, meeting, an_wait_clock_at(&clock, now)));
+    }
+    return AN_OK;
+}
+
+static an_status check_equal(an_err *err, an_comm *c, int rank)
+{
+    const an_comm_member *mine = &c->shared->member[c->rank], *other = &c->shared->member[rank];
+    const int now = c->met & 1;
+    const uint32_t kind = other->kind[now];
+    char text[300];
+    if (mine->kind[now] == kind && mine->bytes[now] == other->bytes[now]) return AN_OK;
+    snprintf(
+        text, sizeof text,
+        "rank %d %s %llu bytes where rank %d %s %llu: the ranks do not run the same program with the same settings",
+        rank, kind < AN_COMM_N_KINDS ? kind_name[kind] : "exchanges", (unsigned long long)other->bytes[now], c->rank,
+        kind_name[mine->kind[now]], (unsigned long long)mine->bytes[now]);
+    return give_up(err, c, AN_E_USAGE, text);
+}
+
+an_status an_comm_meet(an_err *err, an_comm *c, an_comm_kind kind, uint64_t bytes)
+{
+    an_comm_member *mine = &c->shared->member[c->rank];
+    AN_TRY(an_comm_status(err, c));
+    c->met++;
+    mine->kind[c->met & 1] = (uint32_t)kind;
+    mine->bytes[c->met & 1] = bytes;
+    atomic_store_explicit(&mine->arrived, c->met, memory_order_release);
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank) AN_TRY(wait_for(err, c, r, c->met));
+    for (int r = 0; r < c->ranks; r++) AN_TRY(check_equal(err, c, r));
+    return AN_OK;
+}

@@ -1,0 +1,144 @@
+#!/bin/sh
+# test_ranks.sh: several processes train one model: their losses are those of one, in exact mode every bit; one that is killed
+# ends all with a sentence; Ctrl-C saves once; any number of ranks goes on; torchrun's variables are understood.
+plan=8
+. "$(dirname "$0")/tap.sh"
+unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
+more="$tiny seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
+
+# train RUN SETTING...
+train() {
+    out=$dir/$1
+    shift
+    # shellcheck disable=SC2086  # $more is a list
+    run train macbook out="$out" $more "$@"
+}
+# A number of each line of metrics.
+numbers() { sed -n "s/.*\"$2\":\([-0-9.e+]*\).*/\1/p" "$dir/$1/metrics.jsonl"; }
+# near A B TOLERANCE: column by column, relative
+near() {
+    printf '%s\n' "$1" >"$dir/a"
+    printf '%s\n' "$2" >"$dir/b"
+    paste "$dir/a" "$dir/b" | awk -v t="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || d > t * ($1 < 0 ? -$1 : $1)) bad = 1 } END { exit bad || !NR }'
+}
+
+for ranks in 1 2 4; do
+    train f32_$ranks max_iters=20 ranks=$ranks
+    code_is 0
+    near "$(numbers f32_1 loss)" "$(numbers f32_$ranks loss)" 1e-6 || fault "losses of $ranks ranks differ from those of one"
+    near "$(numbers f32_1 val_loss)" "$(numbers f32_$ranks val_loss)" 1e-6 || fault "val_loss of $ranks ranks differs"
+    equal "$(numbers f32_$ranks loss | wc -l)" "$(numbers f32_1 loss | wc -l)" "lines of metrics"
+done
+train whole max_iters=20 batch_size=16 gradient_accumulation_steps=1
+near "$(numbers whole loss)" "$(numbers f32_4 loss)" 1e-6 || fault "one batch of 16 and 4 ranks of 4 differ"
+ok "f32: losses of 2 and 4 ranks are those of one, and of one large batch, within 1e-6"
+
+train again max_iters=20 ranks=2
+equal "$(state_hash "$dir/again")" "$(state_hash "$dir/f32_2")" "the state of 2 ranks, twice"
+ok "f32: two runs of 2 ranks have the same bits"
+
+for ranks in 1 2 4; do
+    train exact_$ranks max_iters=8 ranks=$ranks exact=true
+    code_is 0
+    equal "$(state_hash "$dir/exact_$ranks")" "$(state_hash "$dir/exact_1")" "exact: the state of $ranks ranks and of one"
+    equal "$(numbers exact_$ranks loss)" "$(numbers exact_1 loss)" "exact: losses"
+    equal "$(numbers exact_$ranks val_loss)" "$(numbers exact_1 val_loss)" "exact: val_loss"
+done
+ok "exact: 1, 2 and 4 ranks have the same bits"
+
+for ranks in 4 1 2; do
+    train cut_$ranks max_iters=4 ranks=2 exact=true
+    run resume "$dir/cut_$ranks" max_iters=8 ranks=$ranks --quiet
+    code_is 0
+    equal "$(state_hash "$dir/cut_$ranks")" "$(state_hash "$dir/exact_1")" "a run of 2 ranks, resumed with $ranks"
+done
+ok "a run goes on with any number of ranks, in exact mode to the same bits"
+
+train no ranks=3 max_iters=4
+code_is 1
+says stderr "gradient_accumulation_steps=4 does not divide by 3 ranks"
+one_line stderr
+run train resnet-cifar10 ranks=2 out="$dir/no" data=x
+[ "$code" -ne 0 ] || fault "a model with statistics of its batches trains on 2 ranks"
+train no ranks=2 devices=0,1,2
+code_is 1
+train no devices=0,x
+code_is 1
+says stderr "it is a number of GPUs, or their numbers with commas between"
+[ ! -e "$dir/no" ] || fault "a refused run has made its folder"
+ok "micro-batches that do not divide, and devices that are none, are refused with a sentence"
+
+# The ranks of the process that watches, rank 0 first: children in the order of their start.
+ranks_of() { ps -o pid= --ppid "$1" 2>/dev/null | sort -n | tr -d ' '; }
+# start RUN: in the background; waits for its first line of metrics. $watcher, $rank0, $rank1
+start() {
+    rm -rf "${dir:?}/$1"
+    # shellcheck disable=SC2086  # $more is a list
+    "$program" train macbook out="$dir/$1" $more max_iters=1000000 eval_interval=1000000 ranks=2 >"$dir/stdout" 2>"$dir/stderr" &
+    watcher=$!
+    for _ in $(seq 600); do [ -s "$dir/$1/metrics.jsonl" ] && break || sleep 0.1; done
+    # shellcheck disable=SC2046  # two words
+    set -- $(ranks_of $watcher)
+    rank0=$1 rank1=$2
+}
+gone() {
+    for _ in $(seq 100); do
+        alive=
+        for pid in "$@"; do
+            state=$(ps -o stat= -p "$pid" 2>/dev/null)
+            case $state in '' | Z*) ;; *) alive="$alive $pid" ;; esac
+        done
+        [ -z "$alive" ] && return
+        sleep 0.1
+    done
+    fault "processes are left:$alive"
+}
+if ps -o pid= --ppid $$ >/dev/null 2>&1; then
+    for victim in 1 0; do
+        start killed
+        if [ $victim = 1 ]; then kill -9 "$rank1"; else kill -9 "$rank0"; fi
+        wait $watcher
+        code=$?
+        code_is 2
+        says stderr "rank $victim was killed by signal 9"
+        one_line stderr
+        gone "$watcher" "$rank0" "$rank1"
+    done
+    start killed
+    kill -9 "$watcher"
+    wait $watcher 2>/dev/null
+    gone "$watcher" "$rank0" "$rank1"
+    ok "a rank that is killed ends all with one sentence; without the process that watches none is left"
+
+    start stopped
+    kill -INT $watcher
+    wait $watcher
+    code=$?
+    code_is 130
+    gone "$watcher" "$rank0" "$rank1"
+    step=$("$program" inspect "$dir/stopped" --json | sed -n '1s/.*"step":\([0-9]*\).*/\1/p')
+    [ "${step:-0}" -gt 0 ] || fault "nothing was saved: $step"
+    run resume "$dir/stopped" max_iters=$((step + 2)) ranks=4 --quiet
+    code_is 0
+    ok "Ctrl-C finishes the update and saves once; the run goes on with 4 ranks"
+else
+    ok "a rank that is killed ends all with one sentence # SKIP ps lists no children here"
+    ok "Ctrl-C finishes the update and saves once # SKIP ps lists no children here"
+fi
+
+export MASTER_ADDR=127.0.0.1 MASTER_PORT=$$ WORLD_SIZE=2
+# shellcheck disable=SC2086  # $more is a list
+RANK=1 LOCAL_RANK=1 "$program" train macbook out="$dir/job" $more max_iters=20 >"$dir/other" 2>&1 &
+other=$!
+RANK=0 LOCAL_RANK=0 train job max_iters=20
+code_is 0
+wait $other
+equal "$?" 0 "exit code of rank 1"
+[ ! -s "$dir/other" ] || fault "rank 1 says $(cat "$dir/other")"
+equal "$(state_hash "$dir/job")" "$(state_hash "$dir/f32_2")" "the state of 2 ranks that torchrun started, and of ranks=2"
+unset WORLD_SIZE
+WORLD_SIZE=2 train job max_iters=20
+code_is 1
+says stderr "unset WORLD_SIZE, or start the processes with torchrun"
+ok "torchrun's variables: the same bits as ranks=2; WORLD_SIZE without RANK is refused"
+done_testing

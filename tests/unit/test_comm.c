@@ -1,0 +1,350 @@
+/* test_comm.c: ranks in processes of their own: sums in rank order with the same bits everywhere, exchanges of any size,
+ * failures that reach every rank, jobs that another program started. */
+#define _DEFAULT_SOURCE
+#include "lib/test.h"
+
+#include "comm/comm.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+typedef int rank_fn(an_comm *c, int rank, int ranks); /* returns an exit code: 0 is success */
+
+/* Runs fn in as many processes; codes[r] is its exit code, 128 + n after signal n. */
+static void run_ranks(int ranks, rank_fn *fn, int *codes)
+{
+    an_err err = {0};
+    an_comm *c;
+    pid_t pid[AN_COMM_RANKS];
+    assert_int_equal(an_comm_new(&err, ranks, &c), AN_OK);
+    fflush(NULL);
+    for (int r = 0; r < ranks; r++)
+        if ((pid[r] = fork()) == 0) {
+            alarm(60);
+            an_comm_become(c, r);
+            const int code = fn(c, r, ranks);
+            an_comm_close(c);
+            _exit(code);
+        }
+    for (int r = 0; r < ranks; r++) {
+        int status;
+        assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
+        codes[r] = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    an_comm_close(c);
+}
+
+static void all_succeed(int ranks, rank_fn *fn)
+{
+    int codes[AN_COMM_RANKS];
+    run_ranks(ranks, fn, codes);
+    for (int r = 0; r < ranks; r++)
+        if (codes[r]) fail_msg("rank %d of %d ended with %d", r, ranks, codes[r]);
+}
+
+/* Element i of a rank's array: sizes that make the order of additions show. */
+static double value(int rank, int64_t i)
+{
+    const uint64_t h = (uint64_t)(i + 1) * 0x9E3779B97F4A7C15u ^ (uint64_t)(rank + 1) * 0xD1B54A32D192ED03u;
+    return ((double)(h >> 40) - 8e6) * (h & 1 ? 1e-3 : h & 2 ? 1e6 : 1);
+}
+
+static int check_sum(an_comm *c, int rank, int ranks, an_dtype dtype, int64_t n)
+{
+    an_err err = {0};
+    const size_t each = an_dtype_size(dtype);
+    char *x = malloc((size_t)n * each + 1);
+    int bad = x == NULL;
+    for (int64_t i = 0; i < n && !bad; i++)
+        if (dtype == AN_F64)
+            ((double *)(void *)x)[i] = value(rank, i);
+        else
+            ((float *)(void *)x)[i] = (float)value(rank, i);
+    if (!bad) bad = an_comm_sum(&err, c, dtype, n, x, x) != AN_OK;
+    for (int64_t i = 0; i < n && !bad; i++) {
+        double sum = value(0, i);
+        float sum32 = (float)sum;
+        for (int r = 1; r < ranks; r++) sum += value(r, i), sum32 += (float)value(r, i);
+        bad = dtype == AN_F64 ? ((double *)(void *)x)[i] != sum : ((float *)(void *)x)[i] != sum32;
+    }
+    free(x);
+    return bad;
+}
+
+static int sums(an_comm *c, int rank, int ranks)
+{
+    static const int64_t lengths[] = {0, 1, 7, 64, 65, 1000, 262144, 262145, 600001};
+    for (size_t i = 0; i < AN_COUNT(lengths); i++) {
+        if (check_sum(c, rank, ranks, AN_F32, lengths[i])) return 1;
+        if (check_sum(c, rank, ranks, AN_F64, lengths[i])) return 2;
+    }
+    srand(7);
+    for (int i = 0; i < 40; i++)
+        if (check_sum(c, rank, ranks, AN_F32, rand() % 300000)) return 3;
+    return 0;
+}
+
+static void a_sum_adds_the_ranks_in_order_and_every_rank_has_the_same_bits(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++) all_succeed(ranks, sums);
+}
+
+static int sixteen_bits(an_comm *c, int rank, int ranks)
+{
+    an_err err = {0};
+    uint16_t x[3] = {rank == 0 ? 0x3f80 : 0x3b80, 0x8000, 0x7f80}; /* bf16: 1 and 2^-8; -0; infinity */
+    if (an_comm_sum(&err, c, AN_BF16, 3, x, x)) return 1;
+    /* 1 + 2 * 2^-8 is a bf16 number, reached only where the sum is kept in float32 */
+    return ranks == 3 && x[0] == 0x3f81 && x[1] == 0x8000 && x[2] == 0x7f80 ? 0 : 2;
+}
+
+static void sixteen_bit_numbers_are_added_in_float32_and_rounded_once(void **state)
+{
+    (void)state;
+    all_succeed(3, sixteen_bits);
+}
+
+static int copies(an_comm *c, int rank, int ranks)
+{
+    static const size_t lengths[] = {0, 1, 4096, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3000001};
+    an_err err = {0};
+    for (size_t i = 0; i < AN_COUNT(lengths); i++) {
+        const size_t n = lengths[i];
+        unsigned char *mine = malloc(n + 1), *all = malloc(n * (size_t)ranks + 1);
+        int bad = !mine || !all;
+        if (!bad) memset(mine, 'a' + rank, n + 1);
+        if (!bad) bad = an_comm_gather(&err, c, n, mine, all) != AN_OK;
+        for (size_t k = 0; k < n * (size_t)ranks && !bad; k++) bad = all[k] != 'a' + k / n;
+        if (!bad) bad = an_comm_broadcast(&err, c, ranks - 1, n, mine) != AN_OK;
+        for (size_t k = 0; k < n && !bad; k++) bad = mine[k] != 'a' + ranks - 1;
+        free(mine);
+        free(all);
+        if (bad) return 1;
+    }
+    bool any;
+    if (an_comm_any(&err, c, rank == 1, &any) || any != (ranks > 1)) return 2;
+    if (an_comm_any(&err, c, false, &any) || any) return 3;
+    return an_comm_barrier(&err, c) ? 4 : 0;
+}
+
+static void gathers_and_broadcasts_of_any_size_arrive_whole(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 4; ranks++) all_succeed(ranks, copies);
+}
+
+/* ---- failures: a code of 0 means that the sentence was the expected one */
+
+static int fails(an_comm *c, int rank, int ranks)
+{
+    an_err err = {0};
+    (void)ranks;
+    if (an_comm_barrier(&err, c)) return 1;
+    if (rank == 1) {
+        an_comm_fail(c, 1, AN_E_NUMERIC, "the loss is nan");
+        an_comm_fail(c, 1, AN_E_IO, "and then this");
+        return 0;
+    }
+    for (int i = 0; i < 1000; i++)
+        if (an_comm_barrier(&err, c) != AN_OK)
+            return err.code == AN_E_NUMERIC && strcmp(err.text, "rank 1: the loss is nan") == 0 ? 0 : 2;
+    return 3;
+}
+
+static void the_first_failure_reaches_every_rank_with_its_rank_and_sentence(void **state)
+{
+    (void)state;
+    all_succeed(4, fails);
+}
+
+static int leaves(an_comm *c, int rank, int ranks)
+{
+    an_err err = {0};
+    (void)ranks;
+    if (rank == 2) return 0;
+    return an_comm_barrier(&err, c) == AN_E_ENV && strstr(err.text, "rank 2 has ended without a word") ? 0 : 1;
+}
+
+static int differs(an_comm *c, int rank, int ranks)
+{
+    an_err err = {0};
+    float x[8] = {0};
+    (void)ranks;
+    return an_comm_sum(&err, c, AN_F32, rank == 1 ? 7 : 8, x, x) == AN_E_USAGE && strstr(err.text, " 28") &&
+                   strstr(err.text, " 32")
+               ? 0
+               : 1;
+}
+
+static int differs_in_kind(an_comm *c, int rank, int ranks)
+{
+    an_err err = {0};
+    float x[1] = {0}, all[8];
+    (void)ranks;
+    an_status status = rank ? an_comm_gather(&err, c, 4, x, all) : an_comm_sum(&err, c, AN_F32, 1, x, x);
+    return status == AN_E_USAGE && strstr(err.text, "adds 4") && strstr(err.text, "gathers 4") ? 0 : 1;
+}
+
+static int hangs(an_comm *c, int rank, int ranks)
+{
+    an_err err = {0};
+    (void)ranks;
+    if (rank == 0) sleep(4);
+    return an_comm_barrier(&err, c) == AN_E_ENV && strstr(err.text, "for rank 0, which hangs or is very slow") ? 0 : 1;
+}
+
+static int disagrees(an_comm *c, int rank, int ranks)
+{
+    an_err err = {0};
+    (void)ranks;
+    if (an_comm_agree(&err, c, "same", 4, "settings")) return 1;
+    return an_comm_agree(&err, c, rank == 1 ? "othr" : "same", 4, "data") == AN_E_USAGE &&
+                   strncmp(err.text, "rank 1 has other data than rank 0", 33) == 0
+               ? 0
+               : 2;
+}
+
+static void a_rank_that_leaves_hangs_or_does_something_else_is_named_on_every_rank(void **state)
+{
+    (void)state;
+    all_succeed(3, leaves);
+    all_succeed(3, differs);
+    all_succeed(2, differs_in_kind);
+    all_succeed(3, disagrees);
+    setenv("ANNEAL_COMM_TIMEOUT", "1", 1);
+    all_succeed(2, hangs);
+    unsetenv("ANNEAL_COMM_TIMEOUT");
+}
+
+/* ---- jobs of other programs */
+
+static const char *const variables[] = {"RANK",
+                                        "WORLD_SIZE",
+                                        "LOCAL_RANK",
+                                        "LOCAL_WORLD_SIZE",
+                                        "MASTER_ADDR",
+                                        "MASTER_PORT",
+                                        "OMPI_COMM_WORLD_RANK",
+                                        "OMPI_COMM_WORLD_SIZE",
+                                        "PMI_RANK",
+                                        "PMI_SIZE",
+                                        "PMI_FD",
+                                        "SLURM_PROCID",
+                                        "SLURM_STEP_NUM_TASKS",
+                                        "SLURM_LOCALID",
+                                        "SLURM_STEP_ID",
+                                        "SLURM_STEP_NUM_NODES",
+                                        "SLURM_JOB_ID",
+                                        "SLURM_NTASKS"};
+
+static void clear_environment(void)
+{
+    for (size_t i = 0; i < AN_COUNT(variables); i++) unsetenv(variables[i]);
+}
+
+static void the_variables_of_torchrun_srun_and_mpirun_are_understood(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_comm_job j;
+    clear_environment();
+    assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
+    assert_int_equal(j.ranks, 1);
+    setenv("SLURM_PROCID", "0", 1), setenv("SLURM_NTASKS", "4", 1); /* a batch script outside of a step */
+    setenv("SLURM_STEP_NUM_TASKS", "4", 1);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
+    assert_int_equal(j.ranks, 1);
+    setenv("SLURM_STEP_ID", "3", 1), setenv("SLURM_PROCID", "2", 1), setenv("SLURM_LOCALID", "2", 1);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
+    assert_true(j.ranks == 4 && j.rank == 2 && j.local_rank == 2 && strcmp(j.launcher, "srun") == 0);
+    setenv("SLURM_STEP_NUM_NODES", "2", 1);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_E_UNSUPPORTED);
+    clear_environment();
+    setenv("WORLD_SIZE", "2", 1);
+    an_err_clear(&err);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_E_USAGE); /* which one? */
+    setenv("RANK", "2", 1);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_E_USAGE);
+    setenv("RANK", "one", 1);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_E_USAGE);
+    setenv("RANK", "1", 1), setenv("LOCAL_WORLD_SIZE", "1", 1);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_E_UNSUPPORTED);
+    setenv("LOCAL_WORLD_SIZE", "2", 1);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
+    assert_true(j.ranks == 2 && j.rank == 1 && strcmp(j.launcher, "torchrun") == 0);
+    clear_environment();
+}
+
+enum { JOB_RANKS = 3 };
+
+/* A rank of a job without a parent that watches: `how` 0 exchanges, 1 is killed as rank 1. */
+static int be_of_job(int rank, int how, const char *key)
+{
+    an_err err = {0};
+    an_comm_job j = {.rank = rank, .ranks = JOB_RANKS, .local_rank = rank, .launcher = "a test"};
+    an_comm *c;
+    snprintf(j.key, sizeof j.key, "%s", key);
+    alarm(60);
+    if (rank == 0) usleep(100000); /* the others are there first, and may find a file of before */
+    if (an_comm_join(&err, &j, &c) != AN_OK) return fprintf(stderr, "# %s\n", err.text), 1;
+    if (check_sum(c, rank, JOB_RANKS, AN_F32, 500000)) return 2;
+    if (how == 1 && rank == 1) raise(SIGKILL);
+    if (how == 1)
+        return an_comm_barrier(&err, c) == AN_E_ENV && strstr(err.text, "rank 1 has ended without a word") ? 0 : 3;
+    an_comm_close(c);
+    return 0;
+}
+
+static void ranks_that_another_program_started_find_one_another_and_notice_a_killed_one(void **state)
+{
+    (void)state;
+    char key[64];
+    snprintf(key, sizeof key, "test_comm/%ld", (long)getpid());
+    for (int how = 0; how < 3; how++) { /* the last meets again where one was killed */
+        pid_t pid[JOB_RANKS];
+        fflush(NULL);
+        for (int r = 0; r < JOB_RANKS; r++)
+            if ((pid[r] = fork()) == 0) _exit(be_of_job(r, how % 2, key));
+        for (int r = 0; r < JOB_RANKS; r++) {
+            int status;
+            assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
+            if (how == 1 && r == 1)
+                assert_true(WIFSIGNALED(status));
+            else if (!WIFEXITED(status) || WEXITSTATUS(status))
+                fail_msg("round %d: rank %d ended with %d", how, r, status);
+        }
+    }
+}
+
+static void more_ranks_than_a_host_runs_and_a_timeout_of_nonsense_are_refused(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_comm *c;
+    assert_int_equal(an_comm_new(&err, AN_COMM_RANKS + 1, &c), AN_E_USAGE);
+    assert_null(c);
+    setenv("ANNEAL_COMM_TIMEOUT", "soon", 1);
+    assert_int_equal(an_comm_new(&err, 2, &c), AN_E_USAGE);
+    unsetenv("ANNEAL_COMM_TIMEOUT");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_sum_adds_the_ranks_in_order_and_every_rank_has_the_same_bits),
+        cmocka_unit_test(sixteen_bit_numbers_are_added_in_float32_and_rounded_once),
+        cmocka_unit_test(gathers_and_broadcasts_of_any_size_arrive_whole),
+        cmocka_unit_test(the_first_failure_reaches_every_rank_with_its_rank_and_sentence),
+        cmocka_unit_test(a_rank_that_leaves_hangs_or_does_something_else_is_named_on_every_rank),
+        cmocka_unit_test(the_variables_of_torchrun_srun_and_mpirun_are_understood),
+        cmocka_unit_test(ranks_that_another_program_started_find_one_another_and_notice_a_killed_one),
+        cmocka_unit_test(more_ranks_than_a_host_runs_and_a_timeout_of_nonsense_are_refused),
+    };
+    clear_environment();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
