@@ -1,5 +1,5 @@
 /* library_calls.c: library calls on the CPU other than linear algebra (linalg.c): running sums, sorting and top-k, scattering
- * where the template does not apply, the gradient of max pooling.
+ * where the template does not apply. Max pooling's gradient: pool_max_grad.c.
  *
  * Owns:       how a call is divided into units and handed to the pool.
  * Does not:   allocate: scratch is part of the plan.
@@ -14,7 +14,6 @@
 
 enum {
     TASK = 16384,      /* least number of elements in a task, if there are as many */
-    CHANNELS = 16,     /* of a pooling unit */
     COLUMNS = 64,      /* of a scattering unit */
     INSERTION_RUN = 12 /* sorted by insertion before merging starts */
 };
@@ -254,40 +253,6 @@ static void put_row(const an_call_job *j, int64_t u, void *scratch)
     memcpy((char *)j->arg[2] + row * (size_t)index[u], (const char *)j->arg[1] + row * (size_t)u, row);
 }
 
-/* ------------------------------------------------------------------------------------------------ max pooling */
-
-/* One sample and a block of channels: dy [N,H',W',C], x to dx [N,H,W,C]; scratch: x and dx [H,W,CHANNELS]. */
-static void pool_max_grad(const an_call_job *j, int64_t u, void *scratch)
-{
-    const an_call_tensor *dy = &j->s->src[0], *x = &j->s->src[1];
-    const int64_t *a = j->s->attr; /* kh, kw, stride_h, stride_w, pad_h, pad_w, dil_h, dil_w */
-    const int64_t H = x->shape[1], W = x->shape[2], C = x->shape[3], OH = dy->shape[1], OW = dy->shape[2];
-    const int64_t blocks = an_ceil_div(C, CHANNELS), b = u / blocks, from = u % blocks * CHANNELS;
-    const int64_t m = AN_MIN(CHANNELS, C - from);
-    double *xv = scratch, *dx = xv + H * W * CHANNELS;
-    memset(dx, 0, (size_t)(H * W * CHANNELS) * sizeof *dx);
-    for (int64_t i = 0; i < H * W; i++)
-        an_call_load(xv + i * CHANNELS, j->arg[1], x->dtype, (b * H * W + i) * C + from, m);
-    for (int64_t o = 0; o < OH * OW; o++) {
-        double g[CHANNELS];
-        int64_t best[CHANNELS];
-        an_call_load(g, j->arg[0], dy->dtype, (b * OH * OW + o) * C + from, m);
-        for (int64_t c = 0; c < m; c++) best[c] = -1;
-        for (int64_t cell = 0; cell < a[0] * a[1]; cell++) {
-            const int64_t h = o / OW * a[2] - a[4] + cell / a[1] * a[6], w = o % OW * a[3] - a[5] + cell % a[1] * a[7];
-            if (h < 0 || h >= H || w < 0 || w >= W) continue;
-            for (int64_t c = 0; c < m; c++) {
-                const double v = xv[(h * W + w) * CHANNELS + c], top = best[c] < 0 ? v : xv[best[c]];
-                if (best[c] < 0 || v > top || (v != v && top == top)) best[c] = (h * W + w) * CHANNELS + c;
-            }
-        }
-        for (int64_t c = 0; c < m; c++)
-            if (best[c] >= 0) dx[best[c]] += g[c];
-    }
-    for (int64_t i = 0; i < H * W; i++)
-        an_call_store(j->arg[2], x->dtype, (b * H * W + i) * C + from, dx + i * CHANNELS, m);
-}
-
 /* ------------------------------------------------------------------------------------------------ running */
 
 static bool describe(an_call_job *j)
@@ -317,13 +282,7 @@ static bool describe(an_call_job *j)
         j->weight = TASK;
         j->unit = scatter_columns;
         return true;
-    case AN_OP_POOL_MAX_GRAD:
-        x = &s->src[1];
-        j->units = x->shape[0] * an_ceil_div(x->shape[3], CHANNELS);
-        j->weight = (int64_t)x->shape[1] * x->shape[2] * CHANNELS;
-        j->scratch_bytes = 2 * (size_t)j->weight * sizeof(double);
-        j->unit = pool_max_grad;
-        return true;
+    case AN_OP_POOL_MAX_GRAD: an_call_pool_max_grad(j); return true;
     default: return an_call_matrix(j);
     }
 }

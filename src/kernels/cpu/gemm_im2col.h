@@ -20,10 +20,20 @@ typedef struct position { /* of a window's rows */
     int32_t y, x;
 } position;
 
+/* Positions and columns are fewer than 2^31 (planner/lower_conv.c), and a division of 64 bits costs as much as packing a tap. */
 AN_INLINE position position_of(const an_window_spec *v, int64_t p)
 {
-    const int64_t line = p / v->out[1];
-    return (position){line / v->out[0], (int32_t)(line % v->out[0]), (int32_t)(p % v->out[1])};
+    const uint32_t at = (uint32_t)p, wide = (uint32_t)v->out[1], high = (uint32_t)v->out[0], line = at / wide;
+    return (position){line / high, (int32_t)(line % high), (int32_t)(at % wide)};
+}
+
+AN_INLINE void step_position(const an_window_spec *v, position *at)
+{
+    if (++at->x < v->out[1]) return;
+    at->x = 0;
+    if (++at->y < v->out[0]) return;
+    at->y = 0;
+    at->image++;
 }
 
 typedef struct tap { /* a column of a window: channel c of tap (r, s) */
@@ -32,8 +42,8 @@ typedef struct tap { /* a column of a window: channel c of tap (r, s) */
 
 AN_INLINE tap tap_of(const an_window_spec *v, int64_t t)
 {
-    const int32_t at = (int32_t)(t / v->channels);
-    return (tap){at / v->taps[1], at % v->taps[1], (int32_t)(t % v->channels)};
+    const uint32_t channels = (uint32_t)v->channels, at = (uint32_t)t / channels, wide = (uint32_t)v->taps[1];
+    return (tap){(int32_t)(at / wide), (int32_t)(at % wide), (int32_t)((uint32_t)t % channels)};
 }
 
 /* Element 0 of a pixel of the image. */
@@ -42,24 +52,56 @@ AN_INLINE int64_t pixel_at(const an_window_spec *v, int64_t image, int32_t y, in
     return ((image * v->in[0] + y) * v->in[1] + x) * v->pixel;
 }
 
-/* Columns [t0, t1) of position p, as f32. Whole vectors are written: `out` has room for AN_VL - 1 more, which are
- * zeros.
- */
-AN_INLINE void window_row(const an_window_spec *v, const uint8_t *image, int64_t p, int64_t t0, int64_t t1, float *out,
+/* Whole vectors: both write up to AN_VL - 1 zeros behind the run. */
+AN_INLINE void store_zeros(float *out, int64_t run)
+{
+    for (int64_t i = 0; i < run; i += AN_VL) vf_store(out + i, (vf){0});
+}
+
+AN_INLINE void store_run(const uint8_t *image, int64_t from, int64_t run, float *out, const uint8_t dtype)
+{
+    for (int64_t i = 0; i < run; i += AN_VL) vf_store(out + i, load_some(image, from + i, 1, run - i, dtype));
+}
+
+/* Whether the taps of a line of the kernel are one piece of a line of the image. */
+AN_INLINE bool lines_are_pieces(const an_window_spec *v)
+{
+    return v->tap[1] == 1 && v->apart[1] == 1 && v->channels == v->pixel;
+}
+
+/* As window_row, a line of the kernel at a time: zeros left of the image, a piece of it, zeros right of it. */
+AN_INLINE void window_lines(const an_window_spec *v, const uint8_t *image, position at, tap t, int64_t count,
+                            float *out, const uint8_t dtype)
+{
+    const int64_t C = v->channels, line = v->taps[1] * C;
+    const int64_t x = (int64_t)at.x * v->step[1] + v->start[1]; /* the pixel of a line's first tap */
+    const int64_t left = AN_MIN(AN_MAX(-x, 0) * C, line), right = AN_MIN(AN_MAX((v->in[1] - x) * C, left), line);
+    for (int64_t e = t.s * C + t.c; count > 0; e = 0, t.r++) {
+        const int64_t end = AN_MIN(line, e + count), y = an_window_along(v, 0, at.y, t.r);
+        const int64_t begin = y < 0 ? end : AN_MIN(AN_MAX(left, e), end), stop = AN_MIN(AN_MAX(right, begin), end);
+        if (begin > e) store_zeros(out, begin - e);
+        store_run(image, ((at.image * v->in[0] + y) * v->in[1] + x) * C + begin, stop - begin, out + (begin - e),
+                  dtype);
+        if (end > stop) store_zeros(out + (stop - e), end - stop);
+        count -= end - e;
+        out += end - e;
+    }
+}
+
+/* `count` columns, from tap t on, of a position, as f32. Whole vectors are written: `out` has room for AN_VL - 1 more, which
+ * are zeros. */
+AN_INLINE void window_row(const an_window_spec *v, const uint8_t *image, position at, tap t, int64_t count, float *out,
                           const uint8_t dtype)
 {
-    const position at = position_of(v, p);
-    tap t = tap_of(v, t0);
     int32_t y = an_window_along(v, 0, at.y, t.r);
-    while (t0 < t1) {
-        const int64_t run = AN_MIN(v->channels - t.c, t1 - t0);
+    while (count > 0) {
+        const int64_t run = AN_MIN(v->channels - t.c, count);
         const int32_t x = an_window_along(v, 1, at.x, t.s);
-        const int64_t from = pixel_at(v, at.image, y, x) + t.c;
         if (y < 0 || x < 0)
-            for (int64_t i = 0; i < run; i += AN_VL) vf_store(out + i, (vf){0});
+            store_zeros(out, run);
         else
-            for (int64_t i = 0; i < run; i += AN_VL) vf_store(out + i, load_some(image, from + i, 1, run - i, dtype));
-        t0 += run;
+            store_run(image, pixel_at(v, at.image, y, x) + t.c, run, out, dtype);
+        count -= run;
         out += run;
         t.c = 0;
         if (++t.s < v->taps[1]) continue;
@@ -95,6 +137,7 @@ AN_INLINE void window_strip(const an_window_spec *v, const uint8_t *image, tap t
 AN_INLINE void window_columns(const an_window_spec *v, const uint8_t *image, int64_t x0, int64_t x1, int64_t p0,
                               int64_t p1, float *out, int64_t width, const uint8_t dtype)
 {
+    const bool pieces = lines_are_pieces(v);
     for (int64_t x = x0; x < x0 + width; x += AN_VL, out += AN_VL) {
         const int64_t count = AN_MAX(AN_MIN(x1 - x, AN_VL), 0);
         const tap t = tap_of(v, x);
@@ -102,9 +145,13 @@ AN_INLINE void window_columns(const an_window_spec *v, const uint8_t *image, int
             window_strip(v, image, t, count, p0, p1, out, width, dtype);
             continue;
         }
-        for (int64_t p = p0; p < p1; p++) {
+        position at = position_of(v, p0);
+        for (int64_t p = p0; p < p1; p++, step_position(v, &at)) {
             float row[2 * AN_VL] = {0};
-            window_row(v, image, p, x, x + count, row, dtype);
+            if (pieces)
+                window_lines(v, image, at, t, count, row, dtype);
+            else
+                window_row(v, image, at, t, count, row, dtype);
             vf_store(out + (p - p0) * width, vf_load(row));
         }
     }
@@ -114,11 +161,18 @@ AN_INLINE void window_gather(const operand *o, const part q, float *out, int64_t
                              const uint8_t dtype)
 {
     const an_window_spec copy = *o->window, *const v = &copy; /* in registers: what is stored may alias anything */
-    if (columns)
+    if (columns) {
         window_columns(v, o->p, q.x0, q.x1, o->first_k + q.w0, o->first_k + q.w1, out, width, dtype);
-    else
-        for (int64_t x = q.x0; x < q.x1; x++, out += width)
-            window_row(v, o->p, x, o->first_k + q.w0, o->first_k + q.w1, out, dtype);
+        return;
+    }
+    const tap first = tap_of(v, o->first_k + q.w0);
+    const bool pieces = lines_are_pieces(v);
+    position at = position_of(v, q.x0);
+    for (int64_t x = q.x0; x < q.x1; x++, out += width, step_position(v, &at))
+        if (pieces)
+            window_lines(v, o->p, at, first, q.w1 - q.w0, out, dtype);
+        else
+            window_row(v, o->p, at, first, q.w1 - q.w0, out, dtype);
 }
 
 /* Rows q.x0 .. q.x1 (columns: of B) of k from q.w0 to q.w1, as f32. */
