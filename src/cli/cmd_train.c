@@ -3,6 +3,7 @@
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "io/data/disk_speed.h"
+#include "report/tensorboard.h"
 #include "train/run_dir.h"
 #include <math.h>
 #include <signal.h>
@@ -11,27 +12,35 @@
 
 typedef struct resume_values {
     int64_t step;
-    bool detach;
+    bool detach, tensorboard;
     an_rank_values ranks;
 } resume_values;
 typedef struct train_values {
-    bool detach;
+    bool detach, tensorboard;
     an_rank_values ranks;
 } train_values;
 
-#define DETACH(type)                                                                                                   \
+#define OWN_KEYS(type)                                                                                                 \
+    {"detach",                                                                                                         \
+     AN_CONFIG_BOOL,                                                                                                   \
+     offsetof(type, detach),                                                                                           \
+     "false",                                                                                                          \
+     0,                                                                                                                \
+     0,                                                                                                                \
+     NULL,                                                                                                             \
+     "train in the background: anneal ps, logs, stop"},                                                                \
     {                                                                                                                  \
-        "detach", AN_CONFIG_BOOL, offsetof(type, detach), "false", 0, 0, NULL,                                         \
-            "train in the background: anneal ps, logs, stop"                                                           \
+        "tensorboard", AN_CONFIG_BOOL, offsetof(type, tensorboard), "false", 0, 0, NULL,                               \
+            "write the numbers of metrics.jsonl as a file of events for TensorBoard too"                               \
     }
 
 static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, offsetof(resume_values, step), "-1", -1, 9e15, NULL,
      "go on from the checkpoint after so many updates; -1: from the last one"},
-    DETACH(resume_values),
+    OWN_KEYS(resume_values),
     AN_RANK_FIELDS(resume_values, ranks),
 };
-static const an_config_field train_fields[] = {DETACH(train_values), AN_RANK_FIELDS(train_values, ranks)};
+static const an_config_field train_fields[] = {OWN_KEYS(train_values), AN_RANK_FIELDS(train_values, ranks)};
 const an_config an_train_command_keys = {.fields = train_fields, .n = AN_COUNT(train_fields)};
 const an_config an_resume_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -66,10 +75,16 @@ static void warn_of_storage(const an_session *r)
     if (an_storage_warning(&look, "data", r->cfg.data, text)) an_say("note    %s", text);
 }
 
+/* Who hears of a run: the narrator, and where it was asked for TensorBoard. */
+typedef struct console {
+    an_progress narrator;
+    an_tensorboard board;
+} console;
+
 /* Ctrl-C, a signal, or anneal stop. The folder is looked at twice a second: a look is a system call. */
 static bool wants_stop(void *arg)
 {
-    an_progress *n = arg;
+    an_progress *n = &((console *)arg)->narrator;
     const double now = an_session_clock();
     if (an_interrupt_seen(NULL)) return true;
     if (!n->out || now - n->looked < 0.5) return false;
@@ -77,27 +92,65 @@ static bool wants_stop(void *arg)
     return an_run_dir_stop_asked(n->out);
 }
 
+static void tell_tensorboard(an_tensorboard *board, const an_train_event *e)
+{
+    an_err why = {0};
+    const an_scalar_value logged[] = {{"loss", e->loss},
+                                      {"lr", e->lr},
+                                      {"grad_norm", e->norm},
+                                      {"ms", e->ms},
+                                      {"units_per_s", e->units_per_s},
+                                      {"data_wait_ms", e->data_wait_ms}};
+    const an_scalar_value evaluated[] = {{"val_loss", e->val_loss}, {"train_loss", e->train_loss}};
+    an_status status = AN_OK;
+    if (board->fd < 0) return;
+    if (e->kind == AN_TRAIN_LOGGED)
+        status = an_tensorboard_add(&why, board, e->step, logged, AN_COUNT(logged));
+    else if (e->kind == AN_TRAIN_EVALUATED)
+        status = an_tensorboard_add(&why, board, AN_MAX(e->step - 1, 0), evaluated, isfinite(e->train_loss) ? 2 : 1);
+    if (status == AN_OK) return;
+    an_say("note    no more events for TensorBoard: %s", why.text);
+    an_tensorboard_close(board);
+}
+
+static void hear(void *arg, const an_session *r, const an_train_event *e)
+{
+    console *c = arg;
+    an_progress_event(&c->narrator, r, e);
+    tell_tensorboard(&c->board, e);
+}
+
+/* The key is in the tables of both commands; its value was checked when it was applied. */
+static bool writes_events(const an_args *args)
+{
+    train_values v = {.tensorboard = false};
+    an_err unused = {0};
+    return an_args_apply(&unused, args, &(an_key_set){&an_train_command_keys, &v}, 1) == AN_OK && v.tensorboard;
+}
+
 /* `price`: what the run takes, checked. */
 static an_status train(an_err *err, an_session *r, const an_estimate *price, const an_args *args, int *exit_code)
 {
-    an_progress narrator;
+    console c = {.board = {.fd = -1}};
+    an_progress *n = &c.narrator;
     an_train_result result;
     r->commit = an_commit;
-    an_progress_begin(&narrator, r, args->quiet);
-    if (an_comm_rank(r->cfg.comm) == 0) an_progress_run(&narrator, r);
-    if (!args->quiet) warn_of_storage(r);
-    narrator.price = price;
+    an_progress_begin(n, r, args->quiet);
     const bool chief = an_comm_rank(r->cfg.comm) == 0; /* the others have nothing to tell */
-    narrator.out = r->cfg.eval_only || !chief ? NULL : r->cfg.out;
+    if (chief) an_progress_run(n, r);
+    if (!args->quiet) warn_of_storage(r);
+    n->price = price;
+    n->out = r->cfg.eval_only || !chief ? NULL : r->cfg.out;
     an_interrupt_catch();
-    const an_train_listener listener = {
-        .event = chief ? an_progress_event : NULL, .stop = wants_stop, .arg = &narrator};
-    an_status status = an_train(err, r, &listener, &result);
+    const an_train_listener listener = {.event = chief ? hear : NULL, .stop = wants_stop, .arg = &c};
+    an_status status = n->out && writes_events(args) ? an_tensorboard_open(err, n->out, &c.board) : AN_OK;
+    if (status == AN_OK) status = an_train(err, r, &listener, &result);
     if (status == AN_OK && chief)
-        an_progress_end(&narrator, r, &result);
+        an_progress_end(n, r, &result);
     else
-        an_progress_close(&narrator);
-    if (narrator.out) an_run_dir_clear_stop(narrator.out);
+        an_progress_close(n);
+    an_tensorboard_close(&c.board);
+    if (n->out) an_run_dir_clear_stop(n->out);
     AN_TRY(status);
     if (!args->quiet && !r->cfg.eval_only) an_cli_diagnosis_line(r->cfg.out);
     if (result.interrupted) *exit_code = AN_EXIT_INTERRUPTED;

@@ -157,7 +157,7 @@ static bool is_ours(const char *name)
                                         "loss.svg",      "last.safetensors", "best.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return true;
-    return step_of(name) >= 0;
+    return step_of(name) >= 0 || strncmp(name, "events.out.tfevents.", 20) == 0;
 }
 
 static bool is_checkpoint(const char *name)
