@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_run_tests.sh: tools/run_tests counts what test programs print, and takes nothing silent for a success. Prints TAP.
-plan=7
+plan=8
 . "$(dirname "$0")/tap.sh"
 mkdir -p "$dir/build/tests/x"
 
@@ -18,6 +18,16 @@ make_shell good '1..1\\nok 1 - c\\n'
 runner "$dir/build/tests/x/good" "$dir/good.sh"
 code_is 0; closing "3 passed, 0 failed"
 ok "tests that pass are counted"
+
+# Each of two waits for the other's file: one after the other they would never end.
+for pair in "a b" "b a"; do
+    printf '#!/bin/sh\n: >"%s/is_%s"\nuntil [ -e "%s/is_%s" ]; do sleep 0.1; done\necho 1..1; echo "ok 1 - met"\n' \
+        "$dir" "${pair% *}" "$dir" "${pair#* }" >"$dir/build/tests/x/meet_${pair% *}"
+    chmod +x "$dir/build/tests/x/meet_${pair% *}"
+done
+TEST_JOBS=2 runner "$dir/build/tests/x/meet_a" "$dir/build/tests/x/meet_b"
+code_is 0; closing "2 passed, 0 failed"
+ok "programs run side by side"
 
 mkdir -p "$dir/build/tests/unit"
 printf '#!/bin/sh\necho 1..1\n[ "$ANNEAL_CUDA_PATH" = /nonexistent ] && echo "ok 1 - a"\n' >"$dir/build/tests/unit/pinned"
