@@ -13,11 +13,15 @@ CPPFLAGS += -Isrc -Iinclude
 CFLAGS   += -std=c17 -O2 -g -ffp-contract=off -fvisibility=hidden -fPIC -pthread -Wall -Wextra -Wpedantic $(WERROR) $(EXTRA_CFLAGS)
 LDFLAGS  += -pthread $(EXTRA_LDFLAGS)
 TMPL_CFLAGS := -O3 -fno-math-errno -fno-trapping-math
+CLANG := $(findstring clang,$(shell $(CC) --version))
+# gcc's elimination of common subexpressions across registers takes 40 of the 114 s that gemm.c needs for tile registers and finds nothing:
+# the code is as large without it, and computes the same bits.
+TMPL_CFLAGS += $(if $(CLANG),,-fno-gcse)
 
 ifneq ($(SAN),)
 TMPL_CFLAGS := $(subst -O3,-O1,$(TMPL_CFLAGS)) # eight times faster to compile; the same bits
 # gcc up to 13.2 aligns the frames in which it looks for uses after a return to 32 bytes; vectors of 512 bits need 64, and a load faults.
-TMPL_CFLAGS += $(if $(findstring address,$(SAN)),$(if $(findstring clang,$(shell $(CC) --version)),,--param asan-use-after-return=0))
+TMPL_CFLAGS += $(if $(findstring address,$(SAN)),$(if $(CLANG),,--param asan-use-after-return=0))
 CFLAGS  += -fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer
 CPPFLAGS += -DAN_SANITIZE=$(SAN)
 LDFLAGS += -fsanitize=$(SAN)
