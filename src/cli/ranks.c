@@ -205,12 +205,12 @@ static an_status end_of(an_err *err, const watch *w, int *exit_code)
 {
     *exit_code = w->code;
     if (asked_to_end > 1 && w->killed) return *exit_code = AN_EXIT_INTERRUPTED, AN_OK;
+    if (w->killed_by) AN_TRY(an_comm_status(err, w->comm));
     if (w->killed) {
         an_fail(err, AN_E_ENV, "ranks that did not end in %d s after one had failed were killed", GRACE_S);
         if (w->killed_by) return AN_E_ENV;
     }
     if (!w->killed_by) return AN_OK;
-    AN_TRY(an_comm_status(err, w->comm));
     return an_fail(err, AN_E_ENV, "rank 0 was killed by signal %d", w->killed_by);
 }
 

@@ -705,3 +705,4 @@ EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsig
 }
 
 #include "fake_libraries.h"
+#include "fake_nccl.h"

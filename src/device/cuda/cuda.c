@@ -218,6 +218,7 @@ static void cuda_close(an_device *d)
     if (!d) return;
     if (d->context && !d->lost && !d->cu.context_use(d->context)) {
         if (d->stream) an_cuda_wait_idle(d);
+        an_cuda_leave(d);
         if (d->lt_handle) d->lt.destroy(d->lt_handle);
         for (int i = 0; i < AN_CUDA_EVENTS; i++)
             if (d->event[i]) d->cu.event_free(d->event[i]);
@@ -452,6 +453,7 @@ const an_backend an_backend_cuda = {.name = "cuda",
                                     .open = cuda_open,
                                     .close = cuda_close,
                                     .target = cuda_target,
+                                    .join = an_cuda_join,
                                     .alloc = cuda_alloc,
                                     .free = cuda_free,
                                     .write = an_cuda_write,

@@ -5,6 +5,7 @@
  *     lower_launches.c   a plan to a list of operations on the stream
  *     gemm_cublaslt.c    which GEMMs cuBLASLt runs, and how
  *     gemm_hopper.c      which GEMMs our own sm_90a kernel runs, with a fused epilogue
+ *     nccl.c             exchanges between the GPUs of several ranks
  *     graph_exec.c       the list captured as a CUDA graph and replayed
  *     memory_guard.c     place_apart: guard bytes around buffers and values
  *     device_facts.c     memory in use and the measured peak rate
@@ -40,6 +41,9 @@ struct an_device {
     an_cuda_driver cu;
     an_nvrtc nvrtc;
     an_cublaslt lt;
+    an_nccl nccl;
+    nccl_comm nccl_comm;  /* NULL: no plan has exchanged yet */
+    struct an_comm *comm; /* NULL: a process alone */
     lt_handle lt_handle;
     cu_device device;
     cu_context context;
@@ -151,6 +155,13 @@ void an_cuda_unguard_buffer(an_device *d, cu_pointer p);
 an_status an_cuda_guards_set(an_err *err, an_device *d, const an_plan *p, cu_pointer arena);
 /* Waits, and fails when a guard was overwritten. step: the last launch; -1: unknown, one of the run. */
 an_status an_cuda_guards_check(an_err *err, an_device *d, const an_plan *p, cu_pointer arena, int step);
+
+/* ---- nccl.c */
+an_status an_cuda_join(an_err *err, an_device *d, struct an_comm *c);
+/* Connects the GPUs of all ranks, once; before a plan that exchanges is captured. Every rank calls it. */
+an_status an_cuda_connect(an_err *err, an_device *d);
+void an_cuda_leave(an_device *d);
+an_status an_cuda_exchange(an_err *err, an_device *d, const an_library_call_spec *s, cu_pointer in, cu_pointer out);
 
 /* ---- graph_exec.c */
 an_status an_cuda_load(an_err *err, an_device *d, const an_plan *p, an_exec **out, an_load_stats *stats);

@@ -137,6 +137,7 @@ static void *find(const char *name, char *path, size_t capacity)
 
 #define DRIVER_SYMBOL(name, symbol, arguments) {symbol, offsetof(an_cuda_driver, name)},
 #define NVRTC_SYMBOL(name, symbol, arguments)  {symbol, offsetof(an_nvrtc, name)},
+#define NCCL_SYMBOL(name, symbol, arguments)   {symbol, offsetof(an_nccl, name)},
 #define LT_SYMBOL(name, symbol, arguments)     {symbol, offsetof(an_cublaslt, name)},
 
 an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out)
@@ -207,5 +208,24 @@ an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out)
     size_t (*get)(void);
     memcpy(&get, &version, sizeof get);
     out->library_version = version ? get() : 0;
+    return AN_OK;
+}
+
+an_status an_nccl_find(an_err *err, an_nccl *out)
+{
+    static const symbol symbols[] = {AN_CUDA_NCCL(NCCL_SYMBOL){"ncclGetErrorString", offsetof(an_nccl, error_text)}};
+    enum { OLDEST = 21000 }; /* the first whose calls can be captured with any other work */
+    memset(out, 0, sizeof *out);
+    out->library = find("libnccl.so.2", out->path, sizeof out->path);
+    if (!out->library)
+        return an_fail(
+            err, AN_E_ENV,
+            "cuda: libnccl.so.2 not found (loader path, /usr/local/cuda, Python packages): several GPUs cannot add "
+            "their gradients. Install NCCL, or the Python package nvidia-nccl-cu13, or name its folder in "
+            "ANNEAL_CUDA_PATH");
+    const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));
+    if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer NCCL", out->path, missing);
+    if (out->get_version(&out->version) || out->version < OLDEST)
+        return an_fail(err, AN_E_ENV, "%s is NCCL of version code %d; install 2.10 or newer", out->path, out->version);
     return AN_OK;
 }

@@ -1,7 +1,7 @@
 /* driver.h: the functions of NVIDIA's libraries that the backend calls, declared here and found at run time.
  *
  * Owns:      one table of functions for each library, and the few types and numbers that they take: those of the public
- *            headers cuda.h (12 and 13), nvrtc.h and cublasLt.h, whose binary interface is used.
+ *            headers cuda.h (12 and 13), nvrtc.h, cublasLt.h and nccl.h (2), whose binary interface is used.
  * Does not:  need any file of CUDA to be built. A missing library is a reason in words, never a crash.
  */
 #ifndef AN_DEVICE_CUDA_DRIVER_H
@@ -25,6 +25,11 @@ typedef struct lt_handle *lt_handle;
 typedef struct lt_desc *lt_desc;
 typedef struct lt_layout *lt_layout;
 typedef struct lt_preference *lt_preference;
+
+typedef struct nccl_comm_ *nccl_comm;
+typedef struct an_nccl_id { /* ncclUniqueId, passed by value */
+    char bytes[128];
+} an_nccl_id;
 
 typedef struct cu_tensor_map { /* describes a tensor and the box that the copy engine (TMA) moves at a time */
     _Alignas(64) uint64_t opaque[16];
@@ -157,6 +162,15 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
        const void *beta, cu_pointer c, lt_layout lc, cu_pointer out, lt_layout lout, const lt_algo *algo,              \
        cu_pointer workspace, size_t workspace_bytes, cu_stream s))
 
+/* A result is an ncclResult_t. */
+#define AN_CUDA_NCCL(X)                                                                                                \
+    X(get_version, "ncclGetVersion", (int *out))                                                                       \
+    X(identify, "ncclGetUniqueId", (an_nccl_id * out))                                                                 \
+    X(init, "ncclCommInitRank", (nccl_comm * out, int ranks, an_nccl_id id, int rank))                                 \
+    X(abort, "ncclCommAbort", (nccl_comm c))                                                                           \
+    X(sum, "ncclAllReduce", (cu_pointer in, cu_pointer out, size_t n, int type, int how, nccl_comm c, cu_stream s))    \
+    X(gather, "ncclAllGather", (cu_pointer in, cu_pointer out, size_t n, int type, nccl_comm c, cu_stream s))
+
 #define AN_CUDA_FIELD(name, symbol, arguments) cu_result(*name) arguments;
 typedef struct an_cuda_driver {
     void *library;
@@ -179,10 +193,19 @@ typedef struct an_cublaslt {
     AN_CUDA_LT(AN_CUDA_FIELD)
 } an_cublaslt;
 
+typedef struct an_nccl {
+    void *library;
+    int version; /* 22703 for 2.27.3 */
+    char path[512];
+    const char *(*error_text)(int r);
+    AN_CUDA_NCCL(AN_CUDA_FIELD)
+} an_nccl;
+
 /* AN_OK, or AN_E_ENV and a sentence: where it was searched for, and what to do. Libraries stay loaded: the driver does not
  * survive being unloaded while its threads run. `newest`: the highest major version whose code the driver accepts. */
 an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out);
 an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out);
 an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out);
+an_status an_nccl_find(an_err *err, an_nccl *out);
 
 #endif

@@ -80,6 +80,8 @@ static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats
     AN_TRY(an_cuda_compile(err, d, e->module, e->n_modules, stats));
     AN_TRY(find_functions(err, e));
     if (d->how == AN_CUDA_GRAPH) AN_TRY(find_dependencies(err, e));
+    for (int i = 0; i < e->n_ops; i++)
+        if (e->op[i].kind == OP_EXCHANGE) AN_TRY(an_cuda_connect(err, d));
     snprintf(stats->note, sizeof stats->note, "%s", d->note);
     return AN_OK;
 }
@@ -135,6 +137,10 @@ static an_status enqueue_op(an_err *err, an_exec *e, const stream_op *c)
     case OP_KERNEL: r = launch_kernel(e, c); break;
     case OP_FILL: r = d->cu.fill(address(e, c->refs[0]), 0, c->bytes, d->stream); break;
     case OP_COPY: r = d->cu.copy(address(e, c->refs[1]), address(e, c->refs[0]), c->bytes, d->stream); break;
+    case OP_EXCHANGE:
+        AN_TRY(an_cuda_exchange(err, d, &e->plan->kernel[s->kernel].u.call, address(e, c->refs[0]),
+                                address(e, c->refs[1])));
+        break;
     case OP_GEMM: {
         const cu_pointer at[3] = {address(e, c->refs[0]), address(e, c->refs[1]), address(e, c->refs[2])};
         AN_TRY(an_gemm_run(err, d, &e->plan->kernel[s->kernel].u.gemm, c->gemm, &c->ready, at, address(e, c->refs[3]),

@@ -9,7 +9,7 @@
 
 enum { REF_ANY = -1, REF_PARAMS = -2 };
 
-typedef enum op_kind { OP_KERNEL, OP_FILL, OP_COPY, OP_GEMM } op_kind;
+typedef enum op_kind { OP_KERNEL, OP_FILL, OP_COPY, OP_GEMM, OP_EXCHANGE } op_kind;
 
 typedef struct ref { /* an address: an offset in a slot of the plan */
     int32_t slot;    /* or REF_ANY: an address that is never read; or REF_PARAMS: the operation's own parameters */
@@ -23,7 +23,7 @@ typedef struct stream_op {
     cu_function fn;
     uint32_t blocks[3], threads, shared_bytes;
     ref *refs; /* kernels: parameters in order; fills: destination; copies: source, destination; GEMMs: A, B, C,
-                  addend, workspace */
+                  addend, workspace; exchanges: source, destination */
     void *params;
     size_t bytes;       /* filled or copied */
     int64_t scratch;    /* bytes of its step's scratch that it really uses; -1: all of it */

@@ -292,6 +292,14 @@ static an_status lower_move(an_err *err, an_exec *e, int32_t step, bool copy)
     return AN_OK;
 }
 
+static an_status lower_exchange(an_err *err, an_exec *e, int32_t step)
+{
+    stream_op *c = new_op(e, OP_EXCHANGE, step, 2);
+    if (!c) return an_cuda_no_memory_for_launches(err);
+    for (int i = 0; i < 2; i++) c->refs[i] = ref_of(&e->plan->step[step], i);
+    return AN_OK;
+}
+
 static an_status lower_step(an_err *err, an_exec *e, int32_t step)
 {
     const an_plan_step *s = &e->plan->step[step];
@@ -300,6 +308,7 @@ static an_status lower_step(an_err *err, an_exec *e, int32_t step)
     an_gpu_step g;
     if (k->kind == AN_KERNEL_ZERO || k->kind == AN_KERNEL_COPY)
         return lower_move(err, e, step, k->kind == AN_KERNEL_COPY);
+    if (k->kind == AN_KERNEL_CALL && an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE) return lower_exchange(err, e, step);
     if (k->kind == AN_KERNEL_GEMM &&
         an_cuda_gemm_plan(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.loop : NULL, &gemm) &&
         (!gemm.fused || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */

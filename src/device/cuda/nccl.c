@@ -1,0 +1,88 @@
+/* nccl.c: sums and gathers between GPUs of one host, by NVIDIA's NCCL, on the device's stream: captured and replayed with
+ * the rest of a plan.
+ *
+ * Owns:      NCCL's communicator. The first plan that exchanges makes it, on every rank at once: rank 0's identifier goes to the
+ *            others through comm/, which also ends them all where one fails.
+ * Does not:  fix the order of a sum: NCCL's is the same for the same ranks, sizes and links (one algorithm is asked for), but not
+ *            that of the CPU. In exact mode plans gather, and add in an order of their own.
+ */
+#define _GNU_SOURCE
+#include "comm/comm.h"
+#include "device/cuda/cuda_internal.h"
+
+#include <stdlib.h>
+
+enum { NCCL_UINT8 = 1, NCCL_F16 = 6, NCCL_F32 = 7, NCCL_F64 = 8, NCCL_BF16 = 9, NCCL_SUM = 0 };
+
+static an_status check(an_err *err, const an_device *d, int r, const char *what)
+{
+    if (!r) return AN_OK;
+    const char *text = d->nccl.error_text(r);
+    return an_fail(err, AN_E_DEVICE, "cuda: NCCL: %s: %s; NCCL_DEBUG=WARN says more", what,
+                   text ? text : "no reason given");
+}
+
+an_status an_cuda_join(an_err *err, an_device *d, struct an_comm *c)
+{
+    AN_TRY(an_nccl_find(err, &d->nccl));
+    d->comm = c;
+    return AN_OK;
+}
+
+static int type_of(an_dtype dtype)
+{
+    return dtype == AN_F64 ? NCCL_F64 : dtype == AN_F32 ? NCCL_F32 : dtype == AN_F16 ? NCCL_F16 : NCCL_BF16;
+}
+
+/* The first sum and the first gather connect the GPUs, which allocates: before a plan is captured. */
+static an_status connect(an_err *err, an_device *d)
+{
+    cu_pointer p = 0;
+    const size_t bytes = 256 * (size_t)an_comm_ranks(d->comm);
+    AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&p, bytes), "taking %zu bytes for NCCL", bytes));
+    an_status status = an_cuda_check(err, d, d->cu.fill(p, 0, bytes, d->stream), "clearing memory");
+    if (status == AN_OK)
+        status = check(err, d, d->nccl.sum(p, p, 16, NCCL_F32, NCCL_SUM, d->nccl_comm, d->stream), "a sum");
+    if (status == AN_OK)
+        status = check(
+            err, d,
+            d->nccl.gather(p + 256 * (cu_pointer)an_comm_rank(d->comm), p, 256, NCCL_UINT8, d->nccl_comm, d->stream),
+            "a gather");
+    if (status == AN_OK) status = an_cuda_wait_stream(err, d, "connecting the GPUs");
+    d->cu.memory_free(p);
+    return status;
+}
+
+an_status an_cuda_connect(an_err *err, an_device *d)
+{
+    an_nccl_id id = {{0}};
+    if (d->nccl_comm) return AN_OK;
+    if (an_comm_ranks(d->comm) == 1)
+        return an_fail(err, AN_E_INTERNAL, "cuda: a plan of several ranks in a process alone");
+    setenv("NCCL_ALGO", "Ring", 0); /* else it chooses by what it measures, and two runs may differ */
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    if (an_comm_rank(d->comm) == 0) AN_TRY(check(err, d, d->nccl.identify(&id), "asking for an identifier"));
+    AN_TRY(an_comm_broadcast(err, d->comm, 0, sizeof id, &id));
+    AN_TRY(check(err, d, d->nccl.init(&d->nccl_comm, an_comm_ranks(d->comm), id, an_comm_rank(d->comm)),
+                 "joining the GPUs of the ranks"));
+    return connect(err, d);
+}
+
+void an_cuda_leave(an_device *d)
+{
+    if (d->nccl_comm) d->nccl.abort(d->nccl_comm); /* destroy would wait for ranks that are gone */
+    d->nccl_comm = NULL;
+}
+
+an_status an_cuda_exchange(an_err *err, an_device *d, const an_library_call_spec *s, cu_pointer in, cu_pointer out)
+{
+    const an_call_tensor *x = &s->src[0];
+    size_t n = 1;
+    for (int i = 0; i < x->rank; i++) n *= (size_t)x->shape[i];
+    if (!n) return AN_OK;
+    if (s->op == AN_OP_ALLREDUCE)
+        return check(err, d, d->nccl.sum(in, out, n, type_of((an_dtype)x->dtype), NCCL_SUM, d->nccl_comm, d->stream),
+                     "a sum");
+    const size_t bytes = n * an_dtype_size((an_dtype)x->dtype);
+    return check(err, d, d->nccl.gather(in, out, bytes, NCCL_UINT8, d->nccl_comm, d->stream), "a gather");
+}

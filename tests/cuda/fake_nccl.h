@@ -1,0 +1,84 @@
+/* fake_nccl.h: NCCL as fake_cuda.c has it: included there and nowhere else. Nothing moves between processes: a rank's own values
+ * stand for the result. What is checked: identifiers, memory, streams, use after the end; and each call is a line of
+ * FAKE_NCCL_LOG.RANK, so that a test can compare what the ranks ask for. */
+#ifndef AN_TESTS_FAKE_NCCL_H
+#define AN_TESTS_FAKE_NCCL_H
+
+typedef struct nccl_id {
+    char bytes[128];
+} nccl_id;
+static struct nccl_state {
+    int rank, ranks, open;
+} nccl;
+
+EXPORT const char *ncclGetErrorString(int r)
+{
+    return r ? "the stand-in refuses it" : "no error";
+}
+EXPORT int ncclGetVersion(int *out)
+{
+    *out = getenv("FAKE_NCCL_VERSION") ? atoi(getenv("FAKE_NCCL_VERSION")) : 22703;
+    return 0;
+}
+EXPORT int ncclGetUniqueId(nccl_id *out)
+{
+    for (size_t i = 0; i < sizeof out->bytes; i++) out->bytes[i] = (char)(i * 7 + 1);
+    return 0;
+}
+EXPORT int ncclCommInitRank(struct nccl_state **out, int ranks, nccl_id id, int rank)
+{
+    nccl_id want;
+    CALL("ncclCommInitRank");
+    ncclGetUniqueId(&want);
+    if (memcmp(&want, &id, sizeof id)) complain("ncclCommInitRank: rank %d has another identifier than rank 0", rank);
+    if (nccl.open || rank < 0 || rank >= ranks || state.capturing) {
+        complain("ncclCommInitRank: rank %d of %d, %s", rank, ranks,
+                 nccl.open ? "twice" : "or while a stream is captured");
+        DONE(5);
+    }
+    nccl = (struct nccl_state){rank, ranks, 1};
+    *out = &nccl;
+    DONE(0);
+}
+EXPORT int ncclCommAbort(struct nccl_state *c)
+{
+    CALL("ncclCommAbort");
+    if (c != &nccl || !c->open) complain("ncclCommAbort of what is not open");
+    nccl.open = 0;
+    DONE(0);
+}
+static int exchanges(const char *what, struct nccl_state *c, thing *s, uint64_t in, size_t n_in, uint64_t out,
+                     size_t n_out)
+{
+    char path[600];
+    if (c != &nccl || !c->open) return complain("%s: the communicator is not open", what), 0;
+    if (!moves(what, s, in, NULL, n_in) || !memory_at(out, n_out)) return complain("%s: outside the memory", what), 0;
+    if (getenv("FAKE_NCCL_LOG")) {
+        snprintf(path, sizeof path, "%s.%d", getenv("FAKE_NCCL_LOG"), c->rank);
+        FILE *f = fopen(path, "a");
+        if (f) fprintf(f, "%s %zu to %zu%s\n", what, n_in, n_out, state.capturing ? " captured" : ""), fclose(f);
+    }
+    return 1;
+}
+EXPORT int ncclAllReduce(uint64_t in, uint64_t out, size_t n, int type, int how, struct nccl_state *c, thing *s)
+{
+    static const size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    CALL("ncclAllReduce");
+    if (type < 6 || type > 9 || how) complain("ncclAllReduce: type %d, operation %d", type, how);
+    const size_t bytes = type >= 0 && type <= 9 ? n * sizes[type] : 0;
+    if (!exchanges("ncclAllReduce", c, s, in, bytes, out, bytes)) DONE(4);
+    if (in != out && in < out + bytes && out < in + bytes)
+        complain("ncclAllReduce: source and destination overlap in part");
+    memmove((void *)(uintptr_t)out, (void *)(uintptr_t)in, bytes);
+    DONE(0);
+}
+EXPORT int ncclAllGather(uint64_t in, uint64_t out, size_t n, int type, struct nccl_state *c, thing *s)
+{
+    CALL("ncclAllGather");
+    if (type != 1) complain("ncclAllGather: type %d", type);
+    if (!exchanges("ncclAllGather", c, s, in, n, out, n * (size_t)nccl.ranks)) DONE(4);
+    for (int r = 0; r < nccl.ranks; r++) memmove((char *)(uintptr_t)out + (size_t)r * n, (void *)(uintptr_t)in, n);
+    DONE(0);
+}
+
+#endif

@@ -1,0 +1,76 @@
+#!/bin/sh
+# ranks_on_gpu.sh: one and several GPUs of one machine, run by hand there: TEXT=tinyshakespeare.txt sh tests/cuda/ranks_on_gpu.sh BUILD LOGS [N]
+# BUILD has the program; LOGS gets the runs; N GPUs, 2 unless told. DEVICE=cpu tries the script itself where there is no GPU.
+#
+#     exact     state hashes of the CPU, one GPU and N GPUs, equal; of N GPUs twice
+#     float32   losses of one GPU and N, with N micro-batches, within 1e-5 relative
+#     killed    a rank is killed: exit code 2, a sentence, nothing left; the run goes on with one GPU
+#     speed     GPT-2 124M, bf16, 64 x 1024 tokens a GPU: tokens/s of one and of N, and the share of N times one
+set -u
+build=${1:?the folder of the program} logs=${2:?a folder for logs} n=${3:-2}
+text=${TEXT:?a text file} device=${DEVICE:-cuda}
+a=$(cd "$build" && pwd)/anneal
+mkdir -p "$logs"
+failures=0
+say() { echo "$*" | tee -a "$logs/summary.txt"; }
+check() { # NAME STATUS
+    if [ "$2" -eq 0 ]; then say "ok     $1"; else say "FAILED $1"; failures=$((failures + 1)); fi
+}
+hash_of() { "$a" inspect "$1" --json 2>/dev/null | sed -n 's/.*"state_hash":"\([0-9a-f]*\)".*/\1/p'; }
+# train NAME SETTING...
+train() {
+    name=$1
+    shift
+    rm -rf "${logs:?}/$name"
+    timeout 200 "$a" train "$@" data="$text" out="$logs/$name" --quiet >"$logs/$name.out" 2>"$logs/$name.err"
+    code=$?
+    [ $code -eq 0 ] || say "       $name: exit code $code: $(tail -n 1 "$logs/$name.err")"
+    return $code
+}
+numbers() { sed -n "s/.*\"$2\":\([-0-9.e+]*\).*/\1/p" "$logs/$1/metrics.jsonl"; }
+
+small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=20 eval_interval=10 eval_iters=8 log_interval=1"
+# shellcheck disable=SC2086  # lists of settings
+{
+    train exact_cpu $small exact=true device=cpu
+    train exact_1 $small exact=true device="$device"
+    train exact_n $small exact=true device="$device" devices="$n"
+    want=$(hash_of "$logs/exact_cpu")
+    [ -n "$want" ] && [ "$want" = "$(hash_of "$logs/exact_1")" ] && [ "$want" = "$(hash_of "$logs/exact_n")" ]
+    check "exact: the CPU, one GPU and $n GPUs have one hash ($want)" $?
+
+    train f32_1 $small device="$device"
+    train f32_n $small device="$device" devices="$n"
+    train f32_again $small device="$device" devices="$n"
+    numbers f32_1 loss >"$logs/a"
+    numbers f32_n loss >"$logs/b"
+    paste "$logs/a" "$logs/b" | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > w) w = d } END { print "       largest relative difference " w + 0; exit !NR || w > 1e-5 }' | tee -a "$logs/summary.txt"
+    paste "$logs/a" "$logs/b" | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > 1e-5) bad = 1 } END { exit bad || !NR }'
+    check "float32: losses of one GPU and $n" $?
+    [ -n "$(hash_of "$logs/f32_n")" ] && [ "$(hash_of "$logs/f32_n")" = "$(hash_of "$logs/f32_again")" ]
+    check "float32: $n GPUs twice have one hash" $?
+
+    rm -rf "$logs/killed"
+    "$a" train $small max_iters=1000000 eval_interval=200 log_interval=50 device="$device" devices="$n" data="$text" out="$logs/killed" --quiet \
+        2>"$logs/killed.err" &
+    watcher=$!
+    sleep 15
+    victim=$(ps -o pid= --ppid $watcher | sort -n | sed -n 2p | tr -d ' ')
+    kill -9 "$victim"
+    began=$(date +%s)
+    wait $watcher
+    code=$?
+    say "       killed: exit code $code after $(($(date +%s) - began)) s: $(tail -n 1 "$logs/killed.err")"
+    step=$("$a" inspect "$logs/killed" --json | sed -n '1s/.*"step":\([0-9]*\).*/\1/p')
+    [ $code -eq 2 ] && "$a" resume "$logs/killed" max_iters=$((step + 5)) --quiet 2>>"$logs/killed.err"
+    check "a killed rank ends all, and one GPU goes on after $step updates" $?
+
+    speed="gpt2 vocab_size=50304 dtype=bfloat16 batch_size=${BATCH:-64} block_size=${BLOCK:-1024} max_iters=${UPDATES:-40} eval_interval=100000 eval_iters=1 log_interval=10 device=$device"
+    train speed_1 $speed gradient_accumulation_steps=1
+    train speed_n $speed gradient_accumulation_steps="$n" devices="$n"
+}
+one=$(numbers speed_1 tokens_per_s | tail -n 2 | head -n 1)
+all=$(numbers speed_n tokens_per_s | tail -n 2 | head -n 1)
+say "speed  one GPU ${one:-?} tokens/s, $n GPUs ${all:-?}: $(echo "${one:-0} ${all:-0} $n" | awk '{ print ($1 > 0 ? 100 * $2 / ($1 * $3) : 0) }') % of $n times one"
+say "$failures failed"
+[ $failures -eq 0 ]

@@ -1,0 +1,55 @@
+#!/bin/sh
+# test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
+# same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
+# are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
+plan=3
+. "$(dirname "$0")/../cli/tap.sh"
+unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
+mkdir "$dir/cuda"
+${CC:-cc} -std=gnu17 -O1 -fPIC -shared -fvisibility=hidden -o "$dir/cuda/libcuda.so.1" tests/cuda/fake_cuda.c -lpthread -ldl || exit 1
+for name in libnvrtc.so.13 libcublasLt.so.13 libnccl.so.2; do ln -s libcuda.so.1 "$dir/cuda/$name"; done
+export ANNEAL_CUDA_PATH="$dir/cuda" FAKE_CUDA_LOG="$dir/misuse"
+settings="$tiny gradient_accumulation_steps=4 max_iters=6 eval_interval=6 log_interval=3 device=cuda cache_dir=$dir/cache --quiet"
+
+# train RUN SETTING...: with a log of the exchanges in $dir/RUN.nccl.RANK
+train() {
+    export FAKE_NCCL_LOG="$dir/$1.nccl"
+    out=$dir/$1
+    shift
+    # shellcheck disable=SC2086  # a list of settings
+    run train macbook out="$out" $settings "$@"
+}
+same_calls() { cmp -s "$dir/$1.nccl.0" "$dir/$1.nccl.1" || fault "the ranks of $1 ask for other exchanges: $(diff "$dir/$1.nccl.0" "$dir/$1.nccl.1" | head -3)"; }
+
+train two devices=2
+code_is 0
+same_calls two
+captured=$(grep -c 'ncclAllReduce.*captured' "$dir/two.nccl.0")
+[ "$captured" -gt 0 ] || fault "no sum was captured with the plan"
+if grep 'ncclAllGather' "$dir/two.nccl.0" | grep -q captured; then fault "a plan gathers, though not exact"; fi
+train exact devices=0,1 exact=true
+code_is 0
+same_calls exact
+grep -q 'ncclAllGather.*captured' "$dir/exact.nccl.0" || fault "exact: no plan gathers"
+if grep 'ncclAllReduce' "$dir/exact.nccl.0" | grep -q captured; then fault "exact: NCCL adds in an order of its own"; fi
+ok "both ranks ask for the same exchanges in the same order, captured with the plan; exact mode gathers"
+
+mv "$dir/cuda/libnccl.so.2" "$dir/away"
+train none devices=2
+code_is 2
+one_line stderr
+says stderr "libnccl.so.2 not found"
+mv "$dir/away" "$dir/cuda/libnccl.so.2"
+FAKE_NCCL_VERSION=2804 train old devices=2
+code_is 2
+says stderr "install 2.10 or newer"
+CUDA_VISIBLE_DEVICES=5,7 train far devices=0,2
+code_is 1
+says stderr "CUDA_VISIBLE_DEVICES=5,7 has no GPU 2"
+train alone
+code_is 0
+ok "without NCCL, with an old one, or for a GPU that is not there, nothing begins; one GPU needs none of it"
+
+[ ! -s "$dir/misuse" ] || fault "$(sort "$dir/misuse" | uniq -c | head -n 5)"
+ok "in all of this driver and library were used rightly"
+done_testing
