@@ -14,7 +14,7 @@ typedef struct values {
 #define AT(name) offsetof(values, name)
 static const an_config_field fields[] = {
     {"from", AN_CONFIG_TEXT, AT(from), "", 0, 0, NULL,
-     "what stands before _SUBSET_challenges.json in the files' paths, as in kaggle/combined/arc-agi"},
+     "the part before _SUBSET_challenges.json in the files' paths, as in kaggle/combined/arc-agi"},
     {"input_file_prefix", AN_CONFIG_TEXT, AT(prefix), "", 0, 0, NULL, "the same"},
     {"preset", AN_CONFIG_TEXT, AT(preset), "arc1", 0, 0, "arc1|arc2",
      "what the next keys are where they are empty: training,evaluation,concept, tested on evaluation, in "

@@ -96,7 +96,7 @@ an_status an_rule_conv3d(an_build *b, const an_pt2_node *n)
 
 typedef an_tensor *pool(const char *at, an_tensor *x, an_window s);
 
-/* Over H and W, then over D. `pad` stands for what padding is: the pool's own knows. */
+/* Over H and W, then over D. `pad` counts cells at each end, whose value (-inf or 0) the kind of pool decides. */
 static an_tensor *pooled(an_tensor *x, pool *f, const int kernel[3], const int stride[3], const int pad[3],
                          const int dilation[3])
 {

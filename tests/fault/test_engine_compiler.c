@@ -1,4 +1,4 @@
-/* test_engine_compiler.c: a C compiler or kernel cache that is missing, damaged, slow or somebody else's costs time,
+/* test_engine_compiler.c: a C compiler or kernel cache that is missing, damaged, slow or another program's costs time,
  * never results: each time a sentence says what is wrong, and parameters have the same bits. */
 #define _DEFAULT_SOURCE
 #include <anneal.h>

@@ -1,4 +1,4 @@
-/* test_train_memory.c: every allocation of what stands beside the updates of a run is refused once: the logbook with
+/* test_train_memory.c: every allocation of what comes beside the updates of a run is refused once: the logbook with
  * its proof of the device, the curve, the price and its advice. A sentence each time, and nothing half written. */
 #include "lib/gpt_settings.h"
 #include "lib/test.h"

@@ -39,7 +39,7 @@ static bool has_kernels(int device, unsigned *units)
     an_tensor *roots[LAB_ROOTS];
     for (int r = 0; r < tables.n_roots; r++) roots[r] = tables.root[r].t;
     if (an_plan_at(AT, roots, tables.n_roots) != AN_OK) {
-        const char *why = strstr(an_error(cx), "uses float64"); /* the name of a kernel stands before it */
+        const char *why = strstr(an_error(cx), "uses float64"); /* the name of a kernel precedes it */
         note(why ? why : an_error(cx));
         return false;
     }

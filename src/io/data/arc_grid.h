@@ -38,7 +38,7 @@ extern const an_arc_image an_arc_itself;
 void an_arc_apply(const an_arc_image *image, const an_arc_grid *g, an_arc_grid *out);
 void an_arc_undo(const an_arc_image *image, const an_arc_grid *g, an_arc_grid *out);
 
-/* What stands behind a puzzle's name: "|||t3|||0123456789". */
+/* The suffix of a puzzle's name: "|||t3|||0123456789". */
 void an_arc_image_name(const an_arc_image *image, char out[AN_ARC_IMAGE_NAME_BYTES]);
 /* Takes a name apart: *n bytes of it are the puzzle's, and which image it is; a name without an ending is of the puzzle
  * itself. False: the ending is no image. */

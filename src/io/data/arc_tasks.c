@@ -265,7 +265,7 @@ an_status an_arc_tasks_read(an_err *err, const char *prefix, const char *subset,
     an_text text = {0}, solutions = {0};
     if (!find_file(prefix, subset, "challenges", path))
         return an_fail(err, AN_E_IO,
-                       "%.400s_%.100s_challenges.json is not there, nor with .gz behind it; name what stands before "
+                       "%.400s_%.100s_challenges.json is not there, nor with .gz behind it; name the part before "
                        "_%.100s_challenges.json, as in from=kaggle/combined/arc-agi",
                        prefix, subset, subset);
     const bool solved = find_file(prefix, subset, "solutions", solutions_path);

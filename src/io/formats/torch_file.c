@@ -248,7 +248,7 @@ static an_status walk(reader *r, const an_pickle_value *v, int depth, an_text *j
     case AN_PICKLE_GLOBAL:
     case AN_PICKLE_PERSISTENT: break;
     }
-    return wrong(r, v, "a name stands where a value should");
+    return wrong(r, v, "a name where a value should be");
 }
 
 /* ---- the file */

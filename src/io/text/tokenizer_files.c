@@ -233,7 +233,7 @@ static an_status points_of(an_err *err, const char *path, const an_pickle_value 
             return bad_pickle(err, path, id, "an id is no number below vocab_size");
         if (text->kind != AN_PICKLE_TEXT || text->bytes == 0 ||
             (size_t)an_utf8_next(text->text, text->bytes, &c) != text->bytes)
-            return bad_pickle(err, path, text, "an id stands for more or less than one character");
+            return bad_pickle(err, path, text, "an id is more or less than one character");
         points[id->i] = c;
     }
     return AN_OK;

@@ -11,7 +11,7 @@
 
 /* Whether a tensor of a checkpoint is one of the model's parameters or states that other programs have too. */
 bool an_trm_is_weight(const char *name);
-/* `prefix` stands before each name: "model.inner." or "_orig_mod.model.inner.". */
+/* `prefix` comes before each name: "model.inner." or "_orig_mod.model.inner.". */
 an_status an_trm_export_torch(an_err *err, const an_st *st, const char *prefix, const char *path);
 
 #endif
