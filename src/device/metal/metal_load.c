@@ -365,22 +365,27 @@ static an_status step_launches(loading *l, entry_key *known, int32_t s)
     return AN_OK;
 }
 
-/* Bytes of a gate, and of the counts: large enough for the placeholders of all buffer numbers too. */
+/* Bytes of a gate: no more than its launches need, so that reading or writing behind them is a fault and no accident. */
 static size_t gate_bytes(const an_exec *e)
 {
-    return AN_MAX(AN_GATE_BYTES * (size_t)e->n_commits, AN_PLACEHOLDER_BYTES * AN_MSL_BUFFERS);
+    return AN_GATE_BYTES * (size_t)AN_MAX(e->n_commits, 1);
+}
+
+/* Bytes of the counts, which hold the placeholders of all buffer numbers too. */
+static size_t counts_bytes(const an_exec *e)
+{
+    return AN_MAX(gate_bytes(e), AN_PLACEHOLDER_BYTES * AN_MSL_BUFFERS);
 }
 
 /* The gates of the commit protocol, and the thread block counts that an open gate copies. */
 static an_status make_gates(loading *l)
 {
     an_exec *e = l->e;
-    const size_t table = gate_bytes(e);
     for (int i = 0; i < AN_STEPS_IN_FLIGHT; i++) {
-        if (!(e->gate[i] = an_mtl_buffer(l->err, l->d, table, "the commit protocol"))) return AN_E_NOMEM;
+        if (!(e->gate[i] = an_mtl_buffer(l->err, l->d, gate_bytes(e), "the commit protocol"))) return AN_E_NOMEM;
         e->opened[i] = an_send0(buffer_contents, e->gate[i]);
     }
-    if (!(e->counts = an_mtl_buffer(l->err, l->d, table, "the commit protocol"))) return AN_E_NOMEM;
+    if (!(e->counts = an_mtl_buffer(l->err, l->d, counts_bytes(e), "the commit protocol"))) return AN_E_NOMEM;
     uint32_t *counts = an_send0(buffer_contents, e->counts);
     for (int32_t i = 0; i < e->n_launches; i++)
         if (e->launch[i].commit >= 0) memcpy(counts + 3 * e->launch[i].commit, e->launch[i].groups, AN_GATE_BYTES);
@@ -457,12 +462,11 @@ void an_mtl_unload(an_device *d, an_exec *e)
     void *pool = an_mtl.pool_push();
     for (int32_t i = 0; i < e->n_pipelines; i++) an_release(e->pipeline[i]);
     for (int32_t i = 0; i < e->n_libraries; i++) an_release(e->library[i]);
-    const size_t table = gate_bytes(e);
     for (int i = 0; i < AN_STEPS_IN_FLIGHT; i++) {
-        if (e->gate[i]) d->allocated -= table;
+        if (e->gate[i]) d->allocated -= gate_bytes(e);
         an_release(e->gate[i]);
     }
-    if (e->counts) d->allocated -= table;
+    if (e->counts) d->allocated -= counts_bytes(e);
     an_release(e->counts);
     an_mtl.pool_pop(pool);
     an_mtl_cpu_unload(d, e);
