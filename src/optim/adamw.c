@@ -59,8 +59,10 @@ static void update_block(adam *a, int b, an_tensor *g)
     g = an_cast_at(at, g, dtype);
     if (a->factor) g = an_mul_at(at, g, an_cast_at(at, a->factor, dtype));
     if (a->kind == ADAM && decays) g = an_add_at(at, g, an_mul_num_at(at, p, o->weight_decay));
-    an_tensor *m1 = an_add_at(at, an_mul_num_at(at, m, o->beta1), an_mul_num_at(at, g, 1 - o->beta1));
-    an_tensor *v1 = an_add_at(at, an_mul_num_at(at, v, o->beta2), an_mul_at(at, an_mul_num_at(at, g, 1 - o->beta2), g));
+    /* One call a statement: C does not say which of two arguments is made first, and a graph has an order. */
+    an_tensor *g1 = an_mul_num_at(at, g, 1 - o->beta1), *m1 = an_add_at(at, an_mul_num_at(at, m, o->beta1), g1);
+    an_tensor *g2 = an_mul_at(at, an_mul_num_at(at, g, 1 - o->beta2), g);
+    an_tensor *v1 = an_add_at(at, an_mul_num_at(at, v, o->beta2), g2);
     an_tensor *spread = an_mul_at(at, an_sqrt_at(at, v1), n->root);
     if (a->kind != ADAM_ATAN2) spread = an_add_num_at(at, spread, o->eps);
     if (a->kind != ADAM && decays) p = an_mul_at(at, p, n->keep);

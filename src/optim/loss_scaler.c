@@ -48,7 +48,9 @@ void an_loss_scale_update(const char *at, an_ctx *cx, an_tensor *ok, an_tensor *
               *interval = an_const_at(at, cx, AN_I32, GROWTH_INTERVAL);
     an_tensor *counted = an_add_at(at, good, one), *full = an_eq_at(at, counted, interval);
     an_tensor *larger = an_mul_num_at(at, scale, GROWTH), *grows = an_and_at(at, full, an_isfinite_at(at, larger));
-    an_tensor *scale1 = an_where_at(at, ok, an_where_at(at, grows, larger, scale), an_mul_num_at(at, scale, BACKOFF));
+    /* One call a statement: C does not say which of two arguments is made first, and a graph has an order. */
+    an_tensor *smaller = an_mul_num_at(at, scale, BACKOFF);
+    an_tensor *scale1 = an_where_at(at, ok, an_where_at(at, grows, larger, scale), smaller);
     an_tensor *good1 = an_where_at(at, ok, an_where_at(at, full, zero, counted), zero);
     an_tensor *skipped1 = an_where_at(at, ok, skipped, an_add_at(at, skipped, one));
     an_assign_at(at, scale, only_if ? an_where_at(at, only_if, scale1, scale) : scale1);
