@@ -313,7 +313,7 @@ static void adapt_size(an_device *d, const an_mtl_run *r)
         if (took > longest) estimate = estimated_seconds(r, b);
         longest = AN_MAX(longest, took);
         d->busy_s += AN_MAX(took, 0);
-        if (d->profile && r->first[b + 1] > r->first[b]) e->seconds[e->launch[r->first[b]].step] += took;
+        if (d->profile && r->first[b + 1] > r->first[b]) e->seconds[e->launch[r->first[b]].step] = took;
     }
     if (d->profile) return;
     if (longest > AN_TARGET_SECONDS)
