@@ -24,7 +24,7 @@
 
 #define AT "lab.h:1"
 
-enum { LAB_EXACT = 4, LAB_WAYS, LAB_ROOTS = 16, LAB_INPUTS = 128, LAB_SEED = 11, LAB_STEP = 3, LAB_SAMPLE = 5 };
+enum { LAB_EXACT = 4, LAB_WAYS, LAB_ROOTS = 64, LAB_INPUTS = 512, LAB_SEED = 11, LAB_STEP = 3, LAB_SAMPLE = 5 };
 
 /* What a root must be. `ulps` counts units of the result's last place; with a `scale` (a node of the same shape,
  * evaluated by the oracle only) it counts float epsilons of the sums' dtype times that: norm-wise. */

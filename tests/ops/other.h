@@ -286,7 +286,7 @@ static inline an_tensor *conv(lab *l, an_dtype t, int v, an_tensor **x, an_tenso
 {
     const bool groups = v == 1;
     if (v == 4) { /* several blocks of k, more than a panel of outputs, words and vectors of 8 */
-        *x = some(l, t, AN_SHAPE(3, 9, 8, 64));
+        *x = some(l, t, t == AN_F64 ? AN_SHAPE(1, 5, 8, 64) : AN_SHAPE(3, 9, 8, 64)); /* doubles are plain loops */
         *w = some(l, t, AN_SHAPE(40, 3, 3, 64));
         return an_conv2d_at(AT, *x, *w, NULL, (an_window){.pad_h = 1, .pad_w = 1, .stride_w = 2});
     }

@@ -8,6 +8,7 @@
 #include "shim_device.h"
 
 enum { CPU, SHIM };
+enum { BATCH = 16 }; /* roots: as many kernels are one library */
 
 typedef struct pending {
     const elem_row *elem;
@@ -17,7 +18,7 @@ typedef struct pending {
 } pending;
 
 typedef struct batch {
-    pending p[LAB_ROOTS];
+    pending p[BATCH];
     int n, roots, place; /* place: of the first case in the batch its data was made for */
     uint64_t seed;
     long same, near; /* cases with the CPU's bits, and only near the oracle */
@@ -108,7 +109,7 @@ static void flush(batch *b)
 
 static void add(batch *b, pending p, int roots)
 {
-    if (b->n == LAB_ROOTS || b->roots + roots > LAB_ROOTS) flush(b);
+    if (b->n == BATCH || b->roots + roots > BATCH) flush(b);
     b->p[b->n++] = p;
     b->roots += roots;
 }
