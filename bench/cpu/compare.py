@@ -62,6 +62,7 @@ def main():
     ap.add_argument("--threads", type=int, default=int(env("THREADS", str(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2))))
     ap.add_argument("--peers", type=pathlib.Path, default=pathlib.Path(env("PEERS", ROOT / "bench")))
     ap.add_argument("--peer", default=env("PEER", "gpt_torch.py"), help="a script in --peers; empty: ours alone")
+    ap.add_argument("--clock", default=env("CLOCK", "ms"), choices=["ms", "cpu_ms"], help="what is compared: a step's time, or its processor time")
     ap.add_argument("--compile", default=env("COMPILE", "0"), help="passed to the peer: 0 is eager")
     a = ap.parse_args()
     if not a.anneal.is_file():
@@ -71,18 +72,18 @@ def main():
         sys.exit(f"{a.peer_script} is not there: name a folder with PEERS=, or run ours alone with PEER=")
 
     head = ("preset", "dtype", "ours ms", "peer ms", "ratio", "ours min", "peer min", "GFLOP/s", "of peak", "first s", "MiB", "peer MiB")
-    print(f"# {a.rounds} rounds, {a.threads} threads, peer {a.peer or 'none'} --compile {a.compile}; ratio: peer / ours, above 1 is faster")
-    print(("{:<9}{:<6}" + "{:>10}" * (len(head) - 2)).format(*head), flush=True)
+    print(f"# {a.rounds} rounds, {a.threads} threads, {a.clock}, peer {a.peer or 'none'} --compile {a.compile}; ratio: peer / ours, above 1 is faster")
+    print(("{:<14}{:<6}" + "{:>10}" * (len(head) - 2)).format(*head), flush=True)
     for preset in a.presets.split(","):
         for dtype in a.dtypes.split(","):
             ours, peer = rounds(a, preset, dtype)
-            ratios = [p["ms"] / o["ms"] for o, p in zip(ours, peer)]
-            row = [cell(median(ours, "ms"), ".2f"), cell(median(peer, "ms"), ".2f"),
+            ratios = [p[a.clock] / o[a.clock] for o, p in zip(ours, peer)]
+            row = [cell(median(ours, a.clock), ".2f"), cell(median(peer, a.clock), ".2f"),
                    cell(statistics.median(ratios) if ratios else None, ".2f"),
                    cell(median(ours, "min_ms"), ".2f"), cell(median(peer, "min_ms"), ".2f"), cell(median(ours, "gflops"), ".0f"),
                    cell(median(ours, "share_of_peak"), ".1%"), cell(median(ours, "first_s"), ".2f"),
                    cell(median(ours, "peak_rss_mib"), ".0f"), cell(median(peer, "peak_rss_mib"), ".0f")]
-            print(f"{preset:<9}{dtype:<6}" + "".join(f"{c:>10}" for c in row), flush=True)
+            print(f"{preset:<14}{dtype:<6}" + "".join(f"{c:>10}" for c in row), flush=True)
 
 
 if __name__ == "__main__":

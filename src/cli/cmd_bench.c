@@ -180,8 +180,9 @@ static void json_step(an_text *out, const an_train_config *c, const step_row *ro
     an_json_put(out, row->device);
     an_text_printf(out, ",\"dtype\":\"%s\",\"tf32\":%s,\"compile\":\"%d\",\"threads\":%lld", an_dtype_text(c->dtype),
                    an_cli_tf32(c, row->device) ? "true" : "false", c->compile, (long long)c->threads);
-    an_text_printf(out, ",\"ms\":%.3f,\"min_ms\":%.3f,\"first_s\":%.3f,\"gflops\":%.1f,\"peak_rss_mib\":%.0f", b->ms,
-                   b->min_ms, b->first_s, b->gflops, b->peak_rss_mib);
+    an_text_printf(
+        out, ",\"ms\":%.3f,\"min_ms\":%.3f,\"cpu_ms\":%.3f,\"first_s\":%.3f,\"gflops\":%.1f,\"peak_rss_mib\":%.0f",
+        b->ms, b->min_ms, b->cpu_ms, b->first_s, b->gflops, b->peak_rss_mib);
     an_text_printf(out, ",\"fma_peak_gflops\":%.1f,\"share_of_peak\":%.4f", b->fma_peak_gflops, row->share);
     an_text_printf(out, ",\"launches\":%d", b->bill.launches);
     if (row->fused) an_put_json(out, "fused_ms", row->fused->ms);

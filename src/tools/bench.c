@@ -3,6 +3,7 @@
 #include "train/step.h"
 #include <stdlib.h>
 #include <sys/resource.h>
+#include <time.h>
 
 static double peak_rss_mib(void)
 {
@@ -21,6 +22,20 @@ static int ascending(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+static double processor_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
+}
+
+/* Sorts the n numbers. */
+static double median(double *x, int64_t n)
+{
+    qsort(x, (size_t)n, sizeof *x, ascending);
+    return n % 2 ? x[n / 2] : 0.5 * (x[n / 2 - 1] + x[n / 2]);
+}
+
 /* One training step; returns when its loss has been read. */
 static an_status one_step(an_err *err, an_session *r, void *const *array, double *ms)
 {
@@ -37,19 +52,23 @@ static an_status one_step(an_err *err, an_session *r, void *const *array, double
 static an_status measure(an_err *err, an_session *r, void *const *array, int64_t warm_up, int64_t steps, double *ms,
                          an_bench_result *out)
 {
-    double first_ms, unused_ms;
+    double first_ms, unused_ms, *const cpu_ms = ms + steps;
     AN_TRY(one_step(err, r, array, &first_ms));
     out->first_s = 1e-3 * first_ms;
     AN_TRY(an_session_result(err, r->cx, an_report(r->cx, &out->bill)));
     for (int64_t i = 0; i < warm_up; i++) AN_TRY(one_step(err, r, array, &unused_ms));
     const double before = an_fma_peak(r->cx, r->cfg.dtype);
-    for (int64_t i = 0; i < steps; i++) AN_TRY(one_step(err, r, array, &ms[i]));
+    for (int64_t i = 0; i < steps; i++) {
+        const double began = processor_ms();
+        AN_TRY(one_step(err, r, array, &ms[i]));
+        cpu_ms[i] = processor_ms() - began;
+    }
     out->peak_rss_mib = peak_rss_mib();
     const double after = an_fma_peak(r->cx, r->cfg.dtype);
     out->fma_peak_gflops = before > after ? before : after;
-    qsort(ms, (size_t)steps, sizeof *ms, ascending);
+    out->ms = median(ms, steps);
     out->min_ms = ms[0];
-    out->ms = steps % 2 ? ms[steps / 2] : 0.5 * (ms[steps / 2 - 1] + ms[steps / 2]);
+    out->cpu_ms = median(cpu_ms, steps);
     an_model_counts counts;
     r->cfg.model->count(an_model_settings(&r->cfg), r->cfg.batch_size, &counts);
     out->gflops = counts.flops / out->ms / 1e6;
@@ -73,9 +92,9 @@ an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64
     an_array array[AN_MAX_ARRAYS];
     an_arrays batch;
     const int n = r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, array);
-    double *ms = malloc((size_t)steps * sizeof *ms);
+    double *ms = malloc(2 * (size_t)steps * sizeof *ms); /* of both clocks */
     an_status status = an_arrays_open(err, array, n, &batch);
-    if (status == AN_OK && !ms) status = an_fail_nomem(err, "the times", (size_t)steps * sizeof *ms);
+    if (status == AN_OK && !ms) status = an_fail_nomem(err, "the times", 2 * (size_t)steps * sizeof *ms);
     if (status == AN_OK) {
         an_arrays_random(array, n, 1, batch.data);
         status = measure(err, r, batch.data, warm_up, steps, ms, out);

@@ -7,6 +7,7 @@
 
 typedef struct an_bench_result {
     double ms, min_ms;      /* median and fastest step */
+    double cpu_ms;          /* processor time of the process in the median step, all threads */
     double first_s;         /* the first step, planning and compiling included */
     double gflops;          /* of the median step, by the model's count */
     double fma_peak_gflops; /* the machine's, the higher of two measurements before and after; 0: unknown */

@@ -106,7 +106,7 @@ ok "plan prints the bill"
 # shellcheck disable=SC2086
 run bench macbook $tiny --dtype float32 --threads 2 --steps 3 --json
 code_is 0; one_line stdout
-has_keys "$dir/stdout" peer preset dtype compile threads ms min_ms first_s gflops peak_rss_mib fma_peak_gflops share_of_peak
+has_keys "$dir/stdout" peer preset dtype compile threads ms min_ms cpu_ms first_s gflops peak_rss_mib fma_peak_gflops share_of_peak
 equal "$(value "$dir/stdout" dtype)" float32 dtype
 ok "bench prints one line of JSON with the peers' keys"
 

@@ -6,26 +6,11 @@ plan=7
 cd "$dir" || exit 1
 root=$OLDPWD
 
-"$program" prepare example-chat tokenizer=bytes out=chat >/dev/null 2>&1
-mkdir rows
-cp "$root/tests/import/train/rows.npy" "$root/tests/import/train/labels.npy" rows/
-
-# file of src/train/tasks | what to train | settings
-table() {
-    cat <<END
-language       | macbook  | $tiny
-puzzle         | sudoku_4x4 | arch.hidden_size=16 arch.halt_max_steps=3 batch_size=8 eval_iters=2 warmup_iters=2 lr_decay_iters=40
-conversation   | cfg_chat | data=chat arch.seq_len=48 arch.hidden_size=16 arch.num_heads=2 arch.L_layers=1 batch_size=4 dtype=float32 epochs=0 eval_epochs=0 lr_decay_iters=40 warmup_iters=2
-text_classes   | issues   | width=24 batch_size=8
-image_classes  | cnn      | batch_size=8 eval_iters=2 warmup_iters=2 lr_decay_iters=40 crop=2 flip=true
-table          | mlp      | hidden=16
-samples        | $root/tests/import/train/classes.pt2 | data=rows batch_size=20 warmup_iters=2 lr_decay_iters=40
-END
-}
+. "$root/tests/cli/tasks.sh"
 
 for file in "$root"/src/train/tasks/*.c; do
     name=$(basename "$file" .c)
-    table | grep -q "^$name " || fault "src/train/tasks/$name.c has no row here"
+    grep -q "^$name " table || fault "src/train/tasks/$name.c has no row in tests/cli/tasks.sh"
 done
 
 # The state hash of a run of 12 updates with further settings, in $hash.
@@ -37,7 +22,6 @@ train() {
     hash=$(state_hash run)
 }
 
-table | tr -s ' ' >table
 while IFS='|' read -r name what settings; do
     name=${name% } what=${what# } what=${what% }
     train threads=1 workers=0
