@@ -101,7 +101,8 @@ static an_status write_entry(an_err *err, an_zip_writer *w, const an_zip_entry *
     put(&head, 45, 2);
     put_fields(&head, e);
     put(&head, extra.n, 2);
-    put(&head, 0, 2 + 2 + 2 + 4); /* comment, disk, attributes */
+    put(&head, 0, 2 + 2 + 2); /* comment, disk, internal attributes */
+    put(&head, 0, 4);         /* external attributes */
     put(&head, low32(e->at), 4);
     AN_TRY(an_save_write(err, &w->save, head.bytes, head.n));
     AN_TRY(an_save_write(err, &w->save, e->name, strlen(e->name)));
