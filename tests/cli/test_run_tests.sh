@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_run_tests.sh: tools/run_tests counts what test programs print, and takes nothing silent for a success. Prints TAP.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 mkdir -p "$dir/build/tests/x"
 
@@ -28,6 +28,18 @@ done
 TEST_JOBS=2 runner "$dir/build/tests/x/meet_a" "$dir/build/tests/x/meet_b"
 code_is 0; closing "2 passed, 0 failed"
 ok "programs run side by side"
+
+# Their reports come one after the other, also into a plain file.
+many=
+for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+    make_program "many_$i" '1..1\\nok 1 - a\\n'
+    many="$many $dir/build/tests/x/many_$i"
+done
+# shellcheck disable=SC2086  # a list of paths
+TEST_JOBS=8 runner $many
+code_is 0; closing "20 passed, 0 failed"
+equal "$(grep -c '^x/many_[0-9]*  *1 passed  (. s)$' "$dir/stdout")" 20 "whole lines"
+ok "the reports of programs that run side by side are whole"
 
 mkdir -p "$dir/build/tests/unit"
 printf '#!/bin/sh\necho 1..1\n[ "$ANNEAL_CUDA_PATH" = /nonexistent ] && echo "ok 1 - a"\n' >"$dir/build/tests/unit/pinned"

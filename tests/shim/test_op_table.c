@@ -165,7 +165,7 @@ static void print_table(an_text *out)
         out,
         "# Operations and devices\n\nMade by `UPDATE=1 build/tests/shim/test_op_table` from the plans of the "
         "conformance "
-        "table (`tests/ops`) for each device; the test\nfails when this file and the plans differ. A dtype stands here "
+        "table (`tests/ops`) for each device; the test\nfails when this file and the plans differ. A dtype is listed "
         "when every case of the operation in it has a kernel.\n`generated`: a kernel written for the group of "
         "operations it is fused into; the others are templates of `src/kernels/gpu`; a `-`: no kernel of its "
         "own,\nthe reader's index arithmetic or the driver does it. No launch goes to another device unasked: only "

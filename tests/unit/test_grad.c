@@ -488,13 +488,17 @@ static void every_op_with_a_gradient_has_been_checked(void **state)
 static an_tensor *declared_none(graph_case *c, an_op op)
 {
     an_tensor *src[6];
-    int64_t attr[7] = {1, 1, 0, 0, 1, 1, 1}, pool[8] = {1, 1, 1, 1, 0, 0, 1, 1}, attention[2] = {0, 0};
+    int64_t attr[7] = {1, 1, 0, 0, 1, 1, 1}, pool[8] = {1, 1, 1, 1, 0, 0, 1, 1}, attention[2] = {0, 0}, ranks[1] = {1};
     int32_t shape[4] = {1, 2, 3, 2};
     int n = an_ops[op].arity;
     an_emit_args e = {.op = op, .n_src = n, .src = src, .at = AT};
     bool conv = op == AN_OP_CONV2D_DX || op == AN_OP_CONV2D_DW;
-    e.attr = conv ? attr : op == AN_OP_ATTENTION_GRAD ? attention : pool;
-    e.n_attr = conv ? 7 : an_ops[op].cls == AN_CLS_WINDOW ? 8 : op == AN_OP_ATTENTION_GRAD ? 2 : 0;
+    e.attr = conv ? attr : op == AN_OP_ATTENTION_GRAD ? attention : an_ops[op].cls == AN_CLS_COLLECTIVE ? ranks : pool;
+    e.n_attr = conv                                  ? 7
+               : an_ops[op].cls == AN_CLS_WINDOW     ? 8
+               : op == AN_OP_ATTENTION_GRAD          ? 2
+               : an_ops[op].cls == AN_CLS_COLLECTIVE ? 1
+                                                     : 0;
     e.shape = shape;
     e.rank = an_ops[op].cls == AN_CLS_WINDOW ? 4 : 0;
     if (an_ops[op].cls == AN_CLS_EFFECT || n < 1) return NULL;
