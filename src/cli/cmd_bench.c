@@ -1,16 +1,17 @@
-/* cmd_bench.c: times a training step, or one operation, on one device or on several for comparison. A step's line has
+/* cmd_bench.c: times a training step, the tokens of a text, or one operation, on one device or on several for comparison. A step's line has
  * the format of the other programs' benchmarks (bench/cpu). */
 #include "cli/cli.h"
 #include "cli/progress.h"
 #include "tools/bench.h"
 #include "tools/bench_op.h"
+#include "tools/bench_sample.h"
 #include <anneal_tools.h>
 #include <string.h>
 
 enum { MOST_DEVICES = 8 };
 
 typedef struct bench_values {
-    int64_t steps, warmup, n, iters;
+    int64_t steps, warmup, n, iters, prompt, tokens;
 } bench_values;
 
 #define AT(name) offsetof(bench_values, name)
@@ -20,6 +21,9 @@ static const an_config_field fields[] = {
     {"n", AN_CONFIG_INT, AT(n), "0", 0, 65536, NULL,
      "of an operation: side of the matrices, MiB to copy, channels; 0: 1000, 256, 64"},
     {"iters", AN_CONFIG_INT, AT(iters), "100", 1, 1e7, NULL, "of an operation: iterations to time, after a tenth more"},
+    {"prompt", AN_CONFIG_INT, AT(prompt), "16", 1, 1e6, NULL, "of sample: tokens of the prompt"},
+    {"tokens", AN_CONFIG_INT, AT(tokens), "0", 0, 1e6, NULL,
+     "of sample: tokens to draw, at least 2; 0: as many as the context takes, 200 at most"},
 };
 const an_config an_bench_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -46,7 +50,15 @@ static const struct {
     const char *name;
     an_bench_kind kind;
     int64_t n;
-} operations[] = {{"matmul", AN_BENCH_MATMUL, 1000}, {"copy", AN_BENCH_COPY, 256}, {"conv", AN_BENCH_CONV, 64}};
+} operations[] = {{"matmul", AN_BENCH_MATMUL, 1000},
+                  {"copy", AN_BENCH_COPY, 256},
+                  {"read", AN_BENCH_READ, 256},
+                  {"conv", AN_BENCH_CONV, 64}};
+
+static bool in_memory(an_bench_kind kind) /* no arithmetic to speak of */
+{
+    return kind == AN_BENCH_COPY || kind == AN_BENCH_READ;
+}
 
 static int operation_of(const char *word)
 {
@@ -59,7 +71,7 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
                             const an_bench_op_result *r, double speed_up, bool json)
 {
     const char *device = c->device;
-    const bool tf32 = op->dtype == AN_F32 && op->kind != AN_BENCH_COPY && an_cli_tf32(c, device);
+    const bool tf32 = op->dtype == AN_F32 && !in_memory(op->kind) && an_cli_tf32(c, device);
     if (json) {
         an_text_printf(out, "%s{\"operation\":\"%s\",\"device\":", out->len ? "," : "[", operations[which].name);
         an_json_put(out, device);
@@ -78,11 +90,11 @@ static void print_operation(an_text *out, int which, const an_bench_op *op, cons
     if (op->kind == AN_BENCH_MATMUL)
         snprintf(what, sizeof what, "matmul %lldx%lld", (long long)op->n, (long long)op->n);
     else
-        snprintf(what, sizeof what, op->kind == AN_BENCH_COPY ? "copy %lld MiB" : "conv 8x56x56x%lld",
+        snprintf(what, sizeof what, in_memory(op->kind) ? "%s %lld MiB" : "%s 8x56x56x%lld", operations[which].name,
                  (long long)op->n);
     an_text_printf(out, "%s%-10s %s %s%s: %.3f ms (fastest %.3f), ", out->len ? "\n" : "", device, what,
                    an_dtype_text(op->dtype), tf32 ? " in tf32" : "", r->ms, r->min_ms);
-    if (op->kind != AN_BENCH_COPY) an_text_printf(out, "%s, ", an_flops_text(r->gflops, flops));
+    if (!in_memory(op->kind)) an_text_printf(out, "%s, ", an_flops_text(r->gflops, flops));
     an_text_printf(out, "%.2f GB/s", r->gbytes);
 }
 
@@ -102,7 +114,7 @@ static an_status bench_operation(an_err *err, const an_args *args, int which, co
     int n, first = 0;
     an_text out = {0};
     const an_bench_op op = {.kind = operations[which].kind,
-                            .dtype = operations[which].kind == AN_BENCH_COPY ? AN_F32 : c->dtype,
+                            .dtype = in_memory(operations[which].kind) ? AN_F32 : c->dtype,
                             .n = v->n ? v->n : operations[which].n,
                             .iters = v->iters};
     an_status status = split_devices(err, c->device, device, &n);
@@ -237,12 +249,95 @@ static an_status bench_steps(an_err *err, const an_args *args, const bench_value
     return status;
 }
 
+/* ---- sampling */
+
+static void print_sample(an_text *out, const an_train_config *c, const char *source, const an_bench_sample_result *b)
+{
+    const double gbytes = b->moved_bytes / b->p50_ms / 1e6;
+    an_text_printf(out,
+                   "%s %s on %s, one text: %.0f tokens/s; a token p50 %.3f, p95 %.3f, p99 %.3f ms; the first %.1f ms "
+                   "(cold %.2f s)\n%.1f MB a token, %.2f GB/s: %.0f %% of the %.2f GB/s at which memory is read here",
+                   source, an_dtype_text(c->dtype), c->device, b->tokens_per_s, b->p50_ms, b->p95_ms, b->p99_ms,
+                   b->first_ms, b->cold_s, b->moved_bytes / 1e6, gbytes, 100 * gbytes / b->read_gbytes, b->read_gbytes);
+}
+
+static void json_sample(an_text *out, const an_train_config *c, const char *source, int64_t prompt,
+                        const an_bench_sample_result *b)
+{
+    an_text_puts(out, "{\"sample\":");
+    an_json_put(out, source);
+    an_text_puts(out, ",\"device\":");
+    an_json_put(out, c->device);
+    an_text_printf(out, ",\"dtype\":\"%s\",\"threads\":%lld,\"prompt\":%lld,\"tokens\":%lld", an_dtype_text(c->dtype),
+                   (long long)c->threads, (long long)prompt, (long long)b->tokens);
+    an_put_json(out, "tokens_per_s", b->tokens_per_s);
+    an_put_json(out, "p50_ms", b->p50_ms);
+    an_put_json(out, "p95_ms", b->p95_ms);
+    an_put_json(out, "p99_ms", b->p99_ms);
+    an_put_json(out, "first_ms", b->first_ms);
+    an_put_json(out, "cold_s", b->cold_s);
+    an_put_json(out, "moved_bytes", b->moved_bytes);
+    an_put_json(out, "gbytes", b->moved_bytes / b->p50_ms / 1e6);
+    an_put_json(out, "read_gbytes", b->read_gbytes);
+    an_text_puts(out, "}");
+}
+
+/* The settings of a preset, whose weights are drawn, or of a run or file, which is left open in *st. */
+static an_status sample_source(an_err *err, const char *name, an_train_config *c, an_st **st)
+{
+    const an_model *model;
+    if (!an_preset_find(name, &model)) return an_cli_open_weights(err, name, false, -1, c, st);
+    AN_TRY(an_train_config_open(err, name, c));
+    an_task_assume(c);
+    return AN_OK;
+}
+
+static an_status bench_sample(an_err *err, const an_args *args, bench_values *v)
+{
+    an_train_config c;
+    an_st *st = NULL;
+    an_session *r = NULL;
+    an_bench_sample_result b;
+    if (args->n_words < 2)
+        return an_fail(err, AN_E_USAGE, "bench sample: name a preset or a run: anneal bench sample macbook");
+    AN_TRY(sample_source(err, args->words[1], &c, &st));
+    c.device[0] = 0;
+    an_status status = an_args_apply_run(err, args, &an_bench_keys, v, &c);
+    snprintf(c.device, sizeof c.device, "%s", an_cli_device(c.device[0] ? c.device : "auto"));
+    if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
+    an_st_close(st);
+    if (status == AN_OK) {
+        const an_decoder *d = r->cfg.model->decoder;
+        const int64_t left = d ? d->context(an_model_settings(&r->cfg)) - v->prompt : 0;
+        if (v->tokens == 0) v->tokens = AN_MAX(AN_MIN(left, 200), 2);
+        status = v->tokens < 2 ? an_fail(err, AN_E_USAGE, "bench sample: tokens=1 leaves none to time; at least 2")
+                               : an_bench_sample(err, r, v->prompt, v->tokens, &b);
+    }
+    if (status == AN_OK) {
+        an_text out = {0};
+        if (args->json)
+            json_sample(&out, &r->cfg, args->words[1], v->prompt, &b);
+        else
+            print_sample(&out, &r->cfg, args->words[1], &b);
+        status = an_print_line(err, &out);
+    }
+    an_session_close(r);
+    return status;
+}
+
 an_status an_cmd_bench(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
     bench_values v;
     an_train_config c;
     const int which = operation_of(args->words[0]);
+    if (strcmp(args->words[0], "sample") == 0) {
+        AN_TRY(an_config_defaults(err, &an_bench_keys, &v));
+        return bench_sample(err, args, &v);
+    }
+    if (args->n_words > 1)
+        return an_fail(err, AN_E_USAGE, "bench: %.128s follows %.128s; only bench sample takes two names",
+                       args->words[1], args->words[0]);
     if (which >= 0)
         AN_TRY(an_train_config_defaults(err, an_models[0], NULL, &c));
     else

@@ -42,6 +42,7 @@ static an_tensor *build(an_ctx *cx, const an_bench_op *op)
         return an_attention(q, k, operand(cx, "v", op->dtype, head), 0.125, true, 0);
     }
     const an_shape shape = AN_SHAPE(n << 18); /* n MiB of f32 */
+    if (op->kind == AN_BENCH_READ) return an_sum(operand(cx, "from", AN_F32, shape), AN_ALL);
     an_assign(operand(cx, "to", AN_F32, shape), operand(cx, "from", AN_F32, shape));
     return NULL;
 }
@@ -57,6 +58,7 @@ static void amounts(const an_bench_op *op, double *flops, double *bytes)
     case AN_BENCH_ATTENTION:
         *flops = 2 * heads * n * (n + 1), *bytes = 4 * size * heads * n;
         break; /* causal: half of the scores */
+    case AN_BENCH_READ: *flops = 0, *bytes = n * 1048576; break;
     case AN_BENCH_COPY: *flops = 0, *bytes = 2 * n * 1048576; break;
     }
 }

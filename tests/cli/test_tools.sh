@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_tools.sh: bench, profile and selftest from the outside: what they print, and their exit codes.
-plan=13
+plan=14
 . "$(dirname "$0")/tap.sh"
 small="block_size=16 n_layer=1 n_head=2 n_embd=32 batch_size=2 threads=1"
 
@@ -12,7 +12,25 @@ run bench copy --n 4 --iters 3 --json
 code_is 0; one_line stdout; has_keys "$dir/stdout" operation device ms gbytes speed_up
 run bench conv --n 4 --iters 2
 code_is 0; says stdout "conv 8x56x56x4"
-ok "bench copy and conv are timed, in JSON too"
+run bench read --n 4 --iters 2
+code_is 0; says stdout "read 4 MiB float32"
+ok "bench copy, read and conv are timed, in JSON too"
+
+# shellcheck disable=SC2086
+run bench sample demo $small dtype=bfloat16 prompt=4 tokens=8
+code_is 0; silent stderr; says stdout "tokens/s; a token p50"; says stdout "at which memory is read here"
+# shellcheck disable=SC2086
+run bench sample demo $small prompt=4 tokens=8 --json
+code_is 0; one_line stdout; has_keys "$dir/stdout" sample device dtype tokens tokens_per_s p50_ms p95_ms p99_ms first_ms cold_s gbytes read_gbytes
+equal "$(value "$dir/stdout" tokens)" 7 "tokens timed: all but the first"
+for wrong in "demo block_size=16 prompt=10 tokens=7:do not fit the context of 16" "demo tokens=1:at least 2" "mlp:generates no text" ":name a preset or a run"; do
+    # shellcheck disable=SC2086
+    run bench sample ${wrong%%:*}
+    code_is 1; says stderr "${wrong#*:}"
+done
+run bench demo twice
+code_is 1; says stderr "twice follows demo"
+ok "bench sample times the tokens of a text, and says what it cannot time"
 
 # shellcheck disable=SC2086  # settings are words
 run bench demo $small steps=3 warmup=1 compile=False

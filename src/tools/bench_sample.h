@@ -1,0 +1,24 @@
+/* bench_sample.h: how long a token takes when a model generates text one token at a time.
+ *
+ * Owns:      the protocol: a short text warms up, a second one is timed.
+ * Does not:  print; open what it times. */
+#ifndef AN_TOOLS_BENCH_SAMPLE_H
+#define AN_TOOLS_BENCH_SAMPLE_H
+
+#include "train/session.h"
+
+typedef struct an_bench_sample_result {
+    double cold_s;                 /* the first token of all: planning, compiling and the prompt */
+    double first_ms;               /* the first token of a text, warm: the prompt in one pass */
+    double p50_ms, p95_ms, p99_ms; /* of the tokens after it */
+    double tokens_per_s;           /* of the tokens after the first */
+    double moved_bytes;            /* read and written by kernels for a token, by the plan */
+    double read_gbytes;            /* GB/s of reading memory, measured in the same minute: what bounds a single text */
+    int64_t tokens;                /* timed, the first not counted */
+} an_bench_sample_result;
+
+/* Draws `tokens` tokens after a random prompt of `prompt` tokens; both at least 2, and together at most the model's context.
+ * AN_E_USAGE: they are not, or the model generates no text. */
+an_status an_bench_sample(an_err *err, an_session *r, int64_t prompt, int64_t tokens, an_bench_sample_result *out);
+
+#endif
