@@ -563,6 +563,11 @@ typedef struct an_policy {
 } an_policy;
 AN_API void an_set_policy(an_ctx *cx, an_policy p);
 AN_API an_policy an_get_policy(const an_ctx *cx);
+/* Until it is called with false: an_linear reads the matrices among the float32 parameters as rounded now, once, to the policy's
+ * 16-bit dtype, instead of rounding them in every run. The same bits, half the bytes a run reads, half as many more kept. For
+ * generating text, a token a run. Meanwhile parameters may not change: no optimizer, no an_assign, no an_persist_write. Nothing
+ * to do under a float32 policy. */
+AN_API an_status an_round_weights(an_ctx *cx, bool rounded);
 
 /* ---- the caller's file and line */
 /* Inside the library (base/base.h defines the macro) the short names belong to the kernel dialect, and the _at forms

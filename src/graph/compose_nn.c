@@ -156,6 +156,12 @@ static an_dtype sum_dtype(an_dtype t)
     return t == AN_BF16 || t == AN_F16 ? AN_F32 : t;
 }
 
+/* A weight as it is kept in the dtype in which it will be multiplied, where it is kept. */
+static an_tensor *kept_weight(an_tensor *w)
+{
+    return w && w->rounded && w->rounded->dtype == w->g->matmul_dtype ? w->rounded : w;
+}
+
 /* x [...,in] as [N,in] times w [out,in] transposed: [N,out], in the policy's dtype t, or in sum_dtype(t) when more is
  * added to it (`open`). */
 static an_tensor *project(an_tensor *x, an_tensor *w, bool open)
@@ -172,7 +178,7 @@ static an_tensor *project(an_tensor *x, an_tensor *w, bool open)
 
 an_tensor *an_linear_at(const char *at, an_tensor *x, an_tensor *w, an_tensor *bias)
 {
-    an_tensor *t[] = {x, w, bias};
+    an_tensor *t[] = {x, kept_weight(w), bias};
     char text[TEXT];
     if (!an_enter(at, "an_linear", 3, 2, t)) return t[0];
     an_tensor *y = project(t[0], t[1], t[2] != NULL); /* [N,out] */

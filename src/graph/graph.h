@@ -84,6 +84,8 @@ struct an_tensor { /* a node */
     const char *at; /* "file.c:88", where the user wrote it; may be NULL */
     uint64_t hash;
     /* persistent tensors (parameters, states): not in the array; their LEAF is appended at first use after a reset */
+    struct an_tensor
+        *rounded; /* of a parameter: the state with its values in the policy's dtype (an_round_weights), or NULL */
     int32_t leaf_id;
     uint32_t leaf_epoch; /* persistent: epoch in which leaf_id is right; a node: the epoch it was made in */
     int32_t rule; /* g->rules[rule - 1] is the gradient of this composite's output; 0: none. Not part of hash or key */

@@ -78,6 +78,16 @@ static an_status draw_all(an_err *err, text *t, const an_generate_options *o, an
     return AN_OK;
 }
 
+/* Each token reads every weight: rounded once, they are half as many bytes. Where there is no memory for both, each token
+ * rounds them anew, with the same result. */
+static an_status round_weights(an_err *err, an_ctx *cx)
+{
+    const an_status status = an_round_weights(cx, true);
+    if (status != AN_E_NOMEM) return an_session_result(err, cx, status);
+    an_error_clear(cx);
+    return AN_OK;
+}
+
 an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, const int32_t *prompt, size_t n_prompt,
                       an_token_sink sink, void *arg, an_generate_result *out)
 {
@@ -96,6 +106,7 @@ an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, 
     if (!t.sampler || !t.seen || !t.logits)
         status = an_fail(err, AN_E_NOMEM, "no memory for a context of %lld tokens and %lld logits", (long long)t.S,
                          (long long)t.V);
+    if (status == AN_OK) status = round_weights(err, r->cx);
     if (status == AN_OK) {
         t.padded = t.seen + t.S;
         t.n = AN_MIN((int64_t)n_prompt, t.S); /* a longer prompt keeps its last S tokens */

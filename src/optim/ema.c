@@ -52,6 +52,7 @@ void an_ema_at(const char *at, an_ctx *cx, double rate, an_tensor *only_if)
 an_status an_use_averages(an_ctx *cx, bool averages)
 {
     if (!cx) return AN_E_USAGE;
+    if (averages != cx->averages) an_round_weights(cx, false);
     cx->averages = averages;
     return AN_OK;
 }

@@ -197,9 +197,8 @@ bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, a
     an_tensor *unscale = scaled ? an_loss_scale_inverse(at, cx) : NULL; /* f32 scalar */
     bool any = false;
     cx->hooks = &hooks;
-    if (cx->averages) {
-        an_poison(&cx->graph, AN_E_USAGE, at,
-                  "%s: averages are read in place of the parameters now; call an_use_averages(cx, false) first", who);
+    if (an_why_constant(cx)) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "%s: %s", who, an_why_constant(cx));
         return false;
     }
     if (an_layout_params(cx) != AN_OK) return false;

@@ -64,11 +64,9 @@ void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
         an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: the target is a constant; what changes is an an_state");
         return;
     }
-    if (cx->averages && s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_PARAM) {
-        an_poison(&cx->graph, AN_E_USAGE, at,
-                  "an_assign: \"%s\" cannot change while its average is read in its place; call "
-                  "an_use_averages(cx, false) first",
-                  an_name_of(state));
+    if (an_why_constant(cx) && s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_PARAM) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: \"%s\" cannot change: %s", an_name_of(state),
+                  an_why_constant(cx));
         return;
     }
     if (s->op != AN_OP_LEAF || s->attr[0] == AN_LEAF_INPUT || s->attr[0] == AN_LEAF_SCALAR) {

@@ -122,6 +122,7 @@ struct an_ctx {
     double *scalar;        /* this step's, of whatever dtype */
     uint8_t *scalar_dtype; /* AN_F32, AN_F64 or AN_I32 */
     bool averages;         /* graphs read the averages of an_ema in place of the parameters (an_use_averages) */
+    bool rounded;          /* weights are read as an_round_weights keeps them */
     int32_t n_params, cap_params, n_blocks, cap_blocks, n_states, cap_states, n_stores, cap_stores, n_inputs,
         cap_inputs, n_scalars, cap_scalars;
 
@@ -180,5 +181,8 @@ struct an_ctx {
 _Static_assert(offsetof(struct an_ctx, graph) == 0, "an_ctx_graph converts a context to its first member");
 
 bool an_is_ref(const an_ctx *cx); /* the device "ref" evaluates nodes with the oracle and has no plans */
+
+/* Why parameters may not change now, as the end of a sentence that names the call; NULL: they may. */
+const char *an_why_constant(const an_ctx *cx);
 
 #endif

@@ -124,5 +124,8 @@ an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
     if (!src && bytes) return an_fail(&cx->err, AN_E_USAGE, "an_persist_write: there is nothing to write: src is NULL");
     entry p;
     AN_TRY(ready_entry(cx, i, bytes, &p));
+    if (cx->rounded && p.role != ENTRY_STATE)
+        return an_fail(&cx->err, AN_E_USAGE, "an_persist_write: \"%s\" cannot change: %s", entry_name(cx, &p),
+                       an_why_constant(cx));
     return cx->backend->write(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, src, bytes);
 }

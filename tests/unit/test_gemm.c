@@ -81,6 +81,20 @@ static const example EXAMPLES[] = {
     /* the same of two members with both operands packed for all, in pairs as well: one group is packed during another
      */
     {40, 40, DEEP(20001), 't', 'n', BF16, {1, 2, 1}, false, 0, 1, 0},
+    /* few rows and a B along k: multiplied as it lies, in every storage type, with edges in n and k */
+    {1, 97, 130, 'n', 't', F32, ONE, 0, 0, 0, 0},
+    {1, 130, 131, 'n', 't', BF16, ONE, 0, 0, 0, 0},
+    {1, 131, 97, 'n', 't', F16, ONE, 0, 0, 0, 1},
+    {2, 50, 65, 'n', 't', F32, ONE, 0, 0, 1, 0},
+    {2, 33, 64, 'n', 't', AN_F32, AN_BF16, AN_F32, ONE, 0, 0, 0, 0},
+    {3, 70, DEEP(1501), 'n', 't', AN_BF16, AN_F32, AN_F32, ONE, 0, 0, 0, 0},
+    {3, 16, 63, 'n', 't', AN_F32, AN_BF16, AN_BF16, ONE, 0, 0, 1, 0},
+    {4, 61, 96, 'n', 't', AN_F32, AN_F16, AN_F32, ONE, 0, 0, 0, 1},
+    {4, 64, DEEP(1024), 'n', 't', BF16, ONE, 0, 3, 0, 0},
+    {4, 30, 15, 'n', 't', F32, {2, 1, 3}, false, 0, 0, 0},
+    {1, 40, 50, 'n', 't', F32, {1, 3, 1}, true, 0, 0, 1},
+    {1, 1, 3, 'n', 't', BF16, ONE, 0, 0, 0, 0},
+    {2, 17, 0, 'n', 't', F32, ONE, 0, 0, 1, 0},
     /* storage */
     {30, 40, 50, 'n', 't', BF16, ONE, 0, 0, 0, 0},
     {70, 40, DEEP(401), 't', 'n', BF16, ONE, 0, 0, 1, 0},

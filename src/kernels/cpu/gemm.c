@@ -25,7 +25,8 @@
  * group), and then all threads use them. An A that is contiguous along m (that of a weight gradient, dW) is packed the
  * same way, unless it is read in place. With several groups, a task that has multiplied its block of one group packs a
  * part of the next group into a second buffer; while it multiplies, it prefetches the memory that it will pack. When C has
- * few rows, each panel is used by one task only, and that task packs it. The window operand of a convolution
+ * few rows, each panel is used by one task only, and that task packs it; with four rows or fewer it is not packed at all
+ * (gemm_rows.h). The window operand of a convolution
  * (gemm_im2col.h) is packed like any other operand, but never read in place.
  *
  * Partial sums are kept in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's own block
@@ -35,6 +36,9 @@
 
 #include "kernels/cpu/gemm_pack.h"
 #include "kernels/cpu/gemm_im2col.h"
+#if !AN_TILES
+#include "kernels/cpu/gemm_rows.h"
+#endif
 
 #include "kernels/cpu_kernels.h"
 
@@ -73,6 +77,7 @@ typedef struct plan {
     int64_t block, blocks;         /* words of a block of k; blocks of a chain */
     int64_t tiles, row_blocks, panels;
     bool share_b, share_a;                            /* packed once for all threads */
+    bool direct;                                      /* B is multiplied as it lies (gemm_rows.h) */
     int64_t group_chains, group_panels, group_blocks; /* of a group */
     int64_t column_blocks;                            /* of a group */
     int64_t block_tiles, block_panels;                /* the most of a task */
@@ -181,6 +186,19 @@ static void plan_groups(plan *p)
     p->shared_a_bytes = p->share_a ? p->group_chains * p->group_blocks * a_block : 0;
 }
 
+/* A few rows, and both operands contiguous along k. */
+static bool multiplies_directly(const plan *p)
+{
+#if AN_TILES
+    (void)p;
+    return false;
+#else
+    const an_gemm_spec *s = &p->s;
+    return s->m <= DIRECT_ROWS && s->a_k == 1 && s->b_k == 1 && s->window.of == AN_WINDOW_NONE &&
+           direct_body(s->m, p->kind, s->b_dtype) != NULL;
+#endif
+}
+
 static plan plan_make(const an_gemm_spec *spec)
 {
     plan p = {.s = normalised(spec)};
@@ -192,7 +210,8 @@ static plan plan_make(const an_gemm_spec *spec)
     p.split_k = an_ceil_div(s->k, p.splits);
     const int64_t pairs = an_ceil_div(p.split_k, 2);
     const int64_t words = p.kind == WORD_F32 ? p.split_k : p.kind == WORD_PAIR ? pairs : 2 * pairs;
-    p.blocks = AN_MAX(an_ceil_div(words, BLOCK_WORDS), 1);
+    p.direct = multiplies_directly(&p);
+    p.blocks = p.direct ? 1 : AN_MAX(an_ceil_div(words, BLOCK_WORDS), 1);
     p.block = an_round_up(AN_MAX(an_ceil_div(words, p.blocks), 1), WORDS_UP);
     p.tiles = an_ceil_div(s->m, TILE_ROWS);
     p.panels = an_ceil_div(s->n, PANEL);
@@ -204,7 +223,8 @@ static plan plan_make(const an_gemm_spec *spec)
     const int64_t rows = p.block_tiles * TILE_ROWS;
     const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
     p.left_bytes = p.share_a ? 0 : bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * row_stride(&p)));
-    p.right_bytes = p.share_b ? 0 : bytes_up(p.block * PANEL);
+    if (p.direct) p.left_bytes = bytes_up(s->m * row_stride(&p));
+    p.right_bytes = p.share_b || p.direct ? 0 : bytes_up(p.block * PANEL);
     p.sums_bytes = bytes_up(rows * strip * PANEL);
     p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
     return p;
@@ -600,6 +620,39 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
     }
 }
 
+#if AN_TILES
+static void multiply_direct(const call *g, const job *b, const left *a, const operand *right, int64_t panel,
+                            int64_t words)
+{
+    (void)g, (void)b, (void)a, (void)right, (void)panel, (void)words;
+}
+#else
+/* The same for a panel that is not packed: `words` is all of k. */
+static void multiply_direct(const call *g, const job *b, const left *a, const operand *right, int64_t panel,
+                            int64_t words)
+{
+    const plan *p = &g->p;
+    const direct_fn body = direct_body(p->s.m, p->kind, p->s.b_dtype);
+    const place c = place_of(g, b, panel);
+    const int64_t rows = p->s.m, end = AN_MIN((panel + 1) * PANEL, p->s.n);
+    const an_word *row[DIRECT_ROWS];
+    for (int r = 0; r < DIRECT_ROWS; r++) row[r] = a->at + AN_MIN(r, rows - 1) * a->stride;
+    for (int64_t x = panel * PANEL; x < end; x += AN_VL) {
+        vf sum[DIRECT_ROWS];
+        body(row, right, x, words, sum);
+        const int64_t columns =
+            g->sums == SUMS_IN_C ? AN_MIN(end - x, AN_VL) : AN_VL; /* C has nothing beyond its row */
+        for (int64_t r = 0; r < rows; r++) {
+            float *at = c.at + r * c.ld + x - panel * PANEL;
+            if (columns == AN_VL)
+                vf_store(at, sum[r]);
+            else
+                for (int64_t i = 0; i < columns; i++) at[i] = sum[r][i];
+        }
+    }
+}
+#endif
+
 /* Passes the complete sums of the block's rows and of panels [panel0, panel1) to the epilogue, or stores them in C. */
 static void finish(const call *g, int64_t member, const job *b, int64_t panel0, int64_t panel1, place from)
 {
@@ -675,8 +728,13 @@ static void multiply_task(void *arg, int64_t task, int thread)
         const bool complete = j + 1 == p->blocks && p->splits == 1 && g->sums != SUMS_IN_C;
         int64_t begin = b.panel0;
         for (int64_t i = b.panel0; i < b.panel1; i++) {
-            if (!p->share_b) pack_panel(p, &right, i, w0, w1, b.right);
-            multiply_panel(g, &b, &rows, j, i, p->share_b ? shared_panel(g, b.chain, j, i) : b.right, w1 - w0, j > 0);
+            if (p->direct) {
+                multiply_direct(g, &b, &rows, &right, i, w1 - w0);
+            } else {
+                if (!p->share_b) pack_panel(p, &right, i, w0, w1, b.right);
+                multiply_panel(g, &b, &rows, j, i, p->share_b ? shared_panel(g, b.chain, j, i) : b.right, w1 - w0,
+                               j > 0);
+            }
             if (!complete || (i + 1 < b.panel1 && i + 1 - begin < STRIP)) continue;
             finish(g, b.chain, &b, begin, i + 1, place_of(g, &b, begin));
             begin = i + 1;
