@@ -69,7 +69,9 @@ int an_persist_count(an_ctx *cx)
 
 an_status an_persist_get(an_ctx *cx, int i, an_persist *out)
 {
-    if (!cx || !out) return AN_E_USAGE;
+    if (!cx) return AN_E_USAGE;
+    if (!out)
+        return an_fail(&cx->err, AN_E_USAGE, "an_persist_get: there is nowhere to write entry %d to: out is NULL", i);
     entry p;
     if (!entry_at(cx, i, &p, NULL))
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_get: there is no entry %d of %d", i, an_persist_count(cx));

@@ -282,21 +282,100 @@ ZERO(batch_norm)
     return an_batch_norm_at(AT, matrix(cx, n[0], 3, turned), NULL, NULL, m, v, 0.1, 1e-5, turned);
 }
 
+/* Each function alone, added up: those of bools and integers through casts. */
+ZERO(unary)
+{
+    static an_tensor *(*const f[])(const char *, an_tensor *) = {
+#define X(name) an_##name##_at,
+        AN_UNARY_FUNCTIONS(X)
+#undef X
+    };
+    an_tensor *x = matrix(cx, n[0], n[1], turned), *sum = x, *yes = an_gt_at(AT, x, x);
+    for (size_t i = 0; i < sizeof f / sizeof *f; i++)
+        sum = an_add_at(AT, sum, an_cast_at(AT, f[i](AT, f[i] == an_not_at ? yes : x), AN_F32));
+    return sum;
+}
+ZERO(binary)
+{
+    static an_tensor *(*const f[])(const char *, an_tensor *, an_tensor *) = {
+#define X(name) an_##name##_at,
+        AN_BINARY_FUNCTIONS(X)
+#undef X
+    };
+    an_tensor *a = matrix(cx, n[0], n[1], turned), *b = input(cx, AN_F32, AN_SHAPE(n[1])), *sum = a;
+    for (size_t i = 0; i < sizeof f / sizeof *f; i++) {
+        const bool whole = f[i] == an_idiv_at || f[i] == an_imod_at;
+        const bool logic = f[i] == an_and_at || f[i] == an_or_at || f[i] == an_xor_at;
+        const an_dtype t = whole ? AN_I32 : logic ? AN_BOOL : AN_F32;
+        sum = an_add_at(AT, sum, an_cast_at(AT, f[i](AT, an_cast_at(AT, a, t), an_cast_at(AT, b, t)), AN_F32));
+    }
+    return sum;
+}
+ZERO(casts)
+{
+    an_tensor *x = matrix(cx, n[0], n[1], turned), *sum = x;
+    for (int t = 0; t < AN_N_DTYPES; t++)
+        sum = an_add_at(AT, sum, an_cast_at(AT, an_cast_at(AT, x, (an_dtype)t), AN_F32));
+    return sum;
+}
+ZERO(where)
+{
+    an_tensor *a = matrix(cx, n[0], n[1], turned), *b = matrix(cx, n[0], n[1], !turned);
+    return an_where_at(AT, an_gt_at(AT, a, b), an_clamp_at(AT, a, -1, 0.5), b);
+}
+ZERO(means)
+{
+    an_tensor *x = matrix(cx, n[0] + 1, n[1], turned);
+    return an_add_at(AT, an_mean_at(AT, x, AN_AXIS(0), false), an_min_at(AT, x, AN_AXIS(0), false));
+}
+ZERO(matmul_bf16)
+{
+    return an_matmul_as_at(AT, an_cast_at(AT, matrix(cx, n[0], n[1], turned), AN_BF16),
+                           an_cast_at(AT, matrix(cx, n[1], n[2], turned), AN_BF16), AN_F32);
+}
+ZERO(rms_norm_axis)
+{
+    an_tensor *x = matrix(cx, n[0], n[1], turned);
+    return an_add_at(AT, an_rms_norm_axis_at(AT, x, 0, 1e-5), an_rms_norm_axis_at(AT, x, -1, 1e-5));
+}
+ZERO(stablemax)
+{
+    return an_stablemax_cross_entropy_at(AT, matrix(cx, n[0], n[1] + 1, turned), input(cx, AN_I32, AN_SHAPE(n[0])));
+}
+ZERO(put_rows)
+{
+    return an_put_rows_at(AT, an_detach_at(AT, matrix(cx, n[2], n[1], turned)),
+                          an_iota_at(AT, cx, AN_SHAPE(n[2] ? n[0] : 0), 0),
+                          an_detach_at(AT, matrix(cx, n[2] ? n[0] : 0, n[1], turned)));
+}
+ZERO(sign_sgd_rows)
+{
+    char name[64];
+    snprintf(name, sizeof name, "table%d.%d", (int)n[0], (int)n[1]);
+    an_tensor *table = an_state_at(AT, cx, name, AN_F32, AN_SHAPE(n[0], n[1]), AN_ONES);
+    const int64_t rows = n[0] ? n[2] : 0;
+    an_sign_sgd_rows_at(AT, table, input(cx, AN_I32, AN_SHAPE(rows)), an_detach_at(AT, matrix(cx, rows, n[1], turned)),
+                        0.1, 0, NULL);
+    return an_mul_at(AT, table, matrix(cx, n[0], n[1], turned));
+}
+
 #define ROW(name, axes)                                                                                                \
     {                                                                                                                  \
 #name, axes, build_##name                                                                                      \
     }
 static const zero_case cases[] = {
-    ROW(matmul, 3),        ROW(matmul_t, 3),      ROW(matmul_epilogue, 3), ROW(matmul_batch, 4), ROW(linear, 3),
-    ROW(matmul_i32, 3),    ROW(elementwise, 2),   ROW(broadcast, 3),       ROW(sum_0, 2),        ROW(sum_1, 2),
-    ROW(sum_all, 2),       ROW(max, 2),           ROW(max_0, 2),           ROW(argmax, 2),       ROW(softmax, 2),
-    ROW(softmax_0, 2),     ROW(log_softmax, 2),   ROW(logsumexp, 2),       ROW(layer_norm, 2),   ROW(rms_norm, 2),
-    ROW(cross_entropy, 2), ROW(linear_ce, 3),     ROW(reshape, 2),         ROW(slice, 2),        ROW(pad, 2),
-    ROW(concat, 3),        ROW(gather, 4),        ROW(scatter, 3),         ROW(scatter_none, 2), ROW(scatter_i32, 3),
-    ROW(attention, 4),     ROW(attention_f64, 4), ROW(conv2d, 3),          ROW(conv2d_t, 3),     ROW(conv2d_deep, 1),
-    ROW(max_pool, 2),      ROW(avg_pool, 2),      ROW(cumsum, 2),          ROW(sort, 2),         ROW(topk, 2),
-    ROW(var, 2),           ROW(dropout, 2),       ROW(cholesky, 2),        ROW(eigh, 2),         ROW(qr, 2),
-    ROW(svd, 2),           ROW(solve, 3),         ROW(trisolve, 3),        ROW(batch_norm, 1),
+    ROW(matmul, 3),        ROW(matmul_t, 3),      ROW(matmul_epilogue, 3), ROW(matmul_batch, 4),  ROW(linear, 3),
+    ROW(matmul_i32, 3),    ROW(elementwise, 2),   ROW(broadcast, 3),       ROW(sum_0, 2),         ROW(sum_1, 2),
+    ROW(sum_all, 2),       ROW(max, 2),           ROW(max_0, 2),           ROW(argmax, 2),        ROW(softmax, 2),
+    ROW(softmax_0, 2),     ROW(log_softmax, 2),   ROW(logsumexp, 2),       ROW(layer_norm, 2),    ROW(rms_norm, 2),
+    ROW(cross_entropy, 2), ROW(linear_ce, 3),     ROW(reshape, 2),         ROW(slice, 2),         ROW(pad, 2),
+    ROW(concat, 3),        ROW(gather, 4),        ROW(scatter, 3),         ROW(scatter_none, 2),  ROW(scatter_i32, 3),
+    ROW(attention, 4),     ROW(attention_f64, 4), ROW(conv2d, 3),          ROW(conv2d_t, 3),      ROW(conv2d_deep, 1),
+    ROW(max_pool, 2),      ROW(avg_pool, 2),      ROW(cumsum, 2),          ROW(sort, 2),          ROW(topk, 2),
+    ROW(var, 2),           ROW(dropout, 2),       ROW(cholesky, 2),        ROW(eigh, 2),          ROW(qr, 2),
+    ROW(svd, 2),           ROW(solve, 3),         ROW(trisolve, 3),        ROW(batch_norm, 1),    ROW(unary, 2),
+    ROW(binary, 2),        ROW(casts, 2),         ROW(where, 2),           ROW(means, 2),         ROW(matmul_bf16, 3),
+    ROW(rms_norm_axis, 2), ROW(stablemax, 2),     ROW(put_rows, 3),        ROW(sign_sgd_rows, 3),
 };
 
 /* Forward and backward. A mean of nothing is NaN; every other loss without elements to sum is a number. */
@@ -348,8 +427,44 @@ static void no_operation_minds_an_axis_of_length_0(void **state)
     assert_int_equal(wrong, 0);
 }
 
+static void every_optimizer_leaves_parameters_without_elements_and_updates_the_others(void **state)
+{
+    (void)state;
+    for (int how = 0; how < 5; how++)
+        for (int first = 0; first < 2; first++) {
+            an_ctx *cx = an_open(&(an_options){.device = "cpu", .cc = "none", .threads = 1, .verify = true});
+            for (int step = 0; step < 3; step++) {
+                an_tensor *none = NULL, *some;
+                if (first) none = an_param_at(AT, cx, "none", AN_F32, AN_SHAPE(0, 3), AN_NORMAL(1)); /* [0,3] */
+                some = an_param_at(AT, cx, "some", AN_F32, AN_SHAPE(3, 2), AN_ONES);                 /* [3,2] */
+                if (!first) none = an_param_at(AT, cx, "none", AN_F32, AN_SHAPE(0, 3), AN_NORMAL(1));
+                an_tensor *y = an_matmul_at(AT, none, some); /* [0,2] */
+                an_tensor *loss = an_add_at(AT, an_sum_at(AT, y, AN_ALL, false),
+                                            an_sum_at(AT, an_square_at(AT, some), AN_ALL, false));
+                an_backward_at(AT, loss);
+                const an_adamw_options o = {.lr = 0.1, .weight_decay = 0.1, .clip = 1};
+                an_tensor *norm = how == 0   ? an_adamw_at(AT, cx, o)
+                                  : how == 1 ? an_adam_at(AT, cx, o)
+                                  : how == 2 ? an_adam_atan2_at(AT, cx, o)
+                                  : how == 3 ? an_sgd_at(AT, cx, 0.1)
+                                             : an_sgd_with_at(AT, cx, (an_sgd_options){.lr = 0.1, .momentum = 0.9});
+                an_ema_at(AT, cx, 0.5, NULL);
+                if (an_eval_at(AT, (an_tensor *[]){loss, norm}, 2) != AN_OK) fail_msg("%s", an_error(cx));
+                assert_true(an_item_at(AT, norm) > 0);
+                float now[6];
+                assert_int_equal(an_persist_read(cx, an_persist_find(cx, "some"), now, sizeof now), AN_OK);
+                assert_true(now[0] < 1.0f - 0.05f * (float)(step + 1));
+                an_reset(cx);
+            }
+            an_close(cx);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(no_operation_minds_an_axis_of_length_0)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_operation_minds_an_axis_of_length_0),
+        cmocka_unit_test(every_optimizer_leaves_parameters_without_elements_and_updates_the_others),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -112,6 +112,9 @@ static void a_null_tensor_is_a_status_and_a_sentence_and_never_a_crash(void **st
     an_reset(cx);
     assert_int_equal(an_persist_write(cx, 0, NULL, 8), AN_E_USAGE);
     assert_non_null(strstr(an_error(cx), "an_persist_write: there is nothing to write"));
+    an_reset(cx);
+    assert_int_equal(an_persist_get(cx, 0, NULL), AN_E_USAGE);
+    assert_non_null(strstr(an_error(cx), "an_persist_get: there is nowhere to write entry 0 to"));
     an_close(cx);
 }
 
