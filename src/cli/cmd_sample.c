@@ -11,7 +11,8 @@ typedef struct sample_values {
     bool best;
     const char *start; /* the argument itself: it may be longer than a setting's text */
     char out_dir[AN_CONFIG_TEXT_BYTES], init_from[AN_CONFIG_TEXT_BYTES], prompt[AN_CONFIG_TEXT_BYTES],
-        device[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES], stop[AN_CONFIG_TEXT_BYTES];
+        device[AN_CONFIG_TEXT_BYTES], dtype[AN_CONFIG_TEXT_BYTES], tokenizer[AN_CONFIG_TEXT_BYTES],
+        stop[AN_CONFIG_TEXT_BYTES];
 } sample_values;
 
 #define AT(name) offsetof(sample_values, name)
@@ -32,6 +33,8 @@ static const an_config_field fields[] = {
     {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
     {"step", AN_CONFIG_INT, AT(step), "-1", -1, 9e15, NULL, "of a run: the checkpoint after so many updates"},
     {"device", AN_CONFIG_TEXT, AT(device), "auto", 0, 0, NULL, "where to run"},
+    {"dtype", AN_CONFIG_TEXT, AT(dtype), "", 0, 0, NULL,
+     "multiply in float32, bfloat16 or float16; empty: as the run was trained. 16 bits read half the memory a token"},
     {"threads", AN_CONFIG_INT, AT(threads), "0", 0, 4096, NULL, "CPU threads; 0: every core"},
     {"out_dir", AN_CONFIG_TEXT, AT(out_dir), "", 0, 0, NULL, "nanoGPT's way to name the run: sample --out_dir=RUN"},
     {"init_from", AN_CONFIG_TEXT, AT(init_from), "resume", 0, 0, NULL,
@@ -269,6 +272,7 @@ an_status an_cmd_sample(an_err *err, const an_args *given, int *exit_code)
     an_interrupt_catch();
     an_status status = AN_OK;
     if (v.tokenizer[0]) status = an_config_set(err, &keys, &c, "", "tokenizer", v.tokenizer);
+    if (status == AN_OK && v.dtype[0]) status = an_config_set(err, &keys, &c, "", "dtype", v.dtype);
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
     if (status == AN_OK) status = sample(err, r, &v, &args);

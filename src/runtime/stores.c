@@ -98,6 +98,7 @@ static an_status initialize_store(an_ctx *cx, an_pool *pool, int32_t i)
     an_store *s = &cx->store[i];
     for (int p = 0; p < cx->n_params; p++) {
         const an_param_info *q = &cx->param[p];
+        if (cx->options.parameters_given) break; /* memory arrives zeroed */
         if (q->block >= 0 && cx->block[q->block].store[AN_ROLE_PARAM] == i)
             AN_TRY(initialize(cx, pool, s, q->offset, q->tensor, q->name, q->init));
     }

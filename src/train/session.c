@@ -81,7 +81,7 @@ static int threads_of(const an_train_config *c)
     return ranks == 1 ? all : AN_MAX(1, all / ranks);
 }
 
-static an_status open_context(an_err *err, an_session *r)
+static an_status open_context(an_err *err, an_session *r, bool parameters_given)
 {
     const an_train_config *c = &r->cfg;
     const an_options o = {.device = c->device,
@@ -101,7 +101,8 @@ static an_status open_context(an_err *err, an_session *r)
                           .place_apart = c->place_apart,
                           .verify = c->verify,
                           .dump = c->dump[0] ? c->dump : NULL,
-                          .dump_dir = c->dump_dir[0] ? c->dump_dir : NULL};
+                          .dump_dir = c->dump_dir[0] ? c->dump_dir : NULL,
+                          .parameters_given = parameters_given};
     r->cx = an_open(&o);
     AN_TRY(an_session_fault(err, r->cx));
     AN_TRY(an_session_result(err, r->cx, an_join(r->cx, c->comm)));
@@ -331,7 +332,7 @@ static an_status open_parts(an_err *err, const an_st *from, const an_st *initial
 {
     AN_TRY(an_task_open(err, &r->cfg, from ? from : initial, flags | (from ? 0 : AN_OPEN_INITIAL), &r->data));
     AN_TRY(an_train_config_check(err, &r->cfg));
-    AN_TRY(open_context(err, r));
+    AN_TRY(open_context(err, r, from != NULL));
     if (flags & AN_RUN_PARAMETERS_ONLY) return from ? read_tensors(err, from, r, false, false) : AN_OK;
     for (int split = 0; r->data->loaded && split < AN_N_SPLITS; split++)
         r->cfg.task->hash(r->data, split, r->data_xxh3[split]);

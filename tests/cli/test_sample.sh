@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_sample.sh: where a prompt may come from, when a text ends, and what a sample is a function of.
-plan=6
+plan=7
 . "$(dirname "$0")/tap.sh"
 
 i=0
@@ -20,6 +20,16 @@ cmp -s "$dir/stdout" "$dir/direct" || fault "a prompt from standard input gave $
 run sample "$dir/a" start="one two" temperature=0 max_new_tokens=30 --quiet
 cmp -s "$dir/stdout" "$dir/direct" || fault "nanoGPT's names gave $(cat "$dir/stdout")"
 ok "a prompt comes from the command line, a file or standard input"
+
+run sample "$dir/a" --prompt "one two" --dtype=float32 temperature=0 tokens=30 --quiet
+cmp -s "$dir/stdout" "$dir/direct" || fault "dtype=float32 of a float32 run gave $(cat "$dir/stdout")"
+for dtype in bfloat16 float16; do
+    run sample "$dir/a" --prompt "one two" --dtype=$dtype temperature=0 tokens=30 --quiet
+    code_is 0; [ "$(wc -c <"$dir/stdout")" -ge 37 ] || fault "dtype=$dtype: only $(cat "$dir/stdout")"
+done
+run sample "$dir/a" --prompt "one two" --dtype=int4
+code_is 1; says stderr "dtype=\"int4\""
+ok "a run trained in float32 is sampled in 16 bits when asked"
 
 # two characters of the text, where they come first behind the prompt, and one of them followed by what never comes
 text=$(cat "$dir/direct")

@@ -122,12 +122,27 @@ static void a_models_weights_are_the_same_for_every_number_of_threads(void **sta
     for (int t = 0; t < 3; t++) free(x[t]);
 }
 
+static void parameters_that_the_caller_gives_are_not_drawn_and_states_are(void **state)
+{
+    (void)state;
+    float x[3];
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .parameters_given = true});
+    an_param(cx, "w", AN_F32, AN_SHAPE(3), AN_NORMAL(1));
+    an_state(cx, "s", AN_F32, AN_SHAPE(3), AN_FILL(7));
+    assert_int_equal(an_persist_read(cx, an_persist_find(cx, "w"), x, sizeof x), AN_OK);
+    assert_true(x[0] == 0 && x[1] == 0 && x[2] == 0);
+    assert_int_equal(an_persist_read(cx, an_persist_find(cx, "s"), x, sizeof x), AN_OK);
+    assert_true(x[0] == 7 && x[2] == 7);
+    an_close(cx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_instruction_set_draws_the_scalar_generators_bits),
         cmocka_unit_test(truncated_normals_have_their_distribution_on_every_instruction_set),
         cmocka_unit_test(a_models_weights_are_the_same_for_every_number_of_threads),
+        cmocka_unit_test(parameters_that_the_caller_gives_are_not_drawn_and_states_are),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
