@@ -153,13 +153,15 @@ static an_tensor *heads(const an_gpt *m, an_tensor *qkv, int which)
 
 /* Writes `fresh` (keys or values [1,H,T,D]) into the layer's KV cache and returns what attention reads. A prefill reads
  * `fresh` itself; decoding reads the full cache [1,H,S,D] with the fresh row at `position`. The planner
- * (planner/row_updates.c) recognizes assign(cache, where(row == position, fresh, cache)) and updates that row in place. */
+ * (planner/row_updates.c) recognizes assign(cache, where(row == position, fresh, cache)) and updates that row in place.
+ * Attention reads float16 as float32 (an_attention): what a float16 cache saves, each token would pay for in casting all of it. */
 static an_tensor *update_kv_cache(const pass *p, int64_t layer, const char *which, an_tensor *fresh)
 {
     const an_gpt *m = p->m;
     const int64_t S = m->c.block, H = m->c.heads, D = m->c.width / H, T = an_shape_of(fresh).dim[2];
     char name[64];
     snprintf(name, sizeof name, "kv.h.%d.%s", (int)layer, which);
+    if (an_dtype_of(fresh) == AN_F16) fresh = an_cast(fresh, AN_F32);
     const an_shape shape = AN_SHAPE(1, H, S, D);
     an_tensor *cache = an_state(m->cx, name, an_dtype_of(fresh), shape, AN_ZEROS);
     if (p->mode == PREFILL) {
