@@ -21,7 +21,8 @@ static const an_config_field fields[] = {
     {"n", AN_CONFIG_INT, AT(n), "0", 0, 65536, NULL,
      "of an operation: side of the matrices, MiB to copy, channels; 0: 1000, 256, 64"},
     {"iters", AN_CONFIG_INT, AT(iters), "100", 1, 1e7, NULL, "of an operation: iterations to time, after a tenth more"},
-    {"prompt", AN_CONFIG_INT, AT(prompt), "16", 1, 1e6, NULL, "of sample: tokens of the prompt"},
+    {"prompt", AN_CONFIG_INT, AT(prompt), "0", 0, 1e6, NULL,
+     "of sample: tokens of the prompt; 0: a quarter of the context, 16 at most"},
     {"tokens", AN_CONFIG_INT, AT(tokens), "0", 0, 1e6, NULL,
      "of sample: tokens to draw, at least 2; 0: as many as the context takes, 200 at most"},
 };
@@ -308,7 +309,9 @@ static an_status bench_sample(an_err *err, const an_args *args, bench_values *v)
     an_st_close(st);
     if (status == AN_OK) {
         const an_decoder *d = r->cfg.model->decoder;
-        const int64_t left = d ? d->context(an_model_settings(&r->cfg)) - v->prompt : 0;
+        const int64_t context = d ? d->context(an_model_settings(&r->cfg)) : 0;
+        if (v->prompt == 0) v->prompt = AN_MAX(AN_MIN(context / 4, 16), 1);
+        const int64_t left = context - v->prompt;
         if (v->tokens == 0) v->tokens = AN_MAX(AN_MIN(left, 200), 2);
         status = v->tokens < 2 ? an_fail(err, AN_E_USAGE, "bench sample: tokens=1 leaves none to time; at least 2")
                                : an_bench_sample(err, r, v->prompt, v->tokens, &b);
