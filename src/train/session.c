@@ -7,8 +7,8 @@
 #include "train/init_from.h"
 #include "train/optimizer.h"
 #include "train/run_dir.h"
+#include "train/run_state.h"
 #include "train/step.h"
-#include "io/formats/json.h"
 #include <anneal_tools.h>
 #include <math.h>
 #include <stdio.h>
@@ -243,40 +243,15 @@ static an_status read_tensors(an_err *err, const an_st *from, an_session *r, boo
     return AN_OK;
 }
 
-/* The data that the run was started with, according to a checkpoint's state. */
-typedef struct data_facts {
-    int64_t units[AN_N_SPLITS];
-    bool counted; /* the state stores the numbers of units */
-    bool same;    /* no stored hash differs from the present data's */
-} data_facts;
-
-/* "train_tokens", "val_xxh3" */
-static const char *split_key(int split, const char *what, char out[64])
-{
-    snprintf(out, 64, "%s_%s", split == AN_TRAIN ? "train" : "val", what);
-    return out;
-}
-
-static data_facts facts_of(const json_t *state, const an_session *r)
-{
-    data_facts f = {.counted = true, .same = true};
-    char key[64];
-    for (int split = 0; split < AN_N_SPLITS; split++) {
-        const json_t *units = json_object_get(state, split_key(split, r->cfg.task->units, key));
-        const char *xxh3 = json_string_value(json_object_get(state, split_key(split, "xxh3", key)));
-        f.units[split] = json_integer_value(units);
-        f.counted &= units != NULL; /* nanoGPT's ckpt.pt has none */
-        f.same &= !xxh3 || !*xxh3 || strcmp(xxh3, r->data_xxh3[split]) == 0;
-    }
-    return f;
-}
-
-static an_status check_data(an_err *err, const char *path, const data_facts *f, const an_session *r)
+/* The data that are here are those that the run was started with. */
+static an_status check_data(an_err *err, const char *path, const an_run_state *s, const an_session *r)
 {
     const char *units = r->cfg.task->units;
-    const int64_t *have = r->data->units, *had = f->units;
-    if (!r->data->loaded || !f->counted) return AN_OK;
-    if (r->data->built_in && (had[AN_TRAIN] != have[AN_TRAIN] || !f->same))
+    const int64_t *have = r->data->units, *had = s->units;
+    bool same = true;
+    for (int i = 0; i < AN_N_SPLITS; i++) same &= !*s->xxh3[i] || strcmp(s->xxh3[i], r->data_xxh3[i]) == 0;
+    if (!r->data->loaded || !s->counted) return AN_OK;
+    if (r->data->built_in && (had[AN_TRAIN] != have[AN_TRAIN] || !same))
         return an_fail(err, AN_E_DATA,
                        "%s: the run began on the built-in data of another build of anneal; go on with that program, or "
                        "learn from other data with train init_from=%s data=FILE",
@@ -286,7 +261,7 @@ static an_status check_data(an_err *err, const char *path, const data_facts *f, 
                        "%s: the run began with %lld and %lld %s, %s has %lld and %lld now; set data=", path,
                        (long long)had[AN_TRAIN], (long long)had[AN_VAL], units, r->cfg.data, (long long)have[AN_TRAIN],
                        (long long)have[AN_VAL]);
-    if (f->same) return AN_OK;
+    if (same) return AN_OK;
     return an_fail(err, AN_E_DATA,
                    "%s: %s has as many %s as the run began with, but other ones; set data=, or train with init_from= "
                    "to learn from these",
@@ -299,21 +274,13 @@ static an_status read_progress(an_err *err, const an_st *from, an_session *r)
     if (!text)
         return an_fail(err, AN_E_IO,
                        "%s: the file has weights only, no state of a run; start a new run with init_from=", path);
-    json_t *state;
-    AN_TRY(an_json_parse(err, path, 0, text, strlen(text), &state));
-    const json_t *best = json_object_get(state, "best_val");
-    r->step = json_is_integer(json_object_get(state, "step")) ? json_integer_value(json_object_get(state, "step")) : -1;
-    r->best_val = json_is_number(best) ? json_number_value(best) : INFINITY;
-    r->best_step = json_integer_value(json_object_get(state, "best_step"));
-    r->owes_evaluation = json_is_true(json_object_get(state, "owes_evaluation"));
-    const data_facts facts = facts_of(state, r);
-    json_decref(state);
-    if (r->step < 0) return an_fail(err, AN_E_IO, "%s: the run's state does not store the number of updates", path);
-    if (r->step > AN_STEP_MOST)
-        return an_fail(err, AN_E_IO,
-                       "%s: the run's state stores %lld updates, and no run has more than %d; the file is damaged",
-                       path, (long long)r->step, AN_STEP_MOST);
-    return check_data(err, path, &facts, r);
+    an_run_state s;
+    AN_TRY(an_run_state_read(err, path, text, r->cfg.task->units, &s));
+    r->step = s.step;
+    r->best_val = s.best_val;
+    r->best_step = s.best_step;
+    r->owes_evaluation = s.owes_evaluation;
+    return check_data(err, path, &s, r);
 }
 
 an_status an_session_config(an_err *err, const an_st *from, an_train_config *out)
@@ -488,16 +455,14 @@ static an_status list_tensors(an_err *err, an_session *r, shared_buffer *buffer,
 
 static void state_json(const an_session *r, an_text *out)
 {
-    an_text_printf(out, "{\"anneal\":\"%s\",\"step\":%lld,\"best_val\":", AN_VERSION, (long long)r->step);
-    if (isfinite(r->best_val))
-        an_text_printf(out, "%.17g", r->best_val);
-    else
-        an_text_puts(out, "null");
-    const char *units = r->cfg.task->units;
-    if (r->owes_evaluation) an_text_puts(out, ",\"owes_evaluation\":true");
-    an_text_printf(out, ",\"best_step\":%lld,\"train_%s\":%lld,\"val_%s\":%lld", (long long)r->best_step, units,
-                   (long long)r->data->units[AN_TRAIN], units, (long long)r->data->units[AN_VAL]);
-    an_text_printf(out, ",\"train_xxh3\":\"%s\",\"val_xxh3\":\"%s\"}", r->data_xxh3[AN_TRAIN], r->data_xxh3[AN_VAL]);
+    an_run_state s = {.step = r->step,
+                      .best_val = r->best_val,
+                      .best_step = r->best_step,
+                      .owes_evaluation = r->owes_evaluation,
+                      .counted = true};
+    memcpy(s.units, r->data->units, sizeof s.units);
+    memcpy(s.xxh3, r->data_xxh3, sizeof s.xxh3);
+    an_run_state_write(&s, r->cfg.task->units, out);
 }
 
 /* Writes one file and links the other names to it. "last" is replaced last: a run killed in between resumes from the

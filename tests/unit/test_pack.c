@@ -26,7 +26,9 @@ static void put_file(an_text *list, const char *name, const char *text)
     an_text_printf(list, ",\"sha256\":\"%s\"}", hash);
 }
 
-static void write_pack(const hostile *h, const char *path)
+/* `change`: what becomes of pack.json, in place; NULL: nothing. */
+static void write_changed_pack(const hostile *h, const char *path, void (*change)(an_text *manifest, uint64_t *random),
+                               uint64_t *random)
 {
     static const char *const names[] = {"config.yaml", "metrics.jsonl", "logbook.jsonl", "last.safetensors"};
     an_err err = {0};
@@ -40,11 +42,17 @@ static void write_pack(const hostile *h, const char *path)
     if (h->name) assert_int_equal(an_zip_add(&err, &w, h->name, "y", 1), AN_OK);
     if (h->extra) put_file(&list, h->extra, "y");
     an_text_printf(&manifest, "{%s,\"files\":[%s]}", h->head ? h->head : usual, list.data);
+    if (change) change(&manifest, random);
     assert_int_equal(an_zip_add(&err, &w, "pack.json", manifest.data, manifest.len), AN_OK);
     if (an_zip_commit(&err, &w) != AN_OK) fail_msg("%s", err.text);
     an_zip_abort(&w);
     an_text_free(&list);
     an_text_free(&manifest);
+}
+
+static void write_pack(const hostile *h, const char *path)
+{
+    write_changed_pack(h, path, NULL, NULL);
 }
 
 static void packs_made_to_do_harm_are_refused_and_write_nothing(void **state)
@@ -103,11 +111,65 @@ static void a_checkpoint_that_cannot_be_resumed_is_no_handoff(void **state)
     an_handoff_free(&h);
 }
 
+static uint64_t next(uint64_t *x)
+{
+    *x = *x * 6364136223846793005u + 1442695040888963407u;
+    return *x >> 33;
+}
+
+/* Bytes become others, go, come twice, or give way to words that a path, a number or a list would be hurt by. */
+static void change_manifest(an_text *manifest, uint64_t *random)
+{
+    static const char *const words[] = {"../", "/",     "\\u0000", "\"", "data/", "1e999",   "[",       "{}",
+                                        "-1",  "1e308", "null",    ",",  "\\n",   "\x1b[2J", "builtin", "\xff"};
+    for (uint64_t n = 1 + next(random) % 3; n > 0; n--) {
+        an_text out = {0};
+        const size_t at = next(random) % (manifest->len + 1), rest = manifest->len - at, some = next(random) % 12;
+        const size_t gone = some < rest ? some : rest;
+        const uint64_t how = next(random) % 4;
+        const char *word = words[next(random) % AN_COUNT(words)], byte = (char)next(random);
+        an_text_putn(&out, manifest->data, at);
+        if (how == 0 && rest > 0) an_text_putn(&out, &byte, 1);
+        if (how == 1) an_text_putn(&out, manifest->data + at, gone);
+        if (how == 2) an_text_puts(&out, word);
+        const size_t skip = how == 0 ? rest > 0 : how == 3 ? gone : 0;
+        an_text_putn(&out, manifest->data + at + skip, rest - skip);
+        an_text_free(manifest);
+        *manifest = out;
+    }
+}
+
+static void a_changed_list_is_refused_with_a_sentence_and_writes_nowhere_else(void **state)
+{
+    (void)state;
+    uint64_t random = 7;
+    int taken = 0;
+    for (int i = 0; i < 1500; i++) {
+        an_err err = {0};
+        an_handoff h;
+        char pack[256], dir[256], name[32];
+        snprintf(name, sizeof name, "taken%d", taken);
+        snprintf(dir, sizeof dir, "%s", test_path(name));
+        snprintf(pack, sizeof pack, "%s", test_path("pack"));
+        write_changed_pack(&(hostile){.name = "data/corpus", .extra = "data/corpus"}, pack, change_manifest, &random);
+        const an_status status = an_pack_take(&err, pack, dir, "anneal", &h); /* its checkpoint is the letter x */
+        assert_int_not_equal(status, AN_OK);
+        if (!*err.text || strchr(err.text, '\n') || strchr(err.text, 27)) fail_msg("%d: %s", i, err.text);
+        if (access(dir, F_OK) == 0)
+            taken++; /* a change that says the same: all files were written, the checkpoint is refused */
+        assert_int_not_equal(access(test_path("corpus"), F_OK), 0);
+        an_handoff_free(&h);
+    }
+    print_message("# %d of 1500 lists were still sound\n", taken);
+    assert_true(taken > 0 && taken < 1000);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_made_to_do_harm_are_refused_and_write_nothing),
         cmocka_unit_test(a_checkpoint_that_cannot_be_resumed_is_no_handoff),
+        cmocka_unit_test(a_changed_list_is_refused_with_a_sentence_and_writes_nowhere_else),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
