@@ -139,6 +139,7 @@ an_status an_cmd_report(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_compare(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_pack(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_handoff(an_err *err, const an_args *args, int *exit_code);
+an_status an_cmd_collect(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_ps(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_stop(an_err *err, const an_args *args, int *exit_code);
 an_status an_cmd_logs(an_err *err, const an_args *args, int *exit_code);

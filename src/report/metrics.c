@@ -121,14 +121,27 @@ static void host_name(char out[256])
         snprintf(out, 256, "unknown");
 }
 
+/* Whether a variable steers how a run computes, where it finds its parts, or how fast it is. */
+static bool steers(const char *assignment)
+{
+    static const char *const begins[] = {"OMP_", "ANNEAL_", "PYTORCH_", "CUDA_", "NCCL_", "MTL_", "MALLOC_", "GOMP_"};
+    static const char *const names[] = {
+        "CC",         "DISABLE_COMPILE", "LD_LIBRARY_PATH", "LD_PRELOAD", "DYLD_LIBRARY_PATH", "DYLD_INSERT_LIBRARIES",
+        "PYTHONPATH", "TMPDIR",          "XDG_CACHE_HOME"};
+    for (size_t i = 0; i < AN_COUNT(begins); i++)
+        if (strncmp(assignment, begins[i], strlen(begins[i])) == 0) return true;
+    for (size_t i = 0; i < AN_COUNT(names); i++)
+        if (strncmp(assignment, names[i], strlen(names[i])) == 0 && assignment[strlen(names[i])] == '=') return true;
+    return false;
+}
+
 static void put_environment(an_text *out)
 {
     const char *comma = "";
     an_text_puts(out, ",\"environment\":{");
     for (char **e = environ; e && *e; e++) {
         const char *equals = strchr(*e, '=');
-        const bool ours = strncmp(*e, "OMP_", 4) == 0 || strncmp(*e, "ANNEAL_", 7) == 0;
-        if (!equals || !ours || an_json_check_text(NULL, "", *e) != AN_OK) continue;
+        if (!equals || !steers(*e) || an_json_check_text(NULL, "", *e) != AN_OK) continue;
         an_text name = {0};
         an_text_putn(&name, *e, (size_t)(equals - *e));
         an_text_puts(out, comma);
@@ -154,7 +167,7 @@ static void put_data(const an_logbook *b, an_text *out)
     put_text(out, "mount", mount.type);
 }
 
-static void put_machine(const an_logbook *b, an_text *out)
+void an_logbook_put_machine(const char *commit, an_text *out)
 {
     an_system_info facts;
     struct utsname u;
@@ -167,7 +180,7 @@ static void put_machine(const an_logbook *b, an_text *out)
     an_text_puts(out, ",\"facts\":");
     an_system_info_json(&facts, out);
     an_text_printf(out, ",\"anneal\":\"%s\"", AN_VERSION);
-    put_text(out, "commit", b->commit);
+    put_text(out, "commit", commit);
     put_text(out, "compiler", __VERSION__);
     put_environment(out);
 }
@@ -241,7 +254,7 @@ an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml
     AN_TRY(look_back(err, b->dir, notes));
     AN_TRY(save_settings(err, b, yaml));
     begin_line(&line, "begin", b);
-    put_machine(b, &line);
+    an_logbook_put_machine(b->commit, &line);
     put_data(b, &line);
     an_status status = put_device(err, b, &line);
     put_text(&line, "preset", b->preset);

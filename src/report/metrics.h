@@ -64,6 +64,8 @@ typedef struct an_logbook {
  * JSON. What is odd about the folder's past (another machine, a clock that went back) goes to `notes`, a sentence for
  * people. */
 an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml, const an_text *json, an_text *notes);
+/* What the beginning's line says of machine, program and variables: members of a JSON object, each behind a comma. */
+void an_logbook_put_machine(const char *commit, an_text *out);
 /* The bill, after the first update. */
 an_status an_logbook_plan(an_err *err, const an_logbook *b, const an_bill *bill);
 /* What has changed about the machine: the sentences of report/machine_monitor.h. */

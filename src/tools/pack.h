@@ -1,7 +1,8 @@
-/* pack.h: a run as one file that another machine takes up: settings, checkpoint, history, data or its checksums.
+/* pack.h: a run, or settings before there is one, as one file that another machine takes up: settings, checkpoint,
+ * history, data or its checksums.
  *
  *     pack.json          what follows, with its SHA-256: version, owner, where the data are, variables, figures of the origin
- *     config.yaml  metrics.jsonl  logbook.jsonl  last.safetensors
+ *     config.yaml  metrics.jsonl  logbook.jsonl  last.safetensors      of settings: config.yaml alone
  *     data/NAME          the data, where they were asked for
  *
  * Owns:      the format (a zip archive of stored members), what may be in it, the files that the receiver gets.
@@ -21,8 +22,21 @@
 
 #include "io/formats/json.h"
 #include "io/checkpoint.h"
+#include "io/formats/zip.h"
+#include "platform/platform.h"
+#include "train/config.h"
 
-enum { AN_PACK_SCHEMA = 1, AN_PACK_MOST_FILES = 256, AN_PACK_OWNER_BYTES = 128 };
+enum {
+    AN_PACK_SCHEMA = 1,
+    AN_PACK_MOST_FILES = 256,
+    AN_PACK_OWNER_BYTES = 128,
+    AN_PACK_NAME_BYTES = 128,
+    AN_PACK_RUN_FILES = 4
+};
+extern const char *const an_pack_files[AN_PACK_RUN_FILES]; /* config.yaml first */
+extern const char *const an_pack_variables[];              /* that may travel; NULL past the last */
+bool an_pack_name_is_plain(const char *name);
+bool an_pack_variable_travels(const char *name, const char *value);
 
 typedef struct an_pack_options {
     const char *owner;  /* a person's name, for the receiver; "" */
@@ -39,7 +53,28 @@ typedef struct an_pack_result {
 /* AN_E_USAGE: no run was trained in `dir`, a process trains there now, or its data cannot travel. */
 an_status an_pack_write(an_err *err, const char *dir, const char *path, const an_pack_options *o, an_pack_result *out);
 
+/* The same of settings: config.yaml and the data. */
+an_status an_pack_write_settings(an_err *err, const an_train_config *c, const char *path, const an_pack_options *o,
+                                 an_pack_result *out);
+
+/* A pack whose names and hashes were checked. */
+typedef struct an_pack {
+    const char *path;
+    an_map_file map;
+    an_arena arena;
+    an_zip zip;
+    json_t *manifest;
+    bool settings_only; /* there is no run in it */
+    int64_t step;       /* updates done, as the manifest says */
+} an_pack;
+/* AN_E_DATA: a sentence that names the member. */
+an_status an_pack_open(an_err *err, const char *path, an_pack *out);
+void an_pack_close(an_pack *p);
+/* Writes the run without its data into the existing folder `dir`, and checks the checkpoint there. */
+an_status an_pack_write_run(an_err *err, const an_pack *p, const char *dir);
+
 typedef struct an_handoff {
+    bool settings_only; /* the command begins a run in DIR/run */
     int files;
     int64_t step;
     char owner[AN_PACK_OWNER_BYTES], origin[160]; /* host and device of the origin; printable */

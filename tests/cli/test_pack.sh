@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_pack.sh: a run packed here and taken up in another place trains on to the same bits; a changed byte is refused by name.
-plan=6
+plan=9
 . "$(dirname "$0")/tap.sh"
 export XDG_STATE_HOME="$dir/state" OMP_NUM_THREADS=1
 # shellcheck disable=SC2086
@@ -82,4 +82,49 @@ code_is 0; one_line stdout; equal "$(value "$dir/stdout" needs_data) $(value "$d
 run handoff "$dir/light" out="$dir/light-run2"
 says stdout "$(value "$dir/home/run/logbook.jsonl" train_xxh3)"; says stdout "data=DATA"
 ok "without the data the pack has their hash"
+# Home again: what went on elsewhere takes the place of the older state, and of that of no other run.
+run train demo "$@" data="$dir/home/text.txt" max_iters=20 seed=2 out="$dir/other" --quiet
+sh -c "cd '$dir' && '$program' pack there out=back.anneal" 2>/dev/null || fault "pack of what went on"
+run collect "$dir/back.anneal" "$dir/other"
+code_is 2; says stderr "another loss"; [ ! -e "$dir/other/previous" ] || fault "a refused pack moved something"
+run collect "$dir/light" "$dir/there"
+code_is 2; says stderr "update 20 is not in it"
+cp -r "$dir/home/run" "$dir/kept"
+sed -i 's/"ms":0.00001/"ms":1/' "$dir/kept/metrics.jsonl"
+run collect "$dir/back.anneal" "$dir/kept" --json
+code_is 0; one_line stdout; equal "$(value "$dir/stdout" from) $(value "$dir/stdout" step)" "20 40" "updates"
+equal "$(state_hash "$dir/kept")" "$(state_hash "$dir/through")" "state of the collected run"
+is_file "$dir/kept/previous/last.safetensors"; says kept/logbook.jsonl "collected from"
+run collect "$dir/back.anneal" "$dir/kept"
+code_is 2; says stderr "nothing to collect"
+run collect "$dir/back.anneal" "$dir/nowhere"
+code_is 1; says stderr "no run was trained"
+for left in "$dir"/*.collect-*; do [ ! -e "$left" ] || fault "left behind: $left"; done
+ok "collect takes the same run further on, to its bits, and no other; what was there is kept"
+
+# shellcheck disable=SC2016
+printf 'batch_size: 2\nblock_size: 16\nn_layer: 1\nn_head: 1\nn_embd: 16\nmax_iters: 12\neval_iters: 1\ndata: "%s"\n' "$dir/home/text.txt" >"$dir/mine.yaml"
+run pack "$dir/mine.yaml" out="$dir/mine.anneal"
+code_is 0; says stderr "the settings and 1 files of data"
+run handoff "$dir/mine.anneal" out="$dir/begun" smoke=20
+code_is 0; says stdout "no run so far"; says stdout "memory is flat"
+says begun/anneal.service "train $dir/begun/config.yaml out=$dir/begun/run data=$dir/begun/data/text.txt"
+sh -c "$(sed -n 's/^goes on   //p' "$dir/stdout") --quiet" >"$dir/log" 2>&1 || fault "the command: $(cat "$dir/log")"
+run train "$dir/mine.yaml" out="$dir/direct" --quiet
+equal "$(state_hash "$dir/begun/run")" "$(state_hash "$dir/direct")" "state of a run begun from a pack"
+printf 'batch_size: 2\ncc: "/bin/evil"\n' >"$dir/evil.yaml"
+run pack "$dir/evil.yaml" out="$dir/x"
+code_is 1; says stderr "names a program"; [ ! -e "$dir/x" ] || fault "a pack of it"
+run collect "$dir/mine.anneal" "$dir/kept"
+code_is 2; says stderr "not a run"
+ok "settings travel before there is a run, and train to the same bits"
+
+OMP_NUM_THREADS=7 run handoff "$dir/run.anneal" --diff
+code_is 0; says stdout "differs \$LD_PRELOAD"; says stdout "evil.so  ->  -"; says stdout "OMP_NUM_THREADS       1  ->  7"
+[ ! -e handoff ] || fault "diff wrote a folder"
+OMP_NUM_THREADS=7 run handoff "$dir/run.anneal" --diff --json
+one_line stdout; says stdout '{"name":"OMP_NUM_THREADS","variable":true,"differs":true,"there":"1","here":"7"}'
+run handoff "$dir/mine.anneal" --diff
+code_is 2; says stderr "no run"
+ok "diff shows the drift of variables and writes nothing"
 done_testing

@@ -19,13 +19,14 @@ for f in BEFORE AFTER; do "$program" profile tiny.yaml inputs=fixed --steps 2 --
 shorter() {
     sed -e 's/PRESET/tiny.yaml/; s/device=cuda/device=cpu/; s/--warmup 5 --steps 10/--warmup 1 --steps 2/' \
         -e '/^anneal sweep/s/$/ minutes=0.05 steps=4 out=FOLDER/' -e '/train .*--detach/s/$/ max_iters=2000000 lr_decay_iters=2000000/' \
-        -e '/--budget/s/out=FOLDER/out=FOLDER2/' -e '/^anneal handoff/s/$/ tolerance=1e6/'
+        -e '/--budget/s/out=FOLDER/out=FOLDER2/' -e '/^anneal handoff.*out=/s/$/ tolerance=1e6/'
 }
 sed -n '/^```$/,/^```$/p' "$docs/runbook.md" | grep '^anneal ' | shorter >lines
 while IFS= read -r line; do
     case $line in
     *" logs "*) eval "\"$program\" ${line#anneal }" >followed 2>&1 </dev/null & continue ;;
     *" pack RUN "*) "$program" stop RUN >/dev/null 2>&1 ;;
+    *" pack TAKEN "*) "$program" resume TAKEN max_iters=$(($(sed -n '$s/.*"step":\([0-9]*\).*/\1/p' TAKEN/metrics.jsonl) + 3)) --quiet ;;
     esac
     eval "\"$program\" ${line#anneal }" >stdout 2>stderr </dev/null || fault "$line: $? $(tail -c 300 stderr)"
 done <lines
@@ -35,7 +36,7 @@ ok "the runbook's commands run"
 
 for c in $("$program" help | sed -n 's/^  anneal \([a-z]*\).*/\1/p'); do
     case $c in
-    plan | profile | sweep | diagnose | compare | decide | note | pack | handoff | report | ps | stop | logs)
+    plan | profile | sweep | diagnose | compare | decide | note | pack | handoff | collect | report | ps | stop | logs)
         grep -q "^anneal $c" "$docs/runbook.md" || fault "the runbook has no anneal $c" ;;
     esac
 done

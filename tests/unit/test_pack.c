@@ -1,10 +1,13 @@
 /* test_pack.c: packs made to do harm: names that climb or hide, lists that lie, members that are extra, twice or missing. */
+#define _DEFAULT_SOURCE
 #include "lib/test.h"
 
 #include "io/formats/sha256.h"
 #include "io/formats/zip_write.h"
+#include "platform/platform.h"
 #include "tools/pack.h"
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -164,10 +167,66 @@ static void a_changed_list_is_refused_with_a_sentence_and_writes_nowhere_else(vo
     assert_true(taken > 0 && taken < 1000);
 }
 
+/* Links, folders and compressed members (bombs): their marks in a directory of a zip archive that is in order else. */
+static void members_that_are_links_or_compressed_are_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        size_t at; /* in the entry of the archive's directory */
+        unsigned char value;
+    } marks[] = {{10, 8}, {10, 12}, {8, 1}}; /* deflate, bzip2, encrypted */
+    char pack[256], dir[256], *data;
+    size_t n;
+    snprintf(pack, sizeof pack, "%s", test_path("pack"));
+    snprintf(dir, sizeof dir, "%s", test_path("taken"));
+    for (size_t i = 0; i < AN_COUNT(marks); i++) {
+        an_err err = {0};
+        an_handoff h;
+        write_pack(&(hostile){.name = NULL}, pack);
+        assert_int_equal(an_file_read(&err, pack, 0, &data, &n), AN_OK);
+        size_t entry = 0;
+        while (memcmp(data + entry, "PK\1\2", 4) != 0) entry++;
+        data[entry + marks[i].at] = (char)marks[i].value;
+        test_write_file(pack, data, n);
+        free(data);
+        if (an_pack_take(&err, pack, dir, "anneal", &h) == AN_OK) fail_msg("mark %zu was taken", i);
+        assert_int_not_equal(access(dir, F_OK), 0);
+        an_handoff_free(&h);
+    }
+}
+
+/* Unix modes in a directory (a link, a device) have no effect: what is written is a plain file. */
+static void modes_of_an_archive_make_no_links(void **state)
+{
+    (void)state;
+    char pack[256], dir[256], path[300], *data;
+    size_t n;
+    an_err err = {0};
+    an_handoff h;
+    struct stat info;
+    snprintf(pack, sizeof pack, "%s", test_path("pack"));
+    snprintf(dir, sizeof dir, "%s", test_path("linked"));
+    write_pack(&(hostile){.name = NULL}, pack);
+    assert_int_equal(an_file_read(&err, pack, 0, &data, &n), AN_OK);
+    for (size_t at = 0; at + 46 < n; at++)
+        if (memcmp(data + at, "PK\1\2", 4) == 0) {
+            data[at + 5] = 3;                                       /* made on Unix */
+            data[at + 40] = (char)0xff, data[at + 41] = (char)0xa1; /* lrwxrwxrwx */
+        }
+    test_write_file(pack, data, n);
+    free(data);
+    assert_int_not_equal(an_pack_take(&err, pack, dir, "anneal", &h), AN_OK); /* its checkpoint is the letter x */
+    snprintf(path, sizeof path, "%s/config.yaml", dir);
+    if (lstat(path, &info) == 0) assert_true(S_ISREG(info.st_mode));
+    an_handoff_free(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(packs_made_to_do_harm_are_refused_and_write_nothing),
+        cmocka_unit_test(members_that_are_links_or_compressed_are_refused),
+        cmocka_unit_test(modes_of_an_archive_make_no_links),
         cmocka_unit_test(a_checkpoint_that_cannot_be_resumed_is_no_handoff),
         cmocka_unit_test(a_changed_list_is_refused_with_a_sentence_and_writes_nowhere_else),
     };

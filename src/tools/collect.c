@@ -1,0 +1,142 @@
+/* collect.c: see collect.h. */
+#define _DEFAULT_SOURCE
+#include "tools/collect.h"
+#include "report/metrics.h"
+#include "report/run_record.h"
+#include "train/run_dir.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The home folder's updates are the first ones of the pack, loss by loss: what goes on elsewhere keeps its history. */
+static an_status check_continues(an_err *err, const char *path, const char *dir, const an_run_record *home,
+                                 const an_run_record *away)
+{
+    const char *a = an_run_text(home->begin, "train_xxh3"), *b = an_run_text(away->begin, "train_xxh3");
+    const int64_t last = home->n ? home->update[home->n - 1].step : -1;
+    if (strcmp(a, b) != 0)
+        return an_fail(err, AN_E_DATA,
+                       "%s: trained on other data than %s (the hash of the training split): not the same run; "
+                       "anneal handoff takes it into a folder of its own",
+                       path, dir);
+    for (size_t i = 0, k = 0; i < home->n; i++) {
+        const an_run_update *u = &home->update[i];
+        while (k < away->n && away->update[k].step < u->step) k++;
+        const bool there = k < away->n && away->update[k].step == u->step;
+        const double x = u->at[AN_RUN_LOSS], y = there ? away->update[k].at[AN_RUN_LOSS] : 0;
+        if (!there || memcmp(&x, &y, sizeof x) != 0)
+            return an_fail(
+                err, AN_E_DATA,
+                "%s: does not go on with %s: update %lld %s; anneal handoff takes it into a folder of its own", path,
+                dir, (long long)u->step, there ? "has another loss there" : "is not in it");
+    }
+    if (away->n && away->update[away->n - 1].step > last) return AN_OK;
+    return an_fail(err, AN_E_DATA, "%s: nothing to collect: %s has all of its %lld updates", path, dir,
+                   (long long)last + 1);
+}
+
+/* Moves the four files into the folder, the checkpoint last: a folder that has it is whole. */
+static an_status exchange(an_err *err, const char *from, const char *dir)
+{
+    for (size_t i = 0; i < AN_PACK_RUN_FILES; i++) {
+        char old[AN_CKPT_PATH_BYTES], new[AN_CKPT_PATH_BYTES];
+        snprintf(old, sizeof old, "%.900s/%s", from, an_pack_files[i]);
+        snprintf(new, sizeof new, "%.900s/%s", dir, an_pack_files[i]);
+        if (rename(old, new) != 0) return an_fail(err, AN_E_IO, "%s: %s", new, strerror(errno));
+    }
+    return AN_OK;
+}
+
+static void remove_files(const char *dir)
+{
+    char path[AN_CKPT_PATH_BYTES];
+    for (size_t i = 0; i < AN_PACK_RUN_FILES; i++) {
+        snprintf(path, sizeof path, "%.900s/%s", dir, an_pack_files[i]);
+        unlink(path);
+    }
+    rmdir(dir);
+}
+
+static an_status note_it(an_err *err, const char *dir, const an_collected *c)
+{
+    an_text text = {0}, members = {0};
+    an_text_printf(&text, "collected from %s: updates %lld to %lld", c->origin, (long long)c->from,
+                   (long long)c->step - 1);
+    an_text_puts(&members, ",\"text\":");
+    an_json_put(&members, text.data ? text.data : "");
+    an_status status = an_logbook_add(err, dir, c->step, "note", &members);
+    an_text_free(&text);
+    an_text_free(&members);
+    return status;
+}
+
+static an_status take_place(an_err *err, const char *from, const char *dir, an_collected *out)
+{
+    int lock;
+    an_status status = an_run_dir_take(err, dir, -1, &lock, out->aside);
+    if (status == AN_OK) status = exchange(err, from, dir);
+    if (status == AN_OK) status = note_it(err, dir, out);
+    if (status != AN_OK && *out->aside) {
+        char why[256];
+        snprintf(why, sizeof why, "%.250s", err ? err->text : "");
+        status = an_fail(err, status, "%s; the older state is in %s", why, out->aside);
+    }
+    an_run_dir_unlock(lock);
+    return status;
+}
+
+static void describe(const an_run_record *home, const an_run_record *away, an_collected *out)
+{
+    out->from = home->n ? home->update[home->n - 1].step + 1 : 0;
+    out->step = away->n ? away->update[away->n - 1].step + 1 : 0;
+    snprintf(out->origin, sizeof out->origin, "%.150s", an_run_text(away->begin, "host"));
+    for (char *c = out->origin; *c; c++)
+        if ((unsigned char)*c < 32 || (unsigned char)*c > 126) *c = '?';
+    const char *data = json_string_value(json_object_get(an_run_settings(home), "data"));
+    snprintf(out->data, sizeof out->data, "%.1000s", data ? data : "");
+}
+
+static an_status collect_from(an_err *err, const an_pack *p, const char *from, const char *dir, an_collected *out)
+{
+    an_run_record home, away;
+    an_status status = an_run_record_read(err, dir, &home);
+    if (status != AN_OK) {
+        an_run_record_free(&home);
+        return status;
+    }
+    status = an_pack_write_run(err, p, from);
+    memset(&away, 0, sizeof away);
+    if (status == AN_OK) status = an_run_record_read(err, from, &away);
+    if (status == AN_OK) status = check_continues(err, p->path, dir, &home, &away);
+    if (status == AN_OK) describe(&home, &away, out);
+    an_run_record_free(&home);
+    an_run_record_free(&away);
+    return status == AN_OK ? take_place(err, from, dir, out) : status;
+}
+
+an_status an_collect(an_err *err, const char *path, const char *dir, an_collected *out)
+{
+    char from[AN_CKPT_PATH_BYTES], random[AN_RANDOM_NAME_BYTES];
+    an_pack p;
+    size_t n = strlen(dir);
+    *out = (an_collected){.step = 0};
+    if (!an_run_dir_is_a_run(dir))
+        return an_fail(err, AN_E_USAGE,
+                       "%s: no run was trained in this folder; anneal handoff takes a pack into a new one", dir);
+    if (an_run_dir_is_locked(dir))
+        return an_fail(err, AN_E_USAGE, "%s: a process trains here: anneal stop %s first", dir, dir);
+    while (n > 1 && dir[n - 1] == '/') n--;
+    if (n > 700) return an_fail(err, AN_E_USAGE, "%.100s...: the path is too long", dir);
+    AN_TRY(an_pack_open(err, path, &p));
+    an_random_name(random);
+    snprintf(from, sizeof from, "%.*s.collect-%s", (int)n, dir, random);
+    an_status status = mkdir(from, 0700) == 0 ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", from, strerror(errno));
+    if (status == AN_OK) {
+        status = collect_from(err, &p, from, dir, out);
+        remove_files(from);
+    }
+    an_pack_close(&p);
+    return status;
+}
