@@ -40,6 +40,10 @@ bool an_device_examine(const char *name, an_self_check_fn *tell, void *user);
  * are clipped. Called once, before parameters are made; `c` outlives the context. */
 struct an_comm;
 an_status an_join(an_ctx *cx, struct an_comm *c);
+/* [ranks,...]: `a` of each rank, in rank order; of a process alone [1,...]. No gradient goes through it. Every rank builds the
+ * same graph around it. */
+an_tensor *an_all_gather_at(const char *at, an_tensor *a);
+#define an_all_gather(a) an_all_gather_at(AN_AT, a)
 
 /* The time that the context's device has worked, in seconds of its own clock; < 0: it does not say. */
 double an_device_busy_seconds(const an_ctx *cx);

@@ -327,6 +327,11 @@ an_tensor *an_concat_at(const char *at, an_tensor *const *parts, int n, int axis
     return i < 0 ? bad(t[0]) : an_make_concat(t[0]->g, t, n, i);
 }
 
+an_tensor *an_all_gather_at(const char *at, an_tensor *a)
+{
+    return an_enter(at, "an_all_gather", 1, 1, &a) ? an_make_all_gather(a) : a;
+}
+
 an_tensor *an_detach_at(const char *at, an_tensor *a)
 {
     return an_enter(at, "an_detach", 1, 1, &a) ? an_make_call(AN_OP_DETACH, 1, &a, 0, NULL) : a;

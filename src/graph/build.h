@@ -74,6 +74,7 @@ an_tensor *an_make_scatter(an_tensor *index, an_tensor *src, int64_t rows);
 an_tensor *an_make_scatter_onto(an_tensor *scatter, an_tensor *onto);
 an_tensor *an_make_call(an_op op, int n_src, an_tensor *const *src, int n_attr, const int64_t *attr);
 an_tensor *an_make_pick(an_tensor *a, int k);
+an_tensor *an_make_all_gather(an_tensor *a); /* [ranks,...]: of each rank */
 
 void an_put_aside(an_tensor *left);
 an_tensor *an_make2_after(an_op op, an_tensor *right); /* with the tensor put aside last; MATMUL too, in its dtype */

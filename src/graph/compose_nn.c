@@ -107,14 +107,34 @@ an_tensor *an_rms_norm_axis_at(const char *at, an_tensor *a, int axis, double ep
     return an_make_like(CAST(scale_to_unit(x, eps), (an_dtype)t[0]->dtype), t[0]);
 }
 
-/* running + momentum (batch - running), as an effect. running [C], batch [1,1,C]. */
-static void move_running(an_tensor *running, an_tensor *batch, double momentum)
+/* running + momentum (batch - running), in running's dtype. running [C], batch [1,1,C]. */
+static an_tensor *moved(an_tensor *running, an_tensor *batch, double momentum)
 {
     an_tensor *old = CAST(running, (an_dtype)batch->dtype);
     an_tensor *now = an_make_reshape(batch, 1, running->shape);
     an_tensor *next = ADD(MUL(old, NUM(old, 1 - momentum)), MUL(now, NUM(now, momentum)));
-    next = CAST(next, (an_dtype)running->dtype);
-    if (!next->poison) an_graph_assign(running->g, running, next, running->g->at);
+    return CAST(next, (an_dtype)running->dtype);
+}
+
+/* The same as an effect, for a batch of each rank, one after the other, as one process would see them. batch [ranks,1,C]. */
+static void move_running(an_tensor *running, an_tensor *batch, double momentum)
+{
+    an_tensor *next = running;
+    const int ranks = batch->poison ? 0 : batch->shape[0];
+    for (int r = 0; r < ranks; r++) next = moved(next, ranks > 1 ? an_make_slice(batch, 0, r, 1, 1) : batch, momentum);
+    if (ranks && !next->poison) an_graph_assign(running->g, running, next, running->g->at);
+}
+
+/* The statistics [1,1,C] of each rank's batch, [ranks,1,C], in one exchange; those of a process alone are left as they are. */
+static void gather_statistics(an_tensor **mean, an_tensor **var)
+{
+    an_graph *g = (*mean)->g;
+    const int32_t C = (*mean)->poison ? 0 : (*mean)->shape[2];
+    if (g->ranks <= 1) return;
+    an_tensor *both = an_make_concat(g, (an_tensor *[]){*mean, *var}, 2, 1);          /* [1,2,C] */
+    both = an_make_reshape(an_make_all_gather(both), 3, (int32_t[]){g->ranks, 2, C}); /* [ranks,2,C] */
+    *mean = an_make_slice(both, 1, 0, 1, 1);
+    *var = an_make_slice(both, 1, 1, 1, 1);
 }
 
 an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_tensor *bias, an_tensor *running_mean,
@@ -129,6 +149,7 @@ an_tensor *an_batch_norm_at(const char *at, an_tensor *x, an_tensor *gain, an_te
     if (training) {
         an_tensor *mean, *var;
         y = standardize(a, eps, &mean, &var);
+        gather_statistics(&mean, &var);
         move_running(t[1], mean, momentum);
         move_running(t[2], MUL(var, NUM(var, (double)N / (N > 1 ? N - 1 : 1))), momentum);
     } else {

@@ -334,6 +334,17 @@ an_tensor *an_make_call(an_op op, int n_src, an_tensor *const *src, int n_attr, 
     return an_emit(src[0]->g, &e);
 }
 
+an_tensor *an_make_all_gather(an_tensor *a)
+{
+    int32_t shape[AN_MAX_RANK + 1] = {1};
+    if (a->poison) return a;
+    const int64_t ranks = a->g->ranks;
+    if (ranks > 1) return an_make_call(AN_OP_ALLGATHER, 1, &a, 1, &ranks);
+    memcpy(shape + 1, a->shape, (size_t)a->rank * sizeof *shape);
+    return a->rank < AN_MAX_RANK ? an_make_reshape(a, a->rank + 1, shape)
+                                 : an_refuse(a->g, AN_E_SHAPE, "%d axes and one of the ranks are too many", a->rank);
+}
+
 an_tensor *an_make_pick(an_tensor *a, int k)
 {
     int64_t attr = k;

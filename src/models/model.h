@@ -16,7 +16,7 @@
 #include "io/data/arrays.h"
 #include "io/formats/safetensors.h"
 
-enum { AN_MODEL_SUMS = 8, AN_MODEL_SETTINGS_BYTES = 4096 };
+enum { AN_MODEL_SUMS = 8, AN_MODEL_SETTINGS_BYTES = 4096, AN_STATE_OF_ALL = -1 };
 
 typedef struct an_preset {
     const char *name, *summary;
@@ -41,6 +41,7 @@ typedef struct an_losses {
 /* Which part of an update or of an evaluation the next graph of `losses` is, for models that keep states between batches. */
 typedef struct an_place {
     int64_t micro, micros; /* training: which micro-batch of an update, and of how many */
+    int64_t ranks;         /* processes that share them: micro-batch m is done by rank m mod ranks */
     int64_t call;          /* evaluation: which of the graphs that run on one batch (an_model.calls) */
     double lr_share;       /* training: the learning rate as a part of its peak */
 } an_place;
@@ -124,6 +125,10 @@ typedef struct an_model {
     void (*place)(void *model, const an_place *p);
     void (*update)(void *model);
     int64_t (*calls)(const void *settings);
+    /* Of a state of the model, by its name: the micro-batch that it belongs to, whose rank alone has its value, or
+     * AN_STATE_OF_ALL: its graph gives it the same value on every rank (an_batch_norm, an_all_gather). NULL: states are not made
+     * for several ranks, which are then refused. */
+    int64_t (*state_micro)(const char *state);
     /* Of in[0] alone, f32 [samples,...]: probabilities or values. NULL: the model has a decoder. */
     an_tensor *(*predict)(void *model, an_tensor *in);
     bool (*predicts_classes)(const void *settings); /* predictions are probabilities of classes; NULL: never */

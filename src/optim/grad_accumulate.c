@@ -54,15 +54,14 @@ an_tensor *an_grad(an_tensor *t)
 
 static bool adds_in_order(const an_ctx *cx)
 {
-    return cx->ranks > 1 && cx->backend->target(cx->device)->exact;
+    return cx->graph.ranks > 1 && cx->backend->target(cx->device)->exact;
 }
 
 /* `sum` (NULL: nothing) plus the values that `mine` [n] has on each rank, one after the other. */
 static an_tensor *add_each_rank(an_ctx *cx, const char *at, an_tensor *sum, an_tensor *mine)
 {
-    const int64_t ranks = cx->ranks;
-    an_tensor *all = an_make_call(AN_OP_ALLGATHER, 1, &mine, 1, &ranks); /* [ranks,n] */
-    for (int64_t r = 0; r < ranks; r++) {
+    an_tensor *all = an_make_all_gather(mine); /* [ranks,n] */
+    for (int64_t r = 0; r < cx->graph.ranks; r++) {
         an_tensor *one = an_reshape_at(at, an_slice_at(at, all, 0, r, r + 1, 1), an_shape_of(mine));
         sum = sum ? an_add_at(at, sum, one) : one;
     }
@@ -84,7 +83,7 @@ static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
 /* The same of all ranks. */
 static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
 {
-    const int64_t ranks = cx->ranks;
+    const int64_t ranks = cx->graph.ranks;
     an_tensor *sum = gradient_of(cx, at, b); /* [n] */
     return sum && ranks > 1 && !adds_in_order(cx) ? an_make_call(AN_OP_ALLREDUCE, 1, &sum, 1, &ranks) : sum;
 }

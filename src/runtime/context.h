@@ -111,7 +111,6 @@ struct an_ctx {
     an_device *device; /* NULL: an_open failed and `err` says why */
     char *device_text; /* an_report_text(cx, "device") */
     int recompute;     /* 0 off, 1 on, 2 auto */
-    int ranks;         /* processes that train together (an_join); 0, 1: this one alone */
 
     /* variables.c; stores.c: store */
     an_param_info *param;

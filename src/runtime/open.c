@@ -133,7 +133,7 @@ an_status an_join(an_ctx *cx, struct an_comm *c)
         return an_fail(&cx->err, AN_E_UNSUPPORTED,
                        "%s: one process trains on it; several ranks need device=cpu or device=cuda", cx->backend->name);
     if (cx->backend->join) AN_TRY(cx->backend->join(&cx->err, cx->device, c));
-    cx->ranks = an_comm_ranks(c);
+    cx->graph.ranks = an_comm_ranks(c);
     return AN_OK;
 }
 

@@ -9,6 +9,7 @@
 #include "train/evaluate.h"
 #include "comm/comm.h"
 #include "train/optimizer.h"
+#include "train/session_ranks.h"
 #include "report/metrics.h"
 #include "train/step.h"
 #include "report/machine_monitor.h"
@@ -322,6 +323,7 @@ static void notify_evaluated(const loop *l, const an_train_event *e)
 static an_status save(an_err *err, loop *l, bool improved)
 {
     const double begin = an_session_clock();
+    AN_TRY(an_ranks_gather_states(err, l->r));
     if (is_chief(l)) AN_TRY(an_session_save(err, l->r, improved));
     l->result->save_s += an_session_clock() - begin;
     l->saved_step = l->r->step;

@@ -8,6 +8,7 @@
 #include "train/optimizer.h"
 #include "train/run_dir.h"
 #include "train/run_state.h"
+#include "train/session_ranks.h"
 #include "train/step.h"
 #include <anneal_tools.h>
 #include <math.h>
@@ -310,61 +311,16 @@ static an_status open_parts(an_err *err, const an_st *from, const an_st *initial
     return r->cfg.dtype == AN_F16 && !an_st_find(from, "optimizer.mass1") ? count_updates(err, r) : AN_OK;
 }
 
-/* ---- several ranks */
-
-static an_status check_division(an_err *err, const an_train_config *c)
-{
-    const int64_t ranks = an_comm_ranks(c->comm), micros = c->gradient_accumulation_steps, all = micros * c->batch_size;
-    if (micros % ranks == 0) return AN_OK;
-    char other[128] = "";
-    if (all % ranks == 0)
-        snprintf(other, sizeof other,
-                 "; gradient_accumulation_steps=%lld batch_size=%lld are the same %lld samples an update",
-                 (long long)ranks, (long long)(all / ranks), (long long)all);
-    return an_fail(err, AN_E_USAGE, "gradient_accumulation_steps=%lld does not divide by %lld ranks%s",
-                   (long long)micros, (long long)ranks, other);
-}
-
-/* A state that changes with the batches that a rank sees would differ from rank to rank. */
-static an_status check_states(an_err *err, const an_session *r)
-{
-    an_persist p;
-    for (int i = 0; i < an_persist_count(r->cx); i++) {
-        AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, &p)));
-        if (p.kind == 2 && !an_step_is_transient(p.name) && !is_optimizers(&p))
-            return an_fail(
-                err, AN_E_UNSUPPORTED,
-                "model %s keeps %s between batches, which several ranks do not share so far: train it on one",
-                r->cfg.model->name, p.name);
-    }
-    return AN_OK;
-}
-
-/* All ranks have the same settings, data and progress. */
-static an_status check_agreement(an_err *err, const an_session *r)
-{
-    an_text yaml = {0};
-    an_device_facts device = {0};
-    an_device_opened(r->cx, &device);
-    AN_TRY(an_comm_agree(err, r->cfg.comm, device.name, strlen(device.name), "devices"));
-    an_train_config_yaml(&r->cfg, &yaml);
-    an_status status = yaml.failed ? an_fail_nomem(err, "the settings as text", yaml.len)
-                                   : an_comm_agree(err, r->cfg.comm, yaml.data, yaml.len, "settings");
-    an_text_free(&yaml);
-    AN_TRY(status);
-    AN_TRY(an_comm_agree(err, r->cfg.comm, r->data_xxh3, sizeof r->data_xxh3, "data"));
-    return an_comm_agree(err, r->cfg.comm, &r->step, sizeof r->step, "progress in its checkpoint");
-}
+/* ---- all of it */
 
 static an_status open_all(an_err *err, const an_st *from, int flags, an_session *r)
 {
     an_st *initial = NULL;
     const bool trains = !(flags & AN_RUN_PARAMETERS_ONLY) && an_comm_ranks(r->cfg.comm) > 1;
-    if (trains) AN_TRY(check_division(err, &r->cfg));
+    if (trains) AN_TRY(an_ranks_check_division(err, &r->cfg));
     if (!from) AN_TRY(an_init_weights_open(err, &r->cfg, flags & AN_RUN_PARAMETERS_ONLY, &initial));
     an_status status = open_parts(err, from, initial, flags, r);
-    if (trains && status == AN_OK) status = check_states(err, r);
-    if (trains && status == AN_OK) status = check_agreement(err, r);
+    if (trains && status == AN_OK) status = an_ranks_check(err, r);
     an_st_close(initial);
     return status;
 }

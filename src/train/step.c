@@ -171,9 +171,11 @@ an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t
     make_inputs(cx, c, array, in);
     const bool several = an_step_sums(c) > 1;
     const double peak = c->learning_rate;
-    tell_place(
-        model, c,
-        &(an_place){.micro = micro, .micros = micros, .lr_share = peak > 0 ? an_step_lr(c, iteration) / peak : 1});
+    tell_place(model, c,
+               &(an_place){.micro = micro,
+                           .micros = micros,
+                           .ranks = an_comm_ranks(c->comm),
+                           .lr_share = peak > 0 ? an_step_lr(c, iteration) / peak : 1});
     const an_losses l = c->model->losses(model, in, true);
     an_step s = {.loss = l.loss};
     an_tensor *part = micros > 1 ? an_mul_num(s.loss, 1.0 / (double)micros) : s.loss;
@@ -240,7 +242,7 @@ an_tensor *an_step_evaluation_call(an_ctx *cx, void *model, const an_train_confi
 {
     an_tensor *in[AN_MAX_ARRAYS];
     make_inputs(cx, c, array, in);
-    tell_place(model, c, &(an_place){.micros = 1, .call = call});
+    tell_place(model, c, &(an_place){.micros = 1, .ranks = 1, .call = call});
     const an_losses l = c->model->losses(model, in, false);
     return keep(cx, c, l.sum, i);
 }

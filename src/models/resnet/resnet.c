@@ -189,6 +189,13 @@ static void describe(const void *given, const char *parameters, an_text *out)
                    (long long)s->filters, (long long)i->classes);
 }
 
+/* Running statistics, which an_batch_norm moves by the batches of all ranks. */
+static int64_t state_micro(const char *state)
+{
+    (void)state;
+    return AN_STATE_OF_ALL;
+}
+
 const an_model an_resnet_model = {.name = "resnet",
                                   AN_IMAGE_ROW,
                                   .keys = &keys,
@@ -202,5 +209,6 @@ const an_model an_resnet_model = {.name = "resnet",
                                   .head = "fc.",
                                   .miniature = miniature,
                                   .open = open_resnet,
+                                  .state_micro = state_micro,
                                   .count = count,
                                   .describe = describe};

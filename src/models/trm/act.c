@@ -1,5 +1,6 @@
 /* act.c: the carry of a batch of slots, halting, losses, and the update of the puzzle table. See act.h. */
 #include "models/trm/act.h"
+#include <anneal_tools.h>
 #include <stdio.h>
 
 static const char evaluation[] = "evaluation";
@@ -295,19 +296,33 @@ static void step_rows(const an_act *a, an_tensor *ids, an_tensor *g)
     an_sign_sgd_rows(an_trm_puzzle_table(a->m), ids, g, a->c.puzzle_lr * a->lr_share, a->c.puzzle_decay, NULL);
 }
 
+static int64_t ranks_of(const an_act *a)
+{
+    return a->ranks > 1 ? a->ranks : 1;
+}
+
+/* x [A*B,...] of this rank's micro-batches: [ranks*A*B,...] of all, in the order of one process. */
+static an_tensor *of_all_ranks(const an_act *a, an_tensor *x, int64_t B)
+{
+    const an_shape own = an_shape_of(x);
+    const int64_t N = ranks_of(a), A = own.dim[0] / B, n = own.rank > 1 ? own.dim[1] : 1;
+    if (N == 1) return x;
+    x = an_reshape(an_all_gather(x), AN_SHAPE(N, A, B * n)); /* micro-batch m is of rank m mod N */
+    x = an_transpose(x, 0, 1);                               /* [A,N,B*n] */
+    return an_reshape(x, own.rank > 1 ? AN_SHAPE(N * A * B, n) : AN_SHAPE(N * A * B));
+}
+
 void an_act_update(an_act *a)
 {
     if (!a->rows) return;
-    const int64_t micros = a->micros, B = an_shape_of(a->ids).dim[0], n = an_shape_of(a->rows).dim[1];
-    an_tensor *g = an_grad(a->rows); /* [B,n] */
+    /* of this rank: how many micro-batches an update has, and which one this is */
+    const int64_t micros = a->micros / ranks_of(a), micro = a->micro / ranks_of(a);
+    const int64_t B = an_shape_of(a->ids).dim[0], n = an_shape_of(a->rows).dim[1];
+    an_tensor *g = an_grad(a->rows), *all_ids = a->ids; /* [B,n], [B] */
     if (!g) return;
-    if (micros == 1) {
-        step_rows(a, a->ids, g);
-        return;
-    }
     enum { MOST = 1024 };                   /* parts that an_concat joins */
     an_tensor *gradients[MOST], *ids[MOST]; /* of the micro-batches */
-    for (int64_t i = 0; i < micros && i < MOST; i++) {
+    for (int64_t i = 0; micros > 1 && i < micros && i < MOST; i++) {
         char owner[32];
         snprintf(owner, sizeof owner, "%s.%d", evaluation, (int)i);
         gradients[i] = state(a, owner, "row_gradients", an_dtype_of(g), AN_SHAPE(B, n));
@@ -317,12 +332,16 @@ void an_act_update(an_act *a)
         (void)an_concat(gradients, (int)micros, 0);
         return;
     }
-    if (a->micro < micros - 1) {
-        an_assign(gradients[a->micro], g);
-        an_assign(ids[a->micro], a->ids);
+    if (micro < micros - 1) {
+        an_assign(gradients[micro], g);
+        an_assign(ids[micro], a->ids);
         return;
     }
-    gradients[micros - 1] = g;
-    ids[micros - 1] = a->ids;
-    step_rows(a, an_concat(ids, (int)micros, 0), an_concat(gradients, (int)micros, 0));
+    if (micros > 1) {
+        gradients[micros - 1] = g;
+        ids[micros - 1] = a->ids;
+        all_ids = an_concat(ids, (int)micros, 0);
+        g = an_concat(gradients, (int)micros, 0);
+    }
+    step_rows(a, of_all_ranks(a, all_ids, B), of_all_ranks(a, g, B));
 }

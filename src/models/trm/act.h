@@ -9,6 +9,8 @@
  * "carry.steps", "carry.running" i32 [B]; with several micro-batches in an update each has its own: "carry.0.z_H", ...
  * The batch's sample for a slot that has not halted is not used. Evaluation starts anew with every batch and keeps its
  * states between calls in "evaluation.*", which checkpoints leave out.
+ * With several ranks each works on the carries of its own micro-batches, and all have the table: the last micro-batch of a rank
+ * exchanges the gradients of rows.
  *
  * Invariant: exploration is a function of (seed, update, slot).
  */
@@ -31,6 +33,7 @@ typedef struct an_act {
     an_trm *m;
     an_act_config c;
     int64_t micro, micros; /* training: which micro-batch of an update, and of how many */
+    int64_t ranks;         /* training: micro-batch m is done by rank m mod ranks; 0: as 1 */
     int64_t call;          /* evaluation: which call on this batch */
     double lr_share;       /* training: the learning rate as a part of its peak */
     an_tensor *rows, *ids; /* of the graph that is being built: rows of the puzzle table, and their ids */

@@ -163,7 +163,7 @@ static void *open_model(an_ctx *cx, const void *settings)
     an_act *a = calloc(1, sizeof *a);
     if (!a) return NULL;
     a->m = an_trm_open(cx, &c);
-    a->micros = 1;
+    a->micros = a->ranks = 1;
     a->c = (an_act_config){.explore = s->halt_exploration_prob,
                            .stablemax = is(s->loss_type, "stablemax_cross_entropy"),
                            .no_continue = s->no_ACT_continue,
@@ -209,6 +209,7 @@ static void place(void *model, const an_place *p)
     an_act *a = model;
     a->micro = p->micro;
     a->micros = p->micros;
+    a->ranks = p->ranks;
     a->call = p->call;
     a->lr_share = p->lr_share;
 }
@@ -230,6 +231,15 @@ static void update(void *model)
 static int64_t calls(const void *settings)
 {
     return an_trm_calls(settings);
+}
+
+/* "carry.3.z_H" belongs to micro-batch 3. */
+static int64_t state_micro(const char *state)
+{
+    static const char carry[] = "carry.";
+    const size_t n = sizeof carry - 1;
+    return strncmp(state, carry, n) == 0 && state[n] >= '0' && state[n] <= '9' ? strtoll(state + n, NULL, 10)
+                                                                               : AN_STATE_OF_ALL;
 }
 
 static void answer(void *model, an_tensor *const *in, an_tensor **out, an_tensor **right)
@@ -368,6 +378,7 @@ const an_model an_trm_model = {.name = "trm",
                                .place = place,
                                .update = update,
                                .calls = calls,
+                               .state_micro = state_micro,
                                .answer = answer,
                                .decoder = &decoder,
                                .count = count,

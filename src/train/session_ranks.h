@@ -1,0 +1,20 @@
+/* session_ranks.h: a session whose process is one of several ranks: what all of them must have in common, and the values that
+ * only one of them has.
+ *
+ * Owns:       the checks, and the exchange of states before a checkpoint.
+ * Does not:   exchange gradients (optim/grad_accumulate.c), or sums of losses (step.c, evaluate.c).
+ * Invariants: every rank calls these at the same place. In a process alone they do nothing. */
+#ifndef AN_TRAIN_SESSION_RANKS_H
+#define AN_TRAIN_SESSION_RANKS_H
+
+#include "train/session.h"
+
+/* AN_E_USAGE where the ranks do not divide an update's micro-batches. */
+an_status an_ranks_check_division(an_err *err, const an_train_config *c);
+/* Before the first update: the same device, settings, data and progress on all ranks; AN_E_UNSUPPORTED where the model has states
+ * that are not made for ranks. */
+an_status an_ranks_check(an_err *err, an_session *r);
+/* Before a checkpoint: gives rank 0 the states of the micro-batches of the others (an_model.state_micro). */
+an_status an_ranks_gather_states(an_err *err, an_session *r);
+
+#endif
