@@ -1,7 +1,8 @@
 /* collectives.c: sums, gathers and broadcasts through the pieces of shared memory. See comm.h.
  *
  * An exchange goes piece by piece: every rank copies its own in; the ranks meet; what is needed is copied out. A sum has a
- * second meeting: between the two, rank r adds up the r-th part of the piece of all ranks. Two pieces are used in turn: a rank
+ * second meeting: between the two, rank r adds up the r-th part of all ranks, its own of the array that it was given, so that a
+ * rank copies in and out only the parts of the others. Two pieces are used in turn: a rank
  * fills one again only after a later meeting, which every rank reaches with what it wanted of that piece. */
 #include "comm/shared.h"
 
@@ -19,16 +20,23 @@ an_status an_comm_barrier(an_err *err, an_comm *c)
 
 enum { BLOCK = 1024 }; /* elements that are added at a time: they stay in the first-level cache */
 
-static void add_f32(float *sum, const char *in, int64_t n, bool first)
+/* A whole block apart, so that compilers know its length and use vectors at any level. */
+static void add_f32(float *restrict sum, const char *in, int64_t n)
 {
-    const float *x = (const float *)(const void *)in;
-    for (int64_t i = 0; i < n; i++) sum[i] = first ? x[i] : sum[i] + x[i];
+    const float *restrict x = (const float *)(const void *)in;
+    if (n == BLOCK)
+        for (int i = 0; i < BLOCK; i++) sum[i] += x[i];
+    else
+        for (int64_t i = 0; i < n; i++) sum[i] += x[i];
 }
 
-static void add_f64(double *sum, const char *in, int64_t n, bool first)
+static void add_f64(double *restrict sum, const char *in, int64_t n)
 {
-    const double *x = (const double *)(const void *)in;
-    for (int64_t i = 0; i < n; i++) sum[i] = first ? x[i] : sum[i] + x[i];
+    const double *restrict x = (const double *)(const void *)in;
+    if (n == BLOCK)
+        for (int i = 0; i < BLOCK; i++) sum[i] += x[i];
+    else
+        for (int64_t i = 0; i < n; i++) sum[i] += x[i];
 }
 
 static void add_16_bits(float *sum, const char *in, int64_t n, bool first, bool bf16)
@@ -45,9 +53,9 @@ static void round_to_16_bits(uint16_t *out, const float *sum, int64_t n, bool bf
     for (int64_t i = 0; i < n; i++) out[i] = (uint16_t)(bf16 ? an_f32_to_bf16(sum[i]) : an_f32_to_f16(sum[i]));
 }
 
-/* Elements [from, until) of all ranks' pieces, added in rank order, into this rank's own. No other rank reads or writes that
- * part of it now. */
-static void add_part(const an_comm *c, an_dtype dtype, int64_t from, int64_t until)
+/* Elements [from, until) of all ranks, added in rank order: this rank's of `in`, the others' of their pieces. They go to `out`,
+ * which may be `in`, and to this rank's piece, where no other rank reads or writes them now. */
+static void add_part(const an_comm *c, an_dtype dtype, int64_t from, int64_t until, const char *in, char *out)
 {
     union {
         float f32[BLOCK];
@@ -56,20 +64,23 @@ static void add_part(const an_comm *c, an_dtype dtype, int64_t from, int64_t unt
     const size_t each = an_dtype_size(dtype);
     for (int64_t at = from; at < until; at += BLOCK) {
         const int64_t n = AN_MIN(BLOCK, until - at);
-        char *out = an_comm_piece(c, c->rank) + (size_t)at * each;
+        const size_t byte = (size_t)at * each;
         for (int r = 0; r < c->ranks; r++) {
-            const char *in = an_comm_piece(c, r) + (size_t)at * each;
-            if (dtype == AN_F64)
-                add_f64(sum.f64, in, n, r == 0);
-            else if (dtype == AN_F32)
-                add_f32(sum.f32, in, n, r == 0);
+            const char *x = (r == c->rank ? in : an_comm_piece(c, r)) + byte;
+            if (each == 2)
+                add_16_bits(sum.f32, x, n, r == 0, dtype == AN_BF16);
+            else if (r == 0)
+                memcpy(&sum, x, (size_t)n * each);
+            else if (dtype == AN_F64)
+                add_f64(sum.f64, x, n);
             else
-                add_16_bits(sum.f32, in, n, r == 0, dtype == AN_BF16);
+                add_f32(sum.f32, x, n);
         }
         if (each == 2)
-            round_to_16_bits((uint16_t *)(void *)out, sum.f32, n, dtype == AN_BF16);
+            round_to_16_bits((uint16_t *)(void *)(out + byte), sum.f32, n, dtype == AN_BF16);
         else
-            memcpy(out, &sum, (size_t)n * each);
+            memcpy(out + byte, &sum, (size_t)n * each);
+        memcpy(an_comm_piece(c, c->rank) + byte, out + byte, (size_t)n * each);
     }
 }
 
@@ -79,17 +90,23 @@ static int64_t part_begin(const an_comm *c, int64_t n, int rank)
     return AN_MIN(n, rank * an_round_up(an_ceil_div(n, c->ranks), AN_COMM_LINE));
 }
 
+/* Copies the part of rank r between a piece and an array. */
+static void copy_part(const an_comm *c, char *to, const char *from, int64_t n, size_t each, int r)
+{
+    const size_t begin = (size_t)part_begin(c, n, r) * each, end = (size_t)part_begin(c, n, r + 1) * each;
+    if (end > begin) memcpy(to + begin, from + begin, end - begin);
+}
+
 static an_status sum_piece(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const char *in, char *out)
 {
     const size_t each = an_dtype_size(dtype), bytes = (size_t)n * each;
-    memcpy(an_comm_piece(c, c->rank), in, bytes);
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank) copy_part(c, an_comm_piece(c, c->rank), in, n, each, r);
     AN_TRY(an_comm_meet(err, c, AN_COMM_SUM, bytes));
-    add_part(c, dtype, part_begin(c, n, c->rank), part_begin(c, n, c->rank + 1));
+    add_part(c, dtype, part_begin(c, n, c->rank), part_begin(c, n, c->rank + 1), in, out);
     AN_TRY(an_comm_meet(err, c, AN_COMM_SUM, bytes));
-    for (int r = 0; r < c->ranks; r++) {
-        const size_t from = (size_t)part_begin(c, n, r) * each, until = (size_t)part_begin(c, n, r + 1) * each;
-        memcpy(out + from, an_comm_piece(c, r) + from, until - from);
-    }
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank) copy_part(c, out, an_comm_piece(c, r), n, each, r);
     c->half = !c->half;
     return AN_OK;
 }
