@@ -167,6 +167,15 @@ void an_sensors_between(const an_sensor_sample *a, const an_sensor_sample *b, an
         explain(&out->watts, "%s", *b->energy.why ? b->energy.why : "the energy counter began anew");
 }
 
+const char *an_neural_engine(void)
+{
+#ifdef __APPLE__
+    return "not used by anneal; how busy it is only root may read (powermetrics)";
+#else
+    return NULL;
+#endif
+}
+
 /* ---- processes */
 
 bool an_process_usage(const char *root, int pid, double *cpu_s, double *rss_bytes)

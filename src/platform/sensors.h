@@ -34,6 +34,9 @@ typedef struct an_sensors {
 } an_sensors;
 void an_sensors_between(const an_sensor_sample *a, const an_sensor_sample *b, an_sensors *out);
 
+/* What is known of Apple's Neural Engine, a sentence; NULL: this machine has none. */
+const char *an_neural_engine(void);
+
 /* Seconds of processor time of a process so far and its resident bytes; false: it is gone, or the system does not tell. */
 bool an_process_usage(const char *root, int pid, double *cpu_s, double *rss_bytes);
 /* Calls `take` for each process whose program is named `program`, with the folder in which it holds a lock file `.lock` open.

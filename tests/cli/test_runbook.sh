@@ -36,7 +36,7 @@ ok "the runbook's commands run"
 
 for c in $("$program" help | sed -n 's/^  anneal \([a-z]*\).*/\1/p'); do
     case $c in
-    plan | profile | sweep | diagnose | compare | decide | note | pack | handoff | collect | report | ps | stop | logs)
+    plan | profile | sweep | diagnose | compare | decide | note | pack | handoff | collect | report | ps | top | stop | logs)
         grep -q "^anneal $c" "$docs/runbook.md" || fault "the runbook has no anneal $c" ;;
     esac
 done

@@ -1,0 +1,132 @@
+/* gpu_sensors.c: see gpu_sensors.h. The functions and structures are those of NVIDIA's NVML API reference, version 2 of
+ * the names where there is one. */
+#include "platform/gpu_sensors.h"
+#include "platform/platform.h"
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct nvml_utilization {
+    unsigned gpu, memory; /* percent */
+} nvml_utilization;
+typedef struct nvml_memory {
+    unsigned long long total, free, used;
+} nvml_memory;
+typedef void *nvml_device;
+
+struct an_gpu_watch {
+    void *lib;
+    int (*init)(void);
+    int (*shutdown)(void);
+    int (*count)(unsigned *);
+    int (*handle)(unsigned, nvml_device *);
+    int (*name)(nvml_device, char *, unsigned);
+    int (*utilization)(nvml_device, nvml_utilization *);
+    int (*memory)(nvml_device, nvml_memory *);
+    int (*temperature)(nvml_device, int, unsigned *);
+    int (*power)(nvml_device, unsigned *); /* milliwatts */
+    const char *(*error)(int);
+};
+
+static void *open_library(void)
+{
+    const char *only = getenv("ANNEAL_NVML_PATH");
+    char path[1024];
+    if (!only) return an_dl_open(NULL, "libnvidia-ml.so.1");
+    snprintf(path, sizeof path, "%.1000s/libnvidia-ml.so.1", only);
+    return an_dl_open(NULL, path);
+}
+
+static bool find_functions(an_gpu_watch *w, char why[AN_SENSOR_WHY_BYTES])
+{
+    const struct {
+        const char *name;
+        void *place;
+    } symbols[] = {{"nvmlInit_v2", &w->init},
+                   {"nvmlShutdown", &w->shutdown},
+                   {"nvmlDeviceGetCount_v2", &w->count},
+                   {"nvmlDeviceGetHandleByIndex_v2", &w->handle},
+                   {"nvmlDeviceGetName", &w->name},
+                   {"nvmlDeviceGetUtilizationRates", &w->utilization},
+                   {"nvmlDeviceGetMemoryInfo", &w->memory},
+                   {"nvmlDeviceGetTemperature", &w->temperature},
+                   {"nvmlDeviceGetPowerUsage", &w->power},
+                   {"nvmlErrorString", &w->error}};
+    for (size_t i = 0; i < AN_COUNT(symbols); i++) {
+        void *symbol = an_dl_sym(w->lib, symbols[i].name);
+        if (!symbol) {
+            snprintf(why, AN_SENSOR_WHY_BYTES, "libnvidia-ml.so.1 has no %s", symbols[i].name);
+            return false;
+        }
+        memcpy(symbols[i].place, &symbol, sizeof symbol); /* as POSIX has it for functions */
+    }
+    return true;
+}
+
+an_gpu_watch *an_gpu_watch_open(char why[AN_SENSOR_WHY_BYTES])
+{
+    an_gpu_watch *w = calloc(1, sizeof *w);
+    why[0] = 0;
+    if (!w) {
+        snprintf(why, AN_SENSOR_WHY_BYTES, "no memory");
+        return NULL;
+    }
+    w->lib = open_library();
+    if (!w->lib) {
+        snprintf(why, AN_SENSOR_WHY_BYTES, "libnvidia-ml.so.1 not found: no NVIDIA driver here");
+    } else if (find_functions(w, why)) {
+        const int code = w->init();
+        if (code == 0) return w;
+        snprintf(why, AN_SENSOR_WHY_BYTES, "NVML: %.100s", w->error(code));
+    }
+    if (w->lib) an_dl_close(w->lib);
+    free(w);
+    return NULL;
+}
+
+void an_gpu_watch_close(an_gpu_watch *w)
+{
+    if (!w) return;
+    w->shutdown();
+    an_dl_close(w->lib);
+    free(w);
+}
+
+static void take(const an_gpu_watch *w, int code, double value, an_sensor *out)
+{
+    memset(out, 0, sizeof *out);
+    out->value = code == 0 ? value : (double)NAN;
+    if (code) snprintf(out->why, sizeof out->why, "NVML: %.100s", w->error(code));
+}
+
+static void read_one(const an_gpu_watch *w, nvml_device d, an_gpu_sensors *out)
+{
+    nvml_utilization busy = {0};
+    nvml_memory memory = {0};
+    unsigned degrees = 0, milliwatts = 0;
+    if (w->name(d, out->name, sizeof out->name) != 0) snprintf(out->name, sizeof out->name, "GPU");
+    out->name[sizeof out->name - 1] = 0;
+    int code = w->utilization(d, &busy);
+    take(w, code, busy.gpu / 100.0, &out->busy);
+    code = w->memory(d, &memory);
+    take(w, code, (double)memory.used, &out->used_bytes);
+    take(w, code, (double)memory.total, &out->total_bytes);
+    code = w->temperature(d, 0, &degrees);
+    take(w, code, degrees, &out->temperature);
+    code = w->power(d, &milliwatts);
+    take(w, code, milliwatts / 1000.0, &out->watts);
+}
+
+int an_gpu_watch_read(const an_gpu_watch *w, an_gpu_sensors out[AN_GPU_SENSORS_MOST])
+{
+    unsigned n = 0;
+    int got = 0;
+    if (!w || w->count(&n) != 0) return 0;
+    for (unsigned i = 0; i < n && got < AN_GPU_SENSORS_MOST; i++) {
+        nvml_device d;
+        memset(&out[got], 0, sizeof out[got]);
+        if (w->handle(i, &d) == 0) read_one(w, d, &out[got++]);
+    }
+    return got;
+}
