@@ -57,7 +57,7 @@ static an_status open_rows(an_err *err, const an_session *r, const char *word, r
     const an_task *task = r->cfg.task;
     const bool input = strcmp(word, "-") == 0;
     if (input) AN_TRY(read_input(err, in));
-    if (task->questions && !ends_in(word, ".npy"))
+    if (task->questions && (task->questions_of_arrays || !ends_in(word, ".npy")))
         return task->questions(err, r->data, word, input ? &in->text : NULL, &in->asked);
     if (!input) return an_npy_open(err, word, &in->array);
     return an_npy_parse(err, "standard input", in->text.data ? in->text.data : "", in->text.len, &in->array);

@@ -36,14 +36,21 @@ static void fill(const rows *in, int64_t first, int64_t n, size_t capacity, void
     memset((char *)x + used, 0, capacity - used);
 }
 
+/* Numbers of one sample, all axes but the first. */
+static int64_t columns_of(an_shape s)
+{
+    int64_t n = 1;
+    for (int i = 1; i < s.rank; i++) n *= s.dim[i];
+    return n;
+}
+
 static an_status run_batch(an_err *err, an_session *r, const an_array *spec, const void *x, float *result, size_t cap,
                            int64_t *columns)
 {
     an_tensor *in = an_input(r->cx, spec->dtype, spec->shape, x);
-    an_tensor *outputs = r->cfg.model->predict(r->model, in); /* [B,columns] */
+    an_tensor *outputs = r->cfg.model->predict(r->model, in); /* [B,...] */
     an_status status = an_eval(outputs);
-    const an_shape shape = an_shape_of(outputs);
-    *columns = shape.rank == 2 ? shape.dim[1] : 1;
+    *columns = columns_of(an_shape_of(outputs));
     const size_t bytes = (size_t)(r->cfg.batch_size * *columns) * sizeof *result;
     if (status == AN_OK) status = bytes <= cap ? an_read(outputs, result, bytes) : AN_E_INTERNAL;
     status = an_session_result(err, r->cx, status);
@@ -57,7 +64,9 @@ static an_status count_columns(an_err *err, an_session *r, const an_array *spec,
     an_tensor *outputs = r->cfg.model->predict(r->model, an_input(r->cx, spec->dtype, spec->shape, NULL));
     const an_shape shape = an_shape_of(outputs);
     an_status status = an_session_fault(err, r->cx);
-    *out = shape.rank == 2 ? shape.dim[1] : 1;
+    *out = columns_of(shape);
+    if (status == AN_OK && (shape.rank < 1 || shape.dim[0] != r->cfg.batch_size))
+        status = an_fail(err, AN_E_USAGE, "predict: the first result of the model has no value for each sample");
     an_reset(r->cx);
     return status;
 }

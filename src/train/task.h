@@ -105,6 +105,7 @@ typedef struct an_task {
      * `text`). NULL: rows of a .npy array. */
     an_status (*questions)(an_err *err, const an_task_data *d, const char *word, const an_text *standard_input,
                            an_questions *out);
+    bool questions_of_arrays; /* .npy files go to `questions` too, which knows their dtype */
     const an_class_names *(*classes)(const an_task_data *d); /* of predictions; NULL, or NULL returned: numbers */
     /* Folder i of those that a split's samples are from, for what lies beside them; NULL behind the last. NULL: none. */
     const char *(*folder)(const an_task_data *d, int split, int i);

@@ -1,7 +1,7 @@
 #!/bin/sh
-# test_import.sh: a model that PyTorch exported goes through the commands: inspected, planned, trained from .npy files, resumed
+# test_import.sh: a model that PyTorch exported goes through the commands: inspected, planned, trained from arrays and images, resumed
 # without its archive, evaluated, used for predictions, exported; and what does not fit is refused before the first update.
-plan=8
+plan=10
 . "$(dirname "$0")/tap.sh"
 from=tests/import/train
 short="threads=1 max_iters=40 warmup_iters=4 lr_decay_iters=40 eval_interval=20 learning_rate=1e-2 batch_size=20"
@@ -81,6 +81,36 @@ code_is 1; says stderr "none of the model's arrays"
 run train "$dir/model.pt2" data="$dir/data" loss=output $short out="$dir/d"
 code_is 1; says stderr "is no scalar"
 ok "what does not fit is refused before the first update"
+
+for data in "$from/samples.npz" "$from/samples.safetensors" "$from/samples.csv label=kind"; do
+    rm -rf "$dir/f"
+    # shellcheck disable=SC2086
+    run train "$dir/model.pt2" data=$data $short out="$dir/f"
+    code_is 0
+    equal "$(state_hash "$dir/f")" "$(state_hash "$dir/a")" "state with $data"
+done
+run predict "$dir/f" "$from/samples.csv"
+code_is 0; equal "$(wc -l <"$dir/stdout" | tr -d ' ')" 200 "rows predicted"
+run eval "$dir/f" "$from/samples.csv" --json
+code_is 0; says stdout '"samples":200'
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$from/samples.csv" label=c $short out="$dir/d"
+code_is 2; says stderr "c: it holds floats, labels of the model are whole numbers"
+# shellcheck disable=SC2086
+run train "$dir/model.pt2" data="$from/samples.npz" label=kind $short out="$dir/d"
+code_is 2; says stderr "the model reads labels: there is neither kind nor train_kind"
+ok "a .npz, a .safetensors and columns of a .csv train to the same bits as .npy files"
+
+run train "$from/images.pt2" data=shapes threads=1 max_iters=100 warmup_iters=4 lr_decay_iters=100 eval_interval=100 \
+    batch_size=32 learning_rate=2e-2 pixel_mean=0.1 pixel_std=0.3 out="$dir/i"
+code_is 0
+run eval "$dir/i" --json
+code_is 0; has_keys "$dir/stdout" accuracy top5
+accuracy=$(value "$dir/stdout" accuracy)
+[ "$(printf '%s\n' "$accuracy" 0.4 | sort -g | head -n 1)" = 0.4 ] || fault "accuracy $accuracy of four shapes"
+run train "$from/images.pt2" data=shapes pixel_std=0 out="$dir/d"
+code_is 1; says stderr "pixel_std=0"
+ok "labelled images feed a model of one image; evaluation has top-5 accuracy"
 
 head -c 3000 "$from/classes.pt2" >"$dir/cut.pt2"
 run inspect "$dir/cut.pt2"

@@ -1,6 +1,7 @@
-/* array_set.c: opening and checking the .npy files, splits, and copying samples. See array_set.h. */
+/* array_set.c: opening and checking the arrays, splits, and copying samples. See array_set.h. */
 #include "io/data/array_set.h"
 #include "io/checkpoint.h"
+#include "io/data/array_file.h"
 #include "io/formats/npy.h"
 #include <math.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@ struct an_array_set {
     int n;
     an_npy file[AN_N_SPLITS][AN_MAX_ARRAYS]; /* split 1 is empty where one file has both */
     bool tenths, whole;
+    an_array_file *both, *of[AN_N_SPLITS]; /* files of several arrays: one, or one a split; all NULL: .npy files */
 };
 
 /* The file's name for an array: what feed says, else the array's own. */
@@ -51,6 +53,29 @@ static bool path_of(const char *folder, const char *prefix, const char *name, ch
            access(out, F_OK) == 0;
 }
 
+/* FOLDER/train.npz and the like; false: there is none. */
+static bool split_path(const char *folder, const char *split, const char *ending, char out[AN_CKPT_PATH_BYTES])
+{
+    return snprintf(out, AN_CKPT_PATH_BYTES, "%s/%s%s", folder, split, ending) < AN_CKPT_PATH_BYTES &&
+           access(out, F_OK) == 0;
+}
+
+static const char *const endings[] = {".npz", ".safetensors", ".csv"};
+
+static an_status open_containers(an_err *err, const char *source, an_array_set *s)
+{
+    char train[AN_CKPT_PATH_BYTES], val[AN_CKPT_PATH_BYTES];
+    if (an_array_file_name(source)) return an_array_file_open(err, source, &s->both);
+    for (size_t i = 0; i < AN_COUNT(endings); i++) {
+        if (!split_path(source, "train", endings[i], train)) continue;
+        if (!split_path(source, "val", endings[i], val))
+            return an_fail(err, AN_E_IO, "data=%s: train%s is there, val%s is not", source, endings[i], endings[i]);
+        AN_TRY(an_array_file_open(err, train, &s->of[AN_TRAIN]));
+        return an_array_file_open(err, val, &s->of[AN_VAL]);
+    }
+    return AN_OK;
+}
+
 static an_status check_file(an_err *err, const char *path, const an_array *a, const an_npy *f)
 {
     const bool whole = f->dtype == AN_I32 || f->dtype == AN_I64 || f->dtype == AN_U8 || f->dtype == AN_BOOL;
@@ -68,10 +93,51 @@ static an_status check_file(an_err *err, const char *path, const an_array *a, co
                    an_st_shape_text(a->shape.rank - 1, a->shape.dim + 1, want));
 }
 
-static an_status open_file(an_err *err, const char *folder, const char *feed, int i, an_array_set *s)
+/* An array by its name, with a prefix, in a file of several; `where` becomes its name in sentences. */
+static an_status find_in(an_err *err, an_array_file *f, const char *source, const char *prefix, const char *name,
+                         const char *labels, an_npy *out, char where[AN_CKPT_PATH_BYTES], bool *found)
 {
-    char name[256], path[AN_CKPT_PATH_BYTES];
-    file_of(feed, s->array[i].name, name);
+    char full[300];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    snprintf(where, AN_CKPT_PATH_BYTES, "%.600s: %.280s", source, full);
+    return an_array_file_find(err, f, full, labels, out, found);
+}
+
+static an_status missing(an_err *err, const char *source, const char *name, const an_array *a)
+{
+    return an_fail(
+        err, AN_E_IO,
+        "data=%s: the model reads %s: there is neither %s nor train_%s and val_%s; feed=%s:NAME names another", source,
+        a->name, name, name, name, a->name);
+}
+
+/* Array i out of files of several arrays. */
+static an_status open_member(an_err *err, const char *source, const char *name, const char *labels, int i,
+                             an_array_set *s)
+{
+    static const char *const prefix[] = {"train_", "val_"};
+    char where[AN_CKPT_PATH_BYTES];
+    const an_array *a = &s->array[i];
+    an_npy *f[] = {&s->file[AN_TRAIN][i], &s->file[AN_VAL][i]};
+    bool found, val;
+    if (s->both) {
+        AN_TRY(find_in(err, s->both, source, "", name, labels, f[0], where, &found));
+        if (found) return check_file(err, where, a, f[0]);
+    }
+    for (int split = 0; split < AN_N_SPLITS; split++) {
+        an_array_file *in = s->both ? s->both : s->of[split];
+        AN_TRY(find_in(err, in, source, s->both ? prefix[split] : "", name, labels, f[split], where,
+                       split ? &val : &found));
+        if (!(split ? val : found)) return missing(err, source, name, a);
+        AN_TRY(check_file(err, where, a, f[split]));
+    }
+    return AN_OK;
+}
+
+/* Array i out of .npy files of its own. */
+static an_status open_own(an_err *err, const char *folder, const char *name, int i, an_array_set *s)
+{
+    char path[AN_CKPT_PATH_BYTES];
     if (path_of(folder, "train_", name, path)) {
         AN_TRY(an_npy_open(err, path, &s->file[AN_TRAIN][i]));
         AN_TRY(check_file(err, path, &s->array[i], &s->file[AN_TRAIN][i]));
@@ -87,6 +153,20 @@ static an_status open_file(an_err *err, const char *folder, const char *feed, in
             s->array[i].name, name, name, s->array[i].name);
     AN_TRY(an_npy_open(err, path, &s->file[AN_TRAIN][i]));
     return check_file(err, path, &s->array[i], &s->file[AN_TRAIN][i]);
+}
+
+static an_status open_array(an_err *err, const char *source, const char *feed, int i, an_array_set *s)
+{
+    char name[256], labels[256];
+    const an_array *a = &s->array[i];
+    an_array_file *f = s->both ? s->both : s->of[AN_TRAIN];
+    file_of(feed, a->name, name);
+    if (!f) return open_own(err, source, name, i, s);
+    file_of(feed, s->array[s->n - 1].name, labels);
+    /* the only input of a model is a table's other columns */
+    const bool rest =
+        an_array_file_columns(f) && i == 0 && s->n == 2 && strcmp(name, a->name) == 0 && a->shape.rank == 2;
+    return open_member(err, source, rest ? "*" : name, labels, i, s);
 }
 
 static an_status check_lengths(an_err *err, const char *folder, an_array_set *s)
@@ -108,11 +188,12 @@ static an_status check_lengths(an_err *err, const char *folder, an_array_set *s)
 static an_status open_all(an_err *err, const char *folder, const char *feed, const an_array *a, an_array_set *s)
 {
     AN_TRY(check_feed(err, feed, a, s->n));
+    AN_TRY(open_containers(err, folder, s));
+    for (int i = 0; i < s->n; i++) s->array[i] = a[i];
     for (int i = 0; i < s->n; i++) {
-        s->array[i] = a[i];
         s->elements[i] = 1;
         for (int k = 1; k < a[i].shape.rank; k++) s->elements[i] *= a[i].shape.dim[k];
-        AN_TRY(open_file(err, folder, feed, i, s));
+        AN_TRY(open_array(err, folder, feed, i, s));
     }
     return check_lengths(err, folder, s);
 }
@@ -138,7 +219,21 @@ void an_array_set_close(an_array_set *s)
     if (!s) return;
     for (int split = 0; split < AN_N_SPLITS; split++)
         for (int i = 0; i < s->n; i++) an_npy_close(&s->file[split][i]);
+    an_array_file_close(s->both);
+    for (int split = 0; split < AN_N_SPLITS; split++) an_array_file_close(s->of[split]);
     free(s);
+}
+
+bool an_array_set_is(const char *source, const char *feed, const an_array *a, int n)
+{
+    char name[256], path[AN_CKPT_PATH_BYTES];
+    bool is = an_array_file_name(source);
+    for (size_t i = 0; i < AN_COUNT(endings); i++) is |= split_path(source, "train", endings[i], path);
+    for (int i = 0; i < n; i++) {
+        file_of(feed, a[i].name, name);
+        is |= path_of(source, "", name, path) || path_of(source, "train_", name, path);
+    }
+    return is;
 }
 
 int64_t an_array_set_samples(const an_array_set *s, int split)

@@ -8,7 +8,8 @@ static const struct {
     const char *name;
     an_dtype dtype;
     size_t bytes;
-} dtypes[] = {{"<f4", AN_F32, 4}, {"<f8", AN_F64, 8}, {"<i4", AN_I32, 4}, {"<i8", AN_I64, 8}, {"|u1", AN_U8, 1}};
+} dtypes[] = {{"<f4", AN_F32, 4}, {"<f8", AN_F64, 8}, {"<i4", AN_I32, 4},
+              {"<i8", AN_I64, 8}, {"|u1", AN_U8, 1},  {"|b1", AN_BOOL, 1}};
 
 static const char magic[] = "\x93NUMPY";
 enum { MAGIC_BYTES = 6, ALIGN = 64 };
@@ -67,7 +68,7 @@ static an_status take_dtype(scanner *s, an_npy *out)
     AN_TRY(take_text(s, text, sizeof text));
     for (size_t i = 0; i < AN_COUNT(dtypes); i++)
         if (strcmp(dtypes[i].name, text) == 0) return out->dtype = dtypes[i].dtype, AN_OK;
-    return an_fail(s->err, AN_E_DTYPE, "%s: elements of type %s; <f4, <f8, <i4, <i8 and |u1 are read: use astype",
+    return an_fail(s->err, AN_E_DTYPE, "%s: elements of type %s; <f4, <f8, <i4, <i8, |u1 and |b1 are read: use astype",
                    s->name, an_quoted(text, quoted));
 }
 

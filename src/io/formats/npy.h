@@ -6,7 +6,7 @@
  *     "\x93NUMPY" major minor, header length (2 bytes, 4 from version 2 on, little-endian)
  *     {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }      blanks, newline, then the elements
  *
- * dtypes: <f4 <f8 <i4 <i8 |u1. The file is untrusted: no number in it is used before it is checked.
+ * dtypes: <f4 <f8 <i4 <i8 |u1 |b1 (bools). The file is untrusted: no number in it is used before it is checked.
  */
 #ifndef AN_IO_FORMATS_NPY_H
 #define AN_IO_FORMATS_NPY_H

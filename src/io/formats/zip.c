@@ -18,7 +18,8 @@ enum {
     LOCAL_BYTES = 30,
     MAX_COMMENT = 65535,
     EXTRA_ZIP64 = 1,
-    FLAG_ENCRYPTED = 1
+    FLAG_ENCRYPTED = 1,
+    METHOD_DEFLATE = 8
 };
 static const uint32_t SIGN_END = 0x06054b50, SIGN_END64 = 0x06064b50, SIGN_LOCATOR = 0x07064b50,
                       SIGN_ENTRY = 0x02014b50, SIGN_LOCAL = 0x04034b50, ALL_ONES = 0xFFFFFFFF;
@@ -91,6 +92,7 @@ typedef struct entry {
     uint64_t at; /* of the entry */
     uint64_t packed, bytes, local;
     uint32_t name_bytes, crc;
+    bool deflated;
 } entry;
 
 /* A field that is all ones has its value in the ZIP64 extra field, in this order. */
@@ -133,7 +135,8 @@ static an_status read_entry(an_err *err, const an_zip *z, uint64_t at, uint64_t 
     if (u16(p + 8) & FLAG_ENCRYPTED)
         return an_fail(err, AN_E_UNSUPPORTED, "%s: byte %llu: the member is encrypted; save it without a password",
                        z->where, (unsigned long long)at);
-    if (u16(p + 10) != 0 || e->packed != e->bytes)
+    e->deflated = u16(p + 10) == METHOD_DEFLATE && z->any_packed;
+    if (!e->deflated && (u16(p + 10) != 0 || e->packed != e->bytes))
         return an_fail(err, AN_E_UNSUPPORTED,
                        "%s: byte %llu: the member is compressed (method %u), which torch.save never does; unpack the "
                        "archive and pack it again with zip -0 -r",
@@ -149,12 +152,14 @@ static an_status find_data(an_err *err, const an_zip *z, const entry *e, uint64_
     if (limit < LOCAL_BYTES || e->local > limit - LOCAL_BYTES || u32(p) != SIGN_LOCAL)
         return damaged(err, z, e->at, "the entry points at no member");
     uint64_t head = LOCAL_BYTES + (uint64_t)u16(p + 26) + u16(p + 28);
-    if (head > limit - e->local || e->bytes > limit - e->local - head)
+    if (head > limit - e->local || e->packed > limit - e->local - head)
         return damaged(err, z, e->local, "the member is longer than the archive");
     if (u16(p + 26) != e->name_bytes || memcmp(p + LOCAL_BYTES, z->data + e->at + ENTRY_BYTES, e->name_bytes) != 0)
         return damaged(err, z, e->local, "the member's name differs from the directory's");
     m->at = e->local + head;
-    m->bytes = e->bytes;
+    m->bytes = e->packed;
+    m->unpacked = e->bytes;
+    m->deflated = e->deflated;
     m->crc = e->crc;
     return AN_OK;
 }
@@ -190,10 +195,10 @@ static an_status check_members(an_err *err, an_zip *z)
     return AN_OK;
 }
 
-an_status an_zip_open(an_err *err, const char *where, const void *data, size_t bytes, an_arena *a, an_zip *out)
+static an_status open_members(an_err *err, an_arena *a, an_zip *out)
 {
+    const char *where = out->where;
     directory d = {0};
-    *out = (an_zip){.where = where, .data = data, .bytes = bytes};
     AN_TRY(find_directory(err, out, &d));
     out->members = AN_NEW_ARRAY(a, an_zip_member, d.n + 1);
     if (!out->members) return an_fail_nomem(err, where, (size_t)d.n * sizeof *out->members);
@@ -209,6 +214,18 @@ an_status an_zip_open(an_err *err, const char *where, const void *data, size_t b
         out->n++;
     }
     return check_members(err, out);
+}
+
+an_status an_zip_open(an_err *err, const char *where, const void *data, size_t bytes, an_arena *a, an_zip *out)
+{
+    *out = (an_zip){.where = where, .data = data, .bytes = bytes};
+    return open_members(err, a, out);
+}
+
+an_status an_zip_open_packed(an_err *err, const char *where, const void *data, size_t bytes, an_arena *a, an_zip *out)
+{
+    *out = (an_zip){.where = where, .data = data, .bytes = bytes, .any_packed = true};
+    return open_members(err, a, out);
 }
 
 const an_zip_member *an_zip_find(const an_zip *z, const char *name)

@@ -305,6 +305,27 @@ static an_tensor *sum_of(an_tensor *t)
     return an_shape_of(t).rank == 0 ? t : an_sum_at(AN_AT, t, AN_ALL, false);
 }
 
+/* One label a sample, of more classes than five: of tokens it would be one more pass over all logits. */
+static bool has_top5(const settings *s)
+{
+    return is_loss(s, "cross_entropy") && s->label.shape.rank == 1 && s->label.limit > 5;
+}
+
+/* How many labels are among the five largest of y [B,C]: fewer than five are greater than the label's. */
+static an_tensor *top5_of(an_ctx *cx, an_tensor *y, an_tensor *labels)
+{
+    const an_shape s = an_shape_of(y);
+    an_tensor *column = an_reshape_at(AN_AT, labels, AN_SHAPE(s.dim[0], 1)); /* [B,1] */
+    an_tensor *here = an_eq_at(AN_AT, an_iota_at(AN_AT, cx, s, 1), column);  /* bool [B,C] */
+    an_tensor *zero = an_full_at(AN_AT, cx, AN_F32, s, 0);
+    an_tensor *own = an_sum_at(AN_AT, an_where_at(AN_AT, here, y, zero), AN_AXIS(1), true); /* [B,1] */
+    an_tensor *above = an_cast_at(AN_AT, an_gt_at(AN_AT, y, own), AN_F32);                  /* [B,C] */
+    an_tensor *rank = an_sum_at(AN_AT, above, AN_AXIS(1), false);                           /* [B] */
+    an_tensor *in = an_and_at(AN_AT, an_lt_at(AN_AT, rank, an_const_at(AN_AT, cx, AN_F32, 5)),
+                              an_ge_at(AN_AT, labels, an_const_at(AN_AT, cx, AN_I32, 0)));
+    return sum_of(an_cast_at(AN_AT, in, AN_F32));
+}
+
 /* y [B,C,d...], or [B,d...,C] with classes_last; labels i32 [B,d...]. Sums of losses, hits and labels that count. */
 static an_losses classes(const imported *m, an_tensor *y, an_tensor *labels)
 {
@@ -323,6 +344,7 @@ static an_losses classes(const imported *m, an_tensor *y, an_tensor *labels)
     an_tensor *right = an_eq_at(AN_AT, an_argmax_at(AN_AT, y, rank - 1, false), labels);
     an_losses l = {.sum = {sum_of(an_cross_entropy_at(AN_AT, y, labels)), sum_of(an_cast_at(AN_AT, right, AN_F32)),
                            sum_of(counts)}};
+    if (has_top5(&m->s)) l.sum[3] = top5_of(m->cx, y, labels);
     an_tensor *one = an_const_at(AN_AT, m->cx, AN_F32, 1); /* a batch without labels has loss 0 */
     l.loss = an_div_at(AN_AT, l.sum[0], an_maximum_at(AN_AT, l.sum[2], one));
     return l;
@@ -354,7 +376,7 @@ static an_losses losses(void *model, an_tensor *const *in, bool training)
     an_tensor *y = forward(m, in, training);
     if (!y) { /* recorded */
         an_tensor *zero = an_const_at(AN_AT, m->cx, AN_F32, 0);
-        return (an_losses){.loss = zero, .sum = {zero, zero, zero}};
+        return (an_losses){.loss = zero, .sum = {zero, zero, zero, zero}};
     }
     y = wide(y);
     if (is_loss(&m->s, "output")) {
@@ -368,8 +390,13 @@ static an_losses losses(void *model, an_tensor *const *in, bool training)
 static const an_sum *sums(const void *given)
 {
     static const an_sum of_classes[] = {{"loss", "labels"}, {"accuracy", "labels"}, {"labels", NULL}, {NULL, NULL}},
+                        of_many[] = {{"loss", "labels"},
+                                     {"accuracy", "labels"},
+                                     {"labels", NULL},
+                                     {"top5", "labels"},
+                                     {NULL, NULL}},
                         of_values[] = {{"loss", NULL}, {NULL, NULL}};
-    return is_loss(given, "cross_entropy") ? of_classes : of_values;
+    return has_top5(given) ? of_many : is_loss(given, "cross_entropy") ? of_classes : of_values;
 }
 
 static an_tensor *predict(void *model, an_tensor *in)

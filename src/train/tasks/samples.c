@@ -1,12 +1,16 @@
-/* samples.c: the task `samples`, of imported models: named arrays (io/data/array_set.h), or windows of a token data set
- * (io/data/token_data.h) for a model whose only input is token ids.
+/* samples.c: the task `samples`, of imported models: named arrays (io/data/array_set.h), labelled images
+ * (train/sample_images.h) for a model of one image, or windows of a token data set (io/data/token_data.h) for a
+ * model whose only input is token ids.
  *
  * A sample is what the first axis of the model's arrays counts, and so is a unit. The graph of the model is kept in
  * checkpoints as the task's facts, so that a run goes on without the archive that it came from. */
 #include "train/tasks/samples.h"
+#include "io/data/array_file.h"
 #include "io/data/array_set.h"
+#include "io/data/image_files.h"
 #include "io/data/order.h"
 #include "io/data/token_data.h"
+#include "train/sample_images.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,23 +19,33 @@
 #include <unistd.h>
 
 typedef struct samples_settings {
-    an_train_text feed;
+    an_train_text feed, label, pixel_mean, pixel_std;
 } samples_settings;
 
 static const an_config_field fields[] = {
     {"feed", AN_CONFIG_TEXT, offsetof(samples_settings, feed), "", 0, 0, NULL,
-     "which file is which array of the model: input:x,labels:y; empty: those of the arrays' names"},
+     "which file, array or column is which array of the model: input:x,labels:y, or input:a+b of columns; empty: those "
+     "of "
+     "the arrays' names"},
+    {"label", AN_CONFIG_TEXT, offsetof(samples_settings, label), "", 0, 0, NULL,
+     "which of them is the labels: the same as feed=labels:NAME"},
+    {"pixel_mean", AN_CONFIG_TEXT, offsetof(samples_settings, pixel_mean), "", 0, 0, NULL,
+     "of images that feed an imported model: subtracted from each channel, whose values are 0 to 1; empty: 0"},
+    {"pixel_std", AN_CONFIG_TEXT, offsetof(samples_settings, pixel_std), "", 0, 0, NULL,
+     "and what each channel is then divided by; empty: 1"},
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 typedef struct samples_data {
     an_task_data head;
-    an_array_set *set; /* arrays, or */
-    an_data *tokens;   /* windows of tokens; both NULL: opened without data */
-    int64_t T;         /* tokens in a window */
+    an_array_set *set;       /* arrays, or */
+    an_sample_images images; /* .set NULL: none; or */
+    an_data *tokens;         /* windows of tokens; all NULL: opened without data */
+    int64_t T;               /* tokens in a window */
     int64_t ignore, batch;
     bool whole_batches; /* a loss that the graph computes is known for whole batches alone */
     int n;
+    an_train_text label;           /* the name that label= gives, or "labels" */
     an_array array[AN_MAX_ARRAYS]; /* of one sample */
     bool of_classes;               /* the last array is labels of classes, or of values */
     union {
@@ -50,6 +64,7 @@ static void close_samples(an_task_data *d)
 {
     samples_data *s = (samples_data *)d;
     an_array_set_close(s->set);
+    an_sample_images_close(&s->images);
     an_data_close(s->tokens);
     an_text_free(&s->graph);
 }
@@ -62,7 +77,8 @@ static bool is_tokens(const char *source)
     char path[AN_CKPT_PATH_BYTES];
     struct stat st;
     snprintf(path, sizeof path, "%s/train.bin", source);
-    return strcmp(source, "corpus") == 0 || access(path, F_OK) == 0 || (stat(source, &st) == 0 && S_ISREG(st.st_mode));
+    return strcmp(source, "corpus") == 0 || access(path, F_OK) == 0 ||
+           (stat(source, &st) == 0 && S_ISREG(st.st_mode) && !an_array_file_name(source));
 }
 
 static an_status open_tokens(an_err *err, const an_train_config *c, bool whole, samples_data *d)
@@ -86,12 +102,39 @@ static an_status open_tokens(an_err *err, const an_train_config *c, bool whole, 
     return AN_OK;
 }
 
+/* `feed` with what `label` says. */
+static an_status whole_feed(an_err *err, const samples_settings *s, an_train_text out)
+{
+    const bool labels = strncmp(s->feed, "labels:", 7) == 0 || strstr(s->feed, ",labels:");
+    if (*s->label && labels)
+        return an_fail(err, AN_E_USAGE, "label=%.100s, and feed= names the labels too: leave one of them out",
+                       s->label);
+    const int n = *s->label
+                      ? snprintf(out, sizeof(an_train_text), "%s%slabels:%s", s->feed, *s->feed ? "," : "", s->label)
+                      : snprintf(out, sizeof(an_train_text), "%s", s->feed);
+    if (n < (int)sizeof(an_train_text)) return AN_OK;
+    return an_fail(err, AN_E_USAGE, "feed= and label= together have more than %zu bytes", sizeof(an_train_text) - 1);
+}
+
+static an_status open_images(an_err *err, const an_train_config *c, bool whole, samples_data *d)
+{
+    AN_TRY(an_sample_images_open(err, c->data, whole, &d->images));
+    for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_sample_images_count(&d->images, split);
+    d->head.bytes = an_sample_images_bytes(&d->images);
+    d->head.built_in = an_sample_images_built_in(&d->images);
+    return AN_OK;
+}
+
 static an_status open_data(an_err *err, const an_train_config *c, bool whole, samples_data *d)
 {
     const samples_settings *s = (const void *)c->task_settings.bytes;
+    an_train_text feed;
     d->head.loaded = true;
+    AN_TRY(whole_feed(err, s, feed));
     if (is_tokens(c->data)) return open_tokens(err, c, whole, d);
-    AN_TRY(an_array_set_open(err, c->data, s->feed, d->array, d->n, whole, &d->set));
+    if (an_sample_images_fit(d->array, d->n) && !*feed && !an_array_set_is(c->data, feed, d->array, d->n))
+        return open_images(err, c, whole, d);
+    AN_TRY(an_array_set_open(err, c->data, feed, d->array, d->n, whole, &d->set));
     for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_array_set_samples(d->set, split);
     return AN_OK;
 }
@@ -110,6 +153,10 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
     d->of_classes = strcmp(name, "cross_entropy") == 0;
     d->whole_batches = strcmp(name, "output") == 0;
     AN_TRY(c->model->description(err, d->model.bytes, &d->graph));
+    const samples_settings *s = (const void *)c->task_settings.bytes;
+    snprintf(d->label, sizeof d->label, "%s", *s->label ? s->label : "labels");
+    if (an_sample_images_fit(d->array, d->n))
+        AN_TRY(an_sample_images_settle(err, d->array, d->n, s->pixel_mean, s->pixel_std, &d->images));
     return flags & AN_OPEN_DATA ? open_data(err, c, flags & AN_OPEN_WHOLE_FILE, d) : AN_OK;
 }
 
@@ -145,6 +192,12 @@ static int32_t *labels_of(const samples_data *d, void *const *array, int32_t **s
     return d->n == 2 ? array[1] : *spare;
 }
 
+static an_status read_one(an_err *err, const samples_data *d, int split, int64_t row, int64_t at, void *const *array)
+{
+    return d->set ? an_array_set_read(err, d->set, split, row, d->ignore, at, array)
+                  : an_sample_images_read(err, &d->images, split, row, at, array);
+}
+
 static an_status batch(an_err *err, const an_task_data *task, const an_sample_range *draw, uint64_t step,
                        void *const *array)
 {
@@ -163,9 +216,9 @@ static an_status batch(an_err *err, const an_task_data *task, const an_sample_ra
         return status;
     }
     for (int64_t i = 0; i < draw->samples; i++) {
-        const int64_t row = an_draw_row(an_array_set_samples(d->set, draw->split), draw->split, draw->seed, step,
+        const int64_t row = an_draw_row(d->head.units[draw->split], draw->split, draw->seed, step,
                                         (uint64_t)(draw->first + i), draw->per_step);
-        AN_TRY(an_array_set_read(err, d->set, draw->split, row, d->ignore, i, array));
+        AN_TRY(read_one(err, d, draw->split, row, i, array));
     }
     return AN_OK;
 }
@@ -208,8 +261,7 @@ static an_status read_samples(an_err *err, const an_task_data *task, int split, 
         free(spare);
         AN_TRY(status);
     }
-    for (int64_t i = 0; i < n && d->set; i++)
-        AN_TRY(an_array_set_read(err, d->set, split, first + i, d->ignore, i, array));
+    for (int64_t i = 0; i < n && !d->tokens; i++) AN_TRY(read_one(err, d, split, first + i, i, array));
     fill_rest(d, n, room, array);
     return AN_OK;
 }
@@ -219,12 +271,81 @@ static void hash(const an_task_data *task, int split, char out[AN_HASH_TEXT_BYTE
     const samples_data *d = samples(task);
     *out = 0;
     if (d->set) an_array_set_hash(d->set, split, out);
+    if (d->images.set) an_sample_images_hash(&d->images, split, out);
 }
 
 static an_status facts(an_err *err, const an_task_data *task, an_text *out)
 {
     an_text_puts(out, samples(task)->graph.data);
     return out->failed ? an_fail_nomem(err, "the graph of a checkpoint", out->len) : AN_OK;
+}
+
+/* ---- questions: rows for the model's first input, from an array or an image file */
+
+static an_status ask_array(an_err *err, const samples_data *d, const char *name, const an_npy *a, an_questions *out)
+{
+    const an_array *in = &d->array[0];
+    const int64_t row = (int64_t)(an_array_bytes(in) / an_dtype_size(in->dtype)), n = an_npy_elements(a);
+    if (a->rank < 1 || a->dim[0] < 1 || n / a->dim[0] != row)
+        return an_fail(err, AN_E_SHAPE, "%s: rows of %lld numbers, %s of the model has %lld", name,
+                       (long long)(a->rank > 0 && a->dim[0] > 0 ? n / a->dim[0] : 0), in->name, (long long)row);
+    *out = (an_questions){.samples = a->dim[0], .sample_bytes = (size_t)row * 4};
+    char *to = malloc((size_t)n * 4 + 1);
+    if (!to) return an_fail_nomem(err, name, (size_t)n * 4);
+    out->data = to;
+    for (int64_t i = 0; i < n; i++) {
+        const double x = an_npy_number(a, i);
+        const float narrow = (float)x;
+        const int32_t whole = x >= INT32_MIN && x <= INT32_MAX ? (int32_t)x : 0;
+        if (in->dtype == AN_I32 && (double)whole != x)
+            return an_fail(err, AN_E_DATA, "%s: element %lld is %g, and %s of the model are whole numbers", name,
+                           (long long)i, x, in->name);
+        memcpy(to + 4 * i, in->dtype == AN_I32 ? (const void *)&whole : &narrow, 4);
+    }
+    return AN_OK;
+}
+
+/* The first input's array in a file of several, as training finds it there. */
+static an_status ask_file(an_err *err, const samples_data *d, const char *path, an_questions *out)
+{
+    an_array_file *f;
+    an_npy a;
+    bool found;
+    AN_TRY(an_array_file_open(err, path, &f));
+    an_status status = an_array_file_find(err, f, d->array[0].name, "", &a, &found);
+    if (status == AN_OK && !found && an_array_file_columns(f))
+        status = an_array_file_find(err, f, "*", d->label, &a, &found);
+    if (status == AN_OK && !found)
+        status = an_fail(err, AN_E_DATA, "%s: %s, which the model reads, is not there", path, d->array[0].name);
+    if (status == AN_OK) status = ask_array(err, d, path, &a, out);
+    an_array_file_close(f);
+    return status;
+}
+
+static an_status ask(an_err *err, const samples_data *d, const char *word, const an_text *standard_input,
+                     an_questions *out)
+{
+    an_npy a;
+    if (standard_input) {
+        AN_TRY(an_npy_parse(err, "standard input", standard_input->data ? standard_input->data : "",
+                            standard_input->len, &a));
+        return ask_array(err, d, "standard input", &a, out);
+    }
+    if (an_array_file_name(word)) return ask_file(err, d, word, out);
+    if (d->images.channels > 0 && an_image_file_name(word)) return an_sample_images_ask(err, &d->images, word, out);
+    AN_TRY(an_npy_open(err, word, &a));
+    an_status status = ask_array(err, d, word, &a, out);
+    an_npy_close(&a);
+    return status;
+}
+
+static an_status questions(an_err *err, const an_task_data *task, const char *word, const an_text *standard_input,
+                           an_questions *out)
+{
+    *out = (an_questions){.samples = 0};
+    an_status status = ask(err, samples(task), word, standard_input, out);
+    if (status != AN_OK) an_questions_free(out);
+    return status;
 }
 
 const an_task an_samples_task = {.name = "samples",
@@ -234,7 +355,7 @@ const an_task an_samples_task = {.name = "samples",
                                  .sample = "sample",
                                  .next = "write its weights for PyTorch with\n    anneal export",
                                  .next_argument = "",
-                                 .built_in = "the built-in text",
+                                 .built_in = "built-in samples (data= for your own)",
                                  .keys = &keys,
                                  .settings_bytes = sizeof(samples_settings),
                                  .data_bytes = sizeof(samples_data),
@@ -246,4 +367,6 @@ const an_task an_samples_task = {.name = "samples",
                                  .batch = batch,
                                  .count = count,
                                  .read = read_samples,
-                                 .facts = facts};
+                                 .facts = facts,
+                                 .questions = questions,
+                                 .questions_of_arrays = true};
