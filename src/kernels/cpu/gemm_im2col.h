@@ -60,7 +60,9 @@ AN_INLINE void store_zeros(float *out, int64_t run)
 
 AN_INLINE void store_run(const uint8_t *image, int64_t from, int64_t run, float *out, const uint8_t dtype)
 {
-    for (int64_t i = 0; i < run; i += AN_VL) vf_store(out + i, load_some(image, from + i, 1, run - i, dtype));
+    int64_t i = 0;
+    for (; i + AN_VL <= run; i += AN_VL) vf_store(out + i, load_some(image, from + i, 1, AN_VL, dtype));
+    if (i < run) vf_store(out + i, load_some(image, from + i, 1, run - i, dtype));
 }
 
 /* Whether the taps of a line of the kernel are one piece of a line of the image. */
@@ -157,12 +159,86 @@ AN_INLINE void window_columns(const an_window_spec *v, const uint8_t *image, int
     }
 }
 
+/* The columns of a block of k as runs of channels: tap by tap, and joined where they are contiguous in the image. `from`
+ * counts from the pixel under the position, and holds where the whole window is inside the image. */
+enum { MOST_RUNS = 64 };
+typedef struct run {
+    int64_t from;
+    int32_t count;
+    tap at;
+} run;
+typedef struct runs {
+    run by_tap[MOST_RUNS], joined[MOST_RUNS];
+    int n_taps, n_joined;
+    int32_t x_first, x_last; /* positions [x_first, x_last) of a line have all their columns inside */
+} runs;
+
+/* False: too many taps, or a kernel too wide for the tables of window_rows. */
+static bool find_runs(const an_window_spec *v, int64_t first, int64_t count, runs *out)
+{
+    out->n_taps = out->n_joined = 0;
+    if (v->taps[0] > MOST_RUNS || v->taps[1] > MOST_RUNS) return false;
+    int64_t after = 0; /* where the last run ends */
+    for (tap t = tap_of(v, first); count > 0; t.c = 0, t.r += ++t.s == v->taps[1], t.s %= v->taps[1]) {
+        if (out->n_taps == MOST_RUNS) return false;
+        const int64_t y = t.r * v->tap[0] + v->start[0], x = t.s * v->tap[1] + v->start[1];
+        const run some = {(y * v->in[1] + x) * v->pixel + t.c, (int32_t)AN_MIN(v->channels - t.c, count), t};
+        out->by_tap[out->n_taps++] = some;
+        if (out->n_joined > 0 && some.from == after)
+            out->joined[out->n_joined - 1].count += some.count;
+        else
+            out->joined[out->n_joined++] = some;
+        after = some.from + some.count;
+        count -= some.count;
+    }
+    const int32_t left = v->start[1] + AN_MIN(v->tap[1] * (v->taps[1] - 1), 0), step = v->step[1];
+    const int32_t right = v->start[1] + AN_MAX(v->tap[1] * (v->taps[1] - 1), 0);
+    out->x_first = left < 0 ? (-left + step - 1) / step : 0;
+    out->x_last = v->apart[0] > 1 || v->apart[1] > 1 || v->in[1] <= right ? 0 : (v->in[1] - right - 1) / step + 1;
+    return true;
+}
+
+/* Rows q.x0 .. q.x1 of A, whose columns are `of`; as window_row for each. */
+AN_INLINE void window_rows(const an_window_spec *v, const uint8_t *image, const runs *of, const part q, float *out,
+                           int64_t width, const uint8_t dtype)
+{
+    int32_t ys[MOST_RUNS], xs[MOST_RUNS], y = -1;
+    bool inside = false; /* all lines of the kernel */
+    position at = position_of(v, q.x0);
+    for (int64_t p = q.x0; p < q.x1; p++, out += width, step_position(v, &at)) {
+        if (at.y != y) {
+            y = at.y;
+            inside = true;
+            for (int32_t r = 0; r < v->taps[0]; r++) inside &= (ys[r] = an_window_along(v, 0, y, r)) >= 0;
+        }
+        if (inside && at.x >= of->x_first && at.x < of->x_last) {
+            const int64_t from = pixel_at(v, at.image, y * v->step[0], at.x * v->step[1]);
+            float *to = out;
+            for (const run *i = of->joined; i < of->joined + of->n_joined; to += i->count, i++)
+                store_run(image, from + i->from, i->count, to, dtype);
+            continue;
+        }
+        for (int32_t s = 0; s < v->taps[1]; s++) xs[s] = an_window_along(v, 1, at.x, s);
+        float *to = out;
+        for (const run *i = of->by_tap; i < of->by_tap + of->n_taps; to += i->count, i++)
+            if (ys[i->at.r] < 0 || xs[i->at.s] < 0)
+                store_zeros(to, i->count);
+            else
+                store_run(image, pixel_at(v, at.image, ys[i->at.r], xs[i->at.s]) + i->at.c, i->count, to, dtype);
+    }
+}
+
 AN_INLINE void window_gather(const operand *o, const part q, float *out, int64_t width, bool columns,
                              const uint8_t dtype)
 {
     const an_window_spec copy = *o->window, *const v = &copy; /* in registers: what is stored may alias anything */
     if (columns) {
         window_columns(v, o->p, q.x0, q.x1, o->first_k + q.w0, o->first_k + q.w1, out, width, dtype);
+        return;
+    }
+    runs some;
+    if (find_runs(v, o->first_k + q.w0, q.w1 - q.w0, &some)) {
+        window_rows(v, o->p, &some, q, out, width, dtype);
         return;
     }
     const tap first = tap_of(v, o->first_k + q.w0);
@@ -189,26 +265,28 @@ static void window_floats(const operand *o, const part q, float *out, int64_t wi
 /* As pack_rows and as pack_along_x: out[x][width], or out[w][width] of columns of B, whole vectors. */
 static void pack_window(const operand *o, const part q, an_word *out, int64_t width, bool columns, word_kind kind)
 {
-    enum { WORDS = 64 }; /* of columns at a time; of a row all at once */
-    float k[2 * AN_MAX(WORDS * PANEL, 512 + AN_VL)];
+    enum { WORDS = 64, FLOATS = 2 * AN_MAX(WORDS * PANEL, 512 + AN_VL) };
+    float k[FLOATS];
     const int64_t per = kind == WORD_PAIR ? 2 : 1;
     part some = q;
     if (kind == WORD_F32) {
         window_floats(o, q, (float *)out, width, columns);
         return;
     }
-    const int64_t xs = columns ? q.x1 - q.x0 : 1, ws = columns ? WORDS : q.w1 - q.w0;
+    /* WORDS of all columns at a time, or some rows whole */
+    const int64_t ws = columns ? WORDS : q.w1 - q.w0, row = columns ? width : an_round_up(ws * per, AN_VL) + AN_VL;
+    const int64_t xs = columns ? q.x1 - q.x0 : AN_MAX(FLOATS / row, 1);
     for (some.x0 = q.x0; some.x0 < q.x1; some.x0 += xs)
         for (int64_t w = q.w0; w < q.w1; w += ws) {
             const int64_t end = AN_MIN(w + ws, q.w1), count = AN_MIN(end * per, o->k) - w * per;
-            some.x1 = some.x0 + xs;
+            some.x1 = AN_MIN(some.x0 + xs, q.x1);
             some.w0 = w * per;
             some.w1 = some.w0 + count;
-            window_floats(o, some, k, width, columns);
+            window_floats(o, some, k, row, columns);
             const operand floats = {.p = (uint8_t *)k,
-                                    .x = columns ? width : 1,
+                                    .x = columns ? width : some.x1 - some.x0,
                                     .k = count,
-                                    .along_x = 1,
+                                    .along_x = columns ? 1 : row,
                                     .along_k = columns ? width : 1,
                                     .dtype = AN_F32};
             const part all = {0, floats.x, 0, end - w};
