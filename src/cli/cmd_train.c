@@ -227,12 +227,16 @@ static an_status open_settings(an_err *err, const an_args *args, an_train_config
                        "nanoGPT's defaults; "
                        "anneal help train lists them");
     const char *name = args->n_words ? args->words[0] : "gpt2";
-    if (strncmp(name, "gpt2", 4) == 0 && !strchr(name, '.') && !data && !weights)
-        return an_fail(err, AN_E_USAGE,
-                       "train %s: set data= to a folder of GPT-2 tokens, as anneal prepare FILE "
-                       "tokenizer=gpt2 makes it (data=corpus is the built-in text)",
-                       name);
+    const an_model *model;
     AN_TRY(an_train_config_open(err, name, c));
+    const int64_t *vocabulary = an_train_number(c, "vocab_size"); /* settled: the preset is for tokens of its own */
+    if (an_preset_find(name, &model) && vocabulary && *vocabulary > 0 && strcmp(c->data, "corpus") == 0 && !data &&
+        !weights)
+        return an_fail(
+            err, AN_E_USAGE,
+            "train %s: the built-in text is not for its vocabulary of %lld ids: set data= to a folder of "
+            "GPT-2 tokens, as anneal prepare FILE tokenizer=gpt2 makes it (data=corpus is the built-in text)",
+            name, (long long)*vocabulary);
     if (args->n_words) return AN_OK;
     snprintf(c->preset, sizeof c->preset, "train.py"); /* the number of ids: the folder's; 50304 where it names none */
     *an_train_number(c, "vocab_size") = 0;

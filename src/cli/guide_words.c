@@ -53,9 +53,10 @@ static an_status refuse_torchrun(an_err *err)
 {
     return an_fail(
         err, AN_E_ENV,
-        "torchrun starts a process a device, and anneal trains in one process on one device: start it once, "
-        "anneal pretrain.py ..., which uses all of a Mac's GPU or of one CUDA GPU; for several GPUs or machines "
-        "run PyTorch's program on CUDA with NCCL, whose checkpoints anneal reads");
+        "torchrun cannot start pretrain.py here: anneal is no Python program. anneal pretrain.py ... devices=0,1 "
+        "starts a "
+        "process for each CUDA GPU itself, ranks=2 on a CPU; or torchrun --no-python --nproc-per-node 2 anneal "
+        "pretrain.py ...");
 }
 
 /* The command word or words; *used: how many of theirs they replace. *trains: pretrain. */

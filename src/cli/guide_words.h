@@ -5,7 +5,7 @@
  *     generate.py                      generate
  *     -m dataset.build_X_dataset       prepare X (sudoku, maze, arc, chat)
  *     .../prepare_example_chat_dataset.sh   prepare example-chat
- *     torchrun                         is refused, with what to do instead
+ *     torchrun                         is refused in front of a script, with what to do instead
  *     key=v, +key=v, arch.key=v        settings: lr is learning_rate, global_batch_size batch_size, ...;
  *                                      lists with or without brackets
  *     an argument of blanks            (left by a comment behind a backslash) is ignored with a note

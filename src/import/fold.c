@@ -76,7 +76,7 @@ an_status an_fold_open(an_err *err, const an_pt2_graph *g, an_folder **out)
     bool *forbidden = calloc(n, sizeof *forbidden);
     *out = f;
     if (f) {
-        *f = (an_folder){.g = g, .constant = calloc(n, sizeof(bool)), .value = calloc(n, sizeof(an_folded))};
+        *f = (an_folder){.g = g, .constant = calloc(n, sizeof(bool)), .value = calloc(n, sizeof(an_known_value))};
     }
     const bool ok = f && maker && forbidden && f->constant && f->value;
     if (ok) mark(g, maker, forbidden, f->constant);
@@ -160,7 +160,7 @@ static an_status copy_leaf(an_build *b, an_build *inner, const an_pt2_input *in)
     return AN_OK;
 }
 
-static an_status read_back(an_build *inner, int32_t id, an_folded *out)
+static an_status read_back(an_build *inner, int32_t id, an_known_value *out)
 {
     an_tensor *t = an_value_tensor(inner, id);
     if (!t || an_eval_at(AN_AT, &t, 1) != AN_OK)
@@ -199,7 +199,7 @@ static an_status compute(an_build *b, int32_t id, bool *node, bool *wanted, an_v
     return read_back(&inner, id, &f->value[id]);
 }
 
-const an_folded *an_fold_value(an_build *b, int32_t id)
+const an_known_value *an_fold_value(an_build *b, int32_t id)
 {
     an_folder *f = b->fold;
     if (!f || !f->constant[id]) return NULL;
@@ -215,7 +215,7 @@ const an_folded *an_fold_value(an_build *b, int32_t id)
     return status == AN_OK ? &f->value[id] : NULL;
 }
 
-double an_fold_number(const an_folded *v, int64_t i)
+double an_fold_number(const an_known_value *v, int64_t i)
 {
     switch (v->dtype) {
     case AN_F32: return (double)((const float *)v->data)[i];
@@ -229,7 +229,7 @@ double an_fold_number(const an_folded *v, int64_t i)
 /* ---- as tensors */
 
 /* Whether element = first + slope * position along one axis. */
-static bool is_ramp(const an_folded *v, int *axis, double *slope)
+static bool is_ramp(const an_known_value *v, int *axis, double *slope)
 {
     int64_t inner = 1;
     if (v->dtype != AN_I32 || v->n < 2) return false;
@@ -245,7 +245,7 @@ static bool is_ramp(const an_folded *v, int *axis, double *slope)
     return false;
 }
 
-static bool is_uniform(const an_folded *v)
+static bool is_uniform(const an_known_value *v)
 {
     const size_t width = an_dtype_size(v->dtype);
     const char *data = v->data;
@@ -256,7 +256,7 @@ static bool is_uniform(const an_folded *v)
 
 void an_fold_emit(an_build *b, int32_t id)
 {
-    const an_folded *v = an_fold_value(b, id);
+    const an_known_value *v = an_fold_value(b, id);
     an_value *out = &b->value[id];
     int axis;
     double slope;
@@ -280,7 +280,7 @@ void an_fold_emit(an_build *b, int32_t id)
 
 an_mask an_fold_mask(an_build *b, int32_t id, int64_t T, int64_t S)
 {
-    const an_folded *v = an_fold_value(b, id);
+    const an_known_value *v = an_fold_value(b, id);
     if (!v || v->shape.rank < 2 || v->shape.dim[v->shape.rank - 1] != S || v->shape.dim[v->shape.rank - 2] != T)
         return AN_MASK_OTHER;
     bool all = true, causal = true;

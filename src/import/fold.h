@@ -11,19 +11,19 @@
 
 #include "import/build.h"
 
-typedef struct an_folded {
+typedef struct an_known_value {
     void *data; /* NULL: not computed yet */
     an_shape shape;
     an_dtype dtype;
     int64_t n;
-} an_folded;
+} an_known_value;
 
 typedef struct an_folder {
     const an_pt2_graph *g;
-    bool *constant;   /* of each value */
-    an_folded *value; /* of each value */
-    an_ctx *cx;       /* in which they are computed; opened for the first of them */
-    int64_t key;      /* the number of samples that they were computed for */
+    bool *constant;        /* of each value */
+    an_known_value *value; /* of each value */
+    an_ctx *cx;            /* in which they are computed; opened for the first of them */
+    int64_t key;           /* the number of samples that they were computed for */
 } an_folder;
 
 an_status an_fold_open(an_err *err, const an_pt2_graph *g, an_folder **out);
@@ -35,8 +35,8 @@ bool an_fold_skips(const an_build *b, int32_t node); /* all its results are cons
 void an_fold_emit(an_build *b, int32_t value);       /* sets a constant value's tensor; a failure is in b->err */
 
 /* The elements of a value; NULL where it is not constant, or there is no memory. */
-const an_folded *an_fold_value(an_build *b, int32_t value);
-double an_fold_number(const an_folded *v, int64_t i);
+const an_known_value *an_fold_value(an_build *b, int32_t value);
+double an_fold_number(const an_known_value *v, int64_t i);
 
 typedef enum an_mask { AN_MASK_ALL, AN_MASK_CAUSAL, AN_MASK_OTHER } an_mask;
 /* Recognises a mask [...,T,S] of attention: bool (true: attended to) or float (0: attended to; -inf or the most negative

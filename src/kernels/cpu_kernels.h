@@ -1,6 +1,6 @@
 /* cpu_kernels.h: the hand-written CPU kernels: one object per instruction set, chosen at run time.
  *
- * Owns:      the specs (shapes and strides as data) and the table of functions each instruction set exports.
+ * Owns:      the table of functions each instruction set exports. (Specs, shapes and strides as data, are in ir/library_ops.h.)
  * Does not:  know nodes or plans. All memory, scratch included, is the caller's; nothing here allocates.
  * Invariant: results depend on the spec and the instruction set only, never on the number of threads.
  *            All f32 arithmetic is in source order (-ffp-contract=off, fma where written), the same on every set;

@@ -24,6 +24,7 @@
 #include "graph/build.h"
 #include "optim/loss_scaler.h"
 #include "runtime/param_blocks.h"
+#include "runtime/variables.h"
 
 static an_tensor *pack(an_ctx *cx, const char *at, int b)
 {
@@ -196,8 +197,8 @@ bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, a
     an_tensor *unscale = scaled ? an_loss_scale_inverse(at, cx) : NULL; /* f32 scalar */
     bool any = false;
     cx->hooks = &hooks;
-    if (an_why_constant(cx)) {
-        an_poison(&cx->graph, AN_E_USAGE, at, "%s: %s", who, an_why_constant(cx));
+    if (an_why_params_are_fixed(cx)) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "%s: %s", who, an_why_params_are_fixed(cx));
         return false;
     }
     if (an_layout_params(cx) != AN_OK) return false;

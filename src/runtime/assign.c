@@ -9,6 +9,7 @@
 #include "runtime/assign.h"
 
 #include "runtime/param_blocks.h"
+#include "runtime/variables.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -64,9 +65,9 @@ void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
         an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: the target is a constant; what changes is an an_state");
         return;
     }
-    if (an_why_constant(cx) && s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_PARAM) {
+    if (an_why_params_are_fixed(cx) && s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_PARAM) {
         an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: \"%s\" cannot change: %s", an_name_of(state),
-                  an_why_constant(cx));
+                  an_why_params_are_fixed(cx));
         return;
     }
     if (s->op != AN_OP_LEAF || s->attr[0] == AN_LEAF_INPUT || s->attr[0] == AN_LEAF_SCALAR) {

@@ -3,12 +3,12 @@
  * Every module of runtime/ and optim/ works on this struct. Each field is written by the module named above its group
  * and by open.c, which creates and frees everything; other modules only read it.
  *
- * A module is a header and a source file of the same name. A module calls only modules to its left:
+ * A module is a source file, with a header of its name where others call it. A module calls only modules to its left:
  *
  *     context <- in_flight, buffers <- variables <- param_blocks, stores <- assign, persist
- *             <- plan_cache <- memory <- execute, oracle_eval <- results <- eval <- open
+ *             <- plan_cache <- memory <- execute, oracle_eval <- results <- eval <- round_weights, open
  *
- * report, introspect and check_kernels read all of it. optim/ comes after runtime/ and is reached from here only through
+ * plan_report, introspect and check_kernels read all of it. optim/ comes after runtime/ and is reached from here only through
  * an_step_hooks. tools/layers checks that no circle appears.
  */
 #ifndef AN_RUNTIME_CONTEXT_H
@@ -120,10 +120,14 @@ struct an_ctx {
     an_input_info *input;
     double *scalar;        /* this step's, of whatever dtype */
     uint8_t *scalar_dtype; /* AN_F32, AN_F64 or AN_I32 */
-    bool averages;         /* graphs read the averages of an_ema in place of the parameters (an_use_averages) */
-    bool rounded;          /* weights are read as an_round_weights keeps them */
     int32_t n_params, cap_params, n_blocks, cap_blocks, n_states, cap_states, n_stores, cap_stores, n_inputs,
         cap_inputs, n_scalars, cap_scalars;
+
+    /* optim/ema.c */
+    bool averages; /* graphs read the averages of an_ema in place of the parameters (an_use_averages) */
+
+    /* round_weights.c */
+    bool rounded; /* weights are read as an_round_weights keeps them */
 
     /* buffers.c */
     uint64_t allocations, allocated_bytes, peak_bytes;
@@ -180,8 +184,5 @@ struct an_ctx {
 _Static_assert(offsetof(struct an_ctx, graph) == 0, "an_ctx_graph converts a context to its first member");
 
 bool an_is_ref(const an_ctx *cx); /* the device "ref" evaluates nodes with the oracle and has no plans */
-
-/* Why parameters may not change now, as the end of a sentence that names the call; NULL: they may. */
-const char *an_why_constant(const an_ctx *cx);
 
 #endif

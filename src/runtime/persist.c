@@ -6,6 +6,7 @@
 #include "runtime/in_flight.h"
 #include "runtime/param_blocks.h"
 #include "runtime/stores.h"
+#include "runtime/variables.h"
 
 #include <string.h>
 
@@ -128,6 +129,6 @@ an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
     AN_TRY(ready_entry(cx, i, bytes, &p));
     if (cx->rounded && p.role != ENTRY_STATE)
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_write: \"%s\" cannot change: %s", entry_name(cx, &p),
-                       an_why_constant(cx));
+                       an_why_params_are_fixed(cx));
     return cx->backend->write(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, src, bytes);
 }

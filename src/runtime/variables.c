@@ -309,3 +309,10 @@ size_t an_scalar_bytes(const an_ctx *cx, int i, void *out)
            bytes);
     return bytes;
 }
+
+const char *an_why_params_are_fixed(const an_ctx *cx)
+{
+    if (cx->averages) return "averages are read in place of the parameters now; call an_use_averages(cx, false) first";
+    return cx->rounded ? "weights are read as an_round_weights keeps them; call an_round_weights(cx, false) first"
+                       : NULL;
+}

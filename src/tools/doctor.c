@@ -8,7 +8,7 @@
 __attribute__((format(printf, 3, 4))) static void find(an_doctor *d, bool fault, const char *fmt, ...)
 {
     if (d->n_findings >= AN_DOCTOR_FINDINGS) return;
-    an_finding *f = &d->finding[d->n_findings++];
+    an_doctor_finding *f = &d->finding[d->n_findings++];
     f->fault = fault;
     va_list ap;
     va_start(ap, fmt);

@@ -21,10 +21,10 @@ typedef struct an_measured { /* on one device; zeros: not measured */
     char fault[512];                     /* why the device does not run; "" */
 } an_measured;
 
-typedef struct an_finding {
+typedef struct an_doctor_finding {
     bool fault; /* false: a hint */
     char text[400];
-} an_finding;
+} an_doctor_finding;
 
 typedef struct an_doctor {
     an_system_info os;
@@ -33,7 +33,7 @@ typedef struct an_doctor {
     an_device_facts device[AN_DOCTOR_DEVICES];
     an_measured measured[AN_DOCTOR_DEVICES];
     int n_devices, n_findings;
-    an_finding finding[AN_DOCTOR_FINDINGS];
+    an_doctor_finding finding[AN_DOCTOR_FINDINGS];
 } an_doctor;
 
 typedef struct an_doctor_options {

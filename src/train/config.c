@@ -137,7 +137,7 @@ static const an_config_field train_fields[] = {
     BOOL(wandb_log, "false", "nanoGPT's; nothing is sent anywhere: metrics.jsonl has the numbers"),
     TEXT(wandb_project, "owt", NULL, "nanoGPT's; kept in the logbook"),
     TEXT(wandb_run_name, "gpt2", NULL, "nanoGPT's; kept in the logbook"),
-    TEXT(backend, "nccl", NULL, "nanoGPT's, of several processes; there is one here"),
+    TEXT(backend, "nccl", NULL, "nanoGPT's; read and ignored: ranks= and devices= start several processes"),
 };
 
 /* ---- the table of a model and its task */

@@ -3,7 +3,7 @@
  * Owns:      the rows (what a setting means to an optimizer), the rate of the averages, which parameters decay or are frozen.
  * Does not:  compute updates: that is src/optim/, a file an optimizer.
  *
- * To add one: a file in src/optim/, its declaration in include/anneal.h, a row here, its name in the choices of
+ * To add one: a file in src/optim/, its declaration in include/anneal.h, a row in optimizer.c, its name in the choices of
  * `optimizer` in config.c (a test compares the two).
  */
 #ifndef AN_TRAIN_OPTIMIZER_H

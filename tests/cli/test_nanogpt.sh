@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_nanogpt.sh: somebody who comes from nanoGPT: settings files, keys, log lines, evaluation, resuming, GPT-2's names.
+# test_nanogpt.sh: a user who comes from nanoGPT: settings files, keys, log lines, evaluation, resuming, GPT-2's names.
 plan=12
 . "$(dirname "$0")/tap.sh"
 

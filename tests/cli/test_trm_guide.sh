@@ -70,7 +70,7 @@ code_is 1; says stderr "arch=hrm"
 pretrain arch.mlp_t=true 'data_paths=[data/example-chat-dataset]' global_batch_size=4 out=no device=cpu
 [ "$code" -ne 0 ] || fault "mlp_t with causal was taken"
 run torchrun --nproc-per-node 2 pretrain.py
-code_is 2; says stderr "one device"; says stderr "NCCL"
+code_is 2; says stderr "devices=0,1"; says stderr "ranks=2"
 run pretrain --config-name cfg_other
 code_is 1; says stderr "cfg_chat"
 ok "what cannot be is a sentence that names the remedy"

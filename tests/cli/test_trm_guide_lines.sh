@@ -77,7 +77,7 @@ ok "the lines that train"
 
 torchrun --nproc-per-node 2 pretrain.py --config-name cfg_chat >"$dir/stdout" 2>"$dir/stderr"
 code=$?
-code_is 2; says stderr "one device"; says stderr "NCCL"
+code_is 2; says stderr "devices=0,1"; says stderr "--no-python"
 ok "several processes on a Mac are refused with both remedies"
 
 run=$(echo checkpoints/Example-chat-dataset-ACT-torch/trm_chat-*)

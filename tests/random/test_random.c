@@ -1,4 +1,4 @@
-/* test_random.c: graphs nobody thought of: elementwise ops, moves, reductions, products, tables, joins and pads at
+/* test_random.c: graphs drawn at random: elementwise ops, moves, reductions, products, tables, joins and pads at
  * random, run in every way (ops/lab.h) and compared with the oracle. AN_SOAK=1 runs many more; AN_RANDOM=SEED runs one
  * graph.
  *

@@ -19,7 +19,7 @@ static an_doctor healthy(void)
     return d;
 }
 
-static const an_finding *finding(const an_doctor *d, const char *words)
+static const an_doctor_finding *finding(const an_doctor *d, const char *words)
 {
     for (int i = 0; i < d->n_findings; i++)
         if (strstr(d->finding[i].text, words)) return &d->finding[i];

@@ -1,7 +1,7 @@
 /* test_gemm.c: matrix products of every instruction set this processor runs against a naive chain of fmaf, bit for bit,
  * over shapes, layouts, storage types, batches, splits, accumulation and epilogues, with 1, 2 and 3 threads.
  *
- * Everything that no element stands on (between rows, around C, behind scratch) is NaN or a pattern: an operand read
+ * Everything that is no element (between rows, around C, behind scratch) is NaN or a pattern: an operand read
  * there spoils the result, a write there is found. */
 #include "base/base.h"
 #include "platform/thread_pool.h"

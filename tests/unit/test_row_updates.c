@@ -1,5 +1,5 @@
 /* test_row_updates.c: assigning where(iota == i, row, state) writes one row of the state in place: the values are those of one
- * kernel an operation, the other rows stay, the old state is kept where somebody still reads it, and what only looks
+ * kernel an operation, the other rows stay, the old state is kept where something still reads it, and what only looks
  * alike is left alone. */
 #include <anneal.h>
 

@@ -2,7 +2,8 @@
  *     cpu.c           the backend: memory, and the steps of a plan on a thread pool
  *     compile.c       loop kernels by the system's C compiler, kept in the cache folder
  *     interpreter.c   loop kernels without a compiler: the same bits, slower
- *     library_calls.c library calls: running sums, sorting, scattering, the gradient of max pooling
+ *     library_calls.c library calls: running sums, sorting, scattering
+ *     pool_max_grad.c library call: the gradient of max pooling
  *     linalg.c        library calls: factorisations and linear systems */
 #ifndef AN_DEVICE_CPU_CPU_INTERNAL_H
 #define AN_DEVICE_CPU_CPU_INTERNAL_H

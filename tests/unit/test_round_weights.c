@@ -1,4 +1,4 @@
-/* test_rounded.c: weights that are kept rounded while parameters do not change (an_round_weights): the same bits, fewer bytes, and what
+/* test_round_weights.c: weights that are kept rounded while parameters do not change (an_round_weights): the same bits, fewer bytes, and what
  * is refused meanwhile. */
 #include <anneal.h>
 

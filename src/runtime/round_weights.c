@@ -1,4 +1,4 @@
-/* rounded.c: weights kept in the dtype in which they are multiplied, while parameters do not change (an_round_weights).
+/* round_weights.c: weights kept in the dtype in which they are multiplied, while parameters do not change (an_round_weights).
  *
  *     parameter "h.0.mlp.c_fc.weight" f32 [3072,768]  ->  state "rounded.h.0.mlp.c_fc.weight" bf16 [3072,768]
  *
@@ -37,11 +37,4 @@ an_status an_round_weights(an_ctx *cx, bool rounded)
     an_status status = cx->rounded ? an_eval_effects(cx) : AN_OK;
     an_reset(cx);
     return status == AN_OK ? AN_OK : (an_round_weights(cx, false), status);
-}
-
-const char *an_why_constant(const an_ctx *cx)
-{
-    if (cx->averages) return "averages are read in place of the parameters now; call an_use_averages(cx, false) first";
-    return cx->rounded ? "weights are read as an_round_weights keeps them; call an_round_weights(cx, false) first"
-                       : NULL;
 }
