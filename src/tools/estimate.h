@@ -59,7 +59,7 @@ typedef struct an_fit {
     int64_t batch_size; /* 0: not even one sample */
     bool recompute;
     uint64_t total_bytes; /* of the limit's part, with this batch */
-    uint64_t next_bytes;  /* with one more sample; 0: more than 2^20 fit */
+    uint64_t next_bytes;  /* with one more sample; 0: 2^20 fit, or a tensor would have 2^31 elements */
 } an_fit;
 
 /* The largest micro-batch with which `c` is within the limit, without or with recomputation. */

@@ -33,6 +33,18 @@ static an_status bytes_of(an_err *err, const an_train_config *c, const an_task_d
 
 enum { MAX_BATCH = 1 << 20 };
 
+/* The bytes of a batch; *too_long where some tensor would have more elements than one may have, which then is the limit. A
+ * batch of one that is too long is an error: no batch helps. */
+static an_status bytes_of_batch(an_err *err, const an_train_config *c, const an_task_data *data, an_estimate_part part,
+                                uint64_t *bytes, bool *too_long)
+{
+    const an_status status = bytes_of(err, c, data, part, bytes);
+    *too_long = (status == AN_E_SHAPE || status == AN_E_USAGE) && c->batch_size > 1;
+    if (!*too_long) return status;
+    an_err_clear(err);
+    return AN_OK;
+}
+
 an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                        bool recompute, an_fit *out)
 {
@@ -42,11 +54,12 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data
     set_recompute(&t, recompute);
     for (;; over *= 2) { /* the first power of two that does not fit */
         uint64_t bytes;
+        bool too_long;
         if (over > MAX_BATCH) return AN_OK;
         t.batch_size = over;
-        AN_TRY(bytes_of(err, &t, data, limit->part, &bytes));
-        if (bytes > limit->bytes) {
-            out->next_bytes = bytes;
+        AN_TRY(bytes_of_batch(err, &t, data, limit->part, &bytes, &too_long));
+        if (too_long || bytes > limit->bytes) {
+            out->next_bytes = too_long ? 0 : bytes;
             break;
         }
         fits = out->batch_size = over;
@@ -54,14 +67,15 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data
     }
     while (over - fits > 1) {
         uint64_t bytes;
+        bool too_long;
         t.batch_size = fits + (over - fits) / 2;
-        AN_TRY(bytes_of(err, &t, data, limit->part, &bytes));
-        if (bytes <= limit->bytes) {
+        AN_TRY(bytes_of_batch(err, &t, data, limit->part, &bytes, &too_long));
+        if (!too_long && bytes <= limit->bytes) {
             fits = out->batch_size = t.batch_size;
             out->total_bytes = bytes;
         } else {
             over = t.batch_size;
-            out->next_bytes = bytes;
+            out->next_bytes = too_long ? 0 : bytes;
         }
     }
     return AN_OK;

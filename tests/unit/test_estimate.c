@@ -146,6 +146,29 @@ static void what_is_said_to_fit_runs_and_one_more_does_not_for_ten_budgets(void 
     an_session_close(r);
 }
 
+/* A tensor has at most 2^31 elements: beyond the batch that reaches it there is nothing to estimate. */
+static void the_search_ends_at_the_longest_tensor_that_there_may_be(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_train_config c;
+    an_fit f;
+    an_estimate p;
+    assert_int_equal(an_train_config_open(&err, "issues", &c), AN_OK);
+    set(&c, "cc=none");
+    an_session *r = open_run(&c);
+    if (an_fit_batch(&err, &r->cfg, r->data, &(an_limit){.bytes = (uint64_t)1 << 50}, false, &f) != AN_OK)
+        fail_msg("%s", err.text);
+    assert_true(f.batch_size > 1000 && f.total_bytes > 0);
+    assert_true(f.next_bytes == 0);
+    c = r->cfg;
+    c.batch_size = f.batch_size;
+    if (an_estimate_settings(&err, &c, r->data, &p) != AN_OK) fail_msg("%s", err.text);
+    c.batch_size++;
+    assert_int_not_equal(an_estimate_settings(&err, &c, r->data, &p), AN_OK);
+    an_session_close(r);
+}
+
 static void a_budget_below_one_sequence_fits_nothing(void **state)
 {
     (void)state;
@@ -249,6 +272,7 @@ int main(void)
         cmocka_unit_test(a_runs_price_is_what_it_requests_of_the_device),
         cmocka_unit_test(the_loaders_bytes_are_in_the_price),
         cmocka_unit_test(what_is_said_to_fit_runs_and_one_more_does_not_for_ten_budgets),
+        cmocka_unit_test(the_search_ends_at_the_longest_tensor_that_there_may_be),
         cmocka_unit_test(a_budget_below_one_sequence_fits_nothing),
         cmocka_unit_test(the_advised_changes_fit),
         cmocka_unit_test(automatic_recomputation_looks_at_the_whole_budget),
