@@ -337,8 +337,8 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
  *     relu'(0) = 0, abs'(0) = 0, softplus'(0) = 1/2     sign(NaN) = 0
  *     clamp                    the gradient passes at the bounds (relu, relu6 and hardtanh pass none at theirs), not at NaN
  *     maximum, minimum         NaN wins; equal operands get half of the gradient each
- *     max, min over axes       NaN wins, and makes the gradient NaN; equal elements share the gradient equally (as
- *                              torch.amax; torch.max with an axis gives it to one of them)
+ *     max, min over axes       NaN wins, and makes the gradient NaN (over one element it passes); equal elements share
+ *                              it equally (as torch.amax; torch.max with an axis gives it to one of them)
  *     max_pool                 the first maximum of a window gets the gradient
  *     argmax, sort, topk       NaN is the greatest number; argmax is the first; sort is stable
  *     pow(a, b)                d/da = 0 where b = 0; d/db = 0 where a = 0 and b >= 0

@@ -1,3 +1,4 @@
+/* test_checkpoint.c: a run's checkpoints: which names there are, in which order, what is kept, links and temporary files of others. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
 #include "platform/platform.h"

@@ -1,3 +1,4 @@
+/* test_config.c: tables of settings: defaults, units, arguments and YAML, refusals that name key and line and change nothing. */
 #define _DEFAULT_SOURCE
 #include "io/config/config.h"
 #include "io/config/config_py.h"

@@ -1,3 +1,4 @@
+/* test_corpus.c: the built-in text: how it is packed from files, and that it is fit to train on. */
 #define _DEFAULT_SOURCE
 #include "io/data/corpus.h"
 #include "platform/platform.h"

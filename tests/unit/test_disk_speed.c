@@ -1,3 +1,4 @@
+/* test_disk_speed.c: the measured speed of the medium that data lie on, and the warning about a slow one. */
 #include "io/data/disk_speed.h"
 #include "platform/platform.h"
 #include "io_files.h"

@@ -1,3 +1,4 @@
+/* test_json.c: reading JSON with the byte of damage, and files of JSON lines: appended, cut, resumed. */
 #define _DEFAULT_SOURCE
 #include "io/formats/json.h"
 #include "io/formats/jsonl.h"

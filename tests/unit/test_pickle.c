@@ -1,3 +1,4 @@
+/* test_pickle.c: reading Python pickles as values without executing anything. */
 #include "io/formats/pickle.h"
 #include "io/text/tokenizer_impl.h"
 #include "io_files.h"

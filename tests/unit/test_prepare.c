@@ -1,3 +1,4 @@
+/* test_prepare.c: texts and folders of texts as files of token ids. */
 #include "io/data/prepare.h"
 #include "platform/platform.h"
 #include "io/data/token_data.h"

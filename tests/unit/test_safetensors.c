@@ -1,3 +1,4 @@
+/* test_safetensors.c: reading and writing safetensors, hostile headers above all. */
 #define _DEFAULT_SOURCE
 #include "io/formats/safetensors.h"
 #include <signal.h>

@@ -1,3 +1,4 @@
+/* test_token_data.c: token data sets: splits, windows, epochs, micro-batches. */
 #define _DEFAULT_SOURCE
 #include "io/data/token_data.h"
 #include "io/data/loader.h"

@@ -1,3 +1,4 @@
+/* test_tokenizer.c: characters and byte pairs: encoding, decoding, their JSON. */
 #define _DEFAULT_SOURCE
 #include "io/text/tokenizer.h"
 #include "platform/platform.h"

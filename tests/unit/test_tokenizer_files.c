@@ -1,3 +1,4 @@
+/* test_tokenizer_files.c: tokenizers of others: tokenizer.json, vocab.bpe, folders. */
 #include "platform/platform.h"
 #include "io/text/tokenizer.h"
 #include "io_files.h"

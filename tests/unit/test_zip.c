@@ -1,3 +1,4 @@
+/* test_zip.c: finding members of zip archives, checksums, cut and hostile ones. */
 #include "io/formats/zip.h"
 #include "io_files.h"
 #include "io/formats/torch_file.h"
