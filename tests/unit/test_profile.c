@@ -133,8 +133,9 @@ static void operations_are_timed_and_counted(void **state)
         const an_bench_op op = {.kind = kind, .dtype = AN_F32, .n = 4, .iters = 3};
         if (an_bench_run_op(&err, &c, &op, &r) != AN_OK) fail_msg("%s", err.text);
         assert_true(r.min_ms > 0 && r.min_ms <= r.ms && r.first_s > 0);
-        assert_true((kind == AN_BENCH_COPY) == (r.gflops == 0));
+        assert_true((kind == AN_BENCH_COPY || kind == AN_BENCH_READ) == (r.gflops == 0));
         if (kind == AN_BENCH_COPY) assert_true(fabs(r.gbytes * r.ms * 1e6 - 8 * 1048576) < 1);
+        if (kind == AN_BENCH_READ) assert_true(fabs(r.gbytes * r.ms * 1e6 - 4 * 1048576) < 1);
         if (kind == AN_BENCH_MATMUL) assert_true(fabs(r.gflops * r.ms * 1e6 - 128) < 1e-6);
     }
 }
