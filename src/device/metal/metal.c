@@ -3,7 +3,7 @@
  * Invariants: every entry point that sends messages pushes an autorelease pool and pops it on every return. Buffers are in
  *             shared storage: the host reads and writes them in place, after the work that uses them has ended. */
 #include "device/metal/metal_internal.h"
-#include "device/metal/apple_roofline.h"
+#include "device/apple_roofline.h"
 
 #include "platform/platform.h"
 #include "base/text.h"

@@ -4,7 +4,7 @@
  * own, shared by equal texts. If the common library does not compile, its kernels are compiled one by one, so that the
  * error names the kernel at fault. Metal itself keeps compiled code on disk: there is no cache here. */
 #include "device/metal/metal_internal.h"
-#include "device/metal/apple_roofline.h"
+#include "device/apple_roofline.h"
 
 #include "base/map.h"
 #include "platform/platform.h"

@@ -4,7 +4,7 @@
  * a row to device.c.
  */
 #include "device/device.h"
-#include "device/metal/apple_roofline.h"
+#include "device/apple_roofline.h"
 #include "codegen/gpu_step.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* apple_roofline.h: estimates of a step's time on Apple GPUs from public figures (a roofline model), not measurements. */
-#ifndef AN_DEVICE_METAL_APPLE_ROOFLINE_H
-#define AN_DEVICE_METAL_APPLE_ROOFLINE_H
+#ifndef AN_DEVICE_APPLE_ROOFLINE_H
+#define AN_DEVICE_APPLE_ROOFLINE_H
 
 #include "base/text.h"
 #include "ir/plan.h"

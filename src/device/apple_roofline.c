@@ -3,7 +3,7 @@
  *     seconds of a launch = max(flops / (share * peak flops), bytes / (share * peak bandwidth)) + dispatch
  *
  * The shares are what others have measured of the public peaks: see the constants. The sum is not checked on a Mac. */
-#include "device/metal/apple_roofline.h"
+#include "device/apple_roofline.h"
 
 /* GPU cores, memory bandwidth and FP32 rate: Apple's technical specifications; rates as cores * 128 FMA * clock, with
  * the clocks of github.com/philipturner/metal-benchmarks. Where a chip is sold with two GPUs, the larger one. */
