@@ -29,16 +29,6 @@ typedef struct facts {
     int64_t throttled, interval;
 } facts;
 
-static double median(const an_run_record *r, an_run_column column)
-{
-    double *v;
-    size_t n;
-    if (an_run_sorted(NULL, r, column, r->n / 10, r->n, &v, &n) != AN_OK) return NAN;
-    const double m = an_run_quantile(v, n, 0.5);
-    free(v);
-    return m;
-}
-
 /* Whether `ms` more of an update here, in the direction of the difference, would explain it. */
 static const char *by_share(const facts *f, double ms)
 {
@@ -59,7 +49,8 @@ static void processor(const facts *f, an_cause *c)
 
 static void io_path(const facts *f, an_cause *c)
 {
-    const double wait_there = median(f->run, AN_RUN_DATA_WAIT_MS), wait_here = f->s->wait_share * f->s->ms;
+    const double wait_there = an_run_median(f->run, AN_RUN_DATA_WAIT_MS, f->run->n / 10, f->run->n),
+                 wait_here = f->s->wait_share * f->s->ms;
     const char *mount = an_run_text(f->run->begin, "mount");
     an_storage disk = {.mb_s = 0};
     SAY(c->there, "an update waits %.3g ms for data%s%.32s", wait_there, *mount ? "; " : "", mount);

@@ -38,27 +38,17 @@ static an_status train(an_err *err, const an_handoff *h, const char *dir, const 
     return an_fail(err, AN_E_ENV, "%s: the first updates failed with exit code %d: %.400s", dir, code, said);
 }
 
-static double median(const an_run_record *r, an_run_column column, size_t first, size_t last)
-{
-    double *v;
-    size_t n;
-    if (an_run_sorted(NULL, r, column, first, last, &v, &n) != AN_OK) return NAN;
-    const double m = an_run_quantile(v, n, 0.5);
-    free(v);
-    return m;
-}
-
 static void measure(const an_run_record *r, const an_handoff *h, double tolerance, an_smoke *s)
 {
     size_t begin = 0;
     while (begin < r->n && r->update[begin].step < h->step) begin++;
     const size_t n = r->n - begin;
     const size_t from = begin + n / 10 + (n > 1), early = begin + n / 5 + (n > 1), late = begin + 9 * n / 10;
-    s->ms = median(r, AN_RUN_MS, from, r->n);
-    s->units_per_s = median(r, AN_RUN_UNITS_PER_S, from, r->n);
-    s->live_bytes = median(r, AN_RUN_LIVE_BYTES, late, r->n);
-    s->growth = s->live_bytes / median(r, AN_RUN_LIVE_BYTES, from, early + 1) - 1;
-    s->wait_share = median(r, AN_RUN_DATA_WAIT_MS, from, r->n) / s->ms;
+    s->ms = an_run_median(r, AN_RUN_MS, from, r->n);
+    s->units_per_s = an_run_median(r, AN_RUN_UNITS_PER_S, from, r->n);
+    s->live_bytes = an_run_median(r, AN_RUN_LIVE_BYTES, late, r->n);
+    s->growth = s->live_bytes / an_run_median(r, AN_RUN_LIVE_BYTES, from, early + 1) - 1;
+    s->wait_share = an_run_median(r, AN_RUN_DATA_WAIT_MS, from, r->n) / s->ms;
     s->ratio = s->ms / h->ms;
     s->flat = !(s->growth > FLAT);
     s->alike = !(s->ratio > 1 + tolerance) && !(s->ratio < 1 / (1 + tolerance));

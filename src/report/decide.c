@@ -3,7 +3,6 @@
 #include "report/compare.h"
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define AT(name) offsetof(an_decide_limits, name)
@@ -89,16 +88,6 @@ static an_status check_bucket(an_err *err, const an_run_record *a, const an_run_
 
 /* ---- figures of a lane */
 
-static double median(const an_run_record *r, an_run_column column, size_t first, size_t last)
-{
-    double *v;
-    size_t n;
-    if (an_run_sorted(NULL, r, column, first, last, &v, &n) != AN_OK) return NAN;
-    const double m = an_run_quantile(v, n, 0.5);
-    free(v);
-    return m;
-}
-
 /* Units of the training split, as the logbook counted them: "train_tokens", "train_examples". */
 static double train_units(const an_run_record *r)
 {
@@ -124,8 +113,8 @@ static void measure_growth(const an_run_record *r, double epochs_a_step, const a
     lane->growing = "memory";
     lane->growth_epochs = n ? (double)r->update[n - 1].step * epochs_a_step : NAN;
     for (size_t k = 0; k < AN_COUNT(kinds); k++) {
-        const double early = median(r, kinds[k].column, n / 10, n / 5 + 1),
-                     late = median(r, kinds[k].column, 9 * n / 10, n), growth = late / early - 1;
+        const double early = an_run_median(r, kinds[k].column, n / 10, n / 5 + 1),
+                     late = an_run_median(r, kinds[k].column, 9 * n / 10, n), growth = late / early - 1;
         if (!(early > 0) || !isfinite(growth) || growth <= (isfinite(lane->growth) ? lane->growth : -2)) continue;
         lane->growth = growth;
         lane->growing = kinds[k].name;
@@ -163,9 +152,9 @@ static an_status measure(an_err *err, const an_run_record *r, const char *dir, c
     an_run_setting(r, "dtype", lane->dtype);
     an_text_printable(lane->device, strlen(lane->device));
     an_text_printable(lane->host, strlen(lane->host));
-    lane->ms = median(r, AN_RUN_MS, first, r->n);
-    lane->units_per_s = median(r, AN_RUN_UNITS_PER_S, first, r->n);
-    lane->busy = median(r, AN_RUN_GPU_BUSY, first, r->n);
+    lane->ms = an_run_median(r, AN_RUN_MS, first, r->n);
+    lane->units_per_s = an_run_median(r, AN_RUN_UNITS_PER_S, first, r->n);
+    lane->busy = an_run_median(r, AN_RUN_GPU_BUSY, first, r->n);
     lane->first_step = r->update[first].step;
     lane->last_step = r->update[r->n - 1].step;
     const double epochs_a_step = 1e-3 * lane->units_per_s * lane->ms / train_units(r);

@@ -200,3 +200,13 @@ double an_run_quantile(const double *sorted, size_t n, double share)
 {
     return n ? sorted[(size_t)(share * (double)(n - 1) + 0.5)] : NAN;
 }
+
+double an_run_median(const an_run_record *r, an_run_column column, size_t first, size_t last)
+{
+    double *v;
+    size_t n;
+    if (an_run_sorted(NULL, r, column, first, last, &v, &n) != AN_OK) return NAN;
+    const double m = an_run_quantile(v, n, 0.5);
+    free(v);
+    return m;
+}

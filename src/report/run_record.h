@@ -65,5 +65,7 @@ an_status an_run_sorted(an_err *err, const an_run_record *r, an_run_column colum
                         double **out, size_t *n);
 /* The element at this share, 0 to 1, of n ascending numbers; NaN of none. */
 double an_run_quantile(const double *sorted, size_t n, double share);
+/* The median of a column for updates first .. last - 1; NaN where it has no finite number there, or without memory. */
+double an_run_median(const an_run_record *r, an_run_column column, size_t first, size_t last);
 
 #endif

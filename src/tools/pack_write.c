@@ -105,16 +105,6 @@ static an_status add_data(an_err *err, packer *p, const char *data, bool with_da
     return S_ISDIR(s.st_mode) ? add_data_folder(err, p, data) : add_data_file(err, p, data, slash ? slash + 1 : data);
 }
 
-static double median(const an_run_record *r, an_run_column column)
-{
-    double *v;
-    size_t n;
-    if (an_run_sorted(NULL, r, column, r->n / 10, r->n, &v, &n) != AN_OK) return NAN;
-    const double m = an_run_quantile(v, n, 0.5);
-    free(v);
-    return m;
-}
-
 static void put_origin(const an_run_record *r, an_text *out)
 {
     const json_t *environment = json_object_get(r->begin, "environment");
@@ -125,9 +115,9 @@ static void put_origin(const an_run_record *r, an_text *out)
     an_json_put(out, an_run_text(r->begin, "device"));
     an_text_puts(out, ",\"train_xxh3\":");
     an_json_put(out, an_run_text(r->begin, "train_xxh3"));
-    an_json_put_number(out, "ms", median(r, AN_RUN_MS));
-    an_json_put_number(out, "units_per_s", median(r, AN_RUN_UNITS_PER_S));
-    an_json_put_number(out, "live_bytes", median(r, AN_RUN_LIVE_BYTES));
+    an_json_put_number(out, "ms", an_run_median(r, AN_RUN_MS, r->n / 10, r->n));
+    an_json_put_number(out, "units_per_s", an_run_median(r, AN_RUN_UNITS_PER_S, r->n / 10, r->n));
+    an_json_put_number(out, "live_bytes", an_run_median(r, AN_RUN_LIVE_BYTES, r->n / 10, r->n));
     an_text_puts(out, ",\"environment\":{");
     for (const char *const *name = an_pack_variables; *name; name++) {
         const char *value = an_run_text(environment, *name);

@@ -8,7 +8,7 @@
  * .csv          a first record of names; a column is [rows], columns joined by '+' are [rows,columns]; "*" is every column
  *               but those that `except` names. Whole numbers in all cells make an array of whole numbers.
  *
- * Files are untrusted; memory is what is unpacked, and a CSV's numbers. */
+ * Files are untrusted. Memory is allocated for unpacked members and for the numbers of a CSV only; the rest is mapped. */
 #ifndef AN_IO_DATA_ARRAY_FILE_H
 #define AN_IO_DATA_ARRAY_FILE_H
 
