@@ -218,7 +218,7 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     an_train_config c;
     plan_values v;
     an_session *r;
-    an_estimate price;
+    an_estimate estimate;
     uint64_t budget = 0;
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_plan_keys, &v));
@@ -228,9 +228,9 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));
     AN_TRY(open_run(err, &c, *v.fit, &r));
     an_status status = *v.fit         ? an_plan_fit(err, r, budget, args->json)
-                       : c.budget > 0 ? an_estimate_check(err, r, &price)
-                                      : an_estimate_run(err, r, &price);
-    if (status == AN_OK && !*v.fit) status = show(err, r, &price, &v, args);
+                       : c.budget > 0 ? an_estimate_check(err, r, &estimate)
+                                      : an_estimate_run(err, r, &estimate);
+    if (status == AN_OK && !*v.fit) status = show(err, r, &estimate, &v, args);
     an_session_close(r);
     return status;
 }

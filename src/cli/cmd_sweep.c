@@ -135,13 +135,14 @@ static an_status settings_of(an_err *err, const job *j, const char *axes, an_tra
 
 static an_status fit_one(an_err *err, const an_session *r, uint64_t budget, answer *a)
 {
-    an_estimate price;
+    an_estimate estimate;
     an_fit fit;
     an_limit limit = {.bytes = budget, .name = "the budget"};
     if (!budget) {
-        AN_TRY(an_estimate_settings(err, &r->cfg, r->data, &price));
-        limit.bytes = price.device_limit_bytes && !price.device_shares ? price.device_limit_bytes : an_memory_bytes();
-        limit.part = price.device_limit_bytes && !price.device_shares ? AN_ESTIMATE_DEVICE : AN_ESTIMATE_ALL;
+        AN_TRY(an_estimate_settings(err, &r->cfg, r->data, &estimate));
+        limit.bytes =
+            estimate.device_limit_bytes && !estimate.device_shares ? estimate.device_limit_bytes : an_memory_bytes();
+        limit.part = estimate.device_limit_bytes && !estimate.device_shares ? AN_ESTIMATE_DEVICE : AN_ESTIMATE_ALL;
     }
     AN_TRY(an_fit_batch(err, &r->cfg, r->data, &limit, strcmp(r->cfg.recompute, "on") == 0, &fit));
     a->fits = fit.batch_size;

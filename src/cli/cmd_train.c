@@ -128,24 +128,24 @@ static bool writes_events(const an_args *args)
     return an_args_apply(&unused, args, &(an_key_set){&an_train_command_keys, &v}, 1) == AN_OK && v.tensorboard;
 }
 
-/* `price`: what the run takes, checked. */
-static an_status train(an_err *err, an_session *r, const an_estimate *price, const an_args *args, int *exit_code)
+/* `estimate`: what the run takes, checked. */
+static an_status train(an_err *err, an_session *r, const an_estimate *estimate, const an_args *args, int *exit_code)
 {
     console c = {.board = {.fd = -1}};
     an_progress *n = &c.narrator;
     an_train_result result;
     r->commit = an_commit;
     an_progress_begin(n, r, args->quiet);
-    const bool chief = an_comm_rank(r->cfg.comm) == 0; /* the others have nothing to tell */
-    if (chief) an_progress_run(n, r);
+    const bool is_first = an_comm_rank(r->cfg.comm) == 0; /* the others have nothing to tell */
+    if (is_first) an_progress_run(n, r);
     if (!args->quiet) warn_of_storage(r);
-    n->price = price;
-    n->out = r->cfg.eval_only || !chief ? NULL : r->cfg.out;
+    n->estimate = estimate;
+    n->out = r->cfg.eval_only || !is_first ? NULL : r->cfg.out;
     an_interrupt_catch();
-    const an_train_listener listener = {.event = chief ? hear : NULL, .stop = wants_stop, .arg = &c};
+    const an_train_listener listener = {.event = is_first ? hear : NULL, .stop = wants_stop, .arg = &c};
     an_status status = n->out && writes_events(args) ? an_tensorboard_open(err, n->out, &c.board) : AN_OK;
     if (status == AN_OK) status = an_train(err, r, &listener, &result);
-    if (status == AN_OK && chief)
+    if (status == AN_OK && is_first)
         an_progress_end(n, r, &result);
     else
         an_progress_close(n);
@@ -174,16 +174,16 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                         an_comm *comm, int *exit_code);
 
 /* Starts a new run in its folder: locks it and moves an earlier run's files aside. */
-static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *price, const an_args *args,
+static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *estimate, const an_args *args,
                                  int *exit_code)
 {
     int lock;
     char aside[AN_CKPT_PATH_BYTES];
-    if (an_comm_rank(r->cfg.comm) > 0) return train(err, r, price, args, exit_code); /* rank 0 has the folder */
+    if (an_comm_rank(r->cfg.comm) > 0) return train(err, r, estimate, args, exit_code); /* rank 0 has the folder */
     an_status status = an_run_dir_take(err, r->cfg.out, -1, &lock, aside);
     r->lock = lock;
     if (*aside && !args->quiet) an_say("note    %s held a run: it is in %s now", r->cfg.out, aside);
-    if (status == AN_OK) status = train(err, r, price, args, exit_code);
+    if (status == AN_OK) status = train(err, r, estimate, args, exit_code);
     an_run_dir_unlock(lock);
     return status;
 }
@@ -269,7 +269,7 @@ static an_status train_rank(an_err *err, const an_args *args, an_comm *comm, int
     char path[AN_CKPT_PATH_BYTES];
     an_train_config c;
     an_session *r;
-    an_estimate price;
+    an_estimate estimate;
     train_values v;
     AN_TRY(open_config(err, args, &v, &c));
     c.comm = comm;
@@ -280,10 +280,10 @@ static an_status train_rank(an_err *err, const an_args *args, an_comm *comm, int
     AN_TRY(open_new(err, &c, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
     if (status == AN_OK) status = an_task_check(err, c.task, r->data);
-    if (status == AN_OK) status = an_estimate_check(err, r, &price);
+    if (status == AN_OK) status = an_estimate_check(err, r, &estimate);
     if (status == AN_OK)
-        status =
-            c.eval_only ? train(err, r, &price, args, exit_code) : train_in_folder(err, r, &price, args, exit_code);
+        status = c.eval_only ? train(err, r, &estimate, args, exit_code)
+                             : train_in_folder(err, r, &estimate, args, exit_code);
     an_session_close(r);
     return status;
 }
@@ -338,14 +338,14 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     an_train_config c;
     an_st *st;
     an_session *r = NULL;
-    an_estimate price;
+    an_estimate estimate;
     char began[AN_CONFIG_TEXT_BYTES], aside[AN_CKPT_PATH_BYTES];
     int lock = -1;
     AN_TRY(an_cli_open_weights(err, path, false, -1, &c, &st));
     folder_of(settings ? settings->out : args->words[0], path, c.out);
     snprintf(began, sizeof began, "%s", c.out);
     an_status status = settings_of(err, args, settings, &c);
-    const bool chief = an_comm_rank(comm) == 0;
+    const bool is_first = an_comm_rank(comm) == 0;
     c.comm = comm;
     if (status == AN_OK) status = an_train_config_check(err, &c);
     const bool by_file = !settings && strcmp(args->words[0], path) == 0;
@@ -359,18 +359,18 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
     if (status == AN_OK) status = an_task_check(err, c.task, r->data);
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only && !r->owes_evaluation;
-    if (done && chief) {
+    if (done && is_first) {
         an_run_dir_sweep(c.out); /* a run killed while it wrote its last file has nothing else that would */
         an_say("the run has done its %lld updates and max_iters=%lld: nothing to do; max_iters=N asks for more",
                (long long)r->step, (long long)c.max_iters);
     }
-    if (status == AN_OK && !done) status = an_estimate_check(err, r, &price);
-    if (status == AN_OK && !done && !c.eval_only && chief) {
+    if (status == AN_OK && !done) status = an_estimate_check(err, r, &estimate);
+    if (status == AN_OK && !done && !c.eval_only && is_first) {
         status = an_run_dir_take(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, &lock, aside);
         r->lock = lock;
         if (*aside && !args->quiet) an_say("note    what the run would write over in %s is in %s now", c.out, aside);
     }
-    if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, &price, args, exit_code);
+    if (status == AN_OK) status = done ? finished(err, r, args) : train(err, r, &estimate, args, exit_code);
     an_run_dir_unlock(lock);
     an_session_close(r);
     return status;

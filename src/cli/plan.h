@@ -6,7 +6,7 @@
 #include "cli/cli.h"
 #include "tools/estimate.h"
 
-/* The kinds of a price in the order they are shown. */
+/* The kinds of an estimate in the order they are shown. */
 typedef struct an_memory_kind {
     const char *name, *key; /* "activations", "activation_bytes" */
     uint64_t bytes;

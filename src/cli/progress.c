@@ -254,8 +254,8 @@ void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
     if (n->quiet) return;
     switch (e->kind) {
     case AN_TRAIN_PLANNED:
-        an_progress_bill(n->price ? &n->price->bill : &e->bill);
-        if (n->price) narrate_beside(n->price);
+        an_progress_bill(n->estimate ? &n->estimate->bill : &e->bill);
+        if (n->estimate) narrate_beside(n->estimate);
         break;
     case AN_TRAIN_COMPILED:
         narrate_compilation(&e->bill);

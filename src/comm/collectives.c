@@ -1,9 +1,9 @@
-/* collectives.c: sums, gathers and broadcasts through the pieces of shared memory. See comm.h.
+/* collectives.c: sums, gathers and broadcasts through slots of shared memory. See comm.h.
  *
- * An exchange goes piece by piece: every rank copies its own in; the ranks meet; what is needed is copied out. A sum has a
- * second meeting: between the two, rank r adds up the r-th part of all ranks, its own of the array that it was given, so that a
- * rank copies in and out only the parts of the others. Two pieces are used in turn: a rank
- * fills one again only after a later meeting, which every rank reaches with what it wanted of that piece. */
+ * An exchange goes chunk by chunk: every rank copies its own into its slot; a barrier; what is needed is copied out. A sum has a
+ * second barrier: between the two, rank r adds up the r-th part of all ranks, its own of the array that it was given, so that a
+ * rank copies in and out only the parts of the others. Two slots are used in turn: a rank
+ * fills one again only after a later barrier, which every rank reaches with what it wanted of that slot. */
 #include "comm/shared.h"
 
 #include "base/exact.h"
@@ -53,8 +53,8 @@ static void round_to_16_bits(uint16_t *out, const float *sum, int64_t n, bool bf
     for (int64_t i = 0; i < n; i++) out[i] = (uint16_t)(bf16 ? an_f32_to_bf16(sum[i]) : an_f32_to_f16(sum[i]));
 }
 
-/* Elements [from, until) of all ranks, added in rank order: this rank's of `in`, the others' of their pieces. They go to `out`,
- * which may be `in`, and to this rank's piece, where no other rank reads or writes them now. */
+/* Elements [from, until) of all ranks, added in rank order: this rank's of `in`, the others' of their slots. They go to `out`,
+ * which may be `in`, and to this rank's slot, where no other rank reads or writes them now. */
 static void add_part(const an_comm *c, an_dtype dtype, int64_t from, int64_t until, const char *in, char *out)
 {
     union {
@@ -66,7 +66,7 @@ static void add_part(const an_comm *c, an_dtype dtype, int64_t from, int64_t unt
         const int64_t n = AN_MIN(BLOCK, until - at);
         const size_t byte = (size_t)at * each;
         for (int r = 0; r < c->ranks; r++) {
-            const char *x = (r == c->rank ? in : an_comm_piece(c, r)) + byte;
+            const char *x = (r == c->rank ? in : an_comm_slot(c, r)) + byte;
             if (each == 2)
                 add_16_bits(sum.f32, x, n, r == 0, dtype == AN_BF16);
             else if (r == 0)
@@ -80,34 +80,34 @@ static void add_part(const an_comm *c, an_dtype dtype, int64_t from, int64_t unt
             round_to_16_bits((uint16_t *)(void *)(out + byte), sum.f32, n, dtype == AN_BF16);
         else
             memcpy(out + byte, &sum, (size_t)n * each);
-        memcpy(an_comm_piece(c, c->rank) + byte, out + byte, (size_t)n * each);
+        memcpy(an_comm_slot(c, c->rank) + byte, out + byte, (size_t)n * each);
     }
 }
 
-/* The first element of the part of a piece of n that a rank adds up: parts are whole lines of memory. */
+/* The first element of the part of a chunk of n that a rank adds up: parts are whole lines of memory. */
 static int64_t part_begin(const an_comm *c, int64_t n, int rank)
 {
     return AN_MIN(n, rank * an_round_up(an_ceil_div(n, c->ranks), AN_COMM_LINE));
 }
 
-/* Copies the part of rank r between a piece and an array. */
+/* Copies the part of rank r between a slot and an array. */
 static void copy_part(const an_comm *c, char *to, const char *from, int64_t n, size_t each, int r)
 {
     const size_t begin = (size_t)part_begin(c, n, r) * each, end = (size_t)part_begin(c, n, r + 1) * each;
     if (end > begin) memcpy(to + begin, from + begin, end - begin);
 }
 
-static an_status sum_piece(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const char *in, char *out)
+static an_status sum_chunk(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const char *in, char *out)
 {
     const size_t each = an_dtype_size(dtype), bytes = (size_t)n * each;
     for (int r = 0; r < c->ranks; r++)
-        if (r != c->rank) copy_part(c, an_comm_piece(c, c->rank), in, n, each, r);
+        if (r != c->rank) copy_part(c, an_comm_slot(c, c->rank), in, n, each, r);
     AN_TRY(an_comm_meet(err, c, AN_COMM_SUM, bytes));
     add_part(c, dtype, part_begin(c, n, c->rank), part_begin(c, n, c->rank + 1), in, out);
     AN_TRY(an_comm_meet(err, c, AN_COMM_SUM, bytes));
     for (int r = 0; r < c->ranks; r++)
-        if (r != c->rank) copy_part(c, out, an_comm_piece(c, r), n, each, r);
-    c->half = !c->half;
+        if (r != c->rank) copy_part(c, out, an_comm_slot(c, r), n, each, r);
+    c->parity = !c->parity;
     return AN_OK;
 }
 
@@ -115,13 +115,13 @@ an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const 
 {
     if (dtype > AN_F64) return an_fail(err, AN_E_DTYPE, "ranks add floating point numbers only");
     const size_t each = an_dtype_size(dtype);
-    const int64_t most = AN_COMM_PIECE_BYTES / (int64_t)each;
+    const int64_t most = AN_COMM_SLOT_BYTES / (int64_t)each;
     if (an_comm_ranks(c) == 1) {
         if (in != out) memmove(out, in, (size_t)n * each);
         return AN_OK;
     }
     for (int64_t at = 0; at < n; at += most)
-        AN_TRY(sum_piece(err, c, dtype, AN_MIN(most, n - at), (const char *)in + (size_t)at * each,
+        AN_TRY(sum_chunk(err, c, dtype, AN_MIN(most, n - at), (const char *)in + (size_t)at * each,
                          (char *)out + (size_t)at * each));
     return AN_OK;
 }
@@ -129,12 +129,12 @@ an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const 
 /* ---- copies */
 
 /* Each rank's `bytes` at out + rank * stride. */
-static an_status gather_piece(an_err *err, an_comm *c, size_t bytes, const char *in, char *out, size_t stride)
+static an_status gather_chunk(an_err *err, an_comm *c, size_t bytes, const char *in, char *out, size_t stride)
 {
-    if (bytes) memcpy(an_comm_piece(c, c->rank), in, bytes);
+    if (bytes) memcpy(an_comm_slot(c, c->rank), in, bytes);
     AN_TRY(an_comm_meet(err, c, AN_COMM_GATHER, bytes));
-    for (int r = 0; r < c->ranks && bytes; r++) memcpy(out + (size_t)r * stride, an_comm_piece(c, r), bytes);
-    c->half = !c->half;
+    for (int r = 0; r < c->ranks && bytes; r++) memcpy(out + (size_t)r * stride, an_comm_slot(c, r), bytes);
+    c->parity = !c->parity;
     return AN_OK;
 }
 
@@ -146,8 +146,8 @@ an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, 
     }
     size_t at = 0;
     do {
-        const size_t n = AN_MIN(bytes - at, AN_COMM_PIECE_BYTES);
-        AN_TRY(gather_piece(err, c, n, (const char *)in + at, (char *)out + at, bytes));
+        const size_t n = AN_MIN(bytes - at, AN_COMM_SLOT_BYTES);
+        AN_TRY(gather_chunk(err, c, n, (const char *)in + at, (char *)out + at, bytes));
         at += n;
     } while (at < bytes);
     return AN_OK;
@@ -156,12 +156,12 @@ an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, 
 an_status an_comm_broadcast(an_err *err, an_comm *c, int root, size_t bytes, void *data)
 {
     if (an_comm_ranks(c) == 1) return AN_OK;
-    for (size_t at = 0; at < bytes; at += AN_COMM_PIECE_BYTES) {
-        const size_t n = AN_MIN(bytes - at, AN_COMM_PIECE_BYTES);
-        if (c->rank == root) memcpy(an_comm_piece(c, root), (const char *)data + at, n);
+    for (size_t at = 0; at < bytes; at += AN_COMM_SLOT_BYTES) {
+        const size_t n = AN_MIN(bytes - at, AN_COMM_SLOT_BYTES);
+        if (c->rank == root) memcpy(an_comm_slot(c, root), (const char *)data + at, n);
         AN_TRY(an_comm_meet(err, c, AN_COMM_BROADCAST, n));
-        if (c->rank != root) memcpy((char *)data + at, an_comm_piece(c, root), n);
-        c->half = !c->half;
+        if (c->rank != root) memcpy((char *)data + at, an_comm_slot(c, root), n);
+        c->parity = !c->parity;
     }
     return AN_OK;
 }

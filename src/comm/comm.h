@@ -3,7 +3,7 @@
  * A *rank* is one process of a job, numbered from 0. Every rank calls the same collectives in the same order with the same
  * sizes; what a collective returns has the same bits on every rank.
  *
- * Owns:       memory that the ranks share (a header and two pieces a rank), waiting for one another, and the sentence of
+ * Owns:       memory that the ranks share (a header and two slots a rank), waiting for one another, and the sentence of
  *             the first rank that failed.
  * Does not:   start processes (cli/ranks.c), know tensors or devices. A GPU's data travel by a library of its vendor; the
  *             ranks find one another here.
@@ -17,7 +17,7 @@
 
 #include "base/base.h"
 
-enum { AN_COMM_RANKS = 64, AN_COMM_PIECE_BYTES = 1 << 20, AN_COMM_TIMEOUT_S = 600 };
+enum { AN_COMM_RANKS = 64, AN_COMM_SLOT_BYTES = 1 << 20, AN_COMM_TIMEOUT_S = 600 };
 
 typedef struct an_comm an_comm;
 

@@ -1,4 +1,4 @@
-/* shared.c: shared memory, meetings of ranks, failures. See comm.h and shared.h. */
+/* shared.c: shared memory, barriers, failures. See comm.h and shared.h. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
 #endif
@@ -33,12 +33,12 @@ static size_t header_bytes(void)
 
 uint64_t an_comm_bytes(int ranks)
 {
-    return ranks > 1 ? header_bytes() + 2 * (uint64_t)ranks * AN_COMM_PIECE_BYTES : 0;
+    return ranks > 1 ? header_bytes() + 2 * (uint64_t)ranks * AN_COMM_SLOT_BYTES : 0;
 }
 
-char *an_comm_piece(const an_comm *c, int rank)
+char *an_comm_slot(const an_comm *c, int rank)
 {
-    return (char *)c->shared + header_bytes() + (size_t)(c->half * c->ranks + rank) * AN_COMM_PIECE_BYTES;
+    return (char *)c->shared + header_bytes() + (size_t)(c->parity * c->ranks + rank) * AN_COMM_SLOT_BYTES;
 }
 
 uint32_t an_comm_version(void)
@@ -146,7 +146,7 @@ static an_status give_up(an_err *err, an_comm *c, an_status code, const char *se
     return an_comm_status(err, c);
 }
 
-/* ---- meetings */
+/* ---- barriers */
 
 /* Whether a rank of a job without a process that watches it holds the lock on its byte no more. */
 static bool is_gone(const an_comm *c, int rank)
@@ -156,14 +156,14 @@ static bool is_gone(const an_comm *c, int rank)
            lock.l_type == F_UNLCK;
 }
 
-static an_status look_around(an_err *err, an_comm *c, int missing, uint64_t meeting, double waited)
+static an_status check_others(an_err *err, an_comm *c, int missing, uint64_t barrier, double waited)
 {
     char text[300];
     AN_TRY(an_comm_status(err, c));
     if (c->parent && getppid() != c->parent)
         return give_up(err, c, AN_E_ENV, "the process that started the ranks has ended, so they end too");
     const bool ended = atomic_load(&c->shared->member[missing].left) || is_gone(c, missing);
-    if (ended && atomic_load(&c->shared->member[missing].arrived) < meeting) { /* else it came first, and then left */
+    if (ended && atomic_load(&c->shared->member[missing].arrived) < barrier) { /* else it came first, and then left */
         snprintf(text, sizeof text,
                  "rank %d has ended without a word: it was killed, perhaps for memory (the kernel's log says so)",
                  missing);
@@ -195,19 +195,19 @@ static void pause_for(int round)
         nanosleep(&(struct timespec){.tv_nsec = AN_MIN((round - YIELDS + 1) * 2000L, 200000L)}, NULL);
 }
 
-static an_status wait_for(an_err *err, an_comm *c, int rank, uint64_t meeting)
+static an_status wait_for(an_err *err, an_comm *c, int rank, uint64_t barrier)
 {
     an_wait_clock clock = {0};
     const _Atomic uint64_t *arrived = &c->shared->member[rank].arrived;
     double looked = an_seconds();
-    for (int round = 0; atomic_load_explicit(arrived, memory_order_acquire) < meeting;
+    for (int round = 0; atomic_load_explicit(arrived, memory_order_acquire) < barrier;
          round = AN_MIN(round + 1, 1 << 20)) {
         pause_for(round);
         if (round % 256 != 255 && round < 4000) continue;
         const double now = an_seconds();
         if (now - looked < 0.01) continue;
         looked = now;
-        AN_TRY(look_around(err, c, rank, meeting, an_wait_clock_at(&clock, now)));
+        AN_TRY(check_others(err, c, rank, barrier, an_wait_clock_at(&clock, now)));
     }
     return AN_OK;
 }
@@ -215,7 +215,7 @@ static an_status wait_for(an_err *err, an_comm *c, int rank, uint64_t meeting)
 static an_status check_equal(an_err *err, an_comm *c, int rank)
 {
     const an_comm_member *mine = &c->shared->member[c->rank], *other = &c->shared->member[rank];
-    const int now = c->met & 1;
+    const int now = c->barriers & 1;
     const uint32_t kind = other->kind[now];
     char text[300];
     if (mine->kind[now] == kind && mine->bytes[now] == other->bytes[now]) return AN_OK;
@@ -231,12 +231,12 @@ an_status an_comm_meet(an_err *err, an_comm *c, an_comm_kind kind, uint64_t byte
 {
     an_comm_member *mine = &c->shared->member[c->rank];
     AN_TRY(an_comm_status(err, c));
-    c->met++;
-    mine->kind[c->met & 1] = (uint32_t)kind;
-    mine->bytes[c->met & 1] = bytes;
-    atomic_store_explicit(&mine->arrived, c->met, memory_order_release);
+    c->barriers++;
+    mine->kind[c->barriers & 1] = (uint32_t)kind;
+    mine->bytes[c->barriers & 1] = bytes;
+    atomic_store_explicit(&mine->arrived, c->barriers, memory_order_release);
     for (int r = 0; r < c->ranks; r++)
-        if (r != c->rank) AN_TRY(wait_for(err, c, r, c->met));
+        if (r != c->rank) AN_TRY(wait_for(err, c, r, c->barriers));
     for (int r = 0; r < c->ranks; r++) AN_TRY(check_equal(err, c, r));
     return AN_OK;
 }

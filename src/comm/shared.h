@@ -1,6 +1,6 @@
 /* shared.h: the memory that the ranks of a job share, as shared.c, collectives.c and job.c see it.
  *
- *     header | a line of 64 bytes a rank | piece 0 of rank 0 | piece 0 of rank 1 ... | piece 1 of rank 0 ...
+ *     header | a line of 64 bytes a rank | slot 0 of rank 0 | slot 0 of rank 1 ... | slot 1 of rank 0 ...
  */
 #ifndef AN_COMM_SHARED_H
 #define AN_COMM_SHARED_H
@@ -21,8 +21,8 @@ typedef enum an_comm_kind {
 } an_comm_kind;
 
 typedef struct an_comm_member {
-    _Alignas(AN_COMM_LINE) _Atomic uint64_t arrived; /* at how many meetings */
-    /* The collective it is in, of odd and even meetings: written before `arrived`, and again only two meetings later. */
+    _Alignas(AN_COMM_LINE) _Atomic uint64_t arrived; /* at how many barriers */
+    /* The collective it is in, of odd and even barriers: written before `arrived`, and again only two barriers later. */
     uint64_t bytes[2];
     uint32_t kind[2];
     _Atomic int32_t present, left; /* it has joined; it has closed and will not come again */
@@ -42,17 +42,17 @@ struct an_comm {
     an_comm_shared *shared;
     size_t bytes;
     int rank, ranks;
-    uint64_t met;     /* meetings of all ranks so far */
-    int half;         /* which of the two pieces the next exchange uses */
-    pid_t parent;     /* that started the ranks; 0: another program did */
-    int file;         /* of a job that another program started: a byte a rank, locked while it lives; -1: none */
-    double timeout_s; /* without an arrival */
+    uint64_t barriers; /* that all ranks have passed so far */
+    int parity;        /* which of the two slots the next exchange uses */
+    pid_t parent;      /* that started the ranks; 0: another program did */
+    int file;          /* of a job that another program started: a byte a rank, locked while it lives; -1: none */
+    double timeout_s;  /* without an arrival */
 };
 
 /* Waits until every rank has come here, each with the same kind and size. */
 an_status an_comm_meet(an_err *err, an_comm *c, an_comm_kind kind, uint64_t bytes);
-/* The piece of a rank that this exchange uses. */
-char *an_comm_piece(const an_comm *c, int rank);
+/* The slot of a rank that this exchange uses. */
+char *an_comm_slot(const an_comm *c, int rank);
 /* A handle of memory that is mapped already. */
 an_status an_comm_wrap(an_err *err, an_comm_shared *shared, size_t bytes, int rank, int ranks, an_comm **out);
 uint32_t an_comm_version(void);
