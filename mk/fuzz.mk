@@ -7,7 +7,7 @@ FUZZ_SECONDS ?= 600
 FUZZ_NAMES   := $(patsubst tests/fuzz/test_fuzz_%.c,%,$(sort $(wildcard tests/fuzz/test_fuzz_*.c)))
 # The whole library, with the portable kernels alone and unoptimized, and what reads files in cli/: a search links what its reader needs.
 FUZZ_MAKE     = $(MAKE) --no-print-directory CC=$(FUZZ_CC) SAN=address,undefined BUILD=$(FUZZ_BUILD) ISAS=portable TILE_ISAS=amx_emulated TMPL_CFLAGS=-O0 \
-                SRCS='$(SRCS) src/cli/guide_yaml.c src/cli/guide_argv.c' EXTRA_CFLAGS='-fsanitize=fuzzer-no-link -fno-sanitize=function'
+                SRCS='$(SRCS) src/cli/trm_yaml.c src/cli/trm_argv.c' EXTRA_CFLAGS='-fsanitize=fuzzer-no-link -fno-sanitize=function'
 
 .PHONY: fuzz fuzz-library fuzz-programs fuzz-corpus
 

@@ -122,13 +122,14 @@ an_status an_cli_open_weights(an_err *err, const char *run_or_file, bool best, i
 
 an_status an_cli_divide(an_err *err, an_train_config *c, an_session **r)
 {
-    an_estimate price;
+    an_estimate estimate;
     int64_t parts;
     char most[16];
     const uint64_t bytes = (uint64_t)(c->divide_batch * 1073741824.0);
     if (bytes == 0) return AN_OK;
-    AN_TRY(an_estimate_settings(err, &(*r)->cfg, (*r)->data, &price)); /* not an_estimate_run: that heeds the budget */
-    AN_TRY(an_fit_parts(err, *r, &price, bytes, &parts));
+    AN_TRY(
+        an_estimate_settings(err, &(*r)->cfg, (*r)->data, &estimate)); /* not an_estimate_run: that heeds the budget */
+    AN_TRY(an_fit_parts(err, *r, &estimate, bytes, &parts));
     if (parts == 1) return AN_OK;
     an_say("note    divide_batch=%s: batch_size=%lld becomes batch_size=%lld gradient_accumulation_steps=%lld",
            an_bytes_text((double)bytes, most), (long long)c->batch_size, (long long)(c->batch_size / parts),

@@ -1,6 +1,6 @@
 /* main.c: the table of commands, and the entry and exit of the program. */
 #include "cli/prepare.h"
-#include "cli/guide_words.h"
+#include "cli/trm_command.h"
 #include <string.h>
 
 #define RUN_DETAILS                                                                                                    \
@@ -200,7 +200,7 @@ int main(int argc, char **argv)
     an_signals_begin();
     if (argc > 0 && strchr(argv[0], '/')) an_program = argv[0];
     an_argv words;
-    an_status status = an_guide_words(&err, argc, argv, &words);
+    an_status status = an_recursive_command(&err, argc, argv, &words);
     if (status == AN_OK) status = run(&err, words.argc, words.argv, &exit_code);
     if (status == AN_OK && (fflush(stdout) != 0 || ferror(stdout)))
         status = an_fail(&err, AN_E_IO, "stdout cannot be written to");

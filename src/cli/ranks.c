@@ -105,9 +105,9 @@ static an_status read_values(an_err *err, const an_args *args, an_rank_values *o
 static an_status run_rank(an_err *err, const an_args *args, an_comm *comm, an_rank_fn *fn, int *exit_code)
 {
     an_args mine = *args;
-    const bool chief = an_comm_rank(comm) == 0;
-    mine.quiet |= !chief;
-    mine.json &= chief;
+    const bool is_first = an_comm_rank(comm) == 0;
+    mine.quiet |= !is_first;
+    mine.json &= is_first;
     an_status status = fn(err, &mine, comm, exit_code);
     if (status != AN_OK) an_comm_fail(comm, an_comm_rank(comm), status, err->text);
     return status;

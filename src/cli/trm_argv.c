@@ -1,5 +1,5 @@
-/* guide_argv.c: the list of arguments that guide_words.h and guide_yaml.c fill. */
-#include "cli/guide_words.h"
+/* trm_argv.c: the list of arguments that trm_command.h and trm_yaml.c fill. */
+#include "cli/trm_command.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>

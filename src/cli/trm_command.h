@@ -1,4 +1,4 @@
-/* guide_words.h: translates the command lines of TinyRecursiveModels, and of guides to it, to this program's commands.
+/* trm_command.h: translates the command lines of TinyRecursiveModels, and of guides to it, to this program's commands.
  *
  *     pretrain, pretrain.py            train; --config-name NAME is a built-in preset (cfg_pretrain, cfg_chat), or with
  *                                      --config-path DIR the file DIR/NAME.yaml and what its `defaults` name
@@ -13,8 +13,8 @@
  * Owns:      this translation, which is applied before anything else reads an argument.
  * Does not:  check settings: the tables of keys do (cli/args.c).
  */
-#ifndef AN_CLI_GUIDE_WORDS_H
-#define AN_CLI_GUIDE_WORDS_H
+#ifndef AN_CLI_TRM_COMMAND_H
+#define AN_CLI_TRM_COMMAND_H
 
 #include "cli/cli.h"
 
@@ -28,11 +28,11 @@ typedef struct an_argv {
 } an_argv;
 
 /* Fills *out, whose memory is the caller's to free, also on failure. */
-an_status an_guide_words(an_err *err, int argc, char **argv, an_argv *out);
+an_status an_recursive_command(an_err *err, int argc, char **argv, an_argv *out);
 
 /* Appends a file's settings to *out as key=value, under TinyRecursiveModels' names, those of `defaults` first; *chat: the
  * settings are of a causal model. */
-an_status an_guide_yaml(an_err *err, const char *folder, const char *name, an_argv *out, bool *chat);
+an_status an_recursive_settings(an_err *err, const char *folder, const char *name, an_argv *out, bool *chat);
 
 an_status an_argv_add(an_err *err, an_argv *a, const char *text);
 /* Memory that lives as long as *a; NULL: there is none left. */

@@ -1,6 +1,6 @@
 /* Settings of TinyRecursiveModels: a file, and behind a form feed the file arch/trm.yaml beside it, which its `defaults` may
  * name. What is taken are arguments key=value, as many as a command line has, in memory of their own. */
-#include "cli/guide_words.h"
+#include "cli/trm_command.h"
 #include "fuzz.h"
 
 #include <unistd.h>
@@ -29,7 +29,7 @@ static bool fuzz_one(const char *data, size_t bytes)
     an_err err = {0};
     an_argv a = {.argc = 1, .argv = {(char[]){"anneal"}}};
     bool chat;
-    an_status status = an_guide_yaml(&err, folder(data, bytes), "main", &a, &chat);
+    an_status status = an_recursive_settings(&err, folder(data, bytes), "main", &a, &chat);
     fuzz_check_sentence(status, &err);
     FUZZ_CHECK(a.argc >= 1 && a.argc <= AN_MAX_ARGUMENTS && a.argv[a.argc] == NULL);
     for (int i = 1; i < a.argc; i++) FUZZ_CHECK(strchr(a.argv[i], '=') != NULL);

@@ -1,4 +1,4 @@
-/* guide_yaml.c: reads the settings files of TinyRecursiveModels (--config-path): a mapping whose `defaults` name files of
+/* trm_yaml.c: reads the settings files of TinyRecursiveModels (--config-path): a mapping whose `defaults` name files of
  * groups beside it.
  *
  *     defaults: [{arch: trm}, _self_]     arch/trm.yaml, whose keys become arch.KEY
@@ -7,7 +7,7 @@
  * ${.key} is the value of a key of the same mapping. Lists of mappings and the group `hydra` configure that
  * program's output and are ignored.
  * Invariants: at most MAX_FILES files of MAX_BYTES are read, each of at most MAX_PAIRS keys and values. */
-#include "cli/guide_words.h"
+#include "cli/trm_command.h"
 #include "io/formats/json.h"
 #include "io/formats/yaml_check.h"
 #include "platform/platform.h"
@@ -211,7 +211,7 @@ static an_status read_file(an_err *err, source *from, const char *group, const c
     return status;
 }
 
-an_status an_guide_yaml(an_err *err, const char *folder, const char *name, an_argv *out, bool *chat)
+an_status an_recursive_settings(an_err *err, const char *folder, const char *name, an_argv *out, bool *chat)
 {
     *chat = false;
     return read_file(err, &(source){.folder = folder, .out = out, .chat = chat}, "", name, 0);

@@ -1,6 +1,6 @@
-/* guide_words.c: tables of the guides' words, and the rewriting of a command line by them. See guide_words.h. */
+/* trm_command.c: tables of the guides' words, and the rewriting of a command line by them. See trm_command.h. */
 #define _DEFAULT_SOURCE
-#include "cli/guide_words.h"
+#include "cli/trm_command.h"
 #include "cli/cli.h"
 #include <ctype.h>
 #include <stdlib.h>
@@ -254,7 +254,7 @@ static an_status add_config(an_err *err, const choice *c, bool trains, schedule 
     }
     if (!c->path) return AN_OK;
     an_argv file = {.argc = 0};
-    an_status status = an_guide_yaml(err, c->path, name, &file, &chat);
+    an_status status = an_recursive_settings(err, c->path, name, &file, &chat);
     if (status == AN_OK) status = an_argv_add(err, out, chat ? "cfg_chat" : "cfg_pretrain");
     s->puzzles = !chat;
     for (int i = 0; status == AN_OK && i < file.argc; i++) status = add_setting(err, file.argv[i], s, out);
@@ -332,7 +332,7 @@ static bool is_blank(const char *text)
     return *text && text[strspn(text, " \t")] == 0;
 }
 
-an_status an_guide_words(an_err *err, int argc, char **argv, an_argv *out)
+an_status an_recursive_command(an_err *err, int argc, char **argv, an_argv *out)
 {
     char *kept[AN_MAX_ARGUMENTS];
     int n = 0, used = 0;
