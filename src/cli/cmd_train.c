@@ -1,5 +1,6 @@
 /* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
 #include "cli/background.h"
+#include "cli/live.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "io/data/disk_speed.h"
@@ -13,10 +14,12 @@
 typedef struct resume_values {
     int64_t step;
     bool detach, tensorboard;
+    an_live_values live;
     an_rank_values ranks;
 } resume_values;
 typedef struct train_values {
     bool detach, tensorboard;
+    an_live_values live;
     an_rank_values ranks;
 } train_values;
 
@@ -38,9 +41,11 @@ static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, offsetof(resume_values, step), "-1", -1, 9e15, NULL,
      "go on from the checkpoint after so many updates; -1: from the last one"},
     OWN_KEYS(resume_values),
+    AN_LIVE_FIELDS(resume_values, live),
     AN_RANK_FIELDS(resume_values, ranks),
 };
-static const an_config_field train_fields[] = {OWN_KEYS(train_values), AN_RANK_FIELDS(train_values, ranks)};
+static const an_config_field train_fields[] = {OWN_KEYS(train_values), AN_LIVE_FIELDS(train_values, live),
+                                               AN_RANK_FIELDS(train_values, ranks)};
 const an_config an_train_command_keys = {.fields = train_fields, .n = AN_COUNT(train_fields)};
 const an_config an_resume_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -75,18 +80,20 @@ static void warn_of_storage(const an_session *r)
     if (an_storage_warning(&look, "data", r->cfg.data, text)) an_say("note    %s", text);
 }
 
-/* Who hears of a run: the narrator, and where it was asked for TensorBoard. */
+/* Who hears of a run: the narrator, and where they were asked for TensorBoard and a page. */
 typedef struct console {
     an_progress narrator;
     an_tensorboard board;
+    an_live live;
 } console;
 
-/* Ctrl-C, a signal, or anneal stop. The folder is looked at twice a second: a look is a system call. */
+/* Ctrl-C, a signal, the page's button, or anneal stop. The folder is looked at twice a second: a look is a system call. */
 static bool wants_stop(void *arg)
 {
-    an_progress *n = &((console *)arg)->narrator;
+    console *c = arg;
+    an_progress *n = &c->narrator;
     const double now = an_session_clock();
-    if (an_interrupt_seen(NULL)) return true;
+    if (an_interrupt_seen(NULL) || an_live_wants_stop(&c->live)) return true;
     if (!n->out || now - n->looked < 0.5) return false;
     n->looked = now;
     return an_run_dir_stop_asked(n->out);
@@ -118,22 +125,47 @@ static void hear(void *arg, const an_session *r, const an_train_event *e)
     console *c = arg;
     an_progress_event(&c->narrator, r, e);
     tell_tensorboard(&c->board, e);
+    an_live_event(&c->live, r, e);
 }
 
-/* The key is in the tables of both commands; its value was checked when it was applied. */
-static bool writes_events(const an_args *args)
+/* The keys are in the tables of both commands; their values were checked when they were applied. */
+static train_values values_of(const an_args *args)
 {
     train_values v = {.tensorboard = false};
     an_err unused = {0};
-    return an_args_apply(&unused, args, &(an_key_set){&an_train_command_keys, &v}, 1) == AN_OK && v.tensorboard;
+    if (an_config_defaults(&unused, &an_train_command_keys, &v) == AN_OK)
+        (void)an_args_apply(&unused, args, &(an_key_set){&an_train_command_keys, &v}, 1);
+    return v;
+}
+
+static an_status check_page(an_err *err, const an_args *args)
+{
+    const train_values v = values_of(args);
+    return an_live_check(err, &v.live);
+}
+
+static an_status open_listeners(an_err *err, const an_session *r, const an_args *args, console *c)
+{
+    const train_values v = values_of(args);
+    if (!c->narrator.out) return AN_OK;
+    if (v.tensorboard) AN_TRY(an_tensorboard_open(err, c->narrator.out, &c->board));
+    return an_live_open(err, &v.live, r, &c->live);
+}
+
+static void close_listeners(console *c, an_status status, const an_train_result *result)
+{
+    an_tensorboard_close(&c->board);
+    an_live_close(&c->live, status != AN_OK       ? "failed: see the logbook"
+                            : result->interrupted ? "stopped and saved"
+                                                  : "done");
 }
 
 /* `estimate`: what the run takes, checked. */
 static an_status train(an_err *err, an_session *r, const an_estimate *estimate, const an_args *args, int *exit_code)
 {
-    console c = {.board = {.fd = -1}};
+    console c = {.board = {.fd = -1}, .live = {.fd = -1}};
     an_progress *n = &c.narrator;
-    an_train_result result;
+    an_train_result result = {.interrupted = false};
     r->commit = an_commit;
     an_progress_begin(n, r, args->quiet);
     const bool is_first = an_comm_rank(r->cfg.comm) == 0; /* the others have nothing to tell */
@@ -143,13 +175,13 @@ static an_status train(an_err *err, an_session *r, const an_estimate *estimate, 
     n->out = r->cfg.eval_only || !is_first ? NULL : r->cfg.out;
     an_interrupt_catch();
     const an_train_listener listener = {.event = is_first ? hear : NULL, .stop = wants_stop, .arg = &c};
-    an_status status = n->out && writes_events(args) ? an_tensorboard_open(err, n->out, &c.board) : AN_OK;
+    an_status status = open_listeners(err, r, args, &c);
     if (status == AN_OK) status = an_train(err, r, &listener, &result);
     if (status == AN_OK && is_first)
         an_progress_end(n, r, &result);
     else
         an_progress_close(n);
-    an_tensorboard_close(&c.board);
+    close_listeners(&c, status, &result);
     if (n->out) an_run_dir_clear_stop(n->out);
     AN_TRY(status);
     if (!args->quiet && !r->cfg.eval_only) an_cli_diagnosis_line(r->cfg.out);
@@ -180,6 +212,7 @@ static an_status train_in_folder(an_err *err, an_session *r, const an_estimate *
     int lock;
     char aside[AN_CKPT_PATH_BYTES];
     if (an_comm_rank(r->cfg.comm) > 0) return train(err, r, estimate, args, exit_code); /* rank 0 has the folder */
+    AN_TRY(check_page(err, args));
     an_status status = an_run_dir_take(err, r->cfg.out, -1, &lock, aside);
     r->lock = lock;
     if (*aside && !args->quiet) an_say("note    %s held a run: it is in %s now", r->cfg.out, aside);
@@ -365,7 +398,9 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                (long long)r->step, (long long)c.max_iters);
     }
     if (status == AN_OK && !done) status = an_estimate_check(err, r, &estimate);
-    if (status == AN_OK && !done && !c.eval_only && is_first) {
+    const bool writes = !done && !c.eval_only && is_first;
+    if (status == AN_OK && writes) status = check_page(err, args);
+    if (status == AN_OK && writes) {
         status = an_run_dir_take(err, c.out, strcmp(began, c.out) == 0 ? r->step : -1, &lock, aside);
         r->lock = lock;
         if (*aside && !args->quiet) an_say("note    what the run would write over in %s is in %s now", c.out, aside);

@@ -15,9 +15,13 @@ cp -r RUN_A RUN_B
 cp -r RUN_A RUN
 for f in BEFORE AFTER; do "$program" profile tiny.yaml inputs=fixed --steps 2 --warmup 1 --json >$f.json; done
 
+# A page wants a free port, and a library that may be missing.
+page=dashboard=$((20000 + $$ % 20000))
+run train tiny.yaml max_iters=1 out=PAGE "$page" --quiet
+[ "$code" -eq 0 ] || page=
 # Shorter than they are written, where that is all that differs; a GPU is a processor here.
 shorter() {
-    sed -e 's/PRESET/tiny.yaml/; s/device=cuda/device=cpu/; s/--warmup 5 --steps 10/--warmup 1 --steps 2/' \
+    sed -e 's/PRESET/tiny.yaml/; s/device=cuda/device=cpu/; s/--warmup 5 --steps 10/--warmup 1 --steps 2/' -e "s/dashboard=8080/$page/" \
         -e '/^anneal sweep/s/$/ minutes=0.05 steps=4 out=FOLDER/' -e '/train .*--detach/s/$/ max_iters=2000000 lr_decay_iters=2000000/' \
         -e '/--budget/s/out=FOLDER/out=FOLDER2/' -e '/^anneal handoff.*out=/s/$/ tolerance=1e6/'
 }
