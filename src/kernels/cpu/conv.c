@@ -1,0 +1,449 @@
+/* conv.c: f32 convolutions of few channels, and their gradients, on the CPU: products with a window (ir/library_ops.h) whose lines lie in a
+ * buffer with the padding around them, so that the innermost loop reads them as they lie: nothing is packed tap by tap, and nothing is tested
+ * in the loop.
+ *
+ *     image, a line        buffer, a line             rows of a tile (conv_micro.h)
+ *     [in, pixel]     ->   0 0 x x x x x x 0 0        forward, dX: positions of a line of the result; a tap's channels
+ *                                                     are neighbours, and so are the taps of a line of the kernel
+ *                                                     dW: taps and channels of a line of the kernel
+ *
+ * dX of a stride: the positions of each phase (y % stride, x % stride) of the result have taps of their own; the zeros between the strides
+ * of the window are neither stored nor multiplied.
+ *
+ * Owns:       the choice between this and gemm.c, padding, the division of the result into tasks.
+ * Does not:   know registers (conv_micro.h); multiply in 16 bits or sum more channels than the caches hold (gemm.c does).
+ * Invariants: the bits of gemm.c: an element is one chain of fused multiply-adds in ascending k from +0, the padding's zeros included; splits are
+ *             added in order. The zeros between strides are left out: adding them changes a sum of -0 alone, or with weights that are not finite. */
+#include "kernels/cpu/isa.h"
+
+#if !AN_TILES
+#include "kernels/cpu/conv_micro.h"
+#include "kernels/cpu/gemm_pack.h"
+#endif
+
+#include "ir/library_ops.h"
+#include "kernels/cpu_kernels.h"
+
+#include <string.h>
+
+size_t AN_ISA_NAME(gemm_scratch)(const an_gemm_spec *s, int threads);
+void AN_ISA_NAME(gemm)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                       an_pool *pool);
+size_t AN_ISA_NAME(product_scratch)(const an_gemm_spec *s, int threads);
+void AN_ISA_NAME(product)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                          an_pool *pool);
+
+#if AN_TILES /* which multiply bf16 only */
+size_t AN_REST_NAME(product_scratch)(const an_gemm_spec *s, int threads);
+void AN_REST_NAME(product)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                           an_pool *pool);
+
+size_t AN_ISA_NAME(product_scratch)(const an_gemm_spec *s, int threads)
+{
+    return s->mul_dtype == AN_BF16 ? AN_ISA_NAME(gemm_scratch)(s, threads) : AN_REST_NAME(product_scratch)(s, threads);
+}
+
+void AN_ISA_NAME(product)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                          an_pool *pool)
+{
+    if (s->mul_dtype == AN_BF16)
+        AN_ISA_NAME(gemm)(s, args, scratch, epi, user, pool);
+    else
+        AN_REST_NAME(product)(s, args, scratch, epi, user, pool);
+}
+#else
+
+enum {
+    MOST_TAPS = 128,
+    MOST_PHASES = 64,
+    MOST_RUNS = 128,         /* of a chunk of dW: lines of positions */
+    MOST_K = 1280,           /* a panel of weights, 160 KiB with AVX-512, stays in the L2 cache */
+    LINES_BYTES = 128 << 10, /* of the image, padded, for a block of lines of the result */
+    SUMS_BYTES = 96 << 10,   /* of a block of lines */
+    STRIP = 128,             /* columns that are passed to the epilogue together */
+    TASKS = 16,              /* least number of tasks, where there are enough lines */
+};
+
+typedef struct plan {
+    const an_gemm_spec *s;
+    const an_window_spec *v;
+    int64_t members, images, chains, split_k;
+    int64_t low[2], extent[2]; /* pixels read at index 0 begin at low and are so many; index: position / apart */
+    int64_t wide;              /* pixels of a padded line */
+    int64_t panels, ld;        /* columns of the result rounded up to vectors */
+    int64_t lines, blocks;     /* of the result in a block, at most; blocks of an image */
+    int64_t parts;             /* dW: tasks of a chain */
+    int64_t shared_bytes, lines_bytes, sums_bytes;
+} plan;
+
+/* Positions that are `phase` modulo v->apart[d] read pixel index * step + *out with tap t; false: none. */
+static bool offset_of(const an_window_spec *v, int d, int64_t phase, int64_t t, int64_t *out)
+{
+    const int64_t z = phase + t * v->tap[d] + v->start[d], apart = v->apart[d];
+    const int64_t down = z >= 0 ? z / apart : -((-z + apart - 1) / apart);
+    *out = down;
+    return down * apart == z;
+}
+
+static void measure(const an_window_spec *v, plan *p)
+{
+    for (int d = 0; d < 2; d++) {
+        int64_t low = INT64_MAX, high = INT64_MIN, at;
+        for (int64_t phase = 0; phase < v->apart[d]; phase++)
+            for (int64_t t = 0; t < v->taps[d]; t++)
+                if (offset_of(v, d, phase, t, &at)) low = AN_MIN(low, at), high = AN_MAX(high, at);
+        p->low[d] = low;
+        p->extent[d] = high - low + 1;
+    }
+    p->wide = (an_ceil_div(v->out[1], v->apart[1]) - 1) * v->step[1] + p->extent[1];
+}
+
+/* Lines of the image that `lines` neighbouring lines of the result read, at most. */
+static int64_t image_lines(const plan *p, int64_t lines)
+{
+    return an_ceil_div(lines - 1, p->v->apart[0]) * p->v->step[0] + p->extent[0];
+}
+
+static int64_t bytes_of(int64_t floats)
+{
+    return an_round_up(floats * 4, 64);
+}
+
+static bool plan_positions(plan *p)
+{
+    const an_gemm_spec *s = p->s;
+    const an_window_spec *v = p->v;
+    const int64_t line = p->wide * v->channels;
+    if (s->splits > 1 || s->k > MOST_K) return false;
+    p->images = s->m / v->out[0] / v->out[1];
+    p->lines = 1;
+    while (p->lines < v->out[0] && image_lines(p, p->lines + 1) * line * 4 <= LINES_BYTES &&
+           (p->lines + 1) * v->out[1] * p->ld * 4 <= SUMS_BYTES)
+        p->lines++;
+    p->blocks = an_ceil_div(v->out[0], p->lines);
+    const int64_t others = AN_MAX(p->images * p->members, 1);
+    if (others * p->blocks < TASKS) p->blocks = AN_MIN(an_ceil_div(TASKS, others), v->out[0]);
+    p->lines = an_ceil_div(v->out[0], p->blocks);
+    p->shared_bytes = bytes_of(p->members * p->panels * s->k * CONV_PANEL);
+    p->lines_bytes = bytes_of(image_lines(p, p->lines) * line);
+    p->sums_bytes = bytes_of(p->lines * v->out[1] * p->ld);
+    return true;
+}
+
+static bool plan_taps(plan *p)
+{
+    const an_gemm_spec *s = p->s;
+    const an_window_spec *v = p->v;
+    if (v->apart[0] != 1 || v->apart[1] != 1 || s->m % AN_VL != 0 || s->a_m != 1) return false;
+    p->chains = p->members * AN_MAX(s->splits, 1);
+    p->split_k = an_ceil_div(s->k, AN_MAX(s->splits, 1));
+    p->parts = AN_MIN(an_ceil_div(TASKS, p->chains), v->taps[0]);
+    p->ld = s->m;
+    p->panels = an_ceil_div(s->m, CONV_PANEL);
+    p->shared_bytes = bytes_of(p->chains * s->n * p->ld);
+    p->lines_bytes = bytes_of(AN_MAX(image_lines(p, 1) * p->wide * v->channels, LINES_BYTES / 4));
+    p->sums_bytes = bytes_of(AN_VL * STRIP);
+    return true;
+}
+
+/* False: a product for gemm.c. */
+static bool plan_make(const an_gemm_spec *s, plan *p)
+{
+    const an_window_spec *v = &s->window;
+    const bool f32 = s->a_dtype == AN_F32 && s->b_dtype == AN_F32 && s->mul_dtype != AN_BF16;
+    if (v->of == AN_WINDOW_NONE || !f32 || s->nb[0] != 1 || s->nb[1] != 1) return false;
+    if (s->m < 1 || s->n < 1 || s->k < 1 || s->nb[2] < 1) return false;
+    if (v->taps[0] == 1 && v->taps[1] == 1 && v->apart[0] == 1 && v->apart[1] == 1)
+        return false; /* pixels: no padding */
+    if ((int64_t)v->taps[0] * v->taps[1] > MOST_TAPS || (int64_t)v->apart[0] * v->apart[1] > MOST_PHASES) return false;
+    for (int d = 0; d < 2; d++)
+        if (v->apart[d] > 1 && v->step[d] != 1) return false;
+    *p = (plan){.s = s, .v = v, .members = s->nb[2]};
+    measure(v, p);
+    p->panels = an_ceil_div(s->n, CONV_PANEL);
+    p->ld = an_round_up(s->n, AN_VL);
+    if (p->wide > INT32_MAX || image_lines(p, 1) * p->wide > 4 * LINES_BYTES / v->channels) return false;
+    return v->of == AN_WINDOW_A ? plan_positions(p) : plan_taps(p);
+}
+
+static int64_t thread_bytes(const plan *p)
+{
+    return p->lines_bytes + p->sums_bytes;
+}
+
+typedef struct call {
+    plan p;
+    const float *image, *other; /* the operand with the window, and that without */
+    uint8_t *c, *scratch;       /* shared: panels of weights, or sums of chains; then lines and sums of each thread */
+    an_epilogue_fn epilogue;
+    void *user;
+    conv_run run[MOST_TAPS]; /* of all phases */
+    int first[MOST_PHASES + 1];
+} call;
+
+/* Pixels [low, low + wide) of lines [y, y + lines) of an image, zeros where there are none. */
+static void take_lines(const plan *p, const float *image, int64_t y, int64_t lines, float *out)
+{
+    const an_window_spec *v = p->v;
+    const int64_t C = v->channels, from = AN_MIN(AN_MAX(-p->low[1], 0), p->wide),
+                  to = AN_MAX(AN_MIN(v->in[1] - p->low[1], p->wide), from);
+    for (int64_t end = y + lines; y < end; y++, out += p->wide * C) {
+        const bool inside = y >= 0 && y < v->in[0];
+        const int64_t left = inside ? from : p->wide, right = inside ? to : p->wide;
+        memset(out, 0, (size_t)(left * C) * sizeof *out);
+        if (right > left) {
+            const float *pixel = image + (y * v->in[1] + left + p->low[1]) * v->pixel;
+            if (v->pixel == C)
+                memcpy(out + left * C, pixel, (size_t)((right - left) * C) * sizeof *out);
+            else
+                for (int64_t x = left; x < right; x++, pixel += v->pixel)
+                    memcpy(out + x * C, pixel, (size_t)C * sizeof *out);
+        }
+        memset(out + right * C, 0, (size_t)((p->wide - right) * C) * sizeof *out);
+    }
+}
+
+/* Passes finished sums on: rows [row0, row1) and columns [col0, col1) of a member, the first at sums[0]. */
+static void finish(const call *g, int64_t member, int64_t row0, int64_t row1, int64_t col0, int64_t col1, float *sums,
+                   int64_t ld, int thread)
+{
+    const an_gemm_spec *s = g->p.s;
+    if (g->epilogue) {
+        const an_tile tile = {member * s->m + row0, member * s->m + row1, col0, col1, sums, ld, thread};
+        g->epilogue(&tile, g->user);
+        return;
+    }
+    for (int64_t r = row0; r < row1; r++)
+        store_row(g->c, s->c_b[2] * member + r * s->c_m + col0, sums + (r - row0) * ld, col1 - col0, s->accumulate,
+                  s->c_dtype);
+}
+
+/* ---- forward and dX: a window as A ------------------------------------------------------------------------------- */
+
+/* The taps of each phase as runs of steps, joined where they are neighbours in the buffer too. */
+static void find_runs(call *g)
+{
+    const an_window_spec *v = g->p.v;
+    const int64_t C = v->channels;
+    int n = 0, phase = 0;
+    for (int64_t py = 0; py < v->apart[0]; py++)
+        for (int64_t px = 0; px < v->apart[1]; px++) {
+            g->first[phase++] = n;
+            const int begin = n;
+            for (int64_t tap = 0; tap < (int64_t)v->taps[0] * v->taps[1]; tap++) {
+                int64_t y, x;
+                if (!offset_of(v, 0, py, tap / v->taps[1], &y) || !offset_of(v, 1, px, tap % v->taps[1], &x)) continue;
+                const conv_run some = {((y - g->p.low[0]) * g->p.wide + x - g->p.low[1]) * C, tap * C, C};
+                conv_run *last = &g->run[n - 1];
+                if (n > begin && last->a + last->count == some.a && last->b + last->count == some.b)
+                    last->count += C;
+                else
+                    g->run[n++] = some;
+            }
+        }
+    g->first[phase] = n;
+}
+
+static int64_t panel_width(const plan *p, int64_t panel)
+{
+    return p->s->n - panel * CONV_PANEL <= AN_VL ? AN_VL : CONV_PANEL;
+}
+
+static float *panel_at(const call *g, int64_t member, int64_t panel)
+{
+    return (float *)g->scratch + (member * g->p.panels + panel) * g->p.s->k * CONV_PANEL;
+}
+
+static void pack_task(void *arg, int64_t task, int thread)
+{
+    (void)thread;
+    const call *g = arg;
+    const an_gemm_spec *s = g->p.s;
+    const int64_t member = task / g->p.panels, panel = task % g->p.panels;
+    const operand o = {.p = (const uint8_t *)(g->other + member * s->b_b[2]),
+                       .x = s->n,
+                       .k = s->k,
+                       .along_x = s->b_n,
+                       .along_k = s->b_k,
+                       .dtype = AN_F32};
+    const part q = {panel * CONV_PANEL, AN_MIN((panel + 1) * CONV_PANEL, s->n), 0, s->k};
+    pack(&o, q, (an_word *)panel_at(g, member, panel), panel_width(&g->p, panel),
+         s->b_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, WORD_F32);
+}
+
+/* Line y of the result, columns of one panel: `lines` holds the image from the line that index `index0` begins with. */
+static void multiply_line(const call *g, int64_t y, int64_t index0, const float *lines, const float *panel,
+                          int64_t width, float *out, int64_t ld)
+{
+    const plan *p = &g->p;
+    const an_window_spec *v = p->v;
+    const int64_t apart = v->apart[1], step = (int64_t)v->step[1] * v->channels;
+    const float *line = lines + (y / v->apart[0] - index0) * v->step[0] * p->wide * v->channels;
+    for (int64_t px = 0; px < AN_MIN(apart, v->out[1]); px++) {
+        const int phase = (int)(y % v->apart[0] * apart + px);
+        const int64_t count = (v->out[1] - px + apart - 1) / apart, tiles = an_ceil_div(count, CONV_ROWS);
+        for (int64_t t = 0; t < tiles; t++) {
+            const int64_t begin = count * t / tiles, rows = count * (t + 1) / tiles - begin;
+            CONV_TILES[CONV_POSITIONS][width / AN_VL - 1][rows - 1](
+                g->run + g->first[phase], g->first[phase + 1] - g->first[phase], line + begin * step, step, panel, 0,
+                out + (px + begin * apart) * ld, apart * ld, false);
+        }
+    }
+}
+
+/* Task: a block of lines of an image of a member. */
+static void lines_task(void *arg, int64_t task, int thread)
+{
+    const call *g = arg;
+    const plan *p = &g->p;
+    const an_gemm_spec *s = p->s;
+    const an_window_spec *v = p->v;
+    const int64_t block = task % p->blocks, image = task / p->blocks % p->images, member = task / p->blocks / p->images;
+    const int64_t y0 = v->out[0] * block / p->blocks, y1 = v->out[0] * (block + 1) / p->blocks;
+    const int64_t row0 = (image * v->out[0] + y0) * v->out[1], row1 = row0 + (y1 - y0) * v->out[1];
+    const int64_t index0 = y0 / v->apart[0], index1 = (y1 - 1) / v->apart[0];
+    float *lines = (float *)(g->scratch + p->shared_bytes + thread * thread_bytes(p));
+    const bool in_place = !g->epilogue && s->c_dtype == AN_F32 && !s->accumulate && s->n % AN_VL == 0;
+    float *sums = in_place ? (float *)g->c + member * s->c_b[2] + row0 * s->c_m : lines + p->lines_bytes / 4;
+    const int64_t ld = in_place ? s->c_m : p->ld;
+    take_lines(p, g->image + member * s->a_b[2] + image * v->in[0] * v->in[1] * v->pixel,
+               index0 * v->step[0] + p->low[0], (index1 - index0) * v->step[0] + p->extent[0], lines);
+    for (int64_t panel = 0; panel < p->panels; panel++)
+        for (int64_t y = y0; y < y1; y++)
+            multiply_line(g, y, index0, lines, panel_at(g, member, panel), panel_width(p, panel),
+                          sums + (y - y0) * v->out[1] * ld + panel * CONV_PANEL, ld);
+    for (int64_t col = 0; !in_place && col < s->n; col += STRIP)
+        finish(g, member, row0, row1, col, AN_MIN(col + STRIP, s->n), sums + col, ld, thread);
+}
+
+/* ---- dW: a window as B ------------------------------------------------------------------------------------------- */
+
+/* As many lines of positions from *at on, of those before `end`, as fit: their pixels go to `lines`. Returns the runs. */
+static int64_t take_chunk(const call *g, int64_t member, int64_t *at, int64_t end, float *lines,
+                          conv_run run[MOST_RUNS])
+{
+    const plan *p = &g->p;
+    const an_window_spec *v = p->v;
+    const int64_t W = v->out[1], H = v->out[0], line = p->wide * v->channels, room = p->lines_bytes / 4;
+    int64_t n = 0, used = 0;
+    while (*at < end && n < MOST_RUNS) {
+        const int64_t image = *at / W / H, y = *at / W % H, x = *at % W;
+        const int64_t fit =
+            room - used < p->extent[0] * line ? 0 : ((room - used) / line - p->extent[0]) / v->step[0] + 1;
+        const int64_t count = AN_MIN(AN_MIN(fit, MOST_RUNS - n), AN_MIN(H - y, an_ceil_div(end - *at + x, W)));
+        if (count < 1) break;
+        const int64_t taken = image_lines(p, count);
+        take_lines(p, g->image + member * p->s->b_b[2] + image * v->in[0] * v->in[1] * v->pixel,
+                   y * v->step[0] + p->low[0], taken, lines + used);
+        for (int64_t i = 0; i < count; i++) {
+            const int64_t first = *at % W, some = AN_MIN(W - first, end - *at);
+            run[n++] =
+                (conv_run){used + i * v->step[0] * line + first * v->step[1] * v->channels, *at * p->s->a_k, some};
+            *at += some;
+        }
+        used += taken * line;
+    }
+    return n;
+}
+
+/* Columns [c0, c0 + count) of the window, neighbours in the buffer from float `from` on, by all rows of dy. */
+static void multiply_columns(const call *g, const conv_run *run, int64_t n, const float *from, int64_t c0,
+                             int64_t count, const float *dy, float *sums, bool go_on)
+{
+    const plan *p = &g->p;
+    const int64_t tiles = an_ceil_div(count, CONV_ROWS), step = (int64_t)p->v->step[1] * p->v->channels;
+    for (int64_t o = 0; o < p->ld; o += CONV_PANEL)
+        for (int64_t t = 0; t < tiles; t++) {
+            const int64_t begin = count * t / tiles, rows = count * (t + 1) / tiles - begin;
+            CONV_TILES[CONV_TAPS][AN_MIN(p->ld - o, CONV_PANEL) / AN_VL - 1][rows - 1](
+                run, n, from + begin, step, dy + o, p->s->a_k, sums + (c0 + begin) * p->ld + o, p->ld, go_on);
+        }
+}
+
+/* Task: some lines of the kernel, of a chain: sums [(r,s,c), o]. */
+static void taps_task(void *arg, int64_t task, int thread)
+{
+    const call *g = arg;
+    const plan *p = &g->p;
+    const an_gemm_spec *s = p->s;
+    const an_window_spec *v = p->v;
+    const int64_t part = task % p->parts, chain = task / p->parts, splits = AN_MAX(s->splits, 1);
+    const int64_t member = chain / splits, end = AN_MIN((chain % splits + 1) * p->split_k, s->k);
+    const int64_t r0 = v->taps[0] * part / p->parts, r1 = v->taps[0] * (part + 1) / p->parts, C = v->channels;
+    const int64_t joined = v->tap[1] == 1 ? v->taps[1] : 1, line = v->taps[1] * C;
+    float *lines = (float *)(g->scratch + p->shared_bytes + thread * thread_bytes(p));
+    float *sums = (float *)g->scratch + chain * s->n * p->ld;
+    int64_t at = AN_MIN(chain % splits * p->split_k, s->k);
+    if (at >= end) memset(sums + r0 * line * p->ld, 0, (size_t)((r1 - r0) * line * p->ld) * sizeof *sums);
+    for (bool go_on = false; at < end; go_on = true) {
+        conv_run run[MOST_RUNS];
+        const int64_t n = take_chunk(g, member, &at, end, lines, run);
+        for (int64_t r = r0; r < r1; r++)
+            for (int64_t tap = 0; tap < v->taps[1]; tap += joined) {
+                const int64_t y = r * v->tap[0] + v->start[0] - p->low[0],
+                              x = tap * v->tap[1] + v->start[1] - p->low[1];
+                multiply_columns(g, run, n, lines + (y * p->wide + x) * C, r * line + tap * C, joined * C,
+                                 g->other + member * s->a_b[2], sums, go_on);
+            }
+    }
+}
+
+/* Task: adds the splits of AN_VL rows of dW of a member, in order, and turns them to rows of o. */
+static void add_splits_task(void *arg, int64_t task, int thread)
+{
+    const call *g = arg;
+    const plan *p = &g->p;
+    const an_gemm_spec *s = p->s;
+    const int64_t blocks = s->m / AN_VL, member = task / blocks, o = task % blocks * AN_VL;
+    const int64_t splits = AN_MAX(s->splits, 1), apart = s->n * p->ld;
+    const float *sums = (const float *)g->scratch + member * splits * apart + o;
+    float *out = (float *)(g->scratch + p->shared_bytes + thread * thread_bytes(p) + p->lines_bytes);
+    for (int64_t col = 0; col < s->n; col += STRIP) {
+        const int64_t end = AN_MIN(col + STRIP, s->n);
+        for (int64_t k = col; k < end; k += AN_VL) {
+            vu square[AN_VL];
+            for (int64_t i = 0; i < AN_VL; i++) {
+                vf sum = {0};
+                if (k + i < s->n) sum = vf_load(sums + (k + i) * p->ld);
+                for (int64_t split = 1; split < splits && k + i < s->n; split++)
+                    sum = sum + vf_load(sums + split * apart + (k + i) * p->ld);
+                square[i] = (vu)sum;
+            }
+            vu_transpose(square);
+            for (int64_t i = 0; i < AN_VL; i++) vu_store((an_word *)out + i * STRIP + k - col, square[i]);
+        }
+        finish(g, member, o, o + AN_VL, col, end, out, STRIP, thread);
+    }
+}
+
+/* ---- a product, with or without a window ------------------------------------------------------------------------- */
+
+size_t AN_ISA_NAME(product_scratch)(const an_gemm_spec *s, int threads)
+{
+    plan p;
+    if (!plan_make(s, &p)) return AN_ISA_NAME(gemm_scratch)(s, threads);
+    return (size_t)(p.shared_bytes + AN_MAX(threads, 1) * thread_bytes(&p));
+}
+
+void AN_ISA_NAME(product)(const an_gemm_spec *s, void *const *args, void *scratch, an_epilogue_fn epi, void *user,
+                          an_pool *pool)
+{
+    call g = {.c = args[2], .scratch = scratch, .epilogue = epi, .user = user};
+    const plan *p = &g.p;
+    if (!plan_make(s, &g.p)) {
+        AN_ISA_NAME(gemm)(s, args, scratch, epi, user, pool);
+        return;
+    }
+    const bool positions = s->window.of == AN_WINDOW_A;
+    g.image = args[!positions];
+    g.other = args[positions];
+    if (positions) {
+        find_runs(&g);
+        an_pool_run(pool, p->members * p->panels, pack_task, &g);
+        an_pool_run(pool, p->members * p->images * p->blocks, lines_task, &g);
+        return;
+    }
+    an_pool_run(pool, p->chains * p->parts, taps_task, &g);
+    an_pool_run(pool, p->members * (s->m / AN_VL), add_splits_task, &g);
+}
+#endif
