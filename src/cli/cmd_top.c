@@ -191,6 +191,8 @@ static void put_gpus(const an_gpu_sensors *gpu, int n, const char *why, an_text 
                            an_bytes_text(gpu[i].total_bytes.value, total));
         put_sensor(out, "  heat", &gpu[i].temperature, 1, "degrees C");
         put_sensor(out, "  power", &gpu[i].watts, 1, "W");
+        if (isfinite(gpu[i].processes.value))
+            an_text_printf(out, "\n  programs that compute on it: %.0f", gpu[i].processes.value);
     }
 }
 
@@ -230,6 +232,7 @@ static void json_look(const look *l, const an_sensors *s, const an_gpu_sensors *
         json_sensor(out, "total_bytes", &gpu[i].total_bytes);
         json_sensor(out, "temperature_c", &gpu[i].temperature);
         json_sensor(out, "watts", &gpu[i].watts);
+        json_sensor(out, "processes", &gpu[i].processes);
         an_text_puts(out, "}");
     }
     an_text_puts(out, "],\"gpus_why\":");

@@ -14,6 +14,7 @@ typedef struct nvml_memory {
     unsigned long long total, free, used;
 } nvml_memory;
 typedef void *nvml_device;
+enum { NO_ROOM = 7, NO_FUNCTION = 13 }; /* of nvmlReturn_t */
 
 struct an_gpu_watch {
     void *lib;
@@ -25,7 +26,8 @@ struct an_gpu_watch {
     int (*utilization)(nvml_device, nvml_utilization *);
     int (*memory)(nvml_device, nvml_memory *);
     int (*temperature)(nvml_device, int, unsigned *);
-    int (*power)(nvml_device, unsigned *); /* milliwatts */
+    int (*power)(nvml_device, unsigned *);                  /* milliwatts */
+    int (*processes)(nvml_device, unsigned *n, void *list); /* NULL: an old library */
     const char *(*error)(int);
 };
 
@@ -61,6 +63,8 @@ static bool find_functions(an_gpu_watch *w, char why[AN_SENSOR_WHY_BYTES])
         }
         memcpy(symbols[i].place, &symbol, sizeof symbol); /* as POSIX has it for functions */
     }
+    void *processes = an_dl_sym(w->lib, "nvmlDeviceGetComputeRunningProcesses_v3");
+    if (processes) memcpy(&w->processes, &processes, sizeof processes);
     return true;
 }
 
@@ -116,6 +120,9 @@ static void read_one(const an_gpu_watch *w, nvml_device d, an_gpu_sensors *out)
     take(w, code, degrees, &out->temperature);
     code = w->power(d, &milliwatts);
     take(w, code, milliwatts / 1000.0, &out->watts);
+    unsigned n = 0; /* without room for a list, only their number is told */
+    code = w->processes ? w->processes(d, &n, NULL) : NO_FUNCTION;
+    take(w, code == NO_ROOM ? 0 : code, n, &out->processes);
 }
 
 int an_gpu_watch_read(const an_gpu_watch *w, an_gpu_sensors out[AN_GPU_SENSORS_MOST])

@@ -2,8 +2,8 @@
  *
  * To add a rule: a check, a row, and in tests/unit/test_diagnose.c a run that it fires on and one that it does not. */
 #include "report/diagnose.h"
-#include "io/formats/json.h"
 #include "io/text/utf8.h"
+#include "report/profile_diff.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -25,6 +25,10 @@
 #define EVAL_SHARE    0.5 /* of the run */
 #define IDLE_SHARE    0.5
 #define LOST_SHARE    0.25 /* of what the loss had gained */
+#define SLOW_TIME     0.4  /* of the time of all launches, in one operation */
+#define SLOW_ROOF     0.25 /* of what the machine can do, in that operation */
+#define MOVE_TIME     0.3  /* of the time of all launches, in those that compute nothing */
+#define LEAST_GAIN    1.2  /* times as fast as the reference */
 
 /* The times of the updates without the first line, which plans and compiles. */
 typedef struct times {
@@ -40,6 +44,8 @@ typedef struct inquiry {
     const an_run_record *r;
     bool running;
     times t;
+    an_diagnose_beside beside;
+    an_profile_diff ops; /* of the profile; n = 0: there is none */
     an_finding *out;
 } inquiry;
 
@@ -124,6 +130,7 @@ static const char *machine_said(const inquiry *q, const char *const *words)
 
 static const char *const heat_words[] = {"slowed down", NULL};
 static const char *const power_words[] = {"from the battery", "low-power mode is on", NULL};
+static const char *const shared_words[] = {"programs compute on the GPU", NULL};
 static const char *const memory_words[] = {"swap has grown", "waited for memory", NULL};
 
 /* The first and the highest finite number of a column; NaN: it has none. */
@@ -424,6 +431,97 @@ static bool is_translated(const inquiry *q)
     return evidence(q, "%.40s runs this program's instructions", by);
 }
 
+static bool gpu_is_shared(const inquiry *q)
+{
+    const char *said = machine_said(q, shared_words);
+    if (!said) return false;
+    fix(q, "anneal top; end the others, or choose another GPU with CUDA_VISIBLE_DEVICES, then anneal resume %.300s",
+        q->dir);
+    return evidence(q, "%.380s", said);
+}
+
+/* ---- beside the run: a profile of its step, and a run of the same settings elsewhere */
+
+static double sum_of_launches(const json_t *profile, const char *key)
+{
+    double sum = 0;
+    size_t i;
+    json_t *launch;
+    json_array_foreach(json_object_get(profile, "launches"), i, launch)
+    {
+        const double us = an_run_number(launch, key);
+        if (isfinite(us) && us > 0) sum += us;
+    }
+    return sum;
+}
+
+static void fix_profile(const inquiry *q, const char *then)
+{
+    fix(q, "anneal profile %.300s/config.yaml --top 10, on a quiet machine; %s", q->dir, then);
+}
+
+static bool slow_operation(const inquiry *q)
+{
+    const an_profile_op *slowest = NULL;
+    double all = 0;
+    for (int i = 0; i < q->ops.n; i++) {
+        const an_profile_op *op = &q->ops.op[i];
+        all += op->us[0];
+        if (!slowest || op->us[0] > slowest->us[0]) slowest = op;
+    }
+    if (!slowest || !(slowest->us[0] > SLOW_TIME * all)) return false;
+    if (!(slowest->share[0] > 0) || !(slowest->share[0] < SLOW_ROOF)) return false;
+    fix_profile(q, "anneal plan with show=kernels has its kernel");
+    return evidence(q, "%s, %s (%s): %d launches take %.0f %% of the time of all, at %.1f %% of the roofline",
+                    slowest->name, slowest->shape, slowest->phase, slowest->launches[0], 100 * slowest->us[0] / all,
+                    100 * slowest->share[0]);
+}
+
+static bool moves_dominate(const inquiry *q)
+{
+    const double all = sum_of_launches(q->beside.profile, "device_us");
+    double moves = 0;
+    int n = 0;
+    size_t i;
+    json_t *launch;
+    json_array_foreach(json_object_get(q->beside.profile, "launches"), i, launch)
+    {
+        const char *kind = an_run_text(launch, "kind");
+        const double us = an_run_number(launch, "device_us");
+        const bool moves_only = strcmp(kind, "scatter") == 0 || strcmp(kind, "copy") == 0 ||
+                                strcmp(kind, "zero") == 0 || an_run_number(launch, "flops") == 0;
+        if (moves_only && isfinite(us) && us > 0) moves += us, n++;
+    }
+    if (!(moves > MOVE_TIME * all)) return false;
+    fix_profile(q, "larger batches amortize tables; anneal plan with show=plan says what is copied and why");
+    return evidence(q, "%d launches that gather, scatter or copy take %.0f %% of the time of all", n,
+                    100 * moves / all);
+}
+
+static bool launch_bound(const inquiry *q)
+{
+    const double batch = setting(q, "batch_size");
+    const double work = sum_of_launches(q->beside.profile, "device_us"),
+                 enqueue = sum_of_launches(q->beside.profile, "enqueue_us");
+    if (!(work > 0) || !(enqueue > work)) return false;
+    fix_setting(q, "batch_size=%.0f", batch >= 1 && batch < 1e9 ? 2 * batch : 64);
+    return evidence(q, "handing the launches of an update over takes %.4g ms, their work %.4g ms", 1e-3 * enqueue,
+                    1e-3 * work);
+}
+
+static bool no_faster(const inquiry *q)
+{
+    const an_run_record *other = q->beside.reference;
+    char here[AN_RUN_SETTING_BYTES], there[AN_RUN_SETTING_BYTES];
+    if (!other || !q->t.judged || other->n < AN_DIAGNOSE_LINES) return false;
+    if (strcmp(an_run_setting(q->r, "batch_size", here), an_run_setting(other, "batch_size", there)) != 0) return false;
+    const double slow = an_run_median(other, AN_RUN_MS, 1, other->n), times = slow / q->t.median;
+    if (!(times < LEAST_GAIN)) return false;
+    fix_profile(q, "then anneal sweep: a larger batch gives this device more to do");
+    return evidence(q, "%.4g ms an update here, %.4g in %.200s: %.2f times as fast", q->t.median, slow,
+                    q->beside.reference_dir, times);
+}
+
 /* ---- the table */
 
 static const struct {
@@ -452,6 +550,15 @@ static const struct {
     {"falls_back", "operations run on the CPU instead of the GPU", "this device has no kernel for them", falls_back},
     {"device_is_idle", "the GPU is idle much of the time",
      "the model is small for it: launches take longer than their work", device_is_idle},
+    {"slow_operation", "one operation takes most of the time, far below the roofline",
+     "its kernel does not suit these shapes, or the machine was busy", slow_operation},
+    {"moves_dominate", "moving data takes much of the time", "tables, casts and copies cost more than the products",
+     moves_dominate},
+    {"launch_bound", "launches take longer to hand over than to run", "the model is small for this device",
+     launch_bound},
+    {"no_faster", "hardly faster than the reference", "small batches, waits, or fallbacks: the device has little to do",
+     no_faster},
+    {"gpu_is_shared", "several programs use one GPU", "each gets a part of its time and memory", gpu_is_shared},
     {"too_hot", "the machine was slowed for its heat", "cooling does not keep up", too_hot},
     {"saves_power", "the machine saves power", "battery or low-power mode: updates are slower", saves_power},
     {"is_translated", "the program is translated", "it was built for another processor", is_translated},
@@ -497,15 +604,28 @@ static void read_times(const an_run_record *r, times *t)
 
 an_status an_diagnose(an_err *err, const char *dir, const an_run_record *r, bool running, an_diagnosis *out)
 {
-    inquiry q = {.dir = dir, .r = r, .running = running};
+    return an_diagnose_beside_others(err, dir, r, running, &(an_diagnose_beside){0}, out);
+}
+
+an_status an_diagnose_beside_others(an_err *err, const char *dir, const an_run_record *r, bool running,
+                                    const an_diagnose_beside *beside, an_diagnosis *out)
+{
+    inquiry q = {.dir = dir, .r = r, .running = running, .beside = *beside};
     out->n = 0;
     if (strlen(dir) > 300) return an_fail(err, AN_E_USAGE, "%.100s...: the path is too long", dir);
     read_times(r, &q.t);
+    if (beside->profile) {
+        an_status status = an_profile_diff_make(err, beside->profile, beside->profile, beside->profile_path,
+                                                beside->profile_path, &q.ops);
+        if (status != AN_OK) an_profile_diff_free(&q.ops);
+        AN_TRY(status);
+    }
     for (size_t i = 0; i < AN_COUNT(rules); i++) {
         q.out = &out->finding[out->n];
         *q.out = (an_finding){.rule = rules[i].name, .symptom = rules[i].symptom, .hypothesis = rules[i].hypothesis};
         if (rules[i].check(&q)) out->n++;
     }
+    an_profile_diff_free(&q.ops);
     return AN_OK;
 }
 

@@ -26,6 +26,16 @@ typedef struct an_diagnosis {
 
 /* Tries every rule on the run of folder `dir`. `running`: a process trains in it now. */
 an_status an_diagnose(an_err *err, const char *dir, const an_run_record *r, bool running, an_diagnosis *out);
+/* What may lie beside the run: a profile of its step (anneal profile --json; NULL: none), and a run of the same settings that
+ * it should be faster than (NULL: none). AN_E_DATA: it is no profile. */
+typedef struct an_diagnose_beside {
+    const json_t *profile;
+    const char *profile_path;
+    const an_run_record *reference;
+    const char *reference_dir;
+} an_diagnose_beside;
+an_status an_diagnose_beside_others(an_err *err, const char *dir, const an_run_record *r, bool running,
+                                    const an_diagnose_beside *beside, an_diagnosis *out);
 /* The name of rule i; NULL behind the last. */
 const char *an_diagnose_rule(int i);
 /* [{"rule":...,"symptom":...,"evidence":...,"hypothesis":...,"fix":...},...] */

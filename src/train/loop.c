@@ -79,6 +79,7 @@ static an_status begin_monitor(an_err *err, loop *l)
     an_monitor_facts(&now);
     l->monitor.looked = an_session_clock();
     an_monitor_begin(&l->monitor, &now, &what);
+    if (an_device_busy_seconds(l->r->cx) >= 0) an_monitor_gpus(&what); /* the device is a GPU */
     return report_machine(err, l, &what);
 }
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_diagnose.sh: what is wrong with a run, on runs that went wrong here; healthy runs are silent.
-plan=6
+plan=7
 . "$(dirname "$0")/tap.sh"
 train="train demo $tiny max_iters=60 eval_interval=30 log_interval=1 dropout=0"
 
@@ -60,6 +60,20 @@ sed -i 's/"seconds":[0-9.]*/"seconds":100/; s/"save_s":[0-9.e-]*/"save_s":60/' "
 run diagnose "$dir/slow"
 code_is 0; says stdout "(slow_saves)"; says stdout "60 of 100 s"
 ok "checkpoints that take long are told with their share"
+
+# shellcheck disable=SC2086
+run profile demo $tiny inputs=fixed --steps 2 --warmup 1 --json
+cp "$dir/stdout" "$dir/profile.json"
+sed 's/"kind":"product"/"kind":"copy"/g' "$dir/profile.json" >"$dir/copies.json" # what products took, copies take
+run diagnose "$dir/healthy" profile="$dir/copies.json"
+code_is 0; says stdout "(moves_dominate)"; says stdout "anneal profile $dir/healthy/config.yaml"
+run diagnose "$dir/healthy" profile="$dir/nothing.json"
+code_is 2; one_line stderr
+run diagnose "$dir/healthy" profile="$dir/healthy/config.yaml"
+code_is 2; one_line stderr
+run diagnose "$dir/healthy" reference="$dir/nothing"
+code_is 2; says stderr "no run's folder"
+ok "a profile beside the run is judged too, and what is none is a sentence"
 
 run diagnose "$dir/nothing"
 code_is 2; says stderr "no run's folder"; one_line stderr

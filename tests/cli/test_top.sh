@@ -45,6 +45,7 @@ int nvmlDeviceGetUtilizationRates(void *d, unsigned *u) { (void)d; u[0] = 75; u[
 int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *m) { (void)d; m[0] = 8ull << 30; m[1] = 6ull << 30; m[2] = 2ull << 30; return 0; }
 int nvmlDeviceGetTemperature(void *d, int s, unsigned *t) { (void)d; *t = 61 + (unsigned)s; return 0; }
 int nvmlDeviceGetPowerUsage(void *d, unsigned *p) { (void)d; (void)p; return 3; }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, void *list) { (void)d; (void)list; *n = 2; return 7; }
 const char *nvmlErrorString(int e) { return e == 3 ? "Not Supported" : "?"; }
 C
 "${CC:-cc}" -shared -fPIC -o "$dir/libnvidia-ml.so.1" "$dir/nvml.c" || fault "the stand-in was not built"
@@ -52,6 +53,6 @@ run top --once
 code_is 0; says stdout "GPU 1"; says stdout "75.0 %"; says stdout "2 GiB of 8 GiB"; says stdout "61.0 degrees C"; says stdout "unreadable: NVML: Not Supported"
 if grep -q "$(printf '\033')" "$dir/stdout"; then fault "a name steers the terminal"; fi
 run top --json
-one_line stdout; says stdout '"busy":0.75'; says stdout '"watts_why":"NVML: Not Supported"'
+one_line stdout; says stdout '"busy":0.75'; says stdout '"processes":2'; says stdout '"watts_why":"NVML: Not Supported"'
 ok "GPUs are those of the management library; what it refuses is said"
 done_testing

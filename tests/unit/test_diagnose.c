@@ -19,9 +19,20 @@ typedef struct fault {
     int null_loss_at;                                                        /* line; 0: none */
     int lines;                                                               /* 0: 60 */
     const char *facts, *begin, *plan, *end, *machine; /* members; end: the whole line, "" for none */
+    const char *launches;                             /* of a profile beside it; NULL: none */
+    double reference_ms;                              /* of a run beside it; 0: none */
 } fault;
 
 static const char healthy_end[] = "{\"event\":\"end\",\"seconds\":70,\"save_s\":1,\"evaluate_s\":5}\n";
+
+/* Launches of a profile: time, share of the roofline, work. */
+#define LAUNCH(kind, us, flops, share)                                                                                 \
+    "{\"kernel\":\"h.0." kind "\",\"kind\":\"" kind                                                                    \
+    "\",\"phase\":\"forward\",\"shape\":\"8x8\",\"bytes\":64,\"device_us\":" us ",\"enqueue_us\":1,\"flops\":" flops   \
+    ",\"share_of_roof\":" share "}"
+#define PRODUCT(us, share) LAUNCH("product", us, "1e6", share)
+#define ROW(us, flops)     LAUNCH("row", us, flops, "0.5")
+#define SCATTER(us)        LAUNCH("scatter", us, "1e3", "0.5")
 
 static const fault faults[] = {
     {NULL, "healthy", .lines = 60},
@@ -63,6 +74,18 @@ static const fault faults[] = {
     {"slow_saves", "a slow disk", .end = "{\"event\":\"end\",\"seconds\":70,\"save_s\":20,\"evaluate_s\":5}\n"},
     {"evaluates_much", "evaluations", .end = "{\"event\":\"end\",\"seconds\":70,\"save_s\":1,\"evaluate_s\":50}\n"},
     {"falls_back", "fallbacks", .plan = ",\"fallbacks\":3,\"fallback_ms\":12"},
+    {NULL, "a step that computes", .launches = PRODUCT("60", "0.7") "," ROW("40", "1e6")},
+    {NULL, "a slow operation of little time", .launches = PRODUCT("30", "0.05") "," ROW("50", "1e6") "," SCATTER("20")},
+    {NULL, "three times as fast", .reference_ms = 300},
+    {NULL, "one program on the GPU", .machine = "low-power mode is off again"},
+    {"slow_operation", "a slow product", .launches = PRODUCT("60", "0.05") "," ROW("40", "1e6")},
+    {"moves_dominate", "tables", .launches = PRODUCT("30", "0.7") "," SCATTER("40") "," ROW("30", "1e6")},
+    {"moves_dominate", "casts", .launches = PRODUCT("60", "0.7") "," ROW("40", "0")},
+    {"launch_bound", "small launches",
+     .launches = "{\"kernel\":\"a\",\"kind\":\"row\",\"flops\":9,\"device_us\":5,\"enqueue_us\":9}"},
+    {"no_faster", "as fast as the CPU", .reference_ms = 110},
+    {"gpu_is_shared", "two programs",
+     .machine = "2 programs compute on the GPU 0 (H200): each gets a part of its time"},
     {"too_hot", "heat", .machine = "thermal state serious: the machine is hot and slowed down, steps take longer"},
     {"saves_power", "battery", .facts = ",\"on_battery\":1"},
     {"saves_power", "low power", .machine = "low-power mode is on: steps are slower"},
@@ -128,6 +151,32 @@ static an_diagnosis diagnose(const char *dir, bool running)
     return d;
 }
 
+/* The run with what lies beside it. */
+static an_diagnosis diagnose_beside(const char *dir, const fault *f)
+{
+    char reference_dir[1300];
+    an_err err = {0};
+    an_run_record r, reference = {0};
+    an_diagnosis d = {0};
+    an_text text = {0};
+    json_t *profile = NULL;
+    if (f->launches) {
+        an_text_printf(&text, "{\"schema\":1,\"step_ms\":1,\"device_ms\":0.1,\"launches\":[%s]}", f->launches);
+        if (an_json_parse(&err, "profile", 0, text.data, text.len, &profile) != AN_OK) fail_msg("%s", err.text);
+    }
+    snprintf(reference_dir, sizeof reference_dir, "%s-reference", dir);
+    write_run(reference_dir, &(fault){.wait_ms = f->reference_ms - 100});
+    const an_diagnose_beside beside = {profile, "profile", f->reference_ms > 0 ? &reference : NULL, reference_dir};
+    if (an_run_record_read(&err, dir, &r) != AN_OK || an_run_record_read(&err, reference_dir, &reference) != AN_OK ||
+        an_diagnose_beside_others(&err, dir, &r, false, &beside, &d) != AN_OK)
+        fail_msg("%s: %s", f->name, err.text);
+    json_decref(profile);
+    an_text_free(&text);
+    an_run_record_free(&r);
+    an_run_record_free(&reference);
+    return d;
+}
+
 static bool has(const an_diagnosis *d, const char *rule)
 {
     for (int i = 0; i < d->n; i++)
@@ -144,7 +193,7 @@ static void each_fault_fires_its_rule_alone(void **state)
     for (size_t i = 0; i < AN_COUNT(faults); i++) {
         const fault *f = &faults[i];
         write_run(dir, f);
-        const an_diagnosis d = diagnose(dir, false);
+        const an_diagnosis d = diagnose_beside(dir, f);
         if (f->rule && !has(&d, f->rule)) fail_msg("%s: %s does not fire", f->name, f->rule);
         if (d.n > (f->rule ? 1 : 0))
             fail_msg("%s: %s fires: %s", f->name, d.finding[d.n - 1].rule, d.finding[d.n - 1].evidence);
