@@ -167,13 +167,11 @@ static an_status converse_all(an_err *err, talk *k)
     an_text line = {0};
     an_status status = AN_OK;
     while (status == AN_OK && !an_interrupt_seen(NULL)) {
-        int c;
         an_text_clear(&line);
         fputs("You: ", stdout);
         fflush(stdout);
-        while ((c = getchar()) != EOF && c != '\n') an_text_putn(&line, &(char){(char)c}, 1);
+        if (!an_input_line(&line)) break;
         if (line.failed) status = an_fail_nomem(err, "a line", line.len);
-        if (c == EOF && line.len == 0) break;
         if (status != AN_OK || line.len == 0) continue;
         if (strcmp(line.data, "quit") == 0 || strcmp(line.data, "exit") == 0) break;
         status = converse(err, k, line.data, line.len);

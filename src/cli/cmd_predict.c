@@ -33,18 +33,6 @@ typedef struct rows {
     an_text text; /* of standard input */
 } rows;
 
-static an_status read_input(an_err *err, rows *in)
-{
-    char piece[65536];
-    for (size_t n; (n = fread(piece, 1, sizeof piece, stdin)) > 0;) {
-        an_text_putn(&in->text, piece, n);
-        if (in->text.failed) return an_fail_nomem(err, "standard input", in->text.len);
-        if (in->text.len > MAX_INPUT_BYTES)
-            return an_fail(err, AN_E_DATA, "standard input: more than 1 GiB; write it to a file first");
-    }
-    return ferror(stdin) ? an_fail(err, AN_E_IO, "standard input cannot be read") : AN_OK;
-}
-
 static bool ends_in(const char *word, const char *ending)
 {
     const size_t n = strlen(word), e = strlen(ending);
@@ -56,7 +44,7 @@ static an_status open_rows(an_err *err, const an_session *r, const char *word, r
 {
     const an_task *task = r->cfg.task;
     const bool input = strcmp(word, "-") == 0;
-    if (input) AN_TRY(read_input(err, in));
+    if (input) AN_TRY(an_input_read(err, "-", MAX_INPUT_BYTES, &in->text));
     if (task->questions && (task->questions_of_arrays || !ends_in(word, ".npy")))
         return task->questions(err, r->data, word, input ? &in->text : NULL, &in->asked);
     if (!input) return an_npy_open(err, word, &in->array);

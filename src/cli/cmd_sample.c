@@ -149,14 +149,6 @@ static bool write_token(void *arg, int32_t id)
     return o->status == AN_OK && !o->stopped && !an_interrupt_seen(NULL);
 }
 
-static an_status read_stream(an_err *err, FILE *f, const char *name, an_text *out)
-{
-    char piece[4096];
-    for (size_t n; (n = fread(piece, 1, sizeof piece, f)) > 0;) an_text_putn(out, piece, n);
-    if (ferror(f)) return an_fail(err, AN_E_IO, "prompt=%s cannot be read", name);
-    return out->failed ? an_fail_nomem(err, "the prompt", out->len) : AN_OK;
-}
-
 /* A text without a prompt begins with a newline, or with the vocabulary's first character where it has none. */
 static an_status default_prompt(an_err *err, const an_tokenizer *t, an_text *out)
 {
@@ -166,16 +158,14 @@ static an_status default_prompt(an_err *err, const an_tokenizer *t, an_text *out
     return line ? an_text_puts(out, "\n"), AN_OK : an_tokenizer_decode(err, t, &(int32_t){0}, 1, out);
 }
 
+enum { MAX_PROMPT_BYTES = 64 << 20 };
+
 static an_status read_prompt(an_err *err, const an_tokenizer *t, const char *prompt, an_text *out)
 {
     if (!*prompt) return default_prompt(err, t, out);
-    if (strcmp(prompt, "-") == 0) return read_stream(err, stdin, "-", out);
-    if (strncmp(prompt, "FILE:", 5) != 0) return an_text_puts(out, prompt), AN_OK;
-    FILE *f = fopen(prompt + 5, "rb");
-    if (!f) return an_fail(err, AN_E_IO, "prompt=%s: the file cannot be read", prompt);
-    an_status status = read_stream(err, f, prompt, out);
-    fclose(f);
-    return status;
+    const bool file = strncmp(prompt, "FILE:", 5) == 0;
+    if (file || strcmp(prompt, "-") == 0) return an_input_read(err, file ? prompt + 5 : "-", MAX_PROMPT_BYTES, out);
+    return an_text_puts(out, prompt), AN_OK;
 }
 
 static an_status write_samples(an_err *err, an_session *r, const sample_values *v, const an_text *text,
@@ -215,7 +205,7 @@ static an_status sample(an_err *err, an_session *r, const sample_values *v, cons
     an_ids ids = {0};
     output sink = {.err = err, .tokenizer = r->data->tokenizer};
     an_status status = read_prompt(err, r->data->tokenizer, v->start, &text);
-    if (status == AN_OK && text.len)
+    if (status == AN_OK && text.len && !an_interrupt_seen(NULL))
         status = an_tokenizer_encode(err, r->data->tokenizer, "prompt", text.data, text.len, true, &ids);
     if (isatty(STDOUT_FILENO) == 1)
         an_text_printable(text.data, text.len); /* may come from a file; it is printed first */

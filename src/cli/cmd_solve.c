@@ -25,21 +25,6 @@ const an_config an_solve_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 enum { MAX_INPUT_BYTES = 1 << 28 };
 
-static an_status read_text(an_err *err, const char *path, an_text *out)
-{
-    char piece[65536];
-    const bool standard = strcmp(path, "-") == 0;
-    FILE *f = standard ? stdin : fopen(path, "rb");
-    if (!f) return an_fail(err, AN_E_IO, "%s: the file cannot be read", path);
-    for (size_t n; out->len <= MAX_INPUT_BYTES && (n = fread(piece, 1, sizeof piece, f)) > 0;)
-        an_text_putn(out, piece, n);
-    const bool bad = ferror(f) != 0;
-    if (!standard) fclose(f);
-    if (out->failed) return an_fail_nomem(err, "boards", out->len);
-    if (out->len > MAX_INPUT_BYTES) return an_fail(err, AN_E_DATA, "%s: more than 256 MiB of boards", path);
-    return bad ? an_fail(err, AN_E_IO, "%s cannot be read", standard ? "standard input" : path) : AN_OK;
-}
-
 /* Steps of one board, kept until its answer is printed: batches run many boards side by side. */
 typedef struct tracer {
     const an_boards *b;
@@ -143,7 +128,7 @@ an_status an_cmd_solve(an_err *err, const an_args *args, int *exit_code)
     if (v.batch_size) c.batch_size = v.batch_size;
     snprintf(c.device, sizeof c.device, "%s", v.device);
     c.threads = v.threads;
-    an_status status = read_text(err, args->words[1], &text);
+    an_status status = an_input_read(err, args->words[1], MAX_INPUT_BYTES, &text);
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
     const char *name = strcmp(args->words[1], "-") == 0 ? "standard input" : args->words[1];

@@ -4,6 +4,7 @@
 #include "comm/comm.h"
 #include "platform/platform.h"
 #include "train/optimizer.h"
+#include "train/step.h"
 #include "train/task.h"
 #include "io/formats/json.h"
 #include <stdio.h>
@@ -68,7 +69,7 @@ static const an_config_field train_fields[] = {
     {"divide_batch", AN_CONFIG_GIB, AT(divide_batch), "0", 0, 1e6, NULL,
      "a new run that needs more than so many GiB gets a batch_size so many times smaller, and "
      "gradient_accumulation_steps so many times larger, that it does not; 0: never"},
-    INT(max_iters, "600000", 1, 1LL << 40,
+    INT(max_iters, "600000", 1, AN_STEP_MOST,
         "updates, numbered from 0; nanoGPT makes one more, update max_iters, whose result it does not save"),
     REAL(learning_rate, "6e-4", 0, 100, "peak learning rate"),
     BOOL(decay_lr, "true", "warm up, then decay along a cosine; false: constant"),

@@ -170,8 +170,8 @@ static an_status count_updates(an_err *err, an_session *r)
     const char *const name[] = {"optimizer.mass1", "optimizer.mass2"};
     const double beta[] = {r->cfg.beta1, r->cfg.beta2};
     for (int i = 0; i < 2; i++) {
-        double left = 1;
-        for (int64_t t = 0; t < r->step && left > 0; t++) left *= beta[i];
+        double left = 1, power = beta[i];
+        for (int64_t t = r->step; t > 0; t >>= 1, power *= power) left *= t & 1 ? power : 1; /* beta^step */
         const float mass = (float)(1 - left);
         AN_TRY(an_session_result(err, r->cx,
                                  an_persist_write(r->cx, an_persist_find(r->cx, name[i]), &mass, sizeof mass)));

@@ -81,7 +81,8 @@ static an_status add_path(worker *w, const char *path, int depth)
     if (stat(path, &info) != 0)
         return an_fail(w->err, AN_E_IO, "%s: %s; name a text file or a folder of them", path, strerror(errno));
     if (S_ISREG(info.st_mode)) return add_file(w, path);
-    if (!S_ISDIR(info.st_mode)) return AN_OK;
+    if (!S_ISDIR(info.st_mode))
+        return depth > 0 ? AN_OK : an_fail(w->err, AN_E_DATA, "%s: not a regular file or a folder of them", path);
     if (depth == MAX_DEPTH)
         return an_fail(w->err, AN_E_USAGE, "%s: folders lie more than %d deep; is a link in a circle?", path,
                        MAX_DEPTH);

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { MAX_CONFIG_BYTES = 1 << 20, GPT2_HEAD_WIDTH = 64 };
 
@@ -18,9 +19,7 @@ static an_status read_config_beside(an_err *err, const char *path, json_t **out)
     *out = NULL;
     int length = snprintf(beside, sizeof beside, "%.*sconfig.json", slash ? (int)(slash - path + 1) : 0, path);
     if (length < 0 || length >= (int)sizeof beside) return AN_OK;
-    FILE *f = fopen(beside, "rb");
-    if (!f) return AN_OK;
-    fclose(f);
+    if (access(beside, F_OK) != 0) return AN_OK;
     return an_json_read(err, beside, MAX_CONFIG_BYTES, out);
 }
 

@@ -5,10 +5,13 @@
 #include "io/formats/torch_file.h"
 #include "models/trm/trm_export.h"
 #include "models/trm/trm_model.h"
+#include "platform/platform.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+enum { MAX_SETTINGS_BYTES = 1 << 20 };
 static const char compiled[] = "_orig_mod.", inner[] = "model.inner.";
 
 static const char *without(const char *name, const char *prefix)
@@ -62,14 +65,21 @@ static an_status read_line(an_err *err, const char *path, int line, char *text, 
 
 static an_status read_beside(an_err *err, const char *path, an_trm_settings *s)
 {
-    char beside[AN_CKPT_PATH_BYTES], text[512], group[2][64] = {{0}};
+    char beside[AN_CKPT_PATH_BYTES], group[2][64] = {{0}}, *text;
     const char *slash = strrchr(path, '/');
     const int n = snprintf(beside, sizeof beside, "%.*sall_config.yaml", slash ? (int)(slash - path + 1) : 0, path);
-    FILE *f = n > 0 && n < (int)sizeof beside ? fopen(beside, "rb") : NULL;
+    size_t bytes;
+    if (n < 0 || n >= (int)sizeof beside || access(beside, F_OK) != 0) return AN_OK;
+    AN_TRY(an_file_read(err, beside, MAX_SETTINGS_BYTES, &text, &bytes));
     an_status status = AN_OK;
-    for (int line = 1; f && status == AN_OK && fgets(text, sizeof text, f); line++)
-        status = read_line(err, beside, line, text, group, s);
-    if (f) fclose(f);
+    char *line = text;
+    for (int number = 1; status == AN_OK && *line; number++) {
+        char *end = line + strcspn(line, "\n"), *next = end + (*end != 0);
+        *end = 0;
+        status = read_line(err, beside, number, line, group, s);
+        line = next;
+    }
+    free(text);
     return status;
 }
 
