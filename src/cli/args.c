@@ -8,7 +8,15 @@
 static const an_config_field *find_key(const an_command *c, const char *key)
 {
     const an_config_field *f = c->keys ? an_config_find(c->keys, key) : NULL;
-    return f || !c->run_keys ? f : an_train_key_find(key);
+    if (!f && c->run_keys) f = an_train_key_find(key);
+    return f || !c->eval_keys ? f : an_train_eval_key_find(key);
+}
+
+void an_command_each_table(const an_command *c, an_table_fn *take, void *arg)
+{
+    if (c->keys) take(arg, "", c->keys);
+    if (c->run_keys) an_train_each_table(take, arg);
+    if (c->eval_keys) an_train_each_eval_table(take, arg);
 }
 
 typedef struct name_list {
@@ -49,8 +57,7 @@ static an_status unknown_key(an_err *err, const an_command *c, const char *key)
     name_list l = {.n = 0};
     l.name[l.n++] = "quiet";
     if (c->json) l.name[l.n++] = "json";
-    if (c->keys) add_names(&l, "", c->keys);
-    if (c->run_keys) an_train_each_table(add_names, &l);
+    an_command_each_table(c, add_names, &l);
     const char *near = other_name(c, key);
     if (!near) near = an_nearest(key, l.name, l.n);
     if (near) return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; did you mean %s?", c->name, key, near);

@@ -36,8 +36,10 @@ typedef struct an_args {
 
 typedef struct an_command {
     const char *name, *usage, *summary, *details;
-    const an_config *keys; /* of its own; NULL: none */
-    bool run_keys;         /* takes the settings of a run too, of any model */
+    const an_config *keys;             /* of its own; NULL: none */
+    bool run_keys;                     /* takes the settings of a run too, of any model */
+    bool eval_keys;                    /* takes the models' settings eval_KEY, as KEY */
+    void (*put_details)(an_text *out); /* more details, made of tables; NULL: none */
     int min_words, max_words;
     bool json; /* takes --json */
     an_status (*run)(an_err *err, const an_args *args, int *exit_code);
@@ -55,6 +57,10 @@ an_status an_args_apply(an_err *err, const an_args *args, const an_key_set *sets
 /* The same onto a command's own values (NULL: it has none) and the settings of a run, where a key of another model is
  * refused. */
 an_status an_args_apply_run(an_err *err, const an_args *args, const an_config *own, void *values, an_train_config *c);
+/* Calls `take` for every table of keys of a command, its own first (owner ""). */
+void an_command_each_table(const an_command *c, an_table_fn *take, void *arg);
+/* details and put_details. */
+void an_command_details(const an_command *c, an_text *out);
 /* Usage, summary and keys of a command, to stdout. */
 void an_command_help(const an_command *c);
 
@@ -121,6 +127,8 @@ void an_cli_diagnosis_line(const char *dir);
 
 /* anneal profile diff A B; `logbook`: a run, or "". */
 an_status an_profile_diff_print(an_err *err, const an_args *args, const char *logbook);
+
+void an_export_put_layouts(an_text *out); /* a line a model */
 
 /* One row of the table each. */
 an_status an_cmd_train(an_err *err, const an_args *args, int *exit_code);

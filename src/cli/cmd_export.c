@@ -14,14 +14,19 @@ typedef struct export_values {
 #define AT(name) offsetof(export_values, name)
 static const an_config_field fields[] = {
     {"out", AN_CONFIG_TEXT, AT(out), "model.safetensors", 0, 0, NULL, "the file to write"},
-    {"layout", AN_CONFIG_TEXT, AT(layout), "", 0, 0, NULL,
-     "of a GPT, nanogpt: names and matrices as in nanoGPT's state dict (the default); hf: as in Hugging Face's GPT-2, "
-     "with a config.json beside; of a tiny recursive model, anneal: our names; trm: TinyRecursiveModels' state dict; "
-     "torch, "
-     "torch_compiled: that by torch.save, with an all_config.yaml beside, out=RUN/step_1000 for example"},
+    {"layout", AN_CONFIG_TEXT, AT(layout), "", 0, 0, NULL, "one of the model's layouts; empty: its first"},
     {"best", AN_CONFIG_BOOL, AT(best), "false", 0, 0, NULL, "of a run: the checkpoint with the lowest validation loss"},
 };
 const an_config an_export_keys = {.fields = fields, .n = AN_COUNT(fields)};
+
+void an_export_put_layouts(an_text *out)
+{
+    for (size_t i = 0; i < an_n_models; i++) {
+        const an_weight_formats *w = an_models[i]->weights;
+        if (w) an_text_printf(out, "  %-22s%s\n", an_models[i]->name, w->layouts_doc);
+    }
+    an_text_puts(out, "  others                the names and shapes of our checkpoints; without layout=\n");
+}
 
 /* Creates the folder of the output file, and its parents. */
 static an_status make_folder_of(an_err *err, const char *path)

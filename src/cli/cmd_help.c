@@ -19,19 +19,25 @@ static void put_table(void *arg, const char *owner, const an_config *keys)
     an_config_help(keys, out);
 }
 
+void an_command_details(const an_command *c, an_text *out)
+{
+    an_text_puts(out, c->details);
+    if (c->put_details) c->put_details(out);
+}
+
 void an_command_help(const an_command *c)
 {
     an_text out = {0};
     an_text_printf(&out, "anneal %s\n    %s\n", c->usage, c->summary);
-    if (c->details[0]) an_text_printf(&out, "\n%s", c->details);
+    if (c->details[0] || c->put_details) an_text_puts(&out, "\n");
+    an_command_details(c, &out);
     const an_model *model;
     const an_preset *p;
     if (c->run_keys) an_text_puts(&out, "\nPresets:\n");
     for (size_t i = 0; c->run_keys && (p = an_preset_at(i, &model)) != NULL; i++)
         an_text_printf(&out, "  %-22s%s\n", p->name, p->summary);
     if (c->keys || c->run_keys) an_text_puts(&out, "\nSettings and their defaults:\n");
-    if (c->keys) an_config_help(c->keys, &out);
-    if (c->run_keys) an_train_each_table(put_table, &out);
+    an_command_each_table(c, put_table, &out);
     if (c->json) an_text_puts(&out, "  --json    one line of JSON on stdout\n");
     an_print_folded(stdout, out.data ? out.data : "");
     an_text_free(&out);

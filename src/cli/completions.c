@@ -43,8 +43,7 @@ static void walk_table(void *arg, const char *owner, const an_config *keys)
 static void each_key(an_text *out, const an_command *c, put_key_fn put)
 {
     key_walk w = {out, c, put};
-    if (c->keys) walk_table(&w, "", c->keys);
-    if (c->run_keys) an_train_each_table(walk_table, &w);
+    an_command_each_table(c, walk_table, &w);
 }
 
 /* The values a key may have, separated by blanks; "": any. */
@@ -112,11 +111,15 @@ static void man(an_text *out)
         an_text_printf(out, ".Ss anneal %s\n", c->usage);
         put_roff(out, c->summary);
         an_text_puts(out, ".\n");
-        put_roff(out, c->details);
-        if (c->details[0]) an_text_puts(out, "\n");
+        an_text details = {0};
+        an_command_details(c, &details);
+        if (details.len) put_roff(out, details.data);
+        if (details.len) an_text_puts(out, "\n");
+        an_text_free(&details);
         if (c->run_keys) an_text_puts(out, "Takes the settings of a run, see below.\n");
         if (c->json) an_text_puts(out, "Takes\n.Fl Fl json .\n");
         if (c->keys) man_table(out, c->keys);
+        if (c->eval_keys) an_train_each_eval_table(man_run_table, out);
     }
     an_text_puts(out, ".Sh PRESETS\n.Bl -tag -width shakespeare_char -compact\n");
     const an_model *model;

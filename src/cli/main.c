@@ -44,10 +44,11 @@ const an_command an_commands[] = {
      .usage = "generate --checkpoint RUN|FILE --prompt TEXT|--interactive [key=value ...]",
      .summary = "talk with a model that was trained on conversations",
      .details = "The answer goes to stdout as it is drawn, notes to stderr.\n"},
-    {.name = "eval", .run = an_cmd_eval, .min_words = 1, .max_words = 2, .json = true, .keys = &an_eval_keys,
+    {.name = "eval", .run = an_cmd_eval, .min_words = 1, .max_words = 2, .json = true, .keys = &an_eval_keys, .eval_keys = true,
      .usage = "eval RUN|FILE [DATA] [key=value ...]",
      .summary = "loss and accuracy over other data, or over the run's validation split",
-     .details = "DATA is read whole, in the forms of the setting data: a text, a .bin file of 16-bit token ids, a folder, a .csv, ...\n"},
+     .details = "DATA is read whole, in the forms of the setting data: a text, a .bin file of 16-bit token ids, a folder, a .csv, ...\n"
+                "A model's settings eval_KEY are taken as KEY; those that are not given are as the run has them.\n"},
     {.name = "predict", .run = an_cmd_predict, .min_words = 2, .max_words = 2, .json = true, .keys = &an_predict_keys,
      .usage = "predict RUN|FILE TEXT|FILE|FOLDER|- [key=value ...]",
      .summary = "predictions of a trained model for texts, images or rows of numbers",
@@ -77,16 +78,17 @@ const an_command an_commands[] = {
      .summary = "where the time of a step goes, launch by launch",
      .details = "profile diff compares two that --json wrote: the three operations that matter most, and what to do about them.\n"
                 "roof: the share of what this machine can do, measured now: its arithmetic or its memory, whichever limits.\n"},
-    {.name = "prepare", .run = an_cmd_prepare, .min_words = 1, .max_words = 1, .json = true, .keys = &an_prepare_keys,
+    {.name = "prepare", .run = an_cmd_prepare, .min_words = 1, .max_words = 1, .json = true, .keys = &an_prepare_keys, .put_details = an_prepare_put_sets,
      .usage = "prepare FILE|FOLDER|shakespeare [key=value ...]",
      .summary = "make a data set: the tokens of a text, puzzles, mazes or conversations",
      .details = "Of a text: train.bin, val.bin and meta.json. shakespeare is nanoGPT's, downloaded and checked; run again, a download goes on where it broke.\n"
-                "prepare sudoku, maze, arc, chat, example-chat and fashion-mnist make data sets of puzzles,\n"
-                "conversations and images; anneal prepare sudoku --help has the settings of each.\n"},
+                "Further data sets, each with settings of its own (anneal prepare sudoku --help):\n"},
     {.name = "export", .run = an_cmd_export, .min_words = 1, .max_words = 1, .json = false, .keys = &an_export_keys,
      .usage = "export RUN|FILE [key=value ...]",
      .summary = "write weights as safetensors for nanoGPT, Hugging Face or PyTorch",
-     .details = "FILE is a checkpoint, nanoGPT's ckpt.pt, or a GPT-2 of Hugging Face.\n"},
+     .details = "FILE is a checkpoint, or other programs' weights that init_from= takes.\n"
+                "A model's layouts, of which the first is the default:\n",
+     .put_details = an_export_put_layouts},
     {.name = "inspect", .run = an_cmd_inspect, .min_words = 1, .max_words = 1, .json = true, .keys = &an_inspect_keys,
      .usage = "inspect RUN|FILE",
      .summary = "a checkpoint's tensors and hashes",

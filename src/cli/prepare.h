@@ -8,6 +8,7 @@ extern const an_command an_prepare_commands[];
 extern const size_t an_n_prepare_commands;
 /* The row of `prepare WORD`; NULL: WORD is a text for `prepare` itself. */
 const an_command *an_prepare_find(const char *word);
+void an_prepare_put_sets(an_text *out); /* a line a row, for help */
 
 /* Both settings name the folder, out= here and --output-dir elsewhere; `initial` where neither does. */
 const char *an_prepare_out(const char *out, const char *output_dir, const char *initial);

@@ -32,6 +32,12 @@ const an_command an_prepare_commands[] = {
 /* clang-format on */
 const size_t an_n_prepare_commands = sizeof an_prepare_commands / sizeof an_prepare_commands[0];
 
+void an_prepare_put_sets(an_text *out)
+{
+    for (size_t i = 0; i < an_n_prepare_commands; i++)
+        an_text_printf(out, "  prepare %-15s%s\n", an_prepare_commands[i].name, an_prepare_commands[i].summary);
+}
+
 const an_command *an_prepare_find(const char *word)
 {
     for (size_t i = 0; i < an_n_prepare_commands; i++)

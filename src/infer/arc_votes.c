@@ -9,7 +9,13 @@
 #include <string.h>
 #include <unistd.h>
 
-const int an_arc_k[AN_ARC_KS] = {1, 2, 5, 10, 100, 1000};
+static const int pass_k[] = {1, 2, 5, 10, 100, 1000};
+
+typedef struct score {
+    double pass[AN_COUNT(pass_k)];
+    int64_t puzzles, tests;
+    int64_t votes, unanswered; /* tests without a vote */
+} score;
 
 enum { MAX_FILE_BYTES = 1 << 30, MAX_FOLDERS = 64, PATH_BYTES = 1056 };
 
@@ -44,7 +50,7 @@ static const char *folder_of(const an_session *r, int i)
     return r->cfg.task->folder ? r->cfg.task->folder(r->data, AN_VAL, i) : NULL;
 }
 
-bool an_arc_has_tests(const an_session *r)
+static bool has_tests(const an_session *r)
 {
     char path[PATH_BYTES];
     const char *dir;
@@ -244,7 +250,7 @@ static const candidate *candidates_of(const election *e, const an_arc_task *t, i
 }
 
 /* Of one test: the rank of its solution from 0, -1: it has no vote; the attempts are put behind `out`. */
-static int32_t count_test(const election *e, const an_arc_task *t, int32_t k, an_arc_score *score, an_text *out)
+static int32_t count_test(const election *e, const an_arc_task *t, int32_t k, score *sum, an_text *out)
 {
     int32_t n, rank = -1;
     const candidate *c = candidates_of(e, t, k, &n);
@@ -259,14 +265,14 @@ static int32_t count_test(const election *e, const an_arc_task *t, int32_t k, an
         an_arc_put_json(&g, out);
     }
     an_text_puts(out, "}");
-    score->tests++;
-    score->unanswered += n == 0;
+    sum->tests++;
+    sum->unanswered += n == 0;
     return rank;
 }
 
-static void count_all(const election *e, an_arc_score *score, an_text *out)
+static void count_all(const election *e, score *sum, an_text *out)
 {
-    *score = (an_arc_score){.puzzles = e->tasks.n, .votes = e->votes};
+    *sum = (score){.puzzles = e->tasks.n, .votes = e->votes};
     an_text_puts(out, "{");
     for (int32_t i = 0; i < e->tasks.n; i++) {
         const an_arc_task *t = &e->tasks.task[i];
@@ -275,16 +281,16 @@ static void count_all(const election *e, an_arc_score *score, an_text *out)
         an_text_puts(out, ": [");
         for (int32_t k = 0; k < t->n_test; k++) {
             if (k > 0) an_text_puts(out, ", ");
-            const int32_t rank = count_test(e, t, t->first + t->n_train + k, score, out);
-            for (int j = 0; j < AN_ARC_KS; j++)
-                if (rank >= 0 && rank < an_arc_k[j]) score->pass[j] += 1.0 / t->n_test / e->tasks.n;
+            const int32_t rank = count_test(e, t, t->first + t->n_train + k, sum, out);
+            for (int j = 0; j < (int)AN_COUNT(pass_k); j++)
+                if (rank >= 0 && rank < pass_k[j]) sum->pass[j] += 1.0 / t->n_test / e->tasks.n;
         }
         an_text_puts(out, "]");
     }
     an_text_puts(out, "\n}\n");
 }
 
-static an_status elect(an_err *err, an_session *r, election *e, const char *path, an_arc_score *out)
+static an_status elect(an_err *err, an_session *r, election *e, const char *path, score *out)
 {
     const char *dir;
     an_text text = {0};
@@ -299,10 +305,10 @@ static an_status elect(an_err *err, an_session *r, election *e, const char *path
     return status;
 }
 
-an_status an_arc_vote(an_err *err, an_session *r, const char *path, an_arc_score *out)
+static an_status vote_all(an_err *err, an_session *r, const char *path, score *out)
 {
     election e = {.n = 0};
-    *out = (an_arc_score){0};
+    *out = (score){0};
     an_status status = elect(err, r, &e, path, out);
     for (int i = 0; i < e.n_names; i++) json_decref(e.names[i]);
     an_arc_tasks_free(&e.tasks);
@@ -311,4 +317,25 @@ an_status an_arc_vote(an_err *err, an_session *r, const char *path, an_arc_score
     an_arena_free(&e.grids);
     free(e.candidate);
     return status;
+}
+
+an_status an_arc_report(an_err *err, an_session *r, const char *submission, bool json, an_text *out)
+{
+    score s;
+    if (!has_tests(r)) return AN_OK;
+    AN_TRY(vote_all(err, r, submission, &s));
+    if (json) {
+        for (size_t i = 0; i < AN_COUNT(pass_k); i++) an_text_printf(out, ",\"pass@%d\":%.9g", pass_k[i], s.pass[i]);
+        an_text_printf(out, ",\"test_puzzles\":%lld,\"votes\":%lld,\"unanswered\":%lld,\"submission\":",
+                       (long long)s.puzzles, (long long)s.votes, (long long)s.unanswered);
+        an_json_put(out, submission);
+        return AN_OK;
+    }
+    for (size_t i = 0; i < AN_COUNT(pass_k); i++)
+        an_text_printf(out, "%spass@%d %.4f", i ? ", " : "\n", pass_k[i], s.pass[i]);
+    an_text_printf(out, " over %lld test puzzles (%lld tests, %lld votes", (long long)s.puzzles, (long long)s.tests,
+                   (long long)s.votes);
+    if (s.unanswered) an_text_printf(out, "; %lld tests without a vote", (long long)s.unanswered);
+    an_text_printf(out, "): %s", submission);
+    return AN_OK;
 }

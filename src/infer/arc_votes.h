@@ -13,20 +13,9 @@
 #ifndef AN_INFER_ARC_VOTES_H
 #define AN_INFER_ARC_VOTES_H
 
-#include "train/session.h"
+#include "infer/eval_reports.h"
 
-enum { AN_ARC_KS = 6 };
-extern const int an_arc_k[AN_ARC_KS]; /* 1, 2, 5, 10, 100, 1000 */
-
-typedef struct an_arc_score {
-    double pass[AN_ARC_KS];
-    int64_t puzzles, tests;
-    int64_t votes, unanswered; /* tests without a vote */
-} an_arc_score;
-
-/* Whether the session's data have ARC's test puzzles (test_puzzles.json) beside them. */
-bool an_arc_has_tests(const an_session *r);
-/* All of the test split through all steps. `path`: of the submission; NULL: none is written. Needs a session with data. */
-an_status an_arc_vote(an_err *err, an_session *r, const char *path, an_arc_score *out);
+/* Of sessions whose data have ARC's test puzzles (test_puzzles.json) beside them: all of the test split through all steps. */
+an_eval_report_fn an_arc_report;
 
 #endif

@@ -1,5 +1,6 @@
 /* confusion.c: see confusion.h. Batches of the validation split in order, as an evaluation reads them. */
 #include "infer/confusion.h"
+#include "io/formats/json.h"
 #include <stdlib.h>
 
 /* Counts the predictions of n samples: p [n,K], labels [n]. */
@@ -35,7 +36,9 @@ static an_status count_all(an_err *err, an_session *r, const an_arrays *batch, c
     return AN_OK;
 }
 
-an_status an_confusion(an_err *err, an_session *r, int64_t **out, int64_t *classes)
+/* *out: counts [classes,classes], rows are labels, columns predictions; free() it. *classes 0 and *out NULL: the model
+ * predicts no classes, or too many. */
+static an_status count(an_err *err, an_session *r, int64_t **out, int64_t *classes)
 {
     an_array spec[AN_MAX_ARRAYS];
     an_arrays batch;
@@ -61,4 +64,50 @@ an_status an_confusion(an_err *err, an_session *r, int64_t **out, int64_t *class
         free(counts);
     }
     return status;
+}
+
+/* ,"classes":[...],"confusion":[[...],...] */
+static void put_json(an_text *out, const an_class_names *names, const int64_t *counts, int64_t K)
+{
+    an_text_puts(out, ",\"classes\":[");
+    for (int64_t i = 0; names && i < K && i < names->n; i++) {
+        an_text_puts(out, i ? "," : "");
+        an_json_put(out, names->name[i]);
+    }
+    an_text_puts(out, "],\"confusion\":[");
+    for (int64_t i = 0; i < K; i++)
+        for (int64_t k = 0; k < K; k++)
+            an_text_printf(out, "%s%lld%s",
+                           k   ? ","
+                           : i ? ",["
+                               : "[",
+                           (long long)counts[i * K + k], k + 1 < K ? "" : "]");
+    an_text_puts(out, "]");
+}
+
+/* A row a class, what it was taken for in the columns, which are in the same order. */
+static void put_lines(an_text *out, const an_class_names *names, const int64_t *counts, int64_t K)
+{
+    enum { SHOWN = 20, NAME = 14 };
+    if (K > SHOWN) return;
+    for (int64_t i = 0; i < K; i++) {
+        char name[NAME + 1];
+        snprintf(name, sizeof name, "%s", names && i < names->n ? names->name[i] : "");
+        an_text_printf(out, "\n%3lld %-*s", (long long)i, NAME, name);
+        for (int64_t k = 0; k < K; k++) an_text_printf(out, " %5lld", (long long)counts[i * K + k]);
+    }
+}
+
+an_status an_confusion_report(an_err *err, an_session *r, const char *submission, bool json, an_text *out)
+{
+    (void)submission;
+    int64_t *counts, K;
+    AN_TRY(count(err, r, &counts, &K));
+    const an_class_names *names = r->cfg.task->classes ? r->cfg.task->classes(r->data) : NULL;
+    if (K > 0 && json)
+        put_json(out, names, counts, K);
+    else if (K > 0)
+        put_lines(out, names, counts, K);
+    free(counts);
+    return AN_OK;
 }

@@ -1,12 +1,12 @@
-/* confusion.h: the confusion matrix of a classifier over the validation split: how often class i is predicted as class j. */
+/* confusion.h: the confusion matrix of a classifier over the validation split: how often class i is predicted as class j.
+ * For models that predict AN_CONFUSION_MOST classes at most. */
 #ifndef AN_INFER_CONFUSION_H
 #define AN_INFER_CONFUSION_H
 
-#include "train/session.h"
+#include "infer/eval_reports.h"
 
-/* *out: counts [classes,classes], rows are labels, columns predictions; free() it. *classes 0 and *out NULL: the model
- * predicts no classes, or of more than AN_CONFUSION_MOST. Needs a session with data. */
 enum { AN_CONFUSION_MOST = 1024 };
-an_status an_confusion(an_err *err, an_session *r, int64_t **out, int64_t *classes);
+/* A row a label, a column a prediction; as text only where the rows fit a page. */
+an_eval_report_fn an_confusion_report;
 
 #endif

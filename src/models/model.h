@@ -58,7 +58,8 @@ typedef struct an_decoder {
 
 /* Files of other programs. */
 typedef struct an_weight_formats {
-    const char *layouts; /* what `write` writes: "nanogpt|hf"; the first is the default */
+    const char *layouts;     /* what `write` writes: "nanogpt|hf"; the first is the default */
+    const char *layouts_doc; /* what each is, for people */
     /* Takes `raw` and gives it back in the form of our checkpoints (io/checkpoint.h), whatever program wrote it. */
     an_status (*import)(an_err *err, an_st *raw, an_st **out);
     an_status (*write)(an_err *err, const an_st *st, const char *layout, const char *path);

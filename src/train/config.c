@@ -211,6 +211,47 @@ const an_config_field *an_train_key_find(const char *key)
     return f;
 }
 
+/* ---- settings of an evaluation */
+
+static const char eval_prefix[] = "eval_";
+
+void an_train_each_eval_table(an_table_fn *take, void *arg)
+{
+    for (size_t i = 0; i < an_n_models; i++) {
+        an_config_field shorter[16];
+        an_config keys = {.fields = shorter};
+        for (size_t k = 0; k < an_models[i]->keys->n && keys.n < AN_COUNT(shorter); k++) {
+            const an_config_field *f = &an_models[i]->keys->fields[k];
+            if (strncmp(f->name, eval_prefix, sizeof eval_prefix - 1) != 0) continue;
+            shorter[keys.n] = *f;
+            shorter[keys.n++].name += sizeof eval_prefix - 1;
+        }
+        if (keys.n) take(arg, an_models[i]->name, &keys);
+    }
+}
+
+static const an_config_field *eval_key(const an_config *keys, const char *key)
+{
+    char full[96];
+    const int n = snprintf(full, sizeof full, "%s%s", eval_prefix, key);
+    return n < (int)sizeof full ? an_config_find(keys, full) : NULL;
+}
+
+const an_config_field *an_train_eval_key_find(const char *key)
+{
+    const an_config_field *f = NULL;
+    for (size_t i = 0; i < an_n_models && !f; i++) f = eval_key(an_models[i]->keys, key);
+    return f;
+}
+
+an_status an_train_eval_set(an_err *err, an_train_config *c, const char *key, const char *value)
+{
+    const an_config keys = an_train_keys(c);
+    const an_config_field *f = eval_key(c->model->keys, key);
+    if (f) return an_config_set(err, &keys, c, "", f->name, value);
+    return an_fail(err, AN_E_USAGE, "%s=%.64s: a model of kind %s has no such setting", key, value, c->model->name);
+}
+
 int64_t *an_train_number(an_train_config *c, const char *key)
 {
     const an_config_field *f = an_config_find(c->model->keys, key);

@@ -75,6 +75,13 @@ typedef void an_table_fn(void *arg, const char *owner, const an_config *keys);
 void an_train_each_table(an_table_fn *take, void *arg);
 /* The key in any of them; NULL: there is none. */
 const an_config_field *an_train_key_find(const char *key);
+/* A model's settings that begin with "eval_" say how it is evaluated; the command that evaluates takes them without these
+ * letters. Calls `take` for each model that has some, with these shorter names. */
+void an_train_each_eval_table(an_table_fn *take, void *arg);
+/* The setting eval_KEY of any model; NULL: there is none. */
+const an_config_field *an_train_eval_key_find(const char *key);
+/* Sets it. AN_E_USAGE with a sentence where the model of `c` has none. */
+an_status an_train_eval_set(an_err *err, an_train_config *c, const char *key, const char *value);
 
 /* The micro-batches of an update that this rank does. */
 int64_t an_train_micros(const an_train_config *c);

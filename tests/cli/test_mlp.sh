@@ -33,7 +33,11 @@ ok "a resumed run ends in the same bits; what shaped it is settled"
 run eval "$dir/a" --json
 code_is 0; has_keys "$dir/stdout" examples loss accuracy
 equal "$(value "$dir/stdout" examples)" 300 "examples evaluated"
-ok "eval gives the model's numbers"
+run eval "$dir/a" halt=true
+code_is 1; says stderr "halt=true: a model of kind mlp has no such setting"
+run eval "$dir/a" interval=3 # eval_interval is of the run, not of a model
+code_is 1; says stderr "unknown setting interval"
+ok "eval gives the model's numbers and refuses another model's settings"
 
 mkdir "$dir/data"
 rows= labels=

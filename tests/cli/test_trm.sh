@@ -58,7 +58,11 @@ ok "solve answers a board, shows its steps, and says which cell is wrong"
 run eval "$dir/a" --json
 code_is 0; has_keys "$dir/stdout" puzzles accuracy exact_accuracy steps
 equal "$(value "$dir/stdout" puzzles)" 1024 "puzzles evaluated"; equal "$(value "$dir/stdout" steps)" 3 "steps"
-ok "eval takes every board through all steps"
+run eval "$dir/a" --steps 2 --halt --ids=blank --json
+code_is 0; grep -q '"steps":3' "$dir/stdout" && fault "more steps than were asked for"
+run eval "$dir/a" ids=none
+code_is 1; says stderr "puzzle|blank"
+ok "eval takes every board through all steps, or those asked for"
 
 run export "$dir/a" layout=trm out="$dir/w.safetensors"
 code_is 0

@@ -74,6 +74,12 @@ run help train
 code_is 0; says stdout "gradient_accumulation_steps"; says stdout "shakespeare_char"; silent stderr
 run train --help
 code_is 0; says stdout "gradient_accumulation_steps"
+run help eval
+code_is 0; says stdout "halt=false"; says stdout "submission="
+run help export
+code_is 0; says stdout "torch_compiled"; says stdout "nanogpt: names"
+run help prepare
+code_is 0; says stdout "prepare arc"
 run help nothing
 code_is 1
 ok "help lists a command's settings and presets"

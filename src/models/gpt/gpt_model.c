@@ -193,11 +193,14 @@ static void describe(const void *settings, const char *parameters, an_text *out)
                    (long long)s->vocab_size, (long long)s->block_size);
 }
 
-static const an_weight_formats weights = {.layouts = "nanogpt|hf",
-                                          .import = an_gpt_weights_import,
-                                          .write = an_gpt_weights_export,
-                                          .is_published = an_gpt_is_published,
-                                          .open_published = an_gpt_open_published};
+static const an_weight_formats weights = {
+    .layouts = "nanogpt|hf",
+    .layouts_doc = "nanogpt: names and matrices as in nanoGPT's state dict; hf: as in Hugging "
+                   "Face's GPT-2, with a config.json beside",
+    .import = an_gpt_weights_import,
+    .write = an_gpt_weights_export,
+    .is_published = an_gpt_is_published,
+    .open_published = an_gpt_open_published};
 
 const an_model an_gpt_model = {.name = "gpt",
                                .task = "language",

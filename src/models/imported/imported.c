@@ -448,8 +448,10 @@ static an_status import_raw(an_err *err, an_st *raw, an_st **out)
     return AN_OK;
 }
 
-static const an_weight_formats weights = {
-    .layouts = "state_dict", .import = import_raw, .write = an_imported_write_weights};
+static const an_weight_formats weights = {.layouts = "state_dict",
+                                          .layouts_doc = "state_dict: the state dict of the module that was exported",
+                                          .import = import_raw,
+                                          .write = an_imported_write_weights};
 
 const an_model an_imported_model = {.name = "imported",
                                     .task = "samples",

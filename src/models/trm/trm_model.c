@@ -349,10 +349,13 @@ static const an_preset presets[] = {
      1, 1, NULL},
 };
 
-static const an_weight_formats weights = {.layouts = "anneal|trm|torch|torch_compiled",
-                                          .recognizes = an_trm_weights_are_ours,
-                                          .import = an_trm_weights_import,
-                                          .write = an_trm_weights_write};
+static const an_weight_formats weights = {
+    .layouts = "anneal|trm|torch|torch_compiled",
+    .layouts_doc = "anneal: our names; trm: TinyRecursiveModels' state dict; torch, torch_compiled: "
+                   "that by torch.save, with an all_config.yaml beside, out=RUN/step_1000 for example",
+    .recognizes = an_trm_weights_are_ours,
+    .import = an_trm_weights_import,
+    .write = an_trm_weights_write};
 
 const an_model an_trm_model = {.name = "trm",
                                .task = "puzzle",
