@@ -64,7 +64,7 @@ static void fill(uint8_t *p, size_t n, bool bf16)
     }
 }
 
-static call call_open(const row *r, const an_cpu_templates *t, bool bf16, int threads)
+static call call_open(const row *r, const an_cpu_kernels *t, bool bf16, int threads)
 {
     const int64_t C = (int64_t)r->H * r->D, item = bf16 ? 2 : 4, T = r->T, S = r->S, rows = AN_MAX(T, S);
     const uint8_t type = bf16 ? AN_BF16 : AN_F32;
@@ -107,7 +107,7 @@ static void call_close(call *c)
 }
 
 /* Seconds of one call. */
-static double run(const call *c, const an_cpu_templates *t, an_pool *p, bool backward)
+static double run(const call *c, const an_cpu_kernels *t, an_pool *p, bool backward)
 {
     const size_t C = (size_t)(c->spec.H * c->spec.D) * (c->spec.dtype == AN_F32 ? 4 : 2);
     uint8_t *q = c->qkv, *d = c->dqkv;
@@ -122,7 +122,7 @@ static double run(const call *c, const an_cpu_templates *t, an_pool *p, bool bac
     return an_seconds() - start;
 }
 
-static void bench(const row *r, const an_cpu_templates *t, bool bf16, an_pool *p, double seconds)
+static void bench(const row *r, const an_cpu_kernels *t, bool bf16, an_pool *p, double seconds)
 {
     call c = call_open(r, t, bf16, an_pool_threads(p));
     double best[2] = {1e9, 1e9}, peak = 0;
@@ -145,7 +145,7 @@ static void bench(const row *r, const an_cpu_templates *t, bool bf16, an_pool *p
 
 int main(int argc, char **argv)
 {
-    const an_cpu_templates *t = an_cpu_templates_find(argc > 1 ? argv[1] : NULL);
+    const an_cpu_kernels *t = an_cpu_kernels_find(argc > 1 ? argv[1] : NULL);
     const double seconds = argc > 2 ? atof(argv[2]) : 0.3;
     const char *only = argc > 3 ? argv[3] : "";
     if (!t) {

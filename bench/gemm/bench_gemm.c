@@ -97,7 +97,7 @@ static double median(double *x, int n)
 }
 
 typedef struct options {
-    const an_cpu_templates *isa;
+    const an_cpu_kernels *isa;
     const char *preset, *kind, *dtype;
     int threads;
     double seconds;
@@ -301,7 +301,7 @@ static const struct {
     rung_fn fn;
 } RUNGS[] = {{"naive", naive}, {"row by row", row_by_row}, {"blocked", blocked}};
 
-static double best_seconds(rung_fn fn, const an_cpu_templates *isa, const an_gemm_spec *s, float *const abc[3],
+static double best_seconds(rung_fn fn, const an_cpu_kernels *isa, const an_gemm_spec *s, float *const abc[3],
                            void *scratch)
 {
     double best = INFINITY;
@@ -328,9 +328,9 @@ static void ladder(void)
     s.a_m = LADDER_K, s.a_k = 1, s.b_k = LADDER_N, s.b_n = 1, s.c_m = LADDER_N;
     s.a_dtype = s.b_dtype = s.c_dtype = s.mul_dtype = AN_F32;
     int n;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
 #ifdef __x86_64__
-    if (!an_cpu_templates_find("avx2")) {
+    if (!an_cpu_kernels_find("avx2")) {
         fprintf(stderr, "bench_gemm: the ladder needs AVX2\n");
         exit(1);
     }
@@ -339,8 +339,8 @@ static void ladder(void)
     for (int rung = 0; rung < (int)AN_COUNT(RUNGS) + n; rung++) {
         const int set = (int)AN_COUNT(RUNGS) + n - 1 - rung; /* the best last */
         const bool plain = rung < (int)AN_COUNT(RUNGS);
-        if (!plain && !an_cpu_templates_find(sets[set]->isa)) continue;
-        const an_cpu_templates *isa = plain ? an_cpu_templates_find(NULL) : sets[set];
+        if (!plain && !an_cpu_kernels_find(sets[set]->isa)) continue;
+        const an_cpu_kernels *isa = plain ? an_cpu_kernels_find(NULL) : sets[set];
         const size_t scratch_bytes = isa->gemm_scratch(&s, 1);
         void *scratch = memory(scratch_bytes);
         const double seconds = best_seconds(plain ? RUNGS[rung].fn : NULL, isa, &s, abc, scratch);
@@ -355,11 +355,11 @@ static void ladder(void)
 
 int main(int argc, char **argv)
 {
-    options o = {an_cpu_templates_find(NULL), NULL, NULL, NULL, 0, 0.004, INT64_C(8) << 18, false};
+    options o = {an_cpu_kernels_find(NULL), NULL, NULL, NULL, 0, 0.004, INT64_C(8) << 18, false};
     int option;
     bool climb = false;
     while ((option = getopt(argc, argv, "i:t:s:p:k:d:r:wl")) != -1) {
-        if (option == 'i') o.isa = an_cpu_templates_find(optarg);
+        if (option == 'i') o.isa = an_cpu_kernels_find(optarg);
         if (option == 't') o.threads = atoi(optarg);
         if (option == 's') o.seconds = atof(optarg) * 1e-3;
         if (option == 'p') o.preset = optarg;

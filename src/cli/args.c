@@ -1,6 +1,5 @@
 /* args.c: parses argv into words, flags and checked settings. */
 #include "cli/cli.h"
-#include "cli/plan.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* cmd_background.c: ps, stop and logs: the runs that train in the background of this machine. */
 #define _DEFAULT_SOURCE
-#include "cli/background.h"
+#include "cli/background_runs.h"
 #include "platform/platform.h"
 #include "report/run_record.h"
 #include "train/run_dir.h"

@@ -1,5 +1,5 @@
 /* cmd_plan.c: prints a run's memory bill without running it. */
-#include "cli/plan.h"
+#include "cli/cmd_plan.h"
 #include <anneal_tools.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,9 +1,9 @@
 /* cmd_prepare.c: tokenizes a file, a folder of files, tinyshakespeare, or the user's copy of a collection of documents
  * (openwebtext, fineweb) into a folder that train reads. */
 #define _DEFAULT_SOURCE
-#include "cli/prepare.h"
+#include "cli/cmd_prepare.h"
 #include "io/data/download.h"
-#include "io/data/prepare.h"
+#include "io/data/prepare_text.h"
 #include "io/formats/sha256.h"
 #include <signal.h>
 #include <string.h>

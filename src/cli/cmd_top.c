@@ -1,7 +1,7 @@
 /* cmd_top.c: top: this machine and the runs that train on it, from moment to moment. Reads what any user may read, and the
  * runs' own lines of metrics: nothing here makes a device wait. */
 #define _DEFAULT_SOURCE
-#include "cli/background.h"
+#include "cli/background_runs.h"
 #include "platform/gpu_sensors.h"
 #include "platform/platform.h"
 #include "report/machine_monitor.h"

@@ -1,5 +1,5 @@
 /* cmd_train.c: train and resume: the same loop over a run that is new or comes from a checkpoint. */
-#include "cli/background.h"
+#include "cli/background_runs.h"
 #include "cli/live.h"
 #include "cli/progress.h"
 #include "cli/ranks.h"

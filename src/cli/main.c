@@ -1,5 +1,5 @@
 /* main.c: the table of commands, and the entry and exit of the program. */
-#include "cli/prepare.h"
+#include "cli/cmd_prepare.h"
 #include "cli/trm_command.h"
 #include <string.h>
 

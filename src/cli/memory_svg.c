@@ -3,7 +3,7 @@
  * Launches run from left to right, bytes upwards; the kinds of memory are stacked. The lowest layer is what stays
  * allocated between steps (weights, moments, gradients that are kept). The largest tensors are listed beside it. */
 #define _DEFAULT_SOURCE
-#include "cli/plan.h"
+#include "cli/cmd_plan.h"
 #include "platform/platform.h"
 #include <anneal_tools.h>
 #include <stdlib.h>

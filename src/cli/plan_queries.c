@@ -1,6 +1,6 @@
 /* plan_queries.c: questions answered by planning other settings: --fit, the largest batch for a budget; --what-if, how
  * memory and work change with one setting. Nothing runs. */
-#include "cli/plan.h"
+#include "cli/cmd_plan.h"
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* plan_trace.c: anneal plan --trace: an update as tools/step_trace.h tells it, in words or as JSON. */
-#include "cli/plan.h"
+#include "cli/cmd_plan.h"
 #include "tools/step_trace.h"
 
 static const char *plural(int64_t n)

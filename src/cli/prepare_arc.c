@@ -1,5 +1,5 @@
 /* prepare_arc.c: anneal prepare arc: data sets of ARC's puzzles. */
-#include "cli/prepare.h"
+#include "cli/cmd_prepare.h"
 #include "io/data/arc_set.h"
 #include <signal.h>
 #include <string.h>

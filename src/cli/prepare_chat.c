@@ -1,5 +1,5 @@
 /* prepare_chat.c: anneal prepare chat, example-chat: data sets of conversations. */
-#include "cli/prepare.h"
+#include "cli/cmd_prepare.h"
 #include "io/data/chat_set.h"
 #include "io/data/example_chat.h"
 #include <signal.h>

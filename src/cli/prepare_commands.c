@@ -1,5 +1,5 @@
-/* prepare_commands.c: the table of the data sets that `anneal prepare` makes. See prepare.h. */
-#include "cli/prepare.h"
+/* prepare_commands.c: the table of the data sets that `anneal prepare` makes. See cmd_prepare.h. */
+#include "cli/cmd_prepare.h"
 #include <string.h>
 
 /* clang-format off */

@@ -1,6 +1,6 @@
 /* prepare_images.c: anneal prepare fashion-mnist: its four files, unpacked, where data=fashion-mnist finds them. */
 #define _DEFAULT_SOURCE
-#include "cli/prepare.h"
+#include "cli/cmd_prepare.h"
 #include "io/data/download.h"
 #include "io/formats/idx.h"
 #include "io/formats/sha256.h"

@@ -1,5 +1,5 @@
 /* prepare_puzzles.c: anneal prepare sudoku, maze: data sets of puzzles. */
-#include "cli/prepare.h"
+#include "cli/cmd_prepare.h"
 #include "io/data/maze_set.h"
 #include "io/data/sudoku_set.h"
 #include <signal.h>

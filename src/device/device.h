@@ -46,12 +46,12 @@ typedef struct an_device_options {
 
 /* What the planner must know about a device: data, a pure function of the device and its options. */
 typedef struct an_target {
-    const char *dialect;   /* language of its kernels: "c", "cuda", "msl" */
-    int threads;           /* for per-thread scratch */
-    const void *templates; /* private to the backend: what its scratch functions look at */
-    int max_args;          /* buffers a kernel may take; the limits are listed in codegen/dialect.h */
-    bool exact;            /* every result has one value on every device: bf16 GEMMs are refused */
-    bool tf32;             /* f32 GEMMs round their operands to tf32 */
+    const char *dialect; /* language of its kernels: "c", "cuda", "msl" */
+    int threads;         /* for per-thread scratch */
+    const void *backend; /* private to the backend: what its scratch functions look at */
+    int max_args;        /* buffers a kernel may take; the limits are listed in codegen/dialect.h */
+    bool exact;          /* every result has one value on every device: bf16 GEMMs are refused */
+    bool tf32;           /* f32 GEMMs round their operands to tf32 */
     bool row_update; /* has AN_KERNEL_ROW_UPDATE; without it an updated row is written together with all the others */
     bool loops_only; /* every op as a loop kernel or library call, no templates: for tests of one shape */
     size_t (*scratch)(const struct an_target *t, const an_kernel *k); /* bytes of scratch a template needs */

@@ -34,11 +34,11 @@ const an_aten *an_aten_find(const char *target, bool *in_place)
 /* ---- arguments */
 
 /* Parses the default in a schema, from `text` up to a blank. */
-static void read_default(const char *text, size_t n, an_arg *out, an_arena *arena)
+static void read_default(const char *text, size_t n, an_pt2_arg *out, an_arena *arena)
 {
     char word[64];
     snprintf(word, sizeof word, "%.*s", (int)n, text);
-    *out = (an_arg){.kind = AN_ARG_NONE, .number = {.symbol = -1}};
+    *out = (an_pt2_arg){.kind = AN_ARG_NONE, .number = {.symbol = -1}};
     if (strcmp(word, "None") == 0) return;
     if (strcmp(word, "True") == 0 || strcmp(word, "False") == 0) {
         out->kind = AN_ARG_BOOL;
@@ -48,10 +48,10 @@ static void read_default(const char *text, size_t n, an_arg *out, an_arena *aren
     }
     if (word[0] == '[') {
         out->kind = AN_ARG_INTS;
-        out->numbers = AN_NEW_ARRAY(arena, an_arg_number, 8);
+        out->numbers = AN_NEW_ARRAY(arena, an_pt2_number, 8);
         for (char *at = word + 1; out->numbers && *at && *at != ']' && out->n < 8;) {
             const int64_t i = strtoll(at, &at, 10);
-            out->numbers[out->n++] = (an_arg_number){.i = i, .f = (double)i, .symbol = -1};
+            out->numbers[out->n++] = (an_pt2_number){.i = i, .f = (double)i, .symbol = -1};
             if (*at == ',') at++;
         }
         return;
@@ -68,7 +68,7 @@ static void read_default(const char *text, size_t n, an_arg *out, an_arena *aren
 
 /* The argument of this name or, where the file names none, at this place. In place, PyTorch calls the first one self,
  * also where the operation itself calls it input. */
-static const an_arg *given(const an_pt2_node *n, const char *name, size_t length, int position)
+static const an_pt2_arg *given(const an_pt2_node *n, const char *name, size_t length, int position)
 {
     if (position == 0 && n->in_place && n->n_in > 0 && strcmp(n->in_name[0], "self") == 0) return &n->in[0];
     for (int32_t i = 0; i < n->n_in; i++)
@@ -79,11 +79,11 @@ static const an_arg *given(const an_pt2_node *n, const char *name, size_t length
 static an_status resolve_args(an_err *err, const an_pt2_graph *g, an_pt2_node *n)
 {
     int count = 0;
-    n->arg = AN_NEW_ARRAY(g->arena, an_arg, AN_ATEN_MAX_ARGS);
+    n->arg = AN_NEW_ARRAY(g->arena, an_pt2_arg, AN_ATEN_MAX_ARGS);
     if (!n->arg) return an_fail_nomem(err, g->archive->path, 0);
     for (const char *at = n->rule->schema; *at && count < AN_ATEN_MAX_ARGS; count++) {
         const size_t word = strcspn(at, " "), name = strcspn(at, "= ");
-        const an_arg *a = given(n, at, name, count);
+        const an_pt2_arg *a = given(n, at, name, count);
         if (a)
             n->arg[count] = *a;
         else if (name < word)

@@ -6,7 +6,7 @@
 #ifndef AN_IMPORT_ATEN_H
 #define AN_IMPORT_ATEN_H
 
-#include "import/graph.h"
+#include "import/pt2_graph.h"
 
 enum { AN_ATEN_MAX_ARGS = 24 };
 

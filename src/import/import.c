@@ -4,7 +4,7 @@
  * Invariants: a parameter's name in the context is the first of its tied names; all parameters are declared before any
  *             is written, so that they share blocks. */
 #include "import/archive_write.h"
-#include "import/fold.h"
+#include "import/pt2_fold.h"
 #include <anneal_import.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,8 +24,8 @@ struct an_import_model {
     an_ctx *cx;
     an_tensor **tensor; /* of each tensor of the archive: its parameter or state */
     an_folder *fold[PROGRAMS];
-    an_value *value; /* scratch of a build */
-    an_arg_number *symbol;
+    an_built_value *value; /* scratch of a build */
+    an_pt2_number *symbol;
 };
 
 static void tell(char *why, const an_err *err)
@@ -346,7 +346,7 @@ static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *co
     for (int32_t i = 0; i < b->g->n_inputs; i++) {
         const an_pt2_input *x = &b->g->input[i];
         if (x->value < 0) continue;
-        an_value *v = &b->value[x->value];
+        an_built_value *v = &b->value[x->value];
         v->parent = -1;
         if (x->kind != AN_INPUT_USER) {
             v->t = m->tensor[x->tensor];
@@ -367,7 +367,7 @@ static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *co
     return AN_OK;
 }
 
-static void assign(an_build *b, an_tensor *state, const an_value *v)
+static void assign(an_build *b, an_tensor *state, const an_built_value *v)
 {
     an_tensor *t = an_plain(v->t, v->last);
     if (t != state)

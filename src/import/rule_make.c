@@ -128,7 +128,7 @@ an_status an_rule_eye_m(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_dropout(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const double p = an_in_float(b, n, 1);
     const bool on = an_in_bool(b, n, 2) && !b->inference && p > 0;
     if (p >= 1 && on)

@@ -66,7 +66,7 @@ an_tensor *an_reshape_1(an_tensor *t, int64_t n)
 /* ---- operands */
 
 /* Operand i, a tensor or a number; a number takes the other's dtype, or float32 where it is a float beside integers. */
-static an_value operand(an_build *b, const an_pt2_node *n, int i, const an_value *beside)
+static an_built_value operand(an_build *b, const an_pt2_node *n, int i, const an_built_value *beside)
 {
     if (an_in_is_tensor(n, i)) return an_in_value(b, n, i);
     an_dtype dtype = beside && beside->t ? an_dtype_of(beside->t) : AN_F32;
@@ -74,13 +74,14 @@ static an_value operand(an_build *b, const an_pt2_node *n, int i, const an_value
     const int rank = beside && beside->t ? category(beside->t) : 2;
     if (is_float && rank < 2) dtype = AN_F32;
     if (!is_float && rank == 0) dtype = n->arg[i].kind == AN_ARG_BOOL ? AN_BOOL : AN_I32;
-    return (an_value){.t = an_const_at(AN_AT, b->cx, dtype,
-                                       is_float || dtype == AN_F32 || dtype == AN_F64 ? an_in_float(b, n, i)
-                                                                                      : (double)an_in_int(b, n, i))};
+    return (an_built_value){.t = an_const_at(AN_AT, b->cx, dtype,
+                                             is_float || dtype == AN_F32 || dtype == AN_F64
+                                                 ? an_in_float(b, n, i)
+                                                 : (double)an_in_int(b, n, i))};
 }
 
 /* Brings two operands into one order of axes. */
-static bool join(an_value *x, an_value *y)
+static bool join(an_built_value *x, an_built_value *y)
 {
     if (!x->last && !y->last) return false;
     const int rank = an_rank(x->last ? x->t : y->t);
@@ -95,9 +96,9 @@ static bool join(an_value *x, an_value *y)
     return true;
 }
 
-static bool operands(an_build *b, const an_pt2_node *n, an_value *x, an_value *y)
+static bool operands(an_build *b, const an_pt2_node *n, an_built_value *x, an_built_value *y)
 {
-    *x = an_in_is_tensor(n, 0) ? an_in_value(b, n, 0) : (an_value){.t = NULL};
+    *x = an_in_is_tensor(n, 0) ? an_in_value(b, n, 0) : (an_built_value){.t = NULL};
     *y = operand(b, n, 1, x);
     if (!x->t) *x = operand(b, n, 0, y);
     return join(x, y);
@@ -117,7 +118,7 @@ static void to_result(const an_build *b, const an_pt2_node *n, an_tensor **x, an
 
 static an_status arithmetic(an_build *b, const an_pt2_node *n, an_fn2 *fn, int alpha)
 {
-    an_value x, y;
+    an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     if (alpha >= 0 && an_in_float(b, n, alpha) != 1) y.t = an_mul_num_at(AN_AT, y.t, an_in_float(b, n, alpha));
@@ -157,7 +158,7 @@ an_status an_rule_minimum(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_rsub(an_build *b, const an_pt2_node *n)
 {
-    an_value x, y;
+    an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     if (an_in_float(b, n, 2) != 1) x.t = an_mul_num_at(AN_AT, x.t, an_in_float(b, n, 2));
@@ -187,7 +188,7 @@ static an_tensor *quotient(an_build *b, an_tensor *x, an_tensor *y, const char *
 
 an_status an_rule_div_mode(an_build *b, const an_pt2_node *n)
 {
-    an_value x, y;
+    an_built_value x, y;
     if (an_in_none(n, 2)) return arithmetic(b, n, an_div_at, -1);
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
@@ -197,7 +198,7 @@ an_status an_rule_div_mode(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_floor_divide(an_build *b, const an_pt2_node *n)
 {
-    an_value x, y;
+    an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     an_out_last(b, n, 0, quotient(b, x.t, y.t, "floor"), last);
@@ -206,7 +207,7 @@ an_status an_rule_floor_divide(an_build *b, const an_pt2_node *n)
 
 static an_status modulo(an_build *b, const an_pt2_node *n, const char *mode)
 {
-    an_value x, y;
+    an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     an_tensor *whole = an_is_float(x.t) || strcmp(mode, "trunc") == 0 ? quotient(b, x.t, y.t, mode) : NULL;
@@ -234,7 +235,7 @@ static an_tensor *integer_power(an_tensor *x, int64_t k)
 /* x to the power of a number, by the short forms that PyTorch uses too. */
 an_status an_rule_pow_number(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const double e = an_in_float(b, n, 1);
     an_tensor *t = an_as_result(b, n, 0, x.t), *y = t;
     if (e == 0)
@@ -259,7 +260,7 @@ an_status an_rule_pow_number(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_pow(an_build *b, const an_pt2_node *n)
 {
-    an_value x, y;
+    an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     if (!an_is_float(x.t)) { /* small integers: exact in double's 53 bits as far as int32 goes */
@@ -275,7 +276,7 @@ an_status an_rule_pow(an_build *b, const an_pt2_node *n)
 
 static an_status compare(an_build *b, const an_pt2_node *n, an_fn2 *fn)
 {
-    an_value x, y;
+    an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     an_promote(&x.t, &y.t);
     if (an_dtype_of(x.t) == AN_BOOL && fn != an_eq_at && fn != an_ne_at) {
@@ -305,7 +306,7 @@ static an_tensor *truth(an_build *b, an_tensor *t)
 
 static an_status bits(an_build *b, const an_pt2_node *n, an_fn2 *fn, bool logical)
 {
-    an_value x, y;
+    an_built_value x, y;
     const bool last = operands(b, n, &x, &y);
     if (logical) {
         x.t = truth(b, x.t);
@@ -331,7 +332,7 @@ BITS(xor)
 
 an_status an_rule_not(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_tensor *t = an_dtype_of(x.t) == AN_BOOL ? an_not_at(AN_AT, x.t) : an_xor_at(AN_AT, x.t, an_num(x.t, b->cx, -1));
     an_out_last(b, n, 0, t, x.last);
     return AN_OK;
@@ -339,19 +340,19 @@ an_status an_rule_not(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_logical_not(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_out_last(b, n, 0, an_not_at(AN_AT, truth(b, x.t)), x.last);
     return AN_OK;
 }
 
 /* where(condition, a, b), each of which may be a number. */
-static an_status choose(an_build *b, const an_pt2_node *n, an_value c, an_value x, an_value y)
+static an_status choose(an_build *b, const an_pt2_node *n, an_built_value c, an_built_value x, an_built_value y)
 {
     to_result(b, n, &x.t, &y.t);
     c.t = truth(b, c.t);
     bool last = c.last || x.last || y.last;
     int rank = 0;
-    an_value *all[] = {&c, &x, &y};
+    an_built_value *all[] = {&c, &x, &y};
     for (int i = 0; i < 3; i++) rank = AN_MAX(rank, an_rank(all[i]->t));
     for (int i = 0; i < 3; i++) last = last && (!all[i]->last || an_rank(all[i]->t) == rank);
     for (int i = 0; i < 3; i++) {
@@ -366,15 +367,15 @@ static an_status choose(an_build *b, const an_pt2_node *n, an_value c, an_value 
 
 an_status an_rule_where(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_is_tensor(n, 1) ? an_in_value(b, n, 1) : (an_value){.t = NULL};
-    an_value y = operand(b, n, 2, &x);
+    an_built_value x = an_in_is_tensor(n, 1) ? an_in_value(b, n, 1) : (an_built_value){.t = NULL};
+    an_built_value y = operand(b, n, 2, &x);
     if (!x.t) x = operand(b, n, 1, &y);
     return choose(b, n, an_in_value(b, n, 0), x, y);
 }
 
 an_status an_rule_masked_fill(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0), y;
+    an_built_value x = an_in_value(b, n, 0), y;
     y = operand(b, n, 2, &x);
     y.t = an_as(y.t, an_dtype_of(x.t));
     return choose(b, n, an_in_value(b, n, 1), y, x);
@@ -382,9 +383,9 @@ an_status an_rule_masked_fill(an_build *b, const an_pt2_node *n)
 
 /* ---- one operand */
 
-static an_value floating(an_build *b, const an_pt2_node *n)
+static an_built_value floating(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     x.t = an_as_result(b, n, 0, x.t);
     return x;
 }
@@ -392,7 +393,7 @@ static an_value floating(an_build *b, const an_pt2_node *n)
 #define UNARY(name, from)                                                                                              \
     an_status an_rule_##name(an_build *b, const an_pt2_node *n)                                                        \
     {                                                                                                                  \
-        an_value x = from;                                                                                             \
+        an_built_value x = from;                                                                                       \
         an_out_last(b, n, 0, an_##name##_at(AN_AT, x.t), x.last);                                                      \
         return AN_OK;                                                                                                  \
     }
@@ -420,7 +421,7 @@ UNARY(square, ANY)
 #define WHOLE(name, formula)                                                                                           \
     an_status an_rule_##name(an_build *b, const an_pt2_node *n)                                                        \
     {                                                                                                                  \
-        an_value x = an_in_value(b, n, 0);                                                                             \
+        an_built_value x = an_in_value(b, n, 0);                                                                       \
         an_out_last(b, n, 0, an_is_float(x.t) ? (formula) : x.t, x.last);                                              \
         return AN_OK;                                                                                                  \
     }
@@ -431,7 +432,7 @@ WHOLE(trunc, truncated(b, x.t))
 
 an_status an_rule_relu(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_tensor *t = an_is_float(x.t) ? an_relu_at(AN_AT, x.t) : an_maximum_at(AN_AT, x.t, an_num(x.t, b->cx, 0));
     an_out_last(b, n, 0, t, x.last);
     return AN_OK;
@@ -439,7 +440,7 @@ an_status an_rule_relu(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_isfinite(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_out_last(b, n, 0,
                 an_is_float(x.t) ? an_isfinite_at(AN_AT, x.t) : an_full_at(AN_AT, b->cx, AN_BOOL, an_shape_of(x.t), 1),
                 x.last);
@@ -448,14 +449,14 @@ an_status an_rule_isfinite(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_isnan(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_out_last(b, n, 0, an_ne_at(AN_AT, x.t, x.t), x.last);
     return AN_OK;
 }
 
 an_status an_rule_isinf(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_tensor *t =
         an_as(an_is_float(x.t) ? x.t : an_cast_at(AN_AT, x.t, AN_F32), an_is_float(x.t) ? an_dtype_of(x.t) : AN_F32);
     an_out_last(b, n, 0, an_eq_at(AN_AT, an_abs_at(AN_AT, t), an_num(t, b->cx, INFINITY)), x.last);
@@ -466,7 +467,7 @@ an_status an_rule_isinf(an_build *b, const an_pt2_node *n)
 #define SCALED(name, formula)                                                                                          \
     an_status an_rule_##name(an_build *b, const an_pt2_node *n)                                                        \
     {                                                                                                                  \
-        an_value v = floating(b, n);                                                                                   \
+        an_built_value v = floating(b, n);                                                                             \
         an_tensor *x = v.t;                                                                                            \
         an_out_last(b, n, 0, formula, v.last);                                                                         \
         return AN_OK;                                                                                                  \
@@ -492,7 +493,7 @@ SCALED(mish, an_mul_at(AN_AT, x, an_tanh_at(AN_AT, an_softplus_at(AN_AT, x))))
 
 an_status an_rule_gelu(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const bool tanh_form = n->arg[1].text && strcmp(n->arg[1].text, "tanh") == 0;
     an_out_last(b, n, 0, tanh_form ? an_gelu_tanh_at(AN_AT, x.t) : an_gelu_at(AN_AT, x.t), x.last);
     return AN_OK;
@@ -514,7 +515,7 @@ static an_tensor *clamped(an_build *b, an_tensor *x, const double *lo, const dou
 
 static an_status clamp(an_build *b, const an_pt2_node *n, int lo_at, int hi_at, bool open)
 {
-    an_value x = floating(b, n);
+    an_built_value x = floating(b, n);
     const double lo = lo_at >= 0 ? an_in_float(b, n, lo_at) : 0, hi = hi_at >= 0 ? an_in_float(b, n, hi_at) : 0;
     const bool has_lo = lo_at >= 0 && !an_in_none(n, lo_at), has_hi = hi_at >= 0 && !an_in_none(n, hi_at);
     an_out_last(b, n, 0, clamped(b, x.t, has_lo ? &lo : NULL, has_hi ? &hi : NULL, open), x.last);
@@ -539,7 +540,7 @@ an_status an_rule_hardtanh(an_build *b, const an_pt2_node *n)
 }
 an_status an_rule_relu6(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const double lo = 0, hi = 6;
     an_out_last(b, n, 0, clamped(b, x.t, &lo, &hi, true), x.last);
     return AN_OK;
@@ -561,7 +562,7 @@ an_status an_rule_clamp_tensor(an_build *b, const an_pt2_node *n)
 /* x / 6 + 1/2 between -3 and 3; the ends pass no gradient. */
 an_status an_rule_hardsigmoid(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const double lo = 0, hi = 6;
     an_tensor *c = clamped(b, an_add_num_at(AN_AT, x.t, 3), &lo, &hi, true);
     an_out_last(b, n, 0, an_mul_num_at(AN_AT, c, 1.0 / 6), x.last);
@@ -571,7 +572,7 @@ an_status an_rule_hardsigmoid(an_build *b, const an_pt2_node *n)
 /* 0 up to -3, x from 3 on, x (x + 3) / 6 between; the ends take the outer slopes. */
 an_status an_rule_hardswish(an_build *b, const an_pt2_node *n)
 {
-    an_value v = an_in_value(b, n, 0);
+    an_built_value v = an_in_value(b, n, 0);
     an_tensor *x = v.t, *zero = an_num(x, b->cx, 0);
     an_tensor *middle = an_mul_num_at(AN_AT, an_mul_at(AN_AT, x, an_add_num_at(AN_AT, x, 3)), 1.0 / 6);
     an_tensor *upper = an_where_at(AN_AT, an_ge_at(AN_AT, x, an_num(x, b->cx, 3)), x, middle);
@@ -582,7 +583,7 @@ an_status an_rule_hardswish(an_build *b, const an_pt2_node *n)
 /* where(x > 0, x, x slope) */
 an_status an_rule_leaky_relu(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_tensor *low = an_mul_num_at(AN_AT, x.t, an_in_float(b, n, 1));
     an_out_last(b, n, 0, an_where_at(AN_AT, an_gt_at(AN_AT, x.t, an_num(x.t, b->cx, 0)), x.t, low), x.last);
     return AN_OK;
@@ -591,7 +592,7 @@ an_status an_rule_leaky_relu(an_build *b, const an_pt2_node *n)
 /* scale (x > 0 ? x : alpha (exp(x s) - 1)); the unused branch is given 0, so that no infinity meets a zero. */
 static void elu(an_build *b, const an_pt2_node *n, double alpha, double scale, double input)
 {
-    an_value v = an_in_value(b, n, 0);
+    an_built_value v = an_in_value(b, n, 0);
     an_tensor *x = v.t, *zero = an_num(x, b->cx, 0), *up = an_gt_at(AN_AT, x, zero);
     an_tensor *low = an_expm1_at(AN_AT, an_mul_num_at(AN_AT, an_where_at(AN_AT, up, zero, x), input));
     an_tensor *high = scale == 1 ? x : an_mul_num_at(AN_AT, x, scale);
@@ -617,7 +618,7 @@ an_status an_rule_selu(an_build *b, const an_pt2_node *n)
 /* log(1 + exp(beta x)) / beta, x above the threshold. */
 an_status an_rule_softplus(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const double beta = an_in_float(b, n, 1), threshold = an_in_float(b, n, 2);
     an_tensor *scaled = an_mul_num_at(AN_AT, x.t, beta), *big = an_gt_at(AN_AT, scaled, an_num(x.t, b->cx, threshold));
     an_tensor *soft = an_mul_num_at(AN_AT, an_softplus_at(AN_AT, scaled), 1 / beta);
@@ -639,7 +640,7 @@ an_status an_rule_prelu(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_threshold(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_tensor *low = an_le_at(AN_AT, x.t, an_num(x.t, b->cx, an_in_float(b, n, 1)));
     an_out_last(b, n, 0, an_where_at(AN_AT, low, an_num(x.t, b->cx, an_in_float(b, n, 2)), x.t), x.last);
     return AN_OK;

@@ -1,5 +1,5 @@
 /* rule_nn.c: products, norms and attention of PyTorch. */
-#include "import/fold.h"
+#include "import/pt2_fold.h"
 #include "import/rules.h"
 #include <ctype.h>
 #include <math.h>
@@ -246,7 +246,7 @@ static an_tensor *statistic(an_build *b, const an_pt2_node *n, int i)
 /* x with channels in the last axis, whatever its rank. */
 static an_status batch_norm(an_build *b, const an_pt2_node *n, bool training, double momentum, double eps)
 {
-    an_value v = an_in_value(b, n, 0);
+    an_built_value v = an_in_value(b, n, 0);
     an_tensor *gain = an_in(b, n, 1), *bias = an_in(b, n, 2);
     an_tensor *mean = statistic(b, n, 3), *var = statistic(b, n, 4);
     const int rank = an_rank(v.t);

@@ -5,7 +5,7 @@
 /* ---- axes */
 
 /* The axes of an argument as a mask over the stored order; None or an empty list: all axes. */
-static an_axes axes_of(const an_build *b, const an_pt2_node *n, int i, const an_value *x)
+static an_axes axes_of(const an_build *b, const an_pt2_node *n, int i, const an_built_value *x)
 {
     int64_t axes[8];
     const int rank = an_rank(x->t), count = i < 0 ? 0 : an_in_ints(b, n, i, axes, 8);
@@ -42,7 +42,7 @@ static an_tensor *reduced(an_tensor *t, an_axes mask, an_reduction *fn)
 
 static an_status reduce(an_build *b, const an_pt2_node *n, an_reduction *fn, int dims, int keepdim)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     x.t = an_as_result(b, n, 0, x.t);
     const an_axes mask = axes_of(b, n, dims, &x);
     const bool keep = keepdim >= 0 && an_in_bool(b, n, keepdim);
@@ -85,7 +85,7 @@ an_status an_rule_min_all(an_build *b, const an_pt2_node *n)
 
 static an_status truth(an_build *b, const an_pt2_node *n, an_reduction *fn, int dims, int keepdim)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const an_axes mask = axes_of(b, n, dims, &x);
     an_tensor *ones = an_dtype_of(x.t) == AN_BOOL ? x.t : an_ne_at(AN_AT, x.t, an_num(x.t, b->cx, 0));
     an_tensor *t = reduced(an_cast_at(AN_AT, ones, AN_I32), mask, fn);
@@ -123,7 +123,7 @@ static double count_of(const an_tensor *t, an_axes mask)
 /* mean((x - mean)^2) N / (N - correction). */
 static an_status variance(an_build *b, const an_pt2_node *n, int dims, double correction, bool keep, bool root)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const an_axes mask = axes_of(b, n, dims, &x);
     const double count = count_of(x.t, mask), left = AN_MAX(0, count - correction);
     an_tensor *t = an_mul_num_at(AN_AT, reduced(an_widen(x.t), mask, an_var_at), count / left);
@@ -164,7 +164,7 @@ an_status an_rule_std(an_build *b, const an_pt2_node *n)
 /* (sum |x|^p)^(1/p); the gradient at a norm of 0 is 0. */
 static an_status norm(an_build *b, const an_pt2_node *n, double p, int dims, bool keep)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const an_axes mask = axes_of(b, n, dims, &x);
     an_tensor *t = an_widen(x.t), *a = an_abs_at(AN_AT, t), *r;
     if (isinf(p)) {
@@ -200,9 +200,9 @@ an_status an_rule_norm(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_logsumexp(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_tensor *t = an_plain(x.t, x.last);
-    x = (an_value){.t = t};
+    x = (an_built_value){.t = t};
     const an_axes mask = axes_of(b, n, 1, &x);
     int axis = 0, axes = 0;
     for (int i = 0; i < an_rank(t); i++)

@@ -1,5 +1,5 @@
 /* rule_shape.c: operations of PyTorch that move elements without arithmetic: views, slices, concatenation, padding. */
-#include "import/fold.h"
+#include "import/pt2_fold.h"
 #include "import/rules.h"
 #include <string.h>
 
@@ -7,14 +7,14 @@
 
 an_status an_rule_same(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_out_last(b, n, 0, x.t, x.last);
     return AN_OK;
 }
 
 an_status an_rule_detach(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_out_last(b, n, 0, an_detach_at(AN_AT, x.t), x.last);
     return AN_OK;
 }
@@ -22,7 +22,7 @@ an_status an_rule_detach(an_build *b, const an_pt2_node *n)
 /* To the dtype that the file says of the result; a float that a policy narrowed is widened again where asked. */
 an_status an_rule_cast(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_out_last(b, n, 0, an_as(x.t, an_out_dtype(b, n, 0)), x.last);
     return AN_OK;
 }
@@ -405,7 +405,7 @@ static an_status concat(an_build *b, const an_pt2_node *n, bool stack)
     for (int k = 0; k < count; k++)
         last = last && n->arg[0].values[k] >= 0 && an_build_get(b, n->arg[0].values[k])->last;
     for (int k = 0; k < count; k++) {
-        an_value v = *an_build_get(b, n->arg[0].values[k]);
+        an_built_value v = *an_build_get(b, n->arg[0].values[k]);
         an_tensor *x = last ? v.t : an_plain(v.t, v.last);
         if (!stack && an_rank(x) == 1 && an_dim(x, 0) == 0) continue; /* PyTorch passes an empty list over */
         if (used > 0) {
@@ -578,7 +578,7 @@ an_status an_rule_sym_size(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0);
     const int64_t size = an_dim(x, an_wrap_axis(an_in_int(b, n, 1), an_rank(x)));
     if (n->n_out == 1 && n->out[0].number.symbol >= 0)
-        b->symbol[n->out[0].number.symbol] = (an_arg_number){.i = size, .f = (double)size, .symbol = -1};
+        b->symbol[n->out[0].number.symbol] = (an_pt2_number){.i = size, .f = (double)size, .symbol = -1};
     return AN_OK;
 }
 
@@ -586,7 +586,7 @@ an_status an_rule_sym_numel(an_build *b, const an_pt2_node *n)
 {
     const int64_t size = an_count(an_in(b, n, 0));
     if (n->n_out == 1 && n->out[0].number.symbol >= 0)
-        b->symbol[n->out[0].number.symbol] = (an_arg_number){.i = size, .f = (double)size, .symbol = -1};
+        b->symbol[n->out[0].number.symbol] = (an_pt2_number){.i = size, .f = (double)size, .symbol = -1};
     return AN_OK;
 }
 
@@ -631,6 +631,6 @@ an_status an_rule_sym_operator(an_build *b, const an_pt2_node *n)
     else if (strcmp(op, "ge") == 0)
         r = x >= y;
     if (n->n_out == 1 && n->out[0].number.symbol >= 0)
-        b->symbol[n->out[0].number.symbol] = (an_arg_number){.i = r, .f = (double)r, .symbol = -1};
+        b->symbol[n->out[0].number.symbol] = (an_pt2_number){.i = r, .f = (double)r, .symbol = -1};
     return AN_OK;
 }

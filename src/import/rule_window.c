@@ -6,7 +6,7 @@
 /* ---- shapes */
 
 /* [N,C,L] and [N,C,H,W] as [N,H,W,C], H = 1 of the former. */
-an_tensor *an_nhwc(const an_value *v)
+an_tensor *an_nhwc(const an_built_value *v)
 {
     an_tensor *x = v->last ? v->t : an_last(v->t);
     const an_shape s = an_shape_of(x);
@@ -31,7 +31,7 @@ static void pair(const an_build *b, const an_pt2_node *n, int i, int rank, int m
 }
 
 /* x without a batch axis gets one of length 1. */
-static bool add_batch(an_value *v, int rank)
+static bool add_batch(an_built_value *v, int rank)
 {
     an_shape s = an_shape_of(v->t);
     if (s.rank != rank - 1) return false;
@@ -62,7 +62,7 @@ static an_tensor *narrow(an_build *b, an_tensor *t)
 
 static an_status convolve(an_build *b, const an_pt2_node *n, an_window s, bool same)
 {
-    an_value x = an_in_value(b, n, 0), w = an_in_value(b, n, 1);
+    an_built_value x = an_in_value(b, n, 0), w = an_in_value(b, n, 1);
     const int rank = an_rank(w.t);
     if (rank != 3 && rank != 4)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "over %d axes; one and two are known", rank - 2);
@@ -131,7 +131,7 @@ static an_tensor *pad_or_cut(an_tensor *x, int axis, int64_t before, int64_t aft
 static an_status transposed(an_build *b, const an_pt2_node *n, int stride, int pad, int extra, int groups_at,
                             int dilation)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     an_tensor *w = an_in(b, n, 1), *bias = an_in(b, n, 2);
     const int rank = an_rank(w);
     int sh, sw, ph, pw, eh, ew, dh, dw;
@@ -201,7 +201,7 @@ static an_window pool_window(const an_build *b, const an_pt2_node *n, int rank)
 
 an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const int rank = strstr(n->target, "1d") ? 3 : 4;
     const bool alone = add_batch(&x, rank);
     an_window s = pool_window(b, n, rank);
@@ -227,7 +227,7 @@ an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_avg_pool(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const int rank = strstr(n->target, "1d") ? 3 : 4;
     const bool alone = add_batch(&x, rank), ceil = an_in_bool(b, n, 4), pads = an_in_bool(b, n, 5);
     an_window s = pool_window(b, n, rank);
@@ -317,8 +317,8 @@ static an_tensor *along(an_build *b, an_tensor *x, int axis, int64_t out, const 
     return an_as(an_reshape_at(AN_AT, y, to), an_dtype_of(x));
 }
 
-static an_status resampled(an_build *b, const an_pt2_node *n, an_value x, int64_t h, int64_t w, const resample *rh,
-                           const resample *rw)
+static an_status resampled(an_build *b, const an_pt2_node *n, an_built_value x, int64_t h, int64_t w,
+                           const resample *rh, const resample *rw)
 {
     const int rank = an_rank(x.t);
     if (rank != 3 && rank != 4) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
@@ -331,7 +331,7 @@ static an_status resampled(an_build *b, const an_pt2_node *n, an_value x, int64_
 
 an_status an_rule_adaptive_avg_pool(an_build *b, const an_pt2_node *n)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const int rank = strstr(n->target, "1d") ? 3 : 4;
     const bool alone = add_batch(&x, rank);
     const resample r = {.kind = "pool"};
@@ -345,7 +345,7 @@ an_status an_rule_adaptive_avg_pool(an_build *b, const an_pt2_node *n)
 /* input output_size [align_corners] scale_factors: a size or a factor an axis */
 static an_status upsample(an_build *b, const an_pt2_node *n, resample r, int sizes_at, int factors_at)
 {
-    an_value x = an_in_value(b, n, 0);
+    an_built_value x = an_in_value(b, n, 0);
     const int rank = an_rank(x.t);
     int64_t size[2] = {1, 1}, length[2] = {1, 1};
     resample each[2] = {r, r};

@@ -7,7 +7,7 @@
 #ifndef AN_IMPORT_RULES_H
 #define AN_IMPORT_RULES_H
 
-#include "import/build.h"
+#include "import/pt2_build.h"
 
 #define AN_ATEN(name, rule, kind, schema, meaning) an_aten_rule rule;
 #include "import/aten.def"
@@ -67,6 +67,6 @@ an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_t
                                    double dropout);
 
 /* v [N,C,L], [N,C,H,W], or without N, as [N,H,W,C]; H or N is 1 where there is none. */
-an_tensor *an_nhwc(const an_value *v);
+an_tensor *an_nhwc(const an_built_value *v);
 
 #endif

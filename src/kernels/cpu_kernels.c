@@ -32,7 +32,7 @@
 /* Tile registers speed up GEMM alone: such a table takes the rest from another set, declared before it. */
 #define TILE_TABLE(isa, rest, dot)                                                                                     \
     DECLARE_GEMM(isa)                                                                                                  \
-    static const an_cpu_templates table_##isa = {                                                                      \
+    static const an_cpu_kernels table_##isa = {                                                                        \
         #isa,                                                                                                          \
         dot,                                                                                                           \
         an_##isa##_fma_peak,                                                                                           \
@@ -64,7 +64,7 @@ TABLE(neon, false)
 TABLE(portable, false)
 TILE_TABLE(amx_emulated, portable, false)
 
-static const an_cpu_templates *const TABLES[] = {
+static const an_cpu_kernels *const TABLES[] = {
 #ifdef AN_HAVE_ISA_amx
     &table_amx,
 #endif
@@ -123,7 +123,7 @@ static x86_features x86_ask(void)
 }
 #endif
 
-static bool runnable(const an_cpu_templates *t)
+static bool runnable(const an_cpu_kernels *t)
 {
 #if defined(__x86_64__)
     const x86_features f = x86_ask();
@@ -136,14 +136,14 @@ static bool runnable(const an_cpu_templates *t)
     return true;
 }
 
-const an_cpu_templates *an_cpu_templates_find(const char *name)
+const an_cpu_kernels *an_cpu_kernels_find(const char *name)
 {
     for (size_t i = 0; i < AN_COUNT(TABLES); i++)
         if ((!name || !strcmp(name, TABLES[i]->isa)) && runnable(TABLES[i])) return TABLES[i];
     return NULL;
 }
 
-const an_cpu_templates *const *an_cpu_templates_all(int *n)
+const an_cpu_kernels *const *an_cpu_kernels_all(int *n)
 {
     *n = (int)AN_COUNT(TABLES);
     return TABLES;

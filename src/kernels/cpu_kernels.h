@@ -18,12 +18,13 @@
 
 /* A finished block of a GEMM, handed to the fused epilogue while it is in cache: rows [row0,row1) of the flattened
  * (batch, m) rows and columns [col0,col1), f32, element (i,j) at acc[(i-row0)*ld + (j-col0)]. `user` is what the caller
- * passed. The epilogue loads its other inputs, computes, and stores every output itself; it may overwrite acc. */
+ * passed. The epilogue loads its other inputs, computes, and stores every output itself; it may overwrite acc.
+ * (Rendered kernels are told of the same type, but for its last member, by dialect/loops_c.h.) */
 typedef struct an_tile {
     int64_t row0, row1, col0, col1;
     float *acc;
     int64_t ld;
-    int thread; /* the pool's thread that runs it; not visible to rendered kernels (dialect/loops_c.h) */
+    int thread; /* the pool's thread that runs it */
 } an_tile;
 typedef void (*an_epilogue_fn)(const an_tile *tile, void *user);
 
@@ -40,7 +41,8 @@ typedef struct an_init_spec {
     double a, b; /* constant a; mean 0 and deviation a; [a, b) */
 } an_init_spec;
 
-typedef struct an_cpu_templates {
+/* The kernels of one instruction set. */
+typedef struct an_cpu_kernels {
     const char *isa; /* "amx", "avx512bf16", "avx512", "avx2", "neon", "portable", "amx_emulated" */
     bool bf16_dot;   /* mul_dtype AN_BF16 runs on a hardware dot product */
     double (*fma_peak)(an_pool *p, uint8_t mul_dtype,
@@ -57,12 +59,12 @@ typedef struct an_cpu_templates {
     void (*scatter)(const an_scatter_spec *s, void *const *args, an_pool *p);
 
     void (*draw)(const an_init_spec *d, int64_t first, int64_t n, void *out); /* elements [first, first + n) */
-} an_cpu_templates;
+} an_cpu_kernels;
 
 /* The best table this processor can run; `name` (NULL: the best) picks one by name, NULL result if it is not runnable
  * here. */
-const an_cpu_templates *an_cpu_templates_find(const char *name);
+const an_cpu_kernels *an_cpu_kernels_find(const char *name);
 /* All compiled in, best first; for tests that compare sets. */
-const an_cpu_templates *const *an_cpu_templates_all(int *n);
+const an_cpu_kernels *const *an_cpu_kernels_all(int *n);
 
 #endif

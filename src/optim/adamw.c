@@ -14,7 +14,7 @@
  */
 #include "optim/grad_accumulate.h"
 #include "optim/loss_scaler.h"
-#include "runtime/assign.h"
+#include "runtime/assign_params.h"
 #include "runtime/param_blocks.h"
 
 #include <math.h>

@@ -8,7 +8,7 @@
  * only the place of its parameters differs (an_leaf_place_of), so that nothing is copied for an evaluation.
  */
 #include "optim/grad_accumulate.h"
-#include "runtime/assign.h"
+#include "runtime/assign_params.h"
 #include "runtime/param_blocks.h"
 
 #include <math.h>

@@ -10,7 +10,7 @@
  */
 #include "optim/grad_accumulate.h"
 #include "optim/loss_scaler.h"
-#include "runtime/assign.h"
+#include "runtime/assign_params.h"
 #include "runtime/param_blocks.h"
 
 /* The direction of the step, from the block's gradient g; the momentum buffer takes its new value. */

@@ -15,7 +15,7 @@
 #include <string.h>
 
 typedef struct drawing {
-    const an_cpu_templates *isa;
+    const an_cpu_kernels *isa;
     an_init_spec what;
     int64_t first, n; /* elements */
     char *out;        /* receives element `first` */
@@ -43,7 +43,7 @@ static an_status initialize(an_ctx *cx, an_pool *pool, an_store *store, int64_t 
 {
     if (init.kind == 0 || !t->numel) return AN_OK; /* memory arrives zeroed */
     size_t each = an_dtype_bytes((an_dtype)t->dtype);
-    drawing w = {.isa = an_cpu_templates_find(NULL),
+    drawing w = {.isa = an_cpu_kernels_find(NULL),
                  .what = {.kind = (uint8_t)init.kind,
                           .dtype = t->dtype,
                           .key = an_rng_key(cx->options.seed, UINT64_MAX),

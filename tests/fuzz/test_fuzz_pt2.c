@@ -1,11 +1,11 @@
 /* Archives of torch.export. The first byte picks what the rest is: 'z' a whole zip archive; 'd' the description that a
  * checkpoint keeps; 'm' the model of an archive whose checksums are right, with one weight of 64 bytes. Whatever the
  * bytes, a file that opens has tensors inside of it and nodes over values that are there, and describes itself. */
-#include "import/graph.h"
+#include "import/pt2_graph.h"
 #include "lib/make_zip.h"
 #include "fuzz.h"
 
-static bool check_arg(const an_pt2_graph *g, const an_arg *a)
+static bool check_arg(const an_pt2_graph *g, const an_pt2_arg *a)
 {
     if (a->kind == AN_ARG_TENSOR) FUZZ_CHECK(a->value >= 0 && a->value < g->n_values);
     for (int32_t i = 0; a->kind == AN_ARG_TENSORS && i < a->n; i++)

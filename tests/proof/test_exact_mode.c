@@ -24,9 +24,9 @@ static void a_training_step_has_one_hash_for_instruction_sets_threads_compiler_a
     const uint64_t want = case_bits(&model, &o, STEPS, &loss);
     assert_true(isfinite(loss));
     int n, ran = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     for (int i = 0; i < n; i++) {
-        if (!an_cpu_templates_find(sets[i]->isa)) continue; /* this processor cannot run it */
+        if (!an_cpu_kernels_find(sets[i]->isa)) continue; /* this processor cannot run it */
         o = exact();
         o.isa = sets[i]->isa;
         o.threads = 1 + i % 2;

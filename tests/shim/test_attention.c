@@ -263,7 +263,7 @@ static void run_on_cpu(const attn_case *c, memory *m)
         memcpy(s.o, a->o, sizeof s.o);
     memcpy(s.do_, a->do_, sizeof s.do_), memcpy(s.dq, a->dq, sizeof s.dq), memcpy(s.dk, a->dk, sizeof s.dk),
         memcpy(s.dv, a->dv, sizeof s.dv);
-    const an_cpu_templates *cpu = an_cpu_templates_find(NULL);
+    const an_cpu_kernels *cpu = an_cpu_kernels_find(NULL);
     an_pool *pool = NULL; /* the caller alone */
     size_t bytes = AN_MAX(cpu->attn_scratch(&s, false, 1), cpu->attn_scratch(&s, true, 1));
     void *scratch = aligned_alloc(64, (bytes + 63) / 64 * 64), *rng = (void *)(uintptr_t)c->rng;

@@ -369,7 +369,7 @@ static void reference_free(reference *r)
 
 /* ---- running and comparing ------------------------------------------------------------------------------------- */
 
-static void run_forward(fixture *f, const an_cpu_templates *t, an_pool *pool)
+static void run_forward(fixture *f, const an_cpu_kernels *t, an_pool *pool)
 {
     const size_t bytes = t->attn_scratch(&f->spec, false, an_pool_threads(pool));
     buffer scratch = buffer_new(bytes);
@@ -387,7 +387,7 @@ static void run_forward(fixture *f, const an_cpu_templates *t, an_pool *pool)
     free(scratch.base);
 }
 
-static void run_backward(fixture *f, const an_cpu_templates *t, an_pool *pool)
+static void run_backward(fixture *f, const an_cpu_kernels *t, an_pool *pool)
 {
     const size_t bytes = t->attn_scratch(&f->spec, true, an_pool_threads(pool));
     buffer scratch = buffer_new(bytes);
@@ -449,14 +449,14 @@ static void forward_agrees_with_loops_in_double(void **state)
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
         fixture f;
         reference r = {0};
         fixture_open(&f, SHAPES[at]);
         reference_forward(&f, &r);
         for (int i = 0; i < n; i++) {
-            if (!an_cpu_templates_find(sets[i]->isa)) continue;
+            if (!an_cpu_kernels_find(sets[i]->isa)) continue;
             run_forward(&f, sets[i], NULL);
             expect_below(view_error(&f, O, r.o), bound_of(&f.s, 2e-6), "o", sets[i]->isa, at);
             expect_below(lse_error(&f, r.lse), f.s.bf16_mul ? 1e-2 : 2e-6, "lse", sets[i]->isa, at);
@@ -472,7 +472,7 @@ static void backward_agrees_with_loops_in_double(void **state)
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
         if (SHAPES[at].n_keys >= 0) continue; /* decoding has no gradient */
         fixture f;
@@ -480,7 +480,7 @@ static void backward_agrees_with_loops_in_double(void **state)
         fixture_open(&f, SHAPES[at]);
         reference_backward(&f, &r);
         for (int i = 0; i < n; i++) {
-            if (!an_cpu_templates_find(sets[i]->isa)) continue;
+            if (!an_cpu_kernels_find(sets[i]->isa)) continue;
             run_forward(&f, sets[i], NULL);
             run_backward(&f, sets[i], NULL);
             expect_below(view_error(&f, DQ, r.dq), bound_of(&f.s, 4e-6), "dq", sets[i]->isa, at);
@@ -517,7 +517,7 @@ static void expect_same_bits(const fixture *f, const uint8_t *first, size_t byte
     free(now);
 }
 
-static void run_both(fixture *f, const an_cpu_templates *t, an_pool *pool)
+static void run_both(fixture *f, const an_cpu_kernels *t, an_pool *pool)
 {
     run_forward(f, t, pool);
     if (f->s.n_keys < 0) run_backward(f, t, pool);
@@ -527,14 +527,14 @@ static void bits_do_not_depend_on_the_number_of_threads(void **state)
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     an_pool *pools[3] = {NULL};
     for (int i = 1; i < 3; i++) assert_int_equal(an_pool_open(NULL, i + 1, &pools[i]), AN_OK);
     for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
         fixture f;
         fixture_open(&f, SHAPES[at]);
         for (int i = 0; i < n; i++) {
-            if (!an_cpu_templates_find(sets[i]->isa)) continue;
+            if (!an_cpu_kernels_find(sets[i]->isa)) continue;
             uint8_t *first;
             run_both(&f, sets[i], NULL);
             const size_t bytes = snapshot(&f, &first);
@@ -553,14 +553,14 @@ static void bits_do_not_depend_on_the_instruction_set_unless_it_has_a_bf16_dot_p
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
         fixture f;
         uint8_t *first = NULL;
         size_t bytes = 0;
         fixture_open(&f, SHAPES[at]);
         for (int i = 0; i < n; i++) {
-            if (!an_cpu_templates_find(sets[i]->isa) || (SHAPES[at].bf16_mul && sets[i]->bf16_dot)) continue;
+            if (!an_cpu_kernels_find(sets[i]->isa) || (SHAPES[at].bf16_mul && sets[i]->bf16_dot)) continue;
             run_both(&f, sets[i], NULL);
             if (first)
                 expect_same_bits(&f, first, bytes, sets[i]->isa, 1, at);
@@ -583,7 +583,7 @@ static uint64_t fnv1a(uint64_t hash, const uint8_t *data, size_t bytes)
 static void f32_bits_are_the_pinned_ones_on_every_machine(void **state)
 {
     (void)state;
-    const an_cpu_templates *best = an_cpu_templates_find(NULL);
+    const an_cpu_kernels *best = an_cpu_kernels_find(NULL);
     uint64_t hash = 0xcbf29ce484222325u;
     for (size_t at = 0; at < AN_COUNT(SHAPES); at++) {
         if (SHAPES[at].bf16_mul) continue;
@@ -643,9 +643,9 @@ static void a_query_that_sees_no_key_gives_zeros_and_minus_infinity(void **state
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     for (int i = 0; i < n; i++) {
-        if (!an_cpu_templates_find(sets[i]->isa)) continue;
+        if (!an_cpu_kernels_find(sets[i]->isa)) continue;
         fixture f;
         fixture_open(&f, (shape){.B = 1, .H = 1, .T = 20, .S = 4, .D = 8, .causal = true, .n_keys = -1});
         run_both(&f, sets[i], NULL);
@@ -673,9 +673,9 @@ static void bf16_products_round_the_probabilities_but_not_their_sum(void **state
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     for (int i = 0; i < 2 * n; i++) {
-        if (!an_cpu_templates_find(sets[i / 2]->isa)) continue;
+        if (!an_cpu_kernels_find(sets[i / 2]->isa)) continue;
         fixture f;
         fixture_open(&f,
                      (shape){.B = 1, .H = 1, .T = 1, .S = 2, .D = 2, .n_keys = -1, .bf16 = i % 2, .bf16_mul = true});
@@ -698,9 +698,9 @@ static void large_scores_neither_overflow_nor_vanish(void **state)
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     for (int i = 0; i < n; i++) {
-        if (!an_cpu_templates_find(sets[i]->isa)) continue;
+        if (!an_cpu_kernels_find(sets[i]->isa)) continue;
         fixture f;
         reference r = {0};
         fixture_open(&f, (shape){.B = 1, .H = 1, .T = 8, .S = 200, .D = 16, .n_keys = -1});

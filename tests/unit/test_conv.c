@@ -157,7 +157,7 @@ static void naive(conv *t)
             }
 }
 
-static void run(conv *t, const an_cpu_templates *isa, an_pool *pool, int threads)
+static void run(conv *t, const an_cpu_kernels *isa, an_pool *pool, int threads)
 {
     const size_t size = t->s.a_dtype == AN_F32 ? 4 : 2;
     void *scratch = aligned_alloc(64, (size_t)an_round_up((int64_t)isa->gemm_scratch(&t->s, threads) + 64, 64));
@@ -190,7 +190,7 @@ static void windows_have_the_bits_of_one_chain(void **unused)
     an_err err = {0};
     an_pool *pool[2];
     int n, ran = 0;
-    const an_cpu_templates *const *all = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *all = an_cpu_kernels_all(&n);
     for (int i = 0; i < 2; i++) assert_int_equal(an_pool_open(&err, i + 1, &pool[i]), AN_OK);
     state = 11;
     for (int round = 0; round < ROUNDS; round++) {
@@ -198,7 +198,7 @@ static void windows_have_the_bits_of_one_chain(void **unused)
         invent(&t, dtypes[round % 4]);
         naive(&t);
         for (int i = 0; i < n; i++) {
-            if (!an_cpu_templates_find(all[i]->isa)) continue;
+            if (!an_cpu_kernels_find(all[i]->isa)) continue;
             memset(t.c[1], 0xFF, sizeof(float) * ((size_t)t.c_size + 2 * MARGIN));
             run(&t, all[i], pool[round % 2], round % 2 + 1);
             compare(&t, all[i]->isa, round);
@@ -217,7 +217,7 @@ static void windows_of_bf16_products_have_the_sum(void **unused)
     an_err err = {0};
     an_pool *pool;
     int n;
-    const an_cpu_templates *const *all = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *all = an_cpu_kernels_all(&n);
     assert_int_equal(an_pool_open(&err, 2, &pool), AN_OK);
     state = 5;
     for (int round = 0; round < ROUNDS / 2; round++) {
@@ -230,7 +230,7 @@ static void windows_of_bf16_products_have_the_sum(void **unused)
         naive(&t); /* all products and sums are exact: whole numbers of 64ths */
         t.s.mul_dtype = AN_BF16;
         for (int i = 0; i < n; i++) {
-            if (!an_cpu_templates_find(all[i]->isa)) continue;
+            if (!an_cpu_kernels_find(all[i]->isa)) continue;
             memset(t.c[1], 0xFF, sizeof(float) * ((size_t)t.c_size + 2 * MARGIN));
             run(&t, all[i], pool, 2);
             compare(&t, all[i]->isa, round);

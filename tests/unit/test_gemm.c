@@ -363,7 +363,7 @@ static void tally(const an_tile *t, void *user)
         p->seen[0] = 99; /* across members of their own */
 }
 
-static void run(const an_cpu_templates *isa, product *p, bool epilogue, int threads)
+static void run(const an_cpu_kernels *isa, product *p, bool epilogue, int threads)
 {
     const size_t scratch_bytes = isa->gemm_scratch(&p->s, threads);
     uint8_t *memory = aligned_alloc(64, (scratch_bytes + 2 * GUARD + 63) / 64 * 64), *scratch = memory + GUARD;
@@ -386,7 +386,7 @@ static void same_bytes(const product *p)
                      (double)get(p->expected, p->s.c_dtype, i));
 }
 
-static bool on_tiles(const an_cpu_templates *t)
+static bool on_tiles(const an_cpu_kernels *t)
 {
     return strncmp(t->isa, "amx", 3) == 0;
 }
@@ -394,7 +394,7 @@ static bool on_tiles(const an_cpu_templates *t)
 static void check_examples(uint8_t mul_dtype, bool tiles)
 {
     int n_sets;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n_sets);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n_sets);
     for (size_t i = 0; i < AN_COUNT(EXAMPLES); i++) {
         const example *e = &EXAMPLES[i];
         product p;
@@ -404,7 +404,7 @@ static void check_examples(uint8_t mul_dtype, bool tiles)
         assert_non_null(old);
         memcpy(old, p.c, (size_t)p.c_size * size_of(e->c_dtype));
         for (int set = 0; set < n_sets; set++) {
-            if (!an_cpu_templates_find(sets[set]->isa)) continue;
+            if (!an_cpu_kernels_find(sets[set]->isa)) continue;
             if (mul_dtype == AN_BF16 && on_tiles(sets[set]) != tiles) continue;
             for (int threads = 1; threads <= THREADS; threads++) {
                 memcpy(p.c, old, (size_t)p.c_size * size_of(e->c_dtype));
@@ -453,9 +453,9 @@ static void storing_rounds_to_nearest_even_and_keeps_special_values(void **state
                                      0x33000000, 0x33000001, 0x33c00000, 0x387fe000, 0x387ff000, 0x38800000,
                                      0x3f801000, 0x3f803000, 0x7fc00000};
     int n_sets;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n_sets);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n_sets);
     for (int set = 0; set < n_sets; set++) {
-        if (!an_cpu_templates_find(sets[set]->isa)) continue;
+        if (!an_cpu_kernels_find(sets[set]->isa)) continue;
         for (int half = 0; half < 2; half++) {
             const uint8_t dtype = half ? AN_F16 : AN_BF16;
             float one = 1, b[N];
@@ -485,9 +485,9 @@ static void every_half_is_read_exactly(void **state)
     assert_true(b && c);
     for (int i = 0; i < N; i++) b[i] = (uint16_t)i;
     int n_sets;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n_sets);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n_sets);
     for (int set = 0; set < n_sets; set++) {
-        if (!an_cpu_templates_find(sets[set]->isa)) continue;
+        if (!an_cpu_kernels_find(sets[set]->isa)) continue;
         an_gemm_spec s = {.m = 1, .n = N, .k = 1, .nb = {1, 1, 1}, .a_k = 1, .b_n = 1, .b_k = N, .c_m = N};
         s.a_dtype = AN_F32, s.b_dtype = AN_F16, s.c_dtype = AN_F32, s.mul_dtype = AN_F32;
         void *scratch = aligned_alloc(64, sets[set]->gemm_scratch(&s, 1));
@@ -506,19 +506,19 @@ static void the_best_runnable_set_is_found_and_an_unknown_one_is_not(void **stat
 {
     (void)state;
     int n;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
-    const an_cpu_templates *best = an_cpu_templates_find(NULL);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
+    const an_cpu_kernels *best = an_cpu_kernels_find(NULL);
     assert_non_null(best);
-    assert_ptr_equal(an_cpu_templates_find(best->isa), best);
-    assert_ptr_equal(an_cpu_templates_find("portable"), sets[n - 2]);
-    assert_null(an_cpu_templates_find("avx3"));
-    for (int i = 0; i < n && sets[i] != best; i++) assert_null(an_cpu_templates_find(sets[i]->isa));
+    assert_ptr_equal(an_cpu_kernels_find(best->isa), best);
+    assert_ptr_equal(an_cpu_kernels_find("portable"), sets[n - 2]);
+    assert_null(an_cpu_kernels_find("avx3"));
+    for (int i = 0; i < n && sets[i] != best; i++) assert_null(an_cpu_kernels_find(sets[i]->isa));
 }
 
 static void the_peak_is_measured_in_both_types(void **state)
 {
     (void)state;
-    const an_cpu_templates *best = an_cpu_templates_find(NULL);
+    const an_cpu_kernels *best = an_cpu_kernels_find(NULL);
     const double f32 = best->fma_peak(pools[1], AN_F32, 0.02), bf16 = best->fma_peak(pools[1], AN_BF16, 0.02);
     assert_true(f32 > 0.01 && f32 < 1e5);
     assert_true(bf16 > 0.5 * f32 && bf16 < 1e5);

@@ -44,10 +44,10 @@ static void every_instruction_set_draws_the_scalar_generators_bits(void **state)
     };
     static const int64_t firsts[] = {0, 1, 1000, ((int64_t)1 << 31) - 700, ((int64_t)1 << 32) - 700, (int64_t)5 << 33};
     int n_sets, compared = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n_sets);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n_sets);
     static char got[8 * (N + 1)], want[8 * N];
     for (int s = 0; s < n_sets; s++) {
-        const an_cpu_templates *set = an_cpu_templates_find(sets[s]->isa);
+        const an_cpu_kernels *set = an_cpu_kernels_find(sets[s]->isa);
         if (!set) continue; /* this processor cannot run it */
         for (size_t k = 0; k < AN_COUNT(kinds); k++)
             for (int dtype = 0; dtype < AN_N_DTYPES; dtype++)
@@ -79,9 +79,9 @@ static void truncated_normals_have_their_distribution_on_every_instruction_set(v
     const an_init_spec d = {.kind = AN_DRAW_TRUNCATED, .dtype = AN_F32, .a = std, .key = 77, .stream = 5};
     float *x = malloc(sizeof *x * MANY), *other = malloc(sizeof *other * MANY);
     int n_sets;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n_sets), *first = NULL;
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n_sets), *first = NULL;
     for (int s = 0; s < n_sets; s++) {
-        const an_cpu_templates *set = an_cpu_templates_find(sets[s]->isa);
+        const an_cpu_kernels *set = an_cpu_kernels_find(sets[s]->isa);
         if (!set) continue;
         set->draw(&d, 0, MANY, first ? other : x);
         if (first && memcmp(x, other, sizeof *x * MANY)) fail_msg("%s is not %s", set->isa, first->isa);

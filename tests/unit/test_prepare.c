@@ -1,5 +1,5 @@
 /* test_prepare.c: texts and folders of texts as files of token ids. */
-#include "io/data/prepare.h"
+#include "io/data/prepare_text.h"
 #include "platform/platform.h"
 #include "io/data/token_data.h"
 #include "io_files.h"

@@ -102,14 +102,14 @@ static void every_set_and_thread_count_equals_the_serial_loop_bit_for_bit(void *
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     an_pool *pools[3] = {NULL};
     for (int i = 1; i < 3; i++) assert_int_equal(an_pool_open(NULL, i + 1, &pools[i]), AN_OK);
     for (size_t at = 0; at < AN_COUNT(SPECS); at++) {
         fixture f;
         fixture_open(&f, &SPECS[at]);
         for (int i = 0; i < n * 3; i++) {
-            if (!an_cpu_templates_find(sets[i / 3]->isa)) continue;
+            if (!an_cpu_kernels_find(sets[i / 3]->isa)) continue;
             memcpy(f.out, f.start, sizeof(float) * f.floats);
             sets[i / 3]->scatter(&f.s, (void *[]){f.index, f.src, f.out}, pools[i % 3]);
             if (memcmp(f.out, f.expected, sizeof(float) * f.floats))
@@ -124,9 +124,9 @@ static void half_infinities_and_nans_arrive(void **state)
 {
     (void)state;
     int n = 0;
-    const an_cpu_templates *const *sets = an_cpu_templates_all(&n);
+    const an_cpu_kernels *const *sets = an_cpu_kernels_all(&n);
     for (int i = 0; i < n; i++) {
-        if (!an_cpu_templates_find(sets[i]->isa)) continue;
+        if (!an_cpu_kernels_find(sets[i]->isa)) continue;
         const uint16_t src[3] = {0x7c00, 0xfc00, 0x7e01};
         const int32_t index[1] = {0};
         float out[3];

@@ -1,6 +1,6 @@
 /* cpu.c: the CPU backend: runs the steps of a plan in order, each of them parallel on a thread pool.
  *
- * Owns:       the pool, the templates for this processor's instruction set, compiled kernels, the pointers bound to each
+ * Owns:       the pool, the hand-written kernels for this processor's instruction set, compiled kernels, the pointers bound to each
  *             step's arguments.
  * Invariants: nothing is allocated in a submit. Work is divided into blocks of the problem, never by the number of
  *             threads, so the bits do not depend on it.
@@ -27,7 +27,7 @@
 
 struct an_device {
     an_pool *pool;
-    const an_cpu_templates *templates;
+    const an_cpu_kernels *builtin;
     an_compiler compiler;
     an_target target;
     an_ticket tickets;
@@ -51,7 +51,7 @@ enum { GUARD = 0xA5, GUARD_BYTES = 256 };
 
 static size_t scratch_of(const an_target *t, const an_kernel *k)
 {
-    const an_cpu_templates *cpu = t->templates;
+    const an_cpu_kernels *cpu = t->backend;
     switch (k->kind) {
     case AN_KERNEL_GEMM: return cpu->gemm_scratch(&k->u.gemm, t->threads);
     case AN_KERNEL_ATTN: return cpu->attn_scratch(&k->u.attn, false, t->threads);
@@ -63,7 +63,7 @@ static size_t scratch_of(const an_target *t, const an_kernel *k)
 
 static int cpu_probe(an_device_info *out)
 {
-    const an_cpu_templates *t = an_cpu_templates_find(NULL);
+    const an_cpu_kernels *t = an_cpu_kernels_find(NULL);
     snprintf(out->name, sizeof out->name, "cpu");
     out->built = out->available = true;
     snprintf(out->reason, sizeof out->reason, "%d cores, %s", an_cores_available(), t->isa);
@@ -81,8 +81,8 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
 {
     an_device *d = calloc(1, sizeof *d);
     if (!d) return an_fail_nomem(err, "the cpu device", sizeof *d);
-    d->templates = an_cpu_templates_find(o->isa);
-    if (!d->templates) {
+    d->builtin = an_cpu_kernels_find(o->isa);
+    if (!d->builtin) {
         free(d);
         return an_fail(err, AN_E_ENV,
                        "cpu: this processor cannot run the instruction set \"%s\"; leave isa out for the best one",
@@ -101,10 +101,10 @@ static an_status cpu_open(an_err *err, const an_device_options *o, an_device **o
         free(d);
         return status;
     }
-    an_compiler_find(&d->compiler, o, d->templates->isa);
+    an_compiler_find(&d->compiler, o, d->builtin->isa);
     d->target = (an_target){.dialect = "c",
                             .threads = an_pool_threads(d->pool),
-                            .templates = d->templates,
+                            .backend = d->builtin,
                             .max_args = AN_LOOP_ARGS,
                             .exact = o->exact,
                             .row_update = true,
@@ -339,16 +339,16 @@ static an_status run_step(an_err *err, an_device *d, const an_exec *e, int s, vo
         epilogue_run r = {.e = e};
         if (st->epilogue >= 0)
             r = (epilogue_run){e, e->plan->kernel[st->epilogue].u.loop, e->fn[st->epilogue], arg + st->n_gemm_args};
-        d->templates->gemm(&k->u.gemm, arg, scratch, st->epilogue >= 0 ? run_epilogue : NULL, &r, d->pool);
+        d->builtin->gemm(&k->u.gemm, arg, scratch, st->epilogue >= 0 ? run_epilogue : NULL, &r, d->pool);
         break;
     }
     case AN_KERNEL_ATTN: {
         void *a[7] = {arg[0], arg[1], arg[2], arg[3], arg[4], arg[5], st->n_args > 6 ? arg[6] : NULL};
-        d->templates->attn_forward(&k->u.attn, a, scratch, d->pool);
+        d->builtin->attn_forward(&k->u.attn, a, scratch, d->pool);
         break;
     }
-    case AN_KERNEL_ATTN_GRAD: d->templates->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
-    case AN_KERNEL_SCATTER: d->templates->scatter(&k->u.scatter, arg, d->pool); break;
+    case AN_KERNEL_ATTN_GRAD: d->builtin->attn_backward(&k->u.attn, arg, scratch, d->pool); break;
+    case AN_KERNEL_SCATTER: d->builtin->scatter(&k->u.scatter, arg, d->pool); break;
     case AN_KERNEL_CALL:
         if (an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE) return run_exchange(err, d, &k->u.call, arg);
         return an_call_run(err, &k->u.call, arg, scratch, d->pool);
@@ -457,7 +457,7 @@ static double cpu_step_seconds(an_device *d, an_exec *e, int step)
 
 static double cpu_fma_peak(an_device *d, an_dtype dtype, double seconds)
 {
-    return d->templates->fma_peak(d->pool, dtype == AN_BF16 ? AN_BF16 : AN_F32, seconds);
+    return d->builtin->fma_peak(d->pool, dtype == AN_BF16 ? AN_BF16 : AN_F32, seconds);
 }
 
 static void cpu_memory(an_device *d, uint64_t *driver, uint64_t *recommended)
@@ -470,7 +470,7 @@ static void cpu_memory(an_device *d, uint64_t *driver, uint64_t *recommended)
 static void cpu_find_compiler(const an_device_options *o, an_device_compiler *out)
 {
     an_compiler c;
-    an_compiler_find(&c, o, an_cpu_templates_find(NULL)->isa);
+    an_compiler_find(&c, o, an_cpu_kernels_find(NULL)->isa);
     *out = (an_device_compiler){0};
     snprintf(out->path, sizeof out->path, "%s", c.path);
     snprintf(out->why, sizeof out->why, "%s", c.why);

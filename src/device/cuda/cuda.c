@@ -132,20 +132,20 @@ static int cuda_probe(an_device_info *out)
 
 static size_t scratch_of(const an_target *t, const an_kernel *k)
 {
-    const an_device *d = t->templates;
+    const an_device *d = t->backend;
     return an_gpu_scratch(k, &d->gpu);
 }
 
 static size_t gemm_scratch(const an_target *t, const an_kernel *k, const an_loop_kernel *epilogue)
 {
     an_gemm_plan p;
-    bool library = an_cuda_gemm_plan(t->templates, &k->u.gemm, epilogue, &p);
+    bool library = an_cuda_gemm_plan(t->backend, &k->u.gemm, epilogue, &p);
     return library ? (size_t)p.scratch_bytes : scratch_of(t, k);
 }
 
 static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k)
 {
-    return an_cuda_fusion_pays(t->templates, m, n, k);
+    return an_cuda_fusion_pays(t->backend, m, n, k);
 }
 
 /* An empty variable counts as unset. */
@@ -203,7 +203,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
                             .threads = 1,
-                            .templates = d,
+                            .backend = d,
                             .tf32 = d->tf32,
                             .max_args = AN_LOOP_ARGS,
                             .scratch = scratch_of,

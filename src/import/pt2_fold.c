@@ -1,5 +1,5 @@
-/* fold.c: constant folding at import. See fold.h. */
-#include "import/fold.h"
+/* pt2_fold.c: constant folding at import. See pt2_fold.h. */
+#include "import/pt2_fold.h"
 #include <float.h>
 #include <math.h>
 #include <stdlib.h>
@@ -23,7 +23,7 @@ static bool args_constant(const an_pt2_node *n, const bool *constant)
 {
     bool all = true;
     for (int i = 0; i < AN_ATEN_MAX_ARGS; i++) {
-        const an_arg *a = &n->arg[i];
+        const an_pt2_arg *a = &n->arg[i];
         if (a->kind == AN_ARG_TENSOR) all &= constant[a->value];
         for (int32_t k = 0; a->kind == AN_ARG_TENSORS && k < a->n; k++)
             all &= a->values[k] < 0 || constant[a->values[k]];
@@ -32,7 +32,7 @@ static bool args_constant(const an_pt2_node *n, const bool *constant)
 }
 
 /* Value j of a result; -1: a result without a value, -2: past the last. */
-static int32_t result_of(const an_arg *out, int32_t j)
+static int32_t result_of(const an_pt2_arg *out, int32_t j)
 {
     if (out->kind == AN_ARG_TENSORS) return j < out->n ? out->values[j] : -2;
     return out->kind == AN_ARG_TENSOR && j == 0 ? out->value : -2;
@@ -134,7 +134,7 @@ static void need(const an_pt2_graph *g, bool *node, bool *value, int32_t id)
         if (!wanted) continue;
         node[i] = true;
         for (int k = 0; k < AN_ATEN_MAX_ARGS; k++) {
-            const an_arg *a = &n->arg[k];
+            const an_pt2_arg *a = &n->arg[k];
             if (a->kind == AN_ARG_TENSOR) value[a->value] = true;
             for (int32_t j = 0; a->kind == AN_ARG_TENSORS && j < a->n; j++)
                 if (a->values[j] >= 0) value[a->values[j]] = true;
@@ -145,7 +145,7 @@ static void need(const an_pt2_graph *g, bool *node, bool *value, int32_t id)
 /* A lifted constant, from the state that holds it. */
 static an_status copy_leaf(an_build *b, an_build *inner, const an_pt2_input *in)
 {
-    const an_value *v = &b->value[in->value];
+    const an_built_value *v = &b->value[in->value];
     const an_shape s = an_shape_of(v->t);
     size_t n = 1;
     for (int i = 0; i < s.rank; i++) n *= (size_t)s.dim[i];
@@ -181,7 +181,7 @@ static an_status read_back(an_build *inner, int32_t id, an_known_value *out)
     return AN_OK;
 }
 
-static an_status compute(an_build *b, int32_t id, bool *node, bool *wanted, an_value *values)
+static an_status compute(an_build *b, int32_t id, bool *node, bool *wanted, an_built_value *values)
 {
     const an_pt2_graph *g = b->g;
     an_folder *f = b->fold;
@@ -205,7 +205,7 @@ const an_known_value *an_fold_value(an_build *b, int32_t id)
     if (!f || !f->constant[id]) return NULL;
     if (f->value[id].data) return &f->value[id];
     bool *node = calloc((size_t)b->g->n_nodes + 1, sizeof *node), *wanted = calloc((size_t)b->g->n_values + 1, 1);
-    an_value *values = calloc((size_t)b->g->n_values + 1, sizeof *values);
+    an_built_value *values = calloc((size_t)b->g->n_values + 1, sizeof *values);
     an_status status = node && wanted && values ? compute(b, id, node, wanted, values)
                                                 : an_fail_nomem(b->err, "constants of a graph", 0);
     if (f->cx) an_reset(f->cx);
@@ -257,7 +257,7 @@ static bool is_uniform(const an_known_value *v)
 void an_fold_emit(an_build *b, int32_t id)
 {
     const an_known_value *v = an_fold_value(b, id);
-    an_value *out = &b->value[id];
+    an_built_value *out = &b->value[id];
     int axis;
     double slope;
     if (!v) {

@@ -1,7 +1,7 @@
-/* plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_queries.c (--fit, --what-if), plan_trace.c
+/* cmd_plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_queries.c (--fit, --what-if), plan_trace.c
  * (--trace), memory_svg.c (memory over time). */
-#ifndef AN_CLI_PLAN_H
-#define AN_CLI_PLAN_H
+#ifndef AN_CLI_CMD_PLAN_H
+#define AN_CLI_CMD_PLAN_H
 
 #include "cli/cli.h"
 #include "tools/estimate.h"

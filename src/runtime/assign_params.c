@@ -1,4 +1,4 @@
-/* assign.c: assigning to states and parameters.
+/* assign_params.c: assigning to states and parameters.
  *
  * graph/assign.c orders assignments to one leaf. A parameter has two: its own leaf, and the leaf of the block that an
  * optimizer updates as one array. This file keeps their order too:
@@ -6,7 +6,7 @@
  *     an_sgd, then an_assign(p, f(p))    f reads p's part of the updated block
  *     an_assign(p, x), then an_sgd       the update starts from the block with x in p's part
  */
-#include "runtime/assign.h"
+#include "runtime/assign_params.h"
 
 #include "runtime/param_blocks.h"
 #include "runtime/variables.h"

@@ -1,5 +1,5 @@
-/* graph.c: JSON to nodes. See graph.h. */
-#include "import/graph.h"
+/* pt2_graph.c: JSON to nodes. See pt2_graph.h. */
+#include "import/pt2_graph.h"
 #include "base/map.h"
 #include <math.h>
 #include <stdio.h>
@@ -108,9 +108,9 @@ static an_status read_float(reader *r, const json_t *x, double *out)
     return isnan(*out) && strcmp(text, "NaN") != 0 ? damaged(r, "a number is missing") : AN_OK;
 }
 
-static an_status read_number(reader *r, names *scope, const json_t *x, bool defines, an_arg_number *out)
+static an_status read_number(reader *r, names *scope, const json_t *x, bool defines, an_pt2_number *out)
 {
-    *out = (an_arg_number){.symbol = -1};
+    *out = (an_pt2_number){.symbol = -1};
     if (json_is_object(x) && json_object_get(x, "as_name"))
         return read_symbol(r, scope, json_object_get(x, "as_name"), defines, &out->symbol);
     if (json_is_object(x)) { /* {"as_int":3} */
@@ -130,11 +130,11 @@ static an_status read_number(reader *r, names *scope, const json_t *x, bool defi
     return AN_OK;
 }
 
-static an_status read_numbers(reader *r, names *scope, const json_t *list, an_arg *out)
+static an_status read_numbers(reader *r, names *scope, const json_t *list, an_pt2_arg *out)
 {
     const size_t n = json_array_size(list);
     if (!json_is_array(list) || n > AN_PT2_MAX_ARGS) return damaged(r, "a list is missing or too long");
-    out->numbers = AN_NEW_ARRAY(r->g->arena, an_arg_number, n + 1);
+    out->numbers = AN_NEW_ARRAY(r->g->arena, an_pt2_number, n + 1);
     if (!out->numbers) return no_memory(r);
     out->n = (int32_t)n;
     for (size_t i = 0; i < n; i++) AN_TRY(read_number(r, scope, json_array_get(list, i), false, &out->numbers[i]));
@@ -148,7 +148,7 @@ static an_status read_tensor(reader *r, names *scope, const json_t *x, bool defi
     return defines ? add_value(r, scope, name, out) : find_value(r, scope, name, out);
 }
 
-static an_status read_tensors(reader *r, names *scope, const json_t *list, bool defines, an_arg *out)
+static an_status read_tensors(reader *r, names *scope, const json_t *list, bool defines, an_pt2_arg *out)
 {
     const size_t n = json_array_size(list);
     if (!json_is_array(list) || n > AN_PT2_MAX_ARGS) return damaged(r, "a list is missing or too long");
@@ -165,11 +165,11 @@ static an_status read_tensors(reader *r, names *scope, const json_t *list, bool 
 }
 
 /* A union is an object of one key, which says the kind. With `defines` it is a result, whose name is new. */
-static an_status read_arg(reader *r, names *scope, const json_t *x, bool defines, an_arg *out)
+static an_status read_arg(reader *r, names *scope, const json_t *x, bool defines, an_pt2_arg *out)
 {
     static const struct {
         const char *key;
-        an_arg_kind kind;
+        an_pt2_arg_kind kind;
     } kinds[] = {{"as_none", AN_ARG_NONE},
                  {"as_tensor", AN_ARG_TENSOR},
                  {"as_tensors", AN_ARG_TENSORS},
@@ -197,7 +197,7 @@ static an_status read_arg(reader *r, names *scope, const json_t *x, bool defines
                  {"as_custom_obj", AN_ARG_OTHER}};
     const json_t *inside = NULL;
     size_t i = 0;
-    *out = (an_arg){.kind = AN_ARG_NONE};
+    *out = (an_pt2_arg){.kind = AN_ARG_NONE};
     while (i < AN_COUNT(kinds) && !(inside = json_object_get(x, kinds[i].key))) i++;
     if (!inside) return damaged(r, "an argument is of a kind that is not known here");
     out->kind = kinds[i].kind;
@@ -261,8 +261,8 @@ static an_status new_node(reader *r, const char *target, int32_t n_in, int32_t n
     if (!an_grow((void **)&g->node, g->n_nodes, &g->cap_nodes, sizeof *g->node)) return no_memory(r);
     an_pt2_node n = {.target = target, .n_in = n_in, .n_out = n_out, .module = "", .place = ""};
     n.in_name = AN_NEW_ARRAY(g->arena, const char *, n_in + 1);
-    n.in = AN_NEW_ARRAY(g->arena, an_arg, n_in + 1);
-    n.out = AN_NEW_ARRAY(g->arena, an_arg, n_out + 1);
+    n.in = AN_NEW_ARRAY(g->arena, an_pt2_arg, n_in + 1);
+    n.out = AN_NEW_ARRAY(g->arena, an_pt2_arg, n_out + 1);
     if (!n.in_name || !n.in || !n.out) return no_memory(r);
     *out = &g->node[g->n_nodes++];
     **out = n;
@@ -277,8 +277,8 @@ static an_status leave_region(reader *r, names *scope, const json_t *result, int
     an_pt2_node *n;
     AN_TRY(new_node(r, grad ? "aten.alias.default" : "aten.detach.default", 1, 1, &n));
     n->in_name[0] = "self";
-    n->in[0] = (an_arg){.kind = AN_ARG_TENSOR, .value = inside};
-    an_arg out;
+    n->in[0] = (an_pt2_arg){.kind = AN_ARG_TENSOR, .value = inside};
+    an_pt2_arg out;
     AN_TRY(read_arg(r, scope, result, true, &out));
     if (out.kind != AN_ARG_TENSOR) return damaged(r, "a region's result is no tensor");
     r->g->node[r->g->n_nodes - 1].out[0] = out;
@@ -298,7 +298,7 @@ static an_status read_region_in(reader *r, names *scope, names *inner, const jso
     if (json_array_size(inputs) + 2 != json_array_size(given) || json_array_size(outputs) != n_results)
         return damaged(r, "a region has other inputs or results than its node");
     for (size_t i = 0; i < json_array_size(inputs); i++) {
-        an_arg outer;
+        an_pt2_arg outer;
         const json_t *input = json_array_get(inputs, i);
         const char *tensor = json_string_value(json_object_get(json_object_get(input, "as_tensor"), "name"));
         const char *symbol = json_string_value(json_object_get(json_object_get(input, "as_sym_int"), "as_name"));

@@ -1,11 +1,11 @@
-/* background.h: training in the background of one machine: starting it, and the list of what was started.
+/* background_runs.h: training in the background of one machine: starting it, and the list of what was started.
  *
  * Owns:      FOLDER/train.log, what a detached run prints; the list: a file a run in $XDG_STATE_HOME/anneal/runs
  *            (~/.local/state/anneal/runs), which holds the path of its folder.
  * Does not:  keep process ids: whether a run goes on is asked of its folder's lock, and it is stopped through its
  *            folder, so that no number of a file ever names a process to kill. */
-#ifndef AN_CLI_BACKGROUND_H
-#define AN_CLI_BACKGROUND_H
+#ifndef AN_CLI_BACKGROUND_RUNS_H
+#define AN_CLI_BACKGROUND_RUNS_H
 
 #include "cli/cli.h"
 

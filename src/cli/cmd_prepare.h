@@ -1,6 +1,6 @@
-/* prepare.h: what `anneal prepare` makes besides token files: each a command of two words with settings of its own. */
-#ifndef AN_CLI_PREPARE_H
-#define AN_CLI_PREPARE_H
+/* cmd_prepare.h: what `anneal prepare` makes besides token files: each a command of two words with settings of its own. */
+#ifndef AN_CLI_CMD_PREPARE_H
+#define AN_CLI_CMD_PREPARE_H
 
 #include "cli/cli.h"
 

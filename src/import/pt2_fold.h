@@ -1,4 +1,4 @@
-/* fold.h: constant folding: values that an imported graph computes from numbers alone are computed once, on the host.
+/* pt2_fold.h: constant folding: values that an imported graph computes from numbers alone are computed once, on the host.
  *
  * Language models compute masks and positions from arange in up to a third of their nodes. Such a value is computed in a
  * context of its own, by the same rules, and is emitted as a single number, an iota or an input. A mask of attention is
@@ -6,10 +6,10 @@
  *
  * Owns:      which values are constant, and their elements on the host.
  * Does not:  fold parameters, or values that are written in place. */
-#ifndef AN_IMPORT_FOLD_H
-#define AN_IMPORT_FOLD_H
+#ifndef AN_IMPORT_PT2_FOLD_H
+#define AN_IMPORT_PT2_FOLD_H
 
-#include "import/build.h"
+#include "import/pt2_build.h"
 
 typedef struct an_known_value {
     void *data; /* NULL: not computed yet */

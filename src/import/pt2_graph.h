@@ -1,4 +1,4 @@
-/* graph.h: parses an exported program into a list of nodes over numbered values.
+/* pt2_graph.h: parses an exported program into a list of nodes over numbered values.
  *
  * Owns:      models/NAME.json (torch/_export/serde/schema.py, major version 8): inputs with their meaning, nodes and
  *            outputs. The nested graph of a wrap_with_set_grad_enabled is inlined; its results are detached where the
@@ -7,14 +7,14 @@
  *
  * Invariants: the text is untrusted. A value is defined exactly once, by an input or a node, before it is read. Unknown
  * keys are ignored; unknown kinds of arguments are refused. */
-#ifndef AN_IMPORT_GRAPH_H
-#define AN_IMPORT_GRAPH_H
+#ifndef AN_IMPORT_PT2_GRAPH_H
+#define AN_IMPORT_PT2_GRAPH_H
 
 #include "import/archive.h"
 
 enum { AN_PT2_MAX_NODES = 1 << 18, AN_PT2_MAX_ARGS = 1 << 16, AN_PT2_MAX_REGIONS = 16 };
 
-typedef enum an_arg_kind {
+typedef enum an_pt2_arg_kind {
     AN_ARG_NONE,
     AN_ARG_TENSOR,  /* value */
     AN_ARG_TENSORS, /* values; -1: None */
@@ -26,24 +26,24 @@ typedef enum an_arg_kind {
     AN_ARG_TEXT,
     AN_ARG_DTYPE, /* number: ScalarType */
     AN_ARG_OTHER  /* a layout, memory format or device, which is ignored */
-} an_arg_kind;
+} an_pt2_arg_kind;
 
 /* A number, or the value of a symbol. */
-typedef struct an_arg_number {
+typedef struct an_pt2_number {
     int64_t i;
     double f;
     int32_t symbol; /* >= 0: the number is the value of this symbol */
-} an_arg_number;
+} an_pt2_number;
 
-typedef struct an_arg {
-    an_arg_kind kind;
+typedef struct an_pt2_arg {
+    an_pt2_arg_kind kind;
     int32_t n;              /* of lists */
     int32_t value;          /* of AN_ARG_TENSOR */
-    an_arg_number number;   /* of INT, FLOAT, BOOL, DTYPE */
+    an_pt2_number number;   /* of INT, FLOAT, BOOL, DTYPE */
     int32_t *values;        /* of TENSORS */
-    an_arg_number *numbers; /* of INTS and FLOATS */
+    an_pt2_number *numbers; /* of INTS and FLOATS */
     const char *text;
-} an_arg;
+} an_pt2_arg;
 
 typedef struct an_pt2_value {
     const char *name;
@@ -57,12 +57,12 @@ typedef struct an_pt2_node {
     const char *target; /* "aten.linear.default" */
     int32_t n_in, n_out;
     const char **in_name;       /* "" where the file names none */
-    an_arg *in, *out;           /* results are TENSOR, TENSORS or NONE; an INT, FLOAT or BOOL defines a symbol */
+    an_pt2_arg *in, *out;       /* results are TENSOR, TENSORS or NONE; an INT, FLOAT or BOOL defines a symbol */
     const char *module;         /* "encoder.0"; "" is the model itself */
     const char *place;          /* the line of code, "my.py:41"; "" is unknown */
     bool in_place;              /* its result is written into its first argument */
     const struct an_aten *rule; /* aten.h; NULL: there is none */
-    an_arg *arg;                /* the rule's arguments in order, defaults filled in */
+    an_pt2_arg *arg;            /* the rule's arguments in order, defaults filled in */
 } an_pt2_node;
 
 typedef enum an_input_kind { AN_INPUT_USER, AN_INPUT_PARAMETER, AN_INPUT_BUFFER, AN_INPUT_CONSTANT } an_input_kind;

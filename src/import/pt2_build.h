@@ -1,4 +1,4 @@
-/* build.h: builds an imported graph as tensors of a context, node by node. (graph/build.h makes the single nodes.)
+/* pt2_build.h: builds an imported graph as tensors of a context, node by node. (graph/build.h makes the single nodes.)
  *
  * Owns:      the tensor of each value while a step is built, the order of its axes, which value is a view of which, the
  *            numbers that symbols have, and the states that hold buffers.
@@ -10,25 +10,25 @@
  *
  * Views: graphs here have no writes, so an operation in place gives its first argument a new value. Where that is a view,
  * the new elements are put into the value it is a view of; other views of that value are built again when next read. */
-#ifndef AN_IMPORT_BUILD_H
-#define AN_IMPORT_BUILD_H
+#ifndef AN_IMPORT_PT2_BUILD_H
+#define AN_IMPORT_PT2_BUILD_H
 
 #include "import/aten.h"
 
-typedef struct an_value {
+typedef struct an_built_value {
     an_tensor *t;
     bool last;               /* channels last */
     const an_pt2_node *view; /* the node that made it as a view of `parent`; NULL: it is no view */
     int32_t parent;
     uint32_t version, seen; /* how often it changed; the parent's version when it was made */
-} an_value;
+} an_built_value;
 
 typedef struct an_build {
     an_ctx *cx;
     an_err *err;
     const an_pt2_graph *g;
-    an_value *value;        /* of each value of the graph */
-    an_arg_number *symbol;  /* of each symbol */
+    an_built_value *value;  /* of each value of the graph */
+    an_pt2_number *symbol;  /* of each symbol */
     bool training;          /* dropout on, batch statistics */
     bool inference;         /* a graph for training that is evaluated: both off */
     struct an_folder *fold; /* computes constants at import; NULL: they are built as all else */
@@ -41,8 +41,8 @@ an_status an_build_refuse(an_build *b, an_status code, const char *format, ...) 
 /* ---- arguments of a rule */
 bool an_in_none(const an_pt2_node *n, int i);
 bool an_in_is_tensor(const an_pt2_node *n, int i);
-an_value an_in_value(an_build *b, const an_pt2_node *n, int i); /* in either order of axes */
-an_tensor *an_in(an_build *b, const an_pt2_node *n, int i);     /* in the plain order; NULL: None */
+an_built_value an_in_value(an_build *b, const an_pt2_node *n, int i); /* in either order of axes */
+an_tensor *an_in(an_build *b, const an_pt2_node *n, int i);           /* in the plain order; NULL: None */
 an_tensor *an_in_list(an_build *b, const an_pt2_node *n, int i, int k);
 int64_t an_in_int(const an_build *b, const an_pt2_node *n, int i);
 double an_in_float(const an_build *b, const an_pt2_node *n, int i);
@@ -63,12 +63,12 @@ an_tensor *an_plain(an_tensor *t, bool last); /* [N,H,W,C] as [N,C,H,W] */
 an_tensor *an_last(an_tensor *t);             /* and back */
 int an_last_axis(int axis, int rank);         /* the place of a plain axis */
 int an_wrap_axis(int64_t axis, int rank);     /* negative ones count from the end; 8: out of range */
-an_value an_to_last(const an_value *v,
-                    int rank); /* channels last, of any rank up to `rank`, for an elementwise operation */
+an_built_value an_to_last(const an_built_value *v,
+                          int rank); /* channels last, of any rank up to `rank`, for an elementwise operation */
 
 /* Builds all nodes; the values of inputs are set before. */
 an_status an_build_run(an_build *b);
 an_status an_build_node(an_build *b, const an_pt2_node *n);
-an_value *an_build_get(an_build *b, int32_t value); /* built again where it is an outdated view */
+an_built_value *an_build_get(an_build *b, int32_t value); /* built again where it is an outdated view */
 
 #endif

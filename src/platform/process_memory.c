@@ -1,4 +1,4 @@
-/* memory.c: page allocation, and the memory and cores that this process may use.
+/* process_memory.c: page allocation, and the memory and cores that this process may use.
  *
  * Owns:      the reading of cgroup limits (v1 and v2). In a container the cgroup limit counts, not the size of the machine.
  * Does not:  cache anything: limits may change while the process runs. */

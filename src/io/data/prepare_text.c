@@ -1,7 +1,7 @@
-/* prepare.c: see prepare.h. Two passes over the files: the first checks and counts characters, the second encodes
+/* prepare_text.c: see prepare_text.h. Two passes over the files: the first checks and counts characters, the second encodes
  * pieces of 4 MiB and writes ids. All files are saved together: none has its name before all are written. */
 #define _DEFAULT_SOURCE
-#include "io/data/prepare.h"
+#include "io/data/prepare_text.h"
 #include "base/arena.h"
 #include "platform/platform.h"
 #include "io/formats/json.h"

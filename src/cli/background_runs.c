@@ -1,6 +1,6 @@
-/* background.c: starts a run in the background and enters it in the list. See background.h. */
+/* background_runs.c: starts a run in the background and enters it in the list. See background_runs.h. */
 #define _DEFAULT_SOURCE
-#include "cli/background.h"
+#include "cli/background_runs.h"
 #include "io/formats/sha256.h"
 #include "platform/background.h"
 #include "platform/platform.h"

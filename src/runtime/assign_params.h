@@ -1,6 +1,6 @@
-/* assign.h: parameters as this step has changed them so far. */
-#ifndef AN_RUNTIME_ASSIGN_H
-#define AN_RUNTIME_ASSIGN_H
+/* assign_params.h: parameters as this step has changed them so far. */
+#ifndef AN_RUNTIME_ASSIGN_PARAMS_H
+#define AN_RUNTIME_ASSIGN_PARAMS_H
 
 #include "runtime/context.h"
 

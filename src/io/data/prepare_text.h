@@ -1,9 +1,9 @@
-/* prepare.h: makes the token files that training reads (nanoGPT's train.bin and val.bin, and meta.json) from texts.
+/* prepare_text.h: makes the token files that training reads (nanoGPT's train.bin and val.bin, and meta.json) from texts.
  *
  * Owns:      the list of files, the split, the three files of the folder.
  * Does not:  download, print or train.
  *
- * To add a format of texts: its endings in is_records or why_not of prepare.c, and a reader that hands out one text after
+ * To add a format of texts: its endings in is_records or why_not of prepare_text.c, and a reader that hands out one text after
  * the other, as line_reader.h does for JSON lines. (Formats of a task's own data: train/task.h.)
  *
  * The split is nanoGPT's: the first int(0.9 n) of the n characters of all files one after another, and the rest; each
@@ -12,8 +12,8 @@
  * little-endian ids without a header. meta.json has the tokenizer in it: the folder needs no other file. Memory
  * holds one piece of text (4 MiB, or a file's longest stretch without a line end), not all texts. The files get their
  * names when all of them are written. */
-#ifndef AN_IO_DATA_PREPARE_H
-#define AN_IO_DATA_PREPARE_H
+#ifndef AN_IO_DATA_PREPARE_TEXT_H
+#define AN_IO_DATA_PREPARE_TEXT_H
 
 #include "io/text/tokenizer.h"
 

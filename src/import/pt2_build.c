@@ -1,6 +1,6 @@
-/* build.c: values, views and layouts. See build.h. */
-#include "import/build.h"
-#include "import/fold.h"
+/* pt2_build.c: values, views and layouts. See pt2_build.h. */
+#include "import/pt2_build.h"
+#include "import/pt2_fold.h"
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -50,9 +50,9 @@ int an_wrap_axis(int64_t axis, int rank)
     return i >= 0 && i < n ? (int)i : 8;
 }
 
-an_value an_to_last(const an_value *v, int rank)
+an_built_value an_to_last(const an_built_value *v, int rank)
 {
-    an_value out = *v;
+    an_built_value out = *v;
     an_shape s = an_shape_of(v->t), wide = {.rank = rank};
     if (v->last || s.rank == 0) return out;
     for (int i = 0; i < rank; i++) wide.dim[i] = i < rank - s.rank ? 1 : s.dim[i - (rank - s.rank)];
@@ -65,7 +65,7 @@ an_value an_to_last(const an_value *v, int rank)
 
 static void set(an_build *b, int32_t id, an_tensor *t, bool last)
 {
-    an_value *v = &b->value[id];
+    an_built_value *v = &b->value[id];
     v->t = t;
     v->last = last && an_shape_of(t).rank >= 3;
     v->version++;
@@ -74,9 +74,9 @@ static void set(an_build *b, int32_t id, an_tensor *t, bool last)
 /* Builds a view again after its parent has changed. */
 static void refresh(an_build *b, int32_t id)
 {
-    an_value *v = &b->value[id];
+    an_built_value *v = &b->value[id];
     if (!v->view) return;
-    const an_value *parent = an_build_get(b, v->parent);
+    const an_built_value *parent = an_build_get(b, v->parent);
     if (v->seen == parent->version) return;
     if (v->view->in_place) {
         set(b, id, parent->t, parent->last);
@@ -88,9 +88,9 @@ static void refresh(an_build *b, int32_t id)
     v->seen = parent->version;
 }
 
-an_value *an_build_get(an_build *b, int32_t id)
+an_built_value *an_build_get(an_build *b, int32_t id)
 {
-    an_value *v = &b->value[id];
+    an_built_value *v = &b->value[id];
     if (!v->t && b->fold && b->fold->constant[id]) an_fold_emit(b, id);
     refresh(b, id);
     return v;
@@ -98,7 +98,7 @@ an_value *an_build_get(an_build *b, int32_t id)
 
 an_tensor *an_value_tensor(an_build *b, int32_t value)
 {
-    const an_value *v = an_build_get(b, value);
+    const an_built_value *v = an_build_get(b, value);
     return an_plain(v->t, v->last);
 }
 
@@ -114,9 +114,9 @@ bool an_in_is_tensor(const an_pt2_node *n, int i)
     return n->arg[i].kind == AN_ARG_TENSOR;
 }
 
-an_value an_in_value(an_build *b, const an_pt2_node *n, int i)
+an_built_value an_in_value(an_build *b, const an_pt2_node *n, int i)
 {
-    return n->arg[i].kind == AN_ARG_TENSOR ? *an_build_get(b, n->arg[i].value) : (an_value){.t = NULL};
+    return n->arg[i].kind == AN_ARG_TENSOR ? *an_build_get(b, n->arg[i].value) : (an_built_value){.t = NULL};
 }
 
 an_tensor *an_in(an_build *b, const an_pt2_node *n, int i)
@@ -130,7 +130,7 @@ an_tensor *an_in_list(an_build *b, const an_pt2_node *n, int i, int k)
     return id < 0 ? NULL : an_value_tensor(b, id);
 }
 
-static an_arg_number number_of(const an_build *b, const an_arg_number *x)
+static an_pt2_number number_of(const an_build *b, const an_pt2_number *x)
 {
     return x->symbol >= 0 ? b->symbol[x->symbol] : *x;
 }
@@ -152,7 +152,7 @@ bool an_in_bool(const an_build *b, const an_pt2_node *n, int i)
 
 int an_in_ints(const an_build *b, const an_pt2_node *n, int i, int64_t *out, int cap)
 {
-    const an_arg *a = &n->arg[i];
+    const an_pt2_arg *a = &n->arg[i];
     if (a->kind == AN_ARG_INT && cap > 0) return out[0] = number_of(b, &a->number).i, 1;
     if (a->kind != AN_ARG_INTS) return 0;
     const int count = (int)AN_MIN(a->n, cap);
@@ -231,7 +231,7 @@ static an_tensor *write_through(an_build *b, const an_pt2_node *n, int32_t id, a
 
 static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
 {
-    an_value *v = &b->value[id];
+    an_built_value *v = &b->value[id];
     set(b, id, t, last);
     if (!v->view) return AN_OK;
     if (v->view->in_place) {
@@ -276,8 +276,8 @@ static an_status finish_in_place(an_build *b, const an_pt2_node *n)
     const int32_t id = result_id(n, 0);
     if (n->arg[0].kind != AN_ARG_TENSOR || id < 0)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "an operation in place on something that is no tensor");
-    an_value *v = &b->value[id];
-    const an_value *self = an_build_get(b, n->arg[0].value);
+    an_built_value *v = &b->value[id];
+    const an_built_value *self = an_build_get(b, n->arg[0].value);
     an_tensor *t = v->t;
     if (!t) return AN_OK; /* recorded */
     const an_shape want = an_shape_of(self->t), have = an_shape_of(t);
