@@ -40,6 +40,16 @@ bool an_device_examine(const char *name, an_self_check_fn *tell, void *user);
  * are clipped. Called once, before parameters are made; `c` outlives the context. */
 struct an_comm;
 an_status an_join(an_ctx *cx, struct an_comm *c);
+/* What of an optimizer's arrays each rank keeps a part of, in place of the whole (Rajbhandari et al., "ZeRO: memory
+ * optimizations toward training trillion parameter models", SC 2020: its first two stages). A rank updates its part of the
+ * parameters, and the parts are gathered. AN_SHARD_GRADIENTS: also the gradients that are kept over micro-batches, for an exchange
+ * a micro-batch in place of one an update. Same bits as without, where the device adds in rank order and for an update of one
+ * micro-batch a rank (AN_SHARD_MOMENTS: of any). Called behind an_join, before parameters are made. Of one rank: nothing. */
+typedef enum an_shard { AN_SHARD_NONE, AN_SHARD_MOMENTS, AN_SHARD_GRADIENTS } an_shard;
+an_status an_shard_optimizer(an_ctx *cx, an_shard what);
+/* Which elements of entry i of an_persist_get rank `rank` holds: [*first, *first + *n). All of them, unless sharded. What
+ * an_persist_read of such an entry reads, and an_persist_write writes, are these; it leaves the others of `dst` alone. */
+an_status an_persist_part(an_ctx *cx, int i, int rank, int64_t *first, int64_t *n);
 /* [ranks,...]: `a` of each rank, in rank order; of a process alone [1,...]. No gradient goes through it. Every rank builds the
  * same graph around it. */
 an_tensor *an_all_gather_at(const char *at, an_tensor *a);

@@ -53,35 +53,40 @@ static void round_to_16_bits(uint16_t *out, const float *sum, int64_t n, bool bf
     for (int64_t i = 0; i < n; i++) out[i] = (uint16_t)(bf16 ? an_f32_to_bf16(sum[i]) : an_f32_to_f16(sum[i]));
 }
 
-/* Elements [from, until) of all ranks, added in rank order: this rank's of `in`, the others' of their slots. They go to `out`,
- * which may be `in`, and to this rank's slot, where no other rank reads or writes them now. */
-static void add_part(const an_comm *c, an_dtype dtype, int64_t from, int64_t until, const char *in, char *out)
+/* n elements of each rank, added in rank order. `out` may be one of `in`; `copy` gets the sums too (NULL: it does not). */
+static void add_ranks(an_dtype dtype, int ranks, int64_t n, const char *const *in, char *out, char *copy)
 {
     union {
         float f32[BLOCK];
         double f64[BLOCK];
     } sum;
     const size_t each = an_dtype_size(dtype);
-    for (int64_t at = from; at < until; at += BLOCK) {
-        const int64_t n = AN_MIN(BLOCK, until - at);
-        const size_t byte = (size_t)at * each;
-        for (int r = 0; r < c->ranks; r++) {
-            const char *x = (r == c->rank ? in : an_comm_slot(c, r)) + byte;
+    for (int64_t at = 0; at < n; at += BLOCK) {
+        const int64_t some = AN_MIN(BLOCK, n - at);
+        const size_t byte = (size_t)at * each, bytes = (size_t)some * each;
+        for (int r = 0; r < ranks; r++) {
+            const char *x = in[r] + byte;
             if (each == 2)
-                add_16_bits(sum.f32, x, n, r == 0, dtype == AN_BF16);
+                add_16_bits(sum.f32, x, some, r == 0, dtype == AN_BF16);
             else if (r == 0)
-                memcpy(&sum, x, (size_t)n * each);
+                memcpy(&sum, x, bytes);
             else if (dtype == AN_F64)
-                add_f64(sum.f64, x, n);
+                add_f64(sum.f64, x, some);
             else
-                add_f32(sum.f32, x, n);
+                add_f32(sum.f32, x, some);
         }
         if (each == 2)
-            round_to_16_bits((uint16_t *)(void *)(out + byte), sum.f32, n, dtype == AN_BF16);
+            round_to_16_bits((uint16_t *)(void *)(out + byte), sum.f32, some, dtype == AN_BF16);
         else
-            memcpy(out + byte, &sum, (size_t)n * each);
-        memcpy(an_comm_slot(c, c->rank) + byte, out + byte, (size_t)n * each);
+            memcpy(out + byte, &sum, bytes);
+        if (copy) memcpy(copy + byte, out + byte, bytes);
     }
+}
+
+/* Where the ranks' elements from byte `at` of their slots on are: this rank's in `mine` instead. */
+static void find_ranks(const an_comm *c, const char *mine, size_t at, const char *in[AN_COMM_RANKS])
+{
+    for (int r = 0; r < c->ranks; r++) in[r] = r == c->rank ? mine : an_comm_slot(c, r) + at;
 }
 
 /* The first element of the part of a chunk of n that a rank adds up: parts are whole lines of memory. */
@@ -100,10 +105,15 @@ static void copy_part(const an_comm *c, char *to, const char *from, int64_t n, s
 static an_status sum_chunk(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const char *in, char *out)
 {
     const size_t each = an_dtype_size(dtype), bytes = (size_t)n * each;
+    const char *all[AN_COMM_RANKS];
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank) copy_part(c, an_comm_slot(c, c->rank), in, n, each, r);
     AN_TRY(an_comm_meet(err, c, AN_COMM_SUM, bytes));
-    add_part(c, dtype, part_begin(c, n, c->rank), part_begin(c, n, c->rank + 1), in, out);
+    const int64_t from = part_begin(c, n, c->rank), until = part_begin(c, n, c->rank + 1);
+    const size_t at = (size_t)from * each;
+    find_ranks(c, in + at, at, all);
+    /* Sums go to this rank's slot too, where no other rank reads or writes them now. */
+    add_ranks(dtype, c->ranks, until - from, all, out + at, an_comm_slot(c, c->rank) + at);
     AN_TRY(an_comm_meet(err, c, AN_COMM_SUM, bytes));
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank) copy_part(c, out, an_comm_slot(c, r), n, each, r);
@@ -123,6 +133,35 @@ an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const 
     for (int64_t at = 0; at < n; at += most)
         AN_TRY(sum_chunk(err, c, dtype, AN_MIN(most, n - at), (const char *)in + (size_t)at * each,
                          (char *)out + (size_t)at * each));
+    return AN_OK;
+}
+
+/* Each rank's slot has a piece of m for every rank; rank r adds up the r-th. One barrier is enough: see above. */
+static an_status scatter_chunk(an_err *err, an_comm *c, an_dtype dtype, int64_t n, int64_t m, const char *in, char *out)
+{
+    const size_t each = an_dtype_size(dtype), bytes = (size_t)m * each, apart = (size_t)n * each;
+    const char *all[AN_COMM_RANKS];
+    for (int r = 0; r < c->ranks; r++)
+        if (r != c->rank) memcpy(an_comm_slot(c, c->rank) + (size_t)r * bytes, in + (size_t)r * apart, bytes);
+    AN_TRY(an_comm_meet(err, c, AN_COMM_REDUCE_SCATTER, bytes));
+    find_ranks(c, in + (size_t)c->rank * apart, (size_t)c->rank * bytes, all);
+    add_ranks(dtype, c->ranks, m, all, out, NULL);
+    c->parity = !c->parity;
+    return AN_OK;
+}
+
+an_status an_comm_reduce_scatter(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const void *in, void *out)
+{
+    if (dtype > AN_F64) return an_fail(err, AN_E_DTYPE, "ranks add floating point numbers only");
+    const size_t each = an_dtype_size(dtype);
+    if (an_comm_ranks(c) == 1) {
+        if (in != out) memmove(out, in, (size_t)n * each);
+        return AN_OK;
+    }
+    const int64_t most = AN_COMM_SLOT_BYTES / (int64_t)each / c->ranks / AN_COMM_LINE * AN_COMM_LINE;
+    for (int64_t at = 0; at < n; at += most)
+        AN_TRY(scatter_chunk(err, c, dtype, n, AN_MIN(most, n - at), (const char *)in + (size_t)at * each,
+                             (char *)out + (size_t)at * each));
     return AN_OK;
 }
 

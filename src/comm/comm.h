@@ -59,6 +59,8 @@ an_status an_comm_barrier(an_err *err, an_comm *c);
 /* out[i] = ((in of rank 0)[i] + (in of rank 1)[i]) + ...; `out` may be `in`. AN_F32, AN_F64; AN_BF16 and AN_F16 are
  * added in float32 and rounded once. */
 an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const void *in, void *out);
+/* out[i] = that sum of element rank * n + i, where `in` has ranks * n: each rank gets its part. `out` is not inside `in`. */
+an_status an_comm_reduce_scatter(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const void *in, void *out);
 /* out = in of rank 0, in of rank 1, ...: `bytes` of each. */
 an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, void *out);
 an_status an_comm_broadcast(an_err *err, an_comm *c, int root, size_t bytes, void *data);

@@ -21,8 +21,11 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *const kind_name[AN_COMM_N_KINDS] = {
-    [AN_COMM_BARRIER] = "waits", [AN_COMM_SUM] = "adds", [AN_COMM_GATHER] = "gathers", [AN_COMM_BROADCAST] = "sends"};
+static const char *const kind_name[AN_COMM_N_KINDS] = {[AN_COMM_BARRIER] = "waits",
+                                                       [AN_COMM_SUM] = "adds",
+                                                       [AN_COMM_REDUCE_SCATTER] = "adds parts of",
+                                                       [AN_COMM_GATHER] = "gathers",
+                                                       [AN_COMM_BROADCAST] = "sends"};
 
 /* ---- memory */
 

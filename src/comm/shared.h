@@ -15,6 +15,7 @@ enum { AN_COMM_MAGIC = 0x414e5231, AN_COMM_LINE = 64 };
 typedef enum an_comm_kind {
     AN_COMM_BARRIER,
     AN_COMM_SUM,
+    AN_COMM_REDUCE_SCATTER,
     AN_COMM_GATHER,
     AN_COMM_BROADCAST,
     AN_COMM_N_KINDS

@@ -109,7 +109,7 @@ typedef struct an_backend {
     void (*close)(an_device *d);
     const an_target *(*target)(an_device *d);
 
-    /* This device's process is a rank of a job: its plans may hold AN_OP_ALLREDUCE and AN_OP_ALLGATHER from here on. `c` outlives
+    /* This device's process is a rank of a job: its plans may hold exchanges (AN_CLS_COLLECTIVE) from here on. `c` outlives
      * the device; only a submit exchanges. NULL: a process alone, or a plan that does not run. */
     an_status (*join)(an_err *err, an_device *d, struct an_comm *c);
 

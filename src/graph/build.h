@@ -80,6 +80,8 @@ void an_put_aside(an_tensor *left);
 an_tensor *an_make2_after(an_op op, an_tensor *right); /* with the tensor put aside last; MATMUL too, in its dtype */
 an_tensor *an_make3_after(an_op op, an_tensor *right);
 
+/* A total of more than AN_TOTAL_MOST elements is that of the sums of its chunks of AN_TOTAL_CHUNK. */
+enum { AN_TOTAL_MOST = 8192, AN_TOTAL_CHUNK = 4096 };
 /* x [O,R,I] over axis 1 to [O,1,I], split as the specification says (compose.c). op is SUM or MAX. */
 an_tensor *an_make_reduce3(an_op op, an_tensor *x);
 /* Over a mask of axes (bit i is axis i), any rank; length-1 axes stay when `keep`. */

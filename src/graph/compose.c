@@ -19,7 +19,7 @@
  * partial sums here, in the graph: deterministic, with the same bits on every device. Totals of more than TOTAL_MOST
  * elements are split into chunks of TOTAL_CHUNK, repeatedly; columns of COLUMN_LEAST rows and more into chunks of
  * COLUMN_CHUNK rows, once. Rows are never split. */
-enum { TOTAL_MOST = 8192, TOTAL_CHUNK = 4096, COLUMN_LEAST = 256, COLUMN_CHUNK = 128 };
+enum { TOTAL_MOST = AN_TOTAL_MOST, TOTAL_CHUNK = AN_TOTAL_CHUNK, COLUMN_LEAST = 256, COLUMN_CHUNK = 128 };
 
 static an_tensor *emit_reduce(an_op op, an_tensor *x)
 {

@@ -166,7 +166,7 @@ struct an_graph {
     an_dtype matmul_dtype;         /* the policy: an_linear and attention cast to it */
     int64_t most_logits;           /* the policy: more are made chunk by chunk; 0: 2^28 */
     const char *device_name;       /* for sentences; may be NULL */
-    int ranks;                     /* processes that train together (an_join); 0, 1: this one alone */
+    int ranks, rank;               /* processes that train together (an_join); 0, 1: this one alone */
     struct an_tensor *operand[24]; /* left operands waiting for their right ones (build.h) */
     int32_t n_operands;
     const char *at, *doing; /* the public function being built and its caller's place, for sentences and nodes */

@@ -581,6 +581,14 @@ static an_status rule_collective(const rule_ctx *r)
     copy_shape(r, x->rank, x->shape);
     if (e->op == AN_OP_ALLREDUCE) return AN_OK;
     AN_TRY(want_attrs(r, 1));
+    if (e->op == AN_OP_REDUCESCATTER) {
+        if (x->rank != 1 || e->attr[0] < 1 || x->numel % e->attr[0] != 0)
+            return refuse(r, AN_E_SHAPE, "%lld elements in equal parts for %lld ranks", (long long)x->numel,
+                          (long long)e->attr[0]);
+        shape[0] = (int32_t)(x->numel / e->attr[0]);
+        copy_shape(r, 1, shape);
+        return AN_OK;
+    }
     if (x->rank == AN_MAX_RANK || e->attr[0] < 1 || e->attr[0] * AN_MAX(x->numel, 1) > INT32_MAX)
         return refuse(r, AN_E_SHAPE, "the values of %lld ranks together are no tensor", (long long)e->attr[0]);
     shape[0] = (int32_t)e->attr[0];

@@ -14,7 +14,6 @@
  */
 #include "optim/grad_accumulate.h"
 #include "optim/loss_scaler.h"
-#include "runtime/assign_params.h"
 #include "runtime/param_blocks.h"
 
 #include <math.h>
@@ -53,7 +52,7 @@ static void update_block(adam *a, int b, an_tensor *g)
     const an_dtype stored = cx->block[b].dtype, dtype = an_update_dtype(stored);
     const step_numbers *n = &a->of[dtype == AN_F64];
     const bool decays = cx->block[b].decay && o->weight_decay != 0;
-    an_tensor *p0 = an_block_params(cx, b, at), *m0 = an_block_tensor(cx, b, AN_ROLE_M, "first moments"),
+    an_tensor *p0 = an_own_params(cx, at, b), *m0 = an_block_tensor(cx, b, AN_ROLE_M, "first moments"),
               *v0 = an_block_tensor(cx, b, AN_ROLE_V, "second moments");
     an_tensor *p = an_cast_at(at, p0, dtype), *m = an_cast_at(at, m0, dtype), *v = an_cast_at(at, v0, dtype);
     g = an_cast_at(at, g, dtype);
@@ -70,8 +69,7 @@ static void update_block(adam *a, int b, an_tensor *g)
     an_tensor *p1 = an_sub_at(at, p, an_mul_at(at, n->rate, step));
     an_assign_at(at, m0, an_where_at(at, a->ok, an_cast_at(at, m1, stored), m0));
     an_assign_at(at, v0, an_where_at(at, a->ok, an_cast_at(at, v1, stored), v0));
-    an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL),
-                 an_where_at(at, a->ok, an_cast_at(at, p1, stored), p0));
+    an_assign_own_params(cx, at, b, an_where_at(at, a->ok, an_cast_at(at, p1, stored), p0));
 }
 
 /* With loss scaling, only the device knows how many updates were applied. */

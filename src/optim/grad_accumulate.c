@@ -14,6 +14,9 @@
  *     one exchange an update      g = sum over ranks of (gradient store + packed)
  *     exact mode, every step      store' = (((store + packed of rank 0) + packed of rank 1) + ...)
  *
+ * Where each rank updates a part of a block (an_shard_optimizer), it gets its part of either sum alone: by a reduce-scatter, or by
+ * adding no more of what was gathered.
+ *
  * The second is the order in which one rank adds them, when micro-batch m of an update is done by rank m mod ranks: so any
  * number of ranks has the bits of one. It costs an exchange a micro-batch, and memory for the gradients of all ranks.
  *
@@ -23,6 +26,7 @@
 
 #include "graph/build.h"
 #include "optim/loss_scaler.h"
+#include "runtime/assign_params.h"
 #include "runtime/param_blocks.h"
 #include "runtime/variables.h"
 
@@ -58,35 +62,84 @@ static bool adds_in_order(const an_ctx *cx)
     return cx->graph.ranks > 1 && cx->backend->target(cx->device)->exact;
 }
 
-/* `sum` (NULL: nothing) plus the values that `mine` [n] has on each rank, one after the other. */
-static an_tensor *add_each_rank(an_ctx *cx, const char *at, an_tensor *sum, an_tensor *mine)
+/* ---- parts of a block that ranks update (an_shard_optimizer) */
+
+/* This rank's part [part] of an array [numel] of block b; the array where every rank has all of it. */
+static an_tensor *own_part(an_ctx *cx, const char *at, int b, an_tensor *t)
+{
+    const int64_t part = cx->block[b].part, first = cx->graph.rank * part;
+    return part > 0 ? an_slice_at(at, t, 0, first, first + part, 1) : t;
+}
+
+/* Whether the gradients that are kept over micro-batches are this rank's part. */
+static bool keeps_part(const an_ctx *cx, int b)
+{
+    return cx->block[b].part > 0 && cx->shard == AN_SHARD_GRADIENTS;
+}
+
+an_tensor *an_own_params(an_ctx *cx, const char *at, int b)
+{
+    return own_part(cx, at, b, an_block_params(cx, b, at));
+}
+
+void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value)
+{
+    if (cx->block[b].part > 0)
+        value =
+            an_reshape_at(at, an_make_all_gather(value), AN_SHAPE(cx->block[b].numel)); /* [ranks,part] to [numel] */
+    an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL), value);
+}
+
+/* ---- sums over micro-batches and ranks */
+
+static an_tensor *reduce_scatter(an_ctx *cx, an_tensor *t)
+{
+    const int64_t ranks = cx->graph.ranks;
+    return an_make_call(AN_OP_REDUCESCATTER, 1, &t, 1, &ranks); /* [numel] to [part] */
+}
+
+/* `sum` (NULL: nothing) plus the values that `mine` has on each rank, one after the other; `part`: only of this rank's part. */
+static an_tensor *add_each_rank(an_ctx *cx, const char *at, int b, bool part, an_tensor *sum, an_tensor *mine)
 {
     an_tensor *all = an_make_all_gather(mine); /* [ranks,n] */
     for (int64_t r = 0; r < cx->graph.ranks; r++) {
         an_tensor *one = an_reshape_at(at, an_slice_at(at, all, 0, r, r + 1, 1), an_shape_of(mine));
+        if (part) one = own_part(cx, at, b, one);
         sum = sum ? an_add_at(at, sum, one) : one;
     }
     return sum;
 }
 
-/* This step's gradients plus those kept from earlier micro-batches. */
-static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
+/* This step's gradients plus those kept from earlier micro-batches; `part`: of this rank's part, and in exact mode. */
+static an_tensor *sum_of(an_ctx *cx, const char *at, int b, bool part)
 {
     an_block *bl = &cx->block[b];
-    if (bl->kept) return bl->kept; /* an_plan looked at the step before its optimizer came */
     an_tensor *kept =
         bl->accumulated ? an_block_tensor(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches") : NULL;
+    if (kept && part && !keeps_part(cx, b)) kept = own_part(cx, at, b, kept);
     if (!bl->packed) return kept;
-    if (adds_in_order(cx)) return add_each_rank(cx, at, kept, bl->packed);
-    return kept ? an_add_at(at, kept, bl->packed) : bl->packed;
+    if (adds_in_order(cx)) return add_each_rank(cx, at, b, part, kept, bl->packed);
+    an_tensor *one = part ? reduce_scatter(cx, bl->packed) : bl->packed;
+    return kept ? an_add_at(at, kept, one) : one;
 }
 
-/* The same of all ranks. */
+/* What is kept for the next micro-batch. */
+static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
+{
+    if (cx->block[b].kept) return cx->block[b].kept; /* an_plan looked at the step before its optimizer came */
+    return sum_of(cx, at, b, keeps_part(cx, b));
+}
+
+/* What the update takes: the sum over all ranks, or this rank's part of it. */
 static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
 {
     const int64_t ranks = cx->graph.ranks;
+    const bool in_order = adds_in_order(cx), part = cx->block[b].part > 0;
+    if (part && in_order && !cx->block[b].kept) return sum_of(cx, at, b, true);
     an_tensor *sum = gradient_of(cx, at, b); /* [n] */
-    return sum && ranks > 1 && !adds_in_order(cx) ? an_make_call(AN_OP_ALLREDUCE, 1, &sum, 1, &ranks) : sum;
+    if (!sum || ranks <= 1 || keeps_part(cx, b)) return sum;
+    if (part) return in_order ? own_part(cx, at, b, sum) : reduce_scatter(cx, sum);
+    return in_order ? sum : an_make_call(AN_OP_ALLREDUCE, 1, &sum, 1, &ranks);
 }
 
 /* Gradients that no optimizer consumed in this step are kept for the next one. */
@@ -145,6 +198,19 @@ void an_backward_at(const char *at, an_tensor *loss)
         if (!cx->block[b].frozen) cx->block[b].packed = pack(cx, at, b);
 }
 
+/* The sum of squares of a block's gradient. Where a rank has a part of it, the sums of its chunks are gathered: they are those that
+ * a whole total is made of. */
+static an_tensor *sum_of_squares(an_ctx *cx, const char *at, int b, an_tensor *g)
+{
+    const int64_t part = cx->block[b].part, chunks = part / AN_TOTAL_CHUNK;
+    an_tensor *square = an_mul_at(at, g, g);
+    if (part == 0) return an_sum_at(at, square, AN_ALL, false);
+    square = an_reshape_at(at, square, AN_SHAPE(chunks, AN_TOTAL_CHUNK));
+    an_tensor *sums = an_make_all_gather(an_sum_at(at, square, AN_AXIS(1), false)); /* [ranks,chunks] */
+    sums = an_reshape_at(at, sums, AN_SHAPE(chunks * cx->graph.ranks));
+    return an_sum_at(at, an_slice_at(at, sums, 0, 0, an_ceil_div(cx->block[b].used, AN_TOTAL_CHUNK), 1), AN_ALL, false);
+}
+
 /* sqrt of the sum of squares over all blocks; padding is zero. */
 static an_tensor *global_norm(an_ctx *cx, const char *at, an_tensor **grad)
 {
@@ -154,7 +220,7 @@ static an_tensor *global_norm(an_ctx *cx, const char *at, an_tensor **grad)
         if (grad[b] && cx->block[b].dtype == AN_F64) dtype = AN_F64;
     for (int b = 0; b < cx->n_blocks; b++) {
         if (!grad[b]) continue;
-        an_tensor *g = an_cast_at(at, grad[b], dtype), *s = an_sum_at(at, an_mul_at(at, g, g), AN_ALL, false);
+        an_tensor *g = an_cast_at(at, grad[b], dtype), *s = sum_of_squares(cx, at, b, g);
         sum = sum ? an_add_at(at, sum, s) : s;
     }
     return sum ? an_sqrt_at(at, sum) : NULL;

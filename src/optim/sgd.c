@@ -10,7 +10,6 @@
  */
 #include "optim/grad_accumulate.h"
 #include "optim/loss_scaler.h"
-#include "runtime/assign_params.h"
 #include "runtime/param_blocks.h"
 
 /* The direction of the step, from the block's gradient g; the momentum buffer takes its new value. */
@@ -45,13 +44,12 @@ an_tensor *an_sgd_with_at(const char *at, an_ctx *cx, an_sgd_options o)
     for (int b = 0; b < cx->n_blocks; b++) {
         if (!grad[b]) continue;
         const an_dtype stored = cx->block[b].dtype, dtype = an_update_dtype(stored);
-        an_tensor *p0 = an_block_params(cx, b, at), *p = an_cast_at(at, p0, dtype), *g = an_cast_at(at, grad[b], dtype);
+        an_tensor *p0 = an_own_params(cx, at, b), *p = an_cast_at(at, p0, dtype), *g = an_cast_at(at, grad[b], dtype);
         if (factor) g = an_mul_at(at, g, an_cast_at(at, factor, dtype));
         if (cx->block[b].decay && o.weight_decay != 0) g = an_add_at(at, g, an_mul_num_at(at, p, o.weight_decay));
         g = direction(cx, at, b, g, ok, &o, cx->updates_by_step == 1);
         an_tensor *p1 = an_sub_at(at, p, an_mul_at(at, g, rate[dtype == AN_F64]));
-        an_assign_at(at, an_block_tensor(cx, b, AN_ROLE_PARAM, NULL),
-                     an_where_at(at, ok, an_cast_at(at, p1, stored), p0));
+        an_assign_own_params(cx, at, b, an_where_at(at, ok, an_cast_at(at, p1, stored), p0));
     }
     an_scope_pop(cx);
     return an_cast_at(at, norm, AN_F32);

@@ -4,6 +4,7 @@
  * straight into the state when nothing needs the old one any more by then:
  *
  *     m' = 0.9 m + 0.1 g     one loop kernel reads m and writes m', element by element: m' is m's memory
+ *     p' = gather(p' of a rank) an exchange between ranks writes p
  *     else                   m' gets memory of its own, and a copy is appended ("commit")
  *
  * When a leaf is assigned to another state and is itself changed in this step (two states that are exchanged), its old
@@ -83,8 +84,14 @@ static bool is_contended(const assigning *x, const assignment *a)
     return false;
 }
 
+static bool is_exchange(const an_plan *p, const an_plan_step *s)
+{
+    const an_kernel *k = &p->kernel[s->kernel];
+    return k->kind == AN_KERNEL_CALL && an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE;
+}
+
 /* Whether value v may be written straight into the state: its writer reads the state only element by element, where it
- * writes it, and no later step touches the state. */
+ * writes it, or is an exchange that does not read it, and no later step touches the state. */
 static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *to)
 {
     const an_plan *p = x->w->plan;
@@ -92,12 +99,12 @@ static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *
     int first;
     if (made < 0 || p->value[v].inside >= 0) return false;
     const an_loop_kernel *loop = an_loop_of(p, &p->step[made], out, &first);
-    if (!loop || loop->shape == AN_TILE) return false;
+    if (loop ? loop->shape == AN_TILE : !is_exchange(p, &p->step[made])) return false;
     for (int later = made; later < p->n_steps; later++)
         for (int a = 0; a < p->step[later].n_args; a++) {
             const an_arg *arg = &p->step[later].arg[a];
             if (!overlaps(arg, to)) continue;
-            if (later > made || arg->written || arg->offset != to->offset || arg->bytes != to->bytes ||
+            if (later > made || !loop || arg->written || arg->offset != to->offset || arg->bytes != to->bytes ||
                 !an_may_alias(loop, a - first, out - first))
                 return false;
         }

@@ -19,6 +19,7 @@ bool an_is_view(const an_planner *w, int32_t id)
     case AN_OP_FLIP:
     case AN_OP_DETACH: return true;
     case AN_OP_ALLREDUCE:
+    case AN_OP_REDUCESCATTER:
     case AN_OP_ALLGATHER: return !an_is_exchange(w->g->node[id]);
     default: return false;
     }
@@ -51,7 +52,9 @@ void an_view_index(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *
             out[i] =
                 n->attr[0] >> i & 1 ? an_ix_add(p, an_ix_const(p, n->shape[i] - 1), an_ix_mul(p, iv[i], -1)) : iv[i];
         break;
-    default: memcpy(out, iv, sizeof *out * n->rank); break; /* DETACH, ALLREDUCE of one rank, copies of any kind */
+    default:
+        memcpy(out, iv, sizeof *out * n->rank);
+        break; /* DETACH, ALLREDUCE and REDUCESCATTER of one rank, copies */
     }
 }
 

@@ -18,6 +18,8 @@
 #include "graph/graph.h"
 #include "planner/planner.h"
 
+#include <anneal_tools.h>
+
 /* The arrays that a parameter block can have. */
 typedef enum an_role { AN_ROLE_PARAM, AN_ROLE_M, AN_ROLE_V, AN_ROLE_AVERAGE, AN_ROLE_GRAD, AN_N_ROLES } an_role;
 
@@ -51,6 +53,8 @@ typedef struct an_block {
     an_dtype dtype;
     bool decay, frozen;
     int64_t numel;                 /* padding included */
+    int64_t used;                  /* numel without the padding that makes the parts equal */
+    int64_t part;                  /* elements of the part that each rank updates; 0: each updates all of it */
     int32_t n, *param;             /* indices into an_ctx.param, in order of creation */
     int32_t store[AN_N_ROLES];     /* index into an_ctx.store; -1: this array was never asked for */
     an_tensor *tensor[AN_N_ROLES]; /* persistent leaves [numel] */
@@ -111,6 +115,7 @@ struct an_ctx {
     an_device *device; /* NULL: an_open failed and `err` says why */
     char *device_text; /* an_report_text(cx, "device") */
     int recompute;     /* 0 off, 1 on, 2 auto */
+    an_shard shard;    /* of several ranks */
 
     /* variables.c; stores.c: store */
     an_param_info *param;

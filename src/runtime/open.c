@@ -134,6 +134,17 @@ an_status an_join(an_ctx *cx, struct an_comm *c)
                        "%s: one process trains on it; several ranks need device=cpu or device=cuda", cx->backend->name);
     if (cx->backend->join) AN_TRY(cx->backend->join(&cx->err, cx->device, c));
     cx->graph.ranks = an_comm_ranks(c);
+    cx->graph.rank = an_comm_rank(c);
+    return AN_OK;
+}
+
+an_status an_shard_optimizer(an_ctx *cx, an_shard what)
+{
+    if (!cx) return AN_E_USAGE;
+    if (cx->n_blocks > 0)
+        return an_fail(&cx->err, AN_E_USAGE,
+                       "an_shard_optimizer: the parameters have their places already; call it first");
+    cx->shard = cx->graph.ranks > 1 ? what : AN_SHARD_NONE;
     return AN_OK;
 }
 

@@ -4,9 +4,16 @@
  */
 #include "runtime/param_blocks.h"
 
+#include "graph/build.h"
 #include "runtime/variables.h"
 
 enum { PARAM_ALIGN = 256 };
+
+/* Small blocks are not worth an exchange. */
+static bool is_sharded(const an_ctx *cx, const an_block *b)
+{
+    return cx->shard != AN_SHARD_NONE && !b->frozen && b->used > AN_TOTAL_MOST;
+}
 
 static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
 {
@@ -25,7 +32,12 @@ static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
         bytes = an_round_up(bytes + p->tensor->numel * (int64_t)each, PARAM_ALIGN);
         b.param[b.n++] = i;
     }
-    b.numel = bytes / (int64_t)each;
+    b.used = b.numel = bytes / (int64_t)each;
+    if (is_sharded(cx, &b)) { /* whole chunks of a total: its order is that of one rank */
+        b.part = an_round_up(an_ceil_div(b.used, cx->graph.ranks), AN_TOTAL_CHUNK);
+        b.numel = b.part * cx->graph.ranks;
+        bytes = b.numel * (int64_t)each;
+    }
     if (b.numel > INT32_MAX) {
         for (int i = 0; i < b.n; i++) cx->param[b.param[i]].block = -1; /* it has no place: each an_eval says so */
         return an_fail(&cx->err, AN_E_UNSUPPORTED,
@@ -59,13 +71,22 @@ static int leaf_index(int block, an_role role)
     return block * AN_N_ROLES + (int)role;
 }
 
+int64_t an_block_numel(const an_ctx *cx, int b, an_role role)
+{
+    const an_block *bl = &cx->block[b];
+    const bool sharded =
+        role == AN_ROLE_M || role == AN_ROLE_V || (role == AN_ROLE_GRAD && cx->shard == AN_SHARD_GRADIENTS);
+    return bl->part > 0 && sharded ? bl->part : bl->numel;
+}
+
 an_tensor *an_block_tensor(an_ctx *cx, int b, an_role role, const char *name)
 {
     an_block *bl = &cx->block[b];
-    int32_t shape[1] = {(int32_t)bl->numel};
+    const int64_t numel = an_block_numel(cx, b, role);
+    int32_t shape[1] = {(int32_t)numel};
     if (bl->store[role] < 0) {
         an_usage usage = role == AN_ROLE_GRAD ? AN_USE_GRADIENT : role == AN_ROLE_PARAM ? AN_USE_WEIGHT : AN_USE_MOMENT;
-        bl->store[role] = an_store_new(cx, bl->numel * (int64_t)an_dtype_bytes(bl->dtype), usage, name);
+        bl->store[role] = an_store_new(cx, numel * (int64_t)an_dtype_bytes(bl->dtype), usage, name);
         if (bl->store[role] < 0) return cx->graph.poison;
     }
     if (!bl->tensor[role])

@@ -6,6 +6,8 @@
 
 an_status an_layout_params(an_ctx *cx); /* puts parameters made since the last call into new blocks */
 
+/* Elements of an array of block b that this rank holds: all, or its part. */
+int64_t an_block_numel(const an_ctx *cx, int b, an_role role);
 an_tensor *an_block_tensor(an_ctx *cx, int b, an_role role,
                            const char *name); /* an array of block b; declared at first use */
 

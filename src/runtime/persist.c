@@ -111,6 +111,38 @@ static an_status ready_entry(an_ctx *cx, int i, size_t bytes, entry *out)
     return an_fail(&cx->err, AN_E_USAGE, "an_persist: \"%s\" has %zu bytes, not %zu", entry_name(cx, out), want, bytes);
 }
 
+/* The elements [*first, *first + *n) of the entry that a rank holds, and where in its store the first is. */
+static void part_of(const an_ctx *cx, const entry *p, int rank, int64_t *first, int64_t *n, int64_t *at)
+{
+    const int64_t each = (int64_t)an_dtype_bytes((an_dtype)p->t->dtype);
+    int64_t part = 0;
+    *first = 0;
+    *n = p->t->numel;
+    *at = p->offset;
+    if (p->role != ENTRY_FIRST_MOMENT && p->role != ENTRY_SECOND_MOMENT) return;
+    for (int b = 0; b < cx->n_blocks; b++)
+        if (p->store == cx->block[b].store[AN_ROLE_M] || p->store == cx->block[b].store[AN_ROLE_V])
+            part = cx->block[b].part;
+    if (part == 0) return;
+    const int64_t begin = p->offset / each, from = AN_MAX(begin, rank * part),
+                  until = AN_MIN(begin + p->t->numel, (rank + 1) * part);
+    *n = AN_MAX(until - from, 0);
+    *first = *n > 0 ? from - begin : 0;
+    *at = *n > 0 ? (from - rank * part) * each : 0;
+}
+
+an_status an_persist_part(an_ctx *cx, int i, int rank, int64_t *first, int64_t *n)
+{
+    entry p;
+    int64_t at;
+    if (!cx) return AN_E_USAGE;
+    AN_TRY(an_layout_params(cx));
+    if (!entry_at(cx, i, &p, NULL))
+        return an_fail(&cx->err, AN_E_USAGE, "an_persist_part: there is no entry %d of %d", i, an_persist_count(cx));
+    part_of(cx, &p, rank, first, n, &at);
+    return AN_OK;
+}
+
 an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
 {
     if (!cx) return AN_E_USAGE;
@@ -118,7 +150,11 @@ an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_read: there is no memory to read to: dst is NULL");
     entry p;
     AN_TRY(ready_entry(cx, i, bytes, &p));
-    return cx->backend->read(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, dst, bytes);
+    int64_t first, n, at;
+    const size_t each = an_dtype_bytes((an_dtype)p.t->dtype);
+    part_of(cx, &p, cx->graph.rank, &first, &n, &at);
+    return cx->backend->read(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)at,
+                             (char *)dst + (size_t)first * each, (size_t)n * each);
 }
 
 an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
@@ -130,5 +166,9 @@ an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
     if (cx->rounded && p.role != ENTRY_STATE)
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_write: \"%s\" cannot change: %s", entry_name(cx, &p),
                        an_why_params_are_fixed(cx));
-    return cx->backend->write(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)p.offset, src, bytes);
+    int64_t first, n, at;
+    const size_t each = an_dtype_bytes((an_dtype)p.t->dtype);
+    part_of(cx, &p, cx->graph.rank, &first, &n, &at);
+    return cx->backend->write(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)at,
+                              (const char *)src + (size_t)first * each, (size_t)n * each);
 }

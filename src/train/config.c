@@ -127,6 +127,10 @@ static const an_config_field train_fields[] = {
     TEXT(cc, "", NULL, "C compiler for fused kernels; empty: $CC, cc, clang, gcc; none: interpret"),
     TEXT(cache_dir, "", NULL, "compiled kernels; empty: $ANNEAL_CACHE, or the user's cache folder"),
     BOOL(exact, "false", "float32 training with the same bits on every device; slower"),
+    TEXT(shard, "none", "none|moments|gradients",
+         "of several ranks: each keeps its part of the optimizer's moments, and of the gradients of earlier "
+         "micro-batches "
+         "(ZeRO 1 and 2); same losses"),
     TEXT(fallback, "auto", "auto|none|cpu",
          "Metal: what the GPU cannot run is an error, or the CPU's (cpu); auto: as PYTORCH_ENABLE_MPS_FALLBACK=1 says"),
     BOOL(tf32, "false", "CUDA: float32 products on tensor cores, operands rounded to 11 bits"),

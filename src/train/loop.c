@@ -325,7 +325,12 @@ static an_status save(an_err *err, loop *l, bool improved)
 {
     const double begin = an_session_clock();
     AN_TRY(an_ranks_gather_states(err, l->r));
-    if (is_chief(l)) AN_TRY(an_session_save(err, l->r, improved));
+    if (is_chief(l)) {
+        AN_TRY(an_session_save(err, l->r, improved));
+        AN_TRY(an_ranks_end_parts(err, l->r));
+    } else {
+        AN_TRY(an_ranks_send_parts(err, l->r));
+    }
     l->result->save_s += an_session_clock() - begin;
     l->saved_step = l->r->step;
     an_train_event e = {.step = l->r->step, .improved = improved};

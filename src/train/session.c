@@ -82,6 +82,13 @@ static int threads_of(const an_train_config *c)
     return ranks == 1 ? all : AN_MAX(1, all / ranks);
 }
 
+static an_shard shard_of(const an_train_config *c)
+{
+    return strcmp(c->shard, "moments") == 0     ? AN_SHARD_MOMENTS
+           : strcmp(c->shard, "gradients") == 0 ? AN_SHARD_GRADIENTS
+                                                : AN_SHARD_NONE;
+}
+
 static an_status open_context(an_err *err, an_session *r, bool parameters_given)
 {
     const an_train_config *c = &r->cfg;
@@ -107,6 +114,7 @@ static an_status open_context(an_err *err, an_session *r, bool parameters_given)
     r->cx = an_open(&o);
     AN_TRY(an_session_fault(err, r->cx));
     AN_TRY(an_session_result(err, r->cx, an_join(r->cx, c->comm)));
+    AN_TRY(an_session_result(err, r->cx, an_shard_optimizer(r->cx, shard_of(c))));
     an_set_policy(r->cx, (an_policy){.matmul = c->dtype});
     r->model = c->model->open(r->cx, an_model_settings(c));
     AN_TRY(an_session_fault(err, r->cx));
@@ -362,7 +370,7 @@ typedef struct shared_buffer {
 } shared_buffer;
 
 typedef struct source {
-    an_ctx *cx;
+    an_session *r;
     shared_buffer *buffer;
     int index;
     size_t bytes;
@@ -380,7 +388,7 @@ static an_status read_source(an_err *err, void *arg, uint64_t at, void *out, siz
         b->holds = -1;
     }
     if (b->holds != s->index) {
-        AN_TRY(an_session_result(err, s->cx, an_persist_read(s->cx, s->index, b->data, s->bytes)));
+        AN_TRY(an_ranks_read(err, s->r, s->index, b->data, s->bytes));
         b->holds = s->index;
     }
     memcpy(out, b->data + at, bytes);
@@ -397,7 +405,7 @@ static an_status list_tensors(an_err *err, an_session *r, shared_buffer *buffer,
         if (p->kind == 2 && an_step_is_transient(p->name)) continue;
         size_t bytes = an_dtype_size(p->dtype);
         for (int axis = 0; axis < p->shape.rank; axis++) bytes *= (size_t)p->shape.dim[axis];
-        sources[*out_n] = (source){r->cx, buffer, i, bytes};
+        sources[*out_n] = (source){r, buffer, i, bytes};
         tensors[*out_n] = (an_ckpt_tensor){.name = p->name,
                                            .dtype = p->dtype,
                                            .rank = p->shape.rank,

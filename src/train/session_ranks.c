@@ -74,6 +74,88 @@ an_status an_ranks_gather_states(an_err *err, an_session *r)
     return AN_OK;
 }
 
+/* ---- moments that ranks have parts of: rank 0 asks for entry i by its number, and each rank in turn sends its part of it */
+
+enum { NO_MORE = -1 };
+
+static bool has_parts(const an_session *r)
+{
+    return an_comm_ranks(r->cfg.comm) > 1 && strcmp(r->cfg.shard, "none") != 0;
+}
+
+/* Whether this rank has not all of entry i. */
+static an_status is_in_parts(an_err *err, an_session *r, int i, int64_t numel, bool *out)
+{
+    int64_t first, n;
+    AN_TRY(an_session_result(err, r->cx, an_persist_part(r->cx, i, an_comm_rank(r->cfg.comm), &first, &n)));
+    return *out = n != numel, AN_OK;
+}
+
+/* All ranks: the parts of entry i, into `whole`, where this rank's is already. */
+static an_status exchange_parts(an_err *err, an_session *r, int i, size_t each, char *whole)
+{
+    for (int rank = 0; rank < an_comm_ranks(r->cfg.comm); rank++) {
+        int64_t first, n;
+        AN_TRY(an_session_result(err, r->cx, an_persist_part(r->cx, i, rank, &first, &n)));
+        AN_TRY(an_comm_broadcast(err, r->cfg.comm, rank, (size_t)n * each, whole + (size_t)first * each));
+    }
+    return AN_OK;
+}
+
+static an_status describe(an_err *err, an_session *r, int i, an_persist *p, int64_t *numel)
+{
+    AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, p)));
+    *numel = 1;
+    for (int axis = 0; axis < p->shape.rank; axis++) *numel *= p->shape.dim[axis];
+    return AN_OK;
+}
+
+an_status an_ranks_read(an_err *err, an_session *r, int i, void *out, size_t bytes)
+{
+    an_persist p;
+    int64_t numel;
+    bool parts = false;
+    int32_t asked = i;
+    if (has_parts(r)) {
+        AN_TRY(describe(err, r, i, &p, &numel));
+        AN_TRY(is_in_parts(err, r, i, numel, &parts));
+        if (parts) AN_TRY(an_comm_broadcast(err, r->cfg.comm, 0, sizeof asked, &asked));
+    }
+    AN_TRY(an_session_result(err, r->cx, an_persist_read(r->cx, i, out, bytes)));
+    return parts ? exchange_parts(err, r, i, an_dtype_size(p.dtype), out) : AN_OK;
+}
+
+static an_status send_parts(an_err *err, an_session *r, int i)
+{
+    an_persist p;
+    int64_t numel;
+    AN_TRY(describe(err, r, i, &p, &numel));
+    const size_t each = an_dtype_size(p.dtype), bytes = (size_t)numel * each;
+    char *whole = malloc(bytes + 1);
+    if (!whole) return an_fail_nomem(err, "a moment for a checkpoint", bytes);
+    an_status status = an_session_result(err, r->cx, an_persist_read(r->cx, i, whole, bytes));
+    if (status == AN_OK) status = exchange_parts(err, r, i, each, whole);
+    free(whole);
+    return status;
+}
+
+an_status an_ranks_send_parts(an_err *err, an_session *r)
+{
+    int32_t asked = 0;
+    if (!has_parts(r)) return AN_OK;
+    while (asked != NO_MORE) {
+        AN_TRY(an_comm_broadcast(err, r->cfg.comm, 0, sizeof asked, &asked));
+        if (asked != NO_MORE) AN_TRY(send_parts(err, r, asked));
+    }
+    return AN_OK;
+}
+
+an_status an_ranks_end_parts(an_err *err, an_session *r)
+{
+    int32_t asked = NO_MORE;
+    return has_parts(r) ? an_comm_broadcast(err, r->cfg.comm, 0, sizeof asked, &asked) : AN_OK;
+}
+
 /* ---- before the first update */
 
 an_status an_ranks_check(an_err *err, an_session *r)

@@ -72,11 +72,26 @@ EXPORT int ncclAllReduce(uint64_t in, uint64_t out, size_t n, int type, int how,
     memmove((void *)(uintptr_t)out, (void *)(uintptr_t)in, bytes);
     DONE(0);
 }
+EXPORT int ncclReduceScatter(uint64_t in, uint64_t out, size_t n, int type, int how, struct nccl_state *c, thing *s)
+{
+    static const size_t sizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+    CALL("ncclReduceScatter");
+    if (type < 6 || type > 9 || how) complain("ncclReduceScatter: type %d, operation %d", type, how);
+    const size_t bytes = type >= 0 && type <= 9 ? n * sizes[type] : 0;
+    const uint64_t mine = in + (uint64_t)nccl.rank * bytes;
+    if (!exchanges("ncclReduceScatter", c, s, in, bytes * (size_t)nccl.ranks, out, bytes)) DONE(4);
+    if (out != mine && out < in + (uint64_t)nccl.ranks * bytes && in < out + bytes)
+        complain("ncclReduceScatter: source and destination overlap elsewhere than in the rank's part");
+    memmove((void *)(uintptr_t)out, (void *)(uintptr_t)mine, bytes);
+    DONE(0);
+}
 EXPORT int ncclAllGather(uint64_t in, uint64_t out, size_t n, int type, struct nccl_state *c, thing *s)
 {
     CALL("ncclAllGather");
     if (type != 1) complain("ncclAllGather: type %d", type);
     if (!exchanges("ncclAllGather", c, s, in, n, out, n * (size_t)nccl.ranks)) DONE(4);
+    if (in != out + (uint64_t)nccl.rank * n && in < out + (uint64_t)nccl.ranks * n && out < in + n)
+        complain("ncclAllGather: source and destination overlap elsewhere than in the rank's part");
     for (int r = 0; r < nccl.ranks; r++) memmove((char *)(uintptr_t)out + (size_t)r * n, (void *)(uintptr_t)in, n);
     DONE(0);
 }

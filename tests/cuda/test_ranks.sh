@@ -2,7 +2,7 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=3
+plan=4
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
@@ -33,6 +33,15 @@ same_calls exact
 grep -q 'ncclAllGather.*captured' "$dir/exact.nccl.0" || fault "exact: no plan gathers"
 if grep 'ncclAllReduce' "$dir/exact.nccl.0" | grep -q captured; then fault "exact: NCCL adds in an order of its own"; fi
 ok "both ranks ask for the same exchanges in the same order, captured with the plan; exact mode gathers"
+
+train shard devices=2 shard=moments n_embd=32
+code_is 0
+same_calls shard
+equal "$(grep -c 'ncclReduceScatter.*captured' "$dir/shard.nccl.0")" 1 "parts of sums in the captured update"
+# the sums of squares, and the parameters
+equal "$(grep -c 'ncclAllGather.*captured' "$dir/shard.nccl.0")" 2 "gathers in the captured update"
+equal "$(grep -c 'ncclAllReduce.*captured' "$dir/shard.nccl.0")" 1 "sums in the captured update: of a block too small to be cut"
+ok "shard=moments: each rank gets its part of the gradients, and gathers the parameters"
 
 mv "$dir/cuda/libnccl.so.2" "$dir/away"
 train none devices=2

@@ -509,6 +509,18 @@ BUILD(allgather) /* of one rank */
          v);
 }
 
+BUILD(reducescatter) /* of one rank */
+{
+    const int64_t ranks = 1;
+    an_tensor *x = an_neg_at(AT, some(l, t, AN_SHAPE(12)));
+    root(l, c,
+         an_emit(
+             an_ctx_graph(l->now),
+             &(an_emit_args){
+                 .op = AN_OP_REDUCESCATTER, .dtype = t, .n_src = 1, .src = &x, .n_attr = 1, .attr = &ranks, .at = AT}),
+         v);
+}
+
 /* op, build, dtypes, variants, most roots of one, budget in f32 */
 #define ROW_OF(NAME, fn, dtypes, variants, roots, ulps)                                                                \
     {                                                                                                                  \
@@ -558,6 +570,7 @@ static const op_case other_rows[] = {
     ROW_OF(PICK, sort, T_F32, 1, 2, 0),
     ROW_OF(ALLREDUCE, allreduce, T_FLOAT, 1, 1, 0),
     ROW_OF(ALLGATHER, allgather, T_FLOAT, 1, 1, 0),
+    ROW_OF(REDUCESCATTER, reducescatter, T_FLOAT, 1, 1, 0),
 };
 
 #endif

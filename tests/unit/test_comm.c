@@ -75,6 +75,45 @@ static int check_sum(an_comm *c, int rank, int ranks, an_dtype dtype, int64_t n)
     return bad;
 }
 
+/* Each rank's part of a sum has the bits that the whole has there. */
+static int check_parts(an_comm *c, int rank, int ranks, an_dtype dtype, int64_t part)
+{
+    an_err err = {0};
+    const size_t each = an_dtype_size(dtype), bytes = (size_t)(part * ranks) * each;
+    char *x = malloc(bytes + 1), *whole = malloc(bytes + 1), *mine = malloc((size_t)part * each + 1);
+    int bad = !x || !whole || !mine;
+    for (int64_t i = 0; i < part * ranks && !bad; i++)
+        if (dtype == AN_F64)
+            ((double *)(void *)x)[i] = value(rank, i);
+        else if (dtype == AN_F32)
+            ((float *)(void *)x)[i] = (float)value(rank, i);
+        else
+            ((uint16_t *)(void *)x)[i] = (uint16_t)(0x3c00 + (i * 7 + rank * 31) % 900);
+    if (!bad) bad = an_comm_sum(&err, c, dtype, part * ranks, x, whole) != AN_OK;
+    if (!bad) bad = an_comm_reduce_scatter(&err, c, dtype, part, x, mine) != AN_OK;
+    if (!bad) bad = memcmp(mine, whole + (size_t)(rank * part) * each, (size_t)part * each) != 0;
+    free(mine);
+    free(whole);
+    free(x);
+    return bad;
+}
+
+static int parts(an_comm *c, int rank, int ranks)
+{
+    static const int64_t lengths[] = {0, 1, 7, 64, 65, 1000, 65536, 262145, 600001};
+    static const an_dtype dtypes[] = {AN_F32, AN_F64, AN_BF16, AN_F16};
+    for (size_t i = 0; i < AN_COUNT(lengths); i++)
+        for (size_t t = 0; t < AN_COUNT(dtypes); t++)
+            if (check_parts(c, rank, ranks, dtypes[t], lengths[i])) return 1 + (int)(i * AN_COUNT(dtypes) + t);
+    return 0;
+}
+
+static void each_rank_gets_its_part_of_a_sum(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 5; ranks++) all_succeed(ranks, parts);
+}
+
 static int sums(an_comm *c, int rank, int ranks)
 {
     static const int64_t lengths[] = {0, 1, 7, 64, 65, 1000, 262144, 262145, 600001};
@@ -337,6 +376,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_adds_the_ranks_in_order_and_every_rank_has_the_same_bits),
+        cmocka_unit_test(each_rank_gets_its_part_of_a_sum),
         cmocka_unit_test(sixteen_bit_numbers_are_added_in_float32_and_rounded_once),
         cmocka_unit_test(gathers_and_broadcasts_of_any_size_arrive_whole),
         cmocka_unit_test(the_first_failure_reaches_every_rank_with_its_rank_and_sentence),

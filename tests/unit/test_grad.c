@@ -507,6 +507,7 @@ static an_tensor *declared_none(graph_case *c, an_op op)
         return NULL;
     for (int i = 0; i < n; i++) {
         an_shape s = an_ops[op].cls == AN_CLS_REDUCE ? AN_SHAPE(2, 3, 2) : AN_SHAPE(1, 2, 3, 2);
+        if (op == AN_OP_REDUCESCATTER) s = AN_SHAPE(12);
         if (op == AN_OP_CONV2D_DX && i == 1) s = AN_SHAPE(1, 1, 1, 2, 2);
         if (op == AN_OP_CONV2D_DW) s = AN_SHAPE(1, 2, 3, 2);
         if (op == AN_OP_ATTENTION_GRAD && i == 4) s = AN_SHAPE(1, 2, 3);

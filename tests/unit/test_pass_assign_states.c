@@ -27,6 +27,43 @@ static void an_elementwise_update_is_written_into_the_state(void **state)
     plan_close(&p);
 }
 
+static an_tensor *exchange(plan_case *p, an_op op, an_tensor *t)
+{
+    const int64_t ranks = p->c.g->ranks = 4;
+    return an_emit(p->c.g, &(an_emit_args){.op = op, .n_src = 1, .src = &t, .n_attr = 1, .attr = &ranks, .at = AT});
+}
+
+static void an_exchange_between_ranks_writes_the_state_and_nothing_is_copied(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *m = plan_state(&p, 8, 8);
+    an_tensor *mine = an_mul_num_at(AT, an_slice_at(AT, m, 0, 2, 4, 1), 0.5); /* of rank 1 */
+    an_tensor *next = an_reshape_at(AT, exchange(&p, AN_OP_ALLGATHER, mine), AN_SHAPE(8, 8));
+    assign(&p, m, next);
+    plan_run(&p, "assign_states");
+    assert_int_equal(p.plan.n_steps, 2);
+    assert_false(p.plan.step[0].commit);
+    assert_true(p.plan.step[1].commit);
+    assert_int_equal(p.plan.bill.copies, 0);
+    plan_close(&p);
+}
+
+static void an_exchange_that_reads_the_state_is_copied_at_the_end(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *m = plan_state(&p, 8, 8), *sum = exchange(&p, AN_OP_ALLREDUCE, m);
+    assign(&p, m, sum);
+    plan_run(&p, "assign_states");
+    assert_int_equal(p.plan.n_steps, 2);
+    assert_true(p.plan.step[1].commit);
+    assert_int_equal(p.plan.bill.copies, 1);
+    plan_close(&p);
+}
+
 static void a_value_that_reads_the_state_at_other_places_is_copied_at_the_end(void **state)
 {
     (void)state;
@@ -61,6 +98,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_elementwise_update_is_written_into_the_state),
+        cmocka_unit_test(an_exchange_between_ranks_writes_the_state_and_nothing_is_copied),
+        cmocka_unit_test(an_exchange_that_reads_the_state_is_copied_at_the_end),
         cmocka_unit_test(a_value_that_reads_the_state_at_other_places_is_copied_at_the_end),
         cmocka_unit_test(two_states_that_are_exchanged_save_one_old_value_each),
     };

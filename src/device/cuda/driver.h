@@ -169,6 +169,8 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(init, "ncclCommInitRank", (nccl_comm * out, int ranks, an_nccl_id id, int rank))                                 \
     X(abort, "ncclCommAbort", (nccl_comm c))                                                                           \
     X(sum, "ncclAllReduce", (cu_pointer in, cu_pointer out, size_t n, int type, int how, nccl_comm c, cu_stream s))    \
+    X(sum_part, "ncclReduceScatter",                                                                                   \
+      (cu_pointer in, cu_pointer out, size_t n, int type, int how, nccl_comm c, cu_stream s))                          \
     X(gather, "ncclAllGather", (cu_pointer in, cu_pointer out, size_t n, int type, nccl_comm c, cu_stream s))
 
 #define AN_CUDA_FIELD(name, symbol, arguments) cu_result(*name) arguments;

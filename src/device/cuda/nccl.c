@@ -34,20 +34,21 @@ static int type_of(an_dtype dtype)
     return dtype == AN_F64 ? NCCL_F64 : dtype == AN_F32 ? NCCL_F32 : dtype == AN_F16 ? NCCL_F16 : NCCL_BF16;
 }
 
-/* The first sum and the first gather connect the GPUs, which allocates: before a plan is captured. */
+/* The first exchange of each kind connects the GPUs, which allocates: before a plan is captured. */
 static an_status connect(an_err *err, an_device *d)
 {
     cu_pointer p = 0;
     const size_t bytes = 256 * (size_t)an_comm_ranks(d->comm);
     AN_TRY(an_cuda_check(err, d, d->cu.memory_new(&p, bytes), "taking %zu bytes for NCCL", bytes));
+    const cu_pointer part = p + 256 * (cu_pointer)an_comm_rank(d->comm);
     an_status status = an_cuda_check(err, d, d->cu.fill(p, 0, bytes, d->stream), "clearing memory");
     if (status == AN_OK)
         status = check(err, d, d->nccl.sum(p, p, 16, NCCL_F32, NCCL_SUM, d->nccl_comm, d->stream), "a sum");
     if (status == AN_OK)
-        status = check(
-            err, d,
-            d->nccl.gather(p + 256 * (cu_pointer)an_comm_rank(d->comm), p, 256, NCCL_UINT8, d->nccl_comm, d->stream),
-            "a gather");
+        status =
+            check(err, d, d->nccl.sum_part(p, part, 64, NCCL_F32, NCCL_SUM, d->nccl_comm, d->stream), "a sum of parts");
+    if (status == AN_OK)
+        status = check(err, d, d->nccl.gather(part, p, 256, NCCL_UINT8, d->nccl_comm, d->stream), "a gather");
     if (status == AN_OK) status = an_cuda_wait_stream(err, d, "connecting the GPUs");
     d->cu.memory_free(p);
     return status;
@@ -83,6 +84,11 @@ an_status an_cuda_exchange(an_err *err, an_device *d, const an_library_call_spec
     if (s->op == AN_OP_ALLREDUCE)
         return check(err, d, d->nccl.sum(in, out, n, type_of((an_dtype)x->dtype), NCCL_SUM, d->nccl_comm, d->stream),
                      "a sum");
+    if (s->op == AN_OP_REDUCESCATTER)
+        return check(err, d,
+                     d->nccl.sum_part(in, out, n / (size_t)s->attr[0], type_of((an_dtype)x->dtype), NCCL_SUM,
+                                      d->nccl_comm, d->stream),
+                     "a sum of parts");
     const size_t bytes = n * an_dtype_size((an_dtype)x->dtype);
     return check(err, d, d->nccl.gather(in, out, bytes, NCCL_UINT8, d->nccl_comm, d->stream), "a gather");
 }

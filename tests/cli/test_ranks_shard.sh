@@ -1,0 +1,111 @@
+#!/bin/sh
+# test_ranks_shard.sh: ranks that keep a part of the optimizer's moments each: the bits are those of ranks that keep all, the bill is
+# smaller, checkpoints are whole and go on with any number of ranks.
+plan=7
+. "$(dirname "$0")/tap.sh"
+unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
+more="$tiny n_embd=32 seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
+
+# train RUN SETTING...
+train() {
+    out=$dir/$1
+    shift
+    # shellcheck disable=SC2086  # $more is a list
+    run train macbook out="$out" $more "$@"
+    code_is 0
+}
+numbers() { sed -n "s/.*\"$2\":\([-0-9.e+]*\).*/\1/p" "$dir/$1/metrics.jsonl"; }
+same() {
+    equal "$(state_hash "$dir/$1")" "$(state_hash "$dir/$2")" "the states of $1 and $2"
+    equal "$(numbers "$1" loss)" "$(numbers "$2" loss)" "the losses of $1 and $2"
+    equal "$(numbers "$1" grad_norm)" "$(numbers "$2" grad_norm)" "the norms of $1 and $2"
+}
+
+for ranks in 2 4; do
+    train all_$ranks max_iters=10 ranks=$ranks grad_clip=0.3
+    train part_$ranks max_iters=10 ranks=$ranks grad_clip=0.3 shard=moments
+    same part_$ranks all_$ranks
+done
+train all_4_of_8 max_iters=6 ranks=4 gradient_accumulation_steps=8
+train part_4_of_8 max_iters=6 ranks=4 gradient_accumulation_steps=8 shard=moments
+same part_4_of_8 all_4_of_8
+ok "shard=moments: 2 and 4 ranks have the bits that they have without, clipped gradients among them"
+
+train exact max_iters=8 exact=true
+for shard in moments gradients; do
+    for ranks in 2 4; do
+        train exact_$shard$ranks max_iters=8 ranks=$ranks exact=true shard=$shard
+        same exact_$shard$ranks exact
+    done
+done
+train grads_4 max_iters=10 ranks=4 grad_clip=0.3 shard=gradients
+same grads_4 all_4
+ok "exact, or one micro-batch a rank: shard=gradients has these bits too, in exact mode those of one process"
+
+for settings in optimizer=sgd,momentum=0.9,nesterov=true optimizer=sgd optimizer=adam,weight_decay=0.1 optimizer=adam_atan2 ema=true dtype=bfloat16 dtype=float16 \
+    grad_clip=0 freeze=transformer.h.0.* decay=all compile=false; do
+    list=$(echo $settings | tr ',' ' ')
+    # shellcheck disable=SC2086  # a list of settings
+    train all max_iters=5 ranks=2 $list
+    # shellcheck disable=SC2086
+    train part max_iters=5 ranks=2 shard=moments $list
+    same part all
+    rm -rf "$dir/all" "$dir/part"
+done
+ok "every optimizer, averages, 16-bit numbers, frozen parameters: the same bits"
+
+for ranks in 4 2 1; do
+    train cut max_iters=4 ranks=2 exact=true shard=moments
+    for shard in moments none; do
+        rm -rf "$dir/cut_$ranks$shard"
+        cp -r "$dir/cut" "$dir/cut_$ranks$shard"
+        run resume "$dir/cut_$ranks$shard" max_iters=8 ranks=$ranks shard=$shard --quiet
+        code_is 0
+        equal "$(state_hash "$dir/cut_$ranks$shard")" "$(state_hash "$dir/exact")" "resumed with $ranks ranks and shard=$shard"
+    done
+    rm -rf "$dir/cut"
+done
+ok "checkpoints are whole: a run goes on with any number of ranks, in parts or not, to the same bits"
+
+# The bill of a rank: moments an N-th of those of one (and of what makes the parts equal), nothing is copied.
+bill() { sed -n "s/.*\"$2\":\([0-9]*\).*/\1/p" "$dir/$1/logbook.jsonl" | tail -n 1; }
+big="n_embd=128 max_iters=1"
+# shellcheck disable=SC2086
+for ranks in 2 4; do
+    train whole $big ranks=$ranks
+    train parts $big ranks=$ranks shard=moments
+    whole=$(bill whole moment_bytes) part=$(bill parts moment_bytes)
+    [ "${part:-0}" -gt 0 ] || fault "no moments in the logbook"
+    [ $((part * ranks)) -lt $((whole + ranks * 100000)) ] || fault "$ranks ranks: $part bytes of moments, of $whole"
+    a=$(bill whole peak_bytes) b=$(bill parts peak_bytes)
+    [ "${b:-0}" -lt "${a:-0}" ] || fault "$ranks ranks: $b bytes in all, $a without"
+    rm -rf "$dir/whole" "$dir/parts"
+done
+ok "the bill of a rank has its part of the moments"
+
+if ps -o pid= --ppid $$ >/dev/null 2>&1; then
+    # shellcheck disable=SC2086
+    "$program" train macbook out="$dir/killed" $more max_iters=1000000 eval_interval=20 ranks=2 shard=moments exact=true >"$dir/stdout" 2>"$dir/stderr" &
+    watcher=$!
+    for _ in $(seq 600); do [ -e "$dir/killed/step_20.safetensors" ] && break || sleep 0.1; done
+    kill -9 "$(ps -o pid= --ppid $watcher | sort -n | sed -n 2p | tr -d ' ')"
+    wait $watcher
+    code=$?
+    code_is 2
+    says stderr "rank 1 was killed by signal 9"
+    step=$("$program" inspect "$dir/killed" --json | sed -n '1s/.*"step":\([0-9]*\).*/\1/p')
+    run resume "$dir/killed" max_iters=$((step + 3)) ranks=1 --quiet
+    code_is 0
+    train straight max_iters=$((step + 3)) eval_interval=20 exact=true
+    same killed straight
+    ok "a rank that is killed ends all; the last checkpoint is whole, and one process goes on"
+else
+    ok "a rank that is killed ends all # SKIP ps lists no children here"
+fi
+
+run train macbook out="$dir/no" $more ranks=2 shard=weights
+code_is 1
+says stderr "shard"
+[ ! -e "$dir/no" ] || fault "a refused run has made its folder"
+ok "what shard= does not know is refused"
+done_testing
