@@ -51,6 +51,26 @@ static void print_launches(an_text *out, const an_profile_result *p, int shown)
     }
 }
 
+/* A batch's time in a loader thread, by stage: what waiting for data hides while threads are ahead. */
+static const char *const stages[AN_LOADER_STAGES] = {"collate", "read", "decode", "augment"};
+
+static double stage_ms(const an_loader_times *t, int stage)
+{
+    return t->batches ? 1e3 * t->s[stage] / (double)t->batches : 0.0 / 0.0;
+}
+
+static void print_stages(an_text *out, const an_loader_times *t)
+{
+    char bytes[16];
+    const double n = (double)t->batches;
+    if (!t->batches) return;
+    an_text_printf(out, "\nbatch     read %.3f ms, decode %.3f ms, augment %.3f ms,\n", stage_ms(t, AN_LOADER_READ),
+                   stage_ms(t, AN_LOADER_DECODE), stage_ms(t, AN_LOADER_AUGMENT));
+    an_text_printf(out, "          collate %.3f ms in a loader thread; %.4g copies of %s",
+                   stage_ms(t, AN_LOADER_COLLATE), (double)t->copies / n,
+                   an_bytes_text((double)t->copied_bytes / n, bytes));
+}
+
 static void print_summary(an_text *out, const an_profile_result *p, const an_train_config *c, const profile_values *v)
 {
     an_text_printf(out, "window    %lld step%s behind the first and %lld of warm-up; %s\n", (long long)v->steps,
@@ -59,6 +79,7 @@ static void print_summary(an_text *out, const an_profile_result *p, const an_tra
     an_text_printf(out, "step      %.3f ms, %.0f %s/s on %s%s\n", p->step_ms, 1e3 * (double)p->units / p->step_ms,
                    c->task->units, an_cli_device(c->device), an_cli_tf32(c, c->device) ? " with matmuls in tf32" : "");
     an_text_printf(out, "          data %.3f ms, graph %.3f ms, run %.3f ms", p->data_ms, p->build_ms, p->run_ms);
+    print_stages(out, &p->loader);
     if (p->n_launches) {
         double flops = 0, bytes = 0;
         for (int i = 0; i < p->n_launches; i++) {
@@ -126,6 +147,14 @@ static void json_all(an_text *out, const an_profile_result *p, const an_train_co
     an_text_printf(out, ",\"warmup\":%lld,\"steps\":%lld", (long long)v->warmup, (long long)v->steps);
     an_put_json(out, "step_ms", p->step_ms);
     an_put_json(out, "data_ms", p->data_ms);
+    for (int k = 0; k < AN_LOADER_STAGES; k++) {
+        char key[32];
+        snprintf(key, sizeof key, "%s_ms", stages[k]);
+        an_put_json(out, key, stage_ms(&p->loader, k));
+    }
+    const double batches = (double)p->loader.batches;
+    an_put_json(out, "copies", (double)p->loader.copies / batches); /* null where there were none */
+    an_put_json(out, "copied_bytes", (double)p->loader.copied_bytes / batches);
     an_put_json(out, "graph_ms", p->build_ms);
     an_put_json(out, "run_ms", p->run_ms);
     an_put_json(out, "device_ms", p->device_ms);

@@ -100,12 +100,14 @@ static an_status run_steps(an_err *err, profiler *p)
     an_profile(p->r->cx, true);
     for (int64_t i = 0; i < p->o->warmup; i++) AN_TRY(run_step(err, p, &unused));
     if (launches) AN_TRY(keep_names(err, p));
+    if (p->loader) an_loader_time(p->loader);
     p->zero = an_session_clock();
     for (int64_t i = 0; i < p->o->steps; i++) {
         AN_TRY(run_step(err, p, &p->phase[i]));
         if (launches) keep_times(p, i);
     }
     an_profile(p->r->cx, false);
+    if (p->loader) an_loader_times_read(p->loader, &p->out->loader);
     return AN_OK;
 }
 

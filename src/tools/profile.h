@@ -13,6 +13,7 @@
 #ifndef AN_TOOLS_PROFILE_H
 #define AN_TOOLS_PROFILE_H
 
+#include "io/data/loader.h"
 #include "tools/bench_op.h"
 
 typedef enum an_profile_what { AN_PROFILE_TRAIN, AN_PROFILE_FORWARD, AN_PROFILE_DATA } an_profile_what;
@@ -40,6 +41,7 @@ typedef struct an_profile_result {
     double step_ms;                              /* median of full steps: data, build and run */
     double data_ms, build_ms, run_ms, device_ms; /* waiting for a batch; building the graph; eval; its launches */
     double forward_ms, backward_ms, update_ms;   /* of device_ms */
+    an_loader_times loader; /* of the timed steps' batches, by stage, all threads; 0 batches: fixed */
     an_roof roof;
     int n_above;   /* launches above the roofline */
     int64_t units; /* of the task, a step */

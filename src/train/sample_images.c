@@ -96,10 +96,13 @@ static an_status convert(an_err *err, const an_sample_images *d, const an_image 
     uint8_t *fitted = malloc(bytes); /* [height,width,channels] */
     if (!fitted) return an_fail_nomem(err, "an image", bytes);
     an_status status = AN_OK;
+    const an_loader_stage before = an_loader_enter(AN_LOADER_AUGMENT);
+    an_loader_copied(bytes);
     if (x->height == d->height && x->width == d->width)
         memcpy(fitted, x->data, bytes);
     else
         status = an_image_fit(err, x, &p, d->height, d->width, fitted);
+    an_loader_enter(before);
     for (int c = 0; status == AN_OK && c < d->channels; c++)
         for (size_t i = 0; i < pixels; i++)
             to[(size_t)c * pixels + i] = (float)fitted[i * (size_t)d->channels + (size_t)c] * d->scale[c] + d->shift[c];

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_tools.sh: bench, profile and selftest from the outside: what they print, and their exit codes.
-plan=14
+plan=15
 . "$(dirname "$0")/tap.sh"
 small="block_size=16 n_layer=1 n_head=2 n_embd=32 batch_size=2 threads=1"
 
@@ -68,6 +68,31 @@ equal "$(grep -c % "$dir/stdout")" 3 "launches shown"
 run profile demo --data-only --forward-only
 code_is 1; says stderr "exclude each other"
 ok "profile can leave the rest of a step out"
+
+# A batch by stage: of tokens, which are copied from a mapped file, and of image files, here 2 x 2 pixels each.
+# shellcheck disable=SC2086
+run profile demo $small --data-only --steps 3 --json
+code_is 0; equal "$(value "$dir/stdout" read_ms) $(value "$dir/stdout" decode_ms) $(value "$dir/stdout" copies)" "0 0 2" "reading, decoding and copies of tokens"
+awk -v m="$(value "$dir/stdout" collate_ms)" 'BEGIN { exit !(m > 0) }' || fault "tokens are collated in no time"
+for class in one two; do
+    mkdir -p "$dir/images/$class"
+    for i in 1 2 3 4 5 6 7 8 9 10 11 12; do
+        printf '\211\120\116\107\015\012\032\012\000\000\000\015\111\110\104\122\000\000\000\002\000\000\000\002\010\002\000\000\000\375\324\232\163\000\000\000\022\111\104\101\124\170\234\143\370\317\300\300\000\302\014\377\201\000\000\037\356\005\373\013\331\150\213\000\000\000\000\111\105\116\104\256\102\140\202' >"$dir/images/$class/$i.png"
+    done
+done
+run profile cnn data="$dir/images" height=16 width=16 channels=3 batch_size=4 --data-only --steps 3 --json
+if grep -q "is not installed" "$dir/stderr"; then
+    echo "# image files are left out: $(cat "$dir/stderr")"
+else
+    code_is 0; equal "$(value "$dir/stdout" copies)" 10 "copies of four files: read and decoded each; pixels and labels"
+    awk -v r="$(value "$dir/stdout" read_ms)" -v d="$(value "$dir/stdout" decode_ms)" -v a="$(value "$dir/stdout" augment_ms)" \
+        'BEGIN { exit !(r > 0 && d > 0 && a > 0) }' || fault "a stage took no time: $(cat "$dir/stdout")"
+    run profile cnn data="$dir/images" height=16 width=16 channels=3 batch_size=4 --data-only --steps 3
+    says stdout "batch     read"; says stdout "10 copies of"
+fi
+run profile demo --data-only --steps 0
+code_is 1
+ok "profile tells the stages of a batch apart, and counts its copies"
 
 # No data and no folder are needed for a fixed batch; the window, the phases and the schema are in the answer.
 # shellcheck disable=SC2086

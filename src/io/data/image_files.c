@@ -197,11 +197,16 @@ an_status an_image_file_read(an_err *err, const char *path, int channels, an_ima
     size_t n;
     *out = (an_image){0};
     an_loader_reading(path);
+    const an_loader_stage before = an_loader_enter(AN_LOADER_READ);
     an_status status = an_file_read(err, path, AN_IMAGE_FILE_BYTES, &data, &n);
+    an_loader_enter(AN_LOADER_DECODE);
     if (status == AN_OK) {
+        an_loader_copied(n);
         status = an_image_decode(err, path, data, n, channels, out);
+        an_loader_copied((size_t)out->height * (size_t)out->width * (size_t)out->channels);
         free(data);
     }
+    an_loader_enter(before);
     an_loader_reading(NULL);
     return status;
 }

@@ -40,7 +40,16 @@ struct an_loader {
     pthread_mutex_t lock;
     pthread_cond_t filled, emptied;
     double wait_s;
+    atomic_bool timed;
+    an_loader_times times;
 };
+
+/* Of a batch that is being made. */
+typedef struct stage_clock {
+    an_loader_stage stage;
+    double since;
+    an_loader_times times;
+} stage_clock;
 
 /* Of the thread that calls; NULL: it is no loader's. */
 static _Thread_local _Atomic(const char *) *own_reading;
@@ -50,10 +59,67 @@ void an_loader_reading(const char *path)
     if (own_reading) atomic_store_explicit(own_reading, path, memory_order_release);
 }
 
-static void fill(const an_loader *l, slot *s, uint64_t number)
+/* Of the thread that calls; NULL: its batch is not timed. */
+static _Thread_local stage_clock *own_clock;
+
+an_loader_stage an_loader_enter(an_loader_stage stage)
 {
+    stage_clock *c = own_clock;
+    if (!c) return AN_LOADER_COLLATE;
+    const an_loader_stage before = c->stage;
+    const double now = an_seconds();
+    c->times.s[before] += now - c->since;
+    c->since = now;
+    c->stage = stage;
+    return before;
+}
+
+void an_loader_copied(size_t bytes)
+{
+    if (!own_clock) return;
+    own_clock->times.copies++;
+    own_clock->times.copied_bytes += bytes;
+}
+
+/* What a timed batch took, and the batch itself: one copy of each array. */
+static void add_times(an_loader *l, stage_clock *c)
+{
+    for (int i = 0; i < l->source.n; i++) an_loader_copied(an_array_bytes(&l->source.array[i]));
+    an_loader_enter(AN_LOADER_COLLATE);
+    pthread_mutex_lock(&l->lock);
+    for (int k = 0; k < AN_LOADER_STAGES; k++) l->times.s[k] += c->times.s[k];
+    l->times.batches++;
+    l->times.copies += c->times.copies;
+    l->times.copied_bytes += c->times.copied_bytes;
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void fill(an_loader *l, slot *s, uint64_t number)
+{
+    stage_clock clock = {.stage = AN_LOADER_COLLATE};
     an_err_clear(&s->err);
+    if (atomic_load_explicit(&l->timed, memory_order_relaxed)) {
+        clock.since = an_seconds();
+        own_clock = &clock;
+    }
     s->status = l->source.fill(&s->err, l->source.data, l->first_step + number, s->array);
+    if (own_clock) add_times(l, &clock);
+    own_clock = NULL;
+}
+
+void an_loader_time(an_loader *l)
+{
+    pthread_mutex_lock(&l->lock);
+    l->times = (an_loader_times){.batches = 0};
+    pthread_mutex_unlock(&l->lock);
+    atomic_store_explicit(&l->timed, true, memory_order_relaxed);
+}
+
+void an_loader_times_read(an_loader *l, an_loader_times *out)
+{
+    pthread_mutex_lock(&l->lock);
+    *out = l->times;
+    pthread_mutex_unlock(&l->lock);
 }
 
 /* A slot may be filled when the caller is done with the batch in it: batch read - 1 is still in use. */

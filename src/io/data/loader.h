@@ -24,6 +24,24 @@ typedef struct an_source {
 void an_loader_reading(const char *path);
 enum { AN_LOADER_PATIENCE_S = 30 };
 
+/* What the making of a batch is at. Files that are mapped are read where they are copied: in COLLATE. */
+typedef enum an_loader_stage {
+    AN_LOADER_COLLATE, /* which samples, and their numbers into the batch: what a fill begins with */
+    AN_LOADER_READ,    /* files opened and read */
+    AN_LOADER_DECODE,  /* JPEG, PNG, WebP */
+    AN_LOADER_AUGMENT, /* cropped, resized, mirrored, recoloured */
+    AN_LOADER_STAGES
+} an_loader_stage;
+/* The stage of this thread from here on; returns the one before, for the way back. Outside of a timed loader it does
+ * nothing. */
+an_loader_stage an_loader_enter(an_loader_stage stage);
+/* A copy of so many bytes was made on the way to the batch. */
+void an_loader_copied(size_t bytes);
+typedef struct an_loader_times {
+    double s[AN_LOADER_STAGES]; /* of all threads, of `batches` */
+    uint64_t batches, copies, copied_bytes;
+} an_loader_times;
+
 typedef struct an_loader an_loader;
 /* `workers` threads; 0: batches are made by the caller, when asked for. `s->data` outlives the loader. */
 an_status an_loader_open(an_err *err, const an_source *s, uint64_t first_step, int workers, an_loader **out);
@@ -33,6 +51,9 @@ an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays);
  * 0: AN_LOADER_PATIENCE_S. */
 void an_loader_on_stuck(an_loader *l, double patience_s, void (*tell)(void *arg, const char *path, double seconds),
                         void *arg);
+/* From now on batches are timed by stage; what was counted before is forgotten. */
+void an_loader_time(an_loader *l);
+void an_loader_times_read(an_loader *l, an_loader_times *out);
 double an_loader_wait_seconds(const an_loader *l); /* that all calls of next waited, or worked where workers are 0 */
 size_t an_loader_bytes(const an_loader *l);        /* of its buffers */
 size_t an_loader_bytes_for(const an_source *s, int workers); /* the same, of one that is not open: for a bill */

@@ -190,6 +190,7 @@ static an_status read_image(an_err *err, const image_data *d, int split, int64_t
 {
     an_image x;
     AN_TRY(an_image_set_read(err, d->set, split, i, &x));
+    const an_loader_stage before = an_loader_enter(AN_LOADER_AUGMENT);
     an_image_part p = an_image_middle(&x, d->height, d->width);
     if (random) an_image_change(&d->s, random, d->height, d->width, &p);
     an_status status = AN_OK;
@@ -199,6 +200,7 @@ static an_status read_image(an_err *err, const image_data *d, int split, int64_t
         memcpy(out, x.data, (size_t)x.height * (size_t)x.width * (size_t)x.channels);
     else
         status = an_image_fit(err, &x, &p, d->height, d->width, out);
+    an_loader_enter(before);
     an_image_free(&x);
     return status;
 }
