@@ -164,7 +164,7 @@ an_status an_cmd_version(an_err *err, const an_args *args, int *exit_code);
 
 extern const an_config an_resume_keys, an_sample_keys, an_generate_keys, an_plan_keys, an_bench_keys, an_eval_keys,
     an_predict_keys, an_solve_keys, an_inspect_keys, an_doctor_keys, an_diagnose_keys, an_profile_keys, an_prepare_keys,
-    an_export_keys, an_help_keys, an_selftest_keys, an_compare_keys, an_decide_limit_keys, an_train_command_keys,
+    an_export_keys, an_help_keys, an_selftest_keys, an_compare_keys, an_decide_keys, an_train_command_keys,
     an_stop_keys, an_pack_keys, an_handoff_keys, an_logs_keys, an_note_keys, an_sweep_keys, an_report_keys, an_top_keys;
 
 #endif

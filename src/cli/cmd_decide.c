@@ -1,8 +1,23 @@
 /* cmd_decide.c: where to train, by the rules of report/decide.h over runs of the same settings on several lanes. */
-#include "cli/cli.h"
+#include "cli/decide_lanes.h"
 #include "report/decide.h"
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
+
+typedef struct decide_values {
+    an_decide_limits limits;
+    an_lane_values lanes;
+} decide_values;
+
+static const an_config_field fields[] = {
+    AN_DECIDE_LIMIT_FIELDS(decide_values, limits),
+    {"steps", AN_CONFIG_INT, offsetof(decide_values, lanes.steps), "60", 20, 1e6, NULL,
+     "of a PRESET: updates that are trained on each device of this machine"},
+    {"out", AN_CONFIG_TEXT, offsetof(decide_values, lanes.out), "decide", 0, 0, NULL,
+     "of a PRESET: folder of these runs; a decision that was interrupted goes on in it"},
+};
+const an_config an_decide_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 static void put_epochs(an_text *out, const an_decide_lane *l)
 {
@@ -83,36 +98,62 @@ static void put_verdict(an_text *out, const an_decision *d, const an_decide_limi
     }
 }
 
-static an_status decide(an_err *err, const an_args *args, an_run_record *run, an_text *out)
+static void put_left_out(an_text *out, const an_lanes *l, bool json)
 {
-    an_decide_limits limits;
+    if (json) an_text_puts(out, ",\"left_out\":[");
+    for (int i = 0; i < l->n_left_out; i++) {
+        if (!json) {
+            an_text_printf(out, "left out  %s: %s\n", l->left_out[i].name, l->left_out[i].why);
+            continue;
+        }
+        an_text_printf(out, "%s{\"lane\":\"%s\",\"why\":", i ? "," : "", l->left_out[i].name);
+        an_json_put(out, l->left_out[i].why);
+        an_text_puts(out, "}");
+    }
+    if (json) an_text_puts(out, "]");
+}
+
+static an_status decide(an_err *err, const an_args *args, const decide_values *v, const an_lanes *l, an_text *out)
+{
+    const an_decide_limits *limits = &v->limits;
     an_decision d;
-    AN_TRY(an_config_defaults(err, &an_decide_limit_keys, &limits));
-    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_decide_limit_keys, &limits}, 1));
-    for (int i = 0; i < args->n_words; i++) AN_TRY(an_run_record_read(err, args->words[i], &run[i]));
-    AN_TRY(an_decide(err, run, args->words, args->n_words, &limits, &d));
+    AN_TRY(an_decide(err, l->run, l->name, l->n, limits, &d));
     if (args->json) {
         an_text_puts(out, "{");
-        an_decide_json(&d, &limits, out);
+        an_decide_json(&d, limits, out);
+        put_left_out(out, l, true);
         an_text_puts(out, "}");
         return AN_OK;
     }
     for (int i = 0; i < d.n; i++) {
-        put_lane(out, &d, i, args->words[i]);
-        put_rules(out, &d.lane[i], &limits);
+        put_lane(out, &d, i, l->name[i]);
+        put_rules(out, &d.lane[i], limits);
     }
-    put_verdict(out, &d, &limits, args->words);
+    put_left_out(out, l, false);
+    put_verdict(out, &d, limits, l->name);
     return AN_OK;
 }
 
 an_status an_cmd_decide(an_err *err, const an_args *args, int *exit_code)
 {
-    (void)exit_code;
-    an_run_record run[AN_CLI_MAX_WORDS] = {{0}};
+    decide_values v;
     an_text out = {0};
-    an_status status = decide(err, args, run, &out);
-    if (status == AN_OK) status = an_print_line(err, &out);
-    for (int i = 0; i < AN_CLI_MAX_WORDS; i++) an_run_record_free(&run[i]);
+    bool interrupted = false;
+    AN_TRY(an_config_defaults(err, &an_decide_keys, &v));
+    an_lanes *l = calloc(1, sizeof *l);
+    if (!l) return an_fail_nomem(err, "lanes", sizeof *l);
+    an_status status = an_lanes_are_measured(args)
+                           ? an_lanes_measure(err, args, &an_decide_keys, &v, &v.lanes, l, &interrupted)
+                           : an_lanes_read(err, args, &an_decide_keys, &v, l);
+    if (status == AN_OK && interrupted) {
+        an_say("interrupted: the same command goes on in %s", v.lanes.out);
+        *exit_code = AN_EXIT_INTERRUPTED;
+    } else if (status == AN_OK) {
+        status = decide(err, args, &v, l, &out);
+        if (status == AN_OK) status = an_print_line(err, &out);
+    }
+    an_lanes_free(l);
     an_text_free(&out);
+    free(l);
     return status;
 }

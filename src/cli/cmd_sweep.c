@@ -5,6 +5,7 @@
  * memory. A point whose run is there, with these settings and of this program, is not run again. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "cli/measured_run.h"
 #include "io/formats/json.h"
 #include "platform/platform.h"
 #include "report/run_record.h"
@@ -203,7 +204,7 @@ static void describe(const job *j, const an_sweep_point *p, char out[AN_CONFIG_T
 static void build_arguments(const job *j, const an_sweep_point *p, const char *dir, const char *note, arguments *a)
 {
     a->n = a->n_text = 0;
-    a->argv[a->n++] = access("/proc/self/exe", X_OK) == 0 ? "/proc/self/exe" : an_program;
+    a->argv[a->n++] = an_measured_program();
     a->argv[a->n++] = "train";
     a->argv[a->n++] = j->args->words[0];
     for (size_t i = 0; i < j->args->n_settings; i++) {
@@ -230,29 +231,6 @@ static void build_arguments(const job *j, const an_sweep_point *p, const char *d
     a->argv[a->n] = NULL;
 }
 
-/* The program's last sentence. */
-static void last_sentence(char *output, char out[256])
-{
-    char *at = output;
-    for (char *p = output; (p = strstr(p, "anneal: ")) != NULL; p++) at = p + strlen("anneal: ");
-    at[strcspn(at, "\n")] = 0;
-    an_text_printable(at, strlen(at));
-    snprintf(out, 256, "%.200s", *at ? at : "the program ended without a sentence");
-    while (an_json_check_text(NULL, "", out) != AN_OK) out[strlen(out) - 1] = 0;
-}
-
-/* Whether the folder has a whole run of this description and this program. */
-static bool is_there(const char *dir, const char *note)
-{
-    an_err unused = {0};
-    an_run_record r;
-    const bool there =
-        an_run_record_read(&unused, dir, &r) == AN_OK && *note && strcmp(an_run_text(r.begin, "note"), note) == 0 &&
-        strcmp(an_run_text(r.begin, "commit"), an_commit) == 0 && strcmp(an_run_text(r.end, "event"), "end") == 0;
-    an_run_record_free(&r);
-    return there;
-}
-
 static void point_folder(const job *j, const an_sweep_point *p, char out[AN_CKPT_PATH_BYTES])
 {
     char name[AN_SWEEP_AXES_BYTES];
@@ -262,16 +240,6 @@ static void point_folder(const job *j, const an_sweep_point *p, char out[AN_CKPT
     snprintf(out, AN_CKPT_PATH_BYTES, "%.500s/%s%sbatch-%lld", j->v.out, name, *name ? "-" : "", (long long)p->batch);
 }
 
-/* Only the numbers are kept of a point. */
-static void remove_weights(const char *dir)
-{
-    char path[AN_CKPT_PATH_BYTES + 32];
-    snprintf(path, sizeof path, "%s/last.safetensors", dir);
-    unlink(path);
-    snprintf(path, sizeof path, "%s/best.safetensors", dir);
-    unlink(path);
-}
-
 /* A failure that the point's own run had is the point's; `err` is for what ends the sweep. */
 static an_status run_point(an_err *err, job *j, an_sweep_point *p)
 {
@@ -279,7 +247,7 @@ static an_status run_point(an_err *err, job *j, an_sweep_point *p)
     int code;
     point_folder(j, p, dir);
     describe(j, p, note);
-    if (!is_there(dir, note)) {
+    if (!an_measured_is_there(dir, note)) {
         arguments *a = malloc(sizeof *a);
         if (!a) return an_fail_nomem(err, "a point's arguments", sizeof *a);
         build_arguments(j, p, dir, note, a);
@@ -287,9 +255,9 @@ static an_status run_point(an_err *err, job *j, an_sweep_point *p)
         an_status status = an_spawn(err, a->argv, most_s, output, sizeof output, &code);
         free(a);
         AN_TRY(status);
-        remove_weights(dir);
+        an_measured_forget_weights(dir);
         if (code != 0) {
-            last_sentence(output, p->why);
+            an_measured_sentence(output, p->why);
             return AN_OK;
         }
     }

@@ -5,16 +5,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AT(name) offsetof(an_decide_limits, name)
-static const an_config_field fields[] = {
-    {"gain", AN_CONFIG_FLOAT, AT(gain), "0.22", 0, 1, NULL,
-     "an update must be faster than the reference's by this share, where the GPU is idle"},
-    {"busy", AN_CONFIG_FLOAT, AT(busy), "0.18", 0, 1, NULL, "share of the time from which a GPU counts as busy"},
-    {"growth", AN_CONFIG_FLOAT, AT(growth), "0.26", 0, 1e6, NULL, "largest growth of memory over the epochs"},
-    {"epochs", AN_CONFIG_FLOAT, AT(epochs), "10", 0, 1e9, NULL, "growth is judged within so many first epochs"},
-    {"tolerance", AN_CONFIG_FLOAT, AT(tolerance), "1e-6", 0, 1e9, NULL,
-     "largest relative difference of a loss from the reference run's"},
-};
+typedef struct limits_alone {
+    an_decide_limits limits;
+} limits_alone;
+static const an_config_field fields[] = {AN_DECIDE_LIMIT_FIELDS(limits_alone, limits)};
 const an_config an_decide_limit_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 /* ---- one bucket */

@@ -23,6 +23,20 @@ typedef struct an_decide_limits {
     double tolerance; /* largest relative difference of a loss from the reference's */
 } an_decide_limits;
 extern const an_config an_decide_limit_keys;
+/* The same rows for a command's own table. */
+/* clang-format off */
+#define AN_DECIDE_LIMIT_FIELDS(type, member)                                                                           \
+    {"gain", AN_CONFIG_FLOAT, offsetof(type, member.gain), "0.22", 0, 1, NULL,                                         \
+     "an update must be faster than the reference's by this share, where the GPU is idle"},                            \
+    {"busy", AN_CONFIG_FLOAT, offsetof(type, member.busy), "0.18", 0, 1, NULL,                                         \
+     "share of the time from which a GPU counts as busy"},                                                             \
+    {"growth", AN_CONFIG_FLOAT, offsetof(type, member.growth), "0.26", 0, 1e6, NULL,                                   \
+     "largest growth of memory over the epochs"},                                                                      \
+    {"epochs", AN_CONFIG_FLOAT, offsetof(type, member.epochs), "10", 0, 1e9, NULL,                                     \
+     "growth is judged within so many first epochs"},                                                                  \
+    {"tolerance", AN_CONFIG_FLOAT, offsetof(type, member.tolerance), "1e-6", 0, 1e9, NULL,                             \
+     "largest relative difference of a loss from the reference run's"}
+/* clang-format on */
 
 typedef enum an_decide_rule { AN_DECIDE_DRIFT, AN_DECIDE_MEMORY, AN_DECIDE_DATA, AN_DECIDE_RULES } an_decide_rule;
 

@@ -23,7 +23,7 @@ run train tiny.yaml max_iters=1 out=PAGE "$page" --quiet
 shorter() {
     sed -e 's/PRESET/tiny.yaml/; s/device=cuda/device=cpu/; s/--warmup 5 --steps 10/--warmup 1 --steps 2/' -e "s/dashboard=8080/$page/" \
         -e '/^anneal sweep/s/$/ minutes=0.05 steps=4 out=FOLDER/' -e '/train .*--detach/s/$/ max_iters=2000000 lr_decay_iters=2000000/' \
-        -e '/--budget/s/out=FOLDER/out=FOLDER2/' -e '/^anneal handoff.*out=/s/$/ tolerance=1e6/'
+        -e '/--budget/s/out=FOLDER/out=FOLDER2/' -e '/^anneal decide PRESET\|^anneal decide tiny/s/steps=200/steps=20 growth=1000/' -e '/^anneal handoff.*out=/s/$/ tolerance=1e6/'
 }
 sed -n '/^```$/,/^```$/p' "$docs/runbook.md" | grep '^anneal ' | shorter >lines
 while IFS= read -r line; do

@@ -1,0 +1,212 @@
+/* decide_lanes.c: see decide_lanes.h. */
+#define _DEFAULT_SOURCE
+#include "cli/decide_lanes.h"
+#include "cli/measured_run.h"
+#include "platform/platform.h"
+#include "tools/pack.h"
+#include "train/run_dir.h"
+#include <anneal_tools.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MOST_ARGUMENTS = AN_CLI_MAX_SETTINGS + 20, LANE_SECONDS = 24 * 3600 };
+
+void an_lanes_free(an_lanes *l)
+{
+    for (int i = 0; i < AN_DECIDE_LANES; i++) an_run_record_free(&l->run[i]);
+}
+
+static bool is_file(const char *path)
+{
+    struct stat s;
+    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+}
+
+static bool is_pack(const char *path)
+{
+    char head[4] = "";
+    an_map_file map;
+    if (!is_file(path) || an_file_map(NULL, path, &map) != AN_OK) return false;
+    memcpy(head, map.data, AN_MIN(sizeof head, map.bytes));
+    const bool zip = an_zip_is(map.data, map.bytes);
+    an_file_unmap(&map);
+    return zip;
+}
+
+bool an_lanes_are_measured(const an_args *args)
+{
+    struct stat s;
+    const char *word = args->words[0];
+    const bool folder = stat(word, &s) == 0 && S_ISDIR(s.st_mode);
+    return args->n_words == 1 && !folder && !is_pack(word) && (is_file(word) || !strchr(word, '/'));
+}
+
+/* ---- runs that are there */
+
+/* The history of a pack, through a folder of its own. */
+static an_status read_pack(an_err *err, const char *path, an_run_record *out)
+{
+    static const char *const files[] = {"metrics.jsonl", "logbook.jsonl"};
+    const char *base = getenv("TMPDIR");
+    char dir[512], file[600];
+    an_pack p;
+    AN_TRY(an_pack_open(err, path, &p));
+    snprintf(dir, sizeof dir, "%.400s/anneal-lane.XXXXXX", base && *base ? base : "/tmp");
+    an_status status = AN_OK;
+    if (p.settings_only)
+        status = an_fail(err, AN_E_DATA, "%s: it holds settings, not a run: there is nothing to compare", path);
+    else if (!mkdtemp(dir))
+        status = an_fail(err, AN_E_ENV, "%s: a folder cannot be made here", dir);
+    if (status != AN_OK) return an_pack_close(&p), status;
+    for (size_t i = 0; i < AN_COUNT(files) && status == AN_OK; i++) {
+        const an_zip_member *m = an_zip_find(&p.zip, files[i]);
+        snprintf(file, sizeof file, "%s/%s", dir, files[i]);
+        status = m ? an_file_write(err, file, p.zip.data + m->at, m->bytes)
+                   : an_fail(err, AN_E_DATA, "%s: it has no %s", path, files[i]);
+    }
+    if (status == AN_OK) status = an_run_record_read(err, dir, out);
+    for (size_t i = 0; i < AN_COUNT(files); i++) {
+        snprintf(file, sizeof file, "%s/%s", dir, files[i]);
+        unlink(file);
+    }
+    rmdir(dir);
+    an_pack_close(&p);
+    return status;
+}
+
+an_status an_lanes_read(an_err *err, const an_args *args, const an_config *keys, void *values, an_lanes *out)
+{
+    for (size_t i = 0; i < args->n_settings; i++)
+        if (!an_config_find(keys, args->settings[i].key) || strcmp(args->settings[i].key, "steps") == 0)
+            return an_fail(err, AN_E_USAGE, "decide: %s is a setting of runs, and these are trained already",
+                           args->settings[i].key);
+    AN_TRY(an_args_apply(err, args, &(an_key_set){keys, values}, 1));
+    for (int i = 0; i < args->n_words; i++) {
+        const char *word = args->words[i];
+        AN_TRY(is_pack(word) ? read_pack(err, word, &out->run[i]) : an_run_record_read(err, word, &out->run[i]));
+        out->name[i] = word;
+        out->n++;
+    }
+    return AN_OK;
+}
+
+/* ---- runs that are trained here */
+
+static void leave_out(an_lanes *l, const char *name, const char *why)
+{
+    if (l->n_left_out == AN_LANES_LEFT_OUT) return;
+    snprintf(l->left_out[l->n_left_out].name, sizeof l->left_out[0].name, "%.31s", name);
+    snprintf(l->left_out[l->n_left_out].why, sizeof l->left_out[0].why, "%.255s", why);
+    l->n_left_out++;
+}
+
+/* MLX is another program: its model would have to be written in Python. */
+static void look_for_mlx(an_lanes *l)
+{
+    static const char *const argv[] = {"python3", "-c", "import mlx.core", NULL};
+    char output[256];
+    int code = 1;
+    const bool there = an_spawn(NULL, argv, 30, output, sizeof output, &code) == AN_OK && code == 0;
+    leave_out(l, "mlx",
+              there ? "its Python package is here, but not this model: train it there with the same settings"
+                    : "python3 has no package mlx");
+}
+
+typedef struct arguments {
+    const char *argv[MOST_ARGUMENTS];
+    char setting[AN_CLI_MAX_SETTINGS][64 + AN_CONFIG_TEXT_BYTES];
+    char own[4][AN_CONFIG_TEXT_BYTES + 32];
+    char note[AN_CONFIG_TEXT_BYTES];
+} arguments;
+
+static void build_arguments(const an_args *args, const an_config *keys, const an_lane_values *v, const char *device,
+                            const char *dir, arguments *a)
+{
+    int n = 0;
+    int used = snprintf(a->note, sizeof a->note, "decide: %s steps=%lld", args->words[0], (long long)v->steps);
+    a->argv[n++] = an_measured_program();
+    a->argv[n++] = "train";
+    a->argv[n++] = args->words[0];
+    for (size_t i = 0; i < args->n_settings; i++) {
+        const an_setting *s = &args->settings[i];
+        if (an_config_find(keys, s->key)) continue;
+        snprintf(a->setting[i], sizeof a->setting[i], "%s=%s", s->key, s->value);
+        a->argv[n++] = a->setting[i];
+        if (used < (int)sizeof a->note)
+            used += snprintf(a->note + used, sizeof a->note - (size_t)used, " %s", a->setting[i]);
+    }
+    if (used >= (int)sizeof a->note) a->note[0] = 0; /* too long to be known again */
+    snprintf(a->own[0], sizeof a->own[0], "device=%.31s", device);
+    snprintf(a->own[1], sizeof a->own[1], "out=%s", dir);
+    snprintf(a->own[2], sizeof a->own[2], "max_iters=%lld", (long long)v->steps);
+    snprintf(a->own[3], sizeof a->own[3], "note=%s", a->note);
+    for (size_t i = 0; i < AN_COUNT(a->own); i++) a->argv[n++] = a->own[i];
+    a->argv[n++] = "log_interval=1";
+    a->argv[n++] = "eval_interval=1000000000";
+    a->argv[n++] = "eval_iters=1";
+    a->argv[n++] = "keep=0";
+    a->argv[n++] = "--quiet";
+    a->argv[n] = NULL;
+}
+
+/* A lane that cannot be trained is left out with its sentence; the first is the reference, and its failure ends it all. */
+static an_status measure_lane(an_err *err, const an_args *args, const an_config *keys, const an_lane_values *v,
+                              const char *device, an_lanes *l)
+{
+    char output[8192] = "", why[256];
+    char *dir = l->path[l->n];
+    int code = 0;
+    arguments *a = malloc(sizeof *a);
+    if (!a) return an_fail_nomem(err, "a lane's arguments", sizeof *a);
+    snprintf(dir, AN_CKPT_PATH_BYTES, "%.500s/%.31s", v->out, device);
+    build_arguments(args, keys, v, device, dir, a);
+    an_status status = AN_OK;
+    if (!an_measured_is_there(dir, a->note)) {
+        if (!args->quiet) an_say("lane %s: %lld updates in %s", device, (long long)v->steps, dir);
+        status = an_spawn(err, a->argv, LANE_SECONDS, output, sizeof output, &code);
+        an_measured_forget_weights(dir);
+    }
+    free(a);
+    if (an_interrupt_seen(NULL)) return an_err_clear(err), AN_OK;
+    AN_TRY(status);
+    if (code != 0) {
+        an_measured_sentence(output, why);
+        if (l->n == 0) return an_fail(err, AN_E_ENV, "lane %s: %s", device, why);
+        leave_out(l, device, why);
+        return AN_OK;
+    }
+    AN_TRY(an_run_record_read(err, dir, &l->run[l->n]));
+    l->name[l->n++] = dir;
+    return AN_OK;
+}
+
+an_status an_lanes_measure(an_err *err, const an_args *args, const an_config *keys, void *values,
+                           const an_lane_values *v, an_lanes *out, bool *interrupted)
+{
+    static const char *const own[] = {"device", "max_iters", "log_interval", "out_dir", "note"};
+    an_device_facts device[16];
+    an_train_config c;
+    AN_TRY(an_train_config_open(err, args->words[0], &c));
+    AN_TRY(an_args_apply_run(err, args, keys, values, &c));
+    AN_TRY(an_train_config_check(err, &c));
+    for (size_t i = 0; i < args->n_settings; i++)
+        for (size_t k = 0; k < AN_COUNT(own); k++)
+            if (strcmp(args->settings[i].key, own[k]) == 0)
+                return an_fail(err, AN_E_USAGE, "decide: %s is the decision's own; steps= and out= are its settings",
+                               own[k]);
+    an_interrupt_catch();
+    const int n = AN_MIN(an_devices(device, (int)AN_COUNT(device)), (int)AN_COUNT(device));
+    for (int gpu = 0; gpu < 2; gpu++) /* a processor is the reference */
+        for (int i = 0; i < n && !an_interrupt_seen(NULL) && out->n < AN_DECIDE_LANES; i++) {
+            if (device[i].gpu != (gpu == 1) || device[i].plans_only) continue;
+            if (device[i].available && device[i].runs)
+                AN_TRY(measure_lane(err, args, keys, v, device[i].name, out));
+            else if (!device[i].available)
+                leave_out(out, device[i].name, device[i].reason);
+        }
+    *interrupted = an_interrupt_seen(NULL);
+    if (!*interrupted) look_for_mlx(out);
+    return AN_OK;
+}
