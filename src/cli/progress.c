@@ -168,7 +168,7 @@ static int columns(void)
 /* Fields with two blanks between them, or one where that is too wide; what is wider still is cut. */
 static void put_fields(const an_progress *n, char fields[][40], int count)
 {
-    char line[400];
+    char line[12 * 42];
     int wide = n->terminal ? columns() : COLUMNS, used = 0, total = 0;
     for (int i = 0; i < count; i++) total += (int)strlen(fields[i]) + (i > 0 ? 2 : 0);
     for (int i = 0; i < count; i++)
@@ -212,18 +212,21 @@ static void show_progress(an_progress *n, const an_session *r, const an_train_ev
     const bool last = e->step + 1 >= r->cfg.max_iters;
     if (now - n->shown < (n->terminal ? 0.1 : 2.0) && !last) return;
     n->shown = now;
-    char fields[10][40] = {{0}}, text[32];
+    char fields[12][40] = {{0}}, text[32];
     int k = 0;
     if (n->peak_gflops < 0) n->peak_gflops = an_fma_peak(r->cx, r->cfg.dtype);
     an_model_counts counts;
     r->cfg.model->count(an_model_settings(&r->cfg), r->cfg.batch_size, &counts);
-    const double flops = counts.flops * (double)r->cfg.gradient_accumulation_steps;
+    const double flops = counts.flops * (double)an_train_micros(&r->cfg); /* of this rank, as the peak */
     snprintf(fields[k++], 40, "%lld/%lld", (long long)e->step, (long long)r->cfg.max_iters);
     snprintf(fields[k++], 40, "loss %.4f", e->loss);
     if (several(r) && isfinite(e->number[1])) snprintf(fields[k++], 40, "%s %.4f", sum_name(r, 1), e->number[1]);
     snprintf(fields[k++], 40, "%s %s", an_short_number(e->units_per_s, text), r->cfg.task->unit_rate);
     if (n->peak_gflops > 0) snprintf(fields[k++], 40, "%.0f%% of peak", flops / e->ms / 1e4 / n->peak_gflops);
     if (isfinite(e->gpu_busy)) snprintf(fields[k++], 40, "GPU %.0f%%", 100 * e->gpu_busy);
+    if (isfinite(e->exchange_share)) snprintf(fields[k++], 40, "exchange %.0f%%", 100 * e->exchange_share);
+    if (e->slowest >= 0 && e->slower > 0.05)
+        snprintf(fields[k++], 40, "rank %d slow by %.0f%%", e->slowest, 100 * e->slower);
     snprintf(fields[k++], 40, "data %.0f%%", 100 * e->data_wait_ms / e->ms);
     snprintf(fields[k++], 40, "%s", an_bytes_text(resident_bytes(), text));
     if (e->scale > 0) snprintf(fields[k++], 40, "scale %g, %lld skipped", e->scale, (long long)e->skipped);

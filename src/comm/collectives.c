@@ -8,12 +8,19 @@
 
 #include "base/exact.h"
 #include "base/map.h"
+#include "platform/platform.h"
 
 #include <string.h>
 
 an_status an_comm_barrier(an_err *err, an_comm *c)
 {
     return an_comm_ranks(c) == 1 ? AN_OK : an_comm_meet(err, c, AN_COMM_BARRIER, 0);
+}
+
+static an_status end_exchange(an_comm *c, double began)
+{
+    c->exchange_s += an_seconds() - began;
+    return AN_OK;
 }
 
 /* ---- sums */
@@ -130,10 +137,11 @@ an_status an_comm_sum(an_err *err, an_comm *c, an_dtype dtype, int64_t n, const 
         if (in != out) memmove(out, in, (size_t)n * each);
         return AN_OK;
     }
+    const double began = an_seconds();
     for (int64_t at = 0; at < n; at += most)
         AN_TRY(sum_chunk(err, c, dtype, AN_MIN(most, n - at), (const char *)in + (size_t)at * each,
                          (char *)out + (size_t)at * each));
-    return AN_OK;
+    return end_exchange(c, began);
 }
 
 /* Each rank's slot has a piece of m for every rank; rank r adds up the r-th. One barrier is enough: see above. */
@@ -159,10 +167,11 @@ an_status an_comm_reduce_scatter(an_err *err, an_comm *c, an_dtype dtype, int64_
         return AN_OK;
     }
     const int64_t most = AN_COMM_SLOT_BYTES / (int64_t)each / c->ranks / AN_COMM_LINE * AN_COMM_LINE;
+    const double began = an_seconds();
     for (int64_t at = 0; at < n; at += most)
         AN_TRY(scatter_chunk(err, c, dtype, n, AN_MIN(most, n - at), (const char *)in + (size_t)at * each,
                              (char *)out + (size_t)at * each));
-    return AN_OK;
+    return end_exchange(c, began);
 }
 
 /* ---- copies */
@@ -183,18 +192,20 @@ an_status an_comm_gather(an_err *err, an_comm *c, size_t bytes, const void *in, 
         if (in != out) memmove(out, in, bytes);
         return AN_OK;
     }
+    const double began = an_seconds();
     size_t at = 0;
     do {
         const size_t n = AN_MIN(bytes - at, AN_COMM_SLOT_BYTES);
         AN_TRY(gather_chunk(err, c, n, (const char *)in + at, (char *)out + at, bytes));
         at += n;
     } while (at < bytes);
-    return AN_OK;
+    return end_exchange(c, began);
 }
 
 an_status an_comm_broadcast(an_err *err, an_comm *c, int root, size_t bytes, void *data)
 {
     if (an_comm_ranks(c) == 1) return AN_OK;
+    const double began = an_seconds();
     for (size_t at = 0; at < bytes; at += AN_COMM_SLOT_BYTES) {
         const size_t n = AN_MIN(bytes - at, AN_COMM_SLOT_BYTES);
         if (c->rank == root) memcpy(an_comm_slot(c, root), (const char *)data + at, n);
@@ -202,7 +213,7 @@ an_status an_comm_broadcast(an_err *err, an_comm *c, int root, size_t bytes, voi
         if (c->rank != root) memcpy((char *)data + at, an_comm_slot(c, root), n);
         c->parity = !c->parity;
     }
-    return AN_OK;
+    return end_exchange(c, began);
 }
 
 an_status an_comm_any(an_err *err, an_comm *c, bool mine, bool *any)

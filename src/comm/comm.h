@@ -42,6 +42,8 @@ void an_comm_close(an_comm *c); /* NULL is fine */
 /* ---- where this process is; NULL: rank 0 of 1 */
 int an_comm_rank(const an_comm *c);
 int an_comm_ranks(const an_comm *c);
+/* The time that this process has spent in sums, gathers and broadcasts so far, and of that the time until others came. */
+void an_comm_times(const an_comm *c, double *exchange_s, double *wait_s);
 uint64_t an_comm_bytes(int ranks); /* of shared memory: of all ranks together */
 
 /* ---- failures */

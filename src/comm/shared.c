@@ -116,6 +116,12 @@ int an_comm_ranks(const an_comm *c)
     return c ? c->ranks : 1;
 }
 
+void an_comm_times(const an_comm *c, double *exchange_s, double *wait_s)
+{
+    *exchange_s = c ? c->exchange_s : 0;
+    *wait_s = c ? c->wait_s : 0;
+}
+
 /* ---- failures */
 
 void an_comm_fail(an_comm *c, int rank, an_status code, const char *sentence)
@@ -238,8 +244,10 @@ an_status an_comm_meet(an_err *err, an_comm *c, an_comm_kind kind, uint64_t byte
     mine->kind[c->barriers & 1] = (uint32_t)kind;
     mine->bytes[c->barriers & 1] = bytes;
     atomic_store_explicit(&mine->arrived, c->barriers, memory_order_release);
+    const double began = an_seconds();
     for (int r = 0; r < c->ranks; r++)
         if (r != c->rank) AN_TRY(wait_for(err, c, r, c->barriers));
+    c->wait_s += an_seconds() - began;
     for (int r = 0; r < c->ranks; r++) AN_TRY(check_equal(err, c, r));
     return AN_OK;
 }

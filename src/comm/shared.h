@@ -48,6 +48,7 @@ struct an_comm {
     pid_t parent;      /* that started the ranks; 0: another program did */
     int file;          /* of a job that another program started: a byte a rank, locked while it lives; -1: none */
     double timeout_s;  /* without an arrival */
+    double exchange_s, wait_s; /* an_comm_times */
 };
 
 /* Waits until every rank has come here, each with the same kind and size. */

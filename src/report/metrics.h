@@ -35,6 +35,7 @@ typedef struct an_metrics_line {
     double rss_bytes, swap_bytes;      /* of this process; in use on the machine */
     double plans;                      /* in the context's cache. NaN in these: unknown, left out */
     double gpu_busy;                   /* NaN: the device does not say, and the key is left out */
+    double exchange_share;             /* of the time, in exchanges between ranks; the same */
     an_metrics_number more[17];        /* further numbers of the model, under their names */
 } an_metrics_line;
 

@@ -9,6 +9,7 @@
 #include "train/evaluate.h"
 #include "comm/comm.h"
 #include "train/optimizer.h"
+#include "train/rank_times.h"
 #include "train/session_ranks.h"
 #include "report/metrics.h"
 #include "train/step.h"
@@ -26,16 +27,18 @@ typedef struct loop {
     const an_train_listener *listener;
     an_loader *loader;
     an_jsonl metrics;
-    int64_t begin_step; /* updates done when the loop started */
-    int64_t saved_step; /* updates in the newest checkpoint; -1: none yet */
-    double began;       /* clock at the start */
-    double first_done;  /* clock after the first update */
-    int64_t busy_steps; /* updates since the last line of metrics */
-    double busy_s;      /* host time in these updates */
-    double gpu_s;       /* device time in these updates */
-    double gpu_before;  /* the device's clock before the current update; < 0: it has none */
-    double waited_s;    /* the loader's total wait at the last line */
-    bool evaluated;     /* at least once: the evaluation's plan is compiled */
+    int64_t begin_step;             /* updates done when the loop started */
+    int64_t saved_step;             /* updates in the newest checkpoint; -1: none yet */
+    double began;                   /* clock at the start */
+    double first_done;              /* clock after the first update */
+    int64_t busy_steps;             /* updates since the last line of metrics */
+    double busy_s;                  /* host time in these updates */
+    double gpu_s;                   /* device time in these updates */
+    double gpu_before;              /* the device's clock before the current update; < 0: it has none */
+    double waited_s;                /* the loader's total wait at the last line */
+    double exchange_s, rank_wait_s; /* in exchanges with other ranks in these updates; of it, until they came */
+    an_jsonl rank_lines;
+    bool evaluated; /* at least once: the evaluation's plan is compiled */
     an_monitor monitor;
     an_train_result *result;
 } loop;
@@ -173,6 +176,8 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
     an_session *r = l->r;
     const int64_t micros = an_train_micros(&r->cfg);
     const double begin = an_session_clock();
+    double exchange_s, wait_s, exchanged_s, waited_s;
+    an_comm_times(r->cfg.comm, &exchange_s, &wait_s);
     l->gpu_before = an_device_busy_seconds(r->cx);
     void *const *array; /* of micros * batch_size samples */
     void *part[AN_MAX_ARRAYS];
@@ -187,6 +192,9 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
     if (saved) AN_TRY(an_session_result(err, r->cx, an_synchronize(r->cx)));
     r->step++;
     l->busy_s += an_session_clock() - begin;
+    an_comm_times(r->cfg.comm, &exchanged_s, &waited_s);
+    l->exchange_s += exchanged_s - exchange_s;
+    l->rank_wait_s += waited_s - wait_s;
     l->gpu_s += an_device_busy_seconds(r->cx) - l->gpu_before;
     l->busy_steps++;
     if (r->step == l->begin_step + 1) l->first_done = an_session_clock();
@@ -221,10 +229,36 @@ static void measure(loop *l, an_train_event *e)
     const double later = (double)(r->step - l->begin_step - 1);
     e->eta_s = later > 0 ? (an_session_clock() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
     e->gpu_busy = l->gpu_before >= 0 && l->busy_s > 0 ? l->gpu_s / l->busy_s : NAN;
+    e->exchange_share = NAN;
+    e->slowest = -1;
     l->gpu_s = 0;
     l->waited_s = waited;
     l->busy_s = 0;
     l->busy_steps = 0;
+}
+
+/* Behind `measure` of n updates, on all ranks. A GPU's exchanges are in its own time, which the host does not see. */
+static an_status compare_ranks(an_err *err, loop *l, double n, an_train_event *e)
+{
+    an_comm *comm = l->r->cfg.comm;
+    const int ranks = an_comm_ranks(comm);
+    an_rank_times all[AN_COMM_RANKS];
+    an_device_facts device;
+    an_memory memory;
+    if (ranks == 1) return AN_OK;
+    const bool seen = !an_device_opened(l->r->cx, &device) || !device.gpu;
+    const an_rank_times mine = {.ms = e->ms,
+                                .exchange_ms = seen ? 1e3 * l->exchange_s / n : (double)NAN,
+                                .wait_ms = seen ? 1e3 * l->rank_wait_s / n : (double)NAN,
+                                .data_wait_ms = e->data_wait_ms,
+                                .rss_bytes = (double)an_rss_bytes(),
+                                .live_bytes = an_memory_read(l->r->cx, &memory) == AN_OK ? (double)memory.live_bytes
+                                                                                         : (double)NAN};
+    l->exchange_s = l->rank_wait_s = 0;
+    AN_TRY(an_rank_times_gather(err, comm, &mine, all));
+    e->exchange_share = an_rank_times_share(all, ranks);
+    e->slowest = an_rank_times_slowest(all, ranks, &e->slower);
+    return is_chief(l) ? an_rank_times_write(err, &l->rank_lines, e->step, all, ranks) : AN_OK;
 }
 
 /* What is known without asking a device or waiting; the swap is that of the monitor's last look. */
@@ -260,7 +294,8 @@ static an_status write_metrics(an_err *err, loop *l, const an_train_event *e, bo
                          .train_loss = e->train_loss,
                          .scale = e->scale,
                          .skipped = e->skipped,
-                         .gpu_busy = e->gpu_busy};
+                         .gpu_busy = e->gpu_busy,
+                         .exchange_share = e->exchange_share};
     put_memory(l, &m);
     size_t n = 0;
     for (int64_t i = 1; i < an_step_sums(c); i++) {
@@ -394,7 +429,9 @@ static an_status iterate(an_err *err, loop *l)
     if (saved && !logged) AN_TRY(read_stopped(err, r, &stopped));
     if (logged && !stopped) {
         l->result->loss = e.loss;
+        const double updates = (double)l->busy_steps;
         measure(l, &e);
+        AN_TRY(compare_ranks(err, l, updates, &e));
         notify(l, &e, AN_TRAIN_LOGGED);
         AN_TRY(check_machine(err, l));
     }
@@ -417,7 +454,9 @@ static an_train_event evaluation_alone(int64_t step)
                             .ms = NAN,
                             .units_per_s = NAN,
                             .data_wait_ms = NAN,
-                            .gpu_busy = NAN};
+                            .gpu_busy = NAN,
+                            .exchange_share = NAN,
+                            .slowest = -1};
 }
 
 /* The evaluation in which the run was interrupted before: the checkpoint is then what it would have been. */
@@ -539,6 +578,7 @@ static an_status begin_record(an_err *err, loop *l)
 {
     an_text notes = {0};
     AN_TRY(an_metrics_open(err, l->r->cfg.out, l->r->step, &l->metrics));
+    if (an_comm_ranks(l->r->cfg.comm) > 1) AN_TRY(an_rank_times_open(err, l->r->cfg.out, l->r->step, &l->rank_lines));
     an_status status = an_session_begin_logbook(err, l->r, &notes);
     note(l, notes.data);
     an_text_free(&notes);
@@ -558,6 +598,7 @@ static an_status train_and_record(an_err *err, loop *l)
     if (status == AN_OK && r->owes_evaluation) status = evaluate_owed(err, l);
     if (status == AN_OK && !l->result->interrupted) status = train_with_loader(err, l);
     if (is_chief(l)) an_jsonl_close(&l->metrics);
+    if (is_chief(l) && an_comm_ranks(r->cfg.comm) > 1) an_jsonl_close(&l->rank_lines);
     return status;
 }
 
@@ -609,8 +650,13 @@ an_status an_train(an_err *err, an_session *r, const an_train_listener *listener
     if (r->cfg.max_iters > AN_STEP_MOST) /* of so many epochs */
         return an_fail(err, AN_E_USAGE, "%lld updates are asked for, and no run has more than %d",
                        (long long)r->cfg.max_iters, AN_STEP_MOST);
-    loop l = {
-        .r = r, .listener = listener, .result = out, .begin_step = r->step, .saved_step = r->step > 0 ? r->step : -1};
+    loop l = {.r = r,
+              .listener = listener,
+              .result = out,
+              .begin_step = r->step,
+              .saved_step = r->step > 0 ? r->step : -1,
+              .metrics = {.fd = -1},
+              .rank_lines = {.fd = -1}};
     double user_s, system_s;
     processor_time(&user_s, &system_s);
     l.began = an_session_clock();

@@ -33,6 +33,10 @@ typedef struct an_train_event {
     /* the model's numbers (the first is the loss) in training and on the validation split; NaN: absent */
     double number[AN_MODEL_SUMS], val_number[AN_MODEL_SUMS];
     double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: unknown */
+    /* Of several ranks: the share of the updates' time that exchanges take and nothing hides; NaN: unknown, or one rank. The
+     * slowest rank, and how much slower it is than the mean of the others; -1: unknown. */
+    double exchange_share, slower;
+    int slowest;
     double scale;    /* of float16's loss in LOGGED; 0: there is none */
     int64_t skipped; /* updates, because that scale was too large for them */
     bool improved;

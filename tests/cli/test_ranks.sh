@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks.sh: several processes train one model: their losses are those of one, in exact mode every bit; one that is killed
 # ends all with a sentence; Ctrl-C saves once; any number of ranks goes on; torchrun's variables are understood.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
 more="$tiny seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
@@ -32,6 +32,24 @@ done
 train whole max_iters=20 batch_size=16 gradient_accumulation_steps=1
 near "$(numbers whole loss)" "$(numbers f32_4 loss)" 1e-6 || fault "one batch of 16 and 4 ranks of 4 differ"
 ok "f32: losses of 2 and 4 ranks are those of one, and of one large batch, within 1e-6"
+
+for ranks in 2 4; do
+    equal "$(wc -l <"$dir/f32_$ranks/ranks.jsonl")" $((ranks * $(numbers f32_1 loss | wc -l))) "lines of ranks.jsonl"
+    equal "$(sed -n 's/.*"rank":\([0-9]*\).*/\1/p' "$dir/f32_$ranks/ranks.jsonl" | sort -u | tr '\n' ' ')" "$(seq 0 $((ranks - 1)) | tr '\n' ' ')" "ranks in ranks.jsonl"
+    # what a rank waits is part of its exchanges, and these of its updates
+    sed 's/.*"ms":\([^,]*\),"exchange_ms":\([^,]*\),"wait_ms":\([^,]*\),.*/\1 \2 \3/' "$dir/f32_$ranks/ranks.jsonl" |
+        awk '!($3 >= 0 && $3 <= $2 && $2 <= $1 && $2 > 0) { bad = 1 } END { exit bad || !NR }' || fault "$(cat "$dir/f32_$ranks/ranks.jsonl")"
+    equal "$(numbers f32_$ranks exchange_share | awk '!($1 > 0 && $1 < 1)' | wc -l)" 0 "shares that are none"
+done
+[ ! -e "$dir/f32_1/ranks.jsonl" ] || fault "one process has metrics of ranks"
+[ -z "$(numbers f32_1 exchange_share)" ] || fault "one process exchanges"
+cp -r "$dir/f32_2" "$dir/longer"
+run resume "$dir/longer" max_iters=30 ranks=4 --quiet
+code_is 0
+equal "$(sed -n 's/.*"step":2[0-9],"rank":\([0-9]\).*/\1/p' "$dir/longer/ranks.jsonl" | sort -u | tr -d '\n')" 0123 "ranks after the resume"
+run train macbook out="$dir/told" $tiny device=cpu threads=1 gradient_accumulation_steps=2 ranks=2 max_iters=4 eval_interval=4
+says stderr "exchange "
+ok "each rank has lines of metrics: its updates, exchanges and waits; the progress line and metrics.jsonl have the share"
 
 train again max_iters=20 ranks=2
 equal "$(state_hash "$dir/again")" "$(state_hash "$dir/f32_2")" "the state of 2 ranks, twice"
