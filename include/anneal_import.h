@@ -83,6 +83,31 @@ typedef enum an_import_mode { AN_IMPORT_TRAIN, AN_IMPORT_EVAL } an_import_mode;
 AN_API an_status an_import_build(an_import_model *m, an_import_mode mode, an_tensor *const *in, an_tensor **out,
                                  char why[AN_IMPORT_WHY]);
 
+/* An array of another program. A step is in elements. */
+typedef struct an_import_array {
+    void *data;
+    int32_t dtype; /* an_dtype; as PyTorch has it: AN_I64 where it has int64 */
+    int32_t rank;
+    int64_t dim[8], step[8];
+} an_import_array;
+/* What a call costs beyond the step itself. */
+typedef struct an_import_counts {
+    int64_t calls, copies, copied_bytes; /* arrays that could not be used where they are */
+    int64_t launches, peak_bytes;        /* of the last plan */
+} an_import_counts;
+
+/* How the results of `in`, whose shapes are those of AN_IMPORT_INPUT and whose data are not read, will be stored: sets dtype, rank, dim and step of each of out[], in the order
+ * of AN_IMPORT_OUTPUT. Nothing runs. */
+AN_API an_status an_import_call_plan(an_import_model *m, const an_import_array *in, an_import_array *out,
+                                     char why[AN_IMPORT_WHY]);
+/* Runs the graph for training as a function: reads in[], writes out[], stored as an_import_call_plan says. On the CPU both are
+ * read and written in place (an_bind): an input whose elements are dense in any order of its axes, or one number repeated, is
+ * not copied; integers are, as int32. Results must not overlap each other or an input. A call draws other random numbers than
+ * the one before. The context's step ends with it. */
+AN_API an_status an_import_call(an_import_model *m, const an_import_array *in, const an_import_array *out,
+                                char why[AN_IMPORT_WHY]);
+AN_API void an_import_call_counts(const an_import_model *m, an_import_counts *out);
+
 #ifdef __cplusplus
 }
 #endif

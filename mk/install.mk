@@ -1,7 +1,7 @@
 # install.mk: make install. PREFIX is where it will run, DESTDIR a staging root for packagers.
 
 PREFIX ?= /usr/local
-PUBLIC_HEADERS := $(wildcard include/anneal.h include/anneal_nn.h include/anneal_import.h)
+PUBLIC_HEADERS := $(wildcard include/anneal.h include/anneal_nn.h include/anneal_import.h include/anneal_interop.h)
 
 # Where each shell looks for completions, below PREFIX.
 BASH_COMPLETIONS := share/bash-completion/completions
@@ -24,3 +24,8 @@ install: all $(if $(PROGRAM),words)
 	ln -sf $(notdir $(LIB_SO)) '$(DESTDIR)$(PREFIX)/lib/$(LIB_SO_LINK)'
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@VERSION@|$(VERSION)|' -e 's|@REQUIRES@|$(LIBS_PC)|' -e 's|@LIBS@|$(SYSTEM_LIBS)|' \
 	    mk/anneal.pc.in >'$(DESTDIR)$(PREFIX)/lib/pkgconfig/anneal.pc'
+
+.PHONY: wheel
+#: wheel       the Python package with the library inside, for every Python from 3.10 on, in BUILD
+wheel: $(LIB_SO)
+	python3 tools/wheel.py $(LIB_SO) $(BUILD)

@@ -4,29 +4,10 @@
  * Invariants: a parameter's name in the context is the first of its tied names; all parameters are declared before any
  *             is written, so that they share blocks. */
 #include "import/archive_write.h"
-#include "import/pt2_fold.h"
-#include <anneal_import.h>
+#include "import/pt2_model.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { TRAIN, EVAL, PROGRAMS };
-
-struct an_import {
-    an_pt2 archive;
-    an_pt2_graph graph[PROGRAMS];
-    bool has_eval, resolved;
-    int32_t *parameters, *buffers, n_parameters, n_buffers; /* indices of the archive's tensors */
-};
-
-struct an_import_model {
-    an_import *file;
-    an_ctx *cx;
-    an_tensor **tensor; /* of each tensor of the archive: its parameter or state */
-    an_folder *fold[PROGRAMS];
-    an_built_value *value; /* scratch of a build */
-    an_pt2_number *symbol;
-};
 
 static void tell(char *why, const an_err *err)
 {
@@ -53,9 +34,9 @@ static an_status list_tensors(an_err *err, an_import *f)
 
 static an_status read_graphs(an_err *err, an_import *f)
 {
-    AN_TRY(an_pt2_graph_open(err, &f->archive, f->archive.model, &f->graph[TRAIN]));
+    AN_TRY(an_pt2_graph_open(err, &f->archive, f->archive.model, &f->graph[AN_PROGRAM_TRAIN]));
     f->has_eval = f->archive.eval != NULL;
-    if (f->has_eval) AN_TRY(an_pt2_graph_open(err, &f->archive, f->archive.eval, &f->graph[EVAL]));
+    if (f->has_eval) AN_TRY(an_pt2_graph_open(err, &f->archive, f->archive.eval, &f->graph[AN_PROGRAM_EVAL]));
     return list_tensors(err, f);
 }
 
@@ -87,7 +68,7 @@ an_import *an_import_open_description(const char *name, const char *json, size_t
 void an_import_close(an_import *f)
 {
     if (!f) return;
-    for (int i = 0; i < PROGRAMS; i++) an_pt2_graph_close(&f->graph[i]);
+    for (int i = 0; i < AN_PROGRAMS; i++) an_pt2_graph_close(&f->graph[i]);
     an_pt2_close(&f->archive);
     free(f);
 }
@@ -121,7 +102,8 @@ int an_import_count(const an_import *f, an_import_kind kind)
     int n = 0;
     if (kind == AN_IMPORT_PARAMETER) return f->n_parameters;
     if (kind == AN_IMPORT_BUFFER) return f->n_buffers;
-    while (kind == AN_IMPORT_INPUT ? user_input(&f->graph[TRAIN], n) != NULL : user_output(&f->graph[TRAIN], n) != NULL)
+    while (kind == AN_IMPORT_INPUT ? user_input(&f->graph[AN_PROGRAM_TRAIN], n) != NULL
+                                   : user_output(&f->graph[AN_PROGRAM_TRAIN], n) != NULL)
         n++;
     return n;
 }
@@ -150,7 +132,7 @@ static void describe_tensor(const an_pt2 *a, const an_pt2_tensor *t, an_import_e
 
 bool an_import_get(const an_import *f, an_import_kind kind, int i, an_import_entry *out)
 {
-    const an_pt2_graph *g = &f->graph[TRAIN];
+    const an_pt2_graph *g = &f->graph[AN_PROGRAM_TRAIN];
     if (i < 0 || i >= an_import_count(f, kind)) return false;
     if (kind == AN_IMPORT_INPUT) {
         const an_pt2_input *in = user_input(g, i);
@@ -177,7 +159,7 @@ char *an_import_operations(const an_import *f)
 {
     an_text text = {0};
     an_text_puts(&text, "");
-    an_aten_list(&f->graph[TRAIN], &text);
+    an_aten_list(&f->graph[AN_PROGRAM_TRAIN], &text);
     if (!text.failed) return text.data;
     an_text_free(&text);
     return NULL;
@@ -185,10 +167,10 @@ char *an_import_operations(const an_import *f)
 
 static an_status resolve(an_err *err, an_import *f)
 {
-    const an_pt2_graph *g = &f->graph[TRAIN];
+    const an_pt2_graph *g = &f->graph[AN_PROGRAM_TRAIN];
     if (f->resolved) return AN_OK;
-    AN_TRY(an_aten_resolve(err, &f->graph[TRAIN]));
-    if (f->has_eval) AN_TRY(an_aten_resolve(err, &f->graph[EVAL]));
+    AN_TRY(an_aten_resolve(err, &f->graph[AN_PROGRAM_TRAIN]));
+    if (f->has_eval) AN_TRY(an_aten_resolve(err, &f->graph[AN_PROGRAM_EVAL]));
     if (!g->training_ir)
         return an_fail(err, AN_E_UNSUPPORTED,
                        "%s: a graph for inference: what it says of gradients (detach, no_grad) is lost; save what "
@@ -296,10 +278,10 @@ static an_status bind(an_err *err, an_import *f, an_import_model *m)
     int32_t values = 0, symbols = 0;
     AN_TRY(resolve(err, f));
     m->tensor = calloc((size_t)n + 1, sizeof(an_tensor *));
-    for (int i = 0; i < PROGRAMS; i++) {
+    for (int i = 0; i < AN_PROGRAMS; i++) {
         values = AN_MAX(values, f->graph[i].n_values);
         symbols = AN_MAX(symbols, f->graph[i].n_symbols);
-        if (i == TRAIN || f->has_eval) AN_TRY(an_fold_open(err, &f->graph[i], &m->fold[i]));
+        if (i == AN_PROGRAM_TRAIN || f->has_eval) AN_TRY(an_fold_open(err, &f->graph[i], &m->fold[i]));
     }
     m->value = calloc((size_t)values + 1, sizeof *m->value);
     m->symbol = calloc((size_t)symbols + 1, sizeof *m->symbol);
@@ -331,7 +313,7 @@ an_import_model *an_import_bind(an_import *f, an_ctx *cx, char why[AN_IMPORT_WHY
 void an_import_release(an_import_model *m)
 {
     if (!m) return;
-    for (int i = 0; i < PROGRAMS; i++) an_fold_close(m->fold[i]);
+    for (int i = 0; i < AN_PROGRAMS; i++) an_fold_close(m->fold[i]);
     free(m->tensor);
     free(m->value);
     free(m->symbol);
@@ -340,7 +322,7 @@ void an_import_release(an_import_model *m)
 
 /* ---- a step */
 
-static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *const *in)
+static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *const *in, const bool *last)
 {
     int user = 0;
     for (int32_t i = 0; i < b->g->n_inputs; i++) {
@@ -354,11 +336,14 @@ static an_status set_inputs(an_build *b, const an_import_model *m, an_tensor *co
         }
         an_dtype dtype = AN_F32;
         (void)an_pt2_dtype(b->g->value[x->value].torch_dtype, &dtype);
-        an_tensor *t = in[user++];
+        an_tensor *t = in[user];
+        v->last = last && last[user];
+        user++;
         const an_shape s = an_shape_of(t);
         const an_pt2_value *want = &b->g->value[x->value];
         bool same = s.rank == want->rank;
-        for (int k = 0; same && k < s.rank; k++) same = want->symbolic[k] || s.dim[k] == want->dim[k];
+        for (int k = 0; same && k < s.rank; k++)
+            same = want->symbolic[k] || s.dim[v->last ? an_last_axis(k, s.rank) : k] == want->dim[k];
         if (!same)
             return an_build_refuse(b, AN_E_SHAPE, "input %.60s has another shape than the model was exported with",
                                    x->name ? x->name : "");
@@ -390,12 +375,12 @@ static void assign_buffers(an_build *b, const an_import_model *m)
     }
 }
 
-an_status an_import_build(an_import_model *m, an_import_mode mode, an_tensor *const *in, an_tensor **out,
-                          char why[AN_IMPORT_WHY])
+an_status an_import_build_as(an_import_model *m, an_import_mode mode, an_tensor *const *in, const bool *last_in,
+                             an_tensor **out, bool *last_out, char why[AN_IMPORT_WHY])
 {
     an_err err = {0};
     const bool training = mode == AN_IMPORT_TRAIN;
-    const int which = !training && m->file->has_eval ? EVAL : TRAIN;
+    const int which = !training && m->file->has_eval ? AN_PROGRAM_EVAL : AN_PROGRAM_TRAIN;
     const an_pt2_graph *g = &m->file->graph[which];
     an_build b = {.cx = m->cx,
                   .err = &err,
@@ -409,14 +394,23 @@ an_status an_import_build(an_import_model *m, an_import_mode mode, an_tensor *co
     const an_pt2_input *first = user_input(g, 0);
     const an_shape s = first ? an_shape_of(in[0]) : AN_SCALAR;
     an_fold_begin(m->fold[which], s.rank ? s.dim[0] : 0);
-    an_status status = set_inputs(&b, m, in);
+    an_status status = set_inputs(&b, m, in, last_in);
     if (status == AN_OK) status = an_build_run(&b);
     b.now = NULL;
     const an_pt2_output *o;
-    for (int i = 0; status == AN_OK && (o = user_output(g, i)) != NULL; i++)
-        out[i] = o->value >= 0 ? an_value_tensor(&b, o->value) : NULL;
+    for (int i = 0; status == AN_OK && (o = user_output(g, i)) != NULL; i++) {
+        const an_built_value *v = o->value >= 0 ? an_build_get(&b, o->value) : NULL;
+        out[i] = v ? last_out ? v->t : an_value_tensor(&b, o->value) : NULL;
+        if (last_out) last_out[i] = v && v->last;
+    }
     if (status == AN_OK && training) assign_buffers(&b, m);
     if (status == AN_OK && err.code != AN_OK) status = err.code; /* a constant that could not be computed */
     if (status != AN_OK) tell(why, &err);
     return status;
+}
+
+an_status an_import_build(an_import_model *m, an_import_mode mode, an_tensor *const *in, an_tensor **out,
+                          char why[AN_IMPORT_WHY])
+{
+    return an_import_build_as(m, mode, in, NULL, out, NULL, why);
 }

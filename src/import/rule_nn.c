@@ -182,8 +182,17 @@ an_status an_rule_layer_norm(an_build *b, const an_pt2_node *n)
     if (count < 1 || count > an_rank(x)) return an_build_refuse(b, AN_E_IO, "no axes; the file is damaged");
     if (gain) gain = an_reshape_1(gain, an_count(gain));
     if (bias) bias = an_reshape_1(bias, an_count(bias));
-    an_tensor *y = an_layer_norm_at(AN_AT, merge_last(x, count), gain, bias, an_in_float(b, n, 4));
+    an_tensor *rows = merge_last(x, count), *y = an_layer_norm_at(AN_AT, rows, gain, bias, an_in_float(b, n, 4));
     an_out(b, n, 0, an_reshape_at(AN_AT, y, an_shape_of(x)));
+    if (!an_out_used(n, 1) && !an_out_used(n, 2)) return AN_OK;
+    /* mean and 1 / deviation of each row, which the gradient of native_layer_norm reads */
+    const an_axes row = AN_AXIS(an_rank(rows) - 1);
+    an_shape s = an_shape_of(x);
+    for (int i = 0; i < count; i++) s.dim[s.rank - 1 - i] = 1;
+    rows = an_widen(rows);
+    an_out(b, n, 1, an_reshape_at(AN_AT, an_mean_at(AN_AT, rows, row, false), s));
+    an_tensor *var = an_var_at(AN_AT, rows, row, false);
+    an_out(b, n, 2, an_reshape_at(AN_AT, an_rsqrt_at(AN_AT, an_add_num_at(AN_AT, var, an_in_float(b, n, 4))), s));
     return AN_OK;
 }
 

@@ -140,6 +140,13 @@ an_status an_rule_var_correction(an_build *b, const an_pt2_node *n)
 {
     return variance(b, n, 1, correction_of(b, n), an_in_bool(b, n, 3), false);
 }
+an_status an_rule_var_mean(an_build *b, const an_pt2_node *n)
+{
+    an_built_value x = an_in_value(b, n, 0);
+    const an_axes mask = axes_of(b, n, 1, &x);
+    finish(b, n, 1, reduced(an_widen(x.t), mask, an_mean_at), x.last, mask, an_in_bool(b, n, 3));
+    return variance(b, n, 1, correction_of(b, n), an_in_bool(b, n, 3), false);
+}
 an_status an_rule_std_correction(an_build *b, const an_pt2_node *n)
 {
     return variance(b, n, 1, correction_of(b, n), an_in_bool(b, n, 3), true);

@@ -65,6 +65,12 @@ void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
         an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: the target is a constant; what changes is an an_state");
         return;
     }
+    if (s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_STATE &&
+        cx->store[cx->state[s->attr[1]].store].bound == AN_BOUND) {
+        an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: \"%s\" is bound to memory that may only be read",
+                  an_name_of(state));
+        return;
+    }
     if (an_why_params_are_fixed(cx) && s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_PARAM) {
         an_poison(&cx->graph, AN_E_USAGE, at, "an_assign: \"%s\" cannot change: %s", an_name_of(state),
                   an_why_params_are_fixed(cx));

@@ -5,7 +5,7 @@
  *
  * A module is a source file, with a header of its name where others call it. A module calls only modules to its left:
  *
- *     context <- in_flight, buffers <- variables <- param_blocks, stores <- assign, persist
+ *     context <- in_flight, buffers <- variables <- param_blocks, stores <- assign, persist, bind
  *             <- plan_cache <- memory <- execute, oracle_eval <- results <- eval <- round_weights, open
  *
  * plan_report, introspect and check_kernels read all of it. optim/ comes after runtime/ and is reached from here only through
@@ -25,12 +25,14 @@ typedef enum an_role { AN_ROLE_PARAM, AN_ROLE_M, AN_ROLE_V, AN_ROLE_AVERAGE, AN_
 
 /* A persistent buffer: an array of a parameter block, or a state. It is declared first (and counted in the memory
  * report), and allocated and initialized by the first an_eval or access. Slot AN_SLOT_FIRST + i of every plan is store i. */
+typedef enum an_binding { AN_UNBOUND, AN_BOUND, AN_BOUND_WRITTEN } an_binding;
 typedef struct an_store {
     int64_t bytes;
     an_usage usage;
     an_buffer mem;
-    bool allocated; /* `mem` is valid; also true of a store of zero bytes */
-    bool ready;     /* holds its initial values */
+    bool allocated;   /* `mem` is valid; also true of a store of zero bytes */
+    bool ready;       /* holds its initial values */
+    an_binding bound; /* `mem` is the caller's, and then not `allocated`: bind.c */
     const char *name;
 } an_store;
 

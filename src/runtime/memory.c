@@ -34,7 +34,7 @@ static uint64_t missing_bytes(const an_ctx *cx, const an_plan *p)
 {
     uint64_t sum = 0;
     for (int i = 0; i < cx->n_stores; i++)
-        if (!cx->store[i].allocated) sum += (uint64_t)cx->store[i].bytes;
+        if (!cx->store[i].allocated && !cx->store[i].bound) sum += (uint64_t)cx->store[i].bytes;
     if ((uint64_t)p->arena_bytes > cx->arena.bytes) sum += (uint64_t)p->arena_bytes - cx->arena.bytes;
     for (int i = 0; i < an_input_blocks(cx); i++)
         if ((uint64_t)p->input_bytes > cx->inputs[i].bytes) sum += (uint64_t)p->input_bytes - cx->inputs[i].bytes;

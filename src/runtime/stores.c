@@ -136,6 +136,7 @@ int64_t an_persistent_bytes(const an_ctx *cx, uint64_t by_usage[AN_N_USES])
 {
     int64_t sum = 0;
     for (int i = 0; i < cx->n_stores; i++) {
+        if (cx->store[i].bound != AN_UNBOUND) continue;
         sum += cx->store[i].bytes;
         if (by_usage) by_usage[cx->store[i].usage] += (uint64_t)cx->store[i].bytes;
     }

@@ -481,6 +481,7 @@ static void cpu_find_compiler(const an_device_options *o, an_device_compiler *ou
 }
 
 const an_backend an_backend_cpu = {.name = "cpu",
+                                   .binds = true,
                                    .auto_rank = 3,
                                    .find_compiler = cpu_find_compiler,
                                    .probe = cpu_probe,

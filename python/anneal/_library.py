@@ -1,0 +1,70 @@
+"""libanneal by ctypes: the functions of anneal_import.h that torch.py calls. ctypes releases the GIL during a call."""
+import ctypes as c
+import ctypes.util
+import glob
+import os
+
+WHY_BYTES = 1024
+F32, BF16, F16, F64, I32, I64, U8, BOOL = range(8)  # an_dtype
+INPUT, OUTPUT = 0, 1  # an_import_kind
+
+
+class Options(c.Structure):
+    """The first members of an_options; an_open_sized takes the others as zero."""
+    _fields_ = [("device", c.c_char_p), ("seed", c.c_uint64), ("threads", c.c_int), ("isa", c.c_char_p), ("cc", c.c_char_p),
+                ("cache_dir", c.c_char_p), ("budget_bytes", c.c_uint64), ("recompute", c.c_char_p)]
+
+
+class Array(c.Structure):
+    """an_import_array"""
+    _fields_ = [("data", c.c_void_p), ("dtype", c.c_int32), ("rank", c.c_int32), ("dim", c.c_int64 * 8), ("step", c.c_int64 * 8)]
+
+
+class Counts(c.Structure):
+    """an_import_counts"""
+    _fields_ = [(n, c.c_int64) for n in ("calls", "copies", "copied_bytes", "launches", "peak_bytes")]
+
+
+FUNCTIONS = {
+    "an_open_sized": (c.c_void_p, [c.POINTER(Options), c.c_size_t]),
+    "an_close": (None, [c.c_void_p]),
+    "an_error": (c.c_char_p, [c.c_void_p]),
+    "an_empty_cache": (c.c_int, [c.c_void_p]),
+    "an_import_open_description": (c.c_void_p, [c.c_char_p, c.c_char_p, c.c_size_t, c.c_char_p]),
+    "an_import_close": (None, [c.c_void_p]),
+    "an_import_check": (c.c_int, [c.c_void_p, c.c_char_p]),
+    "an_import_count": (c.c_int, [c.c_void_p, c.c_int]),
+    "an_import_bind": (c.c_void_p, [c.c_void_p, c.c_void_p, c.c_char_p]),
+    "an_import_release": (None, [c.c_void_p]),
+    "an_import_call_plan": (c.c_int, [c.c_void_p, c.POINTER(Array), c.POINTER(Array), c.c_char_p]),
+    "an_import_call": (c.c_int, [c.c_void_p, c.POINTER(Array), c.POINTER(Array), c.c_char_p]),
+    "an_import_call_counts": (None, [c.c_void_p, c.POINTER(Counts)]),
+}
+
+
+def places():
+    """Where the library may be: named, in the wheel, in the build folder of a checkout, installed."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    if os.environ.get("ANNEAL_LIBRARY"):
+        return [os.environ["ANNEAL_LIBRARY"]]
+    found = []
+    for pattern in ("libanneal*.so*", "libanneal*.dylib", "../../build/libanneal*.so*", "../../build/libanneal*.dylib"):
+        found += sorted(glob.glob(os.path.join(here, pattern)))
+    return found + [p for p in [ctypes.util.find_library("anneal")] if p]
+
+
+def load():
+    tried = places()
+    for path in tried:
+        try:
+            library = c.CDLL(path)
+            break
+        except OSError as e:
+            failure = e
+    else:
+        raise ImportError(f"libanneal is not there: {failure}" if tried else
+                          "libanneal is not there: install the wheel, or build it (make) and name it in ANNEAL_LIBRARY")
+    for name, (result, arguments) in FUNCTIONS.items():
+        f = getattr(library, name)
+        f.restype, f.argtypes = result, arguments
+    return library

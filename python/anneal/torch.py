@@ -1,0 +1,296 @@
+"""torch.compile(model, backend="anneal"): the graphs of a step, forward and backward, each as one plan of libanneal on the CPU.
+
+    model = torch.compile(model, backend="anneal")
+    model = torch.compile(model, backend="anneal", options={"fallback": True})    PyTorch runs a graph that anneal cannot
+    anneal.torch.counts()                                                         graphs, calls, copies, fallbacks
+
+Nothing is copied: a graph reads the tensors where they are and writes into tensors that PyTorch allocated. Copied, and
+counted, are tensors of int64 (they are int32 inside; a number that does not fit is refused) and tensors with gaps. What a graph
+returns of its inputs as a view stays a view. Random numbers are anneal's own.
+"""
+import collections
+import ctypes
+import operator
+import threading
+import weakref
+
+import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+
+from . import _library
+from ._graph import Text, Unsupported, without_strides
+from ._library import BF16, BOOL, F16, F32, F64, I32, I64, INPUT, OUTPUT, U8, WHY_BYTES, Array, Counts, Options
+
+aten = torch.ops.aten
+DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64, torch.int32: I32, torch.int64: I64,
+          torch.uint8: U8, torch.bool: BOOL}
+BACK = {v: k for k, v in DTYPES.items()}
+PLANS = 16  # sets of sizes that a graph keeps plans of
+
+# What is the same memory in another order: a result of these is made of what they read, in PyTorch.
+REORDERS = {aten.permute.default, aten.t.default, aten.transpose.int, aten.expand.default, aten.unsqueeze.default,
+            aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.detach.default}
+VIEWS = REORDERS | {aten.view.default, aten._unsafe_view.default, aten.select.int, aten.slice.Tensor, aten.as_strided.default}
+
+_library_loaded = None
+_lock = threading.Lock()
+_alive = weakref.WeakSet()
+_fallbacks = collections.Counter()
+
+
+def library():
+    global _library_loaded
+    with _lock:
+        if _library_loaded is None:
+            _library_loaded = _library.load()
+    return _library_loaded
+
+
+def _sentence(why):
+    return why.value.decode(errors="replace")
+
+
+class Plan:
+    """A graph for one set of sizes: a context of its own, and the form of its results."""
+
+    def __init__(self, name, text):
+        self.lib, self.why = library(), ctypes.create_string_buffer(WHY_BYTES)
+        self.file = self.context = self.model = None
+        data = text.encode()
+        self.file = self.lib.an_import_open_description(name.encode(), data, len(data), self.why)
+        if not self.file or self.lib.an_import_check(self.file, self.why) != 0:
+            raise self._failure(Unsupported)
+        options = Options(device=b"cpu", seed=torch.initial_seed() & (2**64 - 1), threads=torch.get_num_threads(), recompute=b"off")
+        self.context = self.lib.an_open_sized(ctypes.byref(options), ctypes.sizeof(options))
+        sentence = self.lib.an_error(self.context) if self.context else b"no memory for a context"
+        if sentence:
+            self.close()
+            raise RuntimeError(sentence.decode())
+        self.model = self.lib.an_import_bind(self.file, self.context, self.why)
+        if not self.model:
+            raise self._failure(Unsupported)
+        self.inputs = (Array * max(1, self.lib.an_import_count(self.file, INPUT)))()
+        self.outputs = (Array * max(1, self.lib.an_import_count(self.file, OUTPUT)))()
+        self.n_outputs = self.lib.an_import_count(self.file, OUTPUT)
+        self.form, self.strides = None, None
+
+    def _failure(self, kind):
+        sentence = _sentence(self.why)
+        self.close()
+        return kind(sentence)
+
+    def close(self):
+        if self.model:
+            self.lib.an_import_release(self.model)
+        if self.context:
+            self.lib.an_close(self.context)
+        if self.file:
+            self.lib.an_import_close(self.file)
+        self.model = self.context = self.file = None
+
+    __del__ = close
+
+    def plan(self, tensors):
+        """The shape, strides and dtype of each result; again where inputs lie in another order than before."""
+        strides = [t.stride() for t in tensors]
+        if strides == self.strides:
+            return
+        for a, t in zip(self.inputs, tensors):
+            a.dtype, a.rank = DTYPES[t.dtype], t.dim()
+            a.dim[:a.rank], a.step[:a.rank] = t.shape, t.stride()
+        if self.lib.an_import_call_plan(self.model, self.inputs, self.outputs, self.why) != 0:
+            raise Unsupported(_sentence(self.why))
+        self.form = [(tuple(o.dim[:o.rank]), tuple(o.step[:o.rank]), BACK[o.dtype]) for o in self.outputs[:self.n_outputs]]
+        self.strides = strides
+
+    def __call__(self, tensors):
+        self.plan(tensors)
+        results = [torch.empty_strided(*f[:2], dtype=f[2]) for f in self.form]
+        for a, t in zip(self.inputs, tensors):
+            a.data = t.data_ptr() if t.numel() else None
+        for a, t in zip(self.outputs, results):
+            a.data = t.data_ptr() if t.numel() else None
+        if self.lib.an_import_call(self.model, self.inputs, self.outputs, self.why) != 0:
+            raise RuntimeError(_sentence(self.why))
+        return results
+
+    def counts(self):
+        out = Counts()
+        self.lib.an_import_call_counts(self.model, ctypes.byref(out))
+        return out
+
+
+def _base(node):
+    """The node that `node` is a view of, and the views between them, the first first."""
+    chain, at = [], node
+    while at.op == "call_function" and at.target in VIEWS:
+        chain.append(at)
+        at = at.args[0]
+    if at.op in ("placeholder", "get_attr") or all(n.target in REORDERS for n in chain):
+        return at, chain[::-1]
+    while chain and chain[-1].target in REORDERS:  # the part behind the last view that needs its argument's order
+        chain.pop()
+    behind = []
+    at = node
+    while at.op == "call_function" and at.target in REORDERS:
+        behind.append(at)
+        at = at.args[0]
+    return at, behind[::-1]
+
+
+class Graph:
+    """A graph of torch.fx as a function of tensors and numbers, in the form that AOTAutograd calls."""
+
+    def __init__(self, module, name, fallback):
+        self.module, self.name, self.fallback = module, name, fallback
+        self.plans, self.lock = {}, threading.Lock()
+        without_strides(module)
+        placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
+        self.attributes = [n for n in module.graph.nodes if n.op == "get_attr" and torch.is_tensor(n.meta.get("val"))]
+        self.tensor_at = [i for i, n in enumerate(placeholders) if torch.is_tensor(n.meta["val"])]
+        self.symbols = {i: n.meta["val"].node.expr for i, n in enumerate(placeholders) if isinstance(n.meta["val"], torch.SymInt)}
+        self.inputs = [placeholders[i] for i in self.tensor_at] + self.attributes
+        results = next(n for n in module.graph.nodes if n.op == "output").args[0]
+        self.results, self.computed = [], []
+        for node in results:
+            if not isinstance(node, torch.fx.Node) or not torch.is_tensor(node.meta["val"]):
+                self.results.append((node, None))
+                continue
+            base, chain = _base(node)
+            if base not in self.inputs and base not in self.computed:
+                self.computed.append(base)
+            self.results.append((base, chain))
+        self.compiled = None if self.symbols else self._plan(())
+        _alive.add(self)
+
+    def _text(self, values):
+        return Text(self.module.graph, values)
+
+    def _plan(self, values):
+        """The plan for these values of the symbols; None where PyTorch runs the graph."""
+        if values not in self.plans:
+            if len(self.plans) >= PLANS:
+                self.plans.pop(next(iter(self.plans)))
+            try:
+                text = self._text(self._values(values)).build(self.inputs, self.computed)
+                plan = Plan(self.name, text) if self.computed else None
+                if plan and not self.symbols:  # what only building finds out, before anything runs
+                    plan.plan([n.meta["val"] for n in self.inputs])
+                self.plans[values] = (plan,)
+            except Unsupported as e:
+                if not self.fallback:
+                    raise Unsupported(f'{e}; options={{"fallback": True}} lets PyTorch run this graph') from None
+                _fallbacks[str(e)] += 1
+                _for_pytorch(self.module)
+                self.plans[values] = None
+        return self.plans[values]
+
+    def _values(self, values):
+        import sympy
+        return {s: sympy.Integer(v) for s, v in zip(self.symbols.values(), values) if isinstance(s, sympy.Symbol)}
+
+    def __call__(self, args):
+        """Takes a list, which it empties, so that the caller's tensors can be freed."""
+        given = list(args)
+        if isinstance(args, list):
+            args.clear()
+        values = tuple(int(given[i]) for i in self.symbols)
+        with self.lock:
+            held = self._plan(values)
+            if held is None:
+                _fallbacks["calls"] += 1
+                return self.module.forward(*given)
+            tensors = [given[i].detach() for i in self.tensor_at] + [getattr(self.module, n.target) for n in self.attributes]
+            made = dict(zip(self.computed, held[0](tensors))) if held[0] else {}
+        made.update(zip(self.inputs, tensors))
+        made.update(zip((self.inputs[k] for k in range(len(self.tensor_at))), (given[i] for i in self.tensor_at)))
+        text = self._text(self._values(values))
+        return tuple(self._result(text, made, node, chain) for node, chain in self.results)
+
+    def _result(self, text, made, node, chain):
+        if chain is None:
+            return text.scalar(node) if isinstance(node, torch.fx.Node) else node
+        t = made[node]
+        for n in chain:
+            rest = [[text.scalar(x) for x in a] if isinstance(a, (list, tuple)) else text.scalar(a) for a in n.args[1:]]
+            t = n.target(t, *rest, **n.kwargs)
+        return t
+
+
+def _decompositions():
+    table = dict(core_aten_decompositions())
+    table.update(get_decompositions([aten._native_batch_norm_legit_functional, aten._native_batch_norm_legit_no_training,
+                                     aten._native_batch_norm_legit, aten.native_batch_norm_backward, aten.native_group_norm,
+                                     aten.native_layer_norm_backward]))
+    for op in (aten._scaled_dot_product_flash_attention_for_cpu.default,):
+        table.pop(op, None)
+    return table
+
+
+# Gradients that take what the forward operation found besides its result, which anneal finds again: the argument, what stands
+# there instead, and the forward operation.
+FOUND = {aten.max_pool2d_with_indices_backward.default: (7, 1, aten.max_pool2d_with_indices.default),
+         aten._scaled_dot_product_flash_attention_for_cpu_backward.default:
+             (5, 4, aten._scaled_dot_product_flash_attention_for_cpu.default)}
+
+
+def _partition(joint, inputs, **more):
+    for node in joint.graph.nodes:
+        if node.op == "call_function" and node.target in FOUND:
+            at, instead, _ = FOUND[node.target]
+            node.update_arg(at, node.args[instead])
+    joint.graph.eliminate_dead_code()
+    return min_cut_rematerialization_partition(joint, inputs, **more)
+
+
+def _for_pytorch(module):
+    """PyTorch's own kernels get what they take."""
+    for node in list(module.graph.nodes):
+        if node.op != "call_function" or node.target not in FOUND:
+            continue
+        at, _, forward = FOUND[node.target]
+        given = node.args[1:7] if at == 7 else node.args[1:4] + node.args[6:8]
+        with module.graph.inserting_before(node):
+            found = module.graph.call_function(forward, given, node.kwargs if at == 5 else {})
+            node.update_arg(at, module.graph.call_function(operator.getitem, (found, 1)))
+    module.recompile()
+
+
+def backend(module, inputs, *, options=None, **more):
+    """What torch.compile(backend="anneal") calls with each graph."""
+    options = dict(options or {})
+    fallback = bool(options.pop("fallback", False))
+    if options:
+        raise ValueError(f"options of backend anneal: {', '.join(options)} is not known; there is: fallback")
+    for x in inputs:
+        if torch.is_tensor(x) and x.device.type != "cpu":
+            raise Unsupported(f"a tensor on {x.device}: backend anneal computes on the CPU")
+    library()
+
+    def compiler(name):
+        def compile_graph(graph, example):
+            made = Graph(graph, name, fallback)
+            made._boxed_call = True
+            return made
+        return compile_graph
+    return aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
+                        decompositions=_decompositions(), partition_fn=_partition)(module, inputs)
+
+
+def counts():
+    """What the compiled functions that are alive have done: a dict of numbers, and why PyTorch ran graphs in place of anneal."""
+    out = collections.Counter(graphs=0, plans=0, calls=0, copies=0, copied_bytes=0, launches=0)
+    for graph in list(_alive):
+        out["graphs"] += 1
+        for held in graph.plans.values():
+            if held and held[0]:
+                c = held[0].counts()
+                out["plans"] += 1
+                for name in ("calls", "copies", "copied_bytes", "launches"):
+                    out[name] += getattr(c, name)
+    result = dict(out)
+    result["fallback_calls"] = _fallbacks["calls"]
+    result["fallbacks"] = [k for k in _fallbacks if k != "calls"]
+    return result

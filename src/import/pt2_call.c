@@ -1,0 +1,320 @@
+/* pt2_call.c: a graph as a function of another program's arrays (an_import_call).
+ *
+ * Owns:       the states that arrays are bound to, one an array and order of its axes; what had to be copied.
+ * Does not:   know who calls: python/anneal/torch.py does.
+ * Invariants: when a call has ended nothing is bound any more: the caller may free its arrays. */
+#include "import/pt2_model.h"
+#include <anneal_interop.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { RANK = 8 };
+
+typedef struct call {
+    an_import_model *m;
+    an_ctx *cx;
+    an_err *err;
+    int n_in, n_out;
+    bool runs;                      /* false: it is only planned, and data are not looked at */
+    an_tensor **in, **out, **bound; /* bound: the states, inputs first; NULL: none */
+    bool *last_in, *last_out;
+} call;
+
+static int64_t elements(const an_import_array *a)
+{
+    int64_t n = 1;
+    for (int i = 0; i < a->rank; i++) n *= a->dim[i];
+    return n;
+}
+
+static an_shape shape_of(const an_import_array *a)
+{
+    an_shape s = {.rank = a->rank};
+    memcpy(s.dim, a->dim, (size_t)a->rank * sizeof s.dim[0]);
+    return s;
+}
+
+static an_status failed(const call *c)
+{
+    return an_fail(c->err, an_error_status(c->cx), "%s: %.800s", c->m->file->archive.path,
+                   an_error(c->cx) ? an_error(c->cx) : "the step failed");
+}
+
+static an_status check_array(const call *c, const an_import_array *a, int i)
+{
+    an_import_entry e = {0};
+    bool good = a->rank >= 0 && a->rank <= RANK && a->dtype >= 0 && a->dtype < AN_N_DTYPES;
+    int64_t n = 1;
+    for (int k = 0; good && k < a->rank; k++) {
+        good = a->dim[k] >= 0 && a->dim[k] <= INT32_MAX && (a->dim[k] == 0 || n <= INT64_MAX / 16 / a->dim[k]) &&
+               a->step[k] >= 0 && a->step[k] <= INT64_MAX / 16 / AN_MAX(a->dim[k], 1);
+        n *= a->dim[k];
+    }
+    if (!good)
+        return an_fail(c->err, AN_E_USAGE, "%s: array %d has no such dtype, axes or steps", c->m->file->archive.path,
+                       i);
+    if (c->runs && n > 0 && !a->data)
+        return an_fail(c->err, AN_E_USAGE, "%s: input %d has no data", c->m->file->archive.path, i);
+    (void)an_import_get(c->m->file, AN_IMPORT_INPUT, i, &e);
+    if (e.shape.rank == a->rank && memcmp(e.shape.dim, a->dim, (size_t)a->rank * sizeof a->dim[0]) == 0) return AN_OK;
+    return an_fail(c->err, AN_E_SHAPE, "%s: input %d, %.60s, has another shape than in the graph",
+                   c->m->file->archive.path, i, e.name);
+}
+
+/* ---- inputs */
+
+/* The order in which the axes lie in memory, the slowest first; those of length 1 or step 0 keep their places. False: the
+ * elements are not dense. */
+static bool order_of(const an_import_array *a, int order[RANK])
+{
+    int moving[RANK], n = 0;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dim[i] > 1 && a->step[i] > 0) moving[n++] = i;
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && a->step[moving[k]] > a->step[moving[k - 1]]; k--) {
+            const int swap = moving[k];
+            moving[k] = moving[k - 1];
+            moving[k - 1] = swap;
+        }
+    int64_t expected = 1;
+    for (int i = n; i-- > 0; expected *= a->dim[moving[i]])
+        if (a->step[moving[i]] != expected) return false;
+    for (int i = 0, k = 0; i < a->rank; i++) order[i] = a->dim[i] > 1 && a->step[i] > 0 ? moving[k++] : i;
+    return true;
+}
+
+/* Axes 0, 2, 3, ..., 1. */
+static bool is_last(const an_import_array *a, const int order[RANK])
+{
+    bool last = a->rank >= 3 && a->rank <= 5 && a->dim[1] > 1 && order[a->rank - 1] == 1 && order[0] == 0;
+    for (int i = 1; last && i < a->rank - 1; i++) last = order[i] == i + 1;
+    return last;
+}
+
+static int64_t integer_at(const char *from, int32_t dtype)
+{
+    int64_t wide;
+    int32_t narrow;
+    switch (dtype) {
+    case AN_I64: memcpy(&wide, from, sizeof wide); return wide;
+    case AN_I32: memcpy(&narrow, from, sizeof narrow); return narrow;
+    default: return (int64_t) * (const unsigned char *)from;
+    }
+}
+
+/* A copy in C order; int64 and uint8 as int32. */
+static an_status copied(const call *c, const an_import_array *a, int index, an_tensor **out)
+{
+    const bool narrow = a->dtype == AN_I64 || a->dtype == AN_U8;
+    const an_dtype dtype = narrow ? AN_I32 : (an_dtype)a->dtype;
+    const size_t from = an_dtype_size((an_dtype)a->dtype), to = an_dtype_size(dtype);
+    const int64_t n = elements(a);
+    int64_t at[RANK] = {0}, element = 0;
+    char *data = malloc((size_t)n * to);
+    if (!data) return an_fail_nomem(c->err, "an input", (size_t)n * to);
+    for (int64_t i = 0; i < n; i++) {
+        const char *p = (const char *)a->data + element * (int64_t)from;
+        if (narrow) {
+            const int64_t wide = integer_at(p, a->dtype);
+            const int32_t value = (int32_t)wide;
+            if (wide != value) {
+                free(data);
+                return an_fail(c->err, AN_E_DATA, "%s: input %d holds %lld: integers are 32 bits wide here",
+                               c->m->file->archive.path, index, (long long)wide);
+            }
+            memcpy(data + i * 4, &value, sizeof value);
+        } else {
+            memcpy(data + (size_t)i * to, p, from);
+        }
+        for (int axis = a->rank - 1; axis >= 0; axis--) {
+            element += a->step[axis];
+            if (++at[axis] < a->dim[axis]) break;
+            element -= a->dim[axis] * a->step[axis];
+            at[axis] = 0;
+        }
+    }
+    *out = an_input_at(AN_AT, c->cx, dtype, shape_of(a), data);
+    c->m->copies++;
+    c->m->copied_bytes += n * (int64_t)from;
+    free(data);
+    return AN_OK;
+}
+
+/* A state over the array's memory, its axes in the order in which they lie, then permuted and repeated as the array is. */
+static an_status bound_input(const call *c, const an_import_array *a, const int order[RANK], int i)
+{
+    char name[64] = "";
+    an_shape lies = {.rank = a->rank}, perm = {.rank = a->rank};
+    int n = snprintf(name, sizeof name, "in.%d.", i);
+    int64_t bytes = (int64_t)an_dtype_size((an_dtype)a->dtype);
+    bool plain = true, repeated = false;
+    for (int k = 0; k < a->rank; k++) {
+        const int64_t dim = a->step[order[k]] > 0 || a->dim[order[k]] == 1 ? a->dim[order[k]] : 1;
+        lies.dim[k] = dim;
+        perm.dim[order[k]] = k;
+        repeated |= dim != a->dim[order[k]];
+        plain &= order[k] == k;
+        bytes *= dim;
+        n += snprintf(name + n, sizeof name - (size_t)n, "%d%s", order[k], dim != a->dim[order[k]] ? "*" : "");
+    }
+    an_tensor *t = an_state_at(AN_AT, c->cx, name, (an_dtype)a->dtype, lies, AN_ZEROS);
+    if (an_error(c->cx)) return failed(c);
+    if (c->runs && an_bind(t, a->data, (size_t)bytes, AN_READ_ONLY) != AN_OK) return failed(c);
+    c->bound[i] = c->runs ? t : NULL;
+    c->last_in[i] = !repeated && is_last(a, order);
+    if (!plain && !c->last_in[i]) t = an_permute_at(AN_AT, t, perm);
+    c->in[i] = repeated ? an_expand_at(AN_AT, t, shape_of(a)) : t;
+    return AN_OK;
+}
+
+static an_status take_input(const call *c, const an_import_array *a, int i)
+{
+    int order[RANK];
+    const bool narrow = a->dtype == AN_I64 || a->dtype == AN_U8;
+    AN_TRY(check_array(c, a, i));
+    if (elements(a) == 0) {
+        c->in[i] = an_full_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), 0);
+        return AN_OK;
+    }
+    if (!narrow && order_of(a, order)) return bound_input(c, a, order, i);
+    if (c->runs) return copied(c, a, i, &c->in[i]);
+    c->in[i] = an_input_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), NULL);
+    return AN_OK;
+}
+
+/* ---- results */
+
+/* Integers leave as wide as PyTorch has them. */
+static an_status widen_results(const call *c)
+{
+    for (int i = 0; i < c->n_out; i++) {
+        an_import_entry e;
+        if (!an_import_get(c->m->file, AN_IMPORT_OUTPUT, i, &e)) continue;
+        if (!c->out[i] && strcmp(e.torch_dtype, "none") != 0)
+            return an_fail(c->err, AN_E_UNSUPPORTED, "%s: result %d, %.60s, is not known here",
+                           c->m->file->archive.path, i, e.name);
+        if (!c->out[i]) continue;
+        if (strcmp(e.torch_dtype, "int64") == 0) c->out[i] = an_cast_at(AN_AT, c->out[i], AN_I64);
+        if (strcmp(e.torch_dtype, "uint8") == 0)
+            c->out[i] = an_cast_at(AN_AT, c->out[i], AN_U8);
+        else if (an_dtype_of(c->out[i]) != e.dtype && strcmp(e.torch_dtype, "int64") != 0)
+            c->out[i] = an_cast_at(AN_AT, c->out[i], e.dtype);
+    }
+    return AN_OK;
+}
+
+static void describe_result(const call *c, int i, an_import_array *out)
+{
+    *out = (an_import_array){.dtype = -1};
+    if (!c->out[i]) return;
+    const an_shape s = an_shape_of(c->out[i]);
+    int64_t step = 1;
+    out->dtype = (int32_t)an_dtype_of(c->out[i]);
+    out->rank = s.rank;
+    for (int stored = s.rank - 1; stored >= 0; stored--) { /* the axis of the result that lies there */
+        const int axis = !c->last_out[i] || stored == 0 ? stored : stored == s.rank - 1 ? 1 : stored + 1;
+        out->dim[axis] = s.dim[stored];
+        out->step[axis] = step;
+        step *= s.dim[stored];
+    }
+}
+
+static an_status give_result(const call *c, const an_import_array *want, int i)
+{
+    char name[64];
+    an_import_array is;
+    if (!c->out[i]) return AN_OK;
+    describe_result(c, i, &is);
+    is.data = want->data;
+    if (memcmp(&is, want, sizeof is) != 0)
+        return an_fail(c->err, AN_E_USAGE, "%s: result %d is to be stored as an_import_call_plan says",
+                       c->m->file->archive.path, i);
+    if (elements(&is) == 0) return AN_OK;
+    snprintf(name, sizeof name, "out.%d%s", i, c->last_out[i] ? ".last" : "");
+    an_tensor *t = an_state_at(AN_AT, c->cx, name, an_dtype_of(c->out[i]), an_shape_of(c->out[i]), AN_ZEROS);
+    if (an_error(c->cx)) return failed(c);
+    if (an_bind(t, is.data, (size_t)elements(&is) * an_dtype_size((an_dtype)is.dtype), AN_READ_WRITE) != AN_OK)
+        return failed(c);
+    c->bound[c->n_in + i] = t;
+    an_assign_at(AN_AT, t, c->out[i]);
+    return AN_OK;
+}
+
+/* ---- a call */
+
+static an_status build(const call *c, const an_import_array *in, char *why)
+{
+    for (int i = 0; i < c->n_in; i++) AN_TRY(take_input(c, &in[i], i));
+    if (an_error(c->cx)) return failed(c);
+    const an_status status = an_import_build_as(c->m, AN_IMPORT_TRAIN, c->in, c->last_in, c->out, c->last_out, why);
+    if (status != AN_OK) return c->err->code = status; /* why[] has the sentence */
+    AN_TRY(widen_results(c));
+    return an_error(c->cx) ? failed(c) : AN_OK;
+}
+
+static an_status run(const call *c, const an_import_array *out)
+{
+    an_bill bill;
+    for (int i = 0; i < c->n_out; i++) AN_TRY(give_result(c, &out[i], i));
+    an_set_step(c->cx, c->m->calls++);
+    if (an_error(c->cx) || an_eval_effects_at(AN_AT, c->cx) != AN_OK || an_error(c->cx)) return failed(c);
+    if (an_report(c->cx, &bill) == AN_OK) {
+        c->m->launches = bill.launches;
+        c->m->peak_bytes = (int64_t)bill.peak_bytes;
+    }
+    return AN_OK;
+}
+
+static an_status whole(an_import_model *m, const an_import_array *in, an_import_array *plan, const an_import_array *out,
+                       char *why)
+{
+    an_err err = {0};
+    char sentence[AN_IMPORT_WHY] = "";
+    an_arena arena = {0};
+    call c = {.m = m, .cx = m->cx, .err = &err, .runs = out != NULL};
+    an_status status = AN_OK;
+    c.n_in = an_import_count(m->file, AN_IMPORT_INPUT);
+    c.n_out = an_import_count(m->file, AN_IMPORT_OUTPUT);
+    c.in = AN_NEW_ARRAY(&arena, an_tensor *, c.n_in + 1);
+    c.out = AN_NEW_ARRAY(&arena, an_tensor *, c.n_out + 1);
+    c.bound = AN_NEW_ARRAY(&arena, an_tensor *, c.n_in + c.n_out + 1);
+    c.last_in = AN_NEW_ARRAY(&arena, bool, c.n_in + 1);
+    c.last_out = AN_NEW_ARRAY(&arena, bool, c.n_out + 1);
+    if (!c.in || !c.out || !c.bound || !c.last_in || !c.last_out) {
+        status = an_fail_nomem(&err, "a call", 0);
+    } else {
+        status = build(&c, in, sentence);
+        for (int i = 0; plan && status == AN_OK && i < c.n_out; i++) describe_result(&c, i, &plan[i]);
+        if (out && status == AN_OK) status = run(&c, out);
+        for (int i = 0; i < c.n_in + c.n_out; i++)
+            if (c.bound[i]) (void)an_bind(c.bound[i], NULL, 0, AN_READ_ONLY);
+    }
+    if (status != AN_OK && why)
+        snprintf(why, AN_IMPORT_WHY, "%s", sentence[0] ? sentence : err.text[0] ? err.text : "the call failed");
+    an_arena_free(&arena);
+    an_reset(m->cx);
+    an_error_clear(m->cx);
+    return status;
+}
+
+an_status an_import_call_plan(an_import_model *m, const an_import_array *in, an_import_array *out,
+                              char why[AN_IMPORT_WHY])
+{
+    return whole(m, in, out, NULL, why);
+}
+
+an_status an_import_call(an_import_model *m, const an_import_array *in, const an_import_array *out,
+                         char why[AN_IMPORT_WHY])
+{
+    return whole(m, in, NULL, out, why);
+}
+
+void an_import_call_counts(const an_import_model *m, an_import_counts *out)
+{
+    *out = (an_import_counts){.calls = (int64_t)m->calls,
+                              .copies = m->copies,
+                              .copied_bytes = m->copied_bytes,
+                              .launches = m->launches,
+                              .peak_bytes = m->peak_bytes};
+}

@@ -1,0 +1,213 @@
+/* rule_backward.c: operations that PyTorch's autograd leaves in a graph: the gradient of another operation.
+ *
+ * Each builds the operation itself, as its own rule does, and takes the gradient of sum(result * given): so there is one
+ * specification of both. What is then not read, often the operation itself, is never computed.
+ *
+ * Invariant: an argument that is differentiated does not depend on another one, for the gradient would contain the way through
+ * it. Where the operation is linear in the argument, a value that nothing computes stands for it. */
+#include "import/rules.h"
+#include <string.h>
+
+enum { MOST = 4 };
+
+/* The gradient of which operation, and the place of each of its arguments in this one's; -1 is None. */
+typedef struct origin {
+    const char *target;
+    an_aten_rule *rule;
+    signed char arg[AN_ATEN_MAX_ARGS];
+} origin;
+
+/* A value of x's shape and dtype that is a variable: x itself plus 0, or with `linear` 0. */
+static an_tensor *variable(an_build *b, an_tensor *x, bool linear)
+{
+    an_tensor *zero = an_as(an_expand_at(AN_AT, an_scalar_at(AN_AT, b->cx, 0), an_shape_of(x)), an_dtype_of(x));
+    return linear ? zero : an_add_at(AN_AT, an_detach_at(AN_AT, x), zero);
+}
+
+static bool reads(const an_pt2_node *n, const bool *wanted)
+{
+    for (int k = 0; k < n->n_out; k++) {
+        if (n->out[k].kind == AN_ARG_TENSOR && wanted[n->out[k].value]) return true;
+        for (int i = 0; n->out[k].kind == AN_ARG_TENSORS && i < n->out[k].n; i++)
+            if (n->out[k].values[i] >= 0 && wanted[n->out[k].values[i]]) return true;
+    }
+    return false;
+}
+
+/* Whether value `id` is computed from value `from`, or is the same. */
+static bool depends(const an_build *b, int32_t id, int32_t from, bool *wanted)
+{
+    memset(wanted, 0, (size_t)b->g->n_values * sizeof *wanted);
+    wanted[id] = true;
+    for (int32_t i = b->g->n_nodes; i-- > 0;) {
+        const an_pt2_node *n = &b->g->node[i];
+        if (!reads(n, wanted)) continue;
+        for (int k = 0; k < n->n_in; k++) {
+            if (n->in[k].kind == AN_ARG_TENSOR) wanted[n->in[k].value] = true;
+            for (int j = 0; n->in[k].kind == AN_ARG_TENSORS && j < n->in[k].n; j++)
+                if (n->in[k].values[j] >= 0) wanted[n->in[k].values[j]] = true;
+        }
+    }
+    return wanted[from];
+}
+
+/* Of the arguments of `n` at places x[0 .. count): whether one of them depends on another. */
+static an_status related(const an_build *b, const an_pt2_node *n, const int *x, int count, bool *out)
+{
+    an_arena arena = {0};
+    bool *wanted = AN_NEW_ARRAY(&arena, bool, b->g->n_values + 1);
+    *out = false;
+    for (int i = 0; wanted && i < count; i++)
+        for (int k = 0; k < count; k++)
+            if (i != k) *out |= depends(b, n->arg[x[i]].value, n->arg[x[k]].value, wanted);
+    an_arena_free(&arena);
+    return wanted ? AN_OK : an_fail_nomem(b->err, "an operation's gradient", 0);
+}
+
+/* Gradients of the arguments at places x[0 .. count) of `n`, in the orders of axes of the values x are; the gradient of the
+ * result is argument 0 of `n`, and `scratch` a value to build the result in. */
+static an_status gradients(an_build *b, const an_pt2_node *n, const origin *o, const int *x, int count, bool linear,
+                           an_built_value grad[MOST])
+{
+    an_pt2_arg arg[AN_ATEN_MAX_ARGS] = {{0}}, result = {.kind = AN_ARG_TENSOR, .value = -1};
+    an_built_value kept[AN_ATEN_MAX_ARGS], was;
+    an_tensor *given = an_detach_at(AN_AT, an_in(b, n, 0));
+    bool apart = false;
+    for (int k = 0; k < n->n_out && result.value < 0; k++)
+        if (an_out_used(n, k)) result.value = n->out[k].value;
+    if (result.value < 0) return AN_OK;
+    if (!linear) AN_TRY(related(b, n, x, count, &apart));
+    an_pt2_node f = {
+        .target = o->target, .module = n->module, .place = n->place, .n_out = 1, .out = &result, .arg = arg};
+    for (int i = 0; i < AN_ATEN_MAX_ARGS; i++) {
+        arg[i] = o->arg[i] < 0 ? (an_pt2_arg){.kind = AN_ARG_NONE, .number = {.symbol = -1}} : n->arg[o->arg[i]];
+        if (arg[i].kind == AN_ARG_TENSOR) kept[i] = an_in_value(b, &f, i);
+    }
+    for (int i = 0; i < AN_ATEN_MAX_ARGS; i++) {
+        if (arg[i].kind != AN_ARG_TENSOR) continue;
+        an_built_value *v = an_build_get(b, arg[i].value);
+        bool varies = false;
+        for (int k = 0; k < count; k++)
+            if (x[k] == o->arg[i]) varies = true;
+        if (varies && (linear || apart))
+            v->t = variable(b, kept[i].t, linear);
+        else if (!varies)
+            v->t = an_detach_at(AN_AT, kept[i].t);
+    }
+    was = b->value[result.value];
+    an_status status = o->rule(b, &f);
+    an_tensor *y = status == AN_OK ? an_value_tensor(b, result.value) : NULL;
+    if (y) {
+        given = an_as(given, an_dtype_of(an_widen(y)));
+        an_backward_at(AN_AT, an_sum_at(AN_AT, an_mul_at(AN_AT, an_widen(y), given), AN_ALL, false));
+    }
+    for (int k = 0; k < count && y; k++) {
+        grad[k] = *an_build_get(b, n->arg[x[k]].value);
+        grad[k].t = an_grad(grad[k].t);
+    }
+    b->value[result.value] = was;
+    for (int i = AN_ATEN_MAX_ARGS; i-- > 0;)
+        if (arg[i].kind == AN_ARG_TENSOR) b->value[arg[i].value] = kept[i];
+    return status;
+}
+
+static void give(an_build *b, const an_pt2_node *n, int k, const an_built_value *g, int like)
+{
+    an_tensor *t = g->t;
+    if (!an_out_used(n, k)) return;
+    if (!t) { /* the result does not depend on it */
+        const an_built_value v = an_in_value(b, n, like);
+        an_out_last(b, n, k, an_full_at(AN_AT, b->cx, an_dtype_of(v.t), an_shape_of(v.t), 0), v.last);
+        return;
+    }
+    an_out_last(b, n, k, t, g->last);
+}
+
+/* Convolutions read and write channels last: so shall the value be that their gradient is for. */
+static void make_last(an_build *b, const an_pt2_node *n, int i)
+{
+    an_built_value *v = an_build_get(b, n->arg[i].value);
+    if (v->last || an_shape_of(v->t).rank < 3) return;
+    v->t = an_last(v->t);
+    v->last = true;
+}
+
+/* grad_output input weight bias_sizes stride padding dilation transposed output_padding groups output_mask */
+an_status an_rule_convolution_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.convolution.default",
+                             an_rule_convolution,
+                             {1, 2, -1, 4, 5, 6, 7, 8, 9, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}};
+    an_built_value g[MOST] = {{0}};
+    if (an_rank(an_in(b, n, 1)) != an_rank(an_in(b, n, 2)))
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "an input without a batch");
+    make_last(b, n, 1);
+    make_last(b, n, 0);
+    for (int k = 0; k < 2; k++) { /* bilinear: two gradients, each with the other argument fixed */
+        const int x[1] = {k + 1};
+        if (!an_out_used(n, k)) continue;
+        AN_TRY(gradients(b, n, &o, x, 1, true, g));
+        give(b, n, k, &g[0], k + 1);
+    }
+    if (!an_out_used(n, 2)) return AN_OK;
+    const an_built_value given = an_in_value(b, n, 0);
+    const int rank = an_rank(given.t), channels = given.last ? rank - 1 : 1;
+    const an_axes axes = (an_axes)((1u << rank) - 1) & ~AN_AXIS(channels);
+    an_out(b, n, 2, an_as(an_sum_at(AN_AT, an_widen(given.t), axes, false), an_dtype_of(given.t)));
+    return AN_OK;
+}
+
+static an_status of_input(an_build *b, const an_pt2_node *n, const origin *o, bool linear)
+{
+    an_built_value g[MOST] = {{0}};
+    const int x[1] = {1};
+    AN_TRY(gradients(b, n, o, x, 1, linear, g));
+    give(b, n, 0, &g[0], 1);
+    return AN_OK;
+}
+
+/* grad_output self kernel_size stride padding dilation ceil_mode indices: the positions are found again */
+an_status an_rule_max_pool_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.max_pool2d.default", an_rule_max_pool, {1,  2,  3,  4,  5,  6,  -1, -1,
+                                                                           -1, -1, -1, -1, -1, -1, -1, -1,
+                                                                           -1, -1, -1, -1, -1, -1, -1, -1}};
+    make_last(b, n, 1);
+    return of_input(b, n, &o, false);
+}
+
+/* grad_output self kernel_size stride padding ceil_mode count_include_pad divisor_override */
+an_status an_rule_avg_pool_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.avg_pool2d.default",
+                             an_rule_avg_pool,
+                             {1, 2, 3, 4, 5, 6, 7, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}};
+    make_last(b, n, 1);
+    return of_input(b, n, &o, true);
+}
+
+/* query key value dropout_p is_causal attn_mask scale. Dropout would need the mask of the forward graph here. */
+an_status an_rule_attention_cpu(an_build *b, const an_pt2_node *n)
+{
+    an_pt2_arg arg[AN_ATEN_MAX_ARGS] = {{0}};
+    static const int from[] = {0, 1, 2, 5, 3, 4, 6};
+    if (an_in_float(b, n, 3) != 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "with dropout");
+    an_pt2_node f = *n;
+    for (int i = 0; i < (int)AN_COUNT(from); i++) arg[i] = n->arg[from[i]];
+    f.arg = arg;
+    return an_rule_attention(b, &f);
+}
+
+/* grad_out query key value out logsumexp dropout_p is_causal attn_mask scale */
+an_status an_rule_attention_cpu_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.scaled_dot_product_attention.default",
+                             an_rule_attention,
+                             {1, 2, 3, 8, 6, 7, 9, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1}};
+    an_built_value g[MOST] = {{0}};
+    const int x[3] = {1, 2, 3};
+    if (an_in_float(b, n, 6) != 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "with dropout");
+    AN_TRY(gradients(b, n, &o, x, 3, false, g));
+    for (int k = 0; k < 3; k++) give(b, n, k, &g[k], k + 1);
+    return AN_OK;
+}

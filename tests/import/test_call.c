@@ -1,0 +1,313 @@
+/* test_call.c: a graph as a function of the caller's arrays (an_import_call), and the gradients that are operations. */
+#include "lib/test.h"
+#include <anneal_import.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define META(name, dtype, sizes) "\"" name "\":{\"dtype\":" #dtype ",\"sizes\":[" sizes "],\"strides\":[]}"
+#define INT(n)                   "{\"as_int\":" #n "}"
+#define TENSOR(name)             "{\"as_tensor\":{\"name\":\"" name "\"}}"
+#define ARG(name, value)         "{\"name\":\"" name "\",\"arg\":" value "}"
+#define NODE(target, in, out)    "{\"target\":\"" target "\",\"inputs\":[" in "],\"outputs\":[" out "],\"metadata\":{}}"
+#define IN(name)                 "{\"user_input\":{\"arg\":" TENSOR(name) "}}"
+#define OUT(name)                "{\"user_output\":{\"arg\":" TENSOR(name) "}}"
+#define GRAPH(metas, nodes, in, out)                                                                                   \
+    "{\"model\":{\"schema_version\":{\"major\":8,\"minor\":0},\"verifiers\":[\"TRAINING\"],\"graph_module\":{"         \
+    "\"graph\":{\"nodes\":[" nodes "],\"tensor_values\":{" metas "}},\"signature\":{\"input_specs\":[" in              \
+    "],\"output_specs\":[" out "]}}},\"weights\":{\"config\":{}},\"constants\":{\"config\":{}}}"
+
+typedef struct function {
+    an_import *file;
+    an_ctx *cx;
+    an_import_model *m;
+    char why[AN_IMPORT_WHY];
+} function;
+
+static void open_function(function *f, const char *text)
+{
+    *f = (function){0};
+    f->file = an_import_open_description("graph", text, strlen(text), f->why);
+    if (!f->file) fail_msg("%s", f->why);
+    f->cx = an_open(&(an_options){.device = "cpu", .threads = 2, .recompute = "off"});
+    f->m = an_import_bind(f->file, f->cx, f->why);
+    if (!f->m) fail_msg("%s", f->why);
+}
+
+static void close_function(function *f)
+{
+    an_import_release(f->m);
+    an_close(f->cx);
+    an_import_close(f->file);
+}
+
+static an_import_array array(void *data, an_dtype dtype, int rank, const int64_t *dim, const int64_t *step)
+{
+    an_import_array a = {.data = data, .dtype = (int32_t)dtype, .rank = rank};
+    int64_t next = 1;
+    for (int i = rank; i-- > 0; next *= dim[i]) a.dim[i] = dim[i], a.step[i] = step ? step[i] : next;
+    return a;
+}
+
+static void call(function *f, const an_import_array *in, an_import_array *out, void *const *data, int n)
+{
+    if (an_import_call_plan(f->m, in, out, f->why) != AN_OK) fail_msg("%s", f->why);
+    for (int i = 0; i < n; i++) out[i].data = data[i];
+    if (an_import_call(f->m, in, out, f->why) != AN_OK) fail_msg("%s", f->why);
+}
+
+static const char product[] =
+    GRAPH(META("x", 8, INT(3) "," INT(4)) "," META("w", 8, INT(4) "," INT(2)) "," META("y", 8, INT(3) "," INT(2)),
+          NODE("aten.mm.default", ARG("self", TENSOR("x")) "," ARG("mat2", TENSOR("w")), TENSOR("y")),
+          IN("x") "," IN("w"), OUT("y"));
+
+/* Arrays in C order, transposed, repeated and with gaps; all of them hold x[i][k], and only the last is copied. */
+static void an_array_is_read_in_whatever_order_it_lies(void **unused)
+{
+    (void)unused;
+    double dense[12], turned[12], row[4], gaps[24], w[8], y[6];
+    const int64_t x_dim[] = {3, 4}, w_dim[] = {4, 2}, turn[] = {1, 3}, repeat[] = {0, 1}, gap[] = {8, 2};
+    function f;
+    an_import_counts n;
+    open_function(&f, product);
+    for (int i = 0; i < 8; i++) w[i] = i * i - 5;
+    for (int k = 0; k < 4; k++) row[k] = k + 0.5;
+    for (int way = 0; way < 4; way++) {
+        for (int i = 0; i < 3; i++)
+            for (int k = 0; k < 4; k++) {
+                const double x = way == 2 ? row[k] : i * 10 + k;
+                dense[i * 4 + k] = turned[k * 3 + i] = gaps[i * 8 + k * 2] = x;
+            }
+        an_import_array out[1], in[2] = {array(way == 0   ? dense
+                                               : way == 1 ? turned
+                                               : way == 2 ? row
+                                                          : gaps,
+                                               AN_F64, 2, x_dim,
+                                               way == 0   ? NULL
+                                               : way == 1 ? turn
+                                               : way == 2 ? repeat
+                                                          : gap),
+                                         array(w, AN_F64, 2, w_dim, NULL)};
+        call(&f, in, out, (void *[]){y}, 1);
+        for (int i = 0; i < 3; i++)
+            for (int j = 0; j < 2; j++) {
+                double sum = 0;
+                for (int k = 0; k < 4; k++) sum += dense[i * 4 + k] * w[k * 2 + j];
+                assert_true(fabs(y[i * 2 + j] - sum) < 1e-12);
+            }
+        an_import_call_counts(f.m, &n);
+        assert_int_equal(n.copies, way == 3 ? 1 : 0);
+        assert_int_equal(n.calls, way + 1);
+    }
+    close_function(&f);
+}
+
+static void results_over_an_input_or_in_another_form_are_refused(void **unused)
+{
+    (void)unused;
+    double x[12] = {0}, w[8] = {0}, y[6];
+    const int64_t x_dim[] = {3, 4}, w_dim[] = {4, 2}, other[] = {4, 3};
+    function f;
+    open_function(&f, product);
+    an_import_array out[1], in[2] = {array(x, AN_F64, 2, x_dim, NULL), array(w, AN_F64, 2, w_dim, NULL)};
+    call(&f, in, out, (void *[]){y}, 1);
+    out[0].data = x + 1;
+    assert_int_not_equal(an_import_call(f.m, in, out, f.why), AN_OK);
+    assert_non_null(strstr(f.why, "overlaps"));
+    out[0].data = y;
+    out[0].step[0] = 9;
+    assert_int_not_equal(an_import_call(f.m, in, out, f.why), AN_OK);
+    assert_non_null(strstr(f.why, "an_import_call_plan"));
+    in[0] = array(x, AN_F64, 2, other, NULL);
+    assert_int_not_equal(an_import_call_plan(f.m, in, out, f.why), AN_OK);
+    assert_non_null(strstr(f.why, "shape"));
+    in[0].rank = 9;
+    assert_int_not_equal(an_import_call_plan(f.m, in, out, f.why), AN_OK);
+    in[0] = array(x, AN_F64, 2, x_dim, NULL);
+    call(&f, in, out, (void *[]){y}, 1); /* nothing of the refused calls is left */
+    close_function(&f);
+}
+
+static void wide_integers_are_copied_and_those_that_do_not_fit_refused(void **unused)
+{
+    (void)unused;
+    static const char text[] =
+        GRAPH(META("i", 5, INT(2)) "," META("y", 5, INT(2)),
+              NODE("aten.add.Tensor", ARG("self", TENSOR("i")) "," ARG("other", TENSOR("i")), TENSOR("y")), IN("i"),
+              OUT("y"));
+    int64_t i[2] = {-3, 1 << 20}, y[2];
+    const int64_t dim[] = {2};
+    function f;
+    open_function(&f, text);
+    an_import_array out[1], in[1] = {array(i, AN_I64, 1, dim, NULL)};
+    call(&f, in, out, (void *[]){y}, 1);
+    assert_int_equal(out[0].dtype, AN_I64);
+    assert_int_equal(y[0], -6);
+    assert_int_equal(y[1], 1 << 21);
+    i[1] = (int64_t)1 << 31;
+    assert_int_not_equal(an_import_call(f.m, in, out, f.why), AN_OK);
+    assert_non_null(strstr(f.why, "2147483648"));
+    close_function(&f);
+}
+
+/* The gradient of a convolution as an operation is that of the convolution in a graph: [2,2,5,5] by [4,1,3,3], strided, in two
+ * groups. */
+static void the_gradient_of_a_convolution_is_its_operations(void **unused)
+{
+    (void)unused;
+    static const char text[] =
+        GRAPH(
+            META("g", 8, INT(2) "," INT(4) "," INT(3) "," INT(3)) "," META(
+                "x", 8,
+                INT(2) "," INT(2) "," INT(5) "," INT(
+                    5)) "," META("w", 8,
+                                 INT(4) "," INT(1) "," INT(3) "," INT(
+                                     3)) "," META("gx", 8,
+                                                  INT(2) "," INT(2) "," INT(5) "," INT(
+                                                      5)) "," META("gw", 8,
+                                                                   INT(4) "," INT(1) "," INT(3) "," INT(
+                                                                       3)) "," META("gb", 8, INT(4)),
+            NODE("aten.convolution_backward.default",
+                 ARG("grad_output", TENSOR("g")) "," ARG("input", TENSOR("x")) "," ARG("weight", TENSOR("w")) "," ARG("bias_sizes", "{\"as_ints\":[4]}") "," ARG(
+                     "stride",
+                     "{\"as_ints\":[2,2]}") "," ARG("padding",
+                                                    "{\"as_ints\":[1,1]}") "," ARG("dilation",
+                                                                                   "{\"as_ints\":[1,1]"
+                                                                                   "}") "," ARG("trans"
+                                                                                                "pose"
+                                                                                                "d",
+                                                                                                "{\"as"
+                                                                                                "_bool"
+                                                                                                "\":"
+                                                                                                "false"
+                                                                                                "}") "," ARG("outp"
+                                                                                                             "ut_"
+                                                                                                             "padd"
+                                                                                                             "ing",
+                                                                                                             "{\"a"
+                                                                                                             "s_"
+                                                                                                             "ints"
+                                                                                                             "\":["
+                                                                                                             "0,0]"
+                                                                                                             "}") "," ARG("groups",
+                                                                                                                          INT(2)) "," ARG("output_mask",
+                                                                                                                                          "{\"as_bools\":[true,true,true]}"),
+                 TENSOR("gx") "," TENSOR("gw") "," TENSOR("gb")),
+            IN("g") "," IN("x") "," IN("w"), OUT("gx") "," OUT("gw") "," OUT("gb"));
+    double g[72], x[100], w[36], gx[100], gw[36], gb[4];
+    const int64_t g_dim[] = {2, 4, 3, 3}, x_dim[] = {2, 2, 5, 5}, w_dim[] = {4, 1, 3, 3};
+    function f;
+    open_function(&f, text);
+    for (int i = 0; i < 72; i++) g[i] = sin(i * 1.3);
+    for (int i = 0; i < 100; i++) x[i] = cos(i * 0.7);
+    for (int i = 0; i < 36; i++) w[i] = sin(i * 2.1 + 1);
+    an_import_array out[3],
+        in[3] = {array(g, AN_F64, 4, g_dim, NULL), array(x, AN_F64, 4, x_dim, NULL), array(w, AN_F64, 4, w_dim, NULL)};
+    call(&f, in, out, (void *[]){gx, gw, gb}, 3);
+    double want_x[100] = {0}, want_w[36] = {0}, want_b[4] = {0};
+    for (int n = 0; n < 2; n++)
+        for (int o = 0; o < 4; o++)
+            for (int at = 0; at < 81; at++) { /* place of the result, then of the window */
+                const int oy = at / 27, ox = at / 9 % 3, ky = at / 3 % 3, kx = at % 3, y = oy * 2 + ky - 1,
+                          z = ox * 2 + kx - 1, c = o / 2;
+                const double d = g[((n * 4 + o) * 3 + oy) * 3 + ox];
+                if (ky == 0 && kx == 0) want_b[o] += d;
+                if (y < 0 || y > 4 || z < 0 || z > 4) continue;
+                want_x[((n * 2 + c) * 5 + y) * 5 + z] += d * w[(o * 3 + ky) * 3 + kx];
+                want_w[(o * 3 + ky) * 3 + kx] += d * x[((n * 2 + c) * 5 + y) * 5 + z];
+            }
+    assert_int_equal(out[0].step[1], 1); /* channels last, as it is computed */
+    for (int i = 0; i < 100; i++) {      /* gx[n][y][z][c] */
+        const int n = i / 50, y = i / 10 % 5, z = i / 2 % 5, c = i % 2;
+        assert_true(fabs(gx[i] - want_x[((n * 2 + c) * 5 + y) * 5 + z]) < 1e-12);
+    }
+    for (int o = 0; o < 4; o++)
+        for (int k = 0; k < 9; k++)
+            assert_true(
+                fabs(((double *)out[1].data)[o * out[1].step[0] + k / 3 * out[1].step[2] + k % 3 * out[1].step[3]] -
+                     want_w[o * 9 + k]) < 1e-12);
+    for (int o = 0; o < 4; o++) assert_true(fabs(gb[o] - want_b[o]) < 1e-12);
+    close_function(&f);
+}
+
+/* k is computed from q: the gradient of q alone must not contain the way through k. */
+static void a_gradient_does_not_go_through_another_argument(void **unused)
+{
+    (void)unused;
+    static const char text[] = GRAPH(
+        META("g", 8, INT(1) "," INT(1) "," INT(2) "," INT(2)) "," META(
+            "q", 8,
+            INT(1) "," INT(1) "," INT(2) "," INT(
+                2)) "," META("k", 8,
+                             INT(1) "," INT(1) "," INT(2) "," INT(
+                                 2)) "," META("other", 8,
+                                              INT(1) "," INT(1) "," INT(2) "," INT(
+                                                  2)) "," META("a", 8,
+                                                               INT(1) "," INT(1) "," INT(2) "," INT(
+                                                                   2)) "," META("b", 8,
+                                                                                INT(1) "," INT(1) "," INT(2) "," INT(
+                                                                                    2)),
+        NODE("aten.sin.default", ARG("self", TENSOR("q")), TENSOR("k")) "," NODE(
+            "aten._scaled_dot_product_flash_attention_for_cpu_backward.default",
+            ARG("grad_out", TENSOR("g")) "," ARG("query", TENSOR("q")) "," ARG("key", TENSOR("k")) "," ARG(
+                "value",
+                TENSOR(
+                    "other")) "," ARG("out",
+                                      TENSOR(
+                                          "other")) "," ARG("logsumexp",
+                                                            TENSOR(
+                                                                "other")) "," ARG("dropout_p",
+                                                                                  "{\"as_float\":0.0}") "," ARG("is_"
+                                                                                                                "causa"
+                                                                                                                "l",
+                                                                                                                "{\"as_"
+                                                                                                                "bool\""
+                                                                                                                ":false"
+                                                                                                                "}"),
+            TENSOR(
+                "a") ",{\"as_none\":true},{\"as_none\":true}") "," NODE("aten._scaled_dot_product_flash_attention_for_"
+                                                                        "cpu_backward.default",
+                                                                        ARG("grad_out", TENSOR("g")) "," ARG("query", TENSOR("q")) "," ARG("key", TENSOR("free")) "," ARG(
+                                                                            "value",
+                                                                            TENSOR(
+                                                                                "other")) "," ARG("out",
+                                                                                                  TENSOR(
+                                                                                                      "other")) "," ARG("logsumexp",
+                                                                                                                        TENSOR(
+                                                                                                                            "other")) "," ARG("dropout_p",
+                                                                                                                                              "{\"as_float\":0.0}") "," ARG("is_causal",
+                                                                                                                                                                            "{\"as_bool\":false}"),
+                                                                        TENSOR("b") ",{\"as_none\":true},{\"as_none\":"
+                                                                                    "true}"),
+        IN("g") "," IN("q") "," IN("other") "," IN("free"), OUT("a") "," OUT("b"));
+    double g[4] = {1, -2, 0.5, 3}, q[4] = {0.3, -1, 2, 0.7}, other[4] = {1, 4, -2, 0.2}, k[4], a[4], b[4];
+    const int64_t dim[] = {1, 1, 2, 2};
+    function f;
+    char *whole = malloc(sizeof text + 200);
+    assert_non_null(whole);
+    const char *at = strstr(text, "\"other\":{\"dtype\"");
+    snprintf(whole, sizeof text + 200, "%.*s%s%s", (int)(at - text), text,
+             META("free", 8, INT(1) "," INT(1) "," INT(2) "," INT(2)) ",", at);
+    open_function(&f, whole);
+    for (int i = 0; i < 4; i++) k[i] = sin(q[i]);
+    an_import_array out[2], in[4] = {array(g, AN_F64, 4, dim, NULL), array(q, AN_F64, 4, dim, NULL),
+                                     array(other, AN_F64, 4, dim, NULL), array(k, AN_F64, 4, dim, NULL)};
+    call(&f, in, out, (void *[]){a, b}, 2);
+    for (int i = 0; i < 4; i++) {
+        assert_true(fabs(b[i]) > 1e-6);
+        assert_true(fabs(a[i] - b[i]) < 1e-12);
+    }
+    close_function(&f);
+    free(whole);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(an_array_is_read_in_whatever_order_it_lies),
+                                       cmocka_unit_test(results_over_an_input_or_in_another_form_are_refused),
+                                       cmocka_unit_test(wide_integers_are_copied_and_those_that_do_not_fit_refused),
+                                       cmocka_unit_test(the_gradient_of_a_convolution_is_its_operations),
+                                       cmocka_unit_test(a_gradient_does_not_go_through_another_argument)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,226 @@
+"""torch.compile(backend="anneal") beside PyTorch: results, gradients and buffers of small models in float64. Prints TAP.
+
+    python tests/import/torch_compile.py     PYTHONPATH has the package anneal; test_torch.sh runs it where PyTorch is
+"""
+import copy
+import ctypes
+import gc
+import re
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+import anneal.torch
+from anneal import _library
+
+TESTS = []
+
+
+def test(f):
+    TESTS.append(f)
+    return f
+
+
+def compiled(model, **more):
+    torch._dynamo.reset()
+    return torch.compile(model, backend="anneal", **more)
+
+
+def compare(model, *inputs, limit=1e-9, steps=2):
+    """Both models take the same steps: results, gradients, buffers and, after the update, parameters."""
+    mine = copy.deepcopy(model)
+    run, pairs = compiled(mine), []
+    for theirs, f in ((model, model), (mine, run)):
+        optimizer = torch.optim.SGD(theirs.parameters(), lr=0.05)
+        for _ in range(steps):
+            optimizer.zero_grad()
+            loss = f(*inputs)
+            loss = loss if loss.dim() == 0 else (loss * torch.linspace(-1, 1, loss.numel()).view(loss.shape)).sum()
+            loss.backward()
+            optimizer.step()
+        pairs.append([loss.detach(), *(p.grad for p in theirs.parameters()), *(p.detach() for p in theirs.parameters()),
+                      *(b for b in theirs.buffers())])
+    scale = max(float(p.abs().max()) for p in pairs[0])
+    for a, b in zip(*pairs):
+        apart = float((a.double() - b.double()).abs().max()) / scale
+        assert apart <= limit, f"{apart:.1e} apart, {limit:.0e} is allowed"
+
+
+@test
+def a_perceptron_with_a_norm_is_pytorchs():
+    compare(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)), torch.randn(5, 8))
+
+
+@test
+def convolutions_pools_and_batch_norm_are_pytorchs():
+    compare(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
+                          nn.Conv2d(8, 8, 3, groups=2, stride=2), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32, 4)), torch.randn(5, 3, 20, 20))
+
+
+@test
+def channels_last_is_read_as_it_lies():
+    model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.ReLU(), nn.Conv2d(8, 4, 3)).to(memory_format=torch.channels_last)
+    torch._dynamo.reset()
+    gc.collect()
+    compare(model, torch.randn(2, 3, 9, 9).to(memory_format=torch.channels_last))
+    assert anneal.torch.counts()["calls"] > 0 and anneal.torch.counts()["copies"] == 0, anneal.torch.counts()
+
+
+class Transformer(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.qkv, self.out = nn.Embedding(11, 16), nn.Linear(16, 48), nn.Linear(16, 11)
+
+    def forward(self, ids, labels):
+        x = self.table(ids)
+        q, k, v = (t.view(*ids.shape, 2, 8).transpose(1, 2) for t in self.qkv(x).split(16, 2))
+        x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).reshape(x.shape)
+        return F.cross_entropy(self.out(x).flatten(0, 1), labels.flatten())
+
+
+@test
+def attention_and_a_loss_in_the_graph_are_pytorchs():
+    compare(Transformer(), torch.randint(0, 11, (3, 6)), torch.randint(0, 11, (3, 6)))
+
+
+@test
+def an_id_out_of_range_is_a_sentence():
+    run = compiled(nn.Embedding(5, 3))
+    run(torch.tensor([4]))
+    try:
+        run(torch.tensor([5]))
+    except RuntimeError as e:
+        assert "5" in str(e), e
+    else:
+        raise AssertionError("it was taken")
+
+
+@test
+def another_batch_size_is_another_plan():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+    run = compiled(model)
+    for n in (2, 5, 7, 5):
+        x = torch.randn(n, 4)
+        assert torch.allclose(run(x), model(x))
+
+
+@test
+def without_gradients_it_is_a_graph_too():
+    model = nn.Sequential(nn.Linear(4, 3), nn.Tanh()).eval()
+    run = compiled(model)
+    with torch.no_grad():
+        x = torch.randn(2, 4)
+        assert torch.allclose(run(x), model(x))
+
+
+@test
+def a_view_of_an_input_stays_a_view():
+    x = torch.randn(3, 4)
+    y = compiled(lambda t: (t.t(), t + 1))(x)[0]
+    assert y.data_ptr() == x.data_ptr() and y.stride() == (1, 4)
+
+
+@test
+def dropout_draws_anew_at_each_call_and_keeps_its_share():
+    run = compiled(nn.Dropout(0.25))
+    x = torch.ones(200, 200)
+    a, b = run(x), run(x)
+    assert not torch.equal(a, b)
+    assert abs(float((a != 0).float().mean()) - 0.75) < 0.02
+    assert torch.allclose(a[a != 0], torch.tensor(1 / 0.75))
+
+
+class Unknown(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inside = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return torch.special.bessel_j0(self.inside(x)).sum()
+
+
+@test
+def an_operation_that_is_not_there_is_a_sentence_with_its_line():
+    try:
+        compiled(Unknown())(torch.randn(2, 3))
+    except Exception as e:
+        assert re.search(r"aten\.special_bessel_j0\.default.*torch_compile\.py:\d+", str(e)), e
+        assert "fallback" in str(e)
+    else:
+        raise AssertionError("it was taken")
+
+
+@test
+def a_graph_that_falls_back_is_counted():
+    before = anneal.torch.counts()["fallback_calls"]
+    model, x = Unknown(), torch.randn(2, 3)
+    with torch.no_grad():
+        assert torch.allclose(compiled(model, options={"fallback": True})(x), model(x))
+    assert anneal.torch.counts()["fallback_calls"] == before + 1
+    assert any("bessel" in s for s in anneal.torch.counts()["fallbacks"])
+
+
+@test
+def pools_and_attention_fall_back_with_what_pytorchs_kernels_take():
+    class Both(nn.Module):
+        def forward(self, x):
+            p = F.max_pool2d(x, 2)
+            return torch.special.bessel_j0(F.scaled_dot_product_attention(p, p, p)).sum()
+    x = torch.randn(1, 2, 6, 6, requires_grad=True)
+    y = x.detach().clone().requires_grad_()
+    compiled(Both(), options={"fallback": True})
+    real, anneal.torch.Plan = anneal.torch.Plan, None
+    try:
+        class Never:
+            def __init__(self, name, text):
+                raise anneal.torch.Unsupported("refused by the test")
+        anneal.torch.Plan = Never
+        model = nn.Sequential(nn.MaxPool2d(2))
+        compiled(model, options={"fallback": True})(x).square().sum().backward()
+        compiled(lambda t: F.scaled_dot_product_attention(t, t, t), options={"fallback": True})(x).sum().backward()
+    finally:
+        anneal.torch.Plan = real
+    F.max_pool2d(y, 2).square().sum().backward()
+    F.scaled_dot_product_attention(y, y, y).sum().backward()
+    assert torch.allclose(x.grad, y.grad)
+
+
+@test
+def an_option_that_is_not_there_is_refused():
+    try:
+        compiled(nn.Linear(2, 2), options={"fallbak": True})(torch.randn(1, 2))
+    except Exception as e:
+        assert "fallbak" in str(e)
+    else:
+        raise AssertionError("it was taken")
+
+
+@test
+def what_is_dropped_frees_its_contexts():
+    def once():
+        model = compiled(nn.Linear(64, 64))
+        model(torch.randn(8, 64)).sum().backward()
+    for _ in range(3):
+        once()
+        torch._dynamo.reset()
+        gc.collect()
+    assert anneal.torch.counts()["graphs"] == 0, anneal.torch.counts()
+
+
+@test
+def the_structs_have_the_sizes_of_the_library():
+    assert ctypes.sizeof(_library.Array) == 8 + 4 + 4 + 64 + 64
+    assert _library.Options.recompute.offset == 56
+
+
+if __name__ == "__main__":
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(1)
+    print(f"1..{len(TESTS)}", flush=True)
+    for i, f in enumerate(TESTS, 1):
+        try:
+            f()
+            print(f"ok {i} - {f.__name__}", flush=True)
+        except Exception as e:
+            print(f"not ok {i} - {f.__name__}\n# " + f"{type(e).__name__}: {e}".replace("\n", "\n# ")[:1500], flush=True)
