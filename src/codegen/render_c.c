@@ -18,6 +18,7 @@
 #include <ctype.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 extern const char an_embed_exact[], an_embed_dialect_loops_c_h[];
@@ -217,7 +218,7 @@ static void instruction(const an_loop_kernel *p, int i, const char *indent, an_t
         break;
     case AN_INS_TEST: guard(p, in->guard, out); break;
     case AN_INS_LOAD: load(p, in, out); break;
-    case AN_INS_TILE: rounded(in->dtype, "acc[c - t->col0]", out); break;
+    case AN_INS_TILE: rounded(in->dtype, "acc[c - col0]", out); break;
     case AN_INS_RAND:
         an_text_printf(out, "an_uniform_at(%s, %uu, (uint64_t)(", p->arg[in->arg].name, (unsigned)in->imm_i);
         an_ix_text(&p->ix, in->ix, vars, out);
@@ -306,6 +307,81 @@ static void column_body(const an_loop_kernel *p, int phase, const char *indent, 
     }
 }
 
+/* The period of the columns: the smallest constant that the column itself is divided by, if tiles of columns begin and end
+ * at its multiples (device/cpu/cpu.c divides columns at multiples of 64); else 0. */
+static int64_t column_period(const an_loop_kernel *p)
+{
+    int64_t period = 0;
+    for (int i = 0; i < p->ix.n_atom; i++) {
+        const an_atom *a = &p->ix.atom[i];
+        if (a->kind == AN_ATOM_VAR) continue;
+        const an_ix_expr *e = &p->ix.expr[a->e];
+        if (e->n != 1 || e->c != 0 || e->term[0].k != 1) continue;
+        const an_atom *var = &p->ix.atom[e->term[0].atom];
+        if (var->kind != AN_ATOM_VAR || var->var != AN_VAR_COL) continue;
+        if (period == 0 || a->by < period) period = a->by;
+    }
+    return period >= 8 && 64 % period == 0 && p->cols % period == 0 ? period : 0;
+}
+
+/* Copies `text`, in which `c` is k * period + l: "(c) % 32" becomes l, or what it is of k and l, and "(c) / 32" becomes k. */
+static void put_periodic(const char *text, int64_t period, an_text *out)
+{
+    for (const char *at; (at = strstr(text, "(c) ")) != NULL;) {
+        const char sign = at[4];
+        char *end;
+        const long long by = strtoll(at + 6, &end, 10);
+        an_text_putn(out, text, (size_t)(at - text));
+        text = end;
+        if (by % period != 0 || (sign != '%' && sign != '/'))
+            an_text_putn(out, at, (size_t)(end - at));
+        else if (by == period)
+            an_text_puts(out, sign == '%' ? "(l)" : "(k)");
+        else if (sign == '%')
+            an_text_printf(out, "((k) %% %lld * %lld + l)", by / (long long)period, (long long)period);
+        else
+            an_text_printf(out, "((k) / %lld)", by / (long long)period);
+    }
+    an_text_puts(out, text);
+}
+
+enum { FEW_COLUMNS = 64 };
+
+/* A loop over the tile's columns without a reduction. Trip counts that are known leave compilers straight code, and where an
+ * index depends on the column modulo the channels, an inner loop over these reads neighbours instead of gathering. */
+static void column_loop(const an_loop_kernel *p, int phase, an_text *out)
+{
+    const long long period = (long long)column_period(p), cols = (long long)p->cols;
+    if (p->shape == AN_ROW && period) {
+        an_text body = {0};
+        column_body(p, phase, "                ", false, false, &body);
+        an_text_printf(
+            out,
+            "        for (int64_t k = col0 / %lld; k < col1 / %lld; k++) {\n            AN_EACH for (int l "
+            "= 0; l < %lld; l++) {\n                const int64_t c = k * %lld + l;\n                (void)c;\n",
+            period, period, period, period);
+        put_periodic(body.data ? body.data : "", period, out);
+        an_text_puts(out, "            }\n        }\n");
+        out->failed |= body.failed;
+        an_text_free(&body);
+        return;
+    }
+    if (p->shape == AN_ROW && cols <= FEW_COLUMNS) { /* which are never divided */
+        an_text_printf(out, "        AN_EACH for (int64_t c = 0; c < %lld; c++) {\n", cols);
+    } else {
+        if (cols <= FEW_COLUMNS && cols % 8 == 0) {
+            an_text_printf(
+                out, "        if (col1 - col0 == %lld) {\n            AN_EACH for (int64_t c = 0; c < %lld; c++) {\n",
+                cols, cols);
+            column_body(p, phase, "                ", false, false, out);
+            an_text_puts(out, "            }\n            continue;\n        }\n");
+        }
+        an_text_puts(out, "        AN_EACH for (int64_t c = col0; c < col1; c++) {\n");
+    }
+    column_body(p, phase, "            ", false, false, out);
+    an_text_puts(out, "        }\n");
+}
+
 static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++)
@@ -346,9 +422,7 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
         column_body(p, phase, "            ", true, true, out);
         an_text_puts(out, "        }\n");
     } else if (has(p, phase, false, AN_OP_SUM)) {
-        an_text_puts(out, "        AN_EACH for (int64_t c = t->col0; c < t->col1; c++) {\n");
-        column_body(p, phase, "            ", false, false, out);
-        an_text_puts(out, "        }\n");
+        column_loop(p, phase, out);
     }
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
@@ -368,6 +442,97 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
 
 /* ---------------------------------------------------------------------------------------------- columns */
 
+/* A load that is the same for every row and not contiguous, as of a depthwise convolution's weights [c][tap]: gathered into a
+ * table [q][c] before the rows. */
+static bool is_tabled(const an_loop_kernel *p, const an_ins *in)
+{
+    enum { MOST = 4096 };
+    int64_t stride;
+    if (in->kind != AN_INS_LOAD || in->guard >= 0 || in->a >= 0 || p->red * p->cols > MOST) return false;
+    if (p->rows < 2 || an_ix_uses(&p->ix, in->ix, AN_VAR_ROW)) return false;
+    return !an_ix_stride(&p->ix, in->ix, AN_VAR_COL, &stride) || stride > 1;
+}
+
+static void fill_tables(const an_loop_kernel *p, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (in->phase != 0 || !is_tabled(p, in)) continue;
+        an_text_printf(out,
+                       "    %s t%d[%lld][%lld];\n    for (int64_t q = 0; q < %lld; q++)\n        for (int64_t c = "
+                       "col0; c < col1; c++) t%d[q][c] = ",
+                       computed[in->dtype], i, (long long)p->red, (long long)p->cols, (long long)p->red, i);
+        load(p, in, out);
+        an_text_puts(out, ";\n");
+    }
+}
+
+static bool guards_a_row(const an_loop_kernel *p, const an_ins *in)
+{
+    if (in->kind != AN_INS_LOAD || in->guard < 0) return false;
+    for (int i = 0; i < p->guard[in->guard].n; i++)
+        if (an_ix_uses(&p->ix, p->guard[in->guard].bound[i].e, AN_VAR_COL)) return false;
+    return true;
+}
+
+/* Guards that are the same for all columns are tested before them: a load behind one becomes a load under a mask. */
+static bool test_guards(const an_loop_kernel *p, an_text *out)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_ins; i++) {
+        if (p->ins[i].phase != 0 || !guards_a_row(p, &p->ins[i])) continue;
+        an_text_printf(out, "                const int g%d = ", i);
+        guard(p, p->ins[i].guard, out);
+        an_text_puts(out, ";\n");
+        n++;
+    }
+    for (int i = 0, first = 1; n && i < p->n_ins; i++) {
+        if (p->ins[i].phase != 0 || !guards_a_row(p, &p->ins[i])) continue;
+        an_text_printf(out, first ? "                const int inside = g%d" : " & g%d", i);
+        first = 0;
+    }
+    if (n) an_text_puts(out, ";\n");
+    return n > 0;
+}
+
+static void column_instruction(const an_loop_kernel *p, int i, bool inside, const char *indent, an_text *out)
+{
+    const an_ins *in = &p->ins[i];
+    if (is_tabled(p, in)) {
+        an_text_printf(out, "%sconst %s v%d = t%d[q][c];\n", indent, computed[in->dtype], i, i);
+    } else if (guards_a_row(p, in)) {
+        an_ins bare = *in;
+        bare.guard = -1;
+        an_text_printf(out, inside ? "%sconst %s v%d = " : "%sconst %s v%d = g%d ? ", indent, computed[in->dtype], i,
+                       i);
+        load(p, &bare, out);
+        an_text_puts(out, inside ? ";\n" : " : 0;\n");
+    } else {
+        instruction(p, i, indent, out);
+    }
+}
+
+/* The loop over the lanes of an AN_COL kernel, for one q. */
+static void column_lanes(const an_loop_kernel *p, int red, bool inside, an_text *out)
+{
+    const an_ins *in = &p->ins[red];
+    an_text_puts(out, "                AN_EACH for (int l = 0; l < n; l++) {\n                    const int64_t c = c0 "
+                      "+ l;\n                    (void)c;\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE)
+            column_instruction(p, i, inside, "                    ", out);
+    if (in->op == AN_OP_ARGMAX)
+        argmax_update(p, red, "q", "                    ", out);
+    else if (in->op == AN_OP_MAX)
+        an_text_printf(out, "                    lane[l] = an_max(lane[l], v%d);\n", in->a);
+    else if (an_dtype_is_float((an_dtype)in->dtype))
+        an_text_printf(out, "                    lane[l] += v%d;\n", in->a);
+    else
+        an_text_printf(out, "                    lane[l] = (%s)((uint64_t)lane[l] + (uint64_t)v%d);\n",
+                       computed[in->dtype], in->a);
+    an_text_puts(out, "                }\n");
+}
+
 static void column_program(const an_loop_kernel *p, an_text *out)
 {
     int red = -1;
@@ -375,8 +540,11 @@ static void column_program(const an_loop_kernel *p, an_text *out)
         if (p->ins[i].kind == AN_INS_REDUCE) red = i;
     const an_ins *in = &p->ins[red];
     const char *type = computed[in->op == AN_OP_ARGMAX ? p->ins[in->a].dtype : in->dtype];
-    an_text_puts(out, "        for (int64_t c0 = t->col0; c0 < t->col1; c0 += 64) {\n            const int n = t->col1 "
-                      "- c0 < 64 ? (int)(t->col1 - c0) : 64;\n");
+    an_text_puts(out, "        for (int64_t c0 = col0; c0 < col1; c0 += 64) {\n");
+    if (p->cols % 64 == 0 || p->cols < 64)
+        an_text_printf(out, "            const int n = %d;\n", p->cols < 64 ? (int)p->cols : 64);
+    else
+        an_text_puts(out, "            const int n = col1 - c0 < 64 ? (int)(col1 - c0) : 64;\n");
     if (in->op == AN_OP_ARGMAX)
         an_text_printf(out,
                        "            %s b%d[64];\n            int32_t q%d[64];\n            for (int l = 0; l < 64; "
@@ -389,19 +557,14 @@ static void column_program(const an_loop_kernel *p, an_text *out)
                        type, red, p->lanes, p->lanes, red, first_value(in));
     an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
     if (in->op != AN_OP_ARGMAX) an_text_printf(out, "                %s *lane = s%d[q %% %d];\n", type, red, p->lanes);
-    an_text_puts(out, "                AN_EACH for (int l = 0; l < n; l++) {\n                    const int64_t c = c0 "
-                      "+ l;\n                    (void)c;\n");
-    for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE) instruction(p, i, "                    ", out);
-    if (in->op == AN_OP_ARGMAX)
-        argmax_update(p, red, "q", "                    ", out);
-    else if (in->op == AN_OP_MAX)
-        an_text_printf(out, "                    lane[l] = an_max(lane[l], v%d);\n", in->a);
-    else if (an_dtype_is_float((an_dtype)in->dtype))
-        an_text_printf(out, "                    lane[l] += v%d;\n", in->a);
-    else
-        an_text_printf(out, "                    lane[l] = (%s)((uint64_t)lane[l] + (uint64_t)v%d);\n", type, in->a);
-    an_text_puts(out, "                }\n            }\n            AN_EACH for (int l = 0; l < n; l++) {\n           "
+    const bool guarded = test_guards(p, out);
+    if (guarded) { /* a load under a condition is not vectorised */
+        an_text_puts(out, "                if (inside) {\n");
+        column_lanes(p, red, true, out);
+        an_text_puts(out, "                    continue;\n                }\n");
+    }
+    column_lanes(p, red, false, out);
+    an_text_puts(out, "            }\n            AN_EACH for (int l = 0; l < n; l++) {\n           "
                       "     const int64_t c = c0 + l;\n");
     if (in->op == AN_OP_ARGMAX) {
         an_text_printf(out, "                const int32_t v%d = q%d[l];\n", red, red);
@@ -467,14 +630,15 @@ void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text 
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].kind == AN_INS_COLSUM)
             an_text_printf(out, "    float d%d[%d][%lld];\n", i, AN_RUN_LANES, (long long)p->cols);
+    an_text_puts(out, "    const int64_t col0 = t->col0, col1 = t->col1; /* stores of bytes may alias the tile */\n    "
+                      "(void)col0, (void)col1;\n");
+    if (p->shape == AN_COL) fill_tables(p, out);
     an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n");
     if (p->shape == AN_COL) {
         column_program(p, out);
     } else if (p->shape == AN_TILE) {
-        an_text_puts(out, "        const float *acc = t->acc + (r - t->row0) * t->ld;\n        (void)acc;\n        "
-                          "AN_EACH for (int64_t c = t->col0; c < t->col1; c++) {\n");
-        column_body(p, 0, "            ", false, false, out);
-        an_text_puts(out, "        }\n");
+        an_text_puts(out, "        const float *acc = t->acc + (r - t->row0) * t->ld;\n        (void)acc;\n");
+        column_loop(p, 0, out);
     } else {
         if (p->run) begin_run(p, out);
         for (int phase = 0; phase < p->n_phases; phase++) row_phase(p, phase, out);
