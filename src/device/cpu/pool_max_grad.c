@@ -82,11 +82,12 @@ INLINE floats keep(places mask, floats v)
  * none. */
 INLINE places first_maximum(const float *x, int64_t pixel, const int64_t *at, int cells, int64_t n)
 {
-    floats top = {0};
-    places best = {-1, -1, -1, -1};
-    for (int32_t i = 0; i < cells; i++) {
+    if (cells == 0) return (places){-1, -1, -1, -1};
+    floats top = load(x + at[0] * pixel, n);
+    places best = {0};
+    for (int32_t i = 1; i < cells; i++) { /* a NaN is above every number, but not above a NaN */
         const floats v = load(x + at[i] * pixel, n);
-        const places take = (best < 0) | (v > top) | ((v != v) & (top == top));
+        const places take = ~(v <= top) & (top == top);
         top = (floats)((take & (places)v) | (~take & (places)top));
         best = (take & i) | (~take & best);
     }
@@ -132,8 +133,8 @@ static void apart(const an_call_job *j, int64_t u, void *scratch)
 {
     (void)scratch;
     const an_call_tensor *dy = &j->s->src[0], *x = &j->s->src[1];
-    const int64_t C = x->shape[3], pixels = (int64_t)x->shape[1] * x->shape[2],
-                  windows = (int64_t)dy->shape[1] * dy->shape[2];
+    const int64_t C = x->shape[3], W = x->shape[2], pixels = x->shape[1] * W, OW = dy->shape[2],
+                  windows = dy->shape[1] * OW;
     const int64_t blocks = an_ceil_div(C, CHANNELS), b = u / blocks, from = u % blocks * CHANNELS;
     const int64_t m = AN_MIN(CHANNELS, C - from);
     const float *image = (const float *)j->arg[1] + b * pixels * C + from;
@@ -141,16 +142,18 @@ static void apart(const an_call_job *j, int64_t u, void *scratch)
     const int64_t *a = j->s->attr; /* without padding no window has fewer cells than the others */
     if (a[4] || a[5] || windows * a[0] * a[1] != pixels)
         for (int64_t i = 0; i < pixels; i++) memset(dx + i * C, 0, (size_t)m * sizeof *dx);
+    const bool squares = a[0] == 2 && a[1] == 2 && !a[4] && !a[5]; /* the usual window: cells are known */
     for (int64_t o = 0; o < windows; o++) {
         int64_t at[CELLS];
-        const int cells = cells_of(j, o, at);
-        for (int64_t c = 0; c < m; c += LANES) {
-            const float *g = (const float *)j->arg[0] + (b * windows + o) * C + from + c;
-            if (m - c >= LANES)
-                spread(image + c, g, dx + c, C, at, cells, LANES);
-            else
-                spread(image + c, g, dx + c, C, at, cells, m - c);
-        }
+        const int64_t first = o / OW * a[2] * W + o % OW * a[3],
+                      square[4] = {first, first + 1, first + W, first + W + 1};
+        const int cells = squares ? 4 : cells_of(j, o, at);
+        const float *g = (const float *)j->arg[0] + (b * windows + o) * C + from;
+        int64_t c = 0;
+        for (; squares && c + LANES <= m; c += LANES) spread(image + c, g + c, dx + c, C, square, 4, LANES);
+        if (squares) memcpy(at, square, sizeof square);
+        for (; c + LANES <= m; c += LANES) spread(image + c, g + c, dx + c, C, at, cells, LANES);
+        if (c < m) spread(image + c, g + c, dx + c, C, at, cells, m - c);
     }
 }
 
