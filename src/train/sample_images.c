@@ -126,19 +126,9 @@ an_status an_sample_images_read(an_err *err, const an_sample_images *d, int spli
     return status;
 }
 
-/* XXH3-128 over pixels (of files: their paths) and labels. */
 void an_sample_images_hash(const an_sample_images *d, int split, char out[AN_HASH_TEXT_BYTES])
 {
-    an_hasher h = an_hasher_begin();
-    bool ok = true;
-    for (int64_t i = 0; ok && i < an_image_set_count(d->set, split); i++) {
-        const void *data;
-        size_t n;
-        const int32_t label = an_image_set_label(d->set, split, i);
-        an_image_set_identity(d->set, split, i, &data, &n);
-        ok = an_hasher_add(&h, data, n) && an_hasher_add(&h, &label, sizeof label);
-    }
-    an_hasher_end_text(&h, ok, out);
+    an_image_set_hash(d->set, split, out);
 }
 
 an_status an_sample_images_ask(an_err *err, const an_sample_images *d, const char *path, an_questions *out)

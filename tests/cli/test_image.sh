@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_image.sh: classifiers of images: the built-in shapes, idx files, random changes in loader threads, resuming with running
 # statistics, asking, and what is refused.
-plan=7
+plan=8
 . "$(dirname "$0")/tap.sh"
 small="threads=1 batch_size=16 max_iters=12 eval_interval=6 eval_iters=4 warmup_iters=2 lr_decay_iters=12"
 
@@ -65,6 +65,28 @@ code_is 0; says stdout "fits     batch_size="
 run bench cnn steps=2 warmup=1 threads=1 batch_size=4
 code_is 0; says stdout "a step"
 ok "plan and bench know them by their rows"
+
+# Images of 8 x 8 in a folder for each class. The third differs from the first in one brightness, not in size.
+png() { printf 'iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAAE0lEQVR42m%s' "$1" | base64 -d >"$2"; }
+upper='M4AQUMeBhyUICHAQCKExzBI0XDgAAAAABJRU5ErkJggg==' lower='OQgwIGPIwoKMDDAACVVw8BygafSgAAAABJRU5ErkJggg=='
+brighter='M4CQUMeBhyUICHAQCQ0xzheakOdAAAAABJRU5ErkJggg=='
+for split in train val; do
+    mkdir -p "$dir/files/$split/dark_below" "$dir/files/$split/dark_above"
+    for i in 1 2; do png $upper "$dir/files/$split/dark_below/$i.png"; png $lower "$dir/files/$split/dark_above/$i.png"; done
+done
+run train cnn data="$dir/files" channels=1 height=8 width=8 batch_size=4 max_iters=2 eval_interval=2 warmup_iters=0 filters=4 hidden=8 threads=1 out="$dir/h"
+if [ "$code" != 0 ] && grep -q "libpng" "$dir/stderr"; then
+    skip "this machine has no libpng"
+else
+    code_is 0; says stderr "4 images to train on, 4 to validate"
+    cp -r "$dir/h" "$dir/i"; mv "$dir/files" "$dir/moved"
+    run resume "$dir/h" data="$dir/moved" max_iters=4 --quiet
+    code_is 0
+    png $brighter "$dir/moved/train/dark_below/2.png"
+    run resume "$dir/i" data="$dir/moved" max_iters=4 --quiet
+    code_is 2; says stderr "as many images as the run began with, but other ones"
+    ok "a run of image files goes on when their folder moved, and is refused when a file changed"
+fi
 
 cp -r "$dir/own" "$dir/bad"
 head -c 70 "$dir/own/t10k-images-idx3-ubyte" >"$dir/bad/t10k-images-idx3-ubyte"

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum { PATH_BYTES = 1024, SHAPES = 2000, SHAPE_SIDE = 28, SHAPE_CLASSES = 4 };
@@ -20,6 +21,7 @@ struct an_image_set {
     int64_t count[AN_N_SPLITS];
     int height, width, channels; /* height 0: images differ */
     bool files;
+    size_t root_bytes; /* of each path: the source's folder */
 };
 
 void an_image_free(an_image *x)
@@ -170,6 +172,7 @@ static an_status open_files(an_err *err, const char *folder, const an_image_set_
     for (int split = 0; split < AN_N_SPLITS; split++) s->count[split] = s->list[split].n;
     s->channels = o->channels ? o->channels : 3;
     s->files = true;
+    s->root_bytes = strlen(folder);
     return AN_OK;
 }
 
@@ -263,8 +266,57 @@ an_status an_image_set_read(an_err *err, const an_image_set *s, int split, int64
     return AN_OK;
 }
 
-void an_image_set_identity(const an_image_set *s, int split, int64_t i, const void **data, size_t *n)
+/* ---- the hash */
+
+enum { HASH_PIECE = 1 << 16 };
+static const int64_t HASHED_WHOLE = (int64_t)4 << 30; /* bytes of files in a split */
+
+static bool hash_file(an_hasher *h, const char *path, bool whole, uint8_t piece[HASH_PIECE])
 {
-    *data = s->files ? (const void *)s->list[split].path[i] : s->images[split].data + (size_t)i * image_bytes(s);
-    *n = s->files ? strlen(s->list[split].path[i]) : image_bytes(s);
+    FILE *file = fopen(path, "rb");
+    bool ok = file != NULL;
+    for (size_t n = HASH_PIECE; ok && n == HASH_PIECE;) {
+        n = fread(piece, 1, HASH_PIECE, file);
+        ok = !ferror(file) && an_hasher_add(h, piece, n);
+        if (!whole) break;
+    }
+    if (file) fclose(file);
+    return ok;
+}
+
+/* Names below the source's folder, sizes and contents. */
+static bool hash_files(const an_image_set *s, const an_image_list *l, an_hasher *h)
+{
+    struct stat info;
+    int64_t total = 0;
+    bool ok = true;
+    for (int32_t i = 0; ok && i < l->n; i++) {
+        ok = stat(l->path[i], &info) == 0;
+        total += ok ? (int64_t)info.st_size : 0;
+    }
+    uint8_t *piece = malloc(HASH_PIECE);
+    for (int32_t i = 0; ok && piece && i < l->n; i++) {
+        const char *name = l->path[i] + s->root_bytes;
+        ok = stat(l->path[i], &info) == 0;
+        const int64_t size = ok ? (int64_t)info.st_size : 0;
+        ok = ok && an_hasher_add(h, name, strlen(name) + 1) && an_hasher_add(h, &size, sizeof size) &&
+             an_hasher_add(h, &l->label[i], sizeof l->label[i]) &&
+             hash_file(h, l->path[i], total <= HASHED_WHOLE, piece);
+    }
+    ok = ok && piece;
+    free(piece);
+    return ok;
+}
+
+void an_image_set_hash(const an_image_set *s, int split, char out[AN_HASH_TEXT_BYTES])
+{
+    an_hasher h = an_hasher_begin();
+    bool ok = true;
+    if (s->files) ok = hash_files(s, &s->list[split], &h);
+    for (int64_t i = 0; ok && !s->files && i < s->count[split]; i++) {
+        const int32_t label = an_image_set_label(s, split, i);
+        ok = an_hasher_add(&h, s->images[split].data + (size_t)i * image_bytes(s), image_bytes(s)) &&
+             an_hasher_add(&h, &label, sizeof label);
+    }
+    an_hasher_end_text(&h, ok, out);
 }

@@ -17,6 +17,7 @@
 
 #include "io/data/arrays.h"
 #include "io/data/class_names.h"
+#include "io/hash128.h"
 
 typedef struct an_image_set an_image_set;
 
@@ -47,7 +48,8 @@ size_t an_image_set_bytes(const an_image_set *s);
 int32_t an_image_set_label(const an_image_set *s, int split, int64_t i);
 /* Threads may share the set. */
 an_status an_image_set_read(an_err *err, const an_image_set *s, int split, int64_t i, an_image *out);
-/* Bytes that identify image i in a hash of the data: pixels, or a file's name and size. */
-void an_image_set_identity(const an_image_set *s, int split, int64_t i, const void **data, size_t *n);
+/* XXH3-128 of a split, "" when a file cannot be read: pixels and labels; of image files, whose folder may move, their names, sizes
+ * and bytes; of each in a split of more than 4 GiB, the first 64 KiB. */
+void an_image_set_hash(const an_image_set *s, int split, char out[AN_HASH_TEXT_BYTES]);
 
 #endif

@@ -252,20 +252,9 @@ static an_status read_images(an_err *err, const an_task_data *task, int split, i
     return AN_OK;
 }
 
-/* XXH3-128 over pixels (of files: their paths) and labels. */
 static void hash(const an_task_data *task, int split, char out[AN_HASH_TEXT_BYTES])
 {
-    const image_data *d = images(task);
-    an_hasher h = an_hasher_begin();
-    bool ok = true;
-    for (int64_t i = 0; ok && i < task->units[split]; i++) {
-        const void *data;
-        size_t n;
-        const int32_t label = an_image_set_label(d->set, split, i);
-        an_image_set_identity(d->set, split, i, &data, &n);
-        ok = an_hasher_add(&h, data, n) && an_hasher_add(&h, &label, sizeof label);
-    }
-    an_hasher_end_text(&h, ok, out);
+    an_image_set_hash(images(task)->set, split, out);
 }
 
 /* ---- questions: image files, or every image of a set */
