@@ -35,7 +35,7 @@ def rounds(a, preset, dtype):
     steps = ["--steps", str(a.steps)] if a.steps else []
     common = ["--threads", str(a.threads), *steps]
     for _ in range(a.rounds):
-        ours.append(run_json([a.anneal.resolve(), "bench", preset, "--dtype", dtype, *common, "--json"], ROOT))
+        ours.append(run_json([a.anneal.resolve(), "bench", preset, *a.ours.split(), "--dtype", dtype, *common, "--json"], ROOT))
         if a.peer_script:
             peer.append(run_json([sys.executable, a.peer_script.name, preset, "--dtype", PEER_DTYPE[dtype], *common,
                                   "--compile", a.compile], a.peer_script.parent))
@@ -63,6 +63,7 @@ def main():
     ap.add_argument("--peers", type=pathlib.Path, default=pathlib.Path(env("PEERS", ROOT / "bench")))
     ap.add_argument("--peer", default=env("PEER", "gpt_torch.py"), help="a script in --peers; empty: ours alone")
     ap.add_argument("--clock", default=env("CLOCK", "ms"), choices=["ms", "cpu_ms"], help="what is compared: a step's time, or its processor time")
+    ap.add_argument("--ours", default=env("OURS", ""), help="key=value settings of our side: sizes that the peer has built in")
     ap.add_argument("--compile", default=env("COMPILE", "0"), help="passed to the peer: 0 is eager")
     a = ap.parse_args()
     if not a.anneal.is_file():
