@@ -24,6 +24,7 @@
 #define SAVE_SHARE    0.1 /* of the run */
 #define EVAL_SHARE    0.5 /* of the run */
 #define IDLE_SHARE    0.5
+#define LAUNCH_US     4.0  /* a GPU's time for a launch with little work: 2.3 us in a replayed graph of an H200 */
 #define LOST_SHARE    0.25 /* of what the loss had gained */
 #define SLOW_TIME     0.4  /* of the time of all launches, in one operation */
 #define SLOW_ROOF     0.25 /* of what the machine can do, in that operation */
@@ -386,19 +387,27 @@ static bool falls_back(const inquiry *q)
     return evidence(q, "%.0f launches of an update run on the CPU; they took %.3g ms of the first", n, ms);
 }
 
+/* Of a device without a clock of its own: the updates' time divided by their launches is what a launch takes that has
+ * nothing to compute. */
+static bool launches_are_empty(const inquiry *q, double launches)
+{
+    const double us = q->t.median * 1e3 / launches;
+    if (!json_is_true(json_object_get(q->r->begin, "gpu")) || !(launches > 0) || !(us < LAUNCH_US)) return false;
+    return evidence(q, "an update of %.3g ms has %.0f launches: %.2g us each, which a launch without work takes too",
+                    q->t.median, launches, us);
+}
+
 static bool device_is_idle(const inquiry *q)
 {
-    double *busy;
-    size_t n;
-    const double batch = setting(q, "batch_size");
-    if (!q->t.judged || an_run_sorted(NULL, q->r, AN_RUN_GPU_BUSY, 1, q->r->n, &busy, &n) != AN_OK) return false;
-    const double median = an_run_quantile(busy, n, 0.5);
-    free(busy);
-    if (!(median < IDLE_SHARE) || q->t.wait_share > WAIT_SHARE) return false;
+    const double batch = setting(q, "batch_size"), launches = an_run_number(q->r->plan, "launches");
+    const double busy = an_run_median(q->r, AN_RUN_GPU_BUSY, 1, q->r->n);
+    if (!q->t.judged || q->t.wait_share > WAIT_SHARE) return false;
     fix_setting(q, "batch_size=%.0f", batch >= 1 && batch < 1e9 ? 2 * batch : 64);
-    return evidence(q,
+    if (isnan(busy)) return launches_are_empty(q, launches);
+    return busy < IDLE_SHARE &&
+           evidence(q,
                     "the GPU works %.0f %% of the time of an update, %.0f launches each, and data are not waited for",
-                    100 * median, an_run_number(q->r->plan, "launches"));
+                    100 * busy, launches);
 }
 
 /* ---- the machine */
@@ -548,8 +557,8 @@ static const struct {
     {"slow_saves", "checkpoints take long", "a slow disk, or too many of them", slow_saves},
     {"evaluates_much", "most of the time is evaluation", "eval_interval is short, or eval_iters large", evaluates_much},
     {"falls_back", "operations run on the CPU instead of the GPU", "this device has no kernel for them", falls_back},
-    {"device_is_idle", "the GPU is idle much of the time",
-     "the model is small for it: launches take longer than their work", device_is_idle},
+    {"device_is_idle", "the GPU has little to do", "the model is small for it: launches take longer than their work",
+     device_is_idle},
     {"slow_operation", "one operation takes most of the time, far below the roofline",
      "its kernel does not suit these shapes, or the machine was busy", slow_operation},
     {"moves_dominate", "moving data takes much of the time", "tables, casts and copies cost more than the products",

@@ -5,6 +5,7 @@
 #include "report/machine_monitor.h"
 #include "io/formats/json.h"
 #include "platform/platform.h"
+#include <anneal_tools.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -189,12 +190,14 @@ void an_logbook_put_machine(const char *commit, an_text *out)
 static an_status put_device(an_err *err, const an_logbook *b, an_text *out)
 {
     an_device_proof proof;
+    an_device_facts facts;
     const an_options same = {.device = b->device, .threads = b->threads, .isa = *b->isa ? b->isa : NULL, .cc = "none"};
     const char *text = an_report_text(b->cx, "device");
     AN_TRY(an_prove_device(err, &same, b->dtype, &proof));
     put_text(out, "device", text ? text : b->device);
-    an_text_printf(out, ",\"built\":%s,\"available\":%s", proof.built ? "true" : "false",
-                   proof.available ? "true" : "false");
+    const bool gpu = an_device_opened(b->cx, &facts) && facts.gpu;
+    an_text_printf(out, ",\"built\":%s,\"available\":%s,\"gpu\":%s", proof.built ? "true" : "false",
+                   proof.available ? "true" : "false", gpu ? "true" : "false");
     put_text(out, "product_checked", proof.sentence);
     an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"float32\",\"moments\":\"float32\"", an_dtype_text(b->dtype));
     put_text(out, "mode", b->fused ? "fused" : "one kernel an operation");

@@ -18,6 +18,7 @@ typedef struct fault {
     double loss_rise;                                                        /* from the middle on, up to this */
     int null_loss_at;                                                        /* line; 0: none */
     int lines;                                                               /* 0: 60 */
+    int n_launches;                                                          /* of an update; 0: 100 */
     const char *facts, *begin, *plan, *end, *machine; /* members; end: the whole line, "" for none */
     const char *launches;                             /* of a profile beside it; NULL: none */
     double reference_ms;                              /* of a run beside it; 0: none */
@@ -64,6 +65,9 @@ static const fault faults[] = {
     {"near_memory_limit", "nearly full", .rss = 15.5e9},
     {"near_memory_limit", "a full control group", .rss = 3.9e9, .facts = ",\"cgroup_bytes\":4000000000"},
     {"device_is_idle", "a tiny model", .gpu_busy = 0.2},
+    {"device_is_idle", "empty launches", .begin = ",\"gpu\":true", .n_launches = 30000},
+    {NULL, "many launches on the CPU", .begin = ",\"gpu\":false", .n_launches = 30000},
+    {NULL, "full launches", .begin = ",\"gpu\":true", .n_launches = 9000},
     {"loss_rises", "drift", .loss_rise = 3.5},
     {"not_finite", "a NaN", .null_loss_at = 30,
      .end = "{\"event\":\"failed\",\"error\":\"update 30: the loss is nan\"}\n"},
@@ -127,7 +131,8 @@ static void write_run(const char *dir, const fault *f)
                    "\"settings\":{\"batch_size\":8,\"gradient_accumulation_steps\":1,\"learning_rate\":0.001,"
                    "\"workers\":1,\"eval_interval\":100,\"save_interval\":100}}\n",
                    or_empty(f->facts), or_empty(f->begin));
-    an_text_printf(&log, "{\"event\":\"plan\",\"launches\":100%s}\n", or_empty(f->plan));
+    an_text_printf(&log, "{\"event\":\"plan\",\"launches\":%d%s}\n", f->n_launches ? f->n_launches : 100,
+                   or_empty(f->plan));
     if (f->machine) an_text_printf(&log, "{\"event\":\"machine\",\"what\":\"%s\"}\n", f->machine);
     an_text_puts(&log, f->end ? f->end : healthy_end);
     assert_false(metrics.failed || log.failed);
