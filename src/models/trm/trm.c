@@ -257,17 +257,21 @@ static an_tensor *apply_swiglu(const swiglu *s, an_tensor *x)
     return an_swiglu(x, s->gate_up, s->down);
 }
 
-/* x [B,L,D]: SwiGLU over the positions of each column. Weights are the left operands, so that columns stay contiguous in all
- * tensors and no activation is transposed. A library's fast GEMMs want whole 16 bytes along contiguous axes, which 97
- * positions are not: the 16-bit copy of [2I,L] is stored as [L,2I]. */
+/* x [L,B,D]: SwiGLU over the positions of each column. Weights are the left operands and positions the outermost axis, so
+ * that a product is one GEMM of [2I,L] x [L,B D], and so is its weights' gradient, summed over the batch; no activation is
+ * transposed. A library's fast GEMMs want whole 16 bytes along contiguous axes, which 97 positions are not: the 16-bit copy
+ * of [2I,L] is stored as [L,2I], and its gradient with it. */
 static an_tensor *mix_positions(const an_trm *m, const swiglu *s, an_tensor *x)
 {
     const an_dtype stream = an_trm_stream_dtype(m);
-    const int64_t inner = an_shape_of(s->down).dim[1];
+    const an_shape shape = an_shape_of(x);
+    const int64_t inner = an_shape_of(s->down).dim[1], columns = shape.dim[1] * shape.dim[2];
     an_tensor *gate_up = an_transpose(an_cast(an_transpose(s->gate_up, 0, 1), stream), 0, 1);
-    an_tensor *both = an_matmul(gate_up, an_cast(x, stream)); /* [2I,L] x [B,L,D] = [B,2I,D] */
-    an_tensor *gate = an_slice(both, 1, 0, inner), *up = an_slice(both, 1, inner, 2 * inner);
-    return an_matmul(an_cast(s->down, stream), an_mul(an_silu(gate), up)); /* [L,I] x [B,I,D] = [B,L,D] */
+    an_tensor *all = an_reshape(an_cast(x, stream), AN_SHAPE(shape.dim[0], columns));
+    an_tensor *both = an_matmul(gate_up, all); /* [2I,B D] */
+    an_tensor *gate = an_slice(both, 0, 0, inner), *up = an_slice(both, 0, inner, 2 * inner);
+    an_tensor *y = an_matmul(an_cast(s->down, stream), an_mul(an_silu(gate), up)); /* [L,I] x [I,B D] */
+    return an_reshape(y, shape);
 }
 
 /* rms(x + y) over the last axis, in x's dtype. */
@@ -340,7 +344,7 @@ static an_tensor *attention(const pass *p, const layer *l, an_tensor *x)
     return an_linear(an_reshape(an_permute(y, AN_SHAPE(0, 2, 1, 3)), AN_SHAPE(B, T, H * d)), l->o, NULL);
 }
 
-/* h [B,T,D]: the layers applied to h + inject. */
+/* h [B,T,D], of a mixer [T,B,D]: the layers applied to h + inject. */
 static an_tensor *apply(pass *p, an_tensor *h, an_tensor *inject)
 {
     an_trm *m = p->m;
@@ -352,7 +356,7 @@ static an_tensor *apply(pass *p, an_tensor *h, an_tensor *inject)
         an_scope_push(m->cx, scope);
         if (m->c.mlp_t) {
             an_tensor *mixed = an_add(h, an_cast(mix_positions(m, &l->mlp_t, h), an_dtype_of(h)));
-            h = an_rms_norm_axis(mixed, 1, m->c.norm_eps);
+            h = an_rms_norm_axis(mixed, 0, m->c.norm_eps);
         } else {
             h = add_and_norm(m, h, attention(p, l, h));
         }
@@ -379,11 +383,18 @@ static an_trm_state call(pass *p, an_trm_state z, an_tensor *x)
     return z;
 }
 
+/* Between [B,L,D], which callers have, and [L,B,D], in which a mixer works. */
+static an_tensor *turned(const an_trm *m, an_tensor *x)
+{
+    return m->c.mlp_t ? an_transpose(x, 0, 1) : x;
+}
+
 an_trm_state an_trm_call(an_trm *m, an_trm_state z, an_tensor *x)
 {
     pass p = {.m = m, .mode = WHOLE};
     an_scope_push(m->cx, "trm");
-    z = call(&p, z, x);
+    z = call(&p, (an_trm_state){turned(m, z.z_H), turned(m, z.z_L)}, turned(m, x));
+    z = (an_trm_state){turned(m, z.z_H), turned(m, z.z_L)};
     an_scope_pop(m->cx);
     return z;
 }
