@@ -64,7 +64,7 @@ ok "checkpoints that take long are told with their share"
 # shellcheck disable=SC2086
 run profile demo $tiny inputs=fixed --steps 2 --warmup 1 --json
 cp "$dir/stdout" "$dir/profile.json"
-sed 's/"kind":"product"/"kind":"copy"/g' "$dir/profile.json" >"$dir/copies.json" # what products took, copies take
+sed 's/"kind":"[a-z]*"/"kind":"copy"/g' "$dir/profile.json" >"$dir/copies.json" # on a busy machine any launch may take longest
 run diagnose "$dir/healthy" profile="$dir/copies.json"
 code_is 0; says stdout "(moves_dominate)"; says stdout "anneal profile $dir/healthy/config.yaml"
 run diagnose "$dir/healthy" profile="$dir/nothing.json"
