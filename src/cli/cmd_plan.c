@@ -72,6 +72,7 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
                {"address_bytes", p->address_bytes},
                {"device_limit_bytes", p->device_limit_bytes},
                {"driver_bytes", p->driver_bytes},
+               {"updates", (uint64_t)r->cfg.max_iters},
                {"launches", (uint64_t)b->launches},
                {"kernels", (uint64_t)b->kernels},
                {"flops", b->flops},

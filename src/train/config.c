@@ -71,6 +71,7 @@ static const an_config_field train_fields[] = {
      "gradient_accumulation_steps so many times larger, that it does not; 0: never"},
     INT(max_iters, "600000", 1, AN_STEP_MOST,
         "updates, numbered from 0; nanoGPT makes one more, update max_iters, whose result it does not save"),
+    INT(epochs, "0", 0, 1LL << 40, "passes over the training data: sets max_iters and lr_decay_iters; 0: these say it"),
     REAL(learning_rate, "6e-4", 0, 100, "peak learning rate"),
     BOOL(decay_lr, "true", "warm up, then decay along a cosine; false: constant"),
     INT(warmup_iters, "2000", 0, 1LL << 40, "updates of linear warm-up"),

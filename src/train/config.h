@@ -40,7 +40,7 @@ typedef struct an_train_config {
     an_train_text out, data, init_from, note;
     int64_t workers, seed;
     /* the optimizer */
-    int64_t batch_size, gradient_accumulation_steps, max_iters, warmup_iters, lr_decay_iters;
+    int64_t batch_size, gradient_accumulation_steps, max_iters, epochs, warmup_iters, lr_decay_iters;
     double learning_rate, min_lr, weight_decay, beta1, beta2, grad_clip, momentum, dampening, ema_rate;
     bool decay_lr, nesterov, ema;
     an_train_text optimizer, decay, freeze;

@@ -647,7 +647,7 @@ static an_status record_end(an_err *err, const loop *l, an_status status)
 an_status an_train(an_err *err, an_session *r, const an_train_listener *listener, an_train_result *out)
 {
     *out = (an_train_result){.loss = NAN, .val_loss = NAN, .train_loss = NAN};
-    if (r->cfg.max_iters > AN_STEP_MOST) /* of so many epochs */
+    if (r->cfg.max_iters > AN_STEP_MOST) /* that are so many epochs of puzzles or conversations */
         return an_fail(err, AN_E_USAGE, "%lld updates are asked for, and no run has more than %d",
                        (long long)r->cfg.max_iters, AN_STEP_MOST);
     loop l = {.r = r,

@@ -85,6 +85,10 @@ typedef struct an_task {
     an_status (*open)(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *d);
     void (*close)(an_task_data *d); /* frees what it holds, also where `open` failed half-way, but not the struct */
 
+    /* `open` sets max_iters and lr_decay_iters itself where epochs is not 0. Else they become as many updates as `count`'s
+     * training samples, so many times, are batches. */
+    bool settles_epochs;
+
     /* Whether both splits can be drawn from. NULL: where `count` says so. */
     an_status (*check)(an_err *err, const an_task_data *d);
     /* 32 hexadecimal digits over the split's data; "" when they cannot be read. */

@@ -8,6 +8,8 @@
 #include "train/tasks/language.h"
 #include "train/tasks/samples.h"
 #include "train/tasks/text_classes.h"
+#include "train/step.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,12 +58,27 @@ an_status an_task_settle(an_err *err, an_train_config *c, const char *key, int64
     return an_fail(err, AN_E_USAGE, "%s is not known: set it, or data=", key);
 }
 
+static an_status settle_epochs(an_err *err, an_train_config *c, const an_task_data *d)
+{
+    int64_t samples;
+    AN_TRY(c->task->count(err, d, AN_TRAIN, &samples));
+    const double updates =
+        floor((double)c->epochs * (double)samples / (double)(c->batch_size * c->gradient_accumulation_steps));
+    if (updates < 1 || updates > AN_STEP_MOST)
+        return an_fail(err, AN_E_USAGE, "%lld epochs of %lld %ss are %.0f updates; a run has 1 to %d",
+                       (long long)c->epochs, (long long)samples, c->task->sample, updates, AN_STEP_MOST);
+    c->max_iters = c->lr_decay_iters = (int64_t)updates;
+    return AN_OK;
+}
+
 an_status an_task_open(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out)
 {
     an_task_data *d = calloc(1, c->task->data_bytes);
     *out = NULL;
     if (!d) return an_fail_nomem(err, "a run", c->task->data_bytes);
     an_status status = c->task->open(err, c, from, flags, d);
+    if (status == AN_OK && c->epochs > 0 && d->loaded && !(flags & AN_OPEN_WHOLE_FILE) && !c->task->settles_epochs)
+        status = settle_epochs(err, c, d);
     if (status == AN_OK)
         *out = d;
     else

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_tasks.sh: what every task owes, a row a task: one hash over threads and loader threads, kill -9 and resume to the same bits, and
-# a bill that is met to the page. A task of src/train/tasks without a row fails.
+# a bill that is met to the page, epochs as updates. A task of src/train/tasks without a row fails.
 plan=7
 . "$(dirname "$0")/tap.sh"
 cd "$dir" || exit 1
@@ -52,6 +52,16 @@ while IFS='|' read -r name what settings; do
     # shellcheck disable=SC2086
     run train "$what" $settings device=cpu max_iters=12 out=run threads=1 workers=0 recompute=off --quiet budget="$(gib $((total - 4096)))"
     code_is 2; says stderr "the budget is"
-    ok "$name ($(basename "$what")): one hash, kill -9 and resume, the bill"
+
+    # Epochs: twice as many are twice the updates, to the one that is rounded down, and max_iters behind them wins.
+    updates() {
+        # shellcheck disable=SC2086
+        run plan "$what" $settings device=cpu --json "$@"
+        value "$dir/stdout" updates
+    }
+    once=$(updates epochs=4) twice=$(updates epochs=8)
+    [ "$once" -ge 1 ] && [ "$twice" -ge $((2 * once)) ] && [ "$twice" -le $((2 * once + 1)) ] || fault "4 epochs are $once updates, 8 are $twice"
+    equal "$(updates epochs=4 max_iters=3)" 3 "updates where max_iters is said last"
+    ok "$name ($(basename "$what")): one hash, kill -9 and resume, the bill, epochs"
 done <table
 done_testing

@@ -16,7 +16,7 @@
 
 typedef struct chat_settings {
     an_train_text tokenizer;
-    int64_t epochs, eval_epochs, lr_warmup_steps;
+    int64_t eval_epochs, lr_warmup_steps;
     double lr_min_ratio;
 } chat_settings;
 
@@ -24,8 +24,6 @@ typedef struct chat_settings {
 static const an_config_field fields[] = {
     {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "", 0, 0, NULL,
      "folder of the conversations' tokenizer; empty: the data set's"},
-    {"epochs", AN_CONFIG_INT, AT(epochs), "0", 0, 1LL << 40, NULL,
-     "times that all conversations are seen; 0: as many as max_iters says"},
     {"eval_epochs", AN_CONFIG_INT, AT(eval_epochs), "0", 0, 1LL << 40, NULL,
      "epochs between evaluations; 0: as eval_interval says"},
     {"lr_warmup_steps", AN_CONFIG_INT, AT(lr_warmup_steps), "-1", -1, 1LL << 40, NULL,
@@ -156,8 +154,8 @@ static void settle_schedule(an_train_config *c, const chat_data *d)
     const chat_settings *s = settings_of(c);
     const int64_t batch = d->order.per_update;
     const int64_t per_epoch = d->set[AN_TRAIN] ? AN_MAX(an_puzzle_set_examples(d->set[AN_TRAIN]) / batch, 1) : 1;
-    if (d->set[AN_TRAIN] && s->epochs > 0) c->max_iters = AN_MIN(s->epochs, INT64_MAX / per_epoch) * per_epoch;
-    if (d->set[AN_TRAIN] && s->epochs > 0) c->lr_decay_iters = c->max_iters;
+    if (d->set[AN_TRAIN] && c->epochs > 0) c->max_iters = AN_MIN(c->epochs, INT64_MAX / per_epoch) * per_epoch;
+    if (d->set[AN_TRAIN] && c->epochs > 0) c->lr_decay_iters = c->max_iters;
     if (d->set[AN_TRAIN] && s->eval_epochs > 0)
         c->eval_interval = AN_MIN(s->eval_epochs, INT64_MAX / per_epoch) * per_epoch;
     c->warmup_iters = s->lr_warmup_steps >= 0 ? s->lr_warmup_steps : AN_MIN(AUTO_WARMUP, c->max_iters / 10);
@@ -262,6 +260,7 @@ static void hash(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES])
 }
 
 const an_task an_conversation_task = {.name = "chat",
+                                      .settles_epochs = true,
                                       .loss_exp = "perplexity",
                                       .unit = "token",
                                       .units = "tokens",

@@ -15,14 +15,12 @@
 #include <xxhash.h>
 
 typedef struct settings {
-    int64_t epochs, epochs_per_pass;
+    int64_t epochs_per_pass;
     char data_test[AN_CONFIG_TEXT_BYTES];
 } settings;
 
 #define AT(name) offsetof(settings, name)
 static const an_config_field fields[] = {
-    {"epochs", AN_CONFIG_INT, AT(epochs), "0", 0, 1LL << 40, NULL,
-     "times that training goes through the data's groups, which sets max_iters and lr_decay_iters; 0: these say"},
     {"epochs_per_pass", AN_CONFIG_INT, AT(epochs_per_pass), "1", 1, 1LL << 40, NULL,
      "epochs in a row of which the last batch, where it is not full, is left out"},
     {"data_paths_test", AN_CONFIG_TEXT, AT(data_test), "", 0, 0, NULL,
@@ -167,17 +165,21 @@ static an_status settle_epochs(an_err *err, an_train_config *c, const puzzle_dat
 {
     const settings *s = settings_of(c);
     const int64_t batch = c->batch_size * c->gradient_accumulation_steps;
-    if (s->epochs == 0 || !d->set[AN_TRAIN]) return AN_OK;
-    if (s->epochs % s->epochs_per_pass)
+    if (c->epochs > 0 && d->head.loaded && d->made.side) { /* each board once in an epoch */
+        const double made = (double)c->epochs * (double)d->head.units[AN_TRAIN] / (double)batch;
+        c->max_iters = c->lr_decay_iters = made > 1 ? (int64_t)AN_MIN(made, 1e15) : 1;
+    }
+    if (c->epochs == 0 || !d->set[AN_TRAIN]) return AN_OK;
+    if (c->epochs % s->epochs_per_pass)
         return an_fail(err, AN_E_USAGE, "epochs=%lld epochs_per_pass=%lld: not a whole number of passes",
-                       (long long)s->epochs, (long long)s->epochs_per_pass);
+                       (long long)c->epochs, (long long)s->epochs_per_pass);
     const an_puzzle_meta *m = an_puzzle_set_meta(d->set[AN_TRAIN]);
     const an_puzzle_order o = {.seed = (uint64_t)c->seed, .per_update = batch, .epochs_per_pass = s->epochs_per_pass};
     int64_t updates;
-    AN_TRY(an_puzzle_set_updates(err, d->set[AN_TRAIN], &o, s->epochs / s->epochs_per_pass, &updates));
-    const double total = (double)s->epochs * (double)m->total_groups * m->mean_puzzle_examples / (double)batch;
+    AN_TRY(an_puzzle_set_updates(err, d->set[AN_TRAIN], &o, c->epochs / s->epochs_per_pass, &updates));
+    const double total = (double)c->epochs * (double)m->total_groups * m->mean_puzzle_examples / (double)batch;
     if (updates < 1)
-        return an_fail(err, AN_E_DATA, "data=%s: %lld epochs make no batch of %lld", c->data, (long long)s->epochs,
+        return an_fail(err, AN_E_DATA, "data=%s: %lld epochs make no batch of %lld", c->data, (long long)c->epochs,
                        (long long)batch);
     c->max_iters = AN_MIN(updates, (int64_t)total);
     c->lr_decay_iters = AN_MAX(1, (int64_t)total - 1);
@@ -305,6 +307,7 @@ static const char *folder(const an_task_data *d, int split, int i)
 }
 
 const an_task an_puzzle_task = {.name = "puzzle",
+                                .settles_epochs = true,
                                 .unit = "puzzle",
                                 .units = "puzzles",
                                 .unit_rate = "puzzles/s",
