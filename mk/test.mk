@@ -8,7 +8,7 @@ TEST_SHELL := $(if $(shell grep -l an_open include/anneal.h),$(TEST_SHELL),$(fil
 TEST_LIB   := $(sort $(wildcard tests/lib/*.c))
 TEST_BINS  := $(TEST_SRCS:tests/%.c=$(BUILD)/tests/%)
 TEST_LIB_OBJS := $(TEST_LIB:tests/%.c=$(BUILD)/tests/%.o)
-CHECKS     := tools/layers tools/names tools/lines tools/words tools/device_names tools/tables
+CHECKS     := tools/layers tools/names tools/lines tools/words tools/device_names tools/tables tools/argument_order
 
 CMOCKA_CFLAGS = $(shell $(PKG_CONFIG) --cflags cmocka)
 CMOCKA_LIBS   = $(shell $(PKG_CONFIG) --libs cmocka)

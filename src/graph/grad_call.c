@@ -146,9 +146,10 @@ static void grad_svd(an_backward_node *b)
         an_tensor *K = MM(T(V), dV);
         inner = plus(inner, MUL(column, MUL(F, SUB(K, T(K)))));
     }
-    if (ds != NULL && !V->poison)
-        inner =
-            plus(inner, masked(EQ(row_index(V), col_index(V)), an_make_expand(as_matrix(ds, true), V->rank, V->shape)));
+    if (ds != NULL && !V->poison) {
+        an_tensor *diagonal = an_make_expand(as_matrix(ds, true), V->rank, V->shape);
+        inner = plus(inner, masked(EQ(row_index(V), col_index(V)), diagonal));
+    }
     b->dx[0] = MM(plus(MM(U, inner), outer), T(V));
 }
 

@@ -237,7 +237,8 @@ static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
     if (v->view->in_place) {
         AN_TRY(write_value(b, v->parent, t, last));
     } else {
-        an_tensor *whole = write_through(b, v->view, id, an_value_tensor(b, v->parent), an_plain(t, last));
+        an_tensor *written = an_plain(t, last);
+        an_tensor *whole = write_through(b, v->view, id, an_value_tensor(b, v->parent), written);
         if (!whole)
             return an_build_refuse(b, AN_E_UNSUPPORTED, "writes in place through a view (%s) that is not known here",
                                    v->view->target);

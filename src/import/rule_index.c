@@ -17,7 +17,8 @@ an_tensor *an_rows(an_tensor *table, an_tensor *ids)
 static an_tensor *wrapped(an_build *b, an_tensor *ids, int64_t n)
 {
     ids = as_index(ids);
-    return an_where_at(AN_AT, an_lt_at(AN_AT, ids, an_num(ids, b->cx, 0)), an_add_num_at(AN_AT, ids, (double)n), ids);
+    an_tensor *from_end = an_add_num_at(AN_AT, ids, (double)n);
+    return an_where_at(AN_AT, an_lt_at(AN_AT, ids, an_num(ids, b->cx, 0)), from_end, ids);
 }
 
 /* The row of padding_idx has no gradient. */
@@ -29,8 +30,9 @@ an_status an_rule_embedding(an_build *b, const an_pt2_node *n)
         an_shape s = an_shape_of(ids);
         if (s.rank > 7) return an_build_refuse(b, AN_E_UNSUPPORTED, "more than 7 axes");
         s.dim[s.rank++] = 1;
-        an_tensor *pad = an_eq_at(AN_AT, as_index(ids), an_num(as_index(ids), b->cx, (double)padding));
-        rows = an_where_at(AN_AT, an_reshape_at(AN_AT, pad, s), an_detach_at(AN_AT, rows), rows);
+        an_tensor *index = as_index(ids), *held = an_detach_at(AN_AT, rows);
+        an_tensor *pad = an_eq_at(AN_AT, index, an_num(index, b->cx, (double)padding));
+        rows = an_where_at(AN_AT, an_reshape_at(AN_AT, pad, s), held, rows);
     }
     an_out(b, n, 0, rows);
     return AN_OK;
@@ -82,7 +84,8 @@ an_status an_rule_gather(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
     if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
-    an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, an_count(x)), linear_along(b, x, axis, ids)));
+    an_tensor *linear = linear_along(b, x, axis, ids);
+    an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, an_count(x)), linear));
     return AN_OK;
 }
 
@@ -91,7 +94,8 @@ an_status an_rule_take_along_dim(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 1);
     if (an_in_none(n, 2)) return an_build_refuse(b, AN_E_UNSUPPORTED, "without an axis");
     const int axis = an_wrap_axis(an_in_int(b, n, 2), an_rank(x));
-    an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, an_count(x)), linear_along(b, x, axis, ids)));
+    an_tensor *linear = linear_along(b, x, axis, ids);
+    an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, an_count(x)), linear));
     return AN_OK;
 }
 
@@ -224,8 +228,8 @@ an_status an_rule_index_put(an_build *b, const an_pt2_node *n)
     src = place(&at, an_expand_at(AN_AT, src, shape), true); /* [I..., rest...] */
     rows.dim[0] = an_count(at.linear);
     memcpy(rows.dim + 1, at.rest.dim, (size_t)at.n_other * sizeof rows.dim[0]);
-    an_tensor *table = put_rows(b, at.table, an_reshape_1(at.linear, rows.dim[0]), an_reshape_at(AN_AT, src, rows),
-                                an_in_bool(b, n, 3));
+    an_tensor *values = an_reshape_at(AN_AT, src, rows);
+    an_tensor *table = put_rows(b, at.table, an_reshape_1(at.linear, rows.dim[0]), values, an_in_bool(b, n, 3));
     an_shape moved = {.rank = an_rank(x)}, back = moved;
     for (int k = 0; k < at.n_axes; k++) moved.dim[k] = an_dim(x, at.axis[k]), back.dim[at.axis[k]] = k;
     for (int k = 0; k < at.n_other; k++) {
@@ -247,7 +251,8 @@ static an_status scatter(an_build *b, const an_pt2_node *n, bool add)
     for (int i = 0; i < s.rank; i++)
         if (an_dim(src, i) > s.dim[i]) src = an_slice_at(AN_AT, src, i, 0, s.dim[i], 1);
     an_tensor *linear = an_reshape_1(linear_along(b, x, axis, ids), an_count(ids));
-    an_tensor *flat = put_rows(b, an_reshape_1(x, an_count(x)), linear, an_reshape_1(src, an_count(ids)), add);
+    an_tensor *values = an_reshape_1(src, an_count(ids));
+    an_tensor *flat = put_rows(b, an_reshape_1(x, an_count(x)), linear, values, add);
     an_out(b, n, 0, an_reshape_at(AN_AT, flat, an_shape_of(x)));
     return AN_OK;
 }
@@ -266,7 +271,8 @@ static an_status along(an_build *b, const an_pt2_node *n, bool add)
     an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2), *src = an_in(b, n, 3);
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
     if (add && an_in_float(b, n, 4) != 1) src = an_mul_num_at(AN_AT, src, an_in_float(b, n, 4));
-    an_tensor *table = put_rows(b, axis_first(x, axis), wrapped(b, ids, an_dim(x, axis)), axis_first(src, axis), add);
+    an_tensor *values = axis_first(src, axis), *rows = wrapped(b, ids, an_dim(x, axis));
+    an_tensor *table = put_rows(b, axis_first(x, axis), rows, values, add);
     an_out(b, n, 0, axis_back(table, axis));
     return AN_OK;
 }
@@ -317,7 +323,8 @@ an_status an_rule_one_hot(an_build *b, const an_pt2_node *n)
     one = s;
     one.dim[one.rank++] = 1;
     s.dim[s.rank++] = an_in_int(b, n, 1);
-    an_tensor *hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, s, s.rank - 1), an_reshape_at(AN_AT, ids, one));
+    an_tensor *label = an_reshape_at(AN_AT, ids, one);
+    an_tensor *hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, s, s.rank - 1), label);
     an_out(b, n, 0, an_cast_at(AN_AT, hot, AN_I32));
     return AN_OK;
 }
@@ -403,7 +410,8 @@ an_status an_rule_embedding_bag(an_build *b, const an_pt2_node *n)
     if (strstr(n->target, "padding_idx") && !an_in_none(n, 8)) {
         int64_t padding = an_in_int(b, n, 8);
         if (padding < 0) padding += an_dim(table, 0);
-        an_tensor *pad = an_eq_at(AN_AT, as_index(ids), an_num(as_index(ids), b->cx, (double)padding));
+        an_tensor *index = as_index(ids);
+        an_tensor *pad = an_eq_at(AN_AT, index, an_num(index, b->cx, (double)padding));
         pad = an_reshape_at(AN_AT, pad, AN_SHAPE(count, 1));
         rows = an_where_at(AN_AT, pad, an_num(rows, b->cx, 0), rows);
         share = an_where_at(AN_AT, pad, an_num(share, b->cx, 0), share);
@@ -427,8 +435,8 @@ an_status an_rule_grouped_product(an_build *b, const an_pt2_node *n)
     const int64_t S = an_dim(x, 0), E = an_dim(w, 0), K = an_dim(w, 1), N = an_dim(w, 2);
     w = an_reshape_at(AN_AT, an_permute_at(AN_AT, w, AN_SHAPE(1, 0, 2)), AN_SHAPE(K, E * N));
     an_tensor *all = an_product(b, x, w);
-    an_tensor *group =
-        an_minimum_at(AN_AT, offsets_up_to(b, ends, S), an_const_at(AN_AT, b->cx, AN_I32, (double)(E - 1)));
+    an_tensor *most = an_const_at(AN_AT, b->cx, AN_I32, (double)(E - 1));
+    an_tensor *group = an_minimum_at(AN_AT, offsets_up_to(b, ends, S), most);
     an_tensor *row = an_add_at(AN_AT, an_mul_num_at(AN_AT, an_iota_at(AN_AT, b->cx, AN_SHAPE(S), 0), (double)E), group);
     an_out(b, n, 0, an_as_result(b, n, 0, an_rows(an_reshape_at(AN_AT, all, AN_SHAPE(S * E, N)), row)));
     return AN_OK;

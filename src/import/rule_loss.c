@@ -32,10 +32,12 @@ static classes read_labels(an_build *b, an_tensor *scores, an_tensor *labels, an
     an_shape s = an_shape_of(labels);
     if (s.rank < 8) s.dim[s.rank++] = 1;
     const an_shape all = an_shape_of(scores);
-    c.hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, all, all.rank - 1), an_reshape_at(AN_AT, c.labels, s));
+    an_tensor *label = an_reshape_at(AN_AT, c.labels, s);
+    c.hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, all, all.rank - 1), label);
     c.weight = NULL;
     if (weight) {
-        an_tensor *each = an_where_at(AN_AT, c.hot, an_as(weight, an_dtype_of(scores)), an_num(scores, b->cx, 0));
+        an_tensor *zero = an_num(scores, b->cx, 0);
+        an_tensor *each = an_where_at(AN_AT, c.hot, an_as(weight, an_dtype_of(scores)), zero);
         c.weight = an_sum_at(AN_AT, each, AN_AXIS(-1), false);
     }
     return c;
@@ -112,7 +114,8 @@ an_status an_rule_cross_entropy(an_build *b, const an_pt2_node *n)
 an_status an_rule_nll(an_build *b, const an_pt2_node *n)
 {
     an_tensor *logp = an_widen(classes_last(an_in(b, n, 0)));
-    const classes c = read_labels(b, logp, an_in(b, n, 1), an_in(b, n, 2), an_in_int(b, n, 4));
+    an_tensor *weight = an_in(b, n, 2);
+    const classes c = read_labels(b, logp, an_in(b, n, 1), weight, an_in_int(b, n, 4));
     finish_classes(b, n, &c, picked(b, &c, logp), an_in_int(b, n, 3));
     return AN_OK;
 }
@@ -176,7 +179,7 @@ an_status an_rule_bce(an_build *b, const an_pt2_node *n)
     l1 = an_where_at(AN_AT, an_lt_at(AN_AT, l1, least), least, l1);
     l0 = an_where_at(AN_AT, an_lt_at(AN_AT, l0, least), least, l0);
     an_tensor *one = an_add_num_at(AN_AT, y, -1); /* y - 1 */
-    an_tensor *each = an_sub_at(AN_AT, an_mul_at(AN_AT, one, l0), an_mul_at(AN_AT, y, l1));
+    an_tensor *hit = an_mul_at(AN_AT, y, l1), *each = an_sub_at(AN_AT, an_mul_at(AN_AT, one, l0), hit);
     finish(b, n, w ? an_mul_at(AN_AT, each, w) : each, an_in_int(b, n, 3));
     return AN_OK;
 }
@@ -204,11 +207,12 @@ an_status an_rule_kl_div(an_build *b, const an_pt2_node *n)
     two(b, n, &x, &y);
     an_tensor *zero = an_num(x, b->cx, 0), *each;
     if (an_in_bool(b, n, 3)) {
-        each = an_mul_at(AN_AT, an_exp_at(AN_AT, y), an_sub_at(AN_AT, y, x));
+        each = an_sub_at(AN_AT, y, x);
+        each = an_mul_at(AN_AT, an_exp_at(AN_AT, y), each);
     } else {
         an_tensor *some = an_gt_at(AN_AT, y, zero), *safe = an_where_at(AN_AT, some, y, an_num(x, b->cx, 1));
-        each = an_sub_at(AN_AT, an_where_at(AN_AT, some, an_mul_at(AN_AT, y, an_log_at(AN_AT, safe)), zero),
-                         an_mul_at(AN_AT, y, x));
+        each = an_mul_at(AN_AT, y, x);
+        each = an_sub_at(AN_AT, an_where_at(AN_AT, some, an_mul_at(AN_AT, y, an_log_at(AN_AT, safe)), zero), each);
     }
     finish(b, n, each, an_in_int(b, n, 2));
     return AN_OK;

@@ -110,7 +110,8 @@ an_status an_rule_linspace(an_build *b, const an_pt2_node *n)
 static an_status identity(an_build *b, const an_pt2_node *n, int64_t rows, int64_t columns)
 {
     const an_shape s = AN_SHAPE(rows, columns);
-    an_tensor *same = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 0), an_iota_at(AN_AT, b->cx, s, 1));
+    an_tensor *column = an_iota_at(AN_AT, b->cx, s, 1);
+    an_tensor *same = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 0), column);
     an_out(b, n, 0, an_as(same, an_out_dtype(b, n, 0)));
     return AN_OK;
 }

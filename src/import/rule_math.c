@@ -169,7 +169,8 @@ an_status an_rule_rsub(an_build *b, const an_pt2_node *n)
 static an_tensor *truncated(an_build *b, an_tensor *x)
 {
     an_tensor *zero = an_num(x, b->cx, 0), *up = an_neg_at(AN_AT, an_floor_at(AN_AT, an_neg_at(AN_AT, x)));
-    return an_where_at(AN_AT, an_lt_at(AN_AT, x, zero), up, an_floor_at(AN_AT, x));
+    an_tensor *down = an_floor_at(AN_AT, x);
+    return an_where_at(AN_AT, an_lt_at(AN_AT, x, zero), up, down);
 }
 
 static an_tensor *quotient(an_build *b, an_tensor *x, an_tensor *y, const char *mode)
@@ -181,8 +182,8 @@ static an_tensor *quotient(an_build *b, an_tensor *x, an_tensor *y, const char *
     }
     if (floors) return an_idiv_at(AN_AT, x, y);
     an_tensor *zero = an_num(x, b->cx, 0); /* toward zero: the quotient of magnitudes, with the sign */
-    an_tensor *q = an_idiv_at(AN_AT, an_abs_at(AN_AT, x), an_abs_at(AN_AT, y));
-    an_tensor *apart = an_xor_at(AN_AT, an_lt_at(AN_AT, x, zero), an_lt_at(AN_AT, y, zero));
+    an_tensor *by = an_abs_at(AN_AT, y), *q = an_idiv_at(AN_AT, an_abs_at(AN_AT, x), by);
+    an_tensor *below = an_lt_at(AN_AT, y, zero), *apart = an_xor_at(AN_AT, an_lt_at(AN_AT, x, zero), below);
     return an_where_at(AN_AT, apart, an_neg_at(AN_AT, q), q);
 }
 
@@ -264,7 +265,8 @@ an_status an_rule_pow(an_build *b, const an_pt2_node *n)
     const bool last = operands(b, n, &x, &y);
     to_result(b, n, &x.t, &y.t);
     if (!an_is_float(x.t)) { /* small integers: exact in double's 53 bits as far as int32 goes */
-        an_tensor *p = an_pow_at(AN_AT, an_as(x.t, AN_F32), an_as(y.t, AN_F32));
+        an_tensor *exponent = an_as(y.t, AN_F32);
+        an_tensor *p = an_pow_at(AN_AT, an_as(x.t, AN_F32), exponent);
         an_out_last(b, n, 0, an_as(an_round_at(AN_AT, p), AN_I32), last);
         return AN_OK;
     }
@@ -459,8 +461,29 @@ an_status an_rule_isinf(an_build *b, const an_pt2_node *n)
     an_built_value x = an_in_value(b, n, 0);
     an_tensor *t =
         an_as(an_is_float(x.t) ? x.t : an_cast_at(AN_AT, x.t, AN_F32), an_is_float(x.t) ? an_dtype_of(x.t) : AN_F32);
-    an_out_last(b, n, 0, an_eq_at(AN_AT, an_abs_at(AN_AT, t), an_num(t, b->cx, INFINITY)), x.last);
+    an_tensor *infinite = an_num(t, b->cx, INFINITY);
+    an_out_last(b, n, 0, an_eq_at(AN_AT, an_abs_at(AN_AT, t), infinite), x.last);
     return AN_OK;
+}
+
+static an_tensor *tangent(an_tensor *x)
+{
+    an_tensor *cosine = an_cos_at(AN_AT, x);
+    return an_div_at(AN_AT, an_sin_at(AN_AT, x), cosine);
+}
+
+/* sqrt(1 - x^2), with its digits near 1 and -1. */
+static an_tensor *other_leg(an_tensor *x)
+{
+    an_tensor *below = an_add_num_at(AN_AT, an_neg_at(AN_AT, x), 1);
+    return an_sqrt_at(AN_AT, an_mul_at(AN_AT, an_add_num_at(AN_AT, x, 1), below));
+}
+
+/* (e^x - e^-x) / 2, or with a plus between. */
+static an_tensor *half_of_powers(an_tensor *x, bool minus)
+{
+    an_tensor *down = an_exp_at(AN_AT, an_neg_at(AN_AT, x)), *up = an_exp_at(AN_AT, x);
+    return an_mul_num_at(AN_AT, minus ? an_sub_at(AN_AT, up, down) : an_add_at(AN_AT, up, down), 0.5);
 }
 
 /* A logarithm of another base, and 2^x. */
@@ -475,17 +498,12 @@ an_status an_rule_isinf(an_build *b, const an_pt2_node *n)
 SCALED(log2, an_mul_num_at(AN_AT, an_log_at(AN_AT, x), 1.4426950408889634))
 SCALED(log10, an_mul_num_at(AN_AT, an_log_at(AN_AT, x), 0.43429448190325182))
 SCALED(exp2, an_exp_at(AN_AT, an_mul_num_at(AN_AT, x, 0.69314718055994531)))
-SCALED(tan, an_div_at(AN_AT, an_sin_at(AN_AT, x), an_cos_at(AN_AT, x)))
+SCALED(tan, tangent(x))
 SCALED(atan, an_atan2_at(AN_AT, x, an_num(x, b->cx, 1)))
-SCALED(asin, an_atan2_at(AN_AT, x,
-                         an_sqrt_at(AN_AT, an_mul_at(AN_AT, an_add_num_at(AN_AT, x, 1),
-                                                     an_add_num_at(AN_AT, an_neg_at(AN_AT, x), 1)))))
-SCALED(acos, an_atan2_at(AN_AT,
-                         an_sqrt_at(AN_AT, an_mul_at(AN_AT, an_add_num_at(AN_AT, x, 1),
-                                                     an_add_num_at(AN_AT, an_neg_at(AN_AT, x), 1))),
-                         x))
-SCALED(sinh, an_mul_num_at(AN_AT, an_sub_at(AN_AT, an_exp_at(AN_AT, x), an_exp_at(AN_AT, an_neg_at(AN_AT, x))), 0.5))
-SCALED(cosh, an_mul_num_at(AN_AT, an_add_at(AN_AT, an_exp_at(AN_AT, x), an_exp_at(AN_AT, an_neg_at(AN_AT, x))), 0.5))
+SCALED(asin, an_atan2_at(AN_AT, x, other_leg(x)))
+SCALED(acos, an_atan2_at(AN_AT, other_leg(x), x))
+SCALED(sinh, half_of_powers(x, true))
+SCALED(cosh, half_of_powers(x, false))
 SCALED(erfc, an_add_num_at(AN_AT, an_neg_at(AN_AT, an_erf_at(AN_AT, x)), 1))
 SCALED(log_sigmoid, an_neg_at(AN_AT, an_softplus_at(AN_AT, an_neg_at(AN_AT, x))))
 SCALED(softsign, an_div_at(AN_AT, x, an_add_num_at(AN_AT, an_abs_at(AN_AT, x), 1)))

@@ -36,7 +36,8 @@ static an_tensor *matmul(an_build *b, an_tensor *x, an_tensor *y)
 
 an_status an_rule_matmul(an_build *b, const an_pt2_node *n)
 {
-    an_out(b, n, 0, matmul(b, an_in(b, n, 0), an_in(b, n, 1)));
+    an_tensor *y = an_in(b, n, 1);
+    an_out(b, n, 0, matmul(b, an_in(b, n, 0), y));
     return AN_OK;
 }
 
@@ -44,7 +45,7 @@ an_status an_rule_matmul(an_build *b, const an_pt2_node *n)
 an_status an_rule_addmm(an_build *b, const an_pt2_node *n)
 {
     const double beta = an_in_float(b, n, 3), alpha = an_in_float(b, n, 4);
-    an_tensor *c = an_in(b, n, 0), *p = matmul(b, an_in(b, n, 1), an_in(b, n, 2));
+    an_tensor *c = an_in(b, n, 0), *y = an_in(b, n, 2), *p = matmul(b, an_in(b, n, 1), y);
     if (alpha != 1) p = an_mul_num_at(AN_AT, p, alpha);
     if (beta != 1) c = an_mul_num_at(AN_AT, c, beta);
     an_promote(&c, &p);
@@ -56,9 +57,8 @@ an_status an_rule_outer(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1);
     an_promote(&x, &y);
-    an_out(b, n, 0,
-           an_mul_at(AN_AT, an_reshape_at(AN_AT, x, AN_SHAPE(an_count(x), 1)),
-                     an_reshape_at(AN_AT, y, AN_SHAPE(1, an_count(y)))));
+    y = an_reshape_at(AN_AT, y, AN_SHAPE(1, an_count(y)));
+    an_out(b, n, 0, an_mul_at(AN_AT, an_reshape_at(AN_AT, x, AN_SHAPE(an_count(x), 1)), y));
     return AN_OK;
 }
 
@@ -233,7 +233,8 @@ an_status an_rule_group_norm(an_build *b, const an_pt2_node *n)
 {
     const int64_t groups = an_in_int(b, n, 1);
     if (groups < 1) return an_build_refuse(b, AN_E_IO, "%lld groups; the file is damaged", (long long)groups);
-    an_out(b, n, 0, group_norm(an_in(b, n, 0), groups, an_in(b, n, 2), an_in(b, n, 3), an_in_float(b, n, 4)));
+    an_tensor *bias = an_in(b, n, 3), *gain = an_in(b, n, 2);
+    an_out(b, n, 0, group_norm(an_in(b, n, 0), groups, gain, bias, an_in_float(b, n, 4)));
     return AN_OK;
 }
 
@@ -242,7 +243,8 @@ an_status an_rule_instance_norm(an_build *b, const an_pt2_node *n)
     an_tensor *x = an_in(b, n, 0);
     if (!an_in_bool(b, n, 5) || !an_in_none(n, 3))
         return an_build_refuse(b, AN_E_UNSUPPORTED, "with running statistics");
-    an_out(b, n, 0, group_norm(x, an_dim(x, 1), an_in(b, n, 1), an_in(b, n, 2), an_in_float(b, n, 7)));
+    an_tensor *bias = an_in(b, n, 2);
+    an_out(b, n, 0, group_norm(x, an_dim(x, 1), an_in(b, n, 1), bias, an_in_float(b, n, 7)));
     return AN_OK;
 }
 
@@ -271,8 +273,8 @@ static an_status batch_norm(an_build *b, const an_pt2_node *n, bool training, do
         an_tensor *wide = an_widen(x), *d = an_sub_at(AN_AT, wide, an_mean_at(AN_AT, wide, axes, true));
         an_tensor *r =
             an_rsqrt_at(AN_AT, an_add_num_at(AN_AT, an_mean_at(AN_AT, an_square_at(AN_AT, d), axes, true), eps));
-        an_tensor *y =
-            an_add_at(AN_AT, an_mul_at(AN_AT, an_mul_at(AN_AT, d, r), an_as(gain, dtype)), an_as(bias, dtype));
+        an_tensor *shift = an_as(bias, dtype), *factor = an_as(gain, dtype);
+        an_tensor *y = an_add_at(AN_AT, an_mul_at(AN_AT, an_mul_at(AN_AT, d, r), factor), shift);
         an_out_last(b, n, 0, an_as(y, an_dtype_of(x)), true);
         return AN_OK;
     }
@@ -327,8 +329,8 @@ an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_t
                                    double dropout)
 {
     const int rank = an_rank(q);
-    an_tensor *scores =
-        an_widen(an_product(b, an_mul_num_at(AN_AT, q, scale), an_transpose_at(AN_AT, k, rank - 2, rank - 1)));
+    an_tensor *turned = an_transpose_at(AN_AT, k, rank - 2, rank - 1);
+    an_tensor *scores = an_widen(an_product(b, an_mul_num_at(AN_AT, q, scale), turned));
     an_tensor *seen = NULL;
     if (mask && an_dtype_of(mask) == AN_BOOL) {
         seen = mask;
@@ -360,7 +362,8 @@ static an_tensor *four_axes(an_tensor *x)
 static an_tensor *causal_mask(an_build *b, int64_t T, int64_t S)
 {
     const an_shape s = AN_SHAPE(T, S);
-    return an_ge_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 0), an_iota_at(AN_AT, b->cx, s, 1));
+    an_tensor *column = an_iota_at(AN_AT, b->cx, s, 1);
+    return an_ge_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 0), column);
 }
 
 an_status an_rule_attention(an_build *b, const an_pt2_node *n)

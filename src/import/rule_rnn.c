@@ -30,9 +30,11 @@ static void step(an_build *b, cell kind, an_tensor *xi, const weights *w, an_ten
     an_tensor *hi = an_as(an_linear_at(AN_AT, *h, w->wh, w->bh), an_dtype_of(xi));
     (void)b;
     if (kind == CELL_GRU) {
-        an_tensor *r = an_sigmoid_at(AN_AT, an_add_at(AN_AT, gate(xi, 0, H), gate(hi, 0, H)));
-        an_tensor *z = an_sigmoid_at(AN_AT, an_add_at(AN_AT, gate(xi, 1, H), gate(hi, 1, H)));
-        an_tensor *new = an_tanh_at(AN_AT, an_add_at(AN_AT, gate(xi, 2, H), an_mul_at(AN_AT, r, gate(hi, 2, H))));
+        an_tensor *of_h = gate(hi, 0, H), *r = an_sigmoid_at(AN_AT, an_add_at(AN_AT, gate(xi, 0, H), of_h));
+        of_h = gate(hi, 1, H);
+        an_tensor *z = an_sigmoid_at(AN_AT, an_add_at(AN_AT, gate(xi, 1, H), of_h));
+        of_h = an_mul_at(AN_AT, r, gate(hi, 2, H));
+        an_tensor *new = an_tanh_at(AN_AT, an_add_at(AN_AT, gate(xi, 2, H), of_h));
         *h = an_add_at(AN_AT, new, an_mul_at(AN_AT, z, an_sub_at(AN_AT, *h, new)));
         return;
     }
@@ -43,7 +45,8 @@ static void step(an_build *b, cell kind, an_tensor *xi, const weights *w, an_ten
     }
     an_tensor *i = an_sigmoid_at(AN_AT, gate(x, 0, H)), *f = an_sigmoid_at(AN_AT, gate(x, 1, H));
     an_tensor *g = an_tanh_at(AN_AT, gate(x, 2, H)), *o = an_sigmoid_at(AN_AT, gate(x, 3, H));
-    *c = an_add_at(AN_AT, an_mul_at(AN_AT, f, *c), an_mul_at(AN_AT, i, g));
+    g = an_mul_at(AN_AT, i, g);
+    *c = an_add_at(AN_AT, an_mul_at(AN_AT, f, *c), g);
     *h = an_mul_at(AN_AT, o, an_tanh_at(AN_AT, *c));
 }
 

@@ -64,7 +64,8 @@ an_status an_rule_view(an_build *b, const an_pt2_node *n)
 
 an_status an_rule_view_as(an_build *b, const an_pt2_node *n)
 {
-    return to_shape(b, n, an_in(b, n, 0), an_shape_of(an_in(b, n, 1)));
+    const an_shape like = an_shape_of(an_in(b, n, 1));
+    return to_shape(b, n, an_in(b, n, 0), like);
 }
 
 an_status an_rule_flatten(an_build *b, const an_pt2_node *n)

@@ -82,7 +82,8 @@ an_tensor *an_image_normalised(an_ctx *cx, const an_image_settings *s, an_tensor
         scale[i] = 1 / (255 * std[i]);
         mean[i] = -mean[i] / std[i];
     }
-    an_tensor *x = an_mul_at(AN_AT, an_cast_at(AN_AT, images, AN_F32), channels_of(cx, scale, s->channels));
+    an_tensor *factor = channels_of(cx, scale, s->channels);
+    an_tensor *x = an_mul_at(AN_AT, an_cast_at(AN_AT, images, AN_F32), factor);
     return an_add_at(AN_AT, x, channels_of(cx, mean, s->channels)); /* [B,H,W,C] */
 }
 
@@ -96,8 +97,8 @@ static an_tensor *top5_of(an_ctx *cx, const an_image_settings *s, an_tensor *log
     an_tensor *own = an_sum_at(AN_AT, an_where_at(AN_AT, here, logits, zero), AN_AXIS(1), true); /* [B,1] */
     an_tensor *above = an_cast_at(AN_AT, an_gt_at(AN_AT, logits, own), AN_F32);                  /* [B,K] */
     an_tensor *rank = an_sum_at(AN_AT, above, AN_AXIS(1), false);                                /* [B] */
-    an_tensor *in = an_and_at(AN_AT, an_lt_at(AN_AT, rank, an_const_at(AN_AT, cx, AN_F32, 5)),
-                              an_ge_at(AN_AT, labels, an_const_at(AN_AT, cx, AN_I32, 0)));
+    an_tensor *counted = an_ge_at(AN_AT, labels, an_const_at(AN_AT, cx, AN_I32, 0));
+    an_tensor *in = an_and_at(AN_AT, an_lt_at(AN_AT, rank, an_const_at(AN_AT, cx, AN_F32, 5)), counted);
     return an_sum_at(AN_AT, an_cast_at(AN_AT, in, AN_F32), AN_ALL, false);
 }
 
@@ -109,7 +110,8 @@ static an_losses losses_of(an_ctx *cx, const an_image_settings *s, an_tensor *lo
     const double share = training ? s->label_smoothing : 0;
     if (share > 0) { /* the mean over all classes of -log softmax */
         an_tensor *all = an_neg_at(AN_AT, an_mean_at(AN_AT, an_log_softmax_at(AN_AT, logits, 1), AN_AXIS(1), false));
-        each = an_add_at(AN_AT, an_mul_num_at(AN_AT, each, 1 - share), an_mul_num_at(AN_AT, all, share));
+        all = an_mul_num_at(AN_AT, all, share);
+        each = an_add_at(AN_AT, an_mul_num_at(AN_AT, each, 1 - share), all);
     }
     an_losses l = an_class_losses(each, right);
     l.sum[2] = top5_of(cx, s, logits, labels);

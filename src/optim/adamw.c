@@ -82,8 +82,9 @@ static void make_numbers(adam *a, int64_t t)
     if (o->scaled) mass[0] = an_loss_scale_bias_correction(at, cx, 1, o->beta1, a->ok);
     for (an_dtype d = AN_F32;; d = AN_F64) {
         step_numbers *n = &a->of[d == AN_F64];
-        n->rate = mass[0] ? an_div_at(at, an_update_scalar(at, cx, d, o->lr), an_cast_at(at, mass[0], d))
-                          : an_update_scalar(at, cx, d, o->lr / (1 - power(o->beta1, t)));
+        an_tensor *sum = mass[0] ? an_cast_at(at, mass[0], d) : NULL;
+        n->rate = sum ? an_div_at(at, an_update_scalar(at, cx, d, o->lr), sum)
+                      : an_update_scalar(at, cx, d, o->lr / (1 - power(o->beta1, t)));
         n->keep = an_update_scalar(at, cx, d, 1 - o->lr * o->weight_decay);
         if (o->scaled && !mass[1]) mass[1] = an_loss_scale_bias_correction(at, cx, 2, o->beta2, a->ok);
         n->root = mass[1] ? an_rsqrt_at(at, an_cast_at(at, mass[1], d))

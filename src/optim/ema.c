@@ -41,8 +41,8 @@ void an_ema_at(const char *at, an_ctx *cx, double rate, an_tensor *only_if)
         an_tensor *p = an_cast_at(at, updated_params(cx, at, b), dtype),
                   *stored = an_block_tensor(cx, b, AN_ROLE_AVERAGE, "averages of parameters"),
                   *a = an_cast_at(at, stored, dtype);
-        an_tensor *a1 = an_add_at(at, an_mul_at(at, a, an_update_scalar(at, cx, dtype, rate)),
-                                  an_mul_at(at, p, an_update_scalar(at, cx, dtype, 1 - rate)));
+        an_tensor *share = an_mul_at(at, p, an_update_scalar(at, cx, dtype, 1 - rate));
+        an_tensor *a1 = an_add_at(at, an_mul_at(at, a, an_update_scalar(at, cx, dtype, rate)), share);
         a1 = an_cast_at(at, a1, cx->block[b].dtype);
         an_assign_at(at, stored, only_if ? an_where_at(at, only_if, a1, stored) : a1);
     }

@@ -239,8 +239,8 @@ an_tensor *an_update_scalar(const char *at, an_ctx *cx, an_dtype dtype, double x
 an_tensor *an_clip_factor(const char *at, an_ctx *cx, an_tensor *norm, double clip)
 {
     const an_dtype dtype = an_dtype_of(norm);
-    return an_minimum_at(at, an_const_at(at, cx, dtype, 1),
-                         an_div_at(at, an_const_at(at, cx, dtype, clip), an_add_num_at(at, norm, 1e-6)));
+    an_tensor *below = an_add_num_at(at, norm, 1e-6), *part = an_div_at(at, an_const_at(at, cx, dtype, clip), below);
+    return an_minimum_at(at, an_const_at(at, cx, dtype, 1), part);
 }
 
 static bool all_frozen(const an_ctx *cx)

@@ -34,13 +34,15 @@ void an_sign_sgd_rows_at(const char *at, an_tensor *table, an_tensor *index, an_
     const int64_t n = ids.dim[0];
     if (n == 0 || of.dim[1] == 0) return;
     an_scope_push(cx, "optimizer");
-    an_tensor *same = an_eq_at(at, an_reshape_at(at, index, AN_SHAPE(n, 1)), an_reshape_at(at, index, AN_SHAPE(1, n)));
-    an_tensor *first = an_argmax_at(at, an_cast_at(at, same, AN_F32), 1, false);                         /* i32 [n] */
-    an_tensor *sum = an_scatter_add_at(at, first, an_cast_at(at, grad, arithmetic), n);                  /* [n,c] */
+    an_tensor *row = an_reshape_at(at, index, AN_SHAPE(1, n));
+    an_tensor *same = an_eq_at(at, an_reshape_at(at, index, AN_SHAPE(n, 1)), row);      /* bool [n,n] */
+    an_tensor *first = an_argmax_at(at, an_cast_at(at, same, AN_F32), 1, false);        /* i32 [n] */
+    an_tensor *sum = an_scatter_add_at(at, first, an_cast_at(at, grad, arithmetic), n); /* [n,c] */
     an_tensor *sign = an_sign_at(at, an_gather_at(at, sum, first)), *w = an_gather_at(at, table, index); /* [n,c] */
     an_tensor *keep = of_rows(at, an_update_scalar(at, cx, arithmetic, 1 - lr * weight_decay), arithmetic, rows),
               *rate = of_rows(at, an_update_scalar(at, cx, arithmetic, lr), arithmetic, rows);
-    an_tensor *next = an_sub_at(at, an_mul_at(at, an_cast_at(at, w, arithmetic), keep), an_mul_at(at, sign, rate));
+    an_tensor *by = an_mul_at(at, sign, rate);
+    an_tensor *next = an_sub_at(at, an_mul_at(at, an_cast_at(at, w, arithmetic), keep), by);
     next = an_cast_at(at, next, dtype);
     if (only_if) next = an_where_at(at, of_rows(at, only_if, AN_BOOL, rows), next, w);
     an_assign_at(at, table, an_put_rows_at(at, table, index, next));

@@ -29,8 +29,10 @@ static an_tensor *operand(an_ctx *cx, const char *name, an_dtype dtype, an_shape
 static an_tensor *build(an_ctx *cx, const an_bench_op *op)
 {
     const int64_t n = op->n;
-    if (op->kind == AN_BENCH_MATMUL)
-        return an_matmul(operand(cx, "a", op->dtype, AN_SHAPE(n, n)), operand(cx, "b", op->dtype, AN_SHAPE(n, n)));
+    if (op->kind == AN_BENCH_MATMUL) {
+        an_tensor *b = operand(cx, "b", op->dtype, AN_SHAPE(n, n)); /* [n,n] */
+        return an_matmul(operand(cx, "a", op->dtype, AN_SHAPE(n, n)), b);
+    }
     if (op->kind == AN_BENCH_CONV) {
         an_tensor *x = operand(cx, "x", op->dtype, AN_SHAPE(CONV_N, CONV_SIDE, CONV_SIDE, n)); /* [N,H,W,C] */
         an_tensor *w = operand(cx, "w", op->dtype, AN_SHAPE(n, 3, 3, n));                      /* [O,KH,KW,C] */
@@ -43,7 +45,8 @@ static an_tensor *build(an_ctx *cx, const an_bench_op *op)
     }
     const an_shape shape = AN_SHAPE(n << 18); /* n MiB of f32 */
     if (op->kind == AN_BENCH_READ) return an_sum(operand(cx, "from", AN_F32, shape), AN_ALL);
-    an_assign(operand(cx, "to", AN_F32, shape), operand(cx, "from", AN_F32, shape));
+    an_tensor *from = operand(cx, "from", AN_F32, shape);
+    an_assign(operand(cx, "to", AN_F32, shape), from);
     return NULL;
 }
 

@@ -109,8 +109,8 @@ static an_tensor *stopped_at(an_ctx *cx)
 static void stop_if_bad(an_ctx *cx, const an_step *s, an_tensor *going, int64_t iteration)
 {
     an_tensor *zero = an_const(cx, AN_I32, 0), *one = an_const(cx, AN_I32, 1);
-    an_tensor *code =
-        an_add(an_scalar_i32(cx, (int32_t)(2 * iteration + 1)), an_where(an_ne(s->norm, s->norm), one, zero));
+    an_tensor *is_nan = an_where(an_ne(s->norm, s->norm), one, zero);
+    an_tensor *code = an_add(an_scalar_i32(cx, (int32_t)(2 * iteration + 1)), is_nan);
     an_tensor *bad = an_and(going, an_not(an_isfinite(s->norm)));
     if (s->scale) bad = an_and(bad, an_le(s->scale, an_const(cx, AN_F32, 1))); /* a larger one is halved first */
     an_assign(s->stopped, an_where(bad, code, s->stopped));

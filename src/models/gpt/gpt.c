@@ -169,7 +169,7 @@ static an_tensor *update_kv_cache(const pass *p, int64_t layer, const char *whic
         return fresh;
     }
     an_tensor *here = an_eq(an_iota(m->cx, AN_SHAPE(1, 1, S, 1), 2), p->position); /* bool [1,1,S,1]: true in one row */
-    an_tensor *value = an_where(an_expand(here, shape), an_expand(fresh, shape), cache);
+    an_tensor *rows = an_expand(fresh, shape), *value = an_where(an_expand(here, shape), rows, cache);
     an_assign(cache, value);
     return value;
 }
@@ -212,7 +212,7 @@ static an_tensor *stream(const pass *p, an_tensor *tokens)
 {
     an_gpt *m = p->m;
     const int64_t T = an_shape_of(tokens).dim[1];
-    an_tensor *x = drop(p, an_add(an_gather(m->wte, tokens), positions(p, T)));
+    an_tensor *where = positions(p, T), *x = drop(p, an_add(an_gather(m->wte, tokens), where));
     for (int64_t i = 0; i < m->c.layers; i++) {
         char scope[32];
         snprintf(scope, sizeof scope, "h.%d", (int)i);

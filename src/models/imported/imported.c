@@ -321,8 +321,8 @@ static an_tensor *top5_of(an_ctx *cx, an_tensor *y, an_tensor *labels)
     an_tensor *own = an_sum_at(AN_AT, an_where_at(AN_AT, here, y, zero), AN_AXIS(1), true); /* [B,1] */
     an_tensor *above = an_cast_at(AN_AT, an_gt_at(AN_AT, y, own), AN_F32);                  /* [B,C] */
     an_tensor *rank = an_sum_at(AN_AT, above, AN_AXIS(1), false);                           /* [B] */
-    an_tensor *in = an_and_at(AN_AT, an_lt_at(AN_AT, rank, an_const_at(AN_AT, cx, AN_F32, 5)),
-                              an_ge_at(AN_AT, labels, an_const_at(AN_AT, cx, AN_I32, 0)));
+    an_tensor *counted = an_ge_at(AN_AT, labels, an_const_at(AN_AT, cx, AN_I32, 0));
+    an_tensor *in = an_and_at(AN_AT, an_lt_at(AN_AT, rank, an_const_at(AN_AT, cx, AN_F32, 5)), counted);
     return sum_of(an_cast_at(AN_AT, in, AN_F32));
 }
 

@@ -63,11 +63,13 @@ static carry admit(const an_act *a, const carry *was, an_tensor *const *in)
 {
     an_tensor *fresh = an_eq(was->running, integer(a, 0));                    /* bool [B] */
     an_tensor *cells = an_expand(spread(fresh, 2), an_shape_of(was->inputs)); /* bool [B,S] */
+    an_tensor *one = integer(a, 1),
+              *kept = an_where(fresh, an_mul(was->steps, integer(a, 0)), was->steps); /* i32 [B] */
     return (carry){.z = begin_where(a, fresh, was->z),
                    .inputs = an_where(cells, in[0], was->inputs),
                    .labels = an_where(cells, in[1], was->labels),
                    .ids = an_where(fresh, in[2], was->ids),
-                   .steps = an_add(an_where(fresh, an_mul(was->steps, integer(a, 0)), was->steps), integer(a, 1)),
+                   .steps = an_add(kept, one),
                    .running = was->running};
 }
 
@@ -95,9 +97,10 @@ static an_tensor *least_steps(const an_act *a, int64_t B)
 {
     an_ctx *cx = an_trm_context(a->m);
     const int64_t max = an_trm_config_of(a->m)->steps;
-    an_tensor *explores = an_lt(an_rand(cx, AN_SHAPE(B)), an_const(cx, AN_F32, a->c.explore)); /* bool [B] */
+    an_tensor *part = an_const(cx, AN_F32, a->c.explore);
+    an_tensor *explores = an_lt(an_rand(cx, AN_SHAPE(B)), part);                         /* bool [B] */
     an_tensor *draw = an_floor(an_mul_num(an_rand(cx, AN_SHAPE(B)), (double)(max - 1))); /* f32 [B], 0 ... max - 2 */
-    an_tensor *least = an_minimum(an_add_num(an_cast(draw, AN_I32), 2), integer(a, max));
+    an_tensor *most = integer(a, max), *least = an_minimum(an_add_num(an_cast(draw, AN_I32), 2), most);
     return an_where(explores, least, an_mul(least, integer(a, 0)));
 }
 
@@ -119,7 +122,8 @@ static an_tensor *halts(const an_act *a, an_tensor *steps, an_tensor *q)
 /* max(x, 0) - x target + log(1 + exp(-|x|)) */
 static an_tensor *binary_cross_entropy(an_tensor *x, an_tensor *target)
 {
-    return an_sub(an_softplus(x), an_mul(x, target));
+    an_tensor *hit = an_mul(x, target);
+    return an_sub(an_softplus(x), hit);
 }
 
 /* The losses and accuracies of each slot, [B]. */
@@ -142,7 +146,8 @@ static results grade(const an_act *a, an_tensor *z_H, an_tensor *labels)
     an_ctx *cx = an_trm_context(a->m);
     an_tensor *valid = an_ge(labels, integer(a, 0)); /* bool [B,S] */
     if (an_trm_config_of(a->m)->causal && !a->c.stablemax) {
-        an_tensor *each = an_linear_cross_entropy(an_trm_answer(a->m, z_H), an_trm_head(a->m), labels); /* [B,S] */
+        an_tensor *head = an_trm_head(a->m);
+        an_tensor *each = an_linear_cross_entropy(an_trm_answer(a->m, z_H), head, labels); /* [B,S] */
         an_tensor *n = per_slot(an_cast(valid, AN_F32));
         return (results){.labelled = an_gt(n, an_const(cx, AN_F32, 0)),
                          .tokens = an_maximum(n, an_const(cx, AN_F32, 1)),
@@ -195,7 +200,8 @@ static an_tensor *next_value(const an_act *a, an_trm_state z, an_tensor *x, an_t
     const int64_t max = an_trm_config_of(a->m)->steps;
     an_tensor *q = an_trm_q(a->m, an_trm_call(a->m, z, x).z_H); /* [B,2] */
     an_tensor *last = an_ge(steps, integer(a, max));
-    return an_detach(an_sigmoid(an_where(last, q_of(q, 0), an_maximum(q_of(q, 0), q_of(q, 1)))));
+    an_tensor *goes_on = q_of(q, 1), *larger = an_maximum(q_of(q, 0), goes_on);
+    return an_detach(an_sigmoid(an_where(last, q_of(q, 0), larger)));
 }
 
 /* The rows of the puzzle table for ids i32 [B]; NULL without a table. They are kept for an_act_update. */
@@ -218,8 +224,10 @@ an_act_losses an_act_train(an_act *a, an_tensor *const *in)
     const results r = grade(a, z.z_H, now.labels);
     an_tensor *q = causal ? NULL : an_trm_q(a->m, z.z_H), *q_loss = NULL; /* [B,2], scalar */
     if (q) q_loss = total(binary_cross_entropy(q_of(q, 0), r.exact));
-    if (q && !a->c.no_continue && an_trm_config_of(a->m)->steps > 1)
-        q_loss = an_add(q_loss, total(binary_cross_entropy(q_of(q, 1), next_value(a, z, x, now.steps))));
+    if (q && !a->c.no_continue && an_trm_config_of(a->m)->steps > 1) {
+        an_tensor *value = next_value(a, z, x, now.steps);
+        q_loss = an_add(q_loss, total(binary_cross_entropy(q_of(q, 1), value)));
+    }
     an_tensor *halted = halts(a, now.steps, q); /* bool [B] */
     store(&was, &now, z, halted);
     an_act_losses l = sum_up(&r, q, q_loss, now.steps, an_and(halted, r.labelled));
@@ -254,7 +262,8 @@ static trial try(an_act *a, an_tensor *tokens, an_tensor *ids)
     an_tensor *keeps = an_expand(spread(done, 3), shape);
     t.z.z_H = an_where(keeps, z.z_H, t.z.z_H);
     t.z.z_L = an_where(keeps, z.z_L, t.z.z_L);
-    t.steps = an_add(an_where(fresh, nothing, was_steps), an_cast(an_not(done), AN_I32));
+    an_tensor *one_more = an_cast(an_not(done), AN_I32);
+    t.steps = an_add(an_where(fresh, nothing, was_steps), one_more);
     t.q = c->causal ? NULL : an_trm_q(a->m, t.z.z_H);
     if (a->c.eval_halt && t.q) {
         an_tensor *halt = q_of(t.q, 0);
@@ -343,5 +352,6 @@ void an_act_update(an_act *a)
         all_ids = an_concat(ids, (int)micros, 0);
         g = an_concat(gradients, (int)micros, 0);
     }
-    step_rows(a, of_all_ranks(a, all_ids, B), of_all_ranks(a, g, B));
+    g = of_all_ranks(a, g, B);
+    step_rows(a, of_all_ranks(a, all_ids, B), g);
 }

@@ -270,7 +270,8 @@ static an_tensor *mix_positions(const an_trm *m, const swiglu *s, an_tensor *x)
     an_tensor *all = an_reshape(an_cast(x, stream), AN_SHAPE(shape.dim[0], columns));
     an_tensor *both = an_matmul(gate_up, all); /* [2I,B D] */
     an_tensor *gate = an_slice(both, 0, 0, inner), *up = an_slice(both, 0, inner, 2 * inner);
-    an_tensor *y = an_matmul(an_cast(s->down, stream), an_mul(an_silu(gate), up)); /* [L,I] x [I,B D] */
+    an_tensor *inside = an_mul(an_silu(gate), up);
+    an_tensor *y = an_matmul(an_cast(s->down, stream), inside); /* [L,I] x [I,B D] */
     return an_reshape(y, shape);
 }
 
@@ -297,8 +298,8 @@ static an_tensor *rotate(const pass *p, an_tensor *x)
     const an_shape s = an_shape_of(x);
     const int64_t B = s.dim[0], T = s.dim[1], n = s.dim[2], H = s.dim[3], half = s.dim[4] / 2;
     an_tensor *halves = an_cast(an_reshape(x, AN_SHAPE(B, T, n, H, 2, half)), wide_dtype(m)); /* [B,T,n,H,2,d/2] */
-    an_tensor *turned = an_add(an_mul(halves, table_rows(p, m->cosines, T)),
-                               an_mul(an_flip(halves, AN_AXIS(4)), table_rows(p, m->sines, T)));
+    an_tensor *sines = table_rows(p, m->sines, T), *crossed = an_mul(an_flip(halves, AN_AXIS(4)), sines);
+    an_tensor *turned = an_add(an_mul(halves, table_rows(p, m->cosines, T)), crossed);
     return an_cast(an_reshape(turned, s), an_dtype_of(x));
 }
 
@@ -318,7 +319,7 @@ static an_tensor *cached(const pass *p, const char *which, an_tensor *fresh)
         return fresh;
     }
     an_tensor *here = an_eq(an_iota(m->cx, AN_SHAPE(1, 1, S, 1), 2), p->position); /* bool [1,1,S,1] */
-    an_tensor *value = an_where(an_expand(here, shape), an_expand(fresh, shape), cache);
+    an_tensor *rows = an_expand(fresh, shape), *value = an_where(an_expand(here, shape), rows, cache);
     an_assign(cache, value);
     return value;
 }
@@ -393,7 +394,8 @@ an_trm_state an_trm_call(an_trm *m, an_trm_state z, an_tensor *x)
 {
     pass p = {.m = m, .mode = WHOLE};
     an_scope_push(m->cx, "trm");
-    z = call(&p, (an_trm_state){turned(m, z.z_H), turned(m, z.z_L)}, turned(m, x));
+    x = turned(m, x);
+    z = call(&p, (an_trm_state){turned(m, z.z_H), turned(m, z.z_L)}, x);
     z = (an_trm_state){turned(m, z.z_H), turned(m, z.z_L)};
     an_scope_pop(m->cx);
     return z;
