@@ -1,8 +1,8 @@
 #!/bin/sh
-# test_kill_writers.sh: kill -9 at random moments while files are written: prepare, export, and the compiler of kernels with an
-# empty cache. A file is the old one, the new one or absent, never a part of one; the next run finishes the work and leaves
+# test_kill_writers.sh: kill -9 at random moments while files are written: prepare (texts, puzzles), export (safetensors, an archive of
+# torch.export), pack, and the compiler of kernels with an empty cache. A file is the old one, the new one or absent, never a part of one; the next run finishes the work and leaves
 # nothing temporary behind. A few moments as a test; AN_KILLS=N of each, a hundred under AN_SOAK=1.
-plan=3
+plan=6
 . "$(dirname "$0")/tap.sh"
 kills=${AN_KILLS:-$([ -n "${AN_SOAK:-}" ] && echo 100 || echo 4)}
 
@@ -67,6 +67,63 @@ code_is 0
 cmp -s "$dir/out/model.safetensors" "$dir/reference.safetensors" || fault "the exported weights differ after kills"
 only "$dir/out" model.safetensors
 ok "export, killed, leaves whole weights or none; run again, it leaves nothing else"
+
+# writes NAME FILE COMMAND...: the command, which ends with out=, writes one file: killed, it leaves that file whole or none.
+writes() {
+    what=$1 file=$2
+    shift 2
+    began=$(date +%s%N)
+    run "$@" out="$dir/$what.reference.$file"
+    code_is 0
+    lasts=$(seconds "$began")
+    mkdir "$dir/$what"
+    whole() { same "$dir/$what/$file" "$dir/$what.reference.$file"; }
+    disturb "$what" "$lasts" "$@" out="$dir/$what/$file"
+    age "$dir/$what"
+    run "$@" out="$dir/$what/$file"
+    code_is 0
+    cmp -s "$dir/$what/$file" "$dir/$what.reference.$file" || fault "$what: another file after kills"
+    only "$dir/$what" "$file"
+}
+mkdir "$dir/rows"
+cp tests/import/train/rows.npy tests/import/train/labels.npy "$dir/rows/"
+run train tests/import/train/classes.pt2 data="$dir/rows" batch_size=20 max_iters=2 out="$dir/imported" --quiet
+code_is 0
+writes archive model.pt2 export "$dir/imported"
+ok "export to an archive, killed, leaves a whole one or none; run again, it leaves nothing else"
+
+# shellcheck disable=SC2086
+run train macbook data="$dir/text.txt" out="$dir/packed" $tiny max_iters=2 --quiet
+code_is 0
+# A pack says when it was made: its length tells a whole one, and handoff its hashes.
+began=$(date +%s%N)
+run pack "$dir/packed" out="$dir/run.anneal"
+code_is 0
+lasts=$(seconds "$began")
+mkdir "$dir/packs"
+verified() { run handoff "$dir/packs/run.anneal" out="$dir/there" smoke=0; code_is 0; rm -rf "$dir/there"; }
+whole() { [ ! -e "$dir/packs/run.anneal" ] || verified; rm -f "$dir/packs/run.anneal"; }
+disturb pack "$lasts" pack "$dir/packed" out="$dir/packs/run.anneal"
+age "$dir/packs"
+run pack "$dir/packed" out="$dir/packs/run.anneal"
+code_is 0
+verified
+only "$dir/packs" run.anneal
+ok "pack, killed, leaves a pack that verifies or none; run again, it leaves nothing else"
+
+began=$(date +%s%N)
+run prepare sudoku generate=300 size=4 seed=3 out="$dir/boards.reference"
+code_is 0
+lasts=$(seconds "$began")
+files() { (cd "$1" 2>/dev/null && find . -type f | LC_ALL=C sort); }
+whole() { for f in $(files "$dir/boards" | grep -v '/\.'); do same "$dir/boards/$f" "$dir/boards.reference/$f"; done; }
+disturb boards "$lasts" prepare sudoku generate=300 size=4 seed=3 out="$dir/boards"
+for folder in "$dir/boards" "$dir/boards/train" "$dir/boards/test"; do age "$folder"; done
+run prepare sudoku generate=300 size=4 seed=3 out="$dir/boards"
+code_is 0
+whole
+equal "$(files "$dir/boards")" "$(files "$dir/boards.reference")" "the files of a data set"
+ok "prepare of puzzles, killed, leaves whole files or none; run again, it leaves nothing else"
 
 # shellcheck disable=SC2086  # $tiny is a list of settings
 run train macbook out="$dir/calm" $tiny max_iters=2 --quiet
