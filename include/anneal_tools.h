@@ -47,6 +47,9 @@ an_status an_join(an_ctx *cx, struct an_comm *c);
  * micro-batch a rank (AN_SHARD_MOMENTS: of any). Called behind an_join, before parameters are made. Of one rank: nothing. */
 typedef enum an_shard { AN_SHARD_NONE, AN_SHARD_MOMENTS, AN_SHARD_GRADIENTS } an_shard;
 an_status an_shard_optimizer(an_ctx *cx, an_shard what);
+/* Whether the exchange of gradients may begin while the backward pass still runs (the default), on a device that runs launches
+ * side by side. Same bits. */
+void an_overlap_exchanges(an_ctx *cx, bool overlap);
 /* Which elements of entry i of an_persist_get rank `rank` holds: [*first, *first + *n). All of them, unless sharded. What
  * an_persist_read of such an entry reads, and an_persist_write writes, are these; it leaves the others of `dst` alone. */
 an_status an_persist_part(an_ctx *cx, int i, int rank, int64_t *first, int64_t *n);

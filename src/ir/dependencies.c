@@ -5,6 +5,9 @@
  *     weights and inputs         the slot: a view may begin anywhere in it
  *     part of a concatenation    the concatenation: its rows may be between other parts' rows
  *     gradient in its block      the gradient alone
+ *     copied, zeroed, exchanged  the bytes themselves; all of its value where an exchange is not to begin early
+ *
+ * Exchanges between ranks follow one another in the plan's order, which is that of all ranks.
  *
  * Transitive reduction: walking back from a step, earlier steps that it already waits for through another are skipped,
  * by a bit set of predecessors per step. */
@@ -18,8 +21,17 @@ typedef struct range {
     bool written;
 } range;
 
-static range range_of(const an_plan *p, const an_arg *a)
+/* Whether the step touches the bytes of its arguments one after the other and no others. */
+static bool is_exact(const an_plan *p, const an_plan_step *s)
 {
+    const an_kernel *k = &p->kernel[s->kernel];
+    return k->kind == AN_KERNEL_COPY || k->kind == AN_KERNEL_ZERO ||
+           (k->kind == AN_KERNEL_CALL && k->u.call.op == AN_OP_ALLREDUCE && k->u.call.attr[1]);
+}
+
+static range range_of(const an_plan *p, const an_plan_step *s, const an_arg *a)
+{
+    if (a->value >= 0 && is_exact(p, s)) return (range){a->slot, a->offset, a->offset + a->bytes, a->written};
     range r = {.slot = a->slot, .from = 0, .to = INT64_MAX, .written = a->written};
     int32_t v = a->value;
     if (v < 0) return r;
@@ -36,9 +48,15 @@ static int ranges_of(const an_plan *p, int32_t step, const int64_t *scratch_used
     const int64_t scratch = scratch_used ? scratch_used[step] : s->scratch_bytes;
     int n = 0;
     for (int i = 0; i < s->n_args; i++)
-        if (s->arg[i].slot >= 0 && s->arg[i].bytes) out[n++] = range_of(p, &s->arg[i]);
+        if (s->arg[i].slot >= 0 && s->arg[i].bytes) out[n++] = range_of(p, s, &s->arg[i]);
     if (scratch > 0 && s->scratch >= 0) out[n++] = (range){AN_SLOT_ARENA, s->scratch, s->scratch + scratch, true};
     return n;
+}
+
+static bool is_exchange(const an_plan *p, int32_t step)
+{
+    const an_kernel *k = &p->kernel[p->step[step].kernel];
+    return k->kind == AN_KERNEL_CALL && an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE;
 }
 
 static bool in_order(const range *a, int n_a, const range *b, int n_b)
@@ -73,7 +91,8 @@ an_status an_dependencies_make(an_err *err, const an_plan *p, const int64_t *scr
         next += count[s];
         out->first[s] = (int32_t)n_lists;
         for (int32_t t = s - 1; ok && t >= 0; t--) {
-            if (mine[t / 64] >> (t % 64) & 1 || !in_order(of[s], count[s], of[t], count[t])) continue;
+            if (mine[t / 64] >> (t % 64) & 1) continue;
+            if (!in_order(of[s], count[s], of[t], count[t]) && !(is_exchange(p, s) && is_exchange(p, t))) continue;
             if (n_lists == capacity) {
                 int32_t *more = realloc(list, (capacity *= 2) * sizeof *list);
                 if (more) list = more;

@@ -133,13 +133,13 @@ static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
 /* What the update takes: the sum over all ranks, or this rank's part of it. */
 static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
 {
-    const int64_t ranks = cx->graph.ranks;
+    const int64_t ranks = cx->graph.ranks, attr[2] = {ranks, !cx->no_overlap};
     const bool in_order = adds_in_order(cx), part = cx->block[b].part > 0;
     if (part && in_order && !cx->block[b].kept) return sum_of(cx, at, b, true);
     an_tensor *sum = gradient_of(cx, at, b); /* [n] */
     if (!sum || ranks <= 1 || keeps_part(cx, b)) return sum;
     if (part) return in_order ? own_part(cx, at, b, sum) : reduce_scatter(cx, sum);
-    return in_order ? sum : an_make_call(AN_OP_ALLREDUCE, 1, &sum, 1, &ranks);
+    return in_order ? sum : an_make_call(AN_OP_ALLREDUCE, 1, &sum, 2, attr);
 }
 
 /* Gradients that no optimizer consumed in this step are kept for the next one. */

@@ -6,6 +6,7 @@
  *     CONCAT of attention's gradients   [dq | dk | dv] is qkv's gradient: attention writes all three at the
  *                                       container's strides, and the concatenation has no launch
  *     PACK of gradients                 each gradient is written at its parameter's offset in the block
+ *     ALLREDUCE of a PACK               the sum over ranks takes the place of what is added
  *     SCATTER onto a value              the value is written where the sum will be
  *
  * Invariants: a container is stored; a value has at most one container; only its own readers and the container's read
@@ -128,6 +129,18 @@ static void write_scatter_in_place(an_planner *w, int32_t id)
     wn->container_offset = 0;
 }
 
+/* Packed gradients are added up over ranks where they are, when nothing else reads them. */
+static void write_sum_in_place(an_planner *w, int32_t id)
+{
+    const struct an_tensor *n = w->g->node[id];
+    if (n->op != AN_OP_ALLREDUCE || !an_is_exchange(n) || w->rq->isolate_values) return;
+    const int32_t base = an_base(w, n->src[0]);
+    an_planner_node *wn = &w->node[base];
+    if (w->g->node[base]->op != AN_OP_PACK || wn->container >= 0 || wn->n_uses != 1 || an_is_root_base(w, base)) return;
+    wn->container = id;
+    wn->container_offset = 0;
+}
+
 int64_t an_value_bytes(const an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
@@ -158,6 +171,7 @@ static void put_inside(an_planner *w, int32_t id)
     x->inside = w->node[container].value;
     x->offset = w->node[id].container_offset * (int64_t)an_dtype_bytes((an_dtype)w->g->node[container]->dtype);
     if (w->g->node[container]->op == AN_OP_PACK) x->usage = AN_USE_GRADIENT;
+    if (w->g->node[id]->op == AN_OP_PACK) w->plan->value[x->inside].usage = AN_USE_GRADIENT;
 }
 
 an_status an_pass_layout(an_planner *w)
@@ -172,6 +186,8 @@ an_status an_pass_layout(an_planner *w)
     for (int32_t id = 0; id < n; id++)
         if (w->node[id].live && w->g->node[id]->op == AN_OP_SCATTER_ADD && w->node[id].stored)
             write_scatter_in_place(w, id);
+    for (int32_t id = 0; id < n; id++)
+        if (w->node[id].live) write_sum_in_place(w, id);
     for (int32_t id = 0; id < n; id++)
         if (w->node[id].live && w->node[id].stored && w->node[id].group >= 0) AN_TRY(make_value(w, id));
     for (int32_t id = 0; id < n; id++) put_inside(w, id); /* containers have values by now */

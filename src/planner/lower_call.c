@@ -4,6 +4,7 @@
  * exception: lower_copy.c. */
 #include "planner/planner_internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* table[index[i]] += source[i], from zero or onto the value of a third source. */
@@ -58,6 +59,65 @@ static an_arg call_output(an_planner *w, int32_t id, int o, an_call_tensor *out)
     return an_output_arg(w, id, o, NULL, numel * (int64_t)an_dtype_bytes(dtype));
 }
 
+/* ---- packed gradients, added up over ranks in place: bucket by bucket, in the order in which their elements are computed. The
+ * launches come behind the backward pass; a device that runs launches side by side finds that a bucket waits for its own gradients
+ * alone (ir/dependencies.h). */
+
+typedef struct bucket {
+    int64_t from, bytes; /* in the block */
+    int32_t ready;       /* the last step that writes in it */
+} bucket;
+
+/* A sixteenth of the block, in whole lines of memory: exchanges of less take as long, and a larger last one is not hidden. */
+static int64_t bucket_bytes(int64_t block_bytes)
+{
+    const int64_t least = 1 << 20, most = 25 << 20;
+    return an_round_up(AN_MIN(AN_MAX(block_bytes / 16, least), most), 256);
+}
+
+static int by_readiness(const void *x, const void *y)
+{
+    const bucket *a = x, *b = y;
+    if (a->ready != b->ready) return a->ready < b->ready ? -1 : 1;
+    return a->from > b->from ? -1 : a->from < b->from;
+}
+
+/* Notes the steps so far that write in value `block` or what is inside of it. */
+static void find_readiness(const an_plan *p, int32_t block, bucket *all, int64_t n)
+{
+    for (int32_t s = 0; s < p->n_steps; s++)
+        for (int a = 0; a < p->step[s].n_args; a++) {
+            const an_arg *x = &p->step[s].arg[a];
+            int64_t from = x->offset;
+            int32_t v = x->written ? x->value : -1;
+            for (; v >= 0 && v != block; v = p->value[v].inside) from += p->value[v].offset;
+            if (v < 0 || !x->bytes) continue;
+            const int64_t each = all[0].bytes;
+            for (int64_t i = from / each; i < n && i * each < from + x->bytes; i++) all[i].ready = s;
+        }
+}
+
+static an_status lower_buckets(an_planner *w, int32_t id, an_kernel k, const an_arg *whole)
+{
+    const int64_t size = (int64_t)an_dtype_bytes((an_dtype)w->g->node[id]->dtype), all = whole[1].bytes,
+                  each = AN_MIN(bucket_bytes(all), all), n = an_ceil_div(all, each);
+    bucket *b = AN_NEW_ARRAY(&w->scratch, bucket, n + 1);
+    if (!b) return an_lower_no_memory(w);
+    for (int64_t i = 0; i < n; i++) b[i] = (bucket){i * each, AN_MIN(each, all - i * each), -1};
+    find_readiness(w->plan, whole[1].value, b, n);
+    qsort(b, (size_t)n, sizeof *b, by_readiness);
+    for (int64_t i = 0; i < n; i++) {
+        an_arg arg[2] = {whole[0], whole[1]};
+        for (int a = 0; a < 2; a++) arg[a].offset += b[i].from, arg[a].bytes = b[i].bytes;
+        k.u.call.src[0].rank = k.u.call.out[0].rank = 1;
+        k.u.call.src[0].shape[0] = k.u.call.out[0].shape[0] = (int32_t)(b[i].bytes / size);
+        k.flops = (uint64_t)(b[i].bytes / size);
+        k.bytes = 2 * (uint64_t)b[i].bytes;
+        AN_TRY(an_add_step(w, k, arg, 2, id, NULL));
+    }
+    return AN_OK;
+}
+
 an_status an_lower_call(an_planner *w, an_fusion_group *gr)
 {
     int32_t id = gr->anchor;
@@ -77,6 +137,8 @@ an_status an_lower_call(an_planner *w, an_fusion_group *gr)
     k.u.call.n_out = an_ops[n->op].outputs;
     for (int i = 0; i < n->n_attr && i < (int)AN_COUNT(k.u.call.attr); i++) k.u.call.attr[i] = n->attr[i];
     for (int o = 0; o < an_ops[n->op].outputs; o++) arg[n_args++] = call_output(w, id, o, &k.u.call.out[o]);
+    if (n->op == AN_OP_ALLREDUCE && w->node[an_base(w, n->src[0])].container == id && n->numel)
+        return lower_buckets(w, id, k, arg);
     k.flops = (uint64_t)n->numel;
     for (int i = 0; i < n_args; i++) k.bytes += (uint64_t)arg[i].bytes;
     return an_add_step(w, k, arg, n_args, id, NULL);

@@ -118,6 +118,7 @@ struct an_ctx {
     char *device_text; /* an_report_text(cx, "device") */
     int recompute;     /* 0 off, 1 on, 2 auto */
     an_shard shard;    /* of several ranks */
+    bool no_overlap;   /* exchanges wait for the whole backward pass */
 
     /* variables.c; stores.c: store */
     an_param_info *param;

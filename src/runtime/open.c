@@ -138,6 +138,11 @@ an_status an_join(an_ctx *cx, struct an_comm *c)
     return AN_OK;
 }
 
+void an_overlap_exchanges(an_ctx *cx, bool overlap)
+{
+    if (cx) cx->no_overlap = !overlap;
+}
+
 an_status an_shard_optimizer(an_ctx *cx, an_shard what)
 {
     if (!cx) return AN_E_USAGE;

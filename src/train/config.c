@@ -132,6 +132,7 @@ static const an_config_field train_fields[] = {
          "of several ranks: each keeps its part of the optimizer's moments, and of the gradients of earlier "
          "micro-batches "
          "(ZeRO 1 and 2); same losses"),
+    BOOL(overlap, "true", "of several GPUs: gradients are exchanged while the backward pass still runs; same bits"),
     TEXT(fallback, "auto", "auto|none|cpu",
          "Metal: what the GPU cannot run is an error, or the CPU's (cpu); auto: as PYTORCH_ENABLE_MPS_FALLBACK=1 says"),
     BOOL(tf32, "false", "CUDA: float32 products on tensor cores, operands rounded to 11 bits"),

@@ -58,6 +58,7 @@ typedef struct an_train_config {
     double budget, divide_batch, low_watermark, high_watermark;
     bool compile, exact, tf32, place_apart, verify;
     an_train_text shard;
+    bool overlap;
     /* Not a key: the processes that train together (comm/comm.h); NULL: this one alone. gradient_accumulation_steps is that of
      * them all, and micro-batch m of an update is of rank m mod ranks. The caller's. */
     struct an_comm *comm;

@@ -5,7 +5,8 @@
 #     exact     state hashes of the CPU, one GPU and N GPUs, equal; of N GPUs twice
 #     float32   losses of one GPU and N, with N micro-batches, within 1e-5 relative
 #     killed    a rank is killed: exit code 2, a sentence, nothing left; the run goes on with one GPU
-#     speed     GPT-2 124M, bf16, 64 x 1024 tokens a GPU: tokens/s of one and of N, and the share of N times one
+#     speed     GPT-2 124M, bf16, 64 x 1024 tokens a GPU: tokens/s of one and of N, and the share of N times one; with
+#               overlap=false and with shard=moments; memory of each setting
 set -u
 build=${1:?the folder of the program} logs=${2:?a folder for logs} n=${3:-2}
 text=${TEXT:?a text file} device=${DEVICE:-cuda}
@@ -68,9 +69,22 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
     speed="gpt2 vocab_size=50304 dtype=bfloat16 batch_size=${BATCH:-64} block_size=${BLOCK:-1024} max_iters=${UPDATES:-40} eval_interval=100000 eval_iters=1 log_interval=10 device=$device"
     train speed_1 $speed gradient_accumulation_steps=1
     train speed_n $speed gradient_accumulation_steps="$n" devices="$n"
+    train speed_apart $speed gradient_accumulation_steps="$n" devices="$n" overlap=false
+    train speed_moments $speed gradient_accumulation_steps="$n" devices="$n" shard=moments
+    train f32_apart $small device="$device" devices="$n" overlap=false
+    [ -n "$(hash_of "$logs/f32_apart")" ] && [ "$(hash_of "$logs/f32_n")" = "$(hash_of "$logs/f32_apart")" ]
+    check "float32: overlap=false has the same hash" $?
+    train exact_moments $small exact=true device="$device" devices="$n" shard=moments
+    [ -n "$want" ] && [ "$want" = "$(hash_of "$logs/exact_moments")" ]
+    check "exact: shard=moments has the hash of the CPU" $?
 }
 one=$(numbers speed_1 tokens_per_s | tail -n 2 | head -n 1)
 all=$(numbers speed_n tokens_per_s | tail -n 2 | head -n 1)
 say "speed  one GPU ${one:-?} tokens/s, $n GPUs ${all:-?}: $(echo "${one:-0} ${all:-0} $n" | awk '{ print ($1 > 0 ? 100 * $2 / ($1 * $3) : 0) }') % of $n times one"
+memory() { sed -n 's/.*"peak_bytes":\([0-9]*\).*/\1/p' "$logs/$1/logbook.jsonl" | tail -n 1; }
+for name in speed_1 speed_n speed_apart speed_moments; do
+    rate=$(numbers $name tokens_per_s | tail -n 2 | head -n 1)
+    say "       $name: ${rate:-?} tokens/s, $(echo "${one:-0} ${rate:-0} $n $name" | awk '{ k = $4 == "speed_1" ? 1 : $3; print ($1 > 0 ? 100 * $2 / ($1 * k) : 0) }') % of as many times one, bill $(memory $name) bytes a rank"
+done
 say "$failures failed"
 [ $failures -eq 0 ]

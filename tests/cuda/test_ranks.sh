@@ -2,7 +2,7 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=4
+plan=5
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
@@ -42,6 +42,15 @@ equal "$(grep -c 'ncclReduceScatter.*captured' "$dir/shard.nccl.0")" 1 "parts of
 equal "$(grep -c 'ncclAllGather.*captured' "$dir/shard.nccl.0")" 2 "gathers in the captured update"
 equal "$(grep -c 'ncclAllReduce.*captured' "$dir/shard.nccl.0")" 1 "sums in the captured update: of a block too small to be cut"
 ok "shard=moments: each rank gets its part of the gradients, and gathers the parameters"
+
+for overlap in true false; do
+    train over_$overlap devices=2 overlap=$overlap n_embd=192 gradient_accumulation_steps=2
+    code_is 0
+    same_calls over_$overlap
+done
+[ "$(grep -c 'ncclAllReduce.*captured' "$dir/over_true.nccl.0")" -gt 3 ] || fault "gradients are not summed in buckets: $(cat "$dir/over_true.nccl.0")"
+cmp -s "$dir/over_true.nccl.0" "$dir/over_false.nccl.0" || fault "overlap=false asks for other sums: their bits may differ"
+ok "gradients are summed in buckets, in one order on both ranks, which overlap=false does not change"
 
 mv "$dir/cuda/libnccl.so.2" "$dir/away"
 train none devices=2

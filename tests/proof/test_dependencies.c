@@ -2,9 +2,16 @@
  * order that keeps them has the bits of the plan's own order, with values that take over one another's memory. And they
  * are needed: without them the bits are others. The CPU runs the plan; its steps are put into another order between
  * planning and loading. */
+#define _DEFAULT_SOURCE
 #include "proof/train_case.h"
 
+#include "comm/comm.h"
 #include "runtime/context.h"
+
+#include <anneal_tools.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "ir/dependencies.h"
 
 enum { STEPS = 6, ORDERS = 4, MOST_PLANS = 64 };
@@ -67,6 +74,8 @@ static an_status load_shuffled(an_err *err, an_device *d, const an_plan *p, an_e
     return shuffle.backend->load(err, d, other, out, stats);
 }
 
+static an_comm *joined; /* NULL: a process alone */
+
 static uint64_t bits(const train_case *c, const char *recompute, bool shuffled)
 {
     an_err err = {0};
@@ -77,7 +86,16 @@ static uint64_t bits(const train_case *c, const char *recompute, bool shuffled)
         .device = "cpu", .seed = 42, .threads = 1, .cache_dir = test_path("cache"), .recompute = recompute};
     an_backend between;
     shuffle.moved = 0;
-    assert_int_equal(case_open(&err, c, &o, &cx, &m), AN_OK);
+    if (joined) {
+        const an_gpt_config model = case_model(c);
+        cx = an_open(&o);
+        assert_non_null(cx);
+        assert_int_equal(an_join(cx, joined), AN_OK);
+        m = an_gpt_open(cx, &model);
+        assert_non_null(m);
+    } else {
+        assert_int_equal(case_open(&err, c, &o, &cx, &m), AN_OK);
+    }
     if (shuffled) {
         shuffle.backend = cx->backend;
         between = *cx->backend;
@@ -134,7 +152,8 @@ static void a_step_waits_for_the_nearest_alone(void **state)
                             {.arg = chain[1], .n_args = 2, .scratch = -1},
                             {.arg = chain[2], .n_args = 2, .scratch = -1},
                             {.n_args = 0, .scratch = 256, .scratch_bytes = 4}};
-    const an_plan p = {.n_steps = 4, .step = step, .n_values = 3, .value = value};
+    an_kernel kernel = {.kind = AN_KERNEL_LOOP};
+    const an_plan p = {.n_steps = 4, .step = step, .n_values = 3, .value = value, .n_kernels = 1, .kernel = &kernel};
     const int64_t none[4] = {0};
     an_arena arena = {0};
     an_dependencies after;
@@ -159,7 +178,8 @@ static void of_a_part_of_a_joined_value_the_whole_counts(void **state)
                          {.bytes = 8, .inside = 0, .usage = AN_USE_ACTIVATION},
                          {.offset = 32, .bytes = 8, .inside = -1, .usage = AN_USE_ACTIVATION}};
     an_plan_step step[2] = {{.arg = &other, .n_args = 1, .scratch = -1}, {.arg = &part, .n_args = 1, .scratch = -1}};
-    const an_plan p = {.n_steps = 2, .step = step, .n_values = 3, .value = value};
+    an_kernel kernel = {.kind = AN_KERNEL_LOOP};
+    const an_plan p = {.n_steps = 2, .step = step, .n_values = 3, .value = value, .n_kernels = 1, .kernel = &kernel};
     an_arena arena = {0};
     an_dependencies after;
     an_err err = {0};
@@ -172,12 +192,142 @@ static void of_a_part_of_a_joined_value_the_whole_counts(void **state)
     an_arena_free(&arena);
 }
 
+/* ---- several ranks */
+
+/* A model whose gradients are several buckets. */
+static const train_case wide = {.B = 1, .T = 8, .C = 128, .L = 3, .H = 2, .V = 2000};
+
+/* The plan of an update of one rank of two, without running it. */
+static const an_plan *plan_of_two(an_comm *comm, bool overlap, an_ctx **cx, an_gpt **m)
+{
+    const an_gpt_config model = case_model(&wide);
+    *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+    assert_non_null(*cx);
+    assert_int_equal(an_join(*cx, comm), AN_OK);
+    an_overlap_exchanges(*cx, overlap);
+    *m = an_gpt_open(*cx, &model);
+    assert_non_null(*m);
+    an_tensor *loss = case_build(*cx, *m, &wide, 0, 0);
+    assert_non_null(loss);
+    assert_int_equal(an_plan(loss), AN_OK);
+    return (*cx)->last->plan;
+}
+
+static bool is_sum(const an_plan *p, int32_t s)
+{
+    const an_kernel *k = &p->kernel[p->step[s].kernel];
+    return k->kind == AN_KERNEL_CALL && k->u.call.op == AN_OP_ALLREDUCE;
+}
+
+/* Marks the steps that step s waits for, directly or not. */
+static void wait_for(const an_dependencies *after, int32_t s, bool *waits)
+{
+    for (int32_t a = after->first[s]; a < after->first[s + 1]; a++) {
+        if (waits[after->step[a]]) continue;
+        waits[after->step[a]] = true;
+        wait_for(after, after->step[a], waits);
+    }
+}
+
+/* Whether step s writes in this value, or in what is inside of it. */
+static bool writes_in(const an_plan *p, int32_t s, int32_t block)
+{
+    for (int a = 0; a < p->step[s].n_args; a++) {
+        int32_t v = p->step[s].arg[a].written ? p->step[s].arg[a].value : -1;
+        for (; v >= 0 && v != block; v = p->value[v].inside) continue;
+        if (v >= 0) return true;
+    }
+    return false;
+}
+
+/* How many launches that write gradients of its block the first sum over ranks does not wait for. */
+static int count_beside_the_first_sum(bool overlap, int *sums, uint64_t *peak)
+{
+    an_err err = {0};
+    an_arena arena = {0};
+    an_dependencies after;
+    an_comm *comm;
+    an_ctx *cx;
+    an_gpt *m;
+    int32_t first = -1;
+    int beside = 0;
+    assert_int_equal(an_comm_new(&err, 2, &comm), AN_OK);
+    const an_plan *p = plan_of_two(comm, overlap, &cx, &m);
+    *peak = p->bill.peak_bytes;
+    *sums = 0;
+    for (int32_t s = 0; s < p->n_steps; s++) {
+        if (!is_sum(p, s)) continue;
+        if (first < 0) first = s;
+        ++*sums;
+    }
+    assert_true(first > 0);
+    bool *waits = calloc((size_t)p->n_steps + 1, sizeof *waits);
+    assert_non_null(waits);
+    assert_int_equal(an_dependencies_make(&err, p, NULL, &arena, &after), AN_OK);
+    wait_for(&after, first, waits);
+    for (int32_t s = 0; s < first; s++) beside += writes_in(p, s, p->step[first].arg[1].value) && !waits[s];
+    free(waits);
+    an_arena_free(&arena);
+    case_close(cx, m);
+    an_comm_close(comm);
+    return beside;
+}
+
+static void the_first_gradients_are_exchanged_beside_the_backward_pass(void **state)
+{
+    int sums, other;
+    uint64_t peak, apart;
+    (void)state;
+    const int beside = count_beside_the_first_sum(true, &sums, &peak);
+    assert_true(sums > 3);
+    assert_true(beside > 10);
+    assert_int_equal(count_beside_the_first_sum(false, &other, &apart), 0);
+    assert_int_equal(sums, other);
+    assert_true(peak == apart);
+}
+
+/* The bits of a rank whose launches are done in an order of its own that keeps the dependencies. */
+static void each_rank_in_an_order_of_its_own_gives_the_bits_of_the_plans(void **state)
+{
+    enum { RANKS = 2 };
+    uint64_t *hash =
+        mmap(NULL, sizeof *hash * RANKS * (ORDERS + 1), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    (void)state;
+    assert_true(hash != MAP_FAILED);
+    for (int k = 0; k <= ORDERS; k++) {
+        an_err err = {0};
+        an_comm *comm;
+        pid_t pid[RANKS];
+        assert_int_equal(an_comm_new(&err, RANKS, &comm), AN_OK);
+        fflush(NULL);
+        for (int r = 0; r < RANKS; r++)
+            if ((pid[r] = fork()) == 0) {
+                alarm(120);
+                an_comm_become(comm, r);
+                shuffle.seed = (uint64_t)(k * RANKS + r + 1);
+                joined = comm;
+                hash[k * RANKS + r] = bits(&wide, "off", k > 0);
+                _exit(k == 0 || shuffle.moved > 0 ? 0 : 1);
+            }
+        for (int r = 0; r < RANKS; r++) {
+            int status;
+            assert_int_equal(waitpid(pid[r], &status, 0), pid[r]);
+            assert_int_equal(status, 0);
+            assert_true(hash[k * RANKS + r] == hash[0]);
+        }
+        an_comm_close(comm);
+    }
+    munmap(hash, sizeof *hash * RANKS * (ORDERS + 1));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_waits_for_the_nearest_alone),
         cmocka_unit_test(of_a_part_of_a_joined_value_the_whole_counts),
         cmocka_unit_test(launches_in_any_order_that_keeps_the_dependencies_give_the_plans_bits),
+        cmocka_unit_test(the_first_gradients_are_exchanged_beside_the_backward_pass),
+        cmocka_unit_test(each_rank_in_an_order_of_its_own_gives_the_bits_of_the_plans),
         cmocka_unit_test(without_the_dependencies_the_bits_are_others),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
