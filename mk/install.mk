@@ -1,7 +1,7 @@
 # install.mk: make install. PREFIX is where it will run, DESTDIR a staging root for packagers.
 
 PREFIX ?= /usr/local
-PUBLIC_HEADERS := $(wildcard include/anneal.h include/anneal_nn.h include/anneal_import.h include/anneal_interop.h)
+PUBLIC_HEADERS := $(wildcard include/anneal.h include/anneal_nn.h include/anneal_decode.h include/anneal_import.h include/anneal_interop.h)
 
 # Where each shell looks for completions, below PREFIX.
 BASH_COMPLETIONS := share/bash-completion/completions

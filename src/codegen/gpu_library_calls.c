@@ -7,7 +7,7 @@
 #include <string.h>
 
 extern const char an_embed_scatter_inc[], an_embed_scatter_args_h[], an_embed_sort_inc[], an_embed_scan_pool_inc[],
-    an_embed_linalg_inc[], an_embed_library_call_args_h[];
+    an_embed_linalg_inc[], an_embed_draw_inc[], an_embed_library_call_args_h[];
 
 enum {
     SCATTER_COLUMNS = 4,     /* columns a thread sums */
@@ -96,6 +96,11 @@ static int shared_words(const an_library_call_spec *s, int threads)
     const int64_t words = matrix_words(s);
     return words * 8 + (int64_t)threads * BOARD_BYTES <= LEAST_SHARED ? (int)words : 0;
 }
+/* One thread block reads the row several times: of a long one a thread takes some tens of elements. */
+static int draw_threads(int64_t n)
+{
+    return n <= 512 ? SMALL_THREADS : n <= 4096 ? THREADS : 1024;
+}
 static int matrix_threads(const an_library_call_spec *s)
 {
     return threads_for(4 * last(&s->src[0]));
@@ -118,19 +123,21 @@ static const char *scatter_tiles(const an_gpu *gpu, int src, int out, int64_t c,
     return NULL;
 }
 
+enum {
+    RUNNING_SUM,
+    POOL_MAX_GRAD,
+    CHOLESKY,
+    QR,
+    EIGH,
+    SVD,
+    SOLVE,
+    TRISOLVE,
+    PUT_ROWS,
+    ROW_UPDATE
+}; /* AN_CALL_... of library_calls.h */
+
 static int call_number(an_op op)
 {
-    enum {
-        RUNNING_SUM,
-        POOL_MAX_GRAD,
-        CHOLESKY,
-        QR,
-        EIGH,
-        SVD,
-        SOLVE,
-        TRISOLVE,
-        PUT_ROWS
-    }; /* AN_CALL_... of library_calls.h */
     switch (op) {
     case AN_OP_POOL_MAX_GRAD: return POOL_MAX_GRAD;
     case AN_OP_CHOLESKY: return CHOLESKY;
@@ -144,10 +151,23 @@ static int call_number(an_op op)
     }
 }
 
+/* Elements are moved as bits: any dtype of their size does. */
+static const char *row_update_tiles(const an_row_update_spec *s, an_tiles *t)
+{
+    static const an_dtype moved[] = {[1] = AN_U8, [2] = AN_BF16, [4] = AN_I32, [8] = AN_I64};
+    t->module = AN_MODULE_SCAN_POOL;
+    t->store = kind_of[moved[s->bytes]];
+    t->call = ROW_UPDATE;
+    t->threads = SMALL_THREADS;
+    return s->outer * s->inner > INT32_MAX - THREADS || s->rows > INT32_MAX ? "has rows of more than 2^31 elements"
+                                                                            : NULL;
+}
+
 const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
 {
     *t = (an_tiles){.mul = "F32", .exact = 1, .vec = 1};
     if (k->kind == AN_KERNEL_SCATTER) return scatter_tiles(gpu, k->u.scatter.src_dtype, AN_F32, k->u.scatter.c, t);
+    if (k->kind == AN_KERNEL_ROW_UPDATE) return row_update_tiles(&k->u.row_update, t);
     const an_library_call_spec *s = &k->u.call;
     if (an_ops[s->op].cls == AN_CLS_COLLECTIVE)
         return "is an exchange between ranks, which a library of the GPU's does";
@@ -161,6 +181,12 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
         return scatter_tiles(gpu, s->src[1].dtype, s->out[0].dtype, s->out[0].rank ? outer(&s->out[0], 0) : 0, t);
     if (s->op == AN_OP_CUMSUM || s->op == AN_OP_POOL_MAX_GRAD || s->op == AN_OP_PUT_ROWS) {
         t->module = AN_MODULE_SCAN_POOL;
+        return NULL;
+    }
+    if (s->op == AN_OP_DRAW) {
+        t->module = AN_MODULE_DRAW;
+        t->store = kind_of[AN_F32];
+        t->threads = draw_threads(last(&s->src[0]));
         return NULL;
     }
     if (sorts(s->op)) {
@@ -180,8 +206,8 @@ const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t
 
 void an_gpu_call_defines(const an_tiles *t, an_text *out)
 {
-    static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY", "QR",      "EIGH",
-                                        "SVD",         "SOLVE",         "TRISOLVE", "PUT_ROWS"};
+    static const char *const calls[] = {"RUNNING_SUM", "POOL_MAX_GRAD", "CHOLESKY", "QR",       "EIGH",
+                                        "SVD",         "SOLVE",         "TRISOLVE", "PUT_ROWS", "ROW_UPDATE"};
     an_text_printf(out, "#define AN_STORE AN_KIND_%s\n#define AN_THREADS %d\n#define AN_WORK_WORDS %d\n", t->store,
                    t->threads, t->work);
     if (t->module == AN_MODULE_SCATTER)
@@ -200,6 +226,7 @@ const char *an_gpu_call_body_text(an_gpu_module m)
     return m == AN_MODULE_SCATTER     ? an_embed_scatter_inc
            : m == AN_MODULE_SORT      ? an_embed_sort_inc
            : m == AN_MODULE_SCAN_POOL ? an_embed_scan_pool_inc
+           : m == AN_MODULE_DRAW      ? an_embed_draw_inc
                                       : an_embed_linalg_inc;
 }
 
@@ -338,7 +365,15 @@ static struct an_call_args call_args(const an_library_call_spec *s)
     a.units = (int)outer(x, is_matrix(s) ? 2 : 1);
     a.flag = s->op == AN_OP_TOPK || s->attr[0] != 0;
     a.also = s->attr[1] != 0;
-    if (sorts(s->op)) {
+    if (s->op == AN_OP_DRAW) {
+        const uint32_t bits = (uint32_t)s->attr[2];
+        memcpy(&a.scale, &bits, sizeof a.scale);
+        a.k = (int)AN_MIN(s->attr[0], a.n);
+        a.key = (an_u32)s->attr[1];
+        a.flag = bits == 0;
+        a.also = (int)s->attr[3];
+        a.each = AN_MAX(a.n, draw_threads(a.n));
+    } else if (sorts(s->op)) {
         a.k = (int)last(&s->out[0]);
         a.m = (int)power_of_two(a.n);
         a.each = a.m;
@@ -355,8 +390,23 @@ static int64_t groups_of(const an_library_call_spec *s, const struct an_call_arg
     if (s->op == AN_OP_CUMSUM) return a->n ? an_ceil_div(a->units, t->threads / 32) : 0;
     if (s->op == AN_OP_PUT_ROWS) return a->each ? a->n : 0;
     if (s->op == AN_OP_POOL_MAX_GRAD) return an_ceil_div((int64_t)a->units * a->H * a->W * a->C, t->threads);
-    if (sorts(s->op)) return a->n ? a->units : 0;
+    if (s->op == AN_OP_DRAW || sorts(s->op)) return a->n ? a->units : 0;
     return a->m > 0 && a->n > 0 && (!solves(s->op) || a->k > 0) ? a->units : 0;
+}
+
+static const char *row_update_step(const an_plan_step *s, const an_row_update_spec *u, const an_tiles *t,
+                                   an_gpu_step *out)
+{
+    an_gpu_launch *l;
+    out->params.call = (struct an_call_args){
+        .units = (int)u->outer, .m = (int)u->rows, .n = (int)u->inner, .each = u->outer > 1 ? u->stride : 0};
+    out->params_bytes = sizeof out->params.call;
+    const char *why =
+        an_gpu_launch_add(out, "row_update", an_ceil_div(u->outer * u->inner, t->threads), 1, 1, t->threads, &l);
+    if (why) return why;
+    for (int i = 0; i < 3; i++) an_gpu_bind_arg(l, i, s, i);
+    an_gpu_bind(l, AN_BIND_PARAMS, 3, 0, 0);
+    return NULL;
 }
 
 const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_tiles *t, an_gpu_step *out)
@@ -364,14 +414,16 @@ const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_t
     const an_kernel *k = &p->kernel[s->kernel];
     if (k->kind == AN_KERNEL_SCATTER)
         return scatter_step(s, &k->u.scatter, k->u.scatter.accumulate ? 2 : -1, 2, t, out);
+    if (k->kind == AN_KERNEL_ROW_UPDATE) return row_update_step(s, &k->u.row_update, t, out);
     const an_library_call_spec *c = &k->u.call;
     if (c->op == AN_OP_SCATTER_ADD) {
         const an_scatter_spec of = scatter_of(c);
         return scatter_step(s, &of, c->n_src > 2 ? 2 : -1, c->n_src, t, out);
     }
-    static const char *const entries[] = {"sort_rows", "running_sum", "pool_max_grad", "matrix", "put_rows"};
+    static const char *const entries[] = {"sort_rows", "running_sum", "pool_max_grad", "matrix", "put_rows", "draw"};
     const int entry = t->module == AN_MODULE_SORT     ? 0
                       : t->module == AN_MODULE_MATRIX ? 3
+                      : t->module == AN_MODULE_DRAW   ? 5
                       : c->op == AN_OP_CUMSUM         ? 1
                       : c->op == AN_OP_PUT_ROWS       ? 4
                                                       : 2;
@@ -383,7 +435,9 @@ const char *an_gpu_call_step(const an_plan *p, const an_plan_step *s, const an_t
     if (why) return why;
     for (; index < s->n_args; index++) an_gpu_bind_arg(l, index, s, index);
     const an_bind_kind scratch = t->work ? AN_BIND_ANY : AN_BIND_SCRATCH;
-    if (t->module == AN_MODULE_MATRIX || t->module == AN_MODULE_SORT) an_gpu_bind(l, scratch, index++, 0, 0);
+    if (t->module != AN_MODULE_SCAN_POOL) an_gpu_bind(l, scratch, index++, 0, 0);
+    if (t->module == AN_MODULE_DRAW)
+        an_gpu_bind(l, scratch, index++, 0, 4 * out->params.call.units * out->params.call.each);
     if (t->module == AN_MODULE_SORT)
         an_gpu_bind(l, scratch, index++, 0,
                     t->work ? 0 : out->params.call.units * out->params.call.each * key_bytes(c->src[0].dtype));
@@ -400,6 +454,7 @@ size_t an_gpu_call_scratch(const an_kernel *k)
         return (size_t)scatter_layout(&of).end;
     }
     const struct an_call_args a = call_args(s);
+    if (s->op == AN_OP_DRAW) return (size_t)(8 * a.units * a.each);
     if (sorts(s->op) && !sort_words(s)) return (size_t)(a.units * a.each * (key_bytes(s->src[0].dtype) + 4));
     if (is_matrix(s) && !shared_words(s, matrix_threads(s))) return (size_t)(a.units * a.each * 8);
     return 0;

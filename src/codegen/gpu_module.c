@@ -203,6 +203,7 @@ const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gp
     case AN_KERNEL_ATTN_GRAD:
         return choose_attn(&k->u.attn, s->arg, s->n_args, gpu, k->kind == AN_KERNEL_ATTN_GRAD, out);
     case AN_KERNEL_SCATTER:
+    case AN_KERNEL_ROW_UPDATE:
     case AN_KERNEL_CALL: return an_gpu_call_tiles(k, gpu, out);
     case AN_KERNEL_ZERO:
     case AN_KERNEL_COPY: return "the driver fills and copies memory";
@@ -332,6 +333,10 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
         const an_scatter_spec *c = &k->u.scatter;
         an_text_printf(out, "/* %s: %lld rows of %lld into %lld", k->name, (long long)c->n, (long long)c->c,
                        (long long)c->rows);
+    } else if (k->kind == AN_KERNEL_ROW_UPDATE) {
+        const an_row_update_spec *u = &k->u.row_update;
+        an_text_printf(out, "/* %s: %lld rows of %lld, each one of %lld", k->name, (long long)u->outer,
+                       (long long)u->inner, (long long)u->rows);
     } else if (k->kind == AN_KERNEL_CALL) {
         const an_call_tensor *x = &k->u.call.src[0];
         an_text_printf(out, "/* %s: %s of [", k->name, an_ops[k->u.call.op].name);

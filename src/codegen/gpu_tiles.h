@@ -11,6 +11,7 @@ typedef enum an_gpu_module {                      /* which text a step is compil
                              AN_MODULE_SCAN_POOL,
                              AN_MODULE_SORT,
                              AN_MODULE_MATRIX,
+                             AN_MODULE_DRAW,
                              AN_N_MODULES
 } an_gpu_module;
 

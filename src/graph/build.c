@@ -6,6 +6,9 @@
  */
 #include "graph/compose.h"
 
+#include "base/rng.h"
+
+#include <anneal_decode.h>
 #include <math.h>
 #include <string.h>
 
@@ -557,6 +560,25 @@ an_tensor *an_put_rows_at(const char *at, an_tensor *table, an_tensor *index, an
 }
 
 /* ------------------------------------------------------------------------------------------------ calls */
+
+an_tensor *an_draw_at(const char *at, an_tensor *logits, an_tensor *number, double temperature, int64_t top_k,
+                      double top_p, uint64_t seed)
+{
+    an_tensor *t[] = {logits, number};
+    if (!an_enter(at, "an_draw", 2, 2, t)) return t[0];
+    if (!(temperature >= 0) || !(top_p >= 0 && top_p <= 1) || top_k < 0)
+        return an_refuse(t[0]->g, AN_E_USAGE,
+                         "temperature %g, top_k %lld, top_p %g: none is below 0, and top_p is at most 1", temperature,
+                         (long long)top_k, top_p);
+    /* beyond 1e30 the largest logit alone has weight, and a product with a subnormal number still has none */
+    const float scale = temperature == 0 ? 0 : (float)fmax(fmin(1 / temperature, 1e30), 1e-30);
+    const bool cut = top_p > 0 && top_p < 1;
+    uint32_t bits;
+    memcpy(&bits, &scale, sizeof bits);
+    const int64_t attr[] = {top_k, an_rng_key(seed, 0), bits,
+                            cut ? (int64_t)fmin(ceil(top_p * 0x1p24), 0x1p24 - 1) : 0};
+    return an_make_call(AN_OP_DRAW, 2, t, AN_COUNT(attr), attr);
+}
 
 static an_tensor *call1(const char *at, const char *name, an_op op, an_tensor *a, int n_attr, int64_t attr)
 {

@@ -454,6 +454,23 @@ static an_status want_matrix(const rule_ctx *r, int i, bool square)
                          : "a batch of matrices with at least as many rows as columns: transpose a wide one");
 }
 
+/* logits [...,V] and number [2]: [...]. Weights of up to 2^40 are summed in 63 bits. */
+static an_status rule_draw(const rule_ctx *r)
+{
+    const an_tensor *logits = r->e->src[0], *number = r->e->src[1];
+    char ta[TEXT], tb[TEXT];
+    const int64_t V = logits->rank ? logits->shape[logits->rank - 1] : 0;
+    AN_TRY(want_attrs(r, 4));
+    AN_TRY(want_dtype(r, 0, AN_F32));
+    AN_TRY(want_dtype(r, 1, AN_I32));
+    if (V < 1 || V > 1 << 22 || number->rank != 1 || number->shape[0] != 2)
+        return refuse(r, AN_E_SHAPE, "logits %s and number %s are not [...,V] with 1 to 4194304 tokens, and [2]",
+                      shape_of(logits, ta), shape_of(number, tb));
+    *r->dtype = AN_I32;
+    *r->rank = logits->rank - 1;
+    return AN_OK;
+}
+
 static an_status rule_put_rows(const rule_ctx *r)
 {
     const an_tensor *table = r->e->src[0], *index = r->e->src[1], *rows = r->e->src[2];
@@ -502,6 +519,7 @@ static an_status rule_call(const rule_ctx *r)
             return refuse(r, AN_E_SHAPE, "the %lld largest of %s", (long long)e->attr[0], shape_of(a, ta));
         r->shape[a->rank - 1] = (int32_t)e->attr[0];
         return AN_OK;
+    case AN_OP_DRAW: return rule_draw(r);
     case AN_OP_PUT_ROWS: return rule_put_rows(r);
     case AN_OP_CHOLESKY: return want_matrix(r, 0, true);
     case AN_OP_EIGH:

@@ -6,6 +6,7 @@
  *            reflections.
  */
 #include "oracle/oracle.h"
+#include "base/exact.h"
 #include "base/rng.h"
 
 #include <math.h>
@@ -235,6 +236,65 @@ static an_status eval_sort(an_err *err, an_oracle_node *r)
     return AN_OK;
 }
 
+/* ------------------------------------------------------------------------------------------------ draw */
+
+/* floor(total part / 2^bits), for part below 2^bits */
+static uint64_t part_of(uint64_t total, uint64_t part, int bits)
+{
+    const uint64_t low = total % ((uint64_t)1 << bits);
+    return (total >> bits) * part + (low * part >> bits);
+}
+
+/* Tokens in the order of their logits, of equal ones by their ids; weights and sums are integers, as in the kernels. */
+static int64_t drawn(const double *x, int64_t n, const int64_t *attr, uint32_t random, int64_t *order, uint64_t *weight)
+{
+    const uint32_t bits = (uint32_t)attr[2];
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    for (int64_t i = 0; i < n; i++) {
+        int64_t at = i;
+        if (isnan(x[i])) return -1;
+        for (; at > 0 && x[order[at - 1]] < x[i]; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+    if (x[order[0]] == -INFINITY) return -1;
+    if (scale == 0 || x[order[0]] == INFINITY) return order[0];
+    uint64_t total = 0, sum = 0;
+    int64_t kept = attr[0] > 0 && attr[0] < n ? attr[0] : n;
+    while (kept < n && x[order[kept]] == x[order[kept - 1]]) kept++;
+    for (int64_t i = 0; i < n; i++) weight[i] = 0;
+    for (int64_t i = 0; i < kept; i++) {
+        const float less = ((float)x[order[i]] - (float)x[order[0]]) * scale;
+        total += weight[order[i]] = (uint64_t)((double)an_exp(less) * 0x1p40);
+    }
+    if (attr[3]) {
+        const uint64_t enough = part_of(total, (uint64_t)attr[3], 24);
+        int64_t i = 0;
+        while (i < kept && (sum == 0 || sum < enough || x[order[i]] == x[order[i - 1]])) sum += weight[order[i++]];
+        for (total = sum; i < kept; i++) weight[order[i]] = 0;
+    }
+    const uint64_t want = part_of(total, random, 32);
+    sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (want < (sum += weight[i])) return i;
+    return -1;
+}
+
+static an_status eval_draw(an_err *err, an_oracle_node *r)
+{
+    const struct an_tensor *x = r->src[0];
+    const int64_t V = x->shape[x->rank - 1];
+    int64_t *order = malloc((size_t)V * 2 * sizeof *order);
+    if (order == NULL) return an_fail_nomem(err, "ref: draw", (size_t)V * 2 * sizeof *order);
+    for (int64_t row = 0; row < x->numel / V; row++) {
+        const uint32_t random = an_philox((uint32_t)r->n->attr[1], 0x64726177u, (uint32_t)r->in[1].i[1],
+                                          (uint32_t)r->in[1].i[0] + (uint32_t)row);
+        r->out[0].i[row] = drawn(r->in[0].d + row * V, V, r->n->attr, random, order, (uint64_t *)(void *)(order + V));
+    }
+    free(order);
+    return AN_OK;
+}
+
 /* ------------------------------------------------------------------------------------------------ matrices */
 
 /* A pivot that is not positive becomes NaN, as does all that depends on it. */
@@ -449,6 +509,7 @@ an_status an_oracle_call(an_err *err, an_oracle_node *r)
     case AN_OP_POOL_SUM_GRAD: eval_pool(r); break;
     case AN_OP_CUMSUM: eval_cumsum(r); break;
     case AN_OP_PUT_ROWS: eval_put_rows(r); break;
+    case AN_OP_DRAW: return eval_draw(err, r);
     case AN_OP_SORT:
     case AN_OP_TOPK: return eval_sort(err, r);
     default: return eval_matrices(err, r);

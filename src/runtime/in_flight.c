@@ -7,6 +7,7 @@
  */
 #include "runtime/in_flight.h"
 
+#include <anneal_decode.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,6 +15,11 @@ int32_t an_max_in_flight(const an_ctx *cx)
 {
     const int32_t n = cx->backend->target(cx->device)->in_flight;
     return n < 1 ? 1 : AN_MIN(n, AN_MAX_IN_FLIGHT);
+}
+
+int an_steps_in_flight(const an_ctx *cx)
+{
+    return cx && cx->device ? (int)an_max_in_flight(cx) : 1;
 }
 
 int an_input_blocks(const an_ctx *cx)

@@ -8,18 +8,24 @@ enum { WARM_TOKENS = 8 }; /* of the first text: plans and kernels of prefill and
 
 /* Times of the tokens of one text. */
 typedef struct clock_of_tokens {
-    double *ms; /* between a token and the one before it; of the first, since the text began */
-    int64_t n;
+    double *ms;          /* between a token and the one before it; of the first, since the text began */
+    int64_t n, of_group; /* tokens; of those that were read together */
     double last;
+    an_generate_result result;
 } clock_of_tokens;
 
+/* Tokens that are read together share the time since the last. */
 static bool note_token(void *arg, int32_t id)
 {
     (void)id;
     clock_of_tokens *c = arg;
     const double now = an_session_clock();
-    c->ms[c->n++] = 1e3 * (now - c->last);
-    c->last = now;
+    if (c->of_group == 0) {
+        for (int64_t i = 0; i < c->result.group; i++) c->ms[c->n + i] = 1e3 * (now - c->last) / (double)c->result.group;
+        c->last = now;
+    }
+    c->n++;
+    c->of_group = (c->of_group + 1) % c->result.group;
     return true;
 }
 
@@ -27,10 +33,9 @@ static an_status draw(an_err *err, an_session *r, const int32_t *prompt, int64_t
                       clock_of_tokens *c)
 {
     const an_generate_options o = {.sampler = {.temperature = 0.8, .top_k = 200, .seed = 1}, .tokens = tokens};
-    an_generate_result result;
-    c->n = 0;
+    c->n = c->of_group = 0;
     c->last = an_session_clock();
-    return an_generate(err, r, &o, prompt, (size_t)n_prompt, note_token, c, &result);
+    return an_generate(err, r, &o, prompt, (size_t)n_prompt, note_token, c, &c->result);
 }
 
 /* What a share `p` of the ascending times does not exceed. */

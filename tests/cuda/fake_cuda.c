@@ -67,7 +67,7 @@ static thing things[MOST];
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int context, current, captures;
-    size_t used_bytes, most_bytes, ops, kernels, gemms, graphs,
+    size_t used_bytes, most_bytes, ops, kernels, gemms, graphs, to_device, to_host, host_bytes,
         beside; /* beside: captured calls that do not wait for the one before */
     thing *capturing;
 } state;
@@ -263,8 +263,9 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
     if (getenv("FAKE_CUDA_COUNTS")) {
         FILE *f = fopen(getenv("FAKE_CUDA_COUNTS"), "w");
         if (f) {
-            fprintf(f, "kernels %zu gemms %zu captures %d replays %zu beside %zu\n", state.kernels, state.gemms,
-                    state.captures, state.graphs, state.beside);
+            fprintf(f, "kernels %zu gemms %zu captures %d replays %zu beside %zu to_device %zu to_host %zu bytes %zu\n",
+                    state.kernels, state.gemms, state.captures, state.graphs, state.beside, state.to_device,
+                    state.to_host, state.host_bytes);
             fclose(f);
         }
     }
@@ -383,6 +384,7 @@ EXPORT int cuMemcpyHtoDAsync_v2(uint64_t dst, const void *src, size_t n, thing *
     CALL("cuMemcpyHtoDAsync_v2");
     if (!moves("cuMemcpyHtoDAsync", s, dst, src, n)) DONE(INVALID_VALUE);
     memcpy((void *)(uintptr_t)dst, src, n);
+    state.to_device++;
     DONE(0);
 }
 EXPORT int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t n, thing *s)
@@ -390,6 +392,8 @@ EXPORT int cuMemcpyDtoHAsync_v2(void *dst, uint64_t src, size_t n, thing *s)
     CALL("cuMemcpyDtoHAsync_v2");
     if (!moves("cuMemcpyDtoHAsync", s, src, dst, n)) DONE(INVALID_VALUE);
     memcpy(dst, (void *)(uintptr_t)src, n);
+    state.to_host++;
+    state.host_bytes += n;
     DONE(0);
 }
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t dst, uint64_t src, size_t n, thing *s)

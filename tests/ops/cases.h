@@ -4,6 +4,8 @@
 
 #include "ops/lab.h"
 
+#include <anneal_decode.h>
+
 /* Sets of dtypes. */
 enum {
     T_F32 = 1 << AN_F32,

@@ -239,6 +239,18 @@ BUILD(put_rows)
     root(l, c, an_put_rows_at(AT, table, ids, rows), v);
 }
 
+/* Greedy, all tokens, few, the fewest that reach a probability, both; rows of one token, of three kinds, and longer than a thread block. */
+BUILD(draw)
+{
+    static const double temperature[] = {0, 1, 0.8, 1.3, 0.7, 1e-3, 1, 2};
+    static const int64_t top_k[] = {2, 0, 3, 0, 40, 0, 1, 200}, V[] = {65, 1, 301, 64, 700, 33, 9, 5000};
+    static const double top_p[] = {0, 0, 0, 0.6, 0.9, 1, 0.2, 0.5};
+    an_tensor *x = some(l, t, AN_SHAPE(v == 7 ? 2 : 6, v == 3 ? 2 : 1, V[v])),
+              *number = lab_fill(l, AN_I32, AN_SHAPE(2), 0, 1000);
+    if (v == 4) x = an_mul_num_at(AT, an_floor_at(AT, an_mul_num_at(AT, x, 0.01)), 2); /* many ties */
+    root(l, c, an_draw_at(AT, x, number, temperature[v], top_k[v], top_p[v], 1337), v);
+}
+
 /* ---- attention */
 
 typedef struct qkv {
@@ -560,6 +572,7 @@ static const op_case other_rows[] = {
     ROW_OF(CUMSUM, cumsum, T_NUMBER, 5, 1, CORRECT),
     ROW_OF(SORT, sort, T_NUMBER, 8, 2, 0),
     ROW_OF(TOPK, topk, T_NUMBER, 4, 2, 0),
+    ROW_OF(DRAW, draw, T_F32, 8, 1, 0),
     ROW_OF(PUT_ROWS, put_rows, T_NUMBER, 5, 1, 0),
     ROW_OF(CHOLESKY, cholesky, T_FLOAT, 4, 1, 0),
     ROW_OF(QR, qr, T_FLOAT, 8, 2, 0),

@@ -139,7 +139,8 @@ static inline an_ctx *shim_context(const an_options *options, an_gpu gpu)
     an_device *d = calloc(1, sizeof *d);
     assert_true(cx && d && !an_error(cx));
     cx->backend->close(cx->device);
-    d->target = (an_target){.dialect = "msl", .threads = 1, .max_args = 31, .scratch = shim_scratch};
+    d->target =
+        (an_target){.dialect = "msl", .threads = 1, .max_args = 31, .row_update = true, .scratch = shim_scratch};
     d->gpu = gpu;
     cx->backend = &shim_backend;
     cx->device = d;

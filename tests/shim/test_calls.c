@@ -6,7 +6,7 @@
 #include "codegen/gpu_library_calls.h"
 #include "shim_device.h"
 
-enum { MOST_OUT = 5 };
+enum { MOST_OUT = 7 };
 
 typedef int (*graph)(an_ctx *cx, an_dtype t, an_tensor **out); /* how many results */
 
@@ -87,6 +87,41 @@ static int piles(an_ctx *cx, an_dtype t, an_tensor **out)
 }
 
 /* Rows by ids of which some are equal and some outside. */
+/* A row of a state replaced, of lines and of single elements. */
+static int row_update(an_ctx *cx, an_dtype t, an_tensor **out)
+{
+    static const int64_t at[] = {19, 0, 3};
+    for (int i = 0; i < 3; i++) {
+        char name[16];
+        const an_shape whole = AN_SHAPE(3, 20, i == 2 ? 1 : 41), row = AN_SHAPE(3, 1, i == 2 ? 1 : 41);
+        snprintf(name, sizeof name, "cache.%d", i);
+        an_tensor *state = an_state_at(AT, cx, name, i ? AN_BF16 : t, whole, AN_NORMAL(1));
+        an_tensor *here =
+            an_eq_at(AT, an_iota_at(AT, cx, AN_SHAPE(1, 20, 1), 1), an_scalar_i32_at(AT, cx, (int32_t)at[i]));
+        an_tensor *fresh = fill(cx, i ? AN_BF16 : t, row, -1, 1);
+        out[i] = an_where_at(AT, an_expand_at(AT, here, whole), an_expand_at(AT, fresh, whole), state);
+        an_assign_at(AT, state, out[i]);
+    }
+    return 3;
+}
+
+/* Rows that one thread block takes in one turn and in many; few and many kept; ties; damaged rows. */
+static int draws(an_ctx *cx, an_dtype t, an_tensor **out)
+{
+    static const double odd[6] = {NAN, INFINITY, -INFINITY, -0.0, 0.0, 3};
+    an_tensor *number = fill(cx, AN_I32, AN_SHAPE(2), 0, 1000), *x = fill(cx, t, AN_SHAPE(2, 4500), -9, 9);
+    numbers.now = cx;
+    an_tensor *odds = lab_input(&numbers, t, AN_SHAPE(12, 5), -3, 3, odd, 6, 0);
+    out[0] = an_draw_at(AT, x, number, 0.8, 200, 0, 1);
+    out[1] = an_draw_at(AT, x, number, 1.5, 0, 0.9, 2);
+    out[2] = an_draw_at(AT, x, number, 1, 1100, 0, 3);
+    out[3] = an_draw_at(AT, an_floor_at(AT, x), number, 2, 50, 0.7, 4);
+    out[4] = an_draw_at(AT, x, number, 0, 0, 0, 5);
+    out[5] = an_draw_at(AT, odds, number, 1, 2, 0, 6);
+    out[6] = an_draw_at(AT, odds, number, 0, 0, 0, 7);
+    return 7;
+}
+
 static int replaced(an_ctx *cx, an_dtype t, an_tensor **out)
 {
     an_tensor *ids = an_add_num_at(AT, fill(cx, AN_I32, AN_SHAPE(211), 0, 60), -2);
@@ -150,6 +185,8 @@ static void odd_matrices_numbers_and_ids_have_the_bits_of_the_cpu(void **state)
     same("tiny", tiny);
     same("piles", piles);
     same("replaced", replaced);
+    same("draws", draws);
+    same("a row of a state", row_update);
 }
 
 /* ---------------------------------------------------------------------------------------------- texts */
@@ -163,6 +200,11 @@ static int every_call(an_ctx *cx, an_dtype t, an_tensor **out)
     out[n++] = an_sort_at(AT, x, true, &unused);
     out[n++] = an_topk_at(AT, y, 3, &unused);
     out[n++] = an_put_rows_at(AT, y, fill(cx, AN_I32, AN_SHAPE(1), 0, 2), fill(cx, t, AN_SHAPE(1, 3000), 0, 9));
+    if (t == AN_F32) {
+        an_tensor *number = fill(cx, AN_I32, AN_SHAPE(2), 0, 9);
+        out[n++] = an_draw_at(AT, y, number, 1, 5, 0.5, 1);
+        out[n++] = an_draw_at(AT, x, number, 1, 0, 0, 1);
+    }
     if (!real) return n;
     out[n++] = an_qr_at(AT, x, &unused);
     out[n++] = an_svd_at(AT, x, &unused, &unused);

@@ -130,8 +130,9 @@ static void print_dtypes(an_text *out, int bits)
 
 static void print_units(an_text *out, unsigned units)
 {
-    static const char *const names[AN_N_MODULES] = {"generated", "matrix product", "attention", "attention",
-                                                    "scatter",   "row call",       "sort",      "factorisation"};
+    static const char *const names[AN_N_MODULES] = {"generated", "matrix product", "attention",
+                                                    "attention", "scatter",        "row call",
+                                                    "sort",      "factorisation",  "draw"};
     bool any = false;
     unsigned of = units & ~1u ? units & ~1u : units; /* what is generated beside a template is not worth a word */
     for (int u = 0; u < AN_N_MODULES; u++) {

@@ -497,6 +497,7 @@ static an_tensor *declared_none(graph_case *c, an_op op)
     e.n_attr = conv                                  ? 7
                : an_ops[op].cls == AN_CLS_WINDOW     ? 8
                : op == AN_OP_ATTENTION_GRAD          ? 2
+               : op == AN_OP_DRAW                    ? 4
                : an_ops[op].cls == AN_CLS_COLLECTIVE ? 1
                                                      : 0;
     e.shape = shape;
@@ -512,6 +513,8 @@ static an_tensor *declared_none(graph_case *c, an_op op)
         if (op == AN_OP_CONV2D_DW) s = AN_SHAPE(1, 2, 3, 2);
         if (op == AN_OP_ATTENTION_GRAD && i == 4) s = AN_SHAPE(1, 2, 3);
         an_tensor *of = PARAM(c, s, 0.1, 2);
+        if (op == AN_OP_DRAW && i == 0) of = an_cast_at(AT, of, AN_F32);
+        if (op == AN_OP_DRAW && i == 1) of = case_leaf(c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(2), 0, 1);
         if (op == AN_OP_PUT_ROWS && i == 1) of = case_leaf(c, AN_LEAF_INPUT, AN_I32, AN_SHAPE(1), 0, 1);
         src[i] = an_use(c->g, of, AT, "test");
     }

@@ -282,6 +282,7 @@ static bool describe(an_call_job *j)
         j->weight = TASK;
         j->unit = scatter_columns;
         return true;
+    case AN_OP_DRAW: an_call_draw(j); return true;
     case AN_OP_POOL_MAX_GRAD: an_call_pool_max_grad(j); return true;
     default: return an_call_matrix(j);
     }

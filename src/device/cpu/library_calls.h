@@ -1,4 +1,4 @@
-/* library_calls.h: shared by library_calls.c (rows, scattering), pool_max_grad.c and linalg.c (factorisations and linear systems).
+/* library_calls.h: shared by library_calls.c (rows, scattering), pool_max_grad.c, draw.c and linalg.c (factorisations and linear systems).
  *
  * A library call is divided into units by shape alone: a row, a matrix of the batch, a block of columns. The pool
  * decides which thread runs a unit, never how it is computed, so results do not depend on the number of threads.
@@ -38,5 +38,7 @@ void an_call_store(void *dst, int dtype, int64_t at, const double *src, int64_t 
 bool an_call_matrix(an_call_job *j);
 /* The same for the gradient of max pooling. */
 void an_call_pool_max_grad(an_call_job *j);
+/* The same for tokens drawn from logits. */
+void an_call_draw(an_call_job *j);
 
 #endif

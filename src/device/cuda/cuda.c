@@ -206,6 +206,7 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
                             .backend = d,
                             .tf32 = d->tf32,
                             .max_args = AN_LOOP_ARGS,
+                            .row_update = true,
                             .scratch = scratch_of,
                             .gemm_scratch = gemm_scratch,
                             .fuses_epilogue = fuses_epilogue,

@@ -41,7 +41,7 @@ static an_status open_as(an_err *err, const char *dialect, int max_args, an_devi
     d->target = (an_target){.dialect = dialect,
                             .threads = 1,
                             .max_args = max_args,
-                            .row_update = !strcmp(dialect, "c"),
+                            .row_update = strcmp(dialect, "msl") != 0,
                             .scratch = scratch_of,
                             .bind_align = strcmp(dialect, "msl") ? 0 : 4};
     *out = d;

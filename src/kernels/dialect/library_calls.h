@@ -19,6 +19,7 @@
 #define AN_CALL_SOLVE         6
 #define AN_CALL_TRISOLVE      7
 #define AN_CALL_PUT_ROWS      8
+#define AN_CALL_ROW_UPDATE    9
 
 #define AN_KIND_F64 4 /* CUDA only */
 #define AN_KIND_I32 5

@@ -9,5 +9,7 @@ struct an_call_args {
     /* windows: x and dx [units,H,W,C], dy [units,OH,OW,C] */
     int H, W, C, OH, OW;
     int kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w;
+    float scale; /* of a draw: 1 / temperature */
+    an_u32 key;  /* of its random words */
     int zero; /* the size is a multiple of 8 in every language */
 };
