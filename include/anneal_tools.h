@@ -78,6 +78,8 @@ typedef struct an_compiler_facts {
 } an_compiler_facts;
 /* Empties the kernel cache (as found by an_compiler_facts_read; other files in the folder stay); returns the bytes. */
 uint64_t an_cache_clean(const char *cache_dir, int64_t *files);
+/* The kernel cache's folder alone; "" and the reason where there is none. */
+void an_cache_folder(char folder[900], char why[512]);
 void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_facts *out);
 
 /* ---- launches of the plan that ran last */

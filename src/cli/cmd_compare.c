@@ -82,6 +82,27 @@ static void put_run(an_text *out, const pair *p, int i)
                    an_run_text(r->begin, "moments"));
 }
 
+/* Which precision each group of numbers has, where the runs differ; of runs that say it. */
+static void put_policy(an_text *out, const pair *p)
+{
+    const char *group;
+    json_t *value;
+    const json_t *a = json_object_get(p->run[0].begin, "dtype_policy"),
+                 *b = json_object_get(p->run[1].begin, "dtype_policy");
+    const char *between = "policy    ";
+    json_object_foreach((json_t *)(uintptr_t)a, group, value)
+    {
+        char name[AN_QUOTED_BYTES], texts[2][24];
+        snprintf(texts[0], sizeof texts[0], "%.20s", an_run_text(a, group));
+        snprintf(texts[1], sizeof texts[1], "%.20s", an_run_text(b, group));
+        if (!b || strcmp(texts[0], texts[1]) == 0) continue;
+        for (int i = 0; i < 2; i++) an_text_printable(texts[i], strlen(texts[i]));
+        an_text_printf(out, "%s%s %s and %s", between, an_quoted(group, name), texts[0], texts[1]);
+        between = ", ";
+    }
+    if (*between == ',') an_text_puts(out, "\n");
+}
+
 static void put_row(an_text *out, const an_compare_row *row)
 {
     if (!row->compared) {
@@ -113,6 +134,7 @@ static void put_table(an_text *out, const pair *p)
     enum { MOST_SETTINGS = 20 };
     an_text settings = {0};
     for (int i = 0; i < 2; i++) put_run(out, p, i);
+    put_policy(out, p);
     const size_t n = an_compare_settings(&p->run[0], &p->run[1], MOST_SETTINGS, &settings);
     an_text_printf(out, "settings  %zu differ%s\n", n, n ? ", A's and B's:" : "");
     for (char *line = settings.data, *end; line && *line; line = end) {

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/resource.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum { CURVE_WIDTH = 64, CURVE_HEIGHT = 10, COLUMNS = 79 }; /* a cursor in column 80 may wrap the line */
@@ -122,6 +123,26 @@ static void narrate_beside(const an_estimate *p)
             an_bytes_text((double)p->data_bytes, data),
             an_bytes_text((double)(p->worker_bytes + p->host_bytes), buffers),
             an_bytes_text((double)p->process_bytes, program));
+}
+
+/* Disk for the checkpoints that will be there at once: those that are kept, the best, which may be older, and the one that is
+ * being written. */
+static void narrate_disk(const an_session *r, const an_bill *b)
+{
+    const an_train_config *c = &r->cfg;
+    struct statvfs disk;
+    char all[16], one[16], left[16];
+    const char *out = c->out;
+    if (c->eval_only || (statvfs(out, &disk) != 0 && statvfs(".", &disk) != 0)) return;
+    const int64_t every = c->save_interval > 0 ? AN_MIN(c->save_interval, c->eval_interval) : c->eval_interval;
+    const double saves = every > 0 ? ceil((double)(c->max_iters - r->step) / (double)every) + 1 : 2;
+    const double kept = (c->keep < 0 ? saves : fmin((double)c->keep, saves)) + 2;
+    const double bytes = (double)(b->weight_bytes + b->moment_bytes + b->state_bytes);
+    const double available = (double)disk.f_bavail * (double)disk.f_frsize;
+    fprintf(stderr, "disk    %.0f checkpoints of %s: %s of %s free\n", kept, an_bytes_text(bytes, one),
+            an_bytes_text(kept * bytes, all), an_bytes_text(available, left));
+    if (kept * bytes > available)
+        an_say("note    the disk of %s is too small for them: keep fewer (keep=1), or name another folder (out=)", out);
 }
 
 static void narrate_compilation(const an_bill *b)
@@ -259,6 +280,7 @@ void an_progress_event(void *arg, const an_session *r, const an_train_event *e)
     case AN_TRAIN_PLANNED:
         an_progress_bill(n->estimate ? &n->estimate->bill : &e->bill);
         if (n->estimate) narrate_beside(n->estimate);
+        narrate_disk(r, n->estimate ? &n->estimate->bill : &e->bill);
         break;
     case AN_TRAIN_COMPILED:
         narrate_compilation(&e->bill);

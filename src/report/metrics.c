@@ -3,6 +3,7 @@
 #include "report/metrics.h"
 #include "report/device_check.h"
 #include "report/machine_monitor.h"
+#include "report/surroundings.h"
 #include "io/formats/json.h"
 #include "platform/platform.h"
 #include <anneal_tools.h>
@@ -159,14 +160,15 @@ static void put_environment(an_text *out)
 
 static void put_data(const an_logbook *b, an_text *out)
 {
-    an_mount_info mount = {0};
     put_text(out, "data", b->data);
     an_text_printf(out, ",\"train_%s\":%lld,\"val_%s\":%lld", b->units, (long long)b->count[AN_TRAIN], b->units,
                    (long long)b->count[AN_VAL]);
     put_text(out, "train_xxh3", b->xxh3[AN_TRAIN]);
     put_text(out, "val_xxh3", b->xxh3[AN_VAL]);
-    if (!b->data_built_in) an_mount_info_read(b->data, &mount);
-    put_text(out, "mount", mount.type);
+    an_surroundings_put(b->data_built_in ? "" : b->data, out);
+    /* Batches are functions of (seed, step, sample): a loader's thread has no generator of its own to seed. */
+    an_text_printf(out, ",\"workers\":%lld,\"worker_seeds\":\"none: a batch is a function of seed, step and sample\"",
+                   (long long)b->workers);
 }
 
 void an_logbook_put_machine(const char *commit, an_text *out)
@@ -200,6 +202,8 @@ static an_status put_device(an_err *err, const an_logbook *b, an_text *out)
                    proof.available ? "true" : "false", gpu ? "true" : "false");
     put_text(out, "product_checked", proof.sentence);
     an_text_printf(out, ",\"dtype\":\"%s\",\"weights\":\"float32\",\"moments\":\"float32\"", an_dtype_text(b->dtype));
+    an_surroundings_put_policy(b->dtype, out);
+    an_text_puts(out, ",\"deterministic\":true"); /* no other mode exists: the same bits for any number of threads */
     put_text(out, "mode", b->fused ? "fused" : "one kernel an operation");
     return AN_OK;
 }

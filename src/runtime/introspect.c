@@ -155,6 +155,14 @@ uint64_t an_cache_clean(const char *cache_dir, int64_t *files)
     return an_cache_trim(cache_dir, 0, files);
 }
 
+void an_cache_folder(char folder[900], char why[512])
+{
+    an_device_compiler c = {0};
+    find_compiler(&(an_device_options){.cc = NULL}, &c);
+    snprintf(folder, 900, "%s", c.cache_dir);
+    snprintf(why, 512, "%s", c.why_cache);
+}
+
 void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_facts *out)
 {
     an_device_compiler c = {0};

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_compare.sh: two runs beside each other, and notes in a run's logbook.
-plan=7
+plan=8
 . "$(dirname "$0")/tap.sh"
 train="train demo $tiny max_iters=30 eval_interval=10 log_interval=1 dropout=0"
 
@@ -28,11 +28,24 @@ ok "a run with another learning rate fails, unless a file of tolerances allows t
 
 # A wrong number in the middle of a copy: one digit of one loss.
 cp -r "$dir/a" "$dir/wrong"
-sed -i '18s/"loss":\([0-9]\)\.\([0-9]\{3\}\)./"loss":\1.\29/; 18s/"loss":\([0-9]\)\.9/"loss":\1.8/' "$dir/wrong/metrics.jsonl"
+sed -i '18{s/"loss":\([0-9]\.[0-9]\{3\}\)[0-4]/"loss":\19/;t
+s/"loss":\([0-9]\.[0-9]\{3\}\)[5-9]/"loss":\10/;}' "$dir/wrong/metrics.jsonl"
 cmp -s "$dir/a/metrics.jsonl" "$dir/wrong/metrics.jsonl" && fault "nothing was planted"
 run compare "$dir/a" "$dir/wrong" --json
 code_is 3; equal "$(value "$dir/stdout" diverged_at)" 17 "the first update that differs"
 ok "one wrong digit of one loss is found, with its update"
+
+# shellcheck disable=SC2086
+run $train out="$dir/half" dtype=bfloat16
+says stderr "disk    "; says stderr " checkpoints of "
+run compare "$dir/a" "$dir/half"
+code_is 3; says stdout 'policy    "matrix_weights" float32 and bfloat16, "convolution_weights" float32 and bfloat16'
+run compare "$dir/a" "$dir/b"
+grep -q '^policy' "$dir/stdout" && fault "runs of one policy differ in it"
+for key in cache mount ms_64_kib busiest workers worker_seeds dtype_policy norm_statistics deterministic; do
+    grep -q "\"event\":\"begin\".*\"$key\":" "$dir/half/logbook.jsonl" || fault "the logbook has no $key"
+done
+ok "the precision of each group of numbers is recorded, and shown where it differs"
 
 run compare "$dir/a" "$dir/c" accept="A. Person"
 code_is 1; says stderr "NAME,REASON"

@@ -1,0 +1,131 @@
+/* surroundings.c: see surroundings.h. */
+#define _DEFAULT_SOURCE
+#include "report/surroundings.h"
+#include "io/data/disk_speed.h"
+#include "io/text/utf8.h"
+#include "platform/platform.h"
+#include <anneal_tools.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PROGRAMS = 3, PS_BYTES = 256 << 10, BLOCK = 64 << 10 };
+
+typedef struct program {
+    double percent; /* of one processor */
+    char name[64];
+} program;
+
+/* `line` is "  26.7 name"; the name may hold blanks, a path, or bytes that are no UTF-8. */
+static bool read_program(const char *line, size_t n, const char *own, program *out)
+{
+    char text[256], *end;
+    snprintf(text, sizeof text, "%.*s", (int)AN_MIN(n, sizeof text - 1), line);
+    out->percent = strtod(text, &end);
+    while (*end == ' ') end++;
+    const char *name = strrchr(end, '/') ? strrchr(end, '/') + 1 : end;
+    snprintf(out->name, sizeof out->name, "%.63s", name);
+    an_text_printable(out->name, strlen(out->name));
+    if (an_json_check_text(NULL, "", out->name) != AN_OK) snprintf(out->name, sizeof out->name, "?");
+    return isfinite(out->percent) && out->percent > 0 && *out->name && strcmp(out->name, own) != 0 &&
+           strcmp(out->name, "ps") != 0;
+}
+
+void an_surroundings_busiest(const char *ps, const char *own, an_text *out)
+{
+    program top[PROGRAMS] = {{0}}, p;
+    for (const char *line = ps; *line; line += *line == '\n') {
+        const size_t n = strcspn(line, "\n");
+        if (read_program(line, n, own, &p))
+            for (int k = 0; k < PROGRAMS; k++)
+                if (p.percent > top[k].percent) {
+                    const program lower = top[k];
+                    top[k] = p;
+                    p = lower;
+                }
+        line += n;
+    }
+    an_text_puts(out, "[");
+    for (int k = 0; k < PROGRAMS && top[k].percent > 0; k++) {
+        an_text_puts(out, k ? ",[" : "[");
+        an_json_put(out, top[k].name);
+        an_text_printf(out, ",%.1f]", top[k].percent);
+    }
+    an_text_puts(out, "]");
+}
+
+static void put_busiest(an_text *out)
+{
+    static const char *const argv[] = {"ps", "-Ao", "pcpu=,comm=", NULL};
+    char *text = malloc(PS_BYTES);
+    int code = 1;
+    an_text_puts(out, ",\"busiest\":");
+    if (text && an_spawn(NULL, argv, 2, text, PS_BYTES, &code) == AN_OK && code == 0)
+        an_surroundings_busiest(text, "anneal", out);
+    else
+        an_text_puts(out, "null");
+    free(text);
+}
+
+static void put_text(an_text *out, const char *key, const char *text)
+{
+    an_text_printf(out, "\"%s\":", key);
+    if (an_json_check_text(NULL, key, text) == AN_OK)
+        an_json_put(out, text);
+    else
+        an_text_puts(out, "null");
+}
+
+/* Milliseconds for a block that is written and read back: what a network volume makes slow. NaN: it cannot be written. */
+static double cache_ms(const char *dir)
+{
+    char path[1200], random[AN_RANDOM_NAME_BYTES], *block = calloc(1, BLOCK), *back = NULL;
+    size_t n;
+    an_random_name(random);
+    snprintf(path, sizeof path, "%.1000s/.speed-%s", dir, random);
+    const double begin = an_seconds();
+    const bool done = block && an_file_write(NULL, path, block, BLOCK) == AN_OK &&
+                      an_file_read(NULL, path, BLOCK, &back, &n) == AN_OK;
+    const double ms = 1e3 * (an_seconds() - begin);
+    unlink(path);
+    free(back);
+    free(block);
+    return done ? ms : (double)NAN;
+}
+
+static void put_cache(an_text *out)
+{
+    an_mount_info mount = {0};
+    char folder[900], why[512];
+    an_cache_folder(folder, why);
+    an_text_puts(out, ",\"cache\":{");
+    put_text(out, "folder", folder);
+    if (*folder) an_mount_info_read(folder, &mount);
+    an_text_puts(out, ",");
+    put_text(out, "mount", mount.type);
+    an_json_put_number(out, "ms_64_kib", *folder ? cache_ms(folder) : (double)NAN);
+    an_text_puts(out, "}");
+}
+
+void an_surroundings_put(const char *data, an_text *out)
+{
+    an_storage disk = {.mb_s = 0};
+    if (*data) an_storage_look(data, &disk);
+    an_text_puts(out, ",");
+    put_text(out, "mount", disk.mount.type);
+    an_json_put_number(out, "data_mb_s", disk.mb_s > 0 ? disk.mb_s : (double)NAN);
+    put_cache(out);
+    put_busiest(out);
+}
+
+void an_surroundings_put_policy(an_dtype dtype, an_text *out)
+{
+    const char *products = an_dtype_text(dtype);
+    an_text_printf(out,
+                   ",\"dtype_policy\":{\"matrix_weights\":\"%s\",\"convolution_weights\":\"%s\","
+                   "\"norm_statistics\":\"float32\",\"softmax\":\"float32\",\"reductions\":\"float32\","
+                   "\"weight_gradients\":\"float32\",\"master_weights\":\"float32\",\"moments\":\"float32\"}",
+                   products, products);
+}

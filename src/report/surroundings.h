@@ -1,0 +1,24 @@
+/* surroundings.h: what a run's logbook says of the things around it: disks of the data and of the kernel cache, other programs,
+ * and which numbers are kept in which precision.
+ *
+ * Owns:      looking once, when a run begins, for at most half a second; the keys of that part of the line.
+ * Does not:  know the run, warn, or write the line (report/metrics.h).
+ *
+ * Invariant: what cannot be learned here is null, and never a failure. */
+#ifndef AN_REPORT_SURROUNDINGS_H
+#define AN_REPORT_SURROUNDINGS_H
+
+#include "io/formats/json.h"
+#include <anneal.h>
+
+/* Members of a JSON object, each behind a comma: "mount", "data_mb_s" (read past the page cache where the system allows that), "cache"
+ * (the kernel cache's folder, its mount, and milliseconds for 64 KiB written and read), "busiest" (three programs and the
+ * share of a processor that they use, as `ps` says it). `data` is "" for built-in data. */
+void an_surroundings_put(const char *data, an_text *out);
+/* ,"dtype_policy":{"matrices":..}: which precision each group of numbers has. Under a 16-bit policy the operands of products and
+ * convolutions are rounded; statistics of norms, softmax and every sum accumulate in float32. */
+void an_surroundings_put_policy(an_dtype dtype, an_text *out);
+/* The three busiest of what `ps -Ao pcpu=,comm=` printed, without the program `own`: ["name",12.5] pairs as JSON. */
+void an_surroundings_busiest(const char *ps, const char *own, an_text *out);
+
+#endif
