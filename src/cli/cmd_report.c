@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct report_values {
-    char out[AN_CONFIG_TEXT_BYTES], sweep[AN_CONFIG_TEXT_BYTES];
+    char out[AN_CONFIG_TEXT_BYTES], sweep[AN_CONFIG_TEXT_BYTES], profile[AN_CONFIG_TEXT_BYTES];
 } report_values;
 
 #define AT(name) offsetof(report_values, name)
@@ -15,15 +15,18 @@ static const an_config_field fields[] = {
     {"out", AN_CONFIG_TEXT, AT(out), "report.html", 0, 0, NULL, "the file to write"},
     {"sweep", AN_CONFIG_TEXT, AT(sweep), "", 0, 0, NULL,
      "folder of a sweep of the same preset, which a proof of speed needs"},
+    {"profile", AN_CONFIG_TEXT, AT(profile), "", 0, 0, NULL,
+     "a file of anneal profile --json: its roofline and its slowest launches"},
 };
 const an_config an_report_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-enum { MOST_SWEEP_BYTES = 4 << 20 };
+enum { MOST_SWEEP_BYTES = 4 << 20, MOST_PROFILE_BYTES = 64 << 20 };
 
 typedef struct page {
     an_report_run run[AN_REPORT_RUNS];
     int n;
     json_t *sweep;
+    an_report_profile profile;
     an_text text;
 } page;
 
@@ -35,6 +38,20 @@ static an_status read_sweep(an_err *err, const char *dir, json_t **out)
     return an_json_read(err, path, MOST_SWEEP_BYTES, out);
 }
 
+static an_status read_profile(an_err *err, const char *path, an_report_profile *out)
+{
+    char *data;
+    size_t n;
+    out->path = path;
+    AN_TRY(an_file_read(err, path, MOST_PROFILE_BYTES, &data, &n));
+    an_sha256(data, n, out->sha256);
+    an_status status = an_json_parse(err, path, 0, data, n, &out->json);
+    free(data);
+    if (status == AN_OK && !json_is_array(json_object_get(out->json, "launches")))
+        status = an_fail(err, AN_E_DATA, "%s: no profile: write one with anneal profile PRESET --json >FILE", path);
+    return status;
+}
+
 static an_status fill(an_err *err, const an_args *args, const report_values *v, page *p)
 {
     for (int i = 0; i < args->n_words; i++) {
@@ -44,7 +61,8 @@ static an_status fill(an_err *err, const an_args *args, const report_values *v, 
         run->running = an_run_dir_is_locked(run->dir);
     }
     if (*v->sweep) AN_TRY(read_sweep(err, v->sweep, &p->sweep));
-    AN_TRY(an_run_report(err, p->run, p->n, p->sweep, &p->text));
+    if (*v->profile) AN_TRY(read_profile(err, v->profile, &p->profile));
+    AN_TRY(an_run_report(err, p->run, p->n, p->sweep, &p->profile, &p->text));
     return an_file_write(err, v->out, p->text.data, p->text.len);
 }
 
@@ -88,6 +106,7 @@ an_status an_cmd_report(an_err *err, const an_args *args, int *exit_code)
     if (status == AN_OK) status = say_result(err, args, &v, p);
     for (int i = 0; i < p->n; i++) an_run_record_free(&p->run[i].record);
     json_decref(p->sweep);
+    json_decref(p->profile.json);
     an_text_free(&p->text);
     free(p);
     return status;

@@ -77,6 +77,7 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
     put_if_known(&line, "reserved_bytes", m->reserved_bytes);
     put_if_known(&line, "rss_bytes", m->rss_bytes);
     put_if_known(&line, "swap_bytes", m->swap_bytes);
+    put_if_known(&line, "temperature_c", m->temperature_c);
     put_if_known(&line, "plans", m->plans);
     put_text(&line, "unit", m->unit);
     an_json_put_number(&line, "units_per_s", m->units_per_s);

@@ -34,6 +34,7 @@ typedef struct an_metrics_line {
     double live_bytes, reserved_bytes; /* on the device: in use, requested */
     double rss_bytes, swap_bytes;      /* of this process; in use on the machine */
     double plans;                      /* in the context's cache. NaN in these: unknown, left out */
+    double temperature_c;              /* of the processor at the last look; NaN: unknown, left out */
     double gpu_busy;                   /* NaN: the device does not say, and the key is left out */
     double exchange_share;             /* of the time, in exchanges between ranks; the same */
     an_metrics_number more[17];        /* further numbers of the model, under their names */

@@ -2,6 +2,7 @@
 #include "report/run_record.h"
 #include "io/checkpoint.h"
 #include "io/formats/jsonl.h"
+#include "io/text/utf8.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ static const char *const column_keys[AN_RUN_COLUMNS] = {
     [AN_RUN_RESERVED_BYTES] = "reserved_bytes",
     [AN_RUN_RSS_BYTES] = "rss_bytes",
     [AN_RUN_SWAP_BYTES] = "swap_bytes",
+    [AN_RUN_TEMPERATURE] = "temperature_c",
     [AN_RUN_PLANS] = "plans",
 };
 
@@ -209,4 +211,24 @@ double an_run_median(const an_run_record *r, an_run_column column, size_t first,
     const double m = an_run_quantile(v, n, 0.5);
     free(v);
     return m;
+}
+
+void an_html_put(an_text *out, const char *text)
+{
+    uint32_t c;
+    for (size_t n = strlen(text), at = 0; at < n;) {
+        const int len = an_utf8_next(text + at, n - at, &c);
+        if (len <= 0 || c < 32 || (c >= 127 && c < 160))
+            an_text_puts(out, c == '\n' && len > 0 ? " " : "?");
+        else if (strchr("<>&\"'", text[at]))
+            an_text_printf(out, "&#%d;", text[at]);
+        else
+            an_text_putn(out, text + at, (size_t)len);
+        at += (size_t)AN_MAX(len, 1);
+    }
+}
+
+void an_run_text_html(const json_t *object, const char *key, an_text *out)
+{
+    an_html_put(out, an_run_text(object, key));
 }

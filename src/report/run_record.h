@@ -24,7 +24,8 @@ typedef enum an_run_column {
     AN_RUN_RESERVED_BYTES,
     AN_RUN_RSS_BYTES,
     AN_RUN_SWAP_BYTES,
-    AN_RUN_PLANS, /* that the context holds: a graph a plan */
+    AN_RUN_TEMPERATURE, /* of the processor, degrees Celsius */
+    AN_RUN_PLANS,       /* that the context holds: a graph a plan */
     AN_RUN_COLUMNS
 } an_run_column;
 
@@ -53,6 +54,9 @@ void an_run_record_free(an_run_record *r);
 /* A member of a logbook's line: "" and NaN where it is missing or of another type. `object` may be NULL. */
 const char *an_run_text(const json_t *object, const char *key);
 double an_run_number(const json_t *object, const char *key);
+/* A text of strangers for a page: markup is escaped, control characters and bytes that are no UTF-8 become '?'. */
+void an_html_put(an_text *out, const char *text);
+void an_run_text_html(const json_t *object, const char *key, an_text *out);
 /* The settings of the last beginning; NULL: none. */
 const json_t *an_run_settings(const an_run_record *r);
 /* One setting as text into `out`; "" where it is missing. */

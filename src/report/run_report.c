@@ -1,8 +1,8 @@
 /* run_report.c: see run_report.h. */
 #include "report/run_report.h"
-#include "io/text/utf8.h"
 #include "report/compare.h"
 #include "report/diagnose.h"
+#include "report/roofline.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -35,17 +35,7 @@ static const char style[] =
 
 static void put_html(an_text *out, const char *text)
 {
-    uint32_t c;
-    for (size_t n = strlen(text), at = 0; at < n;) {
-        const int len = an_utf8_next(text + at, n - at, &c);
-        if (len <= 0 || c < 32 || (c >= 127 && c < 160))
-            an_text_puts(out, c == '\n' && len > 0 ? " " : "?");
-        else if (strchr("<>&\"'", text[at]))
-            an_text_printf(out, "&#%d;", text[at]);
-        else
-            an_text_putn(out, text + at, (size_t)len);
-        at += (size_t)AN_MAX(len, 1);
-    }
+    an_html_put(out, text);
 }
 
 static void put_row(an_text *out, const char *label, const char *value)
@@ -225,6 +215,8 @@ int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const cha
     if (!has_sweep(r, sweep)) out[n++] = "a sweep over batch sizes of this preset: anneal sweep, then sweep=FOLDER";
     if (!has_memory_curve(r)) out[n++] = "a memory curve of 20 lines of metrics or more";
     if (!*commit) out[n++] = "the commit that the program was built from";
+    if (strchr(an_run_text(r->begin, "anneal"), '-'))
+        out[n++] = "a released version of the program: this is a pre-release";
     if (strstr(commit, "-dirty")) out[n++] = "a clean build: its sources differed from its commit";
     return n;
 }
@@ -319,6 +311,7 @@ static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
                                   {AN_RUN_RESERVED_BYTES, "requested", 1 / 1048576.0}};
     static const line swap[] = {{AN_RUN_SWAP_BYTES, "swap", 1 / 1048576.0}};
     static const line busy[] = {{AN_RUN_GPU_BUSY, "busy", 100}};
+    static const line heat[] = {{AN_RUN_TEMPERATURE, "processor", 1}};
     an_text_puts(out, "<div class=\"charts\">\n");
     put_chart(out, r, "Loss", false, loss, 2);
     put_chart(out, r, "Memory, MiB", true, memory, 3);
@@ -326,6 +319,7 @@ static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
     AN_TRY(put_histogram(err, r, out));
     put_chart(out, r, "Norm of the gradients", true, norm, 1);
     put_chart(out, r, "GPU busy, percent of the time", true, busy, 1);
+    put_chart(out, r, "Temperature, degrees Celsius", false, heat, 1);
     put_chart(out, r, "Swap in use on the machine, MiB", true, swap, 1);
     an_text_puts(out, "</div>\n");
     return AN_OK;
@@ -476,7 +470,35 @@ static void put_sweep(const json_t *sweep, an_text *out)
     an_text_puts(out, "</section>\n");
 }
 
-an_status an_run_report(an_err *err, const an_report_run *run, int n, const json_t *sweep, an_text *out)
+/* With the file's hash, so that a reader can tell whether it is the one that is linked. */
+static void put_profile(const an_report_profile *p, an_text *out)
+{
+    static const struct {
+        const char *key, *name, *unit;
+    } figures[] = {{"step_ms", "step", "ms"},           {"data_ms", "waiting for data", "ms"},
+                   {"forward_ms", "forward", "ms"},     {"backward_ms", "backward", "ms"},
+                   {"update_ms", "optimizer", "ms"},    {"peak_gflops", "the machine reaches", "GFLOP/s"},
+                   {"peak_gbytes", "and reads", "GB/s"}};
+    const json_t *j = p->json;
+    an_text_puts(out, "<section><h2>Profile of ");
+    put_html(out, an_run_text(j, "preset"));
+    an_text_puts(out, " on ");
+    put_html(out, an_run_text(j, "device"));
+    an_text_puts(out, "</h2>\n<p>");
+    put_html(out, p->path);
+    for (size_t i = 0; i < AN_COUNT(figures); i++)
+        if (isfinite(an_run_number(j, figures[i].key)))
+            an_text_printf(out, ", %s %.4g %s", figures[i].name, an_run_number(j, figures[i].key), figures[i].unit);
+    an_text_puts(out, ".</p>\n");
+    an_text_puts(out, "<div class=\"charts\">\n");
+    if (!an_roofline_figure(j, out)) an_text_puts(out, "<p>Its launches have no times.</p>\n");
+    an_text_puts(out, "</div>\n");
+    an_roofline_table(j, out);
+    an_text_puts(out, "</section>\n");
+}
+
+an_status an_run_report(an_err *err, const an_report_run *run, int n, const json_t *sweep,
+                        const an_report_profile *profile, an_text *out)
 {
     an_text_printf(out,
                    "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><meta name=\"viewport\" "
@@ -488,6 +510,7 @@ an_status an_run_report(an_err *err, const an_report_run *run, int n, const json
     for (int i = 1; i < n; i++) AN_TRY(put_comparison(err, &run[0], &run[i], out));
     if (n > 1) an_text_puts(out, "</section>\n");
     if (sweep) put_sweep(sweep, out);
+    if (profile && profile->json) put_profile(profile, out);
     an_text_puts(out, "</body></html>\n");
     return out->failed ? an_fail_nomem(err, "the report", out->len) : AN_OK;
 }

@@ -11,6 +11,7 @@
 #ifndef AN_REPORT_RUN_REPORT_H
 #define AN_REPORT_RUN_REPORT_H
 
+#include "io/formats/sha256.h"
 #include "report/run_record.h"
 
 enum { AN_REPORT_RUNS = 8 };
@@ -21,8 +22,16 @@ typedef struct an_report_run {
     bool running;
 } an_report_run;
 
+/* A file of anneal profile --json, of a stranger perhaps. */
+typedef struct an_report_profile {
+    const char *path;
+    char sha256[AN_SHA256_TEXT_BYTES];
+    json_t *json; /* NULL: none */
+} an_report_profile;
+
 /* `sweep`: the JSON of a sweep (report/sweep.h), of a stranger perhaps; NULL: none. */
-an_status an_run_report(an_err *err, const an_report_run *run, int n, const json_t *sweep, an_text *out);
+an_status an_run_report(an_err *err, const an_report_run *run, int n, const json_t *sweep,
+                        const an_report_profile *profile, an_text *out);
 
 /* What the speed of a run lacks to be proven, a text each; returns how many. */
 enum { AN_REPORT_LACKS = 8 };

@@ -15,6 +15,7 @@
 #include "train/step.h"
 #include "report/machine_monitor.h"
 #include "platform/platform.h"
+#include "platform/sensors.h"
 #include <anneal_tools.h>
 #include <math.h>
 #include <stdio.h>
@@ -40,6 +41,7 @@ typedef struct loop {
     an_jsonl rank_lines;
     bool evaluated; /* at least once: the evaluation's plan is compiled */
     an_monitor monitor;
+    double temperature_c; /* at the monitor's last look; NaN: unknown */
     an_train_result *result;
 } loop;
 
@@ -75,12 +77,20 @@ static an_status report_machine(an_err *err, const loop *l, an_text *what)
     return status;
 }
 
+static double temperature_now(void)
+{
+    an_sensor_sample now;
+    an_sensors_sample("", &now);
+    return now.temperature.value;
+}
+
 static an_status begin_monitor(an_err *err, loop *l)
 {
     an_system_info now;
     an_text what = {0};
     an_monitor_facts(&now);
     l->monitor.looked = an_session_clock();
+    l->temperature_c = temperature_now();
     an_monitor_begin(&l->monitor, &now, &what);
     if (an_device_busy_seconds(l->r->cx) >= 0) an_monitor_gpus(&what); /* the device is a GPU */
     return report_machine(err, l, &what);
@@ -94,6 +104,7 @@ static an_status check_machine(an_err *err, loop *l)
     an_system_info now = l->monitor.was;
     an_monitor_update(&now);
     l->monitor.looked = an_session_clock();
+    l->temperature_c = temperature_now();
     an_monitor_look(&l->monitor, &now, &what);
     return report_machine(err, l, &what);
 }
@@ -272,6 +283,7 @@ static void put_memory(const loop *l, an_metrics_line *m)
     m->reserved_bytes = known ? (double)memory.requested_bytes : NAN;
     m->plans = known ? memory.plans : NAN;
     m->rss_bytes = rss ? (double)rss : NAN;
+    m->temperature_c = l->temperature_c;
     m->swap_bytes = (double)machine->swap_bytes - (double)machine->swap_free_bytes;
 }
 

@@ -10,14 +10,18 @@ train="train demo $tiny max_iters=30 eval_interval=10 log_interval=1 dropout=0"
     run $train out="$dir/b" seed=7
     run sweep demo block_size=16 n_layer=2 n_head=2 n_embd=16 threads=2 steps=4 from=4 minutes=2 budget=2MiB out="$dir/s"
 }
+# shellcheck disable=SC2086
+run profile demo $tiny inputs=fixed --steps 2 --warmup 1 --json
+cp "$dir/stdout" "$dir/profile.json"
+sed -i 's/"plans":/"temperature_c":71.5,"plans":/' "$dir/b/metrics.jsonl" # of a machine that tells it
 run note "$dir/a" "seen <twice>" --rejected "the seed is better"
 run report "$dir/a" out="$dir/one.html"
 code_is 0; says stderr "unproven, for want of"; silent stdout
-run report "$dir/a" "$dir/b" --sweep "$dir/s" out="$dir/two.html" --json
+run report "$dir/a" "$dir/b" --sweep "$dir/s" profile="$dir/profile.json" out="$dir/two.html" --json
 code_is 0; one_line stdout; has_keys "$dir/stdout" out run proven
 grep -q 'a sweep over' "$dir/one.html" || fault "the first page does not say that a sweep is missing"
 grep -q 'a sweep over' "$dir/two.html" && fault "the second page says that a sweep is missing"
-for words in 'Loss' 'Memory, MiB' 'Time of an update' 'Diagnosis' 'Comparison' 'Sweep of' 'device proof' 'seen &#60;twice&#62;' 'the seed is better' 'prefers-color-scheme:dark' '@media print'; do
+for words in 'Loss' 'Memory, MiB' 'Time of an update' 'Diagnosis' 'Comparison' 'Sweep of' 'device proof' 'seen &#60;twice&#62;' 'the seed is better' 'Temperature' 'Roofline' 'slowest launches' "$(sha256sum "$dir/profile.json" | cut -d' ' -f1)" 'prefers-color-scheme:dark' '@media print'; do
     grep -qF "$words" "$dir/two.html" || fault "the page lacks $words"
 done
 grep -q '<script\|http\|url(\|<link\|<img' "$dir/two.html" && fault "the page loads or runs something"
@@ -35,6 +39,10 @@ code_is 2; says stderr "sweep.json"
 printf '{"points":{"a":1},"answers":"no","preset":[]}' >"$dir/s/sweep.json"
 run report "$dir/a" --sweep "$dir/s" out="$dir/x.html"
 code_is 0; says stderr "unproven"
+run report "$dir/a" profile="$dir/s/sweep.json" out="$dir/x.html"
+code_is 2; says stderr "no profile"
+run report "$dir/a" profile="$dir/none" out="$dir/x.html"
+code_is 2; one_line stderr
 run report "$dir/a" out="$dir/nowhere/x.html"
 code_is 2
 ok "a missing run, a missing or foreign sweep and a folder that is not there are sentences"

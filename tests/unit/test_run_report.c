@@ -71,17 +71,27 @@ static void a_speed_is_proven_only_with_everything(void **state)
         2);
 }
 
+/* A profile of a stranger: markup in every text, numbers that are none, a launch that can be drawn. */
+static const char profile_text[] =
+    "{\"preset\":\"<i>p\",\"device\":\"<i>d\",\"time\":\"<i>\",\"step_ms\":null,\"peak_gflops\":100,\"peak_gbytes\":10,"
+    "\"launches\":["
+    "{\"kernel\":\"<i>gemm\",\"shape\":\"<i>8x8\",\"phase\":\"<i>\",\"device_us\":50,\"flops\":1000000,\"bytes\":"
+    "100000,\"share_of_roof\":0.2},"
+    "{\"kernel\":7,\"device_us\":1e300,\"flops\":-1,\"bytes\":0},{\"device_us\":\"x\"},3,null,[]]}";
+
 static an_text report(const char *dir, const char *sweep, int times)
 {
+    const an_report_profile profile = {.path = "<i>path", .sha256 = "0", .json = parse(profile_text)};
     an_err err = {0};
     an_text out = {0};
     an_report_run run[2] = {{.dir = dir}, {.dir = dir}};
     json_t *parsed = sweep ? parse(sweep) : NULL;
     for (int i = 0; i < times; i++)
         if (an_run_record_read(&err, dir, &run[i].record) != AN_OK) fail_msg("%s", err.text);
-    if (an_run_report(&err, run, times, parsed, &out) != AN_OK) fail_msg("%s", err.text);
+    if (an_run_report(&err, run, times, parsed, &profile, &out) != AN_OK) fail_msg("%s", err.text);
     for (int i = 0; i < times; i++) an_run_record_free(&run[i].record);
     json_decref(parsed);
+    json_decref(profile.json);
     return out;
 }
 
@@ -104,6 +114,8 @@ static void texts_of_strangers_are_escaped(void **state)
     assert_non_null(strstr(page.data, "&#60;script&#62;"));
     assert_non_null(strstr(page.data, "unproven"));
     assert_non_null(strstr(page.data, "Comparison"));
+    assert_non_null(strstr(page.data, "<h3>Roofline</h3>"));
+    assert_non_null(strstr(page.data, "&#60;i&#62;gemm"));
     an_text_free(&page);
 }
 
