@@ -486,14 +486,16 @@ static void put_profile(const an_report_profile *p, an_text *out)
     put_html(out, an_run_text(j, "device"));
     an_text_puts(out, "</h2>\n<p>");
     put_html(out, p->path);
+    an_text_printf(out, ", SHA-256 %.64s, of ", p->sha256);
+    put_html(out, an_run_text(j, "time"));
     for (size_t i = 0; i < AN_COUNT(figures); i++)
         if (isfinite(an_run_number(j, figures[i].key)))
             an_text_printf(out, ", %s %.4g %s", figures[i].name, an_run_number(j, figures[i].key), figures[i].unit);
     an_text_puts(out, ".</p>\n");
     an_text_puts(out, "<div class=\"charts\">\n");
     if (!an_roofline_figure(j, out)) an_text_puts(out, "<p>Its launches have no times.</p>\n");
-    an_text_puts(out, "</div>\n");
     an_roofline_table(j, out);
+    an_text_puts(out, "</div>\n");
     an_text_puts(out, "</section>\n");
 }
 

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_flat.sh: resident memory of a training run does not grow: after the first evaluations and checkpoints, ten thousand
 # updates (AN_SOAK=1; two thousand otherwise) with evaluations and checkpoints among them add less than a mebibyte.
-plan=1
+plan=2
 . "$(dirname "$0")/tap.sh"
 updates=$([ -n "${AN_SOAK:-}" ] && echo 10000 || echo 2000)
 
@@ -31,4 +31,11 @@ if [ -z "$early" ] || [ -z "$late" ]; then fault "no resident size: '$early', '$
     [ $((late - early)) -lt 1024 ] || fault "$early KiB after 400 updates, $late KiB after $updates more"
 fi
 ok "resident memory after $updates more updates is what it was"
+
+# 240 texts in batches of 32: 100 updates are more than ten epochs, here behind the first evaluation; the curve is metrics.jsonl's.
+run train issues out="$dir/epochs" max_iters=120 eval_interval=20 log_interval=1 --quiet
+code_is 0
+growth=$(sed -n 's/.*"rss_bytes":\([0-9]*\).*/\1/p' "$dir/epochs/metrics.jsonl" | awk 'NR > 20 && NR <= 32 { a += $1 } NR > 108 { b += $1 } END { printf "%.2f", 100 * (b / a - 1) }')
+awk -v g="$growth" 'BEGIN { exit !(g <= 1) }' || fault "resident memory grew by $growth % over ten epochs"
+ok "over ten epochs the memory curve is flat, within 1 %"
 done_testing
