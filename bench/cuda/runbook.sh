@@ -5,7 +5,8 @@
 #    two runs have the same bits; a run whose learning rate is 0.1 % higher fails.
 # 2. sweep: macbook on the GPU in bfloat16 for two budgets; the points below and above the knee are in the table.
 # 3. diagnose: a tiny model is called too small for the GPU, macbook with a large batch is not.
-# 4. report: report.html in LOGS, with the sweep.
+# 4. decide: the CPU and the GPU are lanes; diagnose beside a profile and the CPU's run.
+# 5. report: report.html in LOGS, with the sweep.
 # Exit code 1: a check failed; its line begins with FAIL.
 build=${1:?the folder of the program} logs=${2:?a folder for the output}
 mkdir -p "$logs" || exit 1
@@ -35,6 +36,10 @@ check tiny 0 "$program" train macbook data="$TEXT" device=cuda n_layer=1 n_head=
 check large 0 "$program" train macbook data="$TEXT" device=cuda dtype=bfloat16 batch_size=512 max_iters=2000 log_interval=20 eval_interval=2000 eval_iters=1 out="$logs/large-run"
 check diagnose-tiny 0 sh -c '"$1" diagnose "$2" | grep device_is_idle' sh "$program" "$logs/tiny-run"
 check diagnose-large 1 sh -c '"$1" diagnose "$2" | grep device_is_idle' sh "$program" "$logs/large-run"
-check report 0 "$program" report "$logs/gpu" "$logs/cpu" --sweep "$logs/sweep" out="$logs/report.html"
+check profile 0 sh -c '"$1" profile macbook device=cuda inputs=fixed --json >"$2/profile.json"' sh "$program" "$logs"
+check diagnose-beside 0 "$program" diagnose "$logs/gpu" profile="$logs/profile.json" reference="$logs/cpu"
+check decide 0 "$program" decide macbook data="$TEXT" dtype=float32 steps=60 growth=1000 out="$logs/decide"
+check decide-gpu 0 test -s "$logs/decide/cuda/metrics.jsonl"
+check report 0 "$program" report "$logs/gpu" "$logs/cpu" --sweep "$logs/sweep" profile="$logs/profile.json" out="$logs/report.html"
 cat "$logs/compare.txt" "$logs/sweep.txt"
 exit $failed

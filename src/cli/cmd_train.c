@@ -4,6 +4,8 @@
 #include "cli/progress.h"
 #include "cli/ranks.h"
 #include "io/data/disk_speed.h"
+#include "report/metrics.h"
+#include "report/surroundings.h"
 #include "report/tensorboard.h"
 #include "train/run_dir.h"
 #include <math.h>
@@ -14,28 +16,28 @@
 typedef struct resume_values {
     int64_t step;
     bool detach, tensorboard;
+    char closed[AN_CONFIG_TEXT_BYTES], store[AN_CONFIG_TEXT_BYTES];
     an_live_values live;
     an_rank_values ranks;
 } resume_values;
 typedef struct train_values {
     bool detach, tensorboard;
+    char closed[AN_CONFIG_TEXT_BYTES], store[AN_CONFIG_TEXT_BYTES];
     an_live_values live;
     an_rank_values ranks;
 } train_values;
 
+/* clang-format off */
 #define OWN_KEYS(type)                                                                                                 \
-    {"detach",                                                                                                         \
-     AN_CONFIG_BOOL,                                                                                                   \
-     offsetof(type, detach),                                                                                           \
-     "false",                                                                                                          \
-     0,                                                                                                                \
-     0,                                                                                                                \
-     NULL,                                                                                                             \
+    {"detach", AN_CONFIG_BOOL, offsetof(type, detach), "false", 0, 0, NULL,                                            \
      "train in the background: anneal ps, logs, stop"},                                                                \
-    {                                                                                                                  \
-        "tensorboard", AN_CONFIG_BOOL, offsetof(type, tensorboard), "false", 0, 0, NULL,                               \
-            "write the numbers of metrics.jsonl as a file of events for TensorBoard too"                               \
-    }
+    {"tensorboard", AN_CONFIG_BOOL, offsetof(type, tensorboard), "false", 0, 0, NULL,                                  \
+     "write the numbers of metrics.jsonl as a file of events for TensorBoard too"},                                    \
+    {"closed", AN_CONFIG_TEXT, offsetof(type, closed), "", 0, 0, NULL,                                                 \
+     "programs that are promised to be closed, Chrome,Slack: the logbook says which run all the same"},                \
+    {"store", AN_CONFIG_TEXT, offsetof(type, store), "", 0, 0, NULL,                                                   \
+     "folder where results will be kept: a mebibyte is written there and read back when the run begins"}
+/* clang-format on */
 
 static const an_config_field fields[] = {
     {"step", AN_CONFIG_INT, offsetof(resume_values, step), "-1", -1, 9e15, NULL,
@@ -85,6 +87,7 @@ typedef struct console {
     an_progress narrator;
     an_tensorboard board;
     an_live live;
+    char closed[AN_CONFIG_TEXT_BYTES], store[AN_CONFIG_TEXT_BYTES]; /* promises that are checked when the run begins */
 } console;
 
 /* Ctrl-C, a signal, the page's button, or anneal stop. The folder is looked at twice a second: a look is a system call. */
@@ -120,10 +123,27 @@ static void tell_tensorboard(an_tensorboard *board, const an_train_event *e)
     an_tensorboard_close(board);
 }
 
+/* A promise that is not kept is a note, and the run goes on. */
+static void check_promises(const console *c, const an_session *r)
+{
+    an_text members = {0}, notes = {0};
+    an_err why = {0};
+    an_surroundings_check(c->closed, c->store, &members, &notes);
+    for (char *line = notes.data, *end; line && *line; line = end + (*end != 0)) {
+        end = line + strcspn(line, "\n");
+        an_say("note    %.*s", (int)(end - line), line);
+    }
+    if (members.failed || an_logbook_add(&why, r->cfg.out, r->step, "promises", &members) != AN_OK)
+        an_say("note    the logbook has no promises: %s", why.text);
+    an_text_free(&members);
+    an_text_free(&notes);
+}
+
 static void hear(void *arg, const an_session *r, const an_train_event *e)
 {
     console *c = arg;
     an_progress_event(&c->narrator, r, e);
+    if (e->kind == AN_TRAIN_PLANNED && (*c->closed || *c->store)) check_promises(c, r);
     tell_tensorboard(&c->board, e);
     an_live_event(&c->live, r, e);
 }
@@ -148,6 +168,8 @@ static an_status open_listeners(an_err *err, const an_session *r, const an_args 
 {
     const train_values v = values_of(args);
     if (!c->narrator.out) return AN_OK;
+    snprintf(c->closed, sizeof c->closed, "%s", v.closed);
+    snprintf(c->store, sizeof c->store, "%s", v.store);
     if (v.tensorboard) AN_TRY(an_tensorboard_open(err, c->narrator.out, &c->board));
     return an_live_open(err, &v.live, r, &c->live);
 }

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <unistd.h>
 
 enum { PROGRAMS = 3, PS_BYTES = 256 << 10, BLOCK = 64 << 10 };
@@ -56,17 +57,104 @@ void an_surroundings_busiest(const char *ps, const char *own, an_text *out)
     an_text_puts(out, "]");
 }
 
-static void put_busiest(an_text *out)
+/* What ps prints, to be freed; NULL: it is not there. */
+static char *list_programs(void)
 {
     static const char *const argv[] = {"ps", "-Ao", "pcpu=,comm=", NULL};
     char *text = malloc(PS_BYTES);
     int code = 1;
+    if (text && an_spawn(NULL, argv, 2, text, PS_BYTES, &code) == AN_OK && code == 0) return text;
+    free(text);
+    return NULL;
+}
+
+static void put_busiest(an_text *out)
+{
+    char *text = list_programs();
     an_text_puts(out, ",\"busiest\":");
-    if (text && an_spawn(NULL, argv, 2, text, PS_BYTES, &code) == AN_OK && code == 0)
+    if (text)
         an_surroundings_busiest(text, "anneal", out);
     else
         an_text_puts(out, "null");
     free(text);
+}
+
+/* ---- promises */
+
+int an_surroundings_running(const char *ps, const char *names, an_text *out)
+{
+    int found = 0;
+    an_text_puts(out, "[");
+    for (const char *name = names; *name; name += *name == ',') {
+        const size_t n = strcspn(name, ",");
+        char wanted[64];
+        bool runs = false;
+        snprintf(wanted, sizeof wanted, "%.*s", (int)AN_MIN(n, sizeof wanted - 1), name);
+        name += n;
+        for (const char *line = ps; *line && *wanted; line += *line == '\n') {
+            const size_t length = strcspn(line, "\n");
+            const char *end = line + length, *at = end;
+            while (at > line && at[-1] != '/' && at[-1] != ' ') at--;
+            runs |= (size_t)(end - at) == strlen(wanted) && strncasecmp(at, wanted, strlen(wanted)) == 0;
+            line = end;
+        }
+        if (!runs || an_json_check_text(NULL, "", wanted) != AN_OK) continue;
+        an_text_puts(out, found++ ? "," : "");
+        an_json_put(out, wanted);
+    }
+    an_text_puts(out, "]");
+    return found;
+}
+
+static void put_text(an_text *out, const char *key, const char *text);
+
+static void check_closed(const char *closed, an_text *members, an_text *notes)
+{
+    an_text list = {0};
+    char *ps = list_programs();
+    an_text_puts(members, ",");
+    put_text(members, "closed", closed);
+    if (ps && an_surroundings_running(ps, closed, &list) > 0)
+        an_text_printf(notes, "closed= promised otherwise, but these programs run: %s\n", list.data ? list.data : "");
+    an_text_printf(members, ",\"still_running\":%s", ps && list.data ? list.data : "null");
+    members->failed |= list.failed;
+    an_text_free(&list);
+    free(ps);
+}
+
+/* A mebibyte of a pattern to the store and back. */
+static void check_store(const char *store, an_text *members, an_text *notes)
+{
+    enum { BYTES = 1 << 20 };
+    char path[1300], random[AN_RANDOM_NAME_BYTES], *back = NULL;
+    unsigned char *block = malloc(BYTES);
+    size_t n = 0;
+    an_err why = {0};
+    an_random_name(random);
+    snprintf(path, sizeof path, "%.1100s/.anneal-round-trip-%s", store, random);
+    for (size_t i = 0; block && i < BYTES; i++) block[i] = (unsigned char)(i * 31 + (i >> 8));
+    const double begin = an_seconds();
+    const bool done = block && an_file_write(&why, path, block, BYTES) == AN_OK &&
+                      an_file_read(&why, path, BYTES, &back, &n) == AN_OK;
+    const double ms = 1e3 * (an_seconds() - begin);
+    const bool intact = done && n == BYTES && memcmp(back, block, BYTES) == 0;
+    unlink(path);
+    an_text_puts(members, ",\"store\":{");
+    put_text(members, "folder", store);
+    an_text_printf(members, ",\"intact\":%s", intact ? "true" : "false");
+    an_json_put_number(members, "ms", done ? ms : (double)NAN);
+    an_text_puts(members, "}");
+    if (!intact)
+        an_text_printf(notes, "store=: nothing can be kept there: %s\n",
+                       *why.text ? why.text : "what came back is not what was written");
+    free(back);
+    free(block);
+}
+
+void an_surroundings_check(const char *closed, const char *store, an_text *members, an_text *notes)
+{
+    if (*closed) check_closed(closed, members, notes);
+    if (*store) check_store(store, members, notes);
 }
 
 static void put_text(an_text *out, const char *key, const char *text)

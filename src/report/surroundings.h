@@ -18,6 +18,12 @@ void an_surroundings_put(const char *data, an_text *out);
 /* ,"dtype_policy":{"matrices":..}: which precision each group of numbers has. Under a 16-bit policy the operands of products and
  * convolutions are rounded; statistics of norms, softmax and every sum accumulate in float32. */
 void an_surroundings_put_policy(an_dtype dtype, an_text *out);
+/* What was promised and can be checked, as members: "closed" with those of the programs `closed` ("Chrome,Slack") that run all the same
+ * in "still_running"; "store" with the folder, whether a mebibyte came back as it was written ("intact") and its "ms". "" for either:
+ * nothing. What is not as promised goes to `notes`, a sentence a line. */
+void an_surroundings_check(const char *closed, const char *store, an_text *members, an_text *notes);
+/* Those of the names that ps lists, without regard to case, as a JSON array; returns how many. */
+int an_surroundings_running(const char *ps, const char *names, an_text *out);
 /* The three busiest of what `ps -Ao pcpu=,comm=` printed, without the program `own`: ["name",12.5] pairs as JSON. */
 void an_surroundings_busiest(const char *ps, const char *own, an_text *out);
 

@@ -36,6 +36,13 @@ code_is 3; equal "$(value "$dir/stdout" diverged_at)" 17 "the first update that 
 ok "one wrong digit of one loss is found, with its update"
 
 # shellcheck disable=SC2086
+run $train max_iters=2 out="$dir/promised" closed=sh,no-such-program store="$dir"
+code_is 0; grep -q '"event":"promises".*"closed":"sh,no-such-program","still_running":\(\["sh"\]\|null\).*"intact":true' "$dir/promised/logbook.jsonl" || fault "promises: $(cat "$dir/promised/logbook.jsonl")"
+# shellcheck disable=SC2086
+run $train max_iters=2 out="$dir/promised" store="$dir/none"
+code_is 0; says stderr "store=: nothing can be kept there"; says promised/logbook.jsonl '"intact":false'
+ls -a "$dir" | grep -q round-trip && fault "a file was left in the store"
+# shellcheck disable=SC2086
 run $train out="$dir/half" dtype=bfloat16
 says stderr "disk    "; says stderr " checkpoints of "
 run compare "$dir/a" "$dir/half"

@@ -60,6 +60,25 @@ static void names_of_strangers_are_text(void **state)
     }
 }
 
+static void promised_programs_are_found_by_their_whole_name(void **state)
+{
+    (void)state;
+    static const char ps[] = " 1.0 /opt/google/chrome\n 0.0 slackd\n 2.0 Slack\n 0.0 my editor\n";
+    static const struct {
+        const char *names, *found;
+    } of[] = {{"Chrome,Slack", "[\"Chrome\",\"Slack\"]"},
+              {"slac", "[]"},
+              {"", "[]"},
+              {",,editor,", "[\"editor\"]"},
+              {"\xff,slackd", "[\"slackd\"]"}};
+    for (size_t i = 0; i < AN_COUNT(of); i++) {
+        an_text t = {0};
+        an_surroundings_running(ps, of[i].names, &t);
+        assert_string_equal(t.data, of[i].found);
+        an_text_free(&t);
+    }
+}
+
 static void the_line_is_json_for_any_folder(void **state)
 {
     (void)state;
@@ -82,6 +101,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_three_busiest_programs_are_named_without_this_one),
         cmocka_unit_test(names_of_strangers_are_text),
+        cmocka_unit_test(promised_programs_are_found_by_their_whole_name),
         cmocka_unit_test(the_line_is_json_for_any_folder),
     };
     return cmocka_run_group_tests_name("surroundings", tests, NULL, NULL);
