@@ -1,6 +1,7 @@
 /* gpu_sensors.c: see gpu_sensors.h. The functions and structures are those of NVIDIA's NVML API reference, version 2 of
  * the names where there is one. */
 #include "platform/gpu_sensors.h"
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include <math.h>
 #include <stdio.h>
@@ -42,30 +43,21 @@ static void *open_library(void)
 
 static bool find_functions(an_gpu_watch *w, char why[AN_SENSOR_WHY_BYTES])
 {
-    const struct {
-        const char *name;
-        void *place;
-    } symbols[] = {{"nvmlInit_v2", &w->init},
-                   {"nvmlShutdown", &w->shutdown},
-                   {"nvmlDeviceGetCount_v2", &w->count},
-                   {"nvmlDeviceGetHandleByIndex_v2", &w->handle},
-                   {"nvmlDeviceGetName", &w->name},
-                   {"nvmlDeviceGetUtilizationRates", &w->utilization},
-                   {"nvmlDeviceGetMemoryInfo", &w->memory},
-                   {"nvmlDeviceGetTemperature", &w->temperature},
-                   {"nvmlDeviceGetPowerUsage", &w->power},
-                   {"nvmlErrorString", &w->error}};
-    for (size_t i = 0; i < AN_COUNT(symbols); i++) {
-        void *symbol = an_dl_sym(w->lib, symbols[i].name);
-        if (!symbol) {
-            snprintf(why, AN_SENSOR_WHY_BYTES, "libnvidia-ml.so.1 has no %s", symbols[i].name);
-            return false;
-        }
-        memcpy(symbols[i].place, &symbol, sizeof symbol); /* as POSIX has it for functions */
-    }
-    void *processes = an_dl_sym(w->lib, "nvmlDeviceGetComputeRunningProcesses_v3");
-    if (processes) memcpy(&w->processes, &processes, sizeof processes);
-    return true;
+    static const an_dl_symbol symbols[] = {{"nvmlInit_v2", offsetof(an_gpu_watch, init)},
+                                           {"nvmlShutdown", offsetof(an_gpu_watch, shutdown)},
+                                           {"nvmlDeviceGetCount_v2", offsetof(an_gpu_watch, count)},
+                                           {"nvmlDeviceGetHandleByIndex_v2", offsetof(an_gpu_watch, handle)},
+                                           {"nvmlDeviceGetName", offsetof(an_gpu_watch, name)},
+                                           {"nvmlDeviceGetUtilizationRates", offsetof(an_gpu_watch, utilization)},
+                                           {"nvmlDeviceGetMemoryInfo", offsetof(an_gpu_watch, memory)},
+                                           {"nvmlDeviceGetTemperature", offsetof(an_gpu_watch, temperature)},
+                                           {"nvmlDeviceGetPowerUsage", offsetof(an_gpu_watch, power)},
+                                           {"nvmlErrorString", offsetof(an_gpu_watch, error)}};
+    const char *missing = an_dl_fill(w->lib, symbols, AN_COUNT(symbols), w);
+    if (missing) snprintf(why, AN_SENSOR_WHY_BYTES, "libnvidia-ml.so.1 has no %s", missing);
+    an_dl_fill(w->lib, &(an_dl_symbol){"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(an_gpu_watch, processes)}, 1,
+               w);
+    return !missing;
 }
 
 an_gpu_watch *an_gpu_watch_open(char why[AN_SENSOR_WHY_BYTES])

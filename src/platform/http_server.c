@@ -2,6 +2,7 @@
  * (libmicrohttpd.so.12). */
 #define _DEFAULT_SOURCE
 #include "platform/http_server.h"
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include <arpa/inet.h>
 #include <errno.h>
@@ -55,27 +56,20 @@ static void *open_library(void)
 
 static an_status load(an_err *err, an_http_server *s)
 {
-    const struct {
-        const char *name;
-        void *place;
-    } symbols[] = {{"MHD_start_daemon", &s->start},
-                   {"MHD_stop_daemon", &s->stop},
-                   {"MHD_lookup_connection_value", &s->lookup},
-                   {"MHD_create_response_from_buffer", &s->from_buffer},
-                   {"MHD_create_response_from_callback", &s->from_callback},
-                   {"MHD_add_response_header", &s->add_header},
-                   {"MHD_queue_response", &s->queue},
-                   {"MHD_destroy_response", &s->release}};
+    static const an_dl_symbol symbols[] = {
+        {"MHD_start_daemon", offsetof(an_http_server, start)},
+        {"MHD_stop_daemon", offsetof(an_http_server, stop)},
+        {"MHD_lookup_connection_value", offsetof(an_http_server, lookup)},
+        {"MHD_create_response_from_buffer", offsetof(an_http_server, from_buffer)},
+        {"MHD_create_response_from_callback", offsetof(an_http_server, from_callback)},
+        {"MHD_add_response_header", offsetof(an_http_server, add_header)},
+        {"MHD_queue_response", offsetof(an_http_server, queue)},
+        {"MHD_destroy_response", offsetof(an_http_server, release)}};
     s->lib = open_library();
-    for (size_t i = 0; i < AN_COUNT(symbols); i++) {
-        void *symbol = s->lib ? an_dl_sym(s->lib, symbols[i].name) : NULL;
-        if (!symbol)
-            return an_fail(err, AN_E_ENV,
-                           "the library that serves pages is not installed: install libmicrohttpd12 (Homebrew: "
-                           "libmicrohttpd), or leave dashboard= out");
-        memcpy(symbols[i].place, &symbol, sizeof symbol); /* as POSIX has it for functions */
-    }
-    return AN_OK;
+    if (s->lib && !an_dl_fill(s->lib, symbols, AN_COUNT(symbols), s)) return AN_OK;
+    return an_fail(err, AN_E_ENV,
+                   "the library that serves pages is not installed: install libmicrohttpd12 (Homebrew: "
+                   "libmicrohttpd), or leave dashboard= out");
 }
 
 /* ---- streams */

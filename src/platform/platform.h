@@ -1,5 +1,5 @@
-/* platform.h: what the project uses of the operating system: files, time, memory maps, processes, shared libraries, page
- * allocation. Code that differs between Linux and macOS is behind this header only. */
+/* platform.h: what the project uses of the operating system: files, time, memory maps, processes, page allocation.
+ * Code that differs between Linux and macOS is behind this header only. */
 #ifndef AN_PLATFORM_PLATFORM_H
 #define AN_PLATFORM_PLATFORM_H
 
@@ -78,13 +78,6 @@ an_status an_spawn(an_err *err, const char *const *argv, double timeout_s, char 
  * program that cannot be started is AN_E_ENV (and the others are killed); one that fails is an exit code. */
 an_status an_spawn_many(an_err *err, const char *const *const *argvs, int n, double timeout_s, char *output, size_t cap,
                         int *exit_codes);
-
-void *an_dl_open(an_err *err, const char *path); /* NULL and a sentence on failure */
-void *an_dl_sym(void *lib, const char *name);
-/* A number that tells builds of a library apart, from its file's size and time: of the library that holds the code or
- * data at `address`. 0: its file is not known. */
-uint64_t an_dl_build(const void *address);
-void an_dl_close(void *lib);
 
 /* Page-aligned memory, in huge pages where the system grants them on request; NULL when there is none. Zeroed. */
 void *an_pages_alloc(size_t bytes);

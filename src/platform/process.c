@@ -1,4 +1,4 @@
-/* process.c: running child processes to their end; loading shared libraries.
+/* process.c: running child processes to their end.
  *
  * Owns:      the children of one call: when an_spawn_many returns, all are reaped and their process groups killed.
  * Does not:  use a shell, touch signal handlers, or leave descriptors open in the children.
@@ -11,7 +11,6 @@
 #endif
 #include "platform/platform.h"
 
-#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -19,7 +18,6 @@
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -207,33 +205,4 @@ an_status an_spawn_many(an_err *err, const char *const *const *argvs, int n, dou
 an_status an_spawn(an_err *err, const char *const *argv, double timeout_s, char *output, size_t cap, int *exit_code)
 {
     return an_spawn_many(err, &argv, 1, timeout_s, output, cap, exit_code);
-}
-
-/* ---- shared objects ---- */
-
-void *an_dl_open(an_err *err, const char *path)
-{
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-    if (lib != NULL) return lib;
-    const char *why = dlerror();
-    an_fail(err, AN_E_ENV, "%s: cannot be loaded: %s; install it or name another", path, why ? why : "no reason given");
-    return NULL;
-}
-
-void *an_dl_sym(void *lib, const char *name)
-{
-    return dlsym(lib, name);
-}
-
-uint64_t an_dl_build(const void *address)
-{
-    Dl_info library;
-    struct stat file;
-    if (!dladdr(address, &library) || !library.dli_fname || stat(library.dli_fname, &file) != 0) return 0;
-    return (uint64_t)file.st_mtime * 0x9E3779B97F4A7C15u ^ (uint64_t)file.st_size;
-}
-
-void an_dl_close(void *lib)
-{
-    if (lib != NULL) dlclose(lib);
 }

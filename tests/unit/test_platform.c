@@ -7,6 +7,7 @@
 #endif
 #include "lib/test.h"
 
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 
 #include <dirent.h>
@@ -489,6 +490,36 @@ static void a_shared_object_is_loaded_by_name_or_its_absence_is_a_sentence(void 
 #endif
 }
 
+static void a_library_that_is_missing_or_too_old_is_a_sentence_with_what_to_do(void **state)
+{
+    (void)state;
+    struct {
+        double (*cosine)(double);
+        void *other;
+    } table = {0};
+    static const char *const none[] = {"libno_such_library.so.9", NULL}, *const some[] = {"libno_such_library.so.9",
+                                                                                          "libm.so.6", NULL};
+    const an_dl_symbol symbols[] = {{"cos", 0}, {"no_such_function", sizeof table.cosine}};
+    an_dl_library l = {none, "the library of cosines", "libcosine1", symbols, 1};
+    an_err err = {0};
+    assert_int_equal(an_dl_load(&err, "x.dat", &l, NULL, &table, NULL), AN_E_ENV);
+    assert_string_equal(err.text, "x.dat: the library of cosines is not installed: install libcosine1");
+    err = (an_err){0};
+    an_dl_load(&err, "x.dat", &l, "take another file", &table, NULL);
+    assert_contains(err.text, "install libcosine1, or take another file");
+#ifdef __linux__
+    void *lib;
+    l.names = some;
+    assert_int_equal(an_dl_load(NULL, "x.dat", &l, NULL, &table, &lib), AN_OK);
+    assert_true(table.cosine(0) == 1);
+    an_dl_close(lib);
+    l.n_symbols = 2;
+    err = (an_err){0};
+    assert_int_equal(an_dl_load(&err, "x.dat", &l, NULL, &table, NULL), AN_E_ENV);
+    assert_string_equal(err.text, "x.dat: libm.so.6 has no no_such_function: install a newer libcosine1");
+#endif
+}
+
 static void pages_are_zeroed_aligned_and_given_back(void **state)
 {
     (void)state;
@@ -674,6 +705,7 @@ int main(void)
         cmocka_unit_test(a_program_that_is_not_there_is_an_error_and_the_others_are_ended),
         cmocka_unit_test(a_refused_allocation_before_a_program_starts_is_reported),
         cmocka_unit_test(a_shared_object_is_loaded_by_name_or_its_absence_is_a_sentence),
+        cmocka_unit_test(a_library_that_is_missing_or_too_old_is_a_sentence_with_what_to_do),
         cmocka_unit_test(pages_are_zeroed_aligned_and_given_back),
         cmocka_unit_test(memory_in_use_follows_what_is_touched),
         cmocka_unit_test(a_mapped_file_that_is_cut_ends_the_program_with_a_sentence),

@@ -15,6 +15,7 @@
 #define _GNU_SOURCE      /* mkdtemp, realpath, lstat on Linux ... */
 #define _DARWIN_C_SOURCE /* ... and on macOS */
 #include "base/map.h"
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include "base/text.h"
 #include "device/kernel_cache.h"

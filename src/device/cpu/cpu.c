@@ -5,6 +5,7 @@
  * Invariants: nothing is allocated in a submit. Work is divided into blocks of the problem, never by the number of
  *             threads, so the bits do not depend on it.
  */
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include "device/cpu/cpu_internal.h"
 #include "comm/comm.h"

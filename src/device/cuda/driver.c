@@ -10,6 +10,7 @@
 #define _GNU_SOURCE
 #include "device/cuda/driver.h"
 
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include "base/text.h"
 
@@ -20,22 +21,6 @@
 #include <unistd.h>
 
 enum { OLDEST_DRIVER = 12000, OLDEST_MAJOR = 12, NEWEST_MAJOR = 13 };
-
-typedef struct symbol {
-    const char *name;
-    size_t at; /* of the pointer in its table */
-} symbol;
-
-/* Copies the bytes of each address: ISO C has no cast from void * to a function pointer. Returns the first missing name. */
-static const char *missing_symbol(void *library, void *table, const symbol *s, size_t n)
-{
-    for (size_t i = 0; i < n; i++) {
-        void *p = an_dl_sym(library, s[i].name);
-        if (!p) return s[i].name;
-        memcpy((char *)table + s[i].at, &p, sizeof p);
-    }
-    return NULL;
-}
 
 /* A library by its exact path; a name without a folder ("NAME.so.MAJOR") is searched for by the loader. */
 static void *load(const char *path)
@@ -142,7 +127,7 @@ static void *find(const char *name, char *path, size_t capacity)
 
 an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out)
 {
-    static const symbol symbols[] = {AN_CUDA_DRIVER(DRIVER_SYMBOL)};
+    static const an_dl_symbol symbols[] = {AN_CUDA_DRIVER(DRIVER_SYMBOL)};
     char path[512];
     memset(out, 0, sizeof *out);
     out->library = find("libcuda.so.1", path, sizeof path);
@@ -150,7 +135,7 @@ an_status an_cuda_driver_find(an_err *err, an_cuda_driver *out)
         return an_fail(err, AN_E_ENV,
                        "libcuda.so.1 not found: no NVIDIA driver here; install one, or name its folder in "
                        "ANNEAL_CUDA_PATH");
-    const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));
+    const char *missing = an_dl_fill(out->library, symbols, AN_COUNT(symbols), out);
     if (missing)
         return an_fail(err, AN_E_ENV, "%s has no %s: the NVIDIA driver is too old; install one for CUDA %d or newer",
                        path, missing, OLDEST_DRIVER / 1000);
@@ -175,7 +160,7 @@ static void *find_versions(const char *name, int newest, char *path, size_t capa
 
 an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out)
 {
-    static const symbol symbols[] = {AN_CUDA_NVRTC(NVRTC_SYMBOL)};
+    static const an_dl_symbol symbols[] = {AN_CUDA_NVRTC(NVRTC_SYMBOL)};
     memset(out, 0, sizeof *out);
     out->library = find_versions("libnvrtc", newest, out->path, sizeof out->path);
     if (!out->library)
@@ -184,7 +169,7 @@ an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out)
                        "compiled. Install CUDA, or the Python package nvidia-cuda-nvrtc, or name its folder in "
                        "ANNEAL_CUDA_PATH",
                        AN_MIN(newest, NEWEST_MAJOR));
-    const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));
+    const char *missing = an_dl_fill(out->library, symbols, AN_COUNT(symbols), out);
     if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer NVRTC", out->path, missing);
     if (out->version(&out->major, &out->minor))
         return an_fail(err, AN_E_ENV, "%s does not tell its version; reinstall it", out->path);
@@ -194,7 +179,7 @@ an_status an_nvrtc_find(an_err *err, int newest, an_nvrtc *out)
 
 an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out)
 {
-    static const symbol symbols[] = {AN_CUDA_LT(LT_SYMBOL)};
+    static const an_dl_symbol symbols[] = {AN_CUDA_LT(LT_SYMBOL)};
     memset(out, 0, sizeof *out);
     out->library = find_versions("libcublasLt", newest, out->path, sizeof out->path);
     if (!out->library)
@@ -202,7 +187,7 @@ an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out)
                        "libcublasLt.so.%d not found: GEMMs run on the portable kernels, several times slower. "
                        "Install CUDA, or the Python package nvidia-cublas, or name its folder in ANNEAL_CUDA_PATH",
                        AN_MIN(newest, NEWEST_MAJOR));
-    const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));
+    const char *missing = an_dl_fill(out->library, symbols, AN_COUNT(symbols), out);
     if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer cuBLAS", out->path, missing);
     void *version = an_dl_sym(out->library, "cublasLtGetVersion");
     size_t (*get)(void);
@@ -213,7 +198,8 @@ an_status an_cublaslt_find(an_err *err, int newest, an_cublaslt *out)
 
 an_status an_nccl_find(an_err *err, an_nccl *out)
 {
-    static const symbol symbols[] = {AN_CUDA_NCCL(NCCL_SYMBOL){"ncclGetErrorString", offsetof(an_nccl, error_text)}};
+    static const an_dl_symbol symbols[] = {
+        AN_CUDA_NCCL(NCCL_SYMBOL){"ncclGetErrorString", offsetof(an_nccl, error_text)}};
     enum { OLDEST = 21000 }; /* the first whose calls can be captured with any other work */
     memset(out, 0, sizeof *out);
     out->library = find("libnccl.so.2", out->path, sizeof out->path);
@@ -223,7 +209,7 @@ an_status an_nccl_find(an_err *err, an_nccl *out)
             "cuda: libnccl.so.2 not found (loader path, /usr/local/cuda, Python packages): several GPUs cannot add "
             "their gradients. Install NCCL, or the Python package nvidia-nccl-cu13, or name its folder in "
             "ANNEAL_CUDA_PATH");
-    const char *missing = missing_symbol(out->library, out, symbols, AN_COUNT(symbols));
+    const char *missing = an_dl_fill(out->library, symbols, AN_COUNT(symbols), out);
     if (missing) return an_fail(err, AN_E_ENV, "%s has no %s; install a newer NCCL", out->path, missing);
     if (out->get_version(&out->version) || out->version < OLDEST)
         return an_fail(err, AN_E_ENV, "%s is NCCL of version code %d; install 2.10 or newer", out->path, out->version);

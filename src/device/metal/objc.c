@@ -1,6 +1,7 @@
 /* objc.c: loading the Objective-C runtime and the frameworks, and sending messages. See objc.h. */
 #include "device/metal/objc.h"
 
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 
 #include <pthread.h>

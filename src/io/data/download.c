@@ -2,6 +2,7 @@
  * compared. */
 #define _DEFAULT_SOURCE
 #include "io/data/download.h"
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include "io/formats/sha256.h"
 #include <errno.h>
@@ -65,27 +66,13 @@ typedef struct transfer {
 
 static an_status load(an_err *err, const an_download *d, curl *out)
 {
-    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.4.dylib", "libcurl.so"};
-    memset(out, 0, sizeof *out);
-    for (size_t i = 0; i < AN_COUNT(names) && !out->lib; i++) out->lib = an_dl_open(NULL, names[i]);
-    if (!out->lib)
-        return an_fail(err, AN_E_ENV, "%s: libcurl, which downloads, is not installed: install libcurl4, or %s", d->url,
-                       d->otherwise);
-    struct {
-        const char *name;
-        void *place;
-    } symbols[] = {{"curl_easy_init", &out->easy_init},       {"curl_easy_setopt", &out->easy_setopt},
-                   {"curl_easy_perform", &out->easy_perform}, {"curl_easy_getinfo", &out->easy_getinfo},
-                   {"curl_easy_cleanup", &out->easy_cleanup}, {"curl_easy_strerror", &out->easy_strerror}};
-    for (size_t i = 0; i < AN_COUNT(symbols); i++) {
-        void *symbol = an_dl_sym(out->lib, symbols[i].name);
-        if (!symbol) {
-            an_dl_close(out->lib);
-            return an_fail(err, AN_E_ENV, "%s: libcurl has no %s; %s", d->url, symbols[i].name, d->otherwise);
-        }
-        memcpy(symbols[i].place, &symbol, sizeof symbol); /* as POSIX has it for functions */
-    }
-    return AN_OK;
+    static const char *const names[] = {"libcurl.so.4", "libcurl-gnutls.so.4", "libcurl.4.dylib", "libcurl.so", NULL};
+    static const an_dl_symbol symbols[] = {
+        {"curl_easy_init", offsetof(curl, easy_init)},       {"curl_easy_setopt", offsetof(curl, easy_setopt)},
+        {"curl_easy_perform", offsetof(curl, easy_perform)}, {"curl_easy_getinfo", offsetof(curl, easy_getinfo)},
+        {"curl_easy_cleanup", offsetof(curl, easy_cleanup)}, {"curl_easy_strerror", offsetof(curl, easy_strerror)}};
+    static const an_dl_library library = {names, "libcurl, which downloads,", "libcurl4", symbols, AN_COUNT(symbols)};
+    return an_dl_load(err, d->url, &library, d->otherwise, out, &out->lib);
 }
 
 /* ---- one attempt */

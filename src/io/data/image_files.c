@@ -4,6 +4,7 @@
 #define _DEFAULT_SOURCE
 #include "io/data/image_files.h"
 #include "io/data/loader.h"
+#include "platform/dynamic_library.h"
 #include "platform/platform.h"
 #include <dirent.h>
 #include <stdio.h>
@@ -12,27 +13,7 @@
 #include <strings.h>
 #include <sys/stat.h>
 
-/* ---- libraries */
-
-typedef struct symbol {
-    const char *name;
-    void *place;
-} symbol;
-
-static an_status load(an_err *err, const char *name, const char *const *libraries, const char *package,
-                      const symbol *symbols, size_t n)
-{
-    void *lib = NULL;
-    for (; *libraries && !lib; libraries++) lib = an_dl_open(NULL, *libraries);
-    for (size_t i = 0; i < n; i++) {
-        void *found = lib ? an_dl_sym(lib, symbols[i].name) : NULL;
-        if (!found)
-            return an_fail(err, AN_E_ENV, "%s: the library that reads such images is not installed: install %s", name,
-                           package);
-        memcpy(symbols[i].place, &found, sizeof found);
-    }
-    return AN_OK;
-}
+static const char needed[] = "the library that reads such images";
 
 static an_status make_room(an_err *err, const char *name, int64_t width, int64_t height, int channels, an_image *out)
 {
@@ -80,13 +61,14 @@ static an_status decode_jpeg(an_err *err, const char *name, const void *data, si
                                             "libturbojpeg.so",
                                             NULL};
     turbojpeg t;
-    const symbol symbols[] = {{"tjInitDecompress", &t.init},
-                              {"tjDecompressHeader3", &t.header},
-                              {"tjDecompress2", &t.decompress},
-                              {"tjGetErrorStr2", &t.error},
-                              {"tjDestroy", &t.destroy}};
+    static const an_dl_symbol symbols[] = {{"tjInitDecompress", offsetof(turbojpeg, init)},
+                                           {"tjDecompressHeader3", offsetof(turbojpeg, header)},
+                                           {"tjDecompress2", offsetof(turbojpeg, decompress)},
+                                           {"tjGetErrorStr2", offsetof(turbojpeg, error)},
+                                           {"tjDestroy", offsetof(turbojpeg, destroy)}};
+    static const an_dl_library library = {libraries, needed, "libturbojpeg0", symbols, AN_COUNT(symbols)};
     int width, height, sampling, space;
-    AN_TRY(load(err, name, libraries, "libturbojpeg0", symbols, AN_COUNT(symbols)));
+    AN_TRY(an_dl_load(err, name, &library, NULL, &t, NULL));
     void *handle = t.init();
     if (!handle) return an_fail_nomem(err, name, n);
     an_status status = AN_OK;
@@ -125,10 +107,11 @@ static an_status decode_png(an_err *err, const char *name, const void *data, siz
                                             NULL};
     png p;
     png_simple image = {.version = 1};
-    const symbol symbols[] = {{"png_image_begin_read_from_memory", &p.begin},
-                              {"png_image_finish_read", &p.finish},
-                              {"png_image_free", &p.release}};
-    AN_TRY(load(err, name, libraries, "libpng16-16", symbols, AN_COUNT(symbols)));
+    static const an_dl_symbol symbols[] = {{"png_image_begin_read_from_memory", offsetof(png, begin)},
+                                           {"png_image_finish_read", offsetof(png, finish)},
+                                           {"png_image_free", offsetof(png, release)}};
+    static const an_dl_library library = {libraries, needed, "libpng16-16", symbols, AN_COUNT(symbols)};
+    AN_TRY(an_dl_load(err, name, &library, NULL, &p, NULL));
     if (!p.begin(&image, data, n)) {
         an_status failed = damaged(err, name, "PNG", image.message);
         p.release(&image);
@@ -159,8 +142,10 @@ static an_status decode_webp(an_err *err, const char *name, const void *data, si
                                             NULL};
     webp w;
     int width, height;
-    const symbol symbols[] = {{"WebPGetInfo", &w.info}, {"WebPDecodeRGBInto", &w.decode}};
-    AN_TRY(load(err, name, libraries, "libwebp7", symbols, AN_COUNT(symbols)));
+    static const an_dl_symbol symbols[] = {{"WebPGetInfo", offsetof(webp, info)},
+                                           {"WebPDecodeRGBInto", offsetof(webp, decode)}};
+    static const an_dl_library library = {libraries, needed, "libwebp7", symbols, AN_COUNT(symbols)};
+    AN_TRY(an_dl_load(err, name, &library, NULL, &w, NULL));
     if (!w.info(data, n, &width, &height)) return damaged(err, name, "WebP", NULL);
     AN_TRY(make_room(err, name, width, height, 3, out));
     const size_t pixels = (size_t)width * (size_t)height;

@@ -1,6 +1,7 @@
 /* idx.c: the header and the bytes of an idx file, unpacked where it is a .gz. See idx.h. */
 #define _DEFAULT_SOURCE
 #include "io/formats/idx.h"
+#include "io/formats/libz.h"
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,54 +45,40 @@ an_status an_idx_parse(an_err *err, const char *name, const void *data, size_t b
     return AN_OK;
 }
 
-/* ---- gzip: libz's calls on opaque gzFile handles, stable since 1.2.4 */
+/* ---- gzip */
 
-typedef struct zlib {
-    void *lib, *file;
-    void *(*open)(int fd, const char *mode);
-    int (*read)(void *file, void *to, unsigned bytes);
-    int (*close)(void *file);
-} zlib;
+typedef struct gz {
+    an_libz z;
+    void *file;
+} gz;
 
-static an_status open_gz(an_err *err, const char *path, zlib *z)
+static an_status open_gz(an_err *err, const char *path, gz *g)
 {
-    static const char *const names[] = {"libz.so.1", "libz.1.dylib", "libz.so"};
-    const char *const symbols[] = {"gzdopen", "gzread", "gzclose"};
-    void *places[] = {&z->open, &z->read, &z->close};
-    for (size_t i = 0; i < AN_COUNT(names) && !z->lib; i++) z->lib = an_dl_open(NULL, names[i]);
-    for (size_t i = 0; i < AN_COUNT(symbols); i++) {
-        void *found = z->lib ? an_dl_sym(z->lib, symbols[i]) : NULL;
-        if (!found)
-            return an_fail(err, AN_E_ENV,
-                           "%s: the library that decompresses it is not installed: install zlib1g, or "
-                           "decompress the file",
-                           path);
-        memcpy(places[i], &found, sizeof found);
-    }
     int fd;
+    AN_TRY(an_libz_load(err, path, "decompress the file", &g->z));
     AN_TRY(an_file_open(err, path, O_RDONLY, &fd));
     if (fd < 0) return an_fail(err, AN_E_IO, "%s: no such file", path);
-    z->file = z->open(fd, "rb");
-    if (z->file) return AN_OK;
+    g->file = g->z.gz_open(fd, "rb");
+    if (g->file) return AN_OK;
     close(fd);
     return an_fail_nomem(err, path, PIECE);
 }
 
 /* Up to `most` bytes; a read that fails counts as the end, and the size tells. */
-static size_t read_gz(const zlib *z, uint8_t *to, size_t most)
+static size_t read_gz(const gz *g, uint8_t *to, size_t most)
 {
     size_t got = 0;
     for (int n = 1; n > 0 && got<most; got += n> 0 ? (size_t)n : 0)
-        n = z->read(z->file, to + got, (unsigned)AN_MIN(most - got, PIECE));
+        n = g->z.gz_read(g->file, to + got, (unsigned)AN_MIN(most - got, PIECE));
     return got;
 }
 
 /* Memory grows with what has been unpacked, not with what the header claims. */
-static an_status unpack(an_err *err, const char *path, const zlib *z, an_idx *out)
+static an_status unpack(an_err *err, const char *path, const gz *g, an_idx *out)
 {
     uint8_t start[HEADER_MOST], *data = NULL, one;
-    size_t header, have = read_gz(z, start, 4), cap = 0, got = 0;
-    if (have == 4 && start[3] <= AN_IDX_MAX_RANK) have += read_gz(z, start + 4, 4 * (size_t)start[3]);
+    size_t header, have = read_gz(g, start, 4), cap = 0, got = 0;
+    if (have == 4 && start[3] <= AN_IDX_MAX_RANK) have += read_gz(g, start + 4, 4 * (size_t)start[3]);
     AN_TRY(read_header(err, path, start, have, out, &header));
     while (got == cap && cap < out->bytes) {
         cap = AN_MIN(out->bytes, AN_MAX(cap * 2, (size_t)16 << 20));
@@ -101,9 +88,9 @@ static an_status unpack(an_err *err, const char *path, const zlib *z, an_idx *ou
             return an_fail_nomem(err, path, cap);
         }
         data = more;
-        got += read_gz(z, data + got, cap - got);
+        got += read_gz(g, data + got, cap - got);
     }
-    if (got == out->bytes && read_gz(z, &one, 1) == 0) {
+    if (got == out->bytes && read_gz(g, &one, 1) == 0) {
         out->memory = data;
         out->data = data;
         out->held_bytes = out->bytes;
@@ -116,13 +103,10 @@ static an_status unpack(an_err *err, const char *path, const zlib *z, an_idx *ou
 
 static an_status open_packed(an_err *err, const char *path, an_idx *out)
 {
-    zlib z = {0};
-    an_status status = open_gz(err, path, &z);
-    if (status == AN_OK) {
-        status = unpack(err, path, &z, out);
-        z.close(z.file);
-    }
-    if (z.lib) an_dl_close(z.lib);
+    gz g;
+    AN_TRY(open_gz(err, path, &g));
+    an_status status = unpack(err, path, &g, out);
+    g.z.gz_close(g.file);
     return status;
 }
 

@@ -1,9 +1,9 @@
-/* line_reader.c: see line_reader.h. The decompressors' interfaces are declared here, so that no header of theirs is
- * needed to build: of zlib the calls on opaque gzFile handles, of libzstd its streaming calls. Both have been stable
- * since zlib 1.2.4 and libzstd 1.0. */
+/* line_reader.c: see line_reader.h. libzstd's streaming calls, stable since 1.0, are declared here, so that no header of it
+ * is needed to build. */
 #define _DEFAULT_SOURCE
 #include "io/formats/line_reader.h"
-#include "platform/platform.h"
+#include "io/formats/libz.h"
+#include "platform/dynamic_library.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -11,13 +11,6 @@
 #include <unistd.h>
 
 enum { BLOCK_BYTES = 1 << 17 };
-
-typedef struct zlib {
-    void *(*open)(int fd, const char *mode);
-    int (*read)(void *file, void *to, unsigned bytes);
-    const char *(*error)(void *file, int *code);
-    int (*close)(void *file);
-} zlib;
 
 typedef struct zstd_out { /* ZSTD_outBuffer */
     void *data;
@@ -40,8 +33,7 @@ typedef struct zstd {
 struct an_line_reader {
     char *path;
     int fd; /* -1: the gz handle has it */
-    void *lib;
-    zlib z;
+    an_libz z;
     void *gz; /* NULL: not a .gz */
     zstd s;
     void *stream; /* NULL: not a .zst */
@@ -62,34 +54,12 @@ bool an_path_ends(const char *path, const char *ending)
 
 /* ---- the libraries */
 
-typedef struct symbol {
-    const char *name;
-    void *place;
-} symbol;
-
-static an_status load(an_err *err, an_line_reader *r, const char *const *names, const char *package,
-                      const symbol *symbols, size_t n_symbols)
-{
-    for (; *names && !r->lib; names++) r->lib = an_dl_open(NULL, *names);
-    for (size_t i = 0; i < n_symbols; i++) {
-        void *found = r->lib ? an_dl_sym(r->lib, symbols[i].name) : NULL;
-        if (!found)
-            return an_fail(err, AN_E_ENV,
-                           "%s: the library that decompresses it is not installed: install %s, or "
-                           "decompress the file",
-                           r->path, package);
-        memcpy(symbols[i].place, &found, sizeof found);
-    }
-    return AN_OK;
-}
+static const char otherwise[] = "decompress the file";
 
 static an_status open_gz(an_err *err, an_line_reader *r)
 {
-    static const char *const names[] = {"libz.so.1", "libz.1.dylib", "libz.so", NULL};
-    const symbol symbols[] = {
-        {"gzdopen", &r->z.open}, {"gzread", &r->z.read}, {"gzerror", &r->z.error}, {"gzclose", &r->z.close}};
-    AN_TRY(load(err, r, names, "zlib1g", symbols, AN_COUNT(symbols)));
-    r->gz = r->z.open(r->fd, "rb");
+    AN_TRY(an_libz_load(err, r->path, otherwise, &r->z));
+    r->gz = r->z.gz_open(r->fd, "rb");
     if (!r->gz) return an_fail_nomem(err, r->path, BLOCK_BYTES);
     r->fd = -1;
     return AN_OK;
@@ -99,12 +69,14 @@ static an_status open_zst(an_err *err, an_line_reader *r)
 {
     static const char *const names[] = {"libzstd.so.1", "libzstd.1.dylib", "/opt/homebrew/lib/libzstd.1.dylib",
                                         "/usr/local/lib/libzstd.1.dylib", NULL};
-    const symbol symbols[] = {{"ZSTD_createDStream", &r->s.create},
-                              {"ZSTD_decompressStream", &r->s.decompress},
-                              {"ZSTD_isError", &r->s.is_error},
-                              {"ZSTD_getErrorName", &r->s.error},
-                              {"ZSTD_freeDStream", &r->s.release}};
-    AN_TRY(load(err, r, names, "libzstd1", symbols, AN_COUNT(symbols)));
+    static const an_dl_symbol symbols[] = {{"ZSTD_createDStream", offsetof(zstd, create)},
+                                           {"ZSTD_decompressStream", offsetof(zstd, decompress)},
+                                           {"ZSTD_isError", offsetof(zstd, is_error)},
+                                           {"ZSTD_getErrorName", offsetof(zstd, error)},
+                                           {"ZSTD_freeDStream", offsetof(zstd, release)}};
+    static const an_dl_library library = {names, "the library that decompresses it", "libzstd1", symbols,
+                                          AN_COUNT(symbols)};
+    AN_TRY(an_dl_load(err, r->path, &library, otherwise, &r->s, NULL));
     r->stream = r->s.create();
     r->packed = malloc(BLOCK_BYTES);
     return r->stream && r->packed ? AN_OK : an_fail_nomem(err, r->path, BLOCK_BYTES);
@@ -125,9 +97,9 @@ static an_status read_file(an_err *err, an_line_reader *r, char *to, size_t byte
 /* zlib returns what it has of a file that was cut short, and says so only when asked. */
 static an_status read_gz(an_err *err, an_line_reader *r, char *to, size_t bytes, size_t *got)
 {
-    const int n = r->z.read(r->gz, to, (unsigned)bytes);
+    const int n = r->z.gz_read(r->gz, to, (unsigned)bytes);
     int code = 0;
-    const char *why = n <= 0 ? r->z.error(r->gz, &code) : "";
+    const char *why = n <= 0 ? r->z.gz_error(r->gz, &code) : "";
     if (n < 0 || code < 0)
         return an_fail(err, AN_E_DATA, "%s: behind line %llu: the gzip data is damaged or cut short (%.80s)", r->path,
                        (unsigned long long)r->number, why);
@@ -231,10 +203,9 @@ an_status an_line_reader_open(an_err *err, const char *path, an_line_reader **ou
 void an_line_reader_close(an_line_reader *r)
 {
     if (!r) return;
-    if (r->gz) r->z.close(r->gz);
+    if (r->gz) r->z.gz_close(r->gz);
     if (r->stream) r->s.release(r->stream);
     if (r->fd >= 0) close(r->fd);
-    an_dl_close(r->lib);
     free(r->packed);
     free(r->text);
     free(r->path);

@@ -1,4 +1,4 @@
-/* zip_write.c: see zip_write.h. Sizes and checksums stand in the local headers, so that a reader needs no data
+/* zip_write.c: see zip_write.h. Sizes and checksums are in the local headers, so that a reader needs no data
  * descriptors. */
 #include "io/formats/zip_write.h"
 #include "io/formats/zip.h"
