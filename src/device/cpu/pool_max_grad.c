@@ -128,59 +128,76 @@ INLINE void add(const float *x, const float *dy, double *sum, int64_t pixel, con
     }
 }
 
+/* The part of the f32 arrays that a unit works on: some channels of one sample. */
+typedef struct block {
+    const float *x, *dy; /* [H,W,C], [H',W',C] from the unit's first channel on */
+    float *dx;           /* as x */
+    int64_t C, m;        /* channels of the arrays, and of the unit */
+    int64_t W, OW, pixels, windows;
+    int64_t first; /* element of dx in its array */
+} block;
+
+static block block_of(const an_call_job *j, int64_t u)
+{
+    const an_call_tensor *dy = &j->s->src[0], *x = &j->s->src[1];
+    const int64_t C = x->shape[3], blocks = an_ceil_div(C, CHANNELS), b = u / blocks, from = u % blocks * CHANNELS;
+    block k = {.C = C, .m = AN_MIN(CHANNELS, C - from), .W = x->shape[2], .OW = dy->shape[2]};
+    k.pixels = x->shape[1] * k.W;
+    k.windows = dy->shape[1] * k.OW;
+    k.first = b * k.pixels * C + from;
+    k.x = (const float *)j->arg[1] + k.first;
+    k.dx = (float *)j->arg[2] + k.first;
+    k.dy = (const float *)j->arg[0] + b * k.windows * C + from;
+    return k;
+}
+
+/* n channels from c on of a window whose gradient is g: into the sums, or (`sum` NULL) written to dx. */
+INLINE void visit(const block *k, const float *g, double *sum, int64_t c, const int64_t *at, int cells, int64_t n)
+{
+    if (sum)
+        add(k->x + c, g + c, sum + c, k->C, at, cells, n);
+    else
+        spread(k->x + c, g + c, k->dx + c, k->C, at, cells, n);
+}
+
+/* All windows in their order. Inlined, so that each caller's loop has only what it needs of visit(). */
+INLINE void each_window(const an_call_job *j, const block *k, double *sum)
+{
+    const int64_t *a = j->s->attr, W = k->W;
+    const bool squares =
+        a[0] == 2 && a[1] == 2 && !a[4] && !a[5] && a[6] == 1 && a[7] == 1; /* the usual: cells are known */
+    for (int64_t o = 0; o < k->windows; o++) {
+        int64_t at[CELLS], c = 0;
+        const int64_t first = o / k->OW * a[2] * W + o % k->OW * a[3],
+                      square[4] = {first, first + 1, first + W, first + W + 1};
+        const int cells = squares ? 4 : cells_of(j, o, at);
+        const float *g = k->dy + o * k->C;
+        for (; squares && c + LANES <= k->m; c += LANES) visit(k, g, sum, c, square, 4, LANES);
+        if (squares) memcpy(at, square, sizeof square);
+        for (; c + LANES <= k->m; c += LANES) visit(k, g, sum, c, at, cells, LANES);
+        if (c < k->m) visit(k, g, sum, c, at, cells, k->m - c);
+    }
+}
+
 /* Windows that share no cell: dx is written at once. Adding zero makes -0 what a sum that begins at +0 makes of it. */
 static void apart(const an_call_job *j, int64_t u, void *scratch)
 {
     (void)scratch;
-    const an_call_tensor *dy = &j->s->src[0], *x = &j->s->src[1];
-    const int64_t C = x->shape[3], W = x->shape[2], pixels = x->shape[1] * W, OW = dy->shape[2],
-                  windows = dy->shape[1] * OW;
-    const int64_t blocks = an_ceil_div(C, CHANNELS), b = u / blocks, from = u % blocks * CHANNELS;
-    const int64_t m = AN_MIN(CHANNELS, C - from);
-    const float *image = (const float *)j->arg[1] + b * pixels * C + from;
-    float *dx = (float *)j->arg[2] + b * pixels * C + from;
+    const block k = block_of(j, u);
     const int64_t *a = j->s->attr; /* without padding no window has fewer cells than the others */
-    if (a[4] || a[5] || windows * a[0] * a[1] != pixels)
-        for (int64_t i = 0; i < pixels; i++) memset(dx + i * C, 0, (size_t)m * sizeof *dx);
-    const bool squares = a[0] == 2 && a[1] == 2 && !a[4] && !a[5]; /* the usual window: cells are known */
-    for (int64_t o = 0; o < windows; o++) {
-        int64_t at[CELLS];
-        const int64_t first = o / OW * a[2] * W + o % OW * a[3],
-                      square[4] = {first, first + 1, first + W, first + W + 1};
-        const int cells = squares ? 4 : cells_of(j, o, at);
-        const float *g = (const float *)j->arg[0] + (b * windows + o) * C + from;
-        int64_t c = 0;
-        for (; squares && c + LANES <= m; c += LANES) spread(image + c, g + c, dx + c, C, square, 4, LANES);
-        if (squares) memcpy(at, square, sizeof square);
-        for (; c + LANES <= m; c += LANES) spread(image + c, g + c, dx + c, C, at, cells, LANES);
-        if (c < m) spread(image + c, g + c, dx + c, C, at, cells, m - c);
-    }
+    if (a[4] || a[5] || k.windows * a[0] * a[1] != k.pixels)
+        for (int64_t i = 0; i < k.pixels; i++) memset(k.dx + i * k.C, 0, (size_t)k.m * sizeof *k.dx);
+    each_window(j, &k, NULL);
 }
 
 /* Windows that overlap: sums of a block of channels in scratch, [H,W,CHANNELS]. */
 static void overlapping(const an_call_job *j, int64_t u, void *scratch)
 {
-    const an_call_tensor *dy = &j->s->src[0], *x = &j->s->src[1];
-    const int64_t C = x->shape[3], pixels = (int64_t)x->shape[1] * x->shape[2],
-                  windows = (int64_t)dy->shape[1] * dy->shape[2];
-    const int64_t blocks = an_ceil_div(C, CHANNELS), b = u / blocks, from = u % blocks * CHANNELS;
-    const int64_t m = AN_MIN(CHANNELS, C - from);
-    const float *image = (const float *)j->arg[1] + b * pixels * C + from;
+    const block k = block_of(j, u);
     double *sum = scratch;
-    memset(sum, 0, (size_t)(pixels * CHANNELS) * sizeof *sum);
-    for (int64_t o = 0; o < windows; o++) {
-        int64_t at[CELLS];
-        const int cells = cells_of(j, o, at);
-        for (int64_t c = 0; c < m; c += LANES) {
-            const float *g = (const float *)j->arg[0] + (b * windows + o) * C + from + c;
-            if (m - c >= LANES)
-                add(image + c, g, sum + c, C, at, cells, LANES);
-            else
-                add(image + c, g, sum + c, C, at, cells, m - c);
-        }
-    }
-    for (int64_t i = 0; i < pixels; i++)
-        an_call_store(j->arg[2], AN_F32, (b * pixels + i) * C + from, sum + i * CHANNELS, m);
+    memset(sum, 0, (size_t)(k.pixels * CHANNELS) * sizeof *sum);
+    each_window(j, &k, sum);
+    for (int64_t i = 0; i < k.pixels; i++) an_call_store(j->arg[2], AN_F32, k.first + i * k.C, sum + i * CHANNELS, k.m);
 }
 
 void an_call_pool_max_grad(an_call_job *j)
