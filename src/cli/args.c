@@ -169,18 +169,12 @@ static an_status apply_environment(an_err *err, an_train_config *c)
     return set && *set ? an_config_set(err, &keys, c, "", "compile", "false") : AN_OK;
 }
 
-/* Settings that say the same in other units (epochs, parts of a rate): the one that is given sets the other aside. */
+/* Of settings that say the same in other units, the one that is given sets the task's aside. */
 static an_status set_aside(an_err *err, const an_config *keys, an_train_config *c, const an_setting *s)
 {
-    static const struct {
-        const char *given, *other, *value; /* NULL: the same value */
-    } pairs[] = {{"max_iters", "epochs", "0"},
-                 {"eval_interval", "eval_epochs", "0"},
-                 {"warmup_iters", "lr_warmup_steps", NULL},
-                 {"min_lr", "lr_min_ratio", "-1"}};
-    for (size_t i = 0; i < AN_COUNT(pairs); i++)
-        if (strcmp(s->key, pairs[i].given) == 0 && an_config_find(keys, pairs[i].other))
-            AN_TRY(an_config_set(err, keys, c, "", pairs[i].other, pairs[i].value ? pairs[i].value : s->value));
+    for (const an_task_unit *u = c->task->other_units; u && u->common; u++)
+        if (strcmp(s->key, u->common) == 0)
+            AN_TRY(an_config_set(err, keys, c, "", u->key, u->value ? u->value : s->value));
     return AN_OK;
 }
 

@@ -59,6 +59,12 @@ typedef struct an_task_size {
     int64_t value;
 } an_task_size;
 
+/* A setting of the task that says in other units what a common one says: where a command line gives the common one, the
+ * task's becomes `value` (NULL: the same as was given). */
+typedef struct an_task_unit {
+    const char *common, *key, *value;
+} an_task_unit;
+
 typedef struct an_task {
     const char *name;
     /* Names for people and for JSON keys: throughput is counted in units ("token", "tokens", "tok/s"), evaluation in samples
@@ -72,6 +78,8 @@ typedef struct an_task {
     /* Settings, as of a model (models/model.h). A resumed run may change none of them. */
     const an_config *keys;
     size_t settings_bytes;
+
+    const an_task_unit *other_units; /* up to a row of NULL; NULL: none */
 
     /* The setting of the model that is the number of units in a sample; NULL: one. */
     const char *units_key;

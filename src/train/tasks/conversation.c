@@ -259,6 +259,12 @@ static void hash(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES])
     if (chat(d)->set[split]) an_puzzle_set_hash(chat(d)->set[split], out);
 }
 
+static const an_task_unit other_units[] = {{"max_iters", "epochs", "0"},
+                                           {"eval_interval", "eval_epochs", "0"},
+                                           {"warmup_iters", "lr_warmup_steps", NULL},
+                                           {"min_lr", "lr_min_ratio", "-1"},
+                                           {NULL, NULL, NULL}};
+
 const an_task an_conversation_task = {.name = "chat",
                                       .settles_epochs = true,
                                       .loss_exp = "perplexity",
@@ -271,6 +277,7 @@ const an_task an_conversation_task = {.name = "chat",
                                       .built_in = "",
                                       .keys = &keys,
                                       .settings_bytes = sizeof(chat_settings),
+                                      .other_units = other_units,
                                       .data_bytes = sizeof(chat_data),
                                       .open = open_chat,
                                       .close = close_chat,
