@@ -349,6 +349,17 @@ static an_status eval_node(an_err *err, an_oracle_leaf_fn leaf, void *user, an_o
     return AN_OK;
 }
 
+/* Elements of a node's output k, and their dtype. */
+static int64_t output_numel(const an_graph *g, const an_tensor *n, int k, an_dtype *t)
+{
+    int rank;
+    int32_t shape[AN_MAX_RANK];
+    int64_t numel = 1;
+    an_output_shape(g, n, k, t, &rank, shape);
+    for (int i = 0; i < rank; i++) numel *= shape[i];
+    return numel;
+}
+
 typedef struct evaluation {
     const an_graph *g;
     an_oracle_options o;
@@ -366,11 +377,7 @@ static an_status eval_at(an_err *err, evaluation *ev, an_oracle_leaf_fn leaf, vo
     int outputs = r.n->op == AN_OP_PICK ? 1 : an_ops[r.n->op].outputs;
     for (int k = 0; k < outputs; k++) {
         an_dtype t;
-        int rank;
-        int32_t shape[AN_MAX_RANK];
-        int64_t numel = 1;
-        an_output_shape(ev->g, r.n, k, &t, &rank, shape);
-        for (int i = 0; i < rank; i++) numel *= shape[i];
+        const int64_t numel = output_numel(ev->g, r.n, k, &t);
         r.out[k] = ev->value[id][k] = (an_oracle_value){.w = calloc((size_t)numel + 1, sizeof(uint64_t))};
         if (r.out[k].w == NULL) return an_fail_nomem(err, "ref", (size_t)numel * sizeof(uint64_t));
     }
@@ -379,11 +386,7 @@ static an_status eval_at(an_err *err, evaluation *ev, an_oracle_leaf_fn leaf, vo
     AN_TRY(eval_node(err, leaf, user, &r));
     for (int k = 0; k < outputs; k++) {
         an_dtype t;
-        int rank;
-        int32_t shape[AN_MAX_RANK];
-        int64_t numel = 1;
-        an_output_shape(ev->g, r.n, k, &t, &rank, shape);
-        for (int i = 0; i < rank; i++) numel *= shape[i];
+        const int64_t numel = output_numel(ev->g, r.n, k, &t);
         round_output(&ev->o, t, r.out[k], numel);
     }
     return AN_OK;
