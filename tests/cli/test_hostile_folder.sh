@@ -5,7 +5,7 @@ plan=7
 . "$(dirname "$0")/tap.sh"
 settings="$tiny max_iters=12 eval_interval=4 log_interval=1 save_interval=4 seed=3"
 
-# What must not change: a start-up file, somebody's settings, a folder.
+# What must not change: a start-up file, a user's settings, a folder.
 mkdir -p "$dir/home/folder"
 echo "alias ll='ls -l'" >"$dir/home/rc"
 echo "mine: yes" >"$dir/home/config.yaml"
@@ -110,7 +110,7 @@ code_is 0
 equal "$(wc -l <"$dir/d/metrics.jsonl" | tr -d ' ')" 14 "lines of metrics, the damaged one among them"
 ok "a damaged line of metrics.jsonl does not take the lines behind it"
 
-# ---- somebody's own files
+# ---- a user's own files
 mkdir "$dir/own"
 cp "$dir/home/config.yaml" "$dir/own/config.yaml"
 # shellcheck disable=SC2086
@@ -120,7 +120,7 @@ equal "$(ls -A "$dir/own")" config.yaml "the folder"
 printf 'out: %s\nmax_iters: 2\n' "$dir/own" >"$dir/downloaded.yaml"
 limited train "$dir/downloaded.yaml"
 code_is 1; says stderr "no run of anneal was in it"
-equal "$(cat "$dir/own/config.yaml")" "mine: yes" "somebody's settings"
+equal "$(cat "$dir/own/config.yaml")" "mine: yes" "the user's settings"
 cp "$dir/base/last.safetensors" "$dir/own/"
 echo "my,metrics" >"$dir/own/metrics.jsonl"
 limited resume "$dir/own" max_iters=14

@@ -1,5 +1,5 @@
 #!/bin/sh
-# test_kill_resume.sh: kill -9 at random moments, resume, until done: the same bits as a run that nobody disturbed. A few
+# test_kill_resume.sh: kill -9 at random moments, resume, until done: the same bits as a run that was never killed. A few
 # moments as a test, a hundred under AN_SOAK=1.
 plan=3
 . "$(dirname "$0")/tap.sh"

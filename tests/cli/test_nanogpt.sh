@@ -62,7 +62,7 @@ says out-shakespeare-char/config.yaml "dropout: 0.2"
 says out-shakespeare-char/config.yaml "beta2: 0.99"
 says out-shakespeare-char/config.yaml "n_layer: 2"
 says out-shakespeare-char/logbook.jsonl '"wandb_run_name":"mini-gpt"'
-ok "the file's values stand where the command line says nothing else"
+ok "the file's values hold where the command line does not change them"
 
 unfused=$(state_hash out-shakespeare-char)
 # shellcheck disable=SC2086

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_ranks_kill.sh: kill -9 of a rank, or of the process that watches them, at random moments; each time the run goes on with
-# another number of ranks: the same bits as a run of one process that nobody disturbed, in exact mode. No process, socket or shared
+# another number of ranks: the same bits as a run of one process that was never killed, in exact mode. No process, socket or shared
 # file is left. A few moments as a test, forty under AN_SOAK=1 (AN_KILLS=N).
 plan=1
 . "$(dirname "$0")/tap.sh"

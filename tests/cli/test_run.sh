@@ -132,7 +132,7 @@ ok "a loss that is not finite is exit code 3 and leaves the last checkpoint"
 equal "$(cat "$dir/code")" 0 "exit code of a run whose reader left"
 grep -q '"event":"end"' "$dir/pipe/logbook.jsonl" || fault "the logbook has no end"
 awk '/"evaluate_s":-/ { exit 1 }' "$dir"/*/logbook.jsonl || fault "an evaluation took less than no time"
-ok "a run whose narration nobody reads any more goes on to its end"
+ok "a run whose narration is no longer read goes on to its end"
 
 # shellcheck disable=SC2086
 ${WRAP:-} "$program" train macbook out="$dir/hangup" $tiny max_iters=1000000 eval_interval=1000000 >"$dir/stdout" 2>"$dir/stderr" </dev/null &

@@ -583,7 +583,7 @@ EXPORT int cuModuleUnload(thing *m)
     DONE(drop(m, MODULE, "cuModuleUnload"));
 }
 
-/* Whether the text moves neighbours of the array at `at`, "AN_LOOP_IN(0, float, x0)", without asking where they stand.
+/* Whether the text moves neighbours of the array at `at`, "AN_LOOP_IN(0, float, x0)", without checking their alignment.
  */
 static int moves_16_bytes(const char *text, const char *at)
 {

@@ -77,7 +77,7 @@ static void compiled_anew_with_the_same_bits(const outcome *o)
     assert_true(o->hash == good()->hash);
 }
 
-/* A script that stands for a compiler. */
+/* A script in place of a compiler. */
 static const char *script(const char *name, const char *body)
 {
     char text[600];

@@ -5,7 +5,7 @@
 
 #include "golden.h"
 
-/* Kernels without the templates' bodies, which are files of their own and stand at the end. */
+/* Kernels without the templates' bodies, which are files of their own and come last in the text. */
 static char *own_kernels(const char *text)
 {
     static const char *const bodies[] = {"\n/* gemm.inc:", "\n/* attn_forward.inc:", "\n/* attn_backward.inc:"};

@@ -170,7 +170,7 @@ static void a_step_waits_for_the_nearest_alone(void **state)
     an_arena_free(&arena);
 }
 
-/* Rows of a joined value's parts stand between one another; gradients in a block do not. */
+/* The parts of a concatenated value have their rows interleaved in memory; gradients in a block do not. */
 static void of_a_part_of_a_joined_value_the_whole_counts(void **state)
 {
     an_arg part = {.value = 1, .bytes = 8, .written = true}, other = {.value = 2, .bytes = 8};

@@ -1,4 +1,4 @@
-/* test_warm.c: a warm step asks nobody for memory, and a long run does not grow. */
+/* test_warm.c: a warm step allocates no memory, and a long run does not grow. */
 #include <anneal.h>
 #include "platform/platform.h"
 #include "proof/train_case.h"

@@ -1,4 +1,4 @@
-/* test_calls.c: kernels of calls that the conformance table does not reach: matrices that stand in device memory, tall
+/* test_calls.c: kernels of calls that the conformance table does not reach: matrices in device memory, tall
  * and rank-deficient ones, ids that scatter outside and pile up, bit for bit with the CPU; and the texts of all calls
  * in all dtypes: linter, address spaces, and NVRTC for three generations of GPU. */
 #include "nvrtc.h"

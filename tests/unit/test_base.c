@@ -29,7 +29,7 @@ static void the_first_sentence_is_not_covered_by_its_consequences(void **state)
 static void without_a_record_only_the_code_comes_back(void **state)
 {
     (void)state;
-    assert_int_equal(an_fail(NULL, AN_E_DATA, "nobody reads this"), AN_E_DATA);
+    assert_int_equal(an_fail(NULL, AN_E_DATA, "there is no an_err to take this"), AN_E_DATA);
 }
 
 static void a_sentence_too_long_for_the_record_is_cut_and_says_so(void **state)

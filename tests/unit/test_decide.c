@@ -134,7 +134,7 @@ static void prepared_measurements_give_their_verdicts(void **state)
           {.device = "r", .ms = 30, .busy = 0.9, .growth = 0, .drift = 0}},
          AN_DECIDE_TRAIN,
          2},
-        {"epochs that nobody counted",
+        {"epochs that were not counted",
          2,
          {{.device = "cpu", .ms = 100, .busy = -1, .growth = 0, .drift = 0},
           {.device = "g", .ms = 20, .busy = 0.9, .growth = 0.5, .drift = 0, .no_count = true}},

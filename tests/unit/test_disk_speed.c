@@ -27,7 +27,7 @@ static void what_cannot_be_read_is_not_measured(void **state)
     char text[AN_STORAGE_TEXT_BYTES];
     an_storage_look(test_path("nothing"), &s);
     assert_true(s.mb_s == 0);
-    an_storage_look(temp_text("small", "x"), &s); /* nobody waits for it */
+    an_storage_look(temp_text("small", "x"), &s); /* too small: there is no time to measure */
     assert_true(s.mb_s == 0);
     s.mount.network = false;
     assert_false(an_storage_warning(&s, "data", "small", text));

@@ -265,7 +265,7 @@ static void a_file_that_is_not_there_is_a_sentence(void **unused)
     (void)unused;
     assert_int_equal(fetch(ABSENT, fresh("absent")), AN_E_ENV);
     assert_contains(err.text, "404");
-    assert_int_equal(fetch_from(1, fresh("absent")), AN_E_ENV); /* nobody listens */
+    assert_int_equal(fetch_from(1, fresh("absent")), AN_E_ENV); /* no process listens */
     assert_contains(err.text, "http://127.0.0.1:1/file: after byte 0: ");
     assert_contains(err.text, "name your copy with --from FILE");
 }

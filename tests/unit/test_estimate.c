@@ -42,9 +42,9 @@ static an_session *open_run(const an_train_config *c)
 static void train(an_session *r)
 {
     an_err err = {0};
-    const an_train_listener nobody = {0};
+    const an_train_listener none = {0};
     an_train_result result;
-    if (an_train(&err, r, &nobody, &result) != AN_OK) fail_msg("%s", err.text);
+    if (an_train(&err, r, &none, &result) != AN_OK) fail_msg("%s", err.text);
     assert_true(isfinite(result.val_loss));
 }
 

@@ -69,7 +69,7 @@ static void a_thread_that_is_slow_is_not(void **state)
     told t = {0};
     open_and_read(2, 20, &t);
     assert_int_equal(t.times, 0);
-    open_and_read(0, 0.05, &t); /* without threads nobody waits for another */
+    open_and_read(0, 0.05, &t); /* without threads no thread waits for another */
     assert_int_equal(t.times, 0);
 }
 

@@ -56,7 +56,7 @@ static void characters_are_split_nine_to_one(void **state)
     assert_string_equal(ids_of(out, "val.bin"), "1 2 ");
     an_data *d;
     if (an_data_open(&err, &(an_data_options){.source = out}, &d) != AN_OK) fail_msg("%s", err.text);
-    assert_int_equal(an_data_vocab(d), 4); /* of meta.json: nobody says it again */
+    assert_int_equal(an_data_vocab(d), 4); /* from meta.json: the call does not name it again */
     assert_string_equal(an_tokenizer_kind(an_data_tokenizer(d)), "char");
     an_data_close(d);
     char path[1100];

@@ -1,4 +1,4 @@
-/* test_schedule.c: nanoGPT's learning rates, and the host functions they stand on. */
+/* test_schedule.c: nanoGPT's learning rates, and the host functions that they use. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -153,7 +153,7 @@ static void a_refused_allocation_is_reported_and_leaks_nothing(void **state)
     test_refuse_each_allocation(open_and_close, NULL);
 }
 
-/* A forked child has the pool's memory and none of its threads: it runs every task itself, and closing waits for nobody. */
+/* A forked child has the pool's memory and none of its threads: it runs every task itself, and closing waits for no thread. */
 static void a_forked_child_runs_and_closes_the_pool(void **state)
 {
     (void)state;

@@ -111,7 +111,7 @@ static void an_epoch_holds_every_window_once_in_an_order_of_its_own(void **state
 {
     (void)state;
     enum { T = 7, N = 900, WINDOWS = (N - T) / T, EPOCHS = 3 };
-    an_data *d = open_data(counting_bin("epochs.bin", 1000), 1000); /* token i is i: a window says where it stands */
+    an_data *d = open_data(counting_bin("epochs.bin", 1000), 1000); /* token i is i: a window says where it begins */
     assert_int_equal(an_data_tokens(d, AN_TRAIN), N);
     int32_t x[2 * T], y[2 * T], order[EPOCHS][WINDOWS + 1];
     char seen[EPOCHS][N] = {{0}};

@@ -14,7 +14,7 @@ typedef struct an_puzzle_writer an_puzzle_writer;
  * AN_U8, AN_I32 or AN_I64, of inputs and labels. */
 an_status an_puzzle_writer_open(an_err *err, const char *dir, const char *split, const an_puzzle_meta *meta,
                                 an_dtype dtype, an_puzzle_writer **out);
-/* inputs and labels [seq_len], as they are to stand in the file. */
+/* inputs and labels [seq_len], as the file is to have them. */
 an_status an_puzzle_writer_example(an_err *err, an_puzzle_writer *w, const int32_t *inputs, const int32_t *labels);
 /* The examples since the last one are a puzzle; the puzzles since the last one are a group. */
 an_status an_puzzle_writer_puzzle(an_err *err, an_puzzle_writer *w, int32_t identifier);

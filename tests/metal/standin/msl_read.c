@@ -318,7 +318,7 @@ static const char *read_parameters(msl_kernel *k, const char *p, const char *end
 
 /* ---- preparing ------------------------------------------------------------------------------------------------- */
 
-/* Whether `constant` at p stands beside a const in its declaration, which must not be said twice. */
+/* Whether `constant` at p is beside a const in its declaration, which must not be said twice. */
 static bool beside_const(const char *begin, const char *p, const char *end)
 {
     const char *from = p, *to = p;

@@ -1,4 +1,4 @@
-/* test_pieces.c: the loss of a linear head whose logits are made piece by piece. */
+/* test_logit_chunks.c: the loss of a linear head whose logits are made chunk by chunk. */
 #include <anneal.h>
 #include "lib/test.h"
 
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { N = 50, C = 16, V = 96 }; /* 50 rows in 8 pieces: seven of 7 and one of 1 */
+enum { N = 50, C = 16, V = 96 }; /* 50 rows in 8 chunks: seven of 7 and one of 1 */
 static const int64_t some = N * V / 8 + V;
 
 typedef struct outcome {
@@ -42,14 +42,14 @@ static void run(an_options o, an_policy policy, bool backward, outcome *out)
     an_close(cx);
 }
 
-/* Rows are independent: losses and the gradient of x have the same bits; w's is summed piece by piece. */
-static void expect_equal(const outcome *whole, const outcome *pieces)
+/* Rows are independent: losses and the gradient of x have the same bits; w's is summed chunk by chunk. */
+static void expect_equal(const outcome *whole, const outcome *chunks)
 {
-    assert_memory_equal(whole->loss, pieces->loss, sizeof whole->loss);
-    assert_memory_equal(whole->dx, pieces->dx, sizeof whole->dx);
+    assert_memory_equal(whole->loss, chunks->loss, sizeof whole->loss);
+    assert_memory_equal(whole->dx, chunks->dx, sizeof whole->dx);
     double far = 0, size = 0;
     for (int i = 0; i < V * C; i++) {
-        const double apart = fabs((double)whole->dw[i] - (double)pieces->dw[i]), large = fabs((double)whole->dw[i]);
+        const double apart = fabs((double)whole->dw[i] - (double)chunks->dw[i]), large = fabs((double)whole->dw[i]);
         assert_false(isnan(apart));
         if (apart > far) far = apart; /* not fmax, on which GCC 12 for arm64 crashes */
         if (large > size) size = large;
@@ -58,46 +58,46 @@ static void expect_equal(const outcome *whole, const outcome *pieces)
     if (!(far <= 1e-6 * size)) fail_msg("w's gradients differ by %g of %g", far, size);
 }
 
-static void pieces_give_the_same_losses_and_gradients(void **state)
+static void chunks_give_the_same_losses_and_gradients(void **state)
 {
     (void)state;
-    static outcome whole, pieces;
+    static outcome whole, chunks;
     static const char *const recompute[] = {"off", "on"};
     static const an_dtype matmul[] = {AN_F32, AN_BF16};
     for (int i = 0; i < 4; i++) {
         const an_options o = {.device = "cpu", .recompute = recompute[i / 2]};
         run(o, (an_policy){.matmul = matmul[i % 2]}, true, &whole);
-        run(o, (an_policy){.matmul = matmul[i % 2], .logits = some}, true, &pieces);
-        expect_equal(&whole, &pieces);
-        assert_true(pieces.bill.launches > whole.bill.launches);
+        run(o, (an_policy){.matmul = matmul[i % 2], .logits = some}, true, &chunks);
+        expect_equal(&whole, &chunks);
+        assert_true(chunks.bill.launches > whole.bill.launches);
     }
 }
 
-static void pieces_agree_with_the_reference(void **state)
+static void chunks_agree_with_the_reference(void **state)
 {
     (void)state;
-    static outcome oracle, pieces;
+    static outcome oracle, chunks;
     run((an_options){.device = "ref"}, (an_policy){.matmul = AN_F32}, true, &oracle);
-    run((an_options){.device = "cpu"}, (an_policy){.matmul = AN_F32, .logits = some}, true, &pieces);
-    for (int i = 0; i < N; i++) assert_true(fabs((double)oracle.loss[i] - (double)pieces.loss[i]) < 1e-5);
-    for (int i = 0; i < N * C; i++) assert_true(fabs((double)oracle.dx[i] - (double)pieces.dx[i]) < 1e-6);
-    for (int i = 0; i < V * C; i++) assert_true(fabs((double)oracle.dw[i] - (double)pieces.dw[i]) < 1e-6);
+    run((an_options){.device = "cpu"}, (an_policy){.matmul = AN_F32, .logits = some}, true, &chunks);
+    for (int i = 0; i < N; i++) assert_true(fabs((double)oracle.loss[i] - (double)chunks.loss[i]) < 1e-5);
+    for (int i = 0; i < N * C; i++) assert_true(fabs((double)oracle.dx[i] - (double)chunks.dx[i]) < 1e-6);
+    for (int i = 0; i < V * C; i++) assert_true(fabs((double)oracle.dw[i] - (double)chunks.dw[i]) < 1e-6);
 }
 
-/* What it is for: a piece's logits and their gradient stand in one memory, and that memory is the next piece's. */
-static void one_piece_of_the_logits_is_in_memory_at_a_time(void **state)
+/* What it is for: a chunk's logits and their gradient share memory, which the next chunk uses again. */
+static void one_chunk_of_the_logits_is_in_memory_at_a_time(void **state)
 {
     (void)state;
-    static outcome whole, pieces;
-    const uint64_t piece = 7 * V * sizeof(float), slack = 1024;
+    static outcome whole, chunks;
+    const uint64_t chunk = 7 * V * sizeof(float), slack = 1024;
     const uint64_t results = (N + N * C + V * C) * sizeof(float), x = N * C * sizeof(float);
     for (int backward = 0; backward < 2; backward++) {
         run((an_options){.device = "cpu"}, (an_policy){.matmul = AN_F32}, backward, &whole);
-        run((an_options){.device = "cpu"}, (an_policy){.matmul = AN_F32, .logits = some}, backward, &pieces);
+        run((an_options){.device = "cpu"}, (an_policy){.matmul = AN_F32, .logits = some}, backward, &chunks);
         assert_true(whole.bill.activation_bytes >= N * V * sizeof(float));
-        if (pieces.bill.activation_bytes > piece + 2 * x + (backward ? results : 0) + slack)
-            fail_msg("%llu bytes whole, %llu in pieces", (unsigned long long)whole.bill.activation_bytes,
-                     (unsigned long long)pieces.bill.activation_bytes);
+        if (chunks.bill.activation_bytes > chunk + 2 * x + (backward ? results : 0) + slack)
+            fail_msg("%llu bytes whole, %llu in chunks", (unsigned long long)whole.bill.activation_bytes,
+                     (unsigned long long)chunks.bill.activation_bytes);
     }
 }
 
@@ -125,10 +125,10 @@ static void a_weights_copy_has_its_gradient_as_the_weight_has(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pieces_give_the_same_losses_and_gradients),
-        cmocka_unit_test(pieces_agree_with_the_reference),
+        cmocka_unit_test(chunks_give_the_same_losses_and_gradients),
+        cmocka_unit_test(chunks_agree_with_the_reference),
         cmocka_unit_test(a_weights_copy_has_its_gradient_as_the_weight_has),
-        cmocka_unit_test(one_piece_of_the_logits_is_in_memory_at_a_time),
+        cmocka_unit_test(one_chunk_of_the_logits_is_in_memory_at_a_time),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
