@@ -163,6 +163,8 @@ static const char *row_update_tiles(const an_row_update_spec *s, an_tiles *t)
                                                                             : NULL;
 }
 
+/* Which template, for which element type, with how many threads, and whether its work memory is shared memory (work > 0). Returns
+ * why there is none; NULL: there is. */
 const char *an_gpu_call_tiles(const an_kernel *k, const an_gpu *gpu, an_tiles *t)
 {
     *t = (an_tiles){.mul = "F32", .exact = 1, .vec = 1};
@@ -258,6 +260,11 @@ static void bind_scratch(an_gpu_launch *l, int index, int64_t offset)
     an_gpu_bind(l, AN_BIND_SCRATCH, index, 0, offset);
 }
 
+/* Ids and their places in the order of the ids, equal ones in the order of the input, so that the sums are in a fixed order:
+ *
+ *     scatter_sort     each tile of ids by itself               order, ids of the tiles
+ *     scatter_rank     every id's place among all tiles         order, ids
+ *     scatter_starts   where each row's ids begin               starts [rows + 1] */
 static const char *scatter_sort(const an_plan_step *s, const an_scatter_spec *of, const an_tiles *t, an_gpu_step *out)
 {
     const scatter_scratch at = scatter_layout(of);
@@ -289,6 +296,8 @@ static void bind_onto(an_gpu_launch *l, int index, const an_plan_step *s, int on
         an_gpu_bind_arg(l, index, s, onto);
 }
 
+/* Then a thread block a row of the result adds up the rows whose id it is. Where other orders of sums are allowed (not exact),
+ * long runs of one id are first summed in parts of SCATTER_PART: half of all ids may be one row's. */
 static const char *scatter_step(const an_plan_step *s, const an_scatter_spec *of, int onto, int to, const an_tiles *t,
                                 an_gpu_step *out)
 {
@@ -336,6 +345,7 @@ static an_scatter_spec scatter_of(const an_library_call_spec *s)
     return (an_scatter_spec){.n = outer(&s->src[0], 0), .rows = rows, .c = c, .src_stride = c, .out_stride = c};
 }
 
+/* The arguments that the text reads at run time, so that shapes share a compiled text. */
 static struct an_call_args call_args(const an_library_call_spec *s)
 {
     const an_call_tensor *x = &s->src[0];
@@ -385,6 +395,8 @@ static struct an_call_args call_args(const an_library_call_spec *s)
     return a;
 }
 
+/* Thread blocks: 32 threads a row of a running sum, one thread a pixel and channel of a pooling's gradient, one block a row that
+ * is sorted or drawn from, a matrix, or a row that is put. 0: there is nothing to do. */
 static int64_t groups_of(const an_library_call_spec *s, const struct an_call_args *a, const an_tiles *t)
 {
     if (s->op == AN_OP_CUMSUM) return a->n ? an_ceil_div(a->units, t->threads / 32) : 0;

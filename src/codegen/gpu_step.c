@@ -9,6 +9,8 @@
 
 /* ---------------------------------------------------------------------------------------------- loop kernels, GEMM */
 
+/* One launch; its grid follows from the kernel's form (render_gpu.c). An input in an output's memory is no argument where the
+ * language forbids two names for one address: the kernel reads the output. */
 static const char *loop_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_gpu_step *out)
 {
     const an_loop_launch of = an_render_gpu_launch(p->kernel[s->kernel].u.loop, gpu);
@@ -21,6 +23,9 @@ static const char *loop_step(const an_plan *p, const an_plan_step *s, const an_g
     return why;
 }
 
+/* Division by a constant as a multiplication: for 0 <= n < 2^31, n / d = (n * magic) >> (32 + shift), where magic =
+ * ceil(2^(31 + s) / d) with the least s such that 2^s >= d, and shift = s - 1. d = 1 has magic 0. (Granlund and Montgomery,
+ * Division by Invariant Integers using Multiplication, 1994.) */
 static struct an_divisor divisor(int32_t d)
 {
     struct an_divisor by = {0, 0};
@@ -45,6 +50,7 @@ static struct an_window_args window_args(const an_window_spec *v)
     return w;
 }
 
+/* Extents and strides are run-time arguments, so that GEMMs of other shapes share a compiled text. */
 static struct an_gemm_args gemm_args(const an_gemm_spec *s)
 {
     struct an_gemm_args g = {.a_m = s->a_m,
@@ -75,6 +81,12 @@ static int64_t split_count(const an_gemm_spec *s)
     return s->splits > 1 && s->k > 0 ? an_ceil_div(s->k, an_ceil_div(s->k, s->splits)) : 1;
 }
 
+/* A block of bm x bn of C a thread block. With split k each split writes its sums to scratch, and a second launch adds them
+ * in the order of the splits and runs the epilogue:
+ *
+ *     grid  n / bn  x  m / bm  x  batches * splits        then  n / threads  x  m  x  batches
+ *
+ * A convolution's blocks are counted along one axis: m is batch * height * width there, more than a grid's second axis takes. */
 static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
                              an_gpu_step *out)
 {
@@ -102,6 +114,7 @@ static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_g
     return NULL;
 }
 
+/* Dropout keeps an element where 24 random bits are at least dropout * 2^24, rounded up, as the CPU does it. */
 static struct an_attn_args attn_args(const an_attn_spec *s, bool has_n_keys)
 {
     const double at_least = (double)s->dropout * 0x1p24; /* exact */
@@ -155,6 +168,8 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     return NULL;
 }
 
+/* Three launches: delta = the sums of o * do along a head (one number a query), dq over blocks of queries, dk and dv over blocks
+ * of keys. The kernel of sm_90a makes dq, dk and dv in one. */
 static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
                                   an_gpu_step *out)
 {
@@ -210,6 +225,7 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     }
 }
 
+/* What the launches above bind as scratch: partial sums of splits, delta, or a library call's arrays. */
 size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
 {
     switch (k->kind) {

@@ -28,12 +28,16 @@ const char *an_render_c_prelude(int part)
     return part ? an_embed_dialect_loops_c_h : an_embed_exact;
 }
 
+/* Types in memory and in arithmetic, by dtype: bf16 and f16 are bits in memory, computed in float and rounded after each
+ * instruction; bool and u8 are computed as int. */
 static const char *const storage[AN_N_DTYPES] = {"float",   "uint16_t", "uint16_t", "double",
                                                  "int32_t", "int64_t",  "uint8_t",  "uint8_t"};
 static const char *const computed[AN_N_DTYPES] = {"float",   "float",   "float",   "double",
                                                   "int32_t", "int64_t", "int32_t", "int32_t"};
 static const char *const vars[AN_N_VARS] = {"r", "c", "q"};
 
+/* An expression of ops.def, "(a) * AN_SEL(b, c)", with operands in place of the letters a, b and c where these are words of
+ * their own: "(v4) * AN_SEL(v7, v2)". */
 void an_render_expression(const char *e, const char *a, const char *b, const char *c, an_text *out)
 {
     while (*e) {
@@ -55,6 +59,7 @@ void an_render_expression(const char *e, const char *a, const char *b, const cha
     }
 }
 
+/* As many digits as give the same bits again: 9 in float, 17 in double. */
 static void constant(const an_ins *in, an_text *out)
 {
     if (!an_dtype_is_float((an_dtype)in->dtype)) {
@@ -74,6 +79,11 @@ static void constant(const an_ins *in, an_text *out)
     }
 }
 
+/* The condition that a padded load is inside: only the bounds that the range of an index does not settle are written, joined
+ * by & so that no branch is made:
+ *
+ *     ((c - 1) >= 0) & ((c - 1) < 64)     c in 0 ... 65
+ *     ((c - 1) >= 0)                      c in 0 ... 64 */
 static void guard(const an_loop_kernel *p, int32_t g, an_text *out)
 {
     for (int i = 0; i < p->guard[g].n; i++) {
@@ -107,6 +117,8 @@ static void rounded(int dtype, const char *e, an_text *out)
         an_text_puts(out, e);
 }
 
+/* (guard) ? an_bf16_to_f32(x0[r * 384 + c]) : 0; of a gather, a row's number is added to the index, clamped so that wrong ids
+ * read inside of the array: x0[c + an_clamp(v3, 50304) * 384]. */
 static void load(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     const an_loop_arg *arg = &p->arg[in->arg];
@@ -127,6 +139,7 @@ static void load(const an_loop_kernel *p, const an_ins *in, an_text *out)
     if (in->guard >= 0) an_text_puts(out, " : 0");
 }
 
+/* Floats to integers by functions with a result for every input: C leaves those out of range undefined. */
 static void cast(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     char v[16];
@@ -233,6 +246,7 @@ static void instruction(const an_loop_kernel *p, int i, const char *indent, an_t
 
 /* ---------------------------------------------------------------------------------------------- reductions */
 
+/* What a maximum starts from: smaller than or equal to every value. */
 static const char *worst(int dtype)
 {
     switch (dtype) {
@@ -249,6 +263,7 @@ static const char *first_value(const an_ins *in)
     return in->op == AN_OP_MAX ? worst(in->dtype) : "0";
 }
 
+/* "s5[l] += v4;" of reduction i, in its lane. Integers are added as unsigned: they wrap. */
 static void accumulate(const an_loop_kernel *p, int i, const char *lane, an_text *out)
 {
     const an_ins *in = &p->ins[i];
@@ -263,6 +278,8 @@ static void accumulate(const an_loop_kernel *p, int i, const char *lane, an_text
                        in->dtype == AN_I64 ? "uint64_t" : "uint32_t", in->a);
 }
 
+/* b: the best value so far, q: its place, -1 before the first. The first of equal values stays; a NaN is larger than every
+ * number, and the first NaN stays. */
 static void argmax_update(const an_loop_kernel *p, int i, const char *place, const char *indent, an_text *out)
 {
     int v = p->ins[i].a;
@@ -275,6 +292,7 @@ static void argmax_update(const an_loop_kernel *p, int i, const char *place, con
 
 /* ---------------------------------------------------------------------------------------------- rows */
 
+/* Whether the phase has: with `reduce`, an argmax (op ARGMAX) or another reduction (op SUM); without, work for each column. */
 static bool has(const an_loop_kernel *p, int phase, bool reduce, an_op op)
 {
     for (int i = 0; i < p->n_ins; i++)
@@ -285,6 +303,7 @@ static bool has(const an_loop_kernel *p, int phase, bool reduce, an_op op)
     return false;
 }
 
+/* The body of a phase's loop over columns: its instructions, then what they add to the reductions. */
 static void column_body(const an_loop_kernel *p, int phase, const char *indent, bool lanes, bool argmax, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++) {
@@ -382,6 +401,12 @@ static void column_loop(const an_loop_kernel *p, int phase, an_text *out)
     an_text_puts(out, "        }\n");
 }
 
+/* A phase of a row: values of the row, the loop over columns in one of three forms, the results of its reductions.
+ *
+ *     sums, maxima      columns in blocks of 32, one a lane: lane l sums columns l, l + 32, ...; then the lanes are folded
+ *                       16, 8, 4, 2, 1, which is the tree of base/exact.h
+ *     an argmax         one column after the other, because the first of equals counts
+ *     neither           all columns of the block [col0, col1), without lanes */
 static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++)
@@ -533,6 +558,12 @@ static void column_lanes(const an_loop_kernel *p, int red, bool inside, an_text 
     an_text_puts(out, "                }\n");
 }
 
+/* AN_COL: 64 neighbouring columns at once, each a lane of vectors, and the loop over q outside of them, so that memory is
+ * read in rows:
+ *
+ *     float s5[8][64];                              element q of a column goes to partial sum q mod 8 (lanes)
+ *     for (q ...) for (l < n) s5[q % 8][l] += v4;
+ *     for (l < n) { fold 4, 2, 1; v5 = s5[0][l]; ... phase 1 } */
 static void column_program(const an_loop_kernel *p, an_text *out)
 {
     int red = -1;
@@ -616,6 +647,7 @@ static void end_run(const an_loop_kernel *p, an_text *out)
     an_text_puts(out, "        }\n");
 }
 
+/* The function of a kernel: pointers from arg[], the rows of the tile, and in each the body of its shape. */
 void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text *out)
 {
     if (notes)

@@ -16,6 +16,8 @@ static const char *const wide[AN_N_VARS] = {"(an_i64)r", "(an_i64)c", "(an_i64)q
 /* ---------------------------------------------------------------------------------------------- indices */
 
 /* Whether every intermediate value of `a` fits an int. */
+/* 32-bit indices take half the registers and instructions of 64-bit ones: these are used only where an index needs them.
+ * `reach`: what a gather adds at most. */
 static bool fits(const an_ix_pool *ix, an_ix a, int64_t reach)
 {
     const an_ix_expr *e = &ix->expr[a];
@@ -33,6 +35,7 @@ void an_gpu_index(const an_loop_kernel *p, an_ix a, int64_t reach, an_text *out)
     an_ix_text(&p->ix, a, fits(&p->ix, a, reach) ? narrow : wide, out);
 }
 
+/* As in render_c.c, but joined by &&: a GPU has no vector loop that a branch would break. */
 static void guard(const an_loop_kernel *p, int32_t g, an_text *out)
 {
     bool any = false;
@@ -50,6 +53,7 @@ static void guard(const an_loop_kernel *p, int32_t g, an_text *out)
     if (!any) an_text_puts(out, "true");
 }
 
+/* Whether the kernel's text names loop variable `var`: compilers are told of one that it does not. */
 bool an_gpu_uses(const an_loop_kernel *p, int32_t var)
 {
     for (int i = 0; i < p->n_ins; i++) {
@@ -109,6 +113,8 @@ void an_gpu_rounded(int dtype, const char *e, an_text *out)
  *     for (k < 8) { const float v0 = w0[k]; ... w5[k] = v4; }
  *     an_wide_store(y5 + r * 768 + c0, w5); */
 
+/* Contiguous along the columns (stride 1), and aligned at every c0, a multiple of `wide`: the constant and each factor of the
+ * other variables are multiples of it too. Neither a gather nor behind a guard. */
 bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide)
 {
     int64_t stride;
@@ -144,6 +150,8 @@ static int source_of(const an_loop_kernel *p, int i, int wide)
     return source;
 }
 
+/* Whether the columns that i loads or stores stay where later instructions of the thread find them: in registers (w5[b][k] of
+ * block b), or in shared memory for the phases that follow. */
 bool an_gpu_is_kept(const an_loop_kernel *p, int i, an_gpu_form f)
 {
     const an_ins *in = &p->ins[i];
@@ -169,6 +177,7 @@ static void moved(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
     an_text_printf(out, an_gpu_is_kept(p, source, f) && !f.shared ? "w%d[b][k]" : "w%d[k]", source);
 }
 
+/* Three forms: a column of a word of two bf16, a register that a vector load has filled, memory. */
 static void load(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
 {
     static const char *const widen[AN_N_DTYPES] = {[AN_BF16] = "an_bf16_to_f32(", [AN_F16] = "an_f16_to_f32("};
@@ -283,6 +292,7 @@ static void elementwise(const an_loop_kernel *p, const an_ins *in, an_gpu_form f
     an_text_free(&e);
 }
 
+/* Into a register that a vector store writes out, or into memory, rounded to the array's dtype. */
 static void store(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
 {
     const an_ins *in = &p->ins[i];
@@ -308,6 +318,7 @@ static void store(const an_loop_kernel *p, int i, an_gpu_form f, an_text *out)
         an_text_printf(out, " = v%d;\n", in->a);
 }
 
+/* `once`: in front of a row's stores, the condition that picks one thread of those that share a row. */
 void an_gpu_instruction(const an_loop_kernel *p, int i, const char *indent, const char *once, an_gpu_form f,
                         an_text *out)
 {
@@ -356,6 +367,7 @@ const char *an_gpu_first_value(const an_ins *in)
     return in->dtype == AN_I32 ? "AN_INT_MIN" : in->dtype == AN_I64 ? "AN_LONG_MIN" : "0";
 }
 
+/* "float s5[4] = {0.0f, 0.0f, 0.0f, 0.0f};": the part of reduction i that this thread sums. */
 void an_gpu_declare_lanes(const an_loop_kernel *p, int i, int lanes, an_text *out)
 {
     const an_ins *in = &p->ins[i];

@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+/* The first reason is kept: it is what the sentence says, and what split_group.c acts on. */
 int32_t an_loop_fail(an_loop_builder *b, const char *why)
 {
     if (!b->failed) b->why = why;
@@ -40,6 +41,8 @@ int32_t an_loop_put(an_loop_builder *b, an_ins in)
     return p->n_ins++;
 }
 
+/* The guard `guard` (-1: none) with one more bound. Equal guards are one, so that loads under them can be shared; a bound that
+ * the range of the index settles is left out. */
 int32_t an_loop_guard(an_loop_builder *b, int32_t guard, an_bound bound)
 {
     const an_ix_expr *e = &b->p->ix.expr[bound.e];
@@ -105,6 +108,7 @@ int an_loop_arg_for(an_loop_builder *b, int32_t base, bool written)
     return i;
 }
 
+/* The two words from which dropout masks are drawn, which the runtime writes before each step: an argument only where used. */
 int an_loop_rng_arg(an_loop_builder *b)
 {
     for (int i = 0; i < b->p->n_args; i++)
@@ -116,6 +120,7 @@ int an_loop_rng_arg(an_loop_builder *b)
     return i;
 }
 
+/* Whether an index changes within a row. */
 static bool varies(an_loop_builder *b, an_ix e)
 {
     return an_ix_uses(&b->p->ix, e, AN_VAR_COL) || an_ix_uses(&b->p->ix, e, AN_VAR_RED);
@@ -174,6 +179,7 @@ void an_loop_remember(an_loop_builder *b, int32_t node, an_ix at, int32_t guard,
     note->memo = b->n_memo++;
 }
 
+/* Takes shape and extents from the group. An epilogue leaves room among the arguments for the GEMM's own. */
 an_status an_loop_begin(an_loop_builder *b, bool tile)
 {
     an_planner *w = b->w;
@@ -257,6 +263,7 @@ static int64_t moved(const an_loop_kernel *p, int arg)
     return touched ? AN_MIN(touched, p->arg[arg].numel) : p->arg[arg].numel;
 }
 
+/* flops: the cost of each instruction times how often it runs; bytes: of each argument what is moved, once. */
 static void count_work(an_loop_builder *b)
 {
     an_loop_kernel *p = b->p;
@@ -288,6 +295,8 @@ static void find_fixed(an_loop_kernel *p)
                 p->arg[i].fixed = false;
 }
 
+/* Sorts, counts and checks what was built. A limit that was exceeded is no error of the graph: limit_exceeded tells lower.c to
+ * split the group and to try again. */
 an_status an_loop_end(an_loop_builder *b, an_loop_kernel **out, int *n_args)
 {
     an_planner *w = b->w;
