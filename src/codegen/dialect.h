@@ -46,6 +46,7 @@ typedef struct an_gpu {
     bool plain;          /* without matrix instructions (a virtual machine's GPU): fragments are plain registers */
     bool no_shuffles;    /* of a plain GPU: nor shuffles within a subgroup; lanes meet in shared memory */
     int arch_specific;   /* 90: the compiler and the GPU know sm_90a; 0: no architecture-specific instructions */
+    bool decode;         /* attention of one query by attn_decode.inc */
     int multiprocessors; /* thread blocks that fill the GPU; decides grids, never bits */
 } an_gpu;
 

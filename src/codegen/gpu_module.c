@@ -19,10 +19,10 @@ extern const char an_embed_exact[], an_embed_dialect_tiles_h[], an_embed_dialect
     an_embed_dialect_float64_h[], an_embed_dialect_library_calls_h[];
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_dropout_mask_h[],
     an_embed_attn_bf16_inc[], an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[],
-    an_embed_attn_hopper_inc[], an_embed_attn_hopper_backward_inc[];
+    an_embed_attn_hopper_inc[], an_embed_attn_decode_inc[], an_embed_attn_hopper_backward_inc[];
 extern const char an_embed_conv_bf16_inc[];
 
-enum { MOST_USERS = 8 }; /* steps that are named above a shared text */
+enum { DECODE_THREADS = 512, MOST_USERS = 8 }; /* steps that are named above a shared text */
 
 static const char *const kind_of[AN_N_DTYPES] = {[AN_F32] = "F32", [AN_BF16] = "BF16", [AN_F16] = "F16"};
 
@@ -155,6 +155,13 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
                 multiples_of_8(s->dv, 3);
     for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]);
     t->vec = wide ? 8 : 1;
+    if (gpu->decode && !grad && wide && s->T == 1 && s->dropout == 0) {
+        t->body = AN_BODY_DECODE;
+        t->threads = DECODE_THREADS;
+        t->bm = 1;
+        t->dc = 16; /* unused, as are bn and cols */
+        return NULL;
+    }
     if (an_gpu_fast(gpu) && wide && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 && s->D <= 128) {
         t->body = AN_BODY_BF16;
         t->threads = 128;
@@ -250,6 +257,7 @@ static const char *body_text(an_gpu_module m, int body)
 {
     return body == AN_BODY_BF16 || body == AN_BODY_HOPPER ? an_embed_attn_bf16_inc
            : body == AN_BODY_TF32                         ? an_embed_attn_tf32_inc
+           : body == AN_BODY_DECODE                       ? an_embed_attn_decode_inc
            : m >= AN_MODULE_SCATTER                       ? an_gpu_call_body_text(m)
            : m == AN_MODULE_GEMM                          ? an_embed_gemm_inc
            : m == AN_MODULE_ATTN                          ? an_embed_attn_forward_inc

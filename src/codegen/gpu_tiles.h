@@ -19,6 +19,7 @@ typedef enum an_attn_body {                   /* attention: all bodies have the 
                             AN_BODY_PORTABLE, /* attn_forward.inc, attn_backward.inc */
                             AN_BODY_BF16,     /* NVIDIA: attn_bf16.inc */
                             AN_BODY_TF32,     /* NVIDIA: attn_tf32.inc */
+                            AN_BODY_DECODE,   /* forward, one query: attn_decode.inc */
                             AN_BODY_HOPPER /* sm_90a: attn_hopper.inc and attn_hopper_backward.inc, after attn_bf16.inc */
 } an_attn_body;
 

@@ -95,7 +95,7 @@ static int row_update(an_ctx *cx, an_dtype t, an_tensor **out)
         char name[16];
         const an_shape whole = AN_SHAPE(3, 20, i == 2 ? 1 : 41), row = AN_SHAPE(3, 1, i == 2 ? 1 : 41);
         snprintf(name, sizeof name, "cache.%d", i);
-        an_tensor *state = an_state_at(AT, cx, name, i ? AN_BF16 : t, whole, AN_NORMAL(1));
+        an_tensor *state = an_state_at(AT, cx, name, i ? AN_BF16 : t, whole, AN_FILL(0.5));
         an_tensor *here =
             an_eq_at(AT, an_iota_at(AT, cx, AN_SHAPE(1, 20, 1), 1), an_scalar_i32_at(AT, cx, (int32_t)at[i]));
         an_tensor *fresh = fill(cx, i ? AN_BF16 : t, row, -1, 1);

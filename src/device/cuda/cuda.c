@@ -195,11 +195,13 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
 {
     AN_TRY(check_switch(err, "ANNEAL_EXACT"));
     AN_TRY(check_switch(err, "ANNEAL_TF32"));
+    AN_TRY(check_switch(err, "ANNEAL_CUDA_DECODE"));
     cuda_modes(o, &d->exact, &d->tf32);
     if (d->exact && d->tf32)
         return an_fail(err, AN_E_USAGE, "exact and tf32 are both asked for, and exclude each other: leave one out");
     d->guard = o->isolate_buffers;
     d->gpu = (an_gpu){.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = !d->exact, .tf32 = d->tf32};
+    d->gpu.decode = !d->exact && asked(false, "ANNEAL_CUDA_DECODE");
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
                             .threads = 1,
