@@ -13,6 +13,8 @@ equal "$(value "$dir/stdout" total_bytes)" "$sum" "total_bytes"
 kinds=0
 for k in weight gradient moment activation scratch state input; do kinds=$((kinds + $(value "$dir/stdout" ${k}_bytes))); done
 equal "$(value "$dir/stdout" peak_bytes)" "$kinds" "peak_bytes"
+run plan macbook
+says stdout "  data  "; equal "$(grep 'moved' "$dir/stdout" | grep -c data)" 0 "lines in which data are moved bytes"
 ok "the kinds of the bill add up"
 
 run plan macbook svg="$dir/memory.svg"
@@ -98,6 +100,20 @@ run train macbook out="$dir/no" threads=2 recompute=off budget=0.036
 code_is 2; says stderr "the run needs"; says stderr "the budget is 36.9 MiB"; says stderr "Largest:"
 says stderr "Smallest changes that fit: recompute=on"; one_line stderr
 [ ! -e "$dir/no" ] || fault "a refused run made its folder"
+# Batch, length, width and layers, in the keys that are typed, each once and with its bytes, which the same run then takes.
+run train macbook out="$dir/no" threads=2 budget=0.03
+code_is 2
+sed 's/.*Smallest changes that fit: //; s/, or /\n/g' "$dir/stderr" >"$dir/offers"
+for key in batch_size block_size n_embd n_layer; do
+    equal "$(grep -c "\(^\| \)$key=" "$dir/offers")" 1 "offers of $key"
+done
+equal "$(sed 's/ (.*//' "$dir/offers" | sort | uniq -d)" "" "offers made twice"
+equal "$(grep -cv ' ([0-9.]* MiB)$' "$dir/offers")" 0 "offers without their bytes"
+while read -r offer; do
+    # shellcheck disable=SC2086  # settings
+    run plan macbook threads=2 budget=0.03 ${offer%% (*}
+    code_is 0
+done <"$dir/offers"
 ok "what does not fit is refused before anything is written, with the smallest changes that would"
 
 # address space: as much as was said, and a good deal less
