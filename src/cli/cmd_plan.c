@@ -1,5 +1,6 @@
 /* cmd_plan.c: prints a run's memory bill without running it. */
 #include "cli/cmd_plan.h"
+#include "comm/comm.h"
 #include <anneal_tools.h>
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +9,7 @@ typedef struct plan_values {
     char show[AN_CONFIG_TEXT_BYTES], fit[AN_CONFIG_TEXT_BYTES], what_if[AN_CONFIG_TEXT_BYTES],
         svg[AN_CONFIG_TEXT_BYTES];
     bool trace;
+    an_plan_scaling scaling;
 } plan_values;
 
 #define AT(name) offsetof(plan_values, name)
@@ -20,6 +22,12 @@ static const an_config_field fields[] = {
      "a change, as batch/2, seq*2 or n_layer=3: what each kind would take; may be given several times"},
     {"trace", AN_CONFIG_BOOL, AT(trace), "false", 0, 0, NULL,
      "an update stage by stage: where it runs, what it moves, what it waits for, what may fail"},
+    {"devices", AN_CONFIG_INT, AT(scaling.devices), "1", 1, 4096, NULL,
+     "as if so many devices trained together: the bill of one rank, and with update_ms how fast they would be"},
+    {"link", AN_CONFIG_TEXT, AT(scaling.link), "nvlink", 0, 0, "nvlink|pcie|10gbe|wifi",
+     "of these: what connects them"},
+    {"update_ms", AN_CONFIG_FLOAT, AT(scaling.update_ms), "0", 0, 1e9, NULL,
+     "of these: the time of an update of one, with as many micro-batches as each has (ms in metrics.jsonl)"},
     {"svg", AN_CONFIG_TEXT, AT(svg), "", 0, 0, NULL, "a file for a picture of memory over the step"},
 };
 const an_config an_plan_keys = {.fields = fields, .n = AN_COUNT(fields)};
@@ -56,7 +64,8 @@ static int find_largest(const an_ctx *cx, an_plan_tensor out[LARGEST])
     return n;
 }
 
-static an_status print_bill_json(an_err *err, const an_session *r, const an_estimate *p, const an_args *args)
+static an_status print_bill_json(an_err *err, const an_session *r, const an_estimate *p, const plan_values *v,
+                                 const an_args *args)
 {
     const an_bill *b = &p->bill;
     an_memory_kind kinds[AN_ESTIMATE_KINDS];
@@ -105,6 +114,7 @@ static an_status print_bill_json(an_err *err, const an_session *r, const an_esti
         an_text_puts(&line, "}");
     }
     an_text_puts(&line, "]");
+    an_plan_put_scaling(r, &v->scaling, &line);
     an_status status = an_plan_what_if_json(err, r, p, args, &line);
     an_text_puts(&line, "}");
     if (status == AN_OK) return an_print_line(err, &line);
@@ -192,10 +202,11 @@ static an_status show(an_err *err, an_session *r, const an_estimate *p, const pl
 {
     if (*v->svg) AN_TRY(an_plan_svg(err, r, p, v->svg));
     if (v->trace) return an_plan_trace(err, r, p, args->json);
-    if (args->json) return print_bill_json(err, r, p, args);
+    if (args->json) return print_bill_json(err, r, p, v, args);
     if (strcmp(v->show, "bill") == 0) {
         an_cli_warn(r->cx);
         print_bill(r, p);
+        an_plan_print_scaling(r, &v->scaling);
         return an_plan_what_if(err, r, p, args);
     }
     if (strcmp(v->show, "memory") == 0) return an_plan_timeline(err, r, p);
@@ -227,11 +238,17 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_train_config_check(err, &c));
     plan_for_absent(&c);
     if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));
-    AN_TRY(open_run(err, &c, *v.fit, &r));
-    an_status status = *v.fit         ? an_plan_fit(err, r, budget, args->json)
-                       : c.budget > 0 ? an_estimate_check(err, r, &estimate)
-                                      : an_estimate_run(err, r, &estimate);
+    an_status status = an_plan_be_rank(err, &v.scaling, &c);
+    if (status == AN_OK) status = open_run(err, &c, *v.fit, &r);
+    if (status != AN_OK) {
+        an_comm_close(c.comm);
+        return status;
+    }
+    status = *v.fit         ? an_plan_fit(err, r, budget, args->json)
+             : c.budget > 0 ? an_estimate_check(err, r, &estimate)
+                            : an_estimate_run(err, r, &estimate);
     if (status == AN_OK && !*v.fit) status = show(err, r, &estimate, &v, args);
     an_session_close(r);
+    an_comm_close(c.comm);
     return status;
 }

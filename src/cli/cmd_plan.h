@@ -1,5 +1,5 @@
 /* cmd_plan.h: what the parts of `anneal plan` share: cmd_plan.c (the bill), plan_queries.c (--fit, --what-if), plan_trace.c
- * (--trace), memory_svg.c (memory over time). */
+ * (--trace), plan_scaling.c (devices=), memory_svg.c (memory over time). */
 #ifndef AN_CLI_CMD_PLAN_H
 #define AN_CLI_CMD_PLAN_H
 
@@ -24,6 +24,16 @@ an_status an_plan_what_if_json(an_err *err, const an_session *r, const an_estima
 /* The update's memory over its launches: on a terminal, with the largest tensors; as a picture, stacked by kind. */
 an_status an_plan_timeline(an_err *err, const an_session *r, const an_estimate *p);
 /* The update told stage by stage. */
+/* Of several devices. */
+typedef struct an_plan_scaling {
+    int64_t devices;
+    char link[AN_CONFIG_TEXT_BYTES];
+    double update_ms; /* of one device; 0: not told */
+} an_plan_scaling;
+/* The run is then one of so many ranks, that do not exist: c->comm is the caller's to close. */
+an_status an_plan_be_rank(an_err *err, const an_plan_scaling *v, an_train_config *c);
+void an_plan_put_scaling(const an_session *r, const an_plan_scaling *v, an_text *out);
+void an_plan_print_scaling(const an_session *r, const an_plan_scaling *v);
 an_status an_plan_trace(an_err *err, const an_session *r, const an_estimate *p, bool json);
 an_status an_plan_svg(an_err *err, const an_session *r, const an_estimate *p, const char *path);
 

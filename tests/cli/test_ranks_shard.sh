@@ -78,10 +78,29 @@ for ranks in 2 4; do
     [ "${part:-0}" -gt 0 ] || fault "no moments in the logbook"
     [ $((part * ranks)) -lt $((whole + ranks * 100000)) ] || fault "$ranks ranks: $part bytes of moments, of $whole"
     a=$(bill whole peak_bytes) b=$(bill parts peak_bytes)
+    for shard in none moments gradients; do
+        train run_$shard $big ranks=$ranks shard=$shard gradient_accumulation_steps=$ranks
+        run plan macbook $more $big devices=$ranks shard=$shard gradient_accumulation_steps=$ranks --json
+        code_is 0
+        for key in peak_bytes moment_bytes gradient_bytes weight_bytes; do
+            equal "$(value "$dir/stdout" $key)" "$(bill run_$shard $key)" "$key of $ranks ranks, shard=$shard: planned and run"
+        done
+        rm -rf "$dir/run_$shard"
+    done
     [ "${b:-0}" -lt "${a:-0}" ] || fault "$ranks ranks: $b bytes in all, $a without"
     rm -rf "$dir/whole" "$dir/parts"
 done
-ok "the bill of a rank has its part of the moments"
+run plan macbook $more devices=4 link=pcie update_ms=20 --json
+code_is 0
+says stdout '"link":"pcie","scaling":[{"devices":2,"exchange_ms":'
+run plan macbook $more devices=4 link=pcie update_ms=20
+says stdout "of as many times one"
+run plan macbook $more update_ms=20
+code_is 1
+run plan macbook $more devices=3
+code_is 1
+says stderr "does not divide by 3 ranks"
+ok "the bill of a rank has its part of the moments, and is what plan devices=N says; plan predicts how several devices do together"
 
 if ps -o pid= --ppid $$ >/dev/null 2>&1; then
     # shellcheck disable=SC2086

@@ -1,0 +1,39 @@
+/* scaling.c: see scaling.h. */
+#include "tools/scaling.h"
+#include "platform/platform.h"
+#include <string.h>
+
+/* Assumed, not measured: PCIe is generation 4 with 16 lanes through the host; Wi-Fi a good 802.11ac link. */
+const an_link an_links[] = {
+    {"nvlink", 300e9, 8e-6, "NVLink 4 through a switch (H100, H200)"},
+    {"pcie", 20e9, 15e-6, "PCIe 4.0 x16"},
+    {"10gbe", 1.1e9, 40e-6, "Ethernet of 10 Gbit/s"},
+    {"wifi", 40e6, 3e-3, "Wi-Fi"},
+};
+const size_t an_n_links = AN_COUNT(an_links);
+
+const an_link *an_link_find(const char *name)
+{
+    for (size_t i = 0; i < an_n_links; i++)
+        if (strcmp(an_links[i].name, name) == 0) return &an_links[i];
+    return NULL;
+}
+
+/* As planner/lower_call.c cuts a block. */
+static double buckets_of(double bytes)
+{
+    const double each = AN_MIN(AN_MAX(bytes / 16, 1048576.0), 26214400.0);
+    return AN_MAX((double)(int64_t)((bytes + each - 1) / each), 1.0);
+}
+
+void an_scaling_predict(const an_scaling_work *w, const an_link *link, int64_t devices, an_scaling *out)
+{
+    const double n = (double)devices, buckets = buckets_of(w->exchanged_bytes), backward_s = w->update_s * 2 / 3;
+    *out = (an_scaling){.update_s = w->update_s, .efficiency = 1};
+    if (devices < 2) return;
+    out->exchange_s = 2 * (n - 1) / n * w->exchanged_bytes / link->bytes_per_s + buckets * 2 * (n - 1) * link->hop_s;
+    const double last = out->exchange_s / buckets, early = out->exchange_s - last;
+    out->exposed_s = w->overlap ? last + AN_MAX(early - backward_s, 0.0) : out->exchange_s;
+    out->update_s = w->update_s + out->exposed_s;
+    out->efficiency = w->update_s / out->update_s;
+}

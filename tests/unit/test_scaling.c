@@ -1,0 +1,74 @@
+/* test_scaling.c: what plan predicts of several devices. */
+#include "lib/test.h"
+
+#include "tools/scaling.h"
+
+#include <math.h>
+
+static void one_device_exchanges_nothing(void **state)
+{
+    an_scaling s;
+    (void)state;
+    an_scaling_predict(&(an_scaling_work){.update_s = 0.1, .exchanged_bytes = 1e9}, an_link_find("wifi"), 1, &s);
+    assert_true(s.exchange_s == 0 && s.update_s == 0.1 && s.efficiency == 1);
+}
+
+static void a_ring_moves_twice_the_bytes_whatever_the_number_of_devices(void **state)
+{
+    const an_link link = {.bytes_per_s = 1e9, .hop_s = 0};
+    const an_scaling_work w = {.update_s = 1, .exchanged_bytes = 1e9};
+    an_scaling s;
+    (void)state;
+    an_scaling_predict(&w, &link, 2, &s);
+    assert_true(fabs(s.exchange_s - 1) < 1e-9 && fabs(s.efficiency - 0.5) < 1e-9);
+    an_scaling_predict(&w, &link, 4, &s);
+    assert_true(fabs(s.exchange_s - 1.5) < 1e-9);
+    an_scaling_predict(&w, &link, 1000, &s);
+    assert_true(s.exchange_s > 1.99 && s.exchange_s < 2);
+}
+
+static void the_backward_pass_hides_all_buckets_but_the_last(void **state)
+{
+    const an_link link = {.bytes_per_s = 1e9, .hop_s = 0};
+    an_scaling_work w = {.update_s = 3, .exchanged_bytes = 16 << 20, .overlap = true}; /* 16 buckets */
+    an_scaling s;
+    (void)state;
+    an_scaling_predict(&w, &link, 2, &s);
+    assert_true(fabs(s.exposed_s - s.exchange_s / 16) < 1e-9);
+    w.update_s = 0.003; /* of which 2 ms are the backward pass */
+    an_scaling_predict(&w, &link, 2, &s);
+    assert_true(fabs(s.exposed_s - (s.exchange_s - 0.002)) < 1e-9);
+    w.overlap = false;
+    an_scaling_predict(&w, &link, 2, &s);
+    assert_true(s.exposed_s == s.exchange_s);
+}
+
+static void a_slower_link_and_more_devices_never_help(void **state)
+{
+    const an_scaling_work w = {.update_s = 0.1, .exchanged_bytes = 5e8, .overlap = true};
+    (void)state;
+    for (size_t l = 0; l < an_n_links; l++) {
+        double before = 1;
+        for (int64_t n = 2; n <= 512; n *= 2) {
+            an_scaling s, slower;
+            an_scaling_predict(&w, &an_links[l], n, &s);
+            assert_true(s.efficiency > 0 && s.efficiency <= before);
+            before = s.efficiency;
+            if (l + 1 == an_n_links) continue;
+            an_scaling_predict(&w, &an_links[l + 1], n, &slower);
+            assert_true(slower.efficiency < s.efficiency);
+        }
+    }
+    assert_null(an_link_find("carrier pigeon"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_device_exchanges_nothing),
+        cmocka_unit_test(a_ring_moves_twice_the_bytes_whatever_the_number_of_devices),
+        cmocka_unit_test(the_backward_pass_hides_all_buckets_but_the_last),
+        cmocka_unit_test(a_slower_link_and_more_devices_never_help),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
