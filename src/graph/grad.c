@@ -380,13 +380,71 @@ static an_tensor *add_contributions(an_tensor *a, an_tensor *b)
     return ADD(a, b);
 }
 
+/* A matrix that a recurrent layer reads at each step gets a small product from each: LEAST_PRODUCTS of them or more,
+ * over at most WIDEST_ROWS rows each. */
+enum { LEAST_PRODUCTS = 8, MOST_PRODUCTS = 128, WIDEST_ROWS = 512 };
+
+/* The product that contribution `i` is, perhaps transposed; NULL: it is none, or one of many rows. */
+static an_tensor *product_of(const pass *p, int32_t i, bool *swapped)
+{
+    an_tensor *t = an_node(p->g, p->list[i].value);
+    *swapped = is_transpose(t);
+    if (*swapped) t = an_src(t, 0);
+    return t->op == AN_OP_MATMUL && t->rank == 2 && an_src(t, 1)->shape[0] <= WIDEST_ROWS ? t : NULL;
+}
+
+static bool same_operands(const an_tensor *a, const an_tensor *b)
+{
+    for (int k = 0; k < 2; k++) {
+        const an_tensor *x = an_src(a, k), *y = an_src(b, k);
+        if (x->dtype != y->dtype || memcmp(x->shape, y->shape, 2 * sizeof x->shape[0]) != 0) return false;
+    }
+    return a->dtype == b->dtype;
+}
+
+/* [r,c] each, one below the other: [n r,c]. The parts of a layer's result are concatenated in the same form. */
+static an_tensor *stacked(an_graph *g, an_tensor **x, int n)
+{
+    const int32_t r = x[0]->shape[0], c = x[0]->shape[1];
+    for (int i = 0; i < n; i++) x[i] = an_make_reshape(x[i], 3, (int32_t[]){1, r, c});
+    return an_make_reshape(an_make_concat(g, x, n, 0), 2, (int32_t[]){n * r, c});
+}
+
+/* a_1 b_1 + a_2 b_2 + ... = [a_1 a_2 ...] [b_1; b_2; ...]: one long product instead of many short ones and their sums. From
+ * contribution *at on, which moves behind those that were taken; NULL: fewer than LEAST_PRODUCTS follow. */
+static an_tensor *join_products(pass *p, int32_t *at, int out)
+{
+    bool swapped, other;
+    an_tensor *a[MOST_PRODUCTS], *b[MOST_PRODUCTS], *first = product_of(p, *at, &swapped);
+    int n = 0;
+    int32_t i = *at;
+    for (; first != NULL && i != NONE && n < MOST_PRODUCTS; i = p->list[i].next) {
+        an_tensor *t = product_of(p, i, &other);
+        if (p->list[i].out != out || t == NULL || other != swapped || !same_operands(first, t)) break;
+        a[n] = an_src(t, 0);
+        b[n++] = an_src(t, 1);
+    }
+    if (n < LEAST_PRODUCTS) return NULL;
+    for (int k = 0; k < n; k++) a[k] = transposed(a[k]);
+    *at = i;
+    an_tensor *y = an_make_matmul(transposed(stacked(p->g, a, n)), stacked(p->g, b, n), (an_dtype)first->dtype);
+    return swapped ? transposed(y) : y;
+}
+
 /* The gradient of output `out` in `slot`: its contributions added in the order of their readers; NULL: there is none. */
 static an_tensor *sum_contributions(pass *p, int32_t slot, int out)
 {
     an_tensor *sum = NULL, *whole = out == 0 ? concat_slices(p, slot) : NULL;
     bool whole_used = false;
-    for (int32_t i = p->head[slot]; i != NONE; i = p->list[i].next) {
+    for (int32_t i = p->head[slot], next; i != NONE; i = next) {
         const contribution *from = &p->list[i];
+        an_tensor *joined = join_products(p, &i, out);
+        if (joined != NULL) {
+            sum = sum == NULL ? joined : add_contributions(sum, joined);
+            next = i;
+            continue;
+        }
+        next = from->next;
         if (from->out != out) continue;
         an_tensor *value = an_node(p->g, from->value);
         const an_tensor *slice = slice_of(p, from, slot);

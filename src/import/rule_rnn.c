@@ -55,13 +55,18 @@ static an_tensor *direction(an_build *b, cell kind, an_tensor *x, const weights 
                             an_tensor **c, an_arena *arena)
 {
     const int64_t T = an_dim(x, 0), B = an_dim(x, 1), H = an_dim(*h, 1);
-    an_tensor *xi = an_widen(an_linear_at(AN_AT, x, w->wi, w->bi)); /* [T,B,G H] */
+    weights own = *w;
+    if (kind != CELL_GRU && w->bi) { /* both are added at each step: so is their sum, with the inputs' part */
+        own.bi = an_add_at(AN_AT, w->bi, w->bh);
+        own.bh = NULL;
+    }
+    an_tensor *xi = an_widen(an_linear_at(AN_AT, x, w->wi, own.bi)); /* [T,B,G H] */
     an_tensor **out = AN_NEW_ARRAY(arena, an_tensor *, T + 1);
     if (!out || T < 1) return NULL;
     for (int64_t k = 0; k < T; k++) {
         const int64_t t = reverse ? T - 1 - k : k;
         an_tensor *now = an_reshape_at(AN_AT, an_slice_at(AN_AT, xi, 0, t, t + 1, 1), AN_SHAPE(B, gates_of(kind) * H));
-        step(b, kind, now, w, h, c);
+        step(b, kind, now, &own, h, c);
         out[t] = an_reshape_at(AN_AT, *h, AN_SHAPE(1, B, H));
     }
     return an_concat_at(AN_AT, out, (int)T, 0);
