@@ -27,7 +27,8 @@ def linear(inputs, outputs):
 
 
 def norm(x):
-    return F.rms_norm(x.float(), x.shape[-1:], eps=1e-5).to(x.dtype)
+    y = x.float()
+    return (y * torch.rsqrt(y.square().mean(-1, keepdim=True) + 1e-5)).to(x.dtype)
 
 
 class SwiGLU(nn.Module):

@@ -76,7 +76,8 @@ for split in train val; do
 done
 run train cnn data="$dir/files" channels=1 height=8 width=8 batch_size=4 max_iters=2 eval_interval=2 warmup_iters=0 filters=4 hidden=8 threads=1 out="$dir/h"
 if [ "$code" != 0 ] && grep -q "libpng" "$dir/stderr"; then
-    skip "this machine has no libpng"
+    tests=$((tests + 1)) faults=
+    echo "ok $tests - a changed file of a run of images # SKIP there is no libpng"
 else
     code_is 0; says stderr "4 images to train on, 4 to validate"
     cp -r "$dir/h" "$dir/i"; mv "$dir/files" "$dir/moved"
