@@ -169,9 +169,10 @@ static an_status apply_environment(an_err *err, an_train_config *c)
     return set && *set ? an_config_set(err, &keys, c, "", "compile", "false") : AN_OK;
 }
 
-/* Of settings that say the same in other units, the one that is given sets the task's aside. */
+/* Of settings that say the same in other units, the one that is given sets the other aside: epochs, or the task's. */
 static an_status set_aside(an_err *err, const an_config *keys, an_train_config *c, const an_setting *s)
 {
+    if (strcmp(s->key, "max_iters") == 0) AN_TRY(an_config_set(err, keys, c, "", "epochs", "0"));
     for (const an_task_unit *u = c->task->other_units; u && u->common; u++)
         if (strcmp(s->key, u->common) == 0)
             AN_TRY(an_config_set(err, keys, c, "", u->key, u->value ? u->value : s->value));

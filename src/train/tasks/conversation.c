@@ -259,8 +259,7 @@ static void hash(const an_task_data *d, int split, char out[AN_HASH_TEXT_BYTES])
     if (chat(d)->set[split]) an_puzzle_set_hash(chat(d)->set[split], out);
 }
 
-static const an_task_unit other_units[] = {{"max_iters", "epochs", "0"},
-                                           {"eval_interval", "eval_epochs", "0"},
+static const an_task_unit other_units[] = {{"eval_interval", "eval_epochs", "0"},
                                            {"warmup_iters", "lr_warmup_steps", NULL},
                                            {"min_lr", "lr_min_ratio", "-1"},
                                            {NULL, NULL, NULL}};

@@ -306,8 +306,6 @@ static const char *folder(const an_task_data *d, int split, int i)
     return s ? an_puzzle_set_dir(s, i) : NULL;
 }
 
-static const an_task_unit other_units[] = {{"max_iters", "epochs", "0"}, {NULL, NULL, NULL}};
-
 const an_task an_puzzle_task = {.name = "puzzle",
                                 .settles_epochs = true,
                                 .unit = "puzzle",
@@ -319,7 +317,6 @@ const an_task an_puzzle_task = {.name = "puzzle",
                                 .next_argument = " FILE",
                                 .keys = &keys,
                                 .settings_bytes = sizeof(settings),
-                                .other_units = other_units,
                                 .data_bytes = sizeof(puzzle_data),
                                 .open = open_puzzles,
                                 .close = close_puzzles,
