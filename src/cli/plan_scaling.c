@@ -20,16 +20,28 @@ an_status an_plan_be_rank(an_err *err, const an_plan_scaling *v, an_train_config
     return an_ranks_check_division(err, c);
 }
 
+/* Whether the plan is that of a GPU, here or absent. */
+static bool is_gpu(const an_ctx *cx)
+{
+    enum { MOST = 16 };
+    an_device_facts opened, all[MOST];
+    if (!an_device_opened(cx, &opened)) return false;
+    if (opened.gpu) return true;
+    const int n = an_devices(all, MOST);
+    for (int i = 0; i < AN_MIN(n, MOST); i++)
+        if (all[i].gpu && strcmp(all[i].planned_by, opened.name) == 0) return true;
+    return false;
+}
+
 static void work_of(const an_session *r, const an_plan_scaling *v, an_scaling_work *out)
 {
     const an_train_config *c = &r->cfg;
     an_model_counts counts;
-    an_device_facts device;
     c->model->count(an_model_settings(c), c->batch_size, &counts);
     *out = (an_scaling_work){.update_s = 1e-3 * v->update_ms,
                              .exchanged_bytes = 4.0 * (double)counts.parameters,
                              .overlap = c->overlap && !c->exact && strcmp(c->shard, "none") == 0 &&
-                                        an_train_micros(c) == 1 && an_device_opened(r->cx, &device) && device.gpu};
+                                        an_train_micros(c) == 1 && is_gpu(r->cx)};
 }
 
 /* 2, 4, 8, ... and the number asked for. */
