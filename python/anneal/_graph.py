@@ -32,7 +32,10 @@ class Text:
     def size(self, x):
         if isinstance(x, int):
             return x
-        return int(x.node.expr.xreplace(self.sizes))
+        value = x.node.expr.xreplace(self.sizes)
+        if value.free_symbols:
+            raise Unsupported(f"{x}: a size that depends on data")
+        return int(value)
 
     def declare(self, name, value):
         if value.dtype not in DTYPES:
@@ -50,7 +53,10 @@ class Text:
         if isinstance(x, torch.SymInt):
             return self.size(x)
         if isinstance(x, (torch.SymFloat, torch.SymBool)):
-            raise Unsupported(f"{x}: a number that depends on data")
+            value = x.node.expr.xreplace(self.sizes)
+            if value.free_symbols:
+                raise Unsupported(f"{x}: a number that depends on data")
+            return bool(value) if isinstance(x, torch.SymBool) else float(value)
         return x
 
     def is_tensor(self, x):

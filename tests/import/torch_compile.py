@@ -106,6 +106,19 @@ def another_batch_size_is_another_plan():
 
 
 @test
+def numbers_that_follow_from_sizes_are_those_of_each_call():
+    model = nn.Sequential(nn.Conv2d(2, 4, 3, stride=2), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    mine = copy.deepcopy(model)
+    run = compiled(mine, dynamic=True)
+    for n, size in ((2, 9), (5, 9), (3, 11)):
+        x = torch.randn(n, 2, size, size)
+        for f in (model, run):
+            f(x).square().sum().backward()
+    for p, q in zip([*(p.grad for p in model.parameters()), *model.buffers()], [*(p.grad for p in mine.parameters()), *mine.buffers()]):
+        assert torch.allclose(p, q), (p, q)
+
+
+@test
 def without_gradients_it_is_a_graph_too():
     model = nn.Sequential(nn.Linear(4, 3), nn.Tanh()).eval()
     run = compiled(model)
