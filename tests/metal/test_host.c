@@ -20,30 +20,30 @@
 #include <unistd.h>
 
 static const standin_api *mac;
-enum { T = 6, C = 8, V = 7, ODD = 13, STEPS = 3 };
+enum { B = 2, T = 6, C = 8, V = 7, ODD = 13, STEPS = 3 };
 
 /* A norm, attention with dropout, a linear head with a long sum, an update; a sort; states of 4-byte words and of
  * bytes; an empty tensor. */
 static an_tensor *build(an_ctx *cx, int step)
 {
-    int32_t x[T], y[T];
-    for (int i = 0; i < T; i++) x[i] = (step * 5 + i * 3) % V, y[i] = (step + i) % V;
+    int32_t x[B * T], y[B * T];
+    for (int i = 0; i < B * T; i++) x[i] = (step * 5 + i * 3) % V, y[i] = (step + i) % V;
     an_set_step(cx, (uint64_t)step);
     an_tensor *table = an_param(cx, "table", AN_F32, AN_SHAPE(V, C), AN_NORMAL(0.5));
     an_tensor *qkv = an_param(cx, "qkv", AN_F32, AN_SHAPE(3 * C, C), AN_NORMAL(0.5));
     an_tensor *gain = an_param(cx, "gain", AN_F32, AN_SHAPE(C), AN_ONES);
     an_tensor *wide = an_param(cx, "wide", AN_F32, AN_SHAPE(C, 40), AN_NORMAL(0.2));
-    an_tensor *h = an_gather(table, an_input(cx, AN_I32, AN_SHAPE(1, T), x)), *part[3]; /* [1,T,C] */
+    an_tensor *h = an_gather(table, an_input(cx, AN_I32, AN_SHAPE(B, T), x)), *part[3]; /* [B,T,C] */
     h = an_layer_norm(h, gain, NULL, 1e-5);
-    an_tensor *all = an_reshape(an_cast(an_linear(h, qkv, NULL), AN_F32), AN_SHAPE(1, T, 3, 2, C / 2));
+    an_tensor *all = an_reshape(an_cast(an_linear(h, qkv, NULL), AN_F32), AN_SHAPE(B, T, 3, 2, C / 2));
     for (int i = 0; i < 3; i++)
-        part[i] = an_reshape(an_permute(an_slice(all, 2, i, i + 1), AN_SHAPE(0, 3, 1, 4, 2)), AN_SHAPE(1, 2, T, C / 2));
+        part[i] = an_reshape(an_permute(an_slice(all, 2, i, i + 1), AN_SHAPE(0, 3, 1, 4, 2)), AN_SHAPE(B, 2, T, C / 2));
     h = an_add(h, an_reshape(an_permute(an_cast(an_attention(part[0], part[1], part[2], 0, true, 0.2), AN_F32),
                                         AN_SHAPE(0, 2, 1, 3)),
-                             AN_SHAPE(1, T, C)));
+                             AN_SHAPE(B, T, C)));
     h = an_add(h, an_matmul(an_gelu(an_matmul(h, wide)), an_transpose(wide, 0, 1)));
     an_tensor *logits = an_cast(an_linear(h, table, NULL), AN_F32);
-    an_tensor *labels = an_input(cx, AN_I32, AN_SHAPE(1, T), y);
+    an_tensor *labels = an_input(cx, AN_I32, AN_SHAPE(B, T), y);
     an_tensor *loss = an_mean(an_cross_entropy(logits, labels), AN_ALL);
     an_backward(loss);
     an_adamw(cx,
@@ -55,7 +55,7 @@ static an_tensor *build(an_ctx *cx, int step)
     an_tensor *w = an_state(cx, "copied bytes", AN_U8, AN_SHAPE(ODD), AN_ZEROS);
     an_assign(b, a);
     an_assign(w, u);
-    an_assign(a, an_sort(an_add(a, an_reshape(h, AN_SHAPE(T, C))), false, NULL));
+    an_assign(a, an_sort(an_add(a, an_reshape(an_slice(h, 0, B - 1, B), AN_SHAPE(T, C))), false, NULL));
     return loss;
 }
 
