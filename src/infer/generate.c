@@ -38,10 +38,12 @@ static an_status draw(an_err *err, text *t, an_tensor *logits, int64_t at, bool 
     an_tensor *id =
         an_draw(logits, an_input(cx, AN_I32, AN_SHAPE(2), number), o->temperature, o->top_k, o->top_p, o->seed);
     an_tensor *group = an_state(cx, "generate.group", AN_I32, AN_SHAPE(GROUP), AN_ZEROS);
-    an_tensor *here = an_eq(an_iota(cx, AN_SHAPE(GROUP), 0), an_scalar_i32(cx, (int32_t)at)); /* bool [GROUP] */
+    an_tensor *place = an_scalar_i32(cx, (int32_t)at),
+              *here = an_eq(an_iota(cx, AN_SHAPE(GROUP), 0), place); /* bool [GROUP] */
     an_tensor *next = an_where(here, an_expand(an_reshape(id, AN_SHAPE(1)), AN_SHAPE(GROUP)), group);
     an_assign(group, next);
-    an_assign(token_state(cx), an_reshape(id, AN_SHAPE(1, 1)));
+    an_tensor *only = an_reshape(id, AN_SHAPE(1, 1));
+    an_assign(token_state(cx), only);
     an_status status = an_eval(next);
     if (status == AN_OK && last) status = an_read(next, t->fresh, sizeof t->fresh);
     status = an_session_result(err, cx, status);
