@@ -427,7 +427,8 @@ static an_tensor *join_products(pass *p, int32_t *at, int out)
     if (n < LEAST_PRODUCTS) return NULL;
     for (int k = 0; k < n; k++) a[k] = transposed(a[k]);
     *at = i;
-    an_tensor *y = an_make_matmul(transposed(stacked(p->g, a, n)), stacked(p->g, b, n), (an_dtype)first->dtype);
+    an_tensor *right = stacked(p->g, b, n);
+    an_tensor *y = an_make_matmul(transposed(stacked(p->g, a, n)), right, (an_dtype)first->dtype);
     return swapped ? transposed(y) : y;
 }
 
