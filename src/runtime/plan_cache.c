@@ -3,8 +3,9 @@
  * Owns:     cx->plans (least recently used out), the explanation of a miss, the dumps of planner passes.
  * Does not: plan (planner/) or run (execute.c).
  *
- * Invariant: a plan is reused only if everything it was made from is equal, byte for byte; the 64-bit key only finds
- * candidates.
+ * Invariant: a plan is reused only if the graph, the roots, and what of the context changes after it was opened (effects,
+ * loss, averages, and with a budget the bytes of its variables) are equal, byte for byte; the 64-bit key only finds
+ * candidates. All else that a plan is made from is fixed when the context is opened.
  */
 #include "runtime/plan_cache.h"
 
@@ -89,6 +90,10 @@ static void put_request(writer *w, const an_ctx *cx, const int32_t *roots, int n
     const int32_t head[] = {g->n, n, cx->effects_from, cx->loss, cx->averages};
     w->same = true;
     put(w, head, sizeof head);
+    if (cx->options.budget_bytes) {
+        const uint64_t persistent = (uint64_t)an_persistent_bytes(cx, NULL);
+        put(w, &persistent, sizeof persistent);
+    }
     put(w, roots, sizeof *roots * (size_t)n);
     for (int32_t id = 0; id < g->n && w->same; id++) {
         const an_tensor *t = g->node[id];
