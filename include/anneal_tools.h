@@ -86,7 +86,7 @@ void an_compiler_facts_read(const char *cc, const char *cache_dir, an_compiler_f
 
 typedef struct an_launch {
     const char *kernel, *scope; /* of the plan: valid until the next eval, plan or reset */
-    const char *kind;           /* "row" (loop kernel), "product" (GEMM), "attention", ... */
+    const char *kind;           /* "row" (loop kernel), "product" (GEMM), "put" (row update), "attention", ... */
     double device_s;            /* 0: the device does not say */
     double enqueue_s;           /* on the host, to hand it over; < 0: the device does not say, or runs it there */
     uint64_t flops, bytes;

@@ -1,8 +1,7 @@
 # libs.mk: third-party libraries. A library is linked when, and only when, some source includes its header: pc-name/header.
 
 PKG_CONFIG ?= pkg-config
-KNOWN_LIBS := jansson/jansson.h libxxhash/xxhash.h nettle/nettle libpcre2-8/pcre2.h libcyaml/cyaml/cyaml.h yaml-0.1/yaml.h \
-              hwloc/hwloc.h libedit/histedit.h libzip/zip.h
+KNOWN_LIBS := jansson/jansson.h libxxhash/xxhash.h nettle/nettle libpcre2-8/pcre2.h yaml-0.1/yaml.h
 
 # Every header included in angle brackets, once.
 SYSTEM_INCLUDES := $(shell find src -name '*.[ch]' -exec sed -n 's/^ *\# *include *<\([^>]*\)>.*/\1/p' {} + | sort -u)

@@ -54,7 +54,7 @@ static void put_run(an_text *out, const char *dir, const char *state, const an_r
     }
 }
 
-/* Each run of the list; those that have ended are told once and leave it. Returns how many there were. */
+/* Each run of the list; those that have ended are printed once and leave it. Returns how many there were. */
 static an_status put_list(an_err *err, const char *list, bool json, an_text *out, int *n)
 {
     DIR *d = opendir(list);

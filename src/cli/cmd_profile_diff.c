@@ -45,7 +45,8 @@ static void put_diff(an_text *out, const an_args *args, const an_profile_diff *d
 
 /* ---- the logbook */
 
-/* The decision, with both files and their hashes. A conclusion that a week has not confirmed is not one. */
+/* The decision, with both files and their hashes. Refused unless the profiles are a week apart
+ * and name the same slowest operation. */
 static an_status write_decision(an_err *err, const an_args *args, const an_profile_diff *d, const char *run)
 {
     an_run_record r;

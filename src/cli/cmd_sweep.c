@@ -198,7 +198,7 @@ static void describe(const job *j, const an_sweep_point *p, char out[AN_CONFIG_T
         if (!is_own(j->args->settings[i].key))
             n += snprintf(out + n, (size_t)(AN_CONFIG_TEXT_BYTES - n), " %s=%s", j->args->settings[i].key,
                           j->args->settings[i].value);
-    if (n >= AN_CONFIG_TEXT_BYTES) out[0] = 0; /* too long to be known again */
+    if (n >= AN_CONFIG_TEXT_BYTES) out[0] = 0; /* too long for the note by which a later call finds this run */
 }
 
 static void build_arguments(const job *j, const an_sweep_point *p, const char *dir, const char *note, arguments *a)

@@ -137,7 +137,7 @@ static void build_arguments(const an_args *args, const an_config *keys, const an
         if (used < (int)sizeof a->note)
             used += snprintf(a->note + used, sizeof a->note - (size_t)used, " %s", a->setting[i]);
     }
-    if (used >= (int)sizeof a->note) a->note[0] = 0; /* too long to be known again */
+    if (used >= (int)sizeof a->note) a->note[0] = 0; /* too long for the note by which a later call finds this run */
     snprintf(a->own[0], sizeof a->own[0], "device=%.31s", device);
     snprintf(a->own[1], sizeof a->own[1], "out=%s", dir);
     snprintf(a->own[2], sizeof a->own[2], "max_iters=%lld", (long long)v->steps);
@@ -151,7 +151,8 @@ static void build_arguments(const an_args *args, const an_config *keys, const an
     a->argv[n] = NULL;
 }
 
-/* A lane that cannot be trained is left out with its sentence; the first is the reference, and its failure ends it all. */
+/* A lane that cannot be trained is left out with its sentence; the first is the reference: if it
+ * fails, the command fails. */
 static an_status measure_lane(an_err *err, const an_args *args, const an_config *keys, const an_lane_values *v,
                               const char *device, an_lanes *l)
 {

@@ -27,7 +27,7 @@ const an_command an_commands[] = {
     {.name = "ps", .run = an_cmd_ps, .min_words = 0, .max_words = 0, .json = true,
      .usage = "ps",
      .summary = "the runs in the background of this machine, which train or resume --detach started",
-     .details = "A run that has ended is told once.\n"},
+     .details = "An ended run is printed once, then removed from the list.\n"},
     {.name = "stop", .run = an_cmd_stop, .min_words = 1, .max_words = 1, .json = false, .keys = &an_stop_keys,
      .usage = "stop RUN [key=value ...]",
      .summary = "let the process that trains in a folder finish its update, save, and end",

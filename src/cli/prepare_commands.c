@@ -26,7 +26,7 @@ const an_command an_prepare_commands[] = {
      .details = ""},
     {.name = "fashion-mnist", .run = an_cmd_prepare_fashion_mnist, .json = true, .keys = &an_prepare_fashion_mnist_keys,
      .usage = "prepare fashion-mnist [key=value ...]",
-     .summary = "Fashion-MNIST, for cnn and resnet: of Debian's package, a folder, or downloaded",
+     .summary = "Fashion-MNIST, for models of images: of Debian's package, a folder, or downloaded",
      .details = "Each file is known by its SHA-256.\n"},
 };
 /* clang-format on */

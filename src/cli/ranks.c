@@ -101,7 +101,7 @@ static an_status read_values(an_err *err, const an_args *args, an_rank_values *o
 
 /* ---- a rank */
 
-/* Runs the command as a rank of `comm`. What fails is said to all; rank 0 alone returns the sentence. */
+/* Runs the command as a rank of `comm`. A failure of one rank is sent to all; rank 0 alone returns the sentence. */
 static an_status run_rank(an_err *err, const an_args *args, an_comm *comm, an_rank_fn *fn, int *exit_code)
 {
     an_args mine = *args;

@@ -6,7 +6,7 @@ enum { MOST_BLOCKS_YZ = 65535 }; /* CUDA's limit; Metal takes more */
 void an_gpu_bind(an_gpu_launch *l, an_bind_kind kind, int index, int arg, int64_t offset)
 {
     l->bind[l->n_binds++] =
-        (an_bind){.kind = (uint8_t)kind, .index = (uint8_t)index, .arg = (int16_t)arg, .offset = offset};
+        (an_gpu_binding){.kind = (uint8_t)kind, .index = (uint8_t)index, .arg = (int16_t)arg, .offset = offset};
 }
 
 void an_gpu_bind_arg(an_gpu_launch *l, int index, const an_plan_step *s, int arg)

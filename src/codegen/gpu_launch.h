@@ -24,11 +24,11 @@ typedef enum an_bind_kind {
     AN_BIND_ANY      /* never read: any valid address */
 } an_bind_kind;
 
-typedef struct an_bind { /* in the order of the kernel's parameters */
-    uint8_t kind, index; /* index: Metal's buffer number */
+typedef struct an_gpu_binding { /* in the order of the kernel's parameters */
+    uint8_t kind, index;        /* index: Metal's buffer number */
     int16_t arg;
     int64_t offset;
-} an_bind;
+} an_gpu_binding;
 
 enum { AN_GPU_BINDS = AN_LOOP_ARGS + 5, AN_GPU_LAUNCHES = 5 };
 
@@ -37,7 +37,7 @@ typedef struct an_gpu_launch {
     uint32_t blocks[3], threads;
     uint32_t shared_bytes; /* CUDA: dynamic shared memory, on top of what the text declares */
     int n_binds;
-    an_bind bind[AN_GPU_BINDS];
+    an_gpu_binding bind[AN_GPU_BINDS];
 } an_gpu_launch;
 
 typedef struct an_gpu_step {

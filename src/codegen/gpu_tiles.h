@@ -1,4 +1,4 @@
-/* gpu_tiles.h: what a library kernel's template is specialized for: the record behind its #define lines. */
+/* gpu_tiles.h: what a library kernel's template is specialized for: the parameters its #define lines are written from. */
 #ifndef AN_CODEGEN_GPU_TILES_H
 #define AN_CODEGEN_GPU_TILES_H
 

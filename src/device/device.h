@@ -92,7 +92,7 @@ typedef struct an_backend {
     const char *aliases[AN_DEVICE_ALIASES]; /* PyTorch's names, which nanoGPT's settings files use: "mps", "cuda:0" */
     const char *chosen_by;                  /* variable that chooses one of several GPUs; NULL: there is only one */
     const char *planned_by;                 /* the backend that plans for this one where it is absent; NULL: none */
-    bool binds;                             /* a buffer is memory of this process, wherever it begins: an_bind */
+    bool binds;                             /* a buffer is memory of this process, wherever it begins: an_gpu_binding */
     int auto_rank;         /* order in which device=auto tries the backends, 1 first; 0: only when named */
     bool gpu;              /* not the processor itself: selftest compares it with the CPU */
     bool own_memory;       /* its memory is not the machine's (a card); else it shares the machine's memory */

@@ -144,7 +144,7 @@ typedef struct an_model {
         *head; /* the names of the last layer's parameters begin so: weights to start from may lack them or have them
                        * for other classes, and they begin anew then; NULL: never */
     const char *cut_parameter; /* of which a file may have more rows than the model wants; NULL: none */
-    /* Models of boards: `in` as of `losses`, at the call that `place` told. The tokens that are most probable now, i32
+    /* Models of boards: `in` are the arrays given to `losses`; `place` selects the call of the evaluation. The tokens that are most probable now, i32
      * [samples,cells], and the logit of their being right, f32 [samples] (NULL: not known). NULL: no such model. */
     void (*answer)(void *model, an_tensor *const *in, an_tensor **out, an_tensor **right);
 } an_model;

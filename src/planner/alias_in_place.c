@@ -1,4 +1,4 @@
-/* alias_in_place.c: pass 14: an output of a loop kernel takes the memory of an input that dies there.
+/* alias_in_place.c: an output of a loop kernel takes the memory of an input that dies there.
  *
  *     dlogits = softmax(logits) - onehot     written over the logits, which nothing reads any more
  *

@@ -1,4 +1,4 @@
-/* assign_buffers.c: pass 15: values → offsets in one arena, by lifetimes.
+/* assign_buffers.c: values → offsets in one arena, by lifetimes.
  *
  * A value lives from the step that first writes it to the last that reads it; what is inside a container lives in it.
  * Values are placed largest first, each at the lowest offset that is free during its life:

@@ -1,4 +1,4 @@
-/* assign_states.c: pass 13: where assigned values are written.
+/* assign_states.c: where assigned values are written.
  *
  * assign(state, value) happens at the end of a step: readers in the same step see the old state. The value is written
  * straight into the state when nothing needs the old one any more by then:

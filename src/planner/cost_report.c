@@ -1,4 +1,4 @@
-/* cost_report.c: pass 17: what the plan will ask for, known before a byte is allocated.
+/* cost_report.c: what the plan will ask for, known before a byte is allocated.
  *
  * Launches, distinct kernels, operations, bytes moved, and bytes of memory by kind at the step where the arena is
  * fullest (an_report: the bill); the plan as text and a timeline of memory; steps that the target leaves to the CPU. */

@@ -1,4 +1,4 @@
-/* dedupe_kernels.c: pass 16: loop kernels → source text in the target's dialect; equal kernels become one.
+/* dedupe_kernels.c: loop kernels → source text in the target's dialect; equal kernels become one.
  *
  * Layers of equal shape give equal texts: one kernel. Kernels that differ in extents alone, [7936] and [320], are two
  * kernels of one text, which is compiled once. Texts are compared whole; a hash table finds the candidate. */

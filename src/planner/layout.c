@@ -1,4 +1,4 @@
-/* layout.c: pass 9: a value for each stored node, and where it is written.
+/* layout.c: a value for each stored node, and where it is written.
  *
  * Most values are memory of their own. Some are written straight into a container, so that joining them needs no
  * copy:

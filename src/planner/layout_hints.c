@@ -1,4 +1,4 @@
-/* layout_hints.c: pass 2: results are stored in the order of axes in which they are read.
+/* layout_hints.c: results are stored in the order of axes in which they are read.
  *
  * A GEMM or attention can write its result at any strides. When a reader permutes that result, it is stored permuted,
  * so that the permutation is contiguous and the reader needs no copy:

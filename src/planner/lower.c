@@ -1,4 +1,4 @@
-/* lower.c: pass 12: launches → steps. Each launch becomes one step, or a few (a concatenation of many parts, a pack).
+/* lower.c: launches → steps. Each launch becomes one step, or a few (a concatenation of many parts, a pack).
  *
  *     lower_loop.c       groups of elementwise nodes and reductions → loop kernels; loop_builder.h lists its other files
  *     lower_gemm.c       GEMMs and convolutions (lower_conv.c), with the epilogue's loop kernel

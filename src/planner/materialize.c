@@ -1,4 +1,4 @@
-/* materialize.c: pass 7: which nodes are written to memory, and which are computed again where they are read. What the
+/* materialize.c: which nodes are written to memory, and which are computed again where they are read. What the
  * backward pass computes again: remat_select.c.
  *
  * Stored are: roots, operands that their reader needs in memory (of GEMMs, attention, calls, packs, assignments), and

@@ -27,7 +27,7 @@ typedef struct reads {
 } reads;
 
 /* False when it was met before, or there is no space. */
-static bool meet(reads *r, int32_t base, an_ix at)
+static bool record_read(reads *r, int32_t base, an_ix at)
 {
     for (int i = 0; i < r->n; i++)
         if (r->met[i].base == base && r->met[i].at == at) return false;
@@ -51,7 +51,7 @@ static void source_reads(const an_planner *w, an_ix_pool *ix, int32_t id, int s,
     an_ix at[AN_MAX_RANK];
     an_walk_views(w, ix, w->g->node[id]->src[s], iv, &base, at);
     const struct an_tensor *n = w->g->node[base];
-    if (!meet(r, base, an_ix_linear(ix, n->rank, n->shape, at))) return;
+    if (!record_read(r, base, an_ix_linear(ix, n->rank, n->shape, at))) return;
     if (an_is_leaf(w, base) || w->node[base].stored || n->op == AN_OP_GATHER) {
         if (n->numel >= r->large && !r->n_large++) r->first = r->met[r->n - 1];
         return;
@@ -88,5 +88,5 @@ bool an_may_carry(const an_planner *w, an_ix_pool *ix, int32_t g, int32_t id)
     member_reads(w, ix, gr, id, &own);
     if (!own.complete || own.n_large != 1) return false;
     for (int32_t m = 0; m < gr->n_members && !ix->failed; m++) member_reads(w, ix, gr, gr->member[m], &other);
-    return !ix->failed && !meet(&other, own.first.base, own.first.at) && other.n < MAX_READS;
+    return !ix->failed && !record_read(&other, own.first.base, own.first.at) && other.n < MAX_READS;
 }

@@ -1,4 +1,4 @@
-/* remat_insert.c: pass 11: where rematerialized copies are made.
+/* remat_insert.c: where rematerialized copies are made.
  *
  * The launches are walked in order. Before a launch of the backward pass first reads a value that remat_select chose,
  * its copy must exist. Either a carrier writes it as an extra output (schedule chose it, and it comes first), or a

@@ -1,4 +1,4 @@
-/* row_updates.c: pass 3: one row of a state replaced in place, as decoding with a KV cache does it.
+/* row_updates.c: one row of a state replaced in place, as decoding with a KV cache does it.
  *
  *     assign(state, where(iota == i, row, state))     row i of the state is replaced, the others stay
  *

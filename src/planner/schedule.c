@@ -1,4 +1,4 @@
-/* schedule.c: pass 10: the order in which groups are launched.
+/* schedule.c: the order in which groups are launched.
  *
  * A group depends on older groups only, so the groups' numbers are an order. They are the order, with two exceptions:
  *

@@ -42,7 +42,7 @@ an_status an_dashboard_open(an_err *err, const char *address, int port, const ch
 an_status an_dashboard_new(an_err *err, const char *token, const an_dashboard_run *run, an_dashboard **out);
 /* Where to look, with the token. */
 void an_dashboard_url(const an_dashboard *d, char out[AN_DASHBOARD_URL_BYTES]);
-/* Ends the streams, which hear how the run ended ("" : not told), then the server. NULL: nothing. */
+/* Ends the streams, which are sent how the run ended ("": nothing is sent), then the server. NULL: nothing. */
 void an_dashboard_close(an_dashboard *d, const char *ended);
 
 void an_dashboard_update(an_dashboard *d, const an_dashboard_numbers *n);

@@ -71,7 +71,7 @@ an_status an_fit_batch(an_err *err, const an_train_config *c, const an_task_data
 an_status an_fit_parts(an_err *err, const an_session *r, const an_estimate *p, uint64_t bytes, int64_t *out);
 
 /* Appends the smallest changes, each of which would make `c` fit, with its bytes: one each of recomputation, batch,
- * precision and the numbers of the model (a GPT's length, width and layers). */
+ * precision and the numbers of the model (the keys of an_model.halve). */
 an_status an_fit_advice(an_err *err, const an_train_config *c, const an_task_data *data, const an_limit *limit,
                         an_text *out);
 

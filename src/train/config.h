@@ -48,7 +48,7 @@ typedef struct an_train_config {
     int64_t eval_interval, eval_iters, log_interval, save_interval, keep;
     bool eval_only, eval_first, eval_train, always_save;
     an_train_text nan, eval_batches, log_format;
-    /* nanoGPT's, which mean nothing here */
+    /* accepted from nanoGPT's files and ignored */
     an_train_text backend, wandb_project, wandb_run_name;
     bool wandb_log;
     /* the machine */

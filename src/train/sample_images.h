@@ -24,7 +24,7 @@ bool an_sample_images_fit(const an_array *a, int n);
 /* Sizes and normalisation. `mean` and `std`: "0.485,0.456,0.406", one number for all channels, or empty. */
 an_status an_sample_images_settle(an_err *err, const an_array *a, int n, const char *mean, const char *std,
                                   an_sample_images *out);
-/* `out` is settled. More classes than the model knows are AN_E_DATA. */
+/* `out` comes from an_sample_images_settle. More classes than the model knows are AN_E_DATA. */
 an_status an_sample_images_open(an_err *err, const char *source, bool whole, an_sample_images *out);
 void an_sample_images_close(an_sample_images *d);
 
@@ -35,7 +35,7 @@ bool an_sample_images_built_in(const an_sample_images *d);
 an_status an_sample_images_read(an_err *err, const an_sample_images *d, int split, int64_t row, int64_t at,
                                 void *const *array);
 void an_sample_images_hash(const an_sample_images *d, int split, char out[AN_HASH_TEXT_BYTES]);
-/* An image file as a question. */
+/* An image file as an input to predict from. */
 an_status an_sample_images_ask(an_err *err, const an_sample_images *d, const char *path, an_questions *out);
 
 #endif

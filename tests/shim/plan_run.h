@@ -192,7 +192,7 @@ static inline int plan_run_step(plan_run *r, int step, void *const *slot, uint64
         shim_launch launch = {
             .groups = {l->blocks[0], l->blocks[1], l->blocks[2]}, .threads = l->threads, .seed = seed + (uint64_t)i};
         for (int b = 0; b < l->n_binds; b++) {
-            const an_bind *bind = &l->bind[b];
+            const an_gpu_binding *bind = &l->bind[b];
             shim_buffer *to = &launch.buffers[bind->index];
             switch ((an_bind_kind)bind->kind) {
             case AN_BIND_ARG: *to = plan_argument(r->plan, s, bind->arg, slot); break;

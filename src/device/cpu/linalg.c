@@ -159,10 +159,10 @@ static double jacobi(double a, double b, double off, double *c, double *s)
 /* Symmetric eigenproblem by Jacobi: a [n,n] becomes diagonal, the rows of v [n,n] the eigenvectors. */
 static void eigh(double *a, double *v, int64_t n)
 {
-    bool turned = true;
+    bool rotated = true;
     identity(v, n);
-    for (int sweep = 0; sweep < SWEEPS && turned; sweep++) {
-        turned = false;
+    for (int sweep = 0; sweep < SWEEPS && rotated; sweep++) {
+        rotated = false;
         for (int64_t p = 0; p < n; p++)
             for (int64_t q = p + 1; q < n; q++) {
                 const double off = a[p * n + q], app = a[p * n + p], aqq = a[q * n + q];
@@ -172,7 +172,7 @@ static void eigh(double *a, double *v, int64_t n)
                     a[p * n + q] = a[q * n + p] = 0;
                     continue;
                 }
-                turned = true;
+                rotated = true;
                 const double t = jacobi(app, aqq, off, &c, &s);
                 rotate(a + p * n, a + q * n, c, s, n);
                 for (int64_t i = 0; i < n; i++) { /* symmetric: columns are the rows */
@@ -190,16 +190,16 @@ static void eigh(double *a, double *v, int64_t n)
 /* SVD by one-sided Jacobi: the columns of u [n][m], contiguous, become orthogonal; v [n][n] collects the rotations. */
 static void orthogonalize(double *u, double *v, int64_t m, int64_t n)
 {
-    bool turned = true;
+    bool rotated = true;
     identity(v, n);
-    for (int sweep = 0; sweep < SWEEPS && turned; sweep++) {
-        turned = false;
+    for (int sweep = 0; sweep < SWEEPS && rotated; sweep++) {
+        rotated = false;
         for (int64_t p = 0; p < n; p++)
             for (int64_t q = p + 1; q < n; q++) {
                 double *x = u + p * m, *y = u + q * m, c, s;
                 const double a = dot(x, x, m), b = dot(y, y, m), off = dot(x, y, m);
                 if (!(fabs(off) > right_angle * sqrt(a) * sqrt(b)) || fabs(off) < 0x1p-1000) continue;
-                turned = true;
+                rotated = true;
                 jacobi(a, b, off, &c, &s);
                 rotate(x, y, c, s, m);
                 rotate(v + p * n, v + q * n, c, s, n);

@@ -97,7 +97,7 @@ static an_status lower_template(an_err *err, an_exec *e, int32_t step, const an_
         c->shared_bytes = launch->shared_bytes;
         c->params = params;
         for (int b = 0; b < launch->n_binds; b++) {
-            const an_bind *x = &launch->bind[b];
+            const an_gpu_binding *x = &launch->bind[b];
             c->refs[b] = x->kind == AN_BIND_ARG       ? ref_of(s, x->arg)
                          : x->kind == AN_BIND_SCRATCH ? in_scratch(s, x->offset)
                                                       : (ref){.slot = x->kind == AN_BIND_PARAMS ? REF_PARAMS : REF_ANY};

@@ -85,7 +85,7 @@ typedef struct an_mtl_launch {
     uint32_t groups[3], threads; /* thread blocks, and threads in each */
     double estimate_s;           /* of its time on the slowest GPU */
     int32_t n_binds;
-    const an_bind *bind;
+    const an_gpu_binding *bind;
     const void *params; /* for setBytes: what AN_BIND_PARAMS names */
     uint32_t params_bytes;
 } an_mtl_launch;

@@ -296,12 +296,13 @@ static an_status memory_launch(loading *l, int32_t s)
     if (elements > UINT32_MAX)
         return an_fail(l->err, AN_E_UNSUPPORTED, "metal: %lld bytes are too many for one copy; use a smaller batch",
                        (long long)to->bytes);
-    an_bind *b = AN_NEW_ARRAY(&l->e->arena, an_bind, 3);
+    an_gpu_binding *b = AN_NEW_ARRAY(&l->e->arena, an_gpu_binding, 3);
     uint32_t *n = AN_NEW(&l->e->arena, uint32_t);
     if (!b || !n) return an_fail_nomem(l->err, "a loaded plan", 0);
     *n = (uint32_t)elements;
-    for (int i = 0; i <= copy; i++) b[i] = (an_bind){.kind = AN_BIND_ARG, .index = (uint8_t)i, .arg = (int16_t)i};
-    b[1 + copy] = (an_bind){.kind = AN_BIND_PARAMS, .index = (uint8_t)(1 + copy)};
+    for (int i = 0; i <= copy; i++)
+        b[i] = (an_gpu_binding){.kind = AN_BIND_ARG, .index = (uint8_t)i, .arg = (int16_t)i};
+    b[1 + copy] = (an_gpu_binding){.kind = AN_BIND_PARAMS, .index = (uint8_t)(1 + copy)};
     l->e->launch[l->e->n_launches++] = (an_mtl_launch){.pipeline = l->d->builtin[AN_BUILTIN_ZERO + copy + 2 * !words],
                                                        .step = s,
                                                        .commit = st->commit ? l->e->n_commits++ : -1,

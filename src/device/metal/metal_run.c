@@ -58,7 +58,7 @@ static void bind_all(const an_mtl_run *r, const an_mtl_launch *l, an_id encoder)
 {
     const an_plan_step *s = &r->e->plan->step[l->step];
     for (int i = 0; i < l->n_binds; i++) {
-        const an_bind *b = &l->bind[i];
+        const an_gpu_binding *b = &l->bind[i];
         an_id buffer = r->e->counts; /* a placeholder for AN_BIND_ANY and empty tensors: never accessed */
         int64_t at = AN_PLACEHOLDER_BYTES * b->index; /* apart, since arguments may not alias */
         if (b->kind == AN_BIND_PARAMS) {

@@ -290,7 +290,7 @@ static an_tensor *table_rows(const pass *p, an_tensor *table, int64_t T)
     return an_reshape(rows, AN_SHAPE(T, 1, 1, s.dim[1], s.dim[2]));
 }
 
-/* x [B,T,n,H,d]: each pair (j, j + d/2) turned by its position's angle. Flipping the halves and a sign make the second
+/* x [B,T,n,H,d]: each pair (j, j + d/2) rotated by its position's angle. Flipping the halves and a sign make the second
  * term a view. */
 static an_tensor *rotate(const pass *p, an_tensor *x)
 {
@@ -299,8 +299,8 @@ static an_tensor *rotate(const pass *p, an_tensor *x)
     const int64_t B = s.dim[0], T = s.dim[1], n = s.dim[2], H = s.dim[3], half = s.dim[4] / 2;
     an_tensor *halves = an_cast(an_reshape(x, AN_SHAPE(B, T, n, H, 2, half)), wide_dtype(m)); /* [B,T,n,H,2,d/2] */
     an_tensor *sines = table_rows(p, m->sines, T), *crossed = an_mul(an_flip(halves, AN_AXIS(4)), sines);
-    an_tensor *turned = an_add(an_mul(halves, table_rows(p, m->cosines, T)), crossed);
-    return an_cast(an_reshape(turned, s), an_dtype_of(x));
+    an_tensor *rotated = an_add(an_mul(halves, table_rows(p, m->cosines, T)), crossed);
+    return an_cast(an_reshape(rotated, s), an_dtype_of(x));
 }
 
 /* The keys or values (`which`) that attention reads, through the key-value cache of this layer. A prefill writes the cache
@@ -385,18 +385,26 @@ static an_trm_state call(pass *p, an_trm_state z, an_tensor *x)
 }
 
 /* Between [B,L,D], which callers have, and [L,B,D], in which a mixer works. */
-static an_tensor *turned(const an_trm *m, an_tensor *x)
+static an_tensor *positions_outermost(const an_trm *m, an_tensor *x)
 {
     return m->c.mlp_t ? an_transpose(x, 0, 1) : x;
+}
+
+static an_trm_state positions_outermost_of(const an_trm *m, an_trm_state z)
+{
+    z.z_H = positions_outermost(m, z.z_H);
+    z.z_L = positions_outermost(m, z.z_L);
+    return z;
 }
 
 an_trm_state an_trm_call(an_trm *m, an_trm_state z, an_tensor *x)
 {
     pass p = {.m = m, .mode = WHOLE};
     an_scope_push(m->cx, "trm");
-    x = turned(m, x);
-    z = call(&p, (an_trm_state){turned(m, z.z_H), turned(m, z.z_L)}, x);
-    z = (an_trm_state){turned(m, z.z_H), turned(m, z.z_L)};
+    x = positions_outermost(m, x);
+    z = positions_outermost_of(m, z);
+    z = call(&p, z, x);
+    z = positions_outermost_of(m, z); /* and back */
     an_scope_pop(m->cx);
     return z;
 }
