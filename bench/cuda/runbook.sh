@@ -32,7 +32,7 @@ check compare 0 "$program" compare "$logs/cpu" "$logs/gpu"
 check compare-exact 0 "$program" compare "$logs/cpu" "$logs/gpu-exact" exact=true
 check compare-wrong 3 "$program" compare "$logs/cpu" "$logs/gpu-other"
 check sweep 0 "$program" sweep macbook data="$TEXT" device=cuda dtype=bfloat16 from=4 steps=40 minutes=2 --budget 4GiB --budget 16GiB out="$logs/sweep"
-check tiny 0 "$program" train macbook data="$TEXT" device=cuda n_layer=1 n_head=1 n_embd=16 block_size=16 batch_size=1 max_iters=40000 log_interval=400 eval_interval=40000 eval_iters=1 out="$logs/tiny-run"
+check tiny 0 "$program" train macbook data="$TEXT" device=cuda n_layer=1 n_head=1 n_embd=16 block_size=16 batch_size=1 max_iters=200000 log_interval=2000 eval_interval=200000 eval_iters=1 out="$logs/tiny-run"
 check large 0 "$program" train macbook data="$TEXT" device=cuda dtype=bfloat16 batch_size=512 max_iters=2000 log_interval=20 eval_interval=2000 eval_iters=1 out="$logs/large-run"
 check diagnose-tiny 0 sh -c '"$1" diagnose "$2" | grep device_is_idle' sh "$program" "$logs/tiny-run"
 check diagnose-large 1 sh -c '"$1" diagnose "$2" | grep device_is_idle' sh "$program" "$logs/large-run"

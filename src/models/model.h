@@ -31,6 +31,12 @@ typedef struct an_sum {
     const char *per;  /* the sum that it is divided by; NULL: the number of the task's units (tokens, examples) */
 } an_sum;
 
+/* What the loss of a model that a file describes makes of the labels, which a task must know to read them. */
+typedef struct an_label_use {
+    bool classes;       /* they are ids of classes */
+    bool whole_batches; /* the loss is the graph's own: no sample of a batch may be left out of it */
+} an_label_use;
+
 /* The losses of a micro-batch, f32 scalars of the graph. */
 typedef struct an_losses {
     an_tensor *loss;               /* training: what is differentiated, a mean over the micro-batch */
@@ -106,6 +112,7 @@ typedef struct an_model {
     /* Reads the description, of `from`, a checkpoint that has one as AN_CKPT_TASK, or else of the file. */
     an_status (*settle)(an_err *err, const an_st *from, void *settings);
     an_status (*description)(an_err *err, const void *settings, an_text *out); /* as JSON, for checkpoints */
+    an_label_use (*label_use)(const void *settings);
 
     /* AN_E_USAGE with a sentence where the numbers make no model, or no batch of so many samples. */
     an_status (*check)(an_err *err, const void *settings, int64_t batch);

@@ -399,6 +399,11 @@ static const an_sum *sums(const void *given)
     return has_top5(given) ? of_many : is_loss(given, "cross_entropy") ? of_classes : of_values;
 }
 
+static an_label_use label_use(const void *given)
+{
+    return (an_label_use){.classes = is_loss(given, "cross_entropy"), .whole_batches = is_loss(given, "output")};
+}
+
 static an_tensor *predict(void *model, an_tensor *in)
 {
     imported *m = model;
@@ -466,6 +471,7 @@ const an_model an_imported_model = {.name = "imported",
                                                 "log_interval=10 weight_decay=0.01 beta2=0.999 data=data",
                                     .file_ending = ".pt2",
                                     .settle = settle_settings,
+                                    .label_use = label_use,
                                     .description = description,
                                     .check = check,
                                     .adopt = adopt,

@@ -142,16 +142,16 @@ static an_status open_data(an_err *err, const an_train_config *c, bool whole, sa
 static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, int flags, samples_data *d)
 {
     AN_TRY(c->model->settle(err, from, c->model_settings.bytes));
-    const an_config_field *loss = an_config_find(c->model->keys, "loss");
     const int64_t *ignore = an_train_number(c, "ignore");
-    if (!loss || !ignore) return an_fail(err, AN_E_INTERNAL, "the model %s has no loss to choose", c->model->name);
-    const char *name = c->model_settings.bytes + loss->offset;
+    if (!c->model->label_use || !ignore)
+        return an_fail(err, AN_E_INTERNAL, "the model %s does not say what its labels are", c->model->name);
+    const an_label_use use = c->model->label_use(c->model_settings.bytes);
     memcpy(&d->model, &c->model_settings, sizeof d->model);
     d->n = c->model->inputs(d->model.bytes, 1, d->array);
     d->ignore = *ignore;
     d->batch = c->batch_size;
-    d->of_classes = strcmp(name, "cross_entropy") == 0;
-    d->whole_batches = strcmp(name, "output") == 0;
+    d->of_classes = use.classes;
+    d->whole_batches = use.whole_batches;
     AN_TRY(c->model->description(err, d->model.bytes, &d->graph));
     const samples_settings *s = (const void *)c->task_settings.bytes;
     snprintf(d->label, sizeof d->label, "%s", *s->label ? s->label : "labels");
