@@ -9,7 +9,8 @@
  * Invariants: the innermost axis of what a GEMM writes is one of its last two (else the GEMM could not write whole
  * vectors); `transposed` says that it is the last but one: then C^T = B^T A^T is computed. The first
  * reader's order is taken, but not one that makes a library's fast GEMM a slow one: rows that are whole 16 bytes would
- * become rows that are not (a gradient of 1024 x 97, bf16: 1,060 us; of 97 x 1024 264). Strides are only a hint here: a reader that they do not suit gets a copy (insert_copies). */
+ * become rows that are not (a gradient of 1024 x 97, bf16: 1,060 us; of 97 x 1024 264). What is also read as it is, by the
+ * caller or by a reader of memory, keeps its own order; a view that its reader does not suit gets a copy (insert_copies). */
 #include "planner/planner_internal.h"
 
 static bool is_attention_result(const an_planner *w, const struct an_tensor *n)
@@ -23,6 +24,31 @@ static bool would_misalign(const an_planner *w, const struct an_tensor *n, int l
 {
     const int64_t unit = 16 / (int64_t)an_dtype_bytes((an_dtype)n->dtype);
     return w->rq->target->library_gemm && n->shape[n->rank - 1] % unit == 0 && n->shape[last] % unit;
+}
+
+/* What a node's own readers, not those of views of it, want of its memory. */
+enum { ANY_STRIDES, WHOLE_ROWS, IN_ORDER };
+
+static int wanted_by(const an_planner *w, int32_t reader, int source)
+{
+    const struct an_tensor *n = w->g->node[reader];
+    if (n->op == AN_OP_PICK || !an_reads_memory(w, reader, source))
+        return ANY_STRIDES; /* PICK is its source's memory */
+    if (n->op == AN_OP_MATMUL && an_matmul_is_gemm(w, n)) return ANY_STRIDES;
+    return n->op == AN_OP_ATTENTION || n->op == AN_OP_ATTENTION_GRAD ? WHOLE_ROWS : IN_ORDER;
+}
+
+/* wanted[id]: the most that the caller or a reader of node `id` wants. */
+static void find_wanted(const an_planner *w, uint8_t *wanted)
+{
+    for (int32_t id = 0; id < w->g->n; id++) {
+        const struct an_tensor *n = w->g->node[id];
+        for (int s = 0; s < n->n_src && w->node[id].live; s++) {
+            const int by = wanted_by(w, id, s);
+            wanted[n->src[s]] = (uint8_t)AN_MAX(wanted[n->src[s]], by);
+        }
+    }
+    for (int i = 0; i < w->rq->n_roots; i++) wanted[w->rq->root[i]] = IN_ORDER;
 }
 
 /* Stores the source of permutation `id` in the order that the permutation has. */
@@ -48,7 +74,13 @@ static an_status store_permuted(an_planner *w, int32_t id)
 
 an_status an_pass_layout_hints(an_planner *w)
 {
-    for (int32_t id = 0; id < w->g->n; id++)
-        if (w->node[id].live && w->g->node[id]->op == AN_OP_PERMUTE) AN_TRY(store_permuted(w, id));
+    uint8_t *wanted = AN_NEW_ARRAY(&w->scratch, uint8_t, w->g->n + 1);
+    if (!wanted) return an_fail_nomem(w->err, "the planner's layouts", (size_t)w->g->n);
+    find_wanted(w, wanted);
+    for (int32_t id = 0; id < w->g->n; id++) {
+        const struct an_tensor *n = w->g->node[id];
+        if (!w->node[id].live || n->op != AN_OP_PERMUTE || wanted[n->src[0]] == IN_ORDER) continue;
+        if (wanted[n->src[0]] == ANY_STRIDES || n->attr[n->rank - 1] == n->rank - 1) AN_TRY(store_permuted(w, id));
+    }
     return AN_OK;
 }

@@ -1,0 +1,218 @@
+/* test_orders.c: one result read in its own order by one reader and permuted by another, in the same step. A planner may
+ * store the result for the second; the first must not notice.
+ *
+ * Owns:      every kind of reader of memory (the caller, assignments, packs, calls, gather, scatter, products, convolution,
+ *            attention) beside a permutation of a product's, a linear layer's or attention's result; random extents.
+ * Does not:  say what the readers' values are: the same reader of the same numbers as an input is what it is compared with. */
+#include "ops/lab.h"
+
+enum { DRAWS = 12, MOST = 8 * 8 * 8 * 8 * 4 };
+
+typedef enum producer { PRODUCT, PRODUCT_OF_BATCH, LINEAR, ATTENTION, PRODUCERS } producer;
+typedef enum reader {
+    READ_BACK,
+    ASSIGNED,
+    GATHERED,
+    SCATTERED,
+    SCATTERED_ONTO,
+    SORTED,
+    SUMMED_UP,
+    MULTIPLIED,
+    ATTENDED,
+    CONVOLVED,
+    JOINED,
+    REDUCED,
+    NORMALIZED,
+    READERS
+} reader;
+
+static const char *const producers[PRODUCERS] = {"matmul", "matmul of a batch", "linear", "attention"};
+static const char *const readers[READERS] = {"a root", "assign", "gather", "scatter_add", "put_rows",
+                                             "sort",   "cumsum", "matmul", "attention",   "conv2d",
+                                             "concat", "sum",    "softmax"};
+
+static int extent(lab *l, int most)
+{
+    return 1 + (int)((lab_word(l) >> 33) % (unsigned)most);
+}
+
+static an_tensor *numbers(an_ctx *cx, an_shape shape, float *x, uint64_t seed)
+{
+    lab l = {.random = seed};
+    int64_t n = 1;
+    for (int i = 0; i < shape.rank; i++) n *= shape.dim[i];
+    for (int64_t i = 0; i < n; i++) x[i] = (float)(lab_word(&l) >> 40) / (1 << 23) - 1;
+    return an_input_at(AT, cx, AN_F32, shape, x);
+}
+
+/* The shape of the result: [M,N], or [B,H,M,N]. */
+static an_tensor *produce(an_ctx *cx, producer p, const int n[5], float *x[3], uint64_t seed)
+{
+    const int B = n[0], H = n[1], M = n[2], N = n[3], K = n[4];
+    switch (p) {
+    case PRODUCT: {
+        an_tensor *a = numbers(cx, AN_SHAPE(M, K), x[0], seed);
+        return an_matmul_at(AT, a, numbers(cx, AN_SHAPE(K, N), x[1], seed + 1));
+    }
+    case PRODUCT_OF_BATCH: {
+        an_tensor *a = numbers(cx, AN_SHAPE(B, H, M, K), x[0], seed);
+        return an_matmul_at(AT, a, numbers(cx, AN_SHAPE(B, H, K, N), x[1], seed + 1));
+    }
+    case LINEAR: {
+        an_tensor *a = numbers(cx, AN_SHAPE(M, K), x[0], seed);
+        return an_linear_at(AT, a, numbers(cx, AN_SHAPE(N, K), x[1], seed + 1), NULL);
+    }
+    default: {
+        an_tensor *q = numbers(cx, AN_SHAPE(B, H, M, N), x[0], seed);
+        an_tensor *k = numbers(cx, AN_SHAPE(B, H, K, N), x[1], seed + 1);
+        return an_attention_at(AT, q, k, numbers(cx, AN_SHAPE(B, H, K, N), x[2], seed + 2), 0, false, 0, NULL);
+    }
+    }
+}
+
+/* Of a tensor `a` of rank 2 or 4; NULL: the reader does not take it. `state`: what an assignment writes. */
+static an_tensor *read_by(an_ctx *cx, reader r, an_tensor *a, an_tensor **state)
+{
+    static const int32_t rows[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    static float filter[8 * 3 * 3];
+    const an_shape s = an_shape_of(a);
+    an_tensor *index = an_input_at(AT, cx, AN_I32, AN_SHAPE(s.dim[0]), rows);
+    switch (r) {
+    case READ_BACK: return a;
+    case ASSIGNED:
+        *state = an_state_at(AT, cx, s.rank == 2 ? "s2" : "s4", AN_F32, s, AN_ZEROS);
+        an_assign_at(AT, *state, a);
+        return an_sum_at(AT, a, AN_ALL, false);
+    case GATHERED: return an_gather_at(AT, a, index);
+    case SCATTERED: return an_scatter_add_at(AT, index, a, s.dim[0] + 1);
+    case SCATTERED_ONTO: {
+        an_tensor *one = an_input_at(AT, cx, AN_I32, AN_SHAPE(1), rows);
+        return an_put_rows_at(AT, a, one, an_mul_num_at(AT, an_slice_at(AT, a, 0, 0, 1, 1), 2));
+    }
+    case SORTED: return an_sort_at(AT, a, true, NULL);
+    case SUMMED_UP: return an_cumsum_at(AT, a, false);
+    case MULTIPLIED: return an_matmul_at(AT, a, an_transpose_at(AT, a, -2, -1));
+    case ATTENDED: return s.rank == 4 ? an_attention_at(AT, a, a, a, 0, false, 0, NULL) : NULL;
+    case CONVOLVED:
+        for (int i = 0; i < 72; i++) filter[i] = (float)(i % 7) - 3;
+        return s.rank == 4 ? an_conv2d_at(AT, a, an_input_at(AT, cx, AN_F32, AN_SHAPE(1, 3, 3, s.dim[3]), filter), NULL,
+                                          (an_window){.pad_h = 1, .pad_w = 1})
+                           : NULL;
+    case JOINED: return an_concat_at(AT, (an_tensor *[]){a, a}, 2, 0);
+    case REDUCED: return an_sum_at(AT, a, AN_AXIS(s.rank - 1), false);
+    default: return an_softmax_at(AT, a, s.rank - 1);
+    }
+}
+
+/* What the reader makes of the producer's result, beside a reader of its permutation (beside), or of the same numbers as an
+ * input. Returns how many numbers; 0: the reader does not take this rank. */
+static int64_t run(an_ctx *cx, producer p, reader r, const int n[5], const an_shape *order, const float *given,
+                   uint64_t seed, float *out)
+{
+    static float x[3][MOST];
+    an_tensor *state = NULL, *root[2];
+    const int rank = p == PRODUCT || p == LINEAR ? 2 : 4;
+    const an_shape shape = rank == 2 ? AN_SHAPE(n[2], n[3]) : AN_SHAPE(n[0], n[1], n[2], n[3]);
+    an_tensor *a =
+        given ? an_input_at(AT, cx, AN_F32, shape, given) : produce(cx, p, n, (float *[]){x[0], x[1], x[2]}, seed);
+    root[0] = read_by(cx, r, a, &state);
+    if (!root[0]) {
+        an_reset(cx);
+        return 0;
+    }
+    root[1] = an_exp_at(AT, an_permute_at(AT, a, *order));
+    if (an_eval_at(AT, root, given ? 1 : 2) != AN_OK)
+        fail_msg("%s of a %s: %s", readers[r], producers[p], an_error(cx));
+    const int64_t count = lab_numel(an_shape_of(state ? state : root[0]));
+    if (state)
+        assert_int_equal(
+            an_persist_read(cx, an_persist_find(cx, rank == 2 ? "s2" : "s4"), out, sizeof *out * (size_t)count), AN_OK);
+    else
+        assert_int_equal(an_read_at(AT, root[0], out, sizeof *out * (size_t)count), AN_OK);
+    an_reset(cx);
+    return count;
+}
+
+static void try(const an_options *o, producer p, reader r, lab *l)
+{
+    static float value[MOST], got[MOST], want[MOST];
+    static const an_shape orders[] = {
+        {.rank = 4, .dim = {0, 2, 1, 3}}, {.rank = 4, .dim = {0, 1, 3, 2}}, {.rank = 4, .dim = {2, 0, 3, 1}}};
+    const an_shape turned = {.rank = 2, .dim = {1, 0}};
+    const bool flat = p == PRODUCT || p == LINEAR;
+    const an_shape *order = flat ? &turned : &orders[extent(l, 3) - 1];
+    const int n[5] = {extent(l, 3), extent(l, 4), extent(l, 8), extent(l, 8), extent(l, 8)};
+    const uint64_t seed = lab_word(l);
+    an_ctx *one = an_open(o), *other = an_open(o); /* a state keeps its shape */
+    assert_non_null(one);
+    assert_non_null(other);
+    run(one, p, READ_BACK, n, order, NULL, seed, value); /* held against the numbers of a product that no other reads */
+    static float x[3][MOST];
+    an_tensor *alone = produce(other, p, n, (float *[]){x[0], x[1], x[2]}, seed);
+    assert_int_equal(an_eval_at(AT, &alone, 1), AN_OK);
+    const int64_t cells = lab_numel(an_shape_of(alone));
+    assert_int_equal(an_read_at(AT, alone, want, sizeof *want * (size_t)cells), AN_OK);
+    an_reset(other);
+    for (int64_t i = 0; i < cells; i++)
+        if (fabsf(value[i] - want[i]) > 1e-5F)
+            fail_msg("a %s beside its permutation: element %lld is %g, not %g", producers[p], (long long)i,
+                     (double)value[i], (double)want[i]);
+    const int64_t count = run(one, p, r, n, order, NULL, seed, got);
+    if (count && run(other, p, r, n, order, want, seed, value) != count) fail_msg("%s: another shape", readers[r]);
+    for (int64_t i = 0; i < count; i++)
+        if (fabsf(got[i] - value[i]) > 1e-4F)
+            fail_msg("%s of a %s [%d,%d,%d,%d] over %d: element %lld is %g, not %g", readers[r], producers[p], n[0],
+                     n[1], n[2], n[3], n[4], (long long)i, (double)got[i], (double)value[i]);
+    an_close(one);
+    an_close(other);
+}
+
+static void a_result_keeps_its_order_beside_a_reader_of_its_permutation(void **state)
+{
+    (void)state;
+    static const an_options ways[] = {{.device = "cpu", .cc = "none", .threads = 1},
+                                      {.device = "cpu", .cc = "none", .threads = 2, .unfused = true}};
+    lab l = {.random = 20261123};
+    for (size_t w = 0; w < AN_COUNT(ways); w++)
+        for (int p = 0; p < PRODUCERS; p++)
+            for (int r = 0; r < READERS; r++)
+                for (int i = 0; i < DRAWS; i++) try(&ways[w], (producer)p, (reader)r, &l);
+}
+
+/* The step of an optimizer that also reads its gradient transposed: the update and the gradient, both in order. */
+static void a_step_may_read_its_gradient_transposed(void **state)
+{
+    (void)state;
+    static const float x[6] = {1, 2, 3, 4, 5, 6};
+    float got[2][6], g[6];
+    for (int beside = 0; beside < 2; beside++) {
+        an_ctx *cx = an_open(&(an_options){.device = "cpu", .cc = "none"});
+        assert_non_null(cx);
+        an_tensor *p = an_param_at(AT, cx, "p", AN_F32, AN_SHAPE(2, 3), AN_ONES);
+        an_tensor *y = an_matmul_at(AT, an_input_at(AT, cx, AN_F32, AN_SHAPE(3, 2), x), p); /* [3,3] */
+        an_tensor *rows = an_input_at(AT, cx, AN_F32, AN_SHAPE(1, 3), x);
+        an_tensor *loss = an_sum_at(AT, an_mul_at(AT, an_mul_at(AT, y, y), rows), AN_ALL, false);
+        an_backward_at(AT, loss);
+        an_tensor *gradient = an_grad(p);
+        assert_non_null(gradient);
+        an_sgd(cx, 0.5);
+        an_tensor *root[3] = {loss, gradient, an_exp_at(AT, an_transpose_at(AT, gradient, 0, 1))};
+        assert_int_equal(an_eval_at(AT, root, beside ? 3 : 1), AN_OK);
+        if (beside) assert_int_equal(an_read_at(AT, gradient, g, sizeof g), AN_OK);
+        assert_int_equal(an_persist_read(cx, an_persist_find(cx, "p"), got[beside], sizeof got[beside]), AN_OK);
+        an_close(cx);
+    }
+    for (int i = 0; i < 6; i++) {
+        assert_true(got[0][i] == got[1][i]);
+        assert_true(got[1][i] == 1 - 0.5F * g[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_result_keeps_its_order_beside_a_reader_of_its_permutation),
+        cmocka_unit_test(a_step_may_read_its_gradient_transposed),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
