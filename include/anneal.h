@@ -485,8 +485,10 @@ AN_API an_tensor *an_trisolve_at(const char *at, an_tensor *t, an_tensor *b, boo
  * optimizer step. */
 #define an_backward(loss) an_backward_at(AN_AT, loss)
 AN_API void an_backward_at(const char *at, an_tensor *loss);
-/* After an_backward, the gradient of any tensor of this step; NULL when the loss does not depend on it. Calls with the
- * same arguments give the same tensor (exp(x) twice is one tensor), whose gradient is that of all its uses. */
+/* After an_backward, the gradient of any tensor of this step; NULL when the loss does not depend on it, or it on no
+ * floating leaf through operations with a slope (of a rounded, whole or constant tensor). Calls with the same arguments give
+ * the same tensor (exp(x) twice is one tensor), whose gradient is that of all its uses; a broadcast or reshape inside an
+ * operation is such a call. */
 AN_API an_tensor *an_grad(an_tensor *t);
 
 /* Updates, for all parameters not frozen. An update is skipped as a whole, on the device, when the gradient norm is not

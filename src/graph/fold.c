@@ -59,7 +59,7 @@ static an_tensor *fold_unary(const fold_ctx *f)
     case AN_OP_NOT: return is_op(a, AN_OP_NOT) ? an_src(a, 0) : NULL;
     case AN_OP_ABS: /* of an integer: the least one's negative wraps, as NEG does and -(a) in C may not */
         if (!an_dtype_is_float((an_dtype)a->dtype)) return WHERE(LT(a, NUM(a, 0)), NEG(a), a);
-        if (is_op(a, AN_OP_ABS)) return a;
+        /* not |a| of an |a|: the outer slope at 0 is 0, which a gradient of the inner one must see */
         return is_op(a, AN_OP_NEG) ? ABS(an_src(a, 0)) : NULL;
     default: return NULL;
     }

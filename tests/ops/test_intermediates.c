@@ -6,6 +6,8 @@
  */
 #include "ops/lab.h"
 
+#include <math.h>
+
 enum { MOST = 40, N = 24, GRAPHS = 400 };
 
 typedef struct held {
@@ -235,9 +237,29 @@ static void a_narrowed_weight_has_a_gradient_of_its_own(void **state)
     an_close(cx);
 }
 
+/* softplus(|x|) as |x| sees it: its formula has the absolute value of an absolute value, whose slope at 0 is 0. */
+static void softplus_has_its_slope_at_an_absolute_value_of_0(void **state)
+{
+    (void)state;
+    static const double x[3] = {0, -1, 2};
+    double g[3];
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .cc = "none"});
+    assert_non_null(cx);
+    an_tensor *h = an_abs_at(AT, an_input_at(AT, cx, AN_F64, AN_SHAPE(3), x));
+    an_tensor *loss = an_sum_at(AT, an_softplus_at(AT, h), AN_ALL, false);
+    an_backward_at(AT, loss);
+    an_tensor *root[2] = {loss, an_grad(h)};
+    assert_non_null(root[1]);
+    assert_int_equal(an_eval_at(AT, root, 2), AN_OK);
+    assert_int_equal(an_read_at(AT, root[1], g, sizeof g), AN_OK);
+    for (int i = 0; i < 3; i++) assert_true(fabs(g[i] - 1 / (1 + exp(-fabs(x[i])))) < 1e-12);
+    an_close(cx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(softplus_has_its_slope_at_an_absolute_value_of_0),
         cmocka_unit_test(a_tensor_whose_only_reader_folds_away_has_its_gradient),
         cmocka_unit_test(gradients_of_intermediates_do_not_depend_on_folding),
         cmocka_unit_test(gradients_of_intermediates_are_the_slopes),

@@ -47,10 +47,11 @@ static an_status keep(an_err *err, an_array_file *f, void *memory)
 /* ---- CSV */
 
 /* A number that is the whole field but for blanks around it. */
+/* A decimal number, or NaN; strtod's hexadecimal ones are none. */
 static bool number_of(const an_csv_field *f, double *out)
 {
     char text[NUMBER_BYTES], *end;
-    if (f->n == 0 || f->n >= sizeof text) return false;
+    if (f->n == 0 || f->n >= sizeof text || memchr(f->data, 'x', f->n) || memchr(f->data, 'X', f->n)) return false;
     snprintf(text, sizeof text, "%.*s", (int)f->n, f->data);
     *out = strtod(text, &end);
     if (end == text) return false;
