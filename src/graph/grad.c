@@ -383,6 +383,8 @@ static an_tensor *add_contributions(an_tensor *a, an_tensor *b)
 /* A matrix that a recurrent layer reads at each step gets a small product from each: LEAST_PRODUCTS of them or more,
  * over at most WIDEST_ROWS rows each. */
 enum { LEAST_PRODUCTS = 8, MOST_PRODUCTS = 128, WIDEST_ROWS = 512 };
+/* Elements of what is stacked. The parts of a head over a large vocabulary are such products too, and are apart to save memory. */
+enum { MOST_STACKED = 1 << 26 };
 
 /* The product that contribution `i` is, perhaps transposed; NULL: it is none, or one of many rows. */
 static an_tensor *product_of(const pass *p, int32_t i, bool *swapped)
@@ -421,6 +423,7 @@ static an_tensor *join_products(pass *p, int32_t *at, int out)
     for (; first != NULL && i != NONE && n < MOST_PRODUCTS; i = p->list[i].next) {
         an_tensor *t = product_of(p, i, &other);
         if (p->list[i].out != out || t == NULL || other != swapped || !same_operands(first, t)) break;
+        if ((n + 1) * AN_MAX(an_src(t, 0)->numel, an_src(t, 1)->numel) > MOST_STACKED) break;
         a[n] = an_src(t, 0);
         b[n++] = an_src(t, 1);
     }
