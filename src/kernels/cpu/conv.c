@@ -234,8 +234,8 @@ static void find_runs(call *g)
                 int64_t y, x;
                 if (!offset_of(v, 0, py, tap / v->taps[1], &y) || !offset_of(v, 1, px, tap % v->taps[1], &x)) continue;
                 const conv_run some = {((y - g->p.low[0]) * g->p.wide + x - g->p.low[1]) * C, tap * C, C};
-                conv_run *last = &g->run[n - 1];
-                if (n > begin && last->a + last->count == some.a && last->b + last->count == some.b)
+                conv_run *last = n > begin ? &g->run[n - 1] : NULL;
+                if (last && last->a + last->count == some.a && last->b + last->count == some.b)
                     last->count += C;
                 else
                     g->run[n++] = some;
