@@ -28,12 +28,14 @@ static int count(const char *text, const char *word)
     return n;
 }
 
-/* Kernels in a unit: splits are added up by a second one; scattering sorts, ranks, finds starts and adds rows. */
+/* Kernels in a unit: splits are added up by a second one; scattering sorts, ranks, finds starts and adds rows; the gradient of
+ * attention has three. */
 static int kernels_of(const an_kernel *k)
 {
     switch (k->kind) {
     case AN_KERNEL_GEMM: return 2;
-    case AN_KERNEL_ATTN: return 1;
+    case AN_KERNEL_ATTN:
+    case AN_KERNEL_ROW_UPDATE: return 1;
     case AN_KERNEL_SCATTER: return 4;
     default: return 3;
     }
