@@ -6,7 +6,6 @@ plan=5
 trap '[ -n "$pid" ] && kill -9 "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
 pid=
 train="train demo $tiny eval_interval=20 log_interval=1 dropout=0"
-skip() { tests=$((tests + 1)); echo "ok $tests - $1 # SKIP $2"; }
 
 # shellcheck disable=SC2086
 run $train max_iters=40 out="$dir/alone"

@@ -9,10 +9,6 @@ limited() {
     timeout -k 2 "${LIMIT:-60}" ${WRAP:-} "$program" "$@" >"$dir/stdout" 2>"$dir/stderr" </dev/null
     code=$?
 }
-skip() {
-    tests=$((tests + 1)) faults=
-    echo "ok $tests - $1 # SKIP $2"
-}
 # Waits until a file has bytes, for at most 30 seconds.
 until_written() { n=0; while [ ! -s "$1" ] && [ $n -lt 300 ]; do sleep 0.1; n=$((n + 1)); done; }
 

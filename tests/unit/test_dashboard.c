@@ -2,6 +2,7 @@
  * shows texts of strangers as text. */
 #define _DEFAULT_SOURCE
 #include "lib/test.h"
+#include "lib/skip.h"
 #include "io/formats/json.h"
 #include "report/dashboard.h"
 #include <arpa/inet.h>
@@ -195,7 +196,8 @@ static an_dashboard *open_somewhere(int *port)
             return d;
         else if (!strstr(err.text, "in use"))
             break;
-    print_message("%s\n", err.text);
+    if (!strstr(err.text, "libmicrohttpd")) fail_msg("%s", err.text);
+    test_skip("%s", err.text);
     return NULL;
 }
 
@@ -219,7 +221,6 @@ static void a_port_in_use_is_a_sentence(void **state)
     int port;
     an_err err = {0};
     an_dashboard *d = open_somewhere(&port), *second;
-    if (!d) skip();
     assert_true(answers(port));
     assert_int_equal(an_dashboard_open(&err, "127.0.0.1", port, TOKEN, &run_of_a_stranger, &second), AN_E_ENV);
     assert_non_null(strstr(err.text, "in use: name another"));
@@ -233,7 +234,6 @@ static void a_stream_tells_the_state_and_the_end(void **state)
     int port;
     char request[200], answer[16384];
     an_dashboard *d = open_somewhere(&port);
-    if (!d) skip();
     an_dashboard_update(d, &(an_dashboard_numbers){.step = 6, .loss = 2.5});
     const int n = snprintf(request, sizeof request, "GET /events?token=%s HTTP/1.1\r\nHost: x\r\n\r\n", TOKEN);
     talk(port, request, (size_t)n, "\"ended\":\"\"}", answer, sizeof answer);
@@ -269,7 +269,6 @@ static void hostile_requests_change_nothing(void **state)
     int port, held[64];
     uint64_t random = 7;
     an_dashboard *d = open_somewhere(&port);
-    if (!d) skip();
     for (int i = 0; i < ROUNDS; i++) {
         const char *head = heads[(size_t)i % AN_COUNT(heads)];
         size_t n = strlen(head);
