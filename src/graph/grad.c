@@ -383,7 +383,8 @@ static an_tensor *add_contributions(an_tensor *a, an_tensor *b)
 /* A matrix that a recurrent layer reads at each step gets a small product from each: LEAST_PRODUCTS of them or more,
  * over at most WIDEST_ROWS rows each. */
 enum { LEAST_PRODUCTS = 8, MOST_PRODUCTS = 128, WIDEST_ROWS = 512 };
-/* Elements of what is stacked. The parts of a head over a large vocabulary are such products too, and are apart to save memory. */
+/* Upper bound on the elements of a stacked operand. The chunks of a loss over a large vocabulary match the pattern too, but are
+ * computed one by one to save memory: concatenating them would undo that. */
 enum { MOST_STACKED = 1 << 26 };
 
 /* The product that contribution `i` is, perhaps transposed; NULL: it is none, or one of many rows. */

@@ -4,7 +4,8 @@
  * specification of both. What is then not read, often the operation itself, is never computed.
  *
  * Invariant: an argument that is differentiated does not depend on another one, for the gradient would contain the way through
- * it. Where the operation is linear in the argument, a value that nothing computes stands for it. */
+ * it. Where the operation is linear in the argument, its value is not needed: a
+ * placeholder node, which is never evaluated, takes its place. */
 #include "import/rules.h"
 #include <string.h>
 

@@ -6,7 +6,7 @@
  *     CONCAT of attention's gradients   [dq | dk | dv] is qkv's gradient: attention writes all three at the
  *                                       container's strides, and the concatenation has no launch
  *     PACK of gradients                 each gradient is written at its parameter's offset in the block
- *     ALLREDUCE of a PACK               the sum over ranks takes the place of what is added
+ *     ALLREDUCE of a PACK               the all-reduce runs in place: its result aliases the packed gradients
  *     SCATTER onto a value              the value is written where the sum will be
  *
  * Invariants: a container is stored; a value has at most one container; only its own readers and the container's read
