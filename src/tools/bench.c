@@ -49,19 +49,35 @@ static an_status one_step(an_err *err, an_session *r, void *const *array, double
     return status != AN_OK ? status : an_session_fault(err, r->cx);
 }
 
-static an_status measure(an_err *err, an_session *r, void *const *array, int64_t warm_up, int64_t steps, double *ms,
-                         an_bench_result *out)
+typedef struct listener {
+    an_bench_tell *tell;
+    void *arg;
+} listener;
+
+static void done(const listener *l, int64_t steps, int64_t all)
 {
+    if (l->tell) l->tell(l->arg, steps, all);
+}
+
+static an_status measure(an_err *err, an_session *r, void *const *array, int64_t warm_up, int64_t steps,
+                         const listener *l, double *ms, an_bench_result *out)
+{
+    const int64_t all = 1 + warm_up + steps;
     double first_ms, unused_ms, *const cpu_ms = ms + steps;
     AN_TRY(one_step(err, r, array, &first_ms));
     out->first_s = 1e-3 * first_ms;
     AN_TRY(an_session_result(err, r->cx, an_report(r->cx, &out->bill)));
-    for (int64_t i = 0; i < warm_up; i++) AN_TRY(one_step(err, r, array, &unused_ms));
+    done(l, 1, all);
+    for (int64_t i = 0; i < warm_up; i++) {
+        AN_TRY(one_step(err, r, array, &unused_ms));
+        done(l, 2 + i, all);
+    }
     const double before = an_fma_peak(r->cx, r->cfg.dtype);
     for (int64_t i = 0; i < steps; i++) {
         const double began = processor_ms();
         AN_TRY(one_step(err, r, array, &ms[i]));
         cpu_ms[i] = processor_ms() - began;
+        done(l, 2 + warm_up + i, all);
     }
     out->peak_rss_mib = peak_rss_mib();
     const double after = an_fma_peak(r->cx, r->cfg.dtype);
@@ -75,8 +91,10 @@ static an_status measure(an_err *err, an_session *r, void *const *array, int64_t
     return AN_OK;
 }
 
-an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64_t steps, an_bench_result *out)
+an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64_t steps, an_bench_tell *tell,
+                   void *arg, an_bench_result *out)
 {
+    const listener l = {tell, arg};
     an_train_config cfg = *c;
     an_task_assume(&cfg);
     cfg.learning_rate = 1e-3;
@@ -97,7 +115,7 @@ an_status an_bench(an_err *err, const an_train_config *c, int64_t warm_up, int64
     if (status == AN_OK && !ms) status = an_fail_nomem(err, "the times", 2 * (size_t)steps * sizeof *ms);
     if (status == AN_OK) {
         an_arrays_random(array, n, 1, batch.data);
-        status = measure(err, r, batch.data, warm_up, steps, ms, out);
+        status = measure(err, r, batch.data, warm_up, steps, &l, ms, out);
     }
     free(ms);
     an_arrays_close(&batch);

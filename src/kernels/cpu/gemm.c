@@ -25,8 +25,8 @@
  * group), and then all threads use them. An A that is contiguous along m (that of a weight gradient, dW) is packed the
  * same way, unless it is read in place. With several groups, a task that has multiplied its block of one group packs a
  * part of the next group into a second buffer; while it multiplies, it prefetches the memory that it will pack. When C has
- * few rows, each panel is used by one task only, and that task packs it; with four rows or fewer it is not packed at all
- * (gemm_rows.h). The window operand of a convolution
+ * few rows, each panel is used by one task only, and that task packs it; with four rows or fewer (sixteen on tile registers)
+ * it is not packed at all (gemm_rows.h, gemm_tiles.h). The window operand of a convolution
  * (gemm_im2col.h) is packed like any other operand, but never read in place.
  *
  * Partial sums are kept in C where it can hold them (f32, not accumulating, no epilogue); else in the thread's own block
@@ -63,6 +63,7 @@ enum {
     GROUP_BYTES = (2 << 20) / CACHE_DIVISOR,   /* of a group along k: two of them are in use at a time */
     WORDS_UP = AN_TILES ? 16 : AN_VL,          /* a block of k is a multiple of so many words */
     NARROW = AN_TILES ? 16 : AN_VL,            /* columns of a narrow panel */
+    FEWEST_ROWS = AN_TILES ? 16 : 4,           /* with so few rows B is multiplied as it lies */
     CHUNK = 32, /* words of one panel packed before the next panel: whole cache lines are read */
     TASKS = 16, /* least number of tasks, where the problem has enough blocks */
 };
@@ -189,13 +190,12 @@ static void plan_groups(plan *p)
 /* A few rows, and both operands contiguous along k. */
 static bool multiplies_directly(const plan *p)
 {
-#if AN_TILES
-    (void)p;
-    return false;
-#else
     const an_gemm_spec *s = &p->s;
-    return s->m <= DIRECT_ROWS && s->a_k == 1 && s->b_k == 1 && s->window.of == AN_WINDOW_NONE &&
-           direct_body(s->m, p->kind, s->b_dtype) != NULL;
+    const bool few = s->m <= FEWEST_ROWS && s->a_k == 1 && s->b_k == 1 && s->window.of == AN_WINDOW_NONE;
+#if AN_TILES
+    return few && s->b_dtype == AN_BF16;
+#else
+    return few && direct_body(s->m, p->kind, s->b_dtype) != NULL;
 #endif
 }
 
@@ -223,7 +223,7 @@ static plan plan_make(const an_gemm_spec *spec)
     const int64_t rows = p.block_tiles * TILE_ROWS;
     const int64_t strip = AN_MAX(p.blocks > 1 ? p.block_panels : 0, STRIP);
     p.left_bytes = p.share_a ? 0 : bytes_up(AN_MAX(p.block_tiles * packed_tile(&p), rows * row_stride(&p)));
-    if (p.direct) p.left_bytes = bytes_up(s->m * row_stride(&p));
+    if (p.direct) p.left_bytes = bytes_up(AN_TILES ? (p.block + PANEL) * FEWEST_ROWS : s->m * row_stride(&p));
     p.right_bytes = p.share_b || p.direct ? 0 : bytes_up(p.block * PANEL);
     p.sums_bytes = bytes_up(rows * strip * PANEL);
     p.thread_bytes = p.left_bytes + p.right_bytes + p.sums_bytes + bytes_up(TILE_ROWS * PANEL);
@@ -514,6 +514,12 @@ static left take_left(const call *g, const job *b, const operand *a, int64_t j, 
     const a_layout packed_layout = AN_TILES ? A_ROWS : A_COLUMNS;
     const int64_t packed_stride = AN_TILES ? row_stride(p) : 0;
     if (p->share_a) return (left){shared_tile(g, b->chain, j, b->tile0), packed_layout, true, packed_stride};
+    if (AN_TILES && p->direct) {
+        pack(a, (part){0, a->x, w0, w1}, b->left, FEWEST_ROWS, PACK_TRANSPOSED, p->kind);
+        const int64_t behind = an_round_up(w1, WORDS_UP) - w1;
+        memset(b->left + (w1 - w0) * FEWEST_ROWS, 0, (size_t)(behind * FEWEST_ROWS) * sizeof *b->left);
+        return (left){b->left, A_COLUMNS, true, FEWEST_ROWS};
+    }
     if (AN_TILES && readable_in_place(p)) {
         const an_half *row = (const an_half *)a->p + b->row0 * a->along_x + 2 * w0;
         return (left){(const an_word *)(const void *)row, A_ROWS, false, a->along_x / 2};
@@ -620,14 +626,27 @@ static void multiply_panel(const call *g, const job *b, const left *a, int64_t j
     }
 }
 
+/* The same for a panel that is not packed: `words` is all of k. */
 #if AN_TILES
 static void multiply_direct(const call *g, const job *b, const left *a, const operand *right, int64_t panel,
                             int64_t words)
 {
-    (void)g, (void)b, (void)a, (void)right, (void)panel, (void)words;
+    const place c = place_of(g, b, panel);
+    const int64_t x = panel * PANEL, columns = AN_MIN(right->x - x, PANEL), whole = right->k / (2 * WORDS_UP);
+    an_word *edge = b->left + g->p.block * FEWEST_ROWS; /* the last words of k of each column, and zeros */
+    float sum[PANEL * FEWEST_ROWS];
+    tiles_configure(columns);
+    tiles_multiply_across(columns, whole, right->p + 2 * x * right->along_x, 2 * right->along_x, a->at, sum, false);
+    if (whole * WORDS_UP < words) {
+        const part q = {x, x + columns, whole * WORDS_UP, words};
+        pack(right, q, edge, WORDS_UP, PACK_ROWS, g->p.kind);
+        clear_behind(right, words, edge + words - q.w0, columns, WORDS_UP, q.w0 + WORDS_UP - words);
+        tiles_multiply_across(columns, 1, (const uint8_t *)edge, 4 * WORDS_UP, a->at + q.w0 * FEWEST_ROWS, sum, true);
+    }
+    for (int64_t r = 0; r < g->p.s.m; r++)
+        for (int64_t i = 0; i < columns; i++) c.at[r * c.ld + i] = sum[i * FEWEST_ROWS + r];
 }
 #else
-/* The same for a panel that is not packed: `words` is all of k. */
 static void multiply_direct(const call *g, const job *b, const left *a, const operand *right, int64_t panel,
                             int64_t words)
 {

@@ -20,6 +20,8 @@
 
 #include "kernels/cpu/gemm_block.h"
 
+#include <string.h>
+
 enum {
     TILE_SIDE = 16, /* rows of a tile register, pairs along k, columns */
     TILE_ROWS = 2 * TILE_SIDE,
@@ -104,6 +106,38 @@ AN_INLINE void tiles_multiply(int64_t rows, bool wide, int64_t chunks, const an_
         tiles_run(false, wide, chunks, a, a_row, b, c, ldc, go_on);
 }
 
+/* Few rows of A, A^T packed as a narrow panel: C^T[columns][16] = (go_on: C^T) + B x A^T over `chunks` chunks. B is read as
+ * it lies, `b_bytes` from column to column, and the columns of the next panel are prefetched: reading B once is all that
+ * takes time. `columns` as configured. */
+AN_INLINE void tiles_multiply_across(int64_t columns, int64_t chunks, const uint8_t *b, int64_t b_bytes,
+                                     const an_word *a, float *c, bool go_on)
+{
+    const bool two = columns > TILE_SIDE;
+    const uint8_t *below = b + TILE_SIDE * b_bytes;
+    __asm__ volatile("" ::: "memory");
+    if (go_on) {
+        _tile_loadd(0, c, 4 * TILE_SIDE);
+        if (two) _tile_loadd(2, c + TILE_SIDE * TILE_SIDE, 4 * TILE_SIDE);
+    } else {
+        _tile_zero(0);
+        if (two) _tile_zero(2);
+    }
+    for (; chunks > 0; chunks--, b += 4 * TILE_SIDE, below += 4 * TILE_SIDE, a += TILE_SIDE * TILE_SIDE) {
+        for (int64_t i = 0; i < columns; i++)
+            __builtin_prefetch((const void *)((uintptr_t)b + (uintptr_t)((PANEL + i) * b_bytes)), 0, 2);
+        _tile_loadd(6, a, 4 * TILE_SIDE);
+        _tile_loadd(4, b, b_bytes);
+        _tile_dpbf16ps(0, 4, 6);
+        if (two) {
+            _tile_loadd(5, below, b_bytes);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+    }
+    _tile_stored(0, c, 4 * TILE_SIDE);
+    if (two) _tile_stored(2, c + TILE_SIDE * TILE_SIDE, 4 * TILE_SIDE);
+    __asm__ volatile("" ::: "memory");
+}
+
 #else /* the same in plain C: slow, for tests, and for the bits of a run on a processor without tile registers */
 
 AN_INLINE void tiles_configure(int64_t rows)
@@ -147,6 +181,17 @@ AN_INLINE void tiles_multiply(int64_t rows, bool wide, int64_t chunks, const an_
             }
             c[i * ldc + j] = sum;
         }
+}
+
+AN_INLINE void tiles_multiply_across(int64_t columns, int64_t chunks, const uint8_t *b, int64_t b_bytes,
+                                     const an_word *a, float *c, bool go_on)
+{
+    tiles_multiply(columns, false, 0, NULL, 0, a, c, TILE_SIDE, go_on);
+    for (; chunks > 0; chunks--, b += 4 * TILE_SIDE, a += TILE_SIDE * TILE_SIDE) {
+        an_word chunk[PANEL * TILE_SIDE]; /* a column of B begins at any even address */
+        for (int64_t i = 0; i < columns; i++) memcpy(chunk + i * TILE_SIDE, b + i * b_bytes, 4 * TILE_SIDE);
+        tiles_multiply(columns, false, 1, chunk, TILE_SIDE, a, c, TILE_SIDE, true);
+    }
 }
 #endif
 
