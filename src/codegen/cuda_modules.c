@@ -22,13 +22,27 @@ void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const ch
     an_render_gpu_epilogue_kernel(p->kernel[s->epilogue].u.loop, name, gemm_dtype, out);
 }
 
-void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out)
+static void hopper_prelude(bool pair, bool a_along_k, bool b_along_k, bool aligned, an_text *out)
 {
-    an_text_printf(out, "#define AN_B_ALONG_K %d\n#define AN_ALIGNED %d\n", b_along_k, aligned);
+    an_text_printf(out, "#define AN_PAIR %d\n#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n#define AN_ALIGNED %d\n",
+                   pair, a_along_k, b_along_k, aligned);
     prelude(out);
     an_text_puts(out, an_embed_dialect_hopper_h);
     an_text_puts(out, an_embed_gemm_hopper_args_h);
+}
+
+void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out)
+{
+    hopper_prelude(false, true, b_along_k, aligned, out);
     an_render_gpu_fused_epilogue(p->kernel[s->epilogue].u.loop, out);
+    an_text_puts(out, an_embed_gemm_hopper_inc);
+}
+
+void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bool keep, bool a_along_k, bool b_along_k,
+                           bool aligned, an_text *out)
+{
+    hopper_prelude(true, a_along_k, b_along_k, aligned, out);
+    an_render_gpu_pair_epilogue(p->kernel[s->kernel].u.loop, gemm, keep, out);
     an_text_puts(out, an_embed_gemm_hopper_inc);
 }
 

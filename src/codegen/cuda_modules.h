@@ -17,6 +17,9 @@ void an_render_epilogue_module(const an_plan *p, const an_plan_step *s, const ch
                                an_text *out);
 /* gemm_hopper.inc with the epilogue of step `s` fused. aligned: every argument of the epilogue is 16-byte aligned. */
 void an_render_gemm_module(const an_plan *p, const an_plan_step *s, bool b_along_k, bool aligned, an_text *out);
+/* The same for a pair: the kernel of the elementwise step `s` as epilogue, whose argument `gemm` is the result (render.h). */
+void an_render_pair_module(const an_plan *p, const an_plan_step *s, int gemm, bool keep, bool a_along_k, bool b_along_k,
+                           bool aligned, an_text *out);
 /* The kernel `cast`(const from *x, to *y, an_i64 n): kernels/gpu/cast.inc. */
 void an_render_cast_module(an_dtype from, an_dtype to, an_text *out);
 /* The kernel `transpose`(const float *x, float *y, an_transpose_args): kernels/gpu/transpose.inc. */

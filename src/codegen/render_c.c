@@ -326,8 +326,9 @@ static void column_body(const an_loop_kernel *p, int phase, const char *indent, 
     }
 }
 
-/* The period of the columns: the smallest constant that the column itself is divided by, if tiles of columns begin and end
- * at its multiples (device/cpu/cpu.c divides columns at multiples of 64); else 0. */
+/* How many neighbouring columns have the same quotient and neighbouring remainders by the smallest constant that the column itself is
+ * divided by: its common divisor with 64, for tiles of columns begin and end at multiples of 64 (device/cpu/cpu.c). 0: too
+ * few. */
 static int64_t column_period(const an_loop_kernel *p)
 {
     int64_t period = 0;
@@ -340,7 +341,9 @@ static int64_t column_period(const an_loop_kernel *p)
         if (var->kind != AN_ATOM_VAR || var->var != AN_VAR_COL) continue;
         if (period == 0 || a->by < period) period = a->by;
     }
-    return period >= 8 && 64 % period == 0 && p->cols % period == 0 ? period : 0;
+    int64_t common = 64;
+    while (period % common != 0) common /= 2;
+    return period > 0 && common >= 8 && p->cols % common == 0 ? common : 0;
 }
 
 /* Copies `text`, in which `c` is k * period + l: "(c) % 32" becomes l, or what it is of k and l, and "(c) / 32" becomes k. */

@@ -249,8 +249,8 @@ static int32_t times_constant(const an_loop_kernel *p, const an_ins *in, double 
     return -1;
 }
 
-/* The parts of GELU and its gradient in 16-bit approximations: (1 + erf(x / sqrt 2)) / 2, c exp(kx), 1 + erf(x), exp(x).
- * False: `in` is none of these. */
+/* The parts of GELU and SiLU and of their gradients in 16-bit approximations: (1 + erf(x / sqrt 2)) / 2, c exp(kx),
+ * 1 + erf(x), exp(x), sigmoid(x). False: `in` is none of these. */
 static bool approximated(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     const double log2_e = 1.4426950408889634;
@@ -263,6 +263,8 @@ static bool approximated(const an_loop_kernel *p, const an_ins *in, an_text *out
         const int32_t of_exp = times_constant(p, &p->ins[p->ins[of].a], &k);
         if (of_exp < 0) return false;
         an_text_printf(out, "an_scaled_exp_16bit(v%d, %.9gf, %.9gf)", of_exp, k * log2_e, log2(c));
+    } else if (in->op == AN_OP_SIGMOID) {
+        an_text_printf(out, "an_sigmoid_16bit(v%d)", in->a);
     } else if (of < 0 && (x >= 0 || in->op == AN_OP_EXP)) {
         an_text_printf(out, x >= 0 ? "an_one_plus_erf_16bit(v%d)" : "an_exp_16bit(v%d)", x >= 0 ? x : in->a);
     } else {

@@ -5,6 +5,7 @@
  *
  *     CONCAT of attention's gradients   [dq | dk | dv] is qkv's gradient: attention writes all three at the
  *                                       container's strides, and the concatenation has no launch
+ *     CONCAT along the outermost axis   of results that are stored anyway: each is a block of the container
  *     PACK of gradients                 each gradient is written at its parameter's offset in the block
  *     ALLREDUCE of a PACK               the all-reduce runs in place: its result aliases the packed gradients
  *     SCATTER onto a value              the value is written where the sum will be
@@ -65,7 +66,33 @@ static bool has_one_reader(const an_planner *w, int32_t id)
     return n == 1;
 }
 
-/* When every part of a CONCAT comes from attention and has no other reader, attention writes the concatenation. */
+/* A result of loops or of a GEMM in memory, that is where its readers look for it through the whole step. */
+static bool is_loop_result(const an_planner *w, int32_t id)
+{
+    const an_planner_node *wn = &w->node[id];
+    if (wn->group < 0 || wn->as_copy || !wn->stored || wn->stride || wn->transposed || wn->remat) return false;
+    const int kind = w->group[wn->group].kind;
+    return kind == AN_FUSION_ELEM || kind == AN_FUSION_ROW || kind == AN_FUSION_GEMM;
+}
+
+static bool is_contiguous(const struct an_tensor *n, const int64_t *stride)
+{
+    int64_t next = 1;
+    for (int i = n->rank - 1; i >= 0; next *= n->shape[i--])
+        if (n->shape[i] > 1 && stride[i] != next) return false;
+    return true;
+}
+
+/* Whether part `base` of a concatenation may be written at these strides in it. */
+static bool may_write_part(const an_planner *w, int32_t base, const int64_t *stride)
+{
+    const struct an_tensor *b = w->g->node[base];
+    if (is_attention_gradient(w, base)) return stride[b->rank - 1] == 1;
+    return is_loop_result(w, base) && is_contiguous(b, stride);
+}
+
+/* When every part of a CONCAT comes from attention, or is a block of it, and has no other reader, it is written where the
+ * concatenation will be, which has no launch then. */
 static an_status write_concat_in_place(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
@@ -77,20 +104,21 @@ static an_status write_concat_in_place(an_planner *w, int32_t id)
         int32_t base = an_base(w, n->src[s]);
         const struct an_tensor *b = w->g->node[base];
         const bool all = w->g->node[n->src[s]]->numel == b->numel;
-        if (!is_attention_gradient(w, base) || !all || w->node[base].container >= 0 || an_is_root_base(w, base) ||
-            !has_one_reader(w, base))
+        if (!b->rank || !all || w->node[base].container >= 0 || an_is_root_base(w, base) || !has_one_reader(w, base))
             return AN_OK;
+        if (an_is_leaf(w, base) || !(is_attention_gradient(w, base) || is_loop_result(w, base))) return AN_OK;
         if (!strides_through(w, n->src[s], base, id, axis, start, stride[s], &offset[s])) return AN_OK;
-        if (stride[s][b->rank - 1] != 1) return AN_OK;
+        if (!may_write_part(w, base, stride[s])) return AN_OK;
         if (offset[s] * (int64_t)an_dtype_bytes((an_dtype)n->dtype) % AN_MAX(w->rq->target->bind_align, 1))
             return AN_OK;
         start += w->g->node[n->src[s]]->shape[axis];
     }
     for (int s = 0; s < n->n_src; s++) {
         an_planner_node *wn = &w->node[an_base(w, n->src[s])];
-        int64_t *kept = an_arena_copy(&w->scratch, stride[s], sizeof stride[s]);
-        if (!kept) return an_fail_nomem(w->err, "the planner's layouts", sizeof stride[s]);
-        wn->stride = kept;
+        if (is_attention_gradient(w, an_base(w, n->src[s]))) {
+            wn->stride = an_arena_copy(&w->scratch, stride[s], sizeof stride[s]);
+            if (!wn->stride) return an_fail_nomem(w->err, "the planner's layouts", sizeof stride[s]);
+        }
         wn->container = id;
         wn->container_offset = offset[s];
         wn->stored = 1;

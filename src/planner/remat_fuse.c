@@ -1,12 +1,12 @@
 /* remat_fuse.c: can a launch of the backward pass write a rematerialized value beside its own outputs?
  *
  * A copy needs no launch of its own where a group of the backward pass runs over the same elements and reads the same
- * tensor at the same places:
+ * tensors at the same places:
  *
  *     forward    a = gelu(h)               reads h
  *     backward   dh = da * gelu'(h)        reads h at the same places: it carries a' = gelu(h) at the cost of a store
  *
- * The gradient of a norm reads the norm's input in the same way. schedule.c asks this file and launches the carrier
+ * The gradient of a norm reads the norm's input in the same way, that of silu(g) u both g and u. schedule.c asks this file and launches the carrier
  * before the value's first reader; lower.c writes the extra output.
  *
  * Index arithmetic is done in a pool of the caller's: nothing of the search is kept. */
@@ -22,17 +22,25 @@ typedef struct reads {
     struct {
         int32_t base;
         an_ix at;
-    } met[MAX_READS], first; /* first: of the large ones in memory */
+        bool large; /* and in memory */
+    } met[MAX_READS];
     bool complete;
 } reads;
+
+static bool was_read(const reads *r, int32_t base, an_ix at)
+{
+    for (int i = 0; i < r->n; i++)
+        if (r->met[i].base == base && r->met[i].at == at) return true;
+    return false;
+}
 
 /* False when it was met before, or there is no space. */
 static bool record_read(reads *r, int32_t base, an_ix at)
 {
-    for (int i = 0; i < r->n; i++)
-        if (r->met[i].base == base && r->met[i].at == at) return false;
+    if (was_read(r, base, at)) return false;
     if (r->n == MAX_READS) return r->complete = false;
     r->met[r->n].base = base;
+    r->met[r->n].large = false;
     r->met[r->n++].at = at;
     return true;
 }
@@ -53,7 +61,8 @@ static void source_reads(const an_planner *w, an_ix_pool *ix, int32_t id, int s,
     const struct an_tensor *n = w->g->node[base];
     if (!record_read(r, base, an_ix_linear(ix, n->rank, n->shape, at))) return;
     if (an_is_leaf(w, base) || w->node[base].stored || n->op == AN_OP_GATHER) {
-        if (n->numel >= r->large && !r->n_large++) r->first = r->met[r->n - 1];
+        r->met[r->n - 1].large = n->numel >= r->large;
+        r->n_large += n->numel >= r->large;
         return;
     }
     if (!an_is_inlinable(w, base) || reads_elsewhere(w, base) || depth == MAX_DEPTH) {
@@ -86,7 +95,9 @@ bool an_may_carry(const an_planner *w, an_ix_pool *ix, int32_t g, int32_t id)
         return false;
     reads own = {.large = numel / 4 + 1, .complete = true}, other = {.large = own.large};
     member_reads(w, ix, gr, id, &own);
-    if (!own.complete || own.n_large != 1) return false;
+    if (!own.complete || !own.n_large) return false;
     for (int32_t m = 0; m < gr->n_members && !ix->failed; m++) member_reads(w, ix, gr, gr->member[m], &other);
-    return !ix->failed && !record_read(&other, own.first.base, own.first.at) && other.n < MAX_READS;
+    bool all = !ix->failed && other.n < MAX_READS;
+    for (int i = 0; i < own.n && all; i++) all = !own.met[i].large || was_read(&other, own.met[i].base, own.met[i].at);
+    return all;
 }

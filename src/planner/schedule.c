@@ -79,6 +79,25 @@ static bool sources_are_written(ordering *o, int32_t g)
     return true;
 }
 
+/* ... but for the result of one GEMM of the backward pass, whose own sources are written: it is launched early, too. */
+static bool sources_are_near(ordering *o, int32_t g)
+{
+    const an_fusion_group *gr = &o->w->group[g];
+    int32_t first = -1;
+    for (int32_t m = 0; m < gr->n_members && first < 0; m++) {
+        const struct an_tensor *n = o->w->g->node[gr->member[m]];
+        for (int s = 0; s < n->n_src && first < 0; s++) {
+            const int32_t from = o->w->node[an_base(o->w, n->src[s])].group;
+            if (from >= 0 && from != g && o->missing[from]) first = from;
+        }
+    }
+    if (first <= o->loss || o->begun[first] || o->w->group[first].kind != AN_FUSION_GEMM) return false;
+    o->missing[first] = false;
+    const bool rest = sources_are_written(o, g);
+    o->missing[first] = true;
+    return rest && sources_are_written(o, first);
+}
+
 /* Whether node m, of group g or computed there in place, needs `id` in memory before g begins: a GEMM its operand. */
 static bool needs_whole(const an_planner *w, int32_t id, int32_t m, int32_t g, int depth)
 {
@@ -108,6 +127,8 @@ static void find_carrier(ordering *o, int32_t id, int32_t g)
     int32_t *carrier = &o->w->node[id].carrier;
     for (int32_t h = o->loss + 1; h < w->n_groups && *carrier < 0; h++)
         if ((h == g || !o->begun[h]) && may_carry(o, h, id) && (h == g || sources_are_written(o, h))) *carrier = h;
+    for (int32_t h = o->loss + 1; h < w->n_groups && *carrier < 0; h++)
+        if (!o->begun[h] && may_carry(o, h, id) && sources_are_near(o, h)) *carrier = h;
     if (*carrier >= 0) launch(o, *carrier); /* has begun when it is g */
     for (int32_t i = o->n - 1; i >= 0 && i >= o->n - CARRIER_WINDOW && *carrier < 0; i--)
         if (may_carry(o, w->order[i], id)) *carrier = w->order[i];

@@ -88,12 +88,61 @@ static void an_operand_that_begins_between_16_bytes_is_read_another_way(void **s
     assert_int_equal(f.fused, 1);
 }
 
+typedef struct pairs {
+    int n, kept;
+} pairs;
+
+/* silu(gate) up of [gate; up] = w x, [2I,N], and with `gradient` the gradient of w: pairs of a GEMM and the step behind it. */
+static pairs pairs_of(int arch, int32_t I, int32_t N, int32_t K, bool gradient)
+{
+    char generation[8];
+    pairs f = {0};
+    fake_reset();
+    snprintf(generation, sizeof generation, "%d", arch);
+    setenv("FAKE_CUDA_ARCH", generation, 1);
+    an_ctx *cx = an_open(&(an_options){.device = "cuda", .seed = 1, .cache_dir = test_path("cache"), .verify = true});
+    assert_non_null(cx);
+    an_tensor *w = an_param(cx, "w", AN_BF16, AN_SHAPE(K, 2 * I), AN_ZEROS),
+              *x = an_param(cx, "x", AN_BF16, AN_SHAPE(K, N), AN_ZEROS),
+              *down = an_param(cx, "down", AN_BF16, AN_SHAPE(64, I), AN_ZEROS);
+    an_tensor *both = an_matmul(an_transpose(w, 0, 1), x); /* [2I,N] */
+    an_tensor *h = an_mul(an_silu(an_slice(both, 0, 0, I)), an_slice(both, 0, I, 2 * I)), *y = an_matmul(down, h);
+    an_tensor *loss = an_mean(an_square(an_cast(y, AN_F32)), AN_ALL), *result = y;
+    if (gradient) an_backward(loss), result = an_grad(w);
+    if (an_eval(result) != AN_OK) fail_msg("%s", an_error(cx));
+    const struct an_plan *p = cx->last->plan;
+    for (int s = 0; s < p->n_steps; s++) {
+        an_gemm_pair pair;
+        if (!an_cuda_is_pair(cx->device, p, s, &pair)) continue;
+        f.n++;
+        f.kept += pair.keep;
+    }
+    an_close(cx);
+    fake_clean();
+    return f;
+}
+
+static void on_hopper_a_gate_over_halves_of_a_product_is_its_end(void **state)
+{
+    (void)state;
+    const pairs forward = pairs_of(90, 128, 33024, 97, false), both = pairs_of(90, 128, 33024, 97, true);
+    assert_int_equal(forward.n, 1);
+    assert_int_equal(forward.kept, 0); /* gate and up are not stored */
+    assert_int_equal(both.n, 1);
+    assert_int_equal(both.kept, 1); /* the gradient reads them */
+    assert_int_equal(pairs_of(80, 128, 33024, 97, false).n, 0);
+    assert_int_equal(pairs_of(90, 96, 33024, 97, false).n, 0);  /* halves that are no blocks of 64 rows */
+    assert_int_equal(pairs_of(90, 128, 33028, 97, false).n, 0); /* columns that are none */
+    assert_int_equal(pairs_of(90, 128, 1024, 97, false).n, 0);  /* few tiles */
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(on_hopper_gelu_is_the_epilogue_of_the_step_up_and_of_no_gradient),
         cmocka_unit_test(elsewhere_and_where_it_does_not_pay_they_are_the_librarys),
         cmocka_unit_test(an_operand_that_begins_between_16_bytes_is_read_another_way),
+        cmocka_unit_test(on_hopper_a_gate_over_halves_of_a_product_is_its_end),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

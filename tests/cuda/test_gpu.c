@@ -306,6 +306,59 @@ static void gemms_with_fused_gelu_are_near_those_of_the_cpu(void **state)
     }
 }
 
+/* ---------------------------------------------------------------------------------------------- a gated product */
+
+enum { GATED_K = 97, GATED_I = 128, GATED_N = 33088, GATED_OUT = 64 };
+
+/* y = down (silu(gate) up) of [gate; up] = weights x, and the gradient of the weights. On Hopper the gate is the end of the product;
+ * where the gradient is asked for, gate and up are stored beside it. */
+static void run_gated(const char *device, bool gradient, float *out)
+{
+    static float x[GATED_K * GATED_N], w[2 * GATED_I * GATED_K], v[GATED_OUT * GATED_I];
+    for (uint32_t i = 0; i < GATED_K * GATED_N; i++) x[i] = 2 * an_rng_uniform(1, 3, i) - 1;
+    for (uint32_t i = 0; i < 2 * GATED_I * GATED_K; i++) w[i] = an_rng_uniform(1, 4, i) - 0.5f;
+    for (uint32_t i = 0; i < GATED_OUT * GATED_I; i++) v[i] = 0.2f * an_rng_uniform(1, 5, i) - 0.1f;
+    an_ctx *cx = an_open(&(an_options){.device = device});
+    an_tensor *weights = an_add(an_param(cx, "w", AN_F32, AN_SHAPE(2 * GATED_I, GATED_K), AN_ZEROS),
+                                an_input(cx, AN_F32, AN_SHAPE(2 * GATED_I, GATED_K), w)),
+              *all = an_cast(an_input(cx, AN_F32, AN_SHAPE(GATED_K, GATED_N), x), AN_BF16),
+              *down = an_cast(an_input(cx, AN_F32, AN_SHAPE(GATED_OUT, GATED_I), v), AN_BF16);
+    an_tensor *by_column = an_transpose(an_cast(an_transpose(weights, 0, 1), AN_BF16), 0, 1),
+              *both = an_matmul(by_column, all), /* [2I,N] */
+                  *h = an_mul(an_silu(an_slice(both, 0, 0, GATED_I)), an_slice(both, 0, GATED_I, 2 * GATED_I)),
+              *y = an_cast(an_matmul(down, h), AN_F32), *result = y;
+    if (gradient) {
+        an_backward(an_mean(an_square(y), AN_ALL));
+        result = an_grad(weights);
+    }
+    if (an_eval(result) != AN_OK) fail_msg("%s: %s", device, an_error(cx));
+    assert_int_equal(an_read(result, out, sizeof *out * (gradient ? 2 * GATED_I * GATED_K : GATED_OUT * GATED_N)),
+                     AN_OK);
+    an_close(cx);
+}
+
+static void a_gate_at_the_end_of_a_product_is_near_the_cpus(void **state)
+{
+    (void)state;
+    static float gpu[GATED_OUT * GATED_N], again[GATED_OUT * GATED_N], cpu[GATED_OUT * GATED_N];
+    need_gpu();
+    for (int gradient = 0; gradient < 2; gradient++) {
+        const int n = gradient ? 2 * GATED_I * GATED_K : GATED_OUT * GATED_N;
+        double apart = 0, all = 0;
+        run_gated("cuda", gradient, gpu);
+        run_gated("cuda", gradient, again);
+        run_gated("cpu", gradient, cpu);
+        assert_memory_equal(gpu, again, sizeof *gpu * (size_t)n);
+        for (int i = 0; i < n; i++) {
+            apart += pow((double)gpu[i] - (double)cpu[i], 2);
+            all += pow((double)cpu[i], 2);
+        }
+        print_message("# %s: %.1e from the CPU's\n", gradient ? "gradient of the weights" : "result",
+                      sqrt(apart / all));
+        assert_true(all > 0 && sqrt(apart / all) < 1e-2);
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- scattering */
 
 enum { IDS = 5000, TABLE = 2000, WIDTH = 300 };
@@ -445,6 +498,7 @@ int main(void)
         cmocka_unit_test(gelu_of_every_bf16_number_is_that_of_the_cpu),
         cmocka_unit_test(long_rows_are_those_of_the_cpu_and_the_same_again),
         cmocka_unit_test(gemms_with_fused_gelu_are_near_those_of_the_cpu),
+        cmocka_unit_test(a_gate_at_the_end_of_a_product_is_near_the_cpus),
         cmocka_unit_test(scattered_rows_are_those_of_the_cpu),
         cmocka_unit_test(exact_mode_has_the_bits_of_the_cpu_after_twenty_steps),
         cmocka_unit_test(two_runs_and_plain_launches_have_the_same_bits),

@@ -95,13 +95,14 @@ static built build(const body *b, const problem *p)
 {
     char *text = malloc(1u << 18);
     if (!text) cuda_die("out of memory");
-    size_t at = (size_t)sprintf(
-        text,
-        "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 1\n#define AN_B_ALONG_K %d\n#define "
-        "AN_HGEMM_M %d\n#define AN_HGEMM_N %d\n#define AN_HGEMM_STAGES %d\n#define AN_HGEMM_CLUSTER "
-        "%d\n#define "
-        "AN_HGEMM_WARPGROUPS %d\n",
-        p->b_along_k, b->m, b->n, b->stages, b->cluster, b->groups);
+    size_t at =
+        (size_t)sprintf(text,
+                        "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 1\n#define AN_PAIR 0\n"
+                        "#define AN_A_ALONG_K 1\n#define AN_B_ALONG_K %d\n#define "
+                        "AN_HGEMM_M %d\n#define AN_HGEMM_N %d\n#define AN_HGEMM_STAGES %d\n#define AN_HGEMM_CLUSTER "
+                        "%d\n#define "
+                        "AN_HGEMM_WARPGROUPS %d\n",
+                        p->b_along_k, b->m, b->n, b->stages, b->cluster, b->groups);
     static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
                                         "src/kernels/dialect/loops_gpu.h", "src/kernels/dialect/hopper.h",
                                         "src/kernels/gpu/gemm_hopper_args.h"};

@@ -152,25 +152,37 @@ static void gemms_with_an_epilogue_for_hopper_compile_and_keep_their_sums_in_reg
         "#define AN_EPILOGUE_NAMES , x0, y0\n"
         "#define AN_EPILOGUE_LOAD(in, row, col) an_wide_load((in).w, x0 + (row) * g.n + (col))\n"
         "#define AN_EPILOGUE_PREFETCH(row, col) an_prefetch(x0 + (row) * g.n + (col))\n"
-        "#define AN_EPILOGUE_APPLY(row, col, x, in) an_end(x, (in).w, y0 + (row) * g.n + (col))\n";
+        "#define AN_EPILOGUE_APPLY(row, col, x, in) an_end(x, (in).w, y0 + (row) * g.n + (col))\n"
+        "AN_FN an_u32 an_gate(an_u32 x, an_u32 y)\n{\n"
+        "    float low = an_bf16_of(&x, 0) * an_sigmoid_16bit(an_bf16_of(&y, 0)), high = an_bf16_of(&x, 1) * "
+        "an_bf16_of(&y, 1);\n"
+        "    return an_bf16_bits(low) | an_bf16_bits(high) << 16;\n}\n"
+        "#define AN_EPILOGUE_PAIR(x, y) an_gate(x, y)\n"
+        "#define AN_EPILOGUE_KEEPS 1\n"
+        "#define AN_EPILOGUE_STORE(row, col, v) an_wide_store(y0 + (row) * g.n + (col), v)\n"
+        "#define AN_EPILOGUE_STORE_X AN_EPILOGUE_STORE\n"
+        "#define AN_EPILOGUE_STORE_Y AN_EPILOGUE_STORE\n";
     static const char *const files[] = {"src/kernels/dialect/cuda.h", "src/base/exact.h",
                                         "src/kernels/dialect/loops_gpu.h", "src/kernels/dialect/hopper.h",
                                         "src/kernels/gpu/gemm_hopper_args.h"};
     const size_t capacity = 1u << 18;
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
-    for (int along_k = 0; along_k < 2; along_k++) {
+    static const bool forms[][3] = {{0, 1, 0}, {0, 1, 1}, {1, 0, 0}, {1, 1, 1}}; /* a pair; A, B along k */
+    for (size_t form = 0; form < COUNT_OF(forms); form++) {
+        const bool pair = forms[form][0], a_along_k = forms[form][1], b_along_k = forms[form][2];
         char *text = malloc(capacity), *log = NULL, what[64];
         long spilled = 0;
         assert_non_null(text);
         size_t at = (size_t)snprintf(text, capacity,
                                      "#define AN_MUL AN_KIND_F32\n#define AN_EXACT 0\n#define AN_ALIGNED 1\n"
-                                     "#define AN_B_ALONG_K %d\n",
-                                     along_k);
+                                     "#define AN_PAIR %d\n#define AN_A_ALONG_K %d\n#define AN_B_ALONG_K %d\n",
+                                     pair, a_along_k, b_along_k);
         for (size_t i = 0; i < COUNT_OF(files); i++) kernel_append(text, capacity, &at, files[i]);
         at += (size_t)snprintf(text + at, capacity - at, "%s", end);
         kernel_append(text, capacity, &at, "src/kernels/gpu/gemm_hopper.inc");
-        snprintf(what, sizeof what, "a GEMM for Hopper, B along %c", along_k ? 'k' : 'n');
+        snprintf(what, sizeof what, "a%s GEMM for Hopper, A along %c, B along %c", pair ? " pair's" : "",
+                 a_along_k ? 'k' : 'm', b_along_k ? 'k' : 'n');
         char *cubin = nvrtc_cubin_for(&compiler, text, "gemm_hopper", "sm_90a", 0, &log);
         if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
             fail_msg("%s: %s", what, log ? log : "no log");

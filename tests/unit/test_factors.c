@@ -57,6 +57,7 @@ static void eigenvectors_of_the_oracle_are_good_to_the_last_digits(void **state)
     an_close(cx);
     double worst = 0, largest = 0;
     for (int j = 0; j < N; j++) {
+        for (int k = 0; k < N; k++) assert_true(isfinite(v[k * N + j])); /* fmax takes no notice of NaN */
         largest = fmax(largest, fabs(w[j]));
         assert_true(j == 0 || w[j] >= w[j - 1]);
         for (int k = 0; k < N; k++) {

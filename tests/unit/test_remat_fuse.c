@@ -13,6 +13,7 @@ enum { N = 24, C = 16, H = 32, MANY = 30 };
 typedef struct outcome {
     float dx[N * C], dw[H * C], last[N * H];
     int launches, alone, remat_outputs, most_buffers;
+    int parts; /* values that are written inside of a concatenation */
     an_bill bill;
 } outcome;
 
@@ -42,6 +43,8 @@ static void finish(an_ctx *cx, an_tensor *dx, an_tensor *dw, an_tensor *last, bo
         out->most_buffers =
             AN_MAX(out->most_buffers, st->n_args + (st->epilogue >= 0 ? AN_TILE_ARGS - st->n_gemm_args : 0));
     }
+    for (int v = 0; v < p->n_values; v++)
+        out->parts += p->value[v].inside >= 0 && strstr(p->value[p->value[v].inside].name, "CONCAT") != NULL;
     assert_int_equal(an_report(cx, &out->bill), AN_OK);
     an_close(cx);
 }
@@ -118,6 +121,39 @@ static void a_kernel_that_needs_the_reader_is_no_host(void **state)
     assert_memory_equal(again.last, kept.last, sizeof kept.last);
 }
 
+/* silu(gate) up of the halves of one product, weights on the left: the gradient of the second weight comes before the one GEMM
+ * that the gradient of gate and up waits for. */
+static void gated(const char *device, const char *recompute, bool apart, outcome *out)
+{
+    an_ctx *cx = open_on(device, recompute, apart);
+    an_tensor *px = an_param(cx, "x", AN_F32, AN_SHAPE(N, C), AN_NORMAL(0.5));
+    an_tensor *w0 = an_param(cx, "w0", AN_F32, AN_SHAPE(2 * H, N), AN_NORMAL(0.5));
+    an_tensor *w1 = an_param(cx, "w1", AN_F32, AN_SHAPE(C, H), AN_NORMAL(0.5));
+    an_tensor *both = an_matmul(w0, an_mul(px, an_add_num(px, 1)));                       /* [2H,C] */
+    an_tensor *h = an_mul(an_silu(an_slice(both, 0, 0, H)), an_slice(both, 0, H, 2 * H)); /* [H,C] */
+    an_tensor *y = an_matmul(w1, h), *z = an_matmul(y, data(cx, C, C));                   /* [C,C] */
+    an_backward(an_sum(an_mul(z, z), AN_ALL));
+    finish(cx, an_grad(px), an_grad(w1), an_matmul(data(cx, N, C), an_matmul(z, data(cx, C, H))),
+           !strcmp(device, "cpu"), out);
+}
+
+static void the_gradient_of_a_gate_carries_it_and_writes_its_halves_in_place(void **state)
+{
+    (void)state;
+    static outcome kept, again, apart;
+    gated("cpu", "off", false, &kept);
+    gated("cpu", "on", false, &again);
+    gated("cpu", "on", true, &apart);
+    assert_int_equal(kept.parts, 2);
+    assert_int_equal(again.parts, 2);
+    assert_int_equal(again.remat_outputs, 2); /* the gate, and the operand x (x + 1) */
+    assert_int_equal(again.alone, 0);
+    assert_memory_equal(again.dx, kept.dx, sizeof kept.dx);
+    assert_memory_equal(again.dw, kept.dw, sizeof kept.dw);
+    assert_memory_equal(apart.dx, kept.dx, sizeof kept.dx);
+    assert_memory_equal(apart.dw, kept.dw, sizeof kept.dw);
+}
+
 /* GELU's gradient is multiplied by `n` tensors in its own kernel. */
 static void crowded(int n, const char *recompute, outcome *out)
 {
@@ -155,6 +191,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_recomputed_value_is_one_more_output_of_a_kernel),
+        cmocka_unit_test(the_gradient_of_a_gate_carries_it_and_writes_its_halves_in_place),
         cmocka_unit_test(a_kernel_that_needs_the_reader_is_no_host),
         cmocka_unit_test(a_kernel_that_would_take_too_many_buffers_is_no_host),
     };

@@ -114,6 +114,7 @@ typedef struct an_gemm_plan {
     int64_t lda, ldb, ldc;
     int32_t addend, sum;   /* arguments of the epilogue: beta C of the library, and the sum; -1: no such epilogue */
     bool fused;            /* gemm_hopper.inc runs it instead of the library, with the epilogue fused */
+    bool pair;             /* ... with that of the next step, which reads rows r and m / 2 + r (an_cuda_is_pair) */
     int32_t split_k;       /* where addresses are aligned, gemm_tf32.inc runs it instead, with k split so; 0: never */
     int64_t transposed_at; /* B is first transposed to this place in scratch; -1: it is not */
     int64_t transposed_ld; /* the stride of its rows before that */
@@ -139,7 +140,16 @@ bool an_cuda_fusion_pays(const an_device *d, int64_t m, int64_t n, int64_t k);
 /* The same when spec and epilogue are known. */
 bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue,
                             const an_gemm_plan *p);
-struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, uint32_t *blocks);
+struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, bool pair,
+                                                   uint32_t *blocks);
+/* A GEMM, and the elementwise step behind it that reads its result in two halves, one below the other: one launch. */
+typedef struct an_gemm_pair {
+    an_gemm_plan gemm;
+    int arg;   /* of the elementwise step: the result */
+    bool keep; /* later steps read the result, too */
+} an_gemm_pair;
+/* Whether steps s and s + 1 of the plan are such a pair. */
+bool an_cuda_is_pair(const an_device *d, const an_plan *p, int32_t s, an_gemm_pair *out);
 /* The tensor map of operand `which` (0: A, 1: B) at this address. */
 cu_result an_cuda_operand_map(an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, int which, cu_pointer at,
                               cu_tensor_map *out);

@@ -2,7 +2,7 @@
  *
  * Owns:      which GEMMs these are, and their launch parameters.
  * Does not:  compile or launch (lower_launches.c, graph_exec.c).
- * Invariant: a pure function of (spec, epilogue, device).
+ * Invariant: a pure function of (plan, device).
  *
  * The library's GEMMs are up to a tenth faster than ours, but a separate epilogue reads the result from memory once more.
  * That matters where the result is wide and the sum over k short: GELU after the first linear layer of a GPT block
@@ -10,7 +10,14 @@
  */
 #include "device/cuda/cuda_internal.h"
 
-enum { TILE_M = AN_HGEMM_M * AN_HGEMM_CLUSTER, TILE_N = AN_HGEMM_N, LEAST_ROUNDS = 2, MOST_WIDER = 8 };
+enum {
+    TILE_M = AN_HGEMM_M * AN_HGEMM_CLUSTER,
+    TILE_N = AN_HGEMM_N,
+    LEAST_ROUNDS = 2,
+    MOST_WIDER = 8,
+    WIDEST_BAND = 64,       /* tile columns: their B stays in the second-level cache */
+    LONGEST_PAIR_SUM = 1024 /* k up to which a pair pays: the library's product is up to a tenth faster */
+};
 
 static int64_t tiles(int64_t m, int64_t n)
 {
@@ -38,20 +45,81 @@ bool an_cuda_fuses_epilogue(const an_device *d, const an_gemm_spec *s, const an_
            epilogue->cols == s->n && an_render_gpu_can_fuse_epilogue(epilogue);
 }
 
-struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, uint32_t *blocks)
+struct an_gemm_hopper_args an_cuda_fused_gemm_args(const an_device *d, const an_gemm_spec *s, bool pair,
+                                                   uint32_t *blocks)
 {
+    const int64_t across = an_ceil_div(s->n, TILE_N), band = across > WIDEST_BAND ? WIDEST_BAND / 2 : across;
     *blocks = (uint32_t)(AN_HGEMM_CLUSTER * AN_MIN(tiles(s->m, s->n), clusters(d)));
-    return (struct an_gemm_hopper_args){.m = s->m, .n = s->n, .k = s->k, .band = (int)an_ceil_div(s->n, TILE_N)};
+    return (struct an_gemm_hopper_args){.m = pair ? s->m / 2 : s->m, .n = s->n, .k = s->k, .band = (int)band};
+}
+
+/* ---- pairs */
+
+/* Bytes of a step's argument, those of the values around it included. */
+static bool overlap(const an_plan *p, const an_arg *a, const an_arg *b)
+{
+    int64_t from[2], to[2];
+    int32_t slot[2];
+    const an_arg *of[2] = {a, b};
+    for (int i = 0; i < 2; i++) {
+        int32_t v = of[i]->value;
+        slot[i] = of[i]->slot, from[i] = 0, to[i] = INT64_MAX;
+        if (v < 0) continue;
+        while (p->value[v].inside >= 0) v = p->value[v].inside;
+        from[i] = an_value_offset(p, v, &slot[i]);
+        to[i] = from[i] + p->value[v].bytes;
+    }
+    return slot[0] == slot[1] && slot[0] >= 0 && from[0] < to[1] && from[1] < to[0];
+}
+
+/* The plain bf16 GEMMs that the kernel can run as a pair. */
+static bool can_be_pair(const an_device *d, const an_gemm_spec *s, an_gemm_plan *out)
+{
+    if (d->gpu.arch_specific != 90 || !d->has_lt || s->m % 128 || s->n % 64 || s->k > LONGEST_PAIR_SUM) return false;
+    if (s->accumulate || s->splits > 1 || tiles(s->m, s->n) < LEAST_ROUNDS * clusters(d)) return false;
+    if (!an_cuda_gemm_plan(d, s, NULL, out) || out->mul != AN_BF16 || out->out != AN_BF16 || out->batches != 1)
+        return false;
+    return !out->cast[0] && !out->cast[1] && out->transposed_at < 0 && out->lda % 8 == 0 && out->ldb % 8 == 0 &&
+           out->ldc == s->n;
+}
+
+bool an_cuda_is_pair(const an_device *d, const an_plan *p, int32_t s, an_gemm_pair *out)
+{
+    const an_plan_step *gemm = &p->step[s], *loop = gemm + 1;
+    *out = (an_gemm_pair){.arg = -1};
+    if (s + 1 >= p->n_steps || p->kernel[gemm->kernel].kind != AN_KERNEL_GEMM || gemm->epilogue >= 0 ||
+        p->kernel[loop->kernel].kind != AN_KERNEL_LOOP || gemm->n_args != 3)
+        return false;
+    const an_gemm_spec *spec = &p->kernel[gemm->kernel].u.gemm;
+    const an_loop_kernel *program = p->kernel[loop->kernel].u.loop;
+    const an_arg *c = &gemm->arg[2];
+    if (c->slot != AN_SLOT_ARENA || c->value < 0 || program->rows * 2 != spec->m || program->cols != spec->n)
+        return false;
+    if (!can_be_pair(d, spec, &out->gemm)) return false;
+    for (int i = 0; i < 2; i++)
+        if (gemm->arg[i].slot < 0 || gemm->arg[i].offset % 16) return false;
+    for (int i = 0; i < loop->n_args; i++) {
+        const an_arg *a = &loop->arg[i];
+        if (a->slot == c->slot && a->offset == c->offset && a->value == c->value) {
+            if (out->arg >= 0 || a->written) return false;
+            out->arg = i;
+        } else if (overlap(p, a, c) || (a->written && (overlap(p, a, &gemm->arg[0]) || overlap(p, a, &gemm->arg[1])))) {
+            return false; /* what the loop writes would be read by other blocks of the GEMM */
+        }
+    }
+    out->keep = p->value[c->value].inside >= 0 || p->value[c->value].last > s + 1;
+    out->gemm.fused = out->gemm.pair = true;
+    return out->arg >= 0 && an_render_gpu_can_pair(program, out->arg);
 }
 
 cu_result an_cuda_operand_map(an_device *d, const an_gemm_spec *s, const an_gemm_plan *p, int which, cu_pointer at,
                               cu_tensor_map *out)
 {
-    const bool along_k = which == 0 || p->b_along_k;
+    const bool along_k = which == 0 ? p->a_along_k : p->b_along_k;
     const int64_t rows = which == 0 ? s->m : s->n;
     const uint64_t extents[2] = {(uint64_t)(along_k ? s->k : rows), (uint64_t)(along_k ? rows : s->k)},
                    stride = 2 * (uint64_t)(which ? p->ldb : p->lda);
-    const uint32_t steps[2] = {1, 1}, box[2] = {64, which == 0 ? AN_HGEMM_M
+    const uint32_t steps[2] = {1, 1}, box[2] = {64, which == 0 ? along_k && !p->pair ? AN_HGEMM_M : 64
                                                     : along_k  ? AN_HGEMM_N / AN_HGEMM_CLUSTER
                                                                : 64 / AN_HGEMM_CLUSTER};
     return d->cu.tensor_map(out, CU_MAP_BF16, 2, at, extents, &stride, box, steps, 0, CU_MAP_SWIZZLE_128B,

@@ -222,8 +222,8 @@ static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends
         size_t n_last = 0;
         int status = 0;
         these->n = 0;
-        for (int32_t a = deps->first[s]; a < deps->first[s + 1]; a++)
-            AN_TRY(add_ends(err, these, ends, end, deps->step[a]));
+        for (int32_t a = deps->first[s]; a < deps->first[s + 1 + e->paired[s]]; a++)
+            if (deps->step[a] < s) AN_TRY(add_ends(err, these, ends, end, deps->step[a]));
         AN_TRY(wait_for(err, d, these));
         for (; i < e->n_ops && e->op[i].step == s; i++) AN_TRY(enqueue_op(err, e, &e->op[i]));
         AN_TRY(an_cuda_check(err, d, d->cu.capture_state(d->stream, &status, NULL, NULL, &last, &n_last),

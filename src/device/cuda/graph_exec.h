@@ -41,6 +41,7 @@ struct an_exec {
     an_map seen; /* hash of a text → module */
     cu_pointer *base;
     cu_graph_exec graph;
+    bool *paired;            /* [n_steps]: the step's launch also does the next step's work */
     bool graph_timed, timed; /* the graph has events between steps; they hold the times of a run */
     cu_event *event;         /* [n_steps + 1] */
     double *enqueue_s;       /* [n_steps] */

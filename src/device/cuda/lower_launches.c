@@ -1,7 +1,8 @@
 /* lower_launches.c: lowers the steps of a plan to operations on the stream: kernels with their parameters, fills, copies,
  * and GEMMs. A GEMM runs in one of four ways, with the casts and transposes that it needs in front:
  *
- *     fused    our sm_90a kernel, with the epilogue inside             (gemm_hopper.c decides)
+ *     fused    our sm_90a kernel, with the epilogue inside, or with the elementwise step behind it
+ *              that reads the result in two halves                     (gemm_hopper.c decides)
  *     tf32     our sm_90a kernel for gradients of weights, split over k (gemm_cublaslt.c decides)
  *     library  cuBLASLt, then the epilogue as a kernel of its own       (gemm_cublaslt.c decides)
  *     template the portable gemm.inc, with the epilogue inside          (all others)
@@ -172,7 +173,8 @@ static an_status lower_fused_gemm(an_err *err, an_exec *e, int32_t step, an_gemm
 {
     const an_plan_step *s = &e->plan->step[step];
     uint32_t blocks;
-    const struct an_gemm_hopper_args args = an_cuda_fused_gemm_args(e->d, &e->plan->kernel[s->kernel].u.gemm, &blocks);
+    const struct an_gemm_hopper_args args =
+        an_cuda_fused_gemm_args(e->d, &e->plan->kernel[s->kernel].u.gemm, false, &blocks);
     an_text text = {0};
     an_render_gemm_module(e->plan, s, p->b_along_k, aligned(s, s->n_gemm_args, s->n_args), &text);
     stream_op *c = new_kernel(e, step, &text, an_cuda_step_name(e->plan, s), "gemm", 3 + s->n_args - s->n_gemm_args,
@@ -187,6 +189,33 @@ static an_status lower_fused_gemm(an_err *err, an_exec *e, int32_t step, an_gemm
     c->refs[1] = operand(s, p, 1);
     c->refs[2] = (ref){.slot = REF_PARAMS};
     for (int i = s->n_gemm_args; i < s->n_args; i++) c->refs[3 + i - s->n_gemm_args] = ref_of(s, i);
+    return AN_OK;
+}
+
+/* Steps `step` and the one behind it as one launch, which is the first one's: the second has none. */
+static an_status lower_pair(an_err *err, an_exec *e, int32_t step, const an_gemm_pair *pair)
+{
+    const an_plan_step *s = &e->plan->step[step], *loop = s + 1;
+    uint32_t blocks;
+    const struct an_gemm_hopper_args args =
+        an_cuda_fused_gemm_args(e->d, &e->plan->kernel[s->kernel].u.gemm, true, &blocks);
+    an_gemm_plan *p = an_arena_copy(&e->arena, &pair->gemm, sizeof pair->gemm);
+    an_text text = {0};
+    an_render_pair_module(e->plan, loop, pair->arg, pair->keep, pair->gemm.a_along_k, pair->gemm.b_along_k,
+                          aligned(loop, 0, loop->n_args), &text);
+    stream_op *c =
+        new_kernel(e, step, &text, an_cuda_step_name(e->plan, loop), "gemm", 3 + loop->n_args, &args, sizeof args);
+    if (!c || !p) return an_cuda_no_memory_for_launches(err);
+    e->module[c->module].arch_specific = true;
+    e->paired[step] = true;
+    c->blocks[0] = blocks;
+    c->threads = AN_HGEMM_THREADS;
+    c->shared_bytes = AN_HGEMM_SHARED;
+    c->gemm = p;
+    c->scratch = 0;
+    for (int i = 0; i < 2; i++) c->refs[i] = ref_of(s, i);
+    c->refs[2] = (ref){.slot = REF_PARAMS};
+    for (int i = 0; i < loop->n_args; i++) c->refs[3 + i] = ref_of(loop, i);
     return AN_OK;
 }
 
@@ -323,7 +352,14 @@ static an_status lower_step(an_err *err, an_exec *e, int32_t step)
 an_status an_cuda_lower(an_err *err, an_exec *e)
 {
     e->op = calloc((size_t)e->plan->n_steps * OPS_A_STEP + 1, sizeof *e->op);
-    if (!e->op) return an_cuda_no_memory_for_launches(err);
-    for (int32_t s = 0; s < e->plan->n_steps; s++) AN_TRY(lower_step(err, e, s));
+    e->paired = AN_NEW_ARRAY(&e->arena, bool, e->plan->n_steps + 1);
+    if (!e->op || !e->paired) return an_cuda_no_memory_for_launches(err);
+    for (int32_t s = 0; s < e->plan->n_steps; s++) {
+        an_gemm_pair pair;
+        if (an_cuda_is_pair(e->d, e->plan, s, &pair))
+            AN_TRY(lower_pair(err, e, s++, &pair));
+        else
+            AN_TRY(lower_step(err, e, s));
+    }
     return AN_OK;
 }

@@ -120,6 +120,13 @@ AN_FN an_u32 an_bf16_bits(float x)
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(x));
     return bits;
 }
+/* x rounded to bf16: the upper half of a pair whose lower half is 0, in one instruction; a conversion of one number takes the unit of exp. */
+AN_FN float an_bf16_round(float x)
+{
+    an_u32 bits;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(x), "f"(0.0f));
+    return __uint_as_float(bits);
+}
 AN_FN float an_tf32(float x)
 {
     an_u32 bits;

@@ -90,7 +90,11 @@ template <class T, int n> AN_FN void an_wide_store(T *p, const T (&x)[n])
 #endif
 
 /* ---- conversions: rounding to a storage dtype in registers; float to integer truncates, saturates, NaN is 0 */
+#ifdef __METAL_VERSION__
 AN_FN float an_to_bf16(float x) { return an_bf16_to_f32(an_f32_to_bf16(x)); }
+#else
+AN_FN float an_to_bf16(float x) { return an_bf16_round(x); }
+#endif
 AN_FN float an_to_f16(float x) { return an_f16_to_f32(an_f32_to_f16(x)); }
 AN_FN int an_f_to_i32(float x) { return x != x ? 0 : x >= 2147483648.0f ? AN_INT_MAX : x <= -2147483648.0f ? AN_INT_MIN : (int)x; }
 AN_FN an_i64 an_f_to_i64(float x) { return x != x ? 0 : x >= 9223372036854775808.0f ? AN_LONG_MAX : x <= -9223372036854775808.0f ? AN_LONG_MIN : (an_i64)x; }
@@ -274,6 +278,13 @@ AN_FN float an_power_of_2(float x)
     return y;
 }
 AN_FN float an_exp_16bit(float x) { return an_power_of_2(x * 1.44269504f); }
+/* Relative error 2^-16 down to x = -87; 0 below. */
+AN_FN float an_sigmoid_16bit(float x)
+{
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(1.0f + an_power_of_2(x * -1.44269504f)));
+    return y;
+}
 AN_FN float an_one_plus_erf_16bit(float x)
 {
     float a, q = 0.000238917986f;

@@ -1,6 +1,6 @@
 /* gemm_hopper_args.h: run-time arguments of gemm_hopper.inc, and the constants its launch must know. Tensor maps: 128-byte swizzle, bf16;
- * boxes of A are 64 (k) by AN_HGEMM_M; of B, when its rows run along k, 64 by AN_HGEMM_N / AN_HGEMM_CLUSTER, when they run along n, 64 by
- * 64 / AN_HGEMM_CLUSTER rows of k. */
+ * boxes of A are 64 (k) by AN_HGEMM_M, by 64 for a pair, when its rows run along k; else 64 by 64 rows of k. Boxes of B are 64 by
+ * AN_HGEMM_N / AN_HGEMM_CLUSTER when its rows run along k, else 64 by 64 / AN_HGEMM_CLUSTER rows of k. */
 #ifndef AN_HGEMM_N
 #define AN_HGEMM_M       128 /* rows of a C tile */
 #define AN_HGEMM_N       192
@@ -11,7 +11,7 @@
 #define AN_HGEMM_THREADS (128 * (AN_HGEMM_WARPGROUPS + 1))
 #define AN_HGEMM_SHARED  (1024 + AN_HGEMM_STAGES * (128 * (AN_HGEMM_M + AN_HGEMM_N) + 16) + 2048 * 4 * AN_HGEMM_WARPGROUPS)
 struct an_gemm_hopper_args {
-    int m, n, k;
+    int m, n, k; /* m: rows of the epilogue, half of A's for a pair */
     int band; /* tile columns per band: their B stays in the L2 cache while the rows of A are streamed */
 };
 #ifdef AN_KERNEL /* compiled as a kernel */
