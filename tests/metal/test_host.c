@@ -360,6 +360,19 @@ static void a_command_buffer_that_is_not_given_is_asked_for_again(void **state)
     }
 }
 
+/* Steps are under way together: the second cannot be repeated, and the third is given no command buffer. */
+static void a_step_that_failed_in_front_of_one_that_is_refused_leaks_nothing(void **state)
+{
+    (void)state;
+    static const char both[] =
+        "gpu=apple7,kernels=none,fault=commit:2:nothing:removed:on+commands:3+commands:4+commands:5+commands:6";
+    world(both);
+    const outcome o = run_as("metal", 4, true, true);
+    assert_int_equal(o.status, AN_E_DEVICE);
+    if (!strstr(o.sentence, "the GPU was taken away")) fail_msg("%s", o.sentence);
+    nothing_was_wrong(both);
+}
+
 /* ---- what the driver refuses */
 
 static void what_is_refused_is_a_sentence_and_nothing_leaks(void **state)
@@ -520,6 +533,7 @@ int main(void)
         cmocka_unit_test(a_watchdog_that_does_not_end_is_a_sentence_with_remedies),
         cmocka_unit_test(time_asleep_does_not_count_as_hanging),
         cmocka_unit_test(a_command_buffer_that_is_not_given_is_asked_for_again),
+        cmocka_unit_test(a_step_that_failed_in_front_of_one_that_is_refused_leaks_nothing),
         cmocka_unit_test(every_world_has_the_cpus_bits),
         cmocka_unit_test(a_failure_anywhere_is_recovered_or_said),
         cmocka_unit_test(a_failure_among_steps_under_way_is_recovered_or_said),

@@ -7,7 +7,7 @@ if ! command -v "${CXX:-c++}" >/dev/null; then
 fi
 build=${AN_BUILD:-build}
 sh tests/metal/standin/build.sh "$build/standin" || exit 1
-plan=11
+plan=12
 . "$(dirname "$0")/../cli/tap.sh"
 build=$(cd "$build" && pwd)
 mac="gpu=apple8,kernels=fast,end=check,cache=$build/standin-cache"
@@ -67,8 +67,28 @@ run train demo $tiny max_iters=2 out="$dir/hot"
 code_is 0; says stderr "this Mac does not go to sleep while the run goes on"; says stderr "thermal state serious"; says stderr "low-power mode is on"
 equal "$(grep -c '"event":"machine"' "$dir/hot/logbook.jsonl")" 1 "events about the machine"
 equal "$(grep 'thermal state' "$dir/stderr" | grep -vc diagnose)" 1 "sentences about heat" # a diagnosis at the end may quote it
-ok "heat and low-power mode are in doctor, on the log and in the logbook, once"
+run diagnose "$dir/hot" --json
+code_is 0; says stdout '"rule":"too_hot"'; says stdout '"rule":"saves_power"'
+ok "heat and low-power mode are in doctor, on the log, in the logbook once, and in the diagnosis"
 export ANNEAL_STANDIN="$mac"
+
+# tanh(a(rows)) minus its mean, computed in float64, then b: two linear layers of 4, 12 and 3 that torch.export wrote.
+mkdir "$dir/rows"
+cp tests/import/train/rows.npy tests/import/train/labels.npy "$dir/rows"
+double="tests/import/train/double.pt2 data=$dir/rows batch_size=20 max_iters=25 eval_interval=25 log_interval=1 device=metal"
+# shellcheck disable=SC2086
+run train $double out="$dir/none"
+code_is 1; says stderr "uses float64, which Apple GPUs do not have"; says stderr "fallback=cpu"
+# shellcheck disable=SC2086
+run train $double fallback=cpu out="$dir/fallback"
+code_is 0; says stderr "of which the CPU runs"; says stderr "found   operations run on the CPU instead of the GPU"
+run diagnose "$dir/fallback" --json
+code_is 0; says stdout '"rule":"falls_back"'
+# shellcheck disable=SC2086
+run train $double fallback=cpu device=cpu out="$dir/native"
+run diagnose "$dir/native" --json
+code_is 0; ! grep -q '"rule":"falls_back"' "$dir/stdout" || fault "a run of the CPU falls back"
+ok "a run that falls back to the CPU, as it was allowed to, is told so; without it float64 is refused"
 
 # shellcheck disable=SC2086
 "$program" train demo $tiny max_iters=100000 eval_interval=100000 out="$dir/term" >"$dir/stdout" 2>"$dir/stderr" </dev/null &

@@ -163,7 +163,7 @@ static an_status wait_since(an_err *err, an_device *d, an_ticket first, double l
 static an_status run_cpu_steps(an_err *err, an_device *d, an_mtl_run *r, int b, bool *cut);
 
 /* A command buffer and its encoder, neither owned; NULL: none is given. Metal gives none when it lacks memory, some of
- * which is free again when the work in flight has ended. */
+ * which is free again when the work in flight has ended: nothing is in flight then, unless the GPU hangs. */
 static an_id begin_commands(an_device *d, an_id *encoder)
 {
     double pause = ASK_SECONDS;
@@ -171,12 +171,12 @@ static an_id begin_commands(an_device *d, an_id *encoder)
         an_id commands = an_send0(queue_buffer, d->queue);
         *encoder = commands ? an_send0(commands_encoder, commands) : NULL;
         if (*encoder) return commands;
-        if (attempt == MOST_ATTEMPTS || wait_since(NULL, d, d->ended + 1, d->hang_s) != AN_OK) return NULL;
+        if (attempt == MOST_ATTEMPTS || wait_since(NULL, d, d->ended + 1, 1e9) != AN_OK) return NULL;
         sleep_for(pause);
     }
 }
 
-/* Encodes and commits all of a step. If it fails, the caller waits for the part that was committed. */
+/* Encodes and commits all of a step. If it fails, the part that was committed has ended, unless the GPU hangs. */
 static an_status commit_step(an_err *err, an_device *d, an_mtl_run *r)
 {
     split_launches(d, r);
@@ -456,13 +456,12 @@ bool an_mtl_done(an_device *d, an_ticket t)
     return done;
 }
 
-/* Only a part of the newest step could be committed. The steps before it end normally; then the counters say whether this
- * one has written state. */
+/* Only a part of the newest step could be committed, and has ended. The steps before it end normally; then the counters
+ * say whether this one has written state. */
 static an_status submit_failed(an_err *err, an_device *d, an_mtl_run *r)
 {
     const an_err why = err ? *err : (an_err){.code = AN_E_DEVICE};
     an_err before = {0};
-    wait_all(NULL, d, r, d->hang_s);
     const an_ticket this = d->tickets--;
     const an_status status = an_mtl_wait(&before, d, d->tickets, INT64_MAX);
     release_buffers(r);
