@@ -251,11 +251,40 @@ static an_status start_and_watch(an_err *err, const an_args *args, an_rank_fn *f
     return status;
 }
 
+/* ---- a job that another program started */
+
+static an_status join(an_err *err, const an_rank_values *v, const an_comm_job *job, an_comm **out)
+{
+    const bool mpi = strcmp(v->transport, "mpi") == 0 || (job->several_hosts && strcmp(v->transport, "auto") == 0);
+    return mpi ? an_comm_join_mpi(err, job, out) : an_comm_join(err, job, out);
+}
+
+static an_status run_joined(an_err *err, const an_args *args, an_rank_fn *fn, const an_rank_values *v,
+                            const an_comm_job *job, int *exit_code)
+{
+    an_comm *comm;
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"); /* srun may have left each process one already */
+    if (!visible || strchr(visible, ',')) AN_TRY(take_gpu(err, job->local_rank));
+    AN_TRY(join(err, v, job, &comm));
+    an_status status = run_rank(err, args, comm, fn, exit_code);
+    /* Rank 0 says it, if it lives: over MPI every rank sends its failure before it ends, and one without a rank (-1) may be
+     * that rank 0 does not come. */
+    const int failed = an_comm_failed_rank(comm);
+    const bool is_told = job->rank > 0 && (an_comm_may_abort(comm) ? failed >= 0 : failed != job->rank);
+    if (status != AN_OK && (is_told || an_comm_may_abort(comm))) {
+        if (!is_told) an_say("%s: %s", an_program, err->text);
+        an_err_clear(err);
+        *exit_code = an_exit_code(status);
+        status = AN_OK;
+    }
+    an_comm_close(comm);
+    return status;
+}
+
 an_status an_ranks_run(an_err *err, const an_args *args, an_rank_fn *fn, int *exit_code)
 {
     an_rank_values v;
     an_comm_job job;
-    an_comm *comm;
     int ranks;
     AN_TRY(read_values(err, args, &v));
     AN_TRY(count_ranks(err, &v, &ranks));
@@ -263,17 +292,16 @@ an_status an_ranks_run(an_err *err, const an_args *args, an_rank_fn *fn, int *ex
     if (job.ranks > 1 && ranks > 1)
         return an_fail(err, AN_E_USAGE, "%s has started %d processes: leave ranks= and devices= out, or %s",
                        job.launcher, job.ranks, job.launcher);
+    if (ranks > 1 && strcmp(v.transport, "mpi") == 0)
+        return an_fail(err, AN_E_USAGE,
+                       "ranks that %s starts itself share memory: leave transport=mpi out, or start "
+                       "them with mpirun -n %d and leave ranks= and devices= out",
+                       an_program, ranks);
     if (ranks > 1) return start_and_watch(err, args, fn, &v, ranks, exit_code);
+    if (job.ranks == 1 && strcmp(v.transport, "mpi") == 0)
+        return an_fail(err, AN_E_USAGE,
+                       "transport=mpi is for processes that MPI's launcher starts: mpirun -n 2 %s train ...",
+                       an_program);
     if (job.ranks == 1) return fn(err, args, NULL, exit_code);
-    const char *visible = getenv("CUDA_VISIBLE_DEVICES"); /* srun may have left each process one already */
-    if (!visible || strchr(visible, ',')) AN_TRY(take_gpu(err, job.local_rank));
-    AN_TRY(an_comm_join(err, &job, &comm));
-    an_status status = run_rank(err, args, comm, fn, exit_code);
-    if (status != AN_OK && job.rank > 0 && an_comm_failed_rank(comm) != job.rank) { /* rank 0 says it */
-        an_err_clear(err);
-        *exit_code = an_exit_code(status);
-        status = AN_OK;
-    }
-    an_comm_close(comm);
-    return status;
+    return run_joined(err, args, fn, &v, &job, exit_code);
 }

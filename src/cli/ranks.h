@@ -1,6 +1,6 @@
-/* ranks.h: a command that several processes of this host do together.
+/* ranks.h: a command that several processes do together.
  *
- * Owns:      ranks= and devices=, starting and watching the ranks, the places that torchrun, srun and mpirun give.
+ * Owns:      ranks=, devices= and transport=, starting and watching the ranks, the places that torchrun, srun and mpirun give.
  * Does not:  exchange anything (comm/comm.h), or know what the command does.
  */
 #ifndef AN_CLI_RANKS_H
@@ -12,7 +12,7 @@
 /* The settings of a command that takes them. */
 typedef struct an_rank_values {
     int64_t ranks;
-    char devices[AN_CONFIG_TEXT_BYTES];
+    char devices[AN_CONFIG_TEXT_BYTES], transport[AN_CONFIG_TEXT_BYTES];
 } an_rank_values;
 #define AN_RANK_FIELDS(type, member)                                                                                   \
     {"ranks",                                                                                                          \
@@ -25,9 +25,17 @@ typedef struct an_rank_values {
      "processes of this host that train together, each on its part of an update's micro-batches; 0: as devices says, " \
      "or "                                                                                                             \
      "one"},                                                                                                           \
+        {"devices",                                                                                                    \
+         AN_CONFIG_TEXT,                                                                                               \
+         offsetof(type, member.devices),                                                                               \
+         "",                                                                                                           \
+         0,                                                                                                            \
+         0,                                                                                                            \
+         NULL,                                                                                                         \
+         "GPUs, a process each: how many (4), or which (0,2)"},                                                        \
     {                                                                                                                  \
-        "devices", AN_CONFIG_TEXT, offsetof(type, member.devices), "", 0, 0, NULL,                                     \
-            "GPUs, a process each: how many (4), or which (0,2)"                                                       \
+        "transport", AN_CONFIG_TEXT, offsetof(type, member.transport), "auto", 0, 0, "auto|shared_memory|mpi",         \
+            "between processes that mpirun or srun started; auto: MPI where they are on several hosts"                 \
     }
 
 /* What a rank does: the command, with `comm` in its settings (NULL: a process alone). Ranks but 0 get quiet arguments. */

@@ -1,10 +1,10 @@
-/* comm.h: the processes of one host that train together, and what they exchange.
+/* comm.h: the processes that train together, and what they exchange: through shared memory on one host, by MPI on several.
  *
  * A *rank* is one process of a job, numbered from 0. Every rank calls the same collectives in the same order with the same
  * sizes; what a collective returns has the same bits on every rank.
  *
- * Owns:       memory that the ranks share (a header and two slots a rank), waiting for one another, and the sentence of
- *             the first rank that failed.
+ * Owns:       memory that the ranks share (a header and two slots a rank) or the messages of MPI (found at run time), waiting
+ *             for one another, and the sentence of the first rank that failed.
  * Does not:   start processes (cli/ranks.c), know tensors or devices. A GPU's data travel by a library of its vendor; the
  *             ranks find one another here.
  * Invariants: a sum adds rank 0's value first, then rank 1's, and so on, whatever the sizes and the time of arrival. No
@@ -30,12 +30,17 @@ void an_comm_become(an_comm *c, int rank); /* in the child, before anything else
 /* The place of this process in a job, as torchrun, srun or mpirun tell it in the environment. */
 typedef struct an_comm_job {
     int rank, ranks, local_rank; /* ranks 1: there is no job */
+    bool several_hosts;
+    bool mpi;                    /* the launcher is MPI's own, or srun, which starts MPI's processes too */
     char launcher[16], key[200]; /* "torchrun"; what tells this job from others of this user on this host */
 } an_comm_job;
-/* AN_E_USAGE where variables contradict one another or say nothing that makes sense; AN_E_UNSUPPORTED: several hosts. */
+/* AN_E_USAGE where variables contradict one another or say nothing that makes sense. */
 an_status an_comm_job_read(an_err *err, an_comm_job *out);
-/* Waits for all ranks of it: AN_E_ENV where one does not come. */
+/* Waits for all ranks of it: AN_E_ENV where one does not come. AN_E_UNSUPPORTED: they are on several hosts. */
 an_status an_comm_join(an_err *err, const an_comm_job *job, an_comm **out);
+/* The same over MPI. AN_E_ENV: no MPI library is there, or it is another one than the launcher's; AN_E_UNSUPPORTED: the
+ * launcher is not MPI's. Once in a process. */
+an_status an_comm_join_mpi(an_err *err, const an_comm_job *job, an_comm **out);
 
 void an_comm_close(an_comm *c); /* NULL is fine */
 
@@ -51,6 +56,8 @@ uint64_t an_comm_bytes(int ranks); /* of shared memory: of all ranks together */
 /* Ends the job: every rank's next call, and one that waits now, returns `code` with the rank and the sentence. The first
  * failure is kept. rank -1: the process that started the ranks says so. */
 void an_comm_fail(an_comm *c, int rank, an_status code, const char *sentence);
+/* Whether the handle's end may end the process (MPI_Abort): a sentence is printed before that. */
+bool an_comm_may_abort(const an_comm *c);
 /* AN_OK, or the failure that was recorded. */
 an_status an_comm_status(an_err *err, const an_comm *c);
 /* The rank that failed first; -1: none did, or the process that started them said so. */

@@ -32,6 +32,7 @@
 typedef struct launcher {
     const char *name, *rank, *ranks, *local_rank, *local_ranks, *hosts;
     const char *only_with; /* the variables mean nothing without this one; NULL: they always do */
+    bool mpi;              /* it starts processes of MPI */
     const char *key[4];    /* what tells its jobs apart */
 } launcher;
 
@@ -43,6 +44,7 @@ static const launcher launchers[] = {
      "LOCAL_WORLD_SIZE",
      NULL,
      NULL,
+     false,
      {"MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT"}},
     {"mpirun",
      "OMPI_COMM_WORLD_RANK",
@@ -51,8 +53,17 @@ static const launcher launchers[] = {
      "OMPI_COMM_WORLD_LOCAL_SIZE",
      NULL,
      NULL,
+     true,
      {"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", NULL, NULL}},
-    {"mpiexec", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL, "PMI_FD", {NULL, NULL, NULL, NULL}},
+    {"mpiexec",
+     "PMI_RANK",
+     "PMI_SIZE",
+     "MPI_LOCALRANKID",
+     "MPI_LOCALNRANKS",
+     NULL,
+     "PMI_FD",
+     true,
+     {NULL, NULL, NULL, NULL}},
     /* a batch script has these variables too, without a step: it is no rank */
     {"srun",
      "SLURM_PROCID",
@@ -61,6 +72,7 @@ static const launcher launchers[] = {
      NULL,
      "SLURM_STEP_NUM_NODES",
      "SLURM_STEP_ID",
+     true,
      {"SLURM_JOB_ID", "SLURM_STEP_ID", NULL, NULL}},
 };
 
@@ -79,7 +91,7 @@ static an_status number(an_err *err, const char *name, int otherwise, int *out)
     return AN_OK;
 }
 
-static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j, int here, int hosts)
+static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j)
 {
     if (j->rank < 0)
         return an_fail(
@@ -90,14 +102,8 @@ static an_status check_job(an_err *err, const launcher *l, const an_comm_job *j,
     if (j->rank >= j->ranks)
         return an_fail(err, AN_E_USAGE, "%s=%d and %s=%d in the environment contradict each other", l->rank, j->rank,
                        l->ranks, j->ranks);
-    if (here != j->ranks || hosts > 1)
-        return an_fail(
-            err, AN_E_UNSUPPORTED,
-            "the %d processes of this job are on several hosts; ranks of one host can train together so far: start "
-            "them all on one",
-            j->ranks);
     if (j->ranks > AN_COMM_RANKS)
-        return an_fail(err, AN_E_UNSUPPORTED, "%s=%d: one host runs 1 to %d ranks", l->ranks, j->ranks, AN_COMM_RANKS);
+        return an_fail(err, AN_E_UNSUPPORTED, "%s=%d: a job has 1 to %d ranks", l->ranks, j->ranks, AN_COMM_RANKS);
     return AN_OK;
 }
 
@@ -128,7 +134,9 @@ an_status an_comm_job_read(an_err *err, an_comm_job *out)
         AN_TRY(number(err, l->local_rank, j.rank, &j.local_rank));
         AN_TRY(number(err, l->local_ranks, j.ranks, &here));
         AN_TRY(number(err, l->hosts, 1, &hosts));
-        AN_TRY(check_job(err, l, &j, here, hosts));
+        AN_TRY(check_job(err, l, &j));
+        j.several_hosts = here != j.ranks || hosts > 1;
+        j.mpi = l->mpi;
         snprintf(j.launcher, sizeof j.launcher, "%s", l->name);
         make_key(l, &j);
         *out = j;
@@ -251,6 +259,9 @@ an_status an_comm_join(an_err *err, const an_comm_job *j, an_comm **out)
     char path[256];
     int fd = -1;
     *out = NULL;
+    if (j->several_hosts)
+        return an_fail(err, AN_E_UNSUPPORTED,
+                       "the %d processes of this job are on several hosts, which need MPI: transport=mpi", j->ranks);
     path_of(j, path);
     an_status status = an_comm_wrap(err, NULL, bytes, j->rank, j->ranks, &c);
     if (status != AN_OK) return status;

@@ -21,12 +21,6 @@
 #include <time.h>
 #include <unistd.h>
 
-static const char *const kind_name[AN_COMM_N_KINDS] = {[AN_COMM_BARRIER] = "waits",
-                                                       [AN_COMM_SUM] = "adds",
-                                                       [AN_COMM_REDUCE_SCATTER] = "adds parts of",
-                                                       [AN_COMM_GATHER] = "gathers",
-                                                       [AN_COMM_BROADCAST] = "sends"};
-
 /* ---- memory */
 
 static size_t header_bytes(void)
@@ -49,27 +43,11 @@ uint32_t an_comm_version(void)
     return (uint32_t)an_hash(AN_VERSION, sizeof AN_VERSION, sizeof(an_comm_shared));
 }
 
-static an_status read_timeout(an_err *err, double *out)
-{
-    const char *text = getenv("ANNEAL_COMM_TIMEOUT");
-    char *end;
-    *out = AN_COMM_TIMEOUT_S;
-    if (!text || !*text) return AN_OK;
-    *out = strtod(text, &end);
-    if (*end || !isfinite(*out) || !(*out > 0))
-        return an_fail(err, AN_E_USAGE, "ANNEAL_COMM_TIMEOUT is %.40s; it is seconds, more than 0 (%d when not set)",
-                       text, AN_COMM_TIMEOUT_S);
-    return AN_OK;
-}
-
 an_status an_comm_wrap(an_err *err, an_comm_shared *shared, size_t bytes, int rank, int ranks, an_comm **out)
 {
-    double timeout_s;
-    AN_TRY(read_timeout(err, &timeout_s));
-    an_comm *c = calloc(1, sizeof *c);
-    if (!c) return an_fail_nomem(err, "the ranks of a job", sizeof *c);
-    *c = (an_comm){.shared = shared, .bytes = bytes, .rank = rank, .ranks = ranks, .file = -1, .timeout_s = timeout_s};
-    *out = c;
+    AN_TRY(an_comm_handle(err, &an_comm_shared_memory, rank, ranks, out));
+    (*out)->shared = shared;
+    (*out)->bytes = bytes;
     return AN_OK;
 }
 
@@ -97,50 +75,32 @@ void an_comm_become(an_comm *c, int rank)
     atomic_store(&c->shared->member[rank].present, 1);
 }
 
-void an_comm_close(an_comm *c)
+void an_comm_shared_close(an_comm *c)
 {
-    if (!c) return;
     if (c->shared && c->rank >= 0) atomic_store(&c->shared->member[c->rank].left, 1);
     if (c->shared) munmap(c->shared, c->bytes);
     if (c->file >= 0) close(c->file);
-    free(c);
-}
-
-int an_comm_rank(const an_comm *c)
-{
-    return c ? c->rank : 0;
-}
-
-int an_comm_ranks(const an_comm *c)
-{
-    return c ? c->ranks : 1;
-}
-
-void an_comm_times(const an_comm *c, double *exchange_s, double *wait_s)
-{
-    *exchange_s = c ? c->exchange_s : 0;
-    *wait_s = c ? c->wait_s : 0;
 }
 
 /* ---- failures */
 
-void an_comm_fail(an_comm *c, int rank, an_status code, const char *sentence)
+void an_comm_shared_fail(an_comm *c, int rank, an_status code, const char *sentence)
 {
-    if (!c || atomic_exchange(&c->shared->claimed, 1)) return;
+    if (atomic_exchange(&c->shared->claimed, 1)) return;
     c->shared->failed_rank = rank;
     c->shared->failed_code = (int32_t)code;
     snprintf(c->shared->failed_text, sizeof c->shared->failed_text, "%s", sentence);
     atomic_store(&c->shared->failed, 1);
 }
 
-int an_comm_failed_rank(const an_comm *c)
+int an_comm_shared_failed_rank(const an_comm *c)
 {
-    return c && atomic_load(&c->shared->failed) ? c->shared->failed_rank : -1;
+    return atomic_load(&c->shared->failed) ? c->shared->failed_rank : -1;
 }
 
-an_status an_comm_status(an_err *err, const an_comm *c)
+an_status an_comm_shared_status(an_err *err, const an_comm *c)
 {
-    if (!c || !atomic_load(&c->shared->failed)) return AN_OK;
+    if (!atomic_load(&c->shared->failed)) return AN_OK;
     const an_comm_shared *s = c->shared;
     const an_status code =
         s->failed_code > AN_OK && s->failed_code <= AN_E_INTERNAL ? (an_status)s->failed_code : AN_E_ENV;
@@ -231,8 +191,8 @@ static an_status check_equal(an_err *err, an_comm *c, int rank)
     snprintf(
         text, sizeof text,
         "rank %d %s %llu bytes where rank %d %s %llu: the ranks do not run the same program with the same settings",
-        rank, kind < AN_COMM_N_KINDS ? kind_name[kind] : "exchanges", (unsigned long long)other->bytes[now], c->rank,
-        kind_name[mine->kind[now]], (unsigned long long)mine->bytes[now]);
+        rank, an_comm_kind_verb(kind), (unsigned long long)other->bytes[now], c->rank,
+        an_comm_kind_verb(mine->kind[now]), (unsigned long long)mine->bytes[now]);
     return give_up(err, c, AN_E_USAGE, text);
 }
 

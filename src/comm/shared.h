@@ -5,21 +5,11 @@
 #ifndef AN_COMM_SHARED_H
 #define AN_COMM_SHARED_H
 
-#include "comm/comm.h"
+#include "comm/transport.h"
 
 #include <stdatomic.h>
-#include <sys/types.h>
 
-enum { AN_COMM_MAGIC = 0x414e5231, AN_COMM_LINE = 64 };
-
-typedef enum an_comm_kind {
-    AN_COMM_BARRIER,
-    AN_COMM_SUM,
-    AN_COMM_REDUCE_SCATTER,
-    AN_COMM_GATHER,
-    AN_COMM_BROADCAST,
-    AN_COMM_N_KINDS
-} an_comm_kind;
+enum { AN_COMM_MAGIC = 0x414e5231 };
 
 typedef struct an_comm_member {
     _Alignas(AN_COMM_LINE) _Atomic uint64_t arrived; /* at how many barriers */
@@ -39,18 +29,6 @@ typedef struct an_comm_shared {
     an_comm_member member[AN_COMM_RANKS];
 } an_comm_shared;
 
-struct an_comm {
-    an_comm_shared *shared;
-    size_t bytes;
-    int rank, ranks;
-    uint64_t barriers; /* that all ranks have passed so far */
-    int parity;        /* which of the two slots the next exchange uses */
-    pid_t parent;      /* that started the ranks; 0: another program did */
-    int file;          /* of a job that another program started: a byte a rank, locked while it lives; -1: none */
-    double timeout_s;  /* without an arrival */
-    double exchange_s, wait_s; /* an_comm_times */
-};
-
 /* Waits until every rank has come here, each with the same kind and size. */
 an_status an_comm_meet(an_err *err, an_comm *c, an_comm_kind kind, uint64_t bytes);
 /* The slot of a rank that this exchange uses. */
@@ -58,5 +36,10 @@ char *an_comm_slot(const an_comm *c, int rank);
 /* A handle of memory that is mapped already. */
 an_status an_comm_wrap(an_err *err, an_comm_shared *shared, size_t bytes, int rank, int ranks, an_comm **out);
 uint32_t an_comm_version(void);
+/* Of the table an_comm_shared_memory (collectives.c). */
+void an_comm_shared_fail(an_comm *c, int rank, an_status code, const char *sentence);
+an_status an_comm_shared_status(an_err *err, const an_comm *c);
+int an_comm_shared_failed_rank(const an_comm *c);
+void an_comm_shared_close(an_comm *c);
 
 #endif

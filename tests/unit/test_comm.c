@@ -1,5 +1,6 @@
 /* test_comm.c: ranks in processes of their own: sums in rank order with the same bits everywhere, exchanges of any size,
- * failures that reach every rank, jobs that another program started. */
+ * failures that reach every rank, jobs that another program started. The same over MPI, by both families of libraries: mpirun
+ * starts this program again, with the name of a case. */
 #define _DEFAULT_SOURCE
 #include "lib/test.h"
 
@@ -179,11 +180,18 @@ static void gathers_and_broadcasts_of_any_size_arrive_whole(void **state)
 
 /* ---- failures: a code of 0 means that the sentence was the expected one */
 
+/* Over MPI a host stands between the two. */
+static bool says(const an_err *err, const char *who, const char *what)
+{
+    const char *at = strstr(err->text, who);
+    return at && strstr(at, what);
+}
+
 static int fails(an_comm *c, int rank, int ranks)
 {
     an_err err = {0};
     (void)ranks;
-    if (an_comm_barrier(&err, c)) return 1;
+    if (rank == 1 && an_comm_barrier(&err, c)) return 1;
     if (rank == 1) {
         an_comm_fail(c, 1, AN_E_NUMERIC, "the loss is nan");
         an_comm_fail(c, 1, AN_E_IO, "and then this");
@@ -191,7 +199,7 @@ static int fails(an_comm *c, int rank, int ranks)
     }
     for (int i = 0; i < 1000; i++)
         if (an_comm_barrier(&err, c) != AN_OK)
-            return err.code == AN_E_NUMERIC && strcmp(err.text, "rank 1: the loss is nan") == 0 ? 0 : 2;
+            return err.code == AN_E_NUMERIC && says(&err, "rank 1", ": the loss is nan") ? 0 : 2;
     return 3;
 }
 
@@ -206,7 +214,7 @@ static int leaves(an_comm *c, int rank, int ranks)
     an_err err = {0};
     (void)ranks;
     if (rank == 2) return 0;
-    return an_comm_barrier(&err, c) == AN_E_ENV && strstr(err.text, "rank 2 has ended without a word") ? 0 : 1;
+    return an_comm_barrier(&err, c) == AN_E_ENV && says(&err, "rank 2", " has ended without a word") ? 0 : 1;
 }
 
 static int differs(an_comm *c, int rank, int ranks)
@@ -234,7 +242,7 @@ static int hangs(an_comm *c, int rank, int ranks)
     an_err err = {0};
     (void)ranks;
     if (rank == 0) sleep(4);
-    return an_comm_barrier(&err, c) == AN_E_ENV && strstr(err.text, "for rank 0, which hangs or is very slow") ? 0 : 1;
+    return an_comm_barrier(&err, c) == AN_E_ENV && says(&err, "for rank 0", ", which hangs") ? 0 : 1;
 }
 
 static int disagrees(an_comm *c, int rank, int ranks)
@@ -243,7 +251,7 @@ static int disagrees(an_comm *c, int rank, int ranks)
     (void)ranks;
     if (an_comm_agree(&err, c, "same", 4, "settings")) return 1;
     return an_comm_agree(&err, c, rank == 1 ? "othr" : "same", 4, "data") == AN_E_USAGE &&
-                   strncmp(err.text, "rank 1 has other data than rank 0", 33) == 0
+                   says(&err, "rank 1", " has other data than rank 0")
                ? 0
                : 2;
 }
@@ -291,6 +299,7 @@ static void the_variables_of_torchrun_srun_and_mpirun_are_understood(void **stat
     (void)state;
     an_err err = {0};
     an_comm_job j;
+    an_comm *c;
     clear_environment();
     assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
     assert_int_equal(j.ranks, 1);
@@ -301,8 +310,13 @@ static void the_variables_of_torchrun_srun_and_mpirun_are_understood(void **stat
     setenv("SLURM_STEP_ID", "3", 1), setenv("SLURM_PROCID", "2", 1), setenv("SLURM_LOCALID", "2", 1);
     assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
     assert_true(j.ranks == 4 && j.rank == 2 && j.local_rank == 2 && strcmp(j.launcher, "srun") == 0);
+    assert_true(j.mpi && !j.several_hosts);
     setenv("SLURM_STEP_NUM_NODES", "2", 1);
-    assert_int_equal(an_comm_job_read(&err, &j), AN_E_UNSUPPORTED);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
+    assert_true(j.several_hosts);
+    assert_int_equal(an_comm_join(&err, &j, &c), AN_E_UNSUPPORTED); /* not through shared memory */
+    assert_non_null(strstr(err.text, "transport=mpi"));
+    an_err_clear(&err);
     clear_environment();
     setenv("WORLD_SIZE", "2", 1);
     an_err_clear(&err);
@@ -312,7 +326,11 @@ static void the_variables_of_torchrun_srun_and_mpirun_are_understood(void **stat
     setenv("RANK", "one", 1);
     assert_int_equal(an_comm_job_read(&err, &j), AN_E_USAGE);
     setenv("RANK", "1", 1), setenv("LOCAL_WORLD_SIZE", "1", 1);
-    assert_int_equal(an_comm_job_read(&err, &j), AN_E_UNSUPPORTED);
+    an_err_clear(&err);
+    assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
+    assert_true(j.several_hosts && !j.mpi);
+    assert_int_equal(an_comm_join_mpi(&err, &j, &c), AN_E_UNSUPPORTED); /* torchrun starts no processes of MPI */
+    assert_non_null(strstr(err.text, "mpirun -n 2"));
     setenv("LOCAL_WORLD_SIZE", "2", 1);
     assert_int_equal(an_comm_job_read(&err, &j), AN_OK);
     assert_true(j.ranks == 2 && j.rank == 1 && strcmp(j.launcher, "torchrun") == 0);
@@ -372,8 +390,122 @@ static void more_ranks_than_a_host_runs_and_a_timeout_of_nonsense_are_refused(vo
     unsetenv("ANNEAL_COMM_TIMEOUT");
 }
 
-int main(void)
+/* ---- MPI */
+
+static int mixed_order(an_comm *c, int rank, int ranks)
 {
+    an_err err = {0};
+    srand(11); /* the same on every rank */
+    for (int i = 0; i < 80; i++) {
+        const int64_t n = rand() % 3 ? rand() % 40 : rand() % 1500000;
+        char data[40];
+        bool any;
+        switch (rand() % 5) {
+        case 0:
+            if (check_sum(c, rank, ranks, i % 2 ? AN_F32 : AN_F64, n)) return 1;
+            break;
+        case 1:
+            if (check_parts(c, rank, ranks, (an_dtype[]){AN_F32, AN_F64, AN_BF16, AN_F16}[i % 4], n / ranks)) return 2;
+            break;
+        case 2:
+            memset(data, rank == i % ranks ? 'x' : 'y', sizeof data);
+            if (an_comm_broadcast(&err, c, i % ranks, sizeof data, data) || data[39] != 'x') return 3;
+            break;
+        case 3:
+            if (an_comm_any(&err, c, rank == i % (ranks + 1), &any) || any != (i % (ranks + 1) < ranks)) return 4;
+            break;
+        default:
+            if (an_comm_barrier(&err, c)) return 5;
+        }
+    }
+    return 0;
+}
+
+static const struct {
+    const char *name;
+    rank_fn *fn;
+    int only; /* with so many ranks; 0: any */
+} mpi_cases[] = {{"sums", sums, 0},           {"parts", parts, 0},       {"copies", copies, 0},
+                 {"mixed", mixed_order, 0},   {"bits", sixteen_bits, 3}, {"fails", fails, 4},
+                 {"leaves", leaves, 3},       {"differs", differs, 3},   {"kinds", differs_in_kind, 2},
+                 {"disagrees", disagrees, 3}, {"hangs", hangs, 2}};
+
+/* A rank of mpirun: all cases that succeed in one job, or one that fails. */
+static int be_of_mpi(const char *name)
+{
+    an_err err = {0};
+    an_comm_job j;
+    an_comm *c;
+    int code = 1;
+    alarm(120);
+    if (an_comm_job_read(&err, &j) != AN_OK || !j.mpi || an_comm_join_mpi(&err, &j, &c) != AN_OK)
+        return fprintf(stderr, "# %s\n", err.text), 99;
+    const int rank = an_comm_rank(c), ranks = an_comm_ranks(c);
+    if (rank != j.rank || ranks != j.ranks) return 98;
+    for (size_t i = 0; i < AN_COUNT(mpi_cases); i++)
+        if (strcmp(name, mpi_cases[i].name) == 0) code = mpi_cases[i].fn(c, rank, ranks);
+    if (strcmp(name, "all") == 0)
+        code = sums(c, rank, ranks) * 100 + parts(c, rank, ranks) * 10 + copies(c, rank, ranks) * 10 +
+               mixed_order(c, rank, ranks);
+    if (code) fprintf(stderr, "# case %s: rank %d of %d: %d\n", name, rank, ranks, code);
+    if (code == 0) printf("rank %d is done\n", rank), fflush(stdout);
+    an_comm_close(c);
+    return code != 0;
+}
+
+static const char *program;
+
+/* Every rank says that it is done, whatever code the launcher ends with. */
+static void mpirun(const char *launcher, const char *name, int ranks)
+{
+    char command[1024], line[200];
+    int done = 0;
+    snprintf(
+        command, sizeof command,
+        "OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 timeout 150 %s "
+        "-n %d '%s' %s 2>/tmp/anneal-test-comm.%ld",
+        launcher, ranks, program, name, (long)getpid());
+    FILE *f = popen(command, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) done += strstr(line, "is done") != NULL;
+    const int code = pclose(f);
+    snprintf(command, sizeof command, "grep '^#' /tmp/anneal-test-comm.%ld >&2; rm -f /tmp/anneal-test-comm.%ld",
+             (long)getpid(), (long)getpid());
+    if (system(command) != 0) print_message("# nothing was said\n");
+    if (done != ranks) fail_msg("%s, %s: %d of %d ranks are done, code %d", launcher, name, done, ranks, code);
+}
+
+static void over_mpi(const char *launcher)
+{
+    char command[200];
+    snprintf(command, sizeof command, "command -v %s timeout >/dev/null 2>&1", launcher);
+    if (system(command) != 0) test_skip("its launcher is not installed");
+    for (int ranks = 2; ranks <= 4; ranks++) mpirun(launcher, "all", ranks);
+    for (size_t i = 0; i < AN_COUNT(mpi_cases); i++) {
+        if (!mpi_cases[i].only) continue;
+        const bool is_late = strcmp(mpi_cases[i].name, "hangs") == 0;
+        if (is_late) setenv("ANNEAL_COMM_TIMEOUT", "1", 1);
+        mpirun(launcher, mpi_cases[i].name, mpi_cases[i].only);
+        if (is_late) unsetenv("ANNEAL_COMM_TIMEOUT");
+    }
+}
+
+static void over_open_mpi_every_promise_holds_as_over_shared_memory(void **state)
+{
+    (void)state;
+    over_mpi("mpirun.openmpi");
+}
+
+static void over_mpich_every_promise_holds_as_over_shared_memory(void **state)
+{
+    (void)state;
+    over_mpi("mpirun.mpich");
+}
+
+int main(int argc, char **argv)
+{
+    program = argv[0];
+    if (argc == 2) return be_of_mpi(argv[1]);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_sum_adds_the_ranks_in_order_and_every_rank_has_the_same_bits),
         cmocka_unit_test(each_rank_gets_its_part_of_a_sum),
@@ -383,6 +515,8 @@ int main(void)
         cmocka_unit_test(a_rank_that_leaves_hangs_or_does_something_else_is_named_on_every_rank),
         cmocka_unit_test(the_variables_of_torchrun_srun_and_mpirun_are_understood),
         cmocka_unit_test(ranks_that_another_program_started_find_one_another_and_notice_a_killed_one),
+        cmocka_unit_test(over_open_mpi_every_promise_holds_as_over_shared_memory),
+        cmocka_unit_test(over_mpich_every_promise_holds_as_over_shared_memory),
         cmocka_unit_test(more_ranks_than_a_host_runs_and_a_timeout_of_nonsense_are_refused),
     };
     clear_environment();
