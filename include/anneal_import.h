@@ -54,6 +54,7 @@ typedef struct an_import_entry {
     bool requires_grad;      /* of parameters */
     bool persistent;         /* of buffers: they are in state_dict */
     const char *tied_to;     /* the name under which a tied parameter is; NULL: its own */
+    int64_t ids_below; /* of inputs: the rows of the smallest table that they are looked up in; 0: they are no ids */
 } an_import_entry;
 
 AN_API int an_import_count(const an_import *file, an_import_kind kind);
@@ -106,6 +107,30 @@ AN_API an_status an_import_call_plan(an_import_model *m, const an_import_array *
  * the one before. The context's step ends with it. */
 AN_API an_status an_import_call(an_import_model *m, const an_import_array *in, const an_import_array *out,
                                 char why[AN_IMPORT_WHY]);
+/* The values of a parameter, buffer or lifted constant, by its name in state_dict, are from now on those at a->data. A float tensor in
+ * C order, and its dtype, is used there: steps read and write it, and it must stay valid until the context is closed or another
+ * array is given. Integers are copied: of a buffer they are read before each an_import_step, and written after it. Parameters lie in
+ * blocks: bind those (an_param_find, an_bind_block); here they are refused. AN_E_USAGE: no such tensor, or another shape or dtype. */
+AN_API an_status an_import_bind_tensor(an_import_model *m, const char *name, const an_import_array *a,
+                                       char why[AN_IMPORT_WHY]);
+
+/* One update of the parameters. Names and formulas are those of PyTorch; zero betas and eps are 0.9, 0.999, 1e-8. */
+typedef struct an_import_update {
+    const char *optimizer; /* "adamw", "adam" or "sgd" */
+    double lr, beta1, beta2, eps, weight_decay, momentum, dampening;
+    double clip; /* by the global norm; 0: none */
+    int32_t nesterov;
+    int64_t t; /* of an_adamw_options */
+} an_import_update;
+typedef struct an_import_result {
+    double loss, norm; /* norm: of the gradients, before clipping; not finite: nothing was updated */
+} an_import_result;
+/* Forward pass, backward pass from the first result, which is a scalar, clipping and update as one plan, and the buffers' new
+ * values. in[] as of an_import_call; its first axis may have another length where the file lets it: those arrays are copied. The
+ * other results are not computed. Call it with one `optimizer` in a context. `out` NULL: it is planned, moments are declared, data
+ * are not looked at, and nothing runs. */
+AN_API an_status an_import_step(an_import_model *m, const an_import_array *in, const an_import_update *update,
+                                an_import_result *out, char why[AN_IMPORT_WHY]);
 AN_API void an_import_call_counts(const an_import_model *m, an_import_counts *out);
 
 #ifdef __cplusplus

@@ -20,6 +20,17 @@ typedef enum an_access { AN_READ_ONLY, AN_READ_WRITE } an_access;
  * is AN_E_UNSUPPORTED. A step that failed, or was interrupted, may have written a part of what it writes. */
 AN_API an_status an_bind(an_tensor *state, void *memory, size_t bytes, an_access access);
 
+/* Parameters lie in blocks, many in one. Where the one of this name lies: its block, and bytes from the block's start. Fixes the
+ * layout: an_param_decay and an_param_freeze are said before. AN_E_USAGE: there is no parameter of that name. */
+typedef struct an_param_place {
+    int32_t block;
+    int64_t offset, bytes, block_bytes;
+} an_param_place;
+AN_API an_status an_param_find(an_ctx *cx, const char *name, an_param_place *out);
+/* From now on the parameters of this block have their values at `memory`, as an_bind says, and optimizers change them there; bytes
+ * between parameters must be zeros. Moments and gradients stay the context's own. Not of a sharded optimizer. */
+AN_API an_status an_bind_block(an_ctx *cx, int block, void *memory, size_t bytes);
+
 #ifdef __cplusplus
 }
 #endif

@@ -243,6 +243,7 @@ def layers():
     yield "attention_computed", Net(lambda m, q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=torch.arange(5)[None, :] <= torch.arange(5)[:, None])), (q, k, v)
     yield "attention_data", Net(lambda m, q, k, v, a: F.scaled_dot_product_attention(q, k, v, attn_mask=(a > -0.5))), (q, k, v, draw(5, 5))
     yield "attention_bias", Net(lambda m, q, k, v, a: F.scaled_dot_product_attention(q, k, v, attn_mask=a)), (q, k, v, draw(4, 5, 5))
+    yield "attention_blind_bias", mask_net(torch.zeros(5, 5).index_fill(0, torch.tensor([1]), float("-inf"))), (q, k, v)
     yield "attention_window", mask_net((torch.arange(5)[None] - torch.arange(5)[:, None]).abs() < 2), (q, k, v)
     yield "attention_all", mask_net(torch.ones(1, 1, 5, 5, dtype=torch.bool)), (q, k, v)
     yield "attention_blind", mask_net(torch.tensor([[True] * 5, [False] * 5, [True, False] * 2 + [True]] + [[True] * 5] * 2)), (q, k, v)
@@ -431,7 +432,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place".split())
+FIXTURES = set("conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place".split())
 
 
 def main():

@@ -3,6 +3,7 @@ import ctypes as c
 import ctypes.util
 import glob
 import os
+import threading
 
 WHY_BYTES = 1024
 F32, BF16, F16, F64, I32, I64, U8, BOOL = range(8)  # an_dtype
@@ -25,6 +26,43 @@ class Counts(c.Structure):
     _fields_ = [(n, c.c_int64) for n in ("calls", "copies", "copied_bytes", "launches", "peak_bytes")]
 
 
+class Place(c.Structure):
+    """an_param_place"""
+    _fields_ = [("block", c.c_int32), ("offset", c.c_int64), ("bytes", c.c_int64), ("block_bytes", c.c_int64)]
+
+
+class Update(c.Structure):
+    """an_import_update"""
+    _fields_ = [("optimizer", c.c_char_p), *((n, c.c_double) for n in ("lr", "beta1", "beta2", "eps", "weight_decay", "momentum",
+                                                                       "dampening", "clip")), ("nesterov", c.c_int32), ("t", c.c_int64)]
+
+
+class Result(c.Structure):
+    """an_import_result"""
+    _fields_ = [("loss", c.c_double), ("norm", c.c_double)]
+
+
+class Shape(c.Structure):
+    """an_shape"""
+    _fields_ = [("rank", c.c_int), ("dim", c.c_int64 * 8)]
+
+
+class Persist(c.Structure):
+    """an_persist"""
+    _fields_ = [("name", c.c_char_p), ("dtype", c.c_int), ("shape", Shape), ("kind", c.c_int)]
+
+
+class Policy(c.Structure):
+    """an_policy"""
+    _fields_ = [("matmul", c.c_int), ("logits", c.c_int64)]
+
+
+class Memory(c.Structure):
+    """an_memory"""
+    _fields_ = [*((n, c.c_uint64) for n in ("live_bytes", "requested_bytes", "peak_bytes", "driver_bytes", "recommended_bytes",
+                                            "low_bytes", "high_bytes", "allocations")), ("plans", c.c_int32)]
+
+
 FUNCTIONS = {
     "an_open_sized": (c.c_void_p, [c.POINTER(Options), c.c_size_t]),
     "an_close": (None, [c.c_void_p]),
@@ -38,8 +76,33 @@ FUNCTIONS = {
     "an_import_release": (None, [c.c_void_p]),
     "an_import_call_plan": (c.c_int, [c.c_void_p, c.POINTER(Array), c.POINTER(Array), c.c_char_p]),
     "an_import_call": (c.c_int, [c.c_void_p, c.POINTER(Array), c.POINTER(Array), c.c_char_p]),
+    "an_import_bind_tensor": (c.c_int, [c.c_void_p, c.c_char_p, c.POINTER(Array), c.c_char_p]),
+    "an_import_step": (c.c_int, [c.c_void_p, c.POINTER(Array), c.POINTER(Update), c.POINTER(Result), c.c_char_p]),
+    "an_param_find": (c.c_int, [c.c_void_p, c.c_char_p, c.POINTER(Place)]),
+    "an_params_decay": (c.c_int, [c.c_void_p, c.c_char_p, c.c_bool]),
+    "an_bind_block": (c.c_int, [c.c_void_p, c.c_int, c.c_void_p, c.c_size_t]),
+    "an_set_policy": (None, [c.c_void_p, Policy]),
+    "an_memory_read": (c.c_int, [c.c_void_p, c.POINTER(Memory)]),
+    "an_persist_count": (c.c_int, [c.c_void_p]),
+    "an_persist_get": (c.c_int, [c.c_void_p, c.c_int, c.POINTER(Persist)]),
+    "an_persist_find": (c.c_int, [c.c_void_p, c.c_char_p]),
+    "an_persist_read": (c.c_int, [c.c_void_p, c.c_int, c.c_void_p, c.c_size_t]),
+    "an_persist_write": (c.c_int, [c.c_void_p, c.c_int, c.c_void_p, c.c_size_t]),
     "an_import_call_counts": (None, [c.c_void_p, c.POINTER(Counts)]),
 }
+
+
+_loaded = None
+_lock = threading.Lock()
+
+
+def library():
+    """The library, loaded at first use."""
+    global _loaded
+    with _lock:
+        if _loaded is None:
+            _loaded = load()
+    return _loaded
 
 
 def places():

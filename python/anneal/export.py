@@ -31,10 +31,10 @@ def free_first_axis(inputs):
     return tuple({0: torch.export.Dim.AUTO} if torch.is_tensor(x) and x.dim() > 0 else None for x in inputs)
 
 
-def program(model, inputs):
-    """Exported with a first axis of any length, or else with the example's."""
+def program(model, inputs, shapes=None):
+    """Exported with a first axis of any length, or else with the example's. `shapes`: dynamic_shapes, of a forward(*args)."""
     try:
-        made = torch.export.export(model, inputs, strict=False, dynamic_shapes=free_first_axis(inputs))
+        made = torch.export.export(model, inputs, strict=False, dynamic_shapes=shapes or free_first_axis(inputs))
         return made, bool(made.range_constraints)
     except Exception:  # the model's own code decides what can be free
         return torch.export.export(model, inputs, strict=False), False

@@ -3,6 +3,7 @@
     model = torch.compile(model, backend="anneal")
     model = torch.compile(model, backend="anneal", options={"fallback": True})    PyTorch runs a graph that anneal cannot
     anneal.torch.counts()                                                         graphs, calls, copies, fallbacks
+    step = anneal.torch.step(model, example, optimizer="adamw", lr=3e-4)          a whole training step as one plan: _step.py
 
 Nothing is copied: a graph reads the tensors where they are and writes into tensors that PyTorch allocated. Copied, and
 counted, are tensors of int64 (they are int32 inside; a number that does not fit is refused) and tensors with gaps. What a graph
@@ -16,17 +17,18 @@ import weakref
 
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
+from torch._dynamo.backends import registry
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
-from . import _library
+from ._context import BACK, DTYPES, Model, empty_cache, memory
 from ._graph import Text, Unsupported, without_strides
-from ._library import BF16, BOOL, F16, F32, F64, I32, I64, INPUT, OUTPUT, U8, WHY_BYTES, Array, Counts, Options
+from ._library import INPUT, OUTPUT, Array, Counts, library
+from ._step import Step, step
+
+__all__ = ["Step", "Unsupported", "backend", "counts", "empty_cache", "memory", "step"]
 
 aten = torch.ops.aten
-DTYPES = {torch.float32: F32, torch.bfloat16: BF16, torch.float16: F16, torch.float64: F64, torch.int32: I32, torch.int64: I64,
-          torch.uint8: U8, torch.bool: BOOL}
-BACK = {v: k for k, v in DTYPES.items()}
 PLANS = 16  # sets of sizes that a graph keeps plans of
 
 # What is the same memory in another order: a result of these is made of what they read, in PyTorch.
@@ -34,63 +36,19 @@ REORDERS = {aten.permute.default, aten.t.default, aten.transpose.int, aten.expan
             aten.squeeze.dim, aten.squeeze.dims, aten.alias.default, aten.detach.default}
 VIEWS = REORDERS | {aten.view.default, aten._unsafe_view.default, aten.select.int, aten.slice.Tensor, aten.as_strided.default}
 
-_library_loaded = None
-_lock = threading.Lock()
 _alive = weakref.WeakSet()
 _fallbacks = collections.Counter()
 
 
-def library():
-    global _library_loaded
-    with _lock:
-        if _library_loaded is None:
-            _library_loaded = _library.load()
-    return _library_loaded
-
-
-def _sentence(why):
-    return why.value.decode(errors="replace")
-
-
-class Plan:
+class Plan(Model):
     """A graph for one set of sizes: a context of its own, and the form of its results."""
 
     def __init__(self, name, text):
-        self.lib, self.why = library(), ctypes.create_string_buffer(WHY_BYTES)
-        self.file = self.context = self.model = None
-        data = text.encode()
-        self.file = self.lib.an_import_open_description(name.encode(), data, len(data), self.why)
-        if not self.file or self.lib.an_import_check(self.file, self.why) != 0:
-            raise self._failure(Unsupported)
-        options = Options(device=b"cpu", seed=torch.initial_seed() & (2**64 - 1), threads=torch.get_num_threads(), recompute=b"off")
-        self.context = self.lib.an_open_sized(ctypes.byref(options), ctypes.sizeof(options))
-        sentence = self.lib.an_error(self.context) if self.context else b"no memory for a context"
-        if sentence:
-            self.close()
-            raise RuntimeError(sentence.decode())
-        self.model = self.lib.an_import_bind(self.file, self.context, self.why)
-        if not self.model:
-            raise self._failure(Unsupported)
+        super().__init__(name, text)
         self.inputs = (Array * max(1, self.lib.an_import_count(self.file, INPUT)))()
         self.outputs = (Array * max(1, self.lib.an_import_count(self.file, OUTPUT)))()
         self.n_outputs = self.lib.an_import_count(self.file, OUTPUT)
         self.form, self.strides = None, None
-
-    def _failure(self, kind):
-        sentence = _sentence(self.why)
-        self.close()
-        return kind(sentence)
-
-    def close(self):
-        if self.model:
-            self.lib.an_import_release(self.model)
-        if self.context:
-            self.lib.an_close(self.context)
-        if self.file:
-            self.lib.an_import_close(self.file)
-        self.model = self.context = self.file = None
-
-    __del__ = close
 
     def plan(self, tensors):
         """The shape, strides and dtype of each result; again where inputs lie in another order than before."""
@@ -101,7 +59,7 @@ class Plan:
             a.dtype, a.rank = DTYPES[t.dtype], t.dim()
             a.dim[:a.rank], a.step[:a.rank] = t.shape, t.stride()
         if self.lib.an_import_call_plan(self.model, self.inputs, self.outputs, self.why) != 0:
-            raise Unsupported(_sentence(self.why))
+            raise Unsupported(self.sentence())
         self.form = [(tuple(o.dim[:o.rank]), tuple(o.step[:o.rank]), BACK[o.dtype]) for o in self.outputs[:self.n_outputs]]
         self.strides = strides
 
@@ -113,7 +71,7 @@ class Plan:
         for a, t in zip(self.outputs, results):
             a.data = t.data_ptr() if t.numel() else None
         if self.lib.an_import_call(self.model, self.inputs, self.outputs, self.why) != 0:
-            raise RuntimeError(_sentence(self.why))
+            raise RuntimeError(self.sentence())
         return results
 
     def counts(self):
@@ -277,6 +235,20 @@ def backend(module, inputs, *, options=None, **more):
         return compile_graph
     return aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
                         decompositions=_decompositions(), partition_fn=_partition)(module, inputs)
+
+
+def _known_by_name():
+    """backend="anneal" where the package is no installed wheel, whose entry point says the same."""
+    class Here:
+        @staticmethod
+        def load():
+            return backend
+    named = getattr(registry, "_BACKENDS", None)
+    if isinstance(named, dict):
+        named.setdefault("anneal", Here)
+
+
+_known_by_name()
 
 
 def counts():

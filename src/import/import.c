@@ -130,6 +130,21 @@ static void describe_tensor(const an_pt2 *a, const an_pt2_tensor *t, an_import_e
     if (t->parameter && first != t && first->parameter) out->tied_to = first->name;
 }
 
+/* The rows of the smallest table that this value is looked up in, as it is; 0: none. */
+static int64_t ids_below(const an_pt2_graph *g, int32_t value)
+{
+    int64_t rows = 0;
+    for (int32_t i = 0; i < g->n_nodes; i++) {
+        const an_pt2_node *n = &g->node[i];
+        if (n->n_in < 2 || strcmp(n->target, "aten.embedding.default") != 0) continue;
+        const an_pt2_arg *table = &n->in[0], *ids = &n->in[1];
+        if (table->kind != AN_ARG_TENSOR || ids->kind != AN_ARG_TENSOR || ids->value != value) continue;
+        const an_pt2_value *t = &g->value[table->value];
+        if (t->rank > 0 && (rows == 0 || t->dim[0] < rows)) rows = t->dim[0];
+    }
+    return rows;
+}
+
 bool an_import_get(const an_import *f, an_import_kind kind, int i, an_import_entry *out)
 {
     const an_pt2_graph *g = &f->graph[AN_PROGRAM_TRAIN];
@@ -137,6 +152,7 @@ bool an_import_get(const an_import *f, an_import_kind kind, int i, an_import_ent
     if (kind == AN_IMPORT_INPUT) {
         const an_pt2_input *in = user_input(g, i);
         describe_value(&g->value[in->value], in->name, out);
+        out->ids_below = ids_below(g, in->value);
         return true;
     }
     if (kind == AN_IMPORT_OUTPUT) {
@@ -317,6 +333,7 @@ void an_import_release(an_import_model *m)
     free(m->tensor);
     free(m->value);
     free(m->symbol);
+    free(m->mirror);
     free(m);
 }
 

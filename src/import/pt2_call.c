@@ -3,23 +3,13 @@
  * Owns:       the states that arrays are bound to, one an array and order of its axes; what had to be copied.
  * Does not:   know who calls: python/anneal/torch.py does.
  * Invariants: when a call has ended nothing is bound any more: the caller may free its arrays. */
-#include "import/pt2_model.h"
+#include "import/pt2_call.h"
 #include <anneal_interop.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { RANK = 8 };
-
-typedef struct call {
-    an_import_model *m;
-    an_ctx *cx;
-    an_err *err;
-    int n_in, n_out;
-    bool runs;                      /* false: it is only planned, and data are not looked at */
-    an_tensor **in, **out, **bound; /* bound: the states, inputs first; NULL: none */
-    bool *last_in, *last_out;
-} call;
 
 static int64_t elements(const an_import_array *a)
 {
@@ -35,13 +25,13 @@ static an_shape shape_of(const an_import_array *a)
     return s;
 }
 
-static an_status failed(const call *c)
+an_status an_call_failed(const an_call *c)
 {
     return an_fail(c->err, an_error_status(c->cx), "%s: %.800s", c->m->file->archive.path,
                    an_error(c->cx) ? an_error(c->cx) : "the step failed");
 }
 
-static an_status check_array(const call *c, const an_import_array *a, int i)
+static an_status check_array(const an_call *c, const an_import_array *a, int i)
 {
     an_import_entry e = {0};
     bool good = a->rank >= 0 && a->rank <= RANK && a->dtype >= 0 && a->dtype < AN_N_DTYPES;
@@ -57,6 +47,7 @@ static an_status check_array(const call *c, const an_import_array *a, int i)
     if (c->runs && n > 0 && !a->data)
         return an_fail(c->err, AN_E_USAGE, "%s: input %d has no data", c->m->file->archive.path, i);
     (void)an_import_get(c->m->file, AN_IMPORT_INPUT, i, &e);
+    if (e.first_axis_free && a->rank > 0) e.shape.dim[0] = a->dim[0];
     if (e.shape.rank == a->rank && memcmp(e.shape.dim, a->dim, (size_t)a->rank * sizeof a->dim[0]) == 0) return AN_OK;
     return an_fail(c->err, AN_E_SHAPE, "%s: input %d, %.60s, has another shape than in the graph",
                    c->m->file->archive.path, i, e.name);
@@ -92,7 +83,7 @@ static bool is_last(const an_import_array *a, const int order[RANK])
     return last;
 }
 
-static int64_t integer_at(const char *from, int32_t dtype)
+int64_t an_call_integer(const void *from, int32_t dtype)
 {
     int64_t wide;
     int32_t narrow;
@@ -104,7 +95,7 @@ static int64_t integer_at(const char *from, int32_t dtype)
 }
 
 /* A copy in C order; int64 and uint8 as int32. */
-static an_status copied(const call *c, const an_import_array *a, int index, an_tensor **out)
+static an_status copied(const an_call *c, const an_import_array *a, int index, an_tensor **out)
 {
     const bool narrow = a->dtype == AN_I64 || a->dtype == AN_U8;
     const an_dtype dtype = narrow ? AN_I32 : (an_dtype)a->dtype;
@@ -116,7 +107,7 @@ static an_status copied(const call *c, const an_import_array *a, int index, an_t
     for (int64_t i = 0; i < n; i++) {
         const char *p = (const char *)a->data + element * (int64_t)from;
         if (narrow) {
-            const int64_t wide = integer_at(p, a->dtype);
+            const int64_t wide = an_call_integer(p, a->dtype);
             const int32_t value = (int32_t)wide;
             if (wide != value) {
                 free(data);
@@ -142,7 +133,7 @@ static an_status copied(const call *c, const an_import_array *a, int index, an_t
 }
 
 /* A state over the array's memory, its axes in the order in which they lie, then permuted and repeated as the array is. */
-static an_status bound_input(const call *c, const an_import_array *a, const int order[RANK], int i)
+static an_status bound_input(const an_call *c, const an_import_array *a, const int order[RANK], int i)
 {
     char name[64] = "";
     an_shape lies = {.rank = a->rank}, perm = {.rank = a->rank};
@@ -159,8 +150,8 @@ static an_status bound_input(const call *c, const an_import_array *a, const int 
         n += snprintf(name + n, sizeof name - (size_t)n, "%d%s", order[k], dim != a->dim[order[k]] ? "*" : "");
     }
     an_tensor *t = an_state_at(AN_AT, c->cx, name, (an_dtype)a->dtype, lies, AN_ZEROS);
-    if (an_error(c->cx)) return failed(c);
-    if (c->runs && an_bind(t, a->data, (size_t)bytes, AN_READ_ONLY) != AN_OK) return failed(c);
+    if (an_error(c->cx)) return an_call_failed(c);
+    if (c->runs && an_bind(t, a->data, (size_t)bytes, AN_READ_ONLY) != AN_OK) return an_call_failed(c);
     c->bound[i] = c->runs ? t : NULL;
     c->last_in[i] = !repeated && is_last(a, order);
     if (!plain && !c->last_in[i]) t = an_permute_at(AN_AT, t, perm);
@@ -168,7 +159,15 @@ static an_status bound_input(const call *c, const an_import_array *a, const int 
     return AN_OK;
 }
 
-static an_status take_input(const call *c, const an_import_array *a, int i)
+/* A state has one shape for ever: only arrays of the size that the graph was exported with have one. */
+static bool usual_size(const an_call *c, const an_import_array *a, int i)
+{
+    an_import_entry e = {0};
+    (void)an_import_get(c->m->file, AN_IMPORT_INPUT, i, &e);
+    return a->rank == 0 || e.shape.dim[0] == a->dim[0];
+}
+
+static an_status take_input(const an_call *c, const an_import_array *a, int i)
 {
     int order[RANK];
     const bool narrow = a->dtype == AN_I64 || a->dtype == AN_U8;
@@ -177,7 +176,7 @@ static an_status take_input(const call *c, const an_import_array *a, int i)
         c->in[i] = an_full_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), 0);
         return AN_OK;
     }
-    if (!narrow && order_of(a, order)) return bound_input(c, a, order, i);
+    if (!narrow && usual_size(c, a, i) && order_of(a, order)) return bound_input(c, a, order, i);
     if (c->runs) return copied(c, a, i, &c->in[i]);
     c->in[i] = an_input_at(AN_AT, c->cx, narrow ? AN_I32 : (an_dtype)a->dtype, shape_of(a), NULL);
     return AN_OK;
@@ -186,7 +185,7 @@ static an_status take_input(const call *c, const an_import_array *a, int i)
 /* ---- results */
 
 /* Integers leave as wide as PyTorch has them. */
-static an_status widen_results(const call *c)
+static an_status widen_results(const an_call *c)
 {
     for (int i = 0; i < c->n_out; i++) {
         an_import_entry e;
@@ -204,7 +203,7 @@ static an_status widen_results(const call *c)
     return AN_OK;
 }
 
-static void describe_result(const call *c, int i, an_import_array *out)
+static void describe_result(const an_call *c, int i, an_import_array *out)
 {
     *out = (an_import_array){.dtype = -1};
     if (!c->out[i]) return;
@@ -220,7 +219,7 @@ static void describe_result(const call *c, int i, an_import_array *out)
     }
 }
 
-static an_status give_result(const call *c, const an_import_array *want, int i)
+static an_status give_result(const an_call *c, const an_import_array *want, int i)
 {
     char name[64];
     an_import_array is;
@@ -233,9 +232,9 @@ static an_status give_result(const call *c, const an_import_array *want, int i)
     if (elements(&is) == 0) return AN_OK;
     snprintf(name, sizeof name, "out.%d%s", i, c->last_out[i] ? ".last" : "");
     an_tensor *t = an_state_at(AN_AT, c->cx, name, an_dtype_of(c->out[i]), an_shape_of(c->out[i]), AN_ZEROS);
-    if (an_error(c->cx)) return failed(c);
+    if (an_error(c->cx)) return an_call_failed(c);
     if (an_bind(t, is.data, (size_t)elements(&is) * an_dtype_size((an_dtype)is.dtype), AN_READ_WRITE) != AN_OK)
-        return failed(c);
+        return an_call_failed(c);
     c->bound[c->n_in + i] = t;
     an_assign_at(AN_AT, t, c->out[i]);
     return AN_OK;
@@ -243,22 +242,27 @@ static an_status give_result(const call *c, const an_import_array *want, int i)
 
 /* ---- a call */
 
-static an_status build(const call *c, const an_import_array *in, char *why)
+an_status an_call_inputs(an_call *c, const an_import_array *in)
 {
     for (int i = 0; i < c->n_in; i++) AN_TRY(take_input(c, &in[i], i));
-    if (an_error(c->cx)) return failed(c);
+    return an_error(c->cx) ? an_call_failed(c) : AN_OK;
+}
+
+static an_status build(an_call *c, const an_import_array *in, char *why)
+{
+    AN_TRY(an_call_inputs(c, in));
     const an_status status = an_import_build_as(c->m, AN_IMPORT_TRAIN, c->in, c->last_in, c->out, c->last_out, why);
     if (status != AN_OK) return c->err->code = status; /* why[] has the sentence */
     AN_TRY(widen_results(c));
-    return an_error(c->cx) ? failed(c) : AN_OK;
+    return an_error(c->cx) ? an_call_failed(c) : AN_OK;
 }
 
-static an_status run(const call *c, const an_import_array *out)
+static an_status run(const an_call *c, const an_import_array *out)
 {
     an_bill bill;
     for (int i = 0; i < c->n_out; i++) AN_TRY(give_result(c, &out[i], i));
     an_set_step(c->cx, c->m->calls++);
-    if (an_error(c->cx) || an_eval_effects_at(AN_AT, c->cx) != AN_OK || an_error(c->cx)) return failed(c);
+    if (an_error(c->cx) || an_eval_effects_at(AN_AT, c->cx) != AN_OK || an_error(c->cx)) return an_call_failed(c);
     if (an_report(c->cx, &bill) == AN_OK) {
         c->m->launches = bill.launches;
         c->m->peak_bytes = (int64_t)bill.peak_bytes;
@@ -266,36 +270,43 @@ static an_status run(const call *c, const an_import_array *out)
     return AN_OK;
 }
 
+an_status an_call_begin(an_import_model *m, an_err *err, an_call *c)
+{
+    *c = (an_call){.m = m, .cx = m->cx, .err = err};
+    c->n_in = an_import_count(m->file, AN_IMPORT_INPUT);
+    c->n_out = an_import_count(m->file, AN_IMPORT_OUTPUT);
+    c->in = AN_NEW_ARRAY(&c->arena, an_tensor *, c->n_in + 1);
+    c->out = AN_NEW_ARRAY(&c->arena, an_tensor *, c->n_out + 1);
+    c->bound = AN_NEW_ARRAY(&c->arena, an_tensor *, c->n_in + c->n_out + 1);
+    c->last_in = AN_NEW_ARRAY(&c->arena, bool, c->n_in + 1);
+    c->last_out = AN_NEW_ARRAY(&c->arena, bool, c->n_out + 1);
+    return c->in && c->out && c->bound && c->last_in && c->last_out ? AN_OK : an_fail_nomem(err, "a call", 0);
+}
+
+an_status an_call_end(an_call *c, an_status status, const char *built, char *why)
+{
+    for (int i = 0; c->bound && i < c->n_in + c->n_out; i++)
+        if (c->bound[i]) (void)an_bind(c->bound[i], NULL, 0, AN_READ_ONLY);
+    if (status != AN_OK && why)
+        snprintf(why, AN_IMPORT_WHY, "%s", built[0] ? built : c->err->text[0] ? c->err->text : "the call failed");
+    an_arena_free(&c->arena);
+    an_reset(c->cx);
+    an_error_clear(c->cx);
+    return status;
+}
+
 static an_status whole(an_import_model *m, const an_import_array *in, an_import_array *plan, const an_import_array *out,
                        char *why)
 {
     an_err err = {0};
     char sentence[AN_IMPORT_WHY] = "";
-    an_arena arena = {0};
-    call c = {.m = m, .cx = m->cx, .err = &err, .runs = out != NULL};
-    an_status status = AN_OK;
-    c.n_in = an_import_count(m->file, AN_IMPORT_INPUT);
-    c.n_out = an_import_count(m->file, AN_IMPORT_OUTPUT);
-    c.in = AN_NEW_ARRAY(&arena, an_tensor *, c.n_in + 1);
-    c.out = AN_NEW_ARRAY(&arena, an_tensor *, c.n_out + 1);
-    c.bound = AN_NEW_ARRAY(&arena, an_tensor *, c.n_in + c.n_out + 1);
-    c.last_in = AN_NEW_ARRAY(&arena, bool, c.n_in + 1);
-    c.last_out = AN_NEW_ARRAY(&arena, bool, c.n_out + 1);
-    if (!c.in || !c.out || !c.bound || !c.last_in || !c.last_out) {
-        status = an_fail_nomem(&err, "a call", 0);
-    } else {
-        status = build(&c, in, sentence);
-        for (int i = 0; plan && status == AN_OK && i < c.n_out; i++) describe_result(&c, i, &plan[i]);
-        if (out && status == AN_OK) status = run(&c, out);
-        for (int i = 0; i < c.n_in + c.n_out; i++)
-            if (c.bound[i]) (void)an_bind(c.bound[i], NULL, 0, AN_READ_ONLY);
-    }
-    if (status != AN_OK && why)
-        snprintf(why, AN_IMPORT_WHY, "%s", sentence[0] ? sentence : err.text[0] ? err.text : "the call failed");
-    an_arena_free(&arena);
-    an_reset(m->cx);
-    an_error_clear(m->cx);
-    return status;
+    an_call c;
+    an_status status = an_call_begin(m, &err, &c);
+    c.runs = out != NULL;
+    if (status == AN_OK) status = build(&c, in, sentence);
+    for (int i = 0; plan && status == AN_OK && i < c.n_out; i++) describe_result(&c, i, &plan[i]);
+    if (out && status == AN_OK) status = run(&c, out);
+    return an_call_end(&c, status, sentence, why);
 }
 
 an_status an_import_call_plan(an_import_model *m, const an_import_array *in, an_import_array *out,

@@ -16,6 +16,13 @@ struct an_import {
     int32_t *parameters, *buffers, n_parameters, n_buffers; /* indices of the archive's tensors */
 };
 
+/* A buffer of integers, which the caller has wider than this library. */
+typedef struct an_mirror {
+    int32_t tensor; /* of the archive */
+    int entry;      /* of an_persist_get, when it was last looked for */
+    an_import_array array;
+} an_mirror;
+
 struct an_import_model {
     an_import *file;
     an_ctx *cx;
@@ -23,6 +30,8 @@ struct an_import_model {
     an_folder *fold[AN_PROGRAMS];
     an_built_value *value; /* scratch of a build */
     an_pt2_number *symbol;
+    an_mirror *mirror;
+    int n_mirrors, cap_mirrors;
     uint64_t calls; /* of an_import_call, and what they cost */
     int64_t copies, copied_bytes, launches, peak_bytes;
 };

@@ -65,6 +65,15 @@ static an_status related(const an_build *b, const an_pt2_node *n, const int *x, 
     return wanted ? AN_OK : an_fail_nomem(b->err, "an operation's gradient", 0);
 }
 
+/* Whether the argument at place x[k] is the value of an earlier one, whose gradient is then that of both: autograd adds
+ * them, so this one's part is 0. */
+static bool same_before(const an_pt2_node *n, const int *x, int k)
+{
+    for (int j = 0; j < k; j++)
+        if (n->arg[x[j]].value == n->arg[x[k]].value) return true;
+    return false;
+}
+
 /* Gradients of the arguments at places x[0 .. count) of `n`, in the orders of axes of the values x are; the gradient of the
  * result is argument 0 of `n`, and `scratch` a value to build the result in. */
 static an_status gradients(an_build *b, const an_pt2_node *n, const origin *o, const int *x, int count, bool linear,
@@ -104,7 +113,7 @@ static an_status gradients(an_build *b, const an_pt2_node *n, const origin *o, c
     }
     for (int k = 0; k < count && y; k++) {
         grad[k] = *an_build_get(b, n->arg[x[k]].value);
-        grad[k].t = an_grad(grad[k].t);
+        grad[k].t = same_before(n, x, k) ? NULL : an_grad(grad[k].t);
     }
     b->value[result.value] = was;
     for (int i = AN_ATEN_MAX_ARGS; i-- > 0;)
@@ -142,6 +151,8 @@ an_status an_rule_convolution_backward(an_build *b, const an_pt2_node *n)
     an_built_value g[MOST] = {{0}};
     if (an_rank(an_in(b, n, 1)) != an_rank(an_in(b, n, 2)))
         return an_build_refuse(b, AN_E_UNSUPPORTED, "an input without a batch");
+    if (n->arg[1].value == n->arg[2].value)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "one tensor as input and weight");
     make_last(b, n, 1);
     make_last(b, n, 0);
     for (int k = 0; k < 2; k++) { /* bilinear: two gradients, each with the other argument fixed */

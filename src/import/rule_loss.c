@@ -19,6 +19,7 @@ static an_tensor *classes_last(an_tensor *x)
 
 typedef struct classes {
     an_tensor *labels, *valid; /* i32 and bool [N,d...]; ignored labels are -1 */
+    an_tensor *known;          /* 1, or NaN where the label is neither a class nor ignored, which PyTorch refuses */
     an_tensor *hot;            /* bool [N,d...,C] */
     an_tensor *weight;         /* [N,d...]: of each label's class; NULL: 1 */
 } classes;
@@ -34,6 +35,12 @@ static classes read_labels(an_build *b, an_tensor *scores, an_tensor *labels, an
     const an_shape all = an_shape_of(scores);
     an_tensor *label = an_reshape_at(AN_AT, c.labels, s);
     c.hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, all, all.rank - 1), label);
+    an_tensor *zero_id = an_num(labels, b->cx, 0), *classes = an_num(labels, b->cx, (double)all.dim[all.rank - 1]);
+    an_tensor *from_zero = an_ge_at(AN_AT, labels, zero_id), *below = an_lt_at(AN_AT, labels, classes);
+    an_tensor *in = an_and_at(AN_AT, from_zero, below);
+    an_tensor *good = an_or_at(AN_AT, in, an_not_at(AN_AT, c.valid));
+    an_tensor *one = an_num(scores, b->cx, 1), *nan = an_num(scores, b->cx, NAN);
+    c.known = an_where_at(AN_AT, good, one, nan);
     c.weight = NULL;
     if (weight) {
         an_tensor *zero = an_num(scores, b->cx, 0);
@@ -47,8 +54,8 @@ static classes read_labels(an_build *b, an_tensor *scores, an_tensor *labels, an
 static an_tensor *weighted_mean(an_build *b, const classes *c, an_tensor *each)
 {
     an_tensor *zero = an_num(each, b->cx, 0);
-    an_tensor *weight =
-        c->weight ? an_where_at(AN_AT, c->valid, c->weight, zero) : an_cast_at(AN_AT, c->valid, an_dtype_of(each));
+    an_tensor *weight = c->weight ? an_mul_at(AN_AT, c->weight, c->known) : c->known;
+    weight = an_where_at(AN_AT, c->valid, weight, zero); /* a NaN reaches the loss and all gradients */
     an_tensor *count = an_rank(weight) ? an_sum_at(AN_AT, weight, AN_ALL, false) : weight;
     return an_div_at(AN_AT, an_rank(each) ? an_sum_at(AN_AT, each, AN_ALL, false) : each, count);
 }
@@ -58,7 +65,7 @@ static void finish_classes(an_build *b, const an_pt2_node *n, const classes *c, 
     if (reduction == 1)
         an_out(b, n, 0, weighted_mean(b, c, each));
     else
-        finish(b, n, each, reduction);
+        finish(b, n, an_mul_at(AN_AT, each, c->known), reduction);
 }
 
 /* minus the log-probability at the label, by class weight; 0 where the label is ignored. */

@@ -331,16 +331,18 @@ an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_t
     const int rank = an_rank(q);
     an_tensor *turned = an_transpose_at(AN_AT, k, rank - 2, rank - 1);
     an_tensor *scores = an_widen(an_product(b, an_mul_num_at(AN_AT, q, scale), turned));
-    an_tensor *seen = NULL;
+    an_tensor *any = NULL; /* [...,T or 1,1]: whether the row sees a key */
     if (mask && an_dtype_of(mask) == AN_BOOL) {
-        seen = mask;
         scores = an_where_at(AN_AT, mask, scores, an_num(scores, b->cx, -INFINITY));
-    } else if (mask) {
-        scores = an_add_at(AN_AT, scores, an_as(mask, an_dtype_of(scores)));
-    }
-    if (seen) { /* a row that sees nothing is 0, not NaN */
-        an_tensor *any = an_max_at(AN_AT, an_cast_at(AN_AT, seen, AN_I32), AN_AXIS(an_rank(seen) - 1), true);
+        any = an_max_at(AN_AT, an_cast_at(AN_AT, mask, AN_I32), AN_AXIS(an_rank(mask) - 1), true);
         any = an_ne_at(AN_AT, any, an_num(any, b->cx, 0));
+    } else if (mask) {
+        mask = an_as(mask, an_dtype_of(scores));
+        scores = an_add_at(AN_AT, scores, mask);
+        any = an_max_at(AN_AT, mask, AN_AXIS(an_rank(mask) - 1), true);
+        any = an_ne_at(AN_AT, any, an_num(any, b->cx, -INFINITY));
+    }
+    if (any) { /* a row that sees nothing is 0, not NaN */
         scores = an_where_at(AN_AT, any, scores, an_num(scores, b->cx, 0));
         an_tensor *p = an_softmax_at(AN_AT, scores, -1);
         scores = an_where_at(AN_AT, any, p, an_num(p, b->cx, 0));

@@ -1,11 +1,13 @@
-/* bind.c: states whose memory is the caller's (an_bind of anneal_interop.h).
+/* bind.c: states and blocks of parameters whose memory is the caller's (anneal_interop.h).
  *
  * Owns:       the `mem` of a store while it is bound.
  * Invariants: of two bound stores that overlap, neither is written; a bound store is neither counted nor freed. */
 #include "runtime/buffers.h"
 #include "runtime/in_flight.h"
+#include "runtime/param_blocks.h"
 #include "runtime/stores.h"
 #include <anneal_interop.h>
+#include <string.h>
 
 static an_status overlap(an_ctx *cx, const an_store *s, const char *memory, an_access access)
 {
@@ -21,10 +23,10 @@ static an_status overlap(an_ctx *cx, const an_store *s, const char *memory, an_a
     return AN_OK;
 }
 
-static an_status check(an_ctx *cx, const an_tensor *state, const an_store *s, const char *memory, size_t bytes,
+static an_status check(an_ctx *cx, an_dtype dtype, const an_store *s, const char *memory, size_t bytes,
                        an_access access)
 {
-    const size_t each = an_dtype_bytes((an_dtype)state->dtype);
+    const size_t each = an_dtype_bytes(dtype);
     if (bytes != (size_t)s->bytes)
         return an_fail(&cx->err, AN_E_USAGE, "an_bind: \"%s\" has %lld bytes, not %zu", s->name, (long long)s->bytes,
                        bytes);
@@ -37,6 +39,18 @@ static an_status check(an_ctx *cx, const an_tensor *state, const an_store *s, co
     return overlap(cx, s, memory, access);
 }
 
+static an_status take(an_ctx *cx, an_dtype dtype, an_store *s, void *memory, size_t bytes, an_access access)
+{
+    if (memory) AN_TRY(check(cx, dtype, s, memory, bytes, access));
+    AN_TRY(an_wait_idle(cx));
+    if (s->bound == AN_UNBOUND && s->allocated && memory) an_device_free(cx, &s->mem);
+    s->mem = (an_buffer){.host = memory, .bytes = memory ? bytes : 0};
+    s->bound = !memory ? AN_UNBOUND : access == AN_READ_ONLY ? AN_BOUND : AN_BOUND_WRITTEN;
+    s->allocated = false;
+    s->ready = memory != NULL;
+    return AN_OK;
+}
+
 an_status an_bind(an_tensor *state, void *memory, size_t bytes, an_access access)
 {
     if (!state || state->poison) return AN_E_USAGE;
@@ -45,12 +59,32 @@ an_status an_bind(an_tensor *state, void *memory, size_t bytes, an_access access
     for (int i = 0; i < cx->n_states && !s; i++)
         if (cx->state[i].tensor == state && !cx->state[i].data) s = &cx->store[cx->state[i].store];
     if (!s) return an_fail(&cx->err, AN_E_USAGE, "an_bind: the tensor is no state of an_state");
-    if (memory) AN_TRY(check(cx, state, s, memory, bytes, access));
-    AN_TRY(an_wait_idle(cx));
-    if (s->bound == AN_UNBOUND && s->allocated && memory) an_device_free(cx, &s->mem);
-    s->mem = (an_buffer){.host = memory, .bytes = memory ? bytes : 0};
-    s->bound = !memory ? AN_UNBOUND : access == AN_READ_ONLY ? AN_BOUND : AN_BOUND_WRITTEN;
-    s->allocated = false;
-    s->ready = memory != NULL;
-    return AN_OK;
+    return take(cx, (an_dtype)state->dtype, s, memory, bytes, access);
+}
+
+an_status an_param_find(an_ctx *cx, const char *name, an_param_place *out)
+{
+    if (!cx) return AN_E_USAGE;
+    if (!name || !out) return an_fail(&cx->err, AN_E_USAGE, "an_param_find: a name and a place to write to are needed");
+    AN_TRY(an_layout_params(cx));
+    for (int i = 0; i < cx->n_params; i++) {
+        const an_param_info *p = &cx->param[i];
+        if (strcmp(p->name, name) != 0) continue;
+        *out = (an_param_place){.block = p->block,
+                                .offset = p->offset,
+                                .bytes = p->tensor->numel * (int64_t)an_dtype_bytes((an_dtype)p->tensor->dtype),
+                                .block_bytes = cx->store[cx->block[p->block].store[AN_ROLE_PARAM]].bytes};
+        return AN_OK;
+    }
+    return an_fail(&cx->err, AN_E_USAGE, "an_param_find: there is no parameter \"%.200s\"", name);
+}
+
+an_status an_bind_block(an_ctx *cx, int block, void *memory, size_t bytes)
+{
+    if (!cx) return AN_E_USAGE;
+    if (block < 0 || block >= cx->n_blocks)
+        return an_fail(&cx->err, AN_E_USAGE, "an_bind_block: there is no block %d of %d", block, cx->n_blocks);
+    const an_block *b = &cx->block[block];
+    if (b->part > 0) return an_fail(&cx->err, AN_E_UNSUPPORTED, "an_bind_block: the parameters of a sharded optimizer");
+    return take(cx, b->dtype, &cx->store[b->store[AN_ROLE_PARAM]], memory, bytes, AN_READ_WRITE);
 }

@@ -1,6 +1,7 @@
 /* test_call.c: a graph as a function of the caller's arrays (an_import_call), and the gradients that are operations. */
 #include "lib/test.h"
 #include <anneal_import.h>
+#include <anneal_interop.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -302,9 +303,193 @@ static void a_gradient_does_not_go_through_another_argument(void **unused)
     free(whole);
 }
 
+/* loss = sum(x w); a counter of updates beside it. */
+static const char scaled[] =
+    "{\"model\":{\"schema_version\":{\"major\":8,\"minor\":0},\"verifiers\":[\"TRAINING\"],\"graph_module\":{\"graph\":"
+    "{\"nodes\":[" NODE("aten.mul.Tensor", ARG("self", TENSOR("x")) "," ARG("other", TENSOR("w")), TENSOR("y")) "," NODE(
+        "aten.sum.default", ARG("self", TENSOR("y")),
+        TENSOR(
+            "loss")) "," NODE("aten.add.Tensor", ARG("self", TENSOR("n")) "," ARG("other", INT(1)),
+                              TENSOR(
+                                  "m")) "],\"tensor_values\":{" META("x", 8,
+                                                                     INT(3)) "," META("w", 8,
+                                                                                      INT(3)) "," META("y", 8,
+                                                                                                       INT(3)) "," META("loss",
+                                                                                                                        8,
+                                                                                                                        "") "," META("n",
+                                                                                                                                     5,
+                                                                                                                                     "") "," META("m",
+                                                                                                                                                  5,
+                                                                                                                                                  "") "}},\"signature\":{\"input_specs\":["
+                                                                                                                                                      "{\"parameter\":{\"arg\":{\"name\":\"w\"},\"parameter_name\":\"w\"}},"
+                                                                                                                                                      "{\"buffer\":{\"arg\":{\"name\":\"n\"},\"buffer_name\":\"n\",\"persistent\":true}}," IN(
+                                                                                                                                                          "x") "],\"output_specs\":["
+                                                                                                                                                               "{\"buffer_mutation\":{\"arg\":{\"name\":\"m\"},\"buffer_name\":\"n\"}},{\"loss_output\":{\"arg\":{\"name\":\"loss\"}}}]}}},"
+                                                                                                                                                               "\"weights\":{\"config\":{"
+                                                                                                                                                               "\"w\":{\"path_name\":\"weight_0\",\"is_param\":true,\"use_pickle\":false,\"tensor_meta\":{\"dtype\":8,\"sizes\":[{\"as_int\":3}],"
+                                                                                                                                                               "\"requires_grad\":true,\"device\":{\"type\":\"cpu\",\"index\":null},\"strides\":[{\"as_int\":1}],"
+                                                                                                                                                               "\"storage_offset\":{\"as_int\":0},\"layout\":7}},"
+                                                                                                                                                               "\"n\":{\"path_name\":\"weight_1\",\"is_param\":false,\"use_pickle\":false,\"tensor_meta\":{\"dtype\":5,\"sizes\":[],"
+                                                                                                                                                               "\"requires_grad\":false,\"device\":{\"type\":\"cpu\",\"index\":null},\"strides\":[],"
+                                                                                                                                                               "\"storage_offset\":{\"as_int\":0},\"layout\":7}}}},\"constants\":{\"config\":{}}}";
+
+static void a_step_changes_parameters_and_buffers_where_they_are(void **unused)
+{
+    (void)unused;
+    double x[3] = {1, -2, 0.5};
+    int64_t n = 41;
+    const int64_t dim[] = {3};
+    an_param_place place;
+    an_import_result r;
+    an_import_update u = {.optimizer = "sgd", .lr = 0.1};
+    function f;
+    open_function(&f, scaled);
+    assert_int_equal(an_param_find(f.cx, "w", &place), AN_OK);
+    double *w = calloc(1, (size_t)place.block_bytes);
+    assert_non_null(w);
+    w[0] = 4, w[1] = 5, w[2] = 6;
+    assert_int_equal(an_bind_block(f.cx, place.block, w, (size_t)place.block_bytes), AN_OK);
+    const an_import_array in[] = {array(x, AN_F64, 1, dim, NULL)}, count = array(&n, AN_I64, 0, NULL, NULL);
+    if (an_import_bind_tensor(f.m, "n", &count, f.why) != AN_OK) fail_msg("%s", f.why);
+    if (an_import_step(f.m, in, &u, NULL, f.why) != AN_OK) fail_msg("%s", f.why); /* planned alone */
+    assert_true(w[0] == 4 && n == 41);
+    for (int i = 0; i < 2; i++)
+        if (an_import_step(f.m, in, &u, &r, f.why) != AN_OK) fail_msg("%s", f.why);
+    for (int i = 0; i < 3; i++) assert_true(fabs(w[i] - (4 + i - 0.2 * x[i])) < 1e-12);
+    assert_true(fabs(r.loss - (-3 - 0.1 * 5.25)) < 1e-12);
+    assert_true(fabs(r.norm - sqrt(5.25)) < 1e-6);
+    assert_int_equal(n, 43);
+    n = 7; /* what the caller writes there is read */
+    assert_int_equal(an_import_step(f.m, in, &u, &r, f.why), AN_OK);
+    assert_int_equal(n, 8);
+    n = (int64_t)1 << 40;
+    assert_int_not_equal(an_import_step(f.m, in, &u, &r, f.why), AN_OK);
+    assert_non_null(strstr(f.why, "1099511627776"));
+    n = 1;
+    u.optimizer = "none";
+    assert_int_not_equal(an_import_step(f.m, in, &u, &r, f.why), AN_OK);
+    assert_non_null(strstr(f.why, "adamw"));
+    close_function(&f);
+    free(w);
+}
+
+static void a_tensor_that_does_not_fit_is_not_bound(void **unused)
+{
+    (void)unused;
+    double x[3] = {0};
+    const int64_t dim[] = {3}, gap[] = {2};
+    function f;
+    open_function(&f, scaled);
+    const struct {
+        const char *name, *word;
+        an_import_array a;
+    } wrong[] = {{"w", "block", array(x, AN_F64, 1, dim, NULL)},
+                 {"other", "no tensor", array(x, AN_F64, 1, dim, NULL)},
+                 {"n", "not given", array(x, AN_F64, 0, NULL, NULL)},
+                 {"n", "not given", array(x, AN_I64, 1, dim, gap)},
+                 {"n", "not given", array(NULL, AN_I64, 0, NULL, NULL)}};
+    for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+        assert_int_not_equal(an_import_bind_tensor(f.m, wrong[i].name, &wrong[i].a, f.why), AN_OK);
+        assert_non_null(strstr(f.why, wrong[i].word));
+    }
+    close_function(&f);
+}
+
+static void an_input_of_ids_says_how_many_its_tables_have(void **unused)
+{
+    (void)unused;
+    static const char text[] =
+        GRAPH(META("i", 5, INT(2)) "," META("x", 8, INT(2)) "," META("w", 8, INT(9) "," INT(3)) "," META(
+                  "v", 8, INT(7) "," INT(3)) "," META("y", 8, INT(2) "," INT(3)) "," META("z", 8, INT(2) "," INT(3)),
+              NODE("aten.embedding.default", ARG("weight", TENSOR("w")) "," ARG("indices", TENSOR("i")),
+                   TENSOR("y")) "," NODE("aten.embedding.default",
+                                         ARG("weight", TENSOR("v")) "," ARG("indices", TENSOR("i")), TENSOR("z")),
+              IN("i") "," IN("x") "," IN("w") "," IN("v"), OUT("y") "," OUT("z"));
+    function f;
+    an_import_entry e;
+    open_function(&f, text);
+    assert_true(an_import_get(f.file, AN_IMPORT_INPUT, 0, &e));
+    assert_int_equal(e.ids_below, 7);
+    assert_true(an_import_get(f.file, AN_IMPORT_INPUT, 1, &e));
+    assert_int_equal(e.ids_below, 0);
+    close_function(&f);
+}
+
+typedef struct job {
+    bool steps;
+    double result;
+} job;
+
+/* Everything from the description to the end of a call and of two steps, interpreted. */
+static an_status attempt(an_err *err, void *arg)
+{
+    double x[12] = {1, -2, 0.5}, w[8] = {3, 4, 5, 6}, y[6] = {0};
+    int64_t n = 3;
+    const int64_t x_dim[] = {3, 4}, w_dim[] = {4, 2}, dim[] = {3};
+    job *j = arg;
+    const bool steps = j->steps;
+    function f = {0};
+    an_import_array out[1],
+        in[] = {array(x, AN_F64, steps ? 1 : 2, steps ? dim : x_dim, NULL), array(w, AN_F64, 2, w_dim, NULL)};
+    const an_import_array count = array(&n, AN_I64, 0, NULL, NULL);
+    const an_import_update u = {.optimizer = "adamw", .lr = 0.1};
+    an_import_result r = {0};
+    const char *text = steps ? scaled : product;
+    an_status status = AN_E_NOMEM;
+    f.file = an_import_open_description("graph", text, strlen(text), f.why);
+    f.cx = f.file ? an_open(&(an_options){.device = "cpu", .threads = 1, .cc = "none", .recompute = "off"}) : NULL;
+    if (f.file && !f.cx) snprintf(f.why, sizeof f.why, "no memory for a context");
+    if (f.cx && an_error(f.cx)) {
+        snprintf(f.why, sizeof f.why, "%s", an_error(f.cx));
+        status = an_error_status(f.cx);
+    } else if (f.cx) {
+        f.m = an_import_bind(f.file, f.cx, f.why);
+    }
+    if (f.m && !steps) {
+        status = an_import_call_plan(f.m, in, out, f.why);
+        out[0].data = y;
+        if (status == AN_OK) status = an_import_call(f.m, in, out, f.why);
+    } else if (f.m) {
+        status = an_import_bind_tensor(f.m, "n", &count, f.why);
+        for (int i = 0; i < 2 && status == AN_OK; i++) status = an_import_step(f.m, in, &u, &r, f.why);
+    }
+    j->result = y[0] + 10 * y[1] + r.loss;
+    if (status != AN_OK) {
+        err->code = status;
+        snprintf(err->text, sizeof err->text, "%s", f.why);
+    }
+    close_function(&f);
+    return status;
+}
+
+/* A refusal is AN_E_NOMEM and a sentence, or, where the memory could be done without, the same result. */
+static void a_refused_allocation_is_a_sentence_or_changes_nothing(void **unused)
+{
+    (void)unused;
+    for (int steps = 0; steps < 2; steps++) {
+        an_err err = {0};
+        job want = {.steps = steps == 1}, j = want;
+        if (attempt(&err, &want) != AN_OK) fail_msg("%s", err.text);
+        for (long n = 1, tried = 1; tried >= n; n++) {
+            err = (an_err){0};
+            test_refuse_allocation(n);
+            const an_status status = attempt(&err, &j);
+            tried = test_allocations();
+            test_refuse_allocation(0);
+            if (status != AN_OK && (tried < n || status != AN_E_NOMEM || !err.text[0]))
+                fail_msg("allocation %ld refused: status %d, \"%s\"", n, (int)status, err.text);
+            if (status == AN_OK) assert_true(j.result == want.result);
+        }
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(an_array_is_read_in_whatever_order_it_lies),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_refused_allocation_is_a_sentence_or_changes_nothing),
+                                       cmocka_unit_test(an_input_of_ids_says_how_many_its_tables_have),
+                                       cmocka_unit_test(a_step_changes_parameters_and_buffers_where_they_are),
+                                       cmocka_unit_test(a_tensor_that_does_not_fit_is_not_bound),
+                                       cmocka_unit_test(an_array_is_read_in_whatever_order_it_lies),
                                        cmocka_unit_test(results_over_an_input_or_in_another_form_are_refused),
                                        cmocka_unit_test(wide_integers_are_copied_and_those_that_do_not_fit_refused),
                                        cmocka_unit_test(the_gradient_of_a_convolution_is_its_operations),

@@ -49,7 +49,7 @@ static double apart(const an_st_tensor *want, an_tensor *have)
     for (int64_t i = 0; i < n; i++) {
         const double x = number_at(want->dtype, want->data, i), y = number_at(an_dtype_of(have), data, i);
         const double d = isfinite(x) ? fabs(x - y) / scale : (isnan(x) && isnan(y)) || x == y ? 0 : INFINITY;
-        if (!(d <= worst)) worst = d;
+        worst = isnan(d) ? INFINITY : fmax(worst, d);
     }
     free(data);
     return worst;

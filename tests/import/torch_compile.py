@@ -1,7 +1,5 @@
-"""torch.compile(backend="anneal") beside PyTorch: results, gradients and buffers of small models in float64. Prints TAP.
-
-    python tests/import/torch_compile.py     PYTHONPATH has the package anneal; test_torch.sh runs it where PyTorch is
-"""
+"""torch.compile(backend="anneal") beside PyTorch: results, gradients and buffers of small models in float64. torch_tests.py runs
+it."""
 import copy
 import ctypes
 import gc
@@ -50,6 +48,20 @@ def compare(model, *inputs, limit=1e-9, steps=2):
 @test
 def a_perceptron_with_a_norm_is_pytorchs():
     compare(nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4)), torch.randn(5, 8))
+
+
+@test
+def one_tensor_as_query_key_and_value_has_one_gradient():
+    class Same(nn.Module):
+        def __init__(self, pick):
+            super().__init__()
+            self.x, self.pick = nn.Parameter(torch.randn(1, 2, 3, 4)), pick
+
+        def forward(self):
+            return F.scaled_dot_product_attention(*self.pick(self.x))
+
+    for pick in (lambda x: (x, x, x), lambda x: (x, x, 2 * x), lambda x: (2 * x, x, x), lambda x: (x, 2 * x, x)):
+        compare(Same(pick))
 
 
 @test
@@ -225,15 +237,3 @@ def what_is_dropped_frees_its_contexts():
 def the_structs_have_the_sizes_of_the_library():
     assert ctypes.sizeof(_library.Array) == 8 + 4 + 4 + 64 + 64
     assert _library.Options.recompute.offset == 56
-
-
-if __name__ == "__main__":
-    torch.set_default_dtype(torch.float64)
-    torch.manual_seed(1)
-    print(f"1..{len(TESTS)}", flush=True)
-    for i, f in enumerate(TESTS, 1):
-        try:
-            f()
-            print(f"ok {i} - {f.__name__}", flush=True)
-        except Exception as e:
-            print(f"not ok {i} - {f.__name__}\n# " + f"{type(e).__name__}: {e}".replace("\n", "\n# ")[:1500], flush=True)

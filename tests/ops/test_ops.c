@@ -302,7 +302,7 @@ static double residual(const double *a, const double *b, const double *s, const 
     for (int i = 0; i < m * n; i++) {
         double sum = a[i];
         for (int j = 0; j < k; j++) sum -= b[i / n * k + j] * (s ? s[j] : 1) * c[i % n * k + j];
-        worst = fmax(worst, fabs(sum));
+        worst = isnan(sum) ? INFINITY : fmax(worst, fabs(sum));
     }
     return worst;
 }

@@ -66,6 +66,7 @@ static an_status settle_input(an_err *err, const settings *s, const an_import_en
     *out = (an_imported_array){.shape = e->shape, .free = e->first_axis_free};
     snprintf(out->name, sizeof out->name, "%s", e->name ? e->name : "input");
     out->dtype = e->dtype == AN_I32 || e->dtype == AN_BOOL ? AN_I32 : AN_F32;
+    out->limit = e->ids_below;
     return AN_OK;
 }
 

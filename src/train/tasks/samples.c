@@ -93,9 +93,10 @@ static an_status open_tokens(an_err *err, const an_train_config *c, bool whole, 
     d->T = d->array[0].shape.dim[1];
     const an_data_options o = {.source = c->data, .whole = whole};
     AN_TRY(an_data_open(err, &o, &d->tokens));
-    if (d->n == 2 && d->array[1].limit > 0 && an_data_vocab(d->tokens) > d->array[1].limit)
-        return an_fail(err, AN_E_DATA, "data=%s: %lld different tokens, the model knows %lld", c->data,
-                       (long long)an_data_vocab(d->tokens), (long long)d->array[1].limit);
+    for (int i = 0; i < d->n; i++)
+        if (d->array[i].limit > 0 && an_data_vocab(d->tokens) > d->array[i].limit)
+            return an_fail(err, AN_E_DATA, "data=%s: %lld different tokens, the model knows %lld", c->data,
+                           (long long)an_data_vocab(d->tokens), (long long)d->array[i].limit);
     d->head.bytes = an_data_bytes(d->tokens);
     d->head.built_in = strcmp(c->data, "corpus") == 0;
     for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_data_tokens(d->tokens, split);
