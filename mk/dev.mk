@@ -6,7 +6,7 @@ FORMATTED := $(filter-out src/kernels/gpu/% src/kernels/dialect/%,$(sort $(shell
 # Kernel ladders: bench/DIR/bench_x.c becomes build/bench/DIR/bench_x.
 BENCH_BINS := $(patsubst bench/%.c,$(BUILD)/bench/%,$(sort $(wildcard bench/*/bench_*.c)))
 
-.PHONY: demo format check-format claims bench bench-cpu cross
+.PHONY: demo format check-format claims bench bench-cpu bench-import cross
 
 #: bench       the kernel benchmarks of bench/ (they are run by hand)
 bench: $(BENCH_BINS)
@@ -33,6 +33,11 @@ claims: all
 #: bench-cpu   ours against a peer, interleaved: PRESETS, DTYPES, ROUNDS, STEPS, THREADS, PEERS=folder (bench/cpu/README.md)
 bench-cpu: all
 	@python3 bench/cpu/compare.py --anneal $(BUILD)/anneal
+
+#: bench-import PyTorch's step beside ours, in processor time: NAMES="gpt resnet18", UPDATE=1 (with the optimizer), INDUCTOR=1, THREADS=1, PYTHON=
+bench-import: all
+	@PYTHONPATH=python ANNEAL_LIBRARY=$(BUILD)/libanneal.so.0 $(or $(PYTHON),python3) -W ignore bench/import/torch_step.py --threads $(or $(THREADS),1) \
+	    $(if $(UPDATE),--update) $(if $(INDUCTOR),--inductor) $(NAMES)
 
 # The cross build needs the third-party libraries of the other architecture: tools/cross_sysroot unpacks them from the distribution's packages.
 # Programs are linked dynamically (Debian has no static cmocka) and run under qemu.

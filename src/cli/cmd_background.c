@@ -49,8 +49,11 @@ static void put_run(an_text *out, const char *dir, const char *state, const an_r
         an_json_put_number(out, "ms", ms);
         an_text_puts(out, "}");
     } else {
-        an_text_printf(out, "%s%-11s  %8lld of %-8s  loss %-8.4g  %8.4g ms  %s", first ? "" : "\n", state, steps, most,
-                       loss, ms, dir);
+        char loss_text[16] = "-", ms_text[16] = "-";
+        if (!isnan(loss)) snprintf(loss_text, sizeof loss_text, "%.4g", loss);
+        if (!isnan(ms)) snprintf(ms_text, sizeof ms_text, "%.4g", ms);
+        an_text_printf(out, "%s%-11s  %8lld of %-8s  loss %-8s  %8s ms  %s", first ? "" : "\n", state, steps, most,
+                       loss_text, ms_text, dir);
     }
 }
 

@@ -2,6 +2,7 @@
  * the format of the other programs' benchmarks (bench/cpu). */
 #include "cli/cli.h"
 #include "cli/progress.h"
+#include "cli/progress_bar.h"
 #include "tools/bench.h"
 #include "tools/bench_op.h"
 #include "tools/bench_sample.h"
@@ -204,18 +205,28 @@ static void json_step(an_text *out, const an_train_config *c, const step_row *ro
     an_text_puts(out, "}");
 }
 
+/* an_bench with a line of progress. */
+static an_status bench(an_err *err, const an_args *args, const an_train_config *c, const bench_values *v,
+                       an_bench_result *out)
+{
+    an_bar *bar = an_bar_open(args, "bench", "steps", NULL, NULL);
+    an_status status = an_bench(err, c, v->warmup, v->steps, an_bar_tell, bar, out);
+    an_bar_close(bar);
+    return status;
+}
+
 /* Times one device; with compile=false also the fused step, for comparison. */
 static an_status bench_device(an_err *err, const an_args *args, const an_train_config *c, bench_values v,
                               double *first_ms, an_text *out)
 {
     an_bench_result b, fused;
     protocol_of(c, &v);
-    AN_TRY(an_bench(err, c, v.warmup, v.steps, &b));
+    AN_TRY(bench(err, args, c, &v, &b));
     if (!args->quiet) an_progress_bill(&b.bill);
     if (!c->compile) {
         an_train_config with = *c;
         with.compile = true;
-        AN_TRY(an_bench(err, &with, v.warmup, v.steps, &fused));
+        AN_TRY(bench(err, args, &with, &v, &fused));
     }
     const step_row row = {.device = c->device,
                           .b = &b,
@@ -304,7 +315,7 @@ static an_status bench_sample(an_err *err, const an_args *args, bench_values *v)
     AN_TRY(sample_source(err, args->words[1], &c, &st));
     c.device[0] = 0;
     an_status status = an_args_apply_run(err, args, &an_bench_keys, v, &c);
-    snprintf(c.device, sizeof c.device, "%s", an_cli_device(c.device[0] ? c.device : "auto"));
+    if (!c.device[0] || strcmp(c.device, "auto") == 0) snprintf(c.device, sizeof c.device, "%s", an_cli_device("auto"));
     if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_PARAMETERS_ONLY, &r);
     an_st_close(st);
     if (status == AN_OK) {

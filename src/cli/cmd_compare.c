@@ -129,6 +129,44 @@ static void put_state(an_text *out, const pair *p)
         an_text_printf(out, "state     %sother bits: %s and %s\n", p->exact ? "FAIL: " : "", p->hash[0], p->hash[1]);
 }
 
+/* Whether both runs were trained on the same data, by the hashes of their splits; without a hash in both: nothing. */
+static void put_data(an_text *out, const pair *p)
+{
+    static const char *const splits[][2] = {{"train_xxh3", "training"}, {"val_xxh3", "validation"}};
+    for (size_t i = 0; i < AN_COUNT(splits); i++) {
+        char hash[2][36];
+        for (int k = 0; k < 2; k++) {
+            snprintf(hash[k], sizeof hash[k], "%.34s", an_run_text(p->run[k].begin, splits[i][0]));
+            an_text_printable(hash[k], strlen(hash[k]));
+        }
+        if (*hash[0] && *hash[1] && strcmp(hash[0], hash[1]) != 0)
+            an_text_printf(out, "data      the runs had other %s data: %s and %s\n", splits[i][1], hash[0], hash[1]);
+    }
+}
+
+static void put_left_out(an_text *out, const pair *p)
+{
+    for (int k = 0; k < 2; k++)
+        if (p->run[k].disordered)
+            an_text_printf(out, "note      %s: %llu lines of metrics are out of order and were left out\n", p->dir[k],
+                           (unsigned long long)p->run[k].disordered);
+}
+
+static void put_verdict(an_text *out, const pair *p)
+{
+    if (p->pass)
+        an_text_puts(out, "pass");
+    else if (p->c.diverged_at >= 0)
+        an_text_printf(out, "FAIL: the runs diverge at update %lld", (long long)p->c.diverged_at);
+    else if (p->c.cut_short >= 0)
+        an_text_printf(out,
+                       "FAIL: %s ends at update %lld, and the other run logged %zu updates more of those that are "
+                       "compared; a file of tolerances with updates: %lld compares what both have",
+                       p->dir[p->c.cut_short], (long long)p->c.ends_at, p->c.missing, (long long)p->c.ends_at + 1);
+    else
+        an_text_puts(out, "FAIL: the logged numbers agree, and the last checkpoints do not");
+}
+
 static void put_table(an_text *out, const pair *p)
 {
     enum { MOST_SETTINGS = 20 };
@@ -144,15 +182,12 @@ static void put_table(an_text *out, const pair *p)
     }
     out->failed |= settings.failed;
     an_text_free(&settings);
+    put_data(out, p);
+    put_left_out(out, p);
     an_text_puts(out, "          compared   difference   allowed\n");
     for (int k = 0; k < AN_COMPARE_ROWS; k++) put_row(out, &p->c.row[k]);
     put_state(out, p);
-    if (p->pass)
-        an_text_puts(out, "pass");
-    else if (p->c.diverged_at >= 0)
-        an_text_printf(out, "FAIL: the runs diverge at update %lld", (long long)p->c.diverged_at);
-    else
-        an_text_puts(out, "FAIL: the logged numbers agree, and the last checkpoints do not");
+    put_verdict(out, p);
 }
 
 static void put_json(an_text *out, const pair *p)

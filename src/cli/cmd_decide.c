@@ -42,23 +42,37 @@ static const char *fired(const an_decide_lane *l, an_decide_rule rule)
     return l->fired[rule] ? "FIRES" : "holds";
 }
 
-static void put_rules(an_text *out, const an_decide_lane *l, const an_decide_limits *limits)
+/* The reference has nothing to drift from or to gain on. */
+static void put_unknown(an_text *out, const char *rule, const char *why)
+{
+    an_text_printf(out, "  unknown %s: %s\n", rule, why);
+}
+
+static void put_rules(an_text *out, const an_decide_lane *l, const an_decide_limits *limits, bool reference)
 {
     double found, limit;
+    if (!l->ended) an_text_puts(out, "  note    the run did not end: it was killed, or it trains still\n");
     if (an_decide_numbers(l, limits, AN_DECIDE_DRIFT, &found, &limit))
         an_text_printf(out, "  %s   drift: losses differ by %.3g (update %lld), allowed %.3g%s\n",
                        fired(l, AN_DECIDE_DRIFT), found, (long long)l->drift_step, limit,
-                       l->accepted ? "; a difference was signed and accepted" : "");
+                       l->accepted ? "; this difference was signed and accepted" : "");
     if (an_decide_numbers(l, limits, AN_DECIDE_MEMORY, &found, &limit)) {
         an_text_printf(out, "  %s   memory: %s %+.1f %%, allowed %.0f %%", fired(l, AN_DECIDE_MEMORY), l->growing,
                        100 * found, 100 * limit);
         if (isfinite(l->growth_epochs)) an_text_printf(out, "; over %.3g epochs", l->growth_epochs);
         an_text_puts(out, "\n");
+    } else {
+        put_unknown(out, "memory", "its metrics have no bytes");
     }
     if (an_decide_numbers(l, limits, AN_DECIDE_DATA, &found, &limit))
         an_text_printf(
             out, "  %s   data and batch: updates %+.1f %% faster, wanted %.0f %%; GPU busy %.1f %%, wanted %.0f %%\n",
             fired(l, AN_DECIDE_DATA), 100 * found, 100 * limit, 100 * l->busy, 100 * limits->busy);
+    else if (!reference)
+        an_text_printf(out,
+                       "  unknown data and batch: updates %+.1f %% faster, wanted %.0f %%; how busy the device was is "
+                       "not told\n",
+                       100 * l->gain, 100 * limits->gain);
 }
 
 /* The verdict, and what would change it. */
@@ -83,9 +97,9 @@ static void put_verdict(an_text *out, const an_decision *d, const an_decide_limi
     case AN_DECIDE_RETAINED:
         an_text_printf(
             out,
-            "verdict   retained tensors: %s of lane %d grow; train on a machine of its own until they are found\n"
+            "verdict   retained tensors: %s of lane %d grow (%s); train on a machine of its own until they are found\n"
             "changes   growth below %.0f %%: anneal diagnose %s, anneal plan %s/config.yaml show=memory",
-            l->growing, d->on + 1, 100 * limits->growth, dir[d->on], dir[d->on]);
+            l->growing, d->on + 1, l->owner, 100 * limits->growth, dir[d->on], dir[d->on]);
         break;
     case AN_DECIDE_OTHER_HARDWARE:
         an_text_printf(
@@ -127,7 +141,7 @@ static an_status decide(an_err *err, const an_args *args, const decide_values *v
     }
     for (int i = 0; i < d.n; i++) {
         put_lane(out, &d, i, l->name[i]);
-        put_rules(out, &d.lane[i], limits);
+        put_rules(out, &d.lane[i], limits, i == 0);
     }
     put_left_out(out, l, false);
     put_verdict(out, &d, limits, l->name);

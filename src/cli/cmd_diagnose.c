@@ -54,12 +54,13 @@ static void put_findings(an_text *out, const char *dir, const an_diagnosis *d)
 {
     int rules = 0;
     while (an_diagnose_rule(rules)) rules++;
-    if (d->n == 0) an_text_printf(out, "%s: nothing was found by %d rules", dir, rules);
+    if (d->n == 0) an_text_printf(out, "%s: nothing was found by %d rules", dir, d->judged);
     for (int i = 0; i < d->n; i++) {
         const an_finding *f = &d->finding[i];
         an_text_printf(out, "%s%s (%s)\n  evidence    %s\n  hypothesis  %s\n  first fix   %s", i ? "\n" : "",
                        f->symptom, f->rule, f->evidence, f->hypothesis, f->fix);
     }
+    if (d->judged < rules) an_text_printf(out, "\n%d rules had no figures: %s", rules - d->judged, d->lacks);
 }
 
 void an_cli_diagnosis_line(const char *dir)
@@ -90,6 +91,8 @@ an_status an_cmd_diagnose(an_err *err, const an_args *args, int *exit_code)
         an_json_put(&out, dir);
         an_text_puts(&out, ",\"findings\":");
         an_diagnosis_json(&d, &out);
+        an_text_printf(&out, ",\"judged\":%d,\"lacks\":", d.judged);
+        an_json_put(&out, d.lacks);
         an_text_puts(&out, ",\"rules\":[");
         for (int i = 0; an_diagnose_rule(i); i++) an_text_printf(&out, "%s\"%s\"", i ? "," : "", an_diagnose_rule(i));
         an_text_puts(&out, "]}");

@@ -1,5 +1,6 @@
 /* cmd_eval.c: the mean loss of a checkpoint, and its other numbers, over a whole file or split. */
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
 #include "infer/eval_reports.h"
 #include "train/evaluate.h"
 #include <math.h>
@@ -70,12 +71,18 @@ static an_status evaluate(an_err *err, an_session *r, const an_args *args, const
 {
     an_evaluation e;
     an_text line = {0};
-    AN_TRY(an_evaluate(err, r, AN_VAL, 0, &e));
+    an_bar *bar = an_bar_open(args, "eval", "batches", NULL, NULL);
+    r->tell = an_bar_tell;
+    r->tell_arg = bar;
+    an_status status = an_evaluate(err, r, AN_VAL, 0, &e);
+    r->tell = NULL;
+    an_bar_close(bar);
+    AN_TRY(status);
     if (args->json)
         put_numbers_json(&line, &r->cfg, &e);
     else
         put_numbers(&line, &r->cfg, &e);
-    an_status status = an_eval_reports_put(err, r, submission, args->json, &line);
+    status = an_eval_reports_put(err, r, submission, args->json, &line);
     if (args->json) an_text_puts(&line, "}");
     if (status == AN_OK) return an_print_line(err, &line);
     an_text_free(&line);

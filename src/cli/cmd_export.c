@@ -1,8 +1,10 @@
 /* cmd_export.c: writes the weights of a run or file in a layout that other programs read. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
 #include "models/model.h"
 #include "platform/platform.h"
+#include "train/run_dir.h"
 #include <signal.h>
 #include <string.h>
 
@@ -38,6 +40,17 @@ static an_status make_folder_of(an_err *err, const char *path)
     return an_make_dirs(err, folder, 0777);
 }
 
+/* About what will be written: parameters are, moments and averages are not. */
+static int64_t parameter_bytes(const an_st *st)
+{
+    int64_t sum = 0;
+    for (size_t i = 0; i < an_st_count(st); i++) {
+        const an_st_tensor *t = an_st_tensor_at(st, i);
+        if (strncmp(t->name, "optimizer.", 10) != 0 && strncmp(t->name, "ema.", 4) != 0) sum += (int64_t)t->bytes;
+    }
+    return sum;
+}
+
 an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
@@ -47,11 +60,15 @@ an_status an_cmd_export(an_err *err, const an_args *args, int *exit_code)
     const an_model *model;
     AN_TRY(an_config_defaults(err, &an_export_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_export_keys, &v}, 1));
+    AN_TRY(an_run_dir_check_output(err, v.out));
     AN_TRY(an_ckpt_find(err, args->words[0], v.best, path));
     AN_TRY(an_model_open_weights(err, path, &model, &st));
     signal(SIGXFSZ, SIG_IGN); /* exceeding a file size limit becomes an error, not a signal */
     an_status status = make_folder_of(err, v.out);
+    an_bar_file file = {v.out, parameter_bytes(st)};
+    an_bar *bar = an_bar_open(args, "export", "bytes", an_bar_probe_file, &file);
     if (status == AN_OK) status = an_model_export(err, st, model, v.layout, v.out);
+    an_bar_close(bar);
     if (status == AN_OK && !args->quiet) an_say("wrote   %s", v.out);
     an_st_close(st);
     return status;

@@ -1,6 +1,7 @@
 /* cmd_handoff.c: handoff: taking up a pack on another machine, and what differs there. */
 #define _DEFAULT_SOURCE
 #include "cli/handoff_smoke.h"
+#include "cli/progress_bar.h"
 #include "report/metrics.h"
 #include "tools/drift.h"
 #include <math.h>
@@ -129,13 +130,19 @@ static void put_smoke(an_text *out, const an_smoke *s, const char *explain)
 }
 
 /* The window and, where there is one, the explanation in the logbook of the run. */
-static an_status smoke(an_err *err, const an_handoff *h, const handoff_values *v, const char *program, an_smoke *s,
-                       int *exit_code)
+static an_status smoke(an_err *err, const an_args *args, const an_handoff *h, const handoff_values *v,
+                       const char *program, an_smoke *s, int *exit_code)
 {
     an_text members = {0};
     AN_TRY(an_json_check_text(err, "explain", v->explain));
     an_say("smoke   %lld updates in %s/smoke", (long long)v->smoke, v->out);
-    AN_TRY(an_handoff_smoke(err, h, v->out, program, v->smoke, v->tolerance, s));
+    char dir[AN_CKPT_PATH_BYTES + 8];
+    snprintf(dir, sizeof dir, "%.1000s/smoke", v->out);
+    an_bar_run run = {dir, h->step, v->smoke};
+    an_bar *bar = an_bar_open(args, "handoff", "updates", an_bar_probe_run, &run);
+    an_status tried = an_handoff_smoke(err, h, v->out, program, v->smoke, v->tolerance, s);
+    an_bar_close(bar);
+    AN_TRY(tried);
     if (!s->flat || (!s->alike && !*v->explain)) *exit_code = AN_EXIT_NUMERIC;
     if (s->alike || !*v->explain) return AN_OK;
     an_text_puts(&members, ",\"text\":");
@@ -207,7 +214,7 @@ an_status an_cmd_handoff(an_err *err, const an_args *args, int *exit_code)
     const bool tried = status == AN_OK && v.smoke > 0 && !h.needs_data;
     if (status == AN_OK && v.smoke > 0 && h.needs_data)
         an_say("note    no smoke window: it needs the data, which did not travel");
-    if (tried) status = smoke(err, &h, &v, program, &s, exit_code);
+    if (tried) status = smoke(err, args, &h, &v, program, &s, exit_code);
     if (status == AN_OK && args->json) {
         json_handoff(&out, &h, v.out, tried ? &s : NULL);
     } else if (status == AN_OK) {

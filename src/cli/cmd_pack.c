@@ -1,9 +1,12 @@
 /* cmd_pack.c: pack and collect: a run, or settings, as one file for another machine, and its return. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
+#include "report/run_record.h"
 #include "tools/collect.h"
 #include "train/run_dir.h"
 #include <string.h>
+#include <sys/stat.h>
 
 typedef struct pack_values {
     char out[AN_CONFIG_TEXT_BYTES], owner[AN_CONFIG_TEXT_BYTES], data[AN_CONFIG_TEXT_BYTES];
@@ -33,6 +36,30 @@ static an_status write(an_err *err, const char *what, const pack_values *v, an_p
     return an_pack_write_settings(err, &c, v->out, &o, p);
 }
 
+/* Of its files, and of its data where they travel; 0: unknown, as of settings. */
+static int64_t bytes_of_run(const char *dir, bool with_data)
+{
+    char path[AN_CKPT_PATH_BYTES], data[AN_RUN_SETTING_BYTES];
+    struct stat s;
+    an_err quiet = {0};
+    an_run_record r;
+    int64_t sum = 0;
+    if (!an_run_dir_is_a_run(dir)) return 0;
+    for (size_t i = 0; i < AN_PACK_RUN_FILES; i++) {
+        snprintf(path, sizeof path, "%.900s/%s", dir, an_pack_files[i]);
+        if (stat(path, &s) == 0) sum += s.st_size;
+    }
+    if (with_data && an_run_record_read(&quiet, dir, &r) == AN_OK) {
+        if (stat(an_run_setting(&r, "data", data), &s) != 0)
+            s.st_size = 0;
+        else if (S_ISDIR(s.st_mode))
+            sum = s.st_size = 0; /* many files: not summed up */
+        sum += s.st_size;
+        an_run_record_free(&r);
+    }
+    return sum;
+}
+
 an_status an_cmd_pack(an_err *err, const an_args *args, int *exit_code)
 {
     (void)exit_code;
@@ -43,7 +70,12 @@ an_status an_cmd_pack(an_err *err, const an_args *args, int *exit_code)
     bool settings;
     AN_TRY(an_config_defaults(err, &an_pack_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_pack_keys, &v}, 1));
-    AN_TRY(write(err, args->words[0], &v, &p, &settings));
+    AN_TRY(an_run_dir_check_output(err, v.out));
+    an_bar_file file = {v.out, bytes_of_run(args->words[0], strcmp(v.data, "include") == 0)};
+    an_bar *bar = an_bar_open(args, "pack", "bytes", an_bar_probe_file, &file);
+    an_status status = write(err, args->words[0], &v, &p, &settings);
+    an_bar_close(bar);
+    AN_TRY(status);
     if (!args->json && settings) {
         an_say("packed  the settings and %d files of data, %s: %s; on the other machine: anneal handoff %s",
                p.files - 1, an_bytes_text((double)p.bytes, bytes), v.out, v.out);

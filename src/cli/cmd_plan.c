@@ -1,6 +1,7 @@
 /* cmd_plan.c: prints a run's memory bill without running it. */
 #include "cli/cmd_plan.h"
 #include "comm/comm.h"
+#include "train/run_dir.h"
 #include <anneal_tools.h>
 #include <stdlib.h>
 #include <string.h>
@@ -235,6 +236,7 @@ an_status an_cmd_plan(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_plan_keys, &v));
     AN_TRY(an_args_apply_run(err, args, &an_plan_keys, &v, &c));
+    AN_TRY(an_run_dir_check_output(err, v.svg));
     AN_TRY(an_train_config_check(err, &c));
     plan_for_absent(&c);
     if (*v.fit) AN_TRY(an_bytes_parse(err, "fit", v.fit, &budget));

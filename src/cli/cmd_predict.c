@@ -2,6 +2,7 @@
  * a file of them): as text, a line each, or as a .npy. */
 #include "cli/cli.h"
 #include "infer/predict.h"
+#include "train/run_dir.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,6 +182,7 @@ an_status an_cmd_predict(an_err *err, const an_args *args, int *exit_code)
     rows in = {.text = {0}};
     AN_TRY(an_config_defaults(err, &an_predict_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_predict_keys, &v}, 1));
+    AN_TRY(an_run_dir_check_output(err, v.out));
     AN_TRY(an_cli_open_weights(err, args->words[0], v.best, v.step, &c, &st));
     if (v.batch_size) c.batch_size = v.batch_size;
     snprintf(c.device, sizeof c.device, "%s", v.device);

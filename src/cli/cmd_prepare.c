@@ -2,6 +2,7 @@
  * (openwebtext, fineweb) into a folder that train reads. */
 #define _DEFAULT_SOURCE
 #include "cli/cmd_prepare.h"
+#include "cli/progress_bar.h"
 #include "io/data/download.h"
 #include "io/data/prepare_text.h"
 #include "io/formats/sha256.h"
@@ -188,6 +189,7 @@ an_status an_cmd_prepare(an_err *err, const an_args *args, int *exit_code)
     settle_out(source, is_shakespeare, &v);
     if (is_shakespeare) AN_TRY(find_shakespeare(err, &v, args->quiet, path));
     AN_TRY(find_tokenizer(err, &v, args->quiet, &tokenizer));
+    an_bar *bar = an_bar_open(args, "prepare", "characters", NULL, NULL);
     const an_prepare p = {.source = is_shakespeare          ? path
                                     : is_collection(source) ? v.from
                                                             : source,
@@ -195,8 +197,11 @@ an_status an_cmd_prepare(an_err *err, const an_args *args, int *exit_code)
                           .records = is_collection(source),
                           .train_part = is_collection(source) ? COLLECTION_TRAIN_PART : 0,
                           .tokenizer = tokenizer,
-                          .replace = strcmp(v.errors, "replace") == 0};
+                          .replace = strcmp(v.errors, "replace") == 0,
+                          .tell = an_bar_tell,
+                          .arg = bar};
     an_status status = an_prepare_text(err, &p, &result);
+    an_bar_close(bar);
     an_tokenizer_free(tokenizer);
     return status == AN_OK ? print_result(err, &v, &result, args->json) : status;
 }

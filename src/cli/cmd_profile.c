@@ -3,6 +3,7 @@
 #include "cli/cli.h"
 #include "report/profile_diff.h"
 #include "tools/profile.h"
+#include "train/run_dir.h"
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -188,6 +189,7 @@ an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_train_config_open(err, args->words[0], &c));
     AN_TRY(an_config_defaults(err, &an_profile_keys, &v));
     AN_TRY(an_args_apply_run(err, args, &an_profile_keys, &v, &c));
+    AN_TRY(an_run_dir_check_output(err, v.trace));
     AN_TRY(an_train_config_check(err, &c));
     if (v.forward_only && v.data_only)
         return an_fail(err, AN_E_USAGE, "profile: forward_only and data_only exclude each other; leave one out");

@@ -100,6 +100,7 @@ an_status an_cmd_report(an_err *err, const an_args *args, int *exit_code)
     report_values v;
     AN_TRY(an_config_defaults(err, &an_report_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_report_keys, &v}, 1));
+    AN_TRY(an_run_dir_check_output(err, v.out));
     page *p = calloc(1, sizeof *p);
     if (!p) return an_fail_nomem(err, "a report", sizeof *p);
     an_status status = fill(err, args, &v, p);

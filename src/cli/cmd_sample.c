@@ -1,5 +1,6 @@
 /* cmd_sample.c: text from a checkpoint, streamed token by token. */
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
 #include "infer/generate.h"
 #include <stdlib.h>
 #include <string.h>
@@ -54,6 +55,8 @@ typedef struct output {
     size_t n_stops;
     an_text held; /* drawn but not written: it may be the beginning of a stop text */
     bool stopped;
+    an_bar *bar;        /* where the texts go into a file and several are drawn */
+    int64_t drawn, all; /* tokens */
 } output;
 
 static an_status write_bytes(an_err *err, const char *bytes, size_t n)
@@ -143,6 +146,7 @@ static an_status read_stops(an_err *err, const an_args *args, output *o)
 static bool write_token(void *arg, int32_t id)
 {
     output *o = arg;
+    an_bar_tell(o->bar, ++o->drawn, o->all);
     if (id >= an_tokenizer_vocab(o->tokenizer) || id == an_tokenizer_end(o->tokenizer)) return false;
     o->status = an_tokenizer_decode(o->err, o->tokenizer, &id, 1, &o->held);
     if (o->status == AN_OK) o->status = write_held(o, false);
@@ -210,7 +214,10 @@ static an_status sample(an_err *err, an_session *r, const sample_values *v, cons
     if (isatty(STDOUT_FILENO) == 1)
         an_text_printable(text.data, text.len); /* may come from a file; it is printed first */
     if (status == AN_OK) status = read_stops(err, args, &sink);
+    sink.all = v->num_samples * v->tokens;
+    if (status == AN_OK && isatty(STDOUT_FILENO) != 1) sink.bar = an_bar_open(args, "sample", "tokens", NULL, NULL);
     if (status == AN_OK) status = write_samples(err, r, v, &text, &ids, &sink, args->quiet);
+    an_bar_close(sink.bar);
     free_stops(&sink);
     an_ids_free(&ids);
     an_text_free(&text);

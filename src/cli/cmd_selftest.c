@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "tools/doctor.h"
 #include "tools/selftest.h"
+#include "train/run_dir.h"
 #include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -173,6 +174,7 @@ static an_status settle(an_err *err, const an_args *args, an_train_config *c, se
     AN_TRY(an_train_config_open(err, args->n_words ? args->words[0] : "demo", c));
     AN_TRY(an_config_defaults(err, &an_selftest_keys, v));
     AN_TRY(an_args_apply_run(err, args, &an_selftest_keys, v, c));
+    AN_TRY(an_run_dir_check_output(err, v->report));
     an_device_facts device = {0};
     const bool gpu = strcmp(c->device, "auto") && an_device_find(c->device, &device) && device.runs &&
                      device.gpu; /* named: all that there is; found: what takes seconds */

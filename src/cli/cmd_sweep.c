@@ -6,9 +6,11 @@
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
 #include "cli/measured_run.h"
+#include "cli/progress_bar.h"
 #include "io/formats/json.h"
 #include "platform/platform.h"
 #include "report/run_record.h"
+#include "report/metrics.h"
 #include "report/sweep.h"
 #include "tools/estimate.h"
 #include <math.h>
@@ -159,7 +161,7 @@ static an_status fit_axes(an_err *err, job *j, int axes, int64_t *most)
     *most = 0;
     AN_TRY(settings_of(err, j, j->axes[axes], &c));
     AN_TRY(an_session_open(err, &c, NULL, AN_RUN_DATA, &r));
-    an_status status = c.task->check(err, r->data);
+    an_status status = an_task_check(err, c.task, r->data);
     for (int i = 0; i < j->n_budgets && status == AN_OK; i++) {
         answer *a = &j->answers[j->n_answers++];
         *a = (answer){.axes = axes, .budget = i};
@@ -240,10 +242,17 @@ static void point_folder(const job *j, const an_sweep_point *p, char out[AN_CKPT
     snprintf(out, AN_CKPT_PATH_BYTES, "%.500s/%s%sbatch-%lld", j->v.out, name, *name ? "-" : "", (long long)p->batch);
 }
 
+/* "sweep, batch 64": what its line of progress is about; the time that is left is the point's. */
+static const char *point_name(const an_sweep_point *p, char out[32])
+{
+    snprintf(out, 32, "batch %lld:", (long long)p->batch);
+    return out;
+}
+
 /* A failure that the point's own run had is the point's; `err` is for what ends the sweep. */
 static an_status run_point(an_err *err, job *j, an_sweep_point *p)
 {
-    char dir[AN_CKPT_PATH_BYTES], note[AN_CONFIG_TEXT_BYTES], output[8192];
+    char dir[AN_CKPT_PATH_BYTES], note[AN_CONFIG_TEXT_BYTES], output[8192], name[32];
     int code;
     point_folder(j, p, dir);
     describe(j, p, note);
@@ -252,7 +261,10 @@ static an_status run_point(an_err *err, job *j, an_sweep_point *p)
         if (!a) return an_fail_nomem(err, "a point's arguments", sizeof *a);
         build_arguments(j, p, dir, note, a);
         const double most_s = AN_MAX(60, 4 * (j->deadline - an_seconds()));
+        an_bar_run run = {dir, 0, j->v.steps};
+        an_bar *bar = an_bar_open(j->args, point_name(p, name), "updates", an_bar_probe_run, &run);
         an_status status = an_spawn(err, a->argv, most_s, output, sizeof output, &code);
+        an_bar_close(bar);
         free(a);
         AN_TRY(status);
         an_measured_forget_weights(dir);
@@ -392,10 +404,17 @@ static void put_answer(const job *j, const answer *a, bool json, an_text *out)
 
 static void put_json(const job *j, an_text *out)
 {
+    char host[256];
+    an_logbook_host(host);
+    if (an_json_check_text(NULL, "", host) != AN_OK) snprintf(host, sizeof host, "unknown");
     an_text_puts(out, "{\"preset\":");
     an_json_put(out, j->base.preset);
     an_text_puts(out, ",\"device\":");
     an_json_put(out, an_cli_device(j->base.device));
+    an_text_puts(out, ",\"host\":");
+    an_json_put(out, host);
+    an_text_puts(out, ",\"commit\":");
+    an_json_put(out, an_commit);
     an_text_printf(out, ",\"workers\":%lld,\"threads\":%lld,\"steps\":%lld,\"interrupted\":%s,\"out_of_time\":%s,",
                    (long long)j->base.workers, (long long)j->base.threads, (long long)j->v.steps,
                    an_interrupt_seen(NULL) ? "true" : "false", j->late ? "true" : "false");

@@ -72,14 +72,14 @@ static an_status print_summary(an_err *err, const an_session *r, const an_train_
     return an_print_line(err, &line);
 }
 
-/* Warns before the run about data on a network mount, which may slow it down. */
-static void warn_of_storage(const an_session *r)
+/* Looks at the disk of the data once, for the logbook too, and warns of a network mount, which may slow the run down. */
+static void look_at_storage(an_session *r, bool quiet, an_storage *look)
 {
-    an_storage look;
     char text[AN_STORAGE_TEXT_BYTES];
     if (r->data->built_in) return;
-    an_storage_look(r->cfg.data, &look);
-    if (an_storage_warning(&look, "data", r->cfg.data, text)) an_say("note    %s", text);
+    an_storage_look(r->cfg.data, look);
+    r->disk = look;
+    if (!quiet && an_storage_warning(look, "data", r->cfg.data, text)) an_say("note    %s", text);
 }
 
 /* Who hears of a run: the narrator, and where they were asked for TensorBoard and a page. */
@@ -188,11 +188,12 @@ static an_status train(an_err *err, an_session *r, const an_estimate *estimate, 
     console c = {.board = {.fd = -1}, .live = {.fd = -1}};
     an_progress *n = &c.narrator;
     an_train_result result = {.interrupted = false};
+    an_storage disk = {.mb_s = 0};
     r->commit = an_commit;
     an_progress_begin(n, r, args->quiet);
     const bool is_first = an_comm_rank(r->cfg.comm) == 0; /* the others have nothing to tell */
     if (is_first) an_progress_run(n, r);
-    if (!args->quiet) warn_of_storage(r);
+    if (is_first) look_at_storage(r, args->quiet, &disk);
     n->estimate = estimate;
     n->out = r->cfg.eval_only || !is_first ? NULL : r->cfg.out;
     an_interrupt_catch();
@@ -204,6 +205,7 @@ static an_status train(an_err *err, an_session *r, const an_estimate *estimate, 
     else
         an_progress_close(n);
     close_listeners(&c, status, &result);
+    r->disk = NULL;
     if (n->out) an_run_dir_clear_stop(n->out);
     AN_TRY(status);
     if (!args->quiet && !r->cfg.eval_only) an_cli_diagnosis_line(r->cfg.out);

@@ -1,6 +1,7 @@
 /* common.c: exit codes, interruption, JSON on stdout. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
 #include "platform/platform.h"
 #include "tools/estimate.h"
 #include <anneal_tools.h>
@@ -187,6 +188,7 @@ an_status an_print_line(an_err *err, an_text *line)
     an_status status = AN_OK;
     an_text_puts(line, "\n");
     if (line->data && isatty(STDOUT_FILENO) == 1) an_text_printable(line->data, line->len);
+    an_bar_hide();
     const bool json = line->data && (*line->data == '{' || *line->data == '[');
     if (line->failed) {
         status = an_fail_nomem(err, "a line of output", line->len);
@@ -257,5 +259,6 @@ void an_say(const char *format, ...)
     va_end(arguments);
     an_text_printable(text, strlen(text));
     strcat(text, "\n");
+    an_bar_hide();
     an_print_folded(stderr, text);
 }

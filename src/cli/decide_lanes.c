@@ -2,6 +2,7 @@
 #define _DEFAULT_SOURCE
 #include "cli/decide_lanes.h"
 #include "cli/measured_run.h"
+#include "cli/progress_bar.h"
 #include "platform/platform.h"
 #include "tools/pack.h"
 #include "train/run_dir.h"
@@ -166,7 +167,10 @@ static an_status measure_lane(an_err *err, const an_args *args, const an_config 
     an_status status = AN_OK;
     if (!an_measured_is_there(dir, a->note)) {
         if (!args->quiet) an_say("lane %s: %lld updates in %s", device, (long long)v->steps, dir);
+        an_bar_run run = {dir, 0, v->steps};
+        an_bar *bar = an_bar_open(args, "decide", "updates", an_bar_probe_run, &run);
         status = an_spawn(err, a->argv, LANE_SECONDS, output, sizeof output, &code);
+        an_bar_close(bar);
         an_measured_forget_weights(dir);
     }
     free(a);

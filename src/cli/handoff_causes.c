@@ -127,7 +127,14 @@ static void load(const facts *f, an_cause *c)
     }
     SAY(c->here, "other programs use %.0f %% of the processors; %.0f %% of the last 10 s a program waited for memory",
         100 * between.cpu_busy.value, AN_MAX(f->here.memory_stall, 0));
-    c->verdict = (between.cpu_busy.value > BUSY || f->here.memory_stall > 1) && f->slower_ms > 0 ? likely : ruled_out;
+    /* The origin's busiest programs, when its run began: where they took much, that run was the slower one. */
+    const json_t *list = json_object_get(f->run->begin, "busiest"), *busiest = json_array_get(list, 0);
+    const double there = 1e-2 * json_number_value(json_array_get(busiest, 1));
+    if (there > 0) SAY(c->there, "another program used %.0f %% of a processor when the run began", 100 * there);
+    if (f->slower_ms > 0)
+        c->verdict = between.cpu_busy.value > BUSY || f->here.memory_stall > 1 ? likely : ruled_out;
+    else
+        c->verdict = there > BUSY ? likely : json_is_array(list) ? ruled_out : not_known;
 }
 
 static void thermals(const facts *f, an_cause *c)

@@ -11,13 +11,23 @@
 #include <string.h>
 #include <sys/stat.h>
 
-void *an_dl_open(an_err *err, const char *path)
+static void *open_as(an_err *err, const char *path, int mode)
 {
-    void *lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+    void *lib = dlopen(path, RTLD_NOW | mode);
     if (lib != NULL) return lib;
     const char *why = dlerror();
     an_fail(err, AN_E_ENV, "%s: cannot be loaded: %s; install it or name another", path, why ? why : "no reason given");
     return NULL;
+}
+
+void *an_dl_open(an_err *err, const char *path)
+{
+    return open_as(err, path, RTLD_LOCAL);
+}
+
+void *an_dl_open_global(an_err *err, const char *path)
+{
+    return open_as(err, path, RTLD_GLOBAL);
 }
 
 void *an_dl_sym(void *lib, const char *name)

@@ -12,6 +12,8 @@
 #include "base/base.h"
 
 void *an_dl_open(an_err *err, const char *path); /* NULL and a sentence on failure */
+/* The same, for a library whose plug-ins expect its symbols in the whole program (Open MPI). */
+void *an_dl_open_global(an_err *err, const char *path);
 void *an_dl_sym(void *lib, const char *name);
 void an_dl_close(void *lib); /* NULL is fine */
 /* A number that tells builds of a library apart, from its file's size and time: of the library that holds the code or

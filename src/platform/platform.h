@@ -83,8 +83,11 @@ an_status an_spawn_many(an_err *err, const char *const *const *argvs, int n, dou
 void *an_pages_alloc(size_t bytes);
 void an_pages_free(void *p, size_t bytes);
 
-uint64_t an_rss_bytes(void);              /* resident now */
-uint64_t an_peak_rss_bytes(void);         /* highest so far */
+uint64_t an_rss_bytes(void);      /* resident now */
+uint64_t an_peak_rss_bytes(void); /* highest so far */
+/* Of it: what the C library's heap has handed out, and pages of files that are mapped (data, libraries), which the system takes back
+ * when memory is short. 0: not told. */
+void an_rss_parts(uint64_t *heap, uint64_t *mapped);
 uint64_t an_memory_bytes(void);           /* what this process may use: the lower of RAM and the cgroup limit */
 uint64_t an_cgroup_limits(double *cores); /* memory and processors a cgroup leaves us; 0: no limit */
 

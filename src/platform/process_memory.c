@@ -20,9 +20,11 @@
 #include <unistd.h>
 
 #ifdef __linux__
+#include <malloc.h>
 #include <sched.h>
 #elif defined(__APPLE__)
 #include <mach/mach.h>
+#include <malloc/malloc.h>
 #include <sys/sysctl.h>
 #endif
 
@@ -215,6 +217,17 @@ uint64_t an_peak_rss_bytes(void)
     return status_bytes("VmHWM");
 }
 
+void an_rss_parts(uint64_t *heap, uint64_t *mapped)
+{
+#if defined(__GLIBC__) && __GLIBC_PREREQ(2, 33)
+    const struct mallinfo2 m = mallinfo2();
+    *heap = m.uordblks + m.hblkhd;
+#else
+    *heap = 0;
+#endif
+    *mapped = status_bytes("RssFile") + status_bytes("RssShmem");
+}
+
 #elif defined(__APPLE__)
 
 int an_cores_available(void)
@@ -248,5 +261,15 @@ uint64_t an_peak_rss_bytes(void)
 {
     struct rusage usage;
     return getrusage(RUSAGE_SELF, &usage) == 0 ? (uint64_t)usage.ru_maxrss : 0; /* bytes here, KiB elsewhere */
+}
+
+void an_rss_parts(uint64_t *heap, uint64_t *mapped)
+{
+    malloc_statistics_t zones;
+    task_vm_info_data_t info;
+    mach_msg_type_number_t n = TASK_VM_INFO_COUNT;
+    malloc_zone_statistics(NULL, &zones);
+    *heap = zones.size_in_use;
+    *mapped = task_info(mach_task_self(), TASK_VM_INFO, (task_info_t)&info, &n) == KERN_SUCCESS ? info.external : 0;
 }
 #endif

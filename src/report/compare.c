@@ -35,6 +35,25 @@ static void compare_one(an_compare_row *row, int64_t step, double a, double b)
     if (d > row->allowed && row->beyond_step < 0) row->beyond_step = step;
 }
 
+/* A run that was cut off agrees with all that it does not say. */
+static void look_for_the_end(const an_run_record *a, const an_run_record *b, int64_t updates, an_comparison *out)
+{
+    const an_run_record *run[2] = {a, b};
+    for (int k = 0; k < 2; k++) {
+        const int64_t last = run[k]->update[run[k]->n - 1].step;
+        size_t missing = 0;
+        for (size_t i = 0; i < run[1 - k]->n; i++) {
+            const an_run_update *u = &run[1 - k]->update[i];
+            missing += u->step > last && (updates == 0 || u->step < updates) && !isnan(u->at[AN_RUN_LOSS]);
+        }
+        if (!missing) continue;
+        out->cut_short = k;
+        out->ends_at = last;
+        out->missing = missing;
+        out->pass = false;
+    }
+}
+
 an_status an_compare_runs(an_err *err, const an_run_record *a, const an_run_record *b, const an_tolerances *t,
                           an_comparison *out)
 {
@@ -43,7 +62,7 @@ an_status an_compare_runs(an_err *err, const an_run_record *a, const an_run_reco
         const char *name;
         double allowed;
     } rows[AN_COMPARE_ROWS] = {{"loss", t->loss}, {"val_loss", t->val_loss}, {"grad_norm", t->grad_norm}};
-    *out = (an_comparison){.updates = t->updates, .diverged_at = -1, .pass = true};
+    *out = (an_comparison){.updates = t->updates, .diverged_at = -1, .cut_short = -1, .ends_at = -1, .pass = true};
     for (int k = 0; k < AN_COMPARE_ROWS; k++)
         out->row[k] = (an_compare_row){
             .name = rows[k].name, .allowed = rows[k].allowed, .worst_step = -1, .first_step = -1, .beyond_step = -1};
@@ -66,6 +85,7 @@ an_status an_compare_runs(an_err *err, const an_run_record *a, const an_run_reco
         if (at >= 0 && (out->diverged_at < 0 || at < out->diverged_at)) out->diverged_at = at;
         out->pass &= at < 0;
     }
+    look_for_the_end(a, b, t->updates, out);
     return AN_OK;
 }
 
@@ -82,8 +102,12 @@ void an_compare_json(const an_comparison *c, an_text *out)
         an_text_printf(out, ",\"worst_step\":%lld,\"first_step\":%lld,\"beyond_step\":%lld}",
                        (long long)row->worst_step, (long long)row->first_step, (long long)row->beyond_step);
     }
-    an_text_printf(out, "],\"updates\":%lld,\"diverged_at\":%lld,\"pass\":%s", (long long)c->updates,
-                   (long long)c->diverged_at, c->pass ? "true" : "false");
+    an_text_printf(out, "],\"updates\":%lld,\"diverged_at\":%lld,\"cut_short\":%s,\"missing\":%zu,\"pass\":%s",
+                   (long long)c->updates, (long long)c->diverged_at,
+                   c->cut_short < 0    ? "null"
+                   : c->cut_short == 0 ? "\"a\""
+                                       : "\"b\"",
+                   c->missing, c->pass ? "true" : "false");
 }
 
 /* ---- settings */

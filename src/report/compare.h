@@ -33,7 +33,10 @@ typedef struct an_comparison {
     an_compare_row row[AN_COMPARE_ROWS];
     int64_t updates;     /* those below it were compared; 0: all */
     int64_t diverged_at; /* the first update at which any row is beyond what is allowed; -1: none */
-    bool pass;
+    int cut_short; /* the run (0, 1) whose metrics end before the other's, of the updates that are compared; -1: neither */
+    int64_t ends_at; /* its last logged update */
+    size_t missing;  /* updates that the other logged behind it */
+    bool pass;       /* every row is within what is allowed, and neither run is cut short */
 } an_comparison;
 
 /* AN_E_DATA: the runs have no update with a loss in common. */

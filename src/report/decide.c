@@ -1,5 +1,6 @@
 /* decide.c: measures each lane within its window, tries the rules, concludes. See decide.h. */
 #include "report/decide.h"
+#include "report/memory_growth.h"
 #include "report/compare.h"
 #include <math.h>
 #include <stdio.h>
@@ -77,6 +78,15 @@ static an_status check_bucket(an_err *err, const an_run_record *a, const an_run_
                        "'%s' in the second; train both with the same",
                        dir_a, dir_b, an_quoted(key, quoted), an_run_setting(a, key, was), an_run_setting(b, key, is));
     }
+    static const char *const hashes[] = {"train_xxh3", "val_xxh3"};
+    for (size_t i = 0; i < AN_COUNT(hashes); i++) {
+        const char *first = an_run_text(a->begin, hashes[i]), *second = an_run_text(b->begin, hashes[i]);
+        if (*first && *second && strcmp(first, second) != 0)
+            return an_fail(err, AN_E_USAGE,
+                           "%s and %s: the lanes of a decision share one input bucket, but their data differ (%s in "
+                           "the logbooks); train both on the same",
+                           dir_a, dir_b, hashes[i]);
+    }
     return AN_OK;
 }
 
@@ -96,39 +106,72 @@ static double train_units(const an_run_record *r)
 static void measure_growth(const an_run_record *r, double epochs_a_step, const an_decide_limits *limits,
                            an_decide_lane *lane)
 {
-    static const struct {
-        an_run_column column;
-        const char *name;
-    } kinds[] = {{AN_RUN_LIVE_BYTES, "live bytes"}, {AN_RUN_RSS_BYTES, "resident bytes"}};
     size_t n = r->n;
     while (n > AN_DECIDE_LINES && epochs_a_step > 0 && (double)r->update[n - 1].step * epochs_a_step > limits->epochs)
         n--;
     lane->growth = NAN;
     lane->growing = "memory";
     lane->growth_epochs = n ? (double)r->update[n - 1].step * epochs_a_step : NAN;
-    for (size_t k = 0; k < AN_COUNT(kinds); k++) {
-        const double early = an_run_median(r, kinds[k].column, n / 10, n / 5 + 1),
-                     late = an_run_median(r, kinds[k].column, 9 * n / 10, n), growth = late / early - 1;
-        if (!(early > 0) || !isfinite(growth) || growth <= (isfinite(lane->growth) ? lane->growth : -2)) continue;
+    static const char *const names[AN_MEMORY_KINDS] = {
+        [AN_MEMORY_LIVE] = "live bytes", [AN_MEMORY_RESIDENT] = "resident bytes"};
+    double grown = NAN;
+    an_memory_kind kind = AN_MEMORY_LIVE;
+    for (an_memory_kind k = 0; k < AN_MEMORY_KINDS; k++) {
+        double early, late;
+        an_memory_growth_of(r, n, k, &early, &late);
+        const double growth = late / early - 1;
+        if (!names[k] || !(early > 0) || !isfinite(growth)) continue;
+        if (growth <= (isfinite(lane->growth) ? lane->growth : -2)) continue;
         lane->growth = growth;
-        lane->growing = kinds[k].name;
+        lane->growing = names[k];
+        kind = k;
+        grown = late - early;
     }
+    if (grown > 0) an_memory_growth_owner(r, kind, grown, lane->owner);
 }
 
-static void measure_drift(const an_run_record *reference, const an_run_record *r, const an_decide_limits *limits,
-                          an_decide_lane *lane)
+/* A loss as the logbook and metrics.jsonl print it. */
+static bool is_loss_at(const an_run_record *r, int64_t step, double loss)
+{
+    for (size_t i = 0; i < r->n; i++)
+        if (r->update[i].step == step) return fabs(r->update[i].at[AN_RUN_LOSS] - loss) <= 1e-7 * fabs(loss);
+    return false;
+}
+
+/* Whether a line "accepted" of the lane's logbook signs this difference: a table against this reference, which has its two losses, and
+ * over the updates of which no loss differs by more than was signed. */
+static bool signs(const json_t *line, const an_run_record *reference, const an_run_record *r)
 {
     an_err quiet = {0};
     an_comparison c;
+    const json_t *row = json_array_get(json_object_get(line, "rows"), 0);
+    const double worst = an_run_number(row, "worst"), updates = an_run_number(line, "updates"),
+                 step = an_run_number(row, "worst_step");
+    if (strcmp(an_run_text(line, "event"), "accepted") != 0 || strcmp(an_run_text(row, "name"), "loss") != 0)
+        return false;
+    if (!(worst >= 0) || !(updates >= 0 && updates < 9e15) || !(step >= -1 && step < 9e15)) return false;
+    if (!is_loss_at(reference, (int64_t)step, an_run_number(row, "a"))) return false;
+    if (!is_loss_at(r, (int64_t)step, an_run_number(row, "b"))) return false;
+    const an_tolerances t = {
+        .loss = worst * (1 + 1e-6), .val_loss = INFINITY, .grad_norm = INFINITY, .updates = (int64_t)updates};
+    return an_compare_runs(&quiet, reference, r, &t, &c) == AN_OK && c.row[0].beyond_step < 0;
+}
+
+static an_status measure_drift(an_err *err, const an_run_record *reference, const an_run_record *r,
+                               const char *const dir[2], const an_decide_limits *limits, an_decide_lane *lane)
+{
+    an_comparison c;
+    an_err why = {0};
     const an_tolerances t = {.loss = limits->tolerance, .val_loss = INFINITY, .grad_norm = INFINITY};
-    lane->drift = NAN;
-    if (an_compare_runs(&quiet, reference, r, &t, &c) != AN_OK || !c.row[0].compared) return;
+    if (an_compare_runs(&why, reference, r, &t, &c) != AN_OK)
+        return an_fail(err, AN_E_DATA, "%s and %s: whether their numbers drift apart is not known: %s", dir[0], dir[1],
+                       why.text);
     lane->drift = c.row[0].worst;
     lane->drift_step = c.row[0].worst_step;
     size_t i;
     json_t *note;
-    json_array_foreach(r->notes, i, note) if (strcmp(an_run_text(note, "event"), "accepted") == 0) lane->accepted =
-        true;
+    json_array_foreach(r->notes, i, note) lane->accepted |= signs(note, reference, r);
+    return AN_OK;
 }
 
 static an_status measure(an_err *err, const an_run_record *r, const char *dir, const an_decide_limits *limits,
@@ -138,6 +181,11 @@ static an_status measure(an_err *err, const an_run_record *r, const char *dir, c
         return an_fail(err, AN_E_DATA,
                        "%s: %zu lines of metrics; a lane needs %d: train longer, or with log_interval=1", dir, r->n,
                        AN_DECIDE_LINES);
+    if (strcmp(an_run_text(r->end, "event"), "failed") == 0)
+        return an_fail(err, AN_E_DATA,
+                       "%s: this run failed, and a lane that fails is none to train on: anneal diagnose %s says why; "
+                       "resume it to its end, or leave it out",
+                       dir, dir);
     const size_t first = r->n / 10 + 1;
     *lane = (an_decide_lane){.gain = NAN, .drift = NAN};
     snprintf(lane->device, sizeof lane->device, "%.*s", (int)strcspn(an_run_text(r->begin, "device"), ":;\n"),
@@ -146,12 +194,13 @@ static an_status measure(an_err *err, const an_run_record *r, const char *dir, c
     an_run_setting(r, "dtype", lane->dtype);
     an_text_printable(lane->device, strlen(lane->device));
     an_text_printable(lane->host, strlen(lane->host));
+    lane->ended = r->end != NULL;
     lane->ms = an_run_median(r, AN_RUN_MS, first, r->n);
     lane->units_per_s = an_run_median(r, AN_RUN_UNITS_PER_S, first, r->n);
     lane->busy = an_run_median(r, AN_RUN_GPU_BUSY, first, r->n);
     lane->first_step = r->update[first].step;
     lane->last_step = r->update[r->n - 1].step;
-    const double epochs_a_step = 1e-3 * lane->units_per_s * lane->ms / train_units(r);
+    const double epochs_a_step = an_run_units_an_update(r) / train_units(r);
     lane->first_epoch = (double)lane->first_step * epochs_a_step;
     lane->last_epoch = (double)(lane->last_step + 1) * epochs_a_step;
     if (!(lane->ms > 0)) return an_fail(err, AN_E_DATA, "%s: its updates have no times", dir);
@@ -223,7 +272,7 @@ an_status an_decide(an_err *err, const an_run_record *run, const char *const *di
         if (i) {
             AN_TRY(check_bucket(err, &run[0], &run[i], dir[0], dir[i]));
             out->lane[i].gain = 1 - out->lane[i].ms / out->lane[0].ms;
-            measure_drift(&run[0], &run[i], limits, &out->lane[i]);
+            AN_TRY(measure_drift(err, &run[0], &run[i], (const char *const[]){dir[0], dir[i]}, limits, &out->lane[i]));
         }
         try_rules(limits, &out->lane[i]);
     }
@@ -261,7 +310,12 @@ void an_decide_json(const an_decision *d, const an_decide_limits *limits, an_tex
         an_json_put_number(out, "last_step", (double)l->last_step);
         an_json_put_number(out, "first_epoch", l->first_epoch);
         an_json_put_number(out, "last_epoch", l->last_epoch);
-        an_text_printf(out, ",\"accepted\":%s,\"rules\":[", l->accepted ? "true" : "false");
+        an_text_puts(out, ",\"growing\":");
+        an_json_put(out, l->growing);
+        an_text_puts(out, ",\"growth_owner\":");
+        an_json_put(out, l->owner);
+        an_text_printf(out, ",\"accepted\":%s,\"ended\":%s,\"rules\":[", l->accepted ? "true" : "false",
+                       l->ended ? "true" : "false");
         for (int rule = 0; rule < AN_DECIDE_RULES; rule++) {
             double found, limit;
             const bool known = an_decide_numbers(l, limits, (an_decide_rule)rule, &found, &limit);

@@ -46,12 +46,14 @@ typedef struct an_decide_lane {
     double gain;                  /* NaN of the reference */
     double growth;                /* of `growing` */
     const char *growing;          /* "live bytes", "resident bytes" */
+    char owner[320];              /* whose the growth is (report/memory_growth.h); "": nothing grew */
     double drift;                 /* NaN: not comparable */
     int64_t drift_step;
     int64_t first_step, last_step;  /* the window of ms, units_per_s and busy */
     double first_epoch, last_epoch; /* the same; NaN: unknown */
     double growth_epochs;           /* over how many epochs growth was judged; NaN: unknown */
-    bool accepted;                  /* a difference was signed in its logbook */
+    bool accepted;                  /* this difference was signed in its logbook */
+    bool ended;                     /* its logbook says so; false: killed, or it trains still */
     bool fired[AN_DECIDE_RULES];
 } an_decide_lane;
 

@@ -3,6 +3,7 @@
  * To add a rule: a check, a row, and in tests/unit/test_diagnose.c a run that it fires on and one that it does not. */
 #include "report/diagnose.h"
 #include "io/text/utf8.h"
+#include "report/memory_growth.h"
 #include "report/profile_diff.h"
 #include <math.h>
 #include <stdarg.h>
@@ -13,9 +14,10 @@
 #define MIB 1048576.0
 
 /* Thresholds. Shares are of the time of the updates unless they say otherwise. */
-#define MEMORY_SHARE  0.9  /* of what this process may use */
-#define GROWTH        1.01 /* memory at the end against the beginning */
-#define GROWTH_BYTES  (16 * MIB)
+#define MEMORY_SHARE  0.9        /* of what this process may use */
+#define GROWTH        1.01       /* memory at the end against the beginning */
+#define GROWTH_BYTES  (16 * MIB) /* of the process, whose pages come and go */
+#define DEVICE_GROWTH (1 * MIB)  /* of the device's memory, which is counted exactly */
 #define SWAP_BYTES    (256 * MIB)
 #define CLIFF         1.3 /* median time of the last third against that of the first */
 #define SWING         2.0 /* 90th percentile of the times against their median */
@@ -204,6 +206,22 @@ static bool killed(const inquiry *q)
                     an_run_text(q->r->begin, "time"), q->r->n ? (long long)q->r->update[q->r->n - 1].step : -1LL);
 }
 
+/* Fewer updates in metrics.jsonl than the logbook says were done: what the other rules read is a part of the run. */
+static bool metrics_cut_short(const inquiry *q)
+{
+    const an_run_record *r = q->r;
+    const double done = an_run_number(r->end, "step"), interval = setting(q, "log_interval");
+    const double last = r->n ? (double)r->update[r->n - 1].step + 1 : 0;
+    if (r->disordered) {
+        fix(q, "copy %.300s/metrics.jsonl again from the machine that trained it", q->dir);
+        return evidence(q, "%llu lines of metrics.jsonl are behind one of a later update, and were left out",
+                        (unsigned long long)r->disordered);
+    }
+    if (!(interval >= 1) || !(done - last > interval) || has_failed(q)) return false;
+    fix(q, "copy %.300s/metrics.jsonl again from the machine that trained it, or anneal resume it there", q->dir);
+    return evidence(q, "metrics.jsonl ends after %.0f updates, the logbook after %.0f", last, done);
+}
+
 /* ---- numbers */
 
 static bool not_finite(const inquiry *q)
@@ -267,30 +285,23 @@ static bool swap_grows(const inquiry *q)
     return evidence(q, "swap in use went from %s to %s", an_bytes_text(first, from), an_bytes_text(most, to));
 }
 
-/* Medians of the second tenth and of the last: what is set up at the beginning is no growth. */
 static bool memory_grows(const inquiry *q)
 {
-    static const struct {
-        an_run_column column;
-        const char *name;
-    } kinds[] = {{AN_RUN_LIVE_BYTES, "live bytes of the device"},
-                 {AN_RUN_RESERVED_BYTES, "bytes requested from the device"},
-                 {AN_RUN_RSS_BYTES, "resident bytes of the process"}};
     const size_t n = q->r->n;
     if (n < 2 * AN_DIAGNOSE_LINES) return false;
-    for (size_t k = 0; k < AN_COUNT(kinds); k++) {
-        double *early, *late;
-        size_t n_early, n_late;
-        char from[16], to[16];
-        if (an_run_sorted(NULL, q->r, kinds[k].column, n / 10, n / 5, &early, &n_early) != AN_OK) continue;
-        if (an_run_sorted(NULL, q->r, kinds[k].column, 9 * n / 10, n, &late, &n_late) != AN_OK) n_late = 0;
-        const double a = an_run_quantile(early, n_early, 0.5), b = an_run_quantile(late, n_late, 0.5);
-        free(early);
-        free(late);
-        if (!(b > GROWTH * a) || !(b - a > GROWTH_BYTES)) continue;
-        fix(q, "anneal plan %.300s/config.yaml show=memory; then the states of the model that grow", q->dir);
-        return evidence(q, "%s: %s in the second tenth of the run, %s in the last", kinds[k].name,
-                        an_bytes_text(a, from), an_bytes_text(b, to));
+    for (an_memory_kind kind = 0; kind < AN_MEMORY_KINDS; kind++) {
+        double early, late;
+        char from[16], to[16], owner[AN_MEMORY_OWNER_BYTES];
+        an_memory_growth_of(q->r, n, kind, &early, &late);
+        const double least = kind == AN_MEMORY_RESIDENT ? GROWTH_BYTES : DEVICE_GROWTH;
+        if (!(late > GROWTH * early) || !(late - early > least)) continue;
+        if (an_memory_growth_owner(q->r, kind, late - early, owner))
+            fix(q, "valgrind --tool=massif anneal train %.300s/config.yaml out=NEW max_iters=100: who allocates it",
+                q->dir);
+        else
+            fix(q, "anneal plan %.300s/config.yaml show=memory; then the states of the model that grow", q->dir);
+        return evidence(q, "%s: %s in the second tenth of the run, %s in the last; %s", an_memory_kind_name(kind),
+                        an_bytes_text(early, from), an_bytes_text(late, to), owner);
     }
     return false;
 }
@@ -533,44 +544,70 @@ static bool no_faster(const inquiry *q)
 
 /* ---- the table */
 
+/* The figures without which a rule is silent. */
+typedef enum needs {
+    NEEDS_A_LOGBOOK,
+    NEEDS_AN_END,
+    NEEDS_A_PLAN,
+    NEEDS_A_LINE,
+    NEEDS_LINES,
+    NEEDS_A_HISTORY,
+    NEEDS_TIMES,
+    NEEDS_A_PROFILE,
+    NEEDS_A_REFERENCE
+} needs;
+
 static const struct {
     const char *name, *symptom, *hypothesis;
     bool (*check)(const inquiry *q);
+    needs needs;
 } rules[] = {
-    {"out_of_memory", "the run failed for want of memory", "the batch is too large for this machine", out_of_memory},
+    {"out_of_memory", "the run failed for want of memory", "the batch is too large for this machine", out_of_memory,
+     NEEDS_A_LOGBOOK},
     {"not_finite", "a loss or a gradient is not finite",
-     "the learning rate is too high here, or the data hold such a number", not_finite},
-    {"failed", "the run failed", "see the sentence that it failed with", failed},
+     "the learning rate is too high here, or the data hold such a number", not_finite, NEEDS_A_LINE},
+    {"failed", "the run failed", "see the sentence that it failed with", failed, NEEDS_A_LOGBOOK},
     {"killed", "the run ended without a word",
-     "it was killed: by the system for want of memory, by a person, or by a reboot", killed},
-    {"loss_rises", "the loss rises again", "the learning rate is too high for this stage of training", loss_rises},
+     "it was killed: by the system for want of memory, by a person, or by a reboot", killed, NEEDS_A_LOGBOOK},
+    {"metrics_cut_short", "a part of the metrics is missing",
+     "the file was cut, changed, or copied while the run went on", metrics_cut_short, NEEDS_A_LINE},
+    {"loss_rises", "the loss rises again", "the learning rate is too high for this stage of training", loss_rises,
+     NEEDS_A_HISTORY},
     {"near_memory_limit", "memory is nearly full", "a little more and the system swaps, or kills the run",
-     near_memory_limit},
-    {"swap_grows", "swap grew", "memory is short, and updates wait for the disk", swap_grows},
+     near_memory_limit, NEEDS_A_LINE},
+    {"swap_grows", "swap grew", "memory is short, and updates wait for the disk", swap_grows, NEEDS_A_LINE},
     {"memory_grows", "memory is higher at the end than at the start", "something is kept from update to update",
-     memory_grows},
-    {"plans_grow", "updates are planned again and again", "the graph differs from update to update", plans_grow},
-    {"slows_down", "a fast start, then slower", "heat, power, swap or other load: see the evidence", slows_down},
-    {"times_swing", "the times of the updates swing", "other programs, or an interrupted device", times_swing},
-    {"waits_for_data", "updates wait for data", "too few loader threads, or a slow disk", waits_for_data},
-    {"network_mount", "data come over a network", "the mount is slower than training", network_mount},
-    {"slow_saves", "checkpoints take long", "a slow disk, or too many of them", slow_saves},
-    {"evaluates_much", "most of the time is evaluation", "eval_interval is short, or eval_iters large", evaluates_much},
-    {"falls_back", "operations run on the CPU instead of the GPU", "this device has no kernel for them", falls_back},
+     memory_grows, NEEDS_A_HISTORY},
+    {"plans_grow", "updates are planned again and again", "the graph differs from update to update", plans_grow,
+     NEEDS_LINES},
+    {"slows_down", "a fast start, then slower", "heat, power, swap or other load: see the evidence", slows_down,
+     NEEDS_TIMES},
+    {"times_swing", "the times of the updates swing", "other programs, or an interrupted device", times_swing,
+     NEEDS_TIMES},
+    {"waits_for_data", "updates wait for data", "too few loader threads, or a slow disk", waits_for_data, NEEDS_TIMES},
+    {"network_mount", "data come over a network", "the mount is slower than training", network_mount, NEEDS_TIMES},
+    {"slow_saves", "checkpoints take long", "a slow disk, or too many of them", slow_saves, NEEDS_AN_END},
+    {"evaluates_much", "most of the time is evaluation", "eval_interval is short, or eval_iters large", evaluates_much,
+     NEEDS_AN_END},
+    {"falls_back", "operations run on the CPU instead of the GPU", "this device has no kernel for them", falls_back,
+     NEEDS_A_PLAN},
     {"device_is_idle", "the GPU has little to do", "the model is small for it: launches take longer than their work",
-     device_is_idle},
+     device_is_idle, NEEDS_TIMES},
     {"slow_operation", "one operation takes most of the time, far below the roofline",
-     "its kernel does not suit these shapes, or the machine was busy", slow_operation},
+     "its kernel does not suit these shapes, or the machine was busy", slow_operation, NEEDS_A_PROFILE},
     {"moves_dominate", "moving data takes much of the time", "tables, casts and copies cost more than the products",
-     moves_dominate},
+     moves_dominate, NEEDS_A_PROFILE},
     {"launch_bound", "launches take longer to hand over than to run", "the model is small for this device",
-     launch_bound},
+     launch_bound, NEEDS_A_PROFILE},
     {"no_faster", "hardly faster than the reference", "small batches, waits, or fallbacks: the device has little to do",
-     no_faster},
-    {"gpu_is_shared", "several programs use one GPU", "each gets a part of its time and memory", gpu_is_shared},
-    {"too_hot", "the machine was slowed for its heat", "cooling does not keep up", too_hot},
-    {"saves_power", "the machine saves power", "battery or low-power mode: updates are slower", saves_power},
-    {"is_translated", "the program is translated", "it was built for another processor", is_translated},
+     no_faster, NEEDS_A_REFERENCE},
+    {"gpu_is_shared", "several programs use one GPU", "each gets a part of its time and memory", gpu_is_shared,
+     NEEDS_A_LOGBOOK},
+    {"too_hot", "the machine was slowed for its heat", "cooling does not keep up", too_hot, NEEDS_A_LOGBOOK},
+    {"saves_power", "the machine saves power", "battery or low-power mode: updates are slower", saves_power,
+     NEEDS_A_LOGBOOK},
+    {"is_translated", "the program is translated", "it was built for another processor", is_translated,
+     NEEDS_A_LOGBOOK},
 };
 _Static_assert(AN_COUNT(rules) <= AN_MOST_RULES, "a diagnosis has room for every rule");
 
@@ -611,9 +648,64 @@ static void read_times(const an_run_record *r, times *t)
     t->median_last = median_of(r, r->n - t->n / 3, r->n, 0.25, &t->p25_last);
 }
 
+static bool has_figures(const inquiry *q, needs n)
+{
+    const an_run_record *r = q->r;
+    switch (n) {
+    case NEEDS_A_LOGBOOK: return r->begin != NULL;
+    case NEEDS_AN_END: return r->end != NULL;
+    case NEEDS_A_PLAN: return r->plan != NULL;
+    case NEEDS_A_LINE: return r->n > 0;
+    case NEEDS_LINES: return r->n >= AN_DIAGNOSE_LINES;
+    case NEEDS_A_HISTORY: return r->n >= 2 * AN_DIAGNOSE_LINES;
+    case NEEDS_TIMES: return q->t.judged;
+    case NEEDS_A_PROFILE: return q->beside.profile != NULL;
+    case NEEDS_A_REFERENCE: break;
+    }
+    return q->beside.reference != NULL;
+}
+
+/* How many rules had their figures, and what the others lack. */
+static void judge_rules(const inquiry *q, an_diagnosis *out)
+{
+    static const char *const names[] = {[NEEDS_A_LOGBOOK] = "a logbook",
+                                        [NEEDS_AN_END] = "the logbook's last line",
+                                        [NEEDS_A_PLAN] = "the logbook's line of the plan",
+                                        [NEEDS_A_LINE] = "a line of metrics",
+                                        [NEEDS_LINES] = "20 lines of metrics",
+                                        [NEEDS_A_HISTORY] = "40 lines of metrics",
+                                        [NEEDS_TIMES] = "20 lines and 10 s of updates",
+                                        [NEEDS_A_PROFILE] = "profile=",
+                                        [NEEDS_A_REFERENCE] = "reference="};
+    _Static_assert(AN_DIAGNOSE_LINES == 20 && AN_DIAGNOSE_SECONDS == 10, "the sentences above say so");
+    bool told[AN_COUNT(names)] = {false};
+    out->judged = 0;
+    out->lacks[0] = 0;
+    for (size_t i = 0; i < AN_COUNT(rules); i++) {
+        const needs n = rules[i].needs;
+        const size_t used = strlen(out->lacks);
+        if (has_figures(q, n)) {
+            out->judged++;
+            continue;
+        }
+        if (!told[n]) snprintf(out->lacks + used, sizeof out->lacks - used, "%s%s", used ? ", " : "", names[n]);
+        told[n] = true;
+    }
+}
+
 an_status an_diagnose(an_err *err, const char *dir, const an_run_record *r, bool running, an_diagnosis *out)
 {
     return an_diagnose_beside_others(err, dir, r, running, &(an_diagnose_beside){0}, out);
+}
+
+/* What lies beside a run is of the same preset, where both say theirs. */
+static an_status check_preset(an_err *err, const an_run_record *r, const char *preset, const char *path)
+{
+    const char *own = an_run_text(r->begin, "preset");
+    char names[2][AN_QUOTED_BYTES];
+    if (!*own || !*preset || strcmp(own, preset) == 0) return AN_OK;
+    return an_fail(err, AN_E_DATA, "%.300s: it is of %s, and the run is of %s: name one of the same preset", path,
+                   an_quoted(preset, names[0]), an_quoted(own, names[1]));
 }
 
 an_status an_diagnose_beside_others(an_err *err, const char *dir, const an_run_record *r, bool running,
@@ -623,6 +715,9 @@ an_status an_diagnose_beside_others(an_err *err, const char *dir, const an_run_r
     out->n = 0;
     if (strlen(dir) > 300) return an_fail(err, AN_E_USAGE, "%.100s...: the path is too long", dir);
     read_times(r, &q.t);
+    AN_TRY(check_preset(err, r, an_run_text(beside->profile, "preset"), beside->profile_path));
+    if (beside->reference)
+        AN_TRY(check_preset(err, r, an_run_text(beside->reference->begin, "preset"), beside->reference_dir));
     if (beside->profile) {
         an_status status = an_profile_diff_make(err, beside->profile, beside->profile, beside->profile_path,
                                                 beside->profile_path, &q.ops);
@@ -634,6 +729,7 @@ an_status an_diagnose_beside_others(an_err *err, const char *dir, const an_run_r
         *q.out = (an_finding){.rule = rules[i].name, .symptom = rules[i].symptom, .hypothesis = rules[i].hypothesis};
         if (rules[i].check(&q)) out->n++;
     }
+    judge_rules(&q, out);
     an_profile_diff_free(&q.ops);
     return AN_OK;
 }

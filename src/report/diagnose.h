@@ -15,13 +15,15 @@ enum { AN_DIAGNOSE_LINES = 20, AN_DIAGNOSE_SECONDS = 10, AN_MOST_RULES = 32 };
 
 typedef struct an_finding {
     const char *rule, *symptom, *hypothesis;
-    char evidence[400]; /* numbers, or a sentence of the logbook without control characters */
+    char evidence[520]; /* numbers, or a sentence of the logbook without control characters */
     char fix[640];      /* a command, or several that are alternatives */
 } an_finding;
 
 typedef struct an_diagnosis {
     an_finding finding[AN_MOST_RULES];
     int n;
+    int judged;      /* rules that had their figures */
+    char lacks[256]; /* what the others lack, "a logbook, profile="; "": nothing */
 } an_diagnosis;
 
 /* Tries every rule on the run of folder `dir`. `running`: a process trains in it now. */

@@ -76,8 +76,11 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
     put_if_known(&line, "live_bytes", m->live_bytes);
     put_if_known(&line, "reserved_bytes", m->reserved_bytes);
     put_if_known(&line, "rss_bytes", m->rss_bytes);
+    put_if_known(&line, "heap_bytes", m->heap_bytes);
+    put_if_known(&line, "mapped_bytes", m->mapped_bytes);
     put_if_known(&line, "swap_bytes", m->swap_bytes);
     put_if_known(&line, "temperature_c", m->temperature_c);
+    if (m->thermal && *m->thermal) put_text(&line, "thermal", m->thermal);
     put_if_known(&line, "plans", m->plans);
     put_text(&line, "unit", m->unit);
     an_json_put_number(&line, "units_per_s", m->units_per_s);
@@ -115,8 +118,7 @@ static an_status add_line(an_err *err, const an_logbook *b, an_text *line, an_st
     return status;
 }
 
-/* Name and architecture: what identifies this machine in the logbook. */
-static void host_name(char out[256])
+void an_logbook_host(char out[256])
 {
     struct utsname u;
     if (uname(&u) == 0)
@@ -166,7 +168,7 @@ static void put_data(const an_logbook *b, an_text *out)
                    (long long)b->count[AN_VAL]);
     put_text(out, "train_xxh3", b->xxh3[AN_TRAIN]);
     put_text(out, "val_xxh3", b->xxh3[AN_VAL]);
-    an_surroundings_put(b->data_built_in ? "" : b->data, out);
+    an_surroundings_put(b->data_built_in ? "" : b->data, b->disk, out);
     /* Batches are functions of (seed, step, sample): a loader's thread has no generator of its own to seed. */
     an_text_printf(out, ",\"workers\":%lld,\"worker_seeds\":\"none: a batch is a function of seed, step and sample\"",
                    (long long)b->workers);
@@ -179,7 +181,7 @@ void an_logbook_put_machine(const char *commit, an_text *out)
     char host[256];
     if (uname(&u) == 0)
         an_text_printf(out, ",\"system\":\"%s %s\",\"machine\":\"%s\"", u.sysname, u.release, u.machine);
-    host_name(host);
+    an_logbook_host(host);
     put_text(out, "host", host);
     an_monitor_facts(&facts);
     an_text_puts(out, ",\"facts\":");
@@ -232,7 +234,7 @@ static an_status look_back(an_err *err, const char *dir, an_text *notes)
     past before = {.latest = 0};
     AN_TRY(path_in(err, dir, "logbook.jsonl", path));
     AN_TRY(an_jsonl_each(err, path, note_past, &before));
-    host_name(now);
+    an_logbook_host(now);
     if (*before.host && strcmp(before.host, now) != 0)
         an_text_printf(notes,
                        "this run was made on %s and goes on on %s: in float32 to the same bits on any CPU, in bfloat16 "

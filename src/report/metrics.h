@@ -33,6 +33,8 @@ typedef struct an_metrics_line {
     int64_t skipped;
     double live_bytes, reserved_bytes; /* on the device: in use, requested */
     double rss_bytes, swap_bytes;      /* of this process; in use on the machine */
+    double heap_bytes, mapped_bytes;   /* of the process' bytes: the C library's heap, pages of mapped files */
+    const char *thermal;               /* heat in the system's words at the last look; NULL or "": not told, left out */
     double plans;                      /* in the context's cache. NaN in these: unknown, left out */
     double temperature_c;              /* of the processor at the last look; NaN: unknown, left out */
     double gpu_busy;                   /* NaN: the device does not say, and the key is left out */
@@ -51,6 +53,7 @@ typedef struct an_logbook {
     /* data: what data= says, and units and hash of each split */
     const char *data, *units;
     bool data_built_in;
+    const struct an_storage *disk; /* of the data, measured already; NULL: it is measured for the line */
     int64_t count[AN_N_SPLITS];
     const char *xxh3[AN_N_SPLITS];
     int64_t workers;
@@ -66,6 +69,8 @@ typedef struct an_logbook {
  * JSON. What is odd about the folder's past (another machine, a clock that went back) goes to `notes`, a sentence for
  * people. */
 an_status an_logbook_begin(an_err *err, const an_logbook *b, const an_text *yaml, const an_text *json, an_text *notes);
+/* Name and architecture: what identifies this machine in the logbook. */
+void an_logbook_host(char out[256]);
 /* What the beginning's line says of machine, program and variables: members of a JSON object, each behind a comma. */
 void an_logbook_put_machine(const char *commit, an_text *out);
 /* The bill, after the first update. */

@@ -22,6 +22,8 @@ static const char *const column_keys[AN_RUN_COLUMNS] = {
     [AN_RUN_LIVE_BYTES] = "live_bytes",
     [AN_RUN_RESERVED_BYTES] = "reserved_bytes",
     [AN_RUN_RSS_BYTES] = "rss_bytes",
+    [AN_RUN_HEAP_BYTES] = "heap_bytes",
+    [AN_RUN_MAPPED_BYTES] = "mapped_bytes",
     [AN_RUN_SWAP_BYTES] = "swap_bytes",
     [AN_RUN_TEMPERATURE] = "temperature_c",
     [AN_RUN_PLANS] = "plans",
@@ -129,10 +131,13 @@ static an_status add_event(an_err *err, void *arg, const json_t *line)
         r->begins++;
         replace(&r->plan, NULL);
         replace(&r->end, NULL);
+        replace(&r->memory[0], NULL);
+        replace(&r->memory[1], NULL);
         one = &r->begin;
     }
     if (strcmp(event, "plan") == 0) one = &r->plan;
     if (is_one_of(event, ends)) one = &r->end;
+    if (strcmp(event, "memory") == 0) one = &r->memory[r->memory[0] != NULL];
     if (one) {
         replace(one, line);
         return *one ? AN_OK : an_fail_nomem(err, "a logbook", 0);
@@ -166,6 +171,8 @@ void an_run_record_free(an_run_record *r)
     json_decref(r->begin);
     json_decref(r->plan);
     json_decref(r->end);
+    json_decref(r->memory[0]);
+    json_decref(r->memory[1]);
     json_decref(r->machine);
     json_decref(r->notes);
     *r = (an_run_record){0};
@@ -200,7 +207,11 @@ an_status an_run_sorted(an_err *err, const an_run_record *r, an_run_column colum
 
 double an_run_quantile(const double *sorted, size_t n, double share)
 {
-    return n ? sorted[(size_t)(share * (double)(n - 1) + 0.5)] : NAN;
+    if (!n) return NAN;
+    const double place = share * (double)(n - 1);
+    const size_t below = AN_MIN((size_t)place, n - 1), above = AN_MIN(below + 1, n - 1);
+    const double part = place - (double)below;
+    return part > 0 ? (1 - part) * sorted[below] + part * sorted[above] : sorted[below];
 }
 
 double an_run_median(const an_run_record *r, an_run_column column, size_t first, size_t last)
@@ -211,6 +222,15 @@ double an_run_median(const an_run_record *r, an_run_column column, size_t first,
     const double m = an_run_quantile(v, n, 0.5);
     free(v);
     return m;
+}
+
+double an_run_units_an_update(const an_run_record *r)
+{
+    for (size_t i = r->n; i-- > 0;) {
+        const double units = 1e-3 * r->update[i].at[AN_RUN_UNITS_PER_S] * r->update[i].at[AN_RUN_MS];
+        if (isfinite(units) && units > 0) return units;
+    }
+    return NAN;
 }
 
 void an_html_put(an_text *out, const char *text)

@@ -23,6 +23,8 @@ typedef enum an_run_column {
     AN_RUN_LIVE_BYTES,
     AN_RUN_RESERVED_BYTES,
     AN_RUN_RSS_BYTES,
+    AN_RUN_HEAP_BYTES,   /* of the process' bytes: the C library's heap */
+    AN_RUN_MAPPED_BYTES, /* of them: pages of mapped files */
     AN_RUN_SWAP_BYTES,
     AN_RUN_TEMPERATURE, /* of the processor, degrees Celsius */
     AN_RUN_PLANS,       /* that the context holds: a graph a plan */
@@ -44,6 +46,7 @@ typedef struct an_run_record {
     json_t *begin;           /* the last line of that event; NULL: none */
     json_t *plan, *end;      /* those behind `begin`; NULL: none */
     json_t *machine, *notes; /* arrays of the lines "machine", and "note", "rejected" and "accepted" */
+    json_t *memory[2];       /* the first and the last line "memory" behind `begin`; NULL: none */
     size_t begins, events_left_out;
 } an_run_record;
 
@@ -67,9 +70,13 @@ const char *an_run_setting(const an_run_record *r, const char *key, char out[AN_
  * there are none. */
 an_status an_run_sorted(an_err *err, const an_run_record *r, an_run_column column, size_t first, size_t last,
                         double **out, size_t *n);
-/* The element at this share, 0 to 1, of n ascending numbers; NaN of none. */
+/* The number at this share, 0 to 1, of n ascending ones, between two of them by how near it is to each: the median of an even count is the
+ * mean of the two in the middle. NaN of none. */
 double an_run_quantile(const double *sorted, size_t n, double share);
 /* The median of a column for updates first .. last - 1; NaN where it has no finite number there, or without memory. */
 double an_run_median(const an_run_record *r, an_run_column column, size_t first, size_t last);
+/* Units (tokens, examples) of an update, which are the same in all of them: speed times time. NaN: no line has both. A speed that is to agree
+ * with a median time is this divided by it. */
+double an_run_units_an_update(const an_run_record *r);
 
 #endif

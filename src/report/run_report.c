@@ -2,7 +2,9 @@
 #include "report/run_report.h"
 #include "report/compare.h"
 #include "report/diagnose.h"
+#include "report/memory_growth.h"
 #include "report/roofline.h"
+#include "report/sweep.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -19,17 +21,21 @@ static const char style[] =
     "overflow-wrap:anywhere}h3{font-size:1rem;margin-bottom:.2rem}"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "td,th{text-align:left;vertical-align:top;padding:.15rem .9rem .15rem 0;border-bottom:1px solid var(--faint);"
-    "}td{overflow-wrap:break-word}figure{margin:0}td.n,th.n{text-align:right;white-space:nowrap}th{font-weight:600}"
+    "}td{overflow-wrap:anywhere}figure{margin:0}td.n,th.n{text-align:right;white-space:nowrap}th{font-weight:600}"
     ".stamp{display:inline-block;border:2px solid;border-radius:.3rem;padding:0 .5rem;font-weight:700}"
     ".bad{color:var(--bad)}.good{color:var(--good)}code{font-size:.9em;overflow-wrap:anywhere}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}"
     "svg{width:100%;height:auto;font:11px system-ui,sans-serif}svg text{fill:var(--ink)}"
     ".grid{stroke:var(--faint)}.s0{stroke:var(--a)}.s1{stroke:var(--b)}.s2{stroke:var(--c)}"
     ".f0{fill:var(--a)!important}.f1{fill:var(--b)!important}.f2{fill:var(--c)!important}"
+    ".sweep rect{fill:none}.sweep path[stroke='#ddd']{stroke:var(--faint)}.sweep g text{fill:inherit}"
     "@media print{:root{--ink:#000;--paper:#fff;--faint:#bbb;--a:#1f4f80;--b:#a03f14;--c:#1c5c39;--bad:#900;"
     "--good:#060}body{font-size:10pt;padding:0}figure,tr,p{break-inside:avoid}h2,h3{break-after:avoid}th.n{white-space:"
     "normal}"
     ".charts{grid-template-columns:1fr 1fr}}";
+
+/* A run and a sweep of its batch size whose speeds differ by more than this contradict each other. */
+#define MOST_RATIO 1.5
 
 /* ---- text */
 
@@ -194,12 +200,41 @@ static bool has_memory_curve(const an_run_record *r)
     return n >= AN_DIAGNOSE_LINES;
 }
 
+static bool is_point(const json_t *point)
+{
+    const double batch = an_run_number(point, "batch_size"), speed = an_run_number(point, "units_per_s");
+    return json_is_true(json_object_get(point, "ran")) && batch >= 1 && speed > 0 && isfinite(speed);
+}
+
+/* Of this preset, made on this machine and its device by this build. */
 static bool has_sweep(const an_run_record *r, const json_t *sweep)
 {
+    static const char *const same[] = {"preset", "host", "commit"};
     size_t i, ran = 0;
     json_t *point;
-    json_array_foreach(json_object_get(sweep, "points"), i, point) ran += json_is_true(json_object_get(point, "ran"));
-    return ran >= 2 && strcmp(an_run_text(sweep, "preset"), an_run_text(r->begin, "preset")) == 0;
+    json_array_foreach(json_object_get(sweep, "points"), i, point) ran += is_point(point);
+    bool is_same = ran >= 2;
+    for (size_t k = 0; k < AN_COUNT(same); k++)
+        is_same &= strcmp(an_run_text(sweep, same[k]), an_run_text(r->begin, same[k])) == 0;
+    const char *device = an_run_text(r->begin, "device"), *swept = an_run_text(sweep, "device");
+    const size_t n = strcspn(device, ":;\n");
+    return is_same && strlen(swept) == n && strncmp(device, swept, n) == 0;
+}
+
+/* Whether the sweep found another speed for this run's batch: by more than half of it. */
+static bool contradicts(const an_run_record *r, const json_t *sweep)
+{
+    const double speed = an_run_median(r, AN_RUN_UNITS_PER_S, 1, r->n),
+                 batch = an_run_number(an_run_settings(r), "batch_size");
+    size_t i;
+    json_t *point;
+    json_array_foreach(json_object_get(sweep, "points"), i, point)
+    {
+        const double swept = an_run_number(point, "units_per_s");
+        if (!is_point(point) || *an_run_text(point, "axes") || an_run_number(point, "batch_size") != batch) continue;
+        if (swept > MOST_RATIO * speed || speed > MOST_RATIO * swept) return true;
+    }
+    return false;
 }
 
 int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const char *out[AN_REPORT_LACKS])
@@ -212,7 +247,12 @@ int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const cha
         out[n++] = "a device proof: one matrix product, checked when the run began";
     if (!*an_run_text(facts, "machine")) out[n++] = "the machine's architecture";
     if (*an_run_text(facts, "translated")) out[n++] = "a native program: this one was translated";
-    if (!has_sweep(r, sweep)) out[n++] = "a sweep over batch sizes of this preset: anneal sweep, then sweep=FOLDER";
+    if (!has_sweep(r, sweep))
+        out[n++] = "a sweep over batch sizes of this preset, on this machine and device by this build: anneal sweep, "
+                   "then sweep=FOLDER";
+    else if (contradicts(r, sweep))
+        out[n++] = "agreement with the sweep: for this batch size its speed is another by more than half: other load, "
+                   "or other settings";
     if (!has_memory_curve(r)) out[n++] = "a memory curve of 20 lines of metrics or more";
     if (!*commit) out[n++] = "the commit that the program was built from";
     if (strchr(an_run_text(r->begin, "anneal"), '-'))
@@ -261,6 +301,23 @@ static void put_times(const json_t *end, an_text *out)
     an_text_puts(out, "</td></tr>\n");
 }
 
+/* What the plan's bytes are of. */
+static void put_memory_kinds(const json_t *plan, an_text *out)
+{
+    static const char *const kinds[][2] = {{"weight_bytes", "weights"},  {"gradient_bytes", "gradients"},
+                                           {"moment_bytes", "moments"},  {"activation_bytes", "activations"},
+                                           {"scratch_bytes", "scratch"}, {"input_bytes", "inputs"}};
+    const char *between = "<tr><th>of these</th><td>";
+    char bytes[16];
+    for (size_t i = 0; i < AN_COUNT(kinds); i++) {
+        const double n = an_run_number(plan, kinds[i][0]);
+        if (!(n >= 0) || !isfinite(n)) continue;
+        an_text_printf(out, "%s%s %s", between, kinds[i][1], an_bytes_text(n, bytes));
+        between = ", ";
+    }
+    if (*between == ',') an_text_puts(out, "</td></tr>\n");
+}
+
 static void put_facts(const an_report_run *run, an_text *out)
 {
     const an_run_record *r = &run->record;
@@ -268,8 +325,8 @@ static void put_facts(const an_report_run *run, an_text *out)
     char batch[AN_RUN_SETTING_BYTES], micros[AN_RUN_SETTING_BYTES], bytes[16];
     an_text_puts(out, "<div class=\"wide\"><table>\n");
     put_row(out, "trained", an_run_text(b, "preset"));
-    put_fact(out, "updates", "%lld; %zu lines of metrics; begun %zu times",
-             r->n ? (long long)r->update[r->n - 1].step + 1 : 0LL, r->n, r->begins);
+    put_fact(out, "updates", "%lld; %zu lines of metrics; begun %zu time%s",
+             r->n ? (long long)r->update[r->n - 1].step + 1 : 0LL, r->n, r->begins, r->begins == 1 ? "" : "s");
     put_row(out, "ended", run->running ? "it runs still" : r->end ? an_run_text(r->end, "event") : "without a word");
     put_row(out, "error", an_run_text(r->end, "error"));
     put_fact(out, "batch", "%s, in %s micro-batches", an_run_setting(r, "batch_size", batch),
@@ -291,6 +348,7 @@ static void put_facts(const an_report_run *run, an_text *out)
         put_fact(out, "planned", "%s on the device, %.0f launches an update, %.0f of them fallbacks",
                  an_bytes_text(an_run_number(r->plan, "peak_bytes"), bytes), an_run_number(r->plan, "launches"),
                  an_run_number(r->plan, "fallbacks"));
+    put_memory_kinds(r->plan, out);
     put_fact(out, "program", "%s, commit %s", an_run_text(b, "anneal"), an_run_text(b, "commit"));
     put_row(out, "begun", an_run_text(b, "time"));
     put_times(r->end, out);
@@ -299,6 +357,23 @@ static void put_facts(const an_report_run *run, an_text *out)
     if (r->disordered)
         put_fact(out, "left out", "%llu lines of metrics out of order", (unsigned long long)r->disordered);
     an_text_puts(out, "</table></div>\n");
+}
+
+/* Whether memory was flat, in a sentence: medians of the second tenth and of the last. */
+static void put_growth(const an_run_record *r, an_text *out)
+{
+    char from[16], to[16];
+    const char *between = "<p>Memory, in the second tenth of the lines and in the last: ";
+    if (r->n < AN_DIAGNOSE_LINES) return;
+    for (an_memory_kind kind = 0; kind < AN_MEMORY_KINDS; kind++) {
+        double early, late;
+        an_memory_growth_of(r, r->n, kind, &early, &late);
+        if (!(early > 0) || !isfinite(early) || !isfinite(late)) continue;
+        an_text_printf(out, "%s%s %s and %s (%+.1f %%)", between, an_memory_kind_name(kind), an_bytes_text(early, from),
+                       an_bytes_text(late, to), 100 * (late / early - 1));
+        between = "; ";
+    }
+    if (*between == ';') an_text_puts(out, ".</p>\n");
 }
 
 static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
@@ -322,6 +397,7 @@ static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
     put_chart(out, r, "Temperature, degrees Celsius", false, heat, 1);
     put_chart(out, r, "Swap in use on the machine, MiB", true, swap, 1);
     an_text_puts(out, "</div>\n");
+    put_growth(r, out);
     return AN_OK;
 }
 
@@ -420,7 +496,28 @@ static an_status put_comparison(an_err *err, const an_report_run *a, const an_re
     return AN_OK;
 }
 
-static void put_sweep(const json_t *sweep, an_text *out)
+/* The picture that the sweep saved, drawn again from its points: a saved one would be markup of strangers. */
+static an_status put_sweep_picture(an_err *err, const json_t *sweep, an_text *out)
+{
+    an_sweep *s = malloc(sizeof *s);
+    if (!s) return an_fail_nomem(err, "a sweep's picture", sizeof *s);
+    an_sweep_from_json(json_object_get(sweep, "points"), s);
+    static const char address[] = " xmlns=\"http://www.w3.org/2000/svg\""; /* a page needs none */
+    an_text svg = {0};
+    an_sweep_svg(s, "Speed over batch size, a line for each combination of settings", &svg);
+    const char *at = svg.data ? strstr(svg.data, address) : NULL;
+    if (at) {
+        an_text_puts(out, "<figure class=\"sweep\">");
+        an_text_putn(out, svg.data, (size_t)(at - svg.data));
+        an_text_printf(out, "%s</figure>\n", at + sizeof address - 1);
+    }
+    out->failed |= svg.failed;
+    an_text_free(&svg);
+    free(s);
+    return AN_OK;
+}
+
+static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
 {
     enum { MOST_ROWS = 512 };
     static const struct {
@@ -439,7 +536,9 @@ static void put_sweep(const json_t *sweep, an_text *out)
     put_html(out, an_run_text(sweep, "preset"));
     an_text_puts(out, " on ");
     put_html(out, an_run_text(sweep, "device"));
-    an_text_puts(out, "</h2><div class=\"wide\"><table><tr><th></th>");
+    an_text_puts(out, "</h2>\n");
+    AN_TRY(put_sweep_picture(err, sweep, out));
+    an_text_puts(out, "<div class=\"wide\"><table><tr><th></th>");
     for (size_t k = 0; k < AN_COUNT(columns); k++) an_text_printf(out, "<th class=\"n\">%s</th>", columns[k].head);
     an_text_puts(out, "</tr>\n");
     json_array_foreach(json_object_get(sweep, "points"), i, p)
@@ -468,6 +567,7 @@ static void put_sweep(const json_t *sweep, an_text *out)
         an_text_printf(out, " the largest that fits by the plan: %.0f.</p>\n", an_run_number(p, "largest_fit"));
     }
     an_text_puts(out, "</section>\n");
+    return AN_OK;
 }
 
 /* With the file's hash, so that a reader can tell whether it is the one that is linked. */
@@ -511,7 +611,7 @@ an_status an_run_report(an_err *err, const an_report_run *run, int n, const json
     if (n > 1) an_text_puts(out, "<section><h2>Comparison</h2>\n");
     for (int i = 1; i < n; i++) AN_TRY(put_comparison(err, &run[0], &run[i], out));
     if (n > 1) an_text_puts(out, "</section>\n");
-    if (sweep) put_sweep(sweep, out);
+    if (sweep) AN_TRY(put_sweep(err, sweep, out));
     if (profile && profile->json) put_profile(profile, out);
     an_text_puts(out, "</body></html>\n");
     return out->failed ? an_fail_nomem(err, "the report", out->len) : AN_OK;

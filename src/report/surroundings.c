@@ -5,6 +5,7 @@
 #include "io/text/utf8.h"
 #include "platform/platform.h"
 #include <anneal_tools.h>
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 #include <strings.h>
 #include <unistd.h>
 
-enum { PROGRAMS = 3, PS_BYTES = 256 << 10, BLOCK = 64 << 10 };
+enum { PROGRAMS = 3, PS_BYTES = 256 << 10, BLOCK = 64 << 10, LARGE_BLOCK = 4 << 20 };
 
 typedef struct program {
     double percent; /* of one processor */
@@ -166,21 +167,44 @@ static void put_text(an_text *out, const char *key, const char *text)
         an_text_puts(out, "null");
 }
 
-/* Milliseconds for a block that is written and read back: what a network volume makes slow. NaN: it cannot be written. */
-static double cache_ms(const char *dir)
+/* Writes a file of `bytes` to the disk itself, not to the page cache. False: it cannot be written. */
+static bool write_through(const char *path, const char *block, size_t bytes)
 {
-    char path[1200], random[AN_RANDOM_NAME_BYTES], *block = calloc(1, BLOCK), *back = NULL;
+    if (an_file_write(NULL, path, block, bytes) != AN_OK) return false;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    const bool done = fd >= 0 && fsync(fd) == 0;
+    if (fd >= 0) close(fd);
+    return done;
+}
+
+typedef struct cache_speed {
+    double ms;               /* for 64 KiB written and read back; NaN: they cannot be written */
+    double write_mb_s, mb_s; /* of 4 MiB; NaN: not measured */
+} cache_speed;
+
+/* What a network volume makes slow. The larger block is left out where the small one took long. */
+static cache_speed measure_cache(const char *dir)
+{
+    char path[1200], random[AN_RANDOM_NAME_BYTES], *block = calloc(1, LARGE_BLOCK), *back = NULL;
+    cache_speed speed = {NAN, NAN, NAN};
+    an_storage disk;
     size_t n;
     an_random_name(random);
     snprintf(path, sizeof path, "%.1000s/.speed-%s", dir, random);
-    const double begin = an_seconds();
-    const bool done = block && an_file_write(NULL, path, block, BLOCK) == AN_OK &&
-                      an_file_read(NULL, path, BLOCK, &back, &n) == AN_OK;
-    const double ms = 1e3 * (an_seconds() - begin);
+    double begin = an_seconds();
+    if (block && an_file_write(NULL, path, block, BLOCK) == AN_OK &&
+        an_file_read(NULL, path, BLOCK, &back, &n) == AN_OK)
+        speed.ms = 1e3 * (an_seconds() - begin);
+    begin = an_seconds();
+    if (speed.ms < 50 && write_through(path, block, LARGE_BLOCK)) {
+        speed.write_mb_s = 1e-6 * LARGE_BLOCK / (an_seconds() - begin);
+        an_storage_look(path, &disk);
+        if (disk.mb_s > 0) speed.mb_s = disk.mb_s;
+    }
     unlink(path);
     free(back);
     free(block);
-    return done ? ms : (double)NAN;
+    return speed;
 }
 
 static void put_cache(an_text *out)
@@ -193,14 +217,20 @@ static void put_cache(an_text *out)
     if (*folder) an_mount_info_read(folder, &mount);
     an_text_puts(out, ",");
     put_text(out, "mount", mount.type);
-    an_json_put_number(out, "ms_64_kib", *folder ? cache_ms(folder) : (double)NAN);
+    const cache_speed speed = *folder ? measure_cache(folder) : (cache_speed){NAN, NAN, NAN};
+    an_json_put_number(out, "ms_64_kib", speed.ms);
+    an_json_put_number(out, "write_mb_s", speed.write_mb_s);
+    an_json_put_number(out, "mb_s", speed.mb_s);
     an_text_puts(out, "}");
 }
 
-void an_surroundings_put(const char *data, an_text *out)
+void an_surroundings_put(const char *data, const an_storage *measured, an_text *out)
 {
     an_storage disk = {.mb_s = 0};
-    if (*data) an_storage_look(data, &disk);
+    if (*data && measured)
+        disk = *measured;
+    else if (*data)
+        an_storage_look(data, &disk);
     an_text_puts(out, ",");
     put_text(out, "mount", disk.mount.type);
     an_json_put_number(out, "data_mb_s", disk.mb_s > 0 ? disk.mb_s : (double)NAN);

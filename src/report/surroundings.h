@@ -12,9 +12,11 @@
 #include <anneal.h>
 
 /* Members of a JSON object, each behind a comma: "mount", "data_mb_s" (read past the page cache where the system allows that), "cache"
- * (the kernel cache's folder, its mount, and milliseconds for 64 KiB written and read), "busiest" (three programs and the
- * share of a processor that they use, as `ps` says it). `data` is "" for built-in data. */
-void an_surroundings_put(const char *data, an_text *out);
+ * (the kernel cache's folder, its mount, milliseconds for 64 KiB written and read, "write_mb_s" and "mb_s" of 4 MiB), "busiest" (three programs and the
+ * share of a processor that they use, as `ps` says it). `data` is "" for built-in data; its disk is
+ * measured here, unless it is `measured` already (io/data/disk_speed.h; NULL: it is not). */
+struct an_storage;
+void an_surroundings_put(const char *data, const struct an_storage *measured, an_text *out);
 /* ,"dtype_policy":{"matrices":..}: which precision each group of numbers has. Under a 16-bit policy the operands of products and
  * convolutions are rounded; statistics of norms, softmax and every sum accumulate in float32. */
 void an_surroundings_put_policy(an_dtype dtype, an_text *out);

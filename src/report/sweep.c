@@ -38,8 +38,8 @@ static an_status read_point(an_err *err, const char *dir, const an_run_record *r
     double swap_first = NAN, swap_most = NAN;
     if (strcmp(an_run_text(r->end, "event"), "end") != 0 || r->n <= SKIPPED)
         return an_fail(err, AN_E_DATA, "%s: the run has not ended, or logged at most %d updates", dir, SKIPPED);
-    AN_TRY(quantile(err, r, AN_RUN_UNITS_PER_S, SKIPPED, 0.5, &p->units_per_s));
     AN_TRY(quantile(err, r, AN_RUN_MS, SKIPPED, 0.5, &p->ms));
+    p->units_per_s = 1e3 * an_run_units_an_update(r) / p->ms;
     AN_TRY(quantile(err, r, AN_RUN_MS, SKIPPED, 0.1, &p->ms_fast));
     AN_TRY(quantile(err, r, AN_RUN_MS, SKIPPED, 0.9, &p->ms_slow));
     AN_TRY(quantile(err, r, AN_RUN_GPU_BUSY, SKIPPED, 0.5, &p->gpu_busy));
@@ -249,4 +249,37 @@ void an_sweep_svg(const an_sweep *s, const char *title, an_text *out)
         an_text_puts(out, "</text></g>\n");
     }
     an_text_puts(out, "</svg>\n");
+}
+
+/* ---- back from JSON */
+
+static double number_of(const json_t *point, const char *key)
+{
+    const json_t *v = json_object_get(point, key);
+    return json_is_number(v) ? json_number_value(v) : NAN;
+}
+
+static bool is_word(const char *text)
+{
+    return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz_") == strlen(text);
+}
+
+void an_sweep_from_json(const json_t *points, an_sweep *out)
+{
+    size_t i;
+    json_t *point;
+    out->n = 0;
+    json_array_foreach(points, i, point)
+    {
+        const double batch = number_of(point, "batch_size"), speed = number_of(point, "units_per_s");
+        const char *axes = json_string_value(json_object_get(point, "axes")),
+                   *unit = json_string_value(json_object_get(point, "unit"));
+        if (out->n == AN_SWEEP_POINTS) break;
+        if (!json_is_true(json_object_get(point, "ran"))) continue;
+        if (!(batch >= 1 && batch <= 0x1p50) || !(speed > 0 && speed < 1e30)) continue;
+        an_sweep_point *p = &out->point[out->n++];
+        *p = (an_sweep_point){.batch = (int64_t)batch, .ran = true, .units_per_s = speed};
+        snprintf(p->axes, sizeof p->axes, "%s", axes && strlen(axes) < sizeof p->axes ? axes : "");
+        snprintf(p->unit, sizeof p->unit, "%s", unit && strlen(unit) < sizeof p->unit && is_word(unit) ? unit : "unit");
+    }
 }

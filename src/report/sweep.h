@@ -19,7 +19,7 @@ typedef struct an_sweep_point {
     bool ran;
     char why[256];                            /* not ran: the sentence */
     char unit[24];                            /* "token" */
-    double units_per_s, ms, ms_fast, ms_slow; /* medians; fastest and slowest tenth of the updates */
+    double units_per_s, ms, ms_fast, ms_slow; /* at the median time; median; fastest and slowest tenth of the updates */
     double wait_share, gpu_busy;              /* of the time; gpu_busy is NaN on a device that does not tell */
     double predicted_bytes, measured_bytes;   /* the plan's peak; what was requested from the device */
     double rss_bytes, swap_growth_bytes;
@@ -43,5 +43,7 @@ const char *an_sweep_limit(const an_sweep_point *p);
 void an_sweep_table(const an_sweep *s, an_text *out); /* for people */
 void an_sweep_json(const an_sweep *s, an_text *out);  /* [{...},...] */
 void an_sweep_svg(const an_sweep *s, const char *title, an_text *out);
+/* The points that an_sweep_json wrote, read from a file of strangers: what is no point that ran, or has impossible numbers, is left out. */
+void an_sweep_from_json(const json_t *points, an_sweep *out);
 
 #endif

@@ -309,8 +309,11 @@ static an_status write_units(an_err *err, const char *dir, const char *program, 
 static an_status take(an_err *err, const an_pack *t, const char *dir, const char *program, an_handoff *h)
 {
     if (mkdir(dir, 0700) != 0)
-        return an_fail(err, AN_E_IO, "%s: %s; a pack is taken into a new folder: name another with out=", dir,
-                       strerror(errno));
+        return an_fail(
+            err, AN_E_IO,
+            "%s: %s; a pack is taken into a new folder: name another with out=, or, where an earlier handoff "
+            "into this one was interrupted, remove it and call handoff again",
+            dir, strerror(errno));
     char *absolute = realpath(dir, NULL);
     an_status status =
         absolute && strlen(absolute) < 700 ? AN_OK : an_fail(err, AN_E_IO, "%s: the path is too long", dir);

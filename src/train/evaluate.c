@@ -125,6 +125,7 @@ an_status an_evaluate(an_err *err, an_session *r, int split, int64_t most, an_ev
         if (status != AN_OK || stopped) break;
         if (mine) status = task->read(err, r->data, split, first, AN_MIN(B, samples - first), B, t.batch.data);
         if (status == AN_OK) status = add_round(err, r, mine, &t);
+        if (r->tell) r->tell(r->tell_arg, AN_MIN(t.done, t.batches), t.batches);
     }
     close_tally(r, &t);
     finish(r, &t, samples, stopped, out);
@@ -146,6 +147,7 @@ an_status an_evaluate_random(an_err *err, an_session *r, int split, int64_t batc
             status = r->cfg.task->batch(err, r->data, &draw, (uint64_t)r->step * (uint64_t)batches + (uint64_t)i,
                                         t.batch.data);
         if (status == AN_OK) status = add_round(err, r, i < batches, &t);
+        if (r->tell) r->tell(r->tell_arg, AN_MIN(t.done, t.batches), t.batches);
     }
     close_tally(r, &t);
     finish(r, &t, batches * B, stopped, out);

@@ -7,6 +7,7 @@
 #include "train/loop.h"
 #include "report/loss_curve.h"
 #include "train/evaluate.h"
+#include "train/memory_watch.h"
 #include "comm/comm.h"
 #include "train/optimizer.h"
 #include "train/rank_times.h"
@@ -41,6 +42,9 @@ typedef struct loop {
     an_jsonl rank_lines;
     bool evaluated; /* at least once: the evaluation's plan is compiled */
     an_monitor monitor;
+    an_memory_watch memory;
+    an_memory held; /* behind the last logged update: an evaluation's plan holds less, or more, than training does */
+    bool is_held_known;
     double temperature_c; /* at the monitor's last look; NaN: unknown */
     an_train_result *result;
 } loop;
@@ -277,13 +281,19 @@ static void put_memory(const loop *l, an_metrics_line *m)
 {
     const an_system_info *machine = &l->monitor.was;
     const uint64_t rss = an_rss_bytes();
+    uint64_t heap, mapped;
     an_memory memory;
-    const bool known = an_memory_read(l->r->cx, &memory) == AN_OK;
+    bool known = an_memory_read(l->r->cx, &memory) == AN_OK;
+    if (l->is_held_known) memory = l->held, known = true;
+    an_rss_parts(&heap, &mapped);
+    m->heap_bytes = heap ? (double)heap : NAN;
+    m->mapped_bytes = mapped ? (double)mapped : NAN;
     m->live_bytes = known ? (double)memory.live_bytes : NAN;
     m->reserved_bytes = known ? (double)memory.requested_bytes : NAN;
     m->plans = known ? memory.plans : NAN;
     m->rss_bytes = rss ? (double)rss : NAN;
     m->temperature_c = l->temperature_c;
+    m->thermal = machine->thermal;
     m->swap_bytes = (double)machine->swap_bytes - (double)machine->swap_free_bytes;
 }
 
@@ -442,10 +452,12 @@ static an_status iterate(an_err *err, loop *l)
     if (logged && !stopped) {
         l->result->loss = e.loss;
         const double updates = (double)l->busy_steps;
+        l->is_held_known = an_memory_read(r->cx, &l->held) == AN_OK;
         measure(l, &e);
         AN_TRY(compare_ranks(err, l, updates, &e));
         notify(l, &e, AN_TRAIN_LOGGED);
         AN_TRY(check_machine(err, l));
+        if (is_chief(l)) AN_TRY(an_memory_watch_look(err, &l->memory, r, l->begin_step));
     }
     AN_TRY(stop_at_nan(err, l, &e, logged, stopped));
     if (evaluated) AN_TRY(evaluate(err, l, &e));

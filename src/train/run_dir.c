@@ -2,12 +2,14 @@
  *
  * Invariant: the folder is untrusted; its files are opened with an_file_open, which follows no links. */
 #define _DEFAULT_SOURCE
+#define _XOPEN_SOURCE 700 /* realpath */
 #include "train/run_dir.h"
 #include "platform/platform.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -266,6 +268,26 @@ bool an_run_dir_is_a_run(const char *dir)
         found = lstat(path, &info) == 0;
     }
     return found;
+}
+
+static bool is_file_of_a_run(const char *path)
+{
+    char dir[AN_CKPT_PATH_BYTES];
+    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
+    if (!is_ours(name)) return false;
+    snprintf(dir, sizeof dir, "%.*s", slash ? (int)AN_MIN(slash - path, (ptrdiff_t)sizeof dir - 1) : 1,
+             slash ? path : ".");
+    return an_run_dir_is_a_run(slash == path ? "/" : dir);
+}
+
+an_status an_run_dir_check_output(an_err *err, const char *path)
+{
+    char *real = realpath(path, NULL); /* NULL: there is no such file, or no memory: then the name decides */
+    const bool refused = *path && (is_file_of_a_run(path) || (real && is_file_of_a_run(real)));
+    free(real);
+    return refused ? an_fail(err, AN_E_USAGE,
+                             "%s: this is a file of a run, which would be lost: name another file to be written", path)
+                   : AN_OK;
 }
 
 an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES])

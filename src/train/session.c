@@ -510,6 +510,7 @@ an_logbook an_session_logbook(const an_session *r)
                     .recompute = c->recompute,
                     .step = r->step,
                     .data = c->data,
+                    .disk = r->disk,
                     .units = c->task->units,
                     .data_built_in = r->data->built_in,
                     .workers = c->workers,

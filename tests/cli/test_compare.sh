@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_compare.sh: two runs beside each other, and notes in a run's logbook.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 train="train demo $tiny max_iters=30 eval_interval=10 log_interval=1 dropout=0"
 
@@ -34,6 +34,22 @@ cmp -s "$dir/a/metrics.jsonl" "$dir/wrong/metrics.jsonl" && fault "nothing was p
 run compare "$dir/a" "$dir/wrong" --json
 code_is 3; equal "$(value "$dir/stdout" diverged_at)" 17 "the first update that differs"
 ok "one wrong digit of one loss is found, with its update"
+
+# Cut off after the first update, and trained on other data.
+cp -r "$dir/a" "$dir/cut"
+head -n 1 "$dir/a/metrics.jsonl" >"$dir/cut/metrics.jsonl"
+run compare "$dir/a" "$dir/cut"
+code_is 3; says stdout "FAIL: $dir/cut ends at update 0, and the other run logged 29 updates more"
+run compare "$dir/cut" "$dir/a" --json
+code_is 3; equal "$(value "$dir/stdout" cut_short)" a cut_short
+printf 'updates: 1\n' >"$dir/one.yaml"
+run compare "$dir/a" "$dir/cut" --tolerances "$dir/one.yaml"
+code_is 0
+cp -r "$dir/a" "$dir/data"
+sed -i 's/"train_xxh3":"[0-9a-f]*"/"train_xxh3":"00"/' "$dir/data/logbook.jsonl"
+run compare "$dir/a" "$dir/data"
+code_is 0; says stdout "the runs had other training data: "; says stdout " and 00"
+ok "a run that was cut off does not pass, and other data are said"
 
 # shellcheck disable=SC2086
 run $train max_iters=2 out="$dir/promised" closed=sh,no-such-program store="$dir"

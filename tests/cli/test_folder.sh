@@ -9,7 +9,7 @@ settings="$tiny max_iters=12 eval_interval=4 log_interval=1 seed=3"
 OMP_NUM_THREADS=3 run train macbook out="$dir/a" $settings note="a \"first\" try" eval_train=true
 code_is 0
 for f in config.yaml logbook.jsonl metrics.jsonl loss.svg; do is_file "$dir/a/$f"; done
-equal "$(sed -n 's/.*"event":"\([a-z]*\)".*/\1/p' "$dir/a/logbook.jsonl" | tr '\n' ' ')" "begin plan end " "events"
+equal "$(sed -n 's/.*"event":"\([a-z]*\)".*/\1/p' "$dir/a/logbook.jsonl" | tr '\n' ' ')" "begin plan memory end " "events"
 sed -n 1p "$dir/a/logbook.jsonl" >"$dir/begin"
 has_keys "$dir/begin" time host cpu ram_bytes anneal compiler train_xxh3 val_xxh3 device built available mode preset
 git rev-parse HEAD >/dev/null 2>&1 && has_keys "$dir/begin" commit
@@ -17,7 +17,9 @@ says begin '"OMP_NUM_THREADS":"3"'; says begin '"note":"a \"first\" try"'; says 
 says begin 'equals ref to the bit'; says begin '"on_battery":'; says begin '"low_power":'; says begin '"mount":'
 sed -n 2p "$dir/a/logbook.jsonl" >"$dir/plan"
 has_keys "$dir/plan" peak_bytes activation_bytes launches kernels recompute workers
-sed -n 3p "$dir/a/logbook.jsonl" >"$dir/end"
+sed -n 3p "$dir/a/logbook.jsonl" >"$dir/memory"
+has_keys "$dir/memory" scopes
+sed -n 4p "$dir/a/logbook.jsonl" >"$dir/end"
 has_keys "$dir/end" val_loss best_val_loss seconds user_s system_s compile_s evaluate_s save_s data_wait_s
 equal "$(grep -c train_loss "$dir/a/metrics.jsonl")" 3 "lines with train_loss"
 says stderr "time    "; says stderr "s user, "; says stderr "compiling "; says stderr "evaluation "

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_report.sh: one HTML page about runs.
-plan=3
+plan=4
 . "$(dirname "$0")/tap.sh"
 train="train demo $tiny max_iters=30 eval_interval=10 log_interval=1 dropout=0"
 
@@ -8,7 +8,7 @@ train="train demo $tiny max_iters=30 eval_interval=10 log_interval=1 dropout=0"
 {
     run $train out="$dir/a"
     run $train out="$dir/b" seed=7
-    run sweep demo block_size=16 n_layer=2 n_head=2 n_embd=16 threads=2 steps=4 from=4 minutes=2 budget=2MiB out="$dir/s"
+    run sweep demo block_size=16 n_layer=2 n_head=2 n_embd=16 threads=2 steps=4 from=4 minutes=2 budget=4MiB out="$dir/s"
 }
 # shellcheck disable=SC2086
 run profile demo $tiny inputs=fixed --steps 2 --warmup 1 --json
@@ -46,4 +46,17 @@ code_is 2; one_line stderr
 run report "$dir/a" out="$dir/nowhere/x.html"
 code_is 2
 ok "a missing run, a missing or foreign sweep and a folder that is not there are sentences"
+# Files of a run are not written over by what a command is told to write.
+before=$(cat "$dir"/a/metrics.jsonl "$dir"/a/config.yaml "$dir"/a/last.safetensors | cksum)
+ln -s a/metrics.jsonl "$dir/link"
+for command in "report $dir/a out=$dir/a/metrics.jsonl" "report $dir/a out=$dir/link" "pack $dir/a out=$dir/a/last.safetensors" \
+    "export $dir/a out=$dir/a/best.safetensors" "profile demo $tiny --steps 1 --trace $dir/a/config.yaml" \
+    "plan demo $tiny svg=$dir/a/logbook.jsonl" "selftest demo $tiny report=$dir/a/metrics.jsonl" \
+    "predict $dir/a none.csv out=$dir/a/last.safetensors"; do
+    # shellcheck disable=SC2086
+    run $command
+    code_is 1; says stderr "this is a file of a run"
+done
+equal "$(cat "$dir"/a/metrics.jsonl "$dir"/a/config.yaml "$dir"/a/last.safetensors | cksum)" "$before" "the run's files"
+ok "a run's own files are not written over"
 done_testing

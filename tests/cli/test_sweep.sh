@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_sweep.sh: a sweep over batch sizes: points, files, budgets, axes, going on after an interruption.
-plan=5
+plan=6
 . "$(dirname "$0")/tap.sh"
 model="block_size=16 n_layer=2 n_head=2 n_embd=16 dropout=0 threads=2" # a thread more is memory more
 
@@ -42,6 +42,12 @@ equal "$(grep -o '"budget_bytes":' "$dir/stdout" | wc -l | tr -d ' ')" 8 "answer
 is_file "$dir/axes/dtype-bfloat16-recompute-on-batch-4/metrics.jsonl"
 grep -q '"dtype":"\(bf16\|bfloat16\)"' "$dir/axes/dtype-bfloat16-recompute-on-batch-4/logbook.jsonl" || fault "the axis was not trained with"
 ok "axes multiply, and each budget has an answer"
+
+run sweep mlp steps=4 from=256 minutes=1 budget=1MiB out="$dir/mlp" --json
+code_is 0; has_keys "$dir/stdout" points largest_fit
+run sweep issues steps=4 from=4 minutes=1 budget=8MiB out="$dir/issues" --json
+code_is 0; has_keys "$dir/stdout" points largest_fit
+ok "a model of another task than text is swept too"
 
 run sweep demo batch_size=4
 code_is 1; says stderr "the sweep's own"

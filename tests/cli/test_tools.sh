@@ -20,6 +20,9 @@ ok "bench copy, read and conv are timed, in JSON too"
 run bench sample demo $small dtype=bfloat16 prompt=4 tokens=8
 code_is 0; silent stderr; says stdout "tokens/s; a token p50"; says stdout "at which memory is read here"
 # shellcheck disable=SC2086
+run bench sample demo $small device=cpu prompt=4 tokens=8 --json
+code_is 0; equal "$(value "$dir/stdout" device)" cpu "the device that was named"
+# shellcheck disable=SC2086
 run bench sample demo $small prompt=4 tokens=8 --json
 code_is 0; one_line stdout; has_keys "$dir/stdout" sample device dtype tokens tokens_per_s p50_ms p95_ms p99_ms first_ms cold_s gbytes read_gbytes
 equal "$(value "$dir/stdout" tokens)" 7 "tokens timed: all but the first"

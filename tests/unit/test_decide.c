@@ -10,12 +10,19 @@
 /* A run of 100 updates of 1000 tokens, of 5000 in the training split: 20 epochs. */
 typedef struct measurement {
     const char *device;
-    double ms, busy;         /* busy < 0: not told */
-    double growth;           /* of live bytes, from the first epoch to the tenth; flat behind it */
-    double drift;            /* relative, of the losses from update 50 on */
-    int batch_size, lines;   /* 0: 8, 100 */
-    bool accepted, no_count; /* no_count: the logbook does not say how many tokens there are */
+    double ms, busy;       /* busy < 0: not told */
+    double growth;         /* of live bytes, from the first epoch to the tenth; flat behind it */
+    double drift;          /* relative, of the losses from update 50 on */
+    int batch_size, lines; /* 0: 8, 100 */
+    bool no_count;         /* the logbook does not say how many tokens there are */
+    const char *extra;     /* lines of the logbook behind the first */
+    const char *begin;     /* members of its first */
 } measurement;
+
+/* What `compare --accept` signs: the worst difference, at update 50, where the losses are these. */
+#define SIGNED(a, b, worst)                                                                                            \
+    "{\"event\":\"accepted\",\"name\":\"n\",\"rows\":[{\"name\":\"loss\",\"worst\":" worst ",\"a\":" a ",\"b\":" b     \
+    ",\"worst_step\":50}],\"updates\":0}"
 
 static void write_run(const measurement *m, const char *name, an_run_record *out)
 {
@@ -39,9 +46,10 @@ static void write_run(const measurement *m, const char *name, an_run_record *out
     assert_non_null(f);
     fprintf(f,
             "{\"event\":\"begin\",\"device\":\"%s: "
-            "it\",\"host\":\"h\"%s,\"settings\":{\"batch_size\":%d,\"device\":\"%s\"}}\n",
-            m->device, m->no_count ? "" : ",\"train_tokens\":5000", m->batch_size ? m->batch_size : 8, m->device);
-    if (m->accepted) fprintf(f, "{\"event\":\"accepted\",\"name\":\"n\"}\n");
+            "it\",\"host\":\"h\"%s%s,\"settings\":{\"batch_size\":%d,\"device\":\"%s\"}}\n",
+            m->device, m->no_count ? "" : ",\"train_tokens\":5000", m->begin ? m->begin : "",
+            m->batch_size ? m->batch_size : 8, m->device);
+    if (m->extra) fprintf(f, "%s\n", m->extra);
     fclose(f);
     if (an_run_record_read(&err, dir, out) != AN_OK) fail_msg("%s", err.text);
 }
@@ -118,8 +126,31 @@ static void prepared_measurements_give_their_verdicts(void **state)
         {"accepted",
          2,
          {{.device = "cpu", .ms = 100, .busy = -1, .growth = 0, .drift = 0},
-          {.device = "g", .ms = 20, .busy = 0.9, .growth = 0, .drift = 1e-3, .accepted = true}},
+          {.device = "g",
+           .ms = 20,
+           .busy = 0.9,
+           .growth = 0,
+           .drift = 1e-3,
+           .extra = SIGNED("2.5", "2.5025", "0.001")}},
          AN_DECIDE_TRAIN,
+         1},
+        {"another table was accepted",
+         2,
+         {{.device = "cpu", .ms = 100, .busy = -1},
+          {.device = "g", .ms = 20, .busy = 0.9, .drift = 1e-3, .extra = SIGNED("2.4", "2.5025", "0.001")}},
+         AN_DECIDE_OTHER_HARDWARE,
+         1},
+        {"a smaller difference was accepted",
+         2,
+         {{.device = "cpu", .ms = 100, .busy = -1},
+          {.device = "g", .ms = 20, .busy = 0.9, .drift = 1e-3, .extra = SIGNED("2.5", "2.5025", "0.0001")}},
+         AN_DECIDE_OTHER_HARDWARE,
+         1},
+        {"a signature without a table",
+         2,
+         {{.device = "cpu", .ms = 100, .busy = -1},
+          {.device = "g", .ms = 20, .busy = 0.9, .drift = 1e-3, .extra = "{\"event\":\"accepted\",\"name\":\"n\"}"}},
+         AN_DECIDE_OTHER_HARDWARE,
          1},
         {"one lane", 1, {{.device = "cpu", .ms = 100, .busy = -1, .growth = 0, .drift = 0}}, AN_DECIDE_TRAIN, 0},
         {"a leak on the only lane",
@@ -199,12 +230,38 @@ static void lanes_of_other_buckets_and_short_runs_are_a_sentence(void **state)
     assert_non_null(strstr(err.text, "9 lines"));
 }
 
+static void lanes_that_failed_or_had_other_data_are_a_sentence(void **state)
+{
+    (void)state;
+    static const measurement failed[] = {
+        {.device = "cpu", .ms = 100, .busy = -1},
+        {.device = "g", .ms = 20, .busy = 0.9, .extra = "{\"event\":\"failed\",\"error\":\"cuda: device lost\"}"}};
+    static const measurement data[] = {
+        {.device = "cpu", .ms = 100, .busy = -1, .begin = ",\"train_xxh3\":\"aa\",\"val_xxh3\":\"b\""},
+        {.device = "g", .ms = 20, .busy = 0.9, .drift = 1, .begin = ",\"train_xxh3\":\"ab\",\"val_xxh3\":\"b\""}};
+    static const measurement ended[] = {
+        {.device = "cpu", .ms = 100, .busy = -1, .extra = "{\"event\":\"end\"}", .begin = ",\"train_xxh3\":\"aa\""},
+        {.device = "g", .ms = 20, .busy = 0.9, .begin = ",\"train_xxh3\":\"aa\""}};
+    an_err err = {0};
+    an_decision d;
+    an_decide_limits limits;
+    assert_int_equal(decide(&err, failed, 2, &d, &limits), AN_E_DATA);
+    assert_non_null(strstr(err.text, "failed"));
+    an_err_clear(&err);
+    assert_int_equal(decide(&err, data, 2, &d, &limits), AN_E_USAGE);
+    assert_non_null(strstr(err.text, "train_xxh3"));
+    an_err_clear(&err);
+    assert_int_equal(decide(&err, ended, 2, &d, &limits), AN_OK);
+    assert_true(d.lane[0].ended && !d.lane[1].ended);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(prepared_measurements_give_their_verdicts),
         cmocka_unit_test(figures_are_of_the_window_that_they_name),
         cmocka_unit_test(lanes_of_other_buckets_and_short_runs_are_a_sentence),
+        cmocka_unit_test(lanes_that_failed_or_had_other_data_are_a_sentence),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,11 +15,13 @@ typedef struct fault {
     const char *name;
     double wait_ms, late_ms, every_fifth_ms; /* added: always, in the last third, in every fifth line */
     double rss_growth, live_growth, swap_growth, plan_growth, rss, gpu_busy; /* growth: from first to last line */
+    double heap_growth, mapped_growth;                                       /* of the process */
     double loss_rise;                                                        /* from the middle on, up to this */
     int null_loss_at;                                                        /* line; 0: none */
     int lines;                                                               /* 0: 60 */
     int n_launches;                                                          /* of an update; 0: 100 */
     const char *facts, *begin, *plan, *end, *machine; /* members; end: the whole line, "" for none */
+    const char *memory[2];                            /* scopes of the device's memory, early and late */
     const char *launches;                             /* of a profile beside it; NULL: none */
     double reference_ms;                              /* of a run beside it; 0: none */
 } fault;
@@ -59,6 +61,9 @@ static const fault faults[] = {
     {"times_swing", "other load", .every_fifth_ms = 300},
     {"memory_grows", "a leak of the process", .rss_growth = 200e6},
     {"memory_grows", "a leak on the device", .live_growth = 200e6},
+    {"memory_grows", "a leak of the heap", .rss_growth = 200e6, .heap_growth = 190e6},
+    {"memory_grows", "a leak beside mapped files", .rss_growth = 300e6, .mapped_growth = 200e6},
+    {NULL, "data that are mapped", .rss_growth = 200e6, .mapped_growth = 200e6},
     {"swap_grows", "swap", .swap_growth = 900e6},
     {"swap_grows", "stalls", .machine = "programs here waited for memory 40 % of the last 10 s"},
     {"plans_grow", "a number in the graph", .plan_growth = 50},
@@ -75,6 +80,11 @@ static const fault faults[] = {
     {"failed", "a full disk", .end = "{\"event\":\"failed\",\"error\":\"x: No space left on device\"}\n"},
     {"killed", "no end", .end = ""},
     {"network_mount", "nfs", .begin = ",\"mount\":\"nfs4\"", .wait_ms = 7},
+    {"memory_grows", "a small leak on the device", .live_growth = 10e6},
+    {"metrics_cut_short", "half of the metrics",
+     .end = "{\"event\":\"end\",\"step\":1200,\"seconds\":70,\"save_s\":1,\"evaluate_s\":5}\n"},
+    {NULL, "metrics of a run that was interrupted between two lines",
+     .end = "{\"event\":\"interrupted\",\"step\":598,\"seconds\":70}\n"},
     {"slow_saves", "a slow disk", .end = "{\"event\":\"end\",\"seconds\":70,\"save_s\":20,\"evaluate_s\":5}\n"},
     {"evaluates_much", "evaluations", .end = "{\"event\":\"end\",\"seconds\":70,\"save_s\":1,\"evaluate_s\":50}\n"},
     {"falls_back", "fallbacks", .plan = ",\"fallbacks\":3,\"fallback_ms\":12"},
@@ -111,6 +121,8 @@ static void put_line(an_text *out, const fault *f, int i, int n)
     an_text_printf(out, ",\"rss_bytes\":%.0f,\"live_bytes\":%.0f,\"swap_bytes\":%.0f,\"plans\":%.0f",
                    (f->rss > 0 ? f->rss : 500e6) + f->rss_growth * part, 300e6 + f->live_growth * part,
                    1e6 + f->swap_growth * part, 3 + floor(f->plan_growth * part));
+    an_text_printf(out, ",\"heap_bytes\":%.0f,\"mapped_bytes\":%.0f", 50e6 + f->heap_growth * part,
+                   80e6 + f->mapped_growth * part);
     if (f->gpu_busy > 0) an_text_printf(out, ",\"gpu_busy\":%.3f", f->gpu_busy);
     an_text_puts(out, "}\n");
 }
@@ -129,10 +141,12 @@ static void write_run(const char *dir, const fault *f)
     an_text_printf(&log,
                    "{\"event\":\"begin\",\"time\":\"2026-01-01T00:00:00Z\",\"facts\":{\"ram_bytes\":16000000000%s}%s,"
                    "\"settings\":{\"batch_size\":8,\"gradient_accumulation_steps\":1,\"learning_rate\":0.001,"
-                   "\"workers\":1,\"eval_interval\":100,\"save_interval\":100}}\n",
+                   "\"workers\":1,\"log_interval\":10,\"eval_interval\":100,\"save_interval\":100}}\n",
                    or_empty(f->facts), or_empty(f->begin));
     an_text_printf(&log, "{\"event\":\"plan\",\"launches\":%d%s}\n", f->n_launches ? f->n_launches : 100,
                    or_empty(f->plan));
+    for (int i = 0; i < 2; i++)
+        if (f->memory[i]) an_text_printf(&log, "{\"event\":\"memory\",\"scopes\":[%s]}\n", f->memory[i]);
     if (f->machine) an_text_printf(&log, "{\"event\":\"machine\",\"what\":\"%s\"}\n", f->machine);
     an_text_puts(&log, f->end ? f->end : healthy_end);
     assert_false(metrics.failed || log.failed);
@@ -218,6 +232,45 @@ static void every_rule_has_a_run_that_fires_it(void **state)
     }
 }
 
+/* Nothing found is said of those rules alone that had something to look at. */
+static void rules_without_figures_are_counted(void **state)
+{
+    (void)state;
+    char dir[1200];
+    int all = 0;
+    while (an_diagnose_rule(all)) all++;
+    snprintf(dir, sizeof dir, "%s", test_path("figures"));
+    write_run(dir, &(fault){.lines = 60});
+    an_diagnosis d = diagnose(dir, false);
+    assert_int_equal(d.judged, all - 4);
+    assert_string_equal(d.lacks, "profile=, reference=");
+    write_run(dir, &(fault){.lines = 8});
+    d = diagnose(dir, false);
+    assert_true(d.judged < all - 4);
+    assert_non_null(strstr(d.lacks, "20 lines and 10 s of updates"));
+    assert_non_null(strstr(d.lacks, "40 lines of metrics"));
+}
+
+static void what_lies_beside_is_of_the_same_preset(void **state)
+{
+    (void)state;
+    char dir[1200];
+    an_err err = {0};
+    an_run_record r;
+    an_diagnosis d;
+    json_t *profile = NULL;
+    static const char text[] = "{\"schema\":1,\"preset\":\"other\",\"step_ms\":1,\"device_ms\":1,\"launches\":[]}";
+    snprintf(dir, sizeof dir, "%s", test_path("preset"));
+    write_run(dir, &(fault){.begin = ",\"preset\":\"demo\""});
+    assert_int_equal(an_run_record_read(&err, dir, &r), AN_OK);
+    assert_int_equal(an_json_parse(&err, "profile", 0, text, strlen(text), &profile), AN_OK);
+    const an_diagnose_beside beside = {.profile = profile, .profile_path = "p.json"};
+    assert_int_equal(an_diagnose_beside_others(&err, dir, &r, false, &beside, &d), AN_E_DATA);
+    assert_non_null(strstr(err.text, "p.json: it is of "));
+    json_decref(profile);
+    an_run_record_free(&r);
+}
+
 static void a_run_that_goes_on_was_not_killed(void **state)
 {
     (void)state;
@@ -243,6 +296,47 @@ static void a_slow_down_names_what_the_machine_said(void **state)
     d = diagnose(dir, false);
     assert_true(has(&d, "swap_grows") && has(&d, "slows_down"));
     assert_non_null(strstr(d.finding[d.n - 1].evidence, "swap"));
+}
+
+static void growth_is_named_by_its_owner(void **state)
+{
+    (void)state;
+    static const struct {
+        fault fault;
+        const char *says, *says_not;
+    } cases[] = {
+        {{.live_growth = 200e6,
+          .memory = {"[\"step\",\"h0/attn\",1000],[\"states\",\"cache\",4194304],[\"parameters\",\"h.0\",9]",
+                     "[\"states\",\"cache\",208666624],[\"step\",\"h0/attn\",2000],[\"parameters\",\"h.0\",9]"}},
+         "states of scope cache: 4 MiB, then 199 MiB",
+         "h0/attn"},
+        {{.live_growth = 200e6,
+          .memory = {"[\"step\",\"a\",100000000],[\"step\",\"b\",7]",
+                     "[\"step\",\"a\",150000000],[\"step\",\"b\",120000007],[\"moments\",\"c\",30000000]"}},
+         "step of scope b: ",
+         "heap"},
+        {{.live_growth = 200e6, .memory = {"[\"step\",\"a\",5]", "[\"step\",\"a\",5]"}},
+         "no scope of the model",
+         "step of"},
+        {{.live_growth = 200e6,
+          .memory = {"", "7,[],[1,2,3],[\"\\u001b[2J\",\"\\u001b[31m\",1e30],[\"step\",\"x\",-1e300]"}},
+         "bytes of scope ?[31m",
+         "x"},
+        {{.live_growth = 200e6}, "no line \"memory\"", "scope of"},
+        {{.rss_growth = 200e6, .heap_growth = 190e6}, "the C library's heap: ", "mapped"},
+        {{.rss_growth = 200e6}, "neither the heap", "library"}};
+    char dir[1200];
+    snprintf(dir, sizeof dir, "%s", test_path("owner"));
+    for (size_t i = 0; i < AN_COUNT(cases); i++) {
+        write_run(dir, &cases[i].fault);
+        const an_diagnosis d = diagnose(dir, false);
+        assert_int_equal(d.n, 1);
+        assert_string_equal(d.finding[0].rule, "memory_grows");
+        const char *owner = strstr(d.finding[0].evidence, "; ");
+        assert_non_null(owner);
+        if (!strstr(owner, cases[i].says) || strstr(owner, cases[i].says_not))
+            fail_msg("%zu: %s", i, d.finding[0].evidence);
+    }
 }
 
 /* Texts of strangers: cut within a character, control characters, several lines. */
@@ -288,8 +382,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_fault_fires_its_rule_alone),
         cmocka_unit_test(every_rule_has_a_run_that_fires_it),
+        cmocka_unit_test(rules_without_figures_are_counted),
+        cmocka_unit_test(what_lies_beside_is_of_the_same_preset),
         cmocka_unit_test(a_run_that_goes_on_was_not_killed),
         cmocka_unit_test(a_slow_down_names_what_the_machine_said),
+        cmocka_unit_test(growth_is_named_by_its_owner),
         cmocka_unit_test(evidence_is_one_printable_line_and_valid_json),
         cmocka_unit_test(a_run_without_figures_is_silent),
     };

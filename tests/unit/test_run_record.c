@@ -124,7 +124,7 @@ static void a_refused_allocation_is_a_sentence(void **state)
     test_refuse_each_allocation(read_a_run, dir);
 }
 
-static void quantiles_are_elements(void **state)
+static void quantiles_are_elements_or_between_two(void **state)
 {
     (void)state;
     an_err err = {0};
@@ -136,6 +136,10 @@ static void quantiles_are_elements(void **state)
     assert_int_equal(n, 3);
     assert_true(an_run_quantile(v, n, 0) == 1 && an_run_quantile(v, n, 0.5) == 3 && an_run_quantile(v, n, 1) == 5);
     assert_true(isnan(an_run_quantile(NULL, 0, 0.5)));
+    const double even[] = {1, 2, 4, 8};
+    assert_true(an_run_quantile(even, 4, 0.5) == 3 && an_run_quantile(even, 4, 1) == 8 &&
+                an_run_quantile(even, 1, 0.9) == 1);
+    assert_true(fabs(an_run_quantile(even, 4, 0.1) - 1.3) < 1e-12);
     free(v);
     assert_int_equal(an_run_sorted(&err, &r, AN_RUN_MS, 2, 3, &v, &n), AN_OK);
     assert_null(v);
@@ -275,7 +279,7 @@ int main(void)
         cmocka_unit_test(events_beyond_the_bound_are_counted),
         cmocka_unit_test(a_folder_without_a_run_is_a_sentence),
         cmocka_unit_test(a_refused_allocation_is_a_sentence),
-        cmocka_unit_test(quantiles_are_elements),
+        cmocka_unit_test(quantiles_are_elements_or_between_two),
         cmocka_unit_test(the_shipped_file_says_the_defaults),
         cmocka_unit_test(a_difference_beyond_the_tolerance_fails_at_its_update),
         cmocka_unit_test(updates_behind_the_bound_are_not_judged),

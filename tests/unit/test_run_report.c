@@ -9,10 +9,14 @@
 
 static const char whole[] =
     "{\"event\":\"begin\",\"preset\":\"demo\",\"available\":true,\"product_checked\":\"equals ref\",\"commit\":\"abc\","
+    "\"host\":\"h\",\"device\":\"<cpu>: x\",\"settings\":{\"batch_size\":4},"
     "\"facts\":{\"machine\":\"x86_64\",\"translated\":\"\"}}\n{\"event\":\"end\",\"seconds\":3}\n";
 static const char sweep_text[] =
-    "{\"preset\":\"demo\",\"device\":\"<cpu>\",\"points\":[{\"ran\":true,\"batch_size\":1},"
-    "{\"ran\":true,\"batch_size\":2},{\"ran\":false,\"why\":\"<i>\"},7],"
+    "{\"preset\":\"demo\",\"device\":\"<cpu>\",\"host\":\"h\",\"commit\":\"abc\",\"points\":[{\"ran\":true,\"batch_"
+    "size\":1,"
+    "\"units_per_s\":50,\"unit\":\"<u>\",\"axes\":\"<x>\"},"
+    "{\"ran\":true,\"batch_size\":2,\"units_per_s\":70,\"axes\":\"<x>\"},{\"ran\":true,\"batch_size\":1e300,"
+    "\"units_per_s\":9},{\"ran\":true,\"batch_size\":-1,\"units_per_s\":9},{\"ran\":false,\"why\":\"<i>\"},7],"
     "\"answers\":[{\"axes\":\"\",\"knee\":1,\"largest_fit\":9},null]}";
 
 static void write_run(const char *dir, int lines, const char *log)
@@ -62,13 +66,31 @@ static void a_speed_is_proven_only_with_everything(void **state)
     assert_int_equal(lacks_of(30, whole, "{\"preset\":\"other\",\"points\":[{\"ran\":true},{\"ran\":true}]}"), 1);
     assert_int_equal(lacks_of(30, whole, "{\"preset\":\"demo\",\"points\":[{\"ran\":true}]}"), 1);
     assert_int_equal(lacks_of(19, whole, sweep_text), 1); /* no memory curve */
-    assert_int_equal(lacks_of(30, "{\"event\":\"begin\",\"preset\":\"demo\"}\n", sweep_text), 3);
+    assert_int_equal(lacks_of(30, "{\"event\":\"begin\",\"preset\":\"demo\"}\n", sweep_text), 4);
     assert_int_equal(
         lacks_of(30,
                  "{\"event\":\"begin\",\"preset\":\"demo\",\"available\":true,\"product_checked\":\"x\","
                  "\"commit\":\"a-dirty\",\"facts\":{\"machine\":\"x86_64\",\"translated\":\"Rosetta 2\"}}\n",
                  sweep_text),
-        2);
+        3);
+}
+
+/* The run: 100 units a second with a batch of 4. */
+static void a_sweep_of_something_else_or_against_the_run_proves_nothing(void **state)
+{
+    (void)state;
+#define SWEEP(device, host, commit, speed)                                                                             \
+    "{\"preset\":\"demo\",\"device\":\"" device "\",\"host\":\"" host "\",\"commit\":\"" commit                        \
+    "\",\"points\":[{\"ran\":true,\"batch_size\":2,\"units_per_s\":" speed                                             \
+    "},{\"ran\":true,\"batch_size\":4,\"units_per_s\":" speed "}]}"
+    assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "h", "abc", "120")), 0);
+    assert_int_equal(lacks_of(30, whole, SWEEP("cuda", "h", "abc", "120")), 1);
+    assert_int_equal(lacks_of(30, whole, SWEEP("<cpu", "h", "abc", "120")), 1);
+    assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "other", "abc", "120")), 1);
+    assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "h", "old", "120")), 1);
+    assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "h", "abc", "-1e308")), 1);
+    assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "h", "abc", "160")), 1); /* the run was slowed */
+    assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "h", "abc", "60")), 1);
 }
 
 /* A profile of a stranger: markup in every text, numbers that are none, a launch that can be drawn. */
@@ -107,14 +129,17 @@ static void texts_of_strangers_are_escaped(void **state)
         "src=x>\"}\n{\"event\":\"note\",\"text\":\"<b onclick=z>\"}\n{\"event\":\"machine\",\"what\":\"</table>\"}\n"
         "{\"event\":\"failed\",\"error\":\"<a href=x>\"}\n");
     an_text page = report(dir, sweep_text, 2);
-    static const char *const never[] = {"<script", "<img", "<b onclick", "<a ",  "<i>",
-                                        "<cpu",    "\x1b", "\xff",       "http", "url("};
+    static const char *const never[] = {"<script", "<img", "<b onclick", "<a ",  "<i>",  "<x>",
+                                        "<u>",     "<cpu", "\x1b",       "\xff", "http", "url("};
     for (size_t i = 0; i < AN_COUNT(never); i++)
         if (strstr(page.data, never[i])) fail_msg("the page has %s", never[i]);
     assert_non_null(strstr(page.data, "&#60;script&#62;"));
     assert_non_null(strstr(page.data, "unproven"));
     assert_non_null(strstr(page.data, "Comparison"));
     assert_non_null(strstr(page.data, "<h3>Roofline</h3>"));
+    assert_null(strstr(page.data, "Memory, in the second tenth")); /* of three lines */
+    assert_non_null(strstr(page.data, "<figure class=\"sweep\"><svg"));
+    assert_non_null(strstr(page.data, ">units a second</text>"));
     assert_non_null(strstr(page.data, "&#60;i&#62;gemm"));
     an_text_free(&page);
 }
@@ -127,6 +152,7 @@ static void charts_are_bounded_and_finite_whatever_the_numbers(void **state)
     write_run(dir, 50000, whole);
     an_text page = report(dir, NULL, 1);
     assert_true(page.len < 200000);
+    assert_non_null(strstr(page.data, "resident bytes of the process 95.4 MiB and 95.4 MiB (+0.0 %)"));
     an_text_free(&page);
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
     static const char odd[] = "{\"step\":0,\"loss\":1e308,\"ms\":1e308,\"grad_norm\":-1e308}\n"
@@ -144,6 +170,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_speed_is_proven_only_with_everything),
+        cmocka_unit_test(a_sweep_of_something_else_or_against_the_run_proves_nothing),
         cmocka_unit_test(texts_of_strangers_are_escaped),
         cmocka_unit_test(charts_are_bounded_and_finite_whatever_the_numbers),
     };

@@ -101,7 +101,7 @@ static void same(an_ctx *cx, const model *s, int step)
     float w[N];
     assert_int_equal(an_persist_read(cx, an_persist_find(cx, "w"), w, sizeof w), AN_OK);
     for (int i = 0; i < N; i++)
-        if (fabs((double)w[i] - s->w[i]) > 2e-6)
+        if (!(fabs((double)w[i] - s->w[i]) <= 2e-6))
             fail_msg("update %d: w[%d] is %.9g, not %.9g", step, i, (double)w[i], s->w[i]);
     assert_true(get(cx, "optimizer.scale", AN_F32) == s->scale);
     assert_int_equal((int)get(cx, "optimizer.good_updates", AN_I32), s->good);

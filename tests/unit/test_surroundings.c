@@ -2,6 +2,7 @@
  * they are called. */
 #define _DEFAULT_SOURCE
 #include "lib/test.h"
+#include "io/data/disk_speed.h"
 #include "io/formats/json.h"
 #include "report/surroundings.h"
 #include <string.h>
@@ -85,7 +86,7 @@ static void the_line_is_json_for_any_folder(void **state)
     static const char *const folders[] = {"", "/", "/no/such/folder", "\xff\"\n", "."};
     for (size_t i = 0; i < AN_COUNT(folders); i++) {
         an_text t = {0};
-        an_surroundings_put(folders[i], &t);
+        an_surroundings_put(folders[i], NULL, &t);
         an_surroundings_put_policy(AN_BF16, &t);
         json_t *all = parse(&t);
         assert_true(json_is_string(json_object_get(all, "mount")));
@@ -96,6 +97,26 @@ static void the_line_is_json_for_any_folder(void **state)
     }
 }
 
+/* A disk that was measured for a warning is not measured again for the line. */
+static void a_measured_disk_is_taken_as_it_is(void **state)
+{
+    (void)state;
+    const an_storage disk = {.mount = {.type = "nfs4"}, .mb_s = 12.5};
+    an_text t = {0};
+    an_surroundings_put(".", &disk, &t);
+    json_t *all = parse(&t);
+    assert_string_equal(json_string_value(json_object_get(all, "mount")), "nfs4");
+    assert_true(json_number_value(json_object_get(all, "data_mb_s")) == 12.5);
+    const json_t *cache = json_object_get(all, "cache");
+    if (*json_string_value(json_object_get(cache, "folder"))) {
+        assert_true(json_number_value(json_object_get(cache, "ms_64_kib")) > 0);
+        if (json_number_value(json_object_get(cache, "ms_64_kib")) < 50)
+            assert_true(json_number_value(json_object_get(cache, "write_mb_s")) > 0 &&
+                        json_number_value(json_object_get(cache, "mb_s")) > 0);
+    }
+    json_decref(all);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -103,6 +124,7 @@ int main(void)
         cmocka_unit_test(names_of_strangers_are_text),
         cmocka_unit_test(promised_programs_are_found_by_their_whole_name),
         cmocka_unit_test(the_line_is_json_for_any_folder),
+        cmocka_unit_test(a_measured_disk_is_taken_as_it_is),
     };
     return cmocka_run_group_tests_name("surroundings", tests, NULL, NULL);
 }

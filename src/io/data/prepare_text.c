@@ -26,6 +26,7 @@ typedef struct worker {
     an_tokenizer *own;
     const an_tokenizer *tokenizer;
     uint64_t cut, at; /* in characters: where validation starts; how many are encoded */
+    uint64_t encoded_bytes;
     an_save saves[2];
     an_ids ids;
     uint16_t *words;
@@ -190,6 +191,11 @@ static an_status for_each_file(worker *w, text_body body)
     return AN_OK;
 }
 
+static void tell(const worker *w, int64_t characters, int64_t all)
+{
+    if (w->p->tell) w->p->tell(w->p->arg, characters, all);
+}
+
 /* ---- first pass: is it text, how many characters, which ones */
 
 static an_status count_text(worker *w, size_t i, const char *text, size_t n)
@@ -204,6 +210,7 @@ static an_status count_text(worker *w, size_t i, const char *text, size_t n)
                            w->files[i], at);
         if (w->seen) w->seen[c] = 1;
         at += (size_t)len;
+        if ((w->out->characters & 0xFFFFF) == 0) tell(w, (int64_t)w->out->characters, 0);
     }
     return AN_OK;
 }
@@ -271,6 +278,10 @@ static an_status encode_part(worker *w, size_t i, int split, const char *text, s
         AN_TRY(an_tokenizer_encode(w->err, w->tokenizer, w->files[i], text + at, piece, false, &w->ids));
         AN_TRY(write_ids(w, split));
         at += piece;
+        w->encoded_bytes += piece;
+        /* In bytes within a text, for characters are not counted again. */
+        const double share = (double)w->encoded_bytes / (double)AN_MAX(w->out->bytes, (uint64_t)1);
+        tell(w, (int64_t)(share * (double)w->out->characters), (int64_t)w->out->characters);
     }
     return AN_OK;
 }

@@ -24,6 +24,9 @@ typedef struct an_prepare {
     bool replace;                  /* what is no UTF-8 becomes U+FFFD; else it is an error with file and byte */
     bool records;      /* NAME.jsonl, .ndjson and .json, also .gz and .zst: each line is an object with a "text" */
     double train_part; /* of the characters; 0: 0.9 */
+    /* Told now and then how many characters were encoded; all = 0 while they are being counted. NULL: not told. */
+    void (*tell)(void *arg, int64_t characters, int64_t all);
+    void *arg;
 } an_prepare;
 
 typedef struct an_prepared {
