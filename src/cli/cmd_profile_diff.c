@@ -30,12 +30,37 @@ static void put_op(an_text *out, const an_profile_op *op)
     an_text_printf(out, "; in %s\n", *op->scope ? op->scope : "no scope");
 }
 
+/* What keeps the figures from being about the operations alone. */
+static void put_conditions(an_text *out, const an_profile_diff *d)
+{
+    const an_profile_file *a = &d->file[0], *b = &d->file[1];
+    if (strcmp(a->preset, b->preset) != 0 || d->common < 0.5)
+        an_text_printf(out, "note      %.0f %% of the time is in operations that both have: the settings differ\n",
+                       100 * d->common);
+    for (int i = 0; i < 2; i++)
+        if (10 * d->file[i].n_above > d->file[i].n_launches)
+            an_text_printf(
+                out,
+                "note      %d launches of %c beat the roof that was measured behind them: that machine was busy, or "
+                "their data lay in caches\n",
+                d->file[i].n_above, "AB"[i]);
+    if (d->factor == 1) return;
+    an_text_printf(out, "all       the median operation takes x%.2f", d->factor);
+    if (a->gflops > 0 && b->gflops > 0)
+        an_text_printf(out, ", and the machine's own peak went from %.4g to %.4g GFLOP/s", a->gflops, b->gflops);
+    an_text_puts(out, ": busy, another clock, or other settings for all\n");
+}
+
 static void put_diff(an_text *out, const an_args *args, const an_profile_diff *d)
 {
     for (int i = 0; i < 2; i++) put_file(out, &d->file[i], "AB"[i], args -> words[i + 1]);
-    an_text_printf(out, "the %s\n",
-                   d->changed ? "steps differ by more than 5 %; what changed most:"
-                              : "steps differ by 5 % or less; what takes most of B:");
+    put_conditions(out, d);
+    an_text_printf(out, "the %s%s\n",
+                   d->changed ? "steps differ by more than 5 %; what changed most"
+                              : "steps differ by 5 % or less; what takes most of B:",
+                   !d->changed      ? ""
+                   : d->factor == 1 ? ":"
+                                    : ", beyond what all did:");
     for (int k = 0; k < AN_PROFILE_TOP && d->top[k] >= 0; k++) put_op(out, &d->op[d->top[k]]);
     an_text_printf(out, "conclusion (%s) %s\n  because %s", d->file[1].time, an_profile_verdict_text(d->verdict),
                    d->why);

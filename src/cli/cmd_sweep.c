@@ -12,7 +12,9 @@
 #include "report/run_record.h"
 #include "report/metrics.h"
 #include "report/sweep.h"
+#include "tools/bench_op.h"
 #include "tools/estimate.h"
+#include <anneal_tools.h>
 #include <math.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -58,7 +60,8 @@ typedef struct job {
     answer answers[MOST_AXES * MOST_BUDGETS];
     int n_answers;
     double deadline;
-    bool late; /* a point was left out for want of time */
+    bool late;    /* a point was left out for want of time */
+    an_roof roof; /* of this combination of axes; zeros: not measured */
     an_sweep sweep;
 } job;
 
@@ -249,6 +252,27 @@ static const char *point_name(const an_sweep_point *p, char out[32])
     return out;
 }
 
+/* Which of the update's launches are limited by arithmetic and which by bandwidth: their work and bytes are the plan's, what the machine can
+ * do was measured. A point of which this cannot be told stands without it. */
+static void add_roofline(const job *j, an_sweep_point *p)
+{
+    an_err unused = {0};
+    an_train_config c;
+    an_session *r;
+    an_estimate estimate;
+    an_launch l;
+    if (!(j->roof.gflops > 0 && j->roof.gbytes > 0) || settings_of(&unused, j, p->axes, &c) != AN_OK) return;
+    c.batch_size = p->batch;
+    if (an_session_open(&unused, &c, NULL, AN_RUN_DATA, &r) != AN_OK) return;
+    if (an_estimate_run(&unused, r, &estimate) == AN_OK)
+        for (int i = 0; an_planned_launch_get(r->cx, i, &l); i++) {
+            const double compute = 1e-6 * (double)l.flops / j->roof.gflops,
+                         move = 1e-6 * (double)l.bytes / j->roof.gbytes;
+            *(compute >= move ? &p->arithmetic_ms : &p->bandwidth_ms) += fmax(compute, move);
+        }
+    an_session_close(r);
+}
+
 /* A failure that the point's own run had is the point's; `err` is for what ends the sweep. */
 static an_status run_point(an_err *err, job *j, an_sweep_point *p)
 {
@@ -274,7 +298,8 @@ static an_status run_point(an_err *err, job *j, an_sweep_point *p)
         }
     }
     an_err why = {0};
-    if (an_sweep_read(&why, dir, p) != AN_OK) snprintf(p->why, sizeof p->why, "%.200s", why.text);
+    if (an_sweep_read(&why, dir, p) != AN_OK) return snprintf(p->why, sizeof p->why, "%.200s", why.text), AN_OK;
+    add_roofline(j, p);
     return AN_OK;
 }
 
@@ -356,12 +381,23 @@ static an_status refine(an_err *err, job *j, const char *axes, int64_t most, int
     return has_time(j, last, most) ? measure(err, j, axes, most, &p) : AN_OK;
 }
 
+/* Without one a point's limit is not told apart: that ends no sweep. */
+static void measure_roof(job *j, int axes)
+{
+    an_err unused = {0};
+    an_train_config c;
+    j->roof = (an_roof){0};
+    if (settings_of(&unused, j, j->axes[axes], &c) != AN_OK || an_bench_roof(&unused, &c, &j->roof) != AN_OK)
+        j->roof = (an_roof){0};
+}
+
 static an_status sweep_axes(an_err *err, job *j, int axes)
 {
     int64_t most;
     const an_sweep_point *last;
     AN_TRY(fit_axes(err, j, axes, &most));
     most = AN_MIN(most, MOST_BATCH);
+    measure_roof(j, axes);
     AN_TRY(double_batch(err, j, j->axes[axes], most, &last));
     if (an_interrupt_seen(NULL) || !last) return AN_OK;
     return refine(err, j, j->axes[axes], most, last->batch);

@@ -17,6 +17,9 @@ static const double DATA_WAIT = 0.1;  /* share of the step that waits for data *
 static const double HOST_SHARE = 0.5; /* share of the step without data that no launch accounts for */
 static const double NEAR_ROOF = 0.6;  /* share of the roof from which a rewrite has little to gain */
 static const double MOVE_GAIN = 1.2;  /* times as fast on the other device */
+static const double ONE_MODEL = 0.5;  /* least share of the time in operations that profiles of two names have both */
+static const double COUNTS = 0.005; /* least share of the launches' time of an operation that tells the common factor */
+enum { FEWEST_THAT_COUNT = 5 };
 
 /* ---- reading */
 
@@ -102,6 +105,8 @@ static an_status read_head(an_err *err, const json_t *j, const char *path, an_pr
 {
     const json_t *launches = json_object_get(j, "launches");
     const double schema = an_run_number(j, "schema");
+    size_t i;
+    json_t *launch;
     if (!json_is_array(launches))
         return an_fail(err, AN_E_DATA,
                        "%s: no profile: it has no list of launches; write one with anneal profile "
@@ -125,6 +130,10 @@ static an_status read_head(an_err *err, const json_t *j, const char *path, an_pr
     f->host_ms = f->step_ms - f->data_ms - f->device_ms;
     f->host_ms = f->host_ms > 0 ? f->host_ms : 0;
     f->n_launches = (int)n;
+    f->gflops = amount(j, "peak_gflops");
+    f->gbytes = amount(j, "peak_gbytes");
+    json_array_foreach(launches, i, launch) f->n_above +=
+        json_is_null(json_object_get(launch, "share_of_roof")) && amount(launch, "device_us") > 0;
     if (f->device_ms <= 0 || f->step_ms <= 0)
         return an_fail(err, AN_E_DATA, "%s: its launches have no times: this device does not measure them", path);
     return AN_OK;
@@ -132,11 +141,44 @@ static an_status read_head(an_err *err, const json_t *j, const char *path, an_pr
 
 /* ---- ranking */
 
-static int larger_change_first(const void *a, const void *b)
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static int largest_change_first(const void *a, const void *b)
 {
     const an_profile_op *x = a, *y = b;
-    const double dx = fabs(x->us[1] - x->us[0]), dy = fabs(y->us[1] - y->us[0]);
-    return dx > dy ? -1 : dx < dy;
+    return x->change > y->change ? -1 : x->change < y->change;
+}
+
+/* The factor that all operations changed by, as the median of those that take time: one that was made slower does not move it. */
+static an_status find_common(an_err *err, an_profile_diff *d)
+{
+    double all[2] = {0}, both = 0, *ratio = malloc((size_t)d->n * sizeof *ratio);
+    int n = 0;
+    if (!ratio) return an_fail_nomem(err, "the operations of two profiles", (size_t)d->n * sizeof *ratio);
+    for (int i = 0; i < d->n; i++)
+        for (int side = 0; side < 2; side++) all[side] += d->op[i].us[side];
+    for (int i = 0; i < d->n; i++) {
+        const double *us = d->op[i].us;
+        if (!(us[0] > 0 && us[1] > 0)) continue;
+        both += us[0] + us[1];
+        if (us[0] > COUNTS * all[0] || us[1] > COUNTS * all[1]) ratio[n++] = us[1] / us[0];
+    }
+    if (n) qsort(ratio, (size_t)n, sizeof *ratio, ascending);
+    const double median = n ? an_run_quantile(ratio, (size_t)n, 0.5) : 1;
+    d->factor = n >= FEWEST_THAT_COUNT && fabs(median - 1) > CHANGED && isfinite(median) ? median : 1;
+    d->common = all[0] + all[1] > 0 ? both / (all[0] + all[1]) : 0;
+    free(ratio);
+    const an_profile_file *a = &d->file[0], *b = &d->file[1];
+    if (!*a->preset || !*b->preset || strcmp(a->preset, b->preset) == 0 || d->common >= ONE_MODEL) return AN_OK;
+    return an_fail(
+        err, AN_E_DATA,
+        "the profiles are of two models: one is of %s, the other of %s, and %.0f %% of their time is in operations "
+        "that both have; profile one model before and after a change",
+        a->preset, b->preset, 100 * d->common);
 }
 
 /* The slowest operations of one side. */
@@ -158,7 +200,8 @@ static void rank(an_profile_diff *d)
     for (int i = 0; i < d->n; i++)
         for (int side = 0; side < 2; side++)
             if (d->op[i].us[side] > 0) d->op[i].share[side] /= d->op[i].us[side];
-    qsort(d->op, (size_t)d->n, sizeof *d->op, larger_change_first);
+    for (int i = 0; i < d->n; i++) d->op[i].change = fabs(d->op[i].us[1] / d->factor - d->op[i].us[0]);
+    qsort(d->op, (size_t)d->n, sizeof *d->op, largest_change_first);
     slowest(d, 0, a);
     slowest(d, 1, b);
     d->same_slowest = true;
@@ -222,6 +265,7 @@ an_status an_profile_diff_make(an_err *err, const json_t *a, const json_t *b, co
     if (!out->op) return an_fail_nomem(err, "the operations of two profiles", most * sizeof *out->op);
     add_launches(out, 0, json_object_get(a, "launches"));
     add_launches(out, 1, json_object_get(b, "launches"));
+    AN_TRY(find_common(err, out));
     rank(out);
     conclude(out);
     return AN_OK;
@@ -276,11 +320,14 @@ void an_profile_diff_json(const an_profile_diff *d, an_text *out)
         an_json_put_number(out, "data_ms", f->data_ms);
         an_json_put_number(out, "host_ms", f->host_ms);
         an_json_put_number(out, "device_ms", f->device_ms);
-        an_text_puts(out, "},");
+        an_json_put_number(out, "peak_gflops", f->gflops);
+        an_text_printf(out, ",\"above_roof\":%d},", f->n_above);
     }
     an_text_printf(out, "\"changed\":%s,\"same_slowest\":%s", d->changed ? "true" : "false",
                    d->same_slowest ? "true" : "false");
     an_json_put_number(out, "days_apart", d->days_apart);
+    an_json_put_number(out, "factor", d->factor);
+    an_json_put_number(out, "common_share", d->common);
     an_text_puts(out, ",\"top\":[");
     for (int k = 0; k < AN_PROFILE_TOP && d->top[k] >= 0; k++) {
         const an_profile_op *op = &d->op[d->top[k]];

@@ -103,7 +103,8 @@ const char *an_sweep_limit(const an_sweep_point *p)
     if (p->swap_growth_bytes > 256.0 * 1048576) return "memory";
     if (p->wait_share > 0.1) return "data";
     if (p->gpu_busy < 0.5) return "launches";
-    return "arithmetic or bandwidth";
+    if (!(p->arithmetic_ms + p->bandwidth_ms > 0)) return "arithmetic or bandwidth";
+    return p->arithmetic_ms >= p->bandwidth_ms ? "arithmetic" : "bandwidth";
 }
 
 /* ---- for people and programs */
@@ -154,6 +155,9 @@ void an_sweep_json(const an_sweep *s, an_text *out)
             an_json_put_number(out, "measured_bytes", p->measured_bytes);
             an_json_put_number(out, "rss_bytes", p->rss_bytes);
             an_json_put_number(out, "swap_growth_bytes", p->swap_growth_bytes);
+            const bool roof = p->arithmetic_ms + p->bandwidth_ms > 0;
+            an_json_put_number(out, "arithmetic_ms", roof ? p->arithmetic_ms : NAN);
+            an_json_put_number(out, "bandwidth_ms", roof ? p->bandwidth_ms : NAN);
             an_text_printf(out, ",\"limited_by\":\"%s\"", an_sweep_limit(p));
         } else {
             an_text_puts(out, ",\"why\":");

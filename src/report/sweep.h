@@ -23,6 +23,9 @@ typedef struct an_sweep_point {
     double wait_share, gpu_busy;              /* of the time; gpu_busy is NaN on a device that does not tell */
     double predicted_bytes, measured_bytes;   /* the plan's peak; what was requested from the device */
     double rss_bytes, swap_growth_bytes;
+    /* Of the launches of an update's last micro-batch, by the roofline: time that those need at least whose arithmetic takes longer than their bytes, and time of the
+     * others. Zeros: unknown. */
+    double arithmetic_ms, bandwidth_ms;
 } an_sweep_point;
 
 typedef struct an_sweep {
@@ -37,7 +40,8 @@ an_status an_sweep_read(an_err *err, const char *dir, an_sweep_point *io);
 /* The knee among the points with these axes and at most `most` samples (0: all); NULL: none, speed still grows at the
  * largest, or fewer than two points ran. `fastest` is the fastest of them; NULL: none ran. */
 const an_sweep_point *an_sweep_knee(const an_sweep *s, const char *axes, int64_t most, const an_sweep_point **fastest);
-/* What a larger batch would not help: "data", "launches", "memory", or "arithmetic or bandwidth". */
+/* What a larger batch would not help: "data", "launches", "memory", "arithmetic" or "bandwidth"; "arithmetic or bandwidth" where the roofline of
+ * the point is not known. */
 const char *an_sweep_limit(const an_sweep_point *p);
 
 void an_sweep_table(const an_sweep *s, an_text *out); /* for people */

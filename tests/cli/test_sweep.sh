@@ -6,7 +6,8 @@ model="block_size=16 n_layer=2 n_head=2 n_embd=16 dropout=0 threads=2" # a threa
 
 # shellcheck disable=SC2086
 run sweep demo $model steps=5 minutes=3 budget=3MiB out="$dir/s" --json
-code_is 0; one_line stdout; has_keys "$dir/stdout" preset device points answers batch_size units_per_s ms predicted_bytes measured_bytes data_wait_share limited_by largest_fit
+code_is 0; one_line stdout; has_keys "$dir/stdout" arithmetic_ms bandwidth_ms preset device points answers batch_size units_per_s ms predicted_bytes measured_bytes data_wait_share limited_by largest_fit
+grep -q '"limited_by":"\(arithmetic\|bandwidth\|data\)"' "$dir/stdout" || fault "it does not say whether arithmetic or bandwidth limits"
 is_file "$dir/s/sweep.json"; is_file "$dir/s/sweep.svg"; is_file "$dir/s/batch-1/metrics.jsonl"; is_file "$dir/s/batch-2/logbook.jsonl"
 [ ! -e "$dir/s/batch-1/last.safetensors" ] || fault "a point's weights were kept"
 cmp -s "$dir/stdout" "$dir/s/sweep.json" || [ "$(cat "$dir/stdout")" = "$(cat "$dir/s/sweep.json")" ] || fault "sweep.json is not what was printed"
@@ -61,6 +62,10 @@ run sweep demo over=dtype=float31 out="$dir/none"
 code_is 1
 run sweep demo budget=much
 code_is 1; says stderr "much"
+for amount in 5 0.5; do
+    run sweep demo budget=$amount out="$dir/none"
+    code_is 1; one_line stderr; says stderr "budget=$amount: of what?"
+done
 # shellcheck disable=SC2086
 run sweep demo $model budget=1KiB out="$dir/tiny"
 code_is 0; says stdout "not one sample fits"

@@ -92,6 +92,67 @@ static void each_of_the_four_conclusions_has_its_figures(void **state)
     }
 }
 
+/* A profile of six operations, the first of preset `preset` and of its shapes, with these times. */
+static json_t *six(const char *preset, const char *shape, const double us[6])
+{
+    an_text text = {0};
+    an_err err = {0};
+    json_t *j;
+    double sum = 0;
+    for (int i = 0; i < 6; i++) sum += 1e-3 * us[i];
+    an_text_printf(&text,
+                   "{\"schema\":1,\"preset\":\"%s\",\"device\":\"cpu\",\"step_ms\":%g,\"device_ms\":%g,\"launches\":[",
+                   preset, sum, sum);
+    for (int i = 0; i < 6; i++)
+        an_text_printf(
+            &text,
+            "%s{\"kernel\":\"op_%c\",\"kind\":\"row\",\"phase\":\"forward\",\"shape\":\"%s\",\"device_us\":%g,"
+            "\"share_of_roof\":%s}",
+            i ? "," : "", 'a' + i, shape, us[i], i < 2 ? "null" : "0.5");
+    an_text_puts(&text, "]}");
+    if (an_json_parse(&err, "text", 0, text.data, text.len, &j) != AN_OK) fail_msg("%s", err.text);
+    an_text_free(&text);
+    return j;
+}
+
+/* On a machine that is busy while B is measured everything takes 1.5 times as long, and the largest operation gains most
+ * microseconds; the one that was made slower is still named first. */
+static void what_a_busy_machine_does_to_all_names_none(void **state)
+{
+    (void)state;
+    static const double before[6] = {5000, 1000, 900, 800, 700, 300}, after[6] = {7500, 1500, 1350, 1200, 1050, 1200},
+                        twice[6] = {10000, 2000, 1800, 1600, 1400, 600};
+    an_profile_diff d = diff(six("p", "4", before), six("p", "4", after));
+    assert_string_equal(d.op[d.top[0]].name, "op_f");
+    assert_true(d.factor == 1.5 && d.common == 1 && d.changed);
+    assert_int_equal(d.file[0].n_above, 2);
+    an_profile_diff_free(&d);
+    d = diff(six("p", "4", before), six("p", "4", twice));
+    assert_true(d.factor == 2);
+    an_profile_diff_free(&d);
+    d = diff(six("p", "4", before), six("p", "4", before));
+    assert_true(d.factor == 1 && !d.changed);
+    an_profile_diff_free(&d);
+}
+
+static void profiles_of_two_models_are_refused(void **state)
+{
+    (void)state;
+    static const double us[6] = {5000, 1000, 900, 800, 700, 300};
+    an_err err = {0};
+    an_profile_diff d = diff(six("p", "4", us), six("p", "8", us)); /* one model with another batch */
+    assert_true(d.common == 0);
+    an_profile_diff_free(&d);
+    d = diff(six("p", "4", us), six("q.yaml", "4", us)); /* one model, by its own file */
+    an_profile_diff_free(&d);
+    json_t *a = six("p", "4", us), *b = six("q", "8", us);
+    assert_int_equal(an_profile_diff_make(&err, a, b, "a", "b", &d), AN_E_DATA);
+    assert_non_null(strstr(err.text, "one is of p, the other of q"));
+    an_profile_diff_free(&d);
+    json_decref(a);
+    json_decref(b);
+}
+
 static void what_is_no_profile_is_a_sentence(void **state)
 {
     (void)state;
@@ -152,6 +213,8 @@ int main(void)
         cmocka_unit_test(layers_are_one_operation_and_the_change_comes_first),
         cmocka_unit_test(waiting_for_data_is_no_change_of_the_step),
         cmocka_unit_test(each_of_the_four_conclusions_has_its_figures),
+        cmocka_unit_test(what_a_busy_machine_does_to_all_names_none),
+        cmocka_unit_test(profiles_of_two_models_are_refused),
         cmocka_unit_test(what_is_no_profile_is_a_sentence),
         cmocka_unit_test(names_and_numbers_of_a_hostile_file_stay_in_bounds),
     };

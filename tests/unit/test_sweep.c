@@ -64,6 +64,10 @@ static void what_limits_a_point_is_read_off_its_numbers(void **state)
     (void)state;
     an_sweep_point p = {.ran = true, .gpu_busy = 0.9};
     assert_string_equal(an_sweep_limit(&p), "arithmetic or bandwidth");
+    p.arithmetic_ms = 3, p.bandwidth_ms = 2;
+    assert_string_equal(an_sweep_limit(&p), "arithmetic");
+    p.bandwidth_ms = 4;
+    assert_string_equal(an_sweep_limit(&p), "bandwidth");
     p.gpu_busy = 0.3;
     assert_string_equal(an_sweep_limit(&p), "launches");
     p.wait_share = 0.5;

@@ -84,21 +84,15 @@ an_status an_bytes_parse(an_err *err, const char *what, const char *text, uint64
     static const struct {
         const char *name;
         double bytes;
-    } units[] = {{"", 1},
-                 {"B", 1},
-                 {"KiB", 1024},
-                 {"MiB", 1048576},
-                 {"GiB", 1073741824},
-                 {"K", 1024},
-                 {"M", 1048576},
-                 {"G", 1073741824},
-                 {"kB", 1e3},
-                 {"MB", 1e6},
-                 {"GB", 1e9},
-                 {"TiB", 1099511627776.0}};
+    } units[] = {{"B", 1},    {"KiB", 1024},  {"MiB", 1048576},        {"GiB", 1073741824},
+                 {"K", 1024}, {"M", 1048576}, {"G", 1073741824},       {"kB", 1e3},
+                 {"MB", 1e6}, {"GB", 1e9},    {"TiB", 1099511627776.0}};
     char *unit = (char *)text + strspn(text, "0123456789.");
     const double number = unit == text ? 0 : strtod(text, NULL);
     unit += strspn(unit, " ");
+    if (!*unit && number > 0) /* GiB to one reader, bytes to another */
+        return an_fail(err, AN_E_USAGE, "%s=%.64s: of what? Write the unit too, as %s=%.32sGiB or %s=%.32sMiB", what,
+                       text, what, text, what, text);
     for (size_t i = 0; i < AN_COUNT(units) && unit != text && number > 0; i++)
         if (strcmp(unit, units[i].name) == 0) {
             if (!(number * units[i].bytes < 0x1p63))
