@@ -148,4 +148,17 @@ an_status an_compile_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an
  * status. `tell` (or NULL) hears of each kernel. Persistent state takes one more update. */
 an_status an_check_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_check_result *out);
 
+/* A number that is not finite, where it is written first. */
+typedef struct an_not_finite {
+    char kernel[128], scope[128];
+    const char *kind, *phase; /* as an_launch has them */
+    int launch;               /* number in the plan */
+    int64_t element;          /* of what that launch writes */
+    double value;
+} an_not_finite;
+
+/* Runs the plan of the last eval once more, launch by launch, up to the first that writes NaN or an infinity. *found false: none does.
+ * Persistent state takes one more update, or a part of one. */
+an_status an_find_not_finite(an_ctx *cx, bool *found, an_not_finite *out);
+
 #endif

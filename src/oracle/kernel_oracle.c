@@ -574,6 +574,13 @@ static int64_t attn_extent(const an_attn_spec *s, bool grad, int i)
     return strided_extent(s->dtype, 4, count, stride);
 }
 
+an_dtype an_oracle_written_dtype(const an_plan *p, const an_plan_step *s, int i)
+{
+    limits l;
+    allow(&l, p, s, false);
+    return i < (int)AN_COUNT(l.dtype) ? (an_dtype)l.dtype[i] : AN_U8;
+}
+
 int64_t an_oracle_extent(const an_plan *p, const an_plan_step *s, int i)
 {
     const an_kernel *k = &p->kernel[s->kernel];

@@ -29,6 +29,9 @@ typedef struct an_oracle_verdict {
  * the buffer's end. */
 int64_t an_oracle_extent(const an_plan *p, const an_plan_step *s, int i);
 
+/* The dtype of what the step writes through argument `i`; AN_U8: bytes that are no numbers of a known dtype. */
+an_dtype an_oracle_written_dtype(const an_plan *p, const an_plan_step *s, int i);
+
 /* Checks a step's kernel and epilogue; arg[s->n_args]. With `tf32` operands of f32 GEMMs may have been rounded to 11
  * bits. AN_E_NOMEM only: faults are in *out. */
 an_status an_oracle_check(an_err *err, const an_plan *p, const an_plan_step *s, const an_oracle_memory *arg, bool tf32,

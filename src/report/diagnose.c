@@ -224,17 +224,31 @@ static bool metrics_cut_short(const inquiry *q)
 
 /* ---- numbers */
 
+/* In which operation the first such number arose, where the run looked (train/nan_origin.h). */
+static void put_origin(const json_t *line, char out[200])
+{
+    const char *scope = an_run_text(line, "scope");
+    const double element = an_run_number(line, "element");
+    out[0] = 0;
+    if (line)
+        snprintf(out, 200, "; it arises in %.60s%s%.60s (%.12s), element %.0f: %.8s", scope, *scope ? ": " : "",
+                 an_run_text(line, "kernel"), an_run_text(line, "phase"), isfinite(element) ? element : -1,
+                 an_run_text(line, "value"));
+}
+
 static bool not_finite(const inquiry *q)
 {
     const an_run_record *r = q->r;
     const int64_t i = not_finite_at(r);
     const double rate = setting(q, "learning_rate");
+    char origin[200];
     if (i < 0) return false;
+    put_origin(r->not_finite, origin);
     fix_setting(q, "learning_rate=%.3g", isfinite(rate) ? 0.5 * rate : 1e-4);
-    if (i == 0) return evidence(q, "at update %lld, the first that was logged", (long long)r->update[0].step);
-    return evidence(q, "first at update %lld; at update %lld the loss was %.4g and the norm of the gradients %.4g",
+    if (i == 0) return evidence(q, "at update %lld, the first that was logged%s", (long long)r->update[0].step, origin);
+    return evidence(q, "first at update %lld; at update %lld the loss was %.4g and the norm of the gradients %.4g%s",
                     (long long)r->update[i].step, (long long)r->update[i - 1].step, r->update[i - 1].at[AN_RUN_LOSS],
-                    r->update[i - 1].at[AN_RUN_GRAD_NORM]);
+                    r->update[i - 1].at[AN_RUN_GRAD_NORM], origin);
 }
 
 /* The run in tenths: the loss has lost a good part of what it had gained, by more than its noise. */

@@ -131,12 +131,14 @@ static an_status add_event(an_err *err, void *arg, const json_t *line)
         r->begins++;
         replace(&r->plan, NULL);
         replace(&r->end, NULL);
+        replace(&r->not_finite, NULL);
         replace(&r->memory[0], NULL);
         replace(&r->memory[1], NULL);
         one = &r->begin;
     }
     if (strcmp(event, "plan") == 0) one = &r->plan;
     if (is_one_of(event, ends)) one = &r->end;
+    if (strcmp(event, "not_finite") == 0) one = &r->not_finite;
     if (strcmp(event, "memory") == 0) one = &r->memory[r->memory[0] != NULL];
     if (one) {
         replace(one, line);
@@ -171,6 +173,7 @@ void an_run_record_free(an_run_record *r)
     json_decref(r->begin);
     json_decref(r->plan);
     json_decref(r->end);
+    json_decref(r->not_finite);
     json_decref(r->memory[0]);
     json_decref(r->memory[1]);
     json_decref(r->machine);

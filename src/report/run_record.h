@@ -46,6 +46,7 @@ typedef struct an_run_record {
     json_t *begin;           /* the last line of that event; NULL: none */
     json_t *plan, *end;      /* those behind `begin`; NULL: none */
     json_t *machine, *notes; /* arrays of the lines "machine", and "note", "rejected" and "accepted" */
+    json_t *not_finite;      /* the last line of that event behind `begin`; NULL: none */
     json_t *memory[2];       /* the first and the last line "memory" behind `begin`; NULL: none */
     size_t begins, events_left_out;
 } an_run_record;

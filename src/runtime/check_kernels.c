@@ -1,4 +1,5 @@
-/* check_kernels.c: runs the last plan once more, one launch at a time, and compares each distinct kernel with the oracle.
+/* check_kernels.c: runs the last plan once more, one launch at a time, and compares each distinct kernel with the oracle, or looks for the
+ * first number that is not finite.
  *
  * Owns:     one-step plans that a device loads and runs alone; host copies of the memory a step reads and writes.
  * Does not: know what kernels compute (oracle/kernel_oracle.h), or change the plan.
@@ -227,6 +228,19 @@ an_status an_compile_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an
     return AN_OK;
 }
 
+/* The slots of the last eval, as the device binds them; the caller frees them. */
+static an_status bind_slots(an_ctx *cx, checker *c)
+{
+    c->n_slots = AN_SLOT_FIRST + cx->n_stores;
+    c->slots = calloc((size_t)c->n_slots, sizeof *c->slots);
+    if (!c->slots) return an_fail_nomem(&cx->err, "the slots of a plan", 0);
+    AN_TRY(an_wait_idle(cx));
+    c->slots[AN_SLOT_ARENA] = cx->arena;
+    c->slots[AN_SLOT_INPUT] = cx->inputs[cx->now];
+    for (int i = 0; i < cx->n_stores; i++) c->slots[AN_SLOT_FIRST + i] = cx->store[i].mem;
+    return AN_OK;
+}
+
 an_status an_check_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_check_result *out)
 {
     *out = (an_check_result){0};
@@ -234,20 +248,68 @@ an_status an_check_kernels(an_ctx *cx, an_kernel_check_fn tell, void *user, an_c
         return cx ? an_fail(&cx->err, AN_E_USAGE, "an_check_kernels: nothing has run on this device that has kernels")
                   : AN_E_USAGE;
     const an_plan *p = cx->last->plan;
-    checker c = {
-        .cx = cx, .plan = p, .tell = tell, .user = user, .result = out, .n_slots = AN_SLOT_FIRST + cx->n_stores};
+    checker c = {.cx = cx, .plan = p, .tell = tell, .user = user, .result = out};
     c.tf32 = cx->backend->target(cx->device)->tf32;
-    c.slots = calloc((size_t)c.n_slots, sizeof *c.slots);
     c.identity = calloc((size_t)p->n_steps + 1, sizeof *c.identity);
-    an_status status = c.slots && c.identity ? an_wait_idle(cx) : an_fail_nomem(&cx->err, "the slots of a plan", 0);
-    if (status == AN_OK) {
-        c.slots[AN_SLOT_ARENA] = cx->arena;
-        c.slots[AN_SLOT_INPUT] = cx->inputs[cx->now];
-        for (int i = 0; i < cx->n_stores; i++) c.slots[AN_SLOT_FIRST + i] = cx->store[i].mem;
-        status = check_steps(&c);
-    }
+    an_status status = c.identity ? bind_slots(cx, &c) : an_fail_nomem(&cx->err, "the kernels of a plan", 0);
+    if (status == AN_OK) status = check_steps(&c);
     cx->n_roots = 0; /* what the last eval left has been written over */
     free(c.identity);
     free(c.slots);
+    return status;
+}
+
+/* ---------------------------------------------------------------------------------------------- numbers that are not finite */
+
+/* Looks at what the step has written through argument `i`: whole elements of its value. */
+static an_status look_at_written(checker *c, const an_plan_step *s, int i, bool *found, an_not_finite *out)
+{
+    const an_dtype dtype = an_oracle_written_dtype(c->plan, s, i);
+    void *copy;
+    int64_t bytes;
+    if (s->arg[i].slot < 0 || !s->arg[i].written || !an_dtype_is_float(dtype)) return AN_OK;
+    an_status status = copy_argument(c, &s->arg[i], s->arg[i].bytes, &copy, &bytes);
+    const int64_t n = bytes / (int64_t)an_dtype_bytes(dtype);
+    for (int64_t e = 0; e < n && status == AN_OK && !*found; e++) {
+        out->value = an_dtype_load(dtype, copy, e);
+        out->element = e;
+        *found = !isfinite(out->value);
+    }
+    free(copy);
+    return status;
+}
+
+static an_status find_first(checker *c, bool *found, an_not_finite *out)
+{
+    for (int n = 0; n < c->plan->n_steps && !*found; n++) {
+        const an_plan_step *s = &c->plan->step[n];
+        alone a;
+        make_alone(c->plan, n, &a);
+        AN_TRY(run_alone(c, &a));
+        for (int i = 0; i < s->n_args && !*found; i++) AN_TRY(look_at_written(c, s, i, found, out));
+        if (*found) out->launch = n;
+    }
+    return AN_OK;
+}
+
+an_status an_find_not_finite(an_ctx *cx, bool *found, an_not_finite *out)
+{
+    an_launch l;
+    *found = false;
+    *out = (an_not_finite){.kind = "", .phase = ""};
+    if (!cx || !cx->last || !cx->last->exec || cx->last != cx->ran)
+        return cx ? an_fail(&cx->err, AN_E_USAGE, "an_find_not_finite: nothing has run on this device that has kernels")
+                  : AN_E_USAGE;
+    checker c = {.cx = cx, .plan = cx->last->plan};
+    an_status status = bind_slots(cx, &c);
+    if (status == AN_OK) status = find_first(&c, found, out);
+    cx->n_roots = 0; /* what the last eval left has been written over */
+    free(c.slots);
+    if (status == AN_OK && *found && an_planned_launch_get(cx, out->launch, &l)) {
+        snprintf(out->kernel, sizeof out->kernel, "%s", l.kernel);
+        snprintf(out->scope, sizeof out->scope, "%s", l.scope);
+        out->kind = l.kind;
+        out->phase = l.phase;
+    }
     return status;
 }

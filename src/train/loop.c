@@ -8,6 +8,7 @@
 #include "report/loss_curve.h"
 #include "train/evaluate.h"
 #include "train/memory_watch.h"
+#include "train/nan_origin.h"
 #include "comm/comm.h"
 #include "train/optimizer.h"
 #include "train/rank_times.h"
@@ -222,12 +223,14 @@ static an_status not_finite(an_err *err, const loop *l, const char *what, int64_
 {
     const char *found = isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"; /* the sign of a NaN has no meaning */
     const char *advice = "try a lower learning_rate, a smaller grad_clip or dtype=float32";
+    char origin[AN_NAN_ORIGIN_BYTES];
+    an_nan_origin(l->r, step, origin);
     if (l->saved_step < 0)
-        return an_fail(err, AN_E_NUMERIC, "update %lld: the %s is %s; nothing was saved; %s", (long long)step, what,
-                       found, advice);
+        return an_fail(err, AN_E_NUMERIC, "update %lld: the %s is %s%s; nothing was saved; %s", (long long)step, what,
+                       found, origin, advice);
     return an_fail(err, AN_E_NUMERIC,
-                   "update %lld: the %s is %s; %s/last.safetensors holds the run after %lld updates; %s",
-                   (long long)step, what, found, l->r->cfg.out, (long long)l->saved_step, advice);
+                   "update %lld: the %s is %s%s; %s/last.safetensors holds the run after %lld updates; %s",
+                   (long long)step, what, found, origin, l->r->cfg.out, (long long)l->saved_step, advice);
 }
 
 static void measure(loop *l, an_train_event *e)

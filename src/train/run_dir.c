@@ -81,6 +81,12 @@ an_status an_run_dir_check(an_err *err, const char *dir, int lock)
     if (fstat(lock, &held) == 0 && lstat(path, &there) == 0 && held.st_ino == there.st_ino &&
         held.st_dev == there.st_dev)
         return AN_OK;
+    if (lstat(dir, &there) != 0)
+        return an_fail(
+            err, AN_E_IO,
+            "%s: the folder was removed or has another name since the run began, and nothing was written behind "
+            "that; if it has another name, anneal resume THAT_NAME goes on from its last checkpoint",
+            dir);
     return an_fail(err, AN_E_IO,
                    "%s: the folder or its .lock was removed or replaced while the run went on, and another run may "
                    "write there now: this run writes nothing more to it; restart with another out=",

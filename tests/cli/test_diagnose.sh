@@ -24,11 +24,12 @@ ok "ten healthy runs are silent, and the runbook has every rule"
 
 # shellcheck disable=SC2086
 run $train out="$dir/nan" learning_rate=100 grad_clip=0 warmup_iters=0
-code_is 3
+code_is 3; says stderr "; it arises in "
 run diagnose "$dir/nan"
-code_is 0; says stdout "(not_finite)"; says stdout "learning_rate=50"; says stdout "first fix"
+code_is 0; says stdout "; it arises in "; says stdout "(not_finite)"; says stdout "learning_rate=50"; says stdout "first fix"
 run diagnose "$dir/nan" --json
 code_is 0; one_line stdout; has_keys "$dir/stdout" rule symptom evidence hypothesis fix
+grep "\"event\":\"not_finite\"" "$dir/nan/logbook.jsonl" >"$dir/origin"; one_line origin; has_keys "$dir/origin" update micro kernel launch element value
 ok "a run that met a NaN is told so, with the update and a smaller learning rate"
 
 # Killed in the middle: first while it runs, then after.

@@ -159,7 +159,18 @@ rm "$dir/unlocked/.lock"
 wait $running
 code=$?
 code_is 2; one_line stderr; says stderr "its .lock was removed or replaced while the run went on"
-ok "a run notices that its lock was deleted"
+# shellcheck disable=SC2086
+"$program" train macbook out="$dir/renamed" $settings $endless eval_interval=20 --quiet >/dev/null 2>"$dir/stderr" </dev/null &
+running=$!
+until_written "$dir/renamed/metrics.jsonl"
+mv "$dir/renamed" "$dir/other_name"
+wait $running
+code=$?
+code_is 2; one_line stderr; says stderr "the folder was removed or has another name"
+# shellcheck disable=SC2046
+limited resume "$dir/other_name" max_iters=$(($(tail -n 1 "$dir/other_name/metrics.jsonl" | sed 's/.*"step":\([0-9]*\),.*/\1/') + 25)) --quiet
+code_is 0; [ ! -e "$dir/renamed" ] || fault "the resumed run went back to the name that the folder had"
+ok "a run notices that its lock was deleted, or that its folder has another name, under which it goes on"
 
 # ---- one Ctrl-C in an evaluation of hours
 # shellcheck disable=SC2086

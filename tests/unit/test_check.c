@@ -317,6 +317,40 @@ static void operations_of_other_models_are_checked_too(void **state)
     an_close(cx);
 }
 
+/* log(-1) in one scope makes NaN of everything behind it: the scope, the launch's phase and the element are the logarithm's. */
+static void the_first_number_that_is_not_finite_is_named(void **state)
+{
+    (void)state;
+    bool found = true;
+    an_not_finite f;
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .seed = 1, .threads = 1, .cc = "none"});
+    float in[3][4] = {{1, 2, 3, 4}, {1, 2, -1, 4}, {0.5f, 1, 1, 1}},
+          square[4][4] = {{1}, {0, 1}, {0, 0, 1}, {0, 0, 0, 1}};
+    for (int bad = 0; bad < 2; bad++) {
+        if (!bad) in[1][2] = 3;
+        an_tensor *x = an_input(cx, AN_F32, AN_SHAPE(3, 4), in), *m = an_input(cx, AN_F32, AN_SHAPE(4, 4), square);
+        an_scope_push(cx, "before");
+        an_tensor *y = an_matmul(x, m); /* [3,4] */
+        an_scope_pop(cx);
+        an_scope_push(cx, "logs");
+        an_tensor *z = an_matmul(an_log(x), m); /* [3,4] */
+        an_scope_pop(cx);
+        an_scope_push(cx, "behind");
+        an_tensor *loss = an_sum(an_matmul(an_add(y, z), m), AN_ALL);
+        an_scope_pop(cx);
+        assert_int_equal(an_eval(loss), AN_OK);
+        assert_int_equal(an_find_not_finite(cx, &found, &f), AN_OK);
+        assert_int_equal(found, bad);
+        an_reset(cx);
+        in[1][2] = -1;
+    }
+    assert_string_equal(f.scope, "logs");
+    assert_int_equal(f.element, 6);
+    assert_true(f.value != f.value);
+    assert_int_equal(an_find_not_finite(NULL, &found, &f), AN_E_USAGE);
+    an_close(cx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -331,6 +365,7 @@ int main(void)
         cmocka_unit_test(the_selftest_of_a_model_passes_in_every_mode),
         cmocka_unit_test(without_a_plan_there_is_nothing_to_check),
         cmocka_unit_test(operations_of_other_models_are_checked_too),
+        cmocka_unit_test(the_first_number_that_is_not_finite_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
