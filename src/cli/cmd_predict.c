@@ -1,6 +1,7 @@
 /* cmd_predict.c: predictions of a trained model, for the rows of a .npy array or for what the run's task reads (a text,
  * a file of them): as text, a line each, or as a .npy. */
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
 #include "infer/predict.h"
 #include "train/run_dir.h"
 #include <stdlib.h>
@@ -162,10 +163,16 @@ static an_status print_rows(an_err *err, const an_session *r, const rows *in, co
 static an_status predict(an_err *err, an_session *r, const rows *in, const predict_values *v, const an_args *args)
 {
     an_predictions p;
-    AN_TRY(in->asked.samples ? an_predict_questions(err, r, &in->asked, &p) : an_predict(err, r, &in->array, &p));
-    const int64_t dim[] = {p.rows, p.columns};
+    an_bar *bar = an_bar_open(args, "predict", "rows", NULL, NULL);
+    r->tell = an_bar_tell;
+    r->tell_arg = bar;
     an_status status =
-        *v->out ? an_npy_write(err, v->out, AN_F32, 2, dim, p.value) : print_rows(err, r, in, &p, args->json);
+        in->asked.samples ? an_predict_questions(err, r, &in->asked, &p) : an_predict(err, r, &in->array, &p);
+    r->tell = NULL;
+    an_bar_close(bar);
+    AN_TRY(status);
+    const int64_t dim[] = {p.rows, p.columns};
+    status = *v->out ? an_npy_write(err, v->out, AN_F32, 2, dim, p.value) : print_rows(err, r, in, &p, args->json);
     if (status == AN_OK && *v->out && !args->quiet)
         an_say("%lld rows of %lld outputs are in %s", (long long)p.rows, (long long)p.columns, v->out);
     free(p.value);

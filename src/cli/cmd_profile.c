@@ -1,6 +1,7 @@
 /* cmd_profile.c: where the time of a step goes, launch by launch; two such profiles are cmd_profile_diff.c's. */
 #define _DEFAULT_SOURCE
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
 #include "report/profile_diff.h"
 #include "tools/profile.h"
 #include "train/run_dir.h"
@@ -196,14 +197,19 @@ an_status an_cmd_profile(an_err *err, const an_args *args, int *exit_code)
     if (v.data_only && strcmp(v.inputs, "fixed") == 0)
         return an_fail(err, AN_E_USAGE,
                        "profile: data_only times the data, which inputs=fixed leaves out; leave one out");
+    an_bar *bar = an_bar_open(args, "profile", "steps", NULL, NULL);
     const an_profile_options o = {.what = v.data_only      ? AN_PROFILE_DATA
                                           : v.forward_only ? AN_PROFILE_FORWARD
                                                            : AN_PROFILE_TRAIN,
                                   .warmup = v.warmup,
                                   .steps = v.steps,
                                   .trace = v.trace[0] ? v.trace : NULL,
-                                  .fixed = strcmp(v.inputs, "fixed") == 0};
-    AN_TRY(an_profile_steps(err, &c, &o, &p));
+                                  .fixed = strcmp(v.inputs, "fixed") == 0,
+                                  .tell = an_bar_tell,
+                                  .tell_arg = bar};
+    an_status status = an_profile_steps(err, &c, &o, &p);
+    an_bar_close(bar);
+    AN_TRY(status);
     if (v.top && p.n_launches) qsort(p.launch, (size_t)p.n_launches, sizeof *p.launch, slower_first);
     const int shown = v.top ? (int)AN_MIN(v.top, p.n_launches) : p.n_launches;
     if (args->json) {

@@ -1,5 +1,6 @@
 /* cmd_solve.c: a trained model solves Sudokus or mazes; prints the board after each supervision step. */
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
 #include "infer/solve.h"
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +106,12 @@ static an_status solve(an_err *err, an_session *r, const an_boards *b, const sol
     if (v->trace) t.line = calloc((size_t)b->n, sizeof *t.line);
     if (v->trace && !t.line) return an_fail_nomem(err, "traces", (size_t)b->n * sizeof *t.line);
     const an_solve_options o = {.steps = v->steps, .halt = v->halt, .trace = v->trace ? trace : NULL, .arg = &t};
+    an_bar *bar = an_bar_open(args, "solve", "boards", NULL, NULL);
+    r->tell = an_bar_tell;
+    r->tell_arg = bar;
     an_status status = an_solve_boards(err, r, b, &o, &a);
+    r->tell = NULL;
+    an_bar_close(bar);
     if (status == AN_OK) status = print_answers(err, &t, &a, args);
     if (status == AN_OK) an_answers_free(&a);
     for (int64_t i = 0; t.line && i < b->n; i++) an_text_free(&t.line[i]);

@@ -298,8 +298,7 @@ static an_status run_point(an_err *err, job *j, an_sweep_point *p)
         }
     }
     an_err why = {0};
-    if (an_sweep_read(&why, dir, p) != AN_OK) return snprintf(p->why, sizeof p->why, "%.200s", why.text), AN_OK;
-    add_roofline(j, p);
+    if (an_sweep_read(&why, dir, p) != AN_OK) snprintf(p->why, sizeof p->why, "%.200s", why.text);
     return AN_OK;
 }
 
@@ -381,14 +380,18 @@ static an_status refine(an_err *err, job *j, const char *axes, int64_t most, int
     return has_time(j, last, most) ? measure(err, j, axes, most, &p) : AN_OK;
 }
 
-/* Without one a point's limit is not told apart: that ends no sweep. */
-static void measure_roof(job *j, int axes)
+/* For the points with these axes, when all of them ran: their time is not the roof's. Without a roof a point's limit is not told apart: that
+ * ends no sweep. */
+static void add_rooflines(job *j, int axes)
 {
     an_err unused = {0};
     an_train_config c;
-    j->roof = (an_roof){0};
-    if (settings_of(&unused, j, j->axes[axes], &c) != AN_OK || an_bench_roof(&unused, &c, &j->roof) != AN_OK)
-        j->roof = (an_roof){0};
+    if (an_interrupt_seen(NULL) || settings_of(&unused, j, j->axes[axes], &c) != AN_OK ||
+        an_bench_roof(&unused, &c, &j->roof) != AN_OK)
+        return;
+    for (int i = 0; i < j->sweep.n; i++)
+        if (j->sweep.point[i].ran && strcmp(j->sweep.point[i].axes, j->axes[axes]) == 0)
+            add_roofline(j, &j->sweep.point[i]);
 }
 
 static an_status sweep_axes(an_err *err, job *j, int axes)
@@ -397,10 +400,11 @@ static an_status sweep_axes(an_err *err, job *j, int axes)
     const an_sweep_point *last;
     AN_TRY(fit_axes(err, j, axes, &most));
     most = AN_MIN(most, MOST_BATCH);
-    measure_roof(j, axes);
     AN_TRY(double_batch(err, j, j->axes[axes], most, &last));
     if (an_interrupt_seen(NULL) || !last) return AN_OK;
-    return refine(err, j, j->axes[axes], most, last->batch);
+    AN_TRY(refine(err, j, j->axes[axes], most, last->batch));
+    add_rooflines(j, axes);
+    return AN_OK;
 }
 
 /* ---- answers */

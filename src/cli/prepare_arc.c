@@ -1,5 +1,6 @@
 /* prepare_arc.c: anneal prepare arc: data sets of ARC's puzzles. */
 #include "cli/cmd_prepare.h"
+#include "cli/progress_bar.h"
 #include "io/data/arc_set.h"
 #include <signal.h>
 #include <string.h>
@@ -82,13 +83,18 @@ an_status an_cmd_prepare_arc(an_err *err, const an_args *args, int *exit_code)
                        "(TinyRecursiveModels has them in kaggle/combined, PREFIX being kaggle/combined/arc-agi)");
     signal(SIGXFSZ, SIG_IGN);
     snprintf(tests, sizeof tests, "%s%s%s", v.test, *v.test2 ? "," : "", v.test2);
+    an_bar *bar = an_bar_open(args, "prepare", "puzzles", NULL, NULL);
     const an_arc_options o = {.prefix = v.from,
                               .subsets = v.subsets,
                               .test_subsets = tests,
                               .out = an_prepare_out(v.out, v.output_dir, folder),
                               .num_aug = v.num_aug,
                               .identifiers_start = v.identifiers_start,
-                              .seed = (uint64_t)v.seed};
-    AN_TRY(an_arc_build(err, &o, &result));
+                              .seed = (uint64_t)v.seed,
+                              .tell = an_bar_tell,
+                              .tell_arg = bar};
+    an_status status = an_arc_build(err, &o, &result);
+    an_bar_close(bar);
+    AN_TRY(status);
     return print_result(err, o.out, &result, args->json);
 }

@@ -1,5 +1,6 @@
 /* prepare_chat.c: anneal prepare chat, example-chat: data sets of conversations. */
 #include "cli/cmd_prepare.h"
+#include "cli/progress_bar.h"
 #include "io/data/chat_set.h"
 #include "io/data/example_chat.h"
 #include <signal.h>
@@ -109,6 +110,7 @@ static an_status build(an_err *err, values *v, const an_args *args, an_conversat
     int32_t vocab = 0;
     an_status status = find_tokenizer(err, v, args->quiet, instead, &t);
     if (status == AN_OK) status = an_chat_tokens_add(err, &t, &c);
+    an_bar *bar = an_bar_open(args, "prepare", "conversations", NULL, NULL);
     const an_chat_options o = {.out = out,
                                .source = source,
                                .format = v->format,
@@ -118,8 +120,11 @@ static an_status build(an_err *err, values *v, const an_args *args, an_conversat
                                .subsample = v->subsample_size,
                                .assistant_only = strcmp(v->loss, "assistant") == 0,
                                .system = v->system,
-                               .seed = (uint64_t)v->seed};
+                               .seed = (uint64_t)v->seed,
+                               .tell = an_bar_tell,
+                               .tell_arg = bar};
     if (status == AN_OK) status = an_chat_build(err, &o, list, t, &c, &result);
+    an_bar_close(bar);
     if (status == AN_OK) vocab = an_tokenizer_vocab(t);
     an_tokenizer_free(t);
     an_conversations_free(list);

@@ -1,5 +1,6 @@
 /* prepare_puzzles.c: anneal prepare sudoku, maze: data sets of puzzles. */
 #include "cli/cmd_prepare.h"
+#include "cli/progress_bar.h"
 #include "io/data/maze_set.h"
 #include "io/data/sudoku_set.h"
 #include <signal.h>
@@ -107,6 +108,7 @@ an_status an_cmd_prepare_sudoku(an_err *err, const an_args *args, int *exit_code
     if (v.from[0] && v.generate > 0)
         return an_fail(err, AN_E_USAGE, "prepare sudoku: puzzles are of files (from) or made (generate), not both");
     signal(SIGXFSZ, SIG_IGN);
+    an_bar *bar = an_bar_open(args, "prepare", "puzzles", NULL, NULL);
     const an_sudoku_options o = {.from = or_null(v.from),
                                  .test = or_null(v.test),
                                  .out = an_prepare_out(v.out, v.output_dir, "data/sudoku"),
@@ -117,8 +119,12 @@ an_status an_cmd_prepare_sudoku(an_err *err, const an_args *args, int *exit_code
                                  .test_size = v.test_size,
                                  .num_aug = v.num_aug,
                                  .min_difficulty = v.min_difficulty,
-                                 .seed = (uint64_t)v.seed};
-    AN_TRY(an_sudoku_build(err, &o, &result));
+                                 .seed = (uint64_t)v.seed,
+                                 .tell = an_bar_tell,
+                                 .tell_arg = bar};
+    an_status status = an_sudoku_build(err, &o, &result);
+    an_bar_close(bar);
+    AN_TRY(status);
     if (result.images > 0)
         snprintf(more, sizeof more, "; %lld were left out, being images of training puzzles", (long long)result.images);
     if (result.not_compared)
@@ -135,6 +141,7 @@ an_status an_cmd_prepare_maze(an_err *err, const an_args *args, int *exit_code)
     AN_TRY(an_config_defaults(err, &an_prepare_maze_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_prepare_maze_keys, &v}, 1));
     signal(SIGXFSZ, SIG_IGN);
+    an_bar *bar = an_bar_open(args, "prepare", "mazes", NULL, NULL);
     const an_maze_options o = {.from = or_null(v.from),
                                .test = or_null(v.test),
                                .out = an_prepare_out(v.out, v.output_dir, "data/maze"),
@@ -144,8 +151,12 @@ an_status an_cmd_prepare_maze(an_err *err, const an_args *args, int *exit_code)
                                .subsample = v.subsample_size,
                                .test_size = v.test_size,
                                .aug = v.aug,
-                               .seed = (uint64_t)v.seed};
-    AN_TRY(an_maze_build(err, &o, &result));
+                               .seed = (uint64_t)v.seed,
+                               .tell = an_bar_tell,
+                               .tell_arg = bar};
+    an_status status = an_maze_build(err, &o, &result);
+    an_bar_close(bar);
+    AN_TRY(status);
     snprintf(more, sizeof more, "; paths of %lld to %lld steps", (long long)result.shortest, (long long)result.longest);
     return print_counts(err, o.out, "mazes", result.train, result.examples, result.test, args->json, more);
 }

@@ -78,6 +78,7 @@ static an_status predict_all(an_err *err, an_session *r, const rows *in, const a
     int64_t columns;
     for (int64_t first = 0; first < out->rows; first += B) {
         const int64_t n = AN_MIN(B, out->rows - first);
+        if (r->tell) r->tell(r->tell_arg, first, out->rows);
         fill(in, first, n, an_array_bytes(spec), x);
         AN_TRY(run_batch(err, r, spec, x, result, (size_t)(B * row) * sizeof *result, &columns));
         memcpy(out->value + first * row, result, (size_t)(n * row) * sizeof *result);

@@ -205,7 +205,10 @@ static an_status solve_all(an_err *err, an_session *r, work *w, an_answers *out)
     out->sure = calloc(n + 1, sizeof *out->sure);
     if (!w->answer || !w->q || !out->token || !out->steps || !out->sure)
         return an_fail_nomem(err, "answers", n * cells * sizeof *out->token);
-    for (int64_t first = 0; first < w->b->n; first += w->B) AN_TRY(solve_batch(err, r, w, inputs, first, out));
+    for (int64_t first = 0; first < w->b->n; first += w->B) {
+        if (r->tell) r->tell(r->tell_arg, first, w->b->n);
+        AN_TRY(solve_batch(err, r, w, inputs, first, out));
+    }
     return AN_OK;
 }
 

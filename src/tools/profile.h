@@ -23,6 +23,8 @@ typedef struct an_profile_options {
     int64_t warmup, steps; /* the first step, which plans and compiles, comes before both */
     const char *trace;     /* file for trace events, NULL: none */
     bool fixed;            /* one random batch for every step, in place of the data, which need not be there */
+    void (*tell)(void *arg, int64_t done, int64_t all); /* steps so far, between them; NULL: not told */
+    void *tell_arg;
 } an_profile_options;
 
 typedef struct an_profile_launch { /* medians over the steps */

@@ -27,8 +27,9 @@ typedef struct an_session {
     int64_t best_step;    /* updates done when it was measured */
     bool owes_evaluation; /* interrupted in the evaluation that is due after `step` updates: resuming makes it first */
     bool (*stop)(void *arg); /* asked between the batches of an evaluation; NULL: it goes on to its end */
-    /* Told behind each batch of an evaluation, of all ranks together; NULL: not told. */
-    void (*tell)(void *arg, int64_t batches, int64_t all);
+    /* Told behind each batch of an evaluation, of all ranks together, and of predictions and answers before each batch how many rows or boards are
+     * done; NULL: not told. */
+    void (*tell)(void *arg, int64_t done, int64_t all);
     void *tell_arg;
     void *stop_arg;
     an_text fresh;      /* parameters that the weights of init_from= lack or have for another head, ", " between them */

@@ -18,8 +18,10 @@ done
 steps=25
 # shellcheck disable=SC2086
 until takes_three bench demo $tiny n_layer=8 n_embd=128 block_size=128 steps=$steps warmup=1 || [ $steps -ge 100000 ]; do steps=$((2 * steps)); done
+mazes=4000
+until takes_three prepare maze generate=$mazes out="$dir/mazes" || [ $mazes -ge 500000 ]; do mazes=$((2 * mazes)); done
 
-name="on a terminal bench, eval and sweep show how far they are and what is left"
+name="on a terminal bench, eval, sweep, profile and prepare show how far they are and what is left"
 if script -qec "echo works" /dev/null </dev/null 2>/dev/null | grep -q works; then
     shown() { # WHAT UNIT COMMAND...: its line was drawn, and at the end taken away
         what=$1 unit=$2
@@ -32,6 +34,9 @@ if script -qec "echo works" /dev/null </dev/null 2>/dev/null | grep -q works; th
     shown bench steps bench demo $tiny n_layer=8 n_embd=128 block_size=128 steps=$steps warmup=1
     shown eval batches eval "$dir/run" "$dir/text"
     shown "batch 4:" updates sweep demo n_layer=2 n_head=2 from=4 steps=400 minutes=0.05 budget=8MiB block_size=64 n_embd=64 out="$dir/sweep"
+    # shellcheck disable=SC2086
+    shown profile steps profile demo $tiny n_layer=8 n_embd=128 block_size=128 --steps $steps --warmup 1
+    shown prepare mazes prepare maze generate=$mazes out="$dir/mazes"
     ok "$name"
 else
     skip "$name" "no script of util-linux gives a terminal here"

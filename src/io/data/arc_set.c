@@ -223,7 +223,10 @@ static an_status build(an_err *err, builder *b)
 {
     AN_TRY(read_subsets(err, b));
     AN_TRY(open_writers(err, b));
-    for (int32_t i = 0; i < b->tasks.n; i++) AN_TRY(write_task(err, b, &b->tasks.task[i]));
+    for (int32_t i = 0; i < b->tasks.n; i++) {
+        if (b->o->tell) b->o->tell(b->o->tell_arg, i, b->tasks.n);
+        AN_TRY(write_task(err, b, &b->tasks.task[i]));
+    }
     if (b->result->test == 0)
         return an_fail(err, AN_E_USAGE, "no subset is for testing; name one of %s with test_set_name", b->o->subsets);
     b->result->train_examples = an_puzzle_writer_examples(b->writer[0]);

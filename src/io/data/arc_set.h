@@ -24,6 +24,9 @@ typedef struct an_arc_options {
     int64_t num_aug;           /* images of each puzzle, beside itself */
     int64_t identifiers_start; /* the first puzzle's; 0 is the blank one's */
     uint64_t seed;
+    void (*tell)(void *arg, int64_t done,
+                 int64_t all); /* puzzles that are written with their images so far; NULL: not told */
+    void *tell_arg;
 } an_arc_options;
 
 typedef struct an_arc_result {

@@ -75,6 +75,7 @@ static an_status write_split(an_err *err, builder *b, int split, const int32_t *
     an_puzzle_writer *w;
     AN_TRY(an_puzzle_writer_open(err, b->o->out, split ? "test" : "train", &meta, AN_I32, &w));
     for (int64_t i = 0; i < n; i++) {
+        if (b->o->tell) b->o->tell(b->o->tell_arg, i, n);
         an_status status = write_row(err, b, chosen[i], split, w);
         if (status == AN_OK) continue;
         an_puzzle_writer_abort(w);

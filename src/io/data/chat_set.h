@@ -21,6 +21,8 @@ typedef struct an_chat_options {
     bool assistant_only; /* labels are the assistant's words alone */
     bool system;         /* system turns are kept */
     uint64_t seed;
+    void (*tell)(void *arg, int64_t done, int64_t all); /* conversations that are written so far; NULL: not told */
+    void *tell_arg;
 } an_chat_options;
 
 typedef struct an_chat_result {

@@ -258,6 +258,7 @@ static an_status make_list(an_err *err, builder *b, int64_t wanted, list *l)
             return an_fail(err, AN_E_DATA, "mazes of %dx%d have no paths of %lld steps, or not so many; lower min_path",
                            b->side, b->side, (long long)b->o->min_path);
         if (!an_maze_generate(b->side, b->o->seed, number, b->o->min_path, text, answer)) continue;
+        if (b->o->tell) b->o->tell(b->o->tell_arg, l->n, wanted);
         AN_TRY(add_maze(err, b, l, text, answer, an_maze_path(b->side, text)));
     }
     return AN_OK;
@@ -298,8 +299,10 @@ static an_status write_split(an_err *err, builder *b, const list *l, int64_t beg
         return an_fail(err, AN_E_DATA,
                        "%s: the %s split would have %lld of %lld mazes; change subsample_size or test_size",
                        l->path ? l->path : b->o->out, train ? "training" : "test", (long long)n, (long long)l->n);
-    for (int64_t k = begin; k < begin + n; k++)
+    for (int64_t k = begin; k < begin + n; k++) {
+        if (b->o->tell) b->o->tell(b->o->tell_arg, k - begin, n);
         AN_TRY(write_group(err, b, l, (int64_t)an_shuffled((uint64_t)k, (uint64_t)l->n, key, order), train));
+    }
     return AN_OK;
 }
 

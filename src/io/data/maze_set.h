@@ -18,6 +18,9 @@ typedef struct an_maze_options {
     int64_t subsample, test_size; /* 0: all; a tenth of the training mazes, or all of `test` */
     bool aug;                     /* the eight images of each training maze */
     uint64_t seed;
+    void (*tell)(void *arg, int64_t done,
+                 int64_t all); /* mazes that are made, then those that are written, so far; NULL: not told */
+    void *tell_arg;
 } an_maze_options;
 
 enum { AN_MAZE_MAX_SIDE = 64 };

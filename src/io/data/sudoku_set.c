@@ -169,8 +169,10 @@ static an_status generate(an_err *err, builder *b)
         memcpy(kept + 2 * cells * (size_t)train, puzzle, cells);
         memcpy(kept + 2 * cells * (size_t)train++ + cells, solution, cells);
     }
-    for (int64_t i = 0; status == AN_OK && i < train; i++)
+    for (int64_t i = 0; status == AN_OK && i < train; i++) {
+        if (b->o->tell) b->o->tell(b->o->tell_arg, i, train);
         status = write_train(err, b, kept + 2 * cells * (size_t)i, kept + 2 * cells * (size_t)i + cells);
+    }
     free(kept);
     an_map_free(&seen);
     return status;
@@ -280,8 +282,10 @@ static an_status build_from(an_err *err, builder *b, files *train, files *test)
         const int64_t wanted = o->test_size > 0 ? share(o->test_size, from->n, i) : same && o->subsample > 0 ? rest : 0;
         AN_TRY(take_tests(err, b, &from->list[i], same ? i : i + MAX_FILES, same ? count[i] : 0, wanted));
     }
+    int64_t done = 0;
     for (int i = 0; i < train->n; i++)
         for (int64_t k = 0; k < count[i]; k++) {
+            if (o->tell) o->tell(o->tell_arg, done++, all);
             an_sudoku_list *l = &train->list[i];
             const int32_t row = row_at(b, l, i, k);
             AN_TRY(an_sudoku_list_solve(err, l, row));

@@ -25,6 +25,9 @@ typedef struct an_sudoku_options {
     int64_t num_aug;       /* images of each training puzzle, beside itself */
     double min_difficulty; /* rating of a CSV file's puzzles */
     uint64_t seed;
+    void (*tell)(void *arg, int64_t done,
+                 int64_t all); /* puzzles that are made, or written with their images, so far; NULL: not told */
+    void *tell_arg;
 } an_sudoku_options;
 
 typedef struct an_sudoku_result {
