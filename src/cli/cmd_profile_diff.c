@@ -42,7 +42,7 @@ static void put_conditions(an_text *out, const an_profile_diff *d)
             an_text_printf(
                 out,
                 "note      %d launches of %c beat the roof that was measured behind them: that machine was busy, or "
-                "their data lay in caches\n",
+                "their data lay in caches; profile again on a quiet one\n",
                 d->file[i].n_above, "AB"[i]);
     if (d->factor == 1) return;
     an_text_printf(out, "all       the median operation takes x%.2f", d->factor);

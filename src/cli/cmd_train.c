@@ -36,7 +36,8 @@ typedef struct train_values {
     {"closed", AN_CONFIG_TEXT, offsetof(type, closed), "", 0, 0, NULL,                                                 \
      "programs that are promised to be closed, Chrome,Slack: the logbook says which run all the same"},                \
     {"store", AN_CONFIG_TEXT, offsetof(type, store), "", 0, 0, NULL,                                                   \
-     "folder where results will be kept: a mebibyte is written there and read back when the run begins"}
+     "folder, or HOST:FOLDER for sftp, where results will be kept: a mebibyte is written there and read back when the " \
+     "run begins"}
 /* clang-format on */
 
 static const an_config_field fields[] = {

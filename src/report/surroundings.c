@@ -123,23 +123,95 @@ static void check_closed(const char *closed, an_text *members, an_text *notes)
     free(ps);
 }
 
+enum { ROUND_TRIP_BYTES = 1 << 20, STORE_PATH_BYTES = 1300, STORE_SECONDS = 30 };
+
+/* A store is a folder, or HOST:FOLDER as scp has it: a colon before any slash. */
+static const char *host_end(const char *store)
+{
+    const size_t n = strcspn(store, ":/");
+    return n > 0 && store[n] == ':' ? store + n : NULL;
+}
+
+/* Writes the batch of commands with which sftp takes the file `here` to the store and back over itself, over one connection. */
+static an_status write_batch(an_err *err, const char *batch, const char *here, const char *there)
+{
+    an_text text = {0};
+    if (strpbrk(there, "\"\\\n") || strpbrk(here, "\"\\\n"))
+        return an_fail(err, AN_E_USAGE, "a path with quotes, backslashes or line ends is not handed to sftp");
+    an_text_printf(&text, "put \"%s\" \"%s\"\nget \"%s\" \"%s.back\"\nrm \"%s\"\n", here, there, there, here, there);
+    an_status status =
+        text.failed ? an_fail_nomem(err, "a batch for sftp", text.len) : an_file_write(err, batch, text.data, text.len);
+    an_text_free(&text);
+    return status;
+}
+
+/* By the user's own sftp, keys and configuration; a host that asks for a password is one that cannot be reached. */
+static an_status run_sftp(an_err *err, const char *host, const char *batch)
+{
+    const char *const argv[] = {"sftp", "-q", "-o", "ConnectTimeout=10", "-b", batch, "--", host, NULL};
+    char output[2048] = "";
+    int code = 1;
+    AN_TRY(an_spawn(err, argv, STORE_SECONDS, output, sizeof output, &code));
+    if (code == 0) return AN_OK;
+    an_text_printable(output, strlen(output));
+    for (char *c = output; *c; c++)
+        if (*c == '\n') *c = ' ';
+    return an_fail(err, AN_E_IO, "sftp %.100s: %.200s", host,
+                   code < 0  ? "no answer in time"
+                   : *output ? output
+                             : "it failed");
+}
+
+/* The block to HOST:FOLDER and back, through a folder of its own here. */
+static an_status trip_to_host(an_err *err, const char *store, const char *name, const unsigned char *block, char **back,
+                              size_t *n)
+{
+    const char *end = host_end(store), *base = getenv("TMPDIR");
+    char dir[512], file[600], batch[600], got[640], there[STORE_PATH_BYTES], host[256];
+    snprintf(host, sizeof host, "%.*s", (int)AN_MIN((size_t)(end - store), sizeof host - 1), store);
+    snprintf(there, sizeof there, "%.1100s%s%s", end + 1, end[1] ? "/" : "", name);
+    snprintf(dir, sizeof dir, "%.400s/anneal-store.XXXXXX", base && *base ? base : "/tmp");
+    if (!mkdtemp(dir)) return an_fail(err, AN_E_ENV, "%s: a folder cannot be made here", dir);
+    snprintf(file, sizeof file, "%s/block", dir);
+    snprintf(got, sizeof got, "%s.back", file);
+    snprintf(batch, sizeof batch, "%s/batch", dir);
+    an_status status = an_file_write(err, file, block, ROUND_TRIP_BYTES);
+    if (status == AN_OK) status = write_batch(err, batch, file, there);
+    if (status == AN_OK) status = run_sftp(err, host, batch);
+    if (status == AN_OK) status = an_file_read(err, got, ROUND_TRIP_BYTES, back, n);
+    unlink(file);
+    unlink(got);
+    unlink(batch);
+    rmdir(dir);
+    return status;
+}
+
+static an_status trip_to_folder(an_err *err, const char *store, const char *name, const unsigned char *block,
+                                char **back, size_t *n)
+{
+    char path[STORE_PATH_BYTES];
+    snprintf(path, sizeof path, "%.1100s/%s", store, name);
+    an_status status = an_file_write(err, path, block, ROUND_TRIP_BYTES);
+    if (status == AN_OK) status = an_file_read(err, path, ROUND_TRIP_BYTES, back, n);
+    unlink(path);
+    return status;
+}
+
 /* A mebibyte of a pattern to the store and back. */
 static void check_store(const char *store, an_text *members, an_text *notes)
 {
-    enum { BYTES = 1 << 20 };
-    char path[1300], random[AN_RANDOM_NAME_BYTES], *back = NULL;
-    unsigned char *block = malloc(BYTES);
+    char name[64], random[AN_RANDOM_NAME_BYTES], *back = NULL;
+    unsigned char *block = malloc(ROUND_TRIP_BYTES);
     size_t n = 0;
     an_err why = {0};
     an_random_name(random);
-    snprintf(path, sizeof path, "%.1100s/.anneal-round-trip-%s", store, random);
-    for (size_t i = 0; block && i < BYTES; i++) block[i] = (unsigned char)(i * 31 + (i >> 8));
+    snprintf(name, sizeof name, ".anneal-round-trip-%s", random);
+    for (size_t i = 0; block && i < ROUND_TRIP_BYTES; i++) block[i] = (unsigned char)(i * 31 + (i >> 8));
     const double begin = an_seconds();
-    const bool done = block && an_file_write(&why, path, block, BYTES) == AN_OK &&
-                      an_file_read(&why, path, BYTES, &back, &n) == AN_OK;
+    const bool done = block && (host_end(store) ? trip_to_host(&why, store, name, block, &back, &n)
+                                                : trip_to_folder(&why, store, name, block, &back, &n)) == AN_OK;
     const double ms = 1e3 * (an_seconds() - begin);
-    const bool intact = done && n == BYTES && memcmp(back, block, BYTES) == 0;
-    unlink(path);
+    const bool intact = done && n == ROUND_TRIP_BYTES && memcmp(back, block, ROUND_TRIP_BYTES) == 0;
     an_text_puts(members, ",\"store\":{");
     put_text(members, "folder", store);
     an_text_printf(members, ",\"intact\":%s", intact ? "true" : "false");

@@ -21,7 +21,7 @@ void an_surroundings_put(const char *data, const struct an_storage *measured, an
  * convolutions are rounded; statistics of norms, softmax and every sum accumulate in float32. */
 void an_surroundings_put_policy(an_dtype dtype, an_text *out);
 /* What was promised and can be checked, as members: "closed" with those of the programs `closed` ("Chrome,Slack") that run all the same
- * in "still_running"; "store" with the folder, whether a mebibyte came back as it was written ("intact") and its "ms". "" for either:
+ * in "still_running"; "store" with the folder, or HOST:FOLDER that sftp reaches, whether a mebibyte came back as it was written ("intact") and its "ms". "" for either:
  * nothing. What is not as promised goes to `notes`, a sentence a line. */
 void an_surroundings_check(const char *closed, const char *store, an_text *members, an_text *notes);
 /* Those of the names that ps lists, without regard to case, as a JSON array; returns how many. */

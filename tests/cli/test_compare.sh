@@ -57,6 +57,32 @@ code_is 0; grep -q '"event":"promises".*"closed":"sh,no-such-program","still_run
 # shellcheck disable=SC2086
 run $train max_iters=2 out="$dir/promised" store="$dir/none"
 code_is 0; says stderr "store=: nothing can be kept there"; says promised/logbook.jsonl '"intact":false'
+# Another machine, by a stand-in of sftp that copies files of this one.
+mkdir -p "$dir/bin" "$dir/kept"
+cat >"$dir/bin/sftp" <<'END'
+#!/bin/sh
+while [ "$1" != -b ]; do shift; done
+case $4 in away*) echo "ssh: connect to host away port 22: No route to host" >&2; exit 255 ;; esac
+while read -r verb a b; do
+    a=${a#\"}; a=${a%\"}; b=${b#\"}; b=${b%\"}
+    case $verb in put | get) cp "$a" "$b" || exit 1 ;; rm) rm "$a" || exit 1 ;; esac
+    case $4:$verb in bad*:get) echo x >>"$b" ;; esac
+done <"$2"
+END
+chmod +x "$dir/bin/sftp"
+before=$(ls "${TMPDIR:-/tmp}" | grep -c anneal-store)
+for store in "me@host:$dir/kept" "away:$dir/kept" "bad:$dir/kept"; do
+    # shellcheck disable=SC2086
+    PATH="$dir/bin:$PATH" run $train max_iters=2 out="$dir/promised" store="$store"
+    code_is 0
+    case $store in
+    me*) says promised/logbook.jsonl '"intact":true' ;;
+    away*) says stderr "nothing can be kept there: sftp away: ssh: connect to host away port 22: No route"; says promised/logbook.jsonl '"intact":false' ;;
+    bad*) says stderr "nothing can be kept there"; says promised/logbook.jsonl '"intact":false' ;;
+    esac
+done
+equal "$(ls -A "$dir/kept" | wc -l)" 0 "files left in the store"
+equal "$(ls "${TMPDIR:-/tmp}" | grep -c anneal-store)" "$before" "folders left here"
 ls -a "$dir" | grep -q round-trip && fault "a file was left in the store"
 # shellcheck disable=SC2086
 run $train out="$dir/half" dtype=bfloat16
