@@ -34,7 +34,10 @@ static void put_op(an_text *out, const an_profile_op *op)
 static void put_conditions(an_text *out, const an_profile_diff *d)
 {
     const an_profile_file *a = &d->file[0], *b = &d->file[1];
-    if (strcmp(a->preset, b->preset) != 0 || d->common < 0.5)
+    if (strcmp(a->preset, b->preset) != 0)
+        an_text_printf(out, "note      A is of %s, B of %s: %.0f %% of the time is in operations that both have\n",
+                       a->preset, b->preset, 100 * d->common);
+    else if (d->common < 0.5)
         an_text_printf(out, "note      %.0f %% of the time is in operations that both have: the settings differ\n",
                        100 * d->common);
     for (int i = 0; i < 2; i++)
@@ -45,7 +48,8 @@ static void put_conditions(an_text *out, const an_profile_diff *d)
                 "their data lay in caches; profile again on a quiet one\n",
                 d->file[i].n_above, "AB"[i]);
     if (d->factor == 1) return;
-    an_text_printf(out, "all       the median operation takes x%.2f", d->factor);
+    an_text_printf(out, "all       nine of ten operations take x%.2f or %s", d->factor,
+                   d->factor > 1 ? "more" : "less");
     if (a->gflops > 0 && b->gflops > 0)
         an_text_printf(out, ", and the machine's own peak went from %.4g to %.4g GFLOP/s", a->gflops, b->gflops);
     an_text_puts(out, ": busy, another clock, or other settings for all\n");

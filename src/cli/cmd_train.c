@@ -12,6 +12,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct resume_values {
     int64_t step;
@@ -390,6 +391,20 @@ static an_status settings_of(an_err *err, const an_args *args, const an_train_co
     return AN_OK;
 }
 
+/* A folder that came in a pack has its data beside it, and settings that name those of the origin: the failure to open them says so. */
+static an_status hint_at_data(an_err *err, an_status status, const char *dir, const an_train_config *c)
+{
+    char pack[AN_CKPT_PATH_BYTES], there[AN_CKPT_PATH_BYTES];
+    const char *slash = strrchr(c->data, '/');
+    snprintf(pack, sizeof pack, "%.900s/pack.json", dir);
+    snprintf(there, sizeof there, "%.700s/data/%.200s", dir, slash ? slash + 1 : c->data);
+    if (!slash || access(c->data, F_OK) == 0 || access(pack, F_OK) != 0) return status;
+    if (access(there, F_OK) != 0) snprintf(there, sizeof there, "%.700s/data", dir);
+    const an_err why = *err;
+    an_err_clear(err);
+    return an_fail(err, status, "%.500s; this folder came with its data: data=%.400s", why.text, there);
+}
+
 static an_status resume(an_err *err, const an_args *args, const char *path, const an_train_config *settings,
                         an_comm *comm, int *exit_code)
 {
@@ -413,7 +428,8 @@ static an_status resume(an_err *err, const an_args *args, const char *path, cons
                     "%s is not in the folder of a run: say where it goes on, with out=DIR, so that nothing beside it "
                     "is touched",
                     path);
-    if (status == AN_OK) status = an_session_open(err, &c, st, AN_RUN_DATA, &r);
+    if (status == AN_OK && (status = an_session_open(err, &c, st, AN_RUN_DATA, &r)) == AN_E_IO)
+        status = hint_at_data(err, status, began, &c);
     if (status == AN_OK) status = an_task_check(err, c.task, r->data);
     an_st_close(st);
     const bool done = status == AN_OK && r->step >= c.max_iters && !c.eval_only && !r->owes_evaluation;

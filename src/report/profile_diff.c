@@ -153,7 +153,7 @@ static int largest_change_first(const void *a, const void *b)
     return x->change > y->change ? -1 : x->change < y->change;
 }
 
-/* The factor that all operations changed by, as the median of those that take time: one that was made slower does not move it. */
+/* The factor that nine of ten operations changed by at least, of those that take time: half of them made slower do not move it. */
 static an_status find_common(an_err *err, an_profile_diff *d)
 {
     double all[2] = {0}, both = 0, *ratio = malloc((size_t)d->n * sizeof *ratio);
@@ -168,8 +168,10 @@ static an_status find_common(an_err *err, an_profile_diff *d)
         if (us[0] > COUNTS * all[0] || us[1] > COUNTS * all[1]) ratio[n++] = us[1] / us[0];
     }
     if (n) qsort(ratio, (size_t)n, sizeof *ratio, ascending);
-    const double median = n ? an_run_quantile(ratio, (size_t)n, 0.5) : 1;
-    d->factor = n >= FEWEST_THAT_COUNT && fabs(median - 1) > CHANGED && isfinite(median) ? median : 1;
+    const double slower = an_run_quantile(ratio, (size_t)n, 0.1), faster = an_run_quantile(ratio, (size_t)n, 0.9);
+    d->factor = 1;
+    if (n >= FEWEST_THAT_COUNT && slower > 1 + CHANGED && isfinite(slower)) d->factor = slower;
+    if (n >= FEWEST_THAT_COUNT && faster < 1 - CHANGED) d->factor = faster;
     d->common = all[0] + all[1] > 0 ? both / (all[0] + all[1]) : 0;
     free(ratio);
     const an_profile_file *a = &d->file[0], *b = &d->file[1];

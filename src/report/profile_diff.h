@@ -43,9 +43,9 @@ typedef struct an_profile_diff {
     an_profile_file file[2];
     an_profile_op *op; /* [n]; the largest change first */
     int n;
-    bool changed;            /* the steps differ by more than 5 %: the three are those that changed most */
-    double factor;           /* B's times over A's of the median operation, where it is more than 5 % from 1; else 1 */
-    double common;           /* share of the launches' time, of both together, that is in operations which both have */
+    bool changed;  /* the steps differ by more than 5 %: the three are those that changed most */
+    double factor; /* by which nine of ten operations changed at least, B's times over A's; 1: by less than 5 % */
+    double common; /* share of the launches' time, of both together, that is in operations which both have */
     int top[AN_PROFILE_TOP]; /* the three that matter most, indices into op; -1: fewer */
     bool same_slowest;       /* the three slowest of A are those of B */
     double days_apart;       /* NaN: unknown */

@@ -21,7 +21,10 @@ mv "$dir/home" "$dir/elsewhere" # the origin's paths lead nowhere
 run handoff "$dir/run.anneal" out="$dir/there" smoke=0
 code_is 0; silent stderr; says stdout "verified  5 files"; says stdout "owner A. Person"; says stdout "OMP_NUM_THREADS=1"
 if grep -rq evil "$dir/there/anneal.service" "$dir/there/anneal.plist" "$dir/stdout"; then fault "a variable of the origin came through"; fi
-sh -c "$(sed -n 's/^goes on   //p' "$dir/stdout") max_iters=40 --quiet" >"$dir/log" 2>&1 || fault "the command: $(cat "$dir/log")"
+cp "$dir/stdout" "$dir/said"
+run resume "$dir/there" max_iters=40
+code_is 2; one_line stderr; says stderr "no such file or folder; this folder came with its data: data=$dir/there/data/text.txt"
+sh -c "$(sed -n 's/^goes on   //p' "$dir/said") max_iters=40 --quiet" >"$dir/log" 2>&1 || fault "the command: $(cat "$dir/log")"
 equal "$(state_hash "$dir/there")" "$(state_hash "$dir/through")" "state after the handoff"
 ok "a pack taken up where the origin's files are gone trains on to the same bits"
 

@@ -130,6 +130,11 @@ static void what_a_busy_machine_does_to_all_names_none(void **state)
     d = diff(six("p", "4", before), six("p", "4", twice));
     assert_true(d.factor == 2);
     an_profile_diff_free(&d);
+    static const double most[6] = {50000, 10000, 9000, 8000, 700, 300}; /* four of six were made slower: not all */
+    d = diff(six("p", "4", before), six("p", "4", most));
+    assert_true(d.factor == 1);
+    assert_string_equal(d.op[d.top[0]].name, "op_a");
+    an_profile_diff_free(&d);
     d = diff(six("p", "4", before), six("p", "4", before));
     assert_true(d.factor == 1 && !d.changed);
     an_profile_diff_free(&d);
