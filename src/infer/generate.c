@@ -120,8 +120,9 @@ static an_status draw_all(an_err *err, text *t, an_token_sink sink, void *arg, a
     out->prompt_s = prompt_done - begin;
     AN_TRY(hand_out(err, t, 1, sink, arg, out, &more));
     for (int64_t group = 1; more;) {
-        const int64_t now = t->slid ? 1 : AN_MIN(AN_MIN(group, t->o->tokens - t->drawn), t->S - t->n + 1);
-        AN_TRY(t->slid ? prefill(err, t) : decode(err, t, now));
+        const bool whole = t->slid || !t->decoder->decode;
+        const int64_t now = whole ? 1 : AN_MIN(AN_MIN(group, t->o->tokens - t->drawn), t->S - t->n + 1);
+        AN_TRY(whole ? prefill(err, t) : decode(err, t, now));
         const double clock = an_session_clock();
         out->tokens_s = clock - prompt_done;
         if (2 * (clock - before) < A_MOMENT_S) group = AN_MIN(2 * group, most);

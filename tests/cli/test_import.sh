@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_import.sh: a model that PyTorch exported goes through the commands: inspected, planned, trained from arrays and images, resumed
 # without its archive, evaluated, used for predictions, exported; and what does not fit is refused before the first update.
-plan=10
+plan=11
 . "$(dirname "$0")/tap.sh"
 from=tests/import/train
 short="threads=1 max_iters=40 warmup_iters=4 lr_decay_iters=40 eval_interval=20 learning_rate=1e-2 batch_size=20"
@@ -111,6 +111,18 @@ accuracy=$(value "$dir/stdout" accuracy)
 run train "$from/images.pt2" data=shapes pixel_std=0 out="$dir/d"
 code_is 1; says stderr "pixel_std=0"
 ok "labelled images feed a model of one image; evaluation has top-5 accuracy"
+
+i=0
+while [ $i -lt 400 ]; do printf 'abcdefgh'; i=$((i + 1)); done >"$dir/letters.txt"
+run train "$from/text.pt2" data="$dir/letters.txt" threads=1 max_iters=150 warmup_iters=4 lr_decay_iters=150 eval_interval=150 \
+    batch_size=16 learning_rate=2e-2 out="$dir/t"
+code_is 0
+rm "$dir/letters.txt"
+run sample "$dir/t" --prompt abc --tokens 37 --temperature 0.01 # more than the 16 tokens that the model reads
+code_is 0; equal "$(cat "$dir/stdout")" abcdefghabcdefghabcdefghabcdefghabcdefgh "text behind abc"
+run sample "$dir/a" --prompt abc
+code_is 1; says stderr "no tokenizer"
+ok "sample writes text with a model of token ids"
 
 head -c 3000 "$from/classes.pt2" >"$dir/cut.pt2"
 run inspect "$dir/cut.pt2"

@@ -418,6 +418,39 @@ static an_tensor *predict(void *model, an_tensor *in)
     return is_loss(&m->s, "cross_entropy") && an_shape_of(y).rank == 2 ? an_softmax_at(AN_AT, y, 1) : y;
 }
 
+/* ---- text, of a model that reads ids [B,T] and has a logit for each id behind each token */
+
+static int64_t context(const void *given)
+{
+    const settings *s = given;
+    const bool ids = s->n_inputs == 1 && s->input[0].dtype == AN_I32 && s->input[0].shape.rank == 2;
+    const bool logits = is_loss(s, "cross_entropy") && s->classes_last && s->label.shape.rank == 2;
+    return ids && logits && s->label.shape.dim[1] == s->input[0].shape.dim[1] ? s->input[0].shape.dim[1] : 0;
+}
+
+static int64_t vocabulary(const void *given)
+{
+    return ((const settings *)given)->label.limit;
+}
+
+/* The graph has one length, so what is missing is padded behind the text; where it has one number of samples, all are the text. */
+static an_tensor *prefill(void *model, an_tensor *tokens, an_tensor *last)
+{
+    imported *m = model;
+    const an_imported_array *in = &m->s.input[0];
+    const int64_t T = in->shape.dim[1], P = an_shape_of(tokens).dim[1], B = in->free ? 1 : in->shape.dim[0];
+    an_tensor *ids = P < T ? an_pad_at(AN_AT, tokens, 1, 0, T - P, 0) : tokens; /* [1,T] */
+    if (B > 1) ids = an_expand_at(AN_AT, ids, AN_SHAPE(B, T));
+    an_tensor *y = forward(m, &ids, false); /* [B,T,V] */
+    if (!y) return an_const_at(AN_AT, m->cx, AN_F32, 0);
+    const int64_t V = vocabulary(&m->s);
+    an_tensor *rows = an_reshape_at(AN_AT, wide(y), AN_SHAPE(B * T, V));
+    an_tensor *one = an_gather_at(AN_AT, rows, an_reshape_at(AN_AT, last, AN_SHAPE(1))); /* [1,V] */
+    return an_reshape_at(AN_AT, one, AN_SHAPE(V));
+}
+
+static const an_decoder decoder = {.context = context, .vocabulary = vocabulary, .prefill = prefill};
+
 static bool predicts_classes(const void *given)
 {
     const settings *s = given;
@@ -484,6 +517,7 @@ const an_model an_imported_model = {.name = "imported",
                                     .losses = losses,
                                     .predict = predict,
                                     .predicts_classes = predicts_classes,
+                                    .decoder = &decoder,
                                     .count = count,
                                     .describe = describe,
                                     .weights = &weights};

@@ -38,10 +38,11 @@ static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 typedef struct samples_data {
     an_task_data head;
-    an_array_set *set;       /* arrays, or */
-    an_sample_images images; /* .set NULL: none; or */
-    an_data *tokens;         /* windows of tokens; all NULL: opened without data */
-    int64_t T;               /* tokens in a window */
+    an_array_set *set;           /* arrays, or */
+    an_sample_images images;     /* .set NULL: none; or */
+    an_data *tokens;             /* windows of tokens; all NULL: opened without data */
+    an_tokenizer *own_tokenizer; /* the checkpoint's; NULL: the data's, if any */
+    int64_t T;                   /* tokens in a window */
     int64_t ignore, batch;
     bool whole_batches; /* a loss that the graph computes is known for whole batches alone */
     int n;
@@ -66,6 +67,7 @@ static void close_samples(an_task_data *d)
     an_array_set_close(s->set);
     an_sample_images_close(&s->images);
     an_data_close(s->tokens);
+    an_tokenizer_free(s->own_tokenizer);
     an_text_free(&s->graph);
 }
 
@@ -91,12 +93,13 @@ static an_status open_tokens(an_err *err, const an_train_config *c, bool whole, 
                        "data=%s: a text, but the model does not read ids [samples,tokens] with a label for each",
                        c->data);
     d->T = d->array[0].shape.dim[1];
-    const an_data_options o = {.source = c->data, .whole = whole};
+    const an_data_options o = {.source = c->data, .tokenizer = d->own_tokenizer, .whole = whole};
     AN_TRY(an_data_open(err, &o, &d->tokens));
     for (int i = 0; i < d->n; i++)
         if (d->array[i].limit > 0 && an_data_vocab(d->tokens) > d->array[i].limit)
             return an_fail(err, AN_E_DATA, "data=%s: %lld different tokens, the model knows %lld", c->data,
                            (long long)an_data_vocab(d->tokens), (long long)d->array[i].limit);
+    d->head.tokenizer = an_data_tokenizer(d->tokens);
     d->head.bytes = an_data_bytes(d->tokens);
     d->head.built_in = strcmp(c->data, "corpus") == 0;
     for (int split = 0; split < AN_N_SPLITS; split++) d->head.units[split] = an_data_tokens(d->tokens, split);
@@ -140,6 +143,15 @@ static an_status open_data(an_err *err, const an_train_config *c, bool whole, sa
     return AN_OK;
 }
 
+/* That of the checkpoint, so that its ids keep their meaning. */
+static an_status open_tokenizer(an_err *err, const an_st *from, samples_data *d)
+{
+    const char *json = from ? an_st_meta(from, AN_CKPT_TOKENIZER) : NULL;
+    if (json) AN_TRY(an_tokenizer_from_json(err, an_st_path(from), json, strlen(json), &d->own_tokenizer));
+    d->head.tokenizer = d->own_tokenizer;
+    return AN_OK;
+}
+
 static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, int flags, samples_data *d)
 {
     AN_TRY(c->model->settle(err, from, c->model_settings.bytes));
@@ -158,6 +170,7 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
     snprintf(d->label, sizeof d->label, "%s", *s->label ? s->label : "labels");
     if (an_sample_images_fit(d->array, d->n))
         AN_TRY(an_sample_images_settle(err, d->array, d->n, s->pixel_mean, s->pixel_std, &d->images));
+    AN_TRY(open_tokenizer(err, from, d));
     return flags & AN_OPEN_DATA ? open_data(err, c, flags & AN_OPEN_WHOLE_FILE, d) : AN_OK;
 }
 
