@@ -339,6 +339,7 @@ static an_status train_rank(an_err *err, const an_args *args, an_comm *comm, int
     AN_TRY(open_new(err, &c, &r));
     an_status status = refuse_other_shape(err, args, &c, r);
     if (status == AN_OK) status = an_task_check(err, c.task, r->data);
+    if (status == AN_OK && !c.eval_only) status = an_task_check_batch(err, &r->cfg, r->data);
     if (status == AN_OK) status = an_estimate_check(err, r, &estimate);
     if (status == AN_OK)
         status = c.eval_only ? train(err, r, &estimate, args, exit_code)

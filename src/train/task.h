@@ -132,6 +132,9 @@ int64_t an_task_units(const an_train_config *c); /* in a sample */
 void an_task_assume(an_train_config *c);         /* sizes without data, for measurements */
 an_status an_task_open(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out);
 an_status an_task_check(an_err *err, const an_task *t, const an_task_data *d);
+/* A batch that holds some samples twice because there are not more is refused, or it would be memory that is blamed for it. One no
+ * larger than the default is not: a handful of samples is trained on as it is. */
+an_status an_task_check_batch(an_err *err, const an_train_config *c, const an_task_data *d);
 void an_task_close(const an_task *t, an_task_data *d); /* NULL data are fine */
 /* Gives the model's size `key`, where it is 0, the one that the data have; both 0: a sentence. For `open`. */
 an_status an_task_settle(an_err *err, an_train_config *c, const char *key, int64_t have);

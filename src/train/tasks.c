@@ -100,6 +100,34 @@ an_status an_task_check(an_err *err, const an_task *t, const an_task_data *d)
     return AN_OK;
 }
 
+/* The samples of an update by the preset alone, or by the model where there is no preset. */
+static an_status default_batch(an_err *err, const an_train_config *c, int64_t *out)
+{
+    an_train_config d;
+    const an_model *model;
+    if (an_preset_find(c->preset, &model))
+        AN_TRY(an_train_config_open(err, c->preset, &d));
+    else
+        AN_TRY(an_train_config_defaults(err, c->model, c->task, &d));
+    *out = d.batch_size * d.gradient_accumulation_steps;
+    return AN_OK;
+}
+
+an_status an_task_check_batch(an_err *err, const an_train_config *c, const an_task_data *d)
+{
+    int64_t samples, usual;
+    const int64_t batch = c->batch_size * c->gradient_accumulation_steps;
+    if (c->task->settles_epochs && !d->built_in) return AN_OK; /* it has epochs of its own, and looks itself */
+    AN_TRY(c->task->count(err, d, AN_TRAIN, &samples));
+    if (batch <= samples || samples != d->units[AN_TRAIN]) return AN_OK; /* a window may begin at any token */
+    AN_TRY(default_batch(err, c, &usual));
+    if (batch <= usual) return AN_OK;
+    return an_fail(err, AN_E_DATA,
+                   "data=%s: a batch of %lld is larger than the data, %lld %s to train on: set batch_size=%lld",
+                   c->data, (long long)batch, (long long)samples, c->task->units,
+                   (long long)AN_MAX(samples / c->gradient_accumulation_steps, 1));
+}
+
 void an_questions_free(an_questions *q)
 {
     free(q->data);

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_image.sh: classifiers of images: the built-in shapes, idx files, random changes in loader threads, resuming with running
 # statistics, asking, and what is refused.
-plan=8
+plan=9
 . "$(dirname "$0")/tap.sh"
 small="threads=1 batch_size=16 max_iters=12 eval_interval=6 eval_iters=4 warmup_iters=2 lr_decay_iters=12"
 
@@ -78,8 +78,11 @@ run train cnn data="$dir/files" channels=1 height=8 width=8 batch_size=4 max_ite
 if [ "$code" != 0 ] && grep -q "libpng" "$dir/stderr"; then
     tests=$((tests + 1)) faults=
     echo "ok $tests - a changed file of a run of images # SKIP there is no libpng"
+    tests=$((tests + 1))
+    echo "ok $tests - a file that is emptied under the loader # SKIP there is no libpng"
 else
     code_is 0; says stderr "4 images to train on, 4 to validate"
+    cp -r "$dir/files" "$dir/live"
     cp -r "$dir/h" "$dir/i"; mv "$dir/files" "$dir/moved"
     run resume "$dir/h" data="$dir/moved" max_iters=4 --quiet
     code_is 0
@@ -87,6 +90,22 @@ else
     run resume "$dir/i" data="$dir/moved" max_iters=4 --quiet
     code_is 2; says stderr "as many images as the run began with, but other ones"
     ok "a run of image files goes on when their folder moved, and is refused when a file changed"
+
+    live="channels=1 height=8 width=8 batch_size=4 warmup_iters=0 filters=4 hidden=8 threads=1 eval_interval=1000000 save_interval=2"
+    # shellcheck disable=SC2086
+    "$program" train cnn data="$dir/live" $live max_iters=1000000 workers=2 out="$dir/j" --quiet >"$dir/stdout" 2>"$dir/stderr" </dev/null &
+    pid=$! tries=0
+    until [ -f "$dir/j/last.safetensors" ] || [ $tries -ge 600 ]; do sleep 0.05; tries=$((tries + 1)); done
+    : >"$dir/live/train/dark_above/1.png"
+    wait $pid
+    code=$?
+    code_is 2; one_line stderr; says stderr "live/train/dark_above/1.png: the file changed since the data were opened (76 bytes then, 0 now)"
+    png $lower "$dir/live/train/dark_above/1.png"
+    run inspect "$dir/j" --json
+    step=$(value "$dir/stdout" step)
+    run resume "$dir/j" max_iters=$((step + 2)) --quiet
+    code_is 0
+    ok "a file that is emptied under the loader is named, and with the old one back the last checkpoint goes on"
 fi
 
 cp -r "$dir/own" "$dir/bad"
@@ -96,6 +115,8 @@ code_is 2; says stderr "t10k-images-idx3-ubyte: 54 bytes behind the header, wher
 head -c 40 "$dir/own/train-images-idx3-ubyte.gz" >"$dir/bad/train-images-idx3-ubyte.gz"
 run train cnn data="$dir/bad" out="$dir/no"
 code_is 2; says stderr "bad/train-images-idx3-ubyte.gz: "
+run train cnn data="$dir/own" batch_size=999 out="$dir/no"
+code_is 2; says stderr "a batch of 999 is larger than the data, 4 images to train on: set batch_size=4"
 run train cnn data=/nowhere out="$dir/no"
 code_is 2; says stderr /nowhere
 run train cnn data="$dir/own" mean=x out="$dir/no"

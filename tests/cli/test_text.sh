@@ -82,6 +82,10 @@ run train issues fold=7 out="$dir/no"
 code_is 1; says stderr "folds 0 to 4"
 run predict "$dir/a" /dev/null
 code_is 2
+run train issues data="$dir/own.csv" folds=10 batch_size=7 gradient_accumulation_steps=5 out="$dir/no"
+code_is 2; says stderr "own.csv: a batch of 35 is larger than the data, 27 texts to train on: set batch_size=5"
+run train issues data="$dir/v.npy" batch_size=1000 out="$dir/no"
+code_is 2; says stderr "larger than the data, 8 texts"
 run train issues tokenizer=/nowhere out="$dir/no"
 code_is 2; says stderr /nowhere
 ok "what is no data set is a sentence"

@@ -1,4 +1,5 @@
 /* test_images.c: idx files, image files and their folders, the built-in shapes, and the fit of an image to a size. */
+#define _DEFAULT_SOURCE
 #include "lib/test.h"
 #include "io/data/image_files.h"
 #include "io/data/image_fit.h"
@@ -7,6 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- idx */
 
@@ -191,6 +195,48 @@ static void folders_are_classes_and_each_tenth_file_is_for_validation(void **sta
     assert_int_equal(an_image_set_open(&err, &(an_image_set_options){.source = test_path("none")}, &s), AN_E_IO);
 }
 
+/* Reads the first training image of `s`, of a folder whose only file for it is `path`. */
+static void read_says(const an_image_set *s, const char *path, const char *part)
+{
+    an_err err = {0};
+    an_image x;
+    sentence_is(an_image_set_read(&err, s, AN_TRAIN, 0, &x), &err, part);
+    assert_non_null(strstr(err.text, path));
+    assert_null(x.memory);
+}
+
+static void an_image_file_that_changed_under_the_reader_is_named(void **state)
+{
+    (void)state;
+    char folder[512], path[600];
+    an_err err = {0};
+    an_image_set *s;
+    an_image x;
+    struct stat was;
+    snprintf(folder, sizeof folder, "%s/newt", test_path("changed"));
+    assert_int_equal(an_make_dirs(&err, folder, 0700), AN_OK);
+    snprintf(path, sizeof path, "%s/0.png", folder);
+    test_write_file(path, four_pixels, sizeof four_pixels);
+    if (an_image_set_open(&err, &(an_image_set_options){.source = test_path("changed")}, &s) != AN_OK)
+        fail_msg("%s", err.text);
+    assert_int_equal(stat(path, &was), 0);
+
+    test_write_file(path, four_pixels, sizeof four_pixels / 2); /* cut: it cannot be decoded either */
+    read_says(s, path, "the file changed since the data were opened");
+    test_write_file(path, four_pixels, sizeof four_pixels); /* as long, later, and an image */
+    const struct timespec later[2] = {{.tv_sec = was.st_mtime + 5}, {.tv_sec = was.st_mtime + 5}};
+    assert_int_equal(utimensat(AT_FDCWD, path, later, 0), 0);
+    read_says(s, path, "the file changed since the data were opened");
+    const struct timespec same[2] = {{.tv_sec = was.st_mtime}, {.tv_sec = was.st_mtime}};
+    assert_int_equal(utimensat(AT_FDCWD, path, same, 0), 0);
+    an_status status = an_image_set_read(&err, s, AN_TRAIN, 0, &x);
+    if (status != AN_OK && !strstr(err.text, "libpng")) fail_msg("put back, it is not read: %s", err.text);
+    an_image_free(&x);
+    assert_int_equal(unlink(path), 0);
+    read_says(s, path, "the file is gone since the data were opened");
+    an_image_set_close(s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -201,6 +247,7 @@ int main(void)
         cmocka_unit_test(a_flat_image_stays_flat_at_every_size),
         cmocka_unit_test(the_built_in_shapes_are_split_and_named),
         cmocka_unit_test(folders_are_classes_and_each_tenth_file_is_for_validation),
+        cmocka_unit_test(an_image_file_that_changed_under_the_reader_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

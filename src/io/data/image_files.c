@@ -196,6 +196,33 @@ an_status an_image_file_read(an_err *err, const char *path, int channels, an_ima
     return status;
 }
 
+/* AN_E_DATA where file i is not, or not as, it was. */
+static an_status check_stamp(an_err *err, const an_image_list *l, int64_t i)
+{
+    struct stat info;
+    const an_image_stamp *was = &l->stamp[i];
+    if (stat(l->path[i], &info) != 0)
+        return an_fail(err, AN_E_DATA,
+                       "%s: the file is gone since the data were opened; put it back, and the last checkpoint goes on",
+                       l->path[i]);
+    if ((int64_t)info.st_size == was->bytes && (int64_t)info.st_mtime == was->written) return AN_OK;
+    return an_fail(err, AN_E_DATA,
+                   "%s: the file changed since the data were opened (%lld bytes then, %lld now); put the old one back, "
+                   "and the last checkpoint goes on, or train anew",
+                   l->path[i], (long long)was->bytes, (long long)info.st_size);
+}
+
+an_status an_image_list_read(an_err *err, const an_image_list *l, int64_t i, int channels, an_image *out)
+{
+    an_err damage = {0};
+    an_status status = an_image_file_read(&damage, l->path[i], channels, out);
+    /* Behind the reading: a file that changes in between counts as changed. */
+    an_status changed = check_stamp(err, l, i);
+    if (changed == AN_OK && status != AN_OK) return an_fail(err, status, "%s", damage.text);
+    if (changed != AN_OK) an_image_free(out);
+    return changed;
+}
+
 bool an_image_file_name(const char *name)
 {
     static const char *const endings[] = {".jpg", ".jpeg", ".png", ".webp"};
@@ -212,6 +239,7 @@ void an_image_list_free(an_image_list *l)
     for (int32_t i = 0; i < l->n; i++) free(l->path[i]);
     free(l->path);
     free(l->label);
+    free(l->stamp);
     *l = (an_image_list){0};
 }
 
@@ -261,16 +289,24 @@ static an_status list_folder(an_err *err, const char *folder, bool folders, name
 static an_status add_file(an_err *err, const char *folder, const char *name, int32_t label, an_image_list *l)
 {
     const size_t n = strlen(folder) + strlen(name) + 2;
+    struct stat info;
     char *path = malloc(n);
     if (!path || !an_grow((void **)&l->path, l->n, &l->cap, sizeof *l->path) ||
-        !an_grow((void **)&l->label, l->n, &l->label_cap, sizeof *l->label)) {
+        !an_grow((void **)&l->label, l->n, &l->label_cap, sizeof *l->label) ||
+        !an_grow((void **)&l->stamp, l->n, &l->stamp_cap, sizeof *l->stamp)) {
         free(path);
         return an_fail_nomem(err, folder, n);
     }
     snprintf(path, n, "%s/%s", folder, name);
+    if (stat(path, &info) != 0) { /* it was there a moment ago */
+        an_status gone = an_fail(err, AN_E_DATA, "%s: the file went away while its folder was listed", path);
+        free(path);
+        return gone;
+    }
     l->path[l->n] = path;
+    l->stamp[l->n] = (an_image_stamp){(int64_t)info.st_size, (int64_t)info.st_mtime};
     l->label[l->n++] = label;
-    l->bytes += n + sizeof *l->path + sizeof *l->label;
+    l->bytes += n + sizeof *l->path + sizeof *l->label + sizeof *l->stamp;
     return AN_OK;
 }
 

@@ -15,11 +15,17 @@
 
 enum { AN_IMAGE_MOST_PIXELS = 1 << 26, AN_IMAGE_FILE_BYTES = 1 << 28, AN_IMAGE_FILES_MOST = 1 << 26 };
 
+/* What tells one content of a file from another without reading it. */
+typedef struct an_image_stamp {
+    int64_t bytes, written; /* its size and, in seconds, the time of its last change */
+} an_image_stamp;
+
 typedef struct an_image_list {
     char **path;
     int32_t *label;
-    int32_t n, cap, label_cap;
-    size_t bytes; /* of the paths */
+    an_image_stamp *stamp; /* as the folders were listed */
+    int32_t n, cap, label_cap, stamp_cap;
+    size_t bytes; /* of all that is kept of the files */
 } an_image_list;
 
 /* The files of FOLDER/CLASS/, each tenth of them for validation, or of FOLDER/train/CLASS/ and FOLDER/val/CLASS/. */
@@ -29,6 +35,9 @@ void an_image_list_free(an_image_list *l);
 
 /* A file's pixels as 1 or 3 channels, whatever it holds; transparency is laid over black. */
 an_status an_image_file_read(an_err *err, const char *path, int channels, an_image *out);
+/* The same of file i of a list. A file that changed since the folders were listed is refused, whether it can be decoded or
+ * not: what is trained on is what the run's hash of the data is of. */
+an_status an_image_list_read(an_err *err, const an_image_list *l, int64_t i, int channels, an_image *out);
 /* The same of a file in memory; `name` is for sentences. */
 an_status an_image_decode(an_err *err, const char *name, const void *data, size_t n, int channels, an_image *out);
 /* Whether a name ends like that of an image. */

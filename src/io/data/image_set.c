@@ -261,7 +261,7 @@ static size_t image_bytes(const an_image_set *s)
 
 an_status an_image_set_read(an_err *err, const an_image_set *s, int split, int64_t i, an_image *out)
 {
-    if (s->files) return an_image_file_read(err, s->list[split].path[i], s->channels, out);
+    if (s->files) return an_image_list_read(err, &s->list[split], i, s->channels, out);
     *out = (an_image){s->images[split].data + (size_t)i * image_bytes(s), s->height, s->width, s->channels, NULL};
     return AN_OK;
 }
