@@ -63,6 +63,10 @@ pretrain 'data_paths=[data/example-chat-dataset]' global_batch_size=32 out=no de
 code_is 2; says stderr "a batch of 32 is larger than the data"
 pretrain 'data_paths=[data/nowhere]' out=no device=cpu
 code_is 2; says stderr "data/nowhere/train/dataset.json"
+cp -R data/example-chat-dataset data/unshifted
+cp data/unshifted/train/all__inputs.npy data/unshifted/train/all__labels.npy
+pretrain 'data_paths=[data/unshifted]' global_batch_size=4 out=no device=cpu arch.hidden_size=24
+code_is 2; says stderr "data/unshifted: every label is the token of its own place"; says stderr "prepare the data again"
 pretrain hiden_size=3
 code_is 1; says stderr "hiden_size"
 pretrain arch=hrm
