@@ -24,12 +24,13 @@ while [ ! -s "$dir/run/metrics.jsonl" ] && [ $i -lt 300 ]; do sleep 0.1; i=$((i 
 waits() { sed -n 's/.*"waits":\([0-9]*\).*/\1/p' "$1"; }
 # Between the two readings of one call a busy machine may end no ten updates.
 i=0
-while run top --json seconds=0.5; [ $i -lt 60 ] && ! grep -q '"units_per_s":[0-9]' "$dir/stdout"; do i=$((i + 1)); done
+mine() { sed 's/{"run":/\n&/g' "$dir/stdout" | grep -F "{\"run\":\"$(cd "$dir/run" && pwd -P)\""; } # others may train here too
+while run top --json seconds=0.5; [ $i -lt 60 ] && ! mine | grep -q '"units_per_s":[0-9]'; do i=$((i + 1)); done
 code_is 0; says stdout "\"run\":\"$(cd "$dir/run" && pwd -P)\""; says stdout '"unit":"token"'
-speed=$(sed -n 's/.*"runs":.*"units_per_s":\([0-9.e+]*\).*/\1/p' "$dir/stdout")
+speed=$(mine | sed -n 's/.*"units_per_s":\([0-9.e+]*\).*/\1/p')
 awk -v s="$speed" 'BEGIN { exit !(s > 0) }' || fault "speed $speed"
 if [ -r /proc/stat ]; then
-    cpu=$(sed -n 's/.*"runs":.*"cpu":\([0-9.e+-]*\).*/\1/p' "$dir/stdout")
+    cpu=$(mine | sed -n 's/.*"cpu":\([0-9.e+-]*\).*/\1/p')
     awk -v c="$cpu" 'BEGIN { exit !(c > 0 && c < 1.5) }' || fault "one thread uses $cpu processors"
 fi
 run top --once
