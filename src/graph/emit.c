@@ -248,6 +248,10 @@ static an_tensor *use_as_given(an_graph *g, an_tensor *t, const char *at, const 
     if (t->poison && t->g != g)
         return an_poison(g, AN_E_USAGE, at, "%s: an operand is the result of an operation that failed %s", op,
                          t->g ? "in another context" : "because its own operands are NULL");
+    if (t->poison && g->err->code == AN_OK) /* what failed was forgotten (an_error_clear), what it left was not */
+        return an_poison(
+            g, AN_E_USAGE, at,
+            "%s: an operand is the result of an operation that failed; its error was cleared, build it again", op);
     if (t->poison) return g->poison;
     if (t->g == g && t->id >= 0 && t->leaf_epoch == g->epoch) return t;
     if (t->g == g && t->id < 0) return use_leaf(g, t, at);

@@ -17,7 +17,12 @@ static an_tensor *of_rows(const char *at, an_tensor *number, an_dtype dtype, an_
 void an_sign_sgd_rows_at(const char *at, an_tensor *table, an_tensor *index, an_tensor *grad, double lr,
                          double weight_decay, an_tensor *only_if)
 {
-    if (!table || !index || !grad || table->poison || index->poison || grad->poison) return;
+    an_tensor *operand[3] = {table, index, grad};
+    an_graph *g = NULL;
+    for (int i = 0; i < 3 && !g; i++) g = operand[i] ? operand[i]->g : NULL;
+    for (int i = 0; i < 3 && g; i++)
+        if (an_use(g, operand[i], at, "an_sign_sgd_rows")->poison) return;
+    if (!g) return; /* of no context: there is none to tell */
     an_ctx *cx = table->g->owner;
     const an_shape rows = an_shape_of(grad), ids = an_shape_of(index), of = an_shape_of(table);
     const an_dtype dtype = an_dtype_of(table), arithmetic = an_update_dtype(dtype);

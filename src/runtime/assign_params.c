@@ -56,9 +56,9 @@ an_tensor *an_block_params(an_ctx *cx, int b, const char *at)
 
 void an_assign_at(const char *at, an_tensor *state, an_tensor *value)
 {
-    if (!state || !value) return;
-    if (state->poison || value->poison) return;
-    an_ctx *cx = state->g->owner;
+    an_graph *g = state && state->g ? state->g : value ? value->g : NULL;
+    if (!g) return; /* of no context: there is none to tell */
+    an_ctx *cx = g->owner;
     an_tensor *s = an_use(&cx->graph, state, at, "an_assign"), *v = an_use(&cx->graph, value, at, "an_assign");
     if (s->poison || v->poison) return;
     if (s->op == AN_OP_LEAF && s->attr[0] == AN_LEAF_STATE && cx->state[s->attr[1]].data) {

@@ -23,7 +23,7 @@ static an_status find_roots(an_ctx *cx, const char *at, const char *who, an_tens
         if (!an_grow((void **)&cx->asked, i, &cx->cap_asked, sizeof *cx->asked))
             return an_fail_nomem(&cx->err, who, sizeof *cx->asked * (size_t)n);
         const an_tensor *node = an_use(&cx->graph, t[i], at, who);
-        if (node->poison) return cx->err.code ? cx->err.code : AN_E_USAGE;
+        if (node->poison) return cx->err.code;
         cx->asked[i] = node->id;
     }
     return cx->err.code;
@@ -63,7 +63,7 @@ static an_status check_data(an_ctx *cx)
 static an_status prepare(an_ctx *cx, const char *at, const char *who, an_tensor *const *t, int n, an_cached_plan **out)
 {
     if (cx->err.code) return cx->err.code;
-    if (!cx->device) return AN_E_ENV;
+    if (!cx->device) return an_fail(&cx->err, AN_E_ENV, "%s: the context has no device: an_open failed", who);
     AN_TRY(an_in_flight_status(cx));
     AN_TRY(an_layout_params(cx));
     AN_TRY(find_roots(cx, at, who, t, n));

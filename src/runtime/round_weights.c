@@ -4,6 +4,7 @@
  *
  * Owns:      the states and when they are read.
  * Does not:  know which operations read them: graph/compose_nn.c.
+ * It ends the step that is being built (an_reset), for it runs one of its own.
  * Invariant: tensor->rounded is set only while the state's values are the parameter's. */
 #include "runtime/context.h"
 

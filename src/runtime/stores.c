@@ -96,6 +96,7 @@ static an_status initialize_averages(an_ctx *cx, int32_t i)
 static an_status initialize_store(an_ctx *cx, an_pool *pool, int32_t i)
 {
     an_store *s = &cx->store[i];
+    if (s->bytes == 0) return AN_OK; /* a buffer of nothing may have no address */
     for (int p = 0; p < cx->n_params; p++) {
         const an_param_info *q = &cx->param[p];
         if (cx->options.parameters_given) break; /* memory arrives zeroed */

@@ -156,6 +156,48 @@ static void axes_that_join_to_more_than_an_axis_holds_are_named(void **state)
     an_close(cx);
 }
 
+/* an_error_clear forgets the sentence; the tensor that the failed call returned is still none. */
+static void what_a_failed_call_left_is_refused_after_its_error_was_cleared(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    float number = 7;
+    an_tensor *kept = an_state(cx, "kept", AN_F32, AN_SHAPE(3), AN_ONES), *x = zeros(cx, AN_F32, AN_SHAPE(3));
+    an_tensor *failed = an_add(x, zeros(cx, AN_F32, AN_SHAPE(2)));
+    an_error_clear(cx);
+    refused(cx, failed, AN_E_USAGE, WORDS("an_eval", "failed", "cleared"));
+    an_error_clear(cx);
+    assert_int_equal(an_read(failed, &number, sizeof number), AN_E_USAGE);
+    refused(cx, NULL, AN_E_USAGE, WORDS("an_read", "cleared"));
+    assert_true(number == 7);
+    an_error_clear(cx);
+    assert_true(isnan(an_item(failed)));
+    refused(cx, NULL, AN_E_USAGE, WORDS("an_read", "cleared"));
+    an_error_clear(cx);
+    an_assign(kept, failed); /* would be passed over, and the step run without it */
+    refused(cx, x, AN_E_USAGE, WORDS("an_assign", "cleared"));
+    an_error_clear(cx);
+    an_assign(kept, NULL);
+    refused(cx, x, AN_E_USAGE, WORDS("an_assign", "NULL"));
+    an_error_clear(cx);
+    an_assign(kept, an_exp(NULL));
+    refused(cx, x, AN_E_USAGE, WORDS("an_assign", "operands are NULL"));
+    an_error_clear(cx);
+    an_backward(failed);
+    refused(cx, x, AN_E_USAGE, WORDS("an_backward", "cleared"));
+    an_error_clear(cx);
+    an_sign_sgd_rows(an_state(cx, "table", AN_F32, AN_SHAPE(4, 2), AN_ONES), NULL, failed, 0.1, 0, NULL);
+    refused(cx, x, AN_E_USAGE, WORDS("an_sign_sgd_rows", "NULL"));
+    usable_again(cx);
+    an_close(cx);
+    cx = an_open(&(an_options){.device = "no such device"});
+    an_error_clear(cx);
+    x = an_scalar(cx, 1);
+    assert_int_equal(an_eval(x), AN_E_ENV);
+    refused(cx, NULL, AN_E_ENV, (const char *const[]){"an_eval", "no device", NULL});
+    an_close(cx);
+}
+
 static void any_number_of_tensors_is_evaluated_together(void **state)
 {
     (void)state;
@@ -320,6 +362,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_null_tensor_is_a_status_and_a_sentence_and_never_a_crash),
+        cmocka_unit_test(what_a_failed_call_left_is_refused_after_its_error_was_cleared),
         cmocka_unit_test(a_name_or_kind_of_initial_values_that_would_be_ambiguous_is_refused),
         cmocka_unit_test(axes_that_join_to_more_than_an_axis_holds_are_named),
         cmocka_unit_test(any_number_of_tensors_is_evaluated_together),
