@@ -62,7 +62,8 @@ typedef struct an_mpi_job {
         data[2 * AN_COMM_RANKS];
     note in[AN_COMM_RANKS]; /* the next note of each rank */
     an_mpi_request note_in[AN_COMM_RANKS];
-    bool is_sent[AN_COMM_RANKS]; /* of note_out */
+    /* of note_out; failure_out and leave_out have been begun and are not done */
+    bool is_sent[AN_COMM_RANKS], fails_to[AN_COMM_RANKS], leaves_to[AN_COMM_RANKS];
     bool listens[AN_COMM_RANKS], has[AN_COMM_RANKS], left[AN_COMM_RANKS];
     bool data_open[2 * AN_COMM_RANKS];
     int data_rank[2 * AN_COMM_RANKS]; /* whose */
@@ -158,7 +159,8 @@ static void mpi_fail(an_comm *c, int rank, an_status code, const char *sentence)
     m->failure = (note){.magic = NOTE_MAGIC, .kind = FAILURE, .failed_rank = rank, .code = (int32_t)code};
     snprintf(m->failure.text, sizeof m->failure.text, "%s", m->failed_text);
     for (int r = 0; r < c->ranks && !m->broken; r++)
-        if (r != c->rank && !m->left[r]) (void)send_note(NULL, c, &m->failure, r, &m->failure_out[r]);
+        if (r != c->rank && !m->left[r])
+            m->fails_to[r] = send_note(NULL, c, &m->failure, r, &m->failure_out[r]) == AN_OK;
 }
 
 static an_status give_up(an_err *err, an_comm *c, an_status code, const char *sentence)
@@ -247,6 +249,17 @@ static an_status check_note(an_err *err, an_comm *c, int r)
             r, c->mpi->host[r], an_comm_kind_verb(other->kind), (unsigned long long)other->bytes, c->rank,
             an_comm_kind_verb(mine->kind), (unsigned long long)mine->bytes);
     return give_up(err, c, AN_E_USAGE, text);
+}
+
+/* Whether all that this rank has sent to r is done: MPI_Finalize is for a process without open requests. */
+static bool all_sent(an_comm *c, int r)
+{
+    an_mpi_job *m = c->mpi;
+    bool done = false;
+    if (!m->is_sent[r] && is_done(NULL, c, &m->note_out[r], r, "sending to", &done) == AN_OK) m->is_sent[r] = done;
+    if (m->fails_to[r] && is_done(NULL, c, &m->failure_out[r], r, "sending to", &done) == AN_OK) m->fails_to[r] = !done;
+    if (m->leaves_to[r] && is_done(NULL, c, &m->leave_out[r], r, "sending to", &done) == AN_OK) m->leaves_to[r] = !done;
+    return m->is_sent[r] && !m->fails_to[r] && !m->leaves_to[r];
 }
 
 /* Whether all notes have come and this rank's are sent; *missing is a rank that is waited for. */
@@ -463,8 +476,11 @@ static bool all_leave(an_comm *c)
     an_mpi_job *m = c->mpi;
     const double most = m->failed ? END_S : c->timeout_s, began = an_seconds();
     m->leave = (note){.magic = NOTE_MAGIC, .kind = LEAVE};
-    for (int r = 0; r < c->ranks; r++)
-        if (r != c->rank && send_note(NULL, c, &m->leave, r, &m->leave_out[r]) != AN_OK) return false;
+    for (int r = 0; r < c->ranks; r++) {
+        if (r == c->rank) continue;
+        if (send_note(NULL, c, &m->leave, r, &m->leave_out[r]) != AN_OK) return false;
+        m->leaves_to[r] = true;
+    }
     for (int waiting = 1; waiting > 0 && an_seconds() - began < most;) {
         (void)hear(NULL, c);
         if (m->broken) return false;
@@ -472,7 +488,8 @@ static bool all_leave(an_comm *c)
         for (int r = 0; r < c->ranks; r++) {
             /* One that failed at once may have a note of a collective before: it is of no use any more. */
             if (m->has[r] && listen_to(NULL, c, r) != AN_OK) return false;
-            waiting += r != c->rank && !m->left[r];
+            waiting += r != c->rank && (!all_sent(c, r) || !m->left[r]);
+            if (m->broken) return false;
         }
         if (waiting == 0) return true;
         nanosleep(&(struct timespec){.tv_nsec = 200000}, NULL);
@@ -485,12 +502,12 @@ static void mpi_close(an_comm *c)
     an_mpi_job *m = c->mpi;
     if (!m) return;
     if (m->f.world) {
-        if (m->broken || m->n_data > 0 || !all_leave(c)) {
+        const bool in_order = !m->broken && m->n_data == 0 && all_leave(c) && m->f.finalize() == 0;
+        if (!in_order) {
             signal(SIGALRM, SIG_DFL); /* MPI_Abort waits for the launcher, which may not reach the other hosts */
             alarm(ABORT_S);
             m->f.abort(m->f.world, m->failed ? 2 : 1);
-        } else {
-            m->f.finalize();
+            alarm(0); /* a library may return from it */
         }
     }
     free(m->scratch);
@@ -522,15 +539,18 @@ static an_status begin(an_err *err, const an_comm_job *j, an_comm *c, an_mpi_lib
     c->rank = told ? rank : 0;
     c->ranks = told ? ranks : 1;
     c->mpi->broken = !told;
+    for (int r = 0; r < AN_COMM_RANKS; r++) c->mpi->is_sent[r] = true; /* nothing is under way yet */
     if (ranks != j->ranks)
         return an_fail(err, AN_E_ENV,
                        "%s has started %d processes, and the library %s counts %d: name the library of that %s in "
                        "ANNEAL_MPI, or start with the library's own mpirun%s",
                        j->launcher, j->ranks, f->version, ranks, j->launcher,
                        strcmp(j->launcher, "srun") == 0 ? " (srun: --mpi=pmix or --mpi=pmi2)" : "");
-    if (level < SERIALIZED)
+    if (level < SERIALIZED) {
+        c->rank = 0, c->ranks = 1; /* no rank greets another, so none is to be told that this one leaves */
         return an_fail(err, AN_E_UNSUPPORTED, "%s allows calls from its first thread only; name another in ANNEAL_MPI",
                        f->version);
+    }
     return AN_OK;
 }
 
