@@ -1,6 +1,8 @@
 /* cmd_doctor.c: prints what tools/doctor.h finds about this machine. Exit code 2: there is a fault. */
 #include "cli/cli.h"
+#include "cli/ranks.h"
 #include "tools/doctor.h"
+#include "tools/exchange_curve.h"
 #include <anneal_tools.h>
 #include <string.h>
 
@@ -13,6 +15,7 @@
 typedef struct doctor_values {
     char device[AN_CONFIG_TEXT_BYTES], cc[AN_CONFIG_TEXT_BYTES], cache_dir[AN_CONFIG_TEXT_BYTES];
     bool measure, clean_cache;
+    an_rank_values ranks;
 } doctor_values;
 
 #define AT(name) offsetof(doctor_values, name)
@@ -23,6 +26,10 @@ static const an_config_field fields[] = {
     {"clean_cache", AN_CONFIG_BOOL, AT(clean_cache), "false", 0, 0, NULL,
      "remove the compiled kernels, and do nothing else; they are compiled again when needed"},
     {"cache_dir", AN_CONFIG_TEXT, AT(cache_dir), "", 0, 0, NULL, "kernel cache to examine; empty: training's"},
+    {"ranks", AN_CONFIG_INT, AT(ranks.ranks), "0", 0, AN_COMM_RANKS, NULL,
+     "measure how fast so many processes add their gradients, and do nothing else; so do processes that mpirun starts"},
+    {"transport", AN_CONFIG_TEXT, AT(ranks.transport), "auto", 0, 0, "auto|shared_memory|mpi",
+     "between processes that mpirun or srun started; auto: MPI where they are on several hosts"},
 };
 const an_config an_doctor_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -136,6 +143,18 @@ static void print_devices(an_text *out, an_text *w, const an_doctor *d)
     }
 }
 
+static void print_ranks(an_text *out, an_text *w)
+{
+    char version[100];
+    an_err why = {0};
+    if (an_comm_mpi_version(&why, version, sizeof version) == AN_OK)
+        an_text_printf(w, "shared memory; %s between hosts; ranks=2 measures", version);
+    else
+        an_text_printf(w, "shared memory; between hosts: %s", why.text);
+    an_err_clear(&why);
+    end_row(out, "ranks", w);
+}
+
 static void print_all(an_text *out, const an_doctor *d)
 {
     an_text w = {0};
@@ -145,6 +164,7 @@ static void print_all(an_text *out, const an_doctor *d)
     print_compiler(out, &w, d);
     an_text_puts(out, "\n");
     print_devices(out, &w, d);
+    print_ranks(out, &w);
     an_text_puts(out, "\n");
     for (int i = 0; i < d->n_findings; i++) put_row(out, d->finding[i].fault ? "fault" : "hint", d->finding[i].text);
     put_row(out, "verdict", an_doctor_faulty(d) ? "something is wrong, see above" : "this machine can train");
@@ -214,11 +234,63 @@ static void json_all(an_text *out, const an_doctor *d)
                    d->cache_mount.network ? "true" : "false", (long long)d->cc.cached_files,
                    (long long)d->cc.cached_bytes);
     json_devices(out, d);
-    an_text_puts(out, "],\"faults\":[");
+    an_text_puts(out, "],");
+    an_err none = {0};
+    char mpi[100] = "";
+    if (an_comm_mpi_version(&none, mpi, sizeof mpi) != AN_OK) mpi[0] = '\0';
+    an_err_clear(&none);
+    put_pair(out, "mpi", mpi);
+    an_text_puts(out, ",\"faults\":[");
     json_findings(out, d, true);
     an_text_puts(out, "],\"hints\":[");
     json_findings(out, d, false);
     an_text_puts(out, "]}");
+}
+
+/* ---- ranks */
+
+static void put_curve(an_text *out, const an_exchange_curve *c, bool json)
+{
+    char a[16];
+    if (json) {
+        an_text_printf(out, "{\"ranks\":%d,", c->ranks);
+        put_pair(out, "carrier", c->carrier);
+        an_text_puts(out, ",\"sums\":[");
+    } else {
+        an_text_printf(out, "%d ranks over %s: a sum of all, on the slowest rank", c->ranks, c->carrier);
+    }
+    for (int i = 0; i < AN_EXCHANGE_POINTS; i++) {
+        const an_exchange_point *p = &c->point[i];
+        if (json) {
+            an_text_printf(out, "%s{\"bytes\":%lld", i ? "," : "", (long long)p->bytes);
+            an_put_json(out, "ms", p->ms);
+            an_put_json(out, "gbytes", p->gbytes);
+            an_text_puts(out, "}");
+        } else {
+            an_text_printf(out, "\n%10s %10.3f ms %8.2f GB/s", an_bytes_text((double)p->bytes, a), p->ms, p->gbytes);
+        }
+    }
+    if (json) an_text_puts(out, "]}");
+}
+
+static an_status measure_ranks(an_err *err, const an_args *args, an_comm *comm, int *exit_code)
+{
+    an_exchange_curve curve;
+    an_text out = {0};
+    (void)exit_code;
+    AN_TRY(an_exchange_measure(err, comm, &curve));
+    if (an_comm_rank(comm) > 0) return AN_OK;
+    put_curve(&out, &curve, args->json);
+    return an_print_line(err, &out);
+}
+
+/* Whether this process is one of several, or starts some. */
+static an_status asks_for_ranks(an_err *err, const doctor_values *v, bool *out)
+{
+    an_comm_job job;
+    AN_TRY(an_comm_job_read(err, &job));
+    *out = v->ranks.ranks > 1 || job.ranks > 1;
+    return AN_OK;
 }
 
 static an_status clean_cache(an_err *err, const an_doctor_options *o, bool json)
@@ -243,8 +315,11 @@ an_status an_cmd_doctor(an_err *err, const an_args *args, int *exit_code)
     doctor_values v;
     an_doctor d;
     an_text out = {0};
+    bool are_several;
     AN_TRY(an_config_defaults(err, &an_doctor_keys, &v));
     AN_TRY(an_args_apply(err, args, &(an_key_set){&an_doctor_keys, &v}, 1));
+    AN_TRY(asks_for_ranks(err, &v, &are_several));
+    if (are_several) return an_ranks_run(err, args, measure_ranks, exit_code);
     const an_doctor_options o = {.device = v.device[0] ? v.device : NULL,
                                  .cc = v.cc[0] ? v.cc : NULL,
                                  .cache_dir = v.cache_dir[0] ? v.cache_dir : NULL,

@@ -38,6 +38,8 @@ typedef struct an_comm_job {
 an_status an_comm_job_read(an_err *err, an_comm_job *out);
 /* Waits for all ranks of it: AN_E_ENV where one does not come. AN_E_UNSUPPORTED: they are on several hosts. */
 an_status an_comm_join(an_err *err, const an_comm_job *job, an_comm **out);
+/* The name and version of the MPI library that ranks would use; AN_E_ENV, AN_E_UNSUPPORTED: why there is none. */
+an_status an_comm_mpi_version(an_err *err, char *out, size_t n);
 /* The same over MPI. AN_E_ENV: no MPI library is there, or it is another one than the launcher's; AN_E_UNSUPPORTED: the
  * launcher is not MPI's. Once in a process. */
 an_status an_comm_join_mpi(an_err *err, const an_comm_job *job, an_comm **out);
@@ -49,6 +51,8 @@ int an_comm_rank(const an_comm *c);
 int an_comm_ranks(const an_comm *c);
 /* The time that this process has spent in sums, gathers and broadcasts so far, and of that the time until others came. */
 void an_comm_times(const an_comm *c, double *exchange_s, double *wait_s);
+/* What carries the bytes: "shared memory", or the MPI library's name and version. */
+const char *an_comm_carrier(const an_comm *c);
 uint64_t an_comm_bytes(int ranks); /* of shared memory: of all ranks together */
 
 /* ---- failures */

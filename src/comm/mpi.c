@@ -141,6 +141,11 @@ static const char *mpi_host(const an_comm *c, int rank)
     return c->mpi->host[rank];
 }
 
+static const char *mpi_carrier(const an_comm *c)
+{
+    return c->mpi->f.version;
+}
+
 static void record(an_mpi_job *m, int rank, int code, const char *sentence)
 {
     if (m->failed) return;
@@ -523,6 +528,7 @@ const an_comm_transport an_comm_mpi = {.barrier = mpi_barrier,
                                        .status = mpi_status,
                                        .failed_rank = mpi_failed_rank,
                                        .host = mpi_host,
+                                       .carrier = mpi_carrier,
                                        .close = mpi_close};
 
 static an_status begin(an_err *err, const an_comm_job *j, an_comm *c, an_mpi_library *f)
@@ -593,4 +599,12 @@ an_status an_comm_join_mpi(an_err *err, const an_comm_job *j, an_comm **out)
     else
         an_comm_close(c);
     return status;
+}
+
+an_status an_comm_mpi_version(an_err *err, char *out, size_t n)
+{
+    an_mpi_library library;
+    AN_TRY(an_mpi_load(err, false, &library));
+    snprintf(out, n, "%s", library.version);
+    return AN_OK;
 }

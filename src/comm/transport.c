@@ -68,6 +68,11 @@ void an_comm_times(const an_comm *c, double *exchange_s, double *wait_s)
     *wait_s = c ? c->wait_s : 0;
 }
 
+const char *an_comm_carrier(const an_comm *c)
+{
+    return c && c->transport->carrier ? c->transport->carrier(c) : "shared memory";
+}
+
 /* ---- failures */
 
 void an_comm_fail(an_comm *c, int rank, an_status code, const char *sentence)

@@ -34,6 +34,7 @@ typedef struct an_comm_transport {
     an_status (*status)(an_err *err, const an_comm *c);
     int (*failed_rank)(const an_comm *c);
     const char *(*host)(const an_comm *c, int rank); /* NULL: all ranks are on one */
+    const char *(*carrier)(const an_comm *c);        /* NULL: shared memory */
     void (*close)(an_comm *c);                       /* all but the handle itself */
 } an_comm_transport;
 

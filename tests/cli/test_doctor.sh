@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_doctor.sh: what doctor says about this machine, and that its exit code means it.
-plan=7
+plan=9
 . "$(dirname "$0")/tap.sh"
 
 run doctor
@@ -38,4 +38,27 @@ ok "doctor --clean-cache removes compiled kernels and no other file"
 code=$?
 code_is 2; says stdout "ulimit -n is 40"
 ok "a limit that is too low is named"
+
+run doctor ranks=3
+code_is 0; silent stderr; says stdout "3 ranks over shared memory"; says stdout "GB/s"
+equal "$(wc -l <"$dir/stdout" | tr -d ' ')" 7 "lines of the curve"
+run doctor ranks=2 --json
+code_is 0; one_line stdout; has_keys "$dir/stdout" ranks carrier sums bytes ms gbytes
+run doctor ranks=65
+code_is 1; one_line stderr
+ok "doctor ranks=N measures how long N processes take to add arrays of growing size"
+
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
+if command -v mpirun.openmpi >/dev/null 2>&1 && [ -z "${WRAP:-}" ]; then
+    mpirun.openmpi -n 2 "$program" doctor transport=mpi >"$dir/stdout" 2>"$dir/stderr" </dev/null
+    code=$?
+    code_is 0; says stdout "2 ranks over Open MPI v"; says stdout "GB/s"
+    run doctor measure=false
+    says stdout "Open MPI v"
+    run doctor measure=false --json
+    case $(value "$dir/stdout" mpi) in "Open MPI v"*) ;; *) fault "mpi is $(value "$dir/stdout" mpi)" ;; esac
+    ok "under mpirun it measures MPI, and without it names the library"
+else
+    skip "under mpirun it measures MPI, and without it names the library" "Open MPI's mpirun is not installed"
+fi
 done_testing
