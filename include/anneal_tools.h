@@ -50,6 +50,10 @@ an_status an_shard_optimizer(an_ctx *cx, an_shard what);
 /* Whether the exchange of gradients may begin while the backward pass still runs (the default), on a device that runs launches
  * side by side. Same bits. */
 void an_overlap_exchanges(an_ctx *cx, bool overlap);
+/* Gradients of float32 are rounded to bfloat16 before ranks add them, for half the bytes: `bf16`. Each rank's are rounded once, and so is
+ * their sum, which shared memory and MPI add up in float32. Parameters that ranks gather stay as they are. AN_E_UNSUPPORTED in exact
+ * mode of several ranks. Called behind an_join. */
+an_status an_exchange_bf16(an_ctx *cx, bool bf16);
 /* Which elements of entry i of an_persist_get rank `rank` holds: [*first, *first + *n). All of them, unless sharded. What
  * an_persist_read of such an entry reads, and an_persist_write writes, are these; it leaves the others of `dst` alone. */
 an_status an_persist_part(an_ctx *cx, int i, int rank, int64_t *first, int64_t *n);

@@ -20,6 +20,8 @@
  * The second is the order in which one rank adds them, when micro-batch m of an update is done by rank m mod ranks: so any
  * number of ranks has the bits of one. It costs an exchange a micro-batch, and memory for the gradients of all ranks.
  *
+ * With an_exchange_bf16 a gradient of float32 is rounded before either exchange of the first kind, and its sum is float32 again.
+ *
  * Owns: an_block's packed, kept, accumulated and accumulated_by_step; an_ctx's loss and updates.
  */
 #include "optim/grad_accumulate.h"
@@ -92,10 +94,19 @@ void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value)
 
 /* ---- sums over micro-batches and ranks */
 
-static an_tensor *reduce_scatter(an_ctx *cx, an_tensor *t)
+/* An exchange that adds `t`: as it is, or rounded for the way. */
+static an_tensor *add_ranks(an_ctx *cx, const char *at, an_op op, an_tensor *t, int n_attr, const int64_t *attr)
+{
+    const an_dtype dtype = an_dtype_of(t);
+    if (!cx->narrow || dtype != AN_F32) return an_make_call(op, 1, &t, n_attr, attr);
+    an_tensor *narrow = an_cast_at(at, t, AN_BF16);
+    return an_cast_at(at, an_make_call(op, 1, &narrow, n_attr, attr), dtype);
+}
+
+static an_tensor *reduce_scatter(an_ctx *cx, const char *at, an_tensor *t)
 {
     const int64_t ranks = cx->graph.ranks;
-    return an_make_call(AN_OP_REDUCESCATTER, 1, &t, 1, &ranks); /* [numel] to [part] */
+    return add_ranks(cx, at, AN_OP_REDUCESCATTER, t, 1, &ranks); /* [numel] to [part] */
 }
 
 /* `sum` (NULL: nothing) plus the values that `mine` has on each rank, one after the other; `part`: only of this rank's part. */
@@ -119,7 +130,7 @@ static an_tensor *sum_of(an_ctx *cx, const char *at, int b, bool part)
     if (kept && part && !keeps_part(cx, b)) kept = own_part(cx, at, b, kept);
     if (!bl->packed) return kept;
     if (adds_in_order(cx)) return add_each_rank(cx, at, b, part, kept, bl->packed);
-    an_tensor *one = part ? reduce_scatter(cx, bl->packed) : bl->packed;
+    an_tensor *one = part ? reduce_scatter(cx, at, bl->packed) : bl->packed;
     return kept ? an_add_at(at, kept, one) : one;
 }
 
@@ -133,13 +144,13 @@ static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
 /* What the update takes: the sum over all ranks, or this rank's part of it. */
 static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
 {
-    const int64_t ranks = cx->graph.ranks, attr[2] = {ranks, !cx->no_overlap};
+    const int64_t ranks = cx->graph.ranks, attr[2] = {ranks, !cx->no_overlap && !cx->narrow};
     const bool in_order = adds_in_order(cx), part = cx->block[b].part > 0;
     if (part && in_order && !cx->block[b].kept) return sum_of(cx, at, b, true);
     an_tensor *sum = gradient_of(cx, at, b); /* [n] */
     if (!sum || ranks <= 1 || keeps_part(cx, b)) return sum;
-    if (part) return in_order ? own_part(cx, at, b, sum) : reduce_scatter(cx, sum);
-    return in_order ? sum : an_make_call(AN_OP_ALLREDUCE, 1, &sum, 2, attr);
+    if (part) return in_order ? own_part(cx, at, b, sum) : reduce_scatter(cx, at, sum);
+    return in_order ? sum : add_ranks(cx, at, AN_OP_ALLREDUCE, sum, 2, attr);
 }
 
 /* Gradients that no optimizer consumed in this step are kept for the next one. */

@@ -119,6 +119,7 @@ struct an_ctx {
     int recompute;     /* 0 off, 1 on, 2 auto */
     an_shard shard;    /* of several ranks */
     bool no_overlap;   /* exchanges wait for the whole backward pass */
+    bool narrow;       /* ranks exchange gradients in bfloat16 */
 
     /* variables.c; stores.c: store */
     an_param_info *param;

@@ -143,6 +143,17 @@ void an_overlap_exchanges(an_ctx *cx, bool overlap)
     if (cx) cx->no_overlap = !overlap;
 }
 
+an_status an_exchange_bf16(an_ctx *cx, bool bf16)
+{
+    if (!cx) return AN_E_USAGE;
+    if (bf16 && cx->graph.ranks > 1 && cx->device && cx->backend->target(cx->device)->exact)
+        return an_fail(&cx->err, AN_E_UNSUPPORTED,
+                       "an_exchange_bf16: exact mode adds gradients in float32, so that any number of ranks has the "
+                       "same bits");
+    cx->narrow = bf16 && cx->graph.ranks > 1;
+    return AN_OK;
+}
+
 an_status an_shard_optimizer(an_ctx *cx, an_shard what)
 {
     if (!cx) return AN_E_USAGE;

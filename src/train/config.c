@@ -132,6 +132,8 @@ static const an_config_field train_fields[] = {
          "of several ranks: each keeps its part of the optimizer's moments, and of the gradients of earlier "
          "micro-batches "
          "(ZeRO 1 and 2); same losses"),
+    {"exchange_dtype", AN_CONFIG_DTYPE, AT(exchange_dtype), "float32", 0, 0, NULL,
+     "of several ranks: bfloat16 rounds gradients before they are added, half the bytes on a slow link; other losses"},
     BOOL(overlap, "true", "of several GPUs: gradients are exchanged while the backward pass still runs; same bits"),
     TEXT(fallback, "auto", "auto|none|cpu",
          "Metal: what the GPU cannot run is an error, or the CPU's (cpu); auto: as PYTORCH_ENABLE_MPS_FALLBACK=1 says"),
@@ -474,6 +476,14 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
     if (c->dtype != AN_F32 && c->dtype != AN_BF16 && c->dtype != AN_F16)
         return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32, bfloat16 or float16",
                        an_dtype_text(c->dtype));
+    if (c->exchange_dtype != AN_F32 && c->exchange_dtype != AN_BF16)
+        return an_fail(err, AN_E_USAGE, "exchange_dtype=%s: ranks exchange gradients in float32 or bfloat16",
+                       an_dtype_text(c->exchange_dtype));
+    if (c->exact && c->exchange_dtype != AN_F32)
+        return an_fail(err, AN_E_USAGE,
+                       "exact=true adds gradients in float32, so that any number of ranks has the same bits: leave "
+                       "exchange_dtype=%s out",
+                       an_dtype_text(c->exchange_dtype));
     if (c->exact && (c->dtype != AN_F32 || c->tf32))
         return an_fail(err, AN_E_USAGE, "exact=true is training in float32: %s%s is something else; leave one out",
                        c->tf32 ? "tf32=true" : "dtype=", c->tf32 ? "" : an_dtype_text(c->dtype));

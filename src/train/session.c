@@ -116,6 +116,7 @@ static an_status open_context(an_err *err, an_session *r, bool parameters_given)
     AN_TRY(an_session_result(err, r->cx, an_join(r->cx, c->comm)));
     AN_TRY(an_session_result(err, r->cx, an_shard_optimizer(r->cx, shard_of(c))));
     an_overlap_exchanges(r->cx, c->overlap);
+    AN_TRY(an_session_result(err, r->cx, an_exchange_bf16(r->cx, c->exchange_dtype == AN_BF16)));
     an_set_policy(r->cx, (an_policy){.matmul = c->dtype});
     r->model = c->model->open(r->cx, an_model_settings(c));
     AN_TRY(an_session_fault(err, r->cx));

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks_shard.sh: ranks that keep a part of the optimizer's moments each: the bits are those of ranks that keep all, the bill is
 # smaller, checkpoints are whole and go on with any number of ranks.
-plan=7
+plan=8
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
 more="$tiny n_embd=32 seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
@@ -134,4 +134,32 @@ code_is 1
 says stderr "shard"
 [ ! -e "$dir/no" ] || fault "a refused run has made its folder"
 ok "what shard= does not know is refused"
+
+train wide max_iters=40 ranks=2
+train narrow max_iters=40 ranks=2 exchange_dtype=bf16
+train narrow_again max_iters=40 ranks=2 exchange_dtype=bf16
+train narrow_part max_iters=40 ranks=2 exchange_dtype=bf16 shard=moments
+same narrow_again narrow
+same narrow_part narrow
+[ "$(state_hash "$dir/narrow")" != "$(state_hash "$dir/wide")" ] || fault "gradients in bfloat16 leave the bits of float32"
+away=$(paste -d' ' "$dir/wide/metrics.jsonl" "$dir/narrow/metrics.jsonl" | sed -n 's/.*"loss":\([0-9.e+-]*\).*"loss":\([0-9.e+-]*\).*/\1 \2/p' |
+    awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > most) most = d } END { print ((NR > 3 && most < 2e-3) ? "near" : most " of " NR) }')
+equal "$away" near "losses with gradients in bfloat16, beside float32"
+train alone max_iters=6
+train alone_narrow max_iters=6 exchange_dtype=bf16
+same alone_narrow alone
+for said in "exact=true exchange_dtype=bf16" exchange_dtype=float16; do
+    # shellcheck disable=SC2086
+    run train macbook out="$dir/no" $more max_iters=4 ranks=2 $said
+    code_is 1
+    says stderr exchange_dtype
+    one_line stderr
+done
+# shellcheck disable=SC2086
+run plan gpt2 vocab_size=50304 dtype=bfloat16 batch_size=4 gradient_accumulation_steps=8 device=null:cuda devices=8 link=10gbe update_ms=108 --json
+wide=$(sed -n 's/.*"devices":8,"exchange_ms":\([0-9]*\).*/\1/p' "$dir/stdout")
+run plan gpt2 vocab_size=50304 dtype=bfloat16 batch_size=4 gradient_accumulation_steps=8 device=null:cuda devices=8 link=10gbe update_ms=108 exchange_dtype=bf16 --json
+narrow=$(sed -n 's/.*"devices":8,"exchange_ms":\([0-9]*\).*/\1/p' "$dir/stdout")
+[ -n "$wide" ] && [ -n "$narrow" ] && [ $((2 * narrow)) -lt $((wide + 20)) ] || fault "an exchange of $narrow ms in bfloat16, $wide in float32"
+ok "exchange_dtype=bf16: near the losses of float32, the same bits again and in parts; nothing for one process; refused in exact mode"
 done_testing
