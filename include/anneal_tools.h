@@ -54,6 +54,9 @@ void an_overlap_exchanges(an_ctx *cx, bool overlap);
  * their sum, which shared memory and MPI add up in float32. Parameters that ranks gather stay as they are. AN_E_UNSUPPORTED in exact
  * mode of several ranks. Called behind an_join. */
 an_status an_exchange_bf16(an_ctx *cx, bool bf16);
+/* For the bill of an update before a run: steps that are built from here on are as if a micro-batch had been run before, whose gradients
+ * are kept. False: no longer. Nothing may run in between. */
+void an_assume_kept_gradients(an_ctx *cx, bool kept);
 /* Which elements of entry i of an_persist_get rank `rank` holds: [*first, *first + *n). All of them, unless sharded. What
  * an_persist_read of such an entry reads, and an_persist_write writes, are these; it leaves the others of `dst` alone. */
 an_status an_persist_part(an_ctx *cx, int i, int rank, int64_t *first, int64_t *n);

@@ -186,6 +186,12 @@ static void step_discarded(an_ctx *cx)
     cx->updates_by_step = cx->updates;
 }
 
+void an_assume_kept_gradients(an_ctx *cx, bool kept)
+{
+    for (int b = 0; cx && b < cx->n_blocks; b++)
+        if (!cx->block[b].frozen) cx->block[b].accumulated = cx->block[b].accumulated_by_step = kept;
+}
+
 static const an_step_hooks hooks = {
     .before_plan = keep_gradients, .completed = step_completed, .discarded = step_discarded};
 

@@ -6,6 +6,7 @@
  *     address_bytes = total_bytes + address space of the process         estimated */
 #define _DEFAULT_SOURCE
 #include "tools/estimate.h"
+#include "comm/comm.h"
 #include "train/step.h"
 #include <anneal_tools.h>
 #include <stdio.h>
@@ -27,12 +28,15 @@ static an_status plan_one(an_err *err, an_session *r, plan_kind kind, an_bill *o
         status = an_plan(an_step_evaluation(r->cx, r->model, c, 0, NULL));
     } else {
         const int64_t micro = kind == FIRST ? 0 : c->gradient_accumulation_steps - 1;
+        /* One process adds what is kept as it updates; ranks exchange the sum, which is an array of its own. */
+        an_assume_kept_gradients(r->cx, kind == UPDATE && an_comm_ranks(c->comm) > 1 && an_train_micros(c) > 1);
         const an_step s = an_step_build(r->cx, r->model, c, 0, micro, NULL);
         status = an_step_plan(&s);
     }
     status = an_session_result(err, r->cx, status);
     if (status == AN_OK) status = an_session_result(err, r->cx, an_report(r->cx, out));
     an_reset(r->cx);
+    an_assume_kept_gradients(r->cx, false);
     an_use_averages(r->cx, false);
     return status;
 }
