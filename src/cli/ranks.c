@@ -13,6 +13,7 @@
 #include "platform/platform.h"
 #include "platform/thread_pool.h"
 #include <ctype.h>
+#include <dirent.h>
 #include <errno.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -62,6 +63,23 @@ static an_status take_gpu(an_err *err, long number)
     return an_fail_nomem(err, "the environment of a rank", sizeof name);
 }
 
+/* NVIDIA's GPUs that programs see: those that CUDA_VISIBLE_DEVICES names, or all that the kernel's driver has. The driver's library is
+ * not asked: ranks are forked from this process, and it does not live through that. */
+static int count_gpus(void)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int n = 0;
+    if (visible) {
+        n = *visible != '\0';
+        for (; *visible; visible++) n += *visible == ',';
+        return n;
+    }
+    DIR *d = opendir("/proc/driver/nvidia/gpus");
+    for (struct dirent *e; d && (e = readdir(d));) n += e->d_name[0] != '.';
+    if (d) closedir(d);
+    return n;
+}
+
 /* How many ranks the arguments ask for; 1: this process alone. */
 static an_status count_ranks(an_err *err, const an_rank_values *v, int *out)
 {
@@ -69,16 +87,20 @@ static an_status count_ranks(an_err *err, const an_rank_values *v, int *out)
     int n = 0;
     *out = (int)AN_MAX(v->ranks, 1);
     if (!*d) return AN_OK;
+    if (strcmp(d, "auto") == 0) {
+        if (v->ranks == 0) *out = AN_MAX(AN_MIN(count_gpus(), AN_COMM_RANKS), 1);
+        return AN_OK;
+    }
     for (const char *at = d;; at++) {
         if (!isdigit((unsigned char)*at) || strspn(at, "0123456789") > 4)
             return an_fail(err, AN_E_USAGE,
-                           "devices=%.60s: it is a number of GPUs, or their numbers with commas between: 0,2", d);
+                           "devices=%.60s: it is auto, a number of GPUs, or their numbers with commas between: 0,2", d);
         at += strspn(at, "0123456789");
         n++;
         if (!*at) break;
         if (*at != ',')
             return an_fail(err, AN_E_USAGE,
-                           "devices=%.60s: it is a number of GPUs, or their numbers with commas between: 0,2", d);
+                           "devices=%.60s: it is auto, a number of GPUs, or their numbers with commas between: 0,2", d);
     }
     if (n == 1) n = (int)strtol(d, NULL, 10);
     if (n < 1 || n > AN_COMM_RANKS)

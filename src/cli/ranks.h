@@ -32,7 +32,7 @@ typedef struct an_rank_values {
          0,                                                                                                            \
          0,                                                                                                            \
          NULL,                                                                                                         \
-         "GPUs, a process each: how many (4), or which (0,2)"},                                                        \
+         "GPUs, a process each: how many (4), which (0,2), or auto: all that are there"},                              \
     {                                                                                                                  \
         "transport", AN_CONFIG_TEXT, offsetof(type, member.transport), "auto", 0, 0, "auto|shared_memory|mpi",         \
             "between processes that mpirun or srun started; auto: MPI where they are on several hosts"                 \

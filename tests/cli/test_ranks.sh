@@ -80,7 +80,7 @@ train no ranks=2 devices=0,1,2
 code_is 1
 train no devices=0,x
 code_is 1
-says stderr "it is a number of GPUs, or their numbers with commas between"
+says stderr "it is auto, a number of GPUs, or their numbers with commas between"
 [ ! -e "$dir/no" ] || fault "a refused run has made its folder"
 ok "micro-batches that do not divide, and devices that are none, are refused with a sentence"
 

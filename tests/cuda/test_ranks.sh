@@ -2,7 +2,7 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=5
+plan=6
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
@@ -33,6 +33,15 @@ same_calls exact
 grep -q 'ncclAllGather.*captured' "$dir/exact.nccl.0" || fault "exact: no plan gathers"
 if grep 'ncclAllReduce' "$dir/exact.nccl.0" | grep -q captured; then fault "exact: NCCL adds in an order of its own"; fi
 ok "both ranks ask for the same exchanges in the same order, captured with the plan; exact mode gathers"
+
+CUDA_VISIBLE_DEVICES=0,1 train auto devices=auto
+code_is 0
+equal "$(cat "$dir/auto.nccl.0")" "$(cat "$dir/two.nccl.0")" "the exchanges of devices=auto with two GPUs, and of devices=2"
+same_calls auto
+CUDA_VISIBLE_DEVICES=0 train auto_one devices=auto
+code_is 0
+[ ! -e "$dir/auto_one.nccl.0" ] || fault "devices=auto exchanges with one GPU"
+ok "devices=auto takes the GPUs that are there"
 
 train shard devices=2 shard=moments n_embd=32
 code_is 0
