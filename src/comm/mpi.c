@@ -195,6 +195,9 @@ static an_status hear(an_err *err, an_comm *c)
         n->text[sizeof n->text - 1] = '\0';
         if (n->magic != NOTE_MAGIC) return refuse_note(err, c, r);
         if (n->kind == LEAVE) {
+            /* One that leaves for a failure says which: its word may be here before that of the rank that failed. */
+            if (n->code)
+                record(m, n->failed_rank >= -1 && n->failed_rank < c->ranks ? n->failed_rank : r, n->code, n->text);
             m->left[r] = true;
             m->listens[r] = false;
         } else if (n->kind == FAILURE) {
@@ -480,7 +483,9 @@ static bool all_leave(an_comm *c)
 {
     an_mpi_job *m = c->mpi;
     const double most = m->failed ? END_S : c->timeout_s, began = an_seconds();
-    m->leave = (note){.magic = NOTE_MAGIC, .kind = LEAVE};
+    m->leave = (note){.magic = NOTE_MAGIC, .kind = LEAVE, .failed_rank = m->failed_rank};
+    if (m->failed)
+        m->leave.code = (int32_t)m->failed_code, snprintf(m->leave.text, sizeof m->leave.text, "%s", m->failed_text);
     for (int r = 0; r < c->ranks; r++) {
         if (r == c->rank) continue;
         if (send_note(NULL, c, &m->leave, r, &m->leave_out[r]) != AN_OK) return false;
