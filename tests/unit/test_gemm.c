@@ -59,6 +59,16 @@ static const example EXAMPLES[] = {
     {58, 31, 20, 'n', '0', F32, ONE, 0, 0, 0, 0},
     {61, 130, 0, 'n', 't', F32, ONE, 0, 0, 0, 0},
     {61, 130, 0, 'n', 't', F32, ONE, 0, 0, 1, 0},
+    /* the loop over k takes four steps a turn: each remainder, behind the steps that also prefetch C */
+    {24, 64, 13, 'n', 't', F32, ONE, 0, 0, 0, 0},
+    {24, 64, 14, 'n', 'n', F32, ONE, 0, 0, 0, 0},
+    {24, 64, 15, 't', 'n', F32, ONE, 0, 0, 0, 0},
+    {24, 64, 16, 't', 't', F32, ONE, 0, 0, 0, 0},
+    {24, 64, 17, 't', 'n', F32, ONE, 0, 0, 0, 0},
+    {24, 80, 27, 't', 'n', BF16, ONE, 0, 0, 0, 0},
+    {24, 80, 29, 'n', 't', BF16, ONE, 0, 0, 0, 0},
+    {24, 80, 31, 't', 'n', BF16, ONE, 0, 0, 0, 0},
+    {24, 80, 33, 'n', 't', BF16, ONE, 0, 0, 0, 0},
     /* several blocks of k: chains go on */
     {120, 65, DEEP(385), 'n', 't', F32, ONE, 0, 0, 0, 0},
     {230, 161, DEEP(800), 'n', 't', F32, ONE, 0, 0, 0, 0},

@@ -32,6 +32,16 @@ enum { PANEL = TILE_VECS * AN_VL }; /* columns of a full panel */
 typedef void (*micro_fn)(int64_t words, const an_word *a, int64_t stride, const an_word *b, float *c, int64_t ldc,
                          bool go_on, const prefetch_plan *next);
 
+/* Four steps of k in one turn of the loop, in the same order: an Intel core needs it to keep both of its multiply-add units busy
+ * (bench/gemm/README.md). Sanitized builds, where the time to compile counts, go without. */
+#ifdef AN_SANITIZE
+#define FOUR_STEPS
+#elif defined(__clang__)
+#define FOUR_STEPS _Pragma("clang loop unroll_count(4)")
+#else
+#define FOUR_STEPS _Pragma("GCC unroll 4")
+#endif
+
 /* Row offsets of A from which x86 addressing makes all others: odd multiples of the stride, scaled by 2, 4 or 8 for free.
  * Left alone, compilers keep a pointer for each row, more than there are registers. */
 typedef struct row_strides {
@@ -94,7 +104,8 @@ AN_INLINE void micro(const int rows, const int vecs, const a_layout layout, cons
         micro_step(rows, vecs, layout, dot, a, &s, b, sum);
     }
     const uintptr_t step = (uintptr_t)next->step;
-    for (int64_t k = first; k < words; k++, a += on, b += vecs * AN_VL, at += step) {
+    FOUR_STEPS for (int64_t k = first; k < words; k++, a += on, b += vecs * AN_VL, at += step)
+    {
         FORGET(a);
         __builtin_prefetch((const void *)at, 0, 2);
         micro_step(rows, vecs, layout, dot, a, &s, b, sum);
