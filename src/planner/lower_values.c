@@ -211,12 +211,20 @@ static int output_number(const an_loop_builder *b, int32_t id)
     return -1;
 }
 
-/* Whether output `out`, node `base`, is stored at `at` by an earlier phase. One element of it that a whole row reads is
- * not asked for: a row's values are loaded before the first phase. */
-static bool stored_before(an_loop_builder *b, int out, int32_t base, const an_ix *at, int phase)
+/* Whether the place `key` of a value with one number per element is in this row: another row may not have been made. A node
+ * of a leaf_only group, which an older group computes and stores, can be read anywhere (flipped along the rows). */
+static bool in_own_row(an_loop_builder *b, an_ix key)
+{
+    an_ix_pool *p = &b->p->ix;
+    return p->expr[key].lo >= 0 && an_ix_div(p, key, b->p->cols) == an_ix_var(p, AN_VAR_ROW, b->p->rows);
+}
+
+/* Whether output `out`, node `base`, is stored at `at` (linear: `key`) by an earlier phase. One element of it that a whole
+ * row reads is not asked for: a row's values are loaded before the first phase. */
+static bool stored_before(an_loop_builder *b, int out, int32_t base, const an_ix *at, an_ix key, int phase)
 {
     return b->stored_phase[out] >= 0 && b->stored_phase[out] < phase && b->w->g->node[base]->op != AN_OP_CONST &&
-           an_ix_uses(&b->p->ix, an_memory_index(b->w, &b->p->ix, base, at), AN_VAR_COL);
+           an_ix_uses(&b->p->ix, an_memory_index(b->w, &b->p->ix, base, at), AN_VAR_COL) && in_own_row(b, key);
 }
 
 /* The instruction holding `id` (through view ops) at index iv, for use in `phase`. */
@@ -244,7 +252,7 @@ int32_t an_loop_value(an_loop_builder *b, int32_t id, const an_ix *iv, int32_t g
     int out = mine ? output_number(b, base) : -1;
     int32_t r;
     if (an_is_leaf(w, base) || (!mine && w->node[base].stored && w->node[base].group < b->g) ||
-        (out >= 0 && stored_before(b, out, base, at, phase)))
+        (out >= 0 && stored_before(b, out, base, at, key, phase)))
         r = load(b, base, at, guard, phase); /* in memory, or stored by an earlier phase of this kernel */
     else
         r = compute(b, base, at, guard, phase);

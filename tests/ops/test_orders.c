@@ -208,9 +208,37 @@ static void a_step_may_read_its_gradient_transposed(void **state)
     }
 }
 
+/* A row kernel makes a table's rows, stores them, and reads them flipped along the rows: the row that it reads may not
+ * have been made, though a row of it has. */
+static void rows_that_one_kernel_stores_are_not_read_before_they_are_made(void **state)
+{
+    (void)state;
+    static const int32_t id[4] = {0, 2, 1, 2};
+    float table[12], got[16];
+    for (int i = 0; i < 12; i++) table[i] = (float)(i % 7) - 2.5F;
+    an_ctx *cx = an_open(&(an_options){.device = "cpu", .cc = "none", .verify = true});
+    an_tensor *rows = an_gather_at(AT, an_input_at(AT, cx, AN_F32, AN_SHAPE(3, 4), table),
+                                   an_input_at(AT, cx, AN_I32, AN_SHAPE(4), id));
+    an_tensor *flipped = an_flip_at(AT, rows, AN_AXIS(0)), *soft = an_softmax_at(AT, rows, 1);
+    an_tensor *ratio = an_div_at(AT, soft, flipped);
+    an_tensor *root[3] = {ratio, flipped, rows};
+    assert_int_equal(an_eval_at(AT, root, 3), AN_OK);
+    assert_int_equal(an_read_at(AT, ratio, got, sizeof got), AN_OK);
+    for (int r = 0; r < 4; r++) {
+        const float *x = table + 4 * id[r], *y = table + 4 * id[3 - r];
+        double sum = 0;
+        for (int c = 0; c < 4; c++) sum += exp((double)x[c]);
+        for (int c = 0; c < 4; c++)
+            if (!(fabs((double)got[4 * r + c] - exp((double)x[c]) / sum / (double)y[c]) < 1e-5))
+                fail_msg("row %d, column %d: %g", r, c, (double)got[4 * r + c]);
+    }
+    an_close(cx);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_that_one_kernel_stores_are_not_read_before_they_are_made),
         cmocka_unit_test(a_result_keeps_its_order_beside_a_reader_of_its_permutation),
         cmocka_unit_test(a_step_may_read_its_gradient_transposed),
     };
