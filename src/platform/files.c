@@ -74,7 +74,11 @@ static const char *advice(int error)
 
 an_status an_fail_io(an_err *err, const char *path, const char *what, int error)
 {
-    return an_fail(err, AN_E_IO, "%s: cannot %s: %s; %s", path, what, strerror(error), advice(error));
+    const bool first = err && err->code == AN_OK;
+    an_fail(err, AN_E_IO, "%s: cannot %s: %s; %s", path, what, strerror(error), advice(error));
+    for (char *c = first ? err->text : NULL; c && *c; c++) /* a received file may name a file over several lines */
+        if ((unsigned char)*c < ' ' || *c == 0x7f) *c = '?';
+    return AN_E_IO;
 }
 
 /* ---- opening ---- */
