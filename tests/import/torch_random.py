@@ -653,6 +653,7 @@ def differs(case, model, steps=None):
         if a.dtype != b.dtype:
             return f"{name} is {a.dtype}, not {b.dtype}"
         d = apart(a, c)
+        # float32: a layer norm over two elements multiplies rounding by its inverse deviation; model 50021 has 2e-5 in PyTorch itself.
         allowed = 1e-9 if dtype == torch.float64 else max(8 * apart(b, c), 1e-4 if dtype == torch.float32 else 0.03)
         if not d <= allowed:
             return f"{name} is {d:.2g} apart, {allowed:.2g} is allowed"
