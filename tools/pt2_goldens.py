@@ -124,6 +124,17 @@ BINARY = {"add": lambda x, y: x + y, "sub": lambda x, y: x - y, "mul": lambda x,
           "matmul": lambda x, y: x @ y.transpose(0, 1), "einsum": lambda x, y: torch.einsum("ij,kj->ki", x, y), "outer": lambda x, y: torch.outer(x[0], y[1]), "dot": lambda x, y: x[0] @ y[1],
           "mv": lambda x, y: x @ y[1], "baddbmm": lambda x, y: torch.baddbmm(x[None], x[None, :, :4], y[None], beta=0.5, alpha=2), "einsum1": lambda x, y: torch.einsum("ij->j", x),
           "einsum_batch": lambda x, y: torch.einsum("bi,bj->bij", x, y), "stack": lambda x, y: torch.stack([x, y], 1), "cat": lambda x, y: torch.cat([x, y, x], -1)}
+# Functions that are formulas here; CORNERS, moved to where they are defined.
+SPECIAL = {"asinh": torch.asinh, "asinh_far": lambda x: torch.asinh(x * 1e12), "acosh": lambda x: torch.acosh(x.abs() + 1.001), "acosh_far": lambda x: torch.acosh(x.abs() * 1e11 + 2), "atanh": lambda x: torch.atanh(x / 26), "erfinv": lambda x: torch.erfinv(torch.tanh(x / 3)),
+           "erfinv_ends": lambda x: torch.erfinv((x / 3).detach().clamp(-1, 1)), "lgamma": lambda x: torch.lgamma(x.abs() + 0.1), "lgamma_below": lambda x: torch.lgamma(x / 2 - 0.35), "lgamma_pole": lambda x: torch.lgamma(x.detach()), "lgamma_far": lambda x: torch.lgamma(x.abs() * 1e9 + 1),
+           "digamma": lambda x: torch.digamma(x.abs() + 0.1), "digamma_below": lambda x: torch.digamma(x / 2 - 0.35), "digamma_pole": lambda x: torch.digamma(x.detach()), "frac": torch.frac, "sinc": torch.sinc, "rad2deg": torch.rad2deg, "deg2rad": torch.deg2rad, "ndtr": torch.special.ndtr,
+           "entr": lambda x: torch.special.entr(x.abs() + 0.1), "entr_ends": lambda x: torch.special.entr(x.detach()), "signbit": lambda x: torch.signbit(x * 0), "isposinf": lambda x: torch.isposinf(1 / x), "isneginf": lambda x: torch.isneginf(-1 / x.abs()), "nan_to_num": lambda x: torch.nan_to_num(x, 0.5) + torch.nan_to_num(x.detach() / 0, 0.5, 2.0),
+           "nan_to_num_ends": lambda x: torch.nan_to_num(x.detach() / 0), "logit": lambda x: torch.logit(torch.sigmoid(x / 3)), "logit_eps": lambda x: torch.logit(torch.sigmoid(x), eps=0.1), "round_decimals": lambda x: torch.round(x.detach() * 1.234567, decimals=2), "round_tens": lambda x: torch.round(x.detach() * 7, decimals=-1),
+           "hardshrink": F.hardshrink, "softshrink": lambda x: F.softshrink(x, 1.0), "rrelu": lambda x: F.rrelu(x, 0.1, 0.3, training=False), "any_dims": lambda x: (x.view(5, 4) > 6).any((0, 1)), "all_dims": lambda x: (x.view(5, 4) > -30).all((0, 1)), "names": lambda x: torch.absolute(torch.subtract(torch.multiply(x, 2), 1)) + torch.clip(torch.negative(x), -1.2, 2.2) + torch.special.expit(x)
+           + torch.true_divide(x, 3) + torch.greater(x, 0) * torch.arctan(x) + torch.concat([x, x])[:20] + torch.fix(x.detach()), "shift": lambda x: (x.int() << 3) + (x.int() >> 1) + (x.int() << torch.arange(20))}
+SPECIAL_2 = {"logaddexp": torch.logaddexp, "logaddexp_same": lambda x, y: torch.logaddexp(x, x.detach() * 1.0), "logaddexp2": torch.logaddexp2, "logaddexp_ends": lambda x, y: torch.logaddexp((x / 0).detach(), (x / 0).detach()), "hypot": torch.hypot, "hypot_far": lambda x, y: torch.hypot(x * 1e200, y * 1e200), "copysign": torch.copysign, "copysign_zero": lambda x, y: torch.copysign(x, y * 0),
+             "copysign_num": lambda x, y: torch.copysign(x, -0.0), "fmax": torch.fmax, "fmin": torch.fmin, "fmax_same": lambda x, y: torch.fmax(x, x.detach() * 1.0), "fmin_nan": lambda x, y: torch.fmin(x, torch.where(y > 0, y, torch.nan)), "fmax_nan": lambda x, y: torch.fmax(torch.where(y > 0, x, torch.nan), y), "xlogy": lambda x, y: torch.xlogy(x, y.abs() + 0.1), "xlogy_zero": lambda x, y: torch.xlogy(x.relu(), y.abs()),
+             "xlogy_num": lambda x, y: torch.xlogy(2, y.abs()) + torch.xlogy(x, 3), "xlog1py": lambda x, y: torch.special.xlog1py(x, y.abs()), "heaviside": lambda x, y: torch.heaviside(x.round(), y).detach(), "isclose": lambda x, y: torch.isclose(x, x + y * 1e-5), "ldexp": lambda x, y: torch.ldexp(x, (y * 3).int())}
 SHAPE = {"view": lambda x: x.view(6, -1) * 2, "reshape": lambda x: x.permute(2, 0, 1).reshape(-1, 3), "flatten": lambda x: x.flatten(1) * 1.0, "unflatten": lambda x: x.unflatten(-1, (2, -1)) * 1.0,
          "squeeze": lambda x: x[:, :1].squeeze(1) * 1.0, "movedim": lambda x: x.movedim(0, 2) * 1.0, "expand": lambda x: x[:, :1].expand(-1, 5, -1) * 1.0, "select": lambda x: x[:, -2] * 1.0,
          "slice": lambda x: x[:, 1:9999:2, :-1] * 1.0, "split": lambda x: torch.cat([a * (i + 1) for i, a in enumerate(x.split(2, 2))], 2), "chunk": lambda x: sum(c.sum() * (i + 1) for i, c in enumerate(x.chunk(3, 1))),
@@ -417,6 +428,10 @@ def cases():
         yield "binary_" + name, Cases([fn]), (draw(4, 6), draw(4, 6, seed=5))
     for name, fn in SHAPE.items():
         yield "shape_" + name, Cases([fn]), (draw(2, 3, 4),)
+    for name, fn in SPECIAL.items():
+        yield "special_" + name, Cases([fn]), (CORNERS,)
+    for name, fn in SPECIAL_2.items():
+        yield "special2_" + name, Cases([fn]), (draw(4, 6), draw(4, 6, seed=5))
     torch.manual_seed(0)
     yield from layers()
 
@@ -426,6 +441,8 @@ def fixtures():
     yield "positive", Cases(list(POSITIVE.values())), (draw(12).abs() + 0.1,)
     yield "binary", Cases(list(BINARY.values())), (draw(4, 6), draw(4, 6, seed=5))
     yield "shape", Cases(list(SHAPE.values())), (draw(2, 3, 4),)
+    yield "special", Cases(list(SPECIAL.values())), (CORNERS,)
+    yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
     torch.manual_seed(0)
     for case in layers():
         if case[0] in FIXTURES:

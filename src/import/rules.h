@@ -61,6 +61,8 @@ an_tensor *an_as_result(const an_build *b, const an_pt2_node *n, int k, an_tenso
 /* Rows of table [V,...] by ids of any integer or bool dtype. */
 an_tensor *an_rows(an_tensor *table, an_tensor *ids);
 an_tensor *an_reshape_1(an_tensor *t, int64_t n);
+/* log(exp(x) + exp(y)); equal operands share the gradient. */
+an_tensor *an_logaddexp(an_build *b, an_tensor *x, an_tensor *y);
 
 /* softmax(q k^T scale + mask) v by its formula. mask: bool (true: seen) or float [...,T,S], or NULL. */
 an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_tensor *v, double scale, an_tensor *mask,
