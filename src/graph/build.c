@@ -71,14 +71,17 @@ static bool shape_in(an_graph *g, const an_shape *s, int32_t *out)
     return true;
 }
 
-/* False, and the error is recorded, for a number that `like`'s dtype does not hold: 0.5 or 1e300 as an int32. Floats are
- * rounded, and any number other than 0 is true. */
-static bool holds(const an_tensor *like, double x)
+bool an_number_fits(an_dtype dtype, double x)
 {
     static const double low[AN_N_DTYPES] = {[AN_I32] = INT32_MIN, [AN_I64] = -0x1p63},
                         beyond[AN_N_DTYPES] = {[AN_I32] = 0x1p31, [AN_I64] = 0x1p63, [AN_U8] = 256};
-    if (!an_dtype_is_int((an_dtype)like->dtype)) return true;
-    if (x == floor(x) && x >= low[like->dtype] && x < beyond[like->dtype]) return true;
+    return !an_dtype_is_int(dtype) || (x == floor(x) && x >= low[dtype] && x < beyond[dtype]);
+}
+
+/* False, and the error is recorded, for a number that `like`'s dtype does not hold. */
+static bool holds(const an_tensor *like, double x)
+{
+    if (an_number_fits((an_dtype)like->dtype, x)) return true;
     an_refuse(like->g, AN_E_DTYPE, "%g is no %s: cast the tensor to a float first, or round the number", x,
               an_dtype_name((an_dtype)like->dtype));
     return false;
@@ -114,6 +117,8 @@ an_tensor *an_iota_at(const char *at, an_ctx *cx, an_shape shape, int axis)
     an_graph *g = an_enter_ctx(at, "an_iota", cx);
     if (g == NULL) return an_poison_of(NULL);
     if (!shape_in(g, &shape, s)) return an_poison_of(g);
+    if (axis < -shape.rank || axis >= shape.rank)
+        return an_refuse(g, AN_E_SHAPE, "axis %d of a shape of rank %d", axis, shape.rank);
     return an_make_iota(g, shape.rank, s, axis < 0 ? axis + shape.rank : axis);
 }
 
@@ -607,14 +612,14 @@ an_tensor *an_sort_at(const char *at, an_tensor *a, bool descending, an_tensor *
 {
     an_tensor *y = call1(at, "an_sort", AN_OP_SORT, a, 1, descending);
     pick(y, 1, positions);
-    return first_output(y);
+    return y->poison || y->numel > 0 ? y : a; /* nothing, in order */
 }
 
 an_tensor *an_topk_at(const char *at, an_tensor *a, int k, an_tensor **positions)
 {
     an_tensor *y = call1(at, "an_topk", AN_OP_TOPK, a, 1, k);
     pick(y, 1, positions);
-    return first_output(y);
+    return y->poison || y->numel > 0 ? y : an_make_slice(a, a->rank - 1, 0, k, 1);
 }
 
 an_tensor *an_cholesky_at(const char *at, an_tensor *a)

@@ -105,6 +105,7 @@ void an_graph_reset(an_graph *g)
     an_arena_reset(&g->arena);
     memset(g->cse, 0, (size_t)g->cap_cse * sizeof *g->cse);
     g->n = g->n_grad = g->n_rules = g->n_folded = g->n_assigns = 0;
+    g->has_empty = false;
     g->grad = g->grad_as_built = NULL;
     g->loss = NULL;
     g->id_ranges = NULL;
@@ -518,19 +519,23 @@ static an_tensor *make_folded(an_graph *g, const an_emit_args *e, const draft *d
 }
 
 /* What the caller gets for `e`, which fold found equal to `node`: a source as it was given when no other was bypassed,
- * else a folded tensor. Numbers and tensors without gradients need none. */
+ * else a folded tensor. Numbers and tensors without gradients need none, save numbers that were made of nothing: what
+ * they were made of has a gradient of zeros. */
 static an_tensor *as_built(an_graph *g, const an_emit_args *e, const draft *d, an_tensor *node)
 {
     double x;
     int64_t i;
     int32_t only = NONE;
-    bool one = true, empty = node->numel == 0;
+    bool one = true, empty = node->numel == 0, number = an_uniform(node, &x, &i);
     if (g->no_folded || node->poison || e->n_src == 0 || !an_dtype_is_float((an_dtype)node->dtype)) return node;
     for (int k = 0; k < e->n_src; k++) empty |= e->src[k]->numel == 0;
+    g->has_empty |= empty;
     if (empty && e->n_src > 0 && d->src[0] != node->id) return make_folded(g, e, d, node);
-    if (an_uniform(node, &x, &i)) return node;
+    for (int k = 0; k < e->n_src; k++) number &= d->sources_as_built[k] >= 0;
+    if (number) return node;
     for (int k = 0; k < e->n_src; k++) {
-        if (!an_dtype_is_float((an_dtype)e->src[k]->dtype) || an_uniform(e->src[k], &x, &i)) continue;
+        if (!an_dtype_is_float((an_dtype)e->src[k]->dtype)) continue;
+        if (d->sources_as_built[k] >= 0 && an_uniform(e->src[k], &x, &i)) continue;
         one &=
             d->src[k] == node->id && (only == NONE || only == k || d->sources_as_built[only] == d->sources_as_built[k]);
         only = k;

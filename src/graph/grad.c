@@ -622,8 +622,8 @@ an_tensor *an_graph_grad(an_graph *g, const an_tensor *t)
     const int32_t id = t->id >= 0 ? t->id : t->leaf_id;
     int32_t grad = id < g->n_grad ? g->grad[id] : NONE;
     const an_tensor *node = t->id >= 0 ? t : g->node[id];
-    const bool hidden =
-        t->folded != 0 || (node->has_folded && (node->op != AN_OP_LEAF || grad == NONE)) || grad == PASSED_BY;
+    const bool hidden = t->folded != 0 || grad == PASSED_BY ||
+                        (node->has_folded ? node->op != AN_OP_LEAF || grad == NONE : g->has_empty && grad == NONE);
     if (hidden && (t->folded != 0 ? t->folded <= g->n_forward_folded : id < g->n_forward)) {
         if (!run_as_built(g)) return g->poison;
         grad = g->grad_as_built[t->folded != 0 ? g->n_forward + t->folded - 1 : id];

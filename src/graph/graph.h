@@ -177,6 +177,7 @@ struct an_graph {
     bool deferred;        /* nodes emitted now get `deferred` */
     bool keep_duplicates; /* compile=False and tests: no fold, no CSE */
     bool no_folded;       /* while folding and in the backward pass: the caller cannot name those tensors */
+    bool has_empty; /* tensors without elements were folded in this step: the array does not show what read them */
 };
 
 typedef struct an_emit_args { /* zero fields mean none */
@@ -245,6 +246,9 @@ bool an_dtype_is_float(an_dtype t);
 const char *an_shape_text(int rank, const int32_t *shape, char *out, size_t cap); /* "[64,256,384]" */
 
 bool an_dtype_is_int(an_dtype t); /* i32, i64, u8 */
+/* False for a number that `t` does not hold: 0.5 or 1e300 as an int32. Floats are rounded, and any number other than 0 is
+ * true. */
+bool an_number_fits(an_dtype t, double x);
 /* Element `at` of an array in memory; an int64 beyond 2^53 is rounded. */
 double an_dtype_load(an_dtype t, const void *raw, int64_t at);
 
