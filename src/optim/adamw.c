@@ -16,6 +16,7 @@
 #include "optim/loss_scaler.h"
 #include "runtime/param_blocks.h"
 
+#include <float.h>
 #include <math.h>
 
 /* x^n by squaring: multiplications in a fixed order give the same bits on every machine; pow of the C library may not. */
@@ -102,6 +103,12 @@ static an_tensor *update(const char *at, const char *who, an_adam_kind kind, an_
         o.beta2 = 0.999;
         o.eps = 1e-8;
     }
+    const an_option numbers[] = {{"lr", o.lr, -DBL_MAX, INFINITY},
+                                 {"beta1", o.beta1, 0, 1},
+                                 {"beta2", o.beta2, 0, 1},
+                                 {"eps", o.eps, 0, INFINITY},
+                                 {"weight_decay", o.weight_decay, -DBL_MAX, INFINITY}};
+    if (!an_options_fit(cx, at, who, sizeof numbers / sizeof *numbers, numbers)) return cx->graph.poison;
     if (!an_begin_update(cx, at, who, o.scaled, grad, &norm)) return cx->graph.poison;
     cx->updates_by_step = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
     adam a = {.cx = cx, .at = at, .kind = kind, .o = o, .norm = norm, .ok = an_isfinite_at(at, norm)};

@@ -315,3 +315,14 @@ bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, a
     }
     return any;
 }
+
+bool an_options_fit(an_ctx *cx, const char *at, const char *who, int n, const an_option *o)
+{
+    for (int i = 0; i < n; i++) {
+        if (o[i].value >= o[i].least && o[i].value < o[i].below) continue;
+        const char *is = o[i].least < 0 ? "be finite" : o[i].below <= 1 ? "be in [0, 1)" : "be finite and not below 0";
+        an_poison(&cx->graph, AN_E_USAGE, at, "%s: %s is %g; it must %s", who, o[i].name, o[i].value, is);
+        return false;
+    }
+    return true;
+}

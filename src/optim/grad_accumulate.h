@@ -15,6 +15,15 @@ enum { AN_MAX_BLOCKS = 64 };
 bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, an_tensor *grad[AN_MAX_BLOCKS],
                      an_tensor **norm);
 
+/* A number that a caller gave: `least` to below `below`. */
+typedef struct an_option {
+    const char *name;
+    double value, least, below;
+} an_option;
+/* False, and the error is recorded, when one is outside or NaN: it would make parameters NaN without a word. Called before
+ * an_begin_update, which takes the gradients. */
+bool an_options_fit(an_ctx *cx, const char *at, const char *who, int n, const an_option *o);
+
 /* The parameters of block b that this rank updates, [n]: all of them, or its part (an_shard_optimizer); grad[b] and the moments
  * have the same elements. */
 an_tensor *an_own_params(an_ctx *cx, const char *at, int b);

@@ -12,6 +12,9 @@
 #include "optim/loss_scaler.h"
 #include "runtime/param_blocks.h"
 
+#include <float.h>
+#include <math.h>
+
 /* The direction of the step, from the block's gradient g; the momentum buffer takes its new value. */
 static an_tensor *direction(an_ctx *cx, const char *at, int b, an_tensor *g, an_tensor *ok, const an_sgd_options *o,
                             bool first)
@@ -33,6 +36,11 @@ an_tensor *an_sgd_with_at(const char *at, an_ctx *cx, an_sgd_options o)
     if (o.nesterov && (o.momentum <= 0 || o.dampening != 0))
         return an_poison(&cx->graph, AN_E_USAGE, at,
                          "an_sgd_with: Nesterov's momentum needs a momentum above 0 and no dampening");
+    const an_option numbers[] = {{"lr", o.lr, -DBL_MAX, INFINITY},
+                                 {"momentum", o.momentum, 0, INFINITY},
+                                 {"dampening", o.dampening, -DBL_MAX, INFINITY},
+                                 {"weight_decay", o.weight_decay, -DBL_MAX, INFINITY}};
+    if (!an_options_fit(cx, at, "an_sgd", sizeof numbers / sizeof *numbers, numbers)) return cx->graph.poison;
     if (!an_begin_update(cx, at, "an_sgd", o.scaled, grad, &norm)) return cx->graph.poison;
     cx->updates_by_step = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
     an_tensor *ok = an_isfinite_at(at, norm);

@@ -9,6 +9,9 @@
  */
 #include "optim/grad_accumulate.h"
 
+#include <float.h>
+#include <math.h>
+
 static an_tensor *of_rows(const char *at, an_tensor *number, an_dtype dtype, an_shape shape)
 {
     return an_expand_at(at, an_reshape_at(at, an_cast_at(at, number, dtype), AN_SHAPE(1, 1)), shape);
@@ -36,6 +39,8 @@ void an_sign_sgd_rows_at(const char *at, an_tensor *table, an_tensor *index, an_
             (long long)(of.rank > 1 ? of.dim[1] : 1));
         return;
     }
+    const an_option numbers[] = {{"lr", lr, -DBL_MAX, INFINITY}, {"weight_decay", weight_decay, -DBL_MAX, INFINITY}};
+    if (!an_options_fit(cx, at, "an_sign_sgd_rows", 2, numbers)) return;
     const int64_t n = ids.dim[0];
     if (n == 0 || of.dim[1] == 0) return;
     an_scope_push(cx, "optimizer");

@@ -68,6 +68,12 @@ void an_set_sample(an_ctx *cx, uint64_t first)
 void an_set_policy(an_ctx *cx, an_policy p)
 {
     if (!cx) return;
+    if (!an_dtype_is_float(p.matmul)) {
+        an_poison(&cx->graph, AN_E_DTYPE, NULL,
+                  "an_set_policy: products cannot be made in %s: float32, bfloat16 or float16",
+                  an_dtype_name(p.matmul));
+        return;
+    }
     cx->graph.matmul_dtype = p.matmul;
     cx->graph.most_logits = p.logits;
 }

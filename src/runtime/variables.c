@@ -76,7 +76,7 @@ static bool check_name(an_ctx *cx, const char *at, const char *what, const char 
     return !taken && !moment;
 }
 
-static bool check_init(an_ctx *cx, const char *at, const char *what, const char *name, an_init init)
+static bool check_init(an_ctx *cx, const char *at, const char *what, const char *name, an_dtype dtype, an_init init)
 {
     const bool random = init.kind >= 2;
     if (init.kind < 0 || init.kind > 4)
@@ -88,6 +88,17 @@ static bool check_init(an_ctx *cx, const char *at, const char *what, const char 
         an_poison(&cx->graph, AN_E_USAGE, at,
                   "%s: \"%s\": initial values are drawn with %g and %g, which must be finite", what, name, init.a,
                   init.b);
+    else if (init.kind == 3 && init.b < init.a)
+        an_poison(&cx->graph, AN_E_USAGE, at,
+                  "%s: \"%s\": initial values are drawn from [%g, %g), which ends before it begins", what, name, init.a,
+                  init.b);
+    else if (random && init.kind != 3 && init.a < 0)
+        an_poison(&cx->graph, AN_E_USAGE, at,
+                  "%s: \"%s\": initial values are drawn with a standard deviation of %g; 0 or more is needed", what,
+                  name, init.a);
+    else if (init.kind == 1 && !an_number_fits(dtype, init.a))
+        an_poison(&cx->graph, AN_E_DTYPE, at, "%s: \"%s\": %g is no %s: round the number, or make it a float", what,
+                  name, init.a, an_dtype_name(dtype));
     else
         return true;
     return false;
@@ -107,7 +118,8 @@ an_tensor *an_param_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     for (int i = 0; i < cx->n_params; i++)
         if (!strcmp(cx->param[i].name, name))
             return same_again(cx, at, "an_param", name, cx->param[i].tensor, dtype, s.rank, shape);
-    if (!check_name(cx, at, "an_param", name) || !check_init(cx, at, "an_param", name, init)) return cx->graph.poison;
+    if (!check_name(cx, at, "an_param", name) || !check_init(cx, at, "an_param", name, dtype, init))
+        return cx->graph.poison;
     an_param_info p = {.name = an_arena_strdup(&cx->forever, name), .init = init, .decay = s.rank >= 2, .block = -1};
     p.tensor = p.name ? an_persistent(&cx->graph, AN_LEAF_PARAM, cx->n_params, dtype, s.rank, shape) : NULL;
     if (!p.tensor || p.tensor->poison || !an_grow((void **)&cx->param, cx->n_params, &cx->cap_params, sizeof p)) {
@@ -130,7 +142,8 @@ an_tensor *an_state_at(const char *at, an_ctx *cx, const char *name, an_dtype dt
     for (int i = 0; i < cx->n_states; i++)
         if (!strcmp(cx->state[i].name, name))
             return same_again(cx, at, "an_state", name, cx->state[i].tensor, dtype, s.rank, shape);
-    if (!check_name(cx, at, "an_state", name) || !check_init(cx, at, "an_state", name, init)) return cx->graph.poison;
+    if (!check_name(cx, at, "an_state", name) || !check_init(cx, at, "an_state", name, dtype, init))
+        return cx->graph.poison;
     an_state_info st = {.name = an_arena_strdup(&cx->forever, name), .init = init, .store = -1};
     st.tensor = st.name ? an_persistent(&cx->graph, AN_LEAF_STATE, cx->n_states, dtype, s.rank, shape) : NULL;
     if (st.tensor && !st.tensor->poison)

@@ -141,7 +141,58 @@ static void a_name_or_kind_of_initial_values_that_would_be_ambiguous_is_refused(
             refused(cx, t, AN_E_USAGE, WORDS("\"new\"", i < 2 ? "kind of initial values" : "must be finite"));
             usable_again(cx);
         }
+    refused(cx, an_param(cx, "new", AN_F32, AN_SHAPE(2), AN_NORMAL(-1)), AN_E_USAGE,
+            WORDS("\"new\"", "deviation of -1"));
+    usable_again(cx);
+    refused(cx, an_param(cx, "new", AN_F32, AN_SHAPE(2), AN_UNIFORM(1, -1)), AN_E_USAGE, WORDS("\"new\"", "[1, -1)"));
+    usable_again(cx);
+    refused(cx, an_state(cx, "new", AN_I32, AN_SHAPE(2), AN_FILL(0.5)), AN_E_DTYPE,
+            WORDS("\"new\"", "0.5 is no int32"));
+    usable_again(cx);
+    refused(cx, an_state(cx, "new", AN_U8, AN_SHAPE(2), AN_FILL(256)), AN_E_DTYPE, WORDS("\"new\"", "256 is no uint8"));
+    usable_again(cx);
     assert_int_equal(an_persist_count(cx), 2);
+    an_close(cx);
+}
+
+/* A rate of NaN makes every parameter NaN, a beta of 1 divides by zero. */
+static void numbers_that_would_make_parameters_nan_are_refused_before_the_update(void **state)
+{
+    (void)state;
+    an_ctx *cx = open_on("cpu");
+    for (int i = 0; i < 9; i++) {
+        an_tensor *w = an_param(cx, "w", AN_F32, AN_SHAPE(2), AN_ONES), *norm = NULL;
+        an_adamw_options a = {.lr = 0.1, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8};
+        an_backward(an_sum(w, AN_ALL));
+        const char *name = i < 2 || i == 6 ? "lr is"
+                           : i < 4         ? "beta"
+                           : i == 4        ? "eps"
+                           : i == 7        ? "momentum"
+                                           : "weight_decay";
+        if (i == 0) a.lr = NAN;
+        if (i == 1) a.lr = INFINITY;
+        if (i == 2) a.beta1 = 1;
+        if (i == 3) a.beta2 = -0.5;
+        if (i == 4) a.eps = -1;
+        if (i == 5) a.weight_decay = NAN;
+        norm = i < 6 ? an_adamw(cx, a)
+               : i == 6
+                   ? an_sgd(cx, NAN)
+                   : an_sgd_with(cx, ((an_sgd_options){
+                                         .lr = 1, .momentum = i == 7 ? -1 : 0, .weight_decay = i == 8 ? INFINITY : 0}));
+        refused(cx, norm, AN_E_USAGE, WORDS(name));
+        usable_again(cx);
+    }
+    float w[2];
+    assert_int_equal(an_persist_read(cx, an_persist_find(cx, "w"), w, sizeof w), AN_OK);
+    assert_true(w[0] == 1 && w[1] == 1);
+    an_set_policy(cx, (an_policy){.matmul = AN_I32});
+    assert_int_equal(an_error_status(cx), AN_E_DTYPE);
+    assert_non_null(strstr(an_error(cx), "int32"));
+    assert_int_equal(an_get_policy(cx).matmul, AN_F32);
+    usable_again(cx);
+    refused(cx, an_iota(cx, AN_SHAPE(2, 3), -3), AN_E_SHAPE, WORDS("an_iota", "axis -3 of a shape of rank 2"));
+    usable_again(cx);
     an_close(cx);
 }
 
@@ -364,6 +415,7 @@ int main(void)
         cmocka_unit_test(a_null_tensor_is_a_status_and_a_sentence_and_never_a_crash),
         cmocka_unit_test(what_a_failed_call_left_is_refused_after_its_error_was_cleared),
         cmocka_unit_test(a_name_or_kind_of_initial_values_that_would_be_ambiguous_is_refused),
+        cmocka_unit_test(numbers_that_would_make_parameters_nan_are_refused_before_the_update),
         cmocka_unit_test(axes_that_join_to_more_than_an_axis_holds_are_named),
         cmocka_unit_test(any_number_of_tensors_is_evaluated_together),
         cmocka_unit_test(shapes_that_do_not_fit_are_named_with_operation_and_scope),
