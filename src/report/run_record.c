@@ -148,7 +148,7 @@ static an_status add_event(an_err *err, void *arg, const json_t *line)
     return is_one_of(event, notes) ? keep(err, r, r->notes, line) : AN_OK;
 }
 
-an_status an_run_record_read(an_err *err, const char *dir, an_run_record *out)
+static an_status read_both(an_err *err, const char *dir, an_run_record *out)
 {
     char path[AN_CKPT_PATH_BYTES];
     *out = (an_run_record){.machine = json_array(), .notes = json_array()};
@@ -165,6 +165,13 @@ an_status an_run_record_read(an_err *err, const char *dir, an_run_record *out)
                        "folder that train's out= named",
                        dir);
     return AN_OK;
+}
+
+an_status an_run_record_read(an_err *err, const char *dir, an_run_record *out)
+{
+    const an_status status = read_both(err, dir, out);
+    if (status != AN_OK) an_run_record_free(out);
+    return status;
 }
 
 void an_run_record_free(an_run_record *r)

@@ -51,7 +51,7 @@ typedef struct an_run_record {
     size_t begins, events_left_out;
 } an_run_record;
 
-/* AN_E_DATA: the folder holds neither file. an_run_record_free also after a failure. */
+/* AN_E_DATA: the folder holds neither file. After a failure `out` is empty, and there is nothing to free. */
 an_status an_run_record_read(an_err *err, const char *dir, an_run_record *out);
 void an_run_record_free(an_run_record *r);
 

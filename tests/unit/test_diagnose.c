@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* What differs from a healthy run: 60 lines, 10 updates apart, 100 ms each. */
 typedef struct fault {
@@ -271,6 +272,24 @@ static void what_lies_beside_is_of_the_same_preset(void **state)
     an_run_record_free(&r);
 }
 
+static void a_record_that_cannot_be_read_leaves_nothing_to_free(void **state)
+{
+    (void)state;
+    char dir[1200], logbook[1300];
+    an_err err = {0};
+    an_run_record r;
+    static const an_run_record none;
+    snprintf(dir, sizeof dir, "%s", test_path("unreadable"));
+    write_run(dir, &(fault){.end = ""});
+    snprintf(logbook, sizeof logbook, "%s/logbook.jsonl", dir);
+    assert_int_equal(remove(logbook), 0);
+    assert_int_equal(mkdir(logbook, 0700), 0); /* behind metrics.jsonl, which has been read by then */
+    assert_int_not_equal(an_run_record_read(&err, dir, &r), AN_OK);
+    assert_non_null(strstr(err.text, "logbook.jsonl"));
+    assert_memory_equal(&r, &none, sizeof r);
+    assert_int_equal(rmdir(logbook), 0);
+}
+
 static void a_run_that_goes_on_was_not_killed(void **state)
 {
     (void)state;
@@ -384,6 +403,7 @@ int main(void)
         cmocka_unit_test(every_rule_has_a_run_that_fires_it),
         cmocka_unit_test(rules_without_figures_are_counted),
         cmocka_unit_test(what_lies_beside_is_of_the_same_preset),
+        cmocka_unit_test(a_record_that_cannot_be_read_leaves_nothing_to_free),
         cmocka_unit_test(a_run_that_goes_on_was_not_killed),
         cmocka_unit_test(a_slow_down_names_what_the_machine_said),
         cmocka_unit_test(growth_is_named_by_its_owner),
