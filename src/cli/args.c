@@ -30,25 +30,80 @@ static void add_names(void *arg, const char *owner, const an_config *keys)
     for (size_t i = 0; i < keys->n && l->n < AN_COUNT(l->name); i++) l->name[l->n++] = keys->fields[i].name;
 }
 
-/* Names of settings in other programs, which spelling correction would not find. */
-static const char *other_name(const an_command *c, const char *key)
+/* Names of settings in other programs, which spelling correction would not find; NULL: none, or ours is not among the keys. */
+static const char *other_name(const char *key, bool (*has)(const void *keys, const char *ours), const void *keys)
 {
     static const struct {
         const char *theirs, *ours;
     } names[] = {
-        {"lr", "learning_rate"},          {"batch", "batch_size"},        {"bs", "batch_size"},
-        {"num_workers", "workers"},       {"fp16", "dtype=float16"},      {"bf16", "dtype=bfloat16"},
-        {"amp", "dtype=bfloat16"},        {"wd", "weight_decay"},         {"steps", "max_iters"},
-        {"max_steps", "max_iters"},       {"max_grad_norm", "grad_clip"}, {"seq_len", "block_size"},
-        {"context_length", "block_size"}, {"hidden_size", "n_embd"},      {"num_layers", "n_layer"},
-        {"num_heads", "n_head"},          {"output_dir", "out"},          {"gradient_checkpointing", "recompute"}};
+        {"lr", "learning_rate"},
+        {"batch", "batch_size"},
+        {"bs", "batch_size"},
+        {"per_device_train_batch_size", "batch_size"},
+        {"num_workers", "workers"},
+        {"fp16", "dtype=float16"},
+        {"bf16", "dtype=bfloat16"},
+        {"amp", "dtype=bfloat16"},
+        {"precision", "dtype"},
+        {"wd", "weight_decay"},
+        {"optim", "optimizer"},
+        {"steps", "max_iters"},
+        {"max_steps", "max_iters"},
+        {"num_epochs", "epochs"},
+        {"num_train_epochs", "epochs"},
+        {"warmup", "warmup_iters"},
+        {"warmup_steps", "warmup_iters"},
+        {"num_warmup_steps", "warmup_iters"},
+        {"lr_scheduler", "decay_lr"},
+        {"lr_scheduler_type", "decay_lr"},
+        {"max_grad_norm", "grad_clip"},
+        {"grad_clip_norm", "grad_clip"},
+        {"gradient_clip_val", "grad_clip"},
+        {"accumulation", "gradient_accumulation_steps"},
+        {"accumulate_grad_batches", "gradient_accumulation_steps"},
+        {"grad_accum", "gradient_accumulation_steps"},
+        {"seq_len", "block_size"},
+        {"max_seq_len", "block_size"},
+        {"context_length", "block_size"},
+        {"n_ctx", "block_size"},
+        {"hidden_size", "n_embd"},
+        {"d_model", "n_embd"},
+        {"dim", "n_embd"},
+        {"num_layers", "n_layer"},
+        {"layers", "n_layer"},
+        {"depth", "n_layer"},
+        {"num_heads", "n_head"},
+        {"heads", "n_head"},
+        {"output_dir", "out"},
+        {"save_dir", "out"},
+        {"logdir", "out"},
+        {"log_dir", "out"},
+        {"dataset_path", "data"},
+        {"resume", "init_from=resume"},
+        {"resume_from_checkpoint", "init_from=resume"},
+        {"checkpoint", "init_from"},
+        {"gpus", "device"},
+        {"device_map", "device"},
+        {"gradient_checkpointing", "recompute"},
+        {"activation_checkpointing", "recompute"},
+    };
     for (size_t i = 0; i < AN_COUNT(names); i++) {
         char ours[64];
         if (strcmp(key, names[i].theirs) != 0) continue;
         snprintf(ours, sizeof ours, "%.*s", (int)strcspn(names[i].ours, "="), names[i].ours);
-        return find_key(c, ours) ? names[i].ours : NULL;
+        return has(keys, ours) ? names[i].ours : NULL;
     }
     return NULL;
+}
+
+static bool command_has(const void *c, const char *key)
+{
+    return find_key(c, key) != NULL;
+}
+
+static bool table_has(const void *keys, const char *key)
+{
+    return an_config_find(keys, key) != NULL;
 }
 
 static an_status unknown_key(an_err *err, const an_command *c, const char *key)
@@ -57,7 +112,7 @@ static an_status unknown_key(an_err *err, const an_command *c, const char *key)
     l.name[l.n++] = "quiet";
     if (c->json) l.name[l.n++] = "json";
     an_command_each_table(c, add_names, &l);
-    const char *near = other_name(c, key);
+    const char *near = other_name(key, command_has, c);
     if (!near) near = an_nearest(key, l.name, l.n);
     if (near) return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; did you mean %s?", c->name, key, near);
     return an_fail(err, AN_E_USAGE, "%s: unknown setting %.64s; anneal help %s lists them", c->name, key, c->name);
@@ -156,7 +211,8 @@ static an_status foreign_key(an_err *err, const an_train_config *c, const char *
     const an_config keys = an_train_keys(c);
     name_list l = {.n = 0};
     add_names(&l, "", &keys);
-    const char *near = an_nearest(key, l.name, l.n);
+    const char *near = other_name(key, table_has, &keys);
+    if (!near) near = an_nearest(key, l.name, l.n);
     return an_fail(err, AN_E_USAGE, "%s is no setting of model %s (%.64s)%s%s%s", key, c->model->name, c->preset,
                    near ? "; did you mean " : "", near ? near : "", near ? "?" : "");
 }

@@ -126,7 +126,9 @@ else
     echo "ok $tests - $name # SKIP no script of util-linux gives a terminal here"
 fi
 
-for pair in lr:learning_rate batch:batch_size num_workers:workers fp16:dtype=float16; do
+for pair in lr:learning_rate batch:batch_size num_workers:workers fp16:dtype=float16 precision:dtype optim:optimizer \
+    warmup_steps:warmup_iters lr_scheduler:decay_lr gradient_clip_val:grad_clip accumulate_grad_batches:gradient_accumulation_steps \
+    max_seq_len:block_size d_model:n_embd dim:n_embd layers:n_layer heads:n_head log_dir:out resume:init_from=resume gpus:device; do
     run train demo "${pair%:*}=1"
     code_is 1; says stderr "did you mean ${pair#*:}?"
 done
