@@ -474,7 +474,7 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
  * table [q][c] before the rows. */
 static bool is_tabled(const an_loop_kernel *p, const an_ins *in)
 {
-    enum { MOST = 4096 };
+    enum { MOST = 16384 }; /* on the stack */
     int64_t stride;
     if (in->kind != AN_INS_LOAD || in->guard >= 0 || in->a >= 0 || p->red * p->cols > MOST) return false;
     if (p->rows < 2 || an_ix_uses(&p->ix, in->ix, AN_VAR_ROW)) return false;
@@ -561,7 +561,16 @@ static void column_lanes(const an_loop_kernel *p, int red, bool inside, an_text 
     an_text_puts(out, "                }\n");
 }
 
-/* AN_COL: 64 neighbouring columns at once, each a lane of vectors, and the loop over q outside of them, so that memory is
+/* How many neighbouring columns an AN_COL kernel sums at once. Of a window's few elements more than of a long sum in several parts: its
+ * indices and guards are computed once for all of them. */
+enum { LEAST = 64 };
+
+static int columns_at_once(const an_loop_kernel *p)
+{
+    return p->lanes == 1 && p->cols > LEAST ? 4 * LEAST : LEAST;
+}
+
+/* AN_COL: 64 or 256 neighbouring columns at once, each a lane of vectors, and the loop over q outside of them, so that memory is
  * read in rows:
  *
  *     float s5[8][64];                              element q of a column goes to partial sum q mod 8 (lanes)
@@ -574,21 +583,22 @@ static void column_program(const an_loop_kernel *p, an_text *out)
         if (p->ins[i].kind == AN_INS_REDUCE) red = i;
     const an_ins *in = &p->ins[red];
     const char *type = computed[in->op == AN_OP_ARGMAX ? p->ins[in->a].dtype : in->dtype];
-    an_text_puts(out, "        for (int64_t c0 = col0; c0 < col1; c0 += 64) {\n");
-    if (p->cols % 64 == 0 || p->cols < 64)
-        an_text_printf(out, "            const int n = %d;\n", p->cols < 64 ? (int)p->cols : 64);
+    const int most = columns_at_once(p);
+    an_text_printf(out, "        for (int64_t c0 = col0; c0 < col1; c0 += %d) {\n", most);
+    if (most == LEAST && (p->cols % most == 0 || p->cols < most)) /* a tile is a multiple of 64, or all columns */
+        an_text_printf(out, "            const int n = %d;\n", p->cols < most ? (int)p->cols : most);
     else
-        an_text_puts(out, "            const int n = col1 - c0 < 64 ? (int)(col1 - c0) : 64;\n");
+        an_text_printf(out, "            const int n = col1 - c0 < %d ? (int)(col1 - c0) : %d;\n", most, most);
     if (in->op == AN_OP_ARGMAX)
         an_text_printf(out,
-                       "            %s b%d[64];\n            int32_t q%d[64];\n            for (int l = 0; l < 64; "
+                       "            %s b%d[%d];\n            int32_t q%d[%d];\n            for (int l = 0; l < %d; "
                        "l++) b%d[l] = 0, q%d[l] = -1;\n",
-                       type, red, red, red, red);
+                       type, red, most, red, most, most, red, red);
     else
         an_text_printf(out,
-                       "            %s s%d[%d][64];\n            for (int l = 0; l < %d; l++) for (int j = 0; j < 64; "
+                       "            %s s%d[%d][%d];\n            for (int l = 0; l < %d; l++) for (int j = 0; j < %d; "
                        "j++) s%d[l][j] = %s;\n",
-                       type, red, p->lanes, p->lanes, red, first_value(in));
+                       type, red, p->lanes, most, p->lanes, most, red, first_value(in));
     an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
     if (in->op != AN_OP_ARGMAX) an_text_printf(out, "                %s *lane = s%d[q %% %d];\n", type, red, p->lanes);
     const bool guarded = test_guards(p, out);

@@ -370,7 +370,8 @@ static an_tensor *fold_empty(const fold_ctx *f)
     case AN_OP_MATMUL:
     case AN_OP_CONV2D:
     case AN_OP_CONV2D_DX:
-    case AN_OP_CONV2D_DW: return full(f, 0, 0);
+    case AN_OP_CONV2D_DW:
+    case AN_OP_CONV2D_DW_IMAGES: return full(f, 0, 0);
     default: return NULL;
     }
 }

@@ -237,32 +237,23 @@ static an_tensor *taps_first(an_tensor *w, int32_t groups)
     return an_make_permute(an_make_reshape(w, 5, split), (const int[]){0, 2, 3, 1, 4});
 }
 
-/* x [N,H,W,C] as the pixels [N,H',W',C] that tap (r, s) of each output reads: zeros outside. */
-static an_tensor *tap_of(an_tensor *x, const int64_t *attr, const int32_t *out, int r, int s)
-{
-    const int tap[2] = {r, s};
-    for (int d = 0; d < 2; d++) { /* attr: stride_h, stride_w, pad_h, pad_w, dil_h, dil_w, groups */
-        const int64_t stride = attr[d], pad = attr[2 + d], first = tap[d] * attr[4 + d];
-        const int64_t end = first + (out[d] - 1) * stride + 1 - pad; /* behind the last pixel */
-        x = an_make_pad(x, 1 + d, pad, AN_MAX(end - x->shape[1 + d], 0), 0);
-        x = an_make_slice(x, 1 + d, first, out[d], stride);
-    }
-    return x;
-}
-
-/* Of a depthwise convolution: a column sum a tap, along which channels lie side by side. */
+/* Of a depthwise convolution: channels lie side by side in dy and x, and so they do in the sums of each image [N,KH,KW,C], which are added
+ * then. */
 static an_tensor *depthwise_dw(an_backward_node *b, an_tensor *x, const an_tensor *w)
 {
-    enum { MOST = 64 };
-    an_tensor *part[MOST], *dy = an_wide(b->dy[0]);
-    const int taps = w->shape[1] * w->shape[2];
-    int32_t one[3] = {w->shape[0], 1, 1}, whole[4] = {w->shape[0], w->shape[1], w->shape[2], 1};
-    for (int i = 0; i < taps; i++) {
-        an_tensor *at = tap_of(an_wide(x), b->n->attr, b->n->shape + 1, i / w->shape[2], i % w->shape[2]);
-        part[i] = an_make_reshape(an_make_reduce(AN_OP_SUM, MUL(dy, at), 7, false), 2, one);
-    }
-    an_tensor *all = taps > 1 ? an_make_concat(b->g, part, taps, 1) : part[0];
-    return CAST(an_make_reshape(all, 4, whole), (an_dtype)w->dtype);
+    const int32_t images[4] = {x->shape[0], w->shape[1], w->shape[2], w->shape[0]};
+    an_tensor *src[2] = {CAST(b->dy[0], (an_dtype)x->dtype), x};
+    if (src[0]->poison) return src[0];
+    an_tensor *each = an_emit(b->g, &(an_emit_args){.op = AN_OP_CONV2D_DW_IMAGES,
+                                                    .rank = 4,
+                                                    .shape = images,
+                                                    .n_src = 2,
+                                                    .src = src,
+                                                    .n_attr = b->n->n_attr,
+                                                    .attr = b->n->attr,
+                                                    .at = b->n->at});
+    an_tensor *sum = an_make_permute(an_make_reduce(AN_OP_SUM, each, 1, false), (const int[]){2, 0, 1});
+    return CAST(an_make_reshape(sum, 4, w->shape), (an_dtype)w->dtype);
 }
 
 static void grad_conv(an_backward_node *b)
@@ -270,7 +261,7 @@ static void grad_conv(an_backward_node *b)
     an_tensor *x = an_src(b->n, 0), *w = an_src(b->n, 1);
     if (b->need[0]) b->dx[0] = window(b, AN_OP_CONV2D_DX, taps_first(w, (int32_t)b->n->attr[6]), x);
     if (!b->need[1]) return;
-    const bool depthwise = w->shape[3] == 1 && w->shape[0] == b->n->attr[6] && w->shape[1] * w->shape[2] <= 64;
+    const bool depthwise = w->shape[3] == 1 && w->shape[0] == b->n->attr[6];
     b->dx[1] = depthwise && w->shape[0] > 1 ? depthwise_dw(b, x, w) : window(b, AN_OP_CONV2D_DW, x, w);
 }
 

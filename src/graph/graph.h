@@ -253,7 +253,7 @@ bool an_number_fits(an_dtype t, double x);
 double an_dtype_load(an_dtype t, const void *raw, int64_t at);
 
 /* Checks the sources of `e` and gives the result's dtype and shape (shape.c). From e->shape: CONST LEAF IOTA RAND,
- * RESHAPE EXPAND SLICE (lengths), SCATTER_ADD, CONV2D_DX, CONV2D_DW, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF, CONV2D,
+ * RESHAPE EXPAND SLICE (lengths), SCATTER_ADD, CONV2D_DX, CONV2D_DW, CONV2D_DW_IMAGES, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF, CONV2D,
  * CAST, MATMUL, PACK. Everything else follows from the sources. */
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape);
 

@@ -395,6 +395,7 @@ static an_status rule_conv(const rule_ctx *r)
     *r->dtype = x->dtype;
     if (r->e->op != AN_OP_CONV2D) { /* the forward node was checked; its operand's shape is given */
         copy_shape(r, 4, r->e->shape);
+        if (r->e->op == AN_OP_CONV2D_DW_IMAGES && x->dtype != AN_F64) *r->dtype = AN_F32;
         return AN_OK;
     }
     if (r->e->dtype != x->dtype && (r->e->dtype != AN_F32 || x->dtype == AN_F64))
@@ -628,7 +629,7 @@ static an_status by_class(const rule_ctx *r)
     case AN_CLS_MATMUL: return rule_matmul(r);
     case AN_CLS_INDEX: return e->op == AN_OP_GATHER ? rule_gather(r) : rule_scatter(r);
     case AN_CLS_ATTENTION: return rule_attention(r);
-    case AN_CLS_WINDOW: return e->op <= AN_OP_CONV2D_DW ? rule_conv(r) : rule_pool(r);
+    case AN_CLS_WINDOW: return e->op <= AN_OP_CONV2D_DW_IMAGES ? rule_conv(r) : rule_pool(r);
     case AN_CLS_CALL: return rule_call(r);
     case AN_CLS_PICK: return rule_pick(r);
     case AN_CLS_EFFECT: return rule_effect(r);

@@ -131,6 +131,7 @@ static void eval_conv(an_oracle_node *r)
             if (h < 0 || h >= x->shape[1] || v < 0 || v >= x->shape[2]) continue;
             int64_t ix = nhwc(x, b, h, v, o / per_group * channels + c), iw = o * cells + cell;
             if (dx) iw = ((o / per_group * k[0] * k[1] + kh * k[1] + kw) * per_group + o % per_group) * channels + c;
+            if (r->n->op == AN_OP_CONV2D_DW_IMAGES) iw = (b * cells + cell) * y->shape[3] + o;
             if (forward)
                 yv[j] += xv[ix] * wv[iw];
             else if (dx)
@@ -502,7 +503,8 @@ an_status an_oracle_call(an_err *err, an_oracle_node *r)
     case AN_OP_ATTENTION_GRAD: eval_attention_grad(r); break;
     case AN_OP_CONV2D:
     case AN_OP_CONV2D_DX:
-    case AN_OP_CONV2D_DW: eval_conv(r); break;
+    case AN_OP_CONV2D_DW:
+    case AN_OP_CONV2D_DW_IMAGES: eval_conv(r); break;
     case AN_OP_POOL_MAX:
     case AN_OP_POOL_MAX_GRAD:
     case AN_OP_POOL_SUM:

@@ -8,13 +8,15 @@
  *     attention             any strides with a contiguous last axis
  *     call, table of a      contiguous elements from the base's start or from inside it
  *       gather, convolution
+ *     depthwise             any, with neighbouring channels: memory is read once for all taps, in vectors, and
+ *       convolution, pool   channels that lie apart would be gathered at every tap
  *     pack, assignment      the whole base, contiguous
  *     root                  the whole base, contiguous
  *
  * A view that its reader does not accept is marked as_copy: from here on it is a node like any other, which is written
  * to memory. Constants that are read from memory are marked too. At the end the uses are listed, since which nodes are
  * views is known only now. */
-#include "planner/planner_internal.h"
+#include "planner/loop_builder.h"
 
 static bool is_contiguous(const struct an_tensor *n, const an_view *v)
 {
@@ -36,12 +38,20 @@ static bool is_column_group(const an_planner *w, const struct an_tensor *n)
     return an_ops[n->op].cls == AN_CLS_WINDOW && n->op != AN_OP_POOL_MAX_GRAD && !an_conv_is_gemm(w, n);
 }
 
+/* Channels that lie apart, of a tensor that a window reads at several taps. */
+static bool gathers_channels(const an_planner *w, const struct an_tensor *n, const struct an_tensor *t,
+                             const an_view *v)
+{
+    if (an_ops[n->op].cls != AN_CLS_WINDOW || t->rank != 4 || an_window_red(w, n->id) < 2) return false;
+    return v->affine && t->shape[3] > 1 && v->stride[3] > 1;
+}
+
 /* Whether reader n accepts view `src`, as the table above has it. */
 static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
 {
     const struct an_tensor *t = w->g->node[src];
     const an_view v = an_view_of(w, src, n->op == AN_OP_MATMUL);
-    if (is_column_group(w, n)) return true;
+    if (is_column_group(w, n)) return !gathers_channels(w, n, t, &v);
     bool ok = v.affine;
     if (ok && is_attention(n)) {
         ok = t->rank < 4 || v.stride[3] == 1 || t->shape[3] == 1;

@@ -37,8 +37,9 @@ int64_t an_window_red(const an_planner *w, int32_t id)
         return (int64_t)k->shape[1] * k->shape[2] * k->shape[3];
     }
     case AN_OP_CONV2D_DW:
-        return (int64_t)a->shape[0] * a->shape[1] * a->shape[2]; /* every position of dy [N,H',W',O] */
-    default: return n->attr[0] * n->attr[1];                     /* pooling: kh x kw */
+        return (int64_t)a->shape[0] * a->shape[1] * a->shape[2];            /* every position of dy [N,H',W',O] */
+    case AN_OP_CONV2D_DW_IMAGES: return (int64_t)a->shape[1] * a->shape[2]; /* of one image */
+    default: return n->attr[0] * n->attr[1];                                /* pooling: kh x kw */
     }
 }
 
@@ -131,6 +132,26 @@ static int32_t conv_dw(an_loop_builder *b, const struct an_tensor *n) /* dy, x a
     return multiply(b, u, v);
 }
 
+/* Channels are columns, so that both operands are read in rows: dy, x at (n kh kw, oh ow, c). */
+static int32_t conv_dw_images(an_loop_builder *b, const struct an_tensor *n)
+{
+    an_ix_pool *p = &b->p->ix;
+    const struct an_tensor *dy = b->w->g->node[n->src[0]], *x = b->w->g->node[n->src[1]];
+    an_ix at[3], t[2], yi[4], xi[4], c = var(b, AN_VAR_COL, b->p->cols);
+    an_ix_unlinear(p, var(b, AN_VAR_ROW, b->p->rows), 3, n->shape, at);
+    an_ix_unlinear(p, var(b, AN_VAR_RED, b->p->red), 2, dy->shape + 1, t);
+    yi[0] = xi[0] = at[0];
+    yi[3] = xi[3] = c;
+    int32_t guard = -1;
+    for (int d = 0; d < 2; d++) {
+        yi[1 + d] = t[d];
+        xi[1 + d] = tap(b, t[d], at[1 + d], n->attr[d], n->attr[4 + d], n->attr[2 + d]);
+        guard = an_loop_guard(b, guard, (an_bound){xi[1 + d], 0, x->shape[1 + d]});
+    }
+    int32_t u = an_loop_value(b, n->src[0], yi, -1, 0), v = an_loop_value(b, n->src[1], xi, guard, 0);
+    return multiply(b, u, v);
+}
+
 static int32_t pool(
     an_loop_builder *b,
     const struct an_tensor *n) /* x at (n oh ow, tap, c); attr {kh, kw, stride, pad, dilation: h, w each} */
@@ -192,6 +213,7 @@ int32_t an_window_element(an_loop_builder *b, int32_t id)
     case AN_OP_CONV2D: return conv(b, n);
     case AN_OP_CONV2D_DX: return conv_dx(b, n);
     case AN_OP_CONV2D_DW: return conv_dw(b, n);
+    case AN_OP_CONV2D_DW_IMAGES: return conv_dw_images(b, n);
     case AN_OP_POOL_MAX:
     case AN_OP_POOL_SUM: return pool(b, n);
     case AN_OP_POOL_SUM_GRAD: return pool_sum_grad(b, n);

@@ -49,7 +49,7 @@ static inline void root(lab *l, const op_case *c, an_tensor *t, int variant)
 static inline bool sums_zeros(an_op op)
 {
     return op == AN_OP_ATTENTION || op == AN_OP_ATTENTION_GRAD || op == AN_OP_CONV2D || op == AN_OP_CONV2D_DX ||
-           op == AN_OP_CONV2D_DW;
+           op == AN_OP_CONV2D_DW || op == AN_OP_CONV2D_DW_IMAGES;
 }
 
 /* Judged against scale (NULL: 1 everywhere), in epsilons of the sums. */

@@ -97,7 +97,8 @@ static inline bool lab_leaves_out(an_op op, an_dtype t)
 {
     const char *device = getenv("AN_LAB_DEVICE");
     const bool product = op == AN_OP_MATMUL || op == AN_OP_ATTENTION || op == AN_OP_ATTENTION_GRAD ||
-                         op == AN_OP_CONV2D || op == AN_OP_CONV2D_DX || op == AN_OP_CONV2D_DW;
+                         op == AN_OP_CONV2D || op == AN_OP_CONV2D_DX || op == AN_OP_CONV2D_DW ||
+                         op == AN_OP_CONV2D_DW_IMAGES;
     if (!device || strcmp(device, "cuda") != 0) return false;
     return lab_is_fast_cuda() ? !product : product && t == AN_BF16;
 }
@@ -399,7 +400,8 @@ static inline void lab_mark(lab *l, const an_graph *g)
  * functions of its own: there the CPU's bits and another device's may differ, and both are held against the oracle. */
 static inline bool lab_is_the_devices(const an_graph *g, const struct an_tensor *n)
 {
-    const bool conv = n->op == AN_OP_CONV2D || n->op == AN_OP_CONV2D_DX || n->op == AN_OP_CONV2D_DW;
+    const bool conv = n->op == AN_OP_CONV2D || n->op == AN_OP_CONV2D_DX || n->op == AN_OP_CONV2D_DW ||
+                      n->op == AN_OP_CONV2D_DW_IMAGES;
     if (n->dtype == AN_F64) return true;
     if (!conv && n->op != AN_OP_MATMUL && n->op != AN_OP_ATTENTION && n->op != AN_OP_ATTENTION_GRAD) return false;
     for (int i = 0; i < n->n_src; i++)

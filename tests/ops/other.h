@@ -320,6 +320,11 @@ static inline an_tensor *conv(lab *l, an_dtype t, int v, an_tensor **x, an_tenso
         return an_conv2d_at(AT, *x, *w, NULL,
                             (an_window){.stride_h = 2, .pad_h = 2, .pad_w = 1, .dilation_w = 3, .groups = 24});
     }
+    if (v == 8) { /* the same with channels apart, more than one turn takes, and a row of the image that no tap reads */
+        *x = an_permute_at(AT, some(l, t, AN_SHAPE(2, 330, 6, 5)), AN_SHAPE(0, 2, 3, 1));
+        *w = some(l, t, AN_SHAPE(330, 2, 5, 1));
+        return an_conv2d_at(AT, *x, *w, NULL, (an_window){.stride_h = 3, .pad_w = 2, .dilation_h = 2, .groups = 330});
+    }
     *x = v == 3 ? an_permute_at(AT, some(l, t, AN_SHAPE(2, 4, 7, 6)), AN_SHAPE(0, 2, 3, 1))
                 : some(l, t, AN_SHAPE(2, 7, 6, 4));
     *w = some(l, t, v == 2 ? AN_SHAPE(5, 1, 1, 4) : AN_SHAPE(6, 3, 2, groups ? 2 : 4));
@@ -348,6 +353,11 @@ BUILD(conv2d_gradients)
     an_backward_at(AT, an_sum_at(AT, an_mul_at(AT, y, g), AN_ALL, false));
     an_tensor *d = c->op == AN_OP_CONV2D_DX ? an_grad(x) : an_grad(w);
     root_sum(l, c, d, 90, an_full_at(AT, l->now, t, an_shape_of(d), conv_scale(v)), v);
+}
+
+BUILD(depthwise_gradients)
+{
+    build_conv2d_gradients(l, c, t, 7 + v);
 }
 
 static inline an_tensor *pool(lab *l, an_dtype t, int v, bool max, an_tensor **x)
@@ -562,9 +572,10 @@ static const op_case other_rows[] = {
     ROW_OF(SCATTER_ADD, scatter_add, T_FLOAT, 4, 1, 0),
     ROW_OF(ATTENTION, attention, T_F32 | 1 << AN_BF16, 6, 1, 0),
     ROW_OF(ATTENTION_GRAD, attention_grad, T_F32 | 1 << AN_BF16, 6, 3, 0),
-    ROW_OF(CONV2D, conv2d, T_FLOAT, 8, 1, 0),
-    ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 8, 1, 0),
+    ROW_OF(CONV2D, conv2d, T_FLOAT, 9, 1, 0),
+    ROW_OF(CONV2D_DX, conv2d_gradients, T_FLOAT, 9, 1, 0),
     ROW_OF(CONV2D_DW, conv2d_gradients, T_FLOAT, 8, 1, 0),
+    ROW_OF(CONV2D_DW_IMAGES, depthwise_gradients, T_FLOAT, 2, 1, 0),
     ROW_OF(POOL_MAX, pool, T_FLOAT, 3, 1, 0),
     ROW_OF(POOL_MAX_GRAD, pool_gradients, T_FLOAT, 3, 1, 0),
     ROW_OF(POOL_SUM, pool, T_FLOAT, 3, 1, 0),

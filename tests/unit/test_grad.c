@@ -492,7 +492,7 @@ static an_tensor *declared_none(graph_case *c, an_op op)
     int32_t shape[4] = {1, 2, 3, 2};
     int n = an_ops[op].arity;
     an_emit_args e = {.op = op, .n_src = n, .src = src, .at = AT};
-    bool conv = op == AN_OP_CONV2D_DX || op == AN_OP_CONV2D_DW;
+    bool conv = op == AN_OP_CONV2D_DX || op == AN_OP_CONV2D_DW || op == AN_OP_CONV2D_DW_IMAGES;
     e.attr = conv ? attr : op == AN_OP_ATTENTION_GRAD ? attention : an_ops[op].cls == AN_CLS_COLLECTIVE ? ranks : pool;
     e.n_attr = conv                                  ? 7
                : an_ops[op].cls == AN_CLS_WINDOW     ? 8
@@ -510,7 +510,7 @@ static an_tensor *declared_none(graph_case *c, an_op op)
         an_shape s = an_ops[op].cls == AN_CLS_REDUCE ? AN_SHAPE(2, 3, 2) : AN_SHAPE(1, 2, 3, 2);
         if (op == AN_OP_REDUCESCATTER) s = AN_SHAPE(12);
         if (op == AN_OP_CONV2D_DX && i == 1) s = AN_SHAPE(1, 1, 1, 2, 2);
-        if (op == AN_OP_CONV2D_DW) s = AN_SHAPE(1, 2, 3, 2);
+        if (op == AN_OP_CONV2D_DW || op == AN_OP_CONV2D_DW_IMAGES) s = AN_SHAPE(1, 2, 3, 2);
         if (op == AN_OP_ATTENTION_GRAD && i == 4) s = AN_SHAPE(1, 2, 3);
         an_tensor *of = PARAM(c, s, 0.1, 2);
         if (op == AN_OP_DRAW && i == 0) of = an_cast_at(AT, of, AN_F32);

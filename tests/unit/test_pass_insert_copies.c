@@ -62,6 +62,24 @@ static void uses_are_seen_through_views(void **state)
     plan_close(&p);
 }
 
+/* At each of nine taps channels that lie apart would be gathered; what only a pointwise window or one channel reads is no matter. */
+static void a_window_gets_a_copy_of_channels_that_lie_apart(void **state)
+{
+    (void)state;
+    for (int kernel = 1; kernel <= 3; kernel += 2) {
+        plan_case p;
+        plan_open(&p);
+        an_tensor *x = an_reshape_at(AT, plan_param(&p, 12, 64), AN_SHAPE(2, 6, 8, 8)); /* [N,C,H,W] */
+        an_tensor *last = an_permute_at(AT, x, AN_SHAPE(0, 2, 3, 1));
+        const an_window s = {.kernel_h = kernel, .kernel_w = kernel, .stride_h = 1, .stride_w = 1};
+        plan_root(&p, an_max_pool_at(AT, last, s));
+        plan_run(&p, "insert_copies");
+        assert_int_equal(copies(&p), kernel == 3);
+        assert_int_equal(plan_node(&p, last)->as_copy, kernel == 3);
+        plan_close(&p);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -69,6 +87,7 @@ int main(void)
         cmocka_unit_test(a_call_gets_a_copy_of_a_transposed_operand),
         cmocka_unit_test(a_root_that_is_a_view_is_copied_and_one_that_is_all_of_its_base_is_not),
         cmocka_unit_test(uses_are_seen_through_views),
+        cmocka_unit_test(a_window_gets_a_copy_of_channels_that_lie_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -245,11 +245,20 @@ static void run_rows(void *user, int64_t task, int thread)
         an_interp_run(r->p, &t, r->arg, r->e->interp + r->e->interp_bytes * (size_t)thread);
 }
 
-/* Divides a loop kernel into blocks of about 16 k elements: enough work to hide the dispatch of a task, small enough to
- * balance the threads. */
+/* About how many elements a task of a loop kernel has: enough work to hide its dispatch, small enough to balance the threads. One of columns
+ * fills tables first (render_c.c), so it has more of them where that leaves every thread some tasks. */
+static int64_t elements_of_task(const an_device *d, const an_loop_kernel *p)
+{
+    enum { LEAST = 16384, MOST = 1 << 20, TASKS = 16 };
+    if (p->shape != AN_COL) return LEAST;
+    const int64_t tasks = (int64_t)TASKS * AN_MAX(d->target.threads, 1);
+    const double all = (double)p->rows * (double)p->cols * (double)AN_MAX(p->red, 1) / (double)tasks;
+    return all < LEAST ? LEAST : all > MOST ? MOST : (int64_t)all;
+}
+
+/* Divides a loop kernel into tasks. */
 static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *const *arg)
 {
-    enum { BLOCK = 16384 };
     const an_loop_kernel *p = e->plan->kernel[kernel].u.loop;
     row_run r = {.e = e,
                  .p = p,
@@ -261,12 +270,12 @@ static void run_program(an_device *d, const an_exec *e, int32_t kernel, void *co
     bool reduces = p->shape == AN_ROW && (p->n_phases > 1 || p->run);
     for (int i = 0; p->shape == AN_ROW && i < p->n_ins; i++) reduces |= p->ins[i].kind == AN_INS_REDUCE;
     if (!p->rows || (!p->cols && !reduces)) return; /* but a row sum over no columns is still written: 0 */
-    int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : 1;
-    if (!reduces && p->cols * weight > 2 * BLOCK) {
-        r.col_chunk = AN_MAX(64, an_round_up(BLOCK / weight, 64));
+    const int64_t weight = p->shape == AN_COL ? AN_MAX(p->red, 1) : 1, block = elements_of_task(d, p);
+    if (!reduces && p->cols * weight > 2 * block) {
+        r.col_chunk = AN_MAX(64, an_round_up(block / weight, 64));
         r.col_tasks = an_ceil_div(p->cols, r.col_chunk);
     }
-    r.row_chunk = AN_MAX(1, BLOCK / (AN_MAX(AN_MIN(p->cols, r.col_chunk), 1) * weight));
+    r.row_chunk = AN_MAX(1, block / (AN_MAX(AN_MIN(p->cols, r.col_chunk), 1) * weight));
     if (p->run) r.row_chunk = an_round_up(r.row_chunk, p->run);
     an_pool_run(d->pool, an_ceil_div(p->rows, r.row_chunk) * r.col_tasks, run_rows, &r);
 }
