@@ -154,6 +154,23 @@ SHAPE = {"view": lambda x: x.view(6, -1) * 2, "reshape": lambda x: x.permute(2, 
          "eye": lambda x: x @ torch.eye(4), "linspace": lambda x: x * torch.linspace(0, 1, 4), "glu_dim": lambda x: F.glu(x, 2), "mean_all": lambda x: x.mean(), "max_all": lambda x: x.max(), "cdist": lambda x: (x[:, :, None] - x[:, None]).pow(2).sum(-1), "bucket": lambda x: x.new_full((2, 1, 1), 3.0) * x}
 
 
+# Order, counts, diagonals, windows, pairs: of a tensor [2,3,4] and, in IMAGES, [2,4,6,5].
+ORDER = {"median": lambda x: x.median(), "median_dim": lambda x: x.median(1)[0], "median_place": lambda x: x.median(2, keepdim=True)[1], "median_nan": lambda x: torch.where(x > 1, torch.nan, x).median(2)[0], "nanmedian": lambda x: torch.where(x > 1, torch.nan, x).nanmedian(1)[0], "nanmedian_all": lambda x: torch.where(x > 1, torch.nan, x).nanmedian(),
+         "kthvalue": lambda x: x.kthvalue(2, 1, keepdim=True)[0], "cummax": lambda x: x.cummax(2)[0], "cummax_place": lambda x: x.cummax(1)[1], "cummin": lambda x: x.cummin(0)[0], "cummax_tie": lambda x: x.round().cummax(2)[1], "cummax_nan": lambda x: torch.where(x > 1, torch.nan, x).detach().cummax(2)[0],
+         "cummax_int": lambda x: (x * 9).int().cummax(2)[0], "logcumsumexp": lambda x: x.logcumsumexp(1), "logcumsumexp_ends": lambda x: torch.where(x > 0, -torch.inf, x).detach().logcumsumexp(2), "bucketize": lambda x: torch.bucketize(x, torch.arange(-2.0, 3.0)), "bucketize_right": lambda x: torch.bucketize(x.round(), torch.arange(-2.0, 3.0), right=True),
+         "searchsorted": lambda x: torch.searchsorted(x.sort(-1)[0], x * 1.5), "searchsorted_side": lambda x: torch.searchsorted(torch.arange(-1.0, 2.0), x.round(), side="right"), "isin": lambda x: torch.isin(x.round(), torch.tensor([1.0, 0.0])), "isin_not": lambda x: torch.isin(x.int(), 1, invert=True), "nansum": lambda x: torch.where(x > 1, torch.nan, x).nansum(1),
+         "nanmean": lambda x: torch.where(x > 1, torch.nan, x).nanmean((0, 2), keepdim=True), "count": lambda x: torch.count_nonzero(x > 0), "count_dim": lambda x: torch.count_nonzero(x.round(), (0, 2)), "aminmax": lambda x: sum(torch.aminmax(x, dim=2)), "aminmax_all": lambda x: torch.aminmax(x)[0], "renorm": lambda x: x.renorm(2, 1, 1.5), "renorm1": lambda x: x.renorm(1, 0, 4.0), "renorm3": lambda x: x.renorm(3, 0, 1.0),
+         "std_mean": lambda x: sum(torch.std_mean(x, 1)), "var_mean": lambda x: sum(torch.var_mean(x, (0, 1), keepdim=True)), "std_mean_all": lambda x: sum(torch.std_mean(x)), "std_mean0": lambda x: sum(torch.std_mean(x, 2, correction=0)), "diagonal": lambda x: x.diagonal(0, 1, 2) * 1.0, "diagonal_up": lambda x: x.diagonal(1, 0, 2) * 1.0, "diagonal_down": lambda x: x.diagonal(-1, 1, 2) * 1.0,
+         "diag": lambda x: torch.diag(x[0]), "diag_up": lambda x: torch.diag(x[1], 2), "diag_list": lambda x: torch.diag(x[0, 0], -1), "diag_embed": lambda x: torch.diag_embed(x, 1, 0, 2), "diag_embed_last": lambda x: torch.diag_embed(x), "trace": lambda x: x[0].trace(), "diagonal_scatter": lambda x: x.diagonal_scatter(x[:, 1, :2] * 3, -1, 1, 2), "unfold": lambda x: x.unfold(2, 3, 1) * 1.0,
+         "unfold_first": lambda x: x.unfold(1, 2, 1) * 1.0, "unfold_step": lambda x: x.reshape(24).unfold(0, 5, 3) * 1.0, "rot90": lambda x: torch.rot90(x, 1, (0, 2)), "rot180": lambda x: torch.rot90(x, 2, (1, 2)), "rot270": lambda x: torch.rot90(x, -1, (1, 2)), "mT": lambda x: x.mT * 1.0, "ravel": lambda x: x.ravel() * 1.0, "cdist2": lambda x: torch.cdist(x, x[:, :2] + 0.3), "cdist1": lambda x: torch.cdist(x, x[:1] * 0.5, p=1),
+         "cdist3": lambda x: torch.cdist(x, x + 1, p=3), "cdist_inf": lambda x: torch.cdist(x, x * 0.5 + 1, p=float("inf")), "cdist_self": lambda x: torch.cdist(x, x), "pairwise": lambda x: F.pairwise_distance(x, x.flip(0)), "take": lambda x: x.take(torch.tensor([0, -1, 5, 5])), "index_fill": lambda x: x.index_fill(1, torch.tensor([0, -1]), 2.0), "index_fill_t": lambda x: x.index_fill(2, torch.tensor([1]), x.detach()[0, 0, 0]),
+         "masked_scatter": lambda x: x.masked_scatter(x > 0, x.flip(0) * 2), "masked_scatter_row": lambda x: x.masked_scatter(torch.tensor([True, False, False, True]), x * 3), "ranking": lambda x: F.margin_ranking_loss(x, x.flip(1), x.sign().detach(), 0.1), "soft_margin": lambda x: F.soft_margin_loss(x, x.flip(0).sign().detach()), "hinge": lambda x: F.hinge_embedding_loss(x, x.flip(0).sign().detach(), reduction="none"),
+         "poisson": lambda x: F.poisson_nll_loss(x, x.detach().abs(), reduction="sum"), "poisson_plain": lambda x: F.poisson_nll_loss(x.abs(), x.detach().flip(0).abs(), log_input=False), "empty": lambda x: torch.empty_permuted((2, 3, 4), (1, 0, 2)) * 0 + x + x.new_empty_strided((4,), (1,)) * 0}
+IMAGES = {"im2col": lambda x: F.unfold(x, 2), "im2col_more": lambda x: F.unfold(x, (3, 2), dilation=(1, 2), padding=(1, 0), stride=(2, 1)), "col2im": lambda x: F.fold(x.reshape(2, 4, 30), (5, 6), 1), "col2im_more": lambda x: F.fold(x.reshape(2, 6, 20)[:, :, :9], (5, 6), (2, 3), dilation=1, padding=1, stride=2), "adaptive_max": lambda x: F.adaptive_max_pool2d(x, (4, 3)), "adaptive_max_equal": lambda x: F.adaptive_max_pool2d(x.relu(), (3, 1)),
+          "adaptive_max_tie": lambda x: F.adaptive_max_pool2d(x.round(), (2, 2)) * x[:, :, :2, :2], "adaptive_max1d": lambda x: F.adaptive_max_pool1d(x[:, :, 0], 2), "grid": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1) * 0.8, align_corners=False), "grid_corners": lambda x: F.grid_sample(x, x[:, 1:3].permute(0, 2, 3, 1) * 0.8, align_corners=True), "grid_border": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), padding_mode="border", align_corners=False),
+          "grid_reflect": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1) * 1.3, padding_mode="reflection", align_corners=False), "grid_reflect_corners": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1) * 1.3, padding_mode="reflection", align_corners=True), "grid_nearest": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1).detach() * 0.8, mode="nearest", align_corners=False)}
+
+
 def _write(x):
     x[:, 1:].mul_(2)
     x.transpose(1, 2)[:, 0] += 1
@@ -211,6 +228,7 @@ def layers():
     image, seq, rows = draw(2, 4, 9, 7), draw(2, 5, 6), draw(4, 6)
     q, k, v = draw(2, 4, 5, 6), draw(2, 4, 5, 6, seed=2), draw(2, 4, 5, 6, seed=3)
     yield "linear", nn.Linear(6, 3), (seq,)
+    yield "bilinear_form", Net(lambda m, x, y: m.a(x, y), a=nn.Bilinear(6, 6, 3)), (seq, draw(2, 5, 6, seed=4))
     yield "linear_nobias", nn.Linear(6, 3, bias=False), (rows,)
     for name, conv in {"conv": nn.Conv2d(4, 6, 3, padding=1), "conv_stride": nn.Conv2d(4, 6, (3, 2), stride=(2, 3), padding=(1, 0)), "conv_dilated": nn.Conv2d(4, 2, 3, dilation=2, padding=2),
                        "conv_groups": nn.Conv2d(4, 8, 3, groups=2, bias=False), "conv_depthwise": nn.Conv2d(4, 4, 3, groups=4), "conv_same": nn.Conv2d(4, 3, (4, 2), padding="same"), "conv_valid": nn.Conv2d(4, 3, 2, padding="valid"),
@@ -428,6 +446,10 @@ def cases():
         yield "binary_" + name, Cases([fn]), (draw(4, 6), draw(4, 6, seed=5))
     for name, fn in SHAPE.items():
         yield "shape_" + name, Cases([fn]), (draw(2, 3, 4),)
+    for name, fn in ORDER.items():
+        yield "order_" + name, Cases([fn]), (draw(2, 3, 4),)
+    for name, fn in IMAGES.items():
+        yield "images_" + name, Cases([fn]), (draw(2, 4, 6, 5),)
     for name, fn in SPECIAL.items():
         yield "special_" + name, Cases([fn]), (CORNERS,)
     for name, fn in SPECIAL_2.items():
@@ -441,6 +463,8 @@ def fixtures():
     yield "positive", Cases(list(POSITIVE.values())), (draw(12).abs() + 0.1,)
     yield "binary", Cases(list(BINARY.values())), (draw(4, 6), draw(4, 6, seed=5))
     yield "shape", Cases(list(SHAPE.values())), (draw(2, 3, 4),)
+    yield "order", Cases(list(ORDER.values())), (draw(2, 3, 4),)
+    yield "images", Cases(list(IMAGES.values())), (draw(2, 4, 6, 5),)
     yield "special", Cases(list(SPECIAL.values())), (CORNERS,)
     yield "special2", Cases(list(SPECIAL_2.values())), (draw(4, 6), draw(4, 6, seed=5))
     torch.manual_seed(0)
@@ -449,7 +473,7 @@ def fixtures():
             yield case
 
 
-FIXTURES = set("conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place".split())
+FIXTURES = set("bilinear_form conv_chain conv_cat deconv avg_pool_ceil_pad bilinear encoder lstm attention_computed attention_gqa attention_bias attention_blind_bias ce_smooth batch_norm embedding tied conv3d max_pool3d avg_pool3d bags triangle_indices dropout_in_place".split())
 
 
 def main():

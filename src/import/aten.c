@@ -104,6 +104,33 @@ static an_status resolve_args(an_err *err, const an_pt2_graph *g, an_pt2_node *n
     return AN_OK;
 }
 
+/* Why an operation can have no row; NULL: it has none yet. */
+static const char *reason(const char *target)
+{
+    static const char *const by_data[] = {"nonzero",
+                                          "masked_select",
+                                          "unique_dim",
+                                          "_unique2",
+                                          "unique_consecutive",
+                                          "bincount",
+                                          "argwhere",
+                                          "item",
+                                          "_local_scalar_dense",
+                                          "repeat_interleave.Tensor",
+                                          "where.default"};
+    static const char *const complex_numbers[] = {"fft_",         "_fft_", "stft",   "istft", "view_as_complex",
+                                                  "view_as_real", "polar", "complex"};
+    if (strncmp(target, "aten.", 5) != 0) return NULL;
+    for (size_t i = 0; i < AN_COUNT(by_data); i++) {
+        const size_t n = strlen(by_data[i]);
+        if (strncmp(target + 5, by_data[i], n) == 0 && (target[5 + n] == '.' || !target[5 + n]))
+            return "its shape depends on data";
+    }
+    for (size_t i = 0; i < AN_COUNT(complex_numbers); i++)
+        if (strncmp(target + 5, complex_numbers[i], strlen(complex_numbers[i])) == 0) return "complex numbers";
+    return strstr(target, "ctc_loss") ? "its lengths are data" : NULL;
+}
+
 static an_status refuse_missing(an_err *err, const an_pt2_graph *g, int32_t kinds)
 {
     an_text list = {0};
@@ -114,7 +141,9 @@ static an_status refuse_missing(an_err *err, const an_pt2_graph *g, int32_t kind
         for (int32_t k = 0; k < i && !seen; k++) seen = !g->node[k].rule && strcmp(g->node[k].target, n->target) == 0;
         if (seen) continue;
         if (list.len > 700) continue;
+        const char *why = reason(n->target);
         an_text_printf(&list, "%s%.80s", named++ ? "; " : "", n->target);
+        if (why) an_text_printf(&list, " (%s)", why);
         if (n->module[0]) an_text_printf(&list, " in %.60s", n->module);
         if (n->place[0]) an_text_printf(&list, ", %.40s", n->place);
     }

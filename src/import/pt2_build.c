@@ -252,7 +252,7 @@ static an_status write_value(an_build *b, int32_t id, an_tensor *t, bool last)
 static bool is_view(const an_build *b, const an_pt2_node *n)
 {
     if (n->rule->kind != AN_VIEW || n->arg[0].kind != AN_ARG_TENSOR) return false;
-    const bool may_copy = strstr(n->target, "reshape") || strstr(n->target, "flatten") ||
+    const bool may_copy = strstr(n->target, "reshape") || strstr(n->target, "flatten") || strstr(n->target, "ravel") ||
                           strstr(n->target, "contiguous") || strstr(n->target, "aten.to.") ||
                           strstr(n->target, "matmul");
     return !may_copy || b->g->value[n->arg[0].value].contiguous;

@@ -441,3 +441,51 @@ an_status an_rule_grouped_product(an_build *b, const an_pt2_node *n)
     an_out(b, n, 0, an_as_result(b, n, 0, an_rows(an_reshape_at(AN_AT, all, AN_SHAPE(S * E, N)), row)));
     return AN_OK;
 }
+
+/* ---- places of the whole tensor, and masks */
+
+/* self index: elements of self read in a row */
+an_status an_rule_take(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0);
+    const int64_t count = an_count(x);
+    an_tensor *at = wrapped(b, an_in(b, n, 1), count);
+    an_out(b, n, 0, an_gather_at(AN_AT, an_reshape_1(x, count), at));
+    return AN_OK;
+}
+
+/* self dim index value: elements of an axis set to one number */
+an_status an_rule_index_fill(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *ids = an_in(b, n, 2);
+    const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
+    const int64_t length = an_dim(x, axis), count = an_count(ids);
+    if (an_rank(x) == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "of a tensor without axes");
+    an_tensor *value = an_in_is_tensor(n, 3) ? an_as(an_reshape_at(AN_AT, an_in(b, n, 3), AN_SCALAR), an_dtype_of(x))
+                                             : an_num(x, b->cx, an_in_float(b, n, 3));
+    ids = an_reshape_at(AN_AT, wrapped(b, ids, length), AN_SHAPE(1, count));
+    an_tensor *same = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, AN_SHAPE(length, count), 0), ids);
+    an_tensor *hits = an_sum_at(AN_AT, an_cast_at(AN_AT, same, AN_I32), AN_AXIS(1), false); /* [length] */
+    an_shape s = {.rank = an_rank(x)};
+    for (int i = 0; i < s.rank; i++) s.dim[i] = i == axis ? length : 1;
+    hits = an_reshape_at(AN_AT, hits, s);
+    an_tensor *mask = an_ne_at(AN_AT, hits, an_num(hits, b->cx, 0));
+    an_out(b, n, 0, an_where_at(AN_AT, mask, value, x));
+    return AN_OK;
+}
+
+/* self mask source: the k-th place where the mask is true takes element k of source: k is a running sum of the mask. */
+an_status an_rule_masked_scatter(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *mask = an_in(b, n, 1), *src = an_in(b, n, 2);
+    const an_shape s = an_shape_of(x);
+    const int64_t count = an_count(x);
+    if (count >= 1 << 24)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of more than 2^24 elements: places are counted in float32");
+    mask = an_reshape_1(an_expand_at(AN_AT, mask, s), count);
+    an_tensor *order = an_cumsum_at(AN_AT, an_cast_at(AN_AT, mask, AN_F32), false);
+    order = an_add_num_at(AN_AT, an_cast_at(AN_AT, order, AN_I32), -1);
+    an_tensor *values = an_gather_at(AN_AT, an_reshape_1(an_as(src, an_dtype_of(x)), an_count(src)), order);
+    an_out(b, n, 0, an_reshape_at(AN_AT, an_where_at(AN_AT, mask, values, an_reshape_1(x, count)), s));
+    return AN_OK;
+}

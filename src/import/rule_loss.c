@@ -242,3 +242,55 @@ an_status an_rule_cosine_similarity(an_build *b, const an_pt2_node *n)
     an_out(b, n, 0, an_sum_at(AN_AT, an_mul_at(AN_AT, part[0], part[1]), AN_AXIS(axis), false));
     return AN_OK;
 }
+
+/* x1 x2 y margin reduction: max(0, -y (x1 - x2) + margin) */
+an_status an_rule_margin_ranking(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y, *label = an_widen(an_in(b, n, 2));
+    two(b, n, &x, &y);
+    an_promote(&x, &label);
+    an_tensor *d = an_sub_at(AN_AT, y, x), *zero = an_num(x, b->cx, 0);
+    d = an_add_num_at(AN_AT, an_mul_at(AN_AT, label, d), an_in_float(b, n, 3));
+    finish(b, n, an_where_at(AN_AT, an_lt_at(AN_AT, d, zero), zero, d), an_in_int(b, n, 4));
+    return AN_OK;
+}
+
+/* self target reduction: log(1 + exp(-y x)) */
+an_status an_rule_soft_margin(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y;
+    two(b, n, &x, &y);
+    finish(b, n, an_softplus_at(AN_AT, an_mul_at(AN_AT, an_neg_at(AN_AT, y), x)), an_in_int(b, n, 2));
+    return AN_OK;
+}
+
+/* self target margin reduction: x where y is 1, max(0, margin - x) where it is -1 */
+an_status an_rule_hinge_embedding(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y;
+    two(b, n, &x, &y);
+    an_tensor *zero = an_num(x, b->cx, 0), *far = an_add_num_at(AN_AT, an_neg_at(AN_AT, x), an_in_float(b, n, 2));
+    far = an_where_at(AN_AT, an_lt_at(AN_AT, far, zero), zero, far);
+    an_tensor *one = an_num(x, b->cx, 1), *other = an_num(x, b->cx, -1);
+    an_tensor *apart = an_where_at(AN_AT, an_eq_at(AN_AT, y, one), zero, far);
+    an_tensor *near = an_where_at(AN_AT, an_eq_at(AN_AT, y, other), zero, x);
+    finish(b, n, an_add_at(AN_AT, apart, near), an_in_int(b, n, 3));
+    return AN_OK;
+}
+
+/* input target log_input full eps reduction: exp(x) - y x, or x - y log(x + eps) */
+an_status an_rule_poisson(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x, *y, *each;
+    two(b, n, &x, &y);
+    if (an_in_bool(b, n, 3)) return an_build_refuse(b, AN_E_UNSUPPORTED, "full=True: the term of Stirling's formula");
+    if (an_in_bool(b, n, 2)) {
+        each = an_mul_at(AN_AT, y, x);
+        each = an_sub_at(AN_AT, an_exp_at(AN_AT, x), each);
+    } else {
+        each = an_mul_at(AN_AT, y, an_log_at(AN_AT, an_add_num_at(AN_AT, x, an_in_float(b, n, 4))));
+        each = an_sub_at(AN_AT, x, each);
+    }
+    finish(b, n, each, an_in_int(b, n, 5));
+    return AN_OK;
+}

@@ -1,6 +1,7 @@
 /* rule_reduce.c: sums, means, extremes, norms, sorting and cumulative sums of PyTorch. */
 #include "import/rules.h"
 #include <math.h>
+#include <string.h>
 
 /* ---- axes */
 
@@ -140,12 +141,24 @@ an_status an_rule_var_correction(an_build *b, const an_pt2_node *n)
 {
     return variance(b, n, 1, correction_of(b, n), an_in_bool(b, n, 3), false);
 }
-an_status an_rule_var_mean(an_build *b, const an_pt2_node *n)
+/* The mean as second result: of the overload with correction, with dim, and over all. */
+static an_status with_mean(an_build *b, const an_pt2_node *n, bool root)
 {
     an_built_value x = an_in_value(b, n, 0);
-    const an_axes mask = axes_of(b, n, 1, &x);
-    finish(b, n, 1, reduced(an_widen(x.t), mask, an_mean_at), x.last, mask, an_in_bool(b, n, 3));
-    return variance(b, n, 1, correction_of(b, n), an_in_bool(b, n, 3), false);
+    const bool all = strstr(n->target, ".default") != NULL, by_dim = strstr(n->target, ".dim") != NULL;
+    const an_axes mask = axes_of(b, n, all ? -1 : 1, &x);
+    const bool keep = !all && an_in_bool(b, n, 3);
+    const double correction = all ? an_in_bool(b, n, 1) : by_dim ? an_in_bool(b, n, 2) : correction_of(b, n);
+    finish(b, n, 1, reduced(an_widen(x.t), mask, an_mean_at), x.last, mask, keep);
+    return variance(b, n, all ? -1 : 1, correction, keep, root);
+}
+an_status an_rule_var_mean(an_build *b, const an_pt2_node *n)
+{
+    return with_mean(b, n, false);
+}
+an_status an_rule_std_mean(an_build *b, const an_pt2_node *n)
+{
+    return with_mean(b, n, true);
 }
 an_status an_rule_std_correction(an_build *b, const an_pt2_node *n)
 {
@@ -265,24 +278,18 @@ an_status an_rule_argmin(an_build *b, const an_pt2_node *n)
     return arg_extreme(b, n, true);
 }
 
-/* The axis as the last one, and back. */
-static an_tensor *axis_last(an_tensor *x, int axis)
-{
-    return axis == an_rank(x) - 1 ? x : an_transpose_at(AN_AT, x, axis, an_rank(x) - 1);
-}
-
 static an_status sorted(an_build *b, const an_pt2_node *n, int dim, bool descending, int64_t most)
 {
     an_tensor *x = an_in(b, n, 0), *at = NULL;
     const int axis = an_wrap_axis(an_in_int(b, n, dim), an_rank(x));
-    an_tensor *rows = axis_last(x, axis);
+    an_tensor *rows = an_axis_last(x, axis);
     an_tensor *values = an_sort_at(AN_AT, rows, descending, &at);
     if (most >= 0) {
         values = an_slice_at(AN_AT, values, -1, 0, most, 1);
         at = an_slice_at(AN_AT, at, -1, 0, most, 1);
     }
-    an_out(b, n, 0, axis_last(values, axis));
-    an_out(b, n, 1, axis_last(at, axis));
+    an_out(b, n, 0, an_axis_last(values, axis));
+    an_out(b, n, 1, an_axis_last(at, axis));
     return AN_OK;
 }
 
@@ -298,8 +305,8 @@ an_status an_rule_argsort(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_in(b, n, 0), *at = NULL;
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
-    (void)an_sort_at(AN_AT, axis_last(x, axis), an_in_bool(b, n, 2), &at);
-    an_out(b, n, 0, axis_last(at, axis));
+    (void)an_sort_at(AN_AT, an_axis_last(x, axis), an_in_bool(b, n, 2), &at);
+    an_out(b, n, 0, an_axis_last(at, axis));
     return AN_OK;
 }
 an_status an_rule_topk(an_build *b, const an_pt2_node *n)
@@ -315,10 +322,10 @@ an_status an_rule_cumsum(an_build *b, const an_pt2_node *n)
     if (an_rank(x) == 0) return an_out(b, n, 0, x), AN_OK;
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
     const bool whole = an_dtype_of(x) == AN_I32; /* as floats: exact up to 2^24 */
-    an_tensor *rows = axis_last(x, axis);
+    an_tensor *rows = an_axis_last(x, axis);
     if (whole) rows = an_cast_at(AN_AT, rows, AN_F32);
     an_tensor *sum = an_cumsum_at(AN_AT, rows, false);
-    an_out(b, n, 0, axis_last(whole ? an_cast_at(AN_AT, sum, AN_I32) : sum, axis));
+    an_out(b, n, 0, an_axis_last(whole ? an_cast_at(AN_AT, sum, AN_I32) : sum, axis));
     return AN_OK;
 }
 
@@ -337,7 +344,7 @@ an_status an_rule_cumprod(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
-    an_out(b, n, 0, axis_last(products(axis_last(x, axis)), axis));
+    an_out(b, n, 0, an_axis_last(products(an_axis_last(x, axis)), axis));
     return AN_OK;
 }
 
@@ -355,7 +362,7 @@ an_status an_rule_prod_dim(an_build *b, const an_pt2_node *n)
 {
     an_tensor *x = an_as_result(b, n, 0, an_in(b, n, 0));
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
-    an_tensor *kept = axis_last(last_product(axis_last(x, axis), true), axis);
+    an_tensor *kept = an_axis_last(last_product(an_axis_last(x, axis), true), axis);
     finish(b, n, 0, kept, false, AN_AXIS(axis), an_in_bool(b, n, 2));
     return AN_OK;
 }

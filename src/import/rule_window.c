@@ -201,6 +201,16 @@ static an_window pool_window(const an_build *b, const an_pt2_node *n, int rank)
     return s;
 }
 
+an_status an_positions_unread(an_build *b, const an_pt2_node *n, int k)
+{
+    if (!an_out_used(n, k)) return AN_OK;
+    for (int32_t i = 0; i < b->g->n_nodes; i++)
+        for (int a = 0; a < AN_ATEN_MAX_ARGS; a++)
+            if (b->g->node[i].arg[a].kind == AN_ARG_TENSOR && b->g->node[i].arg[a].value == n->out[k].value)
+                return an_build_refuse(b, AN_E_UNSUPPORTED, "its positions are read; its values alone are known");
+    return AN_OK;
+}
+
 an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
 {
     an_built_value x = an_in_value(b, n, 0);
@@ -217,11 +227,7 @@ an_status an_rule_max_pool(an_build *b, const an_pt2_node *n)
         if (h > 0) in = an_pad_at(AN_AT, in, 1, 0, h, -INFINITY);
         if (w > 0) in = an_pad_at(AN_AT, in, 2, 0, w, -INFINITY);
     }
-    if (an_out_used(n, 1))
-        for (int32_t i = 0; i < b->g->n_nodes; i++)
-            for (int k = 0; k < AN_ATEN_MAX_ARGS; k++)
-                if (b->g->node[i].arg[k].kind == AN_ARG_TENSOR && b->g->node[i].arg[k].value == n->out[1].value)
-                    return an_build_refuse(b, AN_E_UNSUPPORTED, "its positions are read; its values alone are known");
+    AN_TRY(an_positions_unread(b, n, 1));
     put(b, n, an_max_pool_at(AN_AT, in, s), rank);
     if (alone) drop_batch(b, n);
     return AN_OK;

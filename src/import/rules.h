@@ -45,6 +45,12 @@ static inline bool an_is_float(const an_tensor *t)
     return d == AN_F32 || d == AN_F64 || d == AN_BF16 || d == AN_F16;
 }
 
+/* The axis as the last one, and back. */
+static inline an_tensor *an_axis_last(an_tensor *x, int axis)
+{
+    return axis == an_rank(x) - 1 ? x : an_transpose_at(AN_AT, x, axis, an_rank(x) - 1);
+}
+
 static inline an_tensor *an_as(an_tensor *t, an_dtype dtype)
 {
     return an_dtype_of(t) == dtype ? t : an_cast_at(AN_AT, t, dtype);
@@ -67,6 +73,9 @@ an_tensor *an_logaddexp(an_build *b, an_tensor *x, an_tensor *y);
 /* softmax(q k^T scale + mask) v by its formula. mask: bool (true: seen) or float [...,T,S], or NULL. */
 an_tensor *an_attention_by_formula(an_build *b, an_tensor *q, an_tensor *k, an_tensor *v, double scale, an_tensor *mask,
                                    double dropout);
+
+/* Fails where an operation reads result k of `n`: positions of maxima, which are not known. */
+an_status an_positions_unread(an_build *b, const an_pt2_node *n, int k);
 
 /* v [N,C,L], [N,C,H,W], or without N, as [N,H,W,C]; H or N is 1 where there is none. */
 an_tensor *an_nhwc(const an_built_value *v);

@@ -63,6 +63,28 @@ static const char product[] =
           NODE("aten.mm.default", ARG("self", TENSOR("x")) "," ARG("mat2", TENSOR("w")), TENSOR("y")),
           IN("x") "," IN("w"), OUT("y"));
 
+static void what_is_missing_is_named_at_once_with_the_reason(void **unused)
+{
+    (void)unused;
+    static const char graph[] =
+        GRAPH(META("x", 8, INT(3)) "," META("y", 5, INT(3)) "," META("z", 8, INT(3)) "," META("v", 8, INT(3)),
+              NODE("aten.nonzero.default", ARG("self", TENSOR("x")), TENSOR("y")) "," NODE(
+                  "aten.fft_rfft.default", ARG("self", TENSOR("x")),
+                  TENSOR("z")) "," NODE("aten.itemize.default", ARG("self", TENSOR("x")), TENSOR("v")),
+              IN("x"), OUT("z"));
+    function f = {0};
+    f.file = an_import_open_description("graph", graph, strlen(graph), f.why);
+    f.cx = an_open(&(an_options){.device = "cpu", .threads = 1});
+    if (f.file) f.m = an_import_bind(f.file, f.cx, f.why);
+    assert_null(f.m);
+    assert_non_null(strstr(f.why, "3 of 3 kinds of operations are not there"));
+    assert_non_null(strstr(f.why, "aten.nonzero.default (its shape depends on data)"));
+    assert_non_null(strstr(f.why, "aten.fft_rfft.default (complex numbers)"));
+    assert_non_null(strstr(f.why, "aten.itemize.default"));
+    assert_null(strstr(f.why, "aten.itemize.default ("));
+    close_function(&f);
+}
+
 /* Arrays in C order, transposed, repeated and with gaps; all of them hold x[i][k], and only the last is copied. */
 static void an_array_is_read_in_whatever_order_it_lies(void **unused)
 {
@@ -485,7 +507,8 @@ static void a_refused_allocation_is_a_sentence_or_changes_nothing(void **unused)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(a_refused_allocation_is_a_sentence_or_changes_nothing),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_missing_is_named_at_once_with_the_reason),
+                                       cmocka_unit_test(a_refused_allocation_is_a_sentence_or_changes_nothing),
                                        cmocka_unit_test(an_input_of_ids_says_how_many_its_tables_have),
                                        cmocka_unit_test(a_step_changes_parameters_and_buffers_where_they_are),
                                        cmocka_unit_test(a_tensor_that_does_not_fit_is_not_bound),

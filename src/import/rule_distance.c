@@ -1,0 +1,255 @@
+/* rule_distance.c: operations of PyTorch over pairs: distances, bilinear forms, samples of an image at places that are computed, and
+ * maxima of windows whose sizes differ. */
+#include "import/rules.h"
+#include <math.h>
+#include <string.h>
+
+/* ---- distances */
+
+/* (sum |d|^p)^(1/p) over the last axis; the gradient at a distance of 0 is 0. */
+static an_tensor *length_of(an_build *b, an_tensor *d, double p, bool keep)
+{
+    an_tensor *a = an_abs_at(AN_AT, d), *zero = an_num(d, b->cx, 0), *sum;
+    if (isinf(p)) return an_max_at(AN_AT, a, AN_AXIS(-1), keep);
+    if (p == 1) return an_sum_at(AN_AT, a, AN_AXIS(-1), keep);
+    if (p == 0) return an_sum_at(AN_AT, an_cast_at(AN_AT, an_ne_at(AN_AT, d, zero), an_dtype_of(d)), AN_AXIS(-1), keep);
+    if (p == 2) {
+        sum = an_sum_at(AN_AT, an_square_at(AN_AT, d), AN_AXIS(-1), keep);
+    } else {
+        an_tensor *none = an_eq_at(AN_AT, a, zero), *safe = an_where_at(AN_AT, none, an_num(d, b->cx, 1), a);
+        an_tensor *power = an_pow_at(AN_AT, safe, an_num(d, b->cx, p));
+        sum = an_sum_at(AN_AT, an_where_at(AN_AT, none, zero, power), AN_AXIS(-1), keep);
+    }
+    an_tensor *none = an_eq_at(AN_AT, sum, zero), *safe = an_where_at(AN_AT, none, an_num(d, b->cx, 1), sum);
+    an_tensor *root = p == 2 ? an_sqrt_at(AN_AT, safe) : an_pow_at(AN_AT, safe, an_num(d, b->cx, 1 / p));
+    return an_where_at(AN_AT, none, zero, root);
+}
+
+/* x1 [...,P,M], x2 [...,R,M]: [...,P,R] */
+an_status an_rule_cdist(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1);
+    an_shape s = an_shape_of(x), t = an_shape_of(y);
+    if (s.rank > 7 || t.rank > 7 || s.rank < 2 || t.rank < 2)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d and %d axes", s.rank, t.rank);
+    s.dim[s.rank] = s.dim[s.rank - 1];
+    s.dim[s.rank++ - 1] = 1;
+    t.dim[t.rank] = t.dim[t.rank - 1];
+    t.dim[t.rank - 1] = t.dim[t.rank - 2];
+    t.dim[t.rank++ - 2] = 1;
+    an_promote(&x, &y);
+    x = an_reshape_at(AN_AT, x, s);
+    y = an_reshape_at(AN_AT, y, t);
+    an_out(b, n, 0, length_of(b, an_sub_at(AN_AT, x, y), an_in_float(b, n, 2), false));
+    return AN_OK;
+}
+
+/* x1 x2 p eps keepdim */
+an_status an_rule_pairwise_distance(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1);
+    an_promote(&x, &y);
+    an_tensor *d = an_add_num_at(AN_AT, an_sub_at(AN_AT, x, y), an_in_float(b, n, 3));
+    an_out(b, n, 0, length_of(b, d, an_in_float(b, n, 2), an_in_bool(b, n, 4)));
+    return AN_OK;
+}
+
+/* ---- bilinear forms */
+
+/* x1 [...,I], x2 [...,J], weight [O,I,J], bias [O]: x1 by all O matrices, then by x2. */
+an_status an_rule_bilinear(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1), *w = an_in(b, n, 2), *bias = an_in(b, n, 3);
+    if (an_rank(w) != 3 || an_rank(x) < 1) return an_build_refuse(b, AN_E_IO, "a weight of %d axes", an_rank(w));
+    const int64_t O = an_dim(w, 0), I = an_dim(w, 1), J = an_dim(w, 2), B = I ? an_count(x) / I : 0;
+    an_shape out = an_shape_of(x);
+    out.dim[out.rank - 1] = O;
+    w = an_reshape_at(AN_AT, an_permute_at(AN_AT, w, AN_SHAPE(1, 0, 2)), AN_SHAPE(I, O * J));
+    an_tensor *by_all = an_product(b, an_reshape_at(AN_AT, x, AN_SHAPE(B, I)), w); /* [B,O*J] */
+    by_all = an_reshape_at(AN_AT, by_all, AN_SHAPE(B, O, J));
+    y = an_as(an_reshape_at(AN_AT, y, AN_SHAPE(B, 1, J)), an_dtype_of(by_all));
+    an_tensor *sum = an_sum_at(AN_AT, an_mul_at(AN_AT, by_all, y), AN_AXIS(2), false);
+    if (bias) sum = an_add_at(AN_AT, sum, an_as(bias, an_dtype_of(sum)));
+    an_out(b, n, 0, an_reshape_at(AN_AT, sum, out));
+    return AN_OK;
+}
+
+/* The tensor of argument i with axes of length 1 at the places of argument `at`. */
+static an_tensor *expanded(an_build *b, const an_pt2_node *n, int i, int at)
+{
+    an_tensor *x = an_in(b, n, i);
+    const an_shape s = an_shape_of(x);
+    int64_t places[8];
+    const int count = an_in_ints(b, n, at, places, 8);
+    an_shape out = {.rank = AN_MIN(s.rank + count, 8)};
+    for (int k = 0, from = 0; k < out.rank; k++) {
+        bool one = false;
+        for (int j = 0; j < count; j++) one |= an_wrap_axis(places[j], out.rank) == k;
+        out.dim[k] = one ? 1 : s.dim[from++ & 7];
+    }
+    return an_reshape_at(AN_AT, x, out);
+}
+
+/* i1 i2 i3 expand1 expand2 expand3 sumdim: the product of three, summed over axes */
+an_status an_rule_trilinear(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = expanded(b, n, 0, 3), *y = expanded(b, n, 1, 4), *z = expanded(b, n, 2, 5);
+    int64_t axes[8];
+    const int count = an_in_ints(b, n, 6, axes, 8);
+    an_axes mask = 0;
+    x = an_mul_at(AN_AT, an_mul_at(AN_AT, x, y), z);
+    for (int k = 0; k < count; k++) mask |= AN_AXIS(an_wrap_axis(axes[k], an_rank(x)));
+    an_out(b, n, 0, mask ? an_sum_at(AN_AT, x, mask, false) : x);
+    return AN_OK;
+}
+
+/* ---- samples of images */
+
+typedef struct sampler {
+    int64_t mode, padding; /* 0 bilinear, 1 nearest; 0 zeros, 1 the edge, 2 reflected */
+    bool corners;
+} sampler;
+
+/* A coordinate of [-1,1] as a place among `length` elements. */
+static an_tensor *place_of(an_build *b, const sampler *o, an_tensor *g, int64_t length)
+{
+    const double half = o->corners ? (double)(length - 1) / 2 : (double)length / 2, low = o->corners ? 0 : -0.5;
+    an_tensor *x = an_mul_num_at(AN_AT, an_add_num_at(AN_AT, g, 1), half);
+    const double span = o->corners ? (double)(length - 1) : (double)length, most = (double)(length - 1);
+    if (!o->corners) x = an_add_num_at(AN_AT, x, -0.5);
+    if (o->padding == 2) { /* there and back: |x - low| modulo twice the span */
+        if (span == 0) return an_mul_num_at(AN_AT, x, 0);
+        x = an_abs_at(AN_AT, an_add_num_at(AN_AT, x, -low));
+        an_tensor *turns = an_floor_at(AN_AT, an_mul_num_at(AN_AT, x, 0.5 / span));
+        x = an_sub_at(AN_AT, x, an_mul_num_at(AN_AT, turns, 2 * span));
+        an_tensor *back = an_add_num_at(AN_AT, an_neg_at(AN_AT, x), 2 * span);
+        x = an_add_num_at(AN_AT, an_where_at(AN_AT, an_gt_at(AN_AT, x, an_num(x, b->cx, span)), back, x), low);
+    }
+    if (o->padding > 0) {
+        an_tensor *zero = an_num(x, b->cx, 0), *end = an_num(x, b->cx, most);
+        x = an_where_at(AN_AT, an_le_at(AN_AT, x, zero), zero, x);
+        x = an_where_at(AN_AT, an_ge_at(AN_AT, x, end), end, x);
+    }
+    return x;
+}
+
+/* Whether 0 <= x < length, as 1 or 0 in x's dtype. */
+static an_tensor *inside(an_build *b, an_tensor *x, int64_t length)
+{
+    an_tensor *below = an_lt_at(AN_AT, x, an_num(x, b->cx, (double)length));
+    below = an_and_at(AN_AT, below, an_ge_at(AN_AT, x, an_num(x, b->cx, 0)));
+    return an_cast_at(AN_AT, below, an_dtype_of(x));
+}
+
+/* The pixels at whole places (y, x) [N,P] of table [N*H*W,C], times the weight: [N,P,C]. */
+static an_tensor *pixels(an_build *b, an_tensor *table, int64_t H, int64_t W, an_tensor *y, an_tensor *x,
+                         an_tensor *weight)
+{
+    const an_shape s = an_shape_of(x);
+    an_tensor *seen = inside(b, y, H);
+    seen = an_mul_at(AN_AT, seen, inside(b, x, W));
+    weight = weight ? an_mul_at(AN_AT, weight, seen) : seen;
+    an_tensor *bottom = an_num(y, b->cx, 0), *row = an_maximum_at(AN_AT, y, bottom),
+              *column = an_maximum_at(AN_AT, x, bottom);
+    row = an_cast_at(AN_AT, an_minimum_at(AN_AT, row, an_num(y, b->cx, (double)(H - 1))), AN_I32);
+    column = an_cast_at(AN_AT, an_minimum_at(AN_AT, column, an_num(y, b->cx, (double)(W - 1))), AN_I32);
+    an_tensor *image = an_mul_num_at(AN_AT, an_iota_at(AN_AT, b->cx, s, 0), (double)(H * W));
+    row = an_mul_num_at(AN_AT, row, (double)W);
+    an_tensor *at = an_add_at(AN_AT, an_add_at(AN_AT, image, column), row);
+    an_tensor *value = an_gather_at(AN_AT, table, at);
+    weight = an_as(an_reshape_at(AN_AT, weight, AN_SHAPE(s.dim[0], s.dim[1], 1)), an_dtype_of(value));
+    /* what lies outside counts nothing, whatever stands at the edge */
+    an_tensor *zero = an_num(weight, b->cx, 0), *some = an_ne_at(AN_AT, weight, zero);
+    return an_mul_at(AN_AT, an_where_at(AN_AT, an_or_at(AN_AT, some, an_eq_at(AN_AT, value, value)), value, zero),
+                     weight);
+}
+
+/* input [N,C,H,W], grid [N,OH,OW,2] of (x, y) in [-1,1]; interpolation_mode padding_mode align_corners */
+an_status an_rule_grid_sampler(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *grid = an_in(b, n, 1), *sum = NULL;
+    const sampler o = {an_in_int(b, n, 2), an_in_int(b, n, 3), an_in_bool(b, n, 4)};
+    if (an_rank(x) != 4 || an_rank(grid) != 4)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes; four are known", an_rank(x));
+    if (o.mode > 1) return an_build_refuse(b, AN_E_UNSUPPORTED, "by cubes; bilinear and nearest are known");
+    const an_shape s = an_shape_of(x), g = an_shape_of(grid);
+    const int64_t N = s.dim[0], C = s.dim[1], H = s.dim[2], W = s.dim[3], P = g.dim[1] * g.dim[2];
+    an_tensor *table = an_reshape_at(AN_AT, an_permute_at(AN_AT, x, AN_SHAPE(0, 2, 3, 1)), AN_SHAPE(N * H * W, C));
+    grid = an_reshape_at(AN_AT, grid, AN_SHAPE(N, P, 2));
+    an_tensor *u = an_reshape_at(AN_AT, an_slice_at(AN_AT, grid, 2, 0, 1, 1), AN_SHAPE(N, P));
+    an_tensor *v = an_reshape_at(AN_AT, an_slice_at(AN_AT, grid, 2, 1, 2, 1), AN_SHAPE(N, P));
+    u = place_of(b, &o, u, W);
+    v = place_of(b, &o, v, H);
+    if (o.mode == 1) {
+        an_tensor *row = an_round_at(AN_AT, v), *column = an_round_at(AN_AT, u);
+        sum = pixels(b, table, H, W, row, column, NULL);
+    }
+    for (int k = 0; k < 4 && o.mode == 0; k++) { /* the four around it, each by the area of the opposite part */
+        an_tensor *row = an_floor_at(AN_AT, v), *column = an_floor_at(AN_AT, u), *down = an_sub_at(AN_AT, v, row),
+                  *right = an_sub_at(AN_AT, u, column);
+        if (k / 2)
+            row = an_add_num_at(AN_AT, row, 1);
+        else
+            down = an_add_num_at(AN_AT, an_neg_at(AN_AT, down), 1);
+        if (k % 2)
+            column = an_add_num_at(AN_AT, column, 1);
+        else
+            right = an_add_num_at(AN_AT, an_neg_at(AN_AT, right), 1);
+        an_tensor *part = pixels(b, table, H, W, row, column, an_mul_at(AN_AT, down, right));
+        sum = sum ? an_add_at(AN_AT, sum, part) : part;
+    }
+    an_out(b, n, 0,
+           an_permute_at(AN_AT, an_reshape_at(AN_AT, sum, AN_SHAPE(N, g.dim[1], g.dim[2], C)), AN_SHAPE(0, 3, 1, 2)));
+    return AN_OK;
+}
+
+/* ---- maxima of windows */
+
+enum { MOST_WINDOWS = 512 };
+
+/* x [N,H,W,C], axis 1 or 2 as `out` windows, of which each begins at floor(k length / out) and ends at ceil((k + 1) length / out). */
+static an_tensor *maxima(an_tensor *x, int axis, int64_t out)
+{
+    an_tensor *part[MOST_WINDOWS];
+    const int64_t length = an_dim(x, axis);
+    const bool equal = length % out == 0;
+    for (int64_t k = 0; k < (equal ? 1 : out); k++) {
+        const int64_t from = k * length / out, to = equal ? length : an_ceil_div((k + 1) * length, out);
+        const int size = (int)(equal ? length / out : to - from);
+        const an_window s = {.kernel_h = axis == 1 ? size : 1,
+                             .kernel_w = axis == 2 ? size : 1,
+                             .stride_h = axis == 1 ? size : 1,
+                             .stride_w = axis == 2 ? size : 1,
+                             .dilation_h = 1,
+                             .dilation_w = 1,
+                             .groups = 1};
+        part[k] = an_max_pool_at(AN_AT, an_slice_at(AN_AT, x, axis, from, to, 1), s);
+    }
+    return equal ? part[0] : an_concat_at(AN_AT, part, (int)out, axis);
+}
+
+/* self output_size. Columns first: of equal elements of a window PyTorch takes the first, row by row. */
+an_status an_rule_adaptive_max_pool(an_build *b, const an_pt2_node *n)
+{
+    an_built_value x = an_in_value(b, n, 0);
+    const int axes = strstr(n->target, "1d") ? 1 : 2, rank = an_rank(x.t);
+    int64_t size[2] = {1, 1};
+    if (an_in_ints(b, n, 1, size, 2) == 1) size[1] = size[0];
+    if (axes == 1) size[0] = 1;
+    if (rank != axes + 1 && rank != axes + 2) return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d axes", rank);
+    if (size[0] < 1 || size[1] < 1 || size[0] > MOST_WINDOWS || size[1] > MOST_WINDOWS)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "%lld by %lld windows", (long long)size[0], (long long)size[1]);
+    AN_TRY(an_positions_unread(b, n, 1));
+    an_tensor *t = an_plain(x.t, x.last);
+    const an_shape s = an_shape_of(t);
+    const bool batch = rank == axes + 2;
+    const int64_t N = batch ? s.dim[0] : 1, C = s.dim[batch], H = axes == 2 ? s.dim[batch + 1] : 1, W = s.dim[rank - 1];
+    t = an_permute_at(AN_AT, an_reshape_at(AN_AT, t, AN_SHAPE(N, C, H, W)), AN_SHAPE(0, 2, 3, 1));
+    if (H < 1 || W < 1) return an_build_refuse(b, AN_E_IO, "of no elements");
+    t = maxima(maxima(t, 2, size[1]), 1, size[0]);
+    an_shape out = s;
+    out.dim[rank - 1] = size[1];
+    if (axes == 2) out.dim[rank - 2] = size[0];
+    an_out(b, n, 0, an_reshape_at(AN_AT, an_permute_at(AN_AT, t, AN_SHAPE(0, 3, 1, 2)), out));
+    return AN_OK;
+}
