@@ -4,7 +4,7 @@
 
 TEMPLATE_TEXTS := $(sort $(foreach e,h inc msl cu,$(wildcard src/kernels/gpu/*.$(e))))
 DIALECT_TEXTS  := $(sort $(wildcard src/kernels/dialect/*.h))
-EMBED := $(if $(wildcard src/base/exact.h),exact:src/base/exact.h) dashboard_page:src/report/dashboard_page.html \
+EMBED := $(if $(wildcard src/base/exact.h),exact:src/base/exact.h) dashboard_page:src/report/dashboard_page.html mlx_gpt:src/cli/mlx_gpt.py \
          $(foreach f,$(TEMPLATE_TEXTS),$(subst .,_,$(notdir $(f))):$(f)) \
          $(foreach f,$(DIALECT_TEXTS),dialect_$(subst .,_,$(notdir $(f))):$(f))
 

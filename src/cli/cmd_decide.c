@@ -112,6 +112,28 @@ static void put_verdict(an_text *out, const an_decision *d, const an_decide_limi
     }
 }
 
+/* MLX: only its time is known. */
+static void put_timed(an_text *out, const an_lanes *l, const an_decision *d, bool json)
+{
+    const double units = an_run_units_an_update(&l->run[0]), speed = 1e3 * units / l->mlx.ms;
+    if (json) an_text_puts(out, ",\"timed\":[");
+    if (l->mlx.n > 0 && json) {
+        an_text_puts(out, "{\"lane\":\"mlx\",\"on\":");
+        an_json_put(out, l->mlx.on);
+        an_text_printf(out, ",\"updates\":%d", l->mlx.n);
+        an_put_json(out, "ms", l->mlx.ms);
+        an_put_json(out, "units_per_s", speed);
+        an_text_puts(out, "}");
+    } else if (l->mlx.n > 0) {
+        an_text_printf(
+            out,
+            "timed     mlx: %.4g ms an update, %.4g units/s, %.3g times the time of lane 1; %d updates behind "
+            "the first tenth, %s\n          the same shapes, weights and batches of its own: no rule applies to it\n",
+            l->mlx.ms, speed, l->mlx.ms / d->lane[0].ms, l->mlx.n, l->mlx.on);
+    }
+    if (json) an_text_puts(out, "]");
+}
+
 static void put_left_out(an_text *out, const an_lanes *l, bool json)
 {
     if (json) an_text_puts(out, ",\"left_out\":[");
@@ -135,6 +157,7 @@ static an_status decide(an_err *err, const an_args *args, const decide_values *v
     if (args->json) {
         an_text_puts(out, "{");
         an_decide_json(&d, limits, out);
+        put_timed(out, l, &d, true);
         put_left_out(out, l, true);
         an_text_puts(out, "}");
         return AN_OK;
@@ -143,6 +166,7 @@ static an_status decide(an_err *err, const an_args *args, const decide_values *v
         put_lane(out, &d, i, l->name[i]);
         put_rules(out, &d.lane[i], limits, i == 0);
     }
+    put_timed(out, l, &d, false);
     put_left_out(out, l, false);
     put_verdict(out, &d, limits, l->name);
     return AN_OK;

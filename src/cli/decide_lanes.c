@@ -12,7 +12,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { MOST_ARGUMENTS = AN_CLI_MAX_SETTINGS + 20, LANE_SECONDS = 24 * 3600 };
+enum { MOST_ARGUMENTS = AN_CLI_MAX_SETTINGS + 20, LANE_SECONDS = 24 * 3600, MLX_UPDATES = 60, MLX_LIMIT_S = 1200 };
+#define MLX_SECONDS "60"
+extern const char an_embed_mlx_gpt[];
 
 void an_lanes_free(an_lanes *l)
 {
@@ -23,6 +25,13 @@ static bool is_file(const char *path)
 {
     struct stat s;
     return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+}
+
+/* One file or folder under two names. */
+static bool is_same(const char *a, const char *b)
+{
+    struct stat s, t;
+    return stat(a, &s) == 0 && stat(b, &t) == 0 && s.st_dev == t.st_dev && s.st_ino == t.st_ino;
 }
 
 static bool is_pack(const char *path)
@@ -86,6 +95,10 @@ an_status an_lanes_read(an_err *err, const an_args *args, const an_config *keys,
     AN_TRY(an_args_apply(err, args, &(an_key_set){keys, values}, 1));
     for (int i = 0; i < args->n_words; i++) {
         const char *word = args->words[i];
+        for (int k = 0; k < i; k++)
+            if (is_same(args->words[k], word))
+                return an_fail(err, AN_E_USAGE, "decide: %s and %s are one run: name each lane once", args->words[k],
+                               word);
         AN_TRY(is_pack(word) ? read_pack(err, word, &out->run[i]) : an_run_record_read(err, word, &out->run[i]));
         out->name[i] = word;
         out->n++;
@@ -103,16 +116,68 @@ static void leave_out(an_lanes *l, const char *name, const char *why)
     l->n_left_out++;
 }
 
-/* MLX is another program: its model would have to be written in Python. */
-static void look_for_mlx(an_lanes *l)
+/* The last line of a program's output. */
+static const char *last_line(char *output)
 {
-    static const char *const argv[] = {"python3", "-c", "import mlx.core", NULL};
-    char output[256];
-    int code = 1;
-    const bool there = an_spawn(NULL, argv, 30, output, sizeof output, &code) == AN_OK && code == 0;
-    leave_out(l, "mlx",
-              there ? "its Python package is here, but not this model: train it there with the same settings"
-                    : "python3 has no package mlx");
+    size_t n = strlen(output);
+    while (n > 0 && (output[n - 1] == '\n' || output[n - 1] == '\r')) output[--n] = 0;
+    for (size_t i = 0; i < n; i++) /* of a program of strangers */
+        if ((unsigned char)output[i] < ' ' && output[i] != '\n') output[i] = '?';
+    const char *newline = strrchr(output, '\n');
+    return newline ? newline + 1 : output;
+}
+
+/* What mlx_gpt.py printed: the time of each update. */
+static bool read_times(const char *text, an_lanes *l)
+{
+    json_t *told = json_loads(text, 0, NULL);
+    const json_t *ms = json_object_get(told, "ms");
+    double sorted[MLX_UPDATES];
+    size_t n = 0;
+    const size_t all = json_array_size(ms), first = AN_MAX((size_t)2, all / 10);
+    for (size_t i = first; i < all && n < MLX_UPDATES; i++) {
+        const double x = json_number_value(json_array_get(ms, i));
+        if (x > 0) sorted[n++] = x;
+    }
+    for (size_t i = 1; i < n; i++)
+        for (size_t k = i; k > 0 && sorted[k] < sorted[k - 1]; k--) {
+            const double x = sorted[k];
+            sorted[k] = sorted[k - 1];
+            sorted[k - 1] = x;
+        }
+    l->mlx.n = (int)n;
+    l->mlx.ms = an_run_quantile(sorted, n, 0.5);
+    snprintf(l->mlx.on, sizeof l->mlx.on, "MLX %.30s, %.60s", an_run_text(told, "version"),
+             an_run_text(told, "device"));
+    json_decref(told);
+    return n > 0;
+}
+
+/* MLX is another program: a GPT that is written for it (mlx_gpt.py) is timed with the reference's settings. */
+static void time_mlx(const an_args *args, int64_t steps, an_lanes *l)
+{
+    char output[8192] = "", updates[32], why[256];
+    int code = -1;
+    const json_t *settings = l->n ? an_run_settings(&l->run[0]) : NULL;
+    char *told = settings ? json_dumps(settings, JSON_COMPACT) : NULL;
+    snprintf(updates, sizeof updates, "%d", (int)AN_MIN(steps, (int64_t)MLX_UPDATES));
+    const char *const argv[] = {"python3", "-c", an_embed_mlx_gpt, told ? told : "{}", updates, MLX_SECONDS, NULL};
+    an_bar *bar = an_bar_open(args, "mlx", "updates", NULL, NULL);
+    const bool ran = an_spawn(NULL, argv, MLX_LIMIT_S, output, sizeof output, &code) == AN_OK;
+    an_bar_close(bar);
+    free(told);
+    const char *line = last_line(output);
+    if (!ran)
+        leave_out(l, "mlx", "no python3 was found");
+    else if (code == 0 && read_times(line, l))
+        return;
+    else if (code == 3 && *line)
+        leave_out(l, "mlx", line);
+    else {
+        snprintf(why, sizeof why,
+                 code < 0 ? "its program was not done in time" : "its program ended with code %d: %.150s", code, line);
+        leave_out(l, "mlx", why);
+    }
 }
 
 typedef struct arguments {
@@ -212,6 +277,7 @@ an_status an_lanes_measure(an_err *err, const an_args *args, const an_config *ke
                 leave_out(out, device[i].name, device[i].reason);
         }
     *interrupted = an_interrupt_seen(NULL);
-    if (!*interrupted) look_for_mlx(out);
+    if (!*interrupted) time_mlx(args, v->steps, out);
+    *interrupted = an_interrupt_seen(NULL);
     return AN_OK;
 }

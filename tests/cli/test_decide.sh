@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_decide.sh: where to train, decided live from runs that were trained here, and what cannot be decided.
-plan=4
+plan=5
 . "$(dirname "$0")/tap.sh"
 train="train demo $tiny max_iters=40 eval_interval=40 log_interval=1"
 
@@ -37,6 +37,40 @@ code_is 0; silent stderr; one_line stdout; has_keys "$dir/stdout" verdict left_o
 # shellcheck disable=SC2086
 run decide demo $tiny steps=22 out="$dir/live" threads=1 growth=1000 dropout=0
 code_is 0; says stderr "lane cpu: 22 updates"
+# MLX's Python package, by stand-ins of python3: times, a sentence of why not, a fault, rubbish.
+mkdir "$dir/bin"
+mlx() { # SCRIPT: what python3 does
+    printf '#!/bin/sh\n%s\n' "$1" >"$dir/bin/python3"
+    chmod +x "$dir/bin/python3"
+    shift
+    # shellcheck disable=SC2086
+    PATH="$dir/bin:$PATH" run decide demo $tiny steps=22 out="$dir/live" threads=1 growth=1000 dropout=0 "$@"
+    code_is 0
+}
+times='case "$1 $2 $3" in "-c # mlx_gpt.py"*"\"n_layer\":2,"*) ;; *) exit 1 ;; esac; echo a warning; echo "{\"ms\":[900,40,7,5,6,\"x\",8],\"device\":\"Device(gpu, 0)\",\"version\":\"9.9\"}"'
+mlx "$times"
+silent stderr; says stdout "timed     mlx: 6.5 ms an update"; says stdout "4 updates behind the first tenth, MLX 9.9, Device(gpu, 0)"
+if grep -q "left out  mlx" "$dir/stdout"; then fault "timed, and left out"; fi
+mlx "$times" --json
+one_line stdout; says stdout '"timed":[{"lane":"mlx","on":"MLX 9.9, Device(gpu, 0)","updates":4,"ms":6.5'
+mlx 'echo "it is here, but not for this"; exit 3'
+says stdout "left out  mlx: it is here, but not for this"
+mlx 'echo boom; exit 7'
+says stdout "left out  mlx: its program ended with code 7: boom"
+mlx 'echo "{\"ms\":[1]}"'
+says stdout "left out  mlx: its program ended with code 0"
+mlx 'printf "\033[31mred\n"; exit 3'
+if grep -q "$(printf '\033')" "$dir/stdout"; then fault "python3 steers the terminal"; fi
+python=$(command -v python3)
+if [ -n "$python" ] && ! "$python" -c "import mlx.core" 2>/dev/null; then
+    mkdir -p "$dir/here/mlx"
+    echo "open('hijacked', 'w')" >"$dir/here/mlx/__init__.py" # a folder of that name where the command is typed is not the package
+    # shellcheck disable=SC2086
+    (cd "$dir/here" && "$program" decide demo $tiny steps=22 out="$dir/live" threads=1 growth=1000 dropout=0) >"$dir/stdout" 2>&1
+    says stdout "left out  mlx: python3 has no package mlx"; [ ! -e "$dir/here/hijacked" ] || fault "a module of the current folder was run"
+fi
+ok "MLX is timed where its package is there, else left out and said"
+
 # A lane that another machine packed: the run by portable code, and its folder is gone.
 run pack "$dir/portable" out="$dir/theirs.anneal" owner=them
 rm -r "$dir/portable"
@@ -49,6 +83,10 @@ ok "a preset is decided live on each device here, and a pack of another machine 
 run $train out="$dir/other" threads=1 batch_size=2
 run decide "$dir/one" "$dir/other"
 code_is 1; says stderr "one input bucket"; says stderr "batch_size"; one_line stderr
+for twice in "$dir/one" "$dir/live/../one/"; do
+    run decide "$dir/one" "$dir/theirs.anneal" "$twice"
+    code_is 1; says stderr "are one run: name each lane once"; one_line stderr
+done
 run decide "$dir/none"
 code_is 2; says stderr "no run's folder"
 run decide "$dir/one" gain=2
