@@ -3,6 +3,7 @@
  *
  * Owns:      the report: a text for people, written line by line, so that what was found before a crash is in it. */
 #include "cli/cli.h"
+#include "cli/progress_bar.h"
 #include "tools/doctor.h"
 #include "tools/selftest.h"
 #include "train/run_dir.h"
@@ -40,6 +41,8 @@ typedef struct table {
     FILE *report;          /* NULL: none */
     an_text checks, lines; /* of JSON */
     an_text faults;        /* repeated at the report's end */
+    const an_args *args;
+    an_bar *bar; /* of the part that runs; NULL: none yet */
 } table;
 
 /* ---- text for people, on the screen and in the report */
@@ -50,6 +53,7 @@ __attribute__((format(printf, 3, 4))) static void put(table *t, bool fault, cons
     va_start(arguments, format);
     va_copy(again, arguments);
     if (!t->json && (!t->quiet || fault)) {
+        an_bar_hide();
         vprintf(format, arguments);
         fflush(stdout);
     }
@@ -85,9 +89,18 @@ static void expect_crashes(const table *t)
 
 /* ---- findings */
 
+static void hear_progress(void *user, const char *unit, int64_t done, int64_t all)
+{
+    table *t = user;
+    if (!t->bar) t->bar = an_bar_open(t->args, "selftest", unit, NULL, NULL);
+    an_bar_tell(t->bar, done, all);
+}
+
 static void hear_part(void *user, const char *title)
 {
     table *t = user;
+    an_bar_close(t->bar);
+    t->bar = NULL;
     snprintf(t->part, sizeof t->part, "%s", title);
     snprintf(crash_words, sizeof crash_words, "\nFAULT   %s: the program was ended here by signal ", title);
     t->heads = false;
@@ -215,12 +228,13 @@ an_status an_cmd_selftest(an_err *err, const an_args *args, int *exit_code)
     selftest_values v;
     an_selftest_result r;
     char verdict[400];
-    table t = {.json = args->json, .quiet = args->quiet};
+    table t = {.json = args->json, .quiet = args->quiet, .args = args};
     AN_TRY(settle(err, args, &c, &v));
     AN_TRY(an_train_config_check(err, &c));
     if (v.report[0]) AN_TRY(open_report(err, &t, &c, v.report));
     an_selftest(&c, &(an_selftest_options){.steps = v.steps, .size = v.size},
-                &(an_selftest_listener){hear_part, hear_line, hear_kernel, &t}, &r);
+                &(an_selftest_listener){hear_part, hear_line, hear_kernel, hear_progress, &t}, &r);
+    an_bar_close(t.bar);
     snprintf(verdict, sizeof verdict, "%.200s on %.40s: %d kernels, %lld elements compared, %d skipped: %s", c.preset,
              c.device, r.kernels.kernels, (long long)r.kernels.elements, r.kernels.skipped,
              r.faults ? "SOMETHING IS WRONG, see above" : "all as the oracle has them");

@@ -38,6 +38,7 @@ static an_status disturb(an_err *err, an_session *r, int i, uint64_t *state)
 typedef struct checker {
     an_session *r;
     bool compile_only; /* plan, and compile its kernels one by one; else run and compare */
+    int64_t *count;    /* not NULL: only plan, and add how many launches there are */
     an_kernel_check_fn found;
     void *user;
     an_check_result *out;
@@ -58,8 +59,10 @@ static an_status check(an_err *err, const checker *c, an_tensor *a, an_tensor *b
     an_ctx *cx = c->r->cx;
     an_tensor *roots[] = {a, b};
     const int n = b ? 2 : 1;
-    an_status status = c->compile_only ? an_plan_at(AN_AT, roots, n) : an_eval_at(AN_AT, roots, n);
-    if (status == AN_OK)
+    an_status status = c->compile_only || c->count ? an_plan_at(AN_AT, roots, n) : an_eval_at(AN_AT, roots, n);
+    if (status == AN_OK && c->count)
+        *c->count += an_planned_launch_count(cx);
+    else if (status == AN_OK)
         status = c->compile_only ? an_compile_kernels(cx, c->found, c->user, &one)
                                  : an_check_kernels(cx, c->found, c->user, &one);
     status = an_session_result(err, cx, status);
@@ -97,7 +100,7 @@ static an_status check_all(an_err *err, const checker *c, void *const *array)
         AN_TRY(check(err, c, s.root[0], NULL));
     }
     s = an_step_build(r->cx, r->model, &r->cfg, warm, last, array);
-    if (!c->compile_only) {
+    if (!c->compile_only && !c->count) {
         AN_TRY(an_session_result(err, r->cx, an_plan(s.loss, s.norm)));
         for (int i = 0; i < an_persist_count(r->cx); i++) AN_TRY(disturb(err, r, i, &state));
     }
@@ -108,7 +111,7 @@ static an_status check_all(an_err *err, const checker *c, void *const *array)
 }
 
 an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compile_only, an_kernel_check_fn found,
-                              void *user, an_check_result *out)
+                              void *user, int64_t *launches, an_check_result *out)
 {
     an_session *r;
     an_array array[AN_MAX_ARRAYS];
@@ -119,10 +122,14 @@ an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compil
     AN_TRY(an_session_open(err, &known, NULL, AN_RUN_PARAMETERS_ONLY, &r));
     const int n = known.model->inputs(an_model_settings(&known), known.batch_size, array);
     const checker k = {.r = r, .compile_only = compile_only, .found = found, .user = user, .out = out};
+    an_check_result none = {0};
+    const checker counting = {.r = r, .count = launches, .out = &none};
+    if (launches) *launches = 0;
     an_status status = an_arrays_open(err, array, n, &batch);
     if (status == AN_OK) {
         an_arrays_random(array, n, 2, batch.data);
-        status = check_all(err, &k, batch.data);
+        if (launches) status = check_all(err, &counting, batch.data);
+        if (status == AN_OK) status = check_all(err, &k, batch.data);
     }
     an_arrays_close(&batch);
     an_session_close(r);

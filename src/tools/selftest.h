@@ -15,9 +15,10 @@
 #include <anneal_tools.h>
 
 /* Every kernel of a training step, of evaluation and of sampling: run and compared, or only compiled. `found` is
- * called with each. Faulty kernels are in *out; the status is about the test itself. */
+ * called with each. Faulty kernels are in *out; the status is about the test itself. Before the first `found`, *launches (or NULL)
+ * is how many launches all of their plans have: the sum of those that it will hear of. */
 an_status an_selftest_kernels(an_err *err, const an_train_config *c, bool compile_only, an_kernel_check_fn found,
-                              void *user, an_check_result *out);
+                              void *user, int64_t *launches, an_check_result *out);
 
 typedef struct an_selftest_options {
     int64_t steps; /* of training, compared with the CPU's; 0: none */
@@ -28,6 +29,7 @@ typedef struct an_selftest_listener {
     void (*part)(void *user, const char *title); /* begins */
     an_self_check_fn *line;                      /* a named result or fault */
     an_kernel_check_fn kernel;
+    void (*progress)(void *user, const char *unit, int64_t done, int64_t all); /* of this part; NULL: nobody asks */
     void *user;
 } an_selftest_listener;
 

@@ -14,7 +14,13 @@ typedef struct tester {
     const an_train_config *c;
     const an_selftest_listener *l;
     an_selftest_result *out;
+    int64_t done, all; /* launches of this part */
 } tester;
+
+static void progress(const tester *t, const char *unit, int64_t done, int64_t all)
+{
+    if (t->l->progress) t->l->progress(t->l->user, unit, done, all);
+}
 
 __attribute__((format(printf, 4, 5))) static void line(tester *t, bool fault, const char *what, const char *format, ...)
 {
@@ -46,11 +52,14 @@ static void hear_kernel(void *user, const an_kernel_check *k)
 {
     tester *t = user;
     t->l->kernel(t->l->user, k);
+    progress(t, "launches", t->done += k->launches, t->all);
 }
 
 static void hear_refused(void *user, const an_kernel_check *k)
 {
-    if (k->fault[0]) hear_kernel(user, k);
+    tester *t = user;
+    if (k->fault[0]) t->l->kernel(t->l->user, k);
+    progress(t, "launches", t->done += k->launches, t->all);
 }
 
 static void kernels(tester *t, an_dtype dtype, bool compile_only)
@@ -63,8 +72,9 @@ static void kernels(tester *t, an_dtype dtype, bool compile_only)
     snprintf(title, sizeof title, compile_only ? "kernels compiled one by one, %s" : "kernels against the oracle, %s",
              an_dtype_text(dtype));
     t->l->part(t->l->user, title);
-    ended(t, title, an_selftest_kernels(&err, &c, compile_only, compile_only ? hear_refused : hear_kernel, t, &r),
-          &err);
+    t->done = 0;
+    ended(t, title,
+          an_selftest_kernels(&err, &c, compile_only, compile_only ? hear_refused : hear_kernel, t, &t->all, &r), &err);
     t->out->faults += r.faults;
     if (compile_only) {
         line(t, false, "compiled", "%d kernels, %d refused", r.kernels, r.faults);
@@ -98,8 +108,10 @@ static void times(tester *t, int64_t n)
         const an_dtype dtype = i ? AN_BF16 : AN_F32;
         snprintf(what, sizeof what, "matmul %lldx%lld %s", (long long)n, (long long)n, an_dtype_text(dtype));
         time_one(t, what, &(an_bench_op){.kind = AN_BENCH_MATMUL, .dtype = dtype, .n = n, .iters = ITERATIONS});
+        progress(t, "speeds", 2 * i + 1, 5);
         snprintf(what, sizeof what, "attention %lld tokens %s", (long long)n, an_dtype_text(dtype));
         time_one(t, what, &(an_bench_op){.kind = AN_BENCH_ATTENTION, .dtype = dtype, .n = n, .iters = ITERATIONS});
+        progress(t, "speeds", 2 * i + 2, 5);
     }
     const int64_t mib = AN_MAX(1, n / 8);
     snprintf(what, sizeof what, "copy %lld MiB", (long long)mib);
@@ -237,6 +249,7 @@ static an_status train(an_err *err, tester *t, const an_train_config *c, int64_t
     an_status status = an_arrays_open(err, array, n, &batch);
     for (int64_t s = 0; s < steps && status == AN_OK; s++) {
         status = train_step(err, NULL, r, batch.data, out);
+        progress(t, "updates", s + 1 + (other ? steps : 0), 2 * steps); /* the CPU's come first */
         if (status == AN_OK && other && !compare_step(t, c, other, out, s)) break;
     }
     if (status == AN_OK) status = hash_state(err, r, &out->hash);
