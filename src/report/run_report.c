@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Colours follow the reader's preference, and paper is white; wide tables scroll within the page. */
+/* Colours follow the reader's preference, and paper is white; wide tables scroll within the page, whose cells keep their words whole. */
 static const char style[] =
     ":root{--ink:#1b1f24;--paper:#fff;--faint:#d5d9de;--a:#2f6fb0;--b:#c0501f;--c:#2a7d4f;--bad:#b3261e;--good:#1f7a3d}"
     "@media(prefers-color-scheme:dark){:root{--ink:#e4e7ea;--paper:#16191d;--faint:#3a4048;--a:#7ab3ea;--b:#f09a6b;"
@@ -21,7 +21,8 @@ static const char style[] =
     "overflow-wrap:anywhere}h3{font-size:1rem;margin-bottom:.2rem}"
     ".wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
     "td,th{text-align:left;vertical-align:top;padding:.15rem .9rem .15rem 0;border-bottom:1px solid var(--faint);"
-    "}td{overflow-wrap:anywhere}figure{margin:0}td.n,th.n{text-align:right;white-space:nowrap}th{font-weight:600}"
+    "}p,li{overflow-wrap:anywhere}td{overflow-wrap:break-word}.facts td:last-child{overflow-wrap:anywhere}"
+    "figure{margin:0}td.n,th.n{text-align:right}td.n{white-space:nowrap}th{font-weight:600}"
     ".stamp{display:inline-block;border:2px solid;border-radius:.3rem;padding:0 .5rem;font-weight:700}"
     ".bad{color:var(--bad)}.good{color:var(--good)}code{font-size:.9em;overflow-wrap:anywhere}"
     ".charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,26rem),1fr));gap:1rem}"
@@ -30,8 +31,8 @@ static const char style[] =
     ".f0{fill:var(--a)!important}.f1{fill:var(--b)!important}.f2{fill:var(--c)!important}"
     ".sweep rect{fill:none}.sweep path[stroke='#ddd']{stroke:var(--faint)}.sweep g text{fill:inherit}"
     "@media print{:root{--ink:#000;--paper:#fff;--faint:#bbb;--a:#1f4f80;--b:#a03f14;--c:#1c5c39;--bad:#900;"
-    "--good:#060}body{font-size:10pt;padding:0}figure,tr,p{break-inside:avoid}h2,h3{break-after:avoid}th.n{white-space:"
-    "normal}"
+    "--good:#060}body{font-size:10pt;padding:0}figure,tr,p{break-inside:avoid}h2,h3{break-after:avoid}"
+    ".wide{overflow:visible}"
     ".charts{grid-template-columns:1fr 1fr}}";
 
 /* A run and a sweep of its batch size whose speeds differ by more than this contradict each other. */
@@ -271,13 +272,14 @@ static an_status put_speed(an_err *err, const an_report_run *run, const json_t *
     const double median = an_run_quantile(speed, n, 0.5), low = an_run_quantile(speed, n, 0.1),
                  high = an_run_quantile(speed, n, 0.9);
     free(speed);
-    const int missing = an_run_report_lacks(run, sweep, lacks);
+    const int missing = an_run_report_lacks(run, sweep, lacks), decimals = median < 1 ? 4 : median < 100 ? 2 : 0;
     an_text_puts(out, "<h3>Speed</h3>\n");
     if (n == 0) return an_text_puts(out, "<p>No logged update has a speed.</p>\n"), AN_OK;
     an_text_printf(out,
-                   "<p>%.5g units a second (tokens, examples), median of %zu lines; a tenth below %.5g, a tenth "
-                   "above %.5g. <span class=\"stamp %s\">%s</span></p>\n",
-                   median, n, low, high, missing ? "bad" : "good", missing ? "unproven" : "proven");
+                   "<p>%.*f units a second (tokens, examples), median of %zu lines; a tenth below %.*f, a tenth "
+                   "above %.*f. <span class=\"stamp %s\">%s</span></p>\n",
+                   decimals, median, n, decimals, low, decimals, high, missing ? "bad" : "good",
+                   missing ? "unproven" : "proven");
     if (missing) an_text_puts(out, "<p>What is missing:</p><ul>");
     for (int i = 0; i < missing; i++) an_text_printf(out, "<li>%s</li>", lacks[i]);
     if (missing) an_text_puts(out, "</ul>\n");
@@ -323,7 +325,7 @@ static void put_facts(const an_report_run *run, an_text *out)
     const an_run_record *r = &run->record;
     const json_t *b = r->begin, *facts = json_object_get(b, "facts");
     char batch[AN_RUN_SETTING_BYTES], micros[AN_RUN_SETTING_BYTES], bytes[16];
-    an_text_puts(out, "<div class=\"wide\"><table>\n");
+    an_text_puts(out, "<div class=\"wide\"><table class=\"facts\">\n");
     put_row(out, "trained", an_run_text(b, "preset"));
     put_fact(out, "updates", "%lld; %zu lines of metrics; begun %zu time%s",
              r->n ? (long long)r->update[r->n - 1].step + 1 : 0LL, r->n, r->begins, r->begins == 1 ? "" : "s");
@@ -425,7 +427,8 @@ static void put_events(const an_run_record *r, an_text *out)
     static const char *const members[] = {"name", "hypothesis", "reason", "text", "against", "what"};
     const json_t *lists[] = {r->notes, r->machine};
     if (json_array_size(r->notes) + json_array_size(r->machine) == 0) return;
-    an_text_puts(out, "<h3>Logbook: notes, rejected hypotheses, the machine</h3><div class=\"wide\"><table>\n");
+    an_text_puts(
+        out, "<h3>Logbook: notes, rejected hypotheses, the machine</h3><div class=\"wide\"><table class=\"facts\">\n");
     for (size_t l = 0; l < AN_COUNT(lists); l++) {
         size_t i;
         json_t *event;
@@ -517,6 +520,14 @@ static an_status put_sweep_picture(an_err *err, const json_t *sweep, an_text *ou
     return AN_OK;
 }
 
+/* A cell: five digits, and a large number as it is read aloud, without an exponent. */
+static void put_number(double v, an_text *out)
+{
+    an_text_puts(out, "<td class=\"n\">");
+    if (isfinite(v)) an_text_printf(out, fabs(v) >= 1e5 && fabs(v) < 1e15 ? "%.0f" : "%.5g", v);
+    an_text_puts(out, "</td>");
+}
+
 static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
 {
     enum { MOST_ROWS = 512 };
@@ -550,7 +561,7 @@ static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
         an_text_puts(out, "</td>");
         for (size_t k = 0; k < AN_COUNT(columns); k++) {
             const double v = an_run_number(p, columns[k].key) * columns[k].scale;
-            an_text_printf(out, isfinite(v) ? "<td class=\"n\">%.5g</td>" : "<td class=\"n\"></td>", v);
+            put_number(v, out);
         }
         an_text_puts(out, "</tr>\n");
     }

@@ -215,8 +215,9 @@ static void draw_axes(const frame *f, const char *unit, const char *title, an_te
         const double v = f->y1 * i / 4, y = y_of(f, v);
         an_text_printf(out,
                        "<path d=\"M%d %.1fH%d\" stroke=\"#ddd\"/><text x=\"%d\" y=\"%.1f\" "
-                       "text-anchor=\"end\">%.4g</text>\n",
-                       LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4, v);
+                       "text-anchor=\"end\">",
+                       LEFT, y, WIDTH - RIGHT, LEFT - 8, y + 4);
+        an_text_printf(out, v >= 1e4 && v < 1e8 ? "%.0f</text>\n" : "%.4g</text>\n", v);
     }
     for (int e = (int)ceil(f->x0); e <= (int)floor(f->x1) && e < 62; e++)
         an_text_printf(out, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%lld</text>\n", x_of(f, (int64_t)1 << e),

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_report.sh: one HTML page about runs.
-plan=4
+plan=5
 . "$(dirname "$0")/tap.sh"
 train="train demo $tiny max_iters=30 eval_interval=10 log_interval=1 dropout=0"
 
@@ -31,6 +31,32 @@ for tag in table tr td section figure svg p ul li h2 h3 div; do
     equal "$(grep -o "<$tag[ >]" "$dir/two.html" | wc -l)" "$(grep -o "</$tag>" "$dir/two.html" | wc -l)" "how often $tag is opened and closed"
 done
 ok "every element of the page is closed"
+
+# A narrow and a wide window in a browser: nothing is wider than the window, and no cell of a short text is squeezed into a column of letters.
+if command -v chromium >/dev/null 2>&1; then
+    run note "$dir/a" "$(printf 'x%.0s' $(seq 300))"
+    run report "$dir/a" "$dir/b" --sweep "$dir/s" profile="$dir/profile.json" out="$dir/long.html"
+    for width in 420 1400; do
+        cat >"$dir/frame.html" <<HTML
+<iframe id=f style="border:0;width:${width}px;height:9000px" src="file://$dir/long.html"></iframe><p id=told></p><script>
+f.onload = function () {
+    var d = f.contentDocument, bad = []
+    if (d.documentElement.scrollWidth > $width) bad.push("the page is " + d.documentElement.scrollWidth + " wide")
+    d.querySelectorAll("td,th").forEach(function (c) { if (c.textContent.length < 12 && c.textContent && c.firstChild.nodeType === 3) {
+        var r = d.createRange(); r.selectNodeContents(c)
+        if (r.getBoundingClientRect().height > 50) bad.push("squeezed: " + c.textContent) } })
+    told.textContent = "looked at $width: " + (bad.join("; ") || "good") + "."
+}
+</script>
+HTML
+        timeout 60 chromium --headless=new --no-sandbox --disable-gpu --allow-file-access-from-files --user-data-dir="$dir/profile-dir" --window-size=1500,900 \
+            --virtual-time-budget=5000 --dump-dom "file://$dir/frame.html" >"$dir/stdout" 2>/dev/null
+        says stdout "looked at $width: good."
+    done
+    ok "a browser shows the page in a narrow and in a wide window"
+else
+    skip "a browser shows the page in a narrow and in a wide window" "there is no chromium"
+fi
 
 run report "$dir/none" out="$dir/x.html"
 code_is 2; one_line stderr
