@@ -29,7 +29,7 @@ typedef struct an_selftest_listener {
     void (*part)(void *user, const char *title); /* begins */
     an_self_check_fn *line;                      /* a named result or fault */
     an_kernel_check_fn kernel;
-    void (*progress)(void *user, const char *unit, int64_t done, int64_t all); /* of this part; NULL: nobody asks */
+    void (*progress)(void *user, const char *unit, int64_t done, int64_t all); /* of this part; NULL: not told */
     void *user;
 } an_selftest_listener;
 
