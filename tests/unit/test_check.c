@@ -284,7 +284,7 @@ static void the_selftest_of_a_model_passes_in_every_mode(void **state)
         assert_int_equal(r.skipped, 0);
         assert_true(r.elements > 10000);
         /* Of earlier micro-batches' gradients a plan that never ran knows less. */
-        assert_true(s.launches > 100 && (mode[i].micros > 1 || s.heard == s.launches));
+        assert_true(s.launches > 50 && s.heard >= s.launches && s.heard - s.launches <= (mode[i].micros > 1 ? 4 : 0));
     }
 }
 
