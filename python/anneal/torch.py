@@ -188,16 +188,26 @@ def _decompositions():
 
 
 # Gradients that take what the forward operation found besides its result, which anneal finds again: the argument, what stands
-# there instead, and the forward operation.
-FOUND = {aten.max_pool2d_with_indices_backward.default: (7, 1, aten.max_pool2d_with_indices.default),
+# there instead, the forward operation, and its arguments from those of the gradient.
+def _windows(args):
+    return args[1:7]
+
+
+def _sizes(args):
+    return args[1], list(args[0].meta["val"].shape[-2:])
+
+
+FOUND = {aten.max_pool2d_with_indices_backward.default: (7, 1, aten.max_pool2d_with_indices.default, _windows),
+         aten.max_pool3d_with_indices_backward.default: (7, 1, aten.max_pool3d_with_indices.default, _windows),
+         aten.adaptive_max_pool2d_backward.default: (2, 1, aten.adaptive_max_pool2d.default, _sizes),
          aten._scaled_dot_product_flash_attention_for_cpu_backward.default:
-             (5, 4, aten._scaled_dot_product_flash_attention_for_cpu.default)}
+             (5, 4, aten._scaled_dot_product_flash_attention_for_cpu.default, lambda args: args[1:4] + args[6:8])}
 
 
 def _partition(joint, inputs, **more):
     for node in joint.graph.nodes:
         if node.op == "call_function" and node.target in FOUND:
-            at, instead, _ = FOUND[node.target]
+            at, instead, *_ = FOUND[node.target]
             node.update_arg(at, node.args[instead])
     joint.graph.eliminate_dead_code()
     return min_cut_rematerialization_partition(joint, inputs, **more)
@@ -208,10 +218,9 @@ def _for_pytorch(module):
     for node in list(module.graph.nodes):
         if node.op != "call_function" or node.target not in FOUND:
             continue
-        at, _, forward = FOUND[node.target]
-        given = node.args[1:7] if at == 7 else node.args[1:4] + node.args[6:8]
+        at, _, forward, given = FOUND[node.target]
         with module.graph.inserting_before(node):
-            found = module.graph.call_function(forward, given, node.kwargs if at == 5 else {})
+            found = module.graph.call_function(forward, given(node.args), node.kwargs if at == 5 else {})
             node.update_arg(at, module.graph.call_function(operator.getitem, (found, 1)))
     module.recompile()
 

@@ -198,6 +198,99 @@ an_status an_rule_avg_pool_backward(an_build *b, const an_pt2_node *n)
     return of_input(b, n, &o, true);
 }
 
+#define NONE8 -1, -1, -1, -1, -1, -1, -1, -1
+/* grad_output self kernel_size stride padding dilation ceil_mode indices */
+an_status an_rule_max_pool3d_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.max_pool3d.default", an_rule_max_pool3d, {1, 2, 3, 4, 5, 6, -1, -1, NONE8, NONE8}};
+    return of_input(b, n, &o, false);
+}
+
+/* grad_output self kernel_size stride padding ceil_mode count_include_pad divisor_override */
+an_status an_rule_avg_pool3d_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.avg_pool3d.default", an_rule_avg_pool3d, {1, 2, 3, 4, 5, 6, 7, -1, NONE8, NONE8}};
+    return of_input(b, n, &o, true);
+}
+
+/* grad_output self padding */
+an_status an_rule_replicate_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {
+        "aten.replication_pad.default", an_rule_pad_replicate, {1, 2, -1, -1, -1, -1, -1, -1, NONE8, NONE8}};
+    return of_input(b, n, &o, true);
+}
+
+/* grad_output self, of a pool to as many elements as grad_output has along its last `axes` axes. */
+static an_status of_adaptive(an_build *b, const an_pt2_node *n, const origin *o, int axes, bool linear)
+{
+    an_pt2_arg arg[AN_ATEN_MAX_ARGS];
+    an_pt2_number size[3] = {{0}};
+    const an_shape s = an_shape_of(an_in(b, n, 0));
+    if (s.rank < axes) return an_build_refuse(b, AN_E_IO, "of %d axes; the file is damaged", s.rank);
+    for (int i = 0; i < axes; i++) {
+        const int64_t length = s.dim[s.rank - axes + i];
+        size[i] = (an_pt2_number){.i = length, .f = (double)length, .symbol = -1};
+    }
+    memcpy(arg, n->arg, sizeof arg);
+    arg[AN_ATEN_MAX_ARGS - 1] = (an_pt2_arg){.kind = AN_ARG_INTS, .n = axes, .numbers = size};
+    an_pt2_node f = *n;
+    f.arg = arg;
+    return of_input(b, &f, o, linear);
+}
+
+enum { SIZES = AN_ATEN_MAX_ARGS - 1 };
+
+/* grad_output self indices: the positions are found again */
+an_status an_rule_adaptive_max_pool_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.adaptive_max_pool2d.default",
+                             an_rule_adaptive_max_pool,
+                             {1, SIZES, -1, -1, -1, -1, -1, -1, NONE8, NONE8}};
+    return of_adaptive(b, n, &o, 2, false);
+}
+
+an_status an_rule_adaptive_avg_pool_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.adaptive_avg_pool2d.default",
+                             an_rule_adaptive_avg_pool,
+                             {1, SIZES, -1, -1, -1, -1, -1, -1, NONE8, NONE8}};
+    make_last(b, n, 1);
+    return of_adaptive(b, n, &o, 2, true);
+}
+
+an_status an_rule_adaptive_avg_pool3d_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {"aten.adaptive_avg_pool3d.default",
+                             an_rule_adaptive_avg_pool3d,
+                             {1, SIZES, -1, -1, -1, -1, -1, -1, NONE8, NONE8}};
+    return of_adaptive(b, n, &o, 3, true);
+}
+
+/* grad_output input grid interpolation_mode padding_mode align_corners output_mask */
+an_status an_rule_grid_sampler_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {
+        "aten.grid_sampler_2d.default", an_rule_grid_sampler, {1, 2, 3, 4, 5, -1, -1, -1, NONE8, NONE8}};
+    an_built_value g[MOST] = {{0}};
+    const int x[2] = {1, 2};
+    AN_TRY(gradients(b, n, &o, x, 2, false, g));
+    for (int k = 0; k < 2; k++) give(b, n, k, &g[k], k + 1);
+    return AN_OK;
+}
+
+/* grad_w saved_v saved_g saved_norms dim */
+an_status an_rule_weight_norm_backward(an_build *b, const an_pt2_node *n)
+{
+    static const origin o = {
+        "aten._weight_norm.default", an_rule_weight_norm, {1, 2, 4, -1, -1, -1, -1, -1, NONE8, NONE8}};
+    an_built_value g[MOST] = {{0}};
+    const int x[2] = {1, 2};
+    AN_TRY(gradients(b, n, &o, x, 2, false, g));
+    for (int k = 0; k < 2; k++) give(b, n, k, &g[k], k + 1);
+    return AN_OK;
+}
+
 /* query key value dropout_p is_causal attn_mask scale. Dropout would need the mask of the forward graph here. */
 an_status an_rule_attention_cpu(an_build *b, const an_pt2_node *n)
 {

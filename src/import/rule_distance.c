@@ -25,10 +25,10 @@ static an_tensor *length_of(an_build *b, an_tensor *d, double p, bool keep)
     return an_where_at(AN_AT, none, zero, root);
 }
 
-/* x1 [...,P,M], x2 [...,R,M]: [...,P,R] */
-an_status an_rule_cdist(an_build *b, const an_pt2_node *n)
+/* x1 [...,P,M], x2 [...,R,M]: their differences [...,P,R,M]. */
+static an_status differences(an_build *b, const an_pt2_node *n, int first, an_tensor **out)
 {
-    an_tensor *x = an_in(b, n, 0), *y = an_in(b, n, 1);
+    an_tensor *x = an_in(b, n, first), *y = an_in(b, n, first + 1);
     an_shape s = an_shape_of(x), t = an_shape_of(y);
     if (s.rank > 7 || t.rank > 7 || s.rank < 2 || t.rank < 2)
         return an_build_refuse(b, AN_E_UNSUPPORTED, "of %d and %d axes", s.rank, t.rank);
@@ -40,7 +40,45 @@ an_status an_rule_cdist(an_build *b, const an_pt2_node *n)
     an_promote(&x, &y);
     x = an_reshape_at(AN_AT, x, s);
     y = an_reshape_at(AN_AT, y, t);
-    an_out(b, n, 0, length_of(b, an_sub_at(AN_AT, x, y), an_in_float(b, n, 2), false));
+    *out = an_sub_at(AN_AT, x, y);
+    return AN_OK;
+}
+
+/* x1 x2 p: [...,P,R] */
+an_status an_rule_cdist(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *d = NULL;
+    AN_TRY(differences(b, n, 0, &d));
+    an_out(b, n, 0, length_of(b, d, an_in_float(b, n, 2), false));
+    return AN_OK;
+}
+
+/* grad_output [...,P,R] x1 x2 p cdist: of x1 alone. sign(d) (|d| / distance)^(p - 1), 0 at a distance of 0. */
+an_status an_rule_cdist_backward(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *d = NULL, *given = an_in(b, n, 0), *far = an_in(b, n, 4);
+    const double p = an_in_float(b, n, 3);
+    AN_TRY(differences(b, n, 1, &d));
+    an_shape s = an_shape_of(far);
+    if (s.rank > 7 || p == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, p == 0 ? "of counts" : "more than 7 axes");
+    s.dim[s.rank++] = 1;
+    given = an_reshape_at(AN_AT, given, s);
+    far = an_reshape_at(AN_AT, far, s);
+    an_tensor *zero = an_num(d, b->cx, 0), *one = an_num(d, b->cx, 1), *none = an_eq_at(AN_AT, far, zero);
+    an_tensor *slope = an_sign_at(AN_AT, d), *a = an_abs_at(AN_AT, d);
+    far = an_where_at(AN_AT, none, one, far);
+    if (isinf(p)) {
+        slope = an_where_at(AN_AT, an_eq_at(AN_AT, a, far), slope, zero);
+    } else if (p == 2) {
+        slope = an_div_at(AN_AT, d, far);
+    } else if (p != 1) {
+        an_tensor *same = an_eq_at(AN_AT, a, zero), *power = an_num(d, b->cx, p - 1);
+        an_tensor *part = an_div_at(AN_AT, an_where_at(AN_AT, same, one, a), far);
+        part = an_mul_at(AN_AT, slope, an_pow_at(AN_AT, part, power));
+        slope = an_where_at(AN_AT, same, zero, part);
+    }
+    slope = an_where_at(AN_AT, none, zero, an_mul_at(AN_AT, given, slope));
+    an_out(b, n, 0, an_sum_at(AN_AT, slope, AN_AXIS(-2), false));
     return AN_OK;
 }
 

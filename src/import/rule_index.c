@@ -489,3 +489,35 @@ an_status an_rule_masked_scatter(an_build *b, const an_pt2_node *n)
     an_out(b, n, 0, an_reshape_at(AN_AT, an_where_at(AN_AT, mask, values, an_reshape_1(x, count)), s));
     return AN_OK;
 }
+
+/* grad_output mask sizes: element k of the source has the gradient of the k-th true place */
+an_status an_rule_masked_scatter_backward(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *given = an_in(b, n, 0), *mask = an_in(b, n, 1);
+    const int64_t count = an_count(given);
+    an_shape s = {.rank = 0};
+    s.rank = an_in_ints(b, n, 2, s.dim, 8);
+    int64_t length = 1;
+    for (int i = 0; i < s.rank; i++) length *= s.dim[i];
+    if (count >= 1 << 24 || length < 1)
+        return an_build_refuse(b, AN_E_UNSUPPORTED, "of none, or more than 2^24 elements");
+    mask = an_reshape_1(an_expand_at(AN_AT, mask, an_shape_of(given)), count);
+    an_tensor *order = an_cumsum_at(AN_AT, an_cast_at(AN_AT, mask, AN_F32), false);
+    order = an_add_num_at(AN_AT, an_cast_at(AN_AT, order, AN_I32), -1);
+    given = an_reshape_1(given, count);
+    given = an_where_at(AN_AT, mask, given, an_num(given, b->cx, 0));
+    an_out(b, n, 0, an_reshape_at(AN_AT, an_scatter_add_at(AN_AT, order, given, length), s));
+    return AN_OK;
+}
+
+/* self index source accumulate: elements by their place in the whole, set or added */
+an_status an_rule_put(an_build *b, const an_pt2_node *n)
+{
+    an_tensor *x = an_in(b, n, 0), *src = an_in(b, n, 2);
+    const int64_t count = an_count(x), many = an_count(src);
+    an_tensor *at = an_reshape_1(wrapped(b, an_in(b, n, 1), count), many);
+    src = an_reshape_1(src, many);
+    an_tensor *y = put_rows(b, an_reshape_1(x, count), at, src, an_in_bool(b, n, 3));
+    an_out(b, n, 0, an_reshape_at(AN_AT, y, an_shape_of(x)));
+    return AN_OK;
+}

@@ -567,6 +567,10 @@ an_status an_rule_pad(an_build *b, const an_pt2_node *n)
 {
     return pad(b, n, n->arg[2].text ? n->arg[2].text : "constant", an_in_none(n, 3) ? 0 : an_in_float(b, n, 3));
 }
+an_status an_rule_pad_replicate(an_build *b, const an_pt2_node *n)
+{
+    return pad(b, n, "replicate", 0);
+}
 an_status an_rule_pad_constant(an_build *b, const an_pt2_node *n)
 {
     return pad(b, n, "constant", an_in_float(b, n, 2));

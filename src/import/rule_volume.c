@@ -146,6 +146,7 @@ an_status an_rule_max_pool3d(an_build *b, const an_pt2_node *n)
     AN_TRY(windows(b, n, kernel, stride, pad));
     triple(b, n, 4, 1, dilation);
     if (an_in_bool(b, n, 5)) return an_build_refuse(b, AN_E_UNSUPPORTED, "ceil_mode over three axes");
+    AN_TRY(an_positions_unread(b, n, 1));
     put(b, n, pooled(x, an_max_pool_at, kernel, stride, pad, dilation), alone);
     return AN_OK;
 }

@@ -168,6 +168,14 @@ an_status an_rule_conv_transpose(an_build *b, const an_pt2_node *n)
 /* input weight bias stride padding dilation transposed output_padding groups */
 an_status an_rule_convolution(an_build *b, const an_pt2_node *n)
 {
+    if (weight_rank(b, n) == 5 && !an_in_bool(b, n, 6)) { /* the groups are conv3d's argument 6 */
+        an_pt2_arg arg[AN_ATEN_MAX_ARGS];
+        memcpy(arg, n->arg, sizeof arg);
+        arg[6] = n->arg[8];
+        an_pt2_node f = *n;
+        f.arg = arg;
+        return an_rule_conv3d(b, &f);
+    }
     if (an_in_bool(b, n, 6)) return transposed(b, n, 3, 4, 7, 8, 5);
     an_window s = window_of(b, n, weight_rank(b, n), 3, 4, 5);
     s.groups = (int)AN_MIN(an_in_int(b, n, 8), 1 << 20);

@@ -70,6 +70,40 @@ def convolutions_pools_and_batch_norm_are_pytorchs():
                           nn.Conv2d(8, 8, 3, groups=2, stride=2), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32, 4)), torch.randn(5, 3, 20, 20))
 
 
+class Of(nn.Module):
+    """f of a layer's result, so that its argument has a gradient too."""
+
+    def __init__(self, f, x):
+        super().__init__()
+        self.x, self.f = nn.Parameter(x), f
+
+    def forward(self):
+        return self.f(self.x)
+
+
+@test
+def gradients_that_are_operations_of_their_own_are_pytorchs():
+    image, volume, rows = torch.randn(2, 4, 6, 5), torch.randn(2, 4, 4, 6, 5), torch.randn(2, 3, 4)
+    weights = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3))
+    compare(weights, rows)
+    compare(nn.Conv3d(4, 2, (2, 3, 3), (1, 2, 1), padding=1), volume)
+    compare(nn.Bilinear(4, 4, 2), rows, rows * 2)
+    each = {}
+    for f, x in ((lambda x: F.avg_pool3d(x, 2, 1, 1, count_include_pad=False), volume), (lambda x: F.max_pool3d(x, 2, 2), volume),
+                 (lambda x: F.adaptive_avg_pool3d(x, (2, 3, 1)), volume), (lambda x: F.pad(x, (2, 1), mode="replicate"), rows),
+                 (lambda x: F.pad(x, (2, 1, 0, 3), mode="replicate"), image), (lambda x: F.pad(x, (1, 1, 0, 2, 2, 0), mode="replicate"), volume),
+                 (lambda x: F.adaptive_max_pool2d(x, (4, 3)), image), (lambda x: F.adaptive_max_pool1d(x, 3), rows),
+                 (lambda x: F.adaptive_avg_pool2d(x, (4, 3)), image), (lambda x: torch.cdist(x, x * 2 + 1), rows), (lambda x: torch.cdist(x, x), rows),
+                 (lambda x: torch.cdist(x, x * 2, p=1), rows), (lambda x: torch.cdist(x, x * 2, p=3), rows), (lambda x: torch.cdist(x, x * 2, p=float("inf")), rows),
+                 (lambda x: F.grid_sample(x, torch.tanh(x[:, :2].permute(0, 2, 3, 1)), align_corners=False), image),
+                 (lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1), padding_mode="border", align_corners=True), image),
+                 (lambda x: x.masked_scatter(x > 0, x * 2), rows), (lambda x: x.take(torch.tensor([0, 5, -1, 5])), rows),
+                 (lambda x: x.cummax(1)[0] + x.median(2, keepdim=True)[0] + x.logcumsumexp(2), rows), (lambda x: x.diagonal(1, 1, 2), rows)):
+        each.setdefault(id(x), (x, []))[1].append(f)
+    for x, fs in each.values():  # one graph for all functions of a tensor
+        compare(Of(lambda x, fs=fs: torch.cat([f(x).flatten() for f in fs]), x))
+
+
 @test
 def channels_last_is_read_as_it_lies():
     model = nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.ReLU(), nn.Conv2d(8, 4, 3)).to(memory_format=torch.channels_last)

@@ -71,7 +71,9 @@ SMOOTH = {
     "tan": lambda x: torch.tan(torch.tanh(x)), "sinc": torch.sinc, "erfc": torch.erfc,
     "log10": lambda x: torch.log10(x.abs() + 1), "atanh": lambda x: torch.atanh(0.9 * torch.tanh(x)),
     "acosh": lambda x: torch.acosh(x * x + 1.1), "xlogy": lambda x: torch.xlogy(x, x.abs() + 0.5),
-    "logaddexp": lambda x: torch.logaddexp(x, 1 - x),
+    "logaddexp": lambda x: torch.logaddexp(x, 1 - x), "logaddexp2": lambda x: torch.logaddexp2(x, 1 - x),
+    "digamma": lambda x: torch.digamma(x.abs() + 0.5).detach() * x, "ndtr": torch.special.ndtr, "entr": lambda x: torch.special.entr(x.abs() + 0.1),
+    "xlog1py": lambda x: torch.special.xlog1py(x, x.abs()), "deg2rad": torch.deg2rad, "ldexp": lambda x: torch.ldexp(x, torch.tensor(2)),
 }
 EDGED = {
     "relu": F.relu, "relu6": F.relu6, "leaky_relu": F.leaky_relu, "abs": torch.abs, "clamp": lambda x: x.clamp(-0.5, 0.7),
@@ -116,7 +118,8 @@ def binary(d, x):
                         ("addcmul", lambda a, b: torch.addcmul(a, b, b, value=0.5)),
                         ("addcdiv", lambda a, b: torch.addcdiv(a, b, b * b + 1, value=0.5)),
                         ("where", lambda a, b: torch.where(b > 0, a, b)), ("alpha", lambda a, b: torch.add(a, b, alpha=2)),
-                        ("fmax", torch.fmax), ("hypot", torch.hypot),
+                        ("fmax", torch.fmax), ("fmin", torch.fmin), ("hypot", torch.hypot), ("xlogy", lambda a, b: torch.xlogy(a, b.abs() + 0.1)),
+                        ("isclose", lambda a, b: a * torch.isclose(a, b)), ("heaviside", lambda a, b: a * torch.heaviside(a.detach(), b.detach())),
                         ("copysign", torch.copysign), ("clamp", lambda a, b: torch.clamp(a, min=b)),
                         ("squared", lambda a, b: torch.square(a - b)), ("lerp_w", lambda a, b: torch.lerp(a, a * 2, b)),
                         ("masked", lambda a, b: a.masked_fill(b > 0, 0.25))])
@@ -469,7 +472,12 @@ def reduce(d, x):
                ("norm1", lambda x: x.norm(1, a)), ("norm_inf", lambda x: torch.linalg.vector_norm(x, math.inf, axes)),
                ("topk", lambda x: x.topk(k, a)[0]), ("sort", lambda x: x.sort(a, descending=keep)[0]),
                ("argmax", lambda x: x * x.argmax(a, keepdim=True)), ("argmin", lambda x: x * x.argmin(a, keepdim=True)),
-               ("argsort", lambda x: x.gather(a, x.argsort(a))), ("cummax", lambda x: x.cummax(a)[0]),
+               ("argsort", lambda x: x.gather(a, x.argsort(a))), ("cummax", lambda x: x.cummax(a)[0]), ("cummin", lambda x: x.cummin(a)[0]), ("nanmean", lambda x: x.nanmean(a)), ("renorm", lambda x: x.renorm(2, a, 1.0)),
+               ("nanmedian", lambda x: x.nanmedian(a)[0]), ("isin", lambda x: x * torch.isin(x, x.flatten()[:2])), ("bucketize", lambda x: x * torch.bucketize(x, torch.arange(-2, 3).to(x.dtype))),
+               ("searchsorted", lambda x: x * torch.searchsorted(x.detach().sort(-1)[0].contiguous(), x.detach().contiguous())), ("masked_scatter", lambda x: x.masked_scatter(x > 0, x * 2)),
+               ("take", lambda x: x.take(torch.tensor([0, -1]))), ("index_fill", lambda x: x.index_fill(a, torch.tensor([0]), 2.0)), ("unfold", lambda x: x.unfold(a, min(2, x.shape[a]), 1)),
+               ("rot90", lambda x: x.rot90(k, (0, -1)) if x.dim() > 1 else x), ("diagonal", lambda x: x.diagonal(0, 0, -1) if x.dim() > 1 else x), ("diag_embed", lambda x: torch.diag_embed(x)),
+               ("cdist", lambda x: torch.cdist(x, x * 0.5 + 1) if x.dim() > 1 else x), ("std_mean", lambda x: torch.std_mean(x, a, correction=0)[1]),
                ("logcumsumexp", lambda x: x.logcumsumexp(a)), ("median", lambda x: x.median(a)[0]), ("kth", lambda x: x.kthvalue(k, a)[0]),
                ("nansum", lambda x: x.nansum(a)), ("aminmax", lambda x: torch.aminmax(x, dim=a)[1]),
                ("norm3", lambda x: torch.linalg.vector_norm(x.abs() + 0.1, 3, axes)), ("frobenius", lambda x: x.norm()),
@@ -497,7 +505,9 @@ def image(d, x):
                ("channels", lambda x: F.channel_shuffle(x, 2) if x.shape[1] % 2 == 0 else x),
                ("last", lambda x: x.contiguous(memory_format=torch.channels_last) * 2),
                ("bicubic", lambda x: F.interpolate(x, size=size, mode="bicubic", align_corners=align)),
-               ("grid", lambda x: F.grid_sample(x, torch.tanh(x[:, :1].unsqueeze(-1).flatten(1, 2).expand(-1, -1, -1, 2) * 0.7), align_corners=align)), ("nearest_f", lambda x: F.interpolate(x, scale_factor=scale))]
+               ("grid", lambda x: F.grid_sample(x, torch.tanh(x[:, :1].unsqueeze(-1).flatten(1, 2).expand(-1, -1, -1, 2) * 0.7), align_corners=align)), ("grid_border", lambda x: F.grid_sample(x, (x[:, :1] * 0.9).permute(0, 2, 3, 1).expand(-1, -1, -1, 2), padding_mode="border", align_corners=align)),
+               ("grid_reflect", lambda x: F.grid_sample(x, (x[:, :1] * 0.9).permute(0, 2, 3, 1).expand(-1, -1, -1, 2), padding_mode="reflection", align_corners=align)),
+               ("unfold_more", lambda x: F.unfold(x, 2, 1, 1, 2)), ("nearest_f", lambda x: F.interpolate(x, scale_factor=scale))]
     return d.choice(options)
 
 
