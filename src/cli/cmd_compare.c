@@ -76,8 +76,9 @@ static void put_run(an_text *out, const pair *p, int i)
     snprintf(device, sizeof device, "%.70s", an_run_text(r->begin, "device"));
     an_text_printable(device, strlen(device));
     device[strcspn(device, "\n;")] = 0;
+    an_run_setting(r, "dtype", dtype);
     an_text_printf(out, "%c         %s: %lld updates in %s on %s; weights %.16s, moments %.16s\n", "AB"[i], p -> dir[i],
-                   r -> n ? (long long)r -> update[r->n - 1].step + 1 : 0, an_run_setting(r, "dtype", dtype),
+                   r -> n ? (long long)r -> update[r->n - 1].step + 1 : 0, *dtype ? dtype : "an unknown dtype",
                    *device ? device : "an unknown device", an_run_text(r->begin, "weights"),
                    an_run_text(r->begin, "moments"));
 }

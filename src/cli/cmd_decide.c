@@ -29,8 +29,8 @@ static void put_lane(an_text *out, const an_decision *d, int i, const char *dir)
 {
     const an_decide_lane *l = &d->lane[i];
     an_text_printf(out, "lane %d    %s: %s in %s%s%s%s\n          %.4g ms an update, %.4g units/s", i + 1, dir,
-                   *l->device ? l->device : "an unknown device", l->dtype, *l->host ? " on " : "", l->host,
-                   i ? "" : " (the reference)", l->ms, l->units_per_s);
+                   *l->device ? l->device : "an unknown device", *l->dtype ? l->dtype : "an unknown dtype",
+                   *l->host ? " on " : "", l->host, i ? "" : " (the reference)", l->ms, l->units_per_s);
     if (isfinite(l->busy)) an_text_printf(out, ", GPU busy %.0f %%", 100 * l->busy);
     an_text_puts(out, "; ");
     put_epochs(out, l);

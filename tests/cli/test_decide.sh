@@ -11,6 +11,12 @@ run $train out="$dir/one" threads=1
 run $train out="$dir/portable" threads=1 isa=portable compile=false
 run decide "$dir/one"
 code_is 0; says stdout "verdict   train on lane 1 (cpu)"; says stdout "another lane"
+cp -r "$dir/one" "$dir/old" # of a version whose logbook had no settings
+sed -i 's/"settings"/"set"/' "$dir/old/logbook.jsonl"
+run decide "$dir/old"
+code_is 0; says stdout "cpu in an unknown dtype"
+run compare "$dir/one" "$dir/old"
+says stdout "updates in an unknown dtype on cpu"
 run decide "$dir/one" "$dir/portable" growth=1000
 code_is 0; silent stderr; says stdout "lane 2"; says stdout "drift: losses differ by"; says stdout "verdict   train on lane"; says stdout changes
 run decide "$dir/one" "$dir/portable" growth=1000 --json
