@@ -241,11 +241,13 @@ static an_status extreme(an_build *b, const an_pt2_node *n, bool least)
     if (an_rank(x) == 0) return an_build_refuse(b, AN_E_UNSUPPORTED, "of a tensor without axes");
     const int axis = an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
     const bool keep = an_in_bool(b, n, 2);
+    const an_dtype dtype = an_dtype_of(x);
+    if (dtype == AN_BOOL) x = an_cast_at(AN_AT, x, AN_I32);
     an_tensor *at = an_argmax_at(AN_AT, least ? an_neg_at(AN_AT, x) : x, axis, true); /* [...,1,...] i32 */
     an_tensor *hot = an_eq_at(AN_AT, an_iota_at(AN_AT, b->cx, an_shape_of(x), axis), at);
     an_tensor *zero = an_num(x, b->cx, 0);
     an_tensor *value = an_sum_at(AN_AT, an_where_at(AN_AT, hot, x, zero), AN_AXIS(axis), true);
-    finish(b, n, 0, value, false, AN_AXIS(axis), keep);
+    finish(b, n, 0, an_as(value, dtype), false, AN_AXIS(axis), keep);
     finish(b, n, 1, at, false, AN_AXIS(axis), keep);
     return AN_OK;
 }
@@ -264,6 +266,7 @@ static an_status arg_extreme(an_build *b, const an_pt2_node *n, bool least)
     an_tensor *x = an_in(b, n, 0);
     const bool flat = an_in_none(n, 1);
     if (flat) x = an_reshape_1(x, an_count(x));
+    if (an_dtype_of(x) == AN_BOOL) x = an_cast_at(AN_AT, x, AN_I32);
     const int axis = flat ? 0 : an_wrap_axis(an_in_int(b, n, 1), an_rank(x));
     an_out(b, n, 0, an_argmax_at(AN_AT, least ? an_neg_at(AN_AT, x) : x, axis, an_in_bool(b, n, 2) && !flat));
     return AN_OK;
