@@ -47,6 +47,7 @@ typedef struct an_gpu {
     bool no_shuffles;    /* of a plain GPU: nor shuffles within a subgroup; lanes meet in shared memory */
     int arch_specific;   /* 90: the compiler and the GPU know sm_90a; 0: no architecture-specific instructions */
     bool decode;         /* attention of one query by attn_decode.inc */
+    bool rows;           /* products of few rows by gemm_rows.inc */
     int multiprocessors; /* thread blocks that fill the GPU; decides grids, never bits */
 } an_gpu;
 

@@ -20,7 +20,7 @@ extern const char an_embed_exact[], an_embed_dialect_tiles_h[], an_embed_dialect
 extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_args_h[], an_embed_dropout_mask_h[],
     an_embed_attn_bf16_inc[], an_embed_attn_tf32_inc[], an_embed_attn_forward_inc[], an_embed_attn_backward_inc[],
     an_embed_attn_hopper_inc[], an_embed_attn_decode_inc[], an_embed_attn_hopper_backward_inc[];
-extern const char an_embed_conv_bf16_inc[];
+extern const char an_embed_conv_bf16_inc[], an_embed_gemm_rows_inc[];
 
 enum { DECODE_THREADS = 512, MOST_USERS = 8 }; /* steps that are named above a shared text */
 
@@ -65,6 +65,42 @@ static int gemm_shared(const an_tiles *t, int each)
 static const int gemm_tiles[][5] = {
     /* bm, bn, bk, subgroups */ {128, 128, 32, 2, 4}, {64, 64, 32, 2, 2}, {64, 64, 16, 2, 2}, {32, 32, 16, 2, 1}};
 
+/* Operands that need no rounding, one matrix, A contiguous along k: not the gradient of weights, whose sum is over the batch. */
+bool an_module_gemm_rows(const an_gemm_spec *s, const an_gpu *gpu)
+{
+    enum { MOST_K = 1 << 15 };
+    return gpu->rows && !s->window.of && s->m >= 1 && s->m <= AN_FEW_ROWS && s->n >= 1 && s->k >= 1 && s->k <= MOST_K &&
+           s->nb[0] == 1 && s->nb[1] == 1 && s->nb[2] == 1 && (s->a_k == 1 || s->k == 1) &&
+           (s->b_n == 1 || s->b_k == 1) && s->a_dtype == s->b_dtype &&
+           (s->mul_dtype == AN_F32 || s->mul_dtype == s->a_dtype) && s->splits <= 1;
+}
+
+/* As few columns a block as fill a GPU of some 130 multiprocessors, whatever it has: the bits depend on the shape alone. */
+static const char *rows_tiles(const an_gemm_spec *s, const an_arg *arg, an_tiles *t)
+{
+    enum { FULL = 96 /* blocks */, LONG = 1024 /* k */, WIDE = 4096 /* columns */ };
+    const int64_t pitch = t->b_along_k ? s->b_n : s->b_k;
+    const bool whole =
+        t->b_along_k ? s->k % 8 == 0 && (s->m == 1 || s->a_m % 8 == 0) && starts_on_16(&arg[0]) : s->n % 8 == 0;
+    t->exact = 0;
+    t->vec = whole && pitch % 8 == 0 && starts_on_16(&arg[1]) && (t->b_along_k || s->b_n == 1) ? 8 : 1;
+    t->rows = 1;
+    while (t->rows < s->m) t->rows *= 2;
+    t->bm = t->rows;
+    t->subgroups_m = 1; /* unused */
+    t->threads = !t->b_along_k && s->k > LONG ? 512 : 256;
+    t->bk = t->b_along_k ? (s->n >= WIDE ? 4 : 1) : t->rows <= 2 ? 8 : t->rows == 4 ? 4 : 2;
+    const bool narrow = t->b_along_k && t->bk == 1;
+    t->subgroups_n = narrow && s->k >= 2 * LONG ? 4 : 1;
+    t->deep = narrow && t->rows <= 2 && t->vec == 8 ? 4 : 1;
+    while (t->deep > 1 && s->k % (256 * t->subgroups_n * t->deep)) t->deep--;
+    t->bn = t->b_along_k        ? t->bk * t->threads / 32 / t->subgroups_n
+            : s->n >= 32 * FULL ? 32
+            : s->n >= 16 * FULL ? 16
+                                : 8;
+    return NULL;
+}
+
 static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const an_gpu *gpu, an_tiles *t)
 {
     int each = operand_bytes(gpu, s->mul_dtype);
@@ -92,6 +128,7 @@ static const char *choose_gemm(const an_gemm_spec *s, const an_arg *arg, const a
                      starts_on_16(&arg[1])
                  ? 8
                  : 1;
+    if (an_module_gemm_rows(s, gpu)) return rows_tiles(s, arg, t);
     const bool bf16 = s->a_dtype == AN_BF16 && s->b_dtype == AN_BF16 && s->mul_dtype == AN_BF16;
     t->fast = an_gpu_fast(gpu) && s->window.of && bf16 && t->vec == 8;
     if (t->fast) { /* conv_bf16.inc: eight subgroups, 32 of k a tile */
@@ -232,6 +269,7 @@ static void defines(const an_tiles *t, an_text *out)
                    t->threads);
     if (t->window) an_text_printf(out, "#define AN_WINDOW %d\n", t->window);
     if (t->fast) an_text_puts(out, "#define AN_FAST 1\n");
+    if (t->rows) an_text_printf(out, "#define AN_ROWS %d\n#define AN_DEEP %d\n", t->rows, t->deep);
     if (t->module == AN_MODULE_GEMM)
         an_text_printf(
             out,
@@ -319,6 +357,7 @@ void an_render_module(const an_plan *p, const an_plan_step *s, const an_gpu *gpu
     if (s->epilogue >= 0) an_render_gpu(p->kernel[s->epilogue].u.loop, "an_gemm_epilogue", gpu, &aliases, false, out);
     if (t.fast) an_text_puts(out, an_embed_conv_bf16_inc);
     an_text_puts(out, body_text(t.module, t.body));
+    if (t.rows) an_text_puts(out, an_embed_gemm_rows_inc);
     if (t.body != AN_BODY_HOPPER) return;
     an_text_puts(out, an_embed_attn_hopper_inc);
     if (t.module == AN_MODULE_ATTN_GRAD) an_text_puts(out, an_embed_attn_hopper_backward_inc);
@@ -365,7 +404,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
  * arguments, so that many GEMMs share one module. */
 static int32_t same_module(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
-    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 22 * sizeof(int), "compared as bytes");
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 24 * sizeof(int), "compared as bytes");
     an_tiles t, o;
     if (an_module_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {

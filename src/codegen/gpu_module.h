@@ -13,6 +13,9 @@
 
 /* Whether attention runs on the kernels for sm_90a, given that its tensors start, and step, on 16 bytes. */
 bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad);
+enum { AN_FEW_ROWS = 8 };
+/* Whether a product of few rows runs on gemm_rows.inc, with any alignment. */
+bool an_module_gemm_rows(const an_gemm_spec *s, const an_gpu *gpu);
 /* Tiles for step `s` of plan `p`; NULL, or why a GPU has no kernel for it ("operands are stored in two dtypes"). */
 const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out);
 /* Which inputs of the step's loop kernel (or fused epilogue) are read through an output's parameter, because the step

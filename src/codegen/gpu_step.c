@@ -92,7 +92,7 @@ static const char *gemm_step(const an_plan *p, const an_plan_step *s, const an_g
 {
     const an_aliases aliases = an_step_aliases(p, s, gpu); /* of the epilogue's arguments, which follow A, B and C */
     const an_gemm_spec *g = &p->kernel[s->kernel].u.gemm;
-    const int64_t splits = split_count(g);
+    const int64_t splits = t->rows ? 1 : split_count(g);
     out->params.gemm = gemm_args(g);
     out->params_bytes = sizeof out->params.gemm;
     const int64_t across = an_ceil_div(g->n, t->bn), down = an_ceil_div(g->m, t->bm);

@@ -29,6 +29,7 @@ typedef struct an_tiles {                        /* unused fields are 0: equal r
     int window, fast; /* GEMM: an_window_of; fast: the body for NVIDIA GPUs alone, conv_bf16.inc */
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* GEMM */
+    int rows, deep;                                                 /* GEMM: of gemm_rows.inc; 0: another body */
     int d, dc, cols, causal, dropout; /* attention; bm: rows of a block, bn: rows of a block of attn_delta */
     int body;                         /* attention: an_attn_body */
     int call, work; /* library calls: which one of a template's; 8-byte words of shared memory, 0: scratch */

@@ -417,10 +417,23 @@ static an_loop_launch launch_of_runs(const an_loop_kernel *p, const an_gpu *gpu)
     return (an_loop_launch){.blocks = runs, .threads = 32 * (int)lanes, .two_per_sm = fast && lanes == AN_RUN_LANES};
 }
 
+/* Few rows that are reduced and then written, a norm where one token is computed: a warp a row would leave the GPU to a few warps. Not what is
+ * only reduced, which training has too, with its bits. */
+static bool is_few_rows(const an_loop_kernel *p, const an_gpu *gpu)
+{
+    enum { MOST_ROWS = 8, LEAST_COLUMNS = 256 };
+    bool stored = false, reduced = false;
+    for (int i = 0; i < p->n_ins; i++) {
+        stored |= p->ins[i].kind == AN_INS_STORE && p->ins[i].scope == AN_SCOPE_COL;
+        reduced |= p->ins[i].kind == AN_INS_REDUCE;
+    }
+    return gpu->rows && p->rows <= MOST_ROWS && p->cols >= LEAST_COLUMNS && stored && reduced;
+}
+
 an_loop_launch an_gpu_reduce_launch(const an_loop_kernel *p, const an_gpu *gpu)
 {
     if (p->run) return launch_of_runs(p, gpu);
-    if (wide_rows(p, gpu) && p->cols >= LONG_ROW && p->rows < INT32_MAX) {
+    if (wide_rows(p, gpu) && (p->cols >= LONG_ROW || is_few_rows(p, gpu)) && p->rows < INT32_MAX) {
         const an_gpu_form f = long_row_form(p);
         return (an_loop_launch){.blocks = p->rows,
                                 .threads = f.shared ? long_row_threads(p, f) : ROW_THREADS,

@@ -145,7 +145,8 @@ static size_t gemm_scratch(const an_target *t, const an_kernel *k, const an_loop
 
 static bool fuses_epilogue(const an_target *t, int64_t m, int64_t n, int64_t k)
 {
-    return an_cuda_fusion_pays(t->backend, m, n, k);
+    const an_device *d = t->backend;
+    return (d->gpu.rows && m <= AN_FEW_ROWS) || an_cuda_fusion_pays(d, m, n, k);
 }
 
 /* An empty variable counts as unset. */
@@ -178,6 +179,12 @@ static bool asked(bool setting, const char *variable)
     return setting || (value && !strcmp(value, "1"));
 }
 
+static bool refused(const char *variable)
+{
+    const char *value = getenv(variable);
+    return value && !strcmp(value, "0");
+}
+
 static void cuda_modes(const an_device_options *o, bool *exact, bool *tf32)
 {
     *exact = asked(o->exact, "ANNEAL_EXACT");
@@ -196,12 +203,14 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
     AN_TRY(check_switch(err, "ANNEAL_EXACT"));
     AN_TRY(check_switch(err, "ANNEAL_TF32"));
     AN_TRY(check_switch(err, "ANNEAL_CUDA_DECODE"));
+    AN_TRY(check_switch(err, "ANNEAL_CUDA_ROWS"));
     cuda_modes(o, &d->exact, &d->tf32);
     if (d->exact && d->tf32)
         return an_fail(err, AN_E_USAGE, "exact and tf32 are both asked for, and exclude each other: leave one out");
     d->guard = o->isolate_buffers;
     d->gpu = (an_gpu){.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = !d->exact, .tf32 = d->tf32};
     d->gpu.decode = !d->exact && asked(false, "ANNEAL_CUDA_DECODE");
+    d->gpu.rows = !d->exact && !refused("ANNEAL_CUDA_ROWS");
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
                             .threads = 1,

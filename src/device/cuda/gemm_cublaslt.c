@@ -15,6 +15,7 @@
  */
 #include "device/cuda/cuda_internal.h"
 #include "codegen/cuda_modules.h"
+#include "codegen/gpu_module.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -112,7 +113,7 @@ static bool transpose_pays(const an_device *d, const an_gemm_spec *s, const an_g
 
 bool an_cuda_gemm_plan(const an_device *d, const an_gemm_spec *s, const an_loop_kernel *epilogue, an_gemm_plan *out)
 {
-    if (!d->has_lt || d->exact || s->window.of) return false;
+    if (!d->has_lt || d->exact || s->window.of || an_module_gemm_rows(s, &d->gpu)) return false;
     const uint8_t dtype[2] = {s->a_dtype, s->b_dtype};
     /* The product of two float16 numbers is exact in f32, so float16 tensor cores give what an f32 multiply gives. */
     const bool half = s->mul_dtype == AN_F32 && dtype[0] == AN_F16 && dtype[1] == AN_F16;
