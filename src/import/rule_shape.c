@@ -552,6 +552,7 @@ static an_status pad(an_build *b, const an_pt2_node *n, const char *mode, double
 {
     an_tensor *x = an_in(b, n, 0);
     const an_shape pads = shape_arg(b, n, 1);
+    if (n->arg[1].n > 8) return an_build_refuse(b, AN_E_UNSUPPORTED, "of more than four axes");
     for (int i = 0; 2 * i + 1 < pads.rank; i++) {
         const int axis = an_rank(x) - 1 - i;
         const int64_t before = pads.dim[2 * i], after = pads.dim[2 * i + 1];

@@ -85,6 +85,25 @@ static void what_is_missing_is_named_at_once_with_the_reason(void **unused)
     close_function(&f);
 }
 
+static void padding_of_five_axes_is_refused(void **unused)
+{
+    (void)unused;
+    static const char graph[] =
+        GRAPH(META("x", 8, INT(1) "," INT(1) "," INT(1) "," INT(1) "," INT(1)) "," META(
+                  "y", 8, INT(2) "," INT(1) "," INT(1) "," INT(1) "," INT(1)),
+              NODE("aten.constant_pad_nd.default",
+                   ARG("self", TENSOR("x")) "," ARG("pad", "{\"as_ints\":[0,0,0,0,0,0,0,0,1,0]}"), TENSOR("y")),
+              IN("x"), OUT("y"));
+    double x[1] = {0};
+    const int64_t dim[] = {1, 1, 1, 1, 1};
+    function f;
+    open_function(&f, graph);
+    an_import_array out[1], in[1] = {array(x, AN_F64, 5, dim, NULL)};
+    assert_int_not_equal(an_import_call_plan(f.m, in, out, f.why), AN_OK);
+    assert_non_null(strstr(f.why, "of more than four axes"));
+    close_function(&f);
+}
+
 /* Arrays in C order, transposed, repeated and with gaps; all of them hold x[i][k], and only the last is copied. */
 static void an_array_is_read_in_whatever_order_it_lies(void **unused)
 {
@@ -508,6 +527,7 @@ static void a_refused_allocation_is_a_sentence_or_changes_nothing(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(what_is_missing_is_named_at_once_with_the_reason),
+                                       cmocka_unit_test(padding_of_five_axes_is_refused),
                                        cmocka_unit_test(a_refused_allocation_is_a_sentence_or_changes_nothing),
                                        cmocka_unit_test(an_input_of_ids_says_how_many_its_tables_have),
                                        cmocka_unit_test(a_step_changes_parameters_and_buffers_where_they_are),
