@@ -1,6 +1,8 @@
 #!/bin/sh
 # ranks_on_gpu.sh: one and several GPUs of one machine, run by hand there: TEXT=tinyshakespeare.txt sh tests/cuda/ranks_on_gpu.sh BUILD LOGS [N]
 # BUILD has the program; LOGS gets the runs; N GPUs, 2 unless told. DEVICE=cpu tries the script itself where there is no GPU.
+# SHARE=1: all ranks on GPU 0, as torchrun would start them. NCCL takes ranks of different hosts for different GPUs, so each
+# gets a host of its own and they exchange through sockets: the calls, the order and the bits of NCCL, and no speed.
 #
 #     exact     state hashes of the CPU, one GPU and N GPUs, equal; of N GPUs twice
 #     float32   losses of one GPU and N, with N micro-batches, within 1e-5 relative
@@ -9,7 +11,7 @@
 #               overlap=false and with shard=moments; memory of each setting
 set -u
 build=${1:?the folder of the program} logs=${2:?a folder for logs} n=${3:-2}
-text=${TEXT:?a text file} device=${DEVICE:-cuda}
+text=${TEXT:?a text file} device=${DEVICE:-cuda} share=${SHARE:-}
 a=$(cd "$build" && pwd)/anneal
 mkdir -p "$logs"
 failures=0
@@ -18,16 +20,40 @@ check() { # NAME STATUS
     if [ "$2" -eq 0 ]; then say "ok     $1"; else say "FAILED $1"; failures=$((failures + 1)); fi
 }
 hash_of() { "$a" inspect "$1" --json 2>/dev/null | sed -n 's/.*"state_hash":"\([0-9a-f]*\)".*/\1/p'; }
-# train NAME SETTING...
-train() {
-    name=$1
-    shift
+# share_gpu COMMAND...: n ranks on one GPU; the exit code of rank 0. rank_pids: their processes.
+share_gpu() {
+    jobs=$((${jobs:-0} + 1)) rank_pids=
+    r=0
+    while [ $r -lt "$n" ]; do
+        RANK=$r WORLD_SIZE=$n LOCAL_RANK=$r LOCAL_WORLD_SIZE=$n MASTER_ADDR=127.0.0.1 MASTER_PORT=$((20000 + jobs)) CUDA_VISIBLE_DEVICES=0 \
+            NCCL_HOSTID=rank$r NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 timeout 200 "$@" &
+        rank_pids="$rank_pids $!"
+        r=$((r + 1))
+    done
+    rank_code=0
+    for pid in $rank_pids; do
+        wait "$pid"
+        last=$?
+        [ "$rank_code" -ne 0 ] || rank_code=$last
+    done
+    return "$rank_code"
+}
+# ranks COMMAND...: over n GPUs
+ranks() {
+    if [ -n "$share" ]; then share_gpu "$@"; else timeout 200 "$@" devices="$n"; fi
+}
+# start LAUNCH NAME SETTING...: LAUNCH is `ranks` or `timeout 200`
+start() {
+    launch=$1 name=$2
+    shift 2
     rm -rf "${logs:?}/$name"
-    timeout 200 "$a" train "$@" data="$text" out="$logs/$name" --quiet >"$logs/$name.out" 2>"$logs/$name.err"
+    $launch "$a" train "$@" data="$text" out="$logs/$name" --quiet >"$logs/$name.out" 2>"$logs/$name.err"
     code=$?
     [ $code -eq 0 ] || say "       $name: exit code $code: $(tail -n 1 "$logs/$name.err")"
     return $code
 }
+train() { start "timeout 200" "$@"; } # one process
+together() { start ranks "$@"; }      # n of them
 numbers() { sed -n "s/.*\"$2\":\([-0-9.e+]*\).*/\1/p" "$logs/$1/metrics.jsonl"; }
 
 small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=20 eval_interval=10 eval_iters=8 log_interval=1"
@@ -35,14 +61,14 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
 {
     train exact_cpu $small exact=true device=cpu
     train exact_1 $small exact=true device="$device"
-    train exact_n $small exact=true device="$device" devices="$n"
+    together exact_n $small exact=true device="$device"
     want=$(hash_of "$logs/exact_cpu")
     [ -n "$want" ] && [ "$want" = "$(hash_of "$logs/exact_1")" ] && [ "$want" = "$(hash_of "$logs/exact_n")" ]
     check "exact: the CPU, one GPU and $n GPUs have one hash ($want)" $?
 
     train f32_1 $small device="$device"
-    train f32_n $small device="$device" devices="$n"
-    train f32_again $small device="$device" devices="$n"
+    together f32_n $small device="$device"
+    together f32_again $small device="$device"
     numbers f32_1 loss >"$logs/a"
     numbers f32_n loss >"$logs/b"
     paste "$logs/a" "$logs/b" | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > w) w = d } END { print "       largest relative difference " w + 0; exit !NR || w > 1e-5 }' | tee -a "$logs/summary.txt"
@@ -52,11 +78,13 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
     check "float32: $n GPUs twice have one hash" $?
 
     rm -rf "$logs/killed"
-    "$a" train $small max_iters=1000000 eval_interval=200 log_interval=50 device="$device" devices="$n" data="$text" out="$logs/killed" --quiet \
-        2>"$logs/killed.err" &
+    (ranks "$a" train $small max_iters=1000000 eval_interval=20 log_interval=10 device="$device" data="$text" out="$logs/killed" --quiet \
+        2>"$logs/killed.err") &
     watcher=$!
-    sleep 15
-    victim=$(ps -o pid= --ppid $watcher | sort -n | sed -n 2p | tr -d ' ')
+    tries=0
+    while [ ! -e "$logs/killed/step_20.safetensors" ] && [ $tries -lt 150 ]; do sleep 1 && tries=$((tries + 1)); done
+    # The last process of the run: the watcher's second child, or rank 1 of those that were started here.
+    victim=$(pgrep -n -x -f "$a train .* out=$logs/killed --quiet.*")
     kill -9 "$victim"
     began=$(date +%s)
     wait $watcher
@@ -68,13 +96,13 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
 
     speed="gpt2 vocab_size=50304 dtype=bfloat16 batch_size=${BATCH:-64} block_size=${BLOCK:-1024} max_iters=${UPDATES:-40} eval_interval=100000 eval_iters=1 log_interval=10 device=$device"
     train speed_1 $speed gradient_accumulation_steps=1
-    train speed_n $speed gradient_accumulation_steps="$n" devices="$n"
-    train speed_apart $speed gradient_accumulation_steps="$n" devices="$n" overlap=false
-    train speed_moments $speed gradient_accumulation_steps="$n" devices="$n" shard=moments
-    train f32_apart $small device="$device" devices="$n" overlap=false
+    together speed_n $speed gradient_accumulation_steps="$n"
+    together speed_apart $speed gradient_accumulation_steps="$n" overlap=false
+    together speed_moments $speed gradient_accumulation_steps="$n" shard=moments
+    together f32_apart $small device="$device" overlap=false
     [ -n "$(hash_of "$logs/f32_apart")" ] && [ "$(hash_of "$logs/f32_n")" = "$(hash_of "$logs/f32_apart")" ]
     check "float32: overlap=false has the same hash" $?
-    train exact_moments $small exact=true device="$device" devices="$n" shard=moments
+    together exact_moments $small exact=true device="$device" shard=moments
     [ -n "$want" ] && [ "$want" = "$(hash_of "$logs/exact_moments")" ]
     check "exact: shard=moments has the hash of the CPU" $?
 }
