@@ -51,6 +51,12 @@ static void put_unknown(an_text *out, const char *rule, const char *why)
 static void put_rules(an_text *out, const an_decide_lane *l, const an_decide_limits *limits, bool reference)
 {
     double found, limit;
+    if (l->cpu_wait > AN_RUN_MUCH_CPU_WAIT)
+        an_text_printf(out,
+                       "  note    other programs used the processors: an update waited %.0f %% of its time for one, so "
+                       "its time is not this "
+                       "lane's alone; measure on a quiet machine\n",
+                       100 * l->cpu_wait);
     if (!l->ended) an_text_puts(out, "  note    the run did not end: it was killed, or it trains still\n");
     if (an_decide_numbers(l, limits, AN_DECIDE_DRIFT, &found, &limit))
         an_text_printf(out, "  %s   drift: losses differ by %.3g (update %lld), allowed %.3g%s\n",

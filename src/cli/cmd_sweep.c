@@ -414,6 +414,7 @@ static void put_answer(const job *j, const answer *a, bool json, an_text *out)
     const an_sweep_point *fastest;
     const char *axes = j->axes[a->axes];
     const an_sweep_point *knee = a->fits > 0 ? an_sweep_knee(&j->sweep, axes, a->fits, &fastest) : (fastest = NULL);
+    const an_sweep_point *disturbed = an_sweep_most_disturbed(&j->sweep, axes, a->fits);
     char bytes[16];
     if (json) {
         an_text_puts(out, "{\"axes\":");
@@ -422,6 +423,7 @@ static void put_answer(const job *j, const answer *a, bool json, an_text *out)
                        (unsigned long long)j->budget[a->budget], (long long)a->fits, a->all_fit ? "true" : "false");
         an_put_json(out, "knee", knee ? (double)knee->batch : NAN);
         an_put_json(out, "fastest", fastest ? (double)fastest->batch : NAN);
+        an_put_json(out, "cpu_wait_share", disturbed ? disturbed->cpu_wait_share : NAN);
         an_text_printf(out, ",\"limited_by\":\"%s\"}", fastest ? an_sweep_limit(fastest) : "unknown");
         return;
     }
@@ -440,6 +442,12 @@ static void put_answer(const job *j, const answer *a, bool json, an_text *out)
                        a->all_fit ? ", and more were not tried" : "");
     else
         an_text_puts(out, "; not one sample fits\n");
+    if (disturbed)
+        an_text_printf(
+            out,
+            "  not certain: other programs used the processors; with batch_size=%lld an update waited %.0f %% of its "
+            "time for one. anneal top names them; the same command with another out= measures again\n",
+            (long long)disturbed->batch, 100 * disturbed->cpu_wait_share);
 }
 
 static void put_json(const job *j, an_text *out)

@@ -88,6 +88,8 @@ uint64_t an_peak_rss_bytes(void); /* highest so far */
 /* Of it: what the C library's heap has handed out, and pages of files that are mapped (data, libraries), which the system takes back
  * when memory is short. 0: not told. */
 void an_rss_parts(uint64_t *heap, uint64_t *mapped);
+/* How long the calling thread has waited for a processor that others used, since it began; NaN: not told (Linux tells). */
+double an_cpu_wait_seconds(void);
 uint64_t an_memory_bytes(void);           /* what this process may use: the lower of RAM and the cgroup limit */
 uint64_t an_cgroup_limits(double *cores); /* memory and processors a cgroup leaves us; 0: no limit */
 

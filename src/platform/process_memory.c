@@ -1,6 +1,6 @@
 /* process_memory.c: page allocation, and the memory and cores that this process may use.
  *
- * Owns:      the reading of cgroup limits (v1 and v2). In a container the cgroup limit counts, not the size of the machine.
+ * Owns:      the time that a thread waited for a core; the reading of cgroup limits (v1 and v2). In a container the cgroup limit counts, not the size of the machine.
  * Does not:  cache anything: limits may change while the process runs. */
 #if !defined(_GNU_SOURCE) && defined(__linux__)
 #define _GNU_SOURCE
@@ -11,6 +11,7 @@
 #include "platform/platform.h"
 #include "platform/thread_pool.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -228,7 +229,26 @@ void an_rss_parts(uint64_t *heap, uint64_t *mapped)
     *mapped = status_bytes("RssFile") + status_bytes("RssShmem");
 }
 
+/* Nanoseconds on a processor, nanoseconds in the queue for one, and how often it ran. Read while training: without a buffer of stdio's. */
+double an_cpu_wait_seconds(void)
+{
+    char line[96];
+    unsigned long long ran, waited;
+    const int fd = open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return NAN;
+    const ssize_t n = read(fd, line, sizeof line - 1);
+    close(fd);
+    line[n > 0 ? n : 0] = 0;
+    return sscanf(line, "%llu %llu", &ran, &waited) == 2 && ran > 0 ? 1e-9 * (double)waited
+                                                                    : NAN; /* zeros: it keeps no account */
+}
+
 #elif defined(__APPLE__)
+
+double an_cpu_wait_seconds(void)
+{
+    return NAN;
+}
 
 int an_cores_available(void)
 {

@@ -198,6 +198,7 @@ static an_status measure(an_err *err, const an_run_record *r, const char *dir, c
     lane->ms = an_run_median(r, AN_RUN_MS, first, r->n);
     lane->units_per_s = an_run_median(r, AN_RUN_UNITS_PER_S, first, r->n);
     lane->busy = an_run_median(r, AN_RUN_GPU_BUSY, first, r->n);
+    lane->cpu_wait = an_run_wait_share(r, AN_RUN_CPU_WAIT_MS, first, r->n);
     lane->first_step = r->update[first].step;
     lane->last_step = r->update[r->n - 1].step;
     const double epochs_a_step = an_run_units_an_update(r) / train_units(r);
@@ -306,6 +307,7 @@ void an_decide_json(const an_decision *d, const an_decide_limits *limits, an_tex
         an_json_put_number(out, "ms", l->ms);
         an_json_put_number(out, "units_per_s", l->units_per_s);
         an_json_put_number(out, "gpu_busy", l->busy);
+        an_json_put_number(out, "cpu_wait_share", l->cpu_wait);
         an_json_put_number(out, "first_step", (double)l->first_step);
         an_json_put_number(out, "last_step", (double)l->last_step);
         an_json_put_number(out, "first_epoch", l->first_epoch);

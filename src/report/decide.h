@@ -43,11 +43,13 @@ typedef enum an_decide_rule { AN_DECIDE_DRIFT, AN_DECIDE_MEMORY, AN_DECIDE_DATA,
 typedef struct an_decide_lane {
     char device[64], host[64], dtype[AN_RUN_SETTING_BYTES];
     double ms, units_per_s, busy; /* medians of the window; NaN: unknown */
-    double gain;                  /* NaN of the reference */
-    double growth;                /* of `growing` */
-    const char *growing;          /* "live bytes", "resident bytes" */
-    char owner[320];              /* whose the growth is (report/memory_growth.h); "": nothing grew */
-    double drift;                 /* NaN: not comparable */
+    double
+        cpu_wait; /* share of the time of the window's updates, waiting for a processor that others used; NaN: unknown */
+    double gain;  /* NaN of the reference */
+    double growth;       /* of `growing` */
+    const char *growing; /* "live bytes", "resident bytes" */
+    char owner[320];     /* whose the growth is (report/memory_growth.h); "": nothing grew */
+    double drift;        /* NaN: not comparable */
     int64_t drift_step;
     int64_t first_step, last_step;  /* the window of ms, units_per_s and busy */
     double first_epoch, last_epoch; /* the same; NaN: unknown */

@@ -38,8 +38,8 @@ typedef struct times {
     size_t n;
     double seconds; /* all updates together */
     double median, p90, median_first, p75_first, median_last, p25_last;
-    double wait_share; /* waiting for data */
-    bool judged;       /* long enough to be judged */
+    double wait_share, cpu_wait_share; /* waiting for data; for a processor that others used (NaN: not told) */
+    bool judged;                       /* long enough to be judged */
 } times;
 
 typedef struct inquiry {
@@ -333,18 +333,68 @@ static bool plans_grow(const inquiry *q)
 
 /* ---- time */
 
+typedef struct line_means {
+    double n, ms, cpu_wait, data_wait;
+} line_means;
+
+/* The means of the lines first .. last - 1 whose updates took from `from` milliseconds on, and less than `below`. */
+static line_means mean_lines(const an_run_record *r, size_t first, size_t last, double from, double below)
+{
+    line_means m = {0};
+    for (size_t i = first; i < last; i++) {
+        const double *at = r->update[i].at;
+        if (!(at[AN_RUN_MS] >= from && at[AN_RUN_MS] < below)) continue;
+        m.n++, m.ms += at[AN_RUN_MS], m.cpu_wait += at[AN_RUN_CPU_WAIT_MS], m.data_wait += at[AN_RUN_DATA_WAIT_MS];
+    }
+    m.ms /= m.n, m.cpu_wait /= m.n, m.data_wait /= m.n;
+    return m;
+}
+
+/* What most of the time that the slow lines take longer than the others is spent with; `other` where the run does not tell. */
+static void explain_slow(const inquiry *q, const line_means *fast, const line_means *slow, const char *other,
+                         char out[200])
+{
+    const double longer = slow->ms - fast->ms;
+    if (slow->cpu_wait - fast->cpu_wait > 0.5 * longer)
+        snprintf(
+            out, 200,
+            "other programs used the processors: an update waited %.3g ms for one when it was fast, %.3g when slow",
+            fast->cpu_wait, slow->cpu_wait);
+    else if (slow->data_wait - fast->data_wait > 0.5 * longer)
+        snprintf(out, 200, "data are the cause: an update waited %.3g ms for them when it was fast, %.3g when slow",
+                 fast->data_wait, slow->data_wait);
+    else if (an_run_number(q->r->plan, "fallbacks") > 0)
+        snprintf(out, 200, "%.0f launches of an update run on the CPU instead of the GPU, and each waits for the other",
+                 an_run_number(q->r->plan, "fallbacks"));
+    else
+        snprintf(out, 200, "%s", other);
+}
+
 static bool slows_down(const inquiry *q)
 {
     const times *t = &q->t;
     double first, most;
+    char cause[200];
     if (!t->judged || !(t->median_last > CLIFF * t->median_first) || !(t->p25_last > t->p75_first)) return false;
     range_of(q->r, AN_RUN_SWAP_BYTES, &first, &most);
     const bool swaps = machine_said(q, memory_words) || most - first > SWAP_BYTES;
     const char *heat = machine_said(q, heat_words), *power = machine_said(q, power_words);
-    const char *cause = heat    ? "the machine's log says: heat"
-                        : power ? "the machine's log says: battery or low-power mode"
-                        : swaps ? "the machine's log says: memory went to swap"
-                                : "the machine's log names no cause: other load, or caches that no longer suffice";
+    const char *said = heat    ? "the machine's log says: heat"
+                       : power ? "the machine's log says: battery or low-power mode"
+                       : swaps ? "the machine's log says: memory went to swap"
+                               : NULL;
+    const line_means fast = mean_lines(q->r, 1, 1 + t->n / 3, 0, INFINITY),
+                     slow = mean_lines(q->r, q->r->n - t->n / 3, q->r->n, 0, INFINITY);
+    if (said)
+        snprintf(cause, sizeof cause, "%s", said);
+    else if (isnan(slow.cpu_wait))
+        explain_slow(q, &fast, &slow, "the machine's log names no cause: other load, or caches that no longer suffice",
+                     cause);
+    else
+        explain_slow(q, &fast, &slow,
+                     "neither the machine's log nor waits for data or a processor are the cause: caches "
+                     "that no longer suffice, or the GPU's clock",
+                     cause);
     fix(q,
         heat    ? "let the machine cool, then anneal resume %.300s"
         : power ? "plug it in, then anneal resume %.300s"
@@ -357,9 +407,19 @@ static bool slows_down(const inquiry *q)
 static bool times_swing(const inquiry *q)
 {
     const times *t = &q->t;
+    char cause[200];
     if (!t->judged || slows_down(q) || !(t->p90 > SWING * t->median)) return false;
+    const double limit = SWING * t->median;
+    const line_means fast = mean_lines(q->r, 1, q->r->n, 0, limit),
+                     slow = mean_lines(q->r, 1, q->r->n, limit, INFINITY);
+    explain_slow(q, &fast, &slow,
+                 isnan(slow.cpu_wait)
+                     ? "the run does not tell whether other programs used the processors"
+                     : "neither waits for data nor for a processor are the cause: the device was interrupted",
+                 cause);
     fix(q, "anneal profile %.300s/config.yaml, with other programs closed", q->dir);
-    return evidence(q, "median %.4g ms an update, a tenth of the lines above %.4g ms", t->median, t->p90);
+    return evidence(q, "median %.4g ms an update, a tenth of the lines above %.4g ms; in these %.170s", t->median,
+                    t->p90, cause);
 }
 
 static bool waits_for_data(const inquiry *q)
@@ -463,6 +523,26 @@ static bool is_translated(const inquiry *q)
     if (!*by) return false;
     fix(q, "install the program that is built for this processor; anneal doctor says what it is");
     return evidence(q, "%.40s runs this program's instructions", by);
+}
+
+/* The processor's own account: how long the thread that trains was ready to run while others ran. */
+static bool processors_are_shared(const inquiry *q)
+{
+    char others[160] = "";
+    size_t i, used = 0;
+    json_t *program;
+    if (!q->t.judged || !(q->t.cpu_wait_share > AN_RUN_MUCH_CPU_WAIT)) return false;
+    json_array_foreach(json_object_get(q->r->begin, "busiest"), i, program)
+    {
+        const char *name = json_string_value(json_array_get(program, 0));
+        const double percent = json_number_value(json_array_get(program, 1));
+        if (!name || i == 3 || !(percent >= 1 && percent < 1e6)) continue;
+        used += (size_t)snprintf(others + used, sizeof others - used, "%s%.30s %.0f %%",
+                                 used ? ", " : "; when it began: ", name, percent);
+    }
+    fix(q, "anneal top, and end the others or give them a lower priority, then anneal resume %.300s", q->dir);
+    return evidence(q, "the thread that trains waited %.0f %% of the time of the updates for a processor%s",
+                    100 * q->t.cpu_wait_share, others);
 }
 
 static bool gpu_is_shared(const inquiry *q)
@@ -615,6 +695,8 @@ static const struct {
      launch_bound, NEEDS_A_PROFILE},
     {"no_faster", "hardly faster than the reference", "small batches, waits, or fallbacks: the device has little to do",
      no_faster, NEEDS_A_REFERENCE},
+    {"processors_are_shared", "other programs use the processors", "the times are theirs as much as this run's",
+     processors_are_shared, NEEDS_TIMES},
     {"gpu_is_shared", "several programs use one GPU", "each gets a part of its time and memory", gpu_is_shared,
      NEEDS_A_LOGBOOK},
     {"too_hot", "the machine was slowed for its heat", "cooling does not keep up", too_hot, NEEDS_A_LOGBOOK},
@@ -646,15 +728,15 @@ static double median_of(const an_run_record *r, size_t first, size_t last, doubl
 /* A line's time is the mean of the updates since the line before. */
 static void read_times(const an_run_record *r, times *t)
 {
-    double ms = 0, wait = 0;
+    double ms = 0;
     *t = (times){.n = r->n > 1 ? r->n - 1 : 0};
     for (size_t i = 1; i < r->n; i++) {
         const double *at = r->update[i].at, updates = (double)(r->update[i].step - r->update[i - 1].step);
         if (isfinite(at[AN_RUN_MS])) ms += updates * at[AN_RUN_MS];
-        if (isfinite(at[AN_RUN_DATA_WAIT_MS])) wait += updates * at[AN_RUN_DATA_WAIT_MS];
     }
     t->seconds = 1e-3 * ms;
-    t->wait_share = ms > 0 ? wait / ms : 0;
+    t->wait_share = an_run_wait_share(r, AN_RUN_DATA_WAIT_MS, 1, r->n);
+    t->cpu_wait_share = an_run_wait_share(r, AN_RUN_CPU_WAIT_MS, 1, r->n);
     t->judged = t->n >= AN_DIAGNOSE_LINES && t->seconds >= AN_DIAGNOSE_SECONDS;
     if (!t->judged) return;
     t->median = median_of(r, 1, r->n, 0.9, &t->p90);

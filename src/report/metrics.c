@@ -71,6 +71,7 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
     an_json_put_number(&line, "ms", m->ms);
     if (strcmp(m->unit, "token") == 0) an_json_put_number(&line, "tokens_per_s", m->units_per_s);
     an_json_put_number(&line, "data_wait_ms", m->data_wait_ms);
+    put_if_known(&line, "cpu_wait_ms", m->cpu_wait_ms);
     put_if_known(&line, "gpu_busy", m->gpu_busy);
     put_if_known(&line, "exchange_share", m->exchange_share);
     put_if_known(&line, "live_bytes", m->live_bytes);

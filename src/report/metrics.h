@@ -26,8 +26,9 @@ typedef struct an_metrics_number {
 typedef struct an_metrics_line {
     int64_t step; /* the update's number; -1: an evaluation before the first */
     double loss, lr, norm, ms, units_per_s, data_wait_ms;
-    const char *unit; /* "token": what units_per_s counts */
-    bool evaluated;   /* val_loss is there, and train_loss where it is a number */
+    double cpu_wait_ms; /* until a processor was free; NaN: unknown, left out */
+    const char *unit;   /* "token": what units_per_s counts */
+    bool evaluated;     /* val_loss is there, and train_loss where it is a number */
     double val_loss, train_loss;
     double scale; /* of float16's loss, with `skipped` updates; 0: there is none */
     int64_t skipped;

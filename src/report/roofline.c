@@ -134,7 +134,9 @@ void an_roofline_table(const json_t *profile, an_text *out)
             an_run_text_html(top[k].launch, keys[c], out);
             an_text_puts(out, "</td>");
         }
-        an_text_printf(out, "<td class=\"n\">%.4g</td>", top[k].us);
+        an_text_printf(out,
+                       top[k].us >= 1e4 && top[k].us < 1e15 ? "<td class=\"n\">%.0f</td>" : "<td class=\"n\">%.4g</td>",
+                       top[k].us);
         an_text_printf(out, isfinite(share) ? "<td class=\"n\">%.1f %%</td></tr>\n" : "<td class=\"n\"></td></tr>\n",
                        100 * share);
     }

@@ -18,6 +18,7 @@ static const char *const column_keys[AN_RUN_COLUMNS] = {
     [AN_RUN_MS] = "ms",
     [AN_RUN_UNITS_PER_S] = "units_per_s",
     [AN_RUN_DATA_WAIT_MS] = "data_wait_ms",
+    [AN_RUN_CPU_WAIT_MS] = "cpu_wait_ms",
     [AN_RUN_GPU_BUSY] = "gpu_busy",
     [AN_RUN_LIVE_BYTES] = "live_bytes",
     [AN_RUN_RESERVED_BYTES] = "reserved_bytes",
@@ -232,6 +233,18 @@ double an_run_median(const an_run_record *r, an_run_column column, size_t first,
     const double m = an_run_quantile(v, n, 0.5);
     free(v);
     return m;
+}
+
+double an_run_wait_share(const an_run_record *r, an_run_column column, size_t first, size_t last)
+{
+    double ms = 0, wait = 0;
+    for (size_t i = first; i < last; i++) {
+        const double *at = r->update[i].at, updates = i ? (double)(r->update[i].step - r->update[i - 1].step) : 1;
+        if (!isfinite(at[AN_RUN_MS]) || !isfinite(at[column])) continue;
+        ms += updates * at[AN_RUN_MS];
+        wait += updates * at[column];
+    }
+    return ms > 0 ? wait / ms : (double)NAN;
 }
 
 double an_run_units_an_update(const an_run_record *r)

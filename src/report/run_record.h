@@ -19,7 +19,8 @@ typedef enum an_run_column {
     AN_RUN_MS,          /* of an update */
     AN_RUN_UNITS_PER_S, /* tokens, examples */
     AN_RUN_DATA_WAIT_MS,
-    AN_RUN_GPU_BUSY, /* share of the time */
+    AN_RUN_CPU_WAIT_MS, /* of the thread that trains, for a processor that other programs used */
+    AN_RUN_GPU_BUSY,    /* share of the time */
     AN_RUN_LIVE_BYTES,
     AN_RUN_RESERVED_BYTES,
     AN_RUN_RSS_BYTES,
@@ -76,6 +77,11 @@ an_status an_run_sorted(an_err *err, const an_run_record *r, an_run_column colum
 double an_run_quantile(const double *sorted, size_t n, double share);
 /* The median of a column for updates first .. last - 1; NaN where it has no finite number there, or without memory. */
 double an_run_median(const an_run_record *r, an_run_column column, size_t first, size_t last);
+/* The share of the time of updates first .. last - 1 for which a column's milliseconds say that they waited: AN_RUN_DATA_WAIT_MS,
+ * AN_RUN_CPU_WAIT_MS. Each line counts for the updates since the line before. NaN: no line tells. */
+double an_run_wait_share(const an_run_record *r, an_run_column column, size_t first, size_t last);
+/* A share of AN_RUN_CPU_WAIT_MS above this makes a run's times those of a busy machine. */
+#define AN_RUN_MUCH_CPU_WAIT 0.2
 /* Units (tokens, examples) of an update, which are the same in all of them: speed times time. NaN: no line has both. A speed that is to agree
  * with a median time is this divided by it. */
 double an_run_units_an_update(const an_run_record *r);

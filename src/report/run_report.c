@@ -80,7 +80,8 @@ typedef struct chart {
 static double value_at(const an_run_record *r, const line *l, size_t i)
 {
     const double v = r->update[i].at[l->column] * l->scale;
-    const bool compiles = i == 0 && (l->column == AN_RUN_MS || l->column == AN_RUN_DATA_WAIT_MS);
+    const bool compiles =
+        i == 0 && (l->column == AN_RUN_MS || l->column == AN_RUN_DATA_WAIT_MS || l->column == AN_RUN_CPU_WAIT_MS);
     return fabs(v) < 1e200 && !compiles ? v : NAN;
 }
 
@@ -238,6 +239,16 @@ static bool contradicts(const an_run_record *r, const json_t *sweep)
     return false;
 }
 
+/* Whether other programs disturbed the sweep, by its own account. */
+static bool is_disturbed(const json_t *sweep)
+{
+    size_t i;
+    json_t *answer;
+    json_array_foreach(json_object_get(sweep, "answers"), i,
+                       answer) if (an_run_number(answer, "cpu_wait_share") > AN_RUN_MUCH_CPU_WAIT) return true;
+    return false;
+}
+
 int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const char *out[AN_REPORT_LACKS])
 {
     const an_run_record *r = &run->record;
@@ -254,12 +265,28 @@ int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const cha
     else if (contradicts(r, sweep))
         out[n++] = "agreement with the sweep: for this batch size its speed is another by more than half: other load, "
                    "or other settings";
+    else if (is_disturbed(sweep))
+        out[n++] = "a sweep that had the machine to itself: other programs used the processors while it measured";
+    if (an_run_wait_share(r, AN_RUN_CPU_WAIT_MS, 1, r->n) > AN_RUN_MUCH_CPU_WAIT)
+        out[n++] = "a machine of its own: for more than a fifth of the time of the updates the run waited for a "
+                   "processor that other "
+                   "programs used";
     if (!has_memory_curve(r)) out[n++] = "a memory curve of 20 lines of metrics or more";
     if (!*commit) out[n++] = "the commit that the program was built from";
     if (strchr(an_run_text(r->begin, "anneal"), '-'))
         out[n++] = "a released version of the program: this is a pre-release";
     if (strstr(commit, "-dirty")) out[n++] = "a clean build: its sources differed from its commit";
     return n;
+}
+
+/* "tokens", from "train_tokens" of the logbook; "units" where it counts none. */
+static const char *units_of(const an_run_record *r)
+{
+    const char *key;
+    json_t *value;
+    json_object_foreach(r->begin, key, value) if (strncmp(key, "train_", 6) == 0 && json_is_number(value)) return key +
+        6;
+    return "units";
 }
 
 static an_status put_speed(an_err *err, const an_report_run *run, const json_t *sweep, an_text *out)
@@ -275,11 +302,12 @@ static an_status put_speed(an_err *err, const an_report_run *run, const json_t *
     const int missing = an_run_report_lacks(run, sweep, lacks), decimals = median < 1 ? 4 : median < 100 ? 2 : 0;
     an_text_puts(out, "<h3>Speed</h3>\n");
     if (n == 0) return an_text_puts(out, "<p>No logged update has a speed.</p>\n"), AN_OK;
+    an_text_printf(out, "<p>%.*f ", decimals, median);
+    put_html(out, units_of(r));
     an_text_printf(out,
-                   "<p>%.*f units a second (tokens, examples), median of %zu lines; a tenth below %.*f, a tenth "
-                   "above %.*f. <span class=\"stamp %s\">%s</span></p>\n",
-                   decimals, median, n, decimals, low, decimals, high, missing ? "bad" : "good",
-                   missing ? "unproven" : "proven");
+                   " a second, median of %zu lines; a tenth below %.*f, a tenth above %.*f. <span class=\"stamp "
+                   "%s\">%s</span></p>\n",
+                   n, decimals, low, decimals, high, missing ? "bad" : "good", missing ? "unproven" : "proven");
     if (missing) an_text_puts(out, "<p>What is missing:</p><ul>");
     for (int i = 0; i < missing; i++) an_text_printf(out, "<li>%s</li>", lacks[i]);
     if (missing) an_text_puts(out, "</ul>\n");
@@ -320,6 +348,47 @@ static void put_memory_kinds(const json_t *plan, an_text *out)
     if (*between == ',') an_text_puts(out, "</td></tr>\n");
 }
 
+/* Other programs that used the processors when the run began. */
+static void put_busiest(const json_t *begin, an_text *out)
+{
+    size_t i;
+    json_t *program;
+    const char *between = "<tr><th>other programs</th><td>";
+    json_array_foreach(json_object_get(begin, "busiest"), i, program)
+    {
+        const char *name = json_string_value(json_array_get(program, 0));
+        if (!name || i == 3) continue;
+        an_text_puts(out, between);
+        put_html(out, name);
+        an_text_printf(out, " %.0f %% of a processor", json_number_value(json_array_get(program, 1)));
+        between = ", ";
+    }
+    if (*between == ',') an_text_puts(out, "</td></tr>\n");
+}
+
+/* What no line of metrics has, so that a chart that is not there is not taken for a zero. */
+static void put_unmeasured(const an_run_record *r, an_text *out)
+{
+    static const struct {
+        an_run_column column;
+        const char *name;
+    } columns[] = {{AN_RUN_GPU_BUSY, "how busy a GPU was"},
+                   {AN_RUN_TEMPERATURE, "the processor's temperature"},
+                   {AN_RUN_SWAP_BYTES, "swap"},
+                   {AN_RUN_CPU_WAIT_MS, "waiting for a processor"},
+                   {AN_RUN_RSS_BYTES, "memory of the process"},
+                   {AN_RUN_LIVE_BYTES, "memory of the device"}};
+    const char *between = "<tr><th>not measured here</th><td>";
+    for (size_t k = 0; k < AN_COUNT(columns); k++) {
+        bool known = false;
+        for (size_t i = 0; i < r->n && !known; i++) known = isfinite(r->update[i].at[columns[k].column]);
+        if (known) continue;
+        an_text_printf(out, "%s%s", between, columns[k].name);
+        between = ", ";
+    }
+    if (*between == ',') an_text_puts(out, "</td></tr>\n");
+}
+
 static void put_facts(const an_report_run *run, an_text *out)
 {
     const an_run_record *r = &run->record;
@@ -344,6 +413,7 @@ static void put_facts(const an_report_run *run, an_text *out)
     put_fact(out, "architecture", "%s, %s", an_run_text(facts, "machine"),
              *an_run_text(facts, "translated") ? an_run_text(facts, "translated") : "native");
     put_row(out, "system", an_run_text(facts, "system"));
+    put_busiest(b, out);
     if (isfinite(an_run_number(facts, "ram_bytes")))
         put_fact(out, "memory", "%s", an_bytes_text(an_run_number(facts, "ram_bytes"), bytes));
     if (isfinite(an_run_number(r->plan, "peak_bytes")))
@@ -356,6 +426,7 @@ static void put_facts(const an_report_run *run, an_text *out)
     put_times(r->end, out);
     if (isfinite(an_run_number(r->end, "best_val_loss")))
         put_fact(out, "best validation loss", "%.6g", an_run_number(r->end, "best_val_loss"));
+    if (r->n) put_unmeasured(r, out);
     if (r->disordered)
         put_fact(out, "left out", "%llu lines of metrics out of order", (unsigned long long)r->disordered);
     an_text_puts(out, "</table></div>\n");
@@ -382,7 +453,9 @@ static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
 {
     static const line loss[] = {{AN_RUN_LOSS, "loss of a batch", 1}, {AN_RUN_VAL_LOSS, "validation", 1}};
     static const line norm[] = {{AN_RUN_GRAD_NORM, "norm", 1}};
-    static const line ms[] = {{AN_RUN_MS, "update", 1}, {AN_RUN_DATA_WAIT_MS, "waiting for data", 1}};
+    static const line ms[] = {{AN_RUN_MS, "update", 1},
+                              {AN_RUN_DATA_WAIT_MS, "waiting for data", 1},
+                              {AN_RUN_CPU_WAIT_MS, "for a processor", 1}};
     static const line memory[] = {{AN_RUN_RSS_BYTES, "process", 1 / 1048576.0},
                                   {AN_RUN_LIVE_BYTES, "device, live", 1 / 1048576.0},
                                   {AN_RUN_RESERVED_BYTES, "requested", 1 / 1048576.0}};
@@ -392,7 +465,7 @@ static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
     an_text_puts(out, "<div class=\"charts\">\n");
     put_chart(out, r, "Loss", false, loss, 2);
     put_chart(out, r, "Memory, MiB", true, memory, 3);
-    put_chart(out, r, "Milliseconds an update", true, ms, 2);
+    put_chart(out, r, "Milliseconds an update", true, ms, 3);
     AN_TRY(put_histogram(err, r, out));
     put_chart(out, r, "Norm of the gradients", true, norm, 1);
     put_chart(out, r, "GPU busy, percent of the time", true, busy, 1);
@@ -538,11 +611,13 @@ static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
                    {"units_per_s", "units a second", 1},
                    {"ms", "ms an update", 1},
                    {"data_wait_share", "data wait, %", 100},
+                   {"cpu_wait_share", "processor wait, %", 100},
                    {"predicted_bytes", "planned, MiB", 1 / 1048576.0},
                    {"measured_bytes", "requested, MiB", 1 / 1048576.0},
                    {"rss_bytes", "resident, MiB", 1 / 1048576.0}};
     size_t i;
     json_t *p;
+    char bytes[16];
     an_text_puts(out, "<section><h2>Sweep of ");
     put_html(out, an_run_text(sweep, "preset"));
     an_text_puts(out, " on ");
@@ -571,11 +646,20 @@ static an_status put_sweep(an_err *err, const json_t *sweep, an_text *out)
         if (i == MOST_ROWS) break;
         an_text_puts(out, "<p>");
         put_html(out, an_run_text(p, "axes"));
+        if (an_run_number(p, "budget_bytes") > 0)
+            an_text_printf(out, " Within %s:", an_bytes_text(an_run_number(p, "budget_bytes"), bytes));
         if (isfinite(an_run_number(p, "knee")))
-            an_text_printf(out, " The knee is a batch of %.0f;", an_run_number(p, "knee"));
+            an_text_printf(out, " the knee is a batch of %.0f;", an_run_number(p, "knee"));
         else
-            an_text_puts(out, " No knee was reached;");
-        an_text_printf(out, " the largest that fits by the plan: %.0f.</p>\n", an_run_number(p, "largest_fit"));
+            an_text_puts(out, " no knee was reached;");
+        an_text_printf(out, " the largest that fits by the plan: %.0f.", an_run_number(p, "largest_fit"));
+        if (an_run_number(p, "cpu_wait_share") > AN_RUN_MUCH_CPU_WAIT)
+            an_text_printf(out,
+                           " <span class=\"bad\">Not certain: other programs used the processors, for which a point "
+                           "waited %.0f %% of "
+                           "its time.</span>",
+                           fmin(100 * an_run_number(p, "cpu_wait_share"), 100));
+        an_text_puts(out, "</p>\n");
     }
     an_text_puts(out, "</section>\n");
     return AN_OK;
@@ -605,8 +689,8 @@ static void put_profile(const an_report_profile *p, an_text *out)
     an_text_puts(out, ".</p>\n");
     an_text_puts(out, "<div class=\"charts\">\n");
     if (!an_roofline_figure(j, out)) an_text_puts(out, "<p>Its launches have no times.</p>\n");
-    an_roofline_table(j, out);
     an_text_puts(out, "</div>\n");
+    an_roofline_table(j, out); /* as wide as the page: beside the figure its last column would be cut */
     an_text_puts(out, "</section>\n");
 }
 

@@ -34,7 +34,7 @@ an_status an_run_report(an_err *err, const an_report_run *run, int n, const json
                         const an_report_profile *profile, an_text *out);
 
 /* What the speed of a run lacks to be proven, a text each; returns how many. */
-enum { AN_REPORT_LACKS = 9 };
+enum { AN_REPORT_LACKS = 10 };
 int an_run_report_lacks(const an_report_run *run, const json_t *sweep, const char *out[AN_REPORT_LACKS]);
 
 #endif

@@ -12,16 +12,6 @@ enum { SKIPPED = 2 };
 
 /* ---- a point */
 
-static double share_of_wait(const an_run_record *r)
-{
-    double ms = 0, wait = 0;
-    for (size_t i = SKIPPED; i < r->n; i++) {
-        if (isfinite(r->update[i].at[AN_RUN_MS])) ms += r->update[i].at[AN_RUN_MS];
-        if (isfinite(r->update[i].at[AN_RUN_DATA_WAIT_MS])) wait += r->update[i].at[AN_RUN_DATA_WAIT_MS];
-    }
-    return ms > 0 ? wait / ms : 0;
-}
-
 static an_status quantile(an_err *err, const an_run_record *r, an_run_column column, size_t first, double share,
                           double *out)
 {
@@ -49,7 +39,9 @@ static an_status read_point(an_err *err, const char *dir, const an_run_record *r
     AN_TRY(quantile(err, r, AN_RUN_SWAP_BYTES, 0, 1, &swap_most));
     p->swap_growth_bytes = swap_most - swap_first;
     p->predicted_bytes = an_run_number(r->plan, "peak_bytes");
-    p->wait_share = share_of_wait(r);
+    p->wait_share = an_run_wait_share(r, AN_RUN_DATA_WAIT_MS, SKIPPED, r->n);
+    p->cpu_wait_share = an_run_wait_share(r, AN_RUN_CPU_WAIT_MS, SKIPPED, r->n);
+    if (isnan(p->wait_share)) p->wait_share = 0;
     if (!(p->units_per_s > 0)) return an_fail(err, AN_E_DATA, "%s: its metrics have no speed", dir);
     p->ran = true;
     return AN_OK;
@@ -96,6 +88,17 @@ const an_sweep_point *an_sweep_knee(const an_sweep *s, const char *axes, int64_t
         if ((!knee || p->batch < knee->batch) && is_flat_behind(s, p, most)) knee = p;
     }
     return knee;
+}
+
+const an_sweep_point *an_sweep_most_disturbed(const an_sweep *s, const char *axes, int64_t most)
+{
+    const an_sweep_point *worst = NULL;
+    for (int i = 0; i < s->n; i++) {
+        const an_sweep_point *p = &s->point[i];
+        if (!is_within(p, axes, most) || !(p->cpu_wait_share > AN_RUN_MUCH_CPU_WAIT)) continue;
+        if (!worst || p->cpu_wait_share > worst->cpu_wait_share) worst = p;
+    }
+    return worst;
 }
 
 const char *an_sweep_limit(const an_sweep_point *p)
@@ -150,6 +153,7 @@ void an_sweep_json(const an_sweep *s, an_text *out)
             an_json_put_number(out, "ms_fast", p->ms_fast);
             an_json_put_number(out, "ms_slow", p->ms_slow);
             an_json_put_number(out, "data_wait_share", p->wait_share);
+            an_json_put_number(out, "cpu_wait_share", p->cpu_wait_share);
             an_json_put_number(out, "gpu_busy", p->gpu_busy);
             an_json_put_number(out, "predicted_bytes", p->predicted_bytes);
             an_json_put_number(out, "measured_bytes", p->measured_bytes);
@@ -284,6 +288,7 @@ void an_sweep_from_json(const json_t *points, an_sweep *out)
         if (!(batch >= 1 && batch <= 0x1p50) || !(speed > 0 && speed < 1e30)) continue;
         an_sweep_point *p = &out->point[out->n++];
         *p = (an_sweep_point){.batch = (int64_t)batch, .ran = true, .units_per_s = speed};
+        p->cpu_wait_share = number_of(point, "cpu_wait_share");
         snprintf(p->axes, sizeof p->axes, "%s", axes && strlen(axes) < sizeof p->axes ? axes : "");
         snprintf(p->unit, sizeof p->unit, "%s", unit && strlen(unit) < sizeof p->unit && is_word(unit) ? unit : "unit");
     }

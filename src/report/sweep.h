@@ -21,7 +21,8 @@ typedef struct an_sweep_point {
     char unit[24];                            /* "token" */
     double units_per_s, ms, ms_fast, ms_slow; /* at the median time; median; fastest and slowest tenth of the updates */
     double wait_share, gpu_busy;              /* of the time; gpu_busy is NaN on a device that does not tell */
-    double predicted_bytes, measured_bytes;   /* the plan's peak; what was requested from the device */
+    double cpu_wait_share; /* of the time: waiting for a processor that other programs used; NaN: not told */
+    double predicted_bytes, measured_bytes; /* the plan's peak; what was requested from the device */
     double rss_bytes, swap_growth_bytes;
     /* Of the launches of an update's last micro-batch, by the roofline: time that those need at least whose arithmetic takes longer than their bytes, and time of the
      * others. Zeros: unknown. */
@@ -40,6 +41,8 @@ an_status an_sweep_read(an_err *err, const char *dir, an_sweep_point *io);
 /* The knee among the points with these axes and at most `most` samples (0: all); NULL: none, speed still grows at the
  * largest, or fewer than two points ran. `fastest` is the fastest of them; NULL: none ran. */
 const an_sweep_point *an_sweep_knee(const an_sweep *s, const char *axes, int64_t most, const an_sweep_point **fastest);
+/* The point whose times other programs disturbed most, beyond AN_RUN_MUCH_CPU_WAIT; NULL: none. With one the knee is not certain. */
+const an_sweep_point *an_sweep_most_disturbed(const an_sweep *s, const char *axes, int64_t most);
 /* What a larger batch would not help: "data", "launches", "memory", "arithmetic" or "bandwidth"; "arithmetic or bandwidth" where the roofline of
  * the point is not known. */
 const char *an_sweep_limit(const an_sweep_point *p);

@@ -38,6 +38,7 @@ typedef struct loop {
     double busy_s;                  /* host time in these updates */
     double gpu_s;                   /* device time in these updates */
     double gpu_before;              /* the device's clock before the current update; < 0: it has none */
+    double cpu_wait_before;         /* an_cpu_wait_seconds when the first of these updates began */
     double waited_s;                /* the loader's total wait at the last line */
     double exchange_s, rank_wait_s; /* in exchanges with other ranks in these updates; of it, until they came */
     an_jsonl rank_lines;
@@ -192,6 +193,9 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
     an_session *r = l->r;
     const int64_t micros = an_train_micros(&r->cfg);
     const double begin = an_session_clock();
+    if (l->busy_steps == 0)
+        l->cpu_wait_before =
+            an_cpu_wait_seconds(); /* a line's updates together: one small update is shorter than a look */
     double exchange_s, wait_s, exchanged_s, waited_s;
     an_comm_times(r->cfg.comm, &exchange_s, &wait_s);
     l->gpu_before = an_device_busy_seconds(r->cx);
@@ -243,6 +247,8 @@ static void measure(loop *l, an_train_event *e)
     e->ms = 1e3 * l->busy_s / n;
     e->units_per_s = l->busy_s > 0 ? units * n / l->busy_s : 0;
     e->data_wait_ms = 1e3 * (waited - l->waited_s) / n;
+    const double cpu_wait_s = an_cpu_wait_seconds() - l->cpu_wait_before;
+    e->cpu_wait_ms = isnan(cpu_wait_s) ? (double)NAN : 1e3 * fmin(cpu_wait_s, l->busy_s) / n;
     /* The first update plans and compiles: the estimate leaves it out. */
     const double later = (double)(r->step - l->begin_step - 1);
     e->eta_s = later > 0 ? (an_session_clock() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
@@ -313,6 +319,7 @@ static an_status write_metrics(an_err *err, loop *l, const an_train_event *e, bo
                          .ms = e->ms,
                          .units_per_s = e->units_per_s,
                          .data_wait_ms = e->data_wait_ms,
+                         .cpu_wait_ms = e->cpu_wait_ms,
                          .unit = c->task->unit,
                          .evaluated = evaluated,
                          .val_loss = e->val_loss,
@@ -481,6 +488,7 @@ static an_train_event evaluation_alone(int64_t step)
                             .ms = NAN,
                             .units_per_s = NAN,
                             .data_wait_ms = NAN,
+                            .cpu_wait_ms = NAN,
                             .gpu_busy = NAN,
                             .exchange_share = NAN,
                             .slowest = -1};

@@ -32,6 +32,8 @@ typedef struct an_train_event {
     double loss, val_loss, train_loss, lr, norm, ms, units_per_s, data_wait_ms, eta_s;
     /* the model's numbers (the first is the loss) in training and on the validation split; NaN: absent */
     double number[AN_MODEL_SUMS], val_number[AN_MODEL_SUMS];
+    double
+        cpu_wait_ms; /* of ms: the thread that trains waited for a processor that other programs used; NaN: unknown */
     double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: unknown */
     /* Of several ranks: the share of the updates' time that exchanges take and nothing hides; NaN: unknown, or one rank. The
      * slowest rank, and how much slower it is than the mean of the others; -1: unknown. */

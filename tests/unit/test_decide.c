@@ -11,6 +11,7 @@
 typedef struct measurement {
     const char *device;
     double ms, busy;       /* busy < 0: not told */
+    double cpu_wait;       /* ms of an update; 0: not told */
     double growth;         /* of live bytes, from the first epoch to the tenth; flat behind it */
     double drift;          /* relative, of the losses from update 50 on */
     int batch_size, lines; /* 0: 8, 100 */
@@ -39,6 +40,7 @@ static void write_run(const measurement *m, const char *name, an_run_record *out
                 (3 - 0.01 * i) * (1 + (i < 50 ? 0 : m->drift)), i == 0 ? 1e5 : m->ms, 1e6 / m->ms,
                 1e9 * (1 + m->growth * (i < 45 ? i : 45) / 45));
         if (m->busy >= 0) fprintf(f, ",\"gpu_busy\":%g", m->busy);
+        if (m->cpu_wait > 0) fprintf(f, ",\"cpu_wait_ms\":%g", m->cpu_wait);
         fprintf(f, "}\n");
     }
     fclose(f);
@@ -255,6 +257,19 @@ static void lanes_that_failed_or_had_other_data_are_a_sentence(void **state)
     assert_true(d.lane[0].ended && !d.lane[1].ended);
 }
 
+static void a_lane_tells_how_long_it_waited_for_a_processor(void **state)
+{
+    (void)state;
+    an_err err = {0};
+    an_decision d;
+    an_decide_limits limits;
+    const measurement m[] = {{.device = "cpu", .ms = 100, .busy = -1},
+                             {.device = "g", .ms = 80, .busy = -1, .cpu_wait = 32}};
+    if (decide(&err, m, 2, &d, &limits) != AN_OK) fail_msg("%s", err.text);
+    assert_true(isnan(d.lane[0].cpu_wait));
+    assert_float_equal(d.lane[1].cpu_wait, 0.4, 1e-9);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -262,6 +277,7 @@ int main(void)
         cmocka_unit_test(figures_are_of_the_window_that_they_name),
         cmocka_unit_test(lanes_of_other_buckets_and_short_runs_are_a_sentence),
         cmocka_unit_test(lanes_that_failed_or_had_other_data_are_a_sentence),
+        cmocka_unit_test(a_lane_tells_how_long_it_waited_for_a_processor),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

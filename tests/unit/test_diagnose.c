@@ -15,6 +15,8 @@ typedef struct fault {
     const char *rule; /* that it fires; NULL: none */
     const char *name;
     double wait_ms, late_ms, every_fifth_ms; /* added: always, in the last third, in every fifth line */
+    double cpu_wait_ms, slow_cpu_wait_share; /* for a processor: added always; of what late_ms and every_fifth_ms add */
+    double slow_data_wait_share;             /* the same, for data */
     double rss_growth, live_growth, swap_growth, plan_growth, rss, gpu_busy; /* growth: from first to last line */
     double heap_growth, mapped_growth;                                       /* of the process */
     double loss_rise;                                                        /* from the middle on, up to this */
@@ -50,6 +52,8 @@ static const fault faults[] = {
     {NULL, "a loss with noise", .loss_rise = 2.2},
     {NULL, "a local disk", .begin = ",\"mount\":\"ext4\"", .wait_ms = 8},
     {NULL, "a network that suffices", .begin = ",\"mount\":\"nfs4\"", .wait_ms = 2},
+    {NULL, "a little load", .cpu_wait_ms = 15},
+    {"processors_are_shared", "much load", .cpu_wait_ms = 40},
     {NULL, "mains and native", .facts = ",\"on_battery\":0,\"low_power\":0,\"translated\":\"\""},
     {NULL, "warm", .machine = "thermal state fair: the machine is warm, and may be slowed soon"},
     {NULL, "no fallbacks", .plan = ",\"fallbacks\":0"},
@@ -110,11 +114,14 @@ static const fault faults[] = {
 static void put_line(an_text *out, const fault *f, int i, int n)
 {
     const double part = (double)i / (n - 1), noise = i % 2 ? 0.02 : -0.02;
-    double loss = 2 + 2 * exp(-6 * part) + noise, ms = 100 + 2 * (i % 3) + (i % 5 == 0 ? f->every_fifth_ms : 0);
-    if (i >= 2 * n / 3) ms += f->late_ms;
+    double loss = 2 + 2 * exp(-6 * part) + noise;
+    const double slower = (i % 5 == 0 ? f->every_fifth_ms : 0) + (i >= 2 * n / 3 ? f->late_ms : 0);
+    const double wait_ms = f->wait_ms + f->slow_data_wait_share * slower,
+                 ms = 100 + 2 * (i % 3) + f->wait_ms + f->cpu_wait_ms + slower;
     if (f->loss_rise > 0 && part > 0.5) loss = 2 + (f->loss_rise - 2) * (2 * part - 1) + noise;
-    an_text_printf(out, "{\"step\":%d,\"ms\":%.3f,\"grad_norm\":1,\"data_wait_ms\":%.3f", 10 * i, ms + f->wait_ms,
-                   f->wait_ms);
+    an_text_printf(out, "{\"step\":%d,\"ms\":%.3f,\"grad_norm\":1,\"data_wait_ms\":%.3f", 10 * i, ms, wait_ms);
+    if (f->cpu_wait_ms > 0 || f->slow_cpu_wait_share > 0)
+        an_text_printf(out, ",\"cpu_wait_ms\":%.3f", f->cpu_wait_ms + f->slow_cpu_wait_share * slower);
     if (f->null_loss_at > 0 && i == f->null_loss_at)
         an_text_puts(out, ",\"loss\":null");
     else
@@ -317,6 +324,39 @@ static void a_slow_down_names_what_the_machine_said(void **state)
     assert_non_null(strstr(d.finding[d.n - 1].evidence, "swap"));
 }
 
+/* Slow updates, steady or now and then: what they waited for is told, of fallbacks, data, a processor, or that it is none of them. */
+static void slow_updates_name_what_they_waited_for(void **state)
+{
+    (void)state;
+    static const struct {
+        fault fault;
+        const char *rule, *says;
+    } cases[] = {
+        {{.every_fifth_ms = 300, .slow_cpu_wait_share = 0.9},
+         "times_swing",
+         "an update waited 0 ms for one when it was fast, 270"},
+        {{.late_ms = 80, .slow_cpu_wait_share = 0.9}, "slows_down", "waited 0 ms for one when it was fast, 72"},
+        {{.every_fifth_ms = 300, .slow_data_wait_share = 0.9}, "times_swing", "data are the cause"},
+        {{.late_ms = 80, .slow_data_wait_share = 0.9}, "slows_down", "data are the cause: an update waited 0 ms"},
+        {{.every_fifth_ms = 300, .plan = ",\"fallbacks\":3"}, "times_swing", "3 launches of an update run on the CPU"},
+        {{.every_fifth_ms = 300, .cpu_wait_ms = 1}, "times_swing", "neither waits for data nor for a processor"},
+        {{.every_fifth_ms = 300}, "times_swing", "does not tell whether other programs"},
+        {{.late_ms = 80, .cpu_wait_ms = 1}, "slows_down", "neither the machine's log nor waits"},
+        {{.cpu_wait_ms = 40, .begin = ",\"busiest\":[[\"make\",97.2],[\"\\u001b[2J\",40],[\"x\",1e300],[],[\"y\",5]]"},
+         "processors_are_shared",
+         "waited 28 % of the time of the updates for a processor; when it began: make 97 %, ?[2J 40 %"}};
+    char dir[1200];
+    snprintf(dir, sizeof dir, "%s", test_path("waits"));
+    for (size_t i = 0; i < AN_COUNT(cases); i++) {
+        write_run(dir, &cases[i].fault);
+        const an_diagnosis d = diagnose(dir, false);
+        bool found = false;
+        for (int k = 0; k < d.n; k++)
+            found |= strcmp(d.finding[k].rule, cases[i].rule) == 0 && strstr(d.finding[k].evidence, cases[i].says);
+        if (!found) fail_msg("%zu: %s", i, d.n ? d.finding[d.n - 1].evidence : "nothing was found");
+    }
+}
+
 static void growth_is_named_by_its_owner(void **state)
 {
     (void)state;
@@ -406,6 +446,7 @@ int main(void)
         cmocka_unit_test(a_record_that_cannot_be_read_leaves_nothing_to_free),
         cmocka_unit_test(a_run_that_goes_on_was_not_killed),
         cmocka_unit_test(a_slow_down_names_what_the_machine_said),
+        cmocka_unit_test(slow_updates_name_what_they_waited_for),
         cmocka_unit_test(growth_is_named_by_its_owner),
         cmocka_unit_test(evidence_is_one_printable_line_and_valid_json),
         cmocka_unit_test(a_run_without_figures_is_silent),

@@ -19,14 +19,19 @@ static const char sweep_text[] =
     "\"units_per_s\":9},{\"ran\":true,\"batch_size\":-1,\"units_per_s\":9},{\"ran\":false,\"why\":\"<i>\"},7],"
     "\"answers\":[{\"axes\":\"\",\"knee\":1,\"largest_fit\":9},null]}";
 
+static double cpu_wait_share; /* of the runs' updates; 0: the metrics do not tell */
+
 static void write_run(const char *dir, int lines, const char *log)
 {
     char path[1200];
     an_text text = {0};
     mkdir(dir, 0777);
-    for (int i = 0; i < lines; i++)
-        an_text_printf(&text, "{\"step\":%d,\"loss\":%g,\"ms\":%d,\"units_per_s\":100,\"rss_bytes\":1e8}\n", i,
+    for (int i = 0; i < lines; i++) {
+        an_text_printf(&text, "{\"step\":%d,\"loss\":%g,\"ms\":%d,\"units_per_s\":100,\"rss_bytes\":1e8", i,
                        4.0 / (1 + i), 10 + i % 7);
+        if (cpu_wait_share > 0) an_text_printf(&text, ",\"cpu_wait_ms\":%g", cpu_wait_share * (10 + i % 7));
+        an_text_puts(&text, "}\n");
+    }
     assert_false(text.failed);
     snprintf(path, sizeof path, "%s/metrics.jsonl", dir);
     test_write_file(path, text.data ? text.data : "", text.len);
@@ -91,6 +96,26 @@ static void a_sweep_of_something_else_or_against_the_run_proves_nothing(void **s
     assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "h", "abc", "-1e308")), 1);
     assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "h", "abc", "160")), 1); /* the run was slowed */
     assert_int_equal(lacks_of(30, whole, SWEEP("<cpu>", "h", "abc", "60")), 1);
+}
+
+/* Times that other programs made are no proof of a speed, neither the run's nor the sweep's. */
+static void a_busy_machine_proves_no_speed(void **state)
+{
+    (void)state;
+#define ANSWER(share)                                                                                                  \
+    "{\"preset\":\"demo\",\"device\":\"<cpu>\",\"host\":\"h\",\"commit\":\"abc\",\"points\":[{\"ran\":true,\"batch_"   \
+    "size\":2,"                                                                                                        \
+    "\"units_per_s\":90},{\"ran\":true,\"batch_size\":4,\"units_per_s\":100}],\"answers\":[{\"cpu_wait_share\":" share \
+    "}]}"
+    assert_int_equal(lacks_of(30, whole, ANSWER("null")), 0);
+    assert_int_equal(lacks_of(30, whole, ANSWER("0.1")), 0);
+    assert_int_equal(lacks_of(30, whole, ANSWER("0.5")), 1);
+    cpu_wait_share = 0.1;
+    assert_int_equal(lacks_of(30, whole, ANSWER("0.1")), 0);
+    cpu_wait_share = 0.5;
+    assert_int_equal(lacks_of(30, whole, ANSWER("0.1")), 1);
+    assert_int_equal(lacks_of(30, whole, ANSWER("0.5")), 2);
+    cpu_wait_share = 0;
 }
 
 /* A profile of a stranger: markup in every text, numbers that are none, a launch that can be drawn. */
@@ -171,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_speed_is_proven_only_with_everything),
         cmocka_unit_test(a_sweep_of_something_else_or_against_the_run_proves_nothing),
+        cmocka_unit_test(a_busy_machine_proves_no_speed),
         cmocka_unit_test(texts_of_strangers_are_escaped),
         cmocka_unit_test(charts_are_bounded_and_finite_whatever_the_numbers),
     };

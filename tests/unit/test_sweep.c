@@ -47,6 +47,22 @@ static void the_knee_is_where_more_adds_less_than_five_percent(void **state)
     assert_int_equal(knee_of((double[]){0}, 1, 0), 0);
 }
 
+static void other_programs_make_a_knee_uncertain(void **state)
+{
+    (void)state;
+    an_sweep *s = series("", (double[]){100, 200, 90, 0}, 4);
+    for (int i = 0; i < s->n; i++) s->point[i].cpu_wait_share = NAN;
+    assert_null(an_sweep_most_disturbed(s, "", 0));
+    s->point[0].cpu_wait_share = 0.1;
+    s->point[1].cpu_wait_share = 0.3;
+    s->point[2].cpu_wait_share = 0.7;
+    assert_int_equal(an_sweep_most_disturbed(s, "", 0)->batch, 4);
+    assert_int_equal(an_sweep_most_disturbed(s, "", 2)->batch, 2); /* within the budget */
+    assert_null(an_sweep_most_disturbed(s, "", 1));
+    assert_null(an_sweep_most_disturbed(s, "a=1", 0));
+    free(s);
+}
+
 static void combinations_of_axes_do_not_mix(void **state)
 {
     (void)state;
@@ -130,6 +146,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_knee_is_where_more_adds_less_than_five_percent),
+        cmocka_unit_test(other_programs_make_a_knee_uncertain),
         cmocka_unit_test(combinations_of_axes_do_not_mix),
         cmocka_unit_test(what_limits_a_point_is_read_off_its_numbers),
         cmocka_unit_test(json_and_picture_hold_every_point),
