@@ -1,7 +1,7 @@
 #!/bin/sh
 # sampling.sh: what a drawn token takes on an NVIDIA GPU, about a minute a program:
 #     sh bench/cuda/sampling.sh NEW [OLD]      folders of builds; OLD, to compare with, is run in turn with NEW, three times
-# With ANNEAL_CUDA_DECODE=1 in the environment attention of the newest token is by attn_decode.inc.
+# ANNEAL_CUDA_DECODE=0, ANNEAL_CUDA_FOLLOW=0 and ANNEAL_CUDA_ROWS=0 in the environment leave out what man anneal says of them.
 # For `char` and `gpt2` in bfloat16: tokens a second, times of a token, the first one cold and warm. With NEW also: greedy text of a
 # float32 and of an exact run on the CPU and on the GPU, which are the same text where rounding does not decide; and the draws of
 # one seed twice, which must be equal. Exit code 1: they are not.

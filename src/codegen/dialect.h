@@ -40,14 +40,15 @@ const an_dialect *an_dialect_find(const char *name); /* NULL: there is none of t
 /* The GPU that a text is compiled for. Tiles and texts are a pure function of a spec and of this. */
 typedef struct an_gpu {
     const an_dialect *dialect;
-    int version;         /* of the language: MSL 300, 310, ...; CUDA does not ask */
-    bool fast;           /* sums may be taken in another order than on other devices; see an_gpu_fast */
-    bool tf32;           /* f32 GEMMs and attention on tensor cores, operands rounded to 11 bits */
-    bool plain;          /* without matrix instructions (a virtual machine's GPU): fragments are plain registers */
-    bool no_shuffles;    /* of a plain GPU: nor shuffles within a subgroup; lanes meet in shared memory */
-    int arch_specific;   /* 90: the compiler and the GPU know sm_90a; 0: no architecture-specific instructions */
-    bool decode;         /* attention of one query by attn_decode.inc */
-    bool rows;           /* products of few rows by gemm_rows.inc */
+    int version;       /* of the language: MSL 300, 310, ...; CUDA does not ask */
+    bool fast;         /* sums may be taken in another order than on other devices; see an_gpu_fast */
+    bool tf32;         /* f32 GEMMs and attention on tensor cores, operands rounded to 11 bits */
+    bool plain;        /* without matrix instructions (a virtual machine's GPU): fragments are plain registers */
+    bool no_shuffles;  /* of a plain GPU: nor shuffles within a subgroup; lanes meet in shared memory */
+    int arch_specific; /* 90: the compiler and the GPU know sm_90a; 0: no architecture-specific instructions */
+    bool decode;       /* attention of one query by attn_decode.inc */
+    bool rows;         /* products of few rows by gemm_rows.inc */
+    bool follow;       /* texts for launches that begin while the one before still runs (AN_FOLLOW); changes no bits */
     int multiprocessors; /* thread blocks that fill the GPU; decides grids, never bits */
 } an_gpu;
 

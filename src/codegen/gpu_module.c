@@ -169,6 +169,13 @@ bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad)
            s->D == 64 && s->T >= 64 && s->S >= 64 && /* shorter sequences do not fill a tile */
            (!grad || s->B * s->H >= AN_HOPPER_HEADS);
 }
+/* Arguments of a forward pass that are read one number at a time: the dropout's seed and the number of keys. */
+static bool is_number(int arg, bool grad)
+{
+    enum { RNG = 3, N_KEYS = 6 };
+    return !grad && (arg == RNG || arg == N_KEYS);
+}
+
 static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
                                an_tiles *t)
 {
@@ -190,7 +197,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
     if (grad)
         wide &= multiples_of_8(s->do_, 3) && multiples_of_8(s->dq, 3) && multiples_of_8(s->dk, 3) &&
                 multiples_of_8(s->dv, 3);
-    for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]);
+    for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]) || is_number(i, grad);
     t->vec = wide ? 8 : 1;
     if (gpu->decode && !grad && wide && s->T == 1 && s->dropout == 0) {
         t->body = AN_BODY_DECODE;
@@ -232,7 +239,27 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
     return "the head is too large for this GPU's shared memory; use more heads";
 }
 
-const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out)
+/* Whether a launch of the plan writes what argument `arg` of a step reads. */
+static bool is_written(const an_plan *p, const an_arg *arg)
+{
+    for (int32_t i = 0; i < p->n_steps; i++)
+        for (int k = 0; k < p->step[i].n_args; k++) {
+            const an_arg *out = &p->step[i].arg[k];
+            if (out->written && out->slot == arg->slot && out->offset < arg->offset + arg->bytes &&
+                arg->offset < out->offset + out->bytes)
+                return true;
+        }
+    return arg->slot == AN_SLOT_ARENA; /* whose scratch is no argument */
+}
+
+/* Which texts can begin while the launch before still runs: those of a drawn token, and loop kernels. */
+static bool can_follow(const an_kernel *k, const an_tiles *t)
+{
+    return t->module == AN_MODULE_LOOP || t->rows || t->body == AN_BODY_DECODE || t->module == AN_MODULE_DRAW ||
+           k->kind == AN_KERNEL_ROW_UPDATE;
+}
+
+static const char *tiles_of_kernel(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out)
 {
     const an_kernel *k = &p->kernel[s->kernel];
     const an_loop_kernel *tail = s->epilogue >= 0 ? p->kernel[s->epilogue].u.loop : NULL;
@@ -255,11 +282,21 @@ const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gp
     }
 }
 
+const char *an_module_tiles(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, an_tiles *out)
+{
+    const char *why = tiles_of_kernel(p, s, gpu, out);
+    if (why || !gpu->follow || !can_follow(&p->kernel[s->kernel], out)) return why;
+    out->follow = 1;
+    out->early = out->rows && !is_written(p, &s->arg[1]);
+    return NULL;
+}
+
 /* ---------------------------------------------------------------------------------------------- texts */
 
 static void defines(const an_tiles *t, an_text *out)
 {
     an_text_printf(out, "#define AN_MUL AN_KIND_%s\n#define AN_EXACT %d\n", t->mul, t->exact);
+    if (t->follow) an_text_puts(out, "#define AN_FOLLOW 1\n");
     if (t->module == AN_MODULE_LOOP) return;
     if (t->module >= AN_MODULE_SCATTER) {
         an_gpu_call_defines(t, out);
@@ -269,7 +306,9 @@ static void defines(const an_tiles *t, an_text *out)
                    t->threads);
     if (t->window) an_text_printf(out, "#define AN_WINDOW %d\n", t->window);
     if (t->fast) an_text_puts(out, "#define AN_FAST 1\n");
-    if (t->rows) an_text_printf(out, "#define AN_ROWS %d\n#define AN_DEEP %d\n", t->rows, t->deep);
+    if (t->rows)
+        an_text_printf(out, "#define AN_ROWS %d\n#define AN_DEEP %d\n#define AN_EARLY %d\n", t->rows, t->deep,
+                       t->early);
     if (t->module == AN_MODULE_GEMM)
         an_text_printf(
             out,
@@ -404,7 +443,7 @@ static void describe(const an_plan *p, const an_plan_step *s, an_text *out)
  * arguments, so that many GEMMs share one module. */
 static int32_t same_module(const an_plan *p, int32_t from, int32_t to, const an_gpu *gpu, int32_t like)
 {
-    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 24 * sizeof(int), "compared as bytes");
+    _Static_assert(sizeof(an_tiles) == 4 * sizeof(char *) + 26 * sizeof(int), "compared as bytes");
     an_tiles t, o;
     if (an_module_tiles(p, &p->step[like], gpu, &t)) return -1;
     for (int32_t i = from; i < to; i++) {

@@ -468,6 +468,7 @@ void an_render_gpu(const an_loop_kernel *p, const char *name, const an_gpu *gpu,
         if (alias_of(aliases, i) >= 0)
             an_text_printf(out, "    AN_DEVICE const %s *%s = %s; /* in place */\n", type_of(&p->arg[i]),
                            p->arg[i].name, p->arg[alias_of(aliases, i)].name);
+    if (gpu->follow) an_text_puts(out, "    AN_LET_NEXT();\n    AN_AWAIT();\n");
     if (gpu->plain && p->shape != AN_COL && an_gpu_reduces_rows(p))
         an_text_printf(out, "    AN_MEET_LANES(%d);\n", launch.threads);
     if (p->shape == AN_COL)

@@ -57,6 +57,7 @@ typedef struct thing { /* anything with a handle */
     char name[NAME];
     int n_params, recorded, type;
     unsigned shared; /* a function's, allowed */
+    int follows;     /* a function's text waits for the launch before it */
     uint64_t rows, cols;
     int64_t ld;
     char param[MOST_PARAMS]; /* 'p' a pointer, 'w' one whose neighbours are moved together, 'v' a value */
@@ -68,7 +69,9 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
     int context, current, captures;
     size_t used_bytes, most_bytes, ops, kernels, gemms, graphs, to_device, to_host, host_bytes,
-        beside; /* beside: captured calls that do not wait for the one before */
+        beside, /* captured calls that do not wait for the one before */
+        follow,
+        last_kernel; /* kernels that may begin before the one before them has ended; the number of the last kernel */
     thing *capturing;
 } state;
 
@@ -263,9 +266,11 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
     if (getenv("FAKE_CUDA_COUNTS")) {
         FILE *f = fopen(getenv("FAKE_CUDA_COUNTS"), "w");
         if (f) {
-            fprintf(f, "kernels %zu gemms %zu captures %d replays %zu beside %zu to_device %zu to_host %zu bytes %zu\n",
+            fprintf(f,
+                    "kernels %zu gemms %zu captures %d replays %zu beside %zu to_device %zu to_host %zu bytes %zu "
+                    "follow %zu\n",
                     state.kernels, state.gemms, state.captures, state.graphs, state.beside, state.to_device,
-                    state.to_host, state.host_bytes);
+                    state.to_host, state.host_bytes, state.follow);
             fclose(f);
         }
     }
@@ -636,6 +641,7 @@ EXPORT int cuModuleGetFunction(thing **out, thing *m, const char *name)
     thing *f = *out = new_thing(FUNCTION);
     if (!f) DONE(INVALID_VALUE);
     snprintf(f->name, sizeof f->name, "%s", name);
+    f->follows = strstr(m->text, "#define AN_FOLLOW 1\n") && strstr(m->text, "AN_AWAIT();");
     at = strchr(strchr(at + 11, ')'), '(');
     read_params(m->text, at, f);
     DONE(0);
@@ -679,33 +685,70 @@ EXPORT int cuFuncSetAttribute(thing *f, int which, int value)
     f->shared = (unsigned)value;
     DONE(0);
 }
-EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                          unsigned shared, thing *s, void **params, void **extra)
+static int launch(const char *who, thing *f, const unsigned *grid, const unsigned *threads, unsigned shared, thing *s,
+                  void **params, const void *extra)
 {
-    CALL("cuLaunchKernel");
-    if (!ready("cuLaunchKernel") || !is(f, FUNCTION, "cuLaunchKernel") || !is(s, STREAM, "cuLaunchKernel") || extra)
-        DONE(INVALID_HANDLE);
-    if (!gx || !gy || !gz || gx > 0x7fffffffu || gy > 65535 || gz > 65535 || bx * by * bz > 1024 || !bx || bx % 32 ||
+    if (!ready(who) || !is(f, FUNCTION, who) || !is(s, STREAM, who) || extra) return INVALID_HANDLE;
+    if (!grid[0] || !grid[1] || !grid[2] || grid[0] > 0x7fffffffu || grid[1] > 65535 || grid[2] > 65535 ||
+        threads[0] * threads[1] * threads[2] > 1024 || !threads[0] || threads[0] % 32 ||
         (shared > PLAIN_SHARED && shared > f->shared)) {
-        complain("cuLaunchKernel: %s: grid %u %u %u of %u threads, %u bytes", f->name, gx, gy, gz, bx, shared);
-        DONE(INVALID_VALUE);
+        complain("%s: %s: grid %u %u %u of %u threads, %u bytes", who, f->name, grid[0], grid[1], grid[2], threads[0],
+                 shared);
+        return INVALID_VALUE;
     }
     for (int i = 0; i < f->n_params; i++) {
         uint64_t p;
         if (!params[i]) {
-            complain("cuLaunchKernel: %s: parameter %d is missing", f->name, i);
-            DONE(INVALID_VALUE);
+            complain("%s: %s: parameter %d is missing", who, f->name, i);
+            return INVALID_VALUE;
         }
         if (f->param[i] == 'v') continue;
         memcpy(&p, params[i], sizeof p);
         if (f->param[i] == 'w' && p % 16)
-            complain("cuLaunchKernel: %s: parameter %d is read by 16 bytes and begins between them", f->name, i);
-        if (!memory_at(p, 0)) complain("cuLaunchKernel: %s: parameter %d points nowhere", f->name, i);
+            complain("%s: %s: parameter %d is read by 16 bytes and begins between them", who, f->name, i);
+        if (!memory_at(p, 0)) complain("%s: %s: parameter %d points nowhere", who, f->name, i);
     }
     captured();
     state.kernels++;
+    state.last_kernel = state.ops;
     stray(f, params);
-    DONE(0);
+    return 0;
+}
+EXPORT int cuLaunchKernel(thing *f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                          unsigned shared, thing *s, void **params, void **extra)
+{
+    CALL("cuLaunchKernel");
+    const unsigned grid[3] = {gx, gy, gz}, threads[3] = {bx, by, bz};
+    DONE(launch("cuLaunchKernel", f, grid, threads, shared, s, params, extra));
+}
+/* CUlaunchConfig. The one attribute that is known lets the kernel begin before the one before it has ended: it must wait by itself,
+ * and the call before it in the same graph must be a kernel. */
+struct config {
+    unsigned grid[3], threads[3], shared;
+    thing *stream;
+    struct attribute {
+        int id;
+        char unused[4];
+        union {
+            char bytes[64];
+            int allowed;
+        } value;
+    } * attribute;
+    unsigned n;
+};
+EXPORT int cuLaunchKernelEx(const struct config *c, thing *f, void **params, void **extra)
+{
+    CALL("cuLaunchKernelEx");
+    if (!is(f, FUNCTION, "cuLaunchKernelEx")) DONE(INVALID_HANDLE);
+    for (unsigned i = 0; i < c->n; i++) {
+        if (c->attribute[i].id != 6 || c->attribute[i].value.allowed != 1)
+            complain("cuLaunchKernelEx: %s: attribute %d", f->name, c->attribute[i].id);
+        if (!f->follows) complain("cuLaunchKernelEx: %s does not wait for the kernel before it", f->name);
+        if (!state.capturing || state.last_kernel != state.ops || state.last_kernel <= state.capturing->ops)
+            complain("cuLaunchKernelEx: %s follows no kernel of this graph", f->name);
+        state.follow++;
+    }
+    DONE(launch("cuLaunchKernelEx", f, c->grid, c->threads, c->shared, c->stream, params, extra));
 }
 
 #include "fake_libraries.h"

@@ -66,19 +66,27 @@ static cu_result memory_free(cu_pointer p)
     return real.memory_free(p);
 }
 
-static cu_result launch(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                        unsigned shared, cu_stream s, void **params, void **extra)
+/* The parameters of a launch; of the Nth, with the first replaced. */
+static void **given(void **params, void **own)
 {
     static cu_pointer nowhere = 0x1000;
     const char *nth = getenv("PROXY_FAULT");
+    if (!nth || ++real.launches != strtol(nth, NULL, 10)) return params;
+    memcpy(own, params, AN_GPU_BINDS * sizeof *own); /* the caller's array is as long */
+    own[0] = &nowhere;                               /* kernels read their first parameter */
+    fprintf(stderr, "# a kernel is given an address that nothing lives at\n");
+    return own;
+}
+static cu_result launch(cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                        unsigned shared, cu_stream s, void **params, void **extra)
+{
     void *own[AN_GPU_BINDS];
-    if (nth && ++real.launches == strtol(nth, NULL, 10)) {
-        memcpy(own, params, sizeof own); /* the caller's array is as long */
-        own[0] = &nowhere;               /* kernels read their first parameter */
-        fprintf(stderr, "# a kernel is given an address that nothing lives at\n");
-        params = own;
-    }
-    return real.launch(f, gx, gy, gz, bx, by, bz, shared, s, params, extra);
+    return real.launch(f, gx, gy, gz, bx, by, bz, shared, s, given(params, own), extra);
+}
+static cu_result launch_with(const cu_launch_config *c, cu_function f, void **params, void **extra)
+{
+    void *own[AN_GPU_BINDS];
+    return real.launch_with(c, f, given(params, own), extra);
 }
 
 /* As the stand-in has it: bytes given out now, and at most since this was asked last. */
@@ -104,11 +112,14 @@ __attribute__((constructor)) static void find(void)
     memcpy(&real.memory_new, &proxy_memory_new, sizeof real.memory_new);
     memcpy(&real.memory_free, &proxy_memory_free, sizeof real.memory_free);
     memcpy(&real.launch, &proxy_launch, sizeof real.launch);
+    memcpy(&real.launch_with, &proxy_launch_with, sizeof real.launch_with);
     cu_result (*const own_new)(cu_pointer *, size_t) = memory_new;
     cu_result (*const own_free)(cu_pointer) = memory_free;
     cu_result (*const own_launch)(cu_function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                                   cu_stream, void **, void **) = launch;
+    cu_result (*const own_launch_with)(const cu_launch_config *, cu_function, void **, void **) = launch_with;
     memcpy(&proxy_memory_new, &own_new, sizeof own_new);
     memcpy(&proxy_memory_free, &own_free, sizeof own_free);
     memcpy(&proxy_launch, &own_launch, sizeof own_launch);
+    memcpy(&proxy_launch_with, &own_launch_with, sizeof own_launch_with);
 }

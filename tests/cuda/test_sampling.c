@@ -11,7 +11,7 @@
 
 typedef struct counts {
     int captures;
-    size_t kernels, gemms, replays, to_device, to_host, bytes;
+    size_t kernels, gemms, replays, to_device, to_host, bytes, follow;
 } counts;
 
 typedef struct texts {
@@ -22,6 +22,8 @@ static int start(void **state)
 {
     (void)state;
     fake_build();
+    const char *compiler = getenv("AN_NVRTC"); /* takes every text of a token */
+    if (compiler && *compiler && !fake_is_real()) setenv("FAKE_NVRTC", compiler, 1), setenv("FAKE_NVRTC_EVERY", "1", 1);
     return 0;
 }
 
@@ -56,8 +58,11 @@ static counts drawn(int64_t tokens, texts *t)
     an_session_close(r);
     unsetenv("FAKE_CUDA_COUNTS");
     FILE *f = fopen(test_path("counts"), "r");
-    if (!f || fscanf(f, "kernels %zu gemms %zu captures %d replays %zu beside %*u to_device %zu to_host %zu bytes %zu",
-                     &n.kernels, &n.gemms, &n.captures, &n.replays, &n.to_device, &n.to_host, &n.bytes) != 7)
+    if (!f ||
+        fscanf(
+            f,
+            "kernels %zu gemms %zu captures %d replays %zu beside %*u to_device %zu to_host %zu bytes %zu follow %zu",
+            &n.kernels, &n.gemms, &n.captures, &n.replays, &n.to_device, &n.to_host, &n.bytes, &n.follow) != 8)
         fail_msg("no counts");
     fclose(f);
     fake_clean();
@@ -83,6 +88,24 @@ static void a_token_is_one_replay_and_one_copy_of_its_position(void **state)
     assert_int_equal(many.waits - few.waits, to_host);
 }
 
+/* The stand-in complains where a kernel that does not wait by itself, or follows none, may begin early. */
+static void kernels_of_a_token_begin_while_the_one_before_ends(void **state)
+{
+    (void)state;
+    if (fake_is_real()) test_skip("a real driver counts nothing");
+    texts t[3] = {{0}};
+    setenv("ANNEAL_CUDA_FOLLOW", "0", 1);
+    const counts before = drawn(4, &t[0]);
+    unsetenv("ANNEAL_CUDA_FOLLOW");
+    const counts on = drawn(4, &t[1]);
+    setenv("ANNEAL_CUDA_FOLLOW", "0", 1);
+    const counts off = drawn(4, &t[2]);
+    unsetenv("ANNEAL_CUDA_FOLLOW");
+    const size_t kernels = on.kernels - before.kernels;
+    assert_in_range(on.follow - before.follow, kernels / 2, kernels - 1);
+    assert_int_equal(off.follow, on.follow);
+}
+
 static void a_text_that_ends_early_throws_the_rest_of_its_group_away(void **state)
 {
     (void)state;
@@ -106,6 +129,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_token_is_one_replay_and_one_copy_of_its_position),
+        cmocka_unit_test(kernels_of_a_token_begin_while_the_one_before_ends),
         cmocka_unit_test(a_text_that_ends_early_throws_the_rest_of_its_group_away),
         cmocka_unit_test(a_full_context_slides),
     };

@@ -52,8 +52,42 @@ static void one_query_attends_as_on_the_cpu(void **state)
     an_close(on_shim);
 }
 
+/* The number of keys is one number, wherever it lies; q, k, v and o are read and written 16 bytes at a time. */
+static void a_count_of_keys_may_begin_anywhere(void **state)
+{
+    (void)state;
+    enum { Q, K, V, RNG, O, LSE, N_KEYS, N };
+    an_kernel kernel = {.kind = AN_KERNEL_ATTN,
+                        .u.attn = {.B = 1,
+                                   .H = 2,
+                                   .T = 1,
+                                   .S = 64,
+                                   .D = 64,
+                                   .causal = 1,
+                                   .dtype = AN_BF16,
+                                   .mul_dtype = AN_BF16,
+                                   .q = {128, 64, 128},
+                                   .k = {8192, 4096, 64},
+                                   .v = {8192, 4096, 64},
+                                   .o = {128, 64, 128}}};
+    an_arg arg[N];
+    an_plan_step step = {.epilogue = -1, .n_args = N, .arg = arg};
+    an_plan plan = {.n_kernels = 1, .n_steps = 1, .kernel = &kernel, .step = &step};
+    an_gpu gpu = MSL_300;
+    an_tiles t;
+    gpu.decode = true;
+    for (int moved = -1; moved < N; moved++) {
+        for (int i = 0; i < N; i++) arg[i] = (an_arg){.slot = AN_SLOT_INPUT, .offset = 256 * i, .bytes = 256};
+        if (moved >= 0) arg[moved].offset += 4;
+        assert_null(an_module_tiles(&plan, &step, &gpu, &t));
+        const bool number = moved < 0 || moved == RNG || moved == N_KEYS;
+        assert_int_equal(t.body, number ? AN_BODY_DECODE : AN_BODY_PORTABLE);
+    }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_query_attends_as_on_the_cpu)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_query_attends_as_on_the_cpu),
+                                       cmocka_unit_test(a_count_of_keys_may_begin_anywhere)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@
 #include <time.h>
 
 enum { DEFAULT_TIMEOUT_S = 600, STEPS_IN_FLIGHT = 4 };
+enum { FOLLOWING_DRIVER = 12030 }; /* the first whose graphs let a kernel begin while the one before it ends */
 
 /* ---------------------------------------------------------------------------------------------- errors */
 
@@ -204,12 +205,13 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
     AN_TRY(check_switch(err, "ANNEAL_TF32"));
     AN_TRY(check_switch(err, "ANNEAL_CUDA_DECODE"));
     AN_TRY(check_switch(err, "ANNEAL_CUDA_ROWS"));
+    AN_TRY(check_switch(err, "ANNEAL_CUDA_FOLLOW"));
     cuda_modes(o, &d->exact, &d->tf32);
     if (d->exact && d->tf32)
         return an_fail(err, AN_E_USAGE, "exact and tf32 are both asked for, and exclude each other: leave one out");
     d->guard = o->isolate_buffers;
     d->gpu = (an_gpu){.dialect = &an_dialects[AN_DIALECT_CUDA], .fast = !d->exact, .tf32 = d->tf32};
-    d->gpu.decode = !d->exact && asked(false, "ANNEAL_CUDA_DECODE");
+    d->gpu.decode = !d->exact && !refused("ANNEAL_CUDA_DECODE");
     d->gpu.rows = !d->exact && !refused("ANNEAL_CUDA_ROWS");
     an_cache_find("cuda", o->cache_dir, d->cache_dir, sizeof d->cache_dir, d->note, sizeof d->note);
     d->target = (an_target){.dialect = "cuda",
@@ -254,6 +256,8 @@ static an_status make_device(an_err *err, an_device *d)
     d->gpu.multiprocessors = AN_MAX(d->multiprocessors, 1);
     d->gpu.arch_specific =
         d->gpu.fast && d->arch == 90 && d->nvrtc.major >= 12 ? 90 : 0; /* sm_90a came with CUDA 12.0 */
+    d->follow =
+        d->arch >= 90 && d->nvrtc.major >= 12 && d->cu.version >= FOLLOWING_DRIVER && !refused("ANNEAL_CUDA_FOLLOW");
     AN_TRY(an_cuda_check(err, d, d->cu.context_retain(&d->context, d->device), "making a context"));
     AN_TRY(an_cuda_enter(err, d));
     AN_TRY(an_cuda_check(err, d, d->cu.stream_new(&d->stream, CU_STREAM_NON_BLOCKING), "making a stream"));

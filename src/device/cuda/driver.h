@@ -66,6 +66,22 @@ enum {
     CU_CAPTURE_SET = 1
 };
 
+enum { CU_LAUNCH_PROGRAMMATIC = 6 }; /* CUlaunchAttributeID: the launch may begin while the one before it ends */
+typedef struct cu_launch_attribute {
+    int id;
+    char unused[4];
+    union {
+        char bytes[64];
+        int allowed;
+    } value;
+} cu_launch_attribute;
+typedef struct cu_launch_config {
+    unsigned blocks[3], threads[3], shared_bytes;
+    cu_stream stream;
+    cu_launch_attribute *attribute;
+    unsigned n_attributes;
+} cu_launch_config;
+
 enum { LT_OP_N = 0, LT_OP_T = 1 };
 enum { LT_F32 = 0, LT_F16 = 2, LT_BF16 = 14 };              /* cudaDataType */
 enum { LT_COMPUTE_F32 = 68, LT_COMPUTE_TF32 = 77 };         /* cublasComputeType */
@@ -119,6 +135,7 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(launch, "cuLaunchKernel",                                                                                        \
       (cu_function f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz, unsigned shared,   \
        cu_stream s, void **params, void **extra))                                                                      \
+    X(launch_with, "cuLaunchKernelEx", (const cu_launch_config *c, cu_function f, void **params, void **extra))        \
     X(tensor_map, "cuTensorMapEncodeTiled",                                                                            \
       (cu_tensor_map * out, int type, uint32_t rank, cu_pointer at, const uint64_t *extents, const uint64_t *strides,  \
        const uint32_t *box, const uint32_t *steps, int interleave, int swizzle, int promotion, int fill))              \

@@ -2,6 +2,10 @@
  * replayed as long as the buffers keep their addresses. In the graph a step depends on the steps whose memory it touches
  * and on no other (ir/dependencies.h), so the last thread blocks of one kernel overlap with the first of another.
  *
+ * A plan of short launches, as a drawn token is, is captured as one chain instead, in which a kernel begins while the one
+ * before it ends (programmatic dependent launch): what would pass between one's end and the other's beginning is most of
+ * their time.
+ *
  * Owns:       modules, the captured graph, the events of a profiled run.
  * Does not:   make the list of operations, compile (nvrtc.c), or allocate in a submit.
  * Invariants: operations are enqueued in the plan's order on one stream. Arguments do not change between submits: what
@@ -70,16 +74,31 @@ static an_status find_dependencies(an_err *err, an_exec *e)
     return an_dependencies_make(err, p, used, &e->arena, &e->dependencies);
 }
 
+/* Whether launches take so little time on average that what passes between them counts, and depend on each other: a
+ * backward pass has launches that can run beside others, which takes as little time. */
+static bool is_short_chain(const an_plan *p)
+{
+    const double bytes_a_s = 4e12, flops_a_s = 4e14, most_s = 4e-6;
+    double s = 0;
+    for (int32_t i = 0; i < p->n_steps; i++) {
+        if (p->step[i].phase != AN_PHASE_FORWARD) return false;
+        s += AN_MAX((double)p->step[i].bytes / bytes_a_s, (double)p->step[i].flops / flops_a_s);
+    }
+    return s <= most_s * p->n_steps;
+}
+
 static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats *stats)
 {
     const an_plan *p = e->plan;
     e->enqueue_s = an_arena_array(&e->arena, sizeof *e->enqueue_s, (size_t)p->n_steps + 1);
     e->event = an_arena_array(&e->arena, sizeof *e->event, (size_t)p->n_steps + 1);
     if (!e->enqueue_s || !e->event) return an_cuda_no_memory_for_launches(err);
+    e->gpu = d->gpu;
+    e->gpu.follow = d->follow && d->how == AN_CUDA_GRAPH && is_short_chain(p);
     AN_TRY(an_cuda_lower(err, e));
     AN_TRY(an_cuda_compile(err, d, e->module, e->n_modules, stats));
     AN_TRY(find_functions(err, e));
-    if (d->how == AN_CUDA_GRAPH) AN_TRY(find_dependencies(err, e));
+    if (d->how == AN_CUDA_GRAPH && !e->gpu.follow) AN_TRY(find_dependencies(err, e));
     for (int i = 0; i < e->n_ops; i++)
         if (e->op[i].kind == OP_EXCHANGE) AN_TRY(an_cuda_connect(err, d));
     snprintf(stats->note, sizeof stats->note, "%s", d->note);
@@ -109,7 +128,7 @@ static cu_pointer address(const an_exec *e, ref r)
     return r.slot < 0 ? e->base[AN_SLOT_ARENA] : e->base[r.slot] + (cu_pointer)r.offset;
 }
 
-static cu_result launch_kernel(const an_exec *e, const stream_op *c)
+static cu_result launch_kernel(const an_exec *e, const stream_op *c, bool follow)
 {
     cu_pointer value[AN_GPU_BINDS];
     void *param[AN_GPU_BINDS];
@@ -124,17 +143,27 @@ static cu_result launch_kernel(const an_exec *e, const stream_op *c)
         if (r) return r;
         param[i] = &map[i];
     }
-    return e->d->cu.launch(c->fn, c->blocks[0], c->blocks[1], c->blocks[2], c->threads, 1, 1, c->shared_bytes,
-                           e->d->stream, param, NULL);
+    if (!follow)
+        return e->d->cu.launch(c->fn, c->blocks[0], c->blocks[1], c->blocks[2], c->threads, 1, 1, c->shared_bytes,
+                               e->d->stream, param, NULL);
+    cu_launch_attribute early = {.id = CU_LAUNCH_PROGRAMMATIC, .value.allowed = 1};
+    const cu_launch_config config = {.blocks = {c->blocks[0], c->blocks[1], c->blocks[2]},
+                                     .threads = {c->threads, 1, 1},
+                                     .shared_bytes = c->shared_bytes,
+                                     .stream = e->d->stream,
+                                     .attribute = &early,
+                                     .n_attributes = 1};
+    return e->d->cu.launch_with(&config, c->fn, param, NULL);
 }
 
-static an_status enqueue_op(an_err *err, an_exec *e, const stream_op *c)
+/* follow: a kernel that can begin while the one before it ends may. */
+static an_status enqueue_op(an_err *err, an_exec *e, const stream_op *c, bool follow)
 {
     an_device *d = e->d;
     const an_plan_step *s = &e->plan->step[c->step];
     cu_result r = 0;
     switch (c->kind) {
-    case OP_KERNEL: r = launch_kernel(e, c); break;
+    case OP_KERNEL: r = launch_kernel(e, c, follow && c->follows); break;
     case OP_FILL: r = d->cu.fill(address(e, c->refs[0]), 0, c->bytes, d->stream); break;
     case OP_COPY: r = d->cu.copy(address(e, c->refs[1]), address(e, c->refs[0]), c->bytes, d->stream); break;
     case OP_EXCHANGE:
@@ -171,7 +200,7 @@ static an_status enqueue_all(an_err *err, an_exec *e, bool timed, bool captured)
     double before = an_seconds();
     for (int i = 0; i < e->n_ops; i++) {
         for (; timed && step <= e->op[i].step; step++) AN_TRY(mark(err, e, step, captured));
-        AN_TRY(enqueue_op(err, e, &e->op[i]));
+        AN_TRY(enqueue_op(err, e, &e->op[i], captured && !timed && e->gpu.follow));
         double now = an_seconds();
         if (timed) e->enqueue_s[e->op[i].step] += now - before;
         before = now;
@@ -225,7 +254,7 @@ static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends
         for (int32_t a = deps->first[s]; a < deps->first[s + 1 + e->paired[s]]; a++)
             if (deps->step[a] < s) AN_TRY(add_ends(err, these, ends, end, deps->step[a]));
         AN_TRY(wait_for(err, d, these));
-        for (; i < e->n_ops && e->op[i].step == s; i++) AN_TRY(enqueue_op(err, e, &e->op[i]));
+        for (; i < e->n_ops && e->op[i].step == s; i++) AN_TRY(enqueue_op(err, e, &e->op[i], false));
         AN_TRY(an_cuda_check(err, d, d->cu.capture_state(d->stream, &status, NULL, NULL, &last, &n_last),
                              "asking for the plan's last launch"));
         AN_TRY(add_nodes(err, ends, last, n_last));
@@ -239,7 +268,7 @@ static an_status capture_steps(an_err *err, an_exec *e, size_t *end, nodes *ends
 
 static an_status capture_ops(an_err *err, an_exec *e, bool timed)
 {
-    if (timed || e->d->how != AN_CUDA_GRAPH) return enqueue_all(err, e, timed, true);
+    if (timed || e->d->how != AN_CUDA_GRAPH || e->gpu.follow) return enqueue_all(err, e, timed, true);
     nodes ends = {0}, these = {0};
     size_t *end = calloc((size_t)e->plan->n_steps + 1, sizeof *end);
     an_status status = end ? capture_steps(err, e, end, &ends, &these) : an_cuda_no_memory_for_launches(err);

@@ -18,6 +18,7 @@ typedef struct ref { /* an address: an offset in a slot of the plan */
 
 typedef struct stream_op {
     uint8_t kind;
+    bool follows; /* begins while the kernel before it ends: both have a text for that */
     int32_t step, n_refs, module;
     const char *entry;
     cu_function fn;
@@ -34,6 +35,7 @@ typedef struct stream_op {
 struct an_exec {
     an_device *d;
     const an_plan *plan;
+    an_gpu gpu; /* what texts are rendered for: the device's, and whether the plan's launches follow closely */
     an_arena arena;
     an_cuda_module *module;
     stream_op *op;

@@ -79,8 +79,8 @@ static an_status lower_template(an_err *err, an_exec *e, int32_t step, const an_
     const an_plan_step *s = &e->plan->step[step];
     an_text text = {0};
     an_tiles t = {0};
-    an_module_tiles(e->plan, s, &e->d->gpu, &t);
-    an_render_module(e->plan, s, &e->d->gpu, "row", &text);
+    an_module_tiles(e->plan, s, &e->gpu, &t);
+    an_render_module(e->plan, s, &e->gpu, "row", &text);
     /* Contraction is for attention alone: elsewhere a value that is recomputed in another fusion must keep its bits. */
     bool fmad = !t.exact && (t.module == AN_MODULE_ATTN || t.module == AN_MODULE_ATTN_GRAD);
     int32_t module = module_of(e, &text, fmad, an_cuda_step_name(e->plan, s));
@@ -97,6 +97,7 @@ static an_status lower_template(an_err *err, an_exec *e, int32_t step, const an_
         c->threads = launch->threads;
         c->shared_bytes = launch->shared_bytes;
         c->params = params;
+        c->follows = t.follow && e->n_ops > 1 && e->op[e->n_ops - 2].kind == OP_KERNEL;
         for (int b = 0; b < launch->n_binds; b++) {
             const an_gpu_binding *x = &launch->bind[b];
             c->refs[b] = x->kind == AN_BIND_ARG       ? ref_of(s, x->arg)
@@ -342,7 +343,7 @@ static an_status lower_step(an_err *err, an_exec *e, int32_t step)
         an_cuda_gemm_plan(e->d, &k->u.gemm, s->epilogue >= 0 ? e->plan->kernel[s->epilogue].u.loop : NULL, &gemm) &&
         (!gemm.fused || aligned(s, 0, 2))) /* else gemm.inc, which needs no scratch */
         return lower_gemm(err, e, step, &gemm);
-    const char *why = an_gpu_step_make(e->plan, s, &e->d->gpu, &g);
+    const char *why = an_gpu_step_make(e->plan, s, &e->gpu, &g);
     if (why)
         return an_fail(err, AN_E_UNSUPPORTED, "cuda: %s (in %s): %s", an_cuda_step_name(e->plan, s),
                        s->scope ? s->scope : "the step", why);

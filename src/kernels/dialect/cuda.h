@@ -22,8 +22,20 @@ typedef long long an_i64;
 /* ---- entry, address spaces, ids */
 /* AN_KERNEL(name, threads of a block [, blocks that a multiprocessor must hold at a time]) */
 #define AN_KERNEL(name, ...)     extern "C" __global__ void __launch_bounds__(__VA_ARGS__) name
+/* AN_FOLLOW: a launch may begin while the one before it still runs (programmatic dependent launch, sm_90). After AN_LET_NEXT() the next
+ * one may, and after AN_AWAIT() all that was launched before has ended and can be read; what is read before it, nothing in the plan writes.
+ * A load of a pointer that says __restrict__ might be moved in front of the wait. */
+#ifdef AN_FOLLOW
+#define AN_IN(i, type, name)     const type *name
+#define AN_OUT(i, type, name)    type *name
+#define AN_LET_NEXT()            asm volatile("griddepcontrol.launch_dependents;" : : : "memory")
+#define AN_AWAIT()               asm volatile("griddepcontrol.wait;" : : : "memory")
+#else
 #define AN_IN(i, type, name)     const type *__restrict__ name
 #define AN_OUT(i, type, name)    type *__restrict__ name
+#define AN_LET_NEXT()
+#define AN_AWAIT()
+#endif
 #define AN_ARGS(i, type, name)   const type name
 #define AN_ARGS_REF(type)        const type & /* AN_ARGS handed to a function */
 #define AN_IDS /* built in; MSL wants them as arguments */

@@ -15,7 +15,11 @@ typedef unsigned char an_u8;
 #else
 #define AN_LOOP_IN(i, type, name)  const type *name
 #define AN_LOOP_OUT(i, type, name) type *name
+#ifdef AN_FOLLOW
+#define AN_LOOP_CONST(i, type, name) const type *name
+#else
 #define AN_LOOP_CONST(i, type, name) const type *__restrict__ name
+#endif
 #endif
 
 #define AN_INT_MIN  (-2147483647 - 1)

@@ -77,6 +77,10 @@ AN_FN an_u32 an_f16_bits(float x) { return as_type<ushort>(half(x)); }
 #define AN_SHUFFLES 1
 #endif
 
+/* Of CUDA: launches that begin before the one before them has ended. */
+#define AN_LET_NEXT()
+#define AN_AWAIT()
+
 /* ---- what a function knows of its lane: parameters AN_LANES, handed on by AN_HAND_LANES, from a kernel's AN_KNOW_LANES, or AN_MEET_LANES
  * where they shuffle. Only plain GPUs need it: a function has no lane id of its own. */
 #if AN_PLAIN
