@@ -8,6 +8,7 @@
  */
 #include "codegen/gpu_module.h"
 
+#include "codegen/gpu_launch.h"
 #include "codegen/gpu_library_calls.h"
 #include "codegen/kernel_comment.h"
 #include "codegen/render.h"
@@ -163,17 +164,30 @@ static int attn_shared(const an_tiles *t, int each, bool grad, const an_gpu *gpu
            tile_bytes(rows, AN_ATTN_KEYS, 4) + 32 * rows;
 }
 
-bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad)
+bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu)
 {
     return an_gpu_fast(gpu) && gpu->arch_specific == 90 && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 &&
-           s->D == 64 && s->T >= 64 && s->S >= 64 && /* shorter sequences do not fill a tile */
-           (!grad || s->B * s->H >= AN_HOPPER_HEADS);
+           s->D >= 8 && s->D <= 128 && s->T >= 64 && s->S >= 64; /* shorter sequences do not fill a tile */
 }
 /* Arguments of a forward pass that are read one number at a time: the dropout's seed and the number of keys. */
 static bool is_number(int arg, bool grad)
 {
     enum { RNG = 3, N_KEYS = 6 };
     return !grad && (arg == RNG || arg == N_KEYS);
+}
+
+/* The most elements, of 8, 4, 2 and 1, by which every row of every tensor begins and the head is divided. */
+static int attn_vec(const an_attn_spec *s, const an_arg *arg, bool grad)
+{
+    static const int forward[] = {0, 1, 2, 4}, backward[] = {0, 1, 2, 3, 5, 7, 8, 9}; /* q k v o, do dq dk dv */
+    const int64_t *const stride[] = {s->q, s->k, s->v, s->o, s->do_, s->dq, s->dk, s->dv};
+    int64_t bits = s->D;
+    for (size_t i = 0; i < (grad ? AN_COUNT(backward) : AN_COUNT(forward)); i++) {
+        const an_arg *a = &arg[grad ? backward[i] : forward[i]];
+        for (int d = 0; d < 3; d++) bits |= stride[i][d];
+        if (a->slot >= 0) bits |= a->offset / 2;
+    }
+    return bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
 }
 
 static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
@@ -206,6 +220,17 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         t->dc = 16; /* unused, as are bn and cols */
         return NULL;
     }
+    if (an_module_attn_hopper(s, gpu)) {
+        t->body = AN_BODY_HOPPER;
+        t->threads = 128;
+        t->vec = attn_vec(s, arg, grad);
+        t->bm = 64;
+        t->bn = 128 / 8;
+        t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->D) : AN_FORWARD_PASS;
+        t->dc = 16; /* unused, as is bm */
+        t->cols = 64;
+        return NULL;
+    }
     if (an_gpu_fast(gpu) && wide && s->dtype == AN_BF16 && s->mul_dtype == AN_BF16 && s->D % 16 == 0 && s->D <= 128) {
         t->body = AN_BODY_BF16;
         t->threads = 128;
@@ -213,7 +238,6 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         t->bn = 128 / 8;
         t->dc = 16; /* unused */
         t->cols = s->D <= 64 ? 64 : 32;
-        if (an_module_attn_hopper(s, gpu, grad)) t->body = AN_BODY_HOPPER;
         return NULL;
     }
     if (an_gpu_fast(gpu) && tf32 && wide && s->dtype == AN_F32 && s->D <= 128) {
@@ -321,7 +345,7 @@ static void defines(const an_tiles *t, an_text *out)
             out, "#define AN_D %d\n#define AN_DC %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n",
             t->d, t->dc, t->causal, t->dropout, t->cols);
     if (t->body) an_text_printf(out, "#define AN_FORWARD %d\n", t->module == AN_MODULE_ATTN);
-    if (t->body == AN_BODY_HOPPER) an_text_puts(out, "#define AN_HOPPER 1\n");
+    if (t->body == AN_BODY_HOPPER) an_text_printf(out, "#define AN_HOPPER 1\n#define AN_HOPPER_PASS %d\n", t->bk);
 }
 
 static const char *args_text(an_gpu_module m)

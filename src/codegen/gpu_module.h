@@ -11,8 +11,8 @@
 #include "codegen/render.h"
 #include "ir/plan.h"
 
-/* Whether attention runs on the kernels for sm_90a, given that its tensors start, and step, on 16 bytes. */
-bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu, bool grad);
+/* Whether attention runs on the kernels for sm_90a. */
+bool an_module_attn_hopper(const an_attn_spec *s, const an_gpu *gpu);
 enum { AN_FEW_ROWS = 8 };
 /* Whether a product of few rows runs on gemm_rows.inc, with any alignment. */
 bool an_module_gemm_rows(const an_gemm_spec *s, const an_gpu *gpu);

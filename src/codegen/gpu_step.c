@@ -139,15 +139,18 @@ static const char *attn_launch(an_gpu_step *out, const char *entry, const an_att
 {
     return an_gpu_launch_add(out, entry, an_ceil_div(keys ? a->S : a->T, t->bm), a->H, a->B, t->threads, l);
 }
-/* The same for attn_hopper.inc and attn_hopper_backward.inc: persistent thread blocks, as many as the GPU holds at a
- * time, share all row blocks (forward) or heads (backward). */
+/* The same for the passes of attn_hopper.inc and attn_hopper_backward.inc: persistent thread blocks, as many as the GPU
+ * holds at a time, share all row blocks, or heads. */
 static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_attn_spec *a, const an_gpu *gpu,
-                                 bool back, an_gpu_launch **l)
+                                 int pass, an_gpu_launch **l)
 {
-    const int64_t heads = (int64_t)a->H * a->B, units = back ? heads : heads * an_ceil_div(a->T, AN_HOPPER_ROWS(0));
-    const int64_t most = back ? AN_MIN(gpu->multiprocessors, AN_HOPPER_GRID) : gpu->multiprocessors;
-    const char *why = an_gpu_launch_add(out, entry, AN_MIN(units, most), 1, 1, AN_HOPPER_THREADS(back), l);
-    if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(back);
+    const int chunks = AN_HOPPER_CHUNKS(a->D);
+    const int64_t heads = (int64_t)a->H * a->B,
+                  rows = an_ceil_div(AN_HOPPER_KEYS(pass) ? a->S : a->T, AN_HOPPER_ROWS(pass, chunks));
+    const int64_t units = pass == AN_WHOLE_PASS ? heads : heads * rows;
+    const int64_t most = pass == AN_WHOLE_PASS ? AN_MIN(gpu->multiprocessors, AN_HOPPER_GRID) : gpu->multiprocessors;
+    const char *why = an_gpu_launch_add(out, entry, AN_MIN(units, most), 1, 1, AN_HOPPER_THREADS(pass, chunks), l);
+    if (!why) (*l)->shared_bytes = AN_HOPPER_SHARED(pass, chunks);
     return why;
 }
 
@@ -160,7 +163,7 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
     an_gpu_launch *l;
     out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
     out->params_bytes = sizeof out->params.attn;
-    const char *why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, false, &l)
+    const char *why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, AN_FORWARD_PASS, &l)
                                                 : attn_launch(out, "attn_forward", a, t, false, &l);
     if (why) return why;
     for (int i = 0; i < (int)AN_COUNT(order); i++) an_gpu_bind_arg(l, i, s, order[i]);
@@ -169,7 +172,7 @@ static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_g
 }
 
 /* Three launches: delta = the sums of o * do along a head (one number a query), dq over blocks of queries, dk and dv over blocks
- * of keys. The kernel of sm_90a makes dq, dk and dv in one. */
+ * of keys. The kernels of sm_90a for heads of up to 64 make dq, dk and dv in one. */
 static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
                                   an_gpu_step *out)
 {
@@ -182,20 +185,21 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
         const char *entry;
         const int *arg;
         size_t n;
-    } of[] = {{"attn_delta", delta, AN_COUNT(delta)},
-              {"attn_dq", dq, AN_COUNT(dq)},
-              {"attn_dkv", dkv, AN_COUNT(dkv)},
-              {"attn_dqkv", dqkv, AN_COUNT(dqkv)}};
-    const bool hopper = t->body == AN_BODY_HOPPER; /* one kernel for dq and dkv */
+        int pass; /* of attn_hopper_backward.inc */
+    } of[] = {{"attn_delta", delta, AN_COUNT(delta), 0},
+              {"attn_dq", dq, AN_COUNT(dq), AN_DQ_PASS},
+              {"attn_dkv", dkv, AN_COUNT(dkv), AN_DKV_PASS},
+              {"attn_dqkv", dqkv, AN_COUNT(dqkv), t->bk}};
+    const bool hopper = t->body == AN_BODY_HOPPER, one = hopper && AN_HOPPER_FIVE(t->bk);
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
     for (size_t i = 0; i < AN_COUNT(of); i++) {
         an_gpu_launch *l;
-        if (i && hopper != (i == 3)) continue;
+        if (i && one != (i == 3)) continue;
         const char *why =
-            i == 3 ? hopper_launch(out, of[i].entry, a, gpu, true, &l)
-            : i    ? attn_launch(out, of[i].entry, a, t, i == 2, &l)
-                   : an_gpu_launch_add(out, of[i].entry, an_ceil_div(a->T, t->bn), a->H, a->B, t->threads, &l);
+            i == 0   ? an_gpu_launch_add(out, of[i].entry, an_ceil_div(a->T, t->bn), a->H, a->B, t->threads, &l)
+            : hopper ? hopper_launch(out, of[i].entry, a, gpu, of[i].pass, &l)
+                     : attn_launch(out, of[i].entry, a, t, i == 2, &l);
         if (why) return why;
         for (int k = 0; k < (int)of[i].n; k++) {
             if (of[i].arg[k] == DELTA)
@@ -236,7 +240,8 @@ size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
     case AN_KERNEL_ATTN_GRAD: {
         const an_attn_spec *a = &k->u.attn;
         const int64_t heads = (int64_t)a->B * a->H;
-        if (gpu && an_module_attn_hopper(a, gpu, true)) return sizeof(float) * (size_t)AN_HOPPER_WORDS(heads, a->T);
+        if (gpu && an_module_attn_hopper(a, gpu))
+            return sizeof(float) * (size_t)AN_HOPPER_WORDS(AN_HOPPER_BACK(heads, a->D), heads, a->T);
         return sizeof(float) * (size_t)(heads * a->T); /* delta */
     }
     case AN_KERNEL_SCATTER:

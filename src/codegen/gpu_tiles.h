@@ -30,8 +30,9 @@ typedef struct an_tiles {                        /* unused fields are 0: equal r
     int exact, vec, threads;
     int bm, bn, bk, subgroups_m, subgroups_n, a_along_k, b_along_k; /* GEMM */
     int rows, deep;                                                 /* GEMM: of gemm_rows.inc; 0: another body */
-    int d, dc, cols, causal, dropout; /* attention; bm: rows of a block, bn: rows of a block of attn_delta */
-    int body;                         /* attention: an_attn_body */
+    /* attention; bm: rows of a block, bn: rows of a block of attn_delta, bk: which pass of attn_hopper*.inc */
+    int d, dc, cols, causal, dropout;
+    int body;          /* attention: an_attn_body */
     int follow, early; /* the text is for launches that follow closely (AN_FOLLOW); GEMM of few rows: AN_EARLY */
     int call, work;    /* library calls: which one of a template's; 8-byte words of shared memory, 0: scratch */
 } an_tiles;

@@ -1,15 +1,19 @@
 /* attn_hopper_check.c: attn_hopper.inc on an sm_90 GPU: against loops in double precision, against itself on other grids
  * bit for bit, and timed beside attn_bf16.inc. tests/gpu/run.sh builds and runs it.
  *
+ *     attn_hopper_check [D...]     checks heads of D columns alone; `time`: only times; without arguments: all
+ *
  * FLOP are those of the two products forward and five backward; a causal mask halves them. */
 #include "cuda_host.h"
 #include "shim/attn_case.h"
 
-enum { D = 64, FORWARD = 0, DELTA, DQ, DKV, DQKV, PASSES, ROUNDS = 7, RUNS = 5 };
+enum { FORWARD = 0, DELTA, DQ, DKV, DQKV, PASSES, ROUNDS = 7, RUNS = 5 };
 
 typedef struct body {
-    int hopper;         /* attn_hopper.inc behind attn_bf16.inc, or that alone */
-    void *pass[PASSES]; /* of attn_hopper.inc neither DQ nor DKV; of attn_bf16.inc no DQKV */
+    int hopper; /* attn_hopper.inc behind attn_bf16.inc, or that alone */
+    int back;   /* of attn_hopper_backward.inc: AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS (with AN_DQ_PASS) */
+    int D, vec;
+    void *pass[PASSES];
 } body;
 typedef struct buffers {
     cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys; /* delta: the backward pass's scratch */
@@ -19,10 +23,11 @@ static char *text_of(const body *b, int causal, int dropout, int forward)
 {
     char defines[1024];
     snprintf(defines, sizeof defines,
-             "#define AN_STORE AN_KIND_BF16\n#define AN_MUL AN_KIND_BF16\n#define AN_EXACT 0\n#define AN_VEC 8\n"
-             "#define AN_D 64\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS 64\n#define AN_FORWARD %d\n"
-             "#define AN_HOPPER %d\n#define AN_THREADS %d\n",
-             causal, dropout, forward, b->hopper, 128);
+             "#define AN_STORE AN_KIND_BF16\n#define AN_MUL AN_KIND_BF16\n#define AN_EXACT 0\n#define AN_VEC %d\n"
+             "#define AN_D %d\n#define AN_CAUSAL %d\n#define AN_DROPOUT %d\n#define AN_COLS %d\n#define AN_FORWARD %d\n"
+             "#define AN_HOPPER %d\n#define AN_HOPPER_PASS %d\n#define AN_THREADS %d\n",
+             b->vec, b->D, causal, dropout, b->hopper || b->D <= 64 ? 64 : 32, forward, b->hopper,
+             forward ? AN_FORWARD_PASS : b->back, 128);
     char *text = kernel_text("cuda", "attn_bf16", defines);
     size_t at = strlen(text);
     if (b->hopper) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
@@ -32,7 +37,7 @@ static char *text_of(const body *b, int causal, int dropout, int forward)
 
 static int has(const body *b, int pass)
 {
-    return pass < DQ || b->hopper == (pass == DQKV);
+    return pass < DQ || (b->hopper && b->back != AN_DKV_PASS) == (pass == DQKV);
 }
 
 static void build(body *b, int causal, int dropout)
@@ -45,6 +50,12 @@ static void build(body *b, int causal, int dropout)
             if (has(b, p)) b->pass[p] = cuda_kernel(module, names[p]);
         free(text);
     }
+}
+
+/* Elements by which every row of [.., H, D] begins, and D is divided. */
+static int vec_of(int D)
+{
+    return D % 8 == 0 ? 8 : D % 4 == 0 ? 4 : D % 2 == 0 ? 2 : 1;
 }
 
 static unsigned blocks(int n, int block)
@@ -65,12 +76,15 @@ static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigne
         {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &x[CASE_DO], &b->lse, &b->delta, &b->rng, &x[CASE_DQ], &x[CASE_DK],
          &x[CASE_DV], &a}};
     const unsigned H = (unsigned)c->H, B = (unsigned)c->B;
-    const int back = pass == DQKV;
+    const int chunks = AN_HOPPER_CHUNKS(c->D), of[PASSES] = {AN_FORWARD_PASS, 0, AN_DQ_PASS, AN_DKV_PASS, k->back};
     if (k->hopper && pass != DELTA) {
-        const unsigned n = blocks(back ? c->S : c->T, AN_HOPPER_ROWS(back)), all = H * B * (back ? 1 : n);
-        if (back && multiprocessors > AN_HOPPER_GRID) multiprocessors = AN_HOPPER_GRID;
-        cuda_run_shared(k->pass[pass], all < multiprocessors ? all : multiprocessors, AN_HOPPER_THREADS(back),
-                        (unsigned)AN_HOPPER_SHARED(back), args[pass]);
+        const int kind = of[pass], whole = kind == AN_WHOLE_PASS;
+        const unsigned n = blocks(AN_HOPPER_KEYS(kind) ? c->S : c->T, AN_HOPPER_ROWS(kind, chunks));
+        const unsigned all = H * B * (whole ? 1 : n);
+        if (whole && multiprocessors > AN_HOPPER_GRID) multiprocessors = AN_HOPPER_GRID;
+        cuda_run_shared(k->pass[pass], all < multiprocessors ? all : multiprocessors,
+                        (unsigned)AN_HOPPER_THREADS(kind, chunks), (unsigned)AN_HOPPER_SHARED(kind, chunks),
+                        args[pass]);
     } else {
         static const int height[PASSES] = {128, 16, 64, 64, 0};
         const int rows = pass == DKV ? c->S : c->T;
@@ -79,6 +93,14 @@ static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigne
 }
 
 /* ---------------------------------------------------------------------------------------------- right? */
+
+/* What any of the passes needs. */
+static an_i64 scratch_words(size_t heads, int T)
+{
+    const an_i64 whole = AN_HOPPER_WORDS(AN_WHOLE_PASS, (an_i64)heads, T),
+                 shared = AN_HOPPER_WORDS(AN_SHARED_PASS, (an_i64)heads, T);
+    return whole > shared ? whole : shared;
+}
 
 static buffers upload(const attn_case *c)
 {
@@ -93,7 +115,7 @@ static buffers upload(const attn_case *c)
     }
     const size_t heads = (size_t)c->B * (size_t)c->H;
     b.lse = cuda_new(heads * (size_t)c->T * sizeof(float), NULL);
-    b.delta = cuda_new((size_t)AN_HOPPER_WORDS(heads, c->T) * sizeof(float), NULL);
+    b.delta = cuda_new((size_t)scratch_words(heads, c->T) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
     return b;
 }
@@ -127,11 +149,12 @@ static int check(const body *k, attn_case c)
     enum { GRIDS = sizeof grids / sizeof *grids };
     int wrong = 0;
     uint16_t *got[GRIDS][CASE_TENSORS] = {0};
-    c.D = D, c.store = KIND_BF16;
+    c.D = k->D, c.store = KIND_BF16;
     case_new(&c, 11), case_solve(&c);
     buffers b = upload(&c);
     for (int g = 0; g < GRIDS; g++) run_all(k, &c, &b, grids[g], got[g]);
-    printf("T=%d S=%d%s p=%g keys=%d first=%u:", c.T, c.S, c.causal ? " causal" : "", (double)c.p, c.n_keys, c.rng[1]);
+    printf("D=%d back=%d H=%d T=%d S=%d%s p=%g keys=%d first=%u:", c.D, k->back, c.H, c.T, c.S,
+           c.causal ? " causal" : "", (double)c.p, c.n_keys, c.rng[1]);
     for (int t = CASE_O; t < CASE_TENSORS; t++) {
         if (!got[0][t]) continue;
         double e = case_error(&c, t, got[0][t]);
@@ -146,16 +169,31 @@ static int check(const body *k, attn_case c)
     return wrong;
 }
 
-static int check_all(body *k, int causal, int dropout)
+/* some: fewer shapes, for heads whose code differs in how rows are copied alone. */
+static int check_all(int D, int back, int causal, int dropout, int some)
 {
     float p = dropout ? 0.2f : 0.0f;
+    body body = {.hopper = 1, .back = back, .D = D, .vec = vec_of(D)}, *k = &body;
     build(k, causal, dropout);
     int wrong = check(k, (attn_case){.B = 2, .H = 3, .T = 197, .S = 197, .causal = causal, .n_keys = -1, .p = p});
+    wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
+    if (some) return wrong;
     wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 64, .S = 64, .causal = causal, .n_keys = -1, .p = p});
     wrong += check(k, (attn_case){.B = 3, .H = 2, .T = 512, .S = 512, .causal = causal, .n_keys = -1, .p = p});
-    wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 67, .S = 331, .causal = causal, .n_keys = -1, .p = p});
+    wrong += check(k, (attn_case){.B = 1, .H = 1, .T = 1500, .S = 1500, .causal = causal, .n_keys = -1, .p = p});
     wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 290, .S = 33, .causal = causal, .n_keys = -1, .p = p});
     wrong += check(k, (attn_case){.B = 1, .H = 2, .T = 3, .S = 300, .causal = causal, .n_keys = 171, .p = p});
+    return wrong;
+}
+
+static int check_head(int D)
+{
+    const int some = D % 64 != 0, passes[] = {AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS};
+    int wrong = 0;
+    for (int i = 0; i < 3; i++)
+        for (int variant = 0; variant < 4; variant++)
+            if ((D > 64) == (passes[i] == AN_DKV_PASS) && (!some || variant == 0 || variant == 3))
+                wrong += check_all(D, passes[i], variant & 1, variant >> 1, some);
     return wrong;
 }
 
@@ -167,7 +205,7 @@ static buffers upload_model(attn_case *c)
 {
     struct an_attn_args *a = &c->args;
     an_i64 *strides[CASE_TENSORS] = {a->q, a->k, a->v, a->o, a->do_, a->dq, a->dk, a->dv};
-    size_t width = (size_t)c->H * D, sample = (size_t)c->T * width * 3, B = (size_t)c->B;
+    size_t width = (size_t)c->H * (size_t)c->D, sample = (size_t)c->T * width * 3, B = (size_t)c->B;
     uint64_t state = 1;
     uint16_t *host = malloc(sample * sizeof *host);
     buffers b;
@@ -185,40 +223,46 @@ static buffers upload_model(attn_case *c)
         } else {
             b.x[t] = b.x[t < CASE_O ? CASE_Q : CASE_DQ] + (cuda_pointer)part * width * sizeof *host;
         }
-        strides[t][2] = (an_i64)(wide ? 3 * width : width), strides[t][1] = D, strides[t][0] = c->T * strides[t][2];
+        strides[t][2] = (an_i64)(wide ? 3 * width : width), strides[t][1] = c->D, strides[t][0] = c->T * strides[t][2];
     }
     free(host);
     const size_t heads = B * (size_t)c->H;
     b.lse = cuda_new(heads * (size_t)c->T * sizeof(float), NULL);
-    b.delta = cuda_new((size_t)AN_HOPPER_WORDS(heads, c->T) * sizeof(float), NULL);
+    b.delta = cuda_new((size_t)scratch_words(heads, c->T) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
     return b;
 }
 
-static void time_model(body *k, int n, attn_case c)
+static void time_model(attn_case c)
 {
     int multiprocessors = 0;
-    const double flop = 4.0 * c.B * c.H * (double)c.T * c.T * D * 0.5;
+    const double flop = 4.0 * c.B * c.H * (double)c.T * c.T * c.D * 0.5;
     cuda_check(cuda.attribute(&multiprocessors, 16, 0), "cuDeviceGetAttribute");
     c.S = c.T, c.causal = 1, c.n_keys = -1;
     c.args = (struct an_attn_args){.B = c.B, .H = c.H, .T = c.T, .S = c.T, .scale = 0.125f, .stream = 77};
     c.args.keep_scale = 1.0f / (1.0f - c.p), c.args.keep_at_least = attn_keep_at_least(c.p);
     buffers b = upload_model(&c);
     printf("B=%d H=%d T=%d D=%d causal p=%g:        forward  backward   us; TFLOP/s forward, backward\n", c.B, c.H, c.T,
-           D, (double)c.p);
-    for (int i = 0; i < n; i++) {
+           c.D, (double)c.p);
+    for (int back = -1; back <= AN_DKV_PASS; back++) {
         float best[2] = {0}; /* forward, all of backward */
-        build(&k[i], 1, c.p > 0);
+        body k = {.hopper = back >= 0, .back = back, .D = c.D, .vec = vec_of(c.D)};
+        if (back < 0 ? c.D % 16 != 0 : back == AN_FORWARD_PASS || (c.D > 64) != (back == AN_DKV_PASS)) continue;
+        build(&k, 1, c.p > 0);
         for (int round = 0; round < ROUNDS; round++)
-            for (int back = 0; back < 2; back++) {
+            for (int backward = 0; backward < 2; backward++) {
                 cuda_clock(0);
                 for (int r = 0; r < RUNS; r++)
-                    for (int pass = back; pass < (back ? PASSES : 1); pass++)
-                        if (has(&k[i], pass)) run(&k[i], &c, &b, pass, (unsigned)multiprocessors);
+                    for (int pass = backward; pass < (backward ? PASSES : 1); pass++)
+                        if (has(&k, pass)) run(&k, &c, &b, pass, (unsigned)multiprocessors);
                 float ms = cuda_clock(1) / RUNS;
-                if (round == 1 || (round && ms < best[back])) best[back] = ms;
+                if (round == 1 || (round && ms < best[backward])) best[backward] = ms;
             }
-        printf("  %-38s %9.1f %9.1f; %4.0f %4.0f\n", k[i].hopper ? "attn_hopper.inc" : "attn_bf16.inc",
+        printf("  %-38s %9.1f %9.1f; %4.0f %4.0f\n",
+               back < 0                 ? "attn_bf16.inc"
+               : back == AN_WHOLE_PASS  ? "attn_hopper.inc, whole heads"
+               : back == AN_SHARED_PASS ? "attn_hopper.inc, shared heads"
+                                        : "attn_hopper.inc, two passes",
                (double)best[0] * 1e3, (double)best[1] * 1e3, flop / (double)best[0] / 1e9,
                2.5 * flop / (double)best[1] / 1e9);
     }
@@ -226,21 +270,30 @@ static void time_model(body *k, int n, attn_case c)
     cuda.release(b.lse), cuda.release(b.delta), cuda.release(b.rng), cuda.release(b.n_keys);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
-    body k[] = {{.hopper = 0}, {.hopper = 1}};
-    int wrong = 0;
+    static const int heads[] = {64, 128, 8, 16, 20, 24, 33, 40, 65, 66, 68, 72, 80, 96, 127};
+    static const attn_case models[] = {
+        {.B = 32, .H = 12, .T = 1024, .D = 64}, {.B = 8, .H = 12, .T = 1024, .D = 64},
+        {.B = 2, .H = 12, .T = 1024, .D = 64},  {.B = 64, .H = 6, .T = 256, .D = 64, .p = 0.2f},
+        {.B = 8, .H = 12, .T = 4096, .D = 64},  {.B = 2, .H = 12, .T = 16384, .D = 64},
+        {.B = 16, .H = 6, .T = 2048, .D = 128}, {.B = 4, .H = 16, .T = 512, .D = 128, .p = 0.2f},
+        {.B = 1, .H = 6, .T = 16384, .D = 128}, {.B = 32, .H = 6, .T = 1021, .D = 65},
+        {.B = 32, .H = 8, .T = 1024, .D = 96},  {.B = 32, .H = 12, .T = 1024, .D = 32}};
+    int wrong = 0, times = argc == 1;
     setvbuf(stdout, NULL, _IOLBF, 0); /* what hangs is seen */
     cuda_begin();
     if (cuda.arch != 90) {
         printf("attn_hopper.inc is for sm_90a alone: NOT run on sm_%d\n", cuda.arch);
         return 0;
     }
-    for (int causal = 0; causal < 2; causal++)
-        for (int dropout = 0; dropout < 2; dropout++) wrong += check_all(&k[1], causal, dropout);
+    for (int i = 1; i < argc; i++)
+        if (!strcmp(argv[i], "time"))
+            times = 1;
+        else
+            wrong += check_head(atoi(argv[i]));
+    for (size_t i = 0; argc == 1 && i < sizeof heads / sizeof *heads; i++) wrong += check_head(heads[i]);
     printf("%s\n", wrong ? "WRONG" : "all right");
-    time_model(k, 2, (attn_case){.B = 32, .H = 12, .T = 1024});
-    time_model(k, 2, (attn_case){.B = 8, .H = 12, .T = 1024});
-    time_model(k, 2, (attn_case){.B = 64, .H = 6, .T = 256, .p = 0.2f});
+    for (size_t i = 0; times && i < sizeof models / sizeof *models; i++) time_model(models[i]);
     return wrong != 0;
 }

@@ -101,40 +101,46 @@ static void gemms_compile_for_every_generation(void **state)
     }
 }
 
-/* attn_hopper.inc and its backward pass, where a register too many costs the overlap that it is for (ptxas then says
- * so), or more than a few bytes of the stack; the warpgroup that adds dq, which waits anyway, may have some. */
+/* The passes of attn_hopper.inc, where a register too many costs the overlap that it is for (ptxas then says so), or more
+ * than a few bytes of the stack; the warpgroup that adds dq, which waits anyway, and the one that copies may have some. */
 static void attention_for_hopper_compiles_and_keeps_its_sums_in_registers(void **state)
 {
+    static const int of[][3] = {/* columns, elements a copy, pass */
+                                {64, 8, AN_FORWARD_PASS}, {64, 8, AN_WHOLE_PASS},    {64, 8, AN_SHARED_PASS},
+                                {128, 8, AN_DKV_PASS},    {128, 8, AN_FORWARD_PASS}, {65, 1, AN_DKV_PASS},
+                                {65, 1, AN_FORWARD_PASS}, {20, 4, AN_SHARED_PASS},   {66, 2, AN_FORWARD_PASS}};
     (void)state;
     if (!compiler.library) test_skip(NVRTC_ABSENT);
-    for (int variant = 0; variant < 8; variant++) {
+    for (int variant = 0; variant < 4 * (int)COUNT_OF(of); variant++) {
+        const int *pass = of[variant / 4], backward = pass[2] != AN_FORWARD_PASS;
         const attn_config c = {.store = KIND_BF16,
                                .mul = KIND_BF16,
-                               .vec = 8,
-                               .D = 64,
+                               .vec = pass[1],
+                               .D = pass[0],
                                .dc = 16,
                                .cols = 64,
                                .causal = variant & 1,
                                .dropout = variant >> 1 & 1,
                                .forward_threads = 128,
                                .backward_threads = 128};
-        const int backward = variant >> 2;
-        if (!getenv("AN_SOAK") && variant != 1 && variant != 7) continue;
+        if (!getenv("AN_SOAK") && variant % 4 != (variant < 16 ? 3 : 1)) continue;
         char defines[1024], what[64], *log = NULL;
         attn_defines(defines, sizeof defines, &c, backward);
         size_t at = strlen(defines);
-        snprintf(defines + at, sizeof defines - at, "#define AN_HOPPER 1\n#define AN_FORWARD %d\n", !backward);
+        snprintf(defines + at, sizeof defines - at,
+                 "#define AN_HOPPER 1\n#define AN_FORWARD %d\n#define AN_HOPPER_PASS %d\n", !backward, pass[2]);
         char *text = kernel_text("cuda", "attn_bf16", defines);
         at = strlen(text);
         kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper.inc");
         if (backward) kernel_append(text, 1u << 18, &at, "src/kernels/gpu/attn_hopper_backward.inc");
-        snprintf(what, sizeof what, "BF16 for Hopper%s%s", c.causal ? " causal" : "", c.dropout ? " dropout" : "");
+        snprintf(what, sizeof what, "BF16 for Hopper, D %d, pass %d%s%s", c.D, pass[2], c.causal ? ", causal" : "",
+                 c.dropout ? ", dropout" : "");
         char *cubin = nvrtc_cubin_for(&compiler, text, "attn_hopper", "sm_90a", 1, &log);
         long spilled = 0;
         if (!cubin || !log || strstr(log, "warning") || strstr(log, "Potential Performance Loss"))
             fail_msg("%s: %s", what, log ? log : "no log");
-        assert_int_equal(report(log, what, 90, &spilled), backward ? 2 : 1);
-        assert_in_range(spilled, 0, backward ? 64 : 16);
+        assert_int_equal(report(log, what, 90, &spilled), !backward ? 1 : pass[2] == AN_DKV_PASS ? 3 : 2);
+        assert_in_range(spilled, 0, backward ? 128 : 16);
         free(cubin), free(log), free(text);
     }
 }

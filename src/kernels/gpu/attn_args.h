@@ -13,26 +13,55 @@ struct an_attn_args {
     int zero;            /* the size is a multiple of 8 in every language */
 };
 
-/* attn_hopper.inc (back = 0) and attn_hopper_backward.inc (back = 1):
- *     GROUPS   warpgroups that hold 64 rows each: queries forward (Q), keys backward (K and V)
- *     STAGES   of the ring through which tiles of the other side are streamed: K and V forward, Q and dO backward
+/* The passes of attn_hopper*.inc, for heads of `c` chunks of 64 columns (padded with zeros in shared memory):
+ *     AN_FORWARD_PASS  holds queries, streams K and V
+ *     AN_WHOLE_PASS    dq, dk, dv, five GEMMs: holds K and V, streams Q and dO; a thread block takes whole heads
+ *     AN_SHARED_PASS   the same, but thread blocks share a head, and add to its dq in a fixed order
+ *     AN_DKV_PASS      dk and dv: holds K and V, streams Q and dO          four GEMMs
+ *     AN_DQ_PASS       dq: holds Q and dO, streams K and V                 three GEMMs
+ *
+ *     GROUPS   warpgroups that hold 64 rows each
+ *     STAGES   of the ring through which tiles of the other side are streamed
  *     SLOTS    buffers for the held rows, so that the next block's are copied while this one is worked on
- * Dynamic shared memory: tiles, two f32 (lse, delta) for each streamed row backward, barriers. Measured choice: bench/cuda/README.md. */
-#define AN_HOPPER_TILE          8192
-#define AN_HOPPER_GROUPS(back)  ((back) ? 2 : 4)
-#define AN_HOPPER_ROWS(back)    (64 * AN_HOPPER_GROUPS(back))
-#define AN_HOPPER_THREADS(back) ((back) ? 512 : 640)
-#define AN_HOPPER_STAGES(back)  ((back) ? 4 : 6)
-#define AN_HOPPER_SLOTS        2
-#define AN_HOPPER_SHARED(back)                                                                                         \
-    ((((back) ? 12 + 2 * AN_HOPPER_NEAR : 8) + 2 * AN_HOPPER_STAGES(back)) * AN_HOPPER_TILE +                          \
-     ((back) ? 512 : 0) * AN_HOPPER_STAGES(back) + 128)
-/* Backward, a thread block takes whole heads (`heads` = B H). Fewer than AN_HOPPER_HEADS would leave the GPU half empty; there are at most
- * AN_HOPPER_GRID blocks. Partial sums of dq are kept between blocks of keys: those of a head's last AN_HOPPER_NEAR query tiles in shared
- * memory, the others in scratch, which holds delta and then, aligned to 4 words, 4096 words a query tile for each thread block. */
+ * Dynamic shared memory: tiles, two f32 (lse, delta) for each streamed query, barriers. Measured choice: bench/cuda/README.md. */
+#define AN_FORWARD_PASS        0
+#define AN_WHOLE_PASS          1
+#define AN_SHARED_PASS         2
+#define AN_DKV_PASS            3
+#define AN_DQ_PASS             4
+#define AN_HOPPER_TILE         8192 /* bytes: 64 rows of 64 columns */
+#define AN_HOPPER_CHUNKS(d)    ((d) > 64 ? 2 : 1)
+#define AN_HOPPER_FIVE(pass)   ((pass) == AN_WHOLE_PASS || (pass) == AN_SHARED_PASS)
+#define AN_HOPPER_KEYS(pass)   (AN_HOPPER_FIVE(pass) || (pass) == AN_DKV_PASS) /* holds keys, streams queries */
+#define AN_HOPPER_GROUPS(pass, c)                                                                                      \
+    ((pass) == AN_FORWARD_PASS ? ((c) == 1 ? 4 : 3) : (pass) == AN_DQ_PASS && (c) == 1 ? 3 : 2)
+#define AN_HOPPER_ROWS(pass, c)    (64 * AN_HOPPER_GROUPS(pass, c))
+#define AN_HOPPER_THREADS(pass, c) (128 * (AN_HOPPER_GROUPS(pass, c) + 1 + AN_HOPPER_FIVE(pass)))
+#define AN_HOPPER_STAGES(pass, c)  ((c) == 1 ? (AN_HOPPER_FIVE(pass) ? 4 : 6) : (pass) == AN_FORWARD_PASS ? 4 : 3)
+#define AN_HOPPER_SLOTS            2
+#define AN_HOPPER_HELD(pass)       ((pass) == AN_FORWARD_PASS ? 1 : 2) /* tensors */
+#define AN_HOPPER_SHARED(pass, c)                                                                                      \
+    ((AN_HOPPER_SLOTS * AN_HOPPER_HELD(pass) * AN_HOPPER_GROUPS(pass, c) + 2 * AN_HOPPER_STAGES(pass, c)) * (c) *      \
+         AN_HOPPER_TILE +                                                                                              \
+     AN_HOPPER_FIVE(pass) * (4 + 2 * AN_HOPPER_NEAR) * AN_HOPPER_TILE +                                                \
+     AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 192)
+/* Which of the backward passes: heads wider than 64 have no registers for five GEMMs. A thread block takes whole heads where there are many. */
 #define AN_HOPPER_HEADS             64
+#define AN_HOPPER_BACK(heads, d)                                                                                       \
+    (AN_HOPPER_CHUNKS(d) > 1 ? AN_DKV_PASS : (heads) >= AN_HOPPER_HEADS ? AN_WHOLE_PASS : AN_SHARED_PASS)
+/* Scratch of the backward passes, in words: delta, a number a query; then, for those with five GEMMs, aligned to 4 words, sums of dq, 4096
+ * words a tile of 64 queries, of every head, or of every thread block of AN_WHOLE_PASS, of which there are at most AN_HOPPER_GRID (sums of a
+ * head's last AN_HOPPER_NEAR query tiles are in shared memory); then for AN_SHARED_PASS the next block of keys to take, and how many have
+ * been added to each tile of queries. */
 #define AN_HOPPER_GRID              132
 #define AN_HOPPER_NEAR              4
+#define AN_HOPPER_QUERY_TILES(T)    (((T) + 63) / 64)
 #define AN_HOPPER_SUMS_AT(heads, T) (((an_i64)(heads) * (T) + 3) / 4 * 4)
-#define AN_HOPPER_WORDS(heads, T)                                                                                      \
-    (AN_HOPPER_SUMS_AT(heads, T) + (an_i64)((heads) < AN_HOPPER_GRID ? (heads) : AN_HOPPER_GRID) * (((T) + 63) / 64) * 4096)
+#define AN_HOPPER_COUNTS_AT(heads, T)                                                                                  \
+    (AN_HOPPER_SUMS_AT(heads, T) + (an_i64)(heads) * AN_HOPPER_QUERY_TILES(T) * 4096)
+#define AN_HOPPER_COUNTS(heads, T) ((an_i64)(heads) * AN_HOPPER_QUERY_TILES(T) + 1)
+#define AN_HOPPER_WORDS(pass, heads, T)                                                                                \
+    ((pass) == AN_SHARED_PASS  ? AN_HOPPER_COUNTS_AT(heads, T) + AN_HOPPER_COUNTS(heads, T)                            \
+     : (pass) == AN_WHOLE_PASS ? AN_HOPPER_SUMS_AT(heads, T) + (an_i64)((heads) < AN_HOPPER_GRID ? (heads) : AN_HOPPER_GRID) * \
+                                                                   AN_HOPPER_QUERY_TILES(T) * 4096                     \
+                               : (an_i64)(heads) * (T))
