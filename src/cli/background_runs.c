@@ -109,6 +109,8 @@ an_status an_background_start(an_err *err, const an_args *args, const char *comm
     AN_TRY(make_argv(err, args, command, &text, argv));
     an_status status = an_file_open(err, log, O_RDWR | O_CREAT | O_APPEND, &fd);
     if (status == AN_OK) {
+        (void)fchmod(
+            fd, 0600); /* it holds the token of the run's page; where the file system has no rights, it is as it is */
         status = an_background_spawn(err, argv, fd, &pid);
         close(fd);
     }

@@ -202,8 +202,13 @@ static void put_runs(const look *l, double joules, an_text *out)
     for (int i = 0; i < l->n; i++) {
         const top_run *r = &l->run[i];
         char bytes[16];
-        an_text_printf(out, "\nrun       %s\n  update %.0f, loss %.4g, %.4g ms, %.4g %ss/s", r->dir, r->step + 1,
-                       r->loss, r->ms, r->units_per_s, r->unit);
+        an_text_printf(out, "\nrun       %s\n  ", r->dir);
+        if (isnan(r->step))
+            an_text_puts(out, "no update is logged yet");
+        else
+            an_text_printf(out, "update %.0f, loss %.4g", r->step + 1, r->loss);
+        if (!isnan(r->ms)) an_text_printf(out, ", %.4g ms", r->ms);
+        if (!isnan(r->units_per_s)) an_text_printf(out, ", %.4g %ss/s", r->units_per_s, r->unit);
         if (!isnan(r->cpu)) an_text_printf(out, ", %.2f processors", r->cpu);
         if (!isnan(r->rss_bytes)) an_text_printf(out, ", %s resident", an_bytes_text(r->rss_bytes, bytes));
         if (!isnan(r->gpu_busy)) an_text_printf(out, ", its GPU %.0f %% busy", 100 * r->gpu_busy);

@@ -16,6 +16,7 @@ typedef struct nvml_memory {
 } nvml_memory;
 typedef void *nvml_device;
 enum { NO_ROOM = 7, NO_FUNCTION = 13 }; /* of nvmlReturn_t */
+enum { HEAT_REASONS = 0x20 | 0x40 };    /* of nvmlClocksThrottleReasons: SwThermalSlowdown, HwThermalSlowdown */
 
 struct an_gpu_watch {
     void *lib;
@@ -29,6 +30,7 @@ struct an_gpu_watch {
     int (*temperature)(nvml_device, int, unsigned *);
     int (*power)(nvml_device, unsigned *);                  /* milliwatts */
     int (*processes)(nvml_device, unsigned *n, void *list); /* NULL: an old library */
+    int (*reasons)(nvml_device, unsigned long long *);      /* for which its clock is held down; NULL: the same */
     const char *(*error)(int);
 };
 
@@ -56,6 +58,8 @@ static bool find_functions(an_gpu_watch *w, char why[AN_SENSOR_WHY_BYTES])
     const char *missing = an_dl_fill(w->lib, symbols, AN_COUNT(symbols), w);
     if (missing) snprintf(why, AN_SENSOR_WHY_BYTES, "libnvidia-ml.so.1 has no %s", missing);
     an_dl_fill(w->lib, &(an_dl_symbol){"nvmlDeviceGetComputeRunningProcesses_v3", offsetof(an_gpu_watch, processes)}, 1,
+               w);
+    an_dl_fill(w->lib, &(an_dl_symbol){"nvmlDeviceGetCurrentClocksThrottleReasons", offsetof(an_gpu_watch, reasons)}, 1,
                w);
     return !missing;
 }
@@ -115,6 +119,9 @@ static void read_one(const an_gpu_watch *w, nvml_device d, an_gpu_sensors *out)
     unsigned n = 0; /* without room for a list, only their number is told */
     code = w->processes ? w->processes(d, &n, NULL) : NO_FUNCTION;
     take(w, code == NO_ROOM ? 0 : code, n, &out->processes);
+    unsigned long long reasons = 0;
+    code = w->reasons ? w->reasons(d, &reasons) : NO_FUNCTION;
+    take(w, code, reasons & HEAT_REASONS ? 1 : 0, &out->slowed);
 }
 
 int an_gpu_watch_read(const an_gpu_watch *w, an_gpu_sensors out[AN_GPU_SENSORS_MOST])

@@ -11,6 +11,7 @@ typedef struct an_gpu_sensors {
     char name[96];
     an_sensor busy, used_bytes, total_bytes, temperature, watts; /* busy: share of the last second, 0 to 1 */
     an_sensor processes;                                         /* that compute on it */
+    an_sensor slowed; /* 1: its clock is held down for its heat; 0: it is not */
 } an_gpu_sensors;
 enum { AN_GPU_SENSORS_MOST = 16 };
 

@@ -472,7 +472,7 @@ static bool falls_back(const inquiry *q)
     return evidence(q, "%.0f launches of an update run on the CPU; they took %.3g ms of the first", n, ms);
 }
 
-/* Of a device without a clock of its own: the updates' time divided by their launches is what a launch takes that has
+/* Of a device whose own clock does not say so: the updates' time divided by their launches is what a launch takes that has
  * nothing to compute. */
 static bool launches_are_empty(const inquiry *q, double launches)
 {
@@ -488,11 +488,11 @@ static bool device_is_idle(const inquiry *q)
     const double busy = an_run_median(q->r, AN_RUN_GPU_BUSY, 1, q->r->n);
     if (!q->t.judged || q->t.wait_share > WAIT_SHARE) return false;
     fix_setting(q, "batch_size=%.0f", batch >= 1 && batch < 1e9 ? 2 * batch : 64);
-    if (isnan(busy)) return launches_are_empty(q, launches);
-    return busy < IDLE_SHARE &&
-           evidence(q,
-                    "the GPU works %.0f %% of the time of an update, %.0f launches each, and data are not waited for",
-                    100 * busy, launches);
+    if (busy < IDLE_SHARE)
+        return evidence(
+            q, "the GPU works %.0f %% of the time of an update, %.0f launches each, and data are not waited for",
+            100 * busy, launches);
+    return launches_are_empty(q, launches); /* NVIDIA's library counts a GPU as busy while any kernel runs */
 }
 
 /* ---- the machine */

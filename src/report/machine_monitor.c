@@ -1,7 +1,6 @@
 /* machine_monitor.c: see machine_monitor.h. Each condition is reported when it begins, and heat and power when it
  * ends. */
 #include "report/machine_monitor.h"
-#include "platform/gpu_sensors.h"
 #include <anneal_tools.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -117,19 +116,4 @@ void an_monitor_look(an_monitor *w, const an_system_info *now, an_text *out)
     look_at_heat(w, now, out);
     look_at_power(w, now, out);
     w->was = *now;
-}
-
-void an_monitor_gpus(an_text *out)
-{
-    char why[AN_SENSOR_WHY_BYTES];
-    an_gpu_sensors gpu[AN_GPU_SENSORS_MOST];
-    an_gpu_watch *w = an_gpu_watch_open(why);
-    const int n = an_gpu_watch_read(w, gpu);
-    for (int i = 0; i < n; i++) {
-        an_text_printable(gpu[i].name, strlen(gpu[i].name));
-        if (gpu[i].processes.value > 1)
-            an_text_printf(out, "%s%.0f programs compute on the GPU %d (%s): each gets a part of its time",
-                           out->len ? "\n" : "", gpu[i].processes.value, i, gpu[i].name);
-    }
-    an_gpu_watch_close(w);
 }

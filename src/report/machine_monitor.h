@@ -24,8 +24,6 @@ void an_monitor_update(an_system_info *io);
 
 /* The run begins in this state; what of it slows a run is reported as an_monitor_look does. */
 void an_monitor_begin(an_monitor *w, const an_system_info *now, an_text *out);
-/* A sentence for each GPU on which several programs compute, by NVIDIA's management library; none where there is none. */
-void an_monitor_gpus(an_text *out);
 /* What has changed since the last look, a sentence a line; empty when nothing has. */
 void an_monitor_look(an_monitor *w, const an_system_info *now, an_text *out);
 

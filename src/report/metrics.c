@@ -81,6 +81,7 @@ an_status an_metrics_write(an_err *err, an_jsonl *j, const an_metrics_line *m)
     put_if_known(&line, "mapped_bytes", m->mapped_bytes);
     put_if_known(&line, "swap_bytes", m->swap_bytes);
     put_if_known(&line, "temperature_c", m->temperature_c);
+    put_if_known(&line, "gpu_temperature_c", m->gpu_temperature_c);
     if (m->thermal && *m->thermal) put_text(&line, "thermal", m->thermal);
     put_if_known(&line, "plans", m->plans);
     put_text(&line, "unit", m->unit);

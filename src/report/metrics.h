@@ -38,7 +38,8 @@ typedef struct an_metrics_line {
     const char *thermal;               /* heat in the system's words at the last look; NULL or "": not told, left out */
     double plans;                      /* in the context's cache. NaN in these: unknown, left out */
     double temperature_c;              /* of the processor at the last look; NaN: unknown, left out */
-    double gpu_busy;                   /* NaN: the device does not say, and the key is left out */
+    double gpu_busy;                   /* NaN: neither the device nor NVIDIA's library says, and the key is left out */
+    double gpu_temperature_c;          /* by NVIDIA's library; the same */
     double exchange_share;             /* of the time, in exchanges between ranks; the same */
     an_metrics_number more[17];        /* further numbers of the model, under their names */
 } an_metrics_line;

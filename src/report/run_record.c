@@ -27,6 +27,7 @@ static const char *const column_keys[AN_RUN_COLUMNS] = {
     [AN_RUN_MAPPED_BYTES] = "mapped_bytes",
     [AN_RUN_SWAP_BYTES] = "swap_bytes",
     [AN_RUN_TEMPERATURE] = "temperature_c",
+    [AN_RUN_GPU_TEMPERATURE] = "gpu_temperature_c",
     [AN_RUN_PLANS] = "plans",
 };
 

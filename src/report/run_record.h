@@ -28,7 +28,8 @@ typedef enum an_run_column {
     AN_RUN_MAPPED_BYTES, /* of them: pages of mapped files */
     AN_RUN_SWAP_BYTES,
     AN_RUN_TEMPERATURE, /* of the processor, degrees Celsius */
-    AN_RUN_PLANS,       /* that the context holds: a graph a plan */
+    AN_RUN_GPU_TEMPERATURE,
+    AN_RUN_PLANS, /* that the context holds: a graph a plan */
     AN_RUN_COLUMNS
 } an_run_column;
 

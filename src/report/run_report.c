@@ -461,7 +461,7 @@ static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
                                   {AN_RUN_RESERVED_BYTES, "requested", 1 / 1048576.0}};
     static const line swap[] = {{AN_RUN_SWAP_BYTES, "swap", 1 / 1048576.0}};
     static const line busy[] = {{AN_RUN_GPU_BUSY, "busy", 100}};
-    static const line heat[] = {{AN_RUN_TEMPERATURE, "processor", 1}};
+    static const line heat[] = {{AN_RUN_TEMPERATURE, "processor", 1}, {AN_RUN_GPU_TEMPERATURE, "GPU", 1}};
     an_text_puts(out, "<div class=\"charts\">\n");
     put_chart(out, r, "Loss", false, loss, 2);
     put_chart(out, r, "Memory, MiB", true, memory, 3);
@@ -469,7 +469,7 @@ static an_status put_charts(an_err *err, const an_run_record *r, an_text *out)
     AN_TRY(put_histogram(err, r, out));
     put_chart(out, r, "Norm of the gradients", true, norm, 1);
     put_chart(out, r, "GPU busy, percent of the time", true, busy, 1);
-    put_chart(out, r, "Temperature, degrees Celsius", false, heat, 1);
+    put_chart(out, r, "Temperature, degrees Celsius", false, heat, 2);
     put_chart(out, r, "Swap in use on the machine, MiB", true, swap, 1);
     an_text_puts(out, "</div>\n");
     put_growth(r, out);

@@ -15,6 +15,7 @@
 #include "train/session_ranks.h"
 #include "report/metrics.h"
 #include "train/step.h"
+#include "report/gpu_monitor.h"
 #include "report/machine_monitor.h"
 #include "platform/platform.h"
 #include "platform/sensors.h"
@@ -44,6 +45,7 @@ typedef struct loop {
     an_jsonl rank_lines;
     bool evaluated; /* at least once: the evaluation's plan is compiled */
     an_monitor monitor;
+    an_gpu_monitor gpu;
     an_memory_watch memory;
     an_memory held; /* behind the last logged update: an evaluation's plan holds less, or more, than training does */
     bool is_held_known;
@@ -98,7 +100,8 @@ static an_status begin_monitor(an_err *err, loop *l)
     l->monitor.looked = an_session_clock();
     l->temperature_c = temperature_now();
     an_monitor_begin(&l->monitor, &now, &what);
-    if (an_device_busy_seconds(l->r->cx) >= 0) an_monitor_gpus(&what); /* the device is a GPU */
+    an_device_facts device;
+    if (an_device_opened(l->r->cx, &device) && device.gpu) an_gpu_monitor_begin(&l->gpu, &what);
     return report_machine(err, l, &what);
 }
 
@@ -106,7 +109,11 @@ static an_status begin_monitor(an_err *err, loop *l)
 static an_status check_machine(an_err *err, loop *l)
 {
     an_text what = {0};
-    if (!is_chief(l) || an_session_clock() - l->monitor.looked < AN_WATCH_SECONDS) return AN_OK;
+    if (!is_chief(l)) return AN_OK;
+    const double clock = an_session_clock();
+    an_gpu_monitor_look(&l->gpu, clock, clock - l->first_done, &what);
+    if (what.len) return report_machine(err, l, &what);
+    if (clock - l->monitor.looked < AN_WATCH_SECONDS) return AN_OK;
     an_system_info now = l->monitor.was;
     an_monitor_update(&now);
     l->monitor.looked = an_session_clock();
@@ -252,7 +259,7 @@ static void measure(loop *l, an_train_event *e)
     /* The first update plans and compiles: the estimate leaves it out. */
     const double later = (double)(r->step - l->begin_step - 1);
     e->eta_s = later > 0 ? (an_session_clock() - l->first_done) / later * (double)(r->cfg.max_iters - r->step) : NAN;
-    e->gpu_busy = l->gpu_before >= 0 && l->busy_s > 0 ? l->gpu_s / l->busy_s : NAN;
+    e->gpu_busy = l->gpu_before >= 0 && l->busy_s > 0 ? l->gpu_s / l->busy_s : l->gpu.busy;
     e->exchange_share = NAN;
     e->slowest = -1;
     l->gpu_s = 0;
@@ -302,6 +309,7 @@ static void put_memory(const loop *l, an_metrics_line *m)
     m->plans = known ? memory.plans : NAN;
     m->rss_bytes = rss ? (double)rss : NAN;
     m->temperature_c = l->temperature_c;
+    m->gpu_temperature_c = l->gpu.temperature_c;
     m->thermal = machine->thermal;
     m->swap_bytes = (double)machine->swap_bytes - (double)machine->swap_free_bytes;
 }
@@ -632,6 +640,7 @@ static an_status train_and_record(an_err *err, loop *l)
     if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
     if (status == AN_OK && r->owes_evaluation) status = evaluate_owed(err, l);
     if (status == AN_OK && !l->result->interrupted) status = train_with_loader(err, l);
+    an_gpu_monitor_end(&l->gpu);
     if (is_chief(l)) an_jsonl_close(&l->metrics);
     if (is_chief(l) && an_comm_ranks(r->cfg.comm) > 1) an_jsonl_close(&l->rank_lines);
     return status;
@@ -690,6 +699,7 @@ an_status an_train(an_err *err, an_session *r, const an_train_listener *listener
               .result = out,
               .begin_step = r->step,
               .saved_step = r->step > 0 ? r->step : -1,
+              .gpu = {.busy = NAN, .temperature_c = NAN},
               .metrics = {.fd = -1},
               .rank_lines = {.fd = -1}};
     double user_s, system_s;

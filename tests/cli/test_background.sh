@@ -17,6 +17,7 @@ run train demo "$@" max_iters=20 out="$dir/long" --detach
 code_is 2; says stderr "another process trains here"; one_line stderr
 ok "a run in the background is listed, and has its folder for itself"
 
+case $(uname) in Linux) equal "$(stat -c %a "$dir/long/train.log")" 600 "rights of the log, in which a page's token is" ;; esac
 # The reader follows until the run ends.
 "$program" logs "$dir/long" -f >"$dir/followed" 2>&1 </dev/null &
 reader=$!

@@ -1,9 +1,9 @@
 #!/bin/sh
 # test_top.sh: what top says of the machine and of the runs on it, with GPUs of a library made here, and why something is unreadable.
-plan=3
+plan=4
 . "$(dirname "$0")/tap.sh"
 export XDG_STATE_HOME="$dir/state" ANNEAL_NVML_PATH="$dir"
-trap '"$program" stop "$dir/run" >/dev/null 2>&1; rm -rf "$dir"' EXIT
+trap '"$program" stop "$dir/run" >/dev/null 2>&1; "$program" stop "$dir/early/run" >/dev/null 2>&1; rm -rf "$dir"' EXIT
 
 run top --once
 code_is 0; silent stderr; says stdout "memory"; says stdout "GPU       libnvidia-ml.so.1 not found"; says stdout "power"
@@ -36,6 +36,16 @@ fi
 run top --once
 says stdout "tokens/s"; says stdout "resident"
 ok "a run that trains is there with its speed, processor time and memory"
+
+# A folder that a run holds before its first line is not a row of unknown numbers.
+mkdir "$dir/early"
+"$program" train demo block_size=512 batch_size=64 compile=false threads=1 out="$dir/early/run" --detach >/dev/null 2>&1
+run top --once
+sed -n "\\|$dir/early/run|{n;p;}" "$dir/stdout" >"$dir/row"
+[ -s "$dir/early/run/metrics.jsonl" ] || says row "no update is logged yet"
+grep -q '\bnan\b' "$dir/row" && fault "a number that is none: $(cat "$dir/row")"
+"$program" stop "$dir/early/run" >/dev/null 2>&1
+ok "a run without a line says so"
 
 cat >"$dir/nvml.c" <<'C'
 #include <stdio.h>

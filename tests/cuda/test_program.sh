@@ -2,7 +2,7 @@
 # test_program.sh: the program on a GPU that is not there, too old, full, faulting, lost or hanging: one sentence that
 # says what and what to do, the right exit code, and the last checkpoint whole, from which a run goes on. The driver is
 # tests/cuda/fake_cuda.c: what is tested is the program, its errors and its files, not numbers.
-plan=16
+plan=17
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32
 
@@ -186,4 +186,44 @@ misuse=$(cat "$dir/misuse" "$dir/gone.log" 2>/dev/null | grep -v '^left behind' 
 [ -z "$misuse" ] || fault "the driver was misused: $misuse"
 [ ! -s "$dir/misuse" ] || fault "left behind though the device was there: $(sort "$dir/misuse" | uniq -c | head -n 5)"
 ok "in all of this the driver was used rightly"
+# ---- what NVIDIA's management library says beside it
+mkdir "$dir/nvml"
+cat >"$dir/nvml.c" <<'C'
+#include <stdio.h>
+#include <stdlib.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlShutdown(void) { return 0; }
+int nvmlDeviceGetCount_v2(unsigned *n) { *n = (unsigned)atoi(getenv("FAKE_GPUS")); return 0; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **d) { static char one[2]; *d = &one[i]; return 0; }
+int nvmlDeviceGetName(void *d, char *s, unsigned n) { (void)d; snprintf(s, n, "Stand-in"); return 0; }
+int nvmlDeviceGetUtilizationRates(void *d, unsigned *u) { (void)d; u[0] = 12; u[1] = 10; return 0; }
+int nvmlDeviceGetMemoryInfo(void *d, unsigned long long *m) { (void)d; m[0] = m[1] = m[2] = 1; return 0; }
+int nvmlDeviceGetTemperature(void *d, int s, unsigned *t) { (void)d; *t = 91 + (unsigned)s; return 0; }
+int nvmlDeviceGetPowerUsage(void *d, unsigned *p) { (void)d; (void)p; return 3; }
+int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *n, void *list) { (void)d; (void)list; *n = 2; return 7; }
+int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, unsigned long long *r) { (void)d; *r = 0x44; return 0; }
+const char *nvmlErrorString(int e) { return e == 3 ? "Not Supported" : "?"; }
+C
+"${CC:-cc}" -shared -fPIC -o "$dir/nvml/libnvidia-ml.so.1" "$dir/nvml.c" || fault "the stand-in was not built"
+for gpus in 1 2; do
+    ANNEAL_NVML_PATH="$dir/nvml" FAKE_GPUS=$gpus "$program" train macbook out="$dir/gpu-$gpus" $settings max_iters=1000000 eval_interval=1000000 save_interval=0 \
+        >"$dir/stdout" 2>"$dir/stderr" </dev/null &
+    pid=$!
+    for _ in $(seq 200); do
+        sleep 0.1
+        grep -q "slowed down for its heat" "$dir/gpu-$gpus/logbook.jsonl" 2>/dev/null && break
+    done
+    sleep 0.3
+    kill -INT $pid
+    wait $pid
+    says gpu-$gpus/logbook.jsonl "2 programs compute on the GPU 0 (Stand-in)"
+    equal "$(grep -c "the GPU 0 (Stand-in) was slowed down for its heat" "$dir/gpu-$gpus/logbook.jsonl")" 1 "how often its heat is told"
+done
+says gpu-1/metrics.jsonl '"gpu_busy":0.12,'; says gpu-1/metrics.jsonl '"gpu_temperature_c":91,'
+head -n 1 "$dir/gpu-1/metrics.jsonl" | grep -q gpu_busy && fault "the first update, which compiles, is told as busy"
+grep -q gpu_busy "$dir/gpu-2/metrics.jsonl" && fault "which of two GPUs is the run's is not known"
+run diagnose "$dir/gpu-1"
+says stdout "(gpu_is_shared)"; says stdout "(too_hot)"
+ok "how busy and hot the GPU is, and who shares it, is the management library's word"
+
 done_testing

@@ -76,6 +76,8 @@ static const fault faults[] = {
     {"near_memory_limit", "a full control group", .rss = 3.9e9, .facts = ",\"cgroup_bytes\":4000000000"},
     {"device_is_idle", "a tiny model", .gpu_busy = 0.2},
     {"device_is_idle", "empty launches", .begin = ",\"gpu\":true", .n_launches = 30000},
+    {"device_is_idle", "empty launches, one always runs", .begin = ",\"gpu\":true", .n_launches = 30000,
+     .gpu_busy = 0.95},
     {NULL, "many launches on the CPU", .begin = ",\"gpu\":false", .n_launches = 30000},
     {NULL, "full launches", .begin = ",\"gpu\":true", .n_launches = 9000},
     {"loss_rises", "drift", .loss_rise = 3.5},
