@@ -40,8 +40,9 @@ static void work_of(const an_session *r, const an_plan_scaling *v, an_scaling_wo
     c->model->count(an_model_settings(c), c->batch_size, &counts);
     *out = (an_scaling_work){.update_s = 1e-3 * v->update_ms,
                              .exchanged_bytes = (c->exchange_dtype == AN_BF16 ? 2.0 : 4.0) * (double)counts.parameters,
+                             .micros = an_train_micros(c),
                              .overlap = c->overlap && !c->exact && c->exchange_dtype == AN_F32 &&
-                                        strcmp(c->shard, "none") == 0 && an_train_micros(c) == 1 && is_gpu(r->cx)};
+                                        strcmp(c->shard, "none") == 0 && is_gpu(r->cx)};
 }
 
 /* 2, 4, 8, ... and the number asked for. */

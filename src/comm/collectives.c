@@ -122,5 +122,6 @@ const an_comm_transport an_comm_shared_memory = {.barrier = barrier,
                                                  .broadcast = broadcast,
                                                  .fail = an_comm_shared_fail,
                                                  .status = an_comm_shared_status,
+                                                 .watch = an_comm_shared_watch,
                                                  .failed_rank = an_comm_shared_failed_rank,
                                                  .close = an_comm_shared_close};

@@ -64,6 +64,9 @@ void an_comm_fail(an_comm *c, int rank, an_status code, const char *sentence);
 bool an_comm_may_abort(const an_comm *c);
 /* AN_OK, or the failure that was recorded. */
 an_status an_comm_status(an_err *err, const an_comm *c);
+/* For a rank that waits for something else, which may wait for the others: a GPU's exchange. The failure that was recorded, or
+ * that a rank was killed, or that the process that started the ranks has ended. Returns at once. */
+an_status an_comm_watch(an_err *err, an_comm *c);
 /* The rank that failed first; -1: none did, or the process that started them said so. */
 int an_comm_failed_rank(const an_comm *c);
 

@@ -211,6 +211,18 @@ static an_status hear(an_err *err, an_comm *c)
     return mpi_status(err, c);
 }
 
+static an_status check_parent(an_err *err, an_comm *c)
+{
+    if (getppid() == c->parent) return AN_OK;
+    return give_up(err, c, AN_E_ENV, "the process that started the ranks of this host has ended, so they end too");
+}
+
+static an_status mpi_watch(an_err *err, an_comm *c)
+{
+    AN_TRY(hear(err, c));
+    return check_parent(err, c);
+}
+
 /* ---- waiting */
 
 typedef struct patience {
@@ -231,8 +243,7 @@ static an_status wait_more(an_err *err, an_comm *c, patience *p, int missing, bo
     const double now = an_seconds();
     if (now - p->looked < 0.01) return AN_OK;
     p->looked = now;
-    if (getppid() != c->parent)
-        return give_up(err, c, AN_E_ENV, "the process that started the ranks of this host has ended, so they end too");
+    AN_TRY(check_parent(err, c));
     if (an_wait_clock_at(&p->clock, now) < c->timeout_s) return AN_OK;
     snprintf(text, sizeof text,
              "rank %d on %s has waited %.0f s for rank %d on %s, which hangs, is very slow or has lost its link; "
@@ -531,6 +542,7 @@ const an_comm_transport an_comm_mpi = {.barrier = mpi_barrier,
                                        .broadcast = mpi_broadcast,
                                        .fail = mpi_fail,
                                        .status = mpi_status,
+                                       .watch = mpi_watch,
                                        .failed_rank = mpi_failed_rank,
                                        .host = mpi_host,
                                        .carrier = mpi_carrier,

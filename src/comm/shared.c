@@ -125,19 +125,37 @@ static bool is_gone(const an_comm *c, int rank)
            lock.l_type == F_UNLCK;
 }
 
-static an_status check_others(an_err *err, an_comm *c, int missing, uint64_t barrier, double waited)
+static an_status look_up(an_err *err, an_comm *c)
 {
-    char text[300];
     AN_TRY(an_comm_status(err, c));
     if (c->parent && getppid() != c->parent)
         return give_up(err, c, AN_E_ENV, "the process that started the ranks has ended, so they end too");
+    return AN_OK;
+}
+
+static an_status say_ended(an_err *err, an_comm *c, int rank)
+{
+    char text[300];
+    snprintf(text, sizeof text,
+             "rank %d has ended without a word: it was killed, perhaps for memory (the kernel's log says so)", rank);
+    return give_up(err, c, AN_E_ENV, text);
+}
+
+an_status an_comm_shared_watch(an_err *err, an_comm *c)
+{
+    AN_TRY(look_up(err, c));
+    for (int r = 0; r < c->ranks; r++) /* it leaves and then releases its lock: asked in the other order */
+        if (r != c->rank && is_gone(c, r) && !atomic_load(&c->shared->member[r].left)) return say_ended(err, c, r);
+    return AN_OK;
+}
+
+static an_status check_others(an_err *err, an_comm *c, int missing, uint64_t barrier, double waited)
+{
+    char text[300];
+    AN_TRY(look_up(err, c));
     const bool ended = atomic_load(&c->shared->member[missing].left) || is_gone(c, missing);
-    if (ended && atomic_load(&c->shared->member[missing].arrived) < barrier) { /* else it came first, and then left */
-        snprintf(text, sizeof text,
-                 "rank %d has ended without a word: it was killed, perhaps for memory (the kernel's log says so)",
-                 missing);
-        return give_up(err, c, AN_E_ENV, text);
-    }
+    if (ended && atomic_load(&c->shared->member[missing].arrived) < barrier) /* else it came first, and then left */
+        return say_ended(err, c, missing);
     if (waited < c->timeout_s) return AN_OK;
     snprintf(
         text, sizeof text,

@@ -39,6 +39,7 @@ uint32_t an_comm_version(void);
 /* Of the table an_comm_shared_memory (collectives.c). */
 void an_comm_shared_fail(an_comm *c, int rank, an_status code, const char *sentence);
 an_status an_comm_shared_status(an_err *err, const an_comm *c);
+an_status an_comm_shared_watch(an_err *err, an_comm *c);
 int an_comm_shared_failed_rank(const an_comm *c);
 void an_comm_shared_close(an_comm *c);
 

@@ -95,6 +95,11 @@ an_status an_comm_status(an_err *err, const an_comm *c)
     return c ? c->transport->status(err, c) : AN_OK;
 }
 
+an_status an_comm_watch(an_err *err, an_comm *c)
+{
+    return c ? c->transport->watch(err, c) : AN_OK;
+}
+
 /* ---- collectives */
 
 static an_status end_exchange(an_comm *c, double began)

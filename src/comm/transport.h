@@ -32,6 +32,7 @@ typedef struct an_comm_transport {
     an_status (*broadcast)(an_err *err, an_comm *c, int root, size_t bytes, char *data);
     void (*fail)(an_comm *c, int rank, an_status code, const char *sentence);
     an_status (*status)(an_err *err, const an_comm *c);
+    an_status (*watch)(an_err *err, an_comm *c);
     int (*failed_rank)(const an_comm *c);
     const char *(*host)(const an_comm *c, int rank); /* NULL: all ranks are on one */
     const char *(*carrier)(const an_comm *c);        /* NULL: shared memory */

@@ -32,7 +32,16 @@
 #include "runtime/param_blocks.h"
 #include "runtime/variables.h"
 
-static an_tensor *pack(an_ctx *cx, const char *at, int b)
+/* The part of a block's array that is of its parameter i, in the shape of it. */
+static an_tensor *of_param(an_ctx *cx, const char *at, int b, int i, an_tensor *all)
+{
+    const an_param_info *p = &cx->param[cx->block[b].param[i]];
+    const int64_t first = p->offset / (int64_t)an_dtype_bytes(cx->block[b].dtype);
+    return an_reshape_at(at, an_slice_at(at, all, 0, first, first + p->tensor->numel, 1), an_shape_of(p->tensor));
+}
+
+/* The gradients of a block; each onto its part of `kept` (NULL: alone). */
+static an_tensor *pack(an_ctx *cx, const char *at, int b, an_tensor *kept)
 {
     an_block *bl = &cx->block[b];
     an_tensor *src[255];
@@ -40,7 +49,12 @@ static an_tensor *pack(an_ctx *cx, const char *at, int b)
     int32_t shape[1] = {(int32_t)bl->numel};
     for (int i = 0; i < bl->n; i++) {
         an_tensor *p = cx->param[bl->param[i]].tensor, *g = an_graph_grad(&cx->graph, p);
-        src[i] = g ? g : an_full_at(at, cx, bl->dtype, an_shape_of(p), 0);
+        if (kept) {
+            an_tensor *before = of_param(cx, at, b, i, kept);
+            src[i] = g ? an_add_at(at, before, g) : before;
+        } else {
+            src[i] = g ? g : an_full_at(at, cx, bl->dtype, an_shape_of(p), 0);
+        }
     }
     return an_emit(&cx->graph, &(an_emit_args){.op = AN_OP_PACK,
                                                .dtype = bl->dtype,
@@ -141,13 +155,22 @@ static an_tensor *gradient_of(an_ctx *cx, const char *at, int b)
     return sum_of(cx, at, b, keeps_part(cx, b));
 }
 
+/* gradient_of, where each parameter's sum is computed by itself: its exchange need not wait for those of the others. */
+static an_tensor *gradient_by_param(an_ctx *cx, const char *at, int b)
+{
+    an_block *bl = &cx->block[b];
+    if (!bl->packed || !bl->accumulated || bl->kept) return gradient_of(cx, at, b);
+    return pack(cx, at, b, an_block_tensor(cx, b, AN_ROLE_GRAD, "gradients kept over micro-batches"));
+}
+
 /* What the update takes: the sum over all ranks, or this rank's part of it. */
 static an_tensor *gradient_of_all(an_ctx *cx, const char *at, int b)
 {
     const int64_t ranks = cx->graph.ranks, attr[2] = {ranks, !cx->no_overlap && !cx->narrow};
     const bool in_order = adds_in_order(cx), part = cx->block[b].part > 0;
     if (part && in_order && !cx->block[b].kept) return sum_of(cx, at, b, true);
-    an_tensor *sum = gradient_of(cx, at, b); /* [n] */
+    const bool in_buckets = ranks > 1 && !in_order && !part && !cx->narrow;
+    an_tensor *sum = in_buckets ? gradient_by_param(cx, at, b) : gradient_of(cx, at, b); /* [n] */
     if (!sum || ranks <= 1 || keeps_part(cx, b)) return sum;
     if (part) return in_order ? own_part(cx, at, b, sum) : reduce_scatter(cx, at, sum);
     return in_order ? sum : add_ranks(cx, at, AN_OP_ALLREDUCE, sum, 2, attr);
@@ -212,7 +235,7 @@ void an_backward_at(const char *at, an_tensor *loss)
     cx->loss = node->id;
     if (an_graph_backward(&cx->graph, loss) != AN_OK) return;
     for (int b = 0; b < cx->n_blocks; b++)
-        if (!cx->block[b].frozen) cx->block[b].packed = pack(cx, at, b);
+        if (!cx->block[b].frozen) cx->block[b].packed = pack(cx, at, b, NULL);
 }
 
 /* The sum of squares of a block's gradient. Where a rank has a part of it, the sums of its chunks are gathered: they are those that

@@ -28,7 +28,8 @@ static double buckets_of(double bytes)
 
 void an_scaling_predict(const an_scaling_work *w, const an_link *link, int64_t devices, an_scaling *out)
 {
-    const double n = (double)devices, buckets = buckets_of(w->exchanged_bytes), backward_s = w->update_s * 2 / 3;
+    const double n = (double)devices, buckets = buckets_of(w->exchanged_bytes),
+                 backward_s = w->update_s * 2 / 3 / (double)AN_MAX(w->micros, 1);
     *out = (an_scaling){.update_s = w->update_s, .efficiency = 1};
     if (devices < 2) return;
     out->exchange_s = 2 * (n - 1) / n * w->exchanged_bytes / link->bytes_per_s + buckets * 2 * (n - 1) * link->hop_s;

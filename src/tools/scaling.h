@@ -23,7 +23,8 @@ const an_link *an_link_find(const char *name); /* NULL: there is none */
 typedef struct an_scaling_work {
     double update_s;        /* alone */
     double exchanged_bytes; /* its gradients */
-    bool overlap;           /* the exchange runs beside the backward pass */
+    bool overlap;           /* the exchange runs beside the backward pass, that of the last micro-batch */
+    int64_t micros;         /* of an update; 0 is 1 */
 } an_scaling_work;
 
 typedef struct an_scaling {
@@ -32,8 +33,8 @@ typedef struct an_scaling {
 } an_scaling;
 
 /* A ring moves 2 (n - 1) / n of the bytes over each link, in 2 (n - 1) hops a bucket (Patarasuk and Yuan, "Bandwidth optimal
- * all-reduce algorithms for clusters of workstations", 2009). Of an update two thirds are the backward pass, which may hide all
- * buckets but the last. */
+ * all-reduce algorithms for clusters of workstations", 2009). Of an update two thirds are backward passes; that of the last micro-batch may
+ * hide all buckets but the last. */
 void an_scaling_predict(const an_scaling_work *w, const an_link *link, int64_t devices, an_scaling *out);
 
 #endif

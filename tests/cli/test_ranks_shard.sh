@@ -106,7 +106,7 @@ for more_settings in gradient_accumulation_steps=4 gradient_accumulation_steps=8
     # shellcheck disable=SC2086
     run plan macbook $more $more_settings device=null:cuda devices=4 update_ms=20
     code_is 0
-    if [ "$more_settings" = gradient_accumulation_steps=4 ]; then says stdout "beside the backward pass"; else says stdout "behind the backward pass"; fi
+    if [ "$more_settings" = "${more_settings% *}" ]; then says stdout "beside the backward pass"; else says stdout "behind the backward pass"; fi
 done
 run plan macbook $more update_ms=20
 code_is 1

@@ -28,6 +28,8 @@
 
 #define EXPORT __attribute__((visibility("default")))
 enum { MOST = 1 << 16, INVALID_VALUE = 1, NO_MEMORY = 2, INVALID_CONTEXT = 201, INVALID_HANDLE = 400, NOT_FOUND = 500 };
+enum { NOT_READY = 600 };
+static int waits_for_ranks(void); /* fake_nccl.h */
 enum { MOST_PARAMS = 96, NAME = 64 };
 enum { PLAIN_SHARED = 48 << 10, MOST_SHARED = 227 << 10 }; /* what a launch may ask for, and after saying so */
 enum { LARGE = 16 << 20, PAGE = 4096 }; /* from LARGE on memory takes pages only where it is written */
@@ -258,6 +260,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int d)
     CALL("cuDevicePrimaryCtxRelease_v2");
     (void)d;
     if (--state.context > 0) DONE(0);
+    if (waits_for_ranks()) DONE(0); /* what a GPU still uses cannot be freed: the end of the process does it */
     for (int i = 0; i < MOST; i++) {
         if (things[i].kind == FUNCTION) free_thing(&things[i]);
         if (things[i].kind != NOTHING) complain("left behind: %s", names[things[i].kind]), free_thing(&things[i]);
@@ -455,6 +458,7 @@ EXPORT int cuStreamSynchronize(thing *s)
 {
     CALL("cuStreamSynchronize");
     if (state.capturing) complain("cuStreamSynchronize while capturing");
+    if (waits_for_ranks()) complain("cuStreamSynchronize waits for ever for another rank");
     DONE(is(s, STREAM, "cuStreamSynchronize") ? 0 : INVALID_HANDLE);
 }
 EXPORT int cuStreamBeginCapture_v2(thing *s, int mode)
@@ -558,12 +562,8 @@ static int recorded(thing *e, const char *who)
 EXPORT int cuEventQuery(thing *e)
 {
     CALL("cuEventQuery");
-    DONE(recorded(e, "cuEventQuery"));
-}
-EXPORT int cuEventSynchronize(thing *e)
-{
-    CALL("cuEventSynchronize");
-    DONE(recorded(e, "cuEventSynchronize"));
+    if (recorded(e, "cuEventQuery")) DONE(INVALID_HANDLE);
+    DONE(waits_for_ranks() ? NOT_READY : 0);
 }
 EXPORT int cuEventElapsedTime(float *ms, thing *a, thing *b)
 {

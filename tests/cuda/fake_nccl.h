@@ -11,6 +11,13 @@ static struct nccl_state {
     int rank, ranks, open;
 } nccl;
 
+/* FAKE_NCCL_ALONE=N: the exchanges of graph N and of all that follow never end, as those of ranks that have lost another. */
+static int waits_for_ranks(void)
+{
+    const char *alone = getenv("FAKE_NCCL_ALONE");
+    return alone && nccl.open && state.graphs >= atoi(alone);
+}
+
 EXPORT const char *ncclGetErrorString(int r)
 {
     return r ? "the stand-in refuses it" : "no error";
@@ -44,6 +51,7 @@ EXPORT int ncclCommAbort(struct nccl_state *c)
 {
     CALL("ncclCommAbort");
     if (c != &nccl || !c->open) complain("ncclCommAbort of what is not open");
+    if (waits_for_ranks()) complain("ncclCommAbort: it waits for graphs that wait for another rank");
     nccl.open = 0;
     DONE(0);
 }

@@ -2,7 +2,7 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=6
+plan=7
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
@@ -76,6 +76,27 @@ says stderr "CUDA_VISIBLE_DEVICES=5,7 has no GPU 2"
 train alone
 code_is 0
 ok "without NCCL, with an old one, or for a GPU that is not there, nothing begins; one GPU needs none of it"
+
+# Two ranks as torchrun starts them; from its eighth graph on, rank 0's exchanges do not end.
+for rank in 0 1; do
+    [ $rank = 0 ] && alone=8 || alone=100000
+    # shellcheck disable=SC2086  # a list of settings
+    (RANK=$rank WORLD_SIZE=2 LOCAL_RANK=$rank LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=7001 CUDA_VISIBLE_DEVICES=$rank FAKE_NCCL_ALONE=$alone \
+        ANNEAL_CUDA_TIMEOUT=90 FAKE_NCCL_LOG="$dir/gone.nccl" exec "$program" train macbook out="$dir/gone" $settings \
+        max_iters=100000 eval_interval=100000 log_interval=100000 >"$dir/stdout$rank" 2>"$dir/stderr$rank") &
+    [ $rank = 0 ] && rank0=$! || rank1=$!
+done
+for _ in $(seq 300); do [ -s "$dir/gone.nccl.1" ] && break || sleep 0.1; done
+sleep 1
+kill -KILL "$rank1"
+wait "$rank1"
+began=$(date +%s)
+wait "$rank0"
+code=$?
+code_is 2
+[ $(($(date +%s) - began)) -le 20 ] || fault "the other rank ends after $(($(date +%s) - began)) s"
+says stderr0 "rank 1 has ended without a word"
+ok "a rank is killed while another's GPU waits for it: that one ends at once, and says who"
 
 [ ! -s "$dir/misuse" ] || fault "$(sort "$dir/misuse" | uniq -c | head -n 5)"
 ok "in all of this driver and library were used rightly"

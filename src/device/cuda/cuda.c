@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 #include "platform/platform.h"
 #include "base/text.h"
+#include "comm/comm.h"
 #include "device/kernel_cache.h"
 #include "device/cuda/cuda_internal.h"
 
@@ -230,8 +231,8 @@ static an_status settings(an_err *err, an_device *d, const an_device_options *o)
 static void cuda_close(an_device *d)
 {
     if (!d) return;
+    if (d->context && !d->lost && !d->cu.context_use(d->context) && d->stream) an_cuda_wait_idle(d);
     if (d->context && !d->lost && !d->cu.context_use(d->context)) {
-        if (d->stream) an_cuda_wait_idle(d);
         an_cuda_leave(d);
         if (d->lt_handle) d->lt.destroy(d->lt_handle);
         for (int i = 0; i < AN_CUDA_EVENTS; i++)
@@ -335,6 +336,8 @@ static void cuda_free(an_device *d, an_buffer *b)
     *b = (an_buffer){0};
 }
 
+static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t timeout_ns, const char *what);
+
 static an_status in_bounds(an_err *err, const an_buffer *b, size_t at, size_t n, const char *what)
 {
     if (at <= b->bytes && n <= b->bytes - at) return AN_OK;
@@ -350,8 +353,7 @@ static an_status stage(an_err *err, an_device *d, size_t n, char **out)
         d->staging[now] = true;
         d->stage_now = now = !now;
         d->stage_used = 0;
-        if (d->staging[now])
-            AN_TRY(an_cuda_check(err, d, d->cu.event_wait(d->staged[now]), "waiting for a copy to the GPU"));
+        if (d->staging[now]) AN_TRY(wait_for_event(err, d, d->staged[now], INT64_MAX, "waiting for a copy to the GPU"));
     }
     *out = d->stage[d->stage_now] + d->stage_used;
     d->stage_used += (size_t)an_round_up((int64_t)n, 64);
@@ -399,11 +401,21 @@ static void nap(int64_t ns)
     nanosleep(&(struct timespec){.tv_nsec = ns}, NULL);
 }
 
+/* The GPU's work waits for a rank that is gone. NCCL is not asked to end it: its ncclCommAbort waits for every graph that has a call of
+ * it, and these wait for the GPU. The end of the process ends all. */
+static an_status lose_ranks(an_err *err, an_device *d)
+{
+    snprintf(d->lost_text, sizeof d->lost_text, "%s", err->text);
+    d->lost = true;
+    return err->code;
+}
+
 /* Polls the event, at first without a pause: a step is often done within a millisecond. The limit keeps a GPU that hangs
- * from blocking this program for ever. */
+ * from blocking this program for ever, and a look at the other ranks one that waits for them. */
 static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t timeout_ns, const char *what)
 {
     const double most = AN_MIN(d->timeout_s, (double)timeout_ns * 1e-9);
+    double looked = 0;
     an_wait_clock clock = {0};
     for (long polls = 0;; polls++) {
         cu_result r = d->cu.event_query(e);
@@ -411,12 +423,15 @@ static an_status wait_for_event(an_err *err, an_device *d, cu_event e, int64_t t
         const double waited = an_wait_clock_ask(&clock);
         if (waited > most) break;
         if (waited > 2e-3) nap(waited < 0.1 ? 20000 : 200000);
+        if (!d->nccl_comm || waited - looked < 0.01) continue;
+        looked = waited;
+        if (an_comm_watch(err, d->comm) != AN_OK) return lose_ranks(err, d);
     }
     if (most < d->timeout_s) return an_fail(err, AN_E_DEVICE, "cuda: %s: not done after %.3g s", what, most);
     snprintf(d->lost_text, sizeof d->lost_text,
-             "cuda: %s: %s has not finished after %.3g s: it hangs, or needs longer than ANNEAL_CUDA_TIMEOUT (in "
+             "cuda: %s: %s has not finished after %.3g s: it hangs%s, or needs longer than ANNEAL_CUDA_TIMEOUT (in "
              "seconds) allows; resume from the last checkpoint",
-             what, d->name, d->timeout_s);
+             what, d->name, d->timeout_s, d->nccl_comm ? ", or another rank's does" : "");
     d->lost = true; /* freeing or synchronizing would hang too */
     return an_fail(err, AN_E_DEVICE, "%s", d->lost_text);
 }
@@ -428,9 +443,23 @@ an_status an_cuda_wait_stream(an_err *err, an_device *d, const char *what)
     return wait_for_event(err, d, e, INT64_MAX, what);
 }
 
+/* An exchange that the other ranks do not come to any more would never end: what waits here is freed at the end of the process. */
+static bool has_ended_exchanges(an_device *d)
+{
+    enum { MOST_S = 5 };
+    an_err quiet = {0};
+    cu_event e = d->event[++d->tickets % AN_CUDA_EVENTS];
+    if (an_cuda_check(&quiet, d, d->cu.event_record(e, d->stream, 0), "recording an event") != AN_OK) return false;
+    if (wait_for_event(&quiet, d, e, (int64_t)MOST_S * 1000000000, "ending the GPU's work") == AN_OK) return true;
+    if (!d->lost) snprintf(d->lost_text, sizeof d->lost_text, "%s", quiet.text);
+    d->lost = true;
+    return false;
+}
+
 bool an_cuda_wait_idle(an_device *d)
 {
     an_err quiet = {0};
+    if (d->nccl_comm && !has_ended_exchanges(d)) return false;
     return an_cuda_check(&quiet, d, d->cu.stream_wait(d->stream), "ending the GPU's work") == AN_OK;
 }
 

@@ -54,7 +54,7 @@ struct an_device {
     bool follow; /* short launches may begin while the one before them ends */
     an_cuda_how how;
     double timeout_s; /* of one submit */
-    char lost_text[512];
+    char lost_text[1024];
     an_target target;
     an_gpu gpu;
     cu_event event[AN_CUDA_EVENTS]; /* of the last tickets */

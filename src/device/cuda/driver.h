@@ -126,7 +126,6 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(event_free, "cuEventDestroy_v2", (cu_event e))                                                                   \
     X(event_record, "cuEventRecordWithFlags", (cu_event e, cu_stream s, unsigned flags))                               \
     X(event_query, "cuEventQuery", (cu_event e))                                                                       \
-    X(event_wait, "cuEventSynchronize", (cu_event e))                                                                  \
     X(event_ms, "cuEventElapsedTime", (float *ms, cu_event from, cu_event to))                                         \
     X(module_load, "cuModuleLoadData", (cu_module * out, const void *image))                                           \
     X(module_free, "cuModuleUnload", (cu_module m))                                                                    \

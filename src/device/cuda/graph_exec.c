@@ -283,7 +283,7 @@ static an_status capture(an_err *err, an_exec *e, bool timed)
     an_device *d = e->d;
     cu_graph graph = NULL;
     if (e->graph) {
-        AN_TRY(an_cuda_check(err, d, d->cu.stream_wait(d->stream), "waiting for the plan's last run"));
+        AN_TRY(an_cuda_wait_stream(err, d, "waiting for the plan's last run"));
         d->cu.graph_exec_free(e->graph);
         e->graph = NULL;
     }
