@@ -35,6 +35,8 @@ bool an_device_opened(const an_ctx *cx, an_device_facts *out);
  * called, then a first kernel). `tell` hears each answer before the next question. False: there is nothing to ask. */
 typedef void an_self_check_fn(void *user, const char *what, const char *found, bool fault);
 bool an_device_examine(const char *name, an_self_check_fn *tell, void *user);
+/* Tells what connects several devices of this kind, and the library that adds over them. */
+void an_device_links(const char *name, an_self_check_fn *tell, void *user);
 
 /* This process is one of several that train together (comm/comm.h): updates add up the gradients of all of them, before they
  * are clipped. Called once, before parameters are made; `c` outlives the context. */
@@ -64,6 +66,9 @@ an_status an_persist_part(an_ctx *cx, int i, int rank, int64_t *first, int64_t *
  * same graph around it. */
 an_tensor *an_all_gather_at(const char *at, an_tensor *a);
 #define an_all_gather(a) an_all_gather_at(AN_AT, a)
+/* The sum over all ranks of a float tensor, in rank order where the device adds. */
+an_tensor *an_all_reduce_at(const char *at, an_tensor *a);
+#define an_all_reduce(a) an_all_reduce_at(AN_AT, a)
 
 /* The time that the context's device has worked, in seconds of its own clock; < 0: it does not say. */
 double an_device_busy_seconds(const an_ctx *cx);

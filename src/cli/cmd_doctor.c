@@ -28,6 +28,8 @@ static const an_config_field fields[] = {
     {"cache_dir", AN_CONFIG_TEXT, AT(cache_dir), "", 0, 0, NULL, "kernel cache to examine; empty: training's"},
     {"ranks", AN_CONFIG_INT, AT(ranks.ranks), "0", 0, AN_COMM_RANKS, NULL,
      "measure how fast so many processes add their gradients, and do nothing else; so do processes that mpirun starts"},
+    {"devices", AN_CONFIG_TEXT, AT(ranks.devices), "", 0, 0, NULL,
+     "measure how fast GPUs add, a process each: how many (4), which (0,2), or auto: all that are there"},
     {"transport", AN_CONFIG_TEXT, AT(ranks.transport), "auto", 0, 0, "auto|shared_memory|mpi",
      "between processes that mpirun or srun started; auto: MPI where they are on several hosts"},
 };
@@ -143,10 +145,14 @@ static void print_devices(an_text *out, an_text *w, const an_doctor *d)
     }
 }
 
-static void print_ranks(an_text *out, an_text *w)
+static void print_ranks(an_text *out, an_text *w, const an_doctor *d)
 {
     char version[100];
     an_err why = {0};
+    for (int i = 0; i < d->n_links; i++) {
+        an_text_printf(w, "%s: %s", d->link[i].what, d->link[i].found);
+        end_row(out, i ? "" : "links", w);
+    }
     if (an_comm_mpi_version(&why, version, sizeof version) == AN_OK)
         an_text_printf(w, "shared memory; %s between hosts; ranks=2 measures", version);
     else
@@ -164,7 +170,7 @@ static void print_all(an_text *out, const an_doctor *d)
     print_compiler(out, &w, d);
     an_text_puts(out, "\n");
     print_devices(out, &w, d);
-    print_ranks(out, &w);
+    print_ranks(out, &w, d);
     an_text_puts(out, "\n");
     for (int i = 0; i < d->n_findings; i++) put_row(out, d->finding[i].fault ? "fault" : "hint", d->finding[i].text);
     put_row(out, "verdict", an_doctor_faulty(d) ? "something is wrong, see above" : "this machine can train");
@@ -240,6 +246,15 @@ static void json_all(an_text *out, const an_doctor *d)
     if (an_comm_mpi_version(&none, mpi, sizeof mpi) != AN_OK) mpi[0] = '\0';
     an_err_clear(&none);
     put_pair(out, "mpi", mpi);
+    an_text_puts(out, ",\"links\":[");
+    for (int i = 0; i < d->n_links; i++) {
+        an_text_puts(out, i ? ",{" : "{");
+        put_pair(out, "what", d->link[i].what);
+        an_text_puts(out, ",");
+        put_pair(out, "found", d->link[i].found);
+        an_text_puts(out, "}");
+    }
+    an_text_puts(out, "]");
     an_text_puts(out, ",\"faults\":[");
     json_findings(out, d, true);
     an_text_puts(out, "],\"hints\":[");
@@ -277,8 +292,20 @@ static an_status measure_ranks(an_err *err, const an_args *args, an_comm *comm, 
 {
     an_exchange_curve curve;
     an_text out = {0};
+    doctor_values v;
     (void)exit_code;
-    AN_TRY(an_exchange_measure(err, comm, &curve));
+    AN_TRY(an_config_defaults(err, &an_doctor_keys, &v));
+    AN_TRY(an_args_apply(err, args, &(an_key_set){&an_doctor_keys, &v}, 1));
+    if (!comm) return an_fail(err, AN_E_USAGE, "devices=%.60s is one device: there is nothing to add", v.ranks.devices);
+    an_device_facts facts;
+    const char *device = v.device[0] ? v.device : an_device_auto();
+    if (v.ranks.devices[0] && !v.device[0] && !(an_device_find(device, &facts) && facts.gpu))
+        return an_fail(err, AN_E_ENV, "devices= measures GPUs, and none runs here; ranks=%d measures processes",
+                       an_comm_ranks(comm));
+    if (v.device[0] || v.ranks.devices[0])
+        AN_TRY(an_exchange_measure_device(err, comm, device, &curve));
+    else
+        AN_TRY(an_exchange_measure(err, comm, &curve));
     if (an_comm_rank(comm) > 0) return AN_OK;
     put_curve(&out, &curve, args->json);
     return an_print_line(err, &out);
@@ -289,7 +316,7 @@ static an_status asks_for_ranks(an_err *err, const doctor_values *v, bool *out)
 {
     an_comm_job job;
     AN_TRY(an_comm_job_read(err, &job));
-    *out = v->ranks.ranks > 1 || job.ranks > 1;
+    *out = v->ranks.ranks > 1 || v->ranks.devices[0] || job.ranks > 1;
     return AN_OK;
 }
 

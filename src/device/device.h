@@ -143,6 +143,8 @@ typedef struct an_backend {
     /* ---- facts for `doctor`, `selftest` and the run's record; may be NULL */
     /* Compares the driver with what this backend was written for. Reports each answer before asking the next. */
     void (*self_check)(an_self_check_fn *tell, void *user);
+    /* Tells what carries the exchanges of ranks that have such a device each. A fault: they would not train. */
+    void (*links)(an_self_check_fn *tell, void *user);
     /* Thermal state (0 nominal to 3 critical) and low-power mode of the machine; -1: not told. False: not known. */
     bool (*power_state)(int *thermal, int *low_power);
     /* Keeps the machine from sleeping while its user is idle, until awake_end with the token; NULL: not done here. */

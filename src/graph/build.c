@@ -340,6 +340,12 @@ an_tensor *an_all_gather_at(const char *at, an_tensor *a)
     return an_enter(at, "an_all_gather", 1, 1, &a) ? an_make_all_gather(a) : a;
 }
 
+an_tensor *an_all_reduce_at(const char *at, an_tensor *a)
+{
+    const bool fine = an_enter(at, "an_all_reduce", 1, 1, &a);
+    return fine ? an_make_call(AN_OP_ALLREDUCE, 1, &a, 2, (int64_t[]){a->g->ranks, 0}) : a;
+}
+
 an_tensor *an_detach_at(const char *at, an_tensor *a)
 {
     return an_enter(at, "an_detach", 1, 1, &a) ? an_make_call(AN_OP_DETACH, 1, &a, 0, NULL) : a;

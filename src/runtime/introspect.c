@@ -126,6 +126,13 @@ bool an_device_examine(const char *name, an_self_check_fn *tell, void *user)
     return true;
 }
 
+void an_device_links(const char *name, an_self_check_fn *tell, void *user)
+{
+    an_err quiet = {0};
+    const an_backend *b = an_backend_find(&quiet, name);
+    if (b && b->links) b->links(tell, user);
+}
+
 /* ---------------------------------------------------------------------------------------------- the compiler */
 
 /* The first line of `cc --version`. */

@@ -1,5 +1,6 @@
 /* doctor.c: collects facts about the machine, judges them, and measures the devices. See doctor.h. */
 #include "tools/doctor.h"
+#include "platform/network.h"
 #include "report/machine_monitor.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -71,6 +72,8 @@ void an_doctor_judge(an_doctor *d)
         running += d->device[i].runs && d->device[i].available && !d->measured[i].fault[0];
         if (d->measured[i].fault[0]) find(d, true, "%s does not run: %.360s", d->device[i].name, d->measured[i].fault);
     }
+    for (int i = 0; i < d->n_links; i++)
+        if (d->link[i].fault) find(d, false, "several GPUs cannot train together: %.330s", d->link[i].found);
     if (!running) find(d, true, "no device runs: nothing can be trained here");
 }
 
@@ -107,6 +110,25 @@ static void measure(const an_doctor_options *o, const char *device, an_measured 
     if (status != AN_OK) snprintf(out->fault, sizeof out->fault, "%.500s", err.text);
 }
 
+static void hear_link(void *user, const char *what, const char *found, bool fault)
+{
+    an_doctor *d = user;
+    if (d->n_links == AN_DOCTOR_LINKS) return;
+    an_doctor_link *l = &d->link[d->n_links++];
+    l->fault = fault;
+    snprintf(l->what, sizeof l->what, "%s", what);
+    snprintf(l->found, sizeof l->found, "%s", found);
+}
+
+static void examine_links(an_doctor *d)
+{
+    char cards[300];
+    for (int i = 0; i < d->n_devices; i++)
+        if (d->device[i].runs && d->device[i].available) an_device_links(d->device[i].name, hear_link, d);
+    an_network_links("", cards, sizeof cards);
+    hear_link(d, "network", cards[0] ? cards : "no card that is up", false);
+}
+
 an_status an_doctor_examine(an_err *err, const an_doctor_options *o, an_doctor *out)
 {
     memset(out, 0, sizeof *out);
@@ -127,6 +149,7 @@ an_status an_doctor_examine(an_err *err, const an_doctor_options *o, an_doctor *
         else if (o->device) /* requested by name: then it is a fault that it does not run */
             memcpy(out->measured[i].fault, d->reason, sizeof d->reason);
     }
+    examine_links(out);
     an_doctor_judge(out);
     return AN_OK;
 }

@@ -12,7 +12,7 @@
 #include "platform/system_info.h"
 #include <anneal_tools.h>
 
-enum { AN_DOCTOR_DEVICES = 16, AN_DOCTOR_FINDINGS = 24 };
+enum { AN_DOCTOR_DEVICES = 16, AN_DOCTOR_FINDINGS = 24, AN_DOCTOR_LINKS = 24 };
 
 typedef struct an_measured { /* on one device; zeros: not measured */
     double gemm_gflops, gemm_bf16_gflops, copy_gbytes;
@@ -26,13 +26,19 @@ typedef struct an_doctor_finding {
     char text[400];
 } an_doctor_finding;
 
+typedef struct an_doctor_link {
+    char what[32], found[300]; /* "GPU 0", "NCCL", "network" */
+    bool fault;                /* without it ranks do not train on these devices */
+} an_doctor_link;
+
 typedef struct an_doctor {
     an_system_info os;
     an_mount_info cache_mount, here;
     an_compiler_facts cc;
     an_device_facts device[AN_DOCTOR_DEVICES];
     an_measured measured[AN_DOCTOR_DEVICES];
-    int n_devices, n_findings;
+    an_doctor_link link[AN_DOCTOR_LINKS]; /* what carries exchanges between ranks */
+    int n_devices, n_findings, n_links;
     an_doctor_finding finding[AN_DOCTOR_FINDINGS];
 } an_doctor;
 

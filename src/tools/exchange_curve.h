@@ -1,7 +1,7 @@
 /* exchange_curve.h: how long the ranks of a job take to add arrays of growing size: the all-reduce curve of `anneal doctor ranks=`.
  *
  * Owns:      sizes, repetitions, the check of every sum.
- * Does not:  start ranks (cli/ranks.c), or exchange (comm/comm.h). What GPUs exchange goes by NCCL and is not measured here.
+ * Does not:  start ranks (cli/ranks.c), or exchange (comm/comm.h; between GPUs NCCL, in a plan as training has it).
  */
 #ifndef AN_TOOLS_EXCHANGE_CURVE_H
 #define AN_TOOLS_EXCHANGE_CURVE_H
@@ -24,5 +24,7 @@ typedef struct an_exchange_curve {
 
 /* Every rank calls it, with two ranks or more, and gets the same. AN_E_INTERNAL: a sum is wrong. */
 an_status an_exchange_measure(an_err *err, an_comm *c, an_exchange_curve *out);
+/* The same of the devices that the ranks have: launching is part of the time. */
+an_status an_exchange_measure_device(an_err *err, an_comm *c, const char *device, an_exchange_curve *out);
 
 #endif

@@ -110,6 +110,14 @@ for more_settings in gradient_accumulation_steps=4 gradient_accumulation_steps=8
 done
 run plan macbook $more update_ms=20
 code_is 1
+fits=
+for shard in none moments; do
+    # shellcheck disable=SC2086
+    run plan macbook $more n_embd=128 batch_size=1 gradient_accumulation_steps=4 devices=4 shard=$shard --fit 10MiB --json
+    code_is 0
+    fits="$fits $(value "$dir/stdout" batch_size)"
+done
+echo "$fits" | awk '{ exit !($1 > 0 && $2 > $1) }' || fault "--fit: sequences that fit with all moments, and with a quarter: $fits"
 run plan macbook $more devices=3
 code_is 1
 says stderr "does not divide by 3 ranks"

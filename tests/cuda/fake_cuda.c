@@ -11,6 +11,7 @@
  *
  * Environment: FAKE_CUDA_FAIL  "NAME:N=CODE,..." the Nth call of NAME returns CODE; "NAME:N+=CODE" and every later one
  *              FAKE_CUDA_VERSION, FAKE_CUDA_ARCH, FAKE_CUDA_BYTES   of the driver and the device
+ *              FAKE_CUDA_GPUS   how many there are; FAKE_CUDA_PEERS how they are connected
  *              FAKE_CUDA_BESIDE  bytes that the driver and other programs hold
  *              FAKE_NVRTC  the real NVRTC, which every FAKE_NVRTC_EVERYth text is handed on to: its word is misuse too
  *              FAKE_CUDA_STRAY  N: the Nth kernel writes the byte before its last pointer
@@ -206,10 +207,14 @@ EXPORT int cuDriverGetVersion(int *v)
     *v = getenv("FAKE_CUDA_VERSION") ? atoi(getenv("FAKE_CUDA_VERSION")) : 13000;
     DONE(0);
 }
+static int fake_gpus(void)
+{
+    return getenv("FAKE_CUDA_GPUS") ? atoi(getenv("FAKE_CUDA_GPUS")) : 1;
+}
 EXPORT int cuDeviceGetCount(int *n)
 {
     CALL("cuDeviceGetCount");
-    *n = 1;
+    *n = fake_gpus();
     DONE(0);
 }
 EXPORT int cuDeviceGet(int *d, int i)
@@ -242,6 +247,26 @@ EXPORT int cuDeviceGetAttribute(int *out, int which, int d)
     int arch = getenv("FAKE_CUDA_ARCH") ? atoi(getenv("FAKE_CUDA_ARCH")) : 90;
     (void)d;
     *out = which == 75 ? arch / 10 : which == 76 ? arch % 10 : which == 16 ? 132 : 0;
+    DONE(0);
+}
+EXPORT int cuDeviceGetPCIBusId(char *s, int n, int d)
+{
+    CALL("cuDeviceGetPCIBusId");
+    snprintf(s, (size_t)n, "0000:%02X:00.0", 0x1b + d);
+    DONE(0);
+}
+/* FAKE_CUDA_PEERS: a letter a pair, in order: n NVLink, p PCIe, h through the host. */
+EXPORT int cuDeviceGetP2PAttribute(int *out, int which, int a, int b)
+{
+    CALL("cuDeviceGetP2PAttribute");
+    const char *peers = getenv("FAKE_CUDA_PEERS");
+    const int gpus = fake_gpus();
+    int pair = 0;
+    if (a >= b || b >= gpus) complain("cuDeviceGetP2PAttribute: GPUs %d and %d of %d", a, b, gpus);
+    for (int i = 0; i < a; i++) pair += gpus - 1 - i;
+    pair += b - a - 1;
+    const char way = peers && pair < (int)strlen(peers) ? peers[pair] : 'h';
+    *out = which == 2 ? way != 'h' : which == 3 ? way == 'n' : 0;
     DONE(0);
 }
 EXPORT int cuDevicePrimaryCtxRetain(void **c, int d)

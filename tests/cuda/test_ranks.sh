@@ -2,7 +2,7 @@
 # test_ranks.sh: several ranks with a GPU each, on the stand-in of the driver and of NCCL: every rank asks for the same exchanges in the
 # same order, once an update and in exact mode once a micro-batch, captured with the plan; what is missing is a sentence. Numbers
 # are those of no GPU: tests/cuda/ranks_on_gpu.sh has them.
-plan=7
+plan=8
 . "$(dirname "$0")/../cli/tap.sh"
 unset ANNEAL_CUDA_LAUNCH ANNEAL_CUDA_TIMEOUT ANNEAL_EXACT ANNEAL_TF32 WORLD_SIZE CUDA_VISIBLE_DEVICES
 mkdir "$dir/cuda"
@@ -76,6 +76,23 @@ says stderr "CUDA_VISIBLE_DEVICES=5,7 has no GPU 2"
 train alone
 code_is 0
 ok "without NCCL, with an old one, or for a GPU that is not there, nothing begins; one GPU needs none of it"
+
+FAKE_CUDA_GPUS=3 FAKE_CUDA_PEERS=nph run doctor measure=false cache_dir="$dir/cache"
+code_is 0
+for words in "GPU 2: 0000:1D:00.0" "1 by NVLink, 1 by PCIe, one GPU's memory to the" "NCCL: 2.27.3, $dir/cuda" "network: "; do
+    tr -s ' \n' ' ' <"$dir/stdout" | grep -qF -- "$words" || fault "doctor lacks '$words': $(cat "$dir/stdout")"
+done
+FAKE_CUDA_GPUS=2 FAKE_CUDA_PEERS=n run doctor measure=false cache_dir="$dir/cache" --json
+has_keys "$dir/stdout" links what found
+mv "$dir/cuda/libnccl.so.2" "$dir/away"
+FAKE_CUDA_GPUS=2 FAKE_CUDA_PEERS=n run doctor measure=false cache_dir="$dir/cache"
+says stdout "several GPUs cannot train together"
+mv "$dir/away" "$dir/cuda/libnccl.so.2"
+# Kernels do not run on the stand-in: what comes back is not the sum, and that is noticed.
+run doctor devices=2 cache_dir="$dir/cache"
+code_is 2
+says stderr "the sum of 256 elements of 2 ranks is from"
+ok "doctor names the links between GPUs and NCCL, and measures sums that it checks"
 
 # Two ranks as torchrun starts them; from its eighth graph on, rank 0's exchanges do not end.
 for rank in 0 1; do

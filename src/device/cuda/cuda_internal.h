@@ -6,6 +6,7 @@
  *     gemm_cublaslt.c    which GEMMs cuBLASLt runs, and how
  *     gemm_hopper.c      which GEMMs our own sm_90a kernel runs, with a fused epilogue
  *     nccl.c             exchanges between the GPUs of several ranks
+ *     links.c            how the GPUs of this machine reach one another
  *     graph_exec.c       the list captured as a CUDA graph and replayed
  *     memory_guard.c     place_apart: guard bytes around buffers and values
  *     device_facts.c     memory in use and the measured peak rate
@@ -166,6 +167,9 @@ void an_cuda_unguard_buffer(an_device *d, cu_pointer p);
 an_status an_cuda_guards_set(an_err *err, an_device *d, const an_plan *p, cu_pointer arena);
 /* Waits, and fails when a guard was overwritten. step: the last launch; -1: unknown, one of the run. */
 an_status an_cuda_guards_check(an_err *err, an_device *d, const an_plan *p, cu_pointer arena, int step);
+
+/* ---- links.c */
+void an_cuda_links(an_self_check_fn *tell, void *user);
 
 /* ---- nccl.c */
 an_status an_cuda_join(an_err *err, an_device *d, struct an_comm *c);

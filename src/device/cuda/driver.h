@@ -51,7 +51,8 @@ enum { /* CUresult */
        CU_NO_DEVICE = 100,
        CU_NOT_READY = 600
 };
-enum { /* CUdevice_attribute */
+enum { CU_PEER_ACCESS = 2, CU_PEER_ATOMICS = 3 }; /* CUdevice_P2PAttribute */
+enum {                                            /* CUdevice_attribute */
        CU_ATTR_MULTIPROCESSORS = 16,
        CU_ATTR_MAJOR = 75,
        CU_ATTR_MINOR = 76
@@ -97,6 +98,8 @@ enum { LT_PREF_WORKSPACE = 1, LT_PREF_ALIGN_A = 5 /* B, C, D follow */ };
     X(device_name, "cuDeviceGetName", (char *name, int capacity, cu_device d))                                         \
     X(device_attribute, "cuDeviceGetAttribute", (int *out, int which, cu_device d))                                    \
     X(device_memory, "cuDeviceTotalMem_v2", (size_t * out, cu_device d))                                               \
+    X(device_bus_id, "cuDeviceGetPCIBusId", (char *id, int capacity, cu_device d))                                     \
+    X(peer_attribute, "cuDeviceGetP2PAttribute", (int *out, int which, cu_device a, cu_device b))                      \
     X(context_retain, "cuDevicePrimaryCtxRetain", (cu_context * out, cu_device d))                                     \
     X(context_release, "cuDevicePrimaryCtxRelease_v2", (cu_device d))                                                  \
     X(context_use, "cuCtxSetCurrent", (cu_context c))                                                                  \
