@@ -6,9 +6,11 @@
 #
 #     exact     state hashes of the CPU, one GPU and N GPUs, equal; of N GPUs twice
 #     float32   losses of one GPU and N, with N micro-batches, within 1e-5 relative
+#     several   two micro-batches a rank, whose last is exchanged beside its backward pass: losses of one GPU, and overlap=false's bits
+#     sums      doctor's curve of sums by the GPUs, each checked
 #     killed    a rank is killed: exit code 2, a sentence, nothing left; the run goes on with one GPU
 #     speed     GPT-2 124M, bf16, 64 x 1024 tokens a GPU: tokens/s of one and of N, and the share of N times one; with
-#               overlap=false and with shard=moments; memory of each setting
+#               overlap=false, with two micro-batches a GPU and with shard=moments; memory of each setting. Not with SHARE
 set -u
 build=${1:?the folder of the program} logs=${2:?a folder for logs} n=${3:-2}
 text=${TEXT:?a text file} device=${DEVICE:-cuda} share=${SHARE:-}
@@ -40,7 +42,7 @@ share_gpu() {
 }
 # ranks COMMAND...: over n GPUs
 ranks() {
-    if [ -n "$share" ]; then share_gpu "$@"; else timeout 200 "$@" devices="$n"; fi
+    if [ -n "$share" ]; then share_gpu "$@"; elif [ "$device" = cpu ]; then timeout 200 "$@" ranks="$n"; else timeout 200 "$@" devices="$n"; fi
 }
 # start LAUNCH NAME SETTING...: LAUNCH is `ranks` or `timeout 200`
 start() {
@@ -77,12 +79,28 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
     [ -n "$(hash_of "$logs/f32_n")" ] && [ "$(hash_of "$logs/f32_n")" = "$(hash_of "$logs/f32_again")" ]
     check "float32: $n GPUs twice have one hash" $?
 
+    train several_1 $small gradient_accumulation_steps=$((2 * n)) device="$device"
+    together several_n $small gradient_accumulation_steps=$((2 * n)) device="$device"
+    together several_apart $small gradient_accumulation_steps=$((2 * n)) device="$device" overlap=false
+    numbers several_1 loss >"$logs/a"
+    numbers several_n loss >"$logs/b"
+    paste "$logs/a" "$logs/b" | awk '{ d = ($1 - $2) / $1; if (d < 0) d = -d; if (d > 1e-5) bad = 1 } END { exit bad || !NR }'
+    check "float32, two micro-batches a rank: losses of one GPU and $n" $?
+    [ -n "$(hash_of "$logs/several_n")" ] && [ "$(hash_of "$logs/several_n")" = "$(hash_of "$logs/several_apart")" ]
+    check "float32, two micro-batches a rank: overlap=false has the same hash" $?
+
+    ranks "$a" doctor device="$device" >"$logs/sums" 2>"$logs/sums.err"
+    code=$?
+    tee -a "$logs/summary.txt" <"$logs/sums"
+    check "sums: doctor measures $n ranks, each sum is right" $code
+    "$a" doctor measure=false >"$logs/doctor"
+
     rm -rf "$logs/killed"
     (ranks "$a" train $small max_iters=1000000 eval_interval=20 log_interval=10 device="$device" data="$text" out="$logs/killed" --quiet \
         2>"$logs/killed.err") &
     watcher=$!
     tries=0
-    while [ ! -e "$logs/killed/step_20.safetensors" ] && [ $tries -lt 150 ]; do sleep 1 && tries=$((tries + 1)); done
+    while [ ! -e "$logs/killed/step_20.safetensors" ] && [ $tries -lt 60 ]; do sleep 1 && tries=$((tries + 1)); done
     # The last process of the run: the watcher's second child, or rank 1 of those that were started here.
     victim=$(pgrep -n -x -f "$a train .* out=$logs/killed --quiet.*")
     kill -9 "$victim"
@@ -94,11 +112,6 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
     [ $code -eq 2 ] && "$a" resume "$logs/killed" max_iters=$((step + 5)) --quiet 2>>"$logs/killed.err"
     check "a killed rank ends all, and one GPU goes on after $step updates" $?
 
-    speed="gpt2 vocab_size=50304 dtype=bfloat16 batch_size=${BATCH:-64} block_size=${BLOCK:-1024} max_iters=${UPDATES:-40} eval_interval=100000 eval_iters=1 log_interval=10 device=$device"
-    train speed_1 $speed gradient_accumulation_steps=1
-    together speed_n $speed gradient_accumulation_steps="$n"
-    together speed_apart $speed gradient_accumulation_steps="$n" overlap=false
-    together speed_moments $speed gradient_accumulation_steps="$n" shard=moments
     together f32_apart $small device="$device" overlap=false
     [ -n "$(hash_of "$logs/f32_apart")" ] && [ "$(hash_of "$logs/f32_n")" = "$(hash_of "$logs/f32_apart")" ]
     check "float32: overlap=false has the same hash" $?
@@ -106,13 +119,24 @@ small="macbook n_layer=2 batch_size=4 gradient_accumulation_steps=$n max_iters=2
     [ -n "$want" ] && [ "$want" = "$(hash_of "$logs/exact_moments")" ]
     check "exact: shard=moments has the hash of the CPU" $?
 }
+say "$failures failed"
+[ -z "$share" ] || exit $((failures > 0))
+
+# shellcheck disable=SC2086  # lists of settings
+{
+    speed="gpt2 vocab_size=50304 dtype=bfloat16 batch_size=${BATCH:-64} block_size=${BLOCK:-1024} max_iters=${UPDATES:-40} eval_interval=100000 eval_iters=1 log_interval=10 device=$device"
+    train speed_1 $speed gradient_accumulation_steps=1
+    together speed_n $speed gradient_accumulation_steps="$n"
+    together speed_apart $speed gradient_accumulation_steps="$n" overlap=false
+    together speed_several $speed gradient_accumulation_steps=$((2 * n))
+    together speed_moments $speed gradient_accumulation_steps="$n" shard=moments
+}
 one=$(numbers speed_1 tokens_per_s | tail -n 2 | head -n 1)
 all=$(numbers speed_n tokens_per_s | tail -n 2 | head -n 1)
 say "speed  one GPU ${one:-?} tokens/s, $n GPUs ${all:-?}: $(echo "${one:-0} ${all:-0} $n" | awk '{ print ($1 > 0 ? 100 * $2 / ($1 * $3) : 0) }') % of $n times one"
 memory() { sed -n 's/.*"peak_bytes":\([0-9]*\).*/\1/p' "$logs/$1/logbook.jsonl" | tail -n 1; }
-for name in speed_1 speed_n speed_apart speed_moments; do
+for name in speed_1 speed_n speed_apart speed_several speed_moments; do
     rate=$(numbers $name tokens_per_s | tail -n 2 | head -n 1)
     say "       $name: ${rate:-?} tokens/s, $(echo "${one:-0} ${rate:-0} $n $name" | awk '{ k = $4 == "speed_1" ? 1 : $3; print ($1 > 0 ? 100 * $2 / ($1 * k) : 0) }') % of as many times one, bill $(memory $name) bytes a rank"
 done
-say "$failures failed"
 [ $failures -eq 0 ]
