@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_dashboard.sh: train dashboard=PORT: the page is there while a run trains, its button saves and stops, and the run's bits do not
 # depend on it. What cannot be served is a sentence, before anything of the run is written.
-plan=5
+plan=6
 . "$(dirname "$0")/tap.sh"
 trap '[ -n "$pid" ] && kill -9 "$pid" 2>/dev/null; rm -rf "$dir"' EXIT
 pid=
@@ -21,7 +21,7 @@ done
 if grep -q "is not installed: install libmicrohttpd" "$dir/stderr"; then
     code_is 2; one_line stderr; [ ! -e "$dir/beside" ] || fault "the run's folder was made"
     ok "without the library that serves pages it is a sentence"
-    for name in "the same bits" "the page, its numbers and its button" "what cannot be served" "a picture"; do skip "$name" "there is no libmicrohttpd"; done
+    for name in "the same bits" "the page, its numbers and its button" "what cannot be served" "a picture" "a reader in a browser"; do skip "$name" "there is no libmicrohttpd"; done
     done_testing
     exit
 fi
@@ -90,5 +90,26 @@ if command -v curl >/dev/null 2>&1; then
     ok "the page's button saves and stops, and numbers are answered to the token alone"
 else
     skip "the page's button saves and stops, and numbers are answered to the token alone" "there is no curl"
+fi
+# A reader in a browser: events change the page, its button ends the run, and without the token there is nothing to press.
+name="in a browser events change the page, and its button saves, stops and tells the end"
+if command -v chromium >/dev/null 2>&1 && command -v python3 >/dev/null 2>&1; then
+    # shellcheck disable=SC2086
+    "$program" $train max_iters=2000000 lr_decay_iters=2000000 eval_interval=2000000 log_interval=20 out="$dir/read" dashboard=$port >/dev/null 2>"$dir/log" </dev/null &
+    pid=$!
+    for _ in $(seq 100); do
+        [ -s "$dir/read/metrics.jsonl" ] && break
+        sleep 0.1
+    done
+    timeout 150 python3 tests/cli/browser.py "$(sed -n 's/^page *//p' "$dir/log")" "$dir/profile-2" >"$dir/stdout" 2>&1 </dev/null || fault "$(tail -n 3 "$dir/stdout")"
+    for seen in "an event that changes it" "a refusal without the token" "the button taken" "the end of the run"; do says stdout "seen $seen"; done
+    says stdout "loads from elsewhere: 0"
+    kill -INT "$pid" 2>/dev/null # where the button did not
+    wait "$pid"
+    code=$? pid=
+    code_is 130
+    ok "$name"
+else
+    skip "$name" "there is no chromium or no python3"
 fi
 done_testing
