@@ -5,6 +5,7 @@ test suite (op_db), and special values, in six dtypes, values and gradients.
     python3 tools/pytorch_samples.py build/libanneal.so.0            the table, and every difference
     python3 tools/pytorch_samples.py build/libanneal.so.0 softmax    one operation, in detail
     --samples N  at most N samples an operation and dtype (40)       --device cuda:0       --cc cc  compiled kernels
+    --seed N     other numbers, samples, places of special values and views
 
 The judge is PyTorch in float64, on inputs rounded to the dtype: |got - want| <= K eps (|want| + scale), eps of the
 dtype, K of BUDGET; scale is the largest |want| of the tensor (elementwise: at most 1). What misses that still agrees
@@ -114,13 +115,13 @@ def special_samples(name, arity, dtype, kwargs=None):
         yield sample([True, False], False)
 
 
-def spoiled(sample, dtype, turn):
+def spoiled(sample, dtype, turn, seed=0):
     """A copy with a few special numbers, equal ones among them."""
     def spoil(t):
         if not is_float(t) or t.numel() == 0:
             return t
         t = t.detach().clone().contiguous()
-        f, r = t.view(-1), random.Random(turn)
+        f, r = t.view(-1), random.Random(turn + 1000 * seed)
         for _ in range(r.randrange(1, 4)):
             f[r.randrange(f.numel())] = r.choice([0.0, -0.0, math.inf, -math.inf, math.nan, 1.0, 1.0, -2.0])
         if f.numel() > 1:
@@ -130,17 +131,17 @@ def spoiled(sample, dtype, turn):
     return Sample(spoil(i) if isinstance(i, torch.Tensor) else mapped(spoil, i), a, k, "spoiled ")
 
 
-def samples_of(op, options, dtype, most):
+def samples_of(op, options, dtype, most, seed=0):
     name = op.name + ("." + op.variant_test_name if op.variant_test_name else "")
-    torch.manual_seed(7)
-    random.seed(7)
+    torch.manual_seed(7 + seed)
+    random.seed(7 + seed)
     plain = []
     for i, s in enumerate(op.sample_inputs("cpu", dtype, requires_grad=False)):
         if i >= 3 * most:
             break
         plain.append(Sample(s.input, s.args, s.kwargs))
     if len(plain) > most:
-        plain = random.Random(3).sample(plain, most)
+        plain = random.Random(3 + seed).sample(plain, most)
     yield from plain
     if options.get("matrix") or options.get("corners") is False:
         return
@@ -154,7 +155,7 @@ def samples_of(op, options, dtype, most):
                     if not bad_cast(s.call[0], options["cast"]))
     if dtype.is_floating_point and not (options.get("cast") and bad_cast(torch.empty(0, dtype=dtype), options["cast"])):
         for turn, s in enumerate(plain[:12]):
-            yield spoiled(s, dtype, turn)
+            yield spoiled(s, dtype, turn, seed)
 
 
 def bad_cast(x, to):
@@ -355,12 +356,12 @@ POINT = set()
 def run_op(args, op, name, out):
     f, options = pointwise.OPS[name]
     torch.set_num_threads(1)
-    A = Anneal(args.library, args.device, args.cc, views=not args.no_views)
+    A = Anneal(args.library, args.device, args.cc, seed=1 + args.seed, views=not args.no_views)
     for dtype in DTYPES:
         if dtype not in op.dtypes and not (dtype in (torch.float16, torch.bfloat16) and torch.float32 in op.dtypes):
             continue
         try:
-            for n, s in enumerate(samples_of(op, options, dtype, args.samples)):
+            for n, s in enumerate(samples_of(op, options, dtype, args.samples, args.seed)):
                 if any(t.dtype.is_complex for t in tensors_of(s.call)):
                     continue
                 os.write(out, (json.dumps(["at", str(dtype)[6:], "", s.text()[:300]]) + "\n").encode())
@@ -415,6 +416,7 @@ def main():
     p.add_argument("--device", default="cpu")
     p.add_argument("--cc", default="none")
     p.add_argument("--no-views", action="store_true")
+    p.add_argument("--seed", type=int, default=0, help="other numbers, samples, places of special values and views")
     p.add_argument("--part", default="0/1", help="i/n: of the operations every nth, from the ith on")
     args = p.parse_intermixed_args()
     POINT.update(n for n, (f, _) in pointwise.OPS.items() if f.__module__ == "pointwise")

@@ -14,8 +14,9 @@
  *     root                  the whole base, contiguous
  *
  * A view that its reader does not accept is marked as_copy: from here on it is a node like any other, which is written
- * to memory. Constants that are read from memory are marked too. At the end the uses are listed, since which nodes are
- * views is known only now. */
+ * to memory. Constants that are read from memory are marked too. What is accepted depends on the base, and a mark is a new base for the
+ * views behind it: readers are asked again until none marks any more. At the end the uses are listed, since which nodes are views is
+ * known only now. */
 #include "planner/loop_builder.h"
 
 static bool is_contiguous(const struct an_tensor *n, const an_view *v)
@@ -63,26 +64,36 @@ static bool accepts(an_planner *w, const struct an_tensor *n, int32_t src)
     return ok && v.offset * (int64_t)an_dtype_bytes((an_dtype)v.dtype) % align == 0;
 }
 
-static void copy_operands(an_planner *w, int32_t id)
+/* Whether this is news. */
+static bool mark(an_planner *w, int32_t id)
+{
+    const bool news = !w->node[id].as_copy;
+    w->node[id].as_copy = 1;
+    return news;
+}
+
+static bool copy_operands(an_planner *w, int32_t id)
 {
     const struct an_tensor *n = w->g->node[id];
+    bool marked = false;
     for (int s = 0; s < n->n_src; s++) {
         const int32_t src = n->src[s];
         if (!an_reads_memory(w, id, s) || n->op == AN_OP_PICK || w->node[id].row_update) continue;
-        if (w->g->node[src]->op == AN_OP_CONST) w->node[src].as_copy = 1;
+        if (w->g->node[src]->op == AN_OP_CONST) marked |= mark(w, src);
         if (!an_is_view(w, src)) continue;
-        if (w->g->node[an_base(w, src)]->op == AN_OP_CONST || !accepts(w, n, src)) w->node[src].as_copy = 1;
+        if (w->g->node[an_base(w, src)]->op == AN_OP_CONST || !accepts(w, n, src)) marked |= mark(w, src);
     }
+    return marked;
 }
 
 /* Roots are read back whole and in order. */
-static void copy_root(an_planner *w, int32_t id)
+static bool copy_root(an_planner *w, int32_t id)
 {
     const int32_t base = an_base(w, id);
     const struct an_tensor *n = w->g->node[id];
     const an_view v = an_view_of(w, id, false);
     const bool whole = v.affine && v.offset == 0 && n->numel == w->g->node[base]->numel && is_contiguous(n, &v);
-    if (!whole || w->g->node[base]->op == AN_OP_CONST) w->node[id].as_copy = 1;
+    return (!whole || w->g->node[base]->op == AN_OP_CONST) && mark(w, id);
 }
 
 /* Counts (fill == false) or records the uses of every live compute node: views are transparent, so that "the users of
@@ -118,8 +129,11 @@ static an_status list_uses(an_planner *w)
 
 an_status an_pass_insert_copies(an_planner *w)
 {
-    for (int32_t id = 0; id < w->g->n; id++)
-        if (w->node[id].live) copy_operands(w, id);
-    for (int i = 0; i < w->rq->n_roots; i++) copy_root(w, w->rq->root[i]);
+    for (bool marked = true; marked;) {
+        marked = false;
+        for (int32_t id = 0; id < w->g->n; id++)
+            if (w->node[id].live) marked |= copy_operands(w, id);
+        for (int i = 0; i < w->rq->n_roots; i++) marked |= copy_root(w, w->rq->root[i]);
+    }
     return list_uses(w);
 }

@@ -139,15 +139,16 @@ static int32_t gather(an_loop_builder *b, const struct an_tensor *n, const an_ix
 {
     an_planner *w = b->w;
     const struct an_tensor *t = w->g->node[n->src[0]], *ids = w->g->node[n->src[1]];
-    int32_t which = an_loop_value(b, n->src[1], iv, guard, phase), base;
+    int32_t which = an_loop_value(b, n->src[1], iv, guard, phase);
     if (b->failed) return 0;
-    an_ix at[AN_MAX_RANK], base_iv[AN_MAX_RANK];
+    an_ix at[AN_MAX_RANK];
     at[0] = an_ix_const(&b->p->ix, 0);
     memcpy(at + 1, iv + ids->rank, sizeof *at * (size_t)(t->rank - 1));
-    an_walk_views(w, &b->p->ix, n->src[0], at, &base, base_iv);
+    const an_view v = an_view_of(w, n->src[0], false);
     an_ins in = an_loop_ins(AN_INS_LOAD, n->dtype, phase);
-    in.arg = (int16_t)an_loop_arg_for(b, base, false);
-    in.ix = an_memory_index(w, &b->p->ix, base, base_iv);
+    in.arg = (int16_t)an_loop_arg_for(b, v.base, false);
+    /* Not by way of the views: their quotients and remainders would come back to this, and be bounded more loosely. */
+    in.ix = an_ix_add(&b->p->ix, an_ix_linear(&b->p->ix, t->rank, t->shape, at), an_ix_const(&b->p->ix, v.offset));
     in.a = which;
     in.clamp = t->shape[0];
     in.scale = t->shape[0] ? t->numel / t->shape[0] : 0; /* tables are contiguous: insert_copies.c */

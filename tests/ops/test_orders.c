@@ -3,6 +3,7 @@
  *
  * Owns:      every kind of reader of memory (the caller, assignments, packs, calls, gather, scatter, products, convolution,
  *            attention) beside a permutation of a product's, a linear layer's or attention's result; random extents.
+ *            Chains of views whose links are each read, beside the same readers one at a time.
  * Does not:  say what the readers' values are: the same reader of the same numbers as an input is what it is compared with. */
 #include "ops/lab.h"
 
@@ -208,6 +209,123 @@ static void a_step_may_read_its_gradient_transposed(void **state)
     }
 }
 
+/* ---- a chain of views whose every link has readers of its own */
+
+enum { LINKS = 4, VIEW_KINDS = 5, MOST_VIEWED = 8 * 8 * 8 * 27 };
+
+/* The next view of `a`, of rank 3: what `l` says of it. Often one that takes the last one back. */
+static an_tensor *view_of(lab *l, an_tensor *a)
+{
+    const an_shape s = an_shape_of(a);
+    const int axis = extent(l, 3) - 1;
+    an_shape to = s;
+    switch (extent(l, VIEW_KINDS)) {
+    case 1: return an_permute_at(AT, a, AN_SHAPE(axis, (axis + 1) % 3, (axis + 2) % 3));
+    case 2: return an_flip_at(AT, a, AN_AXIS(axis));
+    case 3: {
+        const int64_t first = extent(l, 2) == 1 ? 0 : extent(l, (int)s.dim[axis]) - 1;
+        const int64_t most = s.dim[axis] - first;
+        return an_slice_at(AT, a, axis, first, first + (extent(l, 2) == 1 ? 1 : extent(l, (int)most)), extent(l, 2));
+    }
+    case 4: /* [1,n,m] from [n,m,1] and the like */
+        for (int i = 0; i < 3; i++) to.dim[i] = s.dim[(i + 1) % 3];
+        return an_reshape_at(AT, a, to);
+    default:
+        for (int i = 0; i < 3; i++)
+            if (s.dim[i] == 1) to.dim[i] = extent(l, 3);
+        return an_expand_at(AT, a, to);
+    }
+}
+
+static an_tensor *read_view(an_ctx *cx, int kind, an_tensor *a)
+{
+    static const int32_t rows[8] = {0, 0, 0, 0, 0, 0, 0, 0};
+    const an_shape s = an_shape_of(a);
+    switch (kind) {
+    case 1: return a;
+    case 2: return an_cumsum_at(AT, a, false);
+    case 3: return an_sort_at(AT, a, false, NULL);
+    case 4: return an_gather_at(AT, a, an_input_at(AT, cx, AN_I32, AN_SHAPE(2), rows));
+    case 5: return an_matmul_at(AT, a, an_transpose_at(AT, a, 1, 2));
+    case 6: return an_concat_at(AT, (an_tensor *[]){a, a}, 2, 2);
+    case 7: return an_scatter_add_at(AT, an_input_at(AT, cx, AN_I32, AN_SHAPE(s.dim[0]), rows), a, 2);
+    case 8: {
+        an_tensor *of4 = an_reshape_at(AT, a, AN_SHAPE(1, s.dim[0], s.dim[1], s.dim[2]));
+        return an_attention_at(AT, of4, of4, of4, 0, false, 0, NULL);
+    }
+    case 9: return an_softmax_at(AT, a, 2);
+    default: return NULL;
+    }
+}
+
+/* Builds the base, its views and their readers; of the readers only number `alone` where that is not negative. Returns how many. */
+static int view_chain(an_ctx *cx, uint64_t seed, int alone, an_tensor **root)
+{
+    static float x[512];
+    lab l = {.random = seed};
+    an_shape s = AN_SHAPE(1, 1, 1);
+    for (int i = 0; i < 3; i++)
+        if (extent(&l, 2) == 1) s.dim[i] = extent(&l, 8);
+    an_tensor *a = numbers(cx, s, x, seed);
+    if (extent(&l, 2) == 1) a = an_exp_at(AT, a);
+    int n = 0;
+    for (int i = 0; i <= LINKS; i++) {
+        const int draw = extent(&l, 16), kind = draw > 12 ? 1 : draw; /* the caller, above all */
+        if (i) a = view_of(&l, a);
+        const bool asked = kind < 10 && (alone < 0 || alone == n);
+        if (kind < 10) n++;
+        if (asked) root[alone < 0 ? n - 1 : 0] = read_view(cx, kind, a);
+    }
+    return n;
+}
+
+static void try_chain(const an_options *o, uint64_t seed)
+{
+    static float got[MOST_VIEWED], want[MOST_VIEWED];
+    an_tensor *root[LINKS + 1], *one;
+    an_ctx *all = an_open(o), *each = an_open(o);
+    assert_non_null(all);
+    assert_non_null(each);
+    const int n = view_chain(all, seed, -1, root);
+    if (n && an_eval_at(AT, root, n) != AN_OK) fail_msg("chain %llu: %s", (unsigned long long)seed, an_error(all));
+    for (int i = 0; i < n; i++) {
+        const int64_t cells = lab_numel(an_shape_of(root[i]));
+        assert_true(cells <= MOST_VIEWED);
+        assert_int_equal(an_read_at(AT, root[i], got, sizeof *got * (size_t)cells), AN_OK);
+        view_chain(each, seed, i, &one);
+        assert_int_equal(an_eval_at(AT, &one, 1), AN_OK);
+        assert_int_equal(an_read_at(AT, one, want, sizeof *want * (size_t)cells), AN_OK);
+        an_reset(each);
+        for (int64_t k = 0; k < cells; k++)
+            if (!(fabsf(got[k] - want[k]) <= 1e-5F * (1 + fabsf(want[k]))))
+                fail_msg("chain %llu, reader %d of %d: element %lld is %g, not %g", (unsigned long long)seed, i, n,
+                         (long long)k, (double)got[k], (double)want[k]);
+    }
+    an_close(all);
+    an_close(each);
+}
+
+/* The slice of an expanded column is the column; where the caller also wants what was expanded, it is a part of that. */
+static void a_view_of_a_view_is_read_beside_it(void **state)
+{
+    (void)state;
+    static const an_options ways[] = {{.device = "cpu", .cc = "none", .threads = 1, .verify = true},
+                                      {.device = "cpu", .cc = "none", .threads = 1, .unfused = true}};
+    static const float x[4] = {1, 2, 3, 4};
+    float got[4];
+    an_ctx *cx = an_open(&ways[0]);
+    assert_non_null(cx);
+    an_tensor *wide = an_expand_at(AT, an_neg_at(AT, an_input_at(AT, cx, AN_F32, AN_SHAPE(4, 1), x)), AN_SHAPE(4, 2));
+    an_tensor *column = an_slice_at(AT, wide, 1, 0, 1, 1), *root[2] = {column, wide};
+    assert_int_equal(an_eval_at(AT, root, 2), AN_OK);
+    assert_int_equal(an_read_at(AT, column, got, sizeof got), AN_OK);
+    for (int i = 0; i < 4; i++) assert_true(got[i] == -x[i]);
+    an_close(cx);
+    const uint64_t chains = getenv("AN_SOAK") ? 20000 : 600;
+    for (size_t w = 0; w < AN_COUNT(ways); w++)
+        for (uint64_t seed = 1; seed <= chains; seed++) try_chain(&ways[w], seed);
+}
+
 /* A row kernel makes a table's rows, stores them, and reads them flipped along the rows: the row that it reads may not
  * have been made, though a row of it has. */
 static void rows_that_one_kernel_stores_are_not_read_before_they_are_made(void **state)
@@ -238,6 +356,7 @@ static void rows_that_one_kernel_stores_are_not_read_before_they_are_made(void *
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_view_of_a_view_is_read_beside_it),
         cmocka_unit_test(rows_that_one_kernel_stores_are_not_read_before_they_are_made),
         cmocka_unit_test(a_result_keeps_its_order_beside_a_reader_of_its_permutation),
         cmocka_unit_test(a_step_may_read_its_gradient_transposed),
