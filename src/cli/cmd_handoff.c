@@ -103,6 +103,7 @@ static void json_handoff(an_text *out, const an_handoff *h, const char *dir, con
         an_put_json(out, "live_bytes", s->live_bytes);
         an_put_json(out, "growth", s->growth);
         an_put_json(out, "data_wait_share", s->wait_share);
+        an_put_json(out, "cpu_wait_ms", s->cpu_wait_ms);
         an_put_json(out, "ratio", s->ratio);
         json_causes(out, s);
         an_text_puts(out, "}");

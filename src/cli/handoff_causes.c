@@ -57,8 +57,10 @@ static void io_path(const facts *f, an_cause *c)
     int n = SAY(c->here, "an update waits %.3g ms for data", wait_here);
     if (*f->h->data) {
         an_storage_look(f->h->data, &disk);
-        snprintf(c->here + n, sizeof c->here - (size_t)n, "; %.40s, %.0f MB/s%s",
-                 *disk.mount.type ? disk.mount.type : "unknown mount", disk.mb_s,
+        char speed[32] = "too small to measure";
+        if (disk.mb_s > 0) snprintf(speed, sizeof speed, "%.0f MB/s", disk.mb_s);
+        snprintf(c->here + n, sizeof c->here - (size_t)n, "; %.40s, %s%s",
+                 *disk.mount.type ? disk.mount.type : "unknown mount", speed,
                  disk.mount.network ? ", over a network" : "");
     }
     c->verdict = by_share(f, wait_here - wait_there);
@@ -112,11 +114,22 @@ static void compiler_of(const facts *f, an_cause *c)
     if (*mode) c->verdict = strcmp(mode, "fused") == 0 && !*compiler.path && f->slower_ms > 0 ? likely : ruled_out;
 }
 
+/* Where both runs told how long an update waited for a processor, that is the answer; else who used the processors is a guess. */
 static void load(const facts *f, an_cause *c)
 {
     static an_sensor_sample a, b;
     an_sensors between;
     const struct timespec nap = {.tv_nsec = 500000000};
+    const double wait_there = an_run_median(f->run, AN_RUN_CPU_WAIT_MS, f->run->n / 10, f->run->n);
+    const bool told = isfinite(wait_there) && isfinite(f->s->cpu_wait_ms);
+    const double stall = AN_MAX(f->here.memory_stall, 0);
+    if (told) {
+        SAY(c->there, "an update waited %.3g ms for a processor", wait_there);
+        SAY(c->here, "an update waited %.3g ms for a processor; %.0f %% of the last 10 s a program waited for memory",
+            f->s->cpu_wait_ms, stall);
+        c->verdict = f->slower_ms > 0 && stall > 1 ? likely : by_share(f, f->s->cpu_wait_ms - wait_there);
+        return;
+    }
     an_sensors_sample("", &a);
     nanosleep(&nap, NULL);
     an_sensors_sample("", &b);
@@ -126,13 +139,13 @@ static void load(const facts *f, an_cause *c)
         return;
     }
     SAY(c->here, "other programs use %.0f %% of the processors; %.0f %% of the last 10 s a program waited for memory",
-        100 * between.cpu_busy.value, AN_MAX(f->here.memory_stall, 0));
+        100 * between.cpu_busy.value, stall);
     /* The origin's busiest programs, when its run began: where they took much, that run was the slower one. */
     const json_t *list = json_object_get(f->run->begin, "busiest"), *busiest = json_array_get(list, 0);
     const double there = 1e-2 * json_number_value(json_array_get(busiest, 1));
     if (there > 0) SAY(c->there, "another program used %.0f %% of a processor when the run began", 100 * there);
     if (f->slower_ms > 0)
-        c->verdict = between.cpu_busy.value > BUSY || f->here.memory_stall > 1 ? likely : ruled_out;
+        c->verdict = between.cpu_busy.value > BUSY || stall > 1 ? likely : ruled_out;
     else
         c->verdict = there > BUSY ? likely : json_is_array(list) ? ruled_out : not_known;
 }

@@ -49,6 +49,7 @@ static void measure(const an_run_record *r, const an_handoff *h, double toleranc
     s->live_bytes = an_run_median(r, AN_RUN_LIVE_BYTES, late, r->n);
     s->growth = s->live_bytes / an_run_median(r, AN_RUN_LIVE_BYTES, from, early + 1) - 1;
     s->wait_share = an_run_median(r, AN_RUN_DATA_WAIT_MS, from, r->n) / s->ms;
+    s->cpu_wait_ms = an_run_median(r, AN_RUN_CPU_WAIT_MS, from, r->n);
     s->ratio = s->ms / h->ms;
     s->flat = !(s->growth > FLAT);
     s->alike = !(s->ratio > 1 + tolerance) && !(s->ratio < 1 / (1 + tolerance));

@@ -20,6 +20,7 @@ typedef struct an_smoke {
     double ms, units_per_s;    /* medians behind the first tenth; NaN: unknown */
     double live_bytes, growth; /* at the end; from the second tenth to the last, as a share */
     double wait_share;         /* of the updates' time that waited for data */
+    double cpu_wait_ms;        /* of an update, waiting for a processor that others used; NaN: not told */
     double ratio;              /* of the origin's time of an update: above 1 is slower here; NaN: unknown */
     bool flat, alike;          /* growth of at most 1 %; ratio within the tolerance, or not to be compared */
     an_cause cause[AN_CAUSES]; /* of a difference, each measured; without a name: there is no origin to compare with */

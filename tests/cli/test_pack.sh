@@ -3,6 +3,7 @@
 plan=9
 . "$(dirname "$0")/tap.sh"
 export XDG_STATE_HOME="$dir/state" OMP_NUM_THREADS=1
+unset CC # the logbook would have it, and below a second one is written beside it
 # shellcheck disable=SC2086
 set -- $tiny eval_interval=20 log_interval=1 lr_decay_iters=40 threads=1 dropout=0.1
 text="$dir/home/text.txt"
@@ -51,6 +52,16 @@ code_is 3; for cause in processor "I/O path" cache load thermals logging "explan
 run handoff "$dir/fast.anneal" out="$dir/explained" smoke=20 explain="an older processor" --json
 code_is 0; one_line stdout; equal "$(value "$dir/stdout" alike) $(value "$dir/stdout" flat)" "false true" "the window"
 says explained/logbook.jsonl '"text":"an older processor"'
+# An origin whose processors others used: 5 s an update, nearly all of them spent waiting for one.
+if grep -q cpu_wait_ms "$dir/elsewhere/run/metrics.jsonl"; then
+    sed -i 's/"ms":[0-9.e-]*/"ms":5000/; s/"cpu_wait_ms":[0-9.e-]*/"cpu_wait_ms":4990/' "$dir/elsewhere/run/metrics.jsonl"
+    mv "$dir/elsewhere" "$dir/home"
+    run pack "$dir/home/run" out="$dir/busy.anneal"
+    mv "$dir/home" "$dir/elsewhere"
+    run handoff "$dir/busy.anneal" out="$dir/quieter" smoke=20
+    code_is 3; grep -q "likely *load *there: an update waited 4.99e+03 ms for a processor" "$dir/stdout" || fault "$(grep -A1 load "$dir/stdout")"
+    grep -q "likely *I/O path" "$dir/stdout" && fault "the path of the data is called likely too"
+fi
 ok "a smoke window is compared with the origin, and a difference wants an explanation"
 
 # One byte of each member.
