@@ -172,9 +172,23 @@ static an_comm_shared *map_file(int fd, size_t bytes)
     return at == MAP_FAILED ? NULL : at;
 }
 
+/* Whether a rank 0 that lives has the file: it waits for its ranks. */
+static bool is_taken(const char *path)
+{
+    const int fd = open(path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    const bool taken = fd >= 0 && is_locked(fd, 0);
+    if (fd >= 0) close(fd);
+    return taken;
+}
+
 static an_status make_file(an_err *err, const an_comm_job *j, const char *path, size_t bytes, int *fd,
                            an_comm_shared **out)
 {
+    if (is_taken(path))
+        return an_fail(err, AN_E_USAGE,
+                       "two processes say that they are rank 0 of this job; if these are two jobs, start them with "
+                       "other ports (%s)",
+                       j->launcher);
     unlink(path); /* of an earlier job; a file of another user stays, and the next line fails */
     *fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (*fd < 0) return an_fail(err, AN_E_ENV, "%s: the ranks of the job cannot meet there: %s", path, strerror(errno));

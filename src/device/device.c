@@ -33,11 +33,15 @@ static bool is_called(const an_backend *b, const char *name)
     return false;
 }
 
-/* "cuda:1": a device of a backend that runs on the first one only. */
+/* "cuda:1", "mps:1": a device of a backend that runs on the first one only. */
 static bool is_numbered(const an_backend *b, const char *name)
 {
-    const size_t n = strlen(b->name);
-    return b->chosen_by && !strncmp(name, b->name, n) && name[n] == ':';
+    char plain[32];
+    const size_t n = strcspn(name, ":");
+    if (!b->gpu || name[n] != ':' || n >= sizeof plain) return false;
+    memcpy(plain, name, n);
+    plain[n] = '\0';
+    return is_called(b, plain);
 }
 
 const an_backend *an_backend_find(an_err *err, const char *name)
@@ -47,10 +51,9 @@ const an_backend *an_backend_find(an_err *err, const char *name)
         const an_backend *b = backends[i];
         if (is_called(b, name)) return b;
         if (is_numbered(b, name)) {
-            an_fail(err, AN_E_USAGE,
-                    "device \"%.60s\": a run uses one GPU, the first it sees: device=%s, with %s in the environment to "
-                    "choose which",
-                    name, b->name, b->chosen_by);
+            an_fail(err, AN_E_USAGE, "device \"%.60s\": a run uses one GPU, the first it sees: device=%s%s%s%s", name,
+                    b->name, b->chosen_by ? ", with " : "", b->chosen_by ? b->chosen_by : "",
+                    b->chosen_by ? " in the environment to choose which" : "");
             return NULL;
         }
         names[i] = b->name;

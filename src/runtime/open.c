@@ -130,8 +130,11 @@ an_status an_join(an_ctx *cx, struct an_comm *c)
     if (!cx || !c || an_comm_ranks(c) == 1) return AN_OK;
     if (!cx->device) return cx->err.code;
     if (!cx->backend->join && !cx->backend->plans_only)
-        return an_fail(&cx->err, AN_E_UNSUPPORTED,
-                       "%s: one process trains on it; several ranks need device=cpu or device=cuda", cx->backend->name);
+        return an_fail(
+            &cx->err, AN_E_UNSUPPORTED,
+            "%s: one process trains on it. Start one, which does the same micro-batches one after the other, or "
+            "ranks with device=cpu (or device=cuda, where several GPUs are)",
+            cx->backend->name);
     if (cx->backend->join) AN_TRY(cx->backend->join(&cx->err, cx->device, c));
     cx->graph.ranks = an_comm_ranks(c);
     cx->graph.rank = an_comm_rank(c);

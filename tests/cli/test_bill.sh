@@ -86,6 +86,8 @@ for device in cuda cuda:0 metal mps null:cuda; do
 done
 run plan macbook device=cuda:1
 code_is 1; says stderr "a run uses one GPU"; says stderr "CUDA_VISIBLE_DEVICES"; silent stdout
+run plan macbook device=mps:1
+code_is 1; says stderr "a run uses one GPU, the first it sees: device=metal"; one_line stderr
 # shellcheck disable=SC3045  # where there is no ulimit -v, it is planned all the same
 (ulimit -v 2000000 2>/dev/null; run plan macbook batch_size=1048576 block_size=1024 device=null:cpu --json; exit "$code")
 code=$?

@@ -50,7 +50,7 @@ ok "bench times it"
 
 # shellcheck disable=SC2086
 run train demo $tiny ranks=2 gradient_accumulation_steps=2 --quiet out="$dir/ddp"
-code_is 1; says stderr "metal: one process trains on it"; one_line stderr
+code_is 1; says stderr "metal: one process trains on it. Start one"; says stderr "device=cpu"; one_line stderr
 [ ! -e "$dir/ddp" ] || fault "a folder was made"
 WORLD_SIZE=2 run resume "$dir/run" max_iters=12
 code_is 1; says stderr "WORLD_SIZE=2"

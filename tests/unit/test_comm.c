@@ -351,10 +351,38 @@ static int be_of_job(int rank, int how, const char *key)
     if (an_comm_join(&err, &j, &c) != AN_OK) return fprintf(stderr, "# %s\n", err.text), 1;
     if (check_sum(c, rank, JOB_RANKS, AN_F32, 500000)) return 2;
     if (how == 1 && rank == 1) raise(SIGKILL);
+    if (how == 1 && rank == 2) /* as a rank whose GPU waits for the others: it asks, and does not come to an exchange */
+        while (an_comm_watch(&err, c) == AN_OK) usleep(1000);
     if (how == 1)
         return an_comm_barrier(&err, c) == AN_E_ENV && strstr(err.text, "rank 1 has ended without a word") ? 0 : 3;
     an_comm_close(c);
     return 0;
+}
+
+static void a_second_rank_0_of_a_job_is_refused_and_the_first_goes_on(void **state)
+{
+    an_err err = {0};
+    an_comm_job j = {.rank = 0, .ranks = 2, .launcher = "a test"};
+    an_comm *c;
+    char key[sizeof j.key];
+    (void)state;
+    snprintf(key, sizeof key, "twice/%ld", (long)getpid());
+    memcpy(j.key, key, sizeof key);
+    setenv("ANNEAL_COMM_TIMEOUT", "30", 1);
+    const pid_t first = fork();
+    if (first == 0) _exit(an_comm_join(&err, &j, &c) != AN_OK || an_comm_barrier(&err, c) != AN_OK);
+    usleep(500000); /* the first one is there */
+    assert_int_equal(an_comm_join(&err, &j, &c), AN_E_USAGE);
+    assert_non_null(strstr(err.text, "two processes say that they are rank 0"));
+    an_err_clear(&err);
+    j.rank = 1;
+    assert_int_equal(an_comm_join(&err, &j, &c), AN_OK);
+    assert_int_equal(an_comm_barrier(&err, c), AN_OK);
+    an_comm_close(c);
+    unsetenv("ANNEAL_COMM_TIMEOUT");
+    int code;
+    assert_int_equal(waitpid(first, &code, 0), first);
+    assert_int_equal(code, 0);
 }
 
 static void ranks_that_another_program_started_find_one_another_and_notice_a_killed_one(void **state)
@@ -514,6 +542,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(the_first_failure_reaches_every_rank_with_its_rank_and_sentence),
         cmocka_unit_test(a_rank_that_leaves_hangs_or_does_something_else_is_named_on_every_rank),
         cmocka_unit_test(the_variables_of_torchrun_srun_and_mpirun_are_understood),
+        cmocka_unit_test(a_second_rank_0_of_a_job_is_refused_and_the_first_goes_on),
         cmocka_unit_test(ranks_that_another_program_started_find_one_another_and_notice_a_killed_one),
         cmocka_unit_test(over_open_mpi_every_promise_holds_as_over_shared_memory),
         cmocka_unit_test(over_mpich_every_promise_holds_as_over_shared_memory),
