@@ -55,8 +55,7 @@ static int ranges_of(const an_plan *p, int32_t step, const int64_t *scratch_used
 
 static bool is_exchange(const an_plan *p, int32_t step)
 {
-    const an_kernel *k = &p->kernel[p->step[step].kernel];
-    return k->kind == AN_KERNEL_CALL && an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE;
+    return an_kernel_is_exchange(&p->kernel[p->step[step].kernel]);
 }
 
 static bool in_order(const range *a, int n_a, const range *b, int n_b)

@@ -18,6 +18,11 @@ void an_plan_free(an_plan *p)
     an_arena_free(&arena);
 }
 
+bool an_kernel_is_exchange(const an_kernel *k)
+{
+    return k->kind == AN_KERNEL_CALL && an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE;
+}
+
 int32_t an_kernel_first(const an_plan *p, int32_t k)
 {
     int32_t first = 0;

@@ -126,6 +126,7 @@ typedef struct an_plan {
 } an_plan;
 
 void an_plan_free(an_plan *p);
+bool an_kernel_is_exchange(const an_kernel *k); /* between ranks */
 /* The first kernel with the text of kernel k, k itself when it is the first: what a device compiles once. */
 int32_t an_kernel_first(const an_plan *p, int32_t k);
 int64_t an_value_offset(const an_plan *p, int32_t value,

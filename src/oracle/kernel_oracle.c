@@ -624,7 +624,7 @@ static an_status sample(an_err *err, const an_plan *p, const an_plan_step *s, co
     case AN_KERNEL_CALL:
         if (k->u.call.op == AN_OP_PUT_ROWS)
             good = sample_put_rows(&k->u.call, arg, e);
-        else if (an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE)
+        else if (an_kernel_is_exchange(k))
             *skipped = "it is an exchange between ranks";
         else if (k->u.call.op == AN_OP_SCATTER_ADD) /* of doubles */
             *skipped = "the oracle does not evaluate it";

@@ -29,16 +29,6 @@ typedef struct assigning {
     int32_t *writer, *arg; /* [n_values]: step and argument that write the value; -1: none, -2: more than one */
 } assigning;
 
-static bool overlaps(const an_arg *a, const an_leaf_place *l)
-{
-    return a->slot == l->slot && a->offset < l->offset + l->bytes && l->offset < a->offset + a->bytes;
-}
-
-static bool share_memory(const an_leaf_place *a, const an_leaf_place *b)
-{
-    return a->slot == b->slot && a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
-}
-
 static an_status find_assignments(assigning *x)
 {
     an_planner *w = x->w;
@@ -79,15 +69,10 @@ static bool is_contended(const assigning *x, const assignment *a)
     for (int i = 0; i < x->n; i++) {
         const assignment *b = &x->all[i];
         if (b == a) continue;
-        if (share_memory(&b->to, &a->to) || (b->from_leaf && overlaps(&b->from, &a->to))) return true;
+        const an_arg state = {.slot = b->to.slot, .offset = b->to.offset, .bytes = b->to.bytes};
+        if (an_overlaps(&state, &a->to) || (b->from_leaf && an_overlaps(&b->from, &a->to))) return true;
     }
     return false;
-}
-
-static bool is_exchange(const an_plan *p, const an_plan_step *s)
-{
-    const an_kernel *k = &p->kernel[s->kernel];
-    return k->kind == AN_KERNEL_CALL && an_ops[k->u.call.op].cls == AN_CLS_COLLECTIVE;
 }
 
 /* Whether value v may be written straight into the state: its writer reads the state only element by element, where it
@@ -99,11 +84,11 @@ static bool may_write_state(const assigning *x, int32_t v, const an_leaf_place *
     int first;
     if (made < 0 || p->value[v].inside >= 0) return false;
     const an_loop_kernel *loop = an_loop_of(p, &p->step[made], out, &first);
-    if (loop ? loop->shape == AN_TILE : !is_exchange(p, &p->step[made])) return false;
+    if (loop ? loop->shape == AN_TILE : !an_kernel_is_exchange(&p->kernel[p->step[made].kernel])) return false;
     for (int later = made; later < p->n_steps; later++)
         for (int a = 0; a < p->step[later].n_args; a++) {
             const an_arg *arg = &p->step[later].arg[a];
-            if (!overlaps(arg, to)) continue;
+            if (!an_overlaps(arg, to)) continue;
             if (later > made || !loop || arg->written || arg->offset != to->offset || arg->bytes != to->bytes ||
                 !an_may_alias(loop, a - first, out - first))
                 return false;
@@ -127,7 +112,7 @@ static an_status save_old(assigning *x, assignment *a)
 {
     an_planner *w = x->w;
     bool changes = false;
-    for (int i = 0; a->from_leaf && i < x->n && !changes; i++) changes = overlaps(&a->from, &x->all[i].to);
+    for (int i = 0; a->from_leaf && i < x->n && !changes; i++) changes = an_overlaps(&a->from, &x->all[i].to);
     if (!changes) return AN_OK;
     a->old = an_value_new(w, -1, 0, a->from.bytes, AN_USE_SCRATCH, "old value");
     if (a->old < 0) return an_lower_no_memory(w);

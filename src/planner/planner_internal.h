@@ -203,6 +203,7 @@ typedef struct an_row_update {
 bool an_row_update_of(an_planner *w, int32_t id, an_row_update *out);
 /* Removes the copy of the state and writes value v into the state's own memory, if no later step reads the old state. */
 bool an_row_update_in_place(an_plan *p, int32_t v, const an_leaf_place *to);
+bool an_overlaps(const an_arg *a, const an_leaf_place *to); /* does the argument touch the state's memory? */
 
 /* layout.c: from a value's first element to its last, padding included; a part of a container: its own elements. */
 int64_t an_value_bytes(const an_planner *w, int32_t id);

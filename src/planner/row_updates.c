@@ -91,7 +91,7 @@ an_status an_pass_row_updates(an_planner *w)
 
 /* ------------------------------------------------------------------------------------------------- for assign_states */
 
-static bool meets(const an_arg *a, const an_leaf_place *to)
+bool an_overlaps(const an_arg *a, const an_leaf_place *to)
 {
     return a->slot == to->slot && a->offset < to->offset + to->bytes && to->offset < a->offset + a->bytes;
 }
@@ -121,7 +121,7 @@ bool an_row_update_in_place(an_plan *p, int32_t v, const an_leaf_place *to)
     for (int s = 0; s < p->n_steps; s++)
         for (int a = 0; a < p->step[s].n_args; a++) {
             const an_arg *x = &p->step[s].arg[a];
-            if (s != copy && meets(x, to) && (s > copy || x->written)) return false;
+            if (s != copy && an_overlaps(x, to) && (s > copy || x->written)) return false;
         }
     memmove(&p->step[copy], &p->step[copy + 1], sizeof *p->step * (size_t)(p->n_steps - copy - 1));
     p->n_steps--;
