@@ -296,13 +296,6 @@ an_ix an_ix_mod(an_ix_pool *p, an_ix a, int64_t k)
     return of_atom(p, atom);
 }
 
-bool an_ix_is_const(const an_ix_pool *p, an_ix a, int64_t *value)
-{
-    if (a < 0 || p->expr[a].n) return false;
-    *value = p->expr[a].c;
-    return true;
-}
-
 bool an_ix_uses(const an_ix_pool *p, an_ix a, int32_t var)
 {
     if (a < 0) return true;

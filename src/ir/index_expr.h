@@ -66,7 +66,6 @@ an_ix an_ix_mul(an_ix_pool *p, an_ix a, int64_t k);
 an_ix an_ix_div(an_ix_pool *p, an_ix a, int64_t k);
 an_ix an_ix_mod(an_ix_pool *p, an_ix a, int64_t k);
 
-bool an_ix_is_const(const an_ix_pool *p, an_ix a, int64_t *value);
 /* The coefficient of `var` if `a` depends on it only linearly (0: not at all); false when `var` is also inside a
  * division or remainder. */
 bool an_ix_stride(const an_ix_pool *p, an_ix a, int32_t var, int64_t *stride);

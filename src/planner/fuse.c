@@ -28,11 +28,10 @@
 #include <string.h>
 
 enum {
-    MAX_REDUCTIONS = 24,    /* row reductions of a group: each is a phase of its kernel */
-    MIN_RUN = 32,           /* rows in a run that is summed where the rows are made ... */
-    MIN_RUNS = 128,         /* ... and runs, so that a GPU is busy ... */
-    MAX_RUN_COLUMNS = 1024, /* ... and sums that one thread block can hold */
-    SHORT_ROW = 512
+    MAX_REDUCTIONS = 24,   /* row reductions of a group: each is a phase of its kernel */
+    MIN_RUN = 32,          /* rows in a run that is summed where the rows are made ... */
+    MIN_RUNS = 128,        /* ... and runs, so that a GPU is busy ... */
+    MAX_RUN_COLUMNS = 1024 /* ... and sums that one thread block can hold */
 };
 
 /* ------------------------------------------------------------------------------------------------- groups */

@@ -71,11 +71,13 @@ const char *an_scope_of(const an_planner *w, int32_t id)
     return s >= 0 && s < w->g->n_scopes ? w->g->scopes[s] : "";
 }
 
+enum { SHORT_ROW = 512 }; /* rows of fewer columns take the next axis in */
+
 void an_fold_short_rows(const struct an_tensor *n, const int32_t *shape, int64_t *rows, int64_t *cols)
 {
     *rows = *cols = 1;
     int i = n->rank - 1;
-    for (; i >= 0 && (i == n->rank - 1 || *cols < 512); i--) *cols *= shape[i];
+    for (; i >= 0 && (i == n->rank - 1 || *cols < SHORT_ROW); i--) *cols *= shape[i];
     for (; i >= 0; i--) *rows *= shape[i];
     if (!*cols && n->rank) *rows = 0;
 }

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNMENT = 64, LOCAL_BYTES = 30, EXTRA64_BYTES = 20, PADDING_ID = 0x4246, MAX_NAME = 60000 };
+enum { ALIGNMENT = 64, LOCAL_BYTES = 30, PADDING_ID = 0x4246, MAX_NAME = 60000 };
 static const uint64_t ALL_ONES = 0xFFFFFFFF;
 
 /* A record under construction: little-endian fields one after the other. */
