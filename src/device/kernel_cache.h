@@ -1,7 +1,8 @@
 /* kernel_cache.h: the folder of compiled kernels, shared by all devices.
  *
  * Owns:      its path, the check that it is safe, its size limit, the removal of what killed programs left in it.
- * Does not:  know the files' contents; an entry's name is 16 hexadecimal digits and .so, .ref or .cubin.
+ * Does not:  know the files' contents, or what their keys cover (compile.c in device/cpu, nvrtc.c in device/cuda): an
+ *            entry's name is 16 hexadecimal digits and .so, .ref or .cubin.
  * Invariant: compiled kernels are code. They are loaded only from a directory (not a link) that belongs to this user and is
  *            closed to others (0700), and from files of this user that others cannot write.
  */

@@ -1,7 +1,7 @@
 /* arrays.h: the named arrays of a batch: what a model reads and a data set fills.
  *
  * Owns:      their description and one block of memory for them.
- * Does not:  know what is in them.
+ * Does not:  know what is in them, or read files. To add a dataset format: train/task.h.
  */
 #ifndef AN_IO_DATA_ARRAYS_H
 #define AN_IO_DATA_ARRAYS_H
