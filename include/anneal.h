@@ -311,8 +311,8 @@ AN_API size_t an_dtype_size(an_dtype t);
 AN_API bool an_dtype_parse(const char *name, an_dtype *out);
 
 /* Everything that persists, for checkpoints and imports: parameters, then optimizer moments ("optimizer.m.NAME",
- * "optimizer.v.NAME") and averages ("ema.NAME"), then states, each in order of creation. an_persist_read/write copy the whole tensor, contiguous,
- * in its dtype. */
+ * "optimizer.v.NAME") and averages ("ema.NAME"), then states, each in order of creation. an_persist_read/write copy the
+ * whole tensor, contiguous, in its dtype. */
 typedef struct an_persist {
     const char *name;
     an_dtype dtype;
@@ -378,9 +378,9 @@ AN_API an_tensor *an_mul_num_at(const char *at, an_tensor *a, double x);
  * bounds. */
 AN_API an_tensor *an_clamp_at(const char *at, an_tensor *a, double low, double high);
 
-/* View ops, pad and concat: no arithmetic. reshape: one axis may be -1. permute: new axis i is old axis perm[i]. slice: [start,
- * stop) along one axis, negative numbers count from the end. pad: `before` and `after` elements of `value` along one
- * axis. */
+/* View ops, pad and concat: no arithmetic. reshape: one axis may be -1. permute: new axis i is old axis perm[i]. slice:
+ * [start, stop) along one axis, negative numbers count from the end. pad: `before` and `after` elements of `value`
+ * along one axis. */
 AN_API an_tensor *an_reshape_at(const char *at, an_tensor *a, an_shape shape);
 AN_API an_tensor *an_permute_at(const char *at, an_tensor *a, an_shape perm);
 AN_API an_tensor *an_transpose_at(const char *at, an_tensor *a, int axis1, int axis2);
@@ -437,9 +437,9 @@ AN_API an_tensor *an_dropout_at(const char *at, an_tensor *a, double p);
 /* logits [...,V], labels i32 [...]: -log softmax at the label, [...]; a negative label is ignored and gives 0. f32
  * inside and out. */
 AN_API an_tensor *an_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels);
-/* The same with stablemax in place of softmax: -log of s(x_label) / sum of s(x), where s(x) is x + 1 from 0 on and 1/(1 - x)
- * below (Prieto et al., "Grokking at the edge of numerical stability", 2025). logits f32 or f64 (others are cast to f32);
- * the result's dtype is theirs. */
+/* The same with stablemax in place of softmax: -log of s(x_label) / sum of s(x), where s(x) is x + 1 from 0 on and
+ * 1/(1 - x) below (Prieto et al., "Grokking at the edge of numerical stability", 2025). logits f32 or f64 (others are
+ * cast to f32); the result's dtype is theirs. */
 AN_API an_tensor *an_stablemax_cross_entropy_at(const char *at, an_tensor *logits, an_tensor *labels);
 /* The loss of a linear head: x [...,C], w [V,C], labels [...]: cross entropy of x w^T, whose logits are in
  * the policy's dtype and never copied. More than the policy's limit are made in eight chunks or more, each with its
@@ -467,8 +467,9 @@ AN_API an_tensor *an_max_pool_at(const char *at, an_tensor *x, an_window s);
 AN_API an_tensor *an_avg_pool_at(const char *at, an_tensor *x, an_window s); /* padding counts, as PyTorch's default */
 
 /* Calls over the last axes, batched. Several outputs come through pointers. an_qr and an_svd take matrices [...,m,n]
- * with m >= n: transpose a wide one. an_cholesky and an_eigh take (a + a^T)/2 for a. A pivot of an_cholesky that is not positive (the matrix is not positive definite, or singular) is NaN, and so
- * is all that depends on it; an_solve of a singular matrix gives infinities and NaN. */
+ * with m >= n: transpose a wide one. an_cholesky and an_eigh take (a + a^T)/2 for a. A pivot of an_cholesky that is not
+ * positive (the matrix is not positive definite, or singular) is NaN, and so is all that depends on it; an_solve of a
+ * singular matrix gives infinities and NaN. */
 AN_API an_tensor *an_cumsum_at(const char *at, an_tensor *a, bool reverse);
 AN_API an_tensor *an_sort_at(const char *at, an_tensor *a, bool descending, an_tensor **positions);
 AN_API an_tensor *an_topk_at(const char *at, an_tensor *a, int k, an_tensor **positions);
@@ -486,25 +487,25 @@ AN_API an_tensor *an_trisolve_at(const char *at, an_tensor *t, an_tensor *b, boo
 #define an_backward(loss) an_backward_at(AN_AT, loss)
 AN_API void an_backward_at(const char *at, an_tensor *loss);
 /* After an_backward, the gradient of any tensor of this step; NULL when the loss does not depend on it, or it on no
- * floating leaf through operations with a slope (of a rounded, whole or constant tensor). Calls with the same arguments give
- * the same tensor (exp(x) twice is one tensor), whose gradient is that of all its uses; a broadcast or reshape inside an
- * operation is such a call. */
+ * floating leaf through operations with a slope (of a rounded, whole or constant tensor). Calls with the same arguments
+ * give the same tensor (exp(x) twice is one tensor), whose gradient is that of all its uses; a broadcast or reshape
+ * inside an operation is such a call. */
 AN_API an_tensor *an_grad(an_tensor *t);
 
 /* Updates, for all parameters not frozen. An update is skipped as a whole, on the device, when the gradient norm is not
  * finite. All return the global gradient norm (f32 scalar). AdamW: Loshchilov and Hutter, "Decoupled weight decay
  * regularization", ICLR 2019; clip: global norm clipping by min(1, clip/(norm+1e-6)), 0 for none. */
 typedef struct an_adamw_options {
-    double lr, beta1, beta2, eps, weight_decay,
-        clip;           /* zero means zero, save beta1 0.9, beta2 0.999, eps 1e-8 when all three are 0 */
+    /* zero means zero, save beta1 0.9, beta2 0.999, eps 1e-8 when all three are 0 */
+    double lr, beta1, beta2, eps, weight_decay, clip;
     int64_t t;          /* 1-based update count for bias correction; 0: counted by the context */
     an_tensor *only_if; /* bool scalar: the update is skipped where it is false too; NULL: true */
     bool scaled;        /* the loss given to an_backward was an_scale_loss's */
 } an_adamw_options;
 #define an_adamw(cx, ...) an_adamw_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o);
-/* Adam-atan2: AdamW whose step is atan2(m, sqrt(v)), bias-corrected, in place of m / (sqrt(v) + eps): bounded by lr pi/2 and the same
- * when the loss is scaled by a power of two. The same options; eps is not used. */
+/* Adam-atan2: AdamW whose step is atan2(m, sqrt(v)), bias-corrected, in place of m / (sqrt(v) + eps): bounded by lr
+ * pi/2 and the same when the loss is scaled by a power of two. The same options; eps is not used. */
 #define an_adam_atan2(cx, ...) an_adam_atan2_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_adam_atan2_at(const char *at, an_ctx *cx, an_adamw_options o);
 /* Adam: AdamW whose decay is added to the gradient (weight_decay * p) before the moments take it. Kingma and Ba, "Adam: a
@@ -525,10 +526,10 @@ AN_API an_tensor *an_sgd_at(const char *at, an_ctx *cx, double lr);
 #define an_sgd_with(cx, ...) an_sgd_with_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_sgd_with_at(const char *at, an_ctx *cx, an_sgd_options o);
 
-/* Sign descent on the rows of a table that a batch looked up: with g_r the sum of grad[i] over all i with index[i] == r, each
- * row r that index names becomes w_r (1 - lr weight_decay) - lr sign(g_r); other rows are neither read nor written
- * (an_put_rows). table: a state [V,c]; index i32 [n]; grad [n,c] in the table's dtype. only_if: a bool scalar, where false
- * nothing changes; or NULL. Sums are in ascending i: deterministic. */
+/* Sign descent on the rows of a table that a batch looked up: with g_r the sum of grad[i] over all i with
+ * index[i] == r, each row r that index names becomes w_r (1 - lr weight_decay) - lr sign(g_r); other rows are neither
+ * read nor written (an_put_rows). table: a state [V,c]; index i32 [n]; grad [n,c] in the table's dtype. only_if: a bool
+ * scalar, where false nothing changes; or NULL. Sums are in ascending i: deterministic. */
 #define an_sign_sgd_rows(table, index, grad, lr, weight_decay, only_if)                                                \
     an_sign_sgd_rows_at(AN_AT, table, index, grad, lr, weight_decay, only_if)
 AN_API void an_sign_sgd_rows_at(const char *at, an_tensor *table, an_tensor *index, an_tensor *grad, double lr,
@@ -558,18 +559,18 @@ AN_API an_tensor *an_loss_scale_at(const char *at, an_ctx *cx); /* f32 scalar */
 #define an_skipped_updates(cx) an_skipped_updates_at(AN_AT, cx)
 AN_API an_tensor *an_skipped_updates_at(const char *at, an_ctx *cx); /* i32 scalar */
 
-/* Mixed precision, by kind of operation: an_linear, an_linear_cross_entropy, an_conv2d and an_attention cast to `matmul`; norms,
- * softmax, losses and reductions stay in f32. */
+/* Mixed precision, by kind of operation: an_linear, an_linear_cross_entropy, an_conv2d and an_attention cast to
+ * `matmul`; norms, softmax, losses and reductions stay in f32. */
 typedef struct an_policy {
     an_dtype matmul; /* AN_F32 (default), AN_BF16, AN_F16 */
     int64_t logits;  /* more logits than this are made and used in chunks (an_linear_cross_entropy); 0: 2^28 */
 } an_policy;
 AN_API void an_set_policy(an_ctx *cx, an_policy p);
 AN_API an_policy an_get_policy(const an_ctx *cx);
-/* Until it is called with false: an_linear reads the matrices among the float32 parameters as rounded now, once, to the policy's
- * 16-bit dtype, instead of rounding them in every run. The same bits, half the bytes a run reads, half as many more kept. For
- * generating text, a token a run. Meanwhile parameters may not change: no optimizer, no an_assign, no an_persist_write. Nothing
- * to do under a float32 policy. */
+/* Until it is called with false: an_linear reads the matrices among the float32 parameters as rounded now, once, to the
+ * policy's 16-bit dtype, instead of rounding them in every run. The same bits, half the bytes a run reads, half as many
+ * more kept. For generating text, a token a run. Meanwhile parameters may not change: no optimizer, no an_assign, no
+ * an_persist_write. Nothing to do under a float32 policy. */
 AN_API an_status an_round_weights(an_ctx *cx, bool rounded);
 
 /* ---- the caller's file and line */

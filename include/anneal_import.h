@@ -97,20 +97,21 @@ typedef struct an_import_counts {
     int64_t launches, peak_bytes;        /* of the last plan */
 } an_import_counts;
 
-/* How the results of `in`, whose shapes are those of AN_IMPORT_INPUT and whose data are not read, will be stored: sets dtype, rank, dim and step of each of out[], in the order
- * of AN_IMPORT_OUTPUT. Nothing runs. */
+/* How the results of `in`, whose shapes are those of AN_IMPORT_INPUT and whose data are not read, will be stored: sets
+ * dtype, rank, dim and step of each of out[], in the order of AN_IMPORT_OUTPUT. Nothing runs. */
 AN_API an_status an_import_call_plan(an_import_model *m, const an_import_array *in, an_import_array *out,
                                      char why[AN_IMPORT_WHY]);
-/* Runs the graph for training as a function: reads in[], writes out[], stored as an_import_call_plan says. On the CPU both are
- * read and written in place (an_bind): an input whose elements are dense in any order of its axes, or one number repeated, is
- * not copied; integers are, as int32. Results must not overlap each other or an input. A call draws other random numbers than
- * the one before. The context's step ends with it. */
+/* Runs the graph for training as a function: reads in[], writes out[], stored as an_import_call_plan says. On the CPU
+ * both are read and written in place (an_bind): an input whose elements are dense in any order of its axes, or one
+ * number repeated, is not copied; integers are, as int32. Results must not overlap each other or an input. A call draws
+ * other random numbers than the one before. The context's step ends with it. */
 AN_API an_status an_import_call(an_import_model *m, const an_import_array *in, const an_import_array *out,
                                 char why[AN_IMPORT_WHY]);
-/* The values of a parameter, buffer or lifted constant, by its name in state_dict, are from now on those at a->data. A float tensor in
- * C order, and its dtype, is used there: steps read and write it, and it must stay valid until the context is closed or another
- * array is given. Integers are copied: of a buffer they are read before each an_import_step, and written after it. Parameters lie in
- * blocks: bind those (an_param_find, an_bind_block); here they are refused. AN_E_USAGE: no such tensor, or another shape or dtype. */
+/* The values of a parameter, buffer or lifted constant, by its name in state_dict, are from now on those at a->data. A
+ * float tensor in C order, and its dtype, is used there: steps read and write it, and it must stay valid until the
+ * context is closed or another array is given. Integers are copied: of a buffer they are read before each
+ * an_import_step, and written after it. Parameters lie in blocks: bind those (an_param_find, an_bind_block); here they
+ * are refused. AN_E_USAGE: no such tensor, or another shape or dtype. */
 AN_API an_status an_import_bind_tensor(an_import_model *m, const char *name, const an_import_array *a,
                                        char why[AN_IMPORT_WHY]);
 
@@ -125,10 +126,10 @@ typedef struct an_import_update {
 typedef struct an_import_result {
     double loss, norm; /* norm: of the gradients, before clipping; not finite: nothing was updated */
 } an_import_result;
-/* Forward pass, backward pass from the first result, which is a scalar, clipping and update as one plan, and the buffers' new
- * values. in[] as of an_import_call; its first axis may have another length where the file lets it: those arrays are copied. The
- * other results are not computed. Call it with one `optimizer` in a context. `out` NULL: it is planned, moments are declared, data
- * are not looked at, and nothing runs. */
+/* Forward pass, backward pass from the first result, which is a scalar, clipping and update as one plan, and the
+ * buffers' new values. in[] as of an_import_call; its first axis may have another length where the file lets it: those
+ * arrays are copied. The other results are not computed. Call it with one `optimizer` in a context. `out` NULL: it is
+ * planned, moments are declared, data are not looked at, and nothing runs. */
 AN_API an_status an_import_step(an_import_model *m, const an_import_array *in, const an_import_update *update,
                                 an_import_result *out, char why[AN_IMPORT_WHY]);
 AN_API void an_import_call_counts(const an_import_model *m, an_import_counts *out);

@@ -1,7 +1,8 @@
-/* anneal_nn.h: layers made of several operations, learning rate schedules and token samplers, for programs that use anneal.h.
+/* anneal_nn.h: layers made of several operations, learning rate schedules and token samplers, for programs that use
+ * anneal.h.
  *
- * Schedules and samplers are host arithmetic in IEEE double with functions of our own, so that a schedule or a drawn token has
- * the same bits on every machine, whatever its mathematics library.
+ * Schedules and samplers are host arithmetic in IEEE double with functions of our own, so that a schedule or a drawn
+ * token has the same bits on every machine, whatever its mathematics library.
  */
 #ifndef ANNEAL_NN_H
 #define ANNEAL_NN_H

@@ -38,32 +38,33 @@ bool an_device_examine(const char *name, an_self_check_fn *tell, void *user);
 /* Tells what connects several devices of this kind, and the library that adds over them. */
 void an_device_links(const char *name, an_self_check_fn *tell, void *user);
 
-/* This process is one of several that train together (comm/comm.h): updates add up the gradients of all of them, before they
- * are clipped. Called once, before parameters are made; `c` outlives the context. */
+/* This process is one of several that train together (comm/comm.h): updates add up the gradients of all of them, before
+ * they are clipped. Called once, before parameters are made; `c` outlives the context. */
 struct an_comm;
 an_status an_join(an_ctx *cx, struct an_comm *c);
 /* What of an optimizer's arrays each rank keeps a part of, in place of the whole (Rajbhandari et al., "ZeRO: memory
- * optimizations toward training trillion parameter models", SC 2020: its first two stages). A rank updates its part of the
- * parameters, and the parts are gathered. AN_SHARD_GRADIENTS: also the gradients that are kept over micro-batches, for an exchange
- * a micro-batch in place of one an update. Same bits as without, where the device adds in rank order and for an update of one
- * micro-batch a rank (AN_SHARD_MOMENTS: of any). Called behind an_join, before parameters are made. Of one rank: nothing. */
+ * optimizations toward training trillion parameter models", SC 2020: its first two stages). A rank updates its part of
+ * the parameters, and the parts are gathered. AN_SHARD_GRADIENTS: also the gradients that are kept over micro-batches,
+ * for an exchange a micro-batch in place of one an update. Same bits as without, where the device adds in rank order
+ * and for an update of one micro-batch a rank (AN_SHARD_MOMENTS: of any). Called behind an_join, before parameters are
+ * made. Of one rank: nothing. */
 typedef enum an_shard { AN_SHARD_NONE, AN_SHARD_MOMENTS, AN_SHARD_GRADIENTS } an_shard;
 an_status an_shard_optimizer(an_ctx *cx, an_shard what);
-/* Whether the exchange of gradients may begin while the backward pass still runs (the default), on a device that runs launches
- * side by side. Same bits. */
+/* Whether the exchange of gradients may begin while the backward pass still runs (the default), on a device that runs
+ * launches side by side. Same bits. */
 void an_overlap_exchanges(an_ctx *cx, bool overlap);
-/* Gradients of float32 are rounded to bfloat16 before ranks add them, for half the bytes: `bf16`. Each rank's are rounded once, and so is
- * their sum, which shared memory and MPI add up in float32. Parameters that ranks gather stay as they are. AN_E_UNSUPPORTED in exact
- * mode of several ranks. Called behind an_join. */
+/* Gradients of float32 are rounded to bfloat16 before ranks add them, for half the bytes: `bf16`. Each rank's are
+ * rounded once, and so is their sum, which shared memory and MPI add up in float32. Parameters that ranks gather stay
+ * as they are. AN_E_UNSUPPORTED in exact mode of several ranks. Called behind an_join. */
 an_status an_exchange_bf16(an_ctx *cx, bool bf16);
-/* For the bill of an update before a run: steps that are built from here on are as if a micro-batch had been run before, whose gradients
- * are kept. False: no longer. Nothing may run in between. */
+/* For the bill of an update before a run: steps that are built from here on are as if a micro-batch had been run
+ * before, whose gradients are kept. False: no longer. Nothing may run in between. */
 void an_assume_kept_gradients(an_ctx *cx, bool kept);
 /* Which elements of entry i of an_persist_get rank `rank` holds: [*first, *first + *n). All of them, unless sharded. What
  * an_persist_read of such an entry reads, and an_persist_write writes, are these; it leaves the others of `dst` alone. */
 an_status an_persist_part(an_ctx *cx, int i, int rank, int64_t *first, int64_t *n);
-/* [ranks,...]: `a` of each rank, in rank order; of a process alone [1,...]. No gradient goes through it. Every rank builds the
- * same graph around it. */
+/* [ranks,...]: `a` of each rank, in rank order; of a process alone [1,...]. No gradient goes through it. Every rank
+ * builds the same graph around it. */
 an_tensor *an_all_gather_at(const char *at, an_tensor *a);
 #define an_all_gather(a) an_all_gather_at(AN_AT, a)
 /* The sum over all ranks of a float tensor, in rank order where the device adds. */
@@ -129,8 +130,9 @@ int an_plan_tensor_count(const an_ctx *cx);
 /* False: number `i` holds no memory of its own. */
 bool an_plan_tensor_get(const an_ctx *cx, int i, an_plan_tensor *out);
 
-/* Whose memory the context holds now: `kind` "parameters", "moments" and "states" with the names that an_persist_get has, and "step" with
- * the scopes of the launches of the plan that ran last, of what is alive where it is fullest. Scopes come several times. */
+/* Whose memory the context holds now: `kind` "parameters", "moments" and "states" with the names that an_persist_get
+ * has, and "step" with the scopes of the launches of the plan that ran last, of what is alive where it is fullest.
+ * Scopes come several times. */
 typedef void an_memory_scope_fn(void *user, const char *kind, const char *scope, uint64_t bytes);
 void an_memory_scopes(an_ctx *cx, an_memory_scope_fn *tell, void *user);
 
@@ -169,8 +171,8 @@ typedef struct an_not_finite {
     double value;
 } an_not_finite;
 
-/* Runs the plan of the last eval once more, launch by launch, up to the first that writes NaN or an infinity. *found false: none does.
- * Persistent state takes one more update, or a part of one. */
+/* Runs the plan of the last eval once more, launch by launch, up to the first that writes NaN or an infinity. *found
+ * false: none does. Persistent state takes one more update, or a part of one. */
 an_status an_find_not_finite(an_ctx *cx, bool *found, an_not_finite *out);
 
 #endif

@@ -23,8 +23,7 @@ an_status an_plan_what_if_json(an_err *err, const an_session *r, const an_estima
 
 /* The update's memory over its launches: on a terminal, with the largest tensors; as a picture, stacked by kind. */
 an_status an_plan_timeline(an_err *err, const an_session *r, const an_estimate *p);
-/* The update told stage by stage. */
-/* Of several devices. */
+/* What devices=N link=L update_ms=T asks for: an update shared by several devices. */
 typedef struct an_plan_scaling {
     int64_t devices;
     char link[AN_CONFIG_TEXT_BYTES];

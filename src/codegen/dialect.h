@@ -23,9 +23,8 @@ typedef struct an_dialect {
     bool vector_access;  /* several neighbouring columns a thread, in accesses of 16 bytes (an_wide_load) */
     bool block_per_row;  /* a thread block of up to 1024 threads may share one row or one set of columns */
     bool restrict_input; /* AN_LOOP_CONST: an argument that no output aliases says so */
-    bool
-        no_aliasing; /* two arguments of a kernel may not share memory: what is in place is one argument (an_aliases) */
-    int max_buffers; /* arguments of a kernel; 0: no limit below AN_LOOP_ARGS */
+    bool no_aliasing; /* two arguments may not share memory: in-place input and output are one argument (an_aliases) */
+    int max_buffers;  /* arguments of a kernel; 0: no limit below AN_LOOP_ARGS */
     int shared_bytes; /* shared memory that a block may declare on every GPU of the kind */
     int bf16_version; /* language version from which a bf16 takes 2 bytes in shared memory; 0: always */
     int largest_tile; /* index into gpu_module.c's GEMM tiles of the largest one worth trying for 16 bits */

@@ -2,28 +2,31 @@
 #ifndef AN_CODEGEN_GPU_TILES_H
 #define AN_CODEGEN_GPU_TILES_H
 
-typedef enum an_gpu_module {                      /* which text a step is compiled from */
-                             AN_MODULE_LOOP,      /* rendered from a loop kernel */
-                             AN_MODULE_GEMM,      /* gemm.inc */
-                             AN_MODULE_ATTN,      /* attn_forward.inc, or the body that an_tiles.body names */
-                             AN_MODULE_ATTN_GRAD, /* attn_backward.inc, likewise */
-                             AN_MODULE_SCATTER,   /* this and the rest: gpu_library_calls.h */
-                             AN_MODULE_SCAN_POOL,
-                             AN_MODULE_SORT,
-                             AN_MODULE_MATRIX,
-                             AN_MODULE_DRAW,
-                             AN_N_MODULES
+/* Which text a step is compiled from. */
+typedef enum an_gpu_module {
+    AN_MODULE_LOOP,      /* rendered from a loop kernel */
+    AN_MODULE_GEMM,      /* gemm.inc */
+    AN_MODULE_ATTN,      /* attn_forward.inc, or the body that an_tiles.body names */
+    AN_MODULE_ATTN_GRAD, /* attn_backward.inc, likewise */
+    AN_MODULE_SCATTER,   /* this and the rest: gpu_library_calls.h */
+    AN_MODULE_SCAN_POOL,
+    AN_MODULE_SORT,
+    AN_MODULE_MATRIX,
+    AN_MODULE_DRAW,
+    AN_N_MODULES
 } an_gpu_module;
 
-typedef enum an_attn_body {                   /* attention: all bodies have the same entries and buffers */
-                            AN_BODY_PORTABLE, /* attn_forward.inc, attn_backward.inc */
-                            AN_BODY_BF16,     /* NVIDIA: attn_bf16.inc */
-                            AN_BODY_TF32,     /* NVIDIA: attn_tf32.inc */
-                            AN_BODY_DECODE,   /* forward, one query: attn_decode.inc */
-                            AN_BODY_HOPPER /* sm_90a: attn_hopper.inc and attn_hopper_backward.inc, after attn_bf16.inc */
+/* Attention: all bodies have the same entries and buffers. */
+typedef enum an_attn_body {
+    AN_BODY_PORTABLE, /* attn_forward.inc, attn_backward.inc */
+    AN_BODY_BF16,     /* NVIDIA: attn_bf16.inc */
+    AN_BODY_TF32,     /* NVIDIA: attn_tf32.inc */
+    AN_BODY_DECODE,   /* forward, one query: attn_decode.inc */
+    AN_BODY_HOPPER    /* sm_90a: attn_hopper.inc and attn_hopper_backward.inc, after attn_bf16.inc */
 } an_attn_body;
 
-typedef struct an_tiles {                        /* unused fields are 0: equal records are equal texts */
+/* Unused fields are 0: equal records are equal texts. */
+typedef struct an_tiles {
     const char *store, *store_b, *store_c, *mul; /* "F32", "BF16", "F16" */
     an_gpu_module module;
     int window, fast; /* GEMM: an_window_of; fast: the body for NVIDIA GPUs alone, conv_bf16.inc */

@@ -1,5 +1,5 @@
-/* kernel_comment.c: the formulas in the comment above a rendered kernel: operands written out instead of numbered, casts and index arithmetic
- * left out. */
+/* kernel_comment.c: the formulas in the comment above a rendered kernel: operands written out instead of numbered,
+ * casts and index arithmetic left out. */
 #include "codegen/kernel_comment.h"
 
 #include <ctype.h>

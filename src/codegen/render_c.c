@@ -79,8 +79,8 @@ static void constant(const an_ins *in, an_text *out)
     }
 }
 
-/* The condition that a padded load is inside: only the bounds that the range of an index does not settle are written, joined
- * by & so that no branch is made:
+/* The condition that a padded load is inside: only the bounds that the range of an index does not settle are written,
+ * joined by & so that no branch is made:
  *
  *     ((c - 1) >= 0) & ((c - 1) < 64)     c in 0 ... 65
  *     ((c - 1) >= 0)                      c in 0 ... 64 */
@@ -117,8 +117,8 @@ static void rounded(int dtype, const char *e, an_text *out)
         an_text_puts(out, e);
 }
 
-/* (guard) ? an_bf16_to_f32(x0[r * 384 + c]) : 0; of a gather, a row's number is added to the index, clamped so that wrong ids
- * read inside of the array: x0[c + an_clamp(v3, 50304) * 384]. */
+/* (guard) ? an_bf16_to_f32(x0[r * 384 + c]) : 0; of a gather, a row's number is added to the index, clamped so that
+ * wrong ids read inside of the array: x0[c + an_clamp(v3, 50304) * 384]. */
 static void load(const an_loop_kernel *p, const an_ins *in, an_text *out)
 {
     const an_loop_arg *arg = &p->arg[in->arg];
@@ -292,7 +292,8 @@ static void argmax_update(const an_loop_kernel *p, int i, const char *place, con
 
 /* ---------------------------------------------------------------------------------------------- rows */
 
-/* Whether the phase has: with `reduce`, an argmax (op ARGMAX) or another reduction (op SUM); without, work for each column. */
+/* Whether the phase has: with `reduce`, an argmax (op ARGMAX) or another reduction (op SUM); without, work for each
+ * column. */
 static bool has(const an_loop_kernel *p, int phase, bool reduce, an_op op)
 {
     for (int i = 0; i < p->n_ins; i++)
@@ -326,9 +327,9 @@ static void column_body(const an_loop_kernel *p, int phase, const char *indent, 
     }
 }
 
-/* How many neighbouring columns have the same quotient and neighbouring remainders by the smallest constant that the column itself is
- * divided by: its common divisor with 64, for tiles of columns begin and end at multiples of 64 (device/cpu/cpu.c). 0: too
- * few. */
+/* How many neighbouring columns have the same quotient and neighbouring remainders by the smallest constant that the
+ * column itself is divided by: its common divisor with 64, for tiles of columns begin and end at multiples of 64
+ * (device/cpu/cpu.c). 0: too few. */
 static int64_t column_period(const an_loop_kernel *p)
 {
     int64_t period = 0;
@@ -346,7 +347,8 @@ static int64_t column_period(const an_loop_kernel *p)
     return period > 0 && common >= 8 && p->cols % common == 0 ? common : 0;
 }
 
-/* Copies `text`, in which `c` is k * period + l: "(c) % 32" becomes l, or what it is of k and l, and "(c) / 32" becomes k. */
+/* Copies `text`, in which `c` is k * period + l: "(c) % 32" becomes l, or what it is of k and l, and "(c) / 32" becomes
+ * k. */
 static void put_periodic(const char *text, int64_t period, an_text *out)
 {
     for (const char *at; (at = strstr(text, "(c) ")) != NULL;) {
@@ -369,8 +371,9 @@ static void put_periodic(const char *text, int64_t period, an_text *out)
 
 enum { FEW_COLUMNS = 64 };
 
-/* A loop over the tile's columns without a reduction. Trip counts that are known leave compilers straight code, and where an
- * index depends on the column modulo the channels, an inner loop over these reads neighbours instead of gathering. */
+/* A loop over the tile's columns without a reduction. Trip counts that are known leave compilers straight code, and
+ * where an index depends on the column modulo the channels, an inner loop over these reads neighbours instead of
+ * gathering. */
 static void column_loop(const an_loop_kernel *p, int phase, an_text *out)
 {
     const long long period = (long long)column_period(p), cols = (long long)p->cols;
@@ -470,8 +473,8 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
 
 /* ---------------------------------------------------------------------------------------------- columns */
 
-/* A load that is the same for every row and not contiguous, as of a depthwise convolution's weights [c][tap]: gathered into a
- * table [q][c] before the rows. */
+/* A load that is the same for every row and not contiguous, as of a depthwise convolution's weights [c][tap]: gathered
+ * into a table [q][c] before the rows. */
 static bool is_tabled(const an_loop_kernel *p, const an_ins *in)
 {
     enum { MOST = 16384 }; /* on the stack */
@@ -561,8 +564,8 @@ static void column_lanes(const an_loop_kernel *p, int red, bool inside, an_text 
     an_text_puts(out, "                }\n");
 }
 
-/* How many neighbouring columns an AN_COL kernel sums at once. Of a window's few elements more than of a long sum in several parts: its
- * indices and guards are computed once for all of them. */
+/* How many neighbouring columns an AN_COL kernel sums at once. Of a window's few elements more than of a long sum in
+ * several parts: its indices and guards are computed once for all of them. */
 enum { LEAST = 64 };
 
 static int columns_at_once(const an_loop_kernel *p)
@@ -570,8 +573,8 @@ static int columns_at_once(const an_loop_kernel *p)
     return p->lanes == 1 && p->cols > LEAST ? 4 * LEAST : LEAST;
 }
 
-/* AN_COL: 64 or 256 neighbouring columns at once, each a lane of vectors, and the loop over q outside of them, so that memory is
- * read in rows:
+/* AN_COL: 64 or 256 neighbouring columns at once, each a lane of vectors, and the loop over q outside of them, so that
+ * memory is read in rows:
  *
  *     float s5[8][64];                              element q of a column goes to partial sum q mod 8 (lanes)
  *     for (q ...) for (l < n) s5[q % 8][l] += v4;

@@ -1,4 +1,5 @@
-/* render_gpu.c: loop kernels as CUDA and MSL: one text, written with the macros of dialect/{cuda,msl}.h and dialect/loops_gpu.h.
+/* render_gpu.c: loop kernels as CUDA and MSL: one text, written with the macros of dialect/{cuda,msl}.h and
+ * dialect/loops_gpu.h.
  *
  *     loop kernel                        who computes it
  *     elementwise                        a thread an element (CUDA, large: a thread 8 columns, in vector accesses)
@@ -7,13 +8,15 @@
  *     column reduction                   a thread a column (CUDA, long: a thread block 32 columns, a subgroup each lane)
  *     epilogue of a GEMM                 a function that kernels/gpu/gemm.inc calls through AN_EPILOGUE
  *
- * Invariants: the 32 virtual lanes of the reduction tree are real lanes, and the fold is five shuffles: the bits of render_c.c. No atomics. An
- * element is written by the thread that later phases read it in. Index arithmetic is in 32 bits unless the argument is too large for that.
+ * Invariants: the 32 virtual lanes of the reduction tree are real lanes, and the fold is five shuffles: the bits of
+ * render_c.c. No atomics. An element is written by the thread that later phases read it in. Index arithmetic is in 32
+ * bits unless the argument is too large for that.
  * Extents are literals: equal texts are equal kernels.
  *
- * In fast mode (an_gpu_fast) the order of sums is free: several columns a lane; a row kept in registers between phases, a long row by a block
- * in shared memory; and where nothing along the columns has more than 16 bits, exp and 1 + erf are approximated to 13 bits or more (is_approx,
- * is_approx_row). Only that last one makes fusion visible in the result: the same formula in a kernel that also stores f32 is computed in full.
+ * In fast mode (an_gpu_fast) the order of sums is free: several columns a lane; a row kept in registers between phases,
+ * a long row by a block in shared memory; and where nothing along the columns has more than 16 bits, exp and 1 + erf
+ * are approximated to 13 bits or more (is_approx, is_approx_row). Only that last one makes fusion visible in the
+ * result: the same formula in a kernel that also stores f32 is computed in full.
  */
 #include "codegen/render_gpu.h"
 #include "codegen/kernel_comment.h"

@@ -1,4 +1,5 @@
-/* render_gpu_instr.c: the parts of render_gpu.c's texts: index expressions, instructions, vector accesses, lanes of reductions.
+/* render_gpu_instr.c: the parts of render_gpu.c's texts: index expressions, instructions, vector accesses, lanes of
+ * reductions.
  */
 #include "codegen/render_gpu.h"
 
@@ -15,9 +16,8 @@ static const char *const wide[AN_N_VARS] = {"(an_i64)r", "(an_i64)c", "(an_i64)q
 
 /* ---------------------------------------------------------------------------------------------- indices */
 
-/* Whether every intermediate value of `a` fits an int. */
-/* 32-bit indices take half the registers and instructions of 64-bit ones: these are used only where an index needs them.
- * `reach`: what a gather adds at most. */
+/* Whether every intermediate value of `a` fits an int: 32-bit indices take half the registers and instructions of 64-bit
+ * ones, which are used only where an index needs them. `reach`: what a gather adds at most. */
 static bool fits(const an_ix_pool *ix, an_ix a, int64_t reach)
 {
     const an_ix_expr *e = &ix->expr[a];
@@ -113,8 +113,8 @@ void an_gpu_rounded(int dtype, const char *e, an_text *out)
  *     for (k < 8) { const float v0 = w0[k]; ... w5[k] = v4; }
  *     an_wide_store(y5 + r * 768 + c0, w5); */
 
-/* Contiguous along the columns (stride 1), and aligned at every c0, a multiple of `wide`: the constant and each factor of the
- * other variables are multiples of it too. Neither a gather nor behind a guard. */
+/* Contiguous along the columns (stride 1), and aligned at every c0, a multiple of `wide`: the constant and each factor
+ * of the other variables are multiples of it too. Neither a gather nor behind a guard. */
 bool an_gpu_is_vector_access(const an_loop_kernel *p, const an_ins *in, int wide)
 {
     int64_t stride;
@@ -150,8 +150,8 @@ static int source_of(const an_loop_kernel *p, int i, int wide)
     return source;
 }
 
-/* Whether the columns that i loads or stores stay where later instructions of the thread find them: in registers (w5[b][k] of
- * block b), or in shared memory for the phases that follow. */
+/* Whether the columns that i loads or stores stay where later instructions of the thread find them: in registers
+ * (w5[b][k] of block b), or in shared memory for the phases that follow. */
 bool an_gpu_is_kept(const an_loop_kernel *p, int i, an_gpu_form f)
 {
     const an_ins *in = &p->ins[i];

@@ -1,4 +1,5 @@
-/* render_gpu_reduce.c: loop kernels with reductions along a row, or several phases, on a GPU. an_gpu_reduce_launch chooses the form:
+/* render_gpu_reduce.c: loop kernels with reductions along a row, or several phases, on a GPU. an_gpu_reduce_launch
+ * chooses the form:
  *
  *     form                       block              the row
  *     subgroup a row             ROWS_A_BLOCK rows  lane l takes columns l, l + 32, ...; reduction = 5 shuffles
@@ -274,25 +275,25 @@ static an_gpu_form rows_form(const an_loop_kernel *p, const an_loop_launch *laun
 
 static void row_phase(const an_loop_kernel *p, int phase, const an_loop_launch *launch, an_gpu_form f, an_text *out)
 {
-    const bool team = launch->block_per_row;
-    bool columns = false, stored = false, shared = team && (launch->block_reduces || !reduces(p, phase));
+    const bool by_block = launch->block_per_row;
+    bool columns = false, stored = false, shared = by_block && (launch->block_reduces || !reduces(p, phase));
     if (p->n_phases > 1) an_text_printf(out, "\n    /* phase %d */\n", phase);
-    if (team && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads' stores of the phase before */
+    if (by_block && phase > 0) an_text_puts(out, "    AN_BARRIER();\n"); /* other threads' stores of the phase before */
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase) continue;
         columns |= is_column(in) || in->kind == AN_INS_REDUCE;
-        if (in->kind == AN_INS_STORE && in->scope == AN_SCOPE_ROW && !stored && (team || row_is_read(p, i))) {
-            an_text_puts(out, team ? "    AN_BARRIER();\n" : "    AN_SUBGROUP_DEVICE_BARRIER();\n");
+        if (in->kind == AN_INS_STORE && in->scope == AN_SCOPE_ROW && !stored && (by_block || row_is_read(p, i))) {
+            an_text_puts(out, by_block ? "    AN_BARRIER();\n" : "    AN_SUBGROUP_DEVICE_BARRIER();\n");
             stored = true;
         }
         if (in->kind == AN_INS_REDUCE)
             an_gpu_declare_lanes(p, i, f.wide ? f.wide : 1, out);
         else if (in->scope == AN_SCOPE_ROW)
-            an_gpu_instruction(p, i, "    ", team ? "if (an_thread == 0) " : "if (l == 0) ", (an_gpu_form){0}, out);
+            an_gpu_instruction(p, i, "    ", by_block ? "if (an_thread == 0) " : "if (l == 0) ", (an_gpu_form){0}, out);
     }
     if (!columns) return;
-    if (!team && !stored && row_is_picked(p, phase)) an_text_puts(out, "    AN_SUBGROUP_DEVICE_BARRIER();\n");
+    if (!by_block && !stored && row_is_picked(p, phase)) an_text_puts(out, "    AN_SUBGROUP_DEVICE_BARRIER();\n");
     if (f.shared && phase == 0) an_text_puts(out, "    an_shared_row_wait();\n");
     if (f.wide)
         wide_columns(p, phase, f, shared ? launch->threads : 0, out);
@@ -417,8 +418,8 @@ static an_loop_launch launch_of_runs(const an_loop_kernel *p, const an_gpu *gpu)
     return (an_loop_launch){.blocks = runs, .threads = 32 * (int)lanes, .two_per_sm = fast && lanes == AN_RUN_LANES};
 }
 
-/* Few rows that are reduced and then written, a norm where one token is computed: a warp a row would leave the GPU to a few warps. Not what is
- * only reduced, which training has too, with its bits. */
+/* Few rows that are reduced and then written, a norm where one token is computed: a warp a row would leave the GPU to a
+ * few warps. Not what is only reduced, which training has too, with its bits. */
 static bool is_few_rows(const an_loop_kernel *p, const an_gpu *gpu)
 {
     enum { MOST_ROWS = 8, LEAST_COLUMNS = 256 };

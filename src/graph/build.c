@@ -1,5 +1,6 @@
 /* build.c: the public functions of anneal.h's section "operations" and the leaves that are formulas: operands checked
- * and resolved, axes and sizes brought to the graph's terms, then one node constructor (build.h) or one formula (compose.h).
+ * and resolved, axes and sizes brought to the graph's terms, then one node constructor (build.h) or one formula
+ * (compose.h).
  *
  * Owns:      negative axes, -1 in shapes, int64 to int32, and the sentences about them.
  * Does not:  own layers with weights (compose_nn.c), parameters, states and inputs (src/runtime/variables.c).

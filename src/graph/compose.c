@@ -258,8 +258,9 @@ an_tensor *an_cross_entropy_of(an_tensor *logits, an_tensor *labels)
     return WHERE(LT(labels, NUM(labels, 0)), NUM(loss, 0), loss);
 }
 
-/* logits [N,V,1], labels [N,1,1] to [N,1,1]: log of the sum of s less log of s at the label, both from numbers above 0, so that
- * nothing cancels but equal logarithms. Written so that no branch is infinite where the other counts: 1 / (1 + |x|). */
+/* logits [N,V,1], labels [N,1,1] to [N,1,1]: log of the sum of s less log of s at the label, both from numbers above 0,
+ * so that nothing cancels but equal logarithms. Written so that no branch is infinite where the other counts:
+ * 1 / (1 + |x|). */
 an_tensor *an_stablemax_loss_of(an_tensor *logits, an_tensor *labels)
 {
     if (logits->poison || labels->poison) return an_poison_of(logits->poison ? labels->g : logits->g);

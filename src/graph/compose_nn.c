@@ -116,7 +116,8 @@ static an_tensor *moved(an_tensor *running, an_tensor *batch, double momentum)
     return CAST(next, (an_dtype)running->dtype);
 }
 
-/* The same as an effect, for a batch of each rank, one after the other, as one process would see them. batch [ranks,1,C]. */
+/* The same as an effect, for a batch of each rank, one after the other, as one process would see them. batch
+ * [ranks,1,C]. */
 static void move_running(an_tensor *running, an_tensor *batch, double momentum)
 {
     an_tensor *next = running;
@@ -125,7 +126,8 @@ static void move_running(an_tensor *running, an_tensor *batch, double momentum)
     if (ranks && !next->poison) an_graph_assign(running->g, running, next, running->g->at);
 }
 
-/* The statistics [1,1,C] of each rank's batch, [ranks,1,C], in one exchange; those of a process alone are left as they are. */
+/* The statistics [1,1,C] of each rank's batch, [ranks,1,C], in one exchange; those of a process alone are left as they
+ * are. */
 static void gather_statistics(an_tensor **mean, an_tensor **var)
 {
     an_graph *g = (*mean)->g;

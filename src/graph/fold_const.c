@@ -3,7 +3,8 @@
  *
  * Owns:      one evaluation of each row in float, one in int64.
  * Does not:  fold f64, subnormals or NaN (devices may flush them or differ in a NaN's bits), or integers whose
- * arithmetic could overflow. Invariant: bf16 and f16 compute in f32 and round once, as everywhere.
+ *            arithmetic could overflow.
+ * Invariant: bf16 and f16 compute in f32 and round once, as everywhere.
  */
 #include "graph/fold.h"
 #include "graph/elem_domains.h"

@@ -4,7 +4,7 @@
  *
  *     y = a * b, loss = sum(y):     dy = expand(1)     da += dy * b     db += dy * a
  *
- * Owns:       the loop, the sums of contributions, the rules of elementwise ops (spelled in ops.def), view ops,
+ * Owns:       the loop, the sums of contributions, the rules of elementwise ops (written in ops.def), view ops,
  *             reductions, matmul, gather and scatter, and of composites with a gradient written by hand.
  * Does not:   know windows, attention and matrix calls (grad_call.c) or parameter blocks and optimizers (src/optim).
  *             There are no gradients of gradients.
@@ -13,7 +13,8 @@
  *             never padded and added.
  *
  * The first pass follows the array, in which fold and CSE have left out what the caller wrote. When an_grad asks for a
- * tensor that was simplified away (an_folded), a second pass follows sources_as_built; its nodes mostly merge with the first's.
+ * tensor that was simplified away (an_folded), a second pass follows sources_as_built; its nodes mostly merge with the
+ * first's.
  */
 #include "graph/grad.h"
 
@@ -28,8 +29,8 @@ typedef struct contribution {
     int32_t value, reader, out, next;
 } contribution;
 
-/* A pass over the array, or, when `as_built`, over the expressions as they were built: nodes and folded tensors. A slot is a node's id, or n
- * and the number of a folded tensor. */
+/* A pass over the array, or, when `as_built`, over the expressions as they were built: nodes and folded tensors. A slot
+ * is a node's id, or n and the number of a folded tensor. */
 typedef struct pass {
     an_graph *g;
     bool as_built;
@@ -383,8 +384,8 @@ static an_tensor *add_contributions(an_tensor *a, an_tensor *b)
 /* A matrix that a recurrent layer reads at each step gets a small product from each: LEAST_PRODUCTS of them or more,
  * over at most WIDEST_ROWS rows each. */
 enum { LEAST_PRODUCTS = 8, MOST_PRODUCTS = 128, WIDEST_ROWS = 512 };
-/* Upper bound on the elements of a stacked operand. The chunks of a loss over a large vocabulary match the pattern too, but are
- * computed one by one to save memory: concatenating them would undo that. */
+/* Upper bound on the elements of a stacked operand. The chunks of a loss over a large vocabulary match the pattern too,
+ * but are computed one by one to save memory: concatenating them would undo that. */
 enum { MOST_STACKED = 1 << 26 };
 
 /* The product that contribution `i` is, perhaps transposed; NULL: it is none, or one of many rows. */

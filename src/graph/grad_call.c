@@ -217,7 +217,8 @@ static void grad_attention(an_backward_node *b)
         if (b->need[i]) b->dx[i] = d->poison ? d : an_make_pick(d, i);
 }
 
-/* `op` of the gradient and another operand, with n's attributes and the shape of `like`; a convolution's gradient may be wider than its operands. */
+/* `op` of the gradient and another operand, with n's attributes and the shape of `like`; a convolution's gradient may
+ * be wider than its operands. */
 static an_tensor *window(an_backward_node *b, an_op op, an_tensor *with, const an_tensor *like)
 {
     an_tensor *src[2] = {CAST(b->dy[0], (an_dtype)like->dtype), with};
@@ -237,8 +238,8 @@ static an_tensor *taps_first(an_tensor *w, int32_t groups)
     return an_make_permute(an_make_reshape(w, 5, split), (const int[]){0, 2, 3, 1, 4});
 }
 
-/* Of a depthwise convolution: channels lie side by side in dy and x, and so they do in the sums of each image [N,KH,KW,C], which are added
- * then. */
+/* Of a depthwise convolution: channels lie side by side in dy and x, and so they do in the sums of each image
+ * [N,KH,KW,C], which are added then. */
 static an_tensor *depthwise_dw(an_backward_node *b, an_tensor *x, const an_tensor *w)
 {
     const int32_t images[4] = {x->shape[0], w->shape[1], w->shape[2], w->shape[0]};

@@ -84,8 +84,8 @@ struct an_tensor { /* a node */
     const char *at; /* "file.c:88", where the user wrote it; may be NULL */
     uint64_t hash;
     /* persistent tensors (parameters, states): not in the array; their LEAF is appended at first use after a reset */
-    struct an_tensor
-        *rounded; /* of a parameter: the state with its values in the policy's dtype (an_round_weights), or NULL */
+    /* of a parameter: the state with its values in the policy's dtype (an_round_weights), or NULL */
+    struct an_tensor *rounded;
     int32_t leaf_id;
     uint32_t leaf_epoch; /* persistent: epoch in which leaf_id is right; a node: the epoch it was made in */
     int32_t rule; /* g->rules[rule - 1] is the gradient of this composite's output; 0: none. Not part of hash or key */
@@ -107,8 +107,7 @@ struct an_tensor { /* a node */
  * an_graph_grad of h follows `sources_as_built` (grad.c). */
 typedef struct an_folded {
     struct an_tensor *t;
-    int32_t
-        before; /* its sources are nodes with smaller ids, and older folded tensors; its readers' ids are not smaller */
+    int32_t before; /* its sources: nodes with smaller ids, older folded tensors; its readers' ids are not smaller */
 } an_folded;
 
 /* A gradient written by hand for a composite: the gradient of node `n` that carries it goes straight to node `x`. All
@@ -232,8 +231,9 @@ struct an_tensor *an_poison(an_graph *g, an_status code, const char *at, const c
 /* Appends the gradient nodes of scalar `loss` (one backward loop over the array); g->grad maps node ids to gradient
  * ids. */
 an_status an_graph_backward(an_graph *g, struct an_tensor *loss);
-/* The gradient of node, folded tensor or persistent tensor `t` after it, NULL when the loss does not depend on it. Of tensors that
- * fold or CSE bypassed, and of narrowed weights, it is built by a second backward pass when first asked for. */
+/* The gradient of node, folded tensor or persistent tensor `t` after it, NULL when the loss does not depend on it. Of
+ * tensors that fold or CSE bypassed, and of narrowed weights, it is built by a second backward pass when first asked
+ * for. */
 struct an_tensor *an_graph_grad(an_graph *g, const struct an_tensor *t);
 
 /* Text of nodes [from, n): one line a node, golden-tested. */
@@ -253,8 +253,8 @@ bool an_number_fits(an_dtype t, double x);
 double an_dtype_load(an_dtype t, const void *raw, int64_t at);
 
 /* Checks the sources of `e` and gives the result's dtype and shape (shape.c). From e->shape: CONST LEAF IOTA RAND,
- * RESHAPE EXPAND SLICE (lengths), SCATTER_ADD, CONV2D_DX, CONV2D_DW, CONV2D_DW_IMAGES, POOL_SUM_GRAD, PACK. From e->dtype: CONST, LEAF, CONV2D,
- * CAST, MATMUL, PACK. Everything else follows from the sources. */
+ * RESHAPE EXPAND SLICE (lengths), SCATTER_ADD, CONV2D_DX, CONV2D_DW, CONV2D_DW_IMAGES, POOL_SUM_GRAD, PACK. From
+ * e->dtype: CONST, LEAF, CONV2D, CAST, MATMUL, PACK. Everything else follows from the sources. */
 an_status an_infer(an_graph *g, const an_emit_args *e, an_dtype *dtype, int *rank, int32_t *shape);
 
 /* Shape of output `k` of a several-output node. */

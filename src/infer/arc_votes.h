@@ -15,7 +15,8 @@
 
 #include "infer/eval_reports.h"
 
-/* Of sessions whose data have ARC's test puzzles (test_puzzles.json) beside them: all of the test split through all steps. */
+/* Of sessions whose data have ARC's test puzzles (test_puzzles.json) beside them: all of the test split through all
+ * steps. */
 an_eval_report_fn an_arc_report;
 
 #endif

@@ -10,8 +10,8 @@
 
 #include "train/session.h"
 
-/* Appends to `out`: as `json`, members of an object that is open, each with a comma before it; else lines, each with a newline
- * before it. `submission`: where data that are answered by a file have that file written. */
+/* Appends to `out`: as `json`, members of an object that is open, each with a comma before it; else lines, each with a
+ * newline before it. `submission`: where data that are answered by a file have that file written. */
 typedef an_status an_eval_report_fn(an_err *err, an_session *r, const char *submission, bool json, an_text *out);
 
 /* All of them, in the table's order. Needs a session with data. */

@@ -28,8 +28,8 @@ static an_tensor *token_state(an_ctx *cx)
     return an_state(cx, "generate.token", AN_I32, AN_SHAPE(1, 1), AN_ZEROS);
 }
 
-/* Runs the graph of `logits` [V] to its end, the token drawn from them, number `at` of a group. Only `last` waits, and reads the
- * group. */
+/* Runs the graph of `logits` [V] to its end, the token drawn from them, number `at` of a group. Only `last` waits, and
+ * reads the group. */
 static an_status draw(an_err *err, text *t, an_tensor *logits, int64_t at, bool last)
 {
     an_ctx *cx = t->r->cx;

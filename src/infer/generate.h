@@ -1,11 +1,12 @@
 /* generate.h: text from a model, token by token, with a key-value cache.
  *
  * Prefill: the prompt goes through the model in one pass, padded to a power of two, so that few plans serve all
- * lengths. Decode: each further token is one pass over the KV cache, at the end of which it is drawn on the device (an_draw),
- * for the next pass to begin with. On a device that has several steps under way the host reads up to 16 tokens at a time, as
- * many as are drawn in a moment, and waits for nothing else; tokens drawn behind the end of a text are thrown away. When the
- * context is full, its older half is dropped and the newer half is prefilled anew. (nanoGPT shifts by one and recomputes everything for every token: the
- * same text up to the first full context, much slower after it.) */
+ * lengths. Decode: each further token is one pass over the KV cache, at the end of which it is drawn on the device
+ * (an_draw), for the next pass to begin with. On a device that has several steps under way the host reads up to 16
+ * tokens at a time, as many as are drawn in a moment, and waits for nothing else; tokens drawn behind the end of a text
+ * are thrown away. When the context is full, its older half is dropped and the newer half is prefilled anew. (nanoGPT
+ * shifts by one and recomputes everything for every token: the same text up to the first full context, much slower
+ * after it.) */
 #ifndef AN_INFER_GENERATE_H
 #define AN_INFER_GENERATE_H
 

@@ -1,5 +1,6 @@
-/* checkpoint.c: see checkpoint.h. A file is written by safetensors.c through platform/atomic_save.c. Order of a save: the new file under one name, then links to it under the others,
- * `last` at the end; so a run that is killed in between resumes from the checkpoint before. */
+/* checkpoint.c: see checkpoint.h. A file is written by safetensors.c through platform/atomic_save.c. Order of a save:
+ * the new file under one name, then links to it under the others, `last` at the end; so a run that is killed in between
+ * resumes from the checkpoint before. */
 #define _DEFAULT_SOURCE
 #include "io/checkpoint.h"
 #include "platform/platform.h"

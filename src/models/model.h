@@ -44,7 +44,8 @@ typedef struct an_losses {
                                     * NULL in training, where `loss` is what is reported */
 } an_losses;
 
-/* Which part of an update or of an evaluation the next graph of `losses` is, for models that keep states between batches. */
+/* Which part of an update or of an evaluation the next graph of `losses` is, for models that keep states between
+ * batches. */
 typedef struct an_place {
     int64_t micro, micros; /* training: which micro-batch of an update, and of how many */
     int64_t ranks;         /* processes that share them: micro-batch m is done by rank m mod ranks */
@@ -135,8 +136,8 @@ typedef struct an_model {
     void (*update)(void *model);
     int64_t (*calls)(const void *settings);
     /* Of a state of the model, by its name: the micro-batch that it belongs to, whose rank alone has its value, or
-     * AN_STATE_OF_ALL: its graph gives it the same value on every rank (an_batch_norm, an_all_gather). NULL: states are not made
-     * for several ranks, which are then refused. */
+     * AN_STATE_OF_ALL: its graph gives it the same value on every rank (an_batch_norm, an_all_gather). NULL: states are
+     * not made for several ranks, which are then refused. */
     int64_t (*state_micro)(const char *state);
     /* Of in[0] alone, f32 [samples,...]: probabilities or values. NULL: the model has a decoder. */
     an_tensor *(*predict)(void *model, an_tensor *in);
@@ -148,12 +149,13 @@ typedef struct an_model {
     /* Continues "model   0.80M parameters (" with the count of all of them, in words, and the sizes. */
     void (*describe)(const void *settings, const char *parameters, an_text *out);
     const an_weight_formats *weights; /* NULL: our own checkpoints only */
-    const char
-        *head; /* the names of the last layer's parameters begin so: weights to start from may lack them or have them
-                       * for other classes, and they begin anew then; NULL: never */
+    /* The names of the last layer's parameters begin so: weights to start from may lack them or have them for other
+     * classes, and they begin anew then; NULL: never. */
+    const char *head;
     const char *cut_parameter; /* of which a file may have more rows than the model wants; NULL: none */
-    /* Models of boards: `in` are the arrays given to `losses`; `place` selects the call of the evaluation. The tokens that are most probable now, i32
-     * [samples,cells], and the logit of their being right, f32 [samples] (NULL: not known). NULL: no such model. */
+    /* Models of boards: `in` are the arrays given to `losses`; `place` selects the call of the evaluation. The tokens
+     * that are most probable now, i32 [samples,cells], and the logit of their being right, f32 [samples] (NULL: not
+     * known). NULL: no such model. */
     void (*answer)(void *model, an_tensor *const *in, an_tensor **out, an_tensor **right);
 } an_model;
 

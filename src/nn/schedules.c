@@ -1,5 +1,5 @@
-/* schedules.c: the learning rate of an iteration (warm-up, then half a cosine), and the two mathematical functions that host
- * code needs.
+/* schedules.c: the learning rate of an iteration (warm-up, then half a cosine), and the two mathematical functions that
+ * host code needs.
  *
  * Owns:       an_lr_at, an_cospi, an_exp_host.
  * Does not:   call libm: its last bits differ between systems, and a run resumed on another machine must continue with

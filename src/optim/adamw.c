@@ -3,9 +3,9 @@
  *     m' = beta1 m + (1 - beta1) g              v' = beta2 v + (1 - beta2) g^2
  *     p' = p (1 - lr decay) - lr/(1 - beta1^t) * m' / (sqrt(v') * 1/sqrt(1 - beta2^t) + eps)
  *
- * Adam (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015) adds decay p to g in place of shrinking p.
- * Adam-atan2 (Everett et al., "Scaling Exponents Across Parameterizations and Optimizers", 2024) replaces the quotient by an
- * angle, which is bounded and needs no eps:
+ * Adam (Kingma and Ba, "Adam: a method for stochastic optimization", ICLR 2015) adds decay p to g in place of shrinking
+ * p. Adam-atan2 (Everett et al., "Scaling Exponents Across Parameterizations and Optimizers", 2024) replaces the
+ * quotient by an angle, which is bounded and needs no eps:
  *
  *     p' = p (1 - lr decay) - lr/(1 - beta1^t) * atan2(m', sqrt(v') * 1/sqrt(1 - beta2^t))
  *

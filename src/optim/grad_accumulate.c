@@ -14,13 +14,14 @@
  *     one exchange an update      g = sum over ranks of (gradient store + packed)
  *     exact mode, every step      store' = (((store + packed of rank 0) + packed of rank 1) + ...)
  *
- * Where each rank updates a part of a block (an_shard_optimizer), it gets its part of either sum alone: by a reduce-scatter, or by
- * adding no more of what was gathered.
+ * Where each rank updates a part of a block (an_shard_optimizer), it gets its part of either sum alone: by a
+ * reduce-scatter, or by adding no more of what was gathered.
  *
  * The second is the order in which one rank adds them, when micro-batch m of an update is done by rank m mod ranks: so any
  * number of ranks has the bits of one. It costs an exchange a micro-batch, and memory for the gradients of all ranks.
  *
- * With an_exchange_bf16 a gradient of float32 is rounded before either exchange of the first kind, and its sum is float32 again.
+ * With an_exchange_bf16 a gradient of float32 is rounded before either exchange of the first kind, and its sum is
+ * float32 again.
  *
  * Owns: an_block's packed, kept, accumulated and accumulated_by_step; an_ctx's loss and updates.
  */
@@ -123,7 +124,8 @@ static an_tensor *reduce_scatter(an_ctx *cx, const char *at, an_tensor *t)
     return add_ranks(cx, at, AN_OP_REDUCESCATTER, t, 1, &ranks); /* [numel] to [part] */
 }
 
-/* `sum` (NULL: nothing) plus the values that `mine` has on each rank, one after the other; `part`: only of this rank's part. */
+/* `sum` (NULL: nothing) plus the values that `mine` has on each rank, one after the other; `part`: only of this rank's
+ * part. */
 static an_tensor *add_each_rank(an_ctx *cx, const char *at, int b, bool part, an_tensor *sum, an_tensor *mine)
 {
     an_tensor *all = an_make_all_gather(mine); /* [ranks,n] */
@@ -238,8 +240,8 @@ void an_backward_at(const char *at, an_tensor *loss)
         if (!cx->block[b].frozen) cx->block[b].packed = pack(cx, at, b, NULL);
 }
 
-/* The sum of squares of a block's gradient. Where a rank has a part of it, the sums of its chunks are gathered: they are those that
- * a whole total is made of. */
+/* The sum of squares of a block's gradient. Where a rank has a part of it, the sums of its chunks are gathered: they
+ * are those that a whole total is made of. */
 static an_tensor *sum_of_squares(an_ctx *cx, const char *at, int b, an_tensor *g)
 {
     const int64_t part = cx->block[b].part, chunks = part / AN_TOTAL_CHUNK;

@@ -10,8 +10,9 @@
 
 enum { AN_MAX_BLOCKS = 64 };
 
-/* Takes the accumulated gradients of all blocks into grad[] (NULL: frozen; of a sharded block this rank's part), divided by the loss scale when `scaled`, and
- * their norm (f32, f64 where a parameter is); enters the scope "optimizer". False (and a recorded error): there is nothing to update. */
+/* Takes the accumulated gradients of all blocks into grad[] (NULL: frozen; of a sharded block this rank's part),
+ * divided by the loss scale when `scaled`, and their norm (f32, f64 where a parameter is); enters the scope
+ * "optimizer". False (and a recorded error): there is nothing to update. */
 bool an_begin_update(an_ctx *cx, const char *at, const char *who, bool scaled, an_tensor *grad[AN_MAX_BLOCKS],
                      an_tensor **norm);
 
@@ -24,8 +25,8 @@ typedef struct an_option {
  * an_begin_update, which takes the gradients. */
 bool an_options_fit(an_ctx *cx, const char *at, const char *who, int n, const an_option *o);
 
-/* The parameters of block b that this rank updates, [n]: all of them, or its part (an_shard_optimizer); grad[b] and the moments
- * have the same elements. */
+/* The parameters of block b that this rank updates, [n]: all of them, or its part (an_shard_optimizer); grad[b] and the
+ * moments have the same elements. */
 an_tensor *an_own_params(an_ctx *cx, const char *at, int b);
 /* Gives them their new values, on every rank. */
 void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value);

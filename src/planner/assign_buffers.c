@@ -9,8 +9,8 @@
  *            +--------------------------------> steps
  *
  * Invariants: two values that live at one time do not overlap unless one is inside the other (verify.c checks that); no
- * value crosses a multiple of the target's segment_bytes. With `apart` nothing is shared and guard zones are between
- * values. */
+ * value crosses a multiple of the target's segment_bytes. With isolate_values nothing is shared, and guard bytes are
+ * between values. */
 #include "planner/planner_internal.h"
 
 #include <stdlib.h>

@@ -7,10 +7,10 @@
  *     q = permute(y, 0 2 1 3)   [B,H,T,D] contiguous: y itself has strides (T*H*D, D, T*D, 1)
  *
  * Invariants: the innermost axis of what a GEMM writes is one of its last two (else the GEMM could not write whole
- * vectors); `transposed` says that it is the last but one: then C^T = B^T A^T is computed. The first
- * reader's order is taken, but not one that makes a library's fast GEMM a slow one: rows that are whole 16 bytes would
- * become rows that are not (a gradient of 1024 x 97, bf16: 1,060 us; of 97 x 1024 264). What is also read as it is, by the
- * caller or by a reader of memory, keeps its own order; a view that its reader does not suit gets a copy (insert_copies). */
+ * vectors); `transposed` says that it is the last but one: then C^T = B^T A^T is computed. The first reader's order is
+ * taken, but not one that makes a library's fast GEMM a slow one: rows that are whole 16 bytes would become rows that
+ * are not (a gradient of 1024 x 97, bf16: 1,060 us; of 97 x 1024 264). What is also read as it is, by the caller or by
+ * a reader of memory, keeps its own order; a view that its reader does not suit gets a copy (insert_copies). */
 #include "planner/planner_internal.h"
 
 static bool is_attention_result(const an_planner *w, const struct an_tensor *n)

@@ -1,5 +1,5 @@
-/* loop_builder.c: see loop_builder.h: instructions, guards, arguments and memos of the loop kernel that is being built, and its
- * end: what is stored is kept, in execution order, and its work is counted. */
+/* loop_builder.c: see loop_builder.h: instructions, guards, arguments and memos of the loop kernel that is being built,
+ * and its end: what is stored is kept, in execution order, and its work is counted. */
 #include "planner/loop_builder.h"
 
 #include <string.h>
@@ -41,8 +41,8 @@ int32_t an_loop_put(an_loop_builder *b, an_ins in)
     return p->n_ins++;
 }
 
-/* The guard `guard` (-1: none) with one more bound. Equal guards are one, so that loads under them can be shared; a bound that
- * the range of the index settles is left out. */
+/* The guard `guard` (-1: none) with one more bound. Equal guards are one, so that loads under them can be shared; a
+ * bound that the range of the index settles is left out. */
 int32_t an_loop_guard(an_loop_builder *b, int32_t guard, an_bound bound)
 {
     const an_ix_expr *e = &b->p->ix.expr[bound.e];
@@ -108,7 +108,8 @@ int an_loop_arg_for(an_loop_builder *b, int32_t base, bool written)
     return i;
 }
 
-/* The two words from which dropout masks are drawn, which the runtime writes before each step: an argument only where used. */
+/* The two words from which dropout masks are drawn, which the runtime writes before each step: an argument only where
+ * used. */
 int an_loop_rng_arg(an_loop_builder *b)
 {
     for (int i = 0; i < b->p->n_args; i++)
@@ -285,7 +286,7 @@ static void count_work(an_loop_builder *b)
         p->bytes += (uint64_t)(moved(p, i) * (int64_t)an_dtype_bytes((an_dtype)p->arg[i].dtype));
 }
 
-/* A state that is written in place is as large as its old value (assign_buffers.c). */
+/* A state that assign_states writes in place is as large as its old value: a leaf of an output's size may alias it. */
 static void find_fixed(an_loop_kernel *p)
 {
     for (int i = 0; i < p->n_args; i++)
@@ -295,8 +296,8 @@ static void find_fixed(an_loop_kernel *p)
                 p->arg[i].fixed = false;
 }
 
-/* Sorts, counts and checks what was built. A limit that was exceeded is no error of the graph: limit_exceeded tells lower.c to
- * split the group and to try again. */
+/* Sorts, counts and checks what was built. A limit that was exceeded is no error of the graph: limit_exceeded tells
+ * lower.c to split the group and to try again. */
 an_status an_loop_end(an_loop_builder *b, an_loop_kernel **out, int *n_args)
 {
     an_planner *w = b->w;

@@ -68,7 +68,8 @@ typedef struct bucket {
     int32_t ready;       /* the last step that writes in it */
 } bucket;
 
-/* A sixteenth of the block, in whole lines of memory: exchanges of less take as long, and a larger last one is not hidden. */
+/* A sixteenth of the block, in whole lines of memory: exchanges of less take as long, and a larger last one is not
+ * hidden. */
 static int64_t bucket_bytes(int64_t block_bytes)
 {
     const int64_t least = 1 << 20, most = 25 << 20;

@@ -38,8 +38,8 @@ an_status an_lower_row_update(an_planner *w, an_fusion_group *gr)
     return an_add_step(w, k, arg, 3, id, NULL);
 }
 
-/* A copy of the table, which assign_states removes where it can, and a call that writes the rows into it. The call's sources
- * are ids and rows; its output holds the table already. */
+/* A copy of the table, which assign_states removes where it can, and a call that writes the rows into it. The call's
+ * sources are ids and rows; its output holds the table already. */
 an_status an_lower_put_rows(an_planner *w, an_fusion_group *gr)
 {
     const int32_t id = gr->anchor;

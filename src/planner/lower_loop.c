@@ -18,7 +18,8 @@ static void remember_member(an_loop_builder *b, int32_t id, const an_ix *iv, int
     an_loop_remember(b, id, an_ix_linear(&b->p->ix, n->rank, n->shape, iv), -1, phase, ins);
 }
 
-/* The place in the iteration as one number: r of a row's value, r * cols + c of an element, (r / run) * cols + c of a run's. */
+/* The place in the iteration as one number: r of a row's value, r * cols + c of an element, (r / run) * cols + c of a
+ * run's. */
 static an_ix linear_here(an_loop_builder *b, int scope)
 {
     an_ix r = an_ix_var(&b->p->ix, AN_VAR_ROW, b->p->rows);
@@ -46,8 +47,8 @@ static void own_index(an_loop_builder *b, int32_t id, an_ix *iv)
     iv[n->rank - 2] = t;
 }
 
-/* A reduction along the row: its element at (r, c) in the loop over columns, its result a value of the row for later phases.
- * A sum of iota == index times x has one term that is not 0: it becomes a load (lower_onehot.c). */
+/* A reduction along the row: its element at (r, c) in the loop over columns, its result a value of the row for later
+ * phases. A sum of iota == index times x has one term that is not 0: it becomes a load (lower_onehot.c). */
 static void reduce_row(an_loop_builder *b, int32_t id)
 {
     const struct an_tensor *n = b->w->g->node[id], *s = b->w->g->node[n->src[0]];

@@ -152,9 +152,8 @@ static int32_t conv_dw_images(an_loop_builder *b, const struct an_tensor *n)
     return multiply(b, u, v);
 }
 
-static int32_t pool(
-    an_loop_builder *b,
-    const struct an_tensor *n) /* x at (n oh ow, tap, c); attr {kh, kw, stride, pad, dilation: h, w each} */
+/* x at (n oh ow, tap, c); attributes: kh, kw, then stride, pad and dilation, of h and w each. */
+static int32_t pool(an_loop_builder *b, const struct an_tensor *n)
 {
     an_ix_pool *p = &b->p->ix;
     const struct an_tensor *x = b->w->g->node[n->src[0]];

@@ -1,5 +1,5 @@
-/* lower_values.c: the value of a node at an index → instructions of a loop kernel. What is in memory is loaded; what is not is
- * computed from its operands, all the way down; a view op only changes the index.
+/* lower_values.c: the value of a node at an index → instructions of a loop kernel. What is in memory is loaded; what is
+ * not is computed from its operands, all the way down; a view op only changes the index.
  *
  * A value that differs from element to element is computed in a phase: the first one in which the reductions beneath it
  * are known. Needed again in a later phase, it is loaded back if an earlier phase stored it, else computed again: the

@@ -6,8 +6,8 @@
  *     forward    a = gelu(h)               reads h
  *     backward   dh = da * gelu'(h)        reads h at the same places: it carries a' = gelu(h) at the cost of a store
  *
- * The gradient of a norm reads the norm's input in the same way, that of silu(g) u both g and u. schedule.c asks this file and launches the carrier
- * before the value's first reader; lower.c writes the extra output.
+ * The gradient of a norm reads the norm's input in the same way, that of silu(g) u both g and u. schedule.c asks this
+ * file and launches the carrier before the value's first reader; lower.c writes the extra output.
  *
  * Index arithmetic is done in a pool of the caller's: nothing of the search is kept. */
 #include "planner/planner_internal.h"

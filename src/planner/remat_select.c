@@ -1,8 +1,9 @@
 /* remat_select.c: which values of the forward pass are computed again for the backward pass. What any reader
  * computes again in place of reading it: materialize.c.
  *
- * With recompute=on an elementwise operand of the forward pass (a value that a GEMM reads) is not kept for the backward pass when its cone is
- * cheap (recompute_cost.c). Its memory is free between the two passes, and the backward pass makes a copy:
+ * With recompute=on an elementwise operand of the forward pass (a value that a GEMM reads) is not kept for the backward
+ * pass when its cone is cheap (recompute_cost.c). Its memory is free between the two passes, and the backward pass
+ * makes a copy:
  *
  *     kept            h = matmul   a = gelu(h) ............................ dW = matmul(aT, dy)
  *                     a is alive throughout

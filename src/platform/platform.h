@@ -12,8 +12,8 @@ typedef struct an_map_file {
 
 double an_seconds(void); /* monotonic */
 
-/* Time spent waiting, as far as this process could watch it: sleep of the machine, SIGSTOP and a debugger do not count. Each
- * ask adds the time since the one before, at most AN_WAIT_CLOCK_MOST seconds. {0} is a new clock. */
+/* Time spent waiting, as far as this process could watch it: sleep of the machine, SIGSTOP and a debugger do not count.
+ * Each ask adds the time since the one before, at most AN_WAIT_CLOCK_MOST seconds. {0} is a new clock. */
 typedef struct an_wait_clock {
     double last, waited;
 } an_wait_clock;
@@ -36,11 +36,11 @@ an_status an_file_read(an_err *err, const char *path, size_t max_bytes, char **o
 an_status an_file_map(an_err *err, const char *path, an_map_file *out); /* a regular file, read-only */
 void an_file_unmap(an_map_file *m);
 
-/* Crash-safe, atomic replacement of a file (atomic_save.c): begin opens DIR/.NAME.RANDOM.tmp, write appends, commit does fsync, rename and
- * fsync of the folder (all of it relative to the folder's descriptor; a link in the file's place is replaced, not
- * followed), abort removes the temporary file. After a failed write or commit the old file is untouched and
- * the temporary one is gone (when only the fsync of the folder fails, the new file is in place and the sentence says
- * what is not sure). abort after commit, or after a failure, does nothing. */
+/* Crash-safe, atomic replacement of a file (atomic_save.c): begin opens DIR/.NAME.RANDOM.tmp, write appends, commit
+ * does fsync, rename and fsync of the folder (all of it relative to the folder's descriptor; a link in the file's place
+ * is replaced, not followed), abort removes the temporary file. After a failed write or commit the old file is
+ * untouched and the temporary one is gone (when only the fsync of the folder fails, the new file is in place and the
+ * sentence says what is not sure). abort after commit, or after a failure, does nothing. */
 typedef struct an_save {
     int fd, dir;
     char path[1024], temp[300]; /* temp: a name in `dir` */
@@ -85,8 +85,8 @@ void an_pages_free(void *p, size_t bytes);
 
 uint64_t an_rss_bytes(void);      /* resident now */
 uint64_t an_peak_rss_bytes(void); /* highest so far */
-/* Of it: what the C library's heap has handed out, and pages of files that are mapped (data, libraries), which the system takes back
- * when memory is short. 0: not told. */
+/* Of it: what the C library's heap has handed out, and pages of files that are mapped (data, libraries), which the
+ * system takes back when memory is short. 0: not told. */
 void an_rss_parts(uint64_t *heap, uint64_t *mapped);
 /* How long the calling thread has waited for a processor that others used, since it began; NaN: not told (Linux tells). */
 double an_cpu_wait_seconds(void);

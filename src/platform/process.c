@@ -116,8 +116,8 @@ static void drain(child *c, char *output, size_t cap)
     }
 }
 
-/* True when the child has ended. Its group is killed before it is reaped, while its id cannot belong to another process yet: what
- * it left behind would hold the pipe and outlive the call. */
+/* True when the child has ended. Its group is killed before it is reaped, while its id cannot belong to another process
+ * yet: what it left behind would hold the pipe and outlive the call. */
 static bool reap(child *c, int flags)
 {
     siginfo_t info = {0};

@@ -39,7 +39,8 @@ const char *an_neural_engine(void);
 
 /* Seconds of processor time of a process so far and its resident bytes; false: it is gone, or the system does not tell. */
 bool an_process_usage(const char *root, int pid, double *cpu_s, double *rss_bytes);
-/* Calls `take` for each process whose program is named `program`, with the folder in which it holds a lock file `.lock` open.
+/* Calls `take` for each process whose program is named `program`, with the folder in which it holds a lock file `.lock`
+ * open.
  * False: this system does not list them. */
 typedef void an_process_fn(void *arg, int pid, const char *folder);
 bool an_processes_each(const char *root, const char *program, an_process_fn *take, void *arg);

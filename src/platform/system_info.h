@@ -32,14 +32,14 @@ typedef struct an_system_info {
     uint64_t swap_bytes, swap_free_bytes;
     uint64_t cgroup_bytes; /* memory limit; 0: none */
     double cgroup_cores;   /* 0: none */
-    uint64_t limit_address_bytes, limit_data_bytes, limit_lock_bytes,
-        limit_file_bytes; /* ulimit -v -d -l -f; 0: none */
-    uint64_t limit_files; /* ulimit -n; 0: none */
-    int on_battery;       /* 1: running from it, 0: mains, AN_UNKNOWN: no battery seen or not told */
-    int battery_percent;  /* AN_UNKNOWN: no battery */
-    int low_power;        /* low-power mode (macOS), power-saver platform profile (Linux) */
-    int64_t throttled;    /* Linux: how often the processor was slowed for its heat since the start; AN_UNKNOWN */
-    double memory_stall;  /* Linux: percent of the last 10 s in which a process waited for memory; AN_UNKNOWN */
+    /* ulimit -v -d -l -f and -n; 0: none */
+    uint64_t limit_address_bytes, limit_data_bytes, limit_lock_bytes, limit_file_bytes;
+    uint64_t limit_files;
+    int on_battery;      /* 1: running from it, 0: mains, AN_UNKNOWN: no battery seen or not told */
+    int battery_percent; /* AN_UNKNOWN: no battery */
+    int low_power;       /* low-power mode (macOS), power-saver platform profile (Linux) */
+    int64_t throttled;   /* Linux: how often the processor was slowed for its heat since the start; AN_UNKNOWN */
+    double memory_stall; /* Linux: percent of the last 10 s in which a process waited for memory; AN_UNKNOWN */
 } an_system_info;
 
 /* Of this machine now; some milliseconds on Linux, some tens on macOS, which is asked by running its tools. */

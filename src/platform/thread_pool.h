@@ -1,5 +1,6 @@
-/* thread_pool.h: the thread pool. Work is split by chunks of the problem, never by the number of threads, so that results do
- * not depend on it; the pool only decides who runs which chunk. Workers spin briefly, then sleep on a condition. */
+/* thread_pool.h: the thread pool. Work is split by chunks of the problem, never by the number of threads, so that
+ * results do not depend on it; the pool only decides who runs which chunk. Workers spin briefly, then sleep on a
+ * condition. */
 #ifndef AN_PLATFORM_THREAD_POOL_H
 #define AN_PLATFORM_THREAD_POOL_H
 

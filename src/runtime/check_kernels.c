@@ -1,5 +1,5 @@
-/* check_kernels.c: runs the last plan once more, one launch at a time, and compares each distinct kernel with the oracle, or looks for the
- * first number that is not finite.
+/* check_kernels.c: runs the last plan once more, one launch at a time, and compares each distinct kernel with the
+ * oracle, or looks for the first number that is not finite.
  *
  * Owns:     one-step plans that a device loads and runs alone; host copies of the memory a step reads and writes.
  * Does not: know what kernels compute (oracle/kernel_oracle.h), or change the plan.

@@ -5,11 +5,11 @@
  *
  * A module is a source file, with a header of its name where others call it. A module calls only modules to its left:
  *
- *     context <- in_flight, buffers <- variables <- param_blocks, stores <- assign, persist, bind
+ *     context <- in_flight, buffers <- variables <- param_blocks, stores <- assign_params, persist, bind
  *             <- plan_cache <- memory <- execute, oracle_eval <- results <- eval <- round_weights, open
  *
- * plan_report, introspect and check_kernels read all of it. optim/ comes after runtime/ and is reached from here only through
- * an_step_hooks. tools/layers checks that no circle appears.
+ * plan_report, introspect, memory_scopes and check_kernels read all of it. optim/ comes after runtime/ and is reached
+ * from here only through an_step_hooks. tools/layers checks that no circle appears.
  */
 #ifndef AN_RUNTIME_CONTEXT_H
 #define AN_RUNTIME_CONTEXT_H
@@ -24,7 +24,8 @@
 typedef enum an_role { AN_ROLE_PARAM, AN_ROLE_M, AN_ROLE_V, AN_ROLE_AVERAGE, AN_ROLE_GRAD, AN_N_ROLES } an_role;
 
 /* A persistent buffer: an array of a parameter block, or a state. It is declared first (and counted in the memory
- * report), and allocated and initialized by the first an_eval or access. Slot AN_SLOT_FIRST + i of every plan is store i. */
+ * report), and allocated and initialized by the first an_eval or access. Slot AN_SLOT_FIRST + i of every plan is store
+ * i. */
 typedef enum an_binding { AN_UNBOUND, AN_BOUND, AN_BOUND_WRITTEN } an_binding;
 typedef struct an_store {
     int64_t bytes;
@@ -180,7 +181,7 @@ struct an_ctx {
     int64_t peek_at, peek_later_step;
     an_dtype peek_dtype;
 
-    /* report.c */
+    /* plan_report.c */
     char *text; /* the last an_report_text */
 
     /* optim/ */

@@ -1,5 +1,5 @@
-/* memory_scopes.c: whose memory a context holds: what persists by its names, and of the plan that ran last what is alive where it is
- * fullest, by the scopes of the launches that write it (an_memory_scopes of anneal_tools.h).
+/* memory_scopes.c: whose memory a context holds: what persists by its names, and of the plan that ran last what is
+ * alive where it is fullest, by the scopes of the launches that write it (an_memory_scopes of anneal_tools.h).
  *
  * Does not: add equal scopes up, or change anything.
  */

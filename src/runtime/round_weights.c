@@ -1,4 +1,5 @@
-/* round_weights.c: weights kept in the dtype in which they are multiplied, while parameters do not change (an_round_weights).
+/* round_weights.c: weights kept in the dtype in which they are multiplied, while parameters do not change
+ * (an_round_weights).
  *
  *     parameter "h.0.mlp.c_fc.weight" f32 [3072,768]  ->  state "rounded.h.0.mlp.c_fc.weight" bf16 [3072,768]
  *

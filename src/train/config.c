@@ -1,4 +1,5 @@
-/* config.c: the table of settings that all runs have, its union with those of a model and a task, and checks. See config.h. */
+/* config.c: the table of settings that all runs have, its union with those of a model and a task, and checks. See
+ * config.h. */
 #include "train/config.h"
 #include "io/config/config_py.h"
 #include "comm/comm.h"

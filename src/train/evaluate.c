@@ -8,8 +8,8 @@
 /* Of the seed of random evaluation batches, so that they are not those of training. */
 enum { EVALUATION_SEED = 0x5EED };
 
-/* Batches go to the device without a wait; their sums stay there, a row a batch, until all rows are used. Several ranks take
- * batches in turn: one each in a round. They are added up in the order of one rank. */
+/* Batches go to the device without a wait; their sums stay there, a row a batch, until all rows are used. Several ranks
+ * take batches in turn: one each in a round. They are added up in the order of one rank. */
 typedef struct tally {
     an_array array[AN_MAX_ARRAYS];
     an_arrays batch;       /* of batch_size samples */

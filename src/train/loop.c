@@ -60,7 +60,7 @@ static void notify(const loop *l, an_train_event *e, an_train_event_kind kind)
 }
 
 /* The rank that logs and writes; the others only compute. */
-static bool is_chief(const loop *l)
+static bool is_rank_0(const loop *l)
 {
     return an_comm_rank(l->r->cfg.comm) == 0;
 }
@@ -109,7 +109,7 @@ static an_status begin_monitor(an_err *err, loop *l)
 static an_status check_machine(an_err *err, loop *l)
 {
     an_text what = {0};
-    if (!is_chief(l)) return AN_OK;
+    if (!is_rank_0(l)) return AN_OK;
     const double clock = an_session_clock();
     an_gpu_monitor_look(&l->gpu, clock, clock - l->first_done, &what);
     if (what.len) return report_machine(err, l, &what);
@@ -150,7 +150,7 @@ static an_status run_first(an_err *err, const loop *l, const an_step *s)
     const an_logbook book = an_session_logbook(l->r);
     an_bill bill;
     AN_TRY(an_session_result(err, l->r->cx, an_report(l->r->cx, &bill)));
-    return is_chief(l) ? an_logbook_plan(err, &book, &bill) : AN_OK;
+    return is_rank_0(l) ? an_logbook_plan(err, &book, &bill) : AN_OK;
 }
 
 static bool stops_at_nan(const an_train_config *c)
@@ -289,7 +289,7 @@ static an_status compare_ranks(an_err *err, loop *l, double n, an_train_event *e
     AN_TRY(an_rank_times_gather(err, comm, &mine, all));
     e->exchange_share = an_rank_times_share(all, ranks);
     e->slowest = an_rank_times_slowest(all, ranks, &e->slower);
-    return is_chief(l) ? an_rank_times_write(err, &l->rank_lines, e->step, all, ranks) : AN_OK;
+    return is_rank_0(l) ? an_rank_times_write(err, &l->rank_lines, e->step, all, ranks) : AN_OK;
 }
 
 /* What is known without asking a device or waiting; the swap is that of the monitor's last look. */
@@ -343,7 +343,7 @@ static an_status write_metrics(an_err *err, loop *l, const an_train_event *e, bo
         snprintf(names[i], sizeof names[i], "val_%s", sums[i].name);
         if (evaluated) m.more[n++] = (an_metrics_number){names[i], e->val_number[i]};
     }
-    return is_chief(l) ? an_metrics_write(err, &l->metrics, &m) : AN_OK;
+    return is_rank_0(l) ? an_metrics_write(err, &l->metrics, &m) : AN_OK;
 }
 
 static bool wants_train_loss(const an_train_config *c)
@@ -400,7 +400,7 @@ static an_status save(an_err *err, loop *l, bool improved)
 {
     const double begin = an_session_clock();
     AN_TRY(an_ranks_gather_states(err, l->r));
-    if (is_chief(l)) {
+    if (is_rank_0(l)) {
         AN_TRY(an_session_save(err, l->r, improved));
         AN_TRY(an_ranks_end_parts(err, l->r));
     } else {
@@ -475,7 +475,7 @@ static an_status iterate(an_err *err, loop *l)
         AN_TRY(compare_ranks(err, l, updates, &e));
         notify(l, &e, AN_TRAIN_LOGGED);
         AN_TRY(check_machine(err, l));
-        if (is_chief(l)) AN_TRY(an_memory_watch_look(err, &l->memory, r, l->begin_step));
+        if (is_rank_0(l)) AN_TRY(an_memory_watch_look(err, &l->memory, r, l->begin_step));
     }
     AN_TRY(stop_at_nan(err, l, &e, logged, stopped));
     if (evaluated) AN_TRY(evaluate(err, l, &e));
@@ -636,13 +636,13 @@ static an_status train_and_record(an_err *err, loop *l)
 {
     an_session *r = l->r;
     if (l->saved_step < 0) AN_TRY(save(err, l, false));
-    an_status status = is_chief(l) ? begin_record(err, l) : AN_OK;
+    an_status status = is_rank_0(l) ? begin_record(err, l) : AN_OK;
     if (status == AN_OK && begins_with_evaluation(l)) status = evaluate_first(err, l);
     if (status == AN_OK && r->owes_evaluation) status = evaluate_owed(err, l);
     if (status == AN_OK && !l->result->interrupted) status = train_with_loader(err, l);
     an_gpu_monitor_end(&l->gpu);
-    if (is_chief(l)) an_jsonl_close(&l->metrics);
-    if (is_chief(l) && an_comm_ranks(r->cfg.comm) > 1) an_jsonl_close(&l->rank_lines);
+    if (is_rank_0(l)) an_jsonl_close(&l->metrics);
+    if (is_rank_0(l) && an_comm_ranks(r->cfg.comm) > 1) an_jsonl_close(&l->rank_lines);
     return status;
 }
 
@@ -718,5 +718,5 @@ an_status an_train(an_err *err, an_session *r, const an_train_listener *listener
     out->system_s -= system_s;
     an_bill bill;
     if (an_report(r->cx, &bill) == AN_OK) out->waits = bill.waits, out->stalls = bill.stalls;
-    return r->cfg.eval_only || !is_chief(&l) ? status : record_end(err, &l, status);
+    return r->cfg.eval_only || !is_rank_0(&l) ? status : record_end(err, &l, status);
 }

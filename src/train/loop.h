@@ -35,8 +35,8 @@ typedef struct an_train_event {
     double
         cpu_wait_ms; /* of ms: the thread that trains waited for a processor that other programs used; NaN: unknown */
     double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: unknown */
-    /* Of several ranks: the share of the updates' time that exchanges take and nothing hides; NaN: unknown, or one rank. The
-     * slowest rank, and how much slower it is than the mean of the others; -1: unknown. */
+    /* Of several ranks: the share of the updates' time that exchanges take and nothing hides; NaN: unknown, or one
+     * rank. The slowest rank, and how much slower it is than the mean of the others; -1: unknown. */
     double exchange_share, slower;
     int slowest;
     double scale;    /* of float16's loss in LOGGED; 0: there is none */
@@ -58,8 +58,7 @@ typedef struct an_train_result {
     double seconds;                    /* of the wall clock, of which: */
     double compile_s, evaluate_s, save_s, data_wait_s;
     double user_s, system_s; /* of all threads of this program, in that time */
-    int64_t waits,
-        stalls; /* of the bill: how often the program waited for the device to finish, or for its queue to drain */
+    int64_t waits, stalls;   /* how often the program waited for the device to finish, or for its queue (an_bill) */
 } an_train_result;
 
 /* Trains from r->step to max_iters; with eval_only it evaluates and writes nothing. AN_E_NUMERIC: a loss was not finite

@@ -1,6 +1,7 @@
 /* optimizer.h: the optimizers that the setting `optimizer` names: a table, one row each.
  *
- * Owns:      the rows (what a setting means to an optimizer), the rate of the averages, which parameters decay or are frozen.
+ * Owns:      the rows (what a setting means to an optimizer), the rate of the averages, which parameters decay or are
+ *            frozen.
  * Does not:  compute updates: that is src/optim/, a file an optimizer.
  *
  * To add one: a file in src/optim/, its declaration in include/anneal.h, a row in optimizer.c, its name in the choices of

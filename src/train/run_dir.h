@@ -34,8 +34,8 @@ bool an_run_dir_stop_asked(const char *dir);
 void an_run_dir_clear_stop(const char *dir);
 /* Whether a run was trained in `dir`. */
 bool an_run_dir_is_a_run(const char *dir);
-/* AN_E_USAGE: `path`, which a command was told to write, is a file of a run (its metrics, settings, a checkpoint), by its own name or
- * through a link: writing would lose it. "" is no file, and AN_OK. */
+/* AN_E_USAGE: `path`, which a command was told to write, is a file of a run (its metrics, settings, a checkpoint), by
+ * its own name or through a link: writing would lose it. "" is no file, and AN_OK. */
 an_status an_run_dir_check_output(an_err *err, const char *path);
 
 #endif

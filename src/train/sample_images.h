@@ -4,8 +4,8 @@
  *            (x / 255 - mean) / std for each channel, f32 [channels,height,width] as PyTorch's vision models have them.
  * Does not:  change images at random; know how samples are drawn.
  *
- * A model fits whose only input is f32 [B,1 or 3,height,width], with one class a sample as labels. Classes are numbered in the
- * order of their names' bytes, as torchvision's ImageFolder does. */
+ * A model fits whose only input is f32 [B,1 or 3,height,width], with one class a sample as labels. Classes are numbered
+ * in the order of their names' bytes, as torchvision's ImageFolder does. */
 #ifndef AN_TRAIN_SAMPLE_IMAGES_H
 #define AN_TRAIN_SAMPLE_IMAGES_H
 

@@ -174,7 +174,8 @@ static bool is_optimizers(const an_persist *p)
 }
 
 /* A checkpoint of a run in another dtype, or by an older anneal, has no state of loss scaling. The scale starts at its
- * initial value; the bias-correction sums are set as if the run's updates had been counted (see an_loss_scale_bias_correction). */
+ * initial value; the bias-correction sums are set as if the run's updates had been counted (see
+ * an_loss_scale_bias_correction). */
 static an_status count_updates(an_err *err, an_session *r)
 {
     const char *const name[] = {"optimizer.mass1", "optimizer.mass2"};

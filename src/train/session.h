@@ -27,23 +27,22 @@ typedef struct an_session {
     int64_t best_step;    /* updates done when it was measured */
     bool owes_evaluation; /* interrupted in the evaluation that is due after `step` updates: resuming makes it first */
     bool (*stop)(void *arg); /* asked between the batches of an evaluation; NULL: it goes on to its end */
-    /* Told behind each batch of an evaluation, of all ranks together, and of predictions and answers before each batch how many rows or boards are
-     * done; NULL: not told. */
+    /* Told behind each batch of an evaluation, of all ranks together, and of predictions and answers before each batch
+     * how many rows or boards are done; NULL: not told. */
     void (*tell)(void *arg, int64_t done, int64_t all);
     void *tell_arg;
     void *stop_arg;
     an_text fresh;      /* parameters that the weights of init_from= lack or have for another head, ", " between them */
     int lock;           /* of the run's folder (run_dir.h), -1: none is held. The caller's */
     const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */
-    const struct an_storage
-        *disk; /* of the data, where the caller has looked at it; NULL: the logbook looks. The caller's */
+    const struct an_storage *disk; /* of the data, where the caller has looked; NULL: the logbook does. The caller's */
 } an_session;
 
 enum { AN_RUN_DATA = AN_OPEN_DATA, AN_RUN_WHOLE_FILE = AN_OPEN_WHOLE_FILE, AN_RUN_PARAMETERS_ONLY = 4 };
 
-/* Opens what the settings say; with c->comm, every rank does. `from` is NULL for a new run, else an open checkpoint whose weights are taken and,
- * without AN_RUN_PARAMETERS_ONLY, moments and progress too. AN_RUN_DATA opens the data as well, with AN_RUN_WHOLE_FILE
- * as one validation split. */
+/* Opens what the settings say; with c->comm, every rank does. `from` is NULL for a new run, else an open checkpoint
+ * whose weights are taken and, without AN_RUN_PARAMETERS_ONLY, moments and progress too. AN_RUN_DATA opens the data as
+ * well, with AN_RUN_WHOLE_FILE as one validation split. */
 an_status an_session_open(an_err *err, const an_train_config *c, const an_st *from, int flags, an_session **out);
 void an_session_close(an_session *r);
 

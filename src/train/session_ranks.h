@@ -1,5 +1,5 @@
-/* session_ranks.h: a session whose process is one of several ranks: what all of them must have in common, and the values that
- * only one of them has.
+/* session_ranks.h: a session whose process is one of several ranks: what all of them must have in common, and the
+ * values that only one of them has.
  *
  * Owns:       the checks, and the exchange of states before a checkpoint and of parts of moments while it is written.
  * Does not:   exchange gradients (optim/grad_accumulate.c), or sums of losses (step.c, evaluate.c).
@@ -11,12 +11,13 @@
 
 /* AN_E_USAGE where the ranks do not divide an update's micro-batches. */
 an_status an_ranks_check_division(an_err *err, const an_train_config *c);
-/* Before the first update: the same device, settings, data and progress on all ranks; AN_E_UNSUPPORTED where the model has states
- * that are not made for ranks. */
+/* Before the first update: the same device, settings, data and progress on all ranks; AN_E_UNSUPPORTED where the model
+ * has states that are not made for ranks. */
 an_status an_ranks_check(an_err *err, an_session *r);
 /* Before a checkpoint: gives rank 0 the states of the micro-batches of the others (an_model.state_micro). */
 an_status an_ranks_gather_states(an_err *err, an_session *r);
-/* While rank 0 writes a checkpoint: entry i of an_persist_get, whole, to `out`, with the parts that other ranks hold (shard=). */
+/* While rank 0 writes a checkpoint: entry i of an_persist_get, whole, to `out`, with the parts that other ranks hold
+ * (shard=). */
 an_status an_ranks_read(an_err *err, an_session *r, int i, void *out, size_t bytes);
 /* The other ranks meanwhile: send what rank 0 asks for, until it has written the checkpoint. */
 an_status an_ranks_send_parts(an_err *err, an_session *r);

@@ -34,8 +34,9 @@ an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t
 an_status an_step_plan(const an_step *s);
 an_status an_step_eval(const an_step *s);
 
-/* Waits for an update of all ranks (every one calls this) and gives its numbers, in the order of the model's sums: each the mean over the update, or its
- * ratio to another sum (an_sum.per). NaN where the model has no such sum in training. */
+/* Waits for an update of all ranks (every one calls this) and gives its numbers, in the order of the model's sums: each
+ * the mean over the update, or its ratio to another sum (an_sum.per). NaN where the model has no such sum in
+ * training. */
 an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const an_step *s,
                        double number[AN_MODEL_SUMS]);
 

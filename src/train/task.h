@@ -49,8 +49,8 @@ typedef struct an_questions {
 } an_questions;
 void an_questions_free(an_questions *q);
 
-/* AN_OPEN_WHOLE_FILE: as one validation split. AN_OPEN_INITIAL: `from` is what a new run begins with (init_from=), which may
- * have been trained for other classes. */
+/* AN_OPEN_WHOLE_FILE: as one validation split. AN_OPEN_INITIAL: `from` is what a new run begins with (init_from=),
+ * which may have been trained for other classes. */
 enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2, AN_OPEN_INITIAL = 8 };
 
 /* A setting of the model, by its key, and a value. */
@@ -67,13 +67,12 @@ typedef struct an_task_unit {
 
 typedef struct an_task {
     const char *name;
-    /* Names for people and for JSON keys: throughput is counted in units ("token", "tokens", "tok/s"), evaluation in samples
-     * ("window"); `next` tells what to do with a trained run, before its name. */
+    /* Names for people and for JSON keys: throughput is counted in units ("token", "tokens", "tok/s"), evaluation in
+     * samples ("window"); `next` tells what to do with a trained run, before its name. */
     const char *unit, *units, *unit_rate, *sample, *next;
     const char *next_argument; /* and what after it, "" or " FILE" */
     const char *built_in;      /* what built-in data are called */
-    const char
-        *loss_exp; /* what the exponential of the loss is called, where an evaluation is to say it ("perplexity") */
+    const char *loss_exp;      /* name of the loss's exponential, where an evaluation says it ("perplexity") */
 
     /* Settings, as of a model (models/model.h). A resumed run may change none of them. */
     const an_config *keys;
@@ -132,8 +131,8 @@ int64_t an_task_units(const an_train_config *c); /* in a sample */
 void an_task_assume(an_train_config *c);         /* sizes without data, for measurements */
 an_status an_task_open(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out);
 an_status an_task_check(an_err *err, const an_task *t, const an_task_data *d);
-/* A batch that holds some samples twice because there are not more is refused, or it would be memory that is blamed for it. One no
- * larger than the default is not: a handful of samples is trained on as it is. */
+/* A batch that holds some samples twice because there are not more is refused, or it would be memory that is blamed for
+ * it. One no larger than the default is not: a handful of samples is trained on as it is. */
 an_status an_task_check_batch(an_err *err, const an_train_config *c, const an_task_data *d);
 void an_task_close(const an_task *t, an_task_data *d); /* NULL data are fine */
 /* Gives the model's size `key`, where it is 0, the one that the data have; both 0: a sentence. For `open`. */

@@ -26,11 +26,12 @@
 
 enum { AN_CUDA_EVENTS = 64, AN_CUDA_STAGE_BYTES = 4 << 20, AN_CUDA_WORKSPACE = 32 << 20, AN_CUDA_GUARD_BYTES = 256 };
 
-typedef enum an_cuda_how {                /* ANNEAL_CUDA_LAUNCH */
-                           AN_CUDA_GRAPH, /* the plan is captured once and replayed; independent steps overlap */
-                           AN_CUDA_CHAIN, /* the same, one launch after the other */
-                           AN_CUDA_PLAIN, /* launch by launch */
-                           AN_CUDA_SYNC   /* launch by launch, waiting after each: an error is reported at its kernel */
+/* ANNEAL_CUDA_LAUNCH. */
+typedef enum an_cuda_how {
+    AN_CUDA_GRAPH, /* the plan is captured once and replayed; independent steps overlap */
+    AN_CUDA_CHAIN, /* the same, one launch after the other */
+    AN_CUDA_PLAIN, /* launch by launch */
+    AN_CUDA_SYNC   /* launch by launch, waiting after each: an error is reported at its kernel */
 } an_cuda_how;
 
 typedef struct an_cuda_guarded { /* a buffer with guards before and behind it */

@@ -1,8 +1,8 @@
 /* metal_load.c: makes a plan runnable: kernel texts, the libraries compiled from them, pipelines, and the list of launches.
  *
- * Loop kernels share their prelude (dialect, exact.h), so all of them are one library; a template's text is a library of its
- * own, shared by equal texts. If the common library does not compile, its kernels are compiled one by one, so that the
- * error names the kernel at fault. Metal itself keeps compiled code on disk: there is no cache here. */
+ * Loop kernels share their prelude (dialect, exact.h), so all of them are one library; a template's text is a library
+ * of its own, shared by equal texts. If the common library does not compile, its kernels are compiled one by one, so
+ * that the error names the kernel at fault. Metal itself keeps compiled code on disk: there is no cache here. */
 #include "device/metal/metal_internal.h"
 #include "device/apple_roofline.h"
 

@@ -88,8 +88,8 @@ const char *an_utf8(an_id string);               /* lives as long as the string;
 /* Thermal state (0 to 3: NSProcessInfoThermalState) and low-power mode of this Mac; -1: unknown. False: not macOS. */
 bool an_objc_mac_state(int *thermal, int *low_power);
 
-/* Keeps this Mac from going to sleep when its user is idle (the display may sleep). A token for an_objc_awake_end; NULL: not
- * macOS, or it refused. */
+/* Keeps this Mac from going to sleep when its user is idle (the display may sleep). A token for an_objc_awake_end;
+ * NULL: not macOS, or it refused. */
 void *an_objc_awake_begin(void);
 void an_objc_awake_end(void *token);
 

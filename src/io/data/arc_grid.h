@@ -1,8 +1,8 @@
 /* arc_grid.h: grids of ARC (Chollet, "On the measure of intelligence", 2019) as tokens, and their *images*: the grid
  * rotated or reflected, with its colours permuted.
  *
- * A grid has 1 to 30 rows and columns of colours 0 to 9. As tokens it is placed anywhere in 30x30 cells: 0 outside, 1 in the
- * row below it and in the column to its right (both as long as the grid), colour + 2 inside.
+ * A grid has 1 to 30 rows and columns of colours 0 to 9. As tokens it is placed anywhere in 30x30 cells: 0 outside, 1
+ * in the row below it and in the column to its right (both as long as the grid), colour + 2 inside.
  *
  * Owns:      a grid as tokens and back, the eight rotations and reflections, permutations of colours, names of images.
  * Does not:  read files (arc_tasks.h) or choose images (arc_set.h).

@@ -46,8 +46,7 @@ static an_status keep(an_err *err, an_array_file *f, void *memory)
 
 /* ---- CSV */
 
-/* A number that is the whole field but for blanks around it. */
-/* A decimal number, or NaN; strtod's hexadecimal ones are none. */
+/* A decimal number, or NaN, that is the whole field but for blanks around it; strtod's hexadecimal ones are none. */
 static bool number_of(const an_csv_field *f, double *out)
 {
     char text[NUMBER_BYTES], *end;

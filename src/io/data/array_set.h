@@ -4,10 +4,10 @@
  * Does not:  know models or draw batches.
  *
  * A source is a folder with NAME.npy for each array (every tenth sample is for validation), or with train_NAME.npy and
- * val_NAME.npy; or a file of several arrays (io/data/array_file.h: .npz, .safetensors, .csv), with NAME in it or train_NAME and
- * val_NAME; or a folder with train and val of such files. Where the names differ, feed="input:file,labels:other" says where each
- * array is: a file's name, an array's, or columns a+b of a .csv; without it, the only input of a model is all columns but
- * those of the labels. Files stay mapped.
+ * val_NAME.npy; or a file of several arrays (io/data/array_file.h: .npz, .safetensors, .csv), with NAME in it or
+ * train_NAME and val_NAME; or a folder with train and val of such files. Where the names differ,
+ * feed="input:file,labels:other" says where each array is: a file's name, an array's, or columns a+b of a .csv; without
+ * it, the only input of a model is all columns but those of the labels. Files stay mapped.
  *
  * Invariant: in an open set all arrays have the same number of samples, in the shapes and dtypes of the model. */
 #ifndef AN_IO_DATA_ARRAY_SET_H

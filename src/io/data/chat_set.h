@@ -1,8 +1,8 @@
 /* chat_set.h: writes conversations as a data set for models that predict the next token, in the layout of puzzle_set.h.
  *
- * A row is a conversation (io/text/chat_tokens.h), cut at max_length. Its inputs are all tokens but the last, then <|pad|>;
- * its labels are the tokens that follow each input, or -100 where nothing is to be learned. Beside the folders train and test
- * it writes tokenizer/ and config.json.
+ * A row is a conversation (io/text/chat_tokens.h), cut at max_length. Its inputs are all tokens but the last, then
+ * <|pad|>; its labels are the tokens that follow each input, or -100 where nothing is to be learned. Beside the folders
+ * train and test it writes tokenizer/ and config.json.
  *
  * Owns:      this layout, the choice of conversations and their split.
  * Does not:  read conversations (conversations.h) or know the markers of turns (chat_tokens.h).

@@ -7,8 +7,8 @@
  *
  * The first three are JSON, or JSON lines (one object on each line), plain or as .gz. Text is UTF-8.
  *
- * Owns:      parsing; every error names the file and the line or item. Empty turns and turns of unknown roles are dropped and
- *            counted, and so are conversations that lack a turn of the user or of the assistant.
+ * Owns:      parsing; every error names the file and the line or item. Empty turns and turns of unknown roles are
+ *            dropped and counted, and so are conversations that lack a turn of the user or of the assistant.
  * Does not:  know tokens. */
 #ifndef AN_IO_DATA_CONVERSATIONS_H
 #define AN_IO_DATA_CONVERSATIONS_H

@@ -4,8 +4,8 @@
  *            the file gets its name.
  * Does not:  know any address.
  *
- * libcurl is loaded at the first download (platform/dynamic_library.h), so that the program runs without it; where it is missing, the
- * sentence says how to provide the file by hand. */
+ * libcurl is loaded at the first download (platform/dynamic_library.h), so that the program runs without it; where it
+ * is missing, the sentence says how to provide the file by hand. */
 #ifndef AN_IO_DATA_DOWNLOAD_H
 #define AN_IO_DATA_DOWNLOAD_H
 

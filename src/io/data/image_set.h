@@ -48,8 +48,8 @@ size_t an_image_set_bytes(const an_image_set *s);
 int32_t an_image_set_label(const an_image_set *s, int split, int64_t i);
 /* Threads may share the set. */
 an_status an_image_set_read(an_err *err, const an_image_set *s, int split, int64_t i, an_image *out);
-/* XXH3-128 of a split, "" when a file cannot be read: pixels and labels; of image files, whose folder may move, their names, sizes
- * and bytes; of each in a split of more than 4 GiB, the first 64 KiB. */
+/* XXH3-128 of a split, "" when a file cannot be read: pixels and labels; of image files, whose folder may move, their
+ * names, sizes and bytes; of each in a split of more than 4 GiB, the first 64 KiB. */
 void an_image_set_hash(const an_image_set *s, int split, char out[AN_HASH_TEXT_BYTES]);
 
 #endif

@@ -47,8 +47,8 @@ typedef struct an_loader an_loader;
 an_status an_loader_open(an_err *err, const an_source *s, uint64_t first_step, int workers, an_loader **out);
 /* The next step's arrays, valid until the next call. A failure is returned for its step and every later call. */
 an_status an_loader_next(an_err *err, an_loader *l, void *const **arrays);
-/* Called by an_loader_next, once a batch, when it has waited so long: `path` is what one of the threads is at, or NULL. `patience_s`
- * 0: AN_LOADER_PATIENCE_S. */
+/* Called by an_loader_next, once a batch, when it has waited so long: `path` is what one of the threads is at, or NULL.
+ * `patience_s` 0: AN_LOADER_PATIENCE_S. */
 void an_loader_on_stuck(an_loader *l, double patience_s, void (*tell)(void *arg, const char *path, double seconds),
                         void *arg);
 /* From now on batches are timed by stage; what was counted before is forgotten. */

@@ -3,8 +3,8 @@
  * Owns:      the list of files, the split, the three files of the folder.
  * Does not:  download, print or train.
  *
- * To add a format of texts: its endings in is_records or why_not of prepare_text.c, and a reader that hands out one text after
- * the other, as line_reader.h does for JSON lines. (Formats of a task's own data: train/task.h.)
+ * To add a format of texts: its endings in is_records or why_not of prepare_text.c, and a reader that hands out one
+ * text after the other, as line_reader.h does for JSON lines. (Formats of a task's own data: train/task.h.)
  *
  * The split is nanoGPT's: the first int(0.9 n) of the n characters of all files one after another, and the rest; each
  * part of a text is encoded by itself. With BPE, <|endoftext|> follows each of several files. A file of records (JSON

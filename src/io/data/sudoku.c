@@ -101,8 +101,8 @@ static int unit_cell(const board *b, int kind, int u, int k)
     return r * b->side + c;
 }
 
-/* The empty cell with the fewest digits left, or, where every cell has two, a digit that has one place only in a unit: *digits
- * are what to try. -1: the board is full. *digits 0: there is no solution. */
+/* The empty cell with the fewest digits left, or, where every cell has two, a digit that has one place only in a unit:
+ * *digits are what to try. -1: the board is full. *digits 0: there is no solution. */
 static int choose(const board *b, unsigned *digits)
 {
     int best = -1, fewest = 10;

@@ -27,8 +27,8 @@ int an_sudoku_solve(int side, const uint8_t *board, int most, uint8_t *out);
 void an_sudoku_grid(int side, uint64_t seed, uint64_t number, uint8_t *grid);
 void an_sudoku_generate(int side, uint64_t seed, uint64_t number, int least, uint8_t *puzzle, uint8_t *solution);
 
-/* A symmetry: relabels digits, transposes (never for 6x6, whose boxes are not square), permutes bands, rows in bands, stacks,
- * columns in stacks. */
+/* A symmetry: relabels digits, transposes (never for 6x6, whose boxes are not square), permutes bands, rows in bands,
+ * stacks, columns in stacks. */
 typedef struct an_sudoku_map {
     int side;
     uint8_t cell[AN_SUDOKU_CELLS];     /* cell i of the image is cell[i] of the board */

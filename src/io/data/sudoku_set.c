@@ -227,8 +227,8 @@ static int32_t row_at(const builder *b, const an_sudoku_list *l, int file, int64
     return (int32_t)an_shuffled((uint64_t)k, (uint64_t)l->n, key, an_rng_stream(an_hash("sudoku rows", 11, 0), 0));
 }
 
-/* Takes `wanted` (0: all) test puzzles from a list in random order, from `begin` on, leaving out symmetric images of training
- * puzzles. */
+/* Takes `wanted` (0: all) test puzzles from a list in random order, from `begin` on, leaving out symmetric images of
+ * training puzzles. */
 static an_status take_tests(an_err *err, builder *b, an_sudoku_list *l, int file, int64_t begin, int64_t wanted)
 {
     int64_t taken = 0;

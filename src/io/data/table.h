@@ -3,7 +3,8 @@
  * Owns:      a training and a validation split of rows and labels; reading row i as the numbers a model wants.
  * Does not:  know models.
  *
- * To add a dataset format: one more case in an_table_open that fills rows and labels (other tasks: train/task.h). A source is
+ * To add a dataset format: one more case in an_table_open that fills rows and labels (other tasks: train/task.h).
+ * A source is
  *     a folder with x.npy and y.npy               every tenth row is for validation
  *     a folder with train_x, train_y, val_x, val_y (.npy)
  *     "spirals"                                   3000 points of the plane on three arms, made here

@@ -1,6 +1,6 @@
-/* token_data.c: see token_data.h. A batch is computed, not drawn from a stream: sample s of a step is a function of the seed,
- * the step and s alone, so threads and resumed runs agree. Epochs are a keyed permutation of the windows (a Feistel
- * network), which needs no memory. */
+/* token_data.c: see token_data.h. A batch is computed, not drawn from a stream: sample s of a step is a function of the
+ * seed, the step and s alone, so threads and resumed runs agree. Epochs are a keyed permutation of the windows (a
+ * Feistel network), which needs no memory. */
 #include "io/data/token_data.h"
 #include "base/map.h"
 #include "platform/platform.h"

@@ -3,8 +3,8 @@
  * Owns:      the tokens of a training and a validation split, and batches of them.
  * Does not:  download, shuffle files, prepare batches ahead (loader.h), or know models.
  *
- * To add a dataset format of text: io/data/prepare_text.h says how, which turns texts into token files. To read another format
- * of token files: an_data_open. Any other kind of data: train/task.h.
+ * To add a dataset format of text: io/data/prepare_text.h says how, which turns texts into token files. To read another
+ * format of token files: an_data_open. Any other kind of data: train/task.h.
  *
  * Invariants: which samples a batch holds is a pure function of (split, seed, step, sample): not of the number of
  * loader threads, not of where a run was resumed. An id outside the vocabulary never leaves here: it is an error with

@@ -1,4 +1,5 @@
-/* torch_file.h: tensors of a file of weights in any known format: safetensors, or what torch.save makes (ckpt.pt, pytorch_model.bin).
+/* torch_file.h: tensors of a file of weights in any known format: safetensors, or what torch.save makes (ckpt.pt,
+ * pytorch_model.bin).
  *
  * Owns:      telling the formats apart by content, and PyTorch's tensors as those of a safetensors file.
  * Does not:  know models: names are the file's own (models/gpt/gpt_weights.h gives GPT's canonical ones).

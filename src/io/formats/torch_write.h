@@ -1,7 +1,8 @@
-/* torch_write.h: writes the file that PyTorch's torch.save makes of a dict of tensors, which torch.load reads: a zip archive of
- * stored members (zip.h) with a pickle of protocol 2 and a member for each storage.
+/* torch_write.h: writes the file that PyTorch's torch.save makes of a dict of tensors, which torch.load reads: a zip
+ * archive of stored members (zip.h) with a pickle of protocol 2 and a member for each storage.
  *
- * Owns:      the bytes: the pickle's are those of PyTorch for the same dict (an OrderedDict of tensors in the CPU's memory).
+ * Owns:      the bytes: the pickle's are those of PyTorch for the same dict (an OrderedDict of tensors in the CPU's
+ *            memory).
  * Does not:  know names, or write anything but tensors.
  * Invariants: the file under its name is always complete, the old one or the new one; storages begin at multiples of 64
  *            bytes; equal input gives equal bytes. Tensors with the same `data` share a storage, as tied weights do. */

@@ -19,9 +19,9 @@ typedef struct an_chat_tokens {
     int32_t open[3], close[3]; /* by role */
 } an_chat_tokens;
 
-/* `t` with those of the tokens that it lacks, the first new id being its vocabulary: <|pad|> <|startoftext|> <|sep|> <|user|>
- * <|enduser|> <|assistant|> <|endassistant|> <|system|> <|endsystem|>. Takes `t` on success. AN_E_DATA for a tokenizer of
- * characters. */
+/* `t` with those of the tokens that it lacks, the first new id being its vocabulary: <|pad|> <|startoftext|> <|sep|>
+ * <|user|> <|enduser|> <|assistant|> <|endassistant|> <|system|> <|endsystem|>. Takes `t` on success. AN_E_DATA for a
+ * tokenizer of characters. */
 an_status an_chat_tokens_add(an_err *err, an_tokenizer **t, an_chat_tokens *out);
 /* Looks them up in a tokenizer that must have them all; `where` is for the error. */
 an_status an_chat_tokens_find(an_err *err, const char *where, const an_tokenizer *t, an_chat_tokens *out);

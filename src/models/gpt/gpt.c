@@ -2,9 +2,9 @@
  *
  *     tokens -> wte + wpe -> [x += attn(ln_1(x)); x += mlp(ln_2(x))] * layers -> ln_f -> wte^T -> logits
  *
- * Invariants: parameters are f32 and named as in nanoGPT's state_dict; lm_head.weight is transformer.wte.weight (tied weights) and
- * stored once. The residual stream is f32 [B,T,C]; under a mixed-precision policy a linear layer's result is cast back
- * before it is added to the stream.
+ * Invariants: parameters are f32 and named as in nanoGPT's state_dict; lm_head.weight is transformer.wte.weight (tied
+ * weights) and stored once. The residual stream is f32 [B,T,C]; under a mixed-precision policy a linear layer's result
+ * is cast back before it is added to the stream.
  */
 #include "models/gpt/gpt.h"
 #include <stdio.h>
@@ -154,7 +154,8 @@ static an_tensor *heads(const an_gpt *m, an_tensor *qkv, int which)
 /* Writes `fresh` (keys or values [1,H,T,D]) into the layer's KV cache and returns what attention reads. A prefill reads
  * `fresh` itself; decoding reads the full cache [1,H,S,D] with the fresh row at `position`. The planner
  * (planner/row_updates.c) recognizes assign(cache, where(row == position, fresh, cache)) and updates that row in place.
- * Attention reads float16 as float32 (an_attention): what a float16 cache saves, each token would pay for in casting all of it. */
+ * Attention reads float16 as float32 (an_attention): what a float16 cache saves, each token would pay for in casting
+ * all of it. */
 static an_tensor *update_kv_cache(const pass *p, int64_t layer, const char *which, an_tensor *fresh)
 {
     const an_gpt *m = p->m;

@@ -70,7 +70,8 @@ static an_status settle_input(an_err *err, const settings *s, const an_import_en
     return AN_OK;
 }
 
-/* Whether a result [B,T,V] belongs to ids [B,T]: then its classes are last, else in axis 1 as PyTorch's losses want them. */
+/* Whether a result [B,T,V] belongs to ids [B,T]: then its classes are last, else in axis 1 as PyTorch's losses want
+ * them. */
 static bool has_classes_last(const settings *s, an_shape out)
 {
     bool found = false;
@@ -433,7 +434,8 @@ static int64_t vocabulary(const void *given)
     return ((const settings *)given)->label.limit;
 }
 
-/* The graph has one length, so what is missing is padded behind the text; where it has one number of samples, all are the text. */
+/* The graph has one length, so what is missing is padded behind the text; where it has one number of samples, all are
+ * the text. */
 static an_tensor *prefill(void *model, an_tensor *tokens, an_tensor *last)
 {
     imported *m = model;

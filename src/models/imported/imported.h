@@ -4,8 +4,8 @@
  *            an_model.settle fills in.
  * Does not:  read data.
  *
- * A new run reads the graph from the archive. A resumed one reads it from the description in its checkpoint, so that it does
- * not need the archive. */
+ * A new run reads the graph from the archive. A resumed one reads it from the description in its checkpoint, so that it
+ * does not need the archive. */
 #ifndef AN_MODELS_IMPORTED_IMPORTED_H
 #define AN_MODELS_IMPORTED_IMPORTED_H
 

@@ -5,12 +5,12 @@
  *            table.
  * Does not:  know the layers, settings or data.
  *
- * The carry of a micro-batch is "carry.z_H", "carry.z_L" [B,L,D], "carry.inputs", "carry.labels" i32 [B,S], "carry.ids",
- * "carry.steps", "carry.running" i32 [B]; with several micro-batches in an update each has its own: "carry.0.z_H", ...
- * The batch's sample for a slot that has not halted is not used. Evaluation starts anew with every batch and keeps its
- * states between calls in "evaluation.*", which checkpoints leave out.
- * With several ranks each works on the carries of its own micro-batches, and all have the table: the last micro-batch of a rank
- * exchanges the gradients of rows.
+ * The carry of a micro-batch is "carry.z_H", "carry.z_L" [B,L,D], "carry.inputs", "carry.labels" i32 [B,S],
+ * "carry.ids", "carry.steps", "carry.running" i32 [B]; with several micro-batches in an update each has its own:
+ * "carry.0.z_H", ... The batch's sample for a slot that has not halted is not used. Evaluation starts anew with every
+ * batch and keeps its states between calls in "evaluation.*", which checkpoints leave out. With several ranks each
+ * works on the carries of its own micro-batches, and all have the table: the last micro-batch of a rank exchanges the
+ * gradients of rows.
  *
  * Invariant: exploration is a function of (seed, update, slot).
  */
@@ -39,8 +39,8 @@ typedef struct an_act {
     an_tensor *rows, *ids; /* of the graph that is being built: rows of the puzzle table, and their ids */
 } an_act;
 
-/* The losses of a micro-batch, scalars of the parameters' dtype. `loss` is differentiated: the mean over the slots. `sum` has
- * sums over the slots. For puzzles:
+/* The losses of a micro-batch, scalars of the parameters' dtype. `loss` is differentiated: the mean over the slots.
+ * `sum` has sums over the slots. For puzzles:
  *     loss, accuracy, exact, q_halt agrees, q_halt_loss, lm_loss, steps, halted slots
  * where accuracy, exact, agreement and steps count only the slots that halt now and have a label (in evaluation, all that
  * have a label). For causal models:

@@ -281,7 +281,8 @@ static an_tensor *add_and_norm(const an_trm *m, an_tensor *x, an_tensor *y)
     return an_rms_norm(an_add(x, an_cast(y, an_dtype_of(x))), NULL, m->c.norm_eps);
 }
 
-/* Row n of the tables of rotary positions that `x` [B,T,...] needs, [T,1,1,n,d/2]: all T first ones, or that of p->position. */
+/* Row n of the tables of rotary positions that `x` [B,T,...] needs, [T,1,1,n,d/2]: all T first ones, or that of
+ * p->position. */
 static an_tensor *table_rows(const pass *p, an_tensor *table, int64_t T)
 {
     const an_shape s = an_shape_of(table); /* [L,n,d/2] */
