@@ -5,15 +5,18 @@
  *
  *     logits [16384,65] bf16    65 columns are 130 bytes: strides (72, 1), 7 elements of padding a row
  *
- * Invariants: only tensors whose every reader accepts strides are padded: other GEMMs and elementwise nodes, not calls,
+ * Invariants: only tensors whose every reader accepts strides are padded: GEMMs, attention and elementwise nodes, not calls,
  * packs or roots. Padding is never read. Targets without a library GEMM have no padding. */
 #include "planner/planner_internal.h"
 
-/* Whether node `id` accepts any strides in its source s. */
+/* Whether node `id` accepts rows that lie apart in its source s. Attention does in all but the logarithms of its sums. */
 static bool reads_strided(const an_planner *w, int32_t id, int s)
 {
+    enum { LSE = 4 };
     const struct an_tensor *n = w->g->node[id];
-    return !an_reads_memory(w, id, s) || (n->op == AN_OP_MATMUL && an_matmul_is_gemm(w, n));
+    if (n->op == AN_OP_PICK || !an_reads_memory(w, id, s)) return true; /* PICK is its source's memory */
+    if (n->op == AN_OP_ATTENTION) return s < 3;
+    return n->op == AN_OP_ATTENTION_GRAD ? s != LSE : n->op == AN_OP_MATMUL && an_matmul_is_gemm(w, n);
 }
 
 /* operand[id]: a GEMM writes or reads it, and nothing needs it contiguous. */
@@ -24,7 +27,7 @@ static void find_operands(const an_planner *w, bool *operand, bool *contiguous)
         if (!w->node[id].live || an_is_view(w, id)) continue;
         const bool gemm = n->op == AN_OP_MATMUL && an_matmul_is_gemm(w, n);
         operand[id] |= gemm;
-        contiguous[id] |= !gemm && !an_is_inlinable(w, id);
+        contiguous[id] |= !gemm && n->op != AN_OP_ATTENTION && !an_is_inlinable(w, id);
         for (int s = 0; s < n->n_src; s++) {
             const int32_t base = an_base(w, n->src[s]);
             operand[base] |= gemm;
@@ -33,6 +36,17 @@ static void find_operands(const an_planner *w, bool *operand, bool *contiguous)
     }
     for (int i = 0; i < w->rq->n_roots; i++) contiguous[an_base(w, w->rq->root[i])] = true;
     for (int32_t id = 0; id < w->g->n; id++) operand[id] &= !contiguous[id];
+}
+
+/* Attention's result [B,H,T,D], stored as [B,T,H D] (layout_hints): rows of H D elements. */
+static void pad_attention(const struct an_tensor *n, int64_t *stride)
+{
+    enum { B, H, T, D };
+    const int64_t row = (int64_t)n->shape[H] * n->shape[D],
+                  padded = an_round_up(row, 16 / (int64_t)an_dtype_bytes((an_dtype)n->dtype));
+    if (stride[D] != 1 || stride[H] != n->shape[D] || stride[T] != row || stride[B] != n->shape[T] * row) return;
+    stride[T] = padded;
+    stride[B] = n->shape[T] * padded;
 }
 
 /* Strides of node `id` with padded rows; NULL: its rows need no padding, or there is no memory. */
@@ -63,6 +77,10 @@ an_status an_pass_pad_rows(an_planner *w)
     find_operands(w, operand, contiguous);
     an_status status = AN_OK;
     for (int32_t id = 0; id < w->g->n && status == AN_OK; id++)
-        if (operand[id] && !w->node[id].stride) w->node[id].stride = padded_strides(w, id, &status);
+        if (operand[id] && w->g->node[id]->op == AN_OP_ATTENTION) {
+            if (w->node[id].stride) pad_attention(w->g->node[id], w->node[id].stride);
+        } else if (operand[id] && !w->node[id].stride) {
+            w->node[id].stride = padded_strides(w, id, &status);
+        }
     return status;
 }
