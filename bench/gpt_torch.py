@@ -2,12 +2,14 @@
 """A training step of GPT in PyTorch, timed as anneal's own is: the peer of `make bench-cpu` and of bench/cuda.
 
     python3 bench/gpt_torch.py PRESET [--device cpu|cuda] [--dtype float32|bfloat16] [--tf32] [--batch-size N]
-                               [--threads N] [--steps N] [--compile 0|1|MODE]
+                               [--threads N] [--steps N] [--compile 0|1|MODE] [--wait]
+    python3 bench/gpt_torch.py shape --shape BATCH,CONTEXT,LAYERS,HEADS,WIDTH,VOCABULARY,DROPOUT,BIAS ...
 
-The model and the step are nanoGPT's: pre-norm blocks without biases, learned positions, exact GELU, a head tied to the
+The model and the step are nanoGPT's: pre-norm blocks, with biases where BIAS is 1 and otherwise without, learned positions, exact GELU, a head tied to the
 embedding; fused AdamW, gradients clipped to norm 1, bfloat16 under autocast. The tokens are random and the same in every
 step. Prints one line of JSON: `ms` and `min_ms` with the loss read after each step, `ms_tenth` with the loss read after
 each tenth (CUDA only: a CPU step is over when it returns), `first_s` with compilation, `peak_rss_mib`, on a GPU `peak_gb`.
+With --wait it says "ready" when it has compiled and warmed up, and times when it is sent a line.
 """
 import argparse
 import contextlib
@@ -15,6 +17,7 @@ import json
 import os
 import resource
 import statistics
+import sys
 import time
 
 for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE"):  # kernels for another processor halve PyTorch's speed
@@ -33,15 +36,15 @@ PRESETS = {
 }
 
 
-def linear(n_in, n_out):
-    return nn.Linear(n_in, n_out, bias=False)
-
-
 class Block(nn.Module):
-    def __init__(self, width, heads, dropout):
+    def __init__(self, width, heads, dropout, bias):
         super().__init__()
+
+        def linear(n_in, n_out):
+            return nn.Linear(n_in, n_out, bias=bias)
+
         self.heads, self.p = heads, dropout
-        self.ln_1, self.ln_2 = nn.LayerNorm(width, bias=False), nn.LayerNorm(width, bias=False)
+        self.ln_1, self.ln_2 = nn.LayerNorm(width, bias=bias), nn.LayerNorm(width, bias=bias)
         self.c_attn, self.c_proj = linear(width, 3 * width), linear(width, width)
         self.c_fc, self.mlp_proj = linear(width, 4 * width), linear(4 * width, width)
         self.drop = nn.Dropout(dropout)
@@ -57,11 +60,11 @@ class Block(nn.Module):
 
 
 class GPT(nn.Module):
-    def __init__(self, context, layers, heads, width, vocab, dropout):
+    def __init__(self, context, layers, heads, width, vocab, dropout, bias):
         super().__init__()
         self.wte, self.wpe = nn.Embedding(vocab, width), nn.Embedding(context, width)
-        self.drop, self.ln_f = nn.Dropout(dropout), nn.LayerNorm(width, bias=False)
-        self.h = nn.ModuleList(Block(width, heads, dropout) for _ in range(layers))
+        self.drop, self.ln_f = nn.Dropout(dropout), nn.LayerNorm(width, bias=bias)
+        self.h = nn.ModuleList(Block(width, heads, dropout, bias) for _ in range(layers))
         for m in self.modules():
             if isinstance(m, (nn.Linear, nn.Embedding)):
                 nn.init.normal_(m.weight, std=0.02)
@@ -76,7 +79,9 @@ class GPT(nn.Module):
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    p.add_argument("preset", choices=PRESETS)
+    p.add_argument("preset", choices=[*PRESETS, "shape"])
+    p.add_argument("--shape", help="of the preset `shape`: batch, context, layers, heads, width, vocabulary, dropout, bias")
+    p.add_argument("--wait", action="store_true", help="say when all is compiled, and wait for a line before timing")
     p.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     p.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     p.add_argument("--tf32", action="store_true")
@@ -89,13 +94,17 @@ def arguments():
 
 def main():
     a = arguments()
-    batch, context, layers, heads, width, vocab, dropout, steps = PRESETS[a.preset]
+    if a.preset == "shape":
+        *sizes, dropout, bias = a.shape.split(",")
+        (batch, context, layers, heads, width, vocab), dropout, bias, steps = map(int, sizes), float(dropout), bias == "1", 3
+    else:
+        (batch, context, layers, heads, width, vocab, dropout, steps), bias = PRESETS[a.preset], False
     batch, cuda = a.batch_size or batch, a.device == "cuda"
     steps = a.steps or (20 if cuda else steps)
     torch.set_num_threads(a.threads)
     torch.set_float32_matmul_precision("high" if a.tf32 else "highest")
     torch.manual_seed(1)
-    model = GPT(context, layers, heads, width, vocab, dropout).to(a.device)
+    model = GPT(context, layers, heads, width, vocab, dropout, bias).to(a.device)
     run = model
     if a.compile != "0":
         run = torch.compile(model) if a.compile == "1" else torch.compile(model, mode=a.compile)
@@ -119,6 +128,10 @@ def main():
     first = run_steps(1)
     for _ in range(10 if a.preset == "macbook" else 5 if cuda else 2):
         run_steps(1)
+    if a.wait:
+        print("ready", flush=True)
+        sys.stdin.readline()
+        run_steps(2)
     each = [run_steps(1) for _ in range(steps)]
     ms = statistics.median(each)
     # Matrix products' and attention's flops of forward and backward, as anneal's own bench counts them.
