@@ -176,18 +176,17 @@ static bool is_number(int arg, bool grad)
     return !grad && (arg == RNG || arg == N_KEYS);
 }
 
-/* The most elements, of 8, 4, 2 and 1, by which every row of every tensor begins and the head is divided. */
-static int attn_vec(const an_attn_spec *s, const an_arg *arg, bool grad)
+/* Rows of 16-byte accesses, as far as the shapes tell. */
+static bool attn_wide(const an_attn_spec *s, bool grad)
 {
-    static const int forward[] = {0, 1, 2, 4}, backward[] = {0, 1, 2, 3, 5, 7, 8, 9}; /* q k v o, do dq dk dv */
     const int64_t *const stride[] = {s->q, s->k, s->v, s->o, s->do_, s->dq, s->dk, s->dv};
-    int64_t bits = s->D;
-    for (size_t i = 0; i < (grad ? AN_COUNT(backward) : AN_COUNT(forward)); i++) {
-        const an_arg *a = &arg[grad ? backward[i] : forward[i]];
-        for (int d = 0; d < 3; d++) bits |= stride[i][d];
-        if (a->slot >= 0) bits |= a->offset / 2;
-    }
-    return bits % 8 == 0 ? 8 : bits % 4 == 0 ? 4 : bits % 2 == 0 ? 2 : 1;
+    bool wide = s->D % 8 == 0;
+    for (size_t i = 0; i < (grad ? AN_COUNT(stride) : 4); i++) wide &= multiples_of_8(stride[i], 3);
+    return wide;
+}
+bool an_module_attn_packed(const an_attn_spec *s, bool grad)
+{
+    return !attn_wide(s, grad);
 }
 
 static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_args, const an_gpu *gpu, bool grad,
@@ -206,11 +205,7 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
                     .dropout = s->dropout > 0,
                     .cols = s->D <= 32 ? 64 : 32};
     if (!t->store) return "float64 attention has no GPU template";
-    bool wide = s->D % 8 == 0 && multiples_of_8(s->q, 3) && multiples_of_8(s->k, 3) && multiples_of_8(s->v, 3) &&
-                multiples_of_8(s->o, 3);
-    if (grad)
-        wide &= multiples_of_8(s->do_, 3) && multiples_of_8(s->dq, 3) && multiples_of_8(s->dk, 3) &&
-                multiples_of_8(s->dv, 3);
+    bool wide = attn_wide(s, grad);
     for (int i = 0; i < n_args; i++) wide &= starts_on_16(&arg[i]) || is_number(i, grad);
     t->vec = wide ? 8 : 1;
     if (gpu->decode && !grad && wide && s->T == 1 && s->dropout == 0) {
@@ -220,10 +215,9 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
         t->dc = 16; /* unused, as are bn and cols */
         return NULL;
     }
-    if (an_module_attn_hopper(s, gpu)) {
+    if (an_module_attn_hopper(s, gpu) && (wide || an_module_attn_packed(s, grad))) {
         t->body = AN_BODY_HOPPER;
         t->threads = 128;
-        t->vec = attn_vec(s, arg, grad);
         t->bm = 64;
         t->bn = 128 / 8;
         t->bk = grad ? AN_HOPPER_BACK(s->B * s->H, s->D) : AN_FORWARD_PASS;

@@ -154,19 +154,52 @@ static const char *hopper_launch(an_gpu_step *out, const char *entry, const an_a
     return why;
 }
 
+/* Where the packed tensors begin in a step's scratch, in bytes. */
+static int64_t packed_at(const an_attn_spec *a, bool grad)
+{
+    const int64_t heads = (int64_t)a->H * a->B;
+    return grad ? 4 * an_round_up(AN_HOPPER_WORDS(AN_HOPPER_BACK(heads, a->D), heads, a->T), 4) : 0;
+}
+/* Byte of the scratch where tensor 0 to 3 (q, k, v, do) is packed, 4: where they end. */
+static int64_t packed_tensor(const an_attn_spec *a, bool grad, int tensor)
+{
+    return packed_at(a, grad) + 2 * (int64_t)AN_HOPPER_PACKED_AT(*a, a->D, tensor);
+}
+/* attn_pack: q, k, v and, backward, do, which are these arguments of the step. */
+static const char *pack_launch(an_gpu_step *out, const an_plan_step *s, const an_attn_spec *a, const an_tiles *t,
+                               const int arg[4], bool grad)
+{
+    an_gpu_launch *l;
+    const char *why = an_gpu_launch_add(out, "attn_pack", an_ceil_div(AN_MAX(a->T, a->S), 64) * a->B, a->H,
+                                        grad ? 4 : 3, t->threads, &l);
+    if (why) return why;
+    for (int i = 0; i < 3 + grad; i++) an_gpu_bind_arg(l, i, s, arg[i]);
+    if (!grad) an_gpu_bind(l, AN_BIND_ANY, 3, 0, 0);
+    an_gpu_bind(l, AN_BIND_SCRATCH, 4, 0, packed_at(a, grad));
+    an_gpu_bind(l, AN_BIND_PARAMS, 5, 0, 0);
+    return NULL;
+}
+
 static const char *attn_step(const an_plan *p, const an_plan_step *s, const an_gpu *gpu, const an_tiles *t,
                              an_gpu_step *out)
 {
     enum { N_KEYS = 6 };
     static const int order[] = {0, 1, 2, 3, N_KEYS, 4, 5}; /* q k v rng n_keys o lse */
     const an_attn_spec *a = &p->kernel[s->kernel].u.attn;
+    const bool packed = t->body == AN_BODY_HOPPER && t->vec < 8;
     an_gpu_launch *l;
     out->params.attn = attn_args(a, s->n_args > N_KEYS && s->arg[N_KEYS].slot >= 0);
     out->params_bytes = sizeof out->params.attn;
-    const char *why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, AN_FORWARD_PASS, &l)
-                                                : attn_launch(out, "attn_forward", a, t, false, &l);
+    const char *why = packed ? pack_launch(out, s, a, t, order, false) : NULL;
+    if (!why)
+        why = t->body == AN_BODY_HOPPER ? hopper_launch(out, "attn_forward", a, gpu, AN_FORWARD_PASS, &l)
+                                        : attn_launch(out, "attn_forward", a, t, false, &l);
     if (why) return why;
-    for (int i = 0; i < (int)AN_COUNT(order); i++) an_gpu_bind_arg(l, i, s, order[i]);
+    for (int i = 0; i < (int)AN_COUNT(order); i++)
+        if (packed && i < 3)
+            an_gpu_bind(l, AN_BIND_SCRATCH, i, 0, packed_tensor(a, false, i));
+        else
+            an_gpu_bind_arg(l, i, s, order[i]);
     an_gpu_bind(l, AN_BIND_PARAMS, (int)AN_COUNT(order), 0, 0);
     return NULL;
 }
@@ -190,9 +223,12 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
               {"attn_dq", dq, AN_COUNT(dq), AN_DQ_PASS},
               {"attn_dkv", dkv, AN_COUNT(dkv), AN_DKV_PASS},
               {"attn_dqkv", dqkv, AN_COUNT(dqkv), t->bk}};
-    const bool hopper = t->body == AN_BODY_HOPPER, one = hopper && AN_HOPPER_FIVE(t->bk);
+    static const int to_pack[] = {Q, K, V, DO};
+    const bool hopper = t->body == AN_BODY_HOPPER, one = hopper && AN_HOPPER_FIVE(t->bk), packed = hopper && t->vec < 8;
     out->params.attn = attn_args(a, false);
     out->params_bytes = sizeof out->params.attn;
+    const char *no_pack = packed ? pack_launch(out, s, a, t, to_pack, true) : NULL;
+    if (no_pack) return no_pack;
     for (size_t i = 0; i < AN_COUNT(of); i++) {
         an_gpu_launch *l;
         if (i && one != (i == 3)) continue;
@@ -202,10 +238,13 @@ static const char *attn_grad_step(const an_plan *p, const an_plan_step *s, const
                      : attn_launch(out, of[i].entry, a, t, i == 2, &l);
         if (why) return why;
         for (int k = 0; k < (int)of[i].n; k++) {
-            if (of[i].arg[k] == DELTA)
+            const int arg = of[i].arg[k], tensor = arg == DO ? 3 : arg;
+            if (arg == DELTA)
                 an_gpu_bind(l, AN_BIND_SCRATCH, k, 0, 0);
+            else if (packed && i && (arg <= V || arg == DO))
+                an_gpu_bind(l, AN_BIND_SCRATCH, k, 0, packed_tensor(a, true, tensor));
             else
-                an_gpu_bind_arg(l, k, s, of[i].arg[k]);
+                an_gpu_bind_arg(l, k, s, arg);
         }
         an_gpu_bind(l, AN_BIND_PARAMS, (int)of[i].n, 0, 0);
     }
@@ -229,7 +268,7 @@ const char *an_gpu_step_make(const an_plan *p, const an_plan_step *s, const an_g
     }
 }
 
-/* What the launches above bind as scratch: partial sums of splits, delta, or a library call's arrays. */
+/* What the launches above bind as scratch: partial sums of splits, delta, packed tensors, or a library call's arrays. */
 size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
 {
     switch (k->kind) {
@@ -237,12 +276,13 @@ size_t an_gpu_scratch(const an_kernel *k, const an_gpu *gpu)
         const an_gemm_spec *g = &k->u.gemm;
         return split_count(g) > 1 ? sizeof(float) * (size_t)(batches(g) * split_count(g) * g->m * g->n) : 0;
     }
+    case AN_KERNEL_ATTN:
     case AN_KERNEL_ATTN_GRAD: {
         const an_attn_spec *a = &k->u.attn;
-        const int64_t heads = (int64_t)a->B * a->H;
+        const bool grad = k->kind == AN_KERNEL_ATTN_GRAD;
         if (gpu && an_module_attn_hopper(a, gpu))
-            return sizeof(float) * (size_t)AN_HOPPER_WORDS(AN_HOPPER_BACK(heads, a->D), heads, a->T);
-        return sizeof(float) * (size_t)(heads * a->T); /* delta */
+            return (size_t)(an_module_attn_packed(a, grad) ? packed_tensor(a, grad, grad ? 4 : 3) : packed_at(a, grad));
+        return grad ? sizeof(float) * (size_t)a->B * (size_t)a->H * (size_t)a->T : 0; /* delta */
     }
     case AN_KERNEL_SCATTER:
     case AN_KERNEL_CALL: return an_gpu_call_scratch(k);

@@ -61,7 +61,7 @@ median_ms() {
         sort -g | awk '{ v[NR] = $1 } END { printf "%.2f", v[int((NR + 1) / 2)] }'
 }
 small="macbook log_interval=1 eval_iters=5 dropout=0.1"
-hopper="n_embd=256 n_head=4 batch_size=16" # 64 heads of 64: attention as larger models have it there
+hopper="n_embd=256 n_head=4 batch_size=24" # 96 heads of 64: attention as larger models have it there
 
 doctor() { "$anneal" doctor device=cuda && echo "# $("$anneal" doctor device=cuda --json | sed -n 's/.*\("device_bytes":[0-9]*,"driver_bytes":[0-9]*\).*/\1/p')"; }
 
@@ -265,7 +265,7 @@ print("#", n, "events in the last trace, none over another")' "$work/trace.json"
     done
 }
 
-# Small char steps under compute-sanitizer's four tools, values apart; side by side. In bf16 with 64 heads, as attention of
+# Small char steps under compute-sanitizer's four tools, values apart; side by side. In bf16 with 96 heads, as attention of
 # its own wants them on Hopper. In bf16 cuBLASLt takes NVIDIA's own kernels (nvjet_...), in which racecheck sees hazards:
 # they are counted apart, in ours there may be none. sanitized SECONDS SETTINGS+SETTINGS...
 sanitized() {

@@ -56,7 +56,7 @@ static void take_for_hopper(const an_plan *p, const an_plan_step *st)
     assert_false(text.failed);
     for (int l = 0; l < g.n_launches; l++) {
         const an_gpu_launch *launch = &g.launch[l];
-        if (!strcmp(launch->entry, "attn_delta")) continue;
+        if (!strcmp(launch->entry, "attn_delta") || !strcmp(launch->entry, "attn_pack")) continue;
         assert_in_range(launch->blocks[0], 1, 132);
         assert_int_equal(launch->blocks[1] * launch->blocks[2], 1);
         assert_in_range(launch->shared_bytes, 1, 227 << 10);
@@ -310,6 +310,50 @@ static void attention_of_float16_takes_tensor_cores_and_that_of_float32_does_not
     }
 }
 
+/* The launches of attention's gradient on sm_90a: heads of `d` columns, `heads` in all. */
+static void take_gradient(int d, int heads, const char *const entry[], int n)
+{
+    const an_gpu gpu = {
+        .dialect = &an_dialects[AN_DIALECT_CUDA], .fast = true, .arch_specific = 90, .multiprocessors = 132};
+    const int64_t tensor = 2 * (int64_t)heads * 130 * ((d + 7) / 8 * 8); /* bytes, packed */
+    an_ctx *cx = an_open(&(an_options){.device = "null:cuda", .seed = 1});
+    assert_non_null(cx);
+    an_tensor *x = an_param(cx, "x", AN_F32, AN_SHAPE(1, heads, 130, d), AN_NORMAL(1)), *q = an_cast(x, AN_BF16);
+    an_backward(an_sum(an_cast(an_attention(q, q, q, 0, true, 0), AN_F32), AN_ALL));
+    if (an_plan(an_grad(x)) != AN_OK) fail_msg("%s", an_error(cx));
+    const an_plan *p = cx->last->plan;
+    for (int s = 0; s < p->n_steps; s++) {
+        const an_kernel *k = &p->kernel[p->step[s].kernel];
+        const bool grad = k->kind == AN_KERNEL_ATTN_GRAD, packed = d % 8 != 0;
+        an_gpu_step g;
+        if (!grad && k->kind != AN_KERNEL_ATTN) continue;
+        assert_null(an_gpu_step_make(p, &p->step[s], &gpu, &g));
+        assert_int_equal(g.n_launches, grad ? n : 1 + packed);
+        for (int l = 0; grad && l < n; l++) assert_string_equal(g.launch[l].entry, entry[l]);
+        if (!packed) continue;
+        const int64_t at = g.launch[0].bind[4].offset, bytes = (int64_t)an_gpu_scratch(k, &gpu);
+        assert_int_equal(at % 16, 0);
+        assert_int_equal(g.launch[0].bind[4].kind, AN_BIND_SCRATCH);
+        assert_int_equal(bytes, at + (grad ? 4 : 3) * tensor);
+        for (int l = grad ? 2 : 1; l < g.n_launches; l++)
+            for (int i = 0; i < 3 + grad; i++) { /* q k v do */
+                assert_int_equal(g.launch[l].bind[i].kind, AN_BIND_SCRATCH);
+                assert_int_equal(g.launch[l].bind[i].offset, at + i * tensor);
+            }
+    }
+    an_close(cx);
+}
+
+static void attention_on_hopper_has_the_launches_of_its_head(void **state)
+{
+    (void)state;
+    take_gradient(64, 96, (const char *const[]){"attn_delta", "attn_dqkv"}, 2);
+    take_gradient(64, 2, (const char *const[]){"attn_delta", "attn_dqkv"}, 2);
+    take_gradient(20, 2, (const char *const[]){"attn_pack", "attn_delta", "attn_dqkv"}, 3);
+    take_gradient(96, 2, (const char *const[]){"attn_delta", "attn_dq", "attn_dkv"}, 3);
+    take_gradient(65, 3, (const char *const[]){"attn_pack", "attn_delta", "attn_dq", "attn_dkv"}, 4);
+}
+
 static int close_map(void **state)
 {
     (void)state;
@@ -321,6 +365,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_begins_between_16_bytes_is_not_called_aligned),
+        cmocka_unit_test(attention_on_hopper_has_the_launches_of_its_head),
         cmocka_unit_test(kernels_of_small_steps_compile),
         cmocka_unit_test(kernels_of_a_step_at_the_width_of_gpt2_compile),
         cmocka_unit_test(kernels_of_convolutions_compile),

@@ -13,10 +13,10 @@ typedef struct body {
     int hopper; /* attn_hopper.inc behind attn_bf16.inc, or that alone */
     int back;   /* of attn_hopper_backward.inc: AN_WHOLE_PASS, AN_SHARED_PASS, AN_DKV_PASS (with AN_DQ_PASS) */
     int D, vec;
-    void *pass[PASSES];
+    void *pass[PASSES], *pack[2]; /* pack: forward, backward; for rows that are not aligned */
 } body;
 typedef struct buffers {
-    cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys; /* delta: the backward pass's scratch */
+    cuda_pointer x[CASE_TENSORS], lse, delta, rng, n_keys, packed; /* delta: the backward pass's scratch */
 } buffers;
 
 static char *text_of(const body *b, int causal, int dropout, int forward)
@@ -48,14 +48,15 @@ static void build(body *b, int causal, int dropout)
         void *module = cuda_module(text, backward ? "backward" : "forward", 1, b->hopper);
         for (int p = backward; p < (backward ? PASSES : 1); p++)
             if (has(b, p)) b->pass[p] = cuda_kernel(module, names[p]);
+        if (b->hopper && b->vec < 8) b->pack[backward] = cuda_kernel(module, "attn_pack");
         free(text);
     }
 }
 
-/* Elements by which every row of [.., H, D] begins, and D is divided. */
+/* Whether every row of [.., H, D] begins on 16 bytes, as AN_VEC. */
 static int vec_of(int D)
 {
-    return D % 8 == 0 ? 8 : D % 4 == 0 ? 4 : D % 2 == 0 ? 2 : 1;
+    return D % 8 == 0 ? 8 : 1;
 }
 
 static unsigned blocks(int n, int block)
@@ -67,7 +68,11 @@ static unsigned blocks(int n, int block)
 static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigned multiprocessors)
 {
     struct an_attn_args a = c->args;
-    cuda_pointer *x = b->x;
+    cuda_pointer x[CASE_TENSORS];
+    for (int i = 0; i < CASE_TENSORS; i++) x[i] = b->x[i];
+    if (k->hopper && k->vec < 8 && pass != DELTA)
+        for (int i = 0; i < 4; i++)
+            x[i < 3 ? i : CASE_DO] = b->packed + 2 * (cuda_pointer)AN_HOPPER_PACKED_AT(a, c->D, i);
     void *args[PASSES][11] = {
         {&x[CASE_Q], &x[CASE_K], &x[CASE_V], &b->rng, &b->n_keys, &x[CASE_O], &b->lse, &a},
         {&x[CASE_O], &x[CASE_DO], &b->delta, &a},
@@ -90,6 +95,16 @@ static void run(const body *k, const attn_case *c, buffers *b, int pass, unsigne
         const int rows = pass == DKV ? c->S : c->T;
         cuda_run(k->pass[pass], blocks(rows, height[pass]), H, B, 128, args[pass]);
     }
+}
+
+/* Before the forward pass, or all of backward: q, k, v and do in aligned rows. */
+static void pack(const body *k, const attn_case *c, buffers *b, int backward)
+{
+    struct an_attn_args a = c->args;
+    void *args[] = {&b->x[CASE_Q], &b->x[CASE_K], &b->x[CASE_V], &b->x[CASE_DO], &b->packed, &a};
+    if (!k->hopper || k->vec == 8) return;
+    cuda_run(k->pack[backward], blocks(c->T > c->S ? c->T : c->S, 64) * (unsigned)c->B, (unsigned)c->H,
+             backward ? 4 : 3, 128, args);
 }
 
 /* ---------------------------------------------------------------------------------------------- right? */
@@ -117,12 +132,14 @@ static buffers upload(const attn_case *c)
     b.lse = cuda_new(heads * (size_t)c->T * sizeof(float), NULL);
     b.delta = cuda_new((size_t)scratch_words(heads, c->T) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
+    b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4), NULL);
     return b;
 }
 static void release(buffers *b)
 {
     for (int t = 0; t < CASE_TENSORS; t++) cuda.release(b->x[t]);
-    cuda.release(b->lse), cuda.release(b->delta), cuda.release(b->rng), cuda.release(b->n_keys);
+    cuda.release(b->lse), cuda.release(b->delta), cuda.release(b->rng), cuda.release(b->n_keys),
+        cuda.release(b->packed);
 }
 
 /* Runs everything as if on so many multiprocessors; the results go to out. */
@@ -132,8 +149,10 @@ static void run_all(const body *k, const attn_case *c, buffers *b, unsigned mult
     static const int results[] = {CASE_O, CASE_DQ, CASE_DK, CASE_DV};
     for (int i = 0; i < 4; i++)
         cuda_check(cuda.set8(b->x[results[i]], 0xff, 2 * case_elements(c, results[i])), "poisoning");
-    for (int pass = 0; pass < (c->n_keys < 0 ? PASSES : 1); pass++)
+    for (int pass = 0; pass < (c->n_keys < 0 ? PASSES : 1); pass++) {
+        if (pass <= DELTA) pack(k, c, b, pass);
         if (has(k, pass)) run(k, c, b, pass, multiprocessors);
+    }
     cuda_check(cuda.synchronize(), "running");
     for (int i = 0; i < (c->n_keys < 0 ? 4 : 1); i++) {
         size_t n = case_elements(c, results[i]) * sizeof **out;
@@ -230,6 +249,7 @@ static buffers upload_model(attn_case *c)
     b.lse = cuda_new(heads * (size_t)c->T * sizeof(float), NULL);
     b.delta = cuda_new((size_t)scratch_words(heads, c->T) * sizeof(float), NULL);
     b.rng = cuda_new(sizeof c->rng, c->rng), b.n_keys = cuda_new(sizeof c->n_keys, &c->n_keys);
+    b.packed = cuda_new(2 * (size_t)AN_HOPPER_PACKED_AT(c->args, c->D, 4), NULL);
     return b;
 }
 
@@ -252,9 +272,11 @@ static void time_model(attn_case c)
         for (int round = 0; round < ROUNDS; round++)
             for (int backward = 0; backward < 2; backward++) {
                 cuda_clock(0);
-                for (int r = 0; r < RUNS; r++)
+                for (int r = 0; r < RUNS; r++) {
+                    pack(&k, &c, &b, backward);
                     for (int pass = backward; pass < (backward ? PASSES : 1); pass++)
                         if (has(&k, pass)) run(&k, &c, &b, pass, (unsigned)multiprocessors);
+                }
                 float ms = cuda_clock(1) / RUNS;
                 if (round == 1 || (round && ms < best[backward])) best[backward] = ms;
             }
@@ -267,7 +289,7 @@ static void time_model(attn_case c)
                2.5 * flop / (double)best[1] / 1e9);
     }
     cuda.release(b.x[CASE_Q]), cuda.release(b.x[CASE_O]), cuda.release(b.x[CASE_DO]), cuda.release(b.x[CASE_DQ]);
-    cuda.release(b.lse), cuda.release(b.delta), cuda.release(b.rng), cuda.release(b.n_keys);
+    cuda.release(b.lse), cuda.release(b.delta), cuda.release(b.rng), cuda.release(b.n_keys), cuda.release(b.packed);
 }
 
 int main(int argc, char **argv)

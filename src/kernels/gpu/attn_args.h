@@ -45,15 +45,18 @@ struct an_attn_args {
          AN_HOPPER_TILE +                                                                                              \
      AN_HOPPER_FIVE(pass) * (4 + 2 * AN_HOPPER_NEAR) * AN_HOPPER_TILE +                                                \
      AN_HOPPER_KEYS(pass) * 512 * AN_HOPPER_STAGES(pass, c) + 192)
-/* Which of the backward passes: heads wider than 64 have no registers for five GEMMs. A thread block takes whole heads where there are many. */
-#define AN_HOPPER_HEADS             64
+/* Which of the backward passes: heads wider than 64 have no registers for five GEMMs. Where thread blocks take whole heads, the last round
+ * of AN_HOPPER_GRID may be nearly empty; where they share them, it is full, but a head takes up to 1.5 times as long. */
+#define AN_HOPPER_GRID      132
+#define AN_HOPPER_ROUNDS(h) (((h) + AN_HOPPER_GRID - 1) / AN_HOPPER_GRID)
 #define AN_HOPPER_BACK(heads, d)                                                                                       \
-    (AN_HOPPER_CHUNKS(d) > 1 ? AN_DKV_PASS : (heads) >= AN_HOPPER_HEADS ? AN_WHOLE_PASS : AN_SHARED_PASS)
+    (AN_HOPPER_CHUNKS(d) > 1                                         ? AN_DKV_PASS                                     \
+     : 3 * (heads) < 2 * AN_HOPPER_GRID * AN_HOPPER_ROUNDS(heads)    ? AN_SHARED_PASS                                  \
+                                                                     : AN_WHOLE_PASS)
 /* Scratch of the backward passes, in words: delta, a number a query; then, for those with five GEMMs, aligned to 4 words, sums of dq, 4096
  * words a tile of 64 queries, of every head, or of every thread block of AN_WHOLE_PASS, of which there are at most AN_HOPPER_GRID (sums of a
  * head's last AN_HOPPER_NEAR query tiles are in shared memory); then for AN_SHARED_PASS the next block of keys to take, and how many have
  * been added to each tile of queries. */
-#define AN_HOPPER_GRID              132
 #define AN_HOPPER_NEAR              4
 #define AN_HOPPER_QUERY_TILES(T)    (((T) + 63) / 64)
 #define AN_HOPPER_SUMS_AT(heads, T) (((an_i64)(heads) * (T) + 3) / 4 * 4)
@@ -65,3 +68,9 @@ struct an_attn_args {
      : (pass) == AN_WHOLE_PASS ? AN_HOPPER_SUMS_AT(heads, T) + (an_i64)((heads) < AN_HOPPER_GRID ? (heads) : AN_HOPPER_GRID) * \
                                                                    AN_HOPPER_QUERY_TILES(T) * 4096                     \
                                : (an_i64)(heads) * (T))
+/* Tensors whose rows are not aligned are packed (attn_hopper.inc): elements before tensor 0 to 3 (q, k, v, do; 4: all) of scratch that begins
+ * after those words, aligned to 4. */
+#define AN_HOPPER_PITCH(d) (((d) + 7) / 8 * 8)
+#define AN_HOPPER_PACKED_AT(a, d, tensor)                                                                              \
+    (((an_i64)((tensor) > 0) + ((tensor) > 3)) * (a).B * (a).H * (a).T * AN_HOPPER_PITCH(d) +                          \
+     (an_i64)((tensor) > 2 ? 2 : (tensor) > 1 ? 1 : 0) * (a).B * (a).H * (a).S * AN_HOPPER_PITCH(d))
