@@ -5,6 +5,7 @@
 #include "cli/progress_bar.h"
 #include "tools/bench.h"
 #include "tools/bench_op.h"
+#include "infer/generate.h"
 #include "tools/bench_sample.h"
 #include <anneal_tools.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 enum { MOST_DEVICES = 8 };
 
 typedef struct bench_values {
-    int64_t steps, warmup, n, iters, prompt, tokens;
+    int64_t steps, warmup, n, iters, prompt, tokens, together;
 } bench_values;
 
 #define AT(name) offsetof(bench_values, name)
@@ -26,6 +27,8 @@ static const an_config_field fields[] = {
      "of sample: tokens of the prompt; 0: a quarter of the context, 16 at most"},
     {"tokens", AN_CONFIG_INT, AT(tokens), "0", 0, 1e6, NULL,
      "of sample: tokens to draw, at least 2; 0: as many as the context takes, 200 at most"},
+    {"together", AN_CONFIG_INT, AT(together), "1", 1, AN_MOST_TEXTS, NULL,
+     "of sample: texts drawn at a time, in one pass of the model a token"},
 };
 const an_config an_bench_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
@@ -263,25 +266,29 @@ static an_status bench_steps(an_err *err, const an_args *args, const bench_value
 
 /* ---- sampling */
 
-static void print_sample(an_text *out, const an_train_config *c, const char *source, const an_bench_sample_result *b)
+static void print_sample(an_text *out, const an_train_config *c, const char *source, int64_t texts,
+                         const an_bench_sample_result *b)
 {
+    char many[32] = "one text";
+    if (texts > 1) snprintf(many, sizeof many, "%d texts", (int)texts);
     const double gbytes = b->moved_bytes / b->p50_ms / 1e6;
     an_text_printf(out,
-                   "%s %s on %s, one text: %.0f tokens/s; a token p50 %.3f, p95 %.3f, p99 %.3f ms; the first %.1f ms "
+                   "%s %s on %s, %s: %.0f tokens/s; a token p50 %.3f, p95 %.3f, p99 %.3f ms; the first %.1f ms "
                    "(cold %.2f s)\n%.1f MB a token, %.2f GB/s: %.0f %% of the %.2f GB/s at which memory is read here",
-                   source, an_dtype_text(c->dtype), c->device, b->tokens_per_s, b->p50_ms, b->p95_ms, b->p99_ms,
+                   source, an_dtype_text(c->dtype), c->device, many, b->tokens_per_s, b->p50_ms, b->p95_ms, b->p99_ms,
                    b->first_ms, b->cold_s, b->moved_bytes / 1e6, gbytes, 100 * gbytes / b->read_gbytes, b->read_gbytes);
 }
 
-static void json_sample(an_text *out, const an_train_config *c, const char *source, int64_t prompt,
+static void json_sample(an_text *out, const an_train_config *c, const char *source, const bench_values *v,
                         const an_bench_sample_result *b)
 {
     an_text_puts(out, "{\"sample\":");
     an_json_put(out, source);
     an_text_puts(out, ",\"device\":");
     an_json_put(out, c->device);
-    an_text_printf(out, ",\"dtype\":\"%s\",\"threads\":%lld,\"prompt\":%lld,\"tokens\":%lld", an_dtype_text(c->dtype),
-                   (long long)c->threads, (long long)prompt, (long long)b->tokens);
+    an_text_printf(out, ",\"dtype\":\"%s\",\"threads\":%lld,\"texts\":%lld,\"prompt\":%lld,\"tokens\":%lld",
+                   an_dtype_text(c->dtype), (long long)c->threads, (long long)v->together, (long long)v->prompt,
+                   (long long)b->tokens);
     an_put_json(out, "tokens_per_s", b->tokens_per_s);
     an_put_json(out, "p50_ms", b->p50_ms);
     an_put_json(out, "p95_ms", b->p95_ms);
@@ -325,14 +332,14 @@ static an_status bench_sample(an_err *err, const an_args *args, bench_values *v)
         const int64_t left = context - v->prompt;
         if (v->tokens == 0) v->tokens = AN_MAX(AN_MIN(left, 200), 2);
         status = v->tokens < 2 ? an_fail(err, AN_E_USAGE, "bench sample: tokens=1 leaves none to time; at least 2")
-                               : an_bench_sample(err, r, v->prompt, v->tokens, &b);
+                               : an_bench_sample(err, r, v->together, v->prompt, v->tokens, &b);
     }
     if (status == AN_OK) {
         an_text out = {0};
         if (args->json)
-            json_sample(&out, &r->cfg, args->words[1], v->prompt, &b);
+            json_sample(&out, &r->cfg, args->words[1], v, &b);
         else
-            print_sample(&out, &r->cfg, args->words[1], &b);
+            print_sample(&out, &r->cfg, args->words[1], v->together, &b);
         status = an_print_line(err, &out);
     }
     an_session_close(r);

@@ -78,8 +78,9 @@ static void write_held(talk *k, bool end)
 }
 
 /* The answer ends at its closing token, at <|endoftext|>, and at an id without text (of a padded vocabulary). */
-static bool take_token(void *arg, int32_t id)
+static bool take_token(void *arg, int64_t text, int32_t id)
 {
+    (void)text;
     talk *k = arg;
     k->ended =
         id == k->c.end || id == k->c.close[AN_CHAT_ASSISTANT] || id == k->c.pad || id >= an_tokenizer_vocab(k->t);

@@ -2,12 +2,13 @@
 #include "cli/cli.h"
 #include "cli/progress_bar.h"
 #include "infer/generate.h"
+#include <anneal_decode.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 typedef struct sample_values {
-    int64_t tokens, num_samples, top_k, seed, threads, step;
+    int64_t tokens, num_samples, together, top_k, seed, threads, step;
     double temperature, top_p;
     bool best;
     const char *start; /* the argument itself: it may be longer than a setting's text */
@@ -24,6 +25,8 @@ static const an_config_field fields[] = {
     {"tokens", AN_CONFIG_INT, AT(tokens), "500", 0, 1e9, NULL, "tokens to draw for each sample"},
     {"max_new_tokens", AN_CONFIG_INT, AT(tokens), "500", 0, 1e9, NULL, "nanoGPT's name for tokens"},
     {"num_samples", AN_CONFIG_INT, AT(num_samples), "1", 1, 1e6, NULL, "texts to write, each from the prompt"},
+    {"together", AN_CONFIG_INT, AT(together), "0", 0, AN_MOST_TEXTS, NULL,
+     "of these, texts drawn at a time, in one pass of the model a token; 0: on a GPU up to 64, elsewhere 1"},
     {"temperature", AN_CONFIG_FLOAT, AT(temperature), "0.8", 0, 100, NULL, "0: always the most probable token"},
     {"top_k", AN_CONFIG_INT, AT(top_k), "200", 0, 1e6, NULL, "draw from the k most probable tokens; 0: from all"},
     {"top_p", AN_CONFIG_FLOAT, AT(top_p), "1", 0, 1, NULL,
@@ -47,14 +50,20 @@ const an_config an_sample_keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 enum { MAX_STOPS = 16 };
 
+typedef struct one_text {
+    an_text held;  /* drawn but not written: it may be the beginning of a stop text */
+    an_text later; /* of texts drawn beside the first: written when those before it are complete */
+    bool live, stopped;
+} one_text;
+
 typedef struct output {
     an_err *err;
     const an_tokenizer *tokenizer;
     an_status status;
     const char *stop[MAX_STOPS];
     size_t n_stops;
-    an_text held; /* drawn but not written: it may be the beginning of a stop text */
-    bool stopped;
+    one_text *text; /* [texts] drawn at a time */
+    int64_t texts;
     an_bar *bar;        /* where the texts go into a file and several are drawn */
     int64_t drawn, all; /* tokens */
 } output;
@@ -70,15 +79,15 @@ static an_status write_bytes(an_err *err, const char *bytes, size_t n)
 
 /* How many bytes at the end of the held text may be the beginning of a stop text; *at: where a complete one begins, or
  * the length of the held text. */
-static size_t undecided(const output *o, size_t *at)
+static size_t undecided(const output *o, const an_text *held, size_t *at)
 {
     size_t most = 0;
-    *at = o->held.len;
+    *at = held->len;
     for (size_t s = 0; s < o->n_stops; s++) {
         const size_t n = strlen(o->stop[s]);
-        for (size_t begin = 0; begin < o->held.len; begin++) {
-            const size_t there = o->held.len - begin;
-            if (memcmp(o->held.data + begin, o->stop[s], there < n ? there : n) != 0) continue;
+        for (size_t begin = 0; begin < held->len; begin++) {
+            const size_t there = held->len - begin;
+            if (memcmp(held->data + begin, o->stop[s], there < n ? there : n) != 0) continue;
             if (there >= n)
                 *at = begin < *at ? begin : *at;
             else
@@ -90,20 +99,25 @@ static size_t undecided(const output *o, size_t *at)
 }
 
 /* Writes the held text except a tail that may become a stop text; at the `end`, all of it. */
-static an_status write_held(output *o, bool end)
+static an_status write_held(output *o, one_text *t, bool end)
 {
     size_t at;
-    const size_t keep = undecided(o, &at);
-    o->stopped = at < o->held.len;
-    size_t n = o->stopped ? at : end ? o->held.len : o->held.len - keep;
-    if (o->held.failed) return an_fail_nomem(o->err, "text that may be a stop text", o->held.len);
+    an_text *held = &t->held;
+    const size_t keep = undecided(o, held, &at);
+    t->stopped = at < held->len;
+    size_t n = t->stopped ? at : end ? held->len : held->len - keep;
+    if (held->failed) return an_fail_nomem(o->err, "text that may be a stop text", held->len);
     if (isatty(STDOUT_FILENO) == 1) {
-        if (n > 0 && !end && (unsigned char)o->held.data[n - 1] == 0xC2) n--; /* the next byte may make it a control */
-        an_text_printable(o->held.data, n);
+        if (n > 0 && !end && (unsigned char)held->data[n - 1] == 0xC2) n--; /* the next byte may make it a control */
+        an_text_printable(held->data, n);
     }
-    AN_TRY(write_bytes(o->err, o->held.data, n));
-    if (n > 0) memmove(o->held.data, o->held.data + n, o->held.len - n);
-    o->held.len -= n;
+    if (t->live)
+        AN_TRY(write_bytes(o->err, held->data, n));
+    else if (n > 0)
+        an_text_putn(&t->later, held->data, n);
+    if (t->later.failed) return an_fail_nomem(o->err, "a text", t->later.len);
+    if (n > 0) memmove(held->data, held->data + n, held->len - n);
+    held->len -= n;
     return AN_OK;
 }
 
@@ -118,10 +132,14 @@ static void unescape(char *text)
     *to = 0;
 }
 
-static void free_stops(output *o)
+static void free_output(output *o)
 {
     for (size_t i = 0; i < o->n_stops; i++) free((char *)o->stop[i]);
-    an_text_free(&o->held);
+    for (int64_t i = 0; o->text && i < o->texts; i++) {
+        an_text_free(&o->text[i].held);
+        an_text_free(&o->text[i].later);
+    }
+    free(o->text);
 }
 
 static an_status read_stops(an_err *err, const an_args *args, output *o)
@@ -143,14 +161,16 @@ static an_status read_stops(an_err *err, const an_args *args, output *o)
 /* ---- drawing */
 
 /* Vocabularies padded to a multiple of 64 have ids without text: drawing one ends the text, as <|endoftext|> does. */
-static bool write_token(void *arg, int32_t id)
+static bool write_token(void *arg, int64_t text, int32_t id)
 {
     output *o = arg;
+    one_text *t = &o->text[text];
     an_bar_tell(o->bar, ++o->drawn, o->all);
     if (id >= an_tokenizer_vocab(o->tokenizer) || id == an_tokenizer_end(o->tokenizer)) return false;
-    o->status = an_tokenizer_decode(o->err, o->tokenizer, &id, 1, &o->held);
-    if (o->status == AN_OK) o->status = write_held(o, false);
-    return o->status == AN_OK && !o->stopped && !an_interrupt_seen(NULL);
+    if (o->status != AN_OK) return false;
+    o->status = an_tokenizer_decode(o->err, o->tokenizer, &id, 1, &t->held);
+    if (o->status == AN_OK) o->status = write_held(o, t, false);
+    return o->status == AN_OK && !t->stopped && !an_interrupt_seen(NULL);
 }
 
 /* A text without a prompt begins with a newline, or with the vocabulary's first character where it has none. */
@@ -172,32 +192,63 @@ static an_status read_prompt(an_err *err, const an_tokenizer *t, const char *pro
     return an_text_puts(out, prompt), AN_OK;
 }
 
+/* Draws texts from number `first` on at a time; the first is written as it comes, the others when it has ended. */
+static an_status write_together(an_err *err, an_session *r, const sample_values *v, const an_text *text,
+                                const an_ids *ids, output *sink, int64_t first, an_generate_result *result)
+{
+    const int64_t now = AN_MIN(sink->texts, v->num_samples - first);
+    const an_generate_options o = {
+        .sampler = {.temperature = v->temperature, .top_k = v->top_k, .top_p = v->top_p, .seed = (uint64_t)v->seed},
+        .tokens = v->tokens,
+        .texts = sink->texts, /* those beyond the last are thrown away: there is one plan for all */
+        .sample = (uint32_t)first};
+    for (int64_t i = 0; i < sink->texts; i++) {
+        an_text_clear(&sink->text[i].held);
+        an_text_clear(&sink->text[i].later);
+        sink->text[i].live = i == 0;
+        sink->text[i].stopped = false;
+    }
+    AN_TRY(write_bytes(err, text->data, text->len));
+    AN_TRY(an_generate(err, r, &o, ids->data, ids->len, write_token, sink, result));
+    AN_TRY(sink->status);
+    for (int64_t i = 0; i < now; i++) {
+        one_text *t = &sink->text[i];
+        if (i > 0) AN_TRY(write_bytes(err, text->data, text->len));
+        if (i > 0) AN_TRY(write_bytes(err, t->later.data, t->later.len));
+        t->live = true;
+        if (!t->stopped) AN_TRY(write_held(sink, t, true));
+        fputs(v->num_samples > 1 ? "\n---------------\n" : "\n", stdout);
+        fflush(stdout);
+    }
+    return AN_OK;
+}
+
 static an_status write_samples(an_err *err, an_session *r, const sample_values *v, const an_text *text,
                                const an_ids *ids, output *sink, bool quiet)
 {
     double seconds = 0, first = 0;
-    int64_t drawn = 0;
-    for (int64_t i = 0; i < v->num_samples && !an_interrupt_seen(NULL); i++) {
-        const an_generate_options o = {
-            .sampler = {.temperature = v->temperature, .top_k = v->top_k, .top_p = v->top_p, .seed = (uint64_t)v->seed},
-            .tokens = v->tokens,
-            .sample = (uint32_t)i};
+    int64_t drawn = 0, starts = 0;
+    for (int64_t i = 0; i < v->num_samples && !an_interrupt_seen(NULL); i += sink->texts, starts++) {
         an_generate_result result;
-        an_text_clear(&sink->held);
-        AN_TRY(write_bytes(err, text->data, text->len));
-        AN_TRY(an_generate(err, r, &o, ids->data, ids->len, write_token, sink, &result));
-        AN_TRY(sink->status);
-        if (!sink->stopped) AN_TRY(write_held(sink, true));
-        fputs(v->num_samples > 1 ? "\n---------------\n" : "\n", stdout);
-        fflush(stdout);
-        drawn += result.tokens;
+        AN_TRY(write_together(err, r, v, text, ids, sink, i, &result));
+        drawn += result.tokens - sink->texts;
         seconds += result.tokens_s;
         first += result.prompt_s;
     }
-    if (!quiet && drawn > 0)
-        fprintf(stderr, "%lld tokens, %.0f tokens/s (first after %.0f ms)\n", (long long)drawn,
-                seconds > 0 ? (double)(drawn - 1) / seconds : 0, 1e3 * first / (double)v->num_samples);
+    if (!quiet && starts > 0)
+        fprintf(stderr, "%lld tokens, %.0f tokens/s (first after %.0f ms)\n", (long long)(drawn + starts * sink->texts),
+                seconds > 0 ? (double)drawn / seconds : 0, 1e3 * first / (double)starts);
     return AN_OK;
+}
+
+/* How many texts are drawn at a time. */
+static int64_t texts_together(const an_session *r, const sample_values *v)
+{
+    enum { ON_A_GPU = 64 };
+    const an_decoder *d = r->cfg.model->decoder;
+    if (!d || !d->together) return v->together > 1 ? v->together : 1; /* an_generate refuses several */
+    const int64_t most = v->together ? v->together : an_steps_in_flight(r->cx) > 1 ? ON_A_GPU : 1;
+    return AN_MAX(AN_MIN(most, v->num_samples), 1);
 }
 
 static an_status sample(an_err *err, an_session *r, const sample_values *v, const an_args *args)
@@ -207,18 +258,20 @@ static an_status sample(an_err *err, an_session *r, const sample_values *v, cons
                        "the checkpoint has no tokenizer (its data was a .bin file): set tokenizer=FOLDER");
     an_text text = {0};
     an_ids ids = {0};
-    output sink = {.err = err, .tokenizer = r->data->tokenizer};
+    output sink = {.err = err, .tokenizer = r->data->tokenizer, .texts = texts_together(r, v)};
+    sink.text = calloc((size_t)sink.texts, sizeof *sink.text);
+    if (!sink.text) return an_fail_nomem(err, "texts", (size_t)sink.texts * sizeof *sink.text);
     an_status status = read_prompt(err, r->data->tokenizer, v->start, &text);
     if (status == AN_OK && text.len && !an_interrupt_seen(NULL))
         status = an_tokenizer_encode(err, r->data->tokenizer, "prompt", text.data, text.len, true, &ids);
     if (isatty(STDOUT_FILENO) == 1)
         an_text_printable(text.data, text.len); /* may come from a file; it is printed first */
     if (status == AN_OK) status = read_stops(err, args, &sink);
-    sink.all = v->num_samples * v->tokens;
+    sink.all = (v->num_samples + sink.texts - 1) / sink.texts * sink.texts * v->tokens;
     if (status == AN_OK && isatty(STDOUT_FILENO) != 1) sink.bar = an_bar_open(args, "sample", "tokens", NULL, NULL);
     if (status == AN_OK) status = write_samples(err, r, v, &text, &ids, &sink, args->quiet);
     an_bar_close(sink.bar);
-    free_stops(&sink);
+    free_output(&sink);
     an_ids_free(&ids);
     an_text_free(&text);
     return status;

@@ -23,7 +23,11 @@ extern const char an_embed_gemm_inc[], an_embed_gemm_args_h[], an_embed_attn_arg
     an_embed_attn_hopper_inc[], an_embed_attn_decode_inc[], an_embed_attn_hopper_backward_inc[];
 extern const char an_embed_conv_bf16_inc[], an_embed_gemm_rows_inc[];
 
-enum { DECODE_THREADS = 512, MOST_USERS = 8 }; /* steps that are named above a shared text */
+enum {
+    DECODE_THREADS = 512,
+    DECODE_MANY = 264 /* heads */,
+    MOST_USERS = 8
+}; /* steps that are named above a shared text */
 
 static const char *const kind_of[AN_N_DTYPES] = {[AN_F32] = "F32", [AN_BF16] = "BF16", [AN_F16] = "F16"};
 
@@ -210,7 +214,8 @@ static const char *choose_attn(const an_attn_spec *s, const an_arg *arg, int n_a
     t->vec = wide ? 8 : 1;
     if (gpu->decode && !grad && wide && s->T == 1 && s->dropout == 0) {
         t->body = AN_BODY_DECODE;
-        t->threads = DECODE_THREADS;
+        t->threads =
+            s->B * s->H < DECODE_MANY ? DECODE_THREADS : DECODE_THREADS / 4; /* the shape decides, for the bits */
         t->bm = 1;
         t->dc = 16; /* unused, as are bn and cols */
         return NULL;

@@ -105,26 +105,42 @@ static void elements(const an_loop_kernel *p, const an_loop_launch *launch, cons
     for (int i = 0; i < p->n_ins; i++) an_gpu_instruction(p, i, "    ", "if (c == 0) ", f, out);
 }
 
-/* A column reduction by one thread, which keeps all virtual lanes. */
+/* The elements of a column from one lane's turn to the next: `lanes` of them from `from` on, or those that are left. */
+static void column_turn(const an_loop_kernel *p, int red, int lanes, const char *from, const char *indent, an_text *out)
+{
+    an_text_printf(out, "%sAN_UNROLL for (int k = 0; k < %d; k++)\n%s{\n%s    const int q = %s + k;\n", indent, lanes,
+                   indent, indent, from);
+    if (!an_gpu_uses(p, AN_VAR_RED)) an_text_printf(out, "%s    (void)q;\n", indent);
+    char deeper[32];
+    snprintf(deeper, sizeof deeper, "%s    ", indent);
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, deeper, "", (an_gpu_form){0}, out);
+    an_gpu_accumulate(p, red, "[k]", "q", deeper, out);
+    an_text_printf(out, "%s}\n", indent);
+}
+
+/* A column reduction by one thread, which keeps all virtual lanes. What is left after the last whole turn has a text of
+ * its own: with a test at each element no load could be asked for before the one in front of it has come. */
 static void columns_by_threads(const an_loop_kernel *p, int red, int lanes, int threads, an_text *out)
 {
-    const char *indent = lanes > 1 ? "            " : "        ";
     declare_indices(p, threads, out);
     an_gpu_declare_lanes(p, red, lanes, out);
     if (lanes > 1) {
-        an_text_printf(out,
-                       "    for (int q0 = 0; q0 < %lld; q0 += %d)\n        AN_UNROLL for (int k = 0; k < %d; k++)\n    "
-                       "    {\n            const int q = q0 + k;\n",
-                       (long long)p->red, lanes, lanes);
-        if (p->red % lanes) an_text_printf(out, "            if (q >= %lld) break;\n", (long long)p->red);
-        if (!an_gpu_uses(p, AN_VAR_RED)) an_text_puts(out, "            (void)q;\n");
-    } else {
-        an_text_printf(out, "    for (int q = 0; q < %lld; q++) {\n", (long long)p->red);
+        const long long left = p->red % lanes, whole = p->red - left;
+        char from[24];
+        snprintf(from, sizeof from, "%lld", whole);
+        if (whole) {
+            an_text_printf(out, "    for (int q0 = 0; q0 < %lld; q0 += %d)\n", whole, lanes);
+            column_turn(p, red, lanes, "q0", "        ", out);
+        }
+        if (left) column_turn(p, red, (int)left, from, "    ", out);
+        return;
     }
+    an_text_printf(out, "    for (int q = 0; q < %lld; q++) {\n", (long long)p->red);
     for (int i = 0; i < p->n_ins; i++)
-        if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, indent, "", (an_gpu_form){0}, out);
-    an_gpu_accumulate(p, red, lanes > 1 ? "[k]" : "", "q", indent, out);
-    an_text_puts(out, lanes > 1 ? "        }\n" : "    }\n");
+        if (p->ins[i].phase == 0 && i != red) an_gpu_instruction(p, i, "        ", "", (an_gpu_form){0}, out);
+    an_gpu_accumulate(p, red, "", "q", "        ", out);
+    an_text_puts(out, "    }\n");
 }
 
 /* A column reduction by a thread block: 32 columns, one subgroup for each virtual lane. Loads are unrolled, 16 in flight

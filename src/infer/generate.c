@@ -3,6 +3,7 @@
  * Invariant: a drawn token goes to the next run of the model through a state, never through the host, which only reads. */
 #include "infer/generate.h"
 #include <anneal_decode.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -10,99 +11,120 @@ enum { GROUP = 16 }; /* tokens drawn at most before the host looks */
 static const double A_MOMENT_S =
     0.02; /* what is drawn in it may come at once: a screen shows it in one or two pictures */
 
-typedef struct text {
+typedef struct text { /* or several of one length */
     an_session *r;
     const an_decoder *decoder;
     const an_generate_options *o;
-    int64_t S;              /* the longest context */
-    int32_t *seen, *padded; /* [S] the context; [S] the prefill's input, padded to a power of two */
-    int64_t n;              /* tokens in the context; the newest may not have gone through the model yet */
+    int64_t S, B;           /* the longest context; texts */
+    int32_t *seen, *padded; /* [B,S] the contexts; [B,S] the prefill's input, padded to a power of two */
+    int64_t n;              /* tokens in a context; the newest may not have gone through the model yet */
     bool slid;              /* the context was full: what remains of it is prefilled anew */
-    int64_t drawn;          /* tokens of the text so far */
-    int32_t fresh[GROUP];   /* the newest of them */
+    int64_t drawn;          /* tokens of a text so far */
+    int32_t *fresh;         /* [GROUP,B] the newest of them */
+    bool *ended;            /* [B] */
+    int64_t n_ended;
 } text;
 
-/* The token that went through the model last, for the next one; and the newest tokens, for the host. */
-static an_tensor *token_state(an_ctx *cx)
+/* A state of one text, or of so many. */
+static an_tensor *state(const text *t, const char *what, an_shape shape)
 {
-    return an_state(cx, "generate.token", AN_I32, AN_SHAPE(1, 1), AN_ZEROS);
+    char name[64];
+    if (t->B == 1)
+        snprintf(name, sizeof name, "generate.%s", what);
+    else
+        snprintf(name, sizeof name, "generate%d.%s", (int)t->B, what);
+    return an_state(t->r->cx, name, AN_I32, shape, AN_ZEROS);
 }
 
-/* Runs the graph of `logits` [V] to its end, the token drawn from them, number `at` of a group. Only `last` waits, and
- * reads the group. */
+/* The tokens that went through the model last, for the next pass; and the newest tokens, for the host. */
+static an_tensor *token_state(const text *t)
+{
+    return state(t, "token", AN_SHAPE(t->B, 1));
+}
+
+/* Runs the graph of `logits` ([V] or [B,V]) to its end, the tokens drawn from them, number `at` of a group. Only `last`
+ * waits, and reads the group. */
 static an_status draw(an_err *err, text *t, an_tensor *logits, int64_t at, bool last)
 {
     an_ctx *cx = t->r->cx;
     const an_sampler_options *o = &t->o->sampler;
     const int32_t number[2] = {(int32_t)t->o->sample, (int32_t)(t->drawn + at)};
+    const an_shape all = AN_SHAPE(GROUP, t->B);
     an_tensor *id =
         an_draw(logits, an_input(cx, AN_I32, AN_SHAPE(2), number), o->temperature, o->top_k, o->top_p, o->seed);
-    an_tensor *group = an_state(cx, "generate.group", AN_I32, AN_SHAPE(GROUP), AN_ZEROS);
-    an_tensor *place = an_scalar_i32(cx, (int32_t)at),
-              *here = an_eq(an_iota(cx, AN_SHAPE(GROUP), 0), place); /* bool [GROUP] */
-    an_tensor *next = an_where(here, an_expand(an_reshape(id, AN_SHAPE(1)), AN_SHAPE(GROUP)), group);
+    an_tensor *group = state(t, "group", all), *place = an_scalar_i32(cx, (int32_t)at),
+              *here = an_eq(an_iota(cx, AN_SHAPE(GROUP, 1), 0), place); /* bool [GROUP,1] */
+    an_tensor *where = an_expand(here, all), *ids = an_expand(an_reshape(id, AN_SHAPE(1, t->B)), all),
+              *next = an_where(where, ids, group);
     an_assign(group, next);
-    an_tensor *only = an_reshape(id, AN_SHAPE(1, 1));
-    an_assign(token_state(cx), only);
+    an_tensor *only = an_reshape(id, AN_SHAPE(t->B, 1));
+    an_assign(token_state(t), only);
     an_status status = an_eval(next);
-    if (status == AN_OK && last) status = an_read(next, t->fresh, sizeof t->fresh);
+    if (status == AN_OK && last) status = an_read(next, t->fresh, (size_t)(GROUP * t->B) * sizeof *t->fresh);
     status = an_session_result(err, cx, status);
     an_reset(cx);
     return status;
 }
 
-/* Runs the full context in one pass, padded to a power of two so that few plans serve all lengths. */
+/* Runs the full contexts in one pass, padded to a power of two so that few plans serve all lengths. */
 static an_status prefill(an_err *err, text *t)
 {
     an_ctx *cx = t->r->cx;
     int64_t P = 16;
     while (P < t->n) P *= 2;
     P = AN_MIN(P, t->S);
-    memset(t->padded, 0, (size_t)P * sizeof *t->padded);
-    memcpy(t->padded, t->seen, (size_t)t->n * sizeof *t->padded);
-    an_tensor *tokens = an_input(cx, AN_I32, AN_SHAPE(1, P), t->padded); /* [1,P] */
+    memset(t->padded, 0, (size_t)(t->B * P) * sizeof *t->padded);
+    for (int64_t b = 0; b < t->B; b++) memcpy(t->padded + b * P, t->seen + b * t->S, (size_t)t->n * sizeof *t->padded);
+    an_tensor *tokens = an_input(cx, AN_I32, AN_SHAPE(t->B, P), t->padded); /* [B,P] */
     an_tensor *last = an_scalar_i32(cx, (int32_t)(t->n - 1));
     t->slid = false;
     return draw(err, t, t->decoder->prefill(t->r->model, tokens, last), 0, true);
 }
 
-/* Runs the newest token alone, then each that is drawn; keys and values of the others are in the cache. */
+/* Runs the newest tokens alone, then each that is drawn; keys and values of the others are in the cache. */
 static an_status decode(an_err *err, text *t, int64_t group)
 {
     an_ctx *cx = t->r->cx;
     for (int64_t i = 0; i < group; i++) {
         const int32_t at = (int32_t)(t->n - 1 + i);
         an_tensor *position = an_scalar_i32(cx, at), *n_keys = an_scalar_i32(cx, at + 1);
-        an_tensor *logits = t->decoder->decode(t->r->model, token_state(cx), position, n_keys);
+        an_tensor *logits = t->decoder->decode(t->r->model, token_state(t), position, n_keys);
         AN_TRY(draw(err, t, logits, i, i + 1 == group));
     }
     return AN_OK;
 }
 
-/* A full context keeps its newer half. */
-static void append(text *t, int32_t id)
+/* One token more of each text. A full context keeps its newer half. */
+static void append(text *t, const int32_t *id)
 {
     t->slid = t->n == t->S;
-    if (t->slid) {
-        t->n = t->S / 2;
-        memmove(t->seen, t->seen + (t->S - t->n), (size_t)t->n * sizeof *t->seen);
+    const int64_t kept = t->slid ? t->S / 2 : t->n;
+    for (int64_t b = 0; b < t->B; b++) {
+        int32_t *seen = t->seen + b * t->S;
+        if (t->slid) memmove(seen, seen + (t->S - kept), (size_t)kept * sizeof *seen);
+        seen[kept] = id[b];
     }
-    t->seen[t->n++] = id;
+    t->n = kept + 1;
 }
 
-/* Hands the group to the sink; *more: the text goes on. */
+/* Hands the group to the sink; *more: a text goes on. */
 static an_status hand_out(an_err *err, text *t, int64_t group, an_token_sink sink, void *arg, an_generate_result *out,
                           bool *more)
 {
     *more = true;
     out->group = group;
     for (int64_t i = 0; i < group && *more; i++) {
-        const int32_t id = t->fresh[i];
-        if (id < 0)
-            return an_fail(err, AN_E_NUMERIC, "token %lld: the logits are not finite; check that the weights are",
-                           (long long)t->drawn);
-        out->tokens = ++t->drawn;
-        *more = sink(arg, id) && t->drawn < t->o->tokens;
+        const int32_t *id = t->fresh + i * t->B;
+        for (int64_t b = 0; b < t->B; b++) {
+            if (t->ended[b]) continue;
+            if (id[b] < 0)
+                return an_fail(err, AN_E_NUMERIC, "token %lld: the logits are not finite; check that the weights are",
+                               (long long)t->drawn);
+            out->tokens++;
+            t->ended[b] = !sink(arg, b, id[b]);
+            t->n_ended += t->ended[b];
+        }
+        *more = ++t->drawn < t->o->tokens && t->n_ended < t->B;
         append(t, id);
     }
     return AN_OK;
@@ -142,6 +164,18 @@ static an_status round_weights(an_err *err, an_ctx *cx)
     return AN_OK;
 }
 
+static an_status make_room(an_err *err, text *t)
+{
+    const size_t ids = (size_t)(t->B * (2 * t->S + GROUP)) * sizeof *t->seen;
+    t->seen = malloc(ids + (size_t)t->B * sizeof *t->ended);
+    if (!t->seen) return an_fail_nomem(err, "the contexts", ids);
+    t->padded = t->seen + t->B * t->S;
+    t->fresh = t->padded + t->B * t->S;
+    t->ended = (bool *)(t->fresh + GROUP * t->B);
+    memset(t->ended, 0, (size_t)t->B * sizeof *t->ended);
+    return AN_OK;
+}
+
 an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, const int32_t *prompt, size_t n_prompt,
                       an_token_sink sink, void *arg, an_generate_result *out)
 {
@@ -152,14 +186,16 @@ an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, 
         return an_fail(err, AN_E_USAGE, "this model of kind %s generates no text; use anneal predict, or anneal solve",
                        r->cfg.model->name);
     if (n_prompt == 0) return an_fail(err, AN_E_USAGE, "the prompt is empty: give at least one character");
-    text t = {.r = r, .decoder = d, .o = o, .S = d->context(settings)};
-    t.seen = malloc((size_t)(2 * t.S) * sizeof *t.seen);
-    an_status status = t.seen ? round_weights(err, r->cx)
-                              : an_fail(err, AN_E_NOMEM, "no memory for a context of %lld tokens", (long long)t.S);
+    text t = {.r = r, .decoder = d, .o = o, .S = d->context(settings), .B = AN_MAX(o->texts, 1)};
+    if (t.B > AN_MOST_TEXTS || (t.B > 1 && !d->together))
+        return an_fail(err, AN_E_USAGE, "%lld texts at a time: a model of kind %s draws at most %d", (long long)t.B,
+                       r->cfg.model->name, d->together ? AN_MOST_TEXTS : 1);
+    an_status status = make_room(err, &t);
+    if (status == AN_OK) status = round_weights(err, r->cx);
     if (status == AN_OK) {
-        t.padded = t.seen + t.S;
         t.n = AN_MIN((int64_t)n_prompt, t.S); /* a longer prompt keeps its last S tokens */
-        memcpy(t.seen, prompt + n_prompt - (size_t)t.n, (size_t)t.n * sizeof *t.seen);
+        for (int64_t b = 0; b < t.B; b++)
+            memcpy(t.seen + b * t.S, prompt + n_prompt - (size_t)t.n, (size_t)t.n * sizeof *t.seen);
         status = draw_all(err, &t, sink, arg, out);
     }
     free(t.seen);

@@ -16,16 +16,19 @@
 typedef struct an_generate_options {
     an_sampler_options sampler;
     int64_t tokens;  /* how many to draw */
-    uint32_t sample; /* index among several texts of one seed: each draws its own random numbers */
+    int64_t texts;   /* from the same prompt, drawn together, a pass of the model for a token of each; 0: one */
+    uint32_t sample; /* index of the first among several texts of one seed: each draws its own random numbers */
 } an_generate_options;
 
-/* Called with each token; returning false ends the text. */
-typedef bool (*an_token_sink)(void *arg, int32_t id);
+enum { AN_MOST_TEXTS = 1024 }; /* at a time */
+
+/* Called with each token of text `text` (from 0); returning false ends that text. */
+typedef bool (*an_token_sink)(void *arg, int64_t text, int32_t id);
 
 typedef struct an_generate_result {
-    int64_t tokens;            /* drawn */
+    int64_t tokens;            /* drawn, of all texts */
     double prompt_s, tokens_s; /* until the first token; for the others */
-    int64_t group;             /* tokens that were read with the newest one */
+    int64_t group;             /* tokens of a text that were read with the newest one */
 } an_generate_result;
 
 an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, const int32_t *prompt, size_t n_prompt,

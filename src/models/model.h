@@ -53,15 +53,18 @@ typedef struct an_place {
     double lr_share;       /* training: the learning rate as a part of its peak */
 } an_place;
 
-/* Autoregressive decoding of one sequence, with a cache that the model keeps in states of its context, or none. */
+/* Autoregressive decoding, with a cache that the model keeps in states of its context, or none. B is 1 unless
+ * `together`: then of any number of sequences of one length, whose logits are [B,V]. */
 typedef struct an_decoder {
     int64_t (*context)(const void *settings); /* the most tokens that the cache holds; 0: no text with these settings */
     int64_t (*vocabulary)(const void *settings); /* length of the logits */
-    /* tokens i32 [1,P] start a sequence, `last` (i32 scalar) is the position of the last real one: logits f32 [V] */
+    /* tokens i32 [B,P] start a sequence each, `last` (i32 scalar) is the position of the last real one: logits f32 [V]
+     */
     an_tensor *(*prefill)(void *model, an_tensor *tokens, an_tensor *last);
-    /* token i32 [1,1] at `position` (i32 scalar); n_keys = position + 1: logits f32 [V] of the next token. NULL: there is
-     * no cache, and each token is a prefill of all before it */
+    /* token i32 [B,1] at `position` (i32 scalar); n_keys = position + 1: logits f32 [V] of the next token. NULL: there
+     * is no cache, and each token is a prefill of all before it */
     an_tensor *(*decode)(void *model, an_tensor *token, an_tensor *position, an_tensor *n_keys);
+    bool together;
 } an_decoder;
 
 /* Files of other programs. */

@@ -11,14 +11,16 @@ typedef struct an_bench_sample_result {
     double cold_s;                 /* the first token of all: planning, compiling and the prompt */
     double first_ms;               /* the first token of a text, warm: the prompt in one pass */
     double p50_ms, p95_ms, p99_ms; /* of the tokens after it */
-    double tokens_per_s;           /* of the tokens after the first */
+    double tokens_per_s;           /* of all texts' tokens after the first */
     double moved_bytes;            /* read and written by kernels for a token, by the plan */
     double read_gbytes;            /* GB/s of reading memory, measured in the same minute: what bounds a single text */
-    int64_t tokens;                /* timed, the first not counted */
+    int64_t tokens;                /* of a text, timed, the first not counted */
 } an_bench_sample_result;
 
-/* Draws `tokens` tokens after a random prompt of `prompt` tokens; both at least 2, and together at most the model's context.
+/* Draws `texts` texts at a time of `tokens` tokens after a random prompt of `prompt` tokens; both at least 2, and
+ * together at most the model's context.
  * AN_E_USAGE: they are not, or the model generates no text. */
-an_status an_bench_sample(an_err *err, an_session *r, int64_t prompt, int64_t tokens, an_bench_sample_result *out);
+an_status an_bench_sample(an_err *err, an_session *r, int64_t texts, int64_t prompt, int64_t tokens,
+                          an_bench_sample_result *out);
 
 #endif

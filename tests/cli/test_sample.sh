@@ -60,6 +60,15 @@ run sample "$dir/a" --prompt "one" num_samples=3 tokens=20 seed=7 temperature=2 
 code_is 0; equal "$(grep -c -- '^---------------$' "$dir/stdout")" 3 "lines between texts"
 says stderr "tokens/s"
 cp "$dir/stdout" "$dir/three"
+for together in 2 3 5; do
+    run sample "$dir/a" --prompt "one" num_samples=3 together=$together tokens=20 seed=7 temperature=2 top_k=0
+    code_is 0
+    cmp -s "$dir/stdout" "$dir/three" || fault "three texts drawn $together at a time are not those drawn one by one"
+done
+run sample "$dir/a" --prompt "one" num_samples=4 together=4 tokens=150 seed=7 stop=e --quiet # some end early, the context slides
+cp "$dir/stdout" "$dir/stopped"
+run sample "$dir/a" --prompt "one" num_samples=4 tokens=150 seed=7 stop=e --quiet
+cmp -s "$dir/stdout" "$dir/stopped" || fault "texts that end early are others when they are drawn together"
 run sample "$dir/a" --prompt "one" num_samples=1 tokens=20 seed=7 temperature=2 top_k=0 --quiet
 head -n "$(wc -l <"$dir/stdout")" "$dir/three" | cmp -s - "$dir/stdout" || fault "the first of three is not the one alone"
 run sample "$dir/a" --prompt "one" tokens=20 seed=7 temperature=2 top_k=1 --quiet

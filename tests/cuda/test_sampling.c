@@ -15,7 +15,7 @@ typedef struct counts {
 } counts;
 
 typedef struct texts {
-    int64_t drawn, stop_after, waits;
+    int64_t drawn, stop_after, waits, together;
 } texts;
 
 static int start(void **state)
@@ -27,9 +27,10 @@ static int start(void **state)
     return 0;
 }
 
-static bool take(void *arg, int32_t id)
+static bool take(void *arg, int64_t text, int32_t id)
 {
     texts *t = arg;
+    assert_in_range(text, 0, t->together ? t->together - 1 : 0);
     assert_int_equal(id, 0); /* the stand-in computes nothing: states keep their zeros */
     return ++t->drawn != t->stop_after;
 }
@@ -51,7 +52,8 @@ static counts drawn(int64_t tokens, texts *t)
     snprintf(c.cache_dir, sizeof c.cache_dir, "%s", test_path("cache"));
     an_task_assume(&c);
     if (an_session_open(&err, &c, NULL, AN_RUN_PARAMETERS_ONLY, &r) != AN_OK) fail_msg("%s", err.text);
-    const an_generate_options o = {.sampler = {.temperature = 0.8, .top_k = 200, .seed = 1}, .tokens = tokens};
+    const an_generate_options o = {
+        .sampler = {.temperature = 0.8, .top_k = 200, .seed = 1}, .tokens = tokens, .texts = t->together};
     if (an_generate(&err, r, &o, prompt, 20, take, t, &result) != AN_OK) fail_msg("%s", err.text);
     assert_int_equal(result.tokens, t->drawn);
     t->waits = r->cx->waits;
@@ -116,6 +118,21 @@ static void a_text_that_ends_early_throws_the_rest_of_its_group_away(void **stat
 }
 
 /* The context of `macbook` is 64 tokens: 20 and 44 fill it, then its newer half is prefilled. */
+/* Of several texts a token of each is one replay, too. */
+static void several_texts_are_drawn_together(void **state)
+{
+    (void)state;
+    if (fake_is_real()) test_skip("a real driver draws other tokens");
+    texts few = {.together = 5}, many = {.together = 5}, long_ones = {.together = 3};
+    const counts a = drawn(10, &few), b = drawn(30, &many);
+    assert_int_equal(few.drawn, 5 * 10);
+    assert_int_equal(many.drawn, 5 * 30);
+    const size_t first = a.replays, second = b.replays - a.replays;
+    assert_true(second <= first + 20); /* `first` also counts the tests before */
+    drawn(200, &long_ones);
+    assert_int_equal(long_ones.drawn, 3 * 200);
+}
+
 static void a_full_context_slides(void **state)
 {
     (void)state;
@@ -132,6 +149,7 @@ int main(void)
         cmocka_unit_test(kernels_of_a_token_begin_while_the_one_before_ends),
         cmocka_unit_test(a_text_that_ends_early_throws_the_rest_of_its_group_away),
         cmocka_unit_test(a_full_context_slides),
+        cmocka_unit_test(several_texts_are_drawn_together),
     };
     return cmocka_run_group_tests(tests, start, NULL);
 }

@@ -74,17 +74,21 @@ static an_status find_dependencies(an_err *err, an_exec *e)
     return an_dependencies_make(err, p, used, &e->arena, &e->dependencies);
 }
 
-/* Whether launches take so little time on average that what passes between them counts, and depend on each other: a
- * backward pass has launches that can run beside others, which takes as little time. */
-static bool is_short_chain(const an_plan *p)
+/* Whether most launches take so little time that what passes between them counts, can begin early, and depend on each
+ * other: the library's products cannot, and a backward pass has launches that can run beside others, which takes as
+ * little time. */
+static bool is_short_chain(const an_device *d, const an_plan *p)
 {
-    const double bytes_a_s = 4e12, flops_a_s = 4e14, most_s = 4e-6;
-    double s = 0;
+    const double bytes_a_s = 4e12, flops_a_s = 4e14, short_s = 4e-6;
+    int32_t n = 0;
     for (int32_t i = 0; i < p->n_steps; i++) {
-        if (p->step[i].phase != AN_PHASE_FORWARD) return false;
-        s += AN_MAX((double)p->step[i].bytes / bytes_a_s, (double)p->step[i].flops / flops_a_s);
+        const an_plan_step *s = &p->step[i];
+        const an_kernel *k = &p->kernel[s->kernel];
+        if (s->phase != AN_PHASE_FORWARD) return false;
+        if (k->kind == AN_KERNEL_GEMM && !an_module_gemm_rows(&k->u.gemm, &d->gpu)) return false;
+        n += (double)s->bytes < bytes_a_s * short_s && (double)s->flops < flops_a_s * short_s;
     }
-    return s <= most_s * p->n_steps;
+    return 4 * n >= 3 * p->n_steps;
 }
 
 static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats *stats)
@@ -94,7 +98,7 @@ static an_status make_ready(an_err *err, an_device *d, an_exec *e, an_load_stats
     e->event = an_arena_array(&e->arena, sizeof *e->event, (size_t)p->n_steps + 1);
     if (!e->enqueue_s || !e->event) return an_cuda_no_memory_for_launches(err);
     e->gpu = d->gpu;
-    e->gpu.follow = d->follow && d->how == AN_CUDA_GRAPH && is_short_chain(p);
+    e->gpu.follow = d->follow && d->how == AN_CUDA_GRAPH && is_short_chain(d, p);
     AN_TRY(an_cuda_lower(err, e));
     AN_TRY(an_cuda_compile(err, d, e->module, e->n_modules, stats));
     AN_TRY(find_functions(err, e));

@@ -141,35 +141,42 @@ static an_tensor *add_to_stream(an_tensor *x, an_tensor *y)
     return an_add(x, an_cast(y, AN_F32));
 }
 
-/* A view of qkv [B,T,3C] as heads [B,H,T,D]; `which` is 0 for q, 1 for k, 2 for v. */
-static an_tensor *heads(const an_gpt *m, an_tensor *qkv, int which)
+/* [B,T,C] of qkv [B,T,3C]; `which` is 0 for q, 1 for k, 2 for v. */
+static an_tensor *third_of(const an_gpt *m, an_tensor *qkv, int which)
 {
-    const int64_t C = m->c.width, H = m->c.heads;
-    const an_shape s = an_shape_of(qkv);
-    an_tensor *part = an_slice(qkv, 2, which * C, (which + 1) * C);              /* [B,T,C] */
-    an_tensor *split = an_reshape(part, AN_SHAPE(s.dim[0], s.dim[1], H, C / H)); /* [B,T,H,D] */
-    return an_permute(split, AN_SHAPE(0, 2, 1, 3));                              /* [B,H,T,D] */
+    return an_slice(qkv, 2, which * m->c.width, (which + 1) * m->c.width);
 }
 
-/* Writes `fresh` (keys or values [1,H,T,D]) into the layer's KV cache and returns what attention reads. A prefill reads
- * `fresh` itself; decoding reads the full cache [1,H,S,D] with the fresh row at `position`. The planner
+/* A view of x [B,T,C] as heads [B,H,T,D]. */
+static an_tensor *heads(const an_gpt *m, an_tensor *x)
+{
+    const an_shape s = an_shape_of(x);
+    an_tensor *split = an_reshape(x, AN_SHAPE(s.dim[0], s.dim[1], m->c.heads, m->c.width / m->c.heads)); /* [B,T,H,D] */
+    return an_permute(split, AN_SHAPE(0, 2, 1, 3));                                                      /* [B,H,T,D] */
+}
+
+/* Writes `fresh` (keys or values [B,T,C]) into the layer's KV cache and returns what attention reads. A prefill reads
+ * `fresh` itself; decoding reads the full cache [B,S,C] with the fresh row at `position`. The planner
  * (planner/row_updates.c) recognizes assign(cache, where(row == position, fresh, cache)) and updates that row in place.
  * Attention reads float16 as float32 (an_attention): what a float16 cache saves, each token would pay for in casting
  * all of it. */
 static an_tensor *update_kv_cache(const pass *p, int64_t layer, const char *which, an_tensor *fresh)
 {
     const an_gpt *m = p->m;
-    const int64_t S = m->c.block, H = m->c.heads, D = m->c.width / H, T = an_shape_of(fresh).dim[2];
+    const int64_t B = an_shape_of(fresh).dim[0], T = an_shape_of(fresh).dim[1], S = m->c.block;
     char name[64];
-    snprintf(name, sizeof name, "kv.h.%d.%s", (int)layer, which);
+    if (B == 1)
+        snprintf(name, sizeof name, "kv.h.%d.%s", (int)layer, which);
+    else /* of so many texts at a time */
+        snprintf(name, sizeof name, "kv%d.h.%d.%s", (int)B, (int)layer, which);
     if (an_dtype_of(fresh) == AN_F16) fresh = an_cast(fresh, AN_F32);
-    const an_shape shape = AN_SHAPE(1, H, S, D);
+    const an_shape shape = AN_SHAPE(B, S, m->c.width);
     an_tensor *cache = an_state(m->cx, name, an_dtype_of(fresh), shape, AN_ZEROS);
     if (p->mode == PREFILL) {
-        an_assign(cache, T < S ? an_pad(fresh, 2, 0, S - T, 0.0) : fresh);
+        an_assign(cache, T < S ? an_pad(fresh, 1, 0, S - T, 0.0) : fresh);
         return fresh;
     }
-    an_tensor *here = an_eq(an_iota(m->cx, AN_SHAPE(1, 1, S, 1), 2), p->position); /* bool [1,1,S,1]: true in one row */
+    an_tensor *here = an_eq(an_iota(m->cx, AN_SHAPE(1, S, 1), 1), p->position); /* bool [1,S,1]: true in one row */
     an_tensor *rows = an_expand(fresh, shape), *value = an_where(an_expand(here, shape), rows, cache);
     an_assign(cache, value);
     return value;
@@ -179,12 +186,12 @@ static an_tensor *attention(const pass *p, int64_t layer, an_tensor *x)
 {
     const an_gpt *m = p->m;
     const block *b = &m->h[layer];
-    an_tensor *qkv = apply_linear(b->c_attn, x);                                   /* [B,T,3C] */
-    an_tensor *q = heads(m, qkv, 0), *k = heads(m, qkv, 1), *v = heads(m, qkv, 2); /* [B,H,T,D] */
-    if (p->mode == PREFILL || p->mode == DECODE) {
-        k = update_kv_cache(p, layer, "k", k);
-        v = update_kv_cache(p, layer, "v", v);
-    }
+    const bool cached = p->mode == PREFILL || p->mode == DECODE;
+    an_tensor *qkv = apply_linear(b->c_attn, x); /* [B,T,3C] */
+    an_tensor *q = heads(m, third_of(m, qkv, 0)), *k = third_of(m, qkv, 1);
+    k = heads(m, cached ? update_kv_cache(p, layer, "k", k) : k);
+    an_tensor *v = third_of(m, qkv, 2);
+    v = heads(m, cached ? update_kv_cache(p, layer, "v", v) : v);
     const double dropout = p->mode == TRAIN ? m->c.dropout : 0.0;
     an_tensor *y = an_attention_at(AN_AT, q, k, v, 0.0, true, dropout, p->n_keys); /* [B,H,T,D] */
     const an_shape s = an_shape_of(x);
@@ -253,24 +260,38 @@ an_tensor *an_gpt_logits(an_gpt *m, an_tensor *tokens)
     return logits;
 }
 
+/* [V], or [B,V] of several texts. */
+static an_tensor *next_logits(an_gpt *m, an_tensor *x, int64_t B)
+{
+    an_tensor *logits = head(m, x);
+    return B == 1 ? an_reshape(logits, AN_SHAPE(m->c.vocab)) : an_reshape(logits, AN_SHAPE(B, m->c.vocab));
+}
+
 an_tensor *an_gpt_prefill(an_gpt *m, an_tensor *tokens, an_tensor *last)
 {
     const pass p = {.m = m, .mode = PREFILL};
+    const int64_t B = an_shape_of(tokens).dim[0], P = an_shape_of(tokens).dim[1];
     an_scope_push(m->cx, "gpt");
-    an_tensor *x = stream(&p, tokens);                                                 /* [1,P,C] */
-    an_tensor *rows = an_reshape(x, AN_SHAPE(an_shape_of(tokens).dim[1], m->c.width)); /* [P,C] */
-    an_tensor *logits = head(m, an_gather(rows, an_reshape(last, AN_SHAPE(1))));       /* [1,V] */
+    an_tensor *x = stream(&p, tokens);                            /* [B,P,C] */
+    an_tensor *rows = an_reshape(x, AN_SHAPE(B * P, m->c.width)); /* [B P,C] */
+    an_tensor *at = an_reshape(last, AN_SHAPE(1));
+    if (B > 1) { /* row b P + last of each text b */
+        an_tensor *texts = an_iota(m->cx, AN_SHAPE(B), 0), *apart = an_full(m->cx, AN_I32, AN_SHAPE(B), (double)P),
+                  *first = an_mul(texts, apart), *lasts = an_expand(at, AN_SHAPE(B));
+        at = an_add(first, lasts);
+    }
+    an_tensor *logits = next_logits(m, an_gather(rows, at), B);
     an_scope_pop(m->cx);
-    return an_reshape(logits, AN_SHAPE(m->c.vocab));
+    return logits;
 }
 
 an_tensor *an_gpt_decode(an_gpt *m, an_tensor *token, an_tensor *position, an_tensor *n_keys)
 {
     const pass p = {.m = m, .mode = DECODE, .position = position, .n_keys = n_keys};
     an_scope_push(m->cx, "gpt");
-    an_tensor *logits = head(m, stream(&p, token)); /* [1,1,V] */
+    an_tensor *logits = next_logits(m, stream(&p, token), an_shape_of(token).dim[0]); /* of [B,1,C] */
     an_scope_pop(m->cx);
-    return an_reshape(logits, AN_SHAPE(m->c.vocab));
+    return logits;
 }
 
 /* ---- counts of parameters and operations */

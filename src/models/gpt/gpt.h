@@ -36,11 +36,12 @@ an_tensor *an_gpt_losses(an_gpt *m, an_tensor *tokens, an_tensor *labels, bool t
 /* tokens i32 [B,T]: f32 [B,T,V], without dropout. */
 an_tensor *an_gpt_logits(an_gpt *m, an_tensor *tokens);
 
-/* Decoding with a cache, one sequence. Both write keys and values to the states kv.h.I.k and kv.h.I.v ([1,H,S,D])
- * and return the logits f32 [V] of the next token.
+/* Decoding with a cache, of B sequences of one length. Both write keys and values to the states kv.h.I.k and kv.h.I.v
+ * ([1,S,C]; of several sequences kvB.h.I.k, [B,S,C]) and return the logits of the next token, f32 [V], or [B,V] of
+ * several.
  *
- *     prefill   tokens i32 [1,P] start a sequence; `last` (i32 scalar) is the index of the last token, padding follows
- *     decode    token i32 [1,1] is at `position` (i32 scalar, < S), after `position` earlier tokens;
+ *     prefill   tokens i32 [B,P] start sequences; `last` (i32 scalar) is the index of the last token, padding follows
+ *     decode    token i32 [B,1] is at `position` (i32 scalar, < S), after `position` earlier tokens;
  *               n_keys = position + 1 */
 an_tensor *an_gpt_prefill(an_gpt *m, an_tensor *tokens, an_tensor *last);
 an_tensor *an_gpt_decode(an_gpt *m, an_tensor *token, an_tensor *position, an_tensor *n_keys);

@@ -167,7 +167,8 @@ static an_tensor *decode(void *model, an_tensor *token, an_tensor *position, an_
     return an_gpt_decode(model, token, position, n_keys);
 }
 
-static const an_decoder decoder = {context, vocabulary, prefill, decode};
+static const an_decoder decoder = {
+    .context = context, .vocabulary = vocabulary, .prefill = prefill, .decode = decode, .together = true};
 
 /* ---- counts, description, weight files */
 

@@ -268,7 +268,7 @@ static an_tensor *decode(void *model, an_tensor *token, an_tensor *position, an_
     return an_trm_decode(((an_act *)model)->m, token, position, n_keys);
 }
 
-static const an_decoder decoder = {context, vocabulary, prefill, decode};
+static const an_decoder decoder = {.context = context, .vocabulary = vocabulary, .prefill = prefill, .decode = decode};
 
 /* ---- numbers and words */
 
