@@ -101,10 +101,10 @@ typedef struct an_import_counts {
  * dtype, rank, dim and step of each of out[], in the order of AN_IMPORT_OUTPUT. Nothing runs. */
 AN_API an_status an_import_call_plan(an_import_model *m, const an_import_array *in, an_import_array *out,
                                      char why[AN_IMPORT_WHY]);
-/* Runs the graph for training as a function: reads in[], writes out[], stored as an_import_call_plan says. On the CPU
- * both are read and written in place (an_bind): an input whose elements are dense in any order of its axes, or one
- * number repeated, is not copied; integers are, as int32. Results must not overlap each other or an input. A call draws
- * other random numbers than the one before. The context's step ends with it. */
+/* Runs the graph for training as a function: reads in[], writes out[], stored as an_import_call_plan says or in another
+ * order of axes without gaps. On the CPU both are read and written in place (an_bind): an input whose elements are dense
+ * in any order of its axes, or one number repeated, is not copied; integers are, as int32. Results must not overlap each
+ * other or an input. A call draws other random numbers than the one before. The context's step ends with it. */
 AN_API an_status an_import_call(an_import_model *m, const an_import_array *in, const an_import_array *out,
                                 char why[AN_IMPORT_WHY]);
 /* The values of a parameter, buffer or lifted constant, by its name in state_dict, are from now on those at a->data. A

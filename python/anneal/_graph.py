@@ -160,7 +160,7 @@ class Text:
 
 # ---- as_strided
 
-def _order(sizes, strides):
+def dense_order(sizes, strides):
     """The axes as they lie in memory, the slowest first; None: the elements have gaps or are repeated."""
     order = sorted((i for i, n in enumerate(sizes) if n != 1), key=lambda i: -strides[i])
     expected = 1
@@ -174,7 +174,7 @@ def _order(sizes, strides):
 def _other_order(graph, x, sizes, strides, new_sizes, new_strides):
     """The elements of node x, whose sizes and strides are given, read in the order of memory as others; None: not a matter of
     order."""
-    old, new = _order(sizes, strides), _order(new_sizes, new_strides)
+    old, new = dense_order(sizes, strides), dense_order(new_sizes, new_strides)
     if old is None or new is None or math.prod(sizes) != math.prod(new_sizes):
         return None
 

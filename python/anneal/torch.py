@@ -12,6 +12,7 @@ returns of its inputs as a view stays a view. Random numbers are anneal's own.
 import collections
 import ctypes
 import operator
+import sys
 import threading
 import weakref
 
@@ -22,7 +23,7 @@ from torch._dynamo.backends.common import aot_autograd
 from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from ._context import BACK, DTYPES, Model, empty_cache, memory
-from ._graph import Text, Unsupported, without_strides
+from ._graph import Text, Unsupported, dense_order, without_strides
 from ._library import INPUT, OUTPUT, Array, Counts, library
 from ._step import Step, step
 
@@ -43,8 +44,10 @@ _fallbacks = collections.Counter()
 class Plan(Model):
     """A graph for one set of sizes: a context of its own, and the form of its results."""
 
-    def __init__(self, name, text):
+    def __init__(self, name, text, wanted):
+        """`wanted`: of each result its strides, or None where any order does."""
         super().__init__(name, text)
+        self.wanted = wanted
         self.inputs = (Array * max(1, self.lib.an_import_count(self.file, INPUT)))()
         self.outputs = (Array * max(1, self.lib.an_import_count(self.file, OUTPUT)))()
         self.n_outputs = self.lib.an_import_count(self.file, OUTPUT)
@@ -60,6 +63,9 @@ class Plan(Model):
             a.dim[:a.rank], a.step[:a.rank] = t.shape, t.stride()
         if self.lib.an_import_call_plan(self.model, self.inputs, self.outputs, self.why) != 0:
             raise Unsupported(self.sentence())
+        for o, wanted in zip(self.outputs, self.wanted):
+            if wanted is not None:
+                o.step[:o.rank] = wanted
         self.form = [(tuple(o.dim[:o.rank]), tuple(o.step[:o.rank]), BACK[o.dtype]) for o in self.outputs[:self.n_outputs]]
         self.strides = strides
 
@@ -101,7 +107,9 @@ def _base(node):
 class Graph:
     """A graph of torch.fx as a function of tensors and numbers, in the form that AOTAutograd calls."""
 
-    def __init__(self, module, name, fallback):
+    def __init__(self, module, name, fallback, seen):
+        """The first `seen` results leave the compiled function, and lie as PyTorch's own would; those that are kept for the backward
+        graph lie as they were computed."""
         self.module, self.name, self.fallback = module, name, fallback
         self.plans, self.lock = {}, threading.Lock()
         without_strides(module)
@@ -111,14 +119,16 @@ class Graph:
         self.symbols = {i: n.meta["val"].node.expr for i, n in enumerate(placeholders) if isinstance(n.meta["val"], torch.SymInt)}
         self.inputs = [placeholders[i] for i in self.tensor_at] + self.attributes
         results = next(n for n in module.graph.nodes if n.op == "output").args[0]
-        self.results, self.computed = [], []
-        for node in results:
+        self.results, self.computed, self.seen = [], [], set()
+        for k, node in enumerate(results):
             if not isinstance(node, torch.fx.Node) or not torch.is_tensor(node.meta["val"]):
                 self.results.append((node, None))
                 continue
             base, chain = _base(node)
             if base not in self.inputs and base not in self.computed:
                 self.computed.append(base)
+            if k < seen:
+                self.seen.add(base)
             self.results.append((base, chain))
         self.compiled = None if self.symbols else self._plan(())
         _alive.add(self)
@@ -126,14 +136,23 @@ class Graph:
     def _text(self, values):
         return Text(self.module.graph, values)
 
+    def _wanted(self, text, node):
+        """The strides of a result in PyTorch: what the caller does with it, a view say, was written for these."""
+        if node not in self.seen:
+            return None
+        value = node.meta["val"]
+        sizes, strides = [text.size(n) for n in value.shape], [text.size(n) for n in value.stride()]
+        return strides if dense_order(sizes, strides) is not None else None
+
     def _plan(self, values):
         """The plan for these values of the symbols; None where PyTorch runs the graph."""
         if values not in self.plans:
             if len(self.plans) >= PLANS:
                 self.plans.pop(next(iter(self.plans)))
             try:
-                text = self._text(self._values(values)).build(self.inputs, self.computed)
-                plan = Plan(self.name, text) if self.computed else None
+                text = self._text(self._values(values))
+                wanted = [self._wanted(text, node) for node in self.computed]
+                plan = Plan(self.name, text.build(self.inputs, self.computed), wanted) if self.computed else None
                 if plan and not self.symbols:  # what only building finds out, before anything runs
                     plan.plan([n.meta["val"] for n in self.inputs])
                 self.plans[values] = (plan,)
@@ -235,15 +254,20 @@ def backend(module, inputs, *, options=None, **more):
         if torch.is_tensor(x) and x.device.type != "cpu":
             raise Unsupported(f"a tensor on {x.device}: backend anneal computes on the CPU")
     library()
+    seen = {}  # results of a graph that leave it; all of them but for the forward graph's
+
+    def partition(joint, inputs, **more):
+        seen["forward"] = more.get("num_fwd_outputs", sys.maxsize)
+        return _partition(joint, inputs, **more)
 
     def compiler(name):
         def compile_graph(graph, example):
-            made = Graph(graph, name, fallback)
+            made = Graph(graph, name, fallback, seen.get(name, sys.maxsize))
             made._boxed_call = True
             return made
         return compile_graph
     return aot_autograd(fw_compiler=compiler("forward"), bw_compiler=compiler("backward"), inference_compiler=compiler("inference"),
-                        decompositions=_decompositions(), partition_fn=_partition)(module, inputs)
+                        decompositions=_decompositions(), partition_fn=partition)(module, inputs)
 
 
 def _known_by_name():

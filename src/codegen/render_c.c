@@ -14,6 +14,7 @@
  * Inner loops have no branches, so that gcc and clang vectorise them.
  * Invariant: the bits of the interpreter and of the GPU's exact loops. */
 #include "codegen/render.h"
+#include "codegen/transposed.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -290,6 +291,33 @@ static void argmax_update(const an_loop_kernel *p, int i, const char *place, con
     an_text_printf(out, ") { b%d%s = v%d; q%d%s = (int32_t)%s; }\n", i, lane, v, i, lane, place);
 }
 
+/* ---------------------------------------------------------------------------------------------- transposed loads */
+
+/* The blocks b5[neighbours][columns] of all staged loads (codegen/transposed.h): `place` says which element i and l are; `full`: the
+ * block is whole, and begins where one of 8 does. */
+static void fill_blocks(const an_loop_kernel *p, const an_stage *s, const char *full, const char *place,
+                        const char *columns_in, int columns, an_text *out)
+{
+    for (int i = 0; i < p->n_ins; i++) {
+        const an_ins *in = &p->ins[i];
+        if (!an_is_staged(p, in, s)) continue;
+        const int64_t far = an_staged_square(p, in, s);
+        an_text_printf(out, "        %s b%d[%d][%d];\n", computed[in->dtype], i, AN_STAGE_BLOCK, columns);
+        if (far && columns % 8 == 0 && p->arg[in->arg].dtype == AN_F32) {
+            an_text_printf(out,
+                           "        if (%s) for (int l = 0; l < %d; l += 8) for (int i = 0; i < %d; i += 8) { %s "
+                           "an_transpose8(&",
+                           full, columns, AN_STAGE_BLOCK, place);
+            load(p, in, out);
+            an_text_printf(out, ", %lld, &b%d[i][l], %d); }\n        else\n", (long long)far, i, columns);
+        }
+        an_text_printf(out, "        for (int l = 0; l < %s; l++) for (int i = 0; i < ni; i++) { %s b%d[i][l] = ",
+                       columns_in, place, i);
+        load(p, in, out);
+        an_text_puts(out, "; }\n");
+    }
+}
+
 /* ---------------------------------------------------------------------------------------------- rows */
 
 /* Whether the phase has: with `reduce`, an argmax (op ARGMAX) or another reduction (op SUM); without, work for each
@@ -305,13 +333,16 @@ static bool has(const an_loop_kernel *p, int phase, bool reduce, an_op op)
 }
 
 /* The body of a phase's loop over columns: its instructions, then what they add to the reductions. */
-static void column_body(const an_loop_kernel *p, int phase, const char *indent, bool lanes, bool argmax, an_text *out)
+static void column_body(const an_loop_kernel *p, int phase, const char *indent, bool lanes, bool argmax,
+                        const an_stage *s, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
         if (in->phase != phase || in->scope != AN_SCOPE_COL || in->kind == AN_INS_REDUCE) continue;
         if (in->kind == AN_INS_COLSUM)
             an_text_printf(out, "%sd%d[r %% %d %% %d][c] += v%d;\n", indent, i, p->run, AN_RUN_LANES, in->a);
+        else if (s && an_is_staged(p, in, s))
+            an_text_printf(out, "%sconst %s v%d = b%d[i][l];\n", indent, computed[in->dtype], i, i);
         else
             instruction(p, i, indent, out);
     }
@@ -369,6 +400,51 @@ static void put_periodic(const char *text, int64_t period, an_text *out)
     an_text_puts(out, text);
 }
 
+/* The loops of a kernel with staged loads: blocks of rows, or of columns `apart` apart; in a block first the loads, then one row
+ * or column after the other. k: a period of columns, or of 64 where they are never divided; l: a column of it. */
+static void staged_rows(const an_loop_kernel *p, const an_stage *s, int64_t period, an_text *out)
+{
+    enum { BLOCK = AN_STAGE_BLOCK };
+    const bool rows = s->along == AN_ALONG_ROWS;
+    const long long wide = (long long)(period ? period : 64), apart = (long long)(rows ? 1 : s->apart / period);
+    char place[160], full[80];
+    an_text text = {0};
+    if (rows) {
+        an_text_printf(
+            &text,
+            "    for (int64_t r0 = t->row0; r0 < t->row1; r0 += %d)\n    for (int64_t k = col0 / %lld; k * "
+            "%lld < col1; k++) {\n        const int ni = t->row1 - r0 < %d ? (int)(t->row1 - r0) : %d;\n     "
+            "   const int nl = col1 - k * %lld < %lld ? (int)(col1 - k * %lld) : %lld;\n",
+            BLOCK, wide, wide, BLOCK, BLOCK, wide, wide, wide, wide);
+        snprintf(place, sizeof place, "const int64_t r = r0 + i, c = k * %lld + l; (void)r, (void)c;", wide);
+        snprintf(full, sizeof full, "ni == %d && nl == %lld && r0 %% 8 == 0", BLOCK, wide);
+    } else {
+        an_text_printf(
+            &text,
+            "    for (int64_t r = t->row0; r < t->row1; r++)\n    for (int64_t k0 = col0 / %lld; k0 < col1 / "
+            "%lld; k0 += %lld)\n    for (int64_t k1 = k0; k1 < k0 + %lld && k1 < col1 / %lld; k1++) {\n     "
+            "   const int64_t left = (col1 / %lld - k1 + %lld) / %lld;\n        const int ni = left < %d ? "
+            "(int)left : %d, nl = %lld;\n",
+            wide, wide, BLOCK * apart, apart, wide, wide, apart - 1, apart, BLOCK, BLOCK, wide);
+        snprintf(place, sizeof place, "const int64_t k = k1 + i * %lld, c = k * %lld + l; (void)c;", apart, wide);
+        snprintf(full, sizeof full, "ni == %d && k0 %% %lld == 0", BLOCK, 8 * apart);
+    }
+    fill_blocks(p, s, full, place, "nl", (int)wide, &text);
+    an_text_puts(&text, "        for (int i = 0; i < ni; i++) {\n");
+    if (rows) an_text_puts(&text, "            const int64_t r = r0 + i;\n            (void)r;\n");
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].scope == AN_SCOPE_ROW) instruction(p, i, "            ", &text);
+    an_text_printf(&text, "            AN_EACH for (int l = 0; l < nl; l++) {\n                %s\n", place);
+    column_body(p, 0, "                ", false, false, s, &text);
+    an_text_puts(&text, "            }\n        }\n    }\n");
+    if (period)
+        put_periodic(text.data ? text.data : "", period, out);
+    else
+        an_text_puts(out, text.data ? text.data : "");
+    out->failed |= text.failed;
+    an_text_free(&text);
+}
+
 enum { FEW_COLUMNS = 64 };
 
 /* A loop over the tile's columns without a reduction. Trip counts that are known leave compilers straight code, and
@@ -379,7 +455,7 @@ static void column_loop(const an_loop_kernel *p, int phase, an_text *out)
     const long long period = (long long)column_period(p), cols = (long long)p->cols;
     if (p->shape == AN_ROW && period) {
         an_text body = {0};
-        column_body(p, phase, "                ", false, false, &body);
+        column_body(p, phase, "                ", false, false, NULL, &body);
         an_text_printf(
             out,
             "        for (int64_t k = col0 / %lld; k < col1 / %lld; k++) {\n            AN_EACH for (int l "
@@ -398,12 +474,12 @@ static void column_loop(const an_loop_kernel *p, int phase, an_text *out)
             an_text_printf(
                 out, "        if (col1 - col0 == %lld) {\n            AN_EACH for (int64_t c = 0; c < %lld; c++) {\n",
                 cols, cols);
-            column_body(p, phase, "                ", false, false, out);
+            column_body(p, phase, "                ", false, false, NULL, out);
             an_text_puts(out, "            }\n            continue;\n        }\n");
         }
         an_text_puts(out, "        AN_EACH for (int64_t c = col0; c < col1; c++) {\n");
     }
-    column_body(p, phase, "            ", false, false, out);
+    column_body(p, phase, "            ", false, false, NULL, out);
     an_text_puts(out, "        }\n");
 }
 
@@ -436,13 +512,13 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
                            "        for (int64_t c0 = 0; c0 < %lld; c0 += 32) {\n            AN_EACH for (int l = 0; l "
                            "< 32; l++) {\n                const int64_t c = c0 + l;\n",
                            full);
-            column_body(p, phase, "                ", true, false, out);
+            column_body(p, phase, "                ", true, false, NULL, out);
             an_text_puts(out, "            }\n        }\n");
         }
         if (cols % 32) {
             an_text_printf(out, "        for (int l = 0; l < %lld; l++) {\n            const int64_t c = %lld + l;\n",
                            cols % 32, full);
-            column_body(p, phase, "            ", true, false, out);
+            column_body(p, phase, "            ", true, false, NULL, out);
             an_text_puts(out, "        }\n");
         }
     } else if (tree || best) { /* an argmax visits columns in order; sums beside it keep their lanes */
@@ -450,7 +526,7 @@ static void row_phase(const an_loop_kernel *p, int phase, an_text *out)
                        "        for (int64_t c = 0; c < %lld; c++) {\n            const int l = (int)(c & 31);\n       "
                        "     (void)l;\n",
                        cols);
-        column_body(p, phase, "            ", true, true, out);
+        column_body(p, phase, "            ", true, true, NULL, out);
         an_text_puts(out, "        }\n");
     } else if (has(p, phase, false, AN_OP_SUM)) {
         column_loop(p, phase, out);
@@ -488,7 +564,8 @@ static void fill_tables(const an_loop_kernel *p, an_text *out)
 {
     for (int i = 0; i < p->n_ins; i++) {
         const an_ins *in = &p->ins[i];
-        if (in->phase != 0 || !is_tabled(p, in)) continue;
+        const an_stage s = an_stage_of_sums(p);
+        if (in->phase != 0 || !is_tabled(p, in) || an_is_staged(p, in, &s)) continue;
         an_text_printf(out,
                        "    %s t%d[%lld][%lld];\n    for (int64_t q = 0; q < %lld; q++)\n        for (int64_t c = "
                        "col0; c < col1; c++) t%d[q][c] = ",
@@ -526,10 +603,13 @@ static bool test_guards(const an_loop_kernel *p, an_text *out)
     return n > 0;
 }
 
-static void column_instruction(const an_loop_kernel *p, int i, bool inside, const char *indent, an_text *out)
+static void column_instruction(const an_loop_kernel *p, int i, bool inside, const an_stage *s, const char *indent,
+                               an_text *out)
 {
     const an_ins *in = &p->ins[i];
-    if (is_tabled(p, in)) {
+    if (an_is_staged(p, in, s)) {
+        an_text_printf(out, "%sconst %s v%d = b%d[i][l];\n", indent, computed[in->dtype], i, i);
+    } else if (is_tabled(p, in)) {
         an_text_printf(out, "%sconst %s v%d = t%d[q][c];\n", indent, computed[in->dtype], i, i);
     } else if (guards_a_row(p, in)) {
         an_ins bare = *in;
@@ -544,14 +624,14 @@ static void column_instruction(const an_loop_kernel *p, int i, bool inside, cons
 }
 
 /* The loop over the lanes of an AN_COL kernel, for one q. */
-static void column_lanes(const an_loop_kernel *p, int red, bool inside, an_text *out)
+static void column_lanes(const an_loop_kernel *p, int red, bool inside, const an_stage *s, an_text *out)
 {
     const an_ins *in = &p->ins[red];
     an_text_puts(out, "                AN_EACH for (int l = 0; l < n; l++) {\n                    const int64_t c = c0 "
                       "+ l;\n                    (void)c;\n");
     for (int i = 0; i < p->n_ins; i++)
         if (p->ins[i].phase == 0 && p->ins[i].kind != AN_INS_REDUCE)
-            column_instruction(p, i, inside, "                    ", out);
+            column_instruction(p, i, inside, s, "                    ", out);
     if (in->op == AN_OP_ARGMAX)
         argmax_update(p, red, "q", "                    ", out);
     else if (in->op == AN_OP_MAX)
@@ -602,16 +682,30 @@ static void column_program(const an_loop_kernel *p, an_text *out)
                        "            %s s%d[%d][%d];\n            for (int l = 0; l < %d; l++) for (int j = 0; j < %d; "
                        "j++) s%d[l][j] = %s;\n",
                        type, red, p->lanes, most, p->lanes, most, red, first_value(in));
-    an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
+    const an_stage s = an_stage_of_sums(p);
+    if (s.along) {
+        char full[48];
+        snprintf(full, sizeof full, "ni == %d && n == %d", AN_STAGE_BLOCK, most);
+        an_text_printf(
+            out,
+            "            for (int64_t q0 = 0; q0 < %lld; q0 += %d) {\n            const int ni = %lld - q0 < "
+            "%d ? (int)(%lld - q0) : %d;\n",
+            (long long)p->red, AN_STAGE_BLOCK, (long long)p->red, AN_STAGE_BLOCK, (long long)p->red, AN_STAGE_BLOCK);
+        fill_blocks(p, &s, full, "const int64_t c = c0 + l, q = q0 + i;", "n", most, out);
+        an_text_puts(out, "            for (int i = 0; i < ni; i++) {\n                const int64_t q = q0 + i;\n");
+    } else {
+        an_text_printf(out, "            for (int64_t q = 0; q < %lld; q++) {\n", (long long)p->red);
+    }
     if (in->op != AN_OP_ARGMAX) an_text_printf(out, "                %s *lane = s%d[q %% %d];\n", type, red, p->lanes);
     const bool guarded = test_guards(p, out);
     if (guarded) { /* a load under a condition is not vectorised */
         an_text_puts(out, "                if (inside) {\n");
-        column_lanes(p, red, true, out);
+        column_lanes(p, red, true, &s, out);
         an_text_puts(out, "                    continue;\n                }\n");
     }
-    column_lanes(p, red, false, out);
-    an_text_puts(out, "            }\n            AN_EACH for (int l = 0; l < n; l++) {\n           "
+    column_lanes(p, red, false, &s, out);
+    an_text_puts(out, s.along ? "            }\n            }\n" : "            }\n");
+    an_text_puts(out, "            AN_EACH for (int l = 0; l < n; l++) {\n           "
                       "     const int64_t c = c0 + l;\n");
     if (in->op == AN_OP_ARGMAX) {
         an_text_printf(out, "                const int32_t v%d = q%d[l];\n", red, red);
@@ -681,6 +775,13 @@ void an_render_c(const an_loop_kernel *p, const char *name, bool notes, an_text 
     an_text_puts(out, "    const int64_t col0 = t->col0, col1 = t->col1; /* stores of bytes may alias the tile */\n    "
                       "(void)col0, (void)col1;\n");
     if (p->shape == AN_COL) fill_tables(p, out);
+    const int64_t period = column_period(p);
+    const an_stage s = an_stage_of_rows(p, period);
+    if (s.along) {
+        staged_rows(p, &s, period, out);
+        an_text_puts(out, "}\n");
+        return;
+    }
     an_text_puts(out, "    for (int64_t r = t->row0; r < t->row1; r++) {\n");
     if (p->shape == AN_COL) {
         column_program(p, out);

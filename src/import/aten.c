@@ -66,13 +66,23 @@ static void read_default(const char *text, size_t n, an_pt2_arg *out, an_arena *
     out->number.i = (int64_t)out->number.f;
 }
 
+/* Whether `name` is one of those in `names`: "grad/grad_output", as two versions of PyTorch call it. */
+static bool is_called(const char *name, const char *names, size_t length)
+{
+    for (size_t at = 0, word; at <= length; at += word + 1) {
+        word = strcspn(names + at, "/ =");
+        if (strlen(name) == word && strncmp(name, names + at, word) == 0) return true;
+    }
+    return false;
+}
+
 /* The argument of this name or, where the file names none, at this place. In place, PyTorch calls the first one self,
  * also where the operation itself calls it input. */
 static const an_pt2_arg *given(const an_pt2_node *n, const char *name, size_t length, int position)
 {
     if (position == 0 && n->in_place && n->n_in > 0 && strcmp(n->in_name[0], "self") == 0) return &n->in[0];
     for (int32_t i = 0; i < n->n_in; i++)
-        if (strlen(n->in_name[i]) == length && strncmp(n->in_name[i], name, length) == 0) return &n->in[i];
+        if (is_called(n->in_name[i], name, length)) return &n->in[i];
     return position < n->n_in && n->in_name[position][0] == 0 ? &n->in[position] : NULL;
 }
 

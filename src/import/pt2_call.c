@@ -219,24 +219,34 @@ static void describe_result(const an_call *c, int i, an_import_array *out)
     }
 }
 
+/* Stored as the caller wants it: in any order of its axes, without gaps. */
 static an_status give_result(const an_call *c, const an_import_array *want, int i)
 {
     char name[64];
+    int order[RANK];
     an_import_array is;
     if (!c->out[i]) return AN_OK;
     describe_result(c, i, &is);
-    is.data = want->data;
-    if (memcmp(&is, want, sizeof is) != 0)
+    bool good = is.dtype == want->dtype && is.rank == want->rank && order_of(want, order);
+    for (int k = 0; good && k < is.rank; k++)
+        good = is.dim[k] == want->dim[k] && (want->step[k] > 0 || want->dim[k] <= 1 || elements(&is) == 0);
+    if (!good)
         return an_fail(c->err, AN_E_USAGE, "%s: result %d is to be stored as an_import_call_plan says",
                        c->m->file->archive.path, i);
     if (elements(&is) == 0) return AN_OK;
-    snprintf(name, sizeof name, "out.%d%s", i, c->last_out[i] ? ".last" : "");
-    an_tensor *t = an_state_at(AN_AT, c->cx, name, an_dtype_of(c->out[i]), an_shape_of(c->out[i]), AN_ZEROS);
+    an_shape lies = {.rank = is.rank};
+    int n = snprintf(name, sizeof name, "out.%d.", i);
+    for (int k = 0; k < is.rank; k++) {
+        lies.dim[k] = order[k];
+        n += snprintf(name + n, sizeof name - (size_t)n, "%d", order[k]);
+    }
+    an_tensor *value = an_permute_at(AN_AT, an_plain(c->out[i], c->last_out[i]), lies);
+    an_tensor *t = an_state_at(AN_AT, c->cx, name, an_dtype_of(value), an_shape_of(value), AN_ZEROS);
     if (an_error(c->cx)) return an_call_failed(c);
-    if (an_bind(t, is.data, (size_t)elements(&is) * an_dtype_size((an_dtype)is.dtype), AN_READ_WRITE) != AN_OK)
+    if (an_bind(t, want->data, (size_t)elements(&is) * an_dtype_size((an_dtype)is.dtype), AN_READ_WRITE) != AN_OK)
         return an_call_failed(c);
     c->bound[c->n_in + i] = t;
-    an_assign_at(AN_AT, t, c->out[i]);
+    an_assign_at(AN_AT, t, value);
     return AN_OK;
 }
 

@@ -364,6 +364,21 @@ bool an_ix_is_without(const an_ix_pool *p, an_ix a, int32_t var, an_ix b)
     return n == y->n && x->c == y->c;
 }
 
+an_ix an_ix_substitute(an_ix_pool *p, const an_ix_pool *from, an_ix a, const an_ix *vars)
+{
+    if (a < 0) return -1;
+    const an_ix_expr *e = &from->expr[a];
+    an_ix sum = an_ix_const(p, e->c);
+    for (int i = 0; i < e->n; i++) {
+        const an_atom *t = &from->atom[e->term[i].atom];
+        an_ix x = t->kind == AN_ATOM_VAR ? vars[t->var] : an_ix_substitute(p, from, t->e, vars);
+        if (t->kind == AN_ATOM_DIV) x = an_ix_div(p, x, t->by);
+        if (t->kind == AN_ATOM_MOD) x = an_ix_mod(p, x, t->by);
+        sum = an_ix_add(p, sum, an_ix_mul(p, x, e->term[i].k));
+    }
+    return sum;
+}
+
 an_ix an_ix_linear(an_ix_pool *p, int rank, const int32_t *shape, const an_ix *iv)
 {
     an_ix sum = an_ix_const(p, 0);

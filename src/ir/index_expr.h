@@ -75,6 +75,8 @@ int64_t an_ix_eval(const an_ix_pool *p, an_ix a, const int64_t *vars);
 an_ix an_ix_without(an_ix_pool *p, an_ix a, int32_t var);
 /* Whether `b` is what an_ix_without(a, var) would be, without making it. */
 bool an_ix_is_without(const an_ix_pool *p, an_ix a, int32_t var, an_ix b);
+/* `a` of the pool `from`, in `p`, with vars[v] in place of loop variable v. */
+an_ix an_ix_substitute(an_ix_pool *p, const an_ix_pool *from, an_ix a, const an_ix *vars);
 /* Row-major linear index of iv over shape, and back. */
 an_ix an_ix_linear(an_ix_pool *p, int rank, const int32_t *shape, const an_ix *iv);
 void an_ix_unlinear(an_ix_pool *p, an_ix linear, int rank, const int32_t *shape, an_ix *iv);

@@ -3,6 +3,7 @@ it."""
 import copy
 import ctypes
 import gc
+import pathlib
 import re
 
 import torch
@@ -68,6 +69,35 @@ def one_tensor_as_query_key_and_value_has_one_gradient():
 def convolutions_pools_and_batch_norm_are_pytorchs():
     compare(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.MaxPool2d(3, 2, 1),
                           nn.Conv2d(8, 8, 3, groups=2, stride=2), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(32, 4)), torch.randn(5, 3, 20, 20))
+
+
+@test
+def arguments_are_named_as_this_version_of_pytorch_names_them():
+    table = (pathlib.Path(__file__).parents[2] / "src/import/aten.def").read_text()
+    rows, wrong = 0, []
+    for name, schema in re.findall(r'^AN_ATEN\("(aten\.[^"]+)", \w+, \w+, "([^"]*)"', table, re.MULTILINE):
+        _, op, overload = name.split(".")
+        packet = getattr(torch.ops.aten, op, None)
+        if packet is None or overload not in packet.overloads():
+            continue  # of another version
+        rows += 1
+        theirs = [a.name for a in getattr(packet, overload)._schema.arguments]
+        for at, word in enumerate(schema.split()):
+            names, default = word.split("=")[0].split("/"), "=" in word
+            if not any(at < len(theirs) and n == theirs[at] for n in names) and not (default and not any(n in theirs for n in names)):
+                wrong.append(f"{name}: {word} where PyTorch has {theirs}")
+    assert rows > 400 and not wrong, "; ".join(wrong)
+
+
+@test
+def results_lie_as_pytorchs_own_so_that_views_of_them_are_views():
+    x = torch.randn(2, 3, 6, 6)
+    pooled, linear = compiled(nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))), nn.Linear(72, 2)
+    linear(pooled(x).view(2, -1)).sum().backward()
+    for given in (x, x.to(memory_format=torch.channels_last)):
+        for model in (nn.Conv2d(3, 8, 3, padding=1), nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU())):
+            theirs, ours = model(given), compiled(copy.deepcopy(model))(given)
+            assert ours.stride() == theirs.stride(), f"{ours.stride()} where PyTorch has {theirs.stride()}"
 
 
 class Of(nn.Module):
@@ -232,7 +262,7 @@ def pools_and_attention_fall_back_with_what_pytorchs_kernels_take():
     real, anneal.torch.Plan = anneal.torch.Plan, None
     try:
         class Never:
-            def __init__(self, name, text):
+            def __init__(self, name, text, wanted):
                 raise anneal.torch.Unsupported("refused by the test")
         anneal.torch.Plan = Never
         model = nn.Sequential(nn.MaxPool2d(2))

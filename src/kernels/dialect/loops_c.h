@@ -157,6 +157,42 @@ AN_FN float an_uniform_at(const uint32_t *rng, uint32_t stream, uint64_t index, 
     return an_philox_uniform(rng[0], stream, (uint32_t)i, (uint32_t)(i >> 32));
 }
 
+/* to[i * apart + l] = from[l * far + i] for i, l in 0 ... 7. In registers: eight lines are asked for at once, where element by element
+ * would wait for one after the other. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define AN_SHUFFLES 1
+#endif
+#endif
+#ifdef AN_SHUFFLES
+typedef float an_v8 __attribute__((vector_size(32)));
+typedef float an_v8_at __attribute__((vector_size(32), aligned(4), may_alias));
+#define AN_LOW(a, b)   __builtin_shufflevector(a, b, 0, 8, 1, 9, 4, 12, 5, 13)
+#define AN_HIGH(a, b)  __builtin_shufflevector(a, b, 2, 10, 3, 11, 6, 14, 7, 15)
+#define AN_LOW2(a, b)  __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define AN_HIGH2(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#define AN_FRONT(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define AN_BACK(a, b)  __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#define AN_PUT(i, x)   (*(an_v8_at *)(to + (i) * apart) = (x))
+AN_FN void an_transpose8(const float *from, int64_t far, float *to, int64_t apart)
+{
+    an_v8 a[8], b[8];
+    for (int i = 0; i < 8; i++) a[i] = *(const an_v8_at *)(from + i * far);
+    for (int i = 0; i < 8; i += 2) b[i] = AN_LOW(a[i], a[i + 1]), b[i + 1] = AN_HIGH(a[i], a[i + 1]);
+    for (int i = 0; i < 8; i += 4) {
+        a[i] = AN_LOW2(b[i], b[i + 2]), a[i + 1] = AN_HIGH2(b[i], b[i + 2]);
+        a[i + 2] = AN_LOW2(b[i + 1], b[i + 3]), a[i + 3] = AN_HIGH2(b[i + 1], b[i + 3]);
+    }
+    for (int i = 0; i < 4; i++) AN_PUT(i, AN_FRONT(a[i], a[i + 4])), AN_PUT(i + 4, AN_BACK(a[i], a[i + 4]));
+}
+#else
+AN_FN void an_transpose8(const float *from, int64_t far, float *to, int64_t apart)
+{
+    for (int l = 0; l < 8; l++)
+        for (int i = 0; i < 8; i++) to[i * apart + l] = from[l * far + i];
+}
+#endif
+
 /* Folds of the reduction tree: 32 lanes of a row, 8 of a column. */
 #define AN_FOLD(lane, n, combine)                                                                                      \
     for (int an_s = (n) / 2; an_s; an_s >>= 1)                                                                         \

@@ -1,0 +1,82 @@
+/* transposed.c: which loads of a loop kernel are read in blocks, and along what. */
+#include "codegen/transposed.h"
+
+enum { FAR = 8, MOST_STAGED = 6 };
+
+static int64_t address(const an_loop_kernel *p, const an_ins *in, int64_t r, int64_t c, int64_t q)
+{
+    const int64_t vars[AN_N_VARS] = {r, c, q};
+    return an_ix_eval(&p->ix, in->ix, vars);
+}
+
+bool an_is_staged(const an_loop_kernel *p, const an_ins *in, const an_stage *s)
+{
+    if (s->along == AN_NOT_STAGED || in->kind != AN_INS_LOAD || in->scope != AN_SCOPE_COL || in->phase > 0)
+        return false;
+    if (in->guard >= 0 || in->a >= 0) return false;
+    const int64_t at = address(p, in, 0, 0, 0), far = address(p, in, 0, 1, 0) - at;
+    if (far < FAR || address(p, in, 0, 7, 0) - at != 7 * far) return false;
+    for (int64_t i = 1; i <= 3; i += 2) {
+        const int64_t next = s->along == AN_ALONG_ROWS      ? address(p, in, i, 0, 0)
+                             : s->along == AN_ALONG_COLUMNS ? address(p, in, 0, i * s->apart, 0)
+                                                            : address(p, in, 0, 0, i);
+        if (next - at != i) return false;
+    }
+    return true;
+}
+
+static bool gains(const an_loop_kernel *p, const an_stage *s)
+{
+    int n = 0;
+    for (int i = 0; i < p->n_ins; i++) n += an_is_staged(p, &p->ins[i], s);
+    return n > 0 && n <= MOST_STAGED;
+}
+
+an_stage an_stage_of_rows(const an_loop_kernel *p, int64_t period)
+{
+    const an_stage none = {.along = AN_NOT_STAGED};
+    an_stage s = {.along = AN_ALONG_ROWS, .period = period};
+    if (p->shape != AN_ROW || p->n_phases > 1 || p->run || p->cols < 8) return none;
+    for (int i = 0; i < p->n_ins; i++)
+        if (p->ins[i].kind == AN_INS_REDUCE) return none;
+    if (p->rows >= 4 && gains(p, &s)) return s;
+    s.along = AN_ALONG_COLUMNS;
+    for (s.apart = period; period && s.apart * 3 < p->cols; s.apart += period)
+        if (gains(p, &s)) return s;
+    return none;
+}
+
+an_stage an_stage_of_sums(const an_loop_kernel *p)
+{
+    const an_stage s = {.along = AN_ALONG_SUM};
+    return p->red >= 4 && p->cols >= 8 && gains(p, &s) ? s : (an_stage){.along = AN_NOT_STAGED};
+}
+
+/* The loop variables in terms of others: I and L in 0 ... 7, the place in a block, and where the block is. */
+int64_t an_staged_square(const an_loop_kernel *p, const an_ins *in, const an_stage *s)
+{
+    enum { R, C, Q, I, L, PART, BLOCK };
+    const bool rows = s->along == AN_ALONG_ROWS, columns = s->along == AN_ALONG_COLUMNS, sum = s->along == AN_ALONG_SUM;
+    an_ix_pool pool = {0};
+    int64_t near = 0, far = 0;
+    if (p->cols % 8 != 0 || (rows && p->rows % 8 != 0) || (sum && p->red % 8 != 0)) return 0;
+    if (columns && (s->period % 8 != 0 || p->cols % (8 * s->apart) != 0)) return 0;
+    const an_ix i = an_ix_var(&pool, I, 8), l = an_ix_var(&pool, L, 8);
+    const int64_t inner = columns ? s->period : p->cols;
+    an_ix row = an_ix_var(&pool, R, p->rows), red = an_ix_var(&pool, Q, AN_MAX(p->red, 1)),
+          col = an_ix_add(&pool, an_ix_mul(&pool, an_ix_var(&pool, C, inner / 8), 8), l);
+    if (rows) row = an_ix_add(&pool, an_ix_mul(&pool, an_ix_var(&pool, R, p->rows / 8), 8), i);
+    if (sum) red = an_ix_add(&pool, an_ix_mul(&pool, an_ix_var(&pool, Q, p->red / 8), 8), i);
+    if (columns) {
+        const an_ix part = an_ix_var(&pool, PART, s->apart / s->period),
+                    block = an_ix_var(&pool, BLOCK, p->cols / (8 * s->apart)),
+                    neighbour = an_ix_add(&pool, an_ix_mul(&pool, block, 8), i);
+        col = an_ix_add(&pool, col, an_ix_mul(&pool, part, s->period));
+        col = an_ix_add(&pool, col, an_ix_mul(&pool, neighbour, s->apart));
+    }
+    const an_ix vars[AN_N_VARS] = {row, col, red}, at = an_ix_substitute(&pool, &p->ix, in->ix, vars);
+    const bool square =
+        !pool.failed && an_ix_stride(&pool, at, I, &near) && an_ix_stride(&pool, at, L, &far) && near == 1;
+    an_ix_pool_free(&pool);
+    return square ? far : 0;
+}
