@@ -4,6 +4,7 @@
 #include "cli/measured_run.h"
 #include "cli/progress_bar.h"
 #include "platform/platform.h"
+#include "platform/scratch.h"
 #include "tools/pack.h"
 #include "train/run_dir.h"
 #include <anneal_tools.h>
@@ -59,29 +60,21 @@ bool an_lanes_are_measured(const an_args *args)
 static an_status read_pack(an_err *err, const char *path, an_run_record *out)
 {
     static const char *const files[] = {"metrics.jsonl", "logbook.jsonl"};
-    const char *base = getenv("TMPDIR");
-    char dir[512], file[600];
+    char file[AN_CKPT_PATH_BYTES + 64];
     an_pack p;
+    an_scratch dir = {.fd = 0};
     AN_TRY(an_pack_open(err, path, &p));
-    snprintf(dir, sizeof dir, "%.400s/anneal-lane.XXXXXX", base && *base ? base : "/tmp");
-    an_status status = AN_OK;
-    if (p.settings_only)
-        status = an_fail(err, AN_E_DATA, "%s: it holds settings, not a run: there is nothing to compare", path);
-    else if (!mkdtemp(dir))
-        status = an_fail(err, AN_E_ENV, "%s: a folder cannot be made here", dir);
-    if (status != AN_OK) return an_pack_close(&p), status;
+    an_status status =
+        p.settings_only ? an_fail(err, AN_E_DATA, "%s: it holds settings, not a run: there is nothing to compare", path)
+                        : an_scratch_open(err, NULL, &dir);
     for (size_t i = 0; i < AN_COUNT(files) && status == AN_OK; i++) {
         const an_zip_member *m = an_zip_find(&p.zip, files[i]);
-        snprintf(file, sizeof file, "%s/%s", dir, files[i]);
+        snprintf(file, sizeof file, "%s/%s", dir.path, files[i]);
         status = m ? an_file_write(err, file, p.zip.data + m->at, m->bytes)
                    : an_fail(err, AN_E_DATA, "%s: it has no %s", path, files[i]);
     }
-    if (status == AN_OK) status = an_run_record_read(err, dir, out);
-    for (size_t i = 0; i < AN_COUNT(files); i++) {
-        snprintf(file, sizeof file, "%s/%s", dir, files[i]);
-        unlink(file);
-    }
-    rmdir(dir);
+    if (status == AN_OK) status = an_run_record_read(err, dir.path, out);
+    an_scratch_close(&dir);
     an_pack_close(&p);
     return status;
 }

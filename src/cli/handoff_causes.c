@@ -3,6 +3,7 @@
 #include "cli/handoff_causes.h"
 #include "io/data/disk_speed.h"
 #include "io/formats/jsonl.h"
+#include "platform/scratch.h"
 #include "platform/sensors.h"
 #include "report/machine_monitor.h"
 #include <anneal_tools.h>
@@ -69,17 +70,18 @@ static void io_path(const facts *f, an_cause *c)
 /* Writes and reads back a file beside the kernels: what a network volume makes slow. */
 static double cache_ms(const char *dir)
 {
-    char path[AN_CKPT_PATH_BYTES], random[AN_RANDOM_NAME_BYTES], *back = NULL;
+    char path[AN_CKPT_PATH_BYTES + 64], *back = NULL;
     static char block[65536];
     size_t n;
     an_err unused = {0};
-    an_random_name(random);
-    if (snprintf(path, sizeof path, "%s/.speed-%s", dir, random) >= (int)sizeof path) return NAN;
+    an_scratch scratch;
+    if (an_scratch_open(&unused, dir, &scratch) != AN_OK) return NAN;
+    snprintf(path, sizeof path, "%s/speed", scratch.path);
     const double begin = an_seconds();
     const bool done = an_file_write(&unused, path, block, sizeof block) == AN_OK &&
                       an_file_read(&unused, path, sizeof block, &back, &n) == AN_OK;
     const double ms = 1e3 * (an_seconds() - begin);
-    unlink(path);
+    an_scratch_close(&scratch);
     free(back);
     return done ? ms : (double)NAN;
 }
@@ -173,19 +175,21 @@ static void thermals(const facts *f, an_cause *c)
 static double line_ms(const char *dir)
 {
     enum { LINES = 100 };
-    char path[AN_CKPT_PATH_BYTES], line[400];
+    char path[AN_CKPT_PATH_BYTES + 64], line[400];
     an_jsonl j;
     an_err unused = {0};
-    if (snprintf(path, sizeof path, "%.900s/.line-speed", dir) >= (int)sizeof path) return NAN;
+    an_scratch scratch;
+    if (an_scratch_open(&unused, dir, &scratch) != AN_OK) return NAN;
+    snprintf(path, sizeof path, "%s/lines", scratch.path);
     memset(line, ' ', sizeof line - 1);
     line[0] = '{', line[sizeof line - 2] = '}', line[sizeof line - 1] = 0;
-    if (an_jsonl_open(&unused, path, &j) != AN_OK) return NAN;
+    if (an_jsonl_open(&unused, path, &j) != AN_OK) return an_scratch_close(&scratch), (double)NAN;
     const double begin = an_seconds();
     bool done = true;
     for (int i = 0; i < LINES && done; i++) done = an_jsonl_write(&unused, &j, line) == AN_OK;
     const double ms = 1e3 * (an_seconds() - begin) / LINES;
     an_jsonl_close(&j);
-    unlink(path);
+    an_scratch_close(&scratch);
     return done ? ms : (double)NAN;
 }
 

@@ -4,6 +4,7 @@
 #include "device/kernel_cache.h"
 
 #include "platform/platform.h"
+#include "platform/scratch.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -103,8 +104,8 @@ static bool is_entry(const char *name)
     return false;
 }
 
-/* What a killed program left: the folder it compiled in (work-XXXXXX), a file that was being written
- * (.NAME.RANDOM.tmp). An hour is far more than a compiler gets. */
+/* What a killed program left of a file that it was writing (.NAME.RANDOM.tmp); the folder that it compiled in is scratch.h's. An hour is
+ * far more than a file takes. */
 static void sweep(int dir, const char *name, const struct stat *st)
 {
     enum { HOUR = 3600 };
@@ -113,14 +114,6 @@ static void sweep(int dir, const char *name, const struct stat *st)
     if (S_ISREG(st->st_mode) && name[0] == '.' && n > 4 && strcmp(name + n - 4, ".tmp") == 0 &&
         strspn(name + 1, "0123456789abcdef") == 16)
         (void)unlinkat(dir, name, 0);
-    if (!S_ISDIR(st->st_mode) || strncmp(name, "work-", 5) != 0 || n != 11) return;
-    const int work = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *d = work >= 0 ? fdopendir(work) : NULL;
-    if (!d && work >= 0) close(work);
-    for (struct dirent *e; d && (e = readdir(d)) != NULL;)
-        if (e->d_name[0] >= '0' && e->d_name[0] <= '9') (void)unlinkat(work, e->d_name, 0);
-    if (d) closedir(d);
-    (void)unlinkat(dir, name, AT_REMOVEDIR);
 }
 
 static bool list_entries(DIR *d, entry_list *l)
@@ -161,6 +154,7 @@ uint64_t an_cache_trim(const char *dir, uint64_t limit, int64_t *files)
     entry_list l = {.n = 0};
     uint64_t freed = 0;
     *files = 0;
+    if (*dir) an_scratch_sweep(dir);
     const int fd = *dir ? open(dir, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC) : -1;
     DIR *d = fd >= 0 ? fdopendir(fd) : NULL;
     if (!d) {

@@ -4,6 +4,7 @@
 #include "io/data/disk_speed.h"
 #include "io/text/utf8.h"
 #include "platform/platform.h"
+#include "platform/scratch.h"
 #include <anneal_tools.h>
 #include <fcntl.h>
 #include <math.h>
@@ -166,23 +167,20 @@ static an_status run_sftp(an_err *err, const char *host, const char *batch)
 static an_status trip_to_host(an_err *err, const char *store, const char *name, const unsigned char *block, char **back,
                               size_t *n)
 {
-    const char *end = host_end(store), *base = getenv("TMPDIR");
-    char dir[512], file[600], batch[600], got[640], there[STORE_PATH_BYTES], host[256];
+    const char *end = host_end(store);
+    an_scratch dir;
+    char file[1100], batch[1100], got[1120], there[STORE_PATH_BYTES], host[256];
     snprintf(host, sizeof host, "%.*s", (int)AN_MIN((size_t)(end - store), sizeof host - 1), store);
     snprintf(there, sizeof there, "%.1100s%s%s", end + 1, end[1] ? "/" : "", name);
-    snprintf(dir, sizeof dir, "%.400s/anneal-store.XXXXXX", base && *base ? base : "/tmp");
-    if (!mkdtemp(dir)) return an_fail(err, AN_E_ENV, "%s: a folder cannot be made here", dir);
-    snprintf(file, sizeof file, "%s/block", dir);
+    AN_TRY(an_scratch_open(err, NULL, &dir));
+    snprintf(file, sizeof file, "%s/block", dir.path);
     snprintf(got, sizeof got, "%s.back", file);
-    snprintf(batch, sizeof batch, "%s/batch", dir);
+    snprintf(batch, sizeof batch, "%s/batch", dir.path);
     an_status status = an_file_write(err, file, block, ROUND_TRIP_BYTES);
     if (status == AN_OK) status = write_batch(err, batch, file, there);
     if (status == AN_OK) status = run_sftp(err, host, batch);
     if (status == AN_OK) status = an_file_read(err, got, ROUND_TRIP_BYTES, back, n);
-    unlink(file);
-    unlink(got);
-    unlink(batch);
-    rmdir(dir);
+    an_scratch_close(&dir);
     return status;
 }
 
@@ -190,10 +188,12 @@ static an_status trip_to_folder(an_err *err, const char *store, const char *name
                                 char **back, size_t *n)
 {
     char path[STORE_PATH_BYTES];
-    snprintf(path, sizeof path, "%.1100s/%s", store, name);
+    an_scratch dir;
+    AN_TRY(an_scratch_open(err, store, &dir));
+    snprintf(path, sizeof path, "%s/%s", dir.path, name);
     an_status status = an_file_write(err, path, block, ROUND_TRIP_BYTES);
     if (status == AN_OK) status = an_file_read(err, path, ROUND_TRIP_BYTES, back, n);
-    unlink(path);
+    an_scratch_close(&dir);
     return status;
 }
 
@@ -257,15 +257,15 @@ typedef struct cache_speed {
 /* What a network volume makes slow. The larger block is left out where the small one took long. */
 static cache_speed measure_cache(const char *dir)
 {
-    char path[1200], random[AN_RANDOM_NAME_BYTES], *block = calloc(1, LARGE_BLOCK), *back = NULL;
+    char path[1200], *block = calloc(1, LARGE_BLOCK), *back = NULL;
     cache_speed speed = {NAN, NAN, NAN};
     an_storage disk;
+    an_scratch scratch;
     size_t n;
-    an_random_name(random);
-    snprintf(path, sizeof path, "%.1000s/.speed-%s", dir, random);
+    if (!block || an_scratch_open(NULL, dir, &scratch) != AN_OK) return free(block), speed;
+    snprintf(path, sizeof path, "%s/speed", scratch.path);
     double begin = an_seconds();
-    if (block && an_file_write(NULL, path, block, BLOCK) == AN_OK &&
-        an_file_read(NULL, path, BLOCK, &back, &n) == AN_OK)
+    if (an_file_write(NULL, path, block, BLOCK) == AN_OK && an_file_read(NULL, path, BLOCK, &back, &n) == AN_OK)
         speed.ms = 1e3 * (an_seconds() - begin);
     begin = an_seconds();
     if (speed.ms < 50 && write_through(path, block, LARGE_BLOCK)) {
@@ -273,7 +273,7 @@ static cache_speed measure_cache(const char *dir)
         an_storage_look(path, &disk);
         if (disk.mb_s > 0) speed.mb_s = disk.mb_s;
     }
-    unlink(path);
+    an_scratch_close(&scratch);
     free(back);
     free(block);
     return speed;

@@ -1,21 +1,35 @@
 /* collect.c: see collect.h. */
-#define _DEFAULT_SOURCE
 #include "tools/collect.h"
+#include "io/formats/safetensors.h"
+#include "platform/scratch.h"
 #include "report/metrics.h"
 #include "report/run_record.h"
 #include "train/run_dir.h"
-#include <errno.h>
+#include "train/run_state.h"
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+/* The last update that is in the run's checkpoint. Of its metrics there may be more: an earlier collect was killed before it was done. */
+static int64_t last_update(const char *dir, const an_run_record *home)
+{
+    int64_t last = home->n ? home->update[home->n - 1].step : -1;
+    char path[AN_CKPT_PATH_BYTES];
+    an_err unused = {0};
+    an_run_state state;
+    an_st *st;
+    if (an_ckpt_find(&unused, dir, false, path) != AN_OK || an_st_open(&unused, path, &st) != AN_OK) return last;
+    const char *text = an_st_meta(st, AN_CKPT_STATE);
+    if (text && an_run_state_read(&unused, path, text, "", &state) == AN_OK) last = AN_MIN(last, state.step - 1);
+    an_st_close(st);
+    return last;
+}
 
 /* The home folder's updates are the first ones of the pack, loss by loss: what goes on elsewhere keeps its history. */
 static an_status check_continues(an_err *err, const char *path, const char *dir, const an_run_record *home,
                                  const an_run_record *away)
 {
     const char *a = an_run_text(home->begin, "train_xxh3"), *b = an_run_text(away->begin, "train_xxh3");
-    const int64_t last = home->n ? home->update[home->n - 1].step : -1;
+    const int64_t last = last_update(dir, home);
     if (strcmp(a, b) != 0)
         return an_fail(err, AN_E_DATA,
                        "%s: trained on other data than %s (the hash of the training split): not the same run; "
@@ -37,28 +51,6 @@ static an_status check_continues(an_err *err, const char *path, const char *dir,
                    (long long)last + 1);
 }
 
-/* Moves the four files into the folder, the checkpoint last: a folder that has it is whole. */
-static an_status exchange(an_err *err, const char *from, const char *dir)
-{
-    for (size_t i = 0; i < AN_PACK_RUN_FILES; i++) {
-        char old[AN_CKPT_PATH_BYTES], new[AN_CKPT_PATH_BYTES];
-        snprintf(old, sizeof old, "%.900s/%s", from, an_pack_files[i]);
-        snprintf(new, sizeof new, "%.900s/%s", dir, an_pack_files[i]);
-        if (rename(old, new) != 0) return an_fail(err, AN_E_IO, "%s: %s", new, strerror(errno));
-    }
-    return AN_OK;
-}
-
-static void remove_files(const char *dir)
-{
-    char path[AN_CKPT_PATH_BYTES];
-    for (size_t i = 0; i < AN_PACK_RUN_FILES; i++) {
-        snprintf(path, sizeof path, "%.900s/%s", dir, an_pack_files[i]);
-        unlink(path);
-    }
-    rmdir(dir);
-}
-
 static an_status note_it(an_err *err, const char *dir, const an_collected *c)
 {
     an_text text = {0}, members = {0};
@@ -72,24 +64,22 @@ static an_status note_it(an_err *err, const char *dir, const an_collected *c)
     return status;
 }
 
+/* The pack's names end with the checkpoint: until it is there the older state is what is resumed. */
 static an_status take_place(an_err *err, const char *from, const char *dir, an_collected *out)
 {
-    int lock;
-    an_status status = an_run_dir_take(err, dir, -1, &lock, out->aside);
-    if (status == AN_OK) status = exchange(err, from, dir);
+    an_status status = an_run_dir_replace(err, dir, from, an_pack_files, AN_PACK_RUN_FILES, out->aside);
     if (status == AN_OK) status = note_it(err, dir, out);
     if (status != AN_OK && *out->aside) {
         char why[256];
         snprintf(why, sizeof why, "%.250s", err ? err->text : "");
         status = an_fail(err, status, "%s; the older state is in %s", why, out->aside);
     }
-    an_run_dir_unlock(lock);
     return status;
 }
 
-static void describe(const an_run_record *home, const an_run_record *away, an_collected *out)
+static void describe(const char *dir, const an_run_record *home, const an_run_record *away, an_collected *out)
 {
-    out->from = home->n ? home->update[home->n - 1].step + 1 : 0;
+    out->from = last_update(dir, home) + 1;
     out->step = away->n ? away->update[away->n - 1].step + 1 : 0;
     snprintf(out->origin, sizeof out->origin, "%.150s", an_run_text(away->begin, "host"));
     for (char *c = out->origin; *c; c++)
@@ -110,32 +100,37 @@ static an_status collect_from(an_err *err, const an_pack *p, const char *from, c
     memset(&away, 0, sizeof away);
     if (status == AN_OK) status = an_run_record_read(err, from, &away);
     if (status == AN_OK) status = check_continues(err, p->path, dir, &home, &away);
-    if (status == AN_OK) describe(&home, &away, out);
+    if (status == AN_OK) describe(dir, &home, &away, out);
     an_run_record_free(&home);
     an_run_record_free(&away);
     return status == AN_OK ? take_place(err, from, dir, out) : status;
 }
 
+static an_status collect_locked(an_err *err, const an_pack *p, const char *dir, an_collected *out)
+{
+    an_scratch from;
+    AN_TRY(an_scratch_open(err, dir, &from));
+    an_status status = collect_from(err, p, from.path, dir, out);
+    an_scratch_close(&from);
+    return status;
+}
+
 an_status an_collect(an_err *err, const char *path, const char *dir, an_collected *out)
 {
-    char from[AN_CKPT_PATH_BYTES], random[AN_RANDOM_NAME_BYTES];
     an_pack p;
-    size_t n = strlen(dir);
+    int lock;
     *out = (an_collected){.step = 0};
     if (!an_run_dir_is_a_run(dir))
         return an_fail(err, AN_E_USAGE,
                        "%s: no run was trained in this folder; anneal handoff takes a pack into a new one", dir);
     if (an_run_dir_is_locked(dir))
         return an_fail(err, AN_E_USAGE, "%s: a process trains here: anneal stop %s first", dir, dir);
-    while (n > 1 && dir[n - 1] == '/') n--;
-    if (n > 700) return an_fail(err, AN_E_USAGE, "%.100s...: the path is too long", dir);
+    if (strlen(dir) > 700) return an_fail(err, AN_E_USAGE, "%.100s...: the path is too long", dir);
     AN_TRY(an_pack_open(err, path, &p));
-    an_random_name(random);
-    snprintf(from, sizeof from, "%.*s.collect-%s", (int)n, dir, random);
-    an_status status = mkdir(from, 0700) == 0 ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", from, strerror(errno));
+    an_status status = an_run_dir_lock(err, dir, &lock);
     if (status == AN_OK) {
-        status = collect_from(err, &p, from, dir, out);
-        remove_files(from);
+        status = collect_locked(err, &p, dir, out);
+        an_run_dir_unlock(lock);
     }
     an_pack_close(&p);
     return status;

@@ -5,6 +5,7 @@
 #define _XOPEN_SOURCE 700 /* realpath */
 #include "train/run_dir.h"
 #include "platform/platform.h"
+#include "platform/scratch.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -68,6 +69,7 @@ static an_status lock_folder(an_err *err, const char *dir, int *out)
         return an_fail(err, AN_E_IO, "%s: %s", path, strerror(why));
     }
     an_save_sweep(dir, is_replaced, NULL);
+    an_scratch_sweep(dir);
     an_run_dir_clear_stop(dir);
     *out = fd;
     return AN_OK;
@@ -195,19 +197,6 @@ static bool would_lose(const char *dir, int64_t after, bool foreign)
     return found;
 }
 
-/* Makes the first of previous, previous-2, ... that does not exist. Existing ones are never changed. */
-static an_status make_previous(an_err *err, const char *dir, char out[AN_CKPT_PATH_BYTES])
-{
-    for (int i = 1; i < 100000; i++) {
-        const int n = i == 1 ? snprintf(out, AN_CKPT_PATH_BYTES, "%s/previous", dir)
-                             : snprintf(out, AN_CKPT_PATH_BYTES, "%s/previous-%d", dir, i);
-        if (n >= AN_CKPT_PATH_BYTES - 32) return an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
-        if (mkdir(out, 0777) == 0) return AN_OK;
-        if (errno != EEXIST) return an_fail(err, AN_E_IO, "%s: %s", out, strerror(errno));
-    }
-    return an_fail(err, AN_E_IO, "%s: holds too many earlier runs; name another folder with out=", dir);
-}
-
 static an_status copy_blocks(an_err *err, int in, const char *from, an_save *out)
 {
     char block[65536];
@@ -216,13 +205,13 @@ static an_status copy_blocks(an_err *err, int in, const char *from, an_save *out
     return n == 0 ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", from, strerror(errno));
 }
 
-static an_status copy_metrics(an_err *err, const char *dir, const char *to)
+static an_status copy_file(an_err *err, const char *dir, const char *name, const char *to)
 {
     char from[AN_CKPT_PATH_BYTES + 32], path[AN_CKPT_PATH_BYTES + 32];
     int in;
     an_save out;
-    snprintf(from, sizeof from, "%s/metrics.jsonl", dir);
-    snprintf(path, sizeof path, "%s/metrics.jsonl", to);
+    snprintf(from, sizeof from, "%s/%s", dir, name);
+    snprintf(path, sizeof path, "%s/%s", to, name);
     AN_TRY(an_file_open(err, from, O_RDONLY, &in));
     if (in < 0) return AN_OK;
     an_status status = an_save_begin(err, path, &out);
@@ -237,6 +226,53 @@ static an_status copy_metrics(an_err *err, const char *dir, const char *to)
     return status;
 }
 
+/* A second name, where the file system has such, is no second copy of a large checkpoint. */
+static an_status keep_file(an_err *err, const char *dir, const char *name, const char *to)
+{
+    char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
+    struct stat there;
+    snprintf(old, sizeof old, "%s/%s", dir, name);
+    snprintf(new, sizeof new, "%s/%s", to, name);
+    if (lstat(old, &there) != 0 && errno == ENOENT) return AN_OK;
+    if (is_checkpoint(name) && link(old, new) == 0) return AN_OK;
+    return copy_file(err, dir, name, to);
+}
+
+/* The folder becomes the first of previous, previous-2, ... that does not exist. Existing ones are never changed. */
+static an_status name_previous(an_err *err, const char *dir, an_scratch *s, char out[AN_CKPT_PATH_BYTES])
+{
+    for (int i = 1; i < 100000; i++) {
+        char name[32] = "previous";
+        if (i > 1) snprintf(name, sizeof name, "previous-%d", i);
+        if (snprintf(out, AN_CKPT_PATH_BYTES, "%s/%s", dir, name) >= AN_CKPT_PATH_BYTES - 32)
+            return an_fail(err, AN_E_USAGE, "out=%.100s...: the path is too long", dir);
+        if (an_scratch_keep(s, name)) return AN_OK;
+        if (errno != EEXIST) return an_fail(err, AN_E_IO, "%s: %s", out, strerror(errno));
+    }
+    return an_fail(err, AN_E_IO, "%s: holds too many earlier runs; name another folder with out=", dir);
+}
+
+/* Makes that folder, with copies of `names` as far as they are there: of a process that is killed it has all of them, or there is none. */
+static an_status make_previous(an_err *err, const char *dir, const char *const *names, size_t n,
+                               char out[AN_CKPT_PATH_BYTES])
+{
+    an_scratch s;
+    an_status status = an_scratch_open(err, dir, &s);
+    for (size_t i = 0; status == AN_OK && i < n; i++) status = keep_file(err, dir, names[i], s.path);
+    if (status == AN_OK) status = name_previous(err, dir, &s, out);
+    if (status != AN_OK) out[0] = 0;
+    an_scratch_close(&s);
+    return status;
+}
+
+static an_status move_file(an_err *err, const char *dir, const char *name, const char *to)
+{
+    char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
+    snprintf(old, sizeof old, "%s/%s", dir, name);
+    snprintf(new, sizeof new, "%s/%s", to, name);
+    return rename(old, new) == 0 ? AN_OK : an_fail(err, AN_E_IO, "%s: %s", old, strerror(errno));
+}
+
 /* Moves the files that the run would overwrite to `to`. The checkpoint that it resumes from stays. */
 static an_status move_files(an_err *err, const char *dir, int64_t after, bool foreign, const char *to)
 {
@@ -245,11 +281,8 @@ static an_status move_files(an_err *err, const char *dir, int64_t after, bool fo
     const bool later = would_lose(dir, after, false); /* checkpoints of a later update: last and best are theirs */
     an_status status = AN_OK;
     for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;) {
-        char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
         if (!overwrites(e->d_name, after, foreign) || (is_checkpoint(e->d_name) && !later)) continue;
-        snprintf(old, sizeof old, "%s/%s", dir, e->d_name);
-        snprintf(new, sizeof new, "%s/%s", to, e->d_name);
-        if (rename(old, new) != 0) status = an_fail(err, AN_E_IO, "%s: %s", old, strerror(errno));
+        status = move_file(err, dir, e->d_name, to);
     }
     closedir(d);
     return status;
@@ -258,9 +291,37 @@ static an_status move_files(an_err *err, const char *dir, int64_t after, bool fo
 static an_status set_aside(an_err *err, const char *dir, int64_t after, bool foreign, char to[AN_CKPT_PATH_BYTES])
 {
     if (!would_lose(dir, after, foreign)) return AN_OK;
-    AN_TRY(make_previous(err, dir, to));
-    if (after >= 0 && !foreign) AN_TRY(copy_metrics(err, dir, to));
+    AN_TRY(make_previous(err, dir, (const char *const[]){"metrics.jsonl"}, after >= 0 && !foreign, to));
     return move_files(err, dir, after, foreign, to);
+}
+
+/* ---- a newer state from elsewhere takes the place of the one that is here */
+
+static bool is_among(const char *name, const char *const *names, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static an_status keep_others(an_err *err, const char *dir, const char *const *names, size_t n, const char *to)
+{
+    DIR *d = opendir(dir);
+    if (!d) return an_fail(err, AN_E_IO, "%s: %s", dir, strerror(errno));
+    an_status status = AN_OK;
+    for (struct dirent *e; status == AN_OK && (e = readdir(d)) != NULL;)
+        if (is_ours(e->d_name) && !is_among(e->d_name, names, n)) status = move_file(err, dir, e->d_name, to);
+    closedir(d);
+    return status;
+}
+
+an_status an_run_dir_replace(an_err *err, const char *dir, const char *from, const char *const *names, size_t n,
+                             char aside[AN_CKPT_PATH_BYTES])
+{
+    AN_TRY(make_previous(err, dir, names, n, aside));
+    AN_TRY(keep_others(err, dir, names, n, aside));
+    for (size_t i = 0; i < n; i++) AN_TRY(move_file(err, from, names[i], dir));
+    return AN_OK;
 }
 
 bool an_run_dir_is_a_run(const char *dir)
@@ -294,6 +355,11 @@ an_status an_run_dir_check_output(an_err *err, const char *path)
     return refused ? an_fail(err, AN_E_USAGE,
                              "%s: this is a file of a run, which would be lost: name another file to be written", path)
                    : AN_OK;
+}
+
+an_status an_run_dir_lock(an_err *err, const char *dir, int *lock)
+{
+    return lock_folder(err, dir, lock);
 }
 
 an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES])

@@ -19,7 +19,14 @@
  *                folder that no run was in, also a config.yaml, metrics.jsonl, ... that are there.
  * `aside` is where they are now, "" when there were none. AN_E_ENV: another process has the lock. */
 an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES]);
+/* The lock alone, of a folder that a run was in: nothing but unfinished files of a killed run is removed. */
+an_status an_run_dir_lock(an_err *err, const char *dir, int *lock);
 void an_run_dir_unlock(int lock); /* -1: none is held */
+/* Files `names` of the folder `from`, on the same file system, take the place of those in `dir`, whose lock is held; what a run wrote there
+ * is in `aside` then. In their order: until the last name is replaced
+ * what a killed process left is resumed as the older state. */
+an_status an_run_dir_replace(an_err *err, const char *dir, const char *from, const char *const *names, size_t n,
+                             char aside[AN_CKPT_PATH_BYTES]);
 /* Removes unfinished files of a killed run, where `dir` is a run's folder and no other process has its lock. */
 void an_run_dir_sweep(const char *dir);
 /* Fails when the folder or its lock was removed or replaced since. */

@@ -86,14 +86,14 @@ compiler hanging 'sleep 611'
 "$program" train macbook out="$dir/hang" $settings cc="$dir/hanging" cache_dir="$dir/c5" >/dev/null 2>"$dir/stderr" </dev/null &
 running=$!
 n=0
-while ! ls "$dir/c5"/work-* >/dev/null 2>&1 && [ $n -lt 300 ]; do sleep 0.1; n=$((n + 1)); done
+while ! ls "$dir/c5"/.anneal-scratch-* >/dev/null 2>&1 && [ $n -lt 300 ]; do sleep 0.1; n=$((n + 1)); done
 sleep 0.5
 kill -TERM $running
 wait $running
 code=$?
 code_is 130; says stderr "interrupted after"
 if ps ax 2>/dev/null | grep -q '[s]leep 611'; then fault "the compiler's child goes on"; fi
-if ls "$dir/c5"/work-* >/dev/null 2>&1; then fault "the folder it compiled in is left"; fi
+if ls "$dir/c5"/.anneal-scratch-* >/dev/null 2>&1; then fault "the folder it compiled in is left"; fi
 run resume "$dir/hang" --quiet
 code_is 0; equal "$(state_hash "$dir/hang")" "$whole" "state hash of the interrupted run"
 ok "one SIGTERM ends a run whose compiler hangs, with its children, and it resumes to the same bits"

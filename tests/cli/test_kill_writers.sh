@@ -148,16 +148,16 @@ while [ "$round_all" -lt "$kills" ]; do
     code_is 0
     equal "$(state_hash "$dir/cold")" "$calm" "state hash with a cache whose writer was killed"
 done
-# A folder that a killed run compiled in may be another's that still compiles: it goes when it is an hour old.
+# A folder that a killed run compiled in goes when it is a minute old and nothing holds its lock.
 for cache in "$dir"/cache0 "$dir"/cache1; do
-    mkdir -p -m 700 "$cache/work-kIlLeD"
-    touch -t 202001010000 "$cache"/work-*
+    mkdir -p -m 700 "$cache/.anneal-scratch-0123456789abcdef"
+    touch -t 202001010000 "$cache"/.anneal-scratch-*
     rm -rf "$dir/cold"
     export ANNEAL_CACHE="$cache"
     # shellcheck disable=SC2086
     run train macbook out="$dir/cold" $tiny n_embd=24 max_iters=1 --quiet
     code_is 0
-    left=$(find "$cache" -name 'work-*' | head -n 3)
+    left=$(find "$cache" -name '.anneal-scratch-*' | head -n 3)
     [ -z "$left" ] || fault "old work folders are left in the kernel cache: $left"
 done
 ok "a compiler's caller, killed, leaves a cache that the next run trusts or makes anew; its work folder is swept when it is old"

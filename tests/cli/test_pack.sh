@@ -113,7 +113,7 @@ run collect "$dir/back.anneal" "$dir/kept"
 code_is 2; says stderr "nothing to collect"
 run collect "$dir/back.anneal" "$dir/nowhere"
 code_is 1; says stderr "no run was trained"
-for left in "$dir"/*.collect-*; do [ ! -e "$left" ] || fault "left behind: $left"; done
+for left in "$dir"/kept/.anneal-scratch-* "$dir"/kept/previous/.*.tmp; do [ ! -e "$left" ] || fault "left behind: $left"; done
 ok "collect takes the same run further on, to its bits, and no other; what was there is kept"
 
 # shellcheck disable=SC2016

@@ -92,7 +92,7 @@ static void no_work_folder_is_left(const char *cache)
 {
     DIR *d = opendir(cache);
     for (struct dirent *e = d ? readdir(d) : NULL; e; e = readdir(d))
-        if (strstr(e->d_name, "work-") || strstr(e->d_name, ".tmp")) fail_msg("%s/%s is left", cache, e->d_name);
+        if (strstr(e->d_name, "scratch") || strstr(e->d_name, ".tmp")) fail_msg("%s/%s is left", cache, e->d_name);
     if (d) closedir(d);
 }
 

@@ -71,16 +71,16 @@ static void other_files_stay_and_leftovers_go(void **state)
     make("00000000000000ad.so", 9000, 99);
     make(".00000000000000ae.so.0123456789abcdef.tmp", 10, 2);
     make(".00000000000000af.so.0123456789abcdef.tmp", 10, 0);
-    in_folder("work-AbCdEf", path);
+    in_folder(".anneal-scratch-0123456789abcdef", path);
     assert_int_equal(mkdir(path, 0700), 0);
-    make("work-AbCdEf/0.c", 10, 2);
+    make(".anneal-scratch-0123456789abcdef/0.c", 10, 2);
     const struct timespec then = {.tv_sec = time(NULL) - 7200};
     assert_int_equal(utimensat(AT_FDCWD, path, (struct timespec[]){then, then}, 0), 0);
     an_cache_trim(folder(), 0, &files);
     assert_true(is_there("thesis.so") && is_there("00000000000000ab.so.mine") && !is_there("00000000000000ad.so"));
     assert_true(!is_there(".00000000000000ae.so.0123456789abcdef.tmp"));
     assert_true(is_there(".00000000000000af.so.0123456789abcdef.tmp")); /* its writer may live */
-    assert_false(is_there("work-AbCdEf"));
+    assert_false(is_there(".anneal-scratch-0123456789abcdef"));
 }
 
 static void the_limit_is_one_gib_or_what_the_environment_says(void **state)

@@ -17,6 +17,7 @@
 #include "base/map.h"
 #include "platform/dynamic_library.h"
 #include "platform/platform.h"
+#include "platform/scratch.h"
 #include "base/text.h"
 #include "device/kernel_cache.h"
 #include "device/cpu/cpu_internal.h"
@@ -369,16 +370,11 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
     unit units[4];
     memset(units, 0, sizeof units);
     int n_units = AN_MAX(1, AN_MIN(AN_MIN(jobs, 4), n / 3)), at = 0;
-    char work[1000];
+    an_scratch work;
     an_err quiet = {0};
-    if (c->cache_dir[0])
-        snprintf(work, sizeof work, "%s/work-XXXXXX", c->cache_dir);
-    else
-        snprintf(work, sizeof work, "%s/anneal-XXXXXX", getenv("TMPDIR") ? getenv("TMPDIR") : "/tmp");
-    if (!mkdtemp(work)) {
+    if (an_scratch_open(&quiet, c->cache_dir[0] ? c->cache_dir : NULL, &work) != AN_OK) {
         snprintf(stats->note, sizeof stats->note,
-                 "cpu: no folder to compile in (%.300s: %s): loop kernels are interpreted, slower", work,
-                 strerror(errno));
+                 "cpu: no folder to compile in (%.300s): loop kernels are interpreted, slower", quiet.text);
         return AN_OK;
     }
     for (int i = 0; i < n_units; i++) begin_unit(&units[i]);
@@ -390,8 +386,8 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
         unit *u = &units[i];
         ok &= !u->source.failed;
         snprintf(u->so_name, sizeof u->so_name, "%016llx.so", (unsigned long long)u->key);
-        ok &= snprintf(u->c_path, sizeof u->c_path, "%s/%d.c", work, i) < (int)sizeof u->c_path;
-        ok &= snprintf(u->so_path, sizeof u->so_path, "%s/%d.so", work, i) < (int)sizeof u->so_path;
+        ok &= snprintf(u->c_path, sizeof u->c_path, "%s/%d.c", work.path, i) < (int)sizeof u->c_path;
+        ok &= snprintf(u->so_path, sizeof u->so_path, "%s/%d.so", work.path, i) < (int)sizeof u->so_path;
     }
     an_status status = ok ? AN_OK : an_fail_nomem(err, "kernel source", 0);
     bool compiled = false;
@@ -401,11 +397,8 @@ static an_status compile_missing(an_err *err, const an_compiler *c, int jobs, co
     }
     for (int i = 0; i < n_units && status == AN_OK && compiled; i++)
         status = take_unit(err, c, &units[i], p, missing, fn, libs, stats);
-    for (int i = 0; i < n_units; i++) {
-        unlink(units[i].so_path);
-        an_text_free(&units[i].source);
-    }
-    rmdir(work);
+    for (int i = 0; i < n_units; i++) an_text_free(&units[i].source);
+    an_scratch_close(&work);
     int64_t removed;
     if (c->cache_dir[0]) an_cache_trim(c->cache_dir, an_cache_limit(), &removed);
     return status;
