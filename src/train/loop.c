@@ -399,6 +399,7 @@ static void notify_evaluated(const loop *l, const an_train_event *e)
 static an_status save(an_err *err, loop *l, bool improved)
 {
     const double begin = an_session_clock();
+    AN_TRY(an_ranks_check_params(err, l->r, true));
     AN_TRY(an_ranks_gather_states(err, l->r));
     if (is_rank_0(l)) {
         AN_TRY(an_session_save(err, l->r, improved));

@@ -1,6 +1,7 @@
 /* session_ranks.c: what ranks have in common and what not. See session_ranks.h. */
 #include "train/session_ranks.h"
 #include "comm/comm.h"
+#include "io/hash128.h"
 #include "train/step.h"
 #include <anneal_tools.h>
 #include <stdio.h>
@@ -156,7 +157,56 @@ an_status an_ranks_end_parts(an_err *err, an_session *r)
     return has_parts(r) ? an_comm_broadcast(err, r->cfg.comm, 0, sizeof asked, &asked) : AN_OK;
 }
 
+/* ---- parameters: every rank has all of them, and computes their updates itself */
+
+static an_status hash_params(an_err *err, an_session *r, an_hasher *h)
+{
+    an_persist p;
+    int64_t numel;
+    for (int i = 0; i < an_persist_count(r->cx); i++) {
+        AN_TRY(describe(err, r, i, &p, &numel));
+        if (p.kind != 0) continue;
+        const size_t bytes = (size_t)numel * an_dtype_size(p.dtype);
+        void *value = malloc(bytes + 1);
+        if (!value) return an_fail_nomem(err, "a parameter to compare", bytes);
+        an_status status = an_session_result(err, r->cx, an_persist_read(r->cx, i, value, bytes));
+        if (status == AN_OK && !an_hasher_add(h, value, bytes)) status = an_fail_nomem(err, "a hash", 0);
+        free(value);
+        AN_TRY(status);
+    }
+    return AN_OK;
+}
+
+an_status an_ranks_check_params(an_err *err, an_session *r, bool began)
+{
+    an_hash128 mine = {{0}}, all[AN_COMM_RANKS];
+    an_comm *comm = r->cfg.comm;
+    if (an_comm_ranks(comm) == 1) return AN_OK;
+    an_hasher h = an_hasher_begin();
+    an_status status = hash_params(err, r, &h);
+    if (!an_hasher_end(&h, &mine) && status == AN_OK) status = an_fail_nomem(err, "a hash", 0);
+    AN_TRY(status);
+    AN_TRY(an_comm_gather(err, comm, sizeof mine, &mine, all));
+    for (int rank = 1; rank < an_comm_ranks(comm); rank++)
+        if (memcmp(&all[rank], &all[0], sizeof mine) != 0)
+            return an_fail(err, AN_E_ENV, "rank %d has other parameters than rank 0 after %lld updates: %s", rank,
+                           (long long)r->step,
+                           began ? "its processor rounds otherwise, or its memory fails; exact=true has the same "
+                                   "bits on all processors. The last checkpoint is whole"
+                                 : "the files that it reads are others; copy the run's folder of rank 0");
+    return AN_OK;
+}
+
 /* ---- before the first update */
+
+/* The settings of a machine, which change no loss. */
+static void leave_out_machine(an_train_config *c)
+{
+    c->threads = c->workers = 0;
+    c->budget = 0;
+    c->high_watermark = c->low_watermark = -1;
+    c->isa[0] = '\0';
+}
 
 an_status an_ranks_check(an_err *err, an_session *r)
 {
@@ -167,11 +217,14 @@ an_status an_ranks_check(an_err *err, an_session *r)
     AN_TRY(check_states(err, r));
     an_device_opened(r->cx, &device);
     AN_TRY(an_comm_agree(err, comm, device.name, strlen(device.name), "devices"));
-    an_train_config_yaml(&r->cfg, &yaml);
+    an_train_config common = r->cfg;
+    leave_out_machine(&common);
+    an_train_config_yaml(&common, &yaml);
     an_status status = yaml.failed ? an_fail_nomem(err, "the settings as text", yaml.len)
                                    : an_comm_agree(err, comm, yaml.data, yaml.len, "settings");
     an_text_free(&yaml);
     AN_TRY(status);
     AN_TRY(an_comm_agree(err, comm, r->data_xxh3, sizeof r->data_xxh3, "data"));
-    return an_comm_agree(err, comm, &r->step, sizeof r->step, "progress in its checkpoint");
+    AN_TRY(an_comm_agree(err, comm, &r->step, sizeof r->step, "progress in its checkpoint"));
+    return an_ranks_check_params(err, r, false);
 }

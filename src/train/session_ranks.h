@@ -1,7 +1,7 @@
 /* session_ranks.h: a session whose process is one of several ranks: what all of them must have in common, and the
  * values that only one of them has.
  *
- * Owns:       the checks, and the exchange of states before a checkpoint and of parts of moments while it is written.
+ * Owns:       the checks of settings, data and parameters, and the exchange of states before a checkpoint and of parts of moments while it is written.
  * Does not:   exchange gradients (optim/grad_accumulate.c), or sums of losses (step.c, evaluate.c).
  * Invariants: every rank calls these at the same place. In a process alone they do nothing. */
 #ifndef AN_TRAIN_SESSION_RANKS_H
@@ -14,6 +14,9 @@ an_status an_ranks_check_division(an_err *err, const an_train_config *c);
 /* Before the first update: the same device, settings, data and progress on all ranks; AN_E_UNSUPPORTED where the model
  * has states that are not made for ranks. */
 an_status an_ranks_check(an_err *err, an_session *r);
+/* The same parameters on all ranks: before the first update, and before a checkpoint is written (`began`). They are not sent, for equal
+ * processors give equal updates; others may not, and memory may fail. */
+an_status an_ranks_check_params(an_err *err, an_session *r, bool began);
 /* Before a checkpoint: gives rank 0 the states of the micro-batches of the others (an_model.state_micro). */
 an_status an_ranks_gather_states(an_err *err, an_session *r);
 /* While rank 0 writes a checkpoint: entry i of an_persist_get, whole, to `out`, with the parts that other ranks hold

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks.sh: several processes train one model: their losses are those of one, in exact mode every bit; one that is killed
 # ends all with a sentence; Ctrl-C saves once; any number of ranks goes on; torchrun's variables are understood.
-plan=9
+plan=10
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
 more="$tiny seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
@@ -157,4 +157,32 @@ WORLD_SIZE=2 train job max_iters=20
 code_is 1
 says stderr "unset WORLD_SIZE, or start the processes with torchrun"
 ok "torchrun's variables: the same bits as ranks=2; WORLD_SIZE without RANK is refused"
+
+# Two hosts with folders of their own: the settings and the progress of the two runs are the same, their parameters are not.
+mkdir "$dir/host_a" "$dir/host_b"
+# shellcheck disable=SC2086
+{
+    run train macbook out="$dir/host_a/run" $more max_iters=5
+    run train macbook out="$dir/host_b/run" $more max_iters=4 learning_rate=0.002
+    run resume "$dir/host_b/run" max_iters=5 learning_rate=0.001 --quiet
+}
+# resume_two EXIT SETTING...: rank 0 in a, rank 1 in b, with these settings
+resume_two() {
+    want=$1
+    shift
+    (cd "$dir/host_b" && RANK=1 LOCAL_RANK=1 WORLD_SIZE=2 exec "$program" resume run max_iters=7 gradient_accumulation_steps=2 --quiet "$@" >"$dir/other" 2>&1) &
+    other=$!
+    (cd "$dir/host_a" && RANK=0 LOCAL_RANK=0 WORLD_SIZE=2 exec "$program" resume run max_iters=7 gradient_accumulation_steps=2 --quiet >"$dir/stdout" 2>"$dir/stderr")
+    code=$?
+    code_is "$want"
+    wait $other
+    equal "$?" "$want" "exit code of rank 1"
+}
+resume_two 2
+says stderr "rank 1 has other parameters than rank 0 after 5 updates: the files that it reads are others"
+one_line stderr
+rm -r "$dir/host_b/run"
+cp -r "$dir/host_a/run" "$dir/host_b/run"
+resume_two 0 threads=2 workers=0 isa=portable
+ok "ranks whose checkpoints differ do not begin; settings of a machine may differ"
 done_testing
