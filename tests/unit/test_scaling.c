@@ -38,6 +38,9 @@ static void the_backward_pass_hides_all_buckets_but_the_last(void **state)
     w.update_s = 0.003; /* of which 2 ms are the backward pass */
     an_scaling_predict(&w, &link, 2, &s);
     assert_true(fabs(s.exposed_s - (s.exchange_s - 0.002)) < 1e-9);
+    w.micros = 4; /* the last one's backward pass takes 0.5 ms */
+    an_scaling_predict(&w, &link, 2, &s);
+    assert_true(fabs(s.exposed_s - (s.exchange_s - 0.0005)) < 1e-9);
     w.overlap = false;
     an_scaling_predict(&w, &link, 2, &s);
     assert_true(s.exposed_s == s.exchange_s);
