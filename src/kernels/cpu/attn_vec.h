@@ -24,6 +24,7 @@
 #define AN_VL 8
 #define AN_MR 4 /* 8 of 16 registers; 4 divides the groups of 8 rows that attention masks together */
 #define AN_NV 2
+/* 6 rows where no key is masked gain nothing that could be measured (bench/attn/README.md). */
 #else
 #if defined(__ARM_NEON)
 #include <arm_neon.h>
@@ -32,6 +33,10 @@
 #define AN_MR 4 /* 16 of 32 registers */
 #define AN_NV 4
 #endif
+
+/* Whether pairs of bf16 are multiplied by an instruction of their own. Without it operands are rounded to bf16 and multiplied
+ * as f32.
+ */
 
 #if defined(__AVX512BF16__)
 #define AN_BF16_DOT 1
@@ -331,6 +336,32 @@ AN_INLINE float lanes_most(lanes a)
     return larger(larger(z[0], z[2]), larger(z[1], z[3]));
 }
 
+#if AN_VL == 8
+/* Transposes a square of 8 registers by 24 shuffles: of single lanes, of pairs and of halves. Interleaving whole registers, as below,
+ * crosses the halves in each round, which takes AVX2 twice as many. */
+AN_INLINE void vu_transpose(vu r[AN_VL])
+{
+    vu s[AN_VL], t[AN_VL];
+    AN_UNROLL for (int i = 0; i < AN_VL; i += 2)
+    {
+        s[i] = (vu)__builtin_shufflevector(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        s[i + 1] = (vu)__builtin_shufflevector(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    AN_UNROLL for (int i = 0; i < AN_VL;
+                   i += 4) /* t[i + j]: column j, and j + 4 in the upper half, of rows i .. i + 3 */
+    {
+        t[i] = (vu)__builtin_shufflevector(s[i], s[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        t[i + 1] = (vu)__builtin_shufflevector(s[i], s[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        t[i + 2] = (vu)__builtin_shufflevector(s[i + 1], s[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
+        t[i + 3] = (vu)__builtin_shufflevector(s[i + 1], s[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+    AN_UNROLL for (int j = 0; j < AN_VL / 2; j++)
+    {
+        r[j] = (vu)__builtin_shufflevector(t[j], t[j + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        r[j + 4] = (vu)__builtin_shufflevector(t[j], t[j + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+}
+#else
 /* Transposes a square of AN_VL registers in log2(AN_VL) rounds. Each round interleaves row i with row i + AN_VL / 2. */
 AN_INLINE void vu_transpose(vu r[AN_VL])
 {
@@ -345,5 +376,6 @@ AN_INLINE void vu_transpose(vu r[AN_VL])
         AN_UNROLL for (int i = 0; i < AN_VL; i++) r[i] = t[i];
     }
 }
+#endif
 
 #endif

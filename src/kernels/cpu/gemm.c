@@ -54,7 +54,8 @@
 #endif
 
 enum {
-    BLOCK_WORDS = 512 / CACHE_DIVISOR,         /* of k: with AVX-512 a tile of A has 24 KiB, a panel of B 64 KiB */
+    /* Of k. With AVX-512 a tile of A has 24 KiB, a panel of B 64 KiB; with AVX2 6 and 16, which an L1 cache holds together. */
+    BLOCK_WORDS = (AN_VL == 8 ? 256 : 512) / CACHE_DIVISOR,
     BLOCK_ROWS = AN_TILES ? 256 : 96,          /* of A in a row block: 192 KiB packed, with tiles 528 */
     STRIP = 128 / PANEL,                       /* panels that are passed to C or the epilogue together */
     WIDE = 512 / PANEL,                        /* most panels of a task whose sums are kept over several blocks of k */
@@ -64,8 +65,9 @@ enum {
     WORDS_UP = AN_TILES ? 16 : AN_VL,          /* a block of k is a multiple of so many words */
     NARROW = AN_TILES ? 16 : AN_VL,            /* columns of a narrow panel */
     FEWEST_ROWS = AN_TILES ? 16 : 4,           /* with so few rows B is multiplied as it lies */
-    CHUNK = 32, /* words of one panel packed before the next panel: whole cache lines are read */
-    TASKS = 16, /* least number of tasks, where the problem has enough blocks */
+    CHUNK = 32,       /* words of one panel packed before the next panel: whole cache lines are read */
+    CHUNK_INSIDE = 8, /* words of one tile, where a call packs little more than it moves */
+    TASKS = 16,       /* least number of tasks, where the problem has enough blocks */
 };
 
 typedef enum sums { SUMS_IN_C, SUMS_IN_BLOCK, SUMS_IN_PARTIAL } sums;
@@ -149,8 +151,8 @@ static int64_t packed_tile(const plan *p) /* words of a packed tile: columns, or
 }
 
 /* Whether A can be multiplied without packing: its f32 elements are words already, and its rows or columns are
- * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache. For tile registers, the
- * pairs of a row of whole chunks of k. */
+ * contiguous. Not when the stride maps all rows of a tile to the same few sets of the L1 cache, and no columns with AVX2,
+ * whose six rows would use 24 of the 64 bytes of each line. For tile registers, the pairs of a row of whole chunks of k. */
 static bool readable_in_place(const plan *p)
 {
     const an_gemm_spec *s = &p->s;
@@ -158,8 +160,8 @@ static bool readable_in_place(const plan *p)
         return s->a_dtype == AN_BF16 && s->a_k == 1 && s->window.of != AN_WINDOW_A && s->a_m % 2 == 0 &&
                s->a_m % 1024 != 0 && s->k % 32 == 0 && p->split_k % 32 == 0;
     const int64_t stride = s->a_k == 1 ? s->a_m : s->a_k;
-    const bool window = s->window.of == AN_WINDOW_A;
-    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || s->a_m == 1) && stride % 512 != 0 && !window;
+    const bool window = s->window.of == AN_WINDOW_A, columns = s->a_m == 1 && AN_VL != 8;
+    return p->kind == WORD_F32 && s->a_dtype == AN_F32 && (s->a_k == 1 || columns) && stride % 512 != 0 && !window;
 }
 
 /* Chooses the group: what is packed and used together. Groups along k cost passes over C, groups along n passes over A. */
@@ -350,7 +352,10 @@ static void pack_panel(const plan *p, const operand *b, int64_t panel, int64_t w
 {
     const part q = {panel * PANEL, AN_MIN((panel + 1) * PANEL, p->s.n), w0, w1};
     const int64_t width = panel_width(p, panel);
-    if (b->window)
+    const pack_inside_fn inside = q.x1 - q.x0 == PANEL ? pack_inside_body(b, true, p->kind) : NULL;
+    if (inside)
+        inside(b, q.x0, w0, w1, out, width, false);
+    else if (b->window)
         pack_window(b, q, out, width, true, p->kind);
     else
         pack(b, q, out, width, b->along_k == 1 ? PACK_TRANSPOSED : PACK_ALONG_X, p->kind);
@@ -374,12 +379,16 @@ static an_word *shared_tile(const call *g, int64_t chain, int64_t j, int64_t til
 static void pack_tiles(const plan *p, const operand *a, int64_t t0, int64_t t1, int64_t first, int64_t w0, int64_t w1,
                        an_word *out)
 {
-    for (int64_t w = w0; w < w1; w += CHUNK)
+    const pack_inside_fn inside = pack_inside_body(a, false, p->kind);
+    const int64_t chunk = inside ? CHUNK_INSIDE : CHUNK;
+    for (int64_t w = w0; w < w1; w += chunk)
         for (int64_t t = t0; t < t1; t++) {
-            const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + CHUNK, w1)};
+            const part q = {tile_row(p, t), tile_row(p, t + 1), w, AN_MIN(w + chunk, w1)};
             const int64_t rows = q.x1 - q.x0;
             an_word *tile = out + (t - t0) * packed_tile(p);
-            if (AN_TILES) {
+            if (inside && q.x0 + AN_VL <= a->x) {
+                inside(a, q.x0, w, q.w1, tile + (w - first) * rows, rows, q.w1 < w1);
+            } else if (AN_TILES) {
                 pack(a, q, tile + w - first, row_stride(p), PACK_ROWS_ACROSS, p->kind);
                 clear_behind(a, q.w1, tile + q.w1 - first, rows, row_stride(p), an_round_up(q.w1, WORDS_UP) - q.w1);
             } else {

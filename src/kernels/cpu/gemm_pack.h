@@ -242,6 +242,53 @@ AN_INLINE void pack_along_x(const operand *o, part q, an_word *out, int64_t widt
             store_words(out + x, words_along_x(o, q.x0 + x, o->x - q.x0 - x, w, kind, dtype), width - x);
 }
 
+typedef void (*pack_inside_fn)(const operand *o, int64_t x, int64_t w0, int64_t w1, an_word *out, int64_t width,
+                               bool more);
+#if AN_VL == 8 /* on other widths not measured */
+/* PACK_ALONG_X where all that is read lies inside an operand that is contiguous along x. Tiles and panels are packed a few
+ * words each in turn, and what pack() prepares for a call would take as long as those words. `vectors` hold the rows of a
+ * tile (1) or the columns of a panel; the last word is stored whole where the same thread writes the one behind it (`more`). */
+AN_INLINE void pack_inside(const operand *o, int64_t x, int64_t w0, int64_t w1, an_word *out, int64_t width,
+                           const int vectors, bool more, const word_kind kind, const uint8_t dtype)
+{
+    const operand copy = {.along_k = o->along_k};
+    const int64_t size = dtype == AN_F32 ? 4 : 2, whole = more || width == vectors * AN_VL ? w1 : w1 - 1;
+    const uint8_t *p = o->p + x * size;
+    for (int64_t w = w0; w < whole; w++, out += width)
+        AN_UNROLL for (int v = 0; v < vectors; v++)
+            vu_store(out + v * AN_VL, whole_word(&copy, p + v * AN_VL * size, w, kind, dtype));
+    if (whole < w1) store_words(out, whole_word(&copy, p, whole, kind, dtype), width);
+}
+
+#define PACK_INSIDE(name, vectors, kind, dtype)                                                                        \
+    static void name(const operand *o, int64_t x, int64_t w0, int64_t w1, an_word *out, int64_t width, bool more)      \
+    {                                                                                                                  \
+        pack_inside(o, x, w0, w1, out, width, vectors, more, kind, dtype);                                             \
+    }
+#define PACK_INSIDE_BOTH(name, kind, dtype)                                                                            \
+    PACK_INSIDE(name##_tile, 1, kind, dtype) PACK_INSIDE(name##_panel, PANEL / AN_VL, kind, dtype)
+PACK_INSIDE_BOTH(inside_f32, WORD_F32, AN_F32)
+PACK_INSIDE_BOTH(inside_rounded_f32, WORD_ROUNDED, AN_F32)
+PACK_INSIDE_BOTH(inside_rounded_bf16, WORD_ROUNDED, AN_BF16)
+
+/* NULL: pack() is to be called. WORD_ROUNDED: words w and w + 1 are swapped, so an odd k has a word beyond it. */
+AN_INLINE pack_inside_fn pack_inside_body(const operand *o, bool panel, word_kind kind)
+{
+    if (o->along_x != 1 || o->window) return NULL;
+    if (kind == WORD_F32 && o->dtype == AN_F32) return panel ? inside_f32_panel : inside_f32_tile;
+    if (kind != WORD_ROUNDED || o->k % 2 != 0) return NULL;
+    if (o->dtype == AN_F32) return panel ? inside_rounded_f32_panel : inside_rounded_f32_tile;
+    if (o->dtype == AN_BF16) return panel ? inside_rounded_bf16_panel : inside_rounded_bf16_tile;
+    return NULL;
+}
+#else
+AN_INLINE pack_inside_fn pack_inside_body(const operand *o, bool panel, word_kind kind)
+{
+    (void)o, (void)panel, (void)kind;
+    return NULL;
+}
+#endif
+
 /* PACK_TRANSPOSED: the same layout for operands that are contiguous in k; width is a multiple of AN_VL. Squares of AN_VL
  * by AN_VL words are transposed in registers. */
 AN_INLINE void pack_transposed(const operand *o, const part q, an_word *out, int64_t width, const word_kind kind,
