@@ -7,7 +7,7 @@
 
 The model and the step are nanoGPT's: pre-norm blocks, with biases where BIAS is 1 and otherwise without, learned positions, exact GELU, a head tied to the
 embedding; fused AdamW, gradients clipped to norm 1, bfloat16 under autocast. The tokens are random and the same in every
-step. Prints one line of JSON: `ms` and `min_ms` with the loss read after each step, `ms_tenth` with the loss read after
+step. Prints one line of JSON: `ms` and `min_ms` with the loss read after each step, `cpu_ms` (processor time of all threads), `ms_tenth` with the loss read after
 each tenth (CUDA only: a CPU step is over when it returns), `first_s` with compilation, `peak_rss_mib`, on a GPU `peak_gb`.
 With --wait it says "ready" when it has compiled and warmed up, and times when it is sent a line.
 """
@@ -132,13 +132,17 @@ def main():
         print("ready", flush=True)
         sys.stdin.readline()
         run_steps(2)
-    each = [run_steps(1) for _ in range(steps)]
+    each, cpu = [], []
+    for _ in range(steps):
+        begin = time.process_time()
+        each.append(run_steps(1))
+        cpu.append(1e3 * (time.process_time() - begin))
     ms = statistics.median(each)
     # Matrix products' and attention's flops of forward and backward, as anneal's own bench counts them.
     flops = (6 * (vocab * width + layers * 12 * width**2) + 12 * layers * width * context) * batch * context
     line = {
         "peer": "torch-" + torch.__version__, "preset": a.preset, "device": a.device, "dtype": a.dtype, "tf32": a.tf32,
-        "batch_size": batch, "compile": a.compile, "threads": a.threads, "ms": round(ms, 3), "min_ms": round(min(each), 3),
+        "batch_size": batch, "compile": a.compile, "threads": a.threads, "ms": round(ms, 3), "min_ms": round(min(each), 3), "cpu_ms": round(statistics.median(cpu), 3),
         "first_s": round(first / 1e3, 2), "gflops": round(flops / ms / 1e6, 1),
         "peak_rss_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024),
     }
