@@ -196,7 +196,7 @@ static an_tensor *pixels(an_build *b, an_tensor *table, int64_t H, int64_t W, an
     an_tensor *at = an_add_at(AN_AT, an_add_at(AN_AT, image, column), row);
     an_tensor *value = an_gather_at(AN_AT, table, at);
     weight = an_as(an_reshape_at(AN_AT, weight, AN_SHAPE(s.dim[0], s.dim[1], 1)), an_dtype_of(value));
-    /* what lies outside counts nothing, whatever stands at the edge */
+    /* what lies outside counts nothing, whatever value the edge has */
     an_tensor *zero = an_num(weight, b->cx, 0), *some = an_ne_at(AN_AT, weight, zero);
     return an_mul_at(AN_AT, an_where_at(AN_AT, an_or_at(AN_AT, some, an_eq_at(AN_AT, value, value)), value, zero),
                      weight);
