@@ -343,6 +343,8 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
  *     argmax, sort, topk       NaN is the greatest number; argmax is the first; sort is stable
  *     pow(a, b)                d/da = 0 where b = 0; d/db = 0 where a = 0 and b >= 0
  *     atan2                    d/dy = d/dx = 0 at (0, 0)
+ *     round_bf16(a, u)         one of the two numbers with bfloat16's 8 bits of mantissa beside a: with u uniform in [0,1) (an_rand)
+ *                              the farther one from zero as often as keeps the mean. No gradient; u outside [0,1) counts as 0
  *     logsumexp                -inf for a row of -inf alone or of nothing, +inf for a row that holds +inf
  *     softmax                  NaN for a row of -inf alone, or that holds +inf
  *     integers                 wrap; division by 0 gives 0
@@ -362,7 +364,7 @@ AN_API an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t byt
     X(relu) X(gelu) X(gelu_tanh) X(silu) X(softplus) X(square) /* formulas */
 /* Elementwise, two operands. Comparisons give bool. idiv and imod: integers, rounding toward minus infinity. */
 #define AN_BINARY_FUNCTIONS(X)                                                                                                               \
-    X(add) X(sub) X(mul) X(div) X(idiv) X(imod) X(pow) X(atan2) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(and) X(or) X(xor)
+    X(add) X(sub) X(mul) X(div) X(idiv) X(imod) X(pow) X(atan2) X(round_bf16) X(maximum) X(minimum) X(eq) X(ne) X(lt) X(le) X(gt) X(ge) X(and) X(or) X(xor)
 /* clang-format on */
 
 #define AN_DECLARE_UNARY(name)  AN_API an_tensor *an_##name##_at(const char *at, an_tensor *a);
@@ -501,6 +503,8 @@ typedef struct an_adamw_options {
     int64_t t;          /* 1-based update count for bias correction; 0: counted by the context */
     an_tensor *only_if; /* bool scalar: the update is skipped where it is false too; NULL: true */
     bool scaled;        /* the loss given to an_backward was an_scale_loss's */
+    an_dtype moments;   /* of float32 parameters, in every update the same: AN_F32, or AN_BF16 (rounded at random, by
+                           an_round_bf16): 4 bytes a parameter less, another course of the loss */
 } an_adamw_options;
 #define an_adamw(cx, ...) an_adamw_at(AN_AT, cx, __VA_ARGS__)
 AN_API an_tensor *an_adamw_at(const char *at, an_ctx *cx, an_adamw_options o);
@@ -664,6 +668,7 @@ AN_API an_status an_round_weights(an_ctx *cx, bool rounded);
 #define an_imod(a, b)    an_imod_at(AN_AT, a, b)
 #define an_pow(a, b)     an_pow_at(AN_AT, a, b)
 #define an_atan2(y, x)   an_atan2_at(AN_AT, y, x)
+#define an_round_bf16(a, u) an_round_bf16_at(AN_AT, a, u)
 #define an_maximum(a, b) an_maximum_at(AN_AT, a, b)
 #define an_minimum(a, b) an_minimum_at(AN_AT, a, b)
 #define an_eq(a, b)      an_eq_at(AN_AT, a, b)

@@ -624,6 +624,19 @@ AN_FN float an_bf16_to_f32(an_u32 bits)
     return AN_U2F(bits << 16);
 }
 
+/* x as one of its two neighbours in bf16 (a f32 whose low half is zero): away from zero where u in [0,1) is less than the share of the way
+ * that x has gone there, in steps of 2^-16, so that the mean over all u is x. A u elsewhere counts as 0, and a u of 0 truncates. */
+AN_FN float an_round_bf16(float x, float u)
+{
+    an_u32 bits = AN_F2U(x);
+    an_u32 size = bits & 0x7fffffffu;
+    float inside = u >= 0.0f && u < 1.0f ? u : 0.0f;
+    an_u32 rounded = (bits + (an_u32)(int)(inside * 65536.0f)) & 0xffff0000u;
+    rounded = size < 0x00800000u ? bits & AN_SIGN_BIT : rounded;
+    rounded = size >= 0x7f800000u ? bits : rounded;
+    return size > 0x7f800000u ? AN_EXACT_NAN : AN_U2F(rounded);
+}
+
 /* f16's subnormals are normal numbers of f32 and are kept: adding 0.5 rounds to multiples of 2^-24. */
 AN_FN an_u32 an_f32_to_f16(float x)
 {

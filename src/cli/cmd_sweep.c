@@ -253,7 +253,7 @@ static const char *point_name(const an_sweep_point *p, char out[32])
 }
 
 /* Which of the update's launches are limited by arithmetic and which by bandwidth: their work and bytes are the plan's, what the machine can
- * do was measured. A point of which this cannot be told is told without it. */
+ * do was measured. Where that was not measured, the point is listed without it. */
 static void add_roofline(const job *j, an_sweep_point *p)
 {
     an_err unused = {0};

@@ -67,11 +67,21 @@ an_tensor *an_make_iota(an_graph *g, int rank, const int32_t *shape, int axis)
     return an_emit(g, &e);
 }
 
-an_tensor *an_make_rand(an_graph *g, int rank, const int32_t *shape)
+static an_tensor *make_rand(an_graph *g, int rank, const int32_t *shape, bool per_sample)
 {
-    int64_t attr[2] = {an_graph_stream(g), 1};
+    int64_t attr[2] = {an_graph_stream(g), per_sample};
     an_emit_args e = {.op = AN_OP_RAND, .rank = rank, .shape = shape, .n_attr = 2, .attr = attr, .at = g->at};
     return an_emit(g, &e);
+}
+
+an_tensor *an_make_rand(an_graph *g, int rank, const int32_t *shape)
+{
+    return make_rand(g, rank, shape, true);
+}
+
+an_tensor *an_make_shared_rand(an_graph *g, int rank, const int32_t *shape)
+{
+    return make_rand(g, rank, shape, false);
 }
 
 /* ------------------------------------------------------------------------------------------------ elementwise */

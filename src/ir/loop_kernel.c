@@ -29,7 +29,8 @@ int an_op_cost(an_op op)
     case AN_OP_SQRT:
     case AN_OP_DIV:
     case AN_OP_RECIP: return 4;
-    case AN_OP_RSQRT: return 8;
+    case AN_OP_RSQRT:
+    case AN_OP_ROUND_BF16: return 8;
     case AN_OP_RAND: return 30;
     default: return 1;
     }

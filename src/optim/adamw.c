@@ -9,6 +9,10 @@
  *
  *     p' = p (1 - lr decay) - lr/(1 - beta1^t) * atan2(m', sqrt(v') * 1/sqrt(1 - beta2^t))
  *
+ * Moments may be kept in bfloat16. Its 8 bits do not hold what an update adds, at beta2 = 0.999 a thousandth, so that rounding to the
+ * nearest would leave v as it is for ever: they are rounded up or down at random, in the mean without an error (as Zamirai et al.,
+ * "Revisiting BFloat16 training", 2020, round weights). What is drawn is a function of (seed, step, element).
+ *
  * An update whose gradient norm is not finite changes nothing. Numbers that differ from step to step (learning rate, bias
  * corrections) are scalars of the step, so that every step has the same plan. To add an optimizer: train/optimizer.h.
  */
@@ -45,6 +49,14 @@ typedef struct adam {
     step_numbers of[2];   /* f32, f64 */
 } adam;
 
+/* A moment as it is stored: rounded at random where that is narrower than it was computed. x: this rank's part of block b. */
+static an_tensor *stored_moment(adam *a, int b, an_tensor *x)
+{
+    const an_dtype moments = a->cx->block[b].moments;
+    if (moments == AN_BF16 && a->o.moments == AN_BF16) x = an_round_bf16_at(a->at, x, an_own_random(a->cx, a->at, b));
+    return an_cast_at(a->at, x, moments);
+}
+
 static void update_block(adam *a, int b, an_tensor *g)
 {
     an_ctx *cx = a->cx;
@@ -68,8 +80,8 @@ static void update_block(adam *a, int b, an_tensor *g)
     if (a->kind != ADAM && decays) p = an_mul_at(at, p, n->keep);
     an_tensor *step = a->kind == ADAM_ATAN2 ? an_atan2_at(at, m1, spread) : an_div_at(at, m1, spread);
     an_tensor *p1 = an_sub_at(at, p, an_mul_at(at, n->rate, step));
-    an_assign_at(at, m0, an_where_at(at, a->ok, an_cast_at(at, m1, stored), m0));
-    an_assign_at(at, v0, an_where_at(at, a->ok, an_cast_at(at, v1, stored), v0));
+    an_assign_at(at, m0, an_where_at(at, a->ok, stored_moment(a, b, m1), m0));
+    an_assign_at(at, v0, an_where_at(at, a->ok, stored_moment(a, b, v1), v0));
     an_assign_own_params(cx, at, b, an_where_at(at, a->ok, an_cast_at(at, p1, stored), p0));
 }
 
@@ -94,6 +106,27 @@ static void make_numbers(adam *a, int64_t t)
     }
 }
 
+/* Sets the dtype of the moments of float32 parameters; false, and the error is recorded, where it cannot be had. */
+static bool set_moments(an_ctx *cx, const char *at, const char *who, an_dtype moments)
+{
+    if (moments != AN_F32 && moments != AN_BF16) {
+        an_poison(&cx->graph, AN_E_DTYPE, at, "%s: moments are kept in float32 or bfloat16, not in %s", who,
+                  (unsigned)moments < AN_N_DTYPES ? an_dtype_name(moments) : "a dtype that there is not");
+        return false;
+    }
+    if (an_layout_params(cx) != AN_OK) return false;
+    for (int b = 0; b < cx->n_blocks; b++) {
+        if (cx->block[b].dtype != AN_F32 || cx->block[b].frozen || an_block_set_moments(cx, b, moments)) continue;
+        an_poison(
+            &cx->graph, AN_E_USAGE, at,
+            "%s: moments are asked for in %s, and are kept in %s since the first update: every update of a context "
+            "keeps them in one dtype",
+            who, an_dtype_name(moments), an_dtype_name(cx->block[b].moments));
+        return false;
+    }
+    return true;
+}
+
 static an_tensor *update(const char *at, const char *who, an_adam_kind kind, an_ctx *cx, an_adamw_options o)
 {
     an_tensor *grad[AN_MAX_BLOCKS], *norm;
@@ -109,6 +142,7 @@ static an_tensor *update(const char *at, const char *who, an_adam_kind kind, an_
                                  {"eps", o.eps, 0, INFINITY},
                                  {"weight_decay", o.weight_decay, -DBL_MAX, INFINITY}};
     if (!an_options_fit(cx, at, who, sizeof numbers / sizeof *numbers, numbers)) return cx->graph.poison;
+    if (!set_moments(cx, at, who, o.moments)) return cx->graph.poison;
     if (!an_begin_update(cx, at, who, o.scaled, grad, &norm)) return cx->graph.poison;
     cx->updates_by_step = o.t > 0 ? (uint64_t)o.t : cx->updates + 1;
     adam a = {.cx = cx, .at = at, .kind = kind, .o = o, .norm = norm, .ok = an_isfinite_at(at, norm)};

@@ -99,6 +99,12 @@ an_tensor *an_own_params(an_ctx *cx, const char *at, int b)
     return own_part(cx, at, b, an_block_params(cx, b, at));
 }
 
+an_tensor *an_own_random(an_ctx *cx, const char *at, int b)
+{
+    const int32_t shape[1] = {(int32_t)cx->block[b].numel};
+    return own_part(cx, at, b, an_make_shared_rand(&cx->graph, 1, shape));
+}
+
 void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value)
 {
     if (cx->block[b].part > 0)

@@ -28,6 +28,8 @@ bool an_options_fit(an_ctx *cx, const char *at, const char *who, int n, const an
 /* The parameters of block b that this rank updates, [n]: all of them, or its part (an_shard_optimizer); grad[b] and the
  * moments have the same elements. */
 an_tensor *an_own_params(an_ctx *cx, const char *at, int b);
+/* A uniform number in [0,1) for each of these elements, f32 [n]; the same on every rank that has an element. */
+an_tensor *an_own_random(an_ctx *cx, const char *at, int b);
 /* Gives them their new values, on every rank. */
 void an_assign_own_params(an_ctx *cx, const char *at, int b, an_tensor *value);
 

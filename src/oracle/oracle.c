@@ -8,6 +8,7 @@
 #include "graph/elem_domains.h"
 #include "base/rng.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,10 +81,24 @@ static int64_t floor_div(int64_t a, int64_t b)
 }
 
 /* Functions that the reference column of ops.def uses. */
-#define AN_REF_MAX(a, b) ((a) > (b) || (a) != (a) ? (a) : (b))
-#define AN_REF_MIN(a, b) ((a) < (b) || (a) != (a) ? (a) : (b))
-#define an_idiv(a, b)    floor_div(a, b)
-#define an_imod(a, b)    ((b) == 0 ? 0 : (a) - (b)*floor_div(a, b))
+/* The spacing of bfloat16 around |x| is 2^(exponent - 8), for frexp's exponent. */
+static double ref_round_bf16(double a, double b)
+{
+    const float x = (float)a, u = b >= 0 && b < 1 ? (float)b : 0.0f;
+    int exponent;
+    if (!isfinite(x)) return x;
+    if (fabsf(x) < FLT_MIN) return copysign(0.0, x);
+    frexp(x, &exponent);
+    const double step = ldexp(1.0, exponent - 8), below = floor(fabs((double)x) / step) * step;
+    const double share = (fabs((double)x) - below) / step; /* a multiple of 2^-16 */
+    const double size = share + (u < 1.0f ? floor(ldexp(u, 16)) : 0) / 65536 >= 1 ? below + step : below;
+    return copysign((double)(float)size, x);
+}
+#define AN_REF_ROUND_BF16(a, b) ref_round_bf16(a, b)
+#define AN_REF_MAX(a, b)        ((a) > (b) || (a) != (a) ? (a) : (b))
+#define AN_REF_MIN(a, b)        ((a) < (b) || (a) != (a) ? (a) : (b))
+#define an_idiv(a, b)           floor_div(a, b)
+#define an_imod(a, b)           ((b) == 0 ? 0 : (a) - (b)*floor_div(a, b))
 
 /* A row of ops.def is evaluated in double, in int64, or in both, depending on its domain (graph/elem_domains.h). */
 double an_oracle_elem(int op, double a, double b, double c)

@@ -53,7 +53,7 @@ typedef struct an_param_info {
  * Gradients and moments of the block are arrays of the same layout, so that an optimizer is elementwise arithmetic over a
  * few large arrays, whatever the number of parameters. */
 typedef struct an_block {
-    an_dtype dtype;
+    an_dtype dtype, moments; /* of parameters and gradients; of the optimizer's arrays */
     bool decay, frozen;
     int64_t numel;                 /* padding included */
     int64_t used;                  /* numel without the padding that makes the parts equal */

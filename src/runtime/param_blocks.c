@@ -17,7 +17,7 @@ static bool is_sharded(const an_ctx *cx, const an_block *b)
 
 static an_status new_block(an_ctx *cx, an_dtype dtype, bool decay, bool frozen)
 {
-    an_block b = {.dtype = dtype, .decay = decay, .frozen = frozen, .store = {-1, -1, -1, -1, -1}};
+    an_block b = {.dtype = dtype, .moments = dtype, .decay = decay, .frozen = frozen, .store = {-1, -1, -1, -1, -1}};
     size_t each = an_dtype_bytes(dtype);
     int64_t bytes = 0;
     b.param = AN_NEW_ARRAY(&cx->forever, int32_t, cx->n_params);
@@ -79,18 +79,32 @@ int64_t an_block_numel(const an_ctx *cx, int b, an_role role)
     return bl->part > 0 && sharded ? bl->part : bl->numel;
 }
 
+an_dtype an_block_dtype(const an_block *b, an_role role)
+{
+    return role == AN_ROLE_M || role == AN_ROLE_V ? b->moments : b->dtype;
+}
+
+bool an_block_set_moments(an_ctx *cx, int b, an_dtype dtype)
+{
+    an_block *bl = &cx->block[b];
+    const bool declared = bl->store[AN_ROLE_M] >= 0 || bl->store[AN_ROLE_V] >= 0;
+    if (!declared) bl->moments = dtype;
+    return bl->moments == dtype;
+}
+
 an_tensor *an_block_tensor(an_ctx *cx, int b, an_role role, const char *name)
 {
     an_block *bl = &cx->block[b];
     const int64_t numel = an_block_numel(cx, b, role);
+    const an_dtype dtype = an_block_dtype(bl, role);
     int32_t shape[1] = {(int32_t)numel};
     if (bl->store[role] < 0) {
         an_usage usage = role == AN_ROLE_GRAD ? AN_USE_GRADIENT : role == AN_ROLE_PARAM ? AN_USE_WEIGHT : AN_USE_MOMENT;
-        bl->store[role] = an_store_new(cx, numel * (int64_t)an_dtype_bytes(bl->dtype), usage, name);
+        bl->store[role] = an_store_new(cx, numel * (int64_t)an_dtype_bytes(dtype), usage, name);
         if (bl->store[role] < 0) return cx->graph.poison;
     }
     if (!bl->tensor[role])
-        bl->tensor[role] = an_persistent(&cx->graph, AN_LEAF_BLOCK, leaf_index(b, role), bl->dtype, 1, shape);
+        bl->tensor[role] = an_persistent(&cx->graph, AN_LEAF_BLOCK, leaf_index(b, role), dtype, 1, shape);
     return bl->tensor[role] ? bl->tensor[role] : cx->graph.poison;
 }
 

@@ -8,6 +8,9 @@ an_status an_layout_params(an_ctx *cx); /* puts parameters made since the last c
 
 /* Elements of an array of block b that this rank holds: all, or its part. */
 int64_t an_block_numel(const an_ctx *cx, int b, an_role role);
+an_dtype an_block_dtype(const an_block *b, an_role role);
+/* The dtype of the block's moments, before they are first asked for; false: they have another one already. */
+bool an_block_set_moments(an_ctx *cx, int b, an_dtype dtype);
 an_tensor *an_block_tensor(an_ctx *cx, int b, an_role role,
                            const char *name); /* an array of block b; declared at first use */
 

@@ -16,7 +16,8 @@ typedef struct entry {
     const char *name; /* NULL for moments: composed by entry_name */
     const an_tensor *t;
     int32_t store;
-    int64_t offset;
+    an_dtype dtype;
+    int64_t offset; /* bytes */
     entry_role role;
 } entry;
 
@@ -27,22 +28,35 @@ static bool entry_at(an_ctx *cx, int i, entry *out, int *count)
     for (int p = 0; p < cx->n_params; p++) {
         const an_param_info *q = &cx->param[p];
         if (n++ == i)
-            *out = (entry){q->name, q->tensor, q->block >= 0 ? cx->block[q->block].store[AN_ROLE_PARAM] : -1, q->offset,
+            *out = (entry){q->name,
+                           q->tensor,
+                           q->block >= 0 ? cx->block[q->block].store[AN_ROLE_PARAM] : -1,
+                           (an_dtype)q->tensor->dtype,
+                           q->offset,
                            ENTRY_PARAM};
     }
     for (an_role role = AN_ROLE_M; role <= AN_ROLE_AVERAGE; role++)
         for (int p = 0; p < cx->n_params; p++) {
             const an_param_info *q = &cx->param[p];
             if (q->block < 0 || cx->block[q->block].store[role] < 0) continue;
+            const an_block *b = &cx->block[q->block];
+            const an_dtype dtype = an_block_dtype(b, role);
+            const int64_t first = q->offset / (int64_t)an_dtype_bytes(b->dtype); /* element of the block */
             if (n++ == i)
-                *out = (entry){NULL, q->tensor, cx->block[q->block].store[role], q->offset,
+                *out = (entry){NULL,
+                               q->tensor,
+                               b->store[role],
+                               dtype,
+                               first * (int64_t)an_dtype_bytes(dtype),
                                role == AN_ROLE_M   ? ENTRY_FIRST_MOMENT
                                : role == AN_ROLE_V ? ENTRY_SECOND_MOMENT
                                                    : ENTRY_AVERAGE};
         }
     for (int s = 0; s < cx->n_states; s++)
         if (!cx->state[s].data && n++ == i)
-            *out = (entry){cx->state[s].name, cx->state[s].tensor, cx->state[s].store, 0, ENTRY_STATE};
+            *out = (entry){
+                cx->state[s].name, cx->state[s].tensor, cx->state[s].store, (an_dtype)cx->state[s].tensor->dtype, 0,
+                ENTRY_STATE};
     if (count) *count = n;
     return i >= 0 && i < n;
 }
@@ -77,7 +91,7 @@ an_status an_persist_get(an_ctx *cx, int i, an_persist *out)
     if (!entry_at(cx, i, &p, NULL))
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_get: there is no entry %d of %d", i, an_persist_count(cx));
     *out = (an_persist){.name = entry_name(cx, &p),
-                        .dtype = (an_dtype)p.t->dtype,
+                        .dtype = p.dtype,
                         .shape = an_shape_of(p.t),
                         .kind = p.role == ENTRY_PARAM   ? 0
                                 : p.role == ENTRY_STATE ? 2
@@ -108,7 +122,7 @@ static an_status ready_entry(an_ctx *cx, int i, size_t bytes, entry *out)
     AN_TRY(an_stores_ready(cx));
     if (!entry_at(cx, i, out, NULL))
         return an_fail(&cx->err, AN_E_USAGE, "an_persist: there is no entry %d of %d", i, an_persist_count(cx));
-    size_t want = (size_t)out->t->numel * an_dtype_bytes((an_dtype)out->t->dtype);
+    size_t want = (size_t)out->t->numel * an_dtype_bytes(out->dtype);
     if (bytes == want) return AN_OK;
     return an_fail(&cx->err, AN_E_USAGE, "an_persist: \"%s\" has %zu bytes, not %zu", entry_name(cx, out), want, bytes);
 }
@@ -116,7 +130,7 @@ static an_status ready_entry(an_ctx *cx, int i, size_t bytes, entry *out)
 /* The elements [*first, *first + *n) of the entry that a rank holds, and where in its store the first is. */
 static void part_of(const an_ctx *cx, const entry *p, int rank, int64_t *first, int64_t *n, int64_t *at)
 {
-    const int64_t each = (int64_t)an_dtype_bytes((an_dtype)p->t->dtype);
+    const int64_t each = (int64_t)an_dtype_bytes(p->dtype);
     int64_t part = 0;
     *first = 0;
     *n = p->t->numel;
@@ -153,7 +167,7 @@ an_status an_persist_read(an_ctx *cx, int i, void *dst, size_t bytes)
     entry p;
     AN_TRY(ready_entry(cx, i, bytes, &p));
     int64_t first, n, at;
-    const size_t each = an_dtype_bytes((an_dtype)p.t->dtype);
+    const size_t each = an_dtype_bytes(p.dtype);
     part_of(cx, &p, cx->graph.rank, &first, &n, &at);
     if (n == 0) return AN_OK; /* a buffer of nothing may have no address */
     return cx->backend->read(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)at,
@@ -170,7 +184,7 @@ an_status an_persist_write(an_ctx *cx, int i, const void *src, size_t bytes)
         return an_fail(&cx->err, AN_E_USAGE, "an_persist_write: \"%s\" cannot change: %s", entry_name(cx, &p),
                        an_why_params_are_fixed(cx));
     int64_t first, n, at;
-    const size_t each = an_dtype_bytes((an_dtype)p.t->dtype);
+    const size_t each = an_dtype_bytes(p.dtype);
     part_of(cx, &p, cx->graph.rank, &first, &n, &at);
     if (n == 0) return AN_OK; /* a buffer of nothing may have no address */
     return cx->backend->write(&cx->err, cx->device, &cx->store[p.store].mem, (size_t)at,

@@ -115,6 +115,8 @@ static const an_config_field train_fields[] = {
     INT(threads, "0", 0, 4096, "CPU threads; 0: every core. Results do not depend on it"),
     {"dtype", AN_CONFIG_DTYPE, AT(dtype), "float32", 0, 0, NULL,
      "float32, bfloat16 or float16 (with a loss scale), of matrix products; weights stay float32"},
+    {"moments_dtype", AN_CONFIG_DTYPE, AT(moments_dtype), "float32", 0, 0, NULL,
+     "of adamw, adam and adam_atan2: bfloat16 keeps moments in half the memory, rounded at random; other losses"},
     {"budget", AN_CONFIG_GIB, AT(budget), "0", 0, 1e6, NULL,
      "GiB that the run may take, or 16GiB, 512MiB; data and loader included; 0: what the machine has"},
     REAL(high_watermark, "-1", -1, 100,
@@ -477,6 +479,9 @@ an_status an_train_config_check(an_err *err, const an_train_config *c)
     if (c->dtype != AN_F32 && c->dtype != AN_BF16 && c->dtype != AN_F16)
         return an_fail(err, AN_E_USAGE, "dtype=%s: training runs in float32, bfloat16 or float16",
                        an_dtype_text(c->dtype));
+    if (c->moments_dtype != AN_F32 && c->moments_dtype != AN_BF16)
+        return an_fail(err, AN_E_USAGE, "moments_dtype=%s: moments are kept in float32 or bfloat16",
+                       an_dtype_text(c->moments_dtype));
     if (c->exchange_dtype != AN_F32 && c->exchange_dtype != AN_BF16)
         return an_fail(err, AN_E_USAGE, "exchange_dtype=%s: ranks exchange gradients in float32 or bfloat16",
                        an_dtype_text(c->exchange_dtype));

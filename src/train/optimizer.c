@@ -14,7 +14,8 @@ static an_adamw_options adam_options(const an_train_config *c, const an_update *
                               .clip = c->grad_clip,
                               .t = u->t,
                               .only_if = u->only_if,
-                              .scaled = u->scaled};
+                              .scaled = u->scaled,
+                              .moments = c->moments_dtype};
 }
 
 static an_tensor *adamw(an_ctx *cx, const an_train_config *c, const an_update *u)
@@ -45,12 +46,13 @@ static an_tensor *sgd(an_ctx *cx, const an_train_config *c, const an_update *u)
                                              .scaled = u->scaled}));
 }
 
-static const char *const no_keys[] = {NULL}, *const sgd_keys[] = {"momentum", "dampening", "nesterov", NULL};
+static const char *const adam_keys[] = {"moments_dtype", NULL}, *const sgd_keys[] = {"momentum", "dampening",
+                                                                                     "nesterov", NULL};
 
 const an_optimizer an_optimizers[] = {
-    {"adamw", no_keys, adamw},
-    {"adam", no_keys, adam},
-    {"adam_atan2", no_keys, adam_atan2},
+    {"adamw", adam_keys, adamw},
+    {"adam", adam_keys, adam},
+    {"adam_atan2", adam_keys, adam_atan2},
     {"sgd", sgd_keys, sgd},
 };
 const size_t an_n_optimizers = AN_COUNT(an_optimizers);
@@ -64,18 +66,28 @@ const an_optimizer *an_optimizer_of(const an_train_config *c)
 
 /* ---- checks */
 
+/* The first optimizer that has the setting. */
+static const char *owner_of(const char *key)
+{
+    size_t i = 0;
+    while (i + 1 < an_n_optimizers && !an_key_in(an_optimizers[i].keys, key)) i++;
+    return an_optimizers[i].name;
+}
+
 an_status an_optimizer_check(an_err *err, const an_train_config *c)
 {
     const struct {
         const char *key;
         bool set;
-    } some[] = {{"momentum", c->momentum != 0}, {"dampening", c->dampening != 0}, {"nesterov", c->nesterov}};
+    } some[] = {{"momentum", c->momentum != 0},
+                {"dampening", c->dampening != 0},
+                {"nesterov", c->nesterov},
+                {"moments_dtype", c->moments_dtype != AN_F32}};
     const an_optimizer *o = an_optimizer_of(c);
     for (size_t i = 0; i < AN_COUNT(some); i++)
         if (some[i].set && !an_key_in(o->keys, some[i].key))
-            return an_fail(err, AN_E_USAGE,
-                           "%s= is a setting of optimizer=sgd, and this is optimizer=%s: leave one out", some[i].key,
-                           o->name);
+            return an_fail(err, AN_E_USAGE, "%s= is a setting of optimizer=%s, and this is optimizer=%s: leave one out",
+                           some[i].key, owner_of(some[i].key), o->name);
     if (c->nesterov && (c->momentum == 0 || c->dampening != 0))
         return an_fail(err, AN_E_USAGE, "nesterov=true needs momentum= above 0 and dampening=0");
     if (c->dampening != 0 && c->momentum == 0)

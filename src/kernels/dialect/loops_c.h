@@ -53,6 +53,10 @@ AN_FN double an_rsqrt_f64(double a)
 {
     return 1.0 / sqrt(a);
 }
+AN_FN double an_round_bf16_f64(double x, double u)
+{
+    return an_round_bf16((float)x, (float)u);
+}
 /* c ? a : b by masks, all bits of a NaN kept: where c is one value for a whole loop, compilers see no branch to split it by. */
 AN_FN float an_pick_f32(int c, float a, float b)
 {
@@ -118,6 +122,7 @@ AN_FN int32_t an_imod_i32(int32_t a, int32_t b)
 #define an_pick(c, x, y)        AN_F64(x, an_pick_f64, an_pick_f32)(c, x, y)
 #define an_pow(x, y)            AN_F64(x, pow, an_pow)(x, y)
 #define an_atan2(y, x)          AN_F64(y, atan2, an_atan2)(y, x)
+#define an_round_bf16(x, u)     AN_F64(x, an_round_bf16_f64, an_round_bf16)(x, u)
 #define an_max(x, y)                                                                                                   \
     _Generic((x), double : an_max_f64, int64_t : an_max_i64, int32_t : an_max_i32, default : an_max)(x, y)
 #define an_min(x, y)                                                                                                   \

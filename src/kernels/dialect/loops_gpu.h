@@ -127,6 +127,7 @@ AN_FN double an_tanh(double a) { return tanh(a); }
 AN_FN double an_erf(double a) { return erf(a); }
 AN_FN double an_pow(double a, double b) { return pow(a, b); }
 AN_FN double an_atan2(double a, double b) { return atan2(a, b); }
+AN_FN double an_round_bf16(double a, double b) { return an_round_bf16((float)a, (float)b); }
 AN_FN double an_sqrt(double a) { return sqrt(a); }
 AN_FN double an_rsqrt(double a) { return 1.0 / sqrt(a); }
 AN_FN double an_sigmoid(double a) { return 1.0 / (1.0 + exp(-a)); }
