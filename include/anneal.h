@@ -117,9 +117,12 @@ typedef struct an_options {
                                              means none; else the usual one */
     bool exact; /* fp32 training with the same bits on every device: see DESIGN.md; costs speed */
     bool tf32;  /* CUDA: float32 GEMMs on tensor cores, operands rounded to 11 bits; never without being asked */
-    const char *fallback;  /* Metal: what the GPU cannot run (float64) is an error that names the op: "none"; or runs on
+    const char *fallback; /* Metal: what the GPU cannot run (float64) is an error that names the op: "none"; or runs on
                              the CPU, counted in the cost report: "cpu". NULL: "cpu" if
                              PYTORCH_ENABLE_MPS_FALLBACK=1 is in the environment, else "none" */
+    const char
+        *on_cpu; /* Metal: scopes ("optimizer,gpt.h.0.*": * is any text, ? any character) whose launches run on the CPU,
+                              counted as those of `fallback`; each change between GPU and CPU waits. NULL: none */
     bool parameters_given; /* the caller writes every parameter (a checkpoint): they begin as zeros, nothing is drawn */
 } an_options;
 

@@ -143,7 +143,7 @@ static void print_bill(const an_session *r, const an_estimate *p)
     printf("launches       %d of %d kernels; %d copies, %d fallbacks, %d syncs\n", b->launches, b->kernels, b->copies,
            b->fallbacks, b->syncs);
     if (b->fallbacks)
-        printf("fallback       the CPU runs them (fallback=cpu), on %s\n",
+        printf("fallback       the CPU runs them (place= or fallback=cpu), on %s\n",
                an_bytes_text((double)b->fallback_bytes, text));
     printf("work           %.3f GFLOP, %s moved\n", 1e-9 * (double)b->flops,
            an_bytes_text((double)b->moved_bytes, text));

@@ -111,7 +111,7 @@ void an_progress_bill(const an_bill *b)
             1e-9 * (double)b->flops, an_bytes_text((double)b->moved_bytes, moved));
     fputc('\n', stderr);
     if (b->fallbacks)
-        fprintf(stderr, "        of which the CPU runs %d (fallback=cpu), on %s\n", b->fallbacks,
+        fprintf(stderr, "        of which the CPU runs %d (place= or fallback=cpu), on %s\n", b->fallbacks,
                 an_bytes_text((double)b->fallback_bytes, moved));
 }
 

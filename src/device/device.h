@@ -61,6 +61,7 @@ typedef struct an_target {
     /* Exception to library_gemm: bf16 GEMM shapes [m,k] x [k,n] that this device runs with a fused epilogue. */
     bool (*fuses_epilogue)(const struct an_target *t, int64_t m, int64_t n, int64_t k);
     bool fallback;         /* steps that the dialect cannot express run on the CPU: an_plan_step.fallback */
+    bool cpu_steps;        /* the CPU can run any step, on the same memory */
     int32_t bind_align;    /* alignment in bytes of an argument's offset in its buffer; 0: its element's size */
     int64_t segment_bytes; /* the driver's largest buffer: no value crosses a multiple of it; 0: any size */
     uint64_t keep_bytes;   /* activations up to which recompute=auto keeps everything; 0: 1 GiB */

@@ -75,7 +75,7 @@ typedef struct an_plan_step {
     bool commit;                    /* writes persistent state */
     bool recompute;                 /* a rematerialized copy: work of the forward pass done again */
     int32_t remat_outputs;          /* rematerialized values it writes beside its own */
-    bool fallback;                  /* the device cannot run it: the CPU does, on the same memory */
+    bool fallback;                  /* the CPU runs it, on the same memory: the device cannot, or it was placed there */
     uint8_t phase;                  /* an_phase of the node that it was launched for */
     const char *scope;
     uint64_t flops, bytes;

@@ -90,16 +90,17 @@ static void timeline(const an_plan *p, an_text *out)
     }
 }
 
-/* The steps that the target leaves to the CPU. */
-static void count_fallbacks(an_plan *p, const an_target *target)
+/* The steps that run on the CPU: those that were placed there, and those that the target leaves to it. */
+static void count_fallbacks(an_plan *p, const an_plan_request *rq)
 {
-    const an_gpu gpu = {.dialect = an_dialect_find(target->dialect), .version = 300};
-    for (int s = 0; target->fallback && s < p->n_steps; s++) {
+    const an_gpu gpu = {.dialect = an_dialect_find(rq->target->dialect), .version = 300};
+    for (int s = 0; (rq->target->fallback || rq->on_cpu) && s < p->n_steps; s++) {
         an_plan_step *st = &p->step[s];
         const an_kernel_kind kind = p->kernel[st->kernel].kind;
+        const bool placed = rq->on_cpu && an_glob_list(rq->on_cpu, st->scope ? st->scope : "");
         an_gpu_step launches;
-        st->fallback =
-            kind != AN_KERNEL_ZERO && kind != AN_KERNEL_COPY && an_gpu_step_make(p, st, &gpu, &launches) != NULL;
+        if (kind == AN_KERNEL_ZERO || kind == AN_KERNEL_COPY) continue;
+        st->fallback = placed || (rq->target->fallback && an_gpu_step_make(p, st, &gpu, &launches) != NULL);
         p->bill.fallbacks += st->fallback;
         p->bill.fallback_bytes += st->fallback ? st->bytes : 0;
     }
@@ -125,7 +126,7 @@ an_status an_pass_cost_report(an_planner *w)
     count_work(w);
     AN_TRY(count_bytes(w));
     AN_TRY(count_kernels(w));
-    count_fallbacks(p, w->rq->target);
+    count_fallbacks(p, w->rq);
     p->n_split = w->cuts->n_split;
     p->first_split = p->n_split ? an_arena_strdup(w->arena, w->cuts->first) : NULL;
     if (p->n_split && !p->first_split) return an_fail_nomem(w->err, "the plan's report", sizeof w->cuts->first);

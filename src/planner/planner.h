@@ -34,6 +34,7 @@ typedef struct an_plan_request {
     bool unfused;          /* every node is a launch of its own: for tests */
     bool isolate_values;   /* each value in its own memory between guard bytes: finds accesses out of bounds */
     bool verify;           /* checks the finished plan and its kernels */
+    const char *on_cpu;    /* scopes whose steps the CPU runs (an_glob_list); NULL: none. Only with target.cpu_steps */
     int recompute;         /* an_recompute */
     int32_t loss;          /* node of the last an_backward, -1: launches after its own are the backward pass */
     uint64_t budget_bytes; /* 0: none; what persists counts */

@@ -467,7 +467,8 @@ static bool evaluates_much(const inquiry *q)
 static bool falls_back(const inquiry *q)
 {
     const double n = an_run_number(q->r->plan, "fallbacks"), ms = an_run_number(q->r->plan, "fallback_ms");
-    if (!(n > 0)) return false;
+    char place[256];
+    if (!(n > 0) || an_run_setting(q->r, "place", place)[0]) return false; /* placed there deliberately */
     fix(q, "anneal plan %.300s/config.yaml show=plan", q->dir);
     return evidence(q, "%.0f launches of an update run on the CPU; they took %.3g ms of the first", n, ms);
 }

@@ -44,8 +44,9 @@ static an_status keep_options(an_ctx *cx, const an_options *o, size_t size)
 {
     memcpy(&cx->options, o,
            AN_MIN(size, sizeof cx->options)); /* a program built against an older header passes fewer fields */
-    const char **text[] = {&cx->options.device,    &cx->options.isa,  &cx->options.cc,       &cx->options.cache_dir,
-                           &cx->options.recompute, &cx->options.dump, &cx->options.dump_dir, &cx->options.fallback};
+    const char **text[] = {&cx->options.device,    &cx->options.isa,       &cx->options.cc,
+                           &cx->options.cache_dir, &cx->options.recompute, &cx->options.dump,
+                           &cx->options.dump_dir,  &cx->options.fallback,  &cx->options.on_cpu};
     for (size_t i = 0; i < AN_COUNT(text); i++)
         if (*text[i] && !(*text[i] = an_arena_strdup(&cx->forever, *text[i])))
             return an_fail_nomem(&cx->err, "the options", 0);
@@ -107,6 +108,12 @@ static an_status open_device(an_ctx *cx)
     if (status != AN_OK) return status;
     cx->backend = b;
     cx->graph.device_name = b->name;
+    if (cx->options.on_cpu && !b->target(cx->device)->cpu_steps)
+        return an_fail(
+            &cx->err, AN_E_USAGE,
+            "an_open: launches are moved to the CPU (place=) from an Apple GPU alone, whose memory the CPU shares, and "
+            "this device is %s: leave it out",
+            b->name);
     return AN_OK;
 }
 

@@ -179,6 +179,7 @@ static an_status make_plan(an_ctx *cx, uint64_t key, const int32_t *roots, int n
                           .unfused = cx->options.unfused,
                           .isolate_values = cx->options.place_apart,
                           .verify = cx->options.verify,
+                          .on_cpu = cx->options.on_cpu,
                           .recompute = cx->recompute,
                           .loss = cx->loss,
                           .budget_bytes = cx->options.budget_bytes,

@@ -166,6 +166,12 @@ an_status an_estimate_run(an_err *err, an_session *r, an_estimate *out)
     an_bill bill[N_PLANS] = {{0}};
     *out = (an_estimate){0};
     AN_TRY(plan_all(err, r, bill));
+    if (r->cfg.place[0] && bill[UPDATE].fallbacks == 0)
+        return an_fail(
+            err, AN_E_USAGE,
+            "place=%.128s: no launch of an update has such a scope; anneal plan with show=plan lists them, a launch a "
+            "line with its scope",
+            r->cfg.place);
     join(bill, &out->bill);
     find_largest(r->cx, out);
     add_device(r->cx, out);

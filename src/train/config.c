@@ -140,6 +140,9 @@ static const an_config_field train_fields[] = {
     BOOL(overlap, "true", "of several GPUs: gradients are exchanged while the backward pass still runs; same bits"),
     TEXT(fallback, "auto", "auto|none|cpu",
          "Metal: what the GPU cannot run is an error, or the CPU's (cpu); auto: as PYTORCH_ENABLE_MPS_FALLBACK=1 says"),
+    TEXT(place, "", NULL,
+         "Metal: GLOB:cpu, launches that the CPU runs deliberately, by scope (optimizer:cpu, gpt.h.0.*:cpu; several "
+         "with commas)"),
     BOOL(tf32, "false", "CUDA: float32 products on tensor cores, operands rounded to 11 bits"),
     BOOL(place_apart, "false", "every value in memory of its own (for sanitizers); same bits"),
     BOOL(verify, "false", "check the plan between passes"),

@@ -52,7 +52,7 @@ typedef struct an_train_config {
     an_train_text backend, wandb_project, wandb_run_name;
     bool wandb_log;
     /* the machine */
-    an_train_text device, isa, cc, cache_dir, recompute, fallback, dump, dump_dir;
+    an_train_text device, isa, cc, cache_dir, recompute, fallback, place, dump, dump_dir;
     an_dtype dtype;
     int64_t threads;
     double budget, divide_batch, low_watermark, high_watermark;

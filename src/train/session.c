@@ -89,9 +89,30 @@ static an_shard shard_of(const an_train_config *c)
                                                 : AN_SHARD_NONE;
 }
 
+/* "a.*:cpu,b:cpu" as "a.*,b"; AN_E_USAGE for another form. */
+static an_status scopes_on_cpu(an_err *err, const char *place, an_train_text out)
+{
+    size_t n = 0;
+    for (const char *at = place; *at;) {
+        const size_t length = strcspn(at, ",");
+        if (length < 5 || memcmp(at + length - 4, ":cpu", 4) != 0)
+            return an_fail(err, AN_E_USAGE,
+                           "place=%.128s: it is GLOB:cpu, or several with commas, such as optimizer:cpu,gpt.h.0.*:cpu",
+                           place);
+        if (n > 0) out[n++] = ',';
+        memcpy(out + n, at, length - 4);
+        n += length - 4;
+        at += length + (at[length] == ',');
+    }
+    out[n] = 0;
+    return AN_OK;
+}
+
 static an_status open_context(an_err *err, an_session *r, bool parameters_given)
 {
     const an_train_config *c = &r->cfg;
+    an_train_text on_cpu;
+    AN_TRY(scopes_on_cpu(err, c->place, on_cpu));
     const an_options o = {.device = c->device,
                           .seed = (uint64_t)c->seed,
                           .threads = threads_of(c),
@@ -106,6 +127,7 @@ static an_status open_context(an_err *err, an_session *r, bool parameters_given)
                           .exact = c->exact,
                           .tf32 = c->tf32,
                           .fallback = strcmp(c->fallback, "auto") == 0 ? NULL : c->fallback,
+                          .on_cpu = on_cpu[0] ? on_cpu : NULL,
                           .place_apart = c->place_apart,
                           .verify = c->verify,
                           .dump = c->dump[0] ? c->dump : NULL,

@@ -35,14 +35,15 @@ typedef struct outcome {
     char sentence[1024];
 } outcome;
 
-static outcome train(const char *device, const char *fallback, int steps)
+typedef an_tensor *step_fn(an_ctx *cx, int step);
+
+static outcome train_by(const an_options *o, step_fn *build, int steps)
 {
-    const an_options o = {.device = device, .seed = 5, .threads = 1, .cc = "none", .exact = true, .fallback = fallback};
     outcome out = {0};
     an_err err = {0};
-    an_ctx *cx = an_open(&o);
+    an_ctx *cx = an_open(o);
     for (int step = 0; step < steps && !an_error(cx); step++) {
-        an_tensor *loss = half_in_float64(cx, step);
+        an_tensor *loss = build(cx, step);
         if (an_eval(loss) == AN_OK) out.loss = an_item(loss);
         if (step + 1 < steps && !an_error(cx)) an_reset(cx);
     }
@@ -52,6 +53,12 @@ static outcome train(const char *device, const char *fallback, int steps)
     snprintf(out.sentence, sizeof out.sentence, "%s", an_error(cx) ? an_error(cx) : "");
     an_close(cx);
     return out;
+}
+
+static outcome train(const char *device, const char *fallback, int steps)
+{
+    const an_options o = {.device = device, .seed = 5, .threads = 1, .cc = "none", .exact = true, .fallback = fallback};
+    return train_by(&o, half_in_float64, steps);
 }
 
 static void without_leave_it_is_an_error_that_names_the_operation(void **state)
@@ -154,6 +161,63 @@ static void a_failure_around_the_cpus_turn_loses_nothing(void **state)
     assert_true(recovered + stopped == 3 * (int)all.commits);
 }
 
+/* Embedding, attention, norms and a product's epilogue in scopes of their own, all in float32. */
+static an_tensor *layers(an_ctx *cx, int step)
+{
+    int32_t id[2 * 8];
+    for (int i = 0; i < 2 * 8; i++) id[i] = (i * 5 + step) % 7;
+    an_set_step(cx, (uint64_t)step);
+    an_tensor *table = an_param(cx, "table", AN_F32, AN_SHAPE(7, 16), AN_NORMAL(0.5)); /* [7,16] */
+    an_tensor *w = an_param(cx, "w", AN_F32, AN_SHAPE(16, 16), AN_NORMAL(0.3));        /* [16,16] */
+    an_tensor *x = an_gather(table, an_input(cx, AN_I32, AN_SHAPE(2, 8), id));         /* [2,8,16] */
+    an_scope_push(cx, "attention");
+    an_tensor *q =
+        an_permute(an_reshape(an_layer_norm(x, NULL, NULL, 1e-5), AN_SHAPE(2, 8, 2, 8)), AN_SHAPE(0, 2, 1, 3));
+    x = an_add(x, an_reshape(an_permute(an_attention(q, q, q, 0, true, 0), AN_SHAPE(0, 2, 1, 3)), AN_SHAPE(2, 8, 16)));
+    an_scope_pop(cx);
+    an_scope_push(cx, "mlp");
+    x = an_add(x, an_gelu(an_linear(x, w, NULL)));
+    an_scope_pop(cx);
+    an_tensor *loss = an_mean(an_square(x), AN_ALL);
+    an_backward(loss);
+    an_adamw(cx, ((an_adamw_options){.lr = 1e-2}));
+    return loss;
+}
+
+static void what_is_placed_on_the_cpu_runs_there_and_is_counted(void **state)
+{
+    (void)state;
+    static const char *const places[] = {"optimizer", "attention", "mlp,optimizer", "*"};
+    an_options o = {.device = "cpu", .seed = 5, .threads = 1, .cc = "none", .exact = true};
+    const outcome cpu = train_by(&o, layers, 4);
+    int most = 0;
+    for (size_t i = 0; i < AN_COUNT(places); i++) {
+        world("gpu=apple8,kernels=fast");
+        o.device = "metal";
+        o.on_cpu = places[i];
+        const outcome gpu = train_by(&o, layers, 4);
+        if (gpu.status != AN_OK) fail_msg("%s: %s", places[i], gpu.sentence);
+        if (cpu.loss != gpu.loss || cpu.hash != gpu.hash) fail_msg("%s: other bits than the CPU's", places[i]);
+        assert_true(gpu.bill.fallbacks > 0 && gpu.bill.fallback_bytes > 0 && gpu.bill.fallback_ms > 0);
+        if (i > 0 && i + 1 < AN_COUNT(places)) assert_true(gpu.bill.fallbacks < gpu.bill.launches);
+        most = AN_MAX(most, gpu.bill.fallbacks);
+        nothing_was_wrong();
+        o.device = "null:metal";
+        an_bill planned = {0};
+        an_ctx *cx = an_open(&o);
+        assert_int_equal(an_plan(layers(cx, 0)), AN_OK);
+        assert_int_equal(an_report(cx, &planned), AN_OK);
+        assert_int_equal(planned.fallbacks, gpu.bill.fallbacks);
+        an_close(cx);
+    }
+    assert_true(most >= cpu.bill.launches / 2);
+    o.device = "cpu";
+    o.on_cpu = "optimizer";
+    const outcome refused = train_by(&o, layers, 1);
+    assert_int_equal(refused.status, AN_E_USAGE);
+    assert_non_null(strstr(refused.sentence, "from an Apple GPU alone"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -161,6 +225,7 @@ int main(void)
         cmocka_unit_test(with_it_the_cpu_runs_those_steps_to_its_own_bits),
         cmocka_unit_test(the_plan_counts_them_before_anything_runs),
         cmocka_unit_test(pytorchs_variable_is_heard),
+        cmocka_unit_test(what_is_placed_on_the_cpu_runs_there_and_is_counted),
         cmocka_unit_test(a_failure_around_the_cpus_turn_loses_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

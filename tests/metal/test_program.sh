@@ -91,6 +91,24 @@ code_is 0; ! grep -q '"rule":"falls_back"' "$dir/stdout" || fault "a run of the 
 ok "a run that falls back to the CPU, as it was allowed to, is told so; without it float64 is refused"
 
 # shellcheck disable=SC2086
+run train demo $tiny max_iters=2 eval_interval=2 device=metal place=optimizer:cpu,gpt.h.0.*:cpu out="$dir/placed"
+code_is 0; says stderr "of which the CPU runs"
+run diagnose "$dir/placed" --json
+code_is 0; ! grep -q '"rule":"falls_back"' "$dir/stdout" || fault "what was placed on the CPU is told as a fallback"
+# shellcheck disable=SC2086
+run train demo $tiny max_iters=2 device=metal place=gpt.x:cpu out="$dir/nowhere"
+code_is 1; says stderr "no launch of an update has such a scope"
+for place in optimizer optimizer:gpu :cpu ,; do
+    # shellcheck disable=SC2086
+    run train demo $tiny max_iters=2 device=metal place=$place out="$dir/nowhere"
+    code_is 1; says stderr "it is GLOB:cpu"
+done
+# shellcheck disable=SC2086
+run train demo $tiny max_iters=2 device=cpu place=optimizer:cpu out="$dir/nowhere"
+code_is 1; says stderr "from an Apple GPU alone"
+ok "place=SCOPE:cpu moves launches to the CPU, in the bill and without a diagnosis; what it cannot mean is a sentence"
+
+# shellcheck disable=SC2086
 "$program" train demo $tiny max_iters=100000 eval_interval=100000 out="$dir/term" >"$dir/stdout" 2>"$dir/stderr" </dev/null &
 job=$!
 waited=0

@@ -119,6 +119,7 @@ static an_status open_device(an_err *err, an_device *d)
                             .bind_align = 4,
                             .segment_bytes = (int64_t)(d->facts.max_buffer & ~(uint64_t)0x3fff), /* whole pages */
                             .fallback = d->options.fallback,
+                            .cpu_steps = true,
                             .scratch = scratch_of,
                             .in_flight = AN_STEPS_IN_FLIGHT,
                             .input_blocks = AN_STEPS_IN_FLIGHT};

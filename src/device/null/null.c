@@ -60,6 +60,7 @@ static an_status open_metal(an_err *err, const an_device_options *o, an_device *
 {
     AN_TRY(open_as(err, "msl", AN_MSL_BUFFERS, out));
     (*out)->target.fallback = o->fallback;
+    (*out)->target.cpu_steps = true;
     (*out)->target.input_blocks = 2; /* as on the device: they count in the cost report */
     return AN_OK;
 }
