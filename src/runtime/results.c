@@ -110,6 +110,13 @@ an_status an_read_at(const char *at, an_tensor *t, void *dst, size_t bytes)
     return AN_OK;
 }
 
+/* A NaN has no sign: which it gets depends on the instructions, and texts would say "-nan". */
+static double number_of(an_dtype dtype, const char *raw)
+{
+    const double x = an_dtype_load(dtype, raw, 0);
+    return isnan(x) ? (double)NAN : x;
+}
+
 double an_item_at(const char *at, an_tensor *t)
 {
     _Alignas(8) char raw[8] = {0};
@@ -119,7 +126,7 @@ double an_item_at(const char *at, an_tensor *t)
         return NAN;
     }
     if (an_read_at(at, t, raw, an_dtype_bytes((an_dtype)t->dtype)) != AN_OK) return NAN;
-    return an_dtype_load((an_dtype)t->dtype, raw, 0);
+    return number_of((an_dtype)t->dtype, raw);
 }
 
 /* ---------------------------------------------------------------------------------------------- peeking */
@@ -144,7 +151,7 @@ an_status an_note_peek(an_ctx *cx)
         return AN_OK;
     }
     AN_TRY(fetch(cx, 0, node, raw, an_dtype_bytes((an_dtype)node->dtype))); /* waits for nothing: the run is over */
-    seen(cx, an_dtype_load((an_dtype)node->dtype, raw, 0), (int64_t)cx->step_number);
+    seen(cx, number_of((an_dtype)node->dtype, raw), (int64_t)cx->step_number);
     return AN_OK;
 }
 
@@ -155,7 +162,7 @@ bool an_peek(an_ctx *cx, double *value, int64_t *step)
     const bool ended = !cx->n_flight || cx->backend->done(cx->device, cx->flight[cx->n_flight - 1]);
     if (cx->peek_later && ended && an_wait_all(cx) == AN_OK &&
         read_slot(cx, cx->peek_slot, cx->peek_at, raw, an_dtype_bytes(cx->peek_dtype)) == AN_OK)
-        seen(cx, an_dtype_load((an_dtype)cx->peek_dtype, raw, 0), cx->peek_later_step);
+        seen(cx, number_of((an_dtype)cx->peek_dtype, raw), cx->peek_later_step);
     if (!cx->peek_valid) return false;
     if (value) *value = cx->peek_value;
     if (step) *step = cx->peek_step;

@@ -95,6 +95,8 @@ void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], do
         size_t per = 0;
         while (sums[i].per && per < n && strcmp(sums[per].name, sums[i].per) != 0) per++;
         number[i] = sum[i] / (sums[i].per && per < n ? sum[per] : units);
+        if (isnan(number[i]))
+            number[i] = NAN; /* which sign a NaN has, and so "-nan" in texts, depends on the instructions */
     }
 }
 
