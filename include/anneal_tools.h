@@ -131,7 +131,8 @@ int an_plan_tensor_count(const an_ctx *cx);
 bool an_plan_tensor_get(const an_ctx *cx, int i, an_plan_tensor *out);
 
 /* Whose memory the context holds now: `kind` "parameters", "moments" and "states" with the names that an_persist_get
- * has, and "step" with the scopes of the launches of the plan that ran last, of what is alive where it is fullest.
+ * has, and "step" with the scopes of the launches of the plan that ran last, of what is alive where it is fullest, and
+ * "scratch" with that of the launch there.
  * Scopes come several times. */
 typedef void an_memory_scope_fn(void *user, const char *kind, const char *scope, uint64_t bytes);
 void an_memory_scopes(an_ctx *cx, an_memory_scope_fn *tell, void *user);

@@ -97,7 +97,7 @@ static size_t find_owners(const an_run_record *r, double least, owner top[OWNERS
 /* A kind that is none of ours is not repeated. */
 static const char *kind_of(const char *kind)
 {
-    static const char *const kinds[] = {"parameters", "moments", "states", "step", "others"};
+    static const char *const kinds[] = {"parameters", "moments", "states", "step", "scratch", "others"};
     for (size_t i = 0; i < AN_COUNT(kinds); i++)
         if (strcmp(kind, kinds[i]) == 0) return kinds[i];
     return "bytes";

@@ -30,7 +30,7 @@ static int fullest(const an_plan *p)
     }
     for (int s = 0; s < n; s++) {
         alive += change[s];
-        if (alive > most) most = alive, at = s;
+        if (alive + p->step[s].scratch_bytes > most) most = alive + p->step[s].scratch_bytes, at = s;
     }
     free(change);
     return at;
@@ -56,4 +56,6 @@ void an_memory_scopes(an_ctx *cx, an_memory_scope_fn *tell, void *user)
         const char *scope = p->step[v->first].scope;
         tell(user, "step", scope ? scope : "", (uint64_t)v->bytes);
     }
+    if (at >= 0 && p->step[at].scratch_bytes > 0)
+        tell(user, "scratch", p->step[at].scope ? p->step[at].scope : "", (uint64_t)p->step[at].scratch_bytes);
 }

@@ -28,7 +28,7 @@ static void scope_name(const char *kind, const char *name, char out[128])
     static const char *const prefixes[] = {"optimizer.m.", "optimizer.v.", "ema."};
     for (size_t i = 0; strcmp(kind, "moments") == 0 && i < AN_COUNT(prefixes); i++)
         if (strncmp(name, prefixes[i], strlen(prefixes[i])) == 0) name += strlen(prefixes[i]);
-    const char *dot = strcmp(kind, "step") == 0 ? NULL : strrchr(name, '.');
+    const char *dot = strcmp(kind, "step") == 0 || strcmp(kind, "scratch") == 0 ? NULL : strrchr(name, '.');
     snprintf(out, 128, "%.*s", dot ? (int)AN_MIN((size_t)(dot - name), (size_t)127) : 127, name);
     an_text_printable(out, strlen(out));
     if (an_json_check_text(NULL, "", out) != AN_OK) snprintf(out, 128, "?"); /* a character that was cut */
