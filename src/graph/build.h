@@ -53,7 +53,8 @@ an_tensor *an_make_num(an_tensor *like, double x); /* rank 0, in like's dtype */
 an_tensor *an_make_full(an_graph *g, an_dtype t, int rank, const int32_t *shape, double x, int64_t i);
 an_tensor *an_make_iota(an_graph *g, int rank, const int32_t *shape, int axis);
 an_tensor *an_make_rand(an_graph *g, int rank, const int32_t *shape);
-an_tensor *an_make_shared_rand(an_graph *g, int rank, const int32_t *shape); /* the same for every micro-batch and rank of a step */
+an_tensor *an_make_shared_rand(an_graph *g, int rank,
+                               const int32_t *shape); /* the same for every micro-batch and rank of a step */
 an_tensor *an_make1(an_op op, an_tensor *a);
 an_tensor *an_make2(an_op op, an_tensor *a, an_tensor *b);
 an_tensor *an_make3(an_op op, an_tensor *a, an_tensor *b, an_tensor *c);

@@ -69,8 +69,8 @@ for size in some 0x10GiB -1GiB 99999999TiB 8388608TiB; do
     code_is 1; says stderr "amount of memory"
 done
 run plan macbook --fit 1GiB
-says stdout " of 1.000 GiB"
-if grep -q 'sequence: 1.000 GiB' "$dir/stdout"; then fault "one more sequence looks as if it fitted"; fi
+grep -q ' of 1\.0* GiB' "$dir/stdout" || fault "1 GiB is told as another amount: $(cat "$dir/stdout")"
+if grep -q 'sequence: 1\.0* GiB' "$dir/stdout"; then fault "one more sequence looks as if it fitted"; fi
 run plan gpt2 device=null:metal --fit 16GiB --json
 code_is 0; [ "$(value "$dir/stdout" batch_size)" -ge 1 ] || fault "nothing of gpt2 fits 16 GiB"
 # shellcheck disable=SC2086
