@@ -130,9 +130,10 @@ int an_plan_tensor_count(const an_ctx *cx);
 /* False: number `i` holds no memory of its own. */
 bool an_plan_tensor_get(const an_ctx *cx, int i, an_plan_tensor *out);
 
-/* Whose memory the context holds now: `kind` "parameters", "moments" and "states" with the names that an_persist_get
- * has, and "step" with the scopes of the launches of the plan that ran last, of what is alive where it is fullest, and
- * "scratch" with that of the launch there.
+/* Whose memory the context holds now, by `kind`:
+ *     "parameters", "moments", "states"   with the names that an_persist_get has
+ *     "step"      tensors alive at the fullest launch of the plan that ran last, under the scopes of the launches that write them
+ *     "scratch"   work memory of that launch, under its scope
  * Scopes come several times. */
 typedef void an_memory_scope_fn(void *user, const char *kind, const char *scope, uint64_t bytes);
 void an_memory_scopes(an_ctx *cx, an_memory_scope_fn *tell, void *user);

@@ -64,7 +64,7 @@ static an_status note_it(an_err *err, const char *dir, const an_collected *c)
     return status;
 }
 
-/* The pack's names end with the checkpoint: until it is there the older state is what is resumed. */
+/* The checkpoint is the last of the pack's files: a collect that is cut short leaves the older one, which can be resumed. */
 static an_status take_place(an_err *err, const char *from, const char *dir, an_collected *out)
 {
     an_status status = an_run_dir_replace(err, dir, from, an_pack_files, AN_PACK_RUN_FILES, out->aside);
