@@ -301,11 +301,13 @@ const char *an_profile_verdict_name(an_profile_verdict v)
 
 const char *an_profile_verdict_text(an_profile_verdict v)
 {
-    static const char *const texts[] = {"rewrite these operations",
-                                        "these operations are faster on the other device: train there, or, where that "
-                                        "is the CPU of a Mac, move them (place=SCOPE:cpu)",
-                                        "another path: the time is not in launches; data, batch size or host first",
-                                        "other hardware: these operations are near what this machine can do"};
+    static const char *const texts[] = {
+        "rewrite these operations",
+        ("these operations are faster on the other device: train there, or, where that is the CPU of a Mac, "
+         "move them (place=SCOPE:cpu)"),
+        "another path: the time is not in launches; data, batch size or host first",
+        "other hardware: these operations are near what this machine can do",
+    };
     return texts[v];
 }
 
