@@ -134,7 +134,9 @@ bool an_plan_tensor_get(const an_ctx *cx, int i, an_plan_tensor *out);
  *     "parameters", "moments", "states"   with the names that an_persist_get has
  *     "step"      tensors alive at the fullest launch of the plan that ran last, under the scopes of the launches that write them
  *     "scratch"   work memory of that launch, under its scope
- * Scopes come several times. */
+ *     "inputs"    what a launch reads from the host, without a scope
+ *     "gaps"      the rest of the plan's arena: held for other launches, without a scope
+ * Scopes come several times. All of them together are an_memory's live_bytes. */
 typedef void an_memory_scope_fn(void *user, const char *kind, const char *scope, uint64_t bytes);
 void an_memory_scopes(an_ctx *cx, an_memory_scope_fn *tell, void *user);
 

@@ -97,7 +97,8 @@ static size_t find_owners(const an_run_record *r, double least, owner top[OWNERS
 /* A kind that is none of ours is not repeated. */
 static const char *kind_of(const char *kind)
 {
-    static const char *const kinds[] = {"parameters", "moments", "states", "step", "scratch", "others"};
+    static const char *const kinds[] = {"parameters", "moments", "states", "step",
+                                        "scratch",    "inputs",  "gaps",   "others"};
     for (size_t i = 0; i < AN_COUNT(kinds); i++)
         if (strcmp(kind, kinds[i]) == 0) return kinds[i];
     return "bytes";
@@ -107,7 +108,7 @@ static const char *kind_of(const char *kind)
 static const char *name_of(const char *scope, char out[64])
 {
     uint32_t c;
-    snprintf(out, 64, "%.48s", *scope ? scope : "(none)");
+    snprintf(out, 64, "%.48s", scope);
     for (size_t n = strlen(out), at = 0; at < n;) {
         const int len = an_utf8_next(out + at, n - at, &c);
         if (len == 0 || c < 32 || (c >= 127 && c < 160)) out[at] = '?';
@@ -127,9 +128,9 @@ static void put_scopes(const an_run_record *r, double growth_bytes, char out[AN_
     int used = 0;
     for (size_t i = 0; i < n; i++) {
         const owner *o = &top[i];
-        used += snprintf(out + used, AN_MEMORY_OWNER_BYTES - (size_t)used, "%s%s of scope %s: %s, then %s",
-                         i ? "; " : "", kind_of(o->kind), name_of(o->scope, name), an_bytes_text(o->early, from),
-                         an_bytes_text(o->late, to));
+        used += snprintf(out + used, AN_MEMORY_OWNER_BYTES - (size_t)used, "%s%s%s%s: %s, then %s", i ? "; " : "",
+                         kind_of(o->kind), *o->scope ? " of scope " : "", name_of(o->scope, name),
+                         an_bytes_text(o->early, from), an_bytes_text(o->late, to));
     }
     if (n) return;
     snprintf(out, AN_MEMORY_OWNER_BYTES, "%s",

@@ -30,7 +30,7 @@ static int fullest(const an_plan *p)
     }
     for (int s = 0; s < n; s++) {
         alive += change[s];
-        if (alive + p->step[s].scratch_bytes > most) most = alive + p->step[s].scratch_bytes, at = s;
+        if (alive > most) most = alive, at = s;
     }
     free(change);
     return at;
@@ -50,12 +50,16 @@ void an_memory_scopes(an_ctx *cx, an_memory_scope_fn *tell, void *user)
         }
     const an_plan *p = cx->ran && cx->ran->exec ? cx->ran->plan : NULL;
     const int at = p ? fullest(p) : -1;
+    if (!p) return;
+    uint64_t alive = 0;
     for (int i = 0; at >= 0 && i < p->n_values; i++) {
         const an_value *v = &p->value[i];
         if (!own_bytes(v) || v->first > at || v->last < at) continue;
         const char *scope = p->step[v->first].scope;
-        tell(user, "step", scope ? scope : "", (uint64_t)v->bytes);
+        tell(user, v->usage == AN_USE_SCRATCH ? "scratch" : "step", scope ? scope : "", (uint64_t)v->bytes);
+        alive += (uint64_t)v->bytes;
     }
-    if (at >= 0 && p->step[at].scratch_bytes > 0)
-        tell(user, "scratch", p->step[at].scope ? p->step[at].scope : "", (uint64_t)p->step[at].scratch_bytes);
+    if (p->bill.input_bytes) tell(user, "inputs", "", p->bill.input_bytes);
+    /* Placed around values that live at other launches, and rounded up. */
+    if ((uint64_t)p->arena_bytes > alive) tell(user, "gaps", "", (uint64_t)p->arena_bytes - alive);
 }
