@@ -157,9 +157,10 @@ static void put_verdict(an_text *out, const pair *p)
 {
     if (p->pass)
         an_text_puts(out, "pass");
-    else if (p->c.diverged_at >= 0)
-        an_text_printf(out, "FAIL: the runs diverge at update %lld", (long long)p->c.diverged_at);
-    else if (p->c.cut_short >= 0)
+    else if (p->c.diverged_at >= 0) {
+        an_text_printf(out, "FAIL: the runs diverge at update %lld, in ", (long long)p->c.diverged_at);
+        an_compare_put_names(&p->c, "", " and ", out);
+    } else if (p->c.cut_short >= 0)
         an_text_printf(out,
                        "FAIL: %s ends at update %lld, and the other run logged %zu updates more of those that are "
                        "compared; a file of tolerances with updates: %lld compares what both have",

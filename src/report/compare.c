@@ -89,6 +89,14 @@ an_status an_compare_runs(an_err *err, const an_run_record *a, const an_run_reco
     return AN_OK;
 }
 
+void an_compare_put_names(const an_comparison *c, const char *quote, const char *between, an_text *out)
+{
+    size_t n = 0;
+    for (int k = 0; k < AN_COMPARE_ROWS; k++)
+        if (c->diverged_at >= 0 && c->row[k].beyond_step == c->diverged_at)
+            an_text_printf(out, "%s%s%s%s", n++ ? between : "", quote, c->row[k].name, quote);
+}
+
 void an_compare_json(const an_comparison *c, an_text *out)
 {
     an_text_puts(out, "\"rows\":[");
@@ -102,8 +110,10 @@ void an_compare_json(const an_comparison *c, an_text *out)
         an_text_printf(out, ",\"worst_step\":%lld,\"first_step\":%lld,\"beyond_step\":%lld}",
                        (long long)row->worst_step, (long long)row->first_step, (long long)row->beyond_step);
     }
-    an_text_printf(out, "],\"updates\":%lld,\"diverged_at\":%lld,\"cut_short\":%s,\"missing\":%zu,\"pass\":%s",
-                   (long long)c->updates, (long long)c->diverged_at,
+    an_text_printf(out, "],\"updates\":%lld,\"diverged_at\":%lld,\"diverged_in\":[", (long long)c->updates,
+                   (long long)c->diverged_at);
+    an_compare_put_names(c, "\"", ",", out);
+    an_text_printf(out, "],\"cut_short\":%s,\"missing\":%zu,\"pass\":%s",
                    c->cut_short < 0    ? "null"
                    : c->cut_short == 0 ? "\"a\""
                                        : "\"b\"",

@@ -42,7 +42,9 @@ typedef struct an_comparison {
 /* AN_E_DATA: the runs have no update with a loss in common. */
 an_status an_compare_runs(an_err *err, const an_run_record *a, const an_run_record *b, const an_tolerances *t,
                           an_comparison *out);
-/* "rows":[...],"updates":N,"diverged_at":N,"pass":true: members of an object. */
+/* The rows that are beyond what is allowed at `diverged_at`, each in quotes. */
+void an_compare_put_names(const an_comparison *c, const char *quote, const char *between, an_text *out);
+/* "rows":[...],"updates":N,"diverged_at":N,"diverged_in":["loss"],"pass":true: members of an object. */
 void an_compare_json(const an_comparison *c, an_text *out);
 /* The settings in which two runs differ, "key a b" a line, at most `most` of them; the folder and notes left out.
  * Returns how many differ. */
