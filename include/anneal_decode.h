@@ -23,6 +23,17 @@ AN_API an_tensor *an_draw_at(const char *at, an_tensor *logits, an_tensor *numbe
  * that reads what it drew only after some steps does not keep the device waiting. */
 AN_API int an_steps_in_flight(const an_ctx *cx);
 
+/* Runs the step of the last an_eval once more, as it was built: no graph is built and no plan looked up, which takes as
+ * long as a token of a small model. What the two functions below gave is read, assignments take effect again, and the
+ * same tensors can be read. AN_E_USAGE: nothing has run since an_reset, or something was built since, or the step has
+ * gradients. */
+AN_API an_status an_eval_again(an_ctx *cx);
+
+/* The number that a scalar of an_scalar, an_scalar_f64 or an_scalar_i32, or the data that an input of an_input has from
+ * the next step on; `data` is as long as that of an_input, and copied. */
+AN_API an_status an_set_scalar(an_tensor *scalar, double x);
+AN_API an_status an_set_input(an_tensor *input, const void *data);
+
 #ifdef __cplusplus
 }
 #endif

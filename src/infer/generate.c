@@ -1,6 +1,7 @@
 /* generate.c: prefill, decode and draw: see generate.h.
  *
- * Invariant: a drawn token goes to the next run of the model through a state, never through the host, which only reads. */
+ * Invariant: a drawn token goes to the next run of the model through a state, never through the host, which only reads.
+ * The step of a token is built once and run again with other numbers, until a prefill comes between. */
 #include "infer/generate.h"
 #include <anneal_decode.h>
 #include <stdio.h>
@@ -10,6 +11,11 @@
 enum { GROUP = 16 }; /* tokens drawn at most before the host looks */
 static const double A_MOMENT_S =
     0.02; /* what is drawn in it may come at once: a screen shows it in one or two pictures */
+
+typedef struct step { /* of a prefill, or of a token of each text */
+    an_tensor *next;  /* [GROUP,B] the group with what is drawn; NULL: no step is built */
+    an_tensor *number, *place, *position, *n_keys;
+} step;
 
 typedef struct text { /* or several of one length */
     an_session *r;
@@ -23,6 +29,7 @@ typedef struct text { /* or several of one length */
     int32_t *fresh;         /* [GROUP,B] the newest of them */
     bool *ended;            /* [B] */
     int64_t n_ended;
+    step step;
 } text;
 
 /* A state of one text, or of so many. */
@@ -42,28 +49,43 @@ static an_tensor *token_state(const text *t)
     return state(t, "token", AN_SHAPE(t->B, 1));
 }
 
-/* Runs the graph of `logits` ([V] or [B,V]) to its end, the tokens drawn from them, number `at` of a group. Only `last`
- * waits, and reads the group. */
-static an_status draw(an_err *err, text *t, an_tensor *logits, int64_t at, bool last)
+static void draw_number(const text *t, int64_t at, int32_t number[2])
+{
+    number[0] = (int32_t)t->o->sample;
+    number[1] = (int32_t)(t->drawn + at);
+}
+
+/* Builds what follows `logits` ([V] or [B,V]) in a step: the tokens drawn from them, number `at` of a group. */
+static void build_draw(text *t, an_tensor *logits, int64_t at)
 {
     an_ctx *cx = t->r->cx;
     const an_sampler_options *o = &t->o->sampler;
-    const int32_t number[2] = {(int32_t)t->o->sample, (int32_t)(t->drawn + at)};
+    int32_t number[2];
     const an_shape all = AN_SHAPE(GROUP, t->B);
-    an_tensor *id =
-        an_draw(logits, an_input(cx, AN_I32, AN_SHAPE(2), number), o->temperature, o->top_k, o->top_p, o->seed);
-    an_tensor *group = state(t, "group", all), *place = an_scalar_i32(cx, (int32_t)at),
-              *here = an_eq(an_iota(cx, AN_SHAPE(GROUP, 1), 0), place); /* bool [GROUP,1] */
-    an_tensor *where = an_expand(here, all), *ids = an_expand(an_reshape(id, AN_SHAPE(1, t->B)), all),
-              *next = an_where(where, ids, group);
-    an_assign(group, next);
+    draw_number(t, at, number);
+    t->step.number = an_input(cx, AN_I32, AN_SHAPE(2), number);
+    t->step.place = an_scalar_i32(cx, (int32_t)at);
+    an_tensor *id = an_draw(logits, t->step.number, o->temperature, o->top_k, o->top_p, o->seed);
+    an_tensor *group = state(t, "group", all),
+              *here = an_eq(an_iota(cx, AN_SHAPE(GROUP, 1), 0), t->step.place); /* bool [GROUP,1] */
+    an_tensor *where = an_expand(here, all), *ids = an_expand(an_reshape(id, AN_SHAPE(1, t->B)), all);
+    t->step.next = an_where(where, ids, group);
+    an_assign(group, t->step.next);
     an_tensor *only = an_reshape(id, AN_SHAPE(t->B, 1));
     an_assign(token_state(t), only);
-    an_status status = an_eval(next);
-    if (status == AN_OK && last) status = an_read(next, t->fresh, (size_t)(GROUP * t->B) * sizeof *t->fresh);
-    status = an_session_result(err, cx, status);
-    an_reset(cx);
-    return status;
+}
+
+static void drop_step(text *t)
+{
+    an_reset(t->r->cx);
+    t->step = (step){.next = NULL};
+}
+
+/* The step that is built has `status`; the last of a group waits, and is read. */
+static an_status take(an_err *err, text *t, an_status status, bool last)
+{
+    if (status == AN_OK && last) status = an_read(t->step.next, t->fresh, (size_t)(GROUP * t->B) * sizeof *t->fresh);
+    return an_session_result(err, t->r->cx, status);
 }
 
 /* Runs the full contexts in one pass, padded to a power of two so that few plans serve all lengths. */
@@ -75,22 +97,40 @@ static an_status prefill(an_err *err, text *t)
     P = AN_MIN(P, t->S);
     memset(t->padded, 0, (size_t)(t->B * P) * sizeof *t->padded);
     for (int64_t b = 0; b < t->B; b++) memcpy(t->padded + b * P, t->seen + b * t->S, (size_t)t->n * sizeof *t->padded);
+    drop_step(t);
     an_tensor *tokens = an_input(cx, AN_I32, AN_SHAPE(t->B, P), t->padded); /* [B,P] */
     an_tensor *last = an_scalar_i32(cx, (int32_t)(t->n - 1));
+    build_draw(t, t->decoder->prefill(t->r->model, tokens, last), 0);
     t->slid = false;
-    return draw(err, t, t->decoder->prefill(t->r->model, tokens, last), 0, true);
+    const an_status status = take(err, t, an_eval(t->step.next), true);
+    drop_step(t);
+    return status;
+}
+
+/* The step of the token at `position`, number `at` of its group: built, or given other numbers. */
+static an_status run_token(text *t, int32_t position, int64_t at)
+{
+    an_ctx *cx = t->r->cx;
+    step *s = &t->step;
+    int32_t number[2];
+    if (!s->next) {
+        s->position = an_scalar_i32(cx, position);
+        s->n_keys = an_scalar_i32(cx, position + 1);
+        build_draw(t, t->decoder->decode(t->r->model, token_state(t), s->position, s->n_keys), at);
+        return an_eval(s->next);
+    }
+    draw_number(t, at, number);
+    AN_TRY(an_set_scalar(s->position, position));
+    AN_TRY(an_set_scalar(s->n_keys, position + 1));
+    AN_TRY(an_set_scalar(s->place, (double)at));
+    AN_TRY(an_set_input(s->number, number));
+    return an_eval_again(cx);
 }
 
 /* Runs the newest tokens alone, then each that is drawn; keys and values of the others are in the cache. */
 static an_status decode(an_err *err, text *t, int64_t group)
 {
-    an_ctx *cx = t->r->cx;
-    for (int64_t i = 0; i < group; i++) {
-        const int32_t at = (int32_t)(t->n - 1 + i);
-        an_tensor *position = an_scalar_i32(cx, at), *n_keys = an_scalar_i32(cx, at + 1);
-        an_tensor *logits = t->decoder->decode(t->r->model, token_state(t), position, n_keys);
-        AN_TRY(draw(err, t, logits, i, i + 1 == group));
-    }
+    for (int64_t i = 0; i < group; i++) AN_TRY(take(err, t, run_token(t, (int32_t)(t->n - 1 + i), i), i + 1 == group));
     return AN_OK;
 }
 
@@ -197,6 +237,7 @@ an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, 
         for (int64_t b = 0; b < t.B; b++)
             memcpy(t.seen + b * t.S, prompt + n_prompt - (size_t)t.n, (size_t)t.n * sizeof *t.seen);
         status = draw_all(err, &t, sink, arg, out);
+        drop_step(&t);
     }
     free(t.seen);
     return status;

@@ -166,6 +166,7 @@ struct an_ctx {
 
     /* eval.c */
     int32_t effects_from; /* assignments from this node on have not run yet */
+    int32_t ran_from;     /* the value of `effects_from` before the last an_eval */
     int32_t *root;        /* [n_roots] nodes that an_read can read now */
     int32_t *asked;       /* the roots of the an_eval or an_plan in progress */
     int32_t n_roots, cap_roots, cap_asked;

@@ -1,4 +1,5 @@
-/* eval.c: an_eval and an_plan: the caller's roots and data are checked, the plan is found or made, the step is run. */
+/* eval.c: an_eval, an_eval_again and an_plan: the caller's roots and data are checked, the plan is found or made, the step
+ * is run. */
 #include "runtime/context.h"
 
 #include "runtime/execute.h"
@@ -9,6 +10,7 @@
 #include "runtime/results.h"
 #include "runtime/variables.h"
 
+#include <anneal_decode.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -95,10 +97,34 @@ static an_status eval(an_ctx *cx, const char *at, an_tensor *const *t, int n)
     AN_TRY(c ? an_run_plan(cx, c) : an_oracle_run(cx, cx->asked, n));
     cx->ran = c;
     if (cx->hooks) cx->hooks->completed(cx);
+    cx->ran_from = cx->effects_from;
     cx->effects_from = cx->graph.n;
     an_graph_assigns_ran(&cx->graph);
     swap_roots(cx, n);
     cx->root_epoch = cx->graph.epoch;
+    return an_note_peek(cx);
+}
+
+/* What an_eval checks of a graph holds still; ids that came since are looked at. */
+static an_status eval_again(an_ctx *cx)
+{
+    if (cx->err.code) return cx->err.code;
+    AN_TRY(an_in_flight_status(cx));
+    if (!cx->n_roots || cx->root_epoch != cx->graph.epoch)
+        return an_fail(&cx->err, AN_E_USAGE, "an_eval_again: no an_eval of a tensor has run since an_reset");
+    if (cx->graph.n != cx->effects_from)
+        return an_fail(&cx->err, AN_E_USAGE, "an_eval_again: the graph has grown since the last an_eval; call an_eval");
+    if (cx->loss >= 0)
+        return an_fail(&cx->err, AN_E_USAGE, "an_eval_again: the step has gradients; build it again and call an_eval");
+    AN_TRY(check_ids(cx));
+    if (an_is_ref(cx)) {
+        cx->effects_from = cx->ran_from;
+        const an_status status = an_oracle_run(cx, cx->root, cx->n_roots);
+        cx->effects_from = cx->graph.n;
+        AN_TRY(status);
+    } else {
+        AN_TRY(an_run_plan(cx, cx->ran));
+    }
     return an_note_peek(cx);
 }
 
@@ -118,6 +144,14 @@ an_status an_eval_at(const char *at, an_tensor *const *roots, int n)
 an_status an_eval_effects_at(const char *at, an_ctx *cx)
 {
     return cx ? eval(cx, at, NULL, 0) : AN_E_USAGE;
+}
+
+an_status an_eval_again(an_ctx *cx)
+{
+    if (!cx) return AN_E_USAGE;
+    const an_status status = eval_again(cx);
+    if (status != AN_OK) cx->n_roots = 0;
+    return status;
 }
 
 an_status an_plan_at(const char *at, an_tensor *const *roots, int n)
