@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The last update that is in the run's checkpoint. Of its metrics there may be more: an earlier collect was killed before it was done. */
+/* The last update that is in the run's checkpoint. Of its metrics there may be more: an earlier collect was killed before it was done, or the
+ * run itself between two checkpoints. */
 static int64_t last_update(const char *dir, const an_run_record *home)
 {
     int64_t last = home->n ? home->update[home->n - 1].step : -1;
@@ -26,7 +27,7 @@ static int64_t last_update(const char *dir, const an_run_record *home)
 
 /* The home folder's updates are the first ones of the pack, loss by loss: what goes on elsewhere keeps its history. */
 static an_status check_continues(an_err *err, const char *path, const char *dir, const an_run_record *home,
-                                 const an_run_record *away)
+                                 const an_run_record *away, int64_t away_last)
 {
     const char *a = an_run_text(home->begin, "train_xxh3"), *b = an_run_text(away->begin, "train_xxh3");
     const int64_t last = last_update(dir, home);
@@ -46,7 +47,7 @@ static an_status check_continues(an_err *err, const char *path, const char *dir,
                 "%s: does not go on with %s: update %lld %s; anneal handoff takes it into a folder of its own", path,
                 dir, (long long)u->step, there ? "has another loss there" : "is not in it");
     }
-    if (away->n && away->update[away->n - 1].step > last) return AN_OK;
+    if (away_last > last) return AN_OK;
     return an_fail(err, AN_E_DATA, "%s: nothing to collect: %s has all of its %lld updates", path, dir,
                    (long long)last + 1);
 }
@@ -77,10 +78,11 @@ static an_status take_place(an_err *err, const char *from, const char *dir, an_c
     return status;
 }
 
-static void describe(const char *dir, const an_run_record *home, const an_run_record *away, an_collected *out)
+static void describe(const char *dir, const an_run_record *home, const an_run_record *away, int64_t away_last,
+                     an_collected *out)
 {
     out->from = last_update(dir, home) + 1;
-    out->step = away->n ? away->update[away->n - 1].step + 1 : 0;
+    out->step = away_last + 1;
     snprintf(out->origin, sizeof out->origin, "%.150s", an_run_text(away->begin, "host"));
     for (char *c = out->origin; *c; c++)
         if ((unsigned char)*c < 32 || (unsigned char)*c > 126) *c = '?';
@@ -99,8 +101,9 @@ static an_status collect_from(an_err *err, const an_pack *p, const char *from, c
     status = an_pack_write_run(err, p, from);
     memset(&away, 0, sizeof away);
     if (status == AN_OK) status = an_run_record_read(err, from, &away);
-    if (status == AN_OK) status = check_continues(err, p->path, dir, &home, &away);
-    if (status == AN_OK) describe(dir, &home, &away, out);
+    const int64_t away_last = status == AN_OK ? last_update(from, &away) : -1;
+    if (status == AN_OK) status = check_continues(err, p->path, dir, &home, &away, away_last);
+    if (status == AN_OK) describe(dir, &home, &away, away_last, out);
     an_run_record_free(&home);
     an_run_record_free(&away);
     return status == AN_OK ? take_place(err, from, dir, out) : status;

@@ -6,6 +6,7 @@
 #include "io/formats/zip.h"
 #include "platform/platform.h"
 #include "report/run_record.h"
+#include "train/run_state.h"
 #include "train/session.h"
 #include <ctype.h>
 #include <errno.h>
@@ -148,16 +149,20 @@ static an_status write_files(an_err *err, const an_pack *t, const char *dir)
     return AN_OK;
 }
 
-/* The checkpoint must be one that this program would resume: its settings are read and checked here. */
-static an_status check_checkpoint(an_err *err, const char *dir)
+an_status an_pack_check_checkpoint(an_err *err, const char *dir, int64_t *step)
 {
     char path[AN_CKPT_PATH_BYTES];
     const an_model *model;
     an_st *st;
     an_train_config c;
+    an_run_state state;
     snprintf(path, sizeof path, "%.900s/last.safetensors", dir);
     AN_TRY(an_model_open_weights(err, path, &model, &st));
     an_status status = an_session_config(err, st, &c);
+    const char *text = an_st_meta(st, AN_CKPT_STATE);
+    if (status == AN_OK && !text) status = an_fail(err, AN_E_IO, "%s: it does not say how far the run is", path);
+    if (status == AN_OK) status = an_run_state_read(err, path, text, c.task->units, &state);
+    if (status == AN_OK && step) *step = state.step;
     an_st_close(st);
     return status;
 }
@@ -177,7 +182,7 @@ an_status an_pack_write_run(an_err *err, const an_pack *t, const char *dir)
     if (t->settings_only) return refuse(err, t, manifest_name, "it holds settings, not a run");
     for (size_t i = 0; i < AN_COUNT(an_pack_files); i++)
         AN_TRY(write_member(err, t, an_zip_find(&t->zip, an_pack_files[i]), dir));
-    return check_checkpoint(err, dir);
+    return an_pack_check_checkpoint(err, dir, NULL);
 }
 
 static void copy_printable(const char *from, char *out, size_t cap)
@@ -320,7 +325,8 @@ static an_status take(an_err *err, const an_pack *t, const char *dir, const char
     if (status == AN_OK) status = place_data(err, t, absolute, h);
     if (status != AN_OK) rmdir(dir);
     if (status == AN_OK) status = write_files(err, t, absolute);
-    if (status == AN_OK) status = t->settings_only ? check_settings(err, absolute) : check_checkpoint(err, absolute);
+    if (status == AN_OK)
+        status = t->settings_only ? check_settings(err, absolute) : an_pack_check_checkpoint(err, absolute, &h->step);
     if (status == AN_OK) {
         put_environment(h, "", "=", " ", &h->command);
         put_quoted(&h->command, program);

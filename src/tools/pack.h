@@ -50,6 +50,10 @@ typedef struct an_pack_result {
     uint64_t bytes;
 } an_pack_result;
 
+/* The checkpoint of the folder must be one that this program would resume: its settings and how far it is are read. `step`: updates
+ * that are in it; NULL is fine. */
+an_status an_pack_check_checkpoint(an_err *err, const char *dir, int64_t *step);
+
 /* AN_E_USAGE: no run was trained in `dir`, a process trains there now, or its data cannot travel. */
 an_status an_pack_write(an_err *err, const char *dir, const char *path, const an_pack_options *o, an_pack_result *out);
 

@@ -155,7 +155,6 @@ static an_status write_run(an_err *err, packer *p, const char *dir, const an_run
     char path[AN_CKPT_PATH_BYTES];
     an_text manifest = {0};
     const char *named = json_string_value(json_object_get(an_run_settings(r), "data"));
-    p->out->step = r->n ? r->update[r->n - 1].step + 1 : 0;
     begin_manifest("run", p->out->step, o, &manifest);
     put_origin(r, &manifest);
     an_status status = AN_OK;
@@ -202,6 +201,8 @@ an_status an_pack_write(an_err *err, const char *dir, const char *path, const an
     if (an_run_dir_is_locked(dir))
         return an_fail(err, AN_E_USAGE,
                        "%s: a process trains here: anneal stop %s first, so that the pack is one state", dir, dir);
+    /* not of the metrics, which go on behind the checkpoint of a run that was killed */
+    AN_TRY(an_pack_check_checkpoint(err, dir, &out->step));
     an_status status = an_run_record_read(err, dir, &r);
     if (status == AN_OK) status = an_zip_begin(err, path, &p.zip);
     if (status == AN_OK) status = write_run(err, &p, dir, &r, o);

@@ -1,6 +1,6 @@
 #!/bin/sh
 # test_pack.sh: a run packed here and taken up in another place trains on to the same bits; a changed byte is refused by name.
-plan=9
+plan=10
 . "$(dirname "$0")/tap.sh"
 export XDG_STATE_HOME="$dir/state" OMP_NUM_THREADS=1
 unset CC # the logbook would have it, and below a second one is written beside it
@@ -87,6 +87,23 @@ code_is 1; says stderr "no run was trained"
 run pack "$dir/elsewhere/run" out="$dir/x"
 code_is 1; says stderr "are not here"; [ ! -e "$dir/x" ] || fault "half a pack"
 ok "cut packs, and runs without their data, are a sentence"
+
+# A checkpoint that this program would not resume does not travel; the metrics of a killed run go on behind it, its updates do not count.
+run train demo "$@" max_iters=20 out="$dir/hurt" --quiet
+code_is 0
+sed -n 's/"step":19,/"step":20,/p' "$dir/hurt/metrics.jsonl" >"$dir/line" && cat "$dir/line" >>"$dir/hurt/metrics.jsonl"
+run pack "$dir/hurt" out="$dir/hurt.anneal" --json
+code_is 0; equal "$(value "$dir/stdout" step)" 20 "updates of a run that was killed behind its checkpoint"
+run handoff "$dir/hurt.anneal" out="$dir/hurt_there" smoke=0 --json
+code_is 0; equal "$(value "$dir/stdout" step)" 20 "updates at the receiver"
+cp "$dir/hurt/last.safetensors" "$dir/whole.safetensors"
+for hurt in "head -c 20000" "LC_ALL=C sed s/anneal.state/anneal.stale/" "LC_ALL=C sed s/data_offsets/data_offsetz/"; do
+    rm -f "$dir/hurt/last.safetensors"
+    sh -c "$hurt" <"$dir/whole.safetensors" >"$dir/hurt/last.safetensors"
+    run pack "$dir/hurt" out="$dir/hurt2.anneal"
+    code_is 2; one_line stderr; says stderr last.safetensors; [ ! -e "$dir/hurt2.anneal" ] || fault "a pack of a checkpoint after $hurt"
+done
+ok "a damaged checkpoint is not packed, and a pack counts the updates that are in its checkpoint"
 
 mv "$dir/elsewhere" "$dir/home"
 run pack "$dir/home/run" out="$dir/light" data=checksums --json
