@@ -14,7 +14,7 @@ FUZZ_MAKE     = $(MAKE) --no-print-directory CC=$(FUZZ_CC) SAN=address,undefined
 fuzz-programs: $(FUZZ_NAMES:%=$(FUZZ_BUILD)/search/%)
 fuzz-library:
 	@$(FUZZ_MAKE) $(FUZZ_BUILD)/libanneal.a
-$(FUZZ_BUILD)/search/%: tests/fuzz/test_fuzz_%.c tests/fuzz/fuzz.h tests/lib/files.c fuzz-library
+$(FUZZ_BUILD)/search/%: tests/fuzz/test_fuzz_%.c tests/fuzz/fuzz.h tests/lib/files.c tests/lib/make_zip.h fuzz-library
 	@mkdir -p $(@D)
 	$(call say,CC,$< (libFuzzer))$(FUZZ_CC) $(CPPFLAGS) -Itests $(filter-out -Werror,$(CFLAGS)) $(LIB_CFLAGS) -DAN_LIBFUZZER \
 	    -fsanitize=fuzzer,address,undefined -o $@ $< tests/lib/files.c $(FUZZ_BUILD)/libanneal.a $(LIBS) -lcmocka
@@ -23,7 +23,7 @@ $(FUZZ_BUILD)/search/%: tests/fuzz/test_fuzz_%.c tests/fuzz/fuzz.h tests/lib/fil
 fuzz: $(if $(N),$(FUZZ_BUILD)/search/$(N),fuzz-programs)
 	@for name in $(or $(N),$(FUZZ_NAMES)); do \
 	     mkdir -p $(FUZZ_BUILD)/found/$$name tests/fuzz/corpus/$$name && \
-	     $(FUZZ_BUILD)/search/$$name -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=20 -rss_limit_mb=2048 \
+	     AN_FUZZ_SEEDS=$(FUZZ_BUILD)/found/$$name $(FUZZ_BUILD)/search/$$name -max_total_time=$(FUZZ_SECONDS) -max_len=8192 -timeout=20 -rss_limit_mb=2048 \
 	         -artifact_prefix=$(FUZZ_BUILD)/$$name- -verbosity=0 -print_final_stats=1 \
 	         $(FUZZ_BUILD)/found/$$name tests/fuzz/corpus/$$name >$(FUZZ_BUILD)/$$name.log 2>&1; status=$$?; \
 	     tail -n 12 $(FUZZ_BUILD)/$$name.log | sed -n "s/^stat::\(number_of_executed_units\|peak_rss_mb\)/fuzz $$name: \1/p"; \

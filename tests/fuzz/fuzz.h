@@ -45,15 +45,6 @@ static inline void fuzz_check_sentence(an_status status, const an_err *err)
     FUZZ_CHECK(strchr(err->text, '\n') == NULL);
 }
 
-#ifdef AN_LIBFUZZER
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
-{
-    (void)fuzz_seeds; /* only the plain test needs them */
-    fuzz_one((const char *)data, bytes);
-    return 0;
-}
-#else
 static uint64_t fuzz_random(uint64_t *state)
 {
     *state += 0x9E3779B97F4A7C15u; /* splitmix64 */
@@ -120,6 +111,43 @@ static size_t fuzz_mutate(char *data, size_t bytes, size_t cap, uint64_t *state)
     return bytes;
 }
 
+/* With AN_FUZZ_SEEDS=FOLDER the seeds are written there, for a search to begin with. */
+static void fuzz_write_seeds(const fuzz_seed *seeds, size_t n)
+{
+    const char *folder = getenv("AN_FUZZ_SEEDS");
+    for (size_t i = 0; folder && i < n; i++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/seed_%zu", folder, i);
+        test_write_file(path, seeds[i].data, seeds[i].bytes);
+    }
+}
+
+#ifdef AN_LIBFUZZER
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
+size_t LLVMFuzzerMutate(uint8_t *data, size_t bytes, size_t most);
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t most, unsigned seed);
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    const fuzz_seed *seeds;
+    const size_t n = fuzz_seeds(&seeds);
+    (void)argc, (void)argv;
+    fuzz_write_seeds(seeds, n);
+    return 0;
+}
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
+{
+    fuzz_one((const char *)data, bytes);
+    return 0;
+}
+/* Every second change is one of fuzz_mutate's: words of the formats, pieces of the seeds. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t bytes, size_t most, unsigned seed)
+{
+    uint64_t state = seed;
+    return seed % 2 ? fuzz_mutate((char *)data, bytes, most, &state) : LLVMFuzzerMutate(data, bytes, most);
+}
+#else
 /* In a block of its exact size, so that ASan and valgrind see a read past the end. */
 static bool fuzz_exact(const char *data, size_t bytes)
 {
@@ -138,17 +166,6 @@ static void fuzz_folder(const char *file, char out[256])
     assert_non_null(name);
     name += strlen("test_fuzz_");
     snprintf(out, 256, "tests/fuzz/corpus/%.*s", (int)strcspn(name, "."), name);
-}
-
-/* With AN_FUZZ_SEEDS=FOLDER the seeds are written there, for a search to begin with. */
-static void fuzz_write_seeds(const fuzz_seed *seeds, size_t n)
-{
-    const char *folder = getenv("AN_FUZZ_SEEDS");
-    for (size_t i = 0; folder && i < n; i++) {
-        char path[512];
-        snprintf(path, sizeof path, "%s/seed_%zu", folder, i);
-        test_write_file(path, seeds[i].data, seeds[i].bytes);
-    }
 }
 
 static void survives_what_searches_have_kept(void **file)

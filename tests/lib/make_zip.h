@@ -17,7 +17,9 @@ static inline void make_zip_number(an_text *out, uint64_t x, int bytes)
     for (int i = 0; i < bytes; i++, x >>= 8) an_text_putn(out, &(char){(char)(x & 255)}, 1);
 }
 
-static inline void make_zip_add(make_zip *z, const char *name, const void *data, size_t bytes)
+/* A member as it lies in the file: `bytes` of data, which are `unpacked` bytes with this checksum when they are taken by `method`. */
+static inline void make_zip_put(make_zip *z, const char *name, const void *data, size_t bytes, uint64_t method,
+                                uint32_t crc, size_t unpacked)
 {
     const size_t at = z->file.len, n = strlen(name), extra = 4 + (64 - (at + 30 + n + 4) % 64) % 64;
     for (int directory = 0; directory < 2; directory++) {
@@ -26,11 +28,11 @@ static inline void make_zip_add(make_zip *z, const char *name, const void *data,
         if (directory) make_zip_number(out, 0, 2); /* made by */
         make_zip_number(out, 0, 2);                /* needed */
         make_zip_number(out, 0x0800, 2);           /* names are UTF-8 */
-        make_zip_number(out, 0, 2);                /* stored */
+        make_zip_number(out, method, 2);           /* 0: stored, 8: deflated */
         make_zip_number(out, 0, 4);                /* time and date */
-        make_zip_number(out, an_crc32(data, bytes), 4);
+        make_zip_number(out, crc, 4);
         make_zip_number(out, bytes, 4);
-        make_zip_number(out, bytes, 4);
+        make_zip_number(out, unpacked, 4);
         make_zip_number(out, n, 2);
         make_zip_number(out, directory ? 0 : extra, 2);
         if (directory) make_zip_number(out, 0, 10), make_zip_number(out, at, 4);
@@ -41,6 +43,11 @@ static inline void make_zip_add(make_zip *z, const char *name, const void *data,
     for (size_t i = 4; i < extra; i++) an_text_putn(&z->file, "Z", 1);
     an_text_putn(&z->file, data, bytes);
     z->n++;
+}
+
+static inline void make_zip_add(make_zip *z, const char *name, const void *data, size_t bytes)
+{
+    make_zip_put(z, name, data, bytes, 0, an_crc32(data, bytes), bytes);
 }
 
 static inline void make_zip_end(make_zip *z)
