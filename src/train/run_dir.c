@@ -37,7 +37,7 @@ static int make_folders(const char *dir)
 /* Files that a run replaces while it goes on, besides checkpoints, which checkpoint.c sweeps. */
 static bool is_replaced(const char *name, size_t n, const void *unused)
 {
-    static const char *const names[] = {"config.yaml", "metrics.jsonl", "loss.svg"};
+    static const char *const names[] = {"config.yaml", "metrics.jsonl", "ranks.jsonl", "loss.svg"};
     (void)unused;
     for (size_t i = 0; i < AN_COUNT(names); i++)
         if (strlen(names[i]) == n && strncmp(name, names[i], n) == 0) return true;
@@ -84,11 +84,10 @@ an_status an_run_dir_check(an_err *err, const char *dir, int lock)
         held.st_dev == there.st_dev)
         return AN_OK;
     if (lstat(dir, &there) != 0)
-        return an_fail(
-            err, AN_E_IO,
-            "%s: the folder was removed or has another name since the run began, and nothing was written behind "
-            "that; if it has another name, anneal resume THAT_NAME goes on from its last checkpoint",
-            dir);
+        return an_fail(err, AN_E_IO,
+                       "%s: the folder was removed or renamed since the run began, and nothing was written after "
+                       "that; if it was renamed, anneal resume NEW_NAME goes on from its last checkpoint",
+                       dir);
     return an_fail(err, AN_E_IO,
                    "%s: the folder or its .lock was removed or replaced while the run went on, and another run may "
                    "write there now: this run writes nothing more to it; restart with another out=",
@@ -163,7 +162,7 @@ static int64_t step_of(const char *name)
 /* Whether `anneal train` writes files of this name. */
 static bool is_ours(const char *name)
 {
-    static const char *const names[] = {"metrics.jsonl", "logbook.jsonl",    "config.yaml",
+    static const char *const names[] = {"metrics.jsonl", "ranks.jsonl",      "logbook.jsonl",   "config.yaml",
                                         "loss.svg",      "last.safetensors", "best.safetensors"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strcmp(name, names[i]) == 0) return true;
@@ -226,7 +225,8 @@ static an_status copy_file(an_err *err, const char *dir, const char *name, const
     return status;
 }
 
-/* A second name, where the file system has such, is no second copy of a large checkpoint. */
+/* Copies a file to the folder `to`; AN_OK where there is none. A checkpoint is linked where the file system can, since
+ * it is large and never written in place. */
 static an_status keep_file(an_err *err, const char *dir, const char *name, const char *to)
 {
     char old[AN_CKPT_PATH_BYTES + 256], new[AN_CKPT_PATH_BYTES + 256];
@@ -252,7 +252,8 @@ static an_status name_previous(an_err *err, const char *dir, an_scratch *s, char
     return an_fail(err, AN_E_IO, "%s: holds too many earlier runs; name another folder with out=", dir);
 }
 
-/* Makes that folder, with copies of `names` as far as they are there: of a process that is killed it has all of them, or there is none. */
+/* Makes that folder, with copies of those of the n `names` that exist. It appears under its name only when it is
+ * complete: a process killed before that leaves none. */
 static an_status make_previous(an_err *err, const char *dir, const char *const *names, size_t n,
                                char out[AN_CKPT_PATH_BYTES])
 {
@@ -291,11 +292,13 @@ static an_status move_files(an_err *err, const char *dir, int64_t after, bool fo
 static an_status set_aside(an_err *err, const char *dir, int64_t after, bool foreign, char to[AN_CKPT_PATH_BYTES])
 {
     if (!would_lose(dir, after, foreign)) return AN_OK;
-    AN_TRY(make_previous(err, dir, (const char *const[]){"metrics.jsonl"}, after >= 0 && !foreign, to));
+    /* A resumed run drops the lines of later updates from these, in place: the copies keep them. */
+    static const char *const lines[] = {"metrics.jsonl", "ranks.jsonl"};
+    AN_TRY(make_previous(err, dir, lines, after >= 0 && !foreign ? AN_COUNT(lines) : 0, to));
     return move_files(err, dir, after, foreign, to);
 }
 
-/* ---- a newer state from elsewhere takes the place of the one that is here */
+/* ---- replacing a run's files by a newer state from elsewhere */
 
 static bool is_among(const char *name, const char *const *names, size_t n)
 {
@@ -304,7 +307,8 @@ static bool is_among(const char *name, const char *const *names, size_t n)
     return false;
 }
 
-static an_status keep_others(an_err *err, const char *dir, const char *const *names, size_t n, const char *to)
+/* Moves the run's files that are not among `names` to the folder `to`. */
+static an_status move_others(an_err *err, const char *dir, const char *const *names, size_t n, const char *to)
 {
     DIR *d = opendir(dir);
     if (!d) return an_fail(err, AN_E_IO, "%s: %s", dir, strerror(errno));
@@ -319,7 +323,7 @@ an_status an_run_dir_replace(an_err *err, const char *dir, const char *from, con
                              char aside[AN_CKPT_PATH_BYTES])
 {
     AN_TRY(make_previous(err, dir, names, n, aside));
-    AN_TRY(keep_others(err, dir, names, n, aside));
+    AN_TRY(move_others(err, dir, names, n, aside));
     for (size_t i = 0; i < n; i++) AN_TRY(move_file(err, from, names[i], dir));
     return AN_OK;
 }

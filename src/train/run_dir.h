@@ -15,16 +15,16 @@
  * moves what the run would write over into dir/previous (or previous-2, ...):
  *   after < 0    a new run: all files of the run before it. Refused when no run was in this folder before and it has
  *                files of these names;
- *   after >= 0   a run taken up at that update: later checkpoints, with last and best and a copy of the metrics; in a
- *                folder that no run was in, also a config.yaml, metrics.jsonl, ... that are there.
+ *   after >= 0   a run resumed at that update: later checkpoints, with last and best and copies of metrics.jsonl and
+ *                ranks.jsonl; in a folder that no run was in, also a config.yaml, metrics.jsonl, ... that are there.
  * `aside` is where they are now, "" when there were none. AN_E_ENV: another process has the lock. */
 an_status an_run_dir_take(an_err *err, const char *dir, int64_t after, int *lock, char aside[AN_CKPT_PATH_BYTES]);
 /* The lock alone, of a folder that a run was in: nothing but unfinished files of a killed run is removed. */
 an_status an_run_dir_lock(an_err *err, const char *dir, int *lock);
 void an_run_dir_unlock(int lock); /* -1: none is held */
-/* Files `names` of the folder `from`, on the same file system, take the place of those in `dir`, whose lock is held; what a run wrote there
- * is in `aside` then. In their order: until the last name is replaced
- * what a killed process left is resumed as the older state. */
+/* Moves the n files `names` from the folder `from`, on the same file system, into the run's folder `dir`, whose lock the
+ * caller holds, and what a run wrote there before to `aside`. Files are moved in the order of `names`, with the
+ * checkpoint last: if the process is killed before that, the older checkpoint is still what a resume reads. */
 an_status an_run_dir_replace(an_err *err, const char *dir, const char *from, const char *const *names, size_t n,
                              char aside[AN_CKPT_PATH_BYTES]);
 /* Removes unfinished files of a killed run, where `dir` is a run's folder and no other process has its lock. */

@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_ranks.sh: several processes train one model: their losses are those of one, in exact mode every bit; one that is killed
 # ends all with a sentence; Ctrl-C saves once; any number of ranks goes on; torchrun's variables are understood.
-plan=10
+plan=11
 . "$(dirname "$0")/tap.sh"
 unset WORLD_SIZE RANK LOCAL_RANK LOCAL_WORLD_SIZE OMPI_COMM_WORLD_SIZE PMI_SIZE SLURM_STEP_ID
 more="$tiny seed=5 device=cpu threads=1 gradient_accumulation_steps=4 eval_interval=5 log_interval=2 --quiet"
@@ -50,6 +50,17 @@ equal "$(sed -n 's/.*"step":2[0-9],"rank":\([0-9]\).*/\1/p' "$dir/longer/ranks.j
 run train macbook out="$dir/told" $tiny device=cpu threads=1 gradient_accumulation_steps=2 ranks=2 max_iters=4 eval_interval=4
 says stderr "exchange "
 ok "each rank has lines of metrics: its updates, exchanges and waits; the progress line and metrics.jsonl have the share"
+
+cp -r "$dir/f32_2" "$dir/reused"
+train reused max_iters=2 ranks=2
+code_is 0
+equal "$(cat "$dir/reused/previous/ranks.jsonl")" "$(cat "$dir/f32_2/ranks.jsonl")" "lines of the earlier run"
+equal "$(sed -n 's/.*"step":\([0-9]*\).*/\1/p' "$dir/reused/ranks.jsonl" | sort -un | tail -n 1)" 1 "the last line of the new run"
+cp -r "$dir/f32_2" "$dir/rewound"
+run resume "$dir/rewound/step_15.safetensors" max_iters=17 --quiet
+code_is 0
+equal "$(cat "$dir/rewound/previous/ranks.jsonl")" "$(cat "$dir/f32_2/ranks.jsonl")" "lines that resuming earlier drops"
+ok "the lines of ranks of an earlier run, and those that resuming an older checkpoint drops, are kept in previous"
 
 train again max_iters=20 ranks=2
 equal "$(state_hash "$dir/again")" "$(state_hash "$dir/f32_2")" "the state of 2 ranks, twice"
