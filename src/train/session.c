@@ -89,7 +89,7 @@ static an_shard shard_of(const an_train_config *c)
                                                 : AN_SHARD_NONE;
 }
 
-/* "a.*:cpu,b:cpu" as "a.*,b"; AN_E_USAGE for another form. */
+/* Turns the setting place= into a list of scopes: "a.*:cpu,b:cpu" becomes "a.*,b". AN_E_USAGE for another form. */
 static an_status scopes_on_cpu(an_err *err, const char *place, an_train_text out)
 {
     size_t n = 0;
@@ -189,25 +189,26 @@ static an_status read_tensor(an_err *err, const an_st *from, const char *prefix,
     return an_session_result(err, r->cx, an_persist_write(r->cx, i, t->data, bytes));
 }
 
-/* Moments, and the states of float16's loss scaling ("optimizer.scale" and others). */
-static bool is_optimizers(const an_persist *p)
+/* Moments, averages, and the states of float16's loss scaling ("optimizer.scale" and others). */
+static bool is_of_optimizer(const an_persist *p)
 {
     return p->kind == 1 || strncmp(p->name, "optimizer.", 10) == 0;
 }
 
 /* A checkpoint of a run in another dtype, or by an older anneal, has no state of loss scaling. The scale starts at its
- * initial value; the bias-correction sums are set as if the run's updates had been counted (see
- * an_loss_scale_bias_correction). */
+ * initial value; the bias-correction sums, which only Adam and its variants have, are set as if the run's updates had
+ * been counted (see an_loss_scale_bias_correction). */
 static an_status count_updates(an_err *err, an_session *r)
 {
     const char *const name[] = {"optimizer.mass1", "optimizer.mass2"};
     const double beta[] = {r->cfg.beta1, r->cfg.beta2};
     for (int i = 0; i < 2; i++) {
+        const int sum = an_persist_find(r->cx, name[i]);
+        if (sum < 0) continue;
         double left = 1, power = beta[i];
         for (int64_t t = r->step; t > 0; t >>= 1, power *= power) left *= t & 1 ? power : 1; /* beta^step */
         const float mass = (float)(1 - left);
-        AN_TRY(an_session_result(err, r->cx,
-                                 an_persist_write(r->cx, an_persist_find(r->cx, name[i]), &mass, sizeof mass)));
+        AN_TRY(an_session_result(err, r->cx, an_persist_write(r->cx, sum, &mass, sizeof mass)));
     }
     return AN_OK;
 }
@@ -251,8 +252,9 @@ static bool is_other_head(const an_st *from, const an_session *r, const an_persi
 }
 
 /* Loads parameters and the model's states (running statistics), and with `moments` the optimizer's. The checkpoint may
- * lack the states of loss scaling, and averages. Without `moments` a parameter's average, where there is one, is what is
- * taken for it: such a session evaluates, predicts, or begins a new run. */
+ * lack the states of loss scaling, and averages. Without `moments` each parameter is set to its average where the file
+ * has one, because such a session evaluates, predicts, or begins a new run. `initial`: the weights of init_from=, whose
+ * head may be of another shape: such parameters keep their random values and are listed in r->fresh. */
 static an_status read_tensors(an_err *err, const an_st *from, an_session *r, bool moments, bool initial)
 {
     const int n = an_persist_count(r->cx);
@@ -263,7 +265,7 @@ static an_status read_tensors(an_err *err, const an_st *from, an_session *r, boo
         const bool averaged = !moments && p.kind == 0 && has_average(from, p.name);
         if (p.kind == 2 && an_step_is_transient(p.name)) continue;
         if (begins) {
-            AN_TRY(begin_average(err, r, i, &p)); /* parameters came before */
+            AN_TRY(begin_average(err, r, i, &p)); /* its parameter has a smaller index: it is loaded already */
             continue;
         }
         if (p.kind == 2 && !moments && an_step_is_progress(p.name)) continue;
@@ -271,13 +273,13 @@ static an_status read_tensors(an_err *err, const an_st *from, an_session *r, boo
             an_text_printf(&r->fresh, "%s%s", r->fresh.len ? ", " : "", p.name);
             continue;
         }
-        if (is_optimizers(&p) && (!moments || (p.kind == 2 && !an_st_find(from, p.name)))) continue;
+        if (is_of_optimizer(&p) && (!moments || (p.kind == 2 && !an_st_find(from, p.name)))) continue;
         AN_TRY(read_tensor(err, from, averaged ? AN_CKPT_EMA : "", r, i, &p));
     }
     return AN_OK;
 }
 
-/* The data that are here are those that the run was started with. */
+/* AN_E_DATA unless the data that were opened are those that the run was started with, by count and hash. */
 static an_status check_data(an_err *err, const char *path, const an_run_state *s, const an_session *r)
 {
     const char *units = r->cfg.task->units;

@@ -26,12 +26,12 @@ typedef struct an_session {
     double best_val;      /* the lowest validation loss so far, infinity before the first */
     int64_t best_step;    /* updates done when it was measured */
     bool owes_evaluation; /* interrupted in the evaluation that is due after `step` updates: resuming makes it first */
-    bool (*stop)(void *arg); /* asked between the batches of an evaluation; NULL: it goes on to its end */
-    /* Told behind each batch of an evaluation, of all ranks together, and of predictions and answers before each batch
-     * how many rows or boards are done; NULL: not told. */
+    bool (*stop)(void *arg); /* polled between the batches of an evaluation; NULL: it goes on to its end */
+    void *stop_arg;
+    /* Progress callback; NULL: none. Called after each batch of an evaluation with the batches of all ranks, and before
+     * each batch of predictions or answers with the rows or boards that are done. */
     void (*tell)(void *arg, int64_t done, int64_t all);
     void *tell_arg;
-    void *stop_arg;
     an_text fresh;      /* parameters that the weights of init_from= lack or have for another head, ", " between them */
     int lock;           /* of the run's folder (run_dir.h), -1: none is held. The caller's */
     const char *commit; /* of the program, for the logbook; NULL: unknown. The caller's */
@@ -50,8 +50,8 @@ void an_session_close(an_session *r);
 an_status an_session_config(an_err *err, const an_st *from, an_train_config *out);
 
 /* Writes the run's state as last.safetensors, as best.safetensors too when `improved`, as step_N.safetensors if `keep`
- * says so. Whatever happens in between, each name holds a whole checkpoint, and `last` is never newer than `best`
- * should be. */
+ * says so. At any moment each name holds a whole checkpoint, and `last` is replaced last: when it is of this state, so
+ * are the others. */
 an_status an_session_save(an_err *err, an_session *r, bool improved);
 
 /* The context's recorded error as ours; AN_OK when there is none. */

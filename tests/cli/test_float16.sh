@@ -1,7 +1,7 @@
 #!/bin/sh
 # test_float16.sh: training in float16 with its loss scale: near float32, resumed to the bit, from older checkpoints too;
 # and what nan=stop does where updates are read only now and then.
-plan=4
+plan=5
 . "$(dirname "$0")/tap.sh"
 settings="$tiny eval_interval=100 log_interval=4 seed=5 --quiet"
 
@@ -39,6 +39,15 @@ equal "$(value "$dir/line" scale)" 65536 "the scale of a run that had none"
 run resume "$dir/older" max_iters=28 dtype=float32 --quiet
 code_is 0
 ok "a run goes on in float16 from a checkpoint without a scale, and back"
+
+# shellcheck disable=SC2086
+run train macbook out="$dir/sgd" $settings max_iters=4 dtype=float16 optimizer=sgd momentum=0.9
+run resume "$dir/sgd" max_iters=8 --quiet
+code_is 0
+# shellcheck disable=SC2086
+run train macbook out="$dir/straight_sgd" $settings max_iters=8 dtype=float16 optimizer=sgd momentum=0.9
+equal "$(state_hash "$dir/sgd")" "$(state_hash "$dir/straight_sgd")" "state hash after resuming"
+ok "sgd, which has no bias correction, is resumed in float16 too"
 
 # Weights that grow ten thousand times in an update: gradients soon are not finite, and no loss is read before update 40.
 # shellcheck disable=SC2086
