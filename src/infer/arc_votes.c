@@ -23,10 +23,10 @@ enum { MAX_FILE_BYTES = 1 << 30, MAX_FOLDERS = 64, PATH_BYTES = 1056 };
 typedef struct candidate {
     const uint8_t *grid; /* rows, columns, cells */
     int32_t question, votes;
-    double sure; /* sum of probabilities */
+    double sure; /* sum of the votes' probabilities of being right */
 } candidate;
 
-/* A question is an input of a test of a puzzle: place of the puzzle's pair in `tasks.pair`. */
+/* A question is the input of one test of a puzzle, named by its index in `tasks.pair`. */
 typedef struct election {
     an_arc_tasks tasks;         /* the test puzzles */
     json_t *names[MAX_FOLDERS]; /* names of the identifiers, by directory */
@@ -70,12 +70,15 @@ static an_status open_dir(an_err *err, const char *dir, election *e)
     an_text_free(&text);
     if (status != AN_OK) return status;
     if (!path_of(dir, "identifiers.json", path))
-        return an_fail(err, AN_E_IO, "%s is not there, which has the names of the puzzles", path);
+        return an_fail(err, AN_E_IO,
+                       "%s: there is no such file, which has the names of the puzzles; prepare the data again", path);
     AN_TRY(an_json_read(err, path, MAX_FILE_BYTES, &e->names[e->n_names++]));
-    return json_is_array(e->names[e->n_names - 1]) ? AN_OK : an_fail(err, AN_E_DATA, "%s: no list of names", path);
+    return json_is_array(e->names[e->n_names - 1])
+               ? AN_OK
+               : an_fail(err, AN_E_DATA, "%s: it is not a JSON list of names", path);
 }
 
-/* The puzzle of an identifier and its image; NULL: it is no test puzzle. */
+/* The puzzle of an identifier, and which transformation of it (*image); NULL: it is no test puzzle. */
 static const an_arc_task *find_task(const election *e, int32_t id, an_arc_image *image)
 {
     size_t n;
@@ -102,7 +105,7 @@ static an_status open_questions(an_err *err, election *e)
         for (int32_t k = t->first + t->n_train; k < t->first + t->n_train + t->n_test; k++) {
             uint64_t other;
             const uint64_t key = question_key(e, t, &e->tasks.pair[k].in);
-            if (an_map_get(&e->by_input, key, &other)) continue; /* a test that is there twice */
+            if (an_map_get(&e->by_input, key, &other)) continue; /* the puzzle has this test twice */
             if (!an_map_set(&e->by_input, key, (uint64_t)k)) return an_fail_nomem(err, "tests", e->by_input.cap);
         }
     }
@@ -123,7 +126,7 @@ static an_status add_candidate(an_err *err, election *e, int32_t question, const
     return AN_OK;
 }
 
-/* An answer to an image of a test: inputs and answer [900] tokens; q: the logit of its being right. */
+/* Counts the answer to an image of a test: inputs and answer i32 [900]; q: the logit of the answer being right. */
 static an_status vote(an_err *err, election *e, int32_t id, const int32_t *inputs, const int32_t *answer, double q)
 {
     an_arc_image image;
@@ -158,7 +161,7 @@ typedef struct work {
     float *q;        /* [B] */
 } work;
 
-/* A call on the batch; of the last one the answers are read. */
+/* Runs graph `call` of the batch; after the last one the answers are read. */
 static an_status run_call(an_err *err, an_session *r, const work *w, int64_t call, bool last)
 {
     const int64_t B = r->cfg.batch_size;
@@ -249,7 +252,8 @@ static const candidate *candidates_of(const election *e, const an_arc_task *t, i
     return e->candidate + low;
 }
 
-/* Of one test: the rank of its solution from 0, -1: it has no vote; the attempts are put behind `out`. */
+/* Returns the rank of test k's solution among the candidates, from 0; -1: it has no vote. Appends the test's two attempts
+ * to `out`. */
 static int32_t count_test(const election *e, const an_arc_task *t, int32_t k, score *sum, an_text *out)
 {
     int32_t n, rank = -1;
@@ -294,7 +298,12 @@ static an_status elect(an_err *err, an_session *r, election *e, const char *path
 {
     const char *dir;
     an_text text = {0};
-    for (int i = 0; (dir = folder_of(r, i)) != NULL && e->n_names < MAX_FOLDERS; i++) AN_TRY(open_dir(err, dir, e));
+    for (int i = 0; (dir = folder_of(r, i)) != NULL; i++) {
+        if (e->n_names == MAX_FOLDERS)
+            return an_fail(err, AN_E_USAGE, "data=: more than %d folders of test puzzles: evaluate them in parts",
+                           MAX_FOLDERS);
+        AN_TRY(open_dir(err, dir, e));
+    }
     AN_TRY(open_questions(err, e));
     AN_TRY(ask(err, r, e));
     if (e->n > 0) qsort(e->candidate, (size_t)e->n, sizeof *e->candidate, by_rank);

@@ -9,14 +9,14 @@
  *
  * Owns:      the votes and the submission's file.
  * Does not:  make images (io/data/arc_set.h) or know the network.
- * Limits:    an answer without a cell of colour is no vote; a test without a vote is answered by [[0]]. */
+ * Limits:    an answer without a coloured cell is no vote; a test without a vote is answered by [[0]]. */
 #ifndef AN_INFER_ARC_VOTES_H
 #define AN_INFER_ARC_VOTES_H
 
 #include "infer/eval_reports.h"
 
-/* Of sessions whose data have ARC's test puzzles (test_puzzles.json) beside them: all of the test split through all
- * steps. */
+/* For sessions whose data have ARC's test puzzles (test_puzzles.json) beside them: runs the whole test split through all
+ * supervision steps. */
 an_eval_report_fn an_arc_report;
 
 #endif

@@ -85,7 +85,7 @@ static void put_json(an_text *out, const an_class_names *names, const int64_t *c
     an_text_puts(out, "]");
 }
 
-/* A row a class, what it was taken for in the columns, which are in the same order. */
+/* One line for each class: how many of its samples were predicted as each class, in the same order. */
 static void put_lines(an_text *out, const an_class_names *names, const int64_t *counts, int64_t K)
 {
     enum { SHOWN = 20, NAME = 14 };

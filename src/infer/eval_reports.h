@@ -1,6 +1,6 @@
-/* eval_reports.h: what an evaluation says beside the model's sums: one function a kind, in a table.
+/* eval_reports.h: what an evaluation reports beside the model's sums: a table of functions, one for each kind of report.
  *
- * Each looks at the session and says nothing where it does not apply. To add one: its own file in infer/ with such a
+ * Each looks at the session and appends nothing where it does not apply. To add one: its own file in infer/ with such a
  * function, and a row in eval_reports.c.
  *
  * Owns:      the table.
@@ -11,7 +11,7 @@
 #include "train/session.h"
 
 /* Appends to `out`: as `json`, members of an object that is open, each with a comma before it; else lines, each with a
- * newline before it. `submission`: where data that are answered by a file have that file written. */
+ * newline before it. `submission`: the path of the file of answers that some data sets ask for. */
 typedef an_status an_eval_report_fn(an_err *err, an_session *r, const char *submission, bool json, an_text *out);
 
 /* All of them, in the table's order. Needs a session with data. */

@@ -8,23 +8,28 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROUP = 16 }; /* tokens drawn at most before the host looks */
-static const double A_MOMENT_S =
-    0.02; /* what is drawn in it may come at once: a screen shows it in one or two pictures */
+enum { GROUP = 16 }; /* the most tokens of a text that are drawn before the host reads them */
+/* How long a group of tokens may take: a screen shows that much in one or two frames. */
+static const double GROUP_SECONDS = 0.02;
 
-typedef struct step { /* of a prefill, or of a token of each text */
-    an_tensor *next;  /* [GROUP,B] the group with what is drawn; NULL: no step is built */
-    an_tensor *number, *place, *position, *n_keys;
+/* The graph of a prefill, or of decoding one token of each text. Its scalars are inputs, which later tokens change. */
+typedef struct step {
+    an_tensor *next;     /* i32 [GROUP,B]: the group's tokens, those drawn now included; NULL: no graph is built */
+    an_tensor *number;   /* i32 [2]: what the random draw is a function of */
+    an_tensor *place;    /* row of `next` that is written */
+    an_tensor *position; /* of the token in its context */
+    an_tensor *n_keys;   /* position + 1 */
 } step;
 
-typedef struct text { /* or several of one length */
+/* One text, or several from one prompt that are drawn together and have equal lengths. */
+typedef struct text {
     an_session *r;
     const an_decoder *decoder;
     const an_generate_options *o;
     int64_t S, B;           /* the longest context; texts */
     int32_t *seen, *padded; /* [B,S] the contexts; [B,S] the prefill's input, padded to a power of two */
     int64_t n;              /* tokens in a context; the newest may not have gone through the model yet */
-    bool slid;              /* the context was full: what remains of it is prefilled anew */
+    bool slid;              /* the context was full and its older half was dropped: the next step is a prefill */
     int64_t drawn;          /* tokens of a text so far */
     int32_t *fresh;         /* [GROUP,B] the newest of them */
     bool *ended;            /* [B] */
@@ -32,7 +37,7 @@ typedef struct text { /* or several of one length */
     step step;
 } text;
 
-/* A state of one text, or of so many. */
+/* The state `what` of this number of texts: each number has states of its own, since their shapes differ. */
 static an_tensor *state(const text *t, const char *what, an_shape shape)
 {
     char name[64];
@@ -43,12 +48,13 @@ static an_tensor *state(const text *t, const char *what, an_shape shape)
     return an_state(t->r->cx, name, AN_I32, shape, AN_ZEROS);
 }
 
-/* The tokens that went through the model last, for the next pass; and the newest tokens, for the host. */
+/* i32 [B,1]: the newest token of each text, which the next decoding step reads. */
 static an_tensor *token_state(const text *t)
 {
     return state(t, "token", AN_SHAPE(t->B, 1));
 }
 
+/* What the random numbers of token `at` of the group are a function of: sample and token. */
 static void draw_number(const text *t, int64_t at, int32_t number[2])
 {
     number[0] = (int32_t)t->o->sample;
@@ -81,7 +87,7 @@ static void drop_step(text *t)
     t->step = (step){.next = NULL};
 }
 
-/* The step that is built has `status`; the last of a group waits, and is read. */
+/* Ends a step that returned `status`; after the last one of a group waits for the device and reads the group's tokens. */
 static an_status take(an_err *err, text *t, an_status status, bool last)
 {
     if (status == AN_OK && last) status = an_read(t->step.next, t->fresh, (size_t)(GROUP * t->B) * sizeof *t->fresh);
@@ -127,14 +133,14 @@ static an_status run_token(text *t, int32_t position, int64_t at)
     return an_eval_again(cx);
 }
 
-/* Runs the newest tokens alone, then each that is drawn; keys and values of the others are in the cache. */
+/* Draws `group` tokens of each text, one step after the other; the keys and values of all earlier tokens are cached. */
 static an_status decode(an_err *err, text *t, int64_t group)
 {
     for (int64_t i = 0; i < group; i++) AN_TRY(take(err, t, run_token(t, (int32_t)(t->n - 1 + i), i), i + 1 == group));
     return AN_OK;
 }
 
-/* One token more of each text. A full context keeps its newer half. */
+/* Appends one token to each text. A full context first drops its older half. */
 static void append(text *t, const int32_t *id)
 {
     t->slid = t->n == t->S;
@@ -147,7 +153,7 @@ static void append(text *t, const int32_t *id)
     t->n = kept + 1;
 }
 
-/* Hands the group to the sink; *more: a text goes on. */
+/* Gives the group's tokens to the sink; *more: some text goes on. */
 static an_status hand_out(an_err *err, text *t, int64_t group, an_token_sink sink, void *arg, an_generate_result *out,
                           bool *more)
 {
@@ -187,15 +193,15 @@ static an_status draw_all(an_err *err, text *t, an_token_sink sink, void *arg, a
         AN_TRY(whole ? prefill(err, t) : decode(err, t, now));
         const double clock = an_session_clock();
         out->tokens_s = clock - prompt_done;
-        if (2 * (clock - before) < A_MOMENT_S) group = AN_MIN(2 * group, most);
+        if (2 * (clock - before) < GROUP_SECONDS) group = AN_MIN(2 * group, most);
         before = clock;
         AN_TRY(hand_out(err, t, now, sink, arg, out, &more));
     }
     return AN_OK;
 }
 
-/* Each token reads every weight: rounded once, they are half as many bytes. Where there is no memory for both, each token
- * rounds them anew, with the same result. */
+/* Rounds the weights to the GEMMs' dtype once, since each token reads all of them: half the bytes. Where memory does not
+ * suffice for both copies, every step rounds them again, with the same result. */
 static an_status round_weights(an_err *err, an_ctx *cx)
 {
     const an_status status = an_round_weights(cx, true);

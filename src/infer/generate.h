@@ -2,8 +2,8 @@
  *
  * Prefill: the prompt goes through the model in one pass, padded to a power of two, so that few plans serve all
  * lengths. Decode: each further token is one pass over the KV cache, at the end of which it is drawn on the device
- * (an_draw), for the next pass to begin with. On a device that has several steps under way the host reads up to 16
- * tokens at a time, as many as are drawn in a moment, and waits for nothing else; tokens drawn behind the end of a text
+ * (an_draw), for the next pass to begin with. On a device that has several steps in flight the host reads up to 16
+ * tokens at a time, as many as are drawn in 20 ms, and waits for nothing else; tokens drawn past the end of a text
  * are thrown away. When the context is full, its older half is dropped and the newer half is prefilled anew. (nanoGPT
  * shifts by one and recomputes everything for every token: the same text up to the first full context, much slower
  * after it.) */
@@ -31,6 +31,8 @@ typedef struct an_generate_result {
     int64_t group;             /* tokens of a text that were read with the newest one */
 } an_generate_result;
 
+/* Draws o->tokens tokens after the prompt, of which the last ones are used where it is longer than the context. AN_E_USAGE:
+ * the model generates no text, or the prompt is empty. AN_E_NUMERIC: the logits are not finite. */
 an_status an_generate(an_err *err, an_session *r, const an_generate_options *o, const int32_t *prompt, size_t n_prompt,
                       an_token_sink sink, void *arg, an_generate_result *out);
 

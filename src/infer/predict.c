@@ -13,7 +13,7 @@ static an_status check_input(an_err *err, const an_session *r, const an_npy *in,
                    (long long)(an_npy_elements(in) / in->dim[0]), m->name, (long long)row);
 }
 
-/* Rows of an array, or samples of a question. */
+/* What is predicted from: the rows of an array, or samples that the task made (one of the two is NULL). */
 typedef struct rows {
     const an_npy *array;
     const an_questions *asked;

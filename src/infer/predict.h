@@ -15,7 +15,7 @@ typedef struct an_predictions {
 
 /* `in`: rows along the first axis, each with as many numbers as the model reads. */
 an_status an_predict(an_err *err, an_session *r, const an_npy *in, an_predictions *out);
-/* The same of samples that the task made of a question. */
+/* The same for samples that the task made (an_task.questions). */
 an_status an_predict_questions(an_err *err, an_session *r, const an_questions *q, an_predictions *out);
 
 #endif

@@ -56,9 +56,9 @@ static an_status not_a_cell(an_err *err, const an_boards *b, const char *name, i
     char shown[8];
     snprintf(shown, sizeof shown, ch > ' ' && ch <= '~' ? "%c" : "\\x%02x", (unsigned char)ch);
     if (b->kind == AN_BOARD_MAZE)
-        return an_fail(err, AN_E_DATA, "%s:%lld: %s is no cell of a maze; they are # (wall), a blank, S, G and o", name,
-                       (long long)line, shown);
-    return an_fail(err, AN_E_DATA, "%s:%lld: %s is no cell of a Sudoku of %lldx%lld; they are 1 to %lld, and . or 0",
+        return an_fail(err, AN_E_DATA, "%s:%lld: %s is no cell of a maze; cells are # (wall), a blank, S, G and o",
+                       name, (long long)line, shown);
+    return an_fail(err, AN_E_DATA, "%s:%lld: %s is no cell of a Sudoku of %lldx%lld; cells are 1 to %lld, and . or 0",
                    name, (long long)line, shown, (long long)b->side, (long long)b->side, (long long)b->side);
 }
 
@@ -160,7 +160,7 @@ static an_status run_call(an_err *err, an_session *r, const work *w, int n_input
     return status;
 }
 
-/* Takes over the answers of the boards that are not done; returns how many of them remain. */
+/* Copies the answers of the boards that are not done (steps < 0: done); returns how many of them still are not. */
 static int64_t take(const work *w, int64_t first, int64_t n, int64_t step, an_answers *out)
 {
     const int64_t cells = cells_of(w->b);

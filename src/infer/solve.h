@@ -4,8 +4,8 @@
  * Does not:  open files or print.
  *
  * A Sudoku is side * side characters, 1 to side, and . or 0 for an empty cell; line ends and blanks between them are
- * ignored. A maze is side lines of side characters, # wall, blank free, S start, G goal (o in answers: the way); an empty
- * line ends it. Which of them a run is for follows from its sizes and the text. */
+ * ignored. A maze is side lines of side characters, # wall, blank free, S start, G goal (o in answers: the path); empty
+ * lines between boards are ignored. Which of the two a run solves follows from its sizes and the text. */
 #ifndef AN_INFER_SOLVE_H
 #define AN_INFER_SOLVE_H
 
@@ -23,14 +23,14 @@ typedef struct an_boards {
 an_status an_boards_read(an_err *err, const an_session *r, const char *name, const char *text, size_t bytes,
                          an_boards *out);
 void an_boards_free(an_boards *b);
-/* A board as text: a Sudoku on one line, a maze on `side` lines; no line end behind it. */
+/* A board as text: a Sudoku on one line, a maze on `side` lines; no newline at the end. */
 void an_board_put(const an_boards *b, const int32_t *token, an_text *out);
 /* Whether a Sudoku's answer keeps the board's digits and the rules. True for mazes. */
 bool an_board_holds(const an_boards *b, const int32_t *board, const int32_t *answer);
 
 typedef struct an_solve_options {
-    int64_t steps; /* supervision steps at most; 0: the run's */
-    bool halt;     /* a board is done once the model says so */
+    int64_t steps; /* the most supervision steps; 0: the run's */
+    bool halt;     /* a board is done once the model predicts that its answer is right */
     /* Called after each step of each board; may be NULL. */
     void (*trace)(void *arg, int64_t board, int64_t step, const int32_t *answer, double done);
     void *arg;
@@ -43,6 +43,6 @@ typedef struct an_answers {
     double *sure;
 } an_answers;
 an_status an_solve_boards(an_err *err, an_session *r, const an_boards *b, const an_solve_options *o, an_answers *out);
-void an_answers_free(an_answers *a);
+void an_answers_free(an_answers *a); /* what an_solve_boards returned */
 
 #endif

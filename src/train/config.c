@@ -315,7 +315,7 @@ static an_status unknown_preset(an_err *err, const char *name)
     const an_preset *p;
     char list[1024];
     size_t used = 0, n = 0;
-    while (n < MOST && (p = an_preset_at(n, &model)) != NULL) {
+    while (n < MOST && used < sizeof list && (p = an_preset_at(n, &model)) != NULL) {
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", n ? ", " : "", p->name);
         names[n++] = p->name;
     }
@@ -383,7 +383,7 @@ an_status an_train_config_defaults(an_err *err, const an_model *model, const an_
 
 /* ---- files */
 
-/* What a file may say of its model, read before the table of keys is known. */
+/* The model and task that a file names. They are read first, because the table of all other keys depends on them. */
 typedef struct choice {
     an_train_text model, task;
 } choice;
@@ -508,7 +508,7 @@ void an_train_config_yaml(const an_train_config *c, an_text *out)
     for (size_t i = 0; i < keys.n; i++) {
         const an_config_field *f = &keys.fields[i];
         an_text value = {0};
-        if (i > 0 && f->offset == f[-1].offset) continue; /* a second name */
+        if (i > 0 && f->offset == f[-1].offset) continue; /* an alias of the setting before it */
         if (is_trusted(f)) continue;
         an_config_value_text(f, c, &value);
         an_text_printf(out, "%s: ", f->name);
@@ -536,7 +536,7 @@ void an_train_config_fix(an_train_config *c, const an_train_config *from)
                                    [AN_CONFIG_GIB] = sizeof(double),        [AN_CONFIG_BOOL] = sizeof(bool),
                                    [AN_CONFIG_TEXT] = AN_CONFIG_TEXT_BYTES, [AN_CONFIG_DTYPE] = sizeof(an_dtype)};
     const bool same = c->model == from->model && c->task == from->task;
-    if (!same) { /* the settings are of another model: its keys are not in this table */
+    if (!same) { /* `from` is of another model, whose keys are not in this table */
         c->model = from->model;
         c->task = from->task;
         c->model_settings = from->model_settings;

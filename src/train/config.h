@@ -8,8 +8,8 @@
  *
  *     model, task | where things are | the task's | the model's sizes | machine | the model's | optimizer, run, device
  *
- * The first two name the rows. Files of the first model and its task do not have them: files from before there were
- * others are read and written as ever.
+ * `model` and `task` name the rows of the two registries. Files of the first model and its task leave them out, as files
+ * did that were written before other models existed.
  */
 #ifndef AN_TRAIN_CONFIG_H
 #define AN_TRAIN_CONFIG_H
@@ -69,7 +69,7 @@ typedef struct an_train_config {
     size_t n_fields;
 } an_train_config;
 
-/* The table of keys of this model and task, valid as long as `c` is neither changed nor moved. */
+/* The table of keys of this model and task. It points into `c`, which must be neither changed nor moved. */
 an_config an_train_keys(const an_train_config *c);
 /* The same without the keys that files of the first model do not have. */
 an_config an_train_file_keys(const an_train_config *c);
@@ -107,8 +107,9 @@ an_status an_train_config_defaults(an_err *err, const an_model *model, const str
                                    an_train_config *out);
 /* Settings as JSON, of a checkpoint. */
 an_status an_train_config_json(an_err *err, const char *where, const char *json, an_train_config *out);
-/* Defaults, then the preset, or the file when the name ends in .yaml, .yml or .py. A .py file is one of nanoGPT's, and
- * begins with what that program does where it differs (an_model.py_settings). */
+/* Defaults, then the preset, or the file when the name ends in .yaml, .yml or .py, or as a model's own files do
+ * (an_model.file_ending). A .py file is one of nanoGPT's: before it the settings in which that program differs from
+ * ours are applied (an_model.py_settings). */
 an_status an_train_config_open(an_err *err, const char *preset_or_file, an_train_config *out);
 /* Clears the settings that name programs to run or places to write. The command line and the environment decide them,
  * never a file, which may come from a stranger. */

@@ -5,11 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of the seed of random evaluation batches, so that they are not those of training. */
+/* XORed into the seed, so that random evaluation batches are not those of training. */
 enum { EVALUATION_SEED = 0x5EED };
 
-/* Batches go to the device without a wait; their sums stay there, a row a batch, until all rows are used. Several ranks
- * take batches in turn: one each in a round. They are added up in the order of one rank. */
+/* Sums of an evaluation. Batches go to the device without a wait; their sums stay there, one row for each batch, until
+ * all rows are used. Several ranks take batches in turn, one each in a round; the sums are added in the order that one
+ * rank would have, so that the result has the same bits. */
 typedef struct tally {
     an_array array[AN_MAX_ARRAYS];
     an_arrays batch;       /* of batch_size samples */
@@ -39,7 +40,7 @@ static void close_tally(const an_session *r, tally *t)
     free(t->kept);
 }
 
-/* All graphs of a batch but the last, whose sums count. */
+/* Runs all graphs of a batch but the last; only the last one's sums count. */
 static an_status begin_batch(an_err *err, const an_session *r, const tally *t)
 {
     const int64_t calls = an_step_calls(&r->cfg);

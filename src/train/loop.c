@@ -47,7 +47,7 @@ typedef struct loop {
     an_monitor monitor;
     an_gpu_monitor gpu;
     an_memory_watch memory;
-    an_memory held; /* behind the last logged update: an evaluation's plan holds less, or more, than training does */
+    an_memory held; /* after the last logged update: an evaluation's plan may hold less, or more, than training does */
     bool is_held_known;
     double temperature_c; /* at the monitor's last look; NaN: unknown */
     an_train_result *result;
@@ -170,14 +170,6 @@ static an_status read_numbers(an_err *err, const an_session *r, const an_step *s
     return an_session_fault(err, r->cx);
 }
 
-/* The input arrays of micro-batch `micro`, as slices of the update's arrays. */
-static void micro_arrays(const an_train_config *c, void *const *array, int64_t micro, void *part[AN_MAX_ARRAYS])
-{
-    an_array spec[AN_MAX_ARRAYS];
-    const int n = c->model->inputs(an_model_settings(c), c->batch_size, spec);
-    for (int i = 0; i < n; i++) part[i] = (char *)array[i] + (size_t)micro * an_array_bytes(&spec[i]);
-}
-
 /* Micro-batch `micro` of this rank's. */
 static an_status run_micro(an_err *err, loop *l, int64_t micro, void *const *array, an_train_event *e, bool logged,
                            int32_t *stopped)
@@ -203,15 +195,15 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
     if (l->busy_steps == 0)
         l->cpu_wait_before =
             an_cpu_wait_seconds(); /* a line's updates together: one small update is shorter than a look */
-    double exchange_s, wait_s, exchanged_s, waited_s;
-    an_comm_times(r->cfg.comm, &exchange_s, &wait_s);
+    double exchange_before, wait_before, exchange_after, wait_after;
+    an_comm_times(r->cfg.comm, &exchange_before, &wait_before);
     l->gpu_before = an_device_busy_seconds(r->cx);
     void *const *array; /* of micros * batch_size samples */
     void *part[AN_MAX_ARRAYS];
     AN_TRY(an_loader_next(err, l->loader, &array));
     an_status status = AN_OK;
     for (int64_t micro = 0; micro < micros && status == AN_OK; micro++) {
-        micro_arrays(&r->cfg, array, micro, part);
+        an_step_slice(&r->cfg, array, micro, part);
         status = run_micro(err, l, micro, part, e, logged, stopped);
         an_reset(r->cx);
     }
@@ -219,9 +211,9 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
     if (saved) AN_TRY(an_session_result(err, r->cx, an_synchronize(r->cx)));
     r->step++;
     l->busy_s += an_session_clock() - begin;
-    an_comm_times(r->cfg.comm, &exchanged_s, &waited_s);
-    l->exchange_s += exchanged_s - exchange_s;
-    l->rank_wait_s += waited_s - wait_s;
+    an_comm_times(r->cfg.comm, &exchange_after, &wait_after);
+    l->exchange_s += exchange_after - exchange_before;
+    l->rank_wait_s += wait_after - wait_before;
     l->gpu_s += an_device_busy_seconds(r->cx) - l->gpu_before;
     l->busy_steps++;
     if (r->step == l->begin_step + 1) l->first_done = an_session_clock();
@@ -232,7 +224,7 @@ static an_status update(an_err *err, loop *l, an_train_event *e, bool logged, bo
 
 static an_status not_finite(an_err *err, const loop *l, const char *what, int64_t step, double value)
 {
-    const char *found = isnan(value) ? "nan" : value > 0 ? "inf" : "-inf"; /* the sign of a NaN has no meaning */
+    const char *found = an_not_finite_text(value);
     const char *advice = "try a lower learning_rate, a smaller grad_clip or dtype=float32";
     char origin[AN_NAN_ORIGIN_BYTES];
     an_nan_origin(l->r, step, origin);
@@ -268,7 +260,8 @@ static void measure(loop *l, an_train_event *e)
     l->busy_steps = 0;
 }
 
-/* Behind `measure` of n updates, on all ranks. A GPU's exchanges are in its own time, which the host does not see. */
+/* Gathers the times of all ranks; every rank calls it, after `measure`, with the n updates that it measured. A GPU's
+ * exchanges are part of its own time, which the host does not see: they are NaN. */
 static an_status compare_ranks(an_err *err, loop *l, double n, an_train_event *e)
 {
     an_comm *comm = l->r->cfg.comm;
@@ -446,8 +439,8 @@ static bool every(int64_t step, int64_t interval)
     return interval > 0 && step % interval == 0;
 }
 
-/* What an evaluation leaves: its line of metrics and the event; where it was interrupted, a line without it and a
- * checkpoint that says that it is owed. */
+/* Writes the line of metrics and notifies. Of an interrupted evaluation the line has no val_loss, and the session
+ * records that the evaluation is owed, which the next checkpoint stores. */
 static an_status end_evaluation(an_err *err, loop *l, const an_train_event *e)
 {
     l->r->owes_evaluation = l->result->interrupted;
@@ -487,7 +480,7 @@ static an_status iterate(an_err *err, loop *l)
     return due ? save(err, l, e.improved) : AN_OK;
 }
 
-/* Of an evaluation without an update before it. */
+/* The event of an evaluation that follows no update: all numbers of training are unknown. */
 static an_train_event evaluation_alone(int64_t step)
 {
     return (an_train_event){.step = step,
@@ -503,12 +496,12 @@ static an_train_event evaluation_alone(int64_t step)
                             .slowest = -1};
 }
 
-/* The evaluation in which the run was interrupted before: the checkpoint is then what it would have been. */
+/* Makes the evaluation in which the run was interrupted before, and the checkpoint that it would have written. */
 static an_status evaluate_owed(an_err *err, loop *l)
 {
     an_train_event e = evaluation_alone(l->r->step - 1);
     AN_TRY(evaluate(err, l, &e));
-    if (l->result->interrupted) return AN_OK; /* the checkpoint says so still */
+    if (l->result->interrupted) return AN_OK; /* the checkpoint on disk still says that it is owed */
     AN_TRY(end_evaluation(err, l, &e));
     const an_train_config *c = &l->r->cfg;
     return c->always_save || e.improved || l->r->step == c->max_iters ? save(err, l, e.improved) : AN_OK;
@@ -591,17 +584,19 @@ static bool begins_with_evaluation(const loop *l)
     return l->r->step == 0 && (c->eval_first || strcmp(c->log_format, "nanogpt") == 0);
 }
 
-/* With averages: which rate they follow, and what uses them. */
+/* Names the parameters that init_from= did not give. */
 static void note_fresh(const loop *l)
 {
     char text[600];
     if (!l->r->fresh.len || l->r->fresh.failed) return;
-    snprintf(text, sizeof text,
-             "init_from=%.200s has no head of this shape: %.300s begin anew, the other parameters are its",
-             l->r->cfg.init_from, l->r->fresh.data);
+    snprintf(
+        text, sizeof text,
+        "init_from=%.200s has no head of this shape: %.300s start at random, all other parameters are from the file",
+        l->r->cfg.init_from, l->r->fresh.data);
     note(l, text);
 }
 
+/* With averages: which rate they follow, and what uses them. */
 static void note_averages(const loop *l)
 {
     const an_train_config *c = &l->r->cfg;

@@ -2,7 +2,7 @@
  *
  * Owns:      the order of one iteration; when to log, evaluate and save; what happens when a loss is not finite or the
  *            listener asks to stop; accounting of where the time went.
- * Does not:  print: it calls a listener; write lines (metrics.h), know models and tasks or files' formats (io/).
+ * Does not:  print (it calls a listener), write lines (metrics.h), or know models, tasks and file formats (io/).
  *
  * One iteration `it`, counted from 0: learning rate, micro-batches, update; a line of metrics every log_interval
  * updates; after every eval_interval updates and after the last one an evaluation and a checkpoint. The line of update
@@ -32,9 +32,8 @@ typedef struct an_train_event {
     double loss, val_loss, train_loss, lr, norm, ms, units_per_s, data_wait_ms, eta_s;
     /* the model's numbers (the first is the loss) in training and on the validation split; NaN: absent */
     double number[AN_MODEL_SUMS], val_number[AN_MODEL_SUMS];
-    double
-        cpu_wait_ms; /* of ms: the thread that trains waited for a processor that other programs used; NaN: unknown */
-    double gpu_busy; /* share of the updates' time in which the device itself worked; NaN: unknown */
+    double cpu_wait_ms; /* of ms: what the training thread waited for a processor that others used; NaN: unknown */
+    double gpu_busy;    /* share of the updates' time in which the device itself worked; NaN: unknown */
     /* Of several ranks: the share of the updates' time that exchanges take and nothing hides; NaN: unknown, or one
      * rank. The slowest rank, and how much slower it is than the mean of the others; -1: unknown. */
     double exchange_share, slower;

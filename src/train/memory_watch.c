@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { GROWTH_BYTES = 1 << 20, MOST_LINES = 20 };
+enum { GROWTH_BYTES = 1 << 20, MOST_LINES = 20 }; /* the last line is 2^18 MiB above the one before */
 
 typedef struct scope {
     const char *kind;
@@ -31,16 +31,17 @@ static void scope_name(const char *kind, const char *name, char out[128])
     const char *dot = strcmp(kind, "step") == 0 || strcmp(kind, "scratch") == 0 ? NULL : strrchr(name, '.');
     snprintf(out, 128, "%.*s", dot ? (int)AN_MIN((size_t)(dot - name), (size_t)127) : 127, name);
     an_text_printable(out, strlen(out));
-    if (an_json_check_text(NULL, "", out) != AN_OK) snprintf(out, 128, "?"); /* a character that was cut */
+    if (an_json_check_text(NULL, "", out) != AN_OK) snprintf(out, 128, "?"); /* the cut left half a UTF-8 character */
 }
 
+/* Adds the bytes to the scope's entry, or makes one (an_memory_scope_fn). */
 static void add(void *user, const char *kind, const char *name, uint64_t bytes)
 {
     scopes *s = user;
     scope now = {.kind = kind, .bytes = bytes};
     scope_name(kind, name, now.name);
     for (size_t i = 0; i < s->n; i++)
-        if (s->at[i].kind == kind && strcmp(s->at[i].name, now.name) == 0) {
+        if (strcmp(s->at[i].kind, kind) == 0 && strcmp(s->at[i].name, now.name) == 0) {
             s->at[i].bytes += bytes;
             return;
         }

@@ -1,4 +1,4 @@
-/* memory_watch.h: lines of the logbook that say whose the memory of a run is, so that growth has a name.
+/* memory_watch.h: lines of the logbook that list a run's memory by scope, so that growth can be attributed.
  *
  *     {"event":"memory","step":40,...,"live_bytes":N,"heap_bytes":N,"mapped_bytes":N,"scopes":[["step","gpt/h0/attn",65536],...]}
  *
@@ -15,7 +15,7 @@ typedef struct an_memory_watch {
     int lines;
 } an_memory_watch;
 
-/* Behind an update of a run that began after `begin_step`. */
+/* Called after each logged update; `begin_step`: the updates done when the loop began. Writes a line if one is due. */
 an_status an_memory_watch_look(an_err *err, an_memory_watch *w, const an_session *r, int64_t begin_step);
 
 /* ,"scopes":[[kind,scope,bytes],...] of the context, largest first; kinds are those of an_memory_scopes. Of names of

@@ -7,14 +7,12 @@
 #include <math.h>
 #include <stdio.h>
 
-/* Runs micro-batch `micro` of the update and looks where a number is not finite. */
+/* Runs micro-batch `micro` of the update and looks for its first number that is not finite. */
 static an_status look(an_err *err, an_session *r, int64_t step, int64_t micro, void *const *array, bool *found,
                       an_not_finite *out)
 {
-    an_array spec[AN_MAX_ARRAYS];
     void *part[AN_MAX_ARRAYS];
-    const int n = r->cfg.model->inputs(an_model_settings(&r->cfg), r->cfg.batch_size, spec);
-    for (int i = 0; i < n; i++) part[i] = (char *)array[i] + (size_t)micro * an_array_bytes(&spec[i]);
+    an_step_slice(&r->cfg, array, micro, part);
     const an_step s = an_step_build(r->cx, r->model, &r->cfg, step, micro, part);
     an_status status = an_step_eval(&s);
     if (status == AN_OK) status = an_find_not_finite(r->cx, found, out);
@@ -23,6 +21,7 @@ static an_status look(an_err *err, an_session *r, int64_t step, int64_t micro, v
     return status;
 }
 
+/* Looks through the micro-batches of update `step` until one has such a number; *micro is then its index. */
 static an_status find(an_err *err, an_session *r, int64_t step, int64_t *micro, bool *found, an_not_finite *out)
 {
     const int64_t micros = r->cfg.gradient_accumulation_steps, samples = r->cfg.batch_size * micros;
@@ -43,7 +42,7 @@ static an_status find(an_err *err, an_session *r, int64_t step, int64_t *micro, 
     return status;
 }
 
-static const char *name_of(double value)
+const char *an_not_finite_text(double value)
 {
     return isnan(value) ? "nan" : value > 0 ? "inf" : "-inf";
 }
@@ -57,7 +56,7 @@ static void write_line(const an_session *r, int64_t step, int64_t micro, const a
     an_text_puts(&members, ",\"kernel\":");
     an_json_put(&members, f->kernel);
     an_text_printf(&members, ",\"kind\":\"%s\",\"phase\":\"%s\",\"launch\":%d,\"element\":%lld,\"value\":\"%s\"",
-                   f->kind, f->phase, f->launch, (long long)f->element, name_of(f->value));
+                   f->kind, f->phase, f->launch, (long long)f->element, an_not_finite_text(f->value));
     if (!members.failed) an_logbook_add(&unused, r->cfg.out, step, "not_finite", &members);
     an_text_free(&members);
 }
@@ -71,6 +70,6 @@ void an_nan_origin(an_session *r, int64_t step, char out[AN_NAN_ORIGIN_BYTES])
     out[0] = 0;
     if (an_comm_ranks(r->cfg.comm) > 1 || find(&unused, r, step, &micro, &found, &f) != AN_OK || !found) return;
     snprintf(out, AN_NAN_ORIGIN_BYTES, "; it arises in %s%s%s (%s, launch %d): element %lld is %s", f.scope,
-             *f.scope ? ": " : "", f.kernel, f.phase, f.launch, (long long)f.element, name_of(f.value));
+             *f.scope ? ": " : "", f.kernel, f.phase, f.launch, (long long)f.element, an_not_finite_text(f.value));
     write_line(r, step, micro, &f);
 }

@@ -3,9 +3,8 @@
  * Owns:      running that update once more on its own batch, launch by launch, and the line "not_finite" of the logbook.
  * Does not:  decide that a run ends (loop.c), or run with several ranks, whose exchanges would wait for each other.
  *
- * Invariant: with nan=stop the device has applied nothing since that update, so that its parameters are those of then.
- * What is run once more changes the context's states: the run ends behind it, and its last checkpoint is on the
- * disk. */
+ * Invariant: with nan=stop the device has applied no update since that one, so the parameters are still those that it
+ * began with. Running it again changes the context's states: the session must not be trained or saved after this call. */
 #ifndef AN_TRAIN_NAN_ORIGIN_H
 #define AN_TRAIN_NAN_ORIGIN_H
 
@@ -13,8 +12,11 @@
 
 enum { AN_NAN_ORIGIN_BYTES = 400 };
 
-/* "; first in h.0.mlp: ..., forward: element 7 is inf", or "" where it is not found: a device that computes other bits
- * the second time, or for want of memory. Writes the logbook's line too. */
+/* "; it arises in h.0.mlp: KERNEL (forward, launch 3): element 7 is inf", or "" where it is not found: the device
+ * computed other bits the second time, memory did not suffice, or there are several ranks. Writes the logbook's line
+ * too. */
 void an_nan_origin(an_session *r, int64_t step, char out[AN_NAN_ORIGIN_BYTES]);
+/* "nan", "inf" or "-inf". The sign of a NaN has no meaning and is left out. */
+const char *an_not_finite_text(double value);
 
 #endif

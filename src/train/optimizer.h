@@ -36,9 +36,9 @@ an_status an_optimizer_check(an_err *err, const an_train_config *c);
 /* Applies `decay` and `freeze` to the parameters of an open model; AN_E_USAGE when a pattern names none of them. */
 an_status an_optimizer_select(an_err *err, an_ctx *cx, const an_train_config *c);
 
-/* Of how many updates the averages are made, in a run too short for its rate: with max_iters < 5 / (1 - ema_rate) the
- * average would be mostly what the run began with, and the rate of update t is at most (1 + t) / (10 + t). */
+/* The rate of the averages at update t (from 1): ema_rate. In a run too short for it, with max_iters < 5 / (1 - ema_rate),
+ * the averages would be mostly what the run began with: the rate then warms up, and is at most (1 + t) / (10 + t). */
 bool an_optimizer_ema_warms_up(const an_train_config *c);
-double an_optimizer_ema_rate(const an_train_config *c, int64_t t); /* t from 1 */
+double an_optimizer_ema_rate(const an_train_config *c, int64_t t);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct an_run_state {
 
 /* `units`: the task's word, "tokens". */
 void an_run_state_write(const an_run_state *s, const char *units, an_text *out);
-/* AN_E_IO: no JSON, no number of updates, or one that no run has. `path` is for sentences. */
+/* AN_E_IO: it is not JSON, or lacks the number of updates, or that is above AN_STEP_MOST. `path` begins its sentences. */
 an_status an_run_state_read(an_err *err, const char *path, const char *text, const char *units, an_run_state *out);
 
 #endif

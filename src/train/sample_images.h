@@ -20,8 +20,9 @@ typedef struct an_sample_images {
     float scale[3], shift[3]; /* of each channel: x * scale + shift */
 } an_sample_images;
 
+/* Whether a model with these n input arrays fits. */
 bool an_sample_images_fit(const an_array *a, int n);
-/* Sizes and normalisation. `mean` and `std`: "0.485,0.456,0.406", one number for all channels, or empty. */
+/* Fills in sizes and normalisation. `mean` and `std`: "0.485,0.456,0.406", one number for all channels, or empty. */
 an_status an_sample_images_settle(an_err *err, const an_array *a, int n, const char *mean, const char *std,
                                   an_sample_images *out);
 /* `out` comes from an_sample_images_settle. More classes than the model knows are AN_E_DATA. */

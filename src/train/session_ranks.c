@@ -1,4 +1,4 @@
-/* session_ranks.c: what ranks have in common and what not. See session_ranks.h. */
+/* session_ranks.c: checks that ranks agree, and gathers what each has alone. See session_ranks.h. */
 #include "train/session_ranks.h"
 #include "comm/comm.h"
 #include "io/hash128.h"
@@ -23,8 +23,8 @@ an_status an_ranks_check_division(an_err *err, const an_train_config *c)
 
 /* ---- states of the model */
 
-/* Whether checkpoints have it and it is the model's own. */
-static bool is_models(const an_persist *p)
+/* Whether it is a state of the model that checkpoints hold (not of the optimizer, and no temporary). */
+static bool is_state_of_model(const an_persist *p)
 {
     return p->kind == 2 && !an_step_is_transient(p->name) && strncmp(p->name, "optimizer.", 10) != 0;
 }
@@ -36,10 +36,10 @@ static an_status check_states(an_err *err, const an_session *r)
     if (r->cfg.model->state_micro) return AN_OK;
     for (int i = 0; i < an_persist_count(r->cx); i++) {
         AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, &p)));
-        if (is_models(&p))
+        if (is_state_of_model(&p))
             return an_fail(
                 err, AN_E_UNSUPPORTED,
-                "model %s keeps %s between batches, which several ranks do not share so far: train it on one",
+                "model %s keeps %s between batches, which several ranks cannot share: train it with one rank",
                 r->cfg.model->name, p.name);
     }
     return AN_OK;
@@ -69,13 +69,13 @@ an_status an_ranks_gather_states(an_err *err, an_session *r)
     if (ranks == 1 || !r->cfg.model->state_micro) return AN_OK;
     for (int i = 0; i < an_persist_count(r->cx); i++) {
         AN_TRY(an_session_result(err, r->cx, an_persist_get(r->cx, i, &p)));
-        const int64_t micro = is_models(&p) ? r->cfg.model->state_micro(p.name) : AN_STATE_OF_ALL;
+        const int64_t micro = is_state_of_model(&p) ? r->cfg.model->state_micro(p.name) : AN_STATE_OF_ALL;
         if (micro >= 0 && micro % ranks != 0) AN_TRY(send_state(err, r, i, &p, (int)(micro % ranks)));
     }
     return AN_OK;
 }
 
-/* ---- moments that ranks have parts of: rank 0 asks for entry i by its number, and each rank in turn sends its part of it */
+/* ---- moments that are divided among ranks: rank 0 broadcasts the number of an entry, then each rank its part of it */
 
 enum { NO_MORE = -1 };
 
@@ -84,7 +84,7 @@ static bool has_parts(const an_session *r)
     return an_comm_ranks(r->cfg.comm) > 1 && strcmp(r->cfg.shard, "none") != 0;
 }
 
-/* Whether this rank has not all of entry i. */
+/* *out: whether this rank holds only a part of entry i. */
 static an_status is_in_parts(an_err *err, an_session *r, int i, int64_t numel, bool *out)
 {
     int64_t first, n;
@@ -92,7 +92,7 @@ static an_status is_in_parts(an_err *err, an_session *r, int i, int64_t numel, b
     return *out = n != numel, AN_OK;
 }
 
-/* All ranks: the parts of entry i, into `whole`, where this rank's is already. */
+/* Every rank calls it: fills `whole` with the parts of entry i that others hold; this rank's is there already. */
 static an_status exchange_parts(an_err *err, an_session *r, int i, size_t each, char *whole)
 {
     for (int rank = 0; rank < an_comm_ranks(r->cfg.comm); rank++) {

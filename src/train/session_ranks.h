@@ -1,7 +1,8 @@
 /* session_ranks.h: a session whose process is one of several ranks: what all of them must have in common, and the
  * values that only one of them has.
  *
- * Owns:       the checks of settings, data and parameters, and the exchange of states before a checkpoint and of parts of moments while it is written.
+ * Owns:       the checks that ranks agree on settings, data and parameters; the exchange of states before a checkpoint,
+ *             and of parts of moments while it is written.
  * Does not:   exchange gradients (optim/grad_accumulate.c), or sums of losses (step.c, evaluate.c).
  * Invariants: every rank calls these at the same place. In a process alone they do nothing. */
 #ifndef AN_TRAIN_SESSION_RANKS_H
@@ -14,8 +15,9 @@ an_status an_ranks_check_division(an_err *err, const an_train_config *c);
 /* Before the first update: the same device, settings, data and progress on all ranks; AN_E_UNSUPPORTED where the model
  * has states that are not made for ranks. */
 an_status an_ranks_check(an_err *err, an_session *r);
-/* The same parameters on all ranks: before the first update, and before a checkpoint is written (`began`). They are not sent, for equal
- * processors give equal updates; others may not, and memory may fail. */
+/* AN_E_ENV unless all ranks have the same parameters; before the first update, and before each checkpoint (`began`).
+ * Parameters are never sent: every rank computes all updates. Equal processors give equal bits; different ones may not,
+ * and memory may fail. */
 an_status an_ranks_check_params(an_err *err, an_session *r, bool began);
 /* Before a checkpoint: gives rank 0 the states of the micro-batches of the others (an_model.state_micro). */
 an_status an_ranks_gather_states(an_err *err, an_session *r);
@@ -24,7 +26,7 @@ an_status an_ranks_gather_states(an_err *err, an_session *r);
 an_status an_ranks_read(an_err *err, an_session *r, int i, void *out, size_t bytes);
 /* The other ranks meanwhile: send what rank 0 asks for, until it has written the checkpoint. */
 an_status an_ranks_send_parts(an_err *err, an_session *r);
-/* Rank 0, behind a checkpoint: the others go on. */
+/* Rank 0, after it has written a checkpoint: tells the others to go on. */
 an_status an_ranks_end_parts(an_err *err, an_session *r);
 
 #endif

@@ -96,7 +96,7 @@ void an_step_means(const an_train_config *c, const double sum[AN_MODEL_SUMS], do
         while (sums[i].per && per < n && strcmp(sums[per].name, sums[i].per) != 0) per++;
         number[i] = sum[i] / (sums[i].per && per < n ? sum[per] : units);
         if (isnan(number[i]))
-            number[i] = NAN; /* which sign a NaN has, and so "-nan" in texts, depends on the instructions */
+            number[i] = NAN; /* the sign that an operation gives a NaN depends on the processor, and texts show it */
     }
 }
 
@@ -154,6 +154,13 @@ static void tell_place(void *model, const an_train_config *c, const an_place *p)
     if (c->model->place) c->model->place(model, p);
 }
 
+void an_step_slice(const an_train_config *c, void *const *array, int64_t micro, void *part[AN_MAX_ARRAYS])
+{
+    an_array spec[AN_MAX_ARRAYS];
+    const int n = c->model->inputs(an_model_settings(c), c->batch_size, spec);
+    for (int i = 0; i < n; i++) part[i] = (char *)array[i] + (size_t)micro * an_array_bytes(&spec[i]);
+}
+
 /* The model's inputs, in the order of an_model.inputs. */
 static void make_inputs(an_ctx *cx, const an_train_config *c, void *const *array, an_tensor *in[AN_MAX_ARRAYS])
 {
@@ -187,7 +194,7 @@ an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t
     if (several || micros > 1) s.numbers = keep(cx, c, several ? l.sum : &s.loss, micro / ranks);
     s.root[s.n_roots++] = s.numbers ? s.numbers : s.loss;
     if (several) s.root[s.n_roots++] = s.loss;
-    if (micro < micros - ranks) return s; /* this rank has more of them */
+    if (micro < micros - ranks) return s; /* not this rank's last micro-batch */
     build_update(cx, c, iteration, &s);
     an_tensor *const more[] = {s.norm, s.stopped, s.scale, s.skipped};
     for (size_t i = 0; i < sizeof more / sizeof *more; i++)
@@ -217,10 +224,11 @@ an_status an_step_read(an_err *err, an_ctx *cx, const an_train_config *c, const 
     }
     const size_t ranks = (size_t)an_comm_ranks(c->comm), each = (size_t)an_step_numbers(c),
                  bytes = each * sizeof(float);
-    float *kept = malloc((1 + ranks) * bytes), *all = kept + each; /* [rows,sums]; [ranks,rows,sums] */
+    float *kept = malloc((1 + ranks) * bytes); /* [rows,sums], then [ranks,rows,sums] */
     if (!kept) return an_fail_nomem(err, "the losses of the micro-batches", (1 + ranks) * bytes);
+    float *all = kept + each;
     an_status status = an_read(s->numbers, kept, bytes);
-    if (status != AN_OK && an_error(cx)) an_fail(err, status, "%s", an_error(cx));
+    if (status != AN_OK) an_fail(err, status, "%s", an_error(cx) ? an_error(cx) : "the losses could not be read");
     if (status == AN_OK) status = an_comm_gather(err, c->comm, bytes, kept, all);
     for (int64_t micro = 0; micro < micros && status == AN_OK; micro++) /* in the order of one rank */
         for (int64_t i = 0; i < sums; i++) {

@@ -31,6 +31,8 @@ typedef struct an_step {
  * one of a rank ends in the update. */
 an_step an_step_build(an_ctx *cx, void *model, const an_train_config *c, int64_t iteration, int64_t micro,
                       void *const *array);
+/* part[i]: where the arrays of micro-batch `micro` begin in those of a whole update. */
+void an_step_slice(const an_train_config *c, void *const *array, int64_t micro, void *part[AN_MAX_ARRAYS]);
 an_status an_step_plan(const an_step *s);
 an_status an_step_eval(const an_step *s);
 

@@ -40,7 +40,7 @@ typedef struct an_sample_range {
     int64_t first, samples, per_step;
 } an_sample_range;
 
-/* Samples for the model's first input, one behind the other in its dtype, with a name for each. */
+/* Samples for the model's first input, contiguous and in its dtype, with a name for each. */
 typedef struct an_questions {
     int64_t samples;
     size_t sample_bytes;
@@ -50,7 +50,7 @@ typedef struct an_questions {
 void an_questions_free(an_questions *q);
 
 /* AN_OPEN_WHOLE_FILE: as one validation split. AN_OPEN_INITIAL: `from` is what a new run begins with (init_from=),
- * which may have been trained for other classes. */
+ * which may have been trained for other classes. 4 is AN_RUN_PARAMETERS_ONLY of session.h. */
 enum { AN_OPEN_DATA = 1, AN_OPEN_WHOLE_FILE = 2, AN_OPEN_INITIAL = 8 };
 
 /* A setting of the model, by its key, and a value. */
@@ -104,7 +104,7 @@ typedef struct an_task {
     an_status (*batch)(an_err *err, const an_task_data *d, const an_sample_range *draw, uint64_t step,
                        void *const *array);
     /* Evaluation in order: how many samples a split has (AN_E_DATA: none), and samples first ... first + count into
-     * the front of arrays for `room` of them. What is behind these is labelled to be ignored. */
+     * the front of arrays for `room` of them. The rest of the arrays is labelled to be ignored. */
     an_status (*count)(an_err *err, const an_task_data *d, int split, int64_t *out);
     an_status (*read)(an_err *err, const an_task_data *d, int split, int64_t first, int64_t count, int64_t room,
                       void *const *array);
@@ -112,13 +112,13 @@ typedef struct an_task {
     /* What else the meaning of the weights depends on (names of classes, a vocabulary of words), as a JSON object: kept
      * in checkpoints as AN_CKPT_TASK, where `open` finds it. NULL: nothing. */
     an_status (*facts)(an_err *err, const an_task_data *d, an_text *out);
-    /* Samples to predict from, from a word of the command line ("-": standard input, read by the caller into
-     * `text`). NULL: rows of a .npy array. */
+    /* Makes samples to predict from out of a word of the command line: a file's name, or the sample itself. For "-" the
+     * caller has read standard_input, which is NULL otherwise. A row without this function predicts from .npy arrays. */
     an_status (*questions)(an_err *err, const an_task_data *d, const char *word, const an_text *standard_input,
                            an_questions *out);
     bool questions_of_arrays; /* .npy files go to `questions` too, which knows their dtype */
     const an_class_names *(*classes)(const an_task_data *d); /* of predictions; NULL, or NULL returned: numbers */
-    /* Folder i of those that a split's samples are from, for what lies beside them; NULL behind the last. NULL: none. */
+    /* Folder i of those that a split's samples are from, for files that lie beside them; NULL past the last. */
     const char *(*folder)(const an_task_data *d, int split, int i);
 } an_task;
 
@@ -131,11 +131,12 @@ int64_t an_task_units(const an_train_config *c); /* in a sample */
 void an_task_assume(an_train_config *c);         /* sizes without data, for measurements */
 an_status an_task_open(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data **out);
 an_status an_task_check(an_err *err, const an_task *t, const an_task_data *d);
-/* A batch that holds some samples twice because there are not more is refused, or it would be memory that is blamed for
- * it. One no larger than the default is not: a handful of samples is trained on as it is. */
+/* Refuses (AN_E_DATA) a batch larger than the data, which would hold samples twice; the memory that it needs would be
+ * reported instead. A batch no larger than the preset's is allowed: a handful of samples is trained on as it is. */
 an_status an_task_check_batch(an_err *err, const an_train_config *c, const an_task_data *d);
 void an_task_close(const an_task *t, an_task_data *d); /* NULL data are fine */
-/* Gives the model's size `key`, where it is 0, the one that the data have; both 0: a sentence. For `open`. */
+/* Sets the model's size `key` to `have`, that of the data, where it is 0. AN_E_USAGE: both are 0, or the model has no
+ * such setting. For `open`. */
 an_status an_task_settle(an_err *err, an_train_config *c, const char *key, int64_t have);
 
 /* A loader's source: the batches of a split of the session's data. With several ranks, `draw` says where this one's first

@@ -53,6 +53,9 @@ void an_task_assume(an_train_config *c)
 an_status an_task_settle(an_err *err, an_train_config *c, const char *key, int64_t have)
 {
     int64_t *size = an_train_number(c, key);
+    if (!size)
+        return an_fail(err, AN_E_USAGE, "task=%s needs a model with the setting %s, which %s lacks", c->task->name, key,
+                       c->model->name);
     if (*size == 0) *size = have;
     if (*size != 0) return AN_OK;
     return an_fail(err, AN_E_USAGE, "%s is not known: set it, or data=", key);
@@ -100,7 +103,7 @@ an_status an_task_check(an_err *err, const an_task *t, const an_task_data *d)
     return AN_OK;
 }
 
-/* The samples of an update by the preset alone, or by the model where there is no preset. */
+/* *out: samples of an update with the preset's own settings, or the model's defaults where there is no preset. */
 static an_status default_batch(an_err *err, const an_train_config *c, int64_t *out)
 {
     an_train_config d;
@@ -117,9 +120,10 @@ an_status an_task_check_batch(an_err *err, const an_train_config *c, const an_ta
 {
     int64_t samples, usual;
     const int64_t batch = c->batch_size * c->gradient_accumulation_steps;
-    if (c->task->settles_epochs && !d->built_in) return AN_OK; /* it has epochs of its own, and looks itself */
+    if (c->task->settles_epochs && !d->built_in) return AN_OK; /* its own epochs: its `check` refuses such a batch */
     AN_TRY(c->task->count(err, d, AN_TRAIN, &samples));
-    if (batch <= samples || samples != d->units[AN_TRAIN]) return AN_OK; /* a window may begin at any token */
+    /* Where a sample has several units (windows of tokens) there are more different samples than count() says. */
+    if (batch <= samples || samples != d->units[AN_TRAIN]) return AN_OK;
     AN_TRY(default_batch(err, c, &usual));
     if (batch <= usual) return AN_OK;
     return an_fail(err, AN_E_DATA,
@@ -135,6 +139,7 @@ void an_questions_free(an_questions *q)
     *q = (an_questions){0};
 }
 
+/* Fills the arrays of a loader's batch (an_source.fill): its micro-batches one after the other. */
 static an_status fill(an_err *err, const void *data, uint64_t step, void *const *array)
 {
     const an_task_source *s = data;

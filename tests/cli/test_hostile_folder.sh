@@ -147,7 +147,7 @@ while [ ! -s "$dir/gone/metrics.jsonl" ] && [ $n -lt 300 ]; do sleep 0.1; n=$((n
 mv "$dir/gone" "$dir/elsewhere"
 wait $running
 code=$?
-code_is 2; says stderr "the folder was removed or has another name since the run began"; one_line stderr
+code_is 2; says stderr "the folder was removed or renamed since the run began"; one_line stderr
 ok "a run notices that its folder was moved away"
 
 [ "$forms" -ge 50 ] || fault "only $forms forms"

@@ -46,7 +46,7 @@ code_is 0; equal "$(cut -c1 "$dir/stdout" | tr -d '\n')" 0101 "classes of the im
 ok "idx files, also compressed, are learnt and predicted"
 
 run train resnet init_from="$dir/a" data="$dir/own" batch_size=4 max_iters=2 eval_interval=2 warmup_iters=0 learning_rate=1e-4 threads=1 out="$dir/f"
-code_is 0; says stderr "has no head of this shape: fc.weight, fc.bias begin anew"; says stderr "images of 28 x 28"
+code_is 0; says stderr "has no head of this shape: fc.weight, fc.bias start at random"; says stderr "images of 28 x 28"
 run inspect "$dir/f"
 says stdout "[2,16]"
 run predict "$dir/f" "$dir/own"
@@ -55,7 +55,7 @@ run resume "$dir/f" max_iters=4 --quiet
 code_is 0
 # shellcheck disable=SC2086
 run train resnet $small init_from="$dir/a" filters=4 out="$dir/g"
-code_is 0; grep -q "begin anew" "$dir/stderr" && fault "a head of the same shape begins anew"
+code_is 0; grep -q "start at random" "$dir/stderr" && fault "a head of the same shape begins anew"
 ok "init_from takes another head's body, and names what begins anew"
 
 run plan resnet data=fashion-mnist height=28 width=28 channels=1 classes=10 --json

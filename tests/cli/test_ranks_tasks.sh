@@ -32,7 +32,7 @@ while IFS='|' read -r name what settings; do
         # shellcheck disable=SC2086
         run train "$what" $settings ranks=2 gradient_accumulation_steps=4 max_iters=6 out=several
         code_is 1
-        says stderr "keeps f.1.running_mean between batches, which several ranks do not share so far: train it on one"
+        says stderr "keeps f.1.running_mean between batches, which several ranks cannot share: train it with one rank"
         ok "$name ($(basename "$what")): states of an archive are refused"
         continue
     fi

@@ -166,7 +166,7 @@ until_written "$dir/renamed/metrics.jsonl"
 mv "$dir/renamed" "$dir/other_name"
 wait $running
 code=$?
-code_is 2; one_line stderr; says stderr "the folder was removed or has another name"
+code_is 2; one_line stderr; says stderr "the folder was removed or renamed"
 # shellcheck disable=SC2046
 limited resume "$dir/other_name" max_iters=$(($(tail -n 1 "$dir/other_name/metrics.jsonl" | sed 's/.*"step":\([0-9]*\),.*/\1/') + 25)) --quiet
 code_is 0; [ ! -e "$dir/renamed" ] || fault "the resumed run went back to the name that the folder had"

@@ -2,7 +2,7 @@
  * (io/data/chat_set.h writes them, puzzle_set.h reads them; one example is one conversation).
  *
  * A sample is a conversation, cut or padded to seq_len tokens; a unit is a token. The length of a run is counted in epochs:
- * each visits the conversations in a random order and leaves out those behind the last full batch. The model has the
+ * each visits the conversations in a random order and leaves out those after the last full batch. The model has the
  * settings vocab_size, arch.seq_len and num_puzzle_identifiers, which the data settle where they are 0, and reads
  * i32 tokens [B,S], labels [B,S] (negative: none), identifiers [B]. */
 #define _DEFAULT_SOURCE
@@ -56,7 +56,8 @@ static chat_settings *settings_of(an_train_config *c)
 
 /* ---- opening */
 
-/* Of the checkpoint that weights come from, so that its ids keep their meaning; of the settings; of the data. */
+/* The first that is there: the tokenizer of the checkpoint that weights come from, so that its ids keep their meaning;
+ * that of the settings; that of the data. */
 static an_status open_tokenizer(an_err *err, an_train_config *c, const an_st *from, chat_data *d)
 {
     const chat_settings *s = settings_of(c);
@@ -84,7 +85,7 @@ static an_status open_tokenizer(an_err *err, an_train_config *c, const an_st *fr
     return AN_OK;
 }
 
-/* Labels that repeat their inputs teach a model to copy: they are the tokens one place too early. */
+/* AN_E_DATA where labels equal their inputs: they were not shifted to the next token, and a model would learn to copy. */
 static an_status check_shift(an_err *err, const an_puzzle_set *s)
 {
     const int64_t length = an_puzzle_set_meta(s)->seq_len, rows = AN_MIN(an_puzzle_set_examples(s), 16);
@@ -105,8 +106,8 @@ static an_status check_shift(an_err *err, const an_puzzle_set *s)
     if (status == AN_OK && all >= 8 && same == all && next < all)
         status =
             an_fail(err, AN_E_DATA,
-                    "%s: every label is the token of its own place, so a model would learn to copy; labels are the "
-                    "tokens one place on: prepare the data again",
+                    "%s: every label is the token of its own position, so a model would learn to copy; labels must be "
+                    "the next tokens: prepare the data again",
                     an_puzzle_set_dir(s, 0));
     return status;
 }

@@ -18,7 +18,7 @@
 #define AT(name) offsetof(an_image_changes, name)
 static const an_config_field fields[] = {
     {"crop", AN_CONFIG_INT, AT(crop), "0", 0, 1024, NULL,
-     "training images are shifted by up to so many pixels, black behind"},
+     "training images are shifted by up to so many pixels, and what comes free is black"},
     {"zoom", AN_CONFIG_FLOAT, AT(zoom), "0.0", 0, 0.95, NULL,
      "and are a random part of the image, at most this share of its area smaller"},
     {"flip", AN_CONFIG_BOOL, AT(flip), "false", 0, 0, NULL, "and every second one, at random, is mirrored"},
@@ -79,11 +79,12 @@ static char *text_of(an_train_config *c, const char *key)
     return f && f->type == AN_CONFIG_TEXT ? c->model_settings.bytes + f->offset : NULL;
 }
 
-/* Image i of a split as the model reads it, changed as `p` says; NULL: not at all. */
+/* Image i of a split as the model reads it, augmented with the draw `random`; NULL: not augmented. */
 static an_status read_image(an_err *err, const image_data *d, int split, int64_t i, const an_image_draw *random,
                             uint8_t *out);
 
-/* Sums of channel c over up to `most` training images, spread evenly. */
+/* Mean and standard deviation of each channel, in units of 0 to 1, over training images spread evenly: at most 2^20 of a
+ * data set in memory, 1000 of files. Validation images where there are no training images. */
 static an_status measure(an_err *err, const image_data *d, double mean[4], double std[4])
 {
     enum { MOST_STORED = 1 << 20, MOST_FILES = 1000 };
@@ -177,7 +178,8 @@ static void close_images(an_task_data *task)
 
 static an_status open_images(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
-    if (!an_train_number(c, "height") || !an_train_number(c, "channels") || !an_train_number(c, "classes"))
+    if (!an_train_number(c, "height") || !an_train_number(c, "width") || !an_train_number(c, "channels") ||
+        !an_train_number(c, "classes"))
         return an_fail(err, AN_E_USAGE, "task=image: the model %s reads no images", c->model->name);
     return open_parts(err, c, from, flags, (image_data *)data);
 }
@@ -282,7 +284,7 @@ static an_status ask_set(an_err *err, const image_data *d, const char *folder, a
         status = an_fail(err, AN_E_DATA, "%s: its images have %d channels, the model reads %d", folder,
                          an_image_set_channels(set), d->channels);
     for (int64_t i = 0; status == AN_OK && i < an_image_set_count(set, AN_VAL); i++) {
-        an_image x;
+        an_image x = {0};
         snprintf(name, sizeof name, "%lld", (long long)i);
         status = an_image_set_read(err, set, AN_VAL, i, &x);
         if (status == AN_OK) status = ask_image(err, d, &x, name, out);

@@ -38,7 +38,7 @@ static const language_data *language(const an_task_data *d)
 
 /* ---- opening, in order: tokenizer, data, vocabulary */
 
-/* Hugging Face keeps the vocabulary beside the weights. There may be none. */
+/* Opens the vocabulary that Hugging Face keeps beside the weights, if there is one. */
 static void open_tokenizer_beside(const an_st *from, language_data *d)
 {
     char folder[AN_CKPT_PATH_BYTES];
@@ -113,7 +113,7 @@ static an_status settle_vocabulary(an_err *err, an_train_config *c, const langua
     const an_tokenizer *t = d->head.tokenizer;
     const int64_t have = d->tokens ? an_data_vocab(d->tokens) : t ? an_tokenizer_vocab(t) : 0;
     if (*vocab == 0) *vocab = have;
-    if (*vocab == 0) return an_fail(err, AN_E_USAGE, "the number of token ids is not known: set vocab_size");
+    if (*vocab == 0) return an_fail(err, AN_E_USAGE, "the number of token ids is not known: set vocab_size, or data=");
     if (have <= *vocab) return AN_OK;
     return an_fail(err, AN_E_USAGE, "vocab_size=%lld, but %s has %lld different tokens", (long long)*vocab, c->data,
                    (long long)have);

@@ -4,8 +4,8 @@
  * A sample is a board, and so is a unit. The model has three inputs: tokens and labels i32 [B,S], puzzle identifiers i32
  * [B]. Its settings vocab_size, arch.seq_len and num_puzzle_identifiers are settled by the data where they are 0.
  *
- * Built in are sudoku_4x4 and sudoku_6x6: boards with one solution each. No solution is in both
- * splits: a hash of its digits decides which one it belongs to. */
+ * Built in are sudoku_4x4 and sudoku_6x6: boards with one solution each. No solution is in both splits: a hash of its
+ * digits decides the split. */
 #include "train/tasks/puzzle.h"
 #include "io/data/order.h"
 #include "io/data/puzzle_set.h"
@@ -160,7 +160,8 @@ static an_status settle(an_err *err, an_train_config *c, const char *key, int64_
                    (long long)*size);
 }
 
-/* epochs= as numbers of updates: those that TinyRecursiveModels makes, and those that its schedule is made for. */
+/* Converts epochs= to updates as TinyRecursiveModels does: max_iters is what it runs, lr_decay_iters the length that its
+ * schedule assumes. */
 static an_status settle_epochs(an_err *err, an_train_config *c, const puzzle_data *d)
 {
     const settings *s = settings_of(c);
@@ -181,8 +182,10 @@ static an_status settle_epochs(an_err *err, an_train_config *c, const puzzle_dat
     if (updates < 1)
         return an_fail(err, AN_E_DATA, "data=%s: %lld epochs make no batch of %lld", c->data, (long long)c->epochs,
                        (long long)batch);
-    c->max_iters = AN_MIN(updates, (int64_t)total);
-    c->lr_decay_iters = AN_MAX(1, (int64_t)total - 1);
+    const int64_t planned =
+        (int64_t)AN_MIN(total, 1e15); /* total is a file's word, and may be larger than any integer */
+    c->max_iters = AN_MIN(updates, planned);
+    c->lr_decay_iters = AN_MAX(1, planned - 1);
     return AN_OK;
 }
 

@@ -25,8 +25,7 @@ typedef struct samples_settings {
 static const an_config_field fields[] = {
     {"feed", AN_CONFIG_TEXT, offsetof(samples_settings, feed), "", 0, 0, NULL,
      "which file, array or column is which array of the model: input:x,labels:y, or input:a+b of columns; empty: those "
-     "of "
-     "the arrays' names"},
+     "of the arrays' names"},
     {"label", AN_CONFIG_TEXT, offsetof(samples_settings, label), "", 0, 0, NULL,
      "which of them is the labels: the same as feed=labels:NAME"},
     {"pixel_mean", AN_CONFIG_TEXT, offsetof(samples_settings, pixel_mean), "", 0, 0, NULL,
@@ -38,13 +37,14 @@ static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
 typedef struct samples_data {
     an_task_data head;
-    an_array_set *set;           /* arrays, or */
-    an_sample_images images;     /* .set NULL: none; or */
-    an_data *tokens;             /* windows of tokens; all NULL: opened without data */
+    /* One of these three has the data; all are NULL when it was opened without data. */
+    an_array_set *set;
+    an_sample_images images;     /* .set */
+    an_data *tokens;             /* windows of it */
     an_tokenizer *own_tokenizer; /* the checkpoint's; NULL: the data's, if any */
     int64_t T;                   /* tokens in a window */
     int64_t ignore, batch;
-    bool whole_batches; /* a loss that the graph computes is known for whole batches alone */
+    bool whole_batches; /* the graph computes the loss itself: no sample of a batch may be left out of it */
     int n;
     an_train_text label;           /* the name that label= gives, or "labels" */
     an_array array[AN_MAX_ARRAYS]; /* of one sample */
@@ -52,8 +52,8 @@ typedef struct samples_data {
     union {
         max_align_t align;
         char bytes[AN_MODEL_SETTINGS_BYTES];
-    } model;       /* the model's settings, whose arrays' names are used */
-    an_text graph; /* its description */
+    } model;       /* a copy of the model's settings: `array` points to names in it */
+    an_text graph; /* the model's description, kept in checkpoints */
 } samples_data;
 
 static const samples_data *samples(const an_task_data *d)
@@ -106,7 +106,7 @@ static an_status open_tokens(an_err *err, const an_train_config *c, bool whole, 
     return AN_OK;
 }
 
-/* `feed` with what `label` says. */
+/* feed= with label=NAME as labels:NAME. */
 static an_status whole_feed(an_err *err, const samples_settings *s, an_train_text out)
 {
     const bool labels = strncmp(s->feed, "labels:", 7) == 0 || strstr(s->feed, ",labels:");
@@ -177,7 +177,7 @@ static an_status open_parts(an_err *err, an_train_config *c, const an_st *from, 
 static an_status open_samples(an_err *err, an_train_config *c, const an_st *from, int flags, an_task_data *data)
 {
     if (!c->model->settle)
-        return an_fail(err, AN_E_USAGE, "task=samples: the model %s is described by no file", c->model->name);
+        return an_fail(err, AN_E_USAGE, "task=samples is for imported models, and %s is none", c->model->name);
     return open_parts(err, c, from, flags, (samples_data *)data);
 }
 
@@ -199,7 +199,8 @@ static an_status check(an_err *err, const an_task_data *task)
 
 /* ---- batches and evaluation samples */
 
-/* Windows where labels are an array of their own, or not read at all. */
+/* Where the labels of n windows go: the model's second array; for a model that reads none, *spare, which the caller
+ * frees. NULL: no memory. */
 static int32_t *labels_of(const samples_data *d, void *const *array, int32_t **spare, int64_t n)
 {
     *spare = d->n == 2 ? NULL : malloc((size_t)(n * d->T) * sizeof **spare + 1);
@@ -247,7 +248,7 @@ static an_status count(an_err *err, const an_task_data *task, int split, int64_t
                    d->whole_batches ? "whole batch" : "samples");
 }
 
-/* Samples [n, room): no label counts, and what the model reads is that of the first sample. */
+/* Fills samples [n, room): labels that are ignored, and as inputs those of the first sample. */
 static void fill_rest(const samples_data *d, int64_t n, int64_t room, void *const *array)
 {
     for (int i = 0; i < d->n; i++) {

@@ -1,7 +1,7 @@
 /* text_classes.c: the task `text`: classifies texts (io/data/labelled_texts.h), or, with data=FILE.npy, embeddings of texts
  * [N,length,width] that another program computed, with their classes in FILE.labels.npy.
  *
- * A sample is a text, and so is a unit. The model has two inputs: tokens i32 [B,length], 0 behind a text's end, or vectors
+ * A sample is a text, and so is a unit. The model has two inputs: tokens i32 [B,length], 0 after a text's end, or vectors
  * f32 [B,length,width]; and labels i32 [B]. Its settings have `vocabulary`, `classes`, `length` and `input`. Tokens are
  * the words of the training split, or those of a tokenizer in a folder, each id plus one, since 0 is padding. A checkpoint
  * holds the names of the classes, and words or tokenizer, so that anneal predict does not need the data. */
@@ -27,11 +27,11 @@ static const an_config_field fields[] = {
     {"tokenizer", AN_CONFIG_TEXT, AT(tokenizer), "words", 0, 0, NULL,
      "of texts: words, or a folder with GPT-2's encoder.json and vocab.bpe"},
     {"folds", AN_CONFIG_INT, AT(folds), "5", 2, 1 << 20, NULL, "parts of the data, of which one is for validation"},
-    {"fold", AN_CONFIG_INT, AT(fold), "0", 0, 1 << 20, NULL, "which, from 0"},
+    {"fold", AN_CONFIG_INT, AT(fold), "0", 0, 1 << 20, NULL, "which of the parts is for validation, from 0"},
 };
 static const an_config keys = {.fields = fields, .n = AN_COUNT(fields)};
 
-/* The tokens of a split's texts, one text behind the other. */
+/* The tokens of a split's texts, concatenated: text i is ids [start[i], start[i + 1]). */
 typedef struct encoded {
     an_ids ids;
     int64_t *start; /* [texts + 1] */
@@ -41,8 +41,8 @@ typedef struct encoded {
 typedef struct text_data {
     an_task_data head;
     an_class_names classes;
-    an_tokenizer *tokenizer;
-    an_words *words; /* one of these two, or neither for vectors */
+    an_tokenizer *tokenizer; /* this or `words`; neither for vectors */
+    an_words *words;
     encoded split[AN_N_SPLITS];
     an_npy x, y; /* of vectors; x.data NULL: there are none */
     int64_t folds, fold, T, width;
@@ -191,7 +191,7 @@ static an_status number_classes(an_err *err, const char *path, text_data *d)
                            y, AN_CLASSES_MOST - 1);
         most = AN_MAX(most, (int64_t)y);
     }
-    if (d->classes.n > most) return AN_OK; /* the weights' names */
+    if (d->classes.n > most) return AN_OK; /* the checkpoint has names for them */
     if (d->whole && d->classes.n > 0)
         return an_fail(err, AN_E_DATA, "%s: a label is %lld, the weights know %d classes", path, (long long)most,
                        d->classes.n);
@@ -296,7 +296,7 @@ static an_status open_text(an_err *err, an_train_config *c, const an_st *from, i
     return open_parts(err, c, from, flags, (text_data *)data);
 }
 
-/* About the built-in texts. */
+/* About those of the built-in texts. */
 static const an_task_size sizes[] = {{"vocabulary", 700}, {"classes", 3}, {NULL, 0}};
 
 /* ---- batches and evaluation samples */
@@ -454,8 +454,10 @@ static an_status questions(an_err *err, const an_task_data *task, const char *wo
     asked a = {.d = d, .out = out};
     *out = (an_questions){.sample_bytes = (size_t)d->T * sizeof(int32_t)};
     if (!d->words && !d->tokenizer)
-        return an_fail(err, AN_E_DATA,
-                       "predict: these weights were saved without a vocabulary; ask the run's checkpoint");
+        return an_fail(
+            err, AN_E_DATA,
+            "predict: these weights have no vocabulary, as exported ones and those for vectors do; predict from the "
+            "run's checkpoint, or from a .npy file of vectors");
     an_status status = standard_input
                            ? ask_lines(err, &a, standard_input->data ? standard_input->data : "", standard_input->len)
                        : access(word, F_OK) == 0 ? ask_file(err, &a, word)
