@@ -20,14 +20,19 @@ typedef struct row {
     const char *name;
     int B, H, T, S, D;
     float dropout;
-    bool decode;
+    bool decode, every; /* every key is visible: not causal */
 } row;
 
 static const row ROWS[] = {
-    {"macbook", 12, 4, 64, 64, 32, 0.0f, false},         {"char", 64, 6, 256, 256, 64, 0.0f, false},
-    {"char, dropout", 64, 6, 256, 256, 64, 0.2f, false}, {"gpt2s", 4, 12, 64, 64, 64, 0.0f, false},
-    {"T=1024", 1, 12, 1024, 1024, 64, 0.0f, false},      {"T=1024, dropout", 1, 12, 1024, 1024, 64, 0.2f, false},
-    {"decode S=1024", 1, 12, 1, 1024, 64, 0.0f, true},
+    {"macbook", 12, 4, 64, 64, 32, 0.0f, false, false},
+    {"char", 64, 6, 256, 256, 64, 0.0f, false, false},
+    {"char, dropout", 64, 6, 256, 256, 64, 0.2f, false, false},
+    {"gpt2s", 4, 12, 64, 64, 64, 0.0f, false, false},
+    {"T=1024", 1, 12, 1024, 1024, 64, 0.0f, false, false},
+    {"T=1024, dropout", 1, 12, 1024, 1024, 64, 0.2f, false, false},
+    {"decode S=1024", 1, 12, 1, 1024, 64, 0.0f, true, false},
+    {"trm", 8, 8, 97, 97, 16, 0.0f, false, true},
+    {"vit_tiny", 8, 3, 197, 197, 64, 0.0f, false, true},
 };
 
 typedef struct call {
@@ -74,7 +79,7 @@ static call call_open(const row *r, const an_cpu_kernels *t, bool bf16, int thre
                        .S = r->S,
                        .D = r->D,
                        .scale = 1.0f / sqrtf((float)r->D),
-                       .causal = 1,
+                       .causal = !r->every,
                        .dtype = type,
                        .mul_dtype = type,
                        .dropout = r->dropout,
@@ -132,7 +137,7 @@ static void bench(const row *r, const an_cpu_kernels *t, bool bf16, an_pool *p, 
         for (int i = 0; i < 4; i++)
             for (int back = 0; back < (r->decode ? 1 : 2); back++) best[back] = fmin(best[back], run(&c, t, p, back));
     } while (an_seconds() < end);
-    const double flops = 4.0 * r->B * r->H * r->T * (double)r->S * r->D * (r->decode ? 1 : 0.5) * 1e-9;
+    const double flops = 4.0 * r->B * r->H * r->T * (double)r->S * r->D * (r->decode || r->every ? 1 : 0.5) * 1e-9;
     printf("%-16s %-4s %d | %9.3f ms %7.1f GF/s %3.0f %%", r->name, bf16 ? "bf16" : "f32", an_pool_threads(p),
            best[0] * 1e3, flops / best[0], 100 * flops / best[0] / peak);
     if (!r->decode)

@@ -31,12 +31,52 @@ int32_t an_base(const an_planner *w, int32_t id)
     return id;
 }
 
+/* A coordinate that is read inside [0, n) only. Behind a pad or a concatenation its range is larger, and a guard keeps reads out of the
+ * rest; the remainder by n is the same number inside, and its range is known. */
+static an_ix within(an_ix_pool *p, an_ix at, int64_t n)
+{
+    if (at < 0 || n <= 1) return an_ix_const(p, 0);
+    const int64_t lo = p->expr[at].lo;
+    if (lo >= 0 && p->expr[at].hi < n) return at;
+    return an_ix_mod(p, an_ix_add(p, at, an_ix_const(p, lo < 0 ? an_round_up(-lo, n) : 0)), n);
+}
+
+/* Divisions and remainders in an expression. */
+static int divisions(const an_ix_pool *p, an_ix e)
+{
+    int n = 0;
+    for (int i = 0; e >= 0 && i < p->expr[e].n; i++) {
+        const an_atom *t = &p->atom[p->expr[e].term[i].atom];
+        if (t->kind != AN_ATOM_VAR) n += 1 + divisions(p, t->e);
+    }
+    return n;
+}
+
+/* Where coordinates exceed their extents, divisions that would cancel remain, to be made for each element. So then the index is made of
+ * the coordinates within() as well, and the one with fewer divisions is taken. */
+static void reshape_index(an_ix_pool *p, const struct an_tensor *n, const struct an_tensor *s, const an_ix *iv,
+                          an_ix *out)
+{
+    an_ix kept[AN_MAX_RANK], other[AN_MAX_RANK];
+    an_ix_unlinear(p, an_ix_linear(p, n->rank, n->shape, iv), s->rank, s->shape, out);
+    bool exceeds = false;
+    for (int i = 0; i < n->rank && !p->failed; i++) {
+        kept[i] = within(p, iv[i], n->shape[i]);
+        exceeds |= kept[i] != iv[i];
+    }
+    if (!exceeds || p->failed) return;
+    an_ix_unlinear(p, an_ix_linear(p, n->rank, n->shape, kept), s->rank, s->shape, other);
+    int before = 0, after = 0;
+    for (int i = 0; i < s->rank; i++) before += divisions(p, out[i]), after += divisions(p, other[i]);
+    if (after < before) memcpy(out, other, sizeof *out * s->rank);
+}
+
 void an_view_index(const an_planner *w, an_ix_pool *p, int32_t id, const an_ix *iv, an_ix *out)
 {
     const struct an_tensor *n = w->g->node[id], *s = w->g->node[n->src[0]];
     switch (n->op) {
     case AN_OP_ALLGATHER: /* of one rank: [1,...] */
-    case AN_OP_RESHAPE: an_ix_unlinear(p, an_ix_linear(p, n->rank, n->shape, iv), s->rank, s->shape, out); break;
+    case AN_OP_RESHAPE: reshape_index(p, n, s, iv, out); break;
     case AN_OP_PERMUTE:
         for (int i = 0; i < n->rank; i++) out[n->attr[i]] = iv[i];
         break;

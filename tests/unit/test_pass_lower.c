@@ -119,6 +119,41 @@ static void a_kernel_of_too_many_buffers_is_cut_and_planned_again(void **state)
     plan_close(&p);
 }
 
+/* Whether no sum is divided: what remains are quotients and remainders of the loop variables, which code generation takes out of the
+ * loop over 8 elements. */
+static bool divides_no_sum(const an_ix_pool *p, an_ix e)
+{
+    bool none = true;
+    for (int i = 0; i < p->expr[e].n; i++) {
+        const an_atom *a = &p->atom[p->expr[e].term[i].atom];
+        if (a->kind != AN_ATOM_VAR) none &= p->expr[a->e].n == 1 && divides_no_sum(p, a->e);
+    }
+    return none;
+}
+
+/* The parts of a concatenation are read behind a reshape: the coordinate along the joined axis exceeds its part, and guards keep reads
+ * inside. */
+static void a_reshaped_part_of_a_concatenation_is_read_in_one_piece(void **state)
+{
+    (void)state;
+    plan_case p;
+    plan_open(&p);
+    an_tensor *two = case_leaf(&p.c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(5, 7, 2, 2, 8), -1, 1);
+    an_tensor *one = case_leaf(&p.c, AN_LEAF_PARAM, AN_F32, AN_SHAPE(5, 7, 2, 8), -1, 1);
+    an_tensor *parts[] = {an_reshape_at(AT, two, AN_SHAPE(5, 7, 2, 16)), an_reshape_at(AT, one, AN_SHAPE(5, 7, 1, 16))};
+    plan_root(&p, EXP(an_concat_at(AT, parts, 2, 2)));
+    plan_run(&p, "lower");
+    const an_loop_kernel *k = p.plan.kernel[step_of(&p, AN_KERNEL_LOOP)->kernel].u.loop;
+    int loads = 0;
+    for (int i = 0; i < k->n_ins; i++) {
+        if (k->ins[i].kind != AN_INS_LOAD) continue;
+        loads++;
+        assert_true(divides_no_sum(&k->ix, k->ins[i].ix));
+    }
+    assert_int_equal(loads, 2);
+    plan_close(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -126,6 +161,7 @@ int main(void)
         cmocka_unit_test(a_transposed_result_exchanges_the_operands),
         cmocka_unit_test(a_transposed_gemm_of_zero_extent_is_planned),
         cmocka_unit_test(an_epilogue_is_a_loop_kernel_of_the_gemms_step),
+        cmocka_unit_test(a_reshaped_part_of_a_concatenation_is_read_in_one_piece),
         cmocka_unit_test(readers_after_a_copy_read_the_copy),
         cmocka_unit_test(a_kernel_of_too_many_buffers_is_cut_and_planned_again),
     };
